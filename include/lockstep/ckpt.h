@@ -1,0 +1,52 @@
+/* ckpt.h -- checkpoints as safetensors files.
+ *
+ * Written atomically (temporary name, fsync, rename, fsync of the directory):
+ * a file with its final name is whole. Every tensor carries an XXH3-64 of its
+ * bytes in the header's metadata and every load checks it.
+ */
+#ifndef LS_CKPT_H
+#define LS_CKPT_H
+#include <stdbool.h>
+#include "lockstep/nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One named tensor of a file. */
+typedef struct ls_ckpt_tensor {
+    char *name;
+    ls_dtype dtype;
+    int ndim;
+    int64_t dim[LS_MAX_DIMS];
+    uint64_t begin, end;  /* bytes in the data section */
+    uint64_t checksum;    /* XXH3-64 of the bytes, when has_checksum */
+    bool has_checksum;
+} ls_ckpt_tensor;
+
+/* An open file: header read and checked (faults.md 6.6), data not yet. */
+typedef struct ls_ckpt ls_ckpt;
+ls_status ls_ckpt_open(const char *path, ls_ckpt **out);
+void ls_ckpt_close(ls_ckpt *c);
+int ls_ckpt_count(const ls_ckpt *c);
+const ls_ckpt_tensor *ls_ckpt_at(const ls_ckpt *c, int i);            /* in file order */
+const ls_ckpt_tensor *ls_ckpt_find(const ls_ckpt *c, const char *name); /* NULL if absent */
+/* A __metadata__ value; NULL if absent. */
+const char *ls_ckpt_meta(const ls_ckpt *c, const char *key);
+/* Reads one tensor's bytes into dst (end - begin) and checks them: LS_CKPT_CORRUPT
+ * names file, tensor, expected and found digest. */
+ls_status ls_ckpt_read(ls_ckpt *c, const ls_ckpt_tensor *t, void *dst);
+/* Reads every byte of every tensor and checks all. */
+ls_status ls_ckpt_verify(ls_ckpt *c);
+
+/* NULL-ended "key", "value" pairs for __metadata__; may be NULL. */
+ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta);
+/* Every parameter by name. LS_SHAPE names the tensor, both shapes and what to do;
+ * a missing or extra tensor is LS_SHAPE too; names that all start with "module."
+ * fail with the hint to strip it unless strip_module. Nothing is changed on failure. */
+ls_status ls_ckpt_load(const char *path, ls_params *ps, bool strip_module);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,30 @@
+/* dtype.h -- element types, and how a collective combines them. */
+#ifndef LS_DTYPE_H
+#define LS_DTYPE_H
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ls_dtype {
+    LS_F32, LS_F64, LS_BF16, LS_F16, LS_I32, LS_I64, LS_U8, LS_DTYPES
+} ls_dtype;
+typedef enum ls_redop { LS_SUM, LS_AVG, LS_MAX, LS_MIN, LS_PROD, LS_REDOPS } ls_redop;
+
+/* Bytes of one element; 0 for a value outside the enum. */
+size_t ls_dtype_size(ls_dtype d);
+/* nccl-tests' names: "float" "double" "bfloat16" "half" "int32" "int64" "uint8"; "?" if unknown. */
+const char *ls_dtype_name(ls_dtype d);
+/* "sum" "avg" "max" "min" "prod"; "?" if unknown. */
+const char *ls_redop_name(ls_redop op);
+
+/* bfloat16 <-> float, round to nearest even; a NaN stays a NaN. */
+float ls_bf16_to_f32(uint16_t b);
+uint16_t ls_f32_to_bf16(float f);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

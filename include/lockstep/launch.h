@@ -1,0 +1,49 @@
+/* launch.h -- starting the ranks of a job on this machine and watching them.
+ *
+ * The launcher owns the world page, the rendezvous store and the job's secret;
+ * it is the parent of every rank, sees each end, names the first failure, and
+ * leaves nothing behind however it ends.
+ */
+#ifndef LS_LAUNCH_H
+#define LS_LAUNCH_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "lockstep/status.h"
+#include "lockstep/world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_launch_opts {
+    const char *const *argv;    /* NULL-ended command of every rank */
+    int nproc;                  /* ranks on this machine, 1..LS_MAX_RANKS */
+    int port;                   /* rendezvous: 0: a Unix socket; else this loopback port is held */
+    const char *log_dir;        /* NULL: none */
+    const char *run_id;         /* torchrun's --rdzv-id; NULL: "none" */
+    const char *role;           /* "default" */
+    const char *redirects, *tee;/* "0".."3" or "0:1,1:2"; NULL: 0 */
+    const char *local_ranks_filter; /* "0,2"; NULL: all */
+    const char *events;         /* JSON lines file; NULL: none */
+    int prefix_rank;            /* with prefix_cmd != NULL: put a command before this rank */
+    const char *prefix_cmd;
+    uint64_t timeout_ns;        /* silence after which a stopped rank is reported; 0: 30 s */
+    bool quiet;                 /* no failure report on stderr (the caller prints) */
+} ls_launch_opts;
+
+typedef struct ls_launch_result {
+    ls_status status;     /* LS_OK when every rank ended 0 */
+    int exit_code;        /* for our own exit: the rank's own nonzero code, 82, 83, 130 ... */
+    int first_rank;       /* that failed first; -1 */
+    int signal;           /* that killed it; 0 */
+    char message[496];    /* the first cause, one line */
+} ls_launch_result;
+
+/* Starts, watches, reports on stderr, stops the rest, returns when all are gone.
+ * Fails itself only when nothing could be started. */
+ls_status ls_launch(const ls_launch_opts *o, ls_launch_result *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

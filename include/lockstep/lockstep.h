@@ -1,0 +1,45 @@
+/* lockstep.h -- everything, and where to start.
+ *
+ *   status.h   errors: a code for programs, a sentence for people
+ *   world.h    ranks join a job; registered memory; abort
+ *   group.h    groups, collectives, work handles
+ *   sched.h    the collectives' schedules: print them, prove them
+ *   tensor.h   tape and ops;   nn.h parameters;   model.h models
+ *   dp.h       DDP: gradient buckets reduced during backward
+ *   optim.h    SGD, Adam, AdamW;   data.h data sets, sampler, loader
+ *   ckpt.h     safetensors checkpoints;   launch.h starting ranks
+ */
+#ifndef LS_LOCKSTEP_H
+#define LS_LOCKSTEP_H
+#include "lockstep/ckpt.h"
+#include "lockstep/data.h"
+#include "lockstep/dp.h"
+#include "lockstep/dtype.h"
+#include "lockstep/group.h"
+#include "lockstep/launch.h"
+#include "lockstep/mem.h"
+#include "lockstep/model.h"
+#include "lockstep/nn.h"
+#include "lockstep/optim.h"
+#include "lockstep/opts.h"
+#include "lockstep/rng.h"
+#include "lockstep/sched.h"
+#include "lockstep/shard.h"
+#include "lockstep/status.h"
+#include "lockstep/tensor.h"
+#include "lockstep/trace.h"
+#include "lockstep/transport.h"
+#include "lockstep/world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_VERSION "0.1.0"
+/* "0.1.0 (commit, compiler, libraries)". */
+const char *ls_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,52 @@
+/* nn.h -- named parameters and their initial values. */
+#ifndef LS_NN_H
+#define LS_NN_H
+#include "lockstep/rng.h"
+#include "lockstep/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_NAME_BYTES 64
+
+/* A parameter: a leaf tensor with a name as it stands in a checkpoint ("0.weight"). */
+typedef struct ls_param {
+    char name[LS_NAME_BYTES];
+    ls_tensor t;    /* value; t.grad == &grad while gradients are wanted */
+    ls_tensor grad; /* grad.data: the owner's memory, or a view into a DDP bucket */
+} ls_param;
+
+/* A model's parameters, in registration order. */
+typedef struct ls_params {
+    ls_param *item; /* owned; addresses are fixed once registration is over */
+    int n, cap;
+} ls_params;
+
+/* Registers; dims are checked to be positive. The data pointers stay NULL until ls_params_bind. */
+ls_status ls_params_add(ls_params *ps, const char *name, int ndim, const int64_t *dim);
+/* Allocates all values (kind param) and gradients (kind grad) from arenas. grads may be
+ * NULL: evaluation only. */
+ls_status ls_params_bind(ls_params *ps, ls_arena *values, ls_arena *grads);
+void ls_params_free(ls_params *ps);
+ls_param *ls_params_find(const ls_params *ps, const char *name); /* NULL if absent */
+int64_t ls_params_count(const ls_params *ps);                    /* elements in all */
+size_t ls_params_nbytes(const ls_params *ps);
+/* Marks every gradient as not yet written (torch's zero_grad(set_to_none)). */
+void ls_params_zero_grad(ls_params *ps);
+/* contract.md's digest: XXH3-128 over names in byte order, each with a zero byte and its
+ * float32 values. */
+ls_status ls_params_digest(const ls_params *ps, char hex[33]);
+
+typedef enum ls_init { LS_INIT_TORCH, LS_INIT_PHILOX } ls_init;
+
+/* nn.Linear's default: weight then bias, both uniform in +-1/sqrt(fan_in).
+ * LS_INIT_TORCH draws from `torch` in order; LS_INIT_PHILOX keys (seed, index
+ * of the parameter) by global element index. bias may be NULL. */
+ls_status ls_init_linear(ls_init how, ls_mt19937 *torch, uint64_t seed, int stream, ls_param *weight,
+                         ls_param *bias);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,53 @@
+/* rng.h -- random numbers of two kinds.
+ *
+ * Philox (Salmon et al. 2011, Random123's Philox4x32-10) is keyed by
+ * (seed, stream) and addressed by the *global* element index, so a value does
+ * not depend on how a tensor is sharded. mt19937 follows PyTorch's CPU
+ * generator draw by draw, for parity with scripts that call torch.manual_seed.
+ */
+#ifndef LS_RNG_H
+#define LS_RNG_H
+#include <stddef.h>
+#include <stdint.h>
+#include "lockstep/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- counter-based ------------------------------------------------------ */
+
+/* out[i] = uniform in [lo, hi) for global element `first + i`. The stream
+ * separates uses of one seed (one per parameter, one for dropout ...). Each
+ * value has 24 random bits. Splitting [first, first+n) changes nothing. */
+void ls_philox_uniform(uint64_t seed, uint64_t stream, uint64_t first, size_t n, float lo, float hi,
+                       float *out);
+/* The same for a standard normal times stddev (Box-Muller on two 32-bit words). */
+void ls_philox_normal(uint64_t seed, uint64_t stream, uint64_t first, size_t n, float stddev,
+                      float *out);
+
+/* --- PyTorch's CPU generator --------------------------------------------- */
+
+typedef struct ls_mt19937 {
+    uint32_t state[624];
+    int next;            /* index of the next word; 624: refill first */
+    int has_cached;      /* randn of fewer than 16 elements keeps its second value */
+    double cached;
+} ls_mt19937;
+
+/* torch.manual_seed(seed): init_genrand on the low 32 bits of the seed. */
+void ls_mt19937_seed(ls_mt19937 *g, uint64_t seed);
+uint32_t ls_mt19937_next(ls_mt19937 *g);
+/* torch.rand: float (next & 0xFFFFFF) * 2^-24 * (hi - lo) + lo, n times. */
+void ls_mt19937_uniform(ls_mt19937 *g, float lo, float hi, size_t n, float *out);
+/* torch.randn(n): the cached double path below 16 elements, the block path from 16. */
+void ls_mt19937_normal(ls_mt19937 *g, size_t n, float *out);
+/* torch.randint(lo, hi, (n,)). Fails with LS_INVALID unless lo < hi and hi - lo < 2^32. */
+ls_status ls_mt19937_randint(ls_mt19937 *g, int64_t lo, int64_t hi, size_t n, int64_t *out);
+/* torch.randperm(n) for n < 2^32 / 20; LS_INVALID above. */
+ls_status ls_mt19937_randperm(ls_mt19937 *g, size_t n, int64_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

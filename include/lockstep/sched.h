@@ -1,0 +1,110 @@
+/* sched.h -- collective schedules: who sends which chunk to whom, and when.
+ *
+ * A schedule is data: lists of steps on chunks, no bytes, addresses or wires
+ * in it. One text has several readers: the executor moves bytes, the prover
+ * moves sets of contributions, the printer moves ink (and a simulator time).
+ */
+#ifndef LS_SCHED_H
+#define LS_SCHED_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "lockstep/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ls_coll {
+    LS_ALL_REDUCE, LS_REDUCE_SCATTER, LS_ALL_GATHER, LS_BROADCAST, LS_REDUCE, LS_GATHER, LS_SCATTER,
+    LS_ALL_TO_ALL, LS_BARRIER, LS_SENDRECV, LS_COLLS
+} ls_coll;
+/* "all_reduce" ...; "?" if unknown. The reverse returns LS_COLLS for an unknown name. */
+const char *ls_coll_name(ls_coll c);
+ls_coll ls_coll_find(const char *name);
+
+typedef enum ls_step_kind {
+    LS_STEP_SEND,        /* src is ready for peer; not touched until peer has read it */
+    LS_STEP_RECV,        /* copy the peer's next message into dst */
+    LS_STEP_RECV_REDUCE, /* add it to dst */
+    LS_STEP_COPY,        /* dst = src, locally */
+    LS_STEP_REDUCE,      /* dst += src, locally */
+    LS_STEP_FOLD         /* sum dst over all ranks, in rank order, store the sum into all of them;
+                            only for transports that map every peer's buffer */
+} ls_step_kind;
+typedef enum ls_bufid { LS_BUF_IN, LS_BUF_OUT, LS_BUF_TMP } ls_bufid;
+
+typedef struct ls_slice { ls_bufid buf; uint32_t first, n; } ls_slice; /* in chunks, not bytes */
+
+typedef struct ls_step {
+    ls_step_kind kind;
+    int peer;           /* rank in the group; -1 for COPY, REDUCE and FOLD */
+    ls_slice src, dst;
+    int32_t after_send; /* filled by seal: index of the last earlier SEND of this lane that still
+                           reads dst; -1: none */
+    bool last_reduce;   /* filled by seal: the value in dst is now complete */
+} ls_step;
+
+#define LS_MAX_LANES 8
+typedef struct ls_lane { ls_step *step; uint32_t n, cap; } ls_lane;
+
+/* Everything a schedule depends on, and nothing else: the cache key. */
+typedef struct ls_shape {
+    ls_coll coll;
+    int rank, size, root;
+    int segments; /* pieces per rank's share, for pipelining; >= 1 */
+    int nlanes;   /* steps of one lane run in order; lanes run side by side; 1..LS_MAX_LANES */
+} ls_shape;
+
+typedef struct ls_sched {
+    ls_shape shape;
+    uint32_t nchunks[3]; /* chunks in IN, OUT and TMP */
+    ls_lane lane[LS_MAX_LANES];
+} ls_sched;
+
+/* An algorithm: one file, one of these, one line in registry.c. Large vectors
+ * of equal shares: OUT has size * segments chunks for all_reduce,
+ * reduce_scatter and all_gather; chunk owner * segments + s. For all_gather
+ * rank r's contribution is its own share of OUT before the start; after a
+ * reduce_scatter only the own share of OUT is defined. Broadcast: `segments`
+ * chunks. TMP mirrors OUT's chunks unless said. */
+typedef struct ls_algo {
+    const char *name;   /* "ring" */
+    uint32_t colls;     /* bit set of ls_coll */
+    const char *source; /* paper or system it comes from */
+    bool mapped;        /* uses FOLD, or has a faster form where peers' memory is mapped */
+    bool (*fits)(const ls_shape *s);
+    ls_status (*emit)(ls_sched *out, const ls_shape *s);
+} ls_algo;
+
+extern const ls_algo *const ls_algos[]; /* NULL-ended */
+const ls_algo *ls_algo_find(const char *name); /* NULL if unknown */
+
+/* What emit() may say. LS_NO_MEMORY or LS_INVALID (lane or slice out of range). */
+ls_status ls_sched_send(ls_sched *s, int lane, int peer, ls_slice src);
+ls_status ls_sched_recv(ls_sched *s, int lane, int peer, ls_slice dst);
+ls_status ls_sched_recv_reduce(ls_sched *s, int lane, int peer, ls_slice dst);
+ls_status ls_sched_copy(ls_sched *s, int lane, ls_slice src, ls_slice dst);
+ls_status ls_sched_reduce(ls_sched *s, int lane, ls_slice src, ls_slice dst);
+ls_status ls_sched_fold(ls_sched *s, int lane, ls_slice dst);
+
+/* Checks fits(), emits and seals. Free with ls_sched_free. */
+ls_status ls_sched_emit(const ls_algo *a, const ls_shape *s, ls_sched *out);
+/* Derives hazards and last_reduce; proves that lanes do not touch one another's
+ * chunks. Idempotent. */
+ls_status ls_sched_seal(ls_sched *s);
+void ls_sched_free(ls_sched *s); /* NULL and zeroed are fine */
+
+/* Proves an algorithm for one shape (rank ignored): all ranks' schedules are
+ * run with sets of contributions instead of bytes, once with payloads captured
+ * at SEND (pushed) and once read at RECV (pulled), lanes stepped in seeded
+ * random order: right result on every rank, equal message lengths, nothing
+ * deadlocks, hazards suffice, and all ranks add in the same order where the
+ * collective promises equal bits. LS_INTERNAL with a sentence when it fails. */
+ls_status ls_sched_verify(const ls_algo *a, const ls_shape *any_rank);
+/* The same on given schedules, one per rank (they need not come from an algorithm). */
+ls_status ls_sched_verify_all(const ls_sched *const *per_rank, int size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

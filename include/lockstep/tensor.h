@@ -1,0 +1,91 @@
+/* tensor.h -- tensors, the tape, and the ops on it.
+ *
+ * A tape records what one forward pass does and plays it backwards. It keeps
+ * the first failure and turns later ops into no-ops, so that a model reads
+ * like its formula; ask ls_tape_status() once.
+ */
+#ifndef LS_TENSOR_H
+#define LS_TENSOR_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "lockstep/dtype.h"
+#include "lockstep/mem.h"
+#include "lockstep/status.h"
+#include "lockstep/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_MAX_DIMS 4
+typedef struct ls_tensor ls_tensor;
+struct ls_node; /* an op on the tape */
+
+struct ls_tensor {
+    ls_dtype dtype;
+    int ndim;
+    int64_t dim[LS_MAX_DIMS]; /* contiguous, row-major */
+    void *data;               /* borrowed from an arena or a tape */
+    ls_tensor *grad;          /* NULL: none wanted (inputs, labels). A parameter's is set by its owner */
+    struct ls_node *node;     /* producer on the tape; NULL for leaves */
+    bool grad_ready;          /* something has been written to grad since the last zero: add to it */
+    int uses;                 /* contributions to grad still to come in this backward */
+};
+
+int64_t ls_tensor_count(const ls_tensor *t);  /* elements */
+size_t ls_tensor_nbytes(const ls_tensor *t);
+/* "[32, 10]" into buf; returns buf. */
+const char *ls_tensor_shape(const ls_tensor *t, char *buf, size_t n);
+
+typedef struct ls_tape ls_tape;
+
+/* A tape with a private slab of slab_bytes for activations, their gradients
+ * and nodes (ledger kind act). `ledger` and `tracer` are borrowed, may be NULL. */
+ls_status ls_tape_create(size_t slab_bytes, ls_ledger *ledger, ls_tracer *tracer, ls_tape **out);
+void ls_tape_destroy(ls_tape *t);
+/* Forgets everything recorded and gives the slab back. */
+void ls_tape_reset(ls_tape *t);
+/* With grad off, ops compute and record nothing (evaluation). Default on. */
+void ls_tape_set_grad(ls_tape *t, bool on);
+bool ls_tape_grad(const ls_tape *t);
+ls_status ls_tape_status(const ls_tape *t);
+/* Floating-point operations recorded since the last reset: forward and backward. */
+double ls_tape_flops(const ls_tape *t);
+/* Most bytes of the slab ever in use. */
+size_t ls_tape_peak(const ls_tape *t);
+
+/* A leaf over the caller's memory, which must outlive the next reset. No grad. */
+ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim, void *data);
+
+/* Plays the tape backwards from a scalar loss (its gradient is 1). A leaf's
+ * gradient is written when grad_ready is false and added to otherwise. */
+ls_status ls_backward(ls_tape *t, ls_tensor *loss);
+/* The same from any tensor and a given gradient of its shape (a stage boundary). */
+ls_status ls_backward_from(ls_tape *t, ls_tensor *out, const void *grad);
+
+/* Called when the last contribution to a leaf's gradient in this backward is in
+ * place; bias before weight where one op yields both. */
+typedef ls_status (*ls_grad_ready_fn)(void *arg, ls_tensor *param);
+void ls_tape_on_grad_ready(ls_tape *t, ls_grad_ready_fn fn, void *arg);
+/* Called between the operations of backward: where collectives in flight get a turn. */
+typedef ls_status (*ls_poke_fn)(void *arg);
+void ls_tape_on_poke(ls_tape *t, ls_poke_fn fn, void *arg);
+
+/* --- ops: all f32, all NULL-safe (NULL in, NULL out after a failure) -------- */
+
+/* y[N, O] = x[N, I] w[O, I]^T + b[O]; b may be NULL. 2 N I O flops forward, twice that backward. */
+ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b);
+/* max(x, 0), any shape. */
+ls_tensor *ls_relu(ls_tape *t, ls_tensor *x);
+/* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GPT-2's. Hendrycks and Gimpel 2016. */
+ls_tensor *ls_gelu(ls_tape *t, ls_tensor *x);
+/* Mean over N of -log softmax(logits[N, C])[label[N]]; labels are I64 in [0, C),
+ * else LS_INVALID. sum_out (may be NULL) gets the sum of the N losses in double,
+ * correct_out (may be NULL) how many rows have their largest logit at the label. */
+ls_tensor *ls_softmax_cross_entropy(ls_tape *t, ls_tensor *logits, ls_tensor *labels, double *sum_out,
+                                    int64_t *correct_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,75 @@
+/* trace.h -- what happened when: events in the world page, one merged trace.
+ *
+ * Each rank writes fixed-size events into a ring in the world page (its black
+ * box). The ring outlives the process, so the launcher can say what a killed
+ * rank did last, and rank 0 can merge all ranks into one Chrome trace.
+ */
+#ifndef LS_TRACE_H
+#define LS_TRACE_H
+#include <stdint.h>
+#include "lockstep/dtype.h"
+#include "lockstep/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ls_ev_kind {
+    LS_EV_NONE, LS_EV_OP, LS_EV_COLL, LS_EV_WAIT, LS_EV_SEND, LS_EV_RECV, LS_EV_OPTIM, LS_EV_DATA,
+    LS_EV_STEP, LS_EV_MARK, LS_EV_KINDS
+} ls_ev_kind;
+
+/* One event, the same whether measured, recorded dry or simulated. 64 bytes. */
+typedef struct ls_event {
+    uint64_t t0_ns, t1_ns; /* CLOCK_MONOTONIC */
+    uint64_t bytes;
+    float gflops;          /* of an op; 0 where meaningless */
+    uint32_t seq;          /* of the collective in its group */
+    uint32_t step;
+    uint16_t micro_batch;
+    uint16_t label;        /* index into the rank's string table */
+    uint16_t group;
+    int16_t peer;          /* -1 where meaningless */
+    uint8_t kind, algo, dtype, backward;
+    uint32_t reserved[2];
+} ls_event;
+
+#define LS_BLACKBOX_EVENTS 4096
+#define LS_BLACKBOX_STRINGS 256
+#define LS_BLACKBOX_STRING_BYTES 48
+
+/* A rank's ring and string table. Lives in the world page; one writer. */
+typedef struct ls_blackbox {
+    uint64_t count __attribute__((aligned(64))); /* events ever written; the newest is (count-1) % LS_BLACKBOX_EVENTS */
+    uint32_t nstrings;
+    uint32_t reserved;
+    char string[LS_BLACKBOX_STRINGS][LS_BLACKBOX_STRING_BYTES];
+    ls_event ev[LS_BLACKBOX_EVENTS];
+} ls_blackbox;
+
+/* A rank's handle for writing. All functions accept t == NULL and do nothing. */
+typedef struct ls_tracer ls_tracer;
+
+/* Starts with an empty ring. `box` is borrowed. */
+ls_status ls_tracer_create(ls_blackbox *box, ls_tracer **out);
+void ls_tracer_destroy(ls_tracer *t);
+/* The index of a label, adding it (cut to 47 bytes) when new; 0 when the table is full. */
+uint16_t ls_tracer_label(ls_tracer *t, const char *text);
+/* Appends a copy; step and micro_batch are filled in from the tracer's current ones. */
+void ls_tracer_add(ls_tracer *t, const ls_event *ev);
+void ls_tracer_at(ls_tracer *t, uint32_t step, uint16_t micro_batch);
+/* The world's time, for t0_ns and t1_ns; 0 when t is NULL. */
+uint64_t ls_tracer_now(const ls_tracer *t);
+
+/* One Chrome trace (JSON object format) of nranks boxes, events whose step lies
+ * in [first_step, last_step]: pid = rank, a tid per lane, M events for names,
+ * X slices in microseconds relative to baseTimeNanoseconds, flow events joining
+ * the ranks of one collective. Slices of one (pid, tid) nest or follow, never
+ * cross. Writes the file at `path` atomically. */
+ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t first_step,
+                          uint32_t last_step, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

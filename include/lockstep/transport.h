@@ -1,0 +1,59 @@
+/* transport.h -- moving messages between two ranks.
+ *
+ * In order per (peer, channel); channels never block one another; called from
+ * one thread per rank only. A transport knows nothing of collectives.
+ */
+#ifndef LS_TRANSPORT_H
+#define LS_TRANSPORT_H
+#include <stddef.h>
+#include <stdint.h>
+#include "lockstep/status.h"
+#include "lockstep/world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_transport ls_transport;
+
+typedef struct ls_msg {
+    const void *p;
+    size_t n;     /* bytes; 0 is a message too */
+    uint32_t sig; /* which collective this belongs to */
+} ls_msg;
+
+#define LS_MAX_CHANNELS 64 /* per pair of ranks */
+
+typedef struct ls_transport_ops {
+    const char *name; /* "shm" */
+
+    ls_status (*open)(ls_world *w, ls_transport **out); /* blocks; every rank calls it */
+    void (*close)(ls_transport *t);
+
+    /* Offers m to peer and returns a ticket. m->p must not change until sent()
+     * has reached the ticket. LS_AGAIN: the queue is full. */
+    ls_status (*send)(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket);
+    uint64_t (*sent)(ls_transport *t, int peer, int channel);
+
+    /* Shows the part of the oldest unread message that is here already, in
+     * multiples of 16 bytes but for its end; LS_AGAIN when that is nothing.
+     * m->n == 0 with LS_OK is an empty message. take() says n bytes are read;
+     * take(0) consumes an empty message. */
+    ls_status (*view)(ls_transport *t, int peer, int channel, ls_msg *m);
+    ls_status (*take)(ls_transport *t, int peer, int channel, size_t n);
+
+    /* Optional: moves queued output and input along without waiting. */
+    ls_status (*poke)(ls_transport *t);
+
+    /* Optional: descriptors to sleep on when nothing moves; returns how many
+     * (at most max) were written to fds. */
+    int (*fds)(ls_transport *t, int *fds, int max);
+} ls_transport_ops;
+
+extern const ls_transport_ops *const ls_transports[]; /* registry.c, NULL-ended */
+const ls_transport_ops *ls_transport_find(const char *name); /* NULL if unknown */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

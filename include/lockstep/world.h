@@ -1,0 +1,86 @@
+/* world.h -- the ranks of a job, as one rank sees them.
+ *
+ * A world joins processes (started by `lockstep run`, by torchrun's
+ * environment, or by hand) or threads of one process. Afterwards every rank
+ * holds a handle with its rank, the world's size, an arena that local peers
+ * have mapped, and the group of all ranks.
+ */
+#ifndef LS_WORLD_H
+#define LS_WORLD_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "lockstep/mem.h"
+#include "lockstep/status.h"
+#include "lockstep/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_MAX_RANKS 64
+
+typedef struct ls_world ls_world;
+typedef struct ls_group ls_group;
+
+typedef enum ls_progress_mode {
+    LS_PROGRESS_INLINE, /* the computing thread moves collectives, at poke points */
+    LS_PROGRESS_THREAD  /* one more thread per rank does */
+} ls_progress_mode;
+
+/* How to join. Zero-initialise, then set what matters; 0 and NULL mean the default. */
+typedef struct ls_world_opts {
+    const char *transport;      /* "shm" (default), "tcp", "self"; "fault:<inner>" for tests */
+    const char *algo;           /* NULL: chosen by size; else a name of `lockstep coll --list` */
+    size_t arena_bytes;         /* shared arena of this rank; default 16 MiB */
+    uint64_t join_timeout_ns;   /* default 60 s */
+    uint64_t coll_timeout_ns;   /* default 30 s */
+    ls_progress_mode progress;
+    bool no_crc;                /* tcp: skip the frame checksums (comm.check: none) */
+} ls_world_opts;
+
+/* Joins the job that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK,
+ * LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; nothing set: a world of one).
+ * Blocks until every rank has joined. LS_JOIN_TIMEOUT names the missing ranks,
+ * LS_PORT_BUSY the port and its holder, LS_INVALID a variable that is wrong. */
+ls_status ls_world_join(const ls_world_opts *opts, ls_world **out);
+
+/* Leaves in step with the others and frees everything. NULL is fine. On an
+ * error path it does not wait. */
+void ls_world_leave(ls_world *w);
+
+/* Runs `fn` on `size` ranks that are threads of this process, joins them, and
+ * returns the first failure (ls_last_error() carries that rank's message). */
+typedef ls_status (*ls_rank_fn)(ls_world *w, void *arg);
+ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, void *arg);
+
+int ls_world_rank(const ls_world *w);
+int ls_world_size(const ls_world *w);
+int ls_world_local_rank(const ls_world *w);
+int ls_world_local_size(const ls_world *w);
+ls_group *ls_world_group(ls_world *w);   /* borrowed: all ranks */
+ls_tracer *ls_world_tracer(ls_world *w); /* borrowed */
+ls_ledger *ls_world_ledger(ls_world *w); /* borrowed: this rank's memory by kind */
+
+/* Says where the rank is ("step 12"), for the failure report. */
+void ls_world_at(ls_world *w, uint32_t step, uint16_t micro_batch);
+
+/* Ends the job: the first caller's status and message become everybody's
+ * cause; every wait in every rank returns LS_ABORTED within about a
+ * millisecond. Returns s. */
+ls_status ls_world_abort(ls_world *w, ls_status s);
+
+/* Registered memory: from the arena that local peers have mapped, 64-byte
+ * aligned. Freed with the world, or by ls_free_to(mark). */
+ls_status ls_alloc(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out);
+size_t ls_alloc_mark(const ls_world *w);
+void ls_free_to(ls_world *w, size_t mark);
+
+/* Merges the traces of all local ranks into the Chrome trace at `path`; for
+ * one rank to call while the others do not train (between two barriers). */
+ls_status ls_world_trace_export(ls_world *w, uint32_t first_step, uint32_t last_step, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,38 @@
+/* compiler.h -- the only place with compiler-specific spellings. */
+#ifndef LS_BASE_COMPILER_H
+#define LS_BASE_COMPILER_H
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define LS_SANITIZED 1
+#endif
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define LS_SANITIZED 1
+#endif
+#endif
+
+/* An elementwise kernel that the compiler vectorises once per instruction set
+ * and picks at load time, so that one binary runs everywhere. Sanitizers and
+ * load-time resolvers do not get on; there the plain version runs. */
+#if defined(__x86_64__) && !defined(LS_SANITIZED)
+#define LS_KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
+#else
+#define LS_KERNEL
+#endif
+
+#define LS_COLD __attribute__((cold, noinline))
+#define LS_LIKELY(x) __builtin_expect(!!(x), 1)
+#define LS_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define LS_THREAD_LOCAL _Thread_local
+#define LS_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
+static inline void ls_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+#endif

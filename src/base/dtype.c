@@ -1,0 +1,33 @@
+/* dtype.c -- element types and reduction operators. */
+#include "lockstep/dtype.h"
+
+#include <string.h>
+
+static const struct { size_t size; const char *name; } dtypes[LS_DTYPES] = {
+    [LS_F32] = { 4, "float" }, [LS_F64] = { 8, "double" }, [LS_BF16] = { 2, "bfloat16" }, [LS_F16] = { 2, "half" },
+    [LS_I32] = { 4, "int32" }, [LS_I64] = { 8, "int64" },  [LS_U8] = { 1, "uint8" },
+};
+static const char *const redops[LS_REDOPS] = {
+    [LS_SUM] = "sum", [LS_AVG] = "avg", [LS_MAX] = "max", [LS_MIN] = "min", [LS_PROD] = "prod",
+};
+
+size_t ls_dtype_size(ls_dtype d) { return (unsigned)d < LS_DTYPES ? dtypes[d].size : 0; }
+const char *ls_dtype_name(ls_dtype d) { return (unsigned)d < LS_DTYPES ? dtypes[d].name : "?"; }
+const char *ls_redop_name(ls_redop op) { return (unsigned)op < LS_REDOPS ? redops[op] : "?"; }
+
+float ls_bf16_to_f32(uint16_t b)
+{
+    uint32_t u = (uint32_t)b << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+uint16_t ls_f32_to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u); /* keep a NaN a NaN */
+    u += 0x7fffu + (u >> 16 & 1u);                                           /* round half to even */
+    return (uint16_t)(u >> 16);
+}

@@ -1,0 +1,132 @@
+/* env.h -- the only door to the system: clock, sleep, sockets, files, shared
+ * memory, threads and processes.
+ *
+ * One table of functions with one real implementation (env_real.c). No other
+ * file of the library includes the headers behind these calls; tools/check-env
+ * proves it on the object files. Another implementation (a simulator) replaces
+ * the table of a thread's context and needs no other change.
+ *
+ * Calls return a value >= 0, or -errno, unless said. Descriptors are closed by
+ * close_fd. Paths are NUL-terminated. Nothing blocks except wait, child_wait
+ * with a deadline, and file I/O.
+ */
+#ifndef LS_BASE_ENV_H
+#define LS_BASE_ENV_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+typedef struct ls_child ls_child; /* how to start a process; below */
+
+enum { LS_POLL_IN = 1, LS_POLL_OUT = 4 }; /* as poll(2) */
+typedef struct ls_pollfd {
+    int fd;
+    short events, revents;
+} ls_pollfd;
+
+typedef enum ls_file_type { LS_FILE_NONE, LS_FILE_REGULAR, LS_FILE_DIR, LS_FILE_OTHER } ls_file_type;
+typedef struct ls_file_info {
+    ls_file_type type; /* of the path itself: a symbolic link is OTHER */
+    uint64_t size;
+    bool owned;        /* by the effective user */
+    unsigned mode;     /* permission bits */
+} ls_file_info;
+
+typedef enum ls_child_state { LS_CHILD_RUNNING, LS_CHILD_EXITED, LS_CHILD_SIGNALED, LS_CHILD_STOPPED } ls_child_state;
+
+/* A process to start: exec'd, with descriptors and environment as given. */
+struct ls_child {
+    const char *const *argv;      /* NULL-ended; argv[0] is searched in PATH */
+    const char *const *env_set;   /* NULL-ended "NAME=value", replacing the parent's */
+    const int *keep_fds;          /* stay open at the same number */
+    int nkeep;
+    int stdout_fd, stderr_fd;     /* -1: the parent's */
+    bool die_with_parent;         /* SIGKILL when the parent ends, by any means */
+    bool own_group;               /* its own process group */
+    int cpu_first, cpu_count;     /* bind to this range of usable CPUs; count 0: all */
+};
+
+typedef struct ls_env {
+    /* time */
+    uint64_t (*mono_ns)(void);               /* all deadlines */
+    int64_t (*wall_ns)(void);                /* labels in logs only */
+    void (*random)(void *p, size_t n);       /* keys and names, never numerics */
+
+    /* waiting: the only blocking call. Returns when *word != value (word may be NULL), a
+     * descriptor is ready, a wake, the deadline, or a signal. Spurious returns are allowed. */
+    void (*wait)(const uint32_t *word, uint32_t value, ls_pollfd *fds, int nfds, uint64_t deadline_ns);
+    void (*wake)(const uint32_t *word);      /* everyone who waits on word, in any process */
+    void (*yield)(void);
+    unsigned spin_turns;                     /* turns to spin before yielding; 0 in a simulation */
+
+    /* the machine */
+    int (*cpus)(void);                       /* usable now: affinity and cgroup */
+    uint64_t (*mem_available)(void);         /* bytes: MemAvailable and cgroup, whichever is less */
+    int (*hostname)(char *buf, size_t n);
+    const char *(*getenv)(const char *name); /* borrowed; NULL if unset */
+    int (*pid)(void);
+    bool (*traced)(int pid);                 /* a debugger is attached */
+    char (*proc_state)(int pid);             /* 'R' 'S' 'D' 'T' 'Z', or 0 when gone */
+    int (*self_path)(char *buf, size_t n);   /* of the running program */
+
+    /* memory */
+    void *(*map_private)(size_t n);          /* zeroed, prefaulted; NULL when refused */
+    int (*memfd)(const char *name, size_t n);/* sealed against resizing, blocks reserved */
+    void *(*map_shared)(int fd, size_t n, bool prefault);
+    void (*unmap)(void *p, size_t n);
+    int64_t (*fd_size)(int fd);
+
+    /* files */
+    int (*open_read)(const char *path);      /* regular files only, links refused: -ELOOP, -EISDIR */
+    int (*create)(const char *path);         /* new file, 0600 & ~umask; -EEXIST */
+    int (*append)(const char *path);         /* creates when missing */
+    ssize_t (*read)(int fd, void *p, size_t n);
+    ssize_t (*pread)(int fd, void *p, size_t n, uint64_t offset);
+    ssize_t (*write)(int fd, const void *p, size_t n);
+    int (*fsync)(int fd);
+    int (*fsync_dir)(const char *path);
+    int (*rename)(const char *from, const char *to);
+    int (*unlink)(const char *path);
+    int (*mkdir)(const char *path);          /* 0777 & ~umask; -EEXIST */
+    int (*rmdir)(const char *path);
+    int (*info)(const char *path, ls_file_info *out);      /* missing: type NONE and 0 */
+    int (*list)(const char *path, char *names, size_t n);  /* NUL-separated names, sorted; their number */
+    bool (*isatty)(int fd);
+    int (*columns)(int fd);                  /* of a terminal; 80 if unknown */
+    void (*close_fd)(int fd);
+
+    /* sockets, non-blocking. Unix names are abstract: nothing in the file system. */
+    int (*listen_unix)(const char *name);
+    int (*connect_unix)(const char *name);
+    int (*listen_tcp)(const char *addr, int port, int *bound_port); /* port 0: any; numeric loopback address */
+    int (*connect_tcp)(const char *addr, int port);
+    int (*connect_done)(int fd);             /* 0, -EINPROGRESS, or the failure */
+    int (*accept)(int fd);
+    ssize_t (*send)(int fd, const void *p, size_t n);      /* -EAGAIN when full */
+    ssize_t (*recv)(int fd, void *p, size_t n);            /* 0: the peer has closed; -EAGAIN */
+    int (*send_fd)(int sock, int fd);        /* one byte that carries a descriptor; unix only */
+    int (*recv_fd)(int sock);                /* the descriptor, or -EAGAIN */
+    int (*peer_uid_is_ours)(int sock);       /* unix: 1 or 0 */
+    int (*free_port)(void);                  /* a loopback port nobody holds now */
+    int (*port_holder)(int port, char *buf, size_t n); /* "pid 41 (nginx)"; 0 when not visible */
+
+    /* threads and processes */
+    int (*thread_start)(void (*fn)(void *), void *arg, void **handle);
+    void (*thread_join)(void *handle);
+    int (*spawn)(const ls_child *c, int *pidfd); /* the pid */
+    /* State without waiting; `code` gets the exit code or signal. Reaps an ended child. */
+    ls_child_state (*child_poll)(int pid, int *code);
+    int (*kill)(int pid, int sig);           /* negative pid: the process group */
+    int (*pipe)(int fds[2]);                 /* close-on-exec, reading end non-blocking */
+    int (*signal_fd)(const int *sigs, int n);/* blocks the signals; read them with signal_read */
+    int (*signal_read)(int fd);              /* the next pending signal, or 0 */
+    int (*set_cloexec)(int fd, bool on);
+} ls_env;
+
+extern const ls_env ls_env_real;
+
+/* The env of the calling thread's context. */
+const ls_env *ls_env_get(void);
+
+#endif

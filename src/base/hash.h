@@ -1,0 +1,20 @@
+/* hash.h -- digests of bytes; xxHash inside. */
+#ifndef LS_BASE_HASH_H
+#define LS_BASE_HASH_H
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t ls_hash64(const void *p, size_t n, uint64_t seed);
+
+/* XXH3-128, streaming. */
+typedef struct ls_digest ls_digest;
+ls_digest *ls_digest_create(void); /* NULL when out of memory */
+void ls_digest_add(ls_digest *d, const void *p, size_t n);
+/* Canonical order (high word first), 32 lower-case hex digits and a NUL. */
+void ls_digest_hex(const ls_digest *d, char out[33]);
+void ls_digest_destroy(ls_digest *d);
+
+/* CRC-32C (Castagnoli), as iSCSI and safetensors tooling use it. */
+uint32_t ls_crc32c(uint32_t crc, const void *p, size_t n);
+
+#endif

@@ -1,0 +1,58 @@
+/* log.c -- lines on stderr. */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/context.h"
+
+/* One write a line, so that lines of several ranks do not mix. */
+static void put(const char *line, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    while (n > 0) {
+        ssize_t k = env->write(2, line, n);
+        if (k <= 0) return; /* nobody reads stderr: nothing left to tell */
+        line += k;
+        n -= (size_t)k;
+    }
+}
+
+/* Replaces control characters, so that a message cannot drive a terminal. */
+static size_t inert(char *s)
+{
+    size_t n = strlen(s);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f) s[i] = '?';
+    return n;
+}
+
+void ls_log(ls_log_level level, const char *fmt, ...)
+{
+    const ls_context *c = ls_context_get();
+    if ((int)level > c->log_level) return;
+
+    char line[1024];
+    int at = c->rank >= 0 ? snprintf(line, sizeof line, "[rank %d] ", c->rank) : 0;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line + at, sizeof line - (size_t)at - 1, fmt, ap);
+    va_end(ap);
+    size_t n = inert(line);
+    line[n] = '\n';
+    put(line, n + 1);
+}
+
+void ls_log_error(ls_status s, int rank, const char *message)
+{
+    const ls_env *env = ls_env_get();
+    char line[1024], host[64] = "?", who[24] = "";
+    if (env->hostname(host, sizeof host) < 0) snprintf(host, sizeof host, "?");
+    if (rank >= 0) snprintf(who, sizeof who, " rank=%d", rank);
+    snprintf(line, sizeof line - 1, "lockstep: error[%s]%s host=%s pid=%d: %s", ls_status_word(s), who, host, env->pid(),
+             message);
+    size_t n = inert(line);
+    line[n] = '\n';
+    put(line, n + 1);
+}

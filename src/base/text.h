@@ -1,0 +1,28 @@
+/* text.h -- a growable string, and JSON written into it. */
+#ifndef LS_BASE_TEXT_H
+#define LS_BASE_TEXT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/compiler.h"
+#include "lockstep/status.h"
+
+typedef struct ls_text {
+    char *p;     /* owned, NUL-terminated once anything was added; NULL before */
+    size_t n;    /* bytes without the NUL */
+    size_t cap;
+    bool failed; /* memory ran out: later additions are no-ops */
+} ls_text;
+
+void ls_text_add(ls_text *t, const char *fmt, ...) LS_PRINTF(2, 3);
+void ls_text_addn(ls_text *t, const char *p, size_t n);
+const char *ls_text_str(const ls_text *t); /* never NULL */
+ls_status ls_text_status(const ls_text *t); /* LS_NO_MEMORY once failed */
+void ls_text_free(ls_text *t);
+
+/* A JSON string with its quotes; control characters, <, > and invalid UTF-8 escaped. */
+void ls_json_string(ls_text *t, const char *s);
+/* %.17g; a value that is not finite becomes null. */
+void ls_json_number(ls_text *t, double v);
+
+#endif

@@ -1,0 +1,31 @@
+/* wait.h -- the only waiting loop in the project. */
+#ifndef LS_BASE_WAIT_H
+#define LS_BASE_WAIT_H
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/env.h"
+#include "lockstep/status.h"
+
+/* Never: only for what something else bounds. */
+#define LS_NO_DEADLINE UINT64_MAX
+
+/* How one rank waits. Zero-initialised is valid: yields early, no abort word. */
+typedef struct ls_waiter {
+    const _Atomic uint32_t *abort_word; /* nonzero: stop with LS_ABORTED; may be NULL */
+    _Atomic uint32_t *parked;           /* set to 1 while asleep; who moves something for us
+                                           clears it and wakes; may be NULL */
+    bool may_spin;                      /* every local rank has a core of its own */
+    int pid_of_debuggee;                /* unused ranks: 0 */
+    int (*fds)(void *arg, int *fds, int max); /* optional: descriptors that can end the wait */
+    void *fds_arg;
+} ls_waiter;
+
+/* Calls ready(arg) until it returns something other than LS_AGAIN and returns
+ * that. Spins (when may_spin), then yields, then sleeps for at most 1 ms at a
+ * time. Looks at the abort word every 64 turns and at the clock every 1,024.
+ * LS_RANK_HUNG at the deadline (ls_last_error() is left to the caller),
+ * LS_ABORTED when the abort word is set. */
+ls_status ls_wait(const ls_waiter *w, ls_status (*ready)(void *arg), void *arg, uint64_t deadline_ns);
+
+#endif

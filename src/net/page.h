@@ -1,0 +1,84 @@
+/* page.h -- the world page: what every local rank and the launcher share.
+ *
+ * One sealed memfd, mapped by all of them, that outlives each: after a crash
+ * the launcher reads here what a rank did last. Only fixed-width integers and
+ * offsets; every word says who writes it.
+ */
+#ifndef LS_NET_PAGE_H
+#define LS_NET_PAGE_H
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/context.h"
+#include "lockstep/sched.h"
+#include "lockstep/trace.h"
+#include "lockstep/world.h"
+
+#define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
+#define LS_PAGE_LAYOUT 1u
+#define LS_PAGE_GROUPS 16 /* groups whose newest collective a slot can describe */
+
+/* The full description of a collective (32 bytes): enough to name both sides of a mismatch. */
+typedef struct ls_coll_desc {
+    uint32_t generation, group, seq;
+    uint8_t coll, dtype, op, reserved;
+    uint64_t count;
+    int32_t root;
+    uint32_t label; /* index into the rank's black box strings */
+} ls_coll_desc;
+
+typedef enum ls_rank_state {
+    LS_RANK_STARTING, LS_RANK_RUNNING, LS_RANK_DONE, LS_RANK_DEAD, LS_RANK_STOPPED
+} ls_rank_state;
+
+typedef struct ls_rank_slot {
+    _Alignas(64) _Atomic uint32_t state; /* ls_rank_state; the rank, and the launcher once it is dead */
+    _Atomic uint32_t parked;             /* the rank sets it before sleeping; a peer clears and wakes */
+    _Atomic int32_t pid;
+    _Atomic uint32_t step;               /* where the rank is: written by it alone */
+    _Atomic uint32_t micro_batch;
+    _Atomic uint32_t in_coll;            /* 1 while it waits inside a collective */
+    _Atomic uint32_t newest_group;       /* index into desc of the collective entered last */
+    _Atomic uint64_t beat_ns;            /* when a collective of this rank last moved */
+    _Alignas(64) struct ls_desc_slot {
+        _Atomic uint32_t version;        /* odd while the rank rewrites d: readers retry */
+        ls_coll_desc d;
+    } desc[LS_PAGE_GROUPS];              /* by group id % LS_PAGE_GROUPS */
+    ls_blackbox box;
+} ls_rank_slot;
+
+typedef struct ls_world_page {
+    uint64_t magic;
+    uint32_t layout, generation; /* messages of another generation are refused */
+    uint32_t nranks;             /* local ranks; slots that follow */
+    _Atomic uint32_t abort_by;   /* 0, or 1 + the rank that failed first (compare-and-swap);
+                                    LS_ABORT_BY_LAUNCHER: the launcher itself */
+    _Atomic uint32_t abort_ready;/* 1 once status and text below are written */
+    int32_t abort_status;
+    char abort_text[LS_ERROR_BYTES];
+    ls_rank_slot rank[];
+} ls_world_page;
+
+#define LS_ABORT_BY_LAUNCHER 0xffffu
+
+size_t ls_page_bytes(int nranks);
+/* Formats fresh, zeroed memory. */
+void ls_page_format(ls_world_page *p, int nranks, uint32_t generation);
+/* LS_PROTOCOL unless magic, layout and size fit. */
+ls_status ls_page_check(const ls_world_page *p, size_t nbytes, int nranks);
+
+/* First caller wins: status, message and `by` (1 + rank, or LS_ABORT_BY_LAUNCHER)
+ * become the job's cause; every parked rank is woken. True for the winner. */
+bool ls_page_abort(ls_world_page *p, uint32_t by, ls_status s, const char *text);
+/* The cause once there is one: false before. text gets at most n bytes. */
+bool ls_page_cause(const ls_world_page *p, int *rank, ls_status *s, char *text, size_t n);
+
+/* "all_reduce #118 (bucket 3): 1024 float sum" into buf; labels from the slot's
+ * box. Returns buf. */
+const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *buf, size_t n);
+/* A consistent copy of a rank's newest collective; false when it has none yet. */
+bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out);
+/* "in step 12, in all_reduce #118 (bucket 3)" or "in step 12, computing" into buf. */
+const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n);
+
+#endif

@@ -1,0 +1,73 @@
+/* store.h -- rendezvous: a small key-value server that the ranks of a job meet at.
+ *
+ * A state machine without a thread of its own: the launcher drives it from its
+ * event loop, a job without a launcher from one thread of rank 0. It listens on
+ * an abstract Unix socket or on a loopback port; whoever does not present the
+ * job's secret (and, on a Unix socket, our user id) is dropped.
+ */
+#ifndef LS_NET_STORE_H
+#define LS_NET_STORE_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/env.h"
+#include "lockstep/status.h"
+#include "net/page.h"
+
+#define LS_SECRET_BYTES 32
+#define LS_STORE_KEY_MAX 128
+#define LS_STORE_VALUE_MAX 65536
+#define LS_STORE_STRANGERS 64             /* unauthenticated connections at once */
+#define LS_STORE_HELLO_NS 5000000000ull   /* time to say hello */
+
+typedef struct ls_store ls_store;
+
+typedef struct ls_store_config {
+    const char *unix_name; /* abstract name; NULL: tcp */
+    int tcp_port;          /* with unix_name == NULL: loopback port, 0: any */
+    uint8_t secret[LS_SECRET_BYTES];
+    bool no_secret;        /* ranks started by hand on one host: the user id alone decides (unix) */
+    int nranks;
+    int page_fd;           /* handed to every rank on a Unix socket; borrowed; -1: none */
+    ls_world_page *page;   /* borrowed; a rank's lost connection aborts through it when watch_ranks */
+    bool watch_ranks;      /* nobody else sees the ranks die (no launcher) */
+} ls_store_config;
+
+/* Listens. LS_PORT_BUSY names the port and its holder. */
+ls_status ls_store_create(const ls_store_config *c, ls_store **out);
+void ls_store_destroy(ls_store *s);
+int ls_store_port(const ls_store *s); /* the bound TCP port; 0 on a Unix socket */
+
+/* For an event loop: fills fds (at most max) and returns how many; then, after a
+ * wait, moves everything that is ready. `now_ns` enforces hello deadlines. */
+int ls_store_fds(const ls_store *s, ls_pollfd *fds, int max);
+ls_status ls_store_step(ls_store *s, uint64_t now_ns);
+#define LS_STORE_MAX_FDS (LS_MAX_RANKS + LS_STORE_STRANGERS + 1)
+
+/* Which ranks have not said hello yet: "2, 3" into buf; their number. */
+int ls_store_missing(const ls_store *s, char *buf, size_t n);
+/* Strangers dropped so far. */
+uint64_t ls_store_rejected(const ls_store *s);
+
+/* --- a rank's side ---------------------------------------------------------- */
+
+typedef struct ls_store_client ls_store_client;
+
+/* Connects (retrying until the deadline: ranks may come before the store), says
+ * hello, receives the page's descriptor (*page_fd, -1 over tcp; the caller closes).
+ * LS_JOIN_TIMEOUT, LS_AUTH_FAILED, LS_CONFIG_MISMATCH (wrong world size, rank twice). */
+ls_status ls_store_connect(const char *unix_name, int tcp_port, const uint8_t secret[LS_SECRET_BYTES],
+                           int rank, int size, uint64_t deadline_ns, ls_store_client **out, int *page_fd);
+void ls_store_disconnect(ls_store_client *c);
+int ls_store_client_fd(const ls_store_client *c);
+
+ls_status ls_store_set(ls_store_client *c, const char *key, const void *value, size_t n, uint64_t deadline_ns);
+/* Waits until the key is set. *n: capacity in, size out (LS_INVALID if larger).
+ * LS_JOIN_TIMEOUT at the deadline, with the ranks that have not joined. */
+ls_status ls_store_get(ls_store_client *c, const char *key, void *value, size_t *n, uint64_t deadline_ns);
+/* Descriptors, by key; Unix sockets only. The getter owns what it gets. */
+ls_status ls_store_set_fd(ls_store_client *c, const char *key, int fd, uint64_t deadline_ns);
+ls_status ls_store_get_fd(ls_store_client *c, const char *key, int *fd, uint64_t deadline_ns);
+/* Says that the coming disconnect is in order. */
+ls_status ls_store_bye(ls_store_client *c);
+
+#endif

@@ -1,0 +1,71 @@
+/* world.h -- a world from the inside: what transports and groups may touch. */
+#ifndef LS_NET_WORLD_H
+#define LS_NET_WORLD_H
+#include "base/compiler.h"
+#include "base/wait.h"
+#include "lockstep/transport.h"
+#include "lockstep/world.h"
+#include "net/page.h"
+#include "net/store.h"
+
+/* What the threads of one process share instead of descriptors. */
+typedef struct ls_thread_host {
+    int size;
+    ls_world_page *page;
+    ls_arena *arena[LS_MAX_RANKS];
+    char store_name[64];
+    uint8_t secret[LS_SECRET_BYTES];
+} ls_thread_host;
+
+struct ls_world {
+    int rank, size, local_rank, local_size;
+    uint32_t generation;
+    ls_world_opts opts;               /* defaults filled in */
+    bool threads;                     /* ranks are threads of this process */
+    ls_context context;               /* installed while a thread rank runs */
+
+    ls_world_page *page;              /* mapped; owned unless threads */
+    size_t page_bytes;
+    ls_store_client *store;           /* owned; NULL in a world of one */
+    void *store_thread;               /* rank 0 of a job without a launcher serves the store */
+    struct ls_store_server *server;
+
+    ls_ledger ledger;
+    ls_tracer *tracer;                /* owned */
+    ls_arena *arena;                  /* this rank's shared arena; owned unless threads */
+    char *peer_base[LS_MAX_RANKS];    /* every local rank's arena as mapped here */
+    size_t peer_bytes[LS_MAX_RANKS];
+
+    ls_waiter waiter;
+    const ls_transport_ops *tops;
+    ls_transport *tp;
+
+    ls_group *group;                  /* set and owned by the group floor */
+    struct ls_engine *engine;         /* likewise: works in flight, progress */
+    bool failed;                      /* leave without waiting */
+};
+
+/* Everything up to the transport: page, store, arenas. */
+ls_status ls_world_open(const ls_world_opts *opts, ls_world **out);
+ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts *opts, ls_world **out);
+void ls_world_close(ls_world *w);
+
+/* Wakes a rank that may sleep. A race costs it at most its 1 ms nap. */
+static inline void ls_world_wake(ls_world *w, int rank)
+{
+    _Atomic uint32_t *parked = &w->page->rank[rank].parked;
+    if (LS_UNLIKELY(atomic_load_explicit(parked, memory_order_relaxed))) {
+        atomic_store_explicit(parked, 0, memory_order_relaxed);
+        ls_env_get()->wake((const uint32_t *)(const void *)parked);
+    }
+}
+
+/* Fills this thread's error with the job's cause and returns LS_ABORTED (or the
+ * cause's own status when this rank was the first). */
+ls_status ls_world_aborted(ls_world *w);
+
+/* All ranks put `n` bytes under key/<rank>, all get everybody's: [size][n]. Blocking,
+ * through the store: for setting up, not for work. */
+ls_status ls_world_exchange(ls_world *w, const char *key, const void *mine, size_t n, void *all);
+
+#endif
