@@ -71,10 +71,8 @@ void ls_world_at(ls_world *w, uint32_t step, uint16_t micro_batch);
 ls_status ls_world_abort(ls_world *w, ls_status s);
 
 /* Registered memory: from the arena that local peers have mapped, 64-byte
- * aligned. Freed with the world, or by ls_free_to(mark). */
+ * aligned. Lives as long as the world. */
 ls_status ls_alloc(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out);
-size_t ls_alloc_mark(const ls_world *w);
-void ls_free_to(ls_world *w, size_t mark);
 
 /* Merges the traces of all local ranks into the Chrome trace at `path`; for
  * one rank to call while the others do not train (between two barriers). */

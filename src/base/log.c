@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/context.h"
@@ -55,4 +56,13 @@ void ls_log_error(ls_status s, int rank, const char *message)
     size_t n = inert(line);
     line[n] = '\n';
     put(line, n + 1);
+}
+
+void ls_bug(const char *file, int line, const char *what)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s:%d: '%s' does not hold; this is a bug in Lockstep, please report it", file, line,
+             what);
+    ls_log_error(LS_INTERNAL, ls_context_get()->rank, text);
+    abort();
 }

@@ -15,4 +15,8 @@ void ls_log(ls_log_level level, const char *fmt, ...) LS_PRINTF(2, 3);
  * Control characters from outside are escaped. `rank` < 0 leaves rank out. */
 void ls_log_error(ls_status s, int rank, const char *message);
 
+/* For states that only a bug in the same file can produce; prints the rank and aborts the process. */
+#define LS_ASSERT(cond) ((cond) ? (void)0 : ls_bug(__FILE__, __LINE__, #cond))
+void ls_bug(const char *file, int line, const char *what) __attribute__((cold, noreturn));
+
 #endif

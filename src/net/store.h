@@ -2,7 +2,7 @@
  *
  * A state machine without a thread of its own: the launcher drives it from its
  * event loop, a job without a launcher from one thread of rank 0. It listens on
- * an abstract Unix socket or on a loopback port; whoever does not present the
+ * an abstract Unix socket and, if told, on a loopback port; whoever does not present the
  * job's secret (and, on a Unix socket, our user id) is dropped.
  */
 #ifndef LS_NET_STORE_H
@@ -22,10 +22,10 @@
 typedef struct ls_store ls_store;
 
 typedef struct ls_store_config {
-    const char *unix_name; /* abstract name; NULL: tcp */
-    int tcp_port;          /* with unix_name == NULL: loopback port, 0: any */
+    const char *unix_name; /* abstract name */
+    int tcp_port;          /* also listen on this loopback port; 0: no, -1: any free one */
     uint8_t secret[LS_SECRET_BYTES];
-    bool no_secret;        /* ranks started by hand on one host: the user id alone decides (unix) */
+    bool no_secret;        /* ranks started by hand: the user id alone decides, tcp admits nobody */
     int nranks;
     int page_fd;           /* handed to every rank on a Unix socket; borrowed; -1: none */
     ls_world_page *page;   /* borrowed; a rank's lost connection aborts through it when watch_ranks */
@@ -35,16 +35,18 @@ typedef struct ls_store_config {
 /* Listens. LS_PORT_BUSY names the port and its holder. */
 ls_status ls_store_create(const ls_store_config *c, ls_store **out);
 void ls_store_destroy(ls_store *s);
-int ls_store_port(const ls_store *s); /* the bound TCP port; 0 on a Unix socket */
+int ls_store_port(const ls_store *s); /* the bound TCP port; 0: none */
 
 /* For an event loop: fills fds (at most max) and returns how many; then, after a
  * wait, moves everything that is ready. `now_ns` enforces hello deadlines. */
 int ls_store_fds(const ls_store *s, ls_pollfd *fds, int max);
 ls_status ls_store_step(ls_store *s, uint64_t now_ns);
-#define LS_STORE_MAX_FDS (LS_MAX_RANKS + LS_STORE_STRANGERS + 1)
+#define LS_STORE_MAX_FDS (LS_MAX_RANKS + LS_STORE_STRANGERS + 2)
 
 /* Which ranks have not said hello yet: "2, 3" into buf; their number. */
 int ls_store_missing(const ls_store *s, char *buf, size_t n);
+/* Ranks whose connection is open. */
+int ls_store_connected(const ls_store *s);
 /* Strangers dropped so far. */
 uint64_t ls_store_rejected(const ls_store *s);
 
@@ -62,11 +64,13 @@ int ls_store_client_fd(const ls_store_client *c);
 
 ls_status ls_store_set(ls_store_client *c, const char *key, const void *value, size_t n, uint64_t deadline_ns);
 /* Waits until the key is set. *n: capacity in, size out (LS_INVALID if larger).
- * LS_JOIN_TIMEOUT at the deadline, with the ranks that have not joined. */
+ * LS_JOIN_TIMEOUT at the deadline; the connection is of no more use then. */
 ls_status ls_store_get(ls_store_client *c, const char *key, void *value, size_t *n, uint64_t deadline_ns);
 /* Descriptors, by key; Unix sockets only. The getter owns what it gets. */
 ls_status ls_store_set_fd(ls_store_client *c, const char *key, int fd, uint64_t deadline_ns);
 ls_status ls_store_get_fd(ls_store_client *c, const char *key, int *fd, uint64_t deadline_ns);
+/* Which ranks have not joined: "2, 3" into buf, "" when all have. */
+ls_status ls_store_ask_missing(ls_store_client *c, char *buf, size_t n, uint64_t deadline_ns);
 /* Says that the coming disconnect is in order. */
 ls_status ls_store_bye(ls_store_client *c);
 

@@ -13,7 +13,7 @@ typedef struct ls_thread_host {
     int size;
     ls_world_page *page;
     ls_arena *arena[LS_MAX_RANKS];
-    char store_name[64];
+    const char *store_name;
     uint8_t secret[LS_SECRET_BYTES];
 } ls_thread_host;
 
@@ -22,13 +22,11 @@ struct ls_world {
     uint32_t generation;
     ls_world_opts opts;               /* defaults filled in */
     bool threads;                     /* ranks are threads of this process */
-    ls_context context;               /* installed while a thread rank runs */
 
     ls_world_page *page;              /* mapped; owned unless threads */
     size_t page_bytes;
     ls_store_client *store;           /* owned; NULL in a world of one */
-    void *store_thread;               /* rank 0 of a job without a launcher serves the store */
-    struct ls_store_server *server;
+    struct ls_store_server *server;   /* owned: rank 0 of a job without a launcher serves the store */
 
     ls_ledger ledger;
     ls_tracer *tracer;                /* owned */
@@ -63,6 +61,19 @@ static inline void ls_world_wake(ls_world *w, int rank)
 /* Fills this thread's error with the job's cause and returns LS_ABORTED (or the
  * cause's own status when this rank was the first). */
 ls_status ls_world_aborted(ls_world *w);
+
+/* The address of a peer's registered memory as mapped here, or NULL when [offset,
+ * offset + n) is not inside its arena. Offsets come from shared memory: copy
+ * them once, then ask. */
+static inline char *ls_world_peer(const ls_world *w, int rank, uint64_t offset, size_t n)
+{
+    size_t size = w->peer_bytes[rank];
+    return n <= size && offset <= size - n ? w->peer_base[rank] + offset : NULL;
+}
+
+/* A store served by a thread of this process. */
+ls_status ls_store_serve(const ls_store_config *c, struct ls_store_server **out);
+void ls_store_serve_stop(struct ls_store_server *s); /* NULL is fine; waits up to 2 s for the ranks to leave */
 
 /* All ranks put `n` bytes under key/<rank>, all get everybody's: [size][n]. Blocking,
  * through the store: for setting up, not for work. */

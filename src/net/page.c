@@ -1,0 +1,114 @@
+/* page.c -- formatting, reading and aborting through the world page. */
+#include "net/page.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/env.h"
+
+size_t ls_page_bytes(int nranks)
+{
+    size_t n = sizeof(ls_world_page) + (size_t)nranks * sizeof(ls_rank_slot);
+    return (n + 4095) & ~(size_t)4095;
+}
+
+void ls_page_format(ls_world_page *p, int nranks, uint32_t generation)
+{
+    p->layout = LS_PAGE_LAYOUT;
+    p->generation = generation;
+    p->nranks = (uint32_t)nranks;
+    p->magic = LS_PAGE_MAGIC;
+}
+
+ls_status ls_page_check(const ls_world_page *p, size_t nbytes, int nranks)
+{
+    if (nbytes < ls_page_bytes(nranks))
+        return ls_fail(LS_PROTOCOL, "world page of %zu bytes, expected %zu for %d ranks", nbytes, ls_page_bytes(nranks),
+                       nranks);
+    if (p->magic != LS_PAGE_MAGIC || p->layout != LS_PAGE_LAYOUT || p->nranks != (uint32_t)nranks)
+        return ls_fail(LS_PROTOCOL,
+                       "world page of layout %u for %u ranks, expected layout %u for %d: do all ranks run "
+                       "the same build?",
+                       p->layout, p->nranks, LS_PAGE_LAYOUT, nranks);
+    return LS_OK;
+}
+
+bool ls_page_abort(ls_world_page *p, uint32_t by, ls_status s, const char *text)
+{
+    uint32_t nobody = 0;
+    /* acq_rel: only the winner writes status and text, and it owns them from here */
+    if (!atomic_compare_exchange_strong_explicit(&p->abort_by, &nobody, by, memory_order_acq_rel, memory_order_acquire))
+        return false;
+    p->abort_status = (int32_t)s;
+    snprintf(p->abort_text, sizeof p->abort_text, "%s", text);
+    atomic_store_explicit(&p->abort_ready, 1, memory_order_release); /* status and text are visible before it */
+    for (uint32_t r = 0; r < p->nranks; r++) {
+        atomic_store_explicit(&p->rank[r].parked, 0, memory_order_relaxed);
+        ls_env_get()->wake((const uint32_t *)(const void *)&p->rank[r].parked);
+    }
+    return true;
+}
+
+bool ls_page_cause(const ls_world_page *p, int *rank, ls_status *s, char *text, size_t n)
+{
+    uint32_t by = atomic_load_explicit(&p->abort_by, memory_order_acquire);
+    if (by == 0) return false;
+    *rank = by == LS_ABORT_BY_LAUNCHER ? -1 : (int)by - 1;
+    if (atomic_load_explicit(&p->abort_ready, memory_order_acquire)) {
+        *s = (ls_status)p->abort_status;
+        snprintf(text, n, "%s", p->abort_text);
+    } else { /* the winner was stopped between winning and writing */
+        *s = LS_ABORTED;
+        snprintf(text, n, "the cause was not recorded");
+    }
+    return true;
+}
+
+const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *buf, size_t n)
+{
+    char label[LS_BLACKBOX_STRING_BYTES + 4] = "", op[32] = "", root[24] = "";
+    ls_coll coll = (ls_coll)d->coll;
+    if (d->label > 0 && d->label < LS_BLACKBOX_STRINGS)
+        snprintf(label, sizeof label, " (%.*s)", LS_BLACKBOX_STRING_BYTES - 1, box->string[d->label]);
+    if (coll == LS_ALL_REDUCE || coll == LS_REDUCE_SCATTER || coll == LS_REDUCE)
+        snprintf(op, sizeof op, " %s", ls_redop_name((ls_redop)d->op));
+    if (coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER)
+        snprintf(root, sizeof root, " root %d", (int)d->root);
+    if (coll == LS_BARRIER)
+        snprintf(buf, n, "barrier #%u%s of group %u", d->seq, label, d->group);
+    else
+        snprintf(buf, n, "%s #%u%s of group %u: %llu %s%s%s", ls_coll_name(coll), d->seq, label, d->group,
+                 (unsigned long long)d->count, ls_dtype_name((ls_dtype)d->dtype), op, root);
+    return buf;
+}
+
+bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out)
+{
+    if (rank < 0 || (uint32_t)rank >= p->nranks) return false;
+    const ls_rank_slot *slot = &p->rank[rank];
+    uint32_t g = atomic_load_explicit(&slot->newest_group, memory_order_acquire);
+    const struct ls_desc_slot *ds = &slot->desc[g % LS_PAGE_GROUPS];
+    for (int turn = 0; turn < 1000; turn++) { /* a rank killed while writing leaves the version odd */
+        uint32_t before = atomic_load_explicit(&ds->version, memory_order_acquire);
+        if (before == 0) return false;
+        *out = ds->d;
+        atomic_thread_fence(memory_order_acquire); /* the copy is done before version is read again */
+        if ((before & 1u) == 0 && atomic_load_explicit(&ds->version, memory_order_relaxed) == before) return true;
+    }
+    return true; /* torn: only fields for people */
+}
+
+const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n)
+{
+    const ls_rank_slot *slot = &p->rank[rank];
+    unsigned step = atomic_load_explicit(&slot->step, memory_order_relaxed);
+    ls_coll_desc d;
+    char what[160];
+    if (!ls_page_last_coll(p, rank, &d))
+        snprintf(buf, n, "in step %u, before its first collective", step);
+    else if (atomic_load_explicit(&slot->in_coll, memory_order_relaxed))
+        snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));
+    else
+        snprintf(buf, n, "in step %u, computing after %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));
+    return buf;
+}

@@ -1,0 +1,435 @@
+/* store.c -- the rendezvous server: a state machine over non-blocking sockets. */
+#include "net/store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "net/store_wire.h"
+
+#define MAX_CONNS (LS_MAX_RANKS + LS_STORE_STRANGERS)
+#define MAX_KEYS 65536
+#define IN_BYTES (sizeof(store_request) + LS_STORE_KEY_MAX + LS_STORE_VALUE_MAX)
+
+enum stage { HELLO, REQUEST, BODY, DESCRIPTOR };
+
+typedef struct conn {
+    int fd;
+    bool unix_socket, waiting, bye;
+    int rank;             /* -1 until its hello is accepted */
+    uint64_t deadline_ns; /* of the hello */
+    enum stage stage;
+    char *in;             /* owned, IN_BYTES */
+    size_t have;
+    char *out;            /* owned: a reply on its way; NULL: none */
+    size_t nout, at;
+    int out_fd;           /* sent after it; borrowed from the table; -1: none */
+    bool close_after;
+} conn;
+
+typedef struct entry {
+    char key[LS_STORE_KEY_MAX + 1];
+    void *value;          /* owned */
+    size_t n;
+    int fd;               /* owned; -1: a plain value */
+} entry;
+
+struct ls_store {
+    ls_store_config c;
+    int listen_unix, listen_tcp, port;
+    conn conn[MAX_CONNS];
+    int nconns;
+    entry *entry;         /* owned */
+    int nentries, cap;
+    int32_t pid[LS_MAX_RANKS]; /* of the ranks that said hello; 0: not yet */
+    uint64_t rejected;
+};
+
+ls_status ls_store_create(const ls_store_config *c, ls_store **out)
+{
+    const ls_env *env = ls_env_get();
+    *out = NULL;
+    if (c->nranks < 1 || c->nranks > LS_MAX_RANKS)
+        return ls_fail(LS_INVALID, "a job of %d ranks: expected 1 to %d", c->nranks, LS_MAX_RANKS);
+    ls_store *s = calloc(1, sizeof *s);
+    if (!s) return ls_fail(LS_NO_MEMORY, "rendezvous store");
+    s->c = *c;
+    s->listen_tcp = -1;
+
+    s->listen_unix = env->listen_unix(c->unix_name);
+    if (s->listen_unix < 0) {
+        int err = -s->listen_unix;
+        free(s);
+        if (err == EADDRINUSE)
+            return ls_fail(LS_PORT_BUSY, "another job already meets at '%s': choose another MASTER_PORT", c->unix_name);
+        return ls_fail(LS_SYSTEM, "listening on the socket '%s': %s", c->unix_name, strerror(err));
+    }
+    if (c->tcp_port != 0) {
+        s->listen_tcp = env->listen_tcp("127.0.0.1", c->tcp_port > 0 ? c->tcp_port : 0, &s->port);
+        if (s->listen_tcp < 0) {
+            int err = -s->listen_tcp;
+            char who[128] = "a process we cannot see";
+            if (err == EADDRINUSE) env->port_holder(c->tcp_port, who, sizeof who);
+            ls_store_destroy(s);
+            if (err == EADDRINUSE)
+                return ls_fail(LS_PORT_BUSY, "port %d on 127.0.0.1 is held by %s: use another port, or none for a free one",
+                               c->tcp_port, who);
+            return ls_fail(LS_SYSTEM, "listening on port %d: %s", c->tcp_port, strerror(err));
+        }
+    }
+    *out = s;
+    return LS_OK;
+}
+
+static void drop(ls_store *s, int i)
+{
+    conn *c = &s->conn[i];
+    if (c->rank < 0) s->rejected++;
+    ls_env_get()->close_fd(c->fd);
+    free(c->in);
+    free(c->out);
+    s->conn[i] = s->conn[--s->nconns];
+}
+
+void ls_store_destroy(ls_store *s)
+{
+    if (!s) return;
+    const ls_env *env = ls_env_get();
+    while (s->nconns > 0) drop(s, 0);
+    for (int i = 0; i < s->nentries; i++) {
+        free(s->entry[i].value);
+        if (s->entry[i].fd >= 0) env->close_fd(s->entry[i].fd);
+    }
+    free(s->entry);
+    if (s->listen_unix >= 0) env->close_fd(s->listen_unix);
+    if (s->listen_tcp >= 0) env->close_fd(s->listen_tcp);
+    free(s);
+}
+
+int ls_store_port(const ls_store *s) { return s->port; }
+uint64_t ls_store_rejected(const ls_store *s) { return s->rejected; }
+
+int ls_store_connected(const ls_store *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->nconns; i++) n += s->conn[i].rank >= 0;
+    return n;
+}
+
+int ls_store_missing(const ls_store *s, char *buf, size_t n)
+{
+    int missing = 0;
+    size_t at = 0;
+    if (n) buf[0] = 0;
+    for (int r = 0; r < s->c.nranks; r++) {
+        if (s->pid[r]) continue;
+        if (at < n) at += (size_t)snprintf(buf + at, n - at, "%s%d", missing ? ", " : "", r);
+        missing++;
+    }
+    return missing;
+}
+
+int ls_store_fds(const ls_store *s, ls_pollfd *fds, int max)
+{
+    int n = 0;
+    if (n < max) fds[n++] = (ls_pollfd){ .fd = s->listen_unix, .events = LS_POLL_IN };
+    if (s->listen_tcp >= 0 && n < max) fds[n++] = (ls_pollfd){ .fd = s->listen_tcp, .events = LS_POLL_IN };
+    for (int i = 0; i < s->nconns && n < max; i++)
+        fds[n++] = (ls_pollfd){ .fd = s->conn[i].fd, .events = (short)(LS_POLL_IN | (s->conn[i].out ? LS_POLL_OUT : 0)) };
+    return n;
+}
+
+/* --- replies ---------------------------------------------------------------- */
+
+static bool reply(conn *c, ls_status status, const void *value, size_t n, int fd)
+{
+    store_reply r = { .status = status, .nvalue = (uint32_t)n, .has_fd = fd >= 0 };
+    c->out = malloc(sizeof r + n);
+    if (!c->out) return false;
+    memcpy(c->out, &r, sizeof r);
+    if (n) memcpy(c->out + sizeof r, value, n);
+    c->nout = sizeof r + n;
+    c->at = 0;
+    c->out_fd = fd;
+    c->waiting = false;
+    return true;
+}
+
+static bool refuse(conn *c, ls_status status, const char *text)
+{
+    c->close_after = true;
+    return reply(c, status, text, strlen(text), -1);
+}
+
+static bool flush(conn *c)
+{
+    const ls_env *env = ls_env_get();
+    while (c->out && c->at < c->nout) {
+        ssize_t k = env->send(c->fd, c->out + c->at, c->nout - c->at);
+        if (k == -EAGAIN) return true;
+        if (k < 0) return false;
+        c->at += (size_t)k;
+    }
+    if (c->out && c->out_fd >= 0) {
+        int k = env->send_fd(c->fd, c->out_fd);
+        if (k == -EAGAIN) return true;
+        if (k < 0) return false;
+    }
+    free(c->out);
+    c->out = NULL;
+    c->out_fd = -1;
+    return !c->close_after;
+}
+
+/* --- the table --------------------------------------------------------------- */
+
+static entry *find(ls_store *s, const char *key)
+{
+    for (int i = 0; i < s->nentries; i++)
+        if (strcmp(s->entry[i].key, key) == 0) return &s->entry[i];
+    return NULL;
+}
+
+/* Takes ownership of fd; copies value. False when out of memory or over the limit. */
+static bool put(ls_store *s, const char *key, const void *value, size_t n, int fd)
+{
+    entry *e = find(s, key);
+    if (!e) {
+        if (s->nentries == s->cap) {
+            int cap = s->cap ? 2 * s->cap : 64;
+            entry *p = cap <= MAX_KEYS ? realloc(s->entry, (size_t)cap * sizeof *p) : NULL;
+            if (!p) return false;
+            s->entry = p;
+            s->cap = cap;
+        }
+        e = &s->entry[s->nentries];
+        *e = (entry){ .fd = -1 };
+        snprintf(e->key, sizeof e->key, "%s", key);
+        s->nentries++;
+    }
+    void *copy = malloc(n ? n : 1);
+    if (!copy) return false;
+    if (n) memcpy(copy, value, n);
+    free(e->value);
+    if (e->fd >= 0) ls_env_get()->close_fd(e->fd);
+    e->value = copy;
+    e->n = n;
+    e->fd = fd;
+    return true;
+}
+
+static const char *key_of(const conn *c, char key[LS_STORE_KEY_MAX + 1])
+{
+    store_request q;
+    memcpy(&q, c->in, sizeof q);
+    memcpy(key, c->in + sizeof q, q.nkey);
+    key[q.nkey] = 0;
+    return key;
+}
+
+static bool answer_get(ls_store *s, conn *c)
+{
+    char key[LS_STORE_KEY_MAX + 1];
+    const entry *e = find(s, key_of(c, key));
+    if (!e) {
+        c->waiting = true;
+        return true;
+    }
+    return reply(c, LS_OK, e->value, e->n, e->fd);
+}
+
+static void answer_waiters(ls_store *s)
+{
+    for (int i = 0; i < s->nconns; i++) {
+        conn *c = &s->conn[i];
+        if (!c->waiting || c->out || !answer_get(s, c) || c->waiting) continue;
+        c->stage = REQUEST;
+        c->have = 0;
+    }
+}
+
+/* --- requests ---------------------------------------------------------------- */
+
+static bool same_secret(const uint8_t *a, const uint8_t *b)
+{
+    unsigned diff = 0; /* every byte is looked at: time tells nothing */
+    for (int i = 0; i < LS_SECRET_BYTES; i++) diff |= (unsigned)(a[i] ^ b[i]);
+    return diff == 0;
+}
+
+/* False: drop without a word. */
+static bool on_hello(ls_store *s, conn *c)
+{
+    store_hello h;
+    memcpy(&h, c->in, sizeof h);
+    if (h.magic != LS_STORE_MAGIC) return false;
+    if (s->c.no_secret ? !c->unix_socket : !same_secret(h.secret, s->c.secret)) return false;
+
+    char text[256];
+    if (h.version != LS_STORE_VERSION) return refuse(c, LS_PROTOCOL, "this rank speaks another version of the store's protocol");
+    if (h.size != (uint32_t)s->c.nranks || h.rank >= h.size) {
+        snprintf(text, sizeof text, "rank %u of a world of %u came to a job of %d: WORLD_SIZE and RANK must agree on every rank",
+                 h.rank, h.size, s->c.nranks);
+        return refuse(c, LS_CONFIG_MISMATCH, text);
+    }
+    if (s->pid[h.rank]) {
+        snprintf(text, sizeof text, "rank %u joined twice: pid %d and pid %d; every process needs its own RANK", h.rank,
+                 (int)s->pid[h.rank], (int)h.pid);
+        return refuse(c, LS_CONFIG_MISMATCH, text);
+    }
+    c->rank = (int)h.rank;
+    s->pid[h.rank] = h.pid;
+    c->stage = REQUEST;
+    return reply(c, LS_OK, NULL, 0, c->unix_socket ? s->c.page_fd : -1);
+}
+
+static bool on_body(ls_store *s, conn *c)
+{
+    store_request q;
+    memcpy(&q, c->in, sizeof q);
+    char key[LS_STORE_KEY_MAX + 1], text[512];
+    key_of(c, key);
+    switch (q.op) {
+    case STORE_SET:
+        if (!put(s, key, c->in + sizeof q + q.nkey, q.nvalue, -1)) return refuse(c, LS_NO_MEMORY, "the store is full");
+        if (!reply(c, LS_OK, NULL, 0, -1)) return false;
+        answer_waiters(s);
+        return true;
+    case STORE_GET:
+    case STORE_GET_FD: return answer_get(s, c);
+    case STORE_MISSING:
+        ls_store_missing(s, text, sizeof text);
+        return reply(c, LS_OK, text, strlen(text), -1);
+    case STORE_BYE: c->bye = true; return reply(c, LS_OK, NULL, 0, -1);
+    default: return false;
+    }
+}
+
+/* Bytes wanted to finish the current stage. */
+static size_t wanted(const conn *c)
+{
+    store_request q;
+    if (c->stage == HELLO) return sizeof(store_hello);
+    if (c->stage == REQUEST) return sizeof q;
+    memcpy(&q, c->in, sizeof q);
+    return sizeof q + q.nkey + q.nvalue;
+}
+
+/* Reads what is there and acts on it. False: the connection is over. */
+static bool serve(ls_store *s, conn *c)
+{
+    const ls_env *env = ls_env_get();
+    while (!c->out && !c->waiting) { /* one request at a time */
+        if (c->stage == DESCRIPTOR) {
+            int fd = env->recv_fd(c->fd);
+            if (fd == -EAGAIN) return true;
+            if (fd < 0) return false;
+            char key[LS_STORE_KEY_MAX + 1];
+            if (!put(s, key_of(c, key), NULL, 0, fd)) {
+                env->close_fd(fd);
+                return refuse(c, LS_NO_MEMORY, "the store is full");
+            }
+            c->stage = REQUEST;
+            c->have = 0;
+            if (!reply(c, LS_OK, NULL, 0, -1)) return false;
+            answer_waiters(s);
+            break;
+        }
+        size_t want = wanted(c);
+        if (c->have < want) {
+            ssize_t k = env->recv(c->fd, c->in + c->have, want - c->have);
+            if (k == -EAGAIN) return true;
+            if (k <= 0) return false;
+            c->have += (size_t)k;
+            if (c->have < want) continue;
+        }
+        if (c->stage == HELLO) {
+            if (!on_hello(s, c)) return false;
+            c->have = 0;
+        } else if (c->stage == REQUEST) {
+            store_request q;
+            memcpy(&q, c->in, sizeof q);
+            if (q.nkey > LS_STORE_KEY_MAX || q.nvalue > LS_STORE_VALUE_MAX) return false;
+            c->stage = BODY;
+        } else {
+            store_request q;
+            memcpy(&q, c->in, sizeof q);
+            if (q.op == STORE_SET_FD) {
+                if (!c->unix_socket) return false;
+                c->stage = DESCRIPTOR;
+                continue;
+            }
+            if (!on_body(s, c)) return false;
+            if (c->waiting) break; /* the request stays in c->in until it can be answered */
+            c->stage = REQUEST;
+            c->have = 0;
+        }
+    }
+    return true;
+}
+
+/* A waiting connection has nothing to say: whatever arrives is its end. */
+static bool still_there(conn *c)
+{
+    char byte;
+    return ls_env_get()->recv(c->fd, &byte, 1) == -EAGAIN;
+}
+
+static void lost(ls_store *s, const conn *c)
+{
+    if (c->rank < 0 || c->bye || !s->c.watch_ranks || !s->c.page) return;
+    char where[256], text[LS_ERROR_BYTES];
+    snprintf(text, sizeof text, "rank %d (pid %d) ended unexpectedly %s", c->rank, (int)s->pid[c->rank],
+             ls_page_where(s->c.page, c->rank, where, sizeof where));
+    atomic_store_explicit(&s->c.page->rank[c->rank].state, LS_RANK_DEAD, memory_order_relaxed);
+    ls_page_abort(s->c.page, 1 + (uint32_t)c->rank, LS_RANK_DIED, text);
+}
+
+static void admit(ls_store *s, int listener, bool unix_socket, uint64_t now_ns)
+{
+    const ls_env *env = ls_env_get();
+    for (int fd; (fd = env->accept(listener)) >= 0;) {
+        if (unix_socket && env->peer_uid_is_ours(fd) != 1) {
+            env->close_fd(fd);
+            s->rejected++;
+            continue;
+        }
+        if (s->nconns == MAX_CONNS) { /* the oldest stranger makes room */
+            int oldest = -1;
+            for (int i = 0; i < s->nconns; i++)
+                if (s->conn[i].rank < 0 && (oldest < 0 || s->conn[i].deadline_ns < s->conn[oldest].deadline_ns)) oldest = i;
+            LS_ASSERT(oldest >= 0); /* there are at most LS_MAX_RANKS others */
+            drop(s, oldest);
+        }
+        conn *c = &s->conn[s->nconns];
+        *c = (conn){ .fd = fd, .unix_socket = unix_socket, .rank = -1, .out_fd = -1, .deadline_ns = now_ns + LS_STORE_HELLO_NS };
+        c->in = malloc(IN_BYTES);
+        if (!c->in) {
+            env->close_fd(fd);
+            continue;
+        }
+        s->nconns++;
+    }
+}
+
+ls_status ls_store_step(ls_store *s, uint64_t now_ns)
+{
+    admit(s, s->listen_unix, true, now_ns);
+    if (s->listen_tcp >= 0) admit(s, s->listen_tcp, false, now_ns);
+    for (int i = 0; i < s->nconns;) {
+        conn *c = &s->conn[i];
+        bool alive = c->waiting ? still_there(c) : serve(s, c);
+        if (alive) alive = flush(c);
+        if (alive && c->rank < 0 && !c->out && now_ns > c->deadline_ns) alive = false;
+        if (!alive) {
+            lost(s, c);
+            drop(s, i);
+        } else {
+            i++;
+        }
+    }
+    for (int i = 0; i < s->nconns; i++) flush(&s->conn[i]); /* answers to waiters; failures show at the next step */
+    return LS_OK;
+}

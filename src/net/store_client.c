@@ -1,0 +1,214 @@
+/* store_client.c -- a rank's side of the rendezvous: one request at a time. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/store_wire.h"
+
+struct ls_store_client {
+    int fd;
+    bool unix_socket;
+};
+
+int ls_store_client_fd(const ls_store_client *c) { return c->fd; }
+
+void ls_store_disconnect(ls_store_client *c)
+{
+    if (!c) return;
+    ls_env_get()->close_fd(c->fd);
+    free(c);
+}
+
+static ls_status late(const char *doing) { return ls_fail(LS_JOIN_TIMEOUT, "no answer from the rendezvous store while %s", doing); }
+
+static ls_status send_all(ls_store_client *c, const void *p, size_t n, uint64_t deadline_ns, const char *doing)
+{
+    const ls_env *env = ls_env_get();
+    const char *at = p;
+    while (n > 0) {
+        ssize_t k = env->send(c->fd, at, n);
+        if (k == -EAGAIN) {
+            if (env->mono_ns() >= deadline_ns) return late(doing);
+            ls_pollfd pfd = { .fd = c->fd, .events = LS_POLL_OUT };
+            env->wait(NULL, 0, &pfd, 1, deadline_ns);
+        } else if (k < 0) {
+            return ls_fail(LS_PEER_RESET, "the rendezvous store is gone (%s while %s)", strerror((int)-k), doing);
+        } else {
+            at += k;
+            n -= (size_t)k;
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status recv_all(ls_store_client *c, void *p, size_t n, uint64_t deadline_ns, const char *doing)
+{
+    const ls_env *env = ls_env_get();
+    char *at = p;
+    while (n > 0) {
+        ssize_t k = env->recv(c->fd, at, n);
+        if (k == -EAGAIN) {
+            if (env->mono_ns() >= deadline_ns) return late(doing);
+            ls_pollfd pfd = { .fd = c->fd, .events = LS_POLL_IN };
+            env->wait(NULL, 0, &pfd, 1, deadline_ns);
+        } else if (k <= 0) {
+            return ls_fail(LS_PEER_RESET, "the rendezvous store closed the connection while %s", doing);
+        } else {
+            at += k;
+            n -= (size_t)k;
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status recv_descriptor(ls_store_client *c, int *fd, uint64_t deadline_ns, const char *doing)
+{
+    const ls_env *env = ls_env_get();
+    for (;;) {
+        *fd = env->recv_fd(c->fd);
+        if (*fd >= 0) return LS_OK;
+        if (*fd != -EAGAIN) return ls_fail(LS_PEER_RESET, "no descriptor came from the rendezvous store while %s", doing);
+        if (env->mono_ns() >= deadline_ns) return late(doing);
+        ls_pollfd pfd = { .fd = c->fd, .events = LS_POLL_IN };
+        env->wait(NULL, 0, &pfd, 1, deadline_ns);
+    }
+}
+
+/* Reads a reply; a failure's sentence becomes ours. value may be NULL when none is expected. */
+static ls_status read_reply(ls_store_client *c, void *value, size_t *n, int *fd, uint64_t deadline_ns, const char *doing)
+{
+    store_reply r;
+    LS_TRY(recv_all(c, &r, sizeof r, deadline_ns, doing));
+    if (r.nvalue > LS_STORE_VALUE_MAX) return ls_fail(LS_PROTOCOL, "a reply of %u bytes from the rendezvous store", r.nvalue);
+    size_t room = n ? *n : 0;
+    if (r.status < 0 || r.nvalue > room) {
+        char text[400];
+        size_t k = r.nvalue < sizeof text - 1 ? r.nvalue : sizeof text - 1;
+        LS_TRY(recv_all(c, text, k, deadline_ns, doing));
+        text[k] = 0;
+        if (r.status < 0) return ls_fail((ls_status)r.status, "%s", text);
+        return ls_fail(LS_INVALID, "a value of %u bytes where %zu were expected while %s", r.nvalue, room, doing);
+    }
+    if (r.nvalue) LS_TRY(recv_all(c, value, r.nvalue, deadline_ns, doing));
+    if (n) *n = r.nvalue;
+    if (r.has_fd) {
+        int got = -1;
+        LS_TRY(recv_descriptor(c, &got, deadline_ns, doing));
+        if (fd) *fd = got;
+        else ls_env_get()->close_fd(got);
+    }
+    return LS_OK;
+}
+
+static ls_status request(ls_store_client *c, store_op op, const char *key, const void *value, size_t n, uint64_t deadline_ns)
+{
+    size_t nkey = strlen(key);
+    if (nkey > LS_STORE_KEY_MAX || n > LS_STORE_VALUE_MAX)
+        return ls_fail(LS_INVALID, "store key of %zu bytes, value of %zu: at most %d and %d", nkey, n, LS_STORE_KEY_MAX,
+                       LS_STORE_VALUE_MAX);
+    store_request q = { .op = op, .nkey = (uint32_t)nkey, .nvalue = (uint32_t)n };
+    LS_TRY(send_all(c, &q, sizeof q, deadline_ns, key));
+    LS_TRY(send_all(c, key, nkey, deadline_ns, key));
+    return n ? send_all(c, value, n, deadline_ns, key) : LS_OK;
+}
+
+ls_status ls_store_connect(const char *unix_name, int tcp_port, const uint8_t secret[LS_SECRET_BYTES], int rank, int size,
+                           uint64_t deadline_ns, ls_store_client **out, int *page_fd)
+{
+    const ls_env *env = ls_env_get();
+    *out = NULL;
+    *page_fd = -1;
+    ls_store_client *c = calloc(1, sizeof *c);
+    if (!c) return ls_fail(LS_NO_MEMORY, "store client");
+    c->unix_socket = unix_name != NULL;
+    for (;;) { /* the store may come later than we do */
+        c->fd = unix_name ? env->connect_unix(unix_name) : env->connect_tcp("127.0.0.1", tcp_port);
+        if (c->fd >= 0) break;
+        if (env->mono_ns() >= deadline_ns) {
+            int err = -c->fd;
+            free(c);
+            if (unix_name) return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at the job's meeting point '%s' (%s): is rank 0 running?", rank, unix_name, strerror(err));
+            return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at port %d (%s): is rank 0 running?", rank, tcp_port, strerror(err));
+        }
+        env->wait(NULL, 0, NULL, 0, env->mono_ns() + 10000000u);
+    }
+
+    ls_status st = LS_OK;
+    if (unix_name && env->peer_uid_is_ours(c->fd) != 1) {
+        st = ls_fail(LS_AUTH_FAILED, "the job's meeting point '%s' belongs to another user: choose another MASTER_PORT", unix_name);
+        goto fail;
+    }
+    store_hello h = { .magic = LS_STORE_MAGIC, .version = LS_STORE_VERSION, .rank = (uint32_t)rank, .size = (uint32_t)size, .pid = env->pid() };
+    memcpy(h.secret, secret, LS_SECRET_BYTES);
+    if ((st = send_all(c, &h, sizeof h, deadline_ns, "saying hello")) < 0) goto fail;
+    if ((st = read_reply(c, NULL, NULL, page_fd, deadline_ns, "saying hello")) < 0) {
+        if (st == LS_PEER_RESET)
+            st = ls_fail(LS_AUTH_FAILED, "rank %d was refused at the job's meeting point: it could not prove that it belongs to the job", rank);
+        goto fail;
+    }
+    *out = c;
+    return LS_OK;
+fail:
+    ls_store_disconnect(c);
+    return st;
+}
+
+ls_status ls_store_set(ls_store_client *c, const char *key, const void *value, size_t n, uint64_t deadline_ns)
+{
+    LS_TRY(request(c, STORE_SET, key, value, n, deadline_ns));
+    return read_reply(c, NULL, NULL, NULL, deadline_ns, key);
+}
+
+static ls_status nobody_set(const char *key)
+{
+    return ls_fail(LS_JOIN_TIMEOUT, "nobody provided '%s' before the join deadline", key);
+}
+
+ls_status ls_store_get(ls_store_client *c, const char *key, void *value, size_t *n, uint64_t deadline_ns)
+{
+    LS_TRY(request(c, STORE_GET, key, NULL, 0, deadline_ns));
+    ls_status st = read_reply(c, value, n, NULL, deadline_ns, key);
+    return st == LS_JOIN_TIMEOUT ? nobody_set(key) : st;
+}
+
+ls_status ls_store_set_fd(ls_store_client *c, const char *key, int fd, uint64_t deadline_ns)
+{
+    const ls_env *env = ls_env_get();
+    if (!c->unix_socket) return ls_fail(LS_UNSUPPORTED, "descriptors travel over a Unix socket only");
+    LS_TRY(request(c, STORE_SET_FD, key, NULL, 0, deadline_ns));
+    for (int k; (k = env->send_fd(c->fd, fd)) != 0 && k != 1;) {
+        if (k != -EAGAIN) return ls_fail(LS_PEER_RESET, "the rendezvous store is gone (%s)", strerror(-k));
+        if (env->mono_ns() >= deadline_ns) return late(key);
+        ls_pollfd pfd = { .fd = c->fd, .events = LS_POLL_OUT };
+        env->wait(NULL, 0, &pfd, 1, deadline_ns);
+    }
+    return read_reply(c, NULL, NULL, NULL, deadline_ns, key);
+}
+
+ls_status ls_store_get_fd(ls_store_client *c, const char *key, int *fd, uint64_t deadline_ns)
+{
+    *fd = -1;
+    LS_TRY(request(c, STORE_GET_FD, key, NULL, 0, deadline_ns));
+    ls_status st = read_reply(c, NULL, NULL, fd, deadline_ns, key);
+    if (st == LS_JOIN_TIMEOUT) return nobody_set(key);
+    if (st == LS_OK && *fd < 0) return ls_fail(LS_PROTOCOL, "'%s' is not a descriptor", key);
+    return st;
+}
+
+ls_status ls_store_ask_missing(ls_store_client *c, char *buf, size_t n, uint64_t deadline_ns)
+{
+    size_t k = n - 1;
+    buf[0] = 0;
+    LS_TRY(request(c, STORE_MISSING, "missing", NULL, 0, deadline_ns));
+    LS_TRY(read_reply(c, buf, &k, NULL, deadline_ns, "asking who is missing"));
+    buf[k] = 0;
+    return LS_OK;
+}
+
+ls_status ls_store_bye(ls_store_client *c)
+{
+    uint64_t deadline = ls_env_get()->mono_ns() + 1000000000u;
+    LS_TRY(request(c, STORE_BYE, "bye", NULL, 0, deadline));
+    return read_reply(c, NULL, NULL, NULL, deadline, "saying goodbye");
+}

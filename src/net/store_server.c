@@ -1,0 +1,59 @@
+/* store_server.c -- a store with a thread of its own, for jobs without a
+ * launcher and for ranks that are threads. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "net/world.h"
+
+struct ls_store_server {
+    ls_store *store;
+    const ls_env *env;
+    _Atomic uint32_t stop;
+    void *thread;
+};
+
+static void serve(void *arg)
+{
+    struct ls_store_server *s = arg;
+    ls_pollfd fds[LS_STORE_MAX_FDS];
+    uint64_t give_up = UINT64_MAX;
+    for (;;) {
+        uint64_t now = s->env->mono_ns();
+        if (ls_store_step(s->store, now) < 0) return;
+        if (atomic_load_explicit(&s->stop, memory_order_acquire)) {
+            if (give_up == UINT64_MAX) give_up = now + 2000000000u;
+            if (ls_store_connected(s->store) == 0 || now > give_up) return;
+        }
+        int n = ls_store_fds(s->store, fds, LS_STORE_MAX_FDS);
+        s->env->wait(NULL, 0, fds, n, now + (give_up == UINT64_MAX ? 50000000u : 1000000u));
+    }
+}
+
+ls_status ls_store_serve(const ls_store_config *c, struct ls_store_server **out)
+{
+    *out = NULL;
+    struct ls_store_server *s = calloc(1, sizeof *s);
+    if (!s) return ls_fail(LS_NO_MEMORY, "rendezvous store");
+    s->env = ls_env_get();
+    ls_status st = ls_store_create(c, &s->store);
+    if (st < 0) {
+        free(s);
+        return st;
+    }
+    if (s->env->thread_start(serve, s, &s->thread) < 0) {
+        ls_store_destroy(s->store);
+        free(s);
+        return ls_fail(LS_SYSTEM, "no thread for the rendezvous store");
+    }
+    *out = s;
+    return LS_OK;
+}
+
+void ls_store_serve_stop(struct ls_store_server *s)
+{
+    if (!s) return;
+    atomic_store_explicit(&s->stop, 1, memory_order_release);
+    s->env->thread_join(s->thread);
+    ls_store_destroy(s->store);
+    free(s);
+}

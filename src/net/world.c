@@ -1,0 +1,390 @@
+/* world.c -- joining: who am I, where is the store, which memory do we share. */
+#include "net/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define DEFAULT_ARENA ((size_t)16 << 20)
+#define DEFAULT_JOIN_NS 60000000000ull
+#define DEFAULT_COLL_NS 30000000000ull
+
+/* --- what the environment says ---------------------------------------------- */
+
+typedef struct job {
+    int rank, size, local_rank, local_size, port;
+    const char *store;   /* set by the launcher */
+    int secret_fd;
+    bool by_hand;
+} job;
+
+static ls_status env_int(const char *name, int min, int max, int *out, bool *set)
+{
+    const char *text = ls_env_get()->getenv(name);
+    *set = text && *text;
+    if (!*set) return LS_OK;
+    char *end;
+    long v = strtol(text, &end, 10);
+    if (*end || v < min || v > max)
+        return ls_fail(LS_INVALID, "environment variable %s is '%s': expected a number from %d to %d", name, text, min, max);
+    *out = (int)v;
+    return LS_OK;
+}
+
+static ls_status read_job(job *j)
+{
+    const ls_env *env = ls_env_get();
+    bool has_rank, has_size, has_port, set;
+    *j = (job){ .size = 1, .local_rank = -1, .local_size = -1, .secret_fd = -1 };
+    LS_TRY(env_int("RANK", 0, 1 << 20, &j->rank, &has_rank));
+    LS_TRY(env_int("WORLD_SIZE", 1, 1 << 20, &j->size, &has_size));
+    LS_TRY(env_int("LOCAL_RANK", 0, 1 << 20, &j->local_rank, &set));
+    LS_TRY(env_int("LOCAL_WORLD_SIZE", 1, 1 << 20, &j->local_size, &set));
+    LS_TRY(env_int("MASTER_PORT", 1, 65535, &j->port, &has_port));
+    LS_TRY(env_int("LOCKSTEP_SECRET_FD", 0, 1 << 20, &j->secret_fd, &set));
+    j->store = env->getenv("LOCKSTEP_STORE");
+    if (!has_rank && !has_size) return LS_OK; /* a world of one */
+
+    const char *missing = !has_rank ? "RANK" : !has_size ? "WORLD_SIZE" : NULL;
+    const char *addr = env->getenv("MASTER_ADDR");
+    if (!missing && !j->store && j->size > 1) missing = !addr ? "MASTER_ADDR" : !has_port ? "MASTER_PORT" : NULL;
+    if (missing)
+        return ls_fail(LS_INVALID, "environment variable %s is not set: ranks started by hand need RANK, WORLD_SIZE, "
+                                   "MASTER_ADDR and MASTER_PORT; `lockstep run` sets them all", missing);
+    if (j->rank >= j->size)
+        return ls_fail(LS_INVALID, "RANK is %d and WORLD_SIZE %d: expected RANK from 0 to %d", j->rank, j->size, j->size - 1);
+    if (j->size > LS_MAX_RANKS)
+        return ls_fail(LS_INVALID, "WORLD_SIZE is %d: this version joins at most %d ranks", j->size, LS_MAX_RANKS);
+    if (j->local_rank < 0) j->local_rank = j->rank;
+    if (j->local_size < 0) j->local_size = j->size;
+    if (j->local_rank >= j->local_size)
+        return ls_fail(LS_INVALID, "LOCAL_RANK is %d and LOCAL_WORLD_SIZE %d", j->local_rank, j->local_size);
+    if (j->local_size != j->size)
+        return ls_fail(LS_UNSUPPORTED, "WORLD_SIZE is %d but only %d ranks are on this machine: joining several machines "
+                                       "needs the authenticated handshake, which this version does not have", j->size, j->local_size);
+    if (!j->store && addr && strcmp(addr, "127.0.0.1") != 0 && strcmp(addr, "localhost") != 0 && strcmp(addr, "::1") != 0)
+        return ls_fail(LS_UNSUPPORTED, "MASTER_ADDR is '%s': this version joins ranks of one machine, so 127.0.0.1", addr);
+    j->by_hand = !j->store && j->size > 1;
+    return LS_OK;
+}
+
+static ls_status read_secret(int fd, uint8_t secret[LS_SECRET_BYTES])
+{
+    memset(secret, 0, LS_SECRET_BYTES);
+    if (fd < 0) return LS_OK;
+    if (ls_env_get()->pread(fd, secret, LS_SECRET_BYTES, 0) != LS_SECRET_BYTES)
+        return ls_fail(LS_AUTH_FAILED, "the launcher's secret cannot be read from descriptor %d: was it closed?", fd);
+    return LS_OK;
+}
+
+/* --- pieces of joining -------------------------------------------------------- */
+
+static ls_status new_page(int nranks, ls_world_page **page, int *fd)
+{
+    const ls_env *env = ls_env_get();
+    size_t n = ls_page_bytes(nranks);
+    *fd = env->memfd("lockstep-page", n);
+    *page = *fd >= 0 ? env->map_shared(*fd, n, true) : NULL;
+    if (!*page) {
+        if (*fd >= 0) env->close_fd(*fd);
+        return ls_fail(LS_NO_MEMORY, "no shared memory for the world page (%zu KiB)", n >> 10);
+    }
+    ls_page_format(*page, nranks, 1);
+    return LS_OK;
+}
+
+static ls_status map_page(ls_world *w, int fd)
+{
+    const ls_env *env = ls_env_get();
+    int64_t n = env->fd_size(fd);
+    w->page_bytes = ls_page_bytes(w->local_size);
+    if (n < (int64_t)w->page_bytes)
+        return ls_fail(LS_PROTOCOL, "the world page has %lld bytes, expected %zu", (long long)n, w->page_bytes);
+    w->page = env->map_shared(fd, w->page_bytes, true);
+    if (!w->page) return ls_fail(LS_NO_MEMORY, "the world page cannot be mapped (%zu KiB)", w->page_bytes >> 10);
+    return ls_page_check(w->page, w->page_bytes, w->local_size);
+}
+
+ls_status ls_world_aborted(ls_world *w)
+{
+    char text[LS_ERROR_BYTES];
+    ls_status s = LS_ABORTED;
+    int rank = -1;
+    w->failed = true;
+    if (!ls_page_cause(w->page, &rank, &s, text, sizeof text)) return ls_fail(LS_ABORTED, "the job was aborted");
+    if (rank == w->rank) return ls_fail(s, "%s", text);
+    return ls_fail(LS_ABORTED, "%s", text);
+}
+
+/* Until every rank has said hello. */
+static ls_status wait_for_all(ls_world *w, uint64_t deadline_ns)
+{
+    const ls_env *env = ls_env_get();
+    uint64_t nap = 100000;
+    for (;;) {
+        char missing[256];
+        LS_TRY(ls_store_ask_missing(w->store, missing, sizeof missing, deadline_ns + 1000000000u));
+        if (!missing[0]) return LS_OK;
+        if (w->page && atomic_load_explicit(&w->page->abort_by, memory_order_acquire)) return ls_world_aborted(w);
+        if (env->mono_ns() >= deadline_ns) {
+            int n = 1;
+            for (const char *p = missing; *p; p++) n += *p == ',';
+            return ls_fail(LS_JOIN_TIMEOUT, "%d of %d ranks joined within %.1f s, missing rank%s %s: start %s, or check WORLD_SIZE",
+                           w->size - n, w->size, (double)w->opts.join_timeout_ns * 1e-9, n > 1 ? "s" : "", missing,
+                           n > 1 ? "them" : "it");
+        }
+        env->wait(NULL, 0, NULL, 0, env->mono_ns() + nap);
+        if (nap < 10000000) nap += nap / 2;
+    }
+}
+
+static ls_status share_arenas(ls_world *w, uint64_t deadline_ns)
+{
+    const ls_env *env = ls_env_get();
+    LS_TRY(ls_arena_create(w->opts.arena_bytes, true, &w->ledger, &w->arena));
+    w->peer_base[w->rank] = ls_arena_base(w->arena);
+    w->peer_bytes[w->rank] = ls_arena_size(w->arena);
+    if (w->size == 1) return LS_OK;
+
+    char key[32];
+    snprintf(key, sizeof key, "arena/%d", w->rank);
+    LS_TRY(ls_store_set_fd(w->store, key, ls_arena_fd(w->arena), deadline_ns));
+    for (int r = 0; r < w->size; r++) {
+        if (r == w->rank) continue;
+        int fd;
+        snprintf(key, sizeof key, "arena/%d", r);
+        LS_TRY(ls_store_get_fd(w->store, key, &fd, deadline_ns));
+        int64_t n = env->fd_size(fd);
+        char *p = n > 0 ? env->map_shared(fd, (size_t)n, true) : NULL;
+        env->close_fd(fd);
+        if (!p) return ls_fail(LS_NO_MEMORY, "rank %d cannot map rank %d's arena of %lld bytes", w->rank, r, (long long)n);
+        w->peer_base[r] = p;
+        w->peer_bytes[r] = (size_t)n;
+    }
+    return LS_OK;
+}
+
+static int waiter_fds(void *arg, int *fds, int max)
+{
+    ls_world *w = arg;
+    return w->tops && w->tops->fds ? w->tops->fds(w->tp, fds, max) : 0;
+}
+
+static ls_status finish_open(ls_world *w)
+{
+    const ls_env *env = ls_env_get();
+    ls_rank_slot *slot = &w->page->rank[w->local_rank];
+    bool set;
+    int cpus = env->cpus(), machine = 0;
+    LS_TRY(env_int("LOCKSTEP_CPUS", 1, 1 << 20, &machine, &set)); /* a bound rank sees only its own */
+    if (machine > cpus) cpus = machine;
+    int runnable = w->local_size * (w->opts.progress == LS_PROGRESS_THREAD ? 2 : 1);
+    w->waiter = (ls_waiter){ .abort_word = &w->page->abort_by, .parked = &slot->parked, .may_spin = cpus >= runnable,
+                             .fds = waiter_fds, .fds_arg = w };
+    w->generation = w->page->generation;
+    atomic_store_explicit(&slot->pid, env->pid(), memory_order_relaxed);
+    atomic_store_explicit(&slot->beat_ns, env->mono_ns(), memory_order_relaxed);
+    atomic_store_explicit(&slot->state, LS_RANK_RUNNING, memory_order_release);
+    LS_TRY(ls_tracer_create(&slot->box, &w->tracer));
+
+    const char *name = w->opts.transport;
+    w->tops = ls_transport_find(name);
+    if (!w->tops) return ls_fail(LS_BAD_CONFIG, "no transport named '%s': expected shm, tcp, self or fault:<one of them>", name);
+    return w->tops->open(w, &w->tp);
+}
+
+static void fill_defaults(ls_world *w, const ls_world_opts *opts)
+{
+    w->opts = opts ? *opts : (ls_world_opts){ 0 };
+    if (!w->opts.transport) w->opts.transport = w->size == 1 ? "self" : "shm";
+    if (w->size == 1 && strncmp(w->opts.transport, "fault", 5) != 0) w->opts.transport = "self";
+    if (!w->opts.arena_bytes) w->opts.arena_bytes = DEFAULT_ARENA;
+    if (!w->opts.join_timeout_ns) w->opts.join_timeout_ns = DEFAULT_JOIN_NS;
+    if (!w->opts.coll_timeout_ns) w->opts.coll_timeout_ns = DEFAULT_COLL_NS;
+}
+
+static void read_log_level(void)
+{
+    const char *level = ls_env_get()->getenv("LOCKSTEP_DEBUG");
+    if (level && strcmp(level, "info") == 0) ls_context_get()->log_level = LS_LOG_INFO;
+    if (level && strcmp(level, "debug") == 0) ls_context_get()->log_level = LS_LOG_DEBUG;
+}
+
+/* --- the two ways in ------------------------------------------------------------ */
+
+static ls_status join(ls_world *w, const job *j)
+{
+    const ls_env *env = ls_env_get();
+    uint64_t deadline = env->mono_ns() + w->opts.join_timeout_ns;
+    ls_status st = LS_OK;
+    int page_fd = -1;
+    if (w->size == 1 && !j->store) {
+        st = new_page(1, &w->page, &page_fd);
+        w->page_bytes = ls_page_bytes(1);
+        if (page_fd >= 0) env->close_fd(page_fd);
+        return st < 0 ? st : share_arenas(w, deadline);
+    }
+
+    char by_port[64];
+    snprintf(by_port, sizeof by_port, "lockstep-port-%d", j->port);
+    uint8_t secret[LS_SECRET_BYTES];
+    LS_TRY(read_secret(j->secret_fd, secret));
+    if (j->by_hand && w->rank == 0) {
+        LS_TRY(new_page(w->size, &w->page, &page_fd));
+        w->page_bytes = ls_page_bytes(w->size);
+        ls_store_config c = { .unix_name = by_port, .tcp_port = j->port, .no_secret = true, .nranks = w->size,
+                              .page_fd = page_fd, .page = w->page, .watch_ranks = true };
+        if ((st = ls_store_serve(&c, &w->server)) < 0) goto done;
+    }
+    int fd = -1;
+    st = ls_store_connect(j->by_hand ? by_port : j->store, 0, secret, w->rank, w->size, deadline, &w->store, &fd);
+    if (st == LS_OK && !w->page) st = fd >= 0 ? map_page(w, fd) : ls_fail(LS_PROTOCOL, "the store sent no world page");
+    if (fd >= 0) env->close_fd(fd);
+    if (st == LS_OK) st = wait_for_all(w, deadline);
+    if (st == LS_OK) st = share_arenas(w, deadline);
+done:
+    if (page_fd >= 0) env->close_fd(page_fd); /* the store has handed out what it needs: see below */
+    return st;
+}
+
+ls_status ls_world_open(const ls_world_opts *opts, ls_world **out)
+{
+    *out = NULL;
+    job j;
+    LS_TRY(read_job(&j));
+    ls_world *w = calloc(1, sizeof *w);
+    if (!w) return ls_fail(LS_NO_MEMORY, "a world");
+    w->rank = j.rank;
+    w->size = j.size;
+    w->local_rank = j.size == 1 ? 0 : j.local_rank;
+    w->local_size = j.size == 1 ? 1 : j.local_size;
+    fill_defaults(w, opts);
+    read_log_level();
+    ls_context_get()->rank = w->rank;
+    ls_status st = join(w, &j);
+    if (st == LS_OK) st = finish_open(w);
+    if (st < 0) {
+        w->failed = true;
+        ls_world_close(w);
+        return st;
+    }
+    *out = w;
+    return LS_OK;
+}
+
+ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts *opts, ls_world **out)
+{
+    const ls_env *env = ls_env_get();
+    *out = NULL;
+    ls_world *w = calloc(1, sizeof *w);
+    if (!w) return ls_fail(LS_NO_MEMORY, "a world");
+    w->rank = w->local_rank = rank;
+    w->size = w->local_size = h->size;
+    w->threads = true;
+    w->page = h->page;
+    fill_defaults(w, opts);
+    ls_context_get()->rank = rank;
+    w->arena = h->arena[rank];
+    for (int r = 0; r < h->size; r++) {
+        w->peer_base[r] = ls_arena_base(h->arena[r]);
+        w->peer_bytes[r] = ls_arena_size(h->arena[r]);
+    }
+    uint64_t deadline = env->mono_ns() + w->opts.join_timeout_ns;
+    int fd = -1;
+    ls_status st = LS_OK;
+    if (h->size > 1) st = ls_store_connect(h->store_name, 0, h->secret, rank, h->size, deadline, &w->store, &fd);
+    if (fd >= 0) env->close_fd(fd);
+    if (st == LS_OK && h->size > 1) st = wait_for_all(w, deadline);
+    if (st == LS_OK) st = finish_open(w);
+    if (st < 0) {
+        w->failed = true;
+        ls_world_close(w);
+        return st;
+    }
+    *out = w;
+    return LS_OK;
+}
+
+void ls_world_close(ls_world *w)
+{
+    if (!w) return;
+    const ls_env *env = ls_env_get();
+    if (w->tp) w->tops->close(w->tp);
+    ls_tracer_destroy(w->tracer);
+    if (w->page && w->store && !w->failed)
+        atomic_store_explicit(&w->page->rank[w->local_rank].state, LS_RANK_DONE, memory_order_release);
+    if (w->store) {
+        if (!w->failed) ls_store_bye(w->store); /* best effort: the store may be gone already */
+        ls_store_disconnect(w->store);
+    }
+    ls_store_serve_stop(w->server);
+    if (!w->threads) {
+        for (int r = 0; r < w->size; r++)
+            if (r != w->rank && w->peer_base[r]) env->unmap(w->peer_base[r], w->peer_bytes[r]);
+        ls_arena_destroy(w->arena);
+        if (w->page) env->unmap(w->page, w->page_bytes);
+    }
+    ls_context_get()->rank = -1;
+    free(w);
+}
+
+/* --- small things ---------------------------------------------------------------- */
+
+int ls_world_rank(const ls_world *w) { return w->rank; }
+int ls_world_size(const ls_world *w) { return w->size; }
+int ls_world_local_rank(const ls_world *w) { return w->local_rank; }
+int ls_world_local_size(const ls_world *w) { return w->local_size; }
+ls_group *ls_world_group(ls_world *w) { return w->group; }
+ls_tracer *ls_world_tracer(ls_world *w) { return w->tracer; }
+ls_ledger *ls_world_ledger(ls_world *w) { return &w->ledger; }
+
+void ls_world_at(ls_world *w, uint32_t step, uint16_t micro_batch)
+{
+    ls_rank_slot *slot = &w->page->rank[w->local_rank];
+    atomic_store_explicit(&slot->step, step, memory_order_relaxed);
+    atomic_store_explicit(&slot->micro_batch, micro_batch, memory_order_relaxed);
+    ls_tracer_at(w->tracer, step, micro_batch);
+}
+
+ls_status ls_world_abort(ls_world *w, ls_status s)
+{
+    char text[LS_ERROR_BYTES];
+    snprintf(text, sizeof text, "rank %d: %s", w->rank, ls_last_error());
+    if (s != LS_ABORTED) ls_page_abort(w->page, 1 + (uint32_t)w->rank, s, text);
+    w->failed = true;
+    return s;
+}
+
+ls_status ls_alloc(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out)
+{
+    ls_status st = ls_arena_alloc(w->arena, nbytes, kind, out);
+    return st < 0 ? ls_while(st, "rank %d allocating registered memory (arena_bytes of ls_world_opts sets the size)", w->rank) : st;
+}
+
+ls_status ls_world_exchange(ls_world *w, const char *key, const void *mine, size_t n, void *all)
+{
+    if (w->size == 1) {
+        memcpy(all, mine, n);
+        return LS_OK;
+    }
+    uint64_t deadline = ls_env_get()->mono_ns() + w->opts.join_timeout_ns;
+    char name[LS_STORE_KEY_MAX];
+    snprintf(name, sizeof name, "%s/%d", key, w->rank);
+    LS_TRY(ls_store_set(w->store, name, mine, n, deadline));
+    for (int r = 0; r < w->size; r++) {
+        size_t got = n;
+        snprintf(name, sizeof name, "%s/%d", key, r);
+        LS_TRY(ls_store_get(w->store, name, (char *)all + (size_t)r * n, &got, deadline));
+        if (got != n) return ls_fail(LS_PROTOCOL, "rank %d provided %zu bytes for '%s', expected %zu", r, got, key, n);
+    }
+    return LS_OK;
+}
+
+ls_status ls_world_trace_export(ls_world *w, uint32_t first_step, uint32_t last_step, const char *path)
+{
+    const ls_blackbox *box[LS_MAX_RANKS];
+    for (int r = 0; r < w->local_size; r++) box[r] = &w->page->rank[r].box;
+    return ls_trace_export(box, w->local_size, first_step, last_step, path);
+}
