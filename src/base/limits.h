@@ -1,0 +1,17 @@
+/* limits.h -- how much of anything from outside is accepted.
+ *
+ * Every parser takes its bounds from here, checks them before it allocates,
+ * and has a test at the bound and one above it. */
+#ifndef LS_BASE_LIMITS_H
+#define LS_BASE_LIMITS_H
+
+/* configuration files */
+#define LS_YAML_MAX_BYTES (1u << 20)
+#define LS_YAML_MAX_DEPTH 32    /* mappings inside one another */
+#define LS_YAML_MAX_KEYS  4096  /* sections and values together */
+#define LS_YAML_MAX_NAME  256   /* bytes of a dotted name */
+
+/* IDX data files */
+#define LS_IDX_MAX_DIMS 4
+
+#endif
