@@ -1,0 +1,68 @@
+/* opts_impl.h -- what the files behind opts.h share. */
+#ifndef LS_BASE_OPTS_IMPL_H
+#define LS_BASE_OPTS_IMPL_H
+#include "base/text.h"
+#include "lockstep/opts.h"
+
+/* Who set a value; the larger wins. */
+typedef enum ls_opt_rank { LS_OPT_BY_DEFAULT, LS_OPT_BY_FILE, LS_OPT_BY_ENVIRONMENT, LS_OPT_BY_FLAG } ls_opt_rank;
+
+typedef struct ls_opt_slot {
+    char *text;       /* owned: what a string in the target points to */
+    char *origin;     /* owned; NULL: "default" */
+    ls_opt_rank rank;
+} ls_opt_slot;
+
+struct ls_opts {
+    const ls_opt *table; /* borrowed */
+    size_t n;
+    void *target;        /* borrowed */
+    ls_opt_slot *slot;   /* owned: [n] */
+    bool dotted;         /* some name has a dot: the others are for the command line only */
+    char **positional;   /* owned array of borrowed argv strings */
+    int npositional;
+};
+
+/* Where a value comes from and how to say so. */
+typedef struct ls_opt_source {
+    ls_opt_rank rank;
+    const char *origin; /* kept with the value: "run.yaml:12" */
+    const char *where;  /* in front of a message: "run.yaml:12:3: ", "" or "--" for a flag */
+    bool null;          /* YAML's null: nothing was given */
+} ls_opt_source;
+
+/* --- opts.c --- */
+size_t ls_opts_find(const ls_opts *o, const char *name); /* o->n when unknown */
+/* Whether the row is configuration, as opposed to a flag of the command line alone. */
+bool ls_opts_is_config(const ls_opts *o, size_t i);
+ls_status ls_opts_assign(ls_opts *o, size_t i, const char *value, const ls_opt_source *from);
+ls_status ls_opts_unknown(const ls_opts *o, const char *name, const ls_opt_source *from);
+
+/* --- opts_value.c --- */
+typedef struct ls_opt_value {
+    bool b;
+    int64_t i;
+    double d;
+    size_t bytes;
+    uint64_t ns;
+    ls_opt_ints ints;
+    ls_opt_doubles doubles;
+} ls_opt_value;
+/* Reads text as row's type and checks its range. False: `why` says what was expected and found. */
+bool ls_opt_read(const ls_opt *row, const char *text, ls_opt_value *out, char *why, size_t nwhy);
+/* "an integer in 1..64": what a row accepts. */
+void ls_opt_expected(const ls_opt *row, char *buf, size_t n);
+void ls_opt_format(const ls_opt *row, const void *field, ls_text *out);
+bool ls_opt_bool_word(const char *text, bool *out);
+
+/* --- opts_yaml.c --- */
+/* ls_opts_load_yaml on text in memory; `name` stands for the file in messages. */
+ls_status ls_opts_read_yaml(ls_opts *o, const char *name, const char *text, size_t n);
+
+/* --- nearest.c --- */
+/* Edits from a to b, '-' and '_' equal; a large number when either is too long to compare. */
+unsigned ls_edit_distance(const char *a, const char *b);
+/* How many edits still count as a slip in a word of this length. */
+unsigned ls_edit_slip(const char *name);
+
+#endif
