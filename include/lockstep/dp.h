@@ -8,7 +8,7 @@
  *
  *     ls_ddp_create(group, &model->params, &cfg, &ddp);
  *     ls_ddp_begin_forward(ddp, tape, true);
- *     loss = ...; ls_backward(tape, loss); ls_ddp_finish(ddp); ls_optim_step(o);
+ *     loss = ...; ls_backward(tape, loss); ls_optim_step(o);
  */
 #ifndef LS_DP_H
 #define LS_DP_H
@@ -43,15 +43,12 @@ typedef struct ls_ddp_bucket_info {
 ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
 void ls_ddp_destroy(ls_ddp *d);
 
-/* Before every forward: registers for gradients on the tape, rebuilds buckets
- * when due, and decides whether the coming backward synchronises (false is
+/* Before every forward: hooks into the tape's backward (whose end waits for the
+ * buckets in flight), rebuilds buckets when due, and decides whether the coming backward synchronises (false is
  * no_sync(): gradients accumulate locally). LS_INVALID, with PyTorch's sentence
  * "Expected to have finished reduction in the prior iteration ...", when the
  * prior synced backward left buckets unfinished. */
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
-/* After backward, before the optimizer: waits for the buckets in flight. A no-op
- * after a backward without sync. */
-ls_status ls_ddp_finish(ls_ddp *d);
 
 int ls_ddp_buckets(const ls_ddp *d);
 ls_ddp_bucket_info ls_ddp_bucket(const ls_ddp *d, int index);

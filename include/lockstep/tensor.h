@@ -71,6 +71,10 @@ void ls_tape_on_grad_ready(ls_tape *t, ls_grad_ready_fn fn, void *arg);
 typedef ls_status (*ls_poke_fn)(void *arg);
 void ls_tape_on_poke(ls_tape *t, ls_poke_fn fn, void *arg);
 
+/* Called at the end of ls_backward, when every gradient has been written. */
+typedef ls_status (*ls_done_fn)(void *arg);
+void ls_tape_on_done(ls_tape *t, ls_done_fn fn, void *arg);
+
 /* --- ops: all f32, all NULL-safe (NULL in, NULL out after a failure) -------- */
 
 /* y[N, O] = x[N, I] w[O, I]^T + b[O]; b may be NULL. 2 N I O flops forward, twice that backward. */

@@ -82,20 +82,46 @@ const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *bu
     return buf;
 }
 
+void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d)
+{
+    uint32_t i = ls_desc_index(d->group, d->seq);
+    struct ls_desc_slot *ds = &slot->desc[i];
+    uint32_t v = atomic_load_explicit(&ds->version, memory_order_relaxed);
+    atomic_store_explicit(&ds->version, v + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* readers that see a new field see the odd version */
+    uint64_t word[4];
+    memcpy(word, d, sizeof word);
+    for (int k = 0; k < 4; k++) atomic_store_explicit(&ds->word[k], word[k], memory_order_relaxed);
+    atomic_store_explicit(&ds->version, v + 2, memory_order_release); /* the description is whole */
+    atomic_store_explicit(&slot->newest, i, memory_order_release);
+}
+
+/* False: never written. A rank killed while writing leaves a torn copy, good enough for people. */
+static bool read_desc(const struct ls_desc_slot *ds, ls_coll_desc *out)
+{
+    for (int turn = 0; turn < 1000; turn++) {
+        uint32_t before = atomic_load_explicit(&ds->version, memory_order_acquire);
+        if (before == 0) return false;
+        uint64_t word[4];
+        for (int k = 0; k < 4; k++) word[k] = atomic_load_explicit(&ds->word[k], memory_order_relaxed);
+        memcpy(out, word, sizeof *out);
+        atomic_thread_fence(memory_order_acquire); /* the copy is done before version is read again */
+        if ((before & 1u) == 0 && atomic_load_explicit(&ds->version, memory_order_relaxed) == before) return true;
+    }
+    return true;
+}
+
+bool ls_page_find_coll(const ls_world_page *p, int rank, uint32_t group, uint32_t seq, ls_coll_desc *out)
+{
+    return read_desc(&p->rank[rank].desc[ls_desc_index(group, seq)], out) && out->group == group && out->seq == seq;
+}
+
 bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out)
 {
     if (rank < 0 || (uint32_t)rank >= p->nranks) return false;
     const ls_rank_slot *slot = &p->rank[rank];
-    uint32_t g = atomic_load_explicit(&slot->newest_group, memory_order_acquire);
-    const struct ls_desc_slot *ds = &slot->desc[g % LS_PAGE_GROUPS];
-    for (int turn = 0; turn < 1000; turn++) { /* a rank killed while writing leaves the version odd */
-        uint32_t before = atomic_load_explicit(&ds->version, memory_order_acquire);
-        if (before == 0) return false;
-        *out = ds->d;
-        atomic_thread_fence(memory_order_acquire); /* the copy is done before version is read again */
-        if ((before & 1u) == 0 && atomic_load_explicit(&ds->version, memory_order_relaxed) == before) return true;
-    }
-    return true; /* torn: only fields for people */
+    uint32_t i = atomic_load_explicit(&slot->newest, memory_order_acquire);
+    return read_desc(&slot->desc[i % (LS_PAGE_GROUPS * LS_PAGE_HISTORY)], out);
 }
 
 const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n)

@@ -16,7 +16,8 @@
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
 #define LS_PAGE_LAYOUT 1u
-#define LS_PAGE_GROUPS 16 /* groups whose newest collective a slot can describe */
+#define LS_PAGE_GROUPS 16 /* groups whose newest collectives a slot can describe */
+#define LS_PAGE_HISTORY 4 /* collectives a group: a peer may be ahead by some */
 
 /* The full description of a collective (32 bytes): enough to name both sides of a mismatch. */
 typedef struct ls_coll_desc {
@@ -38,12 +39,12 @@ typedef struct ls_rank_slot {
     _Atomic uint32_t step;               /* where the rank is: written by it alone */
     _Atomic uint32_t micro_batch;
     _Atomic uint32_t in_coll;            /* 1 while it waits inside a collective */
-    _Atomic uint32_t newest_group;       /* index into desc of the collective entered last */
+    _Atomic uint32_t newest;             /* index into desc of the collective entered last */
     _Atomic uint64_t beat_ns;            /* when a collective of this rank last moved */
     _Alignas(64) struct ls_desc_slot {
-        _Atomic uint32_t version;        /* odd while the rank rewrites d: readers retry */
-        ls_coll_desc d;
-    } desc[LS_PAGE_GROUPS];              /* by group id % LS_PAGE_GROUPS */
+        _Atomic uint32_t version;        /* odd while the rank rewrites word: readers retry */
+        _Atomic uint64_t word[4];        /* an ls_coll_desc */
+    } desc[LS_PAGE_GROUPS * LS_PAGE_HISTORY]; /* ls_desc_index() */
     ls_blackbox box;
 } ls_rank_slot;
 
@@ -76,6 +77,15 @@ bool ls_page_cause(const ls_world_page *p, int *rank, ls_status *s, char *text, 
 /* "all_reduce #118 (bucket 3): 1024 float sum" into buf; labels from the slot's
  * box. Returns buf. */
 const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *buf, size_t n);
+/* Where a collective of (group, seq) is described. */
+static inline uint32_t ls_desc_index(uint32_t group, uint32_t seq)
+{
+    return group % LS_PAGE_GROUPS * LS_PAGE_HISTORY + seq % LS_PAGE_HISTORY;
+}
+/* The owner writes: d becomes its newest collective. */
+void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d);
+/* A consistent copy of what a rank said about (group, seq); false when it is not there (yet, or any more). */
+bool ls_page_find_coll(const ls_world_page *p, int rank, uint32_t group, uint32_t seq, ls_coll_desc *out);
 /* A consistent copy of a rank's newest collective; false when it has none yet. */
 bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out);
 /* "in step 12, in all_reduce #118 (bucket 3)" or "in step 12, computing" into buf. */

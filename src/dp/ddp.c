@@ -1,0 +1,372 @@
+/* ddp.c -- DistributedDataParallel: replicas kept in step during backward. */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "lockstep/dp.h"
+
+#define FIRST_BUCKET ((size_t)1 << 20)
+#define BUCKET_CAP ((size_t)25 << 20)
+#define ALIGN_BYTES 64u
+#define POKE_NS 50000u
+
+typedef struct bucket {
+    int *param;     /* owned: indices, in the order they lie in memory */
+    int nparams;
+    size_t nbytes;  /* of the parameters */
+    float *data;    /* borrowed from the shared arena; peers read and write it */
+    size_t count;   /* elements, padding included */
+    int nready;
+    ls_work *work;  /* NULL when nothing is in flight */
+    bool launched;
+    char label[24]; /* "bucket 3" */
+} bucket;
+
+struct ls_ddp {
+    ls_group *g;        /* borrowed */
+    ls_params *ps;      /* borrowed */
+    ls_ddp_config c;
+    char *span;         /* borrowed: all buckets */
+    bucket *b;          /* owned */
+    int nbuckets, next; /* next: the bucket to be launched, strictly in order */
+    int *bucket_of;     /* owned: [nparams] */
+    bool *ready;        /* owned: [nparams], in the current synced backward */
+    int *arrival;       /* owned: parameters in the order their gradients came */
+    int narrived;
+    bool rebuilt;
+    bool sync;          /* the coming backward reduces */
+    bool open;          /* a synced forward was announced and its reduction is not finished */
+};
+
+/* --- layout ------------------------------------------------------------------------ */
+
+static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+static size_t param_bytes(const ls_param *p) { return ls_tensor_nbytes(&p->t); }
+
+size_t ls_ddp_arena_bytes(const ls_params *ps, int size, const ls_ddp_config *c)
+{
+    (void)c;
+    size_t n = 0; /* enough for any assignment: every bucket ends at a multiple of size cache lines */
+    for (int i = 0; i < ps->n; i++)
+        n += round_up(param_bytes(&ps->item[i]), ALIGN_BYTES) + (size_t)size * ALIGN_BYTES;
+    return n;
+}
+
+static void free_buckets(ls_ddp *d)
+{
+    for (int i = 0; i < d->nbuckets; i++) free(d->b[i].param);
+    free(d->b);
+    d->b = NULL;
+    d->nbuckets = 0;
+}
+
+/* Makes buckets of order[] as numbered by number[] (by position) and points every gradient at its place. */
+static ls_status lay_out(ls_ddp *d, const int *order, const int *number, int nbuckets)
+{
+    ls_params *ps = d->ps;
+    free_buckets(d);
+    d->b = calloc((size_t)nbuckets, sizeof *d->b);
+    if (!d->b) return ls_fail(LS_NO_MEMORY, "%d buckets", nbuckets);
+    d->nbuckets = nbuckets;
+    char *at = d->span;
+    for (int k = 0; k < nbuckets; k++) {
+        bucket *b = &d->b[k];
+        snprintf(b->label, sizeof b->label, "bucket %d", k);
+        b->param = malloc((size_t)ps->n * sizeof *b->param);
+        if (!b->param) return ls_fail(LS_NO_MEMORY, "a bucket of %d parameters", ps->n);
+        b->data = (float *)(void *)at;
+        for (int i = 0; i < ps->n; i++) {
+            if (number[i] != k) continue;
+            ls_param *p = &ps->item[order[i]];
+            b->param[b->nparams++] = order[i];
+            b->nbytes += param_bytes(p);
+            d->bucket_of[order[i]] = k;
+            p->grad.data = at;
+            p->t.grad = &p->grad;
+            at += round_up(param_bytes(p), ALIGN_BYTES);
+        }
+        size_t unit = (size_t)ls_group_size(d->g) * ALIGN_BYTES;
+        size_t nbytes = round_up((size_t)(at - (char *)b->data), unit);
+        at = (char *)b->data + nbytes;
+        b->count = nbytes / sizeof(float);
+    }
+    memset(d->span, 0, (size_t)(at - d->span)); /* padding takes part in the sums */
+    return LS_OK;
+}
+
+/* One bucket in registration order: what PyTorch does before it has seen a backward. */
+static ls_status lay_out_first(ls_ddp *d)
+{
+    int *order = calloc((size_t)d->ps->n, sizeof *order), *number = calloc((size_t)d->ps->n, sizeof *number);
+    ls_status st = order && number ? LS_OK : ls_fail(LS_NO_MEMORY, "bucket of %d parameters", d->ps->n);
+    if (st == LS_OK) {
+        for (int i = 0; i < d->ps->n; i++) order[i] = i;
+        st = lay_out(d, order, number, 1);
+    }
+    free(order);
+    free(number);
+    return st;
+}
+
+/* In the order in which rank 0 saw gradients arrive, with the real limits. Gradients that
+ * are being accumulated keep their values. */
+static ls_status rebuild(ls_ddp *d)
+{
+    ls_params *ps = d->ps;
+    size_t n = (size_t)ps->n, total = 0;
+    const size_t limits[2] = { d->c.first_bucket, d->c.bucket_cap };
+    int32_t *order32 = malloc(n * sizeof *order32);
+    int *order = malloc(n * sizeof *order), *number = malloc(n * sizeof *number);
+    size_t *nbytes = malloc(n * sizeof *nbytes);
+    char *kept = NULL;
+    ls_status st = order32 && order && number && nbytes ? LS_OK : ls_fail(LS_NO_MEMORY, "rebuilding buckets");
+    if (st < 0) goto done;
+
+    for (int i = 0; i < ps->n; i++) order32[i] = d->arrival[i];
+    if ((st = ls_broadcast(d->g, order32, n, LS_I32, 0)) < 0) goto done;
+    bool live = false;
+    for (int i = 0; i < ps->n; i++) {
+        if (order32[i] < 0 || order32[i] >= ps->n) {
+            st = ls_fail(LS_PROTOCOL, "rank 0 names parameter %d of %d in its bucket order", order32[i], ps->n);
+            goto done;
+        }
+        order[i] = order32[i];
+        nbytes[i] = param_bytes(&ps->item[order[i]]);
+        total += nbytes[i];
+        live |= ps->item[i].t.grad_ready;
+    }
+    int nbuckets = ls_bucket_assign(nbytes, NULL, ps->n, limits, 2, false, number);
+    if (nbuckets == 0) {
+        st = ls_fail(LS_NO_MEMORY, "rebuilding buckets");
+        goto done;
+    }
+    if (live && !(kept = malloc(total))) {
+        st = ls_fail(LS_NO_MEMORY, "%zu bytes to keep accumulated gradients while buckets are rebuilt", total);
+        goto done;
+    }
+    char *at = kept;
+    for (int i = 0; live && i < ps->n; at += param_bytes(&ps->item[i]), i++)
+        memcpy(at, ps->item[i].grad.data, param_bytes(&ps->item[i]));
+    if ((st = lay_out(d, order, number, nbuckets)) < 0) goto done;
+    at = kept;
+    for (int i = 0; live && i < ps->n; at += param_bytes(&ps->item[i]), i++)
+        memcpy(ps->item[i].grad.data, at, param_bytes(&ps->item[i]));
+    d->rebuilt = true;
+done:
+    free(order32);
+    free(order);
+    free(number);
+    free(nbytes);
+    free(kept);
+    return st;
+}
+
+/* --- the same model everywhere -------------------------------------------------------- */
+
+typedef struct param_desc {
+    char name[LS_NAME_BYTES];
+    int64_t ndim, dim[LS_MAX_DIMS];
+} param_desc;
+
+static void describe(const ls_param *p, param_desc *out)
+{
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%s", p->name);
+    out->ndim = p->t.ndim;
+    for (int i = 0; i < p->t.ndim; i++) out->dim[i] = p->t.dim[i];
+}
+
+static const char *desc_text(const param_desc *p, char *buf, size_t n)
+{
+    ls_tensor t = { .ndim = (int)p->ndim };
+    char shape[64];
+    for (int i = 0; i < t.ndim && i < LS_MAX_DIMS; i++) t.dim[i] = p->dim[i];
+    snprintf(buf, n, "%s %s", p->name, ls_tensor_shape(&t, shape, sizeof shape));
+    return buf;
+}
+
+static ls_status same_model(ls_group *g, const ls_params *ps)
+{
+    int size = ls_group_size(g), rank = ls_group_rank(g);
+    int64_t count[LS_MAX_RANKS];
+    count[rank] = ps->n;
+    LS_TRY(ls_all_gather(g, NULL, count, (size_t)size, LS_I64));
+    for (int r = 0; r < size; r++)
+        if (count[r] != count[0])
+            return ls_fail(LS_CONFIG_MISMATCH,
+                           "DDP expects same model across all ranks, but Rank 0 has %lld params, while rank %d has "
+                           "inconsistent %lld params: build the same model on every rank",
+                           (long long)count[0], r, (long long)count[r]);
+
+    size_t n = (size_t)ps->n;
+    param_desc *all = malloc((size_t)size * n * sizeof *all);
+    if (!all) return ls_fail(LS_NO_MEMORY, "comparing %d parameters over %d ranks", ps->n, size);
+    for (size_t i = 0; i < n; i++) describe(&ps->item[i], &all[(size_t)rank * n + i]);
+    ls_status st = ls_all_gather(g, NULL, all, (size_t)size * n * sizeof *all, LS_U8);
+    for (int r = 1; st == LS_OK && r < size; r++)
+        for (size_t i = 0; st == LS_OK && i < n; i++) { /* everybody sees all and comes to one verdict */
+            char a[160], b[160];
+            if (memcmp(&all[i], &all[(size_t)r * n + i], sizeof *all) == 0) continue;
+            st = ls_fail(LS_CONFIG_MISMATCH,
+                         "parameter %zu is %s on rank 0, but %s on rank %d: build the same model on every rank", i,
+                         desc_text(&all[i], a, sizeof a), desc_text(&all[(size_t)r * n + i], b, sizeof b), r);
+        }
+    free(all);
+    return st;
+}
+
+ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out)
+{
+    *out = NULL;
+    if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
+    if (ps->n == 0) return ls_fail(LS_INVALID, "DDP needs at least one parameter that wants a gradient");
+    LS_TRY(same_model(g, ps));
+    for (int i = 0; i < ps->n; i++)
+        LS_TRY(ls_broadcast(g, ps->item[i].t.data, (size_t)ls_tensor_count(&ps->item[i].t), LS_F32, 0));
+
+    ls_status st = LS_NO_MEMORY;
+    size_t n = (size_t)ps->n;
+    ls_ddp *d = calloc(1, sizeof *d);
+    if (!d) return ls_fail(LS_NO_MEMORY, "DDP");
+    d->g = g;
+    d->ps = ps;
+    if (c) d->c = *c;
+    if (d->c.first_bucket == 0) d->c.first_bucket = FIRST_BUCKET;
+    if (d->c.bucket_cap == 0) d->c.bucket_cap = BUCKET_CAP;
+    d->bucket_of = calloc(n, sizeof *d->bucket_of);
+    d->ready = calloc(n, sizeof *d->ready);
+    d->arrival = calloc(n, sizeof *d->arrival);
+    if (!d->bucket_of || !d->ready || !d->arrival) {
+        st = ls_fail(LS_NO_MEMORY, "DDP of %d parameters", ps->n);
+        goto fail;
+    }
+    void *span;
+    st = ls_alloc(ls_group_world(g), ls_ddp_arena_bytes(ps, ls_group_size(g), &d->c), LS_MEM_GRAD, &span);
+    if (st < 0) {
+        ls_while(st, "placing the gradient buckets");
+        goto fail;
+    }
+    d->span = span;
+    if ((st = lay_out_first(d)) < 0) goto fail;
+    *out = d;
+    return LS_OK;
+fail:
+    ls_ddp_destroy(d);
+    return st;
+}
+
+void ls_ddp_destroy(ls_ddp *d)
+{
+    if (!d) return;
+    for (int i = 0; i < d->nbuckets; i++)
+        if (d->b[i].work) (void)ls_work_wait(d->b[i].work); /* peers may still be reading */
+    free_buckets(d);
+    free(d->bucket_of);
+    free(d->ready);
+    free(d->arrival);
+    free(d);
+}
+
+/* --- backward ------------------------------------------------------------------------ */
+
+static ls_status launch(ls_ddp *d, bucket *b)
+{
+    ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = b->data, .count = b->count, .dtype = LS_F32,
+                       .op = d->c.bucket_view ? LS_SUM : LS_AVG, .label = b->label };
+    b->launched = true;
+    return ls_coll_start(d->g, &a, &b->work);
+}
+
+/* The last gradient of a bucket starts it, unless an earlier bucket is not full yet. */
+static ls_status on_grad_ready(void *arg, ls_tensor *t)
+{
+    ls_ddp *d = arg;
+    ls_params *ps = d->ps;
+    uintptr_t first = (uintptr_t)&ps->item[0].t, p = (uintptr_t)t;
+    if (p < first || p > (uintptr_t)&ps->item[ps->n - 1].t) return LS_OK; /* a leaf of somebody else */
+    int i = (int)((p - first) / sizeof(ls_param));
+    if (!d->sync) return LS_OK;
+    if (d->ready[i])
+        return ls_fail(LS_INVALID, "Expected to mark a variable ready only once: parameter %d (%s) got its gradient twice "
+                                   "in one backward; call ls_ddp_begin_forward before every forward", i, ps->item[i].name);
+    d->ready[i] = true;
+    if (!d->rebuilt) d->arrival[d->narrived++] = i;
+    d->b[d->bucket_of[i]].nready++;
+    while (!d->c.no_overlap && d->next < d->nbuckets && d->b[d->next].nready == d->b[d->next].nparams)
+        LS_TRY(launch(d, &d->b[d->next++]));
+    return LS_OK;
+}
+
+static ls_status on_poke(void *arg)
+{
+    ls_ddp *d = arg;
+    return ls_progress(ls_group_world(d->g), POKE_NS);
+}
+
+static LS_COLD ls_status unfinished(const ls_ddp *d)
+{
+    ls_text list = { 0 };
+    for (int i = 0; i < d->ps->n; i++)
+        if (!d->ready[i]) ls_text_add(&list, "%s%d (%s)", list.n ? ", " : "", i, d->ps->item[i].name);
+    ls_status st = ls_fail(LS_INVALID,
+                           "Expected to have finished reduction in the prior iteration before starting a new one: rank %d got no "
+                           "gradient for parameter %.300s; every parameter must take part in the loss",
+                           ls_group_rank(d->g), ls_text_str(&list));
+    ls_text_free(&list);
+    return st;
+}
+
+/* The end of backward: waits for every bucket. */
+static ls_status on_done(void *arg)
+{
+    ls_ddp *d = arg;
+    if (!d->sync || !d->open) return LS_OK;
+    while (d->c.no_overlap && d->next < d->nbuckets && d->b[d->next].nready == d->b[d->next].nparams)
+        LS_TRY(launch(d, &d->b[d->next++]));
+    for (int k = 0; k < d->next; k++) {
+        bucket *b = &d->b[k];
+        ls_work *work = b->work;
+        b->work = NULL;
+        LS_TRY(ls_work_wait(work));
+        if (!d->c.bucket_view) continue;
+        float size = (float)ls_group_size(d->g);
+        for (size_t i = 0; i < b->count; i++) b->data[i] /= size;
+    }
+    if (d->next < d->nbuckets) return LS_OK; /* the next forward says which parameters are missing */
+    d->open = false;
+    return LS_OK;
+}
+
+ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
+{
+    if (d->open) return unfinished(d);
+    if (!d->rebuilt && d->narrived == d->ps->n) LS_TRY(rebuild(d));
+    d->sync = sync;
+    d->open = sync;
+    d->next = 0;
+    if (sync) {
+        for (int k = 0; k < d->nbuckets; k++) {
+            d->b[k].nready = 0;
+            d->b[k].launched = false;
+        }
+        memset(d->ready, 0, (size_t)d->ps->n * sizeof *d->ready);
+        if (!d->rebuilt) d->narrived = 0;
+    }
+    ls_tape_on_grad_ready(t, on_grad_ready, d);
+    ls_tape_on_poke(t, on_poke, d);
+    ls_tape_on_done(t, on_done, d);
+    return LS_OK;
+}
+
+/* --- looking ------------------------------------------------------------------------- */
+
+int ls_ddp_buckets(const ls_ddp *d) { return d->nbuckets; }
+bool ls_ddp_rebuilt(const ls_ddp *d) { return d->rebuilt; }
+
+ls_ddp_bucket_info ls_ddp_bucket(const ls_ddp *d, int index)
+{
+    const bucket *b = &d->b[index];
+    return (ls_ddp_bucket_info){ .index = index, .param = b->param, .nparams = b->nparams, .nbytes = b->nbytes };
+}
