@@ -17,12 +17,17 @@ extern "C" {
 
 /* --- counter-based ------------------------------------------------------ */
 
+/* The four random words of elements 4 block .. 4 block + 3: Philox4x32-10 with key = seed and
+ * counter = (block, stream), low words first. */
+void ls_philox_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t out[4]);
+
 /* out[i] = uniform in [lo, hi) for global element `first + i`. The stream
  * separates uses of one seed (one per parameter, one for dropout ...). Each
  * value has 24 random bits. Splitting [first, first+n) changes nothing. */
 void ls_philox_uniform(uint64_t seed, uint64_t stream, uint64_t first, size_t n, float lo, float hi,
                        float *out);
-/* The same for a standard normal times stddev (Box-Muller on two 32-bit words). */
+/* The same for a standard normal times stddev: Box-Muller in double on the words of elements
+ * 2k and 2k+1, so a shard may begin with an odd element. */
 void ls_philox_normal(uint64_t seed, uint64_t stream, uint64_t first, size_t n, float stddev,
                       float *out);
 
@@ -38,7 +43,8 @@ typedef struct ls_mt19937 {
 /* torch.manual_seed(seed): init_genrand on the low 32 bits of the seed. */
 void ls_mt19937_seed(ls_mt19937 *g, uint64_t seed);
 uint32_t ls_mt19937_next(ls_mt19937 *g);
-/* torch.rand: float (next & 0xFFFFFF) * 2^-24 * (hi - lo) + lo, n times. */
+/* torch.rand and uniform_: float (next & 0xFFFFFF) * 2^-24 * (hi - lo) + lo, n times; the product
+ * and sum are rounded once. */
 void ls_mt19937_uniform(ls_mt19937 *g, float lo, float hi, size_t n, float *out);
 /* torch.randn(n): the cached double path below 16 elements, the block path from 16. */
 void ls_mt19937_normal(ls_mt19937 *g, size_t n, float *out);
