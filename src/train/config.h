@@ -1,0 +1,79 @@
+/* config.h -- everything a training run can be told, in one table. */
+#ifndef LS_TRAIN_CONFIG_H
+#define LS_TRAIN_CONFIG_H
+#include "lockstep/opts.h"
+#include "lockstep/status.h"
+
+typedef struct ls_train_config {
+    struct {
+        const char *name, *activation, *init, *load;
+        ls_opt_ints dims;
+    } model;
+    struct {
+        const char *name, *path, *format;
+        bool drop_last, shuffle;
+        int64_t workers;
+    } data;
+    struct {
+        int64_t steps, epochs, global_batch, micro_batch, seed;
+        const char *dtype, *recompute, *numerics;
+    } train;
+    struct {
+        const char *name, *schedule;
+        double lr, momentum, eps, weight_decay, clip, min_lr;
+        const char *betas;
+        int64_t warmup;
+    } optim;
+    struct {
+        int64_t dp, tp, pp, cp, ep;
+    } parallel;
+    struct {
+        size_t bucket_cap, first_bucket;
+        bool find_unused, static_graph, bucket_view, overlap;
+        const char *hook;
+    } ddp;
+    struct {
+        int64_t stage;
+    } zero;
+    struct {
+        const char *schedule;
+        int64_t chunks;
+    } pipeline;
+    struct {
+        const char *dir, *resume;
+        int64_t every, keep;
+        bool async;
+    } checkpoint;
+    struct {
+        int64_t every;
+        const char *format;
+    } log;
+    struct {
+        const char *steps;
+    } trace;
+    struct {
+        const char *backend, *transport, *algo, *progress, *check;
+        uint64_t timeout;
+    } comm;
+    struct {
+        const char *dir, *name;
+    } run;
+    /* flags that are not part of a recipe */
+    int64_t nproc_per_node;
+    bool eval_only, print_config, dump_buckets, help;
+    const char *inject, *events, *log_dir;
+} ls_train_config;
+
+extern const ls_opt ls_train_opts[];
+extern const size_t ls_train_nopts;
+
+/* Values that fit their range but not each other, or that this version does not serve:
+ * LS_BAD_CONFIG or LS_UNSUPPORTED with what is served. `world_size` >= 1. */
+ls_status ls_train_config_check(const ls_train_config *c, int world_size);
+
+/* "10:13" -> 10, 13; "10" -> 10, 10; "" -> 0, 0. Steps count from 1. */
+ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last);
+/* "0.9,0.999" -> two numbers in [0, 1). */
+ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2);
+
+#endif
