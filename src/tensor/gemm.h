@@ -1,0 +1,50 @@
+/* gemm.h -- matrix products: the seam between the ops and whatever multiplies.
+ *
+ * Small products run on the project's own tiles (gemm_tile.h), because a call
+ * into a library costs as much as the product; large ones go to the library
+ * the build found: oneDNN (gemm_dnnl.c) or a BLAS (gemm_blas.c). Which of the
+ * two depends on the shape only, and never on an address, so the same product
+ * gives the same bits every time.
+ */
+#ifndef LS_TENSOR_GEMM_H
+#define LS_TENSOR_GEMM_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "lockstep/status.h"
+
+/* One product of dense row-major f32 matrices:
+ *
+ *   C[M, N] = op(A)[M, K] op(B)[K, N]  (+ C, when add)  (+ bias[N] on every row)
+ *
+ * op is the transpose where trans_a or trans_b says so: then A is stored
+ * [K, M], or B is stored [N, K]. C overlaps none of the others. */
+typedef struct ls_gemm_call {
+    int64_t m, n, k;
+    bool trans_a, trans_b, add;
+    const float *a, *b, *bias; /* bias may be NULL */
+    float *c;
+} ls_gemm_call;
+
+/* Workspace and prepared kernels of one thread; a tape owns one. */
+typedef struct ls_gemm ls_gemm;
+struct ls_gemm_tile; /* gemm_tile.h */
+
+ls_status ls_gemm_create(ls_gemm **out);
+void ls_gemm_destroy(ls_gemm *g); /* NULL is fine */
+/* Memory is allocated only when a shape is seen for the first time. */
+ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call);
+
+/* For tests and benchmarks: the own tiles whatever the size, and with another kernel (borrowed). */
+ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *call);
+void ls_gemm_use_tile(ls_gemm *g, const struct ls_gemm_tile *tile);
+
+/* --- the library side: gemm_dnnl.c or gemm_blas.c --------------------------- */
+
+typedef struct ls_gemm_library ls_gemm_library;
+
+const char *ls_gemm_library_name(void); /* "oneDNN 2.6.3" */
+ls_status ls_gemm_library_open(ls_gemm_library **out);
+void ls_gemm_library_close(ls_gemm_library *l);
+ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *call);
+
+#endif

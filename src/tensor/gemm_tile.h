@@ -1,0 +1,46 @@
+/* gemm_tile.h -- the inner kernels of small matrix products, one per
+ * instruction set.
+ *
+ * A tile of C stays in registers while k runs over rows of B:
+ *
+ *            B[k, 0..nr)          nr floats are loaded,
+ *   A[i, k]  C[i, 0..nr)          mr floats are broadcast,
+ *                                 mr * nr multiply-adds
+ *
+ * Each element of C is one sum over ascending k, whatever the tile, so all
+ * kernels with a fused multiply-add give the same bits.
+ */
+#ifndef LS_TENSOR_GEMM_TILE_H
+#define LS_TENSOR_GEMM_TILE_H
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct ls_gemm_tile_args {
+    int mr, nr;              /* 1 <= mr <= kernel's mr, same for nr */
+    int64_t k;
+    const float *a;          /* A[i, k] is a[i * a_row + k * a_col] */
+    int64_t a_row, a_col;
+    const float *b;          /* B[k, j] is b[k * ldb + j] */
+    int64_t ldb;
+    const float *bias;       /* [nr] or NULL */
+    float *c;                /* C[i, j] is c[i * ldc + j] */
+    int64_t ldc;
+    bool add;                /* C += */
+} ls_gemm_tile_args;
+
+typedef struct ls_gemm_tile {
+    const char *name;
+    int mr, nr;
+    int64_t most_flops;      /* up to here it is at least as fast as the library (bench_gemm) */
+    bool (*supported)(void); /* by the running CPU */
+    void (*run)(const ls_gemm_tile_args *t);
+    /* out[k * nr + j] = b[j * ldb + k] for j < columns: B stored transposed, made walkable by run. */
+    void (*pack)(float *out, const float *b, int64_t ldb, int columns, int64_t k);
+} ls_gemm_tile;
+
+extern const ls_gemm_tile *const ls_gemm_tiles[]; /* best first, NULL-ended; the last runs everywhere */
+
+/* The best one that the running CPU supports. */
+const ls_gemm_tile *ls_gemm_tile_best(void);
+
+#endif

@@ -1,0 +1,240 @@
+/* Matrix products: every kernel and the library against the plain triple loop.
+ *
+ * Values are small integers, so every product and sum is exact in float and
+ * all must agree to the bit: 800 * 4 * 4 < 2^24. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tensor/gemm.h"
+#include "tensor/gemm_tile.h"
+
+#define SLACK 64 /* floats after C that must stay as they are, and room to shift operands */
+
+typedef struct matrices {
+    float *a, *b, *bias, *c, *want;
+    int64_t na, nb, nc;
+} matrices;
+
+static float integer(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (float)(int)(*state >> 24 & 7u) - 3.0f;
+}
+
+static float fraction(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (float)(*state >> 8) * 0x1p-24f - 0.5f;
+}
+
+static matrices make(const ls_gemm_call *p, float (*value)(uint32_t *))
+{
+    matrices m = { .na = p->m * p->k, .nb = p->k * p->n, .nc = p->m * p->n };
+    uint32_t state = (uint32_t)(m.na * 31 + m.nb);
+    m.a = malloc((size_t)(m.na + SLACK) * sizeof *m.a);
+    m.b = malloc((size_t)(m.nb + SLACK) * sizeof *m.b);
+    m.bias = malloc((size_t)(p->n + SLACK) * sizeof *m.bias);
+    m.c = malloc((size_t)(m.nc + SLACK) * sizeof *m.c);
+    m.want = malloc((size_t)(m.nc + SLACK) * sizeof *m.want);
+    assert_true(m.a && m.b && m.bias && m.c && m.want);
+    for (int64_t i = 0; i < m.na; i++) m.a[i] = value(&state);
+    for (int64_t i = 0; i < m.nb; i++) m.b[i] = value(&state);
+    for (int64_t i = 0; i < p->n; i++) m.bias[i] = value(&state);
+    for (int64_t i = 0; i < m.nc + SLACK; i++) m.c[i] = m.want[i] = value(&state);
+    return m;
+}
+
+static void drop(matrices *m)
+{
+    free(m->a);
+    free(m->b);
+    free(m->bias);
+    free(m->c);
+    free(m->want);
+}
+
+static void reference(const ls_gemm_call *p, const matrices *m)
+{
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = p->add ? (double)m->want[i * p->n + j] : 0.0;
+            for (int64_t k = 0; k < p->k; k++)
+                sum += (double)m->a[p->trans_a ? k * p->m + i : i * p->k + k] *
+                       (double)m->b[p->trans_b ? j * p->k + k : k * p->n + j];
+            m->want[i * p->n + j] = (float)(sum + (p->bias ? (double)m->bias[j] : 0.0));
+        }
+}
+
+static const struct { int64_t m, n, k; } shapes[] = {
+    { 1, 1, 1 },    { 1, 10, 3 },   { 3, 1, 5 },    { 2, 8, 16 },   { 5, 7, 0 },      /* k = 0: nothing but bias and C */
+    { 8, 32, 64 },  { 9, 33, 17 },  { 7, 31, 8 },   { 32, 128, 64 }, { 32, 10, 128 }, { 10, 128, 32 },
+    { 128, 64, 32 }, { 13, 47, 29 }, { 4, 16, 8 },   { 6, 15, 9 },   { 64, 100, 77 }, { 31, 65, 784 },
+};
+#define NSHAPES (sizeof shapes / sizeof *shapes)
+
+/* All of add, bias and the transposes, in the bits of `how`. */
+static ls_gemm_call call_of(size_t shape, int how)
+{
+    return (ls_gemm_call){
+        .m = shapes[shape].m, .n = shapes[shape].n, .k = shapes[shape].k,
+        .trans_a = how & 1, .trans_b = how & 2, .add = how & 4,
+    };
+}
+
+static void check(ls_gemm *g, ls_gemm_library *l, const char *who)
+{
+    for (size_t s = 0; s < NSHAPES; s++)
+        for (int how = 0; how < 16; how++) {
+            ls_gemm_call p = call_of(s, how);
+            if (l && p.k == 0) continue; /* never sent there */
+            matrices m = make(&p, integer);
+            p.a = m.a;
+            p.b = m.b;
+            p.c = m.c;
+            p.bias = how & 8 ? m.bias : NULL;
+            reference(&p, &m);
+            assert_int_equal(l ? ls_gemm_library_run(l, &p) : ls_gemm_run_tiles(g, &p), LS_OK);
+            for (int64_t i = 0; i < m.nc + SLACK; i++)
+                if (m.c[i] != m.want[i])
+                    fail_msg("%s, %lld x %lld x %lld, how %d: C[%lld] = %g, want %g", who, (long long)p.m, (long long)p.n,
+                             (long long)p.k, how, (long long)i, (double)m.c[i], (double)m.want[i]);
+            drop(&m);
+        }
+}
+
+static void every_tile_kernel_equals_the_plain_loop(void **state)
+{
+    (void)state;
+    for (int i = 0; ls_gemm_tiles[i]; i++) {
+        if (!ls_gemm_tiles[i]->supported()) continue;
+        ls_gemm *g;
+        assert_int_equal(ls_gemm_create(&g), LS_OK);
+        ls_gemm_use_tile(g, ls_gemm_tiles[i]);
+        check(g, NULL, ls_gemm_tiles[i]->name);
+        ls_gemm_destroy(g);
+    }
+}
+
+static void the_library_equals_the_plain_loop(void **state)
+{
+    (void)state;
+    ls_gemm_library *l;
+    assert_int_equal(ls_gemm_library_open(&l), LS_OK);
+    check(NULL, l, ls_gemm_library_name());
+    ls_gemm_library_close(l);
+}
+
+static void run_goes_to_the_library_for_large_products_only(void **state)
+{
+    (void)state;
+    static const struct { int64_t m, n, k; } size[] = { { 16, 16, 16 }, { 200, 210, 220 } };
+    ls_gemm *g;
+    assert_int_equal(ls_gemm_create(&g), LS_OK);
+    for (size_t i = 0; i < 2; i++) {
+        ls_gemm_call p = { .m = size[i].m, .n = size[i].n, .k = size[i].k, .trans_b = true };
+        matrices m = make(&p, integer);
+        p.a = m.a;
+        p.b = m.b;
+        p.c = m.c;
+        reference(&p, &m);
+        assert_int_equal(ls_gemm_run(g, &p), LS_OK);
+        assert_memory_equal(m.c, m.want, (size_t)m.nc * sizeof *m.c);
+        drop(&m);
+    }
+    ls_gemm_destroy(g);
+}
+
+/* Fractions now: roundings would show. */
+static void the_same_product_has_the_same_bits_at_any_address(void **state)
+{
+    (void)state;
+    static const struct { int64_t m, n, k; } size[] = { { 32, 128, 64 }, { 10, 128, 32 }, { 61, 256, 300 }, { 65, 333, 301 } };
+    ls_gemm *g;
+    assert_int_equal(ls_gemm_create(&g), LS_OK);
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        for (int how = 0; how < 16; how++) {
+            ls_gemm_call p = { .m = size[i].m, .n = size[i].n, .k = size[i].k, .trans_a = how & 1, .trans_b = how & 2, .add = how & 4 };
+            matrices m = make(&p, fraction);
+            matrices moved = make(&p, fraction);
+            for (int shift = 0; shift < 17; shift += 1 + shift) {
+                const size_t na = (size_t)m.na * sizeof(float), nb = (size_t)m.nb * sizeof(float), nc = (size_t)m.nc * sizeof(float);
+                p.bias = how & 8 ? m.bias : NULL;
+                p.a = memcpy(moved.a + shift, m.a, na);
+                p.b = memcpy(moved.b + shift / 2, m.b, nb);
+                p.c = memcpy(moved.c + shift, m.c, nc);
+                assert_int_equal(ls_gemm_run(g, &p), LS_OK);
+                if (shift == 0) memcpy(moved.want, p.c, nc);
+                assert_memory_equal(p.c, moved.want, nc);
+            }
+            drop(&moved);
+            drop(&m);
+        }
+    ls_gemm_destroy(g);
+}
+
+static void kernels_with_fused_multiply_add_agree_to_the_bit(void **state)
+{
+    (void)state;
+    ls_gemm_call p = { .m = 37, .n = 75, .k = 129, .trans_b = true };
+    matrices m = make(&p, fraction);
+    p.a = m.a;
+    p.b = m.b;
+    p.c = m.c;
+    p.bias = m.bias;
+    /* The definition: a fused sum over ascending k, then the bias. */
+    for (int64_t i = 0; i < p.m; i++)
+        for (int64_t j = 0; j < p.n; j++) {
+            float sum = 0.0f;
+            for (int64_t k = 0; k < p.k; k++) sum = fmaf(m.a[i * p.k + k], m.b[j * p.k + k], sum);
+            m.want[i * p.n + j] = sum + m.bias[j];
+        }
+    for (int i = 0; ls_gemm_tiles[i]; i++) {
+        if (!ls_gemm_tiles[i]->supported() || strcmp(ls_gemm_tiles[i]->name, "plain") == 0) continue;
+        ls_gemm *g;
+        assert_int_equal(ls_gemm_create(&g), LS_OK);
+        ls_gemm_use_tile(g, ls_gemm_tiles[i]);
+        assert_int_equal(ls_gemm_run_tiles(g, &p), LS_OK);
+        assert_memory_equal(m.c, m.want, (size_t)m.nc * sizeof *m.c);
+        ls_gemm_destroy(g);
+    }
+    drop(&m);
+}
+
+static void a_row_does_not_depend_on_the_rows_around_it(void **state)
+{
+    (void)state;
+    ls_gemm_call p = { .m = 32, .n = 40, .k = 50, .trans_b = true };
+    matrices m = make(&p, fraction);
+    ls_gemm *g;
+    assert_int_equal(ls_gemm_create(&g), LS_OK);
+    p.a = m.a;
+    p.b = m.b;
+    p.c = m.c;
+    assert_int_equal(ls_gemm_run(g, &p), LS_OK);
+    for (int64_t i = 0; i < 32; i++) {
+        const ls_gemm_call one = { .m = 1, .n = 40, .k = 50, .trans_b = true, .a = m.a + i * 50, .b = m.b, .c = m.want };
+        assert_int_equal(ls_gemm_run(g, &one), LS_OK);
+        assert_memory_equal(m.want, m.c + i * 40, 40 * sizeof(float));
+    }
+    ls_gemm_destroy(g);
+    drop(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_tile_kernel_equals_the_plain_loop),
+        cmocka_unit_test(the_library_equals_the_plain_loop),
+        cmocka_unit_test(run_goes_to_the_library_for_large_products_only),
+        cmocka_unit_test(the_same_product_has_the_same_bits_at_any_address),
+        cmocka_unit_test(kernels_with_fused_multiply_add_agree_to_the_bit),
+        cmocka_unit_test(a_row_does_not_depend_on_the_rows_around_it),
+    };
+    return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
+}
