@@ -1,0 +1,64 @@
+/* tape.h -- what an op may use of the tape. For src/tensor/op_*.c only.
+ *
+ * An op is written as: ls_op_begin, check shapes, ls_op_output, compute,
+ * ls_op_end. On a dry tape everything happens but the computing, so that the
+ * memory and the work of a model can be known without its data.
+ */
+#ifndef LS_TENSOR_TAPE_H
+#define LS_TENSOR_TAPE_H
+#include "lockstep/tensor.h"
+#include "tensor/gemm.h"
+
+#define LS_OP_INPUTS 3
+
+/* A kind of op. Each half of backward adds to the gradients of some inputs; a
+ * tape plays both unless a schedule splits them. Either may be NULL. */
+typedef struct ls_op {
+    const char *name;
+    ls_status (*backward_weight)(ls_tape *t, struct ls_node *n); /* of parameters */
+    ls_status (*backward_input)(ls_tape *t, struct ls_node *n);  /* of what the op was applied to */
+} ls_op;
+
+/* One application of an op. */
+struct ls_node {
+    const ls_op *op;
+    ls_tensor *in[LS_OP_INPUTS]; /* NULL where an optional input is missing */
+    const void *saved;           /* what forward keeps for backward; in the slab */
+    double flops, flops_weight, flops_input;
+    uint32_t label_a, label_b;   /* 784 and 256 of "linear 784x256"; 0: not shown */
+    /* filled in by the tape */
+    struct ls_node *prev;        /* recorded before this one */
+    ls_tensor *out;
+    uint32_t index;              /* of the op since the reset */
+    bool live;                   /* contributes to what is being played backwards */
+    bool borrowed;               /* out->grad belongs to the caller: read only */
+};
+
+/* Notes the time; false when the tape has failed already or an input is NULL. */
+bool ls_op_begin(ls_tape *t, const char *name, bool inputs_given);
+/* A new tensor in the slab, not initialised; NULL when it does not fit. */
+ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
+/* nbytes of the slab, 64-byte aligned, for `saved`. */
+void *ls_op_alloc(ls_tape *t, size_t nbytes);
+/* Records a copy of `what` when a gradient is wanted; returns `out`, or NULL after a failure. */
+ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what);
+/* Keeps st, whose sentence is in place, as the tape's failure; returns NULL. */
+ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
+
+bool ls_tape_dry(const ls_tape *t); /* shapes only: do not touch data */
+ls_gemm *ls_tape_gemm(const ls_tape *t);
+
+/* Whether anybody wants the gradient of x. */
+bool ls_grad_wanted(const ls_tensor *x);
+/* Where a contribution to x's gradient goes: write it, or add to what is there when
+ * *add. In the slab for what the tape made. Ended by ls_grad_end. */
+ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, float **out);
+/* The same for ops that can turn the gradient of n->out into x's in place: *out may be
+ * n->out's own, whose value is not needed afterwards. */
+ls_status ls_grad_begin_in_place(ls_tape *t, struct ls_node *n, ls_tensor *x, bool *add, float **out);
+ls_status ls_grad_end(ls_tape *t, ls_tensor *x);
+
+/* A tape that computes nothing and counts everything (meta device). */
+ls_status ls_tape_create_dry(ls_tape **out);
+
+#endif

@@ -1,0 +1,24 @@
+/* tensor.c -- what can be said of a tensor without its data. */
+#include "lockstep/tensor.h"
+
+#include <stdio.h>
+
+int64_t ls_tensor_count(const ls_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++) n *= t->dim[i];
+    return n;
+}
+
+size_t ls_tensor_nbytes(const ls_tensor *t) { return (size_t)ls_tensor_count(t) * ls_dtype_size(t->dtype); }
+
+const char *ls_tensor_shape(const ls_tensor *t, char *buf, size_t n)
+{
+    size_t used = 0;
+    for (int i = 0; i < t->ndim && used < n; i++) {
+        const int w = snprintf(buf + used, n - used, "%s%lld", i ? ", " : "[", (long long)t->dim[i]);
+        used += w > 0 ? (size_t)w : 0;
+    }
+    if (used < n) snprintf(buf + used, n - used, t->ndim ? "]" : "[]");
+    return buf;
+}
