@@ -1,0 +1,110 @@
+/* op_linear.c -- y = x w^T + b, a fully connected layer.
+ *
+ *   x   [..., I]    N rows in all
+ *   w   [O, I]
+ *   b   [O]         may be missing
+ *   y   [..., O]
+ *
+ * forward           y  = x w^T + b       [N, I] [I, O]     2 N I O flops
+ * backward, weight  db = sum of rows of dy
+ *                   dw = dy^T x          [O, N] [N, I]     2 N I O
+ * backward, input   dx = dy w            [N, O] [O, I]     2 N I O
+ */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tensor/tape.h"
+
+/* db[o] (+)= sum of dy[n][o] over n, in ascending n. */
+LS_KERNEL static void column_sums(float *restrict db, const float *restrict dy, int64_t N, int64_t O, bool add)
+{
+    int64_t n = 0;
+    if (!add) {
+        for (int64_t o = 0; o < O; o++) db[o] = dy[o];
+        n = 1;
+    }
+    for (; n < N; n++)
+        for (int64_t o = 0; o < O; o++) db[o] += dy[n * O + o];
+}
+
+static ls_status backward_weight(ls_tape *t, struct ls_node *n)
+{
+    const ls_tensor *x = n->in[0], *dy = n->out->grad;
+    ls_tensor *w = n->in[1], *b = n->in[2];
+    const int64_t O = w->dim[0], I = w->dim[1], N = ls_tensor_count(x) / I;
+    bool add;
+    float *out;
+
+    if (ls_grad_wanted(b)) {
+        LS_TRY(ls_grad_begin(t, b, &add, &out));
+        if (!ls_tape_dry(t)) column_sums(out, dy->data, N, O, add);
+        LS_TRY(ls_grad_end(t, b));
+    }
+    if (ls_grad_wanted(w)) {
+        LS_TRY(ls_grad_begin(t, w, &add, &out));
+        const ls_gemm_call dw = { .m = O, .n = I, .k = N, .trans_a = true, .add = add, .a = dy->data, .b = x->data, .c = out };
+        if (!ls_tape_dry(t)) LS_TRY(ls_gemm_run(ls_tape_gemm(t), &dw));
+        LS_TRY(ls_grad_end(t, w));
+    }
+    return LS_OK;
+}
+
+static ls_status backward_input(ls_tape *t, struct ls_node *n)
+{
+    ls_tensor *x = n->in[0];
+    const ls_tensor *w = n->in[1], *dy = n->out->grad;
+    const int64_t O = w->dim[0], I = w->dim[1], N = ls_tensor_count(x) / I;
+    bool add;
+    float *out;
+
+    if (!ls_grad_wanted(x)) return LS_OK;
+    LS_TRY(ls_grad_begin(t, x, &add, &out));
+    const ls_gemm_call dx = { .m = N, .n = I, .k = O, .add = add, .a = dy->data, .b = w->data, .c = out };
+    if (!ls_tape_dry(t)) LS_TRY(ls_gemm_run(ls_tape_gemm(t), &dx));
+    return ls_grad_end(t, x);
+}
+
+static const ls_op linear = { .name = "linear", .backward_weight = backward_weight, .backward_input = backward_input };
+
+static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_tensor *b)
+{
+    char xs[96], ws[96], bs[96];
+    if (x->ndim < 1 || w->ndim != 2 || x->dim[x->ndim - 1] != w->dim[1])
+        return ls_fail(LS_SHAPE, "linear: input %s and weight %s: expected [..., I] and [O, I]",
+                       ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(w, ws, sizeof ws));
+    if (b && (b->ndim != 1 || b->dim[0] != w->dim[0]))
+        return ls_fail(LS_SHAPE, "linear: bias %s and weight %s: expected [O] and [O, I]", ls_tensor_shape(b, bs, sizeof bs),
+                       ls_tensor_shape(w, ws, sizeof ws));
+    if (x->dtype != LS_F32 || w->dtype != LS_F32 || (b && b->dtype != LS_F32))
+        return ls_fail(LS_UNSUPPORTED, "linear: input is %s, weight %s; only float is supported", ls_dtype_name(x->dtype),
+                       ls_dtype_name(w->dtype));
+    if (!ls_tape_dry(t) && (!w->data || (b && !b->data)))
+        return ls_fail(LS_INVALID, "linear: a parameter has no memory yet; call ls_params_bind first");
+    return LS_OK;
+}
+
+ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b)
+{
+    if (!ls_op_begin(t, linear.name, x && w)) return NULL;
+    const ls_status st = check(t, x, w, b);
+    if (st < 0) return ls_op_fail(t, st);
+
+    const int64_t O = w->dim[0], I = w->dim[1], N = ls_tensor_count(x) / I;
+    int64_t dim[LS_MAX_DIMS];
+    memcpy(dim, x->dim, sizeof dim);
+    dim[x->ndim - 1] = O;
+    ls_tensor *y = ls_op_output(t, LS_F32, x->ndim, dim);
+    if (!y) return NULL;
+    if (!ls_tape_dry(t)) {
+        const ls_gemm_call c = {
+            .m = N, .n = O, .k = I, .trans_b = true, .a = x->data, .b = w->data, .bias = b ? b->data : NULL, .c = y->data,
+        };
+        const ls_status ran = ls_gemm_run(ls_tape_gemm(t), &c);
+        if (ran < 0) return ls_op_fail(t, ran);
+    }
+    const double flops = 2.0 * (double)N * (double)I * (double)O;
+    return ls_op_end(t, y, &(struct ls_node){
+        .op = &linear, .in = { x, w, b }, .label_a = (uint32_t)I, .label_b = (uint32_t)O,
+        .flops = flops, .flops_weight = ls_grad_wanted(w) ? flops : 0.0, .flops_input = ls_grad_wanted(x) ? flops : 0.0,
+    });
+}
