@@ -27,6 +27,8 @@ typedef struct ls_model_class {
     ls_status (*create)(const ls_model_config *c, ls_model *m);
     /* Sets initial values after binding. */
     ls_status (*init)(ls_model *m, const ls_model_config *c);
+    /* Shape and type of the x for `batch` rows; returns its number of dimensions. */
+    int (*input)(const ls_model *m, int64_t batch, ls_dtype *dtype, int64_t dim[LS_MAX_DIMS]);
     /* x -> logits [N, classes]. */
     ls_tensor *(*forward)(ls_model *m, ls_tape *t, ls_tensor *x);
     void (*destroy)(ls_model *m);
@@ -47,7 +49,8 @@ ls_status ls_model_init(ls_model *m, const ls_model_config *c);
 ls_tensor *ls_model_forward(ls_model *m, ls_tape *t, ls_tensor *x);
 void ls_model_destroy(ls_model *m); /* NULL is fine; arenas are the caller's */
 
-/* Bytes of tape slab that a forward and backward of `batch` rows need at most. */
+/* Bytes of tape slab that one forward, softmax_cross_entropy and backward of `batch` rows
+ * take with all gradients wanted; 0 after a failure (ls_last_error). Exact: it is a dry run. */
 size_t ls_model_tape_bytes(const ls_model *m, int64_t batch);
 
 #ifdef __cplusplus
