@@ -12,6 +12,7 @@
 #define LS_YAML_MAX_NAME  256   /* bytes of a dotted name */
 
 /* IDX data files */
-#define LS_IDX_MAX_DIMS 4
+#define LS_IDX_MAX_DIMS  4
+#define LS_IDX_MAX_BYTES ((size_t)1 << 30) /* of one data set's images */
 
 #endif
