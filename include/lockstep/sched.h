@@ -28,6 +28,8 @@ typedef enum ls_step_kind {
     LS_STEP_RECV_REDUCE, /* add it to dst */
     LS_STEP_COPY,        /* dst = src, locally */
     LS_STEP_REDUCE,      /* dst += src, locally */
+    LS_STEP_SUM,         /* dst = sum over all ranks in rank order: own dst at the own position, the next
+                            message of every peer at its; one pass over all of them */
     LS_STEP_FOLD         /* sum dst over all ranks, in rank order, store the sum into all of them;
                             only for transports that map every peer's buffer */
 } ls_step_kind;
@@ -37,14 +39,16 @@ typedef struct ls_slice { ls_bufid buf; uint32_t first, n; } ls_slice; /* in chu
 
 typedef struct ls_step {
     ls_step_kind kind;
-    int peer;           /* rank in the group; -1 for COPY, REDUCE and FOLD */
+    int peer;           /* rank in the group; -1 for COPY, REDUCE, SUM and FOLD */
     ls_slice src, dst;
     int32_t after_send; /* filled by seal: index of the last earlier SEND of this lane that still
                            reads dst; -1: none */
-    bool last_reduce;   /* filled by seal: the value in dst is now complete */
+    bool last_reduce;   /* filled by seal: the value in dst is now complete, and nothing but copies of
+                           it follow; an average that divides last divides here */
 } ls_step;
 
 #define LS_MAX_LANES 8
+#define LS_MAX_SEGMENTS 1024
 typedef struct ls_lane { ls_step *step; uint32_t n, cap; } ls_lane;
 
 /* Everything a schedule depends on, and nothing else: the cache key. */
@@ -58,6 +62,9 @@ typedef struct ls_shape {
 typedef struct ls_sched {
     ls_shape shape;
     uint32_t nchunks[3]; /* chunks in IN, OUT and TMP */
+    bool one_sum;        /* set by emit: every result is made by one SUM or FOLD straight from the
+                            ranks' own vectors, so scaling (LS_AVG) and the rounding of 16-bit types
+                            happen once, there. Otherwise each rank scales its vector first. Proved */
     ls_lane lane[LS_MAX_LANES];
 } ls_sched;
 
@@ -85,6 +92,7 @@ ls_status ls_sched_recv(ls_sched *s, int lane, int peer, ls_slice dst);
 ls_status ls_sched_recv_reduce(ls_sched *s, int lane, int peer, ls_slice dst);
 ls_status ls_sched_copy(ls_sched *s, int lane, ls_slice src, ls_slice dst);
 ls_status ls_sched_reduce(ls_sched *s, int lane, ls_slice src, ls_slice dst);
+ls_status ls_sched_sum(ls_sched *s, int lane, ls_slice dst);
 ls_status ls_sched_fold(ls_sched *s, int lane, ls_slice dst);
 
 /* Checks fits(), emits and seals. Free with ls_sched_free. */

@@ -1,0 +1,22 @@
+/* algos.h -- every algorithm, one file each, and the slices they share. */
+#ifndef LS_COLL_ALGOS_H
+#define LS_COLL_ALGOS_H
+#include "lockstep/sched.h"
+
+extern const ls_algo ls_algo_ring, ls_algo_direct, ls_algo_oneshot, ls_algo_fold, ls_algo_tree, ls_algo_dissemination;
+
+/* Segment `segment` of the share that rank `owner` (taken modulo size, and
+ * above -size) has of OUT. */
+static inline ls_slice ls_share(const ls_shape *s, int owner, int segment)
+{
+    int i = (owner + s->size) % s->size;
+    return (ls_slice){ LS_BUF_OUT, (uint32_t)(i * s->segments + segment), 1 };
+}
+
+/* OUT as size * segments chunks. */
+static inline void ls_use_shares(ls_sched *o, const ls_shape *s)
+{
+    o->nchunks[LS_BUF_OUT] = (uint32_t)(s->size * s->segments);
+}
+
+#endif

@@ -1,0 +1,214 @@
+/* sched.c -- building a schedule, and sealing it: hazards, lanes, last sums.
+ *
+ * An algorithm says only what moves. Which write has to wait for which send,
+ * whether lanes are independent, and where a sum is complete are derived here,
+ * by one rule each, so that no algorithm can get them wrong by hand.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "coll/print.h"
+#include "lockstep/sched.h"
+
+static const ls_slice nothing = { LS_BUF_OUT, 0, 0 };
+
+static bool slice_fits(const ls_sched *s, ls_slice a)
+{
+    return (unsigned)a.buf <= LS_BUF_TMP && a.first <= s->nchunks[a.buf] && a.n <= s->nchunks[a.buf] - a.first;
+}
+
+static ls_status add(ls_sched *s, int lane, ls_step step)
+{
+    char text[LS_STEP_TEXT];
+    ls_step_text(&step, text, sizeof text);
+    if (lane < 0 || lane >= s->shape.nlanes || lane >= LS_MAX_LANES)
+        return ls_fail(LS_INVALID, "rank %d: %s: lane %d of %d", s->shape.rank, text, lane, s->shape.nlanes);
+    if (!slice_fits(s, step.src) || !slice_fits(s, step.dst))
+        return ls_fail(LS_INVALID, "rank %d: %s: outside the buffers (in %u, out %u, tmp %u chunks)", s->shape.rank,
+                       text, s->nchunks[LS_BUF_IN], s->nchunks[LS_BUF_OUT], s->nchunks[LS_BUF_TMP]);
+    bool local = step.kind != LS_STEP_SEND && step.kind != LS_STEP_RECV && step.kind != LS_STEP_RECV_REDUCE;
+    if (local ? step.peer != -1 : step.peer < 0 || step.peer >= s->shape.size || step.peer == s->shape.rank)
+        return ls_fail(LS_INVALID, "rank %d: %s: peer %d of %d ranks", s->shape.rank, text, step.peer, s->shape.size);
+    if ((step.kind == LS_STEP_COPY || step.kind == LS_STEP_REDUCE) && step.src.n != step.dst.n)
+        return ls_fail(LS_INVALID, "rank %d: %s: %u chunks into %u", s->shape.rank, text, step.src.n, step.dst.n);
+
+    ls_lane *ln = &s->lane[lane];
+    if (ln->n == ln->cap) {
+        uint32_t cap = ln->cap ? 2 * ln->cap : 16;
+        ls_step *p = realloc(ln->step, cap * sizeof *p);
+        if (!p) return ls_fail(LS_NO_MEMORY, "schedule of %u steps", cap);
+        ln->step = p;
+        ln->cap = cap;
+    }
+    step.after_send = -1;
+    step.last_reduce = false;
+    ln->step[ln->n++] = step;
+    return LS_OK;
+}
+
+ls_status ls_sched_send(ls_sched *s, int lane, int peer, ls_slice src)
+{
+    return add(s, lane, (ls_step){ .kind = LS_STEP_SEND, .peer = peer, .src = src, .dst = nothing });
+}
+
+ls_status ls_sched_recv(ls_sched *s, int lane, int peer, ls_slice dst)
+{
+    return add(s, lane, (ls_step){ .kind = LS_STEP_RECV, .peer = peer, .src = nothing, .dst = dst });
+}
+
+ls_status ls_sched_recv_reduce(ls_sched *s, int lane, int peer, ls_slice dst)
+{
+    return add(s, lane, (ls_step){ .kind = LS_STEP_RECV_REDUCE, .peer = peer, .src = nothing, .dst = dst });
+}
+
+ls_status ls_sched_copy(ls_sched *s, int lane, ls_slice src, ls_slice dst)
+{
+    return add(s, lane, (ls_step){ .kind = LS_STEP_COPY, .peer = -1, .src = src, .dst = dst });
+}
+
+ls_status ls_sched_reduce(ls_sched *s, int lane, ls_slice src, ls_slice dst)
+{
+    return add(s, lane, (ls_step){ .kind = LS_STEP_REDUCE, .peer = -1, .src = src, .dst = dst });
+}
+
+ls_status ls_sched_sum(ls_sched *s, int lane, ls_slice dst)
+{
+    return add(s, lane, (ls_step){ .kind = LS_STEP_SUM, .peer = -1, .src = nothing, .dst = dst });
+}
+
+ls_status ls_sched_fold(ls_sched *s, int lane, ls_slice dst)
+{
+    return add(s, lane, (ls_step){ .kind = LS_STEP_FOLD, .peer = -1, .src = nothing, .dst = dst });
+}
+
+static ls_status check_shape(const ls_shape *s)
+{
+    if ((unsigned)s->coll >= LS_COLLS) return ls_fail(LS_INVALID, "collective %d is unknown", (int)s->coll);
+    if (s->size < 1 || s->rank < 0 || s->rank >= s->size)
+        return ls_fail(LS_INVALID, "%s: rank %d of %d: expected 0 <= rank < size", ls_coll_name(s->coll), s->rank,
+                       s->size);
+    if (s->root < 0 || s->root >= s->size)
+        return ls_fail(LS_INVALID, "%s: root %d of %d ranks", ls_coll_name(s->coll), s->root, s->size);
+    if (s->segments < 1 || s->segments > LS_MAX_SEGMENTS)
+        return ls_fail(LS_INVALID, "%s: %d segments: expected 1 to %d", ls_coll_name(s->coll), s->segments,
+                       LS_MAX_SEGMENTS);
+    if (s->nlanes < 1 || s->nlanes > LS_MAX_LANES)
+        return ls_fail(LS_INVALID, "%s: %d lanes: expected 1 to %d", ls_coll_name(s->coll), s->nlanes, LS_MAX_LANES);
+    return LS_OK;
+}
+
+ls_status ls_sched_emit(const ls_algo *a, const ls_shape *s, ls_sched *out)
+{
+    *out = (ls_sched){ 0 };
+    LS_TRY(check_shape(s));
+    if (!(a->colls & 1u << s->coll))
+        return ls_fail(LS_INVALID, "algorithm '%s' does not do %s", a->name, ls_coll_name(s->coll));
+    if (a->fits && !a->fits(s))
+        return ls_fail(LS_INVALID, "algorithm '%s' does not fit %s over %d ranks", a->name, ls_coll_name(s->coll),
+                       s->size);
+    out->shape = *s;
+    ls_status st = a->emit(out, s);
+    if (st == LS_OK) st = ls_sched_seal(out);
+    if (st < 0) ls_sched_free(out);
+    return st;
+}
+
+static bool overlap(ls_slice a, ls_slice b)
+{
+    return a.n && b.n && a.buf == b.buf && a.first < b.first + b.n && b.first < a.first + a.n;
+}
+
+/* The single index is enough because the executor waits for every send up to it. */
+static void find_hazards(ls_lane *ln)
+{
+    for (uint32_t i = 0; i < ln->n; i++) {
+        ls_step *s = &ln->step[i];
+        s->after_send = -1;
+        for (uint32_t j = i; s->dst.n && j-- > 0;)
+            if (ln->step[j].kind == LS_STEP_SEND && overlap(ln->step[j].src, s->dst)) {
+                s->after_send = (int32_t)j;
+                break;
+            }
+    }
+}
+
+static bool is_reducing(ls_step_kind k)
+{
+    return k == LS_STEP_RECV_REDUCE || k == LS_STEP_REDUCE || k == LS_STEP_SUM || k == LS_STEP_FOLD;
+}
+
+/* Whether this rank ends with the finished sum of chunk c of OUT. */
+static bool ends_complete(const ls_shape *s, uint32_t c)
+{
+    if (s->coll == LS_ALL_REDUCE) return true;
+    if (s->coll == LS_REDUCE) return s->rank == s->root;
+    return s->coll == LS_REDUCE_SCATTER && c / (uint32_t)s->segments == (uint32_t)s->rank;
+}
+
+/* A sum in OUT is complete if this rank keeps the chunk and nothing writes it
+ * afterwards: what a ring adds to and passes on is overwritten, or not kept. */
+static void find_last_reduces(const ls_shape *s, ls_lane *ln)
+{
+    for (uint32_t i = 0; i < ln->n; i++) {
+        ls_step *a = &ln->step[i];
+        a->last_reduce = is_reducing(a->kind) && a->dst.buf == LS_BUF_OUT && a->dst.n > 0;
+        for (uint32_t c = 0; a->last_reduce && c < a->dst.n; c++)
+            if (!ends_complete(s, a->dst.first + c)) a->last_reduce = false;
+        for (uint32_t j = i + 1; a->last_reduce && j < ln->n; j++)
+            if (overlap(ln->step[j].dst, a->dst)) a->last_reduce = false;
+    }
+}
+
+/* Who touched a chunk so far: lane + 1, or LANES_MANY when several only read it. */
+#define LANES_MANY 0xff
+typedef struct touch { uint8_t lane; bool written; } touch;
+
+static ls_status touch_slice(const ls_sched *s, touch *map, ls_slice a, int lane, bool write)
+{
+    static const char *const name[] = { "in", "out", "tmp" };
+    touch *t = map + a.first;
+    for (int b = 0; b < (int)a.buf; b++) t += s->nchunks[b];
+    for (uint32_t c = 0; c < a.n; c++, t++) {
+        bool other = t->lane != 0 && t->lane != lane + 1;
+        if (other && (write || t->written))
+            return ls_fail(LS_INVALID, "rank %d: lane %d %s chunk %u of %s, which another lane %s", s->shape.rank, lane,
+                           write ? "writes" : "reads", a.first + c, name[a.buf], t->written ? "writes" : "reads");
+        t->lane = other ? LANES_MANY : (uint8_t)(lane + 1);
+        t->written = t->written || write;
+    }
+    return LS_OK;
+}
+
+static ls_status check_lanes(const ls_sched *s)
+{
+    size_t n = (size_t)s->nchunks[0] + s->nchunks[1] + s->nchunks[2];
+    touch *map = calloc(n + 1, sizeof *map);
+    if (!map) return ls_fail(LS_NO_MEMORY, "lane check of %zu chunks", n);
+    ls_status st = LS_OK;
+    for (int l = 0; st == LS_OK && l < s->shape.nlanes; l++)
+        for (uint32_t i = 0; st == LS_OK && i < s->lane[l].n; i++) {
+            const ls_step *a = &s->lane[l].step[i];
+            st = touch_slice(s, map, a->src, l, false);
+            if (st == LS_OK) st = touch_slice(s, map, a->dst, l, true);
+        }
+    free(map);
+    return st;
+}
+
+ls_status ls_sched_seal(ls_sched *s)
+{
+    LS_TRY(check_shape(&s->shape));
+    LS_TRY(check_lanes(s));
+    for (int l = 0; l < s->shape.nlanes; l++) {
+        find_hazards(&s->lane[l]);
+        find_last_reduces(&s->shape, &s->lane[l]);
+    }
+    return LS_OK;
+}
+
+void ls_sched_free(ls_sched *s)
+{
+    if (!s) return;
+    for (int l = 0; l < LS_MAX_LANES; l++) free(s->lane[l].step);
+    *s = (ls_sched){ 0 };
+}
