@@ -1,0 +1,32 @@
+/* reduce.h -- combining vectors: the arithmetic of every reduction. */
+#ifndef LS_COLL_REDUCE_H
+#define LS_COLL_REDUCE_H
+#include <stddef.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "lockstep/dtype.h"
+
+/* dst[j][i] = op over k of (scale * src[k][i]), for every j and i < count.
+ *
+ * Sources are combined in the given order, in one pass; every destination gets
+ * the same bits. A destination may be equal to a source (exactly, no partial
+ * overlap). 16-bit types are accumulated in f32 and rounded once. Integers
+ * wrap. `scale` matters for LS_AVG only (1 / ranks, on every contribution
+ * before the sum, which is PyTorch DDP's order); elsewhere it is ignored. */
+void ls_reduce_n(void *const *dst, int ndst, const void *const *src, int nsrc, size_t count, ls_dtype dtype,
+                 ls_redop op, double scale);
+
+/* dst[i] = dst[i] op src[i]: one hop of a ring. LS_AVG adds (scaled beforehand). */
+void ls_reduce_2(void *dst, const void *src, size_t count, ls_dtype dtype, ls_redop op);
+
+/* v[i] *= factor (the own vector of an average, before its first hop). Integers are left alone. */
+void ls_scale(void *v, size_t count, ls_dtype dtype, double factor);
+
+/* v[i] /= divisor, for averages that divide the sum. Integers are left alone. */
+void ls_divide(void *v, size_t count, ls_dtype dtype, double divisor);
+
+/* half <-> float, round to nearest even. */
+float ls_f16_to_f32(uint16_t h);
+uint16_t ls_f32_to_f16(float f);
+
+#endif
