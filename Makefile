@@ -1,0 +1,83 @@
+# The front door. CMake and ninja do the work; `make` alone lists what there is.
+
+BUILD   := build
+PREFIX  ?= /usr/local
+DESTDIR ?=
+JOBS    ?= 2
+ARGS    ?=
+
+QUIET   := $(shell [ -t 2 ] || echo --quiet)
+NINJA   := ninja $(QUIET) -C
+MAKEME  := $(MAKE) --no-print-directory
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build train test test-long bench check asan tsan fuzz install clean
+
+help:
+	@echo 'make train             set up, build, train on Fashion-MNIST with 2 ranks   (ARGS="--train.epochs 2")'
+	@echo 'make test              set up, build, run every test                        (JOBS=$(JOBS))'
+	@echo 'make test-long         the tests under both sanitizers, the long ones, a minute of fuzzing per parser'
+	@echo 'make bench             build and run the benchmarks'
+	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
+	@echo 'make asan, make tsan   the tests under AddressSanitizer and UBSan, under ThreadSanitizer'
+	@echo 'make build             only build: build/lockstep, build/liblockstep.{a,so}'
+	@echo 'make install           into $$DESTDIR$$PREFIX                                 (PREFIX=$(PREFIX))'
+	@echo 'make clean             remove what was built; runs/ stays'
+
+# Installs what is missing; some milliseconds when nothing is.
+setup:
+	@scripts/setup
+
+# CMake runs again by itself when its input changes.
+$(BUILD)/build.ninja:
+	@cmake --preset release -B $(BUILD) >/dev/null
+build-asan/build.ninja:
+	@cmake --preset asan >/dev/null
+build-tsan/build.ninja:
+	@cmake --preset tsan >/dev/null
+
+build: setup
+	@$(MAKEME) $(BUILD)/build.ninja
+	@$(NINJA) $(BUILD)
+
+# The data set may be a copy in .cache where nothing can be installed; see scripts/setup.
+train:
+	@scripts/setup --data
+	@$(MAKEME) $(BUILD)/build.ninja
+	@$(NINJA) $(BUILD) lockstep_cli
+	@d=/usr/share/datasets/fashion-mnist; [ -d $$d ] || d=.cache/datasets/fashion-mnist; \
+	[ ! -d .cache/datasets/fashion-mnist ] || [ $$d != .cache/datasets/fashion-mnist ] || set -- --data.path $$d; \
+	exec $(BUILD)/lockstep train recipes/fashion-mnist.yaml --nproc-per-node 2 "$$@" $(ARGS)
+
+test: build
+	@tools/run-tests $(BUILD) -j $(JOBS)
+
+asan tsan: setup
+	@$(MAKEME) build-$@/build.ninja
+	@$(NINJA) build-$@
+	@tools/run-tests build-$@ -j $(JOBS)
+
+fuzz: setup
+	@scripts/setup --fuzz
+	@tools/run-fuzz 60
+
+test-long: build
+	@$(MAKEME) asan
+	@$(MAKEME) tsan
+	@$(MAKEME) fuzz
+	@tools/run-tests $(BUILD) -j $(JOBS) --long
+
+bench: build
+	@set -e; for b in $(BUILD)/bench/bench_*; do [ ! -x $$b ] || { echo "== $${b##*/}"; $$b; }; done
+
+check: build
+	@scripts/setup --check
+	@tools/check $(BUILD)
+
+install: setup
+	@cmake --preset release -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
+	@$(NINJA) $(BUILD)
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
+
+clean:
+	rm -rf build build-asan build-tsan build-fuzz
