@@ -1,0 +1,52 @@
+/* adam.c -- Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), as torch.optim has them.
+ *
+ *   adam:  g = g + weight_decay p          adamw: p = p (1 - lr weight_decay)
+ *   m = beta1 m + (1 - beta1) g
+ *   v = beta2 v + (1 - beta2) g^2
+ *   p = p - lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ *
+ * The factors are worked out in double and rounded once, as Python does.
+ */
+#include <math.h>
+
+#include "base/compiler.h"
+#include "optim/optim.h"
+
+typedef struct factors {
+    float decay;                /* adam: times p, into g */
+    float shrink;               /* adamw: times p */
+    float beta1, one_minus_beta1;
+    float beta2, one_minus_beta2;
+    float root_correction2;     /* sqrt(1 - beta2^t) */
+    float eps, minus_step;
+} factors;
+
+LS_KERNEL static void pass(size_t n, float *restrict p, const float *restrict g, float *restrict m, float *restrict v, factors f)
+{
+    for (size_t i = 0; i < n; i++) {
+        float d = f.decay == 0.0f ? g[i] : fmaf(p[i], f.decay, g[i]);
+        float x = p[i] * f.shrink;
+        m[i] = fmaf(d, f.one_minus_beta1, m[i] * f.beta1);
+        v[i] = fmaf(f.one_minus_beta2 * d, d, v[i] * f.beta2);
+        float denom = sqrtf(v[i]) / f.root_correction2 + f.eps;
+        p[i] = x + f.minus_step * m[i] / denom;
+    }
+}
+
+void ls_adam_update(const ls_optim_config *c, bool decoupled, int64_t step, size_t n, float *p, const float *g,
+                    float *exp_avg, float *exp_avg_sq)
+{
+    double correction1 = 1.0 - pow(c->beta1, (double)step), correction2 = 1.0 - pow(c->beta2, (double)step);
+    factors f = {
+        .decay = decoupled ? 0.0f : (float)c->weight_decay,
+        .shrink = decoupled ? (float)(1.0 - c->lr * c->weight_decay) : 1.0f,
+        .beta1 = (float)c->beta1,
+        .one_minus_beta1 = (float)(1.0 - c->beta1),
+        .beta2 = (float)c->beta2,
+        .one_minus_beta2 = (float)(1.0 - c->beta2),
+        .root_correction2 = (float)sqrt(correction2),
+        .eps = (float)c->eps,
+        .minus_step = (float)-(c->lr / correction1),
+    };
+    pass(n, p, g, exp_avg, exp_avg_sq, f);
+}

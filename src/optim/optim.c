@@ -1,0 +1,136 @@
+/* optim.c -- an optimizer over a model's parameters: its settings, state and step. */
+#include "optim/optim.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum kind { SGD, ADAM, ADAMW, KINDS } kind;
+
+static const ls_optim_config defaults[KINDS] = {
+    [SGD] = { .name = "sgd", .lr = 1e-3 },
+    [ADAM] = { .name = "adam", .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 },
+    [ADAMW] = { .name = "adamw", .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01 },
+};
+
+typedef struct slot {
+    float *state[2];  /* borrowed from the arena: sgd: buffer; adam: exp_avg, exp_avg_sq; NULL: not needed */
+    int64_t steps;    /* updates of this parameter: one without a gradient falls behind */
+} slot;
+
+struct ls_optim {
+    ls_optim_config config;
+    kind kind;
+    ls_params *params; /* borrowed */
+    slot *slot;        /* owned: [params->n] */
+    int64_t steps;
+};
+
+static ls_status find_kind(const char *name, kind *out)
+{
+    for (int k = 0; k < KINDS; k++)
+        if (name && strcmp(name, defaults[k].name) == 0) {
+            *out = (kind)k;
+            return LS_OK;
+        }
+    return ls_fail(LS_BAD_CONFIG, "no optimizer is named '%s': expected sgd, adam or adamw", name ? name : "");
+}
+
+ls_status ls_optim_defaults(const char *name, ls_optim_config *out)
+{
+    kind k;
+    LS_TRY(find_kind(name, &k));
+    *out = defaults[k];
+    return LS_OK;
+}
+
+static int states_of(const ls_optim_config *c, kind k) { return k != SGD ? 2 : c->momentum != 0.0 ? 1 : 0; }
+
+/* One state of a parameter, so that the next begins on a cache line of its own. */
+static size_t state_bytes(const ls_param *p) { return (ls_tensor_nbytes(&p->t) + 63) / 64 * 64; }
+
+size_t ls_optim_state_bytes(const ls_optim_config *c, const ls_params *params)
+{
+    kind k;
+    size_t n = 0;
+    if (find_kind(c->name, &k) < 0) return 0;
+    for (int i = 0; i < params->n; i++) n += state_bytes(&params->item[i]) * (size_t)states_of(c, k);
+    return n;
+}
+
+static ls_status check(const ls_optim_config *c, kind k)
+{
+    const struct { bool bad; const char *what, *rule; double value; } row[] = {
+        { !(c->lr >= 0.0 && isfinite(c->lr)), "lr", ">= 0", c->lr },
+        { !(c->weight_decay >= 0.0 && isfinite(c->weight_decay)), "weight_decay", ">= 0", c->weight_decay },
+        { k == SGD && !(c->momentum >= 0.0 && isfinite(c->momentum)), "momentum", ">= 0", c->momentum },
+        { k != SGD && !(c->beta1 >= 0.0 && c->beta1 < 1.0), "beta1", "in [0, 1)", c->beta1 },
+        { k != SGD && !(c->beta2 >= 0.0 && c->beta2 < 1.0), "beta2", "in [0, 1)", c->beta2 },
+        { k != SGD && !(c->eps >= 0.0 && isfinite(c->eps)), "eps", ">= 0", c->eps },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (row[i].bad)
+            return ls_fail(LS_BAD_CONFIG, "%s: %s is %g, expected %s", c->name, row[i].what, row[i].value, row[i].rule);
+    return LS_OK;
+}
+
+ls_status ls_optim_create(const ls_optim_config *c, ls_params *params, ls_arena *arena, ls_optim **out)
+{
+    kind k;
+    void *block = NULL;
+    *out = NULL;
+    LS_TRY(find_kind(c->name, &k));
+    LS_TRY(check(c, k));
+    for (int i = 0; i < params->n; i++)
+        if (params->item[i].t.dtype != LS_F32)
+            return ls_fail(LS_UNSUPPORTED, "%s: parameter %s is %s, expected %s", c->name, params->item[i].name,
+                           ls_dtype_name(params->item[i].t.dtype), ls_dtype_name(LS_F32));
+    size_t nbytes = ls_optim_state_bytes(c, params);
+    if (nbytes > 0) {
+        LS_TRY(ls_arena_alloc(arena, nbytes, LS_MEM_OPTIM, &block));
+        memset(block, 0, nbytes);
+    }
+
+    ls_optim *o = calloc(1, sizeof *o);
+    if (!o || !(o->slot = calloc(params->n ? (size_t)params->n : 1, sizeof *o->slot))) {
+        free(o);
+        return ls_fail(LS_NO_MEMORY, "%s over %d parameters", c->name, params->n);
+    }
+    o->config = *c;
+    o->config.name = defaults[k].name; /* the caller's text may go away */
+    o->kind = k;
+    o->params = params;
+    char *next = block;
+    for (int i = 0; i < params->n; i++)
+        for (int s = 0; s < states_of(c, k); s++) {
+            o->slot[i].state[s] = (float *)(void *)next;
+            next += state_bytes(&params->item[i]);
+        }
+    *out = o;
+    return LS_OK;
+}
+
+void ls_optim_destroy(ls_optim *o)
+{
+    if (!o) return;
+    free(o->slot);
+    free(o); /* the state goes with the arena */
+}
+
+ls_status ls_optim_step(ls_optim *o)
+{
+    for (int i = 0; i < o->params->n; i++) {
+        ls_param *p = &o->params->item[i];
+        slot *s = &o->slot[i];
+        if (!p->t.grad_ready || !p->grad.data) continue;
+        s->steps++;
+        size_t n = (size_t)ls_tensor_count(&p->t);
+        if (o->kind == SGD) ls_sgd_update(&o->config, n, p->t.data, p->grad.data, s->state[0]);
+        else ls_adam_update(&o->config, o->kind == ADAMW, s->steps, n, p->t.data, p->grad.data, s->state[0], s->state[1]);
+    }
+    o->steps++;
+    return LS_OK;
+}
+
+void ls_optim_set_lr(ls_optim *o, double lr) { o->config.lr = lr; }
+int64_t ls_optim_steps(const ls_optim *o) { return o->steps; }
