@@ -1,0 +1,228 @@
+/* exec.c -- the reader of schedules that moves bytes. */
+#include "coll/exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+/* With a budget, large views are taken in pieces of this many bytes. */
+#define PIECE ((size_t)64 << 10)
+
+ls_status ls_run_bind(ls_run *r, const ls_sched *s)
+{
+    size_t nsteps = 0;
+    r->sched = s;
+    r->tickets = NULL;
+    if (s->shape.size > LS_MAX_RANKS)
+        return ls_fail(LS_UNSUPPORTED, "%s over %d ranks: at most %d", ls_coll_name(s->shape.coll), s->shape.size,
+                       LS_MAX_RANKS);
+    for (int l = 0; l < s->shape.nlanes; l++) {
+        nsteps += s->lane[l].n;
+        for (uint32_t i = 0; i < s->lane[l].n; i++)
+            if (s->lane[l].step[i].kind == LS_STEP_FOLD)
+                return ls_fail(LS_UNSUPPORTED, "%s: fold needs memory that all ranks have mapped",
+                               ls_coll_name(s->shape.coll));
+    }
+    LS_TRY(ls_layout_create(s, &r->layout));
+    r->tickets = calloc(nsteps + 1, sizeof *r->tickets);
+    if (!r->tickets) {
+        ls_layout_free(&r->layout);
+        return ls_fail(LS_NO_MEMORY, "run of %zu steps", nsteps);
+    }
+    uint64_t *t = r->tickets;
+    for (int l = 0; l < s->shape.nlanes; t += s->lane[l].n, l++) r->lane[l].ticket = t;
+    return LS_OK;
+}
+
+void ls_run_free(ls_run *r)
+{
+    if (!r) return;
+    if (r->layout.at) ls_layout_free(&r->layout);
+    free(r->tickets);
+    r->tickets = NULL;
+    r->sched = NULL;
+}
+
+static char *at(const ls_run *r, ls_slice a) { return (char *)r->buf[a.buf] + ls_layout_first(&r->layout, a) * r->elem; }
+static size_t nbytes(const ls_run *r, ls_slice a) { return ls_layout_count(&r->layout, a) * r->elem; }
+static int world_rank(const ls_run *r, int peer) { return r->world_rank ? r->world_rank[peer] : peer; }
+
+static void copy_in(ls_run *r)
+{
+    const ls_shape *s = &r->sched->shape;
+    char *out = r->buf[LS_BUF_OUT];
+    if (!r->in || r->in == out) return;
+    if (s->coll == LS_BROADCAST && s->rank != s->root) return;
+    if (s->coll == LS_ALL_GATHER) {
+        ls_slice own = { LS_BUF_OUT, (uint32_t)(s->rank * s->segments), (uint32_t)s->segments };
+        if (at(r, own) != r->in) memcpy(at(r, own), r->in, nbytes(r, own));
+    } else {
+        memcpy(out, r->in, r->count * r->elem);
+    }
+}
+
+static bool reduces(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUCE_SCATTER || c == LS_REDUCE; }
+
+ls_status ls_run_start(ls_run *r)
+{
+    const ls_sched *s = r->sched;
+    r->elem = ls_dtype_size(r->red.dtype);
+    if (r->elem == 0) return ls_fail(LS_INVALID, "element type %d is unknown", (int)r->red.dtype);
+    ls_layout_set(&r->layout, r->count);
+    for (int l = 0; l < s->shape.nlanes; l++) r->lane[l].pc = r->lane[l].released = 0, r->lane[l].done = 0;
+    r->mismatch_peer = -1;
+    if (r->count == 0) return LS_OK;
+    copy_in(r);
+    if (reduces(s->shape.coll) && !s->one_sum) ls_reduce_prepare(&r->red, r->buf[LS_BUF_OUT], r->count);
+    return LS_OK;
+}
+
+/* Whether the lane's sends before step `end` have all been read. */
+static ls_status released(ls_run *r, int lane, uint32_t end)
+{
+    ls_lane_run *lr = &r->lane[lane];
+    for (; lr->released < end; lr->released++) {
+        const ls_step *s = &r->sched->lane[lane].step[lr->released];
+        if (s->kind != LS_STEP_SEND) continue;
+        if (r->ops->sent(r->tp, world_rank(r, s->peer), r->channel + lane) < lr->ticket[lr->released]) return LS_AGAIN;
+    }
+    return LS_OK;
+}
+
+LS_COLD static ls_status mismatch(ls_run *r, int peer, uint32_t sig)
+{
+    r->mismatch_peer = peer;
+    r->mismatch_sig = sig;
+    return ls_fail(LS_COLL_MISMATCH, "rank %d: %s: rank %d called a different collective (signature %08x, expected %08x)",
+                   r->sched->shape.rank, ls_coll_name(r->sched->shape.coll), peer, sig, r->sig);
+}
+
+LS_COLD static ls_status wrong_length(const ls_run *r, int peer, size_t got, size_t want)
+{
+    return ls_fail(LS_PROTOCOL, "rank %d: %s: %zu bytes of rank %d's message, expected %zu more",
+                   r->sched->shape.rank, ls_coll_name(r->sched->shape.coll), got, peer, want);
+}
+
+/* The next part of peer's message, of which `left` bytes are still expected;
+ * a message of none shows once, empty. */
+static ls_status view(ls_run *r, int lane, int peer, size_t left, ls_msg *m)
+{
+    ls_status st = r->ops->view(r->tp, world_rank(r, peer), r->channel + lane, m);
+    if (st != LS_OK) return st;
+    if (LS_UNLIKELY(m->sig != r->sig)) return mismatch(r, peer, m->sig);
+    if (LS_UNLIKELY(m->n > left || (m->n == 0 && left > 0))) return wrong_length(r, peer, m->n, left);
+    return LS_OK;
+}
+
+static ls_status take(ls_run *r, int lane, int peer, size_t n)
+{
+    r->received += n;
+    return r->ops->take(r->tp, world_rank(r, peer), r->channel + lane, n);
+}
+
+/* 16-byte multiples keep elements whole. */
+static size_t piece(const ls_run *r, size_t n) { return r->budget && n > PIECE ? PIECE : n; }
+
+static bool spent(const ls_run *r) { return r->budget && r->moved >= r->budget; }
+
+static ls_status receive(ls_run *r, int lane, const ls_step *s)
+{
+    ls_lane_run *lr = &r->lane[lane];
+    const size_t want = nbytes(r, s->dst);
+    char *dst = at(r, s->dst);
+    do {
+        ls_msg m;
+        if (spent(r)) return LS_AGAIN;
+        ls_status st = view(r, lane, s->peer, want - lr->done, &m);
+        if (st != LS_OK) return st;
+        size_t n = piece(r, m.n);
+        if (n > 0 && s->kind == LS_STEP_RECV) memcpy(dst + lr->done, m.p, n);
+        else if (n > 0) ls_reduce_into(&r->red, dst + lr->done, m.p, n / r->elem);
+        LS_TRY(take(r, lane, s->peer, n));
+        lr->done += n;
+        r->moved += n;
+    } while (lr->done < want);
+    return LS_OK;
+}
+
+/* All peers' messages at once, as far as the shortest view reaches. */
+static ls_status sum(ls_run *r, int lane, const ls_step *s)
+{
+    ls_lane_run *lr = &r->lane[lane];
+    const ls_shape *shape = &r->sched->shape;
+    const size_t want = nbytes(r, s->dst);
+    const void *src[LS_MAX_RANKS];
+    void *dst = at(r, s->dst);
+    do {
+        size_t n = want - lr->done;
+        if (spent(r)) return LS_AGAIN;
+        for (int p = 0; p < shape->size; p++) {
+            ls_msg m;
+            if (p == shape->rank) {
+                src[p] = (char *)dst + lr->done;
+                continue;
+            }
+            ls_status st = view(r, lane, p, want - lr->done, &m);
+            if (st != LS_OK) return st;
+            src[p] = m.p;
+            if (m.n < n) n = m.n;
+        }
+        n = piece(r, n);
+        void *to = (char *)dst + lr->done;
+        if (n > 0) ls_reduce_many(&r->red, &to, 1, src, shape->size, n / r->elem);
+        for (int p = 0; p < shape->size; p++)
+            if (p != shape->rank) LS_TRY(take(r, lane, p, n));
+        lr->done += n;
+        r->moved += n * (size_t)(shape->size - 1);
+    } while (lr->done < want);
+    return LS_OK;
+}
+
+static ls_status run_lane(ls_run *r, int lane)
+{
+    const ls_lane *ln = &r->sched->lane[lane];
+    ls_lane_run *lr = &r->lane[lane];
+
+    for (; lr->pc < ln->n; lr->pc++, lr->done = 0) {
+        const ls_step *s = &ln->step[lr->pc];
+        ls_status st = LS_OK;
+
+        if (s->after_send >= 0 && lr->done == 0) {
+            st = released(r, lane, (uint32_t)s->after_send + 1);
+            if (st != LS_OK) return st;
+        }
+        switch (s->kind) {
+        case LS_STEP_SEND: {
+            ls_msg m = { at(r, s->src), nbytes(r, s->src), r->sig };
+            st = r->ops->send(r->tp, world_rank(r, s->peer), r->channel + lane, &m, &lr->ticket[lr->pc]);
+            if (st == LS_OK) r->sent += m.n;
+            break;
+        }
+        case LS_STEP_RECV:
+        case LS_STEP_RECV_REDUCE: st = receive(r, lane, s); break;
+        case LS_STEP_SUM: st = sum(r, lane, s); break;
+        case LS_STEP_COPY:
+            if (nbytes(r, s->dst)) memcpy(at(r, s->dst), at(r, s->src), nbytes(r, s->dst));
+            break;
+        case LS_STEP_REDUCE: ls_reduce_into(&r->red, at(r, s->dst), at(r, s->src), ls_layout_count(&r->layout, s->dst)); break;
+        case LS_STEP_FOLD: return ls_fail(LS_INTERNAL, "a fold reached the executor");
+        }
+        if (st != LS_OK) return st;
+        if (s->last_reduce && s->kind != LS_STEP_SUM)
+            ls_reduce_finish(&r->red, at(r, s->dst), ls_layout_count(&r->layout, s->dst));
+    }
+    return released(r, lane, ln->n);
+}
+
+ls_status ls_run_progress(ls_run *r)
+{
+    ls_status all = LS_OK;
+    r->moved = 0;
+    for (int l = 0; l < r->sched->shape.nlanes; l++) {
+        ls_status st = run_lane(r, l);
+        if (st < 0) return st;
+        if (st == LS_AGAIN) all = LS_AGAIN;
+    }
+    return all;
+}

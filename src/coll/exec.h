@@ -1,0 +1,73 @@
+/* exec.h -- running a schedule over a transport.
+ *
+ * A run is bound to a schedule once (that allocates) and may then be started
+ * and finished any number of times (that does not):
+ *
+ *     ls_run r = { 0 };
+ *     LS_TRY(ls_run_bind(&r, sched));
+ *     r.ops = ops; r.tp = tp; r.channel = c; r.sig = sig;
+ *     r.red = (ls_reduction){ LS_F32, LS_SUM, size, false };
+ *     r.count = n; r.buf[LS_BUF_OUT] = x;
+ *     LS_TRY(ls_run_start(&r));
+ *     while ((st = ls_run_progress(&r)) == LS_AGAIN) { ... }
+ *     ls_run_free(&r);
+ */
+#ifndef LS_COLL_EXEC_H
+#define LS_COLL_EXEC_H
+#include <stddef.h>
+#include <stdint.h>
+#include "coll/layout.h"
+#include "coll/reduce.h"
+#include "lockstep/sched.h"
+#include "lockstep/transport.h"
+
+/* How far one lane has got. */
+typedef struct ls_lane_run {
+    uint32_t pc;       /* the step it is at */
+    uint32_t released; /* all sends before this step have been read by their peers */
+    size_t done;       /* bytes of the step at pc */
+    uint64_t *ticket;  /* per step, for sends; into ls_run.tickets */
+} ls_lane_run;
+
+typedef struct ls_run {
+    /* Set by the owner before ls_run_start; all borrowed. */
+    const ls_transport_ops *ops;
+    ls_transport *tp;
+    const int *world_rank;   /* of each rank of the group; NULL: the same number */
+    int channel;             /* lane l uses channel + l */
+    uint32_t sig;            /* goes with every message, expected on every message */
+    ls_reduction red;        /* for collectives that move only: dtype alone */
+    size_t count;            /* elements of the whole vector */
+    const void *in;          /* NULL or OUT: in place; else copied to OUT first: the whole vector, the own
+                                share for all_gather, ignored off the root of a broadcast */
+    void *buf[3];            /* [LS_BUF_OUT], and [LS_BUF_TMP] of ls_sched_tmp_bytes() */
+    size_t budget;           /* bytes that one ls_run_progress may move before it returns; 0: no limit */
+
+    /* What happened. */
+    uint64_t received, sent; /* payload bytes since bind */
+    int mismatch_peer;       /* after LS_COLL_MISMATCH: rank in the group, and what it sent */
+    uint32_t mismatch_sig;
+
+    /* Private to exec.c. */
+    const ls_sched *sched;
+    ls_layout layout;
+    size_t elem, moved;
+    uint64_t *tickets;
+    ls_lane_run lane[LS_MAX_LANES];
+} ls_run;
+
+/* Owns nothing of the schedule, which must outlive the run. LS_UNSUPPORTED for
+ * schedules that FOLD: those need mapped memory and another reader. */
+ls_status ls_run_bind(ls_run *r, const ls_sched *s);
+void ls_run_free(ls_run *r); /* NULL and zeroed are fine */
+
+/* Copies `in`, scales the contribution if the reduction says so. Moves nothing. */
+ls_status ls_run_start(ls_run *r);
+
+/* Runs every lane until it would have to wait. LS_OK: complete, and every
+ * peer has read what it was sent, so the buffers are the caller's again.
+ * LS_AGAIN: call again (and poke the transport). Failures: the transport's;
+ * LS_COLL_MISMATCH; LS_PROTOCOL for a message of the wrong length. */
+ls_status ls_run_progress(ls_run *r);
+
+#endif
