@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "coll/reduce.h"
 
 /* With a budget, large views are taken in pieces of this many bytes. */
 #define PIECE ((size_t)64 << 10)
@@ -62,6 +63,9 @@ static void copy_in(ls_run *r)
     }
 }
 
+/* LS_AVG as the kernels know it: they scale contributions or nothing. */
+static bool scales_first(const ls_run *r) { return r->red.op == LS_AVG && !r->red.divide_last; }
+
 static bool reduces(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUCE_SCATTER || c == LS_REDUCE; }
 
 ls_status ls_run_start(ls_run *r)
@@ -74,7 +78,8 @@ ls_status ls_run_start(ls_run *r)
     r->mismatch_peer = -1;
     if (r->count == 0) return LS_OK;
     copy_in(r);
-    if (reduces(s->shape.coll) && !s->one_sum) ls_reduce_prepare(&r->red, r->buf[LS_BUF_OUT], r->count);
+    if (reduces(s->shape.coll) && !s->one_sum && scales_first(r))
+        ls_scale(r->buf[LS_BUF_OUT], r->count, r->red.dtype, 1.0 / s->shape.size);
     return LS_OK;
 }
 
@@ -138,7 +143,7 @@ static ls_status receive(ls_run *r, int lane, const ls_step *s)
         if (st != LS_OK) return st;
         size_t n = piece(r, m.n);
         if (n > 0 && s->kind == LS_STEP_RECV) memcpy(dst + lr->done, m.p, n);
-        else if (n > 0) ls_reduce_into(&r->red, dst + lr->done, m.p, n / r->elem);
+        else if (n > 0) ls_reduce_2(dst + lr->done, m.p, n / r->elem, r->red.dtype, r->red.op);
         LS_TRY(take(r, lane, s->peer, n));
         lr->done += n;
         r->moved += n;
@@ -153,6 +158,7 @@ static ls_status sum(ls_run *r, int lane, const ls_step *s)
     const ls_shape *shape = &r->sched->shape;
     const size_t want = nbytes(r, s->dst);
     const void *src[LS_MAX_RANKS];
+    const ls_redop op = r->red.op == LS_AVG && !scales_first(r) ? LS_SUM : r->red.op;
     void *dst = at(r, s->dst);
     do {
         size_t n = want - lr->done;
@@ -170,7 +176,7 @@ static ls_status sum(ls_run *r, int lane, const ls_step *s)
         }
         n = piece(r, n);
         void *to = (char *)dst + lr->done;
-        if (n > 0) ls_reduce_many(&r->red, &to, 1, src, shape->size, n / r->elem);
+        if (n > 0) ls_reduce_n(&to, 1, src, shape->size, n / r->elem, r->red.dtype, op, 1.0 / shape->size);
         for (int p = 0; p < shape->size; p++)
             if (p != shape->rank) LS_TRY(take(r, lane, p, n));
         lr->done += n;
@@ -205,12 +211,14 @@ static ls_status run_lane(ls_run *r, int lane)
         case LS_STEP_COPY:
             if (nbytes(r, s->dst)) memcpy(at(r, s->dst), at(r, s->src), nbytes(r, s->dst));
             break;
-        case LS_STEP_REDUCE: ls_reduce_into(&r->red, at(r, s->dst), at(r, s->src), ls_layout_count(&r->layout, s->dst)); break;
+        case LS_STEP_REDUCE:
+            ls_reduce_2(at(r, s->dst), at(r, s->src), ls_layout_count(&r->layout, s->dst), r->red.dtype, r->red.op);
+            break;
         case LS_STEP_FOLD: return ls_fail(LS_INTERNAL, "a fold reached the executor");
         }
         if (st != LS_OK) return st;
-        if (s->last_reduce && s->kind != LS_STEP_SUM)
-            ls_reduce_finish(&r->red, at(r, s->dst), ls_layout_count(&r->layout, s->dst));
+        if (s->last_reduce && r->red.op == LS_AVG && r->red.divide_last)
+            ls_divide(at(r, s->dst), ls_layout_count(&r->layout, s->dst), r->red.dtype, r->sched->shape.size);
     }
     return released(r, lane, ln->n);
 }

@@ -6,7 +6,7 @@
  *     ls_run r = { 0 };
  *     LS_TRY(ls_run_bind(&r, sched));
  *     r.ops = ops; r.tp = tp; r.channel = c; r.sig = sig;
- *     r.red = (ls_reduction){ LS_F32, LS_SUM, size, false };
+ *     r.red = (ls_reduction){ LS_F32, LS_SUM, false };
  *     r.count = n; r.buf[LS_BUF_OUT] = x;
  *     LS_TRY(ls_run_start(&r));
  *     while ((st = ls_run_progress(&r)) == LS_AGAIN) { ... }
@@ -17,9 +17,18 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "coll/layout.h"
-#include "coll/reduce.h"
+#include "lockstep/dtype.h"
 #include "lockstep/sched.h"
 #include "lockstep/transport.h"
+
+/* How a run combines. LS_AVG of floats multiplies each contribution by 1/size
+ * before the sum, or (divide_last) divides the sum by size; in schedules of one
+ * SUM per value that happens inside its pass, otherwise in a pass of its own. */
+typedef struct ls_reduction {
+    ls_dtype dtype;
+    ls_redop op;
+    bool divide_last;
+} ls_reduction;
 
 /* How far one lane has got. */
 typedef struct ls_lane_run {
