@@ -67,7 +67,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, x);
 }
 
-static const ls_op gelu = { .name = "gelu", .backward_input = backward_input };
+static const ls_op gelu = { .name = "gelu", .napplied = 1, .backward_input = backward_input };
 
 ls_tensor *ls_gelu(ls_tape *t, ls_tensor *x)
 {

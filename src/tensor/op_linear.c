@@ -57,14 +57,15 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     bool add;
     float *out;
 
-    if (!ls_grad_wanted(x)) return LS_OK;
     LS_TRY(ls_grad_begin(t, x, &add, &out));
     const ls_gemm_call dx = { .m = N, .n = I, .k = O, .add = add, .a = dy->data, .b = w->data, .c = out };
     if (!ls_tape_dry(t)) LS_TRY(ls_gemm_run(ls_tape_gemm(t), &dx));
     return ls_grad_end(t, x);
 }
 
-static const ls_op linear = { .name = "linear", .backward_weight = backward_weight, .backward_input = backward_input };
+static const ls_op linear = {
+    .name = "linear", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
+};
 
 static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_tensor *b)
 {
@@ -105,6 +106,6 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b)
     const double flops = 2.0 * (double)N * (double)I * (double)O;
     return ls_op_end(t, y, &(struct ls_node){
         .op = &linear, .in = { x, w, b }, .label_a = (uint32_t)I, .label_b = (uint32_t)O,
-        .flops = flops, .flops_weight = ls_grad_wanted(w) ? flops : 0.0, .flops_input = ls_grad_wanted(x) ? flops : 0.0,
+        .flops = flops, .flops_weight = flops, .flops_input = flops,
     });
 }

@@ -308,9 +308,16 @@ static void count_uses(struct ls_node *root)
     }
 }
 
-static ls_status play_half(ls_tape *t, struct ls_node *n, ls_status (*half)(ls_tape *, struct ls_node *), double flops)
+/* One half of an op's backward, if any input of it wants a gradient. */
+static ls_status play_half(ls_tape *t, struct ls_node *n, bool weight)
 {
-    if (!half) return LS_OK;
+    ls_status (*const half)(ls_tape *, struct ls_node *) = weight ? n->op->backward_weight : n->op->backward_input;
+    const int first = weight ? n->op->napplied : 0, end = weight ? LS_OP_INPUTS : n->op->napplied;
+    const double flops = weight ? n->flops_weight : n->flops_input;
+    bool wanted = false;
+    for (int i = first; i < end; i++) wanted |= ls_grad_wanted(n->in[i]);
+    if (!half || !wanted) return LS_OK;
+
     if (LS_UNLIKELY(t->tracer != NULL)) t->op_t0_ns = ls_tracer_now(t->tracer);
     LS_TRY(half(t, n));
     t->flops += flops;
@@ -328,8 +335,8 @@ static ls_status play(ls_tape *t, ls_tensor *root, ls_tensor *grad, bool borrowe
     for (struct ls_node *n = root->node; n; n = n->prev) {
         if (!n->live) continue;
         /* Parameters first: their collective can start while the rest is computed. */
-        if (st >= 0) st = play_half(t, n, n->op->backward_weight, n->flops_weight);
-        if (st >= 0) st = play_half(t, n, n->op->backward_input, n->flops_input);
+        if (st >= 0) st = play_half(t, n, true);
+        if (st >= 0) st = play_half(t, n, false);
         n->out->grad = NULL; /* nobody reads it any more */
         n->out->grad_ready = false;
     }

@@ -11,12 +11,14 @@
 
 #define LS_OP_INPUTS 3
 
-/* A kind of op. Each half of backward adds to the gradients of some inputs; a
- * tape plays both unless a schedule splits them. Either may be NULL. */
+/* A kind of op. Each half of backward adds to the gradients of its inputs, and is
+ * called only when one of them is wanted; a tape plays both halves unless a
+ * schedule splits them. Either may be NULL. */
 typedef struct ls_op {
     const char *name;
-    ls_status (*backward_weight)(ls_tape *t, struct ls_node *n); /* of parameters */
-    ls_status (*backward_input)(ls_tape *t, struct ls_node *n);  /* of what the op was applied to */
+    int napplied; /* the op is applied to in[0 .. napplied); the inputs from there on are parameters */
+    ls_status (*backward_weight)(ls_tape *t, struct ls_node *n); /* to parameters */
+    ls_status (*backward_input)(ls_tape *t, struct ls_node *n);  /* to what the op was applied to */
 } ls_op;
 
 /* One application of an op. */
@@ -24,7 +26,7 @@ struct ls_node {
     const ls_op *op;
     ls_tensor *in[LS_OP_INPUTS]; /* NULL where an optional input is missing */
     const void *saved;           /* what forward keeps for backward; in the slab */
-    double flops, flops_weight, flops_input;
+    double flops, flops_weight, flops_input; /* of forward and of the halves of backward */
     uint32_t label_a, label_b;   /* 784 and 256 of "linear 784x256"; 0: not shown */
     /* filled in by the tape */
     struct ls_node *prev;        /* recorded before this one */
