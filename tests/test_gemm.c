@@ -3,6 +3,7 @@
  * Values are small integers, so every product and sum is exact in float and
  * all must agree to the bit: 800 * 4 * 4 < 2^24. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -226,6 +227,48 @@ static void a_row_does_not_depend_on_the_rows_around_it(void **state)
     drop(&m);
 }
 
+/* Ranks may be threads of one process: each has a workspace of its own, the library is shared. */
+typedef struct thread_case {
+    pthread_t id;
+    ls_gemm_call p;
+    matrices m;
+    ls_status st;
+} thread_case;
+
+static void *multiply(void *arg)
+{
+    thread_case *c = arg;
+    ls_gemm *g;
+    c->st = ls_gemm_create(&g);
+    for (int i = 0; i < 20 && c->st == LS_OK; i++) c->st = ls_gemm_run(g, &c->p);
+    ls_gemm_destroy(g);
+    return NULL;
+}
+
+static void threads_multiply_side_by_side(void **state)
+{
+    (void)state;
+    static const struct { int64_t m, n, k; } size[] = { { 32, 128, 64 }, { 180, 190, 200 } }; /* tiles, library */
+    for (size_t s = 0; s < 2; s++) {
+        thread_case c[4];
+        for (int i = 0; i < 4; i++) {
+            c[i] = (thread_case){ .p = { .m = size[s].m, .n = size[s].n, .k = size[s].k, .trans_b = i & 1, .trans_a = i & 2 } };
+            c[i].m = make(&c[i].p, integer);
+            c[i].p.a = c[i].m.a;
+            c[i].p.b = c[i].m.b;
+            c[i].p.c = c[i].m.c;
+            reference(&c[i].p, &c[i].m);
+        }
+        for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&c[i].id, NULL, multiply, &c[i]), 0);
+        for (int i = 0; i < 4; i++) {
+            pthread_join(c[i].id, NULL);
+            assert_int_equal(c[i].st, LS_OK);
+            assert_memory_equal(c[i].m.c, c[i].m.want, (size_t)c[i].m.nc * sizeof(float));
+            drop(&c[i].m);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +277,7 @@ int main(void)
         cmocka_unit_test(run_goes_to_the_library_for_large_products_only),
         cmocka_unit_test(the_same_product_has_the_same_bits_at_any_address),
         cmocka_unit_test(kernels_with_fused_multiply_add_agree_to_the_bit),
+        cmocka_unit_test(threads_multiply_side_by_side),
         cmocka_unit_test(a_row_does_not_depend_on_the_rows_around_it),
     };
     return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);

@@ -16,7 +16,7 @@
 __attribute__((target("avx512f"), always_inline)) static inline void
 tile_avx512(const ls_gemm_tile_args *t, const int mr, const int nv, const bool cut)
 {
-    const __mmask16 last = cut ? (__mmask16)((1u << (t->nr - 16 * (nv - 1))) - 1u) : (__mmask16)0xffff;
+    const __mmask16 last = (__mmask16)(cut ? (1u << (t->nr - 16 * (nv - 1))) - 1u : 0xffffu);
     const int64_t a_row = t->a_row, a_col = t->a_col, ldb = t->ldb;
     const float *a = t->a, *b = t->b;
     __m512 acc[8][2], row[2];
@@ -41,7 +41,7 @@ tile_avx512(const ls_gemm_tile_args *t, const int mr, const int nv, const bool c
 #pragma GCC unroll 2
     for (int v = 0; v < nv; v++) {
         const bool whole = !cut || v < nv - 1;
-        const __mmask16 mask = whole ? (__mmask16)0xffff : last;
+        const __mmask16 mask = (__mmask16)(whole ? 0xffffu : last);
         const __m512 bias = t->bias ? _mm512_maskz_loadu_ps(mask, t->bias + 16 * v) : _mm512_setzero_ps();
 #pragma GCC unroll 8
         for (int i = 0; i < mr; i++) {
