@@ -1,4 +1,5 @@
 /* The MLP against PyTorch, and the memory it says it needs. */
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,8 +9,29 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "golden/mlp.h"
 #include "lockstep/model.h"
+
+/* --- counting allocations: the C library's are called through these ---------------------- */
+
+#if defined(__GLIBC__) && !defined(LS_SANITIZED)
+static _Atomic int64_t allocations;
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t m);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t a, size_t n);
+void *malloc(size_t n) { allocations++; return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { allocations++; return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { allocations++; return __libc_realloc(p, n); }
+void *aligned_alloc(size_t a, size_t n) { allocations++; return __libc_memalign(a, n); }
+void *memalign(size_t a, size_t n) { allocations++; return __libc_memalign(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) { allocations++; return (*p = __libc_memalign(a, n)) ? 0 : ENOMEM; }
+#define COUNTED 1
+#else
+static int64_t allocations;
+#define COUNTED 0
+#endif
 
 /* A model with all its memory. */
 typedef struct fixture {
@@ -135,6 +157,37 @@ static void tape_bytes_is_exactly_what_a_step_takes(void **state)
     }
 }
 
+static void a_step_allocates_nothing_after_the_first(void **state)
+{
+    (void)state;
+    if (!COUNTED) skip();
+    static const struct { int64_t dims[3], batch; } row[] = {
+        { { 64, 128, 10 }, 32 }, { { 300, 200, 10 }, 100 }, /* the second goes to the library */
+    };
+    for (size_t i = 0; i < 2; i++) {
+        const ls_model_config config = { .name = "mlp", .dims = row[i].dims, .ndims = 3 };
+        fixture f = build(&config, row[i].batch, true);
+        float *x = calloc((size_t)(row[i].batch * row[i].dims[0]), sizeof *x);
+        int64_t *y = calloc((size_t)row[i].batch, sizeof *y);
+        int64_t before = 0;
+        assert_true(x && y);
+        for (int step = 0; step < 5; step++) {
+            if (step == 1) before = allocations;
+            ls_tape_reset(f.t);
+            ls_params_zero_grad(&f.m->params);
+            ls_tensor *in = ls_tape_input(f.t, LS_F32, 2, (int64_t[]){ row[i].batch, row[i].dims[0] }, x);
+            ls_tensor *labels = ls_tape_input(f.t, LS_I64, 1, &row[i].batch, y);
+            const ls_status st = ls_backward(f.t, ls_softmax_cross_entropy(f.t, ls_model_forward(f.m, f.t, in), labels, NULL, NULL));
+            if (st != LS_OK) fail_msg("%s", ls_last_error());
+        }
+        assert_true(before > 0); /* they are counted */
+        assert_int_equal(allocations - before, 0);
+        free(y);
+        free(x);
+        drop(&f);
+    }
+}
+
 static void evaluation_needs_no_gradients(void **state)
 {
     (void)state;
@@ -173,6 +226,7 @@ int main(void)
         cmocka_unit_test(ten_sgd_steps_equal_pytorch),
         cmocka_unit_test(names_follow_nn_sequential),
         cmocka_unit_test(tape_bytes_is_exactly_what_a_step_takes),
+        cmocka_unit_test(a_step_allocates_nothing_after_the_first),
         cmocka_unit_test(evaluation_needs_no_gradients),
         cmocka_unit_test(the_configs_mistake_is_named),
     };
