@@ -68,7 +68,7 @@ static void sum_f32(void *const *dst, int ndst, const void *const *src, int nsrc
     float acc[BLOCK];
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = count - at < BLOCK ? count - at : BLOCK;
-        const float *v[4];
+        const float *v[4] = { NULL };
         for (int k = 0; k < 4 && k < nsrc; k++) v[k] = (const float *)src[k] + at;
         int k = nsrc < 4 ? nsrc : 4;
         if (nsrc >= 4) sum4_to1(acc, v[0], v[1], v[2], v[3], n, s);

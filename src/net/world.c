@@ -114,8 +114,8 @@ ls_status ls_world_aborted(ls_world *w)
     int rank = -1;
     w->failed = true;
     if (!ls_page_cause(w->page, &rank, &s, text, sizeof text)) return ls_fail(LS_ABORTED, "the job was aborted");
-    if (rank == w->rank) return ls_fail(s, "%s", text);
-    return ls_fail(LS_ABORTED, "%s", text);
+    /* a mismatch is everybody's: both sides report it as what it is */
+    return ls_fail(rank == w->rank || s == LS_COLL_MISMATCH ? s : LS_ABORTED, "%s", text);
 }
 
 /* Until every rank has said hello. */

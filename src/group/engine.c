@@ -1,0 +1,163 @@
+/* engine.c -- who moves works along: the calling thread at its poke points, or
+ * a thread that does nothing else. Either owns the transport, never both. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "group/impl.h"
+
+static ls_status turn_work(ls_work *k)
+{
+    switch (k->kind) {
+    case LS_WORK_LOCAL: return LS_OK;
+    case LS_WORK_ONESHOT:
+    case LS_WORK_MAPPED: return ls_mapped_turn(k);
+    case LS_WORK_EXEC: return ls_schedule_turn(k);
+    case LS_WORK_P2P: return ls_p2p_turn(k);
+    }
+    return LS_INTERNAL;
+}
+
+ls_status ls_engine_turn_group(ls_group *g)
+{
+    uint32_t head = atomic_load_explicit(&g->head, memory_order_relaxed);
+    bool moved = false;
+    /* acquire: pairs with ls_coll_start; the work's fields are visible */
+    while (head != atomic_load_explicit(&g->tail, memory_order_acquire)) {
+        ls_work *k = &g->work[head % LS_WORKS];
+        ls_work_kind kind = k->kind;
+        int phase = k->phase;
+        size_t pos = k->pos;
+        ls_status st = turn_work(k);
+        if (st == LS_AGAIN) return moved || k->kind != kind || k->phase != phase || k->pos != pos ? LS_OK : LS_AGAIN;
+        if (LS_UNLIKELY(st < 0)) memcpy(g->error, ls_last_error(), sizeof g->error);
+        k->status = st;
+        if (k->t0_ns) {
+            k->t1_ns = ls_env_get()->mono_ns();
+            ls_world *w = g->w;
+            atomic_store_explicit(&w->page->rank[w->local_rank].beat_ns, k->t1_ns, memory_order_relaxed);
+        }
+        atomic_store_explicit(&g->head, ++head, memory_order_relaxed);
+        atomic_store_explicit(&k->done, 1, memory_order_release); /* results and status are visible */
+        moved = true;
+    }
+    return moved ? LS_OK : LS_AGAIN;
+}
+
+ls_status ls_engine_turn(ls_engine *e)
+{
+    bool moved = false;
+    for (int i = 0; i < LS_MAX_GROUPS; i++) {
+        ls_group *g = atomic_load_explicit(&e->group[i], memory_order_acquire);
+        if (g && ls_engine_turn_group(g) == LS_OK) moved = true;
+    }
+    if (e->w->tops->poke) (void)e->w->tops->poke(e->w->tp); /* a failure shows at the next send or view */
+    return moved ? LS_OK : LS_AGAIN;
+}
+
+ls_status ls_progress(ls_world *w, uint64_t budget_ns)
+{
+    ls_engine *e = w->engine;
+    if (ls_engine_threaded(e)) return LS_OK;
+    bool pending = false;
+    for (int i = 0; i < LS_MAX_GROUPS && !pending; i++) {
+        ls_group *g = atomic_load_explicit(&e->group[i], memory_order_relaxed);
+        pending = g && atomic_load_explicit(&g->head, memory_order_relaxed) != atomic_load_explicit(&g->tail, memory_order_relaxed);
+    }
+    if (!pending) return LS_OK;
+    const ls_env *env = ls_env_get();
+    uint64_t end = env->mono_ns() + budget_ns;
+    while (ls_engine_turn(e) == LS_OK && env->mono_ns() < end) {}
+    return LS_OK;
+}
+
+/* --- the progress thread ------------------------------------------------------- */
+
+static bool idle(const ls_engine *e)
+{
+    for (int i = 0; i < LS_MAX_GROUPS; i++) {
+        ls_group *g = atomic_load_explicit(&e->group[i], memory_order_acquire);
+        if (g && atomic_load_explicit(&g->head, memory_order_relaxed) != atomic_load_explicit(&g->tail, memory_order_acquire))
+            return false;
+    }
+    return true;
+}
+
+static void wake_main(ls_engine *e)
+{
+    if (!atomic_load_explicit(&e->main_parked, memory_order_relaxed)) return;
+    atomic_store_explicit(&e->main_parked, 0, memory_order_relaxed);
+    ls_env_get()->wake((const uint32_t *)(const void *)&e->main_parked);
+}
+
+static ls_status turn_ready(void *arg)
+{
+    ls_engine *e = arg;
+    if (atomic_load_explicit(&e->stop, memory_order_acquire)) return LS_OK;
+    atomic_fetch_add_explicit(&e->turns, 1, memory_order_release); /* ls_group_free waits for two */
+    if (ls_engine_turn(e) != LS_OK) return LS_AGAIN;
+    wake_main(e);
+    return LS_OK;
+}
+
+static void engine_thread(void *arg)
+{
+    ls_engine *e = arg;
+    ls_context_swap(&e->context);
+    const ls_env *env = ls_env_get();
+    while (!atomic_load_explicit(&e->stop, memory_order_acquire)) {
+        ls_waiter waiter = e->w->waiter;
+        waiter.abort_word = NULL; /* the caller's wait sees it */
+        if (idle(e)) waiter.may_spin = false;
+        (void)ls_wait(&waiter, turn_ready, e, env->mono_ns() + 100000000u);
+    }
+    ls_context_swap(NULL);
+}
+
+ls_status ls_engine_create(ls_world *w)
+{
+    ls_engine *e = calloc(1, sizeof *e);
+    if (!e) return ls_fail(LS_NO_MEMORY, "progress engine");
+    e->w = w;
+    w->engine = e;
+    return LS_OK;
+}
+
+ls_status ls_engine_start(ls_world *w)
+{
+    ls_engine *e = w->engine;
+    if (w->opts.progress != LS_PROGRESS_THREAD) return LS_OK;
+    e->context = (ls_context){ .env = ls_env_get(), .rank = w->rank, .log_level = ls_context_get()->log_level };
+    void *thread;
+    if (ls_env_get()->thread_start(engine_thread, e, &thread) < 0)
+        return ls_fail(LS_SYSTEM, "no thread for communication (comm.progress: thread)");
+    e->thread = thread;
+    return LS_OK;
+}
+
+void ls_engine_stop(ls_world *w)
+{
+    ls_engine *e = w->engine;
+    if (!e->thread) return;
+    atomic_store_explicit(&e->stop, 1, memory_order_release);
+    ls_world_wake(w, w->rank);
+    ls_env_get()->thread_join(e->thread);
+    e->thread = NULL;
+}
+
+void ls_engine_destroy(ls_world *w)
+{
+    free(w->engine);
+    w->engine = NULL;
+}
+
+void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out)
+{
+    ls_engine *e = w->engine;
+    *out = (ls_comm_stats){
+        .ops = atomic_load_explicit(&e->ops, memory_order_relaxed),
+        .bytes = atomic_load_explicit(&e->bytes, memory_order_relaxed),
+        .exposed_ns = atomic_load_explicit(&e->exposed_ns, memory_order_relaxed),
+        .busy_ns = atomic_load_explicit(&e->busy_ns, memory_order_relaxed),
+    };
+}

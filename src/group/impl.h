@@ -1,0 +1,139 @@
+/* impl.h -- a group from the inside.
+ *
+ *   group.c    create, split, destroy        work.c      start, test, wait
+ *   mapped.c   collectives in peers' memory  select.c    which algorithm
+ *   engine.c   who moves works along         blame.c     what to say when one does not move
+ *   join.c     worlds                        p2p.c       send and recv
+ */
+#ifndef LS_GROUP_IMPL_H
+#define LS_GROUP_IMPL_H
+#include <stdatomic.h>
+
+#include "coll/exec.h"
+#include "lockstep/group.h"
+#include "net/world.h"
+
+#define LS_WORKS 64             /* collectives of one group in flight */
+#define LS_GROUP_LANES 2        /* channels of a group for schedules; one more is for send and recv */
+#define LS_GROUP_CHANNELS (LS_GROUP_LANES + 1)
+#define LS_MAX_GROUPS (LS_MAX_CHANNELS / LS_GROUP_CHANNELS)
+#define LS_ONESHOT_BYTES 4096   /* vectors up to this travel whole through the area */
+#define LS_LINE_BYTES 48
+#define LS_NOT_REGISTERED UINT64_MAX
+
+/* What a rank shows its peers of one collective: one cache line. */
+typedef struct ls_line {
+    _Alignas(64) _Atomic uint32_t seq; /* written last (release): number of the mapped collective */
+    uint32_t sig;
+    uint64_t offset;                   /* of its vector in its arena, or LS_NOT_REGISTERED */
+    char bytes[LS_LINE_BYTES];         /* a vector that fits travels in the flag's own line */
+} ls_line;
+
+/* A rank's part of a group in its arena. Lines and slots alternate: whoever starts
+ * mapped collective m has finished m-1, so every peer has started m-1 and is done
+ * reading m-2, whose line and slot are written now. */
+typedef struct ls_area {
+    ls_line line[2];
+    _Alignas(64) _Atomic uint32_t done; /* number of the last collective this rank is through with */
+    _Alignas(64) char slot[2][LS_ONESHOT_BYTES];
+} ls_area;
+
+typedef enum ls_work_kind { LS_WORK_LOCAL, LS_WORK_ONESHOT, LS_WORK_MAPPED, LS_WORK_EXEC, LS_WORK_P2P } ls_work_kind;
+
+struct ls_work {
+    ls_group *g;             /* borrowed */
+    ls_coll_args a;
+    ls_coll_desc desc;
+    uint32_t sig, mseq;      /* mseq: number among the mapped collectives of the group */
+    ls_work_kind kind;
+    const ls_algo *algo;     /* of LS_WORK_EXEC */
+    int phase, peer;         /* progress of a mapped collective */
+    size_t pos;
+    uint64_t t0_ns, t1_ns;   /* started, complete; t0 0: too small to be timed */
+    uint64_t ticket;         /* p2p */
+    ls_status status;        /* valid once done */
+    _Atomic uint32_t done;   /* release: status and results are visible */
+    bool in_use;
+};
+
+struct ls_group {
+    ls_world *w;             /* borrowed */
+    uint32_t id;
+    int rank, size, channel; /* channel: the first of LS_GROUP_CHANNELS */
+    int world_rank[LS_MAX_RANKS];
+    bool mapped;             /* every member's arena is mapped here */
+    ls_area *area[LS_MAX_RANKS];
+    uint32_t seq, mseq;      /* of the next collective */
+    uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
+    ls_status failed;        /* < 0: unusable; `error` says why */
+    char error[LS_ERROR_BYTES];
+
+    /* Works complete in call order. `tail` is the caller's, `head` the engine's. */
+    struct ls_work work[LS_WORKS];
+    _Atomic uint32_t tail, head;
+
+    struct ls_sched_cache *cache; /* owned */
+};
+
+/* Moves the works of all groups of a world. */
+typedef struct ls_engine {
+    ls_world *w;
+    _Atomic(ls_group *) group[LS_MAX_GROUPS]; /* by channel block; NULL: free */
+    uint32_t next_id;
+    ls_area *spare[LS_MAX_GROUPS];            /* areas of destroyed groups */
+    int nspare;
+    _Atomic uint64_t ops, bytes, exposed_ns, busy_ns;
+
+    /* LS_PROGRESS_THREAD */
+    void *thread;
+    _Atomic uint32_t stop, main_parked, turns;
+    ls_context context;
+} ls_engine;
+
+/* engine.c */
+ls_status ls_engine_create(ls_world *w);
+ls_status ls_engine_start(ls_world *w); /* the progress thread, where asked for */
+void ls_engine_stop(ls_world *w);       /* and its end */
+void ls_engine_destroy(ls_world *w);
+/* One turn for one group, or for all: LS_OK when something moved, LS_AGAIN when nothing did. */
+ls_status ls_engine_turn_group(ls_group *g);
+ls_status ls_engine_turn(ls_engine *e);
+static inline bool ls_engine_threaded(const ls_engine *e) { return e->thread != NULL; }
+
+/* group.c */
+ls_status ls_group_create_world(ls_world *w);
+void ls_group_free(ls_group *g);
+
+/* select.c: sets kind and algo of a work from its arguments. */
+ls_status ls_select(ls_work *k);
+
+/* mapped.c: one turn of a work of kind ONESHOT or MAPPED. */
+ls_status ls_mapped_turn(ls_work *k);
+
+/* run.c: one turn of a work that runs a schedule. */
+ls_status ls_schedule_turn(ls_work *k);
+void ls_sched_cache_free(struct ls_sched_cache *c);
+
+/* p2p.c */
+ls_status ls_p2p_turn(ls_work *k);
+
+/* blame.c. ls_blame_mismatch(g, k, peer): LS_COLL_MISMATCH with both descriptions, also
+ * as the job's cause. ls_blame_check: the same if a member has entered something else
+ * under the number of a work in flight, else LS_OK. ls_blame_timeout: LS_RANK_HUNG. */
+ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int peer);
+ls_status ls_blame_check(ls_group *g);
+ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
+
+static inline void ls_wake_members(ls_group *g)
+{
+    for (int r = 0; r < g->size; r++)
+        if (r != g->rank) ls_world_wake(g->w, g->world_rank[r]);
+}
+
+static inline void ls_count_bytes(ls_group *g, size_t n)
+{
+    _Atomic uint64_t *bytes = &g->w->engine->bytes; /* one writer: whoever moves works */
+    atomic_store_explicit(bytes, atomic_load_explicit(bytes, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+#endif

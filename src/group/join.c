@@ -1,0 +1,152 @@
+/* join.c -- a world with its group of all ranks: from the environment, or as threads. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "group/impl.h"
+
+static ls_status complete(ls_world *w, ls_world **out)
+{
+    ls_status st = ls_group_create_world(w);
+    if (st == LS_OK) st = ls_engine_start(w);
+    if (st == LS_OK) {
+        ls_log(LS_LOG_INFO, "joined: world of %d, transport %s, arena %zu MiB, %s", w->size, w->tops->name,
+               ls_arena_size(w->arena) >> 20, w->waiter.may_spin ? "a core per rank" : "more ranks than cores");
+        *out = w;
+        return LS_OK;
+    }
+    w->failed = true;
+    ls_world_leave(w);
+    return st;
+}
+
+ls_status ls_world_join(const ls_world_opts *opts, ls_world **out)
+{
+    ls_world *w;
+    *out = NULL;
+    LS_TRY(ls_world_open(opts, &w));
+    return complete(w, out);
+}
+
+void ls_world_leave(ls_world *w)
+{
+    if (!w) return;
+    if (!w->failed && w->group) (void)ls_barrier(w->group); /* nobody reads our arena any more */
+    if (w->engine) {
+        if (w->engine->thread) ls_engine_stop(w);
+        for (int i = 0; i < LS_MAX_GROUPS; i++) ls_group_free(atomic_load_explicit(&w->engine->group[i], memory_order_relaxed));
+    }
+    ls_engine_destroy(w);
+    ls_world_close(w);
+}
+
+/* --- ranks as threads --------------------------------------------------------------- */
+
+typedef struct rank_thread {
+    ls_thread_host *host;
+    const ls_world_opts *opts;
+    ls_rank_fn fn;
+    void *arg;
+    int rank;
+    void *thread;
+    const ls_env *env;
+    int log_level;
+    ls_status status;
+    char error[LS_ERROR_BYTES];
+} rank_thread;
+
+static void run_rank(void *arg)
+{
+    rank_thread *t = arg;
+    ls_context c = { .env = t->env, .rank = t->rank, .log_level = t->log_level };
+    ls_context_swap(&c);
+    ls_world *opened = NULL, *w = NULL;
+    ls_status st = ls_world_open_thread(t->host, t->rank, t->opts, &opened);
+    if (st == LS_OK) st = complete(opened, &w);
+    if (st == LS_OK) {
+        st = t->fn(w, t->arg);
+        if (st < 0) (void)ls_world_abort(w, st);
+    } else {
+        ls_page_abort(t->host->page, 1 + (uint32_t)t->rank, st, ls_last_error());
+    }
+    t->status = st;
+    memcpy(t->error, ls_last_error(), sizeof t->error);
+    ls_world_leave(w);
+    ls_context_swap(NULL);
+}
+
+static void random_name(char *out, size_t n)
+{
+    uint64_t r[2];
+    ls_env_get()->random(r, sizeof r);
+    snprintf(out, n, "lockstep-%016llx%016llx", (unsigned long long)r[0], (unsigned long long)r[1]);
+}
+
+/* The one to report: the job's cause if somebody recorded it, else the first failure. */
+static ls_status verdict(const rank_thread *t, int size, const ls_world_page *page)
+{
+    char text[LS_ERROR_BYTES];
+    ls_status s;
+    int by;
+    if (ls_page_cause(page, &by, &s, text, sizeof text)) return ls_fail(s, "%s", text);
+    for (int r = 0; r < size; r++)
+        if (t[r].status < 0) return ls_fail(t[r].status, "rank %d: %s", r, t[r].error);
+    return LS_OK;
+}
+
+ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, void *arg)
+{
+    const ls_env *env = ls_env_get();
+    if (size < 1 || size > LS_MAX_RANKS) return ls_fail(LS_INVALID, "%d thread ranks: expected 1 to %d", size, LS_MAX_RANKS);
+    ls_status st = LS_OK;
+    struct ls_store_server *server = NULL;
+    rank_thread *t = calloc((size_t)size, sizeof *t);
+    ls_thread_host *host = calloc(1, sizeof *host);
+    size_t page_bytes = ls_page_bytes(size), arena = opts && opts->arena_bytes ? opts->arena_bytes : (size_t)16 << 20;
+    int started = 0, fd = -1;
+    char name[64];
+    if (!t || !host) {
+        st = ls_fail(LS_NO_MEMORY, "%d thread ranks", size);
+        goto done;
+    }
+    host->size = size;
+    fd = env->memfd("lockstep-page", page_bytes);
+    if (fd >= 0) host->page = env->map_shared(fd, page_bytes, true);
+    if (!host->page) {
+        st = ls_fail(LS_NO_MEMORY, "no shared memory for the world page (%zu KiB)", page_bytes >> 10);
+        goto done;
+    }
+    ls_page_format(host->page, size, 1);
+    for (int r = 0; r < size; r++)
+        if ((st = ls_arena_create(arena, true, NULL, &host->arena[r])) < 0) goto done;
+
+    random_name(name, sizeof name);
+    host->store_name = name;
+    env->random(host->secret, sizeof host->secret);
+    ls_store_config c = { .unix_name = name, .nranks = size, .page_fd = -1, .page = host->page };
+    memcpy(c.secret, host->secret, sizeof c.secret);
+    if (size > 1 && (st = ls_store_serve(&c, &server)) < 0) goto done;
+
+    for (; started < size; started++) {
+        t[started] = (rank_thread){ .host = host, .opts = opts, .fn = fn, .arg = arg, .rank = started, .env = env,
+                                    .log_level = ls_context_get()->log_level };
+        if (env->thread_start(run_rank, &t[started], &t[started].thread) < 0) {
+            st = ls_fail(LS_SYSTEM, "thread for rank %d of %d could not be started", started, size);
+            ls_page_abort(host->page, LS_ABORT_BY_LAUNCHER, st, ls_last_error());
+            break;
+        }
+    }
+    for (int r = 0; r < started; r++) env->thread_join(t[r].thread);
+    if (st == LS_OK) st = verdict(t, size, host->page);
+done:
+    ls_store_serve_stop(server);
+    if (host) {
+        for (int r = 0; r < size; r++) ls_arena_destroy(host->arena[r]);
+        if (host->page) env->unmap(host->page, page_bytes);
+    }
+    if (fd >= 0) env->close_fd(fd);
+    free(host);
+    free(t);
+    return st;
+}

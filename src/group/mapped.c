@@ -1,0 +1,251 @@
+/* mapped.c -- collectives carried out in memory that every rank has mapped.
+ *
+ * Two forms, both summing in ascending rank order, so that choosing between
+ * them by size never changes a bit:
+ *
+ *   oneshot   everyone writes its vector into its own slot and a number into
+ *             its own line; whoever sees all numbers reads all slots. One flag
+ *             wait. Up to 48 bytes travel in the flag's cache line.
+ *   mapped    everyone publishes where its vector is; rank r sums share r
+ *             straight from all vectors and stores the sum into all of them.
+ *             Two flag waits, no copy. Needs registered memory everywhere; a
+ *             rank without says so in its line and all fall back to a schedule.
+ *
+ * The schedules `oneshot` and `fold` are the proved text of both; a test
+ * demands equal bits.
+ */
+#include <string.h>
+
+#include "coll/reduce.h"
+#include "group/impl.h"
+#include "lockstep/shard.h"
+
+#define TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
+#define UNIT_BYTES 64                  /* fold's shares end at cache lines */
+
+/* The part of the vector that rank r of the group is responsible for. */
+static ls_range share_of(const ls_work *k, int r)
+{
+    ls_range s;
+    (void)ls_shard_range(k->a.count, r, k->g->size, &s);
+    return s;
+}
+
+/* The same for all_reduce, where only we know the cut: whole cache lines. */
+static ls_range fold_share(const ls_work *k, int r)
+{
+    size_t unit = UNIT_BYTES / ls_dtype_size(k->a.dtype), units = (k->a.count + unit - 1) / unit;
+    ls_range s;
+    (void)ls_shard_range(units, r, k->g->size, &s);
+    s.first *= unit;
+    s.count *= unit;
+    if (s.first > k->a.count) s.first = k->a.count;
+    if (s.first + s.count > k->a.count) s.count = k->a.count - s.first;
+    return s;
+}
+
+/* What this rank shows its peers, and how much of it. */
+static const char *contribution(const ls_work *k, size_t *nbytes)
+{
+    size_t elem = ls_dtype_size(k->a.dtype);
+    const char *out = k->a.out;
+    *nbytes = k->a.count * elem;
+    switch (k->a.coll) {
+    case LS_ALL_GATHER: {
+        ls_range s = share_of(k, k->g->rank);
+        *nbytes = s.count * elem;
+        return k->a.in ? k->a.in : out ? out + s.first * elem : NULL;
+    }
+    case LS_BROADCAST: *nbytes = k->g->rank == k->a.root ? *nbytes : 0; return out;
+    case LS_BARRIER: *nbytes = 0; return NULL;
+    default: return k->a.in ? k->a.in : out;
+    }
+}
+
+static void publish(ls_work *k, uint64_t offset, const char *bytes, size_t nbytes)
+{
+    ls_group *g = k->g;
+    ls_area *mine = g->area[g->rank];
+    ls_line *line = &mine->line[k->mseq & 1];
+    if (nbytes > LS_LINE_BYTES) memcpy(mine->slot[k->mseq & 1], bytes, nbytes);
+    else if (nbytes > 0) memcpy(line->bytes, bytes, nbytes);
+    line->sig = k->sig;
+    line->offset = offset;
+    atomic_store_explicit(&line->seq, k->mseq, memory_order_release); /* line and slot are visible before it */
+    ls_wake_members(g);
+}
+
+/* LS_OK once every member's line shows this collective. */
+static ls_status all_here(ls_work *k)
+{
+    ls_group *g = k->g;
+    for (; k->peer < g->size; k->peer++) {
+        const ls_line *line = &g->area[k->peer]->line[k->mseq & 1];
+        /* acquire: pairs with publish() */
+        if (atomic_load_explicit(&line->seq, memory_order_acquire) != k->mseq) return LS_AGAIN;
+        if (LS_UNLIKELY(line->sig != k->sig)) return ls_blame_mismatch(g, k, k->peer);
+    }
+    return LS_OK;
+}
+
+static ls_status all_through(ls_work *k)
+{
+    ls_group *g = k->g;
+    for (; k->peer < g->size; k->peer++)
+        /* acquire: the member's writes into our vector are visible, its reads of it are over */
+        if ((int32_t)(atomic_load_explicit(&g->area[k->peer]->done, memory_order_acquire) - k->mseq) < 0) return LS_AGAIN;
+    return LS_OK;
+}
+
+static double scale_of(const ls_work *k) { return k->a.op == LS_AVG ? 1.0 / k->g->size : 1.0; }
+
+/* --- oneshot ---------------------------------------------------------------------- */
+
+/* Where member r's contribution of nbytes lies. */
+static const char *shown(const ls_work *k, int r, size_t nbytes)
+{
+    const ls_area *area = k->g->area[r];
+    return nbytes > LS_LINE_BYTES ? area->slot[k->mseq & 1] : area->line[k->mseq & 1].bytes;
+}
+
+static void oneshot_result(ls_work *k)
+{
+    ls_group *g = k->g;
+    size_t elem = ls_dtype_size(k->a.dtype), nbytes = k->a.count * elem;
+    char *out = k->a.out;
+    const void *src[LS_MAX_RANKS];
+    switch (k->a.coll) {
+    case LS_ALL_REDUCE:
+    case LS_REDUCE_SCATTER: {
+        ls_range s = k->a.coll == LS_ALL_REDUCE ? (ls_range){ 0, k->a.count } : share_of(k, g->rank);
+        void *dst = k->a.coll == LS_ALL_REDUCE || k->a.in ? out : out + s.first * elem;
+        for (int r = 0; r < g->size; r++) src[r] = shown(k, r, nbytes) + s.first * elem;
+        ls_reduce_n(&dst, 1, src, g->size, s.count, k->a.dtype, k->a.op, scale_of(k));
+        ls_count_bytes(g, (size_t)(g->size - 1) * s.count * elem);
+        break;
+    }
+    case LS_ALL_GATHER:
+        for (int r = 0; r < g->size; r++) {
+            ls_range s = share_of(k, r);
+            if (s.count > 0) memcpy(out + s.first * elem, shown(k, r, s.count * elem), s.count * elem);
+            if (r != g->rank) ls_count_bytes(g, s.count * elem);
+        }
+        break;
+    case LS_BROADCAST:
+        if (g->rank != k->a.root && nbytes > 0) {
+            memcpy(out, shown(k, k->a.root, nbytes), nbytes);
+            ls_count_bytes(g, nbytes);
+        }
+        break;
+    default: break; /* a barrier has no result */
+    }
+}
+
+static ls_status oneshot_turn(ls_work *k)
+{
+    if (k->phase == 0) {
+        size_t nbytes;
+        const char *bytes = contribution(k, &nbytes);
+        publish(k, LS_NOT_REGISTERED, bytes, nbytes);
+        k->phase = 1;
+    }
+    ls_status st = all_here(k);
+    if (st != LS_OK) return st;
+    oneshot_result(k);
+    return LS_OK;
+}
+
+/* --- in place ------------------------------------------------------------------------ */
+
+/* Addresses of all members' vectors; false when somebody's is not registered. */
+static bool vectors(const ls_work *k, char *vec[LS_MAX_RANKS])
+{
+    const ls_group *g = k->g;
+    bool all = true;
+    for (int r = 0; r < g->size; r++) {
+        size_t elem = ls_dtype_size(k->a.dtype), n = k->a.count * elem;
+        if (k->a.coll == LS_ALL_GATHER) n = share_of(k, r).count * elem;
+        uint64_t offset = g->area[r]->line[k->mseq & 1].offset; /* copied once, then checked */
+        vec[r] = offset == LS_NOT_REGISTERED ? NULL : ls_world_peer(g->w, g->world_rank[r], offset, n);
+        all &= vec[r] != NULL;
+    }
+    return all;
+}
+
+/* One block of this rank's share; true when the share is finished. */
+static bool mapped_block(ls_work *k, char *const *vec)
+{
+    ls_group *g = k->g;
+    size_t elem = ls_dtype_size(k->a.dtype), block = TURN_BYTES / elem;
+    const void *src[LS_MAX_RANKS];
+    void *dst[LS_MAX_RANKS];
+    char *out = k->a.out;
+
+    if (k->a.coll == LS_ALL_GATHER) { /* a turn copies one member's share */
+        int r = (g->rank + 1 + (int)k->pos) % g->size;
+        ls_range s = share_of(k, r);
+        if (out + s.first * elem != vec[r]) memcpy(out + s.first * elem, vec[r], s.count * elem);
+        if (r != g->rank) ls_count_bytes(g, s.count * elem);
+        return ++k->pos == (size_t)g->size;
+    }
+    ls_range s = k->a.coll == LS_ALL_REDUCE ? fold_share(k, g->rank) : share_of(k, g->rank);
+    size_t n = s.count - k->pos < block ? s.count - k->pos : block, at = s.first + k->pos;
+    for (int r = 0; r < g->size; r++) {
+        src[r] = vec[r] + at * elem;
+        dst[r] = vec[r] + at * elem;
+    }
+    int ndst = g->size;
+    if (k->a.coll == LS_REDUCE_SCATTER) {
+        ndst = 1;
+        dst[0] = k->a.in ? out + k->pos * elem : out + at * elem;
+    }
+    if (n > 0) ls_reduce_n(dst, ndst, src, g->size, n, k->a.dtype, k->a.op, scale_of(k));
+    ls_count_bytes(g, (size_t)(g->size - 1 + ndst - 1) * n * elem);
+    k->pos += n;
+    return k->pos == s.count;
+}
+
+static ls_status mapped_turn(ls_work *k)
+{
+    ls_group *g = k->g;
+    char *vec[LS_MAX_RANKS];
+    ls_status st;
+    switch (k->phase) {
+    case 0: {
+        size_t nbytes;
+        const char *bytes = contribution(k, &nbytes);
+        uint64_t offset = LS_NOT_REGISTERED;
+        if (k->a.coll == LS_ALL_REDUCE && ls_arena_holds(g->w->arena, k->a.out, nbytes)) {
+            if (bytes != k->a.out) memcpy(k->a.out, bytes, nbytes);
+            bytes = k->a.out; /* the sum is stored into it by everybody */
+        }
+        if ((k->a.coll != LS_ALL_REDUCE || bytes == k->a.out) && ls_arena_holds(g->w->arena, bytes, nbytes))
+            offset = (uint64_t)(bytes - g->w->peer_base[g->w->rank]);
+        publish(k, offset, NULL, 0);
+        k->phase = 1;
+    }
+    /* fall through */
+    case 1:
+        if ((st = all_here(k)) != LS_OK) return st;
+        if (!vectors(k, vec)) { /* everybody sees the same lines and decides alike */
+            k->kind = LS_WORK_EXEC;
+            k->phase = 0;
+            return LS_AGAIN;
+        }
+        k->phase = 2;
+        goto block;
+    case 2:
+        (void)vectors(k, vec);
+    block:
+        if (!mapped_block(k, vec)) return LS_AGAIN;
+        /* release: our reads and writes of the peers' vectors are over */
+        atomic_store_explicit(&g->area[g->rank]->done, k->mseq, memory_order_release);
+        ls_wake_members(g);
+        k->peer = 0;
+        k->phase = 3;
+        /* fall through */
+    default: return all_through(k);
+    }
+}
+
+ls_status ls_mapped_turn(ls_work *k) { return k->kind == LS_WORK_ONESHOT ? oneshot_turn(k) : mapped_turn(k); }

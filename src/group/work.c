@@ -1,0 +1,245 @@
+/* work.c -- starting a collective, asking for it, waiting for it. */
+#include <string.h>
+
+#include "base/log.h"
+#include "group/impl.h"
+
+#define TIMED_BYTES 4096       /* smaller collectives are counted, not timed */
+#define QUICK_TURNS 256        /* turns of a wait before the clock is read at all */
+#define CHECK_NS 5000000u      /* how often a stalled wait compares descriptions */
+
+/* 32 bits that two ranks share only if they mean the same collective. */
+static uint32_t signature(const ls_coll_desc *d)
+{
+    uint64_t h = ((uint64_t)d->generation << 32 | d->group) * 0x9e3779b97f4a7c15ull;
+    h ^= ((uint64_t)d->seq << 32 | (uint32_t)d->coll << 24 | (uint32_t)d->dtype << 16 | (uint32_t)d->op << 8) +
+         ((uint64_t)(uint32_t)(d->root + 1) * 0xc2b2ae3d27d4eb4full);
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9ull;
+    h ^= d->count * 0x94d049bb133111ebull;
+    h = (h ^ h >> 32) * 0xd6e8feb86659fd93ull;
+    return (uint32_t)(h >> 32);
+}
+
+static LS_COLD ls_status bad_args(const ls_group *g, const ls_coll_args *a)
+{
+    const char *name = ls_coll_name(a->coll);
+    if (g->failed < 0)
+        return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", g->id, g->error);
+    if ((unsigned)a->coll >= LS_COLLS) return ls_fail(LS_INVALID, "collective number %d does not exist", (int)a->coll);
+    if ((unsigned)a->dtype >= LS_DTYPES) return ls_fail(LS_INVALID, "%s: dtype number %d does not exist", name, (int)a->dtype);
+    if ((unsigned)a->op >= LS_REDOPS) return ls_fail(LS_INVALID, "%s: reduction number %d does not exist", name, (int)a->op);
+    if (a->root < 0 || a->root >= g->size)
+        return ls_fail(LS_INVALID, "%s: root %d of a group of %d: expected 0 to %d", name, a->root, g->size, g->size - 1);
+    if (a->count > 0 && !a->out && a->coll != LS_BARRIER)
+        return ls_fail(LS_INVALID, "%s: no buffer for %zu elements of %s", name, a->count, ls_dtype_name(a->dtype));
+    if (a->op == LS_AVG && a->dtype != LS_F32 && a->dtype != LS_F64 && a->dtype != LS_BF16 && a->dtype != LS_F16)
+        return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
+    return ls_fail(LS_UNSUPPORTED, "%s is not served in this version", name);
+}
+
+static bool args_ok(const ls_group *g, const ls_coll_args *a)
+{
+    bool served = a->coll == LS_ALL_REDUCE || a->coll == LS_REDUCE_SCATTER || a->coll == LS_ALL_GATHER ||
+                  a->coll == LS_BROADCAST || a->coll == LS_BARRIER || a->coll == LS_SENDRECV;
+    bool avg_ok = a->op != LS_AVG || a->dtype == LS_F32 || a->dtype == LS_F64 || a->dtype == LS_BF16 || a->dtype == LS_F16;
+    return g->failed >= 0 && served && avg_ok && (unsigned)a->dtype < LS_DTYPES && (unsigned)a->op < LS_REDOPS &&
+           a->root >= 0 && a->root < g->size && (a->out || a->count == 0 || a->coll == LS_BARRIER);
+}
+
+/* Lets the oldest works finish until the slot is free. */
+static LS_COLD ls_status make_room(ls_group *g, const ls_work *slot)
+{
+    (void)g;
+    return slot->in_use ? ls_fail(LS_INVALID, "%d collectives were started on group %u and none of them waited for", LS_WORKS, g->id)
+                        : LS_OK;
+}
+
+ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
+{
+    *out = NULL;
+    if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
+    if (LS_UNLIKELY(!args_ok(g, a))) return bad_args(g, a);
+
+    ls_world *w = g->w;
+    ls_engine *e = w->engine;
+    uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
+    ls_work *k = &g->work[tail % LS_WORKS];
+    if (LS_UNLIKELY(k->in_use)) LS_TRY(make_room(g, k));
+
+    size_t nbytes = a->count * ls_dtype_size(a->dtype);
+    k->g = g;
+    k->a = *a;
+    k->desc = (ls_coll_desc){ .generation = w->generation, .group = g->id, .seq = g->seq, .coll = (uint8_t)a->coll,
+                              .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op, .count = a->count, .root = a->root };
+    if (a->label) k->desc.label = ls_tracer_label(w->tracer, a->label);
+    k->t0_ns = nbytes >= TIMED_BYTES ? ls_env_get()->mono_ns() : 0;
+    k->phase = k->peer = 0;
+    k->pos = 0;
+    k->status = LS_OK;
+    k->in_use = true;
+    atomic_store_explicit(&k->done, 0, memory_order_relaxed);
+    LS_TRY(ls_select(k));
+    if (k->kind == LS_WORK_P2P) { /* numbered per pair and direction */
+        k->desc.seq = a->in ? g->p2p_seq[a->peer][0]++ : g->p2p_seq[a->peer][1]++;
+        k->sig = signature(&k->desc);
+    } else {
+        g->seq++;
+        k->sig = signature(&k->desc);
+        ls_page_enter(&w->page->rank[w->local_rank], &k->desc);
+    }
+    if (k->kind == LS_WORK_ONESHOT || k->kind == LS_WORK_MAPPED) k->mseq = ++g->mseq;
+
+    atomic_store_explicit(&g->tail, tail + 1, memory_order_release); /* the work above is complete */
+    if (LS_UNLIKELY(ls_engine_threaded(e))) ls_world_wake(w, w->rank);
+    else (void)ls_engine_turn_group(g); /* a failure stays in the work */
+    *out = k;
+    return LS_OK;
+}
+
+/* --- waiting -------------------------------------------------------------------- */
+
+typedef struct waiting {
+    ls_work *k;
+    uint64_t turns, check_ns;
+} waiting;
+
+static inline bool is_done(const ls_work *k) { return atomic_load_explicit(&k->done, memory_order_acquire) != 0; }
+
+static ls_status ready(void *arg)
+{
+    waiting *x = arg;
+    ls_work *k = x->k;
+    if (is_done(k)) return LS_OK;
+    if (!ls_engine_threaded(k->g->w->engine)) {
+        ls_status st = ls_engine_turn(k->g->w->engine);
+        if (is_done(k)) return LS_OK;
+        if (st == LS_OK) return LS_AGAIN; /* something moved: no need to look closer */
+    }
+    if (++x->turns < 2048) return LS_AGAIN;
+    uint64_t now = ls_env_get()->mono_ns();
+    if (now < x->check_ns) return LS_AGAIN;
+    x->check_ns = now + CHECK_NS;
+    return ls_blame_check(k->g) < 0 ? LS_COLL_MISMATCH : LS_AGAIN;
+}
+
+static LS_COLD ls_status fail_group(ls_group *g, ls_status st)
+{
+    if (g->failed >= 0) {
+        g->failed = st;
+        memcpy(g->error, ls_last_error(), sizeof g->error);
+    }
+    g->w->failed = true;
+    return st;
+}
+
+static LS_COLD ls_status wait_slowly(ls_work *k)
+{
+    ls_group *g = k->g;
+    ls_world *w = g->w;
+    const ls_env *env = ls_env_get();
+    uint64_t now = env->mono_ns();
+    waiting x = { .k = k, .check_ns = now + CHECK_NS };
+    ls_waiter waiter = w->waiter;
+    if (ls_engine_threaded(w->engine)) { /* the thread sleeps on the slot's word, we on our own */
+        waiter.parked = &w->engine->main_parked;
+        waiter.fds = NULL;
+    }
+    _Atomic uint32_t *in_coll = &w->page->rank[w->local_rank].in_coll;
+    atomic_store_explicit(in_coll, 1, memory_order_relaxed);
+    ls_status st = ls_wait(&waiter, ready, &x, now + w->opts.coll_timeout_ns);
+    if (st == LS_RANK_HUNG && !is_done(k)) st = ls_blame_timeout(g, k, env->mono_ns() - now);
+    else if (st == LS_ABORTED) st = ls_world_aborted(w);
+    atomic_store_explicit(in_coll, 0, memory_order_relaxed);
+    return st;
+}
+
+/* Events are written by the calling thread only, whoever moved the work: a ring has one writer. */
+static void record(const ls_work *k, uint64_t wait_t0, uint64_t wait_t1)
+{
+    const ls_group *g = k->g;
+    ls_engine *e = g->w->engine;
+    atomic_fetch_add_explicit(&e->exposed_ns, wait_t1 - wait_t0, memory_order_relaxed);
+    if (!is_done(k)) return;
+    atomic_fetch_add_explicit(&e->busy_ns, k->t1_ns - k->t0_ns, memory_order_relaxed);
+    ls_event ev = { .t0_ns = k->t0_ns, .t1_ns = k->t1_ns, .kind = LS_EV_COLL, .seq = k->desc.seq, .peer = -1,
+                    .bytes = k->a.count * ls_dtype_size(k->a.dtype), .dtype = k->desc.dtype, .group = (uint16_t)g->id,
+                    .label = (uint16_t)k->desc.label };
+    ls_tracer_add(g->w->tracer, &ev);
+    if (wait_t1 - wait_t0 < 1000) return;
+    ev.kind = LS_EV_WAIT;
+    ev.t0_ns = wait_t0;
+    ev.t1_ns = wait_t1;
+    ls_tracer_add(g->w->tracer, &ev);
+}
+
+ls_status ls_work_test(ls_work *k)
+{
+    if (!is_done(k) && !ls_engine_threaded(k->g->w->engine)) (void)ls_engine_turn(k->g->w->engine);
+    if (is_done(k)) {
+        if (k->status < 0) return ls_fail(k->status, "%s", k->g->error);
+        return LS_OK;
+    }
+    if (atomic_load_explicit(&k->g->w->page->abort_by, memory_order_acquire)) return ls_world_aborted(k->g->w);
+    return LS_AGAIN;
+}
+
+ls_status ls_work_wait(ls_work *k)
+{
+    if (!k) return LS_OK;
+    ls_group *g = k->g;
+    ls_engine *e = g->w->engine;
+    ls_status st = LS_OK;
+    bool threaded = ls_engine_threaded(e);
+    uint64_t t0 = k->t0_ns ? ls_env_get()->mono_ns() : 0;
+
+    if (g->w->waiter.may_spin)
+        for (int turn = 0; turn < QUICK_TURNS && !is_done(k); turn++) {
+            if (threaded || ls_engine_turn_group(g) == LS_AGAIN) ls_cpu_relax();
+        }
+    if (!is_done(k)) st = wait_slowly(k);
+    if (st == LS_OK && k->status < 0) st = ls_fail(k->status, "%s", g->error);
+    if (LS_UNLIKELY(st < 0)) fail_group(g, st);
+
+    if (t0) record(k, t0, ls_env_get()->mono_ns());
+    k->in_use = false;
+    return st;
+}
+
+/* --- blocking forms ---------------------------------------------------------------- */
+
+static ls_status start_and_wait(ls_group *g, const ls_coll_args *a)
+{
+    ls_work *k;
+    LS_TRY(ls_coll_start(g, a, &k));
+    return ls_work_wait(k);
+}
+
+ls_status ls_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)
+{
+    ls_coll_args a = { .coll = LS_ALL_REDUCE, .in = in, .out = out, .count = count, .dtype = dtype, .op = op };
+    return start_and_wait(g, &a);
+}
+
+ls_status ls_reduce_scatter(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)
+{
+    ls_coll_args a = { .coll = LS_REDUCE_SCATTER, .in = in, .out = out, .count = count, .dtype = dtype, .op = op };
+    return start_and_wait(g, &a);
+}
+
+ls_status ls_all_gather(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype)
+{
+    ls_coll_args a = { .coll = LS_ALL_GATHER, .in = in, .out = out, .count = count, .dtype = dtype };
+    return start_and_wait(g, &a);
+}
+
+ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtype, int root)
+{
+    ls_coll_args a = { .coll = LS_BROADCAST, .out = buf, .count = count, .dtype = dtype, .root = root };
+    return start_and_wait(g, &a);
+}
+
+ls_status ls_barrier(ls_group *g)
+{
+    ls_coll_args a = { .coll = LS_BARRIER, .dtype = LS_U8 };
+    return start_and_wait(g, &a);
+}
