@@ -1,0 +1,154 @@
+/* The exercise with DDP: setup_ddp, cleanup_ddp, train_ddp and launch_distributed, in one file.
+ * Put beside train_single.c: what is new here is what data parallel training needs. */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "lockstep/lockstep.h"
+
+typedef struct options {
+    int64_t d_in, d_hidden, d_out, epochs, batch, seed;
+    double lr;
+    const char *init, *out, *transport;
+    int64_t world_size, port;
+    bool help;
+} options;
+
+#define AT(field) offsetof(options, field)
+static const ls_opt table[] = {
+    { "d-in", LS_OPT_INT, AT(d_in), "64", "1..", "features of a sample", 0, NULL },
+    { "d-hidden", LS_OPT_INT, AT(d_hidden), "128", "1..", "width of the hidden layer", 0, NULL },
+    { "d-out", LS_OPT_INT, AT(d_out), "10", "2..", "classes", 0, NULL },
+    { "epochs", LS_OPT_INT, AT(epochs), "10", "0..", "passes over the data", 0, NULL },
+    { "batch", LS_OPT_INT, AT(batch), "32", "1..", "samples a rank and step", 0, NULL },
+    { "lr", LS_OPT_DOUBLE, AT(lr), "1e-3", "0..", "Adam's learning rate", 0, NULL },
+    { "seed", LS_OPT_INT, AT(seed), "0", "0..", "of the model's initial values", 0, NULL },
+    { "init", LS_OPT_CHOICE, AT(init), "torch", "torch|philox", "generator of the initial values", 0, NULL },
+    { "out", LS_OPT_STRING, AT(out), "./ddp_model.safetensors", NULL, "where the trained model is saved", 0, NULL },
+    { "world-size", LS_OPT_INT, AT(world_size), "2", "1..64", "ranks to start, unless a launcher did", 0, NULL },
+    { "port", LS_OPT_INT, AT(port), "0", "0..65535", "port to meet at; 0: none is needed on one machine", 0, NULL },
+    { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm or tcp", 0, NULL },
+    { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
+};
+
+/* What the process belongs to: a handle for the thread, as the exercise's functions take none. */
+static _Thread_local struct { ls_world *world; const options *o; } job;
+
+/* Joins the process group: every rank calls it and gets through together. */
+static ls_status setup_ddp(int rank, int world_size)
+{
+    if (job.world) return ls_fail(LS_INVALID, "setup_ddp was called twice: call cleanup_ddp first");
+    ls_world_opts wo = { .transport = job.o->transport };
+    LS_TRY(ls_world_join(&wo, &job.world));
+    if (ls_world_rank(job.world) == rank && ls_world_size(job.world) == world_size) return LS_OK;
+    return ls_fail(LS_CONFIG_MISMATCH, "this is rank %d of %d, expected rank %d of %d: check RANK and WORLD_SIZE", ls_world_rank(job.world),
+                   ls_world_size(job.world), rank, world_size);
+}
+
+/* Leaves the process group; setup_ddp works again afterwards. */
+static void cleanup_ddp(void)
+{
+    ls_world_leave(job.world);
+    job.world = NULL;
+}
+
+/* Trains the same model on every rank, each on its share of the data. */
+static ls_status train_ddp(int rank, int world_size, const ls_model_config *model_class, const ls_dataset *data, int64_t epochs)
+{
+    const options *o = job.o;
+    ls_model *model = NULL;
+    ls_ddp *ddp = NULL;
+    ls_optim *adam = NULL;
+    ls_tape *tape = NULL;
+    ls_sampler *sampler = NULL;
+    ls_loader *loader = NULL;
+    ls_arena *arena = NULL;
+    ls_optim_config oc;
+    ls_status st = setup_ddp(rank, world_size);
+    if (st == LS_OK) st = ls_model_create(model_class, &model);
+    if (st == LS_OK) st = ls_arena_create((size_t)8 << 20, false, NULL, &arena);
+    if (st == LS_OK) st = ls_params_bind(&model->params, arena, NULL);
+    if (st == LS_OK) st = ls_model_init(model, model_class);
+    if (st == LS_OK) st = ls_ddp_create(ls_world_group(job.world), &model->params, NULL, &ddp);
+    if (st == LS_OK) st = ls_optim_defaults("adam", &oc);
+    oc.lr = o->lr;
+    if (st == LS_OK) st = ls_optim_create(&oc, &model->params, arena, &adam);
+    if (st == LS_OK) st = ls_tape_create(ls_model_tape_bytes(model, o->batch), NULL, NULL, &tape);
+    if (st == LS_OK) st = ls_sampler_create(data->n, world_size, rank, true, 0, false, &sampler);
+    if (st == LS_OK) st = ls_loader_create(data, sampler, (size_t)o->batch, false, &loader);
+
+    for (int64_t epoch = 0; st == LS_OK && epoch < epochs; epoch++) {
+        double sum = 0;
+        st = ls_sampler_set_epoch(sampler, (uint64_t)epoch);
+        ls_loader_rewind(loader);
+        for (size_t n; st == LS_OK && (n = ls_loader_next(loader)) > 0;) {
+            const int64_t xdim[2] = { (int64_t)n, (int64_t)data->features }, ydim[1] = { (int64_t)n };
+            ls_params_zero_grad(&model->params);
+            ls_tape_reset(tape);
+            if ((st = ls_ddp_begin_forward(ddp, tape, true)) < 0) break;
+            ls_tensor *x = ls_tape_input(tape, LS_F32, 2, xdim, loader->x), *y = ls_tape_input(tape, LS_I64, 1, ydim, loader->label);
+            ls_tensor *loss = ls_softmax_cross_entropy(tape, ls_model_forward(model, tape, x), y, NULL, NULL);
+            if ((st = ls_backward(tape, loss)) == LS_OK) st = ls_optim_step(adam);
+            if (st == LS_OK) sum += (double)*(float *)loss->data;
+        }
+        if (st == LS_OK && rank == 0) printf("Epoch %lld, Loss: %.4f\n", (long long)epoch, sum / (double)ls_loader_batches(loader));
+    }
+    if (st == LS_OK && rank == 0) st = ls_ckpt_save(o->out, &model->params, NULL);
+    if (st == LS_OK && rank == 0) printf("Model saved from rank 0.\n");
+    if (st < 0 && job.world) (void)ls_world_abort(job.world, st);
+
+    ls_loader_destroy(loader);
+    ls_sampler_destroy(sampler);
+    ls_tape_destroy(tape);
+    ls_optim_destroy(adam);
+    ls_ddp_destroy(ddp);
+    ls_model_destroy(model);
+    ls_arena_destroy(arena);
+    cleanup_ddp();
+    return st;
+}
+
+/* Starts world_size copies of this program, waits for all, and reports the first that fails. */
+static int launch_distributed(int world_size, int port, char **argv)
+{
+    ls_launch_opts lo = { .argv = (const char *const *)argv, .nproc = world_size, .port = port };
+    ls_launch_result result;
+    if (ls_launch(&lo, &result) == LS_OK) return result.exit_code;
+    fprintf(stderr, "%s: error[%s]: %s\n", argv[0], ls_status_word(result.status), ls_last_error());
+    return ls_status_exit_code(result.status);
+}
+
+static ls_status run(const options *o)
+{
+    const int64_t dims[3] = { o->d_in, o->d_hidden, o->d_out };
+    const ls_model_config mlp = { .name = "mlp", .dims = dims, .ndims = 3, .seed = (uint64_t)o->seed,
+                                  .init = o->init[0] == 't' ? LS_INIT_TORCH : LS_INIT_PHILOX };
+    ls_dataset data;
+    LS_TRY(ls_dataset_synthetic(0, 1000, (size_t)o->d_in, o->d_out, &data));
+    const char *rank = getenv("RANK"), *size = getenv("WORLD_SIZE"); /* set by whoever started us */
+    job.o = o;
+    ls_status st = train_ddp(rank ? atoi(rank) : 0, size ? atoi(size) : 1, &mlp, &data, o->epochs);
+    ls_dataset_free(&data);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    options o;
+    ls_opts *opts;
+    int rest;
+    ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
+    if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
+    if (st == LS_OK && o.help) {
+        char *text = ls_opts_help(opts, "train_ddp [options]", "the exercise with DDP", "train_ddp --world-size 4 --epochs 10 --seed 1234");
+        printf("%s", text ? text : "");
+        free(text);
+    } else if (st == LS_OK && o.world_size > 1 && !getenv("RANK")) {
+        return launch_distributed((int)o.world_size, (int)o.port, argv);
+    } else if (st == LS_OK) {
+        st = run(&o);
+    }
+    if (st < 0) fprintf(stderr, "%s: error[%s]: %s\n", argv[0], ls_status_word(st), ls_last_error());
+    ls_opts_destroy(opts);
+    return ls_status_exit_code(st);
+}

@@ -1,0 +1,55 @@
+/* inject.c -- faults on request, for tests and labs. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "train/trainer.h"
+
+#define HANG_NS 3600000000000ull /* far beyond every deadline */
+
+ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out)
+{
+    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch" };
+    *out = (ls_injection){ .rank = -1 };
+    if (!*text) return LS_OK;
+    const char *at = strchr(text, '@');
+    for (size_t i = 0; at && i < sizeof kinds / sizeof *kinds; i++) {
+        if (strncmp(text, kinds[i], (size_t)(at - text)) != 0 || kinds[i][at - text] != 0) continue;
+        char *end;
+        long rank = strtol(at + 1, &end, 10), step = *end == ':' ? strtol(end + 1, &end, 10) : 0;
+        if (*end || rank < 0 || rank >= world_size || step < 1) break;
+        out->kind = (int)i;
+        out->rank = (int)rank;
+        out->step = step;
+        return LS_OK;
+    }
+    return ls_fail(LS_USAGE, "--inject is '%s': expected kill, stop, hang, nan or mismatch, then @RANK:STEP with RANK below %d and STEP from 1",
+                   text, world_size);
+}
+
+static ls_status hang(void)
+{
+    const ls_env *env = ls_env_get();
+    uint64_t end = env->mono_ns() + HANG_NS;
+    while (env->mono_ns() < end) env->wait(NULL, 0, NULL, 0, env->mono_ns() + 1000000000u);
+    return LS_OK;
+}
+
+ls_status ls_injection_apply(ls_trainer *t, int64_t step)
+{
+    const ls_env *env = ls_env_get();
+    if (t->inject.rank != t->rank || t->inject.step != step) return LS_OK;
+    switch (t->inject.kind) {
+    case LS_INJECT_KILL: env->kill(env->pid(), SIGKILL); return LS_OK;
+    case LS_INJECT_STOP: env->kill(env->pid(), SIGSTOP); return LS_OK;
+    case LS_INJECT_HANG: return hang();
+    case LS_INJECT_MISMATCH: {
+        float unexpected[3] = { 0 };
+        return ls_all_reduce(t->group, NULL, unexpected, 3, LS_F32, LS_MAX);
+    }
+    case LS_INJECT_NAN: return LS_OK; /* step.c spoils the loss */
+    }
+    return LS_OK;
+}

@@ -1,0 +1,283 @@
+/* loop.c -- epochs of steps; logging, evaluation and checkpoints between them. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/log.h"
+#include "train/rundir.h"
+#include "train/trainer.h"
+
+#define LINES_PER_EPOCH 10
+#define METRICS_BYTES 65536 /* buffered between writes */
+
+/* --- what rank 0 writes down ------------------------------------------------------ */
+
+static ls_status open_run(ls_trainer *t, const ls_opts *opts)
+{
+    const ls_train_config *c = t->c;
+    if (t->rank != 0) return LS_OK;
+    LS_TRY(ls_rundir_create(c->run.dir, c->run.name, t->run_dir, sizeof t->run_dir));
+    char path[320];
+    char *yaml = ls_opts_yaml(opts);
+    if (!yaml) return ls_fail(LS_NO_MEMORY, "the resolved configuration");
+    snprintf(path, sizeof path, "%s/config.yaml", t->run_dir);
+    ls_status st = ls_write_file(path, yaml, strlen(yaml));
+    free(yaml);
+    LS_TRY(st);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
+    t->metrics_fd = ls_env_get()->append(path);
+    if (t->metrics_fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-t->metrics_fd));
+    return LS_OK;
+}
+
+static ls_status flush_metrics(ls_trainer *t)
+{
+    const ls_env *env = ls_env_get();
+    LS_TRY(ls_text_status(&t->metrics));
+    size_t at = 0;
+    while (t->metrics_fd >= 0 && at < t->metrics.n) {
+        ssize_t k = env->write(t->metrics_fd, t->metrics.p + at, t->metrics.n - at);
+        if (k <= 0) return ls_fail(LS_IO, "writing %s/metrics.jsonl: %s", t->run_dir, strerror((int)-k));
+        at += (size_t)k;
+    }
+    t->metrics.n = 0;
+    return LS_OK;
+}
+
+static void field(ls_text *x, const char *key, double v)
+{
+    ls_text_add(x, ", \"%s\": ", key);
+    ls_json_number(x, v);
+}
+
+static size_t peak_bytes(ls_trainer *t)
+{
+    const ls_ledger *l = ls_world_ledger(t->w);
+    size_t sum = 0;
+    for (int k = 0; k < LS_MEM_KINDS; k++) sum += l->peak[k];
+    return sum;
+}
+
+/* eval_loss < 0: no evaluation belongs to this step. */
+static ls_status note_metrics(ls_trainer *t, const ls_step_stats *s, double eval_loss, double eval_accuracy)
+{
+    if (t->rank != 0) return LS_OK;
+    double seconds = (double)s->step_ns * 1e-9;
+    uint64_t hidden = s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
+    ls_text *x = &t->metrics;
+    ls_text_add(x, "{\"step\": %lld", (long long)t->step);
+    field(x, "loss_metrics/global_avg_loss", s->loss);
+    field(x, "grad_norm", s->grad_norm);
+    field(x, "lr", t->c->optim.lr);
+    field(x, "throughput(tps)", (double)s->samples / t->size / seconds);
+    field(x, "time_metrics/end_to_end(s)", seconds);
+    field(x, "time_metrics/data_loading(s)", (double)s->data_ns * 1e-9);
+    field(x, "memory/max_active(GiB)", (double)peak_bytes(t) / (1 << 30));
+    field(x, "comm/exposed(s)", (double)s->comm.exposed_ns * 1e-9);
+    field(x, "comm/hidden(s)", (double)hidden * 1e-9);
+    field(x, "comm/bytes", (double)s->comm.bytes);
+    if (eval_loss >= 0) {
+        field(x, "eval/loss", eval_loss);
+        field(x, "eval/accuracy", eval_accuracy);
+    }
+    ls_text_add(x, "}\n");
+    return x->n >= METRICS_BYTES ? flush_metrics(t) : LS_OK;
+}
+
+/* Rank 0 writes, everybody waits until the file is durable. */
+static ls_status save(ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    ls_status st = LS_OK;
+    if (t->rank == 0) {
+        char dir[300], folder[340], path[400], step[32], seed[32];
+        if (*c->checkpoint.dir) snprintf(dir, sizeof dir, "%s", c->checkpoint.dir);
+        else snprintf(dir, sizeof dir, "%s/checkpoints", t->run_dir);
+        snprintf(folder, sizeof folder, "%s/step-%08lld", dir, (long long)t->step);
+        snprintf(path, sizeof path, "%s/model.safetensors", folder);
+        snprintf(step, sizeof step, "%lld", (long long)t->step);
+        snprintf(seed, sizeof seed, "%lld", (long long)c->train.seed);
+        const char *meta[] = { "lockstep.step", step, "lockstep.seed", seed, "lockstep.model", c->model.name, NULL };
+        st = ls_mkdirs(folder);
+        if (st == LS_OK) st = ls_ckpt_save(path, &t->model->params, meta);
+        if (st == LS_OK) {
+            snprintf(t->checkpoint, sizeof t->checkpoint, "%.319s", path);
+            st = ls_rundir_prune(dir, (int)c->checkpoint.keep);
+        }
+    }
+    return st < 0 ? st : ls_barrier(t->group);
+}
+
+static ls_status export_trace(ls_trainer *t)
+{
+    LS_TRY(ls_barrier(t->group)); /* nobody writes events while rank 0 reads them */
+    ls_status st = LS_OK;
+    if (t->rank == 0) {
+        char path[320];
+        snprintf(path, sizeof path, "%s/trace", t->run_dir);
+        st = ls_mkdirs(path);
+        snprintf(path, sizeof path, "%s/trace/trace.json", t->run_dir);
+        if (st == LS_OK) st = ls_world_trace_export(t->w, t->trace_first, t->trace_last, path);
+        if (st == LS_OK) ls_say("trace of steps %u to %u: %s", t->trace_first, t->trace_last, path);
+    }
+    return st < 0 ? st : ls_barrier(t->group);
+}
+
+/* --- what people see ------------------------------------------------------------------ */
+
+static void announce(ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    if (t->rank != 0) return;
+    ls_say("lockstep %s: %s with %lld parameters, %d rank%s over %s, DDP", LS_VERSION, c->model.name,
+           (long long)ls_params_count(&t->model->params), t->size, t->size == 1 ? "" : "s", t->size == 1 ? "self" : c->comm.transport);
+    ls_say("batch: %zu a rank x %lld micro-batch%s, %lld in all; %zu samples, %lld steps an epoch, %lld in all",
+           t->micro_batch, (long long)(t->local_batch / t->micro_batch), t->local_batch / t->micro_batch == 1 ? "" : "es",
+           (long long)c->train.global_batch, t->train.n, (long long)t->steps_per_epoch, (long long)t->steps);
+    const ls_ledger *l = ls_world_ledger(t->w);
+    ls_say("memory a rank: parameters %.2f MiB, gradients %.2f MiB, optimizer %.2f MiB, activations %.2f MiB",
+           (double)l->now[LS_MEM_PARAM] / (1 << 20), (double)l->now[LS_MEM_GRAD] / (1 << 20),
+           (double)l->now[LS_MEM_OPTIM] / (1 << 20), (double)ls_model_tape_bytes(t->model, (int64_t)t->micro_batch) / (1 << 20));
+    ls_say("run folder: %s", t->run_dir);
+}
+
+static void dump_buckets(const ls_trainer *t)
+{
+    ls_say("buckets (%s):", ls_ddp_rebuilt(t->ddp) ? "rebuilt in the order gradients arrived" : "first iteration");
+    for (int i = 0; i < ls_ddp_buckets(t->ddp); i++) {
+        ls_ddp_bucket_info b = ls_ddp_bucket(t->ddp, i);
+        ls_text names = { 0 };
+        for (int k = 0; k < b.nparams; k++) ls_text_add(&names, "%s%s", k ? ", " : "", t->model->params.item[b.param[k]].name);
+        ls_say("  bucket %d: %s: %zu bytes", i, ls_text_str(&names), b.nbytes);
+        ls_text_free(&names);
+    }
+}
+
+/* Sums over the run. */
+typedef struct totals {
+    uint64_t step_ns, exposed_ns, hidden_ns, bytes, samples;
+} totals;
+
+static void add(totals *sum, const ls_step_stats *s)
+{
+    sum->step_ns += s->step_ns;
+    sum->exposed_ns += s->comm.exposed_ns;
+    sum->hidden_ns += s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
+    sum->bytes += s->comm.bytes;
+    sum->samples += (uint64_t)s->samples;
+}
+
+static void summary(const totals *s)
+{
+    if (s->step_ns == 0) return;
+    double all = (double)s->step_ns;
+    ls_say("communication: %.1f%% of the time exposed, %.1f%% hidden behind compute; %.1f MB moved by this rank; %.0f samples/s",
+           100 * (double)s->exposed_ns / all, 100 * (double)s->hidden_ns / all, (double)s->bytes * 1e-6, (double)s->samples / (all * 1e-9));
+}
+
+static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
+{
+    if (t->rank != 0) return;
+    int64_t every = t->c->log.every;
+    if (every == 0) every = t->steps_per_epoch / LINES_PER_EPOCH > 0 ? t->steps_per_epoch / LINES_PER_EPOCH : 1;
+    double rate = (double)sum->samples / ((double)sum->step_ns * 1e-9);
+    if (!t->bar.terminal && (t->step == 1 || t->step % every == 0)) {
+        char eta[32];
+        ls_say("step: %lld/%lld  epoch: %lld  loss: %.5f  grad_norm: %.4f  samples/s: %.0f  exposed: %.1f%%  ETA: %s", (long long)t->step,
+               (long long)t->steps, (long long)t->epoch, s->loss, s->grad_norm, rate,
+               100 * (double)s->comm.exposed_ns / (double)s->step_ns,
+               ls_eta_text((double)sum->step_ns * 1e-9 / (double)t->step * (double)(t->steps - t->step), eta, sizeof eta));
+    }
+    ls_bar_draw(&t->bar, t->step, t->steps, t->epoch, s->loss, rate);
+}
+
+/* --- the loop ----------------------------------------------------------------------------- */
+
+static ls_status after_step(ls_trainer *t, const ls_step_stats *s, bool last_of_epoch, ls_train_result *out)
+{
+    double loss = -1, accuracy = 0;
+    if (t->trace_last && t->step == (int64_t)t->trace_last) LS_TRY(export_trace(t));
+    if (t->rank == 0 && t->c->dump_buckets && (t->step == 1 || t->step == 2)) dump_buckets(t);
+    if (last_of_epoch) {
+        LS_TRY(ls_train_evaluate(t, &loss, &accuracy));
+        out->test_loss = loss;
+        out->test_accuracy = accuracy;
+        if (t->rank == 0) {
+            ls_bar_clear(&t->bar);
+            ls_say("epoch=%lld test_loss=%.4f test_accuracy=%.4f", (long long)t->epoch, loss, accuracy);
+        }
+    }
+    LS_TRY(note_metrics(t, s, loss, accuracy));
+    bool due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
+    if (due || t->step == t->steps || t->stop_signal) LS_TRY(save(t));
+    return LS_OK;
+}
+
+static ls_status train(ls_trainer *t, ls_train_result *out)
+{
+    totals sum = { 0 };
+    for (t->epoch = 0; t->step < t->steps && !t->stop_signal; t->epoch++) {
+        LS_TRY(ls_sampler_set_epoch(t->sampler, (uint64_t)t->epoch));
+        ls_loader_rewind(t->loader);
+        for (int64_t i = 0; i < t->steps_per_epoch && t->step < t->steps && !t->stop_signal; i++) {
+            ls_step_stats s;
+            LS_TRY(ls_train_step(t, &s));
+            out->loss = s.loss;
+            out->steps = t->step;
+            add(&sum, &s);
+            log_step(t, &s, &sum);
+            LS_TRY(after_step(t, &s, i + 1 == t->steps_per_epoch || t->step == t->steps, out));
+        }
+    }
+    LS_TRY(flush_metrics(t));
+    if (t->rank == 0) summary(&sum);
+    if (t->stop_signal)
+        return ls_fail(LS_INTERRUPTED, "stopped by %s after step %lld of %lld; kept %s", t->stop_signal == SIGINT ? "Ctrl-C" : "a signal",
+                       (long long)t->step, (long long)t->steps, t->rank == 0 ? t->checkpoint : "a checkpoint");
+    return LS_OK;
+}
+
+static ls_status eval_only(ls_trainer *t, ls_train_result *out)
+{
+    LS_TRY(ls_train_evaluate(t, &out->test_loss, &out->test_accuracy));
+    if (t->rank == 0) ls_say("test_loss=%.4f test_accuracy=%.4f", out->test_loss, out->test_accuracy);
+    return LS_OK;
+}
+
+static ls_status run(ls_trainer *t, const ls_opts *opts, ls_train_result *out)
+{
+    static const int sigs[] = { SIGINT, SIGTERM };
+    if (t->c->eval_only) return eval_only(t, out);
+    LS_TRY(open_run(t, opts));
+    t->signal_fd = ls_env_get()->signal_fd(sigs, 2);
+    ls_bar_init(&t->bar);
+    if (t->rank != 0) t->bar.terminal = false;
+    announce(t);
+    LS_TRY(train(t, out));
+    LS_TRY(ls_params_digest(&t->model->params, out->digest));
+    if (t->rank == 0) {
+        ls_say("checkpoint: %s", t->checkpoint);
+        ls_say("try next: lockstep train %s/config.yaml --eval-only --model.load %s", t->run_dir, t->checkpoint);
+        ls_say("final step=%lld loss=%a digest=%s", (long long)t->step, out->loss, out->digest);
+    }
+    return LS_OK;
+}
+
+ls_status ls_train(const struct ls_train_config *c, const struct ls_opts *opts, ls_train_result *out)
+{
+    ls_trainer *t;
+    *out = (ls_train_result){ 0 };
+    LS_TRY(ls_trainer_create(c, &t));
+    ls_status st = run(t, opts, out);
+    snprintf(out->run_dir, sizeof out->run_dir, "%s", t->run_dir);
+    snprintf(out->checkpoint, sizeof out->checkpoint, "%s", t->checkpoint);
+    if (st < 0) {
+        (void)flush_metrics(t);
+        (void)ls_world_abort(t->w, st);
+    }
+    ls_trainer_destroy(t);
+    return st;
+}

@@ -1,0 +1,115 @@
+/* rundir.c -- making and keeping the run folder. */
+#include "train/rundir.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+
+#define SUFFIXES 10000
+#define NAMES_BYTES 65536
+
+ls_status ls_mkdirs(const char *path)
+{
+    const ls_env *env = ls_env_get();
+    char part[512];
+    size_t n = strlen(path);
+    if (n == 0 || n >= sizeof part) return ls_fail(LS_BAD_CONFIG, "folder name of %zu bytes: expected 1 to %zu", n, sizeof part - 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != 0) continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        int err = env->mkdir(part);
+        ls_file_info info;
+        if (err == -EEXIST || err == -EISDIR || err == 0) continue;
+        if (env->info(part, &info) == 0 && info.type == LS_FILE_DIR) continue; /* a folder we may not write in */
+        return ls_fail(LS_IO, "making the folder %s: %s", part, strerror(-err));
+    }
+    return LS_OK;
+}
+
+ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    char base[400];
+    int k = *dir ? snprintf(base, sizeof base, "%s", dir) : snprintf(base, sizeof base, "runs/%s", name);
+    if (k <= 0 || (size_t)k + 32 > sizeof base || (size_t)k + 8 > n)
+        return ls_fail(LS_BAD_CONFIG, "run.dir or run.name is too long: at most %zu bytes", n - 8);
+    while (k > 1 && base[k - 1] == '/') base[--k] = 0;
+    char *slash = strrchr(base, '/');
+    if (slash && slash != base) {
+        *slash = 0;
+        LS_TRY(ls_mkdirs(base));
+        *slash = '/';
+    }
+    for (int i = 1; i <= SUFFIXES; i++) {
+        if (i == 1) snprintf(out, n, "%s", base);
+        else snprintf(out, n, "%s-%d", base, i);
+        int err = env->mkdir(out);
+        if (err == -EEXIST) continue;
+        if (err < 0) return ls_fail(LS_IO, "making the run folder %s: %s; choose another with --run.dir", out, strerror(-err));
+        char sub[512];
+        snprintf(sub, sizeof sub, "%s/checkpoints", out);
+        return ls_mkdirs(sub);
+    }
+    return ls_fail(LS_IO, "%s and %d more with suffixes exist already: choose another --run.dir", base, SUFFIXES - 1);
+}
+
+ls_status ls_write_file(const char *path, const void *p, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    char temporary[512];
+    uint64_t r;
+    env->random(&r, sizeof r);
+    snprintf(temporary, sizeof temporary, "%s.%016llx.tmp", path, (unsigned long long)r);
+    int fd = env->create(temporary);
+    if (fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-fd));
+    const char *at = p;
+    ssize_t k = 0;
+    while (n > 0 && (k = env->write(fd, at, n)) > 0) {
+        at += k;
+        n -= (size_t)k;
+    }
+    int err = n > 0 ? (int)k : env->fsync(fd);
+    env->close_fd(fd);
+    if (err >= 0) err = env->rename(temporary, path);
+    if (err < 0) {
+        env->unlink(temporary);
+        return ls_fail(LS_IO, "writing %s: %s", path, strerror(-err));
+    }
+    return LS_OK;
+}
+
+/* A checkpoint folder is flat: files, then itself. */
+static void remove_folder(const char *path)
+{
+    const ls_env *env = ls_env_get();
+    char names[4096], file[6144];
+    int count = env->list(path, names, sizeof names);
+    for (char *name = names; count-- > 0; name += strlen(name) + 1) {
+        snprintf(file, sizeof file, "%s/%s", path, name);
+        env->unlink(file);
+    }
+    env->rmdir(path);
+}
+
+ls_status ls_rundir_prune(const char *dir, int keep)
+{
+    char *names = malloc(NAMES_BYTES);
+    if (!names) return ls_fail(LS_NO_MEMORY, "listing %s", dir);
+    int count = ls_env_get()->list(dir, names, NAMES_BYTES), steps = 0;
+    char *name = names;
+    for (int i = 0; i < count; i++, name += strlen(name) + 1) steps += strncmp(name, "step-", 5) == 0;
+    name = names;
+    for (int i = 0; i < count && steps > keep; i++, name += strlen(name) + 1) { /* sorted: the oldest come first */
+        if (strncmp(name, "step-", 5) != 0) continue;
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s", dir, name);
+        remove_folder(path);
+        steps--;
+    }
+    free(names);
+    return LS_OK;
+}

@@ -1,0 +1,20 @@
+/* rundir.h -- the folder of a run: config, metrics, checkpoints, traces. */
+#ifndef LS_TRAIN_RUNDIR_H
+#define LS_TRAIN_RUNDIR_H
+#include <stddef.h>
+#include "lockstep/status.h"
+
+/* Makes the folder (parents too) and `checkpoints` in it. `dir` "" means runs/<name>; a folder
+ * that exists is never used again: a suffix -2, -3, ... is appended. `out` gets the path. */
+ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t n);
+
+/* Makes a folder and its parents; one that exists is fine. */
+ls_status ls_mkdirs(const char *path);
+
+/* A small file, written whole and atomically. */
+ls_status ls_write_file(const char *path, const void *p, size_t n);
+
+/* Deletes all but the `keep` newest step-* folders of `dir`. */
+ls_status ls_rundir_prune(const char *dir, int keep);
+
+#endif

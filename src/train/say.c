@@ -1,0 +1,82 @@
+/* say.c -- lines on stdout, the live line on stderr. */
+#include "train/say.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+
+#define DRAW_NS 100000000u
+
+static void put(int fd, const char *p, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    while (n > 0) {
+        ssize_t k = env->write(fd, p, n);
+        if (k <= 0) return; /* nobody listens */
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+void ls_say(const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+    va_end(ap);
+    size_t len = n < 0 ? 0 : (size_t)n < sizeof line - 1 ? (size_t)n : sizeof line - 2;
+    line[len] = '\n';
+    put(1, line, len + 1);
+}
+
+const char *ls_eta_text(double seconds, char *buf, size_t n)
+{
+    long s = seconds > 0 ? (long)(seconds + 0.5) : 0;
+    if (s >= 3600) snprintf(buf, n, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else snprintf(buf, n, "%ld:%02ld", s / 60, s % 60);
+    return buf;
+}
+
+void ls_bar_init(ls_bar *b)
+{
+    const ls_env *env = ls_env_get();
+    const char *columns = env->getenv("LOCKSTEP_TTY_COLUMNS"); /* the launcher passes stderr on to a terminal */
+    *b = (ls_bar){ .terminal = columns != NULL || env->isatty(2), .start_ns = env->mono_ns() };
+    b->columns = columns ? atoi(columns) : b->terminal ? env->columns(2) : 80;
+    if (b->columns < 40) b->columns = 40;
+    if (b->columns > 200) b->columns = 200;
+}
+
+void ls_bar_draw(ls_bar *b, int64_t step, int64_t steps, int64_t epoch, double loss, double samples_per_s)
+{
+    uint64_t now = ls_env_get()->mono_ns();
+    if (!b->terminal || steps <= 0 || (now - b->drawn_ns < DRAW_NS && step < steps)) return;
+    b->drawn_ns = now;
+    b->shown = true;
+
+    char facts[160], eta[32], line[512], bar[64];
+    double elapsed = (double)(now - b->start_ns) * 1e-9;
+    snprintf(facts, sizeof facts, " %3d%% | epoch %lld | step %lld/%lld | loss %.4f | %.0f samples/s | ETA %s",
+             (int)(100 * step / steps), (long long)epoch, (long long)step, (long long)steps, loss, samples_per_s,
+             ls_eta_text(elapsed / (double)step * (double)(steps - step), eta, sizeof eta));
+    int width = b->columns - (int)strlen(facts) - 3;
+    if (width > 40) width = 40;
+    if (width < 0) width = 0;
+    int full = (int)(step * width / steps);
+    memset(bar, '#', (size_t)full);
+    memset(bar + full, '-', (size_t)(width - full));
+    bar[width] = 0;
+    int n = snprintf(line, sizeof line, "\r[%s]%.*s\x1b[K", bar, b->columns - width - 3, facts);
+    put(2, line, (size_t)n);
+}
+
+void ls_bar_clear(ls_bar *b)
+{
+    if (!b->shown) return;
+    put(2, "\r\x1b[K", 4);
+    b->shown = false;
+}

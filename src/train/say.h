@@ -1,0 +1,30 @@
+/* say.h -- what a run tells people while it goes on. */
+#ifndef LS_TRAIN_SAY_H
+#define LS_TRAIN_SAY_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/compiler.h"
+
+/* One line (a newline is added) on stdout. */
+void ls_say(const char *fmt, ...) LS_PRINTF(1, 2);
+
+/* The live line on stderr: a bar on a terminal, nothing elsewhere. */
+typedef struct ls_bar {
+    bool terminal;
+    int columns;
+    uint64_t start_ns, drawn_ns;
+    bool shown;
+} ls_bar;
+
+/* Finds out whether stderr ends at a terminal (directly, or through the launcher). */
+void ls_bar_init(ls_bar *b);
+/* step of steps, at most 10 times a second. */
+void ls_bar_draw(ls_bar *b, int64_t step, int64_t steps, int64_t epoch, double loss, double samples_per_s);
+/* Takes the line away, so that something else can be printed. */
+void ls_bar_clear(ls_bar *b);
+
+/* "1:05" or "2:03:04" for seconds, into buf; returns buf. */
+const char *ls_eta_text(double seconds, char *buf, size_t n);
+
+#endif

@@ -1,0 +1,119 @@
+/* step.c -- one optimizer step. Every stop of the data's path is a line here. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "train/trainer.h"
+
+/* What every rank tells the others after its backward. */
+typedef struct report {
+    double loss_sum;    /* over this rank's samples */
+    double samples;
+    double stop_signal; /* 0: go on */
+} report;
+
+/* Forward and backward of `want` samples, in micro-batches; only the last one synchronises. */
+static ls_status accumulate(ls_trainer *t, size_t want, report *mine, uint64_t *data_ns)
+{
+    const ls_env *env = ls_env_get();
+    for (size_t done = 0; done < want;) {
+        uint64_t t0 = env->mono_ns();
+        size_t n = ls_loader_next(t->loader);
+        *data_ns += env->mono_ns() - t0;
+        if (n == 0) return ls_fail(LS_INTERNAL, "the loader ended %zu samples before the step did", want - done);
+
+        ls_tape_reset(t->tape);
+        LS_TRY(ls_ddp_begin_forward(t->ddp, t->tape, done + n >= want));
+        const int64_t xdim[2] = { (int64_t)n, (int64_t)t->train.features }, ydim[1] = { (int64_t)n };
+        ls_tensor *x = ls_tape_input(t->tape, LS_F32, 2, xdim, t->loader->x);
+        ls_tensor *y = ls_tape_input(t->tape, LS_I64, 1, ydim, t->loader->label);
+        double sum = 0;
+        ls_tensor *loss = ls_softmax_cross_entropy(t->tape, ls_model_forward(t->model, t->tape, x), y, &sum, NULL);
+        LS_TRY(ls_tape_status(t->tape));
+        if (t->inject.rank == t->rank && t->inject.kind == LS_INJECT_NAN && t->inject.step == t->step + 1) sum = (double)NAN;
+
+        float weight = (float)n / (float)want; /* the step's loss is the mean over all its samples */
+        LS_TRY(ls_backward_from(t->tape, loss, &weight));
+        mine->loss_sum += sum;
+        mine->samples += (double)n;
+        done += n;
+    }
+    return LS_OK;
+}
+
+/* Sums in rank order, so that every rank has the same bits; finds a rank whose loss is not finite. */
+static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
+{
+    report all[LS_MAX_RANKS];
+    all[t->rank] = *mine;
+    size_t each = sizeof *mine / sizeof(double);
+    LS_TRY(ls_all_gather(t->group, NULL, all, (size_t)t->size * each, LS_F64));
+    double sum = 0, samples = 0;
+    for (int r = 0; r < t->size; r++) {
+        if (!isfinite(all[r].loss_sum))
+            return ls_fail(LS_NAN, "the loss of rank %d in step %lld is not finite; no weight was changed by this step: "
+                                   "lower optim.lr, or look at that rank's data", r, (long long)t->step + 1);
+        if (all[r].stop_signal > 0) t->stop_signal = (int)all[r].stop_signal;
+        sum += all[r].loss_sum;
+        samples += all[r].samples;
+    }
+    out->loss = sum / samples;
+    out->samples = (int64_t)samples;
+    return LS_OK;
+}
+
+static double grad_norm(const ls_params *ps)
+{
+    double sum = 0;
+    for (int i = 0; i < ps->n; i++) {
+        const float *g = ps->item[i].grad.data;
+        double part[8] = { 0 };
+        size_t n = (size_t)ls_tensor_count(&ps->item[i].t), k = 0;
+        for (; k + 8 <= n; k += 8)
+            for (size_t j = 0; j < 8; j++) part[j] += (double)g[k + j] * (double)g[k + j];
+        for (; k < n; k++) part[0] += (double)g[k] * (double)g[k];
+        for (int j = 0; j < 8; j++) sum += part[j];
+    }
+    return sqrt(sum);
+}
+
+/* Samples of this rank in the coming step: whole batches but for the end of an epoch. */
+static size_t samples_of_step(const ls_trainer *t)
+{
+    size_t left = t->sampler->num_samples - t->loader->next;
+    return left < t->local_batch ? left : t->local_batch;
+}
+
+ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
+{
+    const ls_env *env = ls_env_get();
+    uint64_t t0 = env->mono_ns();
+    ls_comm_stats before, after;
+    report mine = { 0 };
+    *out = (ls_step_stats){ 0 };
+    ls_comm_stats_read(t->w, &before);
+    ls_world_at(t->w, (uint32_t)t->step + 1, 0);
+    LS_TRY(ls_injection_apply(t, t->step + 1));
+    if (t->signal_fd >= 0) mine.stop_signal = env->signal_read(t->signal_fd);
+
+    ls_params_zero_grad(&t->model->params);
+    LS_TRY(accumulate(t, samples_of_step(t), &mine, &out->data_ns)); /* data, forward, backward; buckets on their way */
+    LS_TRY(agree(t, &mine, out));
+    out->grad_norm = grad_norm(&t->model->params);
+    uint64_t o0 = env->mono_ns();
+    LS_TRY(ls_optim_step(t->optim));                                 /* the same update on every rank */
+
+    uint64_t t1 = env->mono_ns();
+    ls_tracer *tr = ls_world_tracer(t->w);
+    ls_event optim = { .t0_ns = o0, .t1_ns = t1, .kind = LS_EV_OPTIM, .peer = -1, .label = ls_tracer_label(tr, "optimizer step") };
+    ls_tracer_add(tr, &optim);
+    ls_event step = { .t0_ns = t0, .t1_ns = t1, .kind = LS_EV_STEP, .peer = -1, .label = ls_tracer_label(tr, "step") };
+    ls_tracer_add(tr, &step);
+    ls_comm_stats_read(t->w, &after);
+    out->comm = (ls_comm_stats){ after.ops - before.ops, after.bytes - before.bytes, after.exposed_ns - before.exposed_ns,
+                                 after.busy_ns - before.busy_ns };
+    out->step_ns = t1 - t0;
+    t->step++;
+    return LS_OK;
+}

@@ -1,0 +1,147 @@
+/* trainer.c -- builds what a run needs, in the order in which it can fail, and undoes it. */
+#include "train/trainer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/log.h"
+
+#define COMM_BYTES ((size_t)8 << 20) /* pipes and group areas, beside the buckets */
+#define FASHION_MNIST "/usr/share/datasets/fashion-mnist"
+#define SYNTHETIC_TRAIN 1000
+#define SYNTHETIC_TEST 200
+
+static const char *data_path(const ls_train_config *c)
+{
+    return *c->data.path ? c->data.path : FASHION_MNIST;
+}
+
+static ls_status open_data(ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    int64_t features = t->mc.dims[0], classes = t->mc.dims[t->mc.ndims - 1];
+    if (strcmp(c->data.name, "synthetic") == 0) {
+        LS_TRY(ls_dataset_synthetic(0, SYNTHETIC_TRAIN, (size_t)features, classes, &t->train));
+        LS_TRY(ls_dataset_synthetic(1, SYNTHETIC_TEST, (size_t)features, classes, &t->test));
+    } else {
+        ls_status st = ls_dataset_open_idx(data_path(c), "train", &t->train);
+        if (st == LS_OK) st = ls_dataset_open_idx(data_path(c), "test", &t->test);
+        if (st < 0)
+            return ls_while(st, "opening the data of data.path (Debian's package dataset-fashion-mnist installs %s)", FASHION_MNIST);
+    }
+    if ((int64_t)t->train.features != features || t->train.classes > classes)
+        return ls_fail(LS_BAD_CONFIG, "the data has %zu features and %lld classes, model.dims begins with %lld and ends with %lld",
+                       t->train.features, (long long)t->train.classes, (long long)features, (long long)classes);
+    return LS_OK;
+}
+
+static ls_status open_world(ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    ls_world_opts o = {
+        .transport = c->comm.transport,
+        .algo = *c->comm.algo ? c->comm.algo : NULL,
+        .arena_bytes = ls_ddp_arena_bytes(&t->model->params, LS_MAX_RANKS, NULL) + COMM_BYTES,
+        .coll_timeout_ns = c->comm.timeout,
+        .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
+        .no_crc = strcmp(c->comm.check, "none") == 0,
+    };
+    LS_TRY(ls_world_join(&o, &t->w));
+    t->group = ls_world_group(t->w);
+    t->rank = ls_world_rank(t->w);
+    t->size = ls_world_size(t->w);
+    return LS_OK;
+}
+
+static ls_status open_model(ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    ls_optim_config oc;
+    LS_TRY(ls_optim_defaults(c->optim.name, &oc));
+    oc.lr = c->optim.lr;
+    oc.momentum = c->optim.momentum;
+    oc.eps = c->optim.eps;
+    oc.weight_decay = c->optim.weight_decay;
+    LS_TRY(ls_train_betas(c, &oc.beta1, &oc.beta2));
+
+    ls_params *ps = &t->model->params;
+    size_t slack = ((size_t)ps->n + 8) * 256; /* alignment of every tensor and of its two moments */
+    LS_TRY(ls_arena_create(ls_params_nbytes(ps) + ls_optim_state_bytes(&oc, ps) + slack, false, ls_world_ledger(t->w), &t->arena));
+    LS_TRY(ls_params_bind(ps, t->arena, NULL));
+    if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(ls_ckpt_load(c->model.load, ps, true));
+    else LS_TRY(ls_model_init(t->model, &t->mc));
+
+    ls_ddp_config dc = { .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
+                         .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap };
+    LS_TRY(ls_ddp_create(t->group, ps, &dc, &t->ddp));
+    LS_TRY(ls_optim_create(&oc, ps, t->arena, &t->optim));
+    size_t rows = t->micro_batch > 256 ? t->micro_batch : 256; /* evaluation goes in rows of 256 */
+    return ls_tape_create(ls_model_tape_bytes(t->model, (int64_t)rows), ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape);
+}
+
+static ls_status plan_steps(ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    t->local_batch = (size_t)(c->train.global_batch / t->size);
+    t->micro_batch = c->train.micro_batch ? (size_t)c->train.micro_batch : t->local_batch;
+    LS_TRY(ls_sampler_create(t->train.n, t->size, t->rank, c->data.shuffle, (uint64_t)c->train.seed, c->data.drop_last, &t->sampler));
+    size_t n = t->sampler->num_samples;
+    t->steps_per_epoch = (int64_t)(c->data.drop_last ? n / t->local_batch : (n + t->local_batch - 1) / t->local_batch);
+    t->steps = c->train.steps ? c->train.steps : c->train.epochs * t->steps_per_epoch;
+    if (t->steps_per_epoch == 0)
+        return ls_fail(LS_BAD_CONFIG, "train.global_batch %lld leaves no whole batch of the %zu samples a rank has: lower it or set data.drop_last false",
+                       (long long)c->train.global_batch, n);
+    /* a step is cut into micro-batches that never cross its end */
+    return ls_loader_create(&t->train, t->sampler, t->micro_batch, false, &t->loader);
+}
+
+ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
+{
+    *out = NULL;
+    ls_trainer *t = calloc(1, sizeof *t);
+    if (!t) return ls_fail(LS_NO_MEMORY, "a trainer");
+    t->c = c;
+    t->metrics_fd = t->signal_fd = -1;
+    t->inject.rank = -1;
+    t->mc = (ls_model_config){ .name = c->model.name, .dims = c->model.dims.v, .ndims = c->model.dims.n, .activation = c->model.activation,
+                               .init = strcmp(c->model.init, "torch") == 0 ? LS_INIT_TORCH : LS_INIT_PHILOX,
+                               .seed = (uint64_t)c->train.seed };
+    ls_status st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
+    if (st == LS_OK) st = ls_model_create(&t->mc, &t->model);
+    if (st == LS_OK) st = open_world(t);
+    if (st == LS_OK) st = ls_train_config_check(c, t->size);
+    if (st == LS_OK) st = ls_injection_parse(c->inject, t->size, &t->inject);
+    if (st == LS_OK) st = open_data(t);
+    if (st == LS_OK) st = plan_steps(t);
+    if (st == LS_OK) st = open_model(t);
+    if (st < 0) {
+        if (t->w) (void)ls_world_abort(t->w, st);
+        ls_trainer_destroy(t);
+        return st;
+    }
+    *out = t;
+    return LS_OK;
+}
+
+void ls_trainer_destroy(ls_trainer *t)
+{
+    if (!t) return;
+    const ls_env *env = ls_env_get();
+    ls_bar_clear(&t->bar);
+    if (t->metrics_fd >= 0) env->close_fd(t->metrics_fd);
+    if (t->signal_fd >= 0) env->close_fd(t->signal_fd);
+    ls_text_free(&t->metrics);
+    ls_loader_destroy(t->loader);
+    ls_sampler_destroy(t->sampler);
+    ls_dataset_free(&t->train);
+    ls_dataset_free(&t->test);
+    ls_tape_destroy(t->tape);
+    ls_optim_destroy(t->optim);
+    ls_ddp_destroy(t->ddp);
+    ls_world_leave(t->w);
+    ls_model_destroy(t->model);
+    ls_arena_destroy(t->arena);
+    free(t);
+}

@@ -1,0 +1,75 @@
+/* trainer.h -- one rank's training run from the inside.
+ *
+ *   trainer.c  builds and destroys everything        step.c     one optimizer step
+ *   loop.c     epochs, logging, faults on request    evaluate.c the test set
+ */
+#ifndef LS_TRAIN_TRAINER_H
+#define LS_TRAIN_TRAINER_H
+#include "base/text.h"
+#include "lockstep/lockstep.h"
+#include "lockstep/train.h"
+#include "train/config.h"
+#include "train/say.h"
+
+/* What a fault injection asks for; rank -1: nothing. */
+typedef struct ls_injection {
+    enum { LS_INJECT_KILL, LS_INJECT_STOP, LS_INJECT_HANG, LS_INJECT_NAN, LS_INJECT_MISMATCH } kind;
+    int rank;
+    int64_t step;
+} ls_injection;
+
+typedef struct ls_trainer {
+    const ls_train_config *c;      /* borrowed */
+    ls_world *w;                   /* owned */
+    ls_group *group;               /* borrowed: the data parallel group */
+    int rank, size;
+    ls_model_config mc;
+    ls_model *model;               /* owned, as all below */
+    ls_arena *arena;               /* parameters, optimizer state */
+    ls_tape *tape;
+    ls_ddp *ddp;
+    ls_optim *optim;
+    ls_dataset train, test;
+    ls_sampler *sampler;
+    ls_loader *loader;
+    size_t local_batch, micro_batch;
+    int64_t steps_per_epoch, steps, step; /* step: the last one finished, from 1 */
+    int64_t epoch;
+
+    uint32_t trace_first, trace_last;
+    ls_injection inject;
+    int signal_fd;                 /* SIGINT and SIGTERM arrive here; -1 */
+    int stop_signal;               /* seen by some rank: everybody stops after this step */
+
+    /* rank 0's */
+    char run_dir[256], checkpoint[320];
+    int metrics_fd;                /* -1 on other ranks */
+    ls_text metrics;               /* lines not written yet */
+    ls_bar bar;
+} ls_trainer;
+
+/* What one step was like. */
+typedef struct ls_step_stats {
+    double loss;          /* global mean over the step's samples */
+    double grad_norm;     /* of the averaged gradient */
+    int64_t samples;      /* of all ranks */
+    uint64_t step_ns, data_ns;
+    ls_comm_stats comm;   /* of this step alone */
+} ls_step_stats;
+
+ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out);
+void ls_trainer_destroy(ls_trainer *t);
+
+/* One step: micro-batches, backward with overlapped reduction, update. LS_NAN, before any weight is
+ * touched, names the first rank whose loss is not finite. */
+ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
+
+/* Mean loss and accuracy over the whole test set, every sample once. The same on every rank. */
+ls_status ls_train_evaluate(ls_trainer *t, double *loss, double *accuracy);
+
+/* "kill@1:20" and so on; LS_USAGE when it is not. */
+ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out);
+/* Provokes the fault when its rank and step have come. */
+ls_status ls_injection_apply(ls_trainer *t, int64_t step);
+
+#endif
