@@ -38,13 +38,13 @@ typedef enum ls_child_state { LS_CHILD_RUNNING, LS_CHILD_EXITED, LS_CHILD_SIGNAL
 /* A process to start: exec'd, with descriptors and environment as given. */
 struct ls_child {
     const char *const *argv;      /* NULL-ended; argv[0] is searched in PATH */
-    const char *const *env_set;   /* NULL-ended "NAME=value", replacing the parent's */
+    const char *const *env_set;   /* NULL-ended "NAME=value"; what it does not name is inherited. May be NULL */
     const int *keep_fds;          /* stay open at the same number */
     int nkeep;
     int stdout_fd, stderr_fd;     /* -1: the parent's */
-    bool die_with_parent;         /* SIGKILL when the parent ends, by any means */
+    bool die_with_parent;         /* SIGKILL when the starting thread ends, by any means */
     bool own_group;               /* its own process group */
-    int cpu_first, cpu_count;     /* bind to this range of usable CPUs; count 0: all */
+    int cpu_first, cpu_count;     /* bind to this range of usable CPUs (-EINVAL beyond them); count 0: all */
 };
 
 typedef struct ls_env {
@@ -78,9 +78,9 @@ typedef struct ls_env {
     int64_t (*fd_size)(int fd);
 
     /* files */
-    int (*open_read)(const char *path);      /* regular files only, links refused: -ELOOP, -EISDIR */
+    int (*open_read)(const char *path);      /* regular files only: -ELOOP, -EISDIR, else -EINVAL; links refused */
     int (*create)(const char *path);         /* new file, 0600 & ~umask; -EEXIST */
-    int (*append)(const char *path);         /* creates when missing */
+    int (*append)(const char *path);         /* creates when missing; else as open_read */
     ssize_t (*read)(int fd, void *p, size_t n);
     ssize_t (*pread)(int fd, void *p, size_t n, uint64_t offset);
     ssize_t (*write)(int fd, const void *p, size_t n);
@@ -91,22 +91,23 @@ typedef struct ls_env {
     int (*mkdir)(const char *path);          /* 0777 & ~umask; -EEXIST */
     int (*rmdir)(const char *path);
     int (*info)(const char *path, ls_file_info *out);      /* missing: type NONE and 0 */
-    int (*list)(const char *path, char *names, size_t n);  /* NUL-separated names, sorted; their number */
+    int (*list)(const char *path, char *names, size_t n);  /* NUL-separated names, sorted; their number; -ENOBUFS */
     bool (*isatty)(int fd);
     int (*columns)(int fd);                  /* of a terminal; 80 if unknown */
     void (*close_fd)(int fd);
 
     /* sockets, non-blocking. Unix names are abstract: nothing in the file system. */
     int (*listen_unix)(const char *name);
-    int (*connect_unix)(const char *name);
-    int (*listen_tcp)(const char *addr, int port, int *bound_port); /* port 0: any; numeric loopback address */
+    int (*connect_unix)(const char *name);   /* -EAGAIN: the listener is busy, ask again */
+    /* Numeric addresses or "localhost". Listening: loopback only (-EACCES), port 0 is any. */
+    int (*listen_tcp)(const char *addr, int port, int *bound_port);
     int (*connect_tcp)(const char *addr, int port);
     int (*connect_done)(int fd);             /* 0, -EINPROGRESS, or the failure */
     int (*accept)(int fd);
     ssize_t (*send)(int fd, const void *p, size_t n);      /* -EAGAIN when full */
     ssize_t (*recv)(int fd, void *p, size_t n);            /* 0: the peer has closed; -EAGAIN */
     int (*send_fd)(int sock, int fd);        /* one byte that carries a descriptor; unix only */
-    int (*recv_fd)(int sock);                /* the descriptor, or -EAGAIN */
+    int (*recv_fd)(int sock);                /* the descriptor, -EAGAIN, -ECONNRESET when closed, -EPROTO */
     int (*peer_uid_is_ours)(int sock);       /* unix: 1 or 0 */
     int (*free_port)(void);                  /* a loopback port nobody holds now */
     int (*port_holder)(int port, char *buf, size_t n); /* "pid 41 (nginx)"; 0 when not visible */
@@ -114,10 +115,11 @@ typedef struct ls_env {
     /* threads and processes */
     int (*thread_start)(void (*fn)(void *), void *arg, void **handle);
     void (*thread_join)(void *handle);
-    int (*spawn)(const ls_child *c, int *pidfd); /* the pid */
-    /* State without waiting; `code` gets the exit code or signal. Reaps an ended child. */
+    int (*spawn)(const ls_child *c, int *pidfd); /* the pid, once its program runs; *pidfd -1: no such thing here */
+    /* State without waiting; `code` gets the exit code or signal. Reaps an ended
+     * child; after that, and for no child of ours, LS_CHILD_EXITED with code -1. */
     ls_child_state (*child_poll)(int pid, int *code);
-    int (*kill)(int pid, int sig);           /* negative pid: the process group */
+    int (*kill)(int pid, int sig);           /* negative pid: the process group; 0 and -1 refused */
     int (*pipe)(int fds[2]);                 /* close-on-exec, reading end non-blocking */
     int (*signal_fd)(const int *sigs, int n);/* blocks the signals; read them with signal_read */
     int (*signal_read)(int fd);              /* the next pending signal, or 0 */

@@ -16,16 +16,17 @@ typedef struct ls_waiter {
     _Atomic uint32_t *parked;           /* set to 1 while asleep; who moves something for us
                                            clears it and wakes; may be NULL */
     bool may_spin;                      /* every local rank has a core of its own */
-    int pid_of_debuggee;                /* unused ranks: 0 */
     int (*fds)(void *arg, int *fds, int max); /* optional: descriptors that can end the wait */
     void *fds_arg;
 } ls_waiter;
 
 /* Calls ready(arg) until it returns something other than LS_AGAIN and returns
- * that. Spins (when may_spin), then yields, then sleeps for at most 1 ms at a
- * time. Looks at the abort word every 64 turns and at the clock every 1,024.
+ * that. Spins (when may_spin), then yields for some 200 us, then sleeps for at
+ * most 1 ms at a time. While spinning it looks at the abort word every 64 turns
+ * and at the clock every 1,024; afterwards at every turn and every 16.
  * LS_RANK_HUNG at the deadline (ls_last_error() is left to the caller),
- * LS_ABORTED when the abort word is set. */
+ * LS_ABORTED when the abort word is set. The deadline pauses while a debugger is
+ * attached. ready() may be called with parked set; it must not wait itself. */
 ls_status ls_wait(const ls_waiter *w, ls_status (*ready)(void *arg), void *arg, uint64_t deadline_ns);
 
 #endif

@@ -1,0 +1,225 @@
+/* env_real.c -- the table of the real world, and its clock, waiting and memory. */
+#include "base/env_real.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS_PER_S 1000000000u
+#define NAP_NS 1000000u /* with descriptors and a word: how late a change of the word may be seen */
+#define SPIN_TURNS 2000 /* some 20 to 50 us: longer than a hand-over between two cores */
+
+/* --- time ------------------------------------------------------------------------ */
+
+static uint64_t mono_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static int64_t wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * NS_PER_S + (int64_t)t.tv_nsec;
+}
+
+static void random_bytes(void *p, size_t n)
+{
+    char *to = p;
+    while (n > 0) {
+        ssize_t k = getrandom(to, n, 0);
+        if (k < 0 && errno != EINTR) abort(); /* a guessable key is worse than no job */
+        if (k < 0) continue;
+        to += k;
+        n -= (size_t)k;
+    }
+}
+
+/* --- waiting ---------------------------------------------------------------------- */
+
+/* ls_pollfd is handed to poll(2) as it is. */
+_Static_assert(sizeof(ls_pollfd) == sizeof(struct pollfd), "ls_pollfd is pollfd");
+_Static_assert(offsetof(ls_pollfd, revents) == offsetof(struct pollfd, revents), "ls_pollfd is pollfd");
+_Static_assert((int)LS_POLL_IN == POLLIN && (int)LS_POLL_OUT == POLLOUT, "events of poll(2)");
+
+static struct timespec timespec_of(uint64_t ns)
+{
+    return (struct timespec){ .tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S) };
+}
+
+/* The deadline of a bitset wait is absolute, so a late start cannot lengthen it.
+ * Not PRIVATE: the word may lie in memory shared between processes. */
+static void wait_word(const uint32_t *word, uint32_t value, uint64_t deadline_ns)
+{
+    struct timespec at = timespec_of(deadline_ns);
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, deadline_ns == UINT64_MAX ? NULL : &at, NULL,
+            FUTEX_BITSET_MATCH_ANY);
+}
+
+/* poll(2) cannot watch a word: with one, sleep in naps. */
+static void wait_fds(const uint32_t *word, uint32_t value, ls_pollfd *fds, int nfds, uint64_t deadline_ns)
+{
+    for (;;) {
+        if (word && __atomic_load_n(word, __ATOMIC_ACQUIRE) != value) deadline_ns = 0; /* still fill revents */
+        uint64_t now = mono_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+        uint64_t nap = word && left > NAP_NS ? NAP_NS : left;
+        struct timespec span = timespec_of(nap);
+        bool for_ever = deadline_ns == UINT64_MAX && !word;
+        int n = ppoll((struct pollfd *)(void *)fds, (nfds_t)nfds, for_ever ? NULL : &span, NULL);
+        if (n != 0 || nap == left) return; /* ready, a signal, or the deadline */
+    }
+}
+
+static void wait_real(const uint32_t *word, uint32_t value, ls_pollfd *fds, int nfds, uint64_t deadline_ns)
+{
+    if (word && nfds == 0) wait_word(word, value, deadline_ns);
+    else wait_fds(word, value, fds, nfds, deadline_ns);
+}
+
+static void wake_real(const uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
+
+static void yield_real(void) { sched_yield(); }
+
+/* --- memory ----------------------------------------------------------------------- */
+
+/* Touches every page now: MADV_POPULATE_WRITE (Linux 5.14) says when memory is
+ * short, where a fault later would kill. Older kernels: by hand. */
+static bool populate(void *p, size_t n)
+{
+#ifdef MADV_POPULATE_WRITE
+    int r;
+    do r = madvise(p, n, MADV_POPULATE_WRITE);
+    while (r < 0 && errno == EINTR);
+    if (r == 0) return true;
+    if (errno != EINVAL) return false;
+#endif
+    volatile char *page = p;
+    for (size_t i = 0; i < n; i += 4096) page[i] = 0;
+    return true;
+}
+
+static void *map_private(size_t n)
+{
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    madvise(p, n, MADV_HUGEPAGE); /* a wish: fewer faults and TLB misses */
+    if (!populate(p, n)) {
+        munmap(p, n);
+        return NULL;
+    }
+    return p;
+}
+
+/* fallocate reserves every block, so that a full system says ENOSPC here and
+ * not SIGBUS at some later store; the seals keep it so for all who map it. */
+static int memfd_real(const char *name, size_t n)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return -errno;
+    int r = n > INT64_MAX ? -EFBIG : ls_real_result(ftruncate(fd, (off_t)n));
+    if (r == 0 && n > 0) {
+        do r = ls_real_result(fallocate(fd, 0, 0, (off_t)n));
+        while (r == -EINTR);
+    }
+    if (r == 0) r = ls_real_result(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+    if (r == 0) return fd;
+    close(fd);
+    return r;
+}
+
+static void *map_shared(int fd, size_t n, bool prefault)
+{
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | (prefault ? MAP_POPULATE : 0), fd, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void unmap_real(void *p, size_t n)
+{
+    if (p) munmap(p, n);
+}
+
+static int64_t fd_size(int fd)
+{
+    struct stat s;
+    return fstat(fd, &s) < 0 ? -errno : (int64_t)s.st_size;
+}
+
+/* --- the table ---------------------------------------------------------------------- */
+
+const ls_env ls_env_real = {
+    .mono_ns = mono_ns,
+    .wall_ns = wall_ns,
+    .random = random_bytes,
+
+    .wait = wait_real,
+    .wake = wake_real,
+    .yield = yield_real,
+    .spin_turns = SPIN_TURNS,
+
+    .cpus = ls_real_cpus,
+    .mem_available = ls_real_mem_available,
+    .hostname = ls_real_hostname,
+    .getenv = ls_real_getenv,
+    .pid = ls_real_pid,
+    .traced = ls_real_traced,
+    .proc_state = ls_real_proc_state,
+    .self_path = ls_real_self_path,
+
+    .map_private = map_private,
+    .memfd = memfd_real,
+    .map_shared = map_shared,
+    .unmap = unmap_real,
+    .fd_size = fd_size,
+
+    .open_read = ls_real_open_read,
+    .create = ls_real_create,
+    .append = ls_real_append,
+    .read = ls_real_read,
+    .pread = ls_real_pread,
+    .write = ls_real_write,
+    .fsync = ls_real_fsync,
+    .fsync_dir = ls_real_fsync_dir,
+    .rename = ls_real_rename,
+    .unlink = ls_real_unlink,
+    .mkdir = ls_real_mkdir,
+    .rmdir = ls_real_rmdir,
+    .info = ls_real_info,
+    .list = ls_real_list,
+    .isatty = ls_real_isatty,
+    .columns = ls_real_columns,
+    .close_fd = ls_real_close_fd,
+
+    .listen_unix = ls_real_listen_unix,
+    .connect_unix = ls_real_connect_unix,
+    .listen_tcp = ls_real_listen_tcp,
+    .connect_tcp = ls_real_connect_tcp,
+    .connect_done = ls_real_connect_done,
+    .accept = ls_real_accept,
+    .send = ls_real_send,
+    .recv = ls_real_recv,
+    .send_fd = ls_real_send_fd,
+    .recv_fd = ls_real_recv_fd,
+    .peer_uid_is_ours = ls_real_peer_uid_is_ours,
+    .free_port = ls_real_free_port,
+    .port_holder = ls_real_port_holder,
+
+    .thread_start = ls_real_thread_start,
+    .thread_join = ls_real_thread_join,
+    .spawn = ls_real_spawn,
+    .child_poll = ls_real_child_poll,
+    .kill = ls_real_kill,
+    .pipe = ls_real_pipe,
+    .signal_fd = ls_real_signal_fd,
+    .signal_read = ls_real_signal_read,
+    .set_cloexec = ls_real_set_cloexec,
+};

@@ -1,0 +1,65 @@
+/* env_real.h -- the parts of the real env, one file each; private to env_real*.c. */
+#ifndef LS_BASE_ENV_REAL_H
+#define LS_BASE_ENV_REAL_H
+#include <errno.h>
+#include "base/env.h"
+
+/* The value of a call that reports failure as -1 and errno. */
+static inline int ls_real_result(int r) { return r < 0 ? -errno : r; }
+
+/* env_real_files.c */
+int ls_real_open_read(const char *path);
+int ls_real_create(const char *path);
+int ls_real_append(const char *path);
+ssize_t ls_real_read(int fd, void *p, size_t n);
+ssize_t ls_real_pread(int fd, void *p, size_t n, uint64_t offset);
+ssize_t ls_real_write(int fd, const void *p, size_t n);
+int ls_real_fsync(int fd);
+int ls_real_fsync_dir(const char *path);
+int ls_real_rename(const char *from, const char *to);
+int ls_real_unlink(const char *path);
+int ls_real_mkdir(const char *path);
+int ls_real_rmdir(const char *path);
+int ls_real_info(const char *path, ls_file_info *out);
+int ls_real_list(const char *path, char *names, size_t n);
+bool ls_real_isatty(int fd);
+int ls_real_columns(int fd);
+void ls_real_close_fd(int fd);
+int ls_real_pipe(int fds[2]);
+int ls_real_set_cloexec(int fd, bool on);
+
+/* env_real_sockets.c */
+int ls_real_listen_unix(const char *name);
+int ls_real_connect_unix(const char *name);
+int ls_real_listen_tcp(const char *addr, int port, int *bound_port);
+int ls_real_connect_tcp(const char *addr, int port);
+int ls_real_connect_done(int fd);
+int ls_real_accept(int fd);
+ssize_t ls_real_send(int fd, const void *p, size_t n);
+ssize_t ls_real_recv(int fd, void *p, size_t n);
+int ls_real_send_fd(int sock, int fd);
+int ls_real_recv_fd(int sock);
+int ls_real_peer_uid_is_ours(int sock);
+int ls_real_free_port(void);
+int ls_real_port_holder(int port, char *buf, size_t n);
+
+/* env_real_process.c */
+int ls_real_thread_start(void (*fn)(void *), void *arg, void **handle);
+void ls_real_thread_join(void *handle);
+int ls_real_spawn(const ls_child *c, int *pidfd);
+ls_child_state ls_real_child_poll(int pid, int *code);
+int ls_real_kill(int pid, int sig);
+int ls_real_signal_fd(const int *sigs, int n);
+int ls_real_signal_read(int fd);
+
+/* env_real_machine.c */
+int ls_real_cpus(void);
+uint64_t ls_real_mem_available(void);
+int ls_real_hostname(char *buf, size_t n);
+const char *ls_real_getenv(const char *name);
+int ls_real_pid(void);
+bool ls_real_traced(int pid);
+char ls_real_proc_state(int pid);
+int ls_real_self_path(char *buf, size_t n);
+
+#endif
