@@ -18,7 +18,9 @@ extern "C" {
 typedef struct ls_launch_opts {
     const char *const *argv;    /* NULL-ended command of every rank */
     int nproc;                  /* ranks on this machine, 1..LS_MAX_RANKS */
-    int port;                   /* rendezvous: 0: a Unix socket; else this loopback port is held */
+    int port;                   /* MASTER_PORT of the ranks: 0: a free one; else this one, which must be
+                                   free. Not held: a rank's own rendezvous (PyTorch's) binds it. Ours is
+                                   a Unix socket */
     const char *log_dir;        /* NULL: none */
     const char *run_id;         /* torchrun's --rdzv-id; NULL: "none" */
     const char *role;           /* "default" */
@@ -28,6 +30,7 @@ typedef struct ls_launch_opts {
     int prefix_rank;            /* with prefix_cmd != NULL: put a command before this rank */
     const char *prefix_cmd;
     uint64_t timeout_ns;        /* silence after which a stopped rank is reported; 0: 30 s */
+    bool no_bind;               /* do not give each rank cores of its own */
     bool quiet;                 /* no failure report on stderr (the caller prints) */
 } ls_launch_opts;
 

@@ -1,0 +1,142 @@
+/* impl.h -- what the files of the launcher share. */
+#ifndef LS_LAUNCH_IMPL_H
+#define LS_LAUNCH_IMPL_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/env.h"
+#include "base/text.h"
+#include "lockstep/launch.h"
+#include "net/page.h"
+#include "net/store.h"
+
+#define LS_TAIL_LINES 20       /* of a rank's stderr, kept for the report */
+#define LS_TAIL_BYTES 512      /* of each */
+#define LS_LINE_BYTES 4096     /* a teed line is cut after so many bytes */
+#define LS_CONSOLE_BYTES (1u << 20) /* waiting for a slow terminal; then the ranks wait */
+#define LS_HELD_BYTES (64u << 10)   /* of one rank, said after the first failure */
+#define LS_LAUNCH_PATH 4096
+
+/* --- logs.c: where the ranks' output goes ------------------------------------------- */
+
+/* Our own stdout or stderr, written without ever blocking on it. */
+typedef struct ls_console {
+    int fd;
+    ls_text pending;
+    size_t at;              /* bytes of pending already written */
+    bool gone;              /* nobody reads it any more */
+} ls_console;
+
+/* The last lines of a rank's stderr. */
+typedef struct ls_tail {
+    char line[LS_TAIL_LINES][LS_TAIL_BYTES];
+    unsigned count;         /* lines ever begun; the newest is (count - 1) % LS_TAIL_LINES */
+    size_t n;               /* bytes of the newest */
+    bool open;              /* the newest has not ended yet */
+} ls_tail;
+
+/* One output stream of one rank. */
+typedef struct ls_stream {
+    int from;               /* reading end of its pipe; -1: inherited, or at its end */
+    int to;                 /* writing end, for the child; closed once it runs; -1: none */
+    int file;               /* its log file; -1: none */
+    ls_console *console;    /* borrowed: where it is passed on; NULL: nowhere */
+    bool prefixed;          /* in whole lines behind the rank's prefix */
+    bool hold;              /* keep it back until the report is out */
+    ls_text held;
+    ls_tail *tail;          /* borrowed; NULL: not kept */
+    const char *prefix;     /* borrowed */
+    char line[LS_LINE_BYTES];
+    size_t nline;
+} ls_stream;
+
+/* What -r and -t ask for one rank: 0 none, 1 stdout, 2 stderr, 3 both, as torchrun spells it:
+ * "3", or "0:1,1:2" for single ranks. LS_USAGE names the flag. */
+ls_status ls_logs_parse(const char *flag, const char *text, int nproc, uint8_t *which);
+/* "0,2" into a mask; NULL or "": every rank. */
+ls_status ls_logs_filter(const char *text, int nproc, uint64_t *mask);
+/* Makes each missing folder of path. */
+ls_status ls_logs_mkdir(const char *path);
+
+/* Moves what is there, at most 64 KiB; closes the stream at its end. */
+void ls_stream_pump(ls_stream *s);
+/* After the rank is gone: the rest, and its end. */
+void ls_stream_finish(ls_stream *s);
+void ls_stream_release(ls_stream *s); /* passes on what was held */
+void ls_stream_close(ls_stream *s);
+
+void ls_console_add(ls_console *c, const char *p, size_t n);
+void ls_console_flush(ls_console *c);                    /* what goes without waiting */
+void ls_console_drain(ls_console *c, uint64_t deadline_ns);
+size_t ls_console_waiting(const ls_console *c);
+/* The i-th oldest kept line, control characters made harmless; NULL past the end. */
+const char *ls_tail_line(const ls_tail *t, unsigned i, char out[LS_TAIL_BYTES]);
+
+/* --- events.c: one JSON line for each thing that happens ------------------------------- */
+
+/* -1 fds are fine: nothing is written. `more` is further members (", \"pid\":41"), or "". */
+void ls_event_line(int fd, uint32_t generation, const char *event, int rank, const char *more);
+
+/* --- the job ---------------------------------------------------------------------------- */
+
+typedef struct ls_job_rank {
+    int pid, pidfd;         /* pidfd -1: none, ended or not supported */
+    bool alive, started;
+    bool own_group;
+    bool told;              /* we sent it a signal to end */
+    int code, signal;       /* how it ended: exit code, or the signal that killed it */
+    uint64_t stopped_ns;    /* since when it is stopped; 0: it is not */
+    int stopped_by;         /* signal */
+    ls_stream out, err;
+    ls_tail tail;
+    char prefix[64];        /* "[default0]:" */
+    char *error_file;       /* owned; NULL: none */
+} ls_job_rank;
+
+typedef enum ls_phase { LS_PHASE_RUN, LS_PHASE_GRACE, LS_PHASE_TERM, LS_PHASE_KILL } ls_phase;
+
+typedef struct ls_job {
+    const ls_launch_opts *o;
+    const char *role, *run_id;
+    uint64_t timeout_ns;
+    int cpus;               /* usable by all ranks together */
+    int master_port;
+
+    ls_world_page *page;
+    size_t page_bytes;
+    int page_fd, secret_fd, signal_fd, events_fd;
+    char store_name[64];
+    uint8_t secret[LS_SECRET_BYTES];
+    ls_store *store;
+    uint64_t rejected, rejected_ns; /* strangers reported so far, and when */
+
+    ls_console out, err;
+    uint8_t redirect[LS_MAX_RANKS], tee[LS_MAX_RANKS];
+    uint64_t shown;         /* ranks whose output reaches the console */
+    char *dir;              /* owned: <log_dir>/<run-id>_<random>; NULL: none */
+
+    ls_job_rank *rank;      /* owned, o->nproc of them */
+    int nalive;
+    ls_phase phase;
+    uint64_t phase_ns;      /* when the next phase begins */
+
+    int user_signal;        /* that asked us to stop; 0 */
+    bool sigint_ignored;    /* when we were started, and so in the ranks */
+    int first_rank;         /* of the first failure; -1: none yet, or the launcher's own */
+    ls_status status;       /* its kind; LS_OK: no failure */
+    uint64_t failed_ns;     /* CLOCK_MONOTONIC when it was seen */
+    int64_t failed_wall_ns;
+    char message[LS_ERROR_BYTES];
+} ls_job;
+
+/* spawn.c: starts rank r with its environment, streams and CPUs. */
+ls_status ls_job_spawn(ls_job *j, int r);
+/* watch.c: the event loop, until no rank is left. */
+void ls_job_watch(ls_job *j);
+/* Sends sig to every rank that is alive, with all its descendants in its process group. */
+void ls_job_signal(ls_job *j, int sig);
+/* report.c: the exit code, and the report where there is something to report. */
+void ls_job_report(ls_job *j, ls_launch_result *out);
+const char *ls_signal_name(int sig); /* "SIGKILL"; "signal" when unknown */
+
+#endif

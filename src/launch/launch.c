@@ -1,0 +1,232 @@
+/* launch.c -- a job from its first to its last moment.
+ *
+ * What a job owns outside its own memory is made here and is nameless (a
+ * sealed memory file for the world page, another for the secret) or vanishes
+ * with us (the abstract socket, the children, which die with their parent), so
+ * that nothing is left behind even when the launcher itself is killed.
+ */
+#include "lockstep/launch.h"
+
+#include <errno.h>
+#include <signal.h> /* names of signals only */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "launch/impl.h"
+
+#define DEFAULT_TIMEOUT_NS 30000000000ull
+
+static bool safe_in_a_path(char c)
+{
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'), digit = c >= '0' && c <= '9';
+    return letter || digit || c == '-' || c == '_' || c == '.';
+}
+
+/* <log_dir>/<run-id>_<random>, as torchrun has it. */
+static ls_status make_dir(ls_job *j)
+{
+    uint64_t r;
+    ls_text path = { 0 };
+    ls_env_get()->random(&r, sizeof r);
+    ls_text_add(&path, "%s/", j->o->log_dir);
+    size_t front = path.n;
+    ls_text_add(&path, "%s_%010llx", j->run_id, (unsigned long long)(r & 0xffffffffffull));
+    LS_TRY(ls_text_status(&path));
+    for (char *p = path.p + front; *p; p++)
+        if (!safe_in_a_path(*p) || (*p == '.' && p == path.p + front)) *p = '_';
+    j->dir = path.p;
+    return ls_logs_mkdir(j->dir);
+}
+
+/* Whether the program that started us wants a signal ignored (nohup does for
+ * SIGHUP); blocked signals reach a signalfd even then. */
+static bool ignored_signal(int sig)
+{
+    char *text;
+    size_t n;
+    if (ls_file_read("/proc/self/status", 1u << 16, &text, &n) < 0) return false;
+    const char *line = strstr(text, "SigIgn:");
+    uint64_t mask = line ? strtoull(line + 7, NULL, 16) : 0;
+    free(text);
+    return mask >> (sig - 1) & 1u;
+}
+
+static ls_status watch_signals(ls_job *j)
+{
+    static const int always[] = { SIGINT, SIGTERM, SIGCHLD, SIGPIPE };
+    static const int unless_ignored[] = { SIGHUP, SIGQUIT };
+    int sig[6], n = 0;
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++) sig[n++] = always[i];
+    for (size_t i = 0; i < sizeof unless_ignored / sizeof *unless_ignored; i++)
+        if (!ignored_signal(unless_ignored[i])) sig[n++] = unless_ignored[i];
+    j->sigint_ignored = ignored_signal(SIGINT);
+    j->signal_fd = ls_env_get()->signal_fd(sig, n);
+    return j->signal_fd < 0 ? ls_fail(LS_SYSTEM, "watching signals: %s", strerror(-j->signal_fd)) : LS_OK;
+}
+
+static ls_status check(const ls_launch_opts *o)
+{
+    if (!o->argv || !o->argv[0]) return ls_fail(LS_USAGE, "no program to run: lockstep run [flags] -- PROGRAM ARGS...");
+    if (o->nproc < 1 || o->nproc > LS_MAX_RANKS)
+        return ls_fail(LS_USAGE, "%d ranks: expected 1 to %d", o->nproc, LS_MAX_RANKS);
+    if (o->port < 0 || o->port > 65535) return ls_fail(LS_USAGE, "port %d: expected 1 to 65535, or 0 for a free one", o->port);
+    if (o->prefix_cmd && (o->prefix_rank < 0 || o->prefix_rank >= o->nproc))
+        return ls_fail(LS_USAGE, "a prefix for rank %d: expected 0 to %d", o->prefix_rank, o->nproc - 1);
+    return LS_OK;
+}
+
+/* The port that programs with a rendezvous of their own (PyTorch) bind. We
+ * must not hold it: only look that it is free. */
+static ls_status choose_port(ls_job *j)
+{
+    const ls_env *env = ls_env_get();
+    if (j->o->port == 0) {
+        j->master_port = env->free_port();
+        return j->master_port < 0 ? ls_fail(LS_SYSTEM, "no free port on 127.0.0.1: %s", strerror(-j->master_port)) : LS_OK;
+    }
+    int bound, fd = env->listen_tcp("127.0.0.1", j->o->port, &bound);
+    if (fd >= 0) {
+        env->close_fd(fd);
+        j->master_port = j->o->port;
+        return LS_OK;
+    }
+    char who[128] = "a process we cannot see";
+    if (fd != -EADDRINUSE) return ls_fail(LS_SYSTEM, "port %d on 127.0.0.1: %s", j->o->port, strerror(-fd));
+    env->port_holder(j->o->port, who, sizeof who);
+    return ls_fail(LS_PORT_BUSY, "port %d on 127.0.0.1 is held by %s: use another port, or none for a free one", j->o->port, who);
+}
+
+static ls_status open_files(ls_job *j)
+{
+    const ls_launch_opts *o = j->o;
+    LS_TRY(ls_logs_parse("redirects", o->redirects, o->nproc, j->redirect));
+    LS_TRY(ls_logs_parse("tee", o->tee, o->nproc, j->tee));
+    LS_TRY(ls_logs_filter(o->local_ranks_filter, o->nproc, &j->shown));
+    for (int r = 0; r < o->nproc && !o->log_dir; r++)
+        if (j->redirect[r]) return ls_fail(LS_USAGE, "--redirects needs --log-dir: the folder for the files");
+    if (o->log_dir) LS_TRY(make_dir(j));
+    if (o->events && (j->events_fd = ls_env_get()->append(o->events)) < 0)
+        return ls_fail(LS_IO, "opening the events file %s: %s", o->events, strerror(-j->events_fd));
+    return LS_OK;
+}
+
+static ls_status make_shared(ls_job *j)
+{
+    const ls_env *env = ls_env_get();
+    j->page_bytes = ls_page_bytes(j->o->nproc);
+    j->page_fd = env->memfd("lockstep-page", j->page_bytes);
+    if (j->page_fd >= 0) j->page = env->map_shared(j->page_fd, j->page_bytes, true);
+    if (!j->page) return ls_fail(LS_NO_MEMORY, "no shared memory for the world page (%zu KiB)", j->page_bytes >> 10);
+    ls_page_format(j->page, j->o->nproc, 1);
+
+    env->random(j->secret, sizeof j->secret);
+    j->secret_fd = env->memfd("lockstep-secret", sizeof j->secret);
+    if (j->secret_fd < 0 || env->write(j->secret_fd, j->secret, sizeof j->secret) != (ssize_t)sizeof j->secret)
+        return ls_fail(LS_NO_MEMORY, "no memory file for the job's secret");
+
+    uint64_t r[2];
+    env->random(r, sizeof r);
+    snprintf(j->store_name, sizeof j->store_name, "lockstep-%016llx%016llx", (unsigned long long)r[0], (unsigned long long)r[1]);
+    ls_store_config c = { .unix_name = j->store_name, .nranks = j->o->nproc, .page_fd = j->page_fd, .page = j->page };
+    memcpy(c.secret, j->secret, sizeof c.secret);
+    return ls_store_create(&c, &j->store);
+}
+
+static ls_status start_ranks(ls_job *j)
+{
+    char more[64];
+    ls_event_line(j->events_fd, j->page->generation, "gen_start", -1, "");
+    for (int r = 0; r < j->o->nproc; r++) {
+        LS_TRY(ls_job_spawn(j, r));
+        snprintf(more, sizeof more, ",\"pid\":%d", j->rank[r].pid);
+        ls_event_line(j->events_fd, j->page->generation, "rank_spawn", r, more);
+    }
+    return LS_OK;
+}
+
+/* Undoes everything; the ranks are gone. */
+static void destroy(ls_job *j)
+{
+    if (!j) return;
+    const ls_env *env = ls_env_get();
+    for (int r = 0; j->rank && r < j->o->nproc; r++) {
+        ls_stream_close(&j->rank[r].out);
+        ls_stream_close(&j->rank[r].err);
+        if (j->rank[r].pidfd >= 0) env->close_fd(j->rank[r].pidfd);
+        free(j->rank[r].error_file);
+    }
+    ls_store_destroy(j->store);
+    if (j->page) env->unmap(j->page, j->page_bytes);
+    int fds[] = { j->page_fd, j->secret_fd, j->signal_fd, j->events_fd };
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0) env->close_fd(fds[i]);
+    ls_text_free(&j->out.pending);
+    ls_text_free(&j->err.pending);
+    free(j->dir);
+    free(j->rank);
+    free(j);
+}
+
+static ls_status create(const ls_launch_opts *o, ls_job **out)
+{
+    *out = NULL;
+    ls_job *j = calloc(1, sizeof *j);
+    if (!j) return ls_fail(LS_NO_MEMORY, "a job");
+    *j = (ls_job){ .o = o, .role = o->role ? o->role : "default", .run_id = o->run_id ? o->run_id : "none",
+                   .timeout_ns = o->timeout_ns ? o->timeout_ns : DEFAULT_TIMEOUT_NS, .cpus = ls_env_get()->cpus(),
+                   .page_fd = -1, .secret_fd = -1, .signal_fd = -1, .events_fd = -1, .first_rank = -1,
+                   .out = { .fd = 1 }, .err = { .fd = 2 } };
+    j->rank = calloc((size_t)o->nproc, sizeof *j->rank);
+    for (int r = 0; j->rank && r < o->nproc; r++) {
+        ls_job_rank *k = &j->rank[r];
+        k->pidfd = k->out.from = k->out.to = k->out.file = k->err.from = k->err.to = k->err.file = -1;
+        k->out.prefix = k->err.prefix = k->prefix;
+        snprintf(k->prefix, sizeof k->prefix, "[%.48s%d]:", j->role, r);
+    }
+    if (!j->rank) {
+        free(j);
+        return ls_fail(LS_NO_MEMORY, "a job of %d ranks", o->nproc);
+    }
+    *out = j;
+    return LS_OK;
+}
+
+static ls_status run(ls_job *j, ls_launch_result *out)
+{
+    ls_status st = open_files(j);
+    if (st == LS_OK) st = choose_port(j);
+    if (st == LS_OK) st = make_shared(j);
+    if (st == LS_OK) st = watch_signals(j);
+    if (st == LS_OK && (st = start_ranks(j)) < 0) { /* those that have started must go again */
+        ls_job_signal(j, SIGKILL);
+        j->phase = LS_PHASE_KILL;
+        j->phase_ns = ls_env_get()->mono_ns() + DEFAULT_TIMEOUT_NS;
+        ls_job_watch(j);
+    } else if (st == LS_OK) {
+        ls_job_watch(j);
+        ls_job_report(j, out);
+        char more[64];
+        snprintf(more, sizeof more, ",\"code\":%d", out->exit_code);
+        ls_event_line(j->events_fd, j->page->generation, "exit", -1, more);
+    }
+    return st;
+}
+
+ls_status ls_launch(const ls_launch_opts *o, ls_launch_result *out)
+{
+    ls_job *j = NULL;
+    *out = (ls_launch_result){ .first_rank = -1 };
+    ls_status st = check(o);
+    if (st == LS_OK) st = create(o, &j);
+    if (st == LS_OK) st = run(j, out);
+    if (st < 0) { /* nothing ran */
+        out->status = st;
+        out->exit_code = ls_status_exit_code(st);
+        snprintf(out->message, sizeof out->message, "%s", ls_last_error());
+    }
+    destroy(j);
+    return st;
+}

@@ -1,0 +1,254 @@
+/* logs.c -- where the ranks' output goes: console, files, and the lines kept for a report. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "launch/impl.h"
+
+/* --- what the flags ask for ------------------------------------------------------------ */
+
+/* A number from 0 to max at *p, which moves behind it; -1 if there is none. */
+static int number(const char **p, int max)
+{
+    char *end;
+    if (**p < '0' || **p > '9') return -1;
+    long v = strtol(*p, &end, 10);
+    *p = end;
+    return v <= max ? (int)v : -1;
+}
+
+ls_status ls_logs_parse(const char *flag, const char *text, int nproc, uint8_t *which)
+{
+    memset(which, 0, (size_t)nproc);
+    if (!text || !*text) return LS_OK;
+    const char *p = text;
+    int all = number(&p, 3);
+    if (all >= 0 && !*p) {
+        memset(which, all, (size_t)nproc);
+        return LS_OK;
+    }
+    for (p = text; *p;) {
+        int r = number(&p, nproc - 1), v = r >= 0 && *p++ == ':' ? number(&p, 3) : -1;
+        if (v < 0 || (*p && *p != ',') || (*p == ',' && !p[1]))
+            return ls_fail(LS_USAGE, "--%s is '%s': expected 0 to 3 (1 stdout, 2 stderr, 3 both), or RANK:N,RANK:N with ranks 0 to %d",
+                           flag, text, nproc - 1);
+        which[r] = (uint8_t)v;
+        if (*p == ',') p++;
+    }
+    return LS_OK;
+}
+
+ls_status ls_logs_filter(const char *text, int nproc, uint64_t *mask)
+{
+    *mask = UINT64_MAX;
+    if (!text || !*text) return LS_OK;
+    *mask = 0;
+    for (const char *p = text; *p;) {
+        int r = number(&p, nproc - 1);
+        if (r < 0 || (*p && *p != ',') || (*p == ',' && !p[1]))
+            return ls_fail(LS_USAGE, "--local-ranks-filter is '%s': expected ranks from 0 to %d, as 0,2", text, nproc - 1);
+        *mask |= 1ull << r;
+        if (*p == ',') p++;
+    }
+    return LS_OK;
+}
+
+ls_status ls_logs_mkdir(const char *path)
+{
+    const ls_env *env = ls_env_get();
+    char *p = strdup(path);
+    if (!p) return ls_fail(LS_NO_MEMORY, "a path");
+    int r = 0;
+    for (char *at = p + 1; r == 0; at++) {
+        if (*at && *at != '/') continue;
+        char was = *at;
+        *at = 0;
+        r = env->mkdir(p);
+        if (r == -EEXIST) r = 0;
+        *at = was;
+        if (!was) break;
+    }
+    free(p);
+    return r < 0 ? ls_fail(LS_IO, "making the folder %s: %s", path, strerror(-r)) : LS_OK;
+}
+
+/* --- the console ------------------------------------------------------------------------ */
+
+size_t ls_console_waiting(const ls_console *c) { return c->pending.n - c->at; }
+
+void ls_console_add(ls_console *c, const char *p, size_t n)
+{
+    if (!c->gone) ls_text_addn(&c->pending, p, n);
+}
+
+static bool writable(int fd, uint64_t deadline_ns)
+{
+    ls_pollfd p = { .fd = fd, .events = LS_POLL_OUT };
+    ls_env_get()->wait(NULL, 0, &p, 1, deadline_ns);
+    return p.revents != 0;
+}
+
+/* A terminal held with Ctrl-S or a pager must not keep us from watching the
+ * ranks: a pipe that is writable at all takes 4 KiB without blocking. */
+void ls_console_flush(ls_console *c)
+{
+    const ls_env *env = ls_env_get();
+    while (ls_console_waiting(c) > 0 && writable(c->fd, 0)) {
+        size_t n = ls_console_waiting(c);
+        ssize_t k = env->write(c->fd, c->pending.p + c->at, n < 4096 ? n : 4096);
+        if (k == -EAGAIN) return;
+        if (k < 0) c->gone = true;
+        c->at = k < 0 ? c->pending.n : c->at + (size_t)k;
+    }
+    if (ls_console_waiting(c) == 0 && c->pending.p) {
+        c->pending.n = c->at = 0;
+        c->pending.p[0] = 0;
+    }
+}
+
+void ls_console_drain(ls_console *c, uint64_t deadline_ns)
+{
+    const ls_env *env = ls_env_get();
+    for (;;) {
+        ls_console_flush(c);
+        if (ls_console_waiting(c) == 0 || env->mono_ns() >= deadline_ns) return;
+        writable(c->fd, deadline_ns);
+    }
+}
+
+/* --- the last lines ---------------------------------------------------------------------- */
+
+static void tail_add(ls_tail *t, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] == '\n') { /* an empty line counts, but not as the first of all */
+            if (!t->open && t->count > 0) t->line[t->count++ % LS_TAIL_LINES][0] = 0;
+            t->open = false;
+            continue;
+        }
+        if (!t->open) {
+            t->count++;
+            t->n = 0;
+            t->open = true;
+        }
+        char *line = t->line[(t->count - 1) % LS_TAIL_LINES];
+        if (p[i] == '\r') t->n = 0; /* a progress bar writes over itself */
+        else if (t->n + 1 < LS_TAIL_BYTES) line[t->n++] = p[i];
+        line[t->n] = 0;
+    }
+}
+
+const char *ls_tail_line(const ls_tail *t, unsigned i, char out[LS_TAIL_BYTES])
+{
+    unsigned have = t->count < LS_TAIL_LINES ? t->count : LS_TAIL_LINES;
+    if (i >= have) return NULL;
+    const char *line = t->line[(t->count - have + i) % LS_TAIL_LINES];
+    size_t n = 0;
+    for (; line[n]; n++) { /* colours and cursor movements included: they end in letters, which stay */
+        unsigned char c = (unsigned char)line[n];
+        out[n] = (char)((c < 0x20 && c != '\t') || c == 0x7f ? '?' : c);
+    }
+    out[n] = 0;
+    return out;
+}
+
+/* --- streams ------------------------------------------------------------------------------- */
+
+static void pass_on(ls_stream *s, const char *p, size_t n)
+{
+    if (!s->console) return;
+    if (!s->hold) {
+        ls_console_add(s->console, p, n);
+        return;
+    }
+    size_t room = LS_HELD_BYTES - s->held.n;
+    ls_text_addn(&s->held, p, n < room ? n : room);
+}
+
+static void end_line(ls_stream *s)
+{
+    if (s->nline == 0) return;
+    pass_on(s, s->prefix, strlen(s->prefix));
+    pass_on(s, s->line, s->nline);
+    pass_on(s, "\n", 1);
+    s->nline = 0;
+}
+
+static void add_prefixed(ls_stream *s, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] != '\n') s->line[s->nline++] = p[i];
+        else if (s->nline == 0) pass_on(s, s->prefix, strlen(s->prefix)), pass_on(s, "\n", 1);
+        else end_line(s);
+        if (s->nline == sizeof s->line) end_line(s);
+    }
+}
+
+static void to_file(ls_stream *s, const char *p, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    while (s->file >= 0 && n > 0) {
+        ssize_t k = env->write(s->file, p, n);
+        if (k <= 0) { /* the training goes on without its log */
+            ls_log(LS_LOG_WARN, "a log file of rank%s cannot be written: %s; the rest of it is lost", s->prefix, strerror((int)-k));
+            env->close_fd(s->file);
+            s->file = -1;
+            return;
+        }
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+void ls_stream_close(ls_stream *s)
+{
+    const ls_env *env = ls_env_get();
+    if (s->from >= 0) env->close_fd(s->from);
+    if (s->to >= 0) env->close_fd(s->to);
+    if (s->file >= 0) env->close_fd(s->file);
+    s->from = s->to = s->file = -1;
+    ls_text_free(&s->held);
+}
+
+void ls_stream_pump(ls_stream *s)
+{
+    char buf[16384];
+    for (int turn = 0; turn < 4 && s->from >= 0; turn++) {
+        ssize_t k = ls_env_get()->read(s->from, buf, sizeof buf);
+        if (k == -EAGAIN) return;
+        if (k <= 0) {
+            ls_env_get()->close_fd(s->from);
+            s->from = -1;
+            end_line(s);
+            return;
+        }
+        to_file(s, buf, (size_t)k);
+        if (s->tail) tail_add(s->tail, buf, (size_t)k);
+        if (s->prefixed) add_prefixed(s, buf, (size_t)k);
+        else pass_on(s, buf, (size_t)k);
+        if ((size_t)k < sizeof buf) return;
+    }
+}
+
+/* A descendant that outlived the rank may hold the pipe open: what is in it now
+ * is the rank's, and that is all. 1 MiB is what a pipe can hold. */
+void ls_stream_finish(ls_stream *s)
+{
+    for (int turn = 0; turn < 16 && s->from >= 0; turn++) {
+        ls_pollfd p = { .fd = s->from, .events = LS_POLL_IN };
+        ls_env_get()->wait(NULL, 0, &p, 1, 0);
+        if (!p.revents) break;
+        ls_stream_pump(s);
+    }
+    end_line(s);
+    if (s->from >= 0) ls_env_get()->close_fd(s->from);
+    s->from = -1;
+}
+
+void ls_stream_release(ls_stream *s)
+{
+    s->hold = false;
+    if (s->held.n > 0) pass_on(s, s->held.p, s->held.n);
+    s->held.n = 0;
+}

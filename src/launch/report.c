@@ -1,0 +1,253 @@
+/* report.c -- what failed first, for people on stderr and for programs in failure.json. */
+#include <jansson.h>
+#include <signal.h> /* names of signals only */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "launch/impl.h"
+
+#define REPORT_DRAIN_NS 2000000000ull /* how long a slow terminal may take to swallow the report */
+#define PREEMPTED 75                  /* a rank stopped on purpose after a durable checkpoint */
+
+const char *ls_signal_name(int sig)
+{
+    static const struct { int sig; const char *name; } row[] = {
+        { SIGHUP, "SIGHUP" },   { SIGINT, "SIGINT" },   { SIGQUIT, "SIGQUIT" }, { SIGILL, "SIGILL" },   { SIGTRAP, "SIGTRAP" },
+        { SIGABRT, "SIGABRT" }, { SIGBUS, "SIGBUS" },   { SIGFPE, "SIGFPE" },   { SIGKILL, "SIGKILL" }, { SIGUSR1, "SIGUSR1" },
+        { SIGSEGV, "SIGSEGV" }, { SIGUSR2, "SIGUSR2" }, { SIGPIPE, "SIGPIPE" }, { SIGALRM, "SIGALRM" }, { SIGTERM, "SIGTERM" },
+        { SIGSTOP, "SIGSTOP" }, { SIGTSTP, "SIGTSTP" }, { SIGTTIN, "SIGTTIN" }, { SIGTTOU, "SIGTTOU" }, { SIGXCPU, "SIGXCPU" },
+        { SIGXFSZ, "SIGXFSZ" }, { SIGSYS, "SIGSYS" },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (row[i].sig == sig) return row[i].name;
+    return "signal";
+}
+
+/* --- the exit code ------------------------------------------------------------------------- */
+
+/* 75 when the ranks say that they saved and may be queued again. */
+static int interrupted_code(const ls_job *j)
+{
+    bool saved = false;
+    for (int r = 0; r < j->o->nproc; r++) {
+        const ls_job_rank *k = &j->rank[r];
+        if (k->signal || (k->code != 0 && k->code != PREEMPTED)) return 128 + j->user_signal;
+        saved = saved || k->code == PREEMPTED;
+    }
+    return saved && j->user_signal == SIGTERM ? PREEMPTED : 128 + j->user_signal;
+}
+
+static int exit_code(const ls_job *j)
+{
+    if (j->status == LS_OK) return j->user_signal ? interrupted_code(j) : 0;
+    const ls_job_rank *k = j->first_rank >= 0 ? &j->rank[j->first_rank] : NULL;
+    if (j->status != LS_RANK_HUNG && k && k->code > 0 && !k->told) return k->code; /* its own word */
+    return ls_status_exit_code(j->status);
+}
+
+/* --- pieces ----------------------------------------------------------------------------------- */
+
+/* "2026-01-31_12:00:00Z": days since 1970 to year, month, day by counting years of 365.2425
+ * days from a March (the leap day is then the last of a year). */
+static void time_text(int64_t wall_ns, char *buf, size_t n)
+{
+    int64_t s = wall_ns / 1000000000, days = s / 86400 + 719468, sec = s % 86400;
+    int64_t era = days / 146097, doe = days % 146097; /* 400 years; day of them */
+    int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
+    int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153;
+    int month = (int)(mp < 10 ? mp + 3 : mp - 9), day = (int)(doy - (153 * mp + 2) / 5 + 1);
+    int year = (int)(yoe + era * 400 + (month <= 2));
+    snprintf(buf, n, "%04d-%02d-%02d_%02d:%02d:%02dZ", year, month, day, (int)(sec / 3600), (int)(sec / 60 % 60), (int)(sec % 60));
+}
+
+/* What torch's @record leaves behind: {"message": {"message": "..."}} or {"message": "..."}. */
+static char *error_file_message(const char *path)
+{
+    ls_file_info info;
+    char *data, *text = NULL;
+    size_t n;
+    if (!path || ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR) return NULL;
+    if (ls_file_read(path, 1u << 20, &data, &n) < 0) return NULL;
+    json_t *root = json_loadb(data, n, 0, NULL), *m = json_object_get(root, "message");
+    if (json_is_object(m)) m = json_object_get(m, "message");
+    if (json_is_string(m)) text = strdup(json_string_value(m));
+    json_decref(root);
+    free(data);
+    for (char *p = text; p && *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = ' ';
+    return text;
+}
+
+static bool last_collective(const ls_job *j, int r, char *buf, size_t n)
+{
+    ls_coll_desc d;
+    if (!ls_page_last_coll(j->page, r, &d)) return false;
+    ls_desc_text(&d, &j->page->rank[r].box, buf, n);
+    return true;
+}
+
+/* What to do next, after a death. */
+static const char *hint(const ls_job_rank *k)
+{
+    switch (k->signal) {
+    case SIGKILL: return "; somebody, or the kernel when memory ran out, sent it: `dmesg` knows";
+    case SIGSEGV: case SIGBUS: case SIGILL: case SIGFPE: case SIGABRT:
+        return "; to see where: --prefix-rank with \"gdb --args\"";
+    case SIGXCPU: case SIGXFSZ: return "; a limit of `ulimit` was reached";
+    default: return "";
+    }
+}
+
+/* "rank 0 ended with exit code 82; rank 3 was stopped by us" */
+static void consequences(const ls_job *j, ls_text *t)
+{
+    bool any = false;
+    for (int r = 0; r < j->o->nproc; r++) {
+        const ls_job_rank *k = &j->rank[r];
+        if (r == j->first_rank || !k->started || (!k->code && !k->signal)) continue;
+        ls_text_add(t, "%srank %d ", any ? "; " : "", r);
+        if (k->signal && k->told) ls_text_add(t, "was stopped by us (%s)", ls_signal_name(k->signal));
+        else if (k->signal) ls_text_add(t, "was killed by signal %d (%s)", k->signal, ls_signal_name(k->signal));
+        else ls_text_add(t, "ended with exit code %d", k->code);
+        any = true;
+    }
+    if (!any) ls_text_add(t, "none");
+}
+
+/* Bytes from ranks and files may not drive the terminal. */
+static void make_inert(char *p)
+{
+    for (; p && *p; p++)
+        if (((unsigned char)*p < 0x20 && *p != '\n') || *p == 0x7f) *p = '?';
+}
+
+static void head_line(const ls_job *j, const char *host, ls_text *t)
+{
+    const ls_job_rank *k = j->first_rank >= 0 ? &j->rank[j->first_rank] : NULL;
+    ls_text line = { 0 };
+    ls_text_add(&line, "lockstep: error[%s] gen=%u", ls_status_word(j->status), j->page->generation);
+    if (k) ls_text_add(&line, " step=%u rank=%d", atomic_load_explicit(&j->page->rank[j->first_rank].step, memory_order_relaxed), j->first_rank);
+    ls_text_add(&line, " host=%s pid=%d: %s%s", host, k ? k->pid : ls_env_get()->pid(), j->message,
+                k && j->status == LS_RANK_DIED ? hint(k) : "");
+    for (size_t i = 0; i < line.n; i++)
+        if (line.p[i] == '\n') line.p[i] = ' ';
+    ls_text_add(t, "%s\n", ls_text_str(&line));
+    ls_text_free(&line);
+}
+
+/* --- the two forms ----------------------------------------------------------------------------- */
+
+static void write_report(const ls_job *j, const char *host, const char *when, ls_text *t)
+{
+    char coll[256], line[LS_TAIL_BYTES];
+    head_line(j, host, t);
+    if (j->first_rank >= 0) {
+        const ls_job_rank *k = &j->rank[j->first_rank];
+        ls_text_add(t, "  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n", when, host, j->first_rank, j->first_rank);
+        ls_text_add(t, "  exitcode  : %d (pid: %d)\n", k->signal ? -k->signal : k->code, k->pid);
+        if (k->signal) ls_text_add(t, "  signal    : %d (%s)%s\n", k->signal, ls_signal_name(k->signal), k->told ? ", from us" : "");
+        char *said = error_file_message(k->error_file);
+        ls_text_add(t, "  error_file: %s\n", said ? k->error_file : "<N/A>");
+        if (said) ls_text_add(t, "  error     : %s\n", said);
+        free(said);
+        if (last_collective(j, j->first_rank, coll, sizeof coll)) ls_text_add(t, "  collective: %s\n", coll);
+        if (ls_tail_line(&k->tail, 0, line)) ls_text_add(t, "  its last lines on stderr:\n");
+        for (unsigned i = 0; ls_tail_line(&k->tail, i, line); i++) ls_text_add(t, "    | %s\n", line);
+    }
+    ls_text_add(t, "  consequences: ");
+    consequences(j, t);
+    if (j->dir) ls_text_add(t, "\n  the same as JSON: %s/failure.json", j->dir);
+    ls_text_add(t, "\n");
+    make_inert(t->p);
+}
+
+static void member(ls_text *t, const char *key, const char *value)
+{
+    ls_text_add(t, ",\n  \"%s\": ", key);
+    ls_json_string(t, value);
+}
+
+static void write_json(const ls_job *j, const char *host, const char *when, int code, ls_text *t)
+{
+    char coll[256], line[LS_TAIL_BYTES];
+    ls_text_add(t, "{\n  \"version\": 1,\n  \"code_word\": \"%s\",\n  \"exit_code\": %d,\n  \"generation\": %u,\n  \"t_ns\": %llu",
+                ls_status_word(j->status), code, j->page->generation, (unsigned long long)j->failed_ns);
+    member(t, "time", when);
+    member(t, "host", host);
+    member(t, "message", j->message);
+    if (j->first_rank >= 0) {
+        const ls_job_rank *k = &j->rank[j->first_rank];
+        ls_text_add(t, ",\n  \"rank\": %d,\n  \"local_rank\": %d,\n  \"pid\": %d,\n  \"exitcode\": %d,\n  \"step\": %u", j->first_rank,
+                    j->first_rank, k->pid, k->signal ? -k->signal : k->code,
+                    atomic_load_explicit(&j->page->rank[j->first_rank].step, memory_order_relaxed));
+        if (k->signal) member(t, "signal", ls_signal_name(k->signal));
+        if (last_collective(j, j->first_rank, coll, sizeof coll)) member(t, "collective", coll);
+        char *said = error_file_message(k->error_file);
+        if (said) {
+            member(t, "error_file", k->error_file);
+            member(t, "error", said);
+        }
+        free(said);
+        ls_text_add(t, ",\n  \"stderr\": [");
+        for (unsigned i = 0; ls_tail_line(&k->tail, i, line); i++) {
+            ls_text_add(t, "%s\n    ", i ? "," : "");
+            ls_json_string(t, line);
+        }
+        ls_text_add(t, "]");
+    }
+    ls_text_add(t, ",\n  \"consequences\": [");
+    for (int r = 0, n = 0; r < j->o->nproc; r++) {
+        const ls_job_rank *k = &j->rank[r];
+        if (r == j->first_rank || !k->started || (!k->code && !k->signal)) continue;
+        ls_text_add(t, "%s\n    { \"rank\": %d, \"pid\": %d, \"exitcode\": %d, \"stopped_by_launcher\": %s }", n++ ? "," : "", r, k->pid,
+                    k->signal ? -k->signal : k->code, k->told && k->signal ? "true" : "false");
+    }
+    ls_text_add(t, "]\n}\n");
+}
+
+static void save_json(const ls_job *j, const ls_text *json)
+{
+    const ls_env *env = ls_env_get();
+    ls_text path = { 0 };
+    ls_text_add(&path, "%s/failure.json", j->dir);
+    int fd = path.failed || json->failed ? -1 : env->create(path.p);
+    if (fd >= 0) {
+        if (env->write(fd, json->p, json->n) != (ssize_t)json->n) ls_log(LS_LOG_WARN, "%s could not be written whole", path.p);
+        env->close_fd(fd);
+    }
+    ls_text_free(&path);
+}
+
+void ls_job_report(ls_job *j, ls_launch_result *out)
+{
+    const ls_env *env = ls_env_get();
+    char host[64] = "?", when[40];
+    int code = exit_code(j);
+    *out = (ls_launch_result){ .status = j->status, .exit_code = code, .first_rank = -1 };
+    if (j->status == LS_OK && j->user_signal) {
+        out->status = LS_INTERRUPTED;
+        snprintf(out->message, sizeof out->message, "stopped by the user (%s)", ls_signal_name(j->user_signal));
+    } else if (j->status < 0) {
+        if (env->hostname(host, sizeof host) < 0) snprintf(host, sizeof host, "?");
+        time_text(j->failed_wall_ns, when, sizeof when);
+        out->first_rank = j->first_rank;
+        if (j->first_rank >= 0 && !j->rank[j->first_rank].told) out->signal = j->rank[j->first_rank].signal;
+        snprintf(out->message, sizeof out->message, "%s", j->message);
+        ls_text t = { 0 }, json = { 0 };
+        if (!j->o->quiet) write_report(j, host, when, &t);
+        if (j->dir) {
+            write_json(j, host, when, code, &json);
+            save_json(j, &json);
+        }
+        ls_console_add(&j->err, ls_text_str(&t), t.n);
+        ls_text_free(&t);
+        ls_text_free(&json);
+    }
+    for (int r = 0; r < j->o->nproc; r++) ls_stream_release(&j->rank[r].err);
+    uint64_t deadline = env->mono_ns() + REPORT_DRAIN_NS;
+    ls_console_drain(&j->out, deadline);
+    ls_console_drain(&j->err, deadline);
+}

@@ -1,0 +1,211 @@
+/* spawn.c -- starting one rank: its environment, its streams, its CPUs. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "launch/impl.h"
+
+#define MAX_VARS 40
+#define MAX_WORDS 4096 /* of the command of a rank */
+
+/* --- the environment ------------------------------------------------------------------------ */
+
+typedef struct vars {
+    char *v[MAX_VARS + 1]; /* owned, NULL-ended */
+    int n;
+    bool failed;
+} vars;
+
+static void set(vars *e, const char *fmt, ...) LS_PRINTF(2, 3);
+
+static void set(vars *e, const char *fmt, ...)
+{
+    char *line = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    LS_ASSERT(e->n < MAX_VARS);
+    if (n >= 0) line = malloc((size_t)n + 1);
+    if (!line) {
+        e->failed = true;
+        return;
+    }
+    va_start(ap, fmt);
+    vsnprintf(line, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    e->v[e->n++] = line;
+}
+
+/* What torchrun sets, so that programs written for it find everything; then
+ * what our own ranks read (src/net/world.c). */
+static void describe(const ls_job *j, int r, vars *e)
+{
+    const ls_env *env = ls_env_get();
+    const ls_job_rank *k = &j->rank[r];
+    int n = j->o->nproc;
+    set(e, "RANK=%d", r);
+    set(e, "LOCAL_RANK=%d", r);
+    set(e, "GROUP_RANK=0");
+    set(e, "ROLE_RANK=%d", r);
+    set(e, "ROLE_NAME=%s", j->role);
+    set(e, "WORLD_SIZE=%d", n);
+    set(e, "LOCAL_WORLD_SIZE=%d", n);
+    set(e, "GROUP_WORLD_SIZE=1");
+    set(e, "ROLE_WORLD_SIZE=%d", n);
+    set(e, "MASTER_ADDR=127.0.0.1");
+    set(e, "MASTER_PORT=%d", j->master_port);
+    set(e, "TORCHELASTIC_RESTART_COUNT=0");
+    set(e, "TORCHELASTIC_MAX_RESTARTS=0");
+    set(e, "TORCHELASTIC_RUN_ID=%s", j->run_id);
+    set(e, "TORCHELASTIC_USE_AGENT_STORE=False");
+    if (k->error_file) set(e, "TORCHELASTIC_ERROR_FILE=%s", k->error_file);
+    if (!env->getenv("OMP_NUM_THREADS")) set(e, "OMP_NUM_THREADS=%d", j->cpus / n > 1 ? j->cpus / n : 1);
+
+    set(e, "LOCKSTEP_LAUNCHER=1");
+    set(e, "LOCKSTEP_STORE=%s", j->store_name);
+    set(e, "LOCKSTEP_SECRET_FD=%d", j->secret_fd);
+    set(e, "LOCKSTEP_CPUS=%d", j->cpus);
+    if (j->o->events) set(e, "LOCKSTEP_EVENTS=%s", j->o->events);
+    /* stderr is a pipe to us; a rank whose bytes reach a terminal unchanged may draw a progress bar */
+    bool terminal = k->err.console && !k->err.prefixed && env->isatty(2);
+    if (terminal || env->getenv("LOCKSTEP_TTY_COLUMNS"))
+        set(e, "LOCKSTEP_TTY_COLUMNS=%d", terminal ? env->columns(2) : 0);
+}
+
+/* --- streams -------------------------------------------------------------------------------- */
+
+static ls_status open_log(const ls_job *j, int r, const char *name, int *fd)
+{
+    ls_text path = { 0 };
+    ls_text_add(&path, "%s/attempt_0/%d/%s", j->dir, r, name);
+    ls_status st = ls_text_status(&path);
+    if (st == LS_OK && (*fd = ls_env_get()->create(path.p)) < 0)
+        st = ls_fail(LS_IO, "making the log file %s: %s", path.p, strerror(-*fd));
+    ls_text_free(&path);
+    return st;
+}
+
+static ls_status open_pipe(ls_stream *s)
+{
+    int ends[2], err = ls_env_get()->pipe(ends);
+    if (err < 0) return ls_fail(LS_SYSTEM, "a pipe for the output of a rank: %s", strerror(-err));
+    s->from = ends[0];
+    s->to = ends[1];
+    return LS_OK;
+}
+
+/* stdout is left alone unless somebody asked for it; stderr always comes through us. */
+static ls_status open_streams(ls_job *j, int r)
+{
+    ls_job_rank *k = &j->rank[r];
+    unsigned files = j->redirect[r] | j->tee[r], quiet = j->redirect[r] & ~(unsigned)j->tee[r];
+    bool shown = j->shown >> r & 1u;
+
+    k->out.prefixed = j->tee[r] & 1u;
+    k->out.console = shown && !(quiet & 1u) ? &j->out : NULL;
+    if (k->out.prefixed || !k->out.console) LS_TRY(open_pipe(&k->out));
+    if (j->dir && files & 1u) LS_TRY(open_log(j, r, "stdout.log", &k->out.file));
+
+    k->err.prefixed = j->tee[r] & 2u;
+    k->err.console = shown && !(quiet & 2u) ? &j->err : NULL;
+    k->err.tail = &k->tail;
+    LS_TRY(open_pipe(&k->err));
+    if (j->dir && files & 2u) LS_TRY(open_log(j, r, "stderr.log", &k->err.file));
+    return LS_OK;
+}
+
+/* --- the command ---------------------------------------------------------------------------- */
+
+/* Splits at blanks into words, which point into the returned copy. */
+static char *split(const char *text, const char **word, int *n)
+{
+    char *copy = strdup(text), *save = NULL;
+    if (!copy) return NULL;
+    for (char *w = strtok_r(copy, " \t", &save); w && *n < 64; w = strtok_r(NULL, " \t", &save)) word[(*n)++] = w;
+    return copy;
+}
+
+static ls_status explain(const char *program, int err)
+{
+    const char *dot = strrchr(program, '.');
+    bool script = dot && strcmp(dot, ".py") == 0;
+    if (script && (err == ENOENT || err == EACCES || err == ENOEXEC))
+        return ls_fail(LS_USAGE, "cannot run '%s' (%s): a Python script needs its interpreter in front: lockstep run ... -- python3 %s",
+                       program, strerror(err), program);
+    if (err == ENOENT)
+        return ls_fail(LS_USAGE, "cannot run '%s': no such program%s", program, strchr(program, '/') ? "" : " in PATH; for one in this folder say ./NAME");
+    if (err == EACCES || err == ENOEXEC) return ls_fail(LS_USAGE, "cannot run '%s': %s; is it a program?", program, strerror(err));
+    return ls_fail(LS_SYSTEM, "starting '%s': %s", program, strerror(err));
+}
+
+static ls_status start(ls_job *j, int r, const vars *e, const char *const *argv)
+{
+    const ls_env *env = ls_env_get();
+    ls_job_rank *k = &j->rank[r];
+    bool prefixed = j->o->prefix_cmd && j->o->prefix_rank == r;
+    int each = j->cpus / j->o->nproc, keep[] = { j->secret_fd };
+    ls_child c = { .argv = argv, .env_set = (const char *const *)e->v, .keep_fds = keep, .nkeep = 1,
+                   .stdout_fd = k->out.to, .stderr_fd = k->err.to, .die_with_parent = true };
+    /* a debugger reads the terminal, which only the foreground process group may */
+    c.own_group = k->own_group = !(prefixed && env->isatty(0));
+    if (prefixed) c.stdout_fd = c.stderr_fd = -1;
+    if (!j->o->no_bind && j->o->nproc > 1 && each >= 1 && !prefixed) {
+        c.cpu_first = r * each;
+        c.cpu_count = each;
+    }
+    int pid = env->spawn(&c, &k->pidfd);
+    if (pid == -EINVAL && c.cpu_count > 0) { /* fewer CPUs than we thought: unbound is only slower */
+        c.cpu_count = 0;
+        pid = env->spawn(&c, &k->pidfd);
+    }
+    if (pid < 0) return explain(argv[0], -pid);
+    k->pid = pid;
+    k->alive = k->started = true;
+    j->nalive++;
+    return LS_OK;
+}
+
+ls_status ls_job_spawn(ls_job *j, int r)
+{
+    const ls_env *env = ls_env_get();
+    ls_job_rank *k = &j->rank[r];
+    const char **argv = calloc(MAX_WORDS + 1, sizeof *argv);
+    char *words = NULL;
+    vars e = { 0 };
+    int n = 0;
+    ls_status st = argv ? LS_OK : ls_fail(LS_NO_MEMORY, "the command of rank %d", r);
+    if (st == LS_OK && j->dir) {
+        ls_text path = { 0 };
+        ls_text_add(&path, "%s/attempt_0/%d", j->dir, r);
+        if ((st = ls_text_status(&path)) == LS_OK) st = ls_logs_mkdir(path.p);
+        ls_text_add(&path, "/error.json");
+        if (st == LS_OK) st = ls_text_status(&path);
+        k->error_file = path.p; /* ours now */
+    }
+    if (st == LS_OK) st = open_streams(j, r);
+    if (st < 0) goto done;
+
+    if (j->o->prefix_cmd && j->o->prefix_rank == r && !(words = split(j->o->prefix_cmd, argv, &n))) e.failed = true;
+    for (int i = 0; j->o->argv[i]; i++) {
+        if (n == MAX_WORDS) {
+            st = ls_fail(LS_USAGE, "the command has more than %d words", MAX_WORDS);
+            goto done;
+        }
+        argv[n++] = j->o->argv[i];
+    }
+    describe(j, r, &e);
+    st = e.failed ? ls_fail(LS_NO_MEMORY, "the environment of rank %d", r) : start(j, r, &e, argv);
+done:
+    /* the child has its own copies: ours would keep the pipes from ending */
+    if (k->out.to >= 0) env->close_fd(k->out.to);
+    if (k->err.to >= 0) env->close_fd(k->err.to);
+    k->out.to = k->err.to = -1;
+    for (int i = 0; i < e.n; i++) free(e.v[i]);
+    free(words);
+    free(argv);
+    return st;
+}

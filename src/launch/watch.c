@@ -1,0 +1,357 @@
+/* watch.c -- the launcher's event loop: who ended first, and the end of the rest.
+ *
+ *   RUN    every rank works. Left at the first failure (a rank ends badly, one
+ *          aborts through the world page, one is stopped too long) or when the
+ *          user asks us to stop.
+ *   GRACE  the others learn of it through the page and end by themselves.
+ *   TERM   SIGTERM to those that have not.
+ *   KILL   SIGKILL, which a stopped process obeys too.
+ *
+ * Each phase has a deadline, so the loop ends.
+ */
+#include <errno.h>
+#include <signal.h> /* names of signals only */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "launch/impl.h"
+
+#define TICK_NS 100000000ull        /* how late an abort through the page is seen when no rank ends */
+#define GRACE_NS 500000000ull       /* after a failure: to end by themselves */
+#define TERM_NS 300000000ull        /* between SIGTERM and SIGKILL */
+#define GIVE_UP_NS 5000000000ull    /* after SIGKILL */
+#define INTERRUPT_NS 5000000000ull  /* after Ctrl-C: to save */
+#define PREEMPT_NS 25000000000ull   /* after SIGTERM: one step and a save */
+#define REJECT_LOG_NS 1000000000ull /* one line about strangers in this time */
+
+/* The ranks' process groups get it; a rank behind a debugger shares ours. */
+void ls_job_signal(ls_job *j, int sig)
+{
+    for (int r = 0; r < j->o->nproc; r++) {
+        ls_job_rank *k = &j->rank[r];
+        if (!k->alive) continue;
+        ls_env_get()->kill(k->own_group ? -k->pid : k->pid, sig);
+        k->told = true;
+    }
+}
+
+/* --- what a rank was doing ----------------------------------------------------------------- */
+
+/* " in step 12, in all_reduce #118 (bucket 3)", or "" for a program that never joined a world. */
+static const char *where(const ls_job *j, int r, char *buf, size_t n)
+{
+    char text[256];
+    buf[0] = 0;
+    if (atomic_load_explicit(&j->page->rank[r].state, memory_order_relaxed) != LS_RANK_STARTING)
+        snprintf(buf, n, " %s", ls_page_where(j->page, r, text, sizeof text));
+    return buf;
+}
+
+static void detected(ls_job *j, int rank, ls_status s, const char *text)
+{
+    const ls_env *env = ls_env_get();
+    ls_text more = { 0 };
+    j->first_rank = rank;
+    j->status = s;
+    snprintf(j->message, sizeof j->message, "%s", text);
+    if (!j->failed_ns) {
+        j->failed_ns = env->mono_ns();
+        j->failed_wall_ns = env->wall_ns();
+    }
+    ls_text_add(&more, ",\"code_word\":\"%s\",\"message\":", ls_status_word(s));
+    ls_json_string(&more, text);
+    ls_event_line(j->events_fd, j->page->generation, "detect", rank, ls_text_str(&more));
+    ls_text_free(&more);
+    for (int r = 0; r < j->o->nproc; r++) /* consequences come after the cause */
+        if (r != rank) j->rank[r].err.hold = !j->o->quiet;
+        else ls_stream_release(&j->rank[r].err);
+}
+
+static void enter(ls_job *j, ls_phase phase, uint64_t now_ns, uint64_t lasts_ns)
+{
+    j->phase = phase;
+    j->phase_ns = now_ns + lasts_ns;
+    if (phase == LS_PHASE_TERM) ls_job_signal(j, SIGTERM);
+    if (phase == LS_PHASE_KILL) ls_job_signal(j, SIGKILL);
+}
+
+/* --- ends ------------------------------------------------------------------------------------ */
+
+/* Only if it is `from` now: the rank itself writes this word, too. */
+static void set_state(ls_job *j, int r, uint32_t from, uint32_t to)
+{
+    _Atomic uint32_t *state = &j->page->rank[r].state;
+    atomic_compare_exchange_strong_explicit(state, &from, to, memory_order_relaxed, memory_order_relaxed);
+}
+
+static bool ended_badly(const ls_job_rank *k) { return k->started && !k->alive && (k->code != 0 || k->signal != 0); }
+
+/* An end that no other rank's end explains: not by our own signal, and not the
+ * exit code of one that lost its peers. Larger is more likely the cause. */
+static int weight(const ls_job_rank *k)
+{
+    if (!ended_badly(k) || (k->told && k->signal)) return 0;
+    if (k->signal) return 3;
+    return k->code == ls_status_exit_code(LS_RANK_DIED) ? 1 : 2;
+}
+
+/* The job has failed through rank r, unless a rank recorded an earlier cause. */
+static void fail_by(ls_job *j, int r, ls_status s, const char *text)
+{
+    char cause[LS_ERROR_BYTES];
+    ls_status cs = s;
+    int by = r;
+    ls_page_abort(j->page, r < 0 ? LS_ABORT_BY_LAUNCHER : 1 + (uint32_t)r, s, text);
+    if (!ls_page_cause(j->page, &by, &cs, cause, sizeof cause)) snprintf(cause, sizeof cause, "%s", text);
+    if (by >= j->o->nproc) by = -1; /* the page is shared memory: anything may stand there */
+    if (cs >= 0) cs = LS_ABORTED;
+    if (cs == LS_PEER_RESET && r >= 0 && by != r && weight(&j->rank[r]) > 1) { /* its death broke the connection */
+        by = r;
+        cs = s;
+        snprintf(cause, sizeof cause, "%s", text);
+    }
+    for (int k = 0; k < j->o->nproc && cs == LS_RANK_HUNG; k++) /* a peer gave up on it before us */
+        if (j->rank[k].stopped_ns) by = k;
+    detected(j, by, cs, cause);
+    enter(j, LS_PHASE_GRACE, ls_env_get()->mono_ns(), GRACE_NS);
+}
+
+static void describe_end(const ls_job *j, int r, char *text, size_t n)
+{
+    const ls_job_rank *k = &j->rank[r];
+    char at[300];
+    if (k->signal)
+        snprintf(text, n, "rank %d (pid %d) was killed by signal %d (%s)%s", r, k->pid, k->signal, ls_signal_name(k->signal),
+                 where(j, r, at, sizeof at));
+    else
+        snprintf(text, n, "rank %d (pid %d) ended with exit code %d%s", r, k->pid, k->code, where(j, r, at, sizeof at));
+}
+
+/* Takes note of a rank's end; true if it has ended. */
+static bool collect(ls_job *j, int r)
+{
+    const ls_env *env = ls_env_get();
+    ls_job_rank *k = &j->rank[r];
+    int code;
+    ls_child_state state = env->child_poll(k->pid, &code);
+
+    if (state == LS_CHILD_STOPPED && !k->stopped_ns) {
+        k->stopped_ns = env->mono_ns();
+        k->stopped_by = code;
+        set_state(j, r, LS_RANK_RUNNING, LS_RANK_STOPPED);
+    } else if (state == LS_CHILD_RUNNING && k->stopped_ns) {
+        k->stopped_ns = 0;
+        set_state(j, r, LS_RANK_STOPPED, LS_RANK_RUNNING);
+    }
+    if (state == LS_CHILD_RUNNING || state == LS_CHILD_STOPPED) return false;
+
+    k->alive = false;
+    k->stopped_ns = 0;
+    j->nalive--;
+    k->code = state == LS_CHILD_EXITED ? code : 0;
+    k->signal = state == LS_CHILD_SIGNALED ? code : 0;
+    if (k->own_group) env->kill(-k->pid, SIGKILL); /* what it started and did not wait for */
+    if (k->pidfd >= 0) env->close_fd(k->pidfd);
+    k->pidfd = -1;
+    if (ended_badly(k)) atomic_store_explicit(&j->page->rank[r].state, LS_RANK_DEAD, memory_order_relaxed);
+
+    char more[128];
+    if (k->signal) snprintf(more, sizeof more, ",\"pid\":%d,\"signal\":\"%s\"", k->pid, ls_signal_name(k->signal));
+    else snprintf(more, sizeof more, ",\"pid\":%d,\"exitcode\":%d", k->pid, k->code);
+    ls_event_line(j->events_fd, j->page->generation, "rank_exit", r, more);
+    return true;
+}
+
+/* Notes every end; in RUN, the one that explains the others starts the failure. */
+static void look_at_ranks(ls_job *j)
+{
+    bool was_alive[LS_MAX_RANKS];
+    char text[LS_ERROR_BYTES];
+    bool broken = false;
+    int first = -1;
+    for (int r = 0; r < j->o->nproc; r++) {
+        ls_job_rank *k = &j->rank[r];
+        was_alive[r] = k->alive;
+        if (!k->alive || !collect(j, r)) continue;
+        broken = broken || ended_badly(k);
+        if (weight(k) == 0) continue;
+        if (first < 0 || weight(k) > weight(&j->rank[first])) first = r; /* several at once: their order is unknown */
+    }
+    if (broken && j->user_signal) { /* the others must not wait for it */
+        snprintf(text, sizeof text, "stopped by the user (%s)", ls_signal_name(j->user_signal));
+        ls_page_abort(j->page, LS_ABORT_BY_LAUNCHER, LS_INTERRUPTED, text);
+    } else if (first >= 0 && j->phase == LS_PHASE_RUN) {
+        describe_end(j, first, text, sizeof text);
+        fail_by(j, first, LS_RANK_DIED, text);
+    }
+    for (int r = 0; r < j->o->nproc; r++) /* after it is known whose output is held back */
+        if (was_alive[r] && !j->rank[r].alive) {
+            ls_stream_finish(&j->rank[r].out);
+            ls_stream_finish(&j->rank[r].err);
+        }
+}
+
+/* A broken connection is what a peer's death looks like from the other end: once that
+ * death is known, it is the cause. */
+static void correct_blame(ls_job *j)
+{
+    if (j->status != LS_PEER_RESET) return;
+    int first = -1;
+    for (int r = 0; r < j->o->nproc; r++)
+        if (r != j->first_rank && weight(&j->rank[r]) > (first < 0 ? 1 : weight(&j->rank[first]))) first = r;
+    if (first < 0) return;
+    char text[LS_ERROR_BYTES];
+    describe_end(j, first, text, sizeof text);
+    detected(j, first, LS_RANK_DIED, text);
+}
+
+static void look_for_abort(ls_job *j)
+{
+    if (j->phase != LS_PHASE_RUN || !atomic_load_explicit(&j->page->abort_by, memory_order_acquire)) return;
+    if (j->user_signal) return;
+    fail_by(j, -1, LS_ABORTED, "the job was aborted");
+}
+
+/* A stopped rank says nothing for ever. A debugger may hold it as long as it likes. */
+static void look_for_stopped(ls_job *j)
+{
+    const ls_env *env = ls_env_get();
+    uint64_t now_ns = env->mono_ns();
+    char at[300], text[LS_ERROR_BYTES];
+    if (j->phase != LS_PHASE_RUN) return;
+    for (int r = 0; r < j->o->nproc; r++) {
+        ls_job_rank *k = &j->rank[r];
+        if (!k->alive || !k->stopped_ns) continue;
+        if (env->traced(k->pid)) k->stopped_ns = now_ns;
+        if (now_ns - k->stopped_ns < j->timeout_ns) continue;
+        char state = env->proc_state(k->pid);
+        double silent_s = (double)(now_ns - k->stopped_ns) * 1e-9;
+        const char *why = k->stopped_by == SIGTTIN ? "; it reads the terminal, which only a --prefix-rank may" : "";
+        snprintf(text, sizeof text, "rank %d (pid %d) is stopped (state %c, by signal %d, %s) and silent for %.1f s%s%s", r,
+                 k->pid, state ? state : 'T', k->stopped_by, ls_signal_name(k->stopped_by), silent_s,
+                 where(j, r, at, sizeof at), why);
+        fail_by(j, r, LS_RANK_HUNG, text);
+        return;
+    }
+}
+
+/* --- the user -------------------------------------------------------------------------------- */
+
+static bool behind_debugger(const ls_job *j)
+{
+    for (int r = 0; r < j->o->nproc; r++)
+        if (j->rank[r].alive && !j->rank[r].own_group) return true;
+    return false;
+}
+
+static void on_signal(ls_job *j, int sig)
+{
+    const ls_env *env = ls_env_get();
+    if (sig == SIGCHLD || sig == SIGPIPE) return;                /* the pidfds and writes say more */
+    if (sig == SIGINT && behind_debugger(j)) return;             /* the terminal sent it to the debugger, too */
+    uint64_t now = env->mono_ns();
+    if (j->phase != LS_PHASE_RUN) {                              /* the second time, or when all is lost anyway */
+        enter(j, LS_PHASE_KILL, now, TERM_NS);
+        return;
+    }
+    j->user_signal = sig;
+    uint64_t patience = sig == SIGINT ? INTERRUPT_NS : PREEMPT_NS;
+    if (!j->o->quiet) {
+        char line[200];
+        int n = snprintf(line, sizeof line, "lockstep: %s: %d rank%s may end in order within %.0f s; once more kills %s at once\n",
+                         sig == SIGINT ? "interrupted" : ls_signal_name(sig), j->nalive, j->nalive == 1 ? "" : "s",
+                         (double)patience * 1e-9, j->nalive == 1 ? "it" : "them");
+        ls_console_add(&j->err, line, (size_t)n);
+    }
+    ls_job_signal(j, sig == SIGINT && !j->sigint_ignored ? SIGINT : SIGTERM);
+    j->phase = LS_PHASE_TERM; /* a rank's end is no failure now; SIGKILL is the next phase */
+    j->phase_ns = now + patience;
+}
+
+static void look_at_strangers(ls_job *j, uint64_t now_ns)
+{
+    uint64_t all = ls_store_rejected(j->store);
+    if (all == j->rejected || now_ns - j->rejected_ns < REJECT_LOG_NS) return;
+    char more[64];
+    ls_log(LS_LOG_WARN, "auth-reject: %llu connection%s to the rendezvous refused: no proof of belonging to this job",
+           (unsigned long long)(all - j->rejected), all - j->rejected == 1 ? "" : "s");
+    snprintf(more, sizeof more, ",\"count\":%llu", (unsigned long long)(all - j->rejected));
+    ls_event_line(j->events_fd, j->page->generation, "auth_reject", -1, more);
+    j->rejected = all;
+    j->rejected_ns = now_ns;
+}
+
+/* --- the loop ---------------------------------------------------------------------------------- */
+
+/* Only a process inside a system call that cannot be interrupted outlives
+ * SIGKILL. It ends when that call does; nobody should wait for it here. */
+static void give_up(ls_job *j)
+{
+    for (int r = 0; r < j->o->nproc; r++) {
+        ls_job_rank *k = &j->rank[r];
+        if (!k->alive) continue;
+        ls_log(LS_LOG_WARN, "rank %d (pid %d, state %c) does not end on SIGKILL: the kernel will end it later", r, k->pid,
+               ls_env_get()->proc_state(k->pid));
+        k->alive = false;
+        k->signal = SIGKILL;
+        j->nalive--;
+        if (k->pidfd >= 0) ls_env_get()->close_fd(k->pidfd);
+        k->pidfd = -1;
+    }
+}
+
+static void next_phase(ls_job *j, uint64_t now_ns)
+{
+    if (j->phase == LS_PHASE_RUN || now_ns < j->phase_ns) return;
+    if (j->phase == LS_PHASE_GRACE) enter(j, LS_PHASE_TERM, now_ns, TERM_NS);
+    else if (j->phase == LS_PHASE_TERM) enter(j, LS_PHASE_KILL, now_ns, GIVE_UP_NS);
+    else give_up(j);
+}
+
+static void sleep_until_something(ls_job *j, uint64_t now_ns)
+{
+    ls_pollfd fds[LS_STORE_MAX_FDS + 3 * LS_MAX_RANKS + 3];
+    int n = ls_store_fds(j->store, fds, LS_STORE_MAX_FDS);
+    uint64_t until = now_ns + TICK_NS;
+    fds[n++] = (ls_pollfd){ .fd = j->signal_fd, .events = LS_POLL_IN };
+    ls_console *consoles[] = { &j->out, &j->err };
+    bool slow = false;
+    for (int i = 0; i < 2; i++) {
+        if (ls_console_waiting(consoles[i]) > 0) fds[n++] = (ls_pollfd){ .fd = consoles[i]->fd, .events = LS_POLL_OUT };
+        slow = slow || ls_console_waiting(consoles[i]) > LS_CONSOLE_BYTES;
+    }
+    for (int r = 0; r < j->o->nproc; r++) {
+        ls_job_rank *k = &j->rank[r];
+        if (!k->alive) continue;
+        if (k->pidfd >= 0) fds[n++] = (ls_pollfd){ .fd = k->pidfd, .events = LS_POLL_IN };
+        if (k->out.from >= 0 && !slow) fds[n++] = (ls_pollfd){ .fd = k->out.from, .events = LS_POLL_IN };
+        if (k->err.from >= 0 && !slow) fds[n++] = (ls_pollfd){ .fd = k->err.from, .events = LS_POLL_IN };
+    }
+    if (j->phase != LS_PHASE_RUN && j->phase_ns < until) until = j->phase_ns;
+    ls_env_get()->wait(NULL, 0, fds, n, until);
+}
+
+void ls_job_watch(ls_job *j)
+{
+    const ls_env *env = ls_env_get();
+    while (j->nalive > 0) {
+        uint64_t now = env->mono_ns();
+        for (int sig; (sig = env->signal_read(j->signal_fd)) > 0;) on_signal(j, sig);
+        (void)ls_store_step(j->store, now);
+        look_at_strangers(j, now);
+        bool slow = ls_console_waiting(&j->out) > LS_CONSOLE_BYTES || ls_console_waiting(&j->err) > LS_CONSOLE_BYTES;
+        for (int r = 0; r < j->o->nproc && !slow; r++) {
+            ls_stream_pump(&j->rank[r].out);
+            ls_stream_pump(&j->rank[r].err);
+        }
+        look_for_abort(j);
+        look_at_ranks(j);
+        look_for_stopped(j);
+        correct_blame(j);
+        next_phase(j, now);
+        ls_console_flush(&j->out);
+        ls_console_flush(&j->err);
+        if (j->nalive > 0) sleep_until_something(j, now);
+    }
+}
