@@ -1,0 +1,660 @@
+/* ls_launch: exit codes and blame first, then what the ranks are given, then logs, then the ways to be stopped.
+ *
+ * Most ranks are shell scripts; those that need the world page are this program started again with a
+ * role as its first argument. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "base/env.h"
+#include "lockstep/launch.h"
+#include "net/page.h"
+#include "net/store.h"
+
+static char self[4096]; /* this program; set by main and never again */
+
+/* --- running a job ---------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    ls_status st;
+    ls_launch_result r;
+    char *err;   /* everything on stderr */
+    char *out;   /* and stdout */
+    double s;    /* how long it took */
+} outcome;
+
+static char *whole(int fd)
+{
+    off_t n = lseek(fd, 0, SEEK_END);
+    char *p = calloc(1, (size_t)n + 1);
+    assert_non_null(p);
+    assert_int_equal(pread(fd, p, (size_t)n, 0), n);
+    close(fd);
+    return p;
+}
+
+static int scratch_file(void)
+{
+    char path[] = "/tmp/lockstep-test-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    unlink(path);
+    return fd;
+}
+
+static outcome launch(const ls_launch_opts *o)
+{
+    outcome x = { 0 };
+    int out = scratch_file(), err = scratch_file(), was_out = dup(1), was_err = dup(2);
+    uint64_t t0 = ls_env_get()->mono_ns();
+    fflush(NULL);
+    dup2(out, 1);
+    dup2(err, 2);
+    x.st = ls_launch(o, &x.r);
+    dup2(was_out, 1);
+    dup2(was_err, 2);
+    close(was_out);
+    close(was_err);
+    x.s = (double)(ls_env_get()->mono_ns() - t0) * 1e-9;
+    x.out = whole(out);
+    x.err = whole(err);
+    return x;
+}
+
+static void release(outcome *x)
+{
+    free(x->out);
+    free(x->err);
+}
+
+static outcome shell(int nproc, const char *script, ls_launch_opts o)
+{
+    const char *argv[] = { "/bin/sh", "-c", script, NULL };
+    o.argv = argv;
+    o.nproc = nproc;
+    return launch(&o);
+}
+
+static outcome role(int nproc, const char *name, ls_launch_opts o)
+{
+    const char *argv[] = { self, name, NULL };
+    o.argv = argv;
+    o.nproc = nproc;
+    return launch(&o);
+}
+
+static bool has(const char *text, const char *part) { return strstr(text, part) != NULL; }
+
+static char *folder(void)
+{
+    static const char form[] = "/tmp/lockstep-test-XXXXXX";
+    char *path = malloc(sizeof form);
+    assert_non_null(path);
+    memcpy(path, form, sizeof form);
+    assert_non_null(mkdtemp(path));
+    return path;
+}
+
+static void remove_folder(char *path)
+{
+    char command[4200];
+    snprintf(command, sizeof command, "rm -rf %s", path);
+    assert_int_equal(system(command), 0);
+    free(path);
+}
+
+/* What a shell command prints in the folder `dir`, for the caller to free. */
+static char *printed(const char *dir, const char *what)
+{
+    char command[4200];
+    snprintf(command, sizeof command, "cd %s && %s", dir, what);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    char *text = calloc(1, 65536);
+    assert_non_null(text);
+    size_t n = fread(text, 1, 65535, f);
+    text[n] = 0;
+    pclose(f);
+    return text;
+}
+
+/* --- ranks that know the world page ------------------------------------------------------------ */
+
+static ls_world_page *join(int *rank, ls_store_client **client)
+{
+    const ls_env *env = ls_env_get();
+    uint8_t secret[LS_SECRET_BYTES];
+    int fd = -1, size = atoi(getenv("WORLD_SIZE"));
+    *rank = atoi(getenv("RANK"));
+    if (pread(atoi(getenv("LOCKSTEP_SECRET_FD")), secret, sizeof secret, 0) != sizeof secret) exit(100);
+    if (ls_store_connect(getenv("LOCKSTEP_STORE"), 0, secret, *rank, size, env->mono_ns() + 10000000000u, client, &fd) < 0)
+        exit(101);
+    ls_world_page *page = env->map_shared(fd, ls_page_bytes(size), true);
+    if (!page || ls_page_check(page, ls_page_bytes(size), size) < 0) exit(102);
+    atomic_store(&page->rank[*rank].state, LS_RANK_RUNNING);
+    atomic_store(&page->rank[*rank].step, 12);
+    return page;
+}
+
+/* Both are there before anything happens. */
+static void meet(ls_store_client *c, int rank)
+{
+    char key[16], byte;
+    uint64_t deadline = ls_env_get()->mono_ns() + 10000000000u;
+    snprintf(key, sizeof key, "met/%d", rank);
+    if (ls_store_set(c, key, "x", 1, deadline) < 0) exit(103);
+    for (int r = 0; r < atoi(getenv("WORLD_SIZE")); r++) {
+        size_t n = 1;
+        snprintf(key, sizeof key, "met/%d", r);
+        if (ls_store_get(c, key, &byte, &n, deadline) < 0) exit(104);
+    }
+}
+
+static void until_aborted(const ls_world_page *page)
+{
+    for (int i = 0; i < 20000; i++) {
+        if (atomic_load(&page->abort_ready)) return;
+        usleep(1000);
+    }
+    exit(105);
+}
+
+static int act(const char *name)
+{
+    ls_store_client *client;
+    int rank;
+    ls_world_page *page = join(&rank, &client);
+    meet(client, rank);
+    if (strcmp(name, "mismatch") == 0) { /* rank 1 finds the cause, rank 0 is the first to leave */
+        if (rank == 0) {
+            until_aborted(page);
+            return 82;
+        }
+        ls_page_abort(page, 1 + 1, LS_COLL_MISMATCH, "rank 1 called all_reduce, but rank 0 called barrier");
+        usleep(100000);
+        return 76;
+    }
+    if (strcmp(name, "reset") == 0) { /* rank 0 sees the connection break before the launcher sees the death */
+        if (rank == 0) {
+            ls_page_abort(page, 1 + 0, LS_PEER_RESET, "rank 0: the connection to rank 1 broke");
+            return 82;
+        }
+        until_aborted(page);
+        raise(SIGKILL);
+    }
+    if (strcmp(name, "killed") == 0) {
+        if (rank == 1) raise(SIGKILL);
+        until_aborted(page);
+        return 82;
+    }
+    return 106;
+}
+
+/* --- exit codes and blame ------------------------------------------------------------------------ */
+
+static void gives_the_exit_code_of_the_first_rank_that_failed(void **state)
+{
+    (void)state;
+    static const struct { int nproc; const char *script; int code, rank, signal; const char *says; } row[] = {
+        { 1, "exit 0", 0, -1, 0, "" },
+        { 3, "exit 0", 0, -1, 0, "" },
+        { 1, "exit 3", 3, 0, 0, "rank 0 (pid " },
+        { 1, "exit 75", 75, 0, 0, "ended with exit code 75" },
+        { 1, "kill -9 $$", 82, 0, 9, "was killed by signal 9 (SIGKILL)" },
+        { 1, "kill -SEGV $$", 82, 0, 11, "was killed by signal 11 (SIGSEGV)" },
+        { 2, "[ $RANK = 1 ] && exit 7; exec sleep 60", 7, 1, 0, "rank 1 (pid " },
+        { 3, "[ $RANK = 2 ] && kill -9 $$; exec sleep 60", 82, 2, 9, "rank 2 (pid " },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        outcome x = shell(row[i].nproc, row[i].script, (ls_launch_opts){ 0 });
+        assert_int_equal(x.st, LS_OK);
+        assert_int_equal(x.r.exit_code, row[i].code);
+        assert_int_equal(x.r.first_rank, row[i].rank);
+        assert_int_equal(x.r.signal, row[i].signal);
+        assert_true(has(x.r.message, row[i].says));
+        if (row[i].code == 0) assert_string_equal(x.err, "");
+        else assert_true(has(x.err, "lockstep: error[rank-died] gen=1 step="));
+        release(&x);
+    }
+}
+
+static void says_the_cause_before_the_consequences(void **state)
+{
+    (void)state;
+    outcome x = role(2, "mismatch", (ls_launch_opts){ 0 });
+    assert_int_equal(x.r.exit_code, 76);
+    assert_int_equal(x.r.first_rank, 1);
+    assert_int_equal(x.r.status, LS_COLL_MISMATCH);
+    assert_true(strncmp(x.err, "lockstep: error[coll-mismatch] gen=1 step=12 rank=1 ", 52) == 0);
+    assert_true(has(x.err, "consequences: rank 0 ended with exit code 82"));
+    release(&x);
+}
+
+static void blames_the_dead_rank_for_the_broken_connection(void **state)
+{
+    (void)state;
+    outcome x = role(2, "reset", (ls_launch_opts){ 0 });
+    assert_int_equal(x.r.exit_code, 82);
+    assert_int_equal(x.r.first_rank, 1);
+    assert_int_equal(x.r.signal, SIGKILL);
+    assert_true(has(x.r.message, "was killed by signal 9 (SIGKILL) in step 12"));
+    release(&x);
+}
+
+static void tells_the_survivors_through_the_page(void **state)
+{
+    (void)state;
+    outcome x = role(4, "killed", (ls_launch_opts){ 0 });
+    assert_int_equal(x.r.first_rank, 1);
+    assert_true(has(x.err, "consequences: rank 0 ended with exit code 82; rank 2 ended with exit code 82; rank 3"));
+    assert_true(x.s < 0.5); /* nobody waited for the end of the grace time */
+    release(&x);
+}
+
+static void shows_the_last_lines_of_the_failing_rank(void **state)
+{
+    (void)state;
+    outcome x = shell(2, "if [ $RANK = 1 ]; then for i in $(seq 30); do echo line $i >&2; done; printf 'bad\\033[2J' >&2; exit 3; fi;"
+                         "sleep 0.05; echo noise >&2; exec sleep 60", (ls_launch_opts){ 0 });
+    assert_false(has(x.err, "    | line 10\n")); /* of 31 lines the last 20 */
+    assert_false(has(x.err, "    | line 11\n"));
+    assert_true(has(x.err, "    | line 12\n    | line 13\n"));
+    assert_true(has(x.err, "    | line 30\n    | bad?[2J\n")); /* what drives a terminal is made harmless */
+    assert_false(has(x.err, "    | noise"));
+    release(&x);
+}
+
+static void ends_stubborn_survivors_within_a_second(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    setenv("DIR", dir, 1);
+    outcome x = shell(3, "trap '' TERM INT; echo $$ > $DIR/$RANK; while [ ! -s $DIR/2 -o ! -s $DIR/1 ]; do sleep 0.01; done;"
+                         "[ $RANK = 0 ] && exit 3; sleep 1000 & sleep 1000", (ls_launch_opts){ 0 });
+    assert_int_equal(x.r.exit_code, 3);
+    assert_true(x.s < 2.0); /* 0.8 s by the table of watch.c; the rest is for a busy machine */
+    assert_true(has(x.err, "rank 1 was stopped by us (SIGKILL); rank 2 was stopped by us (SIGKILL)"));
+    char *left = printed("/", "ps -eo args | grep -c '[s]leep 1000'");
+    assert_string_equal(left, "0\n"); /* what they had started is gone, too */
+    free(left);
+    release(&x);
+    remove_folder(dir);
+}
+
+static void reports_a_stopped_rank_as_hung(void **state)
+{
+    (void)state;
+    outcome x = shell(2, "[ $RANK = 1 ] && kill -STOP $$; exec sleep 60", (ls_launch_opts){ .timeout_ns = 200000000 });
+    assert_int_equal(x.r.exit_code, 83);
+    assert_int_equal(x.r.first_rank, 1);
+    assert_true(has(x.err, "lockstep: error[rank-hung]"));
+    assert_true(has(x.r.message, "is stopped (state T, by signal 19, SIGSTOP) and silent for 0."));
+    assert_true(x.s < 3.0);
+    release(&x);
+}
+
+static void leaves_a_rank_alone_that_goes_on_in_time(void **state)
+{
+    (void)state;
+    outcome x = shell(1, "(sleep 0.1; kill -CONT $$) & kill -STOP $$; wait", (ls_launch_opts){ .timeout_ns = 10000000000u });
+    assert_int_equal(x.r.exit_code, 0);
+    release(&x);
+}
+
+/* --- what a rank is given --------------------------------------------------------------------------- */
+
+static void sets_torchruns_environment(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    setenv("DIR", dir, 1);
+    unsetenv("OMP_NUM_THREADS");
+    outcome x = shell(2, "env > $DIR/$RANK", (ls_launch_opts){ .role = "rank", .run_id = "job7" });
+    assert_int_equal(x.r.exit_code, 0);
+    char *got = printed(dir, "grep -E '^((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE|NAME)|MASTER_ADDR|TORCHELASTIC.*)=' 1 | sort");
+    assert_string_equal(got, "GROUP_RANK=0\nGROUP_WORLD_SIZE=1\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\nRANK=1\n"
+                             "ROLE_NAME=rank\nROLE_RANK=1\nROLE_WORLD_SIZE=2\nTORCHELASTIC_MAX_RESTARTS=0\n"
+                             "TORCHELASTIC_RESTART_COUNT=0\nTORCHELASTIC_RUN_ID=job7\nTORCHELASTIC_USE_AGENT_STORE=False\nWORLD_SIZE=2\n");
+    free(got);
+    char want[64];
+    int cpus = ls_env_get()->cpus();
+    snprintf(want, sizeof want, "OMP_NUM_THREADS=%d\n", cpus / 2 > 1 ? cpus / 2 : 1);
+    got = printed(dir, "grep OMP_NUM_THREADS 0");
+    assert_string_equal(got, want);
+    free(got);
+    got = printed(dir, "cat 0 1 | grep ^MASTER_PORT= | uniq | wc -l"); /* the same for both */
+    assert_string_equal(got, "1\n");
+    free(got);
+    release(&x);
+    remove_folder(dir);
+}
+
+static void keeps_a_thread_count_that_is_set(void **state)
+{
+    (void)state;
+    setenv("OMP_NUM_THREADS", "5", 1);
+    outcome x = shell(2, "[ $OMP_NUM_THREADS = 5 ]", (ls_launch_opts){ 0 });
+    assert_int_equal(x.r.exit_code, 0);
+    unsetenv("OMP_NUM_THREADS");
+    release(&x);
+}
+
+static void leaves_the_master_port_free_for_the_ranks(void **state)
+{
+    (void)state;
+    int port = ls_env_get()->free_port();
+    outcome x = shell(1, "python3 -c 'import os, socket; s = socket.socket(); s.bind((\"127.0.0.1\", int(os.environ[\"MASTER_PORT\"])))'",
+                      (ls_launch_opts){ .port = port });
+    assert_int_equal(x.r.exit_code, 0);
+    release(&x);
+}
+
+static void names_the_holder_of_a_busy_port(void **state)
+{
+    (void)state;
+    int port, fd = ls_env_get()->listen_tcp("127.0.0.1", 0, &port);
+    char want[64];
+    outcome x = shell(1, "exit 0", (ls_launch_opts){ .port = port });
+    assert_int_equal(x.st, LS_PORT_BUSY);
+    assert_int_equal(x.r.exit_code, 69);
+    snprintf(want, sizeof want, "is held by pid %d (", (int)getpid());
+    assert_true(has(x.r.message, want));
+    close(fd);
+    release(&x);
+}
+
+static void puts_a_command_before_one_rank(void **state)
+{
+    (void)state;
+    outcome x = shell(2, "[ $RANK$TAG = 0 -o $RANK$TAG = 1debug ]", (ls_launch_opts){ .prefix_cmd = "env TAG=debug", .prefix_rank = 1 });
+    assert_int_equal(x.r.exit_code, 0);
+    release(&x);
+}
+
+static void refuses_what_cannot_start(void **state)
+{
+    (void)state;
+    static const char *const missing[] = { "./no-such-program", NULL }, *const script[] = { "./train.py", NULL };
+    static const char *const fine[] = { "/bin/true", NULL };
+    const struct { ls_launch_opts o; ls_status st; const char *says; } row[] = {
+        { { .argv = missing, .nproc = 2 }, LS_USAGE, "no such program" },
+        { { .argv = script, .nproc = 1 }, LS_USAGE, "-- python3 ./train.py" },
+        { { .argv = fine, .nproc = 0 }, LS_USAGE, "expected 1 to 64" },
+        { { .argv = fine, .nproc = 65 }, LS_USAGE, "expected 1 to 64" },
+        { { .argv = fine, .nproc = 2, .redirects = "3" }, LS_USAGE, "--log-dir" },
+        { { .argv = fine, .nproc = 2, .tee = "4" }, LS_USAGE, "--tee is '4'" },
+        { { .argv = fine, .nproc = 2, .tee = "0:1,2:1" }, LS_USAGE, "ranks 0 to 1" },
+        { { .argv = fine, .nproc = 2, .local_ranks_filter = "2" }, LS_USAGE, "ranks from 0 to 1" },
+        { { .argv = fine, .nproc = 2, .prefix_cmd = "gdb", .prefix_rank = 2 }, LS_USAGE, "expected 0 to 1" },
+        { { .argv = fine, .nproc = 2, .port = 65536 }, LS_USAGE, "65535" },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        outcome x = launch(&row[i].o);
+        assert_int_equal(x.st, row[i].st);
+        assert_int_equal(x.r.exit_code, 64);
+        assert_true(has(x.r.message, row[i].says));
+        release(&x);
+    }
+}
+
+/* --- logs --------------------------------------------------------------------------------------------- */
+
+static const char speak[] = "echo out $RANK; echo err $RANK >&2";
+
+static void writes_redirected_streams_to_files_alone(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    outcome x = shell(2, speak, (ls_launch_opts){ .log_dir = dir, .run_id = "../job", .redirects = "0:3,1:1" });
+    assert_int_equal(x.r.exit_code, 0);
+    assert_string_equal(x.out, "");
+    assert_string_equal(x.err, "err 1\n");
+    char *got = printed(dir, "find . -type f | sed 's/_[0-9a-f]*\\//_X\\//' | sort");
+    assert_string_equal(got, "./_._job_X/attempt_0/0/stderr.log\n./_._job_X/attempt_0/0/stdout.log\n./_._job_X/attempt_0/1/stdout.log\n");
+    free(got);
+    got = printed(dir, "cat */attempt_0/0/*.log");
+    assert_string_equal(got, "err 0\nout 0\n");
+    free(got);
+    release(&x);
+    remove_folder(dir);
+}
+
+static void puts_the_rank_before_teed_lines(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    outcome x = shell(2, "printf 'a\\n\\nb'", (ls_launch_opts){ .log_dir = dir, .tee = "3", .role = "rank", .local_ranks_filter = "1" });
+    assert_int_equal(x.r.exit_code, 0);
+    assert_string_equal(x.out, "[rank1]:a\n[rank1]:\n[rank1]:b\n");
+    char *got = printed(dir, "cat */attempt_0/[01]/stdout.log"); /* the filter is for the console only */
+    assert_string_equal(got, "a\n\nba\n\nb");
+    free(got);
+    release(&x);
+    remove_folder(dir);
+}
+
+static void hides_the_ranks_that_the_filter_leaves_out(void **state)
+{
+    (void)state;
+    outcome x = shell(3, speak, (ls_launch_opts){ .local_ranks_filter = "1" });
+    assert_string_equal(x.out, "out 1\n");
+    assert_string_equal(x.err, "err 1\n");
+    release(&x);
+}
+
+static void passes_on_much_output_unchanged(void **state)
+{
+    (void)state;
+    outcome x = shell(1, "seq 200000 >&2", (ls_launch_opts){ 0 });
+    assert_int_equal(x.r.exit_code, 0);
+    assert_int_equal(strlen(x.err), 1288895); /* digits and newlines of 1 to 200000 */
+    assert_true(has(x.err, "\n99999\n100000\n") && has(x.err, "\n200000\n"));
+    release(&x);
+}
+
+static void writes_the_failure_as_json(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    outcome x = shell(2, "if [ $RANK = 1 ]; then echo '</script>' >&2;"
+                         "echo '{\"message\": {\"message\": \"boom\"}}' > $TORCHELASTIC_ERROR_FILE; kill -9 $$; fi; exec sleep 60",
+                      (ls_launch_opts){ .log_dir = dir, .quiet = true });
+    assert_string_equal(x.err, "</script>\n"); /* quiet: the rank's words only */
+    char *text = printed(dir, "cat */failure.json");
+    json_t *j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    assert_string_equal(json_string_value(json_object_get(j, "code_word")), "rank-died");
+    assert_int_equal(json_integer_value(json_object_get(j, "rank")), 1);
+    assert_int_equal(json_integer_value(json_object_get(j, "exitcode")), -9);
+    assert_string_equal(json_string_value(json_object_get(j, "signal")), "SIGKILL");
+    assert_string_equal(json_string_value(json_object_get(j, "error")), "boom");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "stderr"), 0)), "</script>");
+    assert_false(has(text, "<"));
+    json_t *c = json_array_get(json_object_get(j, "consequences"), 0);
+    assert_int_equal(json_integer_value(json_object_get(c, "rank")), 0);
+    assert_true(json_is_true(json_object_get(c, "stopped_by_launcher")));
+    json_decref(j);
+    free(text);
+    release(&x);
+    remove_folder(dir);
+}
+
+static void writes_events_as_json_lines(void **state)
+{
+    (void)state;
+    char *dir = folder(), file[64];
+    snprintf(file, sizeof file, "%s/events", dir);
+    outcome x = shell(1, "exit 3", (ls_launch_opts){ .events = file });
+    char *text = printed(dir, "cat events"), *line = text;
+    static const char *const want[] = { "gen_start", "rank_spawn", "rank_exit", "detect", "exit" };
+    double before = 0;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        json_t *j = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(j);
+        assert_string_equal(json_string_value(json_object_get(j, "event")), want[i]);
+        assert_true(json_number_value(json_object_get(j, "t_ns")) >= before);
+        before = json_number_value(json_object_get(j, "t_ns"));
+        assert_int_equal(json_integer_value(json_object_get(j, "gen")), 1);
+        json_decref(j);
+        line = strchr(line, '\n') + 1;
+    }
+    assert_string_equal(line, "");
+    free(text);
+    release(&x);
+    remove_folder(dir);
+}
+
+/* --- being stopped ------------------------------------------------------------------------------------- */
+
+/* A launcher in a process of its own; its ranks write their pids to dir/0 and dir/1. */
+static pid_t launcher(const char *dir, const char *script)
+{
+    char line[4200];
+    snprintf(line, sizeof line, "cd %s; %s; echo $$ > .$RANK; mv .$RANK $RANK; while :; do sleep 0.01; done", dir, script);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        dup2(null, 2);
+        outcome x = { 0 };
+        const char *argv[] = { "/bin/sh", "-c", line, NULL };
+        ls_launch_opts o = { .argv = argv, .nproc = 2 };
+        x.st = ls_launch(&o, &x.r);
+        _exit(x.r.exit_code);
+    }
+    char path[4200];
+    for (int i = 0; i < 10000; i++) {
+        struct stat s;
+        snprintf(path, sizeof path, "%s/0", dir);
+        bool both = stat(path, &s) == 0;
+        snprintf(path, sizeof path, "%s/1", dir);
+        if (both && stat(path, &s) == 0) return pid;
+        usleep(1000);
+    }
+    fail_msg("the ranks did not start");
+    return pid;
+}
+
+/* Whether every rank is gone within 2 s. */
+static bool all_gone(const char *dir)
+{
+    char *text = printed(dir, "cat 0 1"), *end;
+    int pid[2];
+    pid[0] = (int)strtol(text, &end, 10);
+    pid[1] = (int)strtol(end, &end, 10);
+    free(text);
+    assert_true(pid[0] > 0 && pid[1] > 0);
+    for (int i = 0; i < 2000; i++) {
+        bool gone = true;
+        for (int r = 0; r < 2; r++) { /* an orphan may wait a moment for its new parent */
+            char state = ls_env_get()->proc_state(pid[r]);
+            gone = gone && (state == 0 || state == 'Z');
+        }
+        if (gone) return true;
+        usleep(1000);
+    }
+    return false;
+}
+
+static int end_of(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void lets_the_ranks_save_when_interrupted(void **state)
+{
+    (void)state;
+    static const struct { int sig; const char *script; int code; } row[] = {
+        { SIGINT, "trap 'touch saved$RANK; exit 0' INT", 130 },
+        { SIGINT, "trap 'touch saved$RANK; exit 130' INT", 130 },
+        { SIGTERM, "trap 'touch saved$RANK; exit 75' TERM", 75 },
+        { SIGTERM, "trap 'touch saved$RANK; exit 0' TERM", 143 },
+        { SIGHUP, "trap 'touch saved$RANK; exit 0' TERM", 129 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char *dir = folder(), saved[64];
+        pid_t pid = launcher(dir, row[i].script);
+        kill(pid, row[i].sig);
+        assert_int_equal(end_of(pid), row[i].code);
+        for (int r = 0; r < 2; r++) {
+            snprintf(saved, sizeof saved, "%s/saved%d", dir, r);
+            assert_int_equal(access(saved, F_OK), 0);
+        }
+        assert_true(all_gone(dir));
+        remove_folder(dir);
+    }
+}
+
+static void kills_at_the_second_interrupt(void **state)
+{
+    (void)state;
+    char *dir = folder(), told[64];
+    pid_t pid = launcher(dir, "trap 'touch told' INT");
+    uint64_t t0 = ls_env_get()->mono_ns();
+    kill(pid, SIGINT);
+    snprintf(told, sizeof told, "%s/told", dir);
+    for (int i = 0; i < 5000 && access(told, F_OK) != 0; i++) usleep(1000);
+    kill(pid, SIGINT);
+    assert_int_equal(end_of(pid), 130);
+    assert_true(ls_env_get()->mono_ns() - t0 < 4000000000u); /* and not after the 5 s of patience */
+    assert_true(all_gone(dir));
+    remove_folder(dir);
+}
+
+static void takes_the_ranks_along_when_it_is_killed(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    pid_t pid = launcher(dir, "trap '' INT TERM HUP");
+    kill(pid, SIGKILL);
+    assert_int_equal(end_of(pid), -SIGKILL);
+    assert_true(all_gone(dir));
+    remove_folder(dir);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) return act(argv[1]);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gives_the_exit_code_of_the_first_rank_that_failed),
+        cmocka_unit_test(says_the_cause_before_the_consequences),
+        cmocka_unit_test(blames_the_dead_rank_for_the_broken_connection),
+        cmocka_unit_test(tells_the_survivors_through_the_page),
+        cmocka_unit_test(shows_the_last_lines_of_the_failing_rank),
+        cmocka_unit_test(ends_stubborn_survivors_within_a_second),
+        cmocka_unit_test(reports_a_stopped_rank_as_hung),
+        cmocka_unit_test(leaves_a_rank_alone_that_goes_on_in_time),
+        cmocka_unit_test(sets_torchruns_environment),
+        cmocka_unit_test(keeps_a_thread_count_that_is_set),
+        cmocka_unit_test(leaves_the_master_port_free_for_the_ranks),
+        cmocka_unit_test(names_the_holder_of_a_busy_port),
+        cmocka_unit_test(puts_a_command_before_one_rank),
+        cmocka_unit_test(refuses_what_cannot_start),
+        cmocka_unit_test(writes_redirected_streams_to_files_alone),
+        cmocka_unit_test(puts_the_rank_before_teed_lines),
+        cmocka_unit_test(hides_the_ranks_that_the_filter_leaves_out),
+        cmocka_unit_test(passes_on_much_output_unchanged),
+        cmocka_unit_test(writes_the_failure_as_json),
+        cmocka_unit_test(writes_events_as_json_lines),
+        cmocka_unit_test(lets_the_ranks_save_when_interrupted),
+        cmocka_unit_test(kills_at_the_second_interrupt),
+        cmocka_unit_test(takes_the_ranks_along_when_it_is_killed),
+    };
+    return cmocka_run_group_tests_name("launch", tests, NULL, NULL);
+}
