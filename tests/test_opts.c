@@ -506,6 +506,26 @@ static void prints_a_configuration_that_reads_back_the_same(void **state)
     ls_opts_destroy(again);
 }
 
+static void prints_every_text_so_that_it_reads_back(void **state)
+{
+    (void)state;
+    static const char *const text[] = {
+        "", "null", "~", "yes", "1e3", "a: b", "- a", "#", " x ", "\t\n\r\x1b\x7f", "'\"\\", "{a}", "*a", "&a", "!a", "%a", "@", "`",
+        "caf\xc3\xa9", "\xc2\x85" "next", "\xe2\x80\xa8", "\xef\xbb\xbf" "bom", "\xef\xbf\xbe", "\xf0\x9f\x98\x80", "plain/path.x-1_2",
+    };
+    for (size_t i = 0; i < COUNT(text); i++) {
+        settings s, back;
+        ls_opts *o = fresh(&s), *again = fresh(&back);
+        assert_int_equal(ls_opts_set(o, "run.dir", text[i], "flag"), LS_OK);
+        char *yaml = ls_opts_yaml(o);
+        if (read_text(again, yaml) != LS_OK) fail_msg("%s: %s", text[i], ls_last_error());
+        assert_string_equal(back.dir, text[i]);
+        free(yaml);
+        ls_opts_destroy(o);
+        ls_opts_destroy(again);
+    }
+}
+
 static void explains_every_option_in_help(void **state)
 {
     (void)state;
@@ -574,6 +594,7 @@ int main(void)
         cmocka_unit_test(accepts_names_up_to_the_limit),
         cmocka_unit_test(survives_a_file_cut_at_every_byte),
         cmocka_unit_test(prints_a_configuration_that_reads_back_the_same),
+        cmocka_unit_test(prints_every_text_so_that_it_reads_back),
         cmocka_unit_test(explains_every_option_in_help),
         cmocka_unit_test(reads_files_and_says_why_it_cannot),
         cmocka_unit_test(calls_a_wrong_default_a_bug),

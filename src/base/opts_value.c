@@ -93,7 +93,8 @@ static bool read_with_unit(const char *text, const unit *units, size_t nunits, b
 static bool read_bytes(const char *text, size_t *v)
 {
     uint64_t u;
-    if (!read_with_unit(text, size_units, sizeof size_units / sizeof *size_units, false, &u) || u > SIZE_MAX) return false;
+    if (!read_with_unit(text, size_units, sizeof size_units / sizeof *size_units, false, &u)) return false;
+    if (u > SIZE_MAX) return false;
     *v = (size_t)u;
     return true;
 }
@@ -291,6 +292,28 @@ static void format_with_unit(ls_text *out, uint64_t v, const unit *units, size_t
     ls_text_add(out, "%llu%s", (unsigned long long)(v / best->factor), best->name);
 }
 
+/* The character of the UTF-8 sequence at p and its bytes; a byte that is not UTF-8 stands for itself. */
+static size_t decode(const unsigned char *p, uint32_t *c)
+{
+    size_t n = *p < 0xc2 || *p > 0xf4 ? 1 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : 4;
+    *c = n == 1 ? *p : *p & (0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80) {
+            *c = *p;
+            return 1;
+        }
+        *c = *c << 6 | (p[i] & 0x3f);
+    }
+    return n;
+}
+
+/* Controls, line ends and what libyaml does not let into a file. */
+static bool breaks_yaml(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c <= 0xa0) || c == 0x2028 || c == 0x2029 || (c >= 0xd800 && c <= 0xdfff) ||
+           c == 0xfeff || c == 0xfffe || c == 0xffff;
+}
+
 /* Plain where YAML cannot take it for anything but a text, else in double quotes. */
 static void format_string(ls_text *out, const char *s)
 {
@@ -304,11 +327,13 @@ static void format_string(ls_text *out, const char *s)
         return;
     }
     ls_text_addn(out, "\"", 1);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') ls_text_add(out, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f) ls_text_add(out, "\\x%02x", c);
-        else ls_text_addn(out, s, 1);
+    while (*s) {
+        uint32_t c;
+        size_t n = decode((const unsigned char *)s, &c);
+        if (c == '"' || c == '\\') ls_text_add(out, "\\%c", (char)c);
+        else if (breaks_yaml(c)) ls_text_add(out, "\\u%04x", (unsigned)c);
+        else ls_text_addn(out, s, n);
+        s += n;
     }
     ls_text_addn(out, "\"", 1);
 }
