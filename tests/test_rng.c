@@ -166,7 +166,9 @@ static void randint_matches_pytorch(void **state)
     assert_int_equal(ls_mt19937_randint(&g, -5, 5, 10, got), LS_OK);
     for (int i = 0; i < 10; i++) assert_int_equal(got[i], want[i] - 5);
 
-    static const struct { int64_t lo, hi; } bad[] = { { 0, 0 }, { 1, 0 }, { 0, INT64_C(1) << 32 }, { INT64_MIN, INT64_MAX } };
+    static const struct { int64_t lo, hi; } bad[] = {
+        { 0, 0 }, { 1, 0 }, { 0, INT64_C(1) << 32 }, { INT64_MIN, INT64_MAX },
+    };
     for (size_t i = 0; i < COUNT(bad); i++)
         assert_int_equal(ls_mt19937_randint(&g, bad[i].lo, bad[i].hi, 1, got), LS_INVALID);
     assert_non_null(strstr(ls_last_error(), "expected lo < hi"));

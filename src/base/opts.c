@@ -257,7 +257,10 @@ ls_status ls_opts_parse(ls_opts *o, int argc, char **argv, bool stop_at_position
 
 int ls_opts_npositional(const ls_opts *o) { return o->npositional; }
 
-const char *ls_opts_positional(const ls_opts *o, int i) { return i >= 0 && i < o->npositional ? o->positional[i] : NULL; }
+const char *ls_opts_positional(const ls_opts *o, int i)
+{
+    return i >= 0 && i < o->npositional ? o->positional[i] : NULL;
+}
 
 bool ls_opts_is_set(const ls_opts *o, const char *name)
 {

@@ -10,8 +10,10 @@
 
 void ls_philox_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t out[4])
 {
-    philox4x32_ctr_t counter = { { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32) } };
     philox4x32_key_t key = { { (uint32_t)seed, (uint32_t)(seed >> 32) } };
+    philox4x32_ctr_t counter = {
+        { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32) },
+    };
     philox4x32_ctr_t word = philox4x32_R(10, counter, key);
     for (int k = 0; k < 4; k++) out[k] = word.v[k];
 }

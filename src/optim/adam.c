@@ -21,7 +21,8 @@ typedef struct factors {
     float eps, minus_step;
 } factors;
 
-LS_KERNEL static void pass(size_t n, float *restrict p, const float *restrict g, float *restrict m, float *restrict v, factors f)
+LS_KERNEL static void pass(size_t n, float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
+                           factors f)
 {
     for (size_t i = 0; i < n; i++) {
         float d = f.decay == 0.0f ? g[i] : fmaf(p[i], f.decay, g[i]);

@@ -125,8 +125,10 @@ ls_status ls_optim_step(ls_optim *o)
         if (!p->t.grad_ready || !p->grad.data) continue;
         s->steps++;
         size_t n = (size_t)ls_tensor_count(&p->t);
-        if (o->kind == SGD) ls_sgd_update(&o->config, n, p->t.data, p->grad.data, s->state[0]);
-        else ls_adam_update(&o->config, o->kind == ADAMW, s->steps, n, p->t.data, p->grad.data, s->state[0], s->state[1]);
+        float *x = p->t.data;
+        const float *g = p->grad.data;
+        if (o->kind == SGD) ls_sgd_update(&o->config, n, x, g, s->state[0]);
+        else ls_adam_update(&o->config, o->kind == ADAMW, s->steps, n, x, g, s->state[0], s->state[1]);
     }
     o->steps++;
     return LS_OK;

@@ -17,8 +17,8 @@ LS_KERNEL static void plain(size_t n, float *restrict p, const float *restrict g
     }
 }
 
-LS_KERNEL static void with_momentum(size_t n, float *restrict p, const float *restrict g, float *restrict b, float momentum,
-                                    float decay, float minus_lr)
+LS_KERNEL static void with_momentum(size_t n, float *restrict p, const float *restrict g, float *restrict b,
+                                    float momentum, float decay, float minus_lr)
 {
     for (size_t i = 0; i < n; i++) {
         float d = decay == 0.0f ? g[i] : fmaf(p[i], decay, g[i]);
