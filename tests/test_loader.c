@@ -139,6 +139,27 @@ static void normalises_bytes(void **state)
     ls_dataset_free(&d);
 }
 
+/* The committed sample: what a training run without the whole data set reads. */
+static void opens_the_committed_sample(void **state)
+{
+    (void)state;
+    static const struct { const char *split; size_t n; int64_t first[5]; float mean, std; } row[] = {
+        { "train", 2000, { 9, 0, 0, 3, 0 }, 0.283938f, 0.353502f },
+        { "test", 500, { 9, 2, 1, 1, 6 }, 0.295064f, 0.356901f },
+    };
+    for (int i = 0; i < 2; i++) {
+        ls_dataset d;
+        float mean, std;
+        assert_int_equal(ls_dataset_open_idx(LOCKSTEP_SOURCE "/tests/data/fashion-2000", row[i].split, &d), LS_OK);
+        assert_int_equal(d.n, row[i].n);
+        assert_int_equal(d.features, 784);
+        assert_memory_equal(d.label, row[i].first, sizeof row[i].first);
+        ls_dataset_moments(&d, &mean, &std);
+        assert_true(fabsf(mean - row[i].mean) < 1e-5f && fabsf(std - row[i].std) < 1e-5f);
+        ls_dataset_free(&d);
+    }
+}
+
 static void moments_of_equal_bytes_divide_by_one(void **state)
 {
     (void)state;
@@ -233,6 +254,7 @@ int main(void)
         cmocka_unit_test(opens_a_folder_of_images),
         cmocka_unit_test(refuses_labels_that_do_not_fit),
         cmocka_unit_test(normalises_bytes),
+        cmocka_unit_test(opens_the_committed_sample),
         cmocka_unit_test(moments_of_equal_bytes_divide_by_one),
         cmocka_unit_test(makes_the_exercises_data),
         cmocka_unit_test(cuts_an_epoch_into_batches),
