@@ -1,0 +1,270 @@
+/* The prover: every algorithm is right at every size; what is broken goes red, and says where. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "lockstep/sched.h"
+
+/* --- every algorithm ------------------------------------------------------------- */
+
+static void every_algorithm_is_proved_for_1_to_17_ranks(void **state)
+{
+    (void)state;
+    static const int segments[] = { 1, 2, 4 };
+    int proofs = 0;
+    for (int i = 0; ls_algos[i]; i++)
+        for (int coll = 0; coll < LS_COLLS; coll++)
+            for (int size = 1; size <= 17 && ls_algos[i]->colls & 1u << coll; size++)
+                for (int g = 0; g < 3; g++)
+                    for (int lanes = 1; lanes <= segments[g]; lanes++) {
+                        ls_shape s = { .coll = (ls_coll)coll, .size = size, .root = (size - 1) / 2,
+                                       .segments = segments[g], .nlanes = lanes };
+                        if (ls_algos[i]->fits && !ls_algos[i]->fits(&s)) continue;
+                        if (ls_sched_verify(ls_algos[i], &s) != LS_OK) fail_msg("%s", ls_last_error());
+                        proofs++;
+                    }
+    assert_true(proofs >= 13 * 17 * 7); /* 13 pairs of algorithm and collective in this slice */
+}
+
+static void every_root_of_a_tree_is_proved(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 9; size++)
+        for (int root = 0; root < size; root++) {
+            ls_shape s = { .coll = LS_BROADCAST, .size = size, .root = root, .segments = 2, .nlanes = 2 };
+            if (ls_sched_verify(ls_algo_find("tree"), &s) != LS_OK) fail_msg("%s", ls_last_error());
+            s.coll = LS_REDUCE;
+            if (ls_sched_verify(ls_algo_find("tree"), &s) != LS_OK) fail_msg("%s", ls_last_error());
+        }
+}
+
+static void refuses_what_it_cannot_prove(void **state)
+{
+    (void)state;
+    ls_shape s = { .coll = LS_ALL_REDUCE, .size = 0, .segments = 1, .nlanes = 1 };
+    assert_int_equal(ls_sched_verify(ls_algo_find("ring"), &s), LS_INVALID);
+    s.size = 3;
+    s.coll = LS_BARRIER;
+    assert_int_equal(ls_sched_verify(ls_algo_find("ring"), &s), LS_INVALID);
+    assert_non_null(strstr(ls_last_error(), "'ring' does not do barrier"));
+}
+
+/* --- broken on purpose --------------------------------------------------------------- */
+
+static ls_slice out(uint32_t first, uint32_t n) { return (ls_slice){ LS_BUF_OUT, first, n }; }
+static ls_slice tmp(uint32_t first, uint32_t n) { return (ls_slice){ LS_BUF_TMP, first, n }; }
+
+static ls_slice share(const ls_shape *s, int owner) { return out((uint32_t)((owner + 2 * s->size) % s->size), 1); }
+
+/* The ring's first lap takes the share next to the right one. */
+static ls_status emit_off_by_one(ls_sched *o, const ls_shape *s)
+{
+    int n = s->size, r = s->rank, right = (r + 1) % n, left = (r + n - 1) % n;
+    o->nchunks[LS_BUF_OUT] = (uint32_t)n;
+    for (int k = 1; k < n; k++) {
+        LS_TRY(ls_sched_send(o, 0, right, share(s, r - k)));
+        LS_TRY(ls_sched_recv_reduce(o, 0, left, share(s, r - k)));
+    }
+    for (int k = 0; k < n - 1; k++) {
+        LS_TRY(ls_sched_send(o, 0, right, share(s, r - k)));
+        LS_TRY(ls_sched_recv(o, 0, left, share(s, r - k - 1)));
+    }
+    return LS_OK;
+}
+
+/* Recursive doubling that adds into what it is offering. */
+static ls_status emit_doubling_in_place(ls_sched *o, const ls_shape *s)
+{
+    uint32_t all = o->nchunks[LS_BUF_OUT] = (uint32_t)s->size;
+    for (int d = 1; d < s->size; d *= 2) {
+        LS_TRY(ls_sched_send(o, 0, s->rank ^ d, out(0, all)));
+        LS_TRY(ls_sched_recv_reduce(o, 0, s->rank ^ d, out(0, all)));
+    }
+    return LS_OK;
+}
+
+/* The right form: the peer's vector lands in TMP and is added when ours has been read. */
+static ls_status emit_doubling(ls_sched *o, const ls_shape *s)
+{
+    uint32_t all = o->nchunks[LS_BUF_OUT] = o->nchunks[LS_BUF_TMP] = (uint32_t)s->size;
+    for (int d = 1; d < s->size; d *= 2) {
+        LS_TRY(ls_sched_send(o, 0, s->rank ^ d, out(0, all)));
+        LS_TRY(ls_sched_recv(o, 0, s->rank ^ d, tmp(0, all)));
+        LS_TRY(ls_sched_reduce(o, 0, tmp(0, all), out(0, all)));
+    }
+    return LS_OK;
+}
+
+/* Everyone adds everyone's vector to its own, in an order of its own. */
+static ls_status emit_own_order(ls_sched *o, const ls_shape *s)
+{
+    uint32_t all = o->nchunks[LS_BUF_OUT] = o->nchunks[LS_BUF_TMP] = (uint32_t)s->size;
+    LS_TRY(ls_sched_copy(o, 0, out(0, all), tmp(0, all)));
+    for (int k = 1; k < s->size; k++) LS_TRY(ls_sched_send(o, 0, (s->rank + k) % s->size, tmp(0, all)));
+    for (int k = 1; k < s->size; k++) LS_TRY(ls_sched_recv_reduce(o, 0, (s->rank + k) % s->size, out(0, all)));
+    return LS_OK;
+}
+
+static ls_status emit_direct(ls_sched *o, const ls_shape *s) { return ls_algo_find("direct")->emit(o, s); }
+static ls_status emit_ring(ls_sched *o, const ls_shape *s) { return ls_algo_find("ring")->emit(o, s); }
+static ls_status emit_fold(ls_sched *o, const ls_shape *s) { return ls_algo_find("fold")->emit(o, s); }
+static ls_status emit_barrier(ls_sched *o, const ls_shape *s) { return ls_algo_find("dissemination")->emit(o, s); }
+
+typedef ls_status (*emit_fn)(ls_sched *, const ls_shape *);
+typedef void (*break_fn)(ls_sched *s, int size); /* all ranks' sealed schedules */
+
+static void remove_step(ls_lane *ln, uint32_t i)
+{
+    memmove(&ln->step[i], &ln->step[i + 1], (ln->n - i - 1) * sizeof *ln->step);
+    ln->n--;
+}
+
+static void not_at_all(ls_sched *s, int size) { (void)s, (void)size; }
+static void drop_a_send(ls_sched *s, int size) { (void)size, remove_step(&s[1].lane[0], 2), ls_sched_seal(&s[1]); }
+static void drop_the_last_send(ls_sched *s, int size) { (void)size, remove_step(&s[1].lane[0], s[1].lane[0].n - 2); }
+static void swap_a_peer(ls_sched *s, int size) { s[1].lane[0].step[0].peer = (s[1].lane[0].step[0].peer + 1) % size; }
+static void drop_a_fold(ls_sched *s, int size) { (void)size, remove_step(&s[2].lane[0], 0); }
+static void fold_twice(ls_sched *s, int size) { (void)size, ls_sched_fold(&s[2], 0, out(1, 1)); }
+static void touch_a_fold(ls_sched *s, int size) { (void)size, ls_sched_send(&s[0], 0, 1, out(1, 1)); }
+static void add_a_message(ls_sched *s, int size) { (void)size, ls_sched_send(&s[3], 0, 0, out(2, 1)); }
+static void lengthen_a_message(ls_sched *s, int size) { (void)size, s[1].lane[0].step[0].src = out(0, 2); }
+static void drop_a_receive(ls_sched *s, int size) { (void)size, remove_step(&s[2].lane[0], s[2].lane[0].n - 1); }
+static void claim_one_sum(ls_sched *s, int size) { for (int r = 0; r < size; r++) s[r].one_sum = true; }
+
+static void forget_hazards(ls_sched *s, int size)
+{
+    for (int r = 0; r < size; r++)
+        for (uint32_t i = 0; i < s[r].lane[0].n; i++) s[r].lane[0].step[i].after_send = -1;
+}
+
+static void forget_last_reduces(ls_sched *s, int size)
+{
+    for (int r = 0; r < size; r++)
+        for (uint32_t i = 0; i < s[r].lane[0].n; i++) s[r].lane[0].step[i].last_reduce = false;
+}
+
+static void finish_too_early(ls_sched *s, int size)
+{
+    (void)size;
+    for (uint32_t i = 0; i < s[0].lane[0].n; i++)
+        if (s[0].lane[0].step[i].kind == LS_STEP_RECV_REDUCE) {
+            s[0].lane[0].step[i].last_reduce = true;
+            return;
+        }
+}
+
+static void stop_a_round_early(ls_sched *s, int size)
+{
+    for (int r = 0; r < size; r++) s[r].lane[0].n -= 2;
+}
+
+static void send_too_many(ls_sched *s, int size)
+{
+    (void)size;
+    for (int k = 0; k < 9; k++) {
+        ls_sched_send(&s[0], 0, 1, out(0, 1));
+        ls_sched_send(&s[1], 0, 0, out(0, 1));
+    }
+    for (int k = 0; k < 9; k++) {
+        ls_sched_recv(&s[0], 0, 1, tmp(0, 1));
+        ls_sched_recv(&s[1], 0, 0, tmp(0, 1));
+    }
+}
+
+static ls_status verdict(emit_fn emit, break_fn sabotage, ls_coll coll, int size)
+{
+    ls_algo algo = { .name = "broken", .colls = 1u << coll, .emit = emit };
+    ls_sched s[8];
+    const ls_sched *p[8];
+    for (int r = 0; r < size; r++) {
+        ls_shape shape = { .coll = coll, .rank = r, .size = size, .segments = 1, .nlanes = 1 };
+        assert_int_equal(ls_sched_emit(&algo, &shape, &s[r]), LS_OK);
+        p[r] = &s[r];
+    }
+    sabotage(s, size);
+    ls_status st = ls_sched_verify_all(p, size);
+    for (int r = 0; r < size; r++) ls_sched_free(&s[r]);
+    return st;
+}
+
+static void names_what_is_broken(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        emit_fn emit;
+        break_fn sabotage;
+        ls_coll coll;
+        int size;
+        const char *say[3]; /* parts of the sentence; none: it is right */
+    } row[] = {
+        { "right as it is", emit_ring, not_at_all, LS_ALL_REDUCE, 4, { NULL } },
+        { "ring, index off by one", emit_off_by_one, not_at_all, LS_ALL_REDUCE, 4,
+          { "pushed", "lane 0, step 1 (recv_reduce", "of the vector to chunk" } },
+        { "doubling in place", emit_doubling_in_place, not_at_all, LS_ALL_REDUCE, 4,
+          { "pulled", "waits until rank", "out[0..3]" } },
+        { "doubling through tmp", emit_doubling, not_at_all, LS_ALL_REDUCE, 8, { NULL } },
+        { "doubling through tmp, no hazards", emit_doubling, forget_hazards, LS_ALL_REDUCE, 4,
+          { "pulled", "overwrites out[0]", "has yet to read" } },
+        { "an order of additions per rank", emit_own_order, not_at_all, LS_ALL_REDUCE, 3,
+          { "out[0]", "different orders", "ranks 0 and 1" } },
+        { "a dropped send", emit_ring, drop_a_send, LS_ALL_REDUCE, 4, { "rank 2", "chunk 2 of the vector to chunk 3" } },
+        { "a dropped last send", emit_ring, drop_the_last_send, LS_ALL_REDUCE, 4,
+          { "rank 2", "a message that rank 1 never sends", "deadlock" } },
+        { "a swapped peer", emit_direct, swap_a_peer, LS_ALL_REDUCE, 4, { "rank 3", "adds chunk 2 of the vector to chunk 3" } },
+        { "a missing fold", emit_fold, drop_a_fold, LS_ALL_REDUCE, 4, { "out[2]", "rank 1 counted 0 times" } },
+        { "a chunk folded twice", emit_fold, fold_twice, LS_ALL_REDUCE, 4, { "out[1]", "rank 1", "rank 2" } },
+        { "a folded chunk sent", emit_fold, touch_a_fold, LS_ALL_REDUCE, 4, { "rank 0 uses out[1]", "rank 1 folds" } },
+        { "an extra message", emit_ring, add_a_message, LS_ALL_REDUCE, 4, { "rank 3", "rank 0 never receives", "out[2]" } },
+        { "a longer message", emit_direct, lengthen_a_message, LS_ALL_REDUCE, 4,
+          { "expects 1 chunks", "rank 1's step 0 sends 2" } },
+        { "a missing receive", emit_direct, drop_a_receive, LS_ALL_GATHER, 4, { "rank 2 never receives", "out[3]" } },
+        { "no last addition marked", emit_ring, forget_last_reduces, LS_REDUCE_SCATTER, 4,
+          { "out[0] of rank 0", "last addition" } },
+        { "a last addition too early", emit_ring, finish_too_early, LS_ALL_REDUCE, 4,
+          { "rank 0", "counts as the last addition to out[2]", "0 times" } },
+        { "one sum claimed for hops", emit_ring, claim_one_sum, LS_ALL_REDUCE, 4, { "adds two vectors", "one_sum" } },
+        { "a round short", emit_barrier, stop_a_round_early, LS_BARRIER, 4, { "rank 0 leaves before rank" } },
+        { "more messages than a queue holds", emit_doubling, send_too_many, LS_ALL_REDUCE, 2,
+          { "waits for room", "8 messages" } },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_status st = verdict(row[i].emit, row[i].sabotage, row[i].coll, row[i].size);
+        bool right = row[i].say[0] == NULL;
+        if (st != (right ? LS_OK : LS_INTERNAL))
+            fail_msg("%s: status %d: %s", row[i].name, (int)st, st == LS_OK ? "proved" : ls_last_error());
+        for (int k = 0; k < 3 && row[i].say[k]; k++)
+            if (!strstr(ls_last_error(), row[i].say[k]))
+                fail_msg("%s: no '%s' in: %s", row[i].name, row[i].say[k], ls_last_error());
+    }
+}
+
+static void schedules_must_belong_together(void **state)
+{
+    (void)state;
+    ls_sched s[2];
+    const ls_sched *p[2] = { &s[0], &s[1] };
+    for (int r = 0; r < 2; r++) {
+        ls_shape shape = { .coll = LS_ALL_REDUCE, .rank = r, .size = 2, .segments = 1 + r, .nlanes = 1 };
+        assert_int_equal(ls_sched_emit(ls_algo_find("ring"), &shape, &s[r]), LS_OK);
+    }
+    assert_int_equal(ls_sched_verify_all(p, 2), LS_INVALID);
+    assert_non_null(strstr(ls_last_error(), "ranks 0 and 1 differ"));
+    for (int r = 0; r < 2; r++) ls_sched_free(&s[r]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_algorithm_is_proved_for_1_to_17_ranks),
+        cmocka_unit_test(every_root_of_a_tree_is_proved),
+        cmocka_unit_test(refuses_what_it_cannot_prove),
+        cmocka_unit_test(names_what_is_broken),
+        cmocka_unit_test(schedules_must_belong_together),
+    };
+    return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
+}
