@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,4 +56,29 @@ done:
     env->close_fd(fd);
     free(p);
     return st;
+}
+
+ls_status ls_file_write(const char *path, const void *p, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    char temporary[512];
+    uint64_t r;
+    env->random(&r, sizeof r);
+    snprintf(temporary, sizeof temporary, "%s.%016llx.tmp", path, (unsigned long long)r);
+    int fd = env->create(temporary);
+    if (fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-fd));
+    const char *at = p;
+    ssize_t k = 0;
+    while (n > 0 && (k = env->write(fd, at, n)) > 0) {
+        at += k;
+        n -= (size_t)k;
+    }
+    int err = n > 0 ? (int)k : env->fsync(fd);
+    env->close_fd(fd);
+    if (err >= 0) err = env->rename(temporary, path);
+    if (err < 0) {
+        env->unlink(temporary);
+        return ls_fail(LS_IO, "writing %s: %s", path, strerror(-err));
+    }
+    return LS_OK;
 }

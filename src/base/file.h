@@ -9,4 +9,7 @@
  * than limit. */
 ls_status ls_file_read(const char *path, size_t limit, char **data, size_t *n);
 
+/* Writes a whole file at once: under its name it is complete or not there. */
+ls_status ls_file_write(const char *path, const void *p, size_t n);
+
 #endif

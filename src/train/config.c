@@ -74,6 +74,7 @@ const ls_opt ls_train_opts[] = {
     { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL, "print index, names and bytes of the gradient buckets", 0, NULL },
     { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch@RANK:STEP", 0, NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "file for the job's events, JSON lines", 0, NULL },
+    { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
     { "log-dir", LS_OPT_STRING, AT(log_dir), "", NULL, "folder for the ranks' logs", 0, NULL },
 };
 const size_t ls_train_nopts = sizeof ls_train_opts / sizeof *ls_train_opts;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "train/rundir.h"
 #include "train/trainer.h"
@@ -24,7 +25,7 @@ static ls_status open_run(ls_trainer *t, const ls_opts *opts)
     char *yaml = ls_opts_yaml(opts);
     if (!yaml) return ls_fail(LS_NO_MEMORY, "the resolved configuration");
     snprintf(path, sizeof path, "%s/config.yaml", t->run_dir);
-    ls_status st = ls_write_file(path, yaml, strlen(yaml));
+    ls_status st = ls_file_write(path, yaml, strlen(yaml));
     free(yaml);
     LS_TRY(st);
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);

@@ -57,31 +57,6 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
     return ls_fail(LS_IO, "%s and %d more with suffixes exist already: choose another --run.dir", base, SUFFIXES - 1);
 }
 
-ls_status ls_write_file(const char *path, const void *p, size_t n)
-{
-    const ls_env *env = ls_env_get();
-    char temporary[512];
-    uint64_t r;
-    env->random(&r, sizeof r);
-    snprintf(temporary, sizeof temporary, "%s.%016llx.tmp", path, (unsigned long long)r);
-    int fd = env->create(temporary);
-    if (fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-fd));
-    const char *at = p;
-    ssize_t k = 0;
-    while (n > 0 && (k = env->write(fd, at, n)) > 0) {
-        at += k;
-        n -= (size_t)k;
-    }
-    int err = n > 0 ? (int)k : env->fsync(fd);
-    env->close_fd(fd);
-    if (err >= 0) err = env->rename(temporary, path);
-    if (err < 0) {
-        env->unlink(temporary);
-        return ls_fail(LS_IO, "writing %s: %s", path, strerror(-err));
-    }
-    return LS_OK;
-}
-
 /* A checkpoint folder is flat: files, then itself. */
 static void remove_folder(const char *path)
 {

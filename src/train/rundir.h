@@ -11,9 +11,6 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
 /* Makes a folder and its parents; one that exists is fine. */
 ls_status ls_mkdirs(const char *path);
 
-/* A small file, written whole and atomically. */
-ls_status ls_write_file(const char *path, const void *p, size_t n);
-
 /* Deletes all but the `keep` newest step-* folders of `dir`. */
 ls_status ls_rundir_prune(const char *dir, int keep);
 

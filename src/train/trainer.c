@@ -140,8 +140,8 @@ void ls_trainer_destroy(ls_trainer *t)
     ls_tape_destroy(t->tape);
     ls_optim_destroy(t->optim);
     ls_ddp_destroy(t->ddp);
-    ls_world_leave(t->w);
     ls_model_destroy(t->model);
-    ls_arena_destroy(t->arena);
+    ls_arena_destroy(t->arena); /* before the world, whose ledger it keeps */
+    ls_world_leave(t->w);
     free(t);
 }

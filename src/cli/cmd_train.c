@@ -1,0 +1,91 @@
+/* cmd_train.c -- lockstep train: a run from a YAML file and flags. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "cli/cli.h"
+#include "lockstep/launch.h"
+#include "lockstep/train.h"
+#include "train/config.h"
+
+/* Whether somebody has started us as one rank of several. */
+static bool have_ranks(void) { return getenv("RANK") || getenv("WORLD_SIZE"); }
+
+static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char **argv)
+{
+    int rest;
+    LS_TRY(ls_opts_parse(o, argc, argv, false, &rest)); /* once to find the file */
+    if (ls_opts_npositional(o) > 1)
+        return ls_fail(LS_USAGE, "one configuration file is expected, '%s' is a second one", ls_opts_positional(o, 1));
+    if (ls_opts_npositional(o) == 1) {
+        LS_TRY(ls_opts_load_yaml(o, ls_opts_positional(o, 0)));
+        LS_TRY(ls_opts_parse(o, argc, argv, false, &rest)); /* and again: flags win over the file */
+    } else if (!c->help && !c->print_config && argc < 2) {
+        return ls_fail(LS_USAGE, "which run? Give a YAML file, for example recipes/fashion-mnist.yaml, or options; see lockstep train --help");
+    }
+    return LS_OK;
+}
+
+/* This program again, once per rank, with the same arguments. */
+static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
+{
+    char self[4096];
+    if (ls_env_get()->self_path(self, sizeof self) < 0) return ls_cli_fail("train", ls_fail(LS_SYSTEM, "the path of this program is unknown"));
+    const char **child = calloc((size_t)argc + 2, sizeof *child);
+    if (!child) return ls_cli_fail("train", ls_fail(LS_NO_MEMORY, "arguments of the ranks"));
+    child[0] = self;
+    for (int i = 0; i < argc; i++) child[i + 1] = argv[i];
+    ls_launch_opts o = { .argv = child, .nproc = nproc, .timeout_ns = c->comm.timeout,
+                         .log_dir = *c->log_dir ? c->log_dir : NULL, .events = *c->events ? c->events : NULL };
+    ls_launch_result result;
+    ls_status st = ls_launch(&o, &result);
+    free(child);
+    return st < 0 ? ls_cli_fail("train", st) : result.exit_code;
+}
+
+static int train(const ls_train_config *c, const ls_opts *o, int argc, char **argv)
+{
+    int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * (c->parallel.dp ? c->parallel.dp : 1);
+    int nproc = (int)(c->nproc_per_node ? c->nproc_per_node : product);
+    ls_status st = LS_OK;
+    if (!have_ranks()) {
+        /* before any rank starts: one message instead of one a rank */
+        if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
+        if (nproc > 1) return spawn(c, nproc, argc, argv);
+    }
+    ls_train_result result;
+    st = ls_train(c, o, &result);
+    if (st == LS_ABORTED) return ls_status_exit_code(st); /* the rank that failed first says why */
+    return st < 0 ? ls_cli_fail("train", st) : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    ls_train_config c;
+    ls_opts *o;
+    ls_status st = ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o);
+    if (st < 0) return ls_cli_fail("train", st);
+    int code = 0;
+    if ((st = read_all(o, &c, argc, argv)) < 0) {
+        code = ls_cli_fail("train", st);
+    } else if (c.help) {
+        code = ls_cli_help(&ls_cmd_train, o);
+    } else if (c.print_config) {
+        char *text = ls_opts_print_config(o);
+        printf("%s", text ? text : "");
+        free(text);
+    } else {
+        code = train(&c, o, argc, argv);
+    }
+    ls_opts_destroy(o);
+    return code;
+}
+
+const ls_cmd ls_cmd_train = {
+    .name = "train",
+    .summary = "train a model as a YAML file says, on one rank or many",
+    .usage = "lockstep train CONFIG.yaml [--section.key value]...",
+    .example = "lockstep train recipes/fashion-mnist.yaml --nproc-per-node 2 --train.epochs 3",
+    .run = run,
+};

@@ -1,0 +1,119 @@
+/* arena.c -- one big span, handed out from the bottom up. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/env.h"
+#include "mem/ledger.h"
+
+#define ALIGN 64u
+#define PAGE 4096u
+
+/* Spans handed out one after the other with the same kind count as one, so that a
+ * reset can tell the ledger what it takes back. */
+typedef struct span {
+    size_t end;
+    ls_mem_kind kind;
+} span;
+
+struct ls_arena {
+    char *base;
+    size_t size, used;
+    int fd;            /* -1: private */
+    ls_ledger *ledger; /* borrowed; may be NULL */
+    span *span;        /* owned */
+    int nspans, cap;
+};
+
+static LS_COLD ls_status too_little(size_t nbytes, uint64_t available)
+{
+    return ls_fail(LS_NO_MEMORY, "an arena of %.1f MiB does not fit: %.1f MiB of memory are available; use fewer ranks, a smaller model or "
+                                 "batch, or raise the memory limit", (double)nbytes / 1048576.0, (double)available / 1048576.0);
+}
+
+ls_status ls_arena_create(size_t nbytes, bool shared, ls_ledger *ledger, ls_arena **out)
+{
+    const ls_env *env = ls_env_get();
+    *out = NULL;
+    uint64_t available = env->mem_available();
+    if (nbytes > SIZE_MAX - PAGE || nbytes > available) return too_little(nbytes, available); /* before anything is reserved */
+    ls_arena *a = calloc(1, sizeof *a);
+    if (!a) return ls_fail(LS_NO_MEMORY, "an arena");
+    a->size = (nbytes + PAGE - 1) / PAGE * PAGE;
+    if (a->size == 0) a->size = PAGE;
+    a->ledger = ledger;
+    a->fd = -1;
+    if (shared) {
+        a->fd = env->memfd("lockstep-arena", a->size);
+        if (a->fd >= 0) a->base = env->map_shared(a->fd, a->size, true);
+        if (!a->base && a->fd >= 0) env->close_fd(a->fd);
+    } else {
+        a->base = env->map_private(a->size);
+    }
+    if (!a->base) {
+        int err = a->fd < 0 ? -a->fd : 0;
+        free(a);
+        if (shared && err > 1 && err < 4096 && available > nbytes)
+            return ls_fail(LS_NO_MEMORY, "shared memory of %.1f MiB: %s", (double)nbytes / 1048576.0, strerror(err));
+        return too_little(nbytes, available);
+    }
+    *out = a;
+    return LS_OK;
+}
+
+void ls_arena_destroy(ls_arena *a)
+{
+    if (!a) return;
+    ls_arena_reset(a, 0);
+    ls_env_get()->unmap(a->base, a->size);
+    if (a->fd >= 0) ls_env_get()->close_fd(a->fd);
+    free(a->span);
+    free(a);
+}
+
+ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
+{
+    *out = NULL;
+    size_t room = a->size - a->used, need = nbytes <= SIZE_MAX - ALIGN ? (nbytes + ALIGN - 1) / ALIGN * ALIGN : SIZE_MAX;
+    if (need > room)
+        return ls_fail(LS_NO_MEMORY, "%zu bytes (%s) do not fit into the arena: %zu of %zu are free", nbytes, ls_mem_kind_name(kind), room, a->size);
+    if (a->nspans == 0 || a->span[a->nspans - 1].kind != kind) {
+        if (a->nspans == a->cap) {
+            int cap = a->cap ? 2 * a->cap : 16;
+            span *p = realloc(a->span, (size_t)cap * sizeof *p);
+            if (!p) return ls_fail(LS_NO_MEMORY, "the arena's list of spans");
+            a->span = p;
+            a->cap = cap;
+        }
+        a->span[a->nspans++].kind = kind;
+    }
+    *out = a->base + a->used;
+    a->used += need;
+    a->span[a->nspans - 1].end = a->used;
+    ls_ledger_add(a->ledger, kind, need);
+    return LS_OK;
+}
+
+size_t ls_arena_mark(const ls_arena *a) { return a->used; }
+
+void ls_arena_reset(ls_arena *a, size_t mark)
+{
+    while (a->used > mark) { /* the newest span, whole or its end */
+        span *s = &a->span[a->nspans - 1];
+        size_t start = a->nspans > 1 ? a->span[a->nspans - 2].end : 0;
+        size_t to = start > mark ? start : mark;
+        ls_ledger_sub(a->ledger, s->kind, a->used - to);
+        a->used = s->end = to;
+        if (to == start) a->nspans--;
+    }
+}
+
+void *ls_arena_base(const ls_arena *a) { return a->base; }
+size_t ls_arena_size(const ls_arena *a) { return a->size; }
+int ls_arena_fd(const ls_arena *a) { return a->fd; }
+
+bool ls_arena_holds(const ls_arena *a, const void *p, size_t nbytes)
+{
+    uintptr_t at = (uintptr_t)p, first = (uintptr_t)a->base;
+    return at >= first && nbytes <= a->size && at - first <= a->size - nbytes;
+}
