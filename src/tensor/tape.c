@@ -29,7 +29,8 @@ struct ls_tape {
     char error[496];
     ls_grad_ready_fn ready; /* both NULL: nobody asked */
     ls_poke_fn poke;
-    void *ready_arg, *poke_arg;
+    ls_done_fn done;
+    void *ready_arg, *poke_arg, *done_arg;
     ls_tracer *tracer;      /* borrowed, may be NULL */
     uint64_t op_t0_ns;
     struct op_label {       /* by index of op: the same in every step, so the text is made once */
@@ -117,6 +118,12 @@ void ls_tape_on_grad_ready(ls_tape *t, ls_grad_ready_fn fn, void *arg)
 {
     t->ready = fn;
     t->ready_arg = arg;
+}
+
+void ls_tape_on_done(ls_tape *t, ls_done_fn fn, void *arg)
+{
+    t->done = fn;
+    t->done_arg = arg;
 }
 
 void ls_tape_on_poke(ls_tape *t, ls_poke_fn fn, void *arg)
@@ -361,6 +368,7 @@ static ls_status backward(ls_tape *t, ls_tensor *out, const void *given)
         if (!t->dry) *(float *)grad->data = 1.0f;
     }
     st = play(t, out, grad, given != NULL);
+    if (st >= 0 && t->done) st = t->done(t->done_arg);
     t->used = mark; /* gradients of activations end here */
     t->dry_used = dry_mark;
     return st < 0 ? keep_failure(t, st) : LS_OK;
