@@ -1,0 +1,96 @@
+/* commit.c -- write to a temporary name, flush, rename, flush the folder. */
+#include "base/commit.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+
+#define WRITE_MAX ((size_t)1 << 30) /* Linux writes at most 2 GiB - 4 KiB at once */
+
+struct ls_commit {
+    char *path, *temporary, *folder; /* one block, owned, after the struct */
+    int fd;                          /* of the temporary file; -1 when closed */
+    bool exists;                     /* the temporary name is there to be removed */
+};
+
+ls_status ls_commit_create(const char *path, ls_commit **out)
+{
+    const ls_env *env = ls_env_get();
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t n = strlen(path), folder = slash ? (size_t)(slash - path) : 0;
+    *out = NULL;
+    if (*name == 0) return ls_fail(LS_IO, "%s: names a folder, not a file", path);
+
+    size_t temporary = n + sizeof "./..0123456789abcdef.tmp";
+    ls_commit *c = malloc(sizeof *c + n + 1 + temporary + folder + 2);
+    if (!c) return ls_fail(LS_NO_MEMORY, "%s: its name does not fit in memory", path);
+    *c = (ls_commit){ .fd = -1 };
+    c->path = (char *)(c + 1);
+    c->temporary = c->path + n + 1;
+    c->folder = c->temporary + temporary;
+    memcpy(c->path, path, n + 1);
+    if (!slash) strcpy(c->folder, ".");
+    else if (folder == 0) strcpy(c->folder, "/");
+    else {
+        memcpy(c->folder, path, folder);
+        c->folder[folder] = 0;
+    }
+
+    uint64_t r;
+    env->random(&r, sizeof r);
+    snprintf(c->temporary, temporary, "%.*s.%s.%016llx.tmp", (int)(name - path), path, name, (unsigned long long)r);
+    c->fd = env->create(c->temporary);
+    if (c->fd < 0) {
+        ls_status st = ls_fail(LS_IO, "%s: no file can be created in %s: %s", path, c->folder, strerror(-c->fd));
+        free(c);
+        return st;
+    }
+    c->exists = true;
+    *out = c;
+    return LS_OK;
+}
+
+ls_status ls_commit_write(ls_commit *c, const void *p, size_t n)
+{
+    const char *at = p;
+    while (n > 0) {
+        ssize_t k = ls_env_get()->write(c->fd, at, n < WRITE_MAX ? n : WRITE_MAX);
+        if (k == -EINTR) continue;
+        if (k <= 0) return ls_fail(LS_IO, "%s: cannot be written: %s", c->path, strerror(k < 0 ? (int)-k : EIO));
+        at += k;
+        n -= (size_t)k;
+    }
+    return LS_OK;
+}
+
+ls_status ls_commit_finish(ls_commit *c)
+{
+    const ls_env *env = ls_env_get();
+    int err = env->fsync(c->fd);
+    /* After a failed flush the kernel may call the lost pages clean: never flush that file again. */
+    if (err < 0) return ls_fail(LS_IO, "%s: cannot be flushed to the disk: %s", c->path, strerror(-err));
+    env->close_fd(c->fd);
+    c->fd = -1;
+
+    err = env->rename(c->temporary, c->path);
+    if (err < 0) return ls_fail(LS_IO, "%s: cannot take its name: %s", c->path, strerror(-err));
+    c->exists = false;
+
+    err = env->fsync_dir(c->folder);
+    if (err < 0)
+        return ls_fail(LS_IO, "%s: is written, but its folder cannot be flushed to the disk: %s", c->path, strerror(-err));
+    return LS_OK;
+}
+
+void ls_commit_destroy(ls_commit *c)
+{
+    if (!c) return;
+    if (c->fd >= 0) ls_env_get()->close_fd(c->fd);
+    if (c->exists) ls_env_get()->unlink(c->temporary);
+    free(c);
+}
