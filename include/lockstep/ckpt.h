@@ -13,15 +13,19 @@
 extern "C" {
 #endif
 
+/* Dimensions that a tensor in a file may have. */
+#define LS_CKPT_MAX_DIMS 8
+
 /* One named tensor of a file. */
 typedef struct ls_ckpt_tensor {
     char *name;
-    ls_dtype dtype;
+    const char *dtype_name; /* as in the file: "F32", "BF16", "I8" ... */
+    ls_dtype dtype;         /* LS_DTYPES for those that Lockstep does not compute with */
     int ndim;
-    int64_t dim[LS_MAX_DIMS];
-    uint64_t begin, end;  /* bytes in the data section */
-    uint64_t checksum;    /* XXH3-64 of the bytes, when has_checksum */
-    bool has_checksum;
+    int64_t dim[LS_CKPT_MAX_DIMS];
+    uint64_t begin, end;    /* bytes in the data section */
+    uint64_t checksum;      /* XXH3-64 of the bytes, when has_checksum */
+    bool has_checksum;      /* true in files that Lockstep wrote, false in others' */
 } ls_ckpt_tensor;
 
 /* An open file: header read and checked (faults.md 6.6), data not yet. */

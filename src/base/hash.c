@@ -32,6 +32,9 @@ void ls_digest_hex(const ls_digest *d, char out[33])
     snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
 }
 
+/* Both widths share one state and one update; only the last step differs. */
+uint64_t ls_digest_u64(const ls_digest *d) { return XXH3_64bits_digest(d->xx); }
+
 void ls_digest_destroy(ls_digest *d)
 {
     if (!d) return;

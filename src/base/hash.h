@@ -6,12 +6,14 @@
 
 uint64_t ls_hash64(const void *p, size_t n, uint64_t seed);
 
-/* XXH3-128, streaming. */
+/* XXH3 of bytes that come in pieces; 128 or 64 bits of it. */
 typedef struct ls_digest ls_digest;
 ls_digest *ls_digest_create(void); /* NULL when out of memory */
 void ls_digest_add(ls_digest *d, const void *p, size_t n);
 /* Canonical order (high word first), 32 lower-case hex digits and a NUL. */
 void ls_digest_hex(const ls_digest *d, char out[33]);
+/* XXH3-64 of the same bytes: what ls_hash64 gives with seed 0. */
+uint64_t ls_digest_u64(const ls_digest *d);
 void ls_digest_destroy(ls_digest *d);
 
 /* CRC-32C (Castagnoli), as iSCSI and safetensors tooling use it. */

@@ -11,6 +11,16 @@
 #define LS_YAML_MAX_KEYS  4096  /* sections and values together */
 #define LS_YAML_MAX_NAME  256   /* bytes of a dotted name */
 
+/* JSON */
+#define LS_JSON_MAX_DEPTH  64
+#define LS_JSON_MAX_STRING (1u << 20) /* bytes */
+
+/* safetensors files */
+#define LS_CKPT_MAX_HEADER  (16u << 20) /* bytes of JSON; the format itself allows 100 MB */
+#define LS_CKPT_MAX_TENSORS (1u << 18) /* and as many pairs of metadata */
+#define LS_CKPT_MAX_NAME    1024u       /* bytes of a tensor's name */
+#define LS_CKPT_MAX_ENTRY   4096u       /* bytes of one tensor's description */
+
 /* IDX data files */
 #define LS_IDX_MAX_DIMS  4
 #define LS_IDX_MAX_BYTES ((size_t)1 << 30) /* of one data set's images */

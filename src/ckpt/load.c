@@ -1,0 +1,233 @@
+/* load.c -- opening, checking and reading safetensors files. */
+#include "ckpt/format.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+#define VERIFY_BYTES ((size_t)1 << 20) /* read at a time */
+#define MODULE "module."               /* what PyTorch's DDP wrapper puts before every name */
+
+struct ls_ckpt {
+    char *path; /* owned; behind the struct */
+    int fd;     /* owned */
+    ls_ckpt_header header;
+};
+
+/* Exactly n bytes from offset on. */
+static ls_status read_at(const char *path, int fd, void *dst, size_t n, uint64_t offset)
+{
+    char *at = dst;
+    while (n > 0) {
+        ssize_t k = ls_env_get()->pread(fd, at, n, offset);
+        if (k == -EINTR) continue;
+        if (k < 0) return ls_fail(LS_IO, "%s: byte %" PRIu64 " cannot be read: %s", path, offset, strerror((int)-k));
+        if (k == 0) return ls_fail(LS_CKPT_CORRUPT, "%s: ends at byte %" PRIu64 ": it was cut while it was read", path, offset);
+        at += k;
+        n -= (size_t)k;
+        offset += (uint64_t)k;
+    }
+    return LS_OK;
+}
+
+static ls_status open_file(const char *path, int *fd)
+{
+    *fd = ls_env_get()->open_read(path);
+    if (*fd >= 0) return LS_OK;
+    switch (*fd) {
+    case -ELOOP:
+        return ls_fail(LS_UNSAFE_PATH, "%s: is a symbolic link; name the file that it leads to", path);
+    case -EISDIR:
+        return ls_fail(LS_INVALID, "%s: is a folder; name a .safetensors file in it", path);
+    case -EINVAL:
+    case -ENXIO:
+        return ls_fail(LS_UNSAFE_PATH, "%s: is not a regular file", path);
+    default:
+        return ls_fail(LS_IO, "%s: cannot be opened: %s", path, strerror(-*fd));
+    }
+}
+
+static ls_status read_header(ls_ckpt *c)
+{
+    unsigned char first[LS_CKPT_PREFIX + 1];
+    int64_t file_size = ls_env_get()->fd_size(c->fd);
+    if (file_size < 0) return ls_fail(LS_IO, "%s: its size cannot be read: %s", c->path, strerror((int)-file_size));
+
+    size_t n = (uint64_t)file_size < sizeof first ? (size_t)file_size : sizeof first, size;
+    LS_TRY(read_at(c->path, c->fd, first, n, 0));
+    LS_TRY(ls_ckpt_header_size(c->path, first, n, (uint64_t)file_size, &size));
+    char *text = malloc(size);
+    if (!text) return ls_fail(LS_NO_MEMORY, "%s: its header of %zu bytes does not fit in memory", c->path, size);
+    ls_status st = read_at(c->path, c->fd, text, size, 0);
+    if (st == LS_OK) st = ls_ckpt_header_parse(c->path, text, size, (uint64_t)file_size, &c->header);
+    free(text);
+    return st;
+}
+
+ls_status ls_ckpt_open(const char *path, ls_ckpt **out)
+{
+    size_t n = strlen(path) + 1;
+    *out = NULL;
+    ls_ckpt *c = malloc(sizeof *c + n);
+    if (!c) return ls_fail(LS_NO_MEMORY, "%s: cannot be opened: out of memory", path);
+    *c = (ls_ckpt){ .path = (char *)(c + 1), .fd = -1 };
+    memcpy(c->path, path, n);
+
+    ls_status st = open_file(path, &c->fd);
+    if (st == LS_OK) st = read_header(c);
+    if (st == LS_OK) *out = c;
+    else ls_ckpt_close(c);
+    return st;
+}
+
+void ls_ckpt_close(ls_ckpt *c)
+{
+    if (!c) return;
+    if (c->fd >= 0) ls_env_get()->close_fd(c->fd);
+    ls_ckpt_header_free(&c->header);
+    free(c);
+}
+
+int ls_ckpt_count(const ls_ckpt *c) { return (int)c->header.ntensors; }
+const ls_ckpt_tensor *ls_ckpt_at(const ls_ckpt *c, int i) { return &c->header.tensor[i]; }
+const ls_ckpt_tensor *ls_ckpt_find(const ls_ckpt *c, const char *name) { return ls_ckpt_header_find(&c->header, name); }
+const char *ls_ckpt_meta(const ls_ckpt *c, const char *key) { return ls_ckpt_header_meta(&c->header, key); }
+
+static ls_status check_digest(const ls_ckpt *c, const ls_ckpt_tensor *t, uint64_t found)
+{
+    if (!t->has_checksum || found == t->checksum) return LS_OK;
+    return ls_fail(LS_CKPT_CORRUPT, "%s: tensor '%s' has the digest %016" PRIx64 ", expected %016" PRIx64
+                   ": its bytes were changed after they were saved", c->path, t->name, found, t->checksum);
+}
+
+ls_status ls_ckpt_read(ls_ckpt *c, const ls_ckpt_tensor *t, void *dst)
+{
+    size_t n = (size_t)(t->end - t->begin);
+    LS_TRY(read_at(c->path, c->fd, dst, n, c->header.data_at + t->begin));
+    return check_digest(c, t, ls_hash64(dst, n, 0));
+}
+
+static ls_status verify_tensor(ls_ckpt *c, const ls_ckpt_tensor *t, char *buffer)
+{
+    ls_digest *d = ls_digest_create();
+    if (!d) return ls_fail(LS_NO_MEMORY, "%s: no memory to verify it", c->path);
+    ls_status st = LS_OK;
+    for (uint64_t at = t->begin; st == LS_OK && at < t->end;) {
+        size_t n = t->end - at < VERIFY_BYTES ? (size_t)(t->end - at) : VERIFY_BYTES;
+        st = read_at(c->path, c->fd, buffer, n, c->header.data_at + at);
+        if (st == LS_OK) ls_digest_add(d, buffer, n);
+        at += n;
+    }
+    if (st == LS_OK) st = check_digest(c, t, ls_digest_u64(d));
+    ls_digest_destroy(d);
+    return st;
+}
+
+ls_status ls_ckpt_verify(ls_ckpt *c)
+{
+    char *buffer = malloc(VERIFY_BYTES);
+    if (!buffer) return ls_fail(LS_NO_MEMORY, "%s: no memory to verify it", c->path);
+    ls_status st = LS_OK;
+    for (size_t i = 0; st == LS_OK && i < c->header.ntensors; i++) st = verify_tensor(c, &c->header.tensor[i], buffer);
+    free(buffer);
+    return st;
+}
+
+/* --- into a model -------------------------------------------------------------- */
+
+static const char *shape_text(const ls_ckpt_tensor *t, char *buf, size_t n)
+{
+    size_t at = (size_t)snprintf(buf, n, "[");
+    for (int d = 0; d < t->ndim && at < n; d++)
+        at += (size_t)snprintf(buf + at, n - at, "%s%" PRId64, d ? ", " : "", t->dim[d]);
+    if (at < n) snprintf(buf + at, n - at, "]");
+    return buf;
+}
+
+/* Every name in the file begins with "module." and no name of the model does. */
+static bool is_wrapped(const ls_ckpt *c, const ls_params *ps)
+{
+    for (size_t i = 0; i < c->header.ntensors; i++)
+        if (strncmp(c->header.tensor[i].name, MODULE, strlen(MODULE)) != 0) return false;
+    for (int i = 0; i < ps->n; i++)
+        if (strncmp(ps->item[i].name, MODULE, strlen(MODULE)) == 0) return false;
+    return c->header.ntensors > 0;
+}
+
+static const ls_ckpt_tensor *find_param(const ls_ckpt *c, const ls_param *p, bool strip)
+{
+    char name[sizeof MODULE + LS_NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s", strip ? MODULE : "", p->name);
+    return ls_ckpt_find(c, name);
+}
+
+static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_tensor *t)
+{
+    char want[128], found[256];
+    if (!t)
+        return ls_fail(LS_SHAPE, "%s: has no tensor '%s', which the model needs: the file is of another model "
+                       "(`lockstep ckpt ls` shows what it holds)", c->path, p->name);
+    bool same = t->ndim == p->t.ndim;
+    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == p->t.dim[d];
+    if (!same)
+        return ls_fail(LS_SHAPE, "%s: tensor '%s' has shape %s, the model's has %s: build the model with the file's "
+                       "dimensions, or load another file", c->path, t->name, shape_text(t, found, sizeof found),
+                       ls_tensor_shape(&p->t, want, sizeof want));
+    if (t->dtype != p->t.dtype)
+        return ls_fail(LS_SHAPE, "%s: tensor '%s' has elements of type %s, the model's are %s: convert the file first",
+                       c->path, t->name, t->dtype_name, ls_ckpt_dtype_name(p->t.dtype));
+    return p->t.data ? LS_OK : ls_fail(LS_INVALID, "parameter '%s' has no memory: bind the parameters first", p->name);
+}
+
+/* Reads into a copy first, so that a failure halfway leaves the model as it was. */
+static ls_status load_all(ls_ckpt *c, ls_params *ps, bool strip)
+{
+    char *copy = malloc(ls_params_nbytes(ps) + 1), *at = copy;
+    if (!copy) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes to load it do not fit in memory", c->path, ls_params_nbytes(ps));
+    ls_status st = LS_OK;
+    for (int i = 0; st == LS_OK && i < ps->n; i++) {
+        st = ls_ckpt_read(c, find_param(c, &ps->item[i], strip), at);
+        at += ls_tensor_nbytes(&ps->item[i].t);
+    }
+    at = copy;
+    for (int i = 0; st == LS_OK && i < ps->n; i++) {
+        memcpy(ps->item[i].t.data, at, ls_tensor_nbytes(&ps->item[i].t));
+        at += ls_tensor_nbytes(&ps->item[i].t);
+    }
+    free(copy);
+    return st;
+}
+
+/* The file's tensors and the model's parameters match one to one. */
+static ls_status check_all(const ls_ckpt *c, const ls_params *ps, bool strip)
+{
+    for (int i = 0; i < ps->n; i++) LS_TRY(check_fit(c, &ps->item[i], find_param(c, &ps->item[i], strip)));
+    for (size_t i = 0; i < c->header.ntensors; i++) {
+        const char *name = c->header.tensor[i].name;
+        if (!ls_params_find(ps, strip ? name + strlen(MODULE) : name))
+            return ls_fail(LS_SHAPE, "%s: has a tensor '%s', which the model does not know: the file is of another model",
+                           c->path, name);
+    }
+    return LS_OK;
+}
+
+ls_status ls_ckpt_load(const char *path, ls_params *ps, bool strip_module)
+{
+    ls_ckpt *c;
+    LS_TRY(ls_ckpt_open(path, &c));
+    ls_status st = LS_OK;
+    bool wrapped = is_wrapped(c, ps);
+    if (wrapped && !strip_module)
+        st = ls_fail(LS_SHAPE, "%s: every name begins with '" MODULE "': it was saved from inside PyTorch's DDP wrapper. "
+                     "Load it with the prefix stripped", path);
+    if (st == LS_OK) st = check_all(c, ps, wrapped);
+    if (st == LS_OK) st = load_all(c, ps, wrapped);
+    ls_ckpt_close(c);
+    return st;
+}
