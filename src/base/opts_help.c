@@ -67,7 +67,7 @@ static void add_wrapped(ls_text *t, const char *words)
     ls_text_addn(t, "\n", 1);
 }
 
-static void add_row(ls_text *t, const ls_opt *row)
+static void add_row(ls_text *t, const ls_opt *row, bool config)
 {
     char left[160], shown[8] = "    ";
     if (row->short_name) snprintf(shown, sizeof shown, "-%c, ", row->short_name);
@@ -77,11 +77,14 @@ static void add_row(ls_text *t, const ls_opt *row)
 
     ls_text words = { 0 };
     ls_text_add(&words, "%s", row->help ? row->help : "");
-    bool has_default = row->def && !(row->type == LS_OPT_BOOL && strcmp(row->def, "false") == 0);
-    if (has_default || row->range) {
+    const char *def = row->def ? row->def : row->type == LS_OPT_BOOL ? "false" : "";
+    const char *range = row->range ? row->range : "";
+    if (row->type == LS_OPT_BOOL) range = "true|false";
+    if (row->type == LS_OPT_BOOL && !config && strcmp(def, "false") == 0) def = range = ""; /* a plain switch */
+    if (*def || *range) {
         ls_text_add(&words, " (");
-        if (has_default) ls_text_add(&words, "default %s", row->def);
-        if (row->range) ls_text_add(&words, "%s%s", has_default ? "; " : "", row->range);
+        if (*def) ls_text_add(&words, "default %s", def);
+        if (*range) ls_text_add(&words, "%s%s", *def ? "; " : "", range);
         ls_text_add(&words, ")");
     }
     if (row->alias) ls_text_add(&words, " [also --");
@@ -112,7 +115,7 @@ char *ls_opts_help(const ls_opts *o, const char *usage, const char *summary, con
         if (n) ls_text_add(&t, "\n%.*s:\n", (int)n, name);
         else ls_text_add(&t, "\noptions:\n");
         for (size_t k = i; k < o->n; k++)
-            if (same_section(o->table[k].name, name)) add_row(&t, &o->table[k]);
+            if (same_section(o->table[k].name, name)) add_row(&t, &o->table[k], ls_opts_is_config(o, k));
     }
     if (example) ls_text_add(&t, "\nexample:\n  %s\n", example);
     return finish(&t);

@@ -8,9 +8,10 @@ typedef struct ls_train_config {
     struct {
         const char *name, *activation, *init, *load;
         ls_opt_ints dims;
+        int64_t n_layer, n_head, n_kv_head, d_model, d_ff, vocab_size, seq_len;
     } model;
     struct {
-        const char *name, *path, *format;
+        const char *name, *path, *format, *tokenizer;
         bool drop_last, shuffle;
         int64_t workers;
     } data;
@@ -21,11 +22,12 @@ typedef struct ls_train_config {
     struct {
         const char *name, *schedule;
         double lr, momentum, eps, weight_decay, clip, min_lr;
-        const char *betas;
+        ls_opt_doubles betas;
         int64_t warmup;
     } optim;
     struct {
         int64_t dp, tp, pp, cp, ep;
+        const char *order, *placement;
     } parallel;
     struct {
         size_t bucket_cap, first_bucket;
@@ -33,7 +35,9 @@ typedef struct ls_train_config {
         const char *hook;
     } ddp;
     struct {
-        int64_t stage;
+        int64_t stage, prefetch, hsdp;
+        const char *units;
+        bool reshard;
     } zero;
     struct {
         const char *schedule;
@@ -67,13 +71,17 @@ typedef struct ls_train_config {
 extern const ls_opt ls_train_opts[];
 extern const size_t ls_train_nopts;
 
+/* Defaults that depend on other values (adamw's weight decay); after the last value was set, before
+ * the configuration is printed or used. */
+ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c);
+
 /* Values that fit their range but not each other, or that this version does not serve:
  * LS_BAD_CONFIG or LS_UNSUPPORTED with what is served. `world_size` >= 1. */
 ls_status ls_train_config_check(const ls_train_config *c, int world_size);
 
 /* "10:13" -> 10, 13; "10" -> 10, 10; "" -> 0, 0. Steps count from 1. */
 ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last);
-/* "0.9,0.999" -> two numbers in [0, 1). */
+/* optim.betas: two numbers in [0, 1). */
 ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2);
 
 #endif

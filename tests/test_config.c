@@ -1,0 +1,251 @@
+/* config: the keys of `lockstep train`, and which of their values go together and are served. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/opts_impl.h"
+#include "train/config.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static ls_opts *fresh(ls_train_config *c)
+{
+    ls_opts *o;
+    ls_status st = ls_opts_create(ls_train_opts, ls_train_nopts, c, &o);
+    if (st != LS_OK) fail_msg("%s", ls_last_error());
+    return o;
+}
+
+static void set(ls_opts *o, const char *name, const char *value)
+{
+    if (ls_opts_set(o, name, value, "flag") != LS_OK) fail_msg("%s", ls_last_error());
+}
+
+static void assert_says(const char *want)
+{
+    if (!strstr(ls_last_error(), want)) fail_msg("expected \"%s\" in \"%s\"", want, ls_last_error());
+}
+
+/* The keys that checks from outside use; none may go away. */
+static const char *const keys[] = {
+    "model.name", "model.dims", "model.n_layer", "model.n_head", "model.n_kv_head", "model.d_model", "model.d_ff",
+    "model.vocab_size", "model.seq_len", "model.init", "model.load",
+    "data.name", "data.path", "data.format", "data.tokenizer", "data.drop_last", "data.workers",
+    "train.steps", "train.epochs", "train.global_batch", "train.micro_batch", "train.seed", "train.dtype", "train.recompute",
+    "train.numerics",
+    "optim.name", "optim.lr", "optim.momentum", "optim.betas", "optim.eps", "optim.weight_decay", "optim.clip",
+    "optim.schedule", "optim.warmup", "optim.min_lr",
+    "parallel.dp", "parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep", "parallel.order", "parallel.placement",
+    "ddp.bucket_cap", "ddp.first_bucket", "ddp.find_unused", "ddp.static_graph", "ddp.hook", "ddp.bucket_view",
+    "zero.stage", "zero.units", "zero.prefetch", "zero.reshard", "zero.hsdp",
+    "pipeline.schedule", "pipeline.chunks",
+    "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.async", "checkpoint.resume",
+    "log.every", "log.format", "trace.steps",
+    "comm.backend", "comm.transport", "comm.algo", "comm.progress", "comm.timeout", "comm.check",
+    "run.dir", "run.name",
+    "nproc-per-node", "print-config", "inject", "eval-only",
+};
+
+static void knows_every_key_and_explains_it(void **state)
+{
+    (void)state;
+    ls_train_config c;
+    ls_opts *o = fresh(&c);
+    char *help = ls_opts_help(o, "u", "s", NULL);
+    assert_non_null(help);
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        char flag[64];
+        size_t row = ls_opts_find(o, keys[i]);
+        if (row == ls_train_nopts) fail_msg("no key %s", keys[i]);
+        snprintf(flag, sizeof flag, "--%s", keys[i]);
+        if (!strstr(help, flag)) fail_msg("--help lacks %s", flag);
+    }
+    for (size_t i = 0; i < ls_train_nopts; i++) {
+        const ls_opt *row = &ls_train_opts[i];
+        assert_true(row->help && *row->help);
+        bool numeric = row->type != LS_OPT_STRING && row->type != LS_OPT_BOOL;
+        if (numeric && (!row->def || !row->range)) fail_msg("%s has no default or no range", row->name);
+        for (size_t k = 0; k < i; k++) assert_string_not_equal(row->name, ls_train_opts[k].name);
+    }
+    free(help);
+    ls_opts_destroy(o);
+}
+
+static void understands_the_names_of_other_trainers(void **state)
+{
+    (void)state;
+    static const struct { const char *alias, *name; } row[] = {
+        { "parallelism.tensor_parallel_degree", "parallel.tp" },
+        { "tensor-model-parallel-size", "parallel.tp" },
+        { "pipeline_model_parallel_size", "parallel.pp" },
+        { "context-parallel-size", "parallel.cp" },
+        { "expert-model-parallel-size", "parallel.ep" },
+        { "parallelism.data_parallel_degree", "parallel.dp" },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        set(o, row[i].alias, "2");
+        assert_true(ls_opts_is_set(o, row[i].name));
+        ls_opts_destroy(o);
+    }
+}
+
+static void accepts_its_defaults_for_any_world_that_shares_the_batch(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 64; size *= 2) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        if (ls_train_config_check(&c, size) != LS_OK) fail_msg("%d ranks: %s", size, ls_last_error());
+        ls_opts_destroy(o);
+    }
+}
+
+static void refuses_what_this_version_does_not_serve(void **state)
+{
+    (void)state;
+    static const struct { const char *name, *value, *says; } row[] = {
+        { "model.name", "gpt2", "model.name gpt2 is not served yet, only mlp: this version trains an mlp in f32 with data parallelism" },
+        { "train.dtype", "bf16", "train.dtype bf16 is not served yet, only f32" },
+        { "train.recompute", "full", "train.recompute full" },
+        { "parallel.tp", "2", "parallel.tp 2 is not served yet, only 1" },
+        { "parallel.pp", "2", "parallel.pp 2" },
+        { "parallel.cp", "2", "parallel.cp 2" },
+        { "parallel.ep", "2", "parallel.ep 2" },
+        { "zero.stage", "1", "zero.stage 1 is not served yet, only 0" },
+        { "zero.hsdp", "2", "zero.hsdp 2" },
+        { "pipeline.chunks", "2", "pipeline.chunks 2" },
+        { "ddp.find_unused", "true", "ddp.find_unused is not served yet" },
+        { "checkpoint.async", "true", "checkpoint.async" },
+        { "checkpoint.resume", "auto", "checkpoint.resume auto is not served yet, only never" },
+        { "optim.clip", "1", "optim.clip" },
+        { "optim.warmup", "10", "optim.warmup 10" },
+        { "comm.backend", "nccl", "comm.backend nccl is not served yet: sched, auto and gloo are" },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        set(o, row[i].name, row[i].value);
+        if (ls_train_config_check(&c, 1) != LS_UNSUPPORTED) fail_msg("%s %s passed", row[i].name, row[i].value);
+        assert_says(row[i].says);
+        ls_opts_destroy(o);
+    }
+}
+
+static void refuses_values_that_do_not_fit_together(void **state)
+{
+    (void)state;
+    static const struct { const char *name, *value; int size; const char *says; } row[] = {
+        { "parallel.dp", "4", 2, "parallel.dp is 4 but the job has 2 ranks" },
+        { "train.global_batch", "100", 3, "which 3 ranks cannot share equally: the nearest that fit are 99 and 102" },
+        { "train.global_batch", "2", 3, "the nearest that fit are 3 and 3" },
+        { "train.micro_batch", "48", 2, "train.micro_batch is 48, which does not divide the 64 samples of a rank" },
+        { "model.init", "file", 1, "model.init file needs model.load" },
+        { "eval-only", "true", 1, "--eval-only needs model.load" },
+        { "model.dims", "784", 1, "model.dims has 1 numbers: expected inputs, hidden widths, classes" },
+        { "optim.betas", "[0.9]", 1, "optim.betas has 1 numbers: expected two, as [0.9, 0.999]" },
+        { "trace.steps", "5:3", 1, "trace.steps is '5:3': expected FIRST:LAST" },
+        { "trace.steps", "0:3", 1, "expected FIRST:LAST" },
+        { "trace.steps", "3-5", 1, "expected FIRST:LAST" },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        set(o, row[i].name, row[i].value);
+        if (ls_train_config_check(&c, row[i].size) != LS_BAD_CONFIG) fail_msg("%s %s passed", row[i].name, row[i].value);
+        assert_says(row[i].says);
+        ls_opts_destroy(o);
+    }
+}
+
+static void reads_steps_and_betas(void **state)
+{
+    (void)state;
+    static const struct { const char *text; uint32_t first, last; } row[] = {
+        { "", 0, 0 }, { "10", 10, 10 }, { "10:13", 10, 13 }, { "1:4294967295", 1, UINT32_MAX },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        uint32_t first, last;
+        ls_train_config c = { .trace.steps = row[i].text };
+        assert_int_equal(ls_train_trace_steps(&c, &first, &last), LS_OK);
+        assert_int_equal(first, row[i].first);
+        assert_int_equal(last, row[i].last);
+    }
+    double b1, b2;
+    ls_train_config c;
+    ls_opts *o = fresh(&c);
+    static const char yaml[] = "optim: {betas: [0.8, 0.95]}";
+    assert_int_equal(ls_opts_read_yaml(o, "run.yaml", yaml, sizeof yaml - 1), LS_OK);
+    assert_int_equal(ls_train_betas(&c, &b1, &b2), LS_OK);
+    assert_true(b1 == 0.8 && b2 == 0.95);
+    ls_opts_destroy(o);
+}
+
+static void gives_adamw_its_weight_decay(void **state)
+{
+    (void)state;
+    static const struct { const char *name, *given; double want; } row[] = {
+        { "adamw", NULL, 0.01 }, { "adamw", "0", 0.0 }, { "adam", NULL, 0.0 }, { "sgd", "0.5", 0.5 },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        set(o, "optim.name", row[i].name);
+        if (row[i].given) set(o, "optim.weight_decay", row[i].given);
+        assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
+        assert_true(c.optim.weight_decay == row[i].want);
+        ls_opts_destroy(o);
+    }
+}
+
+static void saves_a_configuration_that_runs_again(void **state)
+{
+    (void)state;
+    ls_train_config c, again;
+    ls_opts *o = fresh(&c), *second = fresh(&again);
+    set(o, "model.dims", "64,32,10");
+    set(o, "optim.betas", "0.5,0.75");
+    set(o, "comm.timeout", "5s");
+    set(o, "nproc-per-node", "4");
+    char *text = ls_opts_yaml(o);
+    if (ls_opts_read_yaml(second, "config.yaml", text, strlen(text)) != LS_OK) fail_msg("%s", ls_last_error());
+    char *back = ls_opts_yaml(second);
+    assert_string_equal(text, back);
+    assert_null(strstr(text, "nproc"));
+    free(text);
+    free(back);
+    ls_opts_destroy(o);
+    ls_opts_destroy(second);
+}
+
+static void accepts_the_recipes(void **state)
+{
+    (void)state;
+    ls_train_config c;
+    ls_opts *o = fresh(&c);
+    if (ls_opts_load_yaml(o, LOCKSTEP_SOURCE "/recipes/fashion-mnist.yaml") != LS_OK) fail_msg("%s", ls_last_error());
+    if (ls_train_config_check(&c, 2) != LS_OK) fail_msg("%s", ls_last_error());
+    ls_opts_destroy(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(knows_every_key_and_explains_it),
+        cmocka_unit_test(understands_the_names_of_other_trainers),
+        cmocka_unit_test(accepts_its_defaults_for_any_world_that_shares_the_batch),
+        cmocka_unit_test(refuses_what_this_version_does_not_serve),
+        cmocka_unit_test(refuses_values_that_do_not_fit_together),
+        cmocka_unit_test(reads_steps_and_betas),
+        cmocka_unit_test(gives_adamw_its_weight_decay),
+        cmocka_unit_test(saves_a_configuration_that_runs_again),
+        cmocka_unit_test(accepts_the_recipes),
+    };
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}
