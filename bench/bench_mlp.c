@@ -41,7 +41,9 @@ typedef struct job {
 
 static ls_status run(const job *j, int steps, double peak)
 {
-    const ls_model_config config = { .name = "mlp", .dims = j->dims, .ndims = j->ndims, .init = LS_INIT_TORCH, .seed = 1 };
+    const ls_model_config config = {
+        .name = "mlp", .dims = j->dims, .ndims = j->ndims, .init = LS_INIT_TORCH, .seed = 1
+    };
     ls_model *m = NULL;
     ls_arena *values = NULL, *grads = NULL;
     ls_tape *t = NULL;
@@ -52,7 +54,8 @@ static ls_status run(const job *j, int steps, double peak)
 
     if ((st = ls_model_create(&config, &m)) < 0) goto done;
     const size_t room = ls_params_nbytes(&m->params) + 64 * (size_t)m->params.n + 4096;
-    if ((st = ls_arena_create(room, false, NULL, &values)) < 0 || (st = ls_arena_create(room, false, NULL, &grads)) < 0) goto done;
+    if ((st = ls_arena_create(room, false, NULL, &values)) < 0 || (st = ls_arena_create(room, false, NULL, &grads)) < 0)
+        goto done;
     if ((st = ls_params_bind(&m->params, values, grads)) < 0 || (st = ls_model_init(m, &config)) < 0) goto done;
     if ((st = ls_tape_create(ls_model_tape_bytes(m, j->batch), NULL, NULL, &t)) < 0) goto done;
 
@@ -89,11 +92,12 @@ static ls_status run(const job *j, int steps, double peak)
     }
     char name[64];
     int n = 0;
-    for (int i = 0; i < j->ndims; i++) n += snprintf(name + n, sizeof name - (size_t)n, "%s%lld", i ? "-" : "", (long long)j->dims[i]);
+    for (int i = 0; i < j->ndims; i++)
+        n += snprintf(name + n, sizeof name - (size_t)n, "%s%lld", i ? "-" : "", (long long)j->dims[i]);
     const double total = median(all, steps);
-    printf("%20s %6lld %9.2f %9.2f %9.2f %9.2f %9.2f %9.1f %8.0f%%\n", name, (long long)j->batch, 1e-3 * median(fwd, steps),
-           1e-3 * median(ce, steps), 1e-3 * median(bwd, steps), 1e-3 * total, 1e-3 * flops / peak, flops / total,
-           100.0 * flops / peak / total);
+    printf("%20s %6lld %9.2f %9.2f %9.2f %9.2f %9.2f %9.1f %8.0f%%\n", name, (long long)j->batch,
+           1e-3 * median(fwd, steps), 1e-3 * median(ce, steps), 1e-3 * median(bwd, steps), 1e-3 * total,
+           1e-3 * flops / peak, flops / total, 100.0 * flops / peak / total);
 done:
     free(all);
     free(bwd);
@@ -140,8 +144,8 @@ int main(int argc, char **argv)
     lanes sink[3] = { 0 };
     const double peak = peak_gflops(sink);
     printf("# one thread, median of %d steps, us; peak %.0f GFLOP/s measured\n", steps, peak);
-    printf("%20s %6s %9s %9s %9s %9s %9s %9s %9s\n", "mlp", "batch", "forward", "loss", "backward", "step", "at peak", "GFLOP/s",
-           "of peak");
+    printf("%20s %6s %9s %9s %9s %9s %9s %9s %9s\n", "mlp", "batch", "forward", "loss", "backward", "step", "at peak",
+           "GFLOP/s", "of peak");
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
         if (run(&jobs[i], steps > 0 ? steps : 1, peak) < 0) {
             fprintf(stderr, "bench_mlp: %s\n", ls_last_error());

@@ -73,9 +73,9 @@ static void reference(const ls_gemm_call *p, const matrices *m)
 }
 
 static const struct { int64_t m, n, k; } shapes[] = {
-    { 1, 1, 1 },    { 1, 10, 3 },   { 3, 1, 5 },    { 2, 8, 16 },   { 5, 7, 0 },      /* k = 0: nothing but bias and C */
-    { 8, 32, 64 },  { 9, 33, 17 },  { 7, 31, 8 },   { 32, 128, 64 }, { 32, 10, 128 }, { 10, 128, 32 },
-    { 128, 64, 32 }, { 13, 47, 29 }, { 4, 16, 8 },   { 6, 15, 9 },   { 64, 100, 77 }, { 31, 65, 784 },
+    { 1, 1, 1 },     { 1, 10, 3 },   { 3, 1, 5 },  { 2, 8, 16 },    { 5, 7, 0 }, /* k = 0: nothing but bias and C */
+    { 8, 32, 64 },   { 9, 33, 17 },  { 7, 31, 8 }, { 32, 128, 64 }, { 32, 10, 128 }, { 10, 128, 32 },
+    { 128, 64, 32 }, { 13, 47, 29 }, { 4, 16, 8 }, { 6, 15, 9 },    { 64, 100, 77 }, { 31, 65, 784 },
 };
 #define NSHAPES (sizeof shapes / sizeof *shapes)
 
@@ -103,8 +103,8 @@ static void check(ls_gemm *g, ls_gemm_library *l, const char *who)
             assert_int_equal(l ? ls_gemm_library_run(l, &p) : ls_gemm_run_tiles(g, &p), LS_OK);
             for (int64_t i = 0; i < m.nc + SLACK; i++)
                 if (m.c[i] != m.want[i])
-                    fail_msg("%s, %lld x %lld x %lld, how %d: C[%lld] = %g, want %g", who, (long long)p.m, (long long)p.n,
-                             (long long)p.k, how, (long long)i, (double)m.c[i], (double)m.want[i]);
+                    fail_msg("%s, %lld x %lld x %lld, how %d: C[%lld] = %g, want %g", who, (long long)p.m,
+                             (long long)p.n, (long long)p.k, how, (long long)i, (double)m.c[i], (double)m.want[i]);
             drop(&m);
         }
 }
@@ -155,16 +155,21 @@ static void run_goes_to_the_library_for_large_products_only(void **state)
 static void the_same_product_has_the_same_bits_at_any_address(void **state)
 {
     (void)state;
-    static const struct { int64_t m, n, k; } size[] = { { 32, 128, 64 }, { 10, 128, 32 }, { 61, 256, 300 }, { 65, 333, 301 } };
+    static const struct { int64_t m, n, k; } size[] = {
+        { 32, 128, 64 }, { 10, 128, 32 }, { 61, 256, 300 }, { 65, 333, 301 },
+    };
     ls_gemm *g;
     assert_int_equal(ls_gemm_create(&g), LS_OK);
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         for (int how = 0; how < 16; how++) {
-            ls_gemm_call p = { .m = size[i].m, .n = size[i].n, .k = size[i].k, .trans_a = how & 1, .trans_b = how & 2, .add = how & 4 };
+            ls_gemm_call p = {
+                .m = size[i].m, .n = size[i].n, .k = size[i].k, .trans_a = how & 1, .trans_b = how & 2, .add = how & 4
+            };
             matrices m = make(&p, fraction);
             matrices moved = make(&p, fraction);
             for (int shift = 0; shift < 17; shift += 1 + shift) {
-                const size_t na = (size_t)m.na * sizeof(float), nb = (size_t)m.nb * sizeof(float), nc = (size_t)m.nc * sizeof(float);
+                const size_t na = (size_t)m.na * sizeof(float), nb = (size_t)m.nb * sizeof(float),
+                             nc = (size_t)m.nc * sizeof(float);
                 p.bias = how & 8 ? m.bias : NULL;
                 p.a = memcpy(moved.a + shift, m.a, na);
                 p.b = memcpy(moved.b + shift / 2, m.b, nb);
@@ -219,7 +224,9 @@ static void a_row_does_not_depend_on_the_rows_around_it(void **state)
     p.c = m.c;
     assert_int_equal(ls_gemm_run(g, &p), LS_OK);
     for (int64_t i = 0; i < 32; i++) {
-        const ls_gemm_call one = { .m = 1, .n = 40, .k = 50, .trans_b = true, .a = m.a + i * 50, .b = m.b, .c = m.want };
+        const ls_gemm_call one = {
+            .m = 1, .n = 40, .k = 50, .trans_b = true, .a = m.a + i * 50, .b = m.b, .c = m.want
+        };
         assert_int_equal(ls_gemm_run(g, &one), LS_OK);
         assert_memory_equal(m.want, m.c + i * 40, 40 * sizeof(float));
     }
@@ -252,7 +259,9 @@ static void threads_multiply_side_by_side(void **state)
     for (size_t s = 0; s < 2; s++) {
         thread_case c[4];
         for (int i = 0; i < 4; i++) {
-            c[i] = (thread_case){ .p = { .m = size[s].m, .n = size[s].n, .k = size[s].k, .trans_b = i & 1, .trans_a = i & 2 } };
+            c[i] = (thread_case){
+                .p = { .m = size[s].m, .n = size[s].n, .k = size[s].k, .trans_b = i & 1, .trans_a = i & 2 }
+            };
             c[i].m = make(&c[i].p, integer);
             c[i].p.a = c[i].m.a;
             c[i].p.b = c[i].m.b;

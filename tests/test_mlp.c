@@ -64,7 +64,8 @@ static void drop(fixture *f)
 static double norm(const ls_tensor *t)
 {
     double sum = 0.0;
-    for (int64_t i = 0; i < ls_tensor_count(t); i++) sum += (double)((float *)t->data)[i] * (double)((float *)t->data)[i];
+    for (int64_t i = 0; i < ls_tensor_count(t); i++)
+        sum += (double)((float *)t->data)[i] * (double)((float *)t->data)[i];
     return sqrt(sum);
 }
 
@@ -97,7 +98,8 @@ static void ten_sgd_steps_equal_pytorch(void **state)
     ls_mt19937_normal(&rng, 64000, x);
     assert_int_equal(ls_mt19937_randint(&rng, 0, 10, 1000, y), LS_OK);
     const double seen[] = { (double)x[0], (double)x[1], (double)x[31 * 64 + 63], (double)x[999 * 64 + 63] };
-    for (int i = 0; i < 4; i++) assert_close(seen[i], golden_x[i], 1e-6, "x", i); /* float log and cos differ in the last bits */
+    for (int i = 0; i < 4; i++)
+        assert_close(seen[i], golden_x[i], 1e-6, "x", i); /* float log and cos differ in the last bits */
     for (int i = 0; i < 10; i++) assert_int_equal(y[i], golden_y[i]);
 
     for (int step = 0; step < 10; step++) {
@@ -138,7 +140,9 @@ static void tape_bytes_is_exactly_what_a_step_takes(void **state)
         { { 64, 128, 10 }, 3, 32, "relu" }, { { 7, 3 }, 2, 1, "relu" }, { { 5, 33, 17, 9, 4 }, 5, 13, "gelu" },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        const ls_model_config config = { .name = "mlp", .dims = row[i].dims, .ndims = row[i].ndims, .activation = row[i].activation };
+        const ls_model_config config = {
+            .name = "mlp", .dims = row[i].dims, .ndims = row[i].ndims, .activation = row[i].activation
+        };
         fixture f = build(&config, row[i].batch, true);
         const int64_t in = row[i].dims[0];
         float *x = calloc((size_t)(row[i].batch * in), sizeof *x);
@@ -146,7 +150,8 @@ static void tape_bytes_is_exactly_what_a_step_takes(void **state)
         assert_true(x && y);
         for (int step = 0; step < 3; step++) {
             ls_tape_reset(f.t);
-            ls_tensor *logits = ls_model_forward(f.m, f.t, ls_tape_input(f.t, LS_F32, 2, (int64_t[]){ row[i].batch, in }, x));
+            ls_tensor *logits =
+                ls_model_forward(f.m, f.t, ls_tape_input(f.t, LS_F32, 2, (int64_t[]){ row[i].batch, in }, x));
             ls_tensor *labels = ls_tape_input(f.t, LS_I64, 1, &row[i].batch, y);
             assert_int_equal(ls_backward(f.t, ls_softmax_cross_entropy(f.t, logits, labels, NULL, NULL)), LS_OK);
         }
@@ -177,7 +182,8 @@ static void a_step_allocates_nothing_after_the_first(void **state)
             ls_params_zero_grad(&f.m->params);
             ls_tensor *in = ls_tape_input(f.t, LS_F32, 2, (int64_t[]){ row[i].batch, row[i].dims[0] }, x);
             ls_tensor *labels = ls_tape_input(f.t, LS_I64, 1, &row[i].batch, y);
-            const ls_status st = ls_backward(f.t, ls_softmax_cross_entropy(f.t, ls_model_forward(f.m, f.t, in), labels, NULL, NULL));
+            const ls_status st =
+                ls_backward(f.t, ls_softmax_cross_entropy(f.t, ls_model_forward(f.m, f.t, in), labels, NULL, NULL));
             if (st != LS_OK) fail_msg("%s", ls_last_error());
         }
         assert_true(before > 0); /* they are counted */

@@ -59,7 +59,8 @@ static ls_tape *tape(void)
 
 static void assert_near(double got, double want, double tolerance, const char *what, int64_t i)
 {
-    if (!(fabs(got - want) <= tolerance)) fail_msg("%s[%lld] = %.9g, want %.9g +- %.2g", what, (long long)i, got, want, tolerance);
+    if (!(fabs(got - want) <= tolerance))
+        fail_msg("%s[%lld] = %.9g, want %.9g +- %.2g", what, (long long)i, got, want, tolerance);
 }
 
 /* The formula as a function of everything the case holds. */
@@ -110,7 +111,8 @@ static void linear_equals_its_formula_and_its_slopes(void **state)
 {
     (void)state;
     static const struct { int64_t B, T, I, O; int bias; } row[] = { /* T > 0: three dimensions */
-        { 1, 0, 1, 1, 1 }, { 5, 0, 7, 3, 1 }, { 5, 0, 7, 3, 0 }, { 9, 0, 17, 33, 1 }, { 2, 3, 7, 5, 1 }, { 33, 0, 4, 10, 1 },
+        { 1, 0, 1, 1, 1 },   { 5, 0, 7, 3, 1 }, { 5, 0, 7, 3, 0 },
+        { 9, 0, 17, 33, 1 }, { 2, 3, 7, 5, 1 }, { 33, 0, 4, 10, 1 },
     };
     ls_tape *t = tape();
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
@@ -119,7 +121,8 @@ static void linear_equals_its_formula_and_its_slopes(void **state)
         lin.I = row[k].I;
         lin.O = row[k].O;
         lin.bias = row[k].bias;
-        ls_tensor *x = row[k].T ? fill(&lin.x, 2.0f, 3, row[k].B, row[k].T, row[k].I) : fill(&lin.x, 2.0f, 2, row[k].B, row[k].I, 0);
+        ls_tensor *x = row[k].T ? fill(&lin.x, 2.0f, 3, row[k].B, row[k].T, row[k].I)
+                                : fill(&lin.x, 2.0f, 2, row[k].B, row[k].I, 0);
         ls_tensor *w = fill(&lin.w, 2.0f, 2, row[k].O, row[k].I, 0), *b = fill(&lin.b, 2.0f, 1, row[k].O, 0, 0);
         for (int64_t i = 0; i < lin.N * lin.O; i++) lin.r[i] = fraction(1.0f);
 
@@ -129,7 +132,8 @@ static void linear_equals_its_formula_and_its_slopes(void **state)
         assert_int_equal(y->dim[y->ndim - 1], lin.O);
         for (int64_t n = 0; n < lin.N; n++)
             for (int64_t o = 0; o < lin.O; o++)
-                assert_near((double)((float *)y->data)[n * lin.O + o], lin_y(n, o), sum_tolerance(lin.I + 1), "y", n * lin.O + o);
+                assert_near((double)((float *)y->data)[n * lin.O + o], lin_y(n, o), sum_tolerance(lin.I + 1), "y",
+                            n * lin.O + o);
         assert_int_equal(ls_backward_from(t, y, lin.r), LS_OK);
         assert_slopes(&lin.x, lin.x.d, lin_loss, NULL, sum_tolerance(lin.O), "dx");
         assert_slopes(&lin.w, lin.w.d, lin_loss, NULL, sum_tolerance(lin.N), "dw");
@@ -144,7 +148,8 @@ static void linear_adds_to_gradients_that_are_there(void **state)
 {
     (void)state;
     ls_tape *t = tape();
-    ls_tensor *x = fill(&lin.x, 1.0f, 2, 5, 19, 0), *w = fill(&lin.w, 1.0f, 2, 11, 19, 0), *b = fill(&lin.b, 1.0f, 1, 11, 0, 0);
+    ls_tensor *x = fill(&lin.x, 1.0f, 2, 5, 19, 0), *w = fill(&lin.w, 1.0f, 2, 11, 19, 0),
+              *b = fill(&lin.b, 1.0f, 1, 11, 0, 0);
     leaf *all[] = { &lin.x, &lin.w, &lin.b };
     for (int i = 0; i < MOST; i++) lin.x.value[i] = lin.w.value[i] = lin.b.value[i] = lin.r[i] = (float)(i % 5 - 2);
     float once[3][19 * 11];
@@ -164,7 +169,8 @@ static void linear_names_both_shapes(void **state)
 {
     (void)state;
     ls_tape *t = tape();
-    ls_tensor *x = fill(&lin.x, 1.0f, 2, 32, 64, 0), *w = fill(&lin.w, 1.0f, 2, 10, 63, 0), *b = fill(&lin.b, 1.0f, 1, 9, 0, 0);
+    ls_tensor *x = fill(&lin.x, 1.0f, 2, 32, 64, 0), *w = fill(&lin.w, 1.0f, 2, 10, 63, 0),
+              *b = fill(&lin.b, 1.0f, 1, 9, 0, 0);
     assert_null(ls_linear(t, x, w, NULL));
     assert_int_equal(ls_tape_status(t), LS_SHAPE);
     assert_string_equal(ls_last_error(), "linear: input [32, 64] and weight [10, 63]: expected [..., I] and [O, I]");
@@ -236,9 +242,11 @@ static void elementwise_ops_equal_their_formulas_and_slopes(void **state)
             const float *in = inner->data;
             for (int64_t i = 0; i < count[c]; i++) {
                 const double hh = 1e-5, at = (double)in[i], v = ew.x.d[i];
-                const double outer = (ew.of(at + hh) - ew.of(at - hh)) / (2.0 * hh), first = (ew.of(v + hh) - ew.of(v - hh)) / (2.0 * hh);
+                const double outer = (ew.of(at + hh) - ew.of(at - hh)) / (2.0 * hh),
+                             first = (ew.of(v + hh) - ew.of(v - hh)) / (2.0 * hh);
                 if (at > 1e-4 || row[k].op == ls_gelu) /* at 0 relu's difference is a half */
-                    assert_near((double)ew.x.slope[i], (double)ew.r[i] * outer * first, 2.5 * row[k].tolerance + 1e-6, "dx twice", i);
+                    assert_near((double)ew.x.slope[i], (double)ew.r[i] * outer * first, 2.5 * row[k].tolerance + 1e-6,
+                                "dx twice", i);
             }
         }
     ls_tape_destroy(t);
@@ -265,7 +273,9 @@ static void relu_keeps_nan_and_passes_nothing_at_zero(void **state)
 static void gelu_is_tame_far_out(void **state)
 {
     (void)state;
-    static const struct { float x, y; } row[] = { { 50.0f, 50.0f }, { 1e4f, 1e4f }, { -50.0f, 0.0f }, { -1e4f, 0.0f }, { 0.0f, 0.0f } };
+    static const struct { float x, y; } row[] = {
+        { 50.0f, 50.0f }, { 1e4f, 1e4f }, { -50.0f, 0.0f }, { -1e4f, 0.0f }, { 0.0f, 0.0f },
+    };
     ls_tape *t = tape();
     ls_tensor *x = fill(&ew.x, 1.0f, 1, 5, 0, 0);
     for (int i = 0; i < 5; i++) ew.x.value[i] = row[i].x;

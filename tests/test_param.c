@@ -123,7 +123,8 @@ static void philox_init_depends_on_seed_and_stream_only(void **state)
     static const struct { uint64_t seed; int stream, same; } row[] = { { 7, 2, 1 }, { 8, 2, 0 }, { 7, 4, 0 } };
     assert_int_equal(ls_init_linear(LS_INIT_PHILOX, NULL, 7, 2, &ps[0].item[0], &ps[0].item[1]), LS_OK);
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(ls_init_linear(LS_INIT_PHILOX, NULL, row[i].seed, row[i].stream, &ps[1].item[0], &ps[1].item[1]), LS_OK);
+        assert_int_equal(
+            ls_init_linear(LS_INIT_PHILOX, NULL, row[i].seed, row[i].stream, &ps[1].item[0], &ps[1].item[1]), LS_OK);
         assert_int_equal(memcmp(ps[0].item[0].t.data, ps[1].item[0].t.data, 64 * 33 * 4) == 0, row[i].same);
         assert_int_equal(memcmp(ps[0].item[1].t.data, ps[1].item[1].t.data, 33 * 4) == 0, row[i].same);
     }
@@ -173,7 +174,8 @@ static void the_digest_is_over_sorted_names_and_values(void **state)
     w[0] = 1.0f;
     w[1] = -2.5f;
     b[0] = 0.5f;
-    static const unsigned char bytes[] = "bias\0\x00\x00\x00\x3fweight\0\x00\x00\x80\x3f\x00\x00\x20\xc0"; /* little-endian */
+    static const unsigned char bytes[] =
+        "bias\0\x00\x00\x00\x3fweight\0\x00\x00\x80\x3f\x00\x00\x20\xc0"; /* little-endian */
     ls_digest *d = ls_digest_create();
     char want[33], got[33];
     assert_non_null(d);

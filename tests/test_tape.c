@@ -32,7 +32,10 @@ static ls_status sum_backward(ls_tape *t, struct ls_node *n)
     return give(t, n, n->in[1], 1.0f);
 }
 
-static ls_status times_backward(ls_tape *t, struct ls_node *n) { return give(t, n, n->in[0], *(const float *)n->saved); }
+static ls_status times_backward(ls_tape *t, struct ls_node *n)
+{
+    return give(t, n, n->in[0], *(const float *)n->saved);
+}
 
 static const ls_op sum_op = { .name = "sum", .napplied = 2, .backward_input = sum_backward };
 static const ls_op times_op = { .name = "times", .napplied = 1, .backward_input = times_backward };
@@ -42,7 +45,8 @@ static ls_tensor *sum(ls_tape *t, ls_tensor *a, ls_tensor *b)
     if (!ls_op_begin(t, "sum", a && b)) return NULL;
     ls_tensor *y = ls_op_output(t, LS_F32, a->ndim, a->dim);
     if (!y) return NULL;
-    for (int64_t i = 0; i < ls_tensor_count(a); i++) ((float *)y->data)[i] = ((float *)a->data)[i] + ((float *)b->data)[i];
+    for (int64_t i = 0; i < ls_tensor_count(a); i++)
+        ((float *)y->data)[i] = ((float *)a->data)[i] + ((float *)b->data)[i];
     return ls_op_end(t, y, &(struct ls_node){ .op = &sum_op, .in = { a, b }, .flops = 1.0, .flops_input = 2.0 });
 }
 

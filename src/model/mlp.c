@@ -28,10 +28,12 @@ static ls_status create(const ls_model_config *c, ls_model *m)
     else if (strcmp(act, "gelu") == 0) fn = ls_gelu;
     else return ls_fail(LS_BAD_CONFIG, "model.activation: '%s'; expected relu or gelu", act);
     if (!c->dims || c->ndims < 2)
-        return ls_fail(LS_BAD_CONFIG, "model.dims: %d sizes; an mlp needs at least 2, [in, hidden..., classes]", c->ndims);
+        return ls_fail(LS_BAD_CONFIG, "model.dims: %d sizes; an mlp needs at least 2, [in, hidden..., classes]",
+                       c->ndims);
     for (int i = 0; i < c->ndims; i++)
         if (c->dims[i] < 1 || c->dims[i] > INT_MAX)
-            return ls_fail(LS_BAD_CONFIG, "model.dims: size %d is %lld; expected 1 to %d", i, (long long)c->dims[i], INT_MAX);
+            return ls_fail(LS_BAD_CONFIG, "model.dims: size %d is %lld; expected 1 to %d", i, (long long)c->dims[i],
+                           INT_MAX);
 
     mlp *s = calloc(1, sizeof *s);
     if (!s) return ls_fail(LS_NO_MEMORY, "mlp");

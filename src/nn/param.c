@@ -14,7 +14,8 @@ ls_status ls_params_add(ls_params *ps, const char *name, int ndim, const int64_t
         return ls_fail(LS_SHAPE, "parameter '%s': %d dimensions, expected 1 to %d", name, ndim, LS_MAX_DIMS);
     for (int i = 0; i < ndim; i++)
         if (dim[i] < 1)
-            return ls_fail(LS_SHAPE, "parameter '%s': dimension %d is %lld, expected at least 1", name, i, (long long)dim[i]);
+            return ls_fail(LS_SHAPE, "parameter '%s': dimension %d is %lld, expected at least 1", name, i,
+                           (long long)dim[i]);
     if (ps->n == ps->cap) {
         const int cap = ps->cap ? 2 * ps->cap : 8;
         ls_param *more = realloc(ps->item, (size_t)cap * sizeof *more);

@@ -42,7 +42,8 @@ static LS_COLD ls_status grow_panel(ls_gemm *g, int64_t k)
     free(g->panel);
     g->panel_k = 0;
     g->panel = aligned_alloc(64, ((size_t)k * (size_t)g->tile->nr * sizeof *g->panel + 63) / 64 * 64);
-    if (!g->panel) return ls_fail(LS_NO_MEMORY, "matrix product workspace for an inner dimension of %lld", (long long)k);
+    if (!g->panel)
+        return ls_fail(LS_NO_MEMORY, "matrix product workspace for an inner dimension of %lld", (long long)k);
     g->panel_k = k;
     return LS_OK;
 }

@@ -25,14 +25,14 @@ ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *c)
     (void)l;
     const int m = (int)c->m, n = (int)c->n, k = (int)c->k;
     if (m != c->m || n != c->n || k != c->k)
-        return ls_fail(LS_UNSUPPORTED, "matrix product of %lld x %lld x %lld: BLAS counts with 32 bits", (long long)c->m,
-                       (long long)c->n, (long long)c->k);
+        return ls_fail(LS_UNSUPPORTED, "matrix product of %lld x %lld x %lld: BLAS counts with 32 bits",
+                       (long long)c->m, (long long)c->n, (long long)c->k);
     /* BLAS knows no bias: it is what C starts from. */
     if (c->bias)
         for (int64_t i = 0; i < c->m; i++)
             for (int64_t j = 0; j < c->n; j++) c->c[i * c->n + j] = c->bias[j] + (c->add ? c->c[i * c->n + j] : 0.0f);
-    cblas_sgemm(CblasRowMajor, c->trans_a ? CblasTrans : CblasNoTrans, c->trans_b ? CblasTrans : CblasNoTrans, m, n, k, 1.0f,
-                c->a, c->trans_a ? m : k, c->b, c->trans_b ? k : n, c->add || c->bias ? 1.0f : 0.0f, c->c, n);
+    cblas_sgemm(CblasRowMajor, c->trans_a ? CblasTrans : CblasNoTrans, c->trans_b ? CblasTrans : CblasNoTrans, m, n, k,
+                1.0f, c->a, c->trans_a ? m : k, c->b, c->trans_b ? k : n, c->add || c->bias ? 1.0f : 0.0f, c->c, n);
     return LS_OK;
 }
 #else

@@ -13,7 +13,8 @@
 #include "tensor/gemm.h"
 
 enum { A, B, BIAS, C, SCRATCH, OPERANDS };
-static const int argument[OPERANDS] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD };
+static const int argument[OPERANDS] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
+                                        DNNL_ARG_SCRATCHPAD };
 
 /* One shape, ready to run. */
 typedef struct product {

@@ -13,8 +13,8 @@
 
 /* --- AVX-512 ----------------------------------------------------------------- */
 
-__attribute__((target("avx512f"), always_inline)) static inline void
-tile_avx512(const ls_gemm_tile_args *t, const int mr, const int nv, const bool cut)
+__attribute__((target("avx512f"), always_inline))
+static inline void tile_avx512(const ls_gemm_tile_args *t, const int mr, const int nv, const bool cut)
 {
     const __mmask16 last = (__mmask16)(cut ? (1u << (t->nr - 16 * (nv - 1))) - 1u : 0xffffu);
     const int64_t a_row = t->a_row, a_col = t->a_col, ldb = t->ldb;
@@ -54,8 +54,8 @@ tile_avx512(const ls_gemm_tile_args *t, const int mr, const int nv, const bool c
     }
 }
 
-__attribute__((target("avx512f"), always_inline)) static inline void rows_avx512(const ls_gemm_tile_args *t, const int nv,
-                                                                                 const bool cut)
+__attribute__((target("avx512f"), always_inline))
+static inline void rows_avx512(const ls_gemm_tile_args *t, const int nv, const bool cut)
 {
     switch (t->mr) {
     case 8: tile_avx512(t, 8, nv, cut); break;
@@ -85,8 +85,8 @@ __attribute__((target("avx2"))) static inline __m256i lanes(int n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-__attribute__((target("avx2,fma"), always_inline)) static inline void tile_avx2(const ls_gemm_tile_args *t, const int mr,
-                                                                                const int nv, const bool cut)
+__attribute__((target("avx2,fma"), always_inline))
+static inline void tile_avx2(const ls_gemm_tile_args *t, const int mr, const int nv, const bool cut)
 {
     const __m256i last = lanes(t->nr - 8 * (nv - 1));
     const int64_t a_row = t->a_row, a_col = t->a_col, ldb = t->ldb;
@@ -126,8 +126,8 @@ __attribute__((target("avx2,fma"), always_inline)) static inline void tile_avx2(
     }
 }
 
-__attribute__((target("avx2,fma"), always_inline)) static inline void rows_avx2(const ls_gemm_tile_args *t, const int nv,
-                                                                                const bool cut)
+__attribute__((target("avx2,fma"), always_inline))
+static inline void rows_avx2(const ls_gemm_tile_args *t, const int nv, const bool cut)
 {
     switch (t->mr) {
     case 6: tile_avx2(t, 6, nv, cut); break;
@@ -150,7 +150,8 @@ __attribute__((target("avx2,fma"))) static void run_avx2(const ls_gemm_tile_args
 /* --- packing, for both ---------------------------------------------------------- */
 
 /* out[i * nr + j] = b[j * ldb + i] for an 8 x 8 block. */
-__attribute__((target("avx"), always_inline)) static inline void transpose8(float *out, int nr, const float *b, int64_t ldb)
+__attribute__((target("avx"), always_inline))
+static inline void transpose8(float *out, int nr, const float *b, int64_t ldb)
 {
     __m256 r[8], s[8];
 #pragma GCC unroll 4
@@ -175,8 +176,8 @@ __attribute__((target("avx"), always_inline)) static inline void transpose8(floa
     for (int i = 0; i < 8; i++) _mm256_storeu_ps(out + i * nr, r[i]);
 }
 
-__attribute__((target("avx"), always_inline)) static inline void pack(float *out, const float *b, int64_t ldb, int columns,
-                                                                      int64_t k, const int nr)
+__attribute__((target("avx"), always_inline))
+static inline void pack(float *out, const float *b, int64_t ldb, int columns, int64_t k, const int nr)
 {
     int j = 0;
     for (; j + 8 <= columns; j += 8) {
@@ -205,10 +206,12 @@ static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_
 extern const ls_gemm_tile ls_gemm_tile_avx512, ls_gemm_tile_avx2; /* listed in gemm_tile.c */
 
 const ls_gemm_tile ls_gemm_tile_avx512 = {
-    .name = "avx512", .mr = 8, .nr = 32, .most_flops = 1 << 23, .supported = has_avx512, .run = run_avx512, .pack = pack32,
+    .name = "avx512", .mr = 8, .nr = 32, .most_flops = 1 << 23,
+    .supported = has_avx512, .run = run_avx512, .pack = pack32,
 };
 const ls_gemm_tile ls_gemm_tile_avx2 = {
-    .name = "avx2", .mr = 6, .nr = 16, .most_flops = 1 << 23, .supported = has_avx2, .run = run_avx2, .pack = pack16,
+    .name = "avx2", .mr = 6, .nr = 16, .most_flops = 1 << 23,
+    .supported = has_avx2, .run = run_avx2, .pack = pack16,
 };
 #else
 typedef int ls_gemm_tile_x86_empty; /* nothing to compile elsewhere */

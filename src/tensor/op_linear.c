@@ -42,7 +42,9 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     }
     if (ls_grad_wanted(w)) {
         LS_TRY(ls_grad_begin(t, w, &add, &out));
-        const ls_gemm_call dw = { .m = O, .n = I, .k = N, .trans_a = true, .add = add, .a = dy->data, .b = x->data, .c = out };
+        const ls_gemm_call dw = {
+            .m = O, .n = I, .k = N, .trans_a = true, .a = dy->data, .b = x->data, .c = out, .add = add,
+        };
         if (!ls_tape_dry(t)) LS_TRY(ls_gemm_run(ls_tape_gemm(t), &dw));
         LS_TRY(ls_grad_end(t, w));
     }
@@ -74,11 +76,11 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
         return ls_fail(LS_SHAPE, "linear: input %s and weight %s: expected [..., I] and [O, I]",
                        ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(w, ws, sizeof ws));
     if (b && (b->ndim != 1 || b->dim[0] != w->dim[0]))
-        return ls_fail(LS_SHAPE, "linear: bias %s and weight %s: expected [O] and [O, I]", ls_tensor_shape(b, bs, sizeof bs),
-                       ls_tensor_shape(w, ws, sizeof ws));
+        return ls_fail(LS_SHAPE, "linear: bias %s and weight %s: expected [O] and [O, I]",
+                       ls_tensor_shape(b, bs, sizeof bs), ls_tensor_shape(w, ws, sizeof ws));
     if (x->dtype != LS_F32 || w->dtype != LS_F32 || (b && b->dtype != LS_F32))
-        return ls_fail(LS_UNSUPPORTED, "linear: input is %s, weight %s; only float is supported", ls_dtype_name(x->dtype),
-                       ls_dtype_name(w->dtype));
+        return ls_fail(LS_UNSUPPORTED, "linear: input is %s, weight %s; only float is supported",
+                       ls_dtype_name(x->dtype), ls_dtype_name(w->dtype));
     if (!ls_tape_dry(t) && (!w->data || (b && !b->data)))
         return ls_fail(LS_INVALID, "linear: a parameter has no memory yet; call ls_params_bind first");
     return LS_OK;
@@ -98,7 +100,8 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b)
     if (!y) return NULL;
     if (!ls_tape_dry(t)) {
         const ls_gemm_call c = {
-            .m = N, .n = O, .k = I, .trans_b = true, .a = x->data, .b = w->data, .bias = b ? b->data : NULL, .c = y->data,
+            .m = N, .n = O, .k = I, .trans_b = true,
+            .a = x->data, .b = w->data, .bias = b ? b->data : NULL, .c = y->data,
         };
         const ls_status ran = ls_gemm_run(ls_tape_gemm(t), &c);
         if (ran < 0) return ls_op_fail(t, ran);

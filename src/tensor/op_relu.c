@@ -50,7 +50,8 @@ ls_tensor *ls_relu(ls_tape *t, ls_tensor *x)
 {
     if (!ls_op_begin(t, relu.name, x != NULL)) return NULL;
     if (x->dtype != LS_F32)
-        return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "relu: input is %s; only float is supported", ls_dtype_name(x->dtype)));
+        return ls_op_fail(
+            t, ls_fail(LS_UNSUPPORTED, "relu: input is %s; only float is supported", ls_dtype_name(x->dtype)));
     ls_tensor *y = ls_op_output(t, LS_F32, x->ndim, x->dim);
     if (!y) return NULL;
     const int64_t n = ls_tensor_count(x);

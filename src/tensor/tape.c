@@ -202,7 +202,8 @@ ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *di
         return ls_op_fail(t, ls_fail(LS_INVALID, "input of %d dimensions: expected 0 to %d", ndim, LS_MAX_DIMS));
     for (int i = 0; i < ndim; i++)
         if (dim[i] < 1)
-            return ls_op_fail(t, ls_fail(LS_SHAPE, "input: dimension %d is %lld, expected at least 1", i, (long long)dim[i]));
+            return ls_op_fail(
+                t, ls_fail(LS_SHAPE, "input: dimension %d is %lld, expected at least 1", i, (long long)dim[i]));
     if (!data && !t->dry) return ls_op_fail(t, ls_fail(LS_INVALID, "input: no data"));
     ls_tensor *x = header(t, dtype, ndim, dim);
     if (x) x->data = data;
@@ -354,8 +355,10 @@ static ls_status backward(ls_tape *t, ls_tensor *out, const void *given)
 {
     LS_TRY(ls_tape_status(t));
     if (!out || !out->node)
-        return keep_failure(t, ls_fail(LS_INVALID, "backward: the tensor %s", out ? "depends on nothing that wants a gradient "
-                                       "(recorded with grad off, or no parameter has one)" : "is NULL"));
+        return keep_failure(t, ls_fail(LS_INVALID, "backward: the tensor %s",
+                                       out ? "depends on nothing that wants a gradient "
+                                             "(recorded with grad off, or no parameter has one)"
+                                           : "is NULL"));
     const size_t mark = t->used, dry_mark = t->dry_used;
     ls_status st = LS_OK;
     ls_tensor *grad = header(t, LS_F32, out->ndim, out->dim);
