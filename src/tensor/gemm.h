@@ -42,7 +42,7 @@ void ls_gemm_use_tile(ls_gemm *g, const struct ls_gemm_tile *tile);
 
 typedef struct ls_gemm_library ls_gemm_library;
 
-const char *ls_gemm_library_name(void); /* "oneDNN 2.6.3" */
+const char *ls_gemm_library_name(void); /* "oneDNN" or "BLAS" */
 ls_status ls_gemm_library_open(ls_gemm_library **out);
 void ls_gemm_library_close(ls_gemm_library *l);
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *call);

@@ -13,8 +13,9 @@
 #include "tensor/gemm.h"
 
 enum { A, B, BIAS, C, SCRATCH, OPERANDS };
-static const int argument[OPERANDS] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
-                                        DNNL_ARG_SCRATCHPAD };
+static const int argument[OPERANDS] = {
+    DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD,
+};
 
 /* One shape, ready to run. */
 typedef struct product {
@@ -74,12 +75,62 @@ void ls_gemm_library_close(ls_gemm_library *l)
     free(l);
 }
 
+/* --- oneDNN 2 and 3 describe matrices in different words ------------------------- */
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef const_dnnl_memory_desc_t description;
+
+static dnnl_status_t describe_strided(description *out, const dnnl_dims_t dims, const dnnl_dims_t strides)
+{
+    dnnl_memory_desc_t md = NULL;
+    const dnnl_status_t got = dnnl_memory_desc_create_with_strides(&md, 2, dims, dnnl_f32, strides);
+    *out = md;
+    return got;
+}
+
+static void forget(description d)
+{
+    if (d) dnnl_memory_desc_destroy((dnnl_memory_desc_t)d);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t post) { return dnnl_post_ops_append_sum(post, 1.0f, 0, dnnl_f32); }
+
+static dnnl_status_t describe_matmul(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const description d[OPERANDS],
+                                     dnnl_primitive_attr_t attr)
+{
+    return dnnl_matmul_primitive_desc_create(out, engine, d[A], d[B], d[BIAS], d[C], attr);
+}
+#else
+typedef const dnnl_memory_desc_t *description;
+
+static dnnl_status_t describe_strided(description *out, const dnnl_dims_t dims, const dnnl_dims_t strides)
+{
+    dnnl_memory_desc_t *md = calloc(1, sizeof *md);
+    *out = md;
+    return md ? dnnl_memory_desc_init_by_strides(md, 2, dims, dnnl_f32, strides) : dnnl_out_of_memory;
+}
+
+static void forget(description d) { free((dnnl_memory_desc_t *)d); }
+
+static dnnl_status_t append_sum(dnnl_post_ops_t post) { return dnnl_post_ops_append_sum(post, 1.0f); }
+
+static dnnl_status_t describe_matmul(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const description d[OPERANDS],
+                                     dnnl_primitive_attr_t attr)
+{
+    dnnl_matmul_desc_t matmul;
+    const dnnl_status_t got = dnnl_matmul_desc_init(&matmul, d[A], d[B], d[BIAS], d[C]);
+    return got == dnnl_success ? dnnl_primitive_desc_create(out, &matmul, attr, engine, NULL) : got;
+}
+#endif
+
+/* --- preparing a shape ------------------------------------------------------------- */
+
 /* A dense [rows, columns] matrix; stored transposed when `transposed`. */
-static dnnl_status_t describe(dnnl_memory_desc_t *out, int64_t rows, int64_t columns, bool transposed)
+static dnnl_status_t describe(description *out, int64_t rows, int64_t columns, bool transposed)
 {
     const dnnl_dims_t dims = { rows, columns };
     const dnnl_dims_t strides = { transposed ? 1 : columns, transposed ? rows : 1 };
-    return dnnl_memory_desc_init_by_strides(out, 2, dims, dnnl_f32, strides);
+    return describe_strided(out, dims, strides);
 }
 
 static dnnl_status_t prepare(ls_gemm_library *l, const ls_gemm_call *c, product *out)
@@ -87,30 +138,30 @@ static dnnl_status_t prepare(ls_gemm_library *l, const ls_gemm_call *c, product 
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t post = NULL;
     dnnl_primitive_desc_t desc = NULL;
-    dnnl_memory_desc_t md[OPERANDS];
-    dnnl_matmul_desc_t matmul;
+    description d[OPERANDS] = { NULL };
 
     dnnl_status_t got = dnnl_primitive_attr_create(&attr);
     if (got == dnnl_success) got = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (got == dnnl_success && c->add) {
         got = dnnl_post_ops_create(&post);
-        if (got == dnnl_success) got = dnnl_post_ops_append_sum(post, 1.0f);
+        if (got == dnnl_success) got = append_sum(post);
         if (got == dnnl_success) got = dnnl_primitive_attr_set_post_ops(attr, post);
     }
-    if (got == dnnl_success) got = describe(&md[A], c->m, c->k, c->trans_a);
-    if (got == dnnl_success) got = describe(&md[B], c->k, c->n, c->trans_b);
-    if (got == dnnl_success) got = describe(&md[BIAS], 1, c->n, false);
-    if (got == dnnl_success) got = describe(&md[C], c->m, c->n, false);
-    if (got == dnnl_success) got = dnnl_matmul_desc_init(&matmul, &md[A], &md[B], c->bias ? &md[BIAS] : NULL, &md[C]);
-    if (got == dnnl_success) got = dnnl_primitive_desc_create(&desc, &matmul, attr, l->engine, NULL);
+    if (got == dnnl_success) got = describe(&d[A], c->m, c->k, c->trans_a);
+    if (got == dnnl_success) got = describe(&d[B], c->k, c->n, c->trans_b);
+    if (got == dnnl_success && c->bias) got = describe(&d[BIAS], 1, c->n, false);
+    if (got == dnnl_success) got = describe(&d[C], c->m, c->n, false);
+    if (got == dnnl_success) got = describe_matmul(&desc, l->engine, d, attr);
+    if (got == dnnl_success) got = dnnl_primitive_create(&out->run, desc);
+    for (int i = 0; i < SCRATCH && got == dnnl_success; i++)
+        if (d[i]) got = dnnl_memory_create(&out->memory[i], d[i], l->engine, DNNL_MEMORY_NONE);
     if (got == dnnl_success) {
-        md[SCRATCH] = *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-        out->scratch_bytes = dnnl_memory_desc_get_size(&md[SCRATCH]);
-        got = dnnl_primitive_create(&out->run, desc);
+        const description scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+        out->scratch_bytes = dnnl_memory_desc_get_size(scratch);
+        got = dnnl_memory_create(&out->memory[SCRATCH], scratch, l->engine, DNNL_MEMORY_NONE);
     }
-    for (int i = 0; i < OPERANDS && got == dnnl_success; i++)
-        if (i != BIAS || c->bias) got = dnnl_memory_create(&out->memory[i], &md[i], l->engine, DNNL_MEMORY_NONE);
 
+    for (int i = 0; i < OPERANDS; i++) forget(d[i]);
     if (desc) dnnl_primitive_desc_destroy(desc);
     if (post) dnnl_post_ops_destroy(post);
     if (attr) dnnl_primitive_attr_destroy(attr);
@@ -148,6 +199,8 @@ static bool same(const ls_gemm_call *x, const ls_gemm_call *y)
     return x->m == y->m && x->n == y->n && x->k == y->k && x->trans_a == y->trans_a && x->trans_b == y->trans_b &&
            x->add == y->add && !x->bias == !y->bias;
 }
+
+/* --- running it ------------------------------------------------------------------------ */
 
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *c)
 {
