@@ -171,7 +171,8 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
         int64_t below = batch / world_size * world_size;
         return ls_fail(LS_BAD_CONFIG,
                        "train.global_batch is %lld, which %d ranks cannot share equally: the nearest that fit are %lld and %lld",
-                       (long long)batch, world_size, (long long)(below ? below : world_size), (long long)(below + world_size));
+                       (long long)batch, world_size, (long long)(below ? below : world_size),
+                       (long long)(below + world_size));
     }
     if (micro > 0 && batch / world_size % micro != 0)
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank",

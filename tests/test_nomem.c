@@ -1,0 +1,199 @@
+/* nomem: when the n-th allocation fails, a reader says so, hands nothing out and leaks nothing.
+ *
+ * The linker sends the library's malloc, calloc, realloc and strdup here
+ * (--wrap). Each case runs again and again with a later allocation failing,
+ * until none is left to fail. Leaks are the sanitizer's to find. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/opts_impl.h"
+#include "data/idx.h"
+#include "lockstep/data.h"
+#include "lockstep/optim.h"
+
+static int countdown = -1; /* allocations until one fails; < 0: none does */
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t each);
+void *__real_realloc(void *p, size_t n);
+char *__real_strdup(const char *s);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t each);
+void *__wrap_realloc(void *p, size_t n);
+char *__wrap_strdup(const char *s);
+
+static bool fails(void) { return countdown >= 0 && countdown-- == 0; }
+
+void *__wrap_malloc(size_t n) { return fails() ? NULL : __real_malloc(n); }
+void *__wrap_calloc(size_t n, size_t each) { return fails() ? NULL : __real_calloc(n, each); }
+void *__wrap_realloc(void *p, size_t n) { return fails() ? NULL : __real_realloc(p, n); }
+char *__wrap_strdup(const char *s) { return fails() ? NULL : __real_strdup(s); }
+
+/* Runs fn with its first, second ... allocation failing; at least `least` of them there are. */
+static void fail_each(ls_status (*fn)(void), int least)
+{
+    for (int n = 0;; n++) {
+        countdown = n;
+        ls_status st = fn();
+        bool reached = countdown < 0;
+        countdown = -1;
+        if (!reached) {
+            assert_int_equal(st, LS_OK);
+            assert_true(n >= least);
+            return;
+        }
+        if (st != LS_NO_MEMORY) fail_msg("allocation %d: %s", n, ls_status_word(st));
+    }
+}
+
+typedef struct settings { int64_t i; const char *text; ls_opt_ints ints; } settings;
+
+static const ls_opt table[] = {
+    { "a.i", LS_OPT_INT, offsetof(settings, i), "1", NULL, "a number", 0, "a.int" },
+    { "a.text", LS_OPT_STRING, offsetof(settings, text), "x", NULL, "a text", 0, NULL },
+    { "b.ints", LS_OPT_INTS, offsetof(settings, ints), "1,2", NULL, "numbers", 0, NULL },
+};
+
+static ls_status make_options(void)
+{
+    settings s;
+    ls_opts *o;
+    ls_status st = ls_opts_create(table, 3, &s, &o);
+    if (st != LS_OK) assert_null(o);
+    ls_opts_destroy(o);
+    return st;
+}
+
+/* On a table that was made while memory lasted. */
+static ls_opts *options(settings *s)
+{
+    ls_opts *o;
+    int left = countdown;
+    countdown = -1;
+    assert_int_equal(ls_opts_create(table, 3, s, &o), LS_OK);
+    countdown = left;
+    return o;
+}
+
+static ls_status read_yaml(void)
+{
+    static const char text[] = "a: {i: 3, text: abc}\nb:\n  ints: [4, 5]\n";
+    settings s;
+    ls_opts *o = options(&s);
+    ls_status st = ls_opts_read_yaml(o, "run.yaml", text, sizeof text - 1);
+    ls_opts_destroy(o);
+    return st;
+}
+
+static ls_status read_flags(void)
+{
+    settings s;
+    int rest;
+    char *argv[] = { (char[]){ "x" }, (char[]){ "--a.i" }, (char[]){ "4" }, (char[]){ "--a.text=b" }, (char[]){ "file" } };
+    ls_opts *o = options(&s);
+    ls_status st = ls_opts_parse(o, 5, argv, false, &rest);
+    assert_true(s.text != NULL && (s.i == 1 || s.i == 4)); /* a value is the old or the new one */
+    ls_opts_destroy(o);
+    return st;
+}
+
+static ls_status print_options(void)
+{
+    settings s;
+    ls_opts *o = options(&s);
+    char *text[] = { ls_opts_help(o, "u", "s", "e"), NULL, NULL };
+    if (text[0]) text[1] = ls_opts_print_config(o);
+    if (text[1]) text[2] = ls_opts_yaml(o);
+    bool all = text[2] != NULL;
+    for (int i = 0; i < 3; i++) free(text[i]);
+    ls_opts_destroy(o);
+    return all ? LS_OK : LS_NO_MEMORY;
+}
+
+static ls_status read_idx(void)
+{
+    static const uint8_t file[] = { 0, 0, 8, 1, 0, 0, 0, 2, 7, 8 };
+    int ndim;
+    size_t dims[4];
+    uint8_t *data;
+    ls_status st = ls_idx_parse("t", file, sizeof file, 100, &ndim, dims, &data);
+    if (st != LS_OK) assert_null(data);
+    free(data);
+    return st;
+}
+
+static ls_status open_images(void)
+{
+    ls_dataset d;
+    ls_status st = ls_dataset_open_idx(LOCKSTEP_SOURCE "/tests/data/fashion-2000", "test", &d);
+    if (st != LS_OK) assert_null(d.owner);
+    ls_dataset_free(&d);
+    return st;
+}
+
+static ls_status load_batches(void)
+{
+    ls_dataset d = { 0 };
+    ls_sampler *s = NULL;
+    ls_loader *l = NULL;
+    ls_status st = ls_dataset_synthetic(0, 20, 4, 3, &d);
+    if (st == LS_OK) st = ls_sampler_create(20, 2, 1, true, 0, false, &s);
+    if (st == LS_OK) st = ls_sampler_set_epoch(s, 1);
+    if (st == LS_OK) st = ls_loader_create(&d, s, 8, false, &l);
+    ls_loader_destroy(l);
+    ls_sampler_destroy(s);
+    ls_dataset_free(&d);
+    return st;
+}
+
+static ls_status make_optimizer(void)
+{
+    float p[2], g[2];
+    ls_param item = { .name = "a", .t = { .dtype = LS_F32, .ndim = 1, .dim = { 2 }, .data = p }, .grad = { .data = g } };
+    ls_params ps = { .item = &item, .n = 1, .cap = 1 };
+    ls_optim_config c;
+    ls_optim *o;
+    ls_optim_defaults("sgd", &c);
+    ls_status st = ls_optim_create(&c, &ps, NULL, &o);
+    if (st != LS_OK) assert_null(o);
+    ls_optim_destroy(o);
+    return st;
+}
+
+static void options_survive(void **state)
+{
+    (void)state;
+    fail_each(make_options, 8);   /* the handle, its slots, text and origin of three */
+    fail_each(read_yaml, 9);      /* lines, two sections, text and origin of three values */
+    fail_each(read_flags, 5);     /* positionals, text and origin of two */
+    fail_each(print_options, 3);
+}
+
+static void data_survives(void **state)
+{
+    (void)state;
+    fail_each(read_idx, 1);
+    fail_each(open_images, 5);    /* the owner; a file and its elements, twice */
+    fail_each(load_batches, 10);
+}
+
+static void optimizers_survive(void **state)
+{
+    (void)state;
+    fail_each(make_optimizer, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_survive),
+        cmocka_unit_test(data_survives),
+        cmocka_unit_test(optimizers_survive),
+    };
+    return cmocka_run_group_tests_name("nomem", tests, NULL, NULL);
+}
