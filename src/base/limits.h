@@ -25,4 +25,9 @@
 #define LS_IDX_MAX_DIMS  4
 #define LS_IDX_MAX_BYTES ((size_t)1 << 30) /* of one data set's images */
 
+/* collective schedules in JSON */
+#define LS_SCHED_MAX_JSON_BYTES ((size_t)64 << 20)
+#define LS_SCHED_MAX_RANKS      256
+#define LS_SCHED_MAX_CHUNKS     65536 /* of one buffer */
+
 #endif

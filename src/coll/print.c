@@ -2,6 +2,7 @@
 #include "coll/print.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char *const kind_name[] = {
     [LS_STEP_SEND] = "send",     [LS_STEP_RECV] = "recv", [LS_STEP_RECV_REDUCE] = "recv_reduce",
@@ -32,6 +33,26 @@ void ls_step_text(const ls_step *s, char *buf, size_t n)
     case LS_STEP_REDUCE: snprintf(buf, n, "%s %s <- %s", name_of(s->kind), dst, src); break;
     default: snprintf(buf, n, "%s %s <- all", name_of(s->kind), dst); break;
     }
+}
+
+bool ls_step_kind_find(const char *name, ls_step_kind *out)
+{
+    for (int k = LS_STEP_SEND; k <= LS_STEP_FOLD; k++)
+        if (strcmp(kind_name[k], name) == 0) {
+            *out = (ls_step_kind)k;
+            return true;
+        }
+    return false;
+}
+
+bool ls_bufid_find(const char *name, ls_bufid *out)
+{
+    for (int b = LS_BUF_IN; b <= LS_BUF_TMP; b++)
+        if (strcmp(buf_name[b], name) == 0) {
+            *out = (ls_bufid)b;
+            return true;
+        }
+    return false;
 }
 
 static uint32_t step_count(const ls_sched *s)

@@ -18,10 +18,16 @@ ls_status ls_sched_print(const ls_sched *s, ls_print_format format, ls_text *out
 #define LS_STEP_TEXT 96
 void ls_step_text(const ls_step *s, char *buf, size_t n);
 
-/* Reads schedules from JSON: an object as printed for one rank, or an array
- * of them, one per rank in rank order. Every number is checked, and each
- * schedule is sealed. *out is malloc'd: free each with ls_sched_free, then the
- * array. LS_BAD_FILE names the line or the step that is wrong. */
-ls_status ls_sched_read_json(const char *text, size_t n, ls_sched **out, int *count);
+/* Reads schedules from JSON: an array of what is printed, one object per rank
+ * in rank order. Every number is checked, and each schedule is sealed anew:
+ * `after_send` and `last_reduce` in the text are for readers and not believed.
+ * *out is malloc'd: free with ls_sched_free_all. `name` is the file's, for
+ * messages. LS_BAD_FILE names line and column, or rank, lane and step. */
+ls_status ls_sched_read_json(const char *name, const char *text, size_t n, ls_sched **out, int *count);
+void ls_sched_free_all(ls_sched *s, int count);
+
+/* The reverse of the names printed; false if unknown. */
+bool ls_step_kind_find(const char *name, ls_step_kind *out);
+bool ls_bufid_find(const char *name, ls_bufid *out);
 
 #endif

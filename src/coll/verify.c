@@ -19,13 +19,14 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/limits.h"
 #include "coll/print.h"
 #include "lockstep/sched.h"
 
 /* Unread messages per pair and lane. Transports hold at least as many; a
  * schedule that needs more is refused here. */
 #define QUEUE 8
-#define PROVER_RANKS 256
+#define MOST_BYTES ((size_t)1 << 30) /* of counts */
 
 typedef struct value {
     uint64_t order;  /* hash of the tree of additions; a + b and b + a are equal, as in IEEE 754 */
@@ -276,7 +277,7 @@ static ls_status step_all(prover *p, int rank, int l, uint32_t step)
 {
     const ls_step *s = step_of(p, rank, l, step);
     const bool fold = s->kind == LS_STEP_FOLD;
-    uint8_t sums[PROVER_RANKS];
+    uint8_t sums[LS_SCHED_MAX_RANKS];
     char text[160];
     for (int q = 0; q < p->size; q++) {
         const message *m = q == rank || fold ? NULL : peek(p, q, rank, l);
@@ -587,6 +588,8 @@ static ls_status prove(const ls_sched *const *s, int size, bool pulled, bool gre
     p.base[LS_BUF_TMP] = most[LS_BUF_IN] + most[LS_BUF_OUT];
     p.nchunks = p.base[LS_BUF_TMP] + most[LS_BUF_TMP];
 
+    if (n * n > MOST_BYTES / (p.nchunks + 1))
+        return ls_fail(LS_UNSUPPORTED, "%s: %u chunks a rank are too many to prove", p.what, p.nchunks);
     p.v = calloc(n * p.nchunks + 1, sizeof *p.v);
     p.count = calloc(n * p.nchunks * n + 1, 1);
     p.unread = calloc(n * p.nchunks + 1, sizeof *p.unread);
@@ -613,8 +616,8 @@ done:
 
 static ls_status check_shapes(const ls_sched *const *s, int size)
 {
-    if (size < 1 || size > PROVER_RANKS)
-        return ls_fail(LS_INVALID, "cannot prove %d schedules: expected 1 to %d", size, PROVER_RANKS);
+    if (size < 1 || size > LS_SCHED_MAX_RANKS)
+        return ls_fail(LS_INVALID, "cannot prove %d schedules: expected 1 to %d", size, LS_SCHED_MAX_RANKS);
     const ls_shape *a = &s[0]->shape;
     for (int r = 0; r < size; r++) {
         const ls_shape *b = &s[r]->shape;
@@ -648,8 +651,8 @@ ls_status ls_sched_verify_all(const ls_sched *const *per_rank, int size)
 ls_status ls_sched_verify(const ls_algo *a, const ls_shape *any_rank)
 {
     int size = any_rank->size;
-    if (size < 1 || size > PROVER_RANKS)
-        return ls_fail(LS_INVALID, "cannot prove %d ranks: expected 1 to %d", size, PROVER_RANKS);
+    if (size < 1 || size > LS_SCHED_MAX_RANKS)
+        return ls_fail(LS_INVALID, "cannot prove %d ranks: expected 1 to %d", size, LS_SCHED_MAX_RANKS);
     ls_status st = LS_OK;
     ls_sched *s = calloc((size_t)size, sizeof *s);
     const ls_sched **p = calloc((size_t)size, sizeof *p);
