@@ -7,14 +7,18 @@
 #include "lockstep/lockstep.h"
 
 static const ls_cmd *const cmds[] = {
-    &ls_cmd_train,
+    &ls_cmd_coll, &ls_cmd_train,
 };
 #define NCMDS (sizeof cmds / sizeof *cmds)
 
 int ls_cli_fail(const char *cmd, ls_status s)
 {
     fflush(stdout);
-    fprintf(stderr, "lockstep %s: error[%s]: %s\n", cmd, ls_status_word(s), ls_last_error());
+    fprintf(stderr, "lockstep %s: error[%s]: ", cmd, ls_status_word(s));
+    for (const unsigned char *p = (const unsigned char *)ls_last_error(); *p; p++)
+        if (*p < 0x20 || *p == 0x7f) fprintf(stderr, "\\x%02x", *p); /* a file's text must not steer a terminal */
+        else fputc(*p, stderr);
+    fputc('\n', stderr);
     return ls_status_exit_code(s);
 }
 
@@ -35,6 +39,13 @@ static void help(FILE *to)
                 "example:\n  %s\n", ls_cmd_train.example);
 }
 
+/* The exit code, unless what was printed got lost: a full disk must not look like success. */
+static int flushed(const char *cmd, int code)
+{
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    return lost && code == 0 ? ls_cli_fail(cmd, ls_fail(LS_IO, "writing to standard output failed")) : code;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL, *names[NCMDS];
@@ -52,7 +63,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < NCMDS; i++) {
         names[i] = cmds[i]->name;
-        if (strcmp(name, names[i]) == 0) return cmds[i]->run(argc - 1, argv + 1);
+        if (strcmp(name, names[i]) == 0) return flushed(name, cmds[i]->run(argc - 1, argv + 1));
     }
     const char *near = ls_nearest(name, names, NCMDS);
     fprintf(stderr, "lockstep: error[usage]: no command named '%s'%s%s%s; `lockstep --help` lists them\n", name,
