@@ -7,6 +7,7 @@
 const ls_transport_ops *const ls_transports[] = {
     &ls_transport_self,
     &ls_transport_shm,
+    &ls_transport_tcp,
     NULL,
 };
 

@@ -1,0 +1,62 @@
+/* tcp.h -- what travels between two ranks on a TCP connection, and how the
+ * connections come to be. Private to tcp_connect.c and transport_tcp.c.
+ *
+ *   connector                          acceptor
+ *     hello {.. the acceptor's key}  ->
+ *                                    <-  hello {.. the connector's key}
+ *     frame, frame, ...             <->  frame, frame, ...
+ *
+ * Keys are random, one per rank and world, and known to those only whom the
+ * rendezvous store has let in: a stranger on the port cannot say hello. All
+ * integers are little-endian; both ends are on this machine.
+ */
+#ifndef LS_NET_TCP_H
+#define LS_NET_TCP_H
+#include <stdint.h>
+#include "net/world.h"
+
+#define LS_TCP_MAGIC 0x7063742d736cull /* "ls-tcp" */
+#define LS_TCP_VERSION 1u
+#define LS_TCP_KEY_BYTES 32
+#define LS_TCP_STRANGERS 64             /* connections that have not said hello, at once */
+#define LS_TCP_HELLO_NS 5000000000ull   /* time to say it */
+#define LS_TCP_FRAME_BYTES (64u << 10)  /* payload of one frame, at most */
+#define LS_TCP_WINDOW (256u << 10)      /* bytes a channel may have unread at its receiver; a power of two */
+#define LS_TCP_ENTRY 16u                /* of which each frame costs so many, besides its payload rounded up to 16 */
+
+typedef struct ls_tcp_hello {
+    uint64_t magic;
+    uint32_t version, generation, from, to, size, reserved;
+    uint8_t key[LS_TCP_KEY_BYTES];
+} ls_tcp_hello;
+_Static_assert(sizeof(ls_tcp_hello) == 64, "no padding on the wire");
+
+typedef enum ls_tcp_kind {
+    LS_TCP_DATA = 1, /* payload of a message; `last` on its end */
+    LS_TCP_CREDIT,   /* `credit`: bytes of the window ever read, modulo 2^32 */
+    LS_TCP_BYE       /* the close that follows is in order */
+} ls_tcp_kind;
+
+#define LS_TCP_FRAME_MAGIC 0x534cu
+
+typedef struct ls_tcp_frame {
+    uint16_t magic;
+    uint8_t kind, channel;
+    uint32_t length; /* bytes of payload that follow */
+    uint32_t sig;
+    uint32_t generation;
+    uint32_t seq;    /* counts the frames of this direction */
+    uint32_t last;   /* 1: the message ends with this frame */
+    uint32_t credit;
+    uint32_t crc;    /* CRC-32C of the 28 bytes above and the payload; unchecked with no_crc */
+} ls_tcp_frame;
+_Static_assert(sizeof(ls_tcp_frame) == 32, "no padding on the wire");
+
+uint32_t ls_tcp_crc(const ls_tcp_frame *f, const void *payload);
+
+/* Connects this rank with every other; every rank calls it. fd[r] is the
+ * connection to rank r, the caller's to close; fd[rank] is -1. LS_JOIN_TIMEOUT
+ * names the ranks that did not come. */
+ls_status ls_tcp_connect_all(ls_world *w, int fd[LS_MAX_RANKS]);
+
+#endif

@@ -1,0 +1,502 @@
+/* transport_tcp.c -- ranks over TCP: one connection per peer, on which all
+ * channels take turns.
+ *
+ * A message is cut into frames of at most 64 KiB. A frame is copied behind its
+ * header into the connection's output buffer, and then the caller's bytes are
+ * free again; the kernel takes the buffer when it can.
+ *
+ *   message -> [queue of the channel] -> frames -> [output buffer] -> socket
+ *   socket -> [input buffer] -> frames, checked -> [ring of the channel] -> view
+ *
+ * Every channel has a ring at its receiver, and the sender never has more
+ * under way than the ring can hold (its credit, which the receiver renews as
+ * the ring is read). So what comes out of a socket can always be put away, and
+ * a channel that nobody reads blocks none of the others.
+ *
+ * A ring holds entries: 16 bytes that say length, signature and whether the
+ * message ends, then the payload, padded to 16. An entry is shown once its
+ * frame is whole and its checksum is right, never before.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "net/tcp.h"
+#include "net/transports.h"
+
+#define QUEUE 64u                                /* messages of a channel that wait to be cut */
+#define OUT_BYTES (4 * (LS_TCP_FRAME_BYTES + sizeof(ls_tcp_frame)))
+#define IN_BYTES (4 * LS_TCP_FRAME_BYTES)
+#define READS 4                                  /* of one socket before the others have their turn */
+#define BYE_NS 1000000000ull                     /* how long an orderly close may take */
+
+typedef struct entry {
+    uint32_t n, sig, last, reserved;
+} entry;
+_Static_assert(sizeof(entry) == LS_TCP_ENTRY, "an entry is what it costs");
+
+typedef struct sender {
+    ls_msg queue[QUEUE];
+    size_t at;              /* bytes of the oldest queued message that are cut already */
+    uint64_t given, done;   /* tickets: messages queued, messages cut to their end */
+    uint32_t used, credit;  /* window bytes ever sent, and ever read by the peer */
+} sender;
+
+typedef struct receiver {
+    char *ring;             /* owned, LS_TCP_WINDOW bytes */
+    uint32_t head, tail;    /* bytes ever read and ever filled; the index is modulo the window */
+    uint32_t told;          /* the head that the peer knows */
+    uint32_t taken;         /* payload bytes of the entry at head that are read */
+} receiver;
+
+typedef struct wire {
+    int fd;                 /* -1: closed */
+    uint32_t seq_in, seq_out;
+    char *in, *out;         /* owned: IN_BYTES, OUT_BYTES */
+    size_t have;            /* bytes in `in` */
+    size_t from, to;        /* of `out`: not yet sent */
+    sender *s[LS_MAX_CHANNELS];   /* owned; NULL until used */
+    receiver *r[LS_MAX_CHANNELS];
+    uint64_t waiting;       /* channels with queued messages */
+    uint64_t owed;          /* channels whose peer must hear of read bytes */
+    int turn;               /* the channel that is served next */
+    bool bye_sent, bye_heard;
+    ls_status broken;       /* LS_OK: it works; and the sentence */
+    char why[256];
+} wire;
+
+struct ls_transport {
+    ls_world *w;
+    wire *wire[LS_MAX_RANKS]; /* owned; NULL for ourselves */
+};
+
+static uint32_t cost(size_t n) { return LS_TCP_ENTRY + (((uint32_t)n + 15u) & ~15u); }
+
+/* --- the end of a link ------------------------------------------------------------------- */
+
+static void break_link(wire *l, ls_status s)
+{
+    l->broken = s;
+    snprintf(l->why, sizeof l->why, "%s", ls_last_error());
+    if (l->fd >= 0) ls_env_get()->close_fd(l->fd);
+    l->fd = -1;
+}
+
+/* What a caller is told of a link that is no more. When the job is being
+ * aborted, that is why the peer has gone. */
+static LS_COLD ls_status tell(ls_transport *t, int peer)
+{
+    const wire *l = t->wire[peer];
+    bool aborted = atomic_load_explicit(&t->w->page->abort_by, memory_order_acquire) != 0;
+    if (aborted && l->broken == LS_PEER_RESET) return ls_world_aborted(t->w);
+    return ls_fail(l->broken, "%s", l->why);
+}
+
+static void lost(ls_transport *t, int peer, const char *how)
+{
+    wire *l = t->wire[peer];
+    if (l->bye_heard)
+        break_link(l, ls_fail(LS_PEER_RESET, "rank %d has left the world, but rank %d still expects it", peer, t->w->rank));
+    else
+        break_link(l, ls_fail(LS_PEER_RESET, "rank %d lost the connection to rank %d (%s): it has ended or was killed",
+                              t->w->rank, peer, how));
+}
+
+/* --- output ---------------------------------------------------------------------------------- */
+
+static size_t room(wire *l)
+{
+    if (l->from == l->to) l->from = l->to = 0;
+    if (l->from > OUT_BYTES / 2) {
+        memmove(l->out, l->out + l->from, l->to - l->from);
+        l->to -= l->from;
+        l->from = 0;
+    }
+    return OUT_BYTES - l->to;
+}
+
+static void put_frame(ls_transport *t, wire *l, ls_tcp_frame f, const void *payload)
+{
+    f.magic = LS_TCP_FRAME_MAGIC;
+    f.generation = t->w->generation;
+    f.seq = l->seq_out++;
+    char *to = l->out + l->to;
+    if (f.length > 0) memcpy(to + sizeof f, payload, f.length);
+    f.crc = t->w->opts.no_crc ? 0 : ls_tcp_crc(&f, to + sizeof f);
+    memcpy(to, &f, sizeof f);
+    l->to += sizeof f + f.length;
+}
+
+/* One frame of the channel's oldest message; false when credit or room is missing. */
+static bool cut(ls_transport *t, wire *l, int channel)
+{
+    sender *s = l->s[channel];
+    const ls_msg *m = &s->queue[s->done % QUEUE];
+    size_t left = m->n - s->at, n = left < LS_TCP_FRAME_BYTES ? left : LS_TCP_FRAME_BYTES;
+    uint32_t free_window = LS_TCP_WINDOW - (s->used - s->credit);
+    if (free_window < cost(n) || room(l) < sizeof(ls_tcp_frame) + n) return false;
+    ls_tcp_frame f = { .kind = LS_TCP_DATA, .channel = (uint8_t)channel, .length = (uint32_t)n,
+                       .sig = m->sig, .last = n == left };
+    put_frame(t, l, f, n ? (const char *)m->p + s->at : NULL);
+    s->used += cost(n);
+    s->at += n;
+    if (n == left) {
+        s->at = 0;
+        s->done++;
+        if (s->done == s->given) l->waiting &= ~(1ull << channel);
+    }
+    return true;
+}
+
+static void put_credits(ls_transport *t, wire *l)
+{
+    while (l->owed && room(l) >= sizeof(ls_tcp_frame)) {
+        int c = __builtin_ctzll(l->owed);
+        receiver *r = l->r[c];
+        r->told = r->head;
+        put_frame(t, l, (ls_tcp_frame){ .kind = LS_TCP_CREDIT, .channel = (uint8_t)c, .credit = r->head }, NULL);
+        l->owed &= ~(1ull << c);
+    }
+}
+
+/* Fills the output buffer, a frame of each channel in turn. */
+static void fill(ls_transport *t, wire *l)
+{
+    put_credits(t, l);
+    bool any = l->waiting != 0;
+    while (any) {
+        any = false;
+        uint64_t later = l->waiting >> l->turn << l->turn, channels = l->waiting;
+        while (channels) {
+            int c = __builtin_ctzll(later ? later : channels);
+            channels &= ~(1ull << c);
+            later &= channels;
+            if (!cut(t, l, c)) continue;
+            l->turn = (c + 1) % LS_MAX_CHANNELS;
+            any = true;
+        }
+    }
+}
+
+/* Hands the kernel what it takes. */
+static void push(ls_transport *t, int peer)
+{
+    wire *l = t->wire[peer];
+    while (l->fd >= 0) {
+        fill(t, l);
+        if (l->from == l->to) return;
+        ssize_t k = ls_env_get()->send(l->fd, l->out + l->from, l->to - l->from);
+        if (k == -EAGAIN) return;
+        if (k < 0) { /* what the peer said before is still to be read, and ends in its close */
+            l->from = l->to;
+            l->waiting = l->owed = 0;
+            return;
+        }
+        l->from += (size_t)k;
+    }
+}
+
+/* --- input ------------------------------------------------------------------------------------ */
+
+static void ring_put(receiver *r, const void *p, uint32_t n)
+{
+    uint32_t at = r->tail % LS_TCP_WINDOW, first = LS_TCP_WINDOW - at < n ? LS_TCP_WINDOW - at : n;
+    memcpy(r->ring + at, p, first);
+    if (n > first) memcpy(r->ring, (const char *)p + first, n - first);
+    r->tail += (n + 15u) & ~15u;
+}
+
+static ls_status receiver_of(wire *l, int channel, receiver **out)
+{
+    *out = l->r[channel];
+    if (LS_LIKELY(*out != NULL)) return LS_OK;
+    receiver *r = calloc(1, sizeof *r);
+    if (r) r->ring = malloc(LS_TCP_WINDOW);
+    if (!r || !r->ring) {
+        free(r);
+        return ls_fail(LS_NO_MEMORY, "a ring of %u KiB for channel %d", LS_TCP_WINDOW >> 10, channel);
+    }
+    *out = l->r[channel] = r;
+    return LS_OK;
+}
+
+static ls_status bad(int peer, const ls_tcp_frame *f, const char *field, uint32_t found, uint32_t limit)
+{
+    return ls_fail(LS_PROTOCOL, "rank %d sent frame %u with %s %u, expected %u: do both ranks run the same build?", peer, f->seq,
+                   field, found, limit);
+}
+
+/* Everything but the checksum: done before a byte of the payload is waited for. */
+static ls_status check_head(const ls_transport *t, int peer, const ls_tcp_frame *f)
+{
+    if (f->magic != LS_TCP_FRAME_MAGIC) return bad(peer, f, "magic", f->magic, LS_TCP_FRAME_MAGIC);
+    if (f->generation != t->w->generation) return bad(peer, f, "generation", f->generation, t->w->generation);
+    if (f->kind < LS_TCP_DATA || f->kind > LS_TCP_BYE) return bad(peer, f, "kind", f->kind, LS_TCP_DATA);
+    if (f->channel >= LS_MAX_CHANNELS) return bad(peer, f, "channel", f->channel, LS_MAX_CHANNELS - 1);
+    uint32_t most = f->kind == LS_TCP_DATA ? LS_TCP_FRAME_BYTES : 0;
+    if (f->length > most) return bad(peer, f, "length", f->length, most);
+    if (f->last > 1) return bad(peer, f, "last", f->last, 1);
+    return LS_OK;
+}
+
+static ls_status on_data(int peer, wire *l, const ls_tcp_frame *f, const char *payload)
+{
+    receiver *r;
+    LS_TRY(receiver_of(l, f->channel, &r));
+    uint32_t unread = r->tail - r->head;
+    if (unread + cost(f->length) > LS_TCP_WINDOW)
+        return bad(peer, f, "bytes beyond its credit on channel", f->channel, LS_TCP_WINDOW);
+    entry e = { .n = f->length, .sig = f->sig, .last = f->last };
+    ring_put(r, &e, sizeof e);
+    if (e.n > 0) ring_put(r, payload, e.n);
+    return LS_OK;
+}
+
+static ls_status on_frame(ls_transport *t, int peer, const ls_tcp_frame *f, const char *payload)
+{
+    wire *l = t->wire[peer];
+    uint32_t crc = t->w->opts.no_crc ? f->crc : ls_tcp_crc(f, payload);
+    if (crc != f->crc)
+        return ls_fail(LS_FRAME_CRC, "frame %u from rank %d to rank %d (channel %u, %u bytes) has checksum %08x, expected %08x: "
+                                     "bytes changed on the way", l->seq_in, peer, t->w->rank, f->channel, f->length, crc, f->crc);
+    if (f->seq != l->seq_in) return bad(peer, f, "number", f->seq, l->seq_in);
+    l->seq_in++;
+    if (f->kind == LS_TCP_DATA) return on_data(peer, l, f, payload);
+    if (f->kind == LS_TCP_BYE) {
+        l->bye_heard = true;
+        return LS_OK;
+    }
+    sender *s = l->s[f->channel];
+    if (!s || f->credit - s->credit > s->used - s->credit) return bad(peer, f, "credit", f->credit, s ? s->used : 0);
+    s->credit = f->credit;
+    return LS_OK;
+}
+
+/* Takes every whole frame out of the input buffer. */
+static ls_status parse(ls_transport *t, int peer)
+{
+    wire *l = t->wire[peer];
+    size_t at = 0;
+    while (l->have - at >= sizeof(ls_tcp_frame)) {
+        ls_tcp_frame f;
+        memcpy(&f, l->in + at, sizeof f);
+        LS_TRY(check_head(t, peer, &f));
+        if (l->have - at < sizeof f + f.length) break;
+        LS_TRY(on_frame(t, peer, &f, l->in + at + sizeof f));
+        at += sizeof f + f.length;
+    }
+    memmove(l->in, l->in + at, l->have - at);
+    l->have -= at;
+    return LS_OK;
+}
+
+static void pull(ls_transport *t, int peer)
+{
+    wire *l = t->wire[peer];
+    for (int turn = 0; turn < READS && l->fd >= 0; turn++) {
+        size_t want = IN_BYTES - l->have;
+        ssize_t k = ls_env_get()->recv(l->fd, l->in + l->have, want);
+        if (k == -EAGAIN) return;
+        if (k <= 0) {
+            lost(t, peer, k == 0 ? "closed by it" : strerror((int)-k));
+            return;
+        }
+        l->have += (size_t)k;
+        ls_status st = parse(t, peer);
+        if (st < 0) break_link(l, st);
+        else if ((size_t)k < want) return;
+    }
+}
+
+/* --- the operations ------------------------------------------------------------------------------ */
+
+static ls_status send_tcp(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
+{
+    wire *l = t->wire[peer];
+    sender *s = l->s[channel];
+    if (LS_UNLIKELY(!s)) {
+        s = l->s[channel] = calloc(1, sizeof *s);
+        if (!s) return ls_fail(LS_NO_MEMORY, "channel %d to rank %d", channel, peer);
+    }
+    if (LS_UNLIKELY(l->broken)) return tell(t, peer);
+    if (s->given - s->done == QUEUE) {
+        pull(t, peer); /* credit */
+        push(t, peer);
+        if (s->given - s->done == QUEUE) return LS_AGAIN;
+    }
+    s->queue[s->given++ % QUEUE] = *m;
+    l->waiting |= 1ull << channel;
+    *ticket = s->given;
+    push(t, peer);
+    return LS_OK;
+}
+
+static uint64_t sent_tcp(ls_transport *t, int peer, int channel)
+{
+    wire *l = t->wire[peer];
+    sender *s = l->s[channel];
+    if (!s) return 0;
+    if (s->done < s->given) {
+        pull(t, peer);
+        push(t, peer);
+    }
+    return s->done;
+}
+
+static ls_status view_tcp(ls_transport *t, int peer, int channel, ls_msg *m)
+{
+    wire *l = t->wire[peer];
+    receiver *r = l->r[channel];
+    if (!r || r->head == r->tail) {
+        if (LS_UNLIKELY(l->broken)) return tell(t, peer);
+        pull(t, peer);
+        push(t, peer);
+        r = l->r[channel];
+        if (!r || r->head == r->tail) return LS_UNLIKELY(l->broken) ? tell(t, peer) : LS_AGAIN;
+    }
+    entry e;
+    memcpy(&e, r->ring + r->head % LS_TCP_WINDOW, sizeof e);
+    uint32_t at = (r->head + LS_TCP_ENTRY + r->taken) % LS_TCP_WINDOW, n = e.n - r->taken;
+    if (n > LS_TCP_WINDOW - at) n = LS_TCP_WINDOW - at; /* the rest is at the beginning of the ring */
+    *m = (ls_msg){ r->ring + at, n, e.sig };
+    return LS_OK;
+}
+
+static ls_status take_tcp(ls_transport *t, int peer, int channel, size_t n)
+{
+    wire *l = t->wire[peer];
+    receiver *r = l->r[channel];
+    entry e;
+    memcpy(&e, r->ring + r->head % LS_TCP_WINDOW, sizeof e);
+    r->taken += (uint32_t)n;
+    if (r->taken < e.n) return LS_OK;
+    r->head += cost(e.n);
+    r->taken = 0;
+    if (r->head - r->told < LS_TCP_WINDOW / 4) return LS_OK;
+    l->owed |= 1ull << channel; /* a sender can be short of credit only while more than this is unread or untold */
+    push(t, peer);
+    return LS_OK;
+}
+
+static int fds_tcp(ls_transport *t, int *fds, int max)
+{
+    int n = 0;
+    for (int r = 0; r < t->w->size && n < max; r++)
+        if (t->wire[r] && t->wire[r]->fd >= 0) fds[n++] = t->wire[r]->fd;
+    return n;
+}
+
+/* One look at all sockets, then only those that have something. A link's
+ * failure is told to whoever uses it next. */
+static ls_status poke_tcp(ls_transport *t)
+{
+    ls_pollfd fds[LS_MAX_RANKS];
+    int peer[LS_MAX_RANKS], n = 0;
+    for (int r = 0; r < t->w->size; r++) {
+        if (!t->wire[r] || t->wire[r]->fd < 0) continue;
+        peer[n] = r;
+        fds[n++] = (ls_pollfd){ .fd = t->wire[r]->fd, .events = LS_POLL_IN };
+    }
+    if (n == 0) return LS_OK;
+    ls_env_get()->wait(NULL, 0, fds, n, 0);
+    for (int i = 0; i < n; i++) {
+        const wire *l = t->wire[peer[i]];
+        if (fds[i].revents) pull(t, peer[i]);
+        if (l->waiting || l->owed || l->from != l->to) push(t, peer[i]);
+    }
+    return LS_OK;
+}
+
+/* --- beginning and end -------------------------------------------------------------------------------- */
+
+static void free_link(wire *l)
+{
+    if (!l) return;
+    if (l->fd >= 0) ls_env_get()->close_fd(l->fd);
+    for (int c = 0; c < LS_MAX_CHANNELS; c++) {
+        free(l->s[c]);
+        if (l->r[c]) free(l->r[c]->ring);
+        free(l->r[c]);
+    }
+    free(l->in);
+    free(l->out);
+    free(l);
+}
+
+/* Whether every peer has our last byte and has said goodbye. A socket closed
+ * with unread input would take back what it has not delivered yet. */
+static ls_status parted(void *arg)
+{
+    ls_transport *t = arg;
+    bool all = true;
+    for (int r = 0; r < t->w->size; r++) {
+        wire *l = t->wire[r];
+        if (!l || l->fd < 0) continue;
+        if (!l->bye_sent && !l->waiting && room(l) >= sizeof(ls_tcp_frame)) {
+            put_frame(t, l, (ls_tcp_frame){ .kind = LS_TCP_BYE }, NULL);
+            l->bye_sent = true;
+        }
+        pull(t, r);
+        push(t, r);
+        all = all && (l->fd < 0 || (l->bye_sent && l->bye_heard && l->from == l->to));
+    }
+    return all ? LS_OK : LS_AGAIN;
+}
+
+static int close_fds(void *arg, int *fds, int max) { return fds_tcp(arg, fds, max); }
+
+static void close_tcp(ls_transport *t)
+{
+    if (!t) return;
+    if (!t->w->failed) {
+        ls_waiter waiter = t->w->waiter;
+        waiter.fds = close_fds;
+        waiter.fds_arg = t;
+        (void)ls_wait(&waiter, parted, t, ls_env_get()->mono_ns() + BYE_NS);
+    }
+    for (int r = 0; r < t->w->size; r++) free_link(t->wire[r]);
+    free(t);
+}
+
+static ls_status open_tcp(ls_world *w, ls_transport **out)
+{
+    *out = NULL;
+    int fd[LS_MAX_RANKS];
+    LS_TRY(ls_tcp_connect_all(w, fd));
+    ls_transport *t = calloc(1, sizeof *t);
+    bool whole = t != NULL;
+    if (t) t->w = w;
+    for (int r = 0; r < w->size; r++) {
+        wire *l = whole && r != w->rank ? calloc(1, sizeof *l) : NULL;
+        if (l) {
+            t->wire[r] = l;
+            l->fd = fd[r];
+            l->in = malloc(IN_BYTES);
+            l->out = malloc(OUT_BYTES);
+        } else if (fd[r] >= 0) {
+            ls_env_get()->close_fd(fd[r]);
+        }
+        whole = whole && (r == w->rank || (l && l->in && l->out));
+    }
+    if (whole) {
+        *out = t;
+        return LS_OK;
+    }
+    for (int r = 0; t && r < w->size; r++) free_link(t->wire[r]);
+    free(t);
+    return ls_fail(LS_NO_MEMORY, "connections to %d ranks", w->size - 1);
+}
+
+const ls_transport_ops ls_transport_tcp = {
+    .name = "tcp",
+    .open = open_tcp,
+    .close = close_tcp,
+    .send = send_tcp,
+    .sent = sent_tcp,
+    .view = view_tcp,
+    .take = take_tcp,
+    .poke = poke_tcp,
+    .fds = fds_tcp,
+};
