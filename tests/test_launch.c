@@ -225,7 +225,7 @@ static void gives_the_exit_code_of_the_first_rank_that_failed(void **state)
         assert_int_equal(x.r.signal, row[i].signal);
         assert_true(has(x.r.message, row[i].says));
         if (row[i].code == 0) assert_string_equal(x.err, "");
-        else assert_true(has(x.err, "lockstep: error[rank-died] gen=1 step="));
+        else assert_true(has(x.err, "lockstep: error[rank-died] gen=1 rank="));
         release(&x);
     }
 }

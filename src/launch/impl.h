@@ -83,6 +83,7 @@ typedef struct ls_job_rank {
     int pid, pidfd;         /* pidfd -1: none, ended or not supported */
     bool alive, started;
     bool own_group;
+    bool joined;            /* its slot in the world page was in use when it ended */
     bool told;              /* we sent it a signal to end */
     int code, signal;       /* how it ended: exit code, or the signal that killed it */
     uint64_t stopped_ns;    /* since when it is stopped; 0: it is not */
@@ -135,6 +136,8 @@ ls_status ls_job_spawn(ls_job *j, int r);
 void ls_job_watch(ls_job *j);
 /* Sends sig to every rank that is alive, with all its descendants in its process group. */
 void ls_job_signal(ls_job *j, int sig);
+/* Whether rank r has a place in the world: programs that are not ours never do. */
+bool ls_job_joined(const ls_job *j, int r);
 /* report.c: the exit code, and the report where there is something to report. */
 void ls_job_report(ls_job *j, ls_launch_result *out);
 const char *ls_signal_name(int sig); /* "SIGKILL"; "signal" when unknown */

@@ -81,6 +81,11 @@ static char *error_file_message(const char *path)
     return text;
 }
 
+static unsigned step_of(const ls_job *j)
+{
+    return atomic_load_explicit(&j->page->rank[j->first_rank].step, memory_order_relaxed);
+}
+
 static bool last_collective(const ls_job *j, int r, char *buf, size_t n)
 {
     ls_coll_desc d;
@@ -129,7 +134,8 @@ static void head_line(const ls_job *j, const char *host, ls_text *t)
     const ls_job_rank *k = j->first_rank >= 0 ? &j->rank[j->first_rank] : NULL;
     ls_text line = { 0 };
     ls_text_add(&line, "lockstep: error[%s] gen=%u", ls_status_word(j->status), j->page->generation);
-    if (k) ls_text_add(&line, " step=%u rank=%d", atomic_load_explicit(&j->page->rank[j->first_rank].step, memory_order_relaxed), j->first_rank);
+    if (k && ls_job_joined(j, j->first_rank)) ls_text_add(&line, " step=%u", step_of(j));
+    if (k) ls_text_add(&line, " rank=%d", j->first_rank);
     ls_text_add(&line, " host=%s pid=%d: %s%s", host, k ? k->pid : ls_env_get()->pid(), j->message,
                 k && j->status == LS_RANK_DIED ? hint(k) : "");
     for (size_t i = 0; i < line.n; i++)
@@ -181,8 +187,7 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
     if (j->first_rank >= 0) {
         const ls_job_rank *k = &j->rank[j->first_rank];
         ls_text_add(t, ",\n  \"rank\": %d,\n  \"local_rank\": %d,\n  \"pid\": %d,\n  \"exitcode\": %d,\n  \"step\": %u", j->first_rank,
-                    j->first_rank, k->pid, k->signal ? -k->signal : k->code,
-                    atomic_load_explicit(&j->page->rank[j->first_rank].step, memory_order_relaxed));
+                    j->first_rank, k->pid, k->signal ? -k->signal : k->code, step_of(j));
         if (k->signal) member(t, "signal", ls_signal_name(k->signal));
         if (last_collective(j, j->first_rank, coll, sizeof coll)) member(t, "collective", coll);
         char *said = error_file_message(k->error_file);

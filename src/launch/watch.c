@@ -38,12 +38,19 @@ void ls_job_signal(ls_job *j, int sig)
 
 /* --- what a rank was doing ----------------------------------------------------------------- */
 
+bool ls_job_joined(const ls_job *j, int r)
+{
+    const ls_job_rank *k = &j->rank[r];
+    uint32_t state = atomic_load_explicit(&j->page->rank[r].state, memory_order_relaxed);
+    return k->joined || (k->alive && state != LS_RANK_STARTING);
+}
+
 /* " in step 12, in all_reduce #118 (bucket 3)", or "" for a program that never joined a world. */
 static const char *where(const ls_job *j, int r, char *buf, size_t n)
 {
     char text[256];
     buf[0] = 0;
-    if (atomic_load_explicit(&j->page->rank[r].state, memory_order_relaxed) != LS_RANK_STARTING)
+    if (ls_job_joined(j, r))
         snprintf(buf, n, " %s", ls_page_where(j->page, r, text, sizeof text));
     return buf;
 }
@@ -146,6 +153,7 @@ static bool collect(ls_job *j, int r)
     }
     if (state == LS_CHILD_RUNNING || state == LS_CHILD_STOPPED) return false;
 
+    k->joined = ls_job_joined(j, r);
     k->alive = false;
     k->stopped_ns = 0;
     j->nalive--;

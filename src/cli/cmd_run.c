@@ -1,0 +1,183 @@
+/* cmd_run.c -- lockstep run: starts the ranks of a program, with torchrun's flags. */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "lockstep/launch.h"
+
+typedef struct run_config {
+    bool help, standalone, no_python, module, run_path, bind;
+    const char *nnodes, *nproc, *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf, *log_dir, *redirects, *tee;
+    const char *filter, *role, *numa, *signals, *events, *master_addr;
+    int64_t node_rank, master_port, max_restarts, prefix_rank;
+    double monitor_interval;
+    uint64_t timeout;
+} run_config;
+
+#define AT(field) offsetof(run_config, field)
+
+static const ls_opt table[] = {
+    { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this text", 'h', NULL },
+    { "nproc-per-node", LS_OPT_STRING, AT(nproc), "1", NULL, "ranks on this machine: a number, or auto or cpu: one per usable core", 0, NULL },
+    { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines, N or MIN:MAX; this version runs on one", 0, NULL },
+    { "node-rank", LS_OPT_INT, AT(node_rank), "0", "0..", "which of them this is", 0, NULL },
+    { "master-addr", LS_OPT_STRING, AT(master_addr), "127.0.0.1", NULL, "accepted; the ranks of one machine meet on 127.0.0.1", 0, NULL },
+    { "master-port", LS_OPT_INT, AT(master_port), "0", "0..65535", "MASTER_PORT of the ranks; 0: a free one", 0, NULL },
+    { "standalone", LS_OPT_BOOL, AT(standalone), "false", NULL, "one machine and a free port, which is the default", 0, NULL },
+    { "rdzv-backend", LS_OPT_STRING, AT(rdzv_backend), "static", NULL, "accepted; the rendezvous is our own", 0, NULL },
+    { "rdzv-endpoint", LS_OPT_STRING, AT(rdzv_endpoint), "", NULL, "accepted; needed for several machines only", 0, NULL },
+    { "rdzv-id", LS_OPT_STRING, AT(rdzv_id), "none", NULL, "name of the run: TORCHELASTIC_RUN_ID and log folder", 0, NULL },
+    { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "accepted", 0, NULL },
+    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..", "accepted; this version does not restart a failed job", 0, NULL },
+    { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "accepted; a rank's end is seen at once", 0, NULL },
+    { "log-dir", LS_OPT_STRING, AT(log_dir), "", NULL, "folder for log files and failure.json", 0, NULL },
+    { "redirects", LS_OPT_STRING, AT(redirects), "0", NULL, "streams to files alone: 0 to 3 (1 stdout, 2 stderr), or RANK:N,RANK:N", 'r', NULL },
+    { "tee", LS_OPT_STRING, AT(tee), "0", NULL, "streams to files and, behind [ROLERANK]:, here", 't', NULL },
+    { "local-ranks-filter", LS_OPT_STRING, AT(filter), "", NULL, "show the output of these ranks only: 0,2", 0, NULL },
+    { "role", LS_OPT_STRING, AT(role), "default", NULL, "name of the ranks in ROLE_NAME and before teed lines", 0, NULL },
+    { "bind", LS_OPT_BOOL, AT(bind), "true", NULL, "give each rank cores of its own when there are enough", 0, NULL },
+    { "numa-binding", LS_OPT_STRING, AT(numa), "none", NULL, "accepted; see --bind", 0, NULL },
+    { "signals-to-handle", LS_OPT_STRING, AT(signals), "SIGTERM,SIGINT,SIGHUP,SIGQUIT", NULL, "accepted; these are handled", 0, NULL },
+    { "module", LS_OPT_BOOL, AT(module), "false", NULL, "PROGRAM is a Python module: python3 -m PROGRAM", 'm', NULL },
+    { "no-python", LS_OPT_BOOL, AT(no_python), "false", NULL, "accepted; PROGRAM is run as it is", 0, NULL },
+    { "run-path", LS_OPT_BOOL, AT(run_path), "false", NULL, "PROGRAM is a Python script: python3 PROGRAM", 0, NULL },
+    { "prefix-rank", LS_OPT_INT, AT(prefix_rank), "-1", "-1..63", "R \"gdb --args\": put this command before rank R", 0, NULL },
+    { "events", LS_OPT_STRING, AT(events), "", NULL, "append what happens as JSON lines to this file", 0, NULL },
+    { "timeout", LS_OPT_TIME, AT(timeout), "30s", ">0", "a rank that was stopped is reported as hung after this", 0, NULL },
+};
+#define NTABLE (sizeof table / sizeof *table)
+
+/* torchrun takes the default of --nproc-per-node from PET_NPROC_PER_NODE, and so on. */
+static ls_status read_environment(ls_opts *o)
+{
+    for (size_t i = 1; i < NTABLE; i++) {
+        char name[64] = "PET_";
+        size_t n = strlen(name);
+        for (const char *p = table[i].name; *p && n + 1 < sizeof name; p++)
+            name[n++] = (char)(*p == '-' ? '_' : *p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p);
+        name[n] = 0;
+        const char *value = getenv(name);
+        if (!value) continue;
+        ls_status st = ls_opts_set(o, table[i].name, value, "environment");
+        if (st < 0) return ls_while(LS_USAGE, "reading %s of the environment", name);
+    }
+    return LS_OK;
+}
+
+static bool is_prefix_rank(const char *arg)
+{
+    size_t n = strcspn(arg, "=");
+    return n == 13 && (strncmp(arg, "--prefix-rank", n) == 0 || strncmp(arg, "--prefix_rank", n) == 0);
+}
+
+/* Flags up to the program; *rest is its index. --prefix-rank takes two words, where ls_opts knows one:
+ * it stops at the second, and we go on behind it. */
+static ls_status read_flags(ls_opts *o, int argc, char **argv, const char **prefix, int *rest)
+{
+    int at = 0;
+    for (;;) {
+        int n;
+        LS_TRY(ls_opts_parse(o, argc - at, argv + at, true, &n));
+        at += n;
+        bool two = at < argc && at >= 2 && strcmp(argv[at - 1], "--") != 0 &&
+                   (is_prefix_rank(argv[at - 2]) ? !strchr(argv[at - 2], '=') : is_prefix_rank(argv[at - 1]));
+        if (*prefix || !two) break;
+        *prefix = argv[at]; /* stands where ls_opts_parse expects the command's name */
+    }
+    *rest = at;
+    return LS_OK;
+}
+
+static ls_status count_ranks(const char *text, int *out)
+{
+    if (strcmp(text, "gpu") == 0)
+        return ls_fail(LS_UNSUPPORTED, "--nproc-per-node gpu: this build drives no GPU; give a number, or cpu for one rank per core");
+    if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
+        *out = ls_env_get()->cpus();
+        if (*out > LS_MAX_RANKS) *out = LS_MAX_RANKS;
+        return LS_OK;
+    }
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > LS_MAX_RANKS)
+        return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': expected 1 to %d, auto or cpu", text, LS_MAX_RANKS);
+    *out = (int)n;
+    return LS_OK;
+}
+
+static ls_status check_machines(const run_config *c)
+{
+    char *end;
+    long least = strtol(c->nnodes, &end, 10), most = *end == ':' ? strtol(end + 1, &end, 10) : least;
+    if (end == c->nnodes || *end || least < 1 || most < least)
+        return ls_fail(LS_USAGE, "--nnodes is '%.40s': expected N or MIN:MAX", c->nnodes);
+    if (least > 1)
+        return ls_fail(LS_UNSUPPORTED, "--nnodes %.40s: this version runs on one machine; mpirun or srun start a job on several",
+                       c->nnodes);
+    if (c->node_rank != 0) return ls_fail(LS_USAGE, "--node-rank %lld: one machine has rank 0", (long long)c->node_rank);
+    return LS_OK;
+}
+
+/* "0" and "" mean that nobody asked. */
+static const char *given(const char *text) { return text && *text ? text : NULL; }
+
+static int launch(const run_config *c, const char *prefix, char **program, int nprogram)
+{
+    int nproc = 1;
+    ls_status st = check_machines(c);
+    if (st == LS_OK) st = count_ranks(c->nproc, &nproc);
+    if (st == LS_OK && nprogram == 0)
+        st = ls_fail(LS_USAGE, "which program? lockstep run --nproc-per-node 2 -- PROGRAM ARGS...");
+    if (st == LS_OK && c->prefix_rank >= 0 && !prefix)
+        st = ls_fail(LS_USAGE, "--prefix-rank needs a rank and a command: --prefix-rank 1 \"gdb --args\"");
+    if (st < 0) return ls_cli_fail("run", st);
+    if (c->max_restarts > 0)
+        ls_log(LS_LOG_WARN, "lockstep run: --max-restarts %lld: this version does not restart a failed job", (long long)c->max_restarts);
+
+    const char **argv = calloc((size_t)nprogram + 4, sizeof *argv);
+    if (!argv) return ls_cli_fail("run", ls_fail(LS_NO_MEMORY, "the ranks' command"));
+    int n = 0;
+    if (c->module || c->run_path) {
+        argv[n++] = "python3";
+        argv[n++] = "-u"; /* as torchrun: lines appear when they are printed */
+        if (c->module) argv[n++] = "-m";
+    }
+    for (int i = 0; i < nprogram; i++) argv[n++] = program[i];
+
+    ls_launch_opts o = { .argv = argv, .nproc = nproc, .port = (int)c->master_port, .log_dir = given(c->log_dir),
+                         .run_id = c->rdzv_id, .role = c->role, .redirects = c->redirects, .tee = c->tee,
+                         .local_ranks_filter = given(c->filter), .events = given(c->events),
+                         .prefix_rank = (int)c->prefix_rank, .prefix_cmd = c->prefix_rank >= 0 ? prefix : NULL,
+                         .timeout_ns = c->timeout, .no_bind = !c->bind };
+    ls_launch_result result;
+    st = ls_launch(&o, &result);
+    free(argv);
+    return st < 0 ? ls_cli_fail("run", st) : result.exit_code;
+}
+
+static int run(int argc, char **argv)
+{
+    run_config c;
+    ls_opts *o;
+    const char *prefix = NULL;
+    int rest = argc;
+    ls_status st = ls_opts_create(table, NTABLE, &c, &o);
+    if (st < 0) return ls_cli_fail("run", st);
+    st = read_flags(o, argc, argv, &prefix, &rest);
+    if (st == LS_OK) st = read_environment(o);
+    int code = st < 0 ? ls_cli_fail("run", st) : c.help ? ls_cli_help(&ls_cmd_run, o) : launch(&c, prefix, argv + rest, argc - rest);
+    ls_opts_destroy(o);
+    return code;
+}
+
+const ls_cmd ls_cmd_run = {
+    .name = "run",
+    .summary = "start a program as several ranks, with torchrun's flags and environment",
+    .usage = "lockstep run [flags] [--] PROGRAM ARGS...",
+    .example = "lockstep run --nproc-per-node 2 -- python3 ddp.py --epochs 3",
+    .run = run,
+};
