@@ -1,0 +1,577 @@
+/* The executor, over a transport that lives here: it copies at send (pushed)
+ * or shows the sender's memory until it is read (pulled), in short views, and
+ * says LS_AGAIN whenever it likes. All ranks run on one thread, in turns. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "coll/exec.h"
+#include "coll/reduce.h"
+#include "lockstep/shard.h"
+
+#define MAX_SIZE 8
+#define DEPTH 8 /* messages per pair and channel: what the prover allows */
+
+/* --- a transport in memory ------------------------------------------------------------ */
+
+typedef struct box {
+    struct { const char *p; char *owned; size_t n, taken; uint32_t sig; } m[DEPTH];
+    uint64_t sent, acked;
+} box;
+
+typedef struct wire {
+    box box[MAX_SIZE][MAX_SIZE][LS_MAX_LANES]; /* [from][to][channel] */
+    bool pulled;
+    uint64_t seed;
+} wire;
+
+struct ls_transport { wire *w; int rank; };
+
+static uint64_t dice(wire *w)
+{
+    w->seed = w->seed * 6364136223846793005u + 1442695040888963407u;
+    return w->seed >> 33;
+}
+
+static ls_status send_test(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
+{
+    box *b = &t->w->box[t->rank][peer][channel];
+    if (b->sent - b->acked == DEPTH || dice(t->w) % 8 == 0) return LS_AGAIN;
+    char *copy = NULL;
+    if (!t->w->pulled) {
+        copy = malloc(m->n + 1);
+        if (m->n) memcpy(copy, m->p, m->n);
+    }
+    size_t i = b->sent % DEPTH;
+    b->m[i].p = copy ? copy : m->p;
+    b->m[i].owned = copy;
+    b->m[i].n = m->n;
+    b->m[i].taken = 0;
+    b->m[i].sig = m->sig;
+    *ticket = ++b->sent;
+    return LS_OK;
+}
+
+static uint64_t sent_test(ls_transport *t, int peer, int channel)
+{
+    const box *b = &t->w->box[t->rank][peer][channel];
+    if (!t->w->pulled) return b->sent;
+    return dice(t->w) % 4 || b->acked == 0 ? b->acked : b->acked - 1; /* news may be late */
+}
+
+static ls_status view_test(ls_transport *t, int peer, int channel, ls_msg *m)
+{
+    box *b = &t->w->box[peer][t->rank][channel];
+    if (b->acked == b->sent || dice(t->w) % 4 == 0) return LS_AGAIN;
+    size_t i = b->acked % DEPTH, left = b->m[i].n - b->m[i].taken;
+    size_t n = (size_t)16 << dice(t->w) % 16; /* 16 bytes to 512 KiB */
+    *m = (ls_msg){ b->m[i].p + b->m[i].taken, n < left ? n : left, b->m[i].sig };
+    return LS_OK;
+}
+
+static ls_status take_test(ls_transport *t, int peer, int channel, size_t n)
+{
+    box *b = &t->w->box[peer][t->rank][channel];
+    size_t i = b->acked % DEPTH;
+    assert_true(b->acked < b->sent);
+    b->m[i].taken += n;
+    assert_true(b->m[i].taken <= b->m[i].n);
+    assert_true(b->m[i].taken == b->m[i].n || b->m[i].taken % 16 == 0);
+    if (b->m[i].taken < b->m[i].n) return LS_OK;
+    free(b->m[i].owned);
+    b->m[i].owned = NULL;
+    b->acked++;
+    return LS_OK;
+}
+
+static const ls_transport_ops ops_test = {
+    .name = "test", .send = send_test, .sent = sent_test, .view = view_test, .take = take_test,
+};
+
+static void empty_wire(wire *w)
+{
+    for (int f = 0; f < MAX_SIZE; f++)
+        for (int t = 0; t < MAX_SIZE; t++)
+            for (int c = 0; c < LS_MAX_LANES; c++)
+                for (int i = 0; i < DEPTH; i++) free(w->box[f][t][c].m[i].owned);
+    free(w);
+}
+
+/* --- all ranks on one thread ----------------------------------------------------------- */
+
+typedef struct setting {
+    const ls_algo *algo;
+    ls_coll coll;
+    int size, root, segments, nlanes;
+    size_t count, elem;
+    ls_dtype dtype;
+    ls_redop op;
+    bool divide_last, pulled, apart; /* apart: IN is another buffer than OUT */
+    size_t budget;
+    uint32_t sig[MAX_SIZE];
+    size_t other_count; /* of rank 1, if not 0 */
+} setting;
+
+typedef struct ranks {
+    ls_sched sched[MAX_SIZE];
+    ls_run run[MAX_SIZE];
+    struct ls_transport tp[MAX_SIZE];
+    char *in[MAX_SIZE], *out[MAX_SIZE], *tmp[MAX_SIZE], *result[MAX_SIZE];
+    ls_status st[MAX_SIZE];
+    int turns;
+} ranks;
+
+#define GUARD 0x5a
+#define GUARDS 64
+
+static const char *describe(const setting *s)
+{
+    static _Thread_local char text[200];
+    snprintf(text, sizeof text, "%s by %s, %d ranks, %zu x %s, %s, segments %d, lanes %d, %s%s", ls_coll_name(s->coll),
+             s->algo->name, s->size, s->count, ls_dtype_name(s->dtype), ls_redop_name(s->op), s->segments, s->nlanes,
+             s->pulled ? "pulled" : "pushed", s->apart ? ", out of place" : "");
+    return text;
+}
+
+static bool uses_fold(const ls_sched *s)
+{
+    for (int l = 0; l < s->shape.nlanes; l++)
+        for (uint32_t i = 0; i < s->lane[l].n; i++)
+            if (s->lane[l].step[i].kind == LS_STEP_FOLD) return true;
+    return false;
+}
+
+/* Values of all ranks in x[rank], whole vectors; results in r->result[rank].
+ * Returns false when the schedule folds. */
+static bool run_all(const setting *s, char *const *x, ranks *r)
+{
+    wire *w = calloc(1, sizeof *w);
+    size_t nbytes = s->count * s->elem;
+    bool fold = false;
+    *r = (ranks){ 0 };
+    w->pulled = s->pulled;
+    w->seed = s->count * 31 + (uint64_t)s->size + (uint64_t)s->coll * 7 + s->pulled;
+    for (int k = 0; k < s->size; k++) {
+        ls_shape shape = { s->coll, k, s->size, s->root, s->segments, s->nlanes };
+        if (ls_sched_emit(s->algo, &shape, &r->sched[k]) != LS_OK) fail_msg("%s: %s", describe(s), ls_last_error());
+        fold = fold || uses_fold(&r->sched[k]);
+    }
+    for (int k = 0; k < s->size && !fold; k++) {
+        size_t bytes = (k == 1 && s->other_count ? s->other_count : s->count) * s->elem;
+        ls_range own;
+        ls_shard_range(s->count, k, s->size, &own);
+        r->out[k] = malloc(bytes + GUARDS);
+        r->tmp[k] = malloc(bytes + GUARDS);
+        r->in[k] = malloc(bytes + GUARDS);
+        r->result[k] = malloc(nbytes + 1);
+        memset(r->out[k], GUARD, bytes + GUARDS);
+        memset(r->tmp[k], GUARD, bytes + GUARDS);
+        r->tp[k] = (struct ls_transport){ w, k };
+        ls_run *run = &r->run[k];
+        if (ls_run_bind(run, &r->sched[k]) != LS_OK) fail_msg("%s: %s", describe(s), ls_last_error());
+        run->ops = &ops_test;
+        run->tp = &r->tp[k];
+        run->sig = s->sig[k] ? s->sig[k] : 77;
+        run->red = (ls_reduction){ s->dtype, s->op, s->divide_last };
+        run->count = bytes / s->elem;
+        run->buf[LS_BUF_OUT] = r->out[k];
+        run->buf[LS_BUF_TMP] = r->tmp[k];
+        run->budget = s->budget;
+        if (s->apart) {
+            size_t first = s->coll == LS_ALL_GATHER ? own.first * s->elem : 0;
+            if (nbytes) memcpy(r->in[k], x[k] + first, nbytes - first);
+            run->in = r->in[k];
+        } else if (nbytes) {
+            memcpy(r->out[k], x[k], nbytes);
+        }
+        if (ls_run_start(run) != LS_OK) fail_msg("%s: %s", describe(s), ls_last_error());
+        r->st[k] = LS_AGAIN;
+    }
+    for (int left = fold ? 0 : s->size; left > 0; r->turns++) {
+        if (r->turns > 1000000) fail_msg("%s: stuck", describe(s));
+        int k = (int)(dice(w) % (uint64_t)s->size);
+        if (r->st[k] != LS_AGAIN) continue;
+        r->st[k] = ls_run_progress(&r->run[k]);
+        if (r->st[k] < 0) break;
+        if (r->st[k] == LS_AGAIN) continue;
+        left--;
+        if (nbytes) memcpy(r->result[k], r->out[k], nbytes);
+        for (int g = 0; g < GUARDS; g++)
+            if (r->out[k][nbytes + (size_t)g] != GUARD) fail_msg("%s: rank %d wrote past the end", describe(s), k);
+        memset(r->out[k], 0xee, nbytes); /* complete: the buffers are ours again, whoever is still at work */
+        memset(r->tmp[k], 0xee, nbytes);
+    }
+    empty_wire(w);
+    return !fold;
+}
+
+static void free_all(ranks *r, int size)
+{
+    for (int k = 0; k < size; k++) {
+        ls_run_free(&r->run[k]);
+        ls_sched_free(&r->sched[k]);
+        free(r->in[k]);
+        free(r->out[k]);
+        free(r->tmp[k]);
+        free(r->result[k]);
+    }
+}
+
+/* --- values --------------------------------------------------------------------------- */
+
+/* Small integers: sums of 8 of them, and products, are exact in bfloat16 too. */
+static int number(int rank, size_t i, ls_redop op)
+{
+    uint32_t x = (uint32_t)i * 2654435761u + (uint32_t)rank * 40503u;
+    return op == LS_PROD ? (int)(x >> 29 & 1) + 1 : (int)(x >> 20 & 15) - (op == LS_AVG ? 0 : 5);
+}
+
+static void put(ls_dtype t, void *p, size_t i, double v)
+{
+    switch (t) {
+    case LS_F32: ((float *)p)[i] = (float)v; break;
+    case LS_F64: ((double *)p)[i] = v; break;
+    case LS_BF16: ((uint16_t *)p)[i] = ls_f32_to_bf16((float)v); break;
+    case LS_F16: ((uint16_t *)p)[i] = ls_f32_to_f16((float)v); break;
+    case LS_I32: ((int32_t *)p)[i] = (int32_t)v; break;
+    case LS_I64: ((int64_t *)p)[i] = (int64_t)v; break;
+    default: ((uint8_t *)p)[i] = (uint8_t)(int)v; break;
+    }
+}
+
+static double get(ls_dtype t, const void *p, size_t i)
+{
+    switch (t) {
+    case LS_F32: return (double)((const float *)p)[i];
+    case LS_F64: return ((const double *)p)[i];
+    case LS_BF16: return (double)ls_bf16_to_f32(((const uint16_t *)p)[i]);
+    case LS_F16: return (double)ls_f16_to_f32(((const uint16_t *)p)[i]);
+    case LS_I32: return (double)((const int32_t *)p)[i];
+    case LS_I64: return (double)((const int64_t *)p)[i];
+    default: return (double)((const uint8_t *)p)[i];
+    }
+}
+
+static double expected(const setting *s, size_t i)
+{
+    double v = number(0, i, s->op);
+    if (s->coll == LS_BROADCAST) return number(s->root, i, s->op);
+    if (s->coll == LS_ALL_GATHER)
+        for (int k = 0; k < s->size; k++) {
+            ls_range own;
+            ls_shard_range(s->count, k, s->size, &own);
+            if (i >= own.first && i < own.first + own.count) return number(k, i, s->op);
+        }
+    for (int k = 1; k < s->size; k++) {
+        double w = number(k, i, s->op);
+        if (s->op == LS_MAX) v = v > w ? v : w;
+        else if (s->op == LS_MIN) v = v < w ? v : w;
+        else if (s->op == LS_PROD) v *= w;
+        else v += w;
+    }
+    return s->op == LS_AVG ? v / s->size : v;
+}
+
+static bool is_result(const setting *s, int rank, size_t i)
+{
+    ls_range own = { 0, s->count };
+    if (s->coll == LS_REDUCE_SCATTER) ls_shard_range(s->count, rank, s->size, &own);
+    if (s->coll == LS_BARRIER) return false;
+    if (s->coll == LS_REDUCE && rank != s->root) return false;
+    return i >= own.first && i < own.first + own.count;
+}
+
+/* Runs s with exact values; false when it folds. */
+static bool gives_the_right_values(setting s)
+{
+    char *x[MAX_SIZE] = { 0 };
+    ranks r;
+    s.elem = ls_dtype_size(s.dtype);
+    for (int k = 0; k < s.size; k++) {
+        x[k] = malloc(s.count * s.elem + 1);
+        for (size_t i = 0; i < s.count; i++) put(s.dtype, x[k], i, number(k, i, s.op));
+    }
+    bool ran = run_all(&s, x, &r);
+    for (int k = 0; ran && k < s.size; k++) {
+        if (r.st[k] != LS_OK) fail_msg("%s: rank %d: %s", describe(&s), k, ls_last_error());
+        for (size_t i = 0; i < s.count; i++) {
+            if (!is_result(&s, k, i)) continue;
+            double got = get(s.dtype, r.result[k], i), want = expected(&s, i);
+            if (got != want) fail_msg("%s: rank %d: x[%zu] = %g, expected %g", describe(&s), k, i, got, want);
+        }
+    }
+    free_all(&r, s.size);
+    for (int k = 0; k < s.size; k++) free(x[k]);
+    return ran;
+}
+
+/* --- tests ------------------------------------------------------------------------------ */
+
+static void every_algorithm_is_right_at_every_size_and_count(void **state)
+{
+    (void)state;
+    static const int sizes[] = { 1, 2, 3, 4, 5, 8 };
+    static const ls_dtype dtypes[] = { LS_F32, LS_BF16, LS_I64 };
+    static const int cuts[][2] = { { 1, 1 }, { 3, 2 } }; /* segments, lanes */
+    int ran = 0;
+    for (int a = 0; ls_algos[a]; a++)
+        for (int coll = 0; coll < LS_COLLS; coll++)
+            for (int n = 0; n < 6; n++)
+                for (int c = 0; c < 7; c++)
+                    for (int d = 0; d < 3; d++)
+                        for (int cut = 0; cut < 2; cut++)
+                            for (int pulled = 0; pulled < 2; pulled++) {
+                                size_t size = (size_t)sizes[n];
+                                const size_t counts[] = { 0, 1, size - 1, size, size + 1, 1000, 65537 };
+                                if (!(ls_algos[a]->colls & 1u << coll)) continue;
+                                if (c == 6 && (cut == 0 || d == 2 || (n != 2 && n != 5))) continue; /* time */
+                                ran += gives_the_right_values((setting){
+                                    .algo = ls_algos[a], .coll = (ls_coll)coll, .size = sizes[n], .root = sizes[n] / 2,
+                                    .segments = cuts[cut][0], .nlanes = cuts[cut][1], .count = counts[c],
+                                    .dtype = dtypes[d], .op = LS_SUM, .pulled = pulled, .apart = c % 2 });
+                            }
+    assert_true(ran > 4000);
+}
+
+static void every_operator_and_type_is_right(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "ring", "direct", "oneshot" };
+    for (int a = 0; a < 3; a++)
+        for (int d = 0; d < LS_DTYPES; d++)
+            for (int op = 0; op < LS_REDOPS; op++)
+                for (int apart = 0; apart < 2; apart++) {
+                    bool integer = d == LS_I32 || d == LS_I64 || d == LS_U8;
+                    if (op == LS_AVG && integer) continue;
+                    if (d == LS_U8 && op != LS_PROD) continue; /* the other values are below zero */
+                    setting s = { .algo = ls_algo_find(names[a]), .coll = LS_ALL_REDUCE, .size = 4, .segments = 2,
+                                  .nlanes = 2, .count = 1003, .dtype = (ls_dtype)d, .op = (ls_redop)op, .pulled = true,
+                                  .apart = apart };
+                    assert_true(gives_the_right_values(s));
+                    s.divide_last = true;
+                    assert_true(gives_the_right_values(s));
+                }
+}
+
+static float noise(int rank, size_t i)
+{
+    uint64_t x = ((uint64_t)rank << 32 | i) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
+    return ldexpf((float)(int32_t)(x >> 32), -30 + (int)(x & 7));
+}
+
+typedef enum rounding { PER_STEP, ONCE } rounding;
+
+/* The sum in the order of the given ranks, by the contract's rules. */
+static float in_order(const setting *s, const int *order, size_t i, rounding how)
+{
+    float inv = s->op == LS_AVG && !s->divide_last ? (float)(1.0 / s->size) : 1.0f, v = 0.0f;
+    for (int k = 0; k < s->size; k++) {
+        float x = noise(order[k], i);
+        if (s->dtype == LS_BF16) x = ls_bf16_to_f32(ls_f32_to_bf16(x));
+        x *= inv;
+        if (s->dtype == LS_BF16 && how == PER_STEP) x = ls_bf16_to_f32(ls_f32_to_bf16(x));
+        v = k ? v + x : x;
+        if (s->dtype == LS_BF16 && how == PER_STEP) v = ls_bf16_to_f32(ls_f32_to_bf16(v));
+    }
+    if (s->op == LS_AVG && s->divide_last) {
+        if (s->dtype == LS_BF16) v = ls_bf16_to_f32(ls_f32_to_bf16(v)); /* divided when it is stored */
+        v /= (float)s->size;
+    }
+    return s->dtype == LS_BF16 ? ls_bf16_to_f32(ls_f32_to_bf16(v)) : v;
+}
+
+static void sums_in_the_order_it_promises_bit_for_bit(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "direct", "oneshot", "ring" };
+    for (int a = 0; a < 3; a++)
+        for (int size = 2; size <= 5; size++)
+            for (int mode = 0; mode < 6; mode++) {
+                setting s = { .algo = ls_algo_find(names[a]), .coll = LS_ALL_REDUCE, .size = size, .segments = 1,
+                              .nlanes = 1, .count = 777, .dtype = mode % 2 ? LS_BF16 : LS_F32,
+                              .op = mode < 2 ? LS_SUM : LS_AVG, .divide_last = mode >= 4, .pulled = true };
+                bool ring = a == 2;
+                char *x[MAX_SIZE] = { 0 };
+                ranks r;
+                s.elem = ls_dtype_size(s.dtype);
+                for (int k = 0; k < size; k++) {
+                    x[k] = malloc(s.count * s.elem);
+                    for (size_t i = 0; i < s.count; i++) put(s.dtype, x[k], i, (double)noise(k, i));
+                }
+                assert_true(run_all(&s, x, &r));
+                for (int share = 0; share < size; share++) {
+                    int order[MAX_SIZE];
+                    ls_range part;
+                    ls_shard_range(s.count, share, size, &part);
+                    for (int k = 0; k < size; k++) order[k] = ring ? (share + 1 + k) % size : k;
+                    for (size_t i = part.first; i < part.first + part.count; i++)
+                        for (int k = 0; k < size; k++) {
+                            double want = (double)in_order(&s, order, i, ring ? PER_STEP : ONCE);
+                            if (get(s.dtype, r.result[k], i) != want)
+                                fail_msg("%s: rank %d, x[%zu] = %a, expected %a", describe(&s), k, i,
+                                         get(s.dtype, r.result[k], i), want);
+                        }
+                }
+                free_all(&r, size);
+                for (int k = 0; k < size; k++) free(x[k]);
+            }
+}
+
+static void counts_the_payload_it_moves(void **state)
+{
+    (void)state;
+    setting s = { .algo = ls_algo_find("ring"), .coll = LS_ALL_REDUCE, .size = 4, .segments = 1, .nlanes = 1,
+                  .count = 4000, .elem = 4, .dtype = LS_F32, .op = LS_SUM, .pulled = true };
+    char *x[MAX_SIZE];
+    ranks r;
+    for (int k = 0; k < 4; k++) x[k] = calloc(4000, 4);
+    assert_true(run_all(&s, x, &r));
+    for (int k = 0; k < 4; k++) { /* 2 (size-1)/size of 16,000 bytes */
+        assert_int_equal(r.run[k].sent, 24000);
+        assert_int_equal(r.run[k].received, 24000);
+    }
+    free_all(&r, 4);
+    for (int k = 0; k < 4; k++) free(x[k]);
+}
+
+static void a_bound_run_can_be_started_again(void **state)
+{
+    (void)state;
+    wire *w = calloc(1, sizeof *w);
+    float x[2][64];
+    ls_sched sched[2];
+    ls_run run[2] = { { 0 }, { 0 } };
+    struct ls_transport tp[2] = { { w, 0 }, { w, 1 } };
+    w->pulled = true;
+    for (int k = 0; k < 2; k++) {
+        ls_shape shape = { LS_ALL_REDUCE, k, 2, 0, 2, 1 };
+        assert_int_equal(ls_sched_emit(ls_algo_find("ring"), &shape, &sched[k]), LS_OK);
+        assert_int_equal(ls_run_bind(&run[k], &sched[k]), LS_OK);
+    }
+    for (size_t count = 0; count < 64; count += 3) {
+        ls_status st[2] = { LS_AGAIN, LS_AGAIN };
+        for (int k = 0; k < 2; k++) {
+            for (size_t i = 0; i < count; i++) x[k][i] = (float)(k + 1) * (float)i;
+            run[k].ops = &ops_test;
+            run[k].tp = &tp[k];
+            run[k].red = (ls_reduction){ LS_F32, LS_SUM, false };
+            run[k].count = count;
+            run[k].buf[LS_BUF_OUT] = x[k];
+            assert_int_equal(ls_run_start(&run[k]), LS_OK);
+        }
+        while (st[0] == LS_AGAIN || st[1] == LS_AGAIN)
+            for (int k = 0; k < 2; k++)
+                if (st[k] == LS_AGAIN) st[k] = ls_run_progress(&run[k]);
+        for (int k = 0; k < 2; k++)
+            for (size_t i = 0; i < count; i++) assert_true(x[k][i] == 3.0f * (float)i);
+    }
+    for (int k = 0; k < 2; k++) {
+        ls_run_free(&run[k]);
+        ls_sched_free(&sched[k]);
+    }
+    empty_wire(w);
+}
+
+static void a_budget_ends_a_turn_early(void **state)
+{
+    (void)state;
+    setting s = { .algo = ls_algo_find("direct"), .coll = LS_ALL_REDUCE, .size = 2, .segments = 1, .nlanes = 1,
+                  .count = (size_t)1 << 20, .elem = 4, .dtype = LS_F32, .op = LS_SUM, .pulled = true };
+    int turns[2];
+    for (int limited = 0; limited < 2; limited++) {
+        char *x[MAX_SIZE] = { calloc(s.count, 4), calloc(s.count, 4) };
+        ranks r;
+        s.budget = limited ? 65536 : 0;
+        assert_true(run_all(&s, x, &r));
+        turns[limited] = r.turns;
+        assert_int_equal(r.st[0], LS_OK);
+        free_all(&r, 2);
+        free(x[0]);
+        free(x[1]);
+    }
+    assert_true(turns[1] >= 64); /* 4 MiB received by each of two ranks, 64 KiB a turn */
+}
+
+static void a_different_collective_is_found_at_the_first_message(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "ring", "direct", "oneshot" };
+    for (int a = 0; a < 3; a++)
+        for (int pulled = 0; pulled < 2; pulled++) {
+            setting s = { .algo = ls_algo_find(names[a]), .coll = LS_ALL_REDUCE, .size = 3, .segments = 1, .nlanes = 1,
+                          .count = 100, .elem = 4, .dtype = LS_F32, .op = LS_SUM, .pulled = pulled,
+                          .sig = { 5, 6, 5 } };
+            char *x[MAX_SIZE] = { calloc(100, 4), calloc(100, 4), calloc(100, 4) };
+            ranks r;
+            int found = 0;
+            assert_true(run_all(&s, x, &r));
+            for (int k = 0; k < 3; k++) {
+                if (r.st[k] != LS_COLL_MISMATCH) continue;
+                found++;
+                assert_true(k == 1 ? r.run[k].mismatch_peer != 1 : r.run[k].mismatch_peer == 1);
+                assert_int_equal(r.run[k].mismatch_sig, k == 1 ? 5 : 6);
+                assert_non_null(strstr(ls_last_error(), "called a different collective"));
+            }
+            assert_int_equal(found, 1); /* run_all stops at the first */
+            free_all(&r, 3);
+            for (int k = 0; k < 3; k++) free(x[k]);
+        }
+}
+
+static void a_message_of_the_wrong_length_is_refused(void **state)
+{
+    (void)state;
+    setting s = { .algo = ls_algo_find("direct"), .coll = LS_ALL_REDUCE, .size = 2, .segments = 1, .nlanes = 1,
+                  .count = 100, .other_count = 90, .elem = 4, .dtype = LS_F32, .op = LS_SUM };
+    char *x[MAX_SIZE] = { calloc(100, 4), calloc(100, 4) };
+    ranks r;
+    setting fits = s;
+    fits.other_count = 0;
+    s.count = 90;
+    s.other_count = 100;
+    assert_true(run_all(&s, x, &r));
+    assert_true(r.st[0] == LS_PROTOCOL || r.st[1] == LS_PROTOCOL);
+    assert_non_null(strstr(ls_last_error(), "bytes of rank"));
+    free_all(&r, 2);
+    assert_true(run_all(&fits, x, &r)); /* nothing is left over in the next run */
+    assert_int_equal(r.st[0], LS_OK);
+    free_all(&r, 2);
+    free(x[0]);
+    free(x[1]);
+}
+
+static void folds_are_for_mapped_memory(void **state)
+{
+    (void)state;
+    ls_sched s;
+    ls_run r = { 0 };
+    ls_shape shape = { LS_ALL_REDUCE, 0, 2, 0, 1, 1 };
+    assert_int_equal(ls_sched_emit(ls_algo_find("fold"), &shape, &s), LS_OK);
+    assert_int_equal(ls_run_bind(&r, &s), LS_UNSUPPORTED);
+    assert_non_null(strstr(ls_last_error(), "mapped"));
+    ls_run_free(&r);
+    ls_sched_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_algorithm_is_right_at_every_size_and_count),
+        cmocka_unit_test(every_operator_and_type_is_right),
+        cmocka_unit_test(sums_in_the_order_it_promises_bit_for_bit),
+        cmocka_unit_test(counts_the_payload_it_moves),
+        cmocka_unit_test(a_bound_run_can_be_started_again),
+        cmocka_unit_test(a_budget_ends_a_turn_early),
+        cmocka_unit_test(a_different_collective_is_found_at_the_first_message),
+        cmocka_unit_test(a_message_of_the_wrong_length_is_refused),
+        cmocka_unit_test(folds_are_for_mapped_memory),
+    };
+    return cmocka_run_group_tests_name("exec", tests, NULL, NULL);
+}
