@@ -15,16 +15,15 @@ static bool have_ranks(void) { return getenv("RANK") || getenv("WORLD_SIZE"); }
 static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char **argv)
 {
     int rest;
-    LS_TRY(ls_opts_parse(o, argc, argv, false, &rest)); /* once to find the file */
+    LS_TRY(ls_opts_parse(o, argc, argv, false, &rest));
     if (ls_opts_npositional(o) > 1)
         return ls_fail(LS_USAGE, "one configuration file is expected, '%s' is a second one", ls_opts_positional(o, 1));
     if (ls_opts_npositional(o) == 1) {
-        LS_TRY(ls_opts_load_yaml(o, ls_opts_positional(o, 0)));
-        LS_TRY(ls_opts_parse(o, argc, argv, false, &rest)); /* and again: flags win over the file */
+        LS_TRY(ls_opts_load_yaml(o, ls_opts_positional(o, 0))); /* flags stay: they outrank the file */
     } else if (!c->help && !c->print_config && argc < 2) {
         return ls_fail(LS_USAGE, "which run? Give a YAML file, for example recipes/fashion-mnist.yaml, or options; see lockstep train --help");
     }
-    return LS_OK;
+    return ls_train_config_resolve(o, c);
 }
 
 /* This program again, once per rank, with the same arguments. */
