@@ -82,10 +82,12 @@ static ls_status one_size(ls_world *w, yardstick *h, float *copy, size_t nbytes)
         if (h->x[i] != 1.5f) return ls_fail(LS_INTERNAL, "x[%zu] is %g, expected 1.5", i, (double)h->x[i]);
     for (int t = 0; t < TURNS; t++) {
         LS_TRY(ls_barrier(g));
+        hand_written(h, n); /* what the contestant before left in the caches is not its fault */
         uint64_t t0 = env->mono_ns();
         for (size_t k = 0; k < batch; k++) hand_written(h, n);
         uint64_t t1 = env->mono_ns();
         LS_TRY(ls_barrier(g));
+        LS_TRY(ls_all_reduce(g, NULL, h->x, n, LS_F32, LS_AVG));
         uint64_t t2 = env->mono_ns();
         for (size_t k = 0; k < batch; k++) LS_TRY(ls_all_reduce(g, NULL, h->x, n, LS_F32, LS_AVG));
         uint64_t t3 = env->mono_ns();
@@ -133,7 +135,7 @@ int main(int argc, char **argv)
         ls_launch_result result;
         return ls_launch(&o, &result) == LS_OK ? result.exit_code : 1;
     }
-    ls_world_opts o = { .arena_bytes = 2 * max + ((size_t)4 << 20) };
+    ls_world_opts o = { .algo = getenv("ALGO"), .arena_bytes = 2 * max + ((size_t)4 << 20) };
     ls_world *w;
     ls_status st = ls_world_join(&o, &w);
     if (st == LS_OK) st = run(w, max);

@@ -37,7 +37,7 @@ ls_status ls_blame_check(ls_group *g)
     uint32_t head = atomic_load_explicit(&g->head, memory_order_relaxed);
     uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
     for (uint32_t i = head; i != tail; i++) {
-        const ls_work *k = &g->work[i % LS_WORKS];
+        const ls_work *k = ls_queued(g, i);
         if (k->kind == LS_WORK_P2P) continue;
         for (int r = 0; r < g->size; r++) {
             ls_coll_desc d;

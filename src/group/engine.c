@@ -24,7 +24,7 @@ ls_status ls_engine_turn_group(ls_group *g)
     bool moved = false;
     /* acquire: pairs with ls_coll_start; the work's fields are visible */
     while (head != atomic_load_explicit(&g->tail, memory_order_acquire)) {
-        ls_work *k = &g->work[head % LS_WORKS];
+        ls_work *k = ls_queued(g, head);
         ls_work_kind kind = k->kind;
         int phase = k->phase;
         size_t pos = k->pos;

@@ -39,6 +39,12 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     g->size = size;
     g->channel = block * LS_GROUP_CHANNELS;
     g->mapped = is_mapped(w);
+    for (g->nspare = 0; g->nspare < LS_WORKS; g->nspare++) g->spare[g->nspare] = (uint8_t)g->nspare;
+    ls_status st = ls_select_init(g);
+    if (st < 0) {
+        free(g);
+        return st;
+    }
     for (int r = 0; r < size; r++) {
         g->world_rank[r] = world_rank[r];
         char *p = r == rank ? (char *)mine : ls_world_peer(w, world_rank[r], area_offset[r], sizeof(ls_area));

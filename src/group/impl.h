@@ -11,6 +11,7 @@
 
 #include "coll/exec.h"
 #include "lockstep/group.h"
+#include "lockstep/shard.h"
 #include "net/world.h"
 
 #define LS_WORKS 64             /* collectives of one group in flight */
@@ -48,12 +49,13 @@ struct ls_work {
     ls_work_kind kind;
     const ls_algo *algo;     /* of LS_WORK_EXEC */
     int phase, peer;         /* progress of a mapped collective */
+    ls_range share;          /* this rank's part of the vector, elements */
+    bool staged;             /* the vector is private: a copy of it stands in the slot */
     size_t pos;
     uint64_t t0_ns, t1_ns;   /* started, complete; t0 0: too small to be timed */
     uint64_t ticket;         /* p2p */
     ls_status status;        /* valid once done */
     _Atomic uint32_t done;   /* release: status and results are visible */
-    bool in_use;
 };
 
 struct ls_group {
@@ -62,18 +64,26 @@ struct ls_group {
     int rank, size, channel; /* channel: the first of LS_GROUP_CHANNELS */
     int world_rank[LS_MAX_RANKS];
     bool mapped;             /* every member's arena is mapped here */
+    const ls_algo *forced;   /* comm.algo; NULL: by size */
+    const ls_algo *schedule[LS_COLLS][2]; /* default by collective and whether the vector is small */
     ls_area *area[LS_MAX_RANKS];
+    /* Works complete in call order. `tail` is the caller's, `head` the engine's. The slot freed last is
+     * used next: its cache lines are still near. */
+    _Atomic uint32_t tail, head;
+    uint8_t queue[LS_WORKS], spare[LS_WORKS];
+    int nspare;
+    int patience;            /* turns a poll may take: some while the caller blocks, none at a poke */
     uint32_t seq, mseq;      /* of the next collective */
     uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
     ls_status failed;        /* < 0: unusable; `error` says why */
     char error[LS_ERROR_BYTES];
 
-    /* Works complete in call order. `tail` is the caller's, `head` the engine's. */
-    struct ls_work work[LS_WORKS];
-    _Atomic uint32_t tail, head;
-
     struct ls_sched_cache *cache; /* owned */
+    struct ls_work work[LS_WORKS];
 };
+
+/* The oldest works that are not complete, by position in the queue. */
+static inline ls_work *ls_queued(ls_group *g, uint32_t i) { return &g->work[g->queue[i % LS_WORKS]]; }
 
 /* Moves the works of all groups of a world. */
 typedef struct ls_engine {
@@ -105,9 +115,14 @@ ls_status ls_group_create_world(ls_world *w);
 void ls_group_free(ls_group *g);
 
 /* select.c: sets kind and algo of a work from its arguments. */
-ls_status ls_select(ls_work *k);
+void ls_select(ls_work *k);
 
-/* mapped.c: one turn of a work of kind ONESHOT or MAPPED. */
+/* Fills forced and schedule of a new group. LS_BAD_CONFIG: comm.algo is unknown. */
+ls_status ls_select_init(ls_group *g);
+
+/* mapped.c: shows the peers our vector, the first thing a work of kind ONESHOT or MAPPED
+ * does; then one turn of it. */
+void ls_mapped_publish(ls_work *k);
 ls_status ls_mapped_turn(ls_work *k);
 
 /* run.c: one turn of a work that runs a schedule. */

@@ -18,7 +18,6 @@
 
 #include "coll/reduce.h"
 #include "group/impl.h"
-#include "lockstep/shard.h"
 
 #define TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
 #define UNIT_BYTES 64                  /* fold's shares end at cache lines */
@@ -62,17 +61,54 @@ static const char *contribution(const ls_work *k, size_t *nbytes)
     }
 }
 
-static void publish(ls_work *k, uint64_t offset, const char *bytes, size_t nbytes)
+/* The offset under which peers find the vector of an in-place collective: where it lies, or where a
+ * copy of it stands in the slot, or nowhere. */
+static uint64_t place(ls_work *k, const char *bytes, size_t nbytes)
+{
+    ls_group *g = k->g;
+    const char *base = g->w->peer_base[g->w->rank];
+    char *slot = g->area[g->rank]->slot[k->mseq & 1];
+    k->staged = false;
+    if (k->a.coll == LS_ALL_REDUCE && bytes != k->a.out) { /* everybody stores the sum into it: it must be OUT */
+        memcpy(k->a.out, bytes, nbytes);
+        bytes = k->a.out;
+    }
+    if (LS_LIKELY(ls_arena_holds(g->w->arena, bytes, nbytes))) return (uint64_t)(bytes - base);
+    if (nbytes > LS_ONESHOT_BYTES) return LS_NOT_REGISTERED;
+    memcpy(slot, bytes, nbytes);
+    k->staged = true;
+    return (uint64_t)(slot - base);
+}
+
+/* Nothing that can wait stands before the store to seq: peers are waiting for it. */
+void ls_mapped_publish(ls_work *k)
 {
     ls_group *g = k->g;
     ls_area *mine = g->area[g->rank];
     ls_line *line = &mine->line[k->mseq & 1];
-    if (nbytes > LS_LINE_BYTES) memcpy(mine->slot[k->mseq & 1], bytes, nbytes);
+    size_t nbytes;
+    const char *bytes = contribution(k, &nbytes);
+    if (k->kind == LS_WORK_MAPPED) line->offset = place(k, bytes, nbytes);
+    else if (nbytes > LS_LINE_BYTES) memcpy(mine->slot[k->mseq & 1], bytes, nbytes);
     else if (nbytes > 0) memcpy(line->bytes, bytes, nbytes);
     line->sig = k->sig;
-    line->offset = offset;
-    atomic_store_explicit(&line->seq, k->mseq, memory_order_release); /* line and slot are visible before it */
+    atomic_store_explicit(&line->seq, k->mseq, memory_order_release); /* line, slot and vector are visible before it */
     ls_wake_members(g);
+    k->peer = 0;
+    k->pos = 0;
+    k->phase = 1;
+    k->share = k->a.coll == LS_ALL_REDUCE && k->kind == LS_WORK_MAPPED ? fold_share(k, g->rank) : share_of(k, g->rank);
+}
+
+/* Looks at a word until it is `want` or later; a few turns when the caller waits for nothing else. */
+static inline bool reached(const ls_group *g, const _Atomic uint32_t *word, uint32_t want)
+{
+    /* acquire: pairs with the release store of whoever counts the word up */
+    for (int turn = 0; (int32_t)(atomic_load_explicit(word, memory_order_acquire) - want) < 0; turn++) {
+        if (turn >= g->patience) return false;
+        ls_cpu_relax();
+    }
+    return true;
 }
 
 /* LS_OK once every member's line shows this collective. */
@@ -81,19 +117,18 @@ static ls_status all_here(ls_work *k)
     ls_group *g = k->g;
     for (; k->peer < g->size; k->peer++) {
         const ls_line *line = &g->area[k->peer]->line[k->mseq & 1];
-        /* acquire: pairs with publish() */
-        if (atomic_load_explicit(&line->seq, memory_order_acquire) != k->mseq) return LS_AGAIN;
+        if (!reached(g, &line->seq, k->mseq)) return LS_AGAIN;
         if (LS_UNLIKELY(line->sig != k->sig)) return ls_blame_mismatch(g, k, k->peer);
     }
     return LS_OK;
 }
 
+/* LS_OK once no member reads or writes anybody's vector any more. */
 static ls_status all_through(ls_work *k)
 {
     ls_group *g = k->g;
     for (; k->peer < g->size; k->peer++)
-        /* acquire: the member's writes into our vector are visible, its reads of it are over */
-        if ((int32_t)(atomic_load_explicit(&g->area[k->peer]->done, memory_order_acquire) - k->mseq) < 0) return LS_AGAIN;
+        if (!reached(g, &g->area[k->peer]->done, k->mseq)) return LS_AGAIN;
     return LS_OK;
 }
 
@@ -117,7 +152,7 @@ static void oneshot_result(ls_work *k)
     switch (k->a.coll) {
     case LS_ALL_REDUCE:
     case LS_REDUCE_SCATTER: {
-        ls_range s = k->a.coll == LS_ALL_REDUCE ? (ls_range){ 0, k->a.count } : share_of(k, g->rank);
+        ls_range s = k->a.coll == LS_ALL_REDUCE ? (ls_range){ 0, k->a.count } : k->share;
         void *dst = k->a.coll == LS_ALL_REDUCE || k->a.in ? out : out + s.first * elem;
         for (int r = 0; r < g->size; r++) src[r] = shown(k, r, nbytes) + s.first * elem;
         ls_reduce_n(&dst, 1, src, g->size, s.count, k->a.dtype, k->a.op, scale_of(k));
@@ -143,12 +178,6 @@ static void oneshot_result(ls_work *k)
 
 static ls_status oneshot_turn(ls_work *k)
 {
-    if (k->phase == 0) {
-        size_t nbytes;
-        const char *bytes = contribution(k, &nbytes);
-        publish(k, LS_NOT_REGISTERED, bytes, nbytes);
-        k->phase = 1;
-    }
     ls_status st = all_here(k);
     if (st != LS_OK) return st;
     oneshot_result(k);
@@ -188,7 +217,7 @@ static bool mapped_block(ls_work *k, char *const *vec)
         if (r != g->rank) ls_count_bytes(g, s.count * elem);
         return ++k->pos == (size_t)g->size;
     }
-    ls_range s = k->a.coll == LS_ALL_REDUCE ? fold_share(k, g->rank) : share_of(k, g->rank);
+    ls_range s = k->share;
     size_t n = s.count - k->pos < block ? s.count - k->pos : block, at = s.first + k->pos;
     for (int r = 0; r < g->size; r++) {
         src[r] = vec[r] + at * elem;
@@ -210,22 +239,7 @@ static ls_status mapped_turn(ls_work *k)
     ls_group *g = k->g;
     char *vec[LS_MAX_RANKS];
     ls_status st;
-    switch (k->phase) {
-    case 0: {
-        size_t nbytes;
-        const char *bytes = contribution(k, &nbytes);
-        uint64_t offset = LS_NOT_REGISTERED;
-        if (k->a.coll == LS_ALL_REDUCE && ls_arena_holds(g->w->arena, k->a.out, nbytes)) {
-            if (bytes != k->a.out) memcpy(k->a.out, bytes, nbytes);
-            bytes = k->a.out; /* the sum is stored into it by everybody */
-        }
-        if ((k->a.coll != LS_ALL_REDUCE || bytes == k->a.out) && ls_arena_holds(g->w->arena, bytes, nbytes))
-            offset = (uint64_t)(bytes - g->w->peer_base[g->w->rank]);
-        publish(k, offset, NULL, 0);
-        k->phase = 1;
-    }
-    /* fall through */
-    case 1:
+    if (k->phase == 1) {
         if ((st = all_here(k)) != LS_OK) return st;
         if (!vectors(k, vec)) { /* everybody sees the same lines and decides alike */
             k->kind = LS_WORK_EXEC;
@@ -233,19 +247,24 @@ static ls_status mapped_turn(ls_work *k)
             return LS_AGAIN;
         }
         k->phase = 2;
-        goto block;
-    case 2:
+    } else if (k->phase == 2) {
         (void)vectors(k, vec);
-    block:
+    }
+    if (k->phase == 2) {
         if (!mapped_block(k, vec)) return LS_AGAIN;
         /* release: our reads and writes of the peers' vectors are over */
         atomic_store_explicit(&g->area[g->rank]->done, k->mseq, memory_order_release);
         ls_wake_members(g);
         k->peer = 0;
         k->phase = 3;
-        /* fall through */
-    default: return all_through(k);
     }
+    if ((st = all_through(k)) != LS_OK) return st;
+    if (k->staged && k->a.coll == LS_ALL_REDUCE) memcpy(k->a.out, g->area[g->rank]->slot[k->mseq & 1], k->a.count * ls_dtype_size(k->a.dtype));
+    return LS_OK;
 }
 
-ls_status ls_mapped_turn(ls_work *k) { return k->kind == LS_WORK_ONESHOT ? oneshot_turn(k) : mapped_turn(k); }
+ls_status ls_mapped_turn(ls_work *k)
+{
+    if (k->phase == 0) ls_mapped_publish(k);
+    return k->kind == LS_WORK_ONESHOT ? oneshot_turn(k) : mapped_turn(k);
+}

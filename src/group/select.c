@@ -8,16 +8,9 @@
 #include "group/impl.h"
 
 #define WIRE_WHOLE_BYTES ((size_t)32 << 10) /* on a wire: below it one exchange of whole vectors beats two rounds */
+#define WHOLE_SUM_BYTES ((size_t)1 << 10)   /* in memory: above it copying into slots costs more than a second flag wait */
 
-static ls_status local(ls_work *k)
-{
-    size_t n = k->a.count * ls_dtype_size(k->a.dtype);
-    k->kind = LS_WORK_LOCAL;
-    if (k->a.in && k->a.in != k->a.out && n > 0) memcpy(k->a.out, k->a.in, n);
-    return LS_OK;
-}
-
-static const char *default_schedule(const ls_group *g, ls_coll coll, size_t nbytes)
+static const char *default_schedule(const ls_group *g, ls_coll coll, bool small)
 {
     switch (coll) {
     case LS_BROADCAST: return "tree";
@@ -25,39 +18,46 @@ static const char *default_schedule(const ls_group *g, ls_coll coll, size_t nbyt
     default: break;
     }
     if (g->mapped) return "direct";
-    return nbytes <= WIRE_WHOLE_BYTES ? "oneshot" : "ring";
+    return small ? "oneshot" : "ring";
 }
 
-ls_status ls_select(ls_work *k)
+ls_status ls_select_init(ls_group *g)
+{
+    const char *asked = g->w->opts.algo;
+    g->forced = asked ? ls_algo_find(asked) : NULL;
+    if (asked && !g->forced) return ls_fail(LS_BAD_CONFIG, "no algorithm named '%s': `lockstep coll --list` names them", asked);
+    for (int c = 0; c < LS_COLLS; c++)
+        for (int small = 0; small < 2; small++) g->schedule[c][small] = ls_algo_find(default_schedule(g, (ls_coll)c, small));
+    return LS_OK;
+}
+
+/* Whole vectors through the slots: always for barriers and forced oneshot, else below a size. */
+static bool goes_whole(const ls_group *g, ls_coll coll, size_t nbytes, const ls_algo *forced)
+{
+    if (coll == LS_BARRIER) return true;
+    if (nbytes > LS_ONESHOT_BYTES) return false;
+    if (forced) return strcmp(forced->name, "oneshot") == 0;
+    return coll == LS_ALL_GATHER || coll == LS_BROADCAST || nbytes <= WHOLE_SUM_BYTES || g->size == 1;
+}
+
+void ls_select(ls_work *k)
 {
     ls_group *g = k->g;
     ls_coll coll = k->a.coll;
     size_t nbytes = k->a.count * ls_dtype_size(k->a.dtype);
+    const ls_algo *forced = g->forced && (g->forced->colls & 1u << coll) ? g->forced : NULL;
+    k->algo = forced && !forced->mapped ? forced : g->schedule[coll][nbytes <= WIRE_WHOLE_BYTES];
     if (coll == LS_SENDRECV) {
         k->kind = LS_WORK_P2P;
-        return LS_OK;
+    } else if (g->size == 1) {
+        k->kind = LS_WORK_LOCAL;
+        if (k->a.in && k->a.in != k->a.out && nbytes > 0) memcpy(k->a.out, k->a.in, nbytes);
+    } else if (g->mapped && (!forced || forced->mapped) && goes_whole(g, coll, nbytes, forced)) {
+        k->kind = LS_WORK_ONESHOT;
+    } else if (g->mapped && coll != LS_BROADCAST && (!forced || strcmp(forced->name, "fold") == 0)) {
+        k->kind = LS_WORK_MAPPED;
+    } else {
+        k->kind = LS_WORK_EXEC;
+        if (forced) k->algo = forced;
     }
-    if (g->size == 1) return local(k);
-
-    const char *asked = g->w->opts.algo;
-    const ls_algo *algo = asked ? ls_algo_find(asked) : NULL;
-    if (asked && !algo) return ls_fail(LS_BAD_CONFIG, "no algorithm named '%s': `lockstep coll --list` names them", asked);
-    if (algo && !(algo->colls & 1u << coll)) algo = NULL; /* it does not serve this collective: choose */
-
-    if (g->mapped && (!algo || algo->mapped)) {
-        bool reduces = coll == LS_ALL_REDUCE || coll == LS_REDUCE_SCATTER || coll == LS_ALL_GATHER;
-        bool whole = nbytes <= LS_ONESHOT_BYTES && (!algo || strcmp(algo->name, "oneshot") == 0);
-        k->algo = ls_algo_find(default_schedule(g, coll, nbytes));
-        if (coll == LS_BARRIER || whole) {
-            k->kind = LS_WORK_ONESHOT;
-            return LS_OK;
-        }
-        if (reduces && (!algo || strcmp(algo->name, "fold") == 0)) {
-            k->kind = LS_WORK_MAPPED;
-            return LS_OK;
-        }
-    }
-    k->kind = LS_WORK_EXEC;
-    k->algo = algo ? algo : ls_algo_find(default_schedule(g, coll, nbytes));
-    return LS_OK;
 }

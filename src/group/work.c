@@ -4,8 +4,10 @@
 #include "base/log.h"
 #include "group/impl.h"
 
-#define TIMED_BYTES 4096       /* smaller collectives are counted, not timed */
-#define QUICK_TURNS 256        /* turns of a wait before the clock is read at all */
+#define TIMED_BYTES 4096 /* smaller collectives are counted, not timed, */
+#define TIMED_BLOCKING_BYTES ((size_t)1 << 20) /* and so are blocking ones that two looks at the clock would slow down */
+#define QUICK_TURNS 64         /* turns of a wait before the clock is read at all, */
+#define PATIENCE 32            /* and looks at a flag in each of them */
 #define CHECK_NS 5000000u      /* how often a stalled wait compares descriptions */
 
 /* 32 bits that two ranks share only if they mean the same collective. */
@@ -46,15 +48,8 @@ static bool args_ok(const ls_group *g, const ls_coll_args *a)
            a->root >= 0 && a->root < g->size && (a->out || a->count == 0 || a->coll == LS_BARRIER);
 }
 
-/* Lets the oldest works finish until the slot is free. */
-static LS_COLD ls_status make_room(ls_group *g, const ls_work *slot)
-{
-    (void)g;
-    return slot->in_use ? ls_fail(LS_INVALID, "%d collectives were started on group %u and none of them waited for", LS_WORKS, g->id)
-                        : LS_OK;
-}
-
-ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
+/* The order matters for speed: what peers wait for first, what is for people after it. */
+static ls_status start(ls_group *g, const ls_coll_args *a, size_t timed_bytes, ls_work **out)
 {
     *out = NULL;
     if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
@@ -63,38 +58,43 @@ ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
     ls_world *w = g->w;
     ls_engine *e = w->engine;
     uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
-    ls_work *k = &g->work[tail % LS_WORKS];
-    if (LS_UNLIKELY(k->in_use)) LS_TRY(make_room(g, k));
+    if (LS_UNLIKELY(g->nspare == 0))
+        return ls_fail(LS_INVALID, "%d collectives were started on group %u and none of them waited for", LS_WORKS, g->id);
 
-    size_t nbytes = a->count * ls_dtype_size(a->dtype);
+    uint8_t slot = g->spare[--g->nspare];
+    ls_work *k = &g->work[slot];
+    g->queue[tail % LS_WORKS] = slot;
     k->g = g;
     k->a = *a;
-    k->desc = (ls_coll_desc){ .generation = w->generation, .group = g->id, .seq = g->seq, .coll = (uint8_t)a->coll,
-                              .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op, .count = a->count, .root = a->root };
-    if (a->label) k->desc.label = ls_tracer_label(w->tracer, a->label);
-    k->t0_ns = nbytes >= TIMED_BYTES ? ls_env_get()->mono_ns() : 0;
-    k->phase = k->peer = 0;
-    k->pos = 0;
     k->status = LS_OK;
-    k->in_use = true;
+    k->phase = 0;
+    k->pos = 0;
+    k->t0_ns = a->count * ls_dtype_size(a->dtype) >= timed_bytes ? ls_env_get()->mono_ns() : 0;
     atomic_store_explicit(&k->done, 0, memory_order_relaxed);
-    LS_TRY(ls_select(k));
-    if (k->kind == LS_WORK_P2P) { /* numbered per pair and direction */
-        k->desc.seq = a->in ? g->p2p_seq[a->peer][0]++ : g->p2p_seq[a->peer][1]++;
-        k->sig = signature(&k->desc);
-    } else {
-        g->seq++;
-        k->sig = signature(&k->desc);
-        ls_page_enter(&w->page->rank[w->local_rank], &k->desc);
+    ls_select(k);
+    uint32_t seq = g->seq;
+    if (k->kind != LS_WORK_P2P) g->seq++;
+    else seq = a->in ? g->p2p_seq[a->peer][0]++ : g->p2p_seq[a->peer][1]++; /* numbered per pair and direction */
+    k->desc = (ls_coll_desc){ .generation = w->generation, .group = g->id, .seq = seq, .coll = (uint8_t)a->coll,
+                              .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op, .count = a->count, .root = a->root };
+    k->sig = signature(&k->desc);
+    bool threaded = ls_engine_threaded(e);
+    if (k->kind == LS_WORK_ONESHOT || k->kind == LS_WORK_MAPPED) {
+        k->mseq = ++g->mseq;
+        if (!threaded && atomic_load_explicit(&g->head, memory_order_relaxed) == tail) ls_mapped_publish(k);
     }
-    if (k->kind == LS_WORK_ONESHOT || k->kind == LS_WORK_MAPPED) k->mseq = ++g->mseq;
+    if (a->label) k->desc.label = ls_tracer_label(w->tracer, a->label);
+    if (k->kind != LS_WORK_P2P) ls_page_enter(&w->page->rank[w->local_rank], &k->desc);
+    atomic_store_explicit(&e->ops, atomic_load_explicit(&e->ops, memory_order_relaxed) + 1, memory_order_relaxed);
 
     atomic_store_explicit(&g->tail, tail + 1, memory_order_release); /* the work above is complete */
-    if (LS_UNLIKELY(ls_engine_threaded(e))) ls_world_wake(w, w->rank);
+    if (LS_UNLIKELY(threaded)) ls_world_wake(w, w->rank);
     else (void)ls_engine_turn_group(g); /* a failure stays in the work */
     *out = k;
     return LS_OK;
 }
+
+ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out) { return start(g, a, TIMED_BYTES, out); }
 
 /* --- waiting -------------------------------------------------------------------- */
 
@@ -154,21 +154,23 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
 }
 
 /* Events are written by the calling thread only, whoever moved the work: a ring has one writer. */
-static void record(const ls_work *k, uint64_t wait_t0, uint64_t wait_t1)
+static void record(const ls_work *k, uint64_t wait_t0)
 {
     const ls_group *g = k->g;
     ls_engine *e = g->w->engine;
-    atomic_fetch_add_explicit(&e->exposed_ns, wait_t1 - wait_t0, memory_order_relaxed);
+    uint64_t end = is_done(k) ? k->t1_ns : ls_env_get()->mono_ns();
+    uint64_t exposed = end > wait_t0 ? end - wait_t0 : 0; /* complete before anybody waited: all of it was hidden */
+    atomic_fetch_add_explicit(&e->exposed_ns, exposed, memory_order_relaxed);
     if (!is_done(k)) return;
     atomic_fetch_add_explicit(&e->busy_ns, k->t1_ns - k->t0_ns, memory_order_relaxed);
     ls_event ev = { .t0_ns = k->t0_ns, .t1_ns = k->t1_ns, .kind = LS_EV_COLL, .seq = k->desc.seq, .peer = -1,
                     .bytes = k->a.count * ls_dtype_size(k->a.dtype), .dtype = k->desc.dtype, .group = (uint16_t)g->id,
                     .label = (uint16_t)k->desc.label };
     ls_tracer_add(g->w->tracer, &ev);
-    if (wait_t1 - wait_t0 < 1000) return;
+    if (exposed < 1000) return;
     ev.kind = LS_EV_WAIT;
     ev.t0_ns = wait_t0;
-    ev.t1_ns = wait_t1;
+    ev.t1_ns = end;
     ls_tracer_add(g->w->tracer, &ev);
 }
 
@@ -183,26 +185,30 @@ ls_status ls_work_test(ls_work *k)
     return LS_AGAIN;
 }
 
-ls_status ls_work_wait(ls_work *k)
+/* wait_t0: when the caller began to wait; 0: not timed. */
+static ls_status finish(ls_work *k, uint64_t wait_t0)
 {
-    if (!k) return LS_OK;
     ls_group *g = k->g;
-    ls_engine *e = g->w->engine;
     ls_status st = LS_OK;
-    bool threaded = ls_engine_threaded(e);
-    uint64_t t0 = k->t0_ns ? ls_env_get()->mono_ns() : 0;
-
-    if (g->w->waiter.may_spin)
-        for (int turn = 0; turn < QUICK_TURNS && !is_done(k); turn++) {
+    bool threaded = ls_engine_threaded(g->w->engine);
+    if (g->w->waiter.may_spin) {
+        if (!threaded) g->patience = PATIENCE;
+        for (int turn = 0; turn < QUICK_TURNS && !is_done(k); turn++)
             if (threaded || ls_engine_turn_group(g) == LS_AGAIN) ls_cpu_relax();
-        }
+        if (!threaded) g->patience = 0;
+    }
     if (!is_done(k)) st = wait_slowly(k);
     if (st == LS_OK && k->status < 0) st = ls_fail(k->status, "%s", g->error);
     if (LS_UNLIKELY(st < 0)) fail_group(g, st);
-
-    if (t0) record(k, t0, ls_env_get()->mono_ns());
-    k->in_use = false;
+    if (wait_t0) record(k, wait_t0);
+    g->spare[g->nspare++] = (uint8_t)(k - g->work);
     return st;
+}
+
+ls_status ls_work_wait(ls_work *k)
+{
+    if (!k) return LS_OK;
+    return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0);
 }
 
 /* --- blocking forms ---------------------------------------------------------------- */
@@ -210,8 +216,8 @@ ls_status ls_work_wait(ls_work *k)
 static ls_status start_and_wait(ls_group *g, const ls_coll_args *a)
 {
     ls_work *k;
-    LS_TRY(ls_coll_start(g, a, &k));
-    return ls_work_wait(k);
+    LS_TRY(start(g, a, TIMED_BLOCKING_BYTES, &k));
+    return finish(k, k->t0_ns);
 }
 
 ls_status ls_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)

@@ -33,10 +33,14 @@ typedef enum ls_rank_state {
 } ls_rank_state;
 
 typedef struct ls_rank_slot {
-    _Alignas(64) _Atomic uint32_t state; /* ls_rank_state; the rank, and the launcher once it is dead */
-    _Atomic uint32_t parked;             /* the rank sets it before sleeping; a peer clears and wakes */
+    /* Read by peers at every message and hardly ever written: a line of its own, or each look would
+     * fetch what the rank has just written beside it. */
+    _Alignas(64) _Atomic uint32_t parked; /* the rank sets it before sleeping; a peer clears and wakes */
+    _Atomic uint32_t state;               /* ls_rank_state; the rank, and the launcher once it is dead */
     _Atomic int32_t pid;
-    _Atomic uint32_t step;               /* where the rank is: written by it alone */
+
+    /* Where the rank is: written by it alone, read when something is wrong. */
+    _Alignas(64) _Atomic uint32_t step;
     _Atomic uint32_t micro_batch;
     _Atomic uint32_t in_coll;            /* 1 while it waits inside a collective */
     _Atomic uint32_t newest;             /* index into desc of the collective entered last */
