@@ -23,6 +23,8 @@
 typedef struct box {
     struct { const char *p; char *owned; size_t n, taken; uint32_t sig; } m[DEPTH];
     uint64_t sent, acked;
+    char *shown; /* pushed: the part on show, alone in its memory */
+    size_t nshown;
 } box;
 
 typedef struct wire {
@@ -72,6 +74,13 @@ static ls_status view_test(ls_transport *t, int peer, int channel, ls_msg *m)
     size_t i = b->acked % DEPTH, left = b->m[i].n - b->m[i].taken;
     size_t n = (size_t)16 << dice(t->w) % 16; /* 16 bytes to 512 KiB */
     *m = (ls_msg){ b->m[i].p + b->m[i].taken, n < left ? n : left, b->m[i].sig };
+    b->nshown = m->n;
+    if (t->w->pulled) return LS_OK;
+    free(b->shown);
+    b->shown = malloc(m->n + 16);
+    memset(b->shown, 0x77, m->n + 16);
+    if (m->n) memcpy(b->shown, m->p, m->n);
+    m->p = b->shown;
     return LS_OK;
 }
 
@@ -80,6 +89,7 @@ static ls_status take_test(ls_transport *t, int peer, int channel, size_t n)
     box *b = &t->w->box[peer][t->rank][channel];
     size_t i = b->acked % DEPTH;
     assert_true(b->acked < b->sent);
+    assert_true(n <= b->nshown);
     b->m[i].taken += n;
     assert_true(b->m[i].taken <= b->m[i].n);
     assert_true(b->m[i].taken == b->m[i].n || b->m[i].taken % 16 == 0);
@@ -98,8 +108,10 @@ static void empty_wire(wire *w)
 {
     for (int f = 0; f < MAX_SIZE; f++)
         for (int t = 0; t < MAX_SIZE; t++)
-            for (int c = 0; c < LS_MAX_LANES; c++)
+            for (int c = 0; c < LS_MAX_LANES; c++) {
                 for (int i = 0; i < DEPTH; i++) free(w->box[f][t][c].m[i].owned);
+                free(w->box[f][t][c].shown);
+            }
     free(w);
 }
 
@@ -339,6 +351,32 @@ static void every_algorithm_is_right_at_every_size_and_count(void **state)
     assert_true(ran > 4000);
 }
 
+/* Recursive doubling through TMP: its sums overwrite what is on offer, so it is
+ * wrong unless the executor waits where seal says so. */
+static ls_status emit_doubling(ls_sched *o, const ls_shape *s)
+{
+    uint32_t all = o->nchunks[LS_BUF_OUT] = o->nchunks[LS_BUF_TMP] = (uint32_t)(s->size * s->segments);
+    ls_slice out = { LS_BUF_OUT, 0, all }, tmp = { LS_BUF_TMP, 0, all };
+    for (int d = 1; d < s->size; d *= 2) {
+        LS_TRY(ls_sched_send(o, 0, s->rank ^ d, out));
+        LS_TRY(ls_sched_recv(o, 0, s->rank ^ d, tmp));
+        LS_TRY(ls_sched_reduce(o, 0, tmp, out));
+    }
+    return LS_OK;
+}
+
+static void waits_where_a_peer_still_reads(void **state)
+{
+    (void)state;
+    static const ls_algo doubling = { .name = "doubling", .colls = 1u << LS_ALL_REDUCE, .emit = emit_doubling };
+    for (int size = 2; size <= 8; size *= 2)
+        for (size_t count = 100; count < 100000; count *= 9)
+            for (int op = LS_SUM; op <= LS_AVG; op++)
+                assert_true(gives_the_right_values((setting){
+                    .algo = &doubling, .coll = LS_ALL_REDUCE, .size = size, .segments = 1, .nlanes = 1, .count = count,
+                    .dtype = LS_F32, .op = (ls_redop)op, .divide_last = count % 2, .pulled = true }));
+}
+
 static void every_operator_and_type_is_right(void **state)
 {
     (void)state;
@@ -564,6 +602,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_is_right_at_every_size_and_count),
+        cmocka_unit_test(waits_where_a_peer_still_reads),
         cmocka_unit_test(every_operator_and_type_is_right),
         cmocka_unit_test(sums_in_the_order_it_promises_bit_for_bit),
         cmocka_unit_test(counts_the_payload_it_moves),
