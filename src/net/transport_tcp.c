@@ -70,6 +70,7 @@ typedef struct wire {
 struct ls_transport {
     ls_world *w;
     wire *wire[LS_MAX_RANKS]; /* owned; NULL for ourselves */
+    uint64_t busy;            /* peers for whom there is output that could not go yet */
 };
 
 static uint32_t cost(size_t n) { return LS_TCP_ENTRY + (((uint32_t)n + 15u) & ~15u); }
@@ -184,18 +185,23 @@ static void fill(ls_transport *t, wire *l)
 static void push(ls_transport *t, int peer)
 {
     wire *l = t->wire[peer];
+    t->busy |= 1ull << peer;
     while (l->fd >= 0) {
         fill(t, l);
-        if (l->from == l->to) return;
+        if (l->from == l->to) {
+            if (!l->waiting) t->busy &= ~(1ull << peer);
+            return;
+        }
         ssize_t k = ls_env_get()->send(l->fd, l->out + l->from, l->to - l->from);
         if (k == -EAGAIN) return;
         if (k < 0) { /* what the peer said before is still to be read, and ends in its close */
             l->from = l->to;
             l->waiting = l->owed = 0;
-            return;
+            break;
         }
         l->from += (size_t)k;
     }
+    t->busy &= ~(1ull << peer);
 }
 
 /* --- input ------------------------------------------------------------------------------------ */
@@ -310,6 +316,17 @@ static void pull(ls_transport *t, int peer)
     }
 }
 
+/* Moves along what waits for other peers, so that a message under way does not
+ * depend on its sender asking for it. */
+static void push_busy(ls_transport *t)
+{
+    for (uint64_t m = t->busy; m; m &= m - 1) {
+        int peer = __builtin_ctzll(m);
+        pull(t, peer); /* credit */
+        push(t, peer);
+    }
+}
+
 /* --- the operations ------------------------------------------------------------------------------ */
 
 static ls_status send_tcp(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
@@ -322,8 +339,7 @@ static ls_status send_tcp(ls_transport *t, int peer, int channel, const ls_msg *
     }
     if (LS_UNLIKELY(l->broken)) return tell(t, peer);
     if (s->given - s->done == QUEUE) {
-        pull(t, peer); /* credit */
-        push(t, peer);
+        push_busy(t);
         if (s->given - s->done == QUEUE) return LS_AGAIN;
     }
     s->queue[s->given++ % QUEUE] = *m;
@@ -338,10 +354,7 @@ static uint64_t sent_tcp(ls_transport *t, int peer, int channel)
     wire *l = t->wire[peer];
     sender *s = l->s[channel];
     if (!s) return 0;
-    if (s->done < s->given) {
-        pull(t, peer);
-        push(t, peer);
-    }
+    if (s->done < s->given) push_busy(t);
     return s->done;
 }
 
@@ -352,7 +365,7 @@ static ls_status view_tcp(ls_transport *t, int peer, int channel, ls_msg *m)
     if (!r || r->head == r->tail) {
         if (LS_UNLIKELY(l->broken)) return tell(t, peer);
         pull(t, peer);
-        push(t, peer);
+        push_busy(t);
         r = l->r[channel];
         if (!r || r->head == r->tail) return LS_UNLIKELY(l->broken) ? tell(t, peer) : LS_AGAIN;
     }
@@ -402,9 +415,8 @@ static ls_status poke_tcp(ls_transport *t)
     if (n == 0) return LS_OK;
     ls_env_get()->wait(NULL, 0, fds, n, 0);
     for (int i = 0; i < n; i++) {
-        const wire *l = t->wire[peer[i]];
         if (fds[i].revents) pull(t, peer[i]);
-        if (l->waiting || l->owed || l->from != l->to) push(t, peer[i]);
+        if (t->busy >> peer[i] & 1u) push(t, peer[i]);
     }
     return LS_OK;
 }

@@ -1,0 +1,438 @@
+/* transport_tcp: order and sizes, channels side by side, strangers, and what a broken wire looks like. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "harness.h"
+#include "net/tcp.h"
+#include "net/transports.h"
+
+#define S 1000000000ull
+
+static const ls_world_opts tcp = { .transport = "tcp", .arena_bytes = 4u << 20, .join_timeout_ns = 20 * S };
+
+/* --- sending and receiving with a deadline -------------------------------------------------------- */
+
+typedef struct io {
+    ls_world *w;
+    int peer, channel;
+    ls_msg m;
+    uint64_t ticket;
+    char *to;
+    size_t got;
+    uint32_t sig;
+} io;
+
+static ls_status offer(void *arg)
+{
+    io *x = arg;
+    return x->w->tops->send(x->w->tp, x->peer, x->channel, &x->m, &x->ticket);
+}
+
+static ls_status released(void *arg)
+{
+    io *x = arg;
+    return x->w->tops->sent(x->w->tp, x->peer, x->channel) >= x->ticket ? LS_OK : LS_AGAIN;
+}
+
+/* Collects m.n bytes. */
+static ls_status collect(void *arg)
+{
+    io *x = arg;
+    for (;;) {
+        ls_msg m;
+        ls_status st = x->w->tops->view(x->w->tp, x->peer, x->channel, &m);
+        if (st != LS_OK) return st;
+        if (m.n > x->m.n - x->got) return ls_fail(LS_INTERNAL, "%zu bytes shown, %zu expected", m.n, x->m.n - x->got);
+        if (m.n < x->m.n - x->got && m.n % 16 != 0) return ls_fail(LS_INTERNAL, "a part of %zu bytes", m.n);
+        if (m.n > 0) memcpy(x->to + x->got, m.p, m.n);
+        x->got += m.n;
+        x->sig = m.sig;
+        LS_TRY(x->w->tops->take(x->w->tp, x->peer, x->channel, m.n));
+        if (x->got == x->m.n) return LS_OK;
+    }
+}
+
+static ls_status wait_for(ls_world *w, ls_status (*ready)(void *), io *x)
+{
+    return ls_wait(&w->waiter, ready, x, ls_env_get()->mono_ns() + 20 * S);
+}
+
+static ls_status send_now(ls_world *w, int peer, int channel, const void *p, size_t n, uint32_t sig)
+{
+    io x = { .w = w, .peer = peer, .channel = channel, .m = { p, n, sig } };
+    LS_TRY(wait_for(w, offer, &x));
+    return wait_for(w, released, &x);
+}
+
+static ls_status recv_now(ls_world *w, int peer, int channel, void *p, size_t n, uint32_t *sig)
+{
+    io x = { .w = w, .peer = peer, .channel = channel, .m = { NULL, n, 0 }, .to = p };
+    ls_status st = wait_for(w, collect, &x);
+    *sig = x.sig;
+    return st;
+}
+
+static unsigned char byte_of(size_t i, uint32_t sig) { return (unsigned char)(i * 31 + i / 251 + sig); }
+
+static void pattern(char *p, size_t n, uint32_t sig)
+{
+    for (size_t i = 0; i < n; i++) p[i] = (char)byte_of(i, sig);
+}
+
+static ls_status check_pattern(const char *p, size_t n, uint32_t sig)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)p[i] != byte_of(i, sig)) return ls_fail(LS_INTERNAL, "byte %zu of message %u is wrong", i, sig);
+    return LS_OK;
+}
+
+static void assert_ok(ls_status st)
+{
+    if (st < 0) fail_msg("%s", ls_last_error());
+}
+
+/* --- data ------------------------------------------------------------------------------------------- */
+
+static const size_t sizes[] = { 0,     1,     15,    16,     17,     0,       0,       4096,
+                                65535, 65536, 65537, 100000, 262144, 1 << 20, 8 << 20, 3 };
+#define NSIZES (sizeof sizes / sizeof *sizes)
+
+/* Each rank sends all sizes to its right and receives from its left. */
+static ls_status round_trip(ls_world *w, void *arg)
+{
+    (void)arg;
+    int n = ls_world_size(w), right = (ls_world_rank(w) + 1) % n, left = (ls_world_rank(w) + n - 1) % n;
+    char *out = malloc(8 << 20), *in = malloc(8 << 20);
+    ls_status st = out && in ? LS_OK : ls_fail(LS_NO_MEMORY, "buffers");
+    for (uint32_t i = 0; i < NSIZES && st == LS_OK; i++) {
+        pattern(out, sizes[i], i);
+        io x = { .w = w, .peer = right, .channel = 60, .m = { out, sizes[i], i } };
+        uint32_t sig = 99;
+        st = wait_for(w, offer, &x);
+        if (st == LS_OK) st = recv_now(w, left, 60, in, sizes[i], &sig);
+        if (st == LS_OK && sig != i) st = ls_fail(LS_INTERNAL, "message %u came in place of %u", sig, i);
+        if (st == LS_OK) st = check_pattern(in, sizes[i], i);
+        if (st == LS_OK) st = wait_for(w, released, &x);
+    }
+    free(out);
+    free(in);
+    return st;
+}
+
+static void brings_messages_of_any_size_in_order(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 3; n++) assert_ok(ls_world_threads(n, &tcp, round_trip, NULL));
+}
+
+static void works_without_checksums(void **state)
+{
+    (void)state;
+    ls_world_opts o = tcp;
+    o.no_crc = true;
+    assert_ok(ls_world_threads(2, &o, round_trip, NULL));
+}
+
+/* Rank 0 floods channel 50, which rank 1 reads last. */
+static ls_status flood(ls_world *w, void *arg)
+{
+    (void)arg;
+    enum { N = 3 << 20 };
+    char *p = malloc(N);
+    if (!p) return ls_fail(LS_NO_MEMORY, "a buffer");
+    ls_status st = LS_OK;
+    uint32_t sig;
+    if (ls_world_rank(w) == 0) {
+        pattern(p, N, 7);
+        io x = { .w = w, .peer = 1, .channel = 50, .m = { p, N, 7 } };
+        st = wait_for(w, offer, &x);
+        for (uint32_t i = 0; st == LS_OK && i < 200; i++) st = send_now(w, 1, 40 + (int)(i % 10), &i, sizeof i, i);
+        if (st == LS_OK) st = wait_for(w, released, &x);
+    } else {
+        for (uint32_t i = 0; st == LS_OK && i < 200; i++) {
+            uint32_t got;
+            st = recv_now(w, 0, 40 + (int)(i % 10), &got, sizeof got, &sig);
+            if (st == LS_OK && got != i) st = ls_fail(LS_INTERNAL, "%u came in place of %u", got, i);
+        }
+        if (st == LS_OK) st = recv_now(w, 0, 50, p, N, &sig);
+        if (st == LS_OK) st = check_pattern(p, N, 7);
+    }
+    free(p);
+    return st;
+}
+
+static void lets_no_channel_block_another(void **state)
+{
+    (void)state;
+    assert_ok(ls_world_threads(2, &tcp, flood, NULL));
+}
+
+/* More messages than a queue holds, both ways at once, none read before all are offered: LS_AGAIN must come. */
+static ls_status fill_up(ls_world *w, void *arg)
+{
+    (void)arg;
+    static const char bytes[50000];
+    int peer = 1 - ls_world_rank(w);
+    uint64_t ticket, last = 0;
+    ls_msg m = { bytes, sizeof bytes, 5 };
+    unsigned given = 0;
+    for (ls_status st; (st = w->tops->send(w->tp, peer, 61, &m, &ticket)) != LS_AGAIN; given++) {
+        LS_TRY(st);
+        LS_EXPECT(ticket == last + 1, "ticket %llu after %llu", (unsigned long long)ticket, (unsigned long long)last);
+        LS_EXPECT(given < 1000, "a queue without an end");
+        last = ticket;
+    }
+    LS_EXPECT(w->tops->sent(w->tp, peer, 61) < last, "everything sent though nobody reads");
+    LS_TRY(send_now(w, peer, 62, &given, sizeof given, 1));
+    unsigned theirs;
+    uint32_t sig;
+    LS_TRY(recv_now(w, peer, 62, &theirs, sizeof theirs, &sig));
+    char *p = malloc(sizeof bytes);
+    if (!p) return ls_fail(LS_NO_MEMORY, "a buffer");
+    ls_status st = LS_OK;
+    for (unsigned i = 0; i < theirs && st == LS_OK; i++) st = recv_now(w, peer, 61, p, sizeof bytes, &sig);
+    free(p);
+    LS_TRY(st);
+    io x = { .w = w, .peer = peer, .channel = 61, .ticket = last };
+    return wait_for(w, released, &x);
+}
+
+static void says_again_when_the_queue_is_full(void **state)
+{
+    (void)state;
+    assert_ok(ls_world_threads(2, &tcp, fill_up, NULL));
+}
+
+/* --- the same bits as through shared memory ------------------------------------------------------------ */
+
+static ls_status sums(ls_world *w, void *arg)
+{
+    (void)arg;
+    int n = ls_world_size(w), rank = ls_world_rank(w);
+    for (size_t count = 1; count < 300000; count = count * 7 + 3) {
+        float *x = malloc(count * sizeof *x);
+        if (!x) return ls_fail(LS_NO_MEMORY, "floats");
+        for (size_t i = 0; i < count; i++) x[i] = (float)(rank + 1) + (float)(i % 7);
+        ls_work *work;
+        ls_coll_args a = { .coll = LS_ALL_REDUCE, .in = x, .out = x, .count = count, .dtype = LS_F32, .op = LS_SUM, .label = "test" };
+        ls_status st = ls_coll_start(ls_world_group(w), &a, &work);
+        if (st == LS_OK) st = ls_work_wait(work);
+        for (size_t i = 0; i < count && st == LS_OK; i++) {
+            float want = (float)(n * (n + 1)) / 2.0f + (float)n * (float)(i % 7); /* exact in float */
+            if (x[i] != want) st = ls_fail(LS_INTERNAL, "x[%zu] = %g, want %g", i, (double)x[i], (double)want);
+        }
+        free(x);
+        LS_TRY(st);
+    }
+    return LS_OK;
+}
+
+static void carries_collectives(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 5; n++) assert_ok(ls_world_threads(n, &tcp, sums, NULL));
+}
+
+/* --- what a peer may not send ------------------------------------------------------------------------------ */
+
+typedef struct attack {
+    const char *name;
+    void (*change)(ls_tcp_frame *f);   /* before the checksum is made; NULL: nothing */
+    void (*damage)(ls_tcp_frame *f, char *payload); /* after */
+    int times;                         /* frames sent */
+    ls_status status;
+    const char *says;
+} attack;
+
+static void flip_payload(ls_tcp_frame *f, char *payload) { (void)f; payload[17] ^= 1; }
+static void flip_signature(ls_tcp_frame *f, char *payload) { (void)payload; f->sig ^= 0x80000000u; }
+static void flip_last(ls_tcp_frame *f, char *payload) { (void)payload; f->last ^= 1; }
+static void too_long(ls_tcp_frame *f) { f->length = LS_TCP_FRAME_BYTES + 1; }
+static void no_such_kind(ls_tcp_frame *f) { f->kind = 9; }
+static void no_kind(ls_tcp_frame *f) { f->kind = 0; }
+static void no_such_channel(ls_tcp_frame *f) { f->channel = LS_MAX_CHANNELS; }
+static void older(ls_tcp_frame *f) { f->generation--; }
+static void other_magic(ls_tcp_frame *f) { f->magic++; }
+static void skip_one(ls_tcp_frame *f) { f->seq++; }
+static void two_ends(ls_tcp_frame *f) { f->last = 2; }
+static void unearned(ls_tcp_frame *f) { f->kind = LS_TCP_CREDIT; f->length = 0; f->credit = 1; }
+static void long_bye(ls_tcp_frame *f) { f->kind = LS_TCP_BYE; }
+static void whole(ls_tcp_frame *f) { f->length = LS_TCP_FRAME_BYTES; }
+
+static const attack attacks[] = {
+    { "a flipped bit of the payload", NULL, flip_payload, 1, LS_FRAME_CRC, "frame 0 from rank 1 to rank 0 (channel 60, 64 bytes)" },
+    { "a flipped bit of the signature", NULL, flip_signature, 1, LS_FRAME_CRC, "bytes changed on the way" },
+    { "a flipped end", NULL, flip_last, 1, LS_FRAME_CRC, "has checksum" },
+    { "a length above the limit", too_long, NULL, 1, LS_PROTOCOL, "length 65537, expected 65536" },
+    { "an unknown kind", no_such_kind, NULL, 1, LS_PROTOCOL, "kind 9" },
+    { "no kind", no_kind, NULL, 1, LS_PROTOCOL, "kind 0" },
+    { "a channel above the limit", no_such_channel, NULL, 1, LS_PROTOCOL, "channel 64, expected 63" },
+    { "an older generation", older, NULL, 1, LS_PROTOCOL, "generation 0, expected 1" },
+    { "another magic", other_magic, NULL, 1, LS_PROTOCOL, "magic" },
+    { "a missing frame", skip_one, NULL, 1, LS_PROTOCOL, "number 1, expected 0" },
+    { "an end that is no truth value", two_ends, NULL, 1, LS_PROTOCOL, "last 2" },
+    { "credit for what was not sent", unearned, NULL, 1, LS_PROTOCOL, "credit 1, expected 0" },
+    { "a goodbye with a payload", long_bye, NULL, 1, LS_PROTOCOL, "length 64, expected 0" },
+    { "more than its credit", whole, NULL, 4, LS_PROTOCOL, "beyond its credit on channel 60" },
+    { "nothing more", NULL, NULL, 0, LS_PEER_RESET, "rank 0 lost the connection to rank 1 (closed by it)" },
+};
+
+static ls_status look(void *arg)
+{
+    io *x = arg;
+    ls_msg m;
+    ls_status st = x->w->tops->view(x->w->tp, 1, 59, &m); /* a channel that nobody uses */
+    return st == LS_OK ? LS_INTERNAL : st;
+}
+
+/* Rank 1 takes the socket from under its transport and writes what it likes. */
+static ls_status under_attack(ls_world *w, void *arg)
+{
+    const attack *a = arg;
+    io x = { .w = w };
+    w->failed = true; /* leave without a barrier: the connection will not carry one */
+    if (ls_world_rank(w) == 0) {
+        ls_status st = wait_for(w, look, &x);
+        LS_EXPECT(st == a->status, "status %d (%s), expected %d", (int)st, ls_last_error(), (int)a->status);
+        LS_EXPECT(strstr(ls_last_error(), a->says), "'%s' does not say '%s'", ls_last_error(), a->says);
+        ls_msg m = { "", 0, 0 };
+        st = w->tops->send(w->tp, 1, 60, &m, &x.ticket);
+        LS_EXPECT(st == a->status, "a send afterwards gives %d", (int)st);
+        return LS_OK;
+    }
+    int fd;
+    LS_EXPECT(w->tops->fds(w->tp, &fd, 1) == 1, "one peer, one connection");
+    static char payload[LS_TCP_FRAME_BYTES + 1];
+    for (int i = 0; i < a->times; i++) {
+        ls_tcp_frame f = { .magic = LS_TCP_FRAME_MAGIC, .kind = LS_TCP_DATA, .channel = 60, .length = 64, .sig = 3,
+                           .generation = 1, .seq = (uint32_t)i, .last = 1 };
+        memset(payload, 1, sizeof payload);
+        if (a->change) a->change(&f);
+        f.crc = ls_tcp_crc(&f, payload);
+        if (a->damage) a->damage(&f, payload);
+        LS_EXPECT(ls_env_get()->send(fd, &f, sizeof f) == sizeof f, "the head is not sent");
+        LS_EXPECT(ls_env_get()->send(fd, payload, f.length) == f.length, "the payload is not sent");
+    }
+    if (a->times == 0) shutdown(fd, SHUT_RDWR);
+    for (uint64_t end = ls_env_get()->mono_ns() + 10 * S; ls_env_get()->mono_ns() < end;) {
+        char byte; /* until rank 0 has had enough: closing earlier could take our bytes back */
+        ssize_t k = ls_env_get()->recv(fd, &byte, 1);
+        if (k == 0 || (k < 0 && k != -EAGAIN)) return LS_OK;
+        usleep(500);
+    }
+    return ls_fail(LS_INTERNAL, "rank 0 keeps the connection");
+}
+
+static void refuses_what_a_peer_may_not_send(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++) {
+        attack a = attacks[i];
+        if (ls_world_threads(2, &tcp, under_attack, &a) < 0) fail_msg("%s: %s", a.name, ls_last_error());
+    }
+}
+
+/* --- strangers ------------------------------------------------------------------------------------------------ */
+
+static const char *const openings[] = { "GET / HTTP/1.1\r\n", "\x16\x03\x01\x02", "l", "", "ls-tcp" };
+#define NSTRANGERS 80 /* more than are let wait at once */
+static int stranger[2 * NSTRANGERS];
+static _Atomic int nstrangers;
+
+/* In place of the real listen_tcp: a crowd is at the door before any peer is. */
+static int crowded_listen(const char *addr, int port, int *bound)
+{
+    int fd = ls_env_real.listen_tcp(addr, port, bound);
+    for (int i = 0; i < NSTRANGERS; i++) {
+        int s = ls_env_real.connect_tcp("127.0.0.1", *bound);
+        const char *says = openings[i % 5];
+        while (ls_env_real.connect_done(s) == -EINPROGRESS) usleep(100);
+        ls_env_real.send(s, says, strlen(says));
+        if (i == 3) { /* knows everything but the key */
+            ls_tcp_hello h = { .magic = LS_TCP_MAGIC, .version = LS_TCP_VERSION, .generation = 1, .from = 1, .size = 2 };
+            ls_env_real.send(s, &h, sizeof h);
+        }
+        stranger[nstrangers++] = s;
+    }
+    return fd;
+}
+
+static void drops_strangers_and_finds_its_peers(void **state)
+{
+    (void)state;
+    ls_env env = ls_env_real;
+    env.listen_tcp = crowded_listen;
+    ls_context c = { .env = &env, .rank = -1, .log_level = LS_LOG_ERROR };
+    nstrangers = 0;
+    ls_context_swap(&c);
+    ls_status st = ls_world_threads(2, &tcp, round_trip, NULL);
+    ls_context_swap(NULL);
+    if (st < 0) fail_msg("%s", c.error);
+    assert_int_equal(nstrangers, 2 * NSTRANGERS);
+    for (int i = 0; i < nstrangers; i++) {
+        ssize_t k = -EAGAIN;
+        for (int turn = 0; turn < 2000 && k == -EAGAIN; turn++) {
+            char byte;
+            k = ls_env_real.recv(stranger[i], &byte, 1);
+            if (k == -EAGAIN) usleep(1000);
+        }
+        assert_true(k <= 0 && k != -EAGAIN); /* closed, and not a byte was said */
+        ls_env_real.close_fd(stranger[i]);
+    }
+}
+
+/* In place of the real send: a hello that is not quite right. `twist` chooses what. */
+static int twist;
+
+static ssize_t twisted_send(int fd, const void *p, size_t n)
+{
+    ls_tcp_hello h;
+    if (n != sizeof h || memcmp(p, &(uint64_t){ LS_TCP_MAGIC }, 8) != 0) return ls_env_real.send(fd, p, n);
+    memcpy(&h, p, sizeof h);
+    switch (twist) {
+    case 0: h.version++; break;
+    case 1: h.generation--; break; /* comes from an earlier life of the job */
+    case 2: h.size++; break;
+    case 3: h.from = h.to; break;
+    case 4: h.to = h.from; break;
+    case 5: h.from = 7; break;
+    case 6: h.key[31] ^= 1; break;
+    default: break;
+    }
+    return ls_env_real.send(fd, &h, n);
+}
+
+static void admits_nobody_whose_hello_is_wrong(void **state)
+{
+    (void)state;
+    ls_env env = ls_env_real;
+    env.send = twisted_send;
+    ls_context c = { .env = &env, .rank = -1, .log_level = LS_LOG_ERROR };
+    for (twist = 0; twist <= 7; twist++) {
+        ls_context_swap(&c);
+        ls_status st = ls_world_threads(2, &tcp, round_trip, NULL);
+        ls_context_swap(NULL);
+        if (twist == 7) assert_int_equal(st, LS_OK); /* untwisted */
+        else assert_int_equal(st, LS_PEER_RESET);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(brings_messages_of_any_size_in_order),
+        cmocka_unit_test(works_without_checksums),
+        cmocka_unit_test(lets_no_channel_block_another),
+        cmocka_unit_test(says_again_when_the_queue_is_full),
+        cmocka_unit_test(carries_collectives),
+        cmocka_unit_test(refuses_what_a_peer_may_not_send),
+        cmocka_unit_test(drops_strangers_and_finds_its_peers),
+        cmocka_unit_test(admits_nobody_whose_hello_is_wrong),
+    };
+    return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+}
