@@ -241,21 +241,24 @@ int ls_real_free_port(void)
     return r;
 }
 
-/* The inode of the socket that listens on port, from a table whose lines read
- * "sl: local:PORT remote:PORT ST tx:rx tr:tm retrnsmt uid timeout inode"; 0 if none. */
-static unsigned long listener_inode(const char *table, int port)
+/* The inode of the socket that listens on port, or else of one that is connected
+ * from it, in a table whose lines read "sl: local:PORT remote:PORT ST tx:rx tr:tm
+ * retrnsmt uid timeout inode"; 0 if none. */
+static unsigned long port_inode(const char *table, int port)
 {
     FILE *f = fopen(table, "re");
     char line[512];
     unsigned long found = 0;
+    bool listens = false;
     if (!f) return 0;
-    while (!found && fgets(line, sizeof line, f)) {
+    while (!listens && fgets(line, sizeof line, f)) {
         unsigned local, state;
         unsigned long inode;
-        if (sscanf(line, "%*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %lu", &local, &state, &inode) ==
-                3 &&
-            local == (unsigned)port && state == 0x0a)
-            found = inode;
+        if (sscanf(line, "%*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %lu", &local, &state, &inode) != 3)
+            continue;
+        if (local != (unsigned)port || inode == 0) continue; /* no inode: closed, and waiting for stragglers */
+        found = inode;
+        listens = state == 0x0a;
     }
     fclose(f);
     return found;
@@ -293,8 +296,8 @@ static void program_name(int pid, char *name, size_t n)
 int ls_real_port_holder(int port, char *buf, size_t n)
 {
     char socket_name[64], name[64];
-    unsigned long inode = listener_inode("/proc/net/tcp", port);
-    if (!inode) inode = listener_inode("/proc/net/tcp6", port);
+    unsigned long inode = port_inode("/proc/net/tcp", port);
+    if (!inode) inode = port_inode("/proc/net/tcp6", port);
     if (!inode) return 0;
     snprintf(socket_name, sizeof socket_name, "socket:[%lu]", inode);
     DIR *proc = opendir("/proc");
