@@ -6,10 +6,17 @@
 #include "base/log.h"
 #include "group/impl.h"
 
+/* A group of one: the result is the input. */
+static ls_status local_turn(const ls_work *k)
+{
+    if (k->a.in && k->a.in != k->a.out && k->nbytes > 0) memcpy(k->a.out, k->a.in, k->nbytes);
+    return LS_OK;
+}
+
 static ls_status turn_work(ls_work *k)
 {
     switch (k->kind) {
-    case LS_WORK_LOCAL: return LS_OK;
+    case LS_WORK_LOCAL: return local_turn(k);
     case LS_WORK_ONESHOT:
     case LS_WORK_MAPPED: return ls_mapped_turn(k);
     case LS_WORK_EXEC: return ls_schedule_turn(k);

@@ -37,6 +37,10 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     g->id = id;
     g->rank = rank;
     g->size = size;
+    g->e = w->engine;
+    g->slot = &w->page->rank[w->local_rank];
+    g->generation = w->generation;
+    g->spins = w->waiter.may_spin;
     g->channel = block * LS_GROUP_CHANNELS;
     g->mapped = is_mapped(w);
     for (g->nspare = 0; g->nspare < LS_WORKS; g->nspare++) g->spare[g->nspare] = (uint8_t)g->nspare;
@@ -52,7 +56,8 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
             free(g);
             return ls_fail(LS_PROTOCOL, "rank %d offers a group area outside its arena", world_rank[r]);
         }
-        g->area[r] = (ls_area *)(void *)p;
+        g->member[r] = (ls_member){ .area = (ls_area *)(void *)p, .base = w->peer_base[world_rank[r]],
+                                    .bytes = w->peer_bytes[world_rank[r]], .parked = &w->page->rank[world_rank[r]].parked };
     }
     atomic_store_explicit(&w->engine->group[block], g, memory_order_release);
     *out = g;
@@ -140,7 +145,7 @@ void ls_group_free(ls_group *g)
             ls_env_get()->yield();
         }
     }
-    if (e->nspare < LS_MAX_GROUPS && g->failed >= 0) e->spare[e->nspare++] = g->area[g->rank];
+    if (e->nspare < LS_MAX_GROUPS && g->failed >= 0) e->spare[e->nspare++] = g->member[g->rank].area;
     ls_sched_cache_free(g->cache);
     free(g);
 }

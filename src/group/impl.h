@@ -19,13 +19,14 @@
 #define LS_GROUP_CHANNELS (LS_GROUP_LANES + 1)
 #define LS_MAX_GROUPS (LS_MAX_CHANNELS / LS_GROUP_CHANNELS)
 #define LS_ONESHOT_BYTES 4096   /* vectors up to this travel whole through the area */
-#define LS_LINE_BYTES 48
+#define LS_LINE_BYTES 40
 #define LS_NOT_REGISTERED UINT64_MAX
 
 /* What a rank shows its peers of one collective: one cache line. */
 typedef struct ls_line {
     _Alignas(64) _Atomic uint32_t seq; /* written last (release): number of the mapped collective */
-    uint32_t sig;
+    _Atomic uint32_t done;             /* the same number, once this rank is through with everybody's vectors */
+    uint32_t sig, reserved;
     uint64_t offset;                   /* of its vector in its arena, or LS_NOT_REGISTERED */
     char bytes[LS_LINE_BYTES];         /* a vector that fits travels in the flag's own line */
 } ls_line;
@@ -35,7 +36,6 @@ typedef struct ls_line {
  * reading m-2, whose line and slot are written now. */
 typedef struct ls_area {
     ls_line line[2];
-    _Alignas(64) _Atomic uint32_t done; /* number of the last collective this rank is through with */
     _Alignas(64) char slot[2][LS_ONESHOT_BYTES];
 } ls_area;
 
@@ -43,39 +43,52 @@ typedef enum ls_work_kind { LS_WORK_LOCAL, LS_WORK_ONESHOT, LS_WORK_MAPPED, LS_W
 
 struct ls_work {
     ls_group *g;             /* borrowed */
-    ls_coll_args a;
-    ls_coll_desc desc;
-    uint32_t sig, mseq;      /* mseq: number among the mapped collectives of the group */
     ls_work_kind kind;
-    const ls_algo *algo;     /* of LS_WORK_EXEC */
     int phase, peer;         /* progress of a mapped collective */
-    ls_range share;          /* this rank's part of the vector, elements */
+    uint32_t sig, mseq;      /* mseq: number among the mapped collectives of the group */
     bool staged;             /* the vector is private: a copy of it stands in the slot */
+    _Atomic uint32_t done;   /* release: status and results are visible */
+    ls_status status;        /* valid once done */
+    size_t nbytes;           /* of the whole vector */
     size_t pos;
+    ls_range share;          /* this rank's part of the vector, elements */
     uint64_t t0_ns, t1_ns;   /* started, complete; t0 0: too small to be timed */
     uint64_t ticket;         /* p2p */
-    ls_status status;        /* valid once done */
-    _Atomic uint32_t done;   /* release: status and results are visible */
+    ls_coll_args a;
+    ls_coll_desc desc;
 };
 
+/* Another rank of the group (or this one), as it is seen from here. */
+typedef struct ls_member {
+    ls_area *area;
+    char *base;               /* of its arena as mapped here */
+    size_t bytes;
+    _Atomic uint32_t *parked; /* its word in the world page */
+} ls_member;
+
+/* The first lines are what a small collective touches: they are kept together. */
 struct ls_group {
     ls_world *w;             /* borrowed */
-    uint32_t id;
-    int rank, size, channel; /* channel: the first of LS_GROUP_CHANNELS */
-    int world_rank[LS_MAX_RANKS];
+    struct ls_engine *e;     /* borrowed: the world's */
+    ls_rank_slot *slot;      /* borrowed: ours in the world page */
+    uint32_t id, generation;
+    int rank, size;
+    ls_status failed;        /* < 0: unusable; `error` says why */
     bool mapped;             /* every member's arena is mapped here */
+    bool spins;              /* a wait may spin: every rank has a core */
+    int patience;            /* turns a poll may take: some while the caller blocks, none at a poke */
+    uint32_t seq, mseq;      /* of the next collective */
     const ls_algo *forced;   /* comm.algo; NULL: by size */
-    const ls_algo *schedule[LS_COLLS][2]; /* default by collective and whether the vector is small */
-    ls_area *area[LS_MAX_RANKS];
     /* Works complete in call order. `tail` is the caller's, `head` the engine's. The slot freed last is
      * used next: its cache lines are still near. */
     _Atomic uint32_t tail, head;
     uint8_t queue[LS_WORKS], spare[LS_WORKS];
     int nspare;
-    int patience;            /* turns a poll may take: some while the caller blocks, none at a poke */
-    uint32_t seq, mseq;      /* of the next collective */
+    ls_member member[LS_MAX_RANKS];
+
+    int channel;             /* the first of LS_GROUP_CHANNELS */
+    int world_rank[LS_MAX_RANKS];
     uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
-    ls_status failed;        /* < 0: unusable; `error` says why */
     char error[LS_ERROR_BYTES];
 
     struct ls_sched_cache *cache; /* owned */
@@ -114,10 +127,10 @@ static inline bool ls_engine_threaded(const ls_engine *e) { return e->thread != 
 ls_status ls_group_create_world(ls_world *w);
 void ls_group_free(ls_group *g);
 
-/* select.c: sets kind and algo of a work from its arguments. */
-void ls_select(ls_work *k);
-
-/* Fills forced and schedule of a new group. LS_BAD_CONFIG: comm.algo is unknown. */
+/* select.c: how a work is carried out; and, for LS_WORK_EXEC, by which schedule. */
+ls_work_kind ls_select(const ls_group *g, ls_coll coll, size_t nbytes);
+const ls_algo *ls_select_schedule(const ls_work *k);
+/* Fills `forced` of a new group. LS_BAD_CONFIG: comm.algo is unknown. */
 ls_status ls_select_init(ls_group *g);
 
 /* mapped.c: shows the peers our vector, the first thing a work of kind ONESHOT or MAPPED
@@ -139,15 +152,16 @@ ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int peer);
 ls_status ls_blame_check(ls_group *g);
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
 
+/* Wakes members that sleep. A race costs one of them at most its 1 ms nap. */
 static inline void ls_wake_members(ls_group *g)
 {
     for (int r = 0; r < g->size; r++)
-        if (r != g->rank) ls_world_wake(g->w, g->world_rank[r]);
+        if (LS_UNLIKELY(atomic_load_explicit(g->member[r].parked, memory_order_relaxed))) ls_world_wake(g->w, g->world_rank[r]);
 }
 
 static inline void ls_count_bytes(ls_group *g, size_t n)
 {
-    _Atomic uint64_t *bytes = &g->w->engine->bytes; /* one writer: whoever moves works */
+    _Atomic uint64_t *bytes = &g->e->bytes; /* one writer: whoever moves works */
     atomic_store_explicit(bytes, atomic_load_explicit(bytes, memory_order_relaxed) + n, memory_order_relaxed);
 }
 

@@ -5,7 +5,7 @@
  *
  *   oneshot   everyone writes its vector into its own slot and a number into
  *             its own line; whoever sees all numbers reads all slots. One flag
- *             wait. Up to 48 bytes travel in the flag's cache line.
+ *             wait. Up to 40 bytes travel in the flag's cache line.
  *   mapped    everyone publishes where its vector is; rank r sums share r
  *             straight from all vectors and stores the sum into all of them.
  *             Two flag waits, no copy. Needs registered memory everywhere; a
@@ -33,11 +33,12 @@ static ls_range share_of(const ls_work *k, int r)
 /* The same for all_reduce, where only we know the cut: whole cache lines. */
 static ls_range fold_share(const ls_work *k, int r)
 {
-    size_t unit = UNIT_BYTES / ls_dtype_size(k->a.dtype), units = (k->a.count + unit - 1) / unit;
+    unsigned shift = 0; /* of elements that share a line: a power of two */
+    while (UNIT_BYTES / ls_dtype_size(k->a.dtype) >> shift > 1) shift++;
     ls_range s;
-    (void)ls_shard_range(units, r, k->g->size, &s);
-    s.first *= unit;
-    s.count *= unit;
+    (void)ls_shard_range((k->a.count + ((size_t)1 << shift) - 1) >> shift, r, k->g->size, &s);
+    s.first <<= shift;
+    s.count <<= shift;
     if (s.first > k->a.count) s.first = k->a.count;
     if (s.first + s.count > k->a.count) s.count = k->a.count - s.first;
     return s;
@@ -46,12 +47,12 @@ static ls_range fold_share(const ls_work *k, int r)
 /* What this rank shows its peers, and how much of it. */
 static const char *contribution(const ls_work *k, size_t *nbytes)
 {
-    size_t elem = ls_dtype_size(k->a.dtype);
     const char *out = k->a.out;
-    *nbytes = k->a.count * elem;
+    *nbytes = k->nbytes;
     switch (k->a.coll) {
     case LS_ALL_GATHER: {
         ls_range s = share_of(k, k->g->rank);
+        size_t elem = ls_dtype_size(k->a.dtype);
         *nbytes = s.count * elem;
         return k->a.in ? k->a.in : out ? out + s.first * elem : NULL;
     }
@@ -66,25 +67,26 @@ static const char *contribution(const ls_work *k, size_t *nbytes)
 static uint64_t place(ls_work *k, const char *bytes, size_t nbytes)
 {
     ls_group *g = k->g;
-    const char *base = g->w->peer_base[g->w->rank];
-    char *slot = g->area[g->rank]->slot[k->mseq & 1];
+    const ls_member *me = &g->member[g->rank];
+    char *slot = me->area->slot[k->mseq & 1];
     k->staged = false;
     if (k->a.coll == LS_ALL_REDUCE && bytes != k->a.out) { /* everybody stores the sum into it: it must be OUT */
         memcpy(k->a.out, bytes, nbytes);
         bytes = k->a.out;
     }
-    if (LS_LIKELY(ls_arena_holds(g->w->arena, bytes, nbytes))) return (uint64_t)(bytes - base);
+    uintptr_t offset = (uintptr_t)bytes - (uintptr_t)me->base;
+    if (LS_LIKELY(nbytes <= me->bytes && offset <= me->bytes - nbytes)) return offset;
     if (nbytes > LS_ONESHOT_BYTES) return LS_NOT_REGISTERED;
     memcpy(slot, bytes, nbytes);
     k->staged = true;
-    return (uint64_t)(slot - base);
+    return (uint64_t)(slot - me->base);
 }
 
 /* Nothing that can wait stands before the store to seq: peers are waiting for it. */
 void ls_mapped_publish(ls_work *k)
 {
     ls_group *g = k->g;
-    ls_area *mine = g->area[g->rank];
+    ls_area *mine = g->member[g->rank].area;
     ls_line *line = &mine->line[k->mseq & 1];
     size_t nbytes;
     const char *bytes = contribution(k, &nbytes);
@@ -116,7 +118,7 @@ static ls_status all_here(ls_work *k)
 {
     ls_group *g = k->g;
     for (; k->peer < g->size; k->peer++) {
-        const ls_line *line = &g->area[k->peer]->line[k->mseq & 1];
+        const ls_line *line = &g->member[k->peer].area->line[k->mseq & 1];
         if (!reached(g, &line->seq, k->mseq)) return LS_AGAIN;
         if (LS_UNLIKELY(line->sig != k->sig)) return ls_blame_mismatch(g, k, k->peer);
     }
@@ -128,7 +130,7 @@ static ls_status all_through(ls_work *k)
 {
     ls_group *g = k->g;
     for (; k->peer < g->size; k->peer++)
-        if (!reached(g, &g->area[k->peer]->done, k->mseq)) return LS_AGAIN;
+        if (!reached(g, &g->member[k->peer].area->line[k->mseq & 1].done, k->mseq)) return LS_AGAIN;
     return LS_OK;
 }
 
@@ -139,14 +141,14 @@ static double scale_of(const ls_work *k) { return k->a.op == LS_AVG ? 1.0 / k->g
 /* Where member r's contribution of nbytes lies. */
 static const char *shown(const ls_work *k, int r, size_t nbytes)
 {
-    const ls_area *area = k->g->area[r];
+    const ls_area *area = k->g->member[r].area;
     return nbytes > LS_LINE_BYTES ? area->slot[k->mseq & 1] : area->line[k->mseq & 1].bytes;
 }
 
 static void oneshot_result(ls_work *k)
 {
     ls_group *g = k->g;
-    size_t elem = ls_dtype_size(k->a.dtype), nbytes = k->a.count * elem;
+    size_t elem = ls_dtype_size(k->a.dtype), nbytes = k->nbytes;
     char *out = k->a.out;
     const void *src[LS_MAX_RANKS];
     switch (k->a.coll) {
@@ -192,11 +194,12 @@ static bool vectors(const ls_work *k, char *vec[LS_MAX_RANKS])
     const ls_group *g = k->g;
     bool all = true;
     for (int r = 0; r < g->size; r++) {
-        size_t elem = ls_dtype_size(k->a.dtype), n = k->a.count * elem;
-        if (k->a.coll == LS_ALL_GATHER) n = share_of(k, r).count * elem;
-        uint64_t offset = g->area[r]->line[k->mseq & 1].offset; /* copied once, then checked */
-        vec[r] = offset == LS_NOT_REGISTERED ? NULL : ls_world_peer(g->w, g->world_rank[r], offset, n);
-        all &= vec[r] != NULL;
+        const ls_member *m = &g->member[r];
+        size_t n = k->a.coll == LS_ALL_GATHER ? share_of(k, r).count * ls_dtype_size(k->a.dtype) : k->nbytes;
+        uint64_t offset = m->area->line[k->mseq & 1].offset; /* copied once, then checked */
+        bool inside = n <= m->bytes && offset <= m->bytes - n;
+        vec[r] = inside ? m->base + offset : NULL;
+        all &= inside;
     }
     return all;
 }
@@ -251,15 +254,20 @@ static ls_status mapped_turn(ls_work *k)
         (void)vectors(k, vec);
     }
     if (k->phase == 2) {
+        /* what is needed right after the block is fetched before it: the block sweeps the first-level cache */
+        _Atomic uint32_t *done = &g->member[g->rank].area->line[k->mseq & 1].done;
+        uint32_t mseq = k->mseq;
         if (!mapped_block(k, vec)) return LS_AGAIN;
-        /* release: our reads and writes of the peers' vectors are over */
-        atomic_store_explicit(&g->area[g->rank]->done, k->mseq, memory_order_release);
-        ls_wake_members(g);
+        atomic_store_explicit(done, mseq, memory_order_release); /* our reads and writes of the peers' vectors are over */
         k->peer = 0;
         k->phase = 3;
+        st = all_through(k);
+        ls_wake_members(g); /* after a look: who sleeps can wait that long */
+        if (st != LS_OK) return st;
+    } else if ((st = all_through(k)) != LS_OK) {
+        return st;
     }
-    if ((st = all_through(k)) != LS_OK) return st;
-    if (k->staged && k->a.coll == LS_ALL_REDUCE) memcpy(k->a.out, g->area[g->rank]->slot[k->mseq & 1], k->a.count * ls_dtype_size(k->a.dtype));
+    if (k->staged && k->a.coll == LS_ALL_REDUCE) memcpy(k->a.out, g->member[g->rank].area->slot[k->mseq & 1], k->nbytes);
     return LS_OK;
 }
 

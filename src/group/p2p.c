@@ -13,7 +13,7 @@ ls_status ls_p2p_turn(ls_work *k)
     ls_group *g = k->g;
     ls_world *w = g->w;
     int peer = g->world_rank[k->a.peer], channel = g->channel + LS_GROUP_LANES;
-    size_t nbytes = k->a.count * ls_dtype_size(k->a.dtype);
+    size_t nbytes = k->nbytes;
     ls_status st;
     if (k->a.in) { /* send: offered once, then held until it is read */
         if (k->phase == 0) {

@@ -43,21 +43,22 @@ void ls_sched_cache_free(struct ls_sched_cache *c)
 
 static ls_status find(ls_group *g, const ls_work *k, entry **out)
 {
-    int parts = k->a.count * ls_dtype_size(k->a.dtype) >= PIPELINED_BYTES ? LS_GROUP_LANES : 1;
+    const ls_algo *algo = ls_select_schedule(k);
+    int parts = k->nbytes >= PIPELINED_BYTES ? LS_GROUP_LANES : 1;
     bool rooted = k->a.coll == LS_BROADCAST;
     ls_shape shape = { .coll = k->a.coll, .rank = g->rank, .size = g->size, .root = rooted ? k->a.root : 0, .segments = parts, .nlanes = parts };
     *out = NULL;
     if (!g->cache && !(g->cache = calloc(1, sizeof *g->cache))) return ls_fail(LS_NO_MEMORY, "schedules of group %u", g->id);
     for (entry *e = g->cache->first; e; e = e->next)
-        if (e->algo == k->algo && e->shape.coll == shape.coll && e->shape.root == shape.root && e->shape.segments == parts) {
+        if (e->algo == algo && e->shape.coll == shape.coll && e->shape.root == shape.root && e->shape.segments == parts) {
             *out = e;
             return LS_OK;
         }
     entry *e = calloc(1, sizeof *e);
     if (!e) return ls_fail(LS_NO_MEMORY, "a schedule");
-    e->algo = k->algo;
+    e->algo = algo;
     e->shape = shape;
-    ls_status st = ls_sched_emit(k->algo, &shape, &e->sched);
+    ls_status st = ls_sched_emit(algo, &shape, &e->sched);
     if (st == LS_OK && (st = ls_run_bind(&e->run, &e->sched)) < 0) ls_sched_free(&e->sched);
     if (st < 0) {
         free(e);

@@ -48,53 +48,63 @@ static bool args_ok(const ls_group *g, const ls_coll_args *a)
            a->root >= 0 && a->root < g->size && (a->out || a->count == 0 || a->coll == LS_BARRIER);
 }
 
-/* The order matters for speed: what peers wait for first, what is for people after it. */
-static ls_status start(ls_group *g, const ls_coll_args *a, size_t timed_bytes, ls_work **out)
+/* Fills a work, in the order that matters for speed: what peers wait for first, what is for people
+ * after it. */
+static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, ls_work **out)
 {
     *out = NULL;
     if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
     if (LS_UNLIKELY(!args_ok(g, a))) return bad_args(g, a);
-
-    ls_world *w = g->w;
-    ls_engine *e = w->engine;
-    uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
     if (LS_UNLIKELY(g->nspare == 0))
         return ls_fail(LS_INVALID, "%d collectives were started on group %u and none of them waited for", LS_WORKS, g->id);
 
-    uint8_t slot = g->spare[--g->nspare];
-    ls_work *k = &g->work[slot];
-    g->queue[tail % LS_WORKS] = slot;
+    ls_engine *e = g->e;
+    ls_work *k = &g->work[g->spare[--g->nspare]];
     k->g = g;
     k->a = *a;
+    k->nbytes = a->count * ls_dtype_size(a->dtype);
+    k->kind = ls_select(g, a->coll, k->nbytes);
     k->status = LS_OK;
     k->phase = 0;
     k->pos = 0;
-    k->t0_ns = a->count * ls_dtype_size(a->dtype) >= timed_bytes ? ls_env_get()->mono_ns() : 0;
+    k->t0_ns = k->nbytes >= timed_bytes ? ls_env_get()->mono_ns() : 0;
     atomic_store_explicit(&k->done, 0, memory_order_relaxed);
-    ls_select(k);
     uint32_t seq = g->seq;
-    if (k->kind != LS_WORK_P2P) g->seq++;
+    if (LS_LIKELY(k->kind != LS_WORK_P2P)) g->seq++;
     else seq = a->in ? g->p2p_seq[a->peer][0]++ : g->p2p_seq[a->peer][1]++; /* numbered per pair and direction */
-    k->desc = (ls_coll_desc){ .generation = w->generation, .group = g->id, .seq = seq, .coll = (uint8_t)a->coll,
+    k->desc = (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = seq, .coll = (uint8_t)a->coll,
                               .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op, .count = a->count, .root = a->root };
     k->sig = signature(&k->desc);
-    bool threaded = ls_engine_threaded(e);
     if (k->kind == LS_WORK_ONESHOT || k->kind == LS_WORK_MAPPED) {
         k->mseq = ++g->mseq;
-        if (!threaded && atomic_load_explicit(&g->head, memory_order_relaxed) == tail) ls_mapped_publish(k);
+        /* nothing is ahead of it: its turn is now */
+        uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
+        if (!ls_engine_threaded(e) && atomic_load_explicit(&g->head, memory_order_relaxed) == tail) ls_mapped_publish(k);
     }
-    if (a->label) k->desc.label = ls_tracer_label(w->tracer, a->label);
-    if (k->kind != LS_WORK_P2P) ls_page_enter(&w->page->rank[w->local_rank], &k->desc);
+    if (a->label) k->desc.label = ls_tracer_label(g->w->tracer, a->label);
+    if (k->kind != LS_WORK_P2P) ls_page_enter(g->slot, &k->desc);
     atomic_store_explicit(&e->ops, atomic_load_explicit(&e->ops, memory_order_relaxed) + 1, memory_order_relaxed);
-
-    atomic_store_explicit(&g->tail, tail + 1, memory_order_release); /* the work above is complete */
-    if (LS_UNLIKELY(threaded)) ls_world_wake(w, w->rank);
-    else (void)ls_engine_turn_group(g); /* a failure stays in the work */
     *out = k;
     return LS_OK;
 }
 
-ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out) { return start(g, a, TIMED_BYTES, out); }
+/* Hands a work to whoever moves it. */
+static void enqueue(ls_work *k)
+{
+    ls_group *g = k->g;
+    uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
+    g->queue[tail % LS_WORKS] = (uint8_t)(k - g->work);
+    atomic_store_explicit(&g->tail, tail + 1, memory_order_release); /* the work and its place are complete */
+    if (LS_UNLIKELY(ls_engine_threaded(g->e))) ls_world_wake(g->w, g->w->rank);
+}
+
+ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
+{
+    LS_TRY(begin(g, a, TIMED_BYTES, out));
+    enqueue(*out);
+    if (!ls_engine_threaded(g->e)) (void)ls_engine_turn_group(g); /* a failure stays in the work */
+    return LS_OK;
+}
 
 /* --- waiting -------------------------------------------------------------------- */
 
@@ -190,8 +200,8 @@ static ls_status finish(ls_work *k, uint64_t wait_t0)
 {
     ls_group *g = k->g;
     ls_status st = LS_OK;
-    bool threaded = ls_engine_threaded(g->w->engine);
-    if (g->w->waiter.may_spin) {
+    bool threaded = ls_engine_threaded(g->e);
+    if (g->spins) {
         if (!threaded) g->patience = PATIENCE;
         for (int turn = 0; turn < QUICK_TURNS && !is_done(k); turn++)
             if (threaded || ls_engine_turn_group(g) == LS_AGAIN) ls_cpu_relax();
@@ -213,11 +223,39 @@ ls_status ls_work_wait(ls_work *k)
 
 /* --- blocking forms ---------------------------------------------------------------- */
 
+/* A blocking collective in peers' memory that nothing is ahead of, and whose peers come at once, never
+ * enters the queue. */
+static bool at_once(ls_work *k, ls_status *st)
+{
+    ls_group *g = k->g;
+    if (k->phase == 0 || !g->spins) return false; /* not published: something is ahead */
+    g->patience = PATIENCE;
+    *st = LS_AGAIN;
+    for (int turn = 0; turn < QUICK_TURNS && *st == LS_AGAIN && k->kind != LS_WORK_EXEC; turn++) *st = ls_mapped_turn(k);
+    g->patience = 0;
+    return *st != LS_AGAIN;
+}
+
 static ls_status start_and_wait(ls_group *g, const ls_coll_args *a)
 {
     ls_work *k;
-    LS_TRY(start(g, a, TIMED_BLOCKING_BYTES, &k));
-    return finish(k, k->t0_ns);
+    ls_status st;
+    LS_TRY(begin(g, a, TIMED_BLOCKING_BYTES, &k));
+    if (!at_once(k, &st)) {
+        enqueue(k);
+        return finish(k, k->t0_ns);
+    }
+    if (LS_UNLIKELY(st < 0)) {
+        memcpy(g->error, ls_last_error(), sizeof g->error);
+        fail_group(g, st);
+    }
+    if (k->t0_ns) {
+        k->t1_ns = ls_env_get()->mono_ns();
+        atomic_store_explicit(&k->done, 1, memory_order_relaxed);
+        record(k, k->t0_ns);
+    }
+    g->spare[g->nspare++] = (uint8_t)(k - g->work);
+    return st;
 }
 
 ls_status ls_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)
