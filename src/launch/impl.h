@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include "base/env.h"
 #include "base/text.h"
+#include "launch/events.h"
 #include "lockstep/launch.h"
 #include "net/page.h"
 #include "net/store.h"
@@ -71,11 +72,6 @@ void ls_console_drain(ls_console *c, uint64_t deadline_ns);
 size_t ls_console_waiting(const ls_console *c);
 /* The i-th oldest kept line, control characters made harmless; NULL past the end. */
 const char *ls_tail_line(const ls_tail *t, unsigned i, char out[LS_TAIL_BYTES]);
-
-/* --- events.c: one JSON line for each thing that happens ------------------------------- */
-
-/* -1 fds are fine: nothing is written. `more` is further members (", \"pid\":41"), or "". */
-void ls_event_line(int fd, uint32_t generation, const char *event, int rank, const char *more);
 
 /* --- the job ---------------------------------------------------------------------------- */
 

@@ -8,6 +8,8 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "launch/events.h"
+#include "net/world.h"
 #include "train/rundir.h"
 #include "train/trainer.h"
 
@@ -31,7 +33,18 @@ static ls_status open_run(ls_trainer *t, const ls_opts *opts)
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
     t->metrics_fd = ls_env_get()->append(path);
     if (t->metrics_fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-t->metrics_fd));
+    const char *events = ls_env_get()->getenv("LOCKSTEP_EVENTS");
+    if (events) t->events_fd = ls_env_get()->append(events);
     return LS_OK;
+}
+
+/* rank 0's lines in the job's event file */
+static void event(ls_trainer *t, const char *what)
+{
+    char more[48];
+    if (t->events_fd < 0) return;
+    snprintf(more, sizeof more, ",\"step\":%lld", (long long)t->step);
+    ls_event_line(t->events_fd, t->w->generation, what, t->rank, more);
 }
 
 static ls_status flush_metrics(ls_trainer *t)
@@ -102,10 +115,12 @@ static ls_status save(ls_trainer *t)
         snprintf(step, sizeof step, "%lld", (long long)t->step);
         snprintf(seed, sizeof seed, "%lld", (long long)c->train.seed);
         const char *meta[] = { "lockstep.step", step, "lockstep.seed", seed, "lockstep.model", c->model.name, NULL };
+        event(t, "ckpt_begin");
         st = ls_mkdirs(folder);
         if (st == LS_OK) st = ls_ckpt_save(path, &t->model->params, meta);
         if (st == LS_OK) {
             snprintf(t->checkpoint, sizeof t->checkpoint, "%.319s", path);
+            event(t, "ckpt_durable");
             st = ls_rundir_prune(dir, (int)c->checkpoint.keep);
         }
     }
@@ -228,6 +243,7 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
             LS_TRY(ls_train_step(t, &s));
             out->loss = s.loss;
             out->steps = t->step;
+            event(t, "step");
             add(&sum, &s);
             log_step(t, &s, &sum);
             LS_TRY(after_step(t, &s, i + 1 == t->steps_per_epoch || t->step == t->steps, out));

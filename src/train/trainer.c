@@ -103,7 +103,7 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     ls_trainer *t = calloc(1, sizeof *t);
     if (!t) return ls_fail(LS_NO_MEMORY, "a trainer");
     t->c = c;
-    t->metrics_fd = t->signal_fd = -1;
+    t->metrics_fd = t->signal_fd = t->events_fd = -1;
     t->inject.rank = -1;
     t->mc = (ls_model_config){ .name = c->model.name, .dims = c->model.dims.v, .ndims = c->model.dims.n, .activation = c->model.activation,
                                .init = strcmp(c->model.init, "torch") == 0 ? LS_INIT_TORCH : LS_INIT_PHILOX,
@@ -132,6 +132,7 @@ void ls_trainer_destroy(ls_trainer *t)
     ls_bar_clear(&t->bar);
     if (t->metrics_fd >= 0) env->close_fd(t->metrics_fd);
     if (t->signal_fd >= 0) env->close_fd(t->signal_fd);
+    if (t->events_fd >= 0) env->close_fd(t->events_fd);
     ls_text_free(&t->metrics);
     ls_loader_destroy(t->loader);
     ls_sampler_destroy(t->sampler);

@@ -44,6 +44,7 @@ typedef struct ls_trainer {
     /* rank 0's */
     char run_dir[256], checkpoint[320];
     int metrics_fd;                /* -1 on other ranks */
+    int events_fd;                 /* the job's event file, when the launcher has one; -1 */
     ls_text metrics;               /* lines not written yet */
     ls_bar bar;
 } ls_trainer;
