@@ -45,7 +45,10 @@ void ls_run_free(ls_run *r)
     r->sched = NULL;
 }
 
-static char *at(const ls_run *r, ls_slice a) { return (char *)r->buf[a.buf] + ls_layout_first(&r->layout, a) * r->elem; }
+static char *at(const ls_run *r, ls_slice a)
+{
+    return (char *)r->buf[a.buf] + ls_layout_first(&r->layout, a) * r->elem;
+}
 static size_t nbytes(const ls_run *r, ls_slice a) { return ls_layout_count(&r->layout, a) * r->elem; }
 static int world_rank(const ls_run *r, int peer) { return r->world_rank ? r->world_rank[peer] : peer; }
 
