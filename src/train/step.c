@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/env.h"
 #include "train/trainer.h"
 
@@ -63,18 +64,21 @@ static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
     return LS_OK;
 }
 
+/* Sum of squares in double, in eight interleaved parts: the same bits however wide the vectors are. */
+LS_KERNEL static double squares(const float *g, size_t n)
+{
+    double part[8] = { 0 };
+    size_t k = 0;
+    for (; k + 8 <= n; k += 8)
+        for (size_t j = 0; j < 8; j++) part[j] += (double)g[k + j] * (double)g[k + j];
+    for (; k < n; k++) part[k % 8] += (double)g[k] * (double)g[k];
+    return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+}
+
 static double grad_norm(const ls_params *ps)
 {
     double sum = 0;
-    for (int i = 0; i < ps->n; i++) {
-        const float *g = ps->item[i].grad.data;
-        double part[8] = { 0 };
-        size_t n = (size_t)ls_tensor_count(&ps->item[i].t), k = 0;
-        for (; k + 8 <= n; k += 8)
-            for (size_t j = 0; j < 8; j++) part[j] += (double)g[k + j] * (double)g[k + j];
-        for (; k < n; k++) part[0] += (double)g[k] * (double)g[k];
-        for (int j = 0; j < 8; j++) sum += part[j];
-    }
+    for (int i = 0; i < ps->n; i++) sum += squares(ps->item[i].grad.data, (size_t)ls_tensor_count(&ps->item[i].t));
     return sqrt(sum);
 }
 
