@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "lockstep/dp.h"
 
@@ -154,6 +155,9 @@ static ls_status rebuild(ls_ddp *d)
     for (int i = 0; live && i < ps->n; at += param_bytes(&ps->item[i]), i++)
         memcpy(ps->item[i].grad.data, at, param_bytes(&ps->item[i]));
     d->rebuilt = true;
+    for (int k = 0; k < d->nbuckets; k++)
+        ls_log(LS_LOG_INFO, "ddp: bucket %d of %d: %d parameters, %zu bytes, rebuilt in the order gradients arrived", k,
+               d->nbuckets, d->b[k].nparams, d->b[k].nbytes);
 done:
     free(order32);
     free(order);

@@ -59,6 +59,9 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
         g->member[r] = (ls_member){ .area = (ls_area *)(void *)p, .base = w->peer_base[world_rank[r]],
                                     .bytes = w->peer_bytes[world_rank[r]], .parked = &w->page->rank[world_rank[r]].parked };
     }
+    ls_log(LS_LOG_INFO, "group %u: rank %d of %d, transport %s, %s, algorithm %s", id, rank, size, w->tops->name,
+           g->mapped ? "registered memory is reduced in place" : "messages are copied",
+           g->forced ? g->forced->name : "by size");
     atomic_store_explicit(&w->engine->group[block], g, memory_order_release);
     *out = g;
     return LS_OK;
