@@ -534,7 +534,8 @@ static int start_shell(const char *script, const ls_child *more)
 static ls_child_state state_soon(int pid, ls_child_state not_this, int *code)
 {
     ls_child_state s;
-    for (uint64_t deadline = in_s(10); (s = env->child_poll(pid, code)) == not_this && env->mono_ns() < deadline;) nap();
+    uint64_t deadline = in_s(10);
+    while ((s = env->child_poll(pid, code)) == not_this && env->mono_ns() < deadline) nap();
     return s;
 }
 
@@ -757,6 +758,7 @@ static void signals_are_read_from_a_descriptor(void **state)
 
 int main(void)
 {
+#define IN_FOLDER(f) cmocka_unit_test_setup_teardown(f, enter_folder, leave_folder)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_passes_and_random_bytes_differ),
         cmocka_unit_test(wait_lasts_until_the_deadline),
@@ -768,9 +770,9 @@ int main(void)
         cmocka_unit_test(sees_a_debugger_and_a_stopped_process),
         cmocka_unit_test(a_memfd_is_shared_sealed_and_reserved),
         cmocka_unit_test(private_memory_is_zero_and_present),
-        cmocka_unit_test_setup_teardown(files_are_written_and_read_back, enter_folder, leave_folder),
-        cmocka_unit_test_setup_teardown(open_read_takes_regular_files_only_and_never_blocks, enter_folder, leave_folder),
-        cmocka_unit_test_setup_teardown(folders_are_listed_in_order, enter_folder, leave_folder),
+        IN_FOLDER(files_are_written_and_read_back),
+        IN_FOLDER(open_read_takes_regular_files_only_and_never_blocks),
+        IN_FOLDER(folders_are_listed_in_order),
         cmocka_unit_test(a_pipe_is_no_terminal),
         cmocka_unit_test(a_descriptor_travels_over_an_abstract_socket),
         cmocka_unit_test(tcp_moves_bytes_and_tells_when_the_peer_closes),

@@ -31,20 +31,22 @@ typedef struct ls_event {
     uint16_t group;
     int16_t peer;          /* -1 where meaningless */
     uint8_t kind, algo, dtype, backward;
-    uint32_t reserved[2];
+    uint32_t reserved[4];
 } ls_event;
 
 #define LS_BLACKBOX_EVENTS 4096
 #define LS_BLACKBOX_STRINGS 256
 #define LS_BLACKBOX_STRING_BYTES 48
 
-/* A rank's ring and string table. Lives in the world page; one writer. */
+/* A rank's ring and string table. Lives in the world page; one writer, which
+ * may write at any moment: event i is in place while count lies in
+ * (i, i + LS_BLACKBOX_EVENTS), a string never changes once it is counted. */
 typedef struct ls_blackbox {
     uint64_t count __attribute__((aligned(64))); /* events ever written; the newest is (count-1) % LS_BLACKBOX_EVENTS */
-    uint32_t nstrings;
+    uint32_t nstrings;                           /* string[0] is "" */
     uint32_t reserved;
     char string[LS_BLACKBOX_STRINGS][LS_BLACKBOX_STRING_BYTES];
-    ls_event ev[LS_BLACKBOX_EVENTS];
+    ls_event ev[LS_BLACKBOX_EVENTS] __attribute__((aligned(64)));
 } ls_blackbox;
 
 /* A rank's handle for writing. All functions accept t == NULL and do nothing. */
@@ -63,9 +65,10 @@ uint64_t ls_tracer_now(const ls_tracer *t);
 
 /* One Chrome trace (JSON object format) of nranks boxes, events whose step lies
  * in [first_step, last_step]: pid = rank, a tid per lane, M events for names,
- * X slices in microseconds relative to baseTimeNanoseconds, flow events joining
- * the ranks of one collective. Slices of one (pid, tid) nest or follow, never
- * cross. Writes the file at `path` atomically. */
+ * X slices (i for marks) in microseconds relative to baseTimeNanoseconds, flow
+ * events joining the ranks of one collective. Slices of one (pid, tid) nest or
+ * follow, never cross. Ranks may go on writing meanwhile; a full ring shows all
+ * but its oldest event. Writes the file at `path` atomically. */
 ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t first_step,
                           uint32_t last_step, const char *path);
 

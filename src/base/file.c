@@ -73,7 +73,7 @@ ls_status ls_file_write(const char *path, const void *p, size_t n)
         at += k;
         n -= (size_t)k;
     }
-    int err = n > 0 ? (int)k : env->fsync(fd);
+    int err = n == 0 ? env->fsync(fd) : k < 0 ? (int)k : -EIO;
     env->close_fd(fd);
     if (err >= 0) err = env->rename(temporary, path);
     if (err < 0) {

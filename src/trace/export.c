@@ -1,24 +1,24 @@
 /* export.c -- the black boxes of all ranks as one Chrome trace (JSON object format).
  *
- * One process a rank; inside it a lane for compute, lanes for collectives (two
- * that overlap never share one), a lane for waiting. Viewers demand that slices of
- * a lane nest or follow: an event that would cross goes to a further lane. Flow
- * arrows join the ranks of one collective.
+ * One process a rank; inside it a lane (a "thread" of the format) for compute,
+ * lanes for communication, where two slices that overlap never share one, and a
+ * lane for waiting. Viewers demand that slices of a lane nest or follow: what
+ * would cross goes to a further lane. Arrows join the ranks of one collective.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/shared.h"
 #include "base/text.h"
 #include "lockstep/trace.h"
 
-#define MAX_LANES 16
-#define MAX_DEPTH 16
+#define MAX_DEPTH 16 /* of slices inside one another */
 
 typedef enum family { COMPUTE, COMM, WAITING, FAMILIES } family;
-static const int first_tid[FAMILIES] = { 1, 20, 40 };
-static const char *const family_name[FAMILIES] = { "compute", "communication", "waiting" };
+static const char *const family_name[FAMILIES] = { "compute", "comm", "wait" };
 
 typedef struct slice {
     ls_event ev;
@@ -31,10 +31,67 @@ typedef struct lane {
     int depth;
 } lane;
 
+typedef struct lanes {
+    lane *lane; /* owned */
+    int n, cap;
+} lanes;
+
+typedef struct output {
+    ls_text text;
+    uint64_t base_ns; /* all times are relative to it: a double cannot hold microseconds since boot */
+    bool any;         /* a row was written */
+} output;
+
+/* --- reading the boxes ------------------------------------------------------------------- */
+
+static bool is_sound(const ls_event *ev)
+{
+    return ev->kind > LS_EV_NONE && ev->kind < LS_EV_KINDS && ev->t0_ns <= ev->t1_ns;
+}
+
+/* The events of a box whose owner may be writing at this moment. Event i is
+ * being replaced from the time on when i + LS_BLACKBOX_EVENTS were counted. */
+static size_t read_box(const ls_blackbox *box, int rank, uint32_t first_step, uint32_t last_step, slice *out)
+{
+    uint64_t count = ls_shared_count(&box->count), i = count > LS_BLACKBOX_EVENTS ? count - LS_BLACKBOX_EVENTS : 0;
+    size_t n = 0;
+    for (; i < count; i++) {
+        ls_event ev;
+        ls_shared_load(&ev, &box->ev[i % LS_BLACKBOX_EVENTS], sizeof ev);
+        if (ls_shared_count(&box->count) >= i + LS_BLACKBOX_EVENTS) continue;
+        if (!is_sound(&ev) || ev.step < first_step || ev.step > last_step) continue;
+        out[n++] = (slice){ .ev = ev, .rank = rank };
+    }
+    return n;
+}
+
+static void name_of(const ls_blackbox *box, const ls_event *ev, char out[LS_BLACKBOX_STRING_BYTES])
+{
+    static const char *const kinds[LS_EV_KINDS] = { [LS_EV_OP] = "op",           [LS_EV_COLL] = "collective",
+                                                    [LS_EV_WAIT] = "wait",       [LS_EV_SEND] = "send",
+                                                    [LS_EV_RECV] = "recv",       [LS_EV_OPTIM] = "optimizer step",
+                                                    [LS_EV_DATA] = "load data",  [LS_EV_STEP] = "step",
+                                                    [LS_EV_MARK] = "mark" };
+    uint32_t known = ls_shared_count32(&box->nstrings);
+    bool labelled = ev->label > 0 && ev->label < known && ev->label < LS_BLACKBOX_STRINGS;
+    snprintf(out, LS_BLACKBOX_STRING_BYTES, "%.*s", LS_BLACKBOX_STRING_BYTES - 1,
+             labelled ? box->string[ev->label] : kinds[ev->kind]);
+}
+
+/* --- lanes --------------------------------------------------------------------------------- */
+
 static family family_of(const ls_event *ev)
 {
     if (ev->kind == LS_EV_COLL || ev->kind == LS_EV_SEND || ev->kind == LS_EV_RECV) return COMM;
     return ev->kind == LS_EV_WAIT ? WAITING : COMPUTE;
+}
+
+/* Compute is lane 1 and communication 2 and up, so that viewers, which sort by
+ * number, show them first. A ring's 4,096 events keep the ranges apart. */
+static int tid_of(family f, int k)
+{
+    static const int first[FAMILIES] = { 20000, 2, 10000 };
+    return f == COMPUTE && k == 0 ? 1 : first[f] + k;
 }
 
 static int by_rank_and_time(const void *a, const void *b)
@@ -46,14 +103,6 @@ static int by_rank_and_time(const void *a, const void *b)
     return 0;
 }
 
-static int by_collective(const void *a, const void *b)
-{
-    const slice *x = *(const slice *const *)a, *y = *(const slice *const *)b;
-    if (x->ev.group != y->ev.group) return x->ev.group < y->ev.group ? -1 : 1;
-    if (x->ev.seq != y->ev.seq) return x->ev.seq < y->ev.seq ? -1 : 1;
-    return x->rank - y->rank;
-}
-
 /* Whether the slice fits the lane; if so it is opened there. */
 static bool place(lane *l, const ls_event *ev, bool may_nest)
 {
@@ -63,126 +112,174 @@ static bool place(lane *l, const ls_event *ev, bool may_nest)
     return true;
 }
 
-/* Slices are sorted by rank and time. */
-static void assign_lanes(slice *s, size_t n)
+/* The first lane that the slice fits; -1 when memory is out. */
+static int choose_lane(lanes *ls, const ls_event *ev, bool may_nest)
 {
-    lane lanes[FAMILIES][MAX_LANES];
-    memset(lanes, 0, sizeof lanes);
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0 && s[i].rank != s[i - 1].rank) memset(lanes, 0, sizeof lanes);
-        family f = family_of(&s[i].ev);
-        int k = 0;
-        while (k < MAX_LANES && !place(&lanes[f][k], &s[i].ev, f == COMPUTE)) k++;
-        s[i].tid = k < MAX_LANES ? first_tid[f] + k : 0; /* 0: left out, more than MAX_LANES at once */
+    int k = 0;
+    while (k < ls->n && !place(&ls->lane[k], ev, may_nest)) k++;
+    if (k < ls->n) return k;
+    if (ls->n == ls->cap) {
+        int cap = ls->cap ? 2 * ls->cap : 8;
+        lane *more = realloc(ls->lane, (size_t)cap * sizeof *more);
+        if (!more) return -1;
+        ls->lane = more;
+        ls->cap = cap;
     }
+    ls->lane[ls->n++] = (lane){ .end = { ev->t1_ns }, .depth = 1 };
+    return k;
 }
 
-static size_t collect(const ls_blackbox *const *box, int nranks, uint32_t first_step, uint32_t last_step, slice *out)
+/* --- writing --------------------------------------------------------------------------------- */
+
+static void add_row(output *o)
 {
-    size_t n = 0;
-    for (int r = 0; r < nranks; r++) {
-        uint64_t count = box[r]->count, from = count > LS_BLACKBOX_EVENTS ? count - LS_BLACKBOX_EVENTS : 0;
-        for (uint64_t i = from; i < count; i++) {
-            const ls_event *ev = &box[r]->ev[i % LS_BLACKBOX_EVENTS];
-            if (ev->kind == LS_EV_NONE || ev->step < first_step || ev->step > last_step || ev->t1_ns < ev->t0_ns) continue;
-            out[n++] = (slice){ .ev = *ev, .rank = r };
-        }
-    }
-    return n;
+    ls_text_add(&o->text, "%s", o->any ? ",\n" : "\n");
+    o->any = true;
 }
 
-static void microseconds(ls_text *t, const char *key, uint64_t ns)
+static void add_us(output *o, const char *key, uint64_t ns)
 {
-    ls_text_add(t, "\"%s\":%llu.%03u", key, (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
+    ls_text_add(&o->text, ",\"%s\":%llu.%03u", key, (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
 }
 
-static void name_of(const ls_blackbox *box, const ls_event *ev, char out[LS_BLACKBOX_STRING_BYTES])
+static void add_slice(output *o, const slice *s, const ls_blackbox *box)
 {
-    static const char *const kinds[LS_EV_KINDS] = { "none", "op", "collective", "wait", "send", "recv", "optimizer", "data", "step", "mark" };
-    bool labelled = ev->label > 0 && ev->label < LS_BLACKBOX_STRINGS;
-    snprintf(out, LS_BLACKBOX_STRING_BYTES, "%s", labelled ? box->string[ev->label] : ev->kind < LS_EV_KINDS ? kinds[ev->kind] : "?");
-}
-
-static void add_slice(ls_text *t, const slice *s, const ls_blackbox *box, uint64_t base)
-{
-    char name[LS_BLACKBOX_STRING_BYTES];
+    static const char *const category[LS_EV_KINDS] = { "none", "forward", "comm", "wait", "comm",
+                                                       "comm", "optim",   "data", "step", "mark" };
     const ls_event *ev = &s->ev;
+    const bool moves = family_of(ev) != COMPUTE, instant = ev->kind == LS_EV_MARK;
+    ls_text *t = &o->text;
+    char name[LS_BLACKBOX_STRING_BYTES];
     name_of(box, ev, name);
-    ls_text_add(t, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":", s->rank, s->tid);
+
+    add_row(o);
+    ls_text_add(t, "{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"name\":", instant ? "i" : "X", s->rank, s->tid);
     ls_json_string(t, name);
-    ls_text_add(t, ",\"cat\":\"%s\",", ev->kind == LS_EV_OP ? ev->backward ? "backward" : "forward" : family_name[family_of(ev)]);
-    microseconds(t, "ts", ev->t0_ns - base);
-    ls_text_add(t, ",");
-    microseconds(t, "dur", ev->t1_ns - ev->t0_ns);
+    ls_text_add(t, ",\"cat\":\"%s\"", ev->kind == LS_EV_OP && ev->backward ? "backward" : category[ev->kind]);
+    add_us(o, "ts", ev->t0_ns - o->base_ns);
+    if (instant) ls_text_add(t, ",\"s\":\"t\"");
+    else add_us(o, "dur", ev->t1_ns - ev->t0_ns);
+
     ls_text_add(t, ",\"args\":{\"step\":%u", ev->step);
-    if (family_of(ev) != COMPUTE)
-        ls_text_add(t, ",\"group\":%u,\"seq\":%u,\"bytes\":%llu,\"dtype\":\"%s\"", ev->group, ev->seq, (unsigned long long)ev->bytes,
+    if (ev->micro_batch) ls_text_add(t, ",\"micro_batch\":%u", ev->micro_batch);
+    if (moves)
+        ls_text_add(t, ",\"group\":%u,\"seq\":%u,\"dtype\":\"%s\"", ev->group, ev->seq,
                     ls_dtype_name((ls_dtype)ev->dtype));
-    if (ev->gflops > 0) ls_text_add(t, ",\"gflop\":%.6g", (double)ev->gflops);
+    if (moves || ev->bytes) ls_text_add(t, ",\"bytes\":%llu", (unsigned long long)ev->bytes);
+    if (ev->peer >= 0) ls_text_add(t, ",\"peer\":%d", ev->peer);
+    if (isfinite(ev->gflops) && ev->gflops > 0) ls_text_add(t, ",\"gflops\":%.6g", (double)ev->gflops);
     ls_text_add(t, "}}");
 }
 
-static void add_names(ls_text *t, const slice *s, size_t n, int nranks)
+static void add_names(output *o, int rank, const lanes all[FAMILIES])
 {
-    for (int r = 0; r < nranks; r++) {
-        ls_text_add(t, "%s{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}", r ? ",\n" : "", r, r);
-        ls_text_add(t, ",\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", r, r);
-        for (int f = 0; f < FAMILIES; f++)
-            for (int k = 0; k < MAX_LANES; k++) {
-                bool used = false;
-                for (size_t i = 0; i < n && !used; i++) used = s[i].rank == r && s[i].tid == first_tid[f] + k;
-                if (used)
-                    ls_text_add(t, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s%.*d\"}}", r,
-                                first_tid[f] + k, family_name[f], k > 0, k + 1);
-            }
+    ls_text *t = &o->text;
+    add_row(o);
+    ls_text_add(t, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",", rank);
+    ls_text_add(t, "\"args\":{\"name\":\"rank %d\"}}", rank);
+    add_row(o);
+    ls_text_add(t, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",", rank);
+    ls_text_add(t, "\"args\":{\"sort_index\":%d}}", rank);
+    for (int f = 0; f < FAMILIES; f++)
+        for (int k = 0; k < all[f].n; k++) {
+            char number[16] = "";
+            if (k > 0) snprintf(number, sizeof number, " %d", k + 1);
+            add_row(o);
+            ls_text_add(t, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",", rank, tid_of((family)f, k));
+            ls_text_add(t, "\"args\":{\"name\":\"%s%s\"}}", family_name[f], number);
+        }
+}
+
+/* The n slices of one rank, in order of time. */
+static ls_status add_rank(output *o, int rank, slice *s, size_t n, const ls_blackbox *box)
+{
+    lanes all[FAMILIES] = { 0 };
+    ls_status st = LS_OK;
+    for (size_t i = 0; i < n && st == LS_OK; i++) {
+        family f = family_of(&s[i].ev);
+        int k = choose_lane(&all[f], &s[i].ev, f == COMPUTE);
+        if (k < 0) st = ls_fail(LS_NO_MEMORY, "the lanes of a trace");
+        else s[i].tid = tid_of(f, k);
     }
+    if (st == LS_OK) {
+        add_names(o, rank, all);
+        for (size_t i = 0; i < n; i++) add_slice(o, &s[i], box);
+    }
+    for (int f = 0; f < FAMILIES; f++) free(all[f].lane);
+    return st;
+}
+
+static bool same_collective(const slice *x, const slice *y)
+{
+    return x->ev.group == y->ev.group && x->ev.seq == y->ev.seq;
+}
+
+/* Within a collective the rank that came first is first: arrows point to who was waited for. */
+static int by_collective(const void *a, const void *b)
+{
+    const slice *x = *(const slice *const *)a, *y = *(const slice *const *)b;
+    if (x->ev.group != y->ev.group) return x->ev.group < y->ev.group ? -1 : 1;
+    if (x->ev.seq != y->ev.seq) return x->ev.seq < y->ev.seq ? -1 : 1;
+    return by_rank_and_time(&(slice){ .ev = x->ev }, &(slice){ .ev = y->ev });
+}
+
+static void add_arrow(output *o, const slice *s, const char *ph)
+{
+    add_row(o);
+    ls_text_add(&o->text, "{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"name\":\"collective\",\"cat\":\"comm\"", ph, s->rank, s->tid);
+    ls_text_add(&o->text, ",\"id\":\"%u.%u\"%s", s->ev.group, s->ev.seq, *ph == 'f' ? ",\"bp\":\"e\"" : "");
+    add_us(o, "ts", s->ev.t0_ns - o->base_ns);
+    ls_text_add(&o->text, "}");
 }
 
 /* Arrows from rank to rank through the slices of one collective. */
-static ls_status add_flows(ls_text *t, const slice *s, size_t n, uint64_t base)
+static ls_status add_flows(output *o, const slice *s, size_t n)
 {
     const slice **coll = malloc((n + 1) * sizeof *coll);
     if (!coll) return ls_fail(LS_NO_MEMORY, "joining %zu trace events", n);
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
-        if (s[i].ev.kind == LS_EV_COLL && s[i].tid) coll[m++] = &s[i];
+        if (s[i].ev.kind == LS_EV_COLL) coll[m++] = &s[i];
     qsort(coll, m, sizeof *coll, by_collective);
     for (size_t i = 0, end; i < m; i = end) {
-        for (end = i + 1; end < m && coll[end]->ev.group == coll[i]->ev.group && coll[end]->ev.seq == coll[i]->ev.seq;) end++;
-        for (size_t k = i; end - i > 1 && k < end; k++) {
-            ls_text_add(t, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"name\":\"same collective\",\"cat\":\"flow\",\"bp\":\"e\",\"id\":\"%u.%u\",",
-                        k == i ? "s" : k + 1 == end ? "f" : "t", coll[k]->rank, coll[k]->tid, coll[k]->ev.group, coll[k]->ev.seq);
-            microseconds(t, "ts", coll[k]->ev.t0_ns - base);
-            ls_text_add(t, "}");
-        }
+        for (end = i + 1; end < m && same_collective(coll[i], coll[end]);) end++;
+        for (size_t k = i; end - i > 1 && k < end; k++) add_arrow(o, coll[k], k == i ? "s" : k + 1 == end ? "f" : "t");
     }
     free(coll);
     return LS_OK;
 }
 
-ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t first_step, uint32_t last_step, const char *path)
+ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t first_step, uint32_t last_step,
+                          const char *path)
 {
-    slice *s = malloc(((size_t)nranks * LS_BLACKBOX_EVENTS + 1) * sizeof *s);
-    if (!s) return ls_fail(LS_NO_MEMORY, "a trace of %d ranks", nranks);
-    size_t n = collect(box, nranks, first_step, last_step, s);
-    qsort(s, n, sizeof *s, by_rank_and_time);
-    assign_lanes(s, n);
-    uint64_t base = UINT64_MAX;
-    for (size_t i = 0; i < n; i++)
-        if (s[i].ev.t0_ns < base) base = s[i].ev.t0_ns;
-    if (n == 0) base = 0;
+    output o = { .base_ns = UINT64_MAX };
+    ls_status st = LS_OK;
+    size_t n = 0;
+    if (nranks < 1) return ls_fail(LS_INVALID, "a trace of %d ranks: expected at least 1", nranks);
+    slice *s = malloc((size_t)nranks * LS_BLACKBOX_EVENTS * sizeof *s);
+    if (!s) return ls_fail(LS_NO_MEMORY, "the events of %d ranks for a trace", nranks);
 
-    ls_text t = { 0 };
-    ls_text_add(&t, "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":%llu,"
-                    "\"distributedInfo\":{\"backend\":\"lockstep\",\"rank\":0,\"world_size\":%d},\"traceEvents\":[\n", (unsigned long long)base, nranks);
-    add_names(&t, s, n, nranks);
+    for (int r = 0; r < nranks; r++) n += read_box(box[r], r, first_step, last_step, s + n);
+    qsort(s, n, sizeof *s, by_rank_and_time);
     for (size_t i = 0; i < n; i++)
-        if (s[i].tid) add_slice(&t, &s[i], box[s[i].rank], base);
-    ls_status st = add_flows(&t, s, n, base);
-    ls_text_add(&t, "\n]}\n");
-    if (st == LS_OK) st = ls_text_status(&t);
-    if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
-    ls_text_free(&t);
+        if (s[i].ev.t0_ns < o.base_ns) o.base_ns = s[i].ev.t0_ns;
+    if (n == 0) o.base_ns = 0;
+
+    ls_text_add(&o.text,
+                "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":%llu,"
+                "\"distributedInfo\":{\"backend\":\"lockstep\",\"rank\":0,\"world_size\":%d},\"traceEvents\":[",
+                (unsigned long long)o.base_ns, nranks);
+    size_t i = 0;
+    for (int r = 0; r < nranks && st == LS_OK; r++) {
+        size_t first = i;
+        while (i < n && s[i].rank == r) i++;
+        st = add_rank(&o, r, s + first, i - first, box[r]);
+    }
+    if (st == LS_OK) st = add_flows(&o, s, n);
+    ls_text_add(&o.text, "\n]}\n");
+    if (st == LS_OK) st = ls_text_status(&o.text);
+    if (st == LS_OK) st = ls_file_write(path, o.text.p, o.text.n);
+    ls_text_free(&o.text);
     free(s);
     return st;
 }

@@ -1,19 +1,27 @@
-/* trace.c -- a rank's black box: a ring of events and a table of strings. */
+/* trace.c -- writing a rank's black box: a ring of events and a table of strings. */
+#include "lockstep/trace.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/env.h"
 #include "base/hash.h"
-#include "lockstep/trace.h"
+#include "base/shared.h"
 
 #define SLOTS 1024u /* of the lookup: four times the strings it can hold */
 #define RECENT 64u  /* labels are mostly literals: their address is looked up first */
 
+_Static_assert(sizeof(ls_event) == 64, "an event is a cache line");
+_Static_assert(offsetof(ls_blackbox, ev) % 64 == 0, "and starts on one");
+
 struct ls_tracer {
-    ls_blackbox *box; /* borrowed: in the world page */
+    ls_blackbox *box;     /* borrowed: in the world page, where others read it at any time */
+    uint64_t count;       /* our copy of box->count */
+    uint32_t nstrings;    /* and of box->nstrings */
     uint32_t step;
     uint16_t micro_batch;
-    uint16_t slot[SLOTS]; /* by hash of the text; 0: free */
+    uint16_t slot[SLOTS]; /* index of a string, by the hash of its text; 0: free */
     struct { const char *text; uint16_t index; } recent[RECENT];
 };
 
@@ -21,11 +29,12 @@ ls_status ls_tracer_create(ls_blackbox *box, ls_tracer **out)
 {
     *out = NULL;
     ls_tracer *t = calloc(1, sizeof *t);
-    if (!t) return ls_fail(LS_NO_MEMORY, "a tracer");
+    if (!t) return ls_fail(LS_NO_MEMORY, "a tracer of %zu bytes", sizeof *t);
     t->box = box;
-    box->count = 0;
-    box->nstrings = 1; /* index 0 is the empty label */
+    t->nstrings = 1; /* index 0 is the empty label */
+    ls_shared_publish(&box->count, 0);
     box->string[0][0] = 0;
+    ls_shared_publish32(&box->nstrings, 1);
     *out = t;
     return LS_OK;
 }
@@ -40,10 +49,11 @@ static uint16_t look_up(ls_tracer *t, const char *text)
     ls_blackbox *b = t->box;
     for (uint32_t i = (uint32_t)ls_hash64(cut, n, 0) % SLOTS;; i = (i + 1) % SLOTS) {
         if (t->slot[i] == 0) {
-            if (b->nstrings == LS_BLACKBOX_STRINGS) return 0;
-            memcpy(b->string[b->nstrings], cut, sizeof cut);
-            t->slot[i] = (uint16_t)b->nstrings;
-            return (uint16_t)b->nstrings++;
+            if (t->nstrings == LS_BLACKBOX_STRINGS) return 0;
+            memcpy(b->string[t->nstrings], cut, sizeof cut);
+            t->slot[i] = (uint16_t)t->nstrings;
+            ls_shared_publish32(&b->nstrings, ++t->nstrings);
+            return t->slot[i];
         }
         if (strcmp(b->string[t->slot[i]], cut) == 0) return t->slot[i];
     }
@@ -52,9 +62,10 @@ static uint16_t look_up(ls_tracer *t, const char *text)
 uint16_t ls_tracer_label(ls_tracer *t, const char *text)
 {
     if (!t || !text || !*text) return 0;
-    size_t at = ((uintptr_t)text >> 3) % RECENT;
-    /* the same address may hold another text by now: its beginning and its entry are compared */
-    if (t->recent[at].text == text && strncmp(t->box->string[t->recent[at].index], text, LS_BLACKBOX_STRING_BYTES - 1) == 0)
+    size_t at = (((uintptr_t)text >> 3) ^ ((uintptr_t)text >> 12)) % RECENT;
+    /* The same address may hold another text by now (a buffer on the stack), so the text is compared too. */
+    if (t->recent[at].text == text &&
+        strncmp(t->box->string[t->recent[at].index], text, LS_BLACKBOX_STRING_BYTES - 1) == 0)
         return t->recent[at].index;
     uint16_t index = look_up(t, text);
     t->recent[at].text = text;
@@ -65,12 +76,12 @@ uint16_t ls_tracer_label(ls_tracer *t, const char *text)
 void ls_tracer_add(ls_tracer *t, const ls_event *ev)
 {
     if (!t) return;
+    ls_event e = *ev;
+    e.step = t->step;
+    e.micro_batch = t->micro_batch;
     ls_blackbox *b = t->box;
-    ls_event *to = &b->ev[b->count % LS_BLACKBOX_EVENTS];
-    *to = *ev;
-    to->step = t->step;
-    to->micro_batch = t->micro_batch;
-    b->count++;
+    ls_shared_store(&b->ev[t->count % LS_BLACKBOX_EVENTS], &e, sizeof e);
+    ls_shared_publish(&b->count, ++t->count);
 }
 
 void ls_tracer_at(ls_tracer *t, uint32_t step, uint16_t micro_batch)
