@@ -5,7 +5,7 @@
  * under its final name is whole, an older one of that name stays until then,
  * and a failure leaves nothing behind.
  *
- *     LS_TRY(ls_commit_create(path, &c));
+ *     LS_TRY(ls_commit_create(path, &c));      (ls_file_write of file.h does these lines for one block)
  *     st = ls_commit_write(c, p, n);
  *     if (st == LS_OK) st = ls_commit_finish(c);
  *     ls_commit_destroy(c);

@@ -1,11 +1,11 @@
-/* file.c -- a whole file into memory. */
+/* file.c -- a whole file into memory, and out of it. */
 #include "base/file.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/commit.h"
 #include "base/env.h"
 
 ls_status ls_file_read(const char *path, size_t limit, char **data, size_t *n)
@@ -60,25 +60,10 @@ done:
 
 ls_status ls_file_write(const char *path, const void *p, size_t n)
 {
-    const ls_env *env = ls_env_get();
-    char temporary[512];
-    uint64_t r;
-    env->random(&r, sizeof r);
-    snprintf(temporary, sizeof temporary, "%s.%016llx.tmp", path, (unsigned long long)r);
-    int fd = env->create(temporary);
-    if (fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-fd));
-    const char *at = p;
-    ssize_t k = 0;
-    while (n > 0 && (k = env->write(fd, at, n)) > 0) {
-        at += k;
-        n -= (size_t)k;
-    }
-    int err = n == 0 ? env->fsync(fd) : k < 0 ? (int)k : -EIO;
-    env->close_fd(fd);
-    if (err >= 0) err = env->rename(temporary, path);
-    if (err < 0) {
-        env->unlink(temporary);
-        return ls_fail(LS_IO, "writing %s: %s", path, strerror(-err));
-    }
-    return LS_OK;
+    ls_commit *c;
+    LS_TRY(ls_commit_create(path, &c));
+    ls_status st = ls_commit_write(c, p, n);
+    if (st == LS_OK) st = ls_commit_finish(c);
+    ls_commit_destroy(c);
+    return st;
 }

@@ -1,4 +1,4 @@
-/* file.h -- a whole file into memory. */
+/* file.h -- a whole file into memory, and out of it. */
 #ifndef LS_BASE_FILE_H
 #define LS_BASE_FILE_H
 #include <stddef.h>
@@ -9,7 +9,7 @@
  * than limit. */
 ls_status ls_file_read(const char *path, size_t limit, char **data, size_t *n);
 
-/* Writes a whole file at once: under its name it is complete or not there. */
+/* Writes a whole file at once: under its name it is complete or not there (commit.h). LS_IO. */
 ls_status ls_file_write(const char *path, const void *p, size_t n);
 
 #endif
