@@ -37,6 +37,11 @@ const ls_ckpt_tensor *ls_ckpt_at(const ls_ckpt *c, int i);            /* in file
 const ls_ckpt_tensor *ls_ckpt_find(const ls_ckpt *c, const char *name); /* NULL if absent */
 /* A __metadata__ value; NULL if absent. */
 const char *ls_ckpt_meta(const ls_ckpt *c, const char *key);
+/* The pairs of __metadata__, keys in byte order. */
+int ls_ckpt_nmeta(const ls_ckpt *c);
+const char *ls_ckpt_meta_key(const ls_ckpt *c, int i);
+/* Whether Lockstep wrote the file: header and every tensor carry a digest. */
+bool ls_ckpt_has_digests(const ls_ckpt *c);
 /* Reads one tensor's bytes into dst (end - begin) and checks them: LS_CKPT_CORRUPT
  * names file, tensor, expected and found digest. */
 ls_status ls_ckpt_read(ls_ckpt *c, const ls_ckpt_tensor *t, void *dst);

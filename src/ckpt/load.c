@@ -99,6 +99,10 @@ const ls_ckpt_tensor *ls_ckpt_at(const ls_ckpt *c, int i) { return &c->header.te
 const ls_ckpt_tensor *ls_ckpt_find(const ls_ckpt *c, const char *name) { return ls_ckpt_header_find(&c->header, name); }
 const char *ls_ckpt_meta(const ls_ckpt *c, const char *key) { return ls_ckpt_header_meta(&c->header, key); }
 
+int ls_ckpt_nmeta(const ls_ckpt *c) { return (int)c->header.nmeta; }
+const char *ls_ckpt_meta_key(const ls_ckpt *c, int i) { return c->header.meta[i].key; }
+bool ls_ckpt_has_digests(const ls_ckpt *c) { return c->header.ours; }
+
 static ls_status check_digest(const ls_ckpt *c, const ls_ckpt_tensor *t, uint64_t found)
 {
     if (!t->has_checksum || found == t->checksum) return LS_OK;

@@ -1,0 +1,48 @@
+# harness.sh -- what test scripts share: claims, counted, and a folder that goes away.
+#
+#   . "$(dirname "$0")/harness.sh"
+#   claim 'gives 2' test "$(build/x)" = 2
+#   finish
+#
+# $1 of the script is the build folder. A claim's output is shown when it fails.
+set -u
+build=$(cd "${1:?usage: $0 BUILD}" && pwd) || exit 1
+source_dir=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+tmp=$(mktemp -d /tmp/lockstep-test-XXXXXX) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+passed=0 failed=0
+
+claim() { # sentence, command...
+    local sentence=$1 out
+    shift
+    if out=$("$@" 2>&1); then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAILED: %s\n  command: %s\n' "$sentence" "$*"
+        sed 's/^/  | /' <<<"$out"
+    fi
+}
+
+# Runs a command; its exit status must be $1 and its stderr must have the text $2.
+fails_with() { # status, text, command...
+    local want=$1 text=$2 status err
+    shift 2
+    err=$("$@" 2>&1 >/dev/null)
+    status=$?
+    [ $status = "$want" ] || { echo "exit status $status, expected $want: $err"; return 1; }
+    [[ $err == *"$text"* ]] || { echo "'$text' is not in: $err"; return 1; }
+}
+
+has_line() { # text, command...: stdout has a line with the text
+    local text=$1 out
+    shift
+    out=$("$@") || return 1
+    [[ $out == *"$text"* ]] || { echo "'$text' is not in: $out"; return 1; }
+}
+
+finish() {
+    printf '%d passed, %d failed\n' $passed $failed
+    [ $failed = 0 ]
+    exit
+}

@@ -1,0 +1,73 @@
+#!/bin/bash
+# lockstep ckpt and lockstep doctor from outside: output, exit codes, hostile names.
+. "$(dirname "$0")/harness.sh"
+cd "$tmp" || exit 1
+ckpt() { "$build/lockstep" ckpt "$@"; }
+
+mkdir -p run/checkpoints/step-1 run/checkpoints/step-2 empty
+for step in 1 2; do
+    "$build"/examples/train_single --epochs $step --d-in 8 --d-hidden 16 --d-out 4 \
+        --out run/checkpoints/step-$step/model.safetensors >/dev/null || exit 1
+done
+a=run/checkpoints/step-1/model.safetensors b=run/checkpoints/step-2/model.safetensors
+
+# --- ls
+claim 'ls shows names, types, sizes and shapes' has_line '0.weight F32              512 bytes' ckpt ls $a
+claim 'ls shows metadata' has_line '# format: pt' ckpt ls $a
+claim 'ls finds the files of a run folder' test "$(ckpt ls run | grep -c '4 tensors, 848 bytes, a digest for each')" = 2
+claim 'ls --json is JSON, a line a file' test "$(ckpt ls --json run | wc -l)" = 2
+if command -v python3 >/dev/null; then
+    claim 'with the same facts' has_line '[4, 16] 256' sh -c "'$build/lockstep' ckpt ls --json $a | python3 -c '
+import json, sys
+t = json.load(sys.stdin)[\"tensors\"][2]
+print(t[\"shape\"], t[\"bytes\"])'"
+fi
+
+# --- verify
+claim 'verify is silent about nothing' has_line "ok  $a  4 tensors, every byte as it was saved" ckpt verify $a
+claim 'verify goes through a folder' test "$(ckpt verify run | grep -c '^ok  ')" = 2
+ln -s run link
+claim 'a folder named by the user may be a link' test "$(ckpt verify link | grep -c '^ok  ')" = 2
+ln -s ../$a run/link.safetensors
+claim 'links inside a folder are not followed' test "$(ckpt verify run | grep -c '^ok  ')" = 2
+claim 'a link named by the user is refused' fails_with 77 'unsafe-path' ckpt verify run/link.safetensors
+touch run/.model.safetensors.0123456789abcdef.tmp
+claim 'an unfinished save is not looked at' ckpt verify run
+
+cp $a damaged.safetensors
+printf '\x55' | dd of=damaged.safetensors bs=1 seek=$(($(stat -c %s $a) - 1)) conv=notrunc status=none
+claim 'a changed byte: 65, with file and tensor' fails_with 65 "error[ckpt-corrupt]: damaged.safetensors: tensor '2.bias'" \
+    ckpt verify damaged.safetensors
+cp $a cut.safetensors
+truncate -s -1 cut.safetensors
+claim 'a cut file: 65, and why' fails_with 65 'cut short' ckpt verify cut.safetensors
+mkdir mixed
+cp damaged.safetensors $a mixed
+claim 'one bad file of two: 65' fails_with 65 'mixed/damaged.safetensors' ckpt verify mixed
+claim 'the good one is said to be good' test "$(ckpt verify mixed 2>/dev/null)" = \
+    'ok  mixed/model.safetensors  4 tensors, every byte as it was saved'
+printf '\x80\x02}q\x00.' >pickle.pt
+claim 'a pickle: 65, by name' fails_with 65 'this is a pickle' ckpt verify pickle.pt
+claim 'an empty folder: 65' fails_with 65 'no *.safetensors file' ckpt verify empty
+claim 'a file that is not there: 74' fails_with 74 'No such file' ckpt verify absent
+
+# A file by another program: no digests, a name and metadata that would steer a terminal.
+printf '%b' '\x73\0\0\0\0\0\0\0{"__metadata__":{"note":"a\\u001b[2Jb\\u202ec"},"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}' >foreign.safetensors
+size=$(($(stat -c %s foreign.safetensors) - 8))
+printf "\\x$(printf %x $size)" | dd of=foreign.safetensors bs=1 conv=notrunc status=none
+printf 'abc' >>foreign.safetensors
+claim 'a file without digests is said to have none' has_line 'no digests to check' ckpt verify foreign.safetensors
+claim 'control characters are shown, not sent' has_line '# note: a\x1b[2Jb\xe2\x80\xaec' ckpt ls foreign.safetensors
+
+# --- usage
+claim 'no arguments: 64' fails_with 64 'expected ls or verify' ckpt
+claim 'a verb that is not there: 64, with the nearest' fails_with 64 "did you mean 'verify'" ckpt verfy x
+claim 'help shows an example' has_line 'example:' ckpt --help
+
+# --- doctor
+for line in lockstep products transports system processor cores caches NUMA memory 'shared memory' limits launcher data; do
+    claim "doctor has a line on $line" has_line "$line" "$build/lockstep" doctor
+done
+claim 'doctor says which rank it is' has_line 'this is rank 3 of 4' env RANK=3 WORLD_SIZE=4 "$build/lockstep" doctor
+claim 'doctor takes no arguments: 64' fails_with 64 'no arguments' "$build/lockstep" doctor now
+finish
