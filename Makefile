@@ -6,8 +6,10 @@ DESTDIR ?=
 JOBS    ?= 2
 ARGS    ?=
 
-QUIET   := $(shell [ -t 2 ] || echo --quiet)
-NINJA   := ninja $(QUIET) -C
+# On a terminal ninja shows its progress; elsewhere only what goes wrong.
+SHELL   := /bin/bash
+TTY     := $(shell [ -t 2 ] && echo yes)
+NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v 'no work to do'; exit $${PIPESTATUS[0]})
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
@@ -28,23 +30,18 @@ help:
 setup:
 	@scripts/setup
 
-# CMake runs again by itself when its input changes.
-$(BUILD)/build.ninja:
-	@cmake --preset release -B $(BUILD) >/dev/null
-build-asan/build.ninja:
-	@cmake --preset asan >/dev/null
-build-tsan/build.ninja:
-	@cmake --preset tsan >/dev/null
+# Once; later CMake runs again by itself when its input changes.
+CONFIGURE = [ -e $(1)/build.ninja ] || cmake --preset $(2) -B $(1) >/dev/null
 
 build: setup
-	@$(MAKEME) $(BUILD)/build.ninja
-	@$(NINJA) $(BUILD)
+	@$(call CONFIGURE,$(BUILD),release)
+	@$(call NINJA,$(BUILD))
 
 # The data set may be a copy in .cache where nothing can be installed; see scripts/setup.
 train:
 	@scripts/setup --data
-	@$(MAKEME) $(BUILD)/build.ninja
-	@$(NINJA) $(BUILD) lockstep_cli
+	@$(call CONFIGURE,$(BUILD),release)
+	@$(call NINJA,$(BUILD),lockstep_cli)
 	@d=/usr/share/datasets/fashion-mnist; [ -d $$d ] || d=.cache/datasets/fashion-mnist; \
 	[ ! -d .cache/datasets/fashion-mnist ] || [ $$d != .cache/datasets/fashion-mnist ] || set -- --data.path $$d; \
 	exec $(BUILD)/lockstep train recipes/fashion-mnist.yaml --nproc-per-node 2 "$$@" $(ARGS)
@@ -53,8 +50,8 @@ test: build
 	@tools/run-tests $(BUILD) -j $(JOBS)
 
 asan tsan: setup
-	@$(MAKEME) build-$@/build.ninja
-	@$(NINJA) build-$@
+	@$(call CONFIGURE,build-$@,$@)
+	@$(call NINJA,build-$@)
 	@tools/run-tests build-$@ -j $(JOBS)
 
 fuzz: setup
@@ -76,7 +73,7 @@ check: build
 
 install: setup
 	@cmake --preset release -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
-	@$(NINJA) $(BUILD)
+	@$(call NINJA,$(BUILD))
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
 
 clean:
