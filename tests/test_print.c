@@ -103,7 +103,7 @@ static void names_what_is_wrong_in_a_file(void **state)
         { "\"out\": 3", "\"out\": -1", "\"out\" is -1" },
         { "\"lanes\": [", "\"lanes\": [[],[],[],[],[],[],[],[],", "1 to 8 lanes" },
         { "\"send\"", "\"sned\"", "rank 0, lane 0, step 0: \"kind\" is no kind of step" },
-        { "\"peer\": 1", "\"peer\": 0", "rank 0, lane 0, step 0: rank 0: send out[2] -> 0: peer 0 of 3 ranks" },
+        { "\"peer\": 1", "\"peer\": 0", "rank 0, lane 0, step 0: send out[2] -> 0: peer 0 of 3 ranks" },
         { "\"peer\": 1", "\"peer\": 3", "\"peer\" is 3, expected 0 to 2" },
         { "\"buf\": \"out\"", "\"buf\": \"up\"", "\"src\": \"buf\" is none of in, out, tmp" },
         { "\"first\": 2, \"n\": 1", "\"first\": 2, \"n\": 2", "outside the buffers" },

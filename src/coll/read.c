@@ -31,6 +31,13 @@ LS_COLD static ls_status LS_PRINTF(2, 3) bad(const place *at, const char *fmt, .
     return ls_fail(LS_BAD_FILE, "%s: %s%s", at->name, where, what);
 }
 
+/* What the builder or seal refused, at its place; their sentences start with the rank too. */
+LS_COLD static ls_status refused(const place *at, ls_status st)
+{
+    const char *rest = strstr(ls_last_error(), ": ");
+    return st == LS_INVALID ? bad(at, "%s", rest ? rest + 2 : ls_last_error()) : st;
+}
+
 static ls_status integer(const place *at, const json_t *o, const char *key, long long low, long long high, int *out)
 {
     const json_t *v = json_object_get(o, key);
@@ -77,7 +84,7 @@ static ls_status read_step(const place *at, const json_t *o, ls_sched *s)
     case LS_STEP_SUM: st = ls_sched_sum(s, at->lane, dst); break;
     case LS_STEP_FOLD: st = ls_sched_fold(s, at->lane, dst); break;
     }
-    return st == LS_INVALID ? bad(at, "%s", ls_last_error()) : st;
+    return st < 0 ? refused(at, st) : LS_OK;
 }
 
 static ls_status read_sched(place *at, const json_t *o, ls_sched *s)
@@ -113,7 +120,7 @@ static ls_status read_sched(place *at, const json_t *o, ls_sched *s)
     }
     at->lane = -1;
     ls_status st = ls_sched_seal(s);
-    return st == LS_INVALID ? bad(at, "%s", ls_last_error()) : st;
+    return st < 0 ? refused(at, st) : LS_OK;
 }
 
 void ls_sched_free_all(ls_sched *s, int count)
