@@ -114,14 +114,16 @@ static ls_status run(ls_world *w, size_t max)
     LS_TRY(ls_alloc(w, max, LS_MEM_DATA, &x));
     LS_TRY(ls_alloc(w, max, LS_MEM_DATA, &copy));
     int peer = 1 - ls_world_rank(w);
-    uint64_t mine[2] = { (uint64_t)((char *)f - w->peer_base[w->rank]), (uint64_t)((char *)x - w->peer_base[w->rank]) }, all[4];
+    uint64_t mine[2] = { (uint64_t)((char *)f - w->peer_base[w->rank]), (uint64_t)((char *)x - w->peer_base[w->rank]) },
+             all[4];
     LS_TRY(ls_world_exchange(w, "yardstick", mine, sizeof mine, all));
     yardstick h = { .mine = f, .x = x, .rank = ls_world_rank(w),
                     .peer = (flags *)(void *)(w->peer_base[peer] + all[2 * peer]),
                     .y = (float *)(void *)(w->peer_base[peer] + all[2 * peer + 1]) };
     if (h.rank == 0) {
         printf("# all_reduce, 2 ranks, f32 average in place, registered memory; medians of %d turns\n", TURNS);
-        printf("%12s %14s %14s %14s %10s %12s\n", "bytes", "by hand us", "lockstep us", "memcpy us", "ratio", "difference");
+        printf("%12s %14s %14s %14s %10s %12s\n", "bytes", "by hand us", "lockstep us", "memcpy us", "ratio",
+               "difference");
     }
     for (size_t n = 64; n <= max; n *= 4) LS_TRY(one_size(w, &h, copy, n));
     return LS_OK;

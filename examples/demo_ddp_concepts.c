@@ -40,17 +40,20 @@ static ls_status show_all_reduce(replicas *x)
     printf("\n2. Gradient AllReduce: every rank ends with the mean of all gradients\n");
     for (int rank = 0; rank < RANKS; rank++) {
         ls_philox_normal(42, (uint64_t)rank, 0, GRADS, 1.0f, x->grad[rank]);
-        printf("   rank %d gradient: [%7.4f %7.4f %7.4f]\n", rank, (double)x->grad[rank][0], (double)x->grad[rank][1], (double)x->grad[rank][2]);
+        printf("   rank %d gradient: [%7.4f %7.4f %7.4f]\n", rank, (double)x->grad[rank][0], (double)x->grad[rank][1],
+               (double)x->grad[rank][2]);
     }
     LS_TRY(ls_world_threads(RANKS, NULL, average, x));
     for (int i = 0; i < GRADS; i++) {
         double by_hand = 0;
         for (int rank = 0; rank < RANKS; rank++) by_hand += (double)x->grad[rank][i] / RANKS;
         for (int rank = 0; rank < RANKS; rank++)
-            if (x->mean[rank][i] != x->mean[0][i] || by_hand - (double)x->mean[rank][i] > 1e-6 || (double)x->mean[rank][i] - by_hand > 1e-6)
+            if (x->mean[rank][i] != x->mean[0][i] || by_hand - (double)x->mean[rank][i] > 1e-6 ||
+                (double)x->mean[rank][i] - by_hand > 1e-6)
                 return ls_fail(LS_INTERNAL, "rank %d has %g for the mean %g", rank, (double)x->mean[rank][i], by_hand);
     }
-    printf("   averaged:        [%7.4f %7.4f %7.4f]\n", (double)x->mean[0][0], (double)x->mean[0][1], (double)x->mean[0][2]);
+    printf("   averaged:        [%7.4f %7.4f %7.4f]\n", (double)x->mean[0][0], (double)x->mean[0][1],
+           (double)x->mean[0][2]);
     printf("   all ranks now have this same averaged gradient\n");
     return LS_OK;
 }
@@ -61,7 +64,9 @@ static ls_status train_replica(ls_world *w, void *arg)
     replicas *x = arg;
     int rank = ls_world_rank(w);
     const int64_t dims[3] = { 4, 8, 2 }, xdim[2] = { 4, 4 }, ydim[1] = { 4 };
-    const ls_model_config mc = { .name = "mlp", .dims = dims, .ndims = 3, .init = LS_INIT_PHILOX, .seed = (uint64_t)rank };
+    const ls_model_config mc = {
+        .name = "mlp", .dims = dims, .ndims = 3, .init = LS_INIT_PHILOX, .seed = (uint64_t)rank
+    };
     ls_optim_config oc;
     ls_model *model = NULL;
     ls_arena *arena = NULL;
@@ -83,7 +88,8 @@ static ls_status train_replica(ls_world *w, void *arg)
     if (st == LS_OK) st = ls_tape_create(1 << 18, NULL, NULL, &tape);
     if (st == LS_OK) st = ls_ddp_begin_forward(ddp, tape, true);
     if (st == LS_OK) {
-        ls_tensor *in = ls_tape_input(tape, LS_F32, 2, xdim, input), *want = ls_tape_input(tape, LS_I64, 1, ydim, label);
+        ls_tensor *in = ls_tape_input(tape, LS_F32, 2, xdim, input),
+                  *want = ls_tape_input(tape, LS_I64, 1, ydim, label);
         st = ls_backward(tape, ls_softmax_cross_entropy(tape, ls_model_forward(model, tape, in), want, NULL, NULL));
     }
     if (st == LS_OK) st = ls_optim_step(sgd);
@@ -102,7 +108,8 @@ static ls_status show_sync(replicas *x)
     LS_TRY(ls_world_threads(RANKS, NULL, train_replica, x));
     for (int rank = 0; rank < RANKS; rank++) {
         printf("   rank %d parameters after a step: digest %s\n", rank, x->digest[rank]);
-        if (strcmp(x->digest[rank], x->digest[0]) != 0) return ls_fail(LS_INTERNAL, "rank %d has other parameters than rank 0", rank);
+        if (strcmp(x->digest[rank], x->digest[0]) != 0)
+            return ls_fail(LS_INTERNAL, "rank %d has other parameters than rank 0", rank);
     }
     printf("   identical on all ranks, and no parameter was sent after the start\n");
     return LS_OK;
@@ -116,6 +123,8 @@ int main(void)
     if (st == LS_OK) st = show_all_reduce(&x);
     if (st == LS_OK) st = show_sync(&x);
     if (st < 0) fprintf(stderr, "demo_ddp_concepts: error[%s]: %s\n", ls_status_word(st), ls_last_error());
-    else printf("\nA real launch:\n   build/examples/train_ddp --world-size 2 --d-in 64 --d-hidden 128 --d-out 10 --epochs 10\n");
+    else
+        printf("\nA real launch:\n   build/examples/train_ddp --world-size 2 --d-in 64 --d-hidden 128 --d-out 10 "
+               "--epochs 10\n");
     return ls_status_exit_code(st);
 }

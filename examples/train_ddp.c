@@ -41,8 +41,8 @@ static ls_status setup_ddp(int rank, int world_size)
     ls_world_opts wo = { .transport = job.o->transport };
     LS_TRY(ls_world_join(&wo, &job.world));
     if (ls_world_rank(job.world) == rank && ls_world_size(job.world) == world_size) return LS_OK;
-    return ls_fail(LS_CONFIG_MISMATCH, "this is rank %d of %d, expected rank %d of %d: check RANK and WORLD_SIZE", ls_world_rank(job.world),
-                   ls_world_size(job.world), rank, world_size);
+    return ls_fail(LS_CONFIG_MISMATCH, "this is rank %d of %d, expected rank %d of %d: check RANK and WORLD_SIZE",
+                   ls_world_rank(job.world), ls_world_size(job.world), rank, world_size);
 }
 
 /* Leaves the process group; setup_ddp works again afterwards. */
@@ -53,7 +53,8 @@ static void cleanup_ddp(void)
 }
 
 /* Trains the same model on every rank, each on its share of the data. */
-static ls_status train_ddp(int rank, int world_size, const ls_model_config *model_class, const ls_dataset *data, int64_t epochs)
+static ls_status train_ddp(int rank, int world_size, const ls_model_config *model_class, const ls_dataset *data,
+                           int64_t epochs)
 {
     const options *o = job.o;
     ls_model *model = NULL;
@@ -86,12 +87,14 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
             ls_params_zero_grad(&model->params);
             ls_tape_reset(tape);
             if ((st = ls_ddp_begin_forward(ddp, tape, true)) < 0) break;
-            ls_tensor *x = ls_tape_input(tape, LS_F32, 2, xdim, loader->x), *y = ls_tape_input(tape, LS_I64, 1, ydim, loader->label);
+            ls_tensor *x = ls_tape_input(tape, LS_F32, 2, xdim, loader->x),
+                      *y = ls_tape_input(tape, LS_I64, 1, ydim, loader->label);
             ls_tensor *loss = ls_softmax_cross_entropy(tape, ls_model_forward(model, tape, x), y, NULL, NULL);
             if ((st = ls_backward(tape, loss)) == LS_OK) st = ls_optim_step(adam);
             if (st == LS_OK) sum += (double)*(float *)loss->data;
         }
-        if (st == LS_OK && rank == 0) printf("Epoch %lld, Loss: %.4f\n", (long long)epoch, sum / (double)ls_loader_batches(loader));
+        if (st == LS_OK && rank == 0)
+            printf("Epoch %lld, Loss: %.4f\n", (long long)epoch, sum / (double)ls_loader_batches(loader));
     }
     if (st == LS_OK && rank == 0) st = ls_ckpt_save(o->out, &model->params, NULL);
     if (st == LS_OK && rank == 0) printf("Model saved from rank 0.\n");
@@ -140,7 +143,8 @@ int main(int argc, char **argv)
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
     if (st == LS_OK && o.help) {
-        char *text = ls_opts_help(opts, "train_ddp [options]", "the exercise with DDP", "train_ddp --world-size 4 --epochs 10 --seed 1234");
+        char *text = ls_opts_help(opts, "train_ddp [options]", "the exercise with DDP",
+                                  "train_ddp --world-size 4 --epochs 10 --seed 1234");
         printf("%s", text ? text : "");
         free(text);
     } else if (st == LS_OK && o.world_size > 1 && !getenv("RANK")) {

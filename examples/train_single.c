@@ -55,7 +55,8 @@ static ls_status train(const ls_model_config *model_class, const ls_dataset *dat
             const int64_t xdim[2] = { (int64_t)n, (int64_t)data->features }, ydim[1] = { (int64_t)n };
             ls_params_zero_grad(&model->params);
             ls_tape_reset(tape);
-            ls_tensor *x = ls_tape_input(tape, LS_F32, 2, xdim, loader->x), *y = ls_tape_input(tape, LS_I64, 1, ydim, loader->label);
+            ls_tensor *x = ls_tape_input(tape, LS_F32, 2, xdim, loader->x),
+                      *y = ls_tape_input(tape, LS_I64, 1, ydim, loader->label);
             ls_tensor *loss = ls_softmax_cross_entropy(tape, ls_model_forward(model, tape, x), y, NULL, NULL);
             if ((st = ls_backward(tape, loss)) == LS_OK) st = ls_optim_step(adam);
             if (st == LS_OK) sum += (double)*(float *)loss->data;
@@ -94,7 +95,8 @@ int main(int argc, char **argv)
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
     if (st == LS_OK && o.help) {
-        char *text = ls_opts_help(opts, "train_single [options]", "the exercise on one rank", "train_single --epochs 10 --seed 1234");
+        char *text = ls_opts_help(opts, "train_single [options]", "the exercise on one rank",
+                                  "train_single --epochs 10 --seed 1234");
         printf("%s", text ? text : "");
         free(text);
     } else if (st == LS_OK) {

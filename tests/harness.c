@@ -72,7 +72,8 @@ static ls_rank_report run_processes(int n, const ls_world_opts *o, ls_rank_fn fn
     for (int r = 0; r < n; r++) {
         int status;
         waitpid(pid[r], &status, 0);
-        if (!WIFEXITED(status) && v[r].status == LS_RANK_DIED) snprintf(v[r].text, sizeof v[r].text, "killed by signal %d", WTERMSIG(status));
+        if (!WIFEXITED(status) && v[r].status == LS_RANK_DIED)
+            snprintf(v[r].text, sizeof v[r].text, "killed by signal %d", WTERMSIG(status));
         if (v[r].status >= 0) continue;
         report.failed++;
         if (cause < 0 || v[cause].status == LS_ABORTED) cause = r;

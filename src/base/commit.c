@@ -83,7 +83,8 @@ ls_status ls_commit_finish(ls_commit *c)
 
     err = env->fsync_dir(c->folder);
     if (err < 0)
-        return ls_fail(LS_IO, "%s: is written, but its folder cannot be flushed to the disk: %s", c->path, strerror(-err));
+        return ls_fail(LS_IO, "%s: is written, but its folder cannot be flushed to the disk: %s", c->path,
+                       strerror(-err));
     return LS_OK;
 }
 

@@ -254,7 +254,8 @@ static unsigned long port_inode(const char *table, int port)
     while (!listens && fgets(line, sizeof line, f)) {
         unsigned local, state;
         unsigned long inode;
-        if (sscanf(line, "%*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %lu", &local, &state, &inode) != 3)
+        if (sscanf(line, "%*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %lu", &local, &state,
+                   &inode) != 3)
             continue;
         if (local != (unsigned)port || inode == 0) continue; /* no inode: closed, and waiting for stragglers */
         found = inode;

@@ -51,8 +51,8 @@ void ls_log_error(ls_status s, int rank, const char *message)
     char line[1024], host[64] = "?", who[24] = "";
     if (env->hostname(host, sizeof host) < 0) snprintf(host, sizeof host, "?");
     if (rank >= 0) snprintf(who, sizeof who, " rank=%d", rank);
-    snprintf(line, sizeof line - 1, "lockstep: error[%s]%s host=%s pid=%d: %s", ls_status_word(s), who, host, env->pid(),
-             message);
+    snprintf(line, sizeof line - 1, "lockstep: error[%s]%s host=%s pid=%d: %s", ls_status_word(s), who, host,
+             env->pid(), message);
     size_t n = inert(line);
     line[n] = '\n';
     put(line, n + 1);

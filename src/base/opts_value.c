@@ -11,8 +11,16 @@ typedef struct unit { const char *name; uint64_t factor; } unit;
 
 /* Powers of 1024. "MB" is missing on purpose: half the field means 10^6 by it. */
 static const unit size_units[] = {
-    { "", 1 },          { "B", 1 },          { "K", 1u << 10 },   { "KiB", 1u << 10 },         { "M", 1u << 20 },
-    { "MiB", 1u << 20 },{ "G", 1u << 30 },   { "GiB", 1u << 30 }, { "T", (uint64_t)1 << 40 },  { "TiB", (uint64_t)1 << 40 },
+    { "", 1 },
+    { "B", 1 },
+    { "K", 1u << 10 },
+    { "KiB", 1u << 10 },
+    { "M", 1u << 20 },
+    { "MiB", 1u << 20 },
+    { "G", 1u << 30 },
+    { "GiB", 1u << 30 },
+    { "T", (uint64_t)1 << 40 },
+    { "TiB", (uint64_t)1 << 40 },
 };
 static const unit time_units[] = {
     { "", 1000000000u },  { "ns", 1 }, { "us", 1000u }, { "ms", 1000000u }, { "s", 1000000000u },

@@ -170,11 +170,14 @@ static ls_status on_scalar(walk *w, const yaml_event_t *e)
     if (e->data.scalar.tag) return refuse(w, LS_BAD_FILE, e->start_mark, "tags (!name) are not accepted");
     if (w->depth == 0) {
         if (is_null(e)) return LS_OK; /* a file of comments only */
-        return refuse(w, LS_BAD_FILE, e->start_mark, "expected sections and keys such as 'train: {steps: 100}', found a text");
+        return refuse(w, LS_BAD_FILE, e->start_mark,
+                      "expected sections and keys such as 'train: {steps: 100}', found a text");
     }
-    if (strlen(value) != e->data.scalar.length) return refuse(w, LS_BAD_FILE, e->start_mark, "a zero byte inside a text");
+    if (strlen(value) != e->data.scalar.length)
+        return refuse(w, LS_BAD_FILE, e->start_mark, "a zero byte inside a text");
     if (w->list < w->o->n) {
-        if (strchr(value, ',') || is_null(e)) return refuse(w, LS_BAD_CONFIG, e->start_mark, "a list holds single numbers");
+        if (strchr(value, ',') || is_null(e))
+            return refuse(w, LS_BAD_CONFIG, e->start_mark, "a list holds single numbers");
         ls_text_add(&w->items, "%s%s", w->items.n ? "," : "", value);
         return ls_text_status(&w->items);
     }
@@ -211,7 +214,8 @@ static ls_status on_list(walk *w, const yaml_event_t *e)
     if (e->data.sequence_start.anchor) return refuse(w, LS_BAD_FILE, e->start_mark, "anchors (&name) are not accepted");
     if (e->data.sequence_start.tag) return refuse(w, LS_BAD_FILE, e->start_mark, "tags (!name) are not accepted");
     if (w->depth == 0)
-        return refuse(w, LS_BAD_FILE, e->start_mark, "expected sections and keys such as 'train: {steps: 100}', found a list");
+        return refuse(w, LS_BAD_FILE, e->start_mark,
+                      "expected sections and keys such as 'train: {steps: 100}', found a list");
     if (w->list < w->o->n) return refuse(w, LS_BAD_CONFIG, e->start_mark, "a list holds single numbers");
     if (!w->have_key) return refuse(w, LS_BAD_FILE, e->start_mark, "expected the name of a key, found a list");
 

@@ -102,8 +102,8 @@ ls_status ls_mt19937_randint(ls_mt19937 *g, int64_t lo, int64_t hi, size_t n, in
 {
     uint64_t range = (uint64_t)hi - (uint64_t)lo;
     if (lo >= hi || range >> 32)
-        return ls_fail(LS_INVALID, "randint from %lld to %lld: expected lo < hi and fewer than 2^32 values", (long long)lo,
-                       (long long)hi);
+        return ls_fail(LS_INVALID, "randint from %lld to %lld: expected lo < hi and fewer than 2^32 values",
+                       (long long)lo, (long long)hi);
     for (size_t i = 0; i < n; i++) out[i] = lo + (int64_t)(ls_mt19937_next(g) % range);
     return LS_OK;
 }

@@ -53,6 +53,7 @@ ls_status ls_while(ls_status s, const char *fmt, ...)
     memcpy(old, ls_context_get()->error, sizeof old);
     char *to = ls_context_get()->error;
     int n = snprintf(to, LS_ERROR_BYTES, "while %s: ", doing);
-    if (n > 0 && n < LS_ERROR_BYTES) snprintf(to + n, (size_t)(LS_ERROR_BYTES - n), "%.*s", LS_ERROR_BYTES - n - 1, old);
+    if (n > 0 && n < LS_ERROR_BYTES)
+        snprintf(to + n, (size_t)(LS_ERROR_BYTES - n), "%.*s", LS_ERROR_BYTES - n - 1, old);
     return s;
 }

@@ -25,6 +25,7 @@
 
 const char *ls_version(void)
 {
-    return LS_VERSION " (commit " LOCKSTEP_COMMIT ", " COMPILER ", " GEMM ", jansson " JANSSON_VERSION ", zlib " ZLIB_VERSION
+    return LS_VERSION " (commit " LOCKSTEP_COMMIT ", " COMPILER ", " GEMM ", jansson " JANSSON_VERSION
+                      ", zlib " ZLIB_VERSION
                       ", xxHash " NUMBER(XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE) ")";
 }

@@ -146,7 +146,8 @@ static ls_status check_file(const char *path)
     for (int r = 0; r < n; r++) p[r] = &s[r];
     st = ls_sched_verify_all(p, n);
     if (st == LS_OK) proved(&s[0].shape);
-    else if (st == LS_INTERNAL || st == LS_INVALID) st = ls_fail(LS_BAD_FILE, "%s: not proved: %s", path, ls_last_error());
+    else if (st == LS_INTERNAL || st == LS_INVALID)
+        st = ls_fail(LS_BAD_FILE, "%s: not proved: %s", path, ls_last_error());
 done:
     free(p);
     ls_sched_free_all(s, n);

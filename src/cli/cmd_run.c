@@ -22,32 +22,44 @@ typedef struct run_config {
 
 static const ls_opt table[] = {
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this text", 'h', NULL },
-    { "nproc-per-node", LS_OPT_STRING, AT(nproc), "1", NULL, "ranks on this machine: a number, or auto or cpu: one per usable core", 0, NULL },
+    { "nproc-per-node", LS_OPT_STRING, AT(nproc), "1", NULL,
+      "ranks on this machine: a number, or auto or cpu: one per usable core", 0, NULL },
     { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines, N or MIN:MAX; this version runs on one", 0, NULL },
     { "node-rank", LS_OPT_INT, AT(node_rank), "0", "0..", "which of them this is", 0, NULL },
-    { "master-addr", LS_OPT_STRING, AT(master_addr), "127.0.0.1", NULL, "accepted; the ranks of one machine meet on 127.0.0.1", 0, NULL },
+    { "master-addr", LS_OPT_STRING, AT(master_addr), "127.0.0.1", NULL,
+      "accepted; the ranks of one machine meet on 127.0.0.1", 0, NULL },
     { "master-port", LS_OPT_INT, AT(master_port), "0", "0..65535", "MASTER_PORT of the ranks; 0: a free one", 0, NULL },
-    { "standalone", LS_OPT_BOOL, AT(standalone), "false", NULL, "one machine and a free port, which is the default", 0, NULL },
+    { "standalone", LS_OPT_BOOL, AT(standalone), "false", NULL, "one machine and a free port, which is the default", 0,
+      NULL },
     { "rdzv-backend", LS_OPT_STRING, AT(rdzv_backend), "static", NULL, "accepted; the rendezvous is our own", 0, NULL },
-    { "rdzv-endpoint", LS_OPT_STRING, AT(rdzv_endpoint), "", NULL, "accepted; needed for several machines only", 0, NULL },
-    { "rdzv-id", LS_OPT_STRING, AT(rdzv_id), "none", NULL, "name of the run: TORCHELASTIC_RUN_ID and log folder", 0, NULL },
+    { "rdzv-endpoint", LS_OPT_STRING, AT(rdzv_endpoint), "", NULL, "accepted; needed for several machines only", 0,
+      NULL },
+    { "rdzv-id", LS_OPT_STRING, AT(rdzv_id), "none", NULL, "name of the run: TORCHELASTIC_RUN_ID and log folder", 0,
+      NULL },
     { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "accepted", 0, NULL },
-    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..", "accepted; this version does not restart a failed job", 0, NULL },
-    { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "accepted; a rank's end is seen at once", 0, NULL },
+    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..", "accepted; this version does not restart a failed job",
+      0, NULL },
+    { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "accepted; a rank's end is seen at once", 0,
+      NULL },
     { "log-dir", LS_OPT_STRING, AT(log_dir), "", NULL, "folder for log files and failure.json", 0, NULL },
-    { "redirects", LS_OPT_STRING, AT(redirects), "0", NULL, "streams to files alone: 0 to 3 (1 stdout, 2 stderr), or RANK:N,RANK:N", 'r', NULL },
+    { "redirects", LS_OPT_STRING, AT(redirects), "0", NULL,
+      "streams to files alone: 0 to 3 (1 stdout, 2 stderr), or RANK:N,RANK:N", 'r', NULL },
     { "tee", LS_OPT_STRING, AT(tee), "0", NULL, "streams to files and, behind [ROLERANK]:, here", 't', NULL },
     { "local-ranks-filter", LS_OPT_STRING, AT(filter), "", NULL, "show the output of these ranks only: 0,2", 0, NULL },
-    { "role", LS_OPT_STRING, AT(role), "default", NULL, "name of the ranks in ROLE_NAME and before teed lines", 0, NULL },
+    { "role", LS_OPT_STRING, AT(role), "default", NULL, "name of the ranks in ROLE_NAME and before teed lines", 0,
+      NULL },
     { "bind", LS_OPT_BOOL, AT(bind), "true", NULL, "give each rank cores of its own when there are enough", 0, NULL },
     { "numa-binding", LS_OPT_STRING, AT(numa), "none", NULL, "accepted; see --bind", 0, NULL },
-    { "signals-to-handle", LS_OPT_STRING, AT(signals), "SIGTERM,SIGINT,SIGHUP,SIGQUIT", NULL, "accepted; these are handled", 0, NULL },
+    { "signals-to-handle", LS_OPT_STRING, AT(signals), "SIGTERM,SIGINT,SIGHUP,SIGQUIT", NULL,
+      "accepted; these are handled", 0, NULL },
     { "module", LS_OPT_BOOL, AT(module), "false", NULL, "PROGRAM is a Python module: python3 -m PROGRAM", 'm', NULL },
     { "no-python", LS_OPT_BOOL, AT(no_python), "false", NULL, "accepted; PROGRAM is run as it is", 0, NULL },
     { "run-path", LS_OPT_BOOL, AT(run_path), "false", NULL, "PROGRAM is a Python script: python3 PROGRAM", 0, NULL },
-    { "prefix-rank", LS_OPT_INT, AT(prefix_rank), "-1", "-1..63", "R \"gdb --args\": put this command before rank R", 0, NULL },
+    { "prefix-rank", LS_OPT_INT, AT(prefix_rank), "-1", "-1..63", "R \"gdb --args\": put this command before rank R", 0,
+      NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "append what happens as JSON lines to this file", 0, NULL },
-    { "timeout", LS_OPT_TIME, AT(timeout), "30s", ">0", "a rank that was stopped is reported as hung after this", 0, NULL },
+    { "timeout", LS_OPT_TIME, AT(timeout), "30s", ">0", "a rank that was stopped is reported as hung after this", 0,
+      NULL },
 };
 #define NTABLE (sizeof table / sizeof *table)
 
@@ -95,7 +107,8 @@ static ls_status read_flags(ls_opts *o, int argc, char **argv, const char **pref
 static ls_status count_ranks(const char *text, int *out)
 {
     if (strcmp(text, "gpu") == 0)
-        return ls_fail(LS_UNSUPPORTED, "--nproc-per-node gpu: this build drives no GPU; give a number, or cpu for one rank per core");
+        return ls_fail(LS_UNSUPPORTED,
+                       "--nproc-per-node gpu: this build drives no GPU; give a number, or cpu for one rank per core");
     if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
         *out = ls_env_get()->cpus();
         if (*out > LS_MAX_RANKS) *out = LS_MAX_RANKS;
@@ -116,9 +129,11 @@ static ls_status check_machines(const run_config *c)
     if (end == c->nnodes || *end || least < 1 || most < least)
         return ls_fail(LS_USAGE, "--nnodes is '%.40s': expected N or MIN:MAX", c->nnodes);
     if (least > 1)
-        return ls_fail(LS_UNSUPPORTED, "--nnodes %.40s: this version runs on one machine; mpirun or srun start a job on several",
+        return ls_fail(LS_UNSUPPORTED,
+                       "--nnodes %.40s: this version runs on one machine; mpirun or srun start a job on several",
                        c->nnodes);
-    if (c->node_rank != 0) return ls_fail(LS_USAGE, "--node-rank %lld: one machine has rank 0", (long long)c->node_rank);
+    if (c->node_rank != 0)
+        return ls_fail(LS_USAGE, "--node-rank %lld: one machine has rank 0", (long long)c->node_rank);
     return LS_OK;
 }
 
@@ -136,7 +151,8 @@ static int launch(const run_config *c, const char *prefix, char **program, int n
         st = ls_fail(LS_USAGE, "--prefix-rank needs a rank and a command: --prefix-rank 1 \"gdb --args\"");
     if (st < 0) return ls_cli_fail("run", st);
     if (c->max_restarts > 0)
-        ls_log(LS_LOG_WARN, "lockstep run: --max-restarts %lld: this version does not restart a failed job", (long long)c->max_restarts);
+        ls_log(LS_LOG_WARN, "lockstep run: --max-restarts %lld: this version does not restart a failed job",
+               (long long)c->max_restarts);
 
     const char **argv = calloc((size_t)nprogram + 4, sizeof *argv);
     if (!argv) return ls_cli_fail("run", ls_fail(LS_NO_MEMORY, "the ranks' command"));
@@ -169,7 +185,9 @@ static int run(int argc, char **argv)
     if (st < 0) return ls_cli_fail("run", st);
     st = read_flags(o, argc, argv, &prefix, &rest);
     if (st == LS_OK) st = read_environment(o);
-    int code = st < 0 ? ls_cli_fail("run", st) : c.help ? ls_cli_help(&ls_cmd_run, o) : launch(&c, prefix, argv + rest, argc - rest);
+    int code = st < 0   ? ls_cli_fail("run", st)
+               : c.help ? ls_cli_help(&ls_cmd_run, o)
+                        : launch(&c, prefix, argv + rest, argc - rest);
     ls_opts_destroy(o);
     return code;
 }

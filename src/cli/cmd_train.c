@@ -21,7 +21,8 @@ static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char *
     if (ls_opts_npositional(o) == 1) {
         LS_TRY(ls_opts_load_yaml(o, ls_opts_positional(o, 0))); /* flags stay: they outrank the file */
     } else if (!c->help && !c->print_config && argc < 2) {
-        return ls_fail(LS_USAGE, "which run? Give a YAML file, for example recipes/fashion-mnist.yaml, or options; see lockstep train --help");
+        return ls_fail(LS_USAGE, "which run? Give a YAML file, for example recipes/fashion-mnist.yaml, or options; see "
+                                 "lockstep train --help");
     }
     return ls_train_config_resolve(o, c);
 }
@@ -30,7 +31,8 @@ static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char *
 static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
 {
     char self[4096];
-    if (ls_env_get()->self_path(self, sizeof self) < 0) return ls_cli_fail("train", ls_fail(LS_SYSTEM, "the path of this program is unknown"));
+    if (ls_env_get()->self_path(self, sizeof self) < 0)
+        return ls_cli_fail("train", ls_fail(LS_SYSTEM, "the path of this program is unknown"));
     const char **child = calloc((size_t)argc + 2, sizeof *child);
     if (!child) return ls_cli_fail("train", ls_fail(LS_NO_MEMORY, "arguments of the ranks"));
     child[0] = self;

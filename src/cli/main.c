@@ -33,10 +33,14 @@ int ls_cli_help(const ls_cmd *cmd, const ls_opts *o)
 
 static void help(FILE *to)
 {
-    fprintf(to, "lockstep: plan it, simulate it, run it, explain it - with the same code\n\nusage: lockstep COMMAND [options]\n\n");
+    fprintf(to, "lockstep: plan it, simulate it, run it, explain it - with the same code\n\nusage: lockstep COMMAND "
+                "[options]\n\n");
     for (size_t i = 0; i < NCMDS; i++) fprintf(to, "  %-8s %s\n", cmds[i]->name, cmds[i]->summary);
-    fprintf(to, "\n  lockstep COMMAND --help   what a command takes, with an example\n  lockstep --version        what was built\n\n"
-                "example:\n  %s\n", ls_cmd_train.example);
+    fprintf(to,
+            "\n  lockstep COMMAND --help   what a command takes, with an example\n  lockstep --version        what was "
+            "built\n\n"
+            "example:\n  %s\n",
+            ls_cmd_train.example);
 }
 
 /* The exit code, unless what was printed got lost: a full disk must not look like success. */

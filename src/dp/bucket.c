@@ -10,7 +10,8 @@ typedef struct filling {
     size_t nbytes;
 } filling;
 
-int ls_bucket_assign(const size_t *nbytes, const int *key, int n, const size_t *limits, int nlimits, bool sorted, int *bucket)
+int ls_bucket_assign(const size_t *nbytes, const int *key, int n, const size_t *limits, int nlimits, bool sorted,
+                     int *bucket)
 {
     filling *open = calloc((size_t)n + 1, sizeof *open);
     int *number = malloc(((size_t)n + 1) * sizeof *number); /* of a bucket, once closed */

@@ -293,8 +293,10 @@ static ls_status on_grad_ready(void *arg, ls_tensor *t)
     int i = (int)((p - first) / sizeof(ls_param));
     if (!d->sync) return LS_OK;
     if (d->ready[i])
-        return ls_fail(LS_INVALID, "Expected to mark a variable ready only once: parameter %d (%s) got its gradient twice "
-                                   "in one backward; call ls_ddp_begin_forward before every forward", i, ps->item[i].name);
+        return ls_fail(LS_INVALID,
+                       "Expected to mark a variable ready only once: parameter %d (%s) got its gradient twice "
+                       "in one backward; call ls_ddp_begin_forward before every forward",
+                       i, ps->item[i].name);
     d->ready[i] = true;
     if (!d->rebuilt) d->arrival[d->narrived++] = i;
     d->b[d->bucket_of[i]].nready++;
@@ -314,10 +316,11 @@ static LS_COLD ls_status unfinished(const ls_ddp *d)
     ls_text list = { 0 };
     for (int i = 0; i < d->ps->n; i++)
         if (!d->ready[i]) ls_text_add(&list, "%s%d (%s)", list.n ? ", " : "", i, d->ps->item[i].name);
-    ls_status st = ls_fail(LS_INVALID,
-                           "Expected to have finished reduction in the prior iteration before starting a new one: rank %d got no "
-                           "gradient for parameter %.300s; every parameter must take part in the loss",
-                           ls_group_rank(d->g), ls_text_str(&list));
+    ls_status st =
+        ls_fail(LS_INVALID,
+                "Expected to have finished reduction in the prior iteration before starting a new one: rank %d got no "
+                "gradient for parameter %.300s; every parameter must take part in the loss",
+                ls_group_rank(d->g), ls_text_str(&list));
     ls_text_free(&list);
     return st;
 }

@@ -18,7 +18,8 @@ ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int peer)
     if (ls_page_find_coll(w->page, g->world_rank[peer], g->id, k->desc.seq, &theirs))
         ls_desc_text(&theirs, box_of(g, peer), their_text, sizeof their_text);
     snprintf(text, sizeof text,
-             "rank %d called %s, but rank %d called %s: every rank of a group must call the same collectives in the same order",
+             "rank %d called %s, but rank %d called %s: every rank of a group must call the same collectives in the "
+             "same order",
              w->rank, mine_text, g->world_rank[peer], their_text);
     ls_page_abort(w->page, 1 + (uint32_t)w->rank, LS_COLL_MISMATCH, text);
     w->failed = true;
@@ -77,7 +78,8 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
     int rank = g->world_rank[culprit], pid = atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed);
     char state = env->proc_state(pid);
     snprintf(text, sizeof text, "rank %d waited %.1f s in %s for rank %d (pid %d, state %c), which is %s", w->rank,
-             (double)waited_ns * 1e-9, what, rank, pid, state ? state : '-', ls_page_where(w->page, rank, where, sizeof where));
+             (double)waited_ns * 1e-9, what, rank, pid, state ? state : '-',
+             ls_page_where(w->page, rank, where, sizeof where));
     ls_page_abort(w->page, 1 + (uint32_t)w->rank, LS_RANK_HUNG, text);
     w->failed = true;
     return ls_fail(LS_RANK_HUNG, "%s", text);

@@ -69,7 +69,8 @@ ls_status ls_progress(ls_world *w, uint64_t budget_ns)
     bool pending = false;
     for (int i = 0; i < LS_MAX_GROUPS && !pending; i++) {
         ls_group *g = atomic_load_explicit(&e->group[i], memory_order_relaxed);
-        pending = g && atomic_load_explicit(&g->head, memory_order_relaxed) != atomic_load_explicit(&g->tail, memory_order_relaxed);
+        pending = g && atomic_load_explicit(&g->head, memory_order_relaxed) !=
+                           atomic_load_explicit(&g->tail, memory_order_relaxed);
     }
     if (!pending) return LS_OK;
     const ls_env *env = ls_env_get();
@@ -84,7 +85,8 @@ static bool idle(const ls_engine *e)
 {
     for (int i = 0; i < LS_MAX_GROUPS; i++) {
         ls_group *g = atomic_load_explicit(&e->group[i], memory_order_acquire);
-        if (g && atomic_load_explicit(&g->head, memory_order_relaxed) != atomic_load_explicit(&g->tail, memory_order_acquire))
+        if (g && atomic_load_explicit(&g->head, memory_order_relaxed) !=
+                     atomic_load_explicit(&g->tail, memory_order_acquire))
             return false;
     }
     return true;

@@ -56,8 +56,10 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
             free(g);
             return ls_fail(LS_PROTOCOL, "rank %d offers a group area outside its arena", world_rank[r]);
         }
-        g->member[r] = (ls_member){ .area = (ls_area *)(void *)p, .base = w->peer_base[world_rank[r]],
-                                    .bytes = w->peer_bytes[world_rank[r]], .parked = &w->page->rank[world_rank[r]].parked };
+        g->member[r] = (ls_member){ .area = (ls_area *)(void *)p,
+                                    .base = w->peer_base[world_rank[r]],
+                                    .bytes = w->peer_bytes[world_rank[r]],
+                                    .parked = &w->page->rank[world_rank[r]].parked };
     }
     ls_log(LS_LOG_INFO, "group %u: rank %d of %d, transport %s, %s, algorithm %s", id, rank, size, w->tops->name,
            g->mapped ? "registered memory is reduced in place" : "messages are copied",

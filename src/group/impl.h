@@ -156,7 +156,8 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
 static inline void ls_wake_members(ls_group *g)
 {
     for (int r = 0; r < g->size; r++)
-        if (LS_UNLIKELY(atomic_load_explicit(g->member[r].parked, memory_order_relaxed))) ls_world_wake(g->w, g->world_rank[r]);
+        if (LS_UNLIKELY(atomic_load_explicit(g->member[r].parked, memory_order_relaxed)))
+            ls_world_wake(g->w, g->world_rank[r]);
 }
 
 static inline void ls_count_bytes(ls_group *g, size_t n)

@@ -35,7 +35,8 @@ void ls_world_leave(ls_world *w)
     if (!w->failed && w->group) (void)ls_barrier(w->group); /* nobody reads our arena any more */
     if (w->engine) {
         if (w->engine->thread) ls_engine_stop(w);
-        for (int i = 0; i < LS_MAX_GROUPS; i++) ls_group_free(atomic_load_explicit(&w->engine->group[i], memory_order_relaxed));
+        for (int i = 0; i < LS_MAX_GROUPS; i++)
+            ls_group_free(atomic_load_explicit(&w->engine->group[i], memory_order_relaxed));
     }
     ls_engine_destroy(w);
     ls_world_close(w);
@@ -98,7 +99,8 @@ static ls_status verdict(const rank_thread *t, int size, const ls_world_page *pa
 ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, void *arg)
 {
     const ls_env *env = ls_env_get();
-    if (size < 1 || size > LS_MAX_RANKS) return ls_fail(LS_INVALID, "%d thread ranks: expected 1 to %d", size, LS_MAX_RANKS);
+    if (size < 1 || size > LS_MAX_RANKS)
+        return ls_fail(LS_INVALID, "%d thread ranks: expected 1 to %d", size, LS_MAX_RANKS);
     ls_status st = LS_OK;
     struct ls_store_server *server = NULL;
     rank_thread *t = calloc((size_t)size, sizeof *t);

@@ -258,7 +258,8 @@ static ls_status mapped_turn(ls_work *k)
         _Atomic uint32_t *done = &g->member[g->rank].area->line[k->mseq & 1].done;
         uint32_t mseq = k->mseq;
         if (!mapped_block(k, vec)) return LS_AGAIN;
-        atomic_store_explicit(done, mseq, memory_order_release); /* our reads and writes of the peers' vectors are over */
+        atomic_store_explicit(done, mseq,
+                              memory_order_release); /* our reads and writes of the peers' vectors are over */
         k->peer = 0;
         k->phase = 3;
         st = all_through(k);
@@ -267,7 +268,8 @@ static ls_status mapped_turn(ls_work *k)
     } else if ((st = all_through(k)) != LS_OK) {
         return st;
     }
-    if (k->staged && k->a.coll == LS_ALL_REDUCE) memcpy(k->a.out, g->member[g->rank].area->slot[k->mseq & 1], k->nbytes);
+    if (k->staged && k->a.coll == LS_ALL_REDUCE)
+        memcpy(k->a.out, g->member[g->rank].area->slot[k->mseq & 1], k->nbytes);
     return LS_OK;
 }
 

@@ -28,10 +28,11 @@ ls_status ls_p2p_turn(ls_work *k)
         ls_msg m;
         if ((st = w->tops->view(w->tp, peer, channel, &m)) != LS_OK) return st;
         if (m.sig != k->sig || m.n > nbytes - k->pos)
-            return ls_fail(LS_COLL_MISMATCH,
-                           "rank %d expects %zu %s from rank %d (message #%u of this pair), but it sent something else: "
-                           "sends and receives of a pair must match in order, count and dtype",
-                           w->rank, k->a.count, ls_dtype_name(k->a.dtype), peer, k->desc.seq);
+            return ls_fail(
+                LS_COLL_MISMATCH,
+                "rank %d expects %zu %s from rank %d (message #%u of this pair), but it sent something else: "
+                "sends and receives of a pair must match in order, count and dtype",
+                w->rank, k->a.count, ls_dtype_name(k->a.dtype), peer, k->desc.seq);
         if (m.n > 0) memcpy((char *)k->a.out + k->pos, m.p, m.n);
         k->pos += m.n;
         if ((st = w->tops->take(w->tp, peer, channel, m.n)) != LS_OK) return st;
@@ -44,8 +45,8 @@ static ls_status exchange(ls_group *g, const void *in, void *out, size_t count, 
 {
     if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
     if (peer < 0 || peer >= g->size || peer == g->rank)
-        return ls_fail(LS_INVALID, "rank %d of %d cannot %s rank %d: expected another rank from 0 to %d", g->rank, g->size,
-                       in ? "send to" : "receive from", peer, g->size - 1);
+        return ls_fail(LS_INVALID, "rank %d of %d cannot %s rank %d: expected another rank from 0 to %d", g->rank,
+                       g->size, in ? "send to" : "receive from", peer, g->size - 1);
     if (count > 0 && !in && !out) return ls_fail(LS_INVALID, "no buffer for %zu elements", count);
     ls_coll_args a = { .coll = LS_SENDRECV, .in = in, .out = out ? out : (void *)(uintptr_t)in, .count = count,
                        .dtype = dtype, .peer = peer };

@@ -46,11 +46,18 @@ static ls_status find(ls_group *g, const ls_work *k, entry **out)
     const ls_algo *algo = ls_select_schedule(k);
     int parts = k->nbytes >= PIPELINED_BYTES ? LS_GROUP_LANES : 1;
     bool rooted = k->a.coll == LS_BROADCAST;
-    ls_shape shape = { .coll = k->a.coll, .rank = g->rank, .size = g->size, .root = rooted ? k->a.root : 0, .segments = parts, .nlanes = parts };
+    ls_shape shape = { .coll = k->a.coll,
+                       .rank = g->rank,
+                       .size = g->size,
+                       .root = rooted ? k->a.root : 0,
+                       .segments = parts,
+                       .nlanes = parts };
     *out = NULL;
-    if (!g->cache && !(g->cache = calloc(1, sizeof *g->cache))) return ls_fail(LS_NO_MEMORY, "schedules of group %u", g->id);
+    if (!g->cache && !(g->cache = calloc(1, sizeof *g->cache)))
+        return ls_fail(LS_NO_MEMORY, "schedules of group %u", g->id);
     for (entry *e = g->cache->first; e; e = e->next)
-        if (e->algo == algo && e->shape.coll == shape.coll && e->shape.root == shape.root && e->shape.segments == parts) {
+        if (e->algo == algo && e->shape.coll == shape.coll && e->shape.root == shape.root &&
+            e->shape.segments == parts) {
             *out = e;
             return LS_OK;
         }

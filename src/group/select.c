@@ -8,13 +8,15 @@
 #include "group/impl.h"
 
 #define WIRE_WHOLE_BYTES ((size_t)32 << 10) /* on a wire: below it one exchange of whole vectors beats two rounds */
-#define WHOLE_SUM_BYTES ((size_t)1 << 10)   /* in memory: above it copying into slots costs more than a second flag wait */
+#define WHOLE_SUM_BYTES \
+    ((size_t)1 << 10) /* in memory: above it copying into slots costs more than a second flag wait */
 
 ls_status ls_select_init(ls_group *g)
 {
     const char *asked = g->w->opts.algo;
     g->forced = asked ? ls_algo_find(asked) : NULL;
-    if (asked && !g->forced) return ls_fail(LS_BAD_CONFIG, "no algorithm named '%s': `lockstep coll --list` names them", asked);
+    if (asked && !g->forced)
+        return ls_fail(LS_BAD_CONFIG, "no algorithm named '%s': `lockstep coll --list` names them", asked);
     return LS_OK;
 }
 

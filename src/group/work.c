@@ -5,7 +5,8 @@
 #include "group/impl.h"
 
 #define TIMED_BYTES 4096 /* smaller collectives are counted, not timed, */
-#define TIMED_BLOCKING_BYTES ((size_t)1 << 20) /* and so are blocking ones that two looks at the clock would slow down */
+#define TIMED_BLOCKING_BYTES \
+    ((size_t)1 << 20)          /* and so are blocking ones that two looks at the clock would slow down */
 #define QUICK_TURNS 64         /* turns of a wait before the clock is read at all, */
 #define PATIENCE 32            /* and looks at a flag in each of them */
 #define CHECK_NS 5000000u      /* how often a stalled wait compares descriptions */
@@ -28,10 +29,13 @@ static LS_COLD ls_status bad_args(const ls_group *g, const ls_coll_args *a)
     if (g->failed < 0)
         return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", g->id, g->error);
     if ((unsigned)a->coll >= LS_COLLS) return ls_fail(LS_INVALID, "collective number %d does not exist", (int)a->coll);
-    if ((unsigned)a->dtype >= LS_DTYPES) return ls_fail(LS_INVALID, "%s: dtype number %d does not exist", name, (int)a->dtype);
-    if ((unsigned)a->op >= LS_REDOPS) return ls_fail(LS_INVALID, "%s: reduction number %d does not exist", name, (int)a->op);
+    if ((unsigned)a->dtype >= LS_DTYPES)
+        return ls_fail(LS_INVALID, "%s: dtype number %d does not exist", name, (int)a->dtype);
+    if ((unsigned)a->op >= LS_REDOPS)
+        return ls_fail(LS_INVALID, "%s: reduction number %d does not exist", name, (int)a->op);
     if (a->root < 0 || a->root >= g->size)
-        return ls_fail(LS_INVALID, "%s: root %d of a group of %d: expected 0 to %d", name, a->root, g->size, g->size - 1);
+        return ls_fail(LS_INVALID, "%s: root %d of a group of %d: expected 0 to %d", name, a->root, g->size,
+                       g->size - 1);
     if (a->count > 0 && !a->out && a->coll != LS_BARRIER)
         return ls_fail(LS_INVALID, "%s: no buffer for %zu elements of %s", name, a->count, ls_dtype_name(a->dtype));
     if (a->op == LS_AVG && a->dtype != LS_F32 && a->dtype != LS_F64 && a->dtype != LS_BF16 && a->dtype != LS_F16)
@@ -43,7 +47,8 @@ static bool args_ok(const ls_group *g, const ls_coll_args *a)
 {
     bool served = a->coll == LS_ALL_REDUCE || a->coll == LS_REDUCE_SCATTER || a->coll == LS_ALL_GATHER ||
                   a->coll == LS_BROADCAST || a->coll == LS_BARRIER || a->coll == LS_SENDRECV;
-    bool avg_ok = a->op != LS_AVG || a->dtype == LS_F32 || a->dtype == LS_F64 || a->dtype == LS_BF16 || a->dtype == LS_F16;
+    bool avg_ok =
+        a->op != LS_AVG || a->dtype == LS_F32 || a->dtype == LS_F64 || a->dtype == LS_BF16 || a->dtype == LS_F16;
     return g->failed >= 0 && served && avg_ok && (unsigned)a->dtype < LS_DTYPES && (unsigned)a->op < LS_REDOPS &&
            a->root >= 0 && a->root < g->size && (a->out || a->count == 0 || a->coll == LS_BARRIER);
 }
@@ -56,7 +61,8 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
     if (LS_UNLIKELY(!args_ok(g, a))) return bad_args(g, a);
     if (LS_UNLIKELY(g->nspare == 0))
-        return ls_fail(LS_INVALID, "%d collectives were started on group %u and none of them waited for", LS_WORKS, g->id);
+        return ls_fail(LS_INVALID, "%d collectives were started on group %u and none of them waited for", LS_WORKS,
+                       g->id);
 
     ls_engine *e = g->e;
     ls_work *k = &g->work[g->spare[--g->nspare]];
@@ -79,7 +85,8 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
         k->mseq = ++g->mseq;
         /* nothing is ahead of it: its turn is now */
         uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
-        if (!ls_engine_threaded(e) && atomic_load_explicit(&g->head, memory_order_relaxed) == tail) ls_mapped_publish(k);
+        if (!ls_engine_threaded(e) && atomic_load_explicit(&g->head, memory_order_relaxed) == tail)
+            ls_mapped_publish(k);
     }
     if (a->label) k->desc.label = ls_tracer_label(g->w->tracer, a->label);
     if (k->kind != LS_WORK_P2P) ls_page_enter(g->slot, &k->desc);
@@ -231,7 +238,8 @@ static bool at_once(ls_work *k, ls_status *st)
     if (k->phase == 0 || !g->spins) return false; /* not published: something is ahead */
     g->patience = PATIENCE;
     *st = LS_AGAIN;
-    for (int turn = 0; turn < QUICK_TURNS && *st == LS_AGAIN && k->kind != LS_WORK_EXEC; turn++) *st = ls_mapped_turn(k);
+    for (int turn = 0; turn < QUICK_TURNS && *st == LS_AGAIN && k->kind != LS_WORK_EXEC; turn++)
+        *st = ls_mapped_turn(k);
     g->patience = 0;
     return *st != LS_AGAIN;
 }

@@ -11,7 +11,8 @@ void ls_event_line(int fd, uint32_t generation, const char *event, int rank, con
     const ls_env *env = ls_env_get();
     ls_text t = { 0 };
     if (fd < 0) return;
-    ls_text_add(&t, "{\"t_ns\":%llu,\"event\":\"%s\",\"gen\":%u", (unsigned long long)env->mono_ns(), event, generation);
+    ls_text_add(&t, "{\"t_ns\":%llu,\"event\":\"%s\",\"gen\":%u", (unsigned long long)env->mono_ns(), event,
+                generation);
     if (rank >= 0) ls_text_add(&t, ",\"rank\":%d", rank);
     ls_text_add(&t, "%s}\n", more);
     if (!t.failed) (void)env->write(fd, t.p, t.n); /* a full disk must not end a training */

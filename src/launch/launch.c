@@ -72,7 +72,8 @@ static ls_status check(const ls_launch_opts *o)
     if (!o->argv || !o->argv[0]) return ls_fail(LS_USAGE, "no program to run: lockstep run [flags] -- PROGRAM ARGS...");
     if (o->nproc < 1 || o->nproc > LS_MAX_RANKS)
         return ls_fail(LS_USAGE, "%d ranks: expected 1 to %d", o->nproc, LS_MAX_RANKS);
-    if (o->port < 0 || o->port > 65535) return ls_fail(LS_USAGE, "port %d: expected 1 to 65535, or 0 for a free one", o->port);
+    if (o->port < 0 || o->port > 65535)
+        return ls_fail(LS_USAGE, "port %d: expected 1 to 65535, or 0 for a free one", o->port);
     if (o->prefix_cmd && (o->prefix_rank < 0 || o->prefix_rank >= o->nproc))
         return ls_fail(LS_USAGE, "a prefix for rank %d: expected 0 to %d", o->prefix_rank, o->nproc - 1);
     return LS_OK;
@@ -85,7 +86,8 @@ static ls_status choose_port(ls_job *j)
     const ls_env *env = ls_env_get();
     if (j->o->port == 0) {
         j->master_port = env->free_port();
-        return j->master_port < 0 ? ls_fail(LS_SYSTEM, "no free port on 127.0.0.1: %s", strerror(-j->master_port)) : LS_OK;
+        return j->master_port < 0 ? ls_fail(LS_SYSTEM, "no free port on 127.0.0.1: %s", strerror(-j->master_port))
+                                  : LS_OK;
     }
     int bound, fd = env->listen_tcp("127.0.0.1", j->o->port, &bound);
     if (fd >= 0) {
@@ -96,7 +98,8 @@ static ls_status choose_port(ls_job *j)
     char who[128] = "a process we cannot see";
     if (fd != -EADDRINUSE) return ls_fail(LS_SYSTEM, "port %d on 127.0.0.1: %s", j->o->port, strerror(-fd));
     env->port_holder(j->o->port, who, sizeof who);
-    return ls_fail(LS_PORT_BUSY, "port %d on 127.0.0.1 is held by %s: use another port, or none for a free one", j->o->port, who);
+    return ls_fail(LS_PORT_BUSY, "port %d on 127.0.0.1 is held by %s: use another port, or none for a free one",
+                   j->o->port, who);
 }
 
 static ls_status open_files(ls_job *j)
@@ -129,7 +132,8 @@ static ls_status make_shared(ls_job *j)
 
     uint64_t r[2];
     env->random(r, sizeof r);
-    snprintf(j->store_name, sizeof j->store_name, "lockstep-%016llx%016llx", (unsigned long long)r[0], (unsigned long long)r[1]);
+    snprintf(j->store_name, sizeof j->store_name, "lockstep-%016llx%016llx", (unsigned long long)r[0],
+             (unsigned long long)r[1]);
     ls_store_config c = { .unix_name = j->store_name, .nranks = j->o->nproc, .page_fd = j->page_fd, .page = j->page };
     memcpy(c.secret, j->secret, sizeof c.secret);
     return ls_store_create(&c, &j->store);

@@ -31,8 +31,10 @@ ls_status ls_logs_parse(const char *flag, const char *text, int nproc, uint8_t *
     for (p = text; *p;) {
         int r = number(&p, nproc - 1), v = r >= 0 && *p++ == ':' ? number(&p, 3) : -1;
         if (v < 0 || (*p && *p != ',') || (*p == ',' && !p[1]))
-            return ls_fail(LS_USAGE, "--%s is '%s': expected 0 to 3 (1 stdout, 2 stderr, 3 both), or RANK:N,RANK:N with ranks 0 to %d",
-                           flag, text, nproc - 1);
+            return ls_fail(
+                LS_USAGE,
+                "--%s is '%s': expected 0 to 3 (1 stdout, 2 stderr, 3 both), or RANK:N,RANK:N with ranks 0 to %d", flag,
+                text, nproc - 1);
         which[r] = (uint8_t)v;
         if (*p == ',') p++;
     }
@@ -47,7 +49,8 @@ ls_status ls_logs_filter(const char *text, int nproc, uint64_t *mask)
     for (const char *p = text; *p;) {
         int r = number(&p, nproc - 1);
         if (r < 0 || (*p && *p != ',') || (*p == ',' && !p[1]))
-            return ls_fail(LS_USAGE, "--local-ranks-filter is '%s': expected ranks from 0 to %d, as 0,2", text, nproc - 1);
+            return ls_fail(LS_USAGE, "--local-ranks-filter is '%s': expected ranks from 0 to %d, as 0,2", text,
+                           nproc - 1);
         *mask |= 1ull << r;
         if (*p == ',') p++;
     }
@@ -191,7 +194,8 @@ static void to_file(ls_stream *s, const char *p, size_t n)
     while (s->file >= 0 && n > 0) {
         ssize_t k = env->write(s->file, p, n);
         if (k <= 0) { /* the training goes on without its log */
-            ls_log(LS_LOG_WARN, "a log file of rank%s cannot be written: %s; the rest of it is lost", s->prefix, strerror((int)-k));
+            ls_log(LS_LOG_WARN, "a log file of rank%s cannot be written: %s; the rest of it is lost", s->prefix,
+                   strerror((int)-k));
             env->close_fd(s->file);
             s->file = -1;
             return;

@@ -14,11 +14,13 @@
 
 const char *ls_signal_name(int sig)
 {
-    static const struct { int sig; const char *name; } row[] = {
-        { SIGHUP, "SIGHUP" },   { SIGINT, "SIGINT" },   { SIGQUIT, "SIGQUIT" }, { SIGILL, "SIGILL" },   { SIGTRAP, "SIGTRAP" },
-        { SIGABRT, "SIGABRT" }, { SIGBUS, "SIGBUS" },   { SIGFPE, "SIGFPE" },   { SIGKILL, "SIGKILL" }, { SIGUSR1, "SIGUSR1" },
-        { SIGSEGV, "SIGSEGV" }, { SIGUSR2, "SIGUSR2" }, { SIGPIPE, "SIGPIPE" }, { SIGALRM, "SIGALRM" }, { SIGTERM, "SIGTERM" },
-        { SIGSTOP, "SIGSTOP" }, { SIGTSTP, "SIGTSTP" }, { SIGTTIN, "SIGTTIN" }, { SIGTTOU, "SIGTTOU" }, { SIGXCPU, "SIGXCPU" },
+    static const struct { int sig; const char *name;
+    } row[] = {
+        { SIGHUP, "SIGHUP" },   { SIGINT, "SIGINT" },   { SIGQUIT, "SIGQUIT" }, { SIGILL, "SIGILL" },
+        { SIGTRAP, "SIGTRAP" }, { SIGABRT, "SIGABRT" }, { SIGBUS, "SIGBUS" },   { SIGFPE, "SIGFPE" },
+        { SIGKILL, "SIGKILL" }, { SIGUSR1, "SIGUSR1" }, { SIGSEGV, "SIGSEGV" }, { SIGUSR2, "SIGUSR2" },
+        { SIGPIPE, "SIGPIPE" }, { SIGALRM, "SIGALRM" }, { SIGTERM, "SIGTERM" }, { SIGSTOP, "SIGSTOP" },
+        { SIGTSTP, "SIGTSTP" }, { SIGTTIN, "SIGTTIN" }, { SIGTTOU, "SIGTTOU" }, { SIGXCPU, "SIGXCPU" },
         { SIGXFSZ, "SIGXFSZ" }, { SIGSYS, "SIGSYS" },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
@@ -60,7 +62,8 @@ static void time_text(int64_t wall_ns, char *buf, size_t n)
     int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153;
     int month = (int)(mp < 10 ? mp + 3 : mp - 9), day = (int)(doy - (153 * mp + 2) / 5 + 1);
     int year = (int)(yoe + era * 400 + (month <= 2));
-    snprintf(buf, n, "%04d-%02d-%02d_%02d:%02d:%02dZ", year, month, day, (int)(sec / 3600), (int)(sec / 60 % 60), (int)(sec % 60));
+    snprintf(buf, n, "%04d-%02d-%02d_%02d:%02d:%02dZ", year, month, day, (int)(sec / 3600), (int)(sec / 60 % 60),
+             (int)(sec % 60));
 }
 
 /* What torch's @record leaves behind: {"message": {"message": "..."}} or {"message": "..."}. */
@@ -152,9 +155,12 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
     head_line(j, host, t);
     if (j->first_rank >= 0) {
         const ls_job_rank *k = &j->rank[j->first_rank];
-        ls_text_add(t, "  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n", when, host, j->first_rank, j->first_rank);
+        ls_text_add(t, "  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n", when, host,
+                    j->first_rank, j->first_rank);
         ls_text_add(t, "  exitcode  : %d (pid: %d)\n", k->signal ? -k->signal : k->code, k->pid);
-        if (k->signal) ls_text_add(t, "  signal    : %d (%s)%s\n", k->signal, ls_signal_name(k->signal), k->told ? ", from us" : "");
+        if (k->signal)
+            ls_text_add(t, "  signal    : %d (%s)%s\n", k->signal, ls_signal_name(k->signal),
+                        k->told ? ", from us" : "");
         char *said = error_file_message(k->error_file);
         ls_text_add(t, "  error_file: %s\n", said ? k->error_file : "<N/A>");
         if (said) ls_text_add(t, "  error     : %s\n", said);
@@ -179,15 +185,17 @@ static void member(ls_text *t, const char *key, const char *value)
 static void write_json(const ls_job *j, const char *host, const char *when, int code, ls_text *t)
 {
     char coll[256], line[LS_TAIL_BYTES];
-    ls_text_add(t, "{\n  \"version\": 1,\n  \"code_word\": \"%s\",\n  \"exit_code\": %d,\n  \"generation\": %u,\n  \"t_ns\": %llu",
-                ls_status_word(j->status), code, j->page->generation, (unsigned long long)j->failed_ns);
+    ls_text_add(
+        t,
+        "{\n  \"version\": 1,\n  \"code_word\": \"%s\",\n  \"exit_code\": %d,\n  \"generation\": %u,\n  \"t_ns\": %llu",
+        ls_status_word(j->status), code, j->page->generation, (unsigned long long)j->failed_ns);
     member(t, "time", when);
     member(t, "host", host);
     member(t, "message", j->message);
     if (j->first_rank >= 0) {
         const ls_job_rank *k = &j->rank[j->first_rank];
-        ls_text_add(t, ",\n  \"rank\": %d,\n  \"local_rank\": %d,\n  \"pid\": %d,\n  \"exitcode\": %d,\n  \"step\": %u", j->first_rank,
-                    j->first_rank, k->pid, k->signal ? -k->signal : k->code, step_of(j));
+        ls_text_add(t, ",\n  \"rank\": %d,\n  \"local_rank\": %d,\n  \"pid\": %d,\n  \"exitcode\": %d,\n  \"step\": %u",
+                    j->first_rank, j->first_rank, k->pid, k->signal ? -k->signal : k->code, step_of(j));
         if (k->signal) member(t, "signal", ls_signal_name(k->signal));
         if (last_collective(j, j->first_rank, coll, sizeof coll)) member(t, "collective", coll);
         char *said = error_file_message(k->error_file);
@@ -207,8 +215,9 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
     for (int r = 0, n = 0; r < j->o->nproc; r++) {
         const ls_job_rank *k = &j->rank[r];
         if (r == j->first_rank || !k->started || (!k->code && !k->signal)) continue;
-        ls_text_add(t, "%s\n    { \"rank\": %d, \"pid\": %d, \"exitcode\": %d, \"stopped_by_launcher\": %s }", n++ ? "," : "", r, k->pid,
-                    k->signal ? -k->signal : k->code, k->told && k->signal ? "true" : "false");
+        ls_text_add(t, "%s\n    { \"rank\": %d, \"pid\": %d, \"exitcode\": %d, \"stopped_by_launcher\": %s }",
+                    n++ ? "," : "", r, k->pid, k->signal ? -k->signal : k->code,
+                    k->told && k->signal ? "true" : "false");
     }
     ls_text_add(t, "]\n}\n");
 }
@@ -220,7 +229,8 @@ static void save_json(const ls_job *j, const ls_text *json)
     ls_text_add(&path, "%s/failure.json", j->dir);
     int fd = path.failed || json->failed ? -1 : env->create(path.p);
     if (fd >= 0) {
-        if (env->write(fd, json->p, json->n) != (ssize_t)json->n) ls_log(LS_LOG_WARN, "%s could not be written whole", path.p);
+        if (env->write(fd, json->p, json->n) != (ssize_t)json->n)
+            ls_log(LS_LOG_WARN, "%s could not be written whole", path.p);
         env->close_fd(fd);
     }
     ls_text_free(&path);

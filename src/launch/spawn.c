@@ -134,11 +134,15 @@ static ls_status explain(const char *program, int err)
     const char *dot = strrchr(program, '.');
     bool script = dot && strcmp(dot, ".py") == 0;
     if (script && (err == ENOENT || err == EACCES || err == ENOEXEC))
-        return ls_fail(LS_USAGE, "cannot run '%s' (%s): a Python script needs its interpreter in front: lockstep run ... -- python3 %s",
-                       program, strerror(err), program);
+        return ls_fail(
+            LS_USAGE,
+            "cannot run '%s' (%s): a Python script needs its interpreter in front: lockstep run ... -- python3 %s",
+            program, strerror(err), program);
     if (err == ENOENT)
-        return ls_fail(LS_USAGE, "cannot run '%s': no such program%s", program, strchr(program, '/') ? "" : " in PATH; for one in this folder say ./NAME");
-    if (err == EACCES || err == ENOEXEC) return ls_fail(LS_USAGE, "cannot run '%s': %s; is it a program?", program, strerror(err));
+        return ls_fail(LS_USAGE, "cannot run '%s': no such program%s", program,
+                       strchr(program, '/') ? "" : " in PATH; for one in this folder say ./NAME");
+    if (err == EACCES || err == ENOEXEC)
+        return ls_fail(LS_USAGE, "cannot run '%s': %s; is it a program?", program, strerror(err));
     return ls_fail(LS_SYSTEM, "starting '%s': %s", program, strerror(err));
 }
 

@@ -129,8 +129,8 @@ static void describe_end(const ls_job *j, int r, char *text, size_t n)
     const ls_job_rank *k = &j->rank[r];
     char at[300];
     if (k->signal)
-        snprintf(text, n, "rank %d (pid %d) was killed by signal %d (%s)%s", r, k->pid, k->signal, ls_signal_name(k->signal),
-                 where(j, r, at, sizeof at));
+        snprintf(text, n, "rank %d (pid %d) was killed by signal %d (%s)%s", r, k->pid, k->signal,
+                 ls_signal_name(k->signal), where(j, r, at, sizeof at));
     else
         snprintf(text, n, "rank %d (pid %d) ended with exit code %d%s", r, k->pid, k->code, where(j, r, at, sizeof at));
 }
@@ -236,8 +236,9 @@ static void look_for_stopped(ls_job *j)
         char state = env->proc_state(k->pid);
         double silent_s = (double)(now_ns - k->stopped_ns) * 1e-9;
         const char *why = k->stopped_by == SIGTTIN ? "; it reads the terminal, which only a --prefix-rank may" : "";
-        snprintf(text, sizeof text, "rank %d (pid %d) is stopped (state %c, by signal %d, %s) and silent for %.1f s%s%s", r,
-                 k->pid, state ? state : 'T', k->stopped_by, ls_signal_name(k->stopped_by), silent_s,
+        snprintf(text, sizeof text,
+                 "rank %d (pid %d) is stopped (state %c, by signal %d, %s) and silent for %.1f s%s%s", r, k->pid,
+                 state ? state : 'T', k->stopped_by, ls_signal_name(k->stopped_by), silent_s,
                  where(j, r, at, sizeof at), why);
         fail_by(j, r, LS_RANK_HUNG, text);
         return;
@@ -267,7 +268,8 @@ static void on_signal(ls_job *j, int sig)
     uint64_t patience = sig == SIGINT ? INTERRUPT_NS : PREEMPT_NS;
     if (!j->o->quiet) {
         char line[200];
-        int n = snprintf(line, sizeof line, "lockstep: %s: %d rank%s may end in order within %.0f s; once more kills %s at once\n",
+        int n = snprintf(line, sizeof line,
+                         "lockstep: %s: %d rank%s may end in order within %.0f s; once more kills %s at once\n",
                          sig == SIGINT ? "interrupted" : ls_signal_name(sig), j->nalive, j->nalive == 1 ? "" : "s",
                          (double)patience * 1e-9, j->nalive == 1 ? "it" : "them");
         ls_console_add(&j->err, line, (size_t)n);
@@ -299,8 +301,8 @@ static void give_up(ls_job *j)
     for (int r = 0; r < j->o->nproc; r++) {
         ls_job_rank *k = &j->rank[r];
         if (!k->alive) continue;
-        ls_log(LS_LOG_WARN, "rank %d (pid %d, state %c) does not end on SIGKILL: the kernel will end it later", r, k->pid,
-               ls_env_get()->proc_state(k->pid));
+        ls_log(LS_LOG_WARN, "rank %d (pid %d, state %c) does not end on SIGKILL: the kernel will end it later", r,
+               k->pid, ls_env_get()->proc_state(k->pid));
         k->alive = false;
         k->signal = SIGKILL;
         j->nalive--;

@@ -27,8 +27,11 @@ struct ls_arena {
 
 static LS_COLD ls_status too_little(size_t nbytes, uint64_t available)
 {
-    return ls_fail(LS_NO_MEMORY, "an arena of %.1f MiB does not fit: %.1f MiB of memory are available; use fewer ranks, a smaller model or "
-                                 "batch, or raise the memory limit", (double)nbytes / 1048576.0, (double)available / 1048576.0);
+    return ls_fail(
+        LS_NO_MEMORY,
+        "an arena of %.1f MiB does not fit: %.1f MiB of memory are available; use fewer ranks, a smaller model or "
+        "batch, or raise the memory limit",
+        (double)nbytes / 1048576.0, (double)available / 1048576.0);
 }
 
 ls_status ls_arena_create(size_t nbytes, bool shared, ls_ledger *ledger, ls_arena **out)
@@ -36,7 +39,8 @@ ls_status ls_arena_create(size_t nbytes, bool shared, ls_ledger *ledger, ls_aren
     const ls_env *env = ls_env_get();
     *out = NULL;
     uint64_t available = env->mem_available();
-    if (nbytes > SIZE_MAX - PAGE || nbytes > available) return too_little(nbytes, available); /* before anything is reserved */
+    if (nbytes > SIZE_MAX - PAGE || nbytes > available)
+        return too_little(nbytes, available); /* before anything is reserved */
     ls_arena *a = calloc(1, sizeof *a);
     if (!a) return ls_fail(LS_NO_MEMORY, "an arena");
     a->size = (nbytes + PAGE - 1) / PAGE * PAGE;
@@ -74,9 +78,11 @@ void ls_arena_destroy(ls_arena *a)
 ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
 {
     *out = NULL;
-    size_t room = a->size - a->used, need = nbytes <= SIZE_MAX - ALIGN ? (nbytes + ALIGN - 1) / ALIGN * ALIGN : SIZE_MAX;
+    size_t room = a->size - a->used,
+           need = nbytes <= SIZE_MAX - ALIGN ? (nbytes + ALIGN - 1) / ALIGN * ALIGN : SIZE_MAX;
     if (need > room)
-        return ls_fail(LS_NO_MEMORY, "%zu bytes (%s) do not fit into the arena: %zu of %zu are free", nbytes, ls_mem_kind_name(kind), room, a->size);
+        return ls_fail(LS_NO_MEMORY, "%zu bytes (%s) do not fit into the arena: %zu of %zu are free", nbytes,
+                       ls_mem_kind_name(kind), room, a->size);
     if (a->nspans == 0 || a->span[a->nspans - 1].kind != kind) {
         if (a->nspans == a->cap) {
             int cap = a->cap ? 2 * a->cap : 16;

@@ -74,7 +74,8 @@ ls_status ls_store_create(const ls_store_config *c, ls_store **out)
             if (err == EADDRINUSE) env->port_holder(c->tcp_port, who, sizeof who);
             ls_store_destroy(s);
             if (err == EADDRINUSE)
-                return ls_fail(LS_PORT_BUSY, "port %d on 127.0.0.1 is held by %s: use another port, or none for a free one",
+                return ls_fail(LS_PORT_BUSY,
+                               "port %d on 127.0.0.1 is held by %s: use another port, or none for a free one",
                                c->tcp_port, who);
             return ls_fail(LS_SYSTEM, "listening on port %d: %s", c->tcp_port, strerror(err));
         }
@@ -137,7 +138,8 @@ int ls_store_fds(const ls_store *s, ls_pollfd *fds, int max)
     if (n < max) fds[n++] = (ls_pollfd){ .fd = s->listen_unix, .events = LS_POLL_IN };
     if (s->listen_tcp >= 0 && n < max) fds[n++] = (ls_pollfd){ .fd = s->listen_tcp, .events = LS_POLL_IN };
     for (int i = 0; i < s->nconns && n < max; i++)
-        fds[n++] = (ls_pollfd){ .fd = s->conn[i].fd, .events = (short)(LS_POLL_IN | (s->conn[i].out ? LS_POLL_OUT : 0)) };
+        fds[n++] =
+            (ls_pollfd){ .fd = s->conn[i].fd, .events = (short)(LS_POLL_IN | (s->conn[i].out ? LS_POLL_OUT : 0)) };
     return n;
 }
 
@@ -268,10 +270,12 @@ static bool on_hello(ls_store *s, conn *c)
     if (s->c.no_secret ? !c->unix_socket : !same_secret(h.secret, s->c.secret)) return false;
 
     char text[256];
-    if (h.version != LS_STORE_VERSION) return refuse(c, LS_PROTOCOL, "this rank speaks another version of the store's protocol");
+    if (h.version != LS_STORE_VERSION)
+        return refuse(c, LS_PROTOCOL, "this rank speaks another version of the store's protocol");
     if (h.size != (uint32_t)s->c.nranks || h.rank >= h.size) {
-        snprintf(text, sizeof text, "rank %u of a world of %u came to a job of %d: WORLD_SIZE and RANK must agree on every rank",
-                 h.rank, h.size, s->c.nranks);
+        snprintf(text, sizeof text,
+                 "rank %u of a world of %u came to a job of %d: WORLD_SIZE and RANK must agree on every rank", h.rank,
+                 h.size, s->c.nranks);
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
     if (s->pid[h.rank]) {
@@ -399,12 +403,15 @@ static void admit(ls_store *s, int listener, bool unix_socket, uint64_t now_ns)
         if (s->nconns == MAX_CONNS) { /* the oldest stranger makes room */
             int oldest = -1;
             for (int i = 0; i < s->nconns; i++)
-                if (s->conn[i].rank < 0 && (oldest < 0 || s->conn[i].deadline_ns < s->conn[oldest].deadline_ns)) oldest = i;
+                if (s->conn[i].rank < 0 && (oldest < 0 || s->conn[i].deadline_ns < s->conn[oldest].deadline_ns))
+                    oldest = i;
             LS_ASSERT(oldest >= 0); /* there are at most LS_MAX_RANKS others */
             drop(s, oldest);
         }
         conn *c = &s->conn[s->nconns];
-        *c = (conn){ .fd = fd, .unix_socket = unix_socket, .rank = -1, .out_fd = -1, .deadline_ns = now_ns + LS_STORE_HELLO_NS };
+        *c = (conn){
+            .fd = fd, .unix_socket = unix_socket, .rank = -1, .out_fd = -1, .deadline_ns = now_ns + LS_STORE_HELLO_NS
+        };
         c->in = malloc(IN_BYTES);
         if (!c->in) {
             env->close_fd(fd);

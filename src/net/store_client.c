@@ -20,7 +20,10 @@ void ls_store_disconnect(ls_store_client *c)
     free(c);
 }
 
-static ls_status late(const char *doing) { return ls_fail(LS_JOIN_TIMEOUT, "no answer from the rendezvous store while %s", doing); }
+static ls_status late(const char *doing)
+{
+    return ls_fail(LS_JOIN_TIMEOUT, "no answer from the rendezvous store while %s", doing);
+}
 
 static ls_status send_all(ls_store_client *c, const void *p, size_t n, uint64_t deadline_ns, const char *doing)
 {
@@ -68,7 +71,8 @@ static ls_status recv_descriptor(ls_store_client *c, int *fd, uint64_t deadline_
     for (;;) {
         *fd = env->recv_fd(c->fd);
         if (*fd >= 0) return LS_OK;
-        if (*fd != -EAGAIN) return ls_fail(LS_PEER_RESET, "no descriptor came from the rendezvous store while %s", doing);
+        if (*fd != -EAGAIN)
+            return ls_fail(LS_PEER_RESET, "no descriptor came from the rendezvous store while %s", doing);
         if (env->mono_ns() >= deadline_ns) return late(doing);
         ls_pollfd pfd = { .fd = c->fd, .events = LS_POLL_IN };
         env->wait(NULL, 0, &pfd, 1, deadline_ns);
@@ -76,11 +80,13 @@ static ls_status recv_descriptor(ls_store_client *c, int *fd, uint64_t deadline_
 }
 
 /* Reads a reply; a failure's sentence becomes ours. value may be NULL when none is expected. */
-static ls_status read_reply(ls_store_client *c, void *value, size_t *n, int *fd, uint64_t deadline_ns, const char *doing)
+static ls_status read_reply(ls_store_client *c, void *value, size_t *n, int *fd, uint64_t deadline_ns,
+                            const char *doing)
 {
     store_reply r;
     LS_TRY(recv_all(c, &r, sizeof r, deadline_ns, doing));
-    if (r.nvalue > LS_STORE_VALUE_MAX) return ls_fail(LS_PROTOCOL, "a reply of %u bytes from the rendezvous store", r.nvalue);
+    if (r.nvalue > LS_STORE_VALUE_MAX)
+        return ls_fail(LS_PROTOCOL, "a reply of %u bytes from the rendezvous store", r.nvalue);
     size_t room = n ? *n : 0;
     if (r.status < 0 || r.nvalue > room) {
         char text[400];
@@ -101,7 +107,8 @@ static ls_status read_reply(ls_store_client *c, void *value, size_t *n, int *fd,
     return LS_OK;
 }
 
-static ls_status request(ls_store_client *c, store_op op, const char *key, const void *value, size_t n, uint64_t deadline_ns)
+static ls_status request(ls_store_client *c, store_op op, const char *key, const void *value, size_t n,
+                         uint64_t deadline_ns)
 {
     size_t nkey = strlen(key);
     if (nkey > LS_STORE_KEY_MAX || n > LS_STORE_VALUE_MAX)
@@ -113,8 +120,8 @@ static ls_status request(ls_store_client *c, store_op op, const char *key, const
     return n ? send_all(c, value, n, deadline_ns, key) : LS_OK;
 }
 
-ls_status ls_store_connect(const char *unix_name, int tcp_port, const uint8_t secret[LS_SECRET_BYTES], int rank, int size,
-                           uint64_t deadline_ns, ls_store_client **out, int *page_fd)
+ls_status ls_store_connect(const char *unix_name, int tcp_port, const uint8_t secret[LS_SECRET_BYTES], int rank,
+                           int size, uint64_t deadline_ns, ls_store_client **out, int *page_fd)
 {
     const ls_env *env = ls_env_get();
     *out = NULL;
@@ -128,23 +135,34 @@ ls_status ls_store_connect(const char *unix_name, int tcp_port, const uint8_t se
         if (env->mono_ns() >= deadline_ns) {
             int err = -c->fd;
             free(c);
-            if (unix_name) return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at the job's meeting point '%s' (%s): is rank 0 running?", rank, unix_name, strerror(err));
-            return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at port %d (%s): is rank 0 running?", rank, tcp_port, strerror(err));
+            if (unix_name)
+                return ls_fail(LS_JOIN_TIMEOUT,
+                               "rank %d found nobody at the job's meeting point '%s' (%s): is rank 0 running?", rank,
+                               unix_name, strerror(err));
+            return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at port %d (%s): is rank 0 running?", rank, tcp_port,
+                           strerror(err));
         }
         env->wait(NULL, 0, NULL, 0, env->mono_ns() + 10000000u);
     }
 
     ls_status st = LS_OK;
     if (unix_name && env->peer_uid_is_ours(c->fd) != 1) {
-        st = ls_fail(LS_AUTH_FAILED, "the job's meeting point '%s' belongs to another user: choose another MASTER_PORT", unix_name);
+        st = ls_fail(LS_AUTH_FAILED, "the job's meeting point '%s' belongs to another user: choose another MASTER_PORT",
+                     unix_name);
         goto fail;
     }
-    store_hello h = { .magic = LS_STORE_MAGIC, .version = LS_STORE_VERSION, .rank = (uint32_t)rank, .size = (uint32_t)size, .pid = env->pid() };
+    store_hello h = { .magic = LS_STORE_MAGIC,
+                      .version = LS_STORE_VERSION,
+                      .rank = (uint32_t)rank,
+                      .size = (uint32_t)size,
+                      .pid = env->pid() };
     memcpy(h.secret, secret, LS_SECRET_BYTES);
     if ((st = send_all(c, &h, sizeof h, deadline_ns, "saying hello")) < 0) goto fail;
     if ((st = read_reply(c, NULL, NULL, page_fd, deadline_ns, "saying hello")) < 0) {
         if (st == LS_PEER_RESET)
-            st = ls_fail(LS_AUTH_FAILED, "rank %d was refused at the job's meeting point: it could not prove that it belongs to the job", rank);
+            st = ls_fail(
+                LS_AUTH_FAILED,
+                "rank %d was refused at the job's meeting point: it could not prove that it belongs to the job", rank);
         goto fail;
     }
     *out = c;

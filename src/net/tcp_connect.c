@@ -83,7 +83,8 @@ static bool acceptable(const connector *c, const opening *o)
 
 static ls_status gone(int rank, const char *how, int err)
 {
-    return ls_fail(LS_PEER_RESET, "the connection to rank %d could not be made (%s: %s): has it ended?", rank, how, strerror(err));
+    return ls_fail(LS_PEER_RESET, "the connection to rank %d could not be made (%s: %s): has it ended?", rank, how,
+                   strerror(err));
 }
 
 /* Sends what is left of our hello. LS_AGAIN: the socket is full. */
@@ -126,7 +127,9 @@ static ls_status advance(connector *c, opening *o)
         if ((st = say_hello(o)) != LS_OK) return st;
         if ((st = hear_hello(o)) == LS_AUTH_FAILED) return gone(o->rank, "its hello", ECONNRESET);
         if (st != LS_OK) return st;
-        return acceptable(c, o) ? LS_OK : ls_fail(LS_AUTH_FAILED, "whoever answers on rank %d's port is not rank %d", o->rank, o->rank);
+        return acceptable(c, o)
+                   ? LS_OK
+                   : ls_fail(LS_AUTH_FAILED, "whoever answers on rank %d's port is not rank %d", o->rank, o->rank);
     }
     if (o->sent == 0) {
         if ((st = hear_hello(o)) != LS_OK) return st;
@@ -211,7 +214,8 @@ static ls_status late(const connector *c)
     char who[256] = "";
     size_t at = 0;
     for (int r = 0; r < c->w->size; r++)
-        if (r != c->w->rank && c->fd[r] < 0 && at < sizeof who) at += (size_t)snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", r);
+        if (r != c->w->rank && c->fd[r] < 0 && at < sizeof who)
+            at += (size_t)snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", r);
     return ls_fail(LS_JOIN_TIMEOUT, "rank %d has no connection to rank %s after %.1f s", c->w->rank, who,
                    (double)c->w->opts.join_timeout_ns * 1e-9);
 }
@@ -237,7 +241,8 @@ ls_status ls_tcp_connect_all(ls_world *w, int fd[LS_MAX_RANKS])
     }
     while (c->n > 0) drop(c, &c->o[0]);
     if (c->rejected > 0)
-        ls_log(LS_LOG_WARN, "auth-reject: %u connection%s to this rank's port refused: no proof of belonging to this job",
+        ls_log(LS_LOG_WARN,
+               "auth-reject: %u connection%s to this rank's port refused: no proof of belonging to this job",
                c->rejected, c->rejected == 1 ? "" : "s");
     if (c->listener >= 0) env->close_fd(c->listener);
     for (int r = 0; r < w->size && st < 0; r++) {

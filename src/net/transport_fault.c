@@ -55,7 +55,10 @@ static bool read_number(const char **p, uint64_t *out)
 
 static bool read_delay(const char **p, uint64_t *ns)
 {
-    static const struct { const char *unit; uint64_t ns; } row[] = { { "ns", 1 }, { "us", 1000 }, { "ms", 1000000 }, { "s", 1000000000 } };
+    static const struct {
+        const char *unit;
+        uint64_t ns;
+    } row[] = { { "ns", 1 }, { "us", 1000 }, { "ms", 1000000 }, { "s", 1000000000 } };
     if (*(*p)++ != '=' || !read_number(p, ns)) return false;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         size_t n = strlen(row[i].unit);
@@ -94,8 +97,10 @@ static ls_status read_plan(ls_transport *t)
     while (p && *p) {
         fault f;
         if (t->n == MAX_FAULTS || !read_fault(&p, &f))
-            return ls_fail(LS_BAD_CONFIG, "LOCKSTEP_FAULT is '%s': expected at most %d of delay=TIME, stall, drop, corrupt, kill, "
-                                          "each with @RANK:NTH, as delay=200us@1,kill@0:5", text, MAX_FAULTS);
+            return ls_fail(LS_BAD_CONFIG,
+                           "LOCKSTEP_FAULT is '%s': expected at most %d of delay=TIME, stall, drop, corrupt, kill, "
+                           "each with @RANK:NTH, as delay=200us@1,kill@0:5",
+                           text, MAX_FAULTS);
         if (f.rank < 0 || f.rank == t->w->rank) t->fault[t->n++] = f;
         if (*p == ',') p++;
     }
@@ -121,7 +126,8 @@ static ls_status open_fault(ls_world *w, ls_transport **out)
     t->w = w;
     t->ops = strncmp(name, "fault", 5) == 0 ? NULL : ls_transport_find(name);
     ls_status st = t->ops ? read_plan(t)
-                          : ls_fail(LS_BAD_CONFIG, "transport '%s': expected fault:shm, fault:tcp or fault:self", w->opts.transport);
+                          : ls_fail(LS_BAD_CONFIG, "transport '%s': expected fault:shm, fault:tcp or fault:self",
+                                    w->opts.transport);
     if (st == LS_OK) st = t->ops->open(w, &t->inner);
     if (st < 0) {
         close_fault(t);

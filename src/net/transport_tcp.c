@@ -99,7 +99,8 @@ static void lost(ls_transport *t, int peer, const char *how)
 {
     wire *l = t->wire[peer];
     if (l->bye_heard)
-        break_link(l, ls_fail(LS_PEER_RESET, "rank %d has left the world, but rank %d still expects it", peer, t->w->rank));
+        break_link(
+            l, ls_fail(LS_PEER_RESET, "rank %d has left the world, but rank %d still expects it", peer, t->w->rank));
     else
         break_link(l, ls_fail(LS_PEER_RESET, "rank %d lost the connection to rank %d (%s): it has ended or was killed",
                               t->w->rank, peer, how));
@@ -230,8 +231,8 @@ static ls_status receiver_of(wire *l, int channel, receiver **out)
 
 static ls_status bad(int peer, const ls_tcp_frame *f, const char *field, uint32_t found, uint32_t limit)
 {
-    return ls_fail(LS_PROTOCOL, "rank %d sent frame %u with %s %u, expected %u: do both ranks run the same build?", peer, f->seq,
-                   field, found, limit);
+    return ls_fail(LS_PROTOCOL, "rank %d sent frame %u with %s %u, expected %u: do both ranks run the same build?",
+                   peer, f->seq, field, found, limit);
 }
 
 /* Everything but the checksum: done before a byte of the payload is waited for. */
@@ -265,8 +266,10 @@ static ls_status on_frame(ls_transport *t, int peer, const ls_tcp_frame *f, cons
     wire *l = t->wire[peer];
     uint32_t crc = t->w->opts.no_crc ? f->crc : ls_tcp_crc(f, payload);
     if (crc != f->crc)
-        return ls_fail(LS_FRAME_CRC, "frame %u from rank %d to rank %d (channel %u, %u bytes) has checksum %08x, expected %08x: "
-                                     "bytes changed on the way", l->seq_in, peer, t->w->rank, f->channel, f->length, crc, f->crc);
+        return ls_fail(LS_FRAME_CRC,
+                       "frame %u from rank %d to rank %d (channel %u, %u bytes) has checksum %08x, expected %08x: "
+                       "bytes changed on the way",
+                       l->seq_in, peer, t->w->rank, f->channel, f->length, crc, f->crc);
     if (f->seq != l->seq_in) return bad(peer, f, "number", f->seq, l->seq_in);
     l->seq_in++;
     if (f->kind == LS_TCP_DATA) return on_data(peer, l, f, payload);

@@ -28,7 +28,8 @@ static ls_status env_int(const char *name, int min, int max, int *out, bool *set
     char *end;
     long v = strtol(text, &end, 10);
     if (*end || v < min || v > max)
-        return ls_fail(LS_INVALID, "environment variable %s is '%s': expected a number from %d to %d", name, text, min, max);
+        return ls_fail(LS_INVALID, "environment variable %s is '%s': expected a number from %d to %d", name, text, min,
+                       max);
     *out = (int)v;
     return LS_OK;
 }
@@ -54,7 +55,8 @@ static ls_status read_job(job *j)
         return ls_fail(LS_INVALID, "environment variable %s is not set: ranks started by hand need RANK, WORLD_SIZE, "
                                    "MASTER_ADDR and MASTER_PORT; `lockstep run` sets them all", missing);
     if (j->rank >= j->size)
-        return ls_fail(LS_INVALID, "RANK is %d and WORLD_SIZE %d: expected RANK from 0 to %d", j->rank, j->size, j->size - 1);
+        return ls_fail(LS_INVALID, "RANK is %d and WORLD_SIZE %d: expected RANK from 0 to %d", j->rank, j->size,
+                       j->size - 1);
     if (j->size > LS_MAX_RANKS)
         return ls_fail(LS_INVALID, "WORLD_SIZE is %d: this version joins at most %d ranks", j->size, LS_MAX_RANKS);
     if (j->local_rank < 0) j->local_rank = j->rank;
@@ -62,10 +64,14 @@ static ls_status read_job(job *j)
     if (j->local_rank >= j->local_size)
         return ls_fail(LS_INVALID, "LOCAL_RANK is %d and LOCAL_WORLD_SIZE %d", j->local_rank, j->local_size);
     if (j->local_size != j->size)
-        return ls_fail(LS_UNSUPPORTED, "WORLD_SIZE is %d but only %d ranks are on this machine: joining several machines "
-                                       "needs the authenticated handshake, which this version does not have", j->size, j->local_size);
-    if (!j->store && addr && strcmp(addr, "127.0.0.1") != 0 && strcmp(addr, "localhost") != 0 && strcmp(addr, "::1") != 0)
-        return ls_fail(LS_UNSUPPORTED, "MASTER_ADDR is '%s': this version joins ranks of one machine, so 127.0.0.1", addr);
+        return ls_fail(LS_UNSUPPORTED,
+                       "WORLD_SIZE is %d but only %d ranks are on this machine: joining several machines "
+                       "needs the authenticated handshake, which this version does not have",
+                       j->size, j->local_size);
+    if (!j->store && addr && strcmp(addr, "127.0.0.1") != 0 && strcmp(addr, "localhost") != 0 &&
+        strcmp(addr, "::1") != 0)
+        return ls_fail(LS_UNSUPPORTED, "MASTER_ADDR is '%s': this version joins ranks of one machine, so 127.0.0.1",
+                       addr);
     j->by_hand = !j->store && j->size > 1;
     return LS_OK;
 }
@@ -131,7 +137,8 @@ static ls_status wait_for_all(ls_world *w, uint64_t deadline_ns)
         if (env->mono_ns() >= deadline_ns) {
             int n = 1;
             for (const char *p = missing; *p; p++) n += *p == ',';
-            return ls_fail(LS_JOIN_TIMEOUT, "%d of %d ranks joined within %.1f s, missing rank%s %s: start %s, or check WORLD_SIZE",
+            return ls_fail(LS_JOIN_TIMEOUT,
+                           "%d of %d ranks joined within %.1f s, missing rank%s %s: start %s, or check WORLD_SIZE",
                            w->size - n, w->size, (double)w->opts.join_timeout_ns * 1e-9, n > 1 ? "s" : "", missing,
                            n > 1 ? "them" : "it");
         }
@@ -159,7 +166,8 @@ static ls_status share_arenas(ls_world *w, uint64_t deadline_ns)
         int64_t n = env->fd_size(fd);
         char *p = n > 0 ? env->map_shared(fd, (size_t)n, true) : NULL;
         env->close_fd(fd);
-        if (!p) return ls_fail(LS_NO_MEMORY, "rank %d cannot map rank %d's arena of %lld bytes", w->rank, r, (long long)n);
+        if (!p)
+            return ls_fail(LS_NO_MEMORY, "rank %d cannot map rank %d's arena of %lld bytes", w->rank, r, (long long)n);
         w->peer_base[r] = p;
         w->peer_bytes[r] = (size_t)n;
     }
@@ -191,7 +199,8 @@ static ls_status finish_open(ls_world *w)
 
     const char *name = w->opts.transport;
     w->tops = ls_transport_find(name);
-    if (!w->tops) return ls_fail(LS_BAD_CONFIG, "no transport named '%s': expected shm, tcp, self or fault:<one of them>", name);
+    if (!w->tops)
+        return ls_fail(LS_BAD_CONFIG, "no transport named '%s': expected shm, tcp, self or fault:<one of them>", name);
     return w->tops->open(w, &w->tp);
 }
 
@@ -360,7 +369,9 @@ ls_status ls_world_abort(ls_world *w, ls_status s)
 ls_status ls_alloc(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out)
 {
     ls_status st = ls_arena_alloc(w->arena, nbytes, kind, out);
-    return st < 0 ? ls_while(st, "rank %d allocating registered memory (arena_bytes of ls_world_opts sets the size)", w->rank) : st;
+    return st < 0 ? ls_while(st, "rank %d allocating registered memory (arena_bytes of ls_world_opts sets the size)",
+                             w->rank)
+                  : st;
 }
 
 ls_status ls_world_exchange(ls_world *w, const char *key, const void *mine, size_t n, void *all)

@@ -226,7 +226,8 @@ static int by_collective(const void *a, const void *b)
 static void add_arrow(output *o, const slice *s, const char *ph)
 {
     add_row(o);
-    ls_text_add(&o->text, "{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"name\":\"collective\",\"cat\":\"comm\"", ph, s->rank, s->tid);
+    ls_text_add(&o->text, "{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"name\":\"collective\",\"cat\":\"comm\"", ph, s->rank,
+                s->tid);
     ls_text_add(&o->text, ",\"id\":\"%u.%u\"%s", s->ev.group, s->ev.seq, *ph == 'f' ? ",\"bp\":\"e\"" : "");
     add_us(o, "ts", s->ev.t0_ns - o->base_ns);
     ls_text_add(&o->text, "}");

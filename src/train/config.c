@@ -9,84 +9,130 @@
 
 const ls_opt ls_train_opts[] = {
     { "model.name", LS_OPT_CHOICE, AT(model.name), "mlp", "mlp|gpt2|llama|moe", "kind of model", 0, NULL },
-    { "model.dims", LS_OPT_INTS, AT(model.dims), "784,256,128,10", "1..16777216", "mlp: inputs, hidden widths, classes", 0, NULL },
-    { "model.activation", LS_OPT_CHOICE, AT(model.activation), "relu", "relu|gelu", "mlp: between the layers", 0, NULL },
-    { "model.init", LS_OPT_CHOICE, AT(model.init), "philox", "torch|philox|file", "from PyTorch's generator, by global index, or from model.load", 0, NULL },
+    { "model.dims", LS_OPT_INTS, AT(model.dims), "784,256,128,10", "1..16777216", "mlp: inputs, hidden widths, classes",
+      0, NULL },
+    { "model.activation", LS_OPT_CHOICE, AT(model.activation), "relu", "relu|gelu", "mlp: between the layers", 0,
+      NULL },
+    { "model.init", LS_OPT_CHOICE, AT(model.init), "philox", "torch|philox|file",
+      "from PyTorch's generator, by global index, or from model.load", 0, NULL },
     { "model.load", LS_OPT_STRING, AT(model.load), "", NULL, "safetensors file to start from", 0, NULL },
     { "model.n_layer", LS_OPT_INT, AT(model.n_layer), "12", "1..1024", "gpt2, llama, moe: blocks", 0, NULL },
     { "model.n_head", LS_OPT_INT, AT(model.n_head), "12", "1..1024", "gpt2, llama, moe: attention heads", 0, NULL },
-    { "model.n_kv_head", LS_OPT_INT, AT(model.n_kv_head), "0", "0..1024", "llama, moe: key and value heads; 0: n_head", 0, NULL },
-    { "model.d_model", LS_OPT_INT, AT(model.d_model), "768", "1..1048576", "gpt2, llama, moe: width of a token", 0, NULL },
-    { "model.d_ff", LS_OPT_INT, AT(model.d_ff), "0", "0..16777216", "gpt2, llama, moe: width inside the mlp; 0: 4 d_model", 0, NULL },
-    { "model.vocab_size", LS_OPT_INT, AT(model.vocab_size), "50257", "1..16777216", "gpt2, llama, moe: tokens", 0, NULL },
-    { "model.seq_len", LS_OPT_INT, AT(model.seq_len), "1024", "1..16777216", "gpt2, llama, moe: longest sequence", 0, NULL },
+    { "model.n_kv_head", LS_OPT_INT, AT(model.n_kv_head), "0", "0..1024", "llama, moe: key and value heads; 0: n_head",
+      0, NULL },
+    { "model.d_model", LS_OPT_INT, AT(model.d_model), "768", "1..1048576", "gpt2, llama, moe: width of a token", 0,
+      NULL },
+    { "model.d_ff", LS_OPT_INT, AT(model.d_ff), "0", "0..16777216",
+      "gpt2, llama, moe: width inside the mlp; 0: 4 d_model", 0, NULL },
+    { "model.vocab_size", LS_OPT_INT, AT(model.vocab_size), "50257", "1..16777216", "gpt2, llama, moe: tokens", 0,
+      NULL },
+    { "model.seq_len", LS_OPT_INT, AT(model.seq_len), "1024", "1..16777216", "gpt2, llama, moe: longest sequence", 0,
+      NULL },
     { "data.name", LS_OPT_CHOICE, AT(data.name), "fashion-mnist", "fashion-mnist|idx|synthetic", "data set", 0, NULL },
-    { "data.path", LS_OPT_STRING, AT(data.path), "", NULL, "folder of the IDX files (default: where Debian's package puts them)", 0, NULL },
+    { "data.path", LS_OPT_STRING, AT(data.path), "", NULL,
+      "folder of the IDX files (default: where Debian's package puts them)", 0, NULL },
     { "data.format", LS_OPT_CHOICE, AT(data.format), "idx", "idx", "format of data.path", 0, NULL },
     { "data.tokenizer", LS_OPT_STRING, AT(data.tokenizer), "", NULL, "tokenizer of text data", 0, NULL },
     { "data.shuffle", LS_OPT_BOOL, AT(data.shuffle), "true", NULL, "a new order every epoch", 0, NULL },
-    { "data.drop_last", LS_OPT_BOOL, AT(data.drop_last), "false", NULL, "leave out samples that do not fill ranks and batches", 0, NULL },
-    { "data.workers", LS_OPT_INT, AT(data.workers), "0", "0..0", "loader threads; data sets of this version are whole in memory", 0, NULL },
+    { "data.drop_last", LS_OPT_BOOL, AT(data.drop_last), "false", NULL,
+      "leave out samples that do not fill ranks and batches", 0, NULL },
+    { "data.workers", LS_OPT_INT, AT(data.workers), "0", "0..0",
+      "loader threads; data sets of this version are whole in memory", 0, NULL },
     { "train.steps", LS_OPT_INT, AT(train.steps), "0", "0..", "optimizer steps; 0: train.epochs decides", 0, NULL },
     { "train.epochs", LS_OPT_INT, AT(train.epochs), "1", "0..", "passes over the data", 0, NULL },
-    { "train.global_batch", LS_OPT_INT, AT(train.global_batch), "128", "1..", "samples a step, over all ranks and accumulation", 0, NULL },
-    { "train.micro_batch", LS_OPT_INT, AT(train.micro_batch), "0", "0..", "samples a forward on one rank; 0: no accumulation", 0, NULL },
+    { "train.global_batch", LS_OPT_INT, AT(train.global_batch), "128", "1..",
+      "samples a step, over all ranks and accumulation", 0, NULL },
+    { "train.micro_batch", LS_OPT_INT, AT(train.micro_batch), "0", "0..",
+      "samples a forward on one rank; 0: no accumulation", 0, NULL },
     { "train.seed", LS_OPT_INT, AT(train.seed), "0", "0..", "of initial values and data order", 0, NULL },
     { "train.dtype", LS_OPT_CHOICE, AT(train.dtype), "f32", "f32|bf16", "of compute", 0, NULL },
-    { "train.recompute", LS_OPT_CHOICE, AT(train.recompute), "none", "none|selective|full", "activations recomputed in backward", 0, NULL },
+    { "train.recompute", LS_OPT_CHOICE, AT(train.recompute), "none", "none|selective|full",
+      "activations recomputed in backward", 0, NULL },
     { "train.numerics", LS_OPT_CHOICE, AT(train.numerics), "default", "default", "order of sums", 0, NULL },
     { "optim.name", LS_OPT_CHOICE, AT(optim.name), "adam", "sgd|adam|adamw", "optimizer", 0, NULL },
     { "optim.lr", LS_OPT_DOUBLE, AT(optim.lr), "1e-3", "0..", "learning rate", 0, NULL },
     { "optim.momentum", LS_OPT_DOUBLE, AT(optim.momentum), "0", "0..", "sgd", 0, NULL },
-    { "optim.betas", LS_OPT_DOUBLES, AT(optim.betas), "0.9,0.999", "0..<1", "adam, adamw: decay of the two moments", 0, NULL },
+    { "optim.betas", LS_OPT_DOUBLES, AT(optim.betas), "0.9,0.999", "0..<1", "adam, adamw: decay of the two moments", 0,
+      NULL },
     { "optim.eps", LS_OPT_DOUBLE, AT(optim.eps), "1e-8", "0..", "adam, adamw", 0, NULL },
-    { "optim.weight_decay", LS_OPT_DOUBLE, AT(optim.weight_decay), "0", "0..", "adamw: decoupled, 0.01 unless given; else added to the gradient", 0, NULL },
-    { "optim.clip", LS_OPT_DOUBLE, AT(optim.clip), "0", "0..", "largest global gradient norm; 0: no clipping", 0, NULL },
+    { "optim.weight_decay", LS_OPT_DOUBLE, AT(optim.weight_decay), "0", "0..",
+      "adamw: decoupled, 0.01 unless given; else added to the gradient", 0, NULL },
+    { "optim.clip", LS_OPT_DOUBLE, AT(optim.clip), "0", "0..", "largest global gradient norm; 0: no clipping", 0,
+      NULL },
     { "optim.schedule", LS_OPT_CHOICE, AT(optim.schedule), "constant", "constant", "of the learning rate", 0, NULL },
     { "optim.warmup", LS_OPT_INT, AT(optim.warmup), "0", "0..", "steps of linear warm-up", 0, NULL },
     { "optim.min_lr", LS_OPT_DOUBLE, AT(optim.min_lr), "0", "0..", "where a schedule ends", 0, NULL },
-    { "parallel.dp", LS_OPT_INT, AT(parallel.dp), "0", "0..64", "data parallel ranks; 0: all", 0, "parallelism.data_parallel_degree" },
-    { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..64", "tensor parallel ranks", 0, "parallelism.tensor_parallel_degree|tensor-model-parallel-size" },
-    { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..64", "pipeline stages", 0, "parallelism.pipeline_parallel_degree|pipeline-model-parallel-size" },
-    { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..64", "context parallel ranks", 0, "parallelism.context_parallel_degree|context-parallel-size" },
-    { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..64", "expert parallel ranks", 0, "parallelism.expert_parallel_degree|expert-model-parallel-size" },
-    { "parallel.order", LS_OPT_CHOICE, AT(parallel.order), "pp-dp-ep-cp-tp", "pp-dp-ep-cp-tp", "axes of the mesh, slowest first", 0, NULL },
-    { "parallel.placement", LS_OPT_CHOICE, AT(parallel.placement), "auto", "auto", "which ranks share a node", 0, NULL },
+    { "parallel.dp", LS_OPT_INT, AT(parallel.dp), "0", "0..64", "data parallel ranks; 0: all", 0,
+      "parallelism.data_parallel_degree" },
+    { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..64", "tensor parallel ranks", 0,
+      "parallelism.tensor_parallel_degree|tensor-model-parallel-size" },
+    { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..64", "pipeline stages", 0,
+      "parallelism.pipeline_parallel_degree|pipeline-model-parallel-size" },
+    { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..64", "context parallel ranks", 0,
+      "parallelism.context_parallel_degree|context-parallel-size" },
+    { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..64", "expert parallel ranks", 0,
+      "parallelism.expert_parallel_degree|expert-model-parallel-size" },
+    { "parallel.order", LS_OPT_CHOICE, AT(parallel.order), "pp-dp-ep-cp-tp", "pp-dp-ep-cp-tp",
+      "axes of the mesh, slowest first", 0, NULL },
+    { "parallel.placement", LS_OPT_CHOICE, AT(parallel.placement), "auto", "auto", "which ranks share a node", 0,
+      NULL },
     { "ddp.bucket_cap", LS_OPT_BYTES, AT(ddp.bucket_cap), "25MiB", "1..", "largest gradient bucket", 0, NULL },
-    { "ddp.first_bucket", LS_OPT_BYTES, AT(ddp.first_bucket), "1MiB", "1..", "size of the first bucket, which can start earliest", 0, NULL },
-    { "ddp.overlap", LS_OPT_BOOL, AT(ddp.overlap), "true", NULL, "reduce buckets during backward; false: after it, to measure what overlap hides", 0, NULL },
-    { "ddp.bucket_view", LS_OPT_BOOL, AT(ddp.bucket_view), "false", NULL, "divide the sum by the ranks instead of scaling before it", 0, NULL },
-    { "ddp.find_unused", LS_OPT_BOOL, AT(ddp.find_unused), "false", NULL, "allow parameters without a gradient", 0, NULL },
-    { "ddp.static_graph", LS_OPT_BOOL, AT(ddp.static_graph), "false", NULL, "the same parameters take part in every step", 0, NULL },
+    { "ddp.first_bucket", LS_OPT_BYTES, AT(ddp.first_bucket), "1MiB", "1..",
+      "size of the first bucket, which can start earliest", 0, NULL },
+    { "ddp.overlap", LS_OPT_BOOL, AT(ddp.overlap), "true", NULL,
+      "reduce buckets during backward; false: after it, to measure what overlap hides", 0, NULL },
+    { "ddp.bucket_view", LS_OPT_BOOL, AT(ddp.bucket_view), "false", NULL,
+      "divide the sum by the ranks instead of scaling before it", 0, NULL },
+    { "ddp.find_unused", LS_OPT_BOOL, AT(ddp.find_unused), "false", NULL, "allow parameters without a gradient", 0,
+      NULL },
+    { "ddp.static_graph", LS_OPT_BOOL, AT(ddp.static_graph), "false", NULL,
+      "the same parameters take part in every step", 0, NULL },
     { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none", "communication hook", 0, NULL },
-    { "zero.stage", LS_OPT_INT, AT(zero.stage), "0", "0..3", "sharded over dp: 1 optimizer state, 2 gradients too, 3 parameters too", 0, NULL },
+    { "zero.stage", LS_OPT_INT, AT(zero.stage), "0", "0..3",
+      "sharded over dp: 1 optimizer state, 2 gradients too, 3 parameters too", 0, NULL },
     { "zero.units", LS_OPT_CHOICE, AT(zero.units), "layer", "layer|model", "what stage 3 gathers at a time", 0, NULL },
-    { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "stage 3: units gathered ahead of their use", 0, NULL },
-    { "zero.reshard", LS_OPT_BOOL, AT(zero.reshard), "true", NULL, "stage 3: give gathered parameters back after forward", 0, NULL },
+    { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "stage 3: units gathered ahead of their use", 0,
+      NULL },
+    { "zero.reshard", LS_OPT_BOOL, AT(zero.reshard), "true", NULL,
+      "stage 3: give gathered parameters back after forward", 0, NULL },
     { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..64", "replicas of the sharded whole", 0, NULL },
-    { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", "gpipe|1f1b|interleaved|zero-bubble", "order of micro-batches over stages", 0, NULL },
+    { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", "gpipe|1f1b|interleaved|zero-bubble",
+      "order of micro-batches over stages", 0, NULL },
     { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "1", "1..", "model chunks a stage", 0, NULL },
-    { "checkpoint.dir", LS_OPT_STRING, AT(checkpoint.dir), "", NULL, "folder of the checkpoints (default: <run.dir>/checkpoints)", 0, NULL },
-    { "checkpoint.every", LS_OPT_INT, AT(checkpoint.every), "0", "0..", "steps between checkpoints; 0: one at the end", 0, NULL },
+    { "checkpoint.dir", LS_OPT_STRING, AT(checkpoint.dir), "", NULL,
+      "folder of the checkpoints (default: <run.dir>/checkpoints)", 0, NULL },
+    { "checkpoint.every", LS_OPT_INT, AT(checkpoint.every), "0", "0..", "steps between checkpoints; 0: one at the end",
+      0, NULL },
     { "checkpoint.keep", LS_OPT_INT, AT(checkpoint.keep), "2", "2..", "newest checkpoints that stay", 0, NULL },
     { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL, "write while training goes on", 0, NULL },
-    { "checkpoint.resume", LS_OPT_STRING, AT(checkpoint.resume), "never", NULL, "never; auto and PATH come with whole checkpoints", 0, NULL },
+    { "checkpoint.resume", LS_OPT_STRING, AT(checkpoint.resume), "never", NULL,
+      "never; auto and PATH come with whole checkpoints", 0, NULL },
     { "log.every", LS_OPT_INT, AT(log.every), "0", "0..", "steps between log lines; 0: ten an epoch", 0, NULL },
     { "log.format", LS_OPT_CHOICE, AT(log.format), "plain", "plain", "of the log line", 0, NULL },
-    { "trace.steps", LS_OPT_STRING, AT(trace.steps), "", NULL, "FIRST:LAST steps to record into <run.dir>/trace/trace.json", 0, NULL },
-    { "comm.backend", LS_OPT_CHOICE, AT(comm.backend), "sched", "sched|auto|gloo|mpi|nccl", "who carries out collectives; auto and gloo mean sched", 0, NULL },
+    { "trace.steps", LS_OPT_STRING, AT(trace.steps), "", NULL,
+      "FIRST:LAST steps to record into <run.dir>/trace/trace.json", 0, NULL },
+    { "comm.backend", LS_OPT_CHOICE, AT(comm.backend), "sched", "sched|auto|gloo|mpi|nccl",
+      "who carries out collectives; auto and gloo mean sched", 0, NULL },
     { "comm.transport", LS_OPT_STRING, AT(comm.transport), "shm", NULL, "shm, tcp, or fault:<one of them>", 0, NULL },
-    { "comm.algo", LS_OPT_STRING, AT(comm.algo), "", NULL, "algorithm of every collective that it serves; empty: by size", 0, NULL },
-    { "comm.progress", LS_OPT_CHOICE, AT(comm.progress), "inline", "inline|thread", "who moves collectives during compute", 0, NULL },
+    { "comm.algo", LS_OPT_STRING, AT(comm.algo), "", NULL,
+      "algorithm of every collective that it serves; empty: by size", 0, NULL },
+    { "comm.progress", LS_OPT_CHOICE, AT(comm.progress), "inline", "inline|thread",
+      "who moves collectives during compute", 0, NULL },
     { "comm.timeout", LS_OPT_TIME, AT(comm.timeout), "30s", "1ms..24h", "longest wait inside a collective", 0, NULL },
     { "comm.check", LS_OPT_CHOICE, AT(comm.check), "frame", "none|frame", "checksums of frames on tcp", 0, NULL },
-    { "run.dir", LS_OPT_STRING, AT(run.dir), "", NULL, "folder of this run (default: runs/<run.name>; never overwritten)", 0, NULL },
+    { "run.dir", LS_OPT_STRING, AT(run.dir), "", NULL,
+      "folder of this run (default: runs/<run.name>; never overwritten)", 0, NULL },
     { "run.name", LS_OPT_STRING, AT(run.name), "run", NULL, "name of this run", 0, NULL },
-    { "nproc-per-node", LS_OPT_INT, AT(nproc_per_node), "0", "0..64", "ranks to start on this machine; 0: the parallel degrees' product", 'n', NULL },
-    { "eval-only", LS_OPT_BOOL, AT(eval_only), "false", NULL, "load model.load, print test loss and accuracy, train nothing", 0, NULL },
-    { "print-config", LS_OPT_BOOL, AT(print_config), "false", NULL, "print every value and where it comes from", 0, NULL },
-    { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL, "print index, names and bytes of the gradient buckets", 0, NULL },
-    { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch@RANK:STEP", 0, NULL },
+    { "nproc-per-node", LS_OPT_INT, AT(nproc_per_node), "0", "0..64",
+      "ranks to start on this machine; 0: the parallel degrees' product", 'n', NULL },
+    { "eval-only", LS_OPT_BOOL, AT(eval_only), "false", NULL,
+      "load model.load, print test loss and accuracy, train nothing", 0, NULL },
+    { "print-config", LS_OPT_BOOL, AT(print_config), "false", NULL, "print every value and where it comes from", 0,
+      NULL },
+    { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL,
+      "print index, names and bytes of the gradient buckets", 0, NULL },
+    { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch@RANK:STEP", 0,
+      NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "file for the job's events, JSON lines", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
     { "log-dir", LS_OPT_STRING, AT(log_dir), "", NULL, "folder for the ranks' logs", 0, NULL },
@@ -105,7 +151,8 @@ ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2)
     const ls_opt_doubles *b = &c->optim.betas;
     *beta1 = b->v[0];
     *beta2 = b->v[1];
-    return b->n == 2 ? LS_OK : ls_fail(LS_BAD_CONFIG, "optim.betas has %d numbers: expected two, as [0.9, 0.999]", b->n);
+    return b->n == 2 ? LS_OK
+                     : ls_fail(LS_BAD_CONFIG, "optim.betas has %d numbers: expected two, as [0.9, 0.999]", b->n);
 }
 
 ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last)
@@ -132,22 +179,28 @@ static ls_status served(const ls_train_config *c)
         { "train.recompute", c->train.recompute, "none" },
         { "checkpoint.resume", c->checkpoint.resume, "never" },
     };
-    const struct { const char *key; int64_t found, serves; } number[] = {
-        { "parallel.tp", c->parallel.tp, 1 }, { "parallel.pp", c->parallel.pp, 1 }, { "parallel.cp", c->parallel.cp, 1 },
-        { "parallel.ep", c->parallel.ep, 1 }, { "zero.stage", c->zero.stage, 0 },   { "zero.hsdp", c->zero.hsdp, 1 },
+    const struct { const char *key; int64_t found, serves;
+    } number[] = {
+        { "parallel.tp", c->parallel.tp, 1 },         { "parallel.pp", c->parallel.pp, 1 },
+        { "parallel.cp", c->parallel.cp, 1 },         { "parallel.ep", c->parallel.ep, 1 },
+        { "zero.stage", c->zero.stage, 0 },           { "zero.hsdp", c->zero.hsdp, 1 },
         { "pipeline.chunks", c->pipeline.chunks, 1 }, { "optim.warmup", c->optim.warmup, 0 },
     };
-    const struct { const char *key; bool on; } flag[] = {
-        { "ddp.find_unused", c->ddp.find_unused }, { "checkpoint.async", c->checkpoint.async }, { "optim.clip", c->optim.clip > 0 },
+    const struct { const char *key; bool on;
+    } flag[] = {
+        { "ddp.find_unused", c->ddp.find_unused },
+        { "checkpoint.async", c->checkpoint.async },
+        { "optim.clip", c->optim.clip > 0 },
     };
     static const char now[] = "this version trains an mlp in f32 with data parallelism";
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (strcmp(word[i].found, word[i].serves) != 0)
-            return ls_fail(LS_UNSUPPORTED, "%s %s is not served yet, only %s: %s", word[i].key, word[i].found, word[i].serves, now);
+            return ls_fail(LS_UNSUPPORTED, "%s %s is not served yet, only %s: %s", word[i].key, word[i].found,
+                           word[i].serves, now);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         if (number[i].found != number[i].serves)
-            return ls_fail(LS_UNSUPPORTED, "%s %lld is not served yet, only %lld: %s", number[i].key, (long long)number[i].found,
-                           (long long)number[i].serves, now);
+            return ls_fail(LS_UNSUPPORTED, "%s %lld is not served yet, only %lld: %s", number[i].key,
+                           (long long)number[i].found, (long long)number[i].serves, now);
     for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
         if (flag[i].on) return ls_fail(LS_UNSUPPORTED, "%s is not served yet: %s", flag[i].key, now);
     if (strcmp(c->comm.backend, "mpi") == 0 || strcmp(c->comm.backend, "nccl") == 0)
@@ -164,15 +217,16 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     LS_TRY(ls_train_trace_steps(c, &first, &last));
     if (c->parallel.dp != 0 && c->parallel.dp != world_size)
         return ls_fail(LS_BAD_CONFIG,
-                       "parallel.dp is %lld but the job has %d ranks: the product of the parallel degrees must be the number of ranks",
+                       "parallel.dp is %lld but the job has %d ranks: the product of the parallel degrees must be the "
+                       "number of ranks",
                        (long long)c->parallel.dp, world_size);
     int64_t batch = c->train.global_batch, micro = c->train.micro_batch;
     if (batch % world_size != 0) {
         int64_t below = batch / world_size * world_size;
-        return ls_fail(LS_BAD_CONFIG,
-                       "train.global_batch is %lld, which %d ranks cannot share equally: the nearest that fit are %lld and %lld",
-                       (long long)batch, world_size, (long long)(below ? below : world_size),
-                       (long long)(below + world_size));
+        return ls_fail(
+            LS_BAD_CONFIG,
+            "train.global_batch is %lld, which %d ranks cannot share equally: the nearest that fit are %lld and %lld",
+            (long long)batch, world_size, (long long)(below ? below : world_size), (long long)(below + world_size));
     }
     if (micro > 0 && batch / world_size % micro != 0)
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank",
@@ -182,6 +236,7 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
         return ls_fail(LS_BAD_CONFIG, "%s needs model.load: the safetensors file to read",
                        file ? "model.init file" : "--eval-only");
     if (c->model.dims.n < 2)
-        return ls_fail(LS_BAD_CONFIG, "model.dims has %d numbers: expected inputs, hidden widths, classes", c->model.dims.n);
+        return ls_fail(LS_BAD_CONFIG, "model.dims has %d numbers: expected inputs, hidden widths, classes",
+                       c->model.dims.n);
     return LS_OK;
 }

@@ -28,7 +28,8 @@ static ls_status my_part(ls_trainer *t, sums *mine)
         const int64_t xdim[2] = { (int64_t)n, (int64_t)view.features }, ydim[1] = { (int64_t)n };
         double loss = 0;
         int64_t correct = 0;
-        ls_tensor *x = ls_tape_input(t->tape, LS_F32, 2, xdim, l->x), *y = ls_tape_input(t->tape, LS_I64, 1, ydim, l->label);
+        ls_tensor *x = ls_tape_input(t->tape, LS_F32, 2, xdim, l->x),
+                  *y = ls_tape_input(t->tape, LS_I64, 1, ydim, l->label);
         ls_softmax_cross_entropy(t->tape, ls_model_forward(t->model, t->tape, x), y, &loss, &correct);
         st = ls_tape_status(t->tape);
         mine->loss += loss;

@@ -25,7 +25,9 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
         out->step = step;
         return LS_OK;
     }
-    return ls_fail(LS_USAGE, "--inject is '%s': expected kill, stop, hang, nan or mismatch, then @RANK:STEP with RANK below %d and STEP from 1",
+    return ls_fail(LS_USAGE,
+                   "--inject is '%s': expected kill, stop, hang, nan or mismatch, then @RANK:STEP with RANK below %d "
+                   "and STEP from 1",
                    text, world_size);
 }
 

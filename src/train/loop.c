@@ -149,14 +149,17 @@ static void announce(ls_trainer *t)
     const ls_train_config *c = t->c;
     if (t->rank != 0) return;
     ls_say("lockstep %s: %s with %lld parameters, %d rank%s over %s, DDP", LS_VERSION, c->model.name,
-           (long long)ls_params_count(&t->model->params), t->size, t->size == 1 ? "" : "s", t->size == 1 ? "self" : c->comm.transport);
+           (long long)ls_params_count(&t->model->params), t->size, t->size == 1 ? "" : "s",
+           t->size == 1 ? "self" : c->comm.transport);
     ls_say("batch: %zu a rank x %lld micro-batch%s, %lld in all; %zu samples, %lld steps an epoch, %lld in all",
-           t->micro_batch, (long long)(t->local_batch / t->micro_batch), t->local_batch / t->micro_batch == 1 ? "" : "es",
-           (long long)c->train.global_batch, t->train.n, (long long)t->steps_per_epoch, (long long)t->steps);
+           t->micro_batch, (long long)(t->local_batch / t->micro_batch),
+           t->local_batch / t->micro_batch == 1 ? "" : "es", (long long)c->train.global_batch, t->train.n,
+           (long long)t->steps_per_epoch, (long long)t->steps);
     const ls_ledger *l = ls_world_ledger(t->w);
     ls_say("memory a rank: parameters %.2f MiB, gradients %.2f MiB, optimizer %.2f MiB, activations %.2f MiB",
            (double)l->now[LS_MEM_PARAM] / (1 << 20), (double)l->now[LS_MEM_GRAD] / (1 << 20),
-           (double)l->now[LS_MEM_OPTIM] / (1 << 20), (double)ls_model_tape_bytes(t->model, (int64_t)t->micro_batch) / (1 << 20));
+           (double)l->now[LS_MEM_OPTIM] / (1 << 20),
+           (double)ls_model_tape_bytes(t->model, (int64_t)t->micro_batch) / (1 << 20));
     ls_say("run folder: %s", t->run_dir);
 }
 
@@ -166,7 +169,8 @@ static void dump_buckets(const ls_trainer *t)
     for (int i = 0; i < ls_ddp_buckets(t->ddp); i++) {
         ls_ddp_bucket_info b = ls_ddp_bucket(t->ddp, i);
         ls_text names = { 0 };
-        for (int k = 0; k < b.nparams; k++) ls_text_add(&names, "%s%s", k ? ", " : "", t->model->params.item[b.param[k]].name);
+        for (int k = 0; k < b.nparams; k++)
+            ls_text_add(&names, "%s%s", k ? ", " : "", t->model->params.item[b.param[k]].name);
         ls_say("  bucket %d: %s: %zu bytes", i, ls_text_str(&names), b.nbytes);
         ls_text_free(&names);
     }
@@ -190,8 +194,10 @@ static void summary(const totals *s)
 {
     if (s->step_ns == 0) return;
     double all = (double)s->step_ns;
-    ls_say("communication: %.1f%% of the time exposed, %.1f%% hidden behind compute; %.1f MB moved by this rank; %.0f samples/s",
-           100 * (double)s->exposed_ns / all, 100 * (double)s->hidden_ns / all, (double)s->bytes * 1e-6, (double)s->samples / (all * 1e-9));
+    ls_say("communication: %.1f%% of the time exposed, %.1f%% hidden behind compute; %.1f MB moved by this rank; %.0f "
+           "samples/s",
+           100 * (double)s->exposed_ns / all, 100 * (double)s->hidden_ns / all, (double)s->bytes * 1e-6,
+           (double)s->samples / (all * 1e-9));
 }
 
 static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
@@ -202,10 +208,11 @@ static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
     double rate = (double)sum->samples / ((double)sum->step_ns * 1e-9);
     if (!t->bar.terminal && (t->step == 1 || t->step % every == 0)) {
         char eta[32];
-        ls_say("step: %lld/%lld  epoch: %lld  loss: %.5f  grad_norm: %.4f  samples/s: %.0f  exposed: %.1f%%  ETA: %s", (long long)t->step,
-               (long long)t->steps, (long long)t->epoch, s->loss, s->grad_norm, rate,
-               100 * (double)s->comm.exposed_ns / (double)s->step_ns,
-               ls_eta_text((double)sum->step_ns * 1e-9 / (double)t->step * (double)(t->steps - t->step), eta, sizeof eta));
+        ls_say(
+            "step: %lld/%lld  epoch: %lld  loss: %.5f  grad_norm: %.4f  samples/s: %.0f  exposed: %.1f%%  ETA: %s",
+            (long long)t->step, (long long)t->steps, (long long)t->epoch, s->loss, s->grad_norm, rate,
+            100 * (double)s->comm.exposed_ns / (double)s->step_ns,
+            ls_eta_text((double)sum->step_ns * 1e-9 / (double)t->step * (double)(t->steps - t->step), eta, sizeof eta));
     }
     ls_bar_draw(&t->bar, t->step, t->steps, t->epoch, s->loss, rate);
 }
@@ -252,8 +259,9 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
     LS_TRY(flush_metrics(t));
     if (t->rank == 0) summary(&sum);
     if (t->stop_signal)
-        return ls_fail(LS_INTERRUPTED, "stopped by %s after step %lld of %lld; kept %s", t->stop_signal == SIGINT ? "Ctrl-C" : "a signal",
-                       (long long)t->step, (long long)t->steps, t->rank == 0 ? t->checkpoint : "a checkpoint");
+        return ls_fail(LS_INTERRUPTED, "stopped by %s after step %lld of %lld; kept %s",
+                       t->stop_signal == SIGINT ? "Ctrl-C" : "a signal", (long long)t->step, (long long)t->steps,
+                       t->rank == 0 ? t->checkpoint : "a checkpoint");
     return LS_OK;
 }
 

@@ -16,7 +16,8 @@ ls_status ls_mkdirs(const char *path)
     const ls_env *env = ls_env_get();
     char part[512];
     size_t n = strlen(path);
-    if (n == 0 || n >= sizeof part) return ls_fail(LS_BAD_CONFIG, "folder name of %zu bytes: expected 1 to %zu", n, sizeof part - 1);
+    if (n == 0 || n >= sizeof part)
+        return ls_fail(LS_BAD_CONFIG, "folder name of %zu bytes: expected 1 to %zu", n, sizeof part - 1);
     for (size_t i = 1; i <= n; i++) {
         if (path[i] != '/' && path[i] != 0) continue;
         memcpy(part, path, i);
@@ -49,7 +50,8 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
         else snprintf(out, n, "%s-%d", base, i);
         int err = env->mkdir(out);
         if (err == -EEXIST) continue;
-        if (err < 0) return ls_fail(LS_IO, "making the run folder %s: %s; choose another with --run.dir", out, strerror(-err));
+        if (err < 0)
+            return ls_fail(LS_IO, "making the run folder %s: %s; choose another with --run.dir", out, strerror(-err));
         char sub[512];
         snprintf(sub, sizeof sub, "%s/checkpoints", out);
         return ls_mkdirs(sub);

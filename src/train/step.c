@@ -32,7 +32,8 @@ static ls_status accumulate(ls_trainer *t, size_t want, report *mine, uint64_t *
         double sum = 0;
         ls_tensor *loss = ls_softmax_cross_entropy(t->tape, ls_model_forward(t->model, t->tape, x), y, &sum, NULL);
         LS_TRY(ls_tape_status(t->tape));
-        if (t->inject.rank == t->rank && t->inject.kind == LS_INJECT_NAN && t->inject.step == t->step + 1) sum = (double)NAN;
+        if (t->inject.rank == t->rank && t->inject.kind == LS_INJECT_NAN && t->inject.step == t->step + 1)
+            sum = (double)NAN;
 
         float weight = (float)n / (float)want; /* the step's loss is the mean over all its samples */
         LS_TRY(ls_backward_from(t->tape, loss, &weight));
@@ -53,8 +54,10 @@ static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
     double sum = 0, samples = 0;
     for (int r = 0; r < t->size; r++) {
         if (!isfinite(all[r].loss_sum))
-            return ls_fail(LS_NAN, "the loss of rank %d in step %lld is not finite; no weight was changed by this step: "
-                                   "lower optim.lr, or look at that rank's data", r, (long long)t->step + 1);
+            return ls_fail(LS_NAN,
+                           "the loss of rank %d in step %lld is not finite; no weight was changed by this step: "
+                           "lower optim.lr, or look at that rank's data",
+                           r, (long long)t->step + 1);
         if (all[r].stop_signal > 0) t->stop_signal = (int)all[r].stop_signal;
         sum += all[r].loss_sum;
         samples += all[r].samples;
@@ -110,13 +113,15 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
 
     uint64_t t1 = env->mono_ns();
     ls_tracer *tr = ls_world_tracer(t->w);
-    ls_event optim = { .t0_ns = o0, .t1_ns = t1, .kind = LS_EV_OPTIM, .peer = -1, .label = ls_tracer_label(tr, "optimizer step") };
+    ls_event optim = {
+        .t0_ns = o0, .t1_ns = t1, .kind = LS_EV_OPTIM, .peer = -1, .label = ls_tracer_label(tr, "optimizer step")
+    };
     ls_tracer_add(tr, &optim);
     ls_event step = { .t0_ns = t0, .t1_ns = t1, .kind = LS_EV_STEP, .peer = -1, .label = ls_tracer_label(tr, "step") };
     ls_tracer_add(tr, &step);
     ls_comm_stats_read(t->w, &after);
-    out->comm = (ls_comm_stats){ after.ops - before.ops, after.bytes - before.bytes, after.exposed_ns - before.exposed_ns,
-                                 after.busy_ns - before.busy_ns };
+    out->comm = (ls_comm_stats){ after.ops - before.ops, after.bytes - before.bytes,
+                                 after.exposed_ns - before.exposed_ns, after.busy_ns - before.busy_ns };
     out->step_ns = t1 - t0;
     t->step++;
     return LS_OK;

@@ -29,10 +29,12 @@ static ls_status open_data(ls_trainer *t)
         ls_status st = ls_dataset_open_idx(data_path(c), "train", &t->train);
         if (st == LS_OK) st = ls_dataset_open_idx(data_path(c), "test", &t->test);
         if (st < 0)
-            return ls_while(st, "opening the data of data.path (Debian's package dataset-fashion-mnist installs %s)", FASHION_MNIST);
+            return ls_while(st, "opening the data of data.path (Debian's package dataset-fashion-mnist installs %s)",
+                            FASHION_MNIST);
     }
     if ((int64_t)t->train.features != features || t->train.classes > classes)
-        return ls_fail(LS_BAD_CONFIG, "the data has %zu features and %lld classes, model.dims begins with %lld and ends with %lld",
+        return ls_fail(LS_BAD_CONFIG,
+                       "the data has %zu features and %lld classes, model.dims begins with %lld and ends with %lld",
                        t->train.features, (long long)t->train.classes, (long long)features, (long long)classes);
     return LS_OK;
 }
@@ -68,7 +70,8 @@ static ls_status open_model(ls_trainer *t)
 
     ls_params *ps = &t->model->params;
     size_t slack = ((size_t)ps->n + 8) * 256; /* alignment of every tensor and of its two moments */
-    LS_TRY(ls_arena_create(ls_params_nbytes(ps) + ls_optim_state_bytes(&oc, ps) + slack, false, ls_world_ledger(t->w), &t->arena));
+    LS_TRY(ls_arena_create(ls_params_nbytes(ps) + ls_optim_state_bytes(&oc, ps) + slack, false, ls_world_ledger(t->w),
+                           &t->arena));
     LS_TRY(ls_params_bind(ps, t->arena, NULL));
     if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(ls_ckpt_load(c->model.load, ps, true));
     else LS_TRY(ls_model_init(t->model, &t->mc));
@@ -78,7 +81,8 @@ static ls_status open_model(ls_trainer *t)
     LS_TRY(ls_ddp_create(t->group, ps, &dc, &t->ddp));
     LS_TRY(ls_optim_create(&oc, ps, t->arena, &t->optim));
     size_t rows = t->micro_batch > 256 ? t->micro_batch : 256; /* evaluation goes in rows of 256 */
-    return ls_tape_create(ls_model_tape_bytes(t->model, (int64_t)rows), ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape);
+    return ls_tape_create(ls_model_tape_bytes(t->model, (int64_t)rows), ls_world_ledger(t->w), ls_world_tracer(t->w),
+                          &t->tape);
 }
 
 static ls_status plan_steps(ls_trainer *t)
@@ -86,12 +90,15 @@ static ls_status plan_steps(ls_trainer *t)
     const ls_train_config *c = t->c;
     t->local_batch = (size_t)(c->train.global_batch / t->size);
     t->micro_batch = c->train.micro_batch ? (size_t)c->train.micro_batch : t->local_batch;
-    LS_TRY(ls_sampler_create(t->train.n, t->size, t->rank, c->data.shuffle, (uint64_t)c->train.seed, c->data.drop_last, &t->sampler));
+    LS_TRY(ls_sampler_create(t->train.n, t->size, t->rank, c->data.shuffle, (uint64_t)c->train.seed, c->data.drop_last,
+                             &t->sampler));
     size_t n = t->sampler->num_samples;
     t->steps_per_epoch = (int64_t)(c->data.drop_last ? n / t->local_batch : (n + t->local_batch - 1) / t->local_batch);
     t->steps = c->train.steps ? c->train.steps : c->train.epochs * t->steps_per_epoch;
     if (t->steps_per_epoch == 0)
-        return ls_fail(LS_BAD_CONFIG, "train.global_batch %lld leaves no whole batch of the %zu samples a rank has: lower it or set data.drop_last false",
+        return ls_fail(LS_BAD_CONFIG,
+                       "train.global_batch %lld leaves no whole batch of the %zu samples a rank has: lower it or set "
+                       "data.drop_last false",
                        (long long)c->train.global_batch, n);
     /* a step is cut into micro-batches that never cross its end */
     return ls_loader_create(&t->train, t->sampler, t->micro_batch, false, &t->loader);
@@ -105,7 +112,10 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     t->c = c;
     t->metrics_fd = t->signal_fd = t->events_fd = -1;
     t->inject.rank = -1;
-    t->mc = (ls_model_config){ .name = c->model.name, .dims = c->model.dims.v, .ndims = c->model.dims.n, .activation = c->model.activation,
+    t->mc = (ls_model_config){ .name = c->model.name,
+                               .dims = c->model.dims.v,
+                               .ndims = c->model.dims.n,
+                               .activation = c->model.activation,
                                .init = strcmp(c->model.init, "torch") == 0 ? LS_INIT_TORCH : LS_INIT_PHILOX,
                                .seed = (uint64_t)c->train.seed };
     ls_status st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
