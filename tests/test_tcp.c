@@ -354,7 +354,9 @@ static int crowded_listen(const char *addr, int port, int *bound)
         while (ls_env_real.connect_done(s) == -EINPROGRESS) usleep(100);
         ls_env_real.send(s, says, strlen(says));
         if (i == 3) { /* knows everything but the key */
-            ls_tcp_hello h = { .magic = LS_TCP_MAGIC, .version = LS_TCP_VERSION, .generation = 1, .from = 1, .size = 2 };
+            ls_tcp_hello h = {
+                .magic = LS_TCP_MAGIC, .version = LS_TCP_VERSION, .generation = 1, .from = 1, .size = 2
+            };
             ls_env_real.send(s, &h, sizeof h);
         }
         stranger[nstrangers++] = s;
