@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +17,9 @@
 #include "data/idx.h"
 #include "lockstep/ckpt.h"
 #include "lockstep/data.h"
+#include "lockstep/mem.h"
 #include "lockstep/optim.h"
+#include "lockstep/trace.h"
 
 static int countdown = -1; /* allocations until one fails; < 0: none does */
 
@@ -198,6 +201,52 @@ static ls_status verify_checkpoint(void)
     return st;
 }
 
+static ls_status fill_arena(void)
+{
+    ls_ledger l = { 0 };
+    ls_arena *a;
+    ls_status st = ls_arena_create(1 << 16, true, &l, &a);
+    if (st != LS_OK) assert_null(a);
+    for (int i = 0; st == LS_OK && i < 100; i++) { /* each of another kind than the one before: a span each */
+        void *p;
+        size_t before = l.now[i % LS_MEM_KINDS];
+        st = ls_arena_alloc(a, 100, (ls_mem_kind)(i % LS_MEM_KINDS), &p);
+        if (st != LS_OK) assert_null(p);
+        assert_int_equal(l.now[i % LS_MEM_KINDS], before + (st == LS_OK ? 128 : 0));
+    }
+    ls_arena_destroy(a);
+    for (int k = 0; k < LS_MEM_KINDS; k++) assert_int_equal(l.now[k], 0);
+    return st;
+}
+
+static ls_status export_trace(void)
+{
+    static ls_blackbox box;
+    const ls_blackbox *boxes[] = { &box, &box };
+    ls_tracer *t;
+    ls_status st = ls_tracer_create(&box, &t);
+    if (st != LS_OK) {
+        assert_null(t);
+        return st;
+    }
+    for (uint64_t i = 0; i < 40; i++) /* all at once, so that lanes must grow */
+        ls_tracer_add(t, &(ls_event){ .kind = LS_EV_COLL, .seq = (uint32_t)i, .t0_ns = i, .t1_ns = 1000, .peer = -1 });
+    ls_tracer_destroy(t);
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/lockstep-test-nomem-%d.json", (int)getpid());
+    st = ls_trace_export(boxes, 2, 0, 9, path);
+    if (st == LS_OK) assert_int_equal(unlink(path), 0);
+    else assert_int_equal(access(path, F_OK), -1);
+    return st;
+}
+
+static void memory_and_traces_survive(void **state)
+{
+    (void)state;
+    fail_each(fill_arena, 4);   /* the arena; its spans for 16, 32, 64 and 128 */
+    fail_each(export_trace, 10); /* the tracer, slices, two ranks' lanes of 8 to 64, text, joined events */
+}
+
 static void options_survive(void **state)
 {
     (void)state;
@@ -233,6 +282,7 @@ static void checkpoints_survive(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_and_traces_survive),
         cmocka_unit_test(options_survive),
         cmocka_unit_test(data_survives),
         cmocka_unit_test(optimizers_survive),

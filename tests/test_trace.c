@@ -228,13 +228,8 @@ static void one_step_of_two_ranks_reads_as_written(void **state)
     for (int r = 0; r < 2; r++) {
         ls_tracer_at(tracer[r], 12, 0);
         uint16_t linear = ls_tracer_label(tracer[r], "linear");
-        ls_tracer_add(tracer[r], &(ls_event){ .kind = LS_EV_OP,
-                                              .backward = 1,
-                                              .label = linear,
-                                              .gflops = 12.5f,
-                                              .peer = -1,
-                                              .t0_ns = BASE + 1001,
-                                              .t1_ns = BASE + 4005 });
+        ls_tracer_add(tracer[r], &(ls_event){ .kind = LS_EV_OP, .backward = 1, .label = linear, .gflops = 12.5f,
+                                              .peer = -1, .t0_ns = BASE + 1001, .t1_ns = BASE + 4005 });
         add_coll(r, 3, 118, 2000, 2500);
         add(r, LS_EV_WAIT, "bucket", 4100, 4200);
         add(r, LS_EV_STEP, "step", 0, 5000);

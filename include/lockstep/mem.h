@@ -22,7 +22,8 @@ typedef enum ls_mem_kind {
     LS_MEM_PARAM, LS_MEM_GRAD, LS_MEM_OPTIM, LS_MEM_ACT, LS_MEM_COMM, LS_MEM_DATA, LS_MEM_KINDS
 } ls_mem_kind;
 
-/* Bytes in use and the high-water mark, by kind. One ledger a rank. */
+/* Bytes in use (each allocation rounded up to 64) and the high-water mark, by
+ * kind. One ledger a rank. */
 typedef struct ls_ledger {
     size_t now[LS_MEM_KINDS], peak[LS_MEM_KINDS];
 } ls_ledger;

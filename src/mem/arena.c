@@ -1,4 +1,6 @@
 /* arena.c -- one big span, handed out from the bottom up. */
+#include "lockstep/mem.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,22 +27,29 @@ struct ls_arena {
     int nspans, cap;
 };
 
+static double mib(uint64_t nbytes) { return (double)nbytes / 1048576.0; }
+
 static LS_COLD ls_status too_little(size_t nbytes, uint64_t available)
 {
-    return ls_fail(
-        LS_NO_MEMORY,
-        "an arena of %.1f MiB does not fit: %.1f MiB of memory are available; use fewer ranks, a smaller model or "
-        "batch, or raise the memory limit",
-        (double)nbytes / 1048576.0, (double)available / 1048576.0);
+    return ls_fail(LS_NO_MEMORY,
+                   "an arena of %.1f MiB does not fit: %.1f MiB of memory are available; use fewer ranks, a smaller model "
+                   "or batch, or raise the memory limit",
+                   mib(nbytes), mib(available));
+}
+
+static LS_COLD ls_status refused(size_t nbytes, const char *why)
+{
+    return ls_fail(LS_NO_MEMORY, "an arena of %.1f MiB was refused: %s; use a smaller one, or raise the limit (ulimit -v)",
+                   mib(nbytes), why);
 }
 
 ls_status ls_arena_create(size_t nbytes, bool shared, ls_ledger *ledger, ls_arena **out)
 {
     const ls_env *env = ls_env_get();
+    ls_status st = LS_OK;
     *out = NULL;
-    uint64_t available = env->mem_available();
-    if (nbytes > SIZE_MAX - PAGE || nbytes > available)
-        return too_little(nbytes, available); /* before anything is reserved */
+    uint64_t available = env->mem_available(); /* asked before anything is reserved: later it would be a kill */
+    if (nbytes > SIZE_MAX - PAGE || nbytes > available) return too_little(nbytes, available);
     ls_arena *a = calloc(1, sizeof *a);
     if (!a) return ls_fail(LS_NO_MEMORY, "an arena");
     a->size = (nbytes + PAGE - 1) / PAGE * PAGE;
@@ -49,27 +58,30 @@ ls_status ls_arena_create(size_t nbytes, bool shared, ls_ledger *ledger, ls_aren
     a->fd = -1;
     if (shared) {
         a->fd = env->memfd("lockstep-arena", a->size);
-        if (a->fd >= 0) a->base = env->map_shared(a->fd, a->size, true);
-        if (!a->base && a->fd >= 0) env->close_fd(a->fd);
+        if (a->fd < 0) {
+            st = refused(nbytes, strerror(-a->fd));
+            goto done;
+        }
+        a->base = env->map_shared(a->fd, a->size, true);
     } else {
         a->base = env->map_private(a->size);
     }
     if (!a->base) {
-        int err = a->fd < 0 ? -a->fd : 0;
-        free(a);
-        if (shared && err > 1 && err < 4096 && available > nbytes)
-            return ls_fail(LS_NO_MEMORY, "shared memory of %.1f MiB: %s", (double)nbytes / 1048576.0, strerror(err));
-        return too_little(nbytes, available);
+        st = refused(nbytes, "it cannot be mapped");
+        goto done;
     }
-    *out = a;
-    return LS_OK;
+    *out = a; /* the caller owns it now */
+    a = NULL;
+done:
+    ls_arena_destroy(a);
+    return st;
 }
 
 void ls_arena_destroy(ls_arena *a)
 {
     if (!a) return;
     ls_arena_reset(a, 0);
-    ls_env_get()->unmap(a->base, a->size);
+    if (a->base) ls_env_get()->unmap(a->base, a->size);
     if (a->fd >= 0) ls_env_get()->close_fd(a->fd);
     free(a->span);
     free(a);
@@ -78,11 +90,11 @@ void ls_arena_destroy(ls_arena *a)
 ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
 {
     *out = NULL;
-    size_t room = a->size - a->used,
-           need = nbytes <= SIZE_MAX - ALIGN ? (nbytes + ALIGN - 1) / ALIGN * ALIGN : SIZE_MAX;
+    const size_t room = a->size - a->used;
+    const size_t need = nbytes <= SIZE_MAX - ALIGN ? (nbytes + ALIGN - 1) / ALIGN * ALIGN : SIZE_MAX;
     if (need > room)
-        return ls_fail(LS_NO_MEMORY, "%zu bytes (%s) do not fit into the arena: %zu of %zu are free", nbytes,
-                       ls_mem_kind_name(kind), room, a->size);
+        return ls_fail(LS_NO_MEMORY, "%zu bytes (%s) do not fit into the arena: %zu of %zu are free; ask for a larger one",
+                       nbytes, ls_mem_kind_name(kind), room, a->size);
     if (a->nspans == 0 || a->span[a->nspans - 1].kind != kind) {
         if (a->nspans == a->cap) {
             int cap = a->cap ? 2 * a->cap : 16;
