@@ -285,7 +285,9 @@ static ls_status run(ls_trainer *t, const ls_opts *opts, ls_train_result *out)
     LS_TRY(ls_params_digest(&t->model->params, out->digest));
     if (t->rank == 0) {
         ls_say("checkpoint: %s", t->checkpoint);
-        ls_say("try next: lockstep train %s/config.yaml --eval-only --model.load %s", t->run_dir, t->checkpoint);
+        char self[512];
+        if (ls_env_get()->self_path(self, sizeof self) < 0) snprintf(self, sizeof self, "lockstep");
+        ls_say("try next: %s train %s/config.yaml --eval-only --model.load %s", self, t->run_dir, t->checkpoint);
         ls_say("final step=%lld loss=%a digest=%s", (long long)t->step, out->loss, out->digest);
     }
     return LS_OK;
