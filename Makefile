@@ -31,7 +31,7 @@ setup:
 	@scripts/setup
 
 # Once; later CMake runs again by itself when its input changes.
-CONFIGURE = [ -e $(1)/build.ninja ] || cmake --preset $(2) -B $(1) >/dev/null
+CONFIGURE = [ -e $(1)/build.ninja ] || { echo 'building in $(1)'; cmake --preset $(2) -B $(1) >/dev/null; }
 
 build: setup
 	@$(call CONFIGURE,$(BUILD),release)

@@ -16,7 +16,7 @@ claim 'ls shows names, types, sizes and shapes' has_line '0.weight F32          
 claim 'ls shows metadata' has_line '# format: pt' ckpt ls $a
 claim 'ls finds the files of a run folder' test "$(ckpt ls run | grep -c '4 tensors, 848 bytes, a digest for each')" = 2
 claim 'ls --json is JSON, a line a file' test "$(ckpt ls --json run | wc -l)" = 2
-if command -v python3 >/dev/null; then
+if python3 -c 'import json' 2>/dev/null; then
     claim 'with the same facts' has_line '[4, 16] 256' sh -c "'$build/lockstep' ckpt ls --json $a | python3 -c '
 import json, sys
 t = json.load(sys.stdin)[\"tensors\"][2]
