@@ -1,0 +1,124 @@
+/* ls_world_join from a process's environment: what is missing or wrong is named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "base/env.h"
+#include "lockstep/group.h"
+#include "lockstep/world.h"
+
+#define MOST 4 /* variables of a row */
+
+/* What a child found: in memory that both see. */
+typedef struct finding {
+    ls_status status;
+    int rank, size;
+    char error[512];
+    uint64_t took_ns;
+} finding;
+
+/* Joins in a process of its own, whose environment has these variables only. */
+static finding join_with(const char *const set[MOST], uint64_t timeout_ns)
+{
+    static const char *const all[] = { "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT" };
+    finding *f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(f != MAP_FAILED);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        ls_world *w = NULL;
+        ls_world_opts opts = { .join_timeout_ns = timeout_ns };
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) unsetenv(all[i]);
+        for (int i = 0; i < MOST && set[i]; i++) putenv((char *)(uintptr_t)set[i]);
+        uint64_t t0 = ls_env_get()->mono_ns();
+        f->status = ls_world_join(&opts, &w);
+        f->took_ns = ls_env_get()->mono_ns() - t0;
+        snprintf(f->error, sizeof f->error, "%s", ls_last_error());
+        if (w) {
+            f->rank = ls_world_rank(w);
+            f->size = ls_world_size(w);
+        }
+        ls_world_leave(w);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    finding out = *f;
+    munmap(f, sizeof *f);
+    return out;
+}
+
+static void is_a_world_of_one_without_variables(void **state)
+{
+    (void)state;
+    finding f = join_with((const char *[MOST]){ NULL }, 0);
+    assert_int_equal(f.status, LS_OK);
+    assert_int_equal(f.rank, 0);
+    assert_int_equal(f.size, 1);
+}
+
+static void names_the_ranks_that_never_came(void **state)
+{
+    (void)state;
+    char port[32];
+    snprintf(port, sizeof port, "MASTER_PORT=%d", ls_env_get()->free_port());
+    const uint64_t timeout = 300000000;
+    finding f = join_with((const char *[MOST]){ "RANK=0", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", port }, timeout);
+    assert_int_equal(f.status, LS_JOIN_TIMEOUT);
+    assert_int_equal(ls_status_exit_code(f.status), 69);
+    if (!strstr(f.error, "1 of 3 ranks joined") || !strstr(f.error, "1, 2")) fail_msg("%s", f.error);
+    assert_true(f.took_ns >= timeout && f.took_ns < timeout + 1000000000);
+}
+
+static void says_that_nobody_is_there_to_meet(void **state)
+{
+    (void)state;
+    char port[32];
+    snprintf(port, sizeof port, "MASTER_PORT=%d", ls_env_get()->free_port());
+    finding f = join_with((const char *[MOST]){ "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", port }, 200000000);
+    assert_int_equal(f.status, LS_JOIN_TIMEOUT);
+    if (!strstr(f.error, "is rank 0 running?")) fail_msg("%s", f.error);
+}
+
+static void names_the_variable_that_is_wrong(void **state)
+{
+    (void)state;
+    static const struct { const char *set[MOST]; ls_status status; const char *says; } row[] = {
+        { { "RANK=0" }, LS_INVALID, "WORLD_SIZE is not set" },
+        { { "WORLD_SIZE=2" }, LS_INVALID, "RANK is not set" },
+        { { "RANK=0", "WORLD_SIZE=2" }, LS_INVALID, "MASTER_ADDR is not set" },
+        { { "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1" }, LS_INVALID, "MASTER_PORT is not set" },
+        { { "RANK=two", "WORLD_SIZE=2" }, LS_INVALID, "RANK is 'two'" },
+        { { "RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500" }, LS_INVALID, "RANK from 0 to 1" },
+        { { "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=70000" }, LS_INVALID, "MASTER_PORT is '70000'" },
+        { { "RANK=0", "WORLD_SIZE=65", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500" }, LS_INVALID, "at most 64" },
+        { { "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500" }, LS_UNSUPPORTED, "10.0.0.1" },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        finding f = join_with(row[i].set, 0);
+        if (f.status != row[i].status || !strstr(f.error, row[i].says))
+            fail_msg("row %zu: status %d, '%s' lacks '%s'", i, f.status, f.error, row[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_a_world_of_one_without_variables),
+        cmocka_unit_test(names_the_ranks_that_never_came),
+        cmocka_unit_test(says_that_nobody_is_there_to_meet),
+        cmocka_unit_test(names_the_variable_that_is_wrong),
+    };
+    return cmocka_run_group_tests_name("join", tests, NULL, NULL);
+}
