@@ -1,4 +1,4 @@
-/* dtype.h -- element types, and how a collective combines them. */
+/* dtype.h -- element types, the collectives, and how these combine elements. */
 #ifndef LS_DTYPE_H
 #define LS_DTYPE_H
 #include <stddef.h>
@@ -12,6 +12,10 @@ typedef enum ls_dtype {
     LS_F32, LS_F64, LS_BF16, LS_F16, LS_I32, LS_I64, LS_U8, LS_DTYPES
 } ls_dtype;
 typedef enum ls_redop { LS_SUM, LS_AVG, LS_MAX, LS_MIN, LS_PROD, LS_REDOPS } ls_redop;
+typedef enum ls_coll {
+    LS_ALL_REDUCE, LS_REDUCE_SCATTER, LS_ALL_GATHER, LS_BROADCAST, LS_REDUCE, LS_GATHER, LS_SCATTER,
+    LS_ALL_TO_ALL, LS_BARRIER, LS_SENDRECV, LS_COLLS
+} ls_coll;
 
 /* Bytes of one element; 0 for a value outside the enum. */
 size_t ls_dtype_size(ls_dtype d);
@@ -19,6 +23,9 @@ size_t ls_dtype_size(ls_dtype d);
 const char *ls_dtype_name(ls_dtype d);
 /* "sum" "avg" "max" "min" "prod"; "?" if unknown. */
 const char *ls_redop_name(ls_redop op);
+/* "all_reduce" ...; "?" if unknown. The reverse returns LS_COLLS for an unknown name. */
+const char *ls_coll_name(ls_coll c);
+ls_coll ls_coll_find(const char *name);
 
 /* bfloat16 <-> float, round to nearest even; a NaN stays a NaN. */
 float ls_bf16_to_f32(uint16_t b);

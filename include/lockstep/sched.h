@@ -8,19 +8,12 @@
 #define LS_SCHED_H
 #include <stdbool.h>
 #include <stdint.h>
+#include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum ls_coll {
-    LS_ALL_REDUCE, LS_REDUCE_SCATTER, LS_ALL_GATHER, LS_BROADCAST, LS_REDUCE, LS_GATHER, LS_SCATTER,
-    LS_ALL_TO_ALL, LS_BARRIER, LS_SENDRECV, LS_COLLS
-} ls_coll;
-/* "all_reduce" ...; "?" if unknown. The reverse returns LS_COLLS for an unknown name. */
-const char *ls_coll_name(ls_coll c);
-ls_coll ls_coll_find(const char *name);
 
 typedef enum ls_step_kind {
     LS_STEP_SEND,        /* src is ready for peer; not touched until peer has read it */

@@ -1,4 +1,4 @@
-/* dtype.c -- element types and reduction operators. */
+/* dtype.c -- element types, and the names of collectives and reduction operators. */
 #include "lockstep/dtype.h"
 
 #include <string.h>
@@ -10,10 +10,25 @@ static const struct { size_t size; const char *name; } dtypes[LS_DTYPES] = {
 static const char *const redops[LS_REDOPS] = {
     [LS_SUM] = "sum", [LS_AVG] = "avg", [LS_MAX] = "max", [LS_MIN] = "min", [LS_PROD] = "prod",
 };
+static const char *const coll_names[LS_COLLS] = {
+    [LS_ALL_REDUCE] = "all_reduce", [LS_REDUCE_SCATTER] = "reduce_scatter",
+    [LS_ALL_GATHER] = "all_gather", [LS_BROADCAST] = "broadcast",
+    [LS_REDUCE] = "reduce",         [LS_GATHER] = "gather",
+    [LS_SCATTER] = "scatter",       [LS_ALL_TO_ALL] = "all_to_all",
+    [LS_BARRIER] = "barrier",       [LS_SENDRECV] = "sendrecv",
+};
 
 size_t ls_dtype_size(ls_dtype d) { return (unsigned)d < LS_DTYPES ? dtypes[d].size : 0; }
 const char *ls_dtype_name(ls_dtype d) { return (unsigned)d < LS_DTYPES ? dtypes[d].name : "?"; }
 const char *ls_redop_name(ls_redop op) { return (unsigned)op < LS_REDOPS ? redops[op] : "?"; }
+const char *ls_coll_name(ls_coll c) { return (unsigned)c < LS_COLLS ? coll_names[c] : "?"; }
+
+ls_coll ls_coll_find(const char *name)
+{
+    for (int c = 0; c < LS_COLLS; c++)
+        if (strcmp(coll_names[c], name) == 0) return (ls_coll)c;
+    return LS_COLLS;
+}
 
 float ls_bf16_to_f32(uint16_t b)
 {

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/context.h"
-#include "lockstep/sched.h"
+#include "lockstep/dtype.h"
 #include "lockstep/trace.h"
 #include "lockstep/world.h"
 

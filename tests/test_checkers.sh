@@ -1,0 +1,129 @@
+#!/bin/bash
+# The checkers of the architecture, checked: each is given something broken and must go red.
+. "$(dirname "$0")/harness.sh"
+tree=$tmp/tree
+mkdir -p "$tree"/{tools,examples,include/lockstep,build}
+cp "$source_dir"/tools/check-{floors,env,exports} "$tree/tools"
+cd "$tree" || exit 1
+
+red() { # text, command...: fails, and its output has the text
+    local text=$1 out
+    shift
+    if out=$("$@" 2>&1); then echo 'it passed'; return 1; fi
+    [[ $out == *"$text"* ]] || { echo "'$text' is not in: $out"; return 1; }
+}
+
+# --- check-floors: three floors, a public header, an example
+fresh() {
+    rm -rf src include/lockstep examples build
+    mkdir -p src/{base,net,cli} include/lockstep examples build
+    printf 'base\nnet\ncli\n' >src/FLOORS
+    echo '#include "base/text.h"' >src/base/text.c
+    printf '#include "lockstep/status.h"\n' >src/base/text.h
+    printf '#include "net/page.h"\n#include "base/text.h"\n#include <stdio.h>\n#include "lockstep/world.h"\n' >src/net/page.c
+    printf '#include "net/page.h"\n' >src/cli/main.c
+    printf '#include "lockstep/status.h"\n' >include/lockstep/world.h
+    echo '#include "lockstep/world.h"' >examples/a.c
+}
+floors() { tools/check-floors "$@"; }
+fresh
+claim 'check-floors: downward and sideways passes' floors
+while IFS='|' read -r file line text; do
+    fresh
+    printf '%s\n' "$line" >>"$file"
+    claim "$file with $line is red" red "$text" floors
+    claim 'and the line is named' red "$file:$(wc -l <"$file"): " floors
+done <<'CASES'
+src/base/text.c|#include "net/page.h"|net is above base
+src/base/text.h|#  include  "net/page.h"|net is above base
+src/base/text.c|#include "lockstep/world.h"|net is above base
+src/net/page.c|#include "cli/cli.h"|cli is above net
+include/lockstep/status.h|#include "lockstep/world.h"|net is above base
+include/lockstep/world.h|#include "net/page.h"|a public header cannot include a private one
+examples/a.c|#include "net/page.h"|examples use public headers only
+src/net/page.c|#include "page.h"|write "net/page.h"
+src/net/page.c|#include "nett/page.h"|on no floor
+src/net/page.c|#include "lockstep/unheard.h"|on no floor
+include/lockstep/unheard.h|#include "lockstep/status.h"|on no floor
+CASES
+fresh
+mkdir src/attic
+echo '#include "base/text.h"' >src/attic/a.c
+claim 'a folder that is on no floor is red' red 'src/attic/a.c:1' floors
+rm src/FLOORS
+claim 'no list of floors is red' red 'FLOORS' floors
+
+object() { # floor, file, code
+    mkdir -p "build/CMakeFiles/floor_$1.dir/src/$1"
+    echo "$3" | cc -xc -c -o "build/CMakeFiles/floor_$1.dir/src/$1/$2.o" -
+}
+fresh
+claim 'no objects are red' red 'build first' floors build
+object base text.c 'int ls_text(void) { return 1; }'
+object net page.c 'int ls_text(void); int ls_page(void) { return ls_text(); }'
+object cli main.c 'int ls_page(void); int main(void) { return ls_page(); }'
+claim 'objects that call downward pass' floors build
+object base log.c 'int ls_page(void); int ls_log(void) { return ls_page(); }'
+claim 'a call upward is red, without any header' red 'src/base/log.c.o: calls ls_page of net, which is above base' floors build
+
+# --- check-env: an archive, with one call too many
+fresh
+archive() { # object file, code
+    rm -f build/liblockstep.a build/*.o
+    printf '%s\n' 'typedef unsigned long n; void *memcpy(void *, const void *, n); int snprintf(char *, n, const char *, ...);' \
+        'double exp(double); void *malloc(n); void json_delete(void *); extern int ls_env_real;' \
+        'int ls_a(void *p, double x) { memcpy(p, malloc(8), 8); json_delete(p); return snprintf(p, 8, "%g", exp(x)) + ls_env_real; }' |
+        cc -xc -w -fno-builtin -c -o build/a.c.o - || return 1
+    echo "$2" | cc -xc -w -fno-builtin -c -o "build/$1" - && ar rc build/liblockstep.a build/a.c.o "build/$1"
+}
+env_check() { tools/check-env build; }
+archive b.c.o 'int ls_b(void) { return 1; }'
+claim 'check-env: memory, text, numbers and libraries are free' env_check
+for call in time clock_gettime gettimeofday nanosleep usleep getrandom rand socket connect send recv poll open read write \
+    fsync rename unlink mkdir mmap shm_open memfd_create syscall sched_yield pthread_create fork execve waitpid kill getenv \
+    setenv getpid printf puts fprintf fopen fwrite stderr exit strftime json_load_file json_dumpf gzopen yaml_parser_set_input_file; do
+    archive b.c.o "extern int $call(); int ls_b(void) { return $call(); }"
+    claim "$call is red" red "b.c.o: $call" env_check
+done
+archive env_real_files.c.o 'int open(); int ls_b(void) { return open(); }'
+claim 'env_real may' env_check
+archive env_really.c.o 'int open(); int ls_b(void) { return open(); }'
+claim 'but only env_real' red 'open' env_check
+archive b.c.o 'int ls_b(void) { return 1; }'
+touch src/net/env_real_x.c
+claim 'and only in base' red 'src/net/env_real_x.c' env_check
+rm src/net/env_real_x.c build/liblockstep.a
+claim 'no archive is red' red 'build first' env_check
+ar rc build/liblockstep.a
+claim 'an empty archive is red' red 'nothing was read' env_check
+
+# The real archive with one stray call in it.
+if [ -f "$build/liblockstep.a" ]; then
+    cp "$build/liblockstep.a" build/liblockstep.a
+    claim 'the library as built passes' env_check
+    echo 'long time(); long ls_late(void) { return time(0); }' | cc -xc -w -c -o build/late.c.o - && ar r build/liblockstep.a build/late.c.o
+    claim 'and with one look at the clock it is red' red 'late.c.o: time' env_check
+fi
+
+# --- check-exports
+shared() { # code
+    rm -f build/liblockstep.so
+    echo "$1" | cc -xc -w -shared -fPIC -o build/liblockstep.so -
+}
+exports() { tools/check-exports build; }
+printf '%s\n' 'int ls_a(int x);' 'const char *ls_b(void);' '/* not a declaration: ls_c(1) */' '    int (*ls_d)(void);' \
+    'typedef int ls_e(int x);' 'struct ls_f *ls_g(void);' >include/lockstep/world.h
+all='int ls_a(int x) { return x; } const char *ls_b(void) { return ""; } void *ls_g(void) { return 0; }'
+shared "$all int ls_more;"
+claim 'check-exports: what begins with ls_ passes' exports
+shared "$all int helper(void) { return 1; }"
+claim 'a foreign name is red' red 'helper: exported' exports
+shared "$all int ls = 1;"
+claim 'so is one that only begins alike' red 'ls: exported' exports
+shared 'int ls_a(int x) { return x; } void *ls_g(void) { return 0; }'
+claim 'a declared function that is missing is red' red 'ls_b: declared' exports
+shared 'static int ls_a(int x) { return x; }'
+claim 'a library without exports is red' red 'exports nothing' exports
+rm build/liblockstep.so
+claim 'no library is red' red 'build first' exports
+finish
