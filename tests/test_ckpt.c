@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #include "base/context.h"
+#include "base/hash.h"
 #include "lockstep/ckpt.h"
 
 /* --- a small model and a folder of its own for each test -------------------------- */
@@ -426,6 +427,39 @@ static void refuses_headers_that_break_a_rule(void **state)
 #undef T
 }
 
+/* Headers whose own digest is right, but that lack or have too much of the rest. */
+static void wants_all_digests_or_none(void **state)
+{
+    fixture *f = *state;
+#define META(version, more) "{\"__metadata__\":{\"lockstep.version\":\"" version "\",\"lockstep.header\":\"0000000000000000\"" more "},"
+#define TENSOR "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}"
+#define DIGEST "c44bdff4074eecdb" /* of one zero byte */
+    static const struct { const char *json; ls_status status; const char *says; } row[] = {
+        { META("1", ",\"lockstep.xxh3.a\":\"" DIGEST "\"") TENSOR, LS_OK, "" },
+        { META("1", "") TENSOR, LS_CKPT_CORRUPT, "digests of 0 tensors, but 1" },
+        { META("1", ",\"lockstep.xxh3.b\":\"" DIGEST "\"") TENSOR, LS_CKPT_CORRUPT, "'a' has no digest" },
+        { META("1", ",\"lockstep.xxh3.a\":\"" DIGEST "\",\"lockstep.xxh3.b\":\"\"") TENSOR, LS_CKPT_CORRUPT, "of 2 tensors" },
+        { META("1", ",\"lockstep.xxh3.a\":\"C44BDFF4074EECDB\"") TENSOR, LS_CKPT_CORRUPT, "'a' has no digest" },
+        { META("1", ",\"lockstep.xxh3.a\":\"" DIGEST "0\"") TENSOR, LS_CKPT_CORRUPT, "'a' has no digest" },
+        { META("2", ",\"lockstep.xxh3.a\":\"" DIGEST "\"") TENSOR, LS_UNSUPPORTED, "version '2'" },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        spill_header(f->path, row[i].json, 1);
+        size_t n;
+        char hex[17], *p = (char *)slurp(f->path, &n), *digits = strstr(p + 8, "0000000000000000");
+        snprintf(hex, sizeof hex, "%016llx", (unsigned long long)ls_hash64(p, n - 1, 0));
+        memcpy(digits, hex, 16);
+        spill(f->path, p, n);
+        free(p);
+        ls_status st = open_and_verify(f->path);
+        if (st != row[i].status) fail_msg("row %zu: status %d: %s", i, st, ls_last_error());
+        if (st != LS_OK) assert_error_has(row[i].says);
+    }
+#undef META
+#undef TENSOR
+#undef DIGEST
+}
+
 static void refuses_nesting_above_the_limit(void **state)
 {
     fixture *f = *state;
@@ -740,6 +774,7 @@ int main(void)
         TEST(notices_every_truncation_and_extension),
         TEST(names_the_damaged_tensor_and_loads_nothing_of_it),
         TEST(refuses_headers_that_break_a_rule),
+        TEST(wants_all_digests_or_none),
         TEST(refuses_nesting_above_the_limit),
         TEST(names_up_to_1024_bytes),
         TEST(headers_up_to_16_mib),
