@@ -24,8 +24,8 @@ typedef struct ls_ddp ls_ddp;
 typedef struct ls_ddp_config {
     size_t first_bucket; /* bytes; 0: 1 MiB */
     size_t bucket_cap;   /* bytes; 0: 25 MiB */
-    bool bucket_view;    /* divide the sum by W (gradient_as_bucket_view) instead of
-                            multiplying contributions by 1/W */
+    bool bucket_view;    /* divide contributions by W (PyTorch's gradient_as_bucket_view) instead of
+                            multiplying them by 1/W */
     bool no_overlap;     /* start every bucket at the end of backward (to measure overlap) */
 } ls_ddp_config;
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "lockstep/dp.h"
@@ -12,6 +13,7 @@
 #define BUCKET_CAP ((size_t)25 << 20)
 #define ALIGN_BYTES 64u
 #define POKE_NS 50000u
+#define IN_FLIGHT 32 /* buckets; a group carries 64 collectives at once */
 
 typedef struct bucket {
     int *param;     /* owned: indices, in the order they lie in memory */
@@ -21,7 +23,6 @@ typedef struct bucket {
     size_t count;   /* elements, padding included */
     int nready;
     ls_work *work;  /* NULL when nothing is in flight */
-    bool launched;
     char label[24]; /* "bucket 3" */
 } bucket;
 
@@ -31,14 +32,16 @@ struct ls_ddp {
     ls_ddp_config c;
     char *span;         /* borrowed: all buckets */
     bucket *b;          /* owned */
-    int nbuckets, next; /* next: the bucket to be launched, strictly in order */
+    int nbuckets;
+    int next;           /* the bucket to be launched, strictly in order */
+    int waited;         /* the oldest bucket that nobody has waited for */
     int *bucket_of;     /* owned: [nparams] */
     bool *ready;        /* owned: [nparams], in the current synced backward */
     int *arrival;       /* owned: parameters in the order their gradients came */
     int narrived;
     bool rebuilt;
     bool sync;          /* the coming backward reduces */
-    bool open;          /* a synced forward was announced and its reduction is not finished */
+    bool open;          /* gradients have come whose reduction is not finished */
 };
 
 /* --- layout ------------------------------------------------------------------------ */
@@ -203,6 +206,7 @@ static ls_status same_model(ls_group *g, const ls_params *ps)
                            "DDP expects same model across all ranks, but Rank 0 has %lld params, while rank %d has "
                            "inconsistent %lld params: build the same model on every rank",
                            (long long)count[0], r, (long long)count[r]);
+    if (ps->n == 0) return ls_fail(LS_INVALID, "DDP needs at least one parameter that wants a gradient");
 
     size_t n = (size_t)ps->n;
     param_desc *all = malloc((size_t)size * n * sizeof *all);
@@ -225,7 +229,6 @@ ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_d
 {
     *out = NULL;
     if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
-    if (ps->n == 0) return ls_fail(LS_INVALID, "DDP needs at least one parameter that wants a gradient");
     LS_TRY(same_model(g, ps));
     for (int i = 0; i < ps->n; i++)
         LS_TRY(ls_broadcast(g, ps->item[i].t.data, (size_t)ls_tensor_count(&ps->item[i].t), LS_F32, 0));
@@ -275,15 +278,40 @@ void ls_ddp_destroy(ls_ddp *d)
 
 /* --- backward ------------------------------------------------------------------------ */
 
+/* The oldest bucket in flight. */
+static ls_status wait_one(ls_ddp *d)
+{
+    bucket *b = &d->b[d->waited++];
+    ls_work *work = b->work;
+    b->work = NULL;
+    return ls_work_wait(work);
+}
+
+LS_KERNEL static void divide(float *x, size_t n, float by)
+{
+    for (size_t i = 0; i < n; i++) x[i] /= by;
+}
+
 static ls_status launch(ls_ddp *d, bucket *b)
 {
+    if (d->next - d->waited == IN_FLIGHT) LS_TRY(wait_one(d));
+    /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
+    if (d->c.bucket_view) divide(b->data, b->count, (float)ls_group_size(d->g));
     ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = b->data, .count = b->count, .dtype = LS_F32,
                        .op = d->c.bucket_view ? LS_SUM : LS_AVG, .label = b->label };
-    b->launched = true;
     return ls_coll_start(d->g, &a, &b->work);
 }
 
 /* The last gradient of a bucket starts it, unless an earlier bucket is not full yet. */
+static ls_status launch_full(ls_ddp *d)
+{
+    while (d->next < d->nbuckets && d->b[d->next].nready == d->b[d->next].nparams) {
+        LS_TRY(launch(d, &d->b[d->next]));
+        d->next++;
+    }
+    return LS_OK;
+}
+
 static ls_status on_grad_ready(void *arg, ls_tensor *t)
 {
     ls_ddp *d = arg;
@@ -298,11 +326,10 @@ static ls_status on_grad_ready(void *arg, ls_tensor *t)
                        "in one backward; call ls_ddp_begin_forward before every forward",
                        i, ps->item[i].name);
     d->ready[i] = true;
+    d->open = true;
     if (!d->rebuilt) d->arrival[d->narrived++] = i;
     d->b[d->bucket_of[i]].nready++;
-    while (!d->c.no_overlap && d->next < d->nbuckets && d->b[d->next].nready == d->b[d->next].nparams)
-        LS_TRY(launch(d, &d->b[d->next++]));
-    return LS_OK;
+    return d->c.no_overlap ? LS_OK : launch_full(d);
 }
 
 static ls_status on_poke(void *arg)
@@ -330,17 +357,8 @@ static ls_status on_done(void *arg)
 {
     ls_ddp *d = arg;
     if (!d->sync || !d->open) return LS_OK;
-    while (d->c.no_overlap && d->next < d->nbuckets && d->b[d->next].nready == d->b[d->next].nparams)
-        LS_TRY(launch(d, &d->b[d->next++]));
-    for (int k = 0; k < d->next; k++) {
-        bucket *b = &d->b[k];
-        ls_work *work = b->work;
-        b->work = NULL;
-        LS_TRY(ls_work_wait(work));
-        if (!d->c.bucket_view) continue;
-        float size = (float)ls_group_size(d->g);
-        for (size_t i = 0; i < b->count; i++) b->data[i] /= size;
-    }
+    LS_TRY(launch_full(d)); /* without overlap this is where all of them start */
+    while (d->waited < d->next) LS_TRY(wait_one(d));
     if (d->next < d->nbuckets) return LS_OK; /* the next forward says which parameters are missing */
     d->open = false;
     return LS_OK;
@@ -351,13 +369,9 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
     if (d->open) return unfinished(d);
     if (!d->rebuilt && d->narrived == d->ps->n) LS_TRY(rebuild(d));
     d->sync = sync;
-    d->open = sync;
-    d->next = 0;
+    d->next = d->waited = 0;
     if (sync) {
-        for (int k = 0; k < d->nbuckets; k++) {
-            d->b[k].nready = 0;
-            d->b[k].launched = false;
-        }
+        for (int k = 0; k < d->nbuckets; k++) d->b[k].nready = 0;
         memset(d->ready, 0, (size_t)d->ps->n * sizeof *d->ready);
         if (!d->rebuilt) d->narrived = 0;
     }

@@ -82,7 +82,7 @@ const ls_opt ls_train_opts[] = {
     { "ddp.overlap", LS_OPT_BOOL, AT(ddp.overlap), "true", NULL,
       "reduce buckets during backward; false: after it, to measure what overlap hides", 0, NULL },
     { "ddp.bucket_view", LS_OPT_BOOL, AT(ddp.bucket_view), "false", NULL,
-      "divide the sum by the ranks instead of scaling before it", 0, NULL },
+      "divide gradients by the number of ranks instead of multiplying them by its inverse", 0, NULL },
     { "ddp.find_unused", LS_OPT_BOOL, AT(ddp.find_unused), "false", NULL, "allow parameters without a gradient", 0,
       NULL },
     { "ddp.static_graph", LS_OPT_BOOL, AT(ddp.static_graph), "false", NULL,

@@ -1,0 +1,535 @@
+/* DDP: bucket plans and replicas as PyTorch has them, then gradients, then the ways to use it wrongly.
+ * What happens when during backward is test_ddp_overlap.c. */
+#include "harness_replica.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static const int64_t small[] = { 20, 16, 12, 5 };
+#define SMALL .dims = small, .ndims = COUNT(small)
+
+static void expect(ls_rank_report r)
+{
+    if (r.failed) fail_msg("%s", r.text);
+}
+
+/* --- bucket plans ---------------------------------------------------------------------------------- */
+
+static ls_status has_buckets(const ls_ddp *d, const char *plan)
+{
+    char got[256];
+    int n = 0;
+    for (int k = 0; k < ls_ddp_buckets(d); k++) {
+        ls_ddp_bucket_info b = ls_ddp_bucket(d, k);
+        n += snprintf(got + n, sizeof got - (size_t)n, "%s", k ? "| " : "");
+        for (int i = 0; i < b.nparams; i++) n += snprintf(got + n, sizeof got - (size_t)n, "%d ", b.param[i]);
+        n += snprintf(got + n, sizeof got - (size_t)n, "(%zu) ", b.nbytes);
+    }
+    LS_EXPECT(strcmp(got, plan) == 0, "buckets '%s', expected '%s'", got, plan);
+    return LS_OK;
+}
+
+/* PyTorch 1.13 with bucket_cap_mb=1: Linear(512,512), ReLU, Linear(512,1024), ReLU, Linear(1024,10). */
+static ls_status follows_the_plan(ls_world *w, void *arg)
+{
+    (void)arg;
+    static const int64_t dims[] = { 512, 512, 1024, 10 };
+    const ls_ddp_config dc = { .bucket_cap = 1 << 20 };
+    ls_replica r;
+    ls_status st = ls_replica_create(w, &(ls_replica_config){ .dims = dims, .ndims = 4, .ddp = &dc, .rows = 2 }, &r);
+    if (st == LS_OK) st = has_buckets(r.ddp, "0 1 2 3 4 5 (3192872) ");
+    for (int step = 0; st == LS_OK && step < 3; step++) {
+        LS_EXPECT(ls_ddp_rebuilt(r.ddp) == (step > 1), "step %d: rebuilt is %d", step, ls_ddp_rebuilt(r.ddp));
+        st = ls_replica_pass(&r, 0, 2 * ls_world_rank(w), 2, true, 1, NULL);
+        if (st == LS_OK && step > 0) st = has_buckets(r.ddp, "5 4 3 2 (2142248) | 1 0 (1050624) ");
+        ls_params_zero_grad(&r.model->params);
+    }
+    ls_replica_destroy(&r);
+    return st;
+}
+
+static void starts_with_one_bucket_and_rebuilds_in_arrival_order(void **state)
+{
+    (void)state;
+    const ls_world_opts o = { .arena_bytes = 8 << 20 };
+    expect(ls_test_ranks(LS_TEST_THREADS, 1, &o, follows_the_plan, NULL));
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, &o, follows_the_plan, NULL));
+    expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &o, follows_the_plan, NULL));
+}
+
+/* More buckets than collectives that a group can have in flight. */
+static ls_status uses_many_buckets(ls_world *w, void *arg)
+{
+    (void)arg;
+    int64_t dims[61];
+    for (size_t i = 0; i < COUNT(dims); i++) dims[i] = 3;
+    const ls_ddp_config dc = { .bucket_cap = 1, .first_bucket = 1 };
+    ls_replica r;
+    ls_status st = ls_replica_create(w, &(ls_replica_config){ .dims = dims, .ndims = COUNT(dims), .ddp = &dc, .rows = 2 }, &r);
+    for (int step = 0; st == LS_OK && step < 3; step++) {
+        ls_params_zero_grad(&r.model->params);
+        st = ls_replica_pass(&r, 0, 2 * ls_world_rank(w), 2, true, 1, NULL);
+    }
+    if (st == LS_OK && ls_ddp_buckets(r.ddp) != 120) st = ls_fail(LS_INTERNAL, "%d buckets", ls_ddp_buckets(r.ddp));
+    ls_replica_destroy(&r);
+    return st;
+}
+
+static void has_as_many_buckets_as_it_likes(void **state)
+{
+    (void)state;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, uses_many_buckets, NULL));
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, &(ls_world_opts){ .progress = LS_PROGRESS_THREAD }, uses_many_buckets, NULL));
+}
+
+/* --- replicas ------------------------------------------------------------------------------------------ */
+
+#define STEPS 100
+
+static ls_status keeps_replicas_equal(ls_world *w, void *arg)
+{
+    (void)arg;
+    int rank = ls_world_rank(w), size = ls_world_size(w);
+    float *before = NULL, *after = NULL, *first = NULL;
+    ls_replica r, other;
+    /* Different values everywhere: DDP's constructor hands out those of rank 0. */
+    ls_replica_config c = { SMALL, .seed = (uint64_t)rank + 1, .optim = "adam", .rows = 8 }, plain = c;
+    plain.plain = true;
+    plain.seed = 1;
+    ls_status st = ls_replica_create(w, &c, &r);
+    if (st == LS_OK) st = ls_replica_create(w, &plain, &other);
+    if (st == LS_OK) before = ls_replica_values(&other);
+    if (st == LS_OK) first = ls_replica_values(&r);
+    size_t n = st == LS_OK ? ls_params_nbytes(&r.model->params) : 0;
+    if (st == LS_OK && memcmp(before, first, n) != 0)
+        st = ls_fail(LS_INTERNAL, "rank %d does not start with the values of rank 0", rank);
+
+    for (uint64_t step = 0; st == LS_OK && step < STEPS; step++) {
+        char digest[33];
+        ls_params_zero_grad(&r.model->params);
+        st = ls_replica_pass(&r, step, rank * 8, 8, true, 1, NULL);
+        if (st == LS_OK) st = ls_optim_step(r.optim);
+        if (st == LS_OK) st = ls_params_digest(&r.model->params, digest);
+        if (st == LS_OK) st = ls_expect_equal(w, digest, 32, "parameters");
+        if (st < 0) ls_while(st, "comparing %d ranks after step %d", size, (int)step);
+    }
+    if (st == LS_OK) after = ls_replica_values(&r);
+    if (st == LS_OK && memcmp(before, after, n) == 0) st = ls_fail(LS_INTERNAL, "nothing was trained");
+    free(before);
+    free(after);
+    free(first);
+    ls_replica_destroy(&r);
+    ls_replica_destroy(&other);
+    return st;
+}
+
+static void keeps_replicas_bitwise_equal_for_100_steps(void **state)
+{
+    (void)state;
+    static const int sizes[] = { 2, 3, 4, 8 };
+    for (size_t i = 0; i < COUNT(sizes); i++) expect(ls_test_ranks(LS_TEST_THREADS, sizes[i], NULL, keeps_replicas_equal, NULL));
+    expect(ls_test_ranks(LS_TEST_PROCESSES, 3, NULL, keeps_replicas_equal, NULL));
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, &(ls_world_opts){ .progress = LS_PROGRESS_THREAD }, keeps_replicas_equal, NULL));
+}
+
+static ls_status trains_with_sgd(ls_world *w, void *arg)
+{
+    double *final = arg;
+    int rank = ls_world_rank(w), size = ls_world_size(w);
+    int64_t rows = 32 / size;
+    ls_replica r;
+    ls_status st = ls_replica_create(w, &(ls_replica_config){ SMALL, .seed = 5, .optim = "sgd", .lr = 0.5, .rows = rows }, &r);
+    double all[LS_MAX_RANKS] = { 0 };
+    for (uint64_t step = 0; st == LS_OK && step < STEPS; step++) {
+        all[rank] = 0;
+        ls_params_zero_grad(&r.model->params);
+        st = ls_replica_pass(&r, step % 4, rank * rows, rows, true, 1, &all[rank]);
+        if (st == LS_OK) st = ls_optim_step(r.optim);
+    }
+    if (st == LS_OK) st = ls_all_gather(ls_world_group(w), NULL, all, (size_t)size, LS_F64);
+    double sum = 0;
+    for (int i = 0; i < size; i++) sum += all[i];
+    if (rank == 0) *final = sum / 32;
+    ls_replica_destroy(&r);
+    return st;
+}
+
+static void trains_alike_on_one_two_and_four_ranks(void **state)
+{
+    (void)state;
+    double one, two, four;
+    expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, trains_with_sgd, &one));
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, trains_with_sgd, &two));
+    expect(ls_test_ranks(LS_TEST_THREADS, 4, NULL, trains_with_sgd, &four));
+    assert_true(one > 0.0 && one < 1.2); /* labels are noise, so it began above log 5 = 1.6 */
+    assert_true(fabs(two - one) <= 1e-5 * one); /* the promise of the issue: sums of floats in other orders */
+    assert_true(fabs(four - one) <= 1e-5 * one);
+}
+
+/* --- gradients ------------------------------------------------------------------------------------------- */
+
+#define ROWS 8
+
+/* The mean over ranks as the averaging is specified, from the gradients that a plain model has for every
+ * rank's rows: bit for bit, because a sum over ranks goes up with the rank. */
+static ls_status mean_of_ranks(ls_world *w, uint64_t batch, bool divide, float **out)
+{
+    ls_replica r;
+    ls_status st = ls_replica_create(w, &(ls_replica_config){ SMALL, .seed = 9, .plain = true, .rows = ROWS }, &r);
+    int size = ls_world_size(w);
+    size_t n = st == LS_OK ? (size_t)ls_params_count(&r.model->params) : 0;
+    *out = calloc(n, sizeof **out);
+    for (int rank = 0; st == LS_OK && rank < size; rank++) {
+        ls_params_zero_grad(&r.model->params);
+        st = ls_replica_pass(&r, batch, rank * ROWS, ROWS, true, 1, NULL);
+        float *g = ls_replica_grads(&r), scale = 1.0f / (float)size;
+        for (size_t i = 0; i < n; i++) (*out)[i] += divide ? g[i] / (float)size : g[i] * scale;
+        free(g);
+    }
+    ls_replica_destroy(&r);
+    return st;
+}
+
+typedef struct averages {
+    bool bucket_view;
+    size_t n;
+    float *grad; /* rank 0's; the test frees it */
+} averages;
+
+static ls_status averages_gradients(ls_world *w, void *arg)
+{
+    averages *x = arg;
+    int rank = ls_world_rank(w);
+    const ls_ddp_config dc = { .bucket_view = x->bucket_view, .first_bucket = 512, .bucket_cap = 600 };
+    float *want = NULL, *got = NULL;
+    ls_replica r;
+    ls_status st = ls_replica_create(w, &(ls_replica_config){ SMALL, .seed = 9, .ddp = &dc, .rows = ROWS }, &r);
+    size_t n = st == LS_OK ? (size_t)ls_params_count(&r.model->params) : 0;
+    for (uint64_t step = 0; st == LS_OK && step < 3; step++) { /* one bucket, then the rebuilt ones */
+        ls_params_zero_grad(&r.model->params);
+        st = ls_replica_pass(&r, step, rank * ROWS, ROWS, true, 1, NULL);
+        if (st == LS_OK) st = mean_of_ranks(w, step, x->bucket_view, &want);
+        got = ls_replica_grads(&r);
+        for (size_t i = 0; st == LS_OK && i < n; i++)
+            if (memcmp(&got[i], &want[i], sizeof *got) != 0)
+                st = ls_fail(LS_INTERNAL, "gradient %zu in step %d is %a, the mean is %a", i, (int)step, (double)got[i], (double)want[i]);
+        free(want);
+        if (step < 2 || rank != 0) free(got);
+    }
+    if (rank == 0) {
+        x->n = n;
+        x->grad = got;
+    }
+    ls_replica_destroy(&r);
+    return st;
+}
+
+static void gives_every_rank_the_mean_of_all_gradients(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 5; size++) {
+        averages scaled = { 0 }, divided = { .bucket_view = true };
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, averages_gradients, &scaled));
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, averages_gradients, &divided));
+        /* x / W and x * (1 / W) are the same for powers of two, and are not for others: so it is in PyTorch */
+        bool same = memcmp(scaled.grad, divided.grad, scaled.n * sizeof *scaled.grad) == 0;
+        assert_int_equal(same, size != 3 && size != 5);
+        free(scaled.grad);
+        free(divided.grad);
+    }
+}
+
+/* Largest distance of two gradients, relative to the largest element. */
+static double distance(const float *a, const float *b, size_t n)
+{
+    double most = 0, far = 0;
+    for (size_t i = 0; i < n; i++) {
+        most = fmax(most, fabs((double)a[i]));
+        far = fmax(far, fabs((double)a[i] - (double)b[i]));
+    }
+    return far / most;
+}
+
+#define MICRO 4 /* micro-batches */
+
+static ls_status accumulates(ls_world *w, void *arg)
+{
+    (void)arg;
+    int rank = ls_world_rank(w), size = ls_world_size(w);
+    ls_replica whole, parts, alone;
+    ls_replica_config c = { SMALL, .seed = 3, .rows = MICRO * ROWS }, plain = c;
+    plain.plain = true;
+    plain.rows = MICRO * ROWS * size;
+    ls_status st = ls_replica_create(w, &c, &whole);
+    if (st == LS_OK) st = ls_replica_create(w, &c, &parts);
+    if (st == LS_OK) st = ls_replica_create(w, &plain, &alone);
+    ls_comm_stats s0, s1, s2;
+    LS_TRY(st);
+    for (uint64_t step = 0; st == LS_OK && step < 3; step++) {
+        int64_t first = rank * MICRO * ROWS;
+        ls_params_zero_grad(&whole.model->params);
+        ls_params_zero_grad(&parts.model->params);
+        ls_params_zero_grad(&alone.model->params);
+        st = ls_replica_pass(&alone, step, 0, plain.rows, true, 1, NULL);
+        ls_comm_stats_read(w, &s0);
+        if (st == LS_OK) st = ls_replica_pass(&whole, step, first, MICRO * ROWS, true, 1, NULL);
+        ls_comm_stats_read(w, &s1);
+        for (int m = 0; st == LS_OK && m < MICRO; m++) {
+            ls_comm_stats_read(w, &s2);
+            bool rebuilds = step == 1; /* its broadcast is no reduction */
+            if (!rebuilds) LS_EXPECT(s2.ops == s1.ops, "a collective in an unsynchronised backward");
+            st = ls_replica_pass(&parts, step, first + m * ROWS, ROWS, m + 1 == MICRO, 1.0f / MICRO, NULL);
+        }
+        ls_comm_stats_read(w, &s2);
+        LS_EXPECT(s2.ops - s1.ops == s1.ops - s0.ops, "%d collectives for %d micro-batches, expected %d",
+                  (int)(s2.ops - s1.ops), MICRO, (int)(s1.ops - s0.ops));
+        LS_EXPECT(s2.bytes - s1.bytes == s1.bytes - s0.bytes, "%d bytes instead of %d", (int)(s2.bytes - s1.bytes),
+                  (int)(s1.bytes - s0.bytes));
+        float *a = ls_replica_grads(&whole), *b = ls_replica_grads(&parts), *one = ls_replica_grads(&alone);
+        size_t n = (size_t)ls_params_count(&whole.model->params);
+        double far = distance(a, b, n), from_one = distance(one, a, n);
+        free(a);
+        free(b);
+        free(one);
+        /* sums of at most 128 products of floats of like size, split differently: some roundings of 2^-24 */
+        LS_EXPECT(far <= 1e-6, "%d micro-batches differ from one batch by %g", MICRO, far);
+        LS_EXPECT(from_one <= 1e-6, "%d ranks differ from one rank by %g", size, from_one);
+    }
+    ls_replica_destroy(&whole);
+    ls_replica_destroy(&parts);
+    ls_replica_destroy(&alone);
+    return st;
+}
+
+static void reduces_once_for_all_micro_batches(void **state)
+{
+    (void)state;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, accumulates, NULL));
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, NULL, accumulates, NULL));
+}
+
+static ls_status rebuilds_while_accumulating(ls_world *w, void *arg)
+{
+    (void)arg;
+    const ls_ddp_config dc = { .first_bucket = 64, .bucket_cap = 600 };
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ SMALL, .ddp = &dc, .rows = ROWS }, &r));
+    ls_status st = ls_replica_pass(&r, 0, ls_world_rank(w) * ROWS, ROWS, true, 1, NULL);
+    float *before = ls_replica_grads(&r);
+    void *place = r.model->params.item[0].grad.data;
+    if (st == LS_OK) st = ls_ddp_begin_forward(r.ddp, r.tape, false);
+    float *after = ls_replica_grads(&r);
+    LS_EXPECT(ls_ddp_rebuilt(r.ddp) && ls_ddp_buckets(r.ddp) > 2, "%d buckets", ls_ddp_buckets(r.ddp));
+    LS_EXPECT(r.model->params.item[0].grad.data != place, "the gradient did not move, so this test shows nothing");
+    LS_EXPECT(memcmp(before, after, (size_t)ls_params_count(&r.model->params) * sizeof *before) == 0,
+              "a gradient was lost when buckets were rebuilt");
+    free(before);
+    free(after);
+    ls_replica_destroy(&r);
+    return st;
+}
+
+static void keeps_gradients_when_it_rebuilds_while_they_accumulate(void **state)
+{
+    (void)state;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, rebuilds_while_accumulating, NULL));
+}
+
+static ls_status steps_alone(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_comm_stats s0, s1;
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ SMALL, .optim = "adam", .rows = ROWS }, &r));
+    for (uint64_t step = 0; step < 3; step++) {
+        LS_TRY(ls_replica_pass(&r, step, ls_world_rank(w) * ROWS, ROWS, true, 1, NULL));
+        ls_comm_stats_read(w, &s0);
+        LS_TRY(ls_optim_step(r.optim));
+        ls_comm_stats_read(w, &s1);
+        LS_EXPECT(s0.ops == s1.ops && s0.bytes == s1.bytes, "the optimizer step moved bytes");
+        ls_params_zero_grad(&r.model->params);
+    }
+    LS_EXPECT(s1.bytes > 0, "nothing moved at all");
+    ls_replica_destroy(&r);
+    return LS_OK;
+}
+
+static void moves_no_byte_in_the_optimizer_step(void **state)
+{
+    (void)state;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, steps_alone, NULL));
+}
+
+/* --- wrong use --------------------------------------------------------------------------------------------- */
+
+typedef struct param_list {
+    int n;
+    struct { const char *name; int ndim; int64_t dim[2]; } item[3];
+} param_list;
+
+/* Rank 0 builds list[0], all others list[1]. */
+static ls_status wraps(ls_world *w, void *arg)
+{
+    const param_list *l = &((const param_list *)arg)[ls_world_rank(w) > 0];
+    ls_params ps = { 0 };
+    ls_arena *arena = NULL;
+    ls_ddp *ddp;
+    ls_status st = ls_arena_create(65536, false, NULL, &arena);
+    for (int i = 0; st == LS_OK && i < l->n; i++) st = ls_params_add(&ps, l->item[i].name, l->item[i].ndim, l->item[i].dim);
+    if (st == LS_OK) st = ls_params_bind(&ps, arena, NULL);
+    if (st == LS_OK) st = ls_ddp_create(ls_world_group(w), &ps, NULL, &ddp);
+    if (st == LS_OK) ls_ddp_destroy(ddp);
+    ls_params_free(&ps);
+    ls_arena_destroy(arena);
+    return st;
+}
+
+static void refuses_models_that_differ(void **state)
+{
+    (void)state;
+    static const struct { param_list list[2]; const char *says; } row[] = {
+        { { { 2, { { "w", 2, { 4, 3 } }, { "b", 1, { 4 } } } }, { 1, { { "w", 2, { 4, 3 } } } } },
+          "DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 has inconsistent 1 params" },
+        { { { 2, { { "w", 2, { 4, 3 } }, { "b", 1, { 4 } } } }, { 2, { { "w", 2, { 3, 4 } }, { "b", 1, { 4 } } } } },
+          "parameter 0 is w [4, 3] on rank 0, but w [3, 4] on rank 1" },
+        { { { 2, { { "w", 2, { 4, 3 } }, { "b", 1, { 4 } } } }, { 2, { { "w", 2, { 4, 3 } }, { "bias", 1, { 4 } } } } },
+          "parameter 1 is b [4] on rank 0, but bias [4] on rank 1" },
+        { { { 1, { { "w", 2, { 4, 3 } } } }, { 1, { { "w", 1, { 12 } } } } },
+          "parameter 0 is w [4, 3] on rank 0, but w [12] on rank 1" },
+        { { { 1, { { "w", 2, { 4, 3 } } } }, { 0, { { 0 } } } },
+          "Rank 0 has 1 params, while rank 1 has inconsistent 0 params" },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        param_list list[2] = { row[i].list[0], row[i].list[1] };
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 3, NULL, wraps, list);
+        if (r.status != LS_CONFIG_MISMATCH || !strstr(r.text, row[i].says)) fail_msg("row %zu: %d %s", i, r.status, r.text);
+    }
+    param_list none[2] = { { 0 }, { 0 } };
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, NULL, wraps, none);
+    assert_int_equal(r.status, LS_INVALID);
+    assert_non_null(strstr(r.text, "at least one parameter"));
+    ls_ddp *ddp;
+    ls_params ps = { 0 };
+    assert_int_equal(ls_ddp_create(NULL, &ps, NULL, &ddp), LS_INVALID);
+    assert_non_null(strstr(ls_last_error(), "call ls_world_join before ls_ddp_create"));
+}
+
+/* One linear layer and a parameter that only ranks below *arg use. */
+static ls_status leaves_one_out(ls_world *w, void *arg)
+{
+    int used_below = *(int *)arg, rank = ls_world_rank(w);
+    const int64_t wdim[2] = { 3, 4 }, bdim[1] = { 3 }, xdim[2] = { 2, 4 }, ydim[1] = { 2 };
+    float x[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    int64_t y[2] = { 0, 2 };
+    ls_params ps = { 0 };
+    ls_arena *arena = NULL;
+    ls_ddp *ddp = NULL;
+    ls_tape *t = NULL;
+    ls_status st = ls_arena_create(65536, false, NULL, &arena);
+    if (st == LS_OK) st = ls_params_add(&ps, "weight", 2, wdim);
+    if (st == LS_OK) st = ls_params_add(&ps, "spare", 1, bdim);
+    if (st == LS_OK) st = ls_params_bind(&ps, arena, NULL);
+    if (st == LS_OK) memset(ps.item[0].t.data, 0, ls_params_nbytes(&ps));
+    if (st == LS_OK) st = ls_tape_create(65536, NULL, NULL, &t);
+    if (st == LS_OK) st = ls_ddp_create(ls_world_group(w), &ps, NULL, &ddp);
+    for (int i = 0; st == LS_OK && i < 2; i++) {
+        ls_tape_reset(t);
+        if ((st = ls_ddp_begin_forward(ddp, t, true)) < 0) break;
+        ls_tensor *in = ls_tape_input(t, LS_F32, 2, xdim, x), *label = ls_tape_input(t, LS_I64, 1, ydim, y);
+        ls_tensor *out = ls_linear(t, in, &ps.item[0].t, rank < used_below ? &ps.item[1].t : NULL);
+        st = ls_backward(t, ls_softmax_cross_entropy(t, out, label, NULL, NULL));
+    }
+    if (st < 0) (void)ls_world_abort(w, st);
+    ls_ddp_destroy(ddp);
+    ls_tape_destroy(t);
+    ls_params_free(&ps);
+    ls_arena_destroy(arena);
+    return st;
+}
+
+static void names_the_parameter_that_got_no_gradient(void **state)
+{
+    (void)state;
+    int used_below = 0;
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, NULL, leaves_one_out, &used_below);
+    assert_int_equal(r.status, LS_INVALID);
+    assert_non_null(strstr(r.text, "Expected to have finished reduction in the prior iteration before starting a new one"));
+    assert_non_null(strstr(r.text, "parameter 1 (spare)"));
+    used_below = 1; /* rank 0 uses it and waits for rank 1, which does not */
+    r = ls_test_ranks(LS_TEST_THREADS, 2, NULL, leaves_one_out, &used_below);
+    assert_int_equal(r.status, LS_INVALID);
+    assert_non_null(strstr(r.text, "rank 1 got no gradient for parameter 1 (spare)"));
+    used_below = 2;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, leaves_one_out, &used_below));
+}
+
+/* *arg: whether the forward of the second backward was announced. */
+static ls_status goes_back_twice(ls_world *w, void *arg)
+{
+    ls_replica r;
+    float one = 1.0f;
+    const int64_t xdim[2] = { ROWS, small[0] }, ydim[1] = { ROWS };
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ SMALL, .rows = ROWS }, &r));
+    ls_status st = ls_replica_pass(&r, 0, 0, ROWS, true, 1, NULL);
+    ls_tape_reset(r.tape);
+    if (st == LS_OK && *(bool *)arg) st = ls_ddp_begin_forward(r.ddp, r.tape, true);
+    ls_tensor *x = ls_tape_input(r.tape, LS_F32, 2, xdim, r.x), *y = ls_tape_input(r.tape, LS_I64, 1, ydim, r.label);
+    ls_tensor *loss = ls_softmax_cross_entropy(r.tape, ls_model_forward(r.model, r.tape, x), y, NULL, NULL);
+    if (st == LS_OK) st = ls_backward_from(r.tape, loss, &one);
+    ls_replica_destroy(&r);
+    return st;
+}
+
+static void refuses_a_second_backward_without_a_forward(void **state)
+{
+    (void)state;
+    bool announced = false;
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, NULL, goes_back_twice, &announced);
+    assert_int_equal(r.status, LS_INVALID);
+    assert_non_null(strstr(r.text, "Expected to mark a variable ready only once: parameter 5 (4.bias)"));
+    announced = true;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, goes_back_twice, &announced));
+}
+
+/* A forward without a backward (a loss nobody used) leaves nothing unfinished: PyTorch allows it. */
+static ls_status looks_only(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ SMALL, .rows = ROWS }, &r));
+    LS_TRY(ls_ddp_begin_forward(r.ddp, r.tape, true));
+    LS_TRY(ls_replica_pass(&r, 0, 0, ROWS, true, 1, NULL));
+    LS_TRY(ls_ddp_begin_forward(r.ddp, r.tape, true));
+    LS_TRY(ls_replica_pass(&r, 1, 0, ROWS, true, 1, NULL));
+    ls_replica_destroy(&r);
+    return LS_OK;
+}
+
+static void allows_a_forward_without_a_backward(void **state)
+{
+    (void)state;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, looks_only, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(starts_with_one_bucket_and_rebuilds_in_arrival_order),
+        cmocka_unit_test(has_as_many_buckets_as_it_likes),
+        cmocka_unit_test(keeps_replicas_bitwise_equal_for_100_steps),
+        cmocka_unit_test(trains_alike_on_one_two_and_four_ranks),
+        cmocka_unit_test(gives_every_rank_the_mean_of_all_gradients),
+        cmocka_unit_test(reduces_once_for_all_micro_batches),
+        cmocka_unit_test(keeps_gradients_when_it_rebuilds_while_they_accumulate),
+        cmocka_unit_test(moves_no_byte_in_the_optimizer_step),
+        cmocka_unit_test(refuses_models_that_differ),
+        cmocka_unit_test(names_the_parameter_that_got_no_gradient),
+        cmocka_unit_test(refuses_a_second_backward_without_a_forward),
+        cmocka_unit_test(allows_a_forward_without_a_backward),
+    };
+    return cmocka_run_group_tests_name("ddp", tests, NULL, NULL);
+}
