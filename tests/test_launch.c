@@ -171,12 +171,8 @@ static void until_aborted(const ls_world_page *page)
     exit(105);
 }
 
-static int act(const char *name)
+static int play(const char *name, int rank, ls_world_page *page)
 {
-    ls_store_client *client;
-    int rank;
-    ls_world_page *page = join(&rank, &client);
-    meet(client, rank);
     if (strcmp(name, "mismatch") == 0) { /* rank 1 finds the cause, rank 0 is the first to leave */
         if (rank == 0) {
             until_aborted(page);
@@ -200,6 +196,17 @@ static int act(const char *name)
         return 82;
     }
     return 106;
+}
+
+static int act(const char *name)
+{
+    ls_store_client *client;
+    int rank;
+    ls_world_page *page = join(&rank, &client);
+    meet(client, rank);
+    int code = play(name, rank, page);
+    ls_store_disconnect(client);
+    return code;
 }
 
 /* --- exit codes and blame ------------------------------------------------------------------------ */
@@ -273,6 +280,7 @@ static void shows_the_last_lines_of_the_failing_rank(void **state)
     assert_true(has(x.err, "    | line 12\n    | line 13\n"));
     assert_true(has(x.err, "    | line 30\n    | bad?[2J\n")); /* what drives a terminal is made harmless */
     assert_false(has(x.err, "    | noise"));
+    assert_true(has(x.err, "lockstep: rank 0 after the failure:\nnoise\n"));
     release(&x);
 }
 
@@ -452,6 +460,22 @@ static void hides_the_ranks_that_the_filter_leaves_out(void **state)
     assert_string_equal(x.out, "out 1\n");
     assert_string_equal(x.err, "err 1\n");
     release(&x);
+}
+
+static void passes_on_an_unfinished_line(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    setenv("DIR", dir, 1);
+    /* rank 1 speaks while rank 0 is in the middle of a line */
+    outcome x = shell(2, "if [ $RANK = 0 ]; then printf ab >&2; touch $DIR/0; while [ ! -e $DIR/1 ]; do sleep 0.001; done;"
+                         "printf 'cd\\n' >&2; printf 'e' >&2; sleep 0.1; printf f >&2;"
+                         "else while [ ! -e $DIR/0 ]; do sleep 0.001; done; printf '12\\n34\\n' >&2; touch $DIR/1; fi", (ls_launch_opts){ 0 });
+    assert_true(has(x.err, "12\n34\n"));
+    assert_int_equal(strlen(x.err), 13);
+    assert_string_equal(x.err + 11, "ef");
+    release(&x);
+    remove_folder(dir);
 }
 
 static void passes_on_much_output_unchanged(void **state)
@@ -649,6 +673,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(writes_redirected_streams_to_files_alone),
         cmocka_unit_test(puts_the_rank_before_teed_lines),
         cmocka_unit_test(hides_the_ranks_that_the_filter_leaves_out),
+        cmocka_unit_test(passes_on_an_unfinished_line),
         cmocka_unit_test(passes_on_much_output_unchanged),
         cmocka_unit_test(writes_the_failure_as_json),
         cmocka_unit_test(writes_events_as_json_lines),

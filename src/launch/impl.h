@@ -13,7 +13,8 @@
 
 #define LS_TAIL_LINES 20       /* of a rank's stderr, kept for the report */
 #define LS_TAIL_BYTES 512      /* of each */
-#define LS_LINE_BYTES 4096     /* a teed line is cut after so many bytes */
+#define LS_LINE_BYTES 4096     /* a longer line is passed on in pieces */
+#define LS_LINE_NS 20000000ull /* how long an unfinished line that needs no prefix is kept back */
 #define LS_CONSOLE_BYTES (1u << 20) /* waiting for a slow terminal; then the ranks wait */
 #define LS_HELD_BYTES (64u << 10)   /* of one rank, said after the first failure */
 #define LS_LAUNCH_PATH 4096
@@ -47,8 +48,9 @@ typedef struct ls_stream {
     ls_text held;
     ls_tail *tail;          /* borrowed; NULL: not kept */
     const char *prefix;     /* borrowed */
-    char line[LS_LINE_BYTES];
+    char line[LS_LINE_BYTES]; /* the beginning of one that has not ended */
     size_t nline;
+    uint64_t line_ns;       /* since when it waits for its end */
 } ls_stream;
 
 /* What -r and -t ask for one rank: 0 none, 1 stdout, 2 stderr, 3 both, as torchrun spells it:
@@ -59,8 +61,10 @@ ls_status ls_logs_filter(const char *text, int nproc, uint64_t *mask);
 /* Makes each missing folder of path. */
 ls_status ls_logs_mkdir(const char *path);
 
-/* Moves what is there, at most 64 KiB; closes the stream at its end. */
-void ls_stream_pump(ls_stream *s);
+/* Moves what is there, at most 64 KiB; closes the stream at its end. Lines are passed on
+ * whole, so that those of several ranks do not mix; an unfinished one (a prompt, a progress
+ * bar) follows within LS_LINE_NS. True while one waits. */
+bool ls_stream_pump(ls_stream *s, uint64_t now_ns);
 /* After the rank is gone: the rest, and its end. */
 void ls_stream_finish(ls_stream *s);
 void ls_stream_release(ls_stream *s); /* passes on what was held */

@@ -169,22 +169,24 @@ static void pass_on(ls_stream *s, const char *p, size_t n)
     ls_text_addn(&s->held, p, n < room ? n : room);
 }
 
+/* Passes on the line so far, as a whole one where it needs a prefix. */
 static void end_line(ls_stream *s)
 {
     if (s->nline == 0) return;
-    pass_on(s, s->prefix, strlen(s->prefix));
+    bool whole = s->line[s->nline - 1] == '\n';
+    if (s->prefixed) pass_on(s, s->prefix, strlen(s->prefix));
     pass_on(s, s->line, s->nline);
-    pass_on(s, "\n", 1);
+    if (s->prefixed && !whole) pass_on(s, "\n", 1);
     s->nline = 0;
 }
 
-static void add_prefixed(ls_stream *s, const char *p, size_t n)
+static void add_lines(ls_stream *s, const char *p, size_t n, uint64_t now_ns)
 {
     for (size_t i = 0; i < n; i++) {
-        if (p[i] != '\n') s->line[s->nline++] = p[i];
-        else if (s->nline == 0) pass_on(s, s->prefix, strlen(s->prefix)), pass_on(s, "\n", 1);
-        else end_line(s);
-        if (s->nline == sizeof s->line) end_line(s);
+        if (s->nline == 0) s->line_ns = now_ns;
+        s->line[s->nline++] = p[i];
+        bool over = p[i] == '\n' || (p[i] == '\r' && !s->prefixed); /* a progress bar's beginning */
+        if (over || s->nline == sizeof s->line) end_line(s);
     }
 }
 
@@ -215,24 +217,30 @@ void ls_stream_close(ls_stream *s)
     ls_text_free(&s->held);
 }
 
-void ls_stream_pump(ls_stream *s)
+/* False: nothing more is there now. */
+static bool read_some(ls_stream *s, uint64_t now_ns)
 {
     char buf[16384];
-    for (int turn = 0; turn < 4 && s->from >= 0; turn++) {
-        ssize_t k = ls_env_get()->read(s->from, buf, sizeof buf);
-        if (k == -EAGAIN) return;
-        if (k <= 0) {
-            ls_env_get()->close_fd(s->from);
-            s->from = -1;
-            end_line(s);
-            return;
-        }
-        to_file(s, buf, (size_t)k);
-        if (s->tail) tail_add(s->tail, buf, (size_t)k);
-        if (s->prefixed) add_prefixed(s, buf, (size_t)k);
-        else pass_on(s, buf, (size_t)k);
-        if ((size_t)k < sizeof buf) return;
+    ssize_t k = ls_env_get()->read(s->from, buf, sizeof buf);
+    if (k == -EAGAIN) return false;
+    if (k <= 0) {
+        ls_env_get()->close_fd(s->from);
+        s->from = -1;
+        end_line(s);
+        return false;
     }
+    to_file(s, buf, (size_t)k);
+    if (s->tail) tail_add(s->tail, buf, (size_t)k);
+    add_lines(s, buf, (size_t)k, now_ns);
+    return (size_t)k == sizeof buf;
+}
+
+bool ls_stream_pump(ls_stream *s, uint64_t now_ns)
+{
+    for (int turn = 0; turn < 4 && s->from >= 0; turn++)
+        if (!read_some(s, now_ns)) break;
+    if (s->nline > 0 && !s->prefixed && now_ns - s->line_ns >= LS_LINE_NS) end_line(s);
+    return s->nline > 0 && !s->prefixed;
 }
 
 /* A descendant that outlived the rank may hold the pipe open: what is in it now
@@ -243,7 +251,7 @@ void ls_stream_finish(ls_stream *s)
         ls_pollfd p = { .fd = s->from, .events = LS_POLL_IN };
         ls_env_get()->wait(NULL, 0, &p, 1, 0);
         if (!p.revents) break;
-        ls_stream_pump(s);
+        ls_stream_pump(s, 0);
     }
     end_line(s);
     if (s->from >= 0) ls_env_get()->close_fd(s->from);

@@ -261,7 +261,12 @@ void ls_job_report(ls_job *j, ls_launch_result *out)
         ls_text_free(&t);
         ls_text_free(&json);
     }
-    for (int r = 0; r < j->o->nproc; r++) ls_stream_release(&j->rank[r].err);
+    for (int r = 0; r < j->o->nproc; r++) {
+        char line[64];
+        int n = snprintf(line, sizeof line, "lockstep: rank %d after the failure:\n", r);
+        if (j->rank[r].err.held.n > 0) ls_console_add(&j->err, line, (size_t)n);
+        ls_stream_release(&j->rank[r].err);
+    }
     uint64_t deadline = env->mono_ns() + REPORT_DRAIN_NS;
     ls_console_drain(&j->out, deadline);
     ls_console_drain(&j->err, deadline);

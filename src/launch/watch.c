@@ -25,15 +25,18 @@
 #define PREEMPT_NS 25000000000ull   /* after SIGTERM: one step and a save */
 #define REJECT_LOG_NS 1000000000ull /* one line about strangers in this time */
 
-/* The ranks' process groups get it; a rank behind a debugger shares ours. */
+/* Its process group gets it; a rank behind a debugger shares ours. */
+static void signal_rank(ls_job *j, int r, int sig)
+{
+    ls_job_rank *k = &j->rank[r];
+    if (!k->alive) return;
+    ls_env_get()->kill(k->own_group ? -k->pid : k->pid, sig);
+    k->told = true;
+}
+
 void ls_job_signal(ls_job *j, int sig)
 {
-    for (int r = 0; r < j->o->nproc; r++) {
-        ls_job_rank *k = &j->rank[r];
-        if (!k->alive) continue;
-        ls_env_get()->kill(k->own_group ? -k->pid : k->pid, sig);
-        k->told = true;
-    }
+    for (int r = 0; r < j->o->nproc; r++) signal_rank(j, r, sig);
 }
 
 /* --- what a rank was doing ----------------------------------------------------------------- */
@@ -79,6 +82,8 @@ static void enter(ls_job *j, ls_phase phase, uint64_t now_ns, uint64_t lasts_ns)
 {
     j->phase = phase;
     j->phase_ns = now_ns + lasts_ns;
+    for (int r = 0; phase == LS_PHASE_GRACE && r < j->o->nproc; r++) /* a stopped one cannot end by itself */
+        if (j->rank[r].stopped_ns) signal_rank(j, r, SIGKILL);
     if (phase == LS_PHASE_TERM) ls_job_signal(j, SIGTERM);
     if (phase == LS_PHASE_KILL) ls_job_signal(j, SIGKILL);
 }
@@ -319,11 +324,10 @@ static void next_phase(ls_job *j, uint64_t now_ns)
     else give_up(j);
 }
 
-static void sleep_until_something(ls_job *j, uint64_t now_ns)
+static void sleep_until_something(ls_job *j, uint64_t until)
 {
     ls_pollfd fds[LS_STORE_MAX_FDS + 3 * LS_MAX_RANKS + 3];
     int n = ls_store_fds(j->store, fds, LS_STORE_MAX_FDS);
-    uint64_t until = now_ns + TICK_NS;
     fds[n++] = (ls_pollfd){ .fd = j->signal_fd, .events = LS_POLL_IN };
     ls_console *consoles[] = { &j->out, &j->err };
     bool slow = false;
@@ -351,9 +355,10 @@ void ls_job_watch(ls_job *j)
         (void)ls_store_step(j->store, now);
         look_at_strangers(j, now);
         bool slow = ls_console_waiting(&j->out) > LS_CONSOLE_BYTES || ls_console_waiting(&j->err) > LS_CONSOLE_BYTES;
+        bool unfinished = false;
         for (int r = 0; r < j->o->nproc && !slow; r++) {
-            ls_stream_pump(&j->rank[r].out);
-            ls_stream_pump(&j->rank[r].err);
+            bool out = ls_stream_pump(&j->rank[r].out, now), err = ls_stream_pump(&j->rank[r].err, now);
+            unfinished = unfinished || out || err;
         }
         look_for_abort(j);
         look_at_ranks(j);
@@ -362,6 +367,6 @@ void ls_job_watch(ls_job *j)
         next_phase(j, now);
         ls_console_flush(&j->out);
         ls_console_flush(&j->err);
-        if (j->nalive > 0) sleep_until_something(j, now);
+        if (j->nalive > 0) sleep_until_something(j, now + (unfinished ? LS_LINE_NS : TICK_NS));
     }
 }

@@ -1,0 +1,156 @@
+#!/bin/bash
+# test_run.sh -- lockstep run as a user meets it: flags in torchrun's spellings, exit
+# codes, a training whose rank is killed, Ctrl-C, and an unchanged PyTorch script.
+#
+#   tests/test_run.sh BUILD
+set -um # with job control, background jobs can be interrupted
+build=$(realpath "${1:?usage: tests/test_run.sh BUILD}")
+source_dir=$(realpath "$(dirname "$0")/..")
+lockstep=$build/lockstep
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+passed=0 failed=0
+
+check() { # name, command...: the command's status decides
+    local name=$1
+    shift
+    if "$@" >check.log 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $name"
+        sed 's/^/    | /' check.log out err 2>/dev/null
+    fi
+}
+
+# Runs lockstep run with these arguments; leaves out, err and code.
+run() {
+    timeout -k 5 60 "$lockstep" run "$@" >out 2>err
+    code=$?
+}
+ends_with() { [ "$code" = "$1" ]; }
+says() { grep -qF -- "$1" err; }
+prints() { diff <(printf '%s\n' "$@") <(sort out); }
+
+# Waits until a command succeeds; fails after 20 s.
+until_true() {
+    for _ in {1..2000}; do
+        "$@" && return 0
+        sleep 0.01
+    done
+    return 1
+}
+
+# --- flags ---------------------------------------------------------------------------------
+for spelling in '--nproc-per-node 3' '--nproc-per-node=3' '--nproc_per_node 3' '--nproc_per_node=3'; do
+    # shellcheck disable=SC2086
+    run $spelling --standalone --nnodes=1:1 --rdzv-backend c10d --rdzv_id=7 --max_restarts 0 sh -c 'echo $RANK/$WORLD_SIZE'
+    check "$spelling" prints 0/3 1/3 2/3
+done
+PET_NPROC_PER_NODE=2 run sh -c 'echo $RANK/$WORLD_SIZE'
+check 'a default comes from PET_NPROC_PER_NODE' prints 0/2 1/2
+PET_NPROC_PER_NODE=2 run --nproc-per-node 1 sh -c 'echo $RANK/$WORLD_SIZE'
+check 'a flag wins over it' prints 0/1
+run --nproc-per-node cpu sh -c 'echo $WORLD_SIZE'
+check 'cpu is one rank per usable core' [ "$(sort -u out)" = "$(nproc)" ]
+run --nproc-per-node 2 -- echo --nproc-per-node 7
+check 'behind -- everything is the program' prints '--nproc-per-node 7' '--nproc-per-node 7'
+run --nproc-per-node 2 echo --tee 3
+check 'behind the program everything is its own' prints '--tee 3' '--tee 3'
+run -m --nproc-per-node 1 json.tool --help
+check '-m runs a Python module' grep -q 'usage: ' out
+run --nproc-per-node 2 --prefix-rank 1 'env WHO=debugged' sh -c 'echo $RANK$WHO'
+check '--prefix-rank takes a rank and a command' prints 0 1debugged
+run --nproc-per-node 2 -t 3 --role rank sh -c 'echo hello'
+check '-t 3 --role rank gives [rank0]:' prints '[rank0]:hello' '[rank1]:hello'
+run --nproc-per-node 2 --log-dir logs --rdzv-id job -r 1 sh -c 'echo hello $RANK'
+check '-r 1 fills torchrun'\''s folders' grep -q 'hello 1' logs/job_*/attempt_0/1/stdout.log
+
+# --- mistakes: one line, the right code ------------------------------------------------------
+mistake() { # code, what it says, arguments...
+    local want=$1 text=$2
+    shift 2
+    run "$@"
+    check "lockstep run $*: exit $want" ends_with "$want"
+    check "lockstep run $*: says '$text'" says "$text"
+    check "lockstep run $*: one line" [ "$(wc -l <err)" = 1 ]
+}
+mistake 64 "did you mean '--nproc-per-node'?" --nproc-per-nod 2 true
+mistake 64 'which program?' --nproc-per-node 2
+mistake 64 'expected 1 to 64' --nproc-per-node 65 true
+mistake 64 'expected 1 to 64' --nproc-per-node two true
+mistake 64 'python3 train.py' --nproc-per-node 2 train.py
+mistake 64 'no such program' --nproc-per-node 2 -- no-such-program
+mistake 64 '--log-dir' -r 3 true
+mistake 78 'this build drives no GPU' --nproc-per-node gpu true
+mistake 78 'one machine' --nnodes 2 true
+PET_NNODES=many mistake 64 "'many'" true
+
+# --- a rank dies in the middle of a training ---------------------------------------------------
+# The launcher's own pid is $!; its children are the ranks.
+train() { # transport, arguments of lockstep run...
+    local transport=$1
+    shift
+    rm -rf run
+    "$lockstep" run --nproc-per-node 2 "$@" -- "$lockstep" train --model.name mlp --model.dims 784,64,10 \
+        --data.name fashion-mnist --data.path "$source_dir/tests/data/fashion-2000" --train.steps 1000000 \
+        --train.global_batch 64 --log.every 1 --comm.transport "$transport" --run.dir "$dir/run" >out 2>err &
+    launcher=$!
+}
+in_step() { grep -q '^step: *[1-9]' out; }
+gone() { ! kill -0 "$1" 2>/dev/null; }
+report() { head -1 err | grep -qE "^lockstep: error\[$1\] gen=1 step=[0-9]+ rank=1 host=[^ ]+ pid=$2: "; }
+
+for transport in shm tcp; do
+    train $transport --log-dir "logs-$transport" --events events-$transport
+    check "training over $transport starts" until_true in_step
+    mapfile -t ranks < <(pgrep -P $launcher)
+    start=${EPOCHREALTIME/[.,]/}
+    kill -KILL "${ranks[1]}"
+    wait $launcher
+    code=$?
+    took=$(((${EPOCHREALTIME/[.,]/} - start) / 1000))
+    check "$transport, a killed rank: exit 82" ends_with 82
+    check "$transport, a killed rank: over within 1 s" [ $took -lt 1000 ]
+    check "$transport, a killed rank: the first line names it" report rank-died "${ranks[1]}"
+    check "$transport, a killed rank: its signal" says 'was killed by signal 9 (SIGKILL) in step '
+    check "$transport, a killed rank: its last collective" grep -qE '^  collective: (all_reduce|all_gather|broadcast) #[0-9]+' err
+    check "$transport, a killed rank: the others end" gone "${ranks[0]}"
+    check "$transport, a killed rank: failure.json" grep -q '"code_word": "rank-died"' logs-$transport/*/failure.json
+    check "$transport, a killed rank: events" grep -q '"event":"detect","gen":1,"rank":1' events-$transport
+done
+
+# --- Ctrl-C ----------------------------------------------------------------------------------------
+train shm
+check 'training starts again' until_true in_step
+mapfile -t ranks < <(pgrep -P $launcher)
+kill -INT $launcher
+wait $launcher
+code=$?
+check 'Ctrl-C: exit 130' ends_with 130
+check 'Ctrl-C: says so' says 'lockstep: interrupted: 2 ranks may end in order'
+check 'Ctrl-C: ranks gone' gone "${ranks[1]}"
+
+train shm
+check 'training starts a third time' until_true in_step
+mapfile -t ranks < <(pgrep -P $launcher)
+store=$(tr '\0' '\n' <"/proc/${ranks[0]}/environ" | sed -n 's/^LOCKSTEP_STORE=//p')
+check 'the rendezvous is an abstract socket' grep -qF "@$store" /proc/net/unix
+{ kill -KILL $launcher; wait $launcher; } 2>/dev/null
+check 'launcher killed: rank 0 goes with it' until_true gone "${ranks[0]}"
+check 'launcher killed: rank 1 goes with it' until_true gone "${ranks[1]}"
+no_socket() { ! grep -qF "@$store" /proc/net/unix; }
+check 'launcher killed: no socket is left' until_true no_socket
+
+# --- PyTorch ------------------------------------------------------------------------------------------
+if /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null; then
+    run --nproc-per-node 2 -- /usr/bin/python3 "$source_dir/tests/data/ddp.py"
+    check 'an unchanged PyTorch DDP script runs' ends_with 0
+    check 'its replicas are equal' grep -q '1 of 2: equal weights' out
+else
+    echo 'skipped: no PyTorch here to run a DDP script with'
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
