@@ -306,14 +306,14 @@ static void takes_along_what_a_rank_has_left_running(void **state)
     setenv("DIR", dir, 1);
     outcome x = shell(1, "sleep 1000 >/dev/null 2>&1 & echo $! > $DIR/pid; exit 0", (ls_launch_opts){ 0 });
     assert_int_equal(x.r.exit_code, 0);
-    char *text = printed(dir, "cat pid"), state = 'R';
+    char *text = printed(dir, "cat pid"), now = 'R';
     int pid = atoi(text);
     assert_true(pid > 0);
-    for (int i = 0; i < 2000 && state != 0 && state != 'Z'; i++) { /* it is killed, not waited for */
+    for (int i = 0; i < 2000 && now != 0 && now != 'Z'; i++) { /* it is killed, not waited for */
         usleep(1000);
-        state = ls_env_get()->proc_state(pid);
+        now = ls_env_get()->proc_state(pid);
     }
-    assert_true(state == 0 || state == 'Z');
+    assert_true(now == 0 || now == 'Z');
     free(text);
     release(&x);
     remove_folder(dir);
