@@ -6,7 +6,8 @@
 
 ls_status ls_replica_create(ls_world *w, const ls_replica_config *c, ls_replica *out)
 {
-    const ls_model_config mc = { .name = "mlp", .dims = c->dims, .ndims = c->ndims, .init = LS_INIT_PHILOX, .seed = c->seed };
+    const ls_model_config mc = { .name = "mlp", .dims = c->dims, .ndims = c->ndims, .init = LS_INIT_PHILOX,
+                                 .seed = c->seed };
     *out = (ls_replica){ .features = c->dims[0], .classes = c->dims[c->ndims - 1], .rows = c->rows };
     ls_optim_config oc;
     LS_TRY(ls_optim_defaults(c->optim ? c->optim : "sgd", &oc));
@@ -37,7 +38,8 @@ void ls_replica_destroy(ls_replica *r)
     *r = (ls_replica){ 0 };
 }
 
-ls_status ls_replica_pass(ls_replica *r, uint64_t batch, int64_t first, int64_t n, bool sync, float weight, double *loss_sum)
+ls_status ls_replica_pass(ls_replica *r, uint64_t batch, int64_t first, int64_t n, bool sync, float weight,
+                          double *loss_sum)
 {
     const int64_t xdim[2] = { n, r->features }, ydim[1] = { n };
     ls_philox_normal(1000 + batch, 0, (uint64_t)(first * r->features), (size_t)(n * r->features), 1.0f, r->x);
@@ -49,7 +51,8 @@ ls_status ls_replica_pass(ls_replica *r, uint64_t batch, int64_t first, int64_t 
     double sum = 0;
     ls_tape_reset(r->tape);
     if (r->ddp) LS_TRY(ls_ddp_begin_forward(r->ddp, r->tape, sync));
-    ls_tensor *x = ls_tape_input(r->tape, LS_F32, 2, xdim, r->x), *y = ls_tape_input(r->tape, LS_I64, 1, ydim, r->label);
+    ls_tensor *x = ls_tape_input(r->tape, LS_F32, 2, xdim, r->x);
+    ls_tensor *y = ls_tape_input(r->tape, LS_I64, 1, ydim, r->label);
     ls_tensor *loss = ls_softmax_cross_entropy(r->tape, ls_model_forward(r->model, r->tape, x), y, &sum, NULL);
     LS_TRY(ls_backward_from(r->tape, loss, &weight));
     if (loss_sum) *loss_sum += sum;

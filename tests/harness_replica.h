@@ -33,7 +33,8 @@ void ls_replica_destroy(ls_replica *r);
 /* Forward and backward of rows [first, first + n) of batch number `batch`, whose values depend on
  * nothing else. The gradient is that of weight * mean loss; the sum of the losses is added to
  * loss_sum (NULL: not wanted). */
-ls_status ls_replica_pass(ls_replica *r, uint64_t batch, int64_t first, int64_t n, bool sync, float weight, double *loss_sum);
+ls_status ls_replica_pass(ls_replica *r, uint64_t batch, int64_t first, int64_t n, bool sync, float weight,
+                          double *loss_sum);
 
 /* All gradients, or all values, one after another in registration order: [ls_params_count]. The
  * caller frees it. */

@@ -10,6 +10,7 @@
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 static const int64_t small[] = { 20, 16, 12, 5 };
+static const ls_world_opts threaded = { .progress = LS_PROGRESS_THREAD };
 #define SMALL .dims = small, .ndims = COUNT(small)
 
 static void expect(ls_rank_report r)
@@ -69,7 +70,8 @@ static ls_status uses_many_buckets(ls_world *w, void *arg)
     for (size_t i = 0; i < COUNT(dims); i++) dims[i] = 3;
     const ls_ddp_config dc = { .bucket_cap = 1, .first_bucket = 1 };
     ls_replica r;
-    ls_status st = ls_replica_create(w, &(ls_replica_config){ .dims = dims, .ndims = COUNT(dims), .ddp = &dc, .rows = 2 }, &r);
+    const ls_replica_config c = { .dims = dims, .ndims = COUNT(dims), .ddp = &dc, .rows = 2 };
+    ls_status st = ls_replica_create(w, &c, &r);
     for (int step = 0; st == LS_OK && step < 3; step++) {
         ls_params_zero_grad(&r.model->params);
         st = ls_replica_pass(&r, 0, 2 * ls_world_rank(w), 2, true, 1, NULL);
@@ -83,7 +85,7 @@ static void has_as_many_buckets_as_it_likes(void **state)
 {
     (void)state;
     expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, uses_many_buckets, NULL));
-    expect(ls_test_ranks(LS_TEST_THREADS, 3, &(ls_world_opts){ .progress = LS_PROGRESS_THREAD }, uses_many_buckets, NULL));
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, &threaded, uses_many_buckets, NULL));
 }
 
 /* --- replicas ------------------------------------------------------------------------------------------ */
@@ -131,9 +133,10 @@ static void keeps_replicas_bitwise_equal_for_100_steps(void **state)
 {
     (void)state;
     static const int sizes[] = { 2, 3, 4, 8 };
-    for (size_t i = 0; i < COUNT(sizes); i++) expect(ls_test_ranks(LS_TEST_THREADS, sizes[i], NULL, keeps_replicas_equal, NULL));
+    for (size_t i = 0; i < COUNT(sizes); i++)
+        expect(ls_test_ranks(LS_TEST_THREADS, sizes[i], NULL, keeps_replicas_equal, NULL));
     expect(ls_test_ranks(LS_TEST_PROCESSES, 3, NULL, keeps_replicas_equal, NULL));
-    expect(ls_test_ranks(LS_TEST_THREADS, 3, &(ls_world_opts){ .progress = LS_PROGRESS_THREAD }, keeps_replicas_equal, NULL));
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, &threaded, keeps_replicas_equal, NULL));
 }
 
 static ls_status trains_with_sgd(ls_world *w, void *arg)
@@ -379,7 +382,8 @@ static ls_status wraps(ls_world *w, void *arg)
     ls_arena *arena = NULL;
     ls_ddp *ddp;
     ls_status st = ls_arena_create(65536, false, NULL, &arena);
-    for (int i = 0; st == LS_OK && i < l->n; i++) st = ls_params_add(&ps, l->item[i].name, l->item[i].ndim, l->item[i].dim);
+    for (int i = 0; st == LS_OK && i < l->n; i++)
+        st = ls_params_add(&ps, l->item[i].name, l->item[i].ndim, l->item[i].dim);
     if (st == LS_OK) st = ls_params_bind(&ps, arena, NULL);
     if (st == LS_OK) st = ls_ddp_create(ls_world_group(w), &ps, NULL, &ddp);
     if (st == LS_OK) ls_ddp_destroy(ddp);
@@ -477,7 +481,8 @@ static ls_status goes_back_twice(ls_world *w, void *arg)
     ls_status st = ls_replica_pass(&r, 0, 0, ROWS, true, 1, NULL);
     ls_tape_reset(r.tape);
     if (st == LS_OK && *(bool *)arg) st = ls_ddp_begin_forward(r.ddp, r.tape, true);
-    ls_tensor *x = ls_tape_input(r.tape, LS_F32, 2, xdim, r.x), *y = ls_tape_input(r.tape, LS_I64, 1, ydim, r.label);
+    ls_tensor *x = ls_tape_input(r.tape, LS_F32, 2, xdim, r.x);
+    ls_tensor *y = ls_tape_input(r.tape, LS_I64, 1, ydim, r.label);
     ls_tensor *loss = ls_softmax_cross_entropy(r.tape, ls_model_forward(r.model, r.tape, x), y, NULL, NULL);
     if (st == LS_OK) st = ls_backward_from(r.tape, loss, &one);
     ls_replica_destroy(&r);
