@@ -68,6 +68,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     ls_work *k = &g->work[g->spare[--g->nspare]];
     k->g = g;
     k->a = *a;
+    if (a->in == a->out && a->coll != LS_SENDRECV) k->a.in = NULL; /* in place has one spelling from here on */
     k->nbytes = a->count * ls_dtype_size(a->dtype);
     k->kind = ls_select(g, a->coll, k->nbytes);
     k->status = LS_OK;
