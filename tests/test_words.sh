@@ -14,4 +14,9 @@ claim 'ranks with the same model get on' job "exec $train --model.dims 64,16,10"
 head -c 32 /dev/zero >wrong
 claim 'a rank with a wrong secret: 77, auth-failed' fails_with 77 'auth-failed' \
     job "[ \$RANK = 0 ] || { exec 9<wrong; export LOCKSTEP_SECRET_FD=9; }; exec $train --model.dims 64,16,10"
+
+# Asked to stop, a training saves and says that it may be queued again.
+term() { timeout --preserve-status -s TERM 3 "$build/lockstep" run --nproc-per-node 2 -- $train --train.steps 100000000 --model.dims 64,16,10; }
+claim 'SIGTERM after a durable save: 75, preempted' fails_with 75 'error[preempted]' term
+claim 'and the checkpoint is whole' "$build/lockstep" ckpt verify "$tmp"/run*/checkpoints/*/model.safetensors
 finish

@@ -31,6 +31,7 @@ extern "C" {
     X(SYSTEM, -10, "system", 71, "a system call failed")                                           \
     X(IO, -11, "io", 74, "reading or writing a file failed")                                       \
     X(CKPT_FAILED, -12, "ckpt-failed", 74, "a checkpoint could not be written")                    \
+    X(PREEMPTED, -27, "preempted", 75, "stopped on request after a durable checkpoint")            \
     X(COLL_MISMATCH, -13, "coll-mismatch", 76, "ranks called different collectives")               \
     X(AUTH_FAILED, -14, "auth-failed", 77, "a peer could not prove that it belongs to the job")    \
     X(UNSAFE_PATH, -15, "unsafe-path", 77, "a path names something we must not follow")            \

@@ -57,7 +57,10 @@ static int train(const ls_train_config *c, const ls_opts *o, int argc, char **ar
     }
     ls_train_result result;
     st = ls_train(c, o, &result);
-    if (st == LS_ABORTED) return ls_status_exit_code(st); /* the rank that failed first says why */
+    const char *rank = getenv("RANK");
+    bool told = (st == LS_INTERRUPTED || st == LS_PREEMPTED) && rank && strcmp(rank, "0") != 0;
+    /* one voice: the rank that failed first, or rank 0 for a stop on request */
+    if (st == LS_ABORTED || told) return ls_status_exit_code(st);
     return st < 0 ? ls_cli_fail("train", st) : 0;
 }
 

@@ -80,7 +80,7 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
     snprintf(text, sizeof text, "rank %d waited %.1f s in %s for rank %d (pid %d, state %c), which is %s", w->rank,
              (double)waited_ns * 1e-9, what, rank, pid, state ? state : '-',
              ls_page_where(w->page, rank, where, sizeof where));
-    ls_page_abort(w->page, 1 + (uint32_t)w->rank, LS_RANK_HUNG, text);
+    ls_page_blame(w->page, 1 + (uint32_t)w->rank, rank, LS_RANK_HUNG, text);
     w->failed = true;
     return ls_fail(LS_RANK_HUNG, "%s", text);
 }

@@ -35,11 +35,17 @@ ls_status ls_page_check(const ls_world_page *p, size_t nbytes, int nranks)
 
 bool ls_page_abort(ls_world_page *p, uint32_t by, ls_status s, const char *text)
 {
+    return ls_page_blame(p, by, by == LS_ABORT_BY_LAUNCHER ? -1 : (int)by - 1, s, text);
+}
+
+bool ls_page_blame(ls_world_page *p, uint32_t by, int about, ls_status s, const char *text)
+{
     uint32_t nobody = 0;
     /* acq_rel: only the winner writes status and text, and it owns them from here */
     if (!atomic_compare_exchange_strong_explicit(&p->abort_by, &nobody, by, memory_order_acq_rel, memory_order_acquire))
         return false;
     p->abort_status = (int32_t)s;
+    p->abort_about = about;
     snprintf(p->abort_text, sizeof p->abort_text, "%s", text);
     atomic_store_explicit(&p->abort_ready, 1, memory_order_release); /* status and text are visible before it */
     for (uint32_t r = 0; r < p->nranks; r++) {
@@ -55,6 +61,7 @@ bool ls_page_cause(const ls_world_page *p, int *rank, ls_status *s, char *text, 
     if (by == 0) return false;
     *rank = by == LS_ABORT_BY_LAUNCHER ? -1 : (int)by - 1;
     if (atomic_load_explicit(&p->abort_ready, memory_order_acquire)) {
+        *rank = p->abort_about;
         *s = (ls_status)p->abort_status;
         snprintf(text, n, "%s", p->abort_text);
     } else { /* the winner was stopped between winning and writing */

@@ -60,6 +60,7 @@ typedef struct ls_world_page {
                                     LS_ABORT_BY_LAUNCHER: the launcher itself */
     _Atomic uint32_t abort_ready;/* 1 once status and text below are written */
     int32_t abort_status;
+    int32_t abort_about;         /* the rank to blame: not the one that noticed */
     char abort_text[LS_ERROR_BYTES];
     ls_rank_slot rank[];
 } ls_world_page;
@@ -75,7 +76,9 @@ ls_status ls_page_check(const ls_world_page *p, size_t nbytes, int nranks);
 /* First caller wins: status, message and `by` (1 + rank, or LS_ABORT_BY_LAUNCHER)
  * become the job's cause; every parked rank is woken. True for the winner. */
 bool ls_page_abort(ls_world_page *p, uint32_t by, ls_status s, const char *text);
-/* The cause once there is one: false before. text gets at most n bytes. */
+/* The same when `by` noticed what rank `about` did, or did not do. */
+bool ls_page_blame(ls_world_page *p, uint32_t by, int about, ls_status s, const char *text);
+/* The cause once there is one: false before. *rank is the one to blame, -1: none. text gets at most n bytes. */
 bool ls_page_cause(const ls_world_page *p, int *rank, ls_status *s, char *text, size_t n);
 
 /* "all_reduce #118 (bucket 3): 1024 float sum" into buf; labels from the slot's

@@ -259,8 +259,8 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
     LS_TRY(flush_metrics(t));
     if (t->rank == 0) summary(&sum);
     if (t->stop_signal)
-        return ls_fail(LS_INTERRUPTED, "stopped by %s after step %lld of %lld; kept %s",
-                       t->stop_signal == SIGINT ? "Ctrl-C" : "a signal", (long long)t->step, (long long)t->steps,
+        return ls_fail(t->stop_signal == SIGTERM ? LS_PREEMPTED : LS_INTERRUPTED, "stopped by %s after step %lld of %lld; kept %s",
+                       t->stop_signal == SIGTERM ? "SIGTERM" : "Ctrl-C", (long long)t->step, (long long)t->steps,
                        t->rank == 0 ? t->checkpoint : "a checkpoint");
     return LS_OK;
 }
@@ -303,7 +303,8 @@ ls_status ls_train(const struct ls_train_config *c, const struct ls_opts *opts, 
     snprintf(out->checkpoint, sizeof out->checkpoint, "%s", t->checkpoint);
     if (st < 0) {
         (void)flush_metrics(t);
-        (void)ls_world_abort(t->w, st);
+        /* a stop on request is agreed: every rank leaves in order */
+        if (st != LS_INTERRUPTED && st != LS_PREEMPTED) (void)ls_world_abort(t->w, st);
     }
     ls_trainer_destroy(t);
     return st;
