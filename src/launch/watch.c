@@ -22,6 +22,7 @@
 #define TERM_NS 300000000ull        /* between SIGTERM and SIGKILL */
 #define GIVE_UP_NS 5000000000ull    /* after SIGKILL */
 #define INTERRUPT_NS 5000000000ull  /* after Ctrl-C: to save */
+#define ECHO_NS 10000000ull         /* timeout(1) and shells signal a process and its group at once */
 #define PREEMPT_NS 25000000000ull   /* after SIGTERM: one step and a save */
 #define REJECT_LOG_NS 1000000000ull /* one line about strangers in this time */
 
@@ -265,11 +266,13 @@ static void on_signal(ls_job *j, int sig)
     if (sig == SIGCHLD || sig == SIGPIPE) return;                /* the pidfds and writes say more */
     if (sig == SIGINT && behind_debugger(j)) return;             /* the terminal sent it to the debugger, too */
     uint64_t now = env->mono_ns();
+    if (sig == j->user_signal && now - j->user_signal_ns < ECHO_NS) return; /* one wish, sent to us and to our group */
     if (j->phase != LS_PHASE_RUN) {                              /* the second time, or when all is lost anyway */
         enter(j, LS_PHASE_KILL, now, TERM_NS);
         return;
     }
     j->user_signal = sig;
+    j->user_signal_ns = now;
     uint64_t patience = sig == SIGINT ? INTERRUPT_NS : PREEMPT_NS;
     if (!j->o->quiet) {
         char line[200];
