@@ -1,24 +1,27 @@
-/* The exercise with DDP: setup_ddp, cleanup_ddp, train_ddp and launch_distributed, in one file.
- * Put beside train_single.c: what is new here is what data parallel training needs. */
+/* The exercise: Linear - ReLU - Linear on synthetic data, Adam, cross-entropy; train_single.c on one
+ * rank, train_ddp.c on many. Put side by side they show what data parallel training adds. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "lockstep/lockstep.h"
 
+#define NAME "train_ddp"
+
 typedef struct options {
     int64_t d_in, d_hidden, d_out, epochs, batch, seed;
     double lr;
-    const char *init, *out, *transport;
+    const char *init, *out;
+    const char *transport;
     int64_t world_size, port;
     bool help;
 } options;
 
 #define AT(field) offsetof(options, field)
 static const ls_opt table[] = {
-    { "d-in", LS_OPT_INT, AT(d_in), "64", "1..", "features of a sample", 0, NULL },
-    { "d-hidden", LS_OPT_INT, AT(d_hidden), "128", "1..", "width of the hidden layer", 0, NULL },
-    { "d-out", LS_OPT_INT, AT(d_out), "10", "2..", "classes", 0, NULL },
+    { "d-in", LS_OPT_INT, AT(d_in), "64", "1..1048576", "features of a sample", 0, NULL },
+    { "d-hidden", LS_OPT_INT, AT(d_hidden), "128", "1..1048576", "width of the hidden layer", 0, NULL },
+    { "d-out", LS_OPT_INT, AT(d_out), "10", "2..1048576", "classes", 0, NULL },
     { "epochs", LS_OPT_INT, AT(epochs), "10", "0..", "passes over the data", 0, NULL },
     { "batch", LS_OPT_INT, AT(batch), "32", "1..", "samples a rank and step", 0, NULL },
     { "lr", LS_OPT_DOUBLE, AT(lr), "1e-3", "0..", "Adam's learning rate", 0, NULL },
@@ -38,7 +41,9 @@ static _Thread_local struct { ls_world *world; const options *o; } job;
 static ls_status setup_ddp(int rank, int world_size)
 {
     if (job.world) return ls_fail(LS_INVALID, "setup_ddp was called twice: call cleanup_ddp first");
-    ls_world_opts wo = { .transport = job.o->transport };
+    const options *o = job.o;
+    size_t grads = sizeof(float) * (size_t)((o->d_in + o->d_out + 2) * o->d_hidden);
+    ls_world_opts wo = { .transport = o->transport, .arena_bytes = grads + ((size_t)4 << 20) };
     LS_TRY(ls_world_join(&wo, &job.world));
     if (ls_world_rank(job.world) == rank && ls_world_size(job.world) == world_size) return LS_OK;
     return ls_fail(LS_CONFIG_MISMATCH, "this is rank %d of %d, expected rank %d of %d: check RANK and WORLD_SIZE",
@@ -67,7 +72,7 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
     ls_optim_config oc;
     ls_status st = setup_ddp(rank, world_size);
     if (st == LS_OK) st = ls_model_create(model_class, &model);
-    if (st == LS_OK) st = ls_arena_create((size_t)8 << 20, false, NULL, &arena);
+    if (st == LS_OK) st = ls_arena_create(4 * ls_params_nbytes(&model->params) + 65536, false, NULL, &arena);
     if (st == LS_OK) st = ls_params_bind(&model->params, arena, NULL);
     if (st == LS_OK) st = ls_model_init(model, model_class);
     if (st == LS_OK) st = ls_ddp_create(ls_world_group(job.world), &model->params, NULL, &ddp);
@@ -111,28 +116,20 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
     return st;
 }
 
-/* Starts world_size copies of this program, waits for all, and reports the first that fails. */
-static int launch_distributed(int world_size, int port, char **argv)
+/* Starts world_size copies of this program, waits for all, and reports the first that fails. A copy
+ * knows itself by its environment, be it ours, torchrun's or one set by hand. */
+static ls_status launch_distributed(int world_size, char **argv, const ls_model_config *model_class,
+                                    const ls_dataset *data, const options *o)
 {
-    ls_launch_opts lo = { .argv = (const char *const *)argv, .nproc = world_size, .port = port };
-    ls_launch_result result;
-    if (ls_launch(&lo, &result) == LS_OK) return result.exit_code;
-    fprintf(stderr, "%s: error[%s]: %s\n", argv[0], ls_status_word(result.status), ls_last_error());
-    return ls_status_exit_code(result.status);
-}
-
-static ls_status run(const options *o)
-{
-    const int64_t dims[3] = { o->d_in, o->d_hidden, o->d_out };
-    const ls_model_config mlp = { .name = "mlp", .dims = dims, .ndims = 3, .seed = (uint64_t)o->seed,
-                                  .init = o->init[0] == 't' ? LS_INIT_TORCH : LS_INIT_PHILOX };
-    ls_dataset data;
-    LS_TRY(ls_dataset_synthetic(0, 1000, (size_t)o->d_in, o->d_out, &data));
-    const char *rank = getenv("RANK"), *size = getenv("WORLD_SIZE"); /* set by whoever started us */
+    const char *rank = getenv("RANK"), *size = getenv("WORLD_SIZE");
     job.o = o;
-    ls_status st = train_ddp(rank ? atoi(rank) : 0, size ? atoi(size) : 1, &mlp, &data, o->epochs);
-    ls_dataset_free(&data);
-    return st;
+    if (rank || world_size == 1)
+        return train_ddp(rank ? atoi(rank) : 0, size ? atoi(size) : 1, model_class, data, o->epochs);
+    ls_launch_opts lo = { .argv = (const char *const *)argv, .nproc = world_size, .port = (int)o->port };
+    ls_launch_result result;
+    LS_TRY(ls_launch(&lo, &result));
+    if (result.status < 0) exit(result.exit_code); /* the report is on stderr already */
+    return LS_OK;
 }
 
 int main(int argc, char **argv)
@@ -143,14 +140,19 @@ int main(int argc, char **argv)
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
     if (st == LS_OK && o.help) {
-        char *text = ls_opts_help(opts, "train_ddp [options]", "the exercise with DDP",
-                                  "train_ddp --world-size 4 --epochs 10 --seed 1234");
+        char *text = ls_opts_help(opts, NAME " [options]", "the exercise", NAME " --epochs 10 --seed 1234");
         printf("%s", text ? text : "");
         free(text);
-    } else if (st == LS_OK && o.world_size > 1 && !getenv("RANK")) {
-        return launch_distributed((int)o.world_size, (int)o.port, argv);
+    } else if (st == LS_OK && ls_opts_npositional(opts) > 0) {
+        st = ls_fail(LS_USAGE, "'%s' is no option; see " NAME " --help", ls_opts_positional(opts, 0));
     } else if (st == LS_OK) {
-        st = run(&o);
+        const int64_t dims[3] = { o.d_in, o.d_hidden, o.d_out };
+        const ls_model_config mlp = { .name = "mlp", .dims = dims, .ndims = 3, .seed = (uint64_t)o.seed,
+                                      .init = o.init[0] == 't' ? LS_INIT_TORCH : LS_INIT_PHILOX };
+        ls_dataset data;
+        st = ls_dataset_synthetic(0, 1000, (size_t)o.d_in, o.d_out, &data);
+        if (st == LS_OK) st = launch_distributed((int)o.world_size, argv, &mlp, &data, &o);
+        ls_dataset_free(&data);
     }
     if (st < 0) fprintf(stderr, "%s: error[%s]: %s\n", argv[0], ls_status_word(st), ls_last_error());
     ls_opts_destroy(opts);

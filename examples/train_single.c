@@ -1,10 +1,12 @@
-/* The exercise on one rank: Linear - ReLU - Linear on synthetic data, Adam, cross-entropy.
- * Put beside train_ddp.c: what is new there is what data parallel training needs. */
+/* The exercise: Linear - ReLU - Linear on synthetic data, Adam, cross-entropy; train_single.c on one
+ * rank, train_ddp.c on many. Put side by side they show what data parallel training adds. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "lockstep/lockstep.h"
+
+#define NAME "train_single"
 
 typedef struct options {
     int64_t d_in, d_hidden, d_out, epochs, batch, seed;
@@ -15,9 +17,9 @@ typedef struct options {
 
 #define AT(field) offsetof(options, field)
 static const ls_opt table[] = {
-    { "d-in", LS_OPT_INT, AT(d_in), "64", "1..", "features of a sample", 0, NULL },
-    { "d-hidden", LS_OPT_INT, AT(d_hidden), "128", "1..", "width of the hidden layer", 0, NULL },
-    { "d-out", LS_OPT_INT, AT(d_out), "10", "2..", "classes", 0, NULL },
+    { "d-in", LS_OPT_INT, AT(d_in), "64", "1..1048576", "features of a sample", 0, NULL },
+    { "d-hidden", LS_OPT_INT, AT(d_hidden), "128", "1..1048576", "width of the hidden layer", 0, NULL },
+    { "d-out", LS_OPT_INT, AT(d_out), "10", "2..1048576", "classes", 0, NULL },
     { "epochs", LS_OPT_INT, AT(epochs), "10", "0..", "passes over the data", 0, NULL },
     { "batch", LS_OPT_INT, AT(batch), "32", "1..", "samples a rank and step", 0, NULL },
     { "lr", LS_OPT_DOUBLE, AT(lr), "1e-3", "0..", "Adam's learning rate", 0, NULL },
@@ -37,7 +39,7 @@ static ls_status train(const ls_model_config *model_class, const ls_dataset *dat
     ls_arena *arena = NULL;
     ls_optim_config oc;
     ls_status st = ls_model_create(model_class, &model);
-    if (st == LS_OK) st = ls_arena_create((size_t)8 << 20, false, NULL, &arena);
+    if (st == LS_OK) st = ls_arena_create(4 * ls_params_nbytes(&model->params) + 65536, false, NULL, &arena);
     if (st == LS_OK) st = ls_params_bind(&model->params, arena, arena);
     if (st == LS_OK) st = ls_model_init(model, model_class);
     if (st == LS_OK) st = ls_optim_defaults("adam", &oc);
@@ -75,18 +77,6 @@ static ls_status train(const ls_model_config *model_class, const ls_dataset *dat
     return st;
 }
 
-static ls_status run(const options *o)
-{
-    const int64_t dims[3] = { o->d_in, o->d_hidden, o->d_out };
-    const ls_model_config mlp = { .name = "mlp", .dims = dims, .ndims = 3, .seed = (uint64_t)o->seed,
-                                  .init = o->init[0] == 't' ? LS_INIT_TORCH : LS_INIT_PHILOX };
-    ls_dataset data;
-    LS_TRY(ls_dataset_synthetic(0, 1000, (size_t)o->d_in, o->d_out, &data));
-    ls_status st = train(&mlp, &data, o);
-    ls_dataset_free(&data);
-    return st;
-}
-
 int main(int argc, char **argv)
 {
     options o;
@@ -95,12 +85,19 @@ int main(int argc, char **argv)
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
     if (st == LS_OK && o.help) {
-        char *text = ls_opts_help(opts, "train_single [options]", "the exercise on one rank",
-                                  "train_single --epochs 10 --seed 1234");
+        char *text = ls_opts_help(opts, NAME " [options]", "the exercise", NAME " --epochs 10 --seed 1234");
         printf("%s", text ? text : "");
         free(text);
+    } else if (st == LS_OK && ls_opts_npositional(opts) > 0) {
+        st = ls_fail(LS_USAGE, "'%s' is no option; see " NAME " --help", ls_opts_positional(opts, 0));
     } else if (st == LS_OK) {
-        st = run(&o);
+        const int64_t dims[3] = { o.d_in, o.d_hidden, o.d_out };
+        const ls_model_config mlp = { .name = "mlp", .dims = dims, .ndims = 3, .seed = (uint64_t)o.seed,
+                                      .init = o.init[0] == 't' ? LS_INIT_TORCH : LS_INIT_PHILOX };
+        ls_dataset data;
+        st = ls_dataset_synthetic(0, 1000, (size_t)o.d_in, o.d_out, &data);
+        if (st == LS_OK) st = train(&mlp, &data, &o);
+        ls_dataset_free(&data);
     }
     if (st < 0) fprintf(stderr, "%s: error[%s]: %s\n", argv[0], ls_status_word(st), ls_last_error());
     ls_opts_destroy(opts);

@@ -58,7 +58,7 @@ int ls_world_rank(const ls_world *w);
 int ls_world_size(const ls_world *w);
 int ls_world_local_rank(const ls_world *w);
 int ls_world_local_size(const ls_world *w);
-ls_group *ls_world_group(ls_world *w);   /* borrowed: all ranks */
+ls_group *ls_world_group(ls_world *w);   /* borrowed: all ranks; NULL for no world */
 ls_tracer *ls_world_tracer(ls_world *w); /* borrowed */
 ls_ledger *ls_world_ledger(ls_world *w); /* borrowed: this rank's memory by kind */
 

@@ -345,7 +345,7 @@ int ls_world_rank(const ls_world *w) { return w->rank; }
 int ls_world_size(const ls_world *w) { return w->size; }
 int ls_world_local_rank(const ls_world *w) { return w->local_rank; }
 int ls_world_local_size(const ls_world *w) { return w->local_size; }
-ls_group *ls_world_group(ls_world *w) { return w->group; }
+ls_group *ls_world_group(ls_world *w) { return w ? w->group : NULL; }
 ls_tracer *ls_world_tracer(ls_world *w) { return w->tracer; }
 ls_ledger *ls_world_ledger(ls_world *w) { return &w->ledger; }
 
