@@ -49,7 +49,8 @@ const ls_algo *ls_select_schedule(const ls_work *k)
 {
     const ls_group *g = k->g;
     const ls_algo *f = forced(g, k->a.coll);
-    if (f && strcmp(f->name, "fold") != 0) return f; /* fold has no form for memory that is not mapped */
+    /* fold has no form for memory that is not mapped; direct gives the same bits */
+    if (f) return strcmp(f->name, "fold") == 0 ? ls_algo_find("direct") : f;
     switch (k->a.coll) {
     case LS_BROADCAST: return ls_algo_find("tree");
     case LS_BARRIER: return ls_algo_find("dissemination");
