@@ -98,9 +98,10 @@ static int64_t used_blocks(ls_engine *e)
 
 ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
 {
+    *out = NULL;
+    if (!parent) return ls_fail(LS_INVALID, "no group to split: call ls_world_join first, then ls_world_group");
     ls_world *w = parent->w;
     ls_engine *e = w->engine;
-    *out = NULL;
     ls_area *mine;
     LS_TRY(new_area(w, &mine));
 
@@ -116,10 +117,10 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
         used |= all[r].used_blocks;
         if (all[r].next_id > next_id) next_id = all[r].next_id;
     }
-    for (int64_t c = 0; c < color; c++) { /* ids go up with the colors that occur */
-        bool occurs = false;
-        for (int r = 0; r < parent->size; r++) occurs |= all[r].color == c;
-        id += occurs;
+    for (int r = 0; r < parent->size; r++) { /* ids go up with the colors that occur */
+        bool first = all[r].color >= 0 && all[r].color < color;
+        for (int q = 0; q < r && first; q++) first = all[q].color != all[r].color;
+        id += first;
     }
     for (int r = 0; r < parent->size; r++) {
         if (all[r].color != color) continue;
@@ -137,9 +138,38 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
     return create(w, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, offset, out);
 }
 
-void ls_group_free(ls_group *g)
+typedef struct parting {
+    ls_group *g;
+    _Atomic uint32_t *left;
+} parting;
+
+static ls_status everyone_left(void *arg)
 {
-    if (!g) return;
+    const parting *p = arg;
+    if (!ls_engine_threaded(p->g->e)) (void)ls_engine_turn(p->g->e);
+    /* acquire: pairs with part(); the peers' last looks at our area are over */
+    return atomic_load_explicit(p->left, memory_order_acquire) == (uint32_t)p->g->size - 1 ? LS_OK : LS_AGAIN;
+}
+
+/* After a barrier a peer may still be on its way out of it, reading our line. The area may serve
+ * another group once every peer has said, here, that it is out. */
+static ls_status part(ls_group *g)
+{
+    for (int r = 0; r < g->size; r++)
+        if (r != g->rank) atomic_fetch_add_explicit(&g->member[r].area->left, 1, memory_order_release);
+    ls_wake_members(g);
+    parting p = { g, &g->member[g->rank].area->left };
+    ls_waiter waiter = g->w->waiter;
+    if (ls_engine_threaded(g->e)) {
+        waiter.parked = &g->e->main_parked;
+        waiter.fds = NULL;
+    }
+    return ls_wait(&waiter, everyone_left, &p, ls_env_get()->mono_ns() + g->w->opts.coll_timeout_ns);
+}
+
+/* `clean`: its area may be used again. */
+static void release(ls_group *g, bool clean)
+{
     ls_engine *e = g->w->engine;
     int block = g->channel / LS_GROUP_CHANNELS;
     atomic_store_explicit(&e->group[block], NULL, memory_order_release);
@@ -150,15 +180,20 @@ void ls_group_free(ls_group *g)
             ls_env_get()->yield();
         }
     }
-    if (e->nspare < LS_MAX_GROUPS && g->failed >= 0) e->spare[e->nspare++] = g->member[g->rank].area;
+    if (clean && e->nspare < LS_MAX_GROUPS) e->spare[e->nspare++] = g->member[g->rank].area;
     ls_sched_cache_free(g->cache);
     free(g);
+}
+
+void ls_group_free(ls_group *g)
+{
+    if (g) release(g, false);
 }
 
 void ls_group_destroy(ls_group *g)
 {
     if (!g) return;
-    /* nobody writes to an area that its owner may reuse */
-    if (g->failed >= 0 && !g->w->failed) (void)ls_barrier(g);
-    ls_group_free(g);
+    bool clean = g->failed >= 0 && !g->w->failed && ls_barrier(g) == LS_OK;
+    if (clean && g->mapped) clean = part(g) == LS_OK;
+    release(g, clean);
 }

@@ -36,6 +36,7 @@ typedef struct ls_line {
  * reading m-2, whose line and slot are written now. */
 typedef struct ls_area {
     ls_line line[2];
+    _Alignas(64) _Atomic uint32_t left; /* peers that have destroyed the group and will not look here again */
     _Alignas(64) char slot[2][LS_ONESHOT_BYTES];
 } ls_area;
 
