@@ -18,7 +18,7 @@ typedef struct ls_train_result {
     double test_loss, test_accuracy;
     char digest[33];         /* of all parameters */
     char run_dir[256];
-    char checkpoint[320];    /* newest durable file; "" if none */
+    char checkpoint[360];    /* newest durable file; "" if none */
 } ls_train_result;
 
 /* Joins the world that the environment describes and trains as `c` says: epochs of steps, an

@@ -1,5 +1,4 @@
 /* loop.c -- epochs of steps; logging, evaluation and checkpoints between them. */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +7,6 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "launch/events.h"
-#include "net/world.h"
 #include "train/rundir.h"
 #include "train/trainer.h"
 
@@ -38,15 +35,6 @@ static ls_status open_run(ls_trainer *t, const ls_opts *opts)
     return LS_OK;
 }
 
-/* rank 0's lines in the job's event file */
-static void event(ls_trainer *t, const char *what)
-{
-    char more[48];
-    if (t->events_fd < 0) return;
-    snprintf(more, sizeof more, ",\"step\":%lld", (long long)t->step);
-    ls_event_line(t->events_fd, t->w->generation, what, t->rank, more);
-}
-
 static ls_status flush_metrics(ls_trainer *t)
 {
     const ls_env *env = ls_env_get();
@@ -59,6 +47,13 @@ static ls_status flush_metrics(ls_trainer *t)
     }
     t->metrics.n = 0;
     return LS_OK;
+}
+
+static bool line_is_due(const ls_trainer *t)
+{
+    int64_t every = t->c->log.every;
+    if (every == 0) every = t->steps_per_epoch / LINES_PER_EPOCH > 0 ? t->steps_per_epoch / LINES_PER_EPOCH : 1;
+    return t->step == 1 || t->step % every == 0;
 }
 
 static void field(ls_text *x, const char *key, double v)
@@ -98,33 +93,7 @@ static ls_status note_metrics(ls_trainer *t, const ls_step_stats *s, double eval
         field(x, "eval/accuracy", eval_accuracy);
     }
     ls_text_add(x, "}\n");
-    return x->n >= METRICS_BYTES ? flush_metrics(t) : LS_OK;
-}
-
-/* Rank 0 writes, everybody waits until the file is durable. */
-static ls_status save(ls_trainer *t)
-{
-    const ls_train_config *c = t->c;
-    ls_status st = LS_OK;
-    if (t->rank == 0) {
-        char dir[300], folder[340], path[400], step[32], seed[32];
-        if (*c->checkpoint.dir) snprintf(dir, sizeof dir, "%s", c->checkpoint.dir);
-        else snprintf(dir, sizeof dir, "%s/checkpoints", t->run_dir);
-        snprintf(folder, sizeof folder, "%s/step-%08lld", dir, (long long)t->step);
-        snprintf(path, sizeof path, "%s/model.safetensors", folder);
-        snprintf(step, sizeof step, "%lld", (long long)t->step);
-        snprintf(seed, sizeof seed, "%lld", (long long)c->train.seed);
-        const char *meta[] = { "lockstep.step", step, "lockstep.seed", seed, "lockstep.model", c->model.name, NULL };
-        event(t, "ckpt_begin");
-        st = ls_mkdirs(folder);
-        if (st == LS_OK) st = ls_ckpt_save(path, &t->model->params, meta);
-        if (st == LS_OK) {
-            snprintf(t->checkpoint, sizeof t->checkpoint, "%.319s", path);
-            event(t, "ckpt_durable");
-            st = ls_rundir_prune(dir, (int)c->checkpoint.keep);
-        }
-    }
-    return st < 0 ? st : ls_barrier(t->group);
+    return x->n >= METRICS_BYTES || line_is_due(t) ? flush_metrics(t) : LS_OK; /* a reader is not far behind */
 }
 
 static ls_status export_trace(ls_trainer *t)
@@ -203,10 +172,8 @@ static void summary(const totals *s)
 static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
 {
     if (t->rank != 0) return;
-    int64_t every = t->c->log.every;
-    if (every == 0) every = t->steps_per_epoch / LINES_PER_EPOCH > 0 ? t->steps_per_epoch / LINES_PER_EPOCH : 1;
     double rate = (double)sum->samples / ((double)sum->step_ns * 1e-9);
-    if (!t->bar.terminal && (t->step == 1 || t->step % every == 0)) {
+    if (!t->bar.terminal && line_is_due(t)) {
         char eta[32];
         ls_say(
             "step: %lld/%lld  epoch: %lld  loss: %.5f  grad_norm: %.4f  samples/s: %.0f  exposed: %.1f%%  ETA: %s",
@@ -222,7 +189,9 @@ static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
 static ls_status after_step(ls_trainer *t, const ls_step_stats *s, bool last_of_epoch, ls_train_result *out)
 {
     double loss = -1, accuracy = 0;
-    if (t->trace_last && t->step == (int64_t)t->trace_last) LS_TRY(export_trace(t));
+    bool over = t->step == t->steps || t->stop_signal; /* a trace that was to go on longer ends here */
+    bool traced = t->trace_last && t->step >= (int64_t)t->trace_first && t->step <= (int64_t)t->trace_last;
+    if (traced && (over || t->step == (int64_t)t->trace_last)) LS_TRY(export_trace(t));
     if (t->rank == 0 && t->c->dump_buckets && (t->step == 1 || t->step == 2)) dump_buckets(t);
     if (last_of_epoch) {
         LS_TRY(ls_train_evaluate(t, &loss, &accuracy));
@@ -235,7 +204,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, bool last_of_
     }
     LS_TRY(note_metrics(t, s, loss, accuracy));
     bool due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
-    if (due || t->step == t->steps || t->stop_signal) LS_TRY(save(t));
+    if (due || over) LS_TRY(ls_train_save(t));
     return LS_OK;
 }
 
@@ -250,7 +219,7 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
             LS_TRY(ls_train_step(t, &s));
             out->loss = s.loss;
             out->steps = t->step;
-            event(t, "step");
+            ls_train_event(t, "step");
             add(&sum, &s);
             log_step(t, &s, &sum);
             LS_TRY(after_step(t, &s, i + 1 == t->steps_per_epoch || t->step == t->steps, out));
@@ -281,6 +250,7 @@ static ls_status run(ls_trainer *t, const ls_opts *opts, ls_train_result *out)
     ls_bar_init(&t->bar);
     if (t->rank != 0) t->bar.terminal = false;
     announce(t);
+    if (t->steps == 0) LS_TRY(ls_train_save(t)); /* nothing to do: the initial model is the result */
     LS_TRY(train(t, out));
     LS_TRY(ls_params_digest(&t->model->params, out->digest));
     if (t->rank == 0) {

@@ -60,7 +60,7 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
 }
 
 /* A checkpoint folder is flat: files, then itself. */
-static void remove_folder(const char *path)
+void ls_remove_folder(const char *path)
 {
     const ls_env *env = ls_env_get();
     char names[4096], file[6144];
@@ -70,23 +70,4 @@ static void remove_folder(const char *path)
         env->unlink(file);
     }
     env->rmdir(path);
-}
-
-ls_status ls_rundir_prune(const char *dir, int keep)
-{
-    char *names = malloc(NAMES_BYTES);
-    if (!names) return ls_fail(LS_NO_MEMORY, "listing %s", dir);
-    int count = ls_env_get()->list(dir, names, NAMES_BYTES), steps = 0;
-    char *name = names;
-    for (int i = 0; i < count; i++, name += strlen(name) + 1) steps += strncmp(name, "step-", 5) == 0;
-    name = names;
-    for (int i = 0; i < count && steps > keep; i++, name += strlen(name) + 1) { /* sorted: the oldest come first */
-        if (strncmp(name, "step-", 5) != 0) continue;
-        char path[1024];
-        snprintf(path, sizeof path, "%s/%s", dir, name);
-        remove_folder(path);
-        steps--;
-    }
-    free(names);
-    return LS_OK;
 }

@@ -11,7 +11,7 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
 /* Makes a folder and its parents; one that exists is fine. */
 ls_status ls_mkdirs(const char *path);
 
-/* Deletes all but the `keep` newest step-* folders of `dir`. */
-ls_status ls_rundir_prune(const char *dir, int keep);
+/* Deletes a folder of plain files, as far as it can. */
+void ls_remove_folder(const char *path);
 
 #endif

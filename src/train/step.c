@@ -18,7 +18,9 @@ typedef struct report {
 static ls_status accumulate(ls_trainer *t, size_t want, report *mine, uint64_t *data_ns)
 {
     const ls_env *env = ls_env_get();
-    for (size_t done = 0; done < want;) {
+    uint16_t micro_batch = 0;
+    for (size_t done = 0; done < want; micro_batch++) {
+        ls_world_at(t->w, (uint32_t)t->step + 1, micro_batch);
         uint64_t t0 = env->mono_ns();
         size_t n = ls_loader_next(t->loader);
         *data_ns += env->mono_ns() - t0;

@@ -8,7 +8,8 @@
 #include "base/env.h"
 #include "base/log.h"
 
-#define COMM_BYTES ((size_t)8 << 20) /* pipes and group areas, beside the buckets */
+#define COMM_BYTES ((size_t)2 << 20)      /* group areas and the like, beside the buckets */
+#define COMM_PEER_BYTES ((size_t)256 << 10) /* pipes to one peer */
 #define FASHION_MNIST "/usr/share/datasets/fashion-mnist"
 #define SYNTHETIC_TRAIN 1000
 #define SYNTHETIC_TEST 200
@@ -42,10 +43,13 @@ static ls_status open_data(ls_trainer *t)
 static ls_status open_world(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
+    const char *size = ls_env_get()->getenv("WORLD_SIZE"); /* joining checks it; here it only sizes the arena */
+    long peers = size ? strtol(size, NULL, 10) : 1;
+    if (peers < 1 || peers > LS_MAX_RANKS) peers = LS_MAX_RANKS;
     ls_world_opts o = {
         .transport = c->comm.transport,
         .algo = *c->comm.algo ? c->comm.algo : NULL,
-        .arena_bytes = ls_ddp_arena_bytes(&t->model->params, LS_MAX_RANKS, NULL) + COMM_BYTES,
+        .arena_bytes = ls_ddp_arena_bytes(&t->model->params, (int)peers, NULL) + COMM_BYTES + (size_t)peers * COMM_PEER_BYTES,
         .coll_timeout_ns = c->comm.timeout,
         .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
         .no_crc = strcmp(c->comm.check, "none") == 0,
@@ -144,6 +148,7 @@ void ls_trainer_destroy(ls_trainer *t)
     if (t->signal_fd >= 0) env->close_fd(t->signal_fd);
     if (t->events_fd >= 0) env->close_fd(t->events_fd);
     ls_text_free(&t->metrics);
+    free(t->saved);
     ls_loader_destroy(t->loader);
     ls_sampler_destroy(t->sampler);
     ls_dataset_free(&t->train);

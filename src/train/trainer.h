@@ -1,7 +1,8 @@
 /* trainer.h -- one rank's training run from the inside.
  *
  *   trainer.c  builds and destroys everything        step.c     one optimizer step
- *   loop.c     epochs, logging, faults on request    evaluate.c the test set
+ *   loop.c     epochs and logging                    evaluate.c the test set
+ *   save.c     checkpoints, events                   inject.c   faults on request
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
@@ -42,7 +43,9 @@ typedef struct ls_trainer {
     int stop_signal;               /* seen by some rank: everybody stops after this step */
 
     /* rank 0's */
-    char run_dir[256], checkpoint[320];
+    char run_dir[256], checkpoint[360];
+    int64_t *saved;                /* owned: steps whose checkpoints this run has written and kept */
+    int nsaved;
     int metrics_fd;                /* -1 on other ranks */
     int events_fd;                 /* the job's event file, when the launcher has one; -1 */
     ls_text metrics;               /* lines not written yet */
@@ -67,6 +70,11 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
 
 /* Mean loss and accuracy over the whole test set, every sample once. The same on every rank. */
 ls_status ls_train_evaluate(ls_trainer *t, double *loss, double *accuracy);
+
+/* Rank 0 writes a checkpoint of the current step, everybody waits until it is durable. */
+ls_status ls_train_save(ls_trainer *t);
+/* A line with the current step in the job's event file, if there is one: "step", "ckpt_begin" ... */
+void ls_train_event(ls_trainer *t, const char *what);
 
 /* "kill@1:20" and so on; LS_USAGE when it is not. */
 ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out);

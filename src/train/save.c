@@ -1,0 +1,67 @@
+/* save.c -- checkpoints of a run, and its lines in the job's event file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launch/events.h"
+#include "net/world.h"
+#include "train/rundir.h"
+#include "train/trainer.h"
+
+void ls_train_event(ls_trainer *t, const char *what)
+{
+    char more[48];
+    if (t->events_fd < 0) return;
+    snprintf(more, sizeof more, ",\"step\":%lld", (long long)t->step);
+    ls_event_line(t->events_fd, t->w->generation, what, t->rank, more);
+}
+
+/* <dir>/step-XXXXXXXX of this run */
+static ls_status folder_of(const ls_trainer *t, int64_t step, char *out, size_t n)
+{
+    const char *dir = t->c->checkpoint.dir;
+    int k = *dir ? snprintf(out, n, "%s/step-%08lld", dir, (long long)step)
+                 : snprintf(out, n, "%s/checkpoints/step-%08lld", t->run_dir, (long long)step);
+    return k > 0 && (size_t)k < n ? LS_OK : ls_fail(LS_BAD_CONFIG, "checkpoint.dir is longer than %zu bytes", n - 16);
+}
+
+/* Remembers the step, and deletes the oldest this run has written beyond checkpoint.keep: what others
+ * left in the same folder is theirs. */
+static ls_status keep_newest(ls_trainer *t)
+{
+    if (t->nsaved > 0 && t->saved[t->nsaved - 1] == t->step) return LS_OK; /* written again */
+    int64_t *p = realloc(t->saved, (size_t)(t->nsaved + 1) * sizeof *p);
+    if (!p) return ls_fail(LS_NO_MEMORY, "the list of checkpoints");
+    t->saved = p;
+    p[t->nsaved++] = t->step;
+    while (t->nsaved > (int)t->c->checkpoint.keep) {
+        char folder[320];
+        LS_TRY(folder_of(t, p[0], folder, sizeof folder));
+        ls_remove_folder(folder);
+        memmove(p, p + 1, (size_t)--t->nsaved * sizeof *p);
+    }
+    return LS_OK;
+}
+
+static ls_status write_files(ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    char folder[320], path[360], step[32], seed[32];
+    LS_TRY(folder_of(t, t->step, folder, sizeof folder));
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    snprintf(step, sizeof step, "%lld", (long long)t->step);
+    snprintf(seed, sizeof seed, "%lld", (long long)c->train.seed);
+    const char *meta[] = { "lockstep.step", step, "lockstep.seed", seed, "lockstep.model", c->model.name, NULL };
+    ls_train_event(t, "ckpt_begin");
+    LS_TRY(ls_mkdirs(folder));
+    LS_TRY(ls_ckpt_save(path, &t->model->params, meta));
+    snprintf(t->checkpoint, sizeof t->checkpoint, "%s", path);
+    ls_train_event(t, "ckpt_durable");
+    return keep_newest(t);
+}
+
+ls_status ls_train_save(ls_trainer *t)
+{
+    if (t->rank == 0) LS_TRY(write_files(t));
+    return ls_barrier(t->group); /* everybody sees the finished file */
+}
