@@ -56,7 +56,7 @@ static const char *contribution(const ls_work *k, size_t *nbytes)
         *nbytes = s.count * elem;
         return k->a.in ? k->a.in : out ? out + s.first * elem : NULL;
     }
-    case LS_BROADCAST: *nbytes = k->g->rank == k->a.root ? *nbytes : 0; return out;
+    case LS_BROADCAST: *nbytes = k->g->rank == k->a.root ? *nbytes : 0; return k->a.in ? k->a.in : out;
     case LS_BARRIER: *nbytes = 0; return NULL;
     default: return k->a.in ? k->a.in : out;
     }
@@ -169,10 +169,8 @@ static void oneshot_result(ls_work *k)
         }
         break;
     case LS_BROADCAST:
-        if (g->rank != k->a.root && nbytes > 0) {
-            memcpy(out, shown(k, k->a.root, nbytes), nbytes);
-            ls_count_bytes(g, nbytes);
-        }
+        if (nbytes > 0 && (g->rank != k->a.root || k->a.in)) memcpy(out, shown(k, k->a.root, nbytes), nbytes);
+        if (g->rank != k->a.root) ls_count_bytes(g, nbytes);
         break;
     default: break; /* a barrier has no result */
     }
@@ -250,8 +248,8 @@ static ls_status mapped_turn(ls_work *k)
             return LS_AGAIN;
         }
         k->phase = 2;
-    } else if (k->phase == 2) {
-        (void)vectors(k, vec);
+    } else if (k->phase == 2 && !vectors(k, vec)) {
+        return ls_fail(LS_PROTOCOL, "a rank moved its vector while a collective used it");
     }
     if (k->phase == 2) {
         /* what is needed right after the block is fetched before it: the block sweeps the first-level cache */

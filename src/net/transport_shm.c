@@ -31,7 +31,7 @@ typedef struct cell {
     _Alignas(64) _Atomic uint32_t seq; /* 1 + index of the piece; written last (release) */
     uint32_t sig;
     uint32_t where;                    /* enum place */
-    uint32_t last;                     /* 1: the message ends with this piece */
+    uint32_t reserved;
     uint64_t offset, n;                /* bytes at this offset of the sender's arena */
     char bytes[INLINE_BYTES];
 } cell;
@@ -147,7 +147,9 @@ static void collect(sender *s)
 {
     /* acquire: the receiver's reads of those pieces are over before we overwrite them */
     uint32_t acked = atomic_load_explicit(&s->p->acked, memory_order_acquire);
-    if ((int32_t)(s->sent - acked) < 0) return; /* nonsense from a broken peer: stall, the deadline names it */
+    /* nonsense from a broken peer: stall, the deadline names it */
+    if ((int32_t)(s->sent - acked) < 0 || (int32_t)(acked - s->freed) < 0) return;
+    if ((int32_t)(acked - s->pulled) > 0) s->pulled = acked; /* or the numbers grow apart for ever */
     while (s->freed != acked) {
         s->tail = s->bounce_end[s->freed % CELLS];
         s->freed++;
@@ -157,12 +159,11 @@ static void collect(sender *s)
         s->done++;
 }
 
-static void announce(sender *s, const ls_msg *m, uint32_t where, uint64_t offset, bool last)
+static void announce(sender *s, const ls_msg *m, uint32_t where, uint64_t offset)
 {
     cell *c = &s->p->cell[s->sent % CELLS];
     c->sig = m->sig;
     c->where = where;
-    c->last = last;
     c->offset = offset;
     c->n = m->n;
     if (where == INLINE && m->n > 0) memcpy(c->bytes, m->p, m->n);
@@ -186,7 +187,7 @@ static bool push_rest(ls_transport *t, sender *s)
         s->rest += n;
         s->nrest -= n;
         ls_msg m = { to, n, s->sig };
-        announce(s, &m, ARENA, (uint64_t)(to - (char *)ls_arena_base(t->w->arena)), s->nrest == 0);
+        announce(s, &m, ARENA, (uint64_t)(to - (char *)ls_arena_base(t->w->arena)));
         if (s->nrest == 0) {
             s->sending = false;
             t->nsending--;
@@ -207,10 +208,10 @@ static ls_status send_shm(ls_transport *t, int peer, int channel, const ls_msg *
 
     *ticket = ++s->ticket;
     if (m->n <= INLINE_BYTES) {
-        announce(s, m, INLINE, 0, true);
+        announce(s, m, INLINE, 0);
         s->mark[(s->ticket - 1) % TICKETS] = s->pulled; /* copied: the buffer is free */
     } else if (ls_arena_holds(t->w->arena, m->p, m->n)) {
-        announce(s, m, ARENA, (uint64_t)((const char *)m->p - (char *)ls_arena_base(t->w->arena)), true);
+        announce(s, m, ARENA, (uint64_t)((const char *)m->p - (char *)ls_arena_base(t->w->arena)));
         s->pulled = s->sent;
         s->mark[(s->ticket - 1) % TICKETS] = s->pulled;
     } else {
@@ -242,12 +243,13 @@ static receiver *receiver_of(ls_transport *t, int peer, int channel)
     if (LS_LIKELY(r != NULL)) return r;
     const dir_entry *dir = (const dir_entry *)(const void *)t->w->peer_base[peer];
     uint64_t offset = atomic_load_explicit(&dir[t->w->rank * LS_MAX_CHANNELS + channel], memory_order_acquire);
-    if (offset == 0 || offset % 64 != 0 || offset > t->w->peer_bytes[peer] - sizeof(pipe_shared)) return NULL;
+    char *p = ls_world_peer(t->w, peer, offset, sizeof(pipe_shared)); /* copied once, checked, used */
+    if (offset == 0 || offset % 64 != 0 || !p) return NULL;
     r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->base = t->w->peer_base[peer];
     r->base_bytes = t->w->peer_bytes[peer];
-    r->p = (pipe_shared *)(void *)(t->w->peer_base[peer] + offset);
+    r->p = (pipe_shared *)(void *)p;
     t->in[peer][channel] = r;
     return r;
 }
