@@ -1,0 +1,112 @@
+/* bench.h -- lockstep bench from the inside.
+ *
+ *   cmd_bench.c     options, starting ranks
+ *   bench_run.c     measuring, on every rank
+ *   bench_data.c    what is sent, and what must arrive
+ *   bench_report.c  nccl-tests' table and its JSON file
+ */
+#ifndef LS_CLI_BENCH_H
+#define LS_CLI_BENCH_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/text.h"
+#include "lockstep/dtype.h"
+#include "lockstep/sched.h"
+#include "lockstep/world.h"
+
+typedef struct ls_bench_opts {
+    ls_coll coll;                /* from the positional argument */
+    int64_t ranks;
+    size_t min_bytes, max_bytes, step_bytes;
+    int64_t step_factor;         /* 1: sizes grow by step_bytes */
+    int64_t iters, warmup, agg, cycles, check, root, average, skip, unalign;
+    bool more_iters;             /* nobody asked for `iters`: quick operations get more */
+    bool blocking, touch, private_memory, threads, per_iter, timestamps, help;
+    const char *op, *dtype, *json, *transport, *algo;
+    uint64_t timeout;
+    int argc;                    /* of the whole command, for the JSON file; borrowed */
+    char **argv;
+} ls_bench_opts;
+
+/* --- bench_data.c ------------------------------------------------------------------- */
+
+/* One collective whose result is known beforehand. Contributions are small integers, so that every sum
+ * and product of up to LS_MAX_RANKS of them is exact in every dtype, in any order of adding. */
+typedef struct ls_bench_case {
+    ls_coll coll;
+    ls_dtype dtype;
+    ls_redop op;
+    int size, root;
+    size_t count;   /* elements of the whole vector, a multiple of size where ranks have shares */
+    uint32_t round; /* other rounds have other data: a result left over from before is wrong */
+} ls_bench_case;
+
+/* Elements [first, first + n) of the vector that `rank` contributes. */
+void ls_bench_fill(const ls_bench_case *c, int rank, size_t first, size_t n, void *dst);
+/* How many of the elements [first, first + n) of the result differ from what `rank` must find there. */
+size_t ls_bench_wrong(const ls_bench_case *c, int rank, size_t first, size_t n, const void *found);
+
+/* --- bench_report.c ----------------------------------------------------------------- */
+
+typedef struct ls_bench_device {
+    int32_t rank, group, pid, device;
+    char host[64];
+} ls_bench_device;
+
+/* Times of single iterations; arrays borrowed, microseconds. */
+typedef struct ls_bench_iters {
+    int n, skip, ranks;
+    const double *each;          /* [n] the slowest rank's */
+    const double *rank;          /* [ranks][n] */
+} ls_bench_iters;
+
+typedef struct ls_bench_result {
+    double us, algbw, busbw;     /* GB/s, 10^9 */
+    double nwrong;               /* < 0: not checked */
+    ls_bench_iters iters;        /* n 0: not asked for */
+} ls_bench_result;
+
+typedef struct ls_bench_row {
+    size_t bytes, count;         /* count: of one rank's share where nccl-tests counts that */
+    const char *dtype, *op;      /* op: "none" where there is none */
+    int root, iterations;        /* root: -1 where there is none */
+    ls_bench_result out_of_place, in_place;
+} ls_bench_row;
+
+/* Owned by rank 0. */
+typedef struct ls_bench_report {
+    const ls_bench_opts *o;
+    FILE *to, *file;             /* file: JSON, NULL when not asked for */
+    ls_text json;
+    int nrows, nbw;
+    double bw;
+    int64_t wrong;
+} ls_bench_report;
+
+/* Opens the JSON file; a name that exists gets a number after it. LS_IO. */
+ls_status ls_bench_report_open(ls_bench_report *r, const ls_bench_opts *o, FILE *to);
+void ls_bench_report_header(ls_bench_report *r, const ls_bench_device *device, int n);
+void ls_bench_report_row(ls_bench_report *r, const ls_bench_row *row);
+/* The footer; writes the JSON file. LS_IO. */
+ls_status ls_bench_report_close(ls_bench_report *r);
+void ls_bench_report_free(ls_bench_report *r);
+
+/* A number in at most `width` columns, with up to two decimals, as nccl-tests shrinks it. */
+void ls_bench_number(double v, int width, char out[32]);
+/* Bus bandwidth over algorithm bandwidth: what the links carry of a vector, whatever the algorithm. */
+double ls_bench_bus_factor(ls_coll coll, int size);
+
+/* --- bench_run.c -------------------------------------------------------------------- */
+
+/* Every rank of a world. Rank 0 prints. LS_INTERNAL when results were wrong. */
+ls_status ls_bench_run(ls_world *w, const ls_bench_opts *o);
+/* Bytes of registered memory that it needs on every rank. */
+size_t ls_bench_arena_bytes(const ls_bench_opts *o);
+/* The smallest and largest of a list "float" or "all"; false when the name is none. */
+bool ls_bench_dtypes(const char *name, int *first, int *last);
+bool ls_bench_ops(const char *name, int *first, int *last);
+
+#endif

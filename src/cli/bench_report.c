@@ -1,0 +1,330 @@
+/* bench_report.c -- nccl-tests' table, column by column, and its JSON file, so that scripts
+ * written for either read ours. Times in microseconds, bandwidths in GB/s of 10^9 bytes. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/bench.h"
+#include "lockstep/lockstep.h"
+
+#define TIME_FORMAT "%Y-%m-%d %H:%M:%S"
+#define JSON_VERSION 1
+
+extern char **environ;
+
+void ls_bench_number(double v, int width, char out[32])
+{
+    for (int decimals = 2; decimals >= 0; decimals--)
+        if (snprintf(out, 32, "%.*f", decimals, v) <= width) return;
+    snprintf(out, 32, "%.*e", width >= 7 ? 1 : 0, v);
+}
+
+double ls_bench_bus_factor(ls_coll coll, int size)
+{
+    double n = size;
+    switch (coll) {
+    case LS_ALL_REDUCE: return 2.0 * (n - 1.0) / n;
+    case LS_REDUCE_SCATTER:
+    case LS_ALL_GATHER:
+    case LS_ALL_TO_ALL:
+    case LS_GATHER:
+    case LS_SCATTER: return (n - 1.0) / n;
+    default: return 1.0;
+    }
+}
+
+static void now(char out[32])
+{
+    time_t t = time(NULL);
+    struct tm local;
+    if (!localtime_r(&t, &local) || strftime(out, 32, TIME_FORMAT, &local) == 0) out[0] = 0;
+}
+
+/* --- JSON ----------------------------------------------------------------------------- */
+
+static void json_strings(ls_text *t, const char *key, char *const *v, int n)
+{
+    ls_text_add(t, "\"%s\": [", key);
+    for (int i = 0; i < n; i++) {
+        if (i) ls_text_add(t, ", ");
+        ls_json_string(t, v[i]);
+    }
+    ls_text_add(t, "],\n");
+}
+
+/* What can change a measurement; the rest of an environment is nobody's business, and neither is
+ * how a launcher lets its ranks in. */
+static void json_environment(ls_text *t)
+{
+    static const char *const told[] = { "LOCKSTEP_", "OMP_", "SLURM_" };
+    bool first = true;
+    ls_text_add(t, "\"env\": [");
+    for (char **e = environ; *e; e++) {
+        bool tell = false;
+        for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+            tell = tell || strncmp(*e, told[i], strlen(told[i])) == 0;
+        if (!tell || strncmp(*e, "LOCKSTEP_SECRET", 15) == 0 || strncmp(*e, "LOCKSTEP_STORE", 14) == 0) continue;
+        if (!first) ls_text_add(t, ", ");
+        ls_json_string(t, *e);
+        first = false;
+    }
+    ls_text_add(t, "],\n");
+}
+
+static void json_devices(ls_text *t, const ls_bench_opts *o, const ls_bench_device *d, int n)
+{
+    ls_text_add(t, "\"devices\": [");
+    for (int i = 0; i < n; i++) {
+        ls_text_add(t, "%s\n  {\"rank\": %d, \"group\": %d, \"pid\": %d, \"hostname\": ", i ? "," : "", d[i].rank,
+                    d[i].group, d[i].pid);
+        ls_json_string(t, d[i].host);
+        ls_text_add(t, ", \"device\": %d, \"device_hex\": ", d[i].device);
+        ls_json_string(t, o->transport);
+        ls_text_add(t, ", \"device_info\": \"%s memory\"}", o->private_memory ? "private" : "registered");
+    }
+    ls_text_add(t, "]");
+}
+
+static void json_header(ls_bench_report *r, const ls_bench_device *d, int n)
+{
+    const ls_bench_opts *o = r->o;
+    ls_text *t = &r->json;
+    char time_text[32];
+    now(time_text);
+    ls_text_add(t, "{\n\"version\": %d,\n\"start_time\": \"%s\",\n\"program\": ", JSON_VERSION, time_text);
+    ls_json_string(t, ls_version());
+    ls_text_add(t, ",\n");
+    json_strings(t, "args", o->argv, o->argc);
+    json_environment(t);
+    ls_text_add(t, "\"config\": {\"collective\": \"%s\", \"ranks\": %d, \"nthreads\": %d, \"ngpus\": 0, ", ls_coll_name(o->coll), n,
+                o->threads ? n : 1);
+    ls_text_add(t, "\"minimum_bytes\": %zu, \"maximum_bytes\": %zu, ", o->min_bytes, o->max_bytes);
+    if (o->step_factor > 1) ls_text_add(t, "\"step_factor\": %lld, ", (long long)o->step_factor);
+    else ls_text_add(t, "\"step_bytes\": %zu, ", o->step_bytes);
+    ls_text_add(t, "\"warmup_iters\": %lld, \"iterations\": %lld, \"aggregated_iterations\": %lld, \"validation\": %lld, ",
+                (long long)o->warmup, (long long)o->iters, (long long)o->agg, (long long)o->check);
+    ls_text_add(t, "\"graph\": 0, \"blocking_collectives\": %s, \"per_iter_timing\": %s, \"per_iter_skip\": %lld, ",
+                o->blocking ? "true" : "false", o->per_iter ? "true" : "false", (long long)o->skip);
+    ls_text_add(t, "\"touch\": %s, \"transport\": ", o->touch ? "true" : "false");
+    ls_json_string(t, o->transport);
+    ls_text_add(t, ", \"algo\": ");
+    if (o->algo && *o->algo) ls_json_string(t, o->algo);
+    else ls_text_add(t, "null");
+    ls_text_add(t, ",\n");
+    json_devices(t, o, d, n); /* here for nccl-tests' own readers, */
+    ls_text_add(t, "},\n");
+    json_devices(t, o, d, n); /* and here for those that look at the top */
+    ls_text_add(t, ",\n\"results\": [");
+}
+
+static void json_result(ls_text *t, const char *key, const ls_bench_result *x)
+{
+    ls_text_add(t, ", \"%s\": {\"time\": ", key);
+    ls_json_number(t, x->us);
+    ls_text_add(t, ", \"alg_bw\": ");
+    ls_json_number(t, x->algbw);
+    ls_text_add(t, ", \"bus_bw\": ");
+    ls_json_number(t, x->busbw);
+    ls_text_add(t, ", \"nwrong\": ");
+    if (x->nwrong < 0) ls_text_add(t, "null}");
+    else ls_text_add(t, "%.0f}", x->nwrong);
+}
+
+static void json_times(ls_text *t, const double *v, int n)
+{
+    ls_text_add(t, "[");
+    for (int i = 0; i < n; i++) ls_text_add(t, "%s%.3f", i ? ", " : "", v[i]);
+    ls_text_add(t, "]");
+}
+
+/* --- single iterations ------------------------------------------------------------------- */
+
+typedef struct spread { double min, max, avg, p50, p95, p99, stdev, cv; } spread;
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of sorted values: the smallest that `percent` of them do not exceed. */
+static double percentile(const double *v, int n, int percent)
+{
+    int i = (n * percent + 99) / 100 - 1;
+    return v[i < 0 ? 0 : i];
+}
+
+static spread spread_of(const ls_bench_iters *x)
+{
+    spread s = { 0 };
+    int n = x->n - x->skip;
+    double *v = n > 0 ? malloc((size_t)n * sizeof *v) : NULL;
+    if (!v) return s;
+    memcpy(v, x->each + x->skip, (size_t)n * sizeof *v);
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    for (int i = 0; i < n; i++) s.avg += v[i] / n;
+    for (int i = 0; i < n; i++) s.stdev += (v[i] - s.avg) * (v[i] - s.avg) / n;
+    s.stdev = sqrt(s.stdev);
+    s.min = v[0];
+    s.max = v[n - 1];
+    s.p50 = v[n / 2];
+    s.p95 = percentile(v, n, 95);
+    s.p99 = percentile(v, n, 99);
+    s.cv = s.avg > 0 ? 100.0 * s.stdev / s.avg : 0;
+    free(v);
+    return s;
+}
+
+static void report_iters(ls_bench_report *r, const char *key, const ls_bench_iters *x)
+{
+    spread s = spread_of(x);
+    const double shown[] = { s.min, s.max, s.p99, s.cv };
+    for (int i = 0; i < 4; i++) {
+        char text[32];
+        ls_bench_number(shown[i], 7, text);
+        fprintf(r->to, "  %7s", text);
+    }
+    if (!r->file) return;
+    ls_text *t = &r->json;
+    ls_text_add(t, ",\n   \"%s_per_iter\": {\"skipped_iterations\": %d, \"min_us\": %.3f, \"max_us\": %.3f, \"avg_us\": %.6f, ", key,
+                x->skip, s.min, s.max, s.avg);
+    ls_text_add(t, "\"p50_us\": %.3f, \"p95_us\": %.3f, \"p99_us\": %.3f, \"stdev_us\": %.6f, \"cv_pct\": %.3f,\n    \"times_us\": ", s.p50,
+                s.p95, s.p99, s.stdev, s.cv);
+    json_times(t, x->each, x->n);
+    if (x->ranks > 1) {
+        ls_text_add(t, ",\n    \"per_process_max_times_us\": [");
+        for (int k = 0; k < x->ranks; k++) {
+            if (k) ls_text_add(t, ",\n      ");
+            json_times(t, x->rank + (size_t)k * (size_t)x->n, x->n);
+        }
+        ls_text_add(t, "]");
+    }
+    ls_text_add(t, "}");
+}
+
+/* --- the table ------------------------------------------------------------------------------ */
+
+ls_status ls_bench_report_open(ls_bench_report *r, const ls_bench_opts *o, FILE *to)
+{
+    *r = (ls_bench_report){ .o = o, .to = to };
+    if (!o->json || !*o->json) return LS_OK;
+    char name[4096];
+    snprintf(name, sizeof name, "%s", o->json);
+    for (int i = 0; i < 1000; i++) { /* what somebody measured before stays */
+        r->file = fopen(name, "wx");
+        if (r->file) {
+            fprintf(to, "# Writing JSON output to %s\n", name);
+            return LS_OK;
+        }
+        if (errno != EEXIST) break;
+        snprintf(name, sizeof name, "%s.%d", o->json, i);
+    }
+    return ls_fail(LS_IO, "%s: cannot be written: %s", name, strerror(errno));
+}
+
+void ls_bench_report_header(ls_bench_report *r, const ls_bench_device *d, int n)
+{
+    const ls_bench_opts *o = r->o;
+    bool by_factor = o->step_factor > 1;
+    if (r->file) json_header(r, d, n);
+    fprintf(r->to, "# lockstep %s\n# Collective test starting: %s\n", ls_version(), ls_coll_name(o->coll));
+    fprintf(r->to, "# nThread %d nGpus 0 minBytes %zu maxBytes %zu step: %lld(%s) ", o->threads ? n : 1, o->min_bytes,
+            o->max_bytes, by_factor ? (long long)o->step_factor : (long long)o->step_bytes, by_factor ? "factor" : "bytes");
+    fprintf(r->to, "warmup iters: %lld iters: %lld%s agg iters: %lld validation: %lld graph: 0\n", (long long)o->warmup,
+            (long long)o->iters, o->more_iters ? " or more" : "", (long long)o->agg, (long long)o->check);
+    if (o->blocking) fprintf(r->to, "# Blocking Enabled: wait for completion and barrier after each collective\n");
+    if (o->touch) fprintf(r->to, "# Touch Enabled: data are rewritten before and read after each collective, untimed\n");
+    fprintf(r->to, "#\n# Using devices\n");
+    for (int i = 0; i < n; i++)
+        fprintf(r->to, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s memory\n", d[i].rank, d[i].group, d[i].pid, d[i].host,
+                d[i].device, o->transport, o->private_memory ? "private" : "registered");
+
+    const char *per = o->per_iter ? " (+ per-iteration)" : "";
+    int half = o->per_iter ? 67 : 31; /* columns of one placement, without the two blanks before it */
+    int l = (int)strlen("out-of-place") + (int)strlen(per), pad = (half - l) / 2;
+    fprintf(r->to, "#\n# %10s  %12s  %8s  %6s  %6s  %*s%s%s%*s", "", "", "", "", "", pad, "", "out-of-place", per, half - pad - l, "");
+    l -= 4;
+    pad = (half - l) / 2;
+    fprintf(r->to, "  %*s%s%s%*s\n", pad, "", "in-place", per, half - pad - l, "");
+    static const char *const names[2][8] = { { "time", "algbw", "busbw", "#wrong", "i_min", "i_max", "i_p99", "i_cv%" },
+                                             { "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(us)", "(%)" } };
+    static const char *const left[2][5] = { { "size", "count", "type", "redop", "root" },
+                                            { "(B)", "(elements)", "", "", "" } };
+    for (int line = 0; line < 2; line++) {
+        const char *const *l5 = left[line];
+        fprintf(r->to, "# %10s  %12s  %8s  %6s  %6s", l5[0], l5[1], l5[2], l5[3], l5[4]);
+        for (int placement = 0; placement < 2; placement++)
+            for (int k = 0; k < (o->per_iter ? 8 : 4); k++) fprintf(r->to, "  %*s", k == 0 || k > 3 ? 7 : 6, names[line][k]);
+        if (o->timestamps) fprintf(r->to, "  %19s", line ? "" : "timestamp");
+        fprintf(r->to, "\n");
+    }
+    fflush(r->to);
+}
+
+static void report_result(ls_bench_report *r, const char *key, const ls_bench_result *x)
+{
+    char us[32], algbw[32], busbw[32];
+    ls_bench_number(x->us, 7, us);
+    ls_bench_number(x->algbw, 6, algbw);
+    ls_bench_number(x->busbw, 6, busbw);
+    if (x->nwrong < 0) fprintf(r->to, "  %7s  %6s  %6s  %6s", us, algbw, busbw, "N/A");
+    else fprintf(r->to, "  %7s  %6s  %6s  %6g", us, algbw, busbw, x->nwrong);
+    if (r->file) json_result(&r->json, key, x);
+    if (x->iters.n > 0) report_iters(r, key, &x->iters);
+    r->bw += x->busbw;
+    r->nbw++;
+    if (x->nwrong > 0) r->wrong += (int64_t)x->nwrong;
+}
+
+void ls_bench_report_row(ls_bench_report *r, const ls_bench_row *row)
+{
+    char root[16];
+    snprintf(root, sizeof root, "%d", row->root);
+    fprintf(r->to, "%12li  %12li  %8s  %6s  %6s", (long)row->bytes, (long)row->count, row->dtype, row->op, root);
+    if (r->file)
+        ls_text_add(&r->json, "%s\n  {\"size\": %zu, \"count\": %zu, \"type\": \"%s\", \"redop\": \"%s\", \"root\": %d",
+                    r->nrows ? "," : "", row->bytes, row->count, row->dtype, row->op, row->root);
+    report_result(r, "out_of_place", &row->out_of_place);
+    report_result(r, "in_place", &row->in_place);
+    if (r->o->timestamps) {
+        char time_text[32];
+        now(time_text);
+        fprintf(r->to, "  %19s", time_text);
+    }
+    fprintf(r->to, "\n");
+    fflush(r->to); /* long rows follow: show this one now */
+    if (r->file)
+        ls_text_add(&r->json, ", \"actual_iterations\": %d, \"experiment_name\": \"%s\"}", row->iterations,
+                    ls_coll_name(r->o->coll));
+    r->nrows++;
+}
+
+ls_status ls_bench_report_close(ls_bench_report *r)
+{
+    double bw = r->nbw ? r->bw / r->nbw : 0;
+    fprintf(r->to, "# %-20s : %lld %s\n", "Out of bounds values", (long long)r->wrong, r->wrong ? "FAILED" : "OK");
+    fprintf(r->to, "# %-20s : %g\n#\n# Collective test concluded: %s\n#\n", "Avg bus bandwidth", bw, ls_coll_name(r->o->coll));
+    fflush(r->to);
+    if (!r->file) return LS_OK;
+    char time_text[32];
+    now(time_text);
+    ls_text *t = &r->json;
+    ls_text_add(t, "],\n\"out_of_bounds\": {\"count\": %lld, \"okay\": %s},\n", (long long)r->wrong, r->wrong ? "false" : "true");
+    ls_text_add(t, "\"average_bus_bandwidth\": {\"bandwidth\": ");
+    ls_json_number(t, bw);
+    ls_text_add(t, ", \"okay\": \"unchecked\"},\n\"end_time\": \"%s\"\n}\n", time_text);
+    LS_TRY(ls_text_status(t));
+    bool lost = fwrite(t->p, 1, t->n, r->file) != t->n;
+    lost = fclose(r->file) != 0 || lost;
+    r->file = NULL;
+    return lost ? ls_fail(LS_IO, "%s: writing failed", r->o->json) : LS_OK;
+}
+
+void ls_bench_report_free(ls_bench_report *r)
+{
+    if (r->file) fclose(r->file);
+    r->file = NULL;
+    ls_text_free(&r->json);
+}

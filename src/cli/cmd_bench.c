@@ -1,0 +1,193 @@
+/* cmd_bench.c -- lockstep bench: time and check a collective, with nccl-tests' flags and table. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "cli/bench.h"
+#include "cli/cli.h"
+#include "lockstep/launch.h"
+#include "lockstep/lockstep.h"
+
+#define AT(field) offsetof(ls_bench_opts, field)
+static const ls_opt table[] = {
+    { "ranks", LS_OPT_INT, AT(ranks), "2", "1..64", "ranks to start, unless a launcher did", 'g', "ngpus" },
+    { "minbytes", LS_OPT_BYTES, AT(min_bytes), "8", NULL, "smallest size", 'b', NULL },
+    { "maxbytes", LS_OPT_BYTES, AT(max_bytes), "128M", NULL, "largest size", 'e', NULL },
+    { "stepbytes", LS_OPT_BYTES, AT(step_bytes), "1M", "1..", "from size to size, where no factor is given", 'i', NULL },
+    { "stepfactor", LS_OPT_INT, AT(step_factor), "2", "1..", "from size to size", 'f', NULL },
+    { "iters", LS_OPT_INT, AT(iters), "20", "1..1000000", "timed operations a row; when not given, quick ones get up to 10,000",
+      'n', NULL },
+    { "warmup_iters", LS_OPT_INT, AT(warmup), "1", "0..1000000", "operations before them", 'w', NULL },
+    { "agg_iters", LS_OPT_INT, AT(agg), "1", "1..32", "operations in flight together, on buffers of their own", 'm', NULL },
+    { "run_cycles", LS_OPT_INT, AT(cycles), "1", "1..", "how often to go through all sizes", 'N', NULL },
+    { "check", LS_OPT_INT, AT(check), "1", "0..", "operations whose results are checked, element by element; 0: none", 'c', NULL },
+    { "op", LS_OPT_CHOICE, AT(op), "sum", "sum|prod|max|min|avg|all", "reduction", 'o', NULL },
+    { "datatype", LS_OPT_CHOICE, AT(dtype), "float", "float|double|half|bfloat16|int32|int64|uint8|all", "of the elements", 'd', NULL },
+    { "root", LS_OPT_INT, AT(root), "0", "0..63", "rank that a broadcast starts from", 'r', NULL },
+    { "blocking", LS_OPT_BOOL, AT(blocking), "false", NULL, "a barrier after each operation, timed with it", 'z', NULL },
+    { "average", LS_OPT_INT, AT(average), "1", "0..3", "time shown: 0 rank 0's, 1 mean, 2 least, 3 greatest over ranks", 'a', NULL },
+    { "per_iter_timing", LS_OPT_BOOL, AT(per_iter), "false", NULL, "time each operation; columns with their spread", 'I', NULL },
+    { "per_iter_skip", LS_OPT_INT, AT(skip), "0", "0..", "operations to leave out of that spread", 'K', NULL },
+    { "output_file", LS_OPT_STRING, AT(json), NULL, NULL, "the table as JSON, for example x.json", 'J', NULL },
+    { "timeout", LS_OPT_TIME, AT(timeout), "30s", ">0", "silence of a rank that ends the run", 'T', NULL },
+    { "report_timestamps", LS_OPT_BOOL, AT(timestamps), "false", NULL, "when each row was measured", 'S', NULL },
+    { "unalign", LS_OPT_INT, AT(unalign), "0", "0..1024", "elements by which buffers miss their alignment", 'u', NULL },
+    { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm or tcp", 0, NULL },
+    { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size; lockstep coll --list", 0, NULL },
+    { "touch", LS_OPT_BOOL, AT(touch), "false", NULL, "data are rewritten before and read after each operation, untimed", 0, NULL },
+    { "private", LS_OPT_BOOL, AT(private_memory), "false", NULL, "buffers that peers cannot reach (malloc), not ls_alloc's", 0, NULL },
+    { "threads", LS_OPT_BOOL, AT(threads), "false", NULL, "ranks are threads of one process", 0, NULL },
+    { "help", LS_OPT_BOOL, AT(help), "false", NULL, "this text", 'h', NULL },
+};
+
+#define SERVED "all_reduce, reduce_scatter, all_gather, broadcast, sendrecv, barrier"
+
+/* --- options --------------------------------------------------------------------------------- */
+
+static ls_status read_collective(const char *name, ls_coll *out)
+{
+    const char *names[LS_COLLS];
+    *out = name ? ls_coll_find(name) : LS_COLLS;
+    for (int c = 0; c < LS_COLLS; c++) names[c] = ls_coll_name((ls_coll)c);
+    switch (*out) {
+    case LS_ALL_REDUCE:
+    case LS_REDUCE_SCATTER:
+    case LS_ALL_GATHER:
+    case LS_BROADCAST:
+    case LS_SENDRECV:
+    case LS_BARRIER: return LS_OK;
+    case LS_COLLS: break;
+    default: return ls_fail(LS_UNSUPPORTED, "%s is not served in this version; served are " SERVED, name);
+    }
+    if (!name) return ls_fail(LS_USAGE, "which collective? One of " SERVED);
+    const char *near = ls_nearest(name, names, LS_COLLS);
+    if (near) return ls_fail(LS_USAGE, "no collective named '%s'; did you mean '%s'?", name, near);
+    return ls_fail(LS_USAGE, "no collective named '%s'; served are " SERVED, name);
+}
+
+/* What ranges cannot say. */
+static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
+{
+    int d0, d1, op0, op1;
+    const char *wires[] = { "self", "shm", "tcp" };
+    (void)ls_bench_dtypes(o->dtype, &d0, &d1); /* a choice: one of them */
+    (void)ls_bench_ops(o->op, &op0, &op1);
+    bool integers = d0 == d1 && (d0 == LS_I32 || d0 == LS_I64 || d0 == LS_U8);
+    bool reduces = o->coll == LS_ALL_REDUCE || o->coll == LS_REDUCE_SCATTER;
+    if (integers && op0 == op1 && op0 == LS_AVG && reduces)
+        return ls_fail(LS_USAGE, "--op avg of %s is not defined: use sum, or a floating-point --datatype", o->dtype);
+    if (!ls_opts_is_set(opts, "maxbytes") && o->max_bytes < o->min_bytes) o->max_bytes = o->min_bytes;
+    if (o->min_bytes > o->max_bytes)
+        return ls_fail(LS_USAGE, "--minbytes %zu is more than --maxbytes %zu", o->min_bytes, o->max_bytes);
+    if (ls_opts_is_set(opts, "stepbytes") && !ls_opts_is_set(opts, "stepfactor")) o->step_factor = 1;
+    o->more_iters = !ls_opts_is_set(opts, "iters") && !o->per_iter;
+    if (o->algo && *o->algo && !ls_algo_find(o->algo)) {
+        const char *names[32];
+        size_t n = 0;
+        for (; ls_algos[n] && n < 32; n++) names[n] = ls_algos[n]->name;
+        const char *near = ls_nearest(o->algo, names, n);
+        return ls_fail(LS_USAGE, "no algorithm named '%s'%s%s%s", o->algo, near ? "; did you mean '" : "; ", near ? near : "lockstep coll --list",
+                       near ? "'?" : " names them");
+    }
+    if (!ls_transport_find(o->transport) && strncmp(o->transport, "fault:", 6) != 0) {
+        const char *near = ls_nearest(o->transport, wires, 3);
+        return ls_fail(LS_USAGE, "no transport named '%s'; %s%s%s", o->transport, near ? "did you mean '" : "shm and tcp are there",
+                       near ? near : "", near ? "'?" : "");
+    }
+    return LS_OK;
+}
+
+static ls_status read_all(ls_opts *opts, ls_bench_opts *o, int argc, char **argv)
+{
+    int rest;
+    LS_TRY(ls_opts_parse(opts, argc, argv, false, &rest));
+    if (o->help) return LS_OK;
+    LS_TRY(read_collective(ls_opts_positional(opts, 0), &o->coll));
+    if (ls_opts_npositional(opts) > 1)
+        return ls_fail(LS_USAGE, "one collective at a time: '%s' is a second one", ls_opts_positional(opts, 1));
+    o->argc = argc;
+    o->argv = argv;
+    return check_together(opts, o);
+}
+
+/* --- ranks ------------------------------------------------------------------------------------ */
+
+static ls_world_opts world_opts(const ls_bench_opts *o)
+{
+    return (ls_world_opts){ .transport = o->transport, .algo = o->algo && *o->algo ? o->algo : NULL,
+                            .arena_bytes = ls_bench_arena_bytes(o), .coll_timeout_ns = o->timeout };
+}
+
+static ls_status run_thread(ls_world *w, void *arg) { return ls_bench_run(w, arg); }
+
+/* As one rank that somebody started. */
+static ls_status run_rank(const ls_bench_opts *o)
+{
+    ls_world_opts wo = world_opts(o);
+    ls_world *w;
+    LS_TRY(ls_world_join(&wo, &w));
+    ls_status st = ls_bench_run(w, o);
+    if (st < 0) (void)ls_world_abort(w, st);
+    ls_world_leave(w);
+    return st;
+}
+
+/* This program again, once per rank, with the same arguments. */
+static int spawn(const ls_bench_opts *o, int argc, char **argv)
+{
+    char self[4096];
+    if (ls_env_get()->self_path(self, sizeof self) < 0)
+        return ls_cli_fail("bench", ls_fail(LS_SYSTEM, "the path of this program is unknown"));
+    const char **child = calloc((size_t)argc + 2, sizeof *child);
+    if (!child) return ls_cli_fail("bench", ls_fail(LS_NO_MEMORY, "arguments of the ranks"));
+    child[0] = self;
+    for (int i = 0; i < argc; i++) child[i + 1] = argv[i];
+    ls_launch_opts lo = { .argv = child, .nproc = (int)o->ranks, .timeout_ns = o->timeout };
+    ls_launch_result result;
+    ls_status st = ls_launch(&lo, &result);
+    free(child);
+    return st < 0 ? ls_cli_fail("bench", st) : result.exit_code;
+}
+
+static int start(ls_bench_opts *o, int argc, char **argv)
+{
+    bool launched = getenv("RANK") || getenv("WORLD_SIZE");
+    ls_status st = LS_OK;
+    if (!launched && o->root >= o->ranks)
+        st = ls_fail(LS_USAGE, "--root %lld of %lld ranks: expected 0 to %lld", (long long)o->root, (long long)o->ranks, (long long)o->ranks - 1);
+    else if (!launched && o->coll == LS_SENDRECV && o->ranks < 2)
+        st = ls_fail(LS_USAGE, "sendrecv needs at least 2 ranks");
+    else if (launched && o->threads)
+        st = ls_fail(LS_USAGE, "--threads starts ranks by itself: run it without a launcher");
+    else if (o->threads) {
+        ls_world_opts wo = world_opts(o);
+        st = ls_world_threads((int)o->ranks, &wo, run_thread, o);
+    } else if (!launched && o->ranks > 1) {
+        return spawn(o, argc, argv);
+    } else {
+        st = run_rank(o);
+    }
+    if (st == LS_ABORTED) return ls_status_exit_code(st); /* the rank that failed first says why */
+    return st < 0 ? ls_cli_fail("bench", st) : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    ls_bench_opts o = { 0 };
+    ls_opts *opts = NULL;
+    int code = 0;
+    ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
+    if (st == LS_OK) st = read_all(opts, &o, argc, argv);
+    if (st < 0) code = ls_cli_fail("bench", st);
+    else code = o.help ? ls_cli_help(&ls_cmd_bench, opts) : start(&o, argc, argv);
+    ls_opts_destroy(opts);
+    return code;
+}
+
+const ls_cmd ls_cmd_bench = {
+    .name = "bench",
+    .summary = "time and check a collective; nccl-tests' flags and table",
+    .usage = "lockstep bench all_reduce|reduce_scatter|all_gather|broadcast|sendrecv|barrier [options]",
+    .example = "lockstep bench all_reduce --ranks 2 -b 8 -e 128M -f 2",
+    .run = run,
+};

@@ -1,0 +1,129 @@
+#!/bin/bash
+# lockstep bench from outside: nccl-tests' table and JSON, right results, bad input.
+. "$(dirname "$0")/harness.sh"
+cd "$tmp" || exit 1
+unset NCCL_TESTS_SPLIT NCCL_TESTS_SPLIT_MASK LOCKSTEP_FAULT RANK WORLD_SIZE
+bench() { timeout 60 "$build/lockstep" bench "$@"; }
+quick() { bench "$@" -n 2 -w 1; }
+rows() { grep -v '^#' "$1"; }
+
+# --- the table
+quick all_reduce --ranks 2 -b 8 -e 64K -f 8 -J a.json >table || exit 1
+claim 'rows have the columns of nccl-tests' test "$(rows table | grep -vcE \
+    '^ *[0-9]+  +[0-9]+ {5}float {5}sum {6}-1(  [ 0-9.]{7}  [ 0-9.]{6}  [ 0-9.]{6} {7}0){2}$')" = 0
+claim 'and their widths' test "$(rows table | awk '{ print length }' | sort -u)" = $((12 + 2 + 12 + 2 + 8 + 2 + 6 + 2 + 6 + 2 * (9 + 8 + 8 + 8)))
+claim 'sizes go by the factor' test "$(rows table | awk '{ printf "%s ", $1 }')" = '8 64 512 4096 32768 '
+claim 'counts are elements' test "$(rows table | awk '$2 * 4 != $1' | wc -l)" = 0
+claim 'every other line is a comment' test "$(grep -vcE '^#|^ ' table)" = 0
+claim 'the heads stand over their columns' awk '
+    /^# +size/ { h = $0; sub(/^#/, " ", h) }
+    /^ +[0-9]/ { for (i = 1; i <= length(h); i++)      # a head ends where its numbers end
+        if (substr(h, i, 1) != " " && (i == length(h) || substr(h, i + 1, 1) == " ") && substr($0, i, 1) == " ") exit 1
+        seen = 1 }
+    END { exit !seen }' table
+claim 'the footer is there' awk '/^# Out of bounds values : 0 OK$/ { a = 1 } /^# Avg bus bandwidth    : [0-9.e+-]+$/ { b = 1 }
+    /^# Collective test concluded: all_reduce$/ { c = 1 } END { exit !(a && b && c) }' table
+claim 'one line a rank' test "$(grep -cE '^#  Rank +[01] Group +0 Pid +[0-9]+ on +[^ ]+ device +[0-9]+ \[shm\]' table)" = 2
+claim 'algbw and busbw follow from size and time' awk '!/^#/ { for (k = 6; k <= 10; k += 4) if ($k > 0.5) {
+        want = $1 / $k / 1000; d = $(k + 1) - want; if (d < 0) d = -d
+        if (d > 0.006 + want * 0.006 / $k || $(k + 1) != $(k + 2)) { print $0; exit 1 } } }' table # digits that are printed
+
+quick all_gather -g 4 -b 64 -e 4096 -f 4 -d bfloat16 >table || exit 1
+claim 'all_gather counts a share, and sizes the whole' test "$(rows table | awk '{ printf "%s:%s:%s ", $1, $2, $4 }')" = \
+    '64:8:none 256:32:none 1024:128:none 4096:512:none '
+claim 'its bus bandwidth is (n-1)/n' awk '!/^#/ && $7 > 0.2 { d = $8 - 0.75 * $7; if (d > 0.01 || d < -0.01) exit 1 }' table
+quick reduce_scatter -g 3 -b 12 -e 1K -i 500 >table || exit 1
+claim 'steps may be bytes; shares are whole elements' test "$(rows table | awk '{ printf "%s:%s ", $1, $2 }')" = '12:1 504:42 1008:84 '
+claim 'broadcast names its root' test "$(quick broadcast -g 3 -r 2 -b 64 -e 64 | rows - | awk '{ print $5 }')" = 2
+quick sendrecv -g 3 -b 64 -e 64 >table || exit 1
+claim 'sendrecv has no in-place result to check' test "$(rows table | awk '{ print $9, $13 }')" = '0 N/A'
+claim 'a barrier is one row of nothing' test "$(quick barrier | rows - | awk '{ print $1, $2, $7 }')" = '0 0 0.00'
+claim '-c 0 checks nothing and says so' test "$(quick all_reduce -b 64 -e 64 -c 0 | rows - | awk '{ print $9, $13 }')" = 'N/A N/A'
+claim 'K is 1024' test "$(quick all_reduce -b 1K -e 1K | rows - | awk '{ print $1 }')" = 1024
+quick all_reduce -b 64 -e 64 -I 1 -S 1 >table || exit 1
+claim '-I adds four columns a placement, -S the time' test "$(rows table | awk '{ print NF }')" = $((13 + 8 + 2))
+
+# --- right everywhere
+for coll in all_reduce reduce_scatter all_gather broadcast sendrecv; do
+    for how in '--threads' '--transport tcp' '--private --algo ring -m 3' '--touch 1 -z 1 -u 3' '--private -g 2'; do
+        [ $coll = broadcast ] && how=${how/--algo ring/}
+        [ $coll = sendrecv ] && how=${how/--algo ring/}
+        # shellcheck disable=SC2086
+        claim "$coll $how: nothing is wrong" has_line '# Out of bounds values : 0 OK' quick $coll -g 3 -b 8 -e 16K -f 16 -d all -o all $how
+    done
+done
+claim 'ranks may measure in groups' test "$(NCCL_TESTS_SPLIT='MOD 2' quick all_reduce -g 4 -b 64 -e 64 |
+    awk '/^#  Rank/ { printf "%s ", $5 }')" = '0 1 0 1 '
+claim 'as with a mask' test "$(NCCL_TESTS_SPLIT_MASK=0x2 quick all_reduce -g 4 -b 64 -e 64 | awk '/^#  Rank/ { printf "%s ", $5 }')" = '0 0 2 2 '
+claim 'a launcher may start the ranks' test "$("$build/lockstep" run --nproc-per-node 3 -- "$build/lockstep" bench all_reduce -b 64 -e 64 -n 2 |
+    grep -c '^#  Rank')" = 3
+
+# --- wrong shows. Which of the messages is the one that is checked depends on what the program sends before it.
+caught=0
+for nth in 3 4 5 6 7 8; do
+    out=$(LOCKSTEP_FAULT=corrupt@1:$nth bench all_reduce --transport fault:shm --algo ring -b 1K -e 1K -n 1 -w 0 2>err)
+    status=$?
+    if grep -qE '^ +1024 .* [1-9][0-9]*( |$)' <<<"$out" && grep -q '^# Out of bounds values : [1-9][0-9]* FAILED$' <<<"$out" &&
+        [ $status = 70 ] && grep -q 'elements of results were wrong' err; then caught=$((caught + 1)); fi
+done
+claim 'a bit flipped on the way is counted as wrong, and the status says so' test $caught -ge 2
+
+# --- JSON
+if python3 -c 'import json' 2>/dev/null; then
+    quick all_reduce -b 1K -e 64K -f 8 -o all -I 1 -K 1 -J b.json >table || exit 1
+    cat >read.py <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1]))
+rows = [l.split() for l in open(sys.argv[2]) if l[0] != '#']
+for key in 'version start_time args env config devices results out_of_bounds average_bus_bandwidth end_time'.split():
+    assert key in d, key
+assert all(e.startswith(('LOCKSTEP_', 'OMP_', 'SLURM_')) and 'SECRET' not in e for e in d['env']), d['env']
+assert d['args'][:2] == ['bench', 'all_reduce'], d['args']
+assert d['config']['iterations'] == 2 and d['config']['validation'] == 1 and len(d['config']['devices']) == 2
+assert len(rows) == len(d['results']) > 0
+shown = 0
+for row, r in zip(rows, d['results']):
+    assert [row[0], row[1], row[2], row[3], row[4]] == [str(r[k]) for k in ('size', 'count', 'type', 'redop', 'root')], row
+    wide = len(row) > 13
+    for at, key in ((5, 'out_of_place'), (13 if wide else 9, 'in_place')):
+        x = r[key]
+        assert abs(float(row[at]) - x['time']) <= 0.5 and float(row[at + 3]) == x['nwrong'] == 0, (row, x)
+        assert abs(x['alg_bw'] - r['size'] / x['time'] / 1e3) <= 1e-9 * x['alg_bw']
+        shown += x['bus_bw']
+        if wide:
+            p = r[key + '_per_iter']
+            times, ranks = p['times_us'], p['per_process_max_times_us']
+            assert len(ranks) == 2 and times == [max(t) for t in zip(*ranks)], p
+            assert p['skipped_iterations'] == 1 and p['min_us'] == p['max_us'] == p['p99_us'] == times[1]
+    assert r['experiment_name'] == 'all_reduce' and r['actual_iterations'] == 2
+assert abs(shown / 2 / len(rows) - d['average_bus_bandwidth']['bandwidth']) < 1e-9 * shown
+assert d['out_of_bounds'] == {'count': 0, 'okay': True}
+PY
+    quick all_reduce --ranks 2 -b 8 -e 64K -f 8 -J c.json >plain || exit 1
+    claim 'JSON says what the table says' python3 read.py c.json plain
+    claim 'with single iterations too' python3 read.py b.json table
+fi
+claim 'a file that exists is left alone' sh -c "cp a.json before && '$build/lockstep' bench barrier -n 1 -J a.json | grep -q 'JSON output to a.json.0' && cmp a.json before"
+claim 'a place that cannot be written ends the run at once' fails_with 74 'no/such/x.json: cannot be written' quick barrier -J no/such/x.json
+
+# --- bad input
+claim 'a wrong flag is told the nearest' fails_with 64 "did you mean '--minbytes'" bench all_reduce --minbyte 8
+claim 'so is a wrong collective' fails_with 64 "did you mean 'all_reduce'" bench all_redcue
+claim 'and a wrong algorithm' fails_with 64 "did you mean 'ring'" bench all_reduce --algo rnig
+claim 'and a wrong transport' fails_with 64 "did you mean 'shm'" bench all_reduce --transport shmm
+claim 'a collective is needed' fails_with 64 'which collective' bench
+claim 'one is enough' fails_with 64 "'broadcast' is a second one" bench all_reduce broadcast
+for coll in reduce all_to_all gather scatter; do
+    claim "$coll is refused, with what is served" fails_with 78 'served are all_reduce, reduce_scatter, all_gather, broadcast' bench $coll
+done
+claim 'a reduction has its names' fails_with 64 'sum|prod|max|min|avg' bench all_reduce -o mean
+claim 'an integer has no average' fails_with 64 'avg of int32 is not defined' bench all_reduce -d int32 -o avg
+claim 'least is not more than most' fails_with 64 'minbytes 2048 is more than --maxbytes 1024' bench all_reduce -b 2K -e 1K
+claim 'sizes are sizes' fails_with 64 'minbytes' bench all_reduce -b 8MB
+claim 'the root is a rank' fails_with 64 '--root 2 of 2 ranks: expected 0 to 1' bench broadcast -r 2
+claim 'ranks have a limit' fails_with 64 '1..64' bench all_reduce --ranks 65
+claim 'sendrecv needs two' fails_with 64 'at least 2 ranks' bench sendrecv --ranks 1
+claim 'a split has its words' fails_with 64 "NCCL_TESTS_SPLIT is 'XOR 1'" env NCCL_TESTS_SPLIT='XOR 1' "$build/lockstep" bench all_reduce --ranks 1
+claim 'too large for the machine is said before it is tried' fails_with 71 'no-memory' bench all_reduce --ranks 1 -b 8T -e 8T
+claim '--help shows an example' has_line 'lockstep bench all_reduce --ranks 2 -b 8 -e 128M -f 2' bench --help
+finish
