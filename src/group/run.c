@@ -130,7 +130,7 @@ ls_status ls_schedule_turn(ls_work *k)
         ls_range own;
         size_t elem = ls_dtype_size(k->a.dtype);
         LS_TRY(ls_shard_range(k->a.count, g->rank, g->size, &own));
-        memcpy(k->a.out, g->cache->out + own.first * elem, own.count * elem);
+        if (own.count > 0) memcpy(k->a.out, g->cache->out + own.first * elem, own.count * elem);
     }
     /* through shared memory a payload byte is read by its receiver; on a wire its sender sends it */
     ls_count_bytes(g, g->mapped ? r->received : r->sent);
