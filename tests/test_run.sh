@@ -92,7 +92,7 @@ PET_NNODES=many mistake 64 "'many'" true
 train() { # transport, arguments of lockstep run...
     local transport=$1
     shift
-    rm -rf run
+    rm -rf run out err # or the last training's lines would be taken for this one's
     "$lockstep" run --nproc-per-node 2 "$@" -- "$lockstep" train --model.name mlp --model.dims 784,64,10 \
         --data.name fashion-mnist --data.path "$source_dir/tests/data/fashion-2000" --train.steps 1000000 \
         --train.global_batch 64 --log.every 1 --comm.transport "$transport" --run.dir "$dir/run" >out 2>err &
