@@ -31,6 +31,7 @@ typedef struct ls_launch_opts {
     const char *prefix_cmd;
     uint64_t timeout_ns;        /* silence after which a stopped rank is reported; 0: 30 s */
     bool no_bind;               /* do not give each rank cores of its own */
+    bool ranks_answer;           /* to Ctrl-C, with a line of their own: ours comes only if that takes long */
     bool quiet;                 /* no failure report on stderr (the caller prints) */
 } ls_launch_opts;
 

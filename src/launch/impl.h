@@ -123,6 +123,7 @@ typedef struct ls_job {
 
     int user_signal;        /* that asked us to stop; 0 */
     uint64_t user_signal_ns; /* when it came */
+    bool answered;           /* our line about it was printed */
     bool sigint_ignored;    /* when we were started, and so in the ranks */
     int first_rank;         /* of the first failure; -1: none yet, or the launcher's own */
     ls_status status;       /* its kind; LS_OK: no failure */

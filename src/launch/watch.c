@@ -18,6 +18,7 @@
 #include "launch/impl.h"
 
 #define TICK_NS 100000000ull        /* how late an abort through the page is seen when no rank ends */
+#define ANSWER_NS 1000000000ull     /* until we speak for ranks that should */
 #define GRACE_NS 500000000ull       /* after a failure: to end by themselves */
 #define TERM_NS 300000000ull        /* between SIGTERM and SIGKILL */
 #define GIVE_UP_NS 5000000000ull    /* after SIGKILL */
@@ -260,6 +261,23 @@ static bool behind_debugger(const ls_job *j)
     return false;
 }
 
+/* One line about a signal of the user's. Ranks that speak for themselves have a second to do so. */
+static void answer(ls_job *j, uint64_t now, bool kill)
+{
+    if (!j->user_signal || j->answered || j->o->quiet) return;
+    if (!kill && j->o->ranks_answer && now - j->user_signal_ns < ANSWER_NS) return;
+    j->answered = true;
+    char line[200];
+    uint64_t patience = j->user_signal == SIGINT ? INTERRUPT_NS : PREEMPT_NS;
+    const char *what = j->user_signal == SIGINT ? "interrupted" : ls_signal_name(j->user_signal);
+    const char *they = j->nalive == 1 ? "it" : "them", *s = j->nalive == 1 ? "" : "s";
+    int n = kill ? snprintf(line, sizeof line, "lockstep: %s twice: killing %d rank%s\n", what, j->nalive, s)
+                 : snprintf(line, sizeof line,
+                            "lockstep: %s: %d rank%s may end in order within %.0f s; once more kills %s at once\n", what,
+                            j->nalive, s, (double)patience * 1e-9, they);
+    ls_console_add(&j->err, line, (size_t)n);
+}
+
 static void on_signal(ls_job *j, int sig)
 {
     const ls_env *env = ls_env_get();
@@ -268,20 +286,14 @@ static void on_signal(ls_job *j, int sig)
     uint64_t now = env->mono_ns();
     if (sig == j->user_signal && now - j->user_signal_ns < ECHO_NS) return; /* one wish, sent to us and to our group */
     if (j->phase != LS_PHASE_RUN) {                              /* the second time, or when all is lost anyway */
+        answer(j, now, true);
         enter(j, LS_PHASE_KILL, now, TERM_NS);
         return;
     }
     j->user_signal = sig;
     j->user_signal_ns = now;
     uint64_t patience = sig == SIGINT ? INTERRUPT_NS : PREEMPT_NS;
-    if (!j->o->quiet) {
-        char line[200];
-        int n = snprintf(line, sizeof line,
-                         "lockstep: %s: %d rank%s may end in order within %.0f s; once more kills %s at once\n",
-                         sig == SIGINT ? "interrupted" : ls_signal_name(sig), j->nalive, j->nalive == 1 ? "" : "s",
-                         (double)patience * 1e-9, j->nalive == 1 ? "it" : "them");
-        ls_console_add(&j->err, line, (size_t)n);
-    }
+    answer(j, now, false);
     ls_job_signal(j, sig == SIGINT && !j->sigint_ignored ? SIGINT : SIGTERM);
     j->phase = LS_PHASE_TERM; /* a rank's end is no failure now; SIGKILL is the next phase */
     j->phase_ns = now + patience;
@@ -365,6 +377,7 @@ void ls_job_watch(ls_job *j)
         }
         look_for_abort(j);
         look_at_ranks(j);
+        if (j->nalive > 0) answer(j, now, false);
         look_for_stopped(j);
         correct_blame(j);
         next_phase(j, now);
