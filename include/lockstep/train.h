@@ -23,8 +23,9 @@ typedef struct ls_train_result {
 
 /* Joins the world that the environment describes and trains as `c` says: epochs of steps, an
  * evaluation after each, a checkpoint, one `final` line on stdout from rank 0. `opts` (borrowed)
- * is written to the run folder as config.yaml. On failure the job is aborted with the cause. */
-ls_status ls_train(const struct ls_train_config *c, const struct ls_opts *opts, ls_train_result *out);
+ * is written to the run folder as config.yaml, with the number of ranks filled in. On failure the
+ * job is aborted with the cause. */
+ls_status ls_train(const struct ls_train_config *c, struct ls_opts *opts, ls_train_result *out);
 
 #ifdef __cplusplus
 }

@@ -38,14 +38,15 @@ static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
     child[0] = self;
     for (int i = 0; i < argc; i++) child[i + 1] = argv[i];
     ls_launch_opts o = { .argv = child, .nproc = nproc, .timeout_ns = c->comm.timeout,
-                         .log_dir = *c->log_dir ? c->log_dir : NULL, .events = *c->events ? c->events : NULL };
+                         .log_dir = *c->log_dir ? c->log_dir : NULL, .events = *c->events ? c->events : NULL,
+                         .ranks_answer = true };
     ls_launch_result result;
     ls_status st = ls_launch(&o, &result);
     free(child);
     return st < 0 ? ls_cli_fail("train", st) : result.exit_code;
 }
 
-static int train(const ls_train_config *c, const ls_opts *o, int argc, char **argv)
+static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
 {
     int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * (c->parallel.dp ? c->parallel.dp : 1);
     int nproc = (int)(c->nproc_per_node ? c->nproc_per_node : product);

@@ -2,8 +2,11 @@
 #include "train/config.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lockstep/sched.h"
 
 #define AT(field) offsetof(ls_train_config, field)
 
@@ -212,9 +215,14 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
 {
     double b1, b2;
     uint32_t first, last;
+    ls_injection inject;
     LS_TRY(served(c));
     LS_TRY(ls_train_betas(c, &b1, &b2));
     LS_TRY(ls_train_trace_steps(c, &first, &last));
+    LS_TRY(ls_injection_parse(c->inject, world_size, &inject));
+    if (*c->comm.algo && !ls_algo_find(c->comm.algo))
+        return ls_fail(LS_BAD_CONFIG, "comm.algo is '%s', which is no algorithm: `lockstep coll --list` names them",
+                       c->comm.algo);
     if (c->parallel.dp != 0 && c->parallel.dp != world_size)
         return ls_fail(LS_BAD_CONFIG,
                        "parallel.dp is %lld but the job has %d ranks: the product of the parallel degrees must be the "
@@ -222,11 +230,12 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
                        (long long)c->parallel.dp, world_size);
     int64_t batch = c->train.global_batch, micro = c->train.micro_batch;
     if (batch % world_size != 0) {
-        int64_t below = batch / world_size * world_size;
-        return ls_fail(
-            LS_BAD_CONFIG,
-            "train.global_batch is %lld, which %d ranks cannot share equally: the nearest that fit are %lld and %lld",
-            (long long)batch, world_size, (long long)(below ? below : world_size), (long long)(below + world_size));
+        long long below = batch / world_size * world_size;
+        char nearest[80];
+        if (below == 0) snprintf(nearest, sizeof nearest, "nearest that fits is %d", world_size);
+        else snprintf(nearest, sizeof nearest, "nearest that fit are %lld and %lld", below, below + world_size);
+        return ls_fail(LS_BAD_CONFIG, "train.global_batch is %lld, which %d ranks cannot share equally: the %s",
+                       (long long)batch, world_size, nearest);
     }
     if (micro > 0 && batch / world_size % micro != 0)
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank",

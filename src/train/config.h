@@ -79,6 +79,16 @@ ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c);
  * LS_BAD_CONFIG or LS_UNSUPPORTED with what is served. `world_size` >= 1. */
 ls_status ls_train_config_check(const ls_train_config *c, int world_size);
 
+/* What a fault injection asks for; rank -1: nothing. */
+typedef struct ls_injection {
+    enum { LS_INJECT_KILL, LS_INJECT_STOP, LS_INJECT_HANG, LS_INJECT_NAN, LS_INJECT_MISMATCH } kind;
+    int rank;
+    int64_t step;
+} ls_injection;
+
+/* "kill@1:20" and so on; LS_USAGE when it is not. */
+ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out);
+
 /* "10:13" -> 10, 13; "10" -> 10, 10; "" -> 0, 0. Steps count from 1. */
 ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last);
 /* optim.betas: two numbers in [0, 1). */

@@ -1,115 +1,12 @@
-/* loop.c -- epochs of steps; logging, evaluation and checkpoints between them. */
+/* loop.c -- epochs of steps; what people see of them; evaluation and checkpoints between them. */
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
-#include "base/file.h"
-#include "base/log.h"
-#include "train/rundir.h"
 #include "train/trainer.h"
 
 #define LINES_PER_EPOCH 10
-#define METRICS_BYTES 65536 /* buffered between writes */
-
-/* --- what rank 0 writes down ------------------------------------------------------ */
-
-static ls_status open_run(ls_trainer *t, const ls_opts *opts)
-{
-    const ls_train_config *c = t->c;
-    if (t->rank != 0) return LS_OK;
-    LS_TRY(ls_rundir_create(c->run.dir, c->run.name, t->run_dir, sizeof t->run_dir));
-    char path[320];
-    char *yaml = ls_opts_yaml(opts);
-    if (!yaml) return ls_fail(LS_NO_MEMORY, "the resolved configuration");
-    snprintf(path, sizeof path, "%s/config.yaml", t->run_dir);
-    ls_status st = ls_file_write(path, yaml, strlen(yaml));
-    free(yaml);
-    LS_TRY(st);
-    snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
-    t->metrics_fd = ls_env_get()->append(path);
-    if (t->metrics_fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-t->metrics_fd));
-    const char *events = ls_env_get()->getenv("LOCKSTEP_EVENTS");
-    if (events) t->events_fd = ls_env_get()->append(events);
-    return LS_OK;
-}
-
-static ls_status flush_metrics(ls_trainer *t)
-{
-    const ls_env *env = ls_env_get();
-    LS_TRY(ls_text_status(&t->metrics));
-    size_t at = 0;
-    while (t->metrics_fd >= 0 && at < t->metrics.n) {
-        ssize_t k = env->write(t->metrics_fd, t->metrics.p + at, t->metrics.n - at);
-        if (k <= 0) return ls_fail(LS_IO, "writing %s/metrics.jsonl: %s", t->run_dir, strerror((int)-k));
-        at += (size_t)k;
-    }
-    t->metrics.n = 0;
-    return LS_OK;
-}
-
-static bool line_is_due(const ls_trainer *t)
-{
-    int64_t every = t->c->log.every;
-    if (every == 0) every = t->steps_per_epoch / LINES_PER_EPOCH > 0 ? t->steps_per_epoch / LINES_PER_EPOCH : 1;
-    return t->step == 1 || t->step % every == 0;
-}
-
-static void field(ls_text *x, const char *key, double v)
-{
-    ls_text_add(x, ", \"%s\": ", key);
-    ls_json_number(x, v);
-}
-
-static size_t peak_bytes(ls_trainer *t)
-{
-    const ls_ledger *l = ls_world_ledger(t->w);
-    size_t sum = 0;
-    for (int k = 0; k < LS_MEM_KINDS; k++) sum += l->peak[k];
-    return sum;
-}
-
-/* eval_loss < 0: no evaluation belongs to this step. */
-static ls_status note_metrics(ls_trainer *t, const ls_step_stats *s, double eval_loss, double eval_accuracy)
-{
-    if (t->rank != 0) return LS_OK;
-    double seconds = (double)s->step_ns * 1e-9;
-    uint64_t hidden = s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
-    ls_text *x = &t->metrics;
-    ls_text_add(x, "{\"step\": %lld", (long long)t->step);
-    field(x, "loss_metrics/global_avg_loss", s->loss);
-    field(x, "grad_norm", s->grad_norm);
-    field(x, "lr", t->c->optim.lr);
-    field(x, "throughput(tps)", (double)s->samples / t->size / seconds);
-    field(x, "time_metrics/end_to_end(s)", seconds);
-    field(x, "time_metrics/data_loading(s)", (double)s->data_ns * 1e-9);
-    field(x, "memory/max_active(GiB)", (double)peak_bytes(t) / (1 << 30));
-    field(x, "comm/exposed(s)", (double)s->comm.exposed_ns * 1e-9);
-    field(x, "comm/hidden(s)", (double)hidden * 1e-9);
-    field(x, "comm/bytes", (double)s->comm.bytes);
-    if (eval_loss >= 0) {
-        field(x, "eval/loss", eval_loss);
-        field(x, "eval/accuracy", eval_accuracy);
-    }
-    ls_text_add(x, "}\n");
-    return x->n >= METRICS_BYTES || line_is_due(t) ? flush_metrics(t) : LS_OK; /* a reader is not far behind */
-}
-
-static ls_status export_trace(ls_trainer *t)
-{
-    LS_TRY(ls_barrier(t->group)); /* nobody writes events while rank 0 reads them */
-    ls_status st = LS_OK;
-    if (t->rank == 0) {
-        char path[320];
-        snprintf(path, sizeof path, "%s/trace", t->run_dir);
-        st = ls_mkdirs(path);
-        snprintf(path, sizeof path, "%s/trace/trace.json", t->run_dir);
-        if (st == LS_OK) st = ls_world_trace_export(t->w, t->trace_first, t->trace_last, path);
-        if (st == LS_OK) ls_say("trace of steps %u to %u: %s", t->trace_first, t->trace_last, path);
-    }
-    return st < 0 ? st : ls_barrier(t->group);
-}
 
 /* --- what people see ------------------------------------------------------------------ */
 
@@ -169,6 +66,13 @@ static void summary(const totals *s)
            (double)s->samples / (all * 1e-9));
 }
 
+static bool line_is_due(const ls_trainer *t)
+{
+    int64_t every = t->c->log.every;
+    if (every == 0) every = t->steps_per_epoch / LINES_PER_EPOCH > 0 ? t->steps_per_epoch / LINES_PER_EPOCH : 1;
+    return t->step == 1 || t->step % every == 0;
+}
+
 static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
 {
     if (t->rank != 0) return;
@@ -188,21 +92,23 @@ static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
 
 static ls_status after_step(ls_trainer *t, const ls_step_stats *s, bool last_of_epoch, ls_train_result *out)
 {
-    double loss = -1, accuracy = 0;
+    ls_eval eval = { 0 };
     bool over = t->step == t->steps || t->stop_signal; /* a trace that was to go on longer ends here */
     bool traced = t->trace_last && t->step >= (int64_t)t->trace_first && t->step <= (int64_t)t->trace_last;
-    if (traced && (over || t->step == (int64_t)t->trace_last)) LS_TRY(export_trace(t));
+    if (traced && (over || t->step == (int64_t)t->trace_last)) LS_TRY(ls_record_trace(t));
     if (t->rank == 0 && t->c->dump_buckets && (t->step == 1 || t->step == 2)) dump_buckets(t);
     if (last_of_epoch) {
-        LS_TRY(ls_train_evaluate(t, &loss, &accuracy));
-        out->test_loss = loss;
-        out->test_accuracy = accuracy;
+        LS_TRY(ls_train_evaluate(t, &eval.loss, &eval.accuracy));
+        eval.done = true;
+        out->test_loss = eval.loss;
+        out->test_accuracy = eval.accuracy;
         if (t->rank == 0) {
             ls_bar_clear(&t->bar);
-            ls_say("epoch=%lld test_loss=%.4f test_accuracy=%.4f", (long long)t->epoch, loss, accuracy);
+            ls_say("epoch=%lld test_loss=%.4f test_accuracy=%.4f", (long long)t->epoch, eval.loss, eval.accuracy);
         }
     }
-    LS_TRY(note_metrics(t, s, loss, accuracy));
+    LS_TRY(ls_record_step(t, s, &eval));
+    if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
     bool due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
     if (due || over) LS_TRY(ls_train_save(t));
     return LS_OK;
@@ -225,12 +131,12 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
             LS_TRY(after_step(t, &s, i + 1 == t->steps_per_epoch || t->step == t->steps, out));
         }
     }
-    LS_TRY(flush_metrics(t));
+    LS_TRY(ls_record_flush(t));
     if (t->rank == 0) summary(&sum);
     if (t->stop_signal)
-        return ls_fail(t->stop_signal == SIGTERM ? LS_PREEMPTED : LS_INTERRUPTED, "stopped by %s after step %lld of %lld; kept %s",
-                       t->stop_signal == SIGTERM ? "SIGTERM" : "Ctrl-C", (long long)t->step, (long long)t->steps,
-                       t->rank == 0 ? t->checkpoint : "a checkpoint");
+        return ls_fail(t->stop_signal == SIGTERM ? LS_PREEMPTED : LS_INTERRUPTED,
+                       "stopped by %s after step %lld of %lld; kept %s", t->stop_signal == SIGTERM ? "SIGTERM" : "Ctrl-C",
+                       (long long)t->step, (long long)t->steps, t->rank == 0 ? t->checkpoint : "a checkpoint");
     return LS_OK;
 }
 
@@ -241,11 +147,11 @@ static ls_status eval_only(ls_trainer *t, ls_train_result *out)
     return LS_OK;
 }
 
-static ls_status run(ls_trainer *t, const ls_opts *opts, ls_train_result *out)
+static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
 {
     static const int sigs[] = { SIGINT, SIGTERM };
     if (t->c->eval_only) return eval_only(t, out);
-    LS_TRY(open_run(t, opts));
+    LS_TRY(ls_record_open(t, opts));
     t->signal_fd = ls_env_get()->signal_fd(sigs, 2);
     ls_bar_init(&t->bar);
     if (t->rank != 0) t->bar.terminal = false;
@@ -263,7 +169,7 @@ static ls_status run(ls_trainer *t, const ls_opts *opts, ls_train_result *out)
     return LS_OK;
 }
 
-ls_status ls_train(const struct ls_train_config *c, const struct ls_opts *opts, ls_train_result *out)
+ls_status ls_train(const struct ls_train_config *c, struct ls_opts *opts, ls_train_result *out)
 {
     ls_trainer *t;
     *out = (ls_train_result){ 0 };
@@ -272,7 +178,7 @@ ls_status ls_train(const struct ls_train_config *c, const struct ls_opts *opts, 
     snprintf(out->run_dir, sizeof out->run_dir, "%s", t->run_dir);
     snprintf(out->checkpoint, sizeof out->checkpoint, "%s", t->checkpoint);
     if (st < 0) {
-        (void)flush_metrics(t);
+        (void)ls_record_flush(t);
         /* a stop on request is agreed: every rank leaves in order */
         if (st != LS_INTERRUPTED && st != LS_PREEMPTED) (void)ls_world_abort(t->w, st);
     }

@@ -46,6 +46,17 @@ static ls_status accumulate(ls_trainer *t, size_t want, report *mine, uint64_t *
     return LS_OK;
 }
 
+/* A loss that is not finite is the fault of one rank, which alone ends the job with it: the others
+ * wait to be told. */
+static LS_COLD ls_status not_finite(ls_trainer *t, int rank)
+{
+    if (rank != t->rank) LS_TRY(ls_barrier(t->group));
+    return ls_fail(LS_NAN,
+                   "the loss of rank %d in step %lld is not finite; no weight was changed by this step: lower optim.lr, "
+                   "or look at that rank's data",
+                   rank, (long long)t->step + 1);
+}
+
 /* Sums in rank order, so that every rank has the same bits; finds a rank whose loss is not finite. */
 static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
 {
@@ -55,11 +66,7 @@ static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
     LS_TRY(ls_all_gather(t->group, NULL, all, (size_t)t->size * each, LS_F64));
     double sum = 0, samples = 0;
     for (int r = 0; r < t->size; r++) {
-        if (!isfinite(all[r].loss_sum))
-            return ls_fail(LS_NAN,
-                           "the loss of rank %d in step %lld is not finite; no weight was changed by this step: "
-                           "lower optim.lr, or look at that rank's data",
-                           r, (long long)t->step + 1);
+        if (!isfinite(all[r].loss_sum)) return not_finite(t, r);
         if (all[r].stop_signal > 0) t->stop_signal = (int)all[r].stop_signal;
         sum += all[r].loss_sum;
         samples += all[r].samples;
@@ -80,11 +87,21 @@ LS_KERNEL static double squares(const float *g, size_t n)
     return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
 }
 
-static double grad_norm(const ls_params *ps)
+/* Of the averaged gradient, so that every rank finds the same. */
+static ls_status grad_norm(const ls_trainer *t, double *out)
 {
+    const ls_params *ps = &t->model->params;
     double sum = 0;
-    for (int i = 0; i < ps->n; i++) sum += squares(ps->item[i].grad.data, (size_t)ls_tensor_count(&ps->item[i].t));
-    return sqrt(sum);
+    for (int i = 0; i < ps->n; i++) {
+        sum += squares(ps->item[i].grad.data, (size_t)ls_tensor_count(&ps->item[i].t));
+        if (!isfinite(sum)) /* squares of floats do not overflow a double */
+            return ls_fail(LS_NAN,
+                           "the gradient of %s in step %lld is not finite, though the loss is; no weight was changed by "
+                           "this step: lower optim.lr",
+                           ps->item[i].name, (long long)t->step + 1);
+    }
+    *out = sqrt(sum);
+    return LS_OK;
 }
 
 /* Samples of this rank in the coming step: whole batches but for the end of an epoch. */
@@ -109,7 +126,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     ls_params_zero_grad(&t->model->params);
     LS_TRY(accumulate(t, samples_of_step(t), &mine, &out->data_ns)); /* data, forward, backward; buckets on their way */
     LS_TRY(agree(t, &mine, out));
-    out->grad_norm = grad_norm(&t->model->params);
+    LS_TRY(grad_norm(t, &out->grad_norm));
     uint64_t o0 = env->mono_ns();
     LS_TRY(ls_optim_step(t->optim));                                 /* the same update on every rank */
 

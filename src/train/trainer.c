@@ -99,6 +99,10 @@ static ls_status plan_steps(ls_trainer *t)
     size_t n = t->sampler->num_samples;
     t->steps_per_epoch = (int64_t)(c->data.drop_last ? n / t->local_batch : (n + t->local_batch - 1) / t->local_batch);
     t->steps = c->train.steps ? c->train.steps : c->train.epochs * t->steps_per_epoch;
+    if ((int64_t)t->trace_first > t->steps)
+        return ls_fail(LS_BAD_CONFIG, "trace.steps begins at %u, but the run has %lld steps", t->trace_first,
+                       (long long)t->steps);
+    if ((int64_t)t->trace_last > t->steps) t->trace_last = (uint32_t)t->steps;
     if (t->steps_per_epoch == 0)
         return ls_fail(LS_BAD_CONFIG,
                        "train.global_batch %lld leaves no whole batch of the %zu samples a rank has: lower it or set "

@@ -1,8 +1,9 @@
 /* trainer.h -- one rank's training run from the inside.
  *
  *   trainer.c  builds and destroys everything        step.c     one optimizer step
- *   loop.c     epochs and logging                    evaluate.c the test set
- *   save.c     checkpoints, events                   inject.c   faults on request
+ *   loop.c     epochs, logging                       evaluate.c the test set
+ *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
+ *   inject.c   faults on request
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
@@ -11,13 +12,6 @@
 #include "lockstep/train.h"
 #include "train/config.h"
 #include "train/say.h"
-
-/* What a fault injection asks for; rank -1: nothing. */
-typedef struct ls_injection {
-    enum { LS_INJECT_KILL, LS_INJECT_STOP, LS_INJECT_HANG, LS_INJECT_NAN, LS_INJECT_MISMATCH } kind;
-    int rank;
-    int64_t step;
-} ls_injection;
 
 typedef struct ls_trainer {
     const ls_train_config *c;      /* borrowed */
@@ -76,8 +70,20 @@ ls_status ls_train_save(ls_trainer *t);
 /* A line with the current step in the job's event file, if there is one: "step", "ckpt_begin" ... */
 void ls_train_event(ls_trainer *t, const char *what);
 
-/* "kill@1:20" and so on; LS_USAGE when it is not. */
-ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out);
+/* What an evaluation found, if there was one. */
+typedef struct ls_eval {
+    bool done;
+    double loss, accuracy;
+} ls_eval;
+
+/* Rank 0 makes the run folder with config.yaml, and the folder for checkpoints. */
+ls_status ls_record_open(ls_trainer *t, ls_opts *opts);
+/* Rank 0 adds a line to metrics.jsonl: in memory, until there are enough or they are flushed. */
+ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval);
+ls_status ls_record_flush(ls_trainer *t);
+/* All ranks' events of the steps asked for, as one Chrome trace; every rank calls it. */
+ls_status ls_record_trace(ls_trainer *t);
+
 /* Provokes the fault when its rank and step have come. */
 ls_status ls_injection_apply(ls_trainer *t, int64_t step);
 

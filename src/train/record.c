@@ -1,0 +1,128 @@
+/* record.c -- what rank 0 keeps of a run beside checkpoints: its folder, metrics, traces. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/file.h"
+#include "train/rundir.h"
+#include "train/trainer.h"
+
+#define METRICS_BYTES 65536 /* buffered between writes */
+
+/* The configuration as it is carried out: running it again gives the same run. */
+static ls_status write_config(ls_trainer *t, ls_opts *opts)
+{
+    char path[320], size[16];
+    snprintf(size, sizeof size, "%d", t->size);
+    LS_TRY(ls_opts_set(opts, "parallel.dp", size, "flag"));
+    char *yaml = ls_opts_yaml(opts);
+    if (!yaml) return ls_fail(LS_NO_MEMORY, "the resolved configuration");
+    snprintf(path, sizeof path, "%s/config.yaml", t->run_dir);
+    ls_status st = ls_file_write(path, yaml, strlen(yaml));
+    free(yaml);
+    return st;
+}
+
+ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
+{
+    const ls_env *env = ls_env_get();
+    char path[320];
+    if (t->rank != 0) return LS_OK;
+    LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
+    LS_TRY(write_config(t, opts));
+    if (*t->c->checkpoint.dir) LS_TRY(ls_mkdirs(t->c->checkpoint.dir)); /* now, not when hours of work are to be saved */
+    snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
+    t->metrics_fd = env->append(path);
+    if (t->metrics_fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-t->metrics_fd));
+    const char *events = env->getenv("LOCKSTEP_EVENTS");
+    if (events) t->events_fd = env->append(events);
+    return LS_OK;
+}
+
+/* --- metrics ------------------------------------------------------------------------- */
+
+ls_status ls_record_flush(ls_trainer *t)
+{
+    const ls_env *env = ls_env_get();
+    LS_TRY(ls_text_status(&t->metrics));
+    size_t at = 0;
+    while (t->metrics_fd >= 0 && at < t->metrics.n) {
+        ssize_t k = env->write(t->metrics_fd, t->metrics.p + at, t->metrics.n - at);
+        if (k <= 0) return ls_fail(LS_IO, "writing %s/metrics.jsonl: %s", t->run_dir, strerror((int)-k));
+        at += (size_t)k;
+    }
+    t->metrics.n = 0;
+    return LS_OK;
+}
+
+static size_t peak_bytes(ls_trainer *t)
+{
+    const ls_ledger *l = ls_world_ledger(t->w);
+    size_t sum = 0;
+    for (int k = 0; k < LS_MEM_KINDS; k++) sum += l->peak[k];
+    return sum;
+}
+
+typedef struct metric {
+    const char *key;
+    double value;
+} metric;
+
+/* JSON has no word for what is not finite: null, and a list of the keys. */
+static void add_line(ls_text *x, int64_t step, const metric *m, size_t n)
+{
+    bool any = false;
+    ls_text_add(x, "{\"step\": %lld", (long long)step);
+    for (size_t i = 0; i < n; i++) {
+        ls_text_add(x, ", \"%s\": ", m[i].key);
+        ls_json_number(x, m[i].value);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (isfinite(m[i].value)) continue;
+        ls_text_add(x, "%s\"%s\"", any ? ", " : ", \"nonfinite\": [", m[i].key);
+        any = true;
+    }
+    ls_text_add(x, any ? "]}\n" : "}\n");
+}
+
+ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval)
+{
+    if (t->rank != 0) return LS_OK;
+    double seconds = (double)s->step_ns * 1e-9;
+    uint64_t hidden = s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
+    const metric m[] = {
+        { "loss_metrics/global_avg_loss", s->loss },
+        { "grad_norm", s->grad_norm },
+        { "lr", t->c->optim.lr },
+        { "throughput(tps)", (double)s->samples / t->size / seconds },
+        { "time_metrics/end_to_end(s)", seconds },
+        { "time_metrics/data_loading(s)", (double)s->data_ns * 1e-9 },
+        { "memory/max_active(GiB)", (double)peak_bytes(t) / (1 << 30) },
+        { "comm/exposed(s)", (double)s->comm.exposed_ns * 1e-9 },
+        { "comm/hidden(s)", (double)hidden * 1e-9 },
+        { "comm/bytes", (double)s->comm.bytes },
+        { "eval/loss", eval->loss },
+        { "eval/accuracy", eval->accuracy },
+    };
+    add_line(&t->metrics, t->step, m, sizeof m / sizeof *m - (eval->done ? 0 : 2));
+    return t->metrics.n >= METRICS_BYTES ? ls_record_flush(t) : LS_OK;
+}
+
+/* --- traces ------------------------------------------------------------------------------ */
+
+ls_status ls_record_trace(ls_trainer *t)
+{
+    LS_TRY(ls_barrier(t->group)); /* nobody writes events while rank 0 reads them */
+    ls_status st = LS_OK;
+    if (t->rank == 0) {
+        char path[320];
+        snprintf(path, sizeof path, "%s/trace", t->run_dir);
+        st = ls_mkdirs(path);
+        snprintf(path, sizeof path, "%s/trace/trace.json", t->run_dir);
+        if (st == LS_OK) st = ls_world_trace_export(t->w, t->trace_first, t->trace_last, path);
+        if (st == LS_OK) ls_say("trace of steps %u to %u: %s", t->trace_first, t->trace_last, path);
+    }
+    return st < 0 ? st : ls_barrier(t->group);
+}
