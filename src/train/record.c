@@ -32,7 +32,8 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     if (t->rank != 0) return LS_OK;
     LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
     LS_TRY(write_config(t, opts));
-    if (*t->c->checkpoint.dir) LS_TRY(ls_mkdirs(t->c->checkpoint.dir)); /* now, not when hours of work are to be saved */
+    /* Now, and not when hours of work are to be saved. */
+    if (*t->c->checkpoint.dir) LS_TRY(ls_mkdirs(t->c->checkpoint.dir));
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
     t->metrics_fd = env->append(path);
     if (t->metrics_fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-t->metrics_fd));

@@ -1,0 +1,192 @@
+#!/bin/bash
+# test_train.sh -- lockstep train as a user meets it: what it prints and keeps, that it
+# gives the same result in every way of running, and mistakes. Faults: test_train_faults.sh.
+#
+#   tests/test_train.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+
+# --- what it prints and keeps --------------------------------------------------------------------
+train 2 --run.dir run
+claim 'a run ends with 0' ends_with 0
+claim 'the last line is final' grep -qE '^final step=21 loss=0x1\.[0-9a-f]+p[-+][0-9]+ digest=[0-9a-f]{32}$' <(final)
+claim 'each epoch has a line' prints '^epoch=0 test_loss=[0-9]+\.[0-9]{4} test_accuracy=0\.[0-9]{4}$'
+claim 'the share of communication is said' prints '^communication: [0-9.]+% of the time exposed, [0-9.]+% hidden'
+claim 'off a terminal stderr is empty' test ! -s err
+claim 'the run folder has what it should' \
+    diff <(printf '%s\n' checkpoints config.yaml metrics.jsonl) <(ls run)
+claim 'the checkpoint is whole' "$lockstep" ckpt verify run/checkpoints/step-00000021/model.safetensors
+first=$(final)
+digest=${first##*digest=}
+
+metrics_are_whole() { # every line an object with every key, steps from 1, evaluation in the last one only
+    python3 - <<'PY'
+import json
+keys = {'step', 'loss_metrics/global_avg_loss', 'grad_norm', 'lr', 'throughput(tps)', 'time_metrics/end_to_end(s)',
+        'time_metrics/data_loading(s)', 'memory/max_active(GiB)', 'comm/exposed(s)', 'comm/hidden(s)', 'comm/bytes'}
+lines = [json.loads(l) for l in open('run/metrics.jsonl')]
+assert [l['step'] for l in lines] == list(range(1, 22)), [l['step'] for l in lines]
+for l in lines:
+    more = {'eval/loss', 'eval/accuracy'} if l['step'] == 21 else set()
+    assert set(l) == keys | more, set(l) ^ (keys | more)
+    assert all(isinstance(v, (int, float)) for v in l.values()), l
+assert lines[-1]['loss_metrics/global_avg_loss'] < lines[0]['loss_metrics/global_avg_loss']
+final = open('out').read().splitlines()[-1].split()[2][5:]
+assert float.fromhex(final) == lines[-1]['loss_metrics/global_avg_loss']
+# each rank reads half of the other's gradient and writes half of its own sum there
+params = 784 * 64 + 64 + 64 * 10 + 10
+assert 4 * params <= lines[9]['comm/bytes'] < 4 * params * 1.1, lines[9]['comm/bytes']
+PY
+}
+if python3 -c 'import json' 2>/dev/null; then claim 'metrics.jsonl has every key of every step' metrics_are_whole
+else echo 'skipped: there is no python3 to read metrics.jsonl'; fi
+
+# --- the same result ---------------------------------------------------------------------------------
+train 2 --run.dir run
+claim 'the same run gives the same final line' test "$(final)" = "$first"
+claim 'in a folder of its own' test -e run-2/metrics.jsonl
+train 2 --run.dir run
+claim 'and a third in a third' test -e run-3/metrics.jsonl
+"$lockstep" train run/config.yaml --run.dir again >out 2>err
+claim 'config.yaml runs and gives the same, ranks included' test "$(final)" = "$first"
+"$lockstep" run --nproc-per-node 2 "$lockstep" train base.yaml >out 2>err
+claim 'lockstep run starts it too, in runs/run' test "$(final)" = "$first" -a -e runs/run/config.yaml
+for more in '--comm.transport tcp' '--comm.progress thread' '--ddp.overlap false' '--comm.algo ring' '--comm.algo direct' \
+    '--ddp.first_bucket 1KiB --ddp.bucket_cap 1KiB' '--ddp.bucket_view true' '--comm.check none --comm.transport tcp'; do
+    # shellcheck disable=SC2086
+    train 2 $more # two summands have one order: the same bits
+    claim "$more gives the same final line" test "$(final)" = "$first"
+done
+train 1 && cp out one
+train 4 --comm.transport tcp && cp out tcp4
+train 4 --comm.progress thread && cp out thread4
+train 4
+close() { # two losses as %a, 1e-5 apart at most: the same sums in another order
+    awk -v a="$(printf %.17g "$1")" -v b="$(printf %.17g "$2")" 'BEGIN { d = (a - b) / b; print a, b; exit !(d < 1e-5 && d > -1e-5) }'
+}
+claim '1 rank gives the loss of 2' close "$(loss one)" "${first#*loss=}"
+claim '4 ranks give the loss of 2' close "$(loss)" "${first#*loss=}"
+claim 'on 4 ranks the progress thread changes no bit' test "$(final)" = "$(tail -1 thread4)"
+claim 'on 4 ranks tcp gives the loss' close "$(loss)" "$(loss tcp4)"
+train 2 --train.micro_batch 12
+claim 'accumulating over 4 micro-batches gives the loss' close "$(loss)" "${first#*loss=}"
+for optim in adam adamw; do
+    train 2 --optim.name $optim --optim.lr 1e-3 && cp out a
+    train 2 --optim.name $optim --optim.lr 1e-3
+    claim "$optim, twice, gives the same final line" test "$(final)" = "$(tail -1 a)"
+done
+
+# --- evaluation, configuration ----------------------------------------------------------------------------
+model=run/checkpoints/step-00000021/model.safetensors
+epoch=$(sed -n 's/^epoch=0 //p' one)
+train 2 --run.dir run # its epoch line is that of the checkpoint
+epoch=$(sed -n 's/^epoch=0 //p' out)
+train 2 --eval-only --model.load $model --run.dir none
+claim '--eval-only prints what the run printed' test "$(cat out)" = "$epoch"
+claim 'and leaves no folder' test ! -e none
+train 1 --eval-only --model.load $model
+claim '--eval-only on one rank agrees' test "$(cat out)" = "$epoch"
+train 2 --train.epochs 0 --model.load $model
+claim 'no step trains nothing' test "$(final)" = "final step=0 loss=0x0p+0 digest=$digest"
+train 2 --print-config --optim.lr 0.5
+claim '--print-config: a value and its flag' prints '^  lr: 0.5 +# flag'
+claim '--print-config: a value and its line in the file' prints '^  epochs: 1 +# base.yaml:3'
+claim '--print-config: a default' prints '^  eps: 1.0e-08 +# default'
+train 2 --ddp.first_bucket 64KiB --ddp.bucket_cap 256KiB --dump-buckets --model.dims 784,256,128,10
+dump() { sed -n 's/^  bucket/bucket/p' out; }
+claim '--dump-buckets: one bucket, then two in the order gradients arrived' diff - <(dump) <<'DUMP'
+bucket 0: 0.weight, 0.bias, 2.weight, 2.bias, 4.weight, 4.bias: 940584 bytes
+bucket 0: 4.bias, 4.weight, 2.bias, 2.weight: 136744 bytes
+bucket 1: 0.bias, 0.weight: 803840 bytes
+DUMP
+train 2 --train.steps 5 --checkpoint.every 1 --checkpoint.keep 3 --run.dir kept --checkpoint.dir elsewhere/deep
+claim 'the newest checkpoints are kept, where they are wanted' \
+    diff <(printf 'step-0000000%d\n' 3 4 5) <(ls elsewhere/deep)
+
+# --- the trace ------------------------------------------------------------------------------------------------
+trace_is_right() { # in steps 3 and 4
+    python3 - traced/trace/trace.json <<'PY'
+import json, sys
+x = [e for e in json.load(open(sys.argv[1]))['traceEvents'] if e['ph'] == 'X']
+overlaps = 0
+for rank in 0, 1:
+    mine = [e for e in x if e['pid'] == rank]
+    assert {e['args']['step'] for e in mine} == {3, 4}
+    for step in 3, 4:
+        now = [e for e in mine if e['args']['step'] == step]
+        span = lambda e: (e['ts'], e['ts'] + e['dur'])
+        coll = sorted((e for e in now if e['cat'] == 'comm' and e['name'].startswith('bucket')), key=lambda e: e['ts'])
+        optim = [e for e in now if e['name'] == 'optimizer step']
+        early = [e for e in now if e['cat'] == 'backward' and e['name'] == 'linear 784x256']
+        assert [e['name'] for e in coll] == ['bucket 0', 'bucket 1'] and len(optim) == 1 and len(early) == 1
+        for e in now:
+            if e['cat'] in ('comm', 'wait'):
+                assert span(e)[1] <= span(optim[0])[0], 'in the optimizer step: ' + e['name']
+        assert span(coll[0])[0] < span(early[0])[0], 'bucket 0 starts after the first layer'
+        overlaps += span(coll[0])[1] > span(early[0])[0]
+print(overlaps, 'overlap')
+sys.exit(overlaps == 0)
+PY
+}
+trace() {
+    rm -rf traced
+    train 2 --ddp.first_bucket 64KiB --ddp.bucket_cap 256KiB --model.dims 784,256,128,10 --trace.steps 3:4 --train.steps 6 \
+        --train.global_batch 512 --run.dir traced "$@"
+    trace_is_right
+}
+# Two ranks that come to a bucket at the same time reduce it at once: then there is nothing to overlap in that step.
+overlapped() { for _ in 1 2 3 4 5; do trace "$@" && return; done; return 1; }
+if python3 -c 'import json' 2>/dev/null; then
+    claim 'a bucket is reduced while earlier layers compute, none in the optimizer step' overlapped
+    claim 'and so it is by the progress thread' overlapped --comm.progress thread
+else
+    echo 'skipped: there is no python3 to read the trace'
+fi
+
+# --- mistakes: the right code, a sentence that says what to do -----------------------------------------------------
+mistake() { # code, text, arguments...
+    local want=$1 text=$2
+    shift 2
+    train 2 "$@"
+    ends_with "$want" && says "$text"
+}
+once() { # the same, and found before any rank starts: one line
+    mistake "$@" && [ "$(wc -l <err)" = 1 ]
+}
+claim 'an unknown flag' once 64 "unknown option '--optim.lrr'; did you mean '--optim.lr'?" --optim.lrr 3
+claim 'a value out of range' once 64 '--optim.lr: expected a number in 0..' --optim.lr -1
+claim 'a batch that ranks cannot share' once 78 'the nearest that fit are 96 and 98' --train.global_batch 97
+claim 'a batch smaller than the ranks' once 78 'the nearest that fits is 2' --train.global_batch 1
+claim 'a micro-batch that does not divide' once 78 'which does not divide the 48 samples of a rank' --train.micro_batch 7
+claim 'no file to evaluate' once 78 '--eval-only needs model.load' --eval-only
+claim 'an unknown algorithm' once 78 'lockstep coll --list' --comm.algo nonsense
+claim 'an unknown fault' once 64 'expected kill, stop, hang, nan or mismatch' --inject trip@1:2
+claim 'a fault on a rank that is not there' once 64 'with RANK below 2' --inject kill@2:2
+claim 'what is not served yet' once 78 'checkpoint.resume auto is not served yet' --checkpoint.resume auto
+claim 'a trace of steps that never come' mistake 78 'trace.steps begins at 30, but the run has 21 steps' --trace.steps 30
+claim 'a folder of data that is not there' mistake 74 'data.path names the folder of the data' --data.path nowhere
+claim 'a run folder that cannot be made' mistake 74 'choose another with --run.dir' --run.dir base.yaml/run
+claim 'a checkpoint folder that cannot be made, before the first step' \
+    mistake 74 'making the folder base.yaml/kept: Not a directory' --checkpoint.dir base.yaml/kept
+claim 'and no step was made' test "$(grep -c ^step: out)" = 0
+claim 'a checkpoint of another shape' mistake 65 "'0.weight' has shape [64, 784], the model's has [32, 784]" \
+    --model.dims 784,32,10 --model.load $model
+claim 'data of another shape' mistake 78 'the data has 784 features' --model.dims 100,32,10
+claim 'a learning rate that blows up' mistake 80 'the loss of rank 0 in step 2 is not finite' --optim.lr 1e30
+
+cp -r "$data" cut && truncate -s 100000 cut/train-images-idx3-ubyte.gz
+claim 'a file of data that is cut off' mistake 65 'train-images-idx3-ubyte.gz: byte 100000: the gzip stream is cut off' --data.path cut
+cp -r "$data" short && gunzip short/train-images-idx3-ubyte.gz && truncate -s 100000 short/train-images-idx3-ubyte
+claim 'and one that is not packed' mistake 65 '99984 bytes of elements, its sizes say 1568000' --data.path short
+
+with() { # code, text, what the file holds
+    printf "$3" >wrong.yaml
+    fails_with "$1" "$2" "$lockstep" train wrong.yaml
+}
+claim 'an unknown key' with 78 "wrong.yaml:2:3: unknown key 'train.globalbatch'; did you mean 'train.global_batch'?" \
+    'train:\n  globalbatch: 3\n'
+claim 'what is not YAML' with 65 'wrong.yaml' 'train: {\n'
+claim 'bytes that are no text' with 65 'not YAML' 'a\001b'
+claim 'a text in place of sections' with 65 'expected sections and keys' 'hello'
+claim 'a file that is not there' fails_with 74 'nofile.yaml: cannot be opened' "$lockstep" train nofile.yaml
+claim 'nothing at all' fails_with 64 'which run?' "$lockstep" train
+finish
