@@ -61,6 +61,8 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     const char *rank = getenv("RANK");
     bool told = (st == LS_INTERRUPTED || st == LS_PREEMPTED) && rank && strcmp(rank, "0") != 0;
     /* one voice: the rank that failed first, or rank 0 for a stop on request */
+    /* a broken connection is mostly a dead peer's: our launcher knows, and waits for no word of ours */
+    told = told || (st == LS_PEER_RESET && getenv("LOCKSTEP_LAUNCHER"));
     if (st == LS_ABORTED || told) return ls_status_exit_code(st);
     return st < 0 ? ls_cli_fail("train", st) : 0;
 }
