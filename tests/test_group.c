@@ -16,7 +16,8 @@ static const char *const wires[] = { "shm", "tcp" };
 /* --- one collective ------------------------------------------------------------------------------- */
 
 typedef enum place { REGISTERED, PRIVATE, EVEN_RANKS_REGISTERED, ODD_RANKS_REGISTERED, PLACES } place;
-static const char *const place_name[] = { "registered", "private", "registered on even ranks", "registered on odd ranks" };
+static const char *const place_name[] = { "registered", "private", "registered on even ranks",
+                                          "registered on odd ranks" };
 
 typedef struct row {
     ls_coll coll;
@@ -308,17 +309,21 @@ static ls_status is_group(ls_group *g, int size, const int *world_rank, int me)
 {
     LS_EXPECT(ls_group_size(g) == size, "%d members, expected %d", ls_group_size(g), size);
     for (int r = 0; r < size; r++) {
-        LS_EXPECT(ls_group_world_rank(g, r) == world_rank[r], "member %d is rank %d, expected %d", r, ls_group_world_rank(g, r), world_rank[r]);
-        LS_EXPECT(world_rank[r] != me || ls_group_rank(g) == r, "rank %d is member %d, expected %d", me, ls_group_rank(g), r);
+        LS_EXPECT(ls_group_world_rank(g, r) == world_rank[r], "member %d is rank %d, expected %d", r,
+                  ls_group_world_rank(g, r), world_rank[r]);
+        LS_EXPECT(world_rank[r] != me || ls_group_rank(g) == r, "rank %d is member %d, expected %d", me,
+                  ls_group_rank(g), r);
     }
-    LS_EXPECT(ls_group_world_rank(g, -1) == -1 && ls_group_world_rank(g, size) == -1, "a member that does not exist has a rank");
+    LS_EXPECT(ls_group_world_rank(g, -1) == -1 && ls_group_world_rank(g, size) == -1,
+              "a member that does not exist has a rank");
     return LS_OK;
 }
 
 /* Six ranks: a grid of 2 x 3, the second row of it cut again, and one rank that stays outside. */
 static ls_status split_rank(ls_world *w, void *arg)
 {
-    static const int across[2][3] = { { 0, 1, 2 }, { 3, 4, 5 } }, down[3][2] = { { 0, 3 }, { 1, 4 }, { 2, 5 } }, outer[2] = { 3, 5 };
+    static const int across[2][3] = { { 0, 1, 2 }, { 3, 4, 5 } }, down[3][2] = { { 0, 3 }, { 1, 4 }, { 2, 5 } },
+                     outer[2] = { 3, 5 };
     (void)arg;
     int me = ls_world_rank(w);
     ls_group *world = ls_world_group(w), *rows, *columns, *ends;
@@ -376,7 +381,8 @@ static ls_status recreate_rank(ls_world *w, void *arg)
         LS_TRY(sum_of_members(g, 3));
         ls_group_destroy(g);
     }
-    LS_EXPECT(ls_world_ledger(w)->now[LS_MEM_COMM] == in_use, "%zu bytes more after twenty groups", ls_world_ledger(w)->now[LS_MEM_COMM] - in_use);
+    LS_EXPECT(ls_world_ledger(w)->now[LS_MEM_COMM] == in_use, "%zu bytes more after twenty groups",
+              ls_world_ledger(w)->now[LS_MEM_COMM] - in_use);
     return LS_OK;
 }
 

@@ -55,13 +55,14 @@ static const size_t counts[] = { 1, 7, 33, 256, 257, 1024, 1025, 9000, MOST };
 static const ls_dtype dtypes[] = { LS_F32, LS_F64, LS_BF16 };
 static const ls_redop ops[] = { LS_SUM, LS_AVG, LS_MAX };
 
-static ls_status compare(const ls_group *g, ls_coll coll, size_t count, ls_dtype d, ls_redop op, const char *got, const char *want, size_t n)
+static ls_status compare(const ls_group *g, ls_coll coll, size_t count, ls_dtype d, ls_redop op, const char *got,
+                         const char *want, size_t n)
 {
     size_t elem = ls_dtype_size(d);
     for (size_t i = 0; i < n; i++)
         if (memcmp(got + i * elem, want + i * elem, elem) != 0)
-            return ls_fail(LS_INTERNAL, "%s of %zu %s, %s, algorithm %s: other bits at element %zu", ls_coll_name(coll), count,
-                           ls_dtype_name(d), ls_redop_name(op), g->forced ? g->forced->name : "by size", i);
+            return ls_fail(LS_INTERNAL, "%s of %zu %s, %s, algorithm %s: other bits at element %zu", ls_coll_name(coll),
+                           count, ls_dtype_name(d), ls_redop_name(op), g->forced ? g->forced->name : "by size", i);
     return LS_OK;
 }
 
@@ -169,7 +170,8 @@ static ls_status ring_sums(ls_world *w, void *arg)
             st = ls_all_reduce(g, NULL, x, counts[c], dtypes[d], LS_SUM);
             char *first = b->first + (c * 3 + d) * MOST_BYTES;
             if (st == LS_OK && !b->compare && rank == 0) memcpy(first, x, bytes);
-            if (st == LS_OK && b->compare) st = compare(g, LS_ALL_REDUCE, counts[c], dtypes[d], LS_SUM, (char *)x, first, counts[c]);
+            if (st == LS_OK && b->compare)
+                st = compare(g, LS_ALL_REDUCE, counts[c], dtypes[d], LS_SUM, (char *)x, first, counts[c]);
             if (st < 0 || d > 1) continue;
             /* an average is the sum of scaled contributions */
             double scale = d == 0 ? (double)(float)(1.0 / n) : 1.0 / n;
@@ -180,7 +182,8 @@ static ls_status ring_sums(ls_world *w, void *arg)
             }
             st = ls_all_reduce(g, NULL, x, counts[c], dtypes[d], LS_AVG);
             if (st == LS_OK) st = ls_all_reduce(g, NULL, scaled, counts[c], dtypes[d], LS_SUM);
-            if (st == LS_OK) st = compare(g, LS_ALL_REDUCE, counts[c], dtypes[d], LS_AVG, (char *)x, (char *)scaled, counts[c]);
+            if (st == LS_OK)
+                st = compare(g, LS_ALL_REDUCE, counts[c], dtypes[d], LS_AVG, (char *)x, (char *)scaled, counts[c]);
         }
     free(x);
     free(scaled);

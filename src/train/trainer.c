@@ -49,7 +49,8 @@ static ls_status open_world(ls_trainer *t)
     ls_world_opts o = {
         .transport = c->comm.transport,
         .algo = *c->comm.algo ? c->comm.algo : NULL,
-        .arena_bytes = ls_ddp_arena_bytes(&t->model->params, (int)peers, NULL) + COMM_BYTES + (size_t)peers * COMM_PEER_BYTES,
+        .arena_bytes =
+            ls_ddp_arena_bytes(&t->model->params, (int)peers, NULL) + COMM_BYTES + (size_t)peers * COMM_PEER_BYTES,
         .coll_timeout_ns = c->comm.timeout,
         .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
         .no_crc = strcmp(c->comm.check, "none") == 0,
