@@ -37,6 +37,13 @@ typedef struct ls_tail {
     bool open;              /* the newest has not ended yet */
 } ls_tail;
 
+/* What becomes of a rank's stderr for the time being. */
+typedef enum ls_hold {
+    LS_HOLD_NOT,   /* passed on */
+    LS_HOLD_WHOLE, /* kept back until we have looked whether the job has failed */
+    LS_HOLD_CUT    /* kept back until the report is out, LS_HELD_BYTES of it */
+} ls_hold;
+
 /* One output stream of one rank. */
 typedef struct ls_stream {
     int from;               /* reading end of its pipe; -1: inherited, or at its end */
@@ -44,7 +51,7 @@ typedef struct ls_stream {
     int file;               /* its log file; -1: none */
     ls_console *console;    /* borrowed: where it is passed on; NULL: nowhere */
     bool prefixed;          /* in whole lines behind the rank's prefix */
-    bool hold;              /* keep it back until the report is out */
+    ls_hold hold;
     ls_text held;
     ls_tail *tail;          /* borrowed; NULL: not kept */
     const char *prefix;     /* borrowed */
@@ -67,6 +74,7 @@ ls_status ls_logs_mkdir(const char *path);
 bool ls_stream_pump(ls_stream *s, uint64_t now_ns);
 /* After the rank is gone: the rest, and its end. */
 void ls_stream_finish(ls_stream *s);
+void ls_stream_hold(ls_stream *s, ls_hold how);
 void ls_stream_release(ls_stream *s); /* passes on what was held */
 void ls_stream_close(ls_stream *s);
 

@@ -161,12 +161,12 @@ const char *ls_tail_line(const ls_tail *t, unsigned i, char out[LS_TAIL_BYTES])
 static void pass_on(ls_stream *s, const char *p, size_t n)
 {
     if (!s->console) return;
-    if (!s->hold) {
+    if (s->hold == LS_HOLD_NOT) {
         ls_console_add(s->console, p, n);
         return;
     }
-    size_t room = LS_HELD_BYTES - s->held.n;
-    ls_text_addn(&s->held, p, n < room ? n : room);
+    size_t room = s->held.n < LS_HELD_BYTES ? LS_HELD_BYTES - s->held.n : 0;
+    ls_text_addn(&s->held, p, n < room || s->hold == LS_HOLD_WHOLE ? n : room);
 }
 
 /* Passes on the line so far, as a whole one where it needs a prefix. */
@@ -258,9 +258,15 @@ void ls_stream_finish(ls_stream *s)
     s->from = -1;
 }
 
+void ls_stream_hold(ls_stream *s, ls_hold how)
+{
+    if (how == LS_HOLD_NOT) ls_stream_release(s);
+    s->hold = how;
+}
+
 void ls_stream_release(ls_stream *s)
 {
-    s->hold = false;
+    s->hold = LS_HOLD_NOT;
     if (s->held.n > 0) pass_on(s, s->held.p, s->held.n);
     s->held.n = 0;
 }

@@ -75,8 +75,8 @@ static void detected(ls_job *j, int rank, ls_status s, const char *text)
     ls_json_string(&more, text);
     ls_event_line(j->events_fd, j->page->generation, "detect", rank, ls_text_str(&more));
     ls_text_free(&more);
-    for (int r = 0; r < j->o->nproc; r++) /* consequences come after the cause */
-        if (r != rank) j->rank[r].err.hold = !j->o->quiet;
+    for (int r = 0; r < j->o->nproc; r++) /* consequences come after the cause, which a broken connection seldom is */
+        if (r != rank || s == LS_PEER_RESET) ls_stream_hold(&j->rank[r].err, j->o->quiet ? LS_HOLD_NOT : LS_HOLD_CUT);
         else ls_stream_release(&j->rank[r].err);
 }
 
@@ -200,6 +200,7 @@ static void look_at_ranks(ls_job *j)
         describe_end(j, first, text, sizeof text);
         fail_by(j, first, LS_RANK_DIED, text);
     }
+    for (int r = 0; j->phase == LS_PHASE_RUN && r < j->o->nproc; r++) ls_stream_release(&j->rank[r].err);
     for (int r = 0; r < j->o->nproc; r++) /* after it is known whose output is held back */
         if (was_alive[r] && !j->rank[r].alive) {
             ls_stream_finish(&j->rank[r].out);
@@ -372,6 +373,8 @@ void ls_job_watch(ls_job *j)
         bool slow = ls_console_waiting(&j->out) > LS_CONSOLE_BYTES || ls_console_waiting(&j->err) > LS_CONSOLE_BYTES;
         bool unfinished = false;
         for (int r = 0; r < j->o->nproc && !slow; r++) {
+            /* A rank ends the job first and says why then: what it says waits until we have looked. */
+            if (j->phase == LS_PHASE_RUN && !j->o->quiet) ls_stream_hold(&j->rank[r].err, LS_HOLD_WHOLE);
             bool out = ls_stream_pump(&j->rank[r].out, now), err = ls_stream_pump(&j->rank[r].err, now);
             unfinished = unfinished || out || err;
         }
