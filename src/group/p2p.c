@@ -43,13 +43,7 @@ ls_status ls_p2p_turn(ls_work *k)
 
 static ls_status exchange(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, int peer)
 {
-    if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
-    if (peer < 0 || peer >= g->size || peer == g->rank)
-        return ls_fail(LS_INVALID, "rank %d of %d cannot %s rank %d: expected another rank from 0 to %d", g->rank,
-                       g->size, in ? "send to" : "receive from", peer, g->size - 1);
-    if (count > 0 && !in && !out) return ls_fail(LS_INVALID, "no buffer for %zu elements", count);
-    ls_coll_args a = { .coll = LS_SENDRECV, .in = in, .out = out ? out : (void *)(uintptr_t)in, .count = count,
-                       .dtype = dtype, .peer = peer };
+    ls_coll_args a = { .coll = LS_SENDRECV, .in = in, .out = out, .count = count, .dtype = dtype, .peer = peer };
     ls_work *k;
     LS_TRY(ls_coll_start(g, &a, &k));
     return ls_work_wait(k);
@@ -57,7 +51,7 @@ static ls_status exchange(ls_group *g, const void *in, void *out, size_t count, 
 
 ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype dtype, int peer)
 {
-    return exchange(g, buf ? buf : "", NULL, count, dtype, peer);
+    return exchange(g, buf ? buf : "", (void *)(uintptr_t)buf, count, dtype, peer);
 }
 
 ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype dtype, int peer)

@@ -9,6 +9,7 @@
     ((size_t)1 << 20)          /* and so are blocking ones that two looks at the clock would slow down */
 #define QUICK_TURNS 64         /* turns of a wait before the clock is read at all, */
 #define PATIENCE 32            /* and looks at a flag in each of them */
+#define MOST_ELEMENTS (SIZE_MAX / 16) /* so that no size in bytes overflows */
 #define CHECK_NS 5000000u      /* how often a stalled wait compares descriptions */
 
 /* 32 bits that two ranks share only if they mean the same collective. */
@@ -21,6 +22,11 @@ static uint32_t signature(const ls_coll_desc *d)
     h ^= d->count * 0x94d049bb133111ebull;
     h = (h ^ h >> 32) * 0xd6e8feb86659fd93ull;
     return (uint32_t)(h >> 32);
+}
+
+static bool peer_ok(const ls_group *g, const ls_coll_args *a)
+{
+    return a->peer >= 0 && a->peer < g->size && a->peer != g->rank;
 }
 
 static LS_COLD ls_status bad_args(const ls_group *g, const ls_coll_args *a)
@@ -38,6 +44,12 @@ static LS_COLD ls_status bad_args(const ls_group *g, const ls_coll_args *a)
                        g->size - 1);
     if (a->count > 0 && !a->out && a->coll != LS_BARRIER)
         return ls_fail(LS_INVALID, "%s: no buffer for %zu elements of %s", name, a->count, ls_dtype_name(a->dtype));
+    if (a->count > MOST_ELEMENTS)
+        return ls_fail(LS_INVALID, "%s: %zu elements of %s are more than memory can hold", name, a->count,
+                       ls_dtype_name(a->dtype));
+    if (a->coll == LS_SENDRECV && !peer_ok(g, a))
+        return ls_fail(LS_INVALID, "rank %d of %d cannot %s rank %d: expected another rank from 0 to %d", g->rank,
+                       g->size, a->in ? "send to" : "receive from", a->peer, g->size - 1);
     if (a->op == LS_AVG && a->dtype != LS_F32 && a->dtype != LS_F64 && a->dtype != LS_BF16 && a->dtype != LS_F16)
         return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
     return ls_fail(LS_UNSUPPORTED, "%s is not served in this version", name);
@@ -50,7 +62,8 @@ static bool args_ok(const ls_group *g, const ls_coll_args *a)
     bool avg_ok =
         a->op != LS_AVG || a->dtype == LS_F32 || a->dtype == LS_F64 || a->dtype == LS_BF16 || a->dtype == LS_F16;
     return g->failed >= 0 && served && avg_ok && (unsigned)a->dtype < LS_DTYPES && (unsigned)a->op < LS_REDOPS &&
-           a->root >= 0 && a->root < g->size && (a->out || a->count == 0 || a->coll == LS_BARRIER);
+           a->root >= 0 && a->root < g->size && a->count <= MOST_ELEMENTS &&
+           (a->coll != LS_SENDRECV || peer_ok(g, a)) && (a->out || a->count == 0 || a->coll == LS_BARRIER);
 }
 
 /* Fills a work, in the order that matters for speed: what peers wait for first, what is for people
