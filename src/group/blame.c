@@ -4,26 +4,34 @@
 
 #include "group/impl.h"
 
+#define DESCRIBED_NS 100000000u
+
 static const ls_blackbox *box_of(const ls_group *g, int member)
 {
     return &g->w->page->rank[g->world_rank[member]].box;
 }
 
-ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int peer)
+/* Tells the whole job: `mine` is what we called, `theirs` what rank `peer` of the world did instead. Who is not the
+ * first to tell hands on what the first has said. */
+static ls_status mismatch(ls_group *g, const ls_coll_desc *mine, int peer, const char *theirs)
 {
     ls_world *w = g->w;
-    ls_coll_desc theirs;
-    char mine_text[160], their_text[160] = "something else", text[LS_ERROR_BYTES];
-    ls_desc_text(&k->desc, box_of(g, g->rank), mine_text, sizeof mine_text);
-    if (ls_page_find_coll(w->page, g->world_rank[peer], g->id, k->desc.seq, &theirs))
-        ls_desc_text(&theirs, box_of(g, peer), their_text, sizeof their_text);
+    char what[160], text[LS_ERROR_BYTES];
+    ls_desc_text(mine, box_of(g, g->rank), what, sizeof what);
     snprintf(text, sizeof text,
-             "rank %d called %s, but rank %d called %s: every rank of a group must call the same collectives in the "
+             "rank %d called %s, but rank %d %s: every rank of a group must call the same collectives in the "
              "same order",
-             w->rank, mine_text, g->world_rank[peer], their_text);
-    ls_page_abort(w->page, 1 + (uint32_t)w->rank, LS_COLL_MISMATCH, text);
-    w->failed = true;
+             w->rank, what, peer, theirs);
+    if (!ls_page_abort(w->page, 1 + (uint32_t)w->rank, LS_COLL_MISMATCH, text)) return ls_world_aborted(w);
     return ls_fail(LS_COLL_MISMATCH, "%s", text);
+}
+
+static ls_status mismatch_with(ls_group *g, const ls_coll_desc *mine, int peer, const ls_coll_desc *d)
+{
+    char what[160], text[200];
+    ls_desc_text(d, &g->w->page->rank[peer].box, what, sizeof what);
+    snprintf(text, sizeof text, "called %s", what);
+    return mismatch(g, mine, peer, text);
 }
 
 /* What must agree; the label is for people. */
@@ -33,20 +41,115 @@ static bool same(const ls_coll_desc *a, const ls_coll_desc *b)
            a->count == b->count && a->root == b->root;
 }
 
+/* The first collective up to k that this rank and rank `peer` of the world describe differently. It may be an
+ * earlier one: a root is through with a broadcast before anybody has looked at it. */
+static bool first_difference(const ls_group *g, const ls_work *k, int peer, ls_coll_desc *mine, ls_coll_desc *theirs)
+{
+    const ls_world_page *page = g->w->page;
+    ls_coll_desc at = k->desc;
+    for (uint32_t back = LS_PAGE_HISTORY; back-- > 0;) {
+        at.seq = k->desc.seq - back;
+        if (ls_page_find_coll(page, peer, &at, theirs) && ls_page_find_coll(page, g->w->rank, &at, mine) &&
+            !same(mine, theirs))
+            return true;
+    }
+    return false;
+}
+
+ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int member)
+{
+    const ls_env *env = ls_env_get();
+    int peer = g->world_rank[member];
+    ls_coll_desc mine, theirs;
+    /* a member whose bytes are here may be some instructions, or a time slice, before its description */
+    for (uint64_t end = env->mono_ns() + DESCRIBED_NS;;) {
+        if (first_difference(g, k, peer, &mine, &theirs)) return mismatch_with(g, &mine, peer, &theirs);
+        if (env->mono_ns() >= end) return mismatch(g, &k->desc, peer, "called something else");
+        env->yield();
+    }
+}
+
+/* A member that has not entered k and never will: it waits for a collective of another group that needs us, who wait
+ * here; or it is gone. What was true once stays true: such a member cannot go on without us. */
+static ls_status check_absent(ls_group *g, const ls_work *k, int rank)
+{
+    const ls_world_page *page = g->w->page;
+    const ls_rank_slot *slot = &page->rank[rank];
+    /* acquire, and before the question whether it has entered k: pairs with the waiting rank, which had said by
+     * then what it entered */
+    uint64_t waits_for = atomic_load_explicit(&slot->waits_for, memory_order_acquire);
+    uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+    if (ls_page_entered(page, rank, &k->desc)) return LS_OK;
+    if (state == LS_RANK_DONE) return mismatch(g, &k->desc, rank, "has left the world");
+    for (int i = 0; waits_for && i < LS_MAX_GROUPS; i++) {
+        const ls_group *other = atomic_load_explicit(&g->e->group[i], memory_order_relaxed);
+        if (!other || other == g || other->id != ls_waited_group(waits_for)) continue;
+        ls_coll_desc where = { .group = other->id, .seq = ls_waited_seq(waits_for), .block = (uint8_t)i }, d;
+        if ((int32_t)(other->seq - where.seq) > 0) continue; /* we have entered it */
+        if (ls_page_find_coll(page, rank, &where, &d)) return mismatch_with(g, &k->desc, rank, &d);
+    }
+    return LS_OK;
+}
+
 ls_status ls_blame_check(ls_group *g)
 {
     uint32_t head = atomic_load_explicit(&g->head, memory_order_relaxed);
     uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
     for (uint32_t i = head; i != tail; i++) {
         const ls_work *k = ls_queued(g, i);
-        if (k->kind == LS_WORK_P2P) continue;
+        if (k->desc.coll == LS_SENDRECV) continue; /* (its kind may be changing under a progress thread) */
         for (int r = 0; r < g->size; r++) {
             ls_coll_desc d;
-            if (r == g->rank || !ls_page_find_coll(g->w->page, g->world_rank[r], g->id, k->desc.seq, &d)) continue;
-            if (!same(&k->desc, &d)) return ls_blame_mismatch(g, k, r);
+            if (r == g->rank) continue;
+            if (ls_page_find_coll(g->w->page, g->world_rank[r], &k->desc, &d)) {
+                if (!same(&k->desc, &d)) return ls_blame_mismatch(g, k, r);
+            } else if (i == head) {
+                LS_TRY(check_absent(g, k, g->world_rank[r]));
+            }
         }
     }
-    return LS_OK;
+    return ls_world_check_server(g->w);
+}
+
+/* The first member but us that has not entered a collective, as a rank of the world; -1: all have. */
+static int first_absent(const ls_group *g, const ls_coll_desc *d)
+{
+    for (int r = 0; r < g->size; r++)
+        if (r != g->rank && !ls_page_entered(g->w->page, g->world_rank[r], d)) return g->world_rank[r];
+    return -1;
+}
+
+/* Whom everybody waits for in the end: who has not come may itself be waiting for another. As far as we can see:
+ * through the groups that we are in. */
+static int root_of(const ls_group *g, int rank)
+{
+    for (int hop = 0; hop < g->w->size; hop++) {
+        uint64_t waits_for = atomic_load_explicit(&g->w->page->rank[rank].waits_for, memory_order_acquire);
+        int next = -1;
+        for (int i = 0; waits_for && next < 0 && i < LS_MAX_GROUPS; i++) {
+            const ls_group *its = atomic_load_explicit(&g->e->group[i], memory_order_relaxed);
+            if (!its || its->id != ls_waited_group(waits_for)) continue;
+            ls_coll_desc d = { .group = its->id, .seq = ls_waited_seq(waits_for), .block = (uint8_t)i };
+            next = first_absent(its, &d);
+        }
+        if (next < 0) break;
+        rank = next;
+    }
+    return rank;
+}
+
+/* Of all members, the one whose collectives moved least recently. */
+static int stillest(const ls_group *g)
+{
+    int rank = g->w->rank;
+    uint64_t oldest = UINT64_MAX;
+    for (int r = 0; r < g->size; r++) {
+        uint64_t beat = atomic_load_explicit(&g->w->page->rank[g->world_rank[r]].beat_ns, memory_order_relaxed);
+        if (r == g->rank || beat >= oldest) continue;
+        oldest = beat;
+        rank = g->world_rank[r];
+    }
+    return rank;
 }
 
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
@@ -56,31 +159,13 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
     char what[160], where[256], text[LS_ERROR_BYTES];
     ls_desc_text(&k->desc, box_of(g, g->rank), what, sizeof what);
 
-    /* the culprit: a member that has not entered it; else the one whose collectives moved least recently */
-    int culprit = -1, absent = 0;
-    uint64_t oldest = UINT64_MAX;
-    for (int r = 0; r < g->size; r++) {
-        if (r == g->rank) continue;
-        if (k->kind == LS_WORK_P2P) {
-            if (r == k->a.peer) culprit = r;
-            continue;
-        }
-        ls_coll_desc d;
-        bool entered = ls_page_find_coll(w->page, g->world_rank[r], g->id, k->desc.seq, &d);
-        uint64_t beat = atomic_load_explicit(&w->page->rank[g->world_rank[r]].beat_ns, memory_order_relaxed);
-        if (!entered && absent++ == 0) culprit = r;
-        if (absent == 0 && beat < oldest) {
-            oldest = beat;
-            culprit = r;
-        }
-    }
-    if (culprit < 0) culprit = g->rank;
-    int rank = g->world_rank[culprit], pid = atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed);
+    int rank = k->desc.coll == LS_SENDRECV ? g->world_rank[k->a.peer] : first_absent(g, &k->desc);
+    rank = rank < 0 ? stillest(g) : root_of(g, rank);
+    int pid = atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed);
     char state = env->proc_state(pid);
     snprintf(text, sizeof text, "rank %d waited %.1f s in %s for rank %d (pid %d, state %c), which is %s", w->rank,
              (double)waited_ns * 1e-9, what, rank, pid, state ? state : '-',
              ls_page_where(w->page, rank, where, sizeof where));
     ls_page_blame(w->page, 1 + (uint32_t)w->rank, rank, LS_RANK_HUNG, text);
-    w->failed = true;
     return ls_fail(LS_RANK_HUNG, "%s", text);
 }

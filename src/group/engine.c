@@ -29,6 +29,7 @@ ls_status ls_engine_turn_group(ls_group *g)
 {
     uint32_t head = atomic_load_explicit(&g->head, memory_order_relaxed);
     bool moved = false;
+    if (LS_UNLIKELY(atomic_load_explicit(&g->frozen, memory_order_relaxed))) return LS_AGAIN;
     /* acquire: pairs with ls_coll_start; the work's fields are visible */
     while (head != atomic_load_explicit(&g->tail, memory_order_acquire)) {
         ls_work *k = ls_queued(g, head);
@@ -103,7 +104,7 @@ static ls_status turn_ready(void *arg)
 {
     ls_engine *e = arg;
     if (atomic_load_explicit(&e->stop, memory_order_acquire)) return LS_OK;
-    atomic_fetch_add_explicit(&e->turns, 1, memory_order_release); /* ls_group_free waits for two */
+    atomic_fetch_add_explicit(&e->turns, 1, memory_order_release); /* ls_engine_settle waits for two */
     if (ls_engine_turn(e) != LS_OK) return LS_AGAIN;
     wake_main(e);
     return LS_OK;
@@ -121,6 +122,16 @@ static void engine_thread(void *arg)
         (void)ls_wait(&waiter, turn_ready, e, env->mono_ns() + 100000000u);
     }
     ls_context_swap(NULL);
+}
+
+void ls_engine_settle(ls_engine *e)
+{
+    if (!ls_engine_threaded(e)) return;
+    uint32_t turn = atomic_load_explicit(&e->turns, memory_order_acquire);
+    while (atomic_load_explicit(&e->turns, memory_order_acquire) - turn < 2) {
+        ls_world_wake(e->w, e->w->rank);
+        ls_env_get()->yield();
+    }
 }
 
 ls_status ls_engine_create(ls_world *w)

@@ -173,13 +173,7 @@ static void release(ls_group *g, bool clean)
     ls_engine *e = g->w->engine;
     int block = g->channel / LS_GROUP_CHANNELS;
     atomic_store_explicit(&e->group[block], NULL, memory_order_release);
-    if (ls_engine_threaded(e)) { /* the thread may be looking at g: two of its turns later it is not */
-        uint32_t turn = atomic_load_explicit(&e->turns, memory_order_acquire);
-        while (atomic_load_explicit(&e->turns, memory_order_acquire) - turn < 2) {
-            ls_world_wake(g->w, g->w->rank);
-            ls_env_get()->yield();
-        }
-    }
+    ls_engine_settle(e); /* the thread may be looking at g */
     if (clean && e->nspare < LS_MAX_GROUPS) e->spare[e->nspare++] = g->member[g->rank].area;
     ls_sched_cache_free(g->cache);
     free(g);

@@ -19,6 +19,7 @@
 #define LS_GROUP_CHANNELS (LS_GROUP_LANES + 1)
 #define LS_MAX_GROUPS (LS_MAX_CHANNELS / LS_GROUP_CHANNELS)
 #define LS_ONESHOT_BYTES 4096   /* vectors up to this travel whole through the area */
+_Static_assert(LS_PAGE_GROUPS >= LS_MAX_GROUPS && LS_PAGE_HISTORY >= LS_WORKS, "all in flight is described");
 #define LS_LINE_BYTES 40
 #define LS_NOT_REGISTERED UINT64_MAX
 
@@ -74,6 +75,7 @@ struct ls_group {
     ls_rank_slot *slot;      /* borrowed: ours in the world page */
     uint32_t id, generation;
     int rank, size;
+    _Atomic uint32_t frozen; /* its works do not move any more: their buffers are their callers' again */
     ls_status failed;        /* < 0: unusable; `error` says why */
     bool mapped;             /* every member's arena is mapped here */
     bool spins;              /* a wait may spin: every rank has a core */
@@ -122,6 +124,8 @@ void ls_engine_destroy(ls_world *w);
 /* One turn for one group, or for all: LS_OK when something moved, LS_AGAIN when nothing did. */
 ls_status ls_engine_turn_group(ls_group *g);
 ls_status ls_engine_turn(ls_engine *e);
+/* Waits until a progress thread sees what was just changed: it looks at no group that is gone or frozen. */
+void ls_engine_settle(ls_engine *e);
 static inline bool ls_engine_threaded(const ls_engine *e) { return e->thread != NULL; }
 
 /* group.c */
@@ -147,8 +151,9 @@ void ls_sched_cache_free(struct ls_sched_cache *c);
 ls_status ls_p2p_turn(ls_work *k);
 
 /* blame.c. ls_blame_mismatch(g, k, peer): LS_COLL_MISMATCH with both descriptions, also
- * as the job's cause. ls_blame_check: the same if a member has entered something else
- * under the number of a work in flight, else LS_OK. ls_blame_timeout: LS_RANK_HUNG. */
+ * as the job's cause. ls_blame_check, for the caller's thread while it waits: the same if a member has
+ * entered something else under the number of a work in flight, waits for us in another group, or has left;
+ * LS_RANK_DIED for the rank that serves the store; else LS_OK. ls_blame_timeout: LS_RANK_HUNG. */
 ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int peer);
 ls_status ls_blame_check(ls_group *g);
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);

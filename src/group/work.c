@@ -10,6 +10,8 @@
 #define QUICK_TURNS 64         /* turns of a wait before the clock is read at all, */
 #define PATIENCE 32            /* and looks at a flag in each of them */
 #define MOST_ELEMENTS (SIZE_MAX / 16) /* so that no size in bytes overflows */
+#define CLOCK_TURNS 16         /* turns of a slow wait between two looks at the clock: a turn may be a nap of 1 ms */
+#define BETTER_CAUSE_NS 100000000u
 #define CHECK_NS 5000000u      /* how often a stalled wait compares descriptions */
 
 /* 32 bits that two ranks share only if they mean the same collective. */
@@ -93,7 +95,8 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     if (LS_LIKELY(k->kind != LS_WORK_P2P)) g->seq++;
     else seq = a->in ? g->p2p_seq[a->peer][0]++ : g->p2p_seq[a->peer][1]++; /* numbered per pair and direction */
     k->desc = (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = seq, .coll = (uint8_t)a->coll,
-                              .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op, .count = a->count, .root = a->root };
+                              .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op,
+                              .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .count = a->count, .root = a->root };
     k->sig = signature(&k->desc);
     if (k->kind == LS_WORK_ONESHOT || k->kind == LS_WORK_MAPPED) {
         k->mseq = ++g->mseq;
@@ -146,20 +149,45 @@ static ls_status ready(void *arg)
         if (is_done(k)) return LS_OK;
         if (st == LS_OK) return LS_AGAIN; /* something moved: no need to look closer */
     }
-    if (++x->turns < 2048) return LS_AGAIN;
+    if (++x->turns % CLOCK_TURNS != 0) return LS_AGAIN;
     uint64_t now = ls_env_get()->mono_ns();
     if (now < x->check_ns) return LS_AGAIN;
     x->check_ns = now + CHECK_NS;
-    return ls_blame_check(k->g) < 0 ? LS_COLL_MISMATCH : LS_AGAIN;
+    ls_status st = ls_blame_check(k->g);
+    return st < 0 ? st : LS_AGAIN;
 }
 
+static ls_status never(void *arg)
+{
+    (void)arg;
+    return LS_AGAIN;
+}
+
+/* A connection that breaks is mostly the first sign of a death. Who watches the processes says a moment later
+ * which, and that is the better cause. */
+static LS_COLD ls_status better_cause(ls_world *w)
+{
+    char text[LS_ERROR_BYTES];
+    memcpy(text, ls_last_error(), sizeof text);
+    if (ls_world_check_server(w) < 0) return LS_ABORTED;
+    ls_waiter waiter = { .abort_word = &w->page->abort_by };
+    if (ls_wait(&waiter, never, NULL, ls_env_get()->mono_ns() + BETTER_CAUSE_NS) == LS_ABORTED)
+        return ls_world_aborted(w);
+    return ls_fail(LS_PEER_RESET, "%s", text);
+}
+
+/* The group is of no more use, and neither is the job: our cause becomes everybody's unless there is one. */
 static LS_COLD ls_status fail_group(ls_group *g, ls_status st)
 {
+    atomic_store_explicit(&g->frozen, 1, memory_order_relaxed);
+    ls_engine_settle(g->e);
+    if (st == LS_PEER_RESET) st = better_cause(g->w);
     if (g->failed >= 0) {
         g->failed = st;
         memcpy(g->error, ls_last_error(), sizeof g->error);
     }
     g->w->failed = true;
+    if (st != LS_ABORTED) ls_page_abort(g->w->page, 1 + (uint32_t)g->w->rank, st, ls_last_error());
     return st;
 }
 
@@ -175,12 +203,15 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
         waiter.parked = &w->engine->main_parked;
         waiter.fds = NULL;
     }
-    _Atomic uint32_t *in_coll = &w->page->rank[w->local_rank].in_coll;
-    atomic_store_explicit(in_coll, 1, memory_order_relaxed);
+    ls_rank_slot *slot = g->slot;
+    uint64_t what = k->kind == LS_WORK_P2P ? 0 : ls_page_waits_for(g->id, k->desc.seq);
+    atomic_store_explicit(&slot->in_coll, 1, memory_order_relaxed);
+    atomic_store_explicit(&slot->waits_for, what, memory_order_release); /* what we entered before is described */
     ls_status st = ls_wait(&waiter, ready, &x, now + w->opts.coll_timeout_ns);
     if (st == LS_RANK_HUNG && !is_done(k)) st = ls_blame_timeout(g, k, env->mono_ns() - now);
     else if (st == LS_ABORTED) st = ls_world_aborted(w);
-    atomic_store_explicit(in_coll, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->waits_for, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->in_coll, 0, memory_order_relaxed);
     return st;
 }
 
@@ -228,9 +259,10 @@ static ls_status finish(ls_work *k, uint64_t wait_t0)
             if (threaded || ls_engine_turn_group(g) == LS_AGAIN) ls_cpu_relax();
         if (!threaded) g->patience = 0;
     }
-    if (!is_done(k)) st = wait_slowly(k);
+    if (LS_UNLIKELY(g->failed < 0) && !is_done(k)) st = ls_fail(g->failed, "%s", g->error);
+    else if (!is_done(k)) st = wait_slowly(k);
     if (st == LS_OK && k->status < 0) st = ls_fail(k->status, "%s", g->error);
-    if (LS_UNLIKELY(st < 0)) fail_group(g, st);
+    if (LS_UNLIKELY(st < 0)) st = fail_group(g, st);
     if (wait_t0) record(k, wait_t0);
     g->spare[g->nspare++] = (uint8_t)(k - g->work);
     return st;
@@ -269,7 +301,7 @@ static ls_status start_and_wait(ls_group *g, const ls_coll_args *a)
     }
     if (LS_UNLIKELY(st < 0)) {
         memcpy(g->error, ls_last_error(), sizeof g->error);
-        fail_group(g, st);
+        st = fail_group(g, st);
     }
     if (k->t0_ns) {
         k->t1_ns = ls_env_get()->mono_ns();

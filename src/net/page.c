@@ -6,6 +6,8 @@
 
 #include "base/env.h"
 
+#define CAUSE_NS 100000000u
+
 size_t ls_page_bytes(int nranks)
 {
     size_t n = sizeof(ls_world_page) + (size_t)nranks * sizeof(ls_rank_slot);
@@ -55,16 +57,30 @@ bool ls_page_blame(ls_world_page *p, uint32_t by, int about, ls_status s, const 
     return true;
 }
 
+void ls_page_died(ls_world_page *p, int rank, int pid)
+{
+    char where[256], text[LS_ERROR_BYTES];
+    snprintf(text, sizeof text, "rank %d (pid %d) ended unexpectedly %s", rank, pid,
+             ls_page_where(p, rank, where, sizeof where));
+    atomic_store_explicit(&p->rank[rank].state, LS_RANK_DEAD, memory_order_relaxed);
+    ls_page_abort(p, 1 + (uint32_t)rank, LS_RANK_DIED, text);
+}
+
 bool ls_page_cause(const ls_world_page *p, int *rank, ls_status *s, char *text, size_t n)
 {
     uint32_t by = atomic_load_explicit(&p->abort_by, memory_order_acquire);
     if (by == 0) return false;
     *rank = by == LS_ABORT_BY_LAUNCHER ? -1 : (int)by - 1;
+    /* the winner may have lost its time slice between winning and writing */
+    const ls_env *env = ls_env_get();
+    for (uint64_t end = env->mono_ns() + CAUSE_NS;
+         !atomic_load_explicit(&p->abort_ready, memory_order_acquire) && env->mono_ns() < end;)
+        env->yield();
     if (atomic_load_explicit(&p->abort_ready, memory_order_acquire)) {
         *rank = p->abort_about;
         *s = (ls_status)p->abort_status;
         snprintf(text, n, "%s", p->abort_text);
-    } else { /* the winner was stopped between winning and writing */
+    } else { /* it was killed there */
         *s = LS_ABORTED;
         snprintf(text, n, "the cause was not recorded");
     }
@@ -91,7 +107,7 @@ const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *bu
 
 void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d)
 {
-    uint32_t i = ls_desc_index(d->group, d->seq);
+    uint32_t i = ls_desc_index(d->block, d->seq);
     struct ls_desc_slot *ds = &slot->desc[i];
     uint32_t v = atomic_load_explicit(&ds->version, memory_order_relaxed);
     atomic_store_explicit(&ds->version, v + 1, memory_order_relaxed);
@@ -118,9 +134,21 @@ static bool read_desc(const struct ls_desc_slot *ds, ls_coll_desc *out)
     return true;
 }
 
-bool ls_page_find_coll(const ls_world_page *p, int rank, uint32_t group, uint32_t seq, ls_coll_desc *out)
+/* What stands where `mine` would. */
+static bool read_like(const ls_world_page *p, int rank, const ls_coll_desc *mine, ls_coll_desc *out)
 {
-    return read_desc(&p->rank[rank].desc[ls_desc_index(group, seq)], out) && out->group == group && out->seq == seq;
+    return read_desc(&p->rank[rank].desc[ls_desc_index(mine->block, mine->seq)], out) && out->group == mine->group;
+}
+
+bool ls_page_find_coll(const ls_world_page *p, int rank, const ls_coll_desc *mine, ls_coll_desc *out)
+{
+    return read_like(p, rank, mine, out) && out->seq == mine->seq;
+}
+
+bool ls_page_entered(const ls_world_page *p, int rank, const ls_coll_desc *mine)
+{
+    ls_coll_desc d;
+    return read_like(p, rank, mine, &d) && (int32_t)(d.seq - mine->seq) >= 0;
 }
 
 bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out)

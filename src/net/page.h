@@ -16,13 +16,13 @@
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
 #define LS_PAGE_LAYOUT 1u
-#define LS_PAGE_GROUPS 16 /* groups whose newest collectives a slot can describe */
-#define LS_PAGE_HISTORY 4 /* collectives a group: a peer may be ahead by some */
+#define LS_PAGE_GROUPS 21  /* groups whose newest collectives a slot describes: all there can be, */
+#define LS_PAGE_HISTORY 64 /* and as many of each as can be in flight */
 
 /* The full description of a collective (32 bytes): enough to name both sides of a mismatch. */
 typedef struct ls_coll_desc {
     uint32_t generation, group, seq;
-    uint8_t coll, dtype, op, reserved;
+    uint8_t coll, dtype, op, block; /* block: which of the groups at once, < LS_PAGE_GROUPS */
     uint64_t count;
     int32_t root;
     uint32_t label; /* index into the rank's black box strings */
@@ -43,6 +43,7 @@ typedef struct ls_rank_slot {
     _Alignas(64) _Atomic uint32_t step;
     _Atomic uint32_t micro_batch;
     _Atomic uint32_t in_coll;            /* 1 while it waits inside a collective */
+    _Atomic uint64_t waits_for;          /* which one: ls_page_waits_for(); 0: none */
     _Atomic uint32_t newest;             /* index into desc of the collective entered last */
     _Atomic uint64_t beat_ns;            /* when a collective of this rank last moved */
     _Alignas(64) struct ls_desc_slot {
@@ -81,18 +82,31 @@ bool ls_page_blame(ls_world_page *p, uint32_t by, int about, ls_status s, const 
 /* The cause once there is one: false before. *rank is the one to blame, -1: none. text gets at most n bytes. */
 bool ls_page_cause(const ls_world_page *p, int *rank, ls_status *s, char *text, size_t n);
 
+/* Aborts with LS_RANK_DIED: the rank has ended without saying goodbye; says where it was. */
+void ls_page_died(ls_world_page *p, int rank, int pid);
+
 /* "all_reduce #118 (bucket 3): 1024 float sum" into buf; labels from the slot's
  * box. Returns buf. */
 const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *buf, size_t n);
-/* Where a collective of (group, seq) is described. */
-static inline uint32_t ls_desc_index(uint32_t group, uint32_t seq)
+/* Where a collective is described. */
+static inline uint32_t ls_desc_index(uint32_t block, uint32_t seq)
 {
-    return group % LS_PAGE_GROUPS * LS_PAGE_HISTORY + seq % LS_PAGE_HISTORY;
+    return block % LS_PAGE_GROUPS * LS_PAGE_HISTORY + seq % LS_PAGE_HISTORY;
 }
 /* The owner writes: d becomes its newest collective. */
 void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d);
-/* A consistent copy of what a rank said about (group, seq); false when it is not there (yet, or any more). */
-bool ls_page_find_coll(const ls_world_page *p, int rank, uint32_t group, uint32_t seq, ls_coll_desc *out);
+/* A consistent copy of what a rank said about the collective that `mine` numbers (block, group, seq); false when
+ * it is not there (yet, or any more: see ls_page_entered). */
+bool ls_page_find_coll(const ls_world_page *p, int rank, const ls_coll_desc *mine, ls_coll_desc *out);
+/* Whether a rank has entered it, or a later one of the same group. */
+bool ls_page_entered(const ls_world_page *p, int rank, const ls_coll_desc *mine);
+/* A word for ls_rank_slot.waits_for, and its parts. */
+static inline uint64_t ls_page_waits_for(uint32_t group, uint32_t seq)
+{
+    return 1ull << 63 | (uint64_t)group << 32 | seq;
+}
+static inline uint32_t ls_waited_group(uint64_t waits_for) { return (uint32_t)(waits_for >> 32) & 0x7fffffffu; }
+static inline uint32_t ls_waited_seq(uint64_t waits_for) { return (uint32_t)waits_for; }
 /* A consistent copy of a rank's newest collective; false when it has none yet. */
 bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out);
 /* "in step 12, in all_reduce #118 (bucket 3)" or "in step 12, computing" into buf. */

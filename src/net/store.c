@@ -384,11 +384,7 @@ static bool still_there(conn *c)
 static void lost(ls_store *s, const conn *c)
 {
     if (c->rank < 0 || c->bye || !s->c.watch_ranks || !s->c.page) return;
-    char where[256], text[LS_ERROR_BYTES];
-    snprintf(text, sizeof text, "rank %d (pid %d) ended unexpectedly %s", c->rank, (int)s->pid[c->rank],
-             ls_page_where(s->c.page, c->rank, where, sizeof where));
-    atomic_store_explicit(&s->c.page->rank[c->rank].state, LS_RANK_DEAD, memory_order_relaxed);
-    ls_page_abort(s->c.page, 1 + (uint32_t)c->rank, LS_RANK_DIED, text);
+    ls_page_died(s->c.page, c->rank, s->pid[c->rank]);
 }
 
 static void admit(ls_store *s, int listener, bool unix_socket, uint64_t now_ns)

@@ -9,13 +9,14 @@ struct ls_store_server {
     ls_store *store;
     const ls_env *env;
     _Atomic uint32_t stop;
+    int bell[2];           /* a pipe: a byte in it ends the thread's sleep */
     void *thread;
 };
 
 static void serve(void *arg)
 {
     struct ls_store_server *s = arg;
-    ls_pollfd fds[LS_STORE_MAX_FDS];
+    ls_pollfd fds[LS_STORE_MAX_FDS + 1];
     uint64_t give_up = UINT64_MAX;
     for (;;) {
         uint64_t now = s->env->mono_ns();
@@ -25,8 +26,17 @@ static void serve(void *arg)
             if (ls_store_connected(s->store) == 0 || now > give_up) return;
         }
         int n = ls_store_fds(s->store, fds, LS_STORE_MAX_FDS);
+        if (give_up == UINT64_MAX) fds[n++] = (ls_pollfd){ .fd = s->bell[0], .events = LS_POLL_IN };
         s->env->wait(NULL, 0, fds, n, now + (give_up == UINT64_MAX ? 50000000u : 1000000u));
     }
+}
+
+static void destroy(struct ls_store_server *s)
+{
+    ls_store_destroy(s->store);
+    s->env->close_fd(s->bell[0]);
+    s->env->close_fd(s->bell[1]);
+    free(s);
 }
 
 ls_status ls_store_serve(const ls_store_config *c, struct ls_store_server **out)
@@ -35,15 +45,16 @@ ls_status ls_store_serve(const ls_store_config *c, struct ls_store_server **out)
     struct ls_store_server *s = calloc(1, sizeof *s);
     if (!s) return ls_fail(LS_NO_MEMORY, "rendezvous store");
     s->env = ls_env_get();
-    ls_status st = ls_store_create(c, &s->store);
-    if (st < 0) {
+    if (s->env->pipe(s->bell) < 0) {
         free(s);
-        return st;
+        return ls_fail(LS_SYSTEM, "no pipe for the rendezvous store");
     }
-    if (s->env->thread_start(serve, s, &s->thread) < 0) {
-        ls_store_destroy(s->store);
-        free(s);
-        return ls_fail(LS_SYSTEM, "no thread for the rendezvous store");
+    ls_status st = ls_store_create(c, &s->store);
+    if (st == LS_OK && s->env->thread_start(serve, s, &s->thread) < 0)
+        st = ls_fail(LS_SYSTEM, "no thread for the rendezvous store");
+    if (st < 0) {
+        destroy(s);
+        return st;
     }
     *out = s;
     return LS_OK;
@@ -53,7 +64,7 @@ void ls_store_serve_stop(struct ls_store_server *s)
 {
     if (!s) return;
     atomic_store_explicit(&s->stop, 1, memory_order_release);
+    (void)s->env->write(s->bell[1], "", 1);
     s->env->thread_join(s->thread);
-    ls_store_destroy(s->store);
-    free(s);
+    destroy(s);
 }

@@ -1,6 +1,7 @@
 /* world.c -- joining: who am I, where is the store, which memory do we share. */
 #include "net/world.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,22 @@ ls_status ls_world_aborted(ls_world *w)
     if (!ls_page_cause(w->page, &rank, &s, text, sizeof text)) return ls_fail(LS_ABORTED, "the job was aborted");
     /* a mismatch is everybody's: both sides report it as what it is */
     return ls_fail(rank == w->rank || s == LS_COLL_MISMATCH ? s : LS_ABORTED, "%s", text);
+}
+
+ls_status ls_world_check_server(ls_world *w)
+{
+    char byte;
+    if (!w->store || w->server || w->threads) return LS_OK;
+    ssize_t k = ls_env_get()->recv(ls_store_client_fd(w->store), &byte, 1); /* nobody speaks to us unasked */
+    if (k > 0 || k == -EAGAIN) return LS_OK;
+    ls_rank_slot *first = &w->page->rank[0];
+    if (!w->by_hand) {
+        ls_page_abort(w->page, LS_ABORT_BY_LAUNCHER, LS_ABORTED, "the launcher has ended");
+    } else {
+        if (atomic_load_explicit(&first->state, memory_order_acquire) == LS_RANK_DONE) return LS_OK;
+        ls_page_died(w->page, 0, atomic_load_explicit(&first->pid, memory_order_relaxed));
+    }
+    return ls_world_aborted(w);
 }
 
 /* Until every rank has said hello. */
@@ -269,6 +286,7 @@ ls_status ls_world_open(const ls_world_opts *opts, ls_world **out)
     w->size = j.size;
     w->local_rank = j.size == 1 ? 0 : j.local_rank;
     w->local_size = j.size == 1 ? 1 : j.local_size;
+    w->by_hand = j.by_hand;
     fill_defaults(w, opts);
     read_log_level();
     ls_context_get()->rank = w->rank;

@@ -22,6 +22,7 @@ struct ls_world {
     uint32_t generation;
     ls_world_opts opts;               /* defaults filled in */
     bool threads;                     /* ranks are threads of this process */
+    bool by_hand;                     /* no launcher: rank 0 serves the store */
 
     ls_world_page *page;              /* mapped; owned unless threads */
     size_t page_bytes;
@@ -61,6 +62,10 @@ static inline void ls_world_wake(ls_world *w, int rank)
 /* Fills this thread's error with the job's cause and returns LS_ABORTED (or the
  * cause's own status when this rank was the first). */
 ls_status ls_world_aborted(ls_world *w);
+
+/* Looks whether who serves the store (the launcher, or rank 0) is alive; if not, that is the job's
+ * cause. Cheap, not free: for waits that stall. */
+ls_status ls_world_check_server(ls_world *w);
 
 /* The address of a peer's registered memory as mapped here, or NULL when [offset,
  * offset + n) is not inside its arena. Offsets come from shared memory: copy

@@ -1,0 +1,294 @@
+/* Ranks that call different collectives: nine kinds of it, over shm and tcp, among threads and processes. Every rank
+ * learns it within a fraction of a second, in a sentence that names both sides; nobody hangs, nobody gets wrong data. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/env.h"
+#include "group/impl.h"
+#include "harness.h"
+
+#define MS 1000000ull
+#define RANKS 3
+#define ODD 1 /* the rank that does something else */
+#define HUNG_NS (200 * MS)
+
+typedef enum kind { OTHER_COLLECTIVE, OTHER_COUNT, OTHER_DTYPE, OTHER_OP, OTHER_ROOT, SWAPPED, MISSING, EXTRA, OTHER_GROUP, KINDS } kind;
+static const char *const kind_name[] = { "another collective", "another count", "another dtype", "another reduction", "another root",
+                                         "two in the other order", "one missing", "one more", "another group" };
+
+typedef struct call {
+    ls_coll coll;
+    size_t count;
+    ls_dtype dtype;
+    ls_redop op;
+    int root;
+    bool registered;
+} call;
+
+/* What each rank found: in memory that processes share. */
+typedef struct finding {
+    ls_status status;
+    uint64_t began_ns, ended_ns;
+    char text[LS_ERROR_BYTES];
+} finding;
+
+typedef struct plan {
+    kind kind;
+    call usual, odd;
+    bool by_thread; /* progress */
+    finding *rank;
+} plan;
+
+/* --- one rank ----------------------------------------------------------------------------------------------- */
+
+typedef struct memory {
+    float *registered, *private;
+} memory;
+
+/* A value per rank, so that data from the wrong call shows. */
+static ls_status make(ls_group *g, const memory *m, const call *c)
+{
+    float *x = c->registered ? m->registered : m->private;
+    int n = ls_group_size(g), rank = ls_group_rank(g);
+    bool floats = c->dtype == LS_F32;
+    for (size_t i = 0; floats && i < c->count; i++) x[i] = 1.0f + (float)rank;
+    ls_coll_args a = { .coll = c->coll, .out = x, .count = c->count, .dtype = c->dtype, .op = c->op, .root = c->root };
+    ls_work *work;
+    LS_TRY(ls_coll_start(g, &a, &work));
+    LS_TRY(ls_work_wait(work));
+    if (!floats || c->op != LS_SUM) return LS_OK;
+    for (size_t i = 0; i < c->count; i++) { /* whoever is told that all is well has right data */
+        float want = (float)(n * (n + 1) / 2);
+        ls_range s;
+        if (c->coll == LS_BROADCAST) want = 1.0f + (float)c->root;
+        for (int r = 0; c->coll == LS_ALL_GATHER && r < n; r++)
+            if (ls_shard_range(c->count, r, n, &s) == LS_OK && i - s.first < s.count) want = 1.0f + (float)r;
+        LS_TRY(ls_shard_range(c->count, rank, n, &s));
+        if (c->coll == LS_REDUCE_SCATTER && i - s.first >= s.count) continue;
+        LS_EXPECT(x[i] == want, "wrong data: element %zu of %s is %g", i, ls_coll_name(c->coll), (double)x[i]);
+    }
+    return LS_OK;
+}
+
+static ls_status differ(ls_world *w, ls_group *second, const memory *m, const plan *p)
+{
+    ls_group *g = ls_world_group(w);
+    bool odd = ls_world_rank(w) == ODD;
+    if (p->kind == OTHER_GROUP) return make(odd ? second : g, m, &p->usual);
+    LS_TRY(make(g, m, odd ? &p->odd : &p->usual));
+    if (p->kind == SWAPPED) LS_TRY(make(g, m, odd ? &p->usual : &p->odd));
+    return LS_OK;
+}
+
+static ls_status never(void *arg)
+{
+    (void)arg;
+    return LS_AGAIN;
+}
+
+/* Computes until the job is aborted. */
+static ls_status compute_on(ls_world *w)
+{
+    ls_status st = ls_wait(&w->waiter, never, NULL, ls_env_get()->mono_ns() + 10000 * MS);
+    return st == LS_ABORTED ? ls_world_aborted(w) : ls_fail(LS_INTERNAL, "nothing happened for ten seconds");
+}
+
+static ls_status one_rank(ls_world *w, void *arg)
+{
+    const plan *p = arg;
+    int me = ls_world_rank(w);
+    finding *f = &p->rank[me];
+    ls_group *second;
+    void *registered;
+    size_t most = p->usual.count > p->odd.count ? p->usual.count : p->odd.count;
+    float *private = malloc((most + 1) * sizeof(double));
+    LS_EXPECT(private, "no memory for a test");
+    LS_TRY(ls_alloc(w, (most + 1) * sizeof(double), LS_MEM_DATA, &registered));
+    memory m = { registered, private };
+    LS_TRY(ls_group_split(ls_world_group(w), 0, &second));
+    for (int i = 0; i < 3; i++) LS_TRY(make(ls_world_group(w), &m, &p->usual)); /* all is well so far */
+
+    f->began_ns = ls_env_get()->mono_ns();
+    bool idle = (p->kind == MISSING && me == ODD) || (p->kind == EXTRA && me != ODD);
+    ls_status st = ls_barrier(ls_world_group(w)); /* the others may be through with it, and at odds, before us */
+    if (st == LS_OK) st = idle ? compute_on(w) : differ(w, second, &m, p);
+    if (st == LS_OK) st = ls_barrier(ls_world_group(w)); /* a root may have sent all before the others came */
+    f->ended_ns = ls_env_get()->mono_ns();
+    f->status = st;
+    snprintf(f->text, sizeof f->text, "%s", ls_last_error());
+    ls_group_destroy(second);
+    free(private);
+    return LS_OK; /* the finding is the result */
+}
+
+/* --- the matrix ------------------------------------------------------------------------------------------------ */
+
+static uint64_t took[4096];
+static int ntook;
+
+static void names(const char *text, const call *c, const char *where)
+{
+    char what[64];
+    snprintf(what, sizeof what, "called %s #", ls_coll_name(c->coll));
+    if (!strstr(text, what)) fail_msg("%s: '%s' does not say '%s'", where, text, what);
+    snprintf(what, sizeof what, ": %zu %s", c->count, ls_dtype_name(c->dtype));
+    if (c->coll != LS_BARRIER && !strstr(text, what)) fail_msg("%s: '%s' does not say '%s'", where, text, what);
+}
+
+/* "rank A called ..., but rank B called ...": one of them is the odd one, the other is not. */
+static void names_both(const char *text, const char *where)
+{
+    int a, b;
+    const char *second = strstr(text, "but rank ");
+    if (sscanf(text, "rank %d called", &a) != 1 || !second || sscanf(second, "but rank %d called", &b) != 1 || (a == ODD) == (b == ODD))
+        fail_msg("%s: '%s' does not name rank %d and another", where, text, ODD);
+}
+
+static void runs(ls_test_mode mode, const char *transport, const plan *p)
+{
+    char where[256];
+    snprintf(where, sizeof where, "%s instead of %s of %zu (%s) over %s", kind_name[p->kind], ls_coll_name(p->usual.coll), p->usual.count,
+             p->usual.registered ? "registered" : "private", transport);
+    bool hung = p->kind == MISSING || p->kind == EXTRA;
+    ls_world_opts o = { .transport = transport, .arena_bytes = 3u << 20, .coll_timeout_ns = hung ? HUNG_NS : 20000 * MS,
+                        .progress = p->by_thread ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE };
+    memset(p->rank, 0, RANKS * sizeof *p->rank);
+    plan copy = *p;
+    ls_rank_report r = ls_test_ranks(mode, RANKS, &o, one_rank, &copy);
+    if (mode == LS_TEST_PROCESSES && r.failed) fail_msg("%s: %s", where, r.text);
+    uint64_t first = p->rank[0].began_ns;
+    for (int i = 1; i < RANKS; i++)
+        if (p->rank[i].began_ns < first) first = p->rank[i].began_ns;
+    for (int i = 0; i < RANKS; i++) {
+        const finding *f = &p->rank[i];
+        bool idle = (p->kind == MISSING && i == ODD) || (p->kind == EXTRA && i != ODD);
+        uint64_t ns = f->ended_ns - first;
+        if (hung) {
+            if (f->status != LS_RANK_HUNG && f->status != LS_ABORTED) fail_msg("%s: rank %d gets %d (%s)", where, i, f->status, f->text);
+            if (!strstr(f->text, "waited 0.2 s in ")) fail_msg("%s: rank %d reads '%s'", where, i, f->text);
+            if (p->kind == MISSING && !strstr(f->text, "for rank 1 (pid ")) fail_msg("%s: rank %d reads '%s'", where, i, f->text);
+            if (p->kind == EXTRA && strncmp(f->text, "rank 1 waited", 13) != 0) fail_msg("%s: rank %d reads '%s'", where, i, f->text);
+            if (!idle && ns < HUNG_NS) fail_msg("%s: rank %d gives up after %.3f s", where, i, 1e-9 * (double)ns);
+            ns -= HUNG_NS;
+        } else {
+            if (f->status != LS_COLL_MISMATCH) fail_msg("%s: rank %d gets %d (%s)", where, i, f->status, f->text);
+            names_both(f->text, where);
+            names(f->text, &p->usual, where);
+            if (p->kind != OTHER_GROUP) names(f->text, &p->odd, where);
+            else if (!strstr(f->text, "of group 0") || !strstr(f->text, "of group 1")) fail_msg("%s: '%s'", where, f->text);
+        }
+        if (ns > 1000 * MS) fail_msg("%s: rank %d learns it after %.3f s", where, i, 1e-9 * (double)ns);
+        took[ntook++] = ns;
+    }
+}
+
+static bool reduces(const call *c) { return c->coll == LS_ALL_REDUCE || c->coll == LS_REDUCE_SCATTER; }
+
+/* What the odd rank calls instead; false where there is no such thing. */
+static bool twist(kind what, const call *usual, call *odd)
+{
+    *odd = *usual;
+    switch (what) {
+    case OTHER_COLLECTIVE:
+        odd->coll = usual->coll == LS_ALL_REDUCE ? LS_ALL_GATHER : LS_ALL_REDUCE;
+        odd->count = usual->count ? usual->count : 100;
+        odd->dtype = LS_F32;
+        return true;
+    case OTHER_COUNT: odd->count++; return usual->coll != LS_BARRIER;
+    case OTHER_DTYPE: odd->dtype = LS_I32; return usual->coll != LS_BARRIER;
+    case OTHER_OP: odd->op = LS_MAX; return reduces(usual);
+    case OTHER_ROOT: odd->root = 2; return usual->coll == LS_BROADCAST;
+    case SWAPPED:
+        odd->coll = usual->coll == LS_BROADCAST ? LS_ALL_REDUCE : LS_BROADCAST;
+        odd->count = 40;
+        odd->dtype = LS_F32;
+        return true;
+    default: return true;
+    }
+}
+
+static const call calls[] = {
+    { LS_ALL_REDUCE, 8, LS_F32, LS_SUM, 0, false },        { LS_ALL_REDUCE, 30000, LS_F32, LS_SUM, 0, true },
+    { LS_ALL_REDUCE, 30000, LS_F32, LS_SUM, 0, false },    { LS_REDUCE_SCATTER, 30000, LS_F32, LS_SUM, 0, true },
+    { LS_ALL_GATHER, 700, LS_F32, LS_SUM, 0, false },      { LS_ALL_GATHER, 30000, LS_F32, LS_SUM, 0, true },
+    { LS_BROADCAST, 5, LS_F32, LS_SUM, 0, false },         { LS_BROADCAST, 30000, LS_F32, LS_SUM, 0, true },
+    { LS_BARRIER, 0, LS_U8, LS_SUM, 0, false },
+};
+
+static finding *shared_findings(void)
+{
+    void *p = mmap(NULL, RANKS * sizeof(finding), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    return p;
+}
+
+static void matrix(ls_test_mode mode, const char *transport, bool by_thread)
+{
+    plan p = { .by_thread = by_thread, .rank = shared_findings() };
+    ntook = 0;
+    for (kind k = 0; k < KINDS; k++)
+        for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+            p.kind = k;
+            p.usual = calls[i];
+            if (!twist(k, &p.usual, &p.odd)) continue;
+            /* those that take their time: a few will do */
+            size_t every = k == MISSING || k == EXTRA ? 8 : by_thread || mode == LS_TEST_PROCESSES ? 4 : 1;
+            if ((i + (size_t)k) % every != 0 && !getenv("LOCKSTEP_TEST_LONG")) continue;
+            runs(mode, transport, &p);
+        }
+    munmap(p.rank, RANKS * sizeof(finding));
+    for (int i = 1; i < ntook; i++) /* the promise is 0.2 s; a crowded machine may delay a few */
+        for (int j = i; j > 0 && took[j - 1] > took[j]; j--) {
+            uint64_t t = took[j];
+            took[j] = took[j - 1];
+            took[j - 1] = t;
+        }
+    if (took[ntook / 2] > 200 * MS) fail_msg("half of the ranks learn it after %.3f s", 1e-9 * (double)took[ntook / 2]);
+    print_message("over %s: median %.1f ms, most %.1f ms\n", transport, 1e-6 * (double)took[ntook / 2], 1e-6 * (double)took[ntook - 1]);
+}
+
+static void threads_learn_it_over_shm(void **state)
+{
+    (void)state;
+    matrix(LS_TEST_THREADS, "shm", false);
+}
+
+static void threads_learn_it_over_tcp(void **state)
+{
+    (void)state;
+    matrix(LS_TEST_THREADS, "tcp", false);
+}
+
+static void threads_learn_it_with_a_progress_thread(void **state)
+{
+    (void)state;
+    matrix(LS_TEST_THREADS, "shm", true);
+    matrix(LS_TEST_THREADS, "tcp", true);
+}
+
+static void processes_learn_it_over_shm(void **state)
+{
+    (void)state;
+    matrix(LS_TEST_PROCESSES, "shm", false);
+}
+
+static void processes_learn_it_over_tcp(void **state)
+{
+    (void)state;
+    matrix(LS_TEST_PROCESSES, "tcp", false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_learn_it_over_shm),
+        cmocka_unit_test(processes_learn_it_over_tcp),
+        cmocka_unit_test(threads_learn_it_over_shm),
+        cmocka_unit_test(threads_learn_it_over_tcp),
+        cmocka_unit_test(threads_learn_it_with_a_progress_thread),
+    };
+    return cmocka_run_group_tests_name("mismatch", tests, NULL, NULL);
+}
