@@ -266,7 +266,7 @@ static bool behind_debugger(const ls_job *j)
 static void answer(ls_job *j, uint64_t now, bool kill)
 {
     if (!j->user_signal || j->answered || j->o->quiet) return;
-    if (!kill && j->o->ranks_answer && now - j->user_signal_ns < ANSWER_NS) return;
+    if (!kill && j->o->ranks_answer && now < j->user_signal_ns + ANSWER_NS) return;
     j->answered = true;
     char line[200];
     uint64_t patience = j->user_signal == SIGINT ? INTERRUPT_NS : PREEMPT_NS;

@@ -1,0 +1,161 @@
+#!/bin/bash
+# test_train_faults.sh -- lockstep train when something breaks on purpose: --inject and
+# Ctrl-C. Who is blamed, in what time, with which exit code, and that nothing is left.
+#
+#   tests/test_train_faults.sh BUILD        LOCKSTEP_TEST_LONG=1: more repetitions
+set -m # with job control a background job gets Ctrl-C
+. "$(dirname "$0")/harness_train.sh"
+times=5
+[ -z "${LOCKSTEP_TEST_LONG:-}" ] || times=20
+
+# Everything that could outlive a job: processes, with our folder in their arguments; sockets without a
+# file; shared memory with a name; temporary files.
+litter() {
+    pgrep -af -- "$tmp/"
+    grep -oE '@lockstep[^ ]*' /proc/net/unix
+    ls -A /dev/shm | grep -i lockstep
+    find "$tmp" -name '*.tmp*'
+}
+# Other tests run beside this one, so what was there before does not count, nor does what goes away.
+nothing_left() {
+    litter | sort | comm -13 before - >left
+    for _ in {1..1000}; do
+        [ -s left ] || return 0
+        sleep 0.01
+        litter | sort | comm -12 left - >still
+        mv still left
+    done
+    cat left
+    return 1
+}
+
+# Trains over $1 with the fault $2 and more options; leaves out, err, code, and took in ms. The marker in
+# the arguments is what litter looks for.
+fault() {
+    local transport=$1 what=$2 start=${EPOCHREALTIME/./}
+    shift 2
+    litter | sort >before
+    train 2 --comm.transport "$transport" --inject "$what" --run.dir "$tmp/run" --train.epochs 5 "$@"
+    took=$(((${EPOCHREALTIME/./} - start) / 1000))
+}
+# The report has this code word, rank 1 and step 5. Before it may only stand what the rank that failed
+# says about the same.
+blames() {
+    [[ $(head -1 err) == lockstep*"error[$1]"* ]] &&
+        grep -m1 '^lockstep: ' err | grep -qE "error\[$1\] gen=1 step=5 rank=${2:-1} host=[^ ]+ pid=[0-9]+: " || { cat err; return 1; }
+}
+first_line_blames() { head -1 err | grep -q '^lockstep: ' && blames "$@"; }
+since() { # ms from the last event $1 to the last event $2
+    local a b
+    a=$(grep "\"event\":\"$1\"" events.jsonl | tail -1 | grep -oE '"t_ns":[0-9]+') b=$(grep "\"event\":\"$2\"" events.jsonl | tail -1 | grep -oE '"t_ns":[0-9]+')
+    echo $(((${b#*:} - ${a#*:}) / 1000000))
+}
+
+# --- a rank is killed -----------------------------------------------------------------------------
+for transport in shm tcp; do
+    for ((i = 1; i <= times; i++)); do
+        rm -f events.jsonl
+        fault $transport kill@1:5 --events events.jsonl
+        claim "$transport, killed, $i: exit 82" ends_with 82
+        claim "$transport, killed, $i: rank and step come first" first_line_blames rank-died
+        claim "$transport, killed, $i: the signal is named" says 'was killed by signal 9 (SIGKILL) in step 5'
+        claim "$transport, killed, $i: and its last collective" grep -qE '^  collective: all_gather #[0-9]+ of group 0' err
+        # from the last step that rank 0 finished, right before the kill, to the end of the launcher
+        claim "$transport, killed, $i: over within 1 s of the kill" test "$(since step exit)" -lt 1000
+        claim "$transport, killed, $i: nothing is left" nothing_left
+    done
+done
+
+# --- one that is stopped, hangs, does something else ----------------------------------------------
+for transport in shm tcp; do
+    fault $transport stop@1:5 --comm.timeout 1s
+    claim "$transport, stopped: exit 83" ends_with 83
+    claim "$transport, stopped: rank and step come first" blames rank-hung
+    claim "$transport, stopped: its state is named" grep -qE 'state T' err
+    claim "$transport, stopped: soon after the deadline of 1 s" test $took -lt 4000
+    claim "$transport, stopped: nothing is left" nothing_left
+    fault $transport hang@1:5 --comm.timeout 1s
+    claim "$transport, hung: exit 83" ends_with 83
+    claim "$transport, hung: rank and step come first" blames rank-hung
+    claim "$transport, hung: it is said where it was" says 'which is in step 5, computing after all_gather #'
+    claim "$transport, hung: nothing is left" nothing_left
+    rm -f events.jsonl
+    fault $transport mismatch@1:5 --events events.jsonl
+    claim "$transport, mismatch: exit 76" ends_with 76
+    claim "$transport, mismatch: named first" blames coll-mismatch '[01]'
+    claim "$transport, mismatch: one side" says '(bucket 0) of group 0: 50912 float avg'
+    claim "$transport, mismatch: the other side" says 'of group 0: 3 float max'
+    claim "$transport, mismatch: with both ranks" grep -qE 'rank [01] called all_reduce .*, but rank [01] called all_reduce' err
+    claim "$transport, mismatch: within 0.2 s" test "$(since step detect)" -lt 200
+    claim "$transport, mismatch: nothing is left" nothing_left
+done
+
+# --- a loss that is not a number ------------------------------------------------------------------------
+train 2 --train.steps 4 --run.dir clean
+clean=$(sed -n '$s/.*digest=//p' out)
+fault shm nan@1:5 --checkpoint.every 1
+claim 'nan: exit 80' ends_with 80
+claim 'nan: rank and step come first' blames nan
+claim 'nan: and are in the sentence' says 'the loss of rank 1 in step 5 is not finite; no weight was changed by this step'
+claim 'nan: no final line' test "$(grep -c ^final out)" = 0
+saved=$(ls -d "$tmp"/run*/checkpoints/step-00000004 | tail -1)
+"$lockstep" train base.yaml --train.epochs 0 --model.load "$saved/model.safetensors" --run.dir loaded >out 2>err
+claim 'nan: the newest checkpoint is that of four clean steps' test "$(sed -n '$s/.*digest=//p' out)" = "$clean"
+claim 'nan: and there is none of step 5' test ! -e "${saved%4}5"
+claim 'nan: nothing is left' nothing_left
+
+# --- Ctrl-C -------------------------------------------------------------------------------------------------
+endless() { # more options; leaves pid, and returns in the middle of training
+    litter | sort >before
+    rm -f out err
+    "$lockstep" train base.yaml --nproc-per-node 2 --train.epochs 1000000 --log.every 1 --run.dir "$tmp/long" "$@" >out 2>err &
+    pid=$!
+    until_true grep -qs '^step: 5/' out
+}
+finished() {
+    wait $pid 2>/dev/null
+    code=$?
+}
+endless
+kill -INT $pid
+finished
+claim 'Ctrl-C: exit 130' ends_with 130
+claim 'Ctrl-C: one line' test "$(wc -l <err)" = 1
+claim 'Ctrl-C: which says what was kept' grep -qE '^lockstep train: error\[interrupted\]: stopped by Ctrl-C after step [0-9]+ of [0-9]+; kept .*/long/checkpoints/step-' err
+claim 'Ctrl-C: and that is there, whole' "$lockstep" ckpt verify "$(sed -E 's/.*; kept //' err)"
+claim 'Ctrl-C: the last step has its line in metrics.jsonl' test "$(wc -l <"$tmp"/long/metrics.jsonl)" = "$(sed -E 's/.* after step ([0-9]+) .*/\1/' err)"
+claim 'Ctrl-C: nothing is left' nothing_left
+
+endless --inject hang@1:6
+start=${EPOCHREALTIME/./}
+kill -INT $pid
+until_true grep -q 'once more kills them' err
+claim 'Ctrl-C while a rank hangs: one line after a second' test "$(wc -l <err)" = 1
+kill -INT $pid
+finished
+took=$(((${EPOCHREALTIME/./} - start) / 1000))
+claim 'a second Ctrl-C: exit 130' ends_with 130
+claim 'a second Ctrl-C: at once, not after the 5 s of the first' test $took -lt 3000
+claim 'a second Ctrl-C: nothing is left' nothing_left
+
+endless
+kill -TERM $pid
+finished
+claim 'SIGTERM: exit 75 after a save' ends_with 75
+claim 'SIGTERM: one line' test "$(wc -l <err)" = 1
+claim 'SIGTERM: nothing is left' nothing_left
+
+endless
+kill -KILL $pid
+finished
+claim 'the launcher killed: its ranks go too' nothing_left
+
+# The check itself: it finds a process that has stayed.
+litter | sort >before
+bash -c 'sleep 30; :' "$tmp/stays" &
+pid=$!
+is_found() { litter | sort | comm -13 before - | grep -q "$tmp/stays"; }
+claim 'a process that stays is found' until_true is_found
+kill -KILL -- -$pid
+wait $pid 2>/dev/null
+finish
