@@ -49,7 +49,7 @@ ls_status ls_reduce_scatter(ls_group *g, const void *in, void *out, size_t count
 ls_status ls_all_gather(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype);
 ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtype, int root);
 ls_status ls_barrier(ls_group *g);
-/* Matched in order per pair of ranks; blocking. */
+/* Matched in order per pair of ranks; blocking, after everything started on the group before. */
 ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype dtype, int peer);
 ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype dtype, int peer);
 
@@ -60,7 +60,8 @@ ls_status ls_progress(ls_world *w, uint64_t budget_ns);
 /* Every rank of `parent` calls it; ranks with equal color >= 0 form a group, in
  * parent's order; color < 0: *out is NULL. Destroy before the parent. */
 ls_status ls_group_split(ls_group *parent, int color, ls_group **out);
-void ls_group_destroy(ls_group *g); /* NULL is fine; not for the world group */
+/* Every member calls it, overlapping groups in the same order. NULL and the world's group are left alone. */
+void ls_group_destroy(ls_group *g);
 int ls_group_rank(const ls_group *g);
 int ls_group_size(const ls_group *g);
 ls_world *ls_group_world(ls_group *g);
@@ -71,8 +72,8 @@ int ls_group_world_rank(const ls_group *g, int rank);
  * to memory another rank owns, or sent on a wire. */
 typedef struct ls_comm_stats {
     uint64_t ops, bytes;
-    uint64_t exposed_ns; /* time blocked in ls_work_wait */
-    uint64_t busy_ns;    /* from start to completion, summed over works of 4 KiB and more */
+    uint64_t exposed_ns; /* time blocked in ls_work_wait, works of 4 KiB and more (blocking calls: 1 MiB) */
+    uint64_t busy_ns;    /* time with such works of a group in flight: overlapping ones count once */
 } ls_comm_stats;
 void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out);
 

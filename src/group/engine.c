@@ -46,7 +46,9 @@ ls_status ls_engine_turn_group(ls_group *g)
             atomic_store_explicit(&w->page->rank[w->local_rank].beat_ns, k->t1_ns, memory_order_relaxed);
         }
         atomic_store_explicit(&g->head, ++head, memory_order_relaxed);
+        if (LS_UNLIKELY(st < 0)) atomic_store_explicit(&g->frozen, st, memory_order_release); /* the rest stays */
         atomic_store_explicit(&k->done, 1, memory_order_release); /* results and status are visible */
+        if (LS_UNLIKELY(st < 0)) return LS_OK;
         moved = true;
     }
     return moved ? LS_OK : LS_AGAIN;

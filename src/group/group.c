@@ -186,7 +186,7 @@ void ls_group_free(ls_group *g)
 
 void ls_group_destroy(ls_group *g)
 {
-    if (!g) return;
+    if (!g || g == g->w->group) return; /* the world's own goes with the world */
     bool clean = g->failed >= 0 && !g->w->failed && ls_barrier(g) == LS_OK;
     if (clean && g->mapped) clean = part(g) == LS_OK;
     release(g, clean);

@@ -48,6 +48,7 @@ struct ls_work {
     ls_work_kind kind;
     int phase, peer;         /* progress of a mapped collective */
     uint32_t sig, mseq;      /* mseq: number among the mapped collectives of the group */
+    bool live;               /* between start and wait */
     bool staged;             /* the vector is private: a copy of it stands in the slot */
     _Atomic uint32_t done;   /* release: status and results are visible */
     ls_status status;        /* valid once done */
@@ -75,7 +76,8 @@ struct ls_group {
     ls_rank_slot *slot;      /* borrowed: ours in the world page */
     uint32_t id, generation;
     int rank, size;
-    _Atomic uint32_t frozen; /* its works do not move any more: their buffers are their callers' again */
+    _Atomic int32_t frozen;  /* not 0: its works do not move any more, their buffers are their callers' again;
+                                < 0: the status of the work that failed while it was moved */
     ls_status failed;        /* < 0: unusable; `error` says why */
     bool mapped;             /* every member's arena is mapped here */
     bool spins;              /* a wait may spin: every rank has a core */
@@ -87,6 +89,7 @@ struct ls_group {
     _Atomic uint32_t tail, head;
     uint8_t queue[LS_WORKS], spare[LS_WORKS];
     int nspare;
+    uint64_t busy_until_ns;  /* end of the timed works recorded so far: overlapping ones count once */
     ls_member member[LS_MAX_RANKS];
 
     int channel;             /* the first of LS_GROUP_CHANNELS */

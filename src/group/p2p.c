@@ -1,7 +1,7 @@
 /* p2p.c -- send and recv between two ranks of a group.
  *
  * One message on the group's last channel; messages of a pair are matched in
- * order by a counter of their own, so they pass collectives freely.
+ * order by a counter of their own. They take their turn in the group's queue.
  */
 #include <string.h>
 

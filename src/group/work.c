@@ -87,6 +87,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     k->nbytes = a->count * ls_dtype_size(a->dtype);
     k->kind = ls_select(g, a->coll, k->nbytes);
     k->status = LS_OK;
+    k->live = true;
     k->phase = 0;
     k->pos = 0;
     k->t0_ns = k->nbytes >= timed_bytes ? ls_env_get()->mono_ns() : 0;
@@ -144,6 +145,8 @@ static ls_status ready(void *arg)
     waiting *x = arg;
     ls_work *k = x->k;
     if (is_done(k)) return LS_OK;
+    ls_status dead = (ls_status)atomic_load_explicit(&k->g->frozen, memory_order_acquire);
+    if (LS_UNLIKELY(dead < 0)) return is_done(k) ? LS_OK : ls_fail(dead, "%s", k->g->error);
     if (!ls_engine_threaded(k->g->w->engine)) {
         ls_status st = ls_engine_turn(k->g->w->engine);
         if (is_done(k)) return LS_OK;
@@ -208,7 +211,8 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     atomic_store_explicit(&slot->in_coll, 1, memory_order_relaxed);
     atomic_store_explicit(&slot->waits_for, what, memory_order_release); /* what we entered before is described */
     ls_status st = ls_wait(&waiter, ready, &x, now + w->opts.coll_timeout_ns);
-    if (st == LS_RANK_HUNG && !is_done(k)) st = ls_blame_timeout(g, k, env->mono_ns() - now);
+    if (is_done(k)) st = LS_OK; /* in the very last moment */
+    if (st == LS_RANK_HUNG) st = ls_blame_timeout(g, k, env->mono_ns() - now);
     else if (st == LS_ABORTED) st = ls_world_aborted(w);
     atomic_store_explicit(&slot->waits_for, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->in_coll, 0, memory_order_relaxed);
@@ -218,13 +222,17 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
 /* Events are written by the calling thread only, whoever moved the work: a ring has one writer. */
 static void record(const ls_work *k, uint64_t wait_t0)
 {
-    const ls_group *g = k->g;
+    ls_group *g = k->g;
     ls_engine *e = g->w->engine;
     uint64_t end = is_done(k) ? k->t1_ns : ls_env_get()->mono_ns();
     uint64_t exposed = end > wait_t0 ? end - wait_t0 : 0; /* complete before anybody waited: all of it was hidden */
     atomic_fetch_add_explicit(&e->exposed_ns, exposed, memory_order_relaxed);
     if (!is_done(k)) return;
-    atomic_fetch_add_explicit(&e->busy_ns, k->t1_ns - k->t0_ns, memory_order_relaxed);
+    uint64_t from = k->t0_ns > g->busy_until_ns ? k->t0_ns : g->busy_until_ns;
+    if (k->t1_ns > from) {
+        atomic_fetch_add_explicit(&e->busy_ns, k->t1_ns - from, memory_order_relaxed);
+        g->busy_until_ns = k->t1_ns;
+    }
     ls_event ev = { .t0_ns = k->t0_ns, .t1_ns = k->t1_ns, .kind = LS_EV_COLL, .seq = k->desc.seq, .peer = -1,
                     .bytes = k->a.count * ls_dtype_size(k->a.dtype), .dtype = k->desc.dtype, .group = (uint16_t)g->id,
                     .label = (uint16_t)k->desc.label };
@@ -238,6 +246,8 @@ static void record(const ls_work *k, uint64_t wait_t0)
 
 ls_status ls_work_test(ls_work *k)
 {
+    if (!k) return LS_OK;
+    if (LS_UNLIKELY(!k->live)) return ls_fail(LS_INVALID, "this work has been waited for: its handle is over");
     if (!is_done(k) && !ls_engine_threaded(k->g->w->engine)) (void)ls_engine_turn(k->g->w->engine);
     if (is_done(k)) {
         if (k->status < 0) return ls_fail(k->status, "%s", k->g->error);
@@ -264,6 +274,7 @@ static ls_status finish(ls_work *k, uint64_t wait_t0)
     if (st == LS_OK && k->status < 0) st = ls_fail(k->status, "%s", g->error);
     if (LS_UNLIKELY(st < 0)) st = fail_group(g, st);
     if (wait_t0) record(k, wait_t0);
+    k->live = false;
     g->spare[g->nspare++] = (uint8_t)(k - g->work);
     return st;
 }
@@ -271,6 +282,7 @@ static ls_status finish(ls_work *k, uint64_t wait_t0)
 ls_status ls_work_wait(ls_work *k)
 {
     if (!k) return LS_OK;
+    if (LS_UNLIKELY(!k->live)) return ls_fail(LS_INVALID, "this work has been waited for: its handle is over");
     return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0);
 }
 
@@ -308,6 +320,7 @@ static ls_status start_and_wait(ls_group *g, const ls_coll_args *a)
         atomic_store_explicit(&k->done, 1, memory_order_relaxed);
         record(k, k->t0_ns);
     }
+    k->live = false;
     g->spare[g->nspare++] = (uint8_t)(k - g->work);
     return st;
 }

@@ -11,6 +11,7 @@
 #define DEFAULT_ARENA ((size_t)16 << 20)
 #define DEFAULT_JOIN_NS 60000000000ull
 #define DEFAULT_COLL_NS 30000000000ull
+#define LONGEST_NS (1ull << 60) /* decades: added to the clock it does not wrap */
 
 /* --- what the environment says ---------------------------------------------- */
 
@@ -229,6 +230,8 @@ static void fill_defaults(ls_world *w, const ls_world_opts *opts)
     if (!w->opts.arena_bytes) w->opts.arena_bytes = DEFAULT_ARENA;
     if (!w->opts.join_timeout_ns) w->opts.join_timeout_ns = DEFAULT_JOIN_NS;
     if (!w->opts.coll_timeout_ns) w->opts.coll_timeout_ns = DEFAULT_COLL_NS;
+    if (w->opts.join_timeout_ns > LONGEST_NS) w->opts.join_timeout_ns = LONGEST_NS;
+    if (w->opts.coll_timeout_ns > LONGEST_NS) w->opts.coll_timeout_ns = LONGEST_NS;
 }
 
 static void read_log_level(void)
