@@ -92,7 +92,8 @@ static ls_status never(void *arg)
 /* Computes until the job is aborted. */
 static ls_status compute_on(ls_world *w)
 {
-    ls_status st = ls_wait(&w->waiter, never, NULL, ls_env_get()->mono_ns() + 10000 * MS);
+    ls_waiter waiter = { .abort_word = w->waiter.abort_word };
+    ls_status st = ls_wait(&waiter, never, NULL, ls_env_get()->mono_ns() + 10000 * MS);
     return st == LS_ABORTED ? ls_world_aborted(w) : ls_fail(LS_INTERNAL, "nothing happened for ten seconds");
 }
 

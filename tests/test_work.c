@@ -321,6 +321,53 @@ static void counts_the_bytes_that_the_formulas_say(void **state)
     if (r.failed) fail_msg("%s", r.text);
 }
 
+/* --- after a failure -------------------------------------------------------------------------------------------- */
+
+/* Rank 1 comes too late: rank 0 has given up and uses its buffer for something else. */
+static ls_status too_late(ls_world *w, void *arg)
+{
+    (void)arg;
+    enum { N = 3000 };
+    ls_group *g = ls_world_group(w), *other;
+    LS_TRY(ls_group_split(g, 0, &other));
+    float *x = malloc(N * sizeof *x);
+    LS_EXPECT(x, "no memory for a test");
+    for (int i = 0; i < N; i++) x[i] = 1.0f;
+    ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = x, .count = N, .dtype = LS_F32 };
+    ls_work *work, *second;
+    if (ls_world_rank(w) == 1) usleep(200000);
+    LS_TRY(ls_coll_start(g, &a, &work));
+    a.coll = LS_BROADCAST;
+    LS_TRY(ls_coll_start(g, &a, &second));
+    ls_status st = ls_work_wait(work), st2 = ls_work_wait(second);
+    memset(x, 0, N * sizeof *x);
+    if (ls_world_rank(w) == 0) {
+        LS_EXPECT(st == LS_RANK_HUNG && st2 < 0, "%d, then %d", (int)st, (int)st2);
+        for (uint64_t end = ls_env_get()->mono_ns() + 400 * MS; ls_env_get()->mono_ns() < end; usleep(1000)) LS_TRY(ls_progress(w, 1000));
+        a = (ls_coll_args){ .coll = LS_BARRIER, .dtype = LS_U8 };
+        st = ls_coll_start(other, &a, &work);
+        for (int i = 0; st == LS_OK && i < 100; i++) (void)ls_work_test(work); /* moves all groups */
+        if (st == LS_OK) LS_EXPECT(ls_work_wait(work) < 0, "a barrier of a failed job");
+        st = ls_coll_start(g, &a, &work);
+        LS_EXPECT(st == LS_INVALID && strstr(ls_last_error(), "cannot be used any more: rank 0 waited"), "%d %s", (int)st, ls_last_error());
+    }
+    for (size_t i = 0; i < N * sizeof *x; i++) LS_EXPECT(((char *)x)[i] == 0, "byte %zu is written after a failed wait", i);
+    free(x);
+    ls_group_destroy(other);
+    return LS_OK;
+}
+
+static void a_failed_wait_gives_the_buffers_back(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < 2; wire++)
+        for (int mode = 0; mode < 2; mode++) {
+            ls_world_opts o = { .transport = wires[wire], .progress = mode ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE, .coll_timeout_ns = 100 * MS };
+            ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, 2, &o, too_late, NULL);
+            if (r.failed) fail_msg("over %s%s: %s", wires[wire], mode ? ", progress thread" : "", r.text);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +377,7 @@ int main(void)
         cmocka_unit_test(names_what_is_wrong_with_a_call),
         cmocka_unit_test(needs_a_group),
         cmocka_unit_test(counts_the_bytes_that_the_formulas_say),
+        cmocka_unit_test(a_failed_wait_gives_the_buffers_back),
     };
     return cmocka_run_group_tests_name("work", tests, NULL, NULL);
 }

@@ -207,7 +207,7 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
         waiter.fds = NULL;
     }
     ls_rank_slot *slot = g->slot;
-    uint64_t what = k->kind == LS_WORK_P2P ? 0 : ls_page_waits_for(g->id, k->desc.seq);
+    uint64_t what = k->desc.coll == LS_SENDRECV ? 0 : ls_page_waits_for(g->id, k->desc.seq);
     atomic_store_explicit(&slot->in_coll, 1, memory_order_relaxed);
     atomic_store_explicit(&slot->waits_for, what, memory_order_release); /* what we entered before is described */
     ls_status st = ls_wait(&waiter, ready, &x, now + w->opts.coll_timeout_ns);
@@ -253,8 +253,9 @@ ls_status ls_work_test(ls_work *k)
         if (k->status < 0) return ls_fail(k->status, "%s", k->g->error);
         return LS_OK;
     }
-    if (atomic_load_explicit(&k->g->w->page->abort_by, memory_order_acquire)) return ls_world_aborted(k->g->w);
-    return LS_AGAIN;
+    if (!atomic_load_explicit(&k->g->w->page->abort_by, memory_order_acquire)) return LS_AGAIN;
+    k->g->w->failed = true;
+    return ls_world_aborted(k->g->w);
 }
 
 /* wait_t0: when the caller began to wait; 0: not timed. */

@@ -120,7 +120,6 @@ ls_status ls_world_aborted(ls_world *w)
     char text[LS_ERROR_BYTES];
     ls_status s = LS_ABORTED;
     int rank = -1;
-    w->failed = true;
     if (!ls_page_cause(w->page, &rank, &s, text, sizeof text)) return ls_fail(LS_ABORTED, "the job was aborted");
     /* a mismatch is everybody's: both sides report it as what it is */
     return ls_fail(rank == w->rank || s == LS_COLL_MISMATCH ? s : LS_ABORTED, "%s", text);

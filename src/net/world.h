@@ -41,7 +41,7 @@ struct ls_world {
 
     ls_group *group;                  /* set and owned by the group floor */
     struct ls_engine *engine;         /* likewise: works in flight, progress */
-    bool failed;                      /* leave without waiting */
+    bool failed;                      /* leave without waiting; the rank's own thread sets it */
 };
 
 /* Everything up to the transport: page, store, arenas. */
