@@ -65,7 +65,7 @@ test-long: build
 	@tools/run-tests $(BUILD) -j $(JOBS) --long
 
 bench: build
-	@set -e; for b in $(BUILD)/bench/bench_*; do [ ! -x $$b ] || { echo "== $${b##*/}"; $$b; }; done
+	@bench/run $(BUILD)
 
 check: build
 	@scripts/setup --check
