@@ -29,7 +29,10 @@ typedef struct ls_line {
     _Atomic uint32_t done;             /* the same number, once this rank is through with everybody's vectors */
     uint32_t sig, reserved;
     uint64_t offset;                   /* of its vector in its arena, or LS_NOT_REGISTERED */
-    char bytes[LS_LINE_BYTES];         /* a vector that fits travels in the flag's own line */
+    union {
+        uint64_t to;                   /* where its sum belongs, as offset; only all_reduce sets it */
+        char bytes[LS_LINE_BYTES];     /* a vector that fits travels in the flag's own line */
+    };
 } ls_line;
 
 /* A rank's part of a group in its arena. Lines and slots alternate: whoever starts

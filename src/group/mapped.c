@@ -7,7 +7,7 @@
  *             its own line; whoever sees all numbers reads all slots. One flag
  *             wait. Up to 40 bytes travel in the flag's cache line.
  *   mapped    everyone publishes where its vector is; rank r sums share r
- *             straight from all vectors and stores the sum into all of them.
+ *             straight from all vectors and stores the sum where each wants it.
  *             Two flag waits, no copy. Needs registered memory everywhere; a
  *             rank without says so in its line and all fall back to a schedule.
  *
@@ -62,24 +62,29 @@ static const char *contribution(const ls_work *k, size_t *nbytes)
     }
 }
 
-/* The offset under which peers find the vector of an in-place collective: where it lies, or where a
- * copy of it stands in the slot, or nowhere. */
-static uint64_t place(ls_work *k, const char *bytes, size_t nbytes)
+/* Offset of memory in this rank's arena, or LS_NOT_REGISTERED. */
+static inline uint64_t offset_of(const ls_member *me, const char *p, size_t nbytes)
 {
-    ls_group *g = k->g;
-    const ls_member *me = &g->member[g->rank];
+    uintptr_t offset = (uintptr_t)p - (uintptr_t)me->base;
+    return LS_LIKELY(nbytes <= me->bytes && offset <= me->bytes - nbytes) ? offset : LS_NOT_REGISTERED;
+}
+
+/* Says in the line where peers find the vector and where the sum belongs: where they lie, or where a copy
+ * stands in the slot, or nowhere. */
+static void place(ls_work *k, ls_line *line, const char *bytes, size_t nbytes)
+{
+    const ls_member *me = &k->g->member[k->g->rank];
     char *slot = me->area->slot[k->mseq & 1];
-    k->staged = false;
-    if (k->a.coll == LS_ALL_REDUCE && bytes != k->a.out) { /* everybody stores the sum into it: it must be OUT */
-        memcpy(k->a.out, bytes, nbytes);
-        bytes = k->a.out;
+    uint64_t from = offset_of(me, bytes, nbytes), to = from;
+    if (k->a.coll == LS_ALL_REDUCE && bytes != k->a.out && from != LS_NOT_REGISTERED)
+        to = offset_of(me, k->a.out, nbytes);
+    k->staged = (from == LS_NOT_REGISTERED || to == LS_NOT_REGISTERED) && nbytes <= LS_ONESHOT_BYTES;
+    if (k->staged) {
+        memcpy(slot, bytes, nbytes);
+        from = to = (uint64_t)(slot - me->base);
     }
-    uintptr_t offset = (uintptr_t)bytes - (uintptr_t)me->base;
-    if (LS_LIKELY(nbytes <= me->bytes && offset <= me->bytes - nbytes)) return offset;
-    if (nbytes > LS_ONESHOT_BYTES) return LS_NOT_REGISTERED;
-    memcpy(slot, bytes, nbytes);
-    k->staged = true;
-    return (uint64_t)(slot - me->base);
+    line->offset = to == LS_NOT_REGISTERED ? to : from;
+    line->to = to;
 }
 
 /* Nothing that can wait stands before the store to seq: peers are waiting for it. */
@@ -90,7 +95,7 @@ void ls_mapped_publish(ls_work *k)
     ls_line *line = &mine->line[k->mseq & 1];
     size_t nbytes;
     const char *bytes = contribution(k, &nbytes);
-    if (k->kind == LS_WORK_MAPPED) line->offset = place(k, bytes, nbytes);
+    if (k->kind == LS_WORK_MAPPED) place(k, line, bytes, nbytes);
     else if (nbytes > LS_LINE_BYTES) memcpy(mine->slot[k->mseq & 1], bytes, nbytes);
     else if (nbytes > 0) memcpy(line->bytes, bytes, nbytes);
     line->sig = k->sig;
@@ -186,24 +191,31 @@ static ls_status oneshot_turn(ls_work *k)
 
 /* --- in place ------------------------------------------------------------------------ */
 
-/* Addresses of all members' vectors; false when somebody's is not registered. */
-static bool vectors(const ls_work *k, char *vec[LS_MAX_RANKS])
+/* An offset that a member shows us as an address; NULL unless n bytes lie there. */
+static inline char *at_member(const ls_member *m, uint64_t offset, size_t n)
+{
+    return n <= m->bytes && offset <= m->bytes - n ? m->base + offset : NULL;
+}
+
+/* Addresses of all members' vectors, and of where their sums belong; false when somebody's is not registered. */
+static bool vectors(const ls_work *k, char *vec[LS_MAX_RANKS], char *sum[LS_MAX_RANKS])
 {
     const ls_group *g = k->g;
-    bool all = true;
+    bool all = true, reduce = k->a.coll == LS_ALL_REDUCE;
     for (int r = 0; r < g->size; r++) {
         const ls_member *m = &g->member[r];
+        const ls_line *line = &m->area->line[k->mseq & 1];
         size_t n = k->a.coll == LS_ALL_GATHER ? share_of(k, r).count * ls_dtype_size(k->a.dtype) : k->nbytes;
-        uint64_t offset = m->area->line[k->mseq & 1].offset; /* copied once, then checked */
-        bool inside = n <= m->bytes && offset <= m->bytes - n;
-        vec[r] = inside ? m->base + offset : NULL;
-        all &= inside;
+        uint64_t offset = line->offset, to = line->to; /* copied once, then checked */
+        vec[r] = at_member(m, offset, n);
+        sum[r] = reduce ? at_member(m, to, n) : vec[r];
+        all &= vec[r] && sum[r];
     }
     return all;
 }
 
 /* One block of this rank's share; true when the share is finished. */
-static bool mapped_block(ls_work *k, char *const *vec)
+static bool mapped_block(ls_work *k, char *const *vec, char *const *sum)
 {
     ls_group *g = k->g;
     size_t elem = ls_dtype_size(k->a.dtype), block = TURN_BYTES / elem;
@@ -222,7 +234,7 @@ static bool mapped_block(ls_work *k, char *const *vec)
     size_t n = s.count - k->pos < block ? s.count - k->pos : block, at = s.first + k->pos;
     for (int r = 0; r < g->size; r++) {
         src[r] = vec[r] + at * elem;
-        dst[r] = vec[r] + at * elem;
+        dst[r] = sum[r] + at * elem;
     }
     int ndst = g->size;
     if (k->a.coll == LS_REDUCE_SCATTER) {
@@ -238,24 +250,24 @@ static bool mapped_block(ls_work *k, char *const *vec)
 static ls_status mapped_turn(ls_work *k)
 {
     ls_group *g = k->g;
-    char *vec[LS_MAX_RANKS];
+    char *vec[LS_MAX_RANKS], *sum[LS_MAX_RANKS];
     ls_status st;
     if (k->phase == 1) {
         if ((st = all_here(k)) != LS_OK) return st;
-        if (!vectors(k, vec)) { /* everybody sees the same lines and decides alike */
+        if (!vectors(k, vec, sum)) { /* everybody sees the same lines and decides alike */
             k->kind = LS_WORK_EXEC;
             k->phase = 0;
             return LS_AGAIN;
         }
         k->phase = 2;
-    } else if (k->phase == 2 && !vectors(k, vec)) {
+    } else if (k->phase == 2 && !vectors(k, vec, sum)) {
         return ls_fail(LS_PROTOCOL, "a rank moved its vector while a collective used it");
     }
     if (k->phase == 2) {
         /* what is needed right after the block is fetched before it: the block sweeps the first-level cache */
         _Atomic uint32_t *done = &g->member[g->rank].area->line[k->mseq & 1].done;
         uint32_t mseq = k->mseq;
-        if (!mapped_block(k, vec)) return LS_AGAIN;
+        if (!mapped_block(k, vec, sum)) return LS_AGAIN;
         atomic_store_explicit(done, mseq,
                               memory_order_release); /* our reads and writes of the peers' vectors are over */
         k->peer = 0;
