@@ -9,24 +9,24 @@
 #include "base/env.h"
 
 #define SUFFIXES 10000
-#define NAMES_BYTES 65536
 
 ls_status ls_mkdirs(const char *path)
 {
     const ls_env *env = ls_env_get();
     char part[512];
-    size_t n = strlen(path);
-    if (n == 0 || n >= sizeof part)
-        return ls_fail(LS_BAD_CONFIG, "folder name of %zu bytes: expected 1 to %zu", n, sizeof part - 1);
+    size_t n = strlen(path), most = sizeof part - 3;
+    if (n == 0 || n > most) return ls_fail(LS_BAD_CONFIG, "folder name of %zu bytes: expected 1 to %zu", n, most);
     for (size_t i = 1; i <= n; i++) {
         if (path[i] != '/' && path[i] != 0) continue;
         memcpy(part, path, i);
         part[i] = 0;
         int err = env->mkdir(part);
         ls_file_info info;
-        if (err == -EEXIST || err == -EISDIR || err == 0) continue;
-        if (env->info(part, &info) == 0 && info.type == LS_FILE_DIR) continue; /* a folder we may not write in */
-        return ls_fail(LS_IO, "making the folder %s: %s", part, strerror(-err));
+        if (err == 0) continue;
+        memcpy(part + i, "/.", 3); /* what a link leads to; a folder we may not write in will do for a parent */
+        if (env->info(part, &info) == 0 && info.type == LS_FILE_DIR) continue;
+        part[i] = 0;
+        return ls_fail(LS_IO, "making the folder %s: %s", part, strerror(err == -EEXIST ? ENOTDIR : -err));
     }
     return LS_OK;
 }

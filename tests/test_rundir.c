@@ -1,0 +1,119 @@
+/* rundir: folders are made with their parents, and one that exists is never used again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "train/rundir.h"
+
+static int enter_folder(void **state)
+{
+    char *path = strdup("/tmp/lockstep-test-XXXXXX");
+    *state = path;
+    return mkdtemp(path) && chdir(path) == 0 ? 0 : -1;
+}
+
+static int leave_folder(void **state)
+{
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf %s", (char *)*state);
+    free(*state);
+    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static void makes_parents_too(void **state)
+{
+    (void)state;
+    static const char *const row[] = { "a", "a/b/c", "a/b/c", "./d//e/", "/tmp" };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        assert_int_equal(ls_mkdirs(row[i]), LS_OK);
+        assert_true(is_folder(row[i]));
+    }
+    assert_int_equal(symlink("a", "link"), 0); /* people have such scratch disks */
+    assert_int_equal(ls_mkdirs("link/f"), LS_OK);
+    assert_true(is_folder("a/f"));
+}
+
+static void names_the_part_that_is_in_the_way(void **state)
+{
+    (void)state;
+    fclose(fopen("file", "w"));
+    assert_int_equal(ls_mkdirs("file/b"), LS_IO);
+    assert_non_null(strstr(ls_last_error(), "making the folder file: Not a directory"));
+    assert_int_equal(ls_mkdirs("file"), LS_IO);
+    assert_int_equal(ls_mkdirs("/proc/none/b"), LS_IO);
+    assert_non_null(strstr(ls_last_error(), "/proc/none"));
+    assert_int_equal(ls_mkdirs(""), LS_BAD_CONFIG);
+}
+
+static void appends_a_number_to_a_folder_that_exists(void **state)
+{
+    (void)state;
+    static const struct { const char *dir, *name, *want; } row[] = {
+        { "", "run", "runs/run" },     { "", "run", "runs/run-2" },   { "", "run", "runs/run-3" },
+        { "x/y", "run", "x/y" },       { "x/y/", "run", "x/y-2" },    { "x", "run", "x-2" },
+        { "file", "run", "file-2" }, /* a file is in the way like a folder */
+    };
+    char out[256], sub[300];
+    fclose(fopen("file", "w"));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        assert_int_equal(ls_rundir_create(row[i].dir, row[i].name, out, sizeof out), LS_OK);
+        assert_string_equal(out, row[i].want);
+        snprintf(sub, sizeof sub, "%s/checkpoints", out);
+        assert_true(is_folder(sub));
+    }
+}
+
+static void refuses_names_that_are_too_long(void **state)
+{
+    (void)state;
+    char name[600], out[256];
+    memset(name, 'n', sizeof name);
+    name[599] = 0;
+    assert_int_equal(ls_rundir_create("", name, out, sizeof out), LS_BAD_CONFIG);
+    assert_int_equal(ls_rundir_create(name, "run", out, sizeof out), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "at most 248 bytes"));
+    assert_int_equal(ls_mkdirs(name), LS_BAD_CONFIG);
+    name[200] = 0;
+    assert_int_equal(ls_rundir_create(name, "run", out, sizeof out), LS_OK);
+}
+
+static void removes_a_folder_of_files_but_nothing_below(void **state)
+{
+    (void)state;
+    assert_int_equal(ls_mkdirs("flat"), LS_OK);
+    assert_int_equal(ls_mkdirs("deep/er"), LS_OK);
+    fclose(fopen("flat/a", "w"));
+    fclose(fopen("flat/b", "w"));
+    fclose(fopen("deep/er/a", "w"));
+    ls_remove_folder("flat");
+    ls_remove_folder("deep");
+    ls_remove_folder("none");
+    assert_false(is_folder("flat"));
+    assert_int_equal(access("deep/er/a", F_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(makes_parents_too, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(names_the_part_that_is_in_the_way, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(appends_a_number_to_a_folder_that_exists, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(refuses_names_that_are_too_long, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(removes_a_folder_of_files_but_nothing_below, enter_folder, leave_folder),
+    };
+    return cmocka_run_group_tests_name("rundir", tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* A trainer from inside, alone in its world: the memory it takes, what a step does, and what is
+ * written down about it. Whole runs are in test_train.sh. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "train/trainer.h"
+
+/* A trainer on synthetic data with these options; its options live until drop(). */
+typedef struct fixture {
+    ls_train_config c;
+    ls_opts *o;
+    ls_trainer *t;
+} fixture;
+
+static fixture *build(const char *const *more, size_t n)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &f->c, &f->o), LS_OK);
+    assert_int_equal(ls_opts_set(f->o, "data.name", "synthetic", "flag"), LS_OK);
+    for (size_t i = 0; i + 1 < n; i += 2)
+        if (ls_opts_set(f->o, more[i], more[i + 1], "flag") < 0) fail_msg("%s", ls_last_error());
+    if (ls_trainer_create(&f->c, &f->t) < 0) fail_msg("%s", ls_last_error());
+    return f;
+}
+#define BUILD(...) build((const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
+
+static void drop(fixture *f)
+{
+    ls_trainer_destroy(f->t);
+    ls_opts_destroy(f->o);
+    free(f);
+}
+
+static void step(fixture *f, ls_step_stats *s)
+{
+    if (ls_train_step(f->t, s) < 0) fail_msg("%s", ls_last_error());
+}
+
+/* --- memory ------------------------------------------------------------------------------------------- */
+
+static void takes_16_bytes_a_parameter_with_adam(void **state)
+{
+    (void)state;
+    static const struct { const char *optim; int param, grad, state; } row[] = { { "adam", 4, 4, 8 }, { "adamw", 4, 4, 8 }, { "sgd", 4, 4, 0 } };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        fixture *f = BUILD("model.dims", "300,200,100,10", "optim.name", row[i].optim);
+        const ls_ledger *l = ls_world_ledger(f->t->w);
+        double n = (double)ls_params_count(&f->t->model->params);
+        /* every tensor starts at a multiple of 64 bytes: below 1 % of 81,210 parameters */
+        assert_true(fabs((double)l->now[LS_MEM_PARAM] / n - row[i].param) < 0.01 * row[i].param);
+        assert_true(fabs((double)l->now[LS_MEM_GRAD] / n - row[i].grad) < 0.01 * row[i].grad);
+        assert_true(fabs((double)l->now[LS_MEM_OPTIM] / n - row[i].state) <= 0.01 * row[i].state);
+        drop(f);
+    }
+}
+
+/* --- steps --------------------------------------------------------------------------------------------- */
+
+static void uses_every_sample_once_an_epoch(void **state)
+{
+    (void)state;
+    static const struct { const char *batch, *micro, *drop_last; int steps, last; } row[] = {
+        { "128", "0", "false", 8, 104 }, /* 1,000 samples */
+        { "128", "32", "false", 8, 104 }, /* 104 is three micro-batches and 8 more */
+        { "128", "0", "true", 7, 128 },
+        { "1000", "0", "false", 1, 1000 },
+        { "2000", "0", "false", 1, 1000 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        fixture *f = BUILD("model.dims", "8,4", "train.global_batch", row[i].batch, "train.micro_batch", row[i].micro,
+                           "data.drop_last", row[i].drop_last);
+        ls_step_stats s = { 0 };
+        assert_int_equal(f->t->steps_per_epoch, row[i].steps);
+        for (int k = 0; k < row[i].steps; k++) {
+            step(f, &s);
+            if (k + 1 < row[i].steps) assert_int_equal(s.samples, atoi(row[i].batch));
+        }
+        assert_int_equal(s.samples, row[i].last);
+        assert_int_equal(f->t->step, row[i].steps);
+        drop(f);
+    }
+}
+
+/* Micro-batches of one size, of another, and of a rest: the step is that of the whole batch. */
+static void weights_micro_batches_by_their_samples(void **state)
+{
+    (void)state;
+    fixture *whole = BUILD("model.dims", "8,16,4", "optim.name", "sgd", "optim.lr", "0.1", "train.global_batch", "120");
+    fixture *parts = BUILD("model.dims", "8,16,4", "optim.name", "sgd", "optim.lr", "0.1", "train.global_batch", "120",
+                           "train.micro_batch", "24"); /* the last step has 40 samples: 24 and 16 */
+    for (int k = 0; k < 9; k++) {
+        ls_step_stats a, b;
+        step(whole, &a);
+        step(parts, &b);
+        /* sums of up to 120 floats split otherwise, over 9 steps: roundings of 2^-24 each */
+        assert_true(fabs(a.loss - b.loss) < 1e-6 * a.loss);
+        assert_true(fabs(a.grad_norm - b.grad_norm) < 1e-5 * a.grad_norm);
+    }
+    drop(whole);
+    drop(parts);
+}
+
+static void leaves_weights_alone_when_a_gradient_is_not_finite(void **state)
+{
+    (void)state;
+    fixture *f = BUILD("model.dims", "4,1,2", "train.global_batch", "1");
+    ls_params *ps = &f->t->model->params; /* 0.weight [1, 4], 0.bias [1], 2.weight [2, 1], 2.bias [2] */
+    float *w0 = ps->item[0].t.data, *b0 = ps->item[1].t.data, *w2 = ps->item[2].t.data;
+    /* The hidden value is 1e-38 whatever x is, the logits are 3 and -3 or the other way round, so the loss is finite.
+     * Its gradient by the hidden value, the sum of 3e38 and 3e38, is not: the wrong class is the likely one. */
+    int64_t label = f->t->train.label[f->t->sampler->index[0]];
+    memset(w0, 0, 4 * sizeof *w0);
+    b0[0] = 1.2e-38f;
+    w2[label] = -3e38f;
+    w2[!label] = 3e38f;
+    char before[33], after[33];
+    ls_step_stats s;
+    assert_int_equal(ls_params_digest(ps, before), LS_OK);
+    assert_int_equal(ls_train_step(f->t, &s), LS_NAN);
+    assert_non_null(strstr(ls_last_error(), "the gradient of 0.weight in step 1 is not finite"));
+    assert_int_equal(ls_params_digest(ps, after), LS_OK);
+    assert_string_equal(before, after);
+    assert_int_equal(f->t->step, 0);
+    drop(f);
+}
+
+/* --- what is written down ----------------------------------------------------------------------------------- */
+
+static json_t *line(fixture *f, const ls_step_stats *s, const ls_eval *eval)
+{
+    f->t->metrics.n = 0;
+    assert_int_equal(ls_record_step(f->t, s, eval), LS_OK);
+    assert_int_equal(f->t->metrics.p[f->t->metrics.n - 1], '\n');
+    json_error_t error;
+    json_t *j = json_loadb(f->t->metrics.p, f->t->metrics.n, JSON_REJECT_DUPLICATES, &error);
+    if (!j) fail_msg("%s in %s", error.text, f->t->metrics.p);
+    return j;
+}
+
+static void names_numbers_that_are_not_finite(void **state)
+{
+    (void)state;
+    fixture *f = BUILD("model.dims", "8,4");
+    const ls_step_stats s = { .loss = 0.1, .grad_norm = NAN, .samples = 4, .step_ns = 1000 };
+    const ls_eval none = { 0 }, infinite = { .done = true, .loss = INFINITY, .accuracy = 0.5 };
+    json_t *j = line(f, &s, &none);
+    assert_true(json_real_value(json_object_get(j, "loss_metrics/global_avg_loss")) == 0.1); /* to the last bit */
+    assert_true(json_is_null(json_object_get(j, "grad_norm")));
+    assert_null(json_object_get(j, "eval/loss"));
+    assert_int_equal(json_array_size(json_object_get(j, "nonfinite")), 1);
+    json_decref(j);
+    j = line(f, &s, &infinite);
+    assert_true(json_is_null(json_object_get(j, "eval/loss")));
+    assert_int_equal(json_array_size(json_object_get(j, "nonfinite")), 2);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "nonfinite"), 1)), "eval/loss");
+    json_decref(j);
+    drop(f);
+}
+
+static void prints_times_as_people_do(void **state)
+{
+    (void)state;
+    static const struct { double s; const char *text; } row[] = {
+        { 0, "0:00" }, { -3, "0:00" }, { 0.4, "0:00" }, { 59.6, "1:00" }, { 65, "1:05" }, { 3599, "59:59" }, { 7384, "2:03:04" },
+    };
+    char buf[32];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        assert_string_equal(ls_eta_text(row[i].s, buf, sizeof buf), row[i].text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_16_bytes_a_parameter_with_adam),
+        cmocka_unit_test(uses_every_sample_once_an_epoch),
+        cmocka_unit_test(weights_micro_batches_by_their_samples),
+        cmocka_unit_test(leaves_weights_alone_when_a_gradient_is_not_finite),
+        cmocka_unit_test(names_numbers_that_are_not_finite),
+        cmocka_unit_test(prints_times_as_people_do),
+    };
+    return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
+}
