@@ -164,9 +164,10 @@ claim 'a fault on a rank that is not there' once 64 'with RANK below 2' --inject
 claim 'what is not served yet' once 78 'checkpoint.resume auto is not served yet' --checkpoint.resume auto
 claim 'a trace of steps that never come' mistake 78 'trace.steps begins at 30, but the run has 21 steps' --trace.steps 30
 claim 'a folder of data that is not there' mistake 74 'data.path names the folder of the data' --data.path nowhere
-claim 'a run folder that cannot be made' mistake 74 'choose another with --run.dir' --run.dir base.yaml/run
+claim 'a run folder that cannot be made' mistake 74 'making the folder base.yaml: Not a directory' --run.dir base.yaml/run
 claim 'a checkpoint folder that cannot be made, before the first step' \
-    mistake 74 'making the folder base.yaml/kept: Not a directory' --checkpoint.dir base.yaml/kept
+    mistake 74 'preparing checkpoint.dir base.yaml/kept: making the folder base.yaml: Not a directory' \
+    --checkpoint.dir base.yaml/kept
 claim 'and no step was made' test "$(grep -c ^step: out)" = 0
 claim 'a checkpoint of another shape' mistake 65 "'0.weight' has shape [64, 784], the model's has [32, 784]" \
     --model.dims 784,32,10 --model.load $model

@@ -33,7 +33,9 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
     LS_TRY(write_config(t, opts));
     /* Now, and not when hours of work are to be saved. */
-    if (*t->c->checkpoint.dir) LS_TRY(ls_mkdirs(t->c->checkpoint.dir));
+    const char *dir = t->c->checkpoint.dir;
+    ls_status st = *dir ? ls_mkdirs(dir) : LS_OK;
+    if (st < 0) return ls_while(st, "preparing checkpoint.dir %s", dir);
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
     t->metrics_fd = env->append(path);
     if (t->metrics_fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-t->metrics_fd));

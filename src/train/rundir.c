@@ -42,8 +42,9 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
     char *slash = strrchr(base, '/');
     if (slash && slash != base) {
         *slash = 0;
-        LS_TRY(ls_mkdirs(base));
+        ls_status st = ls_mkdirs(base);
         *slash = '/';
+        if (st < 0) return ls_while(st, "making the run folder %s (--run.dir)", base);
     }
     for (int i = 1; i <= SUFFIXES; i++) {
         if (i == 1) snprintf(out, n, "%s", base);
