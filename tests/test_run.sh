@@ -53,7 +53,7 @@ check 'a default comes from PET_NPROC_PER_NODE' prints 0/2 1/2
 PET_NPROC_PER_NODE=2 run --nproc-per-node 1 sh -c 'echo $RANK/$WORLD_SIZE'
 check 'a flag wins over it' prints 0/1
 run --nproc-per-node cpu sh -c 'echo $WORLD_SIZE'
-check 'cpu is one rank per usable core' [ "$(sort -u out)" = "$(nproc)" ]
+check 'cpu is one rank per usable core' [ "$(sort -u out)" = "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" ]
 run --nproc-per-node 2 -- echo --nproc-per-node 7
 check 'behind -- everything is the program' prints '--nproc-per-node 7' '--nproc-per-node 7'
 run --nproc-per-node 2 echo --tee 3
