@@ -1,5 +1,6 @@
 /* Ranks that call different collectives: nine kinds of it, over shm and tcp, among threads and processes. Every rank
- * learns it within a fraction of a second, in a sentence that names both sides; nobody hangs, nobody gets wrong data. */
+ * learns it within a fraction of a second, in a sentence that names both sides; nobody hangs, nobody gets wrong data.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,18 @@
 #define ODD 1 /* the rank that does something else */
 #define HUNG_NS (200 * MS)
 
-typedef enum kind { OTHER_COLLECTIVE, OTHER_COUNT, OTHER_DTYPE, OTHER_OP, OTHER_ROOT, SWAPPED, MISSING, EXTRA, OTHER_GROUP, KINDS } kind;
+typedef enum kind {
+    OTHER_COLLECTIVE,
+    OTHER_COUNT,
+    OTHER_DTYPE,
+    OTHER_OP,
+    OTHER_ROOT,
+    SWAPPED,
+    MISSING,
+    EXTRA,
+    OTHER_GROUP,
+    KINDS
+} kind;
 static const char *const kind_name[] = { "another collective", "another count", "another dtype", "another reduction", "another root",
                                          "two in the other order", "one missing", "one more", "another group" };
 

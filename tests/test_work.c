@@ -202,7 +202,8 @@ static void a_progress_thread_finishes_what_the_caller_forgot(void **state)
     for (int wire = 0; wire < 2; wire++)
         for (int by_thread = 0; by_thread < 2; by_thread++) {
             sleep_plan p = { by_thread };
-            ls_world_opts o = { .transport = wires[wire], .progress = by_thread ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE };
+            ls_world_opts o = { .transport = wires[wire],
+                                .progress = by_thread ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE };
             ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, 2, &o, sleep_while_it_runs, &p);
             if (r.failed) fail_msg("over %s, %s: %s", wires[wire], by_thread ? "thread" : "poke points", r.text);
         }
@@ -254,14 +255,19 @@ static void needs_a_group(void **state)
     ls_group *g;
     ls_work *work;
     ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = x, .count = 4 };
-    const ls_status st[] = { ls_barrier(NULL), ls_all_reduce(NULL, x, x, 4, LS_F32, LS_SUM), ls_send(NULL, x, 4, LS_F32, 1),
-                             ls_recv(NULL, x, 4, LS_F32, 1), ls_coll_start(NULL, &a, &work), ls_group_split(NULL, 0, &g) };
+    const ls_status st[] = { ls_barrier(NULL),
+                             ls_all_reduce(NULL, x, x, 4, LS_F32, LS_SUM),
+                             ls_send(NULL, x, 4, LS_F32, 1),
+                             ls_recv(NULL, x, 4, LS_F32, 1),
+                             ls_coll_start(NULL, &a, &work),
+                             ls_group_split(NULL, 0, &g) };
     for (size_t i = 0; i < sizeof st / sizeof *st; i++) assert_int_equal(st[i], LS_INVALID);
     assert_non_null(strstr(ls_last_error(), "call ls_world_join first"));
     ls_group_destroy(NULL);
 }
 
-/* --- what the counters say ------------------------------------------------------------------------------------------ */
+/* --- what the counters say ------------------------------------------------------------------------------------------
+ */
 
 typedef struct count_row {
     const char *transport, *algo;
@@ -343,7 +349,8 @@ static ls_status too_late(ls_world *w, void *arg)
     memset(x, 0, N * sizeof *x);
     if (ls_world_rank(w) == 0) {
         LS_EXPECT(st == LS_RANK_HUNG && st2 < 0, "%d, then %d", (int)st, (int)st2);
-        for (uint64_t end = ls_env_get()->mono_ns() + 400 * MS; ls_env_get()->mono_ns() < end; usleep(1000)) LS_TRY(ls_progress(w, 1000));
+        for (uint64_t end = ls_env_get()->mono_ns() + 400 * MS; ls_env_get()->mono_ns() < end; usleep(1000))
+            LS_TRY(ls_progress(w, 1000));
         a = (ls_coll_args){ .coll = LS_BARRIER, .dtype = LS_U8 };
         st = ls_coll_start(other, &a, &work);
         for (int i = 0; st == LS_OK && i < 100; i++) (void)ls_work_test(work); /* moves all groups */
@@ -362,7 +369,9 @@ static void a_failed_wait_gives_the_buffers_back(void **state)
     (void)state;
     for (int wire = 0; wire < 2; wire++)
         for (int mode = 0; mode < 2; mode++) {
-            ls_world_opts o = { .transport = wires[wire], .progress = mode ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE, .coll_timeout_ns = 100 * MS };
+            ls_world_opts o = { .transport = wires[wire],
+                                .progress = mode ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
+                                .coll_timeout_ns = 100 * MS };
             ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, 2, &o, too_late, NULL);
             if (r.failed) fail_msg("over %s%s: %s", wires[wire], mode ? ", progress thread" : "", r.text);
         }
