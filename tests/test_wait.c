@@ -22,6 +22,7 @@ static struct world {
 
     int looks, clocks, yields, naps;    /* so far */
     int looks_parked;                   /* looks since parked was set, before the nap */
+    int parkings;                       /* looks with parked set */
     uint64_t first_nap_ns, longest_nap_ns;
     int nap_fds;
     int traced_for;                     /* debugger questions still to be answered with yes */
@@ -29,6 +30,8 @@ static struct world {
     int ready_at_look;                  /* 1: at the first; 0: never */
     ls_status ready_with;
     int abort_at_look;
+    int moves_from_look, moves_to_look; /* something moves at these looks, the last one excluded */
+    uint64_t moved;
     _Atomic uint32_t abort, parked;
 } w;
 
@@ -68,8 +71,15 @@ static ls_status look(void *arg)
 {
     assert_ptr_equal(arg, &w);
     w.looks++;
-    if (atomic_load(&w.parked)) w.looks_parked++;
+    if (atomic_load(&w.parked)) {
+        w.looks_parked++;
+        w.parkings++;
+    }
     if (w.looks == w.abort_at_look) atomic_store(&w.abort, 1);
+    if (w.looks >= w.moves_from_look && w.looks < w.moves_to_look) {
+        w.moved++;
+        w.looks_parked = 0; /* no nap follows */
+    }
     return w.looks == w.ready_at_look ? w.ready_with : LS_AGAIN;
 }
 
@@ -106,6 +116,7 @@ static int fresh_world(void **state)
 }
 
 static const ls_waiter plain = { .abort_word = &w.abort, .parked = &w.parked };
+static const ls_waiter moving = { .abort_word = &w.abort, .parked = &w.parked, .moved = &w.moved };
 static const ls_waiter spinning = { .abort_word = &w.abort, .parked = &w.parked, .may_spin = true };
 
 /* --- what comes back -------------------------------------------------------------------- */
@@ -204,6 +215,44 @@ static void a_nap_is_1_ms_at_most(void **state)
     fresh_world(NULL);
     assert_int_equal(run(plain, w.now + 300 * US), LS_RANK_HUNG); /* nor does it pass the deadline */
     assert_true(w.naps == 1 && w.now == 5 * S + 300 * US);
+}
+
+/* A transfer in many turns must not pay a nap for each. */
+static void never_naps_while_something_moves(void **state)
+{
+    (void)state;
+    static const uint64_t yield_ns[] = { 100, 1 * US, 1 * MS };
+    for (size_t i = 0; i < N(yield_ns); i++) {
+        fresh_world(NULL);
+        w.yield_ns = yield_ns[i];
+        w.moves_from_look = 1;
+        w.moves_to_look = w.ready_at_look = 20000;
+        assert_int_equal(run(moving, LS_NO_DEADLINE), LS_OK);
+        assert_int_equal(w.parkings, 0);
+    }
+}
+
+static void what_moves_after_naps_starts_the_yielding_again(void **state)
+{
+    (void)state;
+    assert_int_equal(run(moving, w.now + 5 * MS), LS_RANK_HUNG); /* nothing moves: as ever */
+    int naps = w.naps, looks = w.looks, yields = w.yields;
+    assert_true(naps >= 4);
+
+    fresh_world(NULL);
+    w.moves_from_look = looks - 1; /* parked, about to sleep */
+    w.moves_to_look = looks;
+    w.ready_at_look = looks + 100; /* of some 200 looks between the yields */
+    assert_int_equal(run(moving, w.now + 1 * S), LS_OK);
+    assert_int_equal(w.naps, naps - 2); /* the look that saw it move was followed by no nap, nor were those after it */
+    assert_true(w.yields >= yields + 99);
+
+    fresh_world(NULL);
+    w.moves_from_look = looks - 1;
+    w.moves_to_look = looks;
+    assert_int_equal(run(moving, w.now + 10 * MS), LS_RANK_HUNG);
+    assert_in_range(w.yields, 2 * yields - 16, 2 * yields + 16); /* one more round of them, then naps again */
+    assert_int_equal(w.longest_nap_ns, MS);
 }
 
 static void sleeps_on_the_descriptors_too(void **state)
@@ -321,6 +370,8 @@ int main(void)
         cmocka_unit_test_setup(parks_after_200_us_and_64_turns_of_yielding, fresh_world),
         cmocka_unit_test_setup(looks_once_more_between_parking_and_sleeping, fresh_world),
         cmocka_unit_test_setup(a_nap_is_1_ms_at_most, fresh_world),
+        cmocka_unit_test_setup(never_naps_while_something_moves, fresh_world),
+        cmocka_unit_test_setup(what_moves_after_naps_starts_the_yielding_again, fresh_world),
         cmocka_unit_test_setup(sleeps_on_the_descriptors_too, fresh_world),
         cmocka_unit_test_setup(a_waiter_of_zeros_is_valid, fresh_world),
         cmocka_unit_test_setup(sees_an_abort_within_64_turns, fresh_world),

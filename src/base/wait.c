@@ -27,15 +27,18 @@ static bool late(const ls_env *env, uint64_t now, uint64_t *deadline_ns)
     return false;
 }
 
-/* Sleeps once. What was ready before anybody could see us parked is looked for
- * again in between: that answer is returned. */
+static uint64_t moves(const ls_waiter *w) { return w->moved ? *w->moved : 0; }
+
+/* Sleeps once. What was ready or moved before anybody could see us parked is looked
+ * for again in between: that answer is returned, without sleep if there is one. */
 static ls_status nap(const ls_env *env, const ls_waiter *w, ls_status (*ready)(void *arg), void *arg, uint64_t until)
 {
     /* seq_cst: our mark is out before ready() looks. The waker's side is cheaper
      * (it may miss the mark), which costs one nap and nothing else. */
     if (w->parked) atomic_store_explicit(w->parked, 1, memory_order_seq_cst);
+    uint64_t before = moves(w);
     ls_status st = ready(arg);
-    if (st == LS_AGAIN && !aborted(w)) {
+    if (st == LS_AGAIN && moves(w) == before && !aborted(w)) {
         int fd[MAX_FDS];
         ls_pollfd poll[MAX_FDS];
         int n = w->fds ? w->fds(w->fds_arg, fd, MAX_FDS) : 0;
@@ -59,24 +62,28 @@ ls_status ls_wait(const ls_waiter *w, ls_status (*ready)(void *arg), void *arg, 
         ls_cpu_relax();
     }
 
-    uint64_t first_yield = 0;
-    for (unsigned turn = 0;; turn++) {
-        if ((st = ready(arg)) != LS_AGAIN) return st;
-        if (aborted(w)) return LS_ABORTED;
-        if (turn % YIELD_CLOCK_TURNS == 0) {
-            uint64_t now = env->mono_ns();
-            if (turn == 0) first_yield = now;
-            if (late(env, now, &deadline_ns)) return LS_RANK_HUNG;
-            if (turn >= YIELD_MIN_TURNS && now - first_yield >= YIELD_NS) break;
-        }
-        env->yield();
-    }
-
     for (;;) {
-        uint64_t now = env->mono_ns();
-        if (aborted(w)) return LS_ABORTED;
-        if (late(env, now, &deadline_ns)) return LS_RANK_HUNG;
-        uint64_t until = deadline_ns - now > NAP_NS ? now + NAP_NS : deadline_ns;
-        if ((st = nap(env, w, ready, arg, until)) != LS_AGAIN) return st;
+        uint64_t since = 0, seen = moves(w); /* when we began to yield, or something moved last */
+        for (unsigned turn = 0;; turn++) {
+            if ((st = ready(arg)) != LS_AGAIN) return st;
+            if (aborted(w)) return LS_ABORTED;
+            if (turn % YIELD_CLOCK_TURNS == 0) {
+                uint64_t now = env->mono_ns();
+                if (turn == 0 || moves(w) != seen) since = now;
+                seen = moves(w);
+                if (late(env, now, &deadline_ns)) return LS_RANK_HUNG;
+                if (turn >= YIELD_MIN_TURNS && now - since >= YIELD_NS) break;
+            }
+            env->yield();
+        }
+
+        seen = moves(w);
+        while (moves(w) == seen) {
+            uint64_t now = env->mono_ns();
+            if (aborted(w)) return LS_ABORTED;
+            if (late(env, now, &deadline_ns)) return LS_RANK_HUNG;
+            uint64_t until = deadline_ns - now > NAP_NS ? now + NAP_NS : deadline_ns;
+            if ((st = nap(env, w, ready, arg, until)) != LS_AGAIN) return st;
+        }
     }
 }

@@ -136,6 +136,7 @@ ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
 typedef struct waiting {
     ls_work *k;
     uint64_t turns, check_ns;
+    uint64_t moved; /* turns in which something moved */
 } waiting;
 
 static inline bool is_done(const ls_work *k) { return atomic_load_explicit(&k->done, memory_order_acquire) != 0; }
@@ -150,7 +151,10 @@ static ls_status ready(void *arg)
     if (!ls_engine_threaded(k->g->w->engine)) {
         ls_status st = ls_engine_turn(k->g->w->engine);
         if (is_done(k)) return LS_OK;
-        if (st == LS_OK) return LS_AGAIN; /* something moved: no need to look closer */
+        if (st == LS_OK) { /* something moved: no need to look closer */
+            x->moved++;
+            return LS_AGAIN;
+        }
     }
     if (++x->turns % CLOCK_TURNS != 0) return LS_AGAIN;
     uint64_t now = ls_env_get()->mono_ns();
@@ -202,6 +206,7 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     uint64_t now = env->mono_ns();
     waiting x = { .k = k, .check_ns = now + CHECK_NS };
     ls_waiter waiter = w->waiter;
+    waiter.moved = &x.moved;
     if (ls_engine_threaded(w->engine)) { /* the thread sleeps on the slot's word, we on our own */
         waiter.parked = &w->engine->main_parked;
         waiter.fds = NULL;
