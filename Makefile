@@ -62,6 +62,7 @@ test-long: build
 	@$(MAKEME) asan
 	@$(MAKEME) tsan
 	@$(MAKEME) fuzz
+	@scripts/setup --viewer
 	@tools/run-tests $(BUILD) -j $(JOBS) --long
 
 bench: build
