@@ -16,7 +16,7 @@ static ls_status complete(ls_world *w, ls_world **out)
         *out = w;
         return LS_OK;
     }
-    w->failed = true;
+    st = ls_world_join_failed(w, st);
     ls_world_leave(w);
     return st;
 }

@@ -44,6 +44,7 @@ struct ls_store {
     entry *entry;         /* owned */
     int nentries, cap;
     int32_t pid[LS_MAX_RANKS]; /* of the ranks that said hello; 0: not yet */
+    bool left[LS_MAX_RANKS];   /* and said goodbye */
     uint64_t rejected;
 };
 
@@ -278,6 +279,7 @@ static bool on_hello(ls_store *s, conn *c)
                  h.size, s->c.nranks);
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
+    if (s->left[h.rank]) return refuse(c, LS_AGAIN, ""); /* it joins the next job at this place, and is early */
     if (s->pid[h.rank]) {
         snprintf(text, sizeof text, "rank %u joined twice: pid %d and pid %d; every process needs its own RANK", h.rank,
                  (int)s->pid[h.rank], (int)h.pid);
@@ -306,7 +308,7 @@ static bool on_body(ls_store *s, conn *c)
     case STORE_MISSING:
         ls_store_missing(s, text, sizeof text);
         return reply(c, LS_OK, text, strlen(text), -1);
-    case STORE_BYE: c->bye = true; return reply(c, LS_OK, NULL, 0, -1);
+    case STORE_BYE: c->bye = s->left[c->rank] = true; return reply(c, LS_OK, NULL, 0, -1);
     default: return false;
     }
 }

@@ -61,6 +61,8 @@ ls_status ls_store_connect(const char *unix_name, int tcp_port, const uint8_t se
                            int rank, int size, uint64_t deadline_ns, ls_store_client **out, int *page_fd);
 void ls_store_disconnect(ls_store_client *c);
 int ls_store_client_fd(const ls_store_client *c);
+/* From here on a wait for the store ends with LS_ABORTED when the word (borrowed) is not 0. */
+void ls_store_watch(ls_store_client *c, const _Atomic uint32_t *abort_word);
 
 ls_status ls_store_set(ls_store_client *c, const char *key, const void *value, size_t n, uint64_t deadline_ns);
 /* Waits until the key is set. *n: capacity in, size out (LS_INVALID if larger).

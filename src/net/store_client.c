@@ -6,12 +6,18 @@
 
 #include "net/store_wire.h"
 
+#define ABORT_LOOK_NS 20000000u
+
 struct ls_store_client {
     int fd;
     bool unix_socket;
+    bool reset; /* the connection ended with what we had said unread */
+    const _Atomic uint32_t *abort_word; /* borrowed; may be NULL */
 };
 
 int ls_store_client_fd(const ls_store_client *c) { return c->fd; }
+
+void ls_store_watch(ls_store_client *c, const _Atomic uint32_t *abort_word) { c->abort_word = abort_word; }
 
 void ls_store_disconnect(ls_store_client *c)
 {
@@ -25,6 +31,19 @@ static ls_status late(const char *doing)
     return ls_fail(LS_JOIN_TIMEOUT, "no answer from the rendezvous store while %s", doing);
 }
 
+/* Sleeps until the socket has something, or room. */
+static ls_status wait_for(const ls_store_client *c, short events, uint64_t deadline_ns, const char *doing)
+{
+    const ls_env *env = ls_env_get();
+    uint64_t now = env->mono_ns();
+    if (now >= deadline_ns) return late(doing);
+    if (c->abort_word && atomic_load_explicit(c->abort_word, memory_order_acquire))
+        return ls_fail(LS_ABORTED, "the job was given up while %s", doing);
+    ls_pollfd pfd = { .fd = c->fd, .events = events };
+    env->wait(NULL, 0, &pfd, 1, deadline_ns - now > ABORT_LOOK_NS ? now + ABORT_LOOK_NS : deadline_ns);
+    return LS_OK;
+}
+
 static ls_status send_all(ls_store_client *c, const void *p, size_t n, uint64_t deadline_ns, const char *doing)
 {
     const ls_env *env = ls_env_get();
@@ -32,10 +51,9 @@ static ls_status send_all(ls_store_client *c, const void *p, size_t n, uint64_t 
     while (n > 0) {
         ssize_t k = env->send(c->fd, at, n);
         if (k == -EAGAIN) {
-            if (env->mono_ns() >= deadline_ns) return late(doing);
-            ls_pollfd pfd = { .fd = c->fd, .events = LS_POLL_OUT };
-            env->wait(NULL, 0, &pfd, 1, deadline_ns);
+            LS_TRY(wait_for(c, LS_POLL_OUT, deadline_ns, doing));
         } else if (k < 0) {
+            c->reset = true;
             return ls_fail(LS_PEER_RESET, "the rendezvous store is gone (%s while %s)", strerror((int)-k), doing);
         } else {
             at += k;
@@ -52,10 +70,9 @@ static ls_status recv_all(ls_store_client *c, void *p, size_t n, uint64_t deadli
     while (n > 0) {
         ssize_t k = env->recv(c->fd, at, n);
         if (k == -EAGAIN) {
-            if (env->mono_ns() >= deadline_ns) return late(doing);
-            ls_pollfd pfd = { .fd = c->fd, .events = LS_POLL_IN };
-            env->wait(NULL, 0, &pfd, 1, deadline_ns);
+            LS_TRY(wait_for(c, LS_POLL_IN, deadline_ns, doing));
         } else if (k <= 0) {
+            c->reset = k < 0;
             return ls_fail(LS_PEER_RESET, "the rendezvous store closed the connection while %s", doing);
         } else {
             at += k;
@@ -73,9 +90,7 @@ static ls_status recv_descriptor(ls_store_client *c, int *fd, uint64_t deadline_
         if (*fd >= 0) return LS_OK;
         if (*fd != -EAGAIN)
             return ls_fail(LS_PEER_RESET, "no descriptor came from the rendezvous store while %s", doing);
-        if (env->mono_ns() >= deadline_ns) return late(doing);
-        ls_pollfd pfd = { .fd = c->fd, .events = LS_POLL_IN };
-        env->wait(NULL, 0, &pfd, 1, deadline_ns);
+        LS_TRY(wait_for(c, LS_POLL_IN, deadline_ns, doing));
     }
 }
 
@@ -98,6 +113,7 @@ static ls_status read_reply(ls_store_client *c, void *value, size_t *n, int *fd,
     }
     if (r.nvalue) LS_TRY(recv_all(c, value, r.nvalue, deadline_ns, doing));
     if (n) *n = r.nvalue;
+    if (r.status > 0) return (ls_status)r.status;
     if (r.has_fd) {
         int got = -1;
         LS_TRY(recv_descriptor(c, &got, deadline_ns, doing));
@@ -120,56 +136,74 @@ static ls_status request(ls_store_client *c, store_op op, const char *key, const
     return n ? send_all(c, value, n, deadline_ns, key) : LS_OK;
 }
 
+static ls_status nobody_there(const char *unix_name, int tcp_port, int rank, int err)
+{
+    if (unix_name)
+        return ls_fail(LS_JOIN_TIMEOUT,
+                       "rank %d found nobody at the job's meeting point '%s' (%s): is rank 0 running?", rank, unix_name,
+                       strerror(err));
+    return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at port %d (%s): is rank 0 running?", rank, tcp_port,
+                   strerror(err));
+}
+
+/* Says hello on a new connection. LS_AGAIN: this is the store of a job that is ending, ask the next one. */
+static ls_status say_hello(ls_store_client *c, const store_hello *h, uint64_t deadline_ns, int *page_fd)
+{
+    ls_status st = send_all(c, h, sizeof *h, deadline_ns, "saying hello");
+    if (st == LS_OK) st = read_reply(c, NULL, NULL, page_fd, deadline_ns, "saying hello");
+    if (st == LS_PEER_RESET && c->reset) return LS_AGAIN;
+    if (st == LS_PEER_RESET)
+        return ls_fail(LS_AUTH_FAILED,
+                       "rank %u was refused at the job's meeting point: it could not prove that it belongs to the job",
+                       h->rank);
+    return st;
+}
+
 ls_status ls_store_connect(const char *unix_name, int tcp_port, const uint8_t secret[LS_SECRET_BYTES], int rank,
                            int size, uint64_t deadline_ns, ls_store_client **out, int *page_fd)
 {
     const ls_env *env = ls_env_get();
     *out = NULL;
     *page_fd = -1;
-    ls_store_client *c = calloc(1, sizeof *c);
-    if (!c) return ls_fail(LS_NO_MEMORY, "store client");
-    c->unix_socket = unix_name != NULL;
-    for (;;) { /* the store may come later than we do */
-        c->fd = unix_name ? env->connect_unix(unix_name) : env->connect_tcp("127.0.0.1", tcp_port);
-        if (c->fd >= 0) break;
-        if (env->mono_ns() >= deadline_ns) {
-            int err = -c->fd;
-            free(c);
-            if (unix_name)
-                return ls_fail(LS_JOIN_TIMEOUT,
-                               "rank %d found nobody at the job's meeting point '%s' (%s): is rank 0 running?", rank,
-                               unix_name, strerror(err));
-            return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at port %d (%s): is rank 0 running?", rank, tcp_port,
-                           strerror(err));
-        }
-        env->wait(NULL, 0, NULL, 0, env->mono_ns() + 10000000u);
-    }
-
-    ls_status st = LS_OK;
-    if (unix_name && env->peer_uid_is_ours(c->fd) != 1) {
-        st = ls_fail(LS_AUTH_FAILED, "the job's meeting point '%s' belongs to another user: choose another MASTER_PORT",
-                     unix_name);
-        goto fail;
-    }
     store_hello h = { .magic = LS_STORE_MAGIC,
                       .version = LS_STORE_VERSION,
                       .rank = (uint32_t)rank,
                       .size = (uint32_t)size,
                       .pid = env->pid() };
     memcpy(h.secret, secret, LS_SECRET_BYTES);
-    if ((st = send_all(c, &h, sizeof h, deadline_ns, "saying hello")) < 0) goto fail;
-    if ((st = read_reply(c, NULL, NULL, page_fd, deadline_ns, "saying hello")) < 0) {
-        if (st == LS_PEER_RESET)
-            st = ls_fail(
-                LS_AUTH_FAILED,
-                "rank %d was refused at the job's meeting point: it could not prove that it belongs to the job", rank);
-        goto fail;
+    ls_store_client *c = calloc(1, sizeof *c);
+    if (!c) return ls_fail(LS_NO_MEMORY, "store client");
+    c->unix_socket = unix_name != NULL;
+    for (;;) { /* the store may come later than we do */
+        int err = ECONNRESET;
+        c->fd = unix_name ? env->connect_unix(unix_name) : env->connect_tcp("127.0.0.1", tcp_port);
+        if (c->fd < 0) {
+            err = -c->fd;
+        } else {
+            ls_status st = LS_OK; /* our secret is for our own user's ears only */
+            if (unix_name && env->peer_uid_is_ours(c->fd) != 1)
+                st = ls_fail(LS_AUTH_FAILED,
+                             "the job's meeting point '%s' belongs to another user: choose another MASTER_PORT",
+                             unix_name);
+            if (st == LS_OK) st = say_hello(c, &h, deadline_ns, page_fd);
+            if (st == LS_OK) {
+                *out = c;
+                return LS_OK;
+            }
+            if (*page_fd >= 0) env->close_fd(*page_fd);
+            *page_fd = -1;
+            env->close_fd(c->fd);
+            if (st < 0) {
+                free(c);
+                return st;
+            }
+        }
+        if (env->mono_ns() >= deadline_ns) {
+            free(c);
+            return nobody_there(unix_name, tcp_port, rank, err);
+        }
+        env->wait(NULL, 0, NULL, 0, env->mono_ns() + 10000000u);
     }
-    *out = c;
-    return LS_OK;
-fail:
-    ls_store_disconnect(c);
-    return st;
 }
 
 ls_status ls_store_set(ls_store_client *c, const char *key, const void *value, size_t n, uint64_t deadline_ns)
@@ -197,9 +231,7 @@ ls_status ls_store_set_fd(ls_store_client *c, const char *key, int fd, uint64_t 
     LS_TRY(request(c, STORE_SET_FD, key, NULL, 0, deadline_ns));
     for (int k; (k = env->send_fd(c->fd, fd)) != 0 && k != 1;) {
         if (k != -EAGAIN) return ls_fail(LS_PEER_RESET, "the rendezvous store is gone (%s)", strerror(-k));
-        if (env->mono_ns() >= deadline_ns) return late(key);
-        ls_pollfd pfd = { .fd = c->fd, .events = LS_POLL_OUT };
-        env->wait(NULL, 0, &pfd, 1, deadline_ns);
+        LS_TRY(wait_for(c, LS_POLL_OUT, deadline_ns, key));
     }
     return read_reply(c, NULL, NULL, NULL, deadline_ns, key);
 }

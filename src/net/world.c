@@ -87,6 +87,18 @@ static ls_status read_secret(int fd, uint8_t secret[LS_SECRET_BYTES])
     return LS_OK;
 }
 
+ls_status ls_world_join_failed(ls_world *w, ls_status s)
+{
+    char text[LS_ERROR_BYTES];
+    w->failed = true;
+    if (!w->page) return s;
+    if (atomic_load_explicit(&w->page->abort_by, memory_order_acquire)) return ls_world_aborted(w);
+    if (s == LS_JOIN_TIMEOUT) snprintf(text, sizeof text, "%s", ls_last_error()); /* says who is missing: not us */
+    else snprintf(text, sizeof text, "rank %d: %s", w->rank, ls_last_error());
+    ls_page_abort(w->page, 1 + (uint32_t)w->rank, s, text);
+    return s;
+}
+
 /* --- pieces of joining -------------------------------------------------------- */
 
 static ls_status new_page(int nranks, ls_world_page **page, int *fd)
@@ -121,8 +133,9 @@ ls_status ls_world_aborted(ls_world *w)
     ls_status s = LS_ABORTED;
     int rank = -1;
     if (!ls_page_cause(w->page, &rank, &s, text, sizeof text)) return ls_fail(LS_ABORTED, "the job was aborted");
-    /* a mismatch is everybody's: both sides report it as what it is */
-    return ls_fail(rank == w->rank || s == LS_COLL_MISMATCH ? s : LS_ABORTED, "%s", text);
+    /* these are everybody's: all sides report them as what they are */
+    bool shared = s == LS_COLL_MISMATCH || s == LS_JOIN_TIMEOUT;
+    return ls_fail(rank == w->rank || shared ? s : LS_ABORTED, "%s", text);
 }
 
 ls_status ls_world_check_server(ls_world *w)
@@ -150,7 +163,6 @@ static ls_status wait_for_all(ls_world *w, uint64_t deadline_ns)
         char missing[256];
         LS_TRY(ls_store_ask_missing(w->store, missing, sizeof missing, deadline_ns + 1000000000u));
         if (!missing[0]) return LS_OK;
-        if (w->page && atomic_load_explicit(&w->page->abort_by, memory_order_acquire)) return ls_world_aborted(w);
         if (env->mono_ns() >= deadline_ns) {
             int n = 1;
             for (const char *p = missing; *p; p++) n += *p == ',';
@@ -270,6 +282,7 @@ static ls_status join(ls_world *w, const job *j)
     st = ls_store_connect(j->by_hand ? by_port : j->store, 0, secret, w->rank, w->size, deadline, &w->store, &fd);
     if (st == LS_OK && !w->page) st = fd >= 0 ? map_page(w, fd) : ls_fail(LS_PROTOCOL, "the store sent no world page");
     if (fd >= 0) env->close_fd(fd);
+    if (st == LS_OK) ls_store_watch(w->store, &w->page->abort_by);
     if (st == LS_OK) st = wait_for_all(w, deadline);
     if (st == LS_OK) st = share_arenas(w, deadline);
 done:
@@ -295,7 +308,7 @@ ls_status ls_world_open(const ls_world_opts *opts, ls_world **out)
     ls_status st = join(w, &j);
     if (st == LS_OK) st = finish_open(w);
     if (st < 0) {
-        w->failed = true;
+        st = ls_world_join_failed(w, st);
         ls_world_close(w);
         return st;
     }
@@ -325,10 +338,13 @@ ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts 
     ls_status st = LS_OK;
     if (h->size > 1) st = ls_store_connect(h->store_name, 0, h->secret, rank, h->size, deadline, &w->store, &fd);
     if (fd >= 0) env->close_fd(fd);
-    if (st == LS_OK && h->size > 1) st = wait_for_all(w, deadline);
+    if (st == LS_OK && h->size > 1) {
+        ls_store_watch(w->store, &w->page->abort_by);
+        st = wait_for_all(w, deadline);
+    }
     if (st == LS_OK) st = finish_open(w);
     if (st < 0) {
-        w->failed = true;
+        st = ls_world_join_failed(w, st);
         ls_world_close(w);
         return st;
     }

@@ -63,6 +63,10 @@ static inline void ls_world_wake(ls_world *w, int rank)
  * cause's own status when this rank was the first). */
 ls_status ls_world_aborted(ls_world *w);
 
+/* What a rank that cannot join tells the others, so that they need not wait for it. Returns s, or the
+ * cause when the job was given up already. */
+ls_status ls_world_join_failed(ls_world *w, ls_status s);
+
 /* Looks whether who serves the store (the launcher, or rank 0) is alive; if not, that is the job's
  * cause. Cheap, not free: for waits that stall. */
 ls_status ls_world_check_server(ls_world *w);
