@@ -170,7 +170,7 @@ static bool run_all(const setting *s, char *const *x, ranks *r)
     w->pulled = s->pulled;
     w->seed = s->count * 31 + (uint64_t)s->size + (uint64_t)s->coll * 7 + s->pulled;
     for (int k = 0; k < s->size; k++) {
-        ls_shape shape = { s->coll, k, s->size, s->root, s->segments, s->nlanes };
+        ls_shape shape = { s->coll, k, s->size, s->root, s->segments, s->nlanes, NULL };
         if (ls_sched_emit(s->algo, &shape, &r->sched[k]) != LS_OK) fail_msg("%s: %s", describe(s), ls_last_error());
         fold = fold || uses_fold(&r->sched[k]);
     }
@@ -489,7 +489,7 @@ static void a_bound_run_can_be_started_again(void **state)
     struct ls_transport tp[2] = { { w, 0 }, { w, 1 } };
     w->pulled = true;
     for (int k = 0; k < 2; k++) {
-        ls_shape shape = { LS_ALL_REDUCE, k, 2, 0, 2, 1 };
+        ls_shape shape = { LS_ALL_REDUCE, k, 2, 0, 2, 1, NULL };
         assert_int_equal(ls_sched_emit(ls_algo_find("ring"), &shape, &sched[k]), LS_OK);
         assert_int_equal(ls_run_bind(&run[k], &sched[k]), LS_OK);
     }
@@ -590,7 +590,7 @@ static void folds_are_for_mapped_memory(void **state)
     (void)state;
     ls_sched s;
     ls_run r = { 0 };
-    ls_shape shape = { LS_ALL_REDUCE, 0, 2, 0, 1, 1 };
+    ls_shape shape = { LS_ALL_REDUCE, 0, 2, 0, 1, 1, NULL };
     assert_int_equal(ls_sched_emit(ls_algo_find("fold"), &shape, &s), LS_OK);
     assert_int_equal(ls_run_bind(&r, &s), LS_UNSUPPORTED);
     assert_non_null(strstr(ls_last_error(), "mapped"));

@@ -83,7 +83,7 @@ static void refuses_chunks_it_cannot_place(void **state)
 static void only_schedules_with_tmp_need_memory_for_it(void **state)
 {
     (void)state;
-    ls_shape shape = { LS_ALL_REDUCE, 0, 3, 0, 1, 1 };
+    ls_shape shape = { LS_ALL_REDUCE, 0, 3, 0, 1, 1, NULL };
     ls_sched s;
     assert_int_equal(ls_sched_emit(ls_algo_find("ring"), &shape, &s), LS_OK);
     assert_int_equal(ls_sched_tmp_bytes(&s, 100, 4), 0);

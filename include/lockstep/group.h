@@ -1,9 +1,15 @@
 /* group.h -- process groups, collectives, work handles.
  *
  * Collectives of one group are matched in call order on every rank; groups
- * never block one another. Buffers belong to a collective from start to wait.
- * Memory from ls_alloc() (registered) is reduced in place by peers, without a
- * copy; other memory works and is staged.
+ * never block one another, and sends and receives (matched in order per pair
+ * and direction) never wait for collectives. Buffers belong to an operation
+ * from start to wait. Memory from ls_alloc() (registered) is read and reduced
+ * in place by peers, without a copy; other memory works and is staged.
+ *
+ * Counts are of elements. Where ranks have shares of a vector (all_gather,
+ * reduce_scatter, gather, scatter, all_to_all), rank r's share is
+ * ls_shard_range(count, r, size), or, in the v-variants, counts[r] elements
+ * after those of the ranks before it; a share may be empty.
  */
 #ifndef LS_GROUP_H
 #define LS_GROUP_H
@@ -23,12 +29,15 @@ typedef struct ls_coll_args {
     ls_coll coll;
     const void *in;    /* NULL or == out: in place */
     void *out;
-    size_t count;      /* elements of the whole vector: for all_gather and reduce_scatter too,
-                          rank r's share is ls_shard_range(count, r, size) of it */
+    size_t count;      /* elements of the whole vector. all_to_all: of what a rank sends in all, a multiple of
+                          the group's size. Ignored where counts are given */
+    const size_t *counts; /* NULL: equal shares; else [size] shares, read at start, not kept. all_gather,
+                          reduce_scatter, gather, scatter: the same on every rank. all_to_all: what goes to each rank */
+    const size_t *recv_counts; /* all_to_all with counts: what comes from each rank */
     ls_dtype dtype;
     ls_redop op;
     int root;          /* rank in the group, where it matters */
-    int peer;          /* LS_SENDRECV: see ls_send, ls_recv */
+    int peer;          /* LS_SENDRECV: in != NULL sends in to it, in == NULL receives from it into out */
     const char *label; /* borrowed until wait; shows in traces and errors: "bucket 3"; may be NULL */
 } ls_coll_args;
 
@@ -49,9 +58,45 @@ ls_status ls_reduce_scatter(ls_group *g, const void *in, void *out, size_t count
 ls_status ls_all_gather(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype);
 ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtype, int root);
 ls_status ls_barrier(ls_group *g);
-/* Matched in order per pair of ranks; blocking, after everything started on the group before. */
+/* The sum arrives on root; elsewhere `out` is not touched and may be NULL (then `in` must not be). */
+ls_status ls_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op, int root);
+/* `in`: the own share (NULL on root: it stands in `out` already); `out`: the whole vector, on root only. */
+ls_status ls_gather(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, int root);
+/* `in`: the whole vector, on root only; `out`: the own share (NULL on root: stays in `in`). */
+ls_status ls_scatter(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, int root);
+/* Block d of `in` goes to rank d, block s of `out` comes from rank s; `count` a multiple of the group's size.
+ * In place (in == NULL or out): through a copy. */
+ls_status ls_all_to_all(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype);
+
+/* Counts per rank. All but all_to_all: the same counts[size] on every rank (else LS_COLL_MISMATCH). */
+ls_status ls_all_gather_v(ls_group *g, const void *in, void *out, const size_t *counts, ls_dtype dtype);
+ls_status ls_reduce_scatter_v(ls_group *g, const void *in, void *out, const size_t *counts, ls_dtype dtype,
+                              ls_redop op);
+ls_status ls_gather_v(ls_group *g, const void *in, void *out, const size_t *counts, ls_dtype dtype, int root);
+ls_status ls_scatter_v(ls_group *g, const void *in, void *out, const size_t *counts, ls_dtype dtype, int root);
+ls_status ls_all_to_all_v(ls_group *g, const void *in, const size_t *send_counts, void *out,
+                          const size_t *recv_counts, ls_dtype dtype);
+
+/* Many small tensors as one collective: packed into registered scratch, reduced once, unpacked. The same
+ * counts on every rank; bits as if each were reduced by the same algorithm alone. */
+ls_status ls_all_reduce_coalesced(ls_group *g, void *const *tensor, const size_t *count, int ntensors, ls_dtype dtype,
+                                  ls_redop op);
+
+/* Matched in order per pair of ranks and direction; blocking. Both directions of a pair, and other pairs,
+ * move meanwhile: two ranks that send to each other at once need ls_p2p_batch, or start one and wait later. */
 ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype dtype, int peer);
 ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype dtype, int peer);
+/* Started together, moved together, complete together: no order among them can deadlock. Exactly one of
+ * send and recv is not NULL (a buffer of no elements may be any address). At most LS_P2P_BATCH. */
+#define LS_P2P_BATCH 128
+typedef struct ls_p2p {
+    const void *send;
+    void *recv;
+    size_t count;
+    ls_dtype dtype;
+    int peer;
+} ls_p2p;
+ls_status ls_p2p_batch(ls_group *g, const ls_p2p *op, int n);
 
 /* Gives collectives in flight up to budget_ns of this thread (a poke point).
  * A no-op when a progress thread owns them. */

@@ -50,6 +50,8 @@ typedef struct ls_shape {
     int rank, size, root;
     int segments; /* pieces per rank's share, for pipelining; >= 1 */
     int nlanes;   /* steps of one lane run in order; lanes run side by side; 1..LS_MAX_LANES */
+    const int *node; /* [size] which host each rank is on, numbered from 0 by first appearance; borrowed;
+                        NULL: all on one. The same for every shape of a group: no part of a cache key */
 } ls_shape;
 
 typedef struct ls_sched {
@@ -65,8 +67,11 @@ typedef struct ls_sched {
  * of equal shares: OUT has size * segments chunks for all_reduce,
  * reduce_scatter and all_gather; chunk owner * segments + s. For all_gather
  * rank r's contribution is its own share of OUT before the start; after a
- * reduce_scatter only the own share of OUT is defined. Broadcast: `segments`
- * chunks. TMP mirrors OUT's chunks unless said. */
+ * reduce_scatter only the own share of OUT is defined. Broadcast and reduce: `segments` chunks of OUT (off
+ * the root of a reduce they are scratch). Gather and scatter: shares of OUT; every rank's own share is its
+ * contribution (or result), root's OUT is whole, and off the root whoever runs the schedule lends scratch
+ * for other shares that it touches. all_to_all: size * segments chunks of IN (read only; share d is for rank
+ * d) and of OUT (share s comes from rank s). TMP mirrors OUT's chunks unless said. */
 typedef struct ls_algo {
     const char *name;   /* "ring" */
     uint32_t colls;     /* bit set of ls_coll */

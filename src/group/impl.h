@@ -1,6 +1,7 @@
 /* impl.h -- a group from the inside.
  *
- *   group.c    create, split, destroy        work.c      start, test, wait
+ *   calls.c    every collective as a call    work.c      start, test, wait
+ *   group.c    create, split, destroy        run.c       by reading a schedule
  *   mapped.c   collectives in peers' memory  select.c    which algorithm
  *   engine.c   who moves works along         blame.c     what to say when one does not move
  *   join.c     worlds                        p2p.c       send and recv
@@ -60,7 +61,8 @@ struct ls_work {
     ls_range share;          /* this rank's part of the vector, elements */
     uint64_t t0_ns, t1_ns;   /* started, complete; t0 0: too small to be timed */
     uint64_t ticket;         /* p2p */
-    ls_coll_args a;
+    ls_coll_args a;          /* its counts are not ours: use ls_work_share */
+    const size_t *counts, *recv_counts; /* NULL: equal shares; else [size], in the group's keeping */
     ls_coll_desc desc;
 };
 
@@ -100,9 +102,23 @@ struct ls_group {
     uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
     char error[LS_ERROR_BYTES];
 
+    size_t *counts;               /* owned: [LS_WORKS][2][size], NULL until a v-variant is called */
     struct ls_sched_cache *cache; /* owned */
     struct ls_work work[LS_WORKS];
 };
+
+/* The part of the whole vector (all_to_all: of what is sent) that is rank r's. */
+static inline ls_range ls_work_share(const ls_work *k, int r)
+{
+    ls_range s = { 0, 0 };
+    if (LS_LIKELY(!k->counts)) {
+        (void)ls_shard_range(k->a.count, r, k->g->size, &s);
+        return s;
+    }
+    for (int q = 0; q < r; q++) s.first += k->counts[q];
+    s.count = k->counts[r];
+    return s;
+}
 
 /* The oldest works that are not complete, by position in the queue. */
 static inline ls_work *ls_queued(ls_group *g, uint32_t i) { return &g->work[g->queue[i % LS_WORKS]]; }
@@ -133,6 +149,9 @@ ls_status ls_engine_turn(ls_engine *e);
 /* Waits until a progress thread sees what was just changed: it looks at no group that is gone or frozen. */
 void ls_engine_settle(ls_engine *e);
 static inline bool ls_engine_threaded(const ls_engine *e) { return e->thread != NULL; }
+
+/* work.c: starts, waits, frees; what never entered the queue costs the least. */
+ls_status ls_coll_run(ls_group *g, const ls_coll_args *a);
 
 /* group.c */
 ls_status ls_group_create_world(ls_world *w);

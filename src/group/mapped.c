@@ -22,15 +22,7 @@
 #define TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
 #define UNIT_BYTES 64                  /* fold's shares end at cache lines */
 
-/* The part of the vector that rank r of the group is responsible for. */
-static ls_range share_of(const ls_work *k, int r)
-{
-    ls_range s;
-    (void)ls_shard_range(k->a.count, r, k->g->size, &s);
-    return s;
-}
-
-/* The same for all_reduce, where only we know the cut: whole cache lines. */
+/* Of an all_reduce, where only we know the cut: whole cache lines. */
 static ls_range fold_share(const ls_work *k, int r)
 {
     unsigned shift = 0; /* of elements that share a line: a power of two */
@@ -51,7 +43,7 @@ static const char *contribution(const ls_work *k, size_t *nbytes)
     *nbytes = k->nbytes;
     switch (k->a.coll) {
     case LS_ALL_GATHER: {
-        ls_range s = share_of(k, k->g->rank);
+        ls_range s = ls_work_share(k, k->g->rank);
         size_t elem = ls_dtype_size(k->a.dtype);
         *nbytes = s.count * elem;
         return k->a.in ? k->a.in : out ? out + s.first * elem : NULL;
@@ -104,7 +96,7 @@ void ls_mapped_publish(ls_work *k)
     k->peer = 0;
     k->pos = 0;
     k->phase = 1;
-    k->share = k->a.coll == LS_ALL_REDUCE && k->kind == LS_WORK_MAPPED ? fold_share(k, g->rank) : share_of(k, g->rank);
+    k->share = k->a.coll == LS_ALL_REDUCE && k->kind == LS_WORK_MAPPED ? fold_share(k, g->rank) : ls_work_share(k, g->rank);
 }
 
 /* Looks at a word until it is `want` or later; a few turns when the caller waits for nothing else. */
@@ -168,7 +160,7 @@ static void oneshot_result(ls_work *k)
     }
     case LS_ALL_GATHER:
         for (int r = 0; r < g->size; r++) {
-            ls_range s = share_of(k, r);
+            ls_range s = ls_work_share(k, r);
             if (s.count > 0) memcpy(out + s.first * elem, shown(k, r, s.count * elem), s.count * elem);
             if (r != g->rank) ls_count_bytes(g, s.count * elem);
         }
@@ -205,7 +197,7 @@ static bool vectors(const ls_work *k, char *vec[LS_MAX_RANKS], char *sum[LS_MAX_
     for (int r = 0; r < g->size; r++) {
         const ls_member *m = &g->member[r];
         const ls_line *line = &m->area->line[k->mseq & 1];
-        size_t n = k->a.coll == LS_ALL_GATHER ? share_of(k, r).count * ls_dtype_size(k->a.dtype) : k->nbytes;
+        size_t n = k->a.coll == LS_ALL_GATHER ? ls_work_share(k, r).count * ls_dtype_size(k->a.dtype) : k->nbytes;
         uint64_t offset = line->offset, to = line->to; /* copied once, then checked */
         vec[r] = at_member(m, offset, n);
         sum[r] = reduce ? at_member(m, to, n) : vec[r];
@@ -225,7 +217,7 @@ static bool mapped_block(ls_work *k, char *const *vec, char *const *sum)
 
     if (k->a.coll == LS_ALL_GATHER) { /* a turn copies one member's share */
         int r = (g->rank + 1 + (int)k->pos) % g->size;
-        ls_range s = share_of(k, r);
+        ls_range s = ls_work_share(k, r);
         if (out + s.first * elem != vec[r]) memcpy(out + s.first * elem, vec[r], s.count * elem);
         if (r != g->rank) ls_count_bytes(g, s.count * elem);
         return ++k->pos == (size_t)g->size;

@@ -1,4 +1,5 @@
 /* work.c -- starting a collective, asking for it, waiting for it. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -68,6 +69,44 @@ static bool args_ok(const ls_group *g, const ls_coll_args *a)
            (a->coll != LS_SENDRECV || peer_ok(g, a)) && (a->out || a->count == 0 || a->coll == LS_BARRIER);
 }
 
+/* Keeps the counts that came with the call; the total becomes the work's count. */
+static LS_COLD ls_status keep_counts(ls_work *k, const ls_coll_args *a)
+{
+    ls_group *g = k->g;
+    const char *name = ls_coll_name(a->coll);
+    size_t n = (size_t)g->size, total = 0, most = MOST_ELEMENTS;
+    if (a->coll != LS_ALL_GATHER && a->coll != LS_REDUCE_SCATTER && a->coll != LS_GATHER && a->coll != LS_SCATTER &&
+        a->coll != LS_ALL_TO_ALL)
+        return ls_fail(LS_INVALID, "%s has no counts per rank", name);
+    if (a->coll == LS_ALL_TO_ALL && !a->recv_counts)
+        return ls_fail(LS_INVALID, "%s: counts of what is sent, but none of what is received", name);
+    if (!g->counts && !(g->counts = calloc(LS_WORKS * 2 * n, sizeof *g->counts)))
+        return ls_fail(LS_NO_MEMORY, "counts per rank of group %u", g->id);
+    size_t *kept = g->counts + (size_t)(k - g->work) * 2 * n;
+    for (int which = 0; which < (a->coll == LS_ALL_TO_ALL ? 2 : 1); which++) {
+        const size_t *from = which ? a->recv_counts : a->counts;
+        size_t sum = 0;
+        for (size_t r = 0; r < n; r++) {
+            if (from[r] > most - sum)
+                return ls_fail(LS_INVALID, "%s: counts[%zu] = %zu: together more than memory can hold", name, r,
+                               from[r]);
+            sum += kept[(size_t)which * n + r] = from[r];
+        }
+        if (which == 0) total = sum;
+    }
+    k->counts = kept;
+    k->recv_counts = a->coll == LS_ALL_TO_ALL ? kept + n : NULL;
+    k->a.count = total;
+    return LS_OK;
+}
+
+static LS_COLD uint32_t counts_signature(const ls_work *k)
+{
+    uint64_t h = 0x9e3779b97f4a7c15ull;
+    for (int r = 0; r < k->g->size; r++) h = (h ^ k->counts[r]) * 0xd6e8feb86659fd93ull, h ^= h >> 32;
+    return (uint32_t)h;
+}
+
 /* Fills a work, in the order that matters for speed: what peers wait for first, what is for people
  * after it. */
 static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, ls_work **out)
@@ -84,7 +123,15 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     k->g = g;
     k->a = *a;
     if (a->in == a->out && a->coll != LS_SENDRECV) k->a.in = NULL; /* in place has one spelling from here on */
-    k->nbytes = a->count * ls_dtype_size(a->dtype);
+    k->counts = k->recv_counts = NULL;
+    if (LS_UNLIKELY(a->counts != NULL)) {
+        ls_status st = keep_counts(k, a);
+        if (st < 0) {
+            g->nspare++;
+            return st;
+        }
+    }
+    k->nbytes = k->a.count * ls_dtype_size(a->dtype);
     k->kind = ls_select(g, a->coll, k->nbytes);
     k->status = LS_OK;
     k->live = true;
@@ -97,8 +144,9 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     else seq = a->in ? g->p2p_seq[a->peer][0]++ : g->p2p_seq[a->peer][1]++; /* numbered per pair and direction */
     k->desc = (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = seq, .coll = (uint8_t)a->coll,
                               .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op,
-                              .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .count = a->count, .root = a->root };
+                              .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .count = k->a.count, .root = a->root };
     k->sig = signature(&k->desc);
+    if (LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL) k->sig ^= counts_signature(k);
     if (k->kind == LS_WORK_ONESHOT || k->kind == LS_WORK_MAPPED) {
         k->mseq = ++g->mseq;
         /* nothing is ahead of it: its turn is now */
@@ -292,7 +340,7 @@ ls_status ls_work_wait(ls_work *k)
     return finish(k, k->t0_ns ? ls_env_get()->mono_ns() : 0);
 }
 
-/* --- blocking forms ---------------------------------------------------------------- */
+/* --- start and wait in one: what the calls of calls.c are made of -------------------------- */
 
 /* A blocking collective in peers' memory that nothing is ahead of, and whose peers come at once, never
  * enters the queue. */
@@ -308,7 +356,7 @@ static bool at_once(ls_work *k, ls_status *st)
     return *st != LS_AGAIN;
 }
 
-static ls_status start_and_wait(ls_group *g, const ls_coll_args *a)
+ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
 {
     ls_work *k;
     ls_status st;
@@ -329,34 +377,4 @@ static ls_status start_and_wait(ls_group *g, const ls_coll_args *a)
     k->live = false;
     g->spare[g->nspare++] = (uint8_t)(k - g->work);
     return st;
-}
-
-ls_status ls_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)
-{
-    ls_coll_args a = { .coll = LS_ALL_REDUCE, .in = in, .out = out, .count = count, .dtype = dtype, .op = op };
-    return start_and_wait(g, &a);
-}
-
-ls_status ls_reduce_scatter(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)
-{
-    ls_coll_args a = { .coll = LS_REDUCE_SCATTER, .in = in, .out = out, .count = count, .dtype = dtype, .op = op };
-    return start_and_wait(g, &a);
-}
-
-ls_status ls_all_gather(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype)
-{
-    ls_coll_args a = { .coll = LS_ALL_GATHER, .in = in, .out = out, .count = count, .dtype = dtype };
-    return start_and_wait(g, &a);
-}
-
-ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtype, int root)
-{
-    ls_coll_args a = { .coll = LS_BROADCAST, .out = buf, .count = count, .dtype = dtype, .root = root };
-    return start_and_wait(g, &a);
-}
-
-ls_status ls_barrier(ls_group *g)
-{
-    ls_coll_args a = { .coll = LS_BARRIER, .dtype = LS_U8 };
-    return start_and_wait(g, &a);
 }
