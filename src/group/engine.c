@@ -43,7 +43,7 @@ ls_status ls_engine_turn_group(ls_group *g)
         if (k->t0_ns) {
             k->t1_ns = ls_env_get()->mono_ns();
             ls_world *w = g->w;
-            atomic_store_explicit(&w->page->rank[w->local_rank].beat_ns, k->t1_ns, memory_order_relaxed);
+            atomic_store_explicit(&w->page->rank[w->rank].beat_ns, k->t1_ns, memory_order_relaxed);
         }
         atomic_store_explicit(&g->head, ++head, memory_order_relaxed);
         if (LS_UNLIKELY(st < 0)) atomic_store_explicit(&g->frozen, st, memory_order_release); /* the rest stays */

@@ -38,7 +38,7 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     g->rank = rank;
     g->size = size;
     g->e = w->engine;
-    g->slot = &w->page->rank[w->local_rank];
+    g->slot = &w->page->rank[w->rank];
     g->generation = w->generation;
     g->spins = w->waiter.may_spin;
     g->channel = block * LS_GROUP_CHANNELS;

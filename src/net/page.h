@@ -1,4 +1,4 @@
-/* page.h -- the world page: what every local rank and the launcher share.
+/* page.h -- the world page: what every rank of a host and its launcher share.
  *
  * One sealed memfd, mapped by all of them, that outlives each: after a crash
  * the launcher reads here what a rank did last. Only fixed-width integers and
@@ -56,7 +56,7 @@ typedef struct ls_rank_slot {
 typedef struct ls_world_page {
     uint64_t magic;
     uint32_t layout, generation; /* messages of another generation are refused */
-    uint32_t nranks;             /* local ranks; slots that follow */
+    uint32_t nranks;             /* of the world; slots that follow */
     _Atomic uint32_t abort_by;   /* 0, or 1 + the rank that failed first (compare-and-swap);
                                     LS_ABORT_BY_LAUNCHER: the launcher itself */
     _Atomic uint32_t abort_ready;/* 1 once status and text below are written */

@@ -119,12 +119,12 @@ static ls_status map_page(ls_world *w, int fd)
 {
     const ls_env *env = ls_env_get();
     int64_t n = env->fd_size(fd);
-    w->page_bytes = ls_page_bytes(w->local_size);
+    w->page_bytes = ls_page_bytes(w->size);
     if (n < (int64_t)w->page_bytes)
         return ls_fail(LS_PROTOCOL, "the world page has %lld bytes, expected %zu", (long long)n, w->page_bytes);
     w->page = env->map_shared(fd, w->page_bytes, true);
     if (!w->page) return ls_fail(LS_NO_MEMORY, "the world page cannot be mapped (%zu KiB)", w->page_bytes >> 10);
-    return ls_page_check(w->page, w->page_bytes, w->local_size);
+    return ls_page_check(w->page, w->page_bytes, w->size);
 }
 
 ls_status ls_world_aborted(ls_world *w)
@@ -212,7 +212,7 @@ static int waiter_fds(void *arg, int *fds, int max)
 static ls_status finish_open(ls_world *w)
 {
     const ls_env *env = ls_env_get();
-    ls_rank_slot *slot = &w->page->rank[w->local_rank];
+    ls_rank_slot *slot = &w->page->rank[w->rank];
     bool set;
     int cpus = env->cpus(), machine = 0;
     LS_TRY(env_int("LOCKSTEP_CPUS", 1, 1 << 20, &machine, &set)); /* a bound rank sees only its own */
@@ -301,6 +301,7 @@ ls_status ls_world_open(const ls_world_opts *opts, ls_world **out)
     w->size = j.size;
     w->local_rank = j.size == 1 ? 0 : j.local_rank;
     w->local_size = j.size == 1 ? 1 : j.local_size;
+    w->nnodes = 1;
     w->by_hand = j.by_hand;
     fill_defaults(w, opts);
     read_log_level();
@@ -324,6 +325,7 @@ ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts 
     if (!w) return ls_fail(LS_NO_MEMORY, "a world");
     w->rank = w->local_rank = rank;
     w->size = w->local_size = h->size;
+    w->nnodes = 1;
     w->threads = true;
     w->page = h->page;
     fill_defaults(w, opts);
@@ -359,7 +361,7 @@ void ls_world_close(ls_world *w)
     if (w->tp) w->tops->close(w->tp);
     ls_tracer_destroy(w->tracer);
     if (w->page && w->store && !w->failed)
-        atomic_store_explicit(&w->page->rank[w->local_rank].state, LS_RANK_DONE, memory_order_release);
+        atomic_store_explicit(&w->page->rank[w->rank].state, LS_RANK_DONE, memory_order_release);
     if (w->store) {
         if (!w->failed) ls_store_bye(w->store); /* best effort: the store may be gone already */
         ls_store_disconnect(w->store);
@@ -387,7 +389,7 @@ ls_ledger *ls_world_ledger(ls_world *w) { return &w->ledger; }
 
 void ls_world_at(ls_world *w, uint32_t step, uint16_t micro_batch)
 {
-    ls_rank_slot *slot = &w->page->rank[w->local_rank];
+    ls_rank_slot *slot = &w->page->rank[w->rank];
     atomic_store_explicit(&slot->step, step, memory_order_relaxed);
     atomic_store_explicit(&slot->micro_batch, micro_batch, memory_order_relaxed);
     ls_tracer_at(w->tracer, step, micro_batch);
@@ -432,6 +434,6 @@ ls_status ls_world_exchange(ls_world *w, const char *key, const void *mine, size
 ls_status ls_world_trace_export(ls_world *w, uint32_t first_step, uint32_t last_step, const char *path)
 {
     const ls_blackbox *box[LS_MAX_RANKS];
-    for (int r = 0; r < w->local_size; r++) box[r] = &w->page->rank[r].box;
-    return ls_trace_export(box, w->local_size, first_step, last_step, path);
+    for (int r = 0; r < w->size; r++) box[r] = ls_world_is_local(w, r) ? &w->page->rank[r].box : NULL;
+    return ls_trace_export(box, w->size, first_step, last_step, path);
 }

@@ -19,12 +19,15 @@ typedef struct ls_thread_host {
 
 struct ls_world {
     int rank, size, local_rank, local_size;
+    int nnodes;                       /* hosts of the job, numbered by their lowest rank */
+    int node[LS_MAX_RANKS];           /* [size] which of them each rank is on; the same on every rank */
     uint32_t generation;
     ls_world_opts opts;               /* defaults filled in */
     bool threads;                     /* ranks are threads of this process */
     bool by_hand;                     /* no launcher: rank 0 serves the store */
 
-    ls_world_page *page;              /* mapped; owned unless threads */
+    ls_world_page *page;              /* this host's, mapped; owned unless threads. A slot for every rank of the world:
+                                         those of ranks on other hosts show what was heard of them last */
     size_t page_bytes;
     ls_store_client *store;           /* owned; NULL in a world of one */
     struct ls_store_server *server;   /* owned: rank 0 of a job without a launcher serves the store */
@@ -32,7 +35,7 @@ struct ls_world {
     ls_ledger ledger;
     ls_tracer *tracer;                /* owned */
     ls_arena *arena;                  /* this rank's shared arena; owned unless threads */
-    char *peer_base[LS_MAX_RANKS];    /* every local rank's arena as mapped here */
+    char *peer_base[LS_MAX_RANKS];    /* the arena of each rank of this host as mapped here; else NULL */
     size_t peer_bytes[LS_MAX_RANKS];
 
     ls_waiter waiter;
@@ -48,6 +51,9 @@ struct ls_world {
 ls_status ls_world_open(const ls_world_opts *opts, ls_world **out);
 ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts *opts, ls_world **out);
 void ls_world_close(ls_world *w);
+
+/* Whether a rank is on this host: its arena is mapped here and its slot in the page is its own. */
+static inline bool ls_world_is_local(const ls_world *w, int rank) { return w->node[rank] == w->node[w->rank]; }
 
 /* Wakes a rank that may sleep. A race costs it at most its 1 ms nap. */
 static inline void ls_world_wake(ls_world *w, int rank)

@@ -260,7 +260,8 @@ ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t fi
     slice *s = malloc((size_t)nranks * LS_BLACKBOX_EVENTS * sizeof *s);
     if (!s) return ls_fail(LS_NO_MEMORY, "the events of %d ranks for a trace", nranks);
 
-    for (int r = 0; r < nranks; r++) n += read_box(box[r], r, first_step, last_step, s + n);
+    for (int r = 0; r < nranks; r++)
+        if (box[r]) n += read_box(box[r], r, first_step, last_step, s + n);
     qsort(s, n, sizeof *s, by_rank_and_time);
     for (size_t i = 0; i < n; i++)
         if (s[i].ev.t0_ns < o.base_ns) o.base_ns = s[i].ev.t0_ns;
@@ -272,6 +273,7 @@ ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t fi
                 (unsigned long long)o.base_ns, nranks);
     size_t i = 0;
     for (int r = 0; r < nranks && st == LS_OK; r++) {
+        if (!box[r]) continue;
         size_t first = i;
         while (i < n && s[i].rank == r) i++;
         st = add_rank(&o, r, s + first, i - first, box[r]);
