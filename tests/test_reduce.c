@@ -60,8 +60,9 @@ static number op2(ls_dtype t, ls_redop op, number a, number b)
             : (int64_t)(op == LS_PROD ? x * y : x + y);
         return stored(t, v);
     }
-    if (op == LS_MAX) v.f = isnan(a.f) ? a.f : isnan(b.f) ? b.f : a.f > b.f ? a.f : b.f;
-    else if (op == LS_MIN) v.f = isnan(a.f) ? a.f : isnan(b.f) ? b.f : a.f < b.f ? a.f : b.f;
+    bool a_below = a.f < b.f || (a.f == b.f && signbit(a.f)); /* -0 < +0 */
+    if (op == LS_MAX) v.f = isnan(a.f) ? a.f : isnan(b.f) ? b.f : a_below ? b.f : a.f;
+    else if (op == LS_MIN) v.f = isnan(a.f) ? a.f : isnan(b.f) ? b.f : a_below ? a.f : b.f;
     else if (t == LS_F64) v.f = op == LS_PROD ? a.f * b.f : a.f + b.f;
     else v.f = (double)(op == LS_PROD ? (float)a.f * (float)b.f : (float)a.f + (float)b.f);
     return v;
@@ -276,6 +277,26 @@ static void half_goes_there_and_back(void **state)
     assert_true(isinf(ls_f16_to_f32(0xfc00)) && ls_f16_to_f32(0xfc00) < 0);
 }
 
+static void orders_zeros_by_their_sign(void **state)
+{
+    (void)state;
+    static const ls_dtype types[] = { LS_F32, LS_F64, LS_BF16, LS_F16 };
+    for (int k = 0; k < 4; k++)
+        for (int order = 0; order < 2; order++)
+            for (int op = LS_MAX; op <= LS_MIN; op++) {
+                size_t size = ls_dtype_size(types[k]);
+                char zero[2][8 * 9] = { { 0 }, { 0 } }, sum[8 * 9];
+                for (size_t i = 0; i < 9; i++) zero[1][i * size + size - 1] = (char)0x80; /* -0 */
+                void *dst = sum;
+                const void *src[2] = { zero[order], zero[!order] };
+                ls_reduce_n(&dst, 1, src, 2, 9, types[k], (ls_redop)op, 1.0);
+                assert_memory_equal(sum, zero[op == LS_MIN], 9 * size);
+                memcpy(sum, zero[order], 9 * size);
+                ls_reduce_2(sum, zero[!order], 9, types[k], (ls_redop)op);
+                assert_memory_equal(sum, zero[op == LS_MIN], 9 * size);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +306,7 @@ int main(void)
         cmocka_unit_test(averages_scale_before_they_add),
         cmocka_unit_test(scales_and_divides_floats_only),
         cmocka_unit_test(half_goes_there_and_back),
+        cmocka_unit_test(orders_zeros_by_their_sign),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

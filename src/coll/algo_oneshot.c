@@ -13,12 +13,6 @@
  */
 #include "coll/algos.h"
 
-/* Segment g of the whole vector: any cut of OUT's chunks into equal runs does. */
-static ls_slice run_of(const ls_shape *s, ls_bufid buf, int g)
-{
-    return (ls_slice){ buf, (uint32_t)(g * s->size), (uint32_t)s->size };
-}
-
 static ls_status emit(ls_sched *o, const ls_shape *s)
 {
     if (s->coll != LS_ALL_REDUCE) return ls_algo_direct.emit(o, s); /* these are one round there already */
@@ -28,10 +22,10 @@ static ls_status emit(ls_sched *o, const ls_shape *s)
     o->one_sum = true;
     for (int g = 0; s->size > 1 && g < s->segments; g++) {
         int lane = g % s->nlanes;
-        LS_TRY(ls_sched_copy(o, lane, run_of(s, LS_BUF_OUT, g), run_of(s, LS_BUF_TMP, g)));
+        LS_TRY(ls_sched_copy(o, lane, ls_run_of(s, LS_BUF_OUT, g), ls_run_of(s, LS_BUF_TMP, g)));
         for (int k = 1; k < s->size; k++)
-            LS_TRY(ls_sched_send(o, lane, (s->rank + k) % s->size, run_of(s, LS_BUF_TMP, g)));
-        LS_TRY(ls_sched_sum(o, lane, run_of(s, LS_BUF_OUT, g)));
+            LS_TRY(ls_sched_send(o, lane, (s->rank + k) % s->size, ls_run_of(s, LS_BUF_TMP, g)));
+        LS_TRY(ls_sched_sum(o, lane, ls_run_of(s, LS_BUF_OUT, g)));
     }
     return LS_OK;
 }

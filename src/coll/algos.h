@@ -4,6 +4,7 @@
 #include "lockstep/sched.h"
 
 extern const ls_algo ls_algo_ring, ls_algo_direct, ls_algo_oneshot, ls_algo_fold, ls_algo_tree, ls_algo_dissemination;
+extern const ls_algo ls_algo_recursive_doubling, ls_algo_halving_doubling;
 
 /* Segment `segment` of the share that rank `owner` (taken modulo size, and
  * above -size) has of OUT. */
@@ -11,6 +12,18 @@ static inline ls_slice ls_share(const ls_shape *s, int owner, int segment)
 {
     int i = (owner + s->size) % s->size;
     return (ls_slice){ LS_BUF_OUT, (uint32_t)(i * s->segments + segment), 1 };
+}
+
+/* All segments of the shares of ranks first .. first + n - 1. */
+static inline ls_slice ls_shares(const ls_shape *s, int first, int n)
+{
+    return (ls_slice){ LS_BUF_OUT, (uint32_t)(first * s->segments), (uint32_t)(n * s->segments) };
+}
+
+/* Run g of the whole vector: for an all_reduce any cut of the chunks into `segments` equal runs does. */
+static inline ls_slice ls_run_of(const ls_shape *s, ls_bufid buf, int g)
+{
+    return (ls_slice){ buf, (uint32_t)(g * s->size), (uint32_t)s->size };
 }
 
 /* OUT as size * segments chunks. */

@@ -36,6 +36,20 @@ INLINE uint32_t bits_of(float f)
     return u;
 }
 
+INLINE double double_of(uint64_t u)
+{
+    double d;
+    memcpy(&d, &u, sizeof d);
+    return d;
+}
+
+INLINE uint64_t bits_of_double(double d)
+{
+    uint64_t u;
+    memcpy(&u, &d, sizeof u);
+    return u;
+}
+
 INLINE float from_bf16(uint16_t b) { return float_of((uint32_t)b << 16); }
 
 INLINE uint16_t to_bf16(float f)
@@ -98,11 +112,18 @@ INLINE int32_t divided_i32(int32_t a, double by) { (void)by; return a; }
 INLINE int64_t divided_i64(int64_t a, double by) { (void)by; return a; }
 INLINE uint8_t divided_u8(uint8_t a, double by) { (void)by; return a; }
 
-/* A NaN on either side stays, so that a bad gradient is seen. */
-INLINE float max_f32(float a, float b) { return a > b || a != a ? a : b; }
-INLINE float min_f32(float a, float b) { return a < b || a != a ? a : b; }
-INLINE double max_f64(double a, double b) { return a > b || a != a ? a : b; }
-INLINE double min_f64(double a, double b) { return a < b || a != a ? a : b; }
+/* Of equal numbers with unlike bits, which are zeros: +0 where the sign bits are combined by AND, -0 by OR. */
+INLINE float equal_and_f32(float a, float b) { return float_of(bits_of(a) & bits_of(b)); }
+INLINE float equal_or_f32(float a, float b) { return float_of(bits_of(a) | bits_of(b)); }
+INLINE double equal_and_f64(double a, double b) { return double_of(bits_of_double(a) & bits_of_double(b)); }
+INLINE double equal_or_f64(double a, double b) { return double_of(bits_of_double(a) | bits_of_double(b)); }
+
+/* A NaN on either side stays, so that a bad gradient is seen. +0 is above -0, so that two ranks that
+ * combine the same two vectors, each its own first, get the same bits. */
+INLINE float max_f32(float a, float b) { return a > b || a != a ? a : a == b ? equal_and_f32(a, b) : b; }
+INLINE float min_f32(float a, float b) { return a < b || a != a ? a : a == b ? equal_or_f32(a, b) : b; }
+INLINE double max_f64(double a, double b) { return a > b || a != a ? a : a == b ? equal_and_f64(a, b) : b; }
+INLINE double min_f64(double a, double b) { return a < b || a != a ? a : a == b ? equal_or_f64(a, b) : b; }
 INLINE int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 INLINE int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 INLINE int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -8,7 +8,15 @@
 #include "coll/algos.h"
 
 const ls_algo *const ls_algos[] = {
-    &ls_algo_ring, &ls_algo_direct, &ls_algo_oneshot, &ls_algo_fold, &ls_algo_tree, &ls_algo_dissemination, NULL,
+    &ls_algo_ring,
+    &ls_algo_direct,
+    &ls_algo_oneshot,
+    &ls_algo_fold,
+    &ls_algo_recursive_doubling,
+    &ls_algo_halving_doubling,
+    &ls_algo_tree,
+    &ls_algo_dissemination,
+    NULL,
 };
 
 const ls_algo *ls_algo_find(const char *name)
