@@ -61,7 +61,8 @@ static ls_status scatter(ls_sched *o, const ls_shape *s)
 {
     ls_core c = ls_core_of(s);
     int even = c.v < 0 ? s->rank : s->rank - 1;
-    ls_slice before = ls_shares(s, 0, even), own = ls_shares(s, even, 1), after = ls_shares(s, even + 1, s->size - even - 1);
+    ls_slice before = ls_shares(s, 0, even), own = ls_shares(s, even, 1);
+    ls_slice after = ls_shares(s, even + 1, s->size - even - 1);
     if (c.v < 0) {
         if (before.n) LS_TRY(ls_sched_send(o, 0, s->rank + 1, before));
         LS_TRY(ls_sched_send(o, 0, s->rank + 1, after));

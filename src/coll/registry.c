@@ -15,7 +15,10 @@ const ls_algo *const ls_algos[] = {
     &ls_algo_recursive_doubling,
     &ls_algo_halving_doubling,
     &ls_algo_tree,
+    &ls_algo_double_tree,
+    &ls_algo_chain,
     &ls_algo_dissemination,
+    &ls_algo_master,
     NULL,
 };
 
