@@ -1,5 +1,6 @@
 /* version.c -- what this build is made of. */
 #include <jansson.h>
+#include <sodium/version.h>
 #include <xxhash.h>
 #include <zlib.h>
 #ifdef LOCKSTEP_GEMM_DNNL
@@ -26,6 +27,6 @@
 const char *ls_version(void)
 {
     return LS_VERSION " (commit " LOCKSTEP_COMMIT ", " COMPILER ", " GEMM ", jansson " JANSSON_VERSION
-                      ", zlib " ZLIB_VERSION
+                      ", libsodium " SODIUM_VERSION_STRING ", zlib " ZLIB_VERSION
                       ", xxHash " NUMBER(XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE) ")";
 }
