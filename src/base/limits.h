@@ -25,6 +25,11 @@
 #define LS_IDX_MAX_DIMS  4
 #define LS_IDX_MAX_BYTES ((size_t)1 << 30) /* of one data set's images */
 
+/* host lists of a cluster's scheduler */
+#define LS_HOST_MAX_NAME     255
+#define LS_HOST_MAX_LIST     65536 /* bytes */
+#define LS_HOST_MAX_BRACKETS 4     /* in one name */
+
 /* collective schedules in JSON */
 #define LS_SCHED_MAX_JSON_BYTES ((size_t)64 << 20)
 #define LS_SCHED_MAX_RANKS      256
