@@ -117,14 +117,14 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
 }
 
 /* Starts world_size copies of this program, waits for all, and reports the first that fails. A copy
- * knows itself by its environment, be it ours, torchrun's or one set by hand. */
+ * knows itself by its environment, be it ours, torchrun's, mpirun's or one set by hand. */
 static ls_status launch_distributed(int world_size, char **argv, const ls_model_config *model_class,
                                     const ls_dataset *data, const options *o)
 {
-    const char *rank = getenv("RANK"), *size = getenv("WORLD_SIZE");
+    int rank, size;
     job.o = o;
-    if (rank || world_size == 1)
-        return train_ddp(rank ? atoi(rank) : 0, size ? atoi(size) : 1, model_class, data, o->epochs);
+    if (ls_world_launched(&rank, &size) || world_size == 1)
+        return train_ddp(rank, size, model_class, data, o->epochs);
     ls_launch_opts lo = { .argv = (const char *const *)argv, .nproc = world_size, .port = (int)o->port };
     ls_launch_result result;
     LS_TRY(ls_launch(&lo, &result));

@@ -416,6 +416,8 @@ static void a_descriptor_travels_over_an_abstract_socket(void **state)
     assert_true(us >= 0 && them >= 0);
     assert_int_equal(env->connect_done(us), 0);
     assert_int_equal(env->peer_uid_is_ours(us), 1);
+    assert_int_equal(env->peer_pid(us), env->pid());
+    assert_true(env->parent_pid() == (int)getppid());
     assert_int_equal(env->peer_uid_is_ours(them), 1);
 
     assert_int_equal(env->recv_fd(us), -EAGAIN);

@@ -39,11 +39,16 @@ typedef struct ls_world_opts {
     bool no_crc;                /* tcp: skip the frame checksums (comm.check: none) */
 } ls_world_opts;
 
-/* Joins the job that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK,
- * LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; nothing set: a world of one).
+/* Joins the job that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK,
+ * LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; else what Open MPI's mpirun sets, else
+ * PMI's variables (MPICH, Intel MPI), else Slurm's; nothing set: a world of one.
  * Blocks until every rank has joined. LS_JOIN_TIMEOUT names the missing ranks,
  * LS_PORT_BUSY the port and its holder, LS_INVALID a variable that is wrong. */
 ls_status ls_world_join(const ls_world_opts *opts, ls_world **out);
+
+/* Whether a launcher has started this process as a rank; then which, of how many, as far as that can be
+ * read (joining says what is wrong), else 0 of 1. */
+bool ls_world_launched(int *rank, int *size);
 
 /* Leaves in step with the others and frees everything. NULL is fine. On an
  * error path it does not wait. */
@@ -58,6 +63,8 @@ int ls_world_rank(const ls_world *w);
 int ls_world_size(const ls_world *w);
 int ls_world_local_rank(const ls_world *w);
 int ls_world_local_size(const ls_world *w);
+/* Who said so: "Open MPI's environment (OMPI_COMM_WORLD_RANK)". Static text. */
+const char *ls_world_source(const ls_world *w);
 ls_group *ls_world_group(ls_world *w);   /* borrowed: all ranks; NULL for no world */
 ls_tracer *ls_world_tracer(ls_world *w); /* borrowed */
 ls_ledger *ls_world_ledger(ls_world *w); /* borrowed: this rank's memory by kind */

@@ -66,6 +66,7 @@ typedef struct ls_env {
     int (*hostname)(char *buf, size_t n);
     const char *(*getenv)(const char *name); /* borrowed; NULL if unset */
     int (*pid)(void);
+    int (*parent_pid)(void);
     bool (*traced)(int pid);                 /* a debugger is attached */
     char (*proc_state)(int pid);             /* 'R' 'S' 'D' 'T' 'Z', or 0 when gone */
     int (*self_path)(char *buf, size_t n);   /* of the running program */
@@ -109,6 +110,7 @@ typedef struct ls_env {
     int (*send_fd)(int sock, int fd);        /* one byte that carries a descriptor; unix only */
     int (*recv_fd)(int sock);                /* the descriptor, -EAGAIN, -ECONNRESET when closed, -EPROTO */
     int (*peer_uid_is_ours)(int sock);       /* unix: 1 or 0 */
+    int (*peer_pid)(int sock);               /* unix: who connected or made the pair */
     int (*free_port)(void);                  /* a loopback port nobody holds now */
     int (*port_holder)(int port, char *buf, size_t n); /* "pid 41 (nginx)"; 0 when not visible */
 

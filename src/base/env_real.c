@@ -171,6 +171,7 @@ const ls_env ls_env_real = {
     .hostname = ls_real_hostname,
     .getenv = ls_real_getenv,
     .pid = ls_real_pid,
+    .parent_pid = ls_real_parent_pid,
     .traced = ls_real_traced,
     .proc_state = ls_real_proc_state,
     .self_path = ls_real_self_path,
@@ -210,6 +211,7 @@ const ls_env ls_env_real = {
     .send_fd = ls_real_send_fd,
     .recv_fd = ls_real_recv_fd,
     .peer_uid_is_ours = ls_real_peer_uid_is_ours,
+    .peer_pid = ls_real_peer_pid,
     .free_port = ls_real_free_port,
     .port_holder = ls_real_port_holder,
 

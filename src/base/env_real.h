@@ -40,6 +40,7 @@ ssize_t ls_real_recv(int fd, void *p, size_t n);
 int ls_real_send_fd(int sock, int fd);
 int ls_real_recv_fd(int sock);
 int ls_real_peer_uid_is_ours(int sock);
+int ls_real_peer_pid(int sock);
 int ls_real_free_port(void);
 int ls_real_port_holder(int port, char *buf, size_t n);
 
@@ -58,6 +59,7 @@ uint64_t ls_real_mem_available(void);
 int ls_real_hostname(char *buf, size_t n);
 const char *ls_real_getenv(const char *name);
 int ls_real_pid(void);
+int ls_real_parent_pid(void);
 bool ls_real_traced(int pid);
 char ls_real_proc_state(int pid);
 int ls_real_self_path(char *buf, size_t n);

@@ -179,6 +179,8 @@ const char *ls_real_getenv(const char *name) { return getenv(name); }
 
 int ls_real_pid(void) { return (int)getpid(); }
 
+int ls_real_parent_pid(void) { return (int)getppid(); }
+
 bool ls_real_traced(int pid)
 {
     char path[64], text[4096];

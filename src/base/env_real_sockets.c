@@ -225,6 +225,14 @@ int ls_real_peer_uid_is_ours(int sock)
     return peer.uid == geteuid();
 }
 
+int ls_real_peer_pid(int sock)
+{
+    struct ucred peer;
+    socklen_t n = sizeof peer;
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0) return -errno;
+    return peer.pid;
+}
+
 /* --- ports ------------------------------------------------------------------------------- */
 
 /* Bound without SO_REUSEADDR and never listening, so that it is free again at once. */

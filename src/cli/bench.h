@@ -79,6 +79,7 @@ typedef struct ls_bench_row {
 /* Owned by rank 0. */
 typedef struct ls_bench_report {
     const ls_bench_opts *o;
+    const char *ranks_from;      /* who started them */
     FILE *to, *file;             /* file: JSON, NULL when not asked for */
     ls_text json;
     int nrows, nbw;

@@ -236,6 +236,7 @@ void ls_bench_report_header(ls_bench_report *r, const ls_bench_device *d, int n)
             (long long)o->iters, o->more_iters ? " or more" : "", (long long)o->agg, (long long)o->check);
     if (o->blocking) fprintf(r->to, "# Blocking Enabled: wait for completion and barrier after each collective\n");
     if (o->touch) fprintf(r->to, "# Touch Enabled: data are rewritten before and read after each collective, untimed\n");
+    if (!o->threads) fprintf(r->to, "# Ranks from %s\n", r->ranks_from);
     fprintf(r->to, "#\n# Using devices\n");
     for (int i = 0; i < n; i++)
         fprintf(r->to, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s memory\n", d[i].rank, d[i].group, d[i].pid, d[i].host,

@@ -151,7 +151,8 @@ static int spawn(const ls_bench_opts *o, int argc, char **argv)
 
 static int start(ls_bench_opts *o, int argc, char **argv)
 {
-    bool launched = getenv("RANK") || getenv("WORLD_SIZE");
+    int rank, size;
+    bool launched = ls_world_launched(&rank, &size);
     ls_status st = LS_OK;
     if (!launched && o->root >= o->ranks)
         st = ls_fail(LS_USAGE, "--root %lld of %lld ranks: expected 0 to %lld", (long long)o->root, (long long)o->ranks, (long long)o->ranks - 1);

@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "cli/cli.h"
 #include "lockstep/lockstep.h"
+#include "net/job_env.h"
 #include "tensor/gemm.h"
 #include "tensor/gemm_tile.h"
 
@@ -124,23 +125,14 @@ static void build(void)
 /* How this process would get its rank, by the variables that are set. */
 static void launcher(void)
 {
-    const ls_env *env = ls_env_get();
-    static const struct { const char *variable, *name; } other[] = {
-        { "OMPI_COMM_WORLD_RANK", "Open MPI" }, { "PMI_RANK", "MPICH" }, { "SLURM_PROCID", "Slurm" },
-    };
+    ls_job_env j;
+    ls_status st = ls_job_env_read(&j);
     row("launcher");
-    if (env->getenv("RANK") && env->getenv("WORLD_SIZE")) {
-        printf("this is rank %s of %s, started by %s\n", env->getenv("RANK"), env->getenv("WORLD_SIZE"),
-               env->getenv("LOCKSTEP_STORE") ? "lockstep" : "hand or torchrun");
-        return;
-    }
-    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-        if (env->getenv(other[i].variable)) {
-            printf("%s's environment is here, but this version reads RANK and WORLD_SIZE only: start ranks with "
-                   "`lockstep run`\n", other[i].name);
-            return;
-        }
-    printf("none around: `lockstep run --nproc-per-node %d PROGRAM` starts a rank for each core\n", env->cpus());
+    if (j.source == LS_JOB_ALONE)
+        printf("none around: `lockstep run --nproc-per-node %d PROGRAM` starts a rank for each core", ls_env_get()->cpus());
+    else printf("this is rank %d of %d, from %s", j.rank, j.size, ls_job_source_text(&j));
+    if (st < 0) printf("; joining would fail: %s", ls_last_error());
+    puts("");
 }
 
 static void data(void)

@@ -9,9 +9,6 @@
 #include "lockstep/train.h"
 #include "train/config.h"
 
-/* Whether somebody has started us as one rank of several. */
-static bool have_ranks(void) { return getenv("RANK") || getenv("WORLD_SIZE"); }
-
 static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char **argv)
 {
     int rest;
@@ -51,15 +48,15 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * (c->parallel.dp ? c->parallel.dp : 1);
     int nproc = (int)(c->nproc_per_node ? c->nproc_per_node : product);
     ls_status st = LS_OK;
-    if (!have_ranks()) {
+    int rank, size;
+    if (!ls_world_launched(&rank, &size)) {
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
         if (nproc > 1) return spawn(c, nproc, argc, argv);
     }
     ls_train_result result;
     st = ls_train(c, o, &result);
-    const char *rank = getenv("RANK");
-    bool told = (st == LS_INTERRUPTED || st == LS_PREEMPTED) && rank && strcmp(rank, "0") != 0;
+    bool told = (st == LS_INTERRUPTED || st == LS_PREEMPTED) && rank != 0;
     /* one voice: the rank that failed first, or rank 0 for a stop on request */
     /* a broken connection is mostly a dead peer's: our launcher knows, and waits for no word of ours */
     told = told || (st == LS_PEER_RESET && getenv("LOCKSTEP_LAUNCHER"));

@@ -13,71 +13,6 @@
 #define DEFAULT_COLL_NS 30000000000ull
 #define LONGEST_NS (1ull << 60) /* decades: added to the clock it does not wrap */
 
-/* --- what the environment says ---------------------------------------------- */
-
-typedef struct job {
-    int rank, size, local_rank, local_size, port;
-    const char *store;   /* set by the launcher */
-    int secret_fd;
-    bool by_hand;
-} job;
-
-static ls_status env_int(const char *name, int min, int max, int *out, bool *set)
-{
-    const char *text = ls_env_get()->getenv(name);
-    *set = text && *text;
-    if (!*set) return LS_OK;
-    char *end;
-    long v = strtol(text, &end, 10);
-    if (*end || v < min || v > max)
-        return ls_fail(LS_INVALID, "environment variable %s is '%s': expected a number from %d to %d", name, text, min,
-                       max);
-    *out = (int)v;
-    return LS_OK;
-}
-
-static ls_status read_job(job *j)
-{
-    const ls_env *env = ls_env_get();
-    bool has_rank, has_size, has_port, set;
-    *j = (job){ .size = 1, .local_rank = -1, .local_size = -1, .secret_fd = -1 };
-    LS_TRY(env_int("RANK", 0, 1 << 20, &j->rank, &has_rank));
-    LS_TRY(env_int("WORLD_SIZE", 1, 1 << 20, &j->size, &has_size));
-    LS_TRY(env_int("LOCAL_RANK", 0, 1 << 20, &j->local_rank, &set));
-    LS_TRY(env_int("LOCAL_WORLD_SIZE", 1, 1 << 20, &j->local_size, &set));
-    LS_TRY(env_int("MASTER_PORT", 1, 65535, &j->port, &has_port));
-    LS_TRY(env_int("LOCKSTEP_SECRET_FD", 0, 1 << 20, &j->secret_fd, &set));
-    j->store = env->getenv("LOCKSTEP_STORE");
-    if (!has_rank && !has_size) return LS_OK; /* a world of one */
-
-    const char *missing = !has_rank ? "RANK" : !has_size ? "WORLD_SIZE" : NULL;
-    const char *addr = env->getenv("MASTER_ADDR");
-    if (!missing && !j->store && j->size > 1) missing = !addr ? "MASTER_ADDR" : !has_port ? "MASTER_PORT" : NULL;
-    if (missing)
-        return ls_fail(LS_INVALID, "environment variable %s is not set: ranks started by hand need RANK, WORLD_SIZE, "
-                                   "MASTER_ADDR and MASTER_PORT; `lockstep run` sets them all", missing);
-    if (j->rank >= j->size)
-        return ls_fail(LS_INVALID, "RANK is %d and WORLD_SIZE %d: expected RANK from 0 to %d", j->rank, j->size,
-                       j->size - 1);
-    if (j->size > LS_MAX_RANKS)
-        return ls_fail(LS_INVALID, "WORLD_SIZE is %d: this version joins at most %d ranks", j->size, LS_MAX_RANKS);
-    if (j->local_rank < 0) j->local_rank = j->rank;
-    if (j->local_size < 0) j->local_size = j->size;
-    if (j->local_rank >= j->local_size)
-        return ls_fail(LS_INVALID, "LOCAL_RANK is %d and LOCAL_WORLD_SIZE %d", j->local_rank, j->local_size);
-    if (j->local_size != j->size)
-        return ls_fail(LS_UNSUPPORTED,
-                       "WORLD_SIZE is %d but only %d ranks are on this machine: joining several machines "
-                       "needs the authenticated handshake, which this version does not have",
-                       j->size, j->local_size);
-    if (!j->store && addr && strcmp(addr, "127.0.0.1") != 0 && strcmp(addr, "localhost") != 0 &&
-        strcmp(addr, "::1") != 0)
-        return ls_fail(LS_UNSUPPORTED, "MASTER_ADDR is '%s': this version joins ranks of one machine, so 127.0.0.1",
-                       addr);
-    j->by_hand = !j->store && j->size > 1;
-    return LS_OK;
-}
-
 static ls_status read_secret(int fd, uint8_t secret[LS_SECRET_BYTES])
 {
     memset(secret, 0, LS_SECRET_BYTES);
@@ -213,9 +148,8 @@ static ls_status finish_open(ls_world *w)
 {
     const ls_env *env = ls_env_get();
     ls_rank_slot *slot = &w->page->rank[w->rank];
-    bool set;
     int cpus = env->cpus(), machine = 0;
-    LS_TRY(env_int("LOCKSTEP_CPUS", 1, 1 << 20, &machine, &set)); /* a bound rank sees only its own */
+    LS_TRY(ls_env_int("LOCKSTEP_CPUS", 1, 1 << 20, &machine)); /* a bound rank sees only its own */
     if (machine > cpus) cpus = machine;
     int runnable = w->local_size * (w->opts.progress == LS_PROGRESS_THREAD ? 2 : 1);
     w->waiter = (ls_waiter){ .abort_word = &w->page->abort_by, .parked = &slot->parked, .may_spin = cpus >= runnable,
@@ -254,7 +188,7 @@ static void read_log_level(void)
 
 /* --- the two ways in ------------------------------------------------------------ */
 
-static ls_status join(ls_world *w, const job *j)
+static ls_status join(ls_world *w, const ls_job_env *j)
 {
     const ls_env *env = ls_env_get();
     uint64_t deadline = env->mono_ns() + w->opts.join_timeout_ns;
@@ -267,19 +201,18 @@ static ls_status join(ls_world *w, const job *j)
         return st < 0 ? st : share_arenas(w, deadline);
     }
 
-    char by_port[64];
-    snprintf(by_port, sizeof by_port, "lockstep-port-%d", j->port);
     uint8_t secret[LS_SECRET_BYTES];
     LS_TRY(read_secret(j->secret_fd, secret));
     if (j->by_hand && w->rank == 0) {
         LS_TRY(new_page(w->size, &w->page, &page_fd));
         w->page_bytes = ls_page_bytes(w->size);
-        ls_store_config c = { .unix_name = by_port, .tcp_port = j->port, .no_secret = true, .nranks = w->size,
-                              .page_fd = page_fd, .page = w->page, .watch_ranks = true };
+        ls_store_config c = { .unix_name = j->meeting, .no_secret = true, .nranks = w->size, .page_fd = page_fd,
+                              .page = w->page, .watch_ranks = true };
+        if (j->source == LS_JOB_RANK) c.tcp_port = j->port; /* a second job with this MASTER_PORT is kept out */
         if ((st = ls_store_serve(&c, &w->server)) < 0) goto done;
     }
     int fd = -1;
-    st = ls_store_connect(j->by_hand ? by_port : j->store, 0, secret, w->rank, w->size, deadline, &w->store, &fd);
+    st = ls_store_connect(j->by_hand ? j->meeting : j->store, 0, secret, w->rank, w->size, deadline, &w->store, &fd);
     if (st == LS_OK && !w->page) st = fd >= 0 ? map_page(w, fd) : ls_fail(LS_PROTOCOL, "the store sent no world page");
     if (fd >= 0) env->close_fd(fd);
     if (st == LS_OK) ls_store_watch(w->store, &w->page->abort_by);
@@ -293,8 +226,8 @@ done:
 ls_status ls_world_open(const ls_world_opts *opts, ls_world **out)
 {
     *out = NULL;
-    job j;
-    LS_TRY(read_job(&j));
+    ls_job_env j;
+    LS_TRY(ls_job_env_read(&j));
     ls_world *w = calloc(1, sizeof *w);
     if (!w) return ls_fail(LS_NO_MEMORY, "a world");
     w->rank = j.rank;
@@ -303,9 +236,14 @@ ls_status ls_world_open(const ls_world_opts *opts, ls_world **out)
     w->local_size = j.size == 1 ? 1 : j.local_size;
     w->nnodes = 1;
     w->by_hand = j.by_hand;
+    w->source = j.source;
+    w->source_text = ls_job_source_text(&j);
     fill_defaults(w, opts);
     read_log_level();
     ls_context_get()->rank = w->rank;
+    if (j.source != LS_JOB_ALONE)
+        ls_log(LS_LOG_INFO, "rank %d of %d from %s%s%s", j.rank, j.size, w->source_text,
+               j.by_hand ? "; the ranks meet at the Unix socket " : "", j.by_hand ? j.meeting : "");
     ls_status st = join(w, &j);
     if (st == LS_OK) st = finish_open(w);
     if (st < 0) {
@@ -327,6 +265,7 @@ ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts 
     w->size = w->local_size = h->size;
     w->nnodes = 1;
     w->threads = true;
+    w->source_text = "the program: ranks are threads";
     w->page = h->page;
     fill_defaults(w, opts);
     ls_context_get()->rank = rank;
@@ -383,6 +322,7 @@ int ls_world_rank(const ls_world *w) { return w->rank; }
 int ls_world_size(const ls_world *w) { return w->size; }
 int ls_world_local_rank(const ls_world *w) { return w->local_rank; }
 int ls_world_local_size(const ls_world *w) { return w->local_size; }
+const char *ls_world_source(const ls_world *w) { return w->source_text; }
 ls_group *ls_world_group(ls_world *w) { return w ? w->group : NULL; }
 ls_tracer *ls_world_tracer(ls_world *w) { return w->tracer; }
 ls_ledger *ls_world_ledger(ls_world *w) { return &w->ledger; }

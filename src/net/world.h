@@ -5,6 +5,7 @@
 #include "base/wait.h"
 #include "lockstep/transport.h"
 #include "lockstep/world.h"
+#include "net/job_env.h"
 #include "net/page.h"
 #include "net/store.h"
 
@@ -23,6 +24,8 @@ struct ls_world {
     int node[LS_MAX_RANKS];           /* [size] which of them each rank is on; the same on every rank */
     uint32_t generation;
     ls_world_opts opts;               /* defaults filled in */
+    ls_job_source source;             /* who said which rank we are, */
+    const char *source_text;          /* and that for people; static */
     bool threads;                     /* ranks are threads of this process */
     bool by_hand;                     /* no launcher: rank 0 serves the store */
 

@@ -43,14 +43,14 @@ static ls_status open_data(ls_trainer *t)
 static ls_status open_world(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
-    const char *size = ls_env_get()->getenv("WORLD_SIZE"); /* joining checks it; here it only sizes the arena */
-    long peers = size ? strtol(size, NULL, 10) : 1;
-    if (peers < 1 || peers > LS_MAX_RANKS) peers = LS_MAX_RANKS;
+    int rank, peers; /* joining checks them; here they only size the arena */
+    (void)ls_world_launched(&rank, &peers);
+    if (peers > LS_MAX_RANKS) peers = LS_MAX_RANKS;
     ls_world_opts o = {
         .transport = c->comm.transport,
         .algo = *c->comm.algo ? c->comm.algo : NULL,
         .arena_bytes =
-            ls_ddp_arena_bytes(&t->model->params, (int)peers, NULL) + COMM_BYTES + (size_t)peers * COMM_PEER_BYTES,
+            ls_ddp_arena_bytes(&t->model->params, peers, NULL) + COMM_BYTES + (size_t)peers * COMM_PEER_BYTES,
         .coll_timeout_ns = c->comm.timeout,
         .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
         .no_crc = strcmp(c->comm.check, "none") == 0,

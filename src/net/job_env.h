@@ -1,0 +1,36 @@
+/* job_env.h -- which rank of which job this process is, as its environment says.
+ *
+ * The first that is there wins: torchrun's variables (RANK, WORLD_SIZE ...), Open MPI's, PMI's (MPICH's Hydra,
+ * Intel MPI), Slurm's. Slurm comes after MPI, because `mpirun` inside an allocation leaves SLURM_* around.
+ */
+#ifndef LS_NET_JOB_ENV_H
+#define LS_NET_JOB_ENV_H
+#include <stdbool.h>
+#include "base/limits.h"
+#include "lockstep/status.h"
+
+typedef enum ls_job_source { LS_JOB_ALONE, LS_JOB_RANK, LS_JOB_OPENMPI, LS_JOB_PMI, LS_JOB_SLURM } ls_job_source;
+
+typedef struct ls_job_env {
+    ls_job_source source;
+    int rank, size, local_rank, local_size;
+    const char *store;  /* borrowed from the environment: name of the store that `lockstep run` serves; NULL */
+    int secret_fd;      /* of that store; -1 */
+    bool by_hand;       /* nobody serves a store: rank 0 does, at `meeting` */
+    char meeting[96];   /* abstract name of the Unix socket where the job's ranks on this machine meet */
+    int port;           /* MASTER_PORT, or Slurm's 20000 + job id modulo 20000; 0: none */
+    bool port_derived;  /* not said by MASTER_PORT */
+    char addr[LS_HOST_MAX_NAME + 1]; /* MASTER_ADDR, or the first host of Slurm's list; "" unknown */
+} ls_job_env;
+
+/* Nothing set: LS_OK and a world of one. LS_INVALID names the variable that is wrong or missing,
+ * LS_UNSUPPORTED what this version does not join. */
+ls_status ls_job_env_read(ls_job_env *out);
+
+/* A variable that holds a number; *out stays as it is when it is not set. LS_INVALID names it. */
+ls_status ls_env_int(const char *name, int min, int max, int *out);
+
+/* "Open MPI's environment (OMPI_COMM_WORLD_RANK)": who won. Static text. */
+const char *ls_job_source_text(const ls_job_env *j);
+
+#endif
