@@ -24,8 +24,11 @@ check() {
 check 'proves the ring' 0 '^proved for 4 ranks, pushed and pulled' \
     "$lockstep" coll --coll all_reduce --algo ring -n 4
 check 'prints the rank asked for' 0 '^rank 2 of 5: ' "$lockstep" coll -n 5 --rank 2
+check 'places ranks on hosts' 0 'recv_reduce out.2. <- 3 +complete' \
+    "$lockstep" coll --algo hierarchical -n 4 --hosts 2 --rank 1
 check 'chooses an algorithm that serves the collective' 0 '^broadcast by tree' "$lockstep" coll --coll broadcast
-for row in ring:all_reduce direct:reduce_scatter oneshot:all_gather fold:all_reduce tree:reduce dissemination:barrier; do
+for row in ring:all_reduce direct:reduce_scatter oneshot:all_gather fold:all_reduce tree:reduce dissemination:barrier \
+    halving_doubling:reduce_scatter double_tree:all_reduce hierarchical:all_gather; do
     algo=${row%:*} coll=${row#*:}
     "$lockstep" coll --coll "$coll" --algo "$algo" -n 6 --segments 2 --lanes 2 --json >"$work/$algo.json"
     check "proves $algo from its own JSON" 0 '^proved for 6 ranks' "$lockstep" coll --file "$work/$algo.json"

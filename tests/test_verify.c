@@ -27,18 +27,123 @@ static void every_algorithm_is_proved_for_1_to_17_ranks(void **state)
                         if (ls_sched_verify(ls_algos[i], &s) != LS_OK) fail_msg("%s", ls_last_error());
                         proofs++;
                     }
-    assert_true(proofs >= 13 * 17 * 7); /* 13 pairs of algorithm and collective in this slice */
+    assert_true(proofs >= 32 * 17 * 7); /* pairs of algorithm and collective */
 }
 
-static void every_root_of_a_tree_is_proved(void **state)
+static void every_root_is_proved(void **state)
 {
     (void)state;
-    for (int size = 1; size <= 9; size++)
-        for (int root = 0; root < size; root++) {
-            ls_shape s = { .coll = LS_BROADCAST, .size = size, .root = root, .segments = 2, .nlanes = 2 };
-            if (ls_sched_verify(ls_algo_find("tree"), &s) != LS_OK) fail_msg("%s", ls_last_error());
-            s.coll = LS_REDUCE;
-            if (ls_sched_verify(ls_algo_find("tree"), &s) != LS_OK) fail_msg("%s", ls_last_error());
+    for (int i = 0; ls_algos[i]; i++)
+        for (int size = 1; size <= 9; size++)
+            for (int root = 0; root < size; root++)
+                for (int coll = 0; coll < LS_COLLS; coll++) {
+                    bool rooted = coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER;
+                    if (!rooted || !(ls_algos[i]->colls & 1u << coll)) continue;
+                    ls_shape s = { .coll = (ls_coll)coll, .size = size, .root = root, .segments = 2, .nlanes = 2 };
+                    if (ls_sched_verify(ls_algos[i], &s) != LS_OK) fail_msg("%s", ls_last_error());
+                }
+}
+
+/* Equal hosts in order and dealt out, unequal ones, one rank alone, each rank alone. */
+static int place_on_hosts(int pattern, int size, int *node)
+{
+    int n = 0;
+    for (int r = 0; r < size; r++) {
+        int half = (size + 1) / 2;
+        node[r] = pattern == 0 ? r / half : pattern == 1 ? r % 2 : pattern == 2 ? r % 3 : pattern == 3 ? r >= size - 1
+                : pattern == 4 ? r : pattern == 5 ? r / 2 : r % 4 == 3 ? 1 + r / 8 : 0;
+        if (node[r] > n) node[r] = n; /* by first appearance */
+        if (node[r] == n) n++;
+    }
+    return n;
+}
+
+static void any_placement_on_hosts_is_proved(void **state)
+{
+    (void)state;
+    const ls_algo *algo = ls_algo_find("hierarchical");
+    int node[17], most = 0;
+    for (int size = 1; size <= 17; size = size == 9 ? 16 : size + 1)
+        for (int pattern = 0; pattern < 7; pattern++) {
+            int n = place_on_hosts(pattern, size, node);
+            most = n > most ? n : most;
+            for (int coll = 0; coll < LS_COLLS; coll++)
+                for (int root = 0; root < size && algo->colls & 1u << coll; root += 1 + size / 3)
+                    for (int cut = 1; cut <= 3; cut += 2) {
+                        ls_shape s = { .coll = (ls_coll)coll, .size = size, .root = root, .segments = cut,
+                                       .nlanes = cut == 3 ? 2 : 1, .node = node };
+                        if (ls_sched_verify(algo, &s) != LS_OK) fail_msg("pattern %d: %s", pattern, ls_last_error());
+                    }
+        }
+    assert_int_equal(most, 17);
+}
+
+/* Of what one rank sends, chunks that go to other hosts. */
+static int chunks_across(const ls_sched *s, const int *node)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < s->lane[0].n; i++) {
+        const ls_step *a = &s->lane[0].step[i];
+        if (a->kind == LS_STEP_SEND && node[a->peer] != node[s->shape.rank]) n += (int)a->src.n;
+    }
+    return n;
+}
+
+static void what_crosses_between_hosts_is_the_least_possible(void **state)
+{
+    (void)state;
+    static const int dealt_out[8] = { 0, 1, 0, 1, 0, 1, 0, 1 }, unequal[8] = { 0, 0, 0, 0, 0, 1, 2, 2 };
+    static const struct { ls_coll coll; const int *node; int want; } row[] = {
+        { LS_ALL_REDUCE, dealt_out, 2 * 8 },        /* 2 (H-1)/H of the vector leave each host: H = 2, 8 chunks */
+        { LS_ALL_REDUCE, unequal, 2 * 8 * 2 },      /* 2 (H-1)/H times 3 hosts */
+        { LS_REDUCE_SCATTER, dealt_out, 8 },        /* every share's sum once from each other host */
+        { LS_ALL_GATHER, unequal, 8 * 2 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        int across = 0;
+        for (int r = 0; r < 8; r++) {
+            ls_shape shape = { .coll = row[i].coll, .rank = r, .size = 8, .segments = 1, .nlanes = 1,
+                               .node = row[i].node };
+            ls_sched s;
+            assert_int_equal(ls_sched_emit(ls_algo_find("hierarchical"), &shape, &s), LS_OK);
+            across += chunks_across(&s, row[i].node);
+            ls_sched_free(&s);
+        }
+        if (across != row[i].want) fail_msg("row %zu: %d chunks cross, expected %d", i, across, row[i].want);
+    }
+}
+
+static void hosts_must_be_numbered_by_first_appearance(void **state)
+{
+    (void)state;
+    static const int wrong[3][3] = { { 1, 0, 0 }, { 0, 2, 1 }, { 0, -1, 1 } };
+    for (int i = 0; i < 3; i++) {
+        ls_shape s = { .coll = LS_ALL_REDUCE, .size = 3, .segments = 1, .nlanes = 1, .node = wrong[i] };
+        assert_int_equal(ls_sched_verify(ls_algo_find("hierarchical"), &s), LS_INVALID);
+        assert_non_null(strstr(ls_last_error(), "numbered by first appearance"));
+    }
+}
+
+static void every_inner_rank_of_one_tree_is_a_leaf_of_the_other(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 17; size++)
+        for (int root = 0; root < size; root += 3) {
+            int inside_both = 0, leaves_of_both = 0;
+            for (int r = 0; r < size; r++) {
+                ls_shape shape = { .coll = LS_BROADCAST, .rank = r, .size = size, .root = root, .segments = 2, .nlanes = 1 };
+                ls_sched s;
+                int sends[2] = { 0, 0 };
+                assert_int_equal(ls_sched_emit(ls_algo_find("double_tree"), &shape, &s), LS_OK);
+                for (uint32_t i = 0; i < s.lane[0].n; i++)
+                    if (s.lane[0].step[i].kind == LS_STEP_SEND) sends[s.lane[0].step[i].src.first]++;
+                assert_true(sends[0] <= 2 && sends[1] <= 2);
+                if (r != root && sends[0] && sends[1]) inside_both++;
+                if (r != root && !sends[0] && !sends[1]) leaves_of_both++;
+                ls_sched_free(&s);
+            }
+            assert_int_equal(inside_both, 0);
+            assert_true(leaves_of_both <= 1);
         }
 }
 
@@ -257,7 +362,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_is_proved_for_1_to_17_ranks),
-        cmocka_unit_test(every_root_of_a_tree_is_proved),
+        cmocka_unit_test(every_root_is_proved),
+        cmocka_unit_test(any_placement_on_hosts_is_proved),
+        cmocka_unit_test(what_crosses_between_hosts_is_the_least_possible),
+        cmocka_unit_test(hosts_must_be_numbered_by_first_appearance),
+        cmocka_unit_test(every_inner_rank_of_one_tree_is_a_leaf_of_the_other),
         cmocka_unit_test(refuses_what_it_cannot_prove),
         cmocka_unit_test(names_what_is_broken),
         cmocka_unit_test(schedules_must_belong_together),

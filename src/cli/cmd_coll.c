@@ -6,10 +6,11 @@
 #include "base/limits.h"
 #include "cli/cli.h"
 #include "coll/print.h"
+#include "lockstep/shard.h"
 
 typedef struct options {
     const char *coll, *algo, *file;
-    int64_t size, rank, root, segments, lanes;
+    int64_t size, rank, root, segments, lanes, hosts;
     bool json, dot, list, help;
 } options;
 
@@ -28,6 +29,8 @@ static const ls_opt table[] = {
       .help = "pieces that each share is cut into" },
     { .name = "lanes", .type = LS_OPT_INT, .offset = offsetof(options, lanes), .def = "1", .range = "1..8",
       .help = "lists of steps that run side by side" },
+    { .name = "hosts", .type = LS_OPT_INT, .offset = offsetof(options, hosts), .def = "1", .range = "1..256",
+      .help = "hosts that the ranks are on, in order, as evenly as possible" },
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print JSON" },
     { .name = "dot", .type = LS_OPT_BOOL, .offset = offsetof(options, dot), .def = "false",
       .help = "print a Graphviz graph" },
@@ -64,7 +67,7 @@ static void list(void)
         for (int c = 0; c < LS_COLLS; c++)
             if (ls_algos[i]->colls & 1u << c)
                 ls_text_add(&colls, "%s%s", colls.n ? ", " : "", ls_coll_name((ls_coll)c));
-        printf("%-14s %-40s %s\n", ls_algos[i]->name, ls_text_str(&colls), ls_algos[i]->source);
+        printf("%-18s %-55s %s\n", ls_algos[i]->name, ls_text_str(&colls), ls_algos[i]->source);
         ls_text_free(&colls);
     }
 }
@@ -158,8 +161,14 @@ done:
 static ls_status print_and_prove(const options *o)
 {
     const ls_algo *algo;
+    int node[256];
     ls_shape shape = { .size = (int)o->size, .root = (int)o->root, .segments = (int)o->segments,
-                       .nlanes = (int)o->lanes };
+                       .nlanes = (int)o->lanes, .node = node };
+    for (int j = 0; j < o->hosts; j++) {
+        ls_range on = { 0, 0 };
+        ls_shard_range((size_t)o->size, j, (int)o->hosts, &on);
+        for (size_t r = on.first; r < on.first + on.count; r++) node[r] = j;
+    }
     LS_TRY(find_algo(o, &shape, &algo));
     if (!(algo->colls & 1u << shape.coll))
         return ls_fail(LS_USAGE, "algorithm '%s' does not do %s; --list shows which do", algo->name, o->coll);

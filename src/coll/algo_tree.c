@@ -15,35 +15,41 @@
  */
 #include "coll/algos.h"
 
-static int from_root(const ls_shape *s, int v) { return (v + s->root) % s->size; }
+/* The number of this rank counted from the head, and the rank with such a number. */
+static int number(const ls_line_up *l) { return (l->me + l->n - l->head) % l->n; }
+static int rank_of(const ls_line_up *l, int v)
+{
+    int i = (v + l->head) % l->n;
+    return l->rank ? l->rank[i] : i;
+}
 
 /* The parent of v is v without its lowest set bit; its children add a lower one. */
-static ls_status broadcast(ls_sched *o, const ls_shape *s, int v, ls_slice a, int lane)
+ls_status ls_binomial_broadcast(ls_sched *o, int lane, const ls_line_up *l, ls_slice a)
 {
-    int low = v & -v, child = 1;
-    if (v != 0) LS_TRY(ls_sched_recv(o, lane, from_root(s, v - low), a));
-    while (child < s->size && (v == 0 || child < low)) child *= 2;
+    int v = number(l), low = v & -v, child = 1;
+    if (v != 0) LS_TRY(ls_sched_recv(o, lane, rank_of(l, v - low), a));
+    while (child < l->n && (v == 0 || child < low)) child *= 2;
     for (child /= 2; child > 0; child /= 2) /* the largest subtree first: it has the longest way */
-        if (v + child < s->size) LS_TRY(ls_sched_send(o, lane, from_root(s, v + child), a));
+        if (v + child < l->n) LS_TRY(ls_sched_send(o, lane, rank_of(l, v + child), a));
     return LS_OK;
 }
 
-static ls_status reduce(ls_sched *o, const ls_shape *s, int v, ls_slice a, int lane)
+ls_status ls_binomial_reduce(ls_sched *o, int lane, const ls_line_up *l, ls_slice a)
 {
-    int low = v & -v;
-    for (int child = 1; v + child < s->size && (v == 0 || child < low); child *= 2)
-        LS_TRY(ls_sched_recv_reduce(o, lane, from_root(s, v + child), a));
-    return v != 0 ? ls_sched_send(o, lane, from_root(s, v - low), a) : LS_OK;
+    int v = number(l), low = v & -v;
+    for (int child = 1; v + child < l->n && (v == 0 || child < low); child *= 2)
+        LS_TRY(ls_sched_recv_reduce(o, lane, rank_of(l, v + child), a));
+    return v != 0 ? ls_sched_send(o, lane, rank_of(l, v - low), a) : LS_OK;
 }
 
 static ls_status emit(ls_sched *o, const ls_shape *s)
 {
-    int v = (s->rank + s->size - s->root) % s->size;
+    ls_line_up all = { NULL, s->size, s->root, s->rank };
     o->nchunks[LS_BUF_OUT] = (uint32_t)s->segments;
     for (int seg = 0; seg < s->segments; seg++) {
         ls_slice a = { LS_BUF_OUT, (uint32_t)seg, 1 };
-        if (s->coll == LS_BROADCAST) LS_TRY(broadcast(o, s, v, a, seg % s->nlanes));
-        else LS_TRY(reduce(o, s, v, a, seg % s->nlanes));
+        if (s->coll == LS_BROADCAST) LS_TRY(ls_binomial_broadcast(o, seg % s->nlanes, &all, a));
+        else LS_TRY(ls_binomial_reduce(o, seg % s->nlanes, &all, a));
     }
     return LS_OK;
 }

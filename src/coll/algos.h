@@ -5,7 +5,7 @@
 
 extern const ls_algo ls_algo_ring, ls_algo_direct, ls_algo_oneshot, ls_algo_fold, ls_algo_tree, ls_algo_dissemination;
 extern const ls_algo ls_algo_recursive_doubling, ls_algo_halving_doubling, ls_algo_double_tree, ls_algo_chain,
-    ls_algo_master;
+    ls_algo_hierarchical, ls_algo_master;
 
 /* Segment `segment` of the share that rank `owner` (taken modulo size, and
  * above -size) has of OUT. */
@@ -32,5 +32,11 @@ static inline void ls_use_shares(ls_sched *o, const ls_shape *s)
 {
     o->nchunks[LS_BUF_OUT] = (uint32_t)(s->size * s->segments);
 }
+
+/* n ranks in a line (NULL: 0 .. n-1), this rank at position `me`, the root at `head`; and a binomial tree
+ * over them (algo_tree.c). */
+typedef struct ls_line_up { const int *rank; int n, head, me; } ls_line_up;
+ls_status ls_binomial_broadcast(ls_sched *o, int lane, const ls_line_up *l, ls_slice a);
+ls_status ls_binomial_reduce(ls_sched *o, int lane, const ls_line_up *l, ls_slice a);
 
 #endif

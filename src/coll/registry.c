@@ -17,6 +17,7 @@ const ls_algo *const ls_algos[] = {
     &ls_algo_tree,
     &ls_algo_double_tree,
     &ls_algo_chain,
+    &ls_algo_hierarchical,
     &ls_algo_dissemination,
     &ls_algo_master,
     NULL,
