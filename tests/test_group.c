@@ -355,6 +355,39 @@ static void over_both_wires(ls_test_mode mode, int n, ls_rank_fn fn)
     }
 }
 
+/* Hosts as they are asked for, seen from a group of some of the ranks, and sums across them. */
+static ls_status hosts_rank(ls_world *w, void *arg)
+{
+    static const int all[6] = { 0, 1, 0, 2, 1, 2 }, odd[3] = { 0, 1, 1 }; /* 9 3 9 4 3 4; and 3 4 4 */
+    (void)arg;
+    ls_group *world = ls_world_group(w), *half;
+    LS_EXPECT(world->nnodes == 3, "%d hosts, expected 3", world->nnodes);
+    for (int r = 0; r < 6; r++)
+        LS_EXPECT(world->node[r] == all[r], "rank %d on host %d, expected %d", r, world->node[r], all[r]);
+    LS_TRY(ls_group_split(world, ls_world_rank(w) % 2, &half));
+    LS_EXPECT(half->nnodes == 2 || ls_world_rank(w) % 2 == 0, "%d hosts of 1, 3, 5, expected 2", half->nnodes);
+    for (int r = 0; r < 3 && ls_world_rank(w) % 2 == 1; r++)
+        LS_EXPECT(half->node[r] == odd[r], "member %d on host %d, expected %d", r, half->node[r], odd[r]);
+    half->forced = world->forced = ls_algo_find("hierarchical");
+    for (size_t count = 1; count < 400000; count = 7 * count + 3) {
+        LS_TRY(sum_of_members(half, count));
+        LS_TRY(sum_of_members(world, count));
+    }
+    ls_group_destroy(half);
+    return LS_OK;
+}
+
+static void knows_which_host_each_rank_is_on(void **state)
+{
+    (void)state;
+    static const int node[6] = { 9, 3, 9, 4, 3, 4 };
+    for (int i = 0; i < 2; i++) {
+        ls_world_opts o = { .transport = wires[i], .node = node };
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 6, &o, hosts_rank, NULL);
+        if (r.failed) fail_msg("over %s: %s", wires[i], r.text);
+    }
+}
+
 static void splits_by_color_in_the_order_of_the_parent(void **state)
 {
     (void)state;
@@ -424,6 +457,7 @@ int main(void)
         cmocka_unit_test(serves_threads_over_shm),
         cmocka_unit_test(serves_threads_over_tcp),
         cmocka_unit_test(serves_with_a_progress_thread),
+        cmocka_unit_test(knows_which_host_each_rank_is_on),
         cmocka_unit_test(splits_by_color_in_the_order_of_the_parent),
         cmocka_unit_test(groups_come_and_go),
         cmocka_unit_test(refuses_one_group_too_many),

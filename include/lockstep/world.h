@@ -36,6 +36,8 @@ typedef struct ls_world_opts {
     uint64_t join_timeout_ns;   /* default 60 s */
     uint64_t coll_timeout_ns;   /* default 30 s */
     ls_progress_mode progress;
+    const int *node;            /* [world size], read while joining: pick algorithms as if rank r were on host
+                                   node[r] (any numbers, the same on every rank). NULL: where the ranks are */
     bool no_crc;                /* tcp: skip the frame checksums (comm.check: none) */
 } ls_world_opts;
 

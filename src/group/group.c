@@ -27,6 +27,18 @@ static ls_status new_area(ls_world *w, ls_area **out)
     return LS_OK;
 }
 
+/* Hosts of the members, renumbered: where the world's group has them, which asked first. */
+static void place_members(ls_group *g)
+{
+    const ls_world *w = g->w;
+    const int *node = w->group ? w->group->node : w->opts.node ? w->opts.node : w->node;
+    for (int r = 0; r < g->size; r++) {
+        int q = 0;
+        while (node[g->world_rank[q]] != node[g->world_rank[r]]) q++;
+        g->node[r] = q == r ? g->nnodes++ : g->node[q];
+    }
+}
+
 static ls_status create(ls_world *w, int rank, int size, const int *world_rank, uint32_t id, int block, ls_area *mine,
                         const uint64_t *area_offset, ls_group **out)
 {
@@ -61,6 +73,7 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
                                     .bytes = w->peer_bytes[world_rank[r]],
                                     .parked = &w->page->rank[world_rank[r]].parked };
     }
+    place_members(g);
     ls_log(LS_LOG_INFO, "group %u: rank %d of %d, transport %s, %s, algorithm %s", id, rank, size, w->tops->name,
            g->mapped ? "registered memory is reduced in place" : "messages are copied",
            g->forced ? g->forced->name : "by size");

@@ -99,6 +99,8 @@ struct ls_group {
 
     int channel;             /* the first of LS_GROUP_CHANNELS */
     int world_rank[LS_MAX_RANKS];
+    int node[LS_MAX_RANKS];  /* which host each member is on, for ls_shape: numbered by first appearance */
+    int nnodes;
     uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
     char error[LS_ERROR_BYTES];
 

@@ -51,7 +51,8 @@ static ls_status find(ls_group *g, const ls_work *k, entry **out)
                        .size = g->size,
                        .root = rooted ? k->a.root : 0,
                        .segments = parts,
-                       .nlanes = parts };
+                       .nlanes = parts,
+                       .node = g->node };
     *out = NULL;
     if (!g->cache && !(g->cache = calloc(1, sizeof *g->cache)))
         return ls_fail(LS_NO_MEMORY, "schedules of group %u", g->id);
