@@ -183,7 +183,11 @@ static void cpus_follow_the_affinity(void **state)
         CPU_ZERO(&one);
         for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
             if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
-        _exit(sched_setaffinity(0, sizeof one, &one) == 0 && env->cpus() == 1 ? 0 : 1);
+        uint64_t mask[128];
+        if (sched_setaffinity(0, sizeof one, &one) != 0 || env->cpus() != 1 || env->cpu_mask(mask, 128) != 1) _exit(1);
+        for (size_t i = 0; i < CPU_SETSIZE; i++)
+            if ((mask[i / 64] >> i % 64 & 1) != (CPU_ISSET(i, &one) ? 1u : 0u)) _exit(3);
+        _exit(0);
     }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -758,6 +762,19 @@ static void signals_are_read_from_a_descriptor(void **state)
     sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
+static void loads_a_library_and_finds_its_symbols(void **state)
+{
+    (void)state;
+    char why[256] = "";
+    assert_null(env->library("/nonexistent/liblockstep_none.so", why, sizeof why));
+    assert_non_null(strstr(why, "liblockstep_none.so"));
+    void *library = env->library("libm.so.6", why, sizeof why);
+    assert_non_null(library);
+    assert_non_null(env->symbol(library, "cos"));
+    assert_null(env->symbol(library, "ls_no_such_symbol"));
+    assert_non_null(env->symbol(NULL, "malloc"));
+}
+
 int main(void)
 {
 #define IN_FOLDER(f) cmocka_unit_test_setup_teardown(f, enter_folder, leave_folder)
@@ -788,6 +805,7 @@ int main(void)
         cmocka_unit_test(a_child_starts_with_no_signal_blocked_or_handled),
         cmocka_unit_test(a_child_dies_with_its_parent_if_told),
         cmocka_unit_test(signals_are_read_from_a_descriptor),
+        cmocka_unit_test(loads_a_library_and_finds_its_symbols),
     };
     return cmocka_run_group_tests_name("env", tests, NULL, NULL);
 }

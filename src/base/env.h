@@ -62,6 +62,7 @@ typedef struct ls_env {
 
     /* the machine */
     int (*cpus)(void);                       /* usable now: affinity and cgroup */
+    int (*cpu_mask)(uint64_t *mask, int n);  /* by affinity alone, a bit each in n words; their number */
     uint64_t (*mem_available)(void);         /* bytes: MemAvailable and cgroup, whichever is less */
     int (*hostname)(char *buf, size_t n);
     const char *(*getenv)(const char *name); /* borrowed; NULL if unset */
@@ -126,6 +127,10 @@ typedef struct ls_env {
     int (*signal_fd)(const int *sigs, int n);/* blocks the signals; read them with signal_read */
     int (*signal_read)(int fd);              /* the next pending signal, or 0 */
     int (*set_cloexec)(int fd, bool on);
+
+    /* libraries */
+    void *(*library)(const char *path, char *why, size_t n); /* loads it, for good; NULL: `why` says why not */
+    void *(*symbol)(void *library, const char *name);        /* NULL when there is none; library NULL: any loaded one */
 } ls_env;
 
 extern const ls_env ls_env_real;

@@ -167,6 +167,7 @@ const ls_env ls_env_real = {
     .spin_turns = SPIN_TURNS,
 
     .cpus = ls_real_cpus,
+    .cpu_mask = ls_real_cpu_mask,
     .mem_available = ls_real_mem_available,
     .hostname = ls_real_hostname,
     .getenv = ls_real_getenv,
@@ -224,4 +225,6 @@ const ls_env ls_env_real = {
     .signal_fd = ls_real_signal_fd,
     .signal_read = ls_real_signal_read,
     .set_cloexec = ls_real_set_cloexec,
+    .library = ls_real_library,
+    .symbol = ls_real_symbol,
 };

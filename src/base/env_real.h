@@ -53,8 +53,13 @@ int ls_real_kill(int pid, int sig);
 int ls_real_signal_fd(const int *sigs, int n);
 int ls_real_signal_read(int fd);
 
+/* env_real_library.c */
+void *ls_real_library(const char *path, char *why, size_t n);
+void *ls_real_symbol(void *library, const char *name);
+
 /* env_real_machine.c */
 int ls_real_cpus(void);
+int ls_real_cpu_mask(uint64_t *mask, int n);
 uint64_t ls_real_mem_available(void);
 int ls_real_hostname(char *buf, size_t n);
 const char *ls_real_getenv(const char *name);

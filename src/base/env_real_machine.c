@@ -157,6 +157,17 @@ int ls_real_cpus(void)
     return n > 0 ? (int)n : 1;
 }
 
+int ls_real_cpu_mask(uint64_t *mask, int n)
+{
+    cpu_set_t set[8];
+    int count = 0;
+    memset(mask, 0, (size_t)n * sizeof *mask);
+    if (sched_getaffinity(0, sizeof set, set) < 0) return -errno;
+    for (size_t cpu = 0; cpu < 8 * sizeof set && cpu < 64 * (size_t)n; cpu++)
+        if (CPU_ISSET_S(cpu, sizeof set, set)) mask[cpu / 64] |= 1ull << cpu % 64, count++;
+    return count;
+}
+
 uint64_t ls_real_mem_available(void)
 {
     char text[8192];

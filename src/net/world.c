@@ -148,9 +148,8 @@ static ls_status finish_open(ls_world *w)
 {
     const ls_env *env = ls_env_get();
     ls_rank_slot *slot = &w->page->rank[w->rank];
-    int cpus = env->cpus(), machine = 0;
-    LS_TRY(ls_env_int("LOCKSTEP_CPUS", 1, 1 << 20, &machine)); /* a bound rank sees only its own */
-    if (machine > cpus) cpus = machine;
+    int cpus;
+    LS_TRY(ls_world_cores(w, &cpus));
     int runnable = w->local_size * (w->opts.progress == LS_PROGRESS_THREAD ? 2 : 1);
     w->waiter = (ls_waiter){ .abort_word = &w->page->abort_by, .parked = &slot->parked, .may_spin = cpus >= runnable,
                              .fds = waiter_fds, .fds_arg = w };

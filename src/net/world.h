@@ -55,6 +55,10 @@ ls_status ls_world_open(const ls_world_opts *opts, ls_world **out);
 ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts *opts, ls_world **out);
 void ls_world_close(ls_world *w);
 
+/* CPUs of all ranks of this host together (cores.c). Ranks that `lockstep run` did not start also get their share of
+ * OpenMP threads. Every rank calls it. */
+ls_status ls_world_cores(ls_world *w, int *cpus);
+
 /* Whether a rank is on this host: its arena is mapped here and its slot in the page is its own. */
 static inline bool ls_world_is_local(const ls_world *w, int rank) { return w->node[rank] == w->node[w->rank]; }
 
