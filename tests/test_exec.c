@@ -125,6 +125,7 @@ typedef struct setting {
     ls_dtype dtype;
     ls_redop op;
     bool divide_last, pulled, apart; /* apart: IN is another buffer than OUT */
+    bool by_counts;                  /* shares by share_of(), not equal */
     size_t budget;
     uint32_t sig[MAX_SIZE];
     size_t other_count; /* of rank 1, if not 0 */
@@ -134,6 +135,7 @@ typedef struct ranks {
     ls_sched sched[MAX_SIZE];
     ls_run run[MAX_SIZE];
     struct ls_transport tp[MAX_SIZE];
+    size_t counts[MAX_SIZE][MAX_SIZE], recv_counts[MAX_SIZE][MAX_SIZE];
     char *in[MAX_SIZE], *out[MAX_SIZE], *tmp[MAX_SIZE], *result[MAX_SIZE];
     ls_status st[MAX_SIZE];
     int turns;
@@ -142,12 +144,52 @@ typedef struct ranks {
 #define GUARD 0x5a
 #define GUARDS 64
 
+/* Elements that go from rank s to rank d of an all_to_all: none, and some, and many. */
+static size_t block_of(const setting *x, int s, int d)
+{
+    size_t each = x->count / (size_t)x->size;
+    return x->by_counts ? (size_t)((s * 7 + d * 3) % 4) * each / 2 : each;
+}
+
+/* The share of rank r, in elements. By counts the first has none, and the middle one most. */
+static ls_range share_of(const setting *x, int r)
+{
+    ls_range all[MAX_SIZE] = { { 0, 0 } };
+    if (!x->by_counts) {
+        ls_shard_range(x->count, r, x->size, &all[r]);
+        return all[r];
+    }
+    size_t left = x->count, first = 0;
+    for (int q = x->size - 1; q >= 0; q--) {
+        all[q].count = q == x->size / 2 ? 0 : q == 0 ? 0 : left / 5;
+        left -= all[q].count;
+    }
+    all[x->size / 2].count = left;
+    for (int q = 0; q < x->size; q++) all[q].first = first, first += all[q].count;
+    return all[r];
+}
+
+static size_t sent_by(const setting *x, int s)
+{
+    size_t n = 0;
+    for (int d = 0; d < x->size; d++) n += block_of(x, s, d);
+    return n;
+}
+
+static size_t received_by(const setting *x, int d)
+{
+    size_t n = 0;
+    for (int s = 0; s < x->size; s++) n += block_of(x, s, d);
+    return n;
+}
+
 static const char *describe(const setting *s)
 {
     static _Thread_local char text[200];
-    snprintf(text, sizeof text, "%s by %s, %d ranks, %zu x %s, %s, segments %d, lanes %d, %s%s", ls_coll_name(s->coll),
+    snprintf(text, sizeof text, "%s by %s, %d ranks, %zu x %s, %s, segments %d, lanes %d, %s%s%s", ls_coll_name(s->coll),
              s->algo->name, s->size, s->count, ls_dtype_name(s->dtype), ls_redop_name(s->op), s->segments, s->nlanes,
-             s->pulled ? "pulled" : "pushed", s->apart ? ", out of place" : "");
+             s->pulled ? "pulled" : "pushed", s->apart ? ", out of place" : "",
+             s->by_counts ? ", by counts" : "");
     return text;
 }
 
@@ -170,18 +212,19 @@ static bool run_all(const setting *s, char *const *x, ranks *r)
     w->pulled = s->pulled;
     w->seed = s->count * 31 + (uint64_t)s->size + (uint64_t)s->coll * 7 + s->pulled;
     for (int k = 0; k < s->size; k++) {
-        ls_shape shape = { s->coll, k, s->size, s->root, s->segments, s->nlanes, NULL };
+        ls_shape shape = { s->coll, k, s->size, s->root, s->segments, s->nlanes, NULL, s->by_counts };
         if (ls_sched_emit(s->algo, &shape, &r->sched[k]) != LS_OK) fail_msg("%s: %s", describe(s), ls_last_error());
         fold = fold || uses_fold(&r->sched[k]);
     }
     for (int k = 0; k < s->size && !fold; k++) {
         size_t bytes = (k == 1 && s->other_count ? s->other_count : s->count) * s->elem;
-        ls_range own;
-        ls_shard_range(s->count, k, s->size, &own);
+        ls_range own = share_of(s, k);
+        const bool all_to_all = s->coll == LS_ALL_TO_ALL;
+        if (all_to_all) nbytes = bytes = 2 * s->count * s->elem; /* enough for any counts */
         r->out[k] = malloc(bytes + GUARDS);
         r->tmp[k] = malloc(bytes + GUARDS);
         r->in[k] = malloc(bytes + GUARDS);
-        r->result[k] = malloc(nbytes + 1);
+        r->result[k] = malloc((s->coll == LS_ALL_TO_ALL ? 2 : 1) * s->count * s->elem + 1);
         memset(r->out[k], GUARD, bytes + GUARDS);
         memset(r->tmp[k], GUARD, bytes + GUARDS);
         r->tp[k] = (struct ls_transport){ w, k };
@@ -195,8 +238,17 @@ static bool run_all(const setting *s, char *const *x, ranks *r)
         run->buf[LS_BUF_OUT] = r->out[k];
         run->buf[LS_BUF_TMP] = r->tmp[k];
         run->budget = s->budget;
-        if (s->apart) {
-            size_t first = s->coll == LS_ALL_GATHER ? own.first * s->elem : 0;
+        for (int q = 0; q < s->size; q++) {
+            r->counts[k][q] = all_to_all ? block_of(s, k, q) : share_of(s, q).count;
+            r->recv_counts[k][q] = block_of(s, q, k);
+        }
+        if (s->by_counts) run->counts = r->counts[k], run->recv_counts = r->recv_counts[k];
+        if (all_to_all) {
+            run->count = sent_by(s, k);
+            run->in = r->in[k];
+            if (run->count) memcpy(r->in[k], x[k], run->count * s->elem);
+        } else if (s->apart) {
+            size_t first = s->coll == LS_ALL_GATHER || s->coll == LS_GATHER ? own.first * s->elem : 0;
             if (nbytes) memcpy(r->in[k], x[k] + first, nbytes - first);
             run->in = r->in[k];
         } else if (nbytes) {
@@ -270,15 +322,20 @@ static double get(ls_dtype t, const void *p, size_t i)
     }
 }
 
-static double expected(const setting *s, size_t i)
+static double expected(const setting *s, int rank, size_t i)
 {
     double v = number(0, i, s->op);
-    if (s->coll == LS_BROADCAST) return number(s->root, i, s->op);
-    if (s->coll == LS_ALL_GATHER)
+    if (s->coll == LS_BROADCAST || s->coll == LS_SCATTER) return number(s->root, i, s->op);
+    if (s->coll == LS_ALL_GATHER || s->coll == LS_GATHER)
         for (int k = 0; k < s->size; k++) {
-            ls_range own;
-            ls_shard_range(s->count, k, s->size, &own);
+            ls_range own = share_of(s, k);
             if (i >= own.first && i < own.first + own.count) return number(k, i, s->op);
+        }
+    if (s->coll == LS_ALL_TO_ALL)
+        for (int from = 0;; i -= block_of(s, from++, rank)) {
+            if (i >= block_of(s, from, rank)) continue;
+            for (int d = 0; d < rank; d++) i += block_of(s, from, d);
+            return number(from, i, s->op);
         }
     for (int k = 1; k < s->size; k++) {
         double w = number(k, i, s->op);
@@ -293,9 +350,10 @@ static double expected(const setting *s, size_t i)
 static bool is_result(const setting *s, int rank, size_t i)
 {
     ls_range own = { 0, s->count };
-    if (s->coll == LS_REDUCE_SCATTER) ls_shard_range(s->count, rank, s->size, &own);
+    if (s->coll == LS_REDUCE_SCATTER || s->coll == LS_SCATTER) own = share_of(s, rank);
+    if (s->coll == LS_ALL_TO_ALL) own.count = received_by(s, rank);
     if (s->coll == LS_BARRIER) return false;
-    if (s->coll == LS_REDUCE && rank != s->root) return false;
+    if ((s->coll == LS_REDUCE || s->coll == LS_GATHER) && rank != s->root) return false;
     return i >= own.first && i < own.first + own.count;
 }
 
@@ -305,16 +363,17 @@ static bool gives_the_right_values(setting s)
     char *x[MAX_SIZE] = { 0 };
     ranks r;
     s.elem = ls_dtype_size(s.dtype);
+    size_t most = s.coll == LS_ALL_TO_ALL ? 2 * s.count : s.count;
     for (int k = 0; k < s.size; k++) {
-        x[k] = malloc(s.count * s.elem + 1);
-        for (size_t i = 0; i < s.count; i++) put(s.dtype, x[k], i, number(k, i, s.op));
+        x[k] = malloc(most * s.elem + 1);
+        for (size_t i = 0; i < most; i++) put(s.dtype, x[k], i, number(k, i, s.op));
     }
     bool ran = run_all(&s, x, &r);
     for (int k = 0; ran && k < s.size; k++) {
         if (r.st[k] != LS_OK) fail_msg("%s: rank %d: %s", describe(&s), k, ls_last_error());
-        for (size_t i = 0; i < s.count; i++) {
+        for (size_t i = 0; i < most; i++) {
             if (!is_result(&s, k, i)) continue;
-            double got = get(s.dtype, r.result[k], i), want = expected(&s, i);
+            double got = get(s.dtype, r.result[k], i), want = expected(&s, k, i);
             if (got != want) fail_msg("%s: rank %d: x[%zu] = %g, expected %g", describe(&s), k, i, got, want);
         }
     }
@@ -325,13 +384,19 @@ static bool gives_the_right_values(setting s)
 
 /* --- tests ------------------------------------------------------------------------------ */
 
+static bool fits(const setting *s)
+{
+    ls_shape shape = { s->coll, 0, s->size, s->root, s->segments, s->nlanes, NULL, s->by_counts };
+    return !s->algo->fits || s->algo->fits(&shape);
+}
+
 static void every_algorithm_is_right_at_every_size_and_count(void **state)
 {
     (void)state;
     static const int sizes[] = { 1, 2, 3, 4, 5, 8 };
     static const ls_dtype dtypes[] = { LS_F32, LS_BF16, LS_I64 };
     static const int cuts[][2] = { { 1, 1 }, { 3, 2 } }; /* segments, lanes */
-    int ran = 0;
+    int ran = 0, ran_by_counts = 0;
     for (int a = 0; ls_algos[a]; a++)
         for (int coll = 0; coll < LS_COLLS; coll++)
             for (int n = 0; n < 6; n++)
@@ -343,12 +408,18 @@ static void every_algorithm_is_right_at_every_size_and_count(void **state)
                                 const size_t counts[] = { 0, 1, size - 1, size, size + 1, 1000, 65537 };
                                 if (!(ls_algos[a]->colls & 1u << coll)) continue;
                                 if (c == 6 && (cut == 0 || d == 2 || (n != 2 && n != 5))) continue; /* time */
-                                ran += gives_the_right_values((setting){
-                                    .algo = ls_algos[a], .coll = (ls_coll)coll, .size = sizes[n], .root = sizes[n] / 2,
-                                    .segments = cuts[cut][0], .nlanes = cuts[cut][1], .count = counts[c],
-                                    .dtype = dtypes[d], .op = LS_SUM, .pulled = pulled, .apart = c % 2 });
+                                setting s = { .algo = ls_algos[a], .coll = (ls_coll)coll, .size = sizes[n],
+                                              .root = sizes[n] / 2, .segments = cuts[cut][0], .nlanes = cuts[cut][1],
+                                              .count = counts[c], .dtype = dtypes[d], .op = LS_SUM, .pulled = pulled,
+                                              .apart = c % 2 };
+                                if (coll == LS_ALL_TO_ALL) s.count = counts[c] / size * size;
+                                if (fits(&s)) ran += gives_the_right_values(s);
+                                s.by_counts = true;
+                                bool shares = coll != LS_BROADCAST && coll != LS_REDUCE && coll != LS_BARRIER;
+                                if (shares && d == 0 && fits(&s)) ran_by_counts += gives_the_right_values(s);
                             }
     assert_true(ran > 4000);
+    assert_true(ran_by_counts > 1500);
 }
 
 /* Recursive doubling through TMP: its sums overwrite what is on offer, so it is
@@ -489,7 +560,7 @@ static void a_bound_run_can_be_started_again(void **state)
     struct ls_transport tp[2] = { { w, 0 }, { w, 1 } };
     w->pulled = true;
     for (int k = 0; k < 2; k++) {
-        ls_shape shape = { LS_ALL_REDUCE, k, 2, 0, 2, 1, NULL };
+        ls_shape shape = { LS_ALL_REDUCE, k, 2, 0, 2, 1, NULL, false };
         assert_int_equal(ls_sched_emit(ls_algo_find("ring"), &shape, &sched[k]), LS_OK);
         assert_int_equal(ls_run_bind(&run[k], &sched[k]), LS_OK);
     }
@@ -590,7 +661,7 @@ static void folds_are_for_mapped_memory(void **state)
     (void)state;
     ls_sched s;
     ls_run r = { 0 };
-    ls_shape shape = { LS_ALL_REDUCE, 0, 2, 0, 1, 1, NULL };
+    ls_shape shape = { LS_ALL_REDUCE, 0, 2, 0, 1, 1, NULL, false };
     assert_int_equal(ls_sched_emit(ls_algo_find("fold"), &shape, &s), LS_OK);
     assert_int_equal(ls_run_bind(&r, &s), LS_UNSUPPORTED);
     assert_non_null(strstr(ls_last_error(), "mapped"));

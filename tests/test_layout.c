@@ -36,7 +36,7 @@ static void cuts_shares_and_then_segments(void **state)
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         ls_layout l = layout_of(row[i].coll, row[i].size, row[i].segments, row[i].count);
-        for (uint32_t c = 0; c <= l.nchunks; c++) assert_int_equal(l.at[c], row[i].at[c]);
+        for (uint32_t c = 0; c <= l.nchunks; c++) assert_int_equal(l.at[LS_BUF_OUT][c], row[i].at[c]);
         ls_layout_free(&l);
     }
 }
@@ -51,7 +51,7 @@ static void covers_every_element_once(void **state)
                 ls_slice all = { LS_BUF_OUT, 0, l.nchunks };
                 assert_int_equal(ls_layout_first(&l, all), 0);
                 assert_int_equal(ls_layout_count(&l, all), count);
-                for (uint32_t c = 0; c < l.nchunks; c++) assert_true(l.at[c] <= l.at[c + 1]);
+                for (uint32_t c = 0; c < l.nchunks; c++) assert_true(l.at[LS_BUF_OUT][c] <= l.at[LS_BUF_OUT][c + 1]);
                 ls_layout_free(&l);
             }
 }
@@ -61,10 +61,10 @@ static void can_be_set_again(void **state)
     (void)state;
     ls_layout l = layout_of(LS_ALL_REDUCE, 2, 1, 10);
     ls_layout_set(&l, 4);
-    assert_int_equal(l.at[1], 2);
+    assert_int_equal(l.at[LS_BUF_OUT][1], 2);
     ls_layout_set(&l, 4);
     ls_layout_set(&l, 10);
-    assert_int_equal(l.at[1], 5);
+    assert_int_equal(l.at[LS_BUF_OUT][1], 5);
     ls_layout_free(&l);
 }
 
@@ -83,7 +83,7 @@ static void refuses_chunks_it_cannot_place(void **state)
 static void only_schedules_with_tmp_need_memory_for_it(void **state)
 {
     (void)state;
-    ls_shape shape = { LS_ALL_REDUCE, 0, 3, 0, 1, 1, NULL };
+    ls_shape shape = { LS_ALL_REDUCE, 0, 3, 0, 1, 1, NULL, false };
     ls_sched s;
     assert_int_equal(ls_sched_emit(ls_algo_find("ring"), &shape, &s), LS_OK);
     assert_int_equal(ls_sched_tmp_bytes(&s, 100, 4), 0);

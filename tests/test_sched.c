@@ -38,7 +38,7 @@ static void a_write_waits_for_the_last_send_of_what_it_overwrites(void **state)
 static void marks_the_last_addition_of_a_chunk_that_is_kept(void **state)
 {
     (void)state;
-    ls_shape shape = { LS_ALL_REDUCE, 1, 4, 0, 1, 1, NULL };
+    ls_shape shape = { LS_ALL_REDUCE, 1, 4, 0, 1, 1, NULL, false };
     ls_sched s;
     assert_int_equal(ls_sched_emit(ls_algo_find("ring"), &shape, &s), LS_OK);
     for (uint32_t i = 0; i < s.lane[0].n; i++) /* of the ring's three additions the one into its own share */
@@ -99,10 +99,10 @@ static void refuses_shapes_out_of_range(void **state)
 {
     (void)state;
     static const struct { ls_shape shape; const char *say; } row[] = {
-        { { LS_ALL_REDUCE, 4, 4, 0, 1, 1, NULL }, "rank 4 of 4" },  { { LS_ALL_REDUCE, 0, 0, 0, 1, 1, NULL }, "rank 0 of 0" },
-        { { LS_ALL_REDUCE, 0, 4, 4, 1, 1, NULL }, "root 4 of 4" },  { { LS_ALL_REDUCE, 0, 4, 0, 0, 1, NULL }, "0 segments" },
-        { { LS_ALL_REDUCE, 0, 4, 0, 1, 9, NULL }, "9 lanes" },      { { LS_BROADCAST, 0, 4, 0, 1, 1, NULL }, "does not do broadcast" },
-        { { LS_COLLS, 0, 4, 0, 1, 1, NULL }, "collective 10" },
+        { { LS_ALL_REDUCE, 4, 4, 0, 1, 1, NULL, false }, "rank 4 of 4" },  { { LS_ALL_REDUCE, 0, 0, 0, 1, 1, NULL, false }, "rank 0 of 0" },
+        { { LS_ALL_REDUCE, 0, 4, 4, 1, 1, NULL, false }, "root 4 of 4" },  { { LS_ALL_REDUCE, 0, 4, 0, 0, 1, NULL, false }, "0 segments" },
+        { { LS_ALL_REDUCE, 0, 4, 0, 1, 9, NULL, false }, "9 lanes" },      { { LS_BROADCAST, 0, 4, 0, 1, 1, NULL, false }, "does not do broadcast" },
+        { { LS_COLLS, 0, 4, 0, 1, 1, NULL, false }, "collective 10" },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         ls_sched s;

@@ -22,7 +22,7 @@ static void every_algorithm_is_proved_for_1_to_17_ranks(void **state)
                 for (int g = 0; g < 3; g++)
                     for (int lanes = 1; lanes <= segments[g]; lanes++) {
                         ls_shape s = { .coll = (ls_coll)coll, .size = size, .root = (size - 1) / 2,
-                                       .segments = segments[g], .nlanes = lanes };
+                                       .segments = segments[g], .nlanes = lanes, .uneven = lanes % 2 };
                         if (ls_algos[i]->fits && !ls_algos[i]->fits(&s)) continue;
                         if (ls_sched_verify(ls_algos[i], &s) != LS_OK) fail_msg("%s", ls_last_error());
                         proofs++;

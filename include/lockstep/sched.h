@@ -52,6 +52,8 @@ typedef struct ls_shape {
     int nlanes;   /* steps of one lane run in order; lanes run side by side; 1..LS_MAX_LANES */
     const int *node; /* [size] which host each rank is on, numbered from 0 by first appearance; borrowed;
                         NULL: all on one. The same for every shape of a group: no part of a cache key */
+    bool uneven; /* all_to_all: what goes from one rank to another may have any length (counts per rank). Otherwise all
+                    blocks are of one length, and may lie in one another's place in TMP and OUT */
 } ls_shape;
 
 typedef struct ls_sched {

@@ -24,7 +24,7 @@ static const ls_opt table[] = {
     { .name = "rank", .type = LS_OPT_INT, .offset = offsetof(options, rank), .def = "-1", .range = "-1..255",
       .help = "whose steps to print (-1: rank 0's; with --json all ranks')" },
     { .name = "root", .type = LS_OPT_INT, .offset = offsetof(options, root), .def = "0", .range = "0..255",
-      .help = "root of broadcast and reduce" },
+      .help = "root of broadcast, reduce, gather and scatter" },
     { .name = "segments", .type = LS_OPT_INT, .offset = offsetof(options, segments), .def = "1", .range = "1..1024",
       .help = "pieces that each share is cut into" },
     { .name = "lanes", .type = LS_OPT_INT, .offset = offsetof(options, lanes), .def = "1", .range = "1..8",
@@ -49,6 +49,9 @@ static const char *promise(ls_coll c)
     case LS_REDUCE_SCATTER: return "every share ends on its rank with every rank's part exactly once";
     case LS_REDUCE: return "every chunk ends on the root with every rank's part exactly once";
     case LS_ALL_GATHER: return "every rank ends with every rank's share";
+    case LS_GATHER: return "the root ends with every rank's share";
+    case LS_SCATTER: return "every rank ends with its share of the root's vector";
+    case LS_ALL_TO_ALL: return "every rank ends with what each rank has for it";
     case LS_BROADCAST: return "every rank ends with the root's vector";
     case LS_BARRIER: return "no rank leaves before all have arrived";
     default: return "the result is right";

@@ -5,7 +5,7 @@
 
 extern const ls_algo ls_algo_ring, ls_algo_direct, ls_algo_oneshot, ls_algo_fold, ls_algo_tree, ls_algo_dissemination;
 extern const ls_algo ls_algo_recursive_doubling, ls_algo_halving_doubling, ls_algo_double_tree, ls_algo_chain,
-    ls_algo_hierarchical, ls_algo_master;
+    ls_algo_hierarchical, ls_algo_master, ls_algo_linear, ls_algo_pairwise;
 
 /* Segment `segment` of the share that rank `owner` (taken modulo size, and
  * above -size) has of OUT. */
@@ -25,6 +25,12 @@ static inline ls_slice ls_shares(const ls_shape *s, int first, int n)
 static inline ls_slice ls_run_of(const ls_shape *s, ls_bufid buf, int g)
 {
     return (ls_slice){ buf, (uint32_t)(g * s->size), (uint32_t)s->size };
+}
+
+/* all_to_all: the same of IN, what is for rank `peer`. */
+static inline ls_slice ls_block(const ls_shape *s, int peer, int segment)
+{
+    return (ls_slice){ LS_BUF_IN, ls_share(s, peer, segment).first, 1 };
 }
 
 /* OUT as size * segments chunks. */

@@ -10,20 +10,38 @@
 /* With a budget, large views are taken in pieces of this many bytes. */
 #define PIECE ((size_t)64 << 10)
 
+static void touch(ls_slice *all, ls_slice a)
+{
+    if (a.buf != LS_BUF_OUT || a.n == 0) return;
+    uint32_t end = all->n ? all->first + all->n : 0;
+    if (all->n == 0 || a.first < all->first) all->first = a.first;
+    if (a.first + a.n > end) end = a.first + a.n;
+    all->n = end - all->first;
+}
+
 ls_status ls_run_bind(ls_run *r, const ls_sched *s)
 {
     size_t nsteps = 0;
     r->sched = s;
+    r->touched = (ls_slice){ LS_BUF_OUT, 0, 0 };
+    r->writes = false;
+    r->out_first = 0;
+    r->counts = r->recv_counts = NULL;
     r->tickets = NULL;
     if (s->shape.size > LS_MAX_RANKS)
         return ls_fail(LS_UNSUPPORTED, "%s over %d ranks: at most %d", ls_coll_name(s->shape.coll), s->shape.size,
                        LS_MAX_RANKS);
     for (int l = 0; l < s->shape.nlanes; l++) {
         nsteps += s->lane[l].n;
-        for (uint32_t i = 0; i < s->lane[l].n; i++)
-            if (s->lane[l].step[i].kind == LS_STEP_FOLD)
+        for (uint32_t i = 0; i < s->lane[l].n; i++) {
+            const ls_step *a = &s->lane[l].step[i];
+            if (a->kind == LS_STEP_FOLD)
                 return ls_fail(LS_UNSUPPORTED, "%s: fold needs memory that all ranks have mapped",
                                ls_coll_name(s->shape.coll));
+            touch(&r->touched, a->src);
+            touch(&r->touched, a->dst);
+            r->writes = r->writes || (a->dst.buf == LS_BUF_OUT && a->dst.n > 0);
+        }
     }
     LS_TRY(ls_layout_create(s, &r->layout));
     r->tickets = calloc(nsteps + 1, sizeof *r->tickets);
@@ -39,7 +57,7 @@ ls_status ls_run_bind(ls_run *r, const ls_sched *s)
 void ls_run_free(ls_run *r)
 {
     if (!r) return;
-    if (r->layout.at) ls_layout_free(&r->layout);
+    ls_layout_free(&r->layout);
     free(r->tickets);
     r->tickets = NULL;
     r->sched = NULL;
@@ -47,7 +65,8 @@ void ls_run_free(ls_run *r)
 
 static char *at(const ls_run *r, ls_slice a)
 {
-    return (char *)r->buf[a.buf] + ls_layout_first(&r->layout, a) * r->elem;
+    size_t first = ls_layout_first(&r->layout, a);
+    return (char *)r->buf[a.buf] + (a.buf == LS_BUF_OUT ? first - r->origin : first) * r->elem;
 }
 static size_t nbytes(const ls_run *r, ls_slice a) { return ls_layout_count(&r->layout, a) * r->elem; }
 static int world_rank(const ls_run *r, int peer) { return r->world_rank ? r->world_rank[peer] : peer; }
@@ -56,11 +75,11 @@ static void copy_in(ls_run *r)
 {
     const ls_shape *s = &r->sched->shape;
     char *out = r->buf[LS_BUF_OUT];
-    if (!r->in || r->in == out) return;
-    if (s->coll == LS_BROADCAST && s->rank != s->root) return;
-    if (s->coll == LS_ALL_GATHER) {
+    if (!r->in || r->in == out || s->coll == LS_ALL_TO_ALL) return;
+    if ((s->coll == LS_BROADCAST || s->coll == LS_SCATTER) && s->rank != s->root) return;
+    if (s->coll == LS_ALL_GATHER || s->coll == LS_GATHER) {
         ls_slice own = { LS_BUF_OUT, (uint32_t)(s->rank * s->segments), (uint32_t)s->segments };
-        if (at(r, own) != r->in) memcpy(at(r, own), r->in, nbytes(r, own));
+        if (at(r, own) != r->in && nbytes(r, own) > 0) memcpy(at(r, own), r->in, nbytes(r, own));
     } else {
         memcpy(out, r->in, r->count * r->elem);
     }
@@ -76,7 +95,11 @@ ls_status ls_run_start(ls_run *r)
     const ls_sched *s = r->sched;
     r->elem = ls_dtype_size(r->red.dtype);
     if (r->elem == 0) return ls_fail(LS_INVALID, "element type %d is unknown", (int)r->red.dtype);
-    ls_layout_set(&r->layout, r->count);
+    if (!r->counts) ls_layout_set(&r->layout, r->count);
+    else if (s->shape.coll == LS_ALL_TO_ALL) ls_layout_set_counts(&r->layout, r->recv_counts, r->counts);
+    else ls_layout_set_counts(&r->layout, r->counts, NULL);
+    r->origin = r->layout.at[LS_BUF_OUT][r->out_first];
+    if (s->shape.coll == LS_ALL_TO_ALL) r->buf[LS_BUF_IN] = (void *)(uintptr_t)r->in; /* no step writes there */
     for (int l = 0; l < s->shape.nlanes; l++) r->lane[l].pc = r->lane[l].released = 0, r->lane[l].done = 0;
     r->mismatch_peer = -1;
     if (r->count == 0) return LS_OK;

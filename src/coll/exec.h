@@ -47,10 +47,18 @@ typedef struct ls_run {
     uint32_t sig;            /* goes with every message, expected on every message */
     ls_reduction red;        /* for collectives that move only: dtype alone */
     size_t count;            /* elements of the whole vector */
+    const size_t *counts;    /* NULL: equal shares; else [size] shares of OUT (all_to_all: of IN), together `count` */
+    const size_t *recv_counts; /* all_to_all with counts: [size] shares of OUT */
     const void *in;          /* NULL or OUT: in place; else copied to OUT first: the whole vector, the own
-                                share for all_gather, ignored off the root of a broadcast */
+                                share for all_gather and gather, ignored off the root of a broadcast or scatter.
+                                all_to_all: IN, read where it lies, not OUT */
     void *buf[3];            /* [LS_BUF_OUT], and [LS_BUF_TMP] of ls_sched_tmp_bytes() */
+    uint32_t out_first;      /* buf[LS_BUF_OUT] begins with this chunk: who lends scratch lends what is touched */
     size_t budget;           /* bytes that one ls_run_progress may move before it returns; 0: no limit */
+
+    /* Known after ls_run_bind: the chunks of OUT that any step touches, first to last, and whether one writes there. */
+    ls_slice touched;
+    bool writes;
 
     /* What happened. */
     uint64_t received, sent; /* payload bytes since bind */
@@ -60,7 +68,7 @@ typedef struct ls_run {
     /* Private to exec.c. */
     const ls_sched *sched;
     ls_layout layout;
-    size_t elem, moved;
+    size_t elem, moved, origin; /* origin: elements in front of out_first */
     uint64_t *tickets;
     ls_lane_run lane[LS_MAX_LANES];
 } ls_run;

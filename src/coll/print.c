@@ -120,6 +120,7 @@ static void print_json(const ls_sched *s, ls_text *out)
 {
     ls_text_add(out, "{\"coll\": \"%s\", \"rank\": %d, \"size\": %d, \"root\": %d, \"segments\": %d, ",
                 ls_coll_name(s->shape.coll), s->shape.rank, s->shape.size, s->shape.root, s->shape.segments);
+    if (s->shape.uneven) ls_text_add(out, "\"uneven\": true, ");
     ls_text_add(out, "\"chunks\": {\"in\": %u, \"out\": %u, \"tmp\": %u}, \"one_sum\": %s,\n \"lanes\": [",
                 s->nchunks[LS_BUF_IN], s->nchunks[LS_BUF_OUT], s->nchunks[LS_BUF_TMP], s->one_sum ? "true" : "false");
     for (int l = 0; l < s->shape.nlanes; l++) {

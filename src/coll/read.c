@@ -104,6 +104,7 @@ static ls_status read_sched(place *at, const json_t *o, ls_sched *s)
         LS_TRY(integer(at, chunks, buf[b], 0, LS_SCHED_MAX_CHUNKS, &n));
         s->nchunks[b] = (uint32_t)n;
     }
+    s->shape.uneven = json_is_true(json_object_get(o, "uneven"));
     s->one_sum = json_is_true(json_object_get(o, "one_sum"));
     size_t nlanes = json_array_size(lanes);
     if (nlanes < 1 || nlanes > LS_MAX_LANES)

@@ -19,6 +19,8 @@ const ls_algo *const ls_algos[] = {
     &ls_algo_chain,
     &ls_algo_hierarchical,
     &ls_algo_dissemination,
+    &ls_algo_linear,
+    &ls_algo_pairwise,
     &ls_algo_master,
     NULL,
 };

@@ -26,6 +26,8 @@ static ls_status add(ls_sched *s, int lane, ls_step step)
     if (!slice_fits(s, step.src) || !slice_fits(s, step.dst))
         return ls_fail(LS_INVALID, "rank %d: %s: outside the buffers (in %u, out %u, tmp %u chunks)", s->shape.rank,
                        text, s->nchunks[LS_BUF_IN], s->nchunks[LS_BUF_OUT], s->nchunks[LS_BUF_TMP]);
+    if (step.dst.buf == LS_BUF_IN && step.dst.n > 0)
+        return ls_fail(LS_INVALID, "rank %d: %s: in is only read", s->shape.rank, text);
     bool local = step.kind != LS_STEP_SEND && step.kind != LS_STEP_RECV && step.kind != LS_STEP_RECV_REDUCE;
     if (local ? step.peer != -1 : step.peer < 0 || step.peer >= s->shape.size || step.peer == s->shape.rank)
         return ls_fail(LS_INVALID, "rank %d: %s: peer %d of %d ranks", s->shape.rank, text, step.peer, s->shape.size);

@@ -30,12 +30,16 @@ static bool owns(const prover *p, int rank, uint32_t c)
     return c / (uint32_t)p->s[0]->shape.segments == (uint32_t)rank;
 }
 
-/* Whether `rank` has something of its own in OUT[c] at the start. */
+static bool is_root(const prover *p, int rank) { return rank == p->s[0]->shape.root; }
+
+/* Whether `rank` has something of its own in OUT[c] (all_to_all: in IN) at the start. */
 static bool starts_with(const prover *p, int rank, uint32_t c)
 {
     switch (p->coll) {
-    case LS_ALL_GATHER: return owns(p, rank, c);
-    case LS_BROADCAST: return rank == p->s[0]->shape.root;
+    case LS_ALL_GATHER:
+    case LS_GATHER: return owns(p, rank, c);
+    case LS_BROADCAST:
+    case LS_SCATTER: return is_root(p, rank);
     default: return true;
     }
 }
@@ -44,8 +48,10 @@ static bool starts_with(const prover *p, int rank, uint32_t c)
 static bool ends_with(const prover *p, int rank, uint32_t c)
 {
     switch (p->coll) {
-    case LS_REDUCE_SCATTER: return owns(p, rank, c);
-    case LS_REDUCE: return rank == p->s[0]->shape.root;
+    case LS_REDUCE_SCATTER:
+    case LS_SCATTER: return owns(p, rank, c);
+    case LS_REDUCE:
+    case LS_GATHER: return is_root(p, rank);
     default: return true;
     }
 }
@@ -55,6 +61,7 @@ static bool is_reduction(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUC
 /* How often rank q's contribution belongs into OUT[c]. */
 static uint8_t wanted(const prover *p, int q, uint32_t c)
 {
+    if (p->coll == LS_ALL_TO_ALL) return owns(p, q, c); /* block c of OUT comes from its owner */
     return is_reduction(p->coll) || starts_with(p, q, c) ? 1 : 0;
 }
 
@@ -63,8 +70,11 @@ static ls_status check_chunk(const prover *p, int rank, uint32_t c)
     size_t at = slot(p, rank, LS_BUF_OUT, c), first = slot(p, 0, LS_BUF_OUT, c);
     const value *v = &p->v[at];
     if (!v->defined) return ls_fail(LS_INTERNAL, "%s: out[%u] of rank %d: never filled", p->what, c, rank);
-    if (v->id != c)
-        return ls_fail(LS_INTERNAL, "%s: out[%u] of rank %d: holds chunk %u of the vector", p->what, c, rank, v->id);
+    if (v->id != home(p, rank, LS_BUF_OUT, c)) {
+        char what[80];
+        ls_prover_value(p, v->id, what, sizeof what);
+        return ls_fail(LS_INTERNAL, "%s: out[%u] of rank %d: holds %s", p->what, c, rank, what);
+    }
     for (int q = 0; q < p->size; q++)
         if (counts(p, at)[q] != wanted(p, q, c))
             return ls_fail(LS_INTERNAL, "%s: out[%u] of rank %d: rank %d counted %u times, expected %u", p->what, c,
@@ -103,10 +113,11 @@ static void start(prover *p)
 {
     for (int rank = 0; rank < p->size; rank++) {
         p->heard[rank * p->size + rank] = 1;
-        for (uint32_t c = 0; c < p->s[rank]->nchunks[LS_BUF_OUT]; c++) {
+        const ls_bufid buf = p->coll == LS_ALL_TO_ALL ? LS_BUF_IN : LS_BUF_OUT;
+        for (uint32_t c = 0; c < p->s[rank]->nchunks[buf]; c++) {
             if (!starts_with(p, rank, c)) continue;
-            size_t at = slot(p, rank, LS_BUF_OUT, c);
-            p->v[at] = (value){ .order = leaf(rank), .id = c, .defined = true, .raw = true };
+            size_t at = slot(p, rank, buf, c);
+            p->v[at] = (value){ .order = leaf(rank), .id = home(p, rank, buf, c), .defined = true, .raw = true };
             counts(p, at)[rank] = 1;
         }
     }
@@ -217,12 +228,16 @@ static ls_status check_shapes(const ls_sched *const *s, int size)
         if (b->rank != r || b->size != size)
             return ls_fail(LS_INVALID, "schedule %d of %d is for rank %d of %d", r, size, b->rank, b->size);
         if (b->coll != a->coll || b->root != a->root || b->segments != a->segments || b->nlanes != a->nlanes ||
-            s[r]->one_sum != s[0]->one_sum || s[r]->nchunks[LS_BUF_OUT] != s[0]->nchunks[LS_BUF_OUT])
-            return ls_fail(LS_INVALID, "schedules of ranks 0 and %d differ in collective, root, segments, lanes, chunks or "
-                           "one_sum", r);
+            b->uneven != a->uneven || s[r]->one_sum != s[0]->one_sum ||
+            s[r]->nchunks[LS_BUF_OUT] != s[0]->nchunks[LS_BUF_OUT])
+            return ls_fail(LS_INVALID, "schedules of ranks 0 and %d differ in collective, root, segments, lanes, chunks, "
+                           "one_sum or uneven", r);
+        if (a->coll == LS_ALL_TO_ALL && s[r]->nchunks[LS_BUF_IN] != s[r]->nchunks[LS_BUF_OUT])
+            return ls_fail(LS_INVALID, "all_to_all, rank %d: %u chunks in in, %u in out", r, s[r]->nchunks[LS_BUF_IN],
+                           s[r]->nchunks[LS_BUF_OUT]);
     }
-    bool shared = is_reduction(a->coll) || a->coll == LS_ALL_GATHER || a->coll == LS_BROADCAST;
-    if (!shared && a->coll != LS_BARRIER)
+    bool shared = a->coll != LS_BARRIER;
+    if (a->coll == LS_SENDRECV)
         return ls_fail(LS_UNSUPPORTED, "the prover does not know what %s promises", ls_coll_name(a->coll));
     bool whole = a->coll == LS_BROADCAST || a->coll == LS_REDUCE;
     uint32_t want = (uint32_t)(whole ? a->segments : size * a->segments);

@@ -14,7 +14,7 @@
 
 typedef struct value {
     uint64_t order;  /* hash of the tree of additions; a + b and b + a are equal, as in IEEE 754 */
-    uint32_t id;     /* chunk of the vector */
+    uint32_t id;     /* what it is: chunk of the vector; all_to_all: block_id() */
     bool defined;
     bool raw;        /* a rank's own contribution, nothing added */
     bool finished;   /* a last_reduce has made it */
@@ -84,6 +84,22 @@ static inline const ls_step *step_of(const prover *p, int rank, int l, uint32_t 
     return &p->s[rank]->lane[l].step[i];
 }
 
+/* all_to_all: segment `seg` of what goes from rank to rank. */
+static inline uint32_t block_id(const prover *p, int from, int to, uint32_t seg)
+{
+    return (uint32_t)(from * p->size + to) * (uint32_t)p->s[0]->shape.segments + seg;
+}
+
+/* What belongs at chunk i of a buffer. A value may lie there only if it is as long, whatever the counts: all shares
+ * may differ, but for the blocks of an all_to_all that is not uneven. */
+static inline uint32_t home(const prover *p, int rank, ls_bufid buf, uint32_t i)
+{
+    uint32_t segments = (uint32_t)p->s[0]->shape.segments;
+    int other = (int)(i / segments);
+    if (p->coll != LS_ALL_TO_ALL) return i;
+    return buf == LS_BUF_IN ? block_id(p, rank, other, i % segments) : block_id(p, other, rank, i % segments);
+}
+
 /* The oldest message, or NULL. */
 static inline const message *peek(const prover *p, int from, int to, int l)
 {
@@ -94,6 +110,9 @@ static inline const message *peek(const prover *p, int from, int to, int l)
 /* Fails with LS_INTERNAL and the step in front:
  * "all_reduce over 4 ranks ...: rank 2, lane 0, step 3 (send out[1] -> 3): <text>" */
 ls_status ls_prover_red(const prover *p, int rank, int l, uint32_t step, const char *text);
+
+/* What a value is, for people: "chunk 3 of the vector". */
+void ls_prover_value(const prover *p, uint32_t id, char *buf, size_t n);
 
 /* Steps all lanes to their ends, or fails. greedy: each as far as it goes before another moves. */
 ls_status ls_prover_run(prover *p, bool greedy);

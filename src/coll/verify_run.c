@@ -18,6 +18,15 @@ LS_COLD ls_status ls_prover_red(const prover *p, int rank, int l, uint32_t step,
     return ls_fail(LS_INTERNAL, "%s: rank %d, lane %d, step %u (%s): %s", p->what, rank, l, step, s, text);
 }
 
+void ls_prover_value(const prover *p, uint32_t id, char *buf, size_t n)
+{
+    uint32_t segments = (uint32_t)p->s[0]->shape.segments, block = id / segments;
+    if (p->coll != LS_ALL_TO_ALL) snprintf(buf, n, "chunk %u of the vector", id);
+    else
+        snprintf(buf, n, "what rank %u has for rank %u (segment %u)", block / (uint32_t)p->size,
+                 block % (uint32_t)p->size, id % segments);
+}
+
 /* --- messages -------------------------------------------------------------------- */
 
 static ls_status push(prover *p, int rank, int l, const ls_step *s)
@@ -84,6 +93,22 @@ static ls_status may_write(const prover *p, int rank, int l, uint32_t step)
     return LS_OK;
 }
 
+/* Whether a value is as long as chunk i of the buffer, for any counts. */
+static ls_status fits(const prover *p, int rank, int l, uint32_t step, uint32_t i, const value *v)
+{
+    const ls_slice d = step_of(p, rank, l, step)->dst;
+    const ls_shape *s = &p->s[0]->shape;
+    uint32_t want = home(p, rank, d.buf, i);
+    char text[200], what[80], here[80];
+    if (v->id == want) return LS_OK;
+    if (p->coll == LS_ALL_TO_ALL && !s->uneven && v->id % (uint32_t)s->segments == want % (uint32_t)s->segments)
+        return LS_OK;
+    ls_prover_value(p, v->id, what, sizeof what);
+    ls_prover_value(p, want, here, sizeof here);
+    snprintf(text, sizeof text, "puts %s into %s[%u], which is as long as %s", what, buf_name[d.buf], i, here);
+    return ls_prover_red(p, rank, l, step, text);
+}
+
 /* sum += v, both with their counts; `sum` is being built up by rank at `step`. */
 static ls_status add(const prover *p, int rank, int l, uint32_t step, value *sum, uint8_t *into, const value *v,
                      const uint8_t *count)
@@ -132,6 +157,7 @@ static ls_status step_receive(prover *p, int rank, int l, uint32_t step)
                          buf_name[m->src.buf], m->src.first + c);
                 return ls_prover_red(p, rank, l, step, text);
             }
+            LS_TRY(fits(p, rank, l, step, s->dst.first + c, &v));
             p->v[at] = v;
             memcpy(counts(p, at), count, (size_t)p->size);
         }
@@ -150,6 +176,7 @@ static ls_status step_local(prover *p, int rank, int l, uint32_t step)
             LS_TRY(add(p, rank, l, step, &p->v[to], counts(p, to), &p->v[from], counts(p, from)));
             continue;
         }
+        if (p->v[from].defined) LS_TRY(fits(p, rank, l, step, s->dst.first + c, &p->v[from]));
         p->v[to] = p->v[from];
         memmove(counts(p, to), counts(p, from), (size_t)p->size);
     }

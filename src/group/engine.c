@@ -9,7 +9,7 @@
 /* A group of one: the result is the input. */
 static ls_status local_turn(const ls_work *k)
 {
-    if (k->a.in && k->a.in != k->a.out && k->nbytes > 0) memcpy(k->a.out, k->a.in, k->nbytes);
+    if (k->a.in && k->a.out && k->nbytes > 0) memcpy(k->a.out, k->a.in, k->nbytes);
     return LS_OK;
 }
 

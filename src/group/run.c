@@ -17,6 +17,9 @@ typedef struct entry {
     ls_shape shape;
     ls_sched sched;
     ls_run run;
+    const char *from;      /* scratch that holds the caller's result when the run is over, and where it belongs */
+    char *to;
+    size_t nbytes;
     struct entry *next;
 } entry;
 
@@ -44,21 +47,24 @@ void ls_sched_cache_free(struct ls_sched_cache *c)
 static ls_status find(ls_group *g, const ls_work *k, entry **out)
 {
     const ls_algo *algo = ls_select_schedule(k);
-    int parts = k->nbytes >= PIPELINED_BYTES ? LS_GROUP_LANES : 1;
-    bool rooted = k->a.coll == LS_BROADCAST;
+    bool uneven = k->a.coll == LS_ALL_TO_ALL && k->counts; /* then ranks do not share nbytes */
+    int parts = k->nbytes >= PIPELINED_BYTES && !uneven ? LS_GROUP_LANES : 1;
+    bool rooted = k->a.coll == LS_BROADCAST || k->a.coll == LS_REDUCE || k->a.coll == LS_GATHER ||
+                  k->a.coll == LS_SCATTER;
     ls_shape shape = { .coll = k->a.coll,
                        .rank = g->rank,
                        .size = g->size,
                        .root = rooted ? k->a.root : 0,
                        .segments = parts,
                        .nlanes = parts,
+                       .uneven = uneven,
                        .node = g->node };
     *out = NULL;
     if (!g->cache && !(g->cache = calloc(1, sizeof *g->cache)))
         return ls_fail(LS_NO_MEMORY, "schedules of group %u", g->id);
     for (entry *e = g->cache->first; e; e = e->next)
         if (e->algo == algo && e->shape.coll == shape.coll && e->shape.root == shape.root &&
-            e->shape.segments == parts) {
+            e->shape.segments == parts && e->shape.uneven == uneven) {
             *out = e;
             return LS_OK;
         }
@@ -87,15 +93,106 @@ static ls_status grow(char **p, size_t *have, size_t want)
     return *p ? LS_OK : ls_fail(LS_NO_MEMORY, "%zu bytes of scratch for a collective", want);
 }
 
-/* A reduce_scatter out of place works on a copy of the whole vector. */
-static bool needs_copy(const ls_work *k) { return k->a.coll == LS_REDUCE_SCATTER && k->a.in && k->a.in != k->a.out; }
+static size_t total(const size_t *counts, int n)
+{
+    size_t sum = 0;
+    for (int r = 0; r < n; r++) sum += counts[r];
+    return sum;
+}
+
+/* Scratch in place of OUT, for shares [first, end), the own share among them. `vector`, the caller's, is copied
+ * in at start. */
+static ls_status lend(ls_group *g, ls_work *k, entry *e, const void *vector, int first, int end)
+{
+    size_t elem = ls_dtype_size(k->a.dtype), n = 0;
+    for (int r = first; r < end; r++) n += ls_work_share(k, r).count;
+    LS_TRY(grow(&g->cache->out, &g->cache->nout, n * elem));
+    e->run.in = vector;
+    e->run.buf[LS_BUF_OUT] = g->cache->out;
+    e->run.out_first = (uint32_t)(first * e->shape.segments);
+    return LS_OK;
+}
+
+/* When the run is over, the own share goes from where `out` of the run has it to the caller. */
+static void hand_over(ls_group *g, ls_work *k, entry *e)
+{
+    size_t elem = ls_dtype_size(k->a.dtype);
+    ls_range own = ls_work_share(k, g->rank), first = ls_work_share(k, (int)e->run.out_first / e->shape.segments);
+    e->from = (const char *)e->run.buf[LS_BUF_OUT] + (own.first - first.first) * elem;
+    e->to = k->a.out;
+    e->nbytes = own.count * elem;
+}
+
+/* The own share's buffer for a rank that is not the root of a gather or scatter: as it is where the schedule touches
+ * (gather: and only reads) nothing else. */
+static ls_status place_share(ls_group *g, ls_work *k, entry *e, const void *share, bool gather)
+{
+    ls_run *r = &e->run;
+    const int segments = e->shape.segments;
+    int first = g->rank, end = first + 1;
+    if (r->touched.n > 0) {
+        int low = (int)r->touched.first / segments, high = ((int)(r->touched.first + r->touched.n) - 1) / segments + 1;
+        if (low < first) first = low;
+        if (high > end) end = high;
+    }
+    if (end - first > 1 || (gather && r->writes)) {
+        LS_TRY(lend(g, k, e, gather ? share : NULL, first, end));
+        if (!gather) hand_over(g, k, e);
+        return LS_OK;
+    }
+    r->in = NULL;
+    r->buf[LS_BUF_OUT] = (void *)(uintptr_t)share;
+    r->out_first = (uint32_t)(first * segments);
+    return LS_OK;
+}
+
+/* IN and OUT of a run: the caller's, or scratch where that does not hold all that the schedule touches, or may
+ * not be written. */
+static ls_status place(ls_group *g, ls_work *k, entry *e)
+{
+    ls_run *r = &e->run;
+    const void *vector = k->a.in ? k->a.in : k->a.out;
+    const bool at_root = g->rank == k->a.root;
+    e->nbytes = 0;
+    r->in = k->a.in;
+    r->buf[LS_BUF_OUT] = k->a.out;
+    r->out_first = 0;
+    switch (k->a.coll) {
+    case LS_REDUCE_SCATTER:
+        if (!k->a.in) return LS_OK;
+        LS_TRY(lend(g, k, e, vector, 0, g->size));
+        hand_over(g, k, e);
+        return LS_OK;
+    case LS_REDUCE:
+        if (at_root) return LS_OK;
+        if (r->writes || (k->a.op == LS_AVG && !e->sched.one_sum)) return lend(g, k, e, vector, 0, g->size);
+        r->in = NULL;
+        r->buf[LS_BUF_OUT] = (void *)(uintptr_t)vector; /* only read */
+        return LS_OK;
+    case LS_GATHER: return at_root ? LS_OK : place_share(g, k, e, vector, true);
+    case LS_SCATTER:
+        if (!at_root) return place_share(g, k, e, k->a.out, false);
+        r->in = NULL;
+        r->buf[LS_BUF_OUT] = (void *)(uintptr_t)vector;
+        if (r->writes) LS_TRY(lend(g, k, e, vector, 0, g->size));
+        if (k->a.in && k->a.out) hand_over(g, k, e);
+        return LS_OK;
+    case LS_ALL_TO_ALL:
+        if (k->a.in) return LS_OK;
+        LS_TRY(grow(&g->cache->out, &g->cache->nout, k->nbytes));
+        if (k->nbytes > 0) memcpy(g->cache->out, k->a.out, k->nbytes);
+        r->in = g->cache->out;
+        return LS_OK;
+    default: return LS_OK;
+    }
+}
 
 static ls_status start(ls_group *g, ls_work *k, entry *e)
 {
     ls_run *r = &e->run;
-    size_t elem = ls_dtype_size(k->a.dtype);
-    LS_TRY(grow(&g->cache->tmp, &g->cache->ntmp, ls_sched_tmp_bytes(&e->sched, k->a.count, elem)));
-    if (needs_copy(k)) LS_TRY(grow(&g->cache->out, &g->cache->nout, k->a.count * elem));
+    size_t elem = ls_dtype_size(k->a.dtype), nout = k->recv_counts ? total(k->recv_counts, g->size) : k->a.count;
+    LS_TRY(grow(&g->cache->tmp, &g->cache->ntmp, ls_sched_tmp_bytes(&e->sched, nout, elem)));
+    LS_TRY(place(g, k, e));
     r->ops = g->w->tops;
     r->tp = g->w->tp;
     r->world_rank = g->world_rank;
@@ -103,8 +200,8 @@ static ls_status start(ls_group *g, ls_work *k, entry *e)
     r->sig = k->sig;
     r->red = (ls_reduction){ .dtype = k->a.dtype, .op = k->a.op };
     r->count = k->a.count;
-    r->in = k->a.in;
-    r->buf[LS_BUF_OUT] = needs_copy(k) ? g->cache->out : k->a.out;
+    r->counts = k->counts;
+    r->recv_counts = k->recv_counts;
     r->buf[LS_BUF_TMP] = g->cache->tmp;
     r->budget = TURN_BYTES;
     r->received = r->sent = 0;
@@ -127,12 +224,7 @@ ls_status ls_schedule_turn(ls_work *k)
     k->pos = (size_t)(r->received + r->sent); /* shows whether something moved */
     if (st == LS_COLL_MISMATCH && r->mismatch_peer >= 0) return ls_blame_mismatch(g, k, r->mismatch_peer);
     if (st != LS_OK) return st;
-    if (needs_copy(k)) {
-        ls_range own;
-        size_t elem = ls_dtype_size(k->a.dtype);
-        LS_TRY(ls_shard_range(k->a.count, g->rank, g->size, &own));
-        if (own.count > 0) memcpy(k->a.out, g->cache->out + own.first * elem, own.count * elem);
-    }
+    if (e->nbytes > 0 && e->to != e->from) memcpy(e->to, e->from, e->nbytes);
     /* through shared memory a payload byte is read by its receiver; on a wire its sender sends it */
     ls_count_bytes(g, g->mapped ? r->received : r->sent);
     return LS_OK;

@@ -39,6 +39,7 @@ ls_work_kind ls_select(const ls_group *g, ls_coll coll, size_t nbytes)
 {
     if (coll == LS_SENDRECV) return LS_WORK_P2P;
     if (g->size == 1) return LS_WORK_LOCAL;
+    if (coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER || coll == LS_ALL_TO_ALL) return LS_WORK_EXEC;
     const ls_algo *f = g->forced ? forced(g, coll) : NULL;
     if (!g->mapped || (f && !f->mapped)) return LS_WORK_EXEC;
     if (goes_whole(coll, nbytes, f)) return LS_WORK_ONESHOT;
@@ -54,6 +55,10 @@ const ls_algo *ls_select_schedule(const ls_work *k)
     switch (k->a.coll) {
     case LS_BROADCAST: return ls_algo_find("tree");
     case LS_BARRIER: return ls_algo_find("dissemination");
+    case LS_REDUCE:
+    case LS_GATHER:
+    case LS_SCATTER: return ls_algo_find("linear");
+    case LS_ALL_TO_ALL: return ls_algo_find("pairwise");
     default: return ls_algo_find(g->mapped ? "direct" : k->nbytes <= WIRE_WHOLE_BYTES ? "oneshot" : "ring");
     }
 }

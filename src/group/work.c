@@ -32,6 +32,20 @@ static bool peer_ok(const ls_group *g, const ls_coll_args *a)
     return a->peer >= 0 && a->peer < g->size && a->peer != g->rank;
 }
 
+/* What must be there depends on whose part of the operation it is; a rank whose own share is empty may have none. */
+static bool buffers_ok(const ls_group *g, const ls_coll_args *a)
+{
+    const bool root = g->rank == a->root;
+    if (a->out || (a->count == 0 && !a->counts)) return true;
+    switch (a->coll) {
+    case LS_BARRIER: return true;
+    case LS_REDUCE: return a->in && !root;
+    case LS_GATHER: return (a->in || (a->counts && a->counts[g->rank] == 0)) && !root;
+    case LS_SCATTER: return root ? a->in != NULL : a->counts && a->counts[g->rank] == 0;
+    default: return false;
+    }
+}
+
 static LS_COLD ls_status bad_args(const ls_group *g, const ls_coll_args *a)
 {
     const char *name = ls_coll_name(a->coll);
@@ -45,7 +59,7 @@ static LS_COLD ls_status bad_args(const ls_group *g, const ls_coll_args *a)
     if (a->root < 0 || a->root >= g->size)
         return ls_fail(LS_INVALID, "%s: root %d of a group of %d: expected 0 to %d", name, a->root, g->size,
                        g->size - 1);
-    if (a->count > 0 && !a->out && a->coll != LS_BARRIER)
+    if (!buffers_ok(g, a))
         return ls_fail(LS_INVALID, "%s: no buffer for %zu elements of %s", name, a->count, ls_dtype_name(a->dtype));
     if (a->count > MOST_ELEMENTS)
         return ls_fail(LS_INVALID, "%s: %zu elements of %s are more than memory can hold", name, a->count,
@@ -53,20 +67,17 @@ static LS_COLD ls_status bad_args(const ls_group *g, const ls_coll_args *a)
     if (a->coll == LS_SENDRECV && !peer_ok(g, a))
         return ls_fail(LS_INVALID, "rank %d of %d cannot %s rank %d: expected another rank from 0 to %d", g->rank,
                        g->size, a->in ? "send to" : "receive from", a->peer, g->size - 1);
-    if (a->op == LS_AVG && a->dtype != LS_F32 && a->dtype != LS_F64 && a->dtype != LS_BF16 && a->dtype != LS_F16)
-        return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
-    return ls_fail(LS_UNSUPPORTED, "%s is not served in this version", name);
+    return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
 }
 
 static bool args_ok(const ls_group *g, const ls_coll_args *a)
 {
-    bool served = a->coll == LS_ALL_REDUCE || a->coll == LS_REDUCE_SCATTER || a->coll == LS_ALL_GATHER ||
-                  a->coll == LS_BROADCAST || a->coll == LS_BARRIER || a->coll == LS_SENDRECV;
     bool avg_ok =
         a->op != LS_AVG || a->dtype == LS_F32 || a->dtype == LS_F64 || a->dtype == LS_BF16 || a->dtype == LS_F16;
-    return g->failed >= 0 && served && avg_ok && (unsigned)a->dtype < LS_DTYPES && (unsigned)a->op < LS_REDOPS &&
+    return g->failed >= 0 && (unsigned)a->coll < LS_COLLS && avg_ok && (unsigned)a->dtype < LS_DTYPES &&
+           (unsigned)a->op < LS_REDOPS &&
            a->root >= 0 && a->root < g->size && a->count <= MOST_ELEMENTS &&
-           (a->coll != LS_SENDRECV || peer_ok(g, a)) && (a->out || a->count == 0 || a->coll == LS_BARRIER);
+           (a->coll != LS_SENDRECV || peer_ok(g, a)) && buffers_ok(g, a);
 }
 
 /* Keeps the counts that came with the call; the total becomes the work's count. */
@@ -144,7 +155,9 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     else seq = a->in ? g->p2p_seq[a->peer][0]++ : g->p2p_seq[a->peer][1]++; /* numbered per pair and direction */
     k->desc = (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = seq, .coll = (uint8_t)a->coll,
                               .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op,
-                              .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .count = k->a.count, .root = a->root };
+                              .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .root = a->root,
+                              /* ranks of an all_to_all need not send alike */
+                              .count = k->recv_counts ? 0 : k->a.count };
     k->sig = signature(&k->desc);
     if (LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL) k->sig ^= counts_signature(k);
     if (k->kind == LS_WORK_ONESHOT || k->kind == LS_WORK_MAPPED) {
