@@ -27,14 +27,14 @@ static void every_algorithm_is_proved_for_1_to_17_ranks(void **state)
                         if (ls_sched_verify(ls_algos[i], &s) != LS_OK) fail_msg("%s", ls_last_error());
                         proofs++;
                     }
-    assert_true(proofs >= 32 * 17 * 7); /* pairs of algorithm and collective */
+    assert_true(proofs >= 43 * 17 * 7); /* pairs of algorithm and collective */
 }
 
 static void every_root_is_proved(void **state)
 {
     (void)state;
     for (int i = 0; ls_algos[i]; i++)
-        for (int size = 1; size <= 9; size++)
+        for (int size = 1; size <= 16; size = size == 9 ? 16 : size + 1)
             for (int root = 0; root < size; root++)
                 for (int coll = 0; coll < LS_COLLS; coll++) {
                     bool rooted = coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER;
@@ -219,6 +219,28 @@ static ls_status emit_ring(ls_sched *o, const ls_shape *s) { return ls_algo_find
 static ls_status emit_fold(ls_sched *o, const ls_shape *s) { return ls_algo_find("fold")->emit(o, s); }
 static ls_status emit_barrier(ls_sched *o, const ls_shape *s) { return ls_algo_find("dissemination")->emit(o, s); }
 
+static ls_status emit_pairwise(ls_sched *o, const ls_shape *s) { return ls_algo_find("pairwise")->emit(o, s); }
+static ls_status emit_bruck(ls_sched *o, const ls_shape *s) { return ls_algo_find("bruck")->emit(o, s); }
+static ls_status emit_linear(ls_sched *o, const ls_shape *s) { return ls_algo_find("linear")->emit(o, s); }
+static ls_status emit_tree(ls_sched *o, const ls_shape *s) { return ls_algo_find("tree")->emit(o, s); }
+
+/* Right only where all blocks are of one length: each goes through the place of another. */
+static ls_status emit_through_a_wrong_place(ls_sched *o, const ls_shape *s)
+{
+    uint32_t n = o->nchunks[LS_BUF_IN] = o->nchunks[LS_BUF_OUT] = o->nchunks[LS_BUF_TMP] = (uint32_t)s->size;
+    for (uint32_t k = 0; k < n; k++) {
+        ls_slice in = { LS_BUF_IN, ((uint32_t)s->rank + k) % n, 1 };
+        LS_TRY(ls_sched_copy(o, 0, in, tmp(k, 1)));
+        if (k > 0) LS_TRY(ls_sched_send(o, 0, (int)in.first, tmp(k, 1)));
+    }
+    LS_TRY(ls_sched_copy(o, 0, tmp(0, 1), out((uint32_t)s->rank, 1)));
+    for (uint32_t k = 1; k < n; k++) {
+        uint32_t from = ((uint32_t)s->rank + n - k) % n;
+        LS_TRY(ls_sched_recv(o, 0, (int)from, out(from, 1)));
+    }
+    return LS_OK;
+}
+
 typedef ls_status (*emit_fn)(ls_sched *, const ls_shape *);
 typedef void (*break_fn)(ls_sched *s, int size); /* all ranks' sealed schedules */
 
@@ -261,6 +283,18 @@ static void finish_too_early(ls_sched *s, int size)
             return;
         }
 }
+
+/* The root of a scatter takes one rank's share for another's, in its list of sends. */
+static void send_a_share_twice(ls_sched *s, int size)
+{
+    (void)size;
+    s[0].lane[0].step[1].src = s[0].lane[0].step[0].src;
+}
+static void forget_to_receive(ls_sched *s, int size) { (void)size, s[0].lane[0].n = 0; }
+static void with_counts(ls_sched *s, int size) { for (int r = 0; r < size; r++) s[r].shape.uneven = true; }
+static void shorten_a_subtree(ls_sched *s, int size) { (void)size, s[2].lane[0].step[1].src.n = 1; }
+static void send_another_block(ls_sched *s, int size) { (void)size, s[1].lane[0].step[1].src.first = 3; }
+static void sum_twice(ls_sched *s, int size) { (void)size, ls_sched_sum(&s[0], 0, out(0, 1)); }
 
 static void stop_a_round_early(ls_sched *s, int size)
 {
@@ -332,6 +366,22 @@ static void names_what_is_broken(void **state)
         { "a round short", emit_barrier, stop_a_round_early, LS_BARRIER, 4, { "rank 0 leaves before rank" } },
         { "two messages at once", emit_doubling, send_two_at_once, LS_ALL_REDUCE, 2,
           { "waits for room", "rank 1 has yet to read", "deadlock" } },
+        { "scatter, a share for another", emit_linear, send_a_share_twice, LS_SCATTER, 4,
+          { "rank 2", "puts chunk 1 of the vector into out[2]", "as long as chunk 2" } },
+        { "gather without a receive", emit_linear, forget_to_receive, LS_GATHER, 4, { "rank 1", "rank 0 never receives" } },
+        { "gather by a tree, less than the subtree", emit_tree, shorten_a_subtree, LS_GATHER, 4,
+          { "rank 0", "expects 2 chunks", "rank 2's step 1 sends 1" } },
+        { "reduce, one vector twice", emit_linear, sum_twice, LS_REDUCE, 4, { "rank 0", "never sends", "deadlock" } },
+        { "all_to_all, another's block", emit_pairwise, send_another_block, LS_ALL_TO_ALL, 4,
+          { "out[1] of rank 0: holds what rank 1 has for rank 3" } },
+        { "all_to_all, a longer message", emit_direct, lengthen_a_message, LS_ALL_TO_ALL, 4, { "expects 1 chunks" } },
+        { "all_to_all, a round short", emit_pairwise, stop_a_round_early, LS_ALL_TO_ALL, 4, { "never filled", "of rank 0" } },
+        { "all_to_all through another's place", emit_through_a_wrong_place, not_at_all, LS_ALL_TO_ALL, 4, { NULL } },
+        { "the same with counts", emit_through_a_wrong_place, with_counts, LS_ALL_TO_ALL, 4,
+          { "puts what rank", "into tmp[", "which is as long as what rank" } },
+        { "Bruck's", emit_bruck, not_at_all, LS_ALL_TO_ALL, 7, { NULL } },
+        { "Bruck's with counts", emit_bruck, with_counts, LS_ALL_TO_ALL, 7, { "which is as long as" } },
+        { "Bruck's, a round short", emit_bruck, stop_a_round_early, LS_ALL_GATHER, 4, { "rank 3 never receives" } },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         ls_status st = verdict(row[i].emit, row[i].sabotage, row[i].coll, row[i].size);

@@ -21,6 +21,7 @@ const ls_algo *const ls_algos[] = {
     &ls_algo_dissemination,
     &ls_algo_linear,
     &ls_algo_pairwise,
+    &ls_algo_bruck,
     &ls_algo_master,
     NULL,
 };
