@@ -11,6 +11,20 @@ static const ls_blackbox *box_of(const ls_group *g, int member)
     return &g->w->page->rank[g->world_rank[member]].box;
 }
 
+ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_desc *theirs, bool more)
+{
+    ls_world *w = g->w;
+    char what[160], sent[160], text[LS_ERROR_BYTES];
+    ls_desc_text(mine, box_of(g, g->rank), what, sizeof what);
+    ls_desc_text(theirs, &w->page->rank[mine->root].box, sent, sizeof sent);
+    snprintf(text, sizeof text,
+             "rank %d called %s, but rank %d called %s%s: sends and receives of a pair must match in order, count and "
+             "dtype",
+             w->rank, what, (int)mine->root, sent, more ? ", or more" : "");
+    if (!ls_page_abort(w->page, 1 + (uint32_t)w->rank, LS_COLL_MISMATCH, text)) return ls_world_aborted(w);
+    return ls_fail(LS_COLL_MISMATCH, "%s", text);
+}
+
 /* Tells the whole job: `mine` is what we called, `theirs` what rank `peer` of the world did instead. Who is not the
  * first to tell hands on what the first has said. */
 static ls_status mismatch(ls_group *g, const ls_coll_desc *mine, int peer, const char *theirs)
@@ -97,7 +111,6 @@ ls_status ls_blame_check(ls_group *g)
     uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
     for (uint32_t i = head; i != tail; i++) {
         const ls_work *k = ls_queued(g, i);
-        if (k->desc.coll == LS_SENDRECV) continue; /* (its kind may be changing under a progress thread) */
         for (int r = 0; r < g->size; r++) {
             ls_coll_desc d;
             if (r == g->rank) continue;
@@ -125,14 +138,14 @@ static int root_of(const ls_group *g, int rank)
 {
     for (int hop = 0; hop < g->w->size; hop++) {
         uint64_t waits_for = atomic_load_explicit(&g->w->page->rank[rank].waits_for, memory_order_acquire);
-        int next = -1;
+        int next = ls_page_message_peer(g->w->page, rank);
         for (int i = 0; waits_for && next < 0 && i < LS_MAX_GROUPS; i++) {
             const ls_group *its = atomic_load_explicit(&g->e->group[i], memory_order_relaxed);
             if (!its || its->id != ls_waited_group(waits_for)) continue;
             ls_coll_desc d = { .group = its->id, .seq = ls_waited_seq(waits_for), .block = (uint8_t)i };
             next = first_absent(its, &d);
         }
-        if (next < 0) break;
+        if (next < 0 || next == g->w->rank) break;
         rank = next;
     }
     return rank;
@@ -166,6 +179,6 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
     snprintf(text, sizeof text, "rank %d waited %.1f s in %s for rank %d (pid %d, state %c), which is %s", w->rank,
              (double)waited_ns * 1e-9, what, rank, pid, state ? state : '-',
              ls_page_where(w->page, rank, where, sizeof where));
-    ls_page_blame(w->page, 1 + (uint32_t)w->rank, rank, LS_RANK_HUNG, text);
+    if (!ls_page_blame(w->page, 1 + (uint32_t)w->rank, rank, LS_RANK_HUNG, text)) return ls_world_aborted(w);
     return ls_fail(LS_RANK_HUNG, "%s", text);
 }

@@ -1,5 +1,11 @@
 /* calls.c -- every collective as one blocking call. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "group/impl.h"
+
+#define SCRATCH_BYTES ((size_t)64 << 10)
+#define MOST_BYTES (SIZE_MAX / 16)
 
 static LS_COLD ls_status no_counts(ls_coll c) { return ls_fail(LS_INVALID, "%s: no counts per rank", ls_coll_name(c)); }
 
@@ -89,4 +95,51 @@ ls_status ls_all_to_all_v(ls_group *g, const void *in, const size_t *send_counts
     ls_coll_args a = { .coll = LS_ALL_TO_ALL, .in = in, .out = out, .counts = send_counts,
                        .recv_counts = recv_counts, .dtype = dtype };
     return send_counts ? ls_coll_run(g, &a) : no_counts(LS_ALL_TO_ALL);
+}
+
+/* Registered scratch that grows with what is packed; memory of our own where the arena is full. */
+static ls_status scratch(ls_world *w, size_t nbytes, char **out)
+{
+    ls_engine *e = w->engine;
+    *out = e->scratch;
+    if (nbytes <= e->nscratch) return LS_OK;
+    size_t want = e->nscratch ? 2 * e->nscratch : SCRATCH_BYTES;
+    while (want < nbytes) want *= 2;
+    void *p;
+    if (ls_arena_alloc(w->arena, want, LS_MEM_COMM, &p) < 0) {
+        char *own = realloc(e->own_scratch, want);
+        if (!own) return ls_fail(LS_NO_MEMORY, "%zu bytes to pack tensors into", want);
+        p = e->own_scratch = own;
+    }
+    *out = e->scratch = p;
+    e->nscratch = want;
+    return LS_OK;
+}
+
+ls_status ls_all_reduce_coalesced(ls_group *g, void *const *tensor, const size_t *count, int ntensors, ls_dtype dtype,
+                                  ls_redop op)
+{
+    size_t elem = ls_dtype_size(dtype), total = 0;
+    char *packed;
+    if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
+    if (ntensors < 0 || (ntensors > 0 && (!tensor || !count)))
+        return ls_fail(LS_INVALID, "all_reduce_coalesced: %d tensors without a list of them", ntensors);
+    if (elem == 0) return ls_fail(LS_INVALID, "all_reduce_coalesced: dtype number %d does not exist", (int)dtype);
+    for (int i = 0; i < ntensors; i++) {
+        if (!tensor[i] && count[i] > 0)
+            return ls_fail(LS_INVALID, "all_reduce_coalesced: no buffer for tensor %d of %zu elements", i, count[i]);
+        if (count[i] > MOST_BYTES / elem - total)
+            return ls_fail(LS_INVALID, "all_reduce_coalesced: %zu elements of tensor %d are more than memory can hold",
+                           count[i], i);
+        total += count[i];
+    }
+    LS_TRY(scratch(g->w, total * elem, &packed));
+    char *p = packed;
+    for (int i = 0; i < ntensors; p += count[i++] * elem)
+        if (count[i] > 0) memcpy(p, tensor[i], count[i] * elem);
+    LS_TRY(ls_all_reduce(g, NULL, packed, total, dtype, op));
+    p = packed;
+    for (int i = 0; i < ntensors; p += count[i++] * elem)
+        if (count[i] > 0) memcpy(tensor[i], p, count[i] * elem);
+    return LS_OK;
 }

@@ -20,16 +20,29 @@ static ls_status turn_work(ls_work *k)
     case LS_WORK_ONESHOT:
     case LS_WORK_MAPPED: return ls_mapped_turn(k);
     case LS_WORK_EXEC: return ls_schedule_turn(k);
-    case LS_WORK_P2P: return ls_p2p_turn(k);
+    case LS_WORK_P2P: break; /* in queues of their own */
     }
     return LS_INTERNAL;
 }
 
-ls_status ls_engine_turn_group(ls_group *g)
+void ls_engine_complete(ls_work *k, ls_status st)
+{
+    ls_group *g = k->g;
+    if (LS_UNLIKELY(st < 0)) memcpy(g->error, ls_last_error(), sizeof g->error);
+    k->status = st;
+    if (k->t0_ns) {
+        k->t1_ns = ls_env_get()->mono_ns();
+        ls_world *w = g->w;
+        atomic_store_explicit(&w->page->rank[w->rank].beat_ns, k->t1_ns, memory_order_relaxed);
+    }
+    if (LS_UNLIKELY(st < 0)) atomic_store_explicit(&g->frozen, st, memory_order_release); /* the rest stays */
+    atomic_store_explicit(&k->done, 1, memory_order_release); /* results and status are visible */
+}
+
+static ls_status turn_collectives(ls_group *g)
 {
     uint32_t head = atomic_load_explicit(&g->head, memory_order_relaxed);
     bool moved = false;
-    if (LS_UNLIKELY(atomic_load_explicit(&g->frozen, memory_order_relaxed))) return LS_AGAIN;
     /* acquire: pairs with ls_coll_start; the work's fields are visible */
     while (head != atomic_load_explicit(&g->tail, memory_order_acquire)) {
         ls_work *k = ls_queued(g, head);
@@ -38,20 +51,21 @@ ls_status ls_engine_turn_group(ls_group *g)
         size_t pos = k->pos;
         ls_status st = turn_work(k);
         if (st == LS_AGAIN) return moved || k->kind != kind || k->phase != phase || k->pos != pos ? LS_OK : LS_AGAIN;
-        if (LS_UNLIKELY(st < 0)) memcpy(g->error, ls_last_error(), sizeof g->error);
-        k->status = st;
-        if (k->t0_ns) {
-            k->t1_ns = ls_env_get()->mono_ns();
-            ls_world *w = g->w;
-            atomic_store_explicit(&w->page->rank[w->rank].beat_ns, k->t1_ns, memory_order_relaxed);
-        }
         atomic_store_explicit(&g->head, ++head, memory_order_relaxed);
-        if (LS_UNLIKELY(st < 0)) atomic_store_explicit(&g->frozen, st, memory_order_release); /* the rest stays */
-        atomic_store_explicit(&k->done, 1, memory_order_release); /* results and status are visible */
+        ls_engine_complete(k, st);
         if (LS_UNLIKELY(st < 0)) return LS_OK;
         moved = true;
     }
     return moved ? LS_OK : LS_AGAIN;
+}
+
+ls_status ls_engine_turn_group(ls_group *g)
+{
+    if (LS_UNLIKELY(atomic_load_explicit(&g->frozen, memory_order_relaxed))) return LS_AGAIN;
+    ls_status st = turn_collectives(g);
+    struct ls_p2p_state *s = atomic_load_explicit(&g->p2p, memory_order_acquire);
+    if (LS_LIKELY(!s) || atomic_load_explicit(&g->frozen, memory_order_relaxed)) return st;
+    return ls_p2p_turn(g, s) == LS_OK ? LS_OK : st;
 }
 
 ls_status ls_engine_turn(ls_engine *e)
@@ -65,17 +79,25 @@ ls_status ls_engine_turn(ls_engine *e)
     return moved ? LS_OK : LS_AGAIN;
 }
 
+/* Whether no work of any group waits to be moved. */
+static bool idle(const ls_engine *e)
+{
+    for (int i = 0; i < LS_MAX_GROUPS; i++) {
+        ls_group *g = atomic_load_explicit(&e->group[i], memory_order_acquire);
+        if (!g) continue;
+        uint32_t head = atomic_load_explicit(&g->head, memory_order_relaxed);
+        if (head != atomic_load_explicit(&g->tail, memory_order_acquire)) return false;
+        struct ls_p2p_state *s = atomic_load_explicit(&g->p2p, memory_order_acquire);
+        if (s && !ls_p2p_idle(s)) return false;
+    }
+    return true;
+}
+
 ls_status ls_progress(ls_world *w, uint64_t budget_ns)
 {
     ls_engine *e = w->engine;
     if (ls_engine_threaded(e)) return LS_OK;
-    bool pending = false;
-    for (int i = 0; i < LS_MAX_GROUPS && !pending; i++) {
-        ls_group *g = atomic_load_explicit(&e->group[i], memory_order_relaxed);
-        pending = g && atomic_load_explicit(&g->head, memory_order_relaxed) !=
-                           atomic_load_explicit(&g->tail, memory_order_relaxed);
-    }
-    if (!pending) return LS_OK;
+    if (idle(e)) return LS_OK;
     const ls_env *env = ls_env_get();
     uint64_t end = env->mono_ns() + budget_ns;
     while (ls_engine_turn(e) == LS_OK && env->mono_ns() < end) {}
@@ -83,17 +105,6 @@ ls_status ls_progress(ls_world *w, uint64_t budget_ns)
 }
 
 /* --- the progress thread ------------------------------------------------------- */
-
-static bool idle(const ls_engine *e)
-{
-    for (int i = 0; i < LS_MAX_GROUPS; i++) {
-        ls_group *g = atomic_load_explicit(&e->group[i], memory_order_acquire);
-        if (g && atomic_load_explicit(&g->head, memory_order_relaxed) !=
-                     atomic_load_explicit(&g->tail, memory_order_acquire))
-            return false;
-    }
-    return true;
-}
 
 static void wake_main(ls_engine *e)
 {
@@ -169,6 +180,7 @@ void ls_engine_stop(ls_world *w)
 
 void ls_engine_destroy(ls_world *w)
 {
+    if (w->engine) free(w->engine->own_scratch);
     free(w->engine);
     w->engine = NULL;
 }

@@ -189,6 +189,7 @@ static void release(ls_group *g, bool clean)
     ls_engine_settle(e); /* the thread may be looking at g */
     if (clean && e->nspare < LS_MAX_GROUPS) e->spare[e->nspare++] = g->member[g->rank].area;
     ls_sched_cache_free(g->cache);
+    ls_p2p_free(atomic_load_explicit(&g->p2p, memory_order_relaxed));
     free(g->counts);
     free(g);
 }

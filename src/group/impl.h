@@ -21,6 +21,10 @@
 #define LS_MAX_GROUPS (LS_MAX_CHANNELS / LS_GROUP_CHANNELS)
 #define LS_ONESHOT_BYTES 4096   /* vectors up to this travel whole through the area */
 _Static_assert(LS_PAGE_GROUPS >= LS_MAX_GROUPS && LS_PAGE_HISTORY >= LS_WORKS, "all in flight is described");
+#define LS_P2P_WORKS (LS_WORKS + LS_P2P_BATCH) /* messages in flight: 64 and a batch */
+#define LS_TIMED_BYTES 4096 /* smaller works are counted, not timed, */
+#define LS_TIMED_BLOCKING_BYTES \
+    ((size_t)1 << 20) /* and so are blocking ones that two looks at the clock would slow down */
 #define LS_LINE_BYTES 40
 #define LS_NOT_REGISTERED UINT64_MAX
 
@@ -101,6 +105,7 @@ struct ls_group {
     int world_rank[LS_MAX_RANKS];
     int node[LS_MAX_RANKS];  /* which host each member is on, for ls_shape: numbered by first appearance */
     int nnodes;
+    _Atomic(struct ls_p2p_state *) p2p; /* owned: its messages in flight; NULL until there are some */
     uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
     char error[LS_ERROR_BYTES];
 
@@ -134,6 +139,10 @@ typedef struct ls_engine {
     int nspare;
     _Atomic uint64_t ops, bytes, exposed_ns, busy_ns;
 
+    /* for the calling thread to pack tensors into */
+    char *scratch, *own_scratch; /* own: owned, where the arena had no room for it */
+    size_t nscratch;
+
     /* LS_PROGRESS_THREAD */
     void *thread;
     _Atomic uint32_t stop, main_parked, turns;
@@ -152,8 +161,13 @@ ls_status ls_engine_turn(ls_engine *e);
 void ls_engine_settle(ls_engine *e);
 static inline bool ls_engine_threaded(const ls_engine *e) { return e->thread != NULL; }
 
+/* A work is over: its status is that of the last failure on this thread, if it is one. */
+void ls_engine_complete(ls_work *k, ls_status st);
+
 /* work.c: starts, waits, frees; what never entered the queue costs the least. */
 ls_status ls_coll_run(ls_group *g, const ls_coll_args *a);
+/* A group is of no more use after st, and neither is the job. Returns the better cause, if there is one. */
+ls_status ls_group_fail(ls_group *g, ls_status st);
 
 /* group.c */
 ls_status ls_group_create_world(ls_world *w);
@@ -174,8 +188,12 @@ ls_status ls_mapped_turn(ls_work *k);
 ls_status ls_schedule_turn(ls_work *k);
 void ls_sched_cache_free(struct ls_sched_cache *c);
 
-/* p2p.c */
-ls_status ls_p2p_turn(ls_work *k);
+/* p2p.c: messages have works and queues of their own. One turn of all of them: LS_OK when something moved. */
+ls_status ls_p2p_start(ls_group *g, const ls_coll_args *a, ls_work **out);
+ls_status ls_p2p_turn(ls_group *g, struct ls_p2p_state *s);
+bool ls_p2p_idle(struct ls_p2p_state *s);
+void ls_p2p_recycle(ls_work *k);
+void ls_p2p_free(struct ls_p2p_state *s); /* NULL is fine */
 
 /* blame.c. ls_blame_mismatch(g, k, peer): LS_COLL_MISMATCH with both descriptions, also
  * as the job's cause. ls_blame_check, for the caller's thread while it waits: the same if a member has
@@ -183,6 +201,8 @@ ls_status ls_p2p_turn(ls_work *k);
  * LS_RANK_DIED for the rank that serves the store; else LS_OK. ls_blame_timeout: LS_RANK_HUNG. */
 ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int peer);
 ls_status ls_blame_check(ls_group *g);
+/* The same as ls_blame_mismatch for a message; `more`: the count of theirs is a lower bound. */
+ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_desc *theirs, bool more);
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
 
 /* Wakes members that sleep. A race costs one of them at most its 1 ms nap. */

@@ -37,7 +37,6 @@ static bool goes_whole(ls_coll coll, size_t nbytes, const ls_algo *f)
 
 ls_work_kind ls_select(const ls_group *g, ls_coll coll, size_t nbytes)
 {
-    if (coll == LS_SENDRECV) return LS_WORK_P2P;
     if (g->size == 1) return LS_WORK_LOCAL;
     if (coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER || coll == LS_ALL_TO_ALL) return LS_WORK_EXEC;
     const ls_algo *f = g->forced ? forced(g, coll) : NULL;

@@ -5,9 +5,6 @@
 #include "base/log.h"
 #include "group/impl.h"
 
-#define TIMED_BYTES 4096 /* smaller collectives are counted, not timed, */
-#define TIMED_BLOCKING_BYTES \
-    ((size_t)1 << 20)          /* and so are blocking ones that two looks at the clock would slow down */
 #define QUICK_TURNS 64         /* turns of a wait before the clock is read at all, */
 #define PATIENCE 32            /* and looks at a flag in each of them */
 #define MOST_ELEMENTS (SIZE_MAX / 16) /* so that no size in bytes overflows */
@@ -25,11 +22,6 @@ static uint32_t signature(const ls_coll_desc *d)
     h ^= d->count * 0x94d049bb133111ebull;
     h = (h ^ h >> 32) * 0xd6e8feb86659fd93ull;
     return (uint32_t)(h >> 32);
-}
-
-static bool peer_ok(const ls_group *g, const ls_coll_args *a)
-{
-    return a->peer >= 0 && a->peer < g->size && a->peer != g->rank;
 }
 
 /* What must be there depends on whose part of the operation it is; a rank whose own share is empty may have none. */
@@ -64,9 +56,6 @@ static LS_COLD ls_status bad_args(const ls_group *g, const ls_coll_args *a)
     if (a->count > MOST_ELEMENTS)
         return ls_fail(LS_INVALID, "%s: %zu elements of %s are more than memory can hold", name, a->count,
                        ls_dtype_name(a->dtype));
-    if (a->coll == LS_SENDRECV && !peer_ok(g, a))
-        return ls_fail(LS_INVALID, "rank %d of %d cannot %s rank %d: expected another rank from 0 to %d", g->rank,
-                       g->size, a->in ? "send to" : "receive from", a->peer, g->size - 1);
     return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
 }
 
@@ -77,7 +66,7 @@ static bool args_ok(const ls_group *g, const ls_coll_args *a)
     return g->failed >= 0 && (unsigned)a->coll < LS_COLLS && avg_ok && (unsigned)a->dtype < LS_DTYPES &&
            (unsigned)a->op < LS_REDOPS &&
            a->root >= 0 && a->root < g->size && a->count <= MOST_ELEMENTS &&
-           (a->coll != LS_SENDRECV || peer_ok(g, a)) && buffers_ok(g, a);
+           buffers_ok(g, a);
 }
 
 /* Keeps the counts that came with the call; the total becomes the work's count. */
@@ -133,7 +122,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     ls_work *k = &g->work[g->spare[--g->nspare]];
     k->g = g;
     k->a = *a;
-    if (a->in == a->out && a->coll != LS_SENDRECV) k->a.in = NULL; /* in place has one spelling from here on */
+    if (a->in == a->out) k->a.in = NULL; /* in place has one spelling from here on */
     k->counts = k->recv_counts = NULL;
     if (LS_UNLIKELY(a->counts != NULL)) {
         ls_status st = keep_counts(k, a);
@@ -150,10 +139,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     k->pos = 0;
     k->t0_ns = k->nbytes >= timed_bytes ? ls_env_get()->mono_ns() : 0;
     atomic_store_explicit(&k->done, 0, memory_order_relaxed);
-    uint32_t seq = g->seq;
-    if (LS_LIKELY(k->kind != LS_WORK_P2P)) g->seq++;
-    else seq = a->in ? g->p2p_seq[a->peer][0]++ : g->p2p_seq[a->peer][1]++; /* numbered per pair and direction */
-    k->desc = (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = seq, .coll = (uint8_t)a->coll,
+    k->desc = (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = g->seq++, .coll = (uint8_t)a->coll,
                               .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op,
                               .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .root = a->root,
                               /* ranks of an all_to_all need not send alike */
@@ -168,7 +154,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
             ls_mapped_publish(k);
     }
     if (a->label) k->desc.label = ls_tracer_label(g->w->tracer, a->label);
-    if (k->kind != LS_WORK_P2P) ls_page_enter(g->slot, &k->desc);
+    ls_page_enter(g->slot, &k->desc);
     atomic_store_explicit(&e->ops, atomic_load_explicit(&e->ops, memory_order_relaxed) + 1, memory_order_relaxed);
     *out = k;
     return LS_OK;
@@ -186,7 +172,8 @@ static void enqueue(ls_work *k)
 
 ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
 {
-    LS_TRY(begin(g, a, TIMED_BYTES, out));
+    if (a->coll == LS_SENDRECV) return ls_p2p_start(g, a, out);
+    LS_TRY(begin(g, a, LS_TIMED_BYTES, out));
     enqueue(*out);
     if (!ls_engine_threaded(g->e)) (void)ls_engine_turn_group(g); /* a failure stays in the work */
     return LS_OK;
@@ -244,8 +231,8 @@ static LS_COLD ls_status better_cause(ls_world *w)
     return ls_fail(LS_PEER_RESET, "%s", text);
 }
 
-/* The group is of no more use, and neither is the job: our cause becomes everybody's unless there is one. */
-static LS_COLD ls_status fail_group(ls_group *g, ls_status st)
+/* Our cause becomes everybody's unless there is one. */
+LS_COLD ls_status ls_group_fail(ls_group *g, ls_status st)
 {
     atomic_store_explicit(&g->frozen, 1, memory_order_relaxed);
     ls_engine_settle(g->e);
@@ -273,15 +260,17 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
         waiter.fds = NULL;
     }
     ls_rank_slot *slot = g->slot;
-    uint64_t what = k->desc.coll == LS_SENDRECV ? 0 : ls_page_waits_for(g->id, k->desc.seq);
-    atomic_store_explicit(&slot->in_coll, 1, memory_order_relaxed);
+    bool message = k->kind == LS_WORK_P2P;
+    uint64_t what = message ? 0 : ls_page_waits_for(g->id, k->desc.seq);
+    if (message) ls_page_enter_message(slot, &k->desc);
+    atomic_store_explicit(&slot->in_coll, message ? LS_IN_MESSAGE : LS_IN_COLL, memory_order_release); /* described */
     atomic_store_explicit(&slot->waits_for, what, memory_order_release); /* what we entered before is described */
     ls_status st = ls_wait(&waiter, ready, &x, now + w->opts.coll_timeout_ns);
     if (is_done(k)) st = LS_OK; /* in the very last moment */
     if (st == LS_RANK_HUNG) st = ls_blame_timeout(g, k, env->mono_ns() - now);
     else if (st == LS_ABORTED) st = ls_world_aborted(w);
     atomic_store_explicit(&slot->waits_for, 0, memory_order_relaxed);
-    atomic_store_explicit(&slot->in_coll, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->in_coll, LS_IN_NOTHING, memory_order_relaxed);
     return st;
 }
 
@@ -299,7 +288,10 @@ static void record(const ls_work *k, uint64_t wait_t0)
         atomic_fetch_add_explicit(&e->busy_ns, k->t1_ns - from, memory_order_relaxed);
         g->busy_until_ns = k->t1_ns;
     }
-    ls_event ev = { .t0_ns = k->t0_ns, .t1_ns = k->t1_ns, .kind = LS_EV_COLL, .seq = k->desc.seq, .peer = -1,
+    uint8_t kind = LS_EV_COLL;
+    if (k->kind == LS_WORK_P2P) kind = k->a.in ? LS_EV_SEND : LS_EV_RECV;
+    int16_t peer = (int16_t)(k->kind == LS_WORK_P2P ? k->desc.root : -1);
+    ls_event ev = { .t0_ns = k->t0_ns, .t1_ns = k->t1_ns, .kind = kind, .seq = k->desc.seq, .peer = peer,
                     .bytes = k->a.count * ls_dtype_size(k->a.dtype), .dtype = k->desc.dtype, .group = (uint16_t)g->id,
                     .label = (uint16_t)k->desc.label };
     ls_tracer_add(g->w->tracer, &ev);
@@ -339,10 +331,11 @@ static ls_status finish(ls_work *k, uint64_t wait_t0)
     if (LS_UNLIKELY(g->failed < 0) && !is_done(k)) st = ls_fail(g->failed, "%s", g->error);
     else if (!is_done(k)) st = wait_slowly(k);
     if (st == LS_OK && k->status < 0) st = ls_fail(k->status, "%s", g->error);
-    if (LS_UNLIKELY(st < 0)) st = fail_group(g, st);
+    if (LS_UNLIKELY(st < 0)) st = ls_group_fail(g, st);
     if (wait_t0) record(k, wait_t0);
     k->live = false;
-    g->spare[g->nspare++] = (uint8_t)(k - g->work);
+    if (k->kind == LS_WORK_P2P) ls_p2p_recycle(k);
+    else g->spare[g->nspare++] = (uint8_t)(k - g->work);
     return st;
 }
 
@@ -373,14 +366,14 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
 {
     ls_work *k;
     ls_status st;
-    LS_TRY(begin(g, a, TIMED_BLOCKING_BYTES, &k));
+    LS_TRY(begin(g, a, LS_TIMED_BLOCKING_BYTES, &k));
     if (!at_once(k, &st)) {
         enqueue(k);
         return finish(k, k->t0_ns);
     }
     if (LS_UNLIKELY(st < 0)) {
         memcpy(g->error, ls_last_error(), sizeof g->error);
-        st = fail_group(g, st);
+        st = ls_group_fail(g, st);
     }
     if (k->t0_ns) {
         k->t1_ns = ls_env_get()->mono_ns();

@@ -97,7 +97,10 @@ const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *bu
         snprintf(op, sizeof op, " %s", ls_redop_name((ls_redop)d->op));
     if (coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER)
         snprintf(root, sizeof root, " root %d", (int)d->root);
-    if (coll == LS_BARRIER)
+    if (coll == LS_SENDRECV)
+        snprintf(buf, n, "%s #%u%s of group %u: %llu %s %s rank %d", d->op ? "recv" : "send", d->seq, label, d->group,
+                 (unsigned long long)d->count, ls_dtype_name((ls_dtype)d->dtype), d->op ? "from" : "to", (int)d->root);
+    else if (coll == LS_BARRIER)
         snprintf(buf, n, "barrier #%u%s of group %u", d->seq, label, d->group);
     else
         snprintf(buf, n, "%s #%u%s of group %u: %llu %s%s%s", ls_coll_name(coll), d->seq, label, d->group,
@@ -105,10 +108,8 @@ const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *bu
     return buf;
 }
 
-void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d)
+static void write_desc(struct ls_desc_slot *ds, const ls_coll_desc *d)
 {
-    uint32_t i = ls_desc_index(d->block, d->seq);
-    struct ls_desc_slot *ds = &slot->desc[i];
     uint32_t v = atomic_load_explicit(&ds->version, memory_order_relaxed);
     atomic_store_explicit(&ds->version, v + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* readers that see a new field see the odd version */
@@ -116,8 +117,16 @@ void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d)
     memcpy(word, d, sizeof word);
     for (int k = 0; k < 4; k++) atomic_store_explicit(&ds->word[k], word[k], memory_order_relaxed);
     atomic_store_explicit(&ds->version, v + 2, memory_order_release); /* the description is whole */
+}
+
+void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d)
+{
+    uint32_t i = ls_desc_index(d->block, d->seq);
+    write_desc(&slot->desc[i], d);
     atomic_store_explicit(&slot->newest, i, memory_order_release);
 }
+
+void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d) { write_desc(&slot->message, d); }
 
 /* False: never written. A rank killed while writing leaves a torn copy, good enough for people. */
 static bool read_desc(const struct ls_desc_slot *ds, ls_coll_desc *out)
@@ -159,13 +168,29 @@ bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out)
     return read_desc(&slot->desc[i % (LS_PAGE_GROUPS * LS_PAGE_HISTORY)], out);
 }
 
+/* The message that a rank waits for, if it does. */
+static bool waits_for_message(const ls_world_page *p, int rank, ls_coll_desc *out)
+{
+    const ls_rank_slot *slot = &p->rank[rank];
+    uint32_t in = atomic_load_explicit(&slot->in_coll, memory_order_acquire);
+    return in == LS_IN_MESSAGE && read_desc(&slot->message, out);
+}
+
+int ls_page_message_peer(const ls_world_page *p, int rank)
+{
+    ls_coll_desc d;
+    return waits_for_message(p, rank, &d) && (uint32_t)d.root < p->nranks ? d.root : -1;
+}
+
 const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n)
 {
     const ls_rank_slot *slot = &p->rank[rank];
     unsigned step = atomic_load_explicit(&slot->step, memory_order_relaxed);
     ls_coll_desc d;
     char what[160];
-    if (!ls_page_last_coll(p, rank, &d))
+    if (waits_for_message(p, rank, &d))
+        snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));
+    else if (!ls_page_last_coll(p, rank, &d))
         snprintf(buf, n, "in step %u, before its first collective", step);
     else if (atomic_load_explicit(&slot->in_coll, memory_order_relaxed))
         snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));

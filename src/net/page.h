@@ -19,7 +19,8 @@
 #define LS_PAGE_GROUPS 21  /* groups whose newest collectives a slot describes: all there can be, */
 #define LS_PAGE_HISTORY 64 /* and as many of each as can be in flight */
 
-/* The full description of a collective (32 bytes): enough to name both sides of a mismatch. */
+/* The full description of a collective (32 bytes): enough to name both sides of a mismatch. Of a message: coll
+ * LS_SENDRECV, op 0 for a send and 1 for a receive, root the other rank of the world. */
 typedef struct ls_coll_desc {
     uint32_t generation, group, seq;
     uint8_t coll, dtype, op, block; /* block: which of the groups at once, < LS_PAGE_GROUPS */
@@ -42,7 +43,7 @@ typedef struct ls_rank_slot {
     /* Where the rank is: written by it alone, read when something is wrong. */
     _Alignas(64) _Atomic uint32_t step;
     _Atomic uint32_t micro_batch;
-    _Atomic uint32_t in_coll;            /* 1 while it waits inside a collective */
+    _Atomic uint32_t in_coll;            /* LS_IN_COLL while it waits inside a collective */
     _Atomic uint64_t waits_for;          /* which one: ls_page_waits_for(); 0: none */
     _Atomic uint32_t newest;             /* index into desc of the collective entered last */
     _Atomic uint64_t beat_ns;            /* when a collective of this rank last moved */
@@ -50,8 +51,11 @@ typedef struct ls_rank_slot {
         _Atomic uint32_t version;        /* odd while the rank rewrites word: readers retry */
         _Atomic uint64_t word[4];        /* an ls_coll_desc */
     } desc[LS_PAGE_GROUPS * LS_PAGE_HISTORY]; /* ls_desc_index() */
+    struct ls_desc_slot message;         /* the newest send or receive that it had to wait for */
     ls_blackbox box;
 } ls_rank_slot;
+
+enum { LS_IN_NOTHING, LS_IN_COLL, LS_IN_MESSAGE };
 
 typedef struct ls_world_page {
     uint64_t magic;
@@ -95,6 +99,10 @@ static inline uint32_t ls_desc_index(uint32_t block, uint32_t seq)
 }
 /* The owner writes: d becomes its newest collective. */
 void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d);
+/* Likewise d is the message that it waits for. */
+void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d);
+/* The rank whose message, or whose attention, `rank` waits for; -1: none. */
+int ls_page_message_peer(const ls_world_page *p, int rank);
 /* A consistent copy of what a rank said about the collective that `mine` numbers (block, group, seq); false when
  * it is not there (yet, or any more: see ls_page_entered). */
 bool ls_page_find_coll(const ls_world_page *p, int rank, const ls_coll_desc *mine, ls_coll_desc *out);
