@@ -25,6 +25,12 @@ typedef struct ls_pollfd {
     short events, revents;
 } ls_pollfd;
 
+/* Bytes in memory, one of several that a call reads or fills in order. Laid out as struct iovec. */
+typedef struct ls_span {
+    void *p;
+    size_t n;
+} ls_span;
+
 typedef enum ls_file_type { LS_FILE_NONE, LS_FILE_REGULAR, LS_FILE_DIR, LS_FILE_OTHER } ls_file_type;
 typedef struct ls_file_info {
     ls_file_type type; /* of the path itself: a symbolic link is OTHER */
@@ -108,6 +114,8 @@ typedef struct ls_env {
     int (*accept)(int fd);
     ssize_t (*send)(int fd, const void *p, size_t n);      /* -EAGAIN when full */
     ssize_t (*recv)(int fd, void *p, size_t n);            /* 0: the peer has closed; -EAGAIN */
+    ssize_t (*sendv)(int fd, const ls_span *from, int n);  /* the same with n pieces of memory, at most 64 */
+    ssize_t (*recvv)(int fd, const ls_span *to, int n);
     int (*send_fd)(int sock, int fd);        /* one byte that carries a descriptor; unix only */
     int (*recv_fd)(int sock);                /* the descriptor, -EAGAIN, -ECONNRESET when closed, -EPROTO */
     int (*peer_uid_is_ours)(int sock);       /* unix: 1 or 0 */
@@ -132,6 +140,16 @@ typedef struct ls_env {
     void *(*library)(const char *path, char *why, size_t n); /* loads it, for good; NULL: `why` says why not */
     void *(*symbol)(void *library, const char *name);        /* NULL when there is none; library NULL: any loaded one */
 } ls_env;
+
+/* What is left of n spans once `done` bytes of them have moved: returns how many are over, and shortens the
+ * next one from its front. */
+static inline int ls_spans_skip(ls_span *s, int n, size_t done)
+{
+    int over = 0;
+    for (; over < n && done >= s[over].n; over++) done -= s[over].n;
+    if (over < n) s[over] = (ls_span){ (char *)s[over].p + done, s[over].n - done };
+    return over;
+}
 
 extern const ls_env ls_env_real;
 

@@ -174,6 +174,33 @@ ssize_t ls_real_recv(int fd, void *p, size_t n)
     return k < 0 ? -errno : k;
 }
 
+_Static_assert(sizeof(ls_span) == sizeof(struct iovec) && offsetof(ls_span, p) == offsetof(struct iovec, iov_base) &&
+                   offsetof(ls_span, n) == offsetof(struct iovec, iov_len),
+               "a span is an iovec");
+
+static struct msghdr message_of(const ls_span *s, int n)
+{
+    return (struct msghdr){ .msg_iov = (struct iovec *)(uintptr_t)s, .msg_iovlen = (size_t)n };
+}
+
+ssize_t ls_real_sendv(int fd, const ls_span *from, int n)
+{
+    struct msghdr m = message_of(from, n);
+    ssize_t k;
+    do k = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (k < 0 && errno == EINTR);
+    return k < 0 ? -errno : k;
+}
+
+ssize_t ls_real_recvv(int fd, const ls_span *to, int n)
+{
+    struct msghdr m = message_of(to, n);
+    ssize_t k;
+    do k = recvmsg(fd, &m, MSG_DONTWAIT);
+    while (k < 0 && errno == EINTR);
+    return k < 0 ? -errno : k;
+}
+
 typedef union fd_control {
     struct cmsghdr head; /* for its alignment */
     char bytes[CMSG_SPACE(sizeof(int))];

@@ -53,6 +53,7 @@ typedef struct ls_tcp_frame {
 _Static_assert(sizeof(ls_tcp_frame) == 32, "no padding on the wire");
 
 uint32_t ls_tcp_crc(const ls_tcp_frame *f, const void *payload);
+uint32_t ls_tcp_crc_head(const ls_tcp_frame *f); /* what the payload's goes on from */
 
 /* Connects this rank with every other; every rank calls it. fd[r] is the
  * connection to rank r, the caller's to close; fd[rank] is -1. LS_JOIN_TIMEOUT

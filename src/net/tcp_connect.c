@@ -40,9 +40,11 @@ typedef struct connector {
     unsigned rejected;
 } connector;
 
+uint32_t ls_tcp_crc_head(const ls_tcp_frame *f) { return ls_crc32c(0, f, offsetof(ls_tcp_frame, crc)); }
+
 uint32_t ls_tcp_crc(const ls_tcp_frame *f, const void *payload)
 {
-    return ls_crc32c(ls_crc32c(0, f, offsetof(ls_tcp_frame, crc)), payload, f->length);
+    return ls_crc32c(ls_tcp_crc_head(f), payload, f->length);
 }
 
 static void hello_for(const connector *c, int rank, ls_tcp_hello *h)

@@ -1,12 +1,13 @@
 /* transport_tcp.c -- ranks over TCP: one connection per peer, on which all
  * channels take turns.
  *
- * A message is cut into frames of at most 64 KiB. A frame is copied behind its
- * header into the connection's output buffer, and then the caller's bytes are
- * free again; the kernel takes the buffer when it can.
+ * A message is cut into frames of at most 64 KiB. Some frames make a batch that
+ * one call hands to the kernel: heads and short payloads from a buffer, long
+ * payloads straight from the caller's memory, which is free again once the
+ * kernel has taken the batch.
  *
- *   message -> [queue of the channel] -> frames -> [output buffer] -> socket
- *   socket -> [input buffer] -> frames, checked -> [ring of the channel] -> view
+ *   message -> [queue of the channel] -> frames -> [batch] -> socket
+ *   socket -> heads, checked -> payload into the [ring of the channel], checked -> view
  *
  * Every channel has a ring at its receiver, and the sender never has more
  * under way than the ring can hold (its credit, which the receiver renews as
@@ -22,15 +23,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "net/tcp.h"
 #include "net/transports.h"
 
-#define QUEUE 64u                                /* messages of a channel that wait to be cut */
-#define OUT_BYTES (4 * (LS_TCP_FRAME_BYTES + sizeof(ls_tcp_frame)))
-#define IN_BYTES (4 * LS_TCP_FRAME_BYTES)
-#define READS 4                                  /* of one socket before the others have their turn */
-#define BYE_NS 1000000000ull                     /* how long an orderly close may take */
+#define QUEUE 64u                       /* messages of a channel that wait to be cut or taken */
+#define BATCH_BYTES (4 * LS_TCP_FRAME_BYTES)
+#define BATCH_FRAMES 16                 /* data frames of a batch */
+#define SHORT_BYTES 4096u               /* payloads up to this travel in the batch's buffer, behind their heads */
+#define CREDITS_BYTES (LS_MAX_CHANNELS * sizeof(ls_tcp_frame))
+#define OUT_BYTES ((32u << 10) + CREDITS_BYTES) /* of that buffer; the credits' place is theirs */
+#define SPANS (2 * BATCH_FRAMES + 2)
+#define IN_BYTES (16u << 10)            /* of heads and short frames, read together */
+#define LONG_IN_BYTES 256u              /* the same while frames are long */
+#define READS 4                         /* of one socket before the others have their turn */
+#define BYE_NS 1000000000ull            /* how long an orderly close may take */
 
 typedef struct entry {
     uint32_t n, sig, last, reserved;
@@ -39,9 +47,9 @@ _Static_assert(sizeof(entry) == LS_TCP_ENTRY, "an entry is what it costs");
 
 typedef struct sender {
     ls_msg queue[QUEUE];
-    size_t at;              /* bytes of the oldest queued message that are cut already */
-    uint64_t given, done;   /* tickets: messages queued, messages cut to their end */
-    uint32_t used, credit;  /* window bytes ever sent, and ever read by the peer */
+    size_t at;                  /* bytes of the oldest message that is not cut whole */
+    uint64_t given, cut, done;  /* messages queued, cut to their end, taken by the kernel (tickets) */
+    uint32_t used, credit;      /* window bytes ever sent, and ever read by the peer */
 } sender;
 
 typedef struct receiver {
@@ -54,16 +62,29 @@ typedef struct receiver {
 typedef struct wire {
     int fd;                 /* -1: closed */
     uint32_t seq_in, seq_out;
-    char *in, *out;         /* owned: IN_BYTES, OUT_BYTES */
-    size_t have;            /* bytes in `in` */
-    size_t from, to;        /* of `out`: not yet sent */
-    sender *s[LS_MAX_CHANNELS];   /* owned; NULL until used */
+
+    /* Output: the batch that the kernel has not taken whole. */
+    char *out;                     /* owned, OUT_BYTES: heads and short payloads */
+    size_t nout, nbatch;           /* bytes of `out`, of the whole batch */
+    ls_span span[SPANS];           /* [first, nspan) is still to go */
+    int first, nspan, frames;
+    uint8_t ended[BATCH_FRAMES];   /* channels of the messages that end in it */
+    int nended;
+
+    /* Input: bytes in `in`, unless the payload of `frame` is still coming. */
+    char *in;                      /* owned, IN_BYTES */
+    size_t have;
+    ls_tcp_frame frame;            /* whose payload goes straight into its ring, */
+    uint32_t left;                 /* so many bytes of it from now on; 0: none */
+    bool long_frames;              /* the newest payload was long: so will the next one be */
+
+    sender *s[LS_MAX_CHANNELS];    /* owned; NULL until used */
     receiver *r[LS_MAX_CHANNELS];
-    uint64_t waiting;       /* channels with queued messages */
-    uint64_t owed;          /* channels whose peer must hear of read bytes */
-    int turn;               /* the channel that is served next */
+    uint64_t waiting;              /* channels with messages that are not cut whole */
+    uint64_t owed;                 /* channels whose peer must hear of read bytes */
+    int turn;                      /* the channel that is served next */
     bool bye_sent, bye_heard;
-    ls_status broken;       /* LS_OK: it works; and the sentence */
+    ls_status broken;              /* LS_OK: it works; and the sentence */
     char why[256];
 } wire;
 
@@ -108,15 +129,12 @@ static void lost(ls_transport *t, int peer, const char *how)
 
 /* --- output ---------------------------------------------------------------------------------- */
 
-static size_t room(wire *l)
+static void add_span(wire *l, const void *p, size_t n)
 {
-    if (l->from == l->to) l->from = l->to = 0;
-    if (l->from > OUT_BYTES / 2) {
-        memmove(l->out, l->out + l->from, l->to - l->from);
-        l->to -= l->from;
-        l->from = 0;
-    }
-    return OUT_BYTES - l->to;
+    ls_span *last = l->nspan > 0 ? &l->span[l->nspan - 1] : NULL;
+    if (last && (const char *)last->p + last->n == p) last->n += n;
+    else l->span[l->nspan++] = (ls_span){ (void *)(uintptr_t)p, n };
+    l->nbatch += n;
 }
 
 static void put_frame(ls_transport *t, wire *l, ls_tcp_frame f, const void *payload)
@@ -124,49 +142,59 @@ static void put_frame(ls_transport *t, wire *l, ls_tcp_frame f, const void *payl
     f.magic = LS_TCP_FRAME_MAGIC;
     f.generation = t->w->generation;
     f.seq = l->seq_out++;
-    char *to = l->out + l->to;
-    if (f.length > 0) memcpy(to + sizeof f, payload, f.length);
-    f.crc = t->w->opts.no_crc ? 0 : ls_tcp_crc(&f, to + sizeof f);
+    f.crc = t->w->opts.no_crc ? 0 : ls_tcp_crc(&f, payload);
+    char *to = l->out + l->nout;
     memcpy(to, &f, sizeof f);
-    l->to += sizeof f + f.length;
+    bool is_short = f.length <= SHORT_BYTES;
+    if (is_short && f.length > 0) memcpy(to + sizeof f, payload, f.length);
+    size_t n = sizeof f + (is_short ? f.length : 0);
+    add_span(l, to, n);
+    l->nout += n;
+    if (!is_short) add_span(l, payload, f.length);
 }
 
 /* One frame of the channel's oldest message; false when credit or room is missing. */
 static bool cut(ls_transport *t, wire *l, int channel)
 {
     sender *s = l->s[channel];
-    const ls_msg *m = &s->queue[s->done % QUEUE];
+    const ls_msg *m = &s->queue[s->cut % QUEUE];
     size_t left = m->n - s->at, n = left < LS_TCP_FRAME_BYTES ? left : LS_TCP_FRAME_BYTES;
     uint32_t free_window = LS_TCP_WINDOW - (s->used - s->credit);
-    if (free_window < cost(n) || room(l) < sizeof(ls_tcp_frame) + n) return false;
+    bool fits = OUT_BYTES - CREDITS_BYTES - l->nout >= sizeof(ls_tcp_frame) + SHORT_BYTES && l->frames < BATCH_FRAMES &&
+                l->nbatch + n <= BATCH_BYTES + SHORT_BYTES;
+    if (free_window < cost(n) || !fits) return false;
     ls_tcp_frame f = { .kind = LS_TCP_DATA, .channel = (uint8_t)channel, .length = (uint32_t)n,
                        .sig = m->sig, .last = n == left };
     put_frame(t, l, f, n ? (const char *)m->p + s->at : NULL);
+    l->frames++;
     s->used += cost(n);
     s->at += n;
     if (n == left) {
         s->at = 0;
-        s->done++;
-        if (s->done == s->given) l->waiting &= ~(1ull << channel);
+        l->ended[l->nended++] = (uint8_t)channel;
+        if (++s->cut == s->given) l->waiting &= ~(1ull << channel);
     }
     return true;
 }
 
+static uint32_t untold(const receiver *r) { return r->head - r->told; }
+
+/* Tells what was read: all of it beside data, alone only what the peer may be short of. */
 static void put_credits(ls_transport *t, wire *l)
 {
-    while (l->owed && room(l) >= sizeof(ls_tcp_frame)) {
-        int c = __builtin_ctzll(l->owed);
+    for (uint64_t owed = l->owed; owed; owed &= owed - 1) {
+        int c = __builtin_ctzll(owed);
         receiver *r = l->r[c];
+        if (l->frames == 0 && untold(r) < LS_TCP_WINDOW / 2) continue;
         r->told = r->head;
         put_frame(t, l, (ls_tcp_frame){ .kind = LS_TCP_CREDIT, .channel = (uint8_t)c, .credit = r->head }, NULL);
         l->owed &= ~(1ull << c);
     }
 }
 
-/* Fills the output buffer, a frame of each channel in turn. */
+/* Fills an empty batch, a frame of each channel in turn. */
 static void fill(ls_transport *t, wire *l)
 {
-    put_credits(t, l);
     bool any = l->waiting != 0;
     while (any) {
         any = false;
@@ -180,6 +208,15 @@ static void fill(ls_transport *t, wire *l)
             any = true;
         }
     }
+    put_credits(t, l);
+}
+
+/* The kernel has the whole batch: the messages that end in it are their callers' again. */
+static void batch_done(wire *l)
+{
+    for (int i = 0; i < l->nended; i++) l->s[l->ended[i]]->done++;
+    l->nout = l->nbatch = 0;
+    l->first = l->nspan = l->frames = l->nended = 0;
 }
 
 /* Hands the kernel what it takes. */
@@ -188,32 +225,43 @@ static void push(ls_transport *t, int peer)
     wire *l = t->wire[peer];
     t->busy |= 1ull << peer;
     while (l->fd >= 0) {
-        fill(t, l);
-        if (l->from == l->to) {
-            if (!l->waiting) t->busy &= ~(1ull << peer);
-            return;
+        if (l->first == l->nspan) {
+            batch_done(l);
+            fill(t, l);
+            if (l->nspan == 0) {
+                if (!l->waiting) t->busy &= ~(1ull << peer);
+                return;
+            }
         }
-        ssize_t k = ls_env_get()->send(l->fd, l->out + l->from, l->to - l->from);
+        ls_span *from = &l->span[l->first];
+        int n = l->nspan - l->first;
+        ssize_t k = n == 1 ? ls_env_get()->send(l->fd, from->p, from->n) : ls_env_get()->sendv(l->fd, from, n);
         if (k == -EAGAIN) return;
         if (k < 0) { /* what the peer said before is still to be read, and ends in its close */
-            l->from = l->to;
+            l->nended = 0; /* what it did not take was not sent */
+            batch_done(l);
             l->waiting = l->owed = 0;
             break;
         }
-        l->from += (size_t)k;
+        l->first += ls_spans_skip(from, n, (size_t)k);
     }
     t->busy &= ~(1ull << peer);
 }
 
 /* --- input ------------------------------------------------------------------------------------ */
 
-static void ring_put(receiver *r, const void *p, uint32_t n)
+/* n bytes of a ring from `at` on, which may go on at its beginning: one or two spans. */
+static int ring_spans(const receiver *r, uint32_t at, uint32_t n, ls_span to[2])
 {
-    uint32_t at = r->tail % LS_TCP_WINDOW, first = LS_TCP_WINDOW - at < n ? LS_TCP_WINDOW - at : n;
-    memcpy(r->ring + at, p, first);
-    if (n > first) memcpy(r->ring, (const char *)p + first, n - first);
-    r->tail += (n + 15u) & ~15u;
+    at %= LS_TCP_WINDOW;
+    uint32_t first = LS_TCP_WINDOW - at < n ? LS_TCP_WINDOW - at : n;
+    to[0] = (ls_span){ r->ring + at, first };
+    to[1] = (ls_span){ r->ring, n - first };
+    return n > first ? 2 : 1;
 }
+
+/* Where payload byte i of the entry at the ring's tail belongs. */
+static uint32_t payload_at(const receiver *r, uint32_t i) { return r->tail + LS_TCP_ENTRY + i; }
 
 static ls_status receiver_of(wire *l, int channel, receiver **out)
 {
@@ -248,23 +296,33 @@ static ls_status check_head(const ls_transport *t, int peer, const ls_tcp_frame 
     return LS_OK;
 }
 
-static ls_status on_data(int peer, wire *l, const ls_tcp_frame *f, const char *payload)
+/* The head is right: makes room for the payload. */
+static ls_status expect(int peer, wire *l, const ls_tcp_frame *f)
 {
     receiver *r;
     LS_TRY(receiver_of(l, f->channel, &r));
     uint32_t unread = r->tail - r->head;
     if (unread + cost(f->length) > LS_TCP_WINDOW)
         return bad(peer, f, "bytes beyond its credit on channel", f->channel, LS_TCP_WINDOW);
-    entry e = { .n = f->length, .sig = f->sig, .last = f->last };
-    ring_put(r, &e, sizeof e);
-    if (e.n > 0) ring_put(r, payload, e.n);
     return LS_OK;
 }
 
-static ls_status on_frame(ls_transport *t, int peer, const ls_tcp_frame *f, const char *payload)
+static uint32_t crc_of(const wire *l, const ls_tcp_frame *f)
+{
+    uint32_t crc = ls_tcp_crc_head(f);
+    if (f->length == 0) return crc;
+    const receiver *r = l->r[f->channel];
+    ls_span part[2];
+    int n = ring_spans(r, payload_at(r, 0), f->length, part);
+    for (int i = 0; i < n; i++) crc = ls_crc32c(crc, part[i].p, part[i].n);
+    return crc;
+}
+
+/* A whole frame, its payload in the ring. */
+static ls_status on_frame(ls_transport *t, int peer, const ls_tcp_frame *f)
 {
     wire *l = t->wire[peer];
-    uint32_t crc = t->w->opts.no_crc ? f->crc : ls_tcp_crc(f, payload);
+    uint32_t crc = t->w->opts.no_crc ? f->crc : crc_of(l, f);
     if (crc != f->crc)
         return ls_fail(LS_FRAME_CRC,
                        "frame %u from rank %d to rank %d (channel %u, %u bytes) has checksum %08x, expected %08x: "
@@ -272,7 +330,13 @@ static ls_status on_frame(ls_transport *t, int peer, const ls_tcp_frame *f, cons
                        l->seq_in, peer, t->w->rank, f->channel, f->length, crc, f->crc);
     if (f->seq != l->seq_in) return bad(peer, f, "number", f->seq, l->seq_in);
     l->seq_in++;
-    if (f->kind == LS_TCP_DATA) return on_data(peer, l, f, payload);
+    if (f->kind == LS_TCP_DATA) {
+        receiver *r = l->r[f->channel];
+        entry e = { .n = f->length, .sig = f->sig, .last = f->last };
+        memcpy(r->ring + r->tail % LS_TCP_WINDOW, &e, sizeof e); /* whole: the ring is a multiple of it */
+        r->tail += cost(f->length);
+        return LS_OK;
+    }
     if (f->kind == LS_TCP_BYE) {
         l->bye_heard = true;
         return LS_OK;
@@ -283,39 +347,73 @@ static ls_status on_frame(ls_transport *t, int peer, const ls_tcp_frame *f, cons
     return LS_OK;
 }
 
-/* Takes every whole frame out of the input buffer. */
+/* Takes every frame out of the input buffer, of the last one what is there. */
 static ls_status parse(ls_transport *t, int peer)
 {
     wire *l = t->wire[peer];
     size_t at = 0;
-    while (l->have - at >= sizeof(ls_tcp_frame)) {
-        ls_tcp_frame f;
-        memcpy(&f, l->in + at, sizeof f);
-        LS_TRY(check_head(t, peer, &f));
-        if (l->have - at < sizeof f + f.length) break;
-        LS_TRY(on_frame(t, peer, &f, l->in + at + sizeof f));
-        at += sizeof f + f.length;
+    while (l->left == 0 && l->have - at >= sizeof(ls_tcp_frame)) {
+        ls_tcp_frame *f = &l->frame;
+        memcpy(f, l->in + at, sizeof *f);
+        at += sizeof *f;
+        LS_TRY(check_head(t, peer, f));
+        if (f->kind == LS_TCP_DATA) {
+            LS_TRY(expect(peer, l, f));
+            l->long_frames = f->length > SHORT_BYTES;
+        }
+        uint32_t n = l->have - at < f->length ? (uint32_t)(l->have - at) : f->length;
+        if (n > 0) {
+            const receiver *r = l->r[f->channel];
+            ls_span part[2];
+            int parts = ring_spans(r, payload_at(r, 0), n, part);
+            memcpy(part[0].p, l->in + at, part[0].n);
+            if (parts == 2) memcpy(part[1].p, l->in + at + part[0].n, part[1].n);
+            at += n;
+        }
+        l->left = f->length - n;
+        if (l->left == 0) LS_TRY(on_frame(t, peer, f));
     }
-    memmove(l->in, l->in + at, l->have - at);
+    if (at < l->have) memmove(l->in, l->in + at, l->have - at);
     l->have -= at;
     return LS_OK;
+}
+
+/* Reads once: what is missing of a payload into its ring, and the head behind it; else heads and short
+ * frames as they come. LS_AGAIN: there was less than there was room for. */
+static ls_status read_once(ls_transport *t, int peer)
+{
+    wire *l = t->wire[peer];
+    ls_span to[3];
+    int n = 0;
+    if (l->left > 0) {
+        const receiver *r = l->r[l->frame.channel];
+        n = ring_spans(r, payload_at(r, l->frame.length - l->left), l->left, to);
+    }
+    /* where long frames follow one another, little but their heads goes through the buffer */
+    size_t heads = l->long_frames ? LONG_IN_BYTES : IN_BYTES;
+    to[n] = (ls_span){ l->in + l->have, heads - l->have };
+    size_t want = l->left + to[n++].n;
+    ssize_t k = n == 1 ? ls_env_get()->recv(l->fd, to->p, to->n) : ls_env_get()->recvv(l->fd, to, n);
+    if (k == -EAGAIN) return LS_AGAIN;
+    if (k <= 0) {
+        lost(t, peer, k == 0 ? "closed by it" : strerror((int)-k));
+        return LS_AGAIN;
+    }
+    uint32_t direct = (size_t)k < l->left ? (uint32_t)k : l->left;
+    l->left -= direct;
+    l->have += (size_t)k - direct;
+    if (direct > 0 && l->left == 0) LS_TRY(on_frame(t, peer, &l->frame));
+    LS_TRY(parse(t, peer));
+    return (size_t)k < want ? LS_AGAIN : LS_OK;
 }
 
 static void pull(ls_transport *t, int peer)
 {
     wire *l = t->wire[peer];
     for (int turn = 0; turn < READS && l->fd >= 0; turn++) {
-        size_t want = IN_BYTES - l->have;
-        ssize_t k = ls_env_get()->recv(l->fd, l->in + l->have, want);
-        if (k == -EAGAIN) return;
-        if (k <= 0) {
-            lost(t, peer, k == 0 ? "closed by it" : strerror((int)-k));
-            return;
-        }
-        l->have += (size_t)k;
-        ls_status st = parse(t, peer);
+        ls_status st = read_once(t, peer);
         if (st < 0) break_link(l, st);
-        else if ((size_t)k < want) return;
+        if (st != LS_OK) return;
     }
 }
 
@@ -390,9 +488,10 @@ static ls_status take_tcp(ls_transport *t, int peer, int channel, size_t n)
     if (r->taken < e.n) return LS_OK;
     r->head += cost(e.n);
     r->taken = 0;
-    if (r->head - r->told < LS_TCP_WINDOW / 4) return LS_OK;
-    l->owed |= 1ull << channel; /* a sender can be short of credit only while more than this is unread or untold */
-    push(t, peer);
+    /* A sender can be short of credit only while more than this is unread or untold. Some goes along with
+     * what is to be sent anyway. */
+    if (untold(r) >= LS_TCP_WINDOW / 8) l->owed |= 1ull << channel;
+    if (untold(r) >= LS_TCP_WINDOW / 2) push(t, peer);
     return LS_OK;
 }
 
@@ -449,13 +548,14 @@ static ls_status parted(void *arg)
     for (int r = 0; r < t->w->size; r++) {
         wire *l = t->wire[r];
         if (!l || l->fd < 0) continue;
-        if (!l->bye_sent && !l->waiting && room(l) >= sizeof(ls_tcp_frame)) {
-            put_frame(t, l, (ls_tcp_frame){ .kind = LS_TCP_BYE }, NULL);
-            l->bye_sent = true;
-        }
         pull(t, r);
         push(t, r);
-        all = all && (l->fd < 0 || (l->bye_sent && l->bye_heard && l->from == l->to));
+        if (!l->bye_sent && !l->waiting && l->nspan == 0) {
+            put_frame(t, l, (ls_tcp_frame){ .kind = LS_TCP_BYE }, NULL);
+            l->bye_sent = true;
+            push(t, r);
+        }
+        all = all && (l->fd < 0 || (l->bye_sent && l->bye_heard && l->nspan == 0));
     }
     return all ? LS_OK : LS_AGAIN;
 }
