@@ -28,6 +28,7 @@ ls_status ls_run_bind(ls_run *r, const ls_sched *s)
     r->out_first = 0;
     r->counts = r->recv_counts = NULL;
     r->tickets = NULL;
+    r->nth = NULL;
     if (s->shape.size > LS_MAX_RANKS)
         return ls_fail(LS_UNSUPPORTED, "%s over %d ranks: at most %d", ls_coll_name(s->shape.coll), s->shape.size,
                        LS_MAX_RANKS);
@@ -45,8 +46,9 @@ ls_status ls_run_bind(ls_run *r, const ls_sched *s)
     }
     LS_TRY(ls_layout_create(s, &r->layout));
     r->tickets = calloc(nsteps + 1, sizeof *r->tickets);
-    if (!r->tickets) {
-        ls_layout_free(&r->layout);
+    r->nth = calloc((size_t)s->shape.nlanes * 2 * (size_t)s->shape.size, sizeof *r->nth);
+    if (!r->tickets || !r->nth) {
+        ls_run_free(r);
         return ls_fail(LS_NO_MEMORY, "run of %zu steps", nsteps);
     }
     uint64_t *t = r->tickets;
@@ -59,7 +61,9 @@ void ls_run_free(ls_run *r)
     if (!r) return;
     ls_layout_free(&r->layout);
     free(r->tickets);
+    free(r->nth);
     r->tickets = NULL;
+    r->nth = NULL;
     r->sched = NULL;
 }
 
@@ -101,6 +105,7 @@ ls_status ls_run_start(ls_run *r)
     r->origin = r->layout.at[LS_BUF_OUT][r->out_first];
     if (s->shape.coll == LS_ALL_TO_ALL) r->buf[LS_BUF_IN] = (void *)(uintptr_t)r->in; /* no step writes there */
     for (int l = 0; l < s->shape.nlanes; l++) r->lane[l].pc = r->lane[l].released = 0, r->lane[l].done = 0;
+    memset(r->nth, 0, (size_t)s->shape.nlanes * 2 * (size_t)s->shape.size * sizeof *r->nth);
     r->mismatch_peer = -1;
     if (r->count == 0) return LS_OK;
     copy_in(r);
@@ -121,8 +126,24 @@ static ls_status released(ls_run *r, int lane, uint32_t end)
     return LS_OK;
 }
 
-LS_COLD static ls_status mismatch(ls_run *r, int peer, uint32_t sig)
+/* The signature of the n-th message of a lane from one rank to another: a lost or repeated one shows at the next. */
+static uint32_t numbered(uint32_t sig, uint32_t n) { return sig + n * 0x9e3779b1u; }
+static uint32_t *nth_to(const ls_run *r, int lane, int peer) { return &r->nth[2 * lane * r->sched->shape.size + peer]; }
+static uint32_t *nth_from(const ls_run *r, int lane, int peer)
 {
+    return &r->nth[(2 * lane + 1) * r->sched->shape.size + peer];
+}
+
+#define FAR 64 /* as many messages may be missing before one in their place counts as another collective's */
+
+LS_COLD static ls_status mismatch(ls_run *r, int peer, uint32_t nth, uint32_t sig)
+{
+    for (uint32_t i = nth < FAR ? 0 : nth - FAR; i < nth + FAR; i++)
+        if (sig == numbered(r->sig, i))
+            return ls_fail(LS_PROTOCOL,
+                           "rank %d: %s: message %u of rank %d came in the place of message %u: one was %s on the way",
+                           r->sched->shape.rank, ls_coll_name(r->sched->shape.coll), i, peer, nth,
+                           i < nth ? "repeated" : "lost");
     r->mismatch_peer = peer;
     r->mismatch_sig = sig;
     return ls_fail(LS_COLL_MISMATCH, "rank %d: %s: rank %d called a different collective (signature %08x, expected %08x)",
@@ -141,7 +162,8 @@ static ls_status view(ls_run *r, int lane, int peer, size_t left, ls_msg *m)
 {
     ls_status st = r->ops->view(r->tp, world_rank(r, peer), r->channel + lane, m);
     if (st != LS_OK) return st;
-    if (LS_UNLIKELY(m->sig != r->sig)) return mismatch(r, peer, m->sig);
+    const uint32_t nth = *nth_from(r, lane, peer);
+    if (LS_UNLIKELY(m->sig != numbered(r->sig, nth))) return mismatch(r, peer, nth, m->sig);
     if (LS_UNLIKELY(m->n > left || (m->n == 0 && left > 0))) return wrong_length(r, peer, m->n, left);
     return LS_OK;
 }
@@ -174,6 +196,7 @@ static ls_status receive(ls_run *r, int lane, const ls_step *s)
         lr->done += n;
         r->moved += n;
     } while (lr->done < want);
+    ++*nth_from(r, lane, s->peer);
     return LS_OK;
 }
 
@@ -208,6 +231,7 @@ static ls_status sum(ls_run *r, int lane, const ls_step *s)
         lr->done += n;
         r->moved += n * (size_t)(shape->size - 1);
     } while (lr->done < want);
+    for (int p = 0; p < shape->size; p++) ++*nth_from(r, lane, p);
     return LS_OK;
 }
 
@@ -226,9 +250,10 @@ static ls_status run_lane(ls_run *r, int lane)
         }
         switch (s->kind) {
         case LS_STEP_SEND: {
-            ls_msg m = { at(r, s->src), nbytes(r, s->src), r->sig };
+            uint32_t *nth = nth_to(r, lane, s->peer);
+            ls_msg m = { at(r, s->src), nbytes(r, s->src), numbered(r->sig, *nth) };
             st = r->ops->send(r->tp, world_rank(r, s->peer), r->channel + lane, &m, &lr->ticket[lr->pc]);
-            if (st == LS_OK) r->sent += m.n;
+            if (st == LS_OK) r->sent += m.n, ++*nth;
             break;
         }
         case LS_STEP_RECV:

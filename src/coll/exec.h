@@ -44,7 +44,7 @@ typedef struct ls_run {
     ls_transport *tp;
     const int *world_rank;   /* of each rank of the group; NULL: the same number */
     int channel;             /* lane l uses channel + l */
-    uint32_t sig;            /* goes with every message, expected on every message */
+    uint32_t sig;            /* goes with every message, with its number between the two ranks, and is expected there */
     ls_reduction red;        /* for collectives that move only: dtype alone */
     size_t count;            /* elements of the whole vector */
     const size_t *counts;    /* NULL: equal shares; else [size] shares of OUT (all_to_all: of IN), together `count` */
@@ -70,6 +70,7 @@ typedef struct ls_run {
     ls_layout layout;
     size_t elem, moved, origin; /* origin: elements in front of out_first */
     uint64_t *tickets;
+    uint32_t *nth;           /* [lanes][2][size]: messages sent to and received from each rank so far */
     ls_lane_run lane[LS_MAX_LANES];
 } ls_run;
 
@@ -84,7 +85,8 @@ ls_status ls_run_start(ls_run *r);
 /* Runs every lane until it would have to wait. LS_OK: complete, and every
  * peer has read what it was sent, so the buffers are the caller's again.
  * LS_AGAIN: call again (and poke the transport). Failures: the transport's;
- * LS_COLL_MISMATCH; LS_PROTOCOL for a message of the wrong length. */
+ * LS_COLL_MISMATCH; LS_PROTOCOL for a message of the wrong length, and where
+ * one was lost or came twice. */
 ls_status ls_run_progress(ls_run *r);
 
 #endif

@@ -70,6 +70,18 @@ static bool first_difference(const ls_group *g, const ls_work *k, int peer, ls_c
     return false;
 }
 
+/* Both call it the same, but the member's message is not of it. */
+static ls_status not_its_message(ls_group *g, const ls_work *k, int peer)
+{
+    char what[160];
+    if (k->counts) return mismatch(g, &k->desc, peer, "called it with other counts per rank");
+    ls_desc_text(&k->desc, box_of(g, g->rank), what, sizeof what);
+    return ls_fail(LS_PROTOCOL,
+                   "rank %d: a message of rank %d to %s is not of it, though both called the same: one was lost or "
+                   "repeated on the way",
+                   g->w->rank, peer, what);
+}
+
 ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int member)
 {
     const ls_env *env = ls_env_get();
@@ -78,6 +90,7 @@ ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int member)
     /* a member whose bytes are here may be some instructions, or a time slice, before its description */
     for (uint64_t end = env->mono_ns() + DESCRIBED_NS;;) {
         if (first_difference(g, k, peer, &mine, &theirs)) return mismatch_with(g, &mine, peer, &theirs);
+        if (ls_page_find_coll(g->w->page, peer, &k->desc, &theirs)) return not_its_message(g, k, peer);
         if (env->mono_ns() >= end) return mismatch(g, &k->desc, peer, "called something else");
         env->yield();
     }

@@ -5,11 +5,12 @@
  *   delay=200us@1   rank 1 waits so long before each message it sends
  *   stall@1:5       rank 1's 5th message and all later ones never leave
  *   drop@1:5        rank 1's 5th message is lost, the later ones are not
+ *   repeat@1:5      rank 1's 5th message is sent twice
  *   corrupt@1:5     one bit of rank 1's 5th message that has a payload is flipped
  *   kill@1:5        rank 1 ends by SIGKILL in place of sending its 5th message
  *
  * Without @RANK every rank does it, without :NTH from the first message on
- * (drop, corrupt and kill: at the first). Messages are counted per rank, from 1,
+ * (drop, repeat, corrupt and kill: at the first). Messages are counted per rank, from 1,
  * from the opening of the world.
  */
 #include <signal.h> /* names of signals only */
@@ -21,9 +22,9 @@
 
 #define MAX_FAULTS 8
 
-typedef enum fault_kind { DELAY, STALL, DROP, CORRUPT, KILL, KINDS } fault_kind;
+typedef enum fault_kind { DELAY, STALL, DROP, REPEAT, CORRUPT, KILL, KINDS } fault_kind;
 
-static const char *const kind_name[KINDS] = { "delay", "stall", "drop", "corrupt", "kill" };
+static const char *const kind_name[KINDS] = { "delay", "stall", "drop", "repeat", "corrupt", "kill" };
 
 typedef struct fault {
     fault_kind kind;
@@ -98,7 +99,7 @@ static ls_status read_plan(ls_transport *t)
         fault f;
         if (t->n == MAX_FAULTS || !read_fault(&p, &f))
             return ls_fail(LS_BAD_CONFIG,
-                           "LOCKSTEP_FAULT is '%s': expected at most %d of delay=TIME, stall, drop, corrupt, kill, "
+                           "LOCKSTEP_FAULT is '%s': expected at most %d of delay=TIME, stall, drop, repeat, corrupt, kill, "
                            "each with @RANK:NTH, as delay=200us@1,kill@0:5",
                            text, MAX_FAULTS);
         if (f.rank < 0 || f.rank == t->w->rank) t->fault[t->n++] = f;
@@ -153,7 +154,7 @@ static ls_status send_fault(ls_transport *t, int peer, int channel, const ls_msg
     const ls_env *env = ls_env_get();
     uint64_t nth = t->sends + 1, payload = t->payloads + (m->n > 0);
     ls_msg msg = *m;
-    bool stalled = false, dropped = false;
+    bool stalled = false, dropped = false, repeated = false;
     for (int i = 0; i < t->n; i++) {
         const fault *f = &t->fault[i];
         if (f->kind == DELAY && nth >= f->nth)
@@ -162,11 +163,13 @@ static ls_status send_fault(ls_transport *t, int peer, int channel, const ls_msg
         if (f->kind == CORRUPT && m->n > 0 && payload == f->nth) LS_TRY(flip_a_bit(t, &msg));
         stalled = stalled || (f->kind == STALL && nth >= f->nth);
         dropped = dropped || (f->kind == DROP && nth == f->nth);
+        repeated = repeated || (f->kind == REPEAT && nth == f->nth);
     }
     ls_status st = LS_OK;
     if (stalled) *ticket = UINT64_MAX; /* never reached */
     else if (dropped) *ticket = 0;     /* reached already */
     else st = t->ops->send(t->inner, peer, channel, &msg, ticket);
+    if (repeated && st == LS_OK) (void)t->ops->send(t->inner, peer, channel, &msg, ticket); /* if there is room */
     if (st == LS_OK) {
         t->sends = nth;
         t->payloads = payload;
