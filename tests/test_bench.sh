@@ -44,19 +44,29 @@ quick all_reduce -b 64 -e 64 -I 1 -S 1 >table || exit 1
 claim '-I adds four columns a placement, -S the time' test "$(rows table | awk '{ print NF }')" = $((13 + 8 + 2))
 
 # --- right everywhere
-for coll in all_reduce reduce_scatter all_gather broadcast sendrecv; do
-    for how in '--threads' '--transport tcp' '--private --algo ring -m 3' '--touch 1 -z 1 -u 3' '--private -g 2'; do
-        [ $coll = broadcast ] && how=${how/--algo ring/}
-        [ $coll = sendrecv ] && how=${how/--algo ring/}
+for coll in all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all sendrecv; do
+    for how in '--threads' '--transport tcp -r 1' '--private --algo ring -m 3' '--touch 1 -z 1 -u 3' '-M -g 2' '--counts uneven' \
+        '--counts uneven --transport tcp -m 2 -r 2'; do
         # shellcheck disable=SC2086
         claim "$coll $how: nothing is wrong" has_line '# Out of bounds values : 0 OK' quick $coll -g 3 -b 8 -e 16K -f 16 -d all -o all $how
     done
 done
+claim 'an element more or less is a share of its own' test "$(quick gather -g 4 -b 48 -e 48 --counts uneven | rows - | awk '{ print $1, $2, $5, $9, $13 }')" = '48 3 0 0 0'
+claim 'there and back between two ranks is right too' has_line '# Out of bounds values : 0 OK' quick sendrecv --ping_pong -b 8 -e 16K -f 16 -d all
 claim 'ranks may measure in groups' test "$(NCCL_TESTS_SPLIT='MOD 2' quick all_reduce -g 4 -b 64 -e 64 |
     awk '/^#  Rank/ { printf "%s ", $5 }')" = '0 1 0 1 '
 claim 'as with a mask' test "$(NCCL_TESTS_SPLIT_MASK=0x2 quick all_reduce -g 4 -b 64 -e 64 | awk '/^#  Rank/ { printf "%s ", $5 }')" = '0 0 2 2 '
 claim 'a launcher may start the ranks' test "$("$build/lockstep" run --nproc-per-node 3 -- "$build/lockstep" bench all_reduce -b 64 -e 64 -n 2 |
     grep -c '^#  Rank')" = 3
+
+# --- rows for programs
+quick all_reduce -b 8 -e 2K -f 16 --csv --touch 1 --place in --trials 3 >rows.csv || exit 1
+claim '--csv prints one head and one row a size' test "$(cut -d, -f1-7 rows.csv | tr '\n' ' ')" = \
+    'program,collective,place,memory,ranks,bytes,iterations lockstep,all_reduce,in,registered,2,8,2 lockstep,all_reduce,in,registered,2,128,2 lockstep,all_reduce,in,registered,2,2048,2 '
+claim 'every row has a time of an operation, and is right' awk -F, 'NR > 1 && !($8 > 0 && $8 <= $9 && $10 > 0 && NF == 13 && $13 == 0) { exit 1 }' rows.csv
+claim 'trials may be as long as asked for' test "$(bench all_reduce -b 8 -e 8 --csv --trial_time 1ms --place out -M | awk -F, 'NR == 2 { print $3, $4, ($7 >= 2) }')" = 'out private 1'
+quick all_gather -b 64 -e 64 --place out >table || exit 1
+claim 'a placement that is not measured keeps its columns' test "$(rows table | awk '{ print $9, $10, $13, length }')" = "0 N/A N/A 118"
 
 # --- wrong shows. Which of the messages is the one that is checked depends on what the program sends before it.
 caught=0
@@ -113,9 +123,9 @@ claim 'and a wrong algorithm' fails_with 64 "did you mean 'ring'" bench all_redu
 claim 'and a wrong transport' fails_with 64 "did you mean 'shm'" bench all_reduce --transport shmm
 claim 'a collective is needed' fails_with 64 'which collective' bench
 claim 'one is enough' fails_with 64 "'broadcast' is a second one" bench all_reduce broadcast
-for coll in reduce all_to_all gather scatter; do
-    claim "$coll is refused, with what is served" fails_with 78 'served are all_reduce, reduce_scatter, all_gather, broadcast' bench $coll
-done
+claim '--ping_pong is for sendrecv' fails_with 64 'a way to do sendrecv' bench all_reduce --ping_pong
+claim 'and for two' fails_with 64 'between 2 ranks, here are 3' bench sendrecv --ping_pong -g 3
+claim 'single operations are timed in one trial' fails_with 64 'one trial' bench all_reduce -I 1 --trials 2
 claim 'a reduction has its names' fails_with 64 'sum|prod|max|min|avg' bench all_reduce -o mean
 claim 'an integer has no average' fails_with 64 'avg of int32 is not defined' bench all_reduce -d int32 -o avg
 claim 'least is not more than most' fails_with 64 'minbytes 2048 is more than --maxbytes 1024' bench all_reduce -b 2K -e 1K

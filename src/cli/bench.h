@@ -24,8 +24,12 @@ typedef struct ls_bench_opts {
     int64_t step_factor;         /* 1: sizes grow by step_bytes */
     int64_t iters, warmup, agg, cycles, check, root, average, skip, unalign;
     bool more_iters;             /* nobody asked for `iters`: quick operations get more */
-    bool blocking, touch, private_memory, threads, per_iter, timestamps, help;
+    int64_t trials;              /* of each row; the median is shown */
+    uint64_t trial_time;         /* ns; 0: `iters` decides how long a trial is */
+    bool blocking, touch, private_memory, threads, per_iter, timestamps, csv, ping_pong, checksums, help;
     const char *op, *dtype, *json, *transport, *algo;
+    const char *place;           /* "both", "in" or "out" */
+    const char *counts;          /* "even" or "uneven" */
     uint64_t timeout;
     int argc;                    /* of the whole command, for the JSON file; borrowed */
     char **argv;
@@ -40,9 +44,16 @@ typedef struct ls_bench_case {
     ls_dtype dtype;
     ls_redop op;
     int size, root;
-    size_t count;   /* elements of the whole vector, a multiple of size where ranks have shares */
-    uint32_t round; /* other rounds have other data: a result left over from before is wrong */
+    size_t count;       /* elements of the whole vector */
+    const size_t *each; /* [size] elements of each rank's share, borrowed; for all_to_all [size][size]: what each
+                           rank sends to each; NULL: equal shares */
+    uint32_t round;     /* other rounds have other data: a result left over from before is wrong */
 } ls_bench_case;
+
+/* Elements that rank `from` has for rank `to` (all_to_all), or of the share of rank `to` (`from` ignored). */
+size_t ls_bench_share(const ls_bench_case *c, int from, int to);
+/* Where they begin in the vector of `from`; in a vector of shares: where the share begins. */
+size_t ls_bench_share_at(const ls_bench_case *c, int from, int to);
 
 /* Elements [first, first + n) of the vector that `rank` contributes. */
 void ls_bench_fill(const ls_bench_case *c, int rank, size_t first, size_t n, void *dst);
@@ -64,7 +75,9 @@ typedef struct ls_bench_iters {
 } ls_bench_iters;
 
 typedef struct ls_bench_result {
-    double us, algbw, busbw;     /* GB/s, 10^9 */
+    double us, algbw, busbw;     /* GB/s, 10^9; us is the median of the trials, */
+    double least_us;             /* this the quickest of them, */
+    double single_us;            /* and this the median of single operations; 0: they were not timed one by one */
     double nwrong;               /* < 0: not checked */
     ls_bench_iters iters;        /* n 0: not asked for */
 } ls_bench_result;
@@ -73,6 +86,7 @@ typedef struct ls_bench_row {
     size_t bytes, count;         /* count: of one rank's share where nccl-tests counts that */
     const char *dtype, *op;      /* op: "none" where there is none */
     int root, iterations;        /* root: -1 where there is none */
+    int ranks;
     ls_bench_result out_of_place, in_place;
 } ls_bench_row;
 
@@ -97,6 +111,8 @@ void ls_bench_report_free(ls_bench_report *r);
 
 /* A number in at most `width` columns, with up to two decimals, as nccl-tests shrinks it. */
 void ls_bench_number(double v, int width, char out[32]);
+/* Sorts v[n]; the upper one of two middle ones. */
+double ls_bench_median(double *v, int n);
 /* Bus bandwidth over algorithm bandwidth: what the links carry of a vector, whatever the algorithm. */
 double ls_bench_bus_factor(ls_coll coll, int size);
 

@@ -15,6 +15,21 @@
 
 #define BLOCK 1024
 
+static bool reduces(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUCE_SCATTER || c == LS_REDUCE; }
+
+size_t ls_bench_share(const ls_bench_case *c, int from, int to)
+{
+    if (!c->each) return c->count / (size_t)c->size;
+    return c->each[(c->coll == LS_ALL_TO_ALL ? (size_t)from * (size_t)c->size : 0) + (size_t)to];
+}
+
+size_t ls_bench_share_at(const ls_bench_case *c, int from, int to)
+{
+    size_t at = 0;
+    for (int r = 0; r < to; r++) at += ls_bench_share(c, from, r);
+    return at;
+}
+
 static unsigned value_bits(ls_dtype t)
 {
     switch (t) {
@@ -51,13 +66,13 @@ static inline int64_t factor(size_t i, int rank, int size, uint32_t round)
 static void contribution(const ls_bench_case *c, int rank, size_t first, size_t n, int64_t *v)
 {
     const uint32_t bits = value_bits(c->dtype);
-    bool reduces = c->coll == LS_ALL_REDUCE || c->coll == LS_REDUCE_SCATTER;
-    if (reduces && c->op == LS_PROD) {
+    bool adds = reduces(c->coll);
+    if (adds && c->op == LS_PROD) {
         for (size_t k = 0; k < n; k++) v[k] = factor(first + k, rank, c->size, c->round);
         return;
     }
     for (size_t k = 0; k < n; k++) v[k] = small_integer(c->dtype, bits, first + k, rank, c->round);
-    if (!reduces || c->op != LS_AVG) return;
+    if (!adds || c->op != LS_AVG) return;
     for (size_t k = 0; k < n; k++)
         if ((first + k + c->round) % (size_t)c->size != (size_t)rank) v[k] = 0;
 }
@@ -100,11 +115,28 @@ static void combine(int64_t *acc, const int64_t *v, size_t n, ls_redop op)
     }
 }
 
+/* Shares one after another, as they come from rank 0, 1, ...: elements [first, first + n). */
+static void gathered(const ls_bench_case *c, int rank, size_t first, size_t n, int64_t *acc)
+{
+    bool mine_only = c->coll == LS_ALL_TO_ALL; /* else everybody's share is in one vector of all */
+    size_t at = 0, done = 0;
+    for (int r = 0; r < c->size && done < n; r++) {
+        size_t share = mine_only ? ls_bench_share(c, r, rank) : ls_bench_share(c, 0, r);
+        if (first + done < at + share) {
+            size_t within = first + done - at, m = share - within < n - done ? share - within : n - done;
+            contribution(c, r, (mine_only ? ls_bench_share_at(c, r, rank) : at) + within, m, acc + done);
+            done += m;
+        }
+        at += share;
+    }
+}
+
 static void expected(const ls_bench_case *c, int rank, size_t first, size_t n, int64_t *acc)
 {
     int64_t v[BLOCK];
     switch (c->coll) {
     case LS_ALL_REDUCE:
+    case LS_REDUCE:
     case LS_REDUCE_SCATTER:
         contribution(c, 0, first, n, acc);
         for (int r = 1; r < c->size; r++) {
@@ -113,13 +145,8 @@ static void expected(const ls_bench_case *c, int rank, size_t first, size_t n, i
         }
         break;
     case LS_ALL_GATHER:
-        for (size_t k = 0, m; k < n; k += m) { /* a share of each rank */
-            size_t share = c->count / (size_t)c->size, owner = (first + k) / share;
-            m = (owner + 1) * share - (first + k);
-            if (m > n - k) m = n - k;
-            contribution(c, (int)owner, first + k, m, acc + k);
-        }
-        break;
+    case LS_GATHER:
+    case LS_ALL_TO_ALL: gathered(c, rank, first, n, acc); break;
     case LS_SENDRECV: contribution(c, (rank + c->size - 1) % c->size, first, n, acc); break;
     default: contribution(c, c->root, first, n, acc); break;
     }
@@ -140,8 +167,7 @@ size_t ls_bench_wrong(const ls_bench_case *c, int rank, size_t first, size_t n, 
 {
     int64_t acc[BLOCK], want[BLOCK]; /* want: room for a block of any dtype */
     size_t elem = ls_dtype_size(c->dtype), wrong = 0;
-    bool reduces = c->coll == LS_ALL_REDUCE || c->coll == LS_REDUCE_SCATTER;
-    double scale = reduces && c->op == LS_AVG ? 1.0 / c->size : 1.0;
+    double scale = reduces(c->coll) && c->op == LS_AVG ? 1.0 / c->size : 1.0;
     for (size_t at = 0; at < n; at += BLOCK) {
         size_t m = n - at < BLOCK ? n - at : BLOCK;
         const char *have = (const char *)found + at * elem;

@@ -149,6 +149,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double ls_bench_median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
 /* Of sorted values: the smallest that `percent` of them do not exceed. */
 static double percentile(const double *v, int n, int percent)
 {
@@ -177,7 +183,7 @@ static spread spread_of(const ls_bench_iters *x)
     return s;
 }
 
-static void report_iters(ls_bench_report *r, const char *key, const ls_bench_iters *x)
+static void text_iters(const ls_bench_report *r, const ls_bench_iters *x)
 {
     spread s = spread_of(x);
     const double shown[] = { s.min, s.max, s.p99, s.cv };
@@ -186,8 +192,11 @@ static void report_iters(ls_bench_report *r, const char *key, const ls_bench_ite
         ls_bench_number(shown[i], 7, text);
         fprintf(r->to, "  %7s", text);
     }
-    if (!r->file) return;
-    ls_text *t = &r->json;
+}
+
+static void json_iters(ls_text *t, const char *key, const ls_bench_iters *x)
+{
+    spread s = spread_of(x);
     ls_text_add(t, ",\n   \"%s_per_iter\": {\"skipped_iterations\": %d, \"min_us\": %.3f, \"max_us\": %.3f, \"avg_us\": %.6f, ", key,
                 x->skip, s.min, s.max, s.avg);
     ls_text_add(t, "\"p50_us\": %.3f, \"p95_us\": %.3f, \"p99_us\": %.3f, \"stdev_us\": %.6f, \"cv_pct\": %.3f,\n    \"times_us\": ", s.p50,
@@ -215,7 +224,7 @@ ls_status ls_bench_report_open(ls_bench_report *r, const ls_bench_opts *o, FILE 
     for (int i = 0; i < 1000; i++) { /* what somebody measured before stays */
         r->file = fopen(name, "wx");
         if (r->file) {
-            fprintf(to, "# Writing JSON output to %s\n", name);
+            if (!o->csv) fprintf(to, "# Writing JSON output to %s\n", name);
             return LS_OK;
         }
         if (errno != EEXIST) break;
@@ -229,6 +238,10 @@ void ls_bench_report_header(ls_bench_report *r, const ls_bench_device *d, int n)
     const ls_bench_opts *o = r->o;
     bool by_factor = o->step_factor > 1;
     if (r->file) json_header(r, d, n);
+    if (o->csv) {
+        fprintf(r->to, "program,collective,place,memory,ranks,bytes,iterations,min_us,median_us,single_us,algbw_GBps,busbw_GBps,wrong\n");
+        return;
+    }
     fprintf(r->to, "# lockstep %s\n# Collective test starting: %s\n", ls_version(), ls_coll_name(o->coll));
     fprintf(r->to, "# nThread %d nGpus 0 minBytes %zu maxBytes %zu step: %lld(%s) ", o->threads ? n : 1, o->min_bytes,
             o->max_bytes, by_factor ? (long long)o->step_factor : (long long)o->step_bytes, by_factor ? "factor" : "bytes");
@@ -264,49 +277,86 @@ void ls_bench_report_header(ls_bench_report *r, const ls_bench_device *d, int n)
     fflush(r->to);
 }
 
-static void report_result(ls_bench_report *r, const char *key, const ls_bench_result *x)
+/* A placement that was not measured keeps its columns. */
+static void text_result(const ls_bench_report *r, const ls_bench_result *x)
 {
-    char us[32], algbw[32], busbw[32];
-    ls_bench_number(x->us, 7, us);
-    ls_bench_number(x->algbw, 6, algbw);
-    ls_bench_number(x->busbw, 6, busbw);
-    if (x->nwrong < 0) fprintf(r->to, "  %7s  %6s  %6s  %6s", us, algbw, busbw, "N/A");
-    else fprintf(r->to, "  %7s  %6s  %6s  %6g", us, algbw, busbw, x->nwrong);
-    if (r->file) json_result(&r->json, key, x);
-    if (x->iters.n > 0) report_iters(r, key, &x->iters);
-    r->bw += x->busbw;
-    r->nbw++;
-    if (x->nwrong > 0) r->wrong += (int64_t)x->nwrong;
+    char us[32] = "N/A", algbw[32] = "N/A", busbw[32] = "N/A", wrong[32] = "N/A";
+    if (x->us >= 0) {
+        ls_bench_number(x->us, 7, us);
+        ls_bench_number(x->algbw, 6, algbw);
+        ls_bench_number(x->busbw, 6, busbw);
+        if (x->nwrong >= 0) snprintf(wrong, sizeof wrong, "%g", x->nwrong);
+    }
+    fprintf(r->to, "  %7s  %6s  %6s  %6s", us, algbw, busbw, wrong);
+    if (x->us >= 0 && x->iters.n > 0) text_iters(r, &x->iters);
+    for (int i = 0; x->us < 0 && r->o->per_iter && i < 4; i++) fprintf(r->to, "  %7s", "N/A");
 }
 
-void ls_bench_report_row(ls_bench_report *r, const ls_bench_row *row)
+static void text_row(const ls_bench_report *r, const ls_bench_row *row)
 {
-    char root[16];
-    snprintf(root, sizeof root, "%d", row->root);
-    fprintf(r->to, "%12li  %12li  %8s  %6s  %6s", (long)row->bytes, (long)row->count, row->dtype, row->op, root);
-    if (r->file)
-        ls_text_add(&r->json, "%s\n  {\"size\": %zu, \"count\": %zu, \"type\": \"%s\", \"redop\": \"%s\", \"root\": %d",
-                    r->nrows ? "," : "", row->bytes, row->count, row->dtype, row->op, row->root);
-    report_result(r, "out_of_place", &row->out_of_place);
-    report_result(r, "in_place", &row->in_place);
+    fprintf(r->to, "%12li  %12li  %8s  %6s  %6d", (long)row->bytes, (long)row->count, row->dtype, row->op, row->root);
+    text_result(r, &row->out_of_place);
+    text_result(r, &row->in_place);
     if (r->o->timestamps) {
         char time_text[32];
         now(time_text);
         fprintf(r->to, "  %19s", time_text);
     }
     fprintf(r->to, "\n");
+}
+
+static void csv_result(const ls_bench_report *r, const ls_bench_row *row, const char *place, const ls_bench_result *x)
+{
+    if (x->us < 0) return;
+    fprintf(r->to, "lockstep,%s,%s,%s,%d,%zu,%d,%.4f,%.4f,%.4f,%.5g,%.5g,", ls_coll_name(r->o->coll), place,
+            r->o->private_memory ? "private" : "registered", row->ranks, row->bytes, row->iterations, x->least_us, x->us, x->single_us,
+            x->algbw, x->busbw);
+    if (x->nwrong >= 0) fprintf(r->to, "%.0f", x->nwrong);
+    fprintf(r->to, "\n");
+}
+
+static void json_row(ls_bench_report *r, const ls_bench_row *row)
+{
+    ls_text *t = &r->json;
+    ls_text_add(t, "%s\n  {\"size\": %zu, \"count\": %zu, \"type\": \"%s\", \"redop\": \"%s\", \"root\": %d",
+                r->nrows ? "," : "", row->bytes, row->count, row->dtype, row->op, row->root);
+    static const char *const key[] = { "out_of_place", "in_place" };
+    const ls_bench_result *x[] = { &row->out_of_place, &row->in_place };
+    for (int i = 0; i < 2; i++) {
+        if (x[i]->us < 0) continue;
+        json_result(t, key[i], x[i]);
+        if (x[i]->iters.n > 0) json_iters(t, key[i], &x[i]->iters);
+    }
+    ls_text_add(t, ", \"actual_iterations\": %d, \"experiment_name\": \"%s\"}", row->iterations, ls_coll_name(r->o->coll));
+}
+
+void ls_bench_report_row(ls_bench_report *r, const ls_bench_row *row)
+{
+    const ls_bench_result *x[] = { &row->out_of_place, &row->in_place };
+    if (r->o->csv) {
+        csv_result(r, row, "out", x[0]);
+        csv_result(r, row, "in", x[1]);
+    } else {
+        text_row(r, row);
+    }
     fflush(r->to); /* long rows follow: show this one now */
-    if (r->file)
-        ls_text_add(&r->json, ", \"actual_iterations\": %d, \"experiment_name\": \"%s\"}", row->iterations,
-                    ls_coll_name(r->o->coll));
+    if (r->file) json_row(r, row);
     r->nrows++;
+    for (int i = 0; i < 2; i++) {
+        if (x[i]->us < 0) continue;
+        r->bw += x[i]->busbw;
+        r->nbw++;
+        if (x[i]->nwrong > 0) r->wrong += (int64_t)x[i]->nwrong;
+    }
 }
 
 ls_status ls_bench_report_close(ls_bench_report *r)
 {
     double bw = r->nbw ? r->bw / r->nbw : 0;
-    fprintf(r->to, "# %-20s : %lld %s\n", "Out of bounds values", (long long)r->wrong, r->wrong ? "FAILED" : "OK");
-    fprintf(r->to, "# %-20s : %g\n#\n# Collective test concluded: %s\n#\n", "Avg bus bandwidth", bw, ls_coll_name(r->o->coll));
+    if (!r->o->csv) {
+        fprintf(r->to, "# %-20s : %lld %s\n", "Out of bounds values", (long long)r->wrong, r->wrong ? "FAILED" : "OK");
+        fprintf(r->to, "# %-20s : %g\n#\n# Collective test concluded: %s\n#\n", "Avg bus bandwidth", bw, ls_coll_name(r->o->coll));
+    }
     fflush(r->to);
     if (!r->file) return LS_OK;
     char time_text[32];

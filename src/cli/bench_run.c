@@ -1,7 +1,7 @@
 /* bench_run.c -- lockstep bench on every rank: fill, warm up, measure, check.
  *
  * Sizes and counts mean what they mean in nccl-tests: "size" is the larger of what a rank puts in and
- * what it gets out; for all_gather and reduce_scatter "count" is one rank's share of it.
+ * what it gets out; where ranks have shares, "count" is one rank's share of it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +13,18 @@
 #define QUICK_NS 20000000u   /* a measurement shorter than this is repeated with more iterations, */
 #define MAX_ITERS 10000      /* up to so many */
 #define ALIGN 64
+#define MAX_TRIALS 99
+#define LS_NO_REORDER() __asm__ volatile("" ::: "memory") /* stores before it are done before a clock is read */
 
 /* One row of the table for one placement. */
 typedef struct job {
     ls_coll coll;
     ls_dtype dtype;
     ls_redop op;
-    size_t count, share, nbytes; /* elements of the vector; of a rank's part; size column */
+    size_t count, share, nbytes; /* elements of the vector; of a rank's part, or the mean of them; size column */
     bool in_place;
+    const size_t *each;          /* shares of unequal ranks, as in ls_bench_case; NULL: equal */
+    size_t in_count, out_count;  /* elements that this rank puts in, and those of its result */
 } job;
 
 typedef struct bench {
@@ -32,8 +36,11 @@ typedef struct bench {
     size_t stride;           /* bytes between the buffers of operations in flight together */
     char *send, *recv;       /* [agg] of stride bytes; the arena's, or owned when private */
     char *own_send, *own_recv;
+    double *single;          /* owned, with --csv and --touch: [MAX_ITERS] times of this trial's operations */
     double *each, *all;      /* owned, with -I: [iters] times of the slowest rank, [size][iters] of all; twice,
                                 for the two placements */
+    size_t uneven[LS_MAX_RANKS * LS_MAX_RANKS]; /* what --counts uneven makes of the row's shares */
+    size_t recv_counts[LS_MAX_RANKS];
     double wrong;            /* elements on this rank */
     uint32_t round;
     volatile uint64_t sink;  /* where touched data go, so that they are really read */
@@ -41,16 +48,51 @@ typedef struct bench {
 
 /* --- shape -------------------------------------------------------------------------------- */
 
-static bool has_shares(ls_coll c) { return c == LS_ALL_GATHER || c == LS_REDUCE_SCATTER; }
-static bool reduces(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUCE_SCATTER; }
-
-static job job_of(const bench *b, size_t nbytes, ls_dtype dtype, ls_redop op)
+static bool has_shares(ls_coll c)
 {
-    size_t n = nbytes / ls_dtype_size(dtype), parts = has_shares(b->o->coll) ? (size_t)b->size : 1;
-    if (b->o->coll == LS_BARRIER) n = 0;
-    job j = { .coll = b->o->coll, .dtype = dtype, .op = op, .share = n / parts };
+    return c == LS_ALL_GATHER || c == LS_REDUCE_SCATTER || c == LS_GATHER || c == LS_SCATTER || c == LS_ALL_TO_ALL;
+}
+static bool reduces(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUCE_SCATTER || c == LS_REDUCE; }
+static bool rooted(ls_coll c) { return c == LS_BROADCAST || c == LS_REDUCE || c == LS_GATHER || c == LS_SCATTER; }
+static bool is_root(const bench *b) { return b->rank == (int)b->o->root; }
+
+static ls_bench_case case_of(const bench *b, const job *j, uint32_t round)
+{
+    return (ls_bench_case){ .coll = j->coll, .dtype = j->dtype, .op = j->op, .size = b->size, .root = (int)b->o->root,
+                            .count = j->count, .each = j->each, .round = round };
+}
+
+/* Rank r has r parts of n(n-1)/2, so rank 0 has none; the last has what does not divide. In all_to_all the
+ * same from every rank, turned by its own, so that every rank gets as much as it gives. */
+static void uneven_shares(bench *b, size_t count)
+{
+    size_t n = (size_t)b->size, parts = n > 1 ? n * (n - 1) / 2 : 1, given = 0;
+    for (size_t r = 0; r + 1 < n; r++) given += b->uneven[r] = count / parts * r;
+    b->uneven[n - 1] = count - given;
+    if (b->o->coll != LS_ALL_TO_ALL) return;
+    for (size_t from = n; from-- > 0;)
+        for (size_t to = 0; from > 0 && to < n; to++) b->uneven[from * n + to] = b->uneven[(from + to) % n];
+    for (size_t from = 0; from < n; from++) b->recv_counts[from] = b->uneven[from * n + (size_t)b->rank];
+}
+
+static job job_of(bench *b, size_t nbytes, ls_dtype dtype, ls_redop op)
+{
+    ls_coll coll = b->o->coll;
+    size_t n = nbytes / ls_dtype_size(dtype), parts = has_shares(coll) ? (size_t)b->size : 1;
+    if (coll == LS_BARRIER) n = 0;
+    job j = { .coll = coll, .dtype = dtype, .op = op, .share = n / parts };
     j.count = j.share * parts;
     j.nbytes = j.count * ls_dtype_size(dtype);
+    if (has_shares(coll) && strcmp(b->o->counts, "uneven") == 0) {
+        uneven_shares(b, j.count);
+        j.each = b->uneven;
+    }
+    ls_bench_case c = case_of(b, &j, 0);
+    size_t own = ls_bench_share(&c, b->rank, b->rank);
+    bool gives_share = coll == LS_ALL_GATHER || coll == LS_GATHER;
+    bool gets_share = coll == LS_REDUCE_SCATTER || coll == LS_SCATTER;
+    j.in_count = gives_share ? own : coll == LS_SCATTER && !is_root(b) ? 0 : j.count;
+    j.out_count = gets_share ? own : (coll == LS_GATHER || coll == LS_REDUCE) && !is_root(b) ? 0 : j.count;
     return j;
 }
 
@@ -70,22 +112,27 @@ static char *buffer(const bench *b, char *base, const job *j, int slot)
     return base + (size_t)slot * b->stride + (size_t)b->o->unalign * ls_dtype_size(j->dtype);
 }
 
+/* Where the own share begins in a vector of everybody's; in bytes. */
+static size_t own_at(const bench *b, const job *j)
+{
+    ls_bench_case c = case_of(b, j, 0);
+    if (!has_shares(j->coll) || j->coll == LS_ALL_TO_ALL) return 0;
+    return ls_bench_share_at(&c, 0, b->rank) * ls_dtype_size(j->dtype);
+}
+
 /* Where this rank's contribution is put, and where its result appears. */
 static char *input(const bench *b, const job *j, int slot)
 {
     if (!j->in_place) return buffer(b, b->send, j, slot);
     char *p = buffer(b, b->recv, j, slot);
-    return j->coll == LS_ALL_GATHER ? p + (size_t)b->rank * j->share * ls_dtype_size(j->dtype) : p;
+    return j->coll == LS_ALL_GATHER || j->coll == LS_GATHER ? p + own_at(b, j) : p;
 }
 
 static char *output(const bench *b, const job *j, int slot)
 {
     char *p = buffer(b, b->recv, j, slot);
-    return j->in_place && j->coll == LS_REDUCE_SCATTER ? p + (size_t)b->rank * j->share * ls_dtype_size(j->dtype) : p;
+    return j->in_place && (j->coll == LS_REDUCE_SCATTER || j->coll == LS_SCATTER) ? p + own_at(b, j) : p;
 }
-
-static size_t input_count(const job *j) { return j->coll == LS_ALL_GATHER ? j->share : j->count; }
-static size_t output_count(const job *j) { return j->coll == LS_REDUCE_SCATTER ? j->share : j->count; }
 
 /* --- one operation ---------------------------------------------------------------------------- */
 
@@ -101,25 +148,65 @@ static ls_status send_and_receive(bench *b, const job *j, int slot)
     return LS_OK;
 }
 
+/* There and back between two ranks, one after the other. */
+static ls_status ping_pong(bench *b, const job *j)
+{
+    const char *in = input(b, j, 0);
+    char *out = buffer(b, b->recv, j, 0);
+    if (b->rank == 1) LS_TRY(ls_recv(b->g, out, j->count, j->dtype, 0));
+    LS_TRY(ls_send(b->g, in, j->count, j->dtype, 1 - b->rank));
+    return b->rank == 0 ? ls_recv(b->g, out, j->count, j->dtype, 1) : LS_OK;
+}
+
 /* Out of place the root's own copy is part of a broadcast; the library's moves only what others lack. */
 static void copy_of_root(bench *b, const job *j, int slot)
 {
-    if (j->coll == LS_BROADCAST && !j->in_place && b->rank == (int)b->o->root && j->nbytes > 0)
+    if (j->coll == LS_BROADCAST && !j->in_place && is_root(b) && j->nbytes > 0)
         memcpy(buffer(b, b->recv, j, slot), input(b, j, slot), j->nbytes);
+}
+
+static ls_coll_args args_of(bench *b, const job *j, int slot)
+{
+    const void *in = input(b, j, slot);
+    ls_coll_args a = { .coll = j->coll, .in = j->in_place ? NULL : in, .out = buffer(b, b->recv, j, slot),
+                       .count = j->count, .dtype = j->dtype, .op = j->op };
+    if (rooted(j->coll)) a.root = (int)b->o->root;
+    if (j->coll == LS_BROADCAST) a.in = NULL;
+    if (j->coll == LS_GATHER && j->in_place && !is_root(b)) a.in = in; /* in place is the root's matter */
+    if (j->coll == LS_SCATTER && j->in_place) {
+        a.in = is_root(b) ? in : NULL;
+        a.out = is_root(b) ? NULL : output(b, j, slot);
+    }
+    if (j->each) a.counts = j->coll == LS_ALL_TO_ALL ? j->each + (size_t)b->rank * (size_t)b->size : j->each;
+    if (j->each && j->coll == LS_ALL_TO_ALL) a.recv_counts = b->recv_counts;
+    return a;
 }
 
 static ls_status operation(bench *b, const job *j)
 {
-    const void *in = j->in_place ? NULL : input(b, j, 0);
-    void *out = buffer(b, b->recv, j, 0);
-    switch (j->coll) {
-    case LS_ALL_REDUCE: return ls_all_reduce(b->g, in, out, j->count, j->dtype, j->op);
-    case LS_REDUCE_SCATTER: return ls_reduce_scatter(b->g, in, out, j->count, j->dtype, j->op);
-    case LS_ALL_GATHER: return ls_all_gather(b->g, in, out, j->count, j->dtype);
-    case LS_BROADCAST:
-        copy_of_root(b, j, 0);
-        return ls_broadcast(b->g, out, j->count, j->dtype, (int)b->o->root);
-    case LS_SENDRECV: return send_and_receive(b, j, 0);
+    if (j->coll == LS_SENDRECV) return b->o->ping_pong ? ping_pong(b, j) : send_and_receive(b, j, 0);
+    copy_of_root(b, j, 0);
+    const ls_coll_args a = args_of(b, j, 0);
+    const size_t *n = a.counts;
+    switch (j->coll) { /* the calls that users make */
+    case LS_ALL_REDUCE: return ls_all_reduce(b->g, a.in, a.out, a.count, a.dtype, a.op);
+    case LS_REDUCE_SCATTER:
+        if (n) return ls_reduce_scatter_v(b->g, a.in, a.out, n, a.dtype, a.op);
+        return ls_reduce_scatter(b->g, a.in, a.out, a.count, a.dtype, a.op);
+    case LS_ALL_GATHER:
+        if (n) return ls_all_gather_v(b->g, a.in, a.out, n, a.dtype);
+        return ls_all_gather(b->g, a.in, a.out, a.count, a.dtype);
+    case LS_BROADCAST: return ls_broadcast(b->g, a.out, a.count, a.dtype, a.root);
+    case LS_REDUCE: return ls_reduce(b->g, a.in, a.out, a.count, a.dtype, a.op, a.root);
+    case LS_GATHER:
+        if (n) return ls_gather_v(b->g, a.in, a.out, n, a.dtype, a.root);
+        return ls_gather(b->g, a.in, a.out, a.count, a.dtype, a.root);
+    case LS_SCATTER:
+        if (n) return ls_scatter_v(b->g, a.in, a.out, n, a.dtype, a.root);
+        return ls_scatter(b->g, a.in, a.out, a.count, a.dtype, a.root);
+    case LS_ALL_TO_ALL:
+        if (n) return ls_all_to_all_v(b->g, a.in, n, a.out, a.recv_counts, a.dtype);
+        return ls_all_to_all(b->g, a.in, a.out, a.count, a.dtype);
     default: return ls_barrier(b->g);
     }
 }
@@ -138,9 +225,7 @@ static ls_status operations(bench *b, const job *j)
             continue;
         }
         copy_of_root(b, j, slot);
-        ls_coll_args a = { .coll = j->coll, .in = j->in_place || j->coll == LS_BROADCAST ? NULL : input(b, j, slot),
-                           .out = buffer(b, b->recv, j, slot), .count = j->count, .dtype = j->dtype, .op = j->op,
-                           .root = j->coll == LS_BROADCAST ? (int)b->o->root : 0 };
+        ls_coll_args a = args_of(b, j, slot);
         if ((st = ls_coll_start(b->g, &a, &work[n])) == LS_OK) n++;
     }
     for (int i = 0; i < n; i++) {
@@ -150,45 +235,44 @@ static ls_status operations(bench *b, const job *j)
     return st;
 }
 
-static ls_bench_case case_of(const bench *b, const job *j, uint32_t round)
-{
-    return (ls_bench_case){ .coll = j->coll, .dtype = j->dtype, .op = j->op, .size = b->size, .root = (int)b->o->root,
-                            .count = j->count, .round = round };
-}
-
 /* Everybody's contribution to all operations. */
 static void fill(bench *b, const job *j, uint32_t round)
 {
     ls_bench_case c = case_of(b, j, round);
-    size_t first = j->coll == LS_ALL_GATHER ? (size_t)b->rank * j->share : 0;
+    bool share = j->coll == LS_ALL_GATHER || j->coll == LS_GATHER;
+    size_t first = share ? ls_bench_share_at(&c, 0, b->rank) : 0;
     for (int slot = 0; slot < (int)b->o->agg; slot++)
-        if (j->count > 0) ls_bench_fill(&c, b->rank, first, input_count(j), input(b, j, slot));
+        if (j->in_count > 0) ls_bench_fill(&c, b->rank, first, j->in_count, input(b, j, slot));
 }
 
 /* --- time ------------------------------------------------------------------------------------------- */
 
-/* Owners write their data anew, so that no peer finds them in its cache. */
+/* Owners write their data anew, so that no peer finds them in its cache. Ordinary stores, as a program's
+ * own results come by; numbers near 1 in every floating-point dtype. */
 static void rewrite(bench *b, const job *j)
 {
-    for (int slot = 0; slot < (int)b->o->agg; slot++)
-        if (j->coll != LS_BARRIER) memset(input(b, j, slot), 0, input_count(j) * ls_dtype_size(j->dtype));
+    const uint64_t one = 0x3f803f803f803f80u;
+    for (int slot = 0; slot < (int)b->o->agg; slot++) {
+        char *p = input(b, j, slot);
+        size_t n = j->in_count * ls_dtype_size(j->dtype), i = 0;
+        for (; i + 8 <= n; i += 8) memcpy(p + i, &(uint64_t){ one + (i >> 3 & 7u) }, 8);
+        for (; i < n; i++) p[i] = 1;
+    }
+    LS_NO_REORDER();
 }
 
+/* Every cache line of the results. */
 static void read_back(bench *b, const job *j)
 {
+    uint64_t sum = 0;
     for (int slot = 0; slot < (int)b->o->agg; slot++) {
         const char *p = output(b, j, slot);
-        size_t n = output_count(j) * ls_dtype_size(j->dtype);
-        uint64_t sum = 0, word;
-        for (size_t i = 0; i + sizeof word <= n; i += sizeof word) {
-            memcpy(&word, p + i, sizeof word);
-            sum += word;
-        }
-        b->sink = sum;
+        for (size_t n = j->out_count * ls_dtype_size(j->dtype), i = 0; i < n; i += ALIGN) sum += (unsigned char)p[i];
     }
+    b->sink = sum;
 }
 
-/* `iters` times; *ns is their sum on this rank. With each != NULL iterations are timed one by one. */
+/* `iters` times; *ns is their sum on this rank. With each != NULL iterations are timed one by one, in us. */
 static ls_status repeat(bench *b, const job *j, int iters, double *each, double *ns)
 {
     const ls_bench_opts *o = b->o;
@@ -204,10 +288,7 @@ static ls_status repeat(bench *b, const job *j, int iters, double *each, double 
     }
     *ns = 0;
     for (int i = 0; i < iters; i++) {
-        if (o->touch) {
-            rewrite(b, j);
-            LS_TRY(ls_barrier(b->g)); /* nobody's time includes another's writing */
-        }
+        if (o->touch) rewrite(b, j);
         t0 = b->env->mono_ns();
         LS_TRY(operations(b, j));
         if (o->blocking) LS_TRY(ls_barrier(b->g));
@@ -251,24 +332,49 @@ static ls_status gather_iters(bench *b, int iters, double *each, double *all, ls
     return LS_OK;
 }
 
+/* How many operations make a trial; decided from everybody's time of the first ones, so that everybody
+ * decides alike. A first guess by the mean of few would be wrong where one of them is held up. */
+static ls_status decide_iters(bench *b, const job *j, int *iters)
+{
+    const ls_bench_opts *o = b->o;
+    const double aim = o->trial_time ? (double)o->trial_time : (double)QUICK_NS;
+    double v[LS_MAX_RANKS], ns, once;
+    int n = *iters = (int)o->iters;
+    if (!o->more_iters && !o->trial_time) return LS_OK;
+    for (n = o->trial_time ? 2 : n;; n *= 8) {
+        LS_TRY(repeat(b, j, n, b->single, &ns));
+        once = b->single ? ls_bench_median(b->single, n) * 1e3 * (double)o->agg : ns / n;
+        LS_TRY(gather(b->g, ns, v));
+        ns = combine(v, b->size, 3);
+        LS_TRY(gather(b->g, once, v));
+        once = combine(v, b->size, 3);
+        if (ns > aim / 8 || n >= MAX_ITERS / 8) break;
+    }
+    int want = once * MAX_ITERS > aim ? (int)(aim / once) : MAX_ITERS, least = o->trial_time ? 2 : *iters;
+    *iters = want > least ? want : least;
+    return LS_OK;
+}
+
 static ls_status measure(bench *b, const job *j, int *iters, ls_bench_result *out)
 {
     const ls_bench_opts *o = b->o;
-    double v[LS_MAX_RANKS], ns;
+    double v[LS_MAX_RANKS], us[MAX_TRIALS], single[MAX_TRIALS] = { 0 }, ns;
+    const double ways = o->ping_pong ? 2 : 1;
     size_t n = (size_t)o->iters;
     double *each = b->each ? b->each + (j->in_place ? n : 0) : NULL;
     for (int i = 0; i < (int)o->warmup; i++) LS_TRY(operations(b, j));
-    *iters = (int)o->iters;
-    LS_TRY(repeat(b, j, *iters, each, &ns));
-    if (o->more_iters) { /* decided from everybody's time, so that everybody decides alike */
+    LS_TRY(decide_iters(b, j, iters));
+    for (int64_t k = 0; k < o->trials; k++) {
+        LS_TRY(repeat(b, j, *iters, b->single ? b->single : each, &ns));
         LS_TRY(gather(b->g, ns, v));
-        double t = combine(v, b->size, 3) / *iters;
-        int want = t * MAX_ITERS > QUICK_NS ? (int)(QUICK_NS / t) : MAX_ITERS;
-        if (want > *iters) LS_TRY(repeat(b, j, *iters = want, NULL, &ns));
+        us[k] = combine(v, b->size, o->average) * 1e-3 / ((double)*iters * (double)o->agg) / ways;
+        if (!b->single) continue;
+        LS_TRY(gather(b->g, ls_bench_median(b->single, *iters), v));
+        single[k] = combine(v, b->size, 3) / ways;
     }
-    LS_TRY(gather(b->g, ns, v));
-    double us = combine(v, b->size, o->average) * 1e-3 / ((double)*iters * (double)o->agg);
-    *out = (ls_bench_result){ .us = us, .algbw = us > 0 ? (double)j->nbytes / us * 1e-3 : 0 };
+    double median = ls_bench_median(us, (int)o->trials);
+    *out = (ls_bench_result){ .us = median, .least_us = us[0], .single_us = ls_bench_median(single, (int)o->trials),
+                              .algbw = median > 0 ? (double)j->nbytes / median * 1e-3 : 0 };
     out->busbw = out->algbw * ls_bench_bus_factor(j->coll, b->size);
     return each ? gather_iters(b, *iters, each, b->all + (j->in_place ? n * (size_t)b->size : 0), &out->iters) : LS_OK;
 }
@@ -284,12 +390,13 @@ static ls_status check(bench *b, const job *j, double *nwrong)
     *nwrong = 0;
     for (int64_t turn = 0; turn < b->o->check && *nwrong == 0; turn++) {
         ls_bench_case c = case_of(b, j, b->round++);
-        size_t first = j->coll == LS_REDUCE_SCATTER ? (size_t)b->rank * j->share : 0;
+        bool share = j->coll == LS_REDUCE_SCATTER || j->coll == LS_SCATTER;
+        size_t first = share ? ls_bench_share_at(&c, 0, b->rank) : 0;
         double wrong = 0;
         fill(b, j, c.round);
         LS_TRY(operations(b, j));
         for (int slot = 0; slot < (int)b->o->agg; slot++)
-            if (j->count > 0) wrong += (double)ls_bench_wrong(&c, b->rank, first, output_count(j), output(b, j, slot));
+            if (j->out_count > 0) wrong += (double)ls_bench_wrong(&c, b->rank, first, j->out_count, output(b, j, slot));
         b->wrong += wrong;
         LS_TRY(gather(b->g, wrong, v));
         *nwrong = combine(v, b->size, 1) * b->size;
@@ -334,11 +441,12 @@ static ls_status rows_of(bench *b, ls_bench_report *report, ls_dtype dtype, ls_r
     const ls_bench_opts *o = b->o;
     for (size_t nbytes = o->min_bytes;;) {
         job j = job_of(b, nbytes, dtype, op);
-        ls_bench_row row = { .bytes = j.nbytes, .count = j.share, .dtype = ls_dtype_name(dtype), .root = -1,
-                             .op = reduces(j.coll) ? ls_redop_name(op) : "none" };
-        if (j.coll == LS_BROADCAST) row.root = (int)o->root;
-        LS_TRY(placement(b, j, false, &row.iterations, &row.out_of_place));
-        LS_TRY(placement(b, j, true, &row.iterations, &row.in_place));
+        ls_bench_row row = { .bytes = j.nbytes, .count = j.share, .dtype = ls_dtype_name(dtype), .ranks = b->size,
+                             .op = reduces(j.coll) ? ls_redop_name(op) : "none", .root = -1 };
+        if (rooted(j.coll)) row.root = (int)o->root;
+        row.out_of_place.us = row.in_place.us = -1;
+        if (strcmp(o->place, "in") != 0) LS_TRY(placement(b, j, false, &row.iterations, &row.out_of_place));
+        if (strcmp(o->place, "out") != 0) LS_TRY(placement(b, j, true, &row.iterations, &row.in_place));
         if (report) ls_bench_report_row(report, &row);
 
         size_t next = o->step_factor > 1 ? nbytes * (size_t)o->step_factor : nbytes + o->step_bytes;
@@ -403,6 +511,7 @@ static ls_status split(bench *b, int *color)
     b->size = ls_group_size(b->g);
     if (b->o->root >= b->size)
         return ls_fail(LS_USAGE, "--root %lld of %d ranks: expected 0 to %d", (long long)b->o->root, b->size, b->size - 1);
+    if (b->o->ping_pong && b->size != 2) return ls_fail(LS_USAGE, "--ping_pong is between 2 ranks, here are %d", b->size);
     if (b->o->coll == LS_SENDRECV && b->size < 2) return ls_fail(LS_USAGE, "sendrecv needs at least 2 ranks, here is %d", b->size);
     return LS_OK;
 }
@@ -425,6 +534,10 @@ static ls_status buffers(bench *b)
         b->each = calloc(n, sizeof *b->each);
         b->all = calloc(n * (size_t)b->size, sizeof *b->all);
         if (!b->each || !b->all) return ls_fail(LS_NO_MEMORY, "times of %zu iterations", n);
+    }
+    if (o->csv && o->touch && !o->per_iter) {
+        size_t n = o->iters > MAX_ITERS ? (size_t)o->iters : MAX_ITERS;
+        if (!(b->single = calloc(n, sizeof *b->single))) return ls_fail(LS_NO_MEMORY, "times of %zu operations", n);
     }
     if (o->private_memory) {
         LS_TRY(private_buffer(nbytes, &b->own_send, &b->send));
@@ -469,6 +582,7 @@ ls_status ls_bench_run(ls_world *w, const ls_bench_opts *o)
     }
     ls_bench_report_free(&report);
     if (b.g != ls_world_group(w) && st == LS_OK) ls_group_destroy(b.g);
+    free(b.single);
     free(b.all);
     free(b.each);
     free(b.own_recv);

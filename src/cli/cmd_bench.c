@@ -23,7 +23,7 @@ static const ls_opt table[] = {
     { "check", LS_OPT_INT, AT(check), "1", "0..", "operations whose results are checked, element by element; 0: none", 'c', NULL },
     { "op", LS_OPT_CHOICE, AT(op), "sum", "sum|prod|max|min|avg|all", "reduction", 'o', NULL },
     { "datatype", LS_OPT_CHOICE, AT(dtype), "float", "float|double|half|bfloat16|int32|int64|uint8|all", "of the elements", 'd', NULL },
-    { "root", LS_OPT_INT, AT(root), "0", "0..63", "rank that a broadcast starts from", 'r', NULL },
+    { "root", LS_OPT_INT, AT(root), "0", "0..63", "rank that has what is sent, or gets what is collected", 'r', NULL },
     { "blocking", LS_OPT_BOOL, AT(blocking), "false", NULL, "a barrier after each operation, timed with it", 'z', NULL },
     { "average", LS_OPT_INT, AT(average), "1", "0..3", "time shown: 0 rank 0's, 1 mean, 2 least, 3 greatest over ranks", 'a', NULL },
     { "per_iter_timing", LS_OPT_BOOL, AT(per_iter), "false", NULL, "time each operation; columns with their spread", 'I', NULL },
@@ -35,12 +35,19 @@ static const ls_opt table[] = {
     { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm or tcp", 0, NULL },
     { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size; lockstep coll --list", 0, NULL },
     { "touch", LS_OPT_BOOL, AT(touch), "false", NULL, "data are rewritten before and read after each operation, untimed", 0, NULL },
-    { "private", LS_OPT_BOOL, AT(private_memory), "false", NULL, "buffers that peers cannot reach (malloc), not ls_alloc's", 0, NULL },
+    { "private", LS_OPT_BOOL, AT(private_memory), "false", NULL, "buffers that peers cannot reach (malloc), not ls_alloc's", 'M', NULL },
+    { "place", LS_OPT_CHOICE, AT(place), "both", "both|in|out", "measure only one placement", 0, NULL },
+    { "counts", LS_OPT_CHOICE, AT(counts), "even", "even|uneven", "shares: equal, or rank r has r times as much as rank 1", 0, NULL },
+    { "trials", LS_OPT_INT, AT(trials), "1", "1..99", "measure each row so often and show the median", 0, NULL },
+    { "trial_time", LS_OPT_TIME, AT(trial_time), "0", NULL, "as many operations a trial as take so long, instead of --iters", 0, NULL },
+    { "ping_pong", LS_OPT_BOOL, AT(ping_pong), "false", NULL, "sendrecv there and back between 2 ranks; the time is half of it", 0, NULL },
+    { "checksums", LS_OPT_BOOL, AT(checksums), "true", NULL, "of frames, on tcp (comm.check)", 0, NULL },
+    { "csv", LS_OPT_BOOL, AT(csv), "false", NULL, "rows for a program to read, instead of the table", 0, NULL },
     { "threads", LS_OPT_BOOL, AT(threads), "false", NULL, "ranks are threads of one process", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "this text", 'h', NULL },
 };
 
-#define SERVED "all_reduce, reduce_scatter, all_gather, broadcast, sendrecv, barrier"
+#define SERVED "all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather, scatter, sendrecv, barrier"
 
 /* --- options --------------------------------------------------------------------------------- */
 
@@ -49,16 +56,7 @@ static ls_status read_collective(const char *name, ls_coll *out)
     const char *names[LS_COLLS];
     *out = name ? ls_coll_find(name) : LS_COLLS;
     for (int c = 0; c < LS_COLLS; c++) names[c] = ls_coll_name((ls_coll)c);
-    switch (*out) {
-    case LS_ALL_REDUCE:
-    case LS_REDUCE_SCATTER:
-    case LS_ALL_GATHER:
-    case LS_BROADCAST:
-    case LS_SENDRECV:
-    case LS_BARRIER: return LS_OK;
-    case LS_COLLS: break;
-    default: return ls_fail(LS_UNSUPPORTED, "%s is not served in this version; served are " SERVED, name);
-    }
+    if (*out != LS_COLLS) return LS_OK;
     if (!name) return ls_fail(LS_USAGE, "which collective? One of " SERVED);
     const char *near = ls_nearest(name, names, LS_COLLS);
     if (near) return ls_fail(LS_USAGE, "no collective named '%s'; did you mean '%s'?", name, near);
@@ -73,13 +71,17 @@ static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
     (void)ls_bench_dtypes(o->dtype, &d0, &d1); /* a choice: one of them */
     (void)ls_bench_ops(o->op, &op0, &op1);
     bool integers = d0 == d1 && (d0 == LS_I32 || d0 == LS_I64 || d0 == LS_U8);
-    bool reduces = o->coll == LS_ALL_REDUCE || o->coll == LS_REDUCE_SCATTER;
+    bool reduces = o->coll == LS_ALL_REDUCE || o->coll == LS_REDUCE_SCATTER || o->coll == LS_REDUCE;
     if (integers && op0 == op1 && op0 == LS_AVG && reduces)
         return ls_fail(LS_USAGE, "--op avg of %s is not defined: use sum, or a floating-point --datatype", o->dtype);
     if (!ls_opts_is_set(opts, "maxbytes") && o->max_bytes < o->min_bytes) o->max_bytes = o->min_bytes;
     if (o->min_bytes > o->max_bytes)
         return ls_fail(LS_USAGE, "--minbytes %zu is more than --maxbytes %zu", o->min_bytes, o->max_bytes);
     if (ls_opts_is_set(opts, "stepbytes") && !ls_opts_is_set(opts, "stepfactor")) o->step_factor = 1;
+    if (o->ping_pong && (o->coll != LS_SENDRECV || o->agg > 1))
+        return ls_fail(LS_USAGE, "--ping_pong is a way to do sendrecv, one at a time");
+    if (o->per_iter && (o->trials > 1 || o->trial_time))
+        return ls_fail(LS_USAGE, "--per_iter_timing shows one trial of --iters operations");
     o->more_iters = !ls_opts_is_set(opts, "iters") && !o->per_iter;
     if (o->algo && *o->algo && !ls_algo_find(o->algo)) {
         const char *names[32];
@@ -115,7 +117,8 @@ static ls_status read_all(ls_opts *opts, ls_bench_opts *o, int argc, char **argv
 static ls_world_opts world_opts(const ls_bench_opts *o)
 {
     return (ls_world_opts){ .transport = o->transport, .algo = o->algo && *o->algo ? o->algo : NULL,
-                            .arena_bytes = ls_bench_arena_bytes(o), .coll_timeout_ns = o->timeout };
+                            .arena_bytes = ls_bench_arena_bytes(o), .coll_timeout_ns = o->timeout,
+                            .no_crc = !o->checksums };
 }
 
 static ls_status run_thread(ls_world *w, void *arg) { return ls_bench_run(w, arg); }
@@ -188,7 +191,7 @@ static int run(int argc, char **argv)
 const ls_cmd ls_cmd_bench = {
     .name = "bench",
     .summary = "time and check a collective; nccl-tests' flags and table",
-    .usage = "lockstep bench all_reduce|reduce_scatter|all_gather|broadcast|sendrecv|barrier [options]",
+    .usage = "lockstep bench all_reduce|reduce_scatter|all_gather|broadcast|reduce|all_to_all|gather|scatter|sendrecv|barrier [options]",
     .example = "lockstep bench all_reduce --ranks 2 -b 8 -e 128M -f 2",
     .run = run,
 };
