@@ -129,6 +129,7 @@ typedef struct setting {
     size_t budget;
     uint32_t sig[MAX_SIZE];
     size_t other_count; /* of rank 1, if not 0 */
+    const int *node;
 } setting;
 
 typedef struct ranks {
@@ -212,7 +213,7 @@ static bool run_all(const setting *s, char *const *x, ranks *r)
     w->pulled = s->pulled;
     w->seed = s->count * 31 + (uint64_t)s->size + (uint64_t)s->coll * 7 + s->pulled;
     for (int k = 0; k < s->size; k++) {
-        ls_shape shape = { s->coll, k, s->size, s->root, s->segments, s->nlanes, NULL, s->by_counts };
+        ls_shape shape = { s->coll, k, s->size, s->root, s->segments, s->nlanes, s->node, s->by_counts };
         if (ls_sched_emit(s->algo, &shape, &r->sched[k]) != LS_OK) fail_msg("%s: %s", describe(s), ls_last_error());
         fold = fold || uses_fold(&r->sched[k]);
     }
@@ -386,7 +387,7 @@ static bool gives_the_right_values(setting s)
 
 static bool fits(const setting *s)
 {
-    ls_shape shape = { s->coll, 0, s->size, s->root, s->segments, s->nlanes, NULL, s->by_counts };
+    ls_shape shape = { s->coll, 0, s->size, s->root, s->segments, s->nlanes, s->node, s->by_counts };
     return !s->algo->fits || s->algo->fits(&shape);
 }
 
@@ -499,8 +500,8 @@ static float in_order(const setting *s, const int *order, size_t i, rounding how
 static void sums_in_the_order_it_promises_bit_for_bit(void **state)
 {
     (void)state;
-    static const char *const names[] = { "direct", "oneshot", "ring" };
-    for (int a = 0; a < 3; a++)
+    static const char *const names[] = { "direct", "oneshot", "ring", "master" };
+    for (int a = 0; a < 4; a++)
         for (int size = 2; size <= 5; size++)
             for (int mode = 0; mode < 6; mode++) {
                 setting s = { .algo = ls_algo_find(names[a]), .coll = LS_ALL_REDUCE, .size = size, .segments = 1,
@@ -531,6 +532,174 @@ static void sums_in_the_order_it_promises_bit_for_bit(void **state)
                 free_all(&r, size);
                 for (int k = 0; k < size; k++) free(x[k]);
             }
+}
+
+/* --- orders of additions, from each algorithm's head ------------------------------------------ */
+
+/* Of an element of share `share`, over `size` ranks bringing x. */
+typedef float order_fn(const float *x, int size, int share);
+
+static int power_in(int size)
+{
+    int p = 1;
+    while (2 * p <= size) p *= 2;
+    return p;
+}
+
+/* Pairs at the front speak with one voice; then voices at distance `d`, d/2 ... or d, 2d ... */
+static float by_bits(const float *x, int size, int d, bool up, int without)
+{
+    int p = power_in(size), extra = size - p;
+    float w[MAX_SIZE] = { 0 }, sum[MAX_SIZE] = { 0 };
+    for (int v = 0; v < p; v++) {
+        w[v] = v >= extra ? x[v + extra] : x[2 * v + 1];
+        if (v < extra && 2 * v != without) w[v] += x[2 * v];
+    }
+    for (; d > 0 && d < p; d = up ? 2 * d : d / 2) {
+        for (int v = 0; v < p; v++) sum[v] = w[v] + w[v ^ d];
+        memcpy(w, sum, sizeof w);
+    }
+    for (int v = 1; v < p; v++) assert_true(w[v] == w[0]);
+    return w[0];
+}
+
+static float neighbours_first(const float *x, int size, int share)
+{
+    (void)share;
+    return by_bits(x, size, 1, true, -1);
+}
+
+static float farthest_first(const float *x, int size, int share)
+{
+    (void)share;
+    return by_bits(x, size, power_in(size) / 2, false, -1);
+}
+
+static float farthest_first_even_own_last(const float *x, int size, int share)
+{
+    bool even = share % 2 == 0 && share / 2 < size - power_in(size);
+    float sum = by_bits(x, size, power_in(size) / 2, false, even ? share : -1);
+    return even ? sum + x[share] : sum;
+}
+
+/* Ranks in one line behind the root (rank size / 2). */
+static float last_first(const float *x, int size, int share)
+{
+    int root = size / 2;
+    float sum = x[(root + size - 1) % size];
+    (void)share;
+    for (int k = size - 2; k >= 0; k--) sum = x[(root + k) % size] + sum;
+    return sum;
+}
+
+/* Two hosts, even and odd ranks. */
+static const int dealt_out[MAX_SIZE] = { 0, 1, 0, 1, 0, 1, 0, 1 };
+static float two_hosts(const float *x, int size, int share)
+{
+    float sum[2] = { 0, 0 };
+    for (int host = 0; host < 2; host++) {
+        int n = (size + 1 - host) / 2, own = share * n / size;
+        for (int k = 0; k < n; k++) {
+            float v = x[2 * ((own + n - k) % n) + host];
+            sum[host] = k ? sum[host] + v : v;
+        }
+    }
+    return sum[0] + sum[1];
+}
+
+static void adds_in_the_order_its_file_states(void **state)
+{
+    (void)state;
+    static const struct { const char *algo; ls_coll coll; order_fn *order; const int *node; } row[] = {
+        { "recursive_doubling", LS_ALL_REDUCE, neighbours_first, NULL },
+        { "halving_doubling", LS_ALL_REDUCE, farthest_first, NULL },
+        { "halving_doubling", LS_REDUCE_SCATTER, farthest_first_even_own_last, NULL },
+        { "chain", LS_REDUCE, last_first, NULL },
+        { "hierarchical", LS_ALL_REDUCE, two_hosts, dealt_out },
+    };
+    for (size_t a = 0; a < sizeof row / sizeof *row; a++)
+        for (int size = 2; size <= 8; size++) {
+            setting s = { .algo = ls_algo_find(row[a].algo), .coll = row[a].coll, .size = size, .root = size / 2,
+                          .segments = 1, .nlanes = 1, .count = 300, .elem = 4, .dtype = LS_F32, .op = LS_SUM,
+                          .pulled = true, .node = row[a].node };
+            float *x[MAX_SIZE];
+            ranks r;
+            for (int k = 0; k < size; k++) {
+                x[k] = malloc(s.count * sizeof **x);
+                for (size_t i = 0; i < s.count; i++) x[k][i] = noise(k, i);
+            }
+            assert_true(run_all(&s, (char **)x, &r));
+            for (int share = 0; share < size; share++) {
+                ls_range part;
+                ls_shard_range(s.count, share, size, &part);
+                for (size_t i = part.first; i < part.first + part.count; i++) {
+                    float in[MAX_SIZE];
+                    for (int k = 0; k < size; k++) in[k] = noise(k, i);
+                    double want = (double)row[a].order(in, size, share);
+                    for (int k = 0; k < size; k++)
+                        if (is_result(&s, k, i) && get(LS_F32, r.result[k], i) != want)
+                            fail_msg("%s: rank %d, x[%zu] = %a, expected %a", describe(&s), k, i,
+                                     get(LS_F32, r.result[k], i), want);
+                }
+            }
+            free_all(&r, size);
+            for (int k = 0; k < size; k++) free(x[k]);
+        }
+}
+
+/* What torch.distributed.all_reduce over Gloo leaves in memory (PyTorch 1.13), as FNV-1a over its bytes. */
+static void ring_gloo_has_the_bits_of_gloo(void **state)
+{
+    (void)state;
+    static const struct { int size; size_t count; uint64_t want; } row[] = {
+        { 2, 1, 0x1957b10dace9fac7u },      { 2, 7, 0x273c23f5afdea441u },      { 2, 1000, 0x5c19d783df00af79u },
+        { 2, 100003, 0x5631479e3748d1a5u }, { 2, 900001, 0x5084db5ad2136e65u }, { 2, 2600003, 0x7bc46f2e89f6eef9u },
+        { 3, 1, 0xe9443bfbb4ea65f4u },      { 3, 7, 0x4b8b31098b65bf6au },      { 3, 1000, 0xe9c4606476831e17u },
+        { 3, 100003, 0x8a09480bef3c6711u }, { 3, 900001, 0xa8100fa74a824e0fu }, { 3, 2600003, 0x3f3c14cabf831b50u },
+        { 4, 1, 0x4d77a41c0fa73e0au },      { 4, 7, 0x0df34454a56783cfu },      { 4, 1000, 0xc75b83193c50e132u },
+        { 4, 100003, 0xafb406c4433d6589u }, { 4, 900001, 0xfa04c19f780d2d70u }, { 5, 1, 0x6e4b4aaffd59392au },
+        { 5, 7, 0x59b3c763f3c9590eu },      { 5, 1000, 0x5ec70fe9fb259107u },   { 5, 100003, 0x5ef574fc29869681u },
+        { 5, 900001, 0xa181fafaa9e1de03u },
+    };
+    for (size_t a = 0; a < sizeof row / sizeof *row; a++) {
+        setting s = { .algo = ls_algo_find("ring-gloo"), .coll = LS_ALL_REDUCE, .size = row[a].size,
+                      .segments = 1 + (int)a % 3, .nlanes = 1, .count = row[a].count, .elem = 4, .dtype = LS_F32,
+                      .op = LS_SUM };
+        float *x[MAX_SIZE];
+        ranks r;
+        for (int k = 0; k < s.size; k++) {
+            x[k] = malloc(s.count * sizeof **x);
+            for (size_t i = 0; i < s.count; i++) x[k][i] = noise(k, i);
+        }
+        assert_true(run_all(&s, (char **)x, &r));
+        for (int k = 0; k < s.size; k++) {
+            uint64_t h = 0xcbf29ce484222325u;
+            for (size_t i = 0; i < s.count * 4; i++) h = (h ^ (uint8_t)r.result[k][i]) * 0x100000001b3u;
+            if (h != row[a].want) fail_msg("%s: rank %d has %016jx", describe(&s), k, (uintmax_t)h);
+        }
+        free_all(&r, s.size);
+        for (int k = 0; k < s.size; k++) free(x[k]);
+    }
+}
+
+/* Gloo counts segments of 1 MiB, at least two per rank; so late ranks may have nothing. */
+static void ring_gloo_cuts_as_gloo_does(void **state)
+{
+    (void)state;
+    static const struct { size_t count, elem; int size; size_t share[5]; } row[] = {
+        { 0, 4, 3, { 0, 0, 0 } },
+        { 1, 4, 3, { 1, 0, 0 } },              /* 6 segments of one float */
+        { 7, 4, 3, { 4, 3, 0 } },              /* 28 bytes in 6: 5, so 8 */
+        { 1000, 4, 4, { 250, 250, 250, 250 } },
+        { 1001, 4, 4, { 252, 252, 252, 245 } }, /* 4004 bytes in 8: 501, so 504 */
+        { 2600003, 4, 2, { 1300005, 1299998 } },/* 10 segments of 260001 floats */
+        { 5, 2, 5, { 2, 2, 1, 0, 0 } },
+    };
+    for (size_t a = 0; a < sizeof row / sizeof *row; a++) {
+        size_t share[5];
+        ls_algo_find("ring-gloo")->cut(row[a].count, row[a].elem, row[a].size, share);
+        for (int r = 0; r < row[a].size; r++) assert_int_equal(share[r], row[a].share[r]);
+    }
 }
 
 static void counts_the_payload_it_moves(void **state)
@@ -676,6 +845,9 @@ int main(void)
         cmocka_unit_test(waits_where_a_peer_still_reads),
         cmocka_unit_test(every_operator_and_type_is_right),
         cmocka_unit_test(sums_in_the_order_it_promises_bit_for_bit),
+        cmocka_unit_test(adds_in_the_order_its_file_states),
+        cmocka_unit_test(ring_gloo_has_the_bits_of_gloo),
+        cmocka_unit_test(ring_gloo_cuts_as_gloo_does),
         cmocka_unit_test(counts_the_payload_it_moves),
         cmocka_unit_test(a_bound_run_can_be_started_again),
         cmocka_unit_test(a_budget_ends_a_turn_early),

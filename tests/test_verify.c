@@ -131,7 +131,8 @@ static void every_inner_rank_of_one_tree_is_a_leaf_of_the_other(void **state)
         for (int root = 0; root < size; root += 3) {
             int inside_both = 0, leaves_of_both = 0;
             for (int r = 0; r < size; r++) {
-                ls_shape shape = { .coll = LS_BROADCAST, .rank = r, .size = size, .root = root, .segments = 2, .nlanes = 1 };
+                ls_shape shape = { .coll = LS_BROADCAST, .rank = r, .size = size, .root = root, .segments = 2,
+                                   .nlanes = 1 };
                 ls_sched s;
                 int sends[2] = { 0, 0 };
                 assert_int_equal(ls_sched_emit(ls_algo_find("double_tree"), &shape, &s), LS_OK);

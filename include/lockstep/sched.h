@@ -7,6 +7,7 @@
 #ifndef LS_SCHED_H
 #define LS_SCHED_H
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
@@ -56,12 +57,16 @@ typedef struct ls_shape {
                     blocks are of one length, and may lie in one another's place in TMP and OUT */
 } ls_shape;
 
+/* Cuts `count` elements of `elem` bytes into shares of `size` ranks: share[r] elements each. */
+typedef void ls_cut(size_t count, size_t elem, int size, size_t *share);
+
 typedef struct ls_sched {
     ls_shape shape;
     uint32_t nchunks[3]; /* chunks in IN, OUT and TMP */
     bool one_sum;        /* set by emit: every result is made by one SUM or FOLD straight from the
                             ranks' own vectors, so scaling (LS_AVG) and the rounding of 16-bit types
                             happen once, there. Otherwise each rank scales its vector first. Proved */
+    ls_cut *cut;         /* the algorithm's */
     ls_lane lane[LS_MAX_LANES];
 } ls_sched;
 
@@ -79,6 +84,7 @@ typedef struct ls_algo {
     uint32_t colls;     /* bit set of ls_coll */
     const char *source; /* paper or system it comes from */
     bool mapped;        /* uses FOLD, or has a faster form where peers' memory is mapped */
+    ls_cut *cut;        /* all_reduce, where the order of additions depends on the cut; NULL: ls_shard_range */
     bool (*fits)(const ls_shape *s);
     ls_status (*emit)(ls_sched *out, const ls_shape *s);
 } ls_algo;

@@ -153,9 +153,11 @@ static ls_status across(ls_sched *o, const ls_shape *s, const hosts *h, int away
     bool gather = s->coll == LS_ALL_GATHER;
     int next = (h->me + 1) % h->n, before = wrap(h->me - 1, h->n);
     int from = gather ? before : next, to = gather ? next : before;
-    int out = wrap(gather ? h->me - away + 1 : h->me - away, h->n), in = wrap(gather ? h->me - away : next - away, h->n);
+    int out = wrap(gather ? h->me - away + 1 : h->me - away, h->n);
+    int in = wrap(gather ? h->me - away : next - away, h->n);
     for (int q = 0; q < s->size; q++) {
-        int mine = q < local_size(h, out) ? member(h, out, q) : -1, theirs = q < local_size(h, in) ? member(h, in, q) : -1;
+        int mine = q < local_size(h, out) ? member(h, out, q) : -1;
+        int theirs = q < local_size(h, in) ? member(h, in, q) : -1;
         if (mine >= 0 && keeper(s, h, h->me, mine) == s->rank)
             LS_TRY(ls_sched_send(o, lane, keeper(s, h, to, mine), ls_share(s, mine, seg)));
         if (theirs < 0 || keeper(s, h, h->me, theirs) != s->rank) continue;

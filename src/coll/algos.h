@@ -5,7 +5,7 @@
 
 extern const ls_algo ls_algo_ring, ls_algo_direct, ls_algo_oneshot, ls_algo_fold, ls_algo_tree, ls_algo_dissemination;
 extern const ls_algo ls_algo_recursive_doubling, ls_algo_halving_doubling, ls_algo_double_tree, ls_algo_chain,
-    ls_algo_hierarchical, ls_algo_master, ls_algo_linear, ls_algo_pairwise, ls_algo_bruck;
+    ls_algo_hierarchical, ls_algo_master, ls_algo_linear, ls_algo_pairwise, ls_algo_bruck, ls_algo_ring_gloo;
 
 /* Segment `segment` of the share that rank `owner` (taken modulo size, and
  * above -size) has of OUT. */

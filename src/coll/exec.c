@@ -94,14 +94,29 @@ static bool scales_first(const ls_run *r) { return r->red.op == LS_AVG && !r->re
 
 static bool reduces(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUCE_SCATTER || c == LS_REDUCE; }
 
+/* Where the shares lie: by the caller's counts, by the algorithm's own rule, or evenly. */
+static void cut(ls_run *r)
+{
+    const ls_sched *s = r->sched;
+    size_t share[LS_MAX_RANKS];
+    if (r->counts && s->shape.coll == LS_ALL_TO_ALL) {
+        ls_layout_set_counts(&r->layout, r->recv_counts, r->counts);
+    } else if (r->counts) {
+        ls_layout_set_counts(&r->layout, r->counts, NULL);
+    } else if (s->cut) {
+        s->cut(r->count, r->elem, s->shape.size, share);
+        ls_layout_set_counts(&r->layout, share, NULL);
+    } else {
+        ls_layout_set(&r->layout, r->count);
+    }
+}
+
 ls_status ls_run_start(ls_run *r)
 {
     const ls_sched *s = r->sched;
     r->elem = ls_dtype_size(r->red.dtype);
     if (r->elem == 0) return ls_fail(LS_INVALID, "element type %d is unknown", (int)r->red.dtype);
-    if (!r->counts) ls_layout_set(&r->layout, r->count);
-    else if (s->shape.coll == LS_ALL_TO_ALL) ls_layout_set_counts(&r->layout, r->recv_counts, r->counts);
-    else ls_layout_set_counts(&r->layout, r->counts, NULL);
+    cut(r);
     r->origin = r->layout.at[LS_BUF_OUT][r->out_first];
     if (s->shape.coll == LS_ALL_TO_ALL) r->buf[LS_BUF_IN] = (void *)(uintptr_t)r->in; /* no step writes there */
     for (int l = 0; l < s->shape.nlanes; l++) r->lane[l].pc = r->lane[l].released = 0, r->lane[l].done = 0;

@@ -9,6 +9,7 @@
 
 const ls_algo *const ls_algos[] = {
     &ls_algo_ring,
+    &ls_algo_ring_gloo,
     &ls_algo_direct,
     &ls_algo_oneshot,
     &ls_algo_fold,

@@ -109,6 +109,7 @@ ls_status ls_sched_emit(const ls_algo *a, const ls_shape *s, ls_sched *out)
         return ls_fail(LS_INVALID, "algorithm '%s' does not fit %s over %d ranks", a->name, ls_coll_name(s->coll),
                        s->size);
     out->shape = *s;
+    out->cut = a->cut;
     ls_status st = a->emit(out, s);
     if (st == LS_OK) st = ls_sched_seal(out);
     if (st < 0) ls_sched_free(out);
