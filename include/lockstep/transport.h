@@ -5,6 +5,7 @@
  */
 #ifndef LS_TRANSPORT_H
 #define LS_TRANSPORT_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "lockstep/status.h"
@@ -48,6 +49,10 @@ typedef struct ls_transport_ops {
     /* Optional: descriptors to sleep on when nothing moves; returns how many
      * (at most max) were written to fds. */
     int (*fds)(ls_transport *t, int *fds, int max);
+
+    /* Optional: whether peer's arena is mapped here, so that its registered memory may be read and written
+     * in place. Both sides say the same. NULL: nobody's is. */
+    bool (*near)(ls_transport *t, int peer);
 } ls_transport_ops;
 
 extern const ls_transport_ops *const ls_transports[]; /* registry.c, NULL-ended */

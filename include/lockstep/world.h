@@ -30,14 +30,16 @@ typedef enum ls_progress_mode {
 
 /* How to join. Zero-initialise, then set what matters; 0 and NULL mean the default. */
 typedef struct ls_world_opts {
-    const char *transport;      /* "shm" (default), "tcp", "self"; "fault:<inner>" for tests */
+    const char *transport;      /* "shm" (default on one host), "tcp", "mixed" (default on several: shm within a
+                                   host, tcp between them), "self"; "fault:<inner>" for tests */
     const char *algo;           /* NULL: chosen by size; else a name of `lockstep coll --list` */
     size_t arena_bytes;         /* shared arena of this rank; default 16 MiB */
     uint64_t join_timeout_ns;   /* default 60 s */
     uint64_t coll_timeout_ns;   /* default 30 s */
     ls_progress_mode progress;
-    const int *node;            /* [world size], read while joining: pick algorithms as if rank r were on host
-                                   node[r] (any numbers, the same on every rank). NULL: where the ranks are */
+    const int *node;            /* [world size], read while joining: as if rank r were on host node[r] (any numbers,
+                                   the same on every rank): algorithms are picked for that, and "mixed" keeps
+                                   shm within such a host. NULL: where the ranks are */
     bool no_crc;                /* tcp: skip the frame checksums (comm.check: none) */
 } ls_world_opts;
 
@@ -71,6 +73,7 @@ const char *ls_world_source(const ls_world *w);
 ls_group *ls_world_group(ls_world *w);   /* borrowed: all ranks; NULL for no world */
 ls_tracer *ls_world_tracer(ls_world *w); /* borrowed */
 ls_ledger *ls_world_ledger(ls_world *w); /* borrowed: this rank's memory by kind */
+const char *ls_world_transport(const ls_world *w); /* "shm": what was asked for or chosen; lives as long as w */
 
 /* Says where the rank is ("step 12"), for the failure report. */
 void ls_world_at(ls_world *w, uint32_t step, uint16_t micro_batch);

@@ -32,7 +32,7 @@ static const ls_opt table[] = {
     { "timeout", LS_OPT_TIME, AT(timeout), "30s", ">0", "silence of a rank that ends the run", 'T', NULL },
     { "report_timestamps", LS_OPT_BOOL, AT(timestamps), "false", NULL, "when each row was measured", 'S', NULL },
     { "unalign", LS_OPT_INT, AT(unalign), "0", "0..1024", "elements by which buffers miss their alignment", 'u', NULL },
-    { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm or tcp", 0, NULL },
+    { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm, tcp or mixed", 0, NULL },
     { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size; lockstep coll --list", 0, NULL },
     { "touch", LS_OPT_BOOL, AT(touch), "false", NULL, "data are rewritten before and read after each operation, untimed", 0, NULL },
     { "private", LS_OPT_BOOL, AT(private_memory), "false", NULL, "buffers that peers cannot reach (malloc), not ls_alloc's", 'M', NULL },
@@ -67,7 +67,7 @@ static ls_status read_collective(const char *name, ls_coll *out)
 static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
 {
     int d0, d1, op0, op1;
-    const char *wires[] = { "self", "shm", "tcp" };
+    const char *wires[] = { "self", "shm", "tcp", "mixed" };
     (void)ls_bench_dtypes(o->dtype, &d0, &d1); /* a choice: one of them */
     (void)ls_bench_ops(o->op, &op0, &op1);
     bool integers = d0 == d1 && (d0 == LS_I32 || d0 == LS_I64 || d0 == LS_U8);
@@ -92,8 +92,8 @@ static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
                        near ? "'?" : " names them");
     }
     if (!ls_transport_find(o->transport) && strncmp(o->transport, "fault:", 6) != 0) {
-        const char *near = ls_nearest(o->transport, wires, 3);
-        return ls_fail(LS_USAGE, "no transport named '%s'; %s%s%s", o->transport, near ? "did you mean '" : "shm and tcp are there",
+        const char *near = ls_nearest(o->transport, wires, 4);
+        return ls_fail(LS_USAGE, "no transport named '%s'; %s%s%s", o->transport, near ? "did you mean '" : "shm, tcp and mixed are there",
                        near ? near : "", near ? "'?" : "");
     }
     return LS_OK;

@@ -10,8 +10,13 @@ int ls_group_size(const ls_group *g) { return g->size; }
 ls_world *ls_group_world(ls_group *g) { return g->w; }
 int ls_group_world_rank(const ls_group *g, int rank) { return rank >= 0 && rank < g->size ? g->world_rank[rank] : -1; }
 
-/* Only transports whose ranks map each other's arenas. */
-static bool is_mapped(const ls_world *w) { return strcmp(w->tops->name, "shm") == 0; }
+/* Whether every member's arena is mapped here, and ours there. */
+static bool all_near(const ls_world *w, int size, const int *world_rank)
+{
+    bool all = w->tops->near != NULL;
+    for (int r = 0; r < size && all; r++) all = w->tops->near(w->tp, world_rank[r]);
+    return all;
+}
 
 static ls_status new_area(ls_world *w, ls_area **out)
 {
@@ -54,7 +59,7 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     g->generation = w->generation;
     g->spins = w->waiter.may_spin;
     g->channel = block * LS_GROUP_CHANNELS;
-    g->mapped = is_mapped(w);
+    g->mapped = all_near(w, size, world_rank);
     for (g->nspare = 0; g->nspare < LS_WORKS; g->nspare++) g->spare[g->nspare] = (uint8_t)g->nspare;
     ls_status st = ls_select_init(g);
     if (st < 0) {
@@ -63,8 +68,9 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     }
     for (int r = 0; r < size; r++) {
         g->world_rank[r] = world_rank[r];
-        char *p = r == rank ? (char *)mine : ls_world_peer(w, world_rank[r], area_offset[r], sizeof(ls_area));
-        if (!p || (uintptr_t)p % 64 != 0) {
+        char *p = r == rank ? (char *)mine : NULL;
+        if (r != rank && g->mapped) p = ls_world_peer(w, world_rank[r], area_offset[r], sizeof(ls_area));
+        if ((r == rank || g->mapped) && (!p || (uintptr_t)p % 64 != 0)) {
             free(g);
             return ls_fail(LS_PROTOCOL, "rank %d offers a group area outside its arena", world_rank[r]);
         }

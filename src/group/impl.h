@@ -72,7 +72,7 @@ struct ls_work {
 
 /* Another rank of the group (or this one), as it is seen from here. */
 typedef struct ls_member {
-    ls_area *area;
+    ls_area *area;            /* NULL: not mapped */
     char *base;               /* of its arena as mapped here */
     size_t bytes;
     _Atomic uint32_t *parked; /* its word in the world page */

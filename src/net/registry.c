@@ -8,6 +8,7 @@ const ls_transport_ops *const ls_transports[] = {
     &ls_transport_self,
     &ls_transport_shm,
     &ls_transport_tcp,
+    &ls_transport_mixed,
     &ls_transport_fault,
     NULL,
 };

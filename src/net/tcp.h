@@ -55,9 +55,9 @@ _Static_assert(sizeof(ls_tcp_frame) == 32, "no padding on the wire");
 uint32_t ls_tcp_crc(const ls_tcp_frame *f, const void *payload);
 uint32_t ls_tcp_crc_head(const ls_tcp_frame *f); /* what the payload's goes on from */
 
-/* Connects this rank with every other; every rank calls it. fd[r] is the
- * connection to rank r, the caller's to close; fd[rank] is -1. LS_JOIN_TIMEOUT
- * names the ranks that did not come. */
-ls_status ls_tcp_connect_all(ls_world *w, int fd[LS_MAX_RANKS]);
+/* Connects this rank with every other one of the set `with` (a bit for each); every rank calls it, and whoever
+ * is in another's set has that one in its own. fd[r] is the connection to rank r, the caller's to close; those
+ * of ranks outside the set are -1. LS_JOIN_TIMEOUT names the ranks that did not come. */
+ls_status ls_tcp_connect(ls_world *w, uint64_t with, int fd[LS_MAX_RANKS]);
 
 #endif

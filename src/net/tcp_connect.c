@@ -1,7 +1,7 @@
-/* tcp_connect.c -- one TCP connection between each two ranks, on the loopback.
+/* tcp_connect.c -- one TCP connection between each two ranks that need one, on the loopback.
  *
  * Every rank listens on a free port, tells port and key through the store,
- * connects to the ranks below it and accepts the ranks above. Who does not
+ * connects to those below it and accepts those above. Who does not
  * prove with its first 64 bytes that it has read our key is dropped.
  */
 #include <errno.h>
@@ -33,6 +33,7 @@ typedef struct connector {
     ls_world *w;
     address all[LS_MAX_RANKS];
     int listener;
+    uint64_t with;        /* the ranks to connect with */
     int *fd;              /* the result */
     int missing;
     opening o[LS_MAX_RANKS + LS_TCP_STRANGERS];
@@ -63,6 +64,8 @@ static void drop(connector *c, opening *o)
     forget(c, o);
 }
 
+static bool wanted(const connector *c, int rank) { return c->with >> rank & 1u; }
+
 static bool same_key(const uint8_t *a, const uint8_t *b)
 {
     unsigned diff = 0; /* every byte is looked at: time tells nothing */
@@ -77,7 +80,8 @@ static bool acceptable(const connector *c, const opening *o)
     const ls_world *w = c->w;
     if (!same_key(h->key, c->all[w->rank].key)) return false;
     if (h->version != LS_TCP_VERSION || h->generation != w->generation || h->size != (uint32_t)w->size) return false;
-    if (h->to != (uint32_t)w->rank || h->from >= h->size || c->fd[h->from] >= 0) return false;
+    if (h->to != (uint32_t)w->rank || h->from >= h->size || !wanted(c, (int)h->from) || c->fd[h->from] >= 0)
+        return false;
     return o->rank >= 0 ? h->from == (uint32_t)o->rank : h->from > (uint32_t)w->rank;
 }
 
@@ -203,6 +207,7 @@ static ls_status start(connector *c)
     env->random(mine.key, sizeof mine.key);
     LS_TRY(ls_world_exchange(c->w, "tcp", &mine, sizeof mine, c->all));
     for (int r = 0; r < c->w->rank; r++) {
+        if (!wanted(c, r)) continue;
         int fd = env->connect_tcp("127.0.0.1", (int)c->all[r].port);
         if (fd < 0) return gone(r, "connecting", -fd);
         c->o[c->n] = (opening){ .fd = fd, .rank = r, .connecting = true };
@@ -216,13 +221,13 @@ static ls_status late(const connector *c)
     char who[256] = "";
     size_t at = 0;
     for (int r = 0; r < c->w->size; r++)
-        if (r != c->w->rank && c->fd[r] < 0 && at < sizeof who)
+        if (wanted(c, r) && c->fd[r] < 0 && at < sizeof who)
             at += (size_t)snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", r);
     return ls_fail(LS_JOIN_TIMEOUT, "rank %d has no connection to rank %s after %.1f s", c->w->rank, who,
                    (double)c->w->opts.join_timeout_ns * 1e-9);
 }
 
-ls_status ls_tcp_connect_all(ls_world *w, int fd[LS_MAX_RANKS])
+ls_status ls_tcp_connect(ls_world *w, uint64_t with, int fd[LS_MAX_RANKS])
 {
     const ls_env *env = ls_env_get();
     for (int r = 0; r < LS_MAX_RANKS; r++) fd[r] = -1;
@@ -230,7 +235,8 @@ ls_status ls_tcp_connect_all(ls_world *w, int fd[LS_MAX_RANKS])
     if (!c) return ls_fail(LS_NO_MEMORY, "connecting %d ranks", w->size);
     c->w = w;
     c->fd = fd;
-    c->missing = w->size - 1;
+    c->with = with & ~(1ull << w->rank);
+    c->missing = __builtin_popcountll(c->with);
     c->listener = -1;
     ls_status st = w->size > 1 ? start(c) : LS_OK;
     if (st == LS_OK && c->missing > 0) {

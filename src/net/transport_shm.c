@@ -85,12 +85,9 @@ struct ls_transport {
 
 static size_t dir_bytes(int size) { return (size_t)size * LS_MAX_CHANNELS * sizeof(dir_entry); }
 
-static ls_status open_shm(ls_world *w, ls_transport **out)
+ls_status ls_transport_shm_open(ls_world *w, ls_transport **out)
 {
     *out = NULL;
-    if (w->local_size != w->size)
-        return ls_fail(LS_INVALID, "transport 'shm' serves one machine, but only %d of %d ranks are local: use tcp",
-                       w->local_size, w->size);
     ls_transport *t = calloc(1, sizeof *t);
     if (!t) return ls_fail(LS_NO_MEMORY, "shm transport");
     t->w = w;
@@ -105,6 +102,22 @@ static ls_status open_shm(ls_world *w, ls_transport **out)
     LS_ASSERT((char *)dir == (char *)ls_arena_base(w->arena));
     *out = t;
     return LS_OK;
+}
+
+static ls_status open_shm(ls_world *w, ls_transport **out)
+{
+    *out = NULL;
+    if (w->local_size != w->size)
+        return ls_fail(LS_INVALID, "transport 'shm' serves one machine, but only %d of %d ranks are local: use mixed",
+                       w->local_size, w->size);
+    return ls_transport_shm_open(w, out);
+}
+
+static bool near_shm(ls_transport *t, int peer)
+{
+    (void)t;
+    (void)peer;
+    return true;
 }
 
 static void close_shm(ls_transport *t)
@@ -314,4 +327,5 @@ const ls_transport_ops ls_transport_shm = {
     .view = view_shm,
     .take = take_shm,
     .poke = poke_shm,
+    .near = near_shm,
 };

@@ -90,7 +90,7 @@ typedef struct wire {
 
 struct ls_transport {
     ls_world *w;
-    wire *wire[LS_MAX_RANKS]; /* owned; NULL for ourselves */
+    wire *wire[LS_MAX_RANKS]; /* owned; NULL for ourselves and whom we are not connected with */
     uint64_t busy;            /* peers for whom there is output that could not go yet */
 };
 
@@ -575,16 +575,16 @@ static void close_tcp(ls_transport *t)
     free(t);
 }
 
-static ls_status open_tcp(ls_world *w, ls_transport **out)
+ls_status ls_transport_tcp_open(ls_world *w, uint64_t with, ls_transport **out)
 {
     *out = NULL;
     int fd[LS_MAX_RANKS];
-    LS_TRY(ls_tcp_connect_all(w, fd));
+    LS_TRY(ls_tcp_connect(w, with, fd));
     ls_transport *t = calloc(1, sizeof *t);
     bool whole = t != NULL;
     if (t) t->w = w;
     for (int r = 0; r < w->size; r++) {
-        wire *l = whole && r != w->rank ? calloc(1, sizeof *l) : NULL;
+        wire *l = whole && fd[r] >= 0 ? calloc(1, sizeof *l) : NULL;
         if (l) {
             t->wire[r] = l;
             l->fd = fd[r];
@@ -593,7 +593,7 @@ static ls_status open_tcp(ls_world *w, ls_transport **out)
         } else if (fd[r] >= 0) {
             ls_env_get()->close_fd(fd[r]);
         }
-        whole = whole && (r == w->rank || (l && l->in && l->out));
+        whole = whole && (fd[r] < 0 || (l && l->in && l->out));
     }
     if (whole) {
         *out = t;
@@ -602,6 +602,12 @@ static ls_status open_tcp(ls_world *w, ls_transport **out)
     for (int r = 0; t && r < w->size; r++) free_link(t->wire[r]);
     free(t);
     return ls_fail(LS_NO_MEMORY, "connections to %d ranks", w->size - 1);
+}
+
+static ls_status open_tcp(ls_world *w, ls_transport **out)
+{
+    uint64_t all = w->size == LS_MAX_RANKS ? UINT64_MAX : (1ull << w->size) - 1;
+    return ls_transport_tcp_open(w, all, out);
 }
 
 const ls_transport_ops ls_transport_tcp = {

@@ -159,18 +159,20 @@ static ls_status finish_open(ls_world *w)
     atomic_store_explicit(&slot->state, LS_RANK_RUNNING, memory_order_release);
     LS_TRY(ls_tracer_create(&slot->box, &w->tracer));
 
+    if (!w->opts.transport) w->opts.transport = w->size == 1 ? "self" : w->nnodes == 1 ? "shm" : "mixed";
     const char *name = w->opts.transport;
     w->tops = ls_transport_find(name);
     if (!w->tops)
-        return ls_fail(LS_BAD_CONFIG, "no transport named '%s': expected shm, tcp, self or fault:<one of them>", name);
+        return ls_fail(LS_BAD_CONFIG, "no transport named '%s': expected shm, tcp, mixed, self or fault:<one of them>",
+                       name);
     return w->tops->open(w, &w->tp);
 }
 
 static void fill_defaults(ls_world *w, const ls_world_opts *opts)
 {
     w->opts = opts ? *opts : (ls_world_opts){ 0 };
-    if (!w->opts.transport) w->opts.transport = w->size == 1 ? "self" : "shm";
-    if (w->size == 1 && strncmp(w->opts.transport, "fault", 5) != 0) w->opts.transport = "self";
+    const char *asked = w->opts.transport;
+    if (w->size == 1 && (!asked || strncmp(asked, "fault", 5) != 0)) w->opts.transport = "self";
     if (!w->opts.arena_bytes) w->opts.arena_bytes = DEFAULT_ARENA;
     if (!w->opts.join_timeout_ns) w->opts.join_timeout_ns = DEFAULT_JOIN_NS;
     if (!w->opts.coll_timeout_ns) w->opts.coll_timeout_ns = DEFAULT_COLL_NS;
@@ -325,6 +327,7 @@ const char *ls_world_source(const ls_world *w) { return w->source_text; }
 ls_group *ls_world_group(ls_world *w) { return w ? w->group : NULL; }
 ls_tracer *ls_world_tracer(ls_world *w) { return w->tracer; }
 ls_ledger *ls_world_ledger(ls_world *w) { return &w->ledger; }
+const char *ls_world_transport(const ls_world *w) { return w->opts.transport; }
 
 void ls_world_at(ls_world *w, uint32_t step, uint16_t micro_batch)
 {

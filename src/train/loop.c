@@ -17,7 +17,7 @@ static void announce(ls_trainer *t)
     if (t->rank != 0) return;
     ls_say("lockstep %s: %s with %lld parameters, %d rank%s over %s, DDP", LS_VERSION, c->model.name,
            (long long)ls_params_count(&t->model->params), t->size, t->size == 1 ? "" : "s",
-           t->size == 1 ? "self" : c->comm.transport);
+           ls_world_transport(t->w));
     if (ls_world_launched(&rank, &size) && strcmp(ls_world_source(t->w), "lockstep run") != 0)
         ls_say("ranks: from %s", ls_world_source(t->w));
     ls_say("batch: %zu a rank x %lld micro-batch%s, %lld in all; %zu samples, %lld steps an epoch, %lld in all",

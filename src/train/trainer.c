@@ -47,7 +47,7 @@ static ls_status open_world(ls_trainer *t)
     (void)ls_world_launched(&rank, &peers);
     if (peers > LS_MAX_RANKS) peers = LS_MAX_RANKS;
     ls_world_opts o = {
-        .transport = c->comm.transport,
+        .transport = *c->comm.transport ? c->comm.transport : NULL,
         .algo = *c->comm.algo ? c->comm.algo : NULL,
         .arena_bytes =
             ls_ddp_arena_bytes(&t->model->params, peers, NULL) + COMM_BYTES + (size_t)peers * COMM_PEER_BYTES,

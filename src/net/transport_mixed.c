@@ -1,0 +1,95 @@
+/* transport_mixed.c -- several hosts: shm between ranks of one of them, tcp
+ * between ranks of two.
+ *
+ * Hosts are where the world found its ranks, or as ls_world_opts.node has it:
+ * so one machine can play several.
+ */
+#include <stdlib.h>
+
+#include "net/transports.h"
+#include "net/world.h"
+
+struct ls_transport {
+    ls_transport *shm, *tcp; /* owned */
+    uint64_t far;            /* the peers over tcp, a bit for each */
+};
+
+static const ls_transport_ops *ops_of(const ls_transport *t, int peer, ls_transport **inner)
+{
+    bool is_far = t->far >> peer & 1u;
+    *inner = is_far ? t->tcp : t->shm;
+    return is_far ? &ls_transport_tcp : &ls_transport_shm;
+}
+
+static void close_mixed(ls_transport *t)
+{
+    if (!t) return;
+    if (t->tcp) ls_transport_tcp.close(t->tcp);
+    if (t->shm) ls_transport_shm.close(t->shm);
+    free(t);
+}
+
+static ls_status open_mixed(ls_world *w, ls_transport **out)
+{
+    *out = NULL;
+    const int *node = w->opts.node ? w->opts.node : w->node;
+    ls_transport *t = calloc(1, sizeof *t);
+    if (!t) return ls_fail(LS_NO_MEMORY, "mixed transport");
+    for (int r = 0; r < w->size; r++)
+        if (node[r] != node[w->rank] || !ls_world_is_local(w, r)) t->far |= 1ull << r;
+    ls_status st = ls_transport_tcp_open(w, t->far, &t->tcp);
+    if (st == LS_OK) st = ls_transport_shm_open(w, &t->shm);
+    if (st < 0) {
+        close_mixed(t);
+        return st;
+    }
+    *out = t;
+    return LS_OK;
+}
+
+static ls_status send_mixed(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
+{
+    ls_transport *inner;
+    return ops_of(t, peer, &inner)->send(inner, peer, channel, m, ticket);
+}
+
+static uint64_t sent_mixed(ls_transport *t, int peer, int channel)
+{
+    ls_transport *inner;
+    return ops_of(t, peer, &inner)->sent(inner, peer, channel);
+}
+
+static ls_status view_mixed(ls_transport *t, int peer, int channel, ls_msg *m)
+{
+    ls_transport *inner;
+    return ops_of(t, peer, &inner)->view(inner, peer, channel, m);
+}
+
+static ls_status take_mixed(ls_transport *t, int peer, int channel, size_t n)
+{
+    ls_transport *inner;
+    return ops_of(t, peer, &inner)->take(inner, peer, channel, n);
+}
+
+static ls_status poke_mixed(ls_transport *t)
+{
+    LS_TRY(ls_transport_shm.poke(t->shm));
+    return ls_transport_tcp.poke(t->tcp);
+}
+
+static int fds_mixed(ls_transport *t, int *fds, int max) { return ls_transport_tcp.fds(t->tcp, fds, max); }
+
+static bool near_mixed(ls_transport *t, int peer) { return !(t->far >> peer & 1u); }
+
+const ls_transport_ops ls_transport_mixed = {
+    .name = "mixed",
+    .open = open_mixed,
+    .close = close_mixed,
+    .send = send_mixed,
+    .sent = sent_mixed,
+    .view = view_mixed,
+    .take = take_mixed,
+    .poke = poke_mixed,
+    .fds = fds_mixed,
+    .near = near_mixed,
+};
