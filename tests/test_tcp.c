@@ -268,7 +268,7 @@ static const attack attacks[] = {
     { "a flipped bit of the payload", NULL, flip_payload, 1, LS_FRAME_CRC, "frame 0 from rank 1 to rank 0 (channel 60, 64 bytes)" },
     { "a flipped bit of the signature", NULL, flip_signature, 1, LS_FRAME_CRC, "bytes changed on the way" },
     { "a flipped end", NULL, flip_last, 1, LS_FRAME_CRC, "has checksum" },
-    { "a length above the limit", too_long, NULL, 1, LS_PROTOCOL, "length 65537, expected 65536" },
+    { "a length above the limit", too_long, NULL, 1, LS_PROTOCOL, "length 131073, expected 131072" },
     { "an unknown kind", no_such_kind, NULL, 1, LS_PROTOCOL, "kind 9" },
     { "no kind", no_kind, NULL, 1, LS_PROTOCOL, "kind 0" },
     { "a channel above the limit", no_such_channel, NULL, 1, LS_PROTOCOL, "channel 64, expected 63" },

@@ -20,8 +20,8 @@
 #define LS_TCP_KEY_BYTES 32
 #define LS_TCP_STRANGERS 64             /* connections that have not said hello, at once */
 #define LS_TCP_HELLO_NS 5000000000ull   /* time to say it */
-#define LS_TCP_FRAME_BYTES (64u << 10)  /* payload of one frame, at most */
-#define LS_TCP_WINDOW (256u << 10)      /* bytes a channel may have unread at its receiver; a power of two */
+#define LS_TCP_FRAME_BYTES (128u << 10) /* payload of one frame, at most */
+#define LS_TCP_WINDOW (512u << 10)      /* bytes a channel may have unread at its receiver; a power of two */
 #define LS_TCP_ENTRY 16u                /* of which each frame costs so many, besides its payload rounded up to 16 */
 
 typedef struct ls_tcp_hello {

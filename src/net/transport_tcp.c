@@ -1,7 +1,7 @@
 /* transport_tcp.c -- ranks over TCP: one connection per peer, on which all
  * channels take turns.
  *
- * A message is cut into frames of at most 64 KiB. Some frames make a batch that
+ * A message is cut into frames of at most 128 KiB. Some frames make a batch that
  * one call hands to the kernel: heads and short payloads from a buffer, long
  * payloads straight from the caller's memory, which is free again once the
  * kernel has taken the batch.
