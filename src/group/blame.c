@@ -96,6 +96,15 @@ ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int member)
     }
 }
 
+ls_status ls_blame_block(const ls_work *k, int member, size_t sends, size_t expects)
+{
+    ls_group *g = k->g;
+    char text[160];
+    snprintf(text, sizeof text, "sends it %zu elements in all_to_all #%u, where %zu are expected", sends, k->desc.seq,
+             expects);
+    return mismatch(g, &k->desc, g->world_rank[member], text);
+}
+
 /* A member that has not entered k and never will: it waits for a collective of another group that needs us, who wait
  * here; or it is gone. What was true once stays true: such a member cannot go on without us. */
 static ls_status check_absent(ls_group *g, const ls_work *k, int rank)

@@ -18,7 +18,9 @@ static ls_status turn_work(ls_work *k)
     switch (k->kind) {
     case LS_WORK_LOCAL: return local_turn(k);
     case LS_WORK_ONESHOT:
-    case LS_WORK_MAPPED: return ls_mapped_turn(k);
+    case LS_WORK_MAPPED:
+    case LS_WORK_MAIL:
+    case LS_WORK_ROOTED: return ls_mapped_turn(k);
     case LS_WORK_EXEC: return ls_schedule_turn(k);
     case LS_WORK_P2P: break; /* in queues of their own */
     }

@@ -3,6 +3,7 @@
  *   calls.c    every collective as a call    work.c      start, test, wait
  *   group.c    create, split, destroy        run.c       by reading a schedule
  *   mapped.c   collectives in peers' memory  select.c    which algorithm
+ *   mail.c     short rooted ones, run ahead  fold.c      registered vectors in place
  *   engine.c   who moves works along         blame.c     what to say when one does not move
  *   join.c     worlds                        p2p.c       send and recv
  */
@@ -26,36 +27,61 @@ _Static_assert(LS_PAGE_GROUPS >= LS_MAX_GROUPS && LS_PAGE_HISTORY >= LS_WORKS, "
 #define LS_TIMED_BLOCKING_BYTES \
     ((size_t)1 << 20) /* and so are blocking ones that two looks at the clock would slow down */
 #define LS_LINE_BYTES 40
+#define LS_MAIL_LINES 32        /* rooted collectives that a rank may be ahead of its peers; a power of two, */
+_Static_assert(LS_MAIL_LINES < LS_PAGE_HISTORY, "all of which are still described");
+#define LS_MAIL_BYTES 32768u    /* and their bytes: a power of two */
+#define LS_MAIL_MOST 8192u      /* of one of them */
 #define LS_NOT_REGISTERED UINT64_MAX
 
 /* What a rank shows its peers of one collective: one cache line. */
 typedef struct ls_line {
-    _Alignas(64) _Atomic uint32_t seq; /* written last (release): number of the mapped collective */
+    _Alignas(64) _Atomic uint32_t seq; /* written last (release): number of the collective */
     _Atomic uint32_t done;             /* the same number, once this rank is through with everybody's vectors */
     uint32_t sig, reserved;
-    uint64_t offset;                   /* of its vector in its arena, or LS_NOT_REGISTERED */
+    uint64_t offset;                   /* of its vector in its arena, or LS_NOT_REGISTERED; mail: in its mail_bytes */
     union {
         uint64_t to;                   /* where its sum belongs, as offset; only all_reduce sets it */
         char bytes[LS_LINE_BYTES];     /* a vector that fits travels in the flag's own line */
     };
 } ls_line;
 
-/* A rank's part of a group in its arena. Lines and slots alternate: whoever starts
- * mapped collective m has finished m-1, so every peer has started m-1 and is done
- * reading m-2, whose line and slot are written now. */
+/* A rank's part of a group in its arena.
+ *
+ * Where everyone waits for everyone (kinds ONESHOT and MAPPED), lines and slots alternate: whoever starts
+ * number m has finished m-1, so every peer has started m-1 and is done reading m-2, whose line and slot are
+ * written now.
+ *
+ * Where not everyone does (kinds MAIL and ROOTED), ranks may be far apart. Those collectives have numbers of
+ * their own and a ring of lines, mail[m % LS_MAIL_LINES]; a line may be written again when every member is
+ * `through` with the collective it was written for. */
 typedef struct ls_area {
     ls_line line[2];
     _Alignas(64) _Atomic uint32_t left; /* peers that have destroyed the group and will not look here again */
+    _Alignas(64) _Atomic uint32_t through; /* this rank has finished rooted collectives up to this one, or some more */
     _Alignas(64) char slot[2][LS_ONESHOT_BYTES];
+    uint64_t block[2][LS_MAX_RANKS + 1]; /* long all_to_all: first element of each rank's block, and the end */
+    ls_line mail[LS_MAIL_LINES];
+    _Alignas(64) char mail_bytes[LS_MAIL_BYTES];
 } ls_area;
 
-typedef enum ls_work_kind { LS_WORK_LOCAL, LS_WORK_ONESHOT, LS_WORK_MAPPED, LS_WORK_EXEC, LS_WORK_P2P } ls_work_kind;
+typedef enum ls_work_kind {
+    LS_WORK_LOCAL,
+    LS_WORK_ONESHOT, /* short, everyone waits for everyone */
+    LS_WORK_MAPPED,  /* long, likewise */
+    LS_WORK_MAIL,    /* short, from or to a root: who writes does not wait */
+    LS_WORK_ROOTED,  /* long, from or to a root */
+    LS_WORK_EXEC,
+    LS_WORK_P2P
+} ls_work_kind;
+static inline bool ls_in_memory(ls_work_kind kind) { return kind >= LS_WORK_ONESHOT && kind <= LS_WORK_ROOTED; }
 
 struct ls_work {
     ls_group *g;             /* borrowed */
     ls_work_kind kind;
     int phase, peer;         /* progress of a mapped collective */
-    uint32_t sig, mseq;      /* mseq: number among the mapped collectives of the group */
+    uint32_t sig;
+    uint32_t mseq, rooted;   /* numbers of the group's collectives in memory up to this one: those in which everyone
+                                waits for everyone, and the rooted ones */
     bool live;               /* between start and wait */
     bool staged;             /* the vector is private: a copy of it stands in the slot */
     _Atomic uint32_t done;   /* release: status and results are visible */
@@ -78,6 +104,15 @@ typedef struct ls_member {
     _Atomic uint32_t *parked; /* its word in the world page */
 } ls_member;
 
+/* What a rank knows of its mail. */
+typedef struct ls_mail {
+    uint32_t seen;       /* every member is through with this rooted collective, or a later one */
+    uint32_t told;       /* what our area says of ourselves */
+    uint32_t head, tail; /* bytes of our ring written and free again, counted without wrapping */
+    uint32_t sent, freed;
+    struct { uint32_t rooted, end; } mark[LS_MAIL_LINES]; /* where the bytes of what we sent end */
+} ls_mail;
+
 /* The first lines are what a small collective touches: they are kept together. */
 struct ls_group {
     ls_world *w;             /* borrowed */
@@ -91,7 +126,8 @@ struct ls_group {
     bool mapped;             /* every member's arena is mapped here */
     bool spins;              /* a wait may spin: every rank has a core */
     int patience;            /* turns a poll may take: some while the caller blocks, none at a poke */
-    uint32_t seq, mseq;      /* of the next collective */
+    uint32_t seq, mseq, rooted; /* of the newest collective, as in ls_work; seq: of the next */
+    uint32_t chain;          /* signature of all collectives so far */
     const ls_algo *forced;   /* comm.algo; NULL: by size */
     /* Works complete in call order. `tail` is the caller's, `head` the engine's. The slot freed last is
      * used next: its cache lines are still near. */
@@ -99,6 +135,7 @@ struct ls_group {
     uint8_t queue[LS_WORKS], spare[LS_WORKS];
     int nspare;
     uint64_t busy_until_ns;  /* end of the timed works recorded so far: overlapping ones count once */
+    ls_mail mail;
     ls_member member[LS_MAX_RANKS];
 
     int channel;             /* the first of LS_GROUP_CHANNELS */
@@ -174,13 +211,14 @@ ls_status ls_group_create_world(ls_world *w);
 void ls_group_free(ls_group *g);
 
 /* select.c: how a work is carried out; and, for LS_WORK_EXEC, by which schedule. */
-ls_work_kind ls_select(const ls_group *g, ls_coll coll, size_t nbytes);
+ls_work_kind ls_select(const ls_work *k);
 const ls_algo *ls_select_schedule(const ls_work *k);
 /* Fills `forced` of a new group. LS_BAD_CONFIG: comm.algo is unknown. */
 ls_status ls_select_init(ls_group *g);
 
-/* mapped.c: shows the peers our vector, the first thing a work of kind ONESHOT or MAPPED
- * does; then one turn of it. */
+/* mapped.c: numbers a work in memory; shows the peers our vector, the first thing it does (its phase stays 0
+ * while that is not possible yet); then one turn of it. */
+void ls_mapped_number(ls_work *k);
 void ls_mapped_publish(ls_work *k);
 ls_status ls_mapped_turn(ls_work *k);
 
@@ -201,6 +239,8 @@ void ls_p2p_free(struct ls_p2p_state *s); /* NULL is fine */
  * LS_RANK_DIED for the rank that serves the store; else LS_OK. ls_blame_timeout: LS_RANK_HUNG. */
 ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int peer);
 ls_status ls_blame_check(ls_group *g);
+/* The same for an all_to_all to which a member sends `sends` elements, where we expect others. */
+ls_status ls_blame_block(const ls_work *k, int member, size_t sends, size_t expects);
 /* The same as ls_blame_mismatch for a message; `more`: the count of theirs is a lower bound. */
 ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_desc *theirs, bool more);
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);

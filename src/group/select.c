@@ -26,23 +26,44 @@ static const ls_algo *forced(const ls_group *g, ls_coll coll)
     return g->forced && (g->forced->colls & 1u << coll) ? g->forced : NULL;
 }
 
-/* Whole vectors through the slots: always for barriers and forced oneshot, else below a size. */
-static bool goes_whole(ls_coll coll, size_t nbytes, const ls_algo *f)
+static bool is_rooted(ls_coll coll)
 {
-    if (coll == LS_BARRIER) return true;
-    if (nbytes > LS_ONESHOT_BYTES) return false;
-    if (f) return strcmp(f->name, "oneshot") == 0;
-    return coll == LS_ALL_GATHER || coll == LS_BROADCAST || nbytes <= WHOLE_SUM_BYTES;
+    return coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER;
 }
 
-ls_work_kind ls_select(const ls_group *g, ls_coll coll, size_t nbytes)
+/* The most that any one rank writes for its peers: for those with a root. */
+static size_t most_from_one(const ls_work *k)
 {
+    size_t elem = ls_dtype_size(k->a.dtype), most = 0;
+    if (k->a.coll != LS_GATHER) return k->nbytes;
+    if (!k->counts) return ls_work_share(k, 0).count * elem; /* no share is longer */
+    for (int r = 0; r < k->g->size; r++)
+        if (k->counts[r] > most) most = k->counts[r];
+    return most * elem;
+}
+
+/* Whole vectors through the slots: always for barriers and forced oneshot, else below a size. */
+static bool goes_whole(const ls_work *k, const ls_algo *f)
+{
+    if (k->a.coll == LS_BARRIER) return true;
+    if (k->nbytes > LS_ONESHOT_BYTES || k->recv_counts) return false; /* those may differ from rank to rank */
+    if (f) return strcmp(f->name, "oneshot") == 0;
+    return k->a.coll == LS_ALL_GATHER || k->a.coll == LS_ALL_TO_ALL || k->nbytes <= WHOLE_SUM_BYTES;
+}
+
+ls_work_kind ls_select(const ls_work *k)
+{
+    const ls_group *g = k->g;
+    ls_coll coll = k->a.coll;
     if (g->size == 1) return LS_WORK_LOCAL;
-    if (coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER || coll == LS_ALL_TO_ALL) return LS_WORK_EXEC;
     const ls_algo *f = g->forced ? forced(g, coll) : NULL;
     if (!g->mapped || (f && !f->mapped)) return LS_WORK_EXEC;
-    if (goes_whole(coll, nbytes, f)) return LS_WORK_ONESHOT;
-    return coll != LS_BROADCAST && (!f || strcmp(f->name, "fold") == 0) ? LS_WORK_MAPPED : LS_WORK_EXEC;
+    if (is_rooted(coll)) {
+        if (most_from_one(k) <= LS_MAIL_MOST) return LS_WORK_MAIL;
+        return coll == LS_REDUCE ? LS_WORK_MAPPED : LS_WORK_ROOTED;
+    }
+    if (goes_whole(k, f)) return LS_WORK_ONESHOT;
+    return !f || strcmp(f->name, "fold") == 0 ? LS_WORK_MAPPED : LS_WORK_EXEC;
 }
 
 const ls_algo *ls_select_schedule(const ls_work *k)

@@ -132,7 +132,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
         }
     }
     k->nbytes = k->a.count * ls_dtype_size(a->dtype);
-    k->kind = ls_select(g, a->coll, k->nbytes);
+    k->kind = ls_select(k);
     k->status = LS_OK;
     k->live = true;
     k->phase = 0;
@@ -146,8 +146,10 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
                               .count = k->recv_counts ? 0 : k->a.count };
     k->sig = signature(&k->desc);
     if (LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL) k->sig ^= counts_signature(k);
-    if (k->kind == LS_WORK_ONESHOT || k->kind == LS_WORK_MAPPED) {
-        k->mseq = ++g->mseq;
+    /* whoever runs ahead of a difference takes it along */
+    if (LS_LIKELY(k->kind != LS_WORK_P2P)) k->sig = g->chain = (g->chain ^ k->sig) * 0x9e3779b1u;
+    if (ls_in_memory(k->kind)) {
+        ls_mapped_number(k);
         /* nothing is ahead of it: its turn is now */
         uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
         if (!ls_engine_threaded(e) && atomic_load_explicit(&g->head, memory_order_relaxed) == tail)
@@ -353,11 +355,11 @@ ls_status ls_work_wait(ls_work *k)
 static bool at_once(ls_work *k, ls_status *st)
 {
     ls_group *g = k->g;
-    if (k->phase == 0 || !g->spins) return false; /* not published: something is ahead */
-    g->patience = PATIENCE;
+    if (k->phase == 0) return false; /* not published: something is ahead */
+    int turns = g->spins ? QUICK_TURNS : 1;
+    if (g->spins) g->patience = PATIENCE;
     *st = LS_AGAIN;
-    for (int turn = 0; turn < QUICK_TURNS && *st == LS_AGAIN && k->kind != LS_WORK_EXEC; turn++)
-        *st = ls_mapped_turn(k);
+    for (int turn = 0; turn < turns && *st == LS_AGAIN && ls_in_memory(k->kind); turn++) *st = ls_mapped_turn(k);
     g->patience = 0;
     return *st != LS_AGAIN;
 }

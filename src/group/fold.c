@@ -1,0 +1,301 @@
+/* fold.c -- long vectors, worked on where they lie: registered memory, which every rank has mapped.
+ *
+ *   all_reduce       rank r sums share r straight from all vectors and stores the sum where each wants it
+ *   reduce_scatter   likewise, into its own result
+ *   reduce           likewise, into the root's
+ *   all_gather       everyone reads everyone's share
+ *   all_to_all       everyone reads its block of everyone's vector
+ *   broadcast, scatter   everyone reads the root's vector
+ *   gather           everyone writes its share into the root's vector
+ *
+ * In the first five everyone says in its line where its vector is, and waits at the end until no member needs
+ * anybody's memory any more. In the others only the root says so (mail.c has its line), and only the root waits.
+ *
+ * The schedules `fold`, `pairwise` and `linear` are the proved text.
+ */
+#include <string.h>
+
+#include "coll/reduce.h"
+#include "group/mapped.h"
+
+#define UNIT_BYTES 64 /* shares of a sum end at cache lines */
+
+/* Of a sum, where only we know the cut: whole cache lines. */
+static ls_range fold_share(const ls_work *k, int r)
+{
+    unsigned shift = 0; /* of elements that share a line: a power of two */
+    while (UNIT_BYTES / ls_dtype_size(k->a.dtype) >> shift > 1) shift++;
+    ls_range s;
+    (void)ls_shard_range((k->a.count + ((size_t)1 << shift) - 1) >> shift, r, k->g->size, &s);
+    s.first <<= shift;
+    s.count <<= shift;
+    if (s.first > k->a.count) s.first = k->a.count;
+    if (s.first + s.count > k->a.count) s.count = k->a.count - s.first;
+    return s;
+}
+
+/* --- everyone with everyone -------------------------------------------------------------- */
+
+/* What member r offers, in bytes. */
+static size_t offered_bytes(const ls_work *k, int r)
+{
+    return k->a.coll == LS_ALL_GATHER ? ls_work_share(k, r).count * ls_dtype_size(k->a.dtype) : k->nbytes;
+}
+
+/* Says in the line where peers find the vector and where the sum belongs: where they lie, or where a copy
+ * stands in the slot, or nowhere. */
+void ls_fold_place(ls_work *k, ls_line *line)
+{
+    const ls_group *g = k->g;
+    const ls_member *me = &g->member[g->rank];
+    size_t nbytes = offered_bytes(k, g->rank), elem = ls_dtype_size(k->a.dtype);
+    bool has_sum = k->a.coll == LS_ALL_REDUCE || (k->a.coll == LS_REDUCE && g->rank == k->a.root);
+    k->share =
+        k->a.coll == LS_ALL_REDUCE || k->a.coll == LS_REDUCE ? fold_share(k, g->rank) : ls_work_share(k, g->rank);
+    const char *bytes = ls_offered(k);
+    if (k->a.coll == LS_ALL_GATHER && !k->a.in && bytes) bytes += k->share.first * elem;
+    uint64_t from = ls_offset_of(me, bytes, nbytes), to = from;
+    if (has_sum && bytes != k->a.out && from != LS_NOT_REGISTERED) to = ls_offset_of(me, k->a.out, nbytes);
+    k->staged = (from == LS_NOT_REGISTERED || to == LS_NOT_REGISTERED) && nbytes <= LS_ONESHOT_BYTES &&
+                (k->a.coll == LS_ALL_REDUCE || k->a.coll == LS_REDUCE_SCATTER || k->a.coll == LS_ALL_GATHER);
+    if (k->staged) {
+        char *slot = me->area->slot[k->mseq & 1];
+        memcpy(slot, bytes, nbytes);
+        from = to = (uint64_t)(slot - me->base);
+    }
+    if (k->a.coll == LS_ALL_TO_ALL) {
+        if (!k->a.in && k->nbytes > 0) from = to = LS_NOT_REGISTERED; /* in place goes through a copy */
+        uint64_t *block = me->area->block[k->mseq & 1];
+        for (int r = 0; r < g->size; r++) {
+            ls_range s = ls_work_share(k, r);
+            block[r] = s.first;
+            block[r + 1] = s.first + s.count;
+        }
+    }
+    line->offset = to == LS_NOT_REGISTERED ? to : from;
+    line->to = to;
+}
+
+typedef struct vectors {
+    char *from[LS_MAX_RANKS]; /* the members' vectors */
+    char *to[LS_MAX_RANKS];   /* and where their sums belong */
+} vectors;
+
+/* Member r's block for us, of all that it sends. */
+static bool block_of(const ls_work *k, int r, ls_range *out)
+{
+    const uint64_t *block = k->g->member[r].area->block[k->mseq & 1];
+    uint64_t first = block[k->g->rank], end = block[k->g->rank + 1]; /* copied once, then checked */
+    *out = (ls_range){ first, end - first };
+    return first <= end && end <= SIZE_MAX / 16;
+}
+
+/* Where everything is, checked; false when somebody's is not registered. */
+static bool find(const ls_work *k, vectors *v)
+{
+    const ls_group *g = k->g;
+    bool all = true;
+    size_t elem = ls_dtype_size(k->a.dtype);
+    for (int r = 0; r < g->size; r++) {
+        const ls_member *m = &g->member[r];
+        const ls_line *line = &m->area->line[k->mseq & 1];
+        uint64_t offset = line->offset, to = line->to; /* copied once, then checked */
+        size_t n = offered_bytes(k, r);
+        ls_range s;
+        if (k->a.coll == LS_ALL_TO_ALL) n = block_of(k, r, &s) ? (s.first + s.count) * elem : SIZE_MAX;
+        v->from[r] = ls_at_member(m, offset, n);
+        bool sums = k->a.coll == LS_ALL_REDUCE || (k->a.coll == LS_REDUCE && r == k->a.root);
+        v->to[r] = sums ? ls_at_member(m, to, n) : v->from[r];
+        all &= v->from[r] && v->to[r];
+    }
+    return all;
+}
+
+static size_t sum_block(ls_work *k, const vectors *v, size_t n)
+{
+    ls_group *g = k->g;
+    size_t elem = ls_dtype_size(k->a.dtype), at = k->share.first + k->pos;
+    const void *src[LS_MAX_RANKS];
+    void *dst[LS_MAX_RANKS];
+    char *out = k->a.out;
+    int ndst = 1;
+    for (int r = 0; r < g->size; r++) src[r] = v->from[r] + at * elem;
+    switch (k->a.coll) {
+    case LS_ALL_REDUCE:
+        ndst = g->size;
+        for (int r = 0; r < ndst; r++) dst[r] = v->to[r] + at * elem;
+        break;
+    case LS_REDUCE: dst[0] = v->to[k->a.root] + at * elem; break;
+    default: dst[0] = k->a.in ? out + k->pos * elem : out + at * elem; break; /* reduce_scatter */
+    }
+    if (n > 0) ls_reduce_n(dst, ndst, src, g->size, n, k->a.dtype, k->a.op, ls_scale_of(k));
+    int foreign = k->a.coll == LS_ALL_REDUCE ? ndst - 1 : k->a.coll == LS_REDUCE && g->rank != k->a.root;
+    ls_count_bytes(g, (size_t)(g->size - 1 + foreign) * n * elem);
+    return n;
+}
+
+/* Member r's part for us, and where it goes. */
+static ls_status part_from(const ls_work *k, const vectors *v, int r, const char **from, char **to, size_t *nbytes)
+{
+    size_t elem = ls_dtype_size(k->a.dtype);
+    ls_range s = ls_work_share(k, r);
+    *from = v->from[r];
+    if (k->a.coll == LS_ALL_TO_ALL) {
+        ls_range theirs;
+        if (!block_of(k, r, &theirs)) return ls_fail(LS_PROTOCOL, "rank %d describes no block", k->g->world_rank[r]);
+        if (k->recv_counts) {
+            s = (ls_range){ 0, k->recv_counts[r] };
+            for (int q = 0; q < r; q++) s.first += k->recv_counts[q];
+        }
+        if (theirs.count != s.count) return ls_blame_block(k, r, theirs.count, s.count);
+        *from += theirs.first * elem;
+    }
+    *to = (char *)k->a.out + s.first * elem;
+    *nbytes = s.count * elem;
+    return LS_OK;
+}
+
+/* Everyone begins with its right neighbour, so that not all read one rank at once. */
+static ls_status copy_block(ls_work *k, const vectors *v, bool *finished)
+{
+    ls_group *g = k->g;
+    const char *from = NULL;
+    char *to = NULL;
+    size_t nbytes = 0;
+    int r = (g->rank + 1 + k->peer) % g->size;
+    LS_TRY(part_from(k, v, r, &from, &to, &nbytes));
+    size_t n = nbytes - k->pos < LS_TURN_BYTES ? nbytes - k->pos : LS_TURN_BYTES;
+    if (n > 0 && to != from) memcpy(to + k->pos, from + k->pos, n);
+    if (r != g->rank) ls_count_bytes(g, n);
+    k->pos += n;
+    if (k->pos == nbytes) {
+        k->pos = 0;
+        k->peer++;
+    }
+    *finished = k->peer == g->size;
+    return LS_OK;
+}
+
+/* One block of this rank's work. */
+static ls_status one_block(ls_work *k, const vectors *v, bool *finished)
+{
+    if (k->a.coll == LS_ALL_GATHER || k->a.coll == LS_ALL_TO_ALL) return copy_block(k, v, finished);
+    size_t block = LS_TURN_BYTES / ls_dtype_size(k->a.dtype), left = k->share.count - k->pos;
+    k->pos += sum_block(k, v, left < block ? left : block);
+    *finished = k->pos == k->share.count;
+    return LS_OK;
+}
+
+ls_status ls_fold_turn(ls_work *k)
+{
+    ls_group *g = k->g;
+    vectors v;
+    ls_status st;
+    if (k->phase == 1) {
+        if ((st = ls_all_here(k)) != LS_OK) return st;
+        if (!find(k, &v)) { /* everybody sees the same lines and decides alike */
+            k->kind = LS_WORK_EXEC;
+            k->phase = 0;
+            return LS_AGAIN;
+        }
+        k->peer = 0;
+        k->phase = 2;
+    } else if (k->phase == 2 && !find(k, &v)) {
+        return ls_fail(LS_PROTOCOL, "a rank moved its vector while a collective used it");
+    }
+    if (k->phase == 2) {
+        /* what is needed right after the block is fetched before it: the block sweeps the first-level cache */
+        _Atomic uint32_t *done = &g->member[g->rank].area->line[k->mseq & 1].done;
+        uint32_t mseq = k->mseq;
+        bool finished;
+        LS_TRY(one_block(k, &v, &finished));
+        if (!finished) return LS_AGAIN;
+        atomic_store_explicit(done, mseq,
+                              memory_order_release); /* our reads and writes of the peers' vectors are over */
+        k->peer = 0;
+        k->phase = 3;
+        st = ls_all_through(k);
+        ls_wake_members(g); /* after a look: who sleeps can wait that long */
+        if (st != LS_OK) return st;
+    } else if ((st = ls_all_through(k)) != LS_OK) {
+        return st;
+    }
+    if (k->staged && k->a.coll == LS_ALL_REDUCE)
+        memcpy(k->a.out, g->member[g->rank].area->slot[k->mseq & 1], k->nbytes);
+    return LS_OK;
+}
+
+/* --- from and to a root -------------------------------------------------------------------- */
+
+bool ls_rooted_publish(ls_work *k)
+{
+    const ls_group *g = k->g;
+    if (g->rank != k->a.root) return true;
+    const void *vector = k->a.coll == LS_GATHER ? k->a.out : ls_offered(k);
+    return ls_mail_post(k, NULL, 0, ls_offset_of(&g->member[g->rank], vector, k->nbytes));
+}
+
+/* The root's vector, or NULL when it is not registered. */
+static ls_status root_vector(ls_work *k, char **out)
+{
+    const ls_line *line;
+    ls_status st = ls_mail_from(k, k->a.root, &line);
+    if (st != LS_OK) return st;
+    *out = ls_at_member(&k->g->member[k->a.root], line->offset, k->nbytes);
+    return LS_OK;
+}
+
+/* The part of the whole vector that is rank r's. */
+static ls_range part_of(const ls_work *k, int r)
+{
+    return k->a.coll == LS_BROADCAST ? (ls_range){ 0, k->a.count } : ls_work_share(k, r);
+}
+
+/* LS_OK once the root has its own part where it belongs, and every member is through. */
+static ls_status root_turn(ls_work *k, char *vector)
+{
+    ls_group *g = k->g;
+    size_t elem = ls_dtype_size(k->a.dtype);
+    if (k->phase == 1) {
+        ls_range s = part_of(k, g->rank);
+        bool gather = k->a.coll == LS_GATHER;
+        if (k->a.in && k->a.out && s.count > 0)
+            memcpy(gather ? vector + s.first * elem : k->a.out, gather ? k->a.in : vector + s.first * elem,
+                   s.count * elem);
+        k->phase = 2;
+    }
+    for (; k->peer < g->size; k->peer++)
+        if (k->peer != g->rank && !ls_reached(g, &g->member[k->peer].area->through, k->rooted)) return LS_AGAIN;
+    if ((int32_t)(k->rooted - g->mail.seen) > 0) g->mail.seen = k->rooted - 1; /* all but us */
+    return LS_OK;
+}
+
+static ls_status leaf_turn(ls_work *k, char *vector)
+{
+    ls_range s = part_of(k, k->g->rank);
+    size_t elem = ls_dtype_size(k->a.dtype), nbytes = s.count * elem;
+    size_t n = nbytes - k->pos < LS_TURN_BYTES ? nbytes - k->pos : LS_TURN_BYTES;
+    char *far = vector + s.first * elem + k->pos;
+    if (n > 0 && k->a.coll == LS_GATHER) memcpy(far, ls_offered(k) + k->pos, n);
+    else if (n > 0) memcpy((char *)k->a.out + k->pos, far, n);
+    ls_count_bytes(k->g, n);
+    k->pos += n;
+    return k->pos == nbytes ? LS_OK : LS_AGAIN;
+}
+
+ls_status ls_rooted_turn(ls_work *k)
+{
+    char *vector;
+    ls_status st = root_vector(k, &vector);
+    if (st != LS_OK) return st;
+    if (!vector) { /* everybody sees the root's line */
+        if (k->pos > 0) return ls_fail(LS_PROTOCOL, "a rank moved its vector while a collective used it");
+        ls_mail_through(k, false);
+        k->kind = LS_WORK_EXEC;
+        k->phase = 0;
+        return LS_AGAIN;
+    }
+    st = k->g->rank == k->a.root ? root_turn(k, vector) : leaf_turn(k, vector);
+    if (st == LS_OK) ls_mail_through(k, true);
+    return st;
+}

@@ -1,0 +1,231 @@
+/* mail.c -- short collectives from or to a root, in memory that every rank has mapped.
+ *
+ *   broadcast, scatter   the root writes, the others read
+ *   gather, reduce       the others write, the root reads
+ *
+ * Who writes does not wait for who reads: it goes on, up to LS_MAIL_LINES collectives ahead. Each rank has a
+ * ring of lines and a ring of bytes, written by it alone. Up to 40 bytes travel in the line itself.
+ *
+ *   writer m:  line m % LS_MAIL_LINES is free once every member is through with m - LS_MAIL_LINES
+ *   reader m:  waits until the line says m
+ *
+ * How far a rank is stands in its area, and is written there now and then only: a writer looks at it when its ring
+ * seems full, and each look takes the line away from the rank that writes it. What a writer can know without a look is
+ * the end of the last collective in which everyone waited for everyone.
+ *
+ * A reduction sums in ascending rank order, as everything in mapped memory does.
+ */
+#include <string.h>
+
+#include "coll/reduce.h"
+#include "group/mapped.h"
+
+#define TELL_EVERY 4u /* collectives; a writer may find its ring that much shorter */
+#define ALIGN 64u
+
+/* --- how far everybody is ------------------------------------------------------------- */
+
+static void look(const ls_work *k)
+{
+    ls_group *g = k->g;
+    uint32_t least = k->rooted - 1;
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank) continue;
+        /* acquire: pairs with tell(); what that rank read before is read */
+        uint32_t through = atomic_load_explicit(&g->member[r].area->through, memory_order_acquire);
+        if ((int32_t)(through - least) < 0) least = through;
+    }
+    if ((int32_t)(least - g->mail.seen) > 0) g->mail.seen = least;
+}
+
+static void tell(ls_group *g, uint32_t rooted)
+{
+    g->mail.told = rooted;
+    /* release: our reads of the lines up to it are over */
+    atomic_store_explicit(&g->member[g->rank].area->through, rooted, memory_order_release);
+    ls_wake_members(g);
+}
+
+void ls_mail_through(ls_work *k, bool now)
+{
+    if (now || k->rooted - k->g->mail.told >= TELL_EVERY) tell(k->g, k->rooted);
+}
+
+/* --- writing --------------------------------------------------------------------------- */
+
+/* Frees the bytes of what every member is through with. */
+static void reclaim(ls_mail *x)
+{
+    while (x->freed != x->sent && (int32_t)(x->seen - x->mark[x->freed % LS_MAIL_LINES].rooted) >= 0)
+        x->tail = x->mark[x->freed++ % LS_MAIL_LINES].end;
+}
+
+/* Room for n bytes in one piece, from `head` on; false while there is none. */
+static bool room(const ls_work *k, uint32_t n)
+{
+    ls_mail *x = &k->g->mail;
+    uint32_t at = x->head % LS_MAIL_BYTES, skip = at + n > LS_MAIL_BYTES ? LS_MAIL_BYTES - at : 0;
+    if (x->sent - x->freed == LS_MAIL_LINES || x->head + skip + n - x->tail > LS_MAIL_BYTES) {
+        reclaim(x);
+        if (x->head + skip + n - x->tail > LS_MAIL_BYTES) {
+            look(k);
+            reclaim(x);
+        }
+        if (x->head + skip + n - x->tail > LS_MAIL_BYTES) return false;
+    }
+    x->head += skip;
+    return true;
+}
+
+bool ls_mail_post(ls_work *k, const char *bytes, size_t nbytes, uint64_t offset)
+{
+    ls_group *g = k->g;
+    ls_mail *x = &g->mail;
+    ls_area *mine = g->member[g->rank].area;
+    ls_line *line = &mine->mail[k->rooted % LS_MAIL_LINES];
+    if (LS_UNLIKELY(k->rooted - x->seen > LS_MAIL_LINES)) {
+        look(k);
+        if (k->rooted - x->seen > LS_MAIL_LINES) return false;
+    }
+    if (nbytes > LS_LINE_BYTES) {
+        uint32_t n = ((uint32_t)nbytes + ALIGN - 1) / ALIGN * ALIGN;
+        if (LS_UNLIKELY(!room(k, n))) return false;
+        offset = x->head % LS_MAIL_BYTES;
+        memcpy(mine->mail_bytes + offset, bytes, nbytes);
+        x->head += n;
+        x->mark[x->sent % LS_MAIL_LINES].rooted = k->rooted;
+        x->mark[x->sent++ % LS_MAIL_LINES].end = x->head;
+    } else if (nbytes > 0) {
+        memcpy(line->bytes, bytes, nbytes);
+    }
+    line->offset = offset;
+    line->sig = k->sig;
+    atomic_store_explicit(&line->seq, k->rooted, memory_order_release); /* line and bytes are visible before it */
+    ls_wake_members(g);
+    return true;
+}
+
+/* The part of the vector that this rank gives. */
+static const char *given(const ls_work *k, size_t *nbytes)
+{
+    if (k->a.coll == LS_GATHER) *nbytes = ls_work_share(k, k->g->rank).count * ls_dtype_size(k->a.dtype);
+    else *nbytes = k->nbytes;
+    return ls_offered(k);
+}
+
+static bool writes(const ls_work *k)
+{
+    bool root = k->g->rank == k->a.root;
+    return k->a.coll == LS_BROADCAST || k->a.coll == LS_SCATTER ? root : !root;
+}
+
+bool ls_mail_publish(ls_work *k)
+{
+    if (!writes(k)) return true;
+    size_t nbytes;
+    const char *bytes = given(k, &nbytes);
+    return ls_mail_post(k, bytes, nbytes, 0);
+}
+
+/* --- reading --------------------------------------------------------------------------- */
+
+ls_status ls_mail_from(ls_work *k, int r, const ls_line **out)
+{
+    ls_group *g = k->g;
+    const ls_line *line = &g->member[r].area->mail[k->rooted % LS_MAIL_LINES];
+    /* acquire: pairs with ls_mail_post. Any other number is older: it cannot be written over before we are through */
+    for (int turn = 0; atomic_load_explicit(&line->seq, memory_order_acquire) != k->rooted; turn++) {
+        if (turn >= g->patience) {
+            if (g->mail.told != k->rooted - 1) tell(g, k->rooted - 1); /* we may wait for who waits for us */
+            return LS_AGAIN;
+        }
+        ls_cpu_relax();
+    }
+    if (LS_UNLIKELY(line->sig != k->sig)) return ls_blame_mismatch(g, k, r);
+    *out = line;
+    return LS_OK;
+}
+
+/* Where the nbytes of a line lie; NULL when it does not say. */
+static const char *bytes_of(const ls_work *k, int r, const ls_line *line, size_t nbytes)
+{
+    if (nbytes <= LS_LINE_BYTES) return line->bytes;
+    uint64_t at = line->offset; /* copied once, then checked */
+    return at <= LS_MAIL_BYTES - nbytes ? k->g->member[r].area->mail_bytes + at : NULL;
+}
+
+static LS_COLD ls_status outside(const ls_group *g, int r)
+{
+    return ls_fail(LS_PROTOCOL, "rank %d offers bytes outside its mail", g->world_rank[r]);
+}
+
+static ls_status from_root(ls_work *k)
+{
+    ls_group *g = k->g;
+    const ls_line *line;
+    size_t elem = ls_dtype_size(k->a.dtype);
+    bool whole = k->a.coll == LS_BROADCAST;
+    ls_range s = whole ? (ls_range){ 0, k->a.count } : ls_work_share(k, g->rank);
+    if (g->rank == k->a.root) { /* all that is left is our own part */
+        if (k->a.in && k->a.out && s.count > 0)
+            memcpy(k->a.out, (const char *)k->a.in + s.first * elem, s.count * elem);
+        return LS_OK;
+    }
+    ls_status st = ls_mail_from(k, k->a.root, &line);
+    if (st != LS_OK) return st;
+    const char *from = bytes_of(k, k->a.root, line, k->nbytes);
+    if (!from) return outside(g, k->a.root);
+    if (s.count > 0) memcpy(k->a.out, from + s.first * elem, s.count * elem);
+    ls_count_bytes(g, s.count * elem);
+    return LS_OK;
+}
+
+static ls_status gathered(ls_work *k)
+{
+    ls_group *g = k->g;
+    size_t elem = ls_dtype_size(k->a.dtype);
+    for (; k->peer < g->size; k->peer++) {
+        const ls_line *line;
+        ls_range s = ls_work_share(k, k->peer);
+        size_t n = s.count * elem;
+        const char *from = k->a.in;
+        if (k->peer != g->rank) {
+            ls_status st = ls_mail_from(k, k->peer, &line);
+            if (st != LS_OK) return st;
+            if (!(from = bytes_of(k, k->peer, line, n))) return outside(g, k->peer);
+            ls_count_bytes(g, n);
+        }
+        if (from && n > 0) memcpy((char *)k->a.out + s.first * elem, from, n);
+    }
+    return LS_OK;
+}
+
+static ls_status reduced(ls_work *k)
+{
+    ls_group *g = k->g;
+    const void *src[LS_MAX_RANKS];
+    const ls_line *line;
+    void *out = k->a.out;
+    for (; k->peer < g->size; k->peer++) {
+        if (k->peer == g->rank) continue;
+        ls_status st = ls_mail_from(k, k->peer, &line);
+        if (st != LS_OK) return st;
+    }
+    for (int r = 0; r < g->size; r++) {
+        line = &g->member[r].area->mail[k->rooted % LS_MAIL_LINES];
+        src[r] = r == g->rank ? ls_offered(k) : bytes_of(k, r, line, k->nbytes);
+        if (!src[r] && k->nbytes > 0) return outside(g, r);
+    }
+    ls_reduce_n(&out, 1, src, g->size, k->a.count, k->a.dtype, k->a.op, ls_scale_of(k));
+    ls_count_bytes(g, (size_t)(g->size - 1) * k->nbytes);
+    return LS_OK;
+}
+
+ls_status ls_mail_turn(ls_work *k)
+{
+    ls_status st = LS_OK;
+    if (k->a.coll == LS_BROADCAST || k->a.coll == LS_SCATTER) st = from_root(k);
+    else if (k->g->rank == k->a.root) st = k->a.coll == LS_GATHER ? gathered(k) : reduced(k);
+    if (st == LS_OK) ls_mail_through(k, false);
+    return st;
+}

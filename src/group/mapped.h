@@ -1,0 +1,56 @@
+/* mapped.h -- what the forms of a collective in mapped memory share. */
+#ifndef LS_GROUP_MAPPED_H
+#define LS_GROUP_MAPPED_H
+#include "group/impl.h"
+
+#define LS_TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
+
+/* Looks at a word until it is `want` or later; a few turns when the caller waits for nothing else. */
+static inline bool ls_reached(const ls_group *g, const _Atomic uint32_t *word, uint32_t want)
+{
+    /* acquire: pairs with the release store of whoever counts the word up */
+    for (int turn = 0; (int32_t)(atomic_load_explicit(word, memory_order_acquire) - want) < 0; turn++) {
+        if (turn >= g->patience) return false;
+        ls_cpu_relax();
+    }
+    return true;
+}
+
+/* Offset of memory in a member's arena, or LS_NOT_REGISTERED. */
+static inline uint64_t ls_offset_of(const ls_member *m, const void *p, size_t nbytes)
+{
+    uintptr_t offset = (uintptr_t)p - (uintptr_t)m->base;
+    return LS_LIKELY(nbytes <= m->bytes && offset <= m->bytes - nbytes) ? offset : LS_NOT_REGISTERED;
+}
+
+/* An offset that a member shows us as an address; NULL unless n bytes lie there. */
+static inline char *ls_at_member(const ls_member *m, uint64_t offset, size_t n)
+{
+    return n <= m->bytes && offset <= m->bytes - n ? m->base + offset : NULL;
+}
+
+static inline double ls_scale_of(const ls_work *k) { return k->a.op == LS_AVG ? 1.0 / k->g->size : 1.0; }
+
+/* A vector that is offered and, in place, receives the result too. */
+static inline const char *ls_offered(const ls_work *k) { return k->a.in ? k->a.in : k->a.out; }
+
+/* mail.c: writes this rank's line, with up to LS_MAIL_MOST bytes; false while its place in the ring is in use. */
+bool ls_mail_post(ls_work *k, const char *bytes, size_t nbytes, uint64_t offset);
+/* Member r's line of this collective, checked: LS_OK once it is here. */
+ls_status ls_mail_from(ls_work *k, int r, const ls_line **out);
+/* We read and write nothing more of k; `now`: somebody waits for just that. */
+void ls_mail_through(ls_work *k, bool now);
+bool ls_mail_publish(ls_work *k);
+ls_status ls_mail_turn(ls_work *k);
+
+/* mapped.c: LS_OK once every member's line shows this collective; once no member touches anybody's vector any more. */
+ls_status ls_all_here(ls_work *k);
+ls_status ls_all_through(ls_work *k);
+
+/* fold.c: long vectors where they lie. */
+void ls_fold_place(ls_work *k, ls_line *line);
+ls_status ls_fold_turn(ls_work *k);
+bool ls_rooted_publish(ls_work *k);
+ls_status ls_rooted_turn(ls_work *k);
+
+#endif
