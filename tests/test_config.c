@@ -126,7 +126,7 @@ static void refuses_what_this_version_does_not_serve(void **state)
         { "checkpoint.resume", "auto", "checkpoint.resume auto is not served yet, only never" },
         { "optim.clip", "1", "optim.clip" },
         { "optim.warmup", "10", "optim.warmup 10" },
-        { "comm.backend", "nccl", "comm.backend nccl is not served yet: sched, auto and gloo are" },
+        { "comm.backend", "nccl", "comm.backend nccl is not served yet: sched, mpi, auto and gloo are" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
         ls_train_config c;

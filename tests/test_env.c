@@ -766,9 +766,9 @@ static void loads_a_library_and_finds_its_symbols(void **state)
 {
     (void)state;
     char why[256] = "";
-    assert_null(env->library("/nonexistent/liblockstep_none.so", why, sizeof why));
+    assert_null(env->library("/nonexistent/liblockstep_none.so", false, why, sizeof why));
     assert_non_null(strstr(why, "liblockstep_none.so"));
-    void *library = env->library("libm.so.6", why, sizeof why);
+    void *library = env->library("libm.so.6", false, why, sizeof why);
     assert_non_null(library);
     assert_non_null(env->symbol(library, "cos"));
     assert_null(env->symbol(library, "ls_no_such_symbol"));

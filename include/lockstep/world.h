@@ -30,6 +30,8 @@ typedef enum ls_progress_mode {
 
 /* How to join. Zero-initialise, then set what matters; 0 and NULL mean the default. */
 typedef struct ls_world_opts {
+    const char *backend;        /* who carries out collectives: "sched" (default: Lockstep itself), or "mpi": the MPI
+                                   library, whole, for ranks that mpirun started (docs/mpi.md) */
     const char *transport;      /* "shm" (default on one host), "tcp", "mixed" (default on several: shm within a
                                    host, tcp between them), "self"; "fault:<inner>" for tests */
     const char *algo;           /* NULL: chosen by size; else a name of `lockstep coll --list` */
@@ -45,8 +47,9 @@ typedef struct ls_world_opts {
 
 /* Joins the job that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK,
  * LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; else what Open MPI's mpirun sets, else
- * PMI's variables (MPICH, Intel MPI), else Slurm's; nothing set: a world of one. Ranks that `lockstep run` did not start, with
- * OMP_NUM_THREADS unset, get OpenMP threads for their share of the host's cores.
+ * PMI's variables (MPICH, Intel MPI), else Slurm's; nothing set: a world of one.
+ * Ranks that `lockstep run` did not start, with OMP_NUM_THREADS unset, get OpenMP
+ * threads for their share of the host's cores.
  * Blocks until every rank has joined. LS_JOIN_TIMEOUT names the missing ranks,
  * LS_PORT_BUSY the port and its holder, LS_INVALID a variable that is wrong. */
 ls_status ls_world_join(const ls_world_opts *opts, ls_world **out);

@@ -137,8 +137,9 @@ typedef struct ls_env {
     int (*set_cloexec)(int fd, bool on);
 
     /* libraries */
-    void *(*library)(const char *path, char *why, size_t n); /* loads it, for good; NULL: `why` says why not */
-    void *(*symbol)(void *library, const char *name);        /* NULL when there is none; library NULL: any loaded one */
+    /* loads it, for good; `shared`: what is loaded later sees its symbols. NULL: `why` says why not */
+    void *(*library)(const char *path, bool shared, char *why, size_t n);
+    void *(*symbol)(void *library, const char *name); /* NULL when there is none; library NULL: any loaded one */
 } ls_env;
 
 /* What is left of n spans once `done` bytes of them have moved: returns how many are over, and shortens the

@@ -56,7 +56,7 @@ int ls_real_signal_fd(const int *sigs, int n);
 int ls_real_signal_read(int fd);
 
 /* env_real_library.c */
-void *ls_real_library(const char *path, char *why, size_t n);
+void *ls_real_library(const char *path, bool shared, char *why, size_t n);
 void *ls_real_symbol(void *library, const char *name);
 
 /* env_real_machine.c */

@@ -4,11 +4,10 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-/* Global: an MPI library loads parts of itself that look for the rest of it. Never unloaded: those parts have threads
- * and handlers of their own. */
-void *ls_real_library(const char *path, char *why, size_t n)
+/* Never unloaded: a library may have started threads and left handlers. */
+void *ls_real_library(const char *path, bool shared, char *why, size_t n)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    void *library = dlopen(path, RTLD_NOW | (shared ? RTLD_GLOBAL : RTLD_LOCAL));
     if (!library) {
         const char *text = dlerror();
         snprintf(why, n, "%s", text ? text : "unknown reason");

@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "cli/cli.h"
+#include "group/backend.h"
 #include "lockstep/lockstep.h"
 #include "net/job_env.h"
 #include "tensor/gemm.h"
@@ -118,8 +119,11 @@ static void build(void)
     row("transports");
     for (size_t i = 0; ls_transports[i]; i++) printf("%s%s", i ? ", " : "", ls_transports[i]->name);
     puts("");
-    row("plugins");
-    puts("none; MPI and NCCL are not in this version");
+    ls_backend_info plugin;
+    for (int i = 0; ls_backend_list(i, &plugin); i++) {
+        row(i ? "" : "plugins");
+        printf("%s %s: %s\n", plugin.name, plugin.found ? "on" : "off", plugin.text);
+    }
 }
 
 /* How this process would get its rank, by the variables that are set. */

@@ -52,7 +52,8 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     if (!ls_world_launched(&rank, &size)) {
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
-        if (nproc > 1) return spawn(c, nproc, argc, argv);
+        /* mpi wants mpirun: joining says so */
+        if (nproc > 1 && strcmp(c->comm.backend, "mpi") != 0) return spawn(c, nproc, argc, argv);
     }
     ls_train_result result;
     st = ls_train(c, o, &result);

@@ -105,6 +105,15 @@ ls_status ls_blame_block(const ls_work *k, int member, size_t sends, size_t expe
     return mismatch(g, &k->desc, g->world_rank[member], text);
 }
 
+ls_status ls_blame_compare(ls_group *g, const ls_work *k)
+{
+    ls_coll_desc d;
+    for (int r = 0; r < g->size; r++)
+        if (r != g->rank && ls_page_find_coll(g->w->page, g->world_rank[r], &k->desc, &d) && !same(&k->desc, &d))
+            return ls_blame_mismatch(g, k, r);
+    return LS_OK;
+}
+
 /* A member that has not entered k and never will: it waits for a collective of another group that needs us, who wait
  * here; or it is gone. What was true once stays true: such a member cannot go on without us. */
 static ls_status check_absent(ls_group *g, const ls_work *k, int rank)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "group/backend.h"
 #include "group/impl.h"
 
 /* A group of one: the result is the input. */
@@ -23,6 +24,7 @@ static ls_status turn_work(ls_work *k)
     case LS_WORK_ROOTED: return ls_mapped_turn(k);
     case LS_WORK_EXEC: return ls_schedule_turn(k);
     case LS_WORK_P2P: break; /* in queues of their own */
+    case LS_WORK_BACKEND: return ls_backend_turn(k);
     }
     return LS_INTERNAL;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "group/backend.h"
 #include "group/impl.h"
 
 int ls_group_rank(const ls_group *g) { return g->rank; }
@@ -88,6 +89,13 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     return LS_OK;
 }
 
+/* From now on another library carries out its collectives, if there is one. */
+static void hand_over(ls_group *g, ls_backend_group *b)
+{
+    g->backend = b;
+    if (b) g->mapped = false;
+}
+
 ls_status ls_group_create_world(ls_world *w)
 {
     LS_TRY(ls_engine_create(w));
@@ -99,6 +107,8 @@ ls_status ls_group_create_world(ls_world *w)
     for (int r = 0; r < w->size; r++) identity[r] = r;
     LS_TRY(create(w, w->rank, w->size, identity, 0, 0, mine, all, &w->group));
     w->engine->next_id = 1;
+    LS_TRY(ls_backend_open(w->engine));
+    hand_over(w->group, ls_backend_world(w->engine));
     return LS_OK;
 }
 
@@ -150,11 +160,14 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
     e->next_id = (uint32_t)(next_id + parent->size); /* never reused by a live group */
     int block = 0;
     while (block < LS_MAX_GROUPS && (used >> block & 1)) block++;
-    if (color < 0 || block == LS_MAX_GROUPS) {
-        e->spare[e->nspare++] = mine;
-        return color < 0 ? LS_OK : ls_fail(LS_INVALID, "more than %d groups at once: destroy one first", LS_MAX_GROUPS);
-    }
-    return create(w, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, offset, out);
+    ls_backend_group *b = NULL;
+    if (block == LS_MAX_GROUPS) st = ls_fail(LS_INVALID, "more than %d groups at once: destroy one first", LS_MAX_GROUPS);
+    else if (color >= 0) st = create(w, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, offset, out);
+    if (color < 0 || block == LS_MAX_GROUPS) e->spare[e->nspare++] = mine;
+    if (st < 0) return color < 0 ? LS_OK : st;
+    LS_TRY(ls_backend_split(parent, color, &b));
+    if (*out) hand_over(*out, b);
+    return LS_OK;
 }
 
 typedef struct parting {
@@ -210,5 +223,6 @@ void ls_group_destroy(ls_group *g)
     if (!g || g == g->w->group) return; /* the world's own goes with the world */
     bool clean = g->failed >= 0 && !g->w->failed && ls_barrier(g) == LS_OK;
     if (clean && g->mapped) clean = part(g) == LS_OK;
+    if (clean) ls_backend_destroy(g->e, g->backend);
     release(g, clean);
 }

@@ -6,6 +6,7 @@
  *   mail.c     short rooted ones, run ahead  fold.c      registered vectors in place
  *   engine.c   who moves works along         blame.c     what to say when one does not move
  *   join.c     worlds                        p2p.c       send and recv
+ *   backend.c  collectives for another library, whole
  */
 #ifndef LS_GROUP_IMPL_H
 #define LS_GROUP_IMPL_H
@@ -71,7 +72,8 @@ typedef enum ls_work_kind {
     LS_WORK_MAIL,    /* short, from or to a root: who writes does not wait */
     LS_WORK_ROOTED,  /* long, from or to a root */
     LS_WORK_EXEC,
-    LS_WORK_P2P
+    LS_WORK_P2P,
+    LS_WORK_BACKEND  /* whole, by another library */
 } ls_work_kind;
 static inline bool ls_in_memory(ls_work_kind kind) { return kind >= LS_WORK_ONESHOT && kind <= LS_WORK_ROOTED; }
 
@@ -91,6 +93,7 @@ struct ls_work {
     ls_range share;          /* this rank's part of the vector, elements */
     uint64_t t0_ns, t1_ns;   /* started, complete; t0 0: too small to be timed */
     uint64_t ticket;         /* p2p */
+    struct ls_backend_request *request; /* of a work that a backend carries out, from phase 1 on */
     ls_coll_args a;          /* its counts are not ours: use ls_work_share */
     const size_t *counts, *recv_counts; /* NULL: equal shares; else [size], in the group's keeping */
     ls_coll_desc desc;
@@ -129,6 +132,7 @@ struct ls_group {
     uint32_t seq, mseq, rooted; /* of the newest collective, as in ls_work; seq: of the next */
     uint32_t chain;          /* signature of all collectives so far */
     const ls_algo *forced;   /* comm.algo; NULL: by size */
+    struct ls_backend_group *backend; /* owned: this group in the library that gets its collectives; NULL: none does */
     /* Works complete in call order. `tail` is the caller's, `head` the engine's. The slot freed last is
      * used next: its cache lines are still near. */
     _Atomic uint32_t tail, head;
@@ -175,6 +179,7 @@ typedef struct ls_engine {
     ls_area *spare[LS_MAX_GROUPS];            /* areas of destroyed groups */
     int nspare;
     _Atomic uint64_t ops, bytes, exposed_ns, busy_ns;
+    struct ls_backend *backend;               /* owned; NULL: collectives are carried out here */
 
     /* for the calling thread to pack tensors into */
     char *scratch, *own_scratch; /* own: owned, where the arena had no room for it */
@@ -243,6 +248,9 @@ ls_status ls_blame_check(ls_group *g);
 ls_status ls_blame_block(const ls_work *k, int member, size_t sends, size_t expects);
 /* The same as ls_blame_mismatch for a message; `more`: the count of theirs is a lower bound. */
 ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_desc *theirs, bool more);
+/* LS_COLL_MISMATCH if a member is known to have called something else as k's number: for works whose messages do
+ * not say what they belong to. */
+ls_status ls_blame_compare(ls_group *g, const ls_work *k);
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
 
 /* Wakes members that sleep. A race costs one of them at most its 1 ms nap. */

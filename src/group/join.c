@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "group/backend.h"
 #include "group/impl.h"
 
 static ls_status complete(ls_world *w, ls_world **out)
@@ -38,6 +39,7 @@ void ls_world_leave(ls_world *w)
         for (int i = 0; i < LS_MAX_GROUPS; i++)
             ls_group_free(atomic_load_explicit(&w->engine->group[i], memory_order_relaxed));
     }
+    if (w->engine) ls_backend_close(w->engine);
     ls_engine_destroy(w);
     ls_world_close(w);
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "group/backend.h"
 #include "group/impl.h"
 
 #define NONE 255u
@@ -199,6 +200,22 @@ static bool move_receives(ls_group *g, struct ls_p2p_state *s, queue *q)
     return moved;
 }
 
+/* The same where another library carries messages: it matches those of a pair in the order they are started. */
+static bool move_elsewhere(struct ls_p2p_state *s, queue *q)
+{
+    bool moved = false;
+    while (q->first != NONE) {
+        ls_work *k = &s->work[q->first];
+        int phase = k->phase;
+        ls_status st = ls_backend_turn(k);
+        moved |= st != LS_AGAIN || k->phase != phase;
+        if (st == LS_AGAIN) break;
+        finish_first(s, q, st);
+        if (st < 0) break;
+    }
+    return moved;
+}
+
 ls_status ls_p2p_turn(ls_group *g, struct ls_p2p_state *s)
 {
     bool moved = false;
@@ -206,7 +223,8 @@ ls_status ls_p2p_turn(ls_group *g, struct ls_p2p_state *s)
     for (int i = 0; i < s->nbusy; i++) {
         int peer = s->busy[i].peer;
         queue *q = &s->queue[peer][s->busy[i].direction];
-        if (s->busy[i].direction == SEND) moved |= move_sends(g, s, q, peer);
+        if (LS_UNLIKELY(g->backend != NULL)) moved |= move_elsewhere(s, q);
+        else if (s->busy[i].direction == SEND) moved |= move_sends(g, s, q, peer);
         else moved |= move_receives(g, s, q);
         if (LS_UNLIKELY(atomic_load_explicit(&g->frozen, memory_order_relaxed))) return LS_OK;
         if (q->first == NONE) s->busy[i--] = s->busy[--s->nbusy];
@@ -347,7 +365,7 @@ void ls_p2p_free(struct ls_p2p_state *s) { free(s); }
 static inline bool free_way(const ls_group *g, int peer, enum direction d)
 {
     struct ls_p2p_state *s = atomic_load_explicit(&g->p2p, memory_order_relaxed);
-    if (ls_engine_threaded(g->e)) return false;
+    if (ls_engine_threaded(g->e) || g->backend) return false;
     return !s || (s->queue[peer][d].first == NONE && s->picked == atomic_load_explicit(&s->tail, memory_order_relaxed));
 }
 

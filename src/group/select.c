@@ -56,6 +56,7 @@ ls_work_kind ls_select(const ls_work *k)
     const ls_group *g = k->g;
     ls_coll coll = k->a.coll;
     if (g->size == 1) return LS_WORK_LOCAL;
+    if (g->backend) return LS_WORK_BACKEND;
     const ls_algo *f = g->forced ? forced(g, coll) : NULL;
     if (!g->mapped || (f && !f->mapped)) return LS_WORK_EXEC;
     if (is_rooted(coll)) {

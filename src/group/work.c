@@ -10,6 +10,7 @@
 #define MOST_ELEMENTS (SIZE_MAX / 16) /* so that no size in bytes overflows */
 #define CLOCK_TURNS 16         /* turns of a slow wait between two looks at the clock: a turn may be a nap of 1 ms */
 #define BETTER_CAUSE_NS 100000000u
+#define ASK_NS 200000000u      /* how long a backend is asked for an answer at every turn */
 #define CHECK_NS 5000000u      /* how often a stalled wait compares descriptions */
 
 /* 32 bits that two ranks share only if they mean the same collective. */
@@ -187,6 +188,7 @@ typedef struct waiting {
     ls_work *k;
     uint64_t turns, check_ns;
     uint64_t moved; /* turns in which something moved */
+    uint64_t ask_ns; /* until then another library is asked without naps between */
 } waiting;
 
 static inline bool is_done(const ls_work *k) { return atomic_load_explicit(&k->done, memory_order_acquire) != 0; }
@@ -208,6 +210,7 @@ static ls_status ready(void *arg)
     }
     if (++x->turns % CLOCK_TURNS != 0) return LS_AGAIN;
     uint64_t now = ls_env_get()->mono_ns();
+    if (k->g->backend && now < x->ask_ns) x->moved++; /* nobody would wake us: ask on, no nap yet */
     if (now < x->check_ns) return LS_AGAIN;
     x->check_ns = now + CHECK_NS;
     ls_status st = ls_blame_check(k->g);
@@ -254,7 +257,7 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     ls_world *w = g->w;
     const ls_env *env = ls_env_get();
     uint64_t now = env->mono_ns();
-    waiting x = { .k = k, .check_ns = now + CHECK_NS };
+    waiting x = { .k = k, .check_ns = now + CHECK_NS, .ask_ns = now + ASK_NS };
     ls_waiter waiter = w->waiter;
     waiter.moved = &x.moved;
     if (ls_engine_threaded(w->engine)) { /* the thread sleeps on the slot's word, we on our own */

@@ -115,7 +115,7 @@ const ls_opt ls_train_opts[] = {
     { "trace.steps", LS_OPT_STRING, AT(trace.steps), "", NULL,
       "FIRST:LAST steps to record into <run.dir>/trace/trace.json", 0, NULL },
     { "comm.backend", LS_OPT_CHOICE, AT(comm.backend), "sched", "sched|auto|gloo|mpi|nccl",
-      "who carries out collectives; auto and gloo mean sched", 0, NULL },
+      "who carries out collectives; mpi: the MPI library, under mpirun; auto, gloo: sched", 0, NULL },
     { "comm.transport", LS_OPT_STRING, AT(comm.transport), "", NULL,
       "shm, tcp, mixed, or fault:<one of them>; empty: shm, and mixed where the ranks are on several hosts", 0, NULL },
     { "comm.algo", LS_OPT_STRING, AT(comm.algo), "", NULL,
@@ -207,8 +207,8 @@ static ls_status served(const ls_train_config *c)
                            (long long)number[i].found, (long long)number[i].serves, now);
     for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
         if (flag[i].on) return ls_fail(LS_UNSUPPORTED, "%s is not served yet: %s", flag[i].key, now);
-    if (strcmp(c->comm.backend, "mpi") == 0 || strcmp(c->comm.backend, "nccl") == 0)
-        return ls_fail(LS_UNSUPPORTED, "comm.backend %s is not served yet: sched, auto and gloo are", c->comm.backend);
+    if (strcmp(c->comm.backend, "nccl") == 0)
+        return ls_fail(LS_UNSUPPORTED, "comm.backend %s is not served yet: sched, mpi, auto and gloo are", c->comm.backend);
     return LS_OK;
 }
 

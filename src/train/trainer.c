@@ -47,6 +47,7 @@ static ls_status open_world(ls_trainer *t)
     (void)ls_world_launched(&rank, &peers);
     if (peers > LS_MAX_RANKS) peers = LS_MAX_RANKS;
     ls_world_opts o = {
+        .backend = strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : "sched",
         .transport = *c->comm.transport ? c->comm.transport : NULL,
         .algo = *c->comm.algo ? c->comm.algo : NULL,
         .arena_bytes =

@@ -1,0 +1,253 @@
+/* backend.c -- finding, loading and asking the plugin that comm.backend names. */
+#include "group/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "group/impl.h"
+
+/* One build of the mpi plugin per implementation: they share names but not numbers. */
+typedef struct flavour {
+    const char *name, *made_for, *packages;
+} flavour;
+
+static const flavour flavours[] = {
+    { "mpi-openmpi", "Open MPI", "libopenmpi-dev and openmpi-bin" },
+    { "mpi-mpich", "MPICH", "libmpich-dev and mpich" },
+};
+#define NFLAVOURS ((int)(sizeof flavours / sizeof *flavours))
+
+struct ls_backend {
+    const ls_backend_ops *ops;
+    ls_backend_lib *lib;     /* owned */
+    ls_backend_group *world; /* owned */
+    const char *name;        /* of its flavour */
+    _Atomic uint32_t busy;   /* 1 while a thread is inside the library */
+};
+
+/* --- finding it ---------------------------------------------------------------------------------------- */
+
+/* Which build fits the launcher that started us; NULL: none does. */
+static const flavour *flavour_for(const ls_world *w)
+{
+    if (w->source == LS_JOB_OPENMPI) return &flavours[0];
+    if (w->source == LS_JOB_PMI) return &flavours[1];
+    if (w->source == LS_JOB_SLURM && ls_env_get()->getenv("PMIX_NAMESPACE")) return &flavours[0]; /* srun --mpi=pmix */
+    return NULL;
+}
+
+/* Folder number i of those that are searched, into buf; false after the last. "" is the system's own search. */
+static bool folder(int i, char *buf, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    for (const char *p = env->getenv("LOCKSTEP_PLUGIN_PATH"); p && *p;) {
+        size_t k = strcspn(p, ":");
+        if (k > 0 && i-- == 0) {
+            snprintf(buf, n, "%.*s", (int)k, p);
+            return k < n;
+        }
+        p += k + (p[k] == ':');
+    }
+    if (i > 3) return false;
+    if (i == 3) {
+        *buf = 0;
+        return true;
+    }
+    if (env->self_path(buf, n) < 0) *buf = 0;
+    char *slash = strrchr(buf, '/'); /* beside the program, above it, and where it may be installed */
+    size_t k = slash ? (size_t)(slash - buf) : 0;
+    snprintf(buf + k, n - k, "%s", i == 0 ? "" : i == 1 ? "/.." : "/../" LOCKSTEP_LIBDIR);
+    return true;
+}
+
+/* The library's file, or "" when no folder has it. */
+static void find_file(const flavour *f, char *path, size_t n)
+{
+    char dir[400];
+    for (int i = 0; folder(i, dir, sizeof dir); i++) {
+        ls_file_info info = { 0 };
+        if (!*dir || (size_t)snprintf(path, n, "%s/liblockstep_%s.so", dir, f->name) >= n) continue;
+        if (ls_env_get()->info(path, &info) == 0 && info.type != LS_FILE_NONE && info.type != LS_FILE_DIR) return;
+    }
+    *path = 0;
+}
+
+static const char advice[] = "built where %s are installed (scripts/setup --peers)";
+
+/* Loads one build. `shared`: its library's symbols are for everybody, as MPI wants it. */
+static ls_status load(const flavour *f, bool shared, const ls_backend_ops **out, char *path, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    char bare[64], why[256], how[128];
+    snprintf(bare, sizeof bare, "liblockstep_%s.so", f->name);
+    snprintf(how, sizeof how, advice, f->packages);
+    find_file(f, path, n);
+    void *library = env->library(*path ? path : bare, shared, why, sizeof why);
+    if (!library && !*path)
+        return ls_fail(LS_UNSUPPORTED, "%s is not there (%s); it is %s and looked for beside the program and in "
+                                       "LOCKSTEP_PLUGIN_PATH", bare, f->made_for, how);
+    if (!library) return ls_fail(LS_UNSUPPORTED, "%s cannot be loaded: %s", path, why);
+    if (!*path) snprintf(path, n, "%s", bare);
+    const ls_backend_ops *ops = env->symbol(library, LS_BACKEND_SYMBOL);
+    if (!ops) return ls_fail(LS_UNSUPPORTED, "%s has no %s: it is no plugin of Lockstep", path, LS_BACKEND_SYMBOL);
+    if (ops->abi != LS_BACKEND_ABI || ops->nbytes != sizeof *ops || strcmp(ops->version, LOCKSTEP_VERSION) != 0)
+        return ls_fail(LS_UNSUPPORTED, "%s was built for another Lockstep (interface %u of %s, here %u of %s): build it "
+                                       "again with this one", path, ops->abi, ops->abi < 100 ? ops->version : "?",
+                       LS_BACKEND_ABI, LOCKSTEP_VERSION);
+    if (strcmp(ops->made_for, f->made_for) != 0)
+        return ls_fail(LS_UNSUPPORTED, "%s is made for %s, not for %s", path, ops->made_for, f->made_for);
+    *out = ops;
+    return LS_OK;
+}
+
+bool ls_backend_list(int i, ls_backend_info *out)
+{
+    const ls_backend_ops *ops;
+    char path[512], what[200];
+    if (i < 0 || i >= NFLAVOURS) return false;
+    *out = (ls_backend_info){ .name = flavours[i].name };
+    if (load(&flavours[i], false, &ops, path, sizeof path) < 0) {
+        snprintf(out->text, sizeof out->text, "%s", ls_last_error());
+        return true;
+    }
+    ops->describe(what, sizeof what);
+    out->found = true;
+    snprintf(out->text, sizeof out->text, "%s, %s", what, path);
+    return true;
+}
+
+/* --- opening it ---------------------------------------------------------------------------------------- */
+
+static ls_status check_launcher(const ls_world *w, const flavour **out)
+{
+    if (w->threads)
+        return ls_fail(LS_UNSUPPORTED, "backend mpi needs a process for each rank: here ranks are threads");
+    *out = flavour_for(w);
+    if (*out) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts; these come from %s: say, for example, "
+                                   "mpirun -n %d lockstep ... (without lockstep run)", w->source_text,
+                   w->size > 1 ? w->size : 2);
+}
+
+static void enter(struct ls_backend *b)
+{
+    while (atomic_exchange_explicit(&b->busy, 1, memory_order_acquire)) ls_env_get()->yield();
+}
+
+static bool try_enter(struct ls_backend *b) { return !atomic_exchange_explicit(&b->busy, 1, memory_order_acquire); }
+static void leave(struct ls_backend *b) { atomic_store_explicit(&b->busy, 0, memory_order_release); }
+
+ls_status ls_backend_open(ls_engine *e)
+{
+    ls_world *w = e->w;
+    const char *asked = w->opts.backend;
+    const flavour *f;
+    char path[512], why[LS_ERROR_BYTES] = "", what[200], here = 1, all[LS_MAX_RANKS];
+    if (!asked || strcmp(asked, "sched") == 0) return LS_OK;
+    if (strcmp(asked, "mpi") != 0)
+        return ls_fail(LS_BAD_CONFIG, "no backend named '%s': expected sched or mpi", asked);
+    if (w->opts.algo)
+        return ls_fail(LS_BAD_CONFIG, "algorithm '%s' is asked for, but with backend mpi the MPI library chooses its own",
+                       w->opts.algo);
+    LS_TRY(check_launcher(w, &f));
+    struct ls_backend *b = calloc(1, sizeof *b);
+    if (!b) return ls_fail(LS_NO_MEMORY, "a backend");
+    b->name = f->name;
+    ls_status st = load(f, true, &b->ops, path, sizeof path);
+    if (st < 0) st = ls_while(st, "opening backend mpi");
+    /* nobody enters MPI, where nothing ends a wait, before all can */
+    if (st == LS_OK) st = ls_world_exchange(w, "backend", &here, 1, all);
+    if (st == LS_OK) {
+        bool threaded = w->opts.progress == LS_PROGRESS_THREAD;
+        st = b->ops->open(w->rank, w->size, threaded, &b->lib, &b->world, why);
+        if (st < 0) st = ls_fail(st, "%s", why);
+    }
+    if (st < 0) {
+        free(b);
+        return st;
+    }
+    e->backend = b;
+    b->ops->describe(what, sizeof what);
+    ls_log(LS_LOG_INFO, "backend mpi: %s, %s; it adds in its own order, and a rank that dies ends the job", what, path);
+    return LS_OK;
+}
+
+void ls_backend_close(ls_engine *e)
+{
+    struct ls_backend *b = e->backend;
+    if (!b) return;
+    enter(b);
+    b->ops->close(b->lib, b->world, e->w->failed);
+    free(b);
+    e->backend = NULL;
+}
+
+ls_backend_group *ls_backend_world(const ls_engine *e) { return e->backend ? e->backend->world : NULL; }
+
+ls_status ls_backend_split(ls_group *parent, int color, ls_backend_group **out)
+{
+    struct ls_backend *b = parent->e->backend;
+    char why[LS_ERROR_BYTES] = "";
+    *out = NULL;
+    if (!b) return LS_OK;
+    enter(b);
+    ls_status st = b->ops->split(parent->backend, color, out, why);
+    leave(b);
+    return st < 0 ? ls_fail(st, "splitting group %u: %s", parent->id, why) : LS_OK;
+}
+
+void ls_backend_destroy(ls_engine *e, ls_backend_group *g)
+{
+    struct ls_backend *b = e->backend;
+    if (!b || !g || g == b->world) return;
+    enter(b);
+    b->ops->destroy(g);
+    leave(b);
+}
+
+/* --- works ---------------------------------------------------------------------------------------------- */
+
+static ls_range recv_share(const ls_work *k, int r)
+{
+    ls_range s = { 0, 0 };
+    if (!k->recv_counts) return ls_work_share(k, r);
+    for (int q = 0; q < r; q++) s.first += k->recv_counts[q];
+    s.count = k->recv_counts[r];
+    return s;
+}
+
+static ls_status start(struct ls_backend *b, ls_work *k)
+{
+    ls_group *g = k->g;
+    ls_range share[LS_MAX_RANKS], from[LS_MAX_RANKS];
+    char why[LS_ERROR_BYTES] = "";
+    bool all_to_all = k->a.coll == LS_ALL_TO_ALL, message = k->a.coll == LS_SENDRECV;
+    for (int r = 0; r < g->size; r++) share[r] = message ? (ls_range){ 0, 0 } : ls_work_share(k, r);
+    for (int r = 0; r < g->size && all_to_all; r++) from[r] = recv_share(k, r);
+    ls_backend_call c = { .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root, .peer = k->a.peer,
+                          .tag = (int)(k->sig >> 23),
+                          .in = k->a.in, .out = k->a.out, .count = k->a.count, .share = share,
+                          .recv_share = all_to_all ? from : NULL };
+    ls_status st = b->ops->start(g->backend, &c, &k->request, why);
+    if (st < 0) return ls_fail(st, "rank %d: %s: %s", g->w->rank, ls_coll_name(k->a.coll), why);
+    k->phase = 1;
+    return LS_OK;
+}
+
+ls_status ls_backend_turn(ls_work *k)
+{
+    struct ls_backend *b = k->g->e->backend;
+    char why[LS_ERROR_BYTES] = "";
+    if (!try_enter(b)) return LS_AGAIN; /* the other thread is making a group */
+    ls_status st = k->phase == 0 ? start(b, k) : LS_OK;
+    if (st == LS_OK) {
+        st = b->ops->test(k->request, why);
+        if (st < 0)
+            st = ls_fail(st, "rank %d: %s #%u: %s: an MPI job does not outlive a failure; mpirun ends its other ranks",
+                         k->g->w->rank, ls_coll_name(k->a.coll), k->desc.seq, why);
+    }
+    leave(b);
+    return st == LS_OK && k->a.coll != LS_SENDRECV ? ls_blame_compare(k->g, k) : st;
+}
