@@ -99,6 +99,7 @@ typedef struct ls_env {
     int (*mkdir)(const char *path);          /* 0777 & ~umask; -EEXIST */
     int (*rmdir)(const char *path);
     int (*info)(const char *path, ls_file_info *out);      /* missing: type NONE and 0 */
+    int (*fd_info)(int fd, ls_file_info *out);
     int (*list)(const char *path, char *names, size_t n);  /* NUL-separated names, sorted; their number; -ENOBUFS */
     bool (*isatty)(int fd);
     int (*columns)(int fd);                  /* of a terminal; 80 if unknown */
@@ -109,8 +110,13 @@ typedef struct ls_env {
     int (*connect_unix)(const char *name);   /* -EAGAIN: the listener is busy, ask again */
     /* Numeric addresses or "localhost". Listening: loopback only (-EACCES), port 0 is any. */
     int (*listen_tcp)(const char *addr, int port, int *bound_port);
+    int (*listen_open)(const char *addr, int port, int *bound_port); /* any address: only behind net/door.h */
     int (*connect_tcp)(const char *addr, int port);
     int (*connect_done)(int fd);             /* 0, -EINPROGRESS, or the failure */
+    int (*resolve)(const char *host, char *addr, size_t n); /* a name's first address, numeric; may block for as long
+                                                as the system's resolver does. -ENOENT: there is none */
+    int (*local_addr)(int fd, char *addr, size_t n); /* numeric, of our end of a tcp connection; "" of others */
+    int (*peer_addr)(int fd, char *addr, size_t n);
     int (*accept)(int fd);
     ssize_t (*send)(int fd, const void *p, size_t n);      /* -EAGAIN when full */
     ssize_t (*recv)(int fd, void *p, size_t n);            /* 0: the peer has closed; -EAGAIN */

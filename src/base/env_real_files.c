@@ -80,15 +80,31 @@ int ls_real_unlink(const char *path) { return ls_real_result(unlink(path)); }
 int ls_real_mkdir(const char *path) { return ls_real_result(mkdir(path, 0777)); }
 int ls_real_rmdir(const char *path) { return ls_real_result(rmdir(path)); }
 
+static ls_file_info info_of(const struct stat *s)
+{
+    return (ls_file_info){ .type = S_ISREG(s->st_mode)   ? LS_FILE_REGULAR
+                                   : S_ISDIR(s->st_mode) ? LS_FILE_DIR
+                                                         : LS_FILE_OTHER,
+                           .size = (uint64_t)s->st_size,
+                           .owned = s->st_uid == geteuid(),
+                           .mode = s->st_mode & 07777u };
+}
+
 int ls_real_info(const char *path, ls_file_info *out)
 {
     struct stat s;
     *out = (ls_file_info){ .type = LS_FILE_NONE };
     if (lstat(path, &s) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
-    out->type = S_ISREG(s.st_mode) ? LS_FILE_REGULAR : S_ISDIR(s.st_mode) ? LS_FILE_DIR : LS_FILE_OTHER;
-    out->size = (uint64_t)s.st_size;
-    out->owned = s.st_uid == geteuid();
-    out->mode = s.st_mode & 07777u;
+    *out = info_of(&s);
+    return 0;
+}
+
+int ls_real_fd_info(int fd, ls_file_info *out)
+{
+    struct stat s;
+    *out = (ls_file_info){ .type = LS_FILE_NONE };
+    if (fstat(fd, &s) < 0) return -errno;
+    *out = info_of(&s);
     return 0;
 }
 

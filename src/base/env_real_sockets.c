@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -109,7 +110,15 @@ int ls_real_listen_tcp(const char *addr, int port, int *bound_port)
     socklen_t n;
     int r = tcp_address(addr, port, &a, &n);
     if (r < 0) return r;
-    if (!is_loopback(&a)) return -EACCES; /* nobody beyond this host is authenticated yet */
+    return is_loopback(&a) ? ls_real_listen_open(addr, port, bound_port) : -EACCES;
+}
+
+int ls_real_listen_open(const char *addr, int port, int *bound_port)
+{
+    address a;
+    socklen_t n;
+    int r = tcp_address(addr, port, &a, &n);
+    if (r < 0) return r;
     int fd = socket(a.any.sa_family, TYPE, 0);
     if (fd < 0) return -errno;
     r = switch_on(fd, SOL_SOCKET, SO_REUSEADDR); /* old connections in TIME_WAIT; a listener still excludes */
@@ -144,6 +153,43 @@ int ls_real_connect_done(int fd)
     if (ready <= 0) return -EINPROGRESS;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &n) < 0) return -errno;
     return -failure;
+}
+
+static int address_text(const address *a, char *addr, size_t n)
+{
+    const void *part = a->any.sa_family == AF_INET ? (const void *)&a->v4.sin_addr : (const void *)&a->v6.sin6_addr;
+    bool tcp = a->any.sa_family == AF_INET || a->any.sa_family == AF_INET6;
+    if (n > 0) addr[0] = 0;
+    return !tcp || inet_ntop(a->any.sa_family, part, addr, (socklen_t)n) ? 0 : -errno;
+}
+
+int ls_real_local_addr(int fd, char *addr, size_t n)
+{
+    address a = { .any.sa_family = AF_UNSPEC };
+    socklen_t k = sizeof a;
+    return getsockname(fd, &a.any, &k) < 0 ? -errno : address_text(&a, addr, n);
+}
+
+int ls_real_peer_addr(int fd, char *addr, size_t n)
+{
+    address a = { .any.sa_family = AF_UNSPEC };
+    socklen_t k = sizeof a;
+    return getpeername(fd, &a.any, &k) < 0 ? -errno : address_text(&a, addr, n);
+}
+
+int ls_real_resolve(const char *host, char *addr, size_t n)
+{
+    struct addrinfo want = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *found = NULL;
+    address a;
+    if (getaddrinfo(host, NULL, &want, &found) != 0 || !found) return -ENOENT;
+    int r = -ENOENT;
+    if (found->ai_addrlen <= sizeof a) {
+        memset(&a, 0, sizeof a);
+        memcpy(&a, found->ai_addr, found->ai_addrlen);
+        r = address_text(&a, addr, n);
+    }
+    freeaddrinfo(found);
+    return r;
 }
 
 int ls_real_accept(int fd)

@@ -97,3 +97,9 @@ void ls_json_number(ls_text *t, double v)
     if (isfinite(v)) ls_text_add(t, "%.17g", v);
     else ls_text_add(t, "null");
 }
+
+void ls_text_printable(char *p)
+{
+    for (; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
+}

@@ -20,6 +20,9 @@ const char *ls_text_str(const ls_text *t); /* never NULL */
 ls_status ls_text_status(const ls_text *t); /* LS_NO_MEMORY once failed */
 void ls_text_free(ls_text *t);
 
+/* Makes bytes from outside harmless to a terminal: control characters become '?'. */
+void ls_text_printable(char *p);
+
 /* A JSON string with its quotes; control characters, <, > and invalid UTF-8 escaped. */
 void ls_json_string(ls_text *t, const char *s);
 /* %.17g; a value that is not finite becomes null. */
