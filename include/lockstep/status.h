@@ -45,6 +45,9 @@ extern "C" {
     X(PROTOCOL, -23, "protocol", 82, "a peer sent what the protocol does not allow")               \
     X(ABORTED, -24, "aborted", 82, "the job was aborted by another rank")                          \
     X(RANK_HUNG, -25, "rank-hung", 83, "a rank did not answer before the deadline")                \
+    X(PEER_SILENT, -28, "peer-silent", 82, "a host of the job has gone or is not heard of")        \
+    X(UNSAFE_MODE, -30, "unsafe-mode", 77, "others can read a file that must be ours alone")      \
+    X(VERSION_MISMATCH, -29, "version-mismatch", 78, "the ends of a connection are different builds")  \
     X(INTERRUPTED, -26, "interrupted", 130, "stopped by the user")
 
 typedef enum ls_status {

@@ -23,10 +23,10 @@ typedef struct ls_aead {
 } ls_aead;
 
 void ls_aead_init(ls_aead *a, const uint8_t key[LS_AEAD_KEY_BYTES]);
-/* out[n + LS_AEAD_TAG_BYTES] = in[n] sealed, with ad[nad] authenticated beside it; out may be in. False when there is
- * no key. */
+/* out[n + LS_AEAD_TAG_BYTES] = in[n] sealed, with ad[nad] authenticated beside it; out may be in, but not overlap it
+ * otherwise. False when there is no key. */
 bool ls_aead_seal(ls_aead *a, const void *ad, size_t nad, const void *in, size_t n, void *out);
-/* out[n - LS_AEAD_TAG_BYTES] = in[n] opened; out may be in. False, with out zeroed and the number not used up, when it
+/* out[n - LS_AEAD_TAG_BYTES] = in[n] opened; out as above. False, with out zeroed and the number not used up, when it
  * is not the next message that the other end sealed under this key with this ad. */
 bool ls_aead_open(ls_aead *a, const void *ad, size_t nad, const void *in, size_t n, void *out);
 void ls_aead_wipe(ls_aead *a);
