@@ -16,7 +16,7 @@
 #include "lockstep/group.h"
 #include "lockstep/world.h"
 
-#define MOST 4 /* variables of a row */
+#define MOST 6
 
 /* What a child found: in memory that both see. */
 typedef struct finding {
@@ -29,7 +29,8 @@ typedef struct finding {
 /* Joins in a process of its own, whose environment has these variables only. */
 static finding join_with(const char *const set[MOST], uint64_t timeout_ns)
 {
-    static const char *const all[] = { "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT" };
+    static const char *const all[] = { "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+                                      "LOCKSTEP_LISTEN", "LOCKSTEP_SECRET_FILE" };
     finding *f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(f != MAP_FAILED);
     fflush(NULL);
@@ -103,7 +104,11 @@ static void names_the_variable_that_is_wrong(void **state)
         { { "RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500" }, LS_INVALID, "RANK from 0 to 1" },
         { { "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=70000" }, LS_INVALID, "MASTER_PORT is '70000'" },
         { { "RANK=0", "WORLD_SIZE=65", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500" }, LS_INVALID, "at most 64" },
-        { { "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500" }, LS_UNSUPPORTED, "10.0.0.1" },
+        { { "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500" }, LS_INVALID, "LOCAL_WORLD_SIZE" },
+        { { "RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500" },
+          LS_AUTH_FAILED, "lockstep secret new" },
+        { { "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500", "LOCKSTEP_LISTEN=0.0.0.0" },
+          LS_AUTH_FAILED, "lockstep secret new" },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         finding f = join_with(row[i].set, 0);

@@ -140,7 +140,8 @@ static ls_world_page *join(int *rank, ls_store_client **client)
     int fd = -1, size = atoi(getenv("WORLD_SIZE"));
     *rank = atoi(getenv("RANK"));
     if (pread(atoi(getenv("LOCKSTEP_SECRET_FD")), secret, sizeof secret, 0) != sizeof secret) exit(100);
-    if (ls_store_connect(getenv("LOCKSTEP_STORE"), 0, secret, *rank, size, env->mono_ns() + 10000000000u, client, &fd) < 0)
+    ls_store_caller who = { .unix_name = getenv("LOCKSTEP_STORE"), .secret = secret, .rank = *rank, .size = size };
+    if (ls_store_connect(&who, env->mono_ns() + 10000000000u, client, &fd) < 0)
         exit(101);
     ls_world_page *page = env->map_shared(fd, ls_page_bytes(size), true);
     if (!page || ls_page_check(page, ls_page_bytes(size), size) < 0) exit(102);

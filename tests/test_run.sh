@@ -84,7 +84,7 @@ mistake 64 'python3 train.py' --nproc-per-node 2 train.py
 mistake 64 'no such program' --nproc-per-node 2 -- no-such-program
 mistake 64 '--log-dir' -r 3 true
 mistake 78 'this build drives no GPU' --nproc-per-node gpu true
-mistake 78 'one machine' --nnodes 2 true
+mistake 77 'lockstep secret new' --nnodes 2 true
 PET_NNODES=many mistake 64 "'many'" true
 
 # --- a rank dies in the middle of a training ---------------------------------------------------

@@ -1,4 +1,5 @@
-/* launch.h -- starting the ranks of a job on this machine and watching them.
+/* launch.h -- starting the ranks of a job on this machine and watching them; with the
+ * launchers of other machines, where the job has several.
  *
  * The launcher owns the world page, the rendezvous store and the job's secret;
  * it is the parent of every rank, sees each end, names the first failure, and
@@ -18,6 +19,11 @@ extern "C" {
 typedef struct ls_launch_opts {
     const char *const *argv;    /* NULL-ended command of every rank */
     int nproc;                  /* ranks on this machine, 1..LS_MAX_RANKS */
+    int nnodes, node_rank;      /* machines of the job and which this is; 0 or 1: only this one */
+    const char *master_addr;    /* of several: node 0's address or name, and its store's port is `port` */
+    const char *secret_file;    /* of several, the same on each: ls_secret_read (net/secret.h). NULL: none */
+    const char *listen;         /* address of this machine to listen on; NULL: the one the others reach it by */
+    uint64_t join_timeout_ns;   /* for all machines to come; 0: 60 s */
     int port;                   /* MASTER_PORT of the ranks: 0: a free one; else this one, which must be
                                    free. Not held: a rank's own rendezvous (PyTorch's) binds it. Ours is
                                    a Unix socket */

@@ -43,6 +43,9 @@ typedef struct ls_world_opts {
                                    the same on every rank): algorithms are picked for that, and "mixed" keeps
                                    shm within such a host. NULL: where the ranks are */
     bool no_crc;                /* tcp: skip the frame checksums (comm.check: none) */
+    const char *listen;         /* address of this host to listen on for other hosts; default: the one they reach it by,
+                                   and the loopback alone for a job on one host. Any but the loopback needs a secret:
+                                   LS_AUTH_FAILED says how to make one */
 } ls_world_opts;
 
 /* Joins the job that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK,

@@ -8,10 +8,14 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "lockstep/launch.h"
+#include "net/address.h"
+
+#define DEFAULT_PORT 29500 /* torchrun's */
 
 typedef struct run_config {
     bool help, standalone, no_python, module, run_path, bind;
     const char *nnodes, *nproc, *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf, *log_dir, *redirects, *tee;
+    const char *secret_file, *listen;
     const char *filter, *role, *numa, *signals, *events, *master_addr;
     int64_t node_rank, master_port, max_restarts, prefix_rank;
     double monitor_interval;
@@ -24,19 +28,28 @@ static const ls_opt table[] = {
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this text", 'h', NULL },
     { "nproc-per-node", LS_OPT_STRING, AT(nproc), "1", NULL,
       "ranks on this machine: a number, or auto or cpu: one per usable core", 0, NULL },
-    { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines, N or MIN:MAX; this version runs on one", 0, NULL },
+    { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines: N; on each, run the same command with its own --node-rank", 0,
+      NULL },
     { "node-rank", LS_OPT_INT, AT(node_rank), "0", "0..", "which of them this is", 0, NULL },
     { "master-addr", LS_OPT_STRING, AT(master_addr), "127.0.0.1", NULL,
-      "accepted; the ranks of one machine meet on 127.0.0.1", 0, NULL },
-    { "master-port", LS_OPT_INT, AT(master_port), "0", "0..65535", "MASTER_PORT of the ranks; 0: a free one", 0, NULL },
+      "of several machines, node 0's address or name; the ranks of one machine meet on 127.0.0.1", 0, NULL },
+    { "master-port", LS_OPT_INT, AT(master_port), "0", "0..65535",
+      "of several machines, the port where they meet (0: 29500); of one, MASTER_PORT of the ranks (0: a free one)", 0,
+      NULL },
+    { "secret-file", LS_OPT_STRING, AT(secret_file), "", NULL,
+      "of several machines, the secret that lets them in, the same file on each: `lockstep secret new FILE` makes one", 0,
+      NULL },
+    { "listen", LS_OPT_STRING, AT(listen), "", NULL,
+      "address of this machine to listen on, 0.0.0.0 for all; default: the one that the others reach it by", 0, NULL },
     { "standalone", LS_OPT_BOOL, AT(standalone), "false", NULL, "one machine and a free port, which is the default", 0,
       NULL },
-    { "rdzv-backend", LS_OPT_STRING, AT(rdzv_backend), "static", NULL, "accepted; the rendezvous is our own", 0, NULL },
-    { "rdzv-endpoint", LS_OPT_STRING, AT(rdzv_endpoint), "", NULL, "accepted; needed for several machines only", 0,
+    { "rdzv-backend", LS_OPT_STRING, AT(rdzv_backend), "static", NULL, "accepted; the rendezvous is our own, with static node ranks", 0,
       NULL },
+    { "rdzv-endpoint", LS_OPT_STRING, AT(rdzv_endpoint), "", NULL, "HOST:PORT, the same as --master-addr and --master-port", 0, NULL },
     { "rdzv-id", LS_OPT_STRING, AT(rdzv_id), "none", NULL, "name of the run: TORCHELASTIC_RUN_ID and log folder", 0,
       NULL },
-    { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "accepted", 0, NULL },
+    { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "join_timeout=SECONDS for all machines to come; the rest is "
+      "accepted", 0, NULL },
     { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..", "accepted; this version does not restart a failed job",
       0, NULL },
     { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "accepted; a rank's end is seen at once", 0,
@@ -122,19 +135,41 @@ static ls_status count_ranks(const char *text, int *out)
     return LS_OK;
 }
 
-static ls_status check_machines(const run_config *c)
+/* join_timeout=60,key=value: what a rendezvous of torchrun's is told. */
+static ls_status read_conf(const char *conf, uint64_t *join_timeout_ns)
+{
+    for (const char *p = conf; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        char *end;
+        if (strncmp(p, "join_timeout=", 13) != 0) continue;
+        double seconds = strtod(p + 13, &end);
+        if (end == p + 13 || (*end && *end != ',') || !(seconds > 0 && seconds < 1e9))
+            return ls_fail(LS_USAGE, "--rdzv-conf %.60s: join_timeout is a number of seconds", conf);
+        *join_timeout_ns = (uint64_t)(seconds * 1e9);
+    }
+    return LS_OK;
+}
+
+static ls_status check_machines(const run_config *c, ls_launch_opts *o, char host[256])
 {
     char *end;
     long least = strtol(c->nnodes, &end, 10), most = *end == ':' ? strtol(end + 1, &end, 10) : least;
     if (end == c->nnodes || *end || least < 1 || most < least)
         return ls_fail(LS_USAGE, "--nnodes is '%.40s': expected N or MIN:MAX", c->nnodes);
-    if (least > 1)
-        return ls_fail(LS_UNSUPPORTED,
-                       "--nnodes %.40s: this version runs on one machine; mpirun or srun start a job on several",
+    if (most > least)
+        return ls_fail(LS_UNSUPPORTED, "--nnodes %.40s: this version does not change the number of machines; give N",
                        c->nnodes);
-    if (c->node_rank != 0)
-        return ls_fail(LS_USAGE, "--node-rank %lld: one machine has rank 0", (long long)c->node_rank);
-    return LS_OK;
+    if (least > LS_MAX_RANKS) return ls_fail(LS_USAGE, "--nnodes %ld: at most %d", least, LS_MAX_RANKS);
+    if (c->node_rank >= least)
+        return ls_fail(LS_USAGE, "--node-rank %lld of --nnodes %ld: expected 0 to %ld", (long long)c->node_rank, least,
+                       least - 1);
+    o->nnodes = (int)least;
+    o->node_rank = (int)c->node_rank;
+    o->port = (int)c->master_port;
+    snprintf(host, 256, "%s", c->master_addr);
+    if (least > 1 && *c->rdzv_endpoint) LS_TRY(ls_address_parse(c->rdzv_endpoint, host, 256, &o->port));
+    if (least > 1 && o->port == 0) o->port = DEFAULT_PORT;
+    o->master_addr = host;
+    return read_conf(c->rdzv_conf, &o->join_timeout_ns);
 }
 
 /* "0" and "" mean that nobody asked. */
@@ -143,7 +178,9 @@ static const char *given(const char *text) { return text && *text ? text : NULL;
 static int launch(const run_config *c, const char *prefix, char **program, int nprogram)
 {
     int nproc = 1;
-    ls_status st = check_machines(c);
+    char host[256];
+    ls_launch_opts o = { 0 };
+    ls_status st = check_machines(c, &o, host);
     if (st == LS_OK) st = count_ranks(c->nproc, &nproc);
     if (st == LS_OK && nprogram == 0)
         st = ls_fail(LS_USAGE, "which program? lockstep run --nproc-per-node 2 -- PROGRAM ARGS...");
@@ -164,11 +201,21 @@ static int launch(const run_config *c, const char *prefix, char **program, int n
     }
     for (int i = 0; i < nprogram; i++) argv[n++] = program[i];
 
-    ls_launch_opts o = { .argv = argv, .nproc = nproc, .port = (int)c->master_port, .log_dir = given(c->log_dir),
-                         .run_id = c->rdzv_id, .role = c->role, .redirects = c->redirects, .tee = c->tee,
-                         .local_ranks_filter = given(c->filter), .events = given(c->events),
-                         .prefix_rank = (int)c->prefix_rank, .prefix_cmd = c->prefix_rank >= 0 ? prefix : NULL,
-                         .timeout_ns = c->timeout, .no_bind = !c->bind };
+    o.argv = argv;
+    o.nproc = nproc;
+    o.secret_file = given(c->secret_file);
+    o.listen = given(c->listen);
+    o.log_dir = given(c->log_dir);
+    o.run_id = c->rdzv_id;
+    o.role = c->role;
+    o.redirects = c->redirects;
+    o.tee = c->tee;
+    o.local_ranks_filter = given(c->filter);
+    o.events = given(c->events);
+    o.prefix_rank = (int)c->prefix_rank;
+    o.prefix_cmd = c->prefix_rank >= 0 ? prefix : NULL;
+    o.timeout_ns = c->timeout;
+    o.no_bind = !c->bind;
     ls_launch_result result;
     st = ls_launch(&o, &result);
     free(argv);

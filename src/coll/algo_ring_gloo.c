@@ -53,6 +53,5 @@ const ls_algo ls_algo_ring_gloo = {
     .colls = 1u << LS_ALL_REDUCE,
     .source = "Gloo",
     .cut = cut,
-    .by_name = true,
     .emit = emit,
 };

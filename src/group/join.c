@@ -130,7 +130,7 @@ ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, v
     env->random(host->secret, sizeof host->secret);
     ls_store_config c = { .unix_name = name, .nranks = size, .page_fd = -1, .page = host->page };
     memcpy(c.secret, host->secret, sizeof c.secret);
-    if (size > 1 && (st = ls_store_serve(&c, &server)) < 0) goto done;
+    if (size > 1 && (st = ls_store_serve(&c, NULL, NULL, &server)) < 0) goto done;
 
     for (; started < size; started++) {
         t[started] = (rank_thread){ .host = host, .opts = opts, .fn = fn, .arg = arg, .rank = started, .env = env,

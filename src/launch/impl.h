@@ -8,6 +8,8 @@
 #include "base/text.h"
 #include "launch/events.h"
 #include "lockstep/launch.h"
+#include "net/address.h"
+#include "net/agent.h"
 #include "net/page.h"
 #include "net/store.h"
 
@@ -102,6 +104,15 @@ typedef struct ls_job_rank {
     char *error_file;       /* owned; NULL: none */
 } ls_job_rank;
 
+/* One host of the job, as its launcher introduces itself to the others. */
+typedef struct ls_job_node {
+    uint32_t nproc;
+    int32_t pid;
+    uint32_t master_port;   /* node 0's: for the ranks' own rendezvous */
+    uint32_t reserved;
+    char host[LS_STORE_HOST_BYTES];
+} ls_job_node;
+
 typedef enum ls_phase { LS_PHASE_RUN, LS_PHASE_GRACE, LS_PHASE_TERM, LS_PHASE_KILL } ls_phase;
 
 typedef struct ls_job {
@@ -110,6 +121,14 @@ typedef struct ls_job {
     uint64_t timeout_ns;
     int cpus;               /* usable by all ranks together */
     int master_port;
+
+    int nnodes, world;      /* hosts; ranks on all of them */
+    int first;              /* rank of the world of our rank 0: those of a host follow one another */
+    ls_job_node node[LS_MAX_RANKS];
+    char node0[LS_ADDRESS_BYTES + 8]; /* "addr:port" of node 0's store; "": one host */
+    char address[LS_ADDRESS_BYTES], listen[LS_ADDRESS_BYTES]; /* our own, and where our ranks listen */
+    ls_agent *agent;        /* owned: our link to node 0; NULL: that is us */
+    uint8_t job[LS_DOOR_JOB_BYTES];
 
     ls_world_page *page;
     size_t page_bytes;
@@ -133,13 +152,20 @@ typedef struct ls_job {
     uint64_t user_signal_ns; /* when it came */
     bool answered;           /* our line about it was printed */
     bool sigint_ignored;    /* when we were started, and so in the ranks */
-    int first_rank;         /* of the first failure; -1: none yet, or the launcher's own */
+    int first_rank;         /* of the first failure, in the world; -1: none yet, or a launcher's own */
+    int culprit;            /* the same among our ranks; -1: none of them */
     ls_status status;       /* its kind; LS_OK: no failure */
     uint64_t failed_ns;     /* CLOCK_MONOTONIC when it was seen */
     int64_t failed_wall_ns;
     char message[LS_ERROR_BYTES];
 } ls_job;
 
+/* nodes.c: meets the launchers of the other hosts; fills in everything about them, and the page and the store, which
+ * a job on one host has by itself. LS_JOIN_TIMEOUT names the nodes that did not come. */
+ls_status ls_job_meet(ls_job *j);
+const char *ls_job_host(const ls_job *j, int rank); /* name of the host that a rank of the world is on */
+/* watch.c: stays until the other hosts are through, or know why not; then leaves them. */
+void ls_job_part(ls_job *j);
 /* spawn.c: starts rank r with its environment, streams and CPUs. */
 ls_status ls_job_spawn(ls_job *j, int r);
 /* watch.c: the event loop, until no rank is left. */

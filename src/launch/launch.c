@@ -18,6 +18,7 @@
 #include "launch/impl.h"
 
 #define DEFAULT_TIMEOUT_NS 30000000000ull
+#define LEAVE_NS 1000000000ull
 
 static bool safe_in_a_path(char c)
 {
@@ -72,6 +73,11 @@ static ls_status check(const ls_launch_opts *o)
     if (!o->argv || !o->argv[0]) return ls_fail(LS_USAGE, "no program to run: lockstep run [flags] -- PROGRAM ARGS...");
     if (o->nproc < 1 || o->nproc > LS_MAX_RANKS)
         return ls_fail(LS_USAGE, "%d ranks: expected 1 to %d", o->nproc, LS_MAX_RANKS);
+    if (o->nnodes > 1 && (o->nnodes > LS_MAX_RANKS || o->node_rank < 0 || o->node_rank >= o->nnodes))
+        return ls_fail(LS_USAGE, "node %d of %d: expected 0 to %d, of at most %d", o->node_rank, o->nnodes, o->nnodes - 1,
+                       LS_MAX_RANKS);
+    if (o->nnodes > 1 && (!o->master_addr || o->port == 0))
+        return ls_fail(LS_USAGE, "a job of %d hosts needs the address and the port of node 0", o->nnodes);
     if (o->port < 0 || o->port > 65535)
         return ls_fail(LS_USAGE, "port %d: expected 1 to 65535, or 0 for a free one", o->port);
     if (o->prefix_cmd && (o->prefix_rank < 0 || o->prefix_rank >= o->nproc))
@@ -116,29 +122,6 @@ static ls_status open_files(ls_job *j)
     return LS_OK;
 }
 
-static ls_status make_shared(ls_job *j)
-{
-    const ls_env *env = ls_env_get();
-    j->page_bytes = ls_page_bytes(j->o->nproc);
-    j->page_fd = env->memfd("lockstep-page", j->page_bytes);
-    if (j->page_fd >= 0) j->page = env->map_shared(j->page_fd, j->page_bytes, true);
-    if (!j->page) return ls_fail(LS_NO_MEMORY, "no shared memory for the world page (%zu KiB)", j->page_bytes >> 10);
-    ls_page_format(j->page, j->o->nproc, 1);
-
-    env->random(j->secret, sizeof j->secret);
-    j->secret_fd = env->memfd("lockstep-secret", sizeof j->secret);
-    if (j->secret_fd < 0 || env->write(j->secret_fd, j->secret, sizeof j->secret) != (ssize_t)sizeof j->secret)
-        return ls_fail(LS_NO_MEMORY, "no memory file for the job's secret");
-
-    uint64_t r[2];
-    env->random(r, sizeof r);
-    snprintf(j->store_name, sizeof j->store_name, "lockstep-%016llx%016llx", (unsigned long long)r[0],
-             (unsigned long long)r[1]);
-    ls_store_config c = { .unix_name = j->store_name, .nranks = j->o->nproc, .page_fd = j->page_fd, .page = j->page };
-    memcpy(c.secret, j->secret, sizeof c.secret);
-    return ls_store_create(&c, &j->store);
-}
-
 static ls_status start_ranks(ls_job *j)
 {
     char more[64];
@@ -146,7 +129,7 @@ static ls_status start_ranks(ls_job *j)
     for (int r = 0; r < j->o->nproc; r++) {
         LS_TRY(ls_job_spawn(j, r));
         snprintf(more, sizeof more, ",\"pid\":%d", j->rank[r].pid);
-        ls_event_line(j->events_fd, j->page->generation, "rank_spawn", r, more);
+        ls_event_line(j->events_fd, j->page->generation, "rank_spawn", j->first + r, more);
     }
     return LS_OK;
 }
@@ -162,6 +145,7 @@ static void destroy(ls_job *j)
         if (j->rank[r].pidfd >= 0) env->close_fd(j->rank[r].pidfd);
         free(j->rank[r].error_file);
     }
+    ls_agent_leave(j->agent, env->mono_ns() + LEAVE_NS);
     ls_store_destroy(j->store);
     if (j->page) env->unmap(j->page, j->page_bytes);
     int fds[] = { j->page_fd, j->secret_fd, j->signal_fd, j->events_fd };
@@ -171,6 +155,7 @@ static void destroy(ls_job *j)
     ls_text_free(&j->err.pending);
     free(j->dir);
     free(j->rank);
+    ls_secret_wipe(j->secret, sizeof j->secret);
     free(j);
 }
 
@@ -182,6 +167,7 @@ static ls_status create(const ls_launch_opts *o, ls_job **out)
     *j = (ls_job){ .o = o, .role = o->role ? o->role : "default", .run_id = o->run_id ? o->run_id : "none",
                    .timeout_ns = o->timeout_ns ? o->timeout_ns : DEFAULT_TIMEOUT_NS, .cpus = ls_env_get()->cpus(),
                    .page_fd = -1, .secret_fd = -1, .signal_fd = -1, .events_fd = -1, .first_rank = -1,
+                   .culprit = -1, .nnodes = o->nnodes > 1 ? o->nnodes : 1,
                    .out = { .fd = 1 }, .err = { .fd = 2 } };
     j->rank = calloc((size_t)o->nproc, sizeof *j->rank);
     for (int r = 0; j->rank && r < o->nproc; r++) {
@@ -201,8 +187,8 @@ static ls_status create(const ls_launch_opts *o, ls_job **out)
 static ls_status run(ls_job *j, ls_launch_result *out)
 {
     ls_status st = open_files(j);
-    if (st == LS_OK) st = choose_port(j);
-    if (st == LS_OK) st = make_shared(j);
+    if (st == LS_OK && j->nnodes == 1) st = choose_port(j);
+    if (st == LS_OK) st = ls_job_meet(j);
     if (st == LS_OK) st = watch_signals(j);
     if (st == LS_OK && (st = start_ranks(j)) < 0) { /* those that have started must go again */
         ls_job_signal(j, SIGKILL);
@@ -211,6 +197,7 @@ static ls_status run(ls_job *j, ls_launch_result *out)
         ls_job_watch(j);
     } else if (st == LS_OK) {
         ls_job_watch(j);
+        if (j->nnodes > 1) ls_job_part(j);
         ls_job_report(j, out);
         char more[64];
         snprintf(more, sizeof more, ",\"code\":%d", out->exit_code);

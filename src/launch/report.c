@@ -45,7 +45,7 @@ static int interrupted_code(const ls_job *j)
 static int exit_code(const ls_job *j)
 {
     if (j->status == LS_OK) return j->user_signal ? interrupted_code(j) : 0;
-    const ls_job_rank *k = j->first_rank >= 0 ? &j->rank[j->first_rank] : NULL;
+    const ls_job_rank *k = j->culprit >= 0 ? &j->rank[j->culprit] : NULL;
     if (j->status != LS_RANK_HUNG && k && k->code > 0 && !k->told) return k->code; /* its own word */
     return ls_status_exit_code(j->status);
 }
@@ -115,8 +115,8 @@ static void consequences(const ls_job *j, ls_text *t)
     bool any = false;
     for (int r = 0; r < j->o->nproc; r++) {
         const ls_job_rank *k = &j->rank[r];
-        if (r == j->first_rank || !k->started || (!k->code && !k->signal)) continue;
-        ls_text_add(t, "%srank %d ", any ? "; " : "", r);
+        if (r == j->culprit || !k->started || (!k->code && !k->signal)) continue;
+        ls_text_add(t, "%srank %d ", any ? "; " : "", j->first + r);
         if (k->signal && k->told) ls_text_add(t, "was stopped by us (%s)", ls_signal_name(k->signal));
         else if (k->signal) ls_text_add(t, "was killed by signal %d (%s)", k->signal, ls_signal_name(k->signal));
         else ls_text_add(t, "ended with exit code %d", k->code);
@@ -132,14 +132,22 @@ static void make_inert(char *p)
         if (((unsigned char)*p < 0x20 && *p != '\n') || *p == 0x7f) *p = '?';
 }
 
+/* Of whoever failed first, wherever it is; else our own. */
+static int pid_of(const ls_job *j)
+{
+    if (j->culprit >= 0) return j->rank[j->culprit].pid;
+    if (j->first_rank < 0) return ls_env_get()->pid();
+    return atomic_load_explicit(&j->page->rank[j->first_rank].pid, memory_order_relaxed);
+}
+
 static void head_line(const ls_job *j, const char *host, ls_text *t)
 {
-    const ls_job_rank *k = j->first_rank >= 0 ? &j->rank[j->first_rank] : NULL;
+    const ls_job_rank *k = j->culprit >= 0 ? &j->rank[j->culprit] : NULL;
     ls_text line = { 0 };
     ls_text_add(&line, "lockstep: error[%s] gen=%u", ls_status_word(j->status), j->page->generation);
-    if (k && ls_job_joined(j, j->first_rank)) ls_text_add(&line, " step=%u", step_of(j));
-    if (k) ls_text_add(&line, " rank=%d", j->first_rank);
-    ls_text_add(&line, " host=%s pid=%d: %s%s", host, k ? k->pid : ls_env_get()->pid(), j->message,
+    if (k ? ls_job_joined(j, j->culprit) : j->first_rank >= 0) ls_text_add(&line, " step=%u", step_of(j));
+    if (j->first_rank >= 0) ls_text_add(&line, " rank=%d", j->first_rank);
+    ls_text_add(&line, " host=%s pid=%d: %s%s", host, pid_of(j), j->message,
                 k && j->status == LS_RANK_DIED ? hint(k) : "");
     for (size_t i = 0; i < line.n; i++)
         if (line.p[i] == '\n') line.p[i] = ' ';
@@ -153,10 +161,14 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
 {
     char coll[256], line[LS_TAIL_BYTES];
     head_line(j, host, t);
-    if (j->first_rank >= 0) {
-        const ls_job_rank *k = &j->rank[j->first_rank];
+    if (j->culprit < 0 && j->first_rank >= 0) { /* its own host's launcher knows more */
+        ls_text_add(t, "  time      : %s\n  host      : %s\n  rank      : %d\n", when, host, j->first_rank);
+        if (last_collective(j, j->first_rank, coll, sizeof coll)) ls_text_add(t, "  collective: %s\n", coll);
+    }
+    if (j->culprit >= 0) {
+        const ls_job_rank *k = &j->rank[j->culprit];
         ls_text_add(t, "  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n", when, host,
-                    j->first_rank, j->first_rank);
+                    j->first_rank, j->culprit);
         ls_text_add(t, "  exitcode  : %d (pid: %d)\n", k->signal ? -k->signal : k->code, k->pid);
         if (k->signal)
             ls_text_add(t, "  signal    : %d (%s)%s\n", k->signal, ls_signal_name(k->signal),
@@ -192,10 +204,11 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
     member(t, "time", when);
     member(t, "host", host);
     member(t, "message", j->message);
-    if (j->first_rank >= 0) {
-        const ls_job_rank *k = &j->rank[j->first_rank];
+    if (j->culprit < 0 && j->first_rank >= 0) ls_text_add(t, ",\n  \"rank\": %d", j->first_rank);
+    if (j->culprit >= 0) {
+        const ls_job_rank *k = &j->rank[j->culprit];
         ls_text_add(t, ",\n  \"rank\": %d,\n  \"local_rank\": %d,\n  \"pid\": %d,\n  \"exitcode\": %d,\n  \"step\": %u",
-                    j->first_rank, j->first_rank, k->pid, k->signal ? -k->signal : k->code, step_of(j));
+                    j->first_rank, j->culprit, k->pid, k->signal ? -k->signal : k->code, step_of(j));
         if (k->signal) member(t, "signal", ls_signal_name(k->signal));
         if (last_collective(j, j->first_rank, coll, sizeof coll)) member(t, "collective", coll);
         char *said = error_file_message(k->error_file);
@@ -214,9 +227,9 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
     ls_text_add(t, ",\n  \"consequences\": [");
     for (int r = 0, n = 0; r < j->o->nproc; r++) {
         const ls_job_rank *k = &j->rank[r];
-        if (r == j->first_rank || !k->started || (!k->code && !k->signal)) continue;
+        if (r == j->culprit || !k->started || (!k->code && !k->signal)) continue;
         ls_text_add(t, "%s\n    { \"rank\": %d, \"pid\": %d, \"exitcode\": %d, \"stopped_by_launcher\": %s }",
-                    n++ ? "," : "", r, k->pid, k->signal ? -k->signal : k->code,
+                    n++ ? "," : "", j->first + r, k->pid, k->signal ? -k->signal : k->code,
                     k->told && k->signal ? "true" : "false");
     }
     ls_text_add(t, "]\n}\n");
@@ -246,10 +259,12 @@ void ls_job_report(ls_job *j, ls_launch_result *out)
         out->status = LS_INTERRUPTED;
         snprintf(out->message, sizeof out->message, "stopped by the user (%s)", ls_signal_name(j->user_signal));
     } else if (j->status < 0) {
-        if (env->hostname(host, sizeof host) < 0) snprintf(host, sizeof host, "?");
+        const char *there = j->first_rank >= 0 && j->culprit < 0 ? ls_job_host(j, j->first_rank) : NULL;
+        if (there) snprintf(host, sizeof host, "%s", there);
+        else if (env->hostname(host, sizeof host) < 0) snprintf(host, sizeof host, "?");
         time_text(j->failed_wall_ns, when, sizeof when);
         out->first_rank = j->first_rank;
-        if (j->first_rank >= 0 && !j->rank[j->first_rank].told) out->signal = j->rank[j->first_rank].signal;
+        if (j->culprit >= 0 && !j->rank[j->culprit].told) out->signal = j->rank[j->culprit].signal;
         snprintf(out->message, sizeof out->message, "%s", j->message);
         ls_text t = { 0 }, json = { 0 };
         if (!j->o->quiet) write_report(j, host, when, &t);
@@ -263,7 +278,7 @@ void ls_job_report(ls_job *j, ls_launch_result *out)
     }
     for (int r = 0; r < j->o->nproc; r++) {
         char line[64];
-        int n = snprintf(line, sizeof line, "lockstep: rank %d after the failure:\n", r);
+        int n = snprintf(line, sizeof line, "lockstep: rank %d after the failure:\n", j->first + r);
         if (j->rank[r].err.held.n > 0) ls_console_add(&j->err, line, (size_t)n);
         ls_stream_release(&j->rank[r].err);
     }

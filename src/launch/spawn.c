@@ -47,16 +47,16 @@ static void describe(const ls_job *j, int r, vars *e)
     const ls_env *env = ls_env_get();
     const ls_job_rank *k = &j->rank[r];
     int n = j->o->nproc;
-    set(e, "RANK=%d", r);
+    set(e, "RANK=%d", j->first + r);
     set(e, "LOCAL_RANK=%d", r);
-    set(e, "GROUP_RANK=0");
-    set(e, "ROLE_RANK=%d", r);
+    set(e, "GROUP_RANK=%d", j->o->node_rank);
+    set(e, "ROLE_RANK=%d", j->first + r);
     set(e, "ROLE_NAME=%s", j->role);
-    set(e, "WORLD_SIZE=%d", n);
+    set(e, "WORLD_SIZE=%d", j->world);
     set(e, "LOCAL_WORLD_SIZE=%d", n);
-    set(e, "GROUP_WORLD_SIZE=1");
-    set(e, "ROLE_WORLD_SIZE=%d", n);
-    set(e, "MASTER_ADDR=127.0.0.1");
+    set(e, "GROUP_WORLD_SIZE=%d", j->nnodes);
+    set(e, "ROLE_WORLD_SIZE=%d", j->world);
+    set(e, "MASTER_ADDR=%s", j->nnodes > 1 ? j->o->master_addr : "127.0.0.1");
     set(e, "MASTER_PORT=%d", j->master_port);
     set(e, "TORCHELASTIC_RESTART_COUNT=0");
     set(e, "TORCHELASTIC_MAX_RESTARTS=0");
@@ -69,6 +69,11 @@ static void describe(const ls_job *j, int r, vars *e)
     set(e, "LOCKSTEP_STORE=%s", j->store_name);
     set(e, "LOCKSTEP_SECRET_FD=%d", j->secret_fd);
     set(e, "LOCKSTEP_CPUS=%d", j->cpus);
+    if (j->nnodes > 1) {
+        set(e, "LOCKSTEP_ADDRESS=%s", j->address);
+        set(e, "LOCKSTEP_LISTEN=%s", j->listen);
+        if (j->agent) set(e, "LOCKSTEP_RENDEZVOUS=%s", j->node0);
+    }
     if (j->o->events) set(e, "LOCKSTEP_EVENTS=%s", j->o->events);
     /* stderr is a pipe to us; a rank whose bytes reach a terminal unchanged may draw a progress bar */
     bool terminal = k->err.console && !k->err.prefixed && env->isatty(2);

@@ -25,6 +25,7 @@
 #define INTERRUPT_NS 5000000000ull  /* after Ctrl-C: to save */
 #define ECHO_NS 10000000ull         /* timeout(1) and shells signal a process and its group at once */
 #define PREEMPT_NS 25000000000ull   /* after SIGTERM: one step and a save */
+#define PART_NS 1000000000ull       /* to tell the other hosts why we end */
 #define REJECT_LOG_NS 1000000000ull /* one line about strangers in this time */
 
 /* Its process group gets it; a rank behind a debugger shares ours. */
@@ -46,7 +47,7 @@ void ls_job_signal(ls_job *j, int sig)
 bool ls_job_joined(const ls_job *j, int r)
 {
     const ls_job_rank *k = &j->rank[r];
-    uint32_t state = atomic_load_explicit(&j->page->rank[r].state, memory_order_relaxed);
+    uint32_t state = atomic_load_explicit(&j->page->rank[j->first + r].state, memory_order_relaxed);
     return k->joined || (k->alive && state != LS_RANK_STARTING);
 }
 
@@ -56,15 +57,17 @@ static const char *where(const ls_job *j, int r, char *buf, size_t n)
     char text[256];
     buf[0] = 0;
     if (ls_job_joined(j, r))
-        snprintf(buf, n, " %s", ls_page_where(j->page, r, text, sizeof text));
+        snprintf(buf, n, " %s", ls_page_where(j->page, j->first + r, text, sizeof text));
     return buf;
 }
 
+/* `rank` of the world; -1: nobody's. */
 static void detected(ls_job *j, int rank, ls_status s, const char *text)
 {
     const ls_env *env = ls_env_get();
     ls_text more = { 0 };
     j->first_rank = rank;
+    j->culprit = rank >= j->first && rank < j->first + j->o->nproc ? rank - j->first : -1;
     j->status = s;
     snprintf(j->message, sizeof j->message, "%s", text);
     if (!j->failed_ns) {
@@ -76,7 +79,8 @@ static void detected(ls_job *j, int rank, ls_status s, const char *text)
     ls_event_line(j->events_fd, j->page->generation, "detect", rank, ls_text_str(&more));
     ls_text_free(&more);
     for (int r = 0; r < j->o->nproc; r++) /* consequences come after the cause, which a broken connection seldom is */
-        if (r != rank || s == LS_PEER_RESET) ls_stream_hold(&j->rank[r].err, j->o->quiet ? LS_HOLD_NOT : LS_HOLD_CUT);
+        if (r != j->culprit || s == LS_PEER_RESET)
+            ls_stream_hold(&j->rank[r].err, j->o->quiet ? LS_HOLD_NOT : LS_HOLD_CUT);
         else ls_stream_release(&j->rank[r].err);
 }
 
@@ -95,7 +99,7 @@ static void enter(ls_job *j, ls_phase phase, uint64_t now_ns, uint64_t lasts_ns)
 /* Only if it is `from` now: the rank itself writes this word, too. */
 static void set_state(ls_job *j, int r, uint32_t from, uint32_t to)
 {
-    _Atomic uint32_t *state = &j->page->rank[r].state;
+    _Atomic uint32_t *state = &j->page->rank[j->first + r].state;
     atomic_compare_exchange_strong_explicit(state, &from, to, memory_order_relaxed, memory_order_relaxed);
 }
 
@@ -110,23 +114,24 @@ static int weight(const ls_job_rank *k)
     return k->code == ls_status_exit_code(LS_RANK_DIED) ? 1 : 2;
 }
 
-/* The job has failed through rank r, unless a rank recorded an earlier cause. */
+/* The job has failed through our rank r, unless a rank recorded an earlier cause. */
 static void fail_by(ls_job *j, int r, ls_status s, const char *text)
 {
     char cause[LS_ERROR_BYTES];
     ls_status cs = s;
-    int by = r;
-    ls_page_abort(j->page, r < 0 ? LS_ABORT_BY_LAUNCHER : 1 + (uint32_t)r, s, text);
+    int by = r < 0 ? -1 : j->first + r;
+    ls_page_abort(j->page, r < 0 ? LS_ABORT_BY_LAUNCHER : 1 + (uint32_t)by, s, text);
     if (!ls_page_cause(j->page, &by, &cs, cause, sizeof cause)) snprintf(cause, sizeof cause, "%s", text);
-    if (by >= j->o->nproc) by = -1; /* the page is shared memory: anything may stand there */
+    if (by >= j->world) by = -1; /* the page is shared memory: anything may stand there */
     if (cs >= 0) cs = LS_ABORTED;
-    if (cs == LS_PEER_RESET && r >= 0 && by != r && weight(&j->rank[r]) > 1) { /* its death broke the connection */
-        by = r;
+    bool other = r >= 0 && by != j->first + r;
+    if (cs == LS_PEER_RESET && other && weight(&j->rank[r]) > 1) { /* its death broke the connection */
+        by = j->first + r;
         cs = s;
         snprintf(cause, sizeof cause, "%s", text);
     }
     for (int k = 0; k < j->o->nproc && cs == LS_RANK_HUNG; k++) /* a peer gave up on it before us */
-        if (j->rank[k].stopped_ns) by = k;
+        if (j->rank[k].stopped_ns) by = j->first + k;
     detected(j, by, cs, cause);
     enter(j, LS_PHASE_GRACE, ls_env_get()->mono_ns(), GRACE_NS);
 }
@@ -136,10 +141,11 @@ static void describe_end(const ls_job *j, int r, char *text, size_t n)
     const ls_job_rank *k = &j->rank[r];
     char at[300];
     if (k->signal)
-        snprintf(text, n, "rank %d (pid %d) was killed by signal %d (%s)%s", r, k->pid, k->signal,
+        snprintf(text, n, "rank %d (pid %d) was killed by signal %d (%s)%s", j->first + r, k->pid, k->signal,
                  ls_signal_name(k->signal), where(j, r, at, sizeof at));
     else
-        snprintf(text, n, "rank %d (pid %d) ended with exit code %d%s", r, k->pid, k->code, where(j, r, at, sizeof at));
+        snprintf(text, n, "rank %d (pid %d) ended with exit code %d%s", j->first + r, k->pid, k->code,
+                 where(j, r, at, sizeof at));
 }
 
 /* Takes note of a rank's end; true if it has ended. */
@@ -169,12 +175,12 @@ static bool collect(ls_job *j, int r)
     if (k->own_group) env->kill(-k->pid, SIGKILL); /* what it started and did not wait for */
     if (k->pidfd >= 0) env->close_fd(k->pidfd);
     k->pidfd = -1;
-    if (ended_badly(k)) atomic_store_explicit(&j->page->rank[r].state, LS_RANK_DEAD, memory_order_relaxed);
+    if (ended_badly(k)) atomic_store_explicit(&j->page->rank[j->first + r].state, LS_RANK_DEAD, memory_order_relaxed);
 
     char more[128];
     if (k->signal) snprintf(more, sizeof more, ",\"pid\":%d,\"signal\":\"%s\"", k->pid, ls_signal_name(k->signal));
     else snprintf(more, sizeof more, ",\"pid\":%d,\"exitcode\":%d", k->pid, k->code);
-    ls_event_line(j->events_fd, j->page->generation, "rank_exit", r, more);
+    ls_event_line(j->events_fd, j->page->generation, "rank_exit", j->first + r, more);
     return true;
 }
 
@@ -215,11 +221,11 @@ static void correct_blame(ls_job *j)
     if (j->status != LS_PEER_RESET) return;
     int first = -1;
     for (int r = 0; r < j->o->nproc; r++)
-        if (r != j->first_rank && weight(&j->rank[r]) > (first < 0 ? 1 : weight(&j->rank[first]))) first = r;
+        if (r != j->culprit && weight(&j->rank[r]) > (first < 0 ? 1 : weight(&j->rank[first]))) first = r;
     if (first < 0) return;
     char text[LS_ERROR_BYTES];
     describe_end(j, first, text, sizeof text);
-    detected(j, first, LS_RANK_DIED, text);
+    detected(j, j->first + first, LS_RANK_DIED, text);
 }
 
 static void look_for_abort(ls_job *j)
@@ -245,7 +251,7 @@ static void look_for_stopped(ls_job *j)
         double silent_s = (double)(now_ns - k->stopped_ns) * 1e-9;
         const char *why = k->stopped_by == SIGTTIN ? "; it reads the terminal, which only a --prefix-rank may" : "";
         snprintf(text, sizeof text,
-                 "rank %d (pid %d) is stopped (state %c, by signal %d, %s) and silent for %.1f s%s%s", r, k->pid,
+                 "rank %d (pid %d) is stopped (state %c, by signal %d, %s) and silent for %.1f s%s%s", j->first + r, k->pid,
                  state ? state : 'T', k->stopped_by, ls_signal_name(k->stopped_by), silent_s,
                  where(j, r, at, sizeof at), why);
         fail_by(j, r, LS_RANK_HUNG, text);
@@ -322,7 +328,7 @@ static void give_up(ls_job *j)
     for (int r = 0; r < j->o->nproc; r++) {
         ls_job_rank *k = &j->rank[r];
         if (!k->alive) continue;
-        ls_log(LS_LOG_WARN, "rank %d (pid %d, state %c) does not end on SIGKILL: the kernel will end it later", r,
+        ls_log(LS_LOG_WARN, "rank %d (pid %d, state %c) does not end on SIGKILL: the kernel will end it later", j->first + r,
                k->pid, ls_env_get()->proc_state(k->pid));
         k->alive = false;
         k->signal = SIGKILL;
@@ -342,7 +348,7 @@ static void next_phase(ls_job *j, uint64_t now_ns)
 
 static void sleep_until_something(ls_job *j, uint64_t until)
 {
-    ls_pollfd fds[LS_STORE_MAX_FDS + 3 * LS_MAX_RANKS + 3];
+    ls_pollfd fds[LS_STORE_MAX_FDS + 3 * LS_MAX_RANKS + 4];
     int n = ls_store_fds(j->store, fds, LS_STORE_MAX_FDS);
     fds[n++] = (ls_pollfd){ .fd = j->signal_fd, .events = LS_POLL_IN };
     ls_console *consoles[] = { &j->out, &j->err };
@@ -358,8 +364,18 @@ static void sleep_until_something(ls_job *j, uint64_t until)
         if (k->out.from >= 0 && !slow) fds[n++] = (ls_pollfd){ .fd = k->out.from, .events = LS_POLL_IN };
         if (k->err.from >= 0 && !slow) fds[n++] = (ls_pollfd){ .fd = k->err.from, .events = LS_POLL_IN };
     }
+    if (j->agent && ls_agent_fd(j->agent) >= 0)
+        fds[n++] = (ls_pollfd){ .fd = ls_agent_fd(j->agent), .events = LS_POLL_IN };
     if (j->phase != LS_PHASE_RUN && j->phase_ns < until) until = j->phase_ns;
     ls_env_get()->wait(NULL, 0, fds, n, until);
+}
+
+/* The store and the link to node 0; when to look again at the latest. */
+static uint64_t look_at_hosts(ls_job *j, uint64_t now_ns)
+{
+    (void)ls_store_step(j->store, now_ns);
+    look_at_strangers(j, now_ns);
+    return j->agent ? ls_agent_step(j->agent, now_ns) : UINT64_MAX;
 }
 
 void ls_job_watch(ls_job *j)
@@ -368,8 +384,7 @@ void ls_job_watch(ls_job *j)
     while (j->nalive > 0) {
         uint64_t now = env->mono_ns();
         for (int sig; (sig = env->signal_read(j->signal_fd)) > 0;) on_signal(j, sig);
-        (void)ls_store_step(j->store, now);
-        look_at_strangers(j, now);
+        uint64_t until = look_at_hosts(j, now);
         bool slow = ls_console_waiting(&j->out) > LS_CONSOLE_BYTES || ls_console_waiting(&j->err) > LS_CONSOLE_BYTES;
         bool unfinished = false;
         for (int r = 0; r < j->o->nproc && !slow; r++) {
@@ -386,6 +401,36 @@ void ls_job_watch(ls_job *j)
         next_phase(j, now);
         ls_console_flush(&j->out);
         ls_console_flush(&j->err);
-        if (j->nalive > 0) sleep_until_something(j, now + (unfinished ? LS_LINE_NS : TICK_NS));
+        uint64_t tick = now + (unfinished ? LS_LINE_NS : TICK_NS);
+        if (j->nalive > 0) sleep_until_something(j, tick < until ? tick : until);
     }
+}
+
+void ls_job_part(ls_job *j)
+{
+    const ls_env *env = ls_env_get();
+    bool failed = j->status < 0 || j->user_signal;
+    uint64_t end = failed ? env->mono_ns() + PART_NS : UINT64_MAX;
+    if (failed && !atomic_load_explicit(&j->page->abort_by, memory_order_acquire))
+        ls_page_abort(j->page, LS_ABORT_BY_LAUNCHER, j->status < 0 ? j->status : LS_INTERRUPTED,
+                      j->status < 0 ? j->message : "stopped by the user");
+    for (uint64_t now; (now = env->mono_ns()) < end;) {
+        uint64_t until = look_at_hosts(j, now);
+        bool told = atomic_load_explicit(&j->page->abort_by, memory_order_acquire) != 0;
+        if (told && !failed) { /* another host has failed after our ranks had ended in order */
+            failed = true;
+            end = now + PART_NS;
+            look_for_abort(j);
+        }
+        if (j->agent && (failed ? ls_agent_settled(j->agent) : true)) break;
+        if (!j->agent && (failed ? ls_store_agents_told(j->store) : 0) == ls_store_agents(j->store)) break;
+        for (int sig; (sig = env->signal_read(j->signal_fd)) > 0;)
+            if (sig != SIGCHLD && sig != SIGPIPE) {
+                j->user_signal = sig;
+                end = now;
+            }
+        sleep_until_something(j, until < now + TICK_NS ? until : now + TICK_NS);
+    }
+    ls_agent_leave(j->agent, env->mono_ns() + PART_NS);
+    j->agent = NULL;
 }

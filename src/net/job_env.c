@@ -210,6 +210,32 @@ static ls_status meet_by_hand(ls_job_env *j)
     return LS_OK;
 }
 
+/* What ranks on several hosts need besides. */
+static ls_status check_several(ls_job_env *j, const names *n)
+{
+    j->node = (j->rank - j->local_rank) / j->local_size; /* equal numbers of ranks, in the hosts' order */
+    LS_TRY(ls_env_int("SLURM_NODEID", 0, MOST_RANKS, &j->node));
+    if (j->source == LS_JOB_RANK) LS_TRY(ls_env_int("GROUP_RANK", 0, MOST_RANKS, &j->node));
+    if (j->node < 0 || j->node >= LS_MAX_RANKS) return ls_fail(LS_INVALID, "this is node %d: expected 0 to 63", j->node);
+    if ((j->rank == 0) != (j->node == 0 && j->local_rank == 0))
+        return ls_fail(LS_INVALID, "rank %d is local rank %d on node %d: rank 0, and only it, must be the first of node 0",
+                       j->rank, j->local_rank, j->node);
+    if (!j->store && (!*j->addr || !j->port))
+        return ls_fail(LS_INVALID, "%s is %d but only %d ranks are on this machine: to join several, environment variables "
+                                   "MASTER_ADDR and MASTER_PORT must say where rank 0 is",
+                       n->size, j->size, j->local_size);
+    if (j->secret_fd < 0 && !j->secret_file)
+        return ls_fail(LS_AUTH_FAILED, "%s is %d but only %d ranks are on this machine: joining several needs a secret, the "
+                                       "same file on each. Make one with `lockstep secret new FILE`, copy it to the others, "
+                                       "and set LOCKSTEP_SECRET_FILE=FILE",
+                       n->size, j->size, j->local_size);
+    if (!j->store && j->node > 0) { /* tests have several "hosts" on one */
+        size_t at = strlen(j->meeting);
+        snprintf(j->meeting + at, sizeof j->meeting - at, "-node%d", j->node);
+    }
+    return LS_OK;
+}
+
 static ls_status check(ls_job_env *j, const names *n)
 {
     if (j->rank >= j->size)
@@ -217,25 +243,25 @@ static ls_status check(ls_job_env *j, const names *n)
                        n->rank, j->size - 1);
     if (j->size > LS_MAX_RANKS)
         return ls_fail(LS_INVALID, "%s is %d: this version joins at most %d ranks", n->size, j->size, LS_MAX_RANKS);
+    bool here = !*j->addr || strcmp(j->addr, "127.0.0.1") == 0 || strcmp(j->addr, "localhost") == 0 ||
+                strcmp(j->addr, "::1") == 0;
+    if (j->source == LS_JOB_RANK && !j->store && !here && j->local_size < 0)
+        return ls_fail(LS_INVALID, "MASTER_ADDR is '%s', so there may be other machines: LOCAL_RANK and LOCAL_WORLD_SIZE must "
+                                   "say which of the ranks on this one this is, and how many they are",
+                       j->addr);
     if (j->local_rank < 0) j->local_rank = j->rank;
     if (j->local_size < 0) j->local_size = j->size;
     if (j->local_rank >= j->local_size)
         return ls_fail(LS_INVALID, "%s is %d of %d ranks on this machine", n->local_rank, j->local_rank, j->local_size);
-    if (j->local_size != j->size)
-        return ls_fail(LS_UNSUPPORTED,
-                       "%s is %d but only %d ranks are on this machine: joining several machines "
-                       "needs the authenticated handshake, which this version does not have",
-                       n->size, j->size, j->local_size);
-    if (j->source == LS_JOB_RANK && !j->store && *j->addr && strcmp(j->addr, "127.0.0.1") != 0 &&
-        strcmp(j->addr, "localhost") != 0 && strcmp(j->addr, "::1") != 0)
-        return ls_fail(LS_UNSUPPORTED, "MASTER_ADDR is '%s': this version joins ranks of one machine, so 127.0.0.1",
-                       j->addr);
+    j->several = j->local_size != j->size;
+    if (j->several) LS_TRY(check_several(j, n));
     return LS_OK;
 }
 
 ls_status ls_job_env_read(ls_job_env *j)
 {
-    *j = (ls_job_env){ .source = find_source(), .size = 1, .local_rank = -1, .local_size = -1, .secret_fd = -1 };
+    *j = (ls_job_env){ .source = find_source(), .size = 1, .local_rank = -1, .local_size = -1, .secret_fd = -1,
+                        .run_id = "none" };
     names n = names_of(j->source);
     if (j->source == LS_JOB_ALONE) return LS_OK;
     LS_TRY(ls_env_int(n.rank, 0, MOST_RANKS, &j->rank));
@@ -243,11 +269,17 @@ ls_status ls_job_env_read(ls_job_env *j)
     LS_TRY(ls_env_int(n.local_rank, 0, MOST_RANKS, &j->local_rank));
     LS_TRY(ls_env_int(n.local_size, 1, MOST_RANKS, &j->local_size));
     LS_TRY(ls_env_int("MASTER_PORT", 1, 65535, &j->port));
+    j->secret_file = env_text("LOCKSTEP_SECRET_FILE");
+    j->listen = env_text("LOCKSTEP_LISTEN");
+    j->run_id = env_text("TORCHELASTIC_RUN_ID");
+    if (!j->run_id) j->run_id = "none";
     const char *addr = env_text("MASTER_ADDR");
     if (addr) snprintf(j->addr, sizeof j->addr, "%s", addr);
     if (j->source == LS_JOB_RANK) {
         LS_TRY(ls_env_int("LOCKSTEP_SECRET_FD", 0, 1 << 20, &j->secret_fd));
         j->store = env_text("LOCKSTEP_STORE");
+        j->rendezvous = env_text("LOCKSTEP_RENDEZVOUS");
+        j->address = env_text("LOCKSTEP_ADDRESS");
     }
     switch (j->source) {
     case LS_JOB_RANK: LS_TRY(meet_by_hand(j)); break;

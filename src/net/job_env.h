@@ -16,7 +16,14 @@ typedef struct ls_job_env {
     int rank, size, local_rank, local_size;
     const char *store;  /* borrowed from the environment: name of the store that `lockstep run` serves; NULL */
     int secret_fd;      /* of that store; -1 */
-    bool by_hand;       /* nobody serves a store: rank 0 does, at `meeting` */
+    bool by_hand;       /* nobody serves a store: the first rank of each host does, at `meeting` */
+    bool several;       /* hosts: rank 0's store is at addr and port, or where `rendezvous` says */
+    int node;           /* of them, this one's number */
+    const char *rendezvous;  /* borrowed: HOST:PORT of node 0's store, set by another node's launcher; NULL */
+    const char *secret_file; /* borrowed: LOCKSTEP_SECRET_FILE; NULL */
+    const char *listen;      /* borrowed: LOCKSTEP_LISTEN, an address of this host to listen on; NULL */
+    const char *address;     /* borrowed: LOCKSTEP_ADDRESS, how the other hosts reach this one; NULL */
+    const char *run_id;      /* borrowed: TORCHELASTIC_RUN_ID, or "none" */
     char meeting[96];   /* abstract name of the Unix socket where the job's ranks on this machine meet */
     int port;           /* MASTER_PORT, or Slurm's 20000 + job id modulo 20000; 0: none */
     bool port_derived;  /* not said by MASTER_PORT */

@@ -19,6 +19,7 @@ void ls_page_format(ls_world_page *p, int nranks, uint32_t generation)
     p->layout = LS_PAGE_LAYOUT;
     p->generation = generation;
     p->nranks = (uint32_t)nranks;
+    ls_env_get()->random(p->host, sizeof p->host);
     p->magic = LS_PAGE_MAGIC;
 }
 
@@ -168,8 +169,7 @@ bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out)
     return read_desc(&slot->desc[i % (LS_PAGE_GROUPS * LS_PAGE_HISTORY)], out);
 }
 
-/* The message that a rank waits for, if it does. */
-static bool waits_for_message(const ls_world_page *p, int rank, ls_coll_desc *out)
+bool ls_page_awaited(const ls_world_page *p, int rank, ls_coll_desc *out)
 {
     const ls_rank_slot *slot = &p->rank[rank];
     uint32_t in = atomic_load_explicit(&slot->in_coll, memory_order_acquire);
@@ -179,7 +179,7 @@ static bool waits_for_message(const ls_world_page *p, int rank, ls_coll_desc *ou
 int ls_page_message_peer(const ls_world_page *p, int rank)
 {
     ls_coll_desc d;
-    return waits_for_message(p, rank, &d) && (uint32_t)d.root < p->nranks ? d.root : -1;
+    return ls_page_awaited(p, rank, &d) && (uint32_t)d.root < p->nranks ? d.root : -1;
 }
 
 const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n)
@@ -188,7 +188,7 @@ const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n)
     unsigned step = atomic_load_explicit(&slot->step, memory_order_relaxed);
     ls_coll_desc d;
     char what[160];
-    if (waits_for_message(p, rank, &d))
+    if (ls_page_awaited(p, rank, &d))
         snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));
     else if (!ls_page_last_coll(p, rank, &d))
         snprintf(buf, n, "in step %u, before its first collective", step);

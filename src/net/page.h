@@ -15,7 +15,7 @@
 #include "lockstep/world.h"
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
-#define LS_PAGE_LAYOUT 1u
+#define LS_PAGE_LAYOUT 2u
 #define LS_PAGE_GROUPS 21  /* groups whose newest collectives a slot describes: all there can be, */
 #define LS_PAGE_HISTORY 64 /* and as many of each as can be in flight */
 
@@ -61,6 +61,7 @@ typedef struct ls_world_page {
     uint64_t magic;
     uint32_t layout, generation; /* messages of another generation are refused */
     uint32_t nranks;             /* of the world; slots that follow */
+    uint8_t host[16];            /* random: ranks that see the same are on one host */
     _Atomic uint32_t abort_by;   /* 0, or 1 + the rank that failed first (compare-and-swap);
                                     LS_ABORT_BY_LAUNCHER: the launcher itself */
     _Atomic uint32_t abort_ready;/* 1 once status and text below are written */
@@ -101,6 +102,8 @@ static inline uint32_t ls_desc_index(uint32_t block, uint32_t seq)
 void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d);
 /* Likewise d is the message that it waits for. */
 void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d);
+/* That message, if it does wait for one. */
+bool ls_page_awaited(const ls_world_page *p, int rank, ls_coll_desc *out);
 /* The rank whose message, or whose attention, `rank` waits for; -1: none. */
 int ls_page_message_peer(const ls_world_page *p, int rank);
 /* A consistent copy of what a rank said about the collective that `mine` numbers (block, group, seq); false when

@@ -2,15 +2,21 @@
 #include "net/store.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
+#include "net/address.h"
+#include "net/beat.h"
 #include "net/store_wire.h"
 
-#define MAX_CONNS (LS_MAX_RANKS + LS_STORE_STRANGERS)
+#define MAX_CONNS (2 * LS_MAX_RANKS + LS_STORE_STRANGERS) /* a rank and an agent for each */
 #define MAX_KEYS 65536
+#define ACCEPTS 64 /* at a step: those who are in have their turn, too */
+#define FIRST_BEAT_NS 5000000000ull /* an agent has pages to make before it tells anything */
 #define IN_BYTES (sizeof(store_request) + LS_STORE_KEY_MAX + LS_STORE_VALUE_MAX)
 
 enum stage { HELLO, REQUEST, BODY, DESCRIPTOR };
@@ -18,7 +24,10 @@ enum stage { HELLO, REQUEST, BODY, DESCRIPTOR };
 typedef struct conn {
     int fd;
     bool unix_socket, waiting, bye;
-    int rank;             /* -1 until its hello is accepted */
+    ls_door door;         /* tcp */
+    char from[46];        /* address of a tcp connection */
+    int rank;             /* -1 until its hello is accepted; the node of an agent */
+    bool agent;
     uint64_t deadline_ns; /* of the hello */
     enum stage stage;
     char *in;             /* owned, IN_BYTES */
@@ -36,8 +45,18 @@ typedef struct entry {
     int fd;               /* owned; -1: a plain value */
 } entry;
 
+/* Another host, as its agent tells. */
+typedef struct node {
+    bool here, left, told; /* told: it knows of the job's cause */
+    int32_t pid;           /* of the agent */
+    char host[LS_STORE_HOST_BYTES];
+    uint64_t beat_ns;      /* when it was heard of last */
+} node;
+
 struct ls_store {
     ls_store_config c;
+    uint8_t psk[LS_NOISE_KEY_BYTES]; /* of the door */
+    uint8_t key[LS_NOISE_KEY_BYTES]; /* that the job's links derive theirs from */
     int listen_unix, listen_tcp, port;
     conn conn[MAX_CONNS];
     int nconns;
@@ -45,6 +64,9 @@ struct ls_store {
     int nentries, cap;
     int32_t pid[LS_MAX_RANKS]; /* of the ranks that said hello; 0: not yet */
     bool left[LS_MAX_RANKS];   /* and said goodbye */
+    node node[LS_MAX_RANKS];
+    uint64_t local;            /* ranks that came over the Unix socket */
+    uint64_t step_ns;          /* when we last looked */
     uint64_t rejected;
 };
 
@@ -52,12 +74,16 @@ ls_status ls_store_create(const ls_store_config *c, ls_store **out)
 {
     const ls_env *env = ls_env_get();
     *out = NULL;
-    if (c->nranks < 1 || c->nranks > LS_MAX_RANKS)
+    if (c->nranks < 0 || c->nranks > LS_MAX_RANKS)
         return ls_fail(LS_INVALID, "a job of %d ranks: expected 1 to %d", c->nranks, LS_MAX_RANKS);
+    const char *addr = c->tcp_addr ? c->tcp_addr : "127.0.0.1";
+    if (c->tcp_port != 0) LS_TRY(ls_address_check(addr, !c->no_secret));
     ls_store *s = calloc(1, sizeof *s);
     if (!s) return ls_fail(LS_NO_MEMORY, "rendezvous store");
     s->c = *c;
     s->listen_tcp = -1;
+    ls_door_derive(c->secret, "store", 0, 0, s->psk);
+    env->random(s->key, sizeof s->key);
 
     s->listen_unix = env->listen_unix(c->unix_name);
     if (s->listen_unix < 0) {
@@ -68,17 +94,17 @@ ls_status ls_store_create(const ls_store_config *c, ls_store **out)
         return ls_fail(LS_SYSTEM, "listening on the socket '%s': %s", c->unix_name, strerror(err));
     }
     if (c->tcp_port != 0) {
-        s->listen_tcp = env->listen_tcp("127.0.0.1", c->tcp_port > 0 ? c->tcp_port : 0, &s->port);
+        s->listen_tcp = env->listen_open(addr, c->tcp_port > 0 ? c->tcp_port : 0, &s->port);
         if (s->listen_tcp < 0) {
             int err = -s->listen_tcp;
             char who[128] = "a process we cannot see";
             if (err == EADDRINUSE) env->port_holder(c->tcp_port, who, sizeof who);
             ls_store_destroy(s);
             if (err == EADDRINUSE)
-                return ls_fail(LS_PORT_BUSY,
-                               "port %d on 127.0.0.1 is held by %s: use another port, or none for a free one",
-                               c->tcp_port, who);
-            return ls_fail(LS_SYSTEM, "listening on port %d: %s", c->tcp_port, strerror(err));
+                return ls_fail(LS_PORT_BUSY, "port %d on %s is held by %s: use another port, or none for a free one",
+                               c->tcp_port, addr, who);
+            return ls_fail(LS_SYSTEM, "listening on %s, port %d: %s%s", addr, c->tcp_port, strerror(err),
+                           err == EADDRNOTAVAIL ? "; --listen takes an address that this host has" : "");
         }
     }
     *out = s;
@@ -90,6 +116,7 @@ static void drop(ls_store *s, int i)
     conn *c = &s->conn[i];
     if (c->rank < 0) s->rejected++;
     ls_env_get()->close_fd(c->fd);
+    ls_door_close(&c->door);
     free(c->in);
     free(c->out);
     s->conn[i] = s->conn[--s->nconns];
@@ -107,7 +134,32 @@ void ls_store_destroy(ls_store *s)
     free(s->entry);
     if (s->listen_unix >= 0) env->close_fd(s->listen_unix);
     if (s->listen_tcp >= 0) env->close_fd(s->listen_tcp);
+    sodium_memzero(s, sizeof *s);
     free(s);
+}
+
+void ls_store_begin(ls_store *s, int nranks, ls_world_page *page, int page_fd)
+{
+    s->c.nranks = nranks;
+    s->c.page = page;
+    s->c.page_fd = page_fd;
+    for (int i = 0; i < LS_MAX_RANKS; i++) s->node[i].beat_ns = ls_env_get()->mono_ns() + FIRST_BEAT_NS;
+}
+
+uint64_t ls_store_local(const ls_store *s) { return s->local; }
+
+int ls_store_agents(const ls_store *s)
+{
+    int n = 0;
+    for (int i = 0; i < LS_MAX_RANKS; i++) n += s->node[i].here && !s->node[i].left;
+    return n;
+}
+
+int ls_store_agents_told(const ls_store *s)
+{
+    int n = 0;
+    for (int i = 0; i < LS_MAX_RANKS; i++) n += s->node[i].here && !s->node[i].left && s->node[i].told;
+    return n;
 }
 
 int ls_store_port(const ls_store *s) { return s->port; }
@@ -140,8 +192,22 @@ int ls_store_fds(const ls_store *s, ls_pollfd *fds, int max)
     if (s->listen_tcp >= 0 && n < max) fds[n++] = (ls_pollfd){ .fd = s->listen_tcp, .events = LS_POLL_IN };
     for (int i = 0; i < s->nconns && n < max; i++)
         fds[n++] =
-            (ls_pollfd){ .fd = s->conn[i].fd, .events = (short)(LS_POLL_IN | (s->conn[i].out ? LS_POLL_OUT : 0)) };
+            (ls_pollfd){ .fd = s->conn[i].fd,
+                         .events = (short)(LS_POLL_IN |
+                                           (s->conn[i].out || ls_door_writes(&s->conn[i].door) ? LS_POLL_OUT : 0)) };
     return n;
+}
+
+/* --- bytes -------------------------------------------------------------------- */
+
+static ssize_t conn_recv(conn *c, void *p, size_t n)
+{
+    return c->unix_socket ? ls_env_get()->recv(c->fd, p, n) : ls_door_recv(&c->door, c->fd, p, n);
+}
+
+static ssize_t conn_send(conn *c, const void *p, size_t n)
+{
+    return c->unix_socket ? ls_env_get()->send(c->fd, p, n) : ls_door_send(&c->door, c->fd, p, n);
 }
 
 /* --- replies ---------------------------------------------------------------- */
@@ -170,10 +236,15 @@ static bool flush(conn *c)
 {
     const ls_env *env = ls_env_get();
     while (c->out && c->at < c->nout) {
-        ssize_t k = env->send(c->fd, c->out + c->at, c->nout - c->at);
+        ssize_t k = conn_send(c, c->out + c->at, c->nout - c->at);
         if (k == -EAGAIN) return true;
         if (k < 0) return false;
         c->at += (size_t)k;
+    }
+    if (c->out && !c->unix_socket) {
+        int k = ls_door_flush(&c->door, c->fd);
+        if (k == -EAGAIN) return true;
+        if (k < 0) return false;
     }
     if (c->out && c->out_fd >= 0) {
         int k = env->send_fd(c->fd, c->out_fd);
@@ -253,13 +324,48 @@ static void answer_waiters(ls_store *s)
     }
 }
 
+ls_status ls_store_put(ls_store *s, const char *key, const void *value, size_t n)
+{
+    if (!put(s, key, value, n, -1)) return ls_fail(LS_NO_MEMORY, "the store has no room for '%s'", key);
+    answer_waiters(s);
+    return LS_OK;
+}
+
+const void *ls_store_look(ls_store *s, const char *key, size_t *n)
+{
+    const entry *e = find(s, key);
+    if (e) *n = e->n;
+    return e ? e->value : NULL;
+}
+
 /* --- requests ---------------------------------------------------------------- */
 
-static bool same_secret(const uint8_t *a, const uint8_t *b)
+static bool welcome(ls_store *s, conn *c, int rank)
 {
-    unsigned diff = 0; /* every byte is looked at: time tells nothing */
-    for (int i = 0; i < LS_SECRET_BYTES; i++) diff |= (unsigned)(a[i] ^ b[i]);
-    return diff == 0;
+    c->rank = rank;
+    c->stage = REQUEST;
+    return reply(c, LS_OK, s->key, sizeof s->key, c->unix_socket && !c->agent ? s->c.page_fd : -1);
+}
+
+static bool on_agent(ls_store *s, conn *c, const store_hello *h)
+{
+    char text[256];
+    if (h->rank >= LS_MAX_RANKS) return false;
+    node *o = &s->node[h->rank];
+    if (s->c.nnodes && h->size && (h->size != (uint32_t)s->c.nnodes || h->rank >= h->size)) {
+        snprintf(text, sizeof text, "node %u of %u came to a job of %d nodes: --nnodes must be the same everywhere",
+                 h->rank, h->size, s->c.nnodes);
+        return refuse(c, LS_CONFIG_MISMATCH, text);
+    }
+    if (o->here || (h->rank == 0 && s->c.nnodes)) {
+        snprintf(text, sizeof text, "node %u joined twice: every host needs its own --node-rank", h->rank);
+        return refuse(c, LS_CONFIG_MISMATCH, text);
+    }
+    *o = (node){ .here = true, .pid = h->pid, .beat_ns = ls_env_get()->mono_ns() + FIRST_BEAT_NS };
+    memcpy(o->host, h->host, sizeof o->host - 1);
+    ls_text_printable(o->host);
+    c->agent = true;
+    return welcome(s, c, (int)h->rank);
 }
 
 /* False: drop without a word. */
@@ -268,11 +374,14 @@ static bool on_hello(ls_store *s, conn *c)
     store_hello h;
     memcpy(&h, c->in, sizeof h);
     if (h.magic != LS_STORE_MAGIC) return false;
-    if (s->c.no_secret ? !c->unix_socket : !same_secret(h.secret, s->c.secret)) return false;
+    if (c->unix_socket && !s->c.no_secret && sodium_memcmp(h.secret, s->c.secret, LS_SECRET_BYTES) != 0) return false;
 
     char text[256];
     if (h.version != LS_STORE_VERSION)
-        return refuse(c, LS_PROTOCOL, "this rank speaks another version of the store's protocol");
+        return refuse(c, LS_VERSION_MISMATCH, "this rank speaks another version of the store's protocol: run the same "
+                                              "build everywhere");
+    if (h.agent) return on_agent(s, c, &h);
+    if (s->c.nranks == 0) return refuse(c, LS_AGAIN, ""); /* not all hosts are here yet */
     if (h.size != (uint32_t)s->c.nranks || h.rank >= h.size) {
         snprintf(text, sizeof text,
                  "rank %u of a world of %u came to a job of %d: WORLD_SIZE and RANK must agree on every rank", h.rank,
@@ -285,10 +394,28 @@ static bool on_hello(ls_store *s, conn *c)
                  (int)s->pid[h.rank], (int)h.pid);
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
-    c->rank = (int)h.rank;
     s->pid[h.rank] = h.pid;
-    c->stage = REQUEST;
-    return reply(c, LS_OK, NULL, 0, c->unix_socket ? s->c.page_fd : -1);
+    if (c->unix_socket) s->local |= 1ull << h.rank;
+    return welcome(s, c, (int)h.rank);
+}
+
+/* What a host's ranks do, and what those of the others do. */
+static bool on_beat(ls_store *s, conn *c, const char *value, size_t n)
+{
+    uint64_t now = ls_env_get()->mono_ns();
+    if (!c->agent) return false;
+    s->node[c->rank].beat_ns = now;
+    if (!s->c.page) return reply(c, LS_OK, NULL, 0, -1);
+    uint64_t theirs;
+    if (!ls_beat_read(s->c.page, ~s->local, value, n, now, &theirs)) return false;
+    char *out = malloc(LS_BEAT_MAX_BYTES);
+    if (!out) return false;
+    bool aborted = atomic_load_explicit(&s->c.page->abort_by, memory_order_acquire) != 0;
+    size_t k = ls_beat_write(s->c.page, ~theirs, now, out);
+    bool sent = reply(c, LS_OK, out, k, -1);
+    free(out);
+    s->node[c->rank].told = aborted;
+    return sent;
 }
 
 static bool on_body(ls_store *s, conn *c)
@@ -308,7 +435,12 @@ static bool on_body(ls_store *s, conn *c)
     case STORE_MISSING:
         ls_store_missing(s, text, sizeof text);
         return reply(c, LS_OK, text, strlen(text), -1);
-    case STORE_BYE: c->bye = s->left[c->rank] = true; return reply(c, LS_OK, NULL, 0, -1);
+    case STORE_BYE:
+        c->bye = true;
+        if (c->agent) s->node[c->rank].left = true;
+        else s->left[c->rank] = true;
+        return reply(c, LS_OK, NULL, 0, -1);
+    case STORE_BEAT: return on_beat(s, c, c->in + sizeof q + q.nkey, q.nvalue);
     default: return false;
     }
 }
@@ -327,6 +459,11 @@ static size_t wanted(const conn *c)
 static bool serve(ls_store *s, conn *c)
 {
     const ls_env *env = ls_env_get();
+    if (!c->unix_socket && !ls_door_is_open(&c->door)) {
+        ls_status st = ls_door_step(&c->door, c->fd);
+        if (st != LS_OK) return st == LS_AGAIN;
+    }
+    if (!c->in && !(c->in = malloc(IN_BYTES))) return false;
     while (!c->out && !c->waiting) { /* one request at a time */
         if (c->stage == DESCRIPTOR) {
             int fd = env->recv_fd(c->fd);
@@ -345,7 +482,7 @@ static bool serve(ls_store *s, conn *c)
         }
         size_t want = wanted(c);
         if (c->have < want) {
-            ssize_t k = env->recv(c->fd, c->in + c->have, want - c->have);
+            ssize_t k = conn_recv(c, c->in + c->have, want - c->have);
             if (k == -EAGAIN) return true;
             if (k <= 0) return false;
             c->have += (size_t)k;
@@ -376,46 +513,96 @@ static bool serve(ls_store *s, conn *c)
     return true;
 }
 
+static void host_gone(ls_store *s, int i, const char *how)
+{
+    const node *o = &s->node[i];
+    char text[LS_ERROR_BYTES];
+    snprintf(text, sizeof text, "node %d (host %s, launcher's pid %d) is gone: %s", i, o->host, (int)o->pid, how);
+    ls_page_abort(s->c.page, LS_ABORT_BY_LAUNCHER, LS_PEER_SILENT, text);
+}
+
 /* A waiting connection has nothing to say: whatever arrives is its end. */
 static bool still_there(conn *c)
 {
     char byte;
-    return ls_env_get()->recv(c->fd, &byte, 1) == -EAGAIN;
+    return conn_recv(c, &byte, 1) == -EAGAIN;
 }
 
 static void lost(ls_store *s, const conn *c)
 {
-    if (c->rank < 0 || c->bye || !s->c.watch_ranks || !s->c.page) return;
-    ls_page_died(s->c.page, c->rank, s->pid[c->rank]);
+    if (c->rank < 0 || c->bye) return;
+    if (c->agent && !s->c.page) s->node[c->rank].here = false; /* before the job began: another may come */
+    if (!s->c.page) return;
+    if (c->agent) host_gone(s, c->rank, "its connection closed: its launcher has ended, or the host");
+    else if (s->c.watch_ranks && c->unix_socket) ls_page_died(s->c.page, c->rank, s->pid[c->rank]);
+}
+
+/* When we did not run ourselves for a while, nobody else can be blamed for silence in it. */
+static void look_for_silence(ls_store *s, uint64_t now_ns)
+{
+    uint64_t absent = s->step_ns && now_ns - s->step_ns > LS_STORE_SILENT_NS / 4 ? now_ns - s->step_ns : 0;
+    s->step_ns = now_ns;
+    for (int i = 0; i < LS_MAX_RANKS && s->c.page; i++) {
+        node *o = &s->node[i];
+        if (!o->here || o->left) continue;
+        o->beat_ns += absent;
+        if (now_ns <= o->beat_ns || now_ns - o->beat_ns < LS_STORE_SILENT_NS) continue;
+        o->left = true; /* said once */
+        host_gone(s, i, "it has not been heard of for 1.0 s: the host, its launcher or the network between has stopped");
+    }
+}
+
+/* The oldest stranger, from this address or (NULL) any; how many there are. -1: none. */
+static int oldest_stranger(const ls_store *s, const char *from, int *n)
+{
+    int oldest = -1;
+    *n = 0;
+    for (int i = 0; i < s->nconns; i++) {
+        const conn *c = &s->conn[i];
+        if (c->rank >= 0 || c->unix_socket || (from && strcmp(c->from, from) != 0)) continue;
+        ++*n;
+        if (oldest < 0 || c->deadline_ns < s->conn[oldest].deadline_ns) oldest = i;
+    }
+    return oldest;
+}
+
+static bool psk_of_store(void *arg, const ls_door_head *head, uint8_t psk[LS_NOISE_KEY_BYTES])
+{
+    const ls_store *s = arg;
+    (void)head;
+    memcpy(psk, s->psk, LS_NOISE_KEY_BYTES);
+    return !s->c.no_secret;
 }
 
 static void admit(ls_store *s, int listener, bool unix_socket, uint64_t now_ns)
 {
     const ls_env *env = ls_env_get();
-    for (int fd; (fd = env->accept(listener)) >= 0;) {
+    for (int fd, turn = 0; turn < ACCEPTS && (fd = env->accept(listener)) >= 0; turn++) {
+        char from[46] = "";
+        int n, oldest;
         if (unix_socket && env->peer_uid_is_ours(fd) != 1) {
             env->close_fd(fd);
             s->rejected++;
             continue;
         }
-        if (s->nconns == MAX_CONNS) { /* the oldest stranger makes room */
-            int oldest = -1;
-            for (int i = 0; i < s->nconns; i++)
-                if (s->conn[i].rank < 0 && (oldest < 0 || s->conn[i].deadline_ns < s->conn[oldest].deadline_ns))
-                    oldest = i;
-            LS_ASSERT(oldest >= 0); /* there are at most LS_MAX_RANKS others */
-            drop(s, oldest);
+        if (!unix_socket) {
+            (void)env->peer_addr(fd, from, sizeof from);
+            oldest = oldest_stranger(s, from, &n);
+            if (n >= LS_DOOR_PER_ADDRESS && !ls_address_is_loopback(from)) drop(s, oldest);
+            oldest = oldest_stranger(s, NULL, &n);
+            if (n >= LS_STORE_STRANGERS) drop(s, oldest);
         }
-        conn *c = &s->conn[s->nconns];
-        *c = (conn){
-            .fd = fd, .unix_socket = unix_socket, .rank = -1, .out_fd = -1, .deadline_ns = now_ns + LS_STORE_HELLO_NS
-        };
-        c->in = malloc(IN_BYTES);
-        if (!c->in) {
+        if (s->nconns == MAX_CONNS) { /* only our own user can bring it to that */
             env->close_fd(fd);
             continue;
         }
-        s->nconns++;
+        conn *c = &s->conn[s->nconns++];
+        *c = (conn){
+            .fd = fd, .unix_socket = unix_socket, .rank = -1, .out_fd = -1, .deadline_ns = now_ns + LS_STORE_HELLO_NS
+        };
+        memcpy(c->from, from, sizeof from);
+        if (!unix_socket)
+            ls_door_accept(&c->door, LS_DOOR_STORE, LS_STORE_GENERATION, s->c.job, psk_of_store, s);
     }
 }
 
@@ -427,6 +614,7 @@ ls_status ls_store_step(ls_store *s, uint64_t now_ns)
         conn *c = &s->conn[i];
         bool alive = c->waiting ? still_there(c) : serve(s, c);
         if (alive) alive = flush(c);
+        if (alive && !c->out && !c->waiting && ls_door_holds(&c->door)) continue; /* no poll will show it */
         if (alive && c->rank < 0 && !c->out && now_ns > c->deadline_ns) alive = false;
         if (!alive) {
             lost(s, c);
@@ -435,6 +623,7 @@ ls_status ls_store_step(ls_store *s, uint64_t now_ns)
             i++;
         }
     }
+    look_for_silence(s, now_ns);
     for (int i = 0; i < s->nconns; i++) flush(&s->conn[i]); /* answers to waiters; failures show at the next step */
     return LS_OK;
 }

@@ -2,8 +2,12 @@
  *
  * A state machine without a thread of its own: the launcher drives it from its
  * event loop, a job without a launcher from one thread of rank 0. It listens on
- * an abstract Unix socket and, if told, on a loopback port; whoever does not present the
- * job's secret (and, on a Unix socket, our user id) is dropped.
+ * an abstract Unix socket, where the user id decides and then the job's secret, and,
+ * if told, on a TCP port, behind the door (net/door.h).
+ *
+ * A job on several hosts has one store on each: the ranks of a host meet at theirs,
+ * for memory and descriptors, and all of them at node 0's, over TCP. There, too, each
+ * other host's agent (net/agent.h) tells every 100 ms what its ranks do.
  */
 #ifndef LS_NET_STORE_H
 #define LS_NET_STORE_H
@@ -11,22 +15,31 @@
 #include <stdint.h>
 #include "base/env.h"
 #include "lockstep/status.h"
+#include "net/door.h"
 #include "net/page.h"
+#include "net/secret.h"
 
-#define LS_SECRET_BYTES 32
 #define LS_STORE_KEY_MAX 128
 #define LS_STORE_VALUE_MAX 65536
-#define LS_STORE_STRANGERS 64             /* unauthenticated connections at once */
-#define LS_STORE_HELLO_NS 5000000000ull   /* time to say hello */
+#define LS_STORE_STRANGERS LS_DOOR_STRANGERS /* unauthenticated connections at once */
+#define LS_STORE_HELLO_NS LS_DOOR_NS         /* time to say hello */
+#define LS_STORE_HOST_BYTES 64
+#define LS_STORE_SILENT_NS 1000000000ull  /* a host not heard of for so long is gone */
+#define LS_STORE_GENERATION 1u            /* of a job that was never restarted */
+
+_Static_assert(LS_SECRET_BYTES == LS_NOISE_KEY_BYTES, "a secret is a key to derive keys from");
 
 typedef struct ls_store ls_store;
 
 typedef struct ls_store_config {
     const char *unix_name; /* abstract name */
-    int tcp_port;          /* also listen on this loopback port; 0: no, -1: any free one */
+    const char *tcp_addr;  /* numeric; NULL: 127.0.0.1. Any other needs a secret: else LS_AUTH_FAILED */
+    int tcp_port;          /* also listen on this port; 0: no, -1: any free one */
     uint8_t secret[LS_SECRET_BYTES];
     bool no_secret;        /* ranks started by hand: the user id alone decides, tcp admits nobody */
-    int nranks;
+    uint8_t job[LS_DOOR_JOB_BYTES]; /* its name: ls_door_job */
+    int nnodes;            /* hosts that agents come from; 0: nobody counts them */
+    int nranks;            /* 0: not known yet (ls_store_begin) */
     int page_fd;           /* handed to every rank on a Unix socket; borrowed; -1: none */
     ls_world_page *page;   /* borrowed; a rank's lost connection aborts through it when watch_ranks */
     bool watch_ranks;      /* nobody else sees the ranks die (no launcher) */
@@ -36,6 +49,16 @@ typedef struct ls_store_config {
 ls_status ls_store_create(const ls_store_config *c, ls_store **out);
 void ls_store_destroy(ls_store *s);
 int ls_store_port(const ls_store *s); /* the bound TCP port; 0: none */
+/* How many ranks there are, where that was not known; the page is borrowed. From here on a silent agent is gone. */
+void ls_store_begin(ls_store *s, int nranks, ls_world_page *page, int page_fd);
+/* From the serving side: sets a key (LS_NO_MEMORY), and looks at one (NULL: not set; borrowed until the next step). */
+ls_status ls_store_put(ls_store *s, const char *key, const void *value, size_t n);
+const void *ls_store_look(ls_store *s, const char *key, size_t *n);
+/* Ranks that came over the Unix socket: those of this host. */
+uint64_t ls_store_local(const ls_store *s);
+/* Agents that have come and have not said goodbye; and of them, those that know of the job's cause by now. */
+int ls_store_agents(const ls_store *s);
+int ls_store_agents_told(const ls_store *s);
 
 /* For an event loop: fills fds (at most max) and returns how many; then, after a
  * wait, moves everything that is ready. `now_ns` enforces hello deadlines. */
@@ -54,13 +77,26 @@ uint64_t ls_store_rejected(const ls_store *s);
 
 typedef struct ls_store_client ls_store_client;
 
+/* Who comes, and to whom. */
+typedef struct ls_store_caller {
+    const char *unix_name;   /* abstract; NULL: tcp_addr (numeric) and tcp_port */
+    const char *tcp_addr;
+    int tcp_port;
+    const uint8_t *secret;   /* [LS_SECRET_BYTES] */
+    const uint8_t *job;      /* [LS_DOOR_JOB_BYTES]; tcp only */
+    bool agent;              /* then rank and size are a node's number and the number of nodes, 0: unknown */
+    int rank, size;
+    uint8_t *key;            /* NULL, or [LS_NOISE_KEY_BYTES]: what the links of this job derive their keys from */
+} ls_store_caller;
+
 /* Connects (retrying until the deadline: ranks may come before the store), says
  * hello, receives the page's descriptor (*page_fd, -1 over tcp; the caller closes).
  * LS_JOIN_TIMEOUT, LS_AUTH_FAILED, LS_CONFIG_MISMATCH (wrong world size, rank twice). */
-ls_status ls_store_connect(const char *unix_name, int tcp_port, const uint8_t secret[LS_SECRET_BYTES],
-                           int rank, int size, uint64_t deadline_ns, ls_store_client **out, int *page_fd);
+ls_status ls_store_connect(const ls_store_caller *who, uint64_t deadline_ns, ls_store_client **out, int *page_fd);
 void ls_store_disconnect(ls_store_client *c);
 int ls_store_client_fd(const ls_store_client *c);
+/* The connection has ended. Cheap, not free. */
+bool ls_store_is_gone(ls_store_client *c);
 /* From here on a wait for the store ends with LS_ABORTED when the word (borrowed) is not 0. */
 void ls_store_watch(ls_store_client *c, const _Atomic uint32_t *abort_word);
 

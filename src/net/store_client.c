@@ -1,5 +1,6 @@
 /* store_client.c -- a rank's side of the rendezvous: one request at a time. */
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +9,24 @@
 
 #define ABORT_LOOK_NS 20000000u
 
-struct ls_store_client {
-    int fd;
-    bool unix_socket;
-    bool reset; /* the connection ended with what we had said unread */
-    const _Atomic uint32_t *abort_word; /* borrowed; may be NULL */
-};
+static ssize_t client_recv(ls_store_client *c, void *p, size_t n)
+{
+    return c->unix_socket ? ls_env_get()->recv(c->fd, p, n) : ls_door_recv(&c->door, c->fd, p, n);
+}
+
+static ssize_t client_send(ls_store_client *c, const void *p, size_t n)
+{
+    return c->unix_socket ? ls_env_get()->send(c->fd, p, n) : ls_door_send(&c->door, c->fd, p, n);
+}
 
 int ls_store_client_fd(const ls_store_client *c) { return c->fd; }
+
+bool ls_store_is_gone(ls_store_client *c)
+{
+    char byte;
+    ssize_t k = client_recv(c, &byte, 1); /* nobody speaks to us unasked */
+    return k <= 0 && k != -EAGAIN;
+}
 
 void ls_store_watch(ls_store_client *c, const _Atomic uint32_t *abort_word) { c->abort_word = abort_word; }
 
@@ -23,6 +34,7 @@ void ls_store_disconnect(ls_store_client *c)
 {
     if (!c) return;
     ls_env_get()->close_fd(c->fd);
+    ls_door_close(&c->door);
     free(c);
 }
 
@@ -44,12 +56,21 @@ static ls_status wait_for(const ls_store_client *c, short events, uint64_t deadl
     return LS_OK;
 }
 
+/* What a door still holds of what it took. */
+static ls_status flush_all(ls_store_client *c, uint64_t deadline_ns, const char *doing)
+{
+    for (int r; !c->unix_socket && (r = ls_door_flush(&c->door, c->fd)) != 0;) {
+        if (r != -EAGAIN) return ls_fail(LS_PEER_RESET, "the rendezvous store is gone (%s while %s)", strerror(-r), doing);
+        LS_TRY(wait_for(c, LS_POLL_OUT, deadline_ns, doing));
+    }
+    return LS_OK;
+}
+
 static ls_status send_all(ls_store_client *c, const void *p, size_t n, uint64_t deadline_ns, const char *doing)
 {
-    const ls_env *env = ls_env_get();
     const char *at = p;
     while (n > 0) {
-        ssize_t k = env->send(c->fd, at, n);
+        ssize_t k = client_send(c, at, n);
         if (k == -EAGAIN) {
             LS_TRY(wait_for(c, LS_POLL_OUT, deadline_ns, doing));
         } else if (k < 0) {
@@ -60,15 +81,14 @@ static ls_status send_all(ls_store_client *c, const void *p, size_t n, uint64_t 
             n -= (size_t)k;
         }
     }
-    return LS_OK;
+    return flush_all(c, deadline_ns, doing);
 }
 
 static ls_status recv_all(ls_store_client *c, void *p, size_t n, uint64_t deadline_ns, const char *doing)
 {
-    const ls_env *env = ls_env_get();
     char *at = p;
     while (n > 0) {
-        ssize_t k = env->recv(c->fd, at, n);
+        ssize_t k = client_recv(c, at, n);
         if (k == -EAGAIN) {
             LS_TRY(wait_for(c, LS_POLL_IN, deadline_ns, doing));
         } else if (k <= 0) {
@@ -136,71 +156,107 @@ static ls_status request(ls_store_client *c, store_op op, const char *key, const
     return n ? send_all(c, value, n, deadline_ns, key) : LS_OK;
 }
 
-static ls_status nobody_there(const char *unix_name, int tcp_port, int rank, int err)
+static ls_status nobody_there(const ls_store_caller *w, const char *how)
 {
-    if (unix_name)
-        return ls_fail(LS_JOIN_TIMEOUT,
-                       "rank %d found nobody at the job's meeting point '%s' (%s): is rank 0 running?", rank, unix_name,
-                       strerror(err));
-    return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at port %d (%s): is rank 0 running?", rank, tcp_port,
-                   strerror(err));
+    if (w->unix_name)
+        return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at the job's meeting point '%s' (%s): is rank 0 running?",
+                       w->rank, w->unix_name, how);
+    return ls_fail(LS_JOIN_TIMEOUT, "%s %d found nobody at %s, port %d (%s): is %s 0 running, and can it be reached?",
+                   w->agent ? "node" : "rank", w->rank, w->tcp_addr, w->tcp_port, how, w->agent ? "node" : "rank");
+}
+
+/* Through the door. LS_AGAIN: not now, try again. */
+static ls_status come_in(ls_store_client *c, const ls_store_caller *who, uint64_t deadline_ns)
+{
+    const ls_env *env = ls_env_get();
+    uint8_t psk[LS_NOISE_KEY_BYTES];
+    ls_door_head head = { .role = LS_DOOR_STORE, .generation = LS_STORE_GENERATION };
+    int r;
+    while ((r = env->connect_done(c->fd)) == -EINPROGRESS)
+        if (wait_for(c, LS_POLL_OUT, deadline_ns, "connecting") < 0) return LS_AGAIN;
+    if (r < 0) return LS_AGAIN;
+    ls_door_derive(who->secret, "store", 0, 0, psk);
+    ls_door_connect(&c->door, &head, who->job, psk);
+    sodium_memzero(psk, sizeof psk);
+    ls_status st;
+    while ((st = ls_door_step(&c->door, c->fd)) == LS_AGAIN) {
+        st = wait_for(c, ls_door_writes(&c->door) ? LS_POLL_OUT : LS_POLL_IN, deadline_ns, "coming in");
+        if (st < 0) break;
+    }
+    if (st == LS_AUTH_FAILED)
+        return ls_fail(st, "%s %d was refused at %s, port %d: it could not prove that it belongs to the job; the same "
+                           "secret file and the same --rdzv-id are needed on every host",
+                       who->agent ? "node" : "rank", who->rank, who->tcp_addr, who->tcp_port);
+    return st == LS_PEER_RESET ? LS_AGAIN : st;
 }
 
 /* Says hello on a new connection. LS_AGAIN: this is the store of a job that is ending, ask the next one. */
-static ls_status say_hello(ls_store_client *c, const store_hello *h, uint64_t deadline_ns, int *page_fd)
+static ls_status say_hello(ls_store_client *c, const ls_store_caller *who, uint64_t deadline_ns, int *page_fd)
 {
-    ls_status st = send_all(c, h, sizeof *h, deadline_ns, "saying hello");
-    if (st == LS_OK) st = read_reply(c, NULL, NULL, page_fd, deadline_ns, "saying hello");
+    const ls_env *env = ls_env_get();
+    store_hello h = { .magic = LS_STORE_MAGIC, .version = LS_STORE_VERSION, .rank = (uint32_t)who->rank,
+                      .size = (uint32_t)who->size, .pid = env->pid(), .agent = who->agent };
+    uint8_t key[LS_NOISE_KEY_BYTES];
+    size_t n = sizeof key;
+    if (env->hostname(h.host, sizeof h.host) < 0) h.host[0] = 0;
+    if (c->unix_socket) memcpy(h.secret, who->secret, LS_SECRET_BYTES);
+    ls_status st = send_all(c, &h, sizeof h, deadline_ns, "saying hello");
+    sodium_memzero(&h, sizeof h);
+    if (st == LS_OK) st = read_reply(c, key, &n, page_fd, deadline_ns, "saying hello");
+    if (st == LS_OK && n != sizeof key) st = ls_fail(LS_PROTOCOL, "the rendezvous store said hello with %zu bytes", n);
+    if (st == LS_OK && who->key) memcpy(who->key, key, sizeof key);
+    sodium_memzero(key, sizeof key);
     if (st == LS_PEER_RESET && c->reset) return LS_AGAIN;
     if (st == LS_PEER_RESET)
         return ls_fail(LS_AUTH_FAILED,
-                       "rank %u was refused at the job's meeting point: it could not prove that it belongs to the job",
-                       h->rank);
+                       "rank %d was refused at the job's meeting point: it could not prove that it belongs to the job",
+                       who->rank);
     return st;
 }
 
-ls_status ls_store_connect(const char *unix_name, int tcp_port, const uint8_t secret[LS_SECRET_BYTES], int rank,
-                           int size, uint64_t deadline_ns, ls_store_client **out, int *page_fd)
+/* One try. LS_AGAIN: another may do better. */
+static ls_status try_to_connect(ls_store_client *c, const ls_store_caller *who, uint64_t deadline_ns, int *page_fd,
+                                const char **how)
 {
     const ls_env *env = ls_env_get();
+    *how = "no answer";
+    c->fd = who->unix_name ? env->connect_unix(who->unix_name) : env->connect_tcp(who->tcp_addr, who->tcp_port);
+    if (c->fd < 0) {
+        *how = strerror(-c->fd);
+        return LS_AGAIN;
+    }
+    if (!who->unix_name) {
+        ls_status st = come_in(c, who, deadline_ns);
+        if (st != LS_OK) return st;
+    } else if (env->peer_uid_is_ours(c->fd) != 1) { /* our secret is for our own user's ears only */
+        return ls_fail(LS_AUTH_FAILED, "the job's meeting point '%s' belongs to another user: choose another MASTER_PORT",
+                       who->unix_name);
+    }
+    return say_hello(c, who, deadline_ns, page_fd);
+}
+
+ls_status ls_store_connect(const ls_store_caller *who, uint64_t deadline_ns, ls_store_client **out, int *page_fd)
+{
+    const ls_env *env = ls_env_get();
+    const char *how;
     *out = NULL;
     *page_fd = -1;
-    store_hello h = { .magic = LS_STORE_MAGIC,
-                      .version = LS_STORE_VERSION,
-                      .rank = (uint32_t)rank,
-                      .size = (uint32_t)size,
-                      .pid = env->pid() };
-    memcpy(h.secret, secret, LS_SECRET_BYTES);
     ls_store_client *c = calloc(1, sizeof *c);
     if (!c) return ls_fail(LS_NO_MEMORY, "store client");
-    c->unix_socket = unix_name != NULL;
+    c->unix_socket = who->unix_name != NULL;
     for (;;) { /* the store may come later than we do */
-        int err = ECONNRESET;
-        c->fd = unix_name ? env->connect_unix(unix_name) : env->connect_tcp("127.0.0.1", tcp_port);
-        if (c->fd < 0) {
-            err = -c->fd;
-        } else {
-            ls_status st = LS_OK; /* our secret is for our own user's ears only */
-            if (unix_name && env->peer_uid_is_ours(c->fd) != 1)
-                st = ls_fail(LS_AUTH_FAILED,
-                             "the job's meeting point '%s' belongs to another user: choose another MASTER_PORT",
-                             unix_name);
-            if (st == LS_OK) st = say_hello(c, &h, deadline_ns, page_fd);
-            if (st == LS_OK) {
-                *out = c;
-                return LS_OK;
-            }
-            if (*page_fd >= 0) env->close_fd(*page_fd);
-            *page_fd = -1;
-            env->close_fd(c->fd);
-            if (st < 0) {
-                free(c);
-                return st;
-            }
+        ls_status st = try_to_connect(c, who, deadline_ns, page_fd, &how);
+        if (st == LS_OK) {
+            *out = c;
+            return LS_OK;
         }
-        if (env->mono_ns() >= deadline_ns) {
+        if (*page_fd >= 0) env->close_fd(*page_fd);
+        *page_fd = -1;
+        if (c->fd >= 0) env->close_fd(c->fd);
+        ls_door_close(&c->door);
+        if (st < 0 || env->mono_ns() >= deadline_ns) {
             free(c);
-            return nobody_there(unix_name, tcp_port, rank, err);
+            return st < 0 ? st : nobody_there(who, how);
         }
         env->wait(NULL, 0, NULL, 0, env->mono_ns() + 10000000u);
     }

@@ -3,10 +3,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "net/agent.h"
 #include "net/world.h"
 
 struct ls_store_server {
     ls_store *store;
+    ls_agent *agent;       /* owned: this host's link to node 0; NULL: we are node 0 */
     const ls_env *env;
     _Atomic uint32_t stop;
     int bell[2];           /* a pipe: a byte in it ends the thread's sleep */
@@ -16,7 +18,7 @@ struct ls_store_server {
 static void serve(void *arg)
 {
     struct ls_store_server *s = arg;
-    ls_pollfd fds[LS_STORE_MAX_FDS + 1];
+    ls_pollfd fds[LS_STORE_MAX_FDS + 2];
     uint64_t give_up = UINT64_MAX;
     for (;;) {
         uint64_t now = s->env->mono_ns();
@@ -25,31 +27,45 @@ static void serve(void *arg)
             if (give_up == UINT64_MAX) give_up = now + 2000000000u;
             if (ls_store_connected(s->store) == 0 || now > give_up) return;
         }
+        uint64_t until = now + (give_up == UINT64_MAX ? 50000000u : 1000000u);
         int n = ls_store_fds(s->store, fds, LS_STORE_MAX_FDS);
+        if (s->agent) {
+            uint64_t again = ls_agent_step(s->agent, now);
+            if (again < until) until = again;
+            if (ls_agent_fd(s->agent) >= 0) fds[n++] = (ls_pollfd){ .fd = ls_agent_fd(s->agent), .events = LS_POLL_IN };
+        }
         if (give_up == UINT64_MAX) fds[n++] = (ls_pollfd){ .fd = s->bell[0], .events = LS_POLL_IN };
-        s->env->wait(NULL, 0, fds, n, now + (give_up == UINT64_MAX ? 50000000u : 1000000u));
+        s->env->wait(NULL, 0, fds, n, until);
     }
 }
 
 static void destroy(struct ls_store_server *s)
 {
+    ls_agent_leave(s->agent, s->env->mono_ns() + 1000000000u);
     ls_store_destroy(s->store);
     s->env->close_fd(s->bell[0]);
     s->env->close_fd(s->bell[1]);
     free(s);
 }
 
-ls_status ls_store_serve(const ls_store_config *c, struct ls_store_server **out)
+ls_status ls_store_serve(const ls_store_config *c, ls_store_client *node0, const char *node0_text,
+                         struct ls_store_server **out)
 {
     *out = NULL;
     struct ls_store_server *s = calloc(1, sizeof *s);
-    if (!s) return ls_fail(LS_NO_MEMORY, "rendezvous store");
+    if (!s) {
+        ls_store_disconnect(node0);
+        return ls_fail(LS_NO_MEMORY, "rendezvous store");
+    }
     s->env = ls_env_get();
     if (s->env->pipe(s->bell) < 0) {
         free(s);
+        ls_store_disconnect(node0);
         return ls_fail(LS_SYSTEM, "no pipe for the rendezvous store");
     }
     ls_status st = ls_store_create(c, &s->store);
+    if (st < 0) ls_store_disconnect(node0);
+    else if (node0) st = ls_agent_create(node0, c->page, s->store, node0_text, &s->agent);
     if (st == LS_OK && s->env->thread_start(serve, s, &s->thread) < 0)
         st = ls_fail(LS_SYSTEM, "no thread for the rendezvous store");
     if (st < 0) {

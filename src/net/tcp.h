@@ -2,34 +2,19 @@
  * connections come to be. Private to tcp_connect.c and transport_tcp.c.
  *
  *   connector                          acceptor
- *     hello {.. the acceptor's key}  ->
- *                                    <-  hello {.. the connector's key}
+ *     the door (net/door.h)         <->
  *     frame, frame, ...             <->  frame, frame, ...
  *
- * Keys are random, one per rank and world, and known to those only whom the
- * rendezvous store has let in: a stranger on the port cannot say hello. All
- * integers are little-endian; both ends are on this machine.
+ * All integers are little-endian.
  */
 #ifndef LS_NET_TCP_H
 #define LS_NET_TCP_H
 #include <stdint.h>
 #include "net/world.h"
 
-#define LS_TCP_MAGIC 0x7063742d736cull /* "ls-tcp" */
-#define LS_TCP_VERSION 1u
-#define LS_TCP_KEY_BYTES 32
-#define LS_TCP_STRANGERS 64             /* connections that have not said hello, at once */
-#define LS_TCP_HELLO_NS 5000000000ull   /* time to say it */
 #define LS_TCP_FRAME_BYTES (128u << 10) /* payload of one frame, at most */
 #define LS_TCP_WINDOW (512u << 10)      /* bytes a channel may have unread at its receiver; a power of two */
 #define LS_TCP_ENTRY 16u                /* of which each frame costs so many, besides its payload rounded up to 16 */
-
-typedef struct ls_tcp_hello {
-    uint64_t magic;
-    uint32_t version, generation, from, to, size, reserved;
-    uint8_t key[LS_TCP_KEY_BYTES];
-} ls_tcp_hello;
-_Static_assert(sizeof(ls_tcp_hello) == 64, "no padding on the wire");
 
 typedef enum ls_tcp_kind {
     LS_TCP_DATA = 1, /* payload of a message; `last` on its end */

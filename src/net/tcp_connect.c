@@ -1,8 +1,8 @@
-/* tcp_connect.c -- one TCP connection between each two ranks that need one, on the loopback.
+/* tcp_connect.c -- one TCP connection between each two ranks that need one.
  *
- * Every rank listens on a free port, tells port and key through the store,
- * connects to those below it and accepts those above. Who does not
- * prove with its first 64 bytes that it has read our key is dropped.
+ * Every rank listens on a free port, tells address and port through the store,
+ * connects to those below it and accepts those above. Both ends come through the
+ * door (net/door.h) with a key of this pair of ranks, in this generation.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -12,31 +12,34 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "net/door.h"
 #include "net/tcp.h"
 
-typedef struct address {
-    uint32_t port;
-    uint8_t key[LS_TCP_KEY_BYTES];
-} address;
+#define ACCEPTS 64 /* at a turn: the peers have theirs, too */
+
+typedef struct place {
+    char addr[LS_ADDRESS_BYTES];
+    uint16_t port;
+} place;
 
 /* A connection on its way to being a peer's. */
 typedef struct opening {
     int fd;
     int rank;             /* whom we connect to; -1: accepted, nobody yet */
     bool connecting;      /* the kernel is still at it */
-    size_t sent, have;    /* bytes of the two hellos */
-    ls_tcp_hello out, in;
+    char from[LS_ADDRESS_BYTES];
     uint64_t deadline_ns;
+    ls_door door;
 } opening;
 
 typedef struct connector {
     ls_world *w;
-    address all[LS_MAX_RANKS];
+    place all[LS_MAX_RANKS];
     int listener;
     uint64_t with;        /* the ranks to connect with */
     int *fd;              /* the result */
     int missing;
-    opening o[LS_MAX_RANKS + LS_TCP_STRANGERS];
+    opening o[LS_MAX_RANKS + LS_DOOR_STRANGERS];
     int n;
     unsigned rejected;
 } connector;
@@ -48,14 +51,14 @@ uint32_t ls_tcp_crc(const ls_tcp_frame *f, const void *payload)
     return ls_crc32c(ls_tcp_crc_head(f), payload, f->length);
 }
 
-static void hello_for(const connector *c, int rank, ls_tcp_hello *h)
-{
-    *h = (ls_tcp_hello){ .magic = LS_TCP_MAGIC, .version = LS_TCP_VERSION, .generation = c->w->generation,
-                         .from = (uint32_t)c->w->rank, .to = (uint32_t)rank, .size = (uint32_t)c->w->size };
-    memcpy(h->key, c->all[rank].key, sizeof h->key);
-}
+static bool wanted(const connector *c, int rank) { return c->with >> rank & 1u; }
 
-static void forget(connector *c, opening *o) { *o = c->o[--c->n]; }
+static void forget(connector *c, opening *o)
+{
+    ls_door_close(&o->door);
+    *o = c->o[--c->n];
+    ls_secret_wipe(&c->o[c->n], sizeof c->o[c->n]);
+}
 
 static void drop(connector *c, opening *o)
 {
@@ -64,101 +67,81 @@ static void drop(connector *c, opening *o)
     forget(c, o);
 }
 
-static bool wanted(const connector *c, int rank) { return c->with >> rank & 1u; }
-
-static bool same_key(const uint8_t *a, const uint8_t *b)
+/* The key of the link between two ranks, whichever asks. */
+static void key_of(const connector *c, uint32_t a, uint32_t b, uint8_t psk[LS_NOISE_KEY_BYTES])
 {
-    unsigned diff = 0; /* every byte is looked at: time tells nothing */
-    for (int i = 0; i < LS_TCP_KEY_BYTES; i++) diff |= (unsigned)(a[i] ^ b[i]);
-    return diff == 0;
+    uint8_t generation[LS_NOISE_KEY_BYTES];
+    ls_door_derive(c->w->link_key, "generation", c->w->generation, (uint32_t)c->w->size, generation);
+    ls_door_derive(generation, "link", a < b ? a : b, a < b ? b : a, psk);
+    ls_secret_wipe(generation, sizeof generation);
 }
 
-/* Whether the hello that came makes this connection the one to a rank we wait for. */
-static bool acceptable(const connector *c, const opening *o)
+/* Whether we wait for whoever says this. */
+static bool expected(void *arg, const ls_door_head *h, uint8_t psk[LS_NOISE_KEY_BYTES])
 {
-    const ls_tcp_hello *h = &o->in;
+    const connector *c = arg;
     const ls_world *w = c->w;
-    if (!same_key(h->key, c->all[w->rank].key)) return false;
-    if (h->version != LS_TCP_VERSION || h->generation != w->generation || h->size != (uint32_t)w->size) return false;
-    if (h->to != (uint32_t)w->rank || h->from >= h->size || !wanted(c, (int)h->from) || c->fd[h->from] >= 0)
-        return false;
-    return o->rank >= 0 ? h->from == (uint32_t)o->rank : h->from > (uint32_t)w->rank;
+    if (h->to != (uint32_t)w->rank || h->from <= h->to || h->from >= (uint32_t)w->size) return false;
+    if (!wanted(c, (int)h->from) || c->fd[h->from] >= 0) return false;
+    key_of(c, h->from, h->to, psk);
+    return true;
 }
 
 /* --- one connection ------------------------------------------------------------------------- */
 
-static ls_status gone(int rank, const char *how, int err)
+static ls_status gone(int rank, const char *how, const char *why)
 {
-    return ls_fail(LS_PEER_RESET, "the connection to rank %d could not be made (%s: %s): has it ended?", rank, how,
-                   strerror(err));
+    return ls_fail(LS_PEER_RESET, "the connection to rank %d could not be made (%s: %s): has it ended?", rank, how, why);
 }
 
-/* Sends what is left of our hello. LS_AGAIN: the socket is full. */
-static ls_status say_hello(opening *o)
-{
-    while (o->sent < sizeof o->out) {
-        ssize_t k = ls_env_get()->send(o->fd, (const char *)&o->out + o->sent, sizeof o->out - o->sent);
-        if (k == -EAGAIN) return LS_AGAIN;
-        if (k < 0) return gone(o->rank, "sending hello", (int)-k);
-        o->sent += (size_t)k;
-    }
-    return LS_OK;
-}
-
-/* Reads the other hello. LS_AGAIN: not whole yet; LS_AUTH_FAILED: it cannot become one. */
-static ls_status hear_hello(opening *o)
-{
-    uint64_t magic = LS_TCP_MAGIC;
-    while (o->have < sizeof o->in) {
-        ssize_t k = ls_env_get()->recv(o->fd, (char *)&o->in + o->have, sizeof o->in - o->have);
-        if (k == -EAGAIN) return LS_AGAIN;
-        if (k <= 0) return LS_AUTH_FAILED;
-        o->have += (size_t)k;
-        if (memcmp(&o->in, &magic, o->have < sizeof magic ? o->have : sizeof magic) != 0) return LS_AUTH_FAILED;
-    }
-    return LS_OK;
-}
-
-/* A step of one connection. LS_OK: it is a peer's now; LS_AUTH_FAILED: drop it. */
-static ls_status advance(connector *c, opening *o)
+/* A step of one connection. LS_OK: it is a peer's now; else, when accepted, drop it. */
+static ls_status advance(opening *o)
 {
     if (o->connecting) {
         int r = ls_env_get()->connect_done(o->fd);
         if (r == -EINPROGRESS) return LS_AGAIN;
-        if (r < 0) return gone(o->rank, "connecting", -r);
+        if (r < 0) return gone(o->rank, "connecting", strerror(-r));
         o->connecting = false;
     }
-    ls_status st;
-    if (o->rank >= 0) { /* we speak first */
-        if ((st = say_hello(o)) != LS_OK) return st;
-        if ((st = hear_hello(o)) == LS_AUTH_FAILED) return gone(o->rank, "its hello", ECONNRESET);
-        if (st != LS_OK) return st;
-        return acceptable(c, o)
-                   ? LS_OK
-                   : ls_fail(LS_AUTH_FAILED, "whoever answers on rank %d's port is not rank %d", o->rank, o->rank);
-    }
-    if (o->sent == 0) {
-        if ((st = hear_hello(o)) != LS_OK) return st;
-        if (!acceptable(c, o)) return LS_AUTH_FAILED;
-        hello_for(c, (int)o->in.from, &o->out);
-    }
-    return say_hello(o);
+    ls_status st = ls_door_step(&o->door, o->fd);
+    if (st == LS_AUTH_FAILED && o->rank >= 0)
+        return ls_fail(LS_AUTH_FAILED, "whoever answers on rank %d's port is not rank %d of this job, or has ended",
+                       o->rank, o->rank);
+    if (st == LS_PEER_RESET && o->rank >= 0) return gone(o->rank, "saying hello", "it closed the connection");
+    return st;
 }
 
 /* --- all of them ----------------------------------------------------------------------------- */
 
+/* The stranger that waits longest, of one address or (NULL) of any; how many there are. */
+static opening *oldest_stranger(connector *c, const char *from, int *n)
+{
+    opening *oldest = NULL;
+    *n = 0;
+    for (int i = 0; i < c->n; i++) {
+        opening *o = &c->o[i];
+        if (o->rank >= 0 || (from && strcmp(o->from, from) != 0)) continue;
+        ++*n;
+        if (!oldest || o->deadline_ns < oldest->deadline_ns) oldest = o;
+    }
+    return oldest;
+}
+
 static void admit(connector *c, uint64_t now_ns)
 {
     const ls_env *env = ls_env_get();
-    for (int fd; (fd = env->accept(c->listener)) >= 0;) {
-        int strangers = 0, oldest = -1;
-        for (int i = 0; i < c->n; i++) {
-            if (c->o[i].rank >= 0) continue;
-            strangers++;
-            if (oldest < 0 || c->o[i].deadline_ns < c->o[oldest].deadline_ns) oldest = i;
-        }
-        if (strangers == LS_TCP_STRANGERS) drop(c, &c->o[oldest]);
-        c->o[c->n++] = (opening){ .fd = fd, .rank = -1, .deadline_ns = now_ns + LS_TCP_HELLO_NS };
+    for (int fd, turn = 0; turn < ACCEPTS && (fd = env->accept(c->listener)) >= 0; turn++) {
+        int n;
+        char from[LS_ADDRESS_BYTES] = "";
+        (void)env->peer_addr(fd, from, sizeof from);
+        opening *oldest = oldest_stranger(c, from, &n);
+        if (oldest && n >= LS_DOOR_PER_ADDRESS && !ls_address_is_loopback(from)) drop(c, oldest);
+        oldest = oldest_stranger(c, NULL, &n);
+        if (oldest && n >= LS_DOOR_STRANGERS) drop(c, oldest);
+        opening *o = &c->o[c->n++];
+        *o = (opening){ .fd = fd, .rank = -1, .deadline_ns = now_ns + LS_DOOR_NS };
+        memcpy(o->from, from, sizeof from);
+        ls_door_accept(&o->door, LS_DOOR_RANK, c->w->generation, c->w->job, expected, c);
     }
 }
 
@@ -169,11 +152,12 @@ static ls_status connect_turn(void *arg)
     admit(c, now);
     for (int i = 0; i < c->n;) {
         opening *o = &c->o[i];
-        ls_status st = advance(c, o);
-        if (st == LS_OK && c->fd[o->in.from] >= 0) {
+        ls_status st = advance(o);
+        int rank = o->rank >= 0 ? o->rank : (int)o->door.head.from;
+        if (st == LS_OK && c->fd[rank] >= 0) {
             drop(c, o); /* a second one of the same rank */
         } else if (st == LS_OK) {
-            c->fd[o->in.from] = o->fd;
+            c->fd[rank] = o->fd;
             c->missing--;
             forget(c, o);
         } else if (o->rank < 0 && (st < 0 || now > o->deadline_ns)) {
@@ -199,19 +183,30 @@ static int connector_fds(void *arg, int *fds, int max)
 static ls_status start(connector *c)
 {
     const ls_env *env = ls_env_get();
-    address mine = { 0 };
+    const ls_world *w = c->w;
+    place mine = { .port = 0 };
     int port;
-    c->listener = env->listen_tcp("127.0.0.1", 0, &port);
-    if (c->listener < 0) return ls_fail(LS_SYSTEM, "listening on 127.0.0.1: %s", strerror(-c->listener));
-    mine.port = (uint32_t)port;
-    env->random(mine.key, sizeof mine.key);
+    LS_TRY(ls_address_check(w->listen, w->nnodes > 1)); /* several hosts met by a secret */
+    c->listener = ls_address_is_loopback(w->listen) ? env->listen_tcp(w->listen, 0, &port)
+                                                    : env->listen_open(w->listen, 0, &port);
+    if (c->listener < 0) return ls_fail(LS_SYSTEM, "listening on %s: %s", w->listen, strerror(-c->listener));
+    mine.port = (uint16_t)port;
+    snprintf(mine.addr, sizeof mine.addr, "%s", w->address);
     LS_TRY(ls_world_exchange(c->w, "tcp", &mine, sizeof mine, c->all));
-    for (int r = 0; r < c->w->rank; r++) {
+    for (int r = 0; r < w->rank; r++) {
+        uint8_t psk[LS_NOISE_KEY_BYTES];
         if (!wanted(c, r)) continue;
-        int fd = env->connect_tcp("127.0.0.1", (int)c->all[r].port);
-        if (fd < 0) return gone(r, "connecting", -fd);
-        c->o[c->n] = (opening){ .fd = fd, .rank = r, .connecting = true };
-        hello_for(c, r, &c->o[c->n++].out);
+        c->all[r].addr[LS_ADDRESS_BYTES - 1] = 0;
+        int fd = env->connect_tcp(c->all[r].addr, c->all[r].port);
+        if (fd < 0) return gone(r, "connecting", strerror(-fd));
+        opening *o = &c->o[c->n++];
+        *o = (opening){ .fd = fd, .rank = r, .connecting = true };
+        key_of(c, (uint32_t)r, (uint32_t)w->rank, psk);
+        ls_door_connect(&o->door,
+                        &(ls_door_head){ .role = LS_DOOR_RANK, .generation = w->generation, .from = (uint32_t)w->rank,
+                                         .to = (uint32_t)r },
+                        w->job, psk);
+        ls_secret_wipe(psk, sizeof psk);
     }
     return LS_OK;
 }

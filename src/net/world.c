@@ -13,13 +13,12 @@
 #define DEFAULT_COLL_NS 30000000000ull
 #define LONGEST_NS (1ull << 60) /* decades: added to the clock it does not wrap */
 
-static ls_status read_secret(int fd, uint8_t secret[LS_SECRET_BYTES])
+/* All zero where the job has none. */
+static ls_status read_secret(const ls_job_env *j, uint8_t secret[LS_SECRET_BYTES])
 {
     memset(secret, 0, LS_SECRET_BYTES);
-    if (fd < 0) return LS_OK;
-    if (ls_env_get()->pread(fd, secret, LS_SECRET_BYTES, 0) != LS_SECRET_BYTES)
-        return ls_fail(LS_AUTH_FAILED, "the launcher's secret cannot be read from descriptor %d: was it closed?", fd);
-    return LS_OK;
+    if (j->secret_fd >= 0) return ls_secret_read_fd(j->secret_fd, secret);
+    return j->secret_file ? ls_secret_read(j->secret_file, secret) : LS_OK;
 }
 
 ls_status ls_world_join_failed(ls_world *w, ls_status s)
@@ -75,16 +74,13 @@ ls_status ls_world_aborted(ls_world *w)
 
 ls_status ls_world_check_server(ls_world *w)
 {
-    char byte;
-    if (!w->store || w->server || w->threads) return LS_OK;
-    ssize_t k = ls_env_get()->recv(ls_store_client_fd(w->store), &byte, 1); /* nobody speaks to us unasked */
-    if (k > 0 || k == -EAGAIN) return LS_OK;
-    ls_rank_slot *first = &w->page->rank[0];
+    if (!w->host_store || w->server || w->threads || !ls_store_is_gone(w->host_store)) return LS_OK;
+    ls_rank_slot *first = &w->page->rank[w->host_first];
     if (!w->by_hand) {
         ls_page_abort(w->page, LS_ABORT_BY_LAUNCHER, LS_ABORTED, "the launcher has ended");
     } else {
         if (atomic_load_explicit(&first->state, memory_order_acquire) == LS_RANK_DONE) return LS_OK;
-        ls_page_died(w->page, 0, atomic_load_explicit(&first->pid, memory_order_relaxed));
+        ls_page_died(w->page, w->host_first, atomic_load_explicit(&first->pid, memory_order_relaxed));
     }
     return ls_world_aborted(w);
 }
@@ -121,12 +117,12 @@ static ls_status share_arenas(ls_world *w, uint64_t deadline_ns)
 
     char key[32];
     snprintf(key, sizeof key, "arena/%d", w->rank);
-    LS_TRY(ls_store_set_fd(w->store, key, ls_arena_fd(w->arena), deadline_ns));
+    LS_TRY(ls_store_set_fd(w->host_store, key, ls_arena_fd(w->arena), deadline_ns));
     for (int r = 0; r < w->size; r++) {
-        if (r == w->rank) continue;
+        if (r == w->rank || !ls_world_is_local(w, r)) continue;
         int fd;
         snprintf(key, sizeof key, "arena/%d", r);
-        LS_TRY(ls_store_get_fd(w->store, key, &fd, deadline_ns));
+        LS_TRY(ls_store_get_fd(w->host_store, key, &fd, deadline_ns));
         int64_t n = env->fd_size(fd);
         char *p = n > 0 ? env->map_shared(fd, (size_t)n, true) : NULL;
         env->close_fd(fd);
@@ -189,38 +185,155 @@ static void read_log_level(void)
 
 /* --- the two ways in ------------------------------------------------------------ */
 
+/* Where rank 0's store is to be found over TCP. */
+static ls_status find_node0(const ls_job_env *j, char addr[LS_ADDRESS_BYTES], int *port)
+{
+    char host[256];
+    *port = j->port;
+    if (!j->rendezvous) return ls_address_resolve(j->addr, addr);
+    LS_TRY(ls_address_parse(j->rendezvous, host, sizeof host, port));
+    return ls_address_resolve(host, addr);
+}
+
+/* Our own address and the one to listen on. Loopback and nothing else unless the job has several hosts. */
+static ls_status find_address(ls_world *w, const ls_job_env *j, bool secret, const char *addr0)
+{
+    const char *told = w->opts.listen ? w->opts.listen : j->listen;
+    const char *own = j->address ? j->address : addr0;
+    if (!j->address && j->node > 0) /* as node 0 sees us */
+        if (ls_env_get()->local_addr(ls_store_client_fd(w->store), w->address, LS_ADDRESS_BYTES) == 0) own = w->address;
+    memmove(w->address, own, strlen(own) + 1);
+    if (told) LS_TRY(ls_address_resolve(told, w->listen));
+    else memcpy(w->listen, w->address, sizeof w->listen);
+    return ls_address_check(w->listen, secret);
+}
+
+/* The first rank of a host without a launcher: makes its page, whose descriptor the store hands out, and its store. */
+static ls_status serve(ls_world *w, const ls_job_env *j, const ls_store_caller *node0, uint64_t deadline_ns,
+                       int *page_fd)
+{
+    int none = -1;
+    ls_store_client *link = NULL;
+    char text[LS_ADDRESS_BYTES + 16] = "";
+    if (j->several && j->node > 0) {
+        ls_store_caller agent = *node0;
+        agent.agent = true;
+        agent.rank = j->node;
+        agent.size = 0;
+        agent.key = NULL;
+        LS_TRY(ls_store_connect(&agent, deadline_ns, &link, &none));
+        snprintf(text, sizeof text, "%s, port %d", node0->tcp_addr, node0->tcp_port);
+    }
+    ls_status st = new_page(w->size, &w->page, page_fd);
+    if (st < 0) {
+        ls_store_disconnect(link);
+        return st;
+    }
+    w->page_bytes = ls_page_bytes(w->size);
+    const char *told = w->opts.listen ? w->opts.listen : j->listen;
+    char listen[LS_ADDRESS_BYTES] = "127.0.0.1";
+    ls_store_config c = { .unix_name = j->meeting, .no_secret = !j->secret_file, .nranks = w->size, .page_fd = *page_fd,
+                          .page = w->page, .watch_ranks = true };
+    memcpy(c.secret, node0->secret, sizeof c.secret);
+    memcpy(c.job, node0->job, sizeof c.job);
+    bool port = j->source == LS_JOB_RANK && !j->several;
+    if (port) c.tcp_port = j->port; /* a second job with this MASTER_PORT is kept out */
+    if (j->several && j->node == 0) {
+        c.tcp_port = j->port;
+        c.tcp_addr = listen;
+        memcpy(listen, node0->tcp_addr, sizeof listen);
+        if (told) st = ls_address_resolve(told, listen);
+    }
+    if (st == LS_OK) st = ls_store_serve(&c, link, text, &w->server);
+    else ls_store_disconnect(link);
+    ls_secret_wipe(c.secret, sizeof c.secret);
+    return st;
+}
+
+/* Who is on whose host: hosts are numbered by their lowest rank. */
+static ls_status meet(ls_world *w)
+{
+    struct place {
+        uint8_t host[sizeof w->page->host];
+        int32_t local_rank;
+    } mine = { .local_rank = w->local_rank }, all[LS_MAX_RANKS];
+    memcpy(mine.host, w->page->host, sizeof mine.host);
+    LS_TRY(ls_world_exchange(w, "host", &mine, sizeof mine, all));
+    w->nnodes = 0;
+    for (int r = 0; r < w->size; r++) {
+        int q = 0;
+        while (memcmp(all[q].host, all[r].host, sizeof mine.host) != 0) q++;
+        w->node[r] = q == r ? w->nnodes++ : w->node[q];
+    }
+    int here = 0;
+    for (int r = 0; r < w->size; r++) {
+        if (!ls_world_is_local(w, r)) continue;
+        here++;
+        if (all[r].local_rank == 0) w->host_first = r;
+    }
+    if (here != w->local_size)
+        return ls_fail(LS_CONFIG_MISMATCH, "%d ranks came on this host, but LOCAL_WORLD_SIZE is %d", here, w->local_size);
+    return LS_OK;
+}
+
+static ls_status join_others(ls_world *w, const ls_job_env *j, const uint8_t secret[LS_SECRET_BYTES],
+                             uint64_t deadline_ns, int *page_fd)
+{
+    const ls_env *env = ls_env_get();
+    char addr0[LS_ADDRESS_BYTES] = "127.0.0.1";
+    ls_store_caller who = { .secret = secret, .job = w->job, .rank = w->rank, .size = w->size };
+    bool several = j->several || j->rendezvous;
+    int fd = -1, none = -1;
+    if (several && !(j->store && !j->rendezvous)) LS_TRY(find_node0(j, addr0, &who.tcp_port));
+    who.tcp_addr = addr0;
+    if (j->by_hand && w->local_rank == 0) LS_TRY(serve(w, j, &who, deadline_ns, page_fd));
+
+    ls_store_caller here = who;
+    here.unix_name = j->by_hand ? j->meeting : j->store;
+    bool elsewhere = j->rendezvous || (j->by_hand && several && j->node > 0);
+    here.key = elsewhere ? NULL : w->link_key;
+    ls_status st = ls_store_connect(&here, deadline_ns, &w->host_store, &fd);
+    if (st == LS_OK && !w->page) st = fd >= 0 ? map_page(w, fd) : ls_fail(LS_PROTOCOL, "the store sent no world page");
+    if (fd >= 0) env->close_fd(fd);
+    if (st < 0) return st;
+    ls_store_watch(w->host_store, &w->page->abort_by);
+    w->store = w->host_store;
+    if (elsewhere) {
+        who.key = w->link_key;
+        w->store = NULL;
+        LS_TRY(ls_store_connect(&who, deadline_ns, &w->store, &none));
+        ls_store_watch(w->store, &w->page->abort_by);
+    }
+    LS_TRY(find_address(w, j, j->secret_fd >= 0 || j->secret_file, addr0));
+    LS_TRY(wait_for_all(w, deadline_ns));
+    if (several || j->several) LS_TRY(meet(w));
+    return share_arenas(w, deadline_ns);
+}
+
 static ls_status join(ls_world *w, const ls_job_env *j)
 {
     const ls_env *env = ls_env_get();
     uint64_t deadline = env->mono_ns() + w->opts.join_timeout_ns;
-    ls_status st = LS_OK;
-    int page_fd = -1;
+    const char *listen = w->opts.listen ? w->opts.listen : j->listen;
+    if (listen) { /* said before anything is opened */
+        char addr[LS_ADDRESS_BYTES];
+        LS_TRY(ls_address_resolve(listen, addr));
+        LS_TRY(ls_address_check(addr, j->secret_fd >= 0 || j->secret_file));
+    }
     if (w->size == 1 && !j->store) {
-        st = new_page(1, &w->page, &page_fd);
+        int page_fd = -1;
+        ls_status st = new_page(1, &w->page, &page_fd);
         w->page_bytes = ls_page_bytes(1);
         if (page_fd >= 0) env->close_fd(page_fd);
         return st < 0 ? st : share_arenas(w, deadline);
     }
-
     uint8_t secret[LS_SECRET_BYTES];
-    LS_TRY(read_secret(j->secret_fd, secret));
-    if (j->by_hand && w->rank == 0) {
-        LS_TRY(new_page(w->size, &w->page, &page_fd));
-        w->page_bytes = ls_page_bytes(w->size);
-        ls_store_config c = { .unix_name = j->meeting, .no_secret = true, .nranks = w->size, .page_fd = page_fd,
-                              .page = w->page, .watch_ranks = true };
-        if (j->source == LS_JOB_RANK) c.tcp_port = j->port; /* a second job with this MASTER_PORT is kept out */
-        if ((st = ls_store_serve(&c, &w->server)) < 0) goto done;
-    }
-    int fd = -1;
-    st = ls_store_connect(j->by_hand ? j->meeting : j->store, 0, secret, w->rank, w->size, deadline, &w->store, &fd);
-    if (st == LS_OK && !w->page) st = fd >= 0 ? map_page(w, fd) : ls_fail(LS_PROTOCOL, "the store sent no world page");
-    if (fd >= 0) env->close_fd(fd);
-    if (st == LS_OK) ls_store_watch(w->store, &w->page->abort_by);
-    if (st == LS_OK) st = wait_for_all(w, deadline);
-    if (st == LS_OK) st = share_arenas(w, deadline);
-done:
-    if (page_fd >= 0) env->close_fd(page_fd); /* the store has handed out what it needs: see below */
+    ls_door_job(j->run_id, w->job);
+    LS_TRY(read_secret(j, secret));
+    int page_fd = -1;
+    ls_status st = join_others(w, j, secret, deadline, &page_fd);
+    ls_secret_wipe(secret, sizeof secret);
+    if (page_fd >= 0) env->close_fd(page_fd); /* every rank of this host has it */
     return st;
 }
 
@@ -278,7 +391,12 @@ ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts 
     uint64_t deadline = env->mono_ns() + w->opts.join_timeout_ns;
     int fd = -1;
     ls_status st = LS_OK;
-    if (h->size > 1) st = ls_store_connect(h->store_name, 0, h->secret, rank, h->size, deadline, &w->store, &fd);
+    ls_store_caller who = { .unix_name = h->store_name, .secret = h->secret, .rank = rank, .size = h->size,
+                            .key = w->link_key };
+    if (h->size > 1) st = ls_store_connect(&who, deadline, &w->store, &fd);
+    w->host_store = w->store;
+    memcpy(w->address, "127.0.0.1", sizeof "127.0.0.1");
+    memcpy(w->listen, w->address, sizeof "127.0.0.1");
     if (fd >= 0) env->close_fd(fd);
     if (st == LS_OK && h->size > 1) {
         ls_store_watch(w->store, &w->page->abort_by);
@@ -302,9 +420,10 @@ void ls_world_close(ls_world *w)
     ls_tracer_destroy(w->tracer);
     if (w->page && w->store && !w->failed)
         atomic_store_explicit(&w->page->rank[w->rank].state, LS_RANK_DONE, memory_order_release);
-    if (w->store) {
-        if (!w->failed) ls_store_bye(w->store); /* best effort: the store may be gone already */
-        ls_store_disconnect(w->store);
+    ls_store_client *stores[] = { w->store != w->host_store ? w->store : NULL, w->host_store };
+    for (int i = 0; i < 2; i++) {
+        if (stores[i] && !w->failed) ls_store_bye(stores[i]); /* best effort: the store may be gone already */
+        ls_store_disconnect(stores[i]);
     }
     ls_store_serve_stop(w->server);
     if (!w->threads) {
@@ -314,6 +433,7 @@ void ls_world_close(ls_world *w)
         if (w->page) env->unmap(w->page, w->page_bytes);
     }
     ls_context_get()->rank = -1;
+    ls_secret_wipe(w->link_key, sizeof w->link_key);
     free(w);
 }
 

@@ -5,6 +5,7 @@
 #include "base/wait.h"
 #include "lockstep/transport.h"
 #include "lockstep/world.h"
+#include "net/address.h"
 #include "net/job_env.h"
 #include "net/page.h"
 #include "net/store.h"
@@ -32,8 +33,14 @@ struct ls_world {
     ls_world_page *page;              /* this host's, mapped; owned unless threads. A slot for every rank of the world:
                                          those of ranks on other hosts show what was heard of them last */
     size_t page_bytes;
-    ls_store_client *store;           /* owned; NULL in a world of one */
-    struct ls_store_server *server;   /* owned: rank 0 of a job without a launcher serves the store */
+    ls_store_client *store;           /* owned: where all ranks meet; NULL in a world of one */
+    ls_store_client *host_store;      /* where those of this host do: owned, or `store` itself */
+    uint8_t job[LS_DOOR_JOB_BYTES];   /* the job's name, and the key that links between its ranks derive theirs from */
+    uint8_t link_key[LS_NOISE_KEY_BYTES];
+    char address[LS_ADDRESS_BYTES];   /* ours, for the other ranks: "127.0.0.1" within one host */
+    char listen[LS_ADDRESS_BYTES];    /* and the one to listen on */
+    struct ls_store_server *server;   /* owned: without a launcher the first rank of each host serves a store */
+    int host_first;                   /* that rank, of this host */
 
     ls_ledger ledger;
     ls_tracer *tracer;                /* owned */
@@ -80,7 +87,7 @@ ls_status ls_world_aborted(ls_world *w);
  * cause when the job was given up already. */
 ls_status ls_world_join_failed(ls_world *w, ls_status s);
 
-/* Looks whether who serves the store (the launcher, or rank 0) is alive; if not, that is the job's
+/* Looks whether who serves this host's store (the launcher, or its first rank) is alive; if not, that is the job's
  * cause. Cheap, not free: for waits that stall. */
 ls_status ls_world_check_server(ls_world *w);
 
@@ -93,8 +100,10 @@ static inline char *ls_world_peer(const ls_world *w, int rank, uint64_t offset, 
     return n <= size && offset <= size - n ? w->peer_base[rank] + offset : NULL;
 }
 
-/* A store served by a thread of this process. */
-ls_status ls_store_serve(const ls_store_config *c, struct ls_store_server **out);
+/* A store served by a thread of this process. node0: NULL, or this host's link to the store of node 0, which is taken
+ * over, also on failure; text says where that is. */
+ls_status ls_store_serve(const ls_store_config *c, ls_store_client *node0, const char *text,
+                         struct ls_store_server **out);
 void ls_store_serve_stop(struct ls_store_server *s); /* NULL is fine; waits up to 2 s for the ranks to leave */
 
 /* All ranks put `n` bytes under key/<rank>, all get everybody's: [size][n]. Blocking,

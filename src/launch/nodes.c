@@ -1,0 +1,225 @@
+/* nodes.c -- the launchers of a job meet: how many ranks each has, and who is rank 0.
+ *
+ * Node 0's launcher serves the job's store over TCP, behind the door; the others come as agents
+ * (net/agent.h), say how many ranks they have, and wait until all have. Ranks are numbered by node. A job on
+ * one machine has none of this: only its own page and store.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "launch/impl.h"
+
+#define JOIN_NS 60000000000ull
+
+const char *ls_job_host(const ls_job *j, int rank)
+{
+    int end = 0;
+    for (int i = 0; i < j->nnodes; i++) {
+        end += (int)j->node[i].nproc;
+        if (rank < end) return j->node[i].host;
+    }
+    return NULL;
+}
+
+/* --- what every job has ----------------------------------------------------------------------- */
+
+static ls_status make_page(ls_job *j)
+{
+    const ls_env *env = ls_env_get();
+    j->page_bytes = ls_page_bytes(j->world);
+    j->page_fd = env->memfd("lockstep-page", j->page_bytes);
+    if (j->page_fd >= 0) j->page = env->map_shared(j->page_fd, j->page_bytes, true);
+    if (!j->page) return ls_fail(LS_NO_MEMORY, "no shared memory for the world page (%zu KiB)", j->page_bytes >> 10);
+    ls_page_format(j->page, j->world, LS_STORE_GENERATION);
+    return LS_OK;
+}
+
+/* Made here on one machine, read from the file on several; handed down in a memory file. */
+static ls_status make_secret(ls_job *j)
+{
+    const ls_env *env = ls_env_get();
+    if (j->nnodes == 1) env->random(j->secret, sizeof j->secret);
+    else if (j->o->secret_file) LS_TRY(ls_secret_read(j->o->secret_file, j->secret));
+    else
+        return ls_fail(LS_AUTH_FAILED, "a job of %d hosts needs a secret, the same file on each: make one with `lockstep "
+                                       "secret new FILE`, copy it to the others, and give --secret-file FILE",
+                       j->nnodes);
+    j->secret_fd = env->memfd("lockstep-secret", sizeof j->secret);
+    if (j->secret_fd < 0 || env->write(j->secret_fd, j->secret, sizeof j->secret) != (ssize_t)sizeof j->secret)
+        return ls_fail(LS_NO_MEMORY, "no memory file for the job's secret");
+    return LS_OK;
+}
+
+/* The store of this machine: a Unix socket, and for node 0 of several a port. */
+static ls_status make_store(ls_job *j, int nranks)
+{
+    uint64_t r[2];
+    ls_env_get()->random(r, sizeof r);
+    snprintf(j->store_name, sizeof j->store_name, "lockstep-%016llx%016llx", (unsigned long long)r[0],
+             (unsigned long long)r[1]);
+    ls_store_config c = { .unix_name = j->store_name, .nranks = nranks, .page_fd = j->page_fd, .page = j->page };
+    memcpy(c.secret, j->secret, sizeof c.secret);
+    memcpy(c.job, j->job, sizeof c.job);
+    if (j->nnodes > 1 && j->o->node_rank == 0) {
+        c.nnodes = j->nnodes;
+        c.tcp_addr = j->listen;
+        c.tcp_port = j->o->port;
+    }
+    ls_status st = ls_store_create(&c, &j->store);
+    ls_secret_wipe(c.secret, sizeof c.secret);
+    return st;
+}
+
+/* --- several machines --------------------------------------------------------------------------- */
+
+static ls_status introduce(ls_job *j, ls_job_node *mine)
+{
+    const ls_env *env = ls_env_get();
+    *mine = (ls_job_node){ .nproc = (uint32_t)j->o->nproc, .pid = env->pid() };
+    if (env->hostname(mine->host, sizeof mine->host) < 0) snprintf(mine->host, sizeof mine->host, "?");
+    if (j->o->node_rank > 0) return LS_OK;
+    int port = env->free_port();
+    if (port < 0) return ls_fail(LS_SYSTEM, "no free port for the ranks' own rendezvous: %s", strerror(-port));
+    mine->master_port = (uint32_t)port;
+    return LS_OK;
+}
+
+/* Takes node i's word. */
+static ls_status take_node(ls_job *j, int i, const void *value, size_t n)
+{
+    ls_job_node *o = &j->node[i];
+    if (n == sizeof *o) memcpy(o, value, n);
+    if (n != sizeof *o || o->nproc < 1 || o->nproc > LS_MAX_RANKS || o->master_port > 65535)
+        return ls_fail(LS_PROTOCOL, "node %d introduced itself wrongly: do all hosts run the same build?", i);
+    o->host[sizeof o->host - 1] = 0;
+    ls_text_printable(o->host);
+    return LS_OK;
+}
+
+static ls_status nodes_late(const ls_job *j, const bool *here, uint64_t waited_ns)
+{
+    ls_text who = { 0 };
+    int n = 0;
+    for (int i = 0; i < j->nnodes; i++) {
+        if (here[i]) continue;
+        ls_text_add(&who, "%s%d", n ? ", " : "", i);
+        n++;
+    }
+    ls_status st = ls_fail(LS_JOIN_TIMEOUT, "%d of %d nodes joined within %.1f s, missing node%s %s: start %s with the same "
+                                            "flags and its own --node-rank, or check --nnodes",
+                           j->nnodes - n, j->nnodes, (double)waited_ns * 1e-9, n > 1 ? "s" : "", ls_text_str(&who),
+                           n > 1 ? "them" : "it");
+    ls_text_free(&who);
+    return st;
+}
+
+/* As node 0: serves until every node has introduced itself. */
+static ls_status gather(ls_job *j, const ls_job_node *mine, uint64_t since_ns, uint64_t deadline_ns)
+{
+    const ls_env *env = ls_env_get();
+    bool here[LS_MAX_RANKS] = { false };
+    int missing = j->nnodes;
+    LS_TRY(make_store(j, 0));
+    LS_TRY(ls_store_put(j->store, "node/0", mine, sizeof *mine));
+    for (;;) {
+        LS_TRY(ls_store_step(j->store, env->mono_ns()));
+        for (int i = 0; i < j->nnodes; i++) {
+            char key[32];
+            size_t n;
+            snprintf(key, sizeof key, "node/%d", i);
+            const void *value = here[i] ? NULL : ls_store_look(j->store, key, &n);
+            if (!value) continue;
+            LS_TRY(take_node(j, i, value, n));
+            here[i] = true;
+            missing--;
+        }
+        uint64_t now = env->mono_ns();
+        if (missing == 0) return LS_OK;
+        if (now >= deadline_ns) return nodes_late(j, here, now - since_ns);
+        ls_pollfd fds[LS_STORE_MAX_FDS];
+        int n = ls_store_fds(j->store, fds, LS_STORE_MAX_FDS);
+        env->wait(NULL, 0, fds, n, now + 50000000u);
+    }
+}
+
+/* As another node: goes to node 0. *link stays open. */
+static ls_status go_there(ls_job *j, const ls_job_node *mine, const char *addr0, uint64_t since_ns,
+                          uint64_t deadline_ns, ls_store_client **link)
+{
+    int fd = -1;
+    char key[32];
+    bool here[LS_MAX_RANKS] = { false };
+    ls_store_caller who = { .tcp_addr = addr0, .tcp_port = j->o->port, .secret = j->secret, .job = j->job,
+                            .agent = true, .rank = j->o->node_rank, .size = j->nnodes };
+    LS_TRY(ls_store_connect(&who, deadline_ns, link, &fd));
+    snprintf(key, sizeof key, "node/%d", j->o->node_rank);
+    LS_TRY(ls_store_set(*link, key, mine, sizeof *mine, deadline_ns));
+    for (int i = 0; i < j->nnodes; i++) {
+        ls_job_node o;
+        size_t n = sizeof o;
+        snprintf(key, sizeof key, "node/%d", i);
+        ls_status st = ls_store_get(*link, key, &o, &n, deadline_ns);
+        if (st == LS_JOIN_TIMEOUT) return nodes_late(j, here, ls_env_get()->mono_ns() - since_ns);
+        LS_TRY(st);
+        LS_TRY(take_node(j, i, &o, n));
+        here[i] = true;
+    }
+    return LS_OK;
+}
+
+static ls_status meet_others(ls_job *j, ls_store_client **link)
+{
+    const ls_env *env = ls_env_get();
+    const ls_launch_opts *o = j->o;
+    ls_job_node mine;
+    char addr0[LS_ADDRESS_BYTES];
+    uint64_t now = env->mono_ns(), deadline = now + (o->join_timeout_ns ? o->join_timeout_ns : JOIN_NS);
+    LS_TRY(ls_address_resolve(o->master_addr, addr0));
+    snprintf(j->node0, sizeof j->node0, strchr(addr0, ':') ? "[%s]:%d" : "%s:%d", addr0, o->port);
+    memcpy(j->address, addr0, sizeof j->address);
+    memcpy(j->listen, addr0, sizeof j->listen);
+    if (o->listen) LS_TRY(ls_address_resolve(o->listen, j->listen));
+    LS_TRY(introduce(j, &mine));
+    if (o->node_rank == 0) {
+        LS_TRY(gather(j, &mine, now, deadline));
+    } else {
+        LS_TRY(go_there(j, &mine, addr0, now, deadline, link));
+        if (env->local_addr(ls_store_client_fd(*link), j->address, sizeof j->address) < 0)
+            return ls_fail(LS_SYSTEM, "no address of this host on the way to %s", j->node0);
+        if (!o->listen) memcpy(j->listen, j->address, sizeof j->listen);
+    }
+    j->world = 0;
+    for (int i = 0; i < j->nnodes; i++) {
+        if (i == o->node_rank) j->first = j->world;
+        j->world += (int)j->node[i].nproc;
+    }
+    if (j->world > LS_MAX_RANKS)
+        return ls_fail(LS_USAGE, "%d ranks on %d hosts: this version joins at most %d", j->world, j->nnodes, LS_MAX_RANKS);
+    j->master_port = (int)j->node[0].master_port;
+    return LS_OK;
+}
+
+ls_status ls_job_meet(ls_job *j)
+{
+    const ls_launch_opts *o = j->o;
+    char listen[LS_ADDRESS_BYTES];
+    if (o->listen) { /* said before anything is opened */
+        LS_TRY(ls_address_resolve(o->listen, listen));
+        LS_TRY(ls_address_check(listen, o->secret_file != NULL));
+    }
+    LS_TRY(make_secret(j));
+    ls_door_job(j->run_id, j->job);
+    j->world = o->nproc;
+    if (j->nnodes == 1) {
+        LS_TRY(make_page(j));
+        return make_store(j, j->world);
+    }
+    ls_store_client *link = NULL;
+    ls_status st = meet_others(j, &link);
+    if (st == LS_OK) st = make_page(j);
+    if (st == LS_OK && !link) ls_store_begin(j->store, j->world, j->page, j->page_fd);
+    else if (st == LS_OK) st = make_store(j, j->world);
+    if (st == LS_OK && link) return ls_agent_create(link, j->page, j->store, j->node0, &j->agent);
+    if (st < 0) ls_store_disconnect(link);
+    return st;
+}

@@ -1,0 +1,41 @@
+/* beat.h -- what one host tells another of its ranks, some ten times a second.
+ *
+ * A beat has the job's cause, once there is one, and for each rank its process, its
+ * step and its newest collective. Who reads it writes that into the slots of his own
+ * world page that stand for ranks of other hosts; so whoever looks at the page for
+ * blame, for a mismatch or for a report need not care where a rank is.
+ */
+#ifndef LS_NET_BEAT_H
+#define LS_NET_BEAT_H
+#include <stdbool.h>
+#include "net/page.h"
+
+typedef struct ls_beat_head {
+    uint32_t nranks, count; /* of the world; of ranks told here */
+    uint32_t abort_by;      /* as in the page; 0: no cause yet */
+    int32_t abort_status, abort_about;
+    uint32_t text;          /* bytes of the cause's sentence, which follow */
+} ls_beat_head;
+
+typedef struct ls_beat_rank {
+    uint32_t rank;
+    int32_t pid;
+    uint32_t state, step, micro_batch, in_coll;
+    uint64_t waits_for;
+    uint64_t still_ns;      /* since its collectives moved last */
+    uint32_t has_desc, has_message;
+    ls_coll_desc desc;      /* its newest collective, whose label is the string that follows */
+    ls_coll_desc message;   /* and the message that it waits for */
+    char label[LS_BLACKBOX_STRING_BYTES];
+} ls_beat_rank;
+_Static_assert(sizeof(ls_beat_rank) == 48 + 64 + LS_BLACKBOX_STRING_BYTES, "no padding on the wire");
+
+#define LS_BEAT_MAX_BYTES (sizeof(ls_beat_head) + LS_ERROR_BYTES + LS_MAX_RANKS * sizeof(ls_beat_rank))
+
+/* Tells of the ranks in `mask` that have joined. Returns the bytes written to out[LS_BEAT_MAX_BYTES]. */
+size_t ls_beat_write(const ls_world_page *p, uint64_t mask, uint64_t now_ns, void *out);
+/* Takes over what is told of ranks in `mask`; the others are left alone. *told: the ranks it spoke of. False, with the
+ * page as it was, when the bytes are no beat of this world. */
+bool ls_beat_read(ls_world_page *p, uint64_t mask, const void *in, size_t n, uint64_t now_ns, uint64_t *told);
+
+#endif

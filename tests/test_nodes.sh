@@ -1,0 +1,140 @@
+#!/bin/bash
+# nodes: a job of several launchers, as if on several hosts: joining, secrets, and who is to blame when one goes.
+. "$(dirname "$0")/harness.sh"
+lockstep=$build/lockstep
+data=$source_dir/tests/data/fashion-2000
+cd "$tmp" || exit 1
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# A launcher of one node: node R of N, with K ranks, then flags and "-- program".
+node() {
+    local rank=$1 nodes=$2 ranks=$3
+    shift 3
+    timeout -k 5 100 "$lockstep" run --nnodes "$nodes" --node-rank "$rank" --master-addr 127.0.0.1 --master-port "$port" \
+        --nproc-per-node "$ranks" "$@" >"out$rank" 2>"err$rank"
+    echo $? >"code$rank"
+}
+both() { # K, flags and program: two nodes of K ranks
+    rm -f code[01]
+    node 1 2 "$@" &
+    node 0 2 "$@"
+    wait
+}
+says() { grep -q -- "$2" "$1" || { cat "$1"; return 1; }; } # file, text
+
+port=$(free_port)
+claim 'makes a secret' "$lockstep" secret new s
+claim 'which only its owner can read' test "$(stat -c %a s)" = 600
+claim 'of 64 hex digits' grep -qxE '[0-9a-f]{64}' s
+claim 'and leaves one alone that is there' fails_with 74 'exists already' "$lockstep" secret new s
+claim 'another command is refused' fails_with 64 'lockstep secret new' "$lockstep" secret old
+
+# shellcheck disable=SC2016
+both 2 --secret-file s -- sh -c 'echo "$RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_WORLD_SIZE $MASTER_ADDR"'
+claim 'both nodes end in order' test "$(cat code0)$(cat code1)" = 00
+claim 'ranks are numbered by node' test "$(sort out0 out1 | cut -d' ' -f1 | tr '\n' ' ')" = '0 1 2 3 '
+claim 'and have the environment of torchrun' test "$(sort out1)" = '2 0 1 4 2 2 127.0.0.1
+3 1 1 4 2 2 127.0.0.1'
+
+port=$(free_port)
+both 2 --secret-file s -- "$lockstep" bench all_reduce --transport tcp -b 8 -e 8K -f 32 -n 2
+claim 'four ranks on two nodes reduce' test "$(cat code0)$(cat code1)" = 00
+claim 'with right results' says out0 '# Out of bounds values : 0 OK'
+
+# unequal numbers of ranks
+port=$(free_port)
+node 1 2 1 --secret-file s -- "$lockstep" bench all_reduce --transport tcp -b 8 -e 8 -n 1 &
+node 0 2 2 --secret-file s -- "$lockstep" bench all_reduce --transport tcp -b 8 -e 8 -n 1
+wait
+claim 'two ranks here and one there' test "$(cat code0)$(cat code1)" = 00
+
+# by hand, without a launcher
+port=$(free_port)
+by_hand() { # rank, local rank
+    RANK=$1 WORLD_SIZE=4 LOCAL_RANK=$2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port LOCKSTEP_SECRET_FILE=s \
+        timeout -k 5 60 "$lockstep" bench all_reduce --transport tcp -b 8 -e 8K -f 32 -n 2 >"hand$1" 2>&1
+    echo $? >"code$1"
+}
+by_hand 3 1 & by_hand 1 1 & by_hand 2 0 & by_hand 0 0
+wait
+claim 'ranks started by hand join too' test "$(cat code0 code1 code2 code3 | tr -d '\n')" = 0000
+claim 'and are right' says hand0 '# Out of bounds values : 0 OK'
+
+# --- who may not join ------------------------------------------------------------------------------
+"$lockstep" secret new other >/dev/null
+one_fails() { # node, code, text, flags: a node that is refused before it starts anything
+    local rank=$1 code=$2 text=$3
+    shift 3
+    node "$rank" 2 1 "$@" -- true
+    [ "$(cat "code$rank")" = "$code" ] || { echo "exit $(cat "code$rank")"; cat "err$rank"; return 1; }
+    says "err$rank" "$text"
+}
+port=$(free_port)
+claim 'no secret' one_fails 0 77 'lockstep secret new'
+claim 'another address without a secret' fails_with 77 'lockstep secret new' "$lockstep" run --listen 0.0.0.0 -- true
+claim 'the loopback needs none' "$lockstep" run --listen 127.0.0.1 -- true
+chmod 640 other
+claim 'a secret that others can read' one_fails 0 77 'unsafe-mode.*chmod 600' --secret-file other
+chmod 600 other
+ln -s other link
+claim 'a link to one' one_fails 0 77 'unsafe-path' --secret-file link
+mkfifo pipe
+claim 'a pipe' one_fails 0 77 'unsafe-path' --secret-file pipe
+head -c 63 other >short && chmod 600 short
+claim 'too few digits' one_fails 0 65 '64 hex digits' --secret-file short
+tr '0-9a-f' 'g-v' <other >letters && chmod 600 letters
+claim 'other letters' one_fails 0 65 '64 hex digits' --secret-file letters
+claim 'a file that is not there' one_fails 0 74 'nofile' --secret-file nofile
+claim 'a node of its own number' one_fails 2 64 'expected 0 to 1' --secret-file s
+claim 'a node that never comes is named' one_fails 0 69 '1 of 2 nodes joined.*missing node 1' --secret-file s \
+    --rdzv-conf join_timeout=0.5
+claim 'nobody to meet' one_fails 1 69 'is node 0 running' --secret-file s --rdzv-conf join_timeout=0.5
+
+node 0 2 1 --secret-file s --rdzv-conf join_timeout=20 -- true &
+sleep_until() { for _ in $(seq 200); do "$@" && return; sleep 0.05; done; return 1; }
+listens() { (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
+sleep_until listens
+claim 'another secret is refused' one_fails 1 77 'auth-failed.*could not prove' --secret-file other
+claim 'and another job' one_fails 1 77 'could not prove' --secret-file s --rdzv-id other
+claim 'and another number of nodes' eval 'node 2 3 1 --secret-file s -- true; says err2 "nnodes must be the same"'
+claim 'the right one still comes in' eval 'node 1 2 1 --secret-file s -- true; test "$(cat code1)" = 0'
+wait
+claim 'and the job is well' test "$(cat code0)" = 0
+
+# --- faults -----------------------------------------------------------------------------------------
+train() { # flags: two nodes of two ranks
+    port=$(free_port)
+    both 2 --secret-file s -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" --data.path "$data" \
+        --comm.transport tcp --train.epochs 1 "$@"
+}
+train --inject kill@3:5
+claim 'a killed rank ends the job on both nodes' test "$(cat code0)/$(cat code1)" = 82/82
+claim 'its own launcher names it' says err1 'error\[rank-died\].* rank=3 .*rank 3 (pid [0-9]*) was killed by signal 9'
+claim 'and so does the other' says err0 'error\[rank-died\].* rank=3 .*rank 3 (pid [0-9]*) was killed by signal 9'
+train --inject mismatch@2:5
+claim 'a mismatch is named on node 0' says err0 'error\[coll-mismatch\]'
+claim 'and on node 1' says err1 'error\[coll-mismatch\]'
+
+gone() { # node that is killed, the other one, what that says
+    port=$(free_port)
+    rm -f code[01]
+    for r in 1 0; do
+        "$lockstep" run --nnodes 2 --node-rank $r --master-addr 127.0.0.1 --master-port "$port" --secret-file s \
+            --nproc-per-node 1 --events "events$r" -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
+            --data.path "$data" --comm.transport tcp --train.epochs 10000 --run.dir "gone$1" >"out$r" 2>"err$r" &
+        pid[r]=$!
+    done
+    sleep_until grep -q '"event":"step"' events0 || { cat err0; return 1; }
+    kill -9 "${pid[$1]}"
+    local t0=${EPOCHREALTIME/./}
+    wait "${pid[$2]}"
+    local code=$? ms=$(((${EPOCHREALTIME/./} - t0) / 1000))
+    rm -f events[01]
+    [ $code = 82 ] || { echo "exit $code"; cat "err$2"; return 1; }
+    [ $ms -lt 10000 ] || { echo "after $ms ms"; return 1; } # a hang, not a measurement
+    says "err$2" "$3"
+}
+claim 'a launcher that is killed takes its node along' gone 1 0 'error\[peer-silent\].*node 1 (host .* is gone'
+claim 'node 0 as well' gone 0 1 'error\[peer-silent\].*node 0 (127.0.0.1:.* is gone'
+finish
