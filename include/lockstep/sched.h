@@ -85,6 +85,8 @@ typedef struct ls_algo {
     const char *source; /* paper or system it comes from */
     bool mapped;        /* uses FOLD, or has a faster form where peers' memory is mapped */
     ls_cut *cut;        /* all_reduce, where the order of additions depends on the cut; NULL: ls_shard_range */
+    bool pipelined;     /* segments follow one another: many are worth it */
+    bool by_name;       /* runs only when it is asked for, however fast */
     bool (*fits)(const ls_shape *s);
     ls_status (*emit)(ls_sched *out, const ls_shape *s);
 } ls_algo;

@@ -34,5 +34,6 @@ const ls_algo ls_algo_chain = {
     .name = "chain",
     .colls = 1u << LS_BROADCAST | 1u << LS_REDUCE,
     .source = "van de Geijn 1991",
+    .pipelined = true,
     .emit = emit,
 };

@@ -119,5 +119,6 @@ const ls_algo ls_algo_double_tree = {
     .name = "double_tree",
     .colls = 1u << LS_ALL_REDUCE | 1u << LS_BROADCAST | 1u << LS_REDUCE,
     .source = "Sanders, Speck and Traeff 2009",
+    .pipelined = true,
     .emit = emit,
 };

@@ -61,5 +61,6 @@ const ls_algo ls_algo_master = {
     .name = "master",
     .colls = 1u << LS_ALL_REDUCE | 1u << LS_ALL_GATHER | 1u << LS_BROADCAST | 1u << LS_REDUCE,
     .source = "Li et al. 2014",
+    .by_name = true,
     .emit = emit,
 };

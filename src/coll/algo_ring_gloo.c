@@ -53,5 +53,6 @@ const ls_algo ls_algo_ring_gloo = {
     .colls = 1u << LS_ALL_REDUCE,
     .source = "Gloo",
     .cut = cut,
+    .by_name = true,
     .emit = emit,
 };

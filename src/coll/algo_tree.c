@@ -99,5 +99,6 @@ const ls_algo ls_algo_tree = {
     .name = "tree",
     .colls = 1u << LS_BROADCAST | 1u << LS_REDUCE | 1u << LS_SCATTER | 1u << LS_GATHER | 1u << LS_BARRIER,
     .source = "Johnsson and Ho 1989",
+    .pipelined = true,
     .emit = emit,
 };

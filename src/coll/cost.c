@@ -1,0 +1,123 @@
+/* cost.c -- the cost model's numbers: names, preset, file. */
+#include "coll/cost.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+
+static const char *const level_name[LS_LEVELS] = { "memory", "loopback", "network" };
+
+const char *ls_level_name(ls_level l) { return (unsigned)l < LS_LEVELS ? level_name[l] : "?"; }
+
+const ls_cost ls_cost_preset = {
+    .link = { [LS_LEVEL_MEMORY] = { 300.0, 60.0, 0.1 }, [LS_LEVEL_LOOPBACK] = { 8000.0, 2000.0, 0.4 },
+              [LS_LEVEL_NETWORK] = { 30000.0, 2500.0, 0.8 } },
+    .gamma_ns = 0.15,
+    .poke_ns = 2000.0,
+};
+
+void ls_cost_print_json(const ls_cost *c, const char *host, ls_text *out)
+{
+    ls_text_add(out, "{\n  \"lockstep_calibration\": 1,\n  \"host\": ");
+    ls_json_string(out, host);
+    for (int l = 0; l < LS_LEVELS; l++) {
+        ls_text_add(out, ",\n  \"%s\": {\"alpha_ns\": ", level_name[l]);
+        ls_json_number(out, c->link[l].alpha_ns);
+        ls_text_add(out, ", \"gap_ns\": ");
+        ls_json_number(out, c->link[l].gap_ns);
+        ls_text_add(out, ", \"beta_ns_per_byte\": ");
+        ls_json_number(out, c->link[l].beta_ns);
+        ls_text_add(out, "}");
+    }
+    ls_text_add(out, ",\n  \"gamma_ns_per_byte\": ");
+    ls_json_number(out, c->gamma_ns);
+    ls_text_add(out, ",\n  \"poke_ns\": ");
+    ls_json_number(out, c->poke_ns);
+    ls_text_add(out, "\n}\n");
+}
+
+/* object[key], if there, into *out. */
+static ls_status number(const char *name, const json_t *object, const char *where, const char *key, double most,
+                        double *out)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v) return LS_OK;
+    double x = json_number_value(v);
+    if (!json_is_number(v) || !(x >= 0.0) || x > most)
+        return ls_fail(LS_BAD_FILE, "%s: %s%s: expected a number from 0 to %g", name, where, key, most);
+    *out = x;
+    return LS_OK;
+}
+
+static ls_status read_all(const char *name, const json_t *root, ls_cost *out)
+{
+    const json_t *version = json_object_get(root, "lockstep_calibration");
+    if (!json_is_integer(version) || json_integer_value(version) != 1)
+        return ls_fail(LS_BAD_FILE, "%s: \"lockstep_calibration\": expected 1", name);
+    for (int l = 0; l < LS_LEVELS; l++) {
+        const json_t *link = json_object_get(root, level_name[l]);
+        char where[32];
+        snprintf(where, sizeof where, "%s.", level_name[l]);
+        if (link && !json_is_object(link))
+            return ls_fail(LS_BAD_FILE, "%s: %s: expected an object with alpha_ns, gap_ns and beta_ns_per_byte", name,
+                           level_name[l]);
+        LS_TRY(number(name, link, where, "alpha_ns", LS_COST_MAX_NS, &out->link[l].alpha_ns));
+        LS_TRY(number(name, link, where, "gap_ns", LS_COST_MAX_NS, &out->link[l].gap_ns));
+        LS_TRY(number(name, link, where, "beta_ns_per_byte", LS_COST_MAX_NS, &out->link[l].beta_ns));
+    }
+    LS_TRY(number(name, root, "", "gamma_ns_per_byte", LS_COST_MAX_NS, &out->gamma_ns));
+    return number(name, root, "", "poke_ns", LS_COST_MAX_NS, &out->poke_ns);
+}
+
+ls_status ls_cost_read_json(const char *name, const char *text, size_t n, ls_cost *out)
+{
+    json_error_t e;
+    *out = ls_cost_preset;
+    if (n > LS_COST_MAX_BYTES)
+        return ls_fail(LS_BAD_FILE, "%s: %zu bytes, expected at most %d", name, n, LS_COST_MAX_BYTES);
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    if (!root) return ls_fail(LS_BAD_FILE, "%s: line %d: %s", name, e.line, e.text);
+    ls_status st = json_is_object(root) ? read_all(name, root, out) : ls_fail(LS_BAD_FILE, "%s: expected an object", name);
+    json_decref(root);
+    return st;
+}
+
+bool ls_cost_path(char *path, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    const char *asked = env->getenv("LOCKSTEP_CALIBRATION"), *cache = env->getenv("XDG_CACHE_HOME");
+    const char *home = env->getenv("HOME");
+    int len = -1;
+    if (asked && *asked) len = strcmp(asked, "none") == 0 ? -1 : snprintf(path, n, "%s", asked);
+    else if (cache && *cache == '/') len = snprintf(path, n, "%s/lockstep/calibration.json", cache);
+    else if (home && *home == '/') len = snprintf(path, n, "%s/.cache/lockstep/calibration.json", home);
+    return len >= 0 && (size_t)len < n;
+}
+
+ls_status ls_cost_load(ls_cost *out, char *from, size_t n)
+{
+    char path[4096], *text = NULL;
+    size_t len = 0;
+    ls_file_info info = { LS_FILE_NONE };
+    const ls_env *env = ls_env_get();
+    const char *asked = env->getenv("LOCKSTEP_CALIBRATION");
+    bool named = asked && *asked, there = ls_cost_path(path, sizeof path);
+    *out = ls_cost_preset;
+    snprintf(from, n, "the preset");
+    if (!there || (!named && (env->info(path, &info) < 0 || info.type == LS_FILE_NONE))) return LS_OK;
+    ls_status st = ls_file_read(path, LS_COST_MAX_BYTES, &text, &len);
+    if (st == LS_OK) st = ls_cost_read_json(path, text, len, out);
+    free(text);
+    if (st == LS_OK) snprintf(from, n, "%s", path);
+    if (st == LS_OK || named) return st;
+    ls_log(LS_LOG_WARN, "%s; costs are guessed: `lockstep calibrate` measures them anew", ls_last_error());
+    *out = ls_cost_preset;
+    return LS_OK;
+}

@@ -1,0 +1,48 @@
+/* cost.h -- what moving and adding cost on a machine, in a few numbers.
+ *
+ * `lockstep calibrate` measures them and keeps them in a file (docs/formats.md);
+ * where there is none, a preset stands in. sim.h times schedules by them.
+ */
+#ifndef LS_COLL_COST_H
+#define LS_COLL_COST_H
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/text.h"
+#include "lockstep/status.h"
+
+/* How a message travels between two ranks. */
+typedef enum ls_level {
+    LS_LEVEL_MEMORY,   /* one host: read where it lies */
+    LS_LEVEL_LOOPBACK, /* one host: through sockets */
+    LS_LEVEL_NETWORK,  /* between hosts */
+    LS_LEVELS
+} ls_level;
+const char *ls_level_name(ls_level l); /* "memory" */
+
+typedef struct ls_link_cost {
+    double alpha_ns; /* of a message: from offering it until it can be used, its bytes apart */
+    double gap_ns;   /* of that, what keeps the sender from the next one (LogP's o or g) */
+    double beta_ns;  /* of a byte: moved while the other direction moves as much; in memory: copied */
+} ls_link_cost;
+
+typedef struct ls_cost {
+    ls_link_cost link[LS_LEVELS];
+    double gamma_ns; /* of a byte: added to another vector */
+    double poke_ns;  /* until a rank that shares its core with others looks at its messages again */
+} ls_cost;
+
+extern const ls_cost ls_cost_preset; /* of an ordinary server of the 2020s, on a 10 Gbit/s network */
+
+/* As a file of JSON, and back. What a file leaves out keeps the preset's value. LS_BAD_FILE names `name`,
+ * the key, what it holds and what is expected. */
+void ls_cost_print_json(const ls_cost *c, const char *host, ls_text *out);
+ls_status ls_cost_read_json(const char *name, const char *text, size_t n, ls_cost *out);
+
+/* Where the calibration is kept: $LOCKSTEP_CALIBRATION, else lockstep/calibration.json in $XDG_CACHE_HOME or
+ * ~/.cache. False where there is no such place, or the variable says `none`. */
+bool ls_cost_path(char *path, size_t n);
+/* The calibration there, or the preset where there is none. A file that is broken: LS_BAD_FILE when the variable
+ * names it; in the usual place a warning, and the preset. `from`: where the numbers are from, for people. */
+ls_status ls_cost_load(ls_cost *out, char *from, size_t n);
+
+#endif
