@@ -3,12 +3,16 @@
  * Per ordered pair of ranks and channel there is a *pipe* in the sender's
  * arena: a ring of cells (one cache line each) and an acknowledgement word on
  * a line of its own. A cell announces one piece of a message: its bytes are
- * inline (up to 32), in the pipe's bounce buffer, or, when the message lies in
- * the sender's shared arena, simply where they are: the receiver reads them in
- * place and nothing is copied.
+ * inline (up to 48), in the pipe's bounce ring, or, when the message is large
+ * and lies in the sender's shared arena, simply where they are: the receiver
+ * reads them in place and nothing is copied.
  *
  *   sender's arena                               receiver
  *   [ack][cell 0][cell 1] ... [bounce bytes]     reads cell, bytes; writes ack
+ *
+ * A message of at most EAGER_BYTES is copied whole and is the sender's again at
+ * once. The sender looks at the acknowledgements only when it needs room or
+ * waits for a buffer: the line stays with the receiver meanwhile.
  *
  * Pipes are allocated on first use. The directory of a rank (offset of the
  * pipe to each peer and channel) stands at the front of its arena.
@@ -21,25 +25,27 @@
 #include "net/transports.h"
 #include "net/world.h"
 
-#define CELLS 16u
-#define INLINE_BYTES 32u
+#define CELLS 64u             /* pieces, and so messages, of one pipe in flight */
+#define INLINE_BYTES 48u
+#define EAGER_BYTES 4096u     /* messages up to this are copied even where they could be read in place */
 #define BOUNCE_BYTES (64u << 10) /* a private message goes through in pieces of at most a quarter of it */
 #define PIECE_BYTES (BOUNCE_BYTES / 4)
-#define TICKETS 64u /* messages of one pipe in flight */
+#define IN_ARENA (1ull << 63) /* in a cell's n: the bytes are not inline, but at its offset */
+_Static_assert(EAGER_BYTES <= PIECE_BYTES, "an eager message is one piece");
 
 typedef struct cell {
     _Alignas(64) _Atomic uint32_t seq; /* 1 + index of the piece; written last (release) */
     uint32_t sig;
-    uint32_t where;                    /* enum place */
-    uint32_t reserved;
-    uint64_t offset, n;                /* bytes at this offset of the sender's arena */
-    char bytes[INLINE_BYTES];
+    uint64_t n;                        /* bytes of the piece, and IN_ARENA */
+    union {
+        uint64_t offset;               /* in the sender's arena */
+        char bytes[INLINE_BYTES];
+    };
 } cell;
-
-enum place { INLINE, ARENA };
 
 typedef struct pipe_shared {
     _Alignas(64) _Atomic uint32_t acked; /* pieces the receiver has taken; written by it alone */
+    _Alignas(64) uint32_t first;         /* where the sender began to count pieces */
     cell cell[CELLS];
     _Alignas(64) char bounce[BOUNCE_BYTES];
 } pipe_shared;
@@ -50,29 +56,28 @@ typedef _Atomic uint64_t dir_entry;
 typedef struct sender {
     pipe_shared *p;
     uint32_t sent;       /* pieces announced */
-    uint32_t bounce_end[CELLS];
+    uint32_t acked;      /* and taken, as far as we have looked: their cells and bounce bytes are free again */
     uint32_t head;       /* next free byte of the bounce ring, counted without wrapping */
     uint32_t tail;       /* first byte a receiver may still read */
-    uint32_t freed;      /* pieces whose bounce bytes are free again */
-    uint64_t ticket;     /* messages given */
-    uint32_t mark[TICKETS]; /* pieces to be acknowledged before ticket i + 1 is released */
     uint32_t pulled;     /* pieces up to the newest one that is read where it lies */
-    /* a private message still being cut into pieces */
+    bool sending;        /* a private message is still being cut into pieces: */
+    uint32_t sig;
     const char *rest;
     size_t nrest;
-    uint32_t sig;
-    bool sending;
-    uint64_t done;       /* tickets whose pieces were all acknowledged */
+    uint64_t ticket;     /* messages given, */
+    uint64_t done;       /* and those whose buffers are not needed any more */
+    uint32_t mark[CELLS];/* pieces to be acknowledged before ticket i + 1 is done */
+    uint32_t bounce_end[CELLS];
 } sender;
 
 typedef struct receiver {
     pipe_shared *p;
+    const char *bytes;   /* the rest of the current piece; NULL: none is looked at */
+    size_t left;
+    uint32_t sig;
+    uint32_t got;        /* pieces taken */
     const char *base;    /* the sender's arena as mapped here */
     size_t base_bytes;
-    uint32_t got;        /* pieces taken */
-    size_t used;         /* bytes of the current piece already taken */
-    cell now;            /* the current piece, copied once and checked */
-    bool have;
 } receiver;
 
 struct ls_transport {
@@ -81,6 +86,7 @@ struct ls_transport {
     sender *out[LS_MAX_RANKS][LS_MAX_CHANNELS];       /* owned; NULL until used */
     receiver *in[LS_MAX_RANKS][LS_MAX_CHANNELS];
     int nsending;                                     /* pipes with a private message half announced */
+    uint32_t first;                                   /* where new pipes begin to count */
 };
 
 static size_t dir_bytes(int size) { return (size_t)size * LS_MAX_CHANNELS * sizeof(dir_entry); }
@@ -145,8 +151,12 @@ static ls_status sender_of(ls_transport *t, int peer, int channel, sender **out)
     LS_TRY(ls_arena_alloc(t->w->arena, sizeof(pipe_shared), LS_MEM_COMM, &p));
     s = calloc(1, sizeof *s);
     if (!s) return ls_fail(LS_NO_MEMORY, "shm pipe to rank %d", peer);
-    memset(p, 0, offsetof(pipe_shared, bounce));
     s->p = p;
+    memset(p, 0, offsetof(pipe_shared, bounce));
+    s->p->first = s->sent = s->acked = s->pulled = t->first;
+    atomic_store_explicit(&s->p->acked, t->first, memory_order_relaxed);
+    for (uint32_t i = 0; i < CELLS; i++) atomic_store_explicit(&s->p->cell[i].seq, t->first, memory_order_relaxed);
+    s->head = s->tail = t->first * 64;
     t->out[peer][channel] = s;
     uint64_t offset = (uint64_t)((char *)p - (char *)ls_arena_base(t->w->arena));
     /* release: the zeroed cells are visible before the pipe can be found */
@@ -155,79 +165,117 @@ static ls_status sender_of(ls_transport *t, int peer, int channel, sender **out)
     return LS_OK;
 }
 
-/* Learns what the receiver has taken: frees bounce bytes, completes tickets. */
+/* Learns what the receiver has taken: frees cells and bounce bytes, completes tickets. */
 static void collect(sender *s)
 {
     /* acquire: the receiver's reads of those pieces are over before we overwrite them */
     uint32_t acked = atomic_load_explicit(&s->p->acked, memory_order_acquire);
     /* nonsense from a broken peer: stall, the deadline names it */
-    if ((int32_t)(s->sent - acked) < 0 || (int32_t)(acked - s->freed) < 0) return;
+    if ((int32_t)(s->sent - acked) < 0 || (int32_t)(acked - s->acked) < 0) return;
+    if (acked != s->acked) s->tail = s->bounce_end[(acked - 1) % CELLS];
+    s->acked = acked;
     if ((int32_t)(acked - s->pulled) > 0) s->pulled = acked; /* or the numbers grow apart for ever */
-    while (s->freed != acked) {
-        s->tail = s->bounce_end[s->freed % CELLS];
-        s->freed++;
-    }
     while (s->done < s->ticket && !(s->sending && s->done + 1 == s->ticket) &&
-           (int32_t)(acked - s->mark[s->done % TICKETS]) >= 0)
+           (int32_t)(acked - s->mark[s->done % CELLS]) >= 0)
         s->done++;
 }
 
-static void announce(sender *s, const ls_msg *m, uint32_t where, uint64_t offset)
+static inline bool has_cell(const sender *s) { return s->sent - s->acked < CELLS; }
+
+/* The next cell; its piece is announced by announce(). */
+static inline cell *next_cell(sender *s) { return &s->p->cell[s->sent % CELLS]; }
+
+static inline void announce(sender *s, cell *c, uint32_t sig, uint64_t n)
 {
-    cell *c = &s->p->cell[s->sent % CELLS];
-    c->sig = m->sig;
-    c->where = where;
-    c->offset = offset;
-    c->n = m->n;
-    if (where == INLINE && m->n > 0) memcpy(c->bytes, m->p, m->n);
+    c->sig = sig;
+    c->n = n;
     s->bounce_end[s->sent % CELLS] = s->head;
     s->sent++;
     atomic_store_explicit(&c->seq, s->sent, memory_order_release); /* the cell and its bytes are visible first */
+}
+
+/* Room for n <= PIECE_BYTES in one span of the bounce ring, or NULL. */
+static char *bounce(sender *s, size_t n)
+{
+    uint32_t at = s->head % BOUNCE_BYTES, skip = at + n > BOUNCE_BYTES ? BOUNCE_BYTES - at : 0;
+    if (s->head + skip + (uint32_t)n - s->tail > BOUNCE_BYTES) return NULL;
+    char *p = s->p->bounce + (s->head + skip) % BOUNCE_BYTES;
+    s->head += skip + (uint32_t)((n + 63) & ~(size_t)63);
+    return p;
+}
+
+static void announce_at(const ls_transport *t, sender *s, uint32_t sig, const char *p, size_t n)
+{
+    cell *c = next_cell(s);
+    c->offset = (uint64_t)(p - (char *)ls_arena_base(t->w->arena));
+    announce(s, c, sig, n | IN_ARENA);
+}
+
+/* The newest message is copied whole: its buffer is free once those before it are. */
+static inline void copied(sender *s)
+{
+    if (LS_LIKELY(s->done + 1 == s->ticket && (int32_t)(s->acked - s->pulled) >= 0)) s->done = s->ticket;
+    else s->mark[(s->ticket - 1) % CELLS] = s->pulled;
 }
 
 /* Cuts the rest of a private message into bounce pieces while there is room. */
 static bool push_rest(ls_transport *t, sender *s)
 {
     bool moved = false;
-    while (s->sending && s->sent - s->freed < CELLS) {
+    while (s->sending) {
         size_t n = s->nrest < PIECE_BYTES ? s->nrest : PIECE_BYTES;
-        uint32_t at = s->head % BOUNCE_BYTES, skip = at + n > BOUNCE_BYTES ? BOUNCE_BYTES - at : 0;
-        if (s->head + skip + (uint32_t)n - s->tail > BOUNCE_BYTES) break; /* pieces do not wrap */
-        s->head += skip;
-        char *to = s->p->bounce + s->head % BOUNCE_BYTES;
+        char *to = has_cell(s) ? bounce(s, n) : NULL;
+        if (!to) break;
         memcpy(to, s->rest, n);
-        s->head += (uint32_t)((n + 63) & ~(size_t)63);
         s->rest += n;
         s->nrest -= n;
-        ls_msg m = { to, n, s->sig };
-        announce(s, &m, ARENA, (uint64_t)(to - (char *)ls_arena_base(t->w->arena)));
-        if (s->nrest == 0) {
-            s->sending = false;
-            t->nsending--;
-            s->mark[(s->ticket - 1) % TICKETS] = s->pulled; /* all copied: the buffer is free */
-        }
+        announce_at(t, s, s->sig, to, n);
         moved = true;
+        if (s->nrest > 0) continue;
+        s->sending = false;
+        t->nsending--;
+        copied(s);
     }
     return moved;
 }
 
+/* Goes on with a private message. */
+static void push(ls_transport *t, sender *s, int peer)
+{
+    collect(s);
+    if (push_rest(t, s)) ls_world_wake(t->w, peer);
+}
+
 static ls_status send_shm(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
 {
-    sender *s;
-    LS_TRY(sender_of(t, peer, channel, &s));
-    collect(s);
-    if (s->sending && push_rest(t, s)) ls_world_wake(t->w, peer);
-    if (s->sending || s->sent - s->freed >= CELLS || s->ticket - s->done >= TICKETS) return LS_AGAIN;
+    sender *s = t->out[peer][channel];
+    if (LS_UNLIKELY(!s)) LS_TRY(sender_of(t, peer, channel, &s));
+    if (LS_UNLIKELY(s->sending)) push(t, s, peer);
+    if (LS_UNLIKELY(!has_cell(s) || s->ticket - s->done >= CELLS)) collect(s);
+    if (LS_UNLIKELY(s->sending || !has_cell(s) || s->ticket - s->done >= CELLS)) return LS_AGAIN;
 
-    *ticket = ++s->ticket;
     if (m->n <= INLINE_BYTES) {
-        announce(s, m, INLINE, 0);
-        s->mark[(s->ticket - 1) % TICKETS] = s->pulled; /* copied: the buffer is free */
+        cell *c = next_cell(s);
+        if (m->n > 0) memcpy(c->bytes, m->p, m->n);
+        announce(s, c, m->sig, m->n);
+        s->ticket++;
+        copied(s);
+    } else if (m->n <= EAGER_BYTES) {
+        char *to = bounce(s, m->n);
+        if (LS_UNLIKELY(!to)) {
+            collect(s);
+            if (!(to = bounce(s, m->n))) return LS_AGAIN;
+        }
+        memcpy(to, m->p, m->n);
+        announce_at(t, s, m->sig, to, m->n);
+        s->ticket++;
+        copied(s);
     } else if (ls_arena_holds(t->w->arena, m->p, m->n)) {
-        announce(s, m, ARENA, (uint64_t)((const char *)m->p - (char *)ls_arena_base(t->w->arena)));
-        s->pulled = s->sent;
-        s->mark[(s->ticket - 1) % TICKETS] = s->pulled;
+        announce_at(t, s, m->sig, m->p, m->n);
+        s->ticket++;
+        s->mark[(s->ticket - 1) % CELLS] = s->pulled = s->sent;
     } else {
+        s->ticket++;
         s->sending = true;
         t->nsending++;
         s->rest = m->p;
@@ -235,6 +283,7 @@ static ls_status send_shm(ls_transport *t, int peer, int channel, const ls_msg *
         s->sig = m->sig;
         push_rest(t, s);
     }
+    *ticket = s->ticket;
     ls_world_wake(t->w, peer);
     return LS_OK;
 }
@@ -243,8 +292,7 @@ static uint64_t sent_shm(ls_transport *t, int peer, int channel)
 {
     sender *s = t->out[peer][channel];
     if (!s) return 0;
-    collect(s);
-    if (s->sending && push_rest(t, s)) ls_world_wake(t->w, peer);
+    if (s->done != s->ticket) push(t, s, peer);
     return s->done;
 }
 
@@ -263,41 +311,52 @@ static receiver *receiver_of(ls_transport *t, int peer, int channel)
     r->base = t->w->peer_base[peer];
     r->base_bytes = t->w->peer_bytes[peer];
     r->p = (pipe_shared *)(void *)p;
+    r->got = r->p->first;
     t->in[peer][channel] = r;
     return r;
 }
 
+/* The next piece, once it is here. */
+static ls_status look(receiver *r, int peer)
+{
+    const cell *c = &r->p->cell[r->got % CELLS];
+    /* acquire: pairs with announce(); what the cell names is visible */
+    if (atomic_load_explicit(&c->seq, memory_order_acquire) != r->got + 1) return LS_AGAIN;
+    uint64_t n = c->n, offset = c->offset; /* copied once, checked, used */
+    r->sig = c->sig;
+    if (n <= INLINE_BYTES) {
+        r->bytes = c->bytes;
+        r->left = n;
+        return LS_OK;
+    }
+    n &= ~IN_ARENA;
+    if (LS_UNLIKELY(n == 0 || n > r->base_bytes || offset > r->base_bytes - n))
+        return ls_fail(LS_PROTOCOL, "rank %d offers %llu bytes at offset %llu of an arena of %zu bytes", peer,
+                       (unsigned long long)n, (unsigned long long)offset, r->base_bytes);
+    r->bytes = r->base + offset;
+    r->left = n;
+    return LS_OK;
+}
+
 static ls_status view_shm(ls_transport *t, int peer, int channel, ls_msg *m)
 {
-    receiver *r = receiver_of(t, peer, channel);
-    if (!r) return LS_AGAIN;
-    if (!r->have) {
-        const cell *c = &r->p->cell[r->got % CELLS];
-        /* acquire: pairs with announce(); what the cell names is visible */
-        if (atomic_load_explicit(&c->seq, memory_order_acquire) != r->got + 1) return LS_AGAIN;
-        r->now.sig = c->sig;
-        r->now.where = c->where;
-        r->now.offset = c->offset;
-        r->now.n = c->n;
-        if (r->now.where == INLINE && r->now.n <= INLINE_BYTES)
-            memcpy(r->now.bytes, c->bytes, r->now.n);
-        else if (r->now.where != ARENA || r->now.n > r->base_bytes || r->now.offset > r->base_bytes - r->now.n)
-            return ls_fail(LS_PROTOCOL, "rank %d offers %llu bytes at offset %llu of an arena of %zu bytes", peer,
-                           (unsigned long long)r->now.n, (unsigned long long)r->now.offset, r->base_bytes);
-        r->used = 0;
-        r->have = true;
+    receiver *r = t->in[peer][channel];
+    if (LS_UNLIKELY(!r) && !(r = receiver_of(t, peer, channel))) return LS_AGAIN;
+    if (!r->bytes) {
+        ls_status st = look(r, peer);
+        if (st != LS_OK) return st;
     }
-    const char *p = r->now.where == INLINE ? r->now.bytes : r->base + r->now.offset;
-    *m = (ls_msg){ p + r->used, r->now.n - r->used, r->now.sig };
+    *m = (ls_msg){ r->bytes, r->left, r->sig };
     return LS_OK;
 }
 
 static ls_status take_shm(ls_transport *t, int peer, int channel, size_t n)
 {
     receiver *r = t->in[peer][channel];
-    r->used += n;
-    if (r->used < r->now.n) return LS_OK;
-    r->have = false;
+    r->bytes += n;
+    r->left -= n;
+    if (r->left > 0) return LS_OK;
+    r->bytes = NULL;
     r->got++;
     /* release: our reads of the piece are over before the sender may overwrite it */
     atomic_store_explicit(&r->p->acked, r->got, memory_order_release);
@@ -305,15 +364,15 @@ static ls_status take_shm(ls_transport *t, int peer, int channel, size_t n)
     return LS_OK;
 }
 
+void ls_shm_count_from(ls_transport *t, uint32_t first) { t->first = first; }
+
 static ls_status poke_shm(ls_transport *t)
 {
     if (t->nsending == 0) return LS_OK;
     for (int p = 0; p < t->w->size; p++)
         for (int c = 0; c < LS_MAX_CHANNELS; c++) {
             sender *s = t->out[p][c];
-            if (!s || !s->sending) continue;
-            collect(s);
-            if (push_rest(t, s)) ls_world_wake(t->w, p);
+            if (s && s->sending) push(t, s, p);
         }
     return LS_OK;
 }

@@ -14,4 +14,7 @@ extern const ls_transport_ops ls_transport_fault;
 ls_status ls_transport_tcp_open(ls_world *w, uint64_t with, ls_transport **out);
 ls_status ls_transport_shm_open(ls_world *w, ls_transport **out);
 
+/* For tests of transport_shm: where pipes made from now on begin to count their pieces. */
+void ls_shm_count_from(ls_transport *t, uint32_t first);
+
 #endif
