@@ -46,7 +46,7 @@ static const char *const keys[] = {
     "pipeline.schedule", "pipeline.chunks",
     "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.async", "checkpoint.resume",
     "log.every", "log.format", "trace.steps",
-    "comm.backend", "comm.transport", "comm.algo", "comm.progress", "comm.timeout", "comm.check",
+    "comm.backend", "comm.transport", "comm.algo", "comm.progress", "comm.timeout", "comm.wire", "comm.check",
     "run.dir", "run.name",
     "nproc-per-node", "print-config", "inject", "eval-only",
 };

@@ -46,6 +46,9 @@ typedef struct ls_world_opts {
     const char *listen;         /* address of this host to listen on for other hosts; default: the one they reach it by,
                                    and the loopback alone for a job on one host. Any but the loopback needs a secret:
                                    LS_AUTH_FAILED says how to make one */
+    bool wire_bf16;             /* tcp, mixed: sums and averages of f32 by all_reduce, above 32 KiB, travel between
+                                   hosts as bf16 (comm.wire: bf16): docs/collectives.md has the rule of rounding.
+                                   The same on every rank. With another transport: LS_BAD_CONFIG */
 } ls_world_opts;
 
 /* Joins the job that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK,

@@ -9,6 +9,7 @@
 
 /* With a budget, large views are taken in pieces of this many bytes. */
 #define PIECE ((size_t)64 << 10)
+#define NARROW_BYTES 2u /* of a value that travels as bf16 */
 
 static void touch(ls_slice *all, ls_slice a)
 {
@@ -194,10 +195,27 @@ static size_t piece(const ls_run *r, size_t n) { return r->budget && n > PIECE ?
 
 static bool spent(const ls_run *r) { return r->budget && r->moved >= r->budget; }
 
+static bool is_narrow(const ls_run *r, int peer) { return r->narrow >> peer & 1u; }
+
+/* `elements` of a message, into dst or onto it. */
+static void put(const ls_run *r, const ls_step *s, char *dst, const void *from, size_t elements)
+{
+    const bool narrow = is_narrow(r, s->peer);
+    if (elements == 0) return;
+    if (s->kind == LS_STEP_RECV) {
+        if (narrow) ls_widen(dst, from, elements);
+        else memcpy(dst, from, elements * r->elem);
+    } else {
+        if (narrow) ls_reduce_2_narrow(dst, from, elements, r->red.op);
+        else ls_reduce_2(dst, from, elements, r->red.dtype, r->red.op);
+    }
+}
+
 static ls_status receive(ls_run *r, int lane, const ls_step *s)
 {
     ls_lane_run *lr = &r->lane[lane];
-    const size_t want = nbytes(r, s->dst);
+    const size_t elem = is_narrow(r, s->peer) ? NARROW_BYTES : r->elem;
+    const size_t want = ls_layout_count(&r->layout, s->dst) * elem; /* as it travels, like lr->done */
     char *dst = at(r, s->dst);
     do {
         ls_msg m;
@@ -205,8 +223,7 @@ static ls_status receive(ls_run *r, int lane, const ls_step *s)
         ls_status st = view(r, lane, s->peer, want - lr->done, &m);
         if (st != LS_OK) return st;
         size_t n = piece(r, m.n);
-        if (n > 0 && s->kind == LS_STEP_RECV) memcpy(dst + lr->done, m.p, n);
-        else if (n > 0) ls_reduce_2(dst + lr->done, m.p, n / r->elem, r->red.dtype, r->red.op);
+        put(r, s, dst + lr->done / elem * r->elem, m.p, n / elem);
         LS_TRY(take(r, lane, s->peer, n));
         lr->done += n;
         r->moved += n;
@@ -215,7 +232,8 @@ static ls_status receive(ls_run *r, int lane, const ls_step *s)
     return LS_OK;
 }
 
-/* All peers' messages at once, as far as the shortest view reaches. */
+/* All peers' messages at once, as far as the shortest view reaches. Bytes are counted as of whole elements: a
+ * narrow peer's message counts for more than it has. */
 static ls_status sum(ls_run *r, int lane, const ls_step *s)
 {
     ls_lane_run *lr = &r->lane[lane];
@@ -233,21 +251,34 @@ static ls_status sum(ls_run *r, int lane, const ls_step *s)
                 src[p] = (char *)dst + lr->done;
                 continue;
             }
-            ls_status st = view(r, lane, p, want - lr->done, &m);
+            const size_t part = is_narrow(r, p) ? r->elem / NARROW_BYTES : 1;
+            ls_status st = view(r, lane, p, (want - lr->done) / part, &m);
             if (st != LS_OK) return st;
             src[p] = m.p;
-            if (m.n < n) n = m.n;
+            if (m.n * part < n) n = m.n * part;
         }
         n = piece(r, n);
         void *to = (char *)dst + lr->done;
-        if (n > 0) ls_reduce_n(&to, 1, src, shape->size, n / r->elem, r->red.dtype, op, 1.0 / shape->size);
+        if (n > 0 && r->narrow) ls_reduce_n_narrow(to, src, shape->size, r->narrow, n / r->elem, op, 1.0 / shape->size);
+        else if (n > 0) ls_reduce_n(&to, 1, src, shape->size, n / r->elem, r->red.dtype, op, 1.0 / shape->size);
         for (int p = 0; p < shape->size; p++)
-            if (p != shape->rank) LS_TRY(take(r, lane, p, n));
+            if (p != shape->rank) LS_TRY(take(r, lane, p, is_narrow(r, p) ? n / (r->elem / NARROW_BYTES) : n));
         lr->done += n;
         r->moved += n * (size_t)(shape->size - 1);
     } while (lr->done < want);
     for (int p = 0; p < shape->size; p++) ++*nth_from(r, lane, p);
     return LS_OK;
+}
+
+/* What a step sends: its slice where it is, or the slice's place in `wire` with its values narrowed. Two sends of a
+ * slice have the same values, or the first is over: a write in between has waited for that. */
+static ls_msg message(ls_run *r, const ls_step *s, uint32_t sig)
+{
+    if (!is_narrow(r, s->peer)) return (ls_msg){ at(r, s->src), nbytes(r, s->src), sig };
+    size_t count = ls_layout_count(&r->layout, s->src);
+    char *to = (char *)r->wire + ls_layout_first(&r->layout, s->src) * NARROW_BYTES;
+    ls_narrow(to, at(r, s->src), count);
+    return (ls_msg){ to, count * NARROW_BYTES, sig };
 }
 
 static ls_status run_lane(ls_run *r, int lane)
@@ -266,7 +297,7 @@ static ls_status run_lane(ls_run *r, int lane)
         switch (s->kind) {
         case LS_STEP_SEND: {
             uint32_t *nth = nth_to(r, lane, s->peer);
-            ls_msg m = { at(r, s->src), nbytes(r, s->src), numbered(r->sig, *nth) };
+            ls_msg m = message(r, s, numbered(r->sig, *nth));
             st = r->ops->send(r->tp, world_rank(r, s->peer), r->channel + lane, &m, &lr->ticket[lr->pc]);
             if (st == LS_OK) r->sent += m.n, ++*nth;
             break;
@@ -285,6 +316,7 @@ static ls_status run_lane(ls_run *r, int lane)
         if (st != LS_OK) return st;
         if (s->last_reduce && r->red.op == LS_AVG && r->red.divide_last)
             ls_divide(at(r, s->dst), ls_layout_count(&r->layout, s->dst), r->red.dtype, r->sched->shape.size);
+        if (s->last_reduce && r->rounds) ls_round_bf16(at(r, s->dst), ls_layout_count(&r->layout, s->dst));
     }
     return released(r, lane, ln->n);
 }

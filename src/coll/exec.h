@@ -54,6 +54,10 @@ typedef struct ls_run {
                                 all_to_all: IN, read where it lies, not OUT */
     void *buf[3];            /* [LS_BUF_OUT], and [LS_BUF_TMP] of ls_sched_tmp_bytes() */
     uint32_t out_first;      /* buf[LS_BUF_OUT] begins with this chunk: who lends scratch lends what is touched */
+    uint64_t narrow;         /* f32 only: ranks of the group with whom values travel as bf16, a bit for each; if
+                                `rounds`, complete sums are rounded to bf16, so that all have the same */
+    bool rounds;
+    void *wire;              /* scratch of 2 * count bytes where there are such ranks: what they are sent */
     size_t budget;           /* bytes that one ls_run_progress may move before it returns; 0: no limit */
 
     /* Known after ls_run_bind: the chunks of OUT that any step touches, first to last, and whether one writes there. */
@@ -75,7 +79,9 @@ typedef struct ls_run {
 } ls_run;
 
 /* Owns nothing of the schedule, which must outlive the run. LS_UNSUPPORTED for
- * schedules that FOLD: those need mapped memory and another reader. */
+ * schedules that FOLD: those need mapped memory and another reader.
+ *
+ * With `narrow`, every chunk's sum must be completed by one rank and sent from OUT: ring, direct, hierarchical. */
 ls_status ls_run_bind(ls_run *r, const ls_sched *s);
 void ls_run_free(ls_run *r); /* NULL and zeroed are fine */
 

@@ -58,6 +58,65 @@ void ls_reduce_2(void *dst, const void *src, size_t count, ls_dtype dtype, ls_re
     ls_reduce_kernel_table[dtype].into[op](dst, src, count);
 }
 
+/* Blocks that start at element `first`: in the accumulator, which is aligned whatever the vectors are. */
+#define EACH_BLOCK(first, n, count)                                                                                    \
+    for (size_t first = 0, n; n = count - first < BLOCK ? count - first : BLOCK, first < count; first += n)
+
+void ls_narrow(void *dst_bf16, const void *src_f32, size_t count)
+{
+    const ls_reduce_kernels *f = &ls_reduce_kernel_table[LS_F32], *b = &ls_reduce_kernel_table[LS_BF16];
+    float acc[BLOCK];
+    EACH_BLOCK(at, n, count) {
+        f->load(acc, (const char *)src_f32 + 4 * at, n, 1.0);
+        b->store((char *)dst_bf16 + 2 * at, acc, n);
+    }
+}
+
+void ls_widen(void *dst_f32, const void *src_bf16, size_t count)
+{
+    const ls_reduce_kernels *f = &ls_reduce_kernel_table[LS_F32], *b = &ls_reduce_kernel_table[LS_BF16];
+    float acc[BLOCK];
+    EACH_BLOCK(at, n, count) {
+        b->load(acc, (const char *)src_bf16 + 2 * at, n, 1.0);
+        f->store((char *)dst_f32 + 4 * at, acc, n);
+    }
+}
+
+void ls_round_bf16(void *v_f32, size_t count)
+{
+    uint16_t narrow[BLOCK];
+    EACH_BLOCK(at, n, count) {
+        ls_narrow(narrow, (const char *)v_f32 + 4 * at, n);
+        ls_widen((char *)v_f32 + 4 * at, narrow, n);
+    }
+}
+
+void ls_reduce_2_narrow(void *dst_f32, const void *src_bf16, size_t count, ls_redop op)
+{
+    float wide[BLOCK];
+    EACH_BLOCK(at, n, count) {
+        ls_reduce_kernel_table[LS_BF16].load(wide, (const char *)src_bf16 + 2 * at, n, 1.0);
+        ls_reduce_2((char *)dst_f32 + 4 * at, wide, n, LS_F32, op);
+    }
+}
+
+void ls_reduce_n_narrow(void *dst_f32, const void *const *src, int nsrc, uint64_t narrow, size_t count, ls_redop op,
+                        double scale)
+{
+    float acc[BLOCK];
+    if (op != LS_AVG) scale = 1.0;
+    EACH_BLOCK(at, n, count) {
+        for (int i = 0; i < nsrc; i++) {
+            const bool small = narrow >> i & 1u;
+            const ls_reduce_kernels *k = &ls_reduce_kernel_table[small ? LS_BF16 : LS_F32];
+            const char *from = (const char *)src[i] + (small ? 2 : 4) * at;
+            if (i == 0) k->load(acc, from, n, scale);
+            else k->combine[op](acc, from, n, scale);
+        }
+        ls_reduce_kernel_table[LS_F32].store((char *)dst_f32 + 4 * at, acc, n);
+    }
+}
+
 void ls_scale(void *v, size_t count, ls_dtype dtype, double factor)
 {
     if (is_float(dtype)) ls_reduce_kernel_table[dtype].scale(v, count, factor);

@@ -25,6 +25,17 @@ void ls_scale(void *v, size_t count, ls_dtype dtype, double factor);
 /* v[i] /= divisor, for averages that divide the sum. Integers are left alone. */
 void ls_divide(void *v, size_t count, ls_dtype dtype, double divisor);
 
+/* f32 that travels as bf16: rounded to nearest, ties to even; a NaN stays one. src and dst may be the same for
+ * ls_round_bf16 only, which does both ways. */
+void ls_narrow(void *dst_bf16, const void *src_f32, size_t count);
+void ls_widen(void *dst_f32, const void *src_bf16, size_t count);
+void ls_round_bf16(void *v_f32, size_t count);
+/* dst[i] = dst[i] op src[i], src as bf16. */
+void ls_reduce_2_narrow(void *dst_f32, const void *src_bf16, size_t count, ls_redop op);
+/* ls_reduce_n into one f32 vector, from sources of which those in the set `narrow` (a bit for each) are bf16. */
+void ls_reduce_n_narrow(void *dst_f32, const void *const *src, int nsrc, uint64_t narrow, size_t count, ls_redop op,
+                        double scale);
+
 /* half <-> float, round to nearest even. */
 float ls_f16_to_f32(uint16_t h);
 uint16_t ls_f32_to_f16(float f);

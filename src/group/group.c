@@ -80,6 +80,8 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
                                     .bytes = w->peer_bytes[world_rank[r]],
                                     .parked = &w->page->rank[world_rank[r]].parked };
     }
+    for (int r = 0; r < size && w->opts.wire_bf16 && !g->mapped; r++)
+        if (r != rank && !(w->tops->near && w->tops->near(w->tp, world_rank[r]))) g->narrow |= 1ull << r;
     place_members(g);
     ls_log(LS_LOG_INFO, "group %u: rank %d of %d, transport %s, %s, algorithm %s", id, rank, size, w->tops->name,
            g->mapped ? "registered memory is reduced in place" : "messages are copied",

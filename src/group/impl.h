@@ -127,6 +127,7 @@ struct ls_group {
                                 < 0: the status of the work that failed while it was moved */
     ls_status failed;        /* < 0: unusable; `error` says why */
     bool mapped;             /* every member's arena is mapped here */
+    uint64_t narrow;         /* members with whom f32 sums travel as bf16, a bit for each */
     bool spins;              /* a wait may spin: every rank has a core */
     int patience;            /* turns a poll may take: some while the caller blocks, none at a poke */
     uint32_t seq, mseq, rooted; /* of the newest collective, as in ls_work; seq: of the next */
@@ -218,8 +219,10 @@ void ls_group_free(ls_group *g);
 /* select.c: how a work is carried out; and, for LS_WORK_EXEC, by which schedule. */
 ls_work_kind ls_select(const ls_work *k);
 const ls_algo *ls_select_schedule(const ls_work *k);
-/* Fills `forced` of a new group. LS_BAD_CONFIG: comm.algo is unknown. */
+/* Fills `forced` of a new group. LS_BAD_CONFIG: comm.algo is unknown, or does not go with comm.wire. */
 ls_status ls_select_init(ls_group *g);
+/* Whether a work's values travel as bf16 where its group has members of other hosts. */
+bool ls_select_narrow(const ls_work *k);
 
 /* mapped.c: numbers a work in memory; shows the peers our vector, the first thing it does (its phase stays 0
  * while that is not possible yet); then one turn of it. */

@@ -25,8 +25,8 @@ typedef struct entry {
 
 struct ls_sched_cache {
     entry *first;          /* owned list: a handful */
-    char *tmp, *out;       /* owned scratch */
-    size_t ntmp, nout;
+    char *tmp, *out, *wire; /* owned scratch */
+    size_t ntmp, nout, nwire;
 };
 
 void ls_sched_cache_free(struct ls_sched_cache *c)
@@ -41,6 +41,7 @@ void ls_sched_cache_free(struct ls_sched_cache *c)
     }
     free(c->tmp);
     free(c->out);
+    free(c->wire);
     free(c);
 }
 
@@ -203,6 +204,10 @@ static ls_status start(ls_group *g, ls_work *k, entry *e)
     r->counts = k->counts;
     r->recv_counts = k->recv_counts;
     r->buf[LS_BUF_TMP] = g->cache->tmp;
+    r->narrow = ls_select_narrow(k) ? g->narrow : 0;
+    r->rounds = r->narrow != 0; /* on all members or on none: who is far from one is far from another */
+    if (r->narrow) LS_TRY(grow(&g->cache->wire, &g->cache->nwire, k->a.count * 2));
+    r->wire = g->cache->wire;
     r->budget = TURN_BYTES;
     r->received = r->sent = 0;
     k->pos = 0;

@@ -11,13 +11,37 @@
 #define WHOLE_SUM_BYTES \
     ((size_t)1 << 10) /* in memory: above it copying into slots costs more than a second flag wait */
 
+/* Whether each chunk of an all_reduce is completed by one rank, which sends it to the others. */
+static bool sums_once(const char *algo)
+{
+    return strcmp(algo, "ring") == 0 || strcmp(algo, "direct") == 0 || strcmp(algo, "hierarchical") == 0;
+}
+
 ls_status ls_select_init(ls_group *g)
 {
     const char *asked = g->w->opts.algo;
     g->forced = asked ? ls_algo_find(asked) : NULL;
     if (asked && !g->forced)
         return ls_fail(LS_BAD_CONFIG, "no algorithm named '%s': `lockstep coll --list` names them", asked);
+    if (asked && g->w->opts.wire_bf16 && (g->forced->colls & 1u << LS_ALL_REDUCE) && !sums_once(asked))
+        return ls_fail(LS_BAD_CONFIG,
+                       "comm.wire: bf16 goes with comm.algo ring, direct or hierarchical, where one rank completes each "
+                       "sum, not with %s",
+                       asked);
     return LS_OK;
+}
+
+bool ls_select_narrow(const ls_work *k)
+{
+    const ls_group *g = k->g;
+    return LS_UNLIKELY(g->narrow != 0) && k->a.coll == LS_ALL_REDUCE && k->a.dtype == LS_F32 &&
+           (k->a.op == LS_SUM || k->a.op == LS_AVG) && k->nbytes > WIRE_WHOLE_BYTES;
+}
+
+/* Every contribution rounded once and added in f32; with several ranks a host, once a host. */
+static const ls_algo *narrow_schedule(const ls_group *g)
+{
+    return ls_algo_find(g->nnodes == g->size || !g->w->tops->near ? "direct" : "hierarchical");
 }
 
 /* comm.algo where it serves the collective. */
@@ -73,6 +97,7 @@ const ls_algo *ls_select_schedule(const ls_work *k)
     const ls_algo *f = forced(g, k->a.coll);
     /* fold has no form for memory that is not mapped; direct gives the same bits */
     if (f) return strcmp(f->name, "fold") == 0 ? ls_algo_find("direct") : f;
+    if (ls_select_narrow(k)) return narrow_schedule(g);
     switch (k->a.coll) {
     case LS_BROADCAST: return ls_algo_find("tree");
     case LS_BARRIER: return ls_algo_find("dissemination");

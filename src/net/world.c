@@ -161,6 +161,12 @@ static ls_status finish_open(ls_world *w)
     if (!w->tops)
         return ls_fail(LS_BAD_CONFIG, "no transport named '%s': expected shm, tcp, mixed, self or fault:<one of them>",
                        name);
+    const char *innermost = strrchr(name, ':') ? strrchr(name, ':') + 1 : name;
+    if (w->opts.wire_bf16 && w->size > 1 && strcmp(innermost, "tcp") != 0 && strcmp(innermost, "mixed") != 0)
+        return ls_fail(LS_BAD_CONFIG,
+                       "comm.wire: bf16 is for connections between hosts, and transport '%s' has none: use mixed or "
+                       "tcp, or comm.wire: f32",
+                       name);
     return w->tops->open(w, &w->tp);
 }
 

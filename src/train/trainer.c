@@ -54,6 +54,7 @@ static ls_status open_world(ls_trainer *t)
             ls_ddp_arena_bytes(&t->model->params, peers, NULL) + COMM_BYTES + (size_t)peers * COMM_PEER_BYTES,
         .coll_timeout_ns = c->comm.timeout,
         .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
+        .wire_bf16 = strcmp(c->comm.wire, "bf16") == 0,
         .no_crc = strcmp(c->comm.check, "none") == 0,
     };
     LS_TRY(ls_world_join(&o, &t->w));
