@@ -27,7 +27,7 @@ typedef struct ls_bench_opts {
     int64_t trials;              /* of each row; the median is shown */
     uint64_t trial_time;         /* ns; 0: `iters` decides how long a trial is */
     bool blocking, touch, private_memory, threads, per_iter, timestamps, csv, ping_pong, checksums, help;
-    const char *op, *dtype, *json, *transport, *algo;
+    const char *op, *dtype, *json, *transport, *algo, *wire;
     const char *place;           /* "both", "in" or "out" */
     const char *counts;          /* "even" or "uneven" */
     uint64_t timeout;
@@ -47,6 +47,7 @@ typedef struct ls_bench_case {
     size_t count;       /* elements of the whole vector */
     const size_t *each; /* [size] elements of each rank's share, borrowed; for all_to_all [size][size]: what each
                            rank sends to each; NULL: equal shares */
+    bool narrow;        /* floats of few bits, that bf16 holds too */
     uint32_t round;     /* other rounds have other data: a result left over from before is wrong */
 } ls_bench_case;
 

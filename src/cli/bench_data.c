@@ -30,10 +30,10 @@ size_t ls_bench_share_at(const ls_bench_case *c, int from, int to)
     return at;
 }
 
-static unsigned value_bits(ls_dtype t)
+static unsigned value_bits(const ls_bench_case *c)
 {
-    switch (t) {
-    case LS_F32: return 16;
+    switch (c->dtype) {
+    case LS_F32: return c->narrow ? 2 : 16;
     case LS_F16: return 5;
     case LS_BF16: return 2;
     case LS_U8: return 8;
@@ -65,7 +65,7 @@ static inline int64_t factor(size_t i, int rank, int size, uint32_t round)
 /* v[k] = element first + k of rank's contribution. */
 static void contribution(const ls_bench_case *c, int rank, size_t first, size_t n, int64_t *v)
 {
-    const uint32_t bits = value_bits(c->dtype);
+    const uint32_t bits = value_bits(c);
     bool adds = reduces(c->coll);
     if (adds && c->op == LS_PROD) {
         for (size_t k = 0; k < n; k++) v[k] = factor(first + k, rank, c->size, c->round);

@@ -59,6 +59,7 @@ static bool is_root(const bench *b) { return b->rank == (int)b->o->root; }
 static ls_bench_case case_of(const bench *b, const job *j, uint32_t round)
 {
     return (ls_bench_case){ .coll = j->coll, .dtype = j->dtype, .op = j->op, .size = b->size, .root = (int)b->o->root,
+                            .narrow = strcmp(b->o->wire, "bf16") == 0,
                             .count = j->count, .each = j->each, .round = round };
 }
 

@@ -41,6 +41,7 @@ static const ls_opt table[] = {
     { "trials", LS_OPT_INT, AT(trials), "1", "1..99", "measure each row so often and show the median", 0, NULL },
     { "trial_time", LS_OPT_TIME, AT(trial_time), "0", NULL, "as many operations a trial as take so long, instead of --iters", 0, NULL },
     { "ping_pong", LS_OPT_BOOL, AT(ping_pong), "false", NULL, "sendrecv there and back between 2 ranks; the time is half of it", 0, NULL },
+    { "wire", LS_OPT_CHOICE, AT(wire), "f32", "f32|bf16", "how float sums of all_reduce travel on tcp and mixed (comm.wire)", 0, NULL },
     { "checksums", LS_OPT_BOOL, AT(checksums), "true", NULL, "of frames, on tcp (comm.check)", 0, NULL },
     { "csv", LS_OPT_BOOL, AT(csv), "false", NULL, "rows for a program to read, instead of the table", 0, NULL },
     { "threads", LS_OPT_BOOL, AT(threads), "false", NULL, "ranks are threads of one process", 0, NULL },
@@ -78,6 +79,8 @@ static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
     if (o->min_bytes > o->max_bytes)
         return ls_fail(LS_USAGE, "--minbytes %zu is more than --maxbytes %zu", o->min_bytes, o->max_bytes);
     if (ls_opts_is_set(opts, "stepbytes") && !ls_opts_is_set(opts, "stepfactor")) o->step_factor = 1;
+    if (strcmp(o->wire, "bf16") == 0 && op1 == LS_AVG)
+        return ls_fail(LS_USAGE, "--wire bf16 rounds averages, so they have more than one right answer: use --op sum");
     if (o->ping_pong && (o->coll != LS_SENDRECV || o->agg > 1))
         return ls_fail(LS_USAGE, "--ping_pong is a way to do sendrecv, one at a time");
     if (o->per_iter && (o->trials > 1 || o->trial_time))
@@ -118,7 +121,7 @@ static ls_world_opts world_opts(const ls_bench_opts *o)
 {
     return (ls_world_opts){ .transport = o->transport, .algo = o->algo && *o->algo ? o->algo : NULL,
                             .arena_bytes = ls_bench_arena_bytes(o), .coll_timeout_ns = o->timeout,
-                            .no_crc = !o->checksums };
+                            .no_crc = !o->checksums, .wire_bf16 = strcmp(o->wire, "bf16") == 0 };
 }
 
 static ls_status run_thread(ls_world *w, void *arg) { return ls_bench_run(w, arg); }
