@@ -52,6 +52,7 @@ for coll in all_reduce reduce_scatter all_gather broadcast reduce gather scatter
     done
 done
 claim 'an element more or less is a share of its own' test "$(quick gather -g 4 -b 48 -e 48 --counts uneven | rows - | awk '{ print $1, $2, $5, $9, $13 }')" = '48 3 0 0 0'
+claim 'sums that travel as bf16 are right' has_line '# Out of bounds values : 0 OK' quick all_reduce -g 3 -b 64K -e 64K --transport tcp --wire bf16
 claim 'there and back between two ranks is right too' has_line '# Out of bounds values : 0 OK' quick sendrecv --ping_pong -b 8 -e 16K -f 16 -d all
 claim 'ranks may measure in groups' test "$(NCCL_TESTS_SPLIT='MOD 2' quick all_reduce -g 4 -b 64 -e 64 |
     awk '/^#  Rank/ { printf "%s ", $5 }')" = '0 1 0 1 '
