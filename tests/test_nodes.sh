@@ -137,4 +137,63 @@ gone() { # node that is killed, the other one, what that says
 }
 claim 'a launcher that is killed takes its node along' gone 1 0 'error\[peer-silent\].*node 1 (host .* is gone'
 claim 'node 0 as well' gone 0 1 'error\[peer-silent\].*node 0 (127.0.0.1:.* is gone'
+
+# --- two network namespaces: addresses that are not the loopback, and a cable to pull ------------------
+a=lsta$$ b=lstb$$
+if ip netns add "$a" 2>/dev/null; then
+    trap 'ip netns del "$a"; ip netns del "$b"; rm -rf "$tmp"' EXIT
+    ip netns add "$b"
+    ip -n "$a" link add "$a" type veth peer name "$b" netns "$b"
+    ip -n "$a" addr add 10.99.7.1/24 dev "$a"
+    ip -n "$b" addr add 10.99.7.2/24 dev "$b"
+    for ns in "$a" "$b"; do ip -n "$ns" link set "$ns" up; ip -n "$ns" link set lo up; done
+    spaces=("$a" "$b")
+    host() { # node, flags and program
+        local r=$1
+        shift
+        ip netns exec "${spaces[r]}" timeout -k 5 60 "$lockstep" run --nnodes 2 --node-rank "$r" --master-addr 10.99.7.1 \
+            --nproc-per-node 1 "$@" >"out$r" 2>"err$r"
+        echo $? >"code$r"
+    }
+    two_hosts() {
+        rm -f code[01]
+        host 1 "$@" &
+        host 0 "$@"
+        wait
+    }
+    two_hosts --secret-file s -- "$lockstep" bench all_reduce --transport tcp -b 8 -e 1M -f 32 -n 2
+    claim 'two hosts reduce' test "$(cat code0)$(cat code1)" = 00
+    claim 'with right results' says out0 '# Out of bounds values : 0 OK'
+    host 0 -- true
+    claim 'an address that others reach needs a secret' says err0 'error\[auth-failed\].*lockstep secret new'
+    steps=(--data.path "$data" --comm.transport tcp --train.epochs 1 --train.steps 4)
+    two_hosts --secret-file s -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" "${steps[@]}"
+    claim 'two hosts train' test "$(cat code0)$(cat code1)" = 00
+    claim 'encrypted, which needs no word' eval '! grep -q "comm.security" err0'
+    digest=$(grep ^final out0)
+    two_hosts --secret-file s -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" "${steps[@]}" --comm.security auth
+    claim 'unencrypted when told, which is said once' test "$(cat err0 err1 | grep -c 'comm.security auth')" = 1
+    claim 'with the same result' test "$(grep ^final out0)" = "$digest"
+
+    cable_pulled() {
+        rm -f code[01] events0
+        host 1 --secret-file s -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" --data.path "$data" \
+            --comm.transport tcp --train.epochs 10000 --run.dir pulled &
+        host 0 --secret-file s --events events0 -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
+            --data.path "$data" --comm.transport tcp --train.epochs 10000 --run.dir pulled &
+        sleep_until grep -q '"event":"step"' events0 || { cat err0; return 1; }
+        local t0=${EPOCHREALTIME/./}
+        ip -n "$a" link set "$a" down
+        wait
+        local ms=$(((${EPOCHREALTIME/./} - t0) / 1000))
+        ip -n "$a" link set "$a" up
+        [ "$(cat code0)/$(cat code1)" = 82/82 ] || { echo "exit $(cat code0) $(cat code1)"; cat err0 err1; return 1; }
+        [ $ms -lt 10000 ] || { echo "after $ms ms"; return 1; } # a hang, not a measurement
+        says err0 'error\[peer-silent\].*node 1 (host .* not been heard of' &&
+            says err1 'error\[peer-silent\].*node 0 (10.99.7.1:29500) .* not been heard of'
+    }
+    claim 'a cable that is pulled is noticed on both sides' cable_pulled
+else
+    echo 'skipped: tests between two hosts: network namespaces are not permitted here'
+fi
 finish

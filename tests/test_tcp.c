@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -137,6 +138,107 @@ static void works_without_checksums(void **state)
     ls_world_opts o = tcp;
     o.no_crc = true;
     assert_ok(ls_world_threads(2, &o, round_trip, NULL));
+}
+
+/* --- sealed links ------------------------------------------------------------------------------------- */
+
+static const ls_world_opts sealed = { .transport = "tcp", .arena_bytes = 4u << 20, .join_timeout_ns = 20 * S,
+                                      .security = LS_SECURITY_ENCRYPT };
+
+/* Looks at everything that goes out for the pattern that message 10 of round_trip has; or turns one bit around. */
+static _Atomic int seen, turn_around;
+static _Atomic size_t gone_out;
+
+static void look_at(const void *p, size_t n)
+{
+    unsigned char want[32];
+    for (size_t i = 0; i < sizeof want; i++) want[i] = (unsigned char)(i * 31 + 10);
+    if (n >= sizeof want && memmem(p, n, want, sizeof want)) seen = 1;
+}
+
+static ssize_t tapped_send(int fd, const void *p, size_t n)
+{
+    look_at(p, n);
+    ssize_t k;
+    if (turn_around && gone_out > 4096 && n > 600) {
+        char *copy = malloc(n);
+        memcpy(copy, p, n);
+        copy[n / 2] ^= 4;
+        turn_around = 0;
+        k = ls_env_real.send(fd, copy, n);
+        free(copy);
+    } else {
+        k = ls_env_real.send(fd, p, n);
+    }
+    if (k > 0) gone_out += (size_t)k;
+    return k;
+}
+
+static ssize_t tapped_sendv(int fd, const ls_span *from, int n)
+{
+    for (int i = 0; i < n; i++) look_at(from[i].p, from[i].n);
+    return ls_env_real.sendv(fd, from, n);
+}
+
+static ls_status tapped_round_trip(const ls_world_opts *o, int flip)
+{
+    ls_env env = ls_env_real;
+    env.send = tapped_send;
+    env.sendv = tapped_sendv;
+    ls_context c = { .env = &env, .rank = -1, .log_level = LS_LOG_ERROR };
+    seen = 0;
+    gone_out = 0;
+    turn_around = flip;
+    ls_context_swap(&c);
+    ls_status st = ls_world_threads(2, o, round_trip, NULL);
+    ls_context_swap(NULL);
+    if (flip) assert_int_equal(turn_around, 0); /* there was something to turn */
+    return st;
+}
+
+static void sealed_links_bring_the_same_and_show_nothing(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 3; n++) assert_ok(ls_world_threads(n, &sealed, round_trip, NULL));
+    assert_int_equal(tapped_round_trip(&sealed, 0), LS_OK);
+    assert_int_equal(seen, 0);
+    assert_int_equal(tapped_round_trip(&tcp, 0), LS_OK); /* the tap works: within a host nothing is sealed */
+    assert_int_equal(seen, 1);
+}
+
+static void a_changed_bit_does_not_open(void **state)
+{
+    (void)state;
+    assert_int_equal(tapped_round_trip(&sealed, 1), LS_FRAME_CRC);
+}
+
+/* Two processes, of which one wants its links sealed. */
+static void security_must_be_the_same_everywhere(void **state)
+{
+    (void)state;
+    char port[16];
+    pid_t pid[2];
+    snprintf(port, sizeof port, "%d", ls_env_get()->free_port());
+    fflush(NULL);
+    for (int r = 0; r < 2; r++) {
+        if ((pid[r] = fork()) > 0) continue;
+        ls_world_opts o = r ? sealed : tcp;
+        ls_world *w;
+        setenv("RANK", r ? "1" : "0", 1);
+        setenv("WORLD_SIZE", "2", 1);
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
+        setenv("MASTER_PORT", port, 1);
+        ls_status st = ls_world_join(&o, &w);
+        ls_world_leave(w);
+        _exit(st == LS_CONFIG_MISMATCH && strstr(ls_last_error(), "comm.security is ") ? 0 : st == LS_ABORTED ? 1 : 2);
+    }
+    int code[2];
+    for (int r = 0; r < 2; r++) {
+        int status;
+        assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
+        code[r] = WEXITSTATUS(status);
+    }
+    assert_in_range(code[0] + code[1], 0, 1); /* who comes second hears of it from the first */
 }
 
 /* Rank 0 floods channel 50, which rank 1 reads last. */
@@ -438,6 +540,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brings_messages_of_any_size_in_order),
         cmocka_unit_test(works_without_checksums),
+        cmocka_unit_test(sealed_links_bring_the_same_and_show_nothing),
+        cmocka_unit_test(a_changed_bit_does_not_open),
+        cmocka_unit_test(security_must_be_the_same_everywhere),
         cmocka_unit_test(lets_no_channel_block_another),
         cmocka_unit_test(says_again_when_the_queue_is_full),
         cmocka_unit_test(carries_collectives),

@@ -28,6 +28,13 @@ typedef enum ls_progress_mode {
     LS_PROGRESS_THREAD  /* one more thread per rank does */
 } ls_progress_mode;
 
+/* What happens to bytes between two hosts. Who belongs to the job is always checked first. */
+typedef enum ls_security {
+    LS_SECURITY_DEFAULT, /* ENCRYPT between hosts, AUTH on the loopback */
+    LS_SECURITY_AUTH,    /* as they are: checksums find accidents, not attackers */
+    LS_SECURITY_ENCRYPT  /* sealed: nobody on the way can read or change them */
+} ls_security;
+
 /* How to join. Zero-initialise, then set what matters; 0 and NULL mean the default. */
 typedef struct ls_world_opts {
     const char *backend;        /* who carries out collectives: "sched" (default: Lockstep itself), or "mpi": the MPI
@@ -43,6 +50,7 @@ typedef struct ls_world_opts {
                                    the same on every rank): algorithms are picked for that, and "mixed" keeps
                                    shm within such a host. NULL: where the ranks are */
     bool no_crc;                /* tcp: skip the frame checksums (comm.check: none) */
+    ls_security security;       /* of tcp (comm.security) */
     const char *listen;         /* address of this host to listen on for other hosts; default: the one they reach it by,
                                    and the loopback alone for a job on one host. Any but the loopback needs a secret:
                                    LS_AUTH_FAILED says how to make one */

@@ -238,14 +238,24 @@ int ls_door_flush(ls_door *d, int fd)
 
 ssize_t ls_door_send(ls_door *d, int fd, const void *p, size_t n)
 {
-    uint32_t k = n < LS_DOOR_FRAME ? (uint32_t)n : LS_DOOR_FRAME;
+    return ls_door_sendv(d, fd, &(ls_span){ (void *)(uintptr_t)p, n }, 1);
+}
+
+ssize_t ls_door_sendv(ls_door *d, int fd, const ls_span *from, int n)
+{
+    uint32_t k = 0;
     int r = ls_door_flush(d, fd);
     if (r < 0) return r;
     if (d->stage != OPEN) return -ENOTCONN;
     if (!d->out && !(d->out = malloc(SEALED(LS_DOOR_FRAME)))) return -ENOMEM;
+    for (int i = 0; i < n && k < LS_DOOR_FRAME; i++) {
+        uint32_t part = from[i].n < LS_DOOR_FRAME - k ? (uint32_t)from[i].n : LS_DOOR_FRAME - k;
+        if (part > 0) memcpy(d->out + NLENGTH + k, from[i].p, part);
+        k += part;
+    }
     if (k == 0) return 0;
     memcpy(d->out, &k, NLENGTH);
-    LS_ASSERT(ls_aead_seal(&d->seal, d->out, NLENGTH, p, k, d->out + NLENGTH));
+    LS_ASSERT(ls_aead_seal(&d->seal, d->out, NLENGTH, d->out + NLENGTH, k, d->out + NLENGTH));
     d->from = 0;
     d->to = SEALED(k);
     r = ls_door_flush(d, fd);
@@ -292,6 +302,20 @@ ssize_t ls_door_recv(ls_door *d, int fd, void *p, size_t n)
     memcpy(p, d->in + NLENGTH + d->plain, k);
     d->plain += k;
     return (ssize_t)k;
+}
+
+/* What there is, up to the whole: a failure shows once everything before it was taken. */
+ssize_t ls_door_recvv(ls_door *d, int fd, const ls_span *to, int n)
+{
+    size_t got = 0;
+    for (int i = 0; i < n; i++)
+        for (size_t at = 0; at < to[i].n;) {
+            ssize_t k = ls_door_recv(d, fd, (char *)to[i].p + at, to[i].n - at);
+            if (k <= 0) return got > 0 ? (ssize_t)got : k;
+            at += (size_t)k;
+            got += (size_t)k;
+        }
+    return (ssize_t)got;
 }
 
 void ls_door_close(ls_door *d)

@@ -16,13 +16,14 @@
 #define LS_NET_DOOR_H
 #include <stdint.h>
 #include <sys/types.h>
+#include "base/env.h"
 #include "lockstep/status.h"
 #include "net/noise.h"
 
 #define LS_DOOR_MAGIC 0x706574736b636f6cull /* "lockstep" */
 #define LS_DOOR_VERSION 1u
 #define LS_DOOR_JOB_BYTES 16
-#define LS_DOOR_FRAME 16384u                /* bytes of one sealed frame of the stream, at most */
+#define LS_DOOR_FRAME 61440u                /* bytes of one sealed frame, at most: Noise allows 65,535 with the tag */
 #define LS_DOOR_NS 5000000000ull            /* a stranger's time to come in */
 #define LS_DOOR_STRANGERS 64                /* of them at once */
 #define LS_DOOR_PER_ADDRESS 16              /* from one address that is not our own */
@@ -34,7 +35,8 @@ typedef struct ls_door_head {
     uint16_t version, role;
     uint32_t generation;
     uint32_t from, to; /* ranks; 0 where the role has none */
-    uint64_t reserved;
+    uint32_t sealed;   /* 1: what follows on a link between ranks is sealed, not only authenticated at its beginning */
+    uint32_t reserved;
 } ls_door_head;
 _Static_assert(sizeof(ls_door_head) == 32, "no padding on the wire");
 #define LS_DOOR_HELLO_BYTES (sizeof(ls_door_head) + LS_NOISE_MESSAGE_BYTES)
@@ -81,6 +83,8 @@ bool ls_door_holds(const ls_door *d);    /* has bytes to receive that no poll wi
  * the failure). A frame that does not open is -EBADMSG, and the end. */
 ssize_t ls_door_send(ls_door *d, int fd, const void *p, size_t n);
 ssize_t ls_door_recv(ls_door *d, int fd, void *p, size_t n);
+ssize_t ls_door_sendv(ls_door *d, int fd, const ls_span *from, int n);
+ssize_t ls_door_recvv(ls_door *d, int fd, const ls_span *to, int n);
 int ls_door_flush(ls_door *d, int fd);
 /* Frees and wipes; the descriptor is the caller's. */
 void ls_door_close(ls_door *d);

@@ -40,9 +40,17 @@ _Static_assert(sizeof(ls_tcp_frame) == 32, "no padding on the wire");
 uint32_t ls_tcp_crc(const ls_tcp_frame *f, const void *payload);
 uint32_t ls_tcp_crc_head(const ls_tcp_frame *f); /* what the payload's goes on from */
 
+/* A connection. Its door is owned, on the heap, and everything goes through it; NULL: bytes go as they are. */
+typedef struct ls_tcp_link {
+    int fd; /* -1: none */
+    struct ls_door *door;
+} ls_tcp_link;
+
+void ls_tcp_close(ls_tcp_link *l);
+
 /* Connects this rank with every other one of the set `with` (a bit for each); every rank calls it, and whoever
- * is in another's set has that one in its own. fd[r] is the connection to rank r, the caller's to close; those
- * of ranks outside the set are -1. LS_JOIN_TIMEOUT names the ranks that did not come. */
-ls_status ls_tcp_connect(ls_world *w, uint64_t with, int fd[LS_MAX_RANKS]);
+ * is in another's set has that one in its own. link[r] is the connection to rank r, the caller's to close; those
+ * of ranks outside the set have none. LS_JOIN_TIMEOUT names the ranks that did not come. */
+ls_status ls_tcp_connect(ls_world *w, uint64_t with, ls_tcp_link link[LS_MAX_RANKS]);
 
 #endif

@@ -20,6 +20,7 @@
 typedef struct place {
     char addr[LS_ADDRESS_BYTES];
     uint16_t port;
+    uint32_t security;    /* ls_security, which all must have in common */
 } place;
 
 /* A connection on its way to being a peer's. */
@@ -37,7 +38,7 @@ typedef struct connector {
     place all[LS_MAX_RANKS];
     int listener;
     uint64_t with;        /* the ranks to connect with */
-    int *fd;              /* the result */
+    ls_tcp_link *link;    /* the result */
     int missing;
     opening o[LS_MAX_RANKS + LS_DOOR_STRANGERS];
     int n;
@@ -76,13 +77,21 @@ static void key_of(const connector *c, uint32_t a, uint32_t b, uint8_t psk[LS_NO
     ls_secret_wipe(generation, sizeof generation);
 }
 
+/* Whether the bytes between us and a rank are sealed: as told, else where others could read them. */
+static uint32_t sealed(const connector *c, int rank)
+{
+    ls_security s = c->w->opts.security;
+    if (s != LS_SECURITY_DEFAULT) return s == LS_SECURITY_ENCRYPT;
+    return !ls_address_is_loopback(c->all[rank].addr) || !ls_address_is_loopback(c->all[c->w->rank].addr);
+}
+
 /* Whether we wait for whoever says this. */
 static bool expected(void *arg, const ls_door_head *h, uint8_t psk[LS_NOISE_KEY_BYTES])
 {
     const connector *c = arg;
     const ls_world *w = c->w;
     if (h->to != (uint32_t)w->rank || h->from <= h->to || h->from >= (uint32_t)w->size) return false;
-    if (!wanted(c, (int)h->from) || c->fd[h->from] >= 0) return false;
+    if (!wanted(c, (int)h->from) || c->link[h->from].fd >= 0 || h->sealed != sealed(c, (int)h->from)) return false;
     key_of(c, h->from, h->to, psk);
     return true;
 }
@@ -145,6 +154,21 @@ static void admit(connector *c, uint64_t now_ns)
     }
 }
 
+/* It is rank's now. */
+static ls_status keep(connector *c, opening *o, int rank)
+{
+    ls_door *door = NULL;
+    if (sealed(c, rank)) {
+        if (!(door = malloc(sizeof *door))) return ls_fail(LS_NO_MEMORY, "the keys of the link to rank %d", rank);
+        *door = o->door;
+        o->door = (ls_door){ .initiator = false }; /* its keys have moved */
+    }
+    c->link[rank] = (ls_tcp_link){ o->fd, door };
+    c->missing--;
+    forget(c, o);
+    return LS_OK;
+}
+
 static ls_status connect_turn(void *arg)
 {
     connector *c = arg;
@@ -154,12 +178,10 @@ static ls_status connect_turn(void *arg)
         opening *o = &c->o[i];
         ls_status st = advance(o);
         int rank = o->rank >= 0 ? o->rank : (int)o->door.head.from;
-        if (st == LS_OK && c->fd[rank] >= 0) {
+        if (st == LS_OK && c->link[rank].fd >= 0) {
             drop(c, o); /* a second one of the same rank */
         } else if (st == LS_OK) {
-            c->fd[rank] = o->fd;
-            c->missing--;
-            forget(c, o);
+            LS_TRY(keep(c, o, rank));
         } else if (o->rank < 0 && (st < 0 || now > o->deadline_ns)) {
             drop(c, o);
         } else if (st < 0) {
@@ -180,6 +202,26 @@ static int connector_fds(void *arg, int *fds, int max)
     return n;
 }
 
+/* What the ranks say of themselves must fit together. */
+static ls_status agree(connector *c)
+{
+    static const char *const name[] = { "auto", "auth", "encrypt" };
+    const ls_world *w = c->w;
+    bool open = false;
+    for (int r = 0; r < w->size; r++) {
+        place *p = &c->all[r];
+        p->addr[LS_ADDRESS_BYTES - 1] = 0;
+        open = open || !ls_address_is_loopback(p->addr);
+        if (p->security != (uint32_t)w->opts.security)
+            return ls_fail(LS_CONFIG_MISMATCH, "comm.security is %s on rank %d and %s on rank %d: it must be the same on all",
+                           name[w->opts.security], w->rank, name[p->security < 3 ? p->security : 0], r);
+    }
+    if (open && w->opts.security == LS_SECURITY_AUTH && w->rank == 0)
+        ls_log(LS_LOG_WARN, "comm.security auth: the ranks prove who they are, but what they send to other hosts can be "
+                            "read and changed on the way");
+    return LS_OK;
+}
+
 static ls_status start(connector *c)
 {
     const ls_env *env = ls_env_get();
@@ -192,11 +234,12 @@ static ls_status start(connector *c)
     if (c->listener < 0) return ls_fail(LS_SYSTEM, "listening on %s: %s", w->listen, strerror(-c->listener));
     mine.port = (uint16_t)port;
     snprintf(mine.addr, sizeof mine.addr, "%s", w->address);
+    mine.security = (uint32_t)w->opts.security;
     LS_TRY(ls_world_exchange(c->w, "tcp", &mine, sizeof mine, c->all));
+    LS_TRY(agree(c));
     for (int r = 0; r < w->rank; r++) {
         uint8_t psk[LS_NOISE_KEY_BYTES];
         if (!wanted(c, r)) continue;
-        c->all[r].addr[LS_ADDRESS_BYTES - 1] = 0;
         int fd = env->connect_tcp(c->all[r].addr, c->all[r].port);
         if (fd < 0) return gone(r, "connecting", strerror(-fd));
         opening *o = &c->o[c->n++];
@@ -204,7 +247,7 @@ static ls_status start(connector *c)
         key_of(c, (uint32_t)r, (uint32_t)w->rank, psk);
         ls_door_connect(&o->door,
                         &(ls_door_head){ .role = LS_DOOR_RANK, .generation = w->generation, .from = (uint32_t)w->rank,
-                                         .to = (uint32_t)r },
+                                         .to = (uint32_t)r, .sealed = sealed(c, r) },
                         w->job, psk);
         ls_secret_wipe(psk, sizeof psk);
     }
@@ -216,20 +259,28 @@ static ls_status late(const connector *c)
     char who[256] = "";
     size_t at = 0;
     for (int r = 0; r < c->w->size; r++)
-        if (wanted(c, r) && c->fd[r] < 0 && at < sizeof who)
+        if (wanted(c, r) && c->link[r].fd < 0 && at < sizeof who)
             at += (size_t)snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", r);
     return ls_fail(LS_JOIN_TIMEOUT, "rank %d has no connection to rank %s after %.1f s", c->w->rank, who,
                    (double)c->w->opts.join_timeout_ns * 1e-9);
 }
 
-ls_status ls_tcp_connect(ls_world *w, uint64_t with, int fd[LS_MAX_RANKS])
+void ls_tcp_close(ls_tcp_link *l)
+{
+    if (l->fd >= 0) ls_env_get()->close_fd(l->fd);
+    if (l->door) ls_door_close(l->door);
+    free(l->door);
+    *l = (ls_tcp_link){ -1, NULL };
+}
+
+ls_status ls_tcp_connect(ls_world *w, uint64_t with, ls_tcp_link link[LS_MAX_RANKS])
 {
     const ls_env *env = ls_env_get();
-    for (int r = 0; r < LS_MAX_RANKS; r++) fd[r] = -1;
+    for (int r = 0; r < LS_MAX_RANKS; r++) link[r] = (ls_tcp_link){ -1, NULL };
     connector *c = calloc(1, sizeof *c);
     if (!c) return ls_fail(LS_NO_MEMORY, "connecting %d ranks", w->size);
     c->w = w;
-    c->fd = fd;
+    c->link = link;
     c->with = with & ~(1ull << w->rank);
     c->missing = __builtin_popcountll(c->with);
     c->listener = -1;
@@ -248,10 +299,7 @@ ls_status ls_tcp_connect(ls_world *w, uint64_t with, int fd[LS_MAX_RANKS])
                "auth-reject: %u connection%s to this rank's port refused: no proof of belonging to this job",
                c->rejected, c->rejected == 1 ? "" : "s");
     if (c->listener >= 0) env->close_fd(c->listener);
-    for (int r = 0; r < w->size && st < 0; r++) {
-        if (fd[r] >= 0) env->close_fd(fd[r]);
-        fd[r] = -1;
-    }
+    for (int r = 0; r < w->size && st < 0; r++) ls_tcp_close(&link[r]);
     free(c);
     return st;
 }

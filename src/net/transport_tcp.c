@@ -25,6 +25,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "net/door.h"
 #include "net/tcp.h"
 #include "net/transports.h"
 
@@ -60,7 +61,7 @@ typedef struct receiver {
 } receiver;
 
 typedef struct wire {
-    int fd;                 /* -1: closed */
+    ls_tcp_link link;       /* fd -1: closed */
     uint32_t seq_in, seq_out;
 
     /* Output: the batch that the kernel has not taken whole. */
@@ -102,9 +103,25 @@ static void break_link(wire *l, ls_status s)
 {
     l->broken = s;
     snprintf(l->why, sizeof l->why, "%s", ls_last_error());
-    if (l->fd >= 0) ls_env_get()->close_fd(l->fd);
-    l->fd = -1;
+    ls_tcp_close(&l->link);
 }
+
+/* Bytes to and from the kernel, sealed where the link is. */
+static ssize_t wire_send(wire *l, const ls_span *from, int n)
+{
+    if (LS_UNLIKELY(l->link.door != NULL)) return ls_door_sendv(l->link.door, l->link.fd, from, n);
+    return n == 1 ? ls_env_get()->send(l->link.fd, from->p, from->n) : ls_env_get()->sendv(l->link.fd, from, n);
+}
+
+static ssize_t wire_recv(wire *l, const ls_span *to, int n)
+{
+    if (LS_UNLIKELY(l->link.door != NULL)) return ls_door_recvv(l->link.door, l->link.fd, to, n);
+    return n == 1 ? ls_env_get()->recv(l->link.fd, to->p, to->n) : ls_env_get()->recvv(l->link.fd, to, n);
+}
+
+/* What a door holds: output that the kernel did not take yet, input that no poll will show. */
+static bool holds_output(const wire *l) { return l->link.door && ls_door_writes(l->link.door); }
+static bool holds_input(const wire *l) { return l->link.door && ls_door_holds(l->link.door); }
 
 /* What a caller is told of a link that is no more. When the job is being
  * aborted, that is why the peer has gone. */
@@ -224,18 +241,19 @@ static void push(ls_transport *t, int peer)
 {
     wire *l = t->wire[peer];
     t->busy |= 1ull << peer;
-    while (l->fd >= 0) {
+    while (l->link.fd >= 0) {
         if (l->first == l->nspan) {
             batch_done(l);
             fill(t, l);
             if (l->nspan == 0) {
+                if (holds_output(l) && ls_door_flush(l->link.door, l->link.fd) == -EAGAIN) return;
                 if (!l->waiting) t->busy &= ~(1ull << peer);
                 return;
             }
         }
         ls_span *from = &l->span[l->first];
         int n = l->nspan - l->first;
-        ssize_t k = n == 1 ? ls_env_get()->send(l->fd, from->p, from->n) : ls_env_get()->sendv(l->fd, from, n);
+        ssize_t k = wire_send(l, from, n);
         if (k == -EAGAIN) return;
         if (k < 0) { /* what the peer said before is still to be read, and ends in its close */
             l->nended = 0; /* what it did not take was not sent */
@@ -393,8 +411,11 @@ static ls_status read_once(ls_transport *t, int peer)
     size_t heads = l->long_frames ? LONG_IN_BYTES : IN_BYTES;
     to[n] = (ls_span){ l->in + l->have, heads - l->have };
     size_t want = l->left + to[n++].n;
-    ssize_t k = n == 1 ? ls_env_get()->recv(l->fd, to->p, to->n) : ls_env_get()->recvv(l->fd, to, n);
+    ssize_t k = wire_recv(l, to, n);
     if (k == -EAGAIN) return LS_AGAIN;
+    if (k == -EBADMSG)
+        return ls_fail(LS_FRAME_CRC, "bytes from rank %d to rank %d do not open: they were changed on the way", peer,
+                       t->w->rank);
     if (k <= 0) {
         lost(t, peer, k == 0 ? "closed by it" : strerror((int)-k));
         return LS_AGAIN;
@@ -410,7 +431,7 @@ static ls_status read_once(ls_transport *t, int peer)
 static void pull(ls_transport *t, int peer)
 {
     wire *l = t->wire[peer];
-    for (int turn = 0; turn < READS && l->fd >= 0; turn++) {
+    for (int turn = 0; turn < READS && l->link.fd >= 0; turn++) {
         ls_status st = read_once(t, peer);
         if (st < 0) break_link(l, st);
         if (st != LS_OK) return;
@@ -499,7 +520,7 @@ static int fds_tcp(ls_transport *t, int *fds, int max)
 {
     int n = 0;
     for (int r = 0; r < t->w->size && n < max; r++)
-        if (t->wire[r] && t->wire[r]->fd >= 0) fds[n++] = t->wire[r]->fd;
+        if (t->wire[r] && t->wire[r]->link.fd >= 0) fds[n++] = t->wire[r]->link.fd;
     return n;
 }
 
@@ -510,14 +531,14 @@ static ls_status poke_tcp(ls_transport *t)
     ls_pollfd fds[LS_MAX_RANKS];
     int peer[LS_MAX_RANKS], n = 0;
     for (int r = 0; r < t->w->size; r++) {
-        if (!t->wire[r] || t->wire[r]->fd < 0) continue;
+        if (!t->wire[r] || t->wire[r]->link.fd < 0) continue;
         peer[n] = r;
-        fds[n++] = (ls_pollfd){ .fd = t->wire[r]->fd, .events = LS_POLL_IN };
+        fds[n++] = (ls_pollfd){ .fd = t->wire[r]->link.fd, .events = LS_POLL_IN };
     }
     if (n == 0) return LS_OK;
     ls_env_get()->wait(NULL, 0, fds, n, 0);
     for (int i = 0; i < n; i++) {
-        if (fds[i].revents) pull(t, peer[i]);
+        if (fds[i].revents || holds_input(t->wire[peer[i]])) pull(t, peer[i]);
         if (t->busy >> peer[i] & 1u) push(t, peer[i]);
     }
     return LS_OK;
@@ -528,7 +549,7 @@ static ls_status poke_tcp(ls_transport *t)
 static void free_link(wire *l)
 {
     if (!l) return;
-    if (l->fd >= 0) ls_env_get()->close_fd(l->fd);
+    ls_tcp_close(&l->link);
     for (int c = 0; c < LS_MAX_CHANNELS; c++) {
         free(l->s[c]);
         if (l->r[c]) free(l->r[c]->ring);
@@ -547,7 +568,7 @@ static ls_status parted(void *arg)
     bool all = true;
     for (int r = 0; r < t->w->size; r++) {
         wire *l = t->wire[r];
-        if (!l || l->fd < 0) continue;
+        if (!l || l->link.fd < 0) continue;
         pull(t, r);
         push(t, r);
         if (!l->bye_sent && !l->waiting && l->nspan == 0) {
@@ -555,7 +576,7 @@ static ls_status parted(void *arg)
             l->bye_sent = true;
             push(t, r);
         }
-        all = all && (l->fd < 0 || (l->bye_sent && l->bye_heard && l->nspan == 0));
+        all = all && (l->link.fd < 0 || (l->bye_sent && l->bye_heard && l->nspan == 0 && !holds_output(l)));
     }
     return all ? LS_OK : LS_AGAIN;
 }
@@ -578,22 +599,23 @@ static void close_tcp(ls_transport *t)
 ls_status ls_transport_tcp_open(ls_world *w, uint64_t with, ls_transport **out)
 {
     *out = NULL;
-    int fd[LS_MAX_RANKS];
-    LS_TRY(ls_tcp_connect(w, with, fd));
+    ls_tcp_link link[LS_MAX_RANKS];
+    LS_TRY(ls_tcp_connect(w, with, link));
     ls_transport *t = calloc(1, sizeof *t);
     bool whole = t != NULL;
     if (t) t->w = w;
     for (int r = 0; r < w->size; r++) {
-        wire *l = whole && fd[r] >= 0 ? calloc(1, sizeof *l) : NULL;
+        bool connected = link[r].fd >= 0;
+        wire *l = whole && connected ? calloc(1, sizeof *l) : NULL;
         if (l) {
             t->wire[r] = l;
-            l->fd = fd[r];
+            l->link = link[r];
             l->in = malloc(IN_BYTES);
             l->out = malloc(OUT_BYTES);
-        } else if (fd[r] >= 0) {
-            ls_env_get()->close_fd(fd[r]);
+        } else {
+            ls_tcp_close(&link[r]);
         }
-        whole = whole && (fd[r] < 0 || (l && l->in && l->out));
+        whole = whole && (!connected || (l && l->in && l->out));
     }
     if (whole) {
         *out = t;

@@ -125,6 +125,8 @@ const ls_opt ls_train_opts[] = {
     { "comm.timeout", LS_OPT_TIME, AT(comm.timeout), "30s", "1ms..24h", "longest wait inside a collective", 0, NULL },
     { "comm.wire", LS_OPT_CHOICE, AT(comm.wire), "f32", "f32|bf16",
       "how f32 gradients travel between hosts; bf16: half the bytes, sums still in f32", 0, NULL },
+    { "comm.security", LS_OPT_CHOICE, AT(comm.security), "auto", "auto|auth|encrypt",
+      "bytes on tcp: encrypted, or as they are once both ends are authenticated; auto: encrypted between hosts", 0, NULL },
     { "comm.check", LS_OPT_CHOICE, AT(comm.check), "frame", "none|frame", "checksums of frames on tcp", 0, NULL },
     { "run.dir", LS_OPT_STRING, AT(run.dir), "", NULL,
       "folder of this run (default: runs/<run.name>; never overwritten)", 0, NULL },

@@ -55,6 +55,9 @@ static ls_status open_world(ls_trainer *t)
         .coll_timeout_ns = c->comm.timeout,
         .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
         .wire_bf16 = strcmp(c->comm.wire, "bf16") == 0,
+        .security = strcmp(c->comm.security, "encrypt") == 0 ? LS_SECURITY_ENCRYPT
+                    : strcmp(c->comm.security, "auth") == 0  ? LS_SECURITY_AUTH
+                                                             : LS_SECURITY_DEFAULT,
         .no_crc = strcmp(c->comm.check, "none") == 0,
     };
     LS_TRY(ls_world_join(&o, &t->w));
