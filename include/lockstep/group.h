@@ -113,6 +113,11 @@ ls_world *ls_group_world(ls_group *g);
 /* The world rank of a rank of the group. */
 int ls_group_world_rank(const ls_group *g, int rank);
 
+/* Who carries out collectives and in which order they add, for people: "Lockstep's schedules; sums in ascending
+ * rank order where memory is mapped, else as each algorithm adds", "mpi (Open MPI v4.1.4); sums in MPI's own order; ...".
+ * Lives as long as the world. */
+const char *ls_comm_text(const ls_world *w);
+
 /* What moved so far on this rank. `bytes` counts payload read from or written
  * to memory another rank owns, or sent on a wire. */
 typedef struct ls_comm_stats {

@@ -27,7 +27,7 @@ typedef struct ls_bench_opts {
     int64_t trials;              /* of each row; the median is shown */
     uint64_t trial_time;         /* ns; 0: `iters` decides how long a trial is */
     bool blocking, touch, private_memory, threads, per_iter, timestamps, csv, ping_pong, checksums, help;
-    const char *op, *dtype, *json, *transport, *algo, *wire;
+    const char *op, *dtype, *json, *transport, *backend, *algo, *wire;
     const char *place;           /* "both", "in" or "out" */
     const char *counts;          /* "even" or "uneven" */
     uint64_t timeout;
@@ -94,7 +94,8 @@ typedef struct ls_bench_row {
 /* Owned by rank 0. */
 typedef struct ls_bench_report {
     const ls_bench_opts *o;
-    const char *ranks_from;      /* who started them */
+    const char *ranks_from;      /* who started them, */
+    const char *carried_by;      /* and who carries out their collectives */
     FILE *to, *file;             /* file: JSON, NULL when not asked for */
     ls_text json;
     int nrows, nbw;

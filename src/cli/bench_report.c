@@ -109,7 +109,7 @@ static void json_header(ls_bench_report *r, const ls_bench_device *d, int n)
                 o->blocking ? "true" : "false", o->per_iter ? "true" : "false", (long long)o->skip);
     ls_text_add(t, "\"touch\": %s, \"transport\": ", o->touch ? "true" : "false");
     ls_json_string(t, o->transport);
-    ls_text_add(t, ", \"algo\": ");
+    ls_text_add(t, ", \"backend\": \"%s\", \"algo\": ", o->backend);
     if (o->algo && *o->algo) ls_json_string(t, o->algo);
     else ls_text_add(t, "null");
     ls_text_add(t, ",\n");
@@ -236,7 +236,7 @@ ls_status ls_bench_report_open(ls_bench_report *r, const ls_bench_opts *o, FILE 
 void ls_bench_report_header(ls_bench_report *r, const ls_bench_device *d, int n)
 {
     const ls_bench_opts *o = r->o;
-    bool by_factor = o->step_factor > 1;
+    bool by_factor = o->step_factor > 1, mpi = strcmp(o->backend, "mpi") == 0;
     if (r->file) json_header(r, d, n);
     if (o->csv) {
         fprintf(r->to, "program,collective,place,memory,ranks,bytes,iterations,min_us,median_us,single_us,algbw_GBps,busbw_GBps,wrong\n");
@@ -250,10 +250,11 @@ void ls_bench_report_header(ls_bench_report *r, const ls_bench_device *d, int n)
     if (o->blocking) fprintf(r->to, "# Blocking Enabled: wait for completion and barrier after each collective\n");
     if (o->touch) fprintf(r->to, "# Touch Enabled: data are rewritten before and read after each collective, untimed\n");
     if (!o->threads) fprintf(r->to, "# Ranks from %s\n", r->ranks_from);
+    fprintf(r->to, "# Collectives by %s\n", r->carried_by);
     fprintf(r->to, "#\n# Using devices\n");
     for (int i = 0; i < n; i++)
         fprintf(r->to, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s memory\n", d[i].rank, d[i].group, d[i].pid, d[i].host,
-                d[i].device, o->transport, o->private_memory ? "private" : "registered");
+                d[i].device, mpi ? "mpi" : o->transport, o->private_memory ? "private" : "registered");
 
     const char *per = o->per_iter ? " (+ per-iteration)" : "";
     int half = o->per_iter ? 67 : 31; /* columns of one placement, without the two blanks before it */

@@ -573,6 +573,7 @@ ls_status ls_bench_run(ls_world *w, const ls_bench_opts *o)
     if (st == LS_OK && prints) st = ls_bench_report_open(&report, o, stdout);
     if (st == LS_OK) st = introduce(&b, color, device);
     report.ranks_from = ls_world_source(w);
+    report.carried_by = ls_comm_text(w);
     if (st == LS_OK && prints) ls_bench_report_header(&report, device, ls_world_size(w));
     if (st == LS_OK) st = all_rows(&b, prints ? &report : NULL);
     if (st == LS_OK) st = gather(ls_world_group(w), b.wrong, v);

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "lockstep/launch.h"
 #include "lockstep/lockstep.h"
+#include "net/world.h"
 
 #define AT(field) offsetof(ls_bench_opts, field)
 static const ls_opt table[] = {
@@ -33,6 +34,7 @@ static const ls_opt table[] = {
     { "report_timestamps", LS_OPT_BOOL, AT(timestamps), "false", NULL, "when each row was measured", 'S', NULL },
     { "unalign", LS_OPT_INT, AT(unalign), "0", "0..1024", "elements by which buffers miss their alignment", 'u', NULL },
     { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm, tcp or mixed", 0, NULL },
+    { "backend", LS_OPT_CHOICE, AT(backend), "sched", "sched|mpi", "who carries them out; mpi: the MPI library, under mpirun", 0, NULL },
     { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size; lockstep coll --list", 0, NULL },
     { "touch", LS_OPT_BOOL, AT(touch), "false", NULL, "data are rewritten before and read after each operation, untimed", 0, NULL },
     { "private", LS_OPT_BOOL, AT(private_memory), "false", NULL, "buffers that peers cannot reach (malloc), not ls_alloc's", 'M', NULL },
@@ -119,9 +121,10 @@ static ls_status read_all(ls_opts *opts, ls_bench_opts *o, int argc, char **argv
 
 static ls_world_opts world_opts(const ls_bench_opts *o)
 {
-    return (ls_world_opts){ .transport = o->transport, .algo = o->algo && *o->algo ? o->algo : NULL,
-                            .arena_bytes = ls_bench_arena_bytes(o), .coll_timeout_ns = o->timeout,
-                            .no_crc = !o->checksums, .wire_bf16 = strcmp(o->wire, "bf16") == 0 };
+    return (ls_world_opts){ .backend = o->backend, .transport = o->transport,
+                            .algo = o->algo && *o->algo ? o->algo : NULL, .arena_bytes = ls_bench_arena_bytes(o),
+                            .coll_timeout_ns = o->timeout, .no_crc = !o->checksums,
+                            .wire_bf16 = strcmp(o->wire, "bf16") == 0 };
 }
 
 static ls_status run_thread(ls_world *w, void *arg) { return ls_bench_run(w, arg); }
@@ -134,6 +137,7 @@ static ls_status run_rank(const ls_bench_opts *o)
     LS_TRY(ls_world_join(&wo, &w));
     ls_status st = ls_bench_run(w, o);
     if (st < 0) (void)ls_world_abort(w, st);
+    st = ls_world_verdict(w, st);
     ls_world_leave(w);
     return st;
 }
@@ -169,7 +173,7 @@ static int start(ls_bench_opts *o, int argc, char **argv)
     else if (o->threads) {
         ls_world_opts wo = world_opts(o);
         st = ls_world_threads((int)o->ranks, &wo, run_thread, o);
-    } else if (!launched && o->ranks > 1) {
+    } else if (!launched && o->ranks > 1 && strcmp(o->backend, "mpi") != 0) { /* mpi wants mpirun: joining says so */
         return spawn(o, argc, argv);
     } else {
         st = run_rank(o);

@@ -25,6 +25,7 @@ struct ls_backend {
     ls_backend_group *world; /* owned */
     const char *name;        /* of its flavour */
     _Atomic uint32_t busy;   /* 1 while a thread is inside the library */
+    char text[400];          /* for people */
 };
 
 /* --- finding it ---------------------------------------------------------------------------------------- */
@@ -126,9 +127,11 @@ static ls_status check_launcher(const ls_world *w, const flavour **out)
         return ls_fail(LS_UNSUPPORTED, "backend mpi needs a process for each rank: here ranks are threads");
     *out = flavour_for(w);
     if (*out) return LS_OK;
-    return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts; these come from %s: say, for example, "
-                                   "mpirun -n %d lockstep ... (without lockstep run)", w->source_text,
-                   w->size > 1 ? w->size : 2);
+    if (w->source == LS_JOB_ALONE)
+        return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts, and nobody has started any: put "
+                                       "mpirun -n 2 before the command");
+    return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts; these come from %s: put mpirun -n %d before "
+                                   "the command in its place", w->source_text, w->size);
 }
 
 static void enter(struct ls_backend *b)
@@ -151,6 +154,9 @@ ls_status ls_backend_open(ls_engine *e)
     if (w->opts.algo)
         return ls_fail(LS_BAD_CONFIG, "algorithm '%s' is asked for, but with backend mpi the MPI library chooses its own",
                        w->opts.algo);
+    if (w->opts.wire_bf16)
+        return ls_fail(LS_BAD_CONFIG, "bf16 on the wire (comm.wire) is asked for, but with backend mpi the MPI library "
+                                      "decides what travels");
     LS_TRY(check_launcher(w, &f));
     struct ls_backend *b = calloc(1, sizeof *b);
     if (!b) return ls_fail(LS_NO_MEMORY, "a backend");
@@ -170,16 +176,38 @@ ls_status ls_backend_open(ls_engine *e)
     }
     e->backend = b;
     b->ops->describe(what, sizeof what);
-    ls_log(LS_LOG_INFO, "backend mpi: %s, %s; it adds in its own order, and a rank that dies ends the job", what, path);
+    snprintf(b->text, sizeof b->text, "mpi (%s); reduction order: MPI's own; fail-stop: a rank that dies ends the job", what);
+    ls_log(LS_LOG_INFO, "backend %s, by %s", b->text, path);
     return LS_OK;
+}
+
+const char *ls_comm_text(const ls_world *w)
+{
+    if (w->engine->backend) return w->engine->backend->text;
+    if (w->size > 1 && w->group->mapped && !w->group->forced) return "sched (Lockstep's own); reduction order: ascending ranks";
+    return "sched (Lockstep's own); reduction order: stated by each algorithm (docs/collectives.md)";
+}
+
+/* At once, and by one rank: mpirun may end it any moment. */
+static void say_over(const ls_world *w)
+{
+    char text[LS_ERROR_BYTES] = "a failure";
+    ls_status s = LS_OK;
+    int about = -1;
+    (void)ls_page_cause(w->page, &about, &s, text, sizeof text);
+    if (w->rank == (s == LS_RANK_DIED && about == 0 ? 1 : 0))
+        ls_log(LS_LOG_WARN, "%s; an MPI job does not outlive that: every rank leaves, or is ended by mpirun, and none is "
+                            "started again", text);
 }
 
 void ls_backend_close(ls_engine *e)
 {
     struct ls_backend *b = e->backend;
     if (!b) return;
+    const ls_world *w = e->w;
+    if (w->failed && w->size > 1) say_over(w);
     enter(b);
-    b->ops->close(b->lib, b->world, e->w->failed);
+    b->ops->close(b->lib, b->world, w->failed);
     free(b);
     e->backend = NULL;
 }
@@ -242,12 +270,13 @@ ls_status ls_backend_turn(ls_work *k)
     char why[LS_ERROR_BYTES] = "";
     if (!try_enter(b)) return LS_AGAIN; /* the other thread is making a group */
     ls_status st = k->phase == 0 ? start(b, k) : LS_OK;
-    if (st == LS_OK) {
-        st = b->ops->test(k->request, why);
-        if (st < 0)
-            st = ls_fail(st, "rank %d: %s #%u: %s: an MPI job does not outlive a failure; mpirun ends its other ranks",
-                         k->g->w->rank, ls_coll_name(k->a.coll), k->desc.seq, why);
-    }
+    if (st == LS_OK && (st = b->ops->test(k->request, why)) < 0)
+        st = ls_fail(st, "rank %d: %s #%u: %s", k->g->w->rank, ls_coll_name(k->a.coll), k->desc.seq, why);
+    char text[LS_ERROR_BYTES];
+    if (st < 0) memcpy(text, ls_last_error(), sizeof text);
     leave(b);
-    return st == LS_OK && k->a.coll != LS_SENDRECV ? ls_blame_compare(k->g, k) : st;
+    if (st == LS_AGAIN || k->a.coll == LS_SENDRECV) return st;
+    /* what moves has no description with it, and may fit all the same */
+    ls_status differs = ls_blame_compare(k->g, k);
+    return differs < 0 || st == LS_OK ? differs : ls_fail(st, "%s", text);
 }

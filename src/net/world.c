@@ -72,6 +72,15 @@ ls_status ls_world_aborted(ls_world *w)
     return ls_fail(rank == w->rank || shared ? s : LS_ABORTED, "%s", text);
 }
 
+ls_status ls_world_verdict(ls_world *w, ls_status s)
+{
+    char text[LS_ERROR_BYTES];
+    ls_status cause;
+    int rank;
+    if (s != LS_ABORTED || !w->by_hand || !ls_page_cause(w->page, &rank, &cause, text, sizeof text)) return s;
+    return cause == LS_RANK_DIED && w->rank == (rank == 0 ? 1 : 0) ? ls_fail(cause, "%s", text) : s;
+}
+
 ls_status ls_world_check_server(ls_world *w)
 {
     if (!w->host_store || w->server || w->threads || !ls_store_is_gone(w->host_store)) return LS_OK;

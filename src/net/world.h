@@ -83,6 +83,10 @@ static inline void ls_world_wake(ls_world *w, int rank)
  * cause's own status when this rank was the first). */
 ls_status ls_world_aborted(ls_world *w);
 
+/* What this rank should report, given s: where no launcher of ours speaks for a rank that died, one survivor does,
+ * and gets LS_RANK_DIED with the sentence; else s. */
+ls_status ls_world_verdict(ls_world *w, ls_status s);
+
 /* What a rank that cannot join tells the others, so that they need not wait for it. Returns s, or the
  * cause when the job was given up already. */
 ls_status ls_world_join_failed(ls_world *w, ls_status s);

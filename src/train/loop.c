@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "net/world.h"
 #include "train/trainer.h"
 
 #define LINES_PER_EPOCH 10
@@ -17,9 +18,9 @@ static void announce(ls_trainer *t)
     if (t->rank != 0) return;
     ls_say("lockstep %s: %s with %lld parameters, %d rank%s over %s, DDP", LS_VERSION, c->model.name,
            (long long)ls_params_count(&t->model->params), t->size, t->size == 1 ? "" : "s",
-           ls_world_transport(t->w));
+           strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : ls_world_transport(t->w));
     if (ls_world_launched(&rank, &size) && strcmp(ls_world_source(t->w), "lockstep run") != 0)
-        ls_say("ranks: from %s", ls_world_source(t->w));
+        ls_say("ranks: from %s\ncollectives: %s", ls_world_source(t->w), ls_comm_text(t->w));
     ls_say("batch: %zu a rank x %lld micro-batch%s, %lld in all; %zu samples, %lld steps an epoch, %lld in all",
            t->micro_batch, (long long)(t->local_batch / t->micro_batch),
            t->local_batch / t->micro_batch == 1 ? "" : "es", (long long)c->train.global_batch, t->train.n,
@@ -184,6 +185,7 @@ ls_status ls_train(const struct ls_train_config *c, struct ls_opts *opts, ls_tra
         (void)ls_record_flush(t);
         /* a stop on request is agreed: every rank leaves in order */
         if (st != LS_INTERRUPTED && st != LS_PREEMPTED) (void)ls_world_abort(t->w, st);
+        st = ls_world_verdict(t->w, st);
     }
     ls_trainer_destroy(t);
     return st;
