@@ -218,7 +218,7 @@ void ls_group_free(ls_group *g);
 
 /* select.c: how a work is carried out; and, for LS_WORK_EXEC, by which schedule. */
 ls_work_kind ls_select(const ls_work *k);
-const ls_algo *ls_select_schedule(const ls_work *k);
+const ls_algo *ls_select_schedule(const ls_work *k, const ls_shape *shape);
 /* Fills `forced` of a new group. LS_BAD_CONFIG: comm.algo is unknown, or does not go with comm.wire. */
 ls_status ls_select_init(ls_group *g);
 /* Whether a work's values travel as bf16 where its group has members of other hosts. */

@@ -47,7 +47,6 @@ void ls_sched_cache_free(struct ls_sched_cache *c)
 
 static ls_status find(ls_group *g, const ls_work *k, entry **out)
 {
-    const ls_algo *algo = ls_select_schedule(k);
     bool uneven = k->a.coll == LS_ALL_TO_ALL && k->counts; /* then ranks do not share nbytes */
     int parts = k->nbytes >= PIPELINED_BYTES && !uneven ? LS_GROUP_LANES : 1;
     bool rooted = k->a.coll == LS_BROADCAST || k->a.coll == LS_REDUCE || k->a.coll == LS_GATHER ||
@@ -60,6 +59,7 @@ static ls_status find(ls_group *g, const ls_work *k, entry **out)
                        .nlanes = parts,
                        .uneven = uneven,
                        .node = g->node };
+    const ls_algo *algo = ls_select_schedule(k, &shape);
     *out = NULL;
     if (!g->cache && !(g->cache = calloc(1, sizeof *g->cache)))
         return ls_fail(LS_NO_MEMORY, "schedules of group %u", g->id);

@@ -91,12 +91,12 @@ ls_work_kind ls_select(const ls_work *k)
     return !f || strcmp(f->name, "fold") == 0 ? LS_WORK_MAPPED : LS_WORK_EXEC;
 }
 
-const ls_algo *ls_select_schedule(const ls_work *k)
+const ls_algo *ls_select_schedule(const ls_work *k, const ls_shape *shape)
 {
     const ls_group *g = k->g;
     const ls_algo *f = forced(g, k->a.coll);
     /* fold has no form for memory that is not mapped; direct gives the same bits */
-    if (f) return strcmp(f->name, "fold") == 0 ? ls_algo_find("direct") : f;
+    if (f && (!f->fits || f->fits(shape))) return strcmp(f->name, "fold") == 0 ? ls_algo_find("direct") : f;
     if (ls_select_narrow(k)) return narrow_schedule(g);
     switch (k->a.coll) {
     case LS_BROADCAST: return ls_algo_find("tree");
