@@ -12,8 +12,7 @@
 #include <cmocka.h>
 
 #include "coll/exec.h"
-#include "coll/reduce.h"
-#include "lockstep/shard.h"
+#include "harness_values.h"
 
 #define MAX_SIZE 8
 #define DEPTH 1 /* messages per pair and channel: what the prover allows */
@@ -145,44 +144,8 @@ typedef struct ranks {
 #define GUARD 0x5a
 #define GUARDS 64
 
-/* Elements that go from rank s to rank d of an all_to_all: none, and some, and many. */
-static size_t block_of(const setting *x, int s, int d)
-{
-    size_t each = x->count / (size_t)x->size;
-    return x->by_counts ? (size_t)((s * 7 + d * 3) % 4) * each / 2 : each;
-}
-
-/* The share of rank r, in elements. By counts the first has none, and the middle one most. */
-static ls_range share_of(const setting *x, int r)
-{
-    ls_range all[MAX_SIZE] = { { 0, 0 } };
-    if (!x->by_counts) {
-        ls_shard_range(x->count, r, x->size, &all[r]);
-        return all[r];
-    }
-    size_t left = x->count, first = 0;
-    for (int q = x->size - 1; q >= 0; q--) {
-        all[q].count = q == x->size / 2 ? 0 : q == 0 ? 0 : left / 5;
-        left -= all[q].count;
-    }
-    all[x->size / 2].count = left;
-    for (int q = 0; q < x->size; q++) all[q].first = first, first += all[q].count;
-    return all[r];
-}
-
-static size_t sent_by(const setting *x, int s)
-{
-    size_t n = 0;
-    for (int d = 0; d < x->size; d++) n += block_of(x, s, d);
-    return n;
-}
-
-static size_t received_by(const setting *x, int d)
-{
-    size_t n = 0;
-    for (int s = 0; s < x->size; s++) n += block_of(x, s, d);
-    return n;
-}
+static size_t block_of(const setting *x, int s, int d) { return ls_test_block(x->count, s, d, x->size, x->by_counts); }
+static ls_range share_of(const setting *x, int r) { return ls_test_share(x->count, r, x->size, x->by_counts); }
 
 static const char *describe(const setting *s)
 {
@@ -245,7 +208,7 @@ static bool run_all(const setting *s, char *const *x, ranks *r)
         }
         if (s->by_counts) run->counts = r->counts[k], run->recv_counts = r->recv_counts[k];
         if (all_to_all) {
-            run->count = sent_by(s, k);
+            run->count = ls_test_blocks(s->count, k, s->size, s->by_counts, true);
             run->in = r->in[k];
             if (run->count) memcpy(r->in[k], x[k], run->count * s->elem);
         } else if (s->apart) {
@@ -297,32 +260,6 @@ static int number(int rank, size_t i, ls_redop op)
     return op == LS_PROD ? (int)(x >> 29 & 1) + 1 : (int)(x >> 20 & 15) - (op == LS_AVG ? 0 : 5);
 }
 
-static void put(ls_dtype t, void *p, size_t i, double v)
-{
-    switch (t) {
-    case LS_F32: ((float *)p)[i] = (float)v; break;
-    case LS_F64: ((double *)p)[i] = v; break;
-    case LS_BF16: ((uint16_t *)p)[i] = ls_f32_to_bf16((float)v); break;
-    case LS_F16: ((uint16_t *)p)[i] = ls_f32_to_f16((float)v); break;
-    case LS_I32: ((int32_t *)p)[i] = (int32_t)v; break;
-    case LS_I64: ((int64_t *)p)[i] = (int64_t)v; break;
-    default: ((uint8_t *)p)[i] = (uint8_t)(int)v; break;
-    }
-}
-
-static double get(ls_dtype t, const void *p, size_t i)
-{
-    switch (t) {
-    case LS_F32: return (double)((const float *)p)[i];
-    case LS_F64: return ((const double *)p)[i];
-    case LS_BF16: return (double)ls_bf16_to_f32(((const uint16_t *)p)[i]);
-    case LS_F16: return (double)ls_f16_to_f32(((const uint16_t *)p)[i]);
-    case LS_I32: return (double)((const int32_t *)p)[i];
-    case LS_I64: return (double)((const int64_t *)p)[i];
-    default: return (double)((const uint8_t *)p)[i];
-    }
-}
-
 static double expected(const setting *s, int rank, size_t i)
 {
     double v = number(0, i, s->op);
@@ -352,7 +289,7 @@ static bool is_result(const setting *s, int rank, size_t i)
 {
     ls_range own = { 0, s->count };
     if (s->coll == LS_REDUCE_SCATTER || s->coll == LS_SCATTER) own = share_of(s, rank);
-    if (s->coll == LS_ALL_TO_ALL) own.count = received_by(s, rank);
+    if (s->coll == LS_ALL_TO_ALL) own.count = ls_test_blocks(s->count, rank, s->size, s->by_counts, false);
     if (s->coll == LS_BARRIER) return false;
     if ((s->coll == LS_REDUCE || s->coll == LS_GATHER) && rank != s->root) return false;
     return i >= own.first && i < own.first + own.count;
@@ -367,14 +304,14 @@ static bool gives_the_right_values(setting s)
     size_t most = s.coll == LS_ALL_TO_ALL ? 2 * s.count : s.count;
     for (int k = 0; k < s.size; k++) {
         x[k] = malloc(most * s.elem + 1);
-        for (size_t i = 0; i < most; i++) put(s.dtype, x[k], i, number(k, i, s.op));
+        for (size_t i = 0; i < most; i++) ls_test_put(s.dtype, x[k], i, number(k, i, s.op));
     }
     bool ran = run_all(&s, x, &r);
     for (int k = 0; ran && k < s.size; k++) {
         if (r.st[k] != LS_OK) fail_msg("%s: rank %d: %s", describe(&s), k, ls_last_error());
         for (size_t i = 0; i < most; i++) {
             if (!is_result(&s, k, i)) continue;
-            double got = get(s.dtype, r.result[k], i), want = expected(&s, k, i);
+            double got = ls_test_get(s.dtype, r.result[k], i), want = expected(&s, k, i);
             if (got != want) fail_msg("%s: rank %d: x[%zu] = %g, expected %g", describe(&s), k, i, got, want);
         }
     }
@@ -513,7 +450,7 @@ static void sums_in_the_order_it_promises_bit_for_bit(void **state)
                 s.elem = ls_dtype_size(s.dtype);
                 for (int k = 0; k < size; k++) {
                     x[k] = malloc(s.count * s.elem);
-                    for (size_t i = 0; i < s.count; i++) put(s.dtype, x[k], i, (double)noise(k, i));
+                    for (size_t i = 0; i < s.count; i++) ls_test_put(s.dtype, x[k], i, (double)noise(k, i));
                 }
                 assert_true(run_all(&s, x, &r));
                 for (int share = 0; share < size; share++) {
@@ -524,9 +461,9 @@ static void sums_in_the_order_it_promises_bit_for_bit(void **state)
                     for (size_t i = part.first; i < part.first + part.count; i++)
                         for (int k = 0; k < size; k++) {
                             double want = (double)in_order(&s, order, i, ring ? PER_STEP : ONCE);
-                            if (get(s.dtype, r.result[k], i) != want)
+                            if (ls_test_get(s.dtype, r.result[k], i) != want)
                                 fail_msg("%s: rank %d, x[%zu] = %a, expected %a", describe(&s), k, i,
-                                         get(s.dtype, r.result[k], i), want);
+                                         ls_test_get(s.dtype, r.result[k], i), want);
                         }
                 }
                 free_all(&r, size);
@@ -637,9 +574,9 @@ static void adds_in_the_order_its_file_states(void **state)
                     for (int k = 0; k < size; k++) in[k] = noise(k, i);
                     double want = (double)row[a].order(in, size, share);
                     for (int k = 0; k < size; k++)
-                        if (is_result(&s, k, i) && get(LS_F32, r.result[k], i) != want)
+                        if (is_result(&s, k, i) && ls_test_get(LS_F32, r.result[k], i) != want)
                             fail_msg("%s: rank %d, x[%zu] = %a, expected %a", describe(&s), k, i,
-                                     get(LS_F32, r.result[k], i), want);
+                                     ls_test_get(LS_F32, r.result[k], i), want);
                 }
             }
             free_all(&r, size);
