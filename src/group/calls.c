@@ -121,7 +121,8 @@ ls_status ls_all_reduce_coalesced(ls_group *g, void *const *tensor, const size_t
 {
     size_t elem = ls_dtype_size(dtype), total = 0;
     char *packed;
-    if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
+    if (!g) return ls_no_group();
+    if (g->failed < 0) return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", g->id, g->error);
     if (ntensors < 0 || (ntensors > 0 && (!tensor || !count)))
         return ls_fail(LS_INVALID, "all_reduce_coalesced: %d tensors without a list of them", ntensors);
     if (elem == 0) return ls_fail(LS_INVALID, "all_reduce_coalesced: dtype number %d does not exist", (int)dtype);

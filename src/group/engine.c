@@ -184,6 +184,10 @@ void ls_engine_stop(ls_world *w)
 
 void ls_engine_destroy(ls_world *w)
 {
+    for (ls_group *g = w->engine ? w->engine->gone : NULL, *next; g; g = next) {
+        next = g->next_gone;
+        free(g);
+    }
     if (w->engine) free(w->engine->own_scratch);
     free(w->engine);
     w->engine = NULL;

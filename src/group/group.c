@@ -1,4 +1,5 @@
 /* group.c -- who communicates together. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,8 +50,11 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
                         const uint64_t *area_offset, ls_group **out)
 {
     *out = NULL;
-    ls_group *g = calloc(1, sizeof *g);
+    ls_group *g = w->engine->gone; /* the newest of those destroyed serves again */
+    if (g) w->engine->gone = g->next_gone;
+    else g = malloc(sizeof *g);
     if (!g) return ls_fail(LS_NO_MEMORY, "a group");
+    memset(g, 0, sizeof *g);
     g->w = w;
     g->id = id;
     g->rank = rank;
@@ -130,7 +134,9 @@ static int64_t used_blocks(ls_engine *e)
 ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
 {
     *out = NULL;
-    if (!parent) return ls_fail(LS_INVALID, "no group to split: call ls_world_join first, then ls_world_group");
+    if (!parent) return ls_no_group();
+    if (parent->failed < 0)
+        return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", parent->id, parent->error);
     ls_world *w = parent->w;
     ls_engine *e = w->engine;
     ls_area *mine;
@@ -212,7 +218,17 @@ static void release(ls_group *g, bool clean)
     ls_sched_cache_free(g->cache);
     ls_p2p_free(atomic_load_explicit(&g->p2p, memory_order_relaxed));
     free(g->counts);
-    free(g);
+    /* its memory stays until the world goes, so that a call on it can say so */
+    g->cache = NULL;
+    g->counts = NULL;
+    atomic_store_explicit(&g->p2p, NULL, memory_order_relaxed);
+    for (int i = 0; i < LS_WORKS; i++) g->work[i].live = false;
+    g->destroyed = true;
+    g->failed = LS_INVALID;
+    atomic_store_explicit(&g->frozen, 1, memory_order_relaxed);
+    snprintf(g->error, sizeof g->error, "it was destroyed");
+    g->next_gone = e->gone;
+    e->gone = g;
 }
 
 void ls_group_free(ls_group *g)
@@ -222,7 +238,7 @@ void ls_group_free(ls_group *g)
 
 void ls_group_destroy(ls_group *g)
 {
-    if (!g || g == g->w->group) return; /* the world's own goes with the world */
+    if (!g || g->destroyed || g == g->w->group) return; /* the world's own goes with the world */
     bool clean = g->failed >= 0 && !g->w->failed && ls_barrier(g) == LS_OK;
     if (clean && g->mapped) clean = part(g) == LS_OK;
     if (clean) ls_backend_destroy(g->e, g->backend);

@@ -27,6 +27,7 @@ _Static_assert(LS_PAGE_GROUPS >= LS_MAX_GROUPS && LS_PAGE_HISTORY >= LS_WORKS, "
 #define LS_TIMED_BYTES 4096 /* smaller works are counted, not timed, */
 #define LS_TIMED_BLOCKING_BYTES \
     ((size_t)1 << 20) /* and so are blocking ones that two looks at the clock would slow down */
+#define LS_MOST_ELEMENTS (SIZE_MAX / 16) /* so that no size in bytes overflows */
 #define LS_LINE_BYTES 40
 #define LS_MAIL_LINES 32        /* rooted collectives that a rank may be ahead of its peers; a power of two, */
 _Static_assert(LS_MAIL_LINES < LS_PAGE_HISTORY, "all of which are still described");
@@ -149,6 +150,8 @@ struct ls_group {
     int nnodes;
     _Atomic(struct ls_p2p_state *) p2p; /* owned: its messages in flight; NULL until there are some */
     uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
+    bool destroyed;          /* its memory is kept, see next_gone */
+    ls_group *next_gone;
     char error[LS_ERROR_BYTES];
 
     size_t *counts;               /* owned: [LS_WORKS][2][size], NULL until a v-variant is called */
@@ -178,6 +181,7 @@ typedef struct ls_engine {
     _Atomic(ls_group *) group[LS_MAX_GROUPS]; /* by channel block; NULL: free */
     uint32_t next_id;
     ls_area *spare[LS_MAX_GROUPS];            /* areas of destroyed groups */
+    ls_group *gone;                           /* owned: destroyed groups, for calls on them and for new ones */
     int nspare;
     _Atomic uint64_t ops, bytes, exposed_ns, busy_ns;
     struct ls_backend *backend;               /* owned; NULL: collectives are carried out here */
@@ -206,6 +210,37 @@ static inline bool ls_engine_threaded(const ls_engine *e) { return e->thread != 
 
 /* A work is over: its status is that of the last failure on this thread, if it is one. */
 void ls_engine_complete(ls_work *k, ls_status st);
+
+/* args.c: LS_INVALID with a sentence unless the call is possible; and, where `in` is not `out`, the one spelling of
+ * "in place" for a share that stands where it belongs: in NULL (a scatter's root: out NULL). */
+ls_status ls_args_check(const ls_group *g, const ls_coll_args *a);
+void ls_args_in_place(const ls_group *g, ls_coll_args *a);
+LS_COLD ls_status ls_no_group(void);
+
+static inline bool ls_has_average(ls_dtype d) { return d == LS_F32 || d == LS_F64 || d == LS_BF16 || d == LS_F16; }
+
+/* A thread that is another rank. */
+static inline bool ls_elsewhere(const ls_group *g)
+{
+    if (LS_LIKELY(!g->w->threads)) return false;
+    int rank = ls_context_get()->rank;
+    return rank >= 0 && rank != g->w->rank;
+}
+
+/* The everyday cases of ls_args_check, told apart by a few comparisons; false: look closer. */
+static inline bool ls_args_plain(const ls_group *g, const ls_coll_args *a)
+{
+    const char *in = a->in, *out = a->out;
+    if (g->failed < 0 || (unsigned)a->dtype >= LS_DTYPES || (unsigned)a->op >= LS_REDOPS || a->counts ||
+        a->recv_counts || (unsigned)a->root >= (unsigned)g->size || a->count > LS_MOST_ELEMENTS || ls_elsewhere(g))
+        return false;
+    if (a->coll == LS_BARRIER) return true;
+    if (a->coll != LS_ALL_REDUCE && a->coll != LS_REDUCE_SCATTER && a->coll != LS_ALL_GATHER && a->coll != LS_BROADCAST)
+        return false;
+    size_t nbytes = a->count * 8; /* of the widest type */
+    return out && (a->op != LS_AVG || ls_has_average(a->dtype)) &&
+           (!in || in == out || in + nbytes <= out || out + nbytes <= in);
+}
 
 /* work.c: starts, waits, frees; what never entered the queue costs the least. */
 ls_status ls_coll_run(ls_group *g, const ls_coll_args *a);

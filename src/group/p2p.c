@@ -20,7 +20,6 @@
 #define TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
 #define QUICK_TURNS 256                /* looks of a blocking call before it becomes a work; */
 #define EAGER_TURNS 64                 /* the first ones follow each other at once */
-#define MOST_ELEMENTS (SIZE_MAX / 16)  /* so that no size in bytes overflows */
 #define COUNT_BITS 22                  /* of a signature */
 
 enum direction { SEND, RECV };
@@ -259,14 +258,17 @@ static LS_COLD ls_status bad_message(const ls_group *g, const ls_p2p *x, enum di
 {
     const char *what = d == SEND ? "send" : "recv";
     const void *p = d == SEND ? x->send : x->recv;
-    if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
+    if (!g) return ls_no_group();
     if (g->failed < 0) return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", g->id, g->error);
+    if (ls_elsewhere(g))
+        return ls_fail(LS_INVALID, "group %u is rank %d's, and this is rank %d: each rank has handles of its own", g->id,
+                       g->w->rank, ls_context_get()->rank);
     if ((unsigned)x->dtype >= LS_DTYPES)
         return ls_fail(LS_INVALID, "%s: dtype number %d does not exist", what, (int)x->dtype);
     if (x->peer < 0 || x->peer >= g->size || x->peer == g->rank)
         return ls_fail(LS_INVALID, "rank %d of %d cannot %s rank %d: expected another rank from 0 to %d", g->rank,
                        g->size, d == SEND ? "send to" : "receive from", x->peer, g->size - 1);
-    if (x->count > MOST_ELEMENTS)
+    if (x->count > LS_MOST_ELEMENTS)
         return ls_fail(LS_INVALID, "%s: %zu elements of %s are more than memory can hold", what, x->count,
                        ls_dtype_name(x->dtype));
     if (!p && x->count > 0)
@@ -276,8 +278,9 @@ static LS_COLD ls_status bad_message(const ls_group *g, const ls_p2p *x, enum di
 
 static inline bool message_ok(const ls_group *g, const ls_p2p *x, const void *p)
 {
-    return g && g->failed >= 0 && (unsigned)x->dtype < LS_DTYPES && (unsigned)x->peer < (unsigned)g->size &&
-           x->peer != g->rank && x->count <= MOST_ELEMENTS && (p || x->count == 0);
+    return g && g->failed >= 0 && !ls_elsewhere(g) && (unsigned)x->dtype < LS_DTYPES &&
+           (unsigned)x->peer < (unsigned)g->size && x->peer != g->rank && x->count <= LS_MOST_ELEMENTS &&
+           (p || x->count == 0);
 }
 
 /* The next message of its pair and direction. */
@@ -301,8 +304,9 @@ static ls_work *give(ls_group *g, struct ls_p2p_state *s, const message *m, enum
     ls_work *k = &s->work[i];
     k->g = g;
     k->kind = LS_WORK_P2P;
-    k->a = (ls_coll_args){ .coll = LS_SENDRECV, .in = d == SEND ? (m->p ? m->p : "") : NULL, .out = d == SEND ? NULL : m->p,
-                           .count = m->count, .dtype = m->dtype, .peer = m->peer, .label = label };
+    k->a = (ls_coll_args){ .coll = LS_SENDRECV, .count = m->count, .dtype = m->dtype, .peer = m->peer, .label = label };
+    if (d == SEND) k->a.in = m->p ? m->p : "";
+    else k->a.out = m->p;
     k->nbytes = m->nbytes;
     k->pos = m->pos;
     k->phase = 0;
@@ -424,7 +428,7 @@ static LS_COLD ls_status bad_batch(ls_status st, int i) { return ls_while(st, "m
 ls_status ls_p2p_batch(ls_group *g, const ls_p2p *op, int n)
 {
     ls_work *work[LS_P2P_BATCH];
-    if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
+    if (!g) return ls_no_group();
     if (n < 0 || n > LS_P2P_BATCH || (n > 0 && !op))
         return ls_fail(LS_INVALID, "a batch of %d messages: expected 0 to %d", n, LS_P2P_BATCH);
     for (int i = 0; i < n; i++) { /* all of them before the first one moves */

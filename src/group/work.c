@@ -7,11 +7,16 @@
 
 #define QUICK_TURNS 64         /* turns of a wait before the clock is read at all, */
 #define PATIENCE 32            /* and looks at a flag in each of them */
-#define MOST_ELEMENTS (SIZE_MAX / 16) /* so that no size in bytes overflows */
 #define CLOCK_TURNS 16         /* turns of a slow wait between two looks at the clock: a turn may be a nap of 1 ms */
 #define BETTER_CAUSE_NS 100000000u
 #define ASK_NS 200000000u      /* how long a backend is asked for an answer at every turn */
 #define CHECK_NS 5000000u      /* how often a stalled wait compares descriptions */
+
+ls_status ls_no_group(void)
+{
+    return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group; a rank whose color was below 0 "
+                               "at ls_group_split is in none");
+}
 
 /* 32 bits that two ranks share only if they mean the same collective. */
 static uint32_t signature(const ls_coll_desc *d)
@@ -25,79 +30,21 @@ static uint32_t signature(const ls_coll_desc *d)
     return (uint32_t)(h >> 32);
 }
 
-/* What must be there depends on whose part of the operation it is; a rank whose own share is empty may have none. */
-static bool buffers_ok(const ls_group *g, const ls_coll_args *a)
-{
-    const bool root = g->rank == a->root;
-    if (a->out || (a->count == 0 && !a->counts)) return true;
-    switch (a->coll) {
-    case LS_BARRIER: return true;
-    case LS_REDUCE: return a->in && !root;
-    case LS_GATHER: return (a->in || (a->counts && a->counts[g->rank] == 0)) && !root;
-    case LS_SCATTER: return root ? a->in != NULL : a->counts && a->counts[g->rank] == 0;
-    default: return false;
-    }
-}
-
-static LS_COLD ls_status bad_args(const ls_group *g, const ls_coll_args *a)
-{
-    const char *name = ls_coll_name(a->coll);
-    if (g->failed < 0)
-        return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", g->id, g->error);
-    if ((unsigned)a->coll >= LS_COLLS) return ls_fail(LS_INVALID, "collective number %d does not exist", (int)a->coll);
-    if ((unsigned)a->dtype >= LS_DTYPES)
-        return ls_fail(LS_INVALID, "%s: dtype number %d does not exist", name, (int)a->dtype);
-    if ((unsigned)a->op >= LS_REDOPS)
-        return ls_fail(LS_INVALID, "%s: reduction number %d does not exist", name, (int)a->op);
-    if (a->root < 0 || a->root >= g->size)
-        return ls_fail(LS_INVALID, "%s: root %d of a group of %d: expected 0 to %d", name, a->root, g->size,
-                       g->size - 1);
-    if (!buffers_ok(g, a))
-        return ls_fail(LS_INVALID, "%s: no buffer for %zu elements of %s", name, a->count, ls_dtype_name(a->dtype));
-    if (a->count > MOST_ELEMENTS)
-        return ls_fail(LS_INVALID, "%s: %zu elements of %s are more than memory can hold", name, a->count,
-                       ls_dtype_name(a->dtype));
-    return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
-}
-
-static bool args_ok(const ls_group *g, const ls_coll_args *a)
-{
-    bool avg_ok =
-        a->op != LS_AVG || a->dtype == LS_F32 || a->dtype == LS_F64 || a->dtype == LS_BF16 || a->dtype == LS_F16;
-    return g->failed >= 0 && (unsigned)a->coll < LS_COLLS && avg_ok && (unsigned)a->dtype < LS_DTYPES &&
-           (unsigned)a->op < LS_REDOPS &&
-           a->root >= 0 && a->root < g->size && a->count <= MOST_ELEMENTS &&
-           buffers_ok(g, a);
-}
-
 /* Keeps the counts that came with the call; the total becomes the work's count. */
 static LS_COLD ls_status keep_counts(ls_work *k, const ls_coll_args *a)
 {
     ls_group *g = k->g;
-    const char *name = ls_coll_name(a->coll);
-    size_t n = (size_t)g->size, total = 0, most = MOST_ELEMENTS;
-    if (a->coll != LS_ALL_GATHER && a->coll != LS_REDUCE_SCATTER && a->coll != LS_GATHER && a->coll != LS_SCATTER &&
-        a->coll != LS_ALL_TO_ALL)
-        return ls_fail(LS_INVALID, "%s has no counts per rank", name);
-    if (a->coll == LS_ALL_TO_ALL && !a->recv_counts)
-        return ls_fail(LS_INVALID, "%s: counts of what is sent, but none of what is received", name);
+    size_t n = (size_t)g->size;
     if (!g->counts && !(g->counts = calloc(LS_WORKS * 2 * n, sizeof *g->counts)))
         return ls_fail(LS_NO_MEMORY, "counts per rank of group %u", g->id);
     size_t *kept = g->counts + (size_t)(k - g->work) * 2 * n;
-    for (int which = 0; which < (a->coll == LS_ALL_TO_ALL ? 2 : 1); which++) {
-        const size_t *from = which ? a->recv_counts : a->counts;
-        size_t sum = 0;
-        for (size_t r = 0; r < n; r++) {
-            if (from[r] > most - sum)
-                return ls_fail(LS_INVALID, "%s: counts[%zu] = %zu: together more than memory can hold", name, r,
-                               from[r]);
-            sum += kept[(size_t)which * n + r] = from[r];
-        }
-        if (which == 0) total = sum;
-    }
+    memcpy(kept, a->counts, n * sizeof *kept);
+    k->a.count = 0;
+    for (size_t r = 0; r < n; r++) k->a.count += kept[r];
     k->counts = kept;
-    k->recv_counts = a->coll == LS_ALL_TO_ALL ? kept + n : NULL;
-    k->a.count = total;
+    if (a->coll != LS_ALL_TO_ALL) return LS_OK;
+    memcpy(kept + n, a->recv_counts, n * sizeof *kept);
+    k->recv_counts = kept + n;
     return LS_OK;
 }
 
@@ -113,8 +60,8 @@ static LS_COLD uint32_t counts_signature(const ls_work *k)
 static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, ls_work **out)
 {
     *out = NULL;
-    if (!g) return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group");
-    if (LS_UNLIKELY(!args_ok(g, a))) return bad_args(g, a);
+    if (!g) return ls_no_group();
+    if (LS_UNLIKELY(!ls_args_plain(g, a))) LS_TRY(ls_args_check(g, a));
     if (LS_UNLIKELY(g->nspare == 0))
         return ls_fail(LS_INVALID, "%d collectives were started on group %u and none of them waited for", LS_WORKS,
                        g->id);
@@ -124,6 +71,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     k->g = g;
     k->a = *a;
     if (a->in == a->out) k->a.in = NULL; /* in place has one spelling from here on */
+    else if (a->in && a->coll != LS_ALL_REDUCE) ls_args_in_place(g, &k->a);
     k->counts = k->recv_counts = NULL;
     if (LS_UNLIKELY(a->counts != NULL)) {
         ls_status st = keep_counts(k, a);

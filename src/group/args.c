@@ -1,0 +1,164 @@
+/* args.c -- is what a collective was called with possible? Looked at before any byte moves.
+ *
+ * ls_args_check finds the sentence; most calls never get here (ls_args_plain).
+ * Buffers may be the same or apart. "In place" has these spellings: `in` NULL
+ * or equal to `out`, or the share standing where it belongs in the vector.
+ */
+#include "base/log.h"
+#include "group/impl.h"
+
+static bool rooted(ls_coll c) { return c == LS_BROADCAST || c == LS_REDUCE || c == LS_GATHER || c == LS_SCATTER; }
+
+static bool may_have_counts(ls_coll c)
+{
+    return c == LS_ALL_GATHER || c == LS_REDUCE_SCATTER || c == LS_GATHER || c == LS_SCATTER || c == LS_ALL_TO_ALL;
+}
+
+/* The sum of counts, or LS_INVALID. */
+static ls_status total_of(const ls_group *g, const ls_coll_args *a, const size_t *counts, const char *which,
+                          size_t *out)
+{
+    *out = 0;
+    for (int r = 0; r < g->size; r++) {
+        if (counts[r] > LS_MOST_ELEMENTS - *out)
+            return ls_fail(LS_INVALID, "%s: %s[%d] = %zu: together more than memory can hold", ls_coll_name(a->coll),
+                           which, r, counts[r]);
+        *out += counts[r];
+    }
+    return LS_OK;
+}
+
+static ls_range share_of(const ls_group *g, const ls_coll_args *a, int r)
+{
+    ls_range s = { 0, 0 };
+    if (!a->counts) {
+        (void)ls_shard_range(a->count, r, g->size, &s);
+        return s;
+    }
+    for (int q = 0; q < r; q++) s.first += a->counts[q];
+    s.count = a->counts[r];
+    return s;
+}
+
+static ls_status check_numbers(const ls_group *g, const ls_coll_args *a)
+{
+    if (g->failed < 0) return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", g->id, g->error);
+    if (ls_elsewhere(g))
+        return ls_fail(LS_INVALID, "group %u is rank %d's, and this is rank %d: each rank has handles of its own", g->id,
+                       g->w->rank, ls_context_get()->rank);
+    if ((unsigned)a->coll >= LS_COLLS) return ls_fail(LS_INVALID, "collective number %d does not exist", (int)a->coll);
+    const char *name = ls_coll_name(a->coll);
+    if ((unsigned)a->dtype >= LS_DTYPES)
+        return ls_fail(LS_INVALID, "%s: dtype number %d does not exist", name, (int)a->dtype);
+    if ((unsigned)a->op >= LS_REDOPS)
+        return ls_fail(LS_INVALID, "%s: reduction number %d does not exist", name, (int)a->op);
+    if (a->op == LS_AVG && !ls_has_average(a->dtype))
+        return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
+    if (a->root < 0 || a->root >= g->size)
+        return ls_fail(LS_INVALID, "%s: root %d of a group of %d: expected 0 to %d", name, a->root, g->size,
+                       g->size - 1);
+    if (a->counts && !may_have_counts(a->coll)) return ls_fail(LS_INVALID, "%s has no counts per rank", name);
+    if (a->counts && a->coll == LS_ALL_TO_ALL && !a->recv_counts)
+        return ls_fail(LS_INVALID, "%s: counts of what is sent, but none of what is received", name);
+    if (a->recv_counts && (!a->counts || a->coll != LS_ALL_TO_ALL))
+        return ls_fail(LS_INVALID, "%s: counts of what is received, but %s", name,
+                       a->coll == LS_ALL_TO_ALL ? "none of what is sent" : "only all_to_all has these");
+    if (a->count > LS_MOST_ELEMENTS)
+        return ls_fail(LS_INVALID, "%s: %zu elements of %s are more than memory can hold", name, a->count,
+                       ls_dtype_name(a->dtype));
+    if (a->coll == LS_ALL_TO_ALL && !a->counts && a->count % (size_t)g->size != 0)
+        return ls_fail(LS_INVALID, "%s: %zu elements for %d ranks: expected a multiple of %d, or counts per rank", name,
+                       a->count, g->size, g->size);
+    return LS_OK;
+}
+
+/* What this rank brings and gets, in elements; `need`: there must be a buffer for it. */
+typedef struct part {
+    const char *p;
+    size_t count, first; /* first: where it belongs in the other buffer, when that is the whole vector */
+    bool need;
+} part;
+
+static void parts_of(const ls_group *g, const ls_coll_args *a, size_t sent, size_t received, part *in, part *out)
+{
+    const bool root = g->rank == a->root;
+    const ls_range own = share_of(g, a, g->rank);
+    *in = (part){ .p = a->in, .count = sent };
+    *out = (part){ .p = a->out, .count = received, .need = true };
+    switch (a->coll) {
+    case LS_REDUCE_SCATTER:
+        if (a->in && a->in != a->out) out->count = own.count, out->first = own.first;
+        break;
+    case LS_ALL_GATHER: in->count = own.count, in->first = own.first; break;
+    case LS_REDUCE:
+        if (!root && a->in) *out = (part){ 0 };
+        break;
+    case LS_GATHER:
+        in->count = own.count, in->first = own.first;
+        if (!root && a->in) *out = (part){ 0 };
+        else if (!root) out->count = own.count;
+        break;
+    case LS_SCATTER:
+        if (root && a->in) out->count = own.count, out->first = own.first, out->need = false;
+        else if (!root) *in = (part){ 0 }, out->count = own.count;
+        break;
+    case LS_BROADCAST:
+        if (!root) *in = (part){ 0 };
+        break;
+    case LS_BARRIER: *in = *out = (part){ 0 }; break;
+    default: break;
+    }
+}
+
+static ls_status check_buffers(const ls_group *g, const ls_coll_args *a)
+{
+    const char *name = ls_coll_name(a->coll);
+    const size_t elem = ls_dtype_size(a->dtype);
+    size_t sent = a->count, received = a->count;
+    part in, out;
+    if (a->counts) {
+        LS_TRY(total_of(g, a, a->counts, "counts", &sent));
+        received = sent;
+    }
+    if (a->counts && a->coll == LS_ALL_TO_ALL) LS_TRY(total_of(g, a, a->recv_counts, "recv_counts", &received));
+    parts_of(g, a, sent, received, &in, &out);
+    if (out.need && !out.p && (out.count > 0 || (a->coll == LS_ALL_TO_ALL && sent > 0 && !in.p)))
+        return ls_fail(LS_INVALID, "%s: no buffer for %zu elements of %s%s", name, out.count, ls_dtype_name(a->dtype),
+                       rooted(a->coll) && g->rank == a->root ? " on the root" : "");
+    if (!in.p || !out.p || in.count == 0 || out.count == 0 || in.p == out.p) return LS_OK;
+    if (in.p + in.count * elem <= out.p || out.p + out.count * elem <= in.p) return LS_OK;
+    if (a->coll == LS_REDUCE_SCATTER || a->coll == LS_SCATTER) {
+        if (out.p == in.p + out.first * elem) return LS_OK;
+    } else if (a->coll == LS_ALL_GATHER || a->coll == LS_GATHER) {
+        if (in.p == out.p + in.first * elem) return LS_OK;
+    }
+    return ls_fail(LS_INVALID,
+                   "%s: in (%zu bytes) and out (%zu bytes) overlap, out beginning %lld bytes behind in: expected buffers "
+                   "apart, or exactly in place",
+                   name, in.count * elem, out.count * elem, (long long)((intptr_t)out.p - (intptr_t)in.p));
+}
+
+ls_status ls_args_check(const ls_group *g, const ls_coll_args *a)
+{
+    LS_TRY(check_numbers(g, a));
+    return check_buffers(g, a);
+}
+
+void ls_args_in_place(const ls_group *g, ls_coll_args *a)
+{
+    if (!a->in || !a->out) return;
+    const size_t elem = ls_dtype_size(a->dtype);
+    const ls_range own = share_of(g, a, g->rank);
+    const bool root = g->rank == a->root;
+    char *out = a->out;
+    const char *in = a->in;
+    if (own.count == 0) return;
+    if (a->coll == LS_REDUCE_SCATTER && out == in + own.first * elem) {
+        a->out = (char *)(uintptr_t)in;
+        a->in = NULL;
+    } else if (a->coll == LS_ALL_GATHER || (a->coll == LS_GATHER && root)) {
+        if (in == out + own.first * elem) a->in = NULL;
+    } else if (a->coll == LS_SCATTER && root && out == in + own.first * elem) {
+        a->out = NULL;
+    }
+}
