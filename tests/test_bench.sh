@@ -69,6 +69,26 @@ claim 'trials may be as long as asked for' test "$(bench all_reduce -b 8 -e 8 --
 quick all_gather -b 64 -e 64 --place out >table || exit 1
 claim 'a placement that is not measured keeps its columns' test "$(rows table | awk '{ print $9, $10, $13, length }')" = "0 N/A N/A 118"
 
+# --- bytes, and the line through the rows
+for how in '' '--transport tcp' '--algo ring' '--transport tcp --algo halving_doubling -g 3' '--transport tcp --algo master -g 5' '-M -g 4'; do
+    # shellcheck disable=SC2086
+    claim "bytes are those of the formula: $how" has_line '# Bytes on each rank   : 10 of 10 as the formula says OK' \
+        quick all_reduce -b 8 -e 2M -f 22 --count $how
+done
+for coll in reduce_scatter all_gather broadcast reduce gather scatter all_to_all; do
+    claim "and of $coll" has_line '# Bytes on each rank   : 12 of 12 as the formula says OK' quick $coll -g 3 -b 12 -e 2M -f 11 --count -r 2
+    claim "in uneven shares" has_line '# Bytes on each rank   : 8 of 8 as the formula says OK' quick $coll -g 4 -b 16 -e 90K -f 16 --count \
+        --transport tcp --counts uneven
+done
+quick all_reduce -g 4 -b 1M -e 1M --transport tcp --algo ring --count --place in >table || exit 1
+claim 'a ring sends 2 (n-1)/n of the vector' grep -qE '^# count +in-place  ring +rank all +1572864 +1572864  equal$' table
+quick all_reduce -g 4 -b 1M -e 1M --transport tcp --algo master --count --place in >table || exit 1
+claim 'a master sends it n-1 times' grep -qE '^# count +in-place  master +rank +0 +3145728 +3145728  equal$' table
+quick all_reduce -b 8 -e 2M -f 8 --transport tcp --algo ring --fit --place in -J fit.json >table || exit 1
+claim '--fit names alpha and beta' grep -qE '^#   alpha [0-9.]+ us a round, beta [0-9.]+ ns a byte' table
+claim 'and where latency ends' test "$(grep -cE '^# +[0-9]+ +2 .*(latency|bandwidth)$' table)" = 7
+claim 'rows of one size are no line' has_line '# no fit in place by' quick all_reduce -b 8 -e 8 --fit --place in
+
 # --- wrong shows. Which of the messages is the one that is checked depends on what the program sends before it.
 caught=0
 for nth in 3 4 5 6 7 8; do
@@ -111,6 +131,17 @@ assert abs(shown / 2 / len(rows) - d['average_bus_bandwidth']['bandwidth']) < 1e
 assert d['out_of_bounds'] == {'count': 0, 'okay': True}
 PY
     quick all_reduce --ranks 2 -b 8 -e 64K -f 8 -J c.json >plain || exit 1
+    quick all_reduce -g 3 -b 1K -e 64K -f 8 --transport tcp --algo ring --count --fit -J d.json >/dev/null || exit 1
+    claim 'bytes and the line are in it' python3 - d.json <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1]))
+for r in d['results']:
+    for key in ('out_of_place_count', 'in_place_count'):
+        c = r[key]
+        assert c['algorithm'] == 'ring' and c['rounds'] == 4 and c['measured'] == c['formula'] and len(c['formula']) == 3, c
+        assert sum(c['formula']) == 4 * r['size'], c
+assert [f['in_place'] for f in d['fit']] == [False, True] and all(f['rows'] == 3 and f['rms'] >= 0 for f in d['fit']), d['fit']
+PY
     claim 'JSON says what the table says' python3 read.py c.json plain
     claim 'with single iterations too' python3 read.py b.json table
 fi

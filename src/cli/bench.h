@@ -3,6 +3,8 @@
  *   cmd_bench.c     options, starting ranks
  *   bench_run.c     measuring, on every rank
  *   bench_data.c    what is sent, and what must arrive
+ *   bench_formula.c how many bytes that takes
+ *   bench_fit.c     latency and bandwidth behind the rows
  *   bench_report.c  nccl-tests' table and its JSON file
  */
 #ifndef LS_CLI_BENCH_H
@@ -26,7 +28,8 @@ typedef struct ls_bench_opts {
     bool more_iters;             /* nobody asked for `iters`: quick operations get more */
     int64_t trials;              /* of each row; the median is shown */
     uint64_t trial_time;         /* ns; 0: `iters` decides how long a trial is */
-    bool blocking, touch, private_memory, threads, per_iter, timestamps, csv, ping_pong, checksums, help;
+    bool blocking, touch, private_memory, threads, per_iter, timestamps, csv, ping_pong, checksums;
+    bool count, fit, help;
     const char *op, *dtype, *json, *transport, *backend, *algo, *wire;
     const char *place;           /* "both", "in" or "out" */
     const char *counts;          /* "even" or "uneven" */
@@ -61,6 +64,44 @@ void ls_bench_fill(const ls_bench_case *c, int rank, size_t first, size_t n, voi
 /* How many of the elements [first, first + n) of the result differ from what `rank` must find there. */
 size_t ls_bench_wrong(const ls_bench_case *c, int rank, size_t first, size_t n, const void *found);
 
+/* --- bench_formula.c ---------------------------------------------------------------- */
+
+/* What carried a collective out. */
+typedef struct ls_bench_ran {
+    const char *algo;   /* a name of the registry, or of a form in mapped memory */
+    int segments;       /* pieces of a share */
+    const int *node;    /* [size] which host each rank is on; borrowed; NULL: all on one */
+} ls_bench_ran;
+
+/* Payload bytes of one rank; in mapped memory `received` is what it reads from peers' memory and writes there. */
+typedef struct ls_bench_traffic { uint64_t sent, received; int rounds; } ls_bench_traffic;
+
+/* By the literature's formula for the algorithm; false when there is none for it. */
+bool ls_bench_formula(const ls_bench_case *c, int rank, const ls_bench_ran *ran, ls_bench_traffic *out);
+
+/* What one operation moved, on every rank. */
+typedef struct ls_bench_count {
+    const char *algo;          /* NULL: not counted */
+    bool known;                /* there is a formula */
+    int ranks, rounds;
+    uint64_t most;             /* the most that a rank sends or receives, by the formula */
+    uint64_t measured[LS_MAX_RANKS], formula[LS_MAX_RANKS];
+} ls_bench_count;
+
+/* --- bench_fit.c ---------------------------------------------------------------------- */
+
+typedef struct ls_bench_point { double rounds, bytes, us; } ls_bench_point;
+typedef struct ls_bench_line {
+    double alpha_us, beta_us;  /* of a round, of a byte */
+    double rms, worst;         /* relative residuals: 0.1 is 10 % */
+} ls_bench_line;
+
+/* T = rounds alpha + bytes beta, neither below 0, that fits best; false when two rows do not differ enough. */
+bool ls_bench_fit(const ls_bench_point *p, int n, ls_bench_line *out);
+double ls_bench_line_us(const ls_bench_line *l, const ls_bench_point *p);
+/* Whether rounds take more of the time than bytes. */
+bool ls_bench_line_latency(const ls_bench_line *l, const ls_bench_point *p);
+
 /* --- bench_report.c ----------------------------------------------------------------- */
 
 typedef struct ls_bench_device {
@@ -81,6 +122,7 @@ typedef struct ls_bench_result {
     double single_us;            /* and this the median of single operations; 0: they were not timed one by one */
     double nwrong;               /* < 0: not checked */
     ls_bench_iters iters;        /* n 0: not asked for */
+    ls_bench_count count;
 } ls_bench_result;
 
 typedef struct ls_bench_row {
@@ -101,6 +143,14 @@ typedef struct ls_bench_report {
     int nrows, nbw;
     double bw;
     int64_t wrong;
+    int counted, miscounted, unknown; /* with --count: results, those off their formula, those without one */
+    struct ls_bench_sample {
+        ls_bench_point at;
+        const char *algo;
+        size_t size;
+        bool in_place;
+    } *sample;                   /* owned, with --fit */
+    int nsamples;
 } ls_bench_report;
 
 /* Opens the JSON file; a name that exists gets a number after it. LS_IO. */

@@ -316,6 +316,100 @@ static void csv_result(const ls_bench_report *r, const ls_bench_row *row, const 
     fprintf(r->to, "\n");
 }
 
+/* --- bytes, and the line through the rows -------------------------------------------------- */
+
+static bool as_the_formula(const ls_bench_count *c)
+{
+    return c->known && memcmp(c->measured, c->formula, sizeof *c->measured * (size_t)c->ranks) == 0;
+}
+
+static bool alike(const uint64_t *v, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (v[i] != v[0]) return false;
+    return true;
+}
+
+static void text_count(const ls_bench_report *r, const char *place, const ls_bench_count *c)
+{
+    bool one = alike(c->measured, c->ranks) && alike(c->formula, c->ranks);
+    for (int i = 0; i < (one ? 1 : c->ranks); i++) {
+        char who[16] = "all";
+        if (!one) snprintf(who, sizeof who, "%d", i);
+        fprintf(r->to, "# count %12s  %-18s  rank %3s  %14llu  ", place, c->algo, who, (unsigned long long)c->measured[i]);
+        if (!c->known) fprintf(r->to, "%14s\n", "no formula");
+        else fprintf(r->to, "%14llu  %s\n", (unsigned long long)c->formula[i], c->measured[i] == c->formula[i] ? "equal" : "DIFFERS");
+    }
+}
+
+static void json_count(ls_text *t, const char *key, const ls_bench_count *c)
+{
+    ls_text_add(t, ",\n   \"%s_count\": {\"algorithm\": \"%s\", \"rounds\": %d, \"measured\": [", key, c->algo, c->rounds);
+    for (int i = 0; i < c->ranks; i++) ls_text_add(t, "%s%llu", i ? ", " : "", (unsigned long long)c->measured[i]);
+    ls_text_add(t, "], \"formula\": ");
+    if (!c->known) ls_text_add(t, "null}");
+    for (int i = 0; c->known && i < c->ranks; i++)
+        ls_text_add(t, "%s%llu%s", i ? ", " : "[", (unsigned long long)c->formula[i], i + 1 < c->ranks ? "" : "]}");
+}
+
+static void keep_sample(ls_bench_report *r, const ls_bench_row *row, bool in_place, const ls_bench_result *x)
+{
+    if (!x->count.known || x->us <= 0) return;
+    struct ls_bench_sample *more = realloc(r->sample, (size_t)(r->nsamples + 1) * sizeof *more);
+    if (!more) return; /* one point less */
+    r->sample = more;
+    r->sample[r->nsamples++] = (struct ls_bench_sample){
+        .at = { x->count.rounds, (double)x->count.most, x->us }, .algo = x->count.algo, .size = row->bytes,
+        .in_place = in_place };
+}
+
+static void text_line(const ls_bench_report *r, const struct ls_bench_sample *s, const ls_bench_point *p, int n,
+                      const ls_bench_line *l)
+{
+    fprintf(r->to, "# fit of %d rows %s by %s: T = rounds alpha + bytes beta\n", n, s->in_place ? "in place" : "out of place", s->algo);
+    fprintf(r->to, "#   alpha %.3f us a round, beta %.5f ns a byte (%.2f GB/s); residuals: rms %.1f %%, worst %+.1f %%\n", l->alpha_us,
+            l->beta_us * 1e3, l->beta_us > 0 ? 1e-3 / l->beta_us : 0, 100 * l->rms, 100 * l->worst);
+    fprintf(r->to, "# %10s  %6s  %12s  %10s  %10s  %9s  %s\n", "size", "rounds", "bytes", "time", "fitted", "residual", "regime");
+    for (int i = 0, k = 0; k < n; i++) {
+        if (s[i].in_place != s->in_place || strcmp(s[i].algo, s->algo) != 0) continue;
+        double us = ls_bench_line_us(l, &p[k]);
+        fprintf(r->to, "# %10zu  %6.0f  %12.0f  %10.2f  %10.2f  %+8.1f%%  %s\n", s[i].size, p[k].rounds, p[k].bytes, p[k].us, us,
+                100 * (us / p[k].us - 1), ls_bench_line_latency(l, &p[k]) ? "latency" : "bandwidth");
+        k++;
+    }
+}
+
+/* One line for each algorithm and placement, over all rows that it carried out. */
+static void report_fit(ls_bench_report *r)
+{
+    ls_bench_point *p = calloc((size_t)r->nsamples + 1, sizeof *p);
+    bool first = true;
+    if (r->file) ls_text_add(&r->json, ",\n\"fit\": [");
+    for (int i = 0; p && i < r->nsamples; i++) {
+        const struct ls_bench_sample *s = &r->sample[i];
+        int n = 0, before = 0;
+        for (int k = 0; k < r->nsamples; k++) {
+            if (r->sample[k].in_place != s->in_place || strcmp(r->sample[k].algo, s->algo) != 0) continue;
+            before += k < i;
+            p[n++] = r->sample[k].at;
+        }
+        ls_bench_line l;
+        if (before > 0) continue;
+        if (!ls_bench_fit(p, n, &l)) {
+            if (!r->o->csv) fprintf(r->to, "# no fit %s by %s: rows of two sizes are needed\n", s->in_place ? "in place" : "out of place", s->algo);
+            continue;
+        }
+        if (!r->o->csv) text_line(r, s, p, n, &l);
+        if (r->file)
+            ls_text_add(&r->json, "%s\n  {\"algorithm\": \"%s\", \"in_place\": %s, \"rows\": %d, \"alpha_us\": %.6g, "
+                        "\"beta_us_per_byte\": %.6g, \"rms\": %.6g, \"worst\": %.6g}", first ? "" : ",", s->algo,
+                        s->in_place ? "true" : "false", n, l.alpha_us, l.beta_us, l.rms, l.worst);
+        first = false;
+    }
+    if (r->file) ls_text_add(&r->json, "]");
+    free(p);
+}
+
 static void json_row(ls_bench_report *r, const ls_bench_row *row)
 {
     ls_text *t = &r->json;
@@ -327,6 +421,7 @@ static void json_row(ls_bench_report *r, const ls_bench_row *row)
         if (x[i]->us < 0) continue;
         json_result(t, key[i], x[i]);
         if (x[i]->iters.n > 0) json_iters(t, key[i], &x[i]->iters);
+        if (r->o->count) json_count(t, key[i], &x[i]->count);
     }
     ls_text_add(t, ", \"actual_iterations\": %d, \"experiment_name\": \"%s\"}", row->iterations, ls_coll_name(r->o->coll));
 }
@@ -348,13 +443,25 @@ void ls_bench_report_row(ls_bench_report *r, const ls_bench_row *row)
         r->bw += x[i]->busbw;
         r->nbw++;
         if (x[i]->nwrong > 0) r->wrong += (int64_t)x[i]->nwrong;
+        if (r->o->fit) keep_sample(r, row, i == 1, x[i]);
+        if (!r->o->count) continue;
+        const ls_bench_count *c = &x[i]->count;
+        r->counted++;
+        r->unknown += !c->known;
+        r->miscounted += c->known && !as_the_formula(c);
+        if (!r->o->csv) text_count(r, i ? "in-place" : "out-of-place", c);
     }
 }
 
 ls_status ls_bench_report_close(ls_bench_report *r)
 {
     double bw = r->nbw ? r->bw / r->nbw : 0;
+    if (r->file) ls_text_add(&r->json, "]");
+    if (r->o->fit) report_fit(r);
     if (!r->o->csv) {
+        if (r->o->count)
+            fprintf(r->to, "# %-20s : %d of %d as the formula says %s\n", "Bytes on each rank", r->counted - r->miscounted - r->unknown,
+                    r->counted, r->miscounted ? "FAILED" : r->unknown ? "(no formula for the others)" : "OK");
         fprintf(r->to, "# %-20s : %lld %s\n", "Out of bounds values", (long long)r->wrong, r->wrong ? "FAILED" : "OK");
         fprintf(r->to, "# %-20s : %g\n#\n# Collective test concluded: %s\n#\n", "Avg bus bandwidth", bw, ls_coll_name(r->o->coll));
     }
@@ -363,7 +470,7 @@ ls_status ls_bench_report_close(ls_bench_report *r)
     char time_text[32];
     now(time_text);
     ls_text *t = &r->json;
-    ls_text_add(t, "],\n\"out_of_bounds\": {\"count\": %lld, \"okay\": %s},\n", (long long)r->wrong, r->wrong ? "false" : "true");
+    ls_text_add(t, ",\n\"out_of_bounds\": {\"count\": %lld, \"okay\": %s},\n", (long long)r->wrong, r->wrong ? "false" : "true");
     ls_text_add(t, "\"average_bus_bandwidth\": {\"bandwidth\": ");
     ls_json_number(t, bw);
     ls_text_add(t, ", \"okay\": \"unchecked\"},\n\"end_time\": \"%s\"\n}\n", time_text);
@@ -378,5 +485,7 @@ void ls_bench_report_free(ls_bench_report *r)
 {
     if (r->file) fclose(r->file);
     r->file = NULL;
+    free(r->sample);
+    r->sample = NULL;
     ls_text_free(&r->json);
 }

@@ -8,6 +8,7 @@
 
 #include "base/env.h"
 #include "cli/bench.h"
+#include "group/impl.h"
 #include "lockstep/lockstep.h"
 
 #define QUICK_NS 20000000u   /* a measurement shorter than this is repeated with more iterations, */
@@ -405,11 +406,41 @@ static ls_status check(bench *b, const job *j, double *nwrong)
     return LS_OK;
 }
 
+/* --- bytes ------------------------------------------------------------------------------------------------ */
+
+/* One more operation, with the library's counter read before and after it. A payload byte is counted by one of its
+ * two ranks: on a wire by its sender, in mapped memory by whoever reads or writes another's. */
+static ls_status count_bytes(bench *b, const job *j, ls_bench_count *out)
+{
+    ls_comm_stats before, after;
+    double v[LS_MAX_RANKS];
+    LS_TRY(ls_barrier(b->g));
+    ls_comm_stats_read(b->w, &before);
+    LS_TRY(operation(b, j));
+    ls_comm_stats_read(b->w, &after);
+    ls_bench_ran ran = { ls_select_ran(b->g), b->g->ran_segments, b->g->node };
+    if (j->coll == LS_SENDRECV) ran.algo = "sendrecv";
+    *out = (ls_bench_count){ .algo = ran.algo, .known = true, .ranks = b->size };
+    LS_TRY(gather(b->g, (double)(after.bytes - before.bytes), v));
+    ls_bench_case c = case_of(b, j, 0);
+    for (int r = 0; r < b->size; r++) {
+        ls_bench_traffic t;
+        out->known = ls_bench_formula(&c, r, &ran, &t) && out->known;
+        out->measured[r] = (uint64_t)v[r];
+        out->formula[r] = b->g->mapped ? t.received : t.sent;
+        out->rounds = t.rounds > out->rounds ? t.rounds : out->rounds;
+        uint64_t more = t.sent > t.received ? t.sent : t.received;
+        out->most = more > out->most ? more : out->most;
+    }
+    return LS_OK;
+}
+
 static ls_status placement(bench *b, job j, bool in_place, int *iters, ls_bench_result *out)
 {
     j.in_place = in_place;
     fill(b, &j, b->round++);
     LS_TRY(measure(b, &j, iters, out));
+    if (b->o->count || b->o->fit) LS_TRY(count_bytes(b, &j, &out->count));
     return check(b, &j, &out->nwrong);
 }
 
@@ -581,6 +612,8 @@ ls_status ls_bench_run(ls_world *w, const ls_bench_opts *o)
     if (st == LS_OK && prints) {
         double wrong = combine(v, ls_world_size(w), 1) * ls_world_size(w);
         if (wrong > 0) st = ls_fail(LS_INTERNAL, "%.0f elements of results were wrong: do not trust this transport or algorithm", wrong);
+        else if (report.miscounted > 0)
+            st = ls_fail(LS_INTERNAL, "%d of %d results moved other bytes than their formula says", report.miscounted, report.counted);
     }
     ls_bench_report_free(&report);
     if (b.g != ls_world_group(w) && st == LS_OK) ls_group_destroy(b.g);

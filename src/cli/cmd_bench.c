@@ -45,6 +45,8 @@ static const ls_opt table[] = {
     { "ping_pong", LS_OPT_BOOL, AT(ping_pong), "false", NULL, "sendrecv there and back between 2 ranks; the time is half of it", 0, NULL },
     { "wire", LS_OPT_CHOICE, AT(wire), "f32", "f32|bf16", "how float sums of all_reduce travel on tcp and mixed (comm.wire)", 0, NULL },
     { "checksums", LS_OPT_BOOL, AT(checksums), "true", NULL, "of frames, on tcp (comm.check)", 0, NULL },
+    { "count", LS_OPT_BOOL, AT(count), "false", NULL, "bytes that each rank moved, beside the formula of the algorithm", 0, NULL },
+    { "fit", LS_OPT_BOOL, AT(fit), "false", NULL, "latency and bandwidth (alpha, beta) behind the rows, with residuals", 0, NULL },
     { "csv", LS_OPT_BOOL, AT(csv), "false", NULL, "rows for a program to read, instead of the table", 0, NULL },
     { "threads", LS_OPT_BOOL, AT(threads), "false", NULL, "ranks are threads of one process", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "this text", 'h', NULL },

@@ -34,6 +34,7 @@ void ls_engine_complete(ls_work *k, ls_status st)
     ls_group *g = k->g;
     if (LS_UNLIKELY(st < 0)) memcpy(g->error, ls_last_error(), sizeof g->error);
     k->status = st;
+    if (k->kind != LS_WORK_P2P) g->ran = k->kind;
     if (k->t0_ns) {
         k->t1_ns = ls_env_get()->mono_ns();
         ls_world *w = g->w;

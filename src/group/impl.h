@@ -135,6 +135,9 @@ struct ls_group {
     uint32_t chain;          /* signature of all collectives so far */
     const ls_algo *forced;   /* comm.algo; NULL: by size */
     struct ls_backend_group *backend; /* owned: this group in the library that gets its collectives; NULL: none does */
+    ls_work_kind ran;        /* how the last collective was carried out, */
+    const ls_algo *ran_algo; /* and for LS_WORK_EXEC by which schedule, its shares cut into so many segments */
+    int ran_segments;
     /* Works complete in call order. `tail` is the caller's, `head` the engine's. The slot freed last is
      * used next: its cache lines are still near. */
     _Atomic uint32_t tail, head;
@@ -253,6 +256,8 @@ void ls_group_free(ls_group *g);
 
 /* select.c: how a work is carried out; and, for LS_WORK_EXEC, by which schedule. */
 ls_work_kind ls_select(const ls_work *k);
+/* What carried out the last collective of the group: an algorithm of the registry, or a form in mapped memory. */
+const char *ls_select_ran(const ls_group *g);
 const ls_algo *ls_select_schedule(const ls_work *k, const ls_shape *shape);
 /* Fills `forced` of a new group. LS_BAD_CONFIG: comm.algo is unknown, or does not go with comm.wire. */
 ls_status ls_select_init(ls_group *g);

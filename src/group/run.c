@@ -210,6 +210,8 @@ static ls_status start(ls_group *g, ls_work *k, entry *e)
     r->wire = g->cache->wire;
     r->budget = TURN_BYTES;
     r->received = r->sent = 0;
+    g->ran_algo = e->algo;
+    g->ran_segments = e->shape.segments;
     k->pos = 0;
     return ls_run_start(r);
 }

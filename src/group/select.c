@@ -108,3 +108,15 @@ const ls_algo *ls_select_schedule(const ls_work *k, const ls_shape *shape)
     default: return ls_algo_find(g->mapped ? "direct" : k->nbytes <= WIRE_WHOLE_BYTES ? "oneshot" : "ring");
     }
 }
+
+const char *ls_select_ran(const ls_group *g)
+{
+    switch (g->ran) {
+    case LS_WORK_LOCAL: return "local";
+    case LS_WORK_ONESHOT: return "oneshot";
+    case LS_WORK_MAPPED: return "fold";
+    case LS_WORK_MAIL: return "mail";
+    case LS_WORK_ROOTED: return "rooted";
+    default: return g->ran_algo ? g->ran_algo->name : "none";
+    }
+}

@@ -333,6 +333,7 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
         atomic_store_explicit(&k->done, 1, memory_order_relaxed);
         record(k, k->t0_ns);
     }
+    g->ran = k->kind;
     k->live = false;
     g->spare[g->nspare++] = (uint8_t)(k - g->work);
     return st;
