@@ -422,6 +422,64 @@ static void gives_right_results(int n)
     munmap(p.digest, bytes);
 }
 
+/* --- what does not fit together ---------------------------------------------------------------------------- */
+
+/* Rank 1 means to receive one element less from rank 0 than that sends it, or more; or has other shares. */
+static ls_status odd_rank(ls_world *w, void *arg)
+{
+    const int how = *(const int *)arg, me = ls_world_rank(w);
+    size_t a[3] = { 40, 40, 40 }, b[3] = { 40, 40, 40 };
+    float in[120] = { 0 }, out[160] = { 0 };
+    ls_group *g = ls_world_group(w);
+    if (me == 1 && how < 2) b[0] = how ? 41 : 39;
+    if (me == 1 && how == 2) b[0] = 41, b[1] = 39;
+    LS_TRY(how < 2 ? ls_all_to_all_v(g, in, a, out, b, LS_F32) : ls_all_gather_v(g, NULL, out, b, LS_F32));
+    return ls_barrier(g);
+}
+
+static void counts_that_differ_are_named(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++)
+        for (int i = 0; i < 4; i++) {
+            ls_world_opts o = { .transport = world[i].transport, .coll_timeout_ns = 5000000000ull, .algo = "ring" };
+            ls_rank_report r = ls_test_ranks(world[i].mode, 3, &o, odd_rank, &how);
+            int all = world[i].mode == LS_TEST_PROCESSES ? 3 : 1; /* of threads one report is kept */
+            if (r.failed != all || r.status != LS_COLL_MISMATCH || !strstr(r.text, "other counts per rank"))
+                fail_msg("%s, case %d: %d failed, %d %s", world[i].name, how, r.failed, (int)r.status, r.text);
+        }
+}
+
+/* --- comm.algo ------------------------------------------------------------------------------------------------ */
+
+/* The root of a tree sends fewer messages than one that serves everybody itself. */
+static ls_status algo_rank(ls_world *w, void *arg)
+{
+    float x[700] = { 0 };
+    ls_comm_stats before, after;
+    ls_comm_stats_read(w, &before);
+    LS_TRY(ls_broadcast(ls_world_group(w), x, 700, LS_F32, 0));
+    ls_comm_stats_read(w, &after);
+    if (ls_world_rank(w) == 0) *(uint64_t *)arg = after.bytes - before.bytes;
+    return LS_OK;
+}
+
+static void the_algorithm_that_is_asked_for_runs(void **state)
+{
+    (void)state;
+    static const struct { const char *algo; uint64_t vectors; } by[] = { { "tree", 3 }, { "linear", 7 }, { "chain", 1 } };
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++) {
+        uint64_t bytes = 0;
+        ls_world_opts o = { .transport = "tcp", .algo = by[i].algo };
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 8, &o, algo_rank, &bytes);
+        if (r.failed) fail_msg("%s", r.text);
+        assert_int_equal(bytes, by[i].vectors * 2800);
+    }
+    ls_world_opts o = { .transport = "tcp", .algo = "rnig" };
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, algo_rank, NULL);
+    assert_int_equal(r.status, LS_BAD_CONFIG);
+}
+
 #define RANKS(n)                                                                                                       \
     static void with_##n##_ranks(void **state)                                                                         \
     {                                                                                                                  \
@@ -436,7 +494,8 @@ int main(void)
         cmocka_unit_test(with_1_ranks), cmocka_unit_test(with_2_ranks), cmocka_unit_test(with_3_ranks),
         cmocka_unit_test(with_4_ranks), cmocka_unit_test(with_5_ranks), cmocka_unit_test(with_6_ranks),
         cmocka_unit_test(with_7_ranks), cmocka_unit_test(with_8_ranks), cmocka_unit_test(with_9_ranks),
-        cmocka_unit_test(with_16_ranks),
+        cmocka_unit_test(with_16_ranks), cmocka_unit_test(counts_that_differ_are_named),
+        cmocka_unit_test(the_algorithm_that_is_asked_for_runs),
     };
     return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
 }

@@ -20,14 +20,15 @@ static void every_algorithm_is_proved_for_1_to_17_ranks(void **state)
         for (int coll = 0; coll < LS_COLLS; coll++)
             for (int size = 1; size <= 17 && ls_algos[i]->colls & 1u << coll; size++)
                 for (int g = 0; g < 3; g++)
-                    for (int lanes = 1; lanes <= segments[g]; lanes++) {
-                        ls_shape s = { .coll = (ls_coll)coll, .size = size, .root = (size - 1) / 2,
-                                       .segments = segments[g], .nlanes = lanes, .uneven = lanes % 2 };
-                        if (ls_algos[i]->fits && !ls_algos[i]->fits(&s)) continue;
-                        if (ls_sched_verify(ls_algos[i], &s) != LS_OK) fail_msg("%s", ls_last_error());
-                        proofs++;
-                    }
-    assert_true(proofs >= 43 * 17 * 7); /* pairs of algorithm and collective */
+                    for (int lanes = 1; lanes <= segments[g]; lanes++)
+                        for (int uneven = 0; uneven <= (coll == LS_ALL_TO_ALL); uneven++) {
+                            ls_shape s = { .coll = (ls_coll)coll, .size = size, .root = (size - 1) / 2,
+                                           .segments = segments[g], .nlanes = lanes, .uneven = uneven };
+                            if (ls_algos[i]->fits && !ls_algos[i]->fits(&s)) continue;
+                            if (ls_sched_verify(ls_algos[i], &s) != LS_OK) fail_msg("%s", ls_last_error());
+                            proofs++;
+                        }
+    assert_true(proofs >= 46 * 17 * 7); /* pairs of algorithm and collective */
 }
 
 static void every_root_is_proved(void **state)

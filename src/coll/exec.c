@@ -142,8 +142,12 @@ static ls_status released(ls_run *r, int lane, uint32_t end)
     return LS_OK;
 }
 
-/* The signature of the n-th message of a lane from one rank to another: a lost or repeated one shows at the next. */
-static uint32_t numbered(uint32_t sig, uint32_t n) { return sig + n * 0x9e3779b1u; }
+/* The signature of the n-th message of a lane from one rank to another: a lost or repeated one shows at the next. The
+ * length is part of it where only the two ranks know what it should be. */
+static uint32_t signature(const ls_run *r, uint32_t n, size_t bytes)
+{
+    return r->sig + n * 0x9e3779b1u + (r->sched->shape.uneven ? (uint32_t)bytes * 0x85ebca6bu : 0);
+}
 static uint32_t *nth_to(const ls_run *r, int lane, int peer) { return &r->nth[2 * lane * r->sched->shape.size + peer]; }
 static uint32_t *nth_from(const ls_run *r, int lane, int peer)
 {
@@ -152,10 +156,10 @@ static uint32_t *nth_from(const ls_run *r, int lane, int peer)
 
 #define FAR 64 /* as many messages may be missing before one in their place counts as another collective's */
 
-LS_COLD static ls_status mismatch(ls_run *r, int peer, uint32_t nth, uint32_t sig)
+LS_COLD static ls_status mismatch(ls_run *r, int peer, uint32_t nth, size_t bytes, uint32_t sig)
 {
     for (uint32_t i = nth < FAR ? 0 : nth - FAR; i < nth + FAR; i++)
-        if (sig == numbered(r->sig, i))
+        if (sig == signature(r, i, bytes))
             return ls_fail(LS_PROTOCOL,
                            "rank %d: %s: message %u of rank %d came in the place of message %u: one was %s on the way",
                            r->sched->shape.rank, ls_coll_name(r->sched->shape.coll), i, peer, nth,
@@ -172,14 +176,14 @@ LS_COLD static ls_status wrong_length(const ls_run *r, int peer, size_t got, siz
                    r->sched->shape.rank, ls_coll_name(r->sched->shape.coll), got, peer, want);
 }
 
-/* The next part of peer's message, of which `left` bytes are still expected;
- * a message of none shows once, empty. */
-static ls_status view(ls_run *r, int lane, int peer, size_t left, ls_msg *m)
+/* The next part of peer's message of `bytes`, of which `left` are still expected; a message of none shows once,
+ * empty. */
+static ls_status view(ls_run *r, int lane, int peer, size_t bytes, size_t left, ls_msg *m)
 {
     ls_status st = r->ops->view(r->tp, world_rank(r, peer), r->channel + lane, m);
     if (st != LS_OK) return st;
     const uint32_t nth = *nth_from(r, lane, peer);
-    if (LS_UNLIKELY(m->sig != numbered(r->sig, nth))) return mismatch(r, peer, nth, m->sig);
+    if (LS_UNLIKELY(m->sig != signature(r, nth, bytes))) return mismatch(r, peer, nth, bytes, m->sig);
     if (LS_UNLIKELY(m->n > left || (m->n == 0 && left > 0))) return wrong_length(r, peer, m->n, left);
     return LS_OK;
 }
@@ -220,7 +224,7 @@ static ls_status receive(ls_run *r, int lane, const ls_step *s)
     do {
         ls_msg m;
         if (spent(r)) return LS_AGAIN;
-        ls_status st = view(r, lane, s->peer, want - lr->done, &m);
+        ls_status st = view(r, lane, s->peer, want, want - lr->done, &m);
         if (st != LS_OK) return st;
         size_t n = piece(r, m.n);
         put(r, s, dst + lr->done / elem * r->elem, m.p, n / elem);
@@ -252,7 +256,7 @@ static ls_status sum(ls_run *r, int lane, const ls_step *s)
                 continue;
             }
             const size_t part = is_narrow(r, p) ? r->elem / NARROW_BYTES : 1;
-            ls_status st = view(r, lane, p, (want - lr->done) / part, &m);
+            ls_status st = view(r, lane, p, want / part, (want - lr->done) / part, &m);
             if (st != LS_OK) return st;
             src[p] = m.p;
             if (m.n * part < n) n = m.n * part;
@@ -272,13 +276,13 @@ static ls_status sum(ls_run *r, int lane, const ls_step *s)
 
 /* What a step sends: its slice where it is, or the slice's place in `wire` with its values narrowed. Two sends of a
  * slice have the same values, or the first is over: a write in between has waited for that. */
-static ls_msg message(ls_run *r, const ls_step *s, uint32_t sig)
+static ls_msg message(ls_run *r, const ls_step *s)
 {
-    if (!is_narrow(r, s->peer)) return (ls_msg){ at(r, s->src), nbytes(r, s->src), sig };
+    if (!is_narrow(r, s->peer)) return (ls_msg){ at(r, s->src), nbytes(r, s->src), 0 };
     size_t count = ls_layout_count(&r->layout, s->src);
     char *to = (char *)r->wire + ls_layout_first(&r->layout, s->src) * NARROW_BYTES;
     ls_narrow(to, at(r, s->src), count);
-    return (ls_msg){ to, count * NARROW_BYTES, sig };
+    return (ls_msg){ to, count * NARROW_BYTES, 0 };
 }
 
 static ls_status run_lane(ls_run *r, int lane)
@@ -297,7 +301,8 @@ static ls_status run_lane(ls_run *r, int lane)
         switch (s->kind) {
         case LS_STEP_SEND: {
             uint32_t *nth = nth_to(r, lane, s->peer);
-            ls_msg m = message(r, s, numbered(r->sig, *nth));
+            ls_msg m = message(r, s);
+            m.sig = signature(r, *nth, m.n);
             st = r->ops->send(r->tp, world_rank(r, s->peer), r->channel + lane, &m, &lr->ticket[lr->pc]);
             if (st == LS_OK) r->sent += m.n, ++*nth;
             break;
