@@ -5,6 +5,7 @@
 #include "group/impl.h"
 
 #define DESCRIBED_NS 100000000u
+#define HEARSAY_NS 500000000u /* the same for a member on another host: descriptions come some ten times a second */
 
 static const ls_blackbox *box_of(const ls_group *g, int member)
 {
@@ -88,7 +89,8 @@ ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int member)
     int peer = g->world_rank[member];
     ls_coll_desc mine, theirs;
     /* a member whose bytes are here may be some instructions, or a time slice, before its description */
-    for (uint64_t end = env->mono_ns() + DESCRIBED_NS;;) {
+    uint64_t patience = ls_world_is_local(g->w, peer) ? DESCRIBED_NS : HEARSAY_NS;
+    for (uint64_t end = env->mono_ns() + patience;;) {
         if (first_difference(g, k, peer, &mine, &theirs)) return mismatch_with(g, &mine, peer, &theirs);
         if (ls_page_find_coll(g->w->page, peer, &k->desc, &theirs)) return not_its_message(g, k, peer);
         if (env->mono_ns() >= end) return mismatch(g, &k->desc, peer, "called something else");
@@ -120,6 +122,7 @@ static ls_status check_absent(ls_group *g, const ls_work *k, int rank)
 {
     const ls_world_page *page = g->w->page;
     const ls_rank_slot *slot = &page->rank[rank];
+    if (!ls_world_is_local(g->w, rank)) return LS_OK; /* of those we hear not all that they entered */
     /* acquire, and before the question whether it has entered k: pairs with the waiting rank, which had said by
      * then what it entered */
     uint64_t waits_for = atomic_load_explicit(&slot->waits_for, memory_order_acquire);
@@ -206,7 +209,7 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
     int rank = k->desc.coll == LS_SENDRECV ? g->world_rank[k->a.peer] : first_absent(g, &k->desc);
     rank = rank < 0 ? stillest(g) : root_of(g, rank);
     int pid = atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed);
-    char state = env->proc_state(pid);
+    char state = ls_world_is_local(w, rank) ? env->proc_state(pid) : 0; /* a pid of another host means nothing here */
     snprintf(text, sizeof text, "rank %d waited %.1f s in %s for rank %d (pid %d, state %c), which is %s", w->rank,
              (double)waited_ns * 1e-9, what, rank, pid, state ? state : '-',
              ls_page_where(w->page, rank, where, sizeof where));

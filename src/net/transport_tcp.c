@@ -40,6 +40,7 @@
 #define LONG_IN_BYTES 256u              /* the same while frames are long */
 #define READS 4                         /* of one socket before the others have their turn */
 #define BYE_NS 1000000000ull            /* how long an orderly close may take */
+#define HEARSAY_NS 500000000ull         /* how long the reason for a peer's end may take from its host to ours */
 
 typedef struct entry {
     uint32_t n, sig, last, reserved;
@@ -86,6 +87,7 @@ typedef struct wire {
     int turn;                      /* the channel that is served next */
     bool bye_sent, bye_heard;
     ls_status broken;              /* LS_OK: it works; and the sentence */
+    uint64_t broken_ns;            /* since when */
     char why[256];
 } wire;
 
@@ -102,6 +104,7 @@ static uint32_t cost(size_t n) { return LS_TCP_ENTRY + (((uint32_t)n + 15u) & ~1
 static void break_link(wire *l, ls_status s)
 {
     l->broken = s;
+    l->broken_ns = ls_env_get()->mono_ns();
     snprintf(l->why, sizeof l->why, "%s", ls_last_error());
     ls_tcp_close(&l->link);
 }
@@ -124,12 +127,15 @@ static bool holds_output(const wire *l) { return l->link.door && ls_door_writes(
 static bool holds_input(const wire *l) { return l->link.door && ls_door_holds(l->link.door); }
 
 /* What a caller is told of a link that is no more. When the job is being
- * aborted, that is why the peer has gone. */
+ * aborted, that is why the peer has gone; and why another host's has, its
+ * launcher knows, whose word takes a moment to come here. */
 static LS_COLD ls_status tell(ls_transport *t, int peer)
 {
     const wire *l = t->wire[peer];
     bool aborted = atomic_load_explicit(&t->w->page->abort_by, memory_order_acquire) != 0;
     if (aborted && l->broken == LS_PEER_RESET) return ls_world_aborted(t->w);
+    bool may_hear = l->broken == LS_PEER_RESET && !l->bye_heard && !ls_world_is_local(t->w, peer);
+    if (may_hear && ls_env_get()->mono_ns() < l->broken_ns + HEARSAY_NS) return LS_AGAIN;
     return ls_fail(l->broken, "%s", l->why);
 }
 
