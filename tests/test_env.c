@@ -485,6 +485,67 @@ static void tcp_moves_bytes_and_tells_when_the_peer_closes(void **state)
     env->close_fd(us);
 }
 
+static void secret_memory_is_left_out_of_dumps(void **state)
+{
+    (void)state;
+    char *p = env->map_secret(4096), line[512], wanted[32];
+    assert_non_null(p);
+    for (int i = 0; i < 4096; i++) assert_int_equal(p[i], 0);
+    p[0] = 1;
+    snprintf(wanted, sizeof wanted, "%lx-", (unsigned long)(uintptr_t)p);
+    FILE *f = fopen("/proc/self/smaps", "r");
+    assert_non_null(f);
+    bool here = false, left_out = false;
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, "VmFlags:", 8) != 0 && strchr(line, '-')) here = strncmp(line, wanted, strlen(wanted)) == 0;
+        if (here && strncmp(line, "VmFlags:", 8) == 0) left_out = strstr(line, " dd") != NULL;
+    }
+    fclose(f);
+    assert_true(left_out);
+    env->unmap(p, 4096);
+}
+
+static void tcp_listens_elsewhere_and_tells_both_ends(void **state)
+{
+    (void)state;
+    int port;
+    char addr[64];
+    int door = env->listen_open("0.0.0.0", 0, &port);
+    assert_true(door >= 0);
+    int us = env->connect_tcp("127.0.0.1", port), them = accept_soon(door);
+    assert_int_equal(connect_result(us), 0);
+    assert_int_equal(env->local_addr(us, addr, sizeof addr), 0);
+    assert_string_equal(addr, "127.0.0.1");
+    assert_int_equal(env->peer_addr(them, addr, sizeof addr), 0);
+    assert_string_equal(addr, "127.0.0.1");
+    assert_int_equal(env->peer_addr(door, addr, sizeof addr), -ENOTCONN);
+    assert_int_equal(env->peer_addr(them, addr, 3), -ENOSPC);
+    env->close_fd(us);
+    env->close_fd(them);
+    env->close_fd(door);
+    assert_int_equal(env->resolve("127.0.0.1", addr, sizeof addr), 0);
+    assert_string_equal(addr, "127.0.0.1");
+    assert_int_equal(env->resolve("no.such.host.invalid", addr, sizeof addr), -ENOENT);
+}
+
+static void info_of_an_open_file(void **state)
+{
+    (void)state;
+    ls_file_info info;
+    char path[] = "/tmp/lockstep-test-info-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "abc", 3), 3);
+    assert_int_equal(env->fd_info(fd, &info), 0);
+    assert_int_equal(info.type, LS_FILE_REGULAR);
+    assert_int_equal(info.size, 3);
+    assert_int_equal(info.mode, 0600);
+    assert_true(info.owned);
+    close(fd);
+    unlink(path);
+    assert_int_equal(env->fd_info(fd, &info), -EBADF);
+}
+
 static void tcp_listens_on_loopback_only(void **state)
 {
     (void)state;
@@ -796,6 +857,9 @@ int main(void)
         cmocka_unit_test(a_descriptor_travels_over_an_abstract_socket),
         cmocka_unit_test(tcp_moves_bytes_and_tells_when_the_peer_closes),
         cmocka_unit_test(tcp_listens_on_loopback_only),
+        cmocka_unit_test(tcp_listens_elsewhere_and_tells_both_ends),
+        cmocka_unit_test(secret_memory_is_left_out_of_dumps),
+        cmocka_unit_test(info_of_an_open_file),
         cmocka_unit_test(names_who_holds_a_port),
         cmocka_unit_test(a_program_that_cannot_start_says_why_and_leaves_no_child),
         cmocka_unit_test(tells_how_a_child_ended),

@@ -102,6 +102,40 @@ claim 'the right one still comes in' eval 'node 1 2 1 --secret-file s -- true; t
 wait
 claim 'and the job is well' test "$(cat code0)" = 0
 
+# --- where the secret may not be ---------------------------------------------------------------------
+# Every process of the job shows its environment and its command; everything that is written down is kept.
+cat >look <<'LOOK'
+#!/bin/bash
+for p in /proc/[0-9]*; do
+    grep -qs LOCKSTEP_SECRET_FD "$p/environ" || grep -qsa node-rank "$p/cmdline" || continue
+    cat "$p/environ" "$p/cmdline" 2>/dev/null
+done >"seen.$RANK"
+exec "$@"
+LOOK
+chmod +x look
+port=$(free_port)
+LOCKSTEP_DEBUG=debug both 1 --secret-file s --log-dir logs --tee 3 --events events -- ./look "$lockstep" train \
+    "$source_dir/recipes/fashion-mnist.yaml" --data.path "$data" --comm.transport tcp --train.steps 3 --trace.steps 1:3 \
+    --run.dir searched
+claim 'a job that shows everything' test "$(cat code0)$(cat code1)" = 00
+claim 'has looked at its processes' grep -qa LOCKSTEP_SECRET_FD seen.0
+hex=$(cat s)
+nowhere() { # the secret in any form, in any file but its own
+    python3 - "$hex" <<'PY'
+import os, sys
+hexa = sys.argv[1].encode()
+for folder, _, names in os.walk("."):
+    for name in names:
+        path = os.path.join(folder, name)
+        if name in ("s", "pipe") or not os.path.isfile(path): continue
+        data = open(path, "rb").read()
+        if hexa in data.lower() or bytes.fromhex(hexa.decode()) in data: sys.exit("the secret stands in " + path)
+PY
+}
+claim 'writes the secret nowhere' nowhere
+cp s found && claim 'which a search would find' eval '! nowhere'
+rm found
+
 # --- faults -----------------------------------------------------------------------------------------
 train() { # flags: two nodes of two ranks
     port=$(free_port)

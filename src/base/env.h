@@ -80,6 +80,7 @@ typedef struct ls_env {
 
     /* memory */
     void *(*map_private)(size_t n);          /* zeroed, prefaulted; NULL when refused */
+    void *(*map_secret)(size_t n);           /* zeroed; in no core dump, and not swapped where that is allowed */
     int (*memfd)(const char *name, size_t n);/* sealed against resizing, blocks reserved */
     void *(*map_shared)(int fd, size_t n, bool prefault);
     void (*unmap)(void *p, size_t n);

@@ -120,6 +120,15 @@ static void *map_private(size_t n)
     return p;
 }
 
+static void *map_secret(size_t n)
+{
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    madvise(p, n, MADV_DONTDUMP);
+    mlock(p, n); /* a wish: the limit may be small */
+    return p;
+}
+
 /* fallocate reserves every block, so that a full system says ENOSPC here and
  * not SIGBUS at some later store; the seals keep it so for all who map it. */
 static int memfd_real(const char *name, size_t n)
@@ -178,6 +187,7 @@ const ls_env ls_env_real = {
     .self_path = ls_real_self_path,
 
     .map_private = map_private,
+    .map_secret = map_secret,
     .memfd = memfd_real,
     .map_shared = map_shared,
     .unmap = unmap_real,

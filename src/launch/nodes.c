@@ -67,6 +67,7 @@ static ls_status make_store(ls_job *j, int nranks)
     }
     ls_status st = ls_store_create(&c, &j->store);
     ls_secret_wipe(c.secret, sizeof c.secret);
+    ls_secret_wipe(j->secret, sizeof j->secret); /* the store has it, and the ranks' memory file */
     return st;
 }
 

@@ -78,7 +78,7 @@ ls_status ls_store_create(const ls_store_config *c, ls_store **out)
         return ls_fail(LS_INVALID, "a job of %d ranks: expected 1 to %d", c->nranks, LS_MAX_RANKS);
     const char *addr = c->tcp_addr ? c->tcp_addr : "127.0.0.1";
     if (c->tcp_port != 0) LS_TRY(ls_address_check(addr, !c->no_secret));
-    ls_store *s = calloc(1, sizeof *s);
+    ls_store *s = env->map_secret(sizeof *s); /* it holds the keys for the whole job */
     if (!s) return ls_fail(LS_NO_MEMORY, "rendezvous store");
     s->c = *c;
     s->listen_tcp = -1;
@@ -88,7 +88,8 @@ ls_status ls_store_create(const ls_store_config *c, ls_store **out)
     s->listen_unix = env->listen_unix(c->unix_name);
     if (s->listen_unix < 0) {
         int err = -s->listen_unix;
-        free(s);
+        sodium_memzero(s, sizeof *s);
+        env->unmap(s, sizeof *s);
         if (err == EADDRINUSE)
             return ls_fail(LS_PORT_BUSY, "another job already meets at '%s': choose another MASTER_PORT", c->unix_name);
         return ls_fail(LS_SYSTEM, "listening on the socket '%s': %s", c->unix_name, strerror(err));
@@ -135,7 +136,7 @@ void ls_store_destroy(ls_store *s)
     if (s->listen_unix >= 0) env->close_fd(s->listen_unix);
     if (s->listen_tcp >= 0) env->close_fd(s->listen_tcp);
     sodium_memzero(s, sizeof *s);
-    free(s);
+    env->unmap(s, sizeof *s);
 }
 
 void ls_store_begin(ls_store *s, int nranks, ls_world_page *page, int page_fd)

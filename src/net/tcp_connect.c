@@ -277,7 +277,7 @@ ls_status ls_tcp_connect(ls_world *w, uint64_t with, ls_tcp_link link[LS_MAX_RAN
 {
     const ls_env *env = ls_env_get();
     for (int r = 0; r < LS_MAX_RANKS; r++) link[r] = (ls_tcp_link){ -1, NULL };
-    connector *c = calloc(1, sizeof *c);
+    connector *c = env->map_secret(sizeof *c); /* it holds keys */
     if (!c) return ls_fail(LS_NO_MEMORY, "connecting %d ranks", w->size);
     c->w = w;
     c->link = link;
@@ -300,6 +300,7 @@ ls_status ls_tcp_connect(ls_world *w, uint64_t with, ls_tcp_link link[LS_MAX_RAN
                c->rejected, c->rejected == 1 ? "" : "s");
     if (c->listener >= 0) env->close_fd(c->listener);
     for (int r = 0; r < w->size && st < 0; r++) ls_tcp_close(&link[r]);
-    free(c);
+    ls_secret_wipe(c, sizeof *c);
+    env->unmap(c, sizeof *c);
     return st;
 }

@@ -176,7 +176,9 @@ static ls_status finish_open(ls_world *w)
                        "comm.wire: bf16 is for connections between hosts, and transport '%s' has none: use mixed or "
                        "tcp, or comm.wire: f32",
                        name);
-    return w->tops->open(w, &w->tp);
+    ls_status st = w->tops->open(w, &w->tp);
+    ls_secret_wipe(w->link_key, sizeof w->link_key); /* every link that there will be has its keys */
+    return st;
 }
 
 static void fill_defaults(ls_world *w, const ls_world_opts *opts)
@@ -342,12 +344,14 @@ static ls_status join(ls_world *w, const ls_job_env *j)
         if (page_fd >= 0) env->close_fd(page_fd);
         return st < 0 ? st : share_arenas(w, deadline);
     }
-    uint8_t secret[LS_SECRET_BYTES];
+    uint8_t *secret = env->map_secret(LS_SECRET_BYTES);
+    if (!secret) return ls_fail(LS_NO_MEMORY, "the job's secret");
     ls_door_job(j->run_id, w->job);
-    LS_TRY(read_secret(j, secret));
     int page_fd = -1;
-    ls_status st = join_others(w, j, secret, deadline, &page_fd);
-    ls_secret_wipe(secret, sizeof secret);
+    ls_status st = read_secret(j, secret);
+    if (st == LS_OK) st = join_others(w, j, secret, deadline, &page_fd);
+    ls_secret_wipe(secret, LS_SECRET_BYTES);
+    env->unmap(secret, LS_SECRET_BYTES);
     if (page_fd >= 0) env->close_fd(page_fd); /* every rank of this host has it */
     return st;
 }
