@@ -198,6 +198,7 @@ static void prepare(const spec *s, const buffers *b, int rank, int n, call *c)
             for (size_t i = 0; i < k; i++) put(b->want, s->dtype, at++, number(r, s->round, first + i));
         }
         c->nwant = at;
+        c->scribbles = s->in_place; /* more may have been sent than came */
         break;
     }
     default: c->nwant = 0; break;
@@ -323,7 +324,6 @@ static ls_status with_counts(ls_world *w, void *arg)
                 spec s = nth_spec(0, longest[c], turn++, ls_group_size(g));
                 s.coll = v[coll];
                 s.counted = true;
-                if (s.coll == LS_ALL_TO_ALL) s.in_place = false;
                 st = do_one(g, &m, &s);
             }
     release(&m);

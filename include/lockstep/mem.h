@@ -46,6 +46,7 @@ void ls_arena_reset(ls_arena *a, size_t mark); /* the ledger's `now` follows */
 
 void *ls_arena_base(const ls_arena *a);
 size_t ls_arena_size(const ls_arena *a);
+size_t ls_arena_room(const ls_arena *a); /* bytes not handed out */
 int ls_arena_fd(const ls_arena *a); /* -1 for a private arena */
 /* Whether [p, p + nbytes) lies inside. */
 bool ls_arena_holds(const ls_arena *a, const void *p, size_t nbytes);

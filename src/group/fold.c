@@ -20,8 +20,8 @@
 
 #define UNIT_BYTES 64 /* shares of a sum end at cache lines */
 
-/* Of a sum, where only we know the cut: whole cache lines. */
-static ls_range fold_share(const ls_work *k, int r)
+/* Only we know the cut: whole cache lines. */
+ls_range ls_sum_share(const ls_work *k, int r)
 {
     unsigned shift = 0; /* of elements that share a line: a power of two */
     while (UNIT_BYTES / ls_dtype_size(k->a.dtype) >> shift > 1) shift++;
@@ -51,7 +51,7 @@ void ls_fold_place(ls_work *k, ls_line *line)
     size_t nbytes = offered_bytes(k, g->rank), elem = ls_dtype_size(k->a.dtype);
     bool has_sum = k->a.coll == LS_ALL_REDUCE || (k->a.coll == LS_REDUCE && g->rank == k->a.root);
     k->share =
-        k->a.coll == LS_ALL_REDUCE || k->a.coll == LS_REDUCE ? fold_share(k, g->rank) : ls_work_share(k, g->rank);
+        k->a.coll == LS_ALL_REDUCE || k->a.coll == LS_REDUCE ? ls_sum_share(k, g->rank) : ls_work_share(k, g->rank);
     const char *bytes = ls_offered(k);
     if (k->a.coll == LS_ALL_GATHER && !k->a.in && bytes) bytes += k->share.first * elem;
     uint64_t from = ls_offset_of(me, bytes, nbytes), to = from;
@@ -81,11 +81,10 @@ typedef struct vectors {
     char *to[LS_MAX_RANKS];   /* and where their sums belong */
 } vectors;
 
-/* Member r's block for us, of all that it sends. */
-static bool block_of(const ls_work *k, int r, ls_range *out)
+bool ls_block_of(const ls_work *k, int r, int q, ls_range *out)
 {
     const uint64_t *block = k->g->member[r].area->block[k->mseq & 1];
-    uint64_t first = block[k->g->rank], end = block[k->g->rank + 1]; /* copied once, then checked */
+    uint64_t first = block[q], end = block[q + 1]; /* copied once, then checked */
     *out = (ls_range){ first, end - first };
     return first <= end && end <= SIZE_MAX / 16;
 }
@@ -102,7 +101,7 @@ static bool find(const ls_work *k, vectors *v)
         uint64_t offset = line->offset, to = line->to; /* copied once, then checked */
         size_t n = offered_bytes(k, r);
         ls_range s;
-        if (k->a.coll == LS_ALL_TO_ALL) n = block_of(k, r, &s) ? (s.first + s.count) * elem : SIZE_MAX;
+        if (k->a.coll == LS_ALL_TO_ALL) n = ls_block_of(k, r, g->rank, &s) ? (s.first + s.count) * elem : SIZE_MAX;
         v->from[r] = ls_at_member(m, offset, n);
         bool sums = k->a.coll == LS_ALL_REDUCE || (k->a.coll == LS_REDUCE && r == k->a.root);
         v->to[r] = sums ? ls_at_member(m, to, n) : v->from[r];
@@ -142,7 +141,8 @@ static ls_status part_from(const ls_work *k, const vectors *v, int r, const char
     *from = v->from[r];
     if (k->a.coll == LS_ALL_TO_ALL) {
         ls_range theirs;
-        if (!block_of(k, r, &theirs)) return ls_fail(LS_PROTOCOL, "rank %d describes no block", k->g->world_rank[r]);
+        if (!ls_block_of(k, r, k->g->rank, &theirs))
+            return ls_fail(LS_PROTOCOL, "rank %d describes no block", k->g->world_rank[r]);
         if (k->recv_counts) {
             s = (ls_range){ 0, k->recv_counts[r] };
             for (int q = 0; q < r; q++) s.first += k->recv_counts[q];
@@ -193,11 +193,7 @@ ls_status ls_fold_turn(ls_work *k)
     ls_status st;
     if (k->phase == 1) {
         if ((st = ls_all_here(k)) != LS_OK) return st;
-        if (!find(k, &v)) { /* everybody sees the same lines and decides alike */
-            k->kind = LS_WORK_EXEC;
-            k->phase = 0;
-            return LS_AGAIN;
-        }
+        if (!find(k, &v)) return ls_staged_start(k); /* everybody sees the same lines and decides alike */
         k->peer = 0;
         k->phase = 2;
     } else if (k->phase == 2 && !find(k, &v)) {
@@ -291,9 +287,7 @@ ls_status ls_rooted_turn(ls_work *k)
     if (!vector) { /* everybody sees the root's line */
         if (k->pos > 0) return ls_fail(LS_PROTOCOL, "a rank moved its vector while a collective used it");
         ls_mail_through(k, false);
-        k->kind = LS_WORK_EXEC;
-        k->phase = 0;
-        return LS_AGAIN;
+        return ls_staged_start(k);
     }
     st = k->g->rank == k->a.root ? root_turn(k, vector) : leaf_turn(k, vector);
     if (st == LS_OK) ls_mail_through(k, true);

@@ -25,12 +25,17 @@ static ls_status new_area(ls_world *w, ls_area **out)
     ls_engine *e = w->engine;
     void *p;
     if (e->nspare > 0) {
-        *out = e->spare[--e->nspare];
-    } else {
-        LS_TRY(ls_arena_alloc(w->arena, sizeof(ls_area), LS_MEM_COMM, &p));
-        *out = p;
+        ls_area *used = *out = e->spare[--e->nspare];
+        uint64_t offset = used->stage_offset;
+        uint32_t nbytes = used->stage_bytes;
+        memset(used, 0, sizeof *used);
+        used->stage_offset = offset; /* an arena takes nothing back */
+        used->stage_bytes = nbytes;
+        return LS_OK;
     }
-    memset(*out, 0, sizeof **out);
+    LS_TRY(ls_arena_alloc(w->arena, sizeof(ls_area), LS_MEM_COMM, &p));
+    memset(p, 0, sizeof(ls_area));
+    *out = p;
     return LS_OK;
 }
 
@@ -218,9 +223,12 @@ static void release(ls_group *g, bool clean)
     ls_sched_cache_free(g->cache);
     ls_p2p_free(atomic_load_explicit(&g->p2p, memory_order_relaxed));
     free(g->counts);
+    free(g->copy);
     /* its memory stays until the world goes, so that a call on it can say so */
     g->cache = NULL;
     g->counts = NULL;
+    g->copy = NULL;
+    g->ncopy = 0;
     atomic_store_explicit(&g->p2p, NULL, memory_order_relaxed);
     for (int i = 0; i < LS_WORKS; i++) g->work[i].live = false;
     g->destroyed = true;

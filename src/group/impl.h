@@ -4,6 +4,7 @@
  *   group.c    create, split, destroy        run.c       by reading a schedule
  *   mapped.c   collectives in peers' memory  select.c    which algorithm
  *   mail.c     short rooted ones, run ahead  fold.c      registered vectors in place
+ *   staged.c   private vectors in pieces
  *   engine.c   who moves works along         blame.c     what to say when one does not move
  *   join.c     worlds                        p2p.c       send and recv
  *   backend.c  collectives for another library, whole
@@ -33,13 +34,16 @@ _Static_assert(LS_PAGE_GROUPS >= LS_MAX_GROUPS && LS_PAGE_HISTORY >= LS_WORKS, "
 _Static_assert(LS_MAIL_LINES < LS_PAGE_HISTORY, "all of which are still described");
 #define LS_MAIL_BYTES 32768u    /* and their bytes: a power of two */
 #define LS_MAIL_MOST 8192u      /* of one of them */
+#define LS_STAGE_SLOTS 4        /* pieces of a private vector on their way */
+#define LS_STAGE_BYTES ((uint32_t)16 << 10) /* of one, in every area; larger ones where the arena has room */
 #define LS_NOT_REGISTERED UINT64_MAX
 
 /* What a rank shows its peers of one collective: one cache line. */
 typedef struct ls_line {
     _Alignas(64) _Atomic uint32_t seq; /* written last (release): number of the collective */
     _Atomic uint32_t done;             /* the same number, once this rank is through with everybody's vectors */
-    uint32_t sig, reserved;
+    uint32_t sig;
+    uint32_t stage;                    /* bytes of one of its stage's slots */
     uint64_t offset;                   /* of its vector in its arena, or LS_NOT_REGISTERED; mail: in its mail_bytes */
     union {
         uint64_t to;                   /* where its sum belongs, as offset; only all_reduce sets it */
@@ -64,6 +68,10 @@ typedef struct ls_area {
     uint64_t block[2][LS_MAX_RANKS + 1]; /* long all_to_all: first element of each rank's block, and the end */
     ls_line mail[LS_MAIL_LINES];
     _Alignas(64) char mail_bytes[LS_MAIL_BYTES];
+    _Alignas(64) _Atomic uint32_t staged[3]; /* pieces put, taken, finished by this rank */
+    uint64_t stage_offset;                   /* of larger slots than these in the arena, which stay with the area, */
+    uint32_t stage_bytes;                    /* and how large one is; 0: there are none */
+    _Alignas(64) char stage[LS_STAGE_SLOTS][LS_STAGE_BYTES];
 } ls_area;
 
 typedef enum ls_work_kind {
@@ -72,11 +80,12 @@ typedef enum ls_work_kind {
     LS_WORK_MAPPED,  /* long, likewise */
     LS_WORK_MAIL,    /* short, from or to a root: who writes does not wait */
     LS_WORK_ROOTED,  /* long, from or to a root */
+    LS_WORK_STAGED,  /* what MAPPED and ROOTED become where memory is private */
     LS_WORK_EXEC,
     LS_WORK_P2P,
     LS_WORK_BACKEND  /* whole, by another library */
 } ls_work_kind;
-static inline bool ls_in_memory(ls_work_kind kind) { return kind >= LS_WORK_ONESHOT && kind <= LS_WORK_ROOTED; }
+static inline bool ls_in_memory(ls_work_kind kind) { return kind >= LS_WORK_ONESHOT && kind <= LS_WORK_STAGED; }
 
 struct ls_work {
     ls_group *g;             /* borrowed */
@@ -92,6 +101,10 @@ struct ls_work {
     size_t nbytes;           /* of the whole vector */
     size_t pos;
     ls_range share;          /* this rank's part of the vector, elements */
+    size_t piece;            /* staged: elements of a part in a slot, of which there are `parts`, */
+    uint32_t npieces, stage; /* in so many pieces, numbered from `stage` on */
+    int parts;
+    const char *copied;      /* the own vector, where the result overwrites it; the group's */
     uint64_t t0_ns, t1_ns;   /* started, complete; t0 0: too small to be timed */
     uint64_t ticket;         /* p2p */
     struct ls_backend_request *request; /* of a work that a backend carries out, from phase 1 on */
@@ -105,6 +118,8 @@ typedef struct ls_member {
     ls_area *area;            /* NULL: not mapped */
     char *base;               /* of its arena as mapped here */
     size_t bytes;
+    char *stage;              /* its slots, as its line showed them last */
+    size_t stage_bytes;       /* of one of them */
     _Atomic uint32_t *parked; /* its word in the world page */
 } ls_member;
 
@@ -145,6 +160,9 @@ struct ls_group {
     int nspare;
     uint64_t busy_until_ns;  /* end of the timed works recorded so far: overlapping ones count once */
     ls_mail mail;
+    _Atomic uint32_t stage_bytes; /* of one slot of our stage; 0: nothing private was seen yet */
+    uint32_t stage;          /* pieces of private vectors so far */
+    bool hinted;             /* it was said what is faster than private memory */
     ls_member member[LS_MAX_RANKS];
 
     int channel;             /* the first of LS_GROUP_CHANNELS */
@@ -157,6 +175,8 @@ struct ls_group {
     ls_group *next_gone;
     char error[LS_ERROR_BYTES];
 
+    char *copy;                   /* owned: scratch of ncopy bytes */
+    size_t ncopy;
     size_t *counts;               /* owned: [LS_WORKS][2][size], NULL until a v-variant is called */
     struct ls_sched_cache *cache; /* owned */
     struct ls_work work[LS_WORKS];
@@ -267,6 +287,8 @@ bool ls_select_narrow(const ls_work *k);
 /* mapped.c: numbers a work in memory; shows the peers our vector, the first thing it does (its phase stays 0
  * while that is not possible yet); then one turn of it. */
 void ls_mapped_number(ls_work *k);
+/* staged.c: for the calling thread, before a long work is numbered: memory for what is private. */
+void ls_staged_prepare(ls_work *k);
 void ls_mapped_publish(ls_work *k);
 ls_status ls_mapped_turn(ls_work *k);
 

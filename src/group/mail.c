@@ -100,6 +100,7 @@ bool ls_mail_post(ls_work *k, const char *bytes, size_t nbytes, uint64_t offset)
     }
     line->offset = offset;
     line->sig = k->sig;
+    line->stage = atomic_load_explicit(&g->stage_bytes, memory_order_acquire);
     atomic_store_explicit(&line->seq, k->rooted, memory_order_release); /* line and bytes are visible before it */
     ls_wake_members(g);
     return true;

@@ -63,6 +63,7 @@ void ls_mapped_publish(ls_work *k)
     ls_line *line = &mine->line[k->mseq & 1];
     if (k->kind == LS_WORK_MAPPED) {
         ls_fold_place(k, line);
+        line->stage = atomic_load_explicit(&g->stage_bytes, memory_order_acquire);
     } else {
         size_t nbytes;
         const char *bytes = contribution(k, &nbytes);
@@ -162,6 +163,7 @@ ls_status ls_mapped_turn(ls_work *k)
     case LS_WORK_ONESHOT: return oneshot_turn(k);
     case LS_WORK_MAPPED: return ls_fold_turn(k);
     case LS_WORK_MAIL: return ls_mail_turn(k);
+    case LS_WORK_STAGED: return ls_staged_turn(k);
     default: return ls_rooted_turn(k);
     }
 }

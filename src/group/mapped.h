@@ -52,5 +52,13 @@ void ls_fold_place(ls_work *k, ls_line *line);
 ls_status ls_fold_turn(ls_work *k);
 bool ls_rooted_publish(ls_work *k);
 ls_status ls_rooted_turn(ls_work *k);
+/* Rank r's share of a sum that everybody gets, or the root. */
+ls_range ls_sum_share(const ls_work *k, int r);
+/* Member r's block for q, of all that it sends; false when it says none. */
+bool ls_block_of(const ls_work *k, int r, int q, ls_range *out);
+
+/* staged.c: what becomes of either when somebody's memory is private. LS_AGAIN, or a failure. */
+ls_status ls_staged_start(ls_work *k);
+ls_status ls_staged_turn(ls_work *k);
 
 #endif

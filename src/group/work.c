@@ -73,6 +73,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     if (a->in == a->out) k->a.in = NULL; /* in place has one spelling from here on */
     else if (a->in && a->coll != LS_ALL_REDUCE) ls_args_in_place(g, &k->a);
     k->counts = k->recv_counts = NULL;
+    k->copied = NULL;
     if (LS_UNLIKELY(a->counts != NULL)) {
         ls_status st = keep_counts(k, a);
         if (st < 0) {
@@ -98,6 +99,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     /* whoever runs ahead of a difference takes it along */
     if (LS_LIKELY(k->kind != LS_WORK_P2P)) k->sig = g->chain = (g->chain ^ k->sig) * 0x9e3779b1u;
     if (ls_in_memory(k->kind)) {
+        if (k->kind == LS_WORK_MAPPED || k->kind == LS_WORK_ROOTED) ls_staged_prepare(k);
         ls_mapped_number(k);
         /* nothing is ahead of it: its turn is now */
         uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);

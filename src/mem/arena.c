@@ -128,6 +128,7 @@ void ls_arena_reset(ls_arena *a, size_t mark)
 
 void *ls_arena_base(const ls_arena *a) { return a->base; }
 size_t ls_arena_size(const ls_arena *a) { return a->size; }
+size_t ls_arena_room(const ls_arena *a) { return a->size - a->used; }
 int ls_arena_fd(const ls_arena *a) { return a->fd; }
 
 bool ls_arena_holds(const ls_arena *a, const void *p, size_t nbytes)
