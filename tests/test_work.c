@@ -332,6 +332,34 @@ static void counts_the_bytes_that_the_formulas_say(void **state)
     if (r.failed) fail_msg("%s", r.text);
 }
 
+/* Rank 1 comes late to a collective, to a message, and then not. */
+static ls_status one_is_late(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w);
+    ls_comm_stats s;
+    float x[4] = { 0 };
+    int me = ls_world_rank(w);
+    ls_comm_stats_read(w, &s);
+    LS_EXPECT(s.slow_waits == 0 && s.slow_rank == -1, "slow before it began");
+    for (int turn = 0; turn < 2; turn++) {
+        LS_TRY(ls_barrier(g));
+        if (me == 1) usleep(3 * LS_SLOW_NS / 1000);
+        if (turn == 0) LS_TRY(ls_all_reduce(g, NULL, x, 4, LS_F32, LS_SUM));
+        else if (me < 2) LS_TRY(me ? ls_send(g, x, 4, LS_F32, 0) : ls_recv(g, x, 4, LS_F32, 1));
+        ls_comm_stats_read(w, &s);
+        if (me == 0) LS_EXPECT(s.slow_waits == (uint64_t)turn + 1, "turn %d: %d slow waits", turn, (int)s.slow_waits);
+        if (me == 0) LS_EXPECT(s.slow_rank == 1, "turn %d: rank %d is blamed", turn, s.slow_rank);
+    }
+    return LS_OK;
+}
+
+static void counts_who_is_slow(void **state)
+{
+    (void)state;
+    everywhere(3, one_is_late);
+}
+
 /* --- after a failure -------------------------------------------------------------------------------------------- */
 
 /* Rank 1 comes too late: rank 0 has given up and uses its buffer for something else. */
@@ -391,6 +419,7 @@ int main(void)
         cmocka_unit_test(names_what_is_wrong_with_a_call),
         cmocka_unit_test(needs_a_group),
         cmocka_unit_test(counts_the_bytes_that_the_formulas_say),
+        cmocka_unit_test(counts_who_is_slow),
         cmocka_unit_test(a_failed_wait_gives_the_buffers_back),
     };
     return cmocka_run_group_tests_name("work", tests, NULL, NULL);

@@ -118,12 +118,16 @@ int ls_group_world_rank(const ls_group *g, int rank);
  * Lives as long as the world. */
 const char *ls_comm_text(const ls_world *w);
 
+#define LS_SLOW_NS 100000000u
+
 /* What moved so far on this rank. `bytes` counts payload read from or written
  * to memory another rank owns, or sent on a wire. */
 typedef struct ls_comm_stats {
     uint64_t ops, bytes;
     uint64_t exposed_ns; /* time blocked in ls_work_wait, works of 4 KiB and more (blocking calls: 1 MiB) */
     uint64_t busy_ns;    /* time with such works of a group in flight: overlapping ones count once */
+    uint64_t slow_waits; /* waits that lasted LS_SLOW_NS and more, whatever their size: somebody came late */
+    int slow_rank;       /* the rank of the world that the newest of them waited for; -1: none yet */
 } ls_comm_stats;
 void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out);
 

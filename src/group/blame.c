@@ -199,6 +199,12 @@ static int stillest(const ls_group *g)
     return rank;
 }
 
+int ls_blame_whom(const ls_group *g, const ls_work *k)
+{
+    int rank = k->desc.coll == LS_SENDRECV ? g->world_rank[k->a.peer] : first_absent(g, &k->desc);
+    return rank < 0 ? stillest(g) : root_of(g, rank);
+}
+
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
 {
     ls_world *w = g->w;
@@ -206,8 +212,7 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
     char what[160], where[256], text[LS_ERROR_BYTES];
     ls_desc_text(&k->desc, box_of(g, g->rank), what, sizeof what);
 
-    int rank = k->desc.coll == LS_SENDRECV ? g->world_rank[k->a.peer] : first_absent(g, &k->desc);
-    rank = rank < 0 ? stillest(g) : root_of(g, rank);
+    int rank = ls_blame_whom(g, k);
     int pid = atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed);
     char state = ls_world_is_local(w, rank) ? env->proc_state(pid) : 0; /* a pid of another host means nothing here */
     snprintf(text, sizeof text, "rank %d waited %.1f s in %s for rank %d (pid %d, state %c), which is %s", w->rank,

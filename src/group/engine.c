@@ -158,6 +158,7 @@ ls_status ls_engine_create(ls_world *w)
     ls_engine *e = calloc(1, sizeof *e);
     if (!e) return ls_fail(LS_NO_MEMORY, "progress engine");
     e->w = w;
+    atomic_store_explicit(&e->slow_rank, -1, memory_order_relaxed);
     w->engine = e;
     return LS_OK;
 }
@@ -203,5 +204,7 @@ void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out)
         .bytes = atomic_load_explicit(&e->bytes, memory_order_relaxed),
         .exposed_ns = atomic_load_explicit(&e->exposed_ns, memory_order_relaxed),
         .busy_ns = atomic_load_explicit(&e->busy_ns, memory_order_relaxed),
+        .slow_waits = atomic_load_explicit(&e->slow_waits, memory_order_relaxed),
+        .slow_rank = atomic_load_explicit(&e->slow_rank, memory_order_relaxed),
     };
 }

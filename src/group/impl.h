@@ -206,7 +206,8 @@ typedef struct ls_engine {
     ls_area *spare[LS_MAX_GROUPS];            /* areas of destroyed groups */
     ls_group *gone;                           /* owned: destroyed groups, for calls on them and for new ones */
     int nspare;
-    _Atomic uint64_t ops, bytes, exposed_ns, busy_ns;
+    _Atomic uint64_t ops, bytes, exposed_ns, busy_ns, slow_waits;
+    _Atomic int slow_rank;
     struct ls_backend *backend;               /* owned; NULL: collectives are carried out here */
 
     /* for the calling thread to pack tensors into */
@@ -316,6 +317,8 @@ ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_
 /* LS_COLL_MISMATCH if a member is known to have called something else as k's number: for works whose messages do
  * not say what they belong to. */
 ls_status ls_blame_compare(ls_group *g, const ls_work *k);
+/* The rank of the world that k waits for, as far as can be seen. */
+int ls_blame_whom(const ls_group *g, const ls_work *k);
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
 
 /* Wakes members that sleep. A race costs one of them at most its 1 ms nap. */

@@ -144,8 +144,12 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     record(t, LS_EV_OPTIM, "optimizer step", o0);
     uint64_t t1 = record(t, LS_EV_STEP, "step", t0);
     ls_comm_stats_read(t->w, &after);
-    out->comm = (ls_comm_stats){ after.ops - before.ops, after.bytes - before.bytes,
-                                 after.exposed_ns - before.exposed_ns, after.busy_ns - before.busy_ns };
+    out->comm = (ls_comm_stats){ .ops = after.ops - before.ops,
+                                 .bytes = after.bytes - before.bytes,
+                                 .exposed_ns = after.exposed_ns - before.exposed_ns,
+                                 .busy_ns = after.busy_ns - before.busy_ns,
+                                 .slow_waits = after.slow_waits - before.slow_waits,
+                                 .slow_rank = after.slow_rank };
     out->step_ns = t1 - t0;
     t->step++;
     return LS_OK;
