@@ -18,13 +18,16 @@ typedef struct ls_waiter {
     const uint64_t *moved;              /* counted up by ready() when something moved though all is not done:
                                            more will move soon, so no nap before a new round of yields; may be NULL */
     bool may_spin;                      /* every local rank has a core of its own */
+    bool wire;                          /* what is waited for comes through sockets: who brings it needs a core too, so
+                                           yield soon; a turn is system calls, so a yield is no dearer than a spin;
+                                           and it takes longer than a local peer, so sleep late */
     int (*fds)(void *arg, int *fds, int max); /* optional: descriptors that can end the wait */
     void *fds_arg;
 } ls_waiter;
 
 /* Calls ready(arg) until it returns something other than LS_AGAIN and returns
  * that. Spins (when may_spin), then yields until nothing has moved for some
- * 200 us, then sleeps for at most 1 ms at a time. While spinning it looks at the abort word every 64 turns
+ * 200 us (1 ms on a wire), then sleeps for at most 1 ms at a time. While spinning it looks at the abort word every 64 turns
  * and at the clock every 1,024; afterwards at every turn and every 16.
  * LS_RANK_HUNG at the deadline (ls_last_error() is left to the caller),
  * LS_ABORTED when the abort word is set. The deadline pauses while a debugger is

@@ -176,6 +176,7 @@ static ls_status finish_open(ls_world *w)
                        "comm.wire: bf16 is for connections between hosts, and transport '%s' has none: use mixed or "
                        "tcp, or comm.wire: f32",
                        name);
+    w->waiter.wire = w->tops->fds != NULL;
     ls_status st = w->tops->open(w, &w->tp);
     ls_secret_wipe(w->link_key, sizeof w->link_key); /* every link that there will be has its keys */
     return st;
