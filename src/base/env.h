@@ -123,6 +123,7 @@ typedef struct ls_env {
     ssize_t (*recv)(int fd, void *p, size_t n);            /* 0: the peer has closed; -EAGAIN */
     ssize_t (*sendv)(int fd, const ls_span *from, int n);  /* the same with n pieces of memory, at most 64 */
     ssize_t (*recvv)(int fd, const ls_span *to, int n);
+    ssize_t (*received)(int fd);             /* bytes that recv would give now; 0 also when the peer has closed */
     int (*send_fd)(int sock, int fd);        /* one byte that carries a descriptor; unix only */
     int (*recv_fd)(int sock);                /* the descriptor, -EAGAIN, -ECONNRESET when closed, -EPROTO */
     int (*peer_uid_is_ours)(int sock);       /* unix: 1 or 0 */

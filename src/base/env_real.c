@@ -226,6 +226,7 @@ const ls_env ls_env_real = {
     .recv = ls_real_recv,
     .sendv = ls_real_sendv,
     .recvv = ls_real_recvv,
+    .received = ls_real_received,
     .send_fd = ls_real_send_fd,
     .recv_fd = ls_real_recv_fd,
     .peer_uid_is_ours = ls_real_peer_uid_is_ours,

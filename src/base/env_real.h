@@ -44,6 +44,7 @@ ssize_t ls_real_send(int fd, const void *p, size_t n);
 ssize_t ls_real_recv(int fd, void *p, size_t n);
 ssize_t ls_real_sendv(int fd, const ls_span *from, int n);
 ssize_t ls_real_recvv(int fd, const ls_span *to, int n);
+ssize_t ls_real_received(int fd);
 int ls_real_send_fd(int sock, int fd);
 int ls_real_recv_fd(int sock);
 int ls_real_peer_uid_is_ours(int sock);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -245,6 +246,12 @@ ssize_t ls_real_recvv(int fd, const ls_span *to, int n)
     do k = recvmsg(fd, &m, MSG_DONTWAIT);
     while (k < 0 && errno == EINTR);
     return k < 0 ? -errno : k;
+}
+
+ssize_t ls_real_received(int fd)
+{
+    int n = 0;
+    return ioctl(fd, FIONREAD, &n) < 0 ? -errno : n;
 }
 
 typedef union fd_control {

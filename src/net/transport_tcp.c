@@ -38,6 +38,8 @@
 #define SPANS (2 * BATCH_FRAMES + 2)
 #define IN_BYTES (16u << 10)            /* of heads and short frames, read together */
 #define LONG_IN_BYTES 256u              /* the same while frames are long */
+#define GATHER_BYTES (32u << 10)        /* of a long payload are read at once, */
+#define GATHER_NS 100000u               /* unless no more has come for so long */
 #define READS 4                         /* of one socket before the others have their turn */
 #define BYE_NS 1000000000ull            /* how long an orderly close may take */
 #define HEARSAY_NS 500000000ull         /* how long the reason for a peer's end may take from its host to ours */
@@ -78,6 +80,8 @@ typedef struct wire {
     size_t have;
     ls_tcp_frame frame;            /* whose payload goes straight into its ring, */
     uint32_t left;                 /* so many bytes of it from now on; 0: none */
+    size_t here;                   /* bytes of it that wait in the kernel for more to come, */
+    uint64_t here_ns;              /* and when there were so many */
     bool long_frames;              /* the newest payload was long: so will the next one be */
 
     sender *s[LS_MAX_CHANNELS];    /* owned; NULL until used */
@@ -402,6 +406,23 @@ static ls_status parse(ls_transport *t, int peer)
     return LS_OK;
 }
 
+/* Whether to leave a payload in the kernel until more of it has come. Whoever reads a packet at a time calls forth
+ * an acknowledgement for each, and these cost both ends and the wire more than the reading. */
+static bool gathers(wire *l)
+{
+    const ls_env *env = ls_env_get();
+    size_t inside = l->link.door ? l->link.door->nin : 0; /* of a sealed frame that is not whole */
+    size_t rest = l->left > inside ? l->left - inside : 0, enough = rest < GATHER_BYTES ? rest : GATHER_BYTES;
+    if (rest <= SHORT_BYTES || holds_input(l)) return false;
+    ssize_t here = env->received(l->link.fd);
+    if (here <= 0 || (size_t)here >= enough) return false; /* closed, perhaps: recv tells */
+    uint64_t now = env->mono_ns();
+    if ((size_t)here == l->here) return now < l->here_ns + GATHER_NS;
+    l->here = (size_t)here;
+    l->here_ns = now;
+    return true;
+}
+
 /* Reads once: what is missing of a payload into its ring, and the head behind it; else heads and short
  * frames as they come. LS_AGAIN: there was less than there was room for. */
 static ls_status read_once(ls_transport *t, int peer)
@@ -409,6 +430,7 @@ static ls_status read_once(ls_transport *t, int peer)
     wire *l = t->wire[peer];
     ls_span to[3];
     int n = 0;
+    if (gathers(l)) return LS_AGAIN;
     if (l->left > 0) {
         const receiver *r = l->r[l->frame.channel];
         n = ring_spans(r, payload_at(r, l->frame.length - l->left), l->left, to);
