@@ -48,6 +48,11 @@ static void place_members(ls_group *g)
         int q = 0;
         while (node[g->world_rank[q]] != node[g->world_rank[r]]) q++;
         g->node[r] = q == r ? g->nnodes++ : g->node[q];
+        int members = 0, ranks = 0;
+        for (int m = 0; m < g->size; m++) members += node[g->world_rank[m]] == node[g->world_rank[r]];
+        for (int m = 0; m < w->size; m++) ranks += node[m] == node[g->world_rank[r]];
+        int cores = g->e->terms.cpus[g->world_rank[r]] * members / ranks; /* the others are as busy */
+        if (q == r) g->cores[g->node[r]] = cores > 0 ? cores : 1;
     }
 }
 
@@ -94,7 +99,7 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     place_members(g);
     ls_log(LS_LOG_INFO, "group %u: rank %d of %d, transport %s, %s, algorithm %s", id, rank, size, w->tops->name,
            g->mapped ? "registered memory is reduced in place" : "messages are copied",
-           g->forced ? g->forced->name : "by size");
+           *g->e->terms.algo ? g->e->terms.algo : "by size");
     atomic_store_explicit(&w->engine->group[block], g, memory_order_release);
     *out = g;
     return LS_OK;
@@ -107,16 +112,49 @@ static void hand_over(ls_group *g, ls_backend_group *b)
     if (b) g->mapped = false;
 }
 
+/* What every rank says before the world has a group. */
+typedef struct greeting {
+    uint64_t area_offset;
+    int64_t cpus;
+    ls_cost cost; /* of rank 0, as what follows */
+    char cost_from[LS_ALGO_TEXT], algo[LS_ALGO_TEXT];
+} greeting;
+
+/* Rank 0's calibration and wishes count, so that all ranks choose the same algorithms whatever is on their hosts. */
+static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area_offset)
+{
+    ls_terms *t = &w->engine->terms;
+    const char *asked = ls_env_get()->getenv("LOCKSTEP_ALGO");
+    greeting me = { .area_offset = (uint64_t)((const char *)mine - w->peer_base[w->rank]), .cpus = w->cpus };
+    if (!asked || !*asked) asked = w->opts.algo ? w->opts.algo : "";
+    if (strlen(asked) >= sizeof me.algo)
+        return ls_fail(LS_BAD_CONFIG, "names of algorithms: %zu bytes, at most %zu", strlen(asked), sizeof me.algo - 1);
+    strcpy(me.algo, asked);
+    if (w->rank == 0) LS_TRY(ls_cost_load(&me.cost, me.cost_from, sizeof me.cost_from));
+    greeting *all = calloc((size_t)w->size, sizeof *all);
+    if (!all) return ls_fail(LS_NO_MEMORY, "%d greetings", w->size);
+    ls_status st = ls_world_exchange(w, "area", &me, sizeof me, all);
+    for (int r = 0; r < w->size && st == LS_OK; r++) {
+        area_offset[r] = all[r].area_offset;
+        t->cpus[r] = (int)all[r].cpus;
+    }
+    t->cost = all[0].cost;
+    memcpy(t->algo, all[0].algo, sizeof t->algo);
+    memcpy(t->cost_from, all[0].cost_from, sizeof t->cost_from);
+    free(all);
+    return st;
+}
+
 ls_status ls_group_create_world(ls_world *w)
 {
     LS_TRY(ls_engine_create(w));
     ls_area *mine;
     LS_TRY(new_area(w, &mine));
-    uint64_t offset = (uint64_t)((char *)mine - w->peer_base[w->rank]), all[LS_MAX_RANKS];
-    LS_TRY(ls_world_exchange(w, "area", &offset, sizeof offset, all));
+    uint64_t offset[LS_MAX_RANKS];
+    LS_TRY(agree(w, mine, offset));
     int identity[LS_MAX_RANKS];
     for (int r = 0; r < w->size; r++) identity[r] = r;
-    LS_TRY(create(w, w->rank, w->size, identity, 0, 0, mine, all, &w->group));
+    LS_TRY(create(w, w->rank, w->size, identity, 0, 0, mine, offset, &w->group));
     w->engine->next_id = 1;
     LS_TRY(ls_backend_open(w->engine));
     hand_over(w->group, ls_backend_world(w->engine));
@@ -221,6 +259,7 @@ static void release(ls_group *g, bool clean)
     ls_engine_settle(e); /* the thread may be looking at g */
     if (clean && e->nspare < LS_MAX_GROUPS) e->spare[e->nspare++] = g->member[g->rank].area;
     ls_sched_cache_free(g->cache);
+    free(g->plans);
     ls_p2p_free(atomic_load_explicit(&g->p2p, memory_order_relaxed));
     free(g->counts);
     free(g->copy);

@@ -13,6 +13,7 @@
 #define LS_GROUP_IMPL_H
 #include <stdatomic.h>
 
+#include "coll/choose.h"
 #include "coll/exec.h"
 #include "lockstep/group.h"
 #include "lockstep/shard.h"
@@ -148,7 +149,8 @@ struct ls_group {
     int patience;            /* turns a poll may take: some while the caller blocks, none at a poke */
     uint32_t seq, mseq, rooted; /* of the newest collective, as in ls_work; seq: of the next */
     uint32_t chain;          /* signature of all collectives so far */
-    const ls_algo *forced;   /* comm.algo; NULL: by size */
+    const ls_algo *forced;   /* comm.algo, for all collectives that it serves; NULL: by size */
+    bool asks;               /* asked[] is not empty */
     struct ls_backend_group *backend; /* owned: this group in the library that gets its collectives; NULL: none does */
     ls_work_kind ran;        /* how the last collective was carried out, */
     const ls_algo *ran_algo; /* and for LS_WORK_EXEC by which schedule, its shares cut into so many segments */
@@ -179,6 +181,9 @@ struct ls_group {
     size_t ncopy;
     size_t *counts;               /* owned: [LS_WORKS][2][size], NULL until a v-variant is called */
     struct ls_sched_cache *cache; /* owned */
+    struct ls_plans *plans;       /* owned: what was chosen so far; NULL before the first schedule */
+    const ls_algo *asked[LS_COLLS]; /* comm.algo, for single collectives */
+    int cores[LS_MAX_RANKS];      /* [nnodes] of a host, in proportion to its ranks that are members */
     struct ls_work work[LS_WORKS];
 };
 
@@ -198,6 +203,15 @@ static inline ls_range ls_work_share(const ls_work *k, int r)
 /* The oldest works that are not complete, by position in the queue. */
 static inline ls_work *ls_queued(ls_group *g, uint32_t i) { return &g->work[g->queue[i % LS_WORKS]]; }
 
+/* What decides about algorithms, the same on every rank: rank 0's costs and wishes. */
+#define LS_ALGO_TEXT 256
+typedef struct ls_terms {
+    ls_cost cost;
+    char cost_from[LS_ALGO_TEXT]; /* for people */
+    char algo[LS_ALGO_TEXT];      /* LOCKSTEP_ALGO, else comm.algo */
+    int cpus[LS_MAX_RANKS];       /* of each rank's host */
+} ls_terms;
+
 /* Moves the works of all groups of a world. */
 typedef struct ls_engine {
     ls_world *w;
@@ -208,6 +222,7 @@ typedef struct ls_engine {
     int nspare;
     _Atomic uint64_t ops, bytes, exposed_ns, busy_ns, slow_waits;
     _Atomic int slow_rank;
+    ls_terms terms;
     struct ls_backend *backend;               /* owned; NULL: collectives are carried out here */
 
     /* for the calling thread to pack tensors into */
@@ -279,8 +294,11 @@ void ls_group_free(ls_group *g);
 ls_work_kind ls_select(const ls_work *k);
 /* What carried out the last collective of the group: an algorithm of the registry, or a form in mapped memory. */
 const char *ls_select_ran(const ls_group *g);
-const ls_algo *ls_select_schedule(const ls_work *k, const ls_shape *shape);
-/* Fills `forced` of a new group. LS_BAD_CONFIG: comm.algo is unknown, or does not go with comm.wire. */
+ls_status ls_select_plan(const ls_work *k, ls_plan *out);
+/* All that could be chosen for it, fastest first; out[LS_MAX_PLANS]. */
+ls_status ls_select_plans(const ls_work *k, ls_plan *out, int *n);
+/* Fills `forced` and `asked` of a new group. LS_BAD_CONFIG: comm.algo or LOCKSTEP_ALGO names no algorithm, or
+ * one that does not go with comm.wire. */
 ls_status ls_select_init(ls_group *g);
 /* Whether a work's values travel as bf16 where its group has members of other hosts. */
 bool ls_select_narrow(const ls_work *k);

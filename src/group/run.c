@@ -10,7 +10,6 @@
 #include "lockstep/shard.h"
 
 #define TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
-#define PIPELINED_BYTES ((size_t)1 << 20)
 
 typedef struct entry {
     const ls_algo *algo;
@@ -47,33 +46,33 @@ void ls_sched_cache_free(struct ls_sched_cache *c)
 
 static ls_status find(ls_group *g, const ls_work *k, entry **out)
 {
-    bool uneven = k->a.coll == LS_ALL_TO_ALL && k->counts; /* then ranks do not share nbytes */
-    int parts = k->nbytes >= PIPELINED_BYTES && !uneven ? LS_GROUP_LANES : 1;
+    ls_plan plan;
+    LS_TRY(ls_select_plan(k, &plan));
+    bool uneven = k->a.coll == LS_ALL_TO_ALL && k->counts;
     bool rooted = k->a.coll == LS_BROADCAST || k->a.coll == LS_REDUCE || k->a.coll == LS_GATHER ||
                   k->a.coll == LS_SCATTER;
     ls_shape shape = { .coll = k->a.coll,
                        .rank = g->rank,
                        .size = g->size,
                        .root = rooted ? k->a.root : 0,
-                       .segments = parts,
-                       .nlanes = parts,
+                       .segments = plan.segments,
+                       .nlanes = plan.nlanes,
                        .uneven = uneven,
                        .node = g->node };
-    const ls_algo *algo = ls_select_schedule(k, &shape);
     *out = NULL;
     if (!g->cache && !(g->cache = calloc(1, sizeof *g->cache)))
         return ls_fail(LS_NO_MEMORY, "schedules of group %u", g->id);
     for (entry *e = g->cache->first; e; e = e->next)
-        if (e->algo == algo && e->shape.coll == shape.coll && e->shape.root == shape.root &&
-            e->shape.segments == parts && e->shape.uneven == uneven) {
+        if (e->algo == plan.algo && e->shape.coll == shape.coll && e->shape.root == shape.root &&
+            e->shape.segments == plan.segments && e->shape.nlanes == plan.nlanes && e->shape.uneven == uneven) {
             *out = e;
             return LS_OK;
         }
     entry *e = calloc(1, sizeof *e);
     if (!e) return ls_fail(LS_NO_MEMORY, "a schedule");
-    e->algo = algo;
+    e->algo = plan.algo;
     e->shape = shape;
-    ls_status st = ls_sched_emit(algo, &shape, &e->sched);
+    ls_status st = ls_sched_emit(plan.algo, &shape, &e->sched);
     if (st == LS_OK && (st = ls_run_bind(&e->run, &e->sched)) < 0) ls_sched_free(&e->sched);
     if (st < 0) {
         free(e);

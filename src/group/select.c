@@ -1,13 +1,17 @@
 /* select.c -- which algorithm carries out a collective.
  *
  * The choice depends only on what every rank knows alike (collective, size,
- * group, options), because all must choose the same.
+ * group, and the terms that they agreed on when they joined), because all must
+ * choose the same. Where the work is done in mapped memory, thresholds decide;
+ * where it is a schedule, all that serve are timed by the cost model, once for
+ * each power of two of the size.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "group/impl.h"
 
-#define WIRE_WHOLE_BYTES ((size_t)32 << 10) /* on a wire: below it one exchange of whole vectors beats two rounds */
+#define WIRE_WHOLE_BYTES ((size_t)32 << 10) /* on a wire: below it latency is all, and bf16 would not pay */
 #define WHOLE_SUM_BYTES \
     ((size_t)1 << 10) /* in memory: above it copying into slots costs more than a second flag wait */
 
@@ -17,17 +21,31 @@ static bool sums_once(const char *algo)
     return strcmp(algo, "ring") == 0 || strcmp(algo, "direct") == 0 || strcmp(algo, "hierarchical") == 0;
 }
 
+/* "ring", or "all_reduce=ring,broadcast=chain". */
 ls_status ls_select_init(ls_group *g)
 {
-    const char *asked = g->w->opts.algo;
-    g->forced = asked ? ls_algo_find(asked) : NULL;
-    if (asked && !g->forced)
-        return ls_fail(LS_BAD_CONFIG, "no algorithm named '%s': `lockstep coll --list` names them", asked);
-    if (asked && g->w->opts.wire_bf16 && (g->forced->colls & 1u << LS_ALL_REDUCE) && !sums_once(asked))
+    char text[LS_ALGO_TEXT];
+    memcpy(text, g->e->terms.algo, sizeof text);
+    for (char *at = text, *end; at && *at; at = end) {
+        if ((end = strchr(at, ','))) *end++ = 0;
+        char *name = strchr(at, '=');
+        if (name) *name++ = 0;
+        const ls_algo *algo = ls_algo_find(name ? name : at);
+        if (!algo)
+            return ls_fail(LS_BAD_CONFIG, "no algorithm named '%s': `lockstep coll --list` names them", name ? name : at);
+        ls_coll coll = name ? ls_coll_find(at) : LS_COLLS;
+        if (name && coll == LS_COLLS) return ls_fail(LS_BAD_CONFIG, "no collective named '%s', for algorithm %s", at, name);
+        if (name && !(algo->colls & 1u << coll))
+            return ls_fail(LS_BAD_CONFIG, "algorithm '%s' does not do %s", algo->name, at);
+        if (name) g->asked[coll] = algo, g->asks = true;
+        else g->forced = algo;
+    }
+    const ls_algo *sums = g->asked[LS_ALL_REDUCE] ? g->asked[LS_ALL_REDUCE] : g->forced;
+    if (sums && g->w->opts.wire_bf16 && (sums->colls & 1u << LS_ALL_REDUCE) && !sums_once(sums->name))
         return ls_fail(LS_BAD_CONFIG,
                        "comm.wire: bf16 goes with comm.algo ring, direct or hierarchical, where one rank completes each "
                        "sum, not with %s",
-                       asked);
+                       sums->name);
     return LS_OK;
 }
 
@@ -47,6 +65,7 @@ static const ls_algo *narrow_schedule(const ls_group *g)
 /* comm.algo where it serves the collective. */
 static const ls_algo *forced(const ls_group *g, ls_coll coll)
 {
+    if (g->asked[coll]) return g->asked[coll];
     return g->forced && (g->forced->colls & 1u << coll) ? g->forced : NULL;
 }
 
@@ -81,7 +100,7 @@ ls_work_kind ls_select(const ls_work *k)
     ls_coll coll = k->a.coll;
     if (g->size == 1) return LS_WORK_LOCAL;
     if (g->backend) return LS_WORK_BACKEND;
-    const ls_algo *f = g->forced ? forced(g, coll) : NULL;
+    const ls_algo *f = g->forced || g->asks ? forced(g, coll) : NULL;
     if (!g->mapped || (f && !f->mapped)) return LS_WORK_EXEC;
     if (is_rooted(coll)) {
         if (most_from_one(k) <= LS_MAIL_MOST) return LS_WORK_MAIL;
@@ -91,22 +110,61 @@ ls_work_kind ls_select(const ls_work *k)
     return !f || strcmp(f->name, "fold") == 0 ? LS_WORK_MAPPED : LS_WORK_EXEC;
 }
 
-const ls_algo *ls_select_schedule(const ls_work *k, const ls_shape *shape)
+/* --- schedules ------------------------------------------------------------------------------ */
+
+#define CLASSES 48 /* powers of two */
+
+struct ls_plans {
+    struct { const ls_algo *asked; ls_plan plan; } of[LS_COLLS][CLASSES];
+};
+
+static int class_of(size_t nbytes)
+{
+    int c = 0;
+    while (c < CLASSES - 1 && (size_t)1 << c < nbytes) c++;
+    return c;
+}
+
+/* fold has no form for memory that is not mapped; direct gives the same bits. NULL: what is fastest. */
+static const ls_algo *wanted(const ls_work *k)
+{
+    const ls_algo *f = forced(k->g, k->a.coll);
+    ls_shape shape = { .coll = k->a.coll, .size = k->g->size, .segments = 1, .nlanes = 1, .node = k->g->node,
+                       .uneven = k->a.coll == LS_ALL_TO_ALL && k->counts };
+    if (f && (!f->fits || f->fits(&shape))) return strcmp(f->name, "fold") == 0 ? ls_algo_find("direct") : f;
+    return ls_select_narrow(k) ? narrow_schedule(k->g) : NULL;
+}
+
+ls_status ls_select_plans(const ls_work *k, ls_plan *out, int *n)
 {
     const ls_group *g = k->g;
-    const ls_algo *f = forced(g, k->a.coll);
-    /* fold has no form for memory that is not mapped; direct gives the same bits */
-    if (f && (!f->fits || f->fits(shape))) return strcmp(f->name, "fold") == 0 ? ls_algo_find("direct") : f;
-    if (ls_select_narrow(k)) return narrow_schedule(g);
-    switch (k->a.coll) {
-    case LS_BROADCAST: return ls_algo_find("tree");
-    case LS_BARRIER: return ls_algo_find("dissemination");
-    case LS_REDUCE:
-    case LS_GATHER:
-    case LS_SCATTER: return ls_algo_find("linear");
-    case LS_ALL_TO_ALL: return ls_algo_find("pairwise");
-    default: return ls_algo_find(g->mapped ? "direct" : k->nbytes <= WIRE_WHOLE_BYTES ? "oneshot" : "ring");
+    const char *wire = g->w->tops->name;
+    ls_machine m = { .cost = &g->e->terms.cost, .memory = strcmp(wire, "shm") == 0 || strcmp(wire, "mixed") == 0,
+                     .cores = g->cores };
+    ls_question q = { .coll = k->a.coll, .size = g->size, .node = g->node, .nlanes = LS_GROUP_LANES, .only = wanted(k) };
+    q.ascending = g->mapped && !q.only; /* as the forms in memory add */
+    return ls_choose(&m, &q, (size_t)1 << class_of(k->nbytes), out, n);
+}
+
+ls_status ls_select_plan(const ls_work *k, ls_plan *out)
+{
+    ls_group *g = k->g;
+    if (k->a.coll == LS_ALL_TO_ALL && k->counts) { /* ranks do not share nbytes: nothing may depend on it */
+        const ls_algo *f = wanted(k);
+        *out = (ls_plan){ .algo = f ? f : ls_algo_find("pairwise"), .segments = 1, .nlanes = 1 };
+        return LS_OK;
     }
+    if (!g->plans && !(g->plans = calloc(1, sizeof *g->plans))) return ls_fail(LS_NO_MEMORY, "plans of group %u", g->id);
+    int c = class_of(k->nbytes);
+    if (!g->plans->of[k->a.coll][c].plan.algo || g->plans->of[k->a.coll][c].asked != wanted(k)) {
+        ls_plan all[LS_MAX_PLANS];
+        int n;
+        LS_TRY(ls_select_plans(k, all, &n));
+        g->plans->of[k->a.coll][c].plan = all[0];
+        g->plans->of[k->a.coll][c].asked = wanted(k);
+    }
+    *out = g->plans->of[k->a.coll][c].plan;
+    return LS_OK;
 }
 
 const char *ls_select_ran(const ls_group *g)

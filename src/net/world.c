@@ -155,6 +155,7 @@ static ls_status finish_open(ls_world *w)
     ls_rank_slot *slot = &w->page->rank[w->rank];
     int cpus;
     LS_TRY(ls_world_cores(w, &cpus));
+    w->cpus = cpus;
     int runnable = w->local_size * (w->opts.progress == LS_PROGRESS_THREAD ? 2 : 1);
     w->waiter = (ls_waiter){ .abort_word = &w->page->abort_by, .parked = &slot->parked, .may_spin = cpus >= runnable,
                              .fds = waiter_fds, .fds_arg = w };

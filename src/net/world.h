@@ -23,6 +23,7 @@ struct ls_world {
     int rank, size, local_rank, local_size;
     int nnodes;                       /* hosts of the job, numbered by their lowest rank */
     int node[LS_MAX_RANKS];           /* [size] which of them each rank is on; the same on every rank */
+    int cpus;                         /* that the ranks of this host have together */
     uint32_t generation;
     ls_world_opts opts;               /* defaults filled in */
     ls_job_source source;             /* who said which rank we are, */
