@@ -1,4 +1,5 @@
 /* The calibration file: written and read back, refused with the reason, found where the environment says. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,25 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "coll/cost.h"
+
+static void fits_a_line_by_relative_errors(void **state)
+{
+    (void)state;
+    const double x[4] = { 0, 1024, 65536, 1 << 20 };
+    double y[4], alpha, beta, worst;
+    for (int i = 0; i < 4; i++) y[i] = 500.0 + 0.25 * x[i];
+    ls_cost_fit(x, y, 4, &alpha, &beta, &worst);
+    assert_true(fabs(alpha - 500.0) < 1e-6 && fabs(beta - 0.25) < 1e-9 && worst < 1e-9);
+    y[0] *= 1.1; /* a tenth off at one end moves both a little, and shows */
+    ls_cost_fit(x, y, 4, &alpha, &beta, &worst);
+    assert_true(alpha > 500.0 && alpha < 550.0 && fabs(beta - 0.25) < 0.01 && worst > 0.02 && worst < 0.1);
+    const double down[2] = { 100.0, 50.0 }, steep[2] = { 1.0, 1e6 };
+    ls_cost_fit(x, down, 2, &alpha, &beta, &worst);
+    assert_true(beta == 0.0 && alpha > 50.0 && alpha < 100.0);
+    const double far[2] = { 1000.0, 2000.0 };
+    ls_cost_fit(far, steep, 2, &alpha, &beta, &worst);
+    assert_true(alpha == 0.0 && beta > 0.0);
+}
 
 static void comes_back_as_it_was_written(void **state)
 {
@@ -116,6 +136,7 @@ static void is_looked_for_where_the_environment_says(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fits_a_line_by_relative_errors),
         cmocka_unit_test(comes_back_as_it_was_written),
         cmocka_unit_test(what_is_left_out_is_the_presets),
         cmocka_unit_test(says_what_is_wrong_with_a_file),

@@ -7,7 +7,7 @@
 #include "lockstep/lockstep.h"
 
 static const ls_cmd *const cmds[] = {
-    &ls_cmd_run, &ls_cmd_train, &ls_cmd_bench, &ls_cmd_coll, &ls_cmd_ckpt, &ls_cmd_secret, &ls_cmd_doctor,
+    &ls_cmd_run, &ls_cmd_train, &ls_cmd_bench, &ls_cmd_calibrate, &ls_cmd_coll, &ls_cmd_ckpt, &ls_cmd_secret, &ls_cmd_doctor,
 };
 #define NCMDS (sizeof cmds / sizeof *cmds)
 
@@ -35,7 +35,7 @@ static void help(FILE *to)
 {
     fprintf(to, "lockstep: plan it, simulate it, run it, explain it - with the same code\n\nusage: lockstep COMMAND "
                 "[options]\n\n");
-    for (size_t i = 0; i < NCMDS; i++) fprintf(to, "  %-8s %s\n", cmds[i]->name, cmds[i]->summary);
+    for (size_t i = 0; i < NCMDS; i++) fprintf(to, "  %-9s %s\n", cmds[i]->name, cmds[i]->summary);
     fprintf(to,
             "\n  lockstep COMMAND --help   what a command takes, with an example\n  lockstep --version        what was "
             "built\n\n"

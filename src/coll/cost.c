@@ -23,6 +23,25 @@ const ls_cost ls_cost_preset = {
     .poke_ns = 2000.0,
 };
 
+void ls_cost_fit(const double *x, const double *y, int n, double *alpha, double *beta, double *worst)
+{
+    double w = 0.0, wx = 0.0, wxx = 0.0, wy = 0.0, wxy = 0.0; /* weights 1 / y^2 */
+    for (int i = 0; i < n; i++) {
+        double k = 1.0 / (y[i] * y[i]);
+        w += k, wx += k * x[i], wxx += k * x[i] * x[i], wy += k * y[i], wxy += k * x[i] * y[i];
+    }
+    double det = w * wxx - wx * wx;
+    *alpha = (wy * wxx - wx * wxy) / det;
+    *beta = (w * wxy - wx * wy) / det;
+    if (!(*alpha >= 0.0)) *alpha = 0.0, *beta = wxy / wxx;
+    if (!(*beta >= 0.0)) *beta = 0.0, *alpha = wy / w;
+    *worst = 0.0;
+    for (int i = 0; i < n; i++) {
+        double e = fabs(*alpha + *beta * x[i] - y[i]) / y[i];
+        if (e > *worst) *worst = e;
+    }
+}
+
 void ls_cost_print_json(const ls_cost *c, const char *host, ls_text *out)
 {
     ls_text_add(out, "{\n  \"lockstep_calibration\": 1,\n  \"host\": ");

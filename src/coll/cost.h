@@ -33,6 +33,10 @@ typedef struct ls_cost {
 
 extern const ls_cost ls_cost_preset; /* of an ordinary server of the 2020s, on a 10 Gbit/s network */
 
+/* alpha + beta x: the least squares of relative errors over n measurements, neither below 0. `worst`: the greatest
+ * |error| of them, relative to what was measured. n >= 2, different x, y > 0. */
+void ls_cost_fit(const double *x, const double *y, int n, double *alpha, double *beta, double *worst);
+
 /* As a file of JSON, and back. What a file leaves out keeps the preset's value. LS_BAD_FILE names `name`,
  * the key, what it holds and what is expected. */
 void ls_cost_print_json(const ls_cost *c, const char *host, ls_text *out);
