@@ -17,10 +17,10 @@ static const char *const level_name[LS_LEVELS] = { "memory", "loopback", "networ
 const char *ls_level_name(ls_level l) { return (unsigned)l < LS_LEVELS ? level_name[l] : "?"; }
 
 const ls_cost ls_cost_preset = {
-    .link = { [LS_LEVEL_MEMORY] = { 300.0, 60.0, 0.1 }, [LS_LEVEL_LOOPBACK] = { 8000.0, 2000.0, 0.4 },
+    .link = { [LS_LEVEL_MEMORY] = { 500.0, 100.0, 0.05 }, [LS_LEVEL_LOOPBACK] = { 8000.0, 2000.0, 0.5 },
               [LS_LEVEL_NETWORK] = { 30000.0, 2500.0, 0.8 } },
     .gamma_ns = 0.15,
-    .poke_ns = 2000.0,
+    .poke_ns = 1500.0,
 };
 
 void ls_cost_fit(const double *x, const double *y, int n, double *alpha, double *beta, double *worst)

@@ -115,14 +115,13 @@ ls_work_kind ls_select(const ls_work *k)
 #define CLASSES 48 /* powers of two */
 
 struct ls_plans {
-    struct { const ls_algo *asked; ls_plan plan; } of[LS_COLLS][CLASSES];
+    struct { const ls_algo *asked; ls_plan plan; } of[2][LS_COLLS][CLASSES]; /* [1]: rounded once */
 };
 
 static int class_of(size_t nbytes)
 {
-    int c = 0;
-    while (c < CLASSES - 1 && (size_t)1 << c < nbytes) c++;
-    return c;
+    int c = nbytes <= 1 ? 0 : 64 - __builtin_clzll((unsigned long long)nbytes - 1);
+    return c < CLASSES ? c : CLASSES - 1;
 }
 
 /* fold has no form for memory that is not mapped; direct gives the same bits. NULL: what is fastest. */
@@ -135,14 +134,22 @@ static const ls_algo *wanted(const ls_work *k)
     return ls_select_narrow(k) ? narrow_schedule(k->g) : NULL;
 }
 
+/* Sums in one pass over all vectors: in mapped memory, where its own forms add so; and of 16-bit types, which are
+ * rounded once then, on one host. (Across hosts every pass over a wire counts for more.) */
+static bool in_one_pass(const ls_work *k)
+{
+    return k->g->mapped || (ls_dtype_size(k->a.dtype) == 2 && k->g->nnodes == 1);
+}
+
 ls_status ls_select_plans(const ls_work *k, ls_plan *out, int *n)
 {
     const ls_group *g = k->g;
     const char *wire = g->w->tops->name;
     ls_machine m = { .cost = &g->e->terms.cost, .memory = strcmp(wire, "shm") == 0 || strcmp(wire, "mixed") == 0,
                      .cores = g->cores };
-    ls_question q = { .coll = k->a.coll, .size = g->size, .node = g->node, .nlanes = LS_GROUP_LANES, .only = wanted(k) };
-    q.ascending = g->mapped && !q.only; /* as the forms in memory add */
+    ls_question q = { .coll = k->a.coll, .size = g->size, .node = g->node, .nlanes = LS_GROUP_LANES,
+                      .only = wanted(k) };
+    q.ascending = !q.only && in_one_pass(k);
     return ls_choose(&m, &q, (size_t)1 << class_of(k->nbytes), out, n);
 }
 
@@ -155,15 +162,17 @@ ls_status ls_select_plan(const ls_work *k, ls_plan *out)
         return LS_OK;
     }
     if (!g->plans && !(g->plans = calloc(1, sizeof *g->plans))) return ls_fail(LS_NO_MEMORY, "plans of group %u", g->id);
-    int c = class_of(k->nbytes);
-    if (!g->plans->of[k->a.coll][c].plan.algo || g->plans->of[k->a.coll][c].asked != wanted(k)) {
+    int c = class_of(k->nbytes), once = in_one_pass(k);
+    const ls_algo *asked = wanted(k), **made_for = &g->plans->of[once][k->a.coll][c].asked;
+    ls_plan *plan = &g->plans->of[once][k->a.coll][c].plan;
+    if (!plan->algo || *made_for != asked) {
         ls_plan all[LS_MAX_PLANS];
         int n;
         LS_TRY(ls_select_plans(k, all, &n));
-        g->plans->of[k->a.coll][c].plan = all[0];
-        g->plans->of[k->a.coll][c].asked = wanted(k);
+        *plan = all[0];
+        *made_for = asked;
     }
-    *out = g->plans->of[k->a.coll][c].plan;
+    *out = *plan;
     return LS_OK;
 }
 
