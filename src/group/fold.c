@@ -64,7 +64,10 @@ void ls_fold_place(ls_work *k, ls_line *line)
         from = to = (uint64_t)(slot - me->base);
     }
     if (k->a.coll == LS_ALL_TO_ALL) {
-        if (!k->a.in && k->nbytes > 0) from = to = LS_NOT_REGISTERED; /* in place goes through a copy */
+        /* in place goes through a copy, and so does what is soon copied where a wait more is worse: staged.c has fewer
+         */
+        if (k->nbytes > 0 && (!k->a.in || (g->crowded && k->nbytes <= LS_STAGE_SLOTS * LS_STAGE_BYTES)))
+            from = to = LS_NOT_REGISTERED;
         uint64_t *block = me->area->block[k->mseq & 1];
         for (int r = 0; r < g->size; r++) {
             ls_range s = ls_work_share(k, r);

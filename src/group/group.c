@@ -56,8 +56,17 @@ static void place_members(ls_group *g)
     }
 }
 
+/* What a rank says of its area: where it is, and in the lowest bit whether it shares its core with other ranks. */
+#define SHARES_CORE 1u
+
+static uint64_t area_word(const ls_world *w, const ls_area *mine)
+{
+    uint64_t offset = (uint64_t)((const char *)mine - w->peer_base[w->rank]);
+    return offset | (w->waiter.may_spin ? 0 : SHARES_CORE);
+}
+
 static ls_status create(ls_world *w, int rank, int size, const int *world_rank, uint32_t id, int block, ls_area *mine,
-                        const uint64_t *area_offset, ls_group **out)
+                        const uint64_t *area, ls_group **out)
 {
     *out = NULL;
     ls_group *g = w->engine->gone; /* the newest of those destroyed serves again */
@@ -84,7 +93,9 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     for (int r = 0; r < size; r++) {
         g->world_rank[r] = world_rank[r];
         char *p = r == rank ? (char *)mine : NULL;
-        if (r != rank && g->mapped) p = ls_world_peer(w, world_rank[r], area_offset[r], sizeof(ls_area));
+        g->crowded |= (area[r] & SHARES_CORE) != 0;
+        if (r != rank && g->mapped)
+            p = ls_world_peer(w, world_rank[r], area[r] & ~(uint64_t)SHARES_CORE, sizeof(ls_area));
         if ((r == rank || g->mapped) && (!p || (uintptr_t)p % 64 != 0)) {
             free(g);
             return ls_fail(LS_PROTOCOL, "rank %d offers a group area outside its arena", world_rank[r]);
@@ -114,18 +125,18 @@ static void hand_over(ls_group *g, ls_backend_group *b)
 
 /* What every rank says before the world has a group. */
 typedef struct greeting {
-    uint64_t area_offset;
+    uint64_t area; /* area_word() */
     int64_t cpus;
     ls_cost cost; /* of rank 0, as what follows */
     char cost_from[LS_ALGO_TEXT], algo[LS_ALGO_TEXT];
 } greeting;
 
 /* Rank 0's calibration and wishes count, so that all ranks choose the same algorithms whatever is on their hosts. */
-static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area_offset)
+static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area)
 {
     ls_terms *t = &w->engine->terms;
     const char *asked = ls_env_get()->getenv("LOCKSTEP_ALGO");
-    greeting me = { .area_offset = (uint64_t)((const char *)mine - w->peer_base[w->rank]), .cpus = w->cpus };
+    greeting me = { .area = area_word(w, mine), .cpus = w->cpus };
     if (!asked || !*asked) asked = w->opts.algo ? w->opts.algo : "";
     if (strlen(asked) >= sizeof me.algo)
         return ls_fail(LS_BAD_CONFIG, "names of algorithms: %zu bytes, at most %zu", strlen(asked), sizeof me.algo - 1);
@@ -135,7 +146,7 @@ static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area_offset)
     if (!all) return ls_fail(LS_NO_MEMORY, "%d greetings", w->size);
     ls_status st = ls_world_exchange(w, "area", &me, sizeof me, all);
     for (int r = 0; r < w->size && st == LS_OK; r++) {
-        area_offset[r] = all[r].area_offset;
+        area[r] = all[r].area;
         t->cpus[r] = (int)all[r].cpus;
     }
     t->cost = all[0].cost;
@@ -150,11 +161,11 @@ ls_status ls_group_create_world(ls_world *w)
     LS_TRY(ls_engine_create(w));
     ls_area *mine;
     LS_TRY(new_area(w, &mine));
-    uint64_t offset[LS_MAX_RANKS];
-    LS_TRY(agree(w, mine, offset));
+    uint64_t area[LS_MAX_RANKS];
+    LS_TRY(agree(w, mine, area));
     int identity[LS_MAX_RANKS];
     for (int r = 0; r < w->size; r++) identity[r] = r;
-    LS_TRY(create(w, w->rank, w->size, identity, 0, 0, mine, offset, &w->group));
+    LS_TRY(create(w, w->rank, w->size, identity, 0, 0, mine, area, &w->group));
     w->engine->next_id = 1;
     LS_TRY(ls_backend_open(w->engine));
     hand_over(w->group, ls_backend_world(w->engine));
@@ -163,7 +174,7 @@ ls_status ls_group_create_world(ls_world *w)
 
 /* What every rank of the parent says at a split. */
 typedef struct offer {
-    int64_t color, next_id, used_blocks, area_offset;
+    int64_t color, next_id, used_blocks, area;
 } offer;
 
 static int64_t used_blocks(ls_engine *e)
@@ -186,13 +197,13 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
     LS_TRY(new_area(w, &mine));
 
     offer all[LS_MAX_RANKS];
-    all[parent->rank] = (offer){ color, e->next_id, used_blocks(e), (char *)mine - w->peer_base[w->rank] };
+    all[parent->rank] = (offer){ color, e->next_id, used_blocks(e), (int64_t)area_word(w, mine) };
     ls_status st = ls_all_gather(parent, NULL, all, (size_t)parent->size * (sizeof(offer) / sizeof(int64_t)), LS_I64);
     if (st < 0) return ls_while(st, "splitting group %u", parent->id);
 
     int64_t used = 0, next_id = 0, id = 0;
     int size = 0, rank = 0, world_rank[LS_MAX_RANKS];
-    uint64_t offset[LS_MAX_RANKS];
+    uint64_t area[LS_MAX_RANKS];
     for (int r = 0; r < parent->size; r++) {
         used |= all[r].used_blocks;
         if (all[r].next_id > next_id) next_id = all[r].next_id;
@@ -205,15 +216,16 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
     for (int r = 0; r < parent->size; r++) {
         if (all[r].color != color) continue;
         if (r == parent->rank) rank = size;
-        offset[size] = (uint64_t)all[r].area_offset;
+        area[size] = (uint64_t)all[r].area;
         world_rank[size++] = parent->world_rank[r];
     }
     e->next_id = (uint32_t)(next_id + parent->size); /* never reused by a live group */
     int block = 0;
     while (block < LS_MAX_GROUPS && (used >> block & 1)) block++;
     ls_backend_group *b = NULL;
-    if (block == LS_MAX_GROUPS) st = ls_fail(LS_INVALID, "more than %d groups at once: destroy one first", LS_MAX_GROUPS);
-    else if (color >= 0) st = create(w, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, offset, out);
+    if (block == LS_MAX_GROUPS)
+        st = ls_fail(LS_INVALID, "more than %d groups at once: destroy one first", LS_MAX_GROUPS);
+    else if (color >= 0) st = create(w, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, area, out);
     if (color < 0 || block == LS_MAX_GROUPS) e->spare[e->nspare++] = mine;
     if (st < 0) return color < 0 ? LS_OK : st;
     LS_TRY(ls_backend_split(parent, color, &b));

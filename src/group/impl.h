@@ -23,7 +23,7 @@
 #define LS_GROUP_LANES 2        /* channels of a group for schedules; one more is for send and recv */
 #define LS_GROUP_CHANNELS (LS_GROUP_LANES + 1)
 #define LS_MAX_GROUPS (LS_MAX_CHANNELS / LS_GROUP_CHANNELS)
-#define LS_ONESHOT_BYTES 4096   /* vectors up to this travel whole through the area */
+#define LS_ONESHOT_BYTES 16384  /* vectors up to this travel whole through the area */
 _Static_assert(LS_PAGE_GROUPS >= LS_MAX_GROUPS && LS_PAGE_HISTORY >= LS_WORKS, "all in flight is described");
 #define LS_P2P_WORKS (LS_WORKS + LS_P2P_BATCH) /* messages in flight: 64 and a batch */
 #define LS_TIMED_BYTES 4096 /* smaller works are counted, not timed, */
@@ -146,6 +146,7 @@ struct ls_group {
     bool mapped;             /* every member's arena is mapped here */
     uint64_t narrow;         /* members with whom f32 sums travel as bf16, a bit for each */
     bool spins;              /* a wait may spin: every rank has a core */
+    bool crowded;            /* for some member that is not so; all know it alike */
     int patience;            /* turns a poll may take: some while the caller blocks, none at a poke */
     uint32_t seq, mseq, rooted; /* of the newest collective, as in ls_work; seq: of the next */
     uint32_t chain;          /* signature of all collectives so far */

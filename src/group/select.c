@@ -12,8 +12,12 @@
 #include "group/impl.h"
 
 #define WIRE_WHOLE_BYTES ((size_t)32 << 10) /* on a wire: below it latency is all, and bf16 would not pay */
-#define WHOLE_SUM_BYTES \
-    ((size_t)1 << 10) /* in memory: above it copying into slots costs more than a second flag wait */
+/* In memory, above it copying into slots costs more than a second flag wait: for sums, for what is only copied; and
+ * where a flag wait means that all ranks of a core take their turns. */
+#define WHOLE_SUM_BYTES ((size_t)1 << 10)
+#define WHOLE_COPY_BYTES ((size_t)4 << 10)
+#define CROWDED_SUM_BYTES ((size_t)4 << 10)
+#define CROWDED_SHARE_BYTES ((size_t)8 << 10) /* of a sum of which a rank makes its share only */
 
 /* Whether each chunk of an all_reduce is completed by one rank, which sends it to the others. */
 static bool sums_once(const char *algo)
@@ -74,11 +78,11 @@ static bool is_rooted(ls_coll coll)
     return coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER;
 }
 
-/* The most that any one rank writes for its peers: for those with a root. */
+/* The most that any one rank writes for its peers. */
 static size_t most_from_one(const ls_work *k)
 {
     size_t elem = ls_dtype_size(k->a.dtype), most = 0;
-    if (k->a.coll != LS_GATHER) return k->nbytes;
+    if (k->a.coll != LS_GATHER && k->a.coll != LS_ALL_GATHER) return k->nbytes;
     if (!k->counts) return ls_work_share(k, 0).count * elem; /* no share is longer */
     for (int r = 0; r < k->g->size; r++)
         if (k->counts[r] > most) most = k->counts[r];
@@ -88,10 +92,14 @@ static size_t most_from_one(const ls_work *k)
 /* Whole vectors through the slots: always for barriers and forced oneshot, else below a size. */
 static bool goes_whole(const ls_work *k, const ls_algo *f)
 {
+    bool crowded = k->g->crowded;
     if (k->a.coll == LS_BARRIER) return true;
-    if (k->nbytes > LS_ONESHOT_BYTES || k->recv_counts) return false; /* those may differ from rank to rank */
+    size_t nbytes = crowded && !f ? most_from_one(k) : k->nbytes;
+    if (nbytes > LS_ONESHOT_BYTES || k->recv_counts) return false; /* those may differ from rank to rank */
     if (f) return strcmp(f->name, "oneshot") == 0;
-    return k->a.coll == LS_ALL_GATHER || k->a.coll == LS_ALL_TO_ALL || k->nbytes <= WHOLE_SUM_BYTES;
+    if (k->a.coll == LS_ALL_REDUCE) return nbytes <= (crowded ? CROWDED_SUM_BYTES : WHOLE_SUM_BYTES);
+    if (k->a.coll == LS_REDUCE_SCATTER) return nbytes <= (crowded ? CROWDED_SHARE_BYTES : WHOLE_SUM_BYTES);
+    return crowded || nbytes <= WHOLE_COPY_BYTES;
 }
 
 ls_work_kind ls_select(const ls_work *k)

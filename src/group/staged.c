@@ -286,8 +286,8 @@ static LS_COLD void hint(const ls_work *k)
 {
     ls_group *g = k->g;
     const void *p = ls_offered(k);
-    g->hinted = true;
     if (!p || ls_offset_of(&g->member[g->rank], p, 1) != LS_NOT_REGISTERED) return;
+    g->hinted = true;
     ls_log(LS_LOG_INFO,
            "group %u: %s of %zu bytes in private memory goes through a copy: memory from ls_alloc() is faster", g->id,
            ls_coll_name(k->a.coll), k->nbytes);
