@@ -535,6 +535,170 @@ static void admits_nobody_whose_hello_is_wrong(void **state)
     }
 }
 
+/* --- trouble in the middle of a collective ------------------------------------------------------------------ */
+
+/* What happens to rank 1's connections, from its 4th write on after all have met. */
+typedef enum trouble { RESETS, CLOSES, FALLS_SILENT, IS_CUT_OFF, TALKS_NONSENSE, TROUBLES } trouble;
+
+static const char *const trouble_name[TROUBLES] = { "resets", "closes", "falls silent", "is cut off", "talks nonsense" };
+
+#define RANKS 3
+static struct {
+    trouble what;
+    ls_coll coll;
+    size_t count;
+    _Atomic int writes; /* of rank 1; below 0: not armed */
+    ls_status st[RANKS];
+    uint64_t ns[RANKS];
+    char says[RANKS][LS_ERROR_BYTES];
+} plan;
+
+static bool troubled(void)
+{
+    if (ls_context_get()->rank != 1 || plan.writes < 0) return false;
+    return ++plan.writes >= 4;
+}
+
+/* Returns true when it has made something else of a write. */
+static bool meddle(int fd, size_t n, ssize_t *k)
+{
+    if (!troubled()) return false;
+    *k = (ssize_t)n;
+    switch (plan.what) {
+    case RESETS: { /* a TCP socket that is connected to nothing tells its peer so by a reset */
+        struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
+        (void)connect(fd, &nowhere, sizeof nowhere);
+        *k = -ECONNRESET;
+        break;
+    }
+    case CLOSES: shutdown(fd, SHUT_RDWR); break;
+    case TALKS_NONSENSE:
+        for (size_t i = 0; i < n; i++) {
+            char byte = (char)(i * 7 + 3);
+            if (ls_env_real.send(fd, &byte, 1) != 1) break;
+        }
+        break;
+    default: break; /* the bytes are lost */
+    }
+    return true;
+}
+
+static ssize_t troubled_send(int fd, const void *p, size_t n)
+{
+    ssize_t k;
+    return meddle(fd, n, &k) ? k : ls_env_real.send(fd, p, n);
+}
+
+static ssize_t troubled_sendv(int fd, const ls_span *from, int n)
+{
+    ssize_t k;
+    size_t all = 0;
+    for (int i = 0; i < n; i++) all += from[i].n;
+    return meddle(fd, all, &k) ? k : ls_env_real.sendv(fd, from, n);
+}
+
+static bool is_deaf(void) { return plan.what == IS_CUT_OFF && ls_context_get()->rank == 1 && plan.writes >= 4; }
+
+static ssize_t troubled_recv(int fd, void *p, size_t n) { return is_deaf() ? -EAGAIN : ls_env_real.recv(fd, p, n); }
+
+static ssize_t troubled_recvv(int fd, const ls_span *to, int n)
+{
+    return is_deaf() ? -EAGAIN : ls_env_real.recvv(fd, to, n);
+}
+
+static ls_status one_collective(ls_group *g, float *in, float *out)
+{
+    size_t n = plan.count;
+    switch (plan.coll) {
+    case LS_ALL_REDUCE: return ls_all_reduce(g, in, out, n, LS_F32, LS_SUM);
+    case LS_REDUCE_SCATTER: return ls_reduce_scatter(g, in, out, n, LS_F32, LS_SUM);
+    case LS_ALL_GATHER: return ls_all_gather(g, in, out, n, LS_F32);
+    case LS_BROADCAST: return ls_broadcast(g, out, n, LS_F32, 1);
+    case LS_ALL_TO_ALL: return ls_all_to_all(g, in, out, n / RANKS * RANKS, LS_F32);
+    case LS_GATHER: return ls_gather(g, in, out, n, LS_F32, 0);
+    case LS_SCATTER: return ls_scatter(g, in, out, n, LS_F32, 1);
+    case LS_REDUCE: return ls_reduce(g, in, out, n, LS_F32, LS_SUM, 2);
+    default: return ls_barrier(g);
+    }
+}
+
+static ls_status until_trouble(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w);
+    int rank = ls_world_rank(w);
+    float *in = calloc(plan.count + 1, sizeof *in), *out = calloc(plan.count + 1, sizeof *out);
+    ls_status st = in && out ? ls_barrier(g) : ls_fail(LS_NO_MEMORY, "vectors");
+    if (rank == 1) plan.writes = 0;
+    uint64_t t0 = 0;
+    for (int i = 0; i < 200 && st == LS_OK; i++) {
+        t0 = ls_env_get()->mono_ns();
+        st = one_collective(g, in, out);
+        if (st == LS_OK && plan.coll != LS_BARRIER) st = ls_barrier(g); /* nobody runs far ahead */
+    }
+    plan.st[rank] = st;
+    plan.ns[rank] = ls_env_get()->mono_ns() - t0;
+    snprintf(plan.says[rank], sizeof plan.says[rank], "%s", ls_last_error());
+    float sum = 0; /* what was handed in is the caller's again */
+    for (size_t i = 0; i < plan.count; i++) sum += in[i] + out[i];
+    free(in);
+    free(out);
+    return st < 0 || sum == 12345.0f ? st : LS_OK;
+}
+
+/* What at least the first to notice says; the others quote it. */
+static bool expected(trouble what, ls_status st)
+{
+    switch (what) {
+    case RESETS:
+    case CLOSES: return st == LS_PEER_RESET;
+    case TALKS_NONSENSE: return st == LS_PROTOCOL || st == LS_FRAME_CRC;
+    default: return st == LS_RANK_HUNG;
+    }
+}
+
+static void run_into_trouble(const char *how)
+{
+    int first = 0;
+    plan.writes = -1;
+    ls_world_opts o = tcp;
+    o.coll_timeout_ns = S / 2;
+    ls_status st = ls_world_threads(RANKS, &o, until_trouble, NULL);
+    const char *coll = ls_coll_name(plan.coll);
+    if (!expected(plan.what, st)) fail_msg("%s, rank 1 %s: %d (%s)", coll, how, (int)st, ls_last_error());
+    for (int r = 0; r < RANKS; r++) {
+        if (plan.st[r] >= 0) fail_msg("%s, rank 1 %s: rank %d goes on", coll, how, r);
+        if (plan.st[r] != LS_ABORTED) first++;
+        bool silent = plan.what == FALLS_SILENT || plan.what == IS_CUT_OFF; /* then all wait, for one another */
+        if (!silent && !strstr(plan.says[r], "rank 1"))
+            fail_msg("%s, rank 1 %s: rank %d says '%s'", coll, how, r, plan.says[r]);
+        if (plan.ns[r] > 10 * S) fail_msg("%s, rank 1 %s: rank %d hung", coll, how, r);
+    }
+    assert_true(first >= 1);
+}
+
+static void ends_on_every_rank_whatever_happens_to_a_connection(void **state)
+{
+    (void)state;
+    static const ls_coll colls[] = { LS_ALL_REDUCE, LS_REDUCE_SCATTER, LS_ALL_GATHER, LS_BROADCAST, LS_ALL_TO_ALL,
+                                     LS_GATHER,     LS_SCATTER,        LS_REDUCE,     LS_BARRIER };
+    static const size_t counts[] = { 2, 300000 };
+    ls_env env = ls_env_real;
+    env.send = troubled_send;
+    env.sendv = troubled_sendv;
+    env.recv = troubled_recv;
+    env.recvv = troubled_recvv;
+    ls_context c = { .env = &env, .rank = -1, .log_level = LS_LOG_ERROR };
+    ls_context *own = ls_context_swap(&c);
+    for (size_t i = 0; i < sizeof colls / sizeof *colls; i++)
+        for (plan.what = 0; plan.what < TROUBLES; plan.what++) {
+            plan.coll = colls[i];
+            plan.count = counts[(i + plan.what) % 2]; /* short ones and long ones take turns */
+            run_into_trouble(trouble_name[plan.what]);
+        }
+    ls_context_swap(own);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -548,6 +712,7 @@ int main(void)
         cmocka_unit_test(carries_collectives),
         cmocka_unit_test(refuses_what_a_peer_may_not_send),
         cmocka_unit_test(drops_strangers_and_finds_its_peers),
+        cmocka_unit_test(ends_on_every_rank_whatever_happens_to_a_connection),
         cmocka_unit_test(admits_nobody_whose_hello_is_wrong),
     };
     return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
