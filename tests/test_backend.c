@@ -331,6 +331,7 @@ static int as_odd_rank(const char *how)
     ls_world *w = NULL;
     ls_status st = ls_world_join(&o, &w);
     if (st == LS_OK) st = misbehave(w, how);
+    if (st == LS_OK) st = ls_barrier(ls_world_group(w)); /* who did its part learns what became of the others' */
     if (st < 0) fprintf(stderr, "test_backend: %s: %s\n", ls_status_word(st), ls_last_error());
     if (st < 0 && w) (void)ls_world_abort(w, st);
     ls_world_leave(w);
