@@ -15,9 +15,9 @@ mpirun_of() {
 # Whether ranks can be started and the plugin is built; says what is missing.
 have_mpi() {
     if ! mpirun_of "$1" >/dev/null; then
-        echo "skipped: no mpirun of $1 here (scripts/setup --peers installs it)"
+        echo "skipped: no mpirun of $1 here (scripts/setup --mpi installs it)"
     elif [ ! -e "$build/liblockstep_mpi-$1.so" ]; then
-        echo "skipped: $build was built without $1's headers (scripts/setup --peers installs them)"
+        echo "skipped: $build was built without $1's headers (scripts/setup --mpi installs them)"
     else
         return 0
     fi
