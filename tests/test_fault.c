@@ -45,6 +45,7 @@ static void each_fault_has_its_effect(void **state)
         { "repeat@1:5", LS_PROTOCOL, "message 0 of rank 1 came in the place of message 1: one was repeated" },
         { "repeat@1:6", LS_PROTOCOL, "a message of rank 1 to all_reduce #3" },
         { "corrupt@1:4", LS_INTERNAL, "wrong sum" },
+        { "garbage@1:4", LS_PROTOCOL, "rank 1" },
         { "stall@5", LS_OK, "" }, /* there is no rank 5 */
     };
     for (size_t wire = 0; wire < 2; wire++)

@@ -33,6 +33,7 @@ static ls_status turn_work(ls_work *k)
 void ls_engine_complete(ls_work *k, ls_status st)
 {
     ls_group *g = k->g;
+    if (LS_LIKELY(st == LS_OK)) st = ls_unless_aborted(g->w);
     if (LS_UNLIKELY(st < 0)) memcpy(g->error, ls_last_error(), sizeof g->error);
     k->status = st;
     if (k->kind != LS_WORK_P2P) g->ran = k->kind;

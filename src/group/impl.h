@@ -340,6 +340,15 @@ ls_status ls_blame_compare(ls_group *g, const ls_work *k);
 int ls_blame_whom(const ls_group *g, const ls_work *k);
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
 
+/* A rank that fails takes its buffers back, while others may still read them: whatever they read since the job was
+ * aborted may be anything. To be asked behind the last read, before a work counts as done. */
+static inline ls_status ls_unless_aborted(ls_world *w)
+{
+    atomic_thread_fence(memory_order_acquire); /* what we read first was written after the abort: we see that too */
+    if (LS_LIKELY(atomic_load_explicit(&w->page->abort_by, memory_order_relaxed) == 0)) return LS_OK;
+    return ls_world_aborted(w);
+}
+
 /* Wakes members that sleep. A race costs one of them at most its 1 ms nap. */
 static inline void ls_wake_members(ls_group *g)
 {

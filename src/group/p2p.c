@@ -420,6 +420,7 @@ ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype dtype, int peer
     ls_status st;
     for (int turn = 0; (st = receive(g, &m, SIZE_MAX)) == LS_AGAIN;)
         if (!patient(g, &turn)) return wait_as_work(g, &m, RECV, false, 0);
+    if (LS_LIKELY(st == LS_OK)) st = ls_unless_aborted(g->w);
     return LS_LIKELY(st == LS_OK) ? LS_OK : ls_group_fail(g, st);
 }
 

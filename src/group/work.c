@@ -146,8 +146,7 @@ typedef struct waiting {
     uint64_t turns, check_ns;
     uint64_t moved; /* turns in which something moved */
     uint64_t ask_ns; /* until then another library is asked without naps between */
-    uint64_t slow_ns; /* from then on the wait counts as slow, */
-    int slow_rank;    /* and this rank as the one that was waited for; -1: not yet */
+    int late; /* whom we waited for when we looked last; -1: not yet */
 } waiting;
 
 static inline bool is_done(const ls_work *k) { return atomic_load_explicit(&k->done, memory_order_acquire) != 0; }
@@ -172,7 +171,7 @@ static ls_status ready(void *arg)
     if (k->g->backend && now < x->ask_ns) x->moved++; /* nobody would wake us: ask on, no nap yet */
     if (now < x->check_ns) return LS_AGAIN;
     x->check_ns = now + CHECK_NS;
-    if (now >= x->slow_ns && x->slow_rank < 0) x->slow_rank = ls_blame_whom(k->g, k);
+    x->late = ls_blame_whom(k->g, k);
     ls_status st = ls_blame_check(k->g);
     return st < 0 ? st : LS_AGAIN;
 }
@@ -202,12 +201,13 @@ LS_COLD ls_status ls_group_fail(ls_group *g, ls_status st)
     atomic_store_explicit(&g->frozen, 1, memory_order_relaxed);
     ls_engine_settle(g->e);
     if (st == LS_PEER_RESET) st = better_cause(g->w);
+    if (st != LS_ABORTED && !ls_page_abort(g->w->page, 1 + (uint32_t)g->w->rank, st, ls_last_error()))
+        st = ls_world_aborted(g->w); /* somebody was first: all say the same */
     if (g->failed >= 0) {
         g->failed = st;
         memcpy(g->error, ls_last_error(), sizeof g->error);
     }
     g->w->failed = true;
-    if (st != LS_ABORTED) ls_page_abort(g->w->page, 1 + (uint32_t)g->w->rank, st, ls_last_error());
     return st;
 }
 
@@ -217,8 +217,7 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     ls_world *w = g->w;
     const ls_env *env = ls_env_get();
     uint64_t now = env->mono_ns();
-    waiting x = { .k = k, .check_ns = now + CHECK_NS, .ask_ns = now + ASK_NS, .slow_ns = now + LS_SLOW_NS,
-                  .slow_rank = -1 };
+    waiting x = { .k = k, .check_ns = now + CHECK_NS, .ask_ns = now + ASK_NS, .late = -1 };
     ls_waiter waiter = w->waiter;
     waiter.moved = &x.moved;
     if (ls_engine_threaded(w->engine)) { /* the thread sleeps on the slot's word, we on our own */
@@ -235,9 +234,9 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     if (is_done(k)) st = LS_OK; /* in the very last moment */
     if (st == LS_RANK_HUNG) st = ls_blame_timeout(g, k, env->mono_ns() - now);
     else if (st == LS_ABORTED) st = ls_world_aborted(w);
-    if (x.slow_rank >= 0) {
+    if (x.late >= 0 && env->mono_ns() - now >= LS_SLOW_NS) {
         atomic_fetch_add_explicit(&g->e->slow_waits, 1, memory_order_relaxed);
-        atomic_store_explicit(&g->e->slow_rank, x.slow_rank, memory_order_relaxed);
+        atomic_store_explicit(&g->e->slow_rank, x.late, memory_order_relaxed);
     }
     atomic_store_explicit(&slot->waits_for, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->in_coll, LS_IN_NOTHING, memory_order_relaxed);
@@ -329,6 +328,7 @@ static bool at_once(ls_work *k, ls_status *st)
     *st = LS_AGAIN;
     for (int turn = 0; turn < turns && *st == LS_AGAIN && ls_in_memory(k->kind); turn++) *st = ls_mapped_turn(k);
     g->patience = 0;
+    if (LS_LIKELY(*st == LS_OK)) *st = ls_unless_aborted(g->w);
     return *st != LS_AGAIN;
 }
 

@@ -7,11 +7,12 @@
  *   drop@1:5        rank 1's 5th message is lost, the later ones are not
  *   repeat@1:5      rank 1's 5th message is sent twice
  *   corrupt@1:5     one bit of rank 1's 5th message that has a payload is flipped
+ *   garbage@1:5     other bytes, with another signature, come in place of rank 1's 5th message
  *   kill@1:5        rank 1 ends by SIGKILL in place of sending its 5th message
  *
  * Without @RANK every rank does it, without :NTH from the first message on
- * (drop, repeat, corrupt and kill: at the first). Messages are counted per rank, from 1,
- * from the opening of the world.
+ * (drop, repeat, corrupt, garbage and kill: at the first). Messages are counted per rank,
+ * from 1, from the opening of the world.
  */
 #include <signal.h> /* names of signals only */
 #include <stdlib.h>
@@ -22,9 +23,10 @@
 
 #define MAX_FAULTS 8
 
-typedef enum fault_kind { DELAY, STALL, DROP, REPEAT, CORRUPT, KILL, KINDS } fault_kind;
+typedef enum fault_kind { DELAY, STALL, DROP, REPEAT, CORRUPT, GARBAGE, KILL, KINDS } fault_kind;
 
-static const char *const kind_name[KINDS] = { "delay", "stall", "drop", "repeat", "corrupt", "kill" };
+static const char *const kind_name[KINDS] = { "delay", "stall", "drop", "repeat", "corrupt", "garbage",
+                                              "kill" };
 
 typedef struct fault {
     fault_kind kind;
@@ -40,7 +42,8 @@ struct ls_transport {
     fault fault[MAX_FAULTS]; /* those of this rank */
     int n;
     uint64_t sends, payloads; /* messages so far; those that are not empty */
-    char *copy;        /* owned: the corrupted message, read in place until the end */
+    char *copy[MAX_FAULTS]; /* owned: changed messages, read in place until the end */
+    int ncopies;
 };
 
 /* --- the plan ----------------------------------------------------------------------------- */
@@ -99,8 +102,8 @@ static ls_status read_plan(ls_transport *t)
         fault f;
         if (t->n == MAX_FAULTS || !read_fault(&p, &f))
             return ls_fail(LS_BAD_CONFIG,
-                           "LOCKSTEP_FAULT is '%s': expected at most %d of delay=TIME, stall, drop, repeat, corrupt, kill, "
-                           "each with @RANK:NTH, as delay=200us@1,kill@0:5",
+                           "LOCKSTEP_FAULT is '%s': expected at most %d of delay=TIME, stall, drop, repeat, corrupt, "
+                           "garbage, kill, each with @RANK:NTH, as delay=200us@1,kill@0:5",
                            text, MAX_FAULTS);
         if (f.rank < 0 || f.rank == t->w->rank) t->fault[t->n++] = f;
         if (*p == ',') p++;
@@ -114,7 +117,7 @@ static void close_fault(ls_transport *t)
 {
     if (!t) return;
     if (t->inner) t->ops->close(t->inner);
-    free(t->copy);
+    for (int i = 0; i < t->ncopies; i++) free(t->copy[i]);
     free(t);
 }
 
@@ -138,14 +141,21 @@ static ls_status open_fault(ls_world *w, ls_transport **out)
     return LS_OK;
 }
 
-static ls_status flip_a_bit(ls_transport *t, ls_msg *m)
+/* A flipped bit, or nothing that m was; each fault does it once. */
+static ls_status change(ls_transport *t, fault_kind kind, ls_msg *m)
 {
-    if (t->copy) return LS_OK; /* the first corruption is enough to keep */
-    t->copy = malloc(m->n);
-    if (!t->copy) return ls_fail(LS_NO_MEMORY, "a message of %zu bytes to corrupt", m->n);
-    memcpy(t->copy, m->p, m->n);
-    t->copy[m->n / 2] ^= 0x10;
-    m->p = t->copy;
+    if (t->ncopies == MAX_FAULTS) return LS_OK;
+    char *p = malloc(m->n + 1);
+    if (!p) return ls_fail(LS_NO_MEMORY, "a message of %zu bytes to change", m->n);
+    t->copy[t->ncopies++] = p;
+    if (m->n > 0) memcpy(p, m->p, m->n);
+    if (kind == CORRUPT) {
+        p[m->n / 2] ^= 0x10;
+    } else {
+        ls_env_get()->random(p, m->n);
+        m->sig = ~m->sig;
+    }
+    m->p = p;
     return LS_OK;
 }
 
@@ -160,7 +170,8 @@ static ls_status send_fault(ls_transport *t, int peer, int channel, const ls_msg
         if (f->kind == DELAY && nth >= f->nth)
             for (uint64_t until = env->mono_ns() + f->ns; env->mono_ns() < until;) env->wait(NULL, 0, NULL, 0, until);
         if (f->kind == KILL && nth == f->nth) env->kill(env->pid(), SIGKILL);
-        if (f->kind == CORRUPT && m->n > 0 && payload == f->nth) LS_TRY(flip_a_bit(t, &msg));
+        if (f->kind == CORRUPT && m->n > 0 && payload == f->nth) LS_TRY(change(t, CORRUPT, &msg));
+        if (f->kind == GARBAGE && nth == f->nth) LS_TRY(change(t, GARBAGE, &msg));
         stalled = stalled || (f->kind == STALL && nth >= f->nth);
         dropped = dropped || (f->kind == DROP && nth == f->nth);
         repeated = repeated || (f->kind == REPEAT && nth == f->nth);
