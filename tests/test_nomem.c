@@ -20,6 +20,10 @@
 #include "lockstep/mem.h"
 #include "lockstep/optim.h"
 #include "lockstep/trace.h"
+#include "net/agent.h"
+#include "net/door.h"
+#include "net/tcp.h"
+#include "net/transports.h"
 
 static int countdown = -1; /* allocations until one fails; < 0: none does */
 
@@ -240,6 +244,131 @@ static ls_status export_trace(void)
     return st;
 }
 
+/* --- what speaks with others: over a network in memory ------------------------------------------------ */
+
+#include "fake_net.h"
+
+/* As fail_each, where the one that runs out of memory may be at the other end: then we hear of it in another way. */
+static void fail_each_end(ls_status (*fn)(void), int least)
+{
+    for (int n = 0;; n++) {
+        fake_begin();
+        countdown = n;
+        ls_status st = fn();
+        bool reached = countdown < 0;
+        countdown = -1;
+        fake_end_net(); /* every descriptor is closed */
+        if (reached) continue;
+        if (st != LS_OK) fail_msg("with all memory there: %s", fake.context.error);
+        assert_true(n >= least);
+        return;
+    }
+}
+
+static void step_store(void *arg) { (void)ls_store_step(arg, fake.now_ns); }
+
+/* A rank and an agent of another host come, ask, tell and leave. */
+static ls_status meet_at_store(void)
+{
+    static const uint8_t secret[LS_SECRET_BYTES] = { 1 }, job[LS_DOOR_JOB_BYTES] = { 2 };
+    static ls_world_page *page;
+    char value[16];
+    size_t n = sizeof value;
+    int left = countdown, fd = -1, none = -1;
+    ls_store *s = NULL;
+    ls_store_client *rank = NULL, *link = NULL;
+    ls_agent *agent = NULL;
+    countdown = -1;
+    if (!page) page = calloc(1, ls_page_bytes(2));
+    memset(page, 0, sizeof *page);
+    ls_page_format(page, 2, 1);
+    countdown = left;
+    ls_store_config c = { .unix_name = "x", .tcp_port = -1, .nranks = 2, .page = page, .page_fd = -1 };
+    memcpy(c.secret, secret, sizeof secret);
+    memcpy(c.job, job, sizeof job);
+    ls_status st = ls_store_create(&c, &s);
+    if (st < 0) return st;
+    fake.idle = step_store;
+    fake.idle_arg = s;
+    uint64_t end = fake.now_ns + 3000000000u;
+    ls_store_caller who = { .unix_name = "x", .secret = secret, .job = job, .rank = 0, .size = 2 };
+    st = ls_store_connect(&who, end, &rank, &fd);
+    if (st == LS_OK) st = ls_store_set(rank, "key", "value", 5, end);
+    if (st == LS_OK) st = ls_store_get(rank, "key", value, &n, end);
+    if (st == LS_OK) st = ls_store_set_fd(rank, "fd", 0, end);
+    if (st == LS_OK && (st = ls_store_get_fd(rank, "fd", &none, end)) == LS_OK) fake_close(none);
+    who = (ls_store_caller){ .tcp_addr = "127.0.0.1", .tcp_port = 1, .secret = secret, .job = job, .agent = true, .rank = 1 };
+    if (st == LS_OK) st = ls_store_connect(&who, end, &link, &none);
+    if (st == LS_OK) st = ls_agent_create(link, page, s, "node 0", &agent);
+    for (int i = 0; i < 6 && st == LS_OK; i++) {
+        fake.now_ns += 100000000u;
+        (void)ls_agent_step(agent, fake.now_ns);
+        step_store(s);
+    }
+    if (st == LS_OK && ls_agent_fd(agent) < 0) st = LS_PEER_RESET;
+    ls_agent_leave(agent, end);
+    if (rank && st == LS_OK) st = ls_store_bye(rank);
+    ls_store_disconnect(rank);
+    if (fd >= 0) fake_close(fd);
+    ls_store_destroy(s);
+    return st;
+}
+
+static bool any_key(void *arg, const ls_door_head *h, uint8_t psk[LS_NOISE_KEY_BYTES])
+{
+    (void)arg;
+    (void)h;
+    memset(psk, 0, LS_NOISE_KEY_BYTES);
+    psk[0] = 1;
+    return true;
+}
+
+/* Both ends of a sealed connection, and a transport on one. */
+static ls_status through_the_door(void)
+{
+    static const uint8_t secret[LS_SECRET_BYTES] = { 1 }, job[LS_DOOR_JOB_BYTES] = { 2 };
+    static ls_world w;
+    char got[8];
+    int listener = fake_listen_tcp("", 0, NULL), ours = fake_connect(true), theirs = fake_accept(listener);
+    ls_door a, *b = malloc(sizeof *b);
+    ls_transport *t = NULL;
+    ls_tcp_link link[2] = { { -1, NULL }, { theirs, NULL } };
+    ls_status st = b ? LS_OK : LS_NO_MEMORY;
+    ls_door_connect(&a, &(ls_door_head){ .role = LS_DOOR_RANK, .generation = 1, .from = 1 }, job, secret);
+    if (b) {
+        ls_door_accept(b, LS_DOOR_RANK, 1, job, any_key, NULL);
+        for (int i = 0; i < 4; i++) (void)ls_door_step(i % 2 ? b : &a, i % 2 ? theirs : ours);
+        if (!ls_door_is_open(&a) || ls_door_step(b, theirs) != LS_OK) st = LS_PROTOCOL;
+        if (st == LS_OK && ls_door_send(&a, ours, "hello", 5) != 5) st = LS_NO_MEMORY;
+        if (st == LS_OK && ls_door_recv(b, theirs, got, sizeof got) != 5) st = LS_NO_MEMORY;
+    }
+    if (st == LS_OK) {
+        link[1].door = b;
+        b = NULL;
+        w = (ls_world){ .size = 2, .failed = true };
+        st = ls_transport_tcp_over(&w, link, &t);
+        theirs = -1; /* taken over */
+        uint64_t ticket;
+        ls_msg m = { got, 5, 1 };
+        if (st == LS_OK) st = ls_transport_tcp.send(t, 1, 0, &m, &ticket);
+        ls_transport_tcp.close(t);
+    }
+    ls_door_close(&a);
+    if (b) ls_door_close(b);
+    free(b);
+    fake_close(ours);
+    if (theirs >= 0) fake_close(theirs);
+    fake_close(listener);
+    return st;
+}
+
+static void doors_and_stores_survive(void **state)
+{
+    (void)state;
+    fail_each_end(meet_at_store, 20);
+    fail_each_end(through_the_door, 5);
+}
+
 static void memory_and_traces_survive(void **state)
 {
     (void)state;
@@ -283,6 +412,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_and_traces_survive),
+        cmocka_unit_test(doors_and_stores_survive),
         cmocka_unit_test(options_survive),
         cmocka_unit_test(data_survives),
         cmocka_unit_test(optimizers_survive),

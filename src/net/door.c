@@ -44,14 +44,19 @@ static void begin_noise(ls_door *d, const uint8_t psk[LS_NOISE_KEY_BYTES])
     sodium_memzero(e, sizeof e);
 }
 
+/* An acceptor's head says the same from its side. */
+static ls_door_head answer_to(const ls_door_head *h)
+{
+    ls_door_head head = *h;
+    head.from = h->to;
+    head.to = h->from;
+    return head;
+}
+
 /* Our head and our message into buf. */
 static void write_hello(ls_door *d)
 {
-    ls_door_head head = d->head;
-    if (!d->initiator) {
-        head.from = d->head.to;
-        head.to = d->head.from;
-    }
+    ls_door_head head = d->initiator ? d->head : answer_to(&d->head);
     memcpy(d->buf, &head, sizeof head);
     LS_ASSERT(ls_noise_write(&d->noise, NULL, 0, d->buf + sizeof head));
     d->at = 0;
@@ -158,13 +163,14 @@ static ls_status accept_hello(ls_door *d, int fd)
 
 static ls_status read_answer(ls_door *d, int fd)
 {
-    ls_door_head h;
+    ls_door_head h, want = answer_to(&d->head);
     uint8_t none;
     ls_status st = read_up_to(d, fd, sizeof h);
     if (st != LS_OK) return st;
     memcpy(&h, d->buf, sizeof h);
     if (h.magic != LS_DOOR_MAGIC) return refused();
     if (h.version != LS_DOOR_VERSION) return other_version(h.version);
+    if (memcmp(&h, &want, sizeof h) != 0) return refused();
     if ((st = read_up_to(d, fd, sizeof d->buf)) != LS_OK) return st;
     if (!ls_noise_read(&d->noise, d->buf + sizeof h, LS_NOISE_MESSAGE_BYTES, &none)) return refused();
     ls_noise_split(&d->noise, &d->seal, &d->open);

@@ -48,6 +48,9 @@ typedef struct ls_tcp_link {
 
 void ls_tcp_close(ls_tcp_link *l);
 
+/* A transport over the links of link[size], which it takes over, also on failure. */
+ls_status ls_transport_tcp_over(ls_world *w, ls_tcp_link link[], ls_transport **out);
+
 /* Connects this rank with every other one of the set `with` (a bit for each); every rank calls it, and whoever
  * is in another's set has that one in its own. link[r] is the connection to rank r, the caller's to close; those
  * of ranks outside the set have none. LS_JOIN_TIMEOUT names the ranks that did not come. */

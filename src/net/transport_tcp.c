@@ -624,11 +624,9 @@ static void close_tcp(ls_transport *t)
     free(t);
 }
 
-ls_status ls_transport_tcp_open(ls_world *w, uint64_t with, ls_transport **out)
+ls_status ls_transport_tcp_over(ls_world *w, ls_tcp_link link[], ls_transport **out)
 {
     *out = NULL;
-    ls_tcp_link link[LS_MAX_RANKS];
-    LS_TRY(ls_tcp_connect(w, with, link));
     ls_transport *t = calloc(1, sizeof *t);
     bool whole = t != NULL;
     if (t) t->w = w;
@@ -652,6 +650,14 @@ ls_status ls_transport_tcp_open(ls_world *w, uint64_t with, ls_transport **out)
     for (int r = 0; t && r < w->size; r++) free_link(t->wire[r]);
     free(t);
     return ls_fail(LS_NO_MEMORY, "connections to %d ranks", w->size - 1);
+}
+
+ls_status ls_transport_tcp_open(ls_world *w, uint64_t with, ls_transport **out)
+{
+    *out = NULL;
+    ls_tcp_link link[LS_MAX_RANKS];
+    LS_TRY(ls_tcp_connect(w, with, link));
+    return ls_transport_tcp_over(w, link, out);
 }
 
 static ls_status open_tcp(ls_world *w, ls_transport **out)
