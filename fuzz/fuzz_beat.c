@@ -1,5 +1,5 @@
-/* fuzz_beat.c -- beats of another host on arbitrary bytes: refused with the page as it was, or taken into slots that can
- * be shown, and told on. */
+/* fuzz_beat.c -- beats of another host on arbitrary bytes: refused with the page as it was, or taken into
+ * slots that can be shown, and told on. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* fuzz_door.c -- the door on arbitrary bytes, from both sides, before and behind it: it never opens to them, and a stream
- * takes nothing that was not sealed for it. */
+/* fuzz_door.c -- the door on arbitrary bytes, from both sides, before and behind it: it never opens to them, and
+ * a stream takes nothing that was not sealed for it. */
 #include "net/door.h"
 
 #include "../tests/fake_net.h"
@@ -18,7 +18,7 @@ static bool key(void *arg, const ls_door_head *h, uint8_t out[LS_NOISE_KEY_BYTES
 /* Says bytes to one end. */
 static void say(int fd, const uint8_t *p, size_t n) { (void)fake_send(fd, p, n < 8192 ? n : 8192); }
 
-/* How far: 0 nothing, 1 the handshake goes on as it should for both, 2 they are open. */
+/* So many steps of the handshake, in turn. */
 static void together(ls_door *a, int fa, ls_door *b, int fb, int turns)
 {
     for (int i = 0; i < turns; i++) (void)ls_door_step(i % 2 ? b : a, i % 2 ? fb : fa);

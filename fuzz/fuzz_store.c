@@ -1,5 +1,5 @@
-/* fuzz_store.c -- the rendezvous store under arbitrary clients: ranks that came in properly and then say anything, an agent,
- * strangers on both sockets, in any order. It stays whole and leaks nothing. */
+/* fuzz_store.c -- the rendezvous store under arbitrary clients: ranks that came in properly and then say
+ * anything, an agent, strangers on both sockets, in any order. It stays whole and leaks nothing. */
 #include "net/beat.h"
 #include "net/store_wire.h"
 
@@ -76,7 +76,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         } else if (what == 1) { /* a request whose lengths fit */
             uint8_t q[sizeof(store_request) + 64] = { 0 };
             size_t nkey = n > 1 ? p[0] % 8 : 0, nvalue = n > 1 ? p[1] % 32 : 0;
-            store_request head = { .op = rank + (n > 2 ? p[2] % 4 : 0), .nkey = (uint32_t)nkey, .nvalue = (uint32_t)nvalue };
+            store_request head = { .op = rank + (n > 2 ? p[2] % 4 : 0), .nkey = (uint32_t)nkey,
+                                   .nvalue = (uint32_t)nvalue };
             memcpy(q, &head, sizeof head);
             for (size_t i = 0; i < nkey + nvalue && i < n; i++) q[sizeof head + i] = p[i];
             say(w, q, sizeof head + nkey + nvalue);

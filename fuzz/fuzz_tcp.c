@@ -24,7 +24,7 @@ static void say_frame(int fd, const uint8_t *p, uint32_t *seq, uint8_t flags)
     if (flags & 16) f.last = p[3];
     if (flags & 32) f.kind = p[0];
     memset(payload, p[2], sizeof payload);
-    size_t n = f.length < sizeof payload ? f.length : 0; /* what is longer is refused before it is read, or never comes */
+    size_t n = f.length < sizeof payload ? f.length : 0; /* what is longer is refused, or never comes */
     f.crc = n == f.length ? ls_tcp_crc(&f, payload) : 0;
     if (flags & 128) f.crc ^= 1;
     (void)fake_send(fd, &f, sizeof f);

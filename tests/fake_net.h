@@ -216,7 +216,10 @@ static inline void fake_wait(const uint32_t *word, uint32_t value, ls_pollfd *fd
 static inline void fake_wake(const uint32_t *word) { (void)word; }
 static inline void fake_random(void *p, size_t n)
 {
-    for (size_t i = 0; i < n; i++) ((uint8_t *)p)[i] = (uint8_t)((fake.random = fake.random * 1664525u + 1013904223u) >> 24);
+    for (size_t i = 0; i < n; i++) {
+        fake.random = fake.random * 1664525u + 1013904223u;
+        ((uint8_t *)p)[i] = (uint8_t)(fake.random >> 24);
+    }
 }
 static inline void *fake_map(size_t n) { return calloc(1, n); }
 static inline void fake_unmap(void *p, size_t n) { (void)n; free(p); }

@@ -1,5 +1,5 @@
-/* strangers: a thousand of them at the ports of a job -- garbage, silence, half hellos, replays, wrong keys -- and the job's
- * result is what it is without them; and the bounds that keep them out. */
+/* strangers: a thousand of them at the ports of a job -- garbage, silence, half hellos, replays, wrong keys --
+ * and its result is what it is without them; and the bounds that keep them out. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
