@@ -211,7 +211,7 @@ static bool run_all(const setting *s, char *const *x, ranks *r)
             run->count = ls_test_blocks(s->count, k, s->size, s->by_counts, true);
             run->in = r->in[k];
             if (run->count) memcpy(r->in[k], x[k], run->count * s->elem);
-        } else if (s->apart) {
+        } else if (s->apart || s->coll == LS_SENDRECV) {
             size_t first = s->coll == LS_ALL_GATHER || s->coll == LS_GATHER ? own.first * s->elem : 0;
             if (nbytes) memcpy(r->in[k], x[k] + first, nbytes - first);
             run->in = r->in[k];
@@ -264,6 +264,7 @@ static double expected(const setting *s, int rank, size_t i)
 {
     double v = number(0, i, s->op);
     if (s->coll == LS_BROADCAST || s->coll == LS_SCATTER) return number(s->root, i, s->op);
+    if (s->coll == LS_SENDRECV) return number((rank + s->size - 1) % s->size, i, s->op);
     if (s->coll == LS_ALL_GATHER || s->coll == LS_GATHER)
         for (int k = 0; k < s->size; k++) {
             ls_range own = share_of(s, k);
@@ -353,7 +354,7 @@ static void every_algorithm_is_right_at_every_size_and_count(void **state)
                                 if (coll == LS_ALL_TO_ALL) s.count = counts[c] / size * size;
                                 if (fits(&s)) ran += gives_the_right_values(s);
                                 s.by_counts = true;
-                                bool shares = coll != LS_BROADCAST && coll != LS_REDUCE && coll != LS_BARRIER;
+                                bool shares = coll != LS_SENDRECV && coll != LS_BROADCAST && coll != LS_REDUCE && coll != LS_BARRIER;
                                 if (shares && d == 0 && fits(&s)) ran_by_counts += gives_the_right_values(s);
                             }
     assert_true(ran > 4000);

@@ -28,7 +28,7 @@ static void every_algorithm_is_proved_for_1_to_17_ranks(void **state)
                             if (ls_sched_verify(ls_algos[i], &s) != LS_OK) fail_msg("%s", ls_last_error());
                             proofs++;
                         }
-    assert_true(proofs >= 46 * 17 * 7); /* pairs of algorithm and collective */
+    assert_true(proofs >= 47 * 17 * 7); /* pairs of algorithm and collective */
 }
 
 static void every_root_is_proved(void **state)
@@ -296,6 +296,11 @@ static void forget_to_receive(ls_sched *s, int size) { (void)size, s[0].lane[0].
 static void with_counts(ls_sched *s, int size) { for (int r = 0; r < size; r++) s[r].shape.uneven = true; }
 static void shorten_a_subtree(ls_sched *s, int size) { (void)size, s[2].lane[0].step[1].src.n = 1; }
 static void send_another_block(ls_sched *s, int size) { (void)size, s[1].lane[0].step[1].src.first = 3; }
+static void swap_directions(ls_sched *s, int size)
+{
+    for (int r = 0; r < size; r++)
+        for (int i = 0; i < 2; i++) s[r].lane[0].step[i].peer = (r + (i == 0 ? size - 1 : 1)) % size;
+}
 static void sum_twice(ls_sched *s, int size) { (void)size, ls_sched_sum(&s[0], 0, out(0, 1)); }
 
 static void stop_a_round_early(ls_sched *s, int size)
@@ -376,6 +381,8 @@ static void names_what_is_broken(void **state)
         { "reduce, one vector twice", emit_linear, sum_twice, LS_REDUCE, 4, { "rank 0", "never sends", "deadlock" } },
         { "all_to_all, another's block", emit_pairwise, send_another_block, LS_ALL_TO_ALL, 4,
           { "out[1] of rank 0: holds what rank 1 has for rank 3" } },
+        { "sendrecv from the wrong side", emit_pairwise, swap_directions, LS_SENDRECV, 4,
+          { "out[0] of rank 0: holds what rank 1 has for rank 2", "segment 0" } },
         { "all_to_all, a longer message", emit_direct, lengthen_a_message, LS_ALL_TO_ALL, 4, { "expects 1 chunks" } },
         { "all_to_all, a round short", emit_pairwise, stop_a_round_early, LS_ALL_TO_ALL, 4, { "never filled", "of rank 0" } },
         { "all_to_all through another's place", emit_through_a_wrong_place, not_at_all, LS_ALL_TO_ALL, 4, { NULL } },

@@ -77,7 +77,8 @@ typedef struct ls_sched {
  * reduce_scatter only the own share of OUT is defined. Broadcast and reduce: `segments` chunks of OUT (off
  * the root of a reduce they are scratch). Gather and scatter: shares of OUT; every rank's own share is its
  * contribution (or result), root's OUT is whole, and off the root whoever runs the schedule lends scratch
- * for other shares that it touches. all_to_all: size * segments chunks of IN (read only; share d is for rank
+ * for other shares that it touches. sendrecv: every rank's vector goes to the next rank, from `segments` chunks of
+ * IN to as many of OUT. all_to_all: size * segments chunks of IN (read only; share d is for rank
  * d) and of OUT (share s comes from rank s). TMP mirrors OUT's chunks unless said. */
 typedef struct ls_algo {
     const char *name;   /* "ring" */

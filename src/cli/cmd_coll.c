@@ -51,6 +51,7 @@ static const char *promise(ls_coll c)
     case LS_ALL_GATHER: return "every rank ends with every rank's share";
     case LS_GATHER: return "the root ends with every rank's share";
     case LS_SCATTER: return "every rank ends with its share of the root's vector";
+    case LS_SENDRECV: return "every rank ends with the vector of the rank before it";
     case LS_ALL_TO_ALL: return "every rank ends with what each rank has for it";
     case LS_BROADCAST: return "every rank ends with the root's vector";
     case LS_BARRIER: return "no rank leaves before all have arrived";

@@ -76,11 +76,14 @@ static char *at(const ls_run *r, ls_slice a)
 static size_t nbytes(const ls_run *r, ls_slice a) { return ls_layout_count(&r->layout, a) * r->elem; }
 static int world_rank(const ls_run *r, int peer) { return r->world_rank ? r->world_rank[peer] : peer; }
 
+/* What is sent stands in a buffer of its own. */
+static bool has_in(ls_coll c) { return c == LS_ALL_TO_ALL || c == LS_SENDRECV; }
+
 static void copy_in(ls_run *r)
 {
     const ls_shape *s = &r->sched->shape;
     char *out = r->buf[LS_BUF_OUT];
-    if (!r->in || r->in == out || s->coll == LS_ALL_TO_ALL) return;
+    if (!r->in || r->in == out || has_in(s->coll)) return;
     if ((s->coll == LS_BROADCAST || s->coll == LS_SCATTER) && s->rank != s->root) return;
     if (s->coll == LS_ALL_GATHER || s->coll == LS_GATHER) {
         ls_slice own = { LS_BUF_OUT, (uint32_t)(s->rank * s->segments), (uint32_t)s->segments };
@@ -119,7 +122,7 @@ ls_status ls_run_start(ls_run *r)
     if (r->elem == 0) return ls_fail(LS_INVALID, "element type %d is unknown", (int)r->red.dtype);
     cut(r);
     r->origin = r->layout.at[LS_BUF_OUT][r->out_first];
-    if (s->shape.coll == LS_ALL_TO_ALL) r->buf[LS_BUF_IN] = (void *)(uintptr_t)r->in; /* no step writes there */
+    if (has_in(s->shape.coll)) r->buf[LS_BUF_IN] = (void *)(uintptr_t)r->in; /* no step writes there */
     for (int l = 0; l < s->shape.nlanes; l++) r->lane[l].pc = r->lane[l].released = 0, r->lane[l].done = 0;
     memset(r->nth, 0, (size_t)s->shape.nlanes * 2 * (size_t)s->shape.size * sizeof *r->nth);
     r->mismatch_peer = -1;

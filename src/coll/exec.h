@@ -51,7 +51,7 @@ typedef struct ls_run {
     const size_t *recv_counts; /* all_to_all with counts: [size] shares of OUT */
     const void *in;          /* NULL or OUT: in place; else copied to OUT first: the whole vector, the own
                                 share for all_gather and gather, ignored off the root of a broadcast or scatter.
-                                all_to_all: IN, read where it lies, not OUT */
+                                all_to_all, sendrecv: IN, read where it lies, not OUT */
     void *buf[3];            /* [LS_BUF_OUT], and [LS_BUF_TMP] of ls_sched_tmp_bytes() */
     uint32_t out_first;      /* buf[LS_BUF_OUT] begins with this chunk: who lends scratch lends what is touched */
     uint64_t narrow;         /* f32 only: ranks of the group with whom values travel as bf16, a bit for each; if

@@ -58,10 +58,11 @@ static bool ends_with(const prover *p, int rank, uint32_t c)
 
 static bool is_reduction(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUCE_SCATTER || c == LS_REDUCE; }
 
-/* How often rank q's contribution belongs into OUT[c]. */
-static uint8_t wanted(const prover *p, int q, uint32_t c)
+/* How often rank q's contribution belongs into OUT[c] of `rank`. */
+static uint8_t wanted(const prover *p, int rank, int q, uint32_t c)
 {
     if (p->coll == LS_ALL_TO_ALL) return owns(p, q, c); /* block c of OUT comes from its owner */
+    if (p->coll == LS_SENDRECV) return (q + 1) % p->size == rank;
     return is_reduction(p->coll) || starts_with(p, q, c) ? 1 : 0;
 }
 
@@ -76,9 +77,9 @@ static ls_status check_chunk(const prover *p, int rank, uint32_t c)
         return ls_fail(LS_INTERNAL, "%s: out[%u] of rank %d: holds %s", p->what, c, rank, what);
     }
     for (int q = 0; q < p->size; q++)
-        if (counts(p, at)[q] != wanted(p, q, c))
+        if (counts(p, at)[q] != wanted(p, rank, q, c))
             return ls_fail(LS_INTERNAL, "%s: out[%u] of rank %d: rank %d counted %u times, expected %u", p->what, c,
-                           rank, q, counts(p, at)[q], wanted(p, q, c));
+                           rank, q, counts(p, at)[q], wanted(p, rank, q, c));
     if (p->size == 1) return LS_OK;
     if (is_reduction(p->coll) && !v->finished)
         return ls_fail(LS_INTERNAL, "%s: out[%u] of rank %d: no step counts as its last addition", p->what, c, rank);
@@ -113,7 +114,7 @@ static void start(prover *p)
 {
     for (int rank = 0; rank < p->size; rank++) {
         p->heard[rank * p->size + rank] = 1;
-        const ls_bufid buf = p->coll == LS_ALL_TO_ALL ? LS_BUF_IN : LS_BUF_OUT;
+        const ls_bufid buf = has_in(p->coll) ? LS_BUF_IN : LS_BUF_OUT;
         for (uint32_t c = 0; c < p->s[rank]->nchunks[buf]; c++) {
             if (!starts_with(p, rank, c)) continue;
             size_t at = slot(p, rank, buf, c);
@@ -232,14 +233,12 @@ static ls_status check_shapes(const ls_sched *const *s, int size)
             s[r]->nchunks[LS_BUF_OUT] != s[0]->nchunks[LS_BUF_OUT])
             return ls_fail(LS_INVALID, "schedules of ranks 0 and %d differ in collective, root, segments, lanes, chunks, "
                            "one_sum or uneven", r);
-        if (a->coll == LS_ALL_TO_ALL && s[r]->nchunks[LS_BUF_IN] != s[r]->nchunks[LS_BUF_OUT])
-            return ls_fail(LS_INVALID, "all_to_all, rank %d: %u chunks in in, %u in out", r, s[r]->nchunks[LS_BUF_IN],
+        if (has_in(a->coll) && s[r]->nchunks[LS_BUF_IN] != s[r]->nchunks[LS_BUF_OUT])
+            return ls_fail(LS_INVALID, "%s, rank %d: %u chunks in in, %u in out", ls_coll_name(a->coll), r, s[r]->nchunks[LS_BUF_IN],
                            s[r]->nchunks[LS_BUF_OUT]);
     }
     bool shared = a->coll != LS_BARRIER;
-    if (a->coll == LS_SENDRECV)
-        return ls_fail(LS_UNSUPPORTED, "the prover does not know what %s promises", ls_coll_name(a->coll));
-    bool whole = a->coll == LS_BROADCAST || a->coll == LS_REDUCE;
+    bool whole = a->coll == LS_BROADCAST || a->coll == LS_REDUCE || a->coll == LS_SENDRECV;
     uint32_t want = (uint32_t)(whole ? a->segments : size * a->segments);
     if (shared && s[0]->nchunks[LS_BUF_OUT] != want)
         return ls_fail(LS_INVALID, "%s over %d ranks in %d segments has %u chunks in out, expected %u",

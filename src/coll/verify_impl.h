@@ -84,6 +84,8 @@ static inline const ls_step *step_of(const prover *p, int rank, int l, uint32_t 
     return &p->s[rank]->lane[l].step[i];
 }
 
+static inline bool has_in(ls_coll c) { return c == LS_ALL_TO_ALL || c == LS_SENDRECV; }
+
 /* all_to_all: segment `seg` of what goes from rank to rank. */
 static inline uint32_t block_id(const prover *p, int from, int to, uint32_t seg)
 {
@@ -91,12 +93,16 @@ static inline uint32_t block_id(const prover *p, int from, int to, uint32_t seg)
 }
 
 /* What belongs at chunk i of a buffer. A value may lie there only if it is as long, whatever the counts: all shares
- * may differ, but for the blocks of an all_to_all that is not uneven. */
+ * may differ, but for the blocks of an all_to_all that is not uneven, and whole vectors. */
 static inline uint32_t home(const prover *p, int rank, ls_bufid buf, uint32_t i)
 {
     uint32_t segments = (uint32_t)p->s[0]->shape.segments;
     int other = (int)(i / segments);
-    if (p->coll != LS_ALL_TO_ALL) return i;
+    if (!has_in(p->coll)) return i;
+    if (p->coll == LS_SENDRECV) { /* chunks of a vector that goes from one rank to the next */
+        int before = (rank + p->size - 1) % p->size;
+        return buf == LS_BUF_IN ? block_id(p, rank, (rank + 1) % p->size, i) : block_id(p, before, rank, i);
+    }
     return buf == LS_BUF_IN ? block_id(p, rank, other, i % segments) : block_id(p, other, rank, i % segments);
 }
 

@@ -21,7 +21,7 @@ LS_COLD ls_status ls_prover_red(const prover *p, int rank, int l, uint32_t step,
 void ls_prover_value(const prover *p, uint32_t id, char *buf, size_t n)
 {
     uint32_t segments = (uint32_t)p->s[0]->shape.segments, block = id / segments;
-    if (p->coll != LS_ALL_TO_ALL) snprintf(buf, n, "chunk %u of the vector", id);
+    if (!has_in(p->coll)) snprintf(buf, n, "chunk %u of the vector", id);
     else
         snprintf(buf, n, "what rank %u has for rank %u (segment %u)", block / (uint32_t)p->size,
                  block % (uint32_t)p->size, id % segments);
@@ -101,7 +101,7 @@ static ls_status fits(const prover *p, int rank, int l, uint32_t step, uint32_t 
     uint32_t want = home(p, rank, d.buf, i);
     char text[200], what[80], here[80];
     if (v->id == want) return LS_OK;
-    if (p->coll == LS_ALL_TO_ALL && !s->uneven && v->id % (uint32_t)s->segments == want % (uint32_t)s->segments)
+    if (has_in(p->coll) && !s->uneven && v->id % (uint32_t)s->segments == want % (uint32_t)s->segments)
         return LS_OK;
     ls_prover_value(p, v->id, what, sizeof what);
     ls_prover_value(p, want, here, sizeof here);

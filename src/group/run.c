@@ -24,6 +24,7 @@ typedef struct entry {
 
 struct ls_sched_cache {
     entry *first;          /* owned list: a handful */
+    entry *running;        /* of the work that has begun and is not complete */
     char *tmp, *out, *wire; /* owned scratch */
     size_t ntmp, nout, nwire;
 };
@@ -219,14 +220,15 @@ ls_status ls_schedule_turn(ls_work *k)
 {
     ls_group *g = k->g;
     entry *e;
-    ls_status st = find(g, k, &e);
-    if (st < 0) return st;
     if (k->phase == 0) {
+        LS_TRY(find(g, k, &e));
         LS_TRY(start(g, k, e));
+        g->cache->running = e;
         k->phase = 1;
     }
+    e = g->cache->running;
     ls_run *r = &e->run;
-    st = ls_run_progress(r);
+    ls_status st = ls_run_progress(r);
     k->pos = (size_t)(r->received + r->sent); /* shows whether something moved */
     if (st == LS_COLL_MISMATCH && r->mismatch_peer >= 0) return ls_blame_mismatch(g, k, r->mismatch_peer);
     if (st != LS_OK) return st;
