@@ -15,7 +15,7 @@
 #define MANY 20011  /* elements: many pieces of a pipe, an odd number */
 #define MOST 300007 /* of float: over a MiB, where schedules have two lanes */
 #define GUARD 16    /* elements on either side that nobody may touch */
-#define BYTES (MOST * sizeof(float) + 2 * GUARD * sizeof(double))
+#define BYTES ((MOST * sizeof(float) + 2 * GUARD * sizeof(double) + 63) / 64 * 64)
 _Static_assert(BYTES >= (2 * MANY + 2 * GUARD) * sizeof(double), "uneven blocks of the widest type fit");
 
 typedef enum place { REGISTERED, PRIVATE, EVEN_RANKS_REGISTERED, ODD_RANKS_REGISTERED, PLACES } place;
@@ -440,12 +440,14 @@ static ls_status odd_rank(ls_world *w, void *arg)
 static void counts_that_differ_are_named(void **state)
 {
     (void)state;
+    static const char *const says[] = { "where 39 are expected", "where 41 are expected", "" };
     for (int how = 0; how < 3; how++)
         for (int i = 0; i < 4; i++) {
             ls_world_opts o = { .transport = world[i].transport, .coll_timeout_ns = 5000000000ull, .algo = "ring" };
             ls_rank_report r = ls_test_ranks(world[i].mode, 3, &o, odd_rank, &how);
             int all = world[i].mode == LS_TEST_PROCESSES ? 3 : 1; /* of threads one report is kept */
-            if (r.failed != all || r.status != LS_COLL_MISMATCH || !strstr(r.text, "other counts per rank"))
+            bool said = strstr(r.text, "other counts per rank") || (says[how][0] && strstr(r.text, says[how]));
+            if (r.failed != all || r.status != LS_COLL_MISMATCH || !said)
                 fail_msg("%s, case %d: %d failed, %d %s", world[i].name, how, r.failed, (int)r.status, r.text);
         }
 }
