@@ -111,20 +111,32 @@ static void direct(sum *s, size_t own)
     if (s->c->coll != LS_REDUCE_SCATTER) both(s, others * own, s->all - own, 1);
 }
 
+/* What a rank sums in memory: whole cache lines. */
+static size_t lines(const sum *s, int rank)
+{
+    size_t unit = LINE_BYTES / ls_dtype_size(s->c->dtype);
+    ls_range r;
+    if (ls_shard_range((s->all + unit - 1) / unit, rank, s->n, &r) < 0) return 0;
+    size_t first = r.first * unit, left = first < s->all ? s->all - first : 0;
+    return left < r.count * unit ? left : r.count * unit;
+}
+
 /* Sums in memory: whoever sums reads the others' parts of a share, and writes the result where it is wanted. */
 static void fold(sum *s)
 {
-    size_t others = (size_t)s->n - 1, unit = LINE_BYTES / ls_dtype_size(s->c->dtype);
-    if (s->c->coll == LS_REDUCE_SCATTER) {
-        both(s, others * s->own, others * s->own, 1);
-        return;
-    }
-    ls_range r;
-    if (ls_shard_range((s->all + unit - 1) / unit, s->rank, s->n, &r) < 0) return;
-    size_t first = r.first * unit, mine = first < s->all ? s->all - first : 0;
-    if (mine > r.count * unit) mine = r.count * unit;
-    size_t written = s->c->coll == LS_ALL_REDUCE ? others : s->rank != s->c->root;
+    size_t others = (size_t)s->n - 1, mine = s->c->coll == LS_REDUCE_SCATTER ? s->own : lines(s, s->rank), written = 0;
+    if (s->c->coll == LS_ALL_REDUCE) written = others;
+    if (s->c->coll == LS_REDUCE) written = s->rank != s->c->root;
     both(s, (others + written) * mine, (others + written) * mine, 1);
+}
+
+/* The same through slots: the result is read where it is wanted. */
+static void staged(sum *s)
+{
+    bool wanted = s->c->coll == LS_ALL_REDUCE || (s->c->coll == LS_REDUCE && s->v == 0);
+    size_t mine = s->c->coll == LS_REDUCE_SCATTER ? s->own : lines(s, s->rank), moved = (size_t)(s->n - 1) * mine;
+    if (wanted) moved += s->all - mine;
+    both(s, moved, moved, 1 + wanted);
 }
 
 /* --- powers of two ------------------------------------------------------------------------------------ */
@@ -366,6 +378,7 @@ static void hierarchical(sum *s)
 static bool reckon(sum *s, const char *algo)
 {
     ls_coll coll = s->c->coll;
+    bool sums = coll == LS_ALL_REDUCE || coll == LS_REDUCE_SCATTER || coll == LS_REDUCE;
     bool rooted = coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER;
 #define IS(name) (strcmp(algo, name) == 0)
     if (coll == LS_SENDRECV) both(s, s->all, s->all, 1);
@@ -381,15 +394,16 @@ static bool reckon(sum *s, const char *algo)
     else if (IS("master")) master(s);
     else if (IS("bruck")) bruck(s);
     else if (IS("pairwise")) direct(s, s->own), s->rounds = s->n - 1;
-    else if (IS("fold") && (coll == LS_ALL_REDUCE || coll == LS_REDUCE_SCATTER || coll == LS_REDUCE)) fold(s);
+    else if (IS("fold") && sums) fold(s);
+    else if (IS("staged") && sums) staged(s);
     else if (IS("oneshot") && coll == LS_BARRIER) s->rounds = 1;
     else if (IS("oneshot") && coll == LS_ALL_REDUCE)
         both(s, (size_t)(s->n - 1) * s->all, (size_t)(s->n - 1) * s->all, 1);
-    else if (rooted && (IS("linear") || IS("oneshot") || IS("mail"))) linear(s);
+    else if (rooted && (IS("linear") || IS("oneshot") || IS("mail") || IS("staged"))) linear(s);
     else if (rooted && IS("rooted")) {
         linear(s);
         if (coll == LS_GATHER) s->received = s->sent; /* everyone writes its share into the root's memory */
-    } else if (!rooted && (IS("direct") || IS("oneshot") || IS("fold"))) direct(s, s->own);
+    } else if (!rooted && (IS("direct") || IS("oneshot") || IS("fold") || IS("staged"))) direct(s, s->own);
     else return false;
 #undef IS
     return true;
