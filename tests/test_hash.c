@@ -40,11 +40,14 @@ static void follows_the_rule_at_every_length_and_offset(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)(i * 2654435761u >> 13);
     static const size_t n[] = { 1,    7,    8,    9,     15,    255,   256,   767,   768,   769,
-                                1535, 1536, 4095, 12287, 12288, 12289, 13055, 13056, 36871, 65536 };
+                                1535, 1536, 2047, 2048,  2049,  2304,  4095,  12287, 12288, 12289,
+                                13055, 13056, 36871, 65536 };
     for (size_t i = 0; i < sizeof n / sizeof *n; i++)
-        for (size_t offset = 0; offset < 9; offset += 4)
-            assert_int_equal(ls_crc32c((uint32_t)i, bytes + offset, n[i]),
-                             bit_by_bit((uint32_t)i, bytes + offset, n[i]));
+        for (size_t offset = 0; offset < 9; offset += 4) {
+            uint32_t want = bit_by_bit((uint32_t)i, bytes + offset, n[i]);
+            assert_int_equal(ls_crc32c((uint32_t)i, bytes + offset, n[i]), want);
+            assert_int_equal(ls_crc32c_narrow((uint32_t)i, bytes + offset, n[i]), want);
+        }
 }
 
 static void goes_on_where_a_piece_ends(void **state)
