@@ -169,6 +169,30 @@ gone() { # node that is killed, the other one, what that says
     [ $ms -lt 10000 ] || { echo "after $ms ms"; return 1; } # a hang, not a measurement
     says "err$2" "$3"
 }
+stopped() { # signal, code of both: node 0 is told to stop
+    port=$(free_port)
+    rm -f events[01]
+    for r in 1 0; do # a shell's background jobs ignore SIGINT
+        python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' \
+            "$lockstep" run --nnodes 2 --node-rank $r --master-addr 127.0.0.1 --master-port "$port" --secret-file s \
+            --nproc-per-node 1 --events "events$r" -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
+            --data.path "$data" --comm.transport tcp --train.epochs 10000 --run.dir "stopped$1" >"out$r" 2>"err$r" &
+        pid[r]=$!
+    done
+    sleep_until grep -q '"event":"step"' events0 || { cat err0; return 1; }
+    kill -"$1" "${pid[0]}"
+    wait "${pid[0]}"
+    local code0=$?
+    wait "${pid[1]}"
+    local code1=$?
+    rm -f events[01]
+    [ $code0/$code1 = "$2/$2" ] || { echo "exit $code0 and $code1"; cat err0 err1; return 1; }
+    ! grep -q 'rank-died' err0 err1 || { cat err0 err1; return 1; }
+}
+claim 'Ctrl-C on one node stops both' stopped INT 130
+claim 'SIGTERM on one node saves and ends both to be queued again' stopped TERM 75
 claim 'a launcher that is killed takes its node along' gone 1 0 'error\[peer-silent\].*node 1 (host .* is gone'
 claim 'node 0 as well' gone 0 1 'error\[peer-silent\].*node 0 (127.0.0.1:.* is gone'
 

@@ -184,6 +184,14 @@ static bool collect(ls_job *j, int r)
     return true;
 }
 
+/* The user stopped another host's launcher, and the ranks told one another. */
+static bool stopped_elsewhere(const ls_job *j, int r)
+{
+    const ls_job_rank *k = &j->rank[r];
+    bool in_order = k->code == ls_status_exit_code(LS_PREEMPTED) || k->code == ls_status_exit_code(LS_INTERRUPTED);
+    return j->nnodes > 1 && !j->user_signal && !k->signal && in_order;
+}
+
 /* Notes every end; in RUN, the one that explains the others starts the failure. */
 static void look_at_ranks(ls_job *j)
 {
@@ -199,7 +207,12 @@ static void look_at_ranks(ls_job *j)
         if (weight(k) == 0) continue;
         if (first < 0 || weight(k) > weight(&j->rank[first])) first = r; /* several at once: their order is unknown */
     }
-    if (broken && j->user_signal) { /* the others must not wait for it */
+    if (first >= 0 && j->phase == LS_PHASE_RUN && stopped_elsewhere(j, first)) {
+        j->user_signal = j->rank[first].code == ls_status_exit_code(LS_PREEMPTED) ? SIGTERM : SIGINT;
+        j->answered = true;
+        j->phase = LS_PHASE_TERM; /* as on_signal has it: the others know, and end by themselves */
+        j->phase_ns = ls_env_get()->mono_ns() + PREEMPT_NS;
+    } else if (broken && j->user_signal) { /* the others must not wait for it */
         snprintf(text, sizeof text, "stopped by the user (%s)", ls_signal_name(j->user_signal));
         ls_page_abort(j->page, LS_ABORT_BY_LAUNCHER, LS_INTERRUPTED, text);
     } else if (first >= 0 && j->phase == LS_PHASE_RUN) {
