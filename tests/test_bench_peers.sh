@@ -55,5 +55,10 @@ claim 'rows can be kept' sh -c "'$compare' --build fake --cell '2 ranks, 8 B, tc
 import json
 d = json.load(open(\"rows.json\"))
 assert d[\"runs\"][0][0][\"program\"] == \"lockstep\" and d[\"runs\"][0][0][\"bytes\"] == 8'"
+printf 'above\n<!-- begin: make bench-peers -->\nold\n<!-- end: make bench-peers -->\nbelow\n' >doc.md
+table --write doc.md >/dev/null || exit 1
+claim 'the table goes into a document' test "$(head -2 doc.md | tr '\n' ' ')$(tail -2 doc.md | tr '\n' ' ')$(grep -c '^| cell | lockstep us' doc.md)$(grep -c old doc.md)" = \
+    'above <!-- begin: make bench-peers --> <!-- end: make bench-peers --> below 10'
+claim 'which must have a place for it' fails_with 1 'has no lines' "$compare" --build fake --cell '2 ranks, 8 B, tcp' --passes 1 --write out
 claim '--help says what it does' has_line 'compare -- Lockstep beside its peers, turn by turn: cell, times, ratio, demand.' "$compare" --help
 finish

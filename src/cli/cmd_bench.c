@@ -201,6 +201,10 @@ const ls_cmd ls_cmd_bench = {
     .name = "bench",
     .summary = "time and check a collective; nccl-tests' flags and table",
     .usage = "lockstep bench all_reduce|reduce_scatter|all_gather|broadcast|reduce|all_to_all|gather|scatter|sendrecv|barrier [options]",
-    .example = "lockstep bench all_reduce --ranks 2 -b 8 -e 128M -f 2",
+    .example = "lockstep bench all_reduce --ranks 2 -b 8 -e 128M -f 2\n"
+               "  lockstep bench reduce_scatter --ranks 4 -b 1K -e 64M -f 4 --touch 1 -J rows.json\n"
+               "  lockstep bench all_reduce --ranks 8 -b 1M -e 1M --transport tcp --algo ring --count\n"
+               "  lockstep bench all_to_all --ranks 3 -b 1K -e 1M -f 4 --counts uneven --private --fit\n"
+               "  lockstep bench sendrecv --ping_pong -b 8 -e 8M -f 16 --csv --trials 3 --trial_time 40ms",
     .run = run,
 };
