@@ -297,6 +297,24 @@ static void orders_zeros_by_their_sign(void **state)
             }
 }
 
+/* --- past the caches ---------------------------------------------------------------------- */
+
+static void copies_past_the_caches_every_byte_and_no_other(void **state)
+{
+    (void)state;
+    static unsigned char from[700], to[700];
+    for (size_t i = 0; i < sizeof from; i++) from[i] = (unsigned char)(i * 7 + 1);
+    for (size_t at = 0; at < 70; at += 3)
+        for (size_t n = 0; n < 600; n += 1 + n / 9) {
+            memset(to, 0xee, sizeof to);
+            ls_copy_past_cache(to + at, from + at / 2, n);
+            for (size_t i = 0; i < sizeof to; i++) {
+                bool inside = i >= at && i < at + n;
+                assert_int_equal(to[i], inside ? from[i - at + at / 2] : 0xee);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +325,7 @@ int main(void)
         cmocka_unit_test(scales_and_divides_floats_only),
         cmocka_unit_test(half_goes_there_and_back),
         cmocka_unit_test(orders_zeros_by_their_sign),
+        cmocka_unit_test(copies_past_the_caches_every_byte_and_no_other),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  *   reduce           likewise, into the root's
  *   all_gather       everyone reads everyone's share
  *   all_to_all       everyone reads its block of everyone's vector
- *   broadcast, scatter   everyone reads the root's vector
+ *   broadcast, scatter   everyone reads the root's vector (and of a broadcast the root writes a part)
  *   gather           everyone writes its share into the root's vector
  *
  * In the first five everyone says in its line where its vector is, and waits at the end until no member needs
@@ -19,6 +19,26 @@
 #include "group/mapped.h"
 
 #define UNIT_BYTES 64 /* shares of a sum end at cache lines */
+
+/* What all ranks touch together, from which on copies go past the caches. (A machine's own word for its last-level
+ * cache is of no use: a guest is told of all there are, and cores share one with seven others. Sums read most of what
+ * they write; they gain nothing.) */
+#define CACHE_BYTES ((size_t)32 << 20)
+
+static bool past_cache(const ls_work *k)
+{
+    size_t n = (size_t)k->g->size, vectors = 2; /* of nbytes */
+    if (k->a.coll == LS_ALL_TO_ALL) vectors = 2 * n;
+    if (k->a.coll == LS_ALL_GATHER || k->a.coll == LS_BROADCAST) vectors = n;
+    return k->nbytes > CACHE_BYTES / vectors;
+}
+
+static void copy(const ls_work *k, char *to, const char *from, size_t nbytes)
+{
+    if (nbytes == 0 || to == from) return;
+    if (k->past_cache) ls_copy_past_cache(to, from, nbytes);
+    else memcpy(to, from, nbytes);
+}
 
 /* Only we know the cut: whole cache lines. */
 ls_range ls_sum_share(const ls_work *k, int r)
@@ -46,6 +66,7 @@ static size_t offered_bytes(const ls_work *k, int r)
  * stands in the slot, or nowhere. */
 void ls_fold_place(ls_work *k, ls_line *line)
 {
+    k->past_cache = past_cache(k);
     const ls_group *g = k->g;
     const ls_member *me = &g->member[g->rank];
     size_t nbytes = offered_bytes(k, g->rank), elem = ls_dtype_size(k->a.dtype);
@@ -168,7 +189,7 @@ static ls_status copy_block(ls_work *k, const vectors *v, bool *finished)
     int r = (g->rank + 1 + k->peer) % g->size;
     LS_TRY(part_from(k, v, r, &from, &to, &nbytes));
     size_t n = nbytes - k->pos < LS_TURN_BYTES ? nbytes - k->pos : LS_TURN_BYTES;
-    if (n > 0 && to != from) memcpy(to + k->pos, from + k->pos, n);
+    copy(k, to + k->pos, from + k->pos, n);
     if (r != g->rank) ls_count_bytes(g, n);
     k->pos += n;
     if (k->pos == nbytes) {
@@ -226,28 +247,66 @@ ls_status ls_fold_turn(ls_work *k)
 
 /* --- from and to a root -------------------------------------------------------------------- */
 
-bool ls_rooted_publish(ls_work *k)
-{
-    const ls_group *g = k->g;
-    if (g->rank != k->a.root) return true;
-    const void *vector = k->a.coll == LS_GATHER ? k->a.out : ls_offered(k);
-    return ls_mail_post(k, NULL, 0, ls_offset_of(&g->member[g->rank], vector, k->nbytes));
-}
-
-/* The root's vector, or NULL when it is not registered. */
-static ls_status root_vector(ls_work *k, char **out)
-{
-    const ls_line *line;
-    ls_status st = ls_mail_from(k, k->a.root, &line);
-    if (st != LS_OK) return st;
-    *out = ls_at_member(&k->g->member[k->a.root], line->offset, k->nbytes);
-    return LS_OK;
-}
-
 /* The part of the whole vector that is rank r's. */
 static ls_range part_of(const ls_work *k, int r)
 {
     return k->a.coll == LS_BROADCAST ? (ls_range){ 0, k->a.count } : ls_work_share(k, r);
+}
+
+/* In a broadcast among ranks with a core each the root does not only wait: it writes the last 1/n of everyone's
+ * result, which says where that is in a line of its own. */
+static bool root_helps(const ls_work *k) { return k->a.coll == LS_BROADCAST && !k->g->crowded; }
+
+/* Bytes of its part that a leaf leaves to the root. */
+static size_t helped_bytes(const ls_work *k)
+{
+    return root_helps(k) ? k->nbytes / (size_t)k->g->size / UNIT_BYTES * UNIT_BYTES : 0;
+}
+
+bool ls_rooted_publish(ls_work *k)
+{
+    const ls_group *g = k->g;
+    k->past_cache = past_cache(k);
+    if (g->rank != k->a.root && !root_helps(k)) return true;
+    const void *vector = g->rank != k->a.root || k->a.coll == LS_GATHER ? k->a.out : ls_offered(k);
+    return ls_mail_post(k, NULL, 0, ls_offset_of(&g->member[g->rank], vector, k->nbytes));
+}
+
+/* Member r's vector, or NULL when it is not registered. */
+static ls_status vector_of(ls_work *k, int r, char **out)
+{
+    const ls_line *line;
+    ls_status st = ls_mail_from(k, r, &line);
+    if (st != LS_OK) return st;
+    *out = ls_at_member(&k->g->member[r], line->offset, k->nbytes);
+    return LS_OK;
+}
+
+static _Atomic uint32_t *helped(const ls_work *k)
+{
+    return &k->g->member[k->a.root].area->mail[k->rooted % LS_MAIL_LINES].done;
+}
+
+/* LS_OK once every leaf has its last part from us. */
+static ls_status help(ls_work *k, const char *vector)
+{
+    const ls_group *g = k->g;
+    size_t nbytes = helped_bytes(k);
+    for (; k->peer < g->size; k->peer++) {
+        char *out;
+        if (k->peer == g->rank) continue;
+        ls_status st = vector_of(k, k->peer, &out);
+        if (st != LS_OK) return st;
+        if (!out) continue; /* it copies all by itself */
+        size_t n = nbytes - k->pos < LS_TURN_BYTES ? nbytes - k->pos : LS_TURN_BYTES, at = k->nbytes - nbytes + k->pos;
+        copy(k, out + at, vector + at, n);
+        ls_count_bytes(k->g, n);
+        if ((k->pos += n) < nbytes) return LS_AGAIN;
+        k->pos = 0;
+    }
+    atomic_store_explicit(helped(k), k->rooted, memory_order_release); /* what we wrote is visible */
+    ls_wake_members(k->g);
+    return LS_OK;
 }
 
 /* LS_OK once the root has its own part where it belongs, and every member is through. */
@@ -255,6 +314,11 @@ static ls_status root_turn(ls_work *k, char *vector)
 {
     ls_group *g = k->g;
     size_t elem = ls_dtype_size(k->a.dtype);
+    if (k->phase == 1 && root_helps(k)) {
+        ls_status st = help(k, vector);
+        if (st != LS_OK) return st;
+        k->peer = 0;
+    }
     if (k->phase == 1) {
         ls_range s = part_of(k, g->rank);
         bool gather = k->a.coll == LS_GATHER;
@@ -272,20 +336,25 @@ static ls_status root_turn(ls_work *k, char *vector)
 static ls_status leaf_turn(ls_work *k, char *vector)
 {
     ls_range s = part_of(k, k->g->rank);
-    size_t elem = ls_dtype_size(k->a.dtype), nbytes = s.count * elem;
-    size_t n = nbytes - k->pos < LS_TURN_BYTES ? nbytes - k->pos : LS_TURN_BYTES;
-    char *far = vector + s.first * elem + k->pos;
-    if (n > 0 && k->a.coll == LS_GATHER) memcpy(far, ls_offered(k) + k->pos, n);
-    else if (n > 0) memcpy((char *)k->a.out + k->pos, far, n);
-    ls_count_bytes(k->g, n);
-    k->pos += n;
-    return k->pos == nbytes ? LS_OK : LS_AGAIN;
+    size_t elem = ls_dtype_size(k->a.dtype), nbytes = s.count * elem, left = helped_bytes(k);
+    if (left > 0 && ls_offset_of(&k->g->member[k->g->rank], k->a.out, k->nbytes) == LS_NOT_REGISTERED) left = 0;
+    if (k->phase == 1) {
+        size_t n = nbytes - left - k->pos < LS_TURN_BYTES ? nbytes - left - k->pos : LS_TURN_BYTES;
+        char *far = vector + s.first * elem + k->pos;
+        if (k->a.coll == LS_GATHER) copy(k, far, ls_offered(k) + k->pos, n);
+        else copy(k, (char *)k->a.out + k->pos, far, n);
+        ls_count_bytes(k->g, n);
+        k->pos += n;
+        if (k->pos < nbytes - left) return LS_AGAIN;
+        k->phase = 2;
+    }
+    return left == 0 || ls_reads(k->g, helped(k), k->rooted) ? LS_OK : LS_AGAIN;
 }
 
 ls_status ls_rooted_turn(ls_work *k)
 {
     char *vector;
-    ls_status st = root_vector(k, &vector);
+    ls_status st = vector_of(k, k->a.root, &vector);
     if (st != LS_OK) return st;
     if (!vector) { /* everybody sees the root's line */
         if (k->pos > 0) return ls_fail(LS_PROTOCOL, "a rank moved its vector while a collective used it");

@@ -97,6 +97,7 @@ struct ls_work {
                                 waits for everyone, and the rooted ones */
     bool live;               /* between start and wait */
     bool staged;             /* the vector is private: a copy of it stands in the slot */
+    bool past_cache;         /* all that is touched is more than a cache holds */
     _Atomic uint32_t done;   /* release: status and results are visible */
     ls_status status;        /* valid once done */
     size_t nbytes;           /* of the whole vector */

@@ -94,7 +94,7 @@ ls_status ls_all_through(ls_work *k)
 {
     ls_group *g = k->g;
     for (; k->peer < g->size; k->peer++)
-        if (!ls_reached(g, &g->member[k->peer].area->line[k->mseq & 1].done, k->mseq)) return LS_AGAIN;
+        if (!ls_reads(g, &g->member[k->peer].area->line[k->mseq & 1].done, k->mseq)) return LS_AGAIN;
     return LS_OK;
 }
 

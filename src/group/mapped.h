@@ -16,6 +16,16 @@ static inline bool ls_reached(const ls_group *g, const _Atomic uint32_t *word, u
     return true;
 }
 
+/* The same for a word that cannot be later, and may be so old that numbers have wrapped since. */
+static inline bool ls_reads(const ls_group *g, const _Atomic uint32_t *word, uint32_t want)
+{
+    for (int turn = 0; atomic_load_explicit(word, memory_order_acquire) != want; turn++) {
+        if (turn >= g->patience) return false;
+        ls_cpu_relax();
+    }
+    return true;
+}
+
 /* Offset of memory in a member's arena, or LS_NOT_REGISTERED. */
 static inline uint64_t ls_offset_of(const ls_member *m, const void *p, size_t nbytes)
 {

@@ -394,7 +394,7 @@ ls_status ls_staged_turn(ls_work *k)
         if (make(k, step, (uint32_t)i) != LS_OK) return LS_AGAIN;
         moved += k->piece * (size_t)k->parts * ls_dtype_size(k->a.dtype);
     }
-    did(k, FINISH, k->npieces);
+    for (int step = PUT; step < STEPS; step++) did(k, (enum step)step, k->npieces); /* ours or not */
     ls_wake_members(k->g);
     return LS_OK;
 }
