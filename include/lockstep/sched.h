@@ -94,6 +94,9 @@ typedef struct ls_algo {
 
 extern const ls_algo *const ls_algos[]; /* NULL-ended */
 const ls_algo *ls_algo_find(const char *name); /* NULL if unknown */
+/* "ring", for every collective that it serves, or "all_reduce=ring,broadcast=chain": what comm.algo and
+ * LOCKSTEP_ALGO say. by[LS_COLLS]: NULL where nothing is said. LS_BAD_CONFIG names the word that is wrong. */
+ls_status ls_algo_parse(const char *text, const ls_algo **by);
 
 /* What emit() may say. LS_NO_MEMORY or LS_INVALID (lane or slice out of range). */
 ls_status ls_sched_send(ls_sched *s, int lane, int peer, ls_slice src);

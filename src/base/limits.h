@@ -35,6 +35,9 @@
 #define LS_SCHED_MAX_RANKS      256
 #define LS_SCHED_MAX_CHUNKS     65536 /* of one buffer */
 
+/* comm.algo and LOCKSTEP_ALGO */
+#define LS_ALGO_MAX_TEXT 255
+
 /* calibration files */
 #define LS_COST_MAX_BYTES 65536
 #define LS_COST_MAX_NS    1e12 /* of any one number in them */

@@ -6,6 +6,7 @@
  *   bench_formula.c how many bytes that takes
  *   bench_fit.c     latency and bandwidth behind the rows
  *   bench_report.c  nccl-tests' table and its JSON file
+ *   bench_explain.c why an algorithm is chosen, without measuring
  */
 #ifndef LS_CLI_BENCH_H
 #define LS_CLI_BENCH_H
@@ -29,7 +30,7 @@ typedef struct ls_bench_opts {
     int64_t trials;              /* of each row; the median is shown */
     uint64_t trial_time;         /* ns; 0: `iters` decides how long a trial is */
     bool blocking, touch, private_memory, threads, per_iter, timestamps, csv, ping_pong, checksums;
-    bool count, fit, help;
+    bool count, fit, explain, help;
     const char *op, *dtype, *json, *transport, *backend, *algo, *wire;
     const char *place;           /* "both", "in" or "out" */
     const char *counts;          /* "even" or "uneven" */
@@ -177,5 +178,10 @@ size_t ls_bench_arena_bytes(const ls_bench_opts *o);
 /* The smallest and largest of a list "float" or "all"; false when the name is none. */
 bool ls_bench_dtypes(const char *name, int *first, int *last);
 bool ls_bench_ops(const char *name, int *first, int *last);
+
+/* --- bench_explain.c ------------------------------------------------------------------ */
+
+/* Prints, on rank 0, how every size would be carried out, with what the cost model says of each candidate. */
+ls_status ls_bench_explain(ls_world *w, const ls_bench_opts *o);
 
 #endif

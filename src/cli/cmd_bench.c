@@ -49,6 +49,7 @@ static const ls_opt table[] = {
     { "fit", LS_OPT_BOOL, AT(fit), "false", NULL, "latency and bandwidth (alpha, beta) behind the rows, with residuals", 0, NULL },
     { "csv", LS_OPT_BOOL, AT(csv), "false", NULL, "rows for a program to read, instead of the table", 0, NULL },
     { "threads", LS_OPT_BOOL, AT(threads), "false", NULL, "ranks are threads of one process", 0, NULL },
+    { "explain", LS_OPT_BOOL, AT(explain), "false", NULL, "measure nothing; print why which algorithm would be chosen", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "this text", 'h', NULL },
 };
 
@@ -90,7 +91,10 @@ static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
     if (o->per_iter && (o->trials > 1 || o->trial_time))
         return ls_fail(LS_USAGE, "--per_iter_timing shows one trial of --iters operations");
     o->more_iters = !ls_opts_is_set(opts, "iters") && !o->per_iter;
-    if (o->algo && *o->algo && !ls_algo_find(o->algo)) {
+    const ls_algo *by[LS_COLLS];
+    if (o->algo && strpbrk(o->algo, "=,")) {
+        if (ls_algo_parse(o->algo, by) < 0) return ls_fail(LS_USAGE, "--algo: %s", ls_last_error());
+    } else if (o->algo && *o->algo && !ls_algo_find(o->algo)) {
         const char *names[32];
         size_t n = 0;
         for (; ls_algos[n] && n < 32; n++) names[n] = ls_algos[n]->name;
@@ -129,7 +133,12 @@ static ls_world_opts world_opts(const ls_bench_opts *o)
                             .wire_bf16 = strcmp(o->wire, "bf16") == 0 };
 }
 
-static ls_status run_thread(ls_world *w, void *arg) { return ls_bench_run(w, arg); }
+static ls_status run_world(ls_world *w, const ls_bench_opts *o)
+{
+    return o->explain ? ls_bench_explain(w, o) : ls_bench_run(w, o);
+}
+
+static ls_status run_thread(ls_world *w, void *arg) { return run_world(w, arg); }
 
 /* As one rank that somebody started. */
 static ls_status run_rank(const ls_bench_opts *o)
@@ -137,7 +146,7 @@ static ls_status run_rank(const ls_bench_opts *o)
     ls_world_opts wo = world_opts(o);
     ls_world *w;
     LS_TRY(ls_world_join(&wo, &w));
-    ls_status st = ls_bench_run(w, o);
+    ls_status st = run_world(w, o);
     if (st < 0) (void)ls_world_abort(w, st);
     st = ls_world_verdict(w, st);
     ls_world_leave(w);

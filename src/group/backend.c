@@ -184,7 +184,7 @@ ls_status ls_backend_open(ls_engine *e)
 const char *ls_comm_text(const ls_world *w)
 {
     if (w->engine->backend) return w->engine->backend->text;
-    if (w->size > 1 && w->group->mapped && !w->group->forced) return "sched (Lockstep's own); reduction order: ascending ranks";
+    if (w->size > 1 && w->group->mapped && !w->group->asked[LS_ALL_REDUCE]) return "sched (Lockstep's own); reduction order: ascending ranks";
     return "sched (Lockstep's own); reduction order: stated by each algorithm (docs/collectives.md)";
 }
 

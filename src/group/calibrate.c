@@ -85,10 +85,19 @@ static job point(ls_group *g, void *buf, int i)
     return j;
 }
 
-static void conclude(ls_calibration *c, ls_level level, const double *ns)
+/* No message takes longer than a longer one; where it seems so, it was disturbed. */
+static void make_monotone(double *ns)
+{
+    for (int i = LS_CALIBRATE_SIZES - 2; i >= 0; i--)
+        if (ns[i] > ns[i + 1]) ns[i] = ns[i + 1];
+}
+
+static void conclude(ls_calibration *c, ls_level level, double *ns)
 {
     ls_link_cost *link = &c->cost.link[level];
     double size[LS_CALIBRATE_SIZES], alpha, worst;
+    make_monotone(ns);
+    make_monotone(ns + LS_CALIBRATE_SIZES);
     for (int i = 0; i < LS_CALIBRATE_SIZES; i++) {
         c->nbytes[i] = size_of(i);
         size[i] = (double)size_of(i);

@@ -128,7 +128,7 @@ typedef struct greeting {
     uint64_t area; /* area_word() */
     int64_t cpus;
     ls_cost cost; /* of rank 0, as what follows */
-    char cost_from[LS_ALGO_TEXT], algo[LS_ALGO_TEXT];
+    char cost_from[256], algo[LS_ALGO_MAX_TEXT + 1];
 } greeting;
 
 /* Rank 0's calibration and wishes count, so that all ranks choose the same algorithms whatever is on their hosts. */
@@ -138,8 +138,8 @@ static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area)
     const char *asked = ls_env_get()->getenv("LOCKSTEP_ALGO");
     greeting me = { .area = area_word(w, mine), .cpus = w->cpus };
     if (!asked || !*asked) asked = w->opts.algo ? w->opts.algo : "";
-    if (strlen(asked) >= sizeof me.algo)
-        return ls_fail(LS_BAD_CONFIG, "names of algorithms: %zu bytes, at most %zu", strlen(asked), sizeof me.algo - 1);
+    const ls_algo *by[LS_COLLS];
+    LS_TRY(ls_algo_parse(asked, by));
     strcpy(me.algo, asked);
     if (w->rank == 0) LS_TRY(ls_cost_load(&me.cost, me.cost_from, sizeof me.cost_from));
     greeting *all = calloc((size_t)w->size, sizeof *all);

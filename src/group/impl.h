@@ -13,6 +13,7 @@
 #define LS_GROUP_IMPL_H
 #include <stdatomic.h>
 
+#include "base/limits.h"
 #include "coll/choose.h"
 #include "coll/exec.h"
 #include "lockstep/group.h"
@@ -151,7 +152,7 @@ struct ls_group {
     int patience;            /* turns a poll may take: some while the caller blocks, none at a poke */
     uint32_t seq, mseq, rooted; /* of the newest collective, as in ls_work; seq: of the next */
     uint32_t chain;          /* signature of all collectives so far */
-    const ls_algo *forced;   /* comm.algo, for all collectives that it serves; NULL: by size */
+    const ls_algo *forced;   /* tests and calibration: for all collectives that it serves, before asked[]; else NULL */
     bool asks;               /* asked[] is not empty */
     struct ls_backend_group *backend; /* owned: this group in the library that gets its collectives; NULL: none does */
     ls_work_kind ran;        /* how the last collective was carried out, */
@@ -184,7 +185,7 @@ struct ls_group {
     size_t *counts;               /* owned: [LS_WORKS][2][size], NULL until a v-variant is called */
     struct ls_sched_cache *cache; /* owned */
     struct ls_plans *plans;       /* owned: what was chosen so far; NULL before the first schedule */
-    const ls_algo *asked[LS_COLLS]; /* comm.algo, for single collectives */
+    const ls_algo *asked[LS_COLLS]; /* comm.algo or LOCKSTEP_ALGO; NULL: by size */
     int cores[LS_MAX_RANKS];      /* [nnodes] of a host, in proportion to its ranks that are members */
     struct ls_work work[LS_WORKS];
 };
@@ -206,11 +207,10 @@ static inline ls_range ls_work_share(const ls_work *k, int r)
 static inline ls_work *ls_queued(ls_group *g, uint32_t i) { return &g->work[g->queue[i % LS_WORKS]]; }
 
 /* What decides about algorithms, the same on every rank: rank 0's costs and wishes. */
-#define LS_ALGO_TEXT 256
 typedef struct ls_terms {
     ls_cost cost;
-    char cost_from[LS_ALGO_TEXT]; /* for people */
-    char algo[LS_ALGO_TEXT];      /* LOCKSTEP_ALGO, else comm.algo */
+    char cost_from[256];              /* for people */
+    char algo[LS_ALGO_MAX_TEXT + 1];  /* LOCKSTEP_ALGO, else comm.algo */
     int cpus[LS_MAX_RANKS];       /* of each rank's host */
 } ls_terms;
 
@@ -299,7 +299,7 @@ const char *ls_select_ran(const ls_group *g);
 ls_status ls_select_plan(const ls_work *k, ls_plan *out);
 /* All that could be chosen for it, fastest first; out[LS_MAX_PLANS]. */
 ls_status ls_select_plans(const ls_work *k, ls_plan *out, int *n);
-/* Fills `forced` and `asked` of a new group. LS_BAD_CONFIG: comm.algo or LOCKSTEP_ALGO names no algorithm, or
+/* Fills `asked` of a new group. LS_BAD_CONFIG: comm.algo or LOCKSTEP_ALGO names no algorithm, or
  * one that does not go with comm.wire. */
 ls_status ls_select_init(ls_group *g);
 /* Whether a work's values travel as bf16 where its group has members of other hosts. */

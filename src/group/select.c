@@ -25,27 +25,12 @@ static bool sums_once(const char *algo)
     return strcmp(algo, "ring") == 0 || strcmp(algo, "direct") == 0 || strcmp(algo, "hierarchical") == 0;
 }
 
-/* "ring", or "all_reduce=ring,broadcast=chain". */
 ls_status ls_select_init(ls_group *g)
 {
-    char text[LS_ALGO_TEXT];
-    memcpy(text, g->e->terms.algo, sizeof text);
-    for (char *at = text, *end; at && *at; at = end) {
-        if ((end = strchr(at, ','))) *end++ = 0;
-        char *name = strchr(at, '=');
-        if (name) *name++ = 0;
-        const ls_algo *algo = ls_algo_find(name ? name : at);
-        if (!algo)
-            return ls_fail(LS_BAD_CONFIG, "no algorithm named '%s': `lockstep coll --list` names them", name ? name : at);
-        ls_coll coll = name ? ls_coll_find(at) : LS_COLLS;
-        if (name && coll == LS_COLLS) return ls_fail(LS_BAD_CONFIG, "no collective named '%s', for algorithm %s", at, name);
-        if (name && !(algo->colls & 1u << coll))
-            return ls_fail(LS_BAD_CONFIG, "algorithm '%s' does not do %s", algo->name, at);
-        if (name) g->asked[coll] = algo, g->asks = true;
-        else g->forced = algo;
-    }
-    const ls_algo *sums = g->asked[LS_ALL_REDUCE] ? g->asked[LS_ALL_REDUCE] : g->forced;
-    if (sums && g->w->opts.wire_bf16 && (sums->colls & 1u << LS_ALL_REDUCE) && !sums_once(sums->name))
+    LS_TRY(ls_algo_parse(g->e->terms.algo, g->asked));
+    for (int c = 0; c < LS_COLLS; c++) g->asks = g->asks || g->asked[c];
+    const ls_algo *sums = g->asked[LS_ALL_REDUCE];
+    if (sums && g->w->opts.wire_bf16 && !sums_once(sums->name))
         return ls_fail(LS_BAD_CONFIG,
                        "comm.wire: bf16 goes with comm.algo ring, direct or hierarchical, where one rank completes each "
                        "sum, not with %s",
@@ -66,11 +51,10 @@ static const ls_algo *narrow_schedule(const ls_group *g)
     return ls_algo_find(g->nnodes == g->size || !g->w->tops->near ? "direct" : "hierarchical");
 }
 
-/* comm.algo where it serves the collective. */
+/* What is asked for, where it serves the collective. */
 static const ls_algo *forced(const ls_group *g, ls_coll coll)
 {
-    if (g->asked[coll]) return g->asked[coll];
-    return g->forced && (g->forced->colls & 1u << coll) ? g->forced : NULL;
+    return g->forced && (g->forced->colls & 1u << coll) ? g->forced : g->asked[coll];
 }
 
 static bool is_rooted(ls_coll coll)

@@ -119,7 +119,7 @@ const ls_opt ls_train_opts[] = {
     { "comm.transport", LS_OPT_STRING, AT(comm.transport), "", NULL,
       "shm, tcp, mixed, or fault:<one of them>; empty: shm, and mixed where the ranks are on several hosts", 0, NULL },
     { "comm.algo", LS_OPT_STRING, AT(comm.algo), "", NULL,
-      "algorithm of every collective that it serves; empty: by size", 0, NULL },
+      "algorithm of every collective that it serves, or all_reduce=ring,broadcast=chain; empty: the fastest", 0, NULL },
     { "comm.progress", LS_OPT_CHOICE, AT(comm.progress), "inline", "inline|thread",
       "who moves collectives during compute", 0, NULL },
     { "comm.timeout", LS_OPT_TIME, AT(comm.timeout), "30s", "1ms..24h", "longest wait inside a collective", 0, NULL },
@@ -225,9 +225,9 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     LS_TRY(ls_train_betas(c, &b1, &b2));
     LS_TRY(ls_train_trace_steps(c, &first, &last));
     LS_TRY(ls_injection_parse(c->inject, world_size, &inject));
-    if (*c->comm.algo && !ls_algo_find(c->comm.algo))
-        return ls_fail(LS_BAD_CONFIG, "comm.algo is '%s', which is no algorithm: `lockstep coll --list` names them",
-                       c->comm.algo);
+    const ls_algo *by[LS_COLLS];
+    ls_status st = ls_algo_parse(c->comm.algo, by);
+    if (st < 0) return ls_while(st, "comm.algo");
     if (c->parallel.dp != 0 && c->parallel.dp != world_size)
         return ls_fail(LS_BAD_CONFIG,
                        "parallel.dp is %lld but the job has %d ranks: the product of the parallel degrees must be the "

@@ -1,0 +1,85 @@
+#!/bin/bash
+# lockstep calibrate and what follows from it: measured, kept, shown, used, and overridden.
+. "$(dirname "$0")/harness.sh"
+cd "$tmp" || exit 1
+lockstep=$build/lockstep
+export HOME=$tmp/home
+unset XDG_CACHE_HOME LOCKSTEP_ALGO LOCKSTEP_CALIBRATION
+explain() { "$lockstep" bench "$1" --transport tcp --explain -g 4 -b "$2" -e "$2" "${@:3}"; }
+chosen() { explain "$@" | sed -n 's/^ *\([a-z_-]*\) .*<- chosen/\1/p'; }
+
+# --- measuring
+claim 'shows the preset where nothing was measured' has_line 'from the preset' "$lockstep" calibrate --show
+claim 'measures and keeps' has_line "kept in $HOME/.cache/lockstep/calibration.json" "$lockstep" calibrate
+claim 'shows what was measured' has_line "from $HOME/.cache/lockstep/calibration.json" "$lockstep" calibrate --show
+claim 'keeps JSON with every number' python3 - "$HOME/.cache/lockstep/calibration.json" <<'PY'
+import json, sys
+c = json.load(open(sys.argv[1]))
+assert c["lockstep_calibration"] == 1 and c["host"]
+for level in "memory", "loopback":
+    link = c[level]
+    assert 0 < link["alpha_ns"] < 1e9 and 0 <= link["gap_ns"] <= link["alpha_ns"], (level, link)
+    assert 0 < link["beta_ns_per_byte"] < 1e4, (level, link)
+assert c["gamma_ns_per_byte"] >= 0 and c["poke_ns"] >= 0
+assert c["network"]["alpha_ns"] == 30000 # not measured on one host
+PY
+claim 'says with what it chooses' has_line "costs from $HOME/.cache/lockstep/calibration.json" explain all_reduce 1K
+claim 'keeps it elsewhere on request' has_line 'kept in here/c.json' "$lockstep" calibrate --output here/c.json
+claim 'which jobs use when they are told' has_line 'costs from here/c.json' \
+    env LOCKSTEP_CALIBRATION=here/c.json "$lockstep" bench all_reduce --explain -g 2 -b 8 -e 8
+claim 'or not at all' has_line 'costs from the preset' \
+    env LOCKSTEP_CALIBRATION=none "$lockstep" bench all_reduce --explain -g 2 -b 8 -e 8
+
+# --- broken files
+mkdir -p "$HOME/.cache/lockstep"
+echo '{"lockstep_calibration": 1, "poke_ns": -1}' >bad.json
+cp bad.json "$HOME/.cache/lockstep/calibration.json"
+claim 'a broken cache is named and replaced by the preset' has_line 'costs from the preset' explain all_reduce 1K
+claim 'with a warning' has_line 'poke_ns: expected a number from 0 to 1e+12' \
+    sh -c "'$lockstep' bench all_reduce --explain -g 2 -b 8 -e 8 2>&1"
+claim 'a broken file that was asked for ends the job' fails_with 65 'bad.json: poke_ns: expected a number' \
+    env LOCKSTEP_CALIBRATION=bad.json "$lockstep" bench all_reduce -g 2 -b 8 -e 8
+claim 'so does one that is not there' fails_with 74 'none.json' \
+    env LOCKSTEP_CALIBRATION=none.json "$lockstep" calibrate --show
+export LOCKSTEP_CALIBRATION=$tmp/costs.json
+
+# --- choosing: rounds cost all, then bytes cost all
+cost() { # alpha, beta
+    echo "{\"lockstep_calibration\": 1, \"loopback\": {\"alpha_ns\": $1, \"gap_ns\": $1, \"beta_ns_per_byte\": $2}}" >costs.json
+}
+cost 1e6 0
+claim 'few rounds where rounds cost all' test "$(chosen all_reduce 4M)" = recursive_doubling
+cost 1 100
+claim 'few bytes where bytes cost all' test "$(chosen all_reduce 4M)" = direct
+claim 'segments where bytes cost all' has_line ' segments' explain broadcast 4M
+claim 'the fastest candidate comes first' sh -c "'$lockstep' bench all_reduce --transport tcp --explain -g 4 -b 64K -e 64K |
+    sed -n 's/.* \([0-9.]*\) us.*/\1/p' | sort -c -n"
+bench() { "$lockstep" bench all_reduce --transport tcp -g 4 -b 4K -e 4M -f 32 -n 2 -w 0 --count "$@"; }
+claim 'what is chosen is what runs' has_line "direct              rank all" bench
+claim 'and its results are right' has_line 'Out of bounds values : 0 OK' bench
+
+# --- asking
+claim 'LOCKSTEP_ALGO names one for all' has_line 'asked for: ring' env LOCKSTEP_ALGO=ring "$lockstep" bench all_reduce \
+    --transport tcp --explain -g 2 -b 1M -e 1M
+export LOCKSTEP_ALGO=all_reduce=ring,broadcast=chain
+claim 'or one for each collective' test "$(chosen all_reduce 4M) $(chosen broadcast 64)" = 'ring chain'
+claim 'the others are chosen' test "$(chosen all_gather 4M)" != ring
+claim 'it comes before --algo' has_line 'asked for: all_reduce=ring' explain all_reduce 1K --algo direct
+unset LOCKSTEP_ALGO
+claim '--algo takes pairs too' test "$(chosen all_reduce 4M --algo all_reduce=direct)" = direct
+claim 'an unknown algorithm' fails_with 78 "no algorithm named 'rnig'" env LOCKSTEP_ALGO=broadcast=rnig "$lockstep" bench \
+    all_reduce -g 2 -b 8 -e 8
+claim 'an unknown collective' fails_with 78 "no collective named 'all_redcue', for algorithm ring" \
+    env LOCKSTEP_ALGO=all_redcue=ring "$lockstep" bench all_reduce -g 2 -b 8 -e 8
+claim 'one that does something else' fails_with 64 "'tree' does not do all_reduce" \
+    "$lockstep" bench all_reduce --algo all_reduce=tree -g 2 -b 8 -e 8
+
+# --- ranks that were told different things do what rank 0 was told
+cat >rank.sh <<'SH'
+if [ "$RANK" = 0 ]; then export LOCKSTEP_ALGO=all_reduce=ring LOCKSTEP_CALIBRATION=none
+else export LOCKSTEP_ALGO=all_reduce=oneshot LOCKSTEP_CALIBRATION=/nonexistent; fi
+exec "$@"
+SH
+claim 'ranks agree on what rank 0 was told' has_line 'Out of bounds values : 0 OK' "$lockstep" run --nproc-per-node 3 sh rank.sh \
+    "$lockstep" bench all_reduce --transport tcp -b 64 -e 1M -f 128 -n 2 -w 0
+finish
