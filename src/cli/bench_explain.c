@@ -54,7 +54,7 @@ static void candidates(const ls_plan *p, int n)
                p[i].segments == 1 ? " " : "s", p[i].ns / 1e3, shown == 0 ? "  <- chosen" : "");
         shown++;
     }
-    if (left) printf("%12s  and %d slower ones\n", "", left);
+    if (left) printf("%12s  and %d slower one%s\n", "", left, left == 1 ? "" : "s");
 }
 
 static ls_status explain(ls_group *g, const ls_bench_opts *o, size_t nbytes)
