@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/context.h"
+#include "base/env.h"
 #include "lockstep/mem.h"
 
 #define N(a) (sizeof(a) / sizeof *(a))
@@ -297,6 +298,48 @@ static void kinds_have_names(void **state)
     assert_string_equal(ls_mem_kind_name(LS_MEM_KINDS), "?");
 }
 
+/* --- two threads -------------------------------------------------------------------------------------- */
+
+#define SPANS 3000
+
+typedef struct taker {
+    ls_arena *a;
+    ls_mem_kind kind;
+    char *p[SPANS];
+} taker;
+
+static void take_spans(void *arg)
+{
+    taker *t = arg;
+    for (int i = 0; i < SPANS; i++) {
+        void *p;
+        t->p[i] = ls_arena_alloc(t->a, 64, t->kind, &p) == LS_OK ? p : NULL;
+        if (p) memset(p, (int)t->kind + 1, 64);
+    }
+}
+
+static void two_threads_may_allocate_at_once(void **state)
+{
+    (void)state;
+    ls_ledger ledger = { 0 };
+    static taker t[2];
+    void *thread;
+    ls_arena *a;
+    assert_int_equal(ls_arena_create(2 * SPANS * 64, false, &ledger, &a), LS_OK);
+    t[0] = (taker){ .a = a, .kind = LS_MEM_COMM };
+    t[1] = (taker){ .a = a, .kind = LS_MEM_DATA };
+    assert_int_equal(ls_env_get()->thread_start(take_spans, &t[1], &thread), 0);
+    take_spans(&t[0]);
+    ls_env_get()->thread_join(thread);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < SPANS; i++) { /* everybody's are still as written */
+            assert_non_null(t[k].p[i]);
+            for (int b = 0; b < 64; b++) assert_int_equal(t[k].p[i][b], (int)t[k].kind + 1);
+        }
+    assert_int_equal(ledger.now[LS_MEM_COMM] + ledger.now[LS_MEM_DATA], 2 * SPANS * 64);
+    ls_arena_destroy(a);
+}
+
 int main(void)
 {
 #define ON_MACHINE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -310,6 +353,7 @@ int main(void)
         ON_MACHINE(too_much_is_refused_before_anything_is_reserved),
         ON_MACHINE(what_the_system_refuses_is_said_and_given_back),
         cmocka_unit_test(kinds_have_names),
+        cmocka_unit_test(two_threads_may_allocate_at_once),
     };
     return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
 }

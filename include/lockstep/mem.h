@@ -39,7 +39,8 @@ ls_status ls_arena_create(size_t nbytes, bool shared, ls_ledger *ledger, ls_aren
 void ls_arena_destroy(ls_arena *a); /* NULL is fine; unmaps and closes */
 
 /* 64-byte aligned, zeroed on the arena's first use only; lives until the arena
- * is destroyed or reset to an older mark. LS_NO_MEMORY when it does not fit. */
+ * is destroyed or reset to an older mark. LS_NO_MEMORY when it does not fit. Two
+ * threads may do this at once (a rank and the thread that moves its messages). */
 ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out);
 size_t ls_arena_mark(const ls_arena *a);
 void ls_arena_reset(ls_arena *a, size_t mark); /* the ledger's `now` follows */

@@ -1,6 +1,7 @@
 /* arena.c -- one big span, handed out from the bottom up. */
 #include "lockstep/mem.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ struct ls_arena {
     ls_ledger *ledger; /* borrowed; may be NULL */
     span *span;        /* owned */
     int nspans, cap;
+    atomic_flag busy;  /* somebody allocates: a rank's own thread, or the one that moves its messages */
 };
 
 static double mib(uint64_t nbytes) { return (double)nbytes / 1048576.0; }
@@ -56,6 +58,7 @@ ls_status ls_arena_create(size_t nbytes, bool shared, ls_ledger *ledger, ls_aren
     if (a->size == 0) a->size = PAGE;
     a->ledger = ledger;
     a->fd = -1;
+    atomic_flag_clear(&a->busy);
     if (shared) {
         a->fd = env->memfd("lockstep-arena", a->size);
         if (a->fd < 0) {
@@ -87,9 +90,8 @@ void ls_arena_destroy(ls_arena *a)
     free(a);
 }
 
-ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
+static ls_status take(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
 {
-    *out = NULL;
     const size_t room = a->size - a->used;
     const size_t need = nbytes <= SIZE_MAX - ALIGN ? (nbytes + ALIGN - 1) / ALIGN * ALIGN : SIZE_MAX;
     if (need > room)
@@ -110,6 +112,15 @@ ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **ou
     a->span[a->nspans - 1].end = a->used;
     ls_ledger_add(a->ledger, kind, need);
     return LS_OK;
+}
+
+ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
+{
+    *out = NULL;
+    while (atomic_flag_test_and_set_explicit(&a->busy, memory_order_acquire)) ls_env_get()->yield();
+    ls_status st = take(a, nbytes, kind, out);
+    atomic_flag_clear_explicit(&a->busy, memory_order_release);
+    return st;
 }
 
 size_t ls_arena_mark(const ls_arena *a) { return a->used; }
