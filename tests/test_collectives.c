@@ -272,7 +272,7 @@ static ls_status one_way(rank_state *b, row x, depth deep)
             bool in_turn = k == (int)((turn + c) % 7), all_types = c == ncounts - 2 && deep == THOROUGH;
             if (complete || in_turn || (all_types && !x.uneven)) LS_TRY(run_one(b, x, &turn));
         }
-    if (x.uneven || (b->size > 4 && !complete)) return LS_OK;
+    if (x.uneven || (b->size != 2 && b->size != 4 && !complete)) return LS_OK;
     x.count = MOST;
     x.dtype = LS_F32;
     x.op = LS_SUM;
@@ -413,7 +413,7 @@ static void gives_right_results(int n)
     p.digest = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(p.digest != MAP_FAILED);
     for (int i = 0; i < worlds; i++) {
-        if (p.depth == QUICK && i != n % worlds) continue;
+        if (p.depth == QUICK && i != (n < 9 ? n % worlds : n / 16)) continue; /* many ranks: over shm */
         ls_world_opts o = { .transport = world[i].transport, .progress = world[i].progress, .arena_bytes = 12u << 20,
                             .coll_timeout_ns = 60000000000ull };
         ls_rank_report r = ls_test_ranks(world[i].mode, n, &o, table_rank, &p);
