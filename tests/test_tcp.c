@@ -180,6 +180,10 @@ static ssize_t tapped_sendv(int fd, const ls_span *from, int n)
     return ls_env_real.sendv(fd, from, n);
 }
 
+static ls_status found[3]; /* by each rank */
+
+static ls_status noted_round_trip(ls_world *w, void *arg) { return found[ls_world_rank(w)] = round_trip(w, arg); }
+
 static ls_status tapped_round_trip(const ls_world_opts *o, int flip)
 {
     ls_env env = ls_env_real;
@@ -190,7 +194,7 @@ static ls_status tapped_round_trip(const ls_world_opts *o, int flip)
     gone_out = 0;
     turn_around = flip;
     ls_context_swap(&c);
-    ls_status st = ls_world_threads(2, o, round_trip, NULL);
+    ls_status st = ls_world_threads(2, o, noted_round_trip, NULL);
     ls_context_swap(NULL);
     if (flip) assert_int_equal(turn_around, 0); /* there was something to turn */
     return st;
@@ -209,7 +213,8 @@ static void sealed_links_bring_the_same_and_show_nothing(void **state)
 static void a_changed_bit_does_not_open(void **state)
 {
     (void)state;
-    assert_int_equal(tapped_round_trip(&sealed, 1), LS_FRAME_CRC);
+    assert_true(tapped_round_trip(&sealed, 1) < 0);
+    assert_true(found[0] == LS_FRAME_CRC || found[1] == LS_FRAME_CRC); /* the other only loses the connection */
 }
 
 /* Two processes, of which one wants its links sealed. */

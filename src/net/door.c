@@ -227,6 +227,7 @@ ls_status ls_door_step(ls_door *d, int fd)
 }
 
 bool ls_door_is_open(const ls_door *d) { return d->stage == OPEN; }
+bool ls_door_has_proof(const ls_door *d) { return d->stage == WRITE || d->stage == CONFIRM || d->stage == OPEN; }
 bool ls_door_writes(const ls_door *d) { return d->at < d->n || d->from < d->to; }
 bool ls_door_holds(const ls_door *d) { return d->plain < d->nplain; }
 

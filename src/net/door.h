@@ -27,6 +27,7 @@
 #define LS_DOOR_NS 5000000000ull            /* a stranger's time to come in */
 #define LS_DOOR_STRANGERS 64                /* of them at once */
 #define LS_DOOR_PER_ADDRESS 16              /* from one address that is not our own */
+#define LS_DOOR_ACCEPTS 16                  /* let in at a turn: each is heard before others take its place */
 
 typedef enum ls_door_role { LS_DOOR_STORE = 1, LS_DOOR_RANK = 2 } ls_door_role;
 
@@ -76,6 +77,7 @@ void ls_door_accept(ls_door *d, ls_door_role role, uint32_t generation, const ui
  * drop it; no hint which part. LS_VERSION_MISMATCH names both (connector). LS_PEER_RESET: the connection ended. */
 ls_status ls_door_step(ls_door *d, int fd);
 bool ls_door_is_open(const ls_door *d);
+bool ls_door_has_proof(const ls_door *d); /* an acceptor's: the first message was right. Those make room last */
 bool ls_door_writes(const ls_door *d);   /* has bytes that the socket did not take yet */
 bool ls_door_holds(const ls_door *d);    /* has bytes to receive that no poll will show */
 

@@ -26,7 +26,7 @@ static bool parse(const char *text, size_t n, uint8_t secret[LS_SECRET_BYTES])
     for (size_t i = 0; i < LS_SECRET_BYTES && !wrong; i++) {
         int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
         wrong |= high < 0 || low < 0;
-        secret[i] = (uint8_t)(high << 4 | (low & 15));
+        secret[i] = (uint8_t)((high & 15) << 4 | (low & 15));
     }
     return !wrong;
 }

@@ -15,7 +15,6 @@
 
 #define MAX_CONNS (2 * LS_MAX_RANKS + LS_STORE_STRANGERS) /* a rank and an agent for each */
 #define MAX_KEYS 65536
-#define ACCEPTS 64 /* at a step: those who are in have their turn, too */
 #define FIRST_BEAT_NS 5000000000ull /* an agent has pages to make before it tells anything */
 #define IN_BYTES (sizeof(store_request) + LS_STORE_KEY_MAX + LS_STORE_VALUE_MAX)
 
@@ -553,7 +552,8 @@ static void look_for_silence(ls_store *s, uint64_t now_ns)
     }
 }
 
-/* The oldest stranger, from this address or (NULL) any; how many there are. -1: none. */
+/* The stranger to make room, from this address or (NULL) any: the oldest of those who have proved nothing, if there
+ * are any. How many there are; -1: none. */
 static int oldest_stranger(const ls_store *s, const char *from, int *n)
 {
     int oldest = -1;
@@ -562,7 +562,8 @@ static int oldest_stranger(const ls_store *s, const char *from, int *n)
         const conn *c = &s->conn[i];
         if (c->rank >= 0 || c->unix_socket || (from && strcmp(c->from, from) != 0)) continue;
         ++*n;
-        if (oldest < 0 || c->deadline_ns < s->conn[oldest].deadline_ns) oldest = i;
+        bool proof = ls_door_has_proof(&c->door), its = oldest >= 0 && ls_door_has_proof(&s->conn[oldest].door);
+        if (oldest < 0 || (proof == its ? c->deadline_ns < s->conn[oldest].deadline_ns : !proof)) oldest = i;
     }
     return oldest;
 }
@@ -578,7 +579,7 @@ static bool psk_of_store(void *arg, const ls_door_head *head, uint8_t psk[LS_NOI
 static void admit(ls_store *s, int listener, bool unix_socket, uint64_t now_ns)
 {
     const ls_env *env = ls_env_get();
-    for (int fd, turn = 0; turn < ACCEPTS && (fd = env->accept(listener)) >= 0; turn++) {
+    for (int fd, turn = 0; turn < LS_DOOR_ACCEPTS && (fd = env->accept(listener)) >= 0; turn++) {
         char from[46] = "";
         int n, oldest;
         if (unix_socket && env->peer_uid_is_ours(fd) != 1) {

@@ -15,8 +15,6 @@
 #include "net/door.h"
 #include "net/tcp.h"
 
-#define ACCEPTS 64 /* at a turn: the peers have theirs, too */
-
 typedef struct place {
     char addr[LS_ADDRESS_BYTES];
     uint16_t port;
@@ -122,7 +120,8 @@ static ls_status advance(opening *o)
 
 /* --- all of them ----------------------------------------------------------------------------- */
 
-/* The stranger that waits longest, of one address or (NULL) of any; how many there are. */
+/* The stranger to make room, of one address or (NULL) of any: the oldest of those who have proved nothing, if there
+ * are any. How many there are. */
 static opening *oldest_stranger(connector *c, const char *from, int *n)
 {
     opening *oldest = NULL;
@@ -131,7 +130,8 @@ static opening *oldest_stranger(connector *c, const char *from, int *n)
         opening *o = &c->o[i];
         if (o->rank >= 0 || (from && strcmp(o->from, from) != 0)) continue;
         ++*n;
-        if (!oldest || o->deadline_ns < oldest->deadline_ns) oldest = o;
+        bool proof = ls_door_has_proof(&o->door), its = oldest && ls_door_has_proof(&oldest->door);
+        if (!oldest || (proof == its ? o->deadline_ns < oldest->deadline_ns : !proof)) oldest = o;
     }
     return oldest;
 }
@@ -139,7 +139,7 @@ static opening *oldest_stranger(connector *c, const char *from, int *n)
 static void admit(connector *c, uint64_t now_ns)
 {
     const ls_env *env = ls_env_get();
-    for (int fd, turn = 0; turn < ACCEPTS && (fd = env->accept(c->listener)) >= 0; turn++) {
+    for (int fd, turn = 0; turn < LS_DOOR_ACCEPTS && (fd = env->accept(c->listener)) >= 0; turn++) {
         int n;
         char from[LS_ADDRESS_BYTES] = "";
         (void)env->peer_addr(fd, from, sizeof from);
