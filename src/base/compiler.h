@@ -20,6 +20,13 @@
 #define LS_KERNEL
 #endif
 
+/* ThreadSanitizer does not know fences. */
+#if defined(__SANITIZE_THREAD__)
+#define LS_FENCE_ACQUIRE() ((void)0)
+#else
+#define LS_FENCE_ACQUIRE() __atomic_thread_fence(__ATOMIC_ACQUIRE)
+#endif
+
 #define LS_COLD __attribute__((cold, noinline))
 #define LS_LIKELY(x) __builtin_expect(!!(x), 1)
 #define LS_UNLIKELY(x) __builtin_expect(!!(x), 0)

@@ -345,8 +345,8 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
  * aborted may be anything. To be asked behind the last read, before a work counts as done. */
 static inline ls_status ls_unless_aborted(ls_world *w)
 {
-    atomic_thread_fence(memory_order_acquire); /* what we read first was written after the abort: we see that too */
-    if (LS_LIKELY(atomic_load_explicit(&w->page->abort_by, memory_order_relaxed) == 0)) return LS_OK;
+    LS_FENCE_ACQUIRE(); /* what we read first was written after the abort: we see that too */
+    if (LS_LIKELY(atomic_load_explicit(&w->page->abort_by, memory_order_acquire) == 0)) return LS_OK;
     return ls_world_aborted(w);
 }
 

@@ -225,7 +225,7 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
         waiter.fds = NULL;
     }
     ls_rank_slot *slot = g->slot;
-    bool message = k->kind == LS_WORK_P2P;
+    bool message = k->desc.coll == LS_SENDRECV; /* (its kind may be changing under a progress thread) */
     uint64_t what = message ? 0 : ls_page_waits_for(g->id, k->desc.seq);
     if (message) ls_page_enter_message(slot, &k->desc);
     atomic_store_explicit(&slot->in_coll, message ? LS_IN_MESSAGE : LS_IN_COLL, memory_order_release); /* described */
