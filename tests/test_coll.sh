@@ -28,11 +28,16 @@ check 'places ranks on hosts' 0 'recv_reduce out.2. <- 3 +complete' \
     "$lockstep" coll --algo hierarchical -n 4 --hosts 2 --rank 1
 check 'chooses an algorithm that serves the collective' 0 '^broadcast by tree' "$lockstep" coll --coll broadcast
 for row in ring:all_reduce direct:reduce_scatter oneshot:all_gather fold:all_reduce tree:reduce dissemination:barrier \
-    halving_doubling:reduce_scatter double_tree:all_reduce hierarchical:all_gather; do
+    halving_doubling:reduce_scatter double_tree:all_reduce hierarchical:all_gather linear:gather linear:scatter \
+    linear:reduce pairwise:all_to_all pairwise:sendrecv bruck:all_to_all bruck:all_gather tree:scatter tree:barrier; do
     algo=${row%:*} coll=${row#*:}
     "$lockstep" coll --coll "$coll" --algo "$algo" -n 6 --segments 2 --lanes 2 --json >"$work/$algo.json"
     check "proves $algo from its own JSON" 0 '^proved for 6 ranks' "$lockstep" coll --file "$work/$algo.json"
 done
+check 'proves blocks of any length' 0 '^proved for 5 ranks' \
+    "$lockstep" coll --coll all_to_all --algo pairwise -n 5 --uneven
+check 'refuses blocks of any length where they swap places' 64 "'bruck' does not fit all_to_all" \
+    "$lockstep" coll --coll all_to_all --algo bruck -n 5 --uneven
 check 'lists algorithms with their sources' 0 '^ring +all_reduce, reduce_scatter, all_gather +Patarasuk' \
     "$lockstep" coll --list
 check 'draws a graph' 0 '^digraph' "$lockstep" coll --dot

@@ -11,7 +11,7 @@
 typedef struct options {
     const char *coll, *algo, *file;
     int64_t size, rank, root, segments, lanes, hosts;
-    bool json, dot, list, help;
+    bool uneven, json, dot, list, help;
 } options;
 
 static const ls_opt table[] = {
@@ -31,6 +31,8 @@ static const ls_opt table[] = {
       .help = "lists of steps that run side by side" },
     { .name = "hosts", .type = LS_OPT_INT, .offset = offsetof(options, hosts), .def = "1", .range = "1..256",
       .help = "hosts that the ranks are on, in order, as evenly as possible" },
+    { .name = "uneven", .type = LS_OPT_BOOL, .offset = offsetof(options, uneven), .def = "false",
+      .help = "an all_to_all with counts per rank: blocks of any length" },
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print JSON" },
     { .name = "dot", .type = LS_OPT_BOOL, .offset = offsetof(options, dot), .def = "false",
       .help = "print a Graphviz graph" },
@@ -167,7 +169,7 @@ static ls_status print_and_prove(const options *o)
     const ls_algo *algo;
     int node[256];
     ls_shape shape = { .size = (int)o->size, .root = (int)o->root, .segments = (int)o->segments,
-                       .nlanes = (int)o->lanes, .node = node };
+                       .nlanes = (int)o->lanes, .uneven = o->uneven, .node = node };
     for (int j = 0; j < o->hosts; j++) {
         ls_range on = { 0, 0 };
         ls_shard_range((size_t)o->size, j, (int)o->hosts, &on);
