@@ -1,0 +1,142 @@
+/* beats: what one host tells of its ranks stands in the other's page; nothing of ranks that are not its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "net/beat.h"
+
+#define RANKS 4
+
+static ls_world_page *new_page(void)
+{
+    ls_world_page *p = calloc(1, ls_page_bytes(RANKS));
+    assert_non_null(p);
+    ls_page_format(p, RANKS, 1);
+    return p;
+}
+
+/* Rank 2 in step 7, in a collective whose label is its third string. */
+static void fill(ls_world_page *p)
+{
+    ls_rank_slot *slot = &p->rank[2];
+    ls_coll_desc d = { .generation = 1, .group = 0, .seq = 9, .coll = LS_ALL_REDUCE, .count = 100, .label = 3 };
+    strcpy(slot->box.string[3], "bucket 5");
+    slot->pid = 4711;
+    slot->step = 7;
+    slot->beat_ns = 9000;
+    ls_page_enter(slot, &d);
+    slot->in_coll = LS_IN_COLL;
+    slot->waits_for = ls_page_waits_for(0, 9);
+    slot->state = LS_RANK_RUNNING;
+}
+
+static void a_rank_elsewhere_is_seen_as_it_is_there(void **state)
+{
+    (void)state;
+    static char beat[LS_BEAT_MAX_BYTES];
+    ls_world_page *there = new_page(), *here = new_page();
+    char text[300], want[300];
+    uint64_t told;
+    fill(there);
+    size_t n = ls_beat_write(there, 0xc, 10000, beat);
+    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
+    assert_int_equal(told, 4); /* rank 3 has not joined */
+    assert_int_equal(here->rank[2].state, LS_RANK_RUNNING);
+    assert_int_equal(here->rank[2].pid, 4711);
+    assert_int_equal(here->rank[2].beat_ns, 49000); /* as long ago, on our clock */
+    assert_string_equal(ls_page_where(here, 2, text, sizeof text), ls_page_where(there, 2, want, sizeof want));
+    assert_non_null(strstr(text, "bucket 5"));
+    ls_coll_desc mine = { .group = 0, .seq = 9 }, theirs;
+    assert_true(ls_page_find_coll(here, 2, &mine, &theirs));
+    assert_int_equal(theirs.count, 100);
+    assert_int_equal(here->rank[3].state, LS_RANK_STARTING);
+    free(there);
+    free(here);
+}
+
+static void nobody_writes_into_the_slot_of_a_rank_that_is_here(void **state)
+{
+    (void)state;
+    static char beat[LS_BEAT_MAX_BYTES];
+    ls_world_page *there = new_page(), *here = new_page();
+    uint64_t told;
+    fill(there);
+    size_t n = ls_beat_write(there, ~0ull, 10000, beat);
+    assert_true(ls_beat_read(here, ~4ull, beat, n, 50000, &told));
+    assert_int_equal(here->rank[2].state, LS_RANK_STARTING);
+    assert_int_equal(here->rank[2].step, 0);
+    free(there);
+    free(here);
+}
+
+static void the_first_cause_stays(void **state)
+{
+    (void)state;
+    static char beat[LS_BEAT_MAX_BYTES];
+    ls_world_page *there = new_page(), *here = new_page();
+    char text[LS_ERROR_BYTES];
+    ls_status s;
+    int rank;
+    uint64_t told;
+    assert_true(ls_page_blame(there, 3, 1, LS_RANK_HUNG, "rank 2 waited\x1b[31m for rank 1"));
+    size_t n = ls_beat_write(there, 0, 10000, beat);
+    assert_true(ls_beat_read(here, ~0ull, beat, n, 50000, &told));
+    assert_true(ls_page_cause(here, &rank, &s, text, sizeof text));
+    assert_int_equal(rank, 1);
+    assert_int_equal(s, LS_RANK_HUNG);
+    assert_string_equal(text, "rank 2 waited?[31m for rank 1"); /* and drives no terminal */
+    free(there);
+    there = new_page();
+    ls_page_abort(there, LS_ABORT_BY_LAUNCHER, LS_PEER_SILENT, "another");
+    n = ls_beat_write(there, 0, 10000, beat);
+    assert_true(ls_beat_read(here, ~0ull, beat, n, 50000, &told));
+    assert_true(ls_page_cause(here, &rank, &s, text, sizeof text));
+    assert_int_equal(s, LS_RANK_HUNG);
+    free(there);
+    free(here);
+}
+
+static void what_is_no_beat_changes_nothing(void **state)
+{
+    (void)state;
+    static char beat[LS_BEAT_MAX_BYTES + 1], bad[LS_BEAT_MAX_BYTES + 1];
+    ls_world_page *there = new_page(), *here = new_page();
+    uint64_t told;
+    fill(there);
+    size_t n = ls_beat_write(there, ~0ull, 10000, beat), rank_at = sizeof(ls_beat_head);
+    for (size_t k = 0; k < n; k++) assert_false(ls_beat_read(here, ~0ull, beat, k, 1, &told));
+    assert_false(ls_beat_read(here, ~0ull, beat, n + 1, 1, &told));
+    struct { size_t at; uint32_t value; } row[] = {
+        { offsetof(ls_beat_head, nranks), RANKS + 1 },
+        { offsetof(ls_beat_head, count), RANKS + 1 },
+        { offsetof(ls_beat_head, count), 2 },
+        { offsetof(ls_beat_head, text), LS_ERROR_BYTES },
+        { rank_at + offsetof(ls_beat_rank, rank), RANKS },
+        { rank_at + offsetof(ls_beat_rank, state), LS_RANK_STOPPED + 1 },
+        { rank_at + offsetof(ls_beat_rank, in_coll), LS_IN_MESSAGE + 1 },
+        { rank_at + offsetof(ls_beat_rank, desc) + offsetof(ls_coll_desc, coll), (uint32_t)LS_PAGE_GROUPS << 24 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        memcpy(bad, beat, n);
+        memcpy(bad + row[i].at, &row[i].value, 4);
+        assert_false(ls_beat_read(here, ~0ull, bad, n, 1, &told));
+    }
+    assert_int_equal(here->rank[2].state, LS_RANK_STARTING);
+    free(there);
+    free(here);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_elsewhere_is_seen_as_it_is_there),
+        cmocka_unit_test(nobody_writes_into_the_slot_of_a_rank_that_is_here),
+        cmocka_unit_test(the_first_cause_stays),
+        cmocka_unit_test(what_is_no_beat_changes_nothing),
+    };
+    return cmocka_run_group_tests_name("beat", tests, NULL, NULL);
+}
