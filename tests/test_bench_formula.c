@@ -96,7 +96,8 @@ static ls_status every_collective(ls_world *w, void *arg)
     memset(f.out = out, 0, MOST * sizeof *f.out);
     int n = ls_group_size(f.g);
     for (int coll = 0; coll < LS_COLLS; coll++) {
-        if (!(algo->colls & 1u << coll) && !(coll == LS_SENDRECV && n > 1 && algo == ls_algos[0])) continue;
+        bool messages = coll == LS_SENDRECV && n > 1 && algo == ls_algos[0]; /* with any algorithm, so with one */
+        if (!messages && (coll == LS_SENDRECV || !(algo->colls & 1u << coll))) continue;
         ls_bench_case c = { .coll = (ls_coll)coll, .dtype = LS_F32, .op = LS_SUM, .size = n, .root = n - 1 };
         bool root = coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER;
         for (c.root = 0; c.root < (root ? n : 1); c.root += n > 2 ? n / 2 : 1) {
