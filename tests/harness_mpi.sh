@@ -28,5 +28,6 @@ mpi() { # implementation, ranks, command...
     local run=("$(mpirun_of "$1")" -n "$2")
     [ "$1" != openmpi ] || run+=(--oversubscribe)
     shift 2
-    timeout -k 5 120 "${run[@]}" "$@"
+    # a folder of its own: two mpiruns of Open MPI that start at once may fail to share one
+    TMPDIR=$(mktemp -d "$tmp/mpi-XXXXXX") timeout -k 5 120 "${run[@]}" "$@"
 }

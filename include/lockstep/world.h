@@ -39,6 +39,8 @@ typedef enum ls_security {
 typedef struct ls_world_opts {
     const char *backend;        /* who carries out collectives: "sched" (default: Lockstep itself), or "mpi": the MPI
                                    library, whole, for ranks that mpirun started (docs/mpi.md) */
+    bool rank_order;            /* backend mpi: sums in ascending rank order, to the bit what "sched" gives on one host by
+                                   default, by an exchange and a gathering in place of the library's own call */
     const char *transport;      /* "shm" (default on one host), "tcp", "mixed" (default on several: shm within a
                                    host, tcp between them), "self"; "fault:<inner>" for tests */
     const char *algo;           /* NULL: chosen by size; else a name of `lockstep coll --list` */

@@ -148,7 +148,10 @@ ls_status ls_backend_open(ls_engine *e)
     const char *asked = w->opts.backend;
     const flavour *f;
     char path[512], why[LS_ERROR_BYTES] = "", what[200], here = 1, all[LS_MAX_RANKS];
-    if (!asked || strcmp(asked, "sched") == 0) return LS_OK;
+    if (!asked || strcmp(asked, "sched") == 0) {
+        if (!w->opts.rank_order) return LS_OK;
+        return ls_fail(LS_BAD_CONFIG, "comm.order ranks is for backend mpi: Lockstep's own algorithms state their order");
+    }
     if (strcmp(asked, "mpi") != 0)
         return ls_fail(LS_BAD_CONFIG, "no backend named '%s': expected sched or mpi", asked);
     if (w->opts.algo)
@@ -176,7 +179,8 @@ ls_status ls_backend_open(ls_engine *e)
     }
     e->backend = b;
     b->ops->describe(what, sizeof what);
-    snprintf(b->text, sizeof b->text, "mpi (%s); reduction order: MPI's own; fail-stop: a rank that dies ends the job", what);
+    snprintf(b->text, sizeof b->text, "mpi (%s); reduction order: %s; fail-stop: a rank that dies ends the job", what,
+             w->opts.rank_order ? "ascending ranks" : "MPI's own");
     ls_log(LS_LOG_INFO, "backend %s, by %s", b->text, path);
     return LS_OK;
 }
@@ -256,7 +260,8 @@ static ls_status start(struct ls_backend *b, ls_work *k)
     for (int r = 0; r < g->size && all_to_all; r++) from[r] = recv_share(k, r);
     ls_backend_call c = { .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root, .peer = k->a.peer,
                           .tag = (int)(k->sig >> 23),
-                          .in = k->a.in, .out = k->a.out, .count = k->a.count, .share = share,
+                          .in = k->a.in, .out = k->a.out, .count = k->a.count, .rank_order = g->w->opts.rank_order,
+                          .share = share,
                           .recv_share = all_to_all ? from : NULL };
     ls_status st = b->ops->start(g->backend, &c, &k->request, why);
     if (st < 0) return ls_fail(st, "rank %d: %s: %s", g->w->rank, ls_coll_name(k->a.coll), why);

@@ -12,7 +12,7 @@
 #include "lockstep/group.h"
 #include "lockstep/shard.h"
 
-#define LS_BACKEND_ABI 1u /* counted up when anything below changes */
+#define LS_BACKEND_ABI 2u /* counted up when anything below changes */
 #define LS_BACKEND_SYMBOL "ls_backend_plugin"
 
 /* All three are the plugin's own. */
@@ -30,6 +30,7 @@ typedef struct ls_backend_call {
     const void *in;             /* NULL: in place */
     void *out;
     size_t count;
+    bool rank_order;            /* add in ascending rank order, 16-bit types in f32 with one rounding */
     const ls_range *share;      /* [size] parts of the vector (all_to_all: of what is sent); read by start only */
     const ls_range *recv_share; /* [size] all_to_all: parts of what comes; else NULL */
 } ls_backend_call;

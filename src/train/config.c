@@ -116,6 +116,8 @@ const ls_opt ls_train_opts[] = {
       "FIRST:LAST steps to record into <run.dir>/trace/trace.json", 0, NULL },
     { "comm.backend", LS_OPT_CHOICE, AT(comm.backend), "sched", "sched|auto|gloo|mpi|nccl",
       "who carries out collectives; mpi: the MPI library, under mpirun; auto, gloo: sched", 0, NULL },
+    { "comm.order", LS_OPT_CHOICE, AT(comm.order), "library", "library|ranks",
+      "backend mpi: order of sums: the library's own, or ascending ranks, to the bit as without it", 0, NULL },
     { "comm.transport", LS_OPT_STRING, AT(comm.transport), "", NULL,
       "shm, tcp, mixed, or fault:<one of them>; empty: shm, and mixed where the ranks are on several hosts", 0, NULL },
     { "comm.algo", LS_OPT_STRING, AT(comm.algo), "", NULL,

@@ -56,7 +56,7 @@ typedef struct ls_train_config {
         const char *steps;
     } trace;
     struct {
-        const char *backend, *transport, *algo, *progress, *wire, *check, *security;
+        const char *backend, *order, *transport, *algo, *progress, *wire, *check, *security;
         uint64_t timeout;
     } comm;
     struct {

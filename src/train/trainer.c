@@ -48,6 +48,7 @@ static ls_status open_world(ls_trainer *t)
     if (peers > LS_MAX_RANKS) peers = LS_MAX_RANKS;
     ls_world_opts o = {
         .backend = strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : "sched",
+        .rank_order = strcmp(c->comm.order, "ranks") == 0,
         .transport = *c->comm.transport ? c->comm.transport : NULL,
         .algo = *c->comm.algo ? c->comm.algo : NULL,
         .arena_bytes =

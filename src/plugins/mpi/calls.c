@@ -2,6 +2,9 @@
  *
  * Averages are scaled before they are summed, as everywhere in Lockstep: where the vector is the caller's result
  * it is scaled there, else in a copy. Counts and displacements must live as long as the request.
+ *
+ * Where ascending rank order is asked for, a sum takes two calls: every rank gets everybody's part of its own share,
+ * adds them, and the shares are gathered; what Lockstep's algorithm `direct` does, to the bit.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -19,6 +22,10 @@ struct ls_backend_request {
     size_t nbytes;
     int expects, tag;     /* of a message to receive: elements (-1: it is none), and what it must be */
     MPI_Datatype type;
+    bool adds;            /* once this call is over the parts in scratch are added and gathered */
+    ls_backend_call c;    /* for that; its shares are gone */
+    ls_backend_group *g;
+    ls_range own;
     int ints[];           /* [4][size]: counts and displacements, sent and received */
 };
 
@@ -181,8 +188,57 @@ static ls_status message(call *x)
     return mpi_check(MPI_Irecv(c->out, n, x->type, peer, MPI_ANY_TAG, comm, r), "receiving", x->why);
 }
 
+/* --- in ascending rank order --------------------------------------------------------------------- */
+
+static ls_status exchange_parts(call *x)
+{
+    const ls_backend_call *c = x->c;
+    ls_backend_request *r = x->r;
+    size_t n = (size_t)x->g->size, part = c->share[x->g->rank].count;
+    char *parts;
+    if (part > INT_MAX / n) return too_large(x->why, part * n);
+    for (size_t i = 0; i < n; i++) {
+        x->recv_counts[i] = (int)part;
+        x->recv_displs[i] = (int)(i * part);
+    }
+    LS_TRY(scratch(x, (n + 1) * part * x->elem, &parts)); /* and one for the result, where it is not the caller's */
+    r->adds = true;
+    r->c = *c;
+    r->g = x->g;
+    r->own = c->share[x->g->rank];
+    return mpi_check(MPI_Ialltoallv(c->in ? c->in : c->out, x->counts, x->displs, x->type, parts, x->recv_counts,
+                                    x->recv_displs, x->type, x->g->comm, &r->request), "exchanging parts", x->why);
+}
+
+/* LS_AGAIN: the shares are being gathered. */
+static ls_status add_parts(ls_backend_request *r, char *why)
+{
+    const ls_backend_call *c = &r->c;
+    ls_backend_group *g = r->g;
+    size_t elem = ls_dtype_size(c->dtype), nbytes = r->own.count * elem;
+    bool root = c->coll == LS_REDUCE && g->rank == c->root;
+    const int *counts = r->ints, *displs = r->ints + g->size;
+    const void *part[LS_MAX_RANKS];
+    void *sum = (char *)c->out + r->own.first * elem;
+    if (c->coll == LS_REDUCE_SCATTER && c->in) sum = c->out;
+    if (c->coll == LS_REDUCE && !root) sum = r->scratch + (size_t)g->size * nbytes;
+    for (int i = 0; i < g->size; i++) part[i] = r->scratch + (size_t)i * nbytes;
+    if (nbytes > 0) ls_reduce_n(&sum, 1, part, g->size, r->own.count, c->dtype, c->op, 1.0 / g->size);
+    r->adds = false;
+    if (c->coll == LS_REDUCE_SCATTER) return LS_OK;
+    int st = c->coll == LS_ALL_REDUCE ? MPI_Iallgatherv(MPI_IN_PLACE, 0, r->type, c->out, counts, displs, r->type,
+                                                        g->comm, &r->request)
+                                      : MPI_Igatherv(root ? MPI_IN_PLACE : sum, (int)r->own.count, r->type, c->out,
+                                                     counts, displs, r->type, c->root, g->comm, &r->request);
+    LS_TRY(mpi_check(st, "gathering sums", why));
+    return LS_AGAIN;
+}
+
+static bool is_sum(ls_coll coll) { return coll == LS_ALL_REDUCE || coll == LS_REDUCE_SCATTER || coll == LS_REDUCE; }
+
 static ls_status begin(call *x)
 {
+    if (x->c->rank_order && is_sum(x->c->coll)) return exchange_parts(x);
     switch (x->c->coll) {
     case LS_ALL_REDUCE: return all_reduce(x);
     case LS_REDUCE_SCATTER: return reduce_scatter(x);
@@ -236,6 +292,7 @@ ls_status mpi_test(ls_backend_request *r, char *why)
     int done = 0, got = -1;
     ls_status st = mpi_check(MPI_Test(&r->request, &done, &status), "carrying out a collective", why);
     if (st == LS_OK && !done) return LS_AGAIN;
+    if (st == LS_OK && r->adds && (st = add_parts(r, why)) == LS_AGAIN) return st;
     if (st == LS_OK && r->from && r->nbytes > 0) memcpy(r->to, r->from, r->nbytes);
     if (st == LS_OK && r->expects >= 0) {
         MPI_Get_count(&status, r->type, &got);
