@@ -11,6 +11,7 @@
 #define DEFAULT_ARENA ((size_t)16 << 20)
 #define DEFAULT_JOIN_NS 60000000000ull
 #define DEFAULT_COLL_NS 30000000000ull
+#define SPEECH_NS 500000000u /* of the rank that says why a job ends, before mpirun ends it */
 #define LONGEST_NS (1ull << 60) /* decades: added to the clock it does not wrap */
 
 /* All zero where the job has none. */
@@ -433,10 +434,32 @@ ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts 
     return LS_OK;
 }
 
+/* mpirun ends a job as soon as one rank has ended: who only follows a failure lets the rank that has something to say
+ * about it end first. */
+static void let_speak(const ls_world *w)
+{
+    const ls_env *env = ls_env_get();
+    char text[LS_ERROR_BYTES];
+    ls_status cause;
+    int about;
+    bool by_mpirun = w->source == LS_JOB_OPENMPI || w->source == LS_JOB_PMI || w->source == LS_JOB_SLURM;
+    if (!w->failed || !by_mpirun || !w->page || !ls_page_cause(w->page, &about, &cause, text, sizeof text)) return;
+    int speaker = (int)atomic_load_explicit(&w->page->abort_by, memory_order_acquire) - 1;
+    if (cause == LS_RANK_DIED) speaker = about == 0 ? 1 : 0; /* ls_world_verdict */
+    if (speaker < 0 || speaker >= w->size || speaker == w->rank || !ls_world_is_local(w, speaker)) return;
+    int pid = atomic_load_explicit(&w->page->rank[speaker].pid, memory_order_relaxed);
+    for (uint64_t now = env->mono_ns(), end = now + SPEECH_NS; now < end; now = env->mono_ns()) {
+        char state = env->proc_state(pid);
+        if (state == 0 || state == 'Z') return;
+        env->wait(NULL, 0, NULL, 0, now + 10000000u);
+    }
+}
+
 void ls_world_close(ls_world *w)
 {
     if (!w) return;
     const ls_env *env = ls_env_get();
+    let_speak(w);
     if (w->tp) w->tops->close(w->tp);
     ls_tracer_destroy(w->tracer);
     if (w->page && w->store && !w->failed)
