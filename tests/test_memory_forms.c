@@ -1,9 +1,11 @@
 /* Collectives in memory that all ranks have mapped, at sizes on both sides of each border between forms: short
  * ones that run ahead, long ones in place, private ones through a copy. Bits are those of a plain sum in rank order. */
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/env.h"
 #include "group/impl.h"
@@ -464,6 +466,7 @@ static void writers_run_ahead_of_readers(void **state)
 typedef struct silence {
     size_t count;
     ls_coll coll;
+    bool dies;
     ls_status status[LS_MAX_RANKS];
     char text[LS_MAX_RANKS][LS_ERROR_BYTES];
 } silence;
@@ -492,6 +495,7 @@ static ls_status one_stops(ls_world *w, void *arg)
         ls_work *k;
         if ((st = ls_coll_start(g, &a, &k)) == LS_OK) st = ls_work_wait(k);
     }
+    if (rank == 1 && s->dies) raise(SIGKILL);
     if (rank == 1 && st == LS_OK) {
         ls_waiter waiter = { .abort_word = w->waiter.abort_word };
         st = ls_wait(&waiter, never, NULL, ls_env_get()->mono_ns() + 10000 * MS) == LS_ABORTED ? ls_world_aborted(w)
@@ -503,26 +507,48 @@ static ls_status one_stops(ls_world *w, void *arg)
     return LS_OK;
 }
 
+static const struct { ls_coll coll; size_t count; } stops[] = {
+    { LS_BROADCAST, 8 }, { LS_BROADCAST, 1500 }, { LS_BROADCAST, 40000 },
+    { LS_REDUCE, 100 },  { LS_GATHER, 90000 },   { LS_ALL_TO_ALL, 30000 },
+};
+
+/* The deadline's status, or what another said first (or a death, if it is one); and in each sentence who is meant. */
+static void names_rank_1(const silence *s)
+{
+    for (int r = 0; r < 3; r++) {
+        const char *name = ls_coll_name(s->coll);
+        if (s->dies && r == 1) continue;
+        if (s->status[r] != LS_RANK_HUNG && s->status[r] != LS_ABORTED && (!s->dies || s->status[r] != LS_RANK_DIED))
+            fail_msg("%s of %zu: rank %d gets %d (%s)", name, s->count, r, (int)s->status[r], s->text[r]);
+        if (!strstr(s->text[r], s->dies ? "rank 1 (pid " : "for rank 1 (pid "))
+            fail_msg("%s of %zu: rank %d reads '%s'", name, s->count, r, s->text[r]);
+    }
+}
+
 static void a_reader_that_stops_is_named_on_every_rank(void **state)
 {
     (void)state;
-    static const struct { ls_coll coll; size_t count; } row[] = {
-        { LS_BROADCAST, 8 }, { LS_BROADCAST, 1500 }, { LS_BROADCAST, 40000 },
-        { LS_REDUCE, 100 },  { LS_GATHER, 90000 },   { LS_ALL_TO_ALL, 30000 },
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
         static silence s;
-        s = (silence){ .count = row[i].count, .coll = row[i].coll };
+        s = (silence){ .count = stops[i].count, .coll = stops[i].coll };
         ls_world_opts o = { .coll_timeout_ns = 300 * MS };
         (void)ls_test_ranks(LS_TEST_THREADS, 3, &o, one_stops, &s);
-        for (int r = 0; r < 3; r++) {
-            if (s.status[r] != LS_RANK_HUNG && s.status[r] != LS_ABORTED)
-                fail_msg("%s of %zu: rank %d gets %d (%s)", ls_coll_name(row[i].coll), row[i].count, r,
-                         (int)s.status[r], s.text[r]);
-            if (!strstr(s.text[r], "for rank 1 (pid "))
-                fail_msg("%s of %zu: rank %d reads '%s'", ls_coll_name(row[i].coll), row[i].count, r, s.text[r]);
-        }
+        names_rank_1(&s);
     }
+}
+
+static void a_reader_that_is_killed_is_named_on_every_other_rank(void **state)
+{
+    (void)state;
+    silence *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(s != MAP_FAILED);
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        *s = (silence){ .count = stops[i].count, .coll = stops[i].coll, .dies = true };
+        ls_world_opts o = { .coll_timeout_ns = 300 * MS };
+        (void)ls_test_ranks(LS_TEST_PROCESSES, 3, &o, one_stops, s);
+        names_rank_1(s);
+    }
+    munmap(s, sizeof *s);
 }
 
 /* --- two who both think that they are the root -------------------------------------------------------------------- */
@@ -557,6 +583,7 @@ int main(void)
         cmocka_unit_test(keeps_collectives_in_flight_apart),
         cmocka_unit_test(writers_run_ahead_of_readers),
         cmocka_unit_test(a_reader_that_stops_is_named_on_every_rank),
+        cmocka_unit_test(a_reader_that_is_killed_is_named_on_every_other_rank),
         cmocka_unit_test(two_roots_are_found_out_at_the_next_meeting),
     };
     return cmocka_run_group_tests_name("memory_forms", tests, NULL, NULL);

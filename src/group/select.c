@@ -16,7 +16,7 @@
  * where a flag wait means that all ranks of a core take their turns. */
 #define WHOLE_SUM_BYTES ((size_t)1 << 10)
 #define WHOLE_COPY_BYTES ((size_t)4 << 10)
-#define CROWDED_SUM_BYTES ((size_t)4 << 10)
+#define CROWDED_SUM_BYTES ((size_t)512) /* for each rank: a wait costs as many turns */
 #define CROWDED_SHARE_BYTES ((size_t)8 << 10) /* of a sum of which a rank makes its share only */
 
 /* Whether each chunk of an all_reduce is completed by one rank, which sends it to the others. */
@@ -81,7 +81,8 @@ static bool goes_whole(const ls_work *k, const ls_algo *f)
     size_t nbytes = crowded && !f ? most_from_one(k) : k->nbytes;
     if (nbytes > LS_ONESHOT_BYTES || k->recv_counts) return false; /* those may differ from rank to rank */
     if (f) return strcmp(f->name, "oneshot") == 0;
-    if (k->a.coll == LS_ALL_REDUCE) return nbytes <= (crowded ? CROWDED_SUM_BYTES : WHOLE_SUM_BYTES);
+    if (k->a.coll == LS_ALL_REDUCE)
+        return nbytes <= (crowded ? CROWDED_SUM_BYTES * (size_t)k->g->size : WHOLE_SUM_BYTES);
     if (k->a.coll == LS_REDUCE_SCATTER) return nbytes <= (crowded ? CROWDED_SHARE_BYTES : WHOLE_SUM_BYTES);
     return crowded || nbytes <= WHOLE_COPY_BYTES;
 }
