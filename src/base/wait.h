@@ -27,8 +27,9 @@ typedef struct ls_waiter {
 
 /* Calls ready(arg) until it returns something other than LS_AGAIN and returns
  * that. Spins (when may_spin), then yields until nothing has moved for some
- * 200 us (1 ms on a wire), then sleeps for at most 1 ms at a time. While spinning it looks at the abort word every 64 turns
- * and at the clock every 1,024; afterwards at every turn and every 16.
+ * 200 us (1 ms on a wire), then sleeps for at most 1 ms at a time. While
+ * spinning it looks at the abort word every 64 turns and at the clock every
+ * 1,024; afterwards at every turn and every 16.
  * LS_RANK_HUNG at the deadline (ls_last_error() is left to the caller),
  * LS_ABORTED when the abort word is set. The deadline pauses while a debugger is
  * attached. ready() may be called with parked set; it must not wait itself. */
