@@ -341,7 +341,7 @@ static ls_status leaf_turn(ls_work *k, char *vector)
     if (k->phase == 1) {
         size_t n = nbytes - left - k->pos < LS_TURN_BYTES ? nbytes - left - k->pos : LS_TURN_BYTES;
         char *far = vector + s.first * elem + k->pos;
-        if (k->a.coll == LS_GATHER) copy(k, far, ls_offered(k) + k->pos, n);
+        if (k->a.coll == LS_GATHER) ls_copy_past_cache(far, ls_offered(k) + k->pos, n);
         else copy(k, (char *)k->a.out + k->pos, far, n);
         ls_count_bytes(k->g, n);
         k->pos += n;
