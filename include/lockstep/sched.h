@@ -87,6 +87,7 @@ typedef struct ls_algo {
     bool mapped;        /* uses FOLD, or has a faster form where peers' memory is mapped */
     ls_cut *cut;        /* all_reduce, where the order of additions depends on the cut; NULL: ls_shard_range */
     bool pipelined;     /* segments follow one another: many are worth it */
+    bool levels;        /* for several hosts */
     bool by_name;       /* runs only when it is asked for, however fast */
     bool (*fits)(const ls_shape *s);
     ls_status (*emit)(ls_sched *out, const ls_shape *s);

@@ -173,10 +173,12 @@ static ls_status inside(ls_sched *o, const ls_shape *s, const hosts *h, int seg,
 {
     bool gather = s->coll == LS_ALL_GATHER;
     int n = local_size(h, h->me);
-    for (int t = 0; t < s->size; t++) {
+    for (int t = 0, left = 1; left; t++) {
         int mine = kept(s, h, s->rank, t);
+        left = mine >= 0;
         for (int k = 1; k < n; k++) {
-            int peer = member(h, h->me, (h->place + k) % n), r = gather ? mine : kept(s, h, peer, t);
+            int peer = member(h, h->me, (h->place + k) % n), theirs = kept(s, h, peer, t), r = gather ? mine : theirs;
+            left = left || theirs >= 0;
             if (r >= 0) LS_TRY(ls_sched_send(o, lane, peer, ls_share(s, r, seg)));
         }
         for (int k = 1; k < n; k++) {
@@ -238,6 +240,6 @@ const ls_algo ls_algo_hierarchical = {
     .name = "hierarchical",
     .colls = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER | 1u << LS_BROADCAST | 1u << LS_REDUCE,
     .source = "Karonis et al. 2000",
-    .pipelined = true,
+    .levels = true,
     .emit = emit,
 };

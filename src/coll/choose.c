@@ -1,6 +1,7 @@
 /* choose.c -- emitting, timing and sorting the candidates. */
 #include "coll/choose.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define SEGMENT_BYTES ((size_t)16 << 10) /* smaller ones are not worth their messages anywhere */
@@ -37,16 +38,38 @@ static ls_status time_of(const ls_machine *m, const ls_question *q, size_t nbyte
     return st;
 }
 
-static ls_status consider(const ls_machine *m, const ls_question *q, size_t nbytes, ls_plan p, ls_plan *out, int *n)
+static void insert(ls_plan p, ls_plan *out, int *n)
 {
-    ls_status st = time_of(m, q, nbytes, &p);
-    if (st == LS_UNSUPPORTED || *n == LS_MAX_PLANS) return LS_OK;
-    if (st < 0) return st;
     int at = *n;
+    if (at == LS_MAX_PLANS) return;
     for (; at > 0 && p.ns < out[at - 1].ns; at--) out[at] = out[at - 1];
     out[at] = p;
     ++*n;
+}
+
+/* An algorithm in 1, 2, 4 ... segments, until more of them do not help. */
+static ls_status consider(const ls_machine *m, const ls_question *q, size_t nbytes, const ls_algo *a, ls_plan *out,
+                          int *n)
+{
+    int most = a->pipelined ? MOST_SEGMENTS : q->nlanes;
+    double best = (double)INFINITY;
+    for (int k = 1; k <= most && (k == 1 || nbytes / (size_t)k >= SEGMENT_BYTES); k *= 2) {
+        ls_plan p = { a, k, k < q->nlanes ? k : q->nlanes, 0.0 };
+        ls_status st = time_of(m, q, nbytes, &p);
+        if (st == LS_UNSUPPORTED) return LS_OK;
+        if (st < 0) return st;
+        insert(p, out, n);
+        if (p.ns > best && k > 2) return LS_OK;
+        if (p.ns < best) best = p.ns;
+    }
     return LS_OK;
+}
+
+static bool on_one_host(const ls_question *q)
+{
+    for (int r = 0; q->node && r < q->size; r++)
+        if (q->node[r] != q->node[0]) return false;
+    return true;
 }
 
 ls_status ls_choose(const ls_machine *m, const ls_question *q, size_t nbytes, ls_plan *out, int *n)
@@ -57,9 +80,8 @@ ls_status ls_choose(const ls_machine *m, const ls_question *q, size_t nbytes, ls
         ls_shape whole = { .coll = q->coll, .size = q->size, .segments = 1, .nlanes = 1, .node = q->node };
         bool allowed = q->only ? a == q->only : !a->by_name;
         if (!allowed || !(a->colls & 1u << q->coll) || (a->fits && !a->fits(&whole))) continue;
-        int most = a->pipelined ? MOST_SEGMENTS : q->nlanes;
-        for (int k = 1; k <= most && (k == 1 || nbytes / (size_t)k >= SEGMENT_BYTES); k *= 2)
-            LS_TRY(consider(m, q, nbytes, (ls_plan){ a, k, k < q->nlanes ? k : q->nlanes, 0.0 }, out, n));
+        if (a->levels && !q->only && on_one_host(q)) continue;
+        LS_TRY(consider(m, q, nbytes, a, out, n));
     }
     if (*n > 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED, "%s: no algorithm over %d ranks%s%s", ls_coll_name(q->coll), q->size,
