@@ -201,7 +201,9 @@ LS_COLD ls_status ls_group_fail(ls_group *g, ls_status st)
     atomic_store_explicit(&g->frozen, 1, memory_order_relaxed);
     ls_engine_settle(g->e);
     if (st == LS_PEER_RESET) st = better_cause(g->w);
-    if (st != LS_ABORTED && !ls_page_abort(g->w->page, 1 + (uint32_t)g->w->rank, st, ls_last_error()))
+    uint32_t us = 1 + (uint32_t)g->w->rank;
+    if (st != LS_ABORTED && !ls_page_abort(g->w->page, us, st, ls_last_error()) &&
+        atomic_load_explicit(&g->w->page->abort_by, memory_order_acquire) != us)
         st = ls_world_aborted(g->w); /* somebody was first: all say the same */
     if (g->failed >= 0) {
         g->failed = st;
