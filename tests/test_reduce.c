@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/copy.h"
 #include "coll/reduce.h"
 #include "lockstep/dtype.h"
 

@@ -33,19 +33,6 @@
 #define LS_THREAD_LOCAL _Thread_local
 #define LS_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* What is read below is read after what is read above: an acquire fence, also for plain reads, that the thread
- * sanitizer (which knows no fences) lets pass. */
-static inline void ls_read_fence(void)
-{
-#if defined(__x86_64__)
-    __asm__ volatile("" ::: "memory"); /* loads are not reordered with loads */
-#elif defined(__aarch64__)
-    __asm__ volatile("dmb ishld" ::: "memory");
-#else
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-#endif
-}
-
 static inline void ls_cpu_relax(void)
 {
 #if defined(__x86_64__)

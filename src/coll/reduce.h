@@ -16,10 +16,6 @@
 void ls_reduce_n(void *const *dst, int ndst, const void *const *src, int nsrc, size_t count, ls_dtype dtype,
                  ls_redop op, double scale);
 
-/* memcpy past the caches: what is written need not be read first. Pays where more is touched than a cache holds, and
- * nobody reads it soon. */
-void ls_copy_past_cache(void *dst, const void *src, size_t nbytes);
-
 /* dst[i] = dst[i] op src[i]: one hop of a ring. LS_AVG adds (scaled beforehand). */
 void ls_reduce_2(void *dst, const void *src, size_t count, ls_dtype dtype, ls_redop op);
 

@@ -15,6 +15,7 @@
  */
 #include <string.h>
 
+#include "base/copy.h"
 #include "coll/reduce.h"
 #include "group/mapped.h"
 

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/copy.h"
 #include "coll/reduce.h"
 #include "group/mapped.h"
 

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/log.h"
 #include "net/transports.h"
 #include "net/world.h"
@@ -226,7 +227,7 @@ static bool push_rest(ls_transport *t, sender *s)
         size_t n = s->nrest < PIECE_BYTES ? s->nrest : PIECE_BYTES;
         char *to = has_cell(s) ? bounce(s, n) : NULL;
         if (!to) break;
-        memcpy(to, s->rest, n);
+        ls_copy_past_cache(to, s->rest, n); /* the receiver has read these lines before: they are not asked back */
         s->rest += n;
         s->nrest -= n;
         announce_at(t, s, s->sig, to, n);

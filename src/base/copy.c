@@ -1,0 +1,43 @@
+/* copy.c -- stores that go past the caches. */
+#include "base/copy.h"
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define LINE 64u
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static void stream_wide(char *d, const char *s, size_t nbytes)
+{
+    for (size_t i = 0; i < nbytes; i += LINE)
+        _mm512_stream_si512((__m512i *)(void *)(d + i), _mm512_loadu_si512((const void *)(s + i)));
+}
+
+static void stream(char *d, const char *s, size_t nbytes)
+{
+    for (size_t i = 0; i < nbytes; i += sizeof(__m128i))
+        _mm_stream_si128((__m128i *)(void *)(d + i), _mm_loadu_si128((const __m128i *)(const void *)(s + i)));
+}
+
+void ls_copy_past_cache(void *dst, const void *src, size_t nbytes)
+{
+    char *d = dst;
+    const char *s = src;
+    size_t head = (LINE - (uintptr_t)d % LINE) % LINE;
+    if (head > nbytes) head = nbytes;
+    size_t lines = (nbytes - head) / LINE * LINE, end = head + lines;
+    if (head > 0) memcpy(d, s, head);
+    if (__builtin_cpu_supports("avx512f")) stream_wide(d + head, s + head, lines);
+    else stream(d + head, s + head, lines);
+    if (end < nbytes) memcpy(d + end, s + end, nbytes - end);
+    _mm_sfence(); /* nothing else orders such stores: they come before the flag that says that we are done */
+}
+#else
+void ls_copy_past_cache(void *dst, const void *src, size_t nbytes)
+{
+    if (nbytes > 0) memcpy(dst, src, nbytes);
+}
+#endif
