@@ -26,7 +26,7 @@ static void come_in(caller *k, bool tcp, bool agent, int rank)
     ls_store_caller who = { .unix_name = tcp ? NULL : "x", .tcp_addr = "127.0.0.1", .tcp_port = 1, .secret = secret,
                             .job = job, .agent = agent, .rank = rank, .size = RANKS };
     k->fd = -1;
-    if (ls_store_connect(&who, fake.now_ns + 3000000000u, &k->c, &fd) == LS_OK) k->fd = k->c->fd;
+    if (ls_store_connect(&who, fake.now_ns + 30000000u, &k->c, &fd) == LS_OK) k->fd = k->c->fd;
     if (fd >= 0) fake_close(fd);
 }
 
