@@ -82,20 +82,20 @@ static double allowed(ls_dtype d, ls_redop op, int size)
 static ls_status note(pass *x, const char *what, ls_dtype d, ls_redop op, const char *p, size_t n)
 {
     notebook *b = x->book;
-    size_t nbytes = n * ls_dtype_size(d);
+    size_t nbytes = n * ls_dtype_size(d), room = (nbytes + 7) / 8 * 8; /* every note is aligned for its type */
     x->cases++;
     if (!b->second) {
-        if (b->n + nbytes > b->cap) {
-            b->cap = 2 * (b->n + nbytes);
+        if (b->n + room > b->cap) {
+            b->cap = 2 * (b->n + room);
             b->p = realloc(b->p, b->cap);
             if (!b->p) return ls_fail(LS_NO_MEMORY, "the results");
         }
         if (nbytes > 0) memcpy(b->p + b->n, p, nbytes);
-        b->n += nbytes;
+        b->n += room;
         return LS_OK;
     }
     const char *own = b->p + b->at;
-    b->at += nbytes;
+    b->at += room;
     for (size_t i = 0; i < n; i++) {
         double got = value(d, p, i), want = value(d, own, i);
         if (!(fabs(got - want) <= (b->exact ? 0 : allowed(d, op, ls_group_size(x->g)))))
