@@ -43,7 +43,8 @@ typedef struct ls_transport_ops {
     ls_status (*view)(ls_transport *t, int peer, int channel, ls_msg *m);
     ls_status (*take)(ls_transport *t, int peer, int channel, size_t n);
 
-    /* Optional: moves queued output and input along without waiting. */
+    /* Optional: moves queued output and input along without waiting. A failure: messages that a peer will never
+     * get; for who waits for sent() to reach their tickets. */
     ls_status (*poke)(ls_transport *t);
 
     /* Optional: descriptors to sleep on when nothing moves; returns how many

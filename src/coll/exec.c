@@ -140,7 +140,10 @@ static ls_status released(ls_run *r, int lane, uint32_t end)
     for (; lr->released < end; lr->released++) {
         const ls_step *s = &r->sched->lane[lane].step[lr->released];
         if (s->kind != LS_STEP_SEND) continue;
-        if (r->ops->sent(r->tp, world_rank(r, s->peer), r->channel + lane) < lr->ticket[lr->released]) return LS_AGAIN;
+        if (r->ops->sent(r->tp, world_rank(r, s->peer), r->channel + lane) < lr->ticket[lr->released]) {
+            if (r->ops->poke) LS_TRY(r->ops->poke(r->tp)); /* perhaps it never will be */
+            return LS_AGAIN;
+        }
     }
     return LS_OK;
 }

@@ -552,10 +552,21 @@ static int fds_tcp(ls_transport *t, int *fds, int max)
     return n;
 }
 
+/* Whether messages were given for a peer that will never get them: its link broke. */
+static bool undeliverable(const wire *l)
+{
+    if (LS_LIKELY(!l->broken)) return false;
+    for (int c = 0; c < LS_MAX_CHANNELS; c++)
+        if (l->s[c] && l->s[c]->done != l->s[c]->given) return true;
+    return false;
+}
+
 /* One look at all sockets, then only those that have something. A link's
- * failure is told to whoever uses it next. */
+ * failure is told to whoever uses it next, or waits for what it was to carry. */
 static ls_status poke_tcp(ls_transport *t)
 {
+    for (int r = 0; r < t->w->size; r++)
+        if (t->wire[r] && undeliverable(t->wire[r])) return tell(t, r);
     ls_pollfd fds[LS_MAX_RANKS];
     int peer[LS_MAX_RANKS], n = 0;
     for (int r = 0; r < t->w->size; r++) {
