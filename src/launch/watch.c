@@ -184,6 +184,15 @@ static bool collect(ls_job *j, int r)
     return true;
 }
 
+/* The user has stopped another host's launcher: as on_signal has it, but our ranks know, and end by themselves. */
+static void stop_with_others(ls_job *j, int sig)
+{
+    j->user_signal = sig;
+    j->answered = true;
+    j->phase = LS_PHASE_TERM;
+    j->phase_ns = ls_env_get()->mono_ns() + PREEMPT_NS;
+}
+
 /* The user stopped another host's launcher, and the ranks told one another. */
 static bool stopped_elsewhere(const ls_job *j, int r)
 {
@@ -208,10 +217,7 @@ static void look_at_ranks(ls_job *j)
         if (first < 0 || weight(k) > weight(&j->rank[first])) first = r; /* several at once: their order is unknown */
     }
     if (first >= 0 && j->phase == LS_PHASE_RUN && stopped_elsewhere(j, first)) {
-        j->user_signal = j->rank[first].code == ls_status_exit_code(LS_PREEMPTED) ? SIGTERM : SIGINT;
-        j->answered = true;
-        j->phase = LS_PHASE_TERM; /* as on_signal has it: the others know, and end by themselves */
-        j->phase_ns = ls_env_get()->mono_ns() + PREEMPT_NS;
+        stop_with_others(j, j->rank[first].code == ls_status_exit_code(LS_PREEMPTED) ? SIGTERM : SIGINT);
     } else if (broken && j->user_signal) { /* the others must not wait for it */
         snprintf(text, sizeof text, "stopped by the user (%s)", ls_signal_name(j->user_signal));
         ls_page_abort(j->page, LS_ABORT_BY_LAUNCHER, LS_INTERRUPTED, text);
@@ -245,6 +251,13 @@ static void look_for_abort(ls_job *j)
 {
     if (j->phase != LS_PHASE_RUN || !atomic_load_explicit(&j->page->abort_by, memory_order_acquire)) return;
     if (j->user_signal) return;
+    char text[LS_ERROR_BYTES];
+    ls_status s;
+    int by;
+    if (j->nnodes > 1 && ls_page_cause(j->page, &by, &s, text, sizeof text) && s == LS_INTERRUPTED) {
+        stop_with_others(j, strstr(text, ls_signal_name(SIGINT)) ? SIGINT : SIGTERM);
+        return;
+    }
     fail_by(j, -1, LS_ABORTED, "the job was aborted");
 }
 
@@ -424,9 +437,11 @@ void ls_job_part(ls_job *j)
     const ls_env *env = ls_env_get();
     bool failed = j->status < 0 || j->user_signal;
     uint64_t end = failed ? env->mono_ns() + PART_NS : UINT64_MAX;
+    char text[80];
+    snprintf(text, sizeof text, "stopped by the user (%s)", ls_signal_name(j->user_signal));
     if (failed && !atomic_load_explicit(&j->page->abort_by, memory_order_acquire))
         ls_page_abort(j->page, LS_ABORT_BY_LAUNCHER, j->status < 0 ? j->status : LS_INTERRUPTED,
-                      j->status < 0 ? j->message : "stopped by the user");
+                      j->status < 0 ? j->message : text);
     for (uint64_t now; (now = env->mono_ns()) < end;) {
         uint64_t until = look_at_hosts(j, now);
         bool told = atomic_load_explicit(&j->page->abort_by, memory_order_acquire) != 0;
