@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/log.h"
 #include "group/backend.h"
 #include "group/impl.h"
@@ -20,6 +21,7 @@
 #define TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
 #define QUICK_TURNS 256                /* looks of a blocking call before it becomes a work; */
 #define EAGER_TURNS 64                 /* the first ones follow each other at once */
+#define PAST_CACHE_BYTES ((size_t)16 << 20) /* both ends' buffers are more than the caches hold: bytes go past them */
 #define COUNT_BITS 22                  /* of a signature */
 
 enum direction { SEND, RECV };
@@ -110,7 +112,8 @@ static inline ls_status receive(ls_group *g, message *m, size_t budget)
         if (st != LS_OK) return st;
         if (LS_UNLIKELY(x.sig != m->sig || x.n > m->nbytes - m->pos)) return mismatch(g, m, x.sig);
         size_t n = x.n <= budget ? x.n : budget;
-        if (n > 0) memcpy(m->p + m->pos, x.p, n);
+        if (m->nbytes >= PAST_CACHE_BYTES) ls_copy_past_cache(m->p + m->pos, x.p, n);
+        else if (n > 0) memcpy(m->p + m->pos, x.p, n);
         m->pos += n;
         budget -= n;
         if ((st = w->tops->take(w->tp, m->world_rank, m->channel, n)) != LS_OK) return st;
