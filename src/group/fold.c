@@ -63,6 +63,19 @@ static size_t offered_bytes(const ls_work *k, int r)
     return k->a.coll == LS_ALL_GATHER ? ls_work_share(k, r).count * ls_dtype_size(k->a.dtype) : k->nbytes;
 }
 
+/* Memory that the peers have mapped, for a copy of our private vector; NULL where pieces are better. Lines and
+ * slots alternate alike. */
+static char *room_for_copy(const ls_work *k, size_t nbytes)
+{
+    const ls_member *me = &k->g->member[k->g->rank];
+    ls_area *area = me->area;
+    size_t half = k->mseq & 1;
+    if (k->a.coll != LS_ALL_REDUCE && k->a.coll != LS_REDUCE_SCATTER && k->a.coll != LS_ALL_GATHER) return NULL;
+    if (nbytes <= LS_ONESHOT_BYTES) return area->slot[half];
+    if (nbytes > LS_WHOLE_BYTES || area->whole_offset == 0) return NULL;
+    return me->base + area->whole_offset + half * LS_WHOLE_BYTES;
+}
+
 /* Says in the line where peers find the vector and where the sum belongs: where they lie, or where a copy
  * stands in the slot, or nowhere. */
 void ls_fold_place(ls_work *k, ls_line *line)
@@ -78,12 +91,12 @@ void ls_fold_place(ls_work *k, ls_line *line)
     if (k->a.coll == LS_ALL_GATHER && !k->a.in && bytes) bytes += k->share.first * elem;
     uint64_t from = ls_offset_of(me, bytes, nbytes), to = from;
     if (has_sum && bytes != k->a.out && from != LS_NOT_REGISTERED) to = ls_offset_of(me, k->a.out, nbytes);
-    k->staged = (from == LS_NOT_REGISTERED || to == LS_NOT_REGISTERED) && nbytes <= LS_ONESHOT_BYTES &&
-                (k->a.coll == LS_ALL_REDUCE || k->a.coll == LS_REDUCE_SCATTER || k->a.coll == LS_ALL_GATHER);
+    bool is_private = from == LS_NOT_REGISTERED || to == LS_NOT_REGISTERED;
+    k->staged = is_private ? room_for_copy(k, nbytes) : NULL;
     if (k->staged) {
-        char *slot = me->area->slot[k->mseq & 1];
-        memcpy(slot, bytes, nbytes);
-        from = to = (uint64_t)(slot - me->base);
+        memcpy(k->staged, bytes, nbytes);
+        if (LS_UNLIKELY(!g->hinted && nbytes > LS_ONESHOT_BYTES)) ls_hint_private(k);
+        from = to = (uint64_t)(k->staged - me->base);
     }
     if (k->a.coll == LS_ALL_TO_ALL) {
         /* in place goes through a copy, and so does what is soon copied where a wait more is worse: staged.c has fewer
@@ -241,8 +254,7 @@ ls_status ls_fold_turn(ls_work *k)
     } else if ((st = ls_all_through(k)) != LS_OK) {
         return st;
     }
-    if (k->staged && k->a.coll == LS_ALL_REDUCE)
-        memcpy(k->a.out, g->member[g->rank].area->slot[k->mseq & 1], k->nbytes);
+    if (k->staged && k->a.coll == LS_ALL_REDUCE) memcpy(k->a.out, k->staged, k->nbytes);
     return LS_OK;
 }
 

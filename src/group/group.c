@@ -26,10 +26,11 @@ static ls_status new_area(ls_world *w, ls_area **out)
     void *p;
     if (e->nspare > 0) {
         ls_area *used = *out = e->spare[--e->nspare];
-        uint64_t offset = used->stage_offset;
+        uint64_t offset = used->stage_offset, whole = used->whole_offset;
         uint32_t nbytes = used->stage_bytes;
         memset(used, 0, sizeof *used);
         used->stage_offset = offset; /* an arena takes nothing back */
+        used->whole_offset = whole;
         used->stage_bytes = nbytes;
         return LS_OK;
     }

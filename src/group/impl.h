@@ -38,6 +38,7 @@ _Static_assert(LS_MAIL_LINES < LS_PAGE_HISTORY, "all of which are still describe
 #define LS_MAIL_MOST 8192u      /* of one of them */
 #define LS_STAGE_SLOTS 4        /* pieces of a private vector on their way */
 #define LS_STAGE_BYTES ((uint32_t)16 << 10) /* of one, in every area; larger ones where the arena has room */
+#define LS_WHOLE_BYTES ((size_t)512 << 10)  /* private vectors of up to so many are not cut */
 #define LS_NOT_REGISTERED UINT64_MAX
 
 /* What a rank shows its peers of one collective: one cache line. */
@@ -73,6 +74,7 @@ typedef struct ls_area {
     _Alignas(64) _Atomic uint32_t staged[3]; /* pieces put, taken, finished by this rank */
     uint64_t stage_offset;                   /* of larger slots than these in the arena, which stay with the area, */
     uint32_t stage_bytes;                    /* and how large one is; 0: there are none */
+    uint64_t whole_offset;                   /* of two slots of LS_WHOLE_BYTES; 0: there are none */
     _Alignas(64) char stage[LS_STAGE_SLOTS][LS_STAGE_BYTES];
 } ls_area;
 
@@ -97,7 +99,7 @@ struct ls_work {
     uint32_t mseq, rooted;   /* numbers of the group's collectives in memory up to this one: those in which everyone
                                 waits for everyone, and the rooted ones */
     bool live;               /* between start and wait */
-    bool staged;             /* the vector is private: a copy of it stands in the slot */
+    char *staged;            /* the vector is private: where a copy of it stands; NULL: it is not, or goes in pieces */
     bool past_cache;         /* all that is touched is more than a cache holds */
     _Atomic uint32_t done;   /* release: status and results are visible */
     ls_status status;        /* valid once done */

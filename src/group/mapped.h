@@ -70,5 +70,7 @@ bool ls_block_of(const ls_work *k, int r, int q, ls_range *out);
 /* staged.c: what becomes of either when somebody's memory is private. LS_AGAIN, or a failure. */
 ls_status ls_staged_start(ls_work *k);
 ls_status ls_staged_turn(ls_work *k);
+/* Says once per group that the caller's private memory costs a copy. */
+void ls_hint_private(const ls_work *k);
 
 #endif

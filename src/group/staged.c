@@ -289,7 +289,7 @@ static ls_status longest_part(const ls_work *k, size_t *out)
     return LS_OK;
 }
 
-static LS_COLD void hint(const ls_work *k)
+LS_COLD void ls_hint_private(const ls_work *k)
 {
     ls_group *g = k->g;
     const void *p = ls_offered(k);
@@ -316,6 +316,15 @@ static ls_status keep_copy(ls_work *k)
     return LS_OK;
 }
 
+/* Memory of our arena by its offset there; 0 where others may want it more. */
+static uint64_t lent(ls_world *w, const ls_member *me, size_t nbytes)
+{
+    void *p;
+    if (ls_arena_room(w->arena) < ROOM_FACTOR * nbytes) return 0;
+    if (ls_arena_alloc(w->arena, nbytes, LS_MEM_COMM, &p) < 0) return 0;
+    return (uint64_t)((char *)p - me->base);
+}
+
 void ls_staged_prepare(ls_work *k)
 {
     ls_group *g = k->g;
@@ -327,13 +336,12 @@ void ls_staged_prepare(ls_work *k)
     bool out = !k->a.out || ls_offset_of(me, k->a.out, 1) != LS_NOT_REGISTERED;
     if (in && out) return;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && me->area->stage_bytes == 0; i++) {
-        void *p;
-        size_t nbytes = (size_t)LS_STAGE_SLOTS * sizes[i];
-        if (ls_arena_room(w->arena) < ROOM_FACTOR * nbytes) continue;
-        if (ls_arena_alloc(w->arena, nbytes, LS_MEM_COMM, &p) < 0) continue;
-        me->area->stage_offset = (uint64_t)((char *)p - me->base);
+        uint64_t offset = lent(w, me, (size_t)LS_STAGE_SLOTS * sizes[i]);
+        if (offset == 0) continue;
+        me->area->stage_offset = offset;
         me->area->stage_bytes = sizes[i];
     }
+    if (me->area->whole_offset == 0) me->area->whole_offset = lent(w, me, 2 * LS_WHOLE_BYTES);
     uint32_t have = me->area->stage_bytes > 0 ? me->area->stage_bytes : LS_STAGE_BYTES;
     atomic_store_explicit(&g->stage_bytes, have, memory_order_release); /* the offset is there */
 }
@@ -386,7 +394,7 @@ ls_status ls_staged_start(ls_work *k)
     k->peer = 0;
     k->pos = 0;
     keep_own(k);
-    if (LS_UNLIKELY(!g->hinted)) hint(k);
+    if (LS_UNLIKELY(!g->hinted)) ls_hint_private(k);
     return LS_AGAIN;
 }
 
