@@ -391,13 +391,13 @@ int ls_real_port_holder(int port, char *buf, size_t n)
     snprintf(socket_name, sizeof socket_name, "socket:[%lu]", inode);
     DIR *proc = opendir("/proc");
     if (!proc) return 0;
-    int r = 0;
-    for (struct dirent *e; r == 0 && (e = readdir(proc));) {
+    int holder = 0, self = getpid();
+    for (struct dirent *e; (holder == 0 || holder == self) && (e = readdir(proc));) {
         int pid = atoi(e->d_name);
-        if (pid <= 0 || !holds(pid, socket_name)) continue;
-        program_name(pid, name, sizeof name);
-        r = snprintf(buf, n, "pid %d (%s)", pid, name);
+        if (pid > 0 && holds(pid, socket_name)) holder = pid; /* a child has its parent's sockets: rather name that */
     }
     closedir(proc);
-    return r;
+    if (holder == 0) return 0;
+    program_name(holder, name, sizeof name);
+    return snprintf(buf, n, "pid %d (%s)", holder, name);
 }
