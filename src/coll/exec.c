@@ -282,12 +282,13 @@ static ls_status sum(ls_run *r, int lane, const ls_step *s)
 
 /* What a step sends: its slice where it is, or the slice's place in `wire` with its values narrowed. Two sends of a
  * slice have the same values, or the first is over: a write in between has waited for that. */
-static ls_msg message(ls_run *r, const ls_step *s)
+static ls_msg message(ls_run *r, const ls_step *s, ls_lane_run *lr)
 {
     if (!is_narrow(r, s->peer)) return (ls_msg){ at(r, s->src), nbytes(r, s->src), 0 };
     size_t count = ls_layout_count(&r->layout, s->src);
     char *to = (char *)r->wire + ls_layout_first(&r->layout, s->src) * NARROW_BYTES;
-    ls_narrow(to, at(r, s->src), count);
+    if (lr->done == 0) ls_narrow(to, at(r, s->src), count); /* once, however often the transport is full */
+    lr->done = count;
     return (ls_msg){ to, count * NARROW_BYTES, 0 };
 }
 
@@ -307,7 +308,7 @@ static ls_status run_lane(ls_run *r, int lane)
         switch (s->kind) {
         case LS_STEP_SEND: {
             uint32_t *nth = nth_to(r, lane, s->peer);
-            ls_msg m = message(r, s);
+            ls_msg m = message(r, s, lr);
             m.sig = signature(r, *nth, m.n);
             st = r->ops->send(r->tp, world_rank(r, s->peer), r->channel + lane, &m, &lr->ticket[lr->pc]);
             if (st == LS_OK) r->sent += m.n, ++*nth;

@@ -1,4 +1,5 @@
 /* staged.c -- long vectors in private memory, piece by piece through slots that every rank has mapped.
+ * (Sums and all_gathers of up to LS_WHOLE_BYTES go whole: fold.c copies them into a slot and works on that.)
  *
  * Each rank has LS_STAGE_SLOTS slots. Piece i of a collective goes through slot i % LS_STAGE_SLOTS in up to three
  * steps:
@@ -18,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/copy.h"
+#include "base/log.h"
 #include "coll/reduce.h"
 #include "group/mapped.h"
 
