@@ -28,6 +28,7 @@
 #endif
 
 #define LS_COLD __attribute__((cold, noinline))
+#define LS_ALWAYS_INLINE inline __attribute__((always_inline))
 #define LS_LIKELY(x) __builtin_expect(!!(x), 1)
 #define LS_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LS_THREAD_LOCAL _Thread_local

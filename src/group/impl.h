@@ -3,6 +3,7 @@
  *   calls.c    every collective as a call    work.c      start, test, wait
  *   group.c    create, split, destroy        run.c       by reading a schedule
  *   mapped.c   collectives in peers' memory  select.c    which algorithm
+ *   quick.c    short sums without a work     args.c      is a call possible
  *   mail.c     short rooted ones, run ahead  fold.c      registered vectors in place
  *   staged.c   private vectors in pieces
  *   engine.c   who moves works along         blame.c     what to say when one does not move
@@ -38,6 +39,7 @@ _Static_assert(LS_MAIL_LINES < LS_PAGE_HISTORY, "all of which are still describe
 #define LS_MAIL_MOST 8192u      /* of one of them */
 #define LS_STAGE_SLOTS 4        /* pieces of a private vector on their way */
 #define LS_STAGE_BYTES ((uint32_t)16 << 10) /* of one, in every area; larger ones where the arena has room */
+#define LS_SHORT_SUM_BYTES ((size_t)1 << 10) /* sums of vectors up to this go whole, where every rank has a core */
 #define LS_WHOLE_BYTES ((size_t)512 << 10)  /* private vectors of up to so many are not cut */
 #define LS_NOT_REGISTERED UINT64_MAX
 
@@ -285,8 +287,64 @@ static inline bool ls_args_plain(const ls_group *g, const ls_coll_args *a)
            (!in || in == out || in + nbytes <= out || out + nbytes <= in);
 }
 
+/* What a call of ours is. `count` is what all ranks must agree on. */
+static inline ls_coll_desc ls_coll_describe(const ls_group *g, uint32_t seq, const ls_coll_args *a, size_t count)
+{
+    return (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = seq, .coll = (uint8_t)a->coll,
+                           .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op,
+                           .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .root = a->root, .count = count };
+}
+
+/* 32 bits that two ranks share only if they mean the same collective. */
+static inline uint32_t ls_coll_signature(const ls_coll_desc *d)
+{
+    uint64_t h = ((uint64_t)d->generation << 32 | d->group) * 0x9e3779b97f4a7c15ull;
+    h ^= ((uint64_t)d->seq << 32 | (uint32_t)d->coll << 24 | (uint32_t)d->dtype << 16 | (uint32_t)d->op << 8) +
+         ((uint64_t)(uint32_t)(d->root + 1) * 0xc2b2ae3d27d4eb4full);
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9ull;
+    h ^= d->count * 0x94d049bb133111ebull;
+    h = (h ^ h >> 32) * 0xd6e8feb86659fd93ull;
+    return (uint32_t)(h >> 32);
+}
+
+/* The same for this call and all before it: whoever runs ahead of a difference takes it along. `more`: of its counts.
+ * bench/verdict measures what LS_NO_VERDICT leaves out, here and below. */
+static inline uint32_t ls_coll_sign(ls_group *g, const ls_coll_desc *d, uint32_t more)
+{
+#ifndef LS_NO_VERDICT
+    return g->chain = (g->chain ^ ls_coll_signature(d) ^ more) * 0x9e3779b1u;
+#else
+    (void)d, (void)more;
+    return g->chain;
+#endif
+}
+
+/* For people: what this rank does. Behind what its peers wait for. */
+static inline void ls_coll_entered(ls_group *g, const ls_coll_desc *d)
+{
+#ifndef LS_NO_VERDICT
+    ls_page_enter(g->slot, d);
+#endif
+    _Atomic uint64_t *ops = &g->e->ops; /* one writer: the caller */
+    atomic_store_explicit(ops, atomic_load_explicit(ops, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
 /* work.c: starts, waits, frees; what never entered the queue costs the least. */
 ls_status ls_coll_run(ls_group *g, const ls_coll_args *a);
+/* Goes on with a collective of kind ONESHOT that quick.c has shown its peers: the newest of the group. */
+LS_COLD ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig);
+
+/* quick.c: a short blocking sum, or a barrier, without a work. */
+ls_status ls_quick_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op);
+ls_status ls_quick_barrier(ls_group *g);
+/* Whether the collective that `a` spells goes there, except for its size. */
+static inline bool ls_quick_fits(const ls_group *g, const ls_coll_args *a)
+{
+    return g && g->mapped && g->spins && !g->crowded && !g->asks && !g->forced && !g->backend && g->size > 1 && g->nspare > 0 &&
+           !ls_engine_threaded(g->e) &&
+           atomic_load_explicit(&g->head, memory_order_relaxed) == atomic_load_explicit(&g->tail, memory_order_relaxed) &&
+           ls_args_plain(g, a);
+}
 /* A group is of no more use after st, and neither is the job. Returns the better cause, if there is one. */
 ls_status ls_group_fail(ls_group *g, ls_status st);
 

@@ -12,9 +12,8 @@
 #include "group/impl.h"
 
 #define WIRE_WHOLE_BYTES ((size_t)32 << 10) /* on a wire: below it latency is all, and bf16 would not pay */
-/* In memory, above it copying into slots costs more than a second flag wait: for sums, for what is only copied; and
- * where a flag wait means that all ranks of a core take their turns. */
-#define WHOLE_SUM_BYTES ((size_t)1 << 10)
+/* In memory, above it copying into slots costs more than a second flag wait (sums: LS_SHORT_SUM_BYTES): for what is
+ * only copied; and where a flag wait means that all ranks of a core take their turns. */
 #define WHOLE_COPY_BYTES ((size_t)4 << 10)
 #define CROWDED_SUM_BYTES ((size_t)512) /* for each rank: a wait costs as many turns */
 #define CROWDED_SHARE_BYTES ((size_t)8 << 10) /* of a sum of which a rank makes its share only */
@@ -82,8 +81,8 @@ static bool goes_whole(const ls_work *k, const ls_algo *f)
     if (nbytes > LS_ONESHOT_BYTES || k->recv_counts) return false; /* those may differ from rank to rank */
     if (f) return strcmp(f->name, "oneshot") == 0;
     if (k->a.coll == LS_ALL_REDUCE)
-        return nbytes <= (crowded ? CROWDED_SUM_BYTES * (size_t)k->g->size : WHOLE_SUM_BYTES);
-    if (k->a.coll == LS_REDUCE_SCATTER) return nbytes <= (crowded ? CROWDED_SHARE_BYTES : WHOLE_SUM_BYTES);
+        return nbytes <= (crowded ? CROWDED_SUM_BYTES * (size_t)k->g->size : LS_SHORT_SUM_BYTES);
+    if (k->a.coll == LS_REDUCE_SCATTER) return nbytes <= (crowded ? CROWDED_SHARE_BYTES : LS_SHORT_SUM_BYTES);
     return crowded || nbytes <= WHOLE_COPY_BYTES;
 }
 

@@ -18,18 +18,6 @@ ls_status ls_no_group(void)
                                "at ls_group_split is in none");
 }
 
-/* 32 bits that two ranks share only if they mean the same collective. */
-static uint32_t signature(const ls_coll_desc *d)
-{
-    uint64_t h = ((uint64_t)d->generation << 32 | d->group) * 0x9e3779b97f4a7c15ull;
-    h ^= ((uint64_t)d->seq << 32 | (uint32_t)d->coll << 24 | (uint32_t)d->dtype << 16 | (uint32_t)d->op << 8) +
-         ((uint64_t)(uint32_t)(d->root + 1) * 0xc2b2ae3d27d4eb4full);
-    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9ull;
-    h ^= d->count * 0x94d049bb133111ebull;
-    h = (h ^ h >> 32) * 0xd6e8feb86659fd93ull;
-    return (uint32_t)(h >> 32);
-}
-
 /* Keeps the counts that came with the call; the total becomes the work's count. */
 static LS_COLD ls_status keep_counts(ls_work *k, const ls_coll_args *a)
 {
@@ -55,6 +43,24 @@ static LS_COLD uint32_t counts_signature(const ls_work *k)
     return (uint32_t)h;
 }
 
+/* A free work for the call. */
+static ls_work *take(ls_group *g, const ls_coll_args *a)
+{
+    ls_work *k = &g->work[g->spare[--g->nspare]];
+    k->g = g;
+    k->a = *a;
+    if (a->in == a->out) k->a.in = NULL; /* in place has one spelling from here on */
+    else if (a->in && a->coll != LS_ALL_REDUCE) ls_args_in_place(g, &k->a);
+    k->counts = k->recv_counts = NULL;
+    k->copied = NULL;
+    k->status = LS_OK;
+    k->live = true;
+    k->phase = 0;
+    k->pos = 0;
+    atomic_store_explicit(&k->done, 0, memory_order_relaxed);
+    return k;
+}
+
 /* Fills a work, in the order that matters for speed: what peers wait for first, what is for people
  * after it. */
 static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, ls_work **out)
@@ -67,13 +73,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
                        g->id);
 
     ls_engine *e = g->e;
-    ls_work *k = &g->work[g->spare[--g->nspare]];
-    k->g = g;
-    k->a = *a;
-    if (a->in == a->out) k->a.in = NULL; /* in place has one spelling from here on */
-    else if (a->in && a->coll != LS_ALL_REDUCE) ls_args_in_place(g, &k->a);
-    k->counts = k->recv_counts = NULL;
-    k->copied = NULL;
+    ls_work *k = take(g, a);
     if (LS_UNLIKELY(a->counts != NULL)) {
         ls_status st = keep_counts(k, a);
         if (st < 0) {
@@ -83,26 +83,11 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     }
     k->nbytes = k->a.count * ls_dtype_size(a->dtype);
     k->kind = ls_select(k);
-    k->status = LS_OK;
-    k->live = true;
-    k->phase = 0;
-    k->pos = 0;
     k->t0_ns = k->nbytes >= timed_bytes ? ls_env_get()->mono_ns() : 0;
-    atomic_store_explicit(&k->done, 0, memory_order_relaxed);
-#ifndef LS_NO_VERDICT /* bench/verdict measures what is between these lines */
-    k->desc = (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = g->seq++, .coll = (uint8_t)a->coll,
-                              .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op,
-                              .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .root = a->root,
-                              /* ranks of an all_to_all need not send alike */
-                              .count = k->recv_counts ? 0 : k->a.count };
-    k->sig = signature(&k->desc);
-    if (LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL) k->sig ^= counts_signature(k);
-    /* whoever runs ahead of a difference takes it along */
-    if (LS_LIKELY(k->kind != LS_WORK_P2P)) k->sig = g->chain = (g->chain ^ k->sig) * 0x9e3779b1u;
-#else
-    k->desc.seq = g->seq++;
-    k->sig = 0;
-#endif
+    /* ranks of an all_to_all need not send alike */
+    const ls_coll_desc desc = ls_coll_describe(g, g->seq++, a, k->recv_counts ? 0 : k->a.count);
+    k->desc = desc;
+    k->sig = ls_coll_sign(g, &desc, LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL ? counts_signature(k) : 0);
     if (ls_in_memory(k->kind)) {
         if (k->kind == LS_WORK_MAPPED || k->kind == LS_WORK_ROOTED) ls_staged_prepare(k);
         ls_mapped_number(k);
@@ -112,10 +97,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
             ls_mapped_publish(k);
     }
     if (a->label) k->desc.label = ls_tracer_label(g->w->tracer, a->label);
-#ifndef LS_NO_VERDICT
-    ls_page_enter(g->slot, &k->desc);
-#endif
-    atomic_store_explicit(&e->ops, atomic_load_explicit(&e->ops, memory_order_relaxed) + 1, memory_order_relaxed);
+    ls_coll_entered(g, &k->desc);
     *out = k;
     return LS_OK;
 }
@@ -332,6 +314,23 @@ static bool at_once(ls_work *k, ls_status *st)
     g->patience = 0;
     if (LS_LIKELY(*st == LS_OK)) *st = ls_unless_aborted(g->w);
     return *st != LS_AGAIN;
+}
+
+ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig)
+{
+    ls_work *k = take(g, a);
+    k->nbytes = k->a.count * ls_dtype_size(k->a.dtype);
+    k->kind = LS_WORK_ONESHOT;
+    k->t0_ns = 0;
+    k->desc = ls_coll_describe(g, g->seq - 1, a, a->count);
+    k->sig = sig;
+    k->mseq = g->mseq;
+    k->rooted = g->rooted;
+    k->share = ls_work_share(k, g->rank);
+    k->peer = 0;
+    k->phase = 1;
+    enqueue(k);
+    return finish(k, 0);
 }
 
 ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)

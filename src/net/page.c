@@ -109,25 +109,7 @@ const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *bu
     return buf;
 }
 
-static void write_desc(struct ls_desc_slot *ds, const ls_coll_desc *d)
-{
-    uint32_t v = atomic_load_explicit(&ds->version, memory_order_relaxed);
-    atomic_store_explicit(&ds->version, v + 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* readers that see a new field see the odd version */
-    uint64_t word[4];
-    memcpy(word, d, sizeof word);
-    for (int k = 0; k < 4; k++) atomic_store_explicit(&ds->word[k], word[k], memory_order_relaxed);
-    atomic_store_explicit(&ds->version, v + 2, memory_order_release); /* the description is whole */
-}
-
-void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d)
-{
-    uint32_t i = ls_desc_index(d->block, d->seq);
-    write_desc(&slot->desc[i], d);
-    atomic_store_explicit(&slot->newest, i, memory_order_release);
-}
-
-void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d) { write_desc(&slot->message, d); }
+void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d) { ls_desc_write(&slot->message, d); }
 
 /* False: never written. A rank killed while writing leaves a torn copy, good enough for people. */
 static bool read_desc(const struct ls_desc_slot *ds, ls_coll_desc *out)
@@ -137,7 +119,7 @@ static bool read_desc(const struct ls_desc_slot *ds, ls_coll_desc *out)
         if (before == 0) return false;
         uint64_t word[4];
         for (int k = 0; k < 4; k++) word[k] = atomic_load_explicit(&ds->word[k], memory_order_relaxed);
-        memcpy(out, word, sizeof *out);
+        ls_desc_unpack(word, out);
         atomic_thread_fence(memory_order_acquire); /* the copy is done before version is read again */
         if ((before & 1u) == 0 && atomic_load_explicit(&ds->version, memory_order_relaxed) == before) return true;
     }

@@ -98,8 +98,39 @@ static inline uint32_t ls_desc_index(uint32_t block, uint32_t seq)
 {
     return block % LS_PAGE_GROUPS * LS_PAGE_HISTORY + seq % LS_PAGE_HISTORY;
 }
+/* A description as the words of a slot, and back. By shifts: what was written field by field and read as a whole would
+ * have to wait for the fields to reach the cache. */
+static inline void ls_desc_pack(const ls_coll_desc *d, uint64_t word[4])
+{
+    word[0] = d->generation | (uint64_t)d->group << 32;
+    word[1] = d->seq | (uint64_t)d->coll << 32 | (uint64_t)d->dtype << 40 | (uint64_t)d->op << 48 | (uint64_t)d->block << 56;
+    word[2] = d->count;
+    word[3] = (uint32_t)d->root | (uint64_t)d->label << 32;
+}
+static inline void ls_desc_unpack(const uint64_t word[4], ls_coll_desc *d)
+{
+    *d = (ls_coll_desc){ .generation = (uint32_t)word[0], .group = (uint32_t)(word[0] >> 32), .seq = (uint32_t)word[1],
+                         .coll = (uint8_t)(word[1] >> 32), .dtype = (uint8_t)(word[1] >> 40), .op = (uint8_t)(word[1] >> 48),
+                         .block = (uint8_t)(word[1] >> 56), .count = word[2], .root = (int32_t)(uint32_t)word[3],
+                         .label = (uint32_t)(word[3] >> 32) };
+}
+static inline void ls_desc_write(struct ls_desc_slot *ds, const ls_coll_desc *d)
+{
+    uint64_t word[4];
+    ls_desc_pack(d, word);
+    uint32_t v = atomic_load_explicit(&ds->version, memory_order_relaxed);
+    atomic_store_explicit(&ds->version, v + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* readers that see a new field see the odd version */
+    for (int k = 0; k < 4; k++) atomic_store_explicit(&ds->word[k], word[k], memory_order_relaxed);
+    atomic_store_explicit(&ds->version, v + 2, memory_order_release); /* the description is whole */
+}
 /* The owner writes: d becomes its newest collective. */
-void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d);
+static inline void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d)
+{
+    uint32_t i = ls_desc_index(d->block, d->seq);
+    ls_desc_write(&slot->desc[i], d);
+    atomic_store_explicit(&slot->newest, i, memory_order_release);
+}
 /* Likewise d is the message that it waits for. */
 void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d);
 /* That message, if it does wait for one. */
