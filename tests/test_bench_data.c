@@ -27,7 +27,7 @@ static bool defined(ls_dtype t, ls_redop op)
 static void reduced(const ls_bench_case *c, bool descending, int without, void *out)
 {
     size_t elem = ls_dtype_size(c->dtype);
-    const void *src[64];
+    const void *src[64] = { 0 };
     int n = 0;
     for (int k = 0; k < c->size; k++) {
         int r = descending ? c->size - 1 - k : k;

@@ -17,8 +17,8 @@ typedef enum ls_coll {
     LS_ALL_TO_ALL, LS_BARRIER, LS_SENDRECV, LS_COLLS
 } ls_coll;
 
-/* Bytes of one element; 0 for a value outside the enum. */
-size_t ls_dtype_size(ls_dtype d);
+/* Bytes of one element; 0 for a value outside the enum. (A digit for each type, LS_F32's last: 4, 8, 2, 2, 4, 8, 1.) */
+inline size_t ls_dtype_size(ls_dtype d) { return (unsigned)d < LS_DTYPES ? 0x1842284u >> 4 * (unsigned)d & 15u : 0; }
 /* nccl-tests' names: "float" "double" "bfloat16" "half" "int32" "int64" "uint8"; "?" if unknown. */
 const char *ls_dtype_name(ls_dtype d);
 /* "sum" "avg" "max" "min" "prod"; "?" if unknown. */

@@ -24,6 +24,12 @@ typedef struct ls_range {
  * ranks hold one element more. n = 10, size = 4 gives 3, 3, 2, 2.
  * Fails with LS_INVALID unless 0 <= rank < size. */
 ls_status ls_shard_range(size_t n, int rank, int size, ls_range *out);
+/* The same where 0 <= rank < size is certain. */
+static inline ls_range ls_shard_of(size_t n, int rank, int size)
+{
+    size_t each = n / (size_t)size, extra = n % (size_t)size, r = (size_t)rank;
+    return (ls_range){ r * each + (r < extra ? r : extra), each + (r < extra ? 1 : 0) };
+}
 
 #ifdef __cplusplus
 }

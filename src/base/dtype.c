@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-static const struct { size_t size; const char *name; } dtypes[LS_DTYPES] = {
-    [LS_F32] = { 4, "float" }, [LS_F64] = { 8, "double" }, [LS_BF16] = { 2, "bfloat16" }, [LS_F16] = { 2, "half" },
-    [LS_I32] = { 4, "int32" }, [LS_I64] = { 8, "int64" },  [LS_U8] = { 1, "uint8" },
+static const char *const dtypes[LS_DTYPES] = {
+    [LS_F32] = "float", [LS_F64] = "double", [LS_BF16] = "bfloat16", [LS_F16] = "half",
+    [LS_I32] = "int32", [LS_I64] = "int64",  [LS_U8] = "uint8",
 };
 static const char *const redops[LS_REDOPS] = {
     [LS_SUM] = "sum", [LS_AVG] = "avg", [LS_MAX] = "max", [LS_MIN] = "min", [LS_PROD] = "prod",
@@ -18,8 +18,8 @@ static const char *const coll_names[LS_COLLS] = {
     [LS_BARRIER] = "barrier",       [LS_SENDRECV] = "sendrecv",
 };
 
-size_t ls_dtype_size(ls_dtype d) { return (unsigned)d < LS_DTYPES ? dtypes[d].size : 0; }
-const char *ls_dtype_name(ls_dtype d) { return (unsigned)d < LS_DTYPES ? dtypes[d].name : "?"; }
+extern inline size_t ls_dtype_size(ls_dtype d); /* for who cannot inline it */
+const char *ls_dtype_name(ls_dtype d) { return (unsigned)d < LS_DTYPES ? dtypes[d] : "?"; }
 const char *ls_redop_name(ls_redop op) { return (unsigned)op < LS_REDOPS ? redops[op] : "?"; }
 const char *ls_coll_name(ls_coll c) { return (unsigned)c < LS_COLLS ? coll_names[c] : "?"; }
 

@@ -198,10 +198,7 @@ struct ls_group {
 static inline ls_range ls_work_share(const ls_work *k, int r)
 {
     ls_range s = { 0, 0 };
-    if (LS_LIKELY(!k->counts)) {
-        (void)ls_shard_range(k->a.count, r, k->g->size, &s);
-        return s;
-    }
+    if (LS_LIKELY(!k->counts)) return ls_shard_of(k->a.count, r, k->g->size);
     for (int q = 0; q < r; q++) s.first += k->counts[q];
     s.count = k->counts[r];
     return s;
@@ -287,12 +284,21 @@ static inline bool ls_args_plain(const ls_group *g, const ls_coll_args *a)
            (!in || in == out || in + nbytes <= out || out + nbytes <= in);
 }
 
-/* What a call of ours is. `count` is what all ranks must agree on. */
-static inline ls_coll_desc ls_coll_describe(const ls_group *g, uint32_t seq, const ls_coll_args *a, size_t count)
+/* What a call of ours is. `count` is what all ranks must agree on. Field by field: what is written so and read as a
+ * whole a moment later has to wait for the fields to reach the cache. */
+static inline void ls_coll_describe(const ls_group *g, uint32_t seq, const ls_coll_args *a, size_t count,
+                                    ls_coll_desc *d)
 {
-    return (ls_coll_desc){ .generation = g->generation, .group = g->id, .seq = seq, .coll = (uint8_t)a->coll,
-                           .dtype = (uint8_t)a->dtype, .op = (uint8_t)a->op,
-                           .block = (uint8_t)(g->channel / LS_GROUP_CHANNELS), .root = a->root, .count = count };
+    d->generation = g->generation;
+    d->group = g->id;
+    d->seq = seq;
+    d->coll = (uint8_t)a->coll;
+    d->dtype = (uint8_t)a->dtype;
+    d->op = (uint8_t)a->op;
+    d->block = (uint8_t)(g->channel / LS_GROUP_CHANNELS);
+    d->count = count;
+    d->root = a->root;
+    d->label = 0;
 }
 
 /* 32 bits that two ranks share only if they mean the same collective. */
@@ -340,9 +346,10 @@ ls_status ls_quick_barrier(ls_group *g);
 /* Whether the collective that `a` spells goes there, except for its size. */
 static inline bool ls_quick_fits(const ls_group *g, const ls_coll_args *a)
 {
-    return g && g->mapped && g->spins && !g->crowded && !g->asks && !g->forced && !g->backend && g->size > 1 && g->nspare > 0 &&
-           !ls_engine_threaded(g->e) &&
-           atomic_load_explicit(&g->head, memory_order_relaxed) == atomic_load_explicit(&g->tail, memory_order_relaxed) &&
+    return g && g->mapped && g->spins && !g->crowded && !g->asks && !g->forced && !g->backend && g->size > 1 &&
+           g->nspare > 0 && !ls_engine_threaded(g->e) &&
+           atomic_load_explicit(&g->head, memory_order_relaxed) ==
+               atomic_load_explicit(&g->tail, memory_order_relaxed) &&
            ls_args_plain(g, a);
 }
 /* A group is of no more use after st, and neither is the job. Returns the better cause, if there is one. */

@@ -54,7 +54,8 @@ static LS_COLD ls_status late(ls_group *g, ls_coll coll, const void *in, void *o
 static LS_ALWAYS_INLINE ls_status quick(ls_group *g, const ls_coll_args *a, size_t nbytes)
 {
     const char *bytes = a->in ? a->in : a->out;
-    const ls_coll_desc d = ls_coll_describe(g, g->seq++, a, a->count);
+    ls_coll_desc d;
+    ls_coll_describe(g, g->seq++, a, a->count, &d);
     const uint32_t sig = ls_coll_sign(g, &d, 0), mseq = ++g->mseq, half = mseq & 1;
     ls_area *mine = g->member[g->rank].area;
     ls_line *line = &mine->line[half];

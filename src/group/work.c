@@ -43,14 +43,23 @@ static LS_COLD uint32_t counts_signature(const ls_work *k)
     return (uint32_t)h;
 }
 
-/* A free work for the call. */
-static ls_work *take(ls_group *g, const ls_coll_args *a)
+/* A free work for the call. Field by field, see ls_coll_describe. */
+static inline ls_work *take(ls_group *g, const ls_coll_args *a)
 {
     ls_work *k = &g->work[g->spare[--g->nspare]];
     k->g = g;
-    k->a = *a;
-    if (a->in == a->out) k->a.in = NULL; /* in place has one spelling from here on */
-    else if (a->in && a->coll != LS_ALL_REDUCE) ls_args_in_place(g, &k->a);
+    k->a.coll = a->coll;
+    k->a.in = a->in == a->out ? NULL : a->in; /* in place has one spelling from here on */
+    k->a.out = a->out;
+    k->a.count = a->count;
+    k->a.counts = a->counts;
+    k->a.recv_counts = a->recv_counts;
+    k->a.dtype = a->dtype;
+    k->a.op = a->op;
+    k->a.root = a->root;
+    k->a.peer = a->peer;
+    k->a.label = a->label;
+    if (k->a.in && a->coll != LS_ALL_REDUCE) ls_args_in_place(g, &k->a);
     k->counts = k->recv_counts = NULL;
     k->copied = NULL;
     k->status = LS_OK;
@@ -85,9 +94,9 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     k->kind = ls_select(k);
     k->t0_ns = k->nbytes >= timed_bytes ? ls_env_get()->mono_ns() : 0;
     /* ranks of an all_to_all need not send alike */
-    const ls_coll_desc desc = ls_coll_describe(g, g->seq++, a, k->recv_counts ? 0 : k->a.count);
-    k->desc = desc;
-    k->sig = ls_coll_sign(g, &desc, LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL ? counts_signature(k) : 0);
+    ls_coll_describe(g, g->seq++, a, k->recv_counts ? 0 : k->a.count, &k->desc);
+    uint32_t counts = LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL ? counts_signature(k) : 0;
+    k->sig = ls_coll_sign(g, &k->desc, counts);
     if (ls_in_memory(k->kind)) {
         if (k->kind == LS_WORK_MAPPED || k->kind == LS_WORK_ROOTED) ls_staged_prepare(k);
         ls_mapped_number(k);
@@ -322,7 +331,7 @@ ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig)
     k->nbytes = k->a.count * ls_dtype_size(k->a.dtype);
     k->kind = LS_WORK_ONESHOT;
     k->t0_ns = 0;
-    k->desc = ls_coll_describe(g, g->seq - 1, a, a->count);
+    ls_coll_describe(g, g->seq - 1, a, a->count, &k->desc);
     k->sig = sig;
     k->mseq = g->mseq;
     k->rooted = g->rooted;

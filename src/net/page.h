@@ -103,16 +103,17 @@ static inline uint32_t ls_desc_index(uint32_t block, uint32_t seq)
 static inline void ls_desc_pack(const ls_coll_desc *d, uint64_t word[4])
 {
     word[0] = d->generation | (uint64_t)d->group << 32;
-    word[1] = d->seq | (uint64_t)d->coll << 32 | (uint64_t)d->dtype << 40 | (uint64_t)d->op << 48 | (uint64_t)d->block << 56;
+    word[1] = d->seq | (uint64_t)d->coll << 32 | (uint64_t)d->dtype << 40 | (uint64_t)d->op << 48 |
+              (uint64_t)d->block << 56;
     word[2] = d->count;
     word[3] = (uint32_t)d->root | (uint64_t)d->label << 32;
 }
 static inline void ls_desc_unpack(const uint64_t word[4], ls_coll_desc *d)
 {
     *d = (ls_coll_desc){ .generation = (uint32_t)word[0], .group = (uint32_t)(word[0] >> 32), .seq = (uint32_t)word[1],
-                         .coll = (uint8_t)(word[1] >> 32), .dtype = (uint8_t)(word[1] >> 40), .op = (uint8_t)(word[1] >> 48),
-                         .block = (uint8_t)(word[1] >> 56), .count = word[2], .root = (int32_t)(uint32_t)word[3],
-                         .label = (uint32_t)(word[3] >> 32) };
+                         .coll = (uint8_t)(word[1] >> 32), .dtype = (uint8_t)(word[1] >> 40),
+                         .op = (uint8_t)(word[1] >> 48), .block = (uint8_t)(word[1] >> 56), .count = word[2],
+                         .root = (int32_t)(uint32_t)word[3], .label = (uint32_t)(word[3] >> 32) };
 }
 static inline void ls_desc_write(struct ls_desc_slot *ds, const ls_coll_desc *d)
 {
