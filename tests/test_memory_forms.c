@@ -12,7 +12,7 @@
 #include "harness.h"
 
 #define MOST 40001
-#define ROOM (MOST + 64) /* elements of a buffer: a guard behind */
+#define GUARDED 64 /* elements behind a buffer */
 #define GUARD 0x5au
 #define MS 1000000ull
 
@@ -72,6 +72,7 @@ typedef struct spec {
 
 typedef struct buffers {
     char *in, *out, *want;
+    size_t room; /* elements of each, a guard behind included */
 } buffers;
 
 typedef struct memory {
@@ -123,9 +124,9 @@ static void prepare(const spec *s, const buffers *b, int rank, int n, call *c)
     c->a = (ls_coll_args){ .coll = s->coll, .dtype = s->dtype, .op = s->op, .root = s->root, .count = total };
     if (s->counted) c->a.counts = c->counts;
     if (s->counted && s->coll == LS_ALL_TO_ALL) c->a.recv_counts = c->recv_counts;
-    memset(b->out, (int)GUARD, ROOM * elem);
-    memset(b->in, (int)GUARD, ROOM * elem);
-    memset(b->want, (int)GUARD, ROOM * elem);
+    memset(b->out, (int)GUARD, b->room * elem);
+    memset(b->in, (int)GUARD, b->room * elem);
+    memset(b->want, (int)GUARD, b->room * elem);
     ls_range own = share_of(s, c, rank, n);
     bool root = rank == s->root;
     char *in = s->in_place ? b->out : b->in;
@@ -210,7 +211,7 @@ static void prepare(const spec *s, const buffers *b, int rank, int n, call *c)
 static ls_status check(const spec *s, const buffers *b, const call *c, const char *how)
 {
     size_t elem = ls_dtype_size(s->dtype);
-    size_t n = (c->scribbles ? c->nwant : ROOM - 64 > c->nwant ? c->nwant + 64 : ROOM) * elem;
+    size_t n = (c->scribbles ? c->nwant : b->room - GUARDED > c->nwant ? c->nwant + GUARDED : b->room) * elem;
     for (size_t i = 0; i < n; i++)
         if (c->got[i] != b->want[i])
             return ls_fail(LS_INTERNAL, "%s: %s of %zu %s, op %d, root %d, %s, %s%s: other bits at element %zu of %zu",
@@ -236,12 +237,13 @@ static ls_status do_one(ls_group *g, const memory *m, const spec *s)
     return check(s, b, &c, "alone");
 }
 
-static ls_status allocate(ls_world *w, memory *m)
+static ls_status allocate(ls_world *w, size_t most, memory *m)
 {
     void *p[2];
-    for (int i = 0; i < 2; i++) LS_TRY(ls_alloc(w, ROOM * sizeof(float), LS_MEM_DATA, &p[i]));
-    m->private = (buffers){ malloc(ROOM * sizeof(float)), malloc(ROOM * sizeof(float)), malloc(ROOM * sizeof(float)) };
-    m->registered = (buffers){ p[0], p[1], m->private.want };
+    size_t room = most + GUARDED, nbytes = room * sizeof(float);
+    for (int i = 0; i < 2; i++) LS_TRY(ls_alloc(w, nbytes, LS_MEM_DATA, &p[i]));
+    m->private = (buffers){ malloc(nbytes), malloc(nbytes), malloc(nbytes), room };
+    m->registered = (buffers){ p[0], p[1], m->private.want, room };
     return m->private.in && m->private.out && m->private.want ? LS_OK : ls_fail(LS_NO_MEMORY, "no memory for a test");
 }
 
@@ -277,7 +279,7 @@ static ls_status every_one(ls_world *w, void *arg)
     int repeats = *(const int *)arg;
     memory m;
     ls_group *g = ls_world_group(w);
-    ls_status st = allocate(w, &m);
+    ls_status st = allocate(w, MOST, &m);
     uint32_t turn = 0;
     for (int i = 0; i < repeats && st == LS_OK; i++)
         for (size_t coll = 0; coll < NCOLLS && st == LS_OK; coll++)
@@ -317,7 +319,7 @@ static ls_status with_counts(ls_world *w, void *arg)
     static const size_t longest[] = { 0, 3, 40, 500, 4000 };
     memory m;
     ls_group *g = ls_world_group(w);
-    ls_status st = allocate(w, &m);
+    ls_status st = allocate(w, MOST, &m);
     (void)arg;
     uint32_t turn = 0;
     for (size_t i = 0; i < 2 && st == LS_OK; i++)
@@ -339,6 +341,46 @@ static void takes_counts_per_rank_some_of_them_zero(void **state)
     among(LS_TEST_PROCESSES, 4, with_counts, NULL);
 }
 
+/* --- past the caches ------------------------------------------------------------------------------------------ */
+
+#define LONG 1600001 /* four ranks touch more than the caches hold */
+
+static ls_status long_ones(ls_world *w, void *arg)
+{
+    static const ls_coll v[] = { LS_ALL_GATHER, LS_REDUCE_SCATTER, LS_BROADCAST, LS_ALL_TO_ALL };
+    memory m;
+    ls_group *g = ls_world_group(w);
+    int rank = ls_group_rank(g), n = ls_group_size(g);
+    ls_status st = allocate(w, LONG, &m);
+    buffers registered = m.registered;
+    (void)arg;
+    for (uint32_t turn = 0; turn < 4 * 6 && st == LS_OK; turn++) {
+        /* 0, 1: in and out of place; 2: some ranks' memory is private; 3, 4: only results, or only what is offered, is
+         * registered; 5: counts per rank */
+        uint32_t how = turn / 4;
+        spec s = { .coll = v[turn % 4], .count = LONG, .round = turn, .root = (int)turn % n, .in_place = how == 1,
+                   .dtype = LS_F32, .op = how % 2 ? LS_AVG : LS_SUM, .registered = how != 2 || rank % 2 };
+        if (s.coll == LS_ALL_TO_ALL) s.count -= s.count % (size_t)n;
+        if (how == 5 && s.coll == LS_BROADCAST) continue;
+        s.counted = how == 5;
+        if (s.counted) s.count = LONG / (size_t)n;
+        m.registered = registered;
+        if (how == 3) m.registered.in = m.private.in;
+        if (how == 4) m.registered.out = m.private.out;
+        st = do_one(g, &m, &s);
+    }
+    release(&m);
+    return st;
+}
+
+static void long_vectors_go_past_the_caches(void **state)
+{
+    (void)state;
+    ls_world_opts o = { .arena_bytes = 20u << 20 };
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 4, &o, long_ones, NULL);
+    if (r.failed) fail_msg("%s", r.text);
+}
+
 /* --- in flight together, in two groups ------------------------------------------------------------------------ */
 
 #define FLIGHT 6
@@ -351,7 +393,7 @@ static ls_status together(ls_world *w, void *arg)
     ls_status st = LS_OK;
     (void)arg;
     LS_TRY(ls_group_split(g[0], ls_world_rank(w) % 2, &g[1]));
-    for (; have < FLIGHT && st == LS_OK; have++) st = allocate(w, &m[have]);
+    for (; have < FLIGHT && st == LS_OK; have++) st = allocate(w, MOST, &m[have]);
     for (uint32_t round = 0; round < 40 && st == LS_OK; round++) {
         spec s[FLIGHT];
         call c[FLIGHT];
@@ -580,6 +622,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_the_bits_of_a_plain_sum),
         cmocka_unit_test(takes_counts_per_rank_some_of_them_zero),
+        cmocka_unit_test(long_vectors_go_past_the_caches),
         cmocka_unit_test(keeps_collectives_in_flight_apart),
         cmocka_unit_test(writers_run_ahead_of_readers),
         cmocka_unit_test(a_reader_that_stops_is_named_on_every_rank),

@@ -316,6 +316,51 @@ static void copies_past_the_caches_every_byte_and_no_other(void **state)
         }
 }
 
+static void copies_to_several_places_at_once(void **state)
+{
+    (void)state;
+    static unsigned char from[20000], to[3][20000];
+    static const size_t lengths[] = { 0, 1, 63, 64, 4095, 4096, 4097, 9000, 19900 };
+    for (size_t i = 0; i < sizeof from; i++) from[i] = (unsigned char)(i * 7 + i / 251);
+    for (int nto = 0; nto <= 3; nto++)
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+            size_t n = lengths[k];
+            memset(to, 0xee, sizeof to);
+            void *dst[3] = { to[0], to[1] + 5, to[2] + 64 };
+            ls_spread_past_cache(dst, nto, from + 3, n);
+            for (int j = 0; j < 3; j++) {
+                size_t at = (size_t)((unsigned char *)dst[j] - to[j]), m = j < nto ? n : 0;
+                for (size_t i = 0; i < sizeof to[j]; i++)
+                    if (to[j][i] != (i >= at && i < at + m ? from[i - at + 3] : 0xee))
+                        fail_msg("%zu bytes to %d places: byte %zu of place %d", n, nto, i, j);
+            }
+        }
+}
+
+static void sums_past_the_caches_have_the_same_bits(void **state)
+{
+    (void)state;
+    enum { N = 300, ROOM = N + 40 };
+    static float from[20][ROOM], want[ROOM], to[ROOM];
+    for (int r = 0; r < 20; r++)
+        for (size_t i = 0; i < ROOM; i++) from[r][i] = (float)((i * 7919 + (size_t)r * 104729) % 1000) * 0.37f - 100.0f;
+    for (int nsrc = 1; nsrc <= 20; nsrc++)
+        for (size_t at = 0; at < 20; at += 3)
+            for (size_t n = 0; n < N; n += 1 + n / 3) {
+                for (int op = 0; op < 2; op++) {
+                    const void *src[20];
+                    void *dst = want + at;
+                    for (int r = 0; r < nsrc; r++) src[r] = from[r] + (at + (size_t)r) % 5;
+                    memset(want, 0xee, sizeof want);
+                    memset(to, 0xee, sizeof to);
+                    ls_redop sum = op ? LS_AVG : LS_SUM;
+                    if (n > 0) ls_reduce_n(&dst, 1, src, nsrc, n, LS_F32, sum, 0.3);
+                    ls_reduce_n_past_cache(to + at, src, nsrc, n, LS_F32, sum, 0.3);
+                    assert_memory_equal(to, want, sizeof to);
+                }
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +372,8 @@ int main(void)
         cmocka_unit_test(half_goes_there_and_back),
         cmocka_unit_test(orders_zeros_by_their_sign),
         cmocka_unit_test(copies_past_the_caches_every_byte_and_no_other),
+        cmocka_unit_test(copies_to_several_places_at_once),
+        cmocka_unit_test(sums_past_the_caches_have_the_same_bits),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #endif
 
 #define LINE 64u
+#define BLOCK 4096u /* read once and then taken from the first-level cache */
 
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) static void stream_wide(char *d, const char *s, size_t nbytes)
@@ -22,10 +23,8 @@ static void stream(char *d, const char *s, size_t nbytes)
         _mm_stream_si128((__m128i *)(void *)(d + i), _mm_loadu_si128((const __m128i *)(const void *)(s + i)));
 }
 
-void ls_copy_past_cache(void *dst, const void *src, size_t nbytes)
+static void past_cache(char *d, const char *s, size_t nbytes)
 {
-    char *d = dst;
-    const char *s = src;
     size_t head = (LINE - (uintptr_t)d % LINE) % LINE;
     if (head > nbytes) head = nbytes;
     size_t lines = (nbytes - head) / LINE * LINE, end = head + lines;
@@ -33,11 +32,29 @@ void ls_copy_past_cache(void *dst, const void *src, size_t nbytes)
     if (__builtin_cpu_supports("avx512f")) stream_wide(d + head, s + head, lines);
     else stream(d + head, s + head, lines);
     if (end < nbytes) memcpy(d + end, s + end, nbytes - end);
-    _mm_sfence(); /* nothing else orders such stores: they come before the flag that says that we are done */
 }
+
+/* Nothing else orders such stores: they come before the flag that says that we are done. */
+static void ordered(void) { _mm_sfence(); }
 #else
+static void past_cache(char *d, const char *s, size_t nbytes)
+{
+    if (nbytes > 0) memcpy(d, s, nbytes);
+}
+static void ordered(void) {}
+#endif
+
 void ls_copy_past_cache(void *dst, const void *src, size_t nbytes)
 {
-    if (nbytes > 0) memcpy(dst, src, nbytes);
+    past_cache(dst, src, nbytes);
+    ordered();
 }
-#endif
+
+void ls_spread_past_cache(void *const *dst, int ndst, const void *src, size_t nbytes)
+{
+    for (size_t at = 0, n; at < nbytes; at += n) {
+        n = nbytes - at < BLOCK ? nbytes - at : BLOCK;
+        for (int i = 0; i < ndst; i++) past_cache((char *)dst[i] + at, (const char *)src + at, n);
+    }
+    ordered();
+}

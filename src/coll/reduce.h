@@ -16,6 +16,13 @@
 void ls_reduce_n(void *const *dst, int ndst, const void *const *src, int nsrc, size_t count, ls_dtype dtype,
                  ls_redop op, double scale);
 
+/* The same into one place, which is none of the sources. Float sums of up to LS_PAST_CACHE_SOURCES vectors are stored
+ * past the caches (base/copy.h), where the processor can do that; they are visible before whatever the caller writes
+ * next. */
+#define LS_PAST_CACHE_SOURCES 16
+void ls_reduce_n_past_cache(void *dst, const void *const *src, int nsrc, size_t count, ls_dtype dtype, ls_redop op,
+                            double scale);
+
 /* dst[i] = dst[i] op src[i]: one hop of a ring. LS_AVG adds (scaled beforehand). */
 void ls_reduce_2(void *dst, const void *src, size_t count, ls_dtype dtype, ls_redop op);
 

@@ -3,7 +3,7 @@
  *   all_reduce       rank r sums share r straight from all vectors and stores the sum where each wants it
  *   reduce_scatter   likewise, into its own result
  *   reduce           likewise, into the root's
- *   all_gather       everyone reads everyone's share
+ *   all_gather       everyone reads everyone's share; past the caches everyone writes its own into every result
  *   all_to_all       everyone reads its block of everyone's vector
  *   broadcast, scatter   everyone reads the root's vector (and of a broadcast the root writes a part)
  *   gather           everyone writes its share into the root's vector
@@ -21,17 +21,18 @@
 
 #define UNIT_BYTES 64 /* shares of a sum end at cache lines */
 
-/* What all ranks touch together, from which on copies go past the caches. (A machine's own word for its last-level
- * cache is of no use: a guest is told of all there are, and cores share one with seven others. Sums read most of what
- * they write; they gain nothing.) */
-#define CACHE_BYTES ((size_t)32 << 20)
+/* What all ranks touch together, from which on stores go past the caches. (A machine's own word for its last-level
+ * cache is of no use: a guest is told of all there are, and cores share one with seven others. An all_reduce reads
+ * most of what it writes; it gains nothing.) */
+#define CACHE_BYTES ((size_t)24 << 20)
 
 static bool past_cache(const ls_work *k)
 {
     size_t n = (size_t)k->g->size, vectors = 2; /* of nbytes */
     if (k->a.coll == LS_ALL_TO_ALL) vectors = 2 * n;
     if (k->a.coll == LS_ALL_GATHER || k->a.coll == LS_BROADCAST) vectors = n;
-    return k->nbytes > CACHE_BYTES / vectors;
+    if (k->a.coll == LS_REDUCE_SCATTER) vectors = n + 1;
+    return k->nbytes >= CACHE_BYTES / vectors;
 }
 
 static void copy(const ls_work *k, char *to, const char *from, size_t nbytes)
@@ -56,6 +57,9 @@ ls_range ls_sum_share(const ls_work *k, int r)
 }
 
 /* --- everyone with everyone -------------------------------------------------------------- */
+
+/* A share that everybody reads comes from memory as often; its owner reads it once for all. */
+static bool may_spread(const ls_work *k) { return k->a.coll == LS_ALL_GATHER && k->past_cache; }
 
 /* What member r offers, in bytes. */
 static size_t offered_bytes(const ls_work *k, int r)
@@ -111,12 +115,13 @@ void ls_fold_place(ls_work *k, ls_line *line)
         }
     }
     line->offset = to == LS_NOT_REGISTERED ? to : from;
-    line->to = to;
+    line->to = may_spread(k) ? ls_offset_of(me, k->a.out, k->nbytes) : to;
 }
 
 typedef struct vectors {
     char *from[LS_MAX_RANKS]; /* the members' vectors */
-    char *to[LS_MAX_RANKS];   /* and where their sums belong */
+    char *to[LS_MAX_RANKS];   /* and where their sums belong, or what they gather */
+    bool spread;              /* that is registered: everyone writes into all */
 } vectors;
 
 bool ls_block_of(const ls_work *k, int r, int q, ls_range *out)
@@ -131,8 +136,9 @@ bool ls_block_of(const ls_work *k, int r, int q, ls_range *out)
 static bool find(const ls_work *k, vectors *v)
 {
     const ls_group *g = k->g;
-    bool all = true;
+    bool all = true, gathers = may_spread(k);
     size_t elem = ls_dtype_size(k->a.dtype);
+    v->spread = gathers;
     for (int r = 0; r < g->size; r++) {
         const ls_member *m = &g->member[r];
         const ls_line *line = &m->area->line[k->mseq & 1];
@@ -142,10 +148,11 @@ static bool find(const ls_work *k, vectors *v)
         if (k->a.coll == LS_ALL_TO_ALL) n = ls_block_of(k, r, g->rank, &s) ? (s.first + s.count) * elem : SIZE_MAX;
         v->from[r] = ls_at_member(m, offset, n);
         bool sums = k->a.coll == LS_ALL_REDUCE || (k->a.coll == LS_REDUCE && r == k->a.root);
-        v->to[r] = sums ? ls_at_member(m, to, n) : v->from[r];
-        all &= v->from[r] && v->to[r];
+        v->to[r] = sums ? ls_at_member(m, to, n) : gathers ? ls_at_member(m, to, k->nbytes) : v->from[r];
+        all &= v->from[r] && (v->to[r] || gathers);
+        v->spread &= v->to[r] != NULL;
     }
-    return all;
+    return all || v->spread;
 }
 
 static size_t sum_block(ls_work *k, const vectors *v, size_t n)
@@ -165,7 +172,9 @@ static size_t sum_block(ls_work *k, const vectors *v, size_t n)
     case LS_REDUCE: dst[0] = v->to[k->a.root] + at * elem; break;
     default: dst[0] = k->a.in ? out + k->pos * elem : out + at * elem; break; /* reduce_scatter */
     }
-    if (n > 0) ls_reduce_n(dst, ndst, src, g->size, n, k->a.dtype, k->a.op, ls_scale_of(k));
+    if (k->a.coll == LS_REDUCE_SCATTER && k->a.in && k->past_cache)
+        ls_reduce_n_past_cache(dst[0], src, g->size, n, k->a.dtype, k->a.op, ls_scale_of(k));
+    else if (n > 0) ls_reduce_n(dst, ndst, src, g->size, n, k->a.dtype, k->a.op, ls_scale_of(k));
     int foreign = k->a.coll == LS_ALL_REDUCE ? ndst - 1 : k->a.coll == LS_REDUCE && g->rank != k->a.root;
     ls_count_bytes(g, (size_t)(g->size - 1 + foreign) * n * elem);
     return n;
@@ -214,9 +223,33 @@ static ls_status copy_block(ls_work *k, const vectors *v, bool *finished)
     return LS_OK;
 }
 
+/* Of our share, into everybody's result. */
+static void spread_block(ls_work *k, const vectors *v, bool *finished)
+{
+    ls_group *g = k->g;
+    size_t elem = ls_dtype_size(k->a.dtype), first = k->share.first * elem, nbytes = k->share.count * elem;
+    size_t block = LS_TURN_BYTES / (size_t)g->size / UNIT_BYTES * UNIT_BYTES;
+    size_t n = nbytes - k->pos < block ? nbytes - k->pos : block;
+    const char *from = k->a.in ? k->a.in : (const char *)k->a.out + first;
+    void *to[LS_MAX_RANKS];
+    int nto = 0;
+    for (int d = 1; d <= g->size; d++) {
+        int r = (g->rank + d) % g->size;
+        if (r != g->rank || k->a.in) to[nto++] = v->to[r] + first + k->pos;
+    }
+    ls_spread_past_cache(to, nto, from + k->pos, n);
+    k->pos += n;
+    *finished = k->pos == nbytes;
+    if (*finished) ls_count_bytes(g, k->nbytes - nbytes); /* that came: each byte counts once, whoever moved it */
+}
+
 /* One block of this rank's work. */
 static ls_status one_block(ls_work *k, const vectors *v, bool *finished)
 {
+    if (v->spread) {
+        spread_block(k, v, finished);
+        return LS_OK;
+    }
     if (k->a.coll == LS_ALL_GATHER || k->a.coll == LS_ALL_TO_ALL) return copy_block(k, v, finished);
     size_t block = LS_TURN_BYTES / ls_dtype_size(k->a.dtype), left = k->share.count - k->pos;
     k->pos += sum_block(k, v, left < block ? left : block);
