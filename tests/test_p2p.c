@@ -159,6 +159,51 @@ static void messages_of_a_pair_are_matched_in_order(void **state)
 
 /* --- beside collectives ------------------------------------------------------------------------------------------ */
 
+/* Large ones, to and fro and both ways at once, into registered memory and private. */
+static ls_status large_ones(ls_world *w, void *arg)
+{
+    static const size_t sizes[] = { 1u << 20, (1u << 20) + 3, 2500001, (17u << 20) + 1 };
+    ls_group *g = ls_world_group(w);
+    int me = ls_world_rank(w), peer = 1 - me;
+    size_t room = sizes[3];
+    void *p[2];
+    (void)arg;
+    for (int i = 0; i < 2; i++) LS_TRY(ls_alloc(w, room, LS_MEM_DATA, &p[i]));
+    unsigned char *private = malloc(room);
+    LS_EXPECT(private, "no memory for a test");
+    ls_status st = LS_OK;
+    for (int i = 0; i < 12 && st == LS_OK; i++) {
+        size_t n = sizes[i % 4];
+        unsigned char *out = i % 3 == 2 ? private : p[1];
+        write_message(p[0], n, me, peer, i);
+        memset(out, 0, n);
+        if (i % 2) {
+            ls_p2p op[2] = { { .send = p[0], .count = n, .dtype = LS_U8, .peer = peer },
+                             { .recv = out, .count = n, .dtype = LS_U8, .peer = peer } };
+            st = ls_p2p_batch(g, op, 2);
+        } else {
+            if (me == 0) st = ls_send(g, p[0], n, LS_U8, peer);
+            if (st == LS_OK) st = ls_recv(g, out, n, LS_U8, peer);
+            if (st == LS_OK && me == 1) st = ls_send(g, p[0], n, LS_U8, peer);
+        }
+        if (st == LS_OK) st = read_message(out, n, peer, me, i);
+    }
+    free(private);
+    return st;
+}
+
+static void large_messages_are_copied_by_both_sides(void **state)
+{
+    (void)state;
+    for (int thread = 0; thread < 2; thread++)
+        for (int mode = 0; mode < 2; mode++) {
+            ls_world_opts o = { .transport = mode ? "shm" : "mixed", .arena_bytes = 48u << 20,
+                                .progress = thread ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE };
+            ls_rank_report r = ls_test_ranks(mode ? LS_TEST_PROCESSES : LS_TEST_THREADS, 2, &o, large_ones, NULL);
+            if (r.failed) fail_msg("%s%s: %s", o.transport, thread ? ", progress thread" : "", r.text);
+        }
+}
+
 static ls_status start_message(ls_group *g, const void *in, void *out, size_t n, int peer, ls_work **work)
 {
     ls_coll_args a = { .coll = LS_SENDRECV, .in = in, .out = out, .count = n, .dtype = LS_F32, .peer = peer };
@@ -462,6 +507,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_have_no_order_that_deadlocks),
         cmocka_unit_test(messages_of_a_pair_are_matched_in_order),
+        cmocka_unit_test(large_messages_are_copied_by_both_sides),
         cmocka_unit_test(neither_waits_for_the_other),
         cmocka_unit_test(pairs_and_directions_do_not_wait_for_each_other),
         cmocka_unit_test(says_what_is_wrong_and_goes_on),

@@ -386,6 +386,119 @@ static void refuses_bytes_outside_of_the_arena(void **state)
     }
 }
 
+/* --- large messages, copied by both sides -------------------------------------------------------------------------- */
+
+#define SHARED ((size_t)1 << 20) /* from this on */
+#define BLOCK ((size_t)128 << 10)
+#define CLAIM (128 + 64 * 64)    /* of a pipe: behind the acknowledgement, the count and the cells; then where it belongs */
+
+typedef struct large {
+    host h;
+    char *from, *to;
+    size_t n, got;
+    uint64_t ticket;
+    char *pipe;
+} large;
+
+/* Rank 0 has sent n bytes that lie at from + odd; nobody has copied any of them. */
+static void send_large(large *x, size_t n, size_t odd)
+{
+    void *p[2];
+    set_up(&x->h, n + ((size_t)4 << 20));
+    for (int r = 0; r < 2; r++) assert_int_equal(ls_arena_alloc(x->h.w[r].arena, n + 128, LS_MEM_DATA, &p[r]), LS_OK);
+    x->from = (char *)p[0] + odd;
+    x->to = (char *)p[1] + 64 + 2 * odd;
+    x->n = n;
+    x->got = 0;
+    memset(p[1], 0x5a, n + 128);
+    write_bytes(x->from, n, 9);
+    ls_msg m = { x->from, n, 9 }, seen;
+    assert_int_equal(shm->help(x->h.t[0], 1, 0), LS_AGAIN);
+    assert_int_equal(shm->send(x->h.t[0], 1, 0, &m, &x->ticket), LS_OK);
+    assert_int_equal(shm->help(x->h.t[0], 1, 0), LS_AGAIN); /* nobody has said where it belongs */
+    assert_int_equal(shm->view(x->h.t[1], 0, 0, &seen), LS_OK);
+    assert_int_equal(seen.n, n);
+    x->pipe = x->h.w[0].peer_base[0] + ((uint64_t *)(void *)x->h.w[0].peer_base[0])[1 * LS_MAX_CHANNELS];
+}
+
+static void is_through(large *x)
+{
+    ls_msg none;
+    assert_int_equal(x->got, x->n);
+    for (size_t i = 0; i < x->n; i++)
+        if ((unsigned char)x->to[i] != byte_of(9, i)) fail_msg("%zu bytes: byte %zu is %d", x->n, i, x->to[i]);
+    assert_int_equal(x->to[-1], 0x5a);
+    assert_int_equal(x->to[x->n], 0x5a);
+    assert_int_equal(shm->help(x->h.t[0], 1, 0), LS_AGAIN);
+    assert_int_equal(shm->view(x->h.t[1], 0, 0, &none), LS_AGAIN);
+    assert_true(shm->sent(x->h.t[0], 1, 0) >= x->ticket);
+    assert_int_equal(shm->help(x->h.t[0], 1, 0), LS_AGAIN);
+}
+
+static void both_sides_copy_a_large_message(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { SHARED, SHARED + 1, 2 * SHARED - 77, 17 * SHARED + 5 };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int helps = 0; helps < 4; helps++) { /* never; after each block of the receiver; twice; all but the first */
+            static large x;
+            send_large(&x, sizes[i], i % 3);
+            size_t pulled = 0, helped = 0;
+            ls_status st;
+            while ((st = shm->pull(x.h.t[1], 0, 0, x.to, &x.got)) == LS_AGAIN) {
+                pulled++;
+                assert_true(x.got < x.n);
+                assert_true(shm->sent(x.h.t[0], 1, 0) < x.ticket);
+                for (int k = 0; k < helps || helps == 3; k++) {
+                    if (shm->help(x.h.t[0], 1, 0) != LS_OK) break;
+                    helped++;
+                }
+                assert_true(pulled <= x.n / BLOCK + 1);
+            }
+            assert_int_equal(st, LS_OK);
+            assert_true((helps > 0) == (helped > 0));
+            is_through(&x);
+            tear_down(&x.h);
+        }
+}
+
+static void reads_alone_what_cannot_be_copied_by_both(void **state)
+{
+    (void)state;
+    static large x;
+    char *private = malloc(SHARED);
+    send_large(&x, SHARED, 0);
+    assert_int_equal(shm->pull(x.h.t[1], 0, 0, private, &x.got), LS_UNSUPPORTED);
+    assert_int_equal(shm->help(x.h.t[0], 1, 0), LS_AGAIN);
+    size_t at = 0;
+    assert_true(read_all(&x.h, 1, 0, 0, SHARED, 9, &at));
+    tear_down(&x.h);
+    send_large(&x, SHARED - 1, 0);
+    assert_int_equal(shm->pull(x.h.t[1], 0, 0, x.to, &x.got), LS_UNSUPPORTED);
+    tear_down(&x.h);
+    free(private);
+}
+
+/* A sender that stops in the middle of a block is waited for; one is not fooled by what it reads. */
+static void a_block_that_is_taken_is_waited_for(void **state)
+{
+    (void)state;
+    static large x;
+    send_large(&x, SHARED, 0);
+    assert_int_equal(shm->pull(x.h.t[1], 0, 0, x.to, &x.got), LS_AGAIN);
+    ++*(uint32_t *)(void *)(x.pipe + CLAIM); /* the sender takes a block */
+    for (int i = 0; i < 100; i++) assert_int_equal(shm->pull(x.h.t[1], 0, 0, x.to, &x.got), LS_AGAIN);
+    assert_true(x.got < x.n);
+    assert_true(shm->sent(x.h.t[0], 1, 0) < x.ticket);
+    tear_down(&x.h);
+    send_large(&x, SHARED, 0);
+    assert_int_equal(shm->pull(x.h.t[1], 0, 0, x.to, &x.got), LS_AGAIN);
+    *(uint64_t *)(void *)(x.pipe + CLAIM + 8) = 5ull << 20; /* where it belongs */
+    assert_int_equal(shm->help(x.h.t[0], 1, 0), LS_PROTOCOL);
+    assert_non_null(strstr(ls_last_error(), "rank 1 wants a message outside its arena"));
+    tear_down(&x.h);
+}
+
 /* --- both ends at once -------------------------------------------------------------------------------------------- */
 
 #define FLOOD 20000
@@ -468,6 +581,9 @@ int main(void)
         cmocka_unit_test(agrees_with_a_model),
         cmocka_unit_test(counters_wrap),
         cmocka_unit_test(refuses_bytes_outside_of_the_arena),
+        cmocka_unit_test(both_sides_copy_a_large_message),
+        cmocka_unit_test(reads_alone_what_cannot_be_copied_by_both),
+        cmocka_unit_test(a_block_that_is_taken_is_waited_for),
         cmocka_unit_test(both_ends_may_run_at_once),
     };
     return cmocka_run_group_tests_name("shm", tests, NULL, NULL);

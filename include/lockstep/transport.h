@@ -43,6 +43,15 @@ typedef struct ls_transport_ops {
     ls_status (*view)(ls_transport *t, int peer, int channel, ls_msg *m);
     ls_status (*take)(ls_transport *t, int peer, int channel, size_t n);
 
+    /* Optional, both: a large message that sender and receiver copy together.
+     * pull() copies a part of the message that view() shows whole to dst, any
+     * part; *got grows with each, and is all of it with LS_OK, when the message
+     * is taken too. LS_AGAIN: call it again with the same dst, and no take().
+     * LS_UNSUPPORTED: such a message must be read and taken.
+     * help(), by a sender that waits: LS_OK when it has copied a part. */
+    ls_status (*pull)(ls_transport *t, int peer, int channel, void *dst, size_t *got);
+    ls_status (*help)(ls_transport *t, int peer, int channel);
+
     /* Optional: moves queued output and input along without waiting. A failure: messages that a peer will never
      * get; for who waits for sent() to reach their tickets. */
     ls_status (*poke)(ls_transport *t);

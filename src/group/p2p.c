@@ -21,6 +21,7 @@
 #define TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
 #define QUICK_TURNS 256                /* looks of a blocking call before it becomes a work; */
 #define EAGER_TURNS 64                 /* the first ones follow each other at once */
+#define PULL_BYTES ((size_t)256 << 10) /* shorter messages are copied by who receives them */
 #define PAST_CACHE_BYTES ((size_t)16 << 20) /* both ends' buffers are more than the caches hold: bytes go past them */
 #define COUNT_BITS 22                  /* of a signature */
 
@@ -110,6 +111,16 @@ static inline ls_status receive(ls_group *g, message *m, size_t budget)
         ls_msg x;
         ls_status st = w->tops->view(w->tp, m->world_rank, m->channel, &x);
         if (st != LS_OK) return st;
+        if (x.sig == m->sig && x.n == m->nbytes && x.n >= PULL_BYTES && w->tops->pull) {
+            size_t from = m->pos;
+            st = w->tops->pull(w->tp, m->world_rank, m->channel, m->p, &m->pos);
+            if (st == LS_OK && g->mapped) ls_count_bytes(g, m->nbytes);
+            if (st == LS_AGAIN && m->pos - from < budget && m->pos > from) {
+                budget -= m->pos - from;
+                continue;
+            }
+            if (st != LS_UNSUPPORTED) return st;
+        }
         if (LS_UNLIKELY(x.sig != m->sig || x.n > m->nbytes - m->pos)) return mismatch(g, m, x.sig);
         size_t n = x.n <= budget ? x.n : budget;
         if (m->nbytes >= PAST_CACHE_BYTES) ls_copy_past_cache(m->p + m->pos, x.p, n);
@@ -165,6 +176,9 @@ static void finish_first(struct ls_p2p_state *s, queue *q, ls_status st)
     ls_engine_complete(k, st);
 }
 
+/* Where ranks share a core the receiver has it, and would wait for what a sender has begun. */
+static inline bool may_help(const ls_group *g) { return g->spins && !g->crowded && g->w->tops->help; }
+
 /* True when something moved; a failure stays in the work. */
 static bool move_sends(ls_group *g, struct ls_p2p_state *s, queue *q, int peer)
 {
@@ -181,6 +195,9 @@ static bool move_sends(ls_group *g, struct ls_p2p_state *s, queue *q, int peer)
         moved = true;
     }
     if (q->first == q->offered) return moved;
+    ls_status st = may_help(g) ? g->w->tops->help(g->w->tp, g->world_rank[peer], channel) : LS_AGAIN;
+    if (LS_UNLIKELY(st < 0)) return finish_first(s, q, st), true;
+    moved |= st == LS_OK;
     uint64_t sent = g->w->tops->sent(g->w->tp, g->world_rank[peer], channel);
     for (; q->first != q->offered && sent >= s->work[q->first].ticket; moved = true) finish_first(s, q, LS_OK);
     return moved;
@@ -408,8 +425,11 @@ ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype dtype, in
     uint64_t ticket;
     ls_status st = offer(g, &m, &ticket);
     if (LS_UNLIKELY(st != LS_OK)) return st < 0 ? ls_group_fail(g, st) : wait_as_work(g, &m, SEND, false, 0);
-    for (int turn = 0; g->w->tops->sent(g->w->tp, m.world_rank, m.channel) < ticket;)
+    for (int turn = 0; g->w->tops->sent(g->w->tp, m.world_rank, m.channel) < ticket;) {
+        if (m.nbytes >= PULL_BYTES && may_help(g) && (st = g->w->tops->help(g->w->tp, m.world_rank, m.channel)) < 0)
+            return ls_group_fail(g, st);
         if (!patient(g, &turn)) return wait_as_work(g, &m, SEND, true, ticket);
+    }
     return LS_OK;
 }
 

@@ -71,6 +71,20 @@ static ls_status take_mixed(ls_transport *t, int peer, int channel, size_t n)
     return ops_of(t, peer, &inner)->take(inner, peer, channel, n);
 }
 
+static ls_status pull_mixed(ls_transport *t, int peer, int channel, void *dst, size_t *got)
+{
+    ls_transport *inner;
+    const ls_transport_ops *ops = ops_of(t, peer, &inner);
+    return ops->pull ? ops->pull(inner, peer, channel, dst, got) : LS_UNSUPPORTED;
+}
+
+static ls_status help_mixed(ls_transport *t, int peer, int channel)
+{
+    ls_transport *inner;
+    const ls_transport_ops *ops = ops_of(t, peer, &inner);
+    return ops->help ? ops->help(inner, peer, channel) : LS_AGAIN;
+}
+
 static ls_status poke_mixed(ls_transport *t)
 {
     LS_TRY(ls_transport_shm.poke(t->shm));
@@ -89,6 +103,8 @@ const ls_transport_ops ls_transport_mixed = {
     .sent = sent_mixed,
     .view = view_mixed,
     .take = take_mixed,
+    .pull = pull_mixed,
+    .help = help_mixed,
     .poke = poke_mixed,
     .fds = fds_mixed,
     .near = near_mixed,

@@ -10,6 +10,10 @@
  *   sender's arena                               receiver
  *   [ack][cell 0][cell 1] ... [bounce bytes]     reads cell, bytes; writes ack
  *
+ * A large message that is read in place is cut into blocks, which both sides copy: the receiver, who says where they
+ * belong, and the sender, who would only wait. Each takes the next one by the word `claim`. The sender never has to:
+ * what it does not take the receiver does.
+ *
  * A message of at most EAGER_BYTES is copied whole and is the sender's again at
  * once. The sender looks at the acknowledgements only when it needs room or
  * waits for a buffer: the line stays with the receiver meanwhile.
@@ -32,6 +36,9 @@
 #define BOUNCE_BYTES (64u << 10) /* a private message goes through in pieces of at most a quarter of it */
 #define PIECE_BYTES (BOUNCE_BYTES / 4)
 #define IN_ARENA (1ull << 63) /* in a cell's n: the bytes are not inline, but at its offset */
+#define SHARED_BYTES ((size_t)1 << 20) /* messages from this on are copied by both sides, */
+#define BLOCK_BYTES ((size_t)128 << 10) /* so much at a time; */
+#define PAST_CACHE_BYTES ((size_t)16 << 20) /* from this on past the caches, which hold less than both ends' buffers */
 _Static_assert(EAGER_BYTES <= PIECE_BYTES, "an eager message is one piece");
 
 typedef struct cell {
@@ -48,6 +55,10 @@ typedef struct pipe_shared {
     _Alignas(64) _Atomic uint32_t acked; /* pieces the receiver has taken; written by it alone */
     _Alignas(64) uint32_t first;         /* where the sender began to count pieces */
     cell cell[CELLS];
+    _Alignas(64) _Atomic uint64_t claim; /* number of a piece << 32 | its blocks that somebody has taken; opened by the
+                                            receiver (release), who has written `to` */
+    uint64_t to;                         /* where the piece belongs in the receiver's arena */
+    _Atomic uint32_t helped;             /* blocks that the sender has copied (release) */
     _Alignas(64) char bounce[BOUNCE_BYTES];
 } pipe_shared;
 
@@ -61,6 +72,9 @@ typedef struct sender {
     uint32_t head;       /* next free byte of the bounce ring, counted without wrapping */
     uint32_t tail;       /* first byte a receiver may still read */
     uint32_t pulled;     /* pieces up to the newest one that is read where it lies */
+    const char *shared;  /* the newest one that the sender may help to copy, until it is taken; NULL: there is none */
+    size_t nshared;
+    uint32_t piece;      /* its number */
     bool sending;        /* a private message is still being cut into pieces: */
     uint32_t sig;
     const char *rest;
@@ -77,6 +91,8 @@ typedef struct receiver {
     size_t left;
     uint32_t sig;
     uint32_t got;        /* pieces taken */
+    bool open;           /* the current piece is being copied in blocks, */
+    uint32_t blocks;     /* of which this rank copied so many */
     const char *base;    /* the sender's arena as mapped here */
     size_t base_bytes;
 } receiver;
@@ -156,6 +172,7 @@ static ls_status sender_of(ls_transport *t, int peer, int channel, sender **out)
     memset(p, 0, offsetof(pipe_shared, bounce));
     s->p->first = s->sent = s->acked = s->pulled = t->first;
     atomic_store_explicit(&s->p->acked, t->first, memory_order_relaxed);
+    atomic_store_explicit(&s->p->claim, (uint64_t)t->first << 32 | UINT32_MAX, memory_order_relaxed); /* nothing left */
     for (uint32_t i = 0; i < CELLS; i++) atomic_store_explicit(&s->p->cell[i].seq, t->first, memory_order_relaxed);
     s->head = s->tail = t->first * 64;
     t->out[peer][channel] = s;
@@ -179,6 +196,7 @@ static void collect(sender *s)
     while (s->done < s->ticket && !(s->sending && s->done + 1 == s->ticket) &&
            (int32_t)(acked - s->mark[s->done % CELLS]) >= 0)
         s->done++;
+    if (s->shared && (int32_t)(acked - s->piece) >= 0) s->shared = NULL;
 }
 
 static inline bool has_cell(const sender *s) { return s->sent - s->acked < CELLS; }
@@ -275,6 +293,11 @@ static ls_status send_shm(ls_transport *t, int peer, int channel, const ls_msg *
         announce_at(t, s, m->sig, m->p, m->n);
         s->ticket++;
         s->mark[(s->ticket - 1) % CELLS] = s->pulled = s->sent;
+        if (m->n >= SHARED_BYTES) {
+            s->shared = m->p;
+            s->nshared = m->n;
+            s->piece = s->sent;
+        }
     } else {
         s->ticket++;
         s->sending = true;
@@ -295,6 +318,42 @@ static uint64_t sent_shm(ls_transport *t, int peer, int channel)
     if (!s) return 0;
     if (s->done != s->ticket) push(t, s, peer);
     return s->done;
+}
+
+/* --- large messages: both sides copy ------------------------------------------ */
+
+/* The last block first: what was written last is still near. */
+static void copy_shared(char *to, const char *from, size_t n, uint32_t i)
+{
+    size_t end = n - i * BLOCK_BYTES, len = end < BLOCK_BYTES ? end : BLOCK_BYTES;
+    if (n >= PAST_CACHE_BYTES) ls_copy_past_cache(to + end - len, from + end - len, len);
+    else memcpy(to + end - len, from + end - len, len);
+}
+
+/* Takes the next block of the piece; false when none is left, or it is not open. */
+static bool claim(pipe_shared *p, uint32_t piece, size_t n, uint32_t *block)
+{
+    uint64_t c = atomic_load_explicit(&p->claim, memory_order_acquire); /* `to` is visible */
+    do {
+        *block = (uint32_t)c;
+        if ((uint32_t)(c >> 32) != piece || *block >= (n + BLOCK_BYTES - 1) / BLOCK_BYTES) return false;
+    } while (!atomic_compare_exchange_weak_explicit(&p->claim, &c, c + 1, memory_order_acq_rel, memory_order_acquire));
+    return true;
+}
+
+static ls_status help_shm(ls_transport *t, int peer, int channel)
+{
+    sender *s = t->out[peer][channel];
+    uint32_t block;
+    if (!s || !s->shared) return LS_AGAIN;
+    if (!claim(s->p, s->piece, s->nshared, &block)) return LS_AGAIN;
+    char *to = ls_world_peer(t->w, peer, s->p->to, s->nshared); /* copied once, checked, used */
+    if (!to) return ls_fail(LS_PROTOCOL, "rank %d wants a message outside its arena", peer);
+    copy_shared(to, s->shared, s->nshared, block);
+    /* one writer while the piece is open; release: the bytes are there */
+    uint32_t helped = atomic_load_explicit(&s->p->helped, memory_order_relaxed);
+    atomic_store_explicit(&s->p->helped, helped + 1, memory_order_release);
+    return LS_OK;
 }
 
 /* --- receiving ------------------------------------------------------------- */
@@ -365,6 +424,33 @@ static ls_status take_shm(ls_transport *t, int peer, int channel, size_t n)
     return LS_OK;
 }
 
+static ls_status pull_shm(ls_transport *t, int peer, int channel, void *dst, size_t *got)
+{
+    receiver *r = t->in[peer][channel];
+    size_t n = r->left;
+    uint32_t piece = r->got + 1, block;
+    if (!r->open) {
+        if (n < SHARED_BYTES || !ls_arena_holds(t->w->arena, dst, n)) return LS_UNSUPPORTED;
+        r->p->to = (uint64_t)((char *)dst - (char *)ls_arena_base(t->w->arena));
+        atomic_store_explicit(&r->p->helped, 0, memory_order_relaxed);
+        atomic_store_explicit(&r->p->claim, (uint64_t)piece << 32, memory_order_release);
+        r->open = true;
+        r->blocks = 0;
+        ls_world_wake(t->w, peer);
+    }
+    size_t blocks = (n + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    if (claim(r->p, piece, n, &block)) {
+        copy_shared(dst, r->bytes, n, block);
+        r->blocks++;
+        if (*got + BLOCK_BYTES < n) *got += BLOCK_BYTES;
+    }
+    /* acquire: what the sender has copied is there */
+    if (r->blocks + atomic_load_explicit(&r->p->helped, memory_order_acquire) < blocks) return LS_AGAIN;
+    r->open = false;
+    *got = n;
+    return take_shm(t, peer, channel, n);
+}
+
 void ls_shm_count_from(ls_transport *t, uint32_t first) { t->first = first; }
 
 static ls_status poke_shm(ls_transport *t)
@@ -386,6 +472,8 @@ const ls_transport_ops ls_transport_shm = {
     .sent = sent_shm,
     .view = view_shm,
     .take = take_shm,
+    .pull = pull_shm,
+    .help = help_shm,
     .poke = poke_shm,
     .near = near_shm,
 };
