@@ -386,7 +386,7 @@ static void refuses_bytes_outside_of_the_arena(void **state)
     }
 }
 
-/* --- large messages, copied by both sides -------------------------------------------------------------------------- */
+/* --- large messages, copied by both sides ------------------------------------------------------------------------- */
 
 #define SHARED ((size_t)1 << 20) /* from this on */
 #define BLOCK ((size_t)128 << 10)
@@ -440,7 +440,7 @@ static void both_sides_copy_a_large_message(void **state)
     (void)state;
     static const size_t sizes[] = { SHARED, SHARED + 1, 2 * SHARED - 77, 17 * SHARED + 5 };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (int helps = 0; helps < 4; helps++) { /* never; after each block of the receiver; twice; all but the first */
+        for (int helps = 0; helps < 4; helps++) { /* never; after each block of the receiver; twice; with all */
             static large x;
             send_large(&x, sizes[i], i % 3);
             size_t pulled = 0, helped = 0;
