@@ -12,7 +12,7 @@ static LS_COLD ls_status no_counts(ls_coll c) { return ls_fail(LS_INVALID, "%s: 
 ls_status ls_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)
 {
     ls_coll_args a = { .coll = LS_ALL_REDUCE, .in = in, .out = out, .count = count, .dtype = dtype, .op = op };
-    if (count <= LS_SHORT_SUM_BYTES && ls_quick_fits(g, &a) && count * ls_dtype_size(dtype) <= LS_SHORT_SUM_BYTES)
+    if (count <= LS_SHORT_SUM_BYTES && ls_quick_fits(g, &a) && ls_sum_is_short(g, count * ls_dtype_size(dtype)))
         return ls_quick_all_reduce(g, in, out, count, dtype, op);
     return ls_coll_run(g, &a);
 }
@@ -38,7 +38,7 @@ ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtype, int
 ls_status ls_barrier(ls_group *g)
 {
     ls_coll_args a = { .coll = LS_BARRIER, .dtype = LS_U8 };
-    if (LS_LIKELY(ls_quick_fits(g, &a))) return ls_quick_barrier(g);
+    if (LS_LIKELY(ls_quick_fits(g, &a) && !g->crowded)) return ls_quick_barrier(g);
     return ls_coll_run(g, &a);
 }
 

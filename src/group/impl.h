@@ -39,7 +39,8 @@ _Static_assert(LS_MAIL_LINES < LS_PAGE_HISTORY, "all of which are still describe
 #define LS_MAIL_MOST 8192u      /* of one of them */
 #define LS_STAGE_SLOTS 4        /* pieces of a private vector on their way */
 #define LS_STAGE_BYTES ((uint32_t)16 << 10) /* of one, in every area; larger ones where the arena has room */
-#define LS_SHORT_SUM_BYTES ((size_t)1 << 10) /* sums of vectors up to this go whole, where every rank has a core */
+#define LS_SHORT_SUM_BYTES ((size_t)1 << 10)  /* vectors up to this are summed whole where every rank has a core, */
+#define LS_SHORT_READ_BYTES ((size_t)4 << 10) /* if a rank reads no more than this of its peers */
 #define LS_WHOLE_BYTES ((size_t)512 << 10)  /* private vectors of up to so many are not cut */
 #define LS_NOT_REGISTERED UINT64_MAX
 
@@ -56,6 +57,16 @@ typedef struct ls_line {
     };
 } ls_line;
 
+/* A piece of a short vector with its own number: who waits for it needs no other line, and the pieces of a vector
+ * come all at once (as in NCCL's LL128 protocol). */
+#define LS_PACKET_BYTES 56
+#define LS_PACKETS ((LS_SHORT_SUM_BYTES + LS_PACKET_BYTES - 1) / LS_PACKET_BYTES)
+typedef struct ls_packet {
+    _Alignas(64) char bytes[LS_PACKET_BYTES];
+    uint32_t sig;
+    _Atomic uint32_t seq; /* written last (release) */
+} ls_packet;
+
 /* A rank's part of a group in its arena.
  *
  * Where everyone waits for everyone (kinds ONESHOT and MAPPED), lines and slots alternate: whoever starts
@@ -70,6 +81,7 @@ typedef struct ls_area {
     _Alignas(64) _Atomic uint32_t left; /* peers that have destroyed the group and will not look here again */
     _Alignas(64) _Atomic uint32_t through; /* this rank has finished rooted collectives up to this one, or some more */
     _Alignas(64) char slot[2][LS_ONESHOT_BYTES];
+    ls_packet packet[2][LS_PACKETS];     /* alternate like lines and slots */
     uint64_t block[2][LS_MAX_RANKS + 1]; /* long all_to_all: first element of each rank's block, and the end */
     ls_line mail[LS_MAIL_LINES];
     _Alignas(64) char mail_bytes[LS_MAIL_BYTES];
@@ -343,10 +355,15 @@ LS_COLD ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig)
 /* quick.c: a short blocking sum, or a barrier, without a work. */
 ls_status ls_quick_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op);
 ls_status ls_quick_barrier(ls_group *g);
+/* Whether a sum of so many bytes is a oneshot, alike on every rank. More than fits a line goes in packets. */
+static inline bool ls_sum_is_short(const ls_group *g, size_t nbytes)
+{
+    return !g->crowded && nbytes <= LS_SHORT_SUM_BYTES && nbytes * ((size_t)g->size - 1) <= LS_SHORT_READ_BYTES;
+}
 /* Whether the collective that `a` spells goes there, except for its size. */
 static inline bool ls_quick_fits(const ls_group *g, const ls_coll_args *a)
 {
-    return g && g->mapped && g->spins && !g->crowded && !g->asks && !g->forced && !g->backend && g->size > 1 &&
+    return g && g->mapped && g->spins && !g->asks && !g->forced && !g->backend && g->size > 1 &&
            g->nspare > 0 && !ls_engine_threaded(g->e) &&
            atomic_load_explicit(&g->head, memory_order_relaxed) ==
                atomic_load_explicit(&g->tail, memory_order_relaxed) &&

@@ -4,7 +4,8 @@
  *
  *   oneshot   everyone writes its vector into its own slot and a number into
  *             its own line; whoever sees all numbers reads all slots. One flag
- *             wait. Up to 40 bytes travel in the flag's cache line.
+ *             wait. Up to 40 bytes travel in the flag's cache line, and longer
+ *             vectors to sum in packets, each with a number of its own.
  *   mapped    everyone publishes where its vector is, and works on it where it
  *             lies: fold.c. Two flag waits, no copy. Needs registered memory; a
  *             rank without says so in its line and all fall back to a schedule.
@@ -67,7 +68,9 @@ void ls_mapped_publish(ls_work *k)
     } else {
         size_t nbytes;
         const char *bytes = contribution(k, &nbytes);
-        if (nbytes > LS_LINE_BYTES) memcpy(mine->slot[k->mseq & 1], bytes, nbytes);
+        if (ls_in_packets(g, k->a.coll, nbytes))
+            ls_packets_write(mine->packet[k->mseq & 1], bytes, nbytes, k->sig, k->mseq);
+        else if (nbytes > LS_LINE_BYTES) memcpy(mine->slot[k->mseq & 1], bytes, nbytes);
         else if (nbytes > 0) memcpy(line->bytes, bytes, nbytes);
         k->share = ls_work_share(k, g->rank);
     }
@@ -107,12 +110,35 @@ static const char *shown(const ls_work *k, int r, size_t nbytes)
     return nbytes > LS_LINE_BYTES ? area->slot[k->mseq & 1] : area->line[k->mseq & 1].bytes;
 }
 
+/* The sum of vectors in packets. */
+static void sum_packets(ls_work *k)
+{
+    ls_group *g = k->g;
+    _Alignas(64) char scratch[LS_SHORT_READ_BYTES];
+    char *to = scratch;
+    const void *src[LS_MAX_RANKS];
+    void *out = k->a.out;
+    for (int r = 0; r < g->size; r++) {
+        src[r] = r == g->rank ? ls_offered(k) : to;
+        if (r == g->rank) continue;
+        const ls_packet *p = g->member[r].area->packet[k->mseq & 1];
+        for (size_t at = 0; at < k->nbytes; at += LS_PACKET_BYTES) ls_packet_read(p++, to + at, k->nbytes - at);
+        to += k->nbytes;
+    }
+    ls_reduce_n(&out, 1, src, g->size, k->a.count, k->a.dtype, k->a.op, ls_scale_of(k));
+    ls_count_bytes(g, (size_t)(g->size - 1) * k->nbytes);
+}
+
 static void oneshot_result(ls_work *k)
 {
     ls_group *g = k->g;
     size_t elem = ls_dtype_size(k->a.dtype), nbytes = k->nbytes;
     char *out = k->a.out;
     const void *src[LS_MAX_RANKS];
+    if (ls_in_packets(g, k->a.coll, nbytes)) {
+        sum_packets(k);
+        return;
+    }
     switch (k->a.coll) {
     case LS_ALL_REDUCE:
     case LS_REDUCE_SCATTER: {

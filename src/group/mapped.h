@@ -1,6 +1,8 @@
 /* mapped.h -- what the forms of a collective in mapped memory share. */
 #ifndef LS_GROUP_MAPPED_H
 #define LS_GROUP_MAPPED_H
+#include <string.h>
+
 #include "group/impl.h"
 
 #define LS_TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
@@ -37,6 +39,29 @@ static inline uint64_t ls_offset_of(const ls_member *m, const void *p, size_t nb
 static inline char *ls_at_member(const ls_member *m, uint64_t offset, size_t n)
 {
     return n <= m->bytes && offset <= m->bytes - n ? m->base + offset : NULL;
+}
+
+/* A short vector in packets, and what they hold once they are here. */
+static inline bool ls_in_packets(const ls_group *g, ls_coll coll, size_t nbytes)
+{
+    return coll == LS_ALL_REDUCE && nbytes > LS_LINE_BYTES && ls_sum_is_short(g, nbytes);
+}
+static inline void ls_packets_write(ls_packet *p, const char *bytes, size_t nbytes, uint32_t sig, uint32_t mseq)
+{
+    for (; nbytes > 0; p++) {
+        size_t n = nbytes < LS_PACKET_BYTES ? nbytes : LS_PACKET_BYTES;
+        if (LS_LIKELY(n == LS_PACKET_BYTES)) memcpy(p->bytes, bytes, LS_PACKET_BYTES);
+        else memcpy(p->bytes, bytes, n);
+        p->sig = sig;
+        atomic_store_explicit(&p->seq, mseq, memory_order_release);
+        bytes += n;
+        nbytes -= n;
+    }
+}
+static inline void ls_packet_read(const ls_packet *p, char *to, size_t nbytes)
+{
+    if (LS_LIKELY(nbytes >= LS_PACKET_BYTES)) memcpy(to, p->bytes, LS_PACKET_BYTES);
+    else memcpy(to, p->bytes, nbytes);
 }
 
 static inline double ls_scale_of(const ls_work *k) { return k->a.op == LS_AVG ? 1.0 / k->g->size : 1.0; }

@@ -9,7 +9,7 @@
 #include "coll/reduce.h"
 #include "group/mapped.h"
 
-#define LOOKS 2048 /* at the members' lines together, before it becomes a work */
+#define LOOKS 2048 /* at what is not there yet, before it becomes a work */
 
 /* A few floats: the same sums in the same order as ls_reduce_n, without its calls. */
 static LS_ALWAYS_INLINE void add_few(float *out, const void *const *src, int nsrc, size_t count, float scale)
@@ -21,20 +21,63 @@ static LS_ALWAYS_INLINE void add_few(float *out, const void *const *src, int nsr
     }
 }
 
-static LS_ALWAYS_INLINE void add(ls_group *g, const ls_coll_args *a, uint32_t half, size_t nbytes)
+/* The members' vectors of at most a line. */
+static LS_ALWAYS_INLINE void add_lines(ls_group *g, const ls_coll_args *a, uint32_t half, size_t nbytes)
 {
     const void *src[LS_MAX_RANKS];
     void *out = a->out;
     const double scale = a->op == LS_AVG ? 1.0 / g->size : 1.0;
-    for (int r = 0; r < g->size; r++) {
-        const ls_area *area = g->member[r].area;
-        src[r] = nbytes > LS_LINE_BYTES ? area->slot[half] : area->line[half].bytes;
-    }
-    if (a->dtype == LS_F32 && nbytes <= LS_LINE_BYTES && (a->op == LS_SUM || a->op == LS_AVG))
+    for (int r = 0; r < g->size; r++) src[r] = g->member[r].area->line[half].bytes;
+    if (a->dtype == LS_F32 && (a->op == LS_SUM || a->op == LS_AVG))
         add_few(out, src, g->size, a->count, (float)scale);
     else
         ls_reduce_n(&out, 1, src, g->size, a->count, a->dtype, a->op, scale);
     ls_count_bytes(g, (size_t)(g->size - 1) * nbytes);
+}
+
+/* Waits for word to read `want`. */
+static LS_ALWAYS_INLINE bool comes(const _Atomic uint32_t *word, uint32_t want, int *looks)
+{
+    /* acquire: pairs with whoever writes it last of a line. It cannot be later: who is further waits for us */
+    while (LS_UNLIKELY(atomic_load_explicit(word, memory_order_acquire) != want)) {
+        if (LS_UNLIKELY(++*looks > LOOKS)) return false;
+        ls_cpu_relax();
+    }
+    return true;
+}
+
+/* The sum of vectors in packets; false when one does not come, or is of something else. */
+static LS_ALWAYS_INLINE bool add_packets(ls_group *g, const ls_coll_args *a, size_t nbytes, uint32_t sig, uint32_t mseq)
+{
+    _Alignas(64) char scratch[LS_SHORT_READ_BYTES];
+    char *to = scratch;
+    const void *src[LS_MAX_RANKS];
+    void *out = a->out;
+    int looks = 0;
+    for (int r = 0; r < g->size; r++) {
+        src[r] = r == g->rank ? (a->in ? a->in : a->out) : to;
+        if (r == g->rank) continue;
+        const ls_packet *p = g->member[r].area->packet[mseq & 1];
+        for (size_t at = 0; at < nbytes; at += LS_PACKET_BYTES, p++) {
+            if (LS_UNLIKELY(!comes(&p->seq, mseq, &looks) || p->sig != sig)) return false;
+            ls_packet_read(p, to + at, nbytes - at);
+        }
+        to += nbytes;
+    }
+    ls_reduce_n(&out, 1, src, g->size, a->count, a->dtype, a->op, a->op == LS_AVG ? 1.0 / g->size : 1.0);
+    ls_count_bytes(g, (size_t)(g->size - 1) * nbytes);
+    return true;
+}
+
+/* Waits for all members' lines; false when one does not come, or is of something else. */
+static LS_ALWAYS_INLINE bool all_here(const ls_group *g, uint32_t sig, uint32_t mseq)
+{
+    int looks = 0;
+    for (int r = 0; r < g->size; r++) {
+        const ls_line *line = &g->member[r].area->line[mseq & 1];
+        if (LS_UNLIKELY(!comes(&line->seq, mseq, &looks) || line->sig != sig)) return false;
+    }
+    return true;
 }
 
 static LS_COLD ls_status aborted(ls_group *g, ls_status st)
@@ -57,27 +100,20 @@ static LS_ALWAYS_INLINE ls_status quick(ls_group *g, const ls_coll_args *a, size
     ls_coll_desc d;
     ls_coll_describe(g, g->seq++, a, a->count, &d);
     const uint32_t sig = ls_coll_sign(g, &d, 0), mseq = ++g->mseq, half = mseq & 1;
+    const bool packets = nbytes > LS_LINE_BYTES;
     ls_area *mine = g->member[g->rank].area;
     ls_line *line = &mine->line[half];
-    if (nbytes > LS_LINE_BYTES) memcpy(mine->slot[half], bytes, nbytes);
+    if (packets) ls_packets_write(mine->packet[half], bytes, nbytes, sig, mseq);
     else if (nbytes > 0) memcpy(line->bytes, bytes, nbytes);
     line->sig = sig;
-    atomic_store_explicit(&line->seq, mseq, memory_order_release); /* line and slot are visible before it */
+    atomic_store_explicit(&line->seq, mseq, memory_order_release); /* line and packets are visible before it */
     ls_wake_members(g);
     ls_coll_entered(g, &d);
 
-    for (int r = 0, looks = 0; r < g->size; r++) {
-        const ls_line *theirs = &g->member[r].area->line[half];
-        /* acquire: pairs with the store above */
-        for (; (int32_t)(atomic_load_explicit(&theirs->seq, memory_order_acquire) - mseq) < 0; looks++) {
-            if (LS_UNLIKELY(looks >= LOOKS)) return late(g, a->coll, a->in, a->out, a->count, a->dtype, a->op, sig);
-            ls_cpu_relax();
-        }
-        if (LS_UNLIKELY(theirs->sig != sig)) /* as a work it says so */
-            return late(g, a->coll, a->in, a->out, a->count, a->dtype, a->op, sig);
-    }
+    if (LS_UNLIKELY(packets ? !add_packets(g, a, nbytes, sig, mseq) : !all_here(g, sig, mseq)))
+        return late(g, a->coll, a->in, a->out, a->count, a->dtype, a->op, sig); /* as a work it says why, too */
+    if (!packets && nbytes > 0) add_lines(g, a, half, nbytes);
     if ((int32_t)(g->rooted - g->mail.seen) > 0) g->mail.seen = g->rooted; /* whoever is here is through with those */
-    if (nbytes > 0) add(g, a, half, nbytes);
     g->ran = LS_WORK_ONESHOT;
     ls_status st = ls_unless_aborted(g->w);
     return LS_LIKELY(st == LS_OK) ? LS_OK : aborted(g, st);
