@@ -12,9 +12,10 @@
 #include <stdint.h>
 #include "net/world.h"
 
-#define LS_TCP_FRAME_BYTES (128u << 10) /* payload of one frame, at most */
+#define LS_TCP_FRAME_BYTES (248u << 10) /* payload of one frame, at most */
 #define LS_TCP_WINDOW (512u << 10)      /* bytes a channel may have unread at its receiver; a power of two */
 #define LS_TCP_ENTRY 16u                /* of which each frame costs so many, besides its payload rounded up to 16 */
+_Static_assert(2 * (LS_TCP_FRAME_BYTES + LS_TCP_ENTRY) <= LS_TCP_WINDOW, "one comes while the other is read");
 
 typedef enum ls_tcp_kind {
     LS_TCP_DATA = 1, /* payload of a message; `last` on its end */

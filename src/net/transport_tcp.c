@@ -1,8 +1,10 @@
 /* transport_tcp.c -- ranks over TCP: one connection per peer, on which all
  * channels take turns.
  *
- * A message is cut into frames of at most 128 KiB. Some frames make a batch that
- * one call hands to the kernel: heads and short payloads from a buffer, long
+ * A message is cut into frames of at most 248 KiB, of which two fit into a
+ * window, and between hosts 128 KiB: a wire takes a millisecond for so many, and
+ * nothing of a frame is shown before all of it is there. Some frames make a batch
+ * that one call hands to the kernel: heads and short payloads from a buffer, long
  * payloads straight from the caller's memory, which is free again once the
  * kernel has taken the batch.
  *
@@ -30,7 +32,9 @@
 #include "net/transports.h"
 
 #define QUEUE 64u                       /* messages of a channel that wait to be cut or taken */
-#define BATCH_BYTES (4 * LS_TCP_FRAME_BYTES)
+#define BATCH_BYTES (512u << 10)
+#define FAR_FRAME_BYTES (128u << 10)    /* of a frame where the link leaves the host */
+#define TELL_BYTES LS_TCP_FRAME_BYTES   /* read bytes that a sender hears of at once */
 #define BATCH_FRAMES 16                 /* data frames of a batch */
 #define SHORT_BYTES 4096u               /* payloads up to this travel in the batch's buffer, behind their heads */
 #define CREDITS_BYTES (LS_MAX_CHANNELS * sizeof(ls_tcp_frame))
@@ -185,7 +189,8 @@ static bool cut(ls_transport *t, wire *l, int channel)
 {
     sender *s = l->s[channel];
     const ls_msg *m = &s->queue[s->cut % QUEUE];
-    size_t left = m->n - s->at, n = left < LS_TCP_FRAME_BYTES ? left : LS_TCP_FRAME_BYTES;
+    size_t most = l->link.door ? FAR_FRAME_BYTES : LS_TCP_FRAME_BYTES; /* a link that leaves the host is sealed */
+    size_t left = m->n - s->at, n = left < most ? left : most;
     uint32_t free_window = LS_TCP_WINDOW - (s->used - s->credit);
     bool fits = OUT_BYTES - CREDITS_BYTES - l->nout >= sizeof(ls_tcp_frame) + SHORT_BYTES && l->frames < BATCH_FRAMES &&
                 l->nbatch + n <= BATCH_BYTES + SHORT_BYTES;
@@ -212,7 +217,7 @@ static void put_credits(ls_transport *t, wire *l)
     for (uint64_t owed = l->owed; owed; owed &= owed - 1) {
         int c = __builtin_ctzll(owed);
         receiver *r = l->r[c];
-        if (l->frames == 0 && untold(r) < LS_TCP_WINDOW / 2) continue;
+        if (l->frames == 0 && untold(r) < TELL_BYTES) continue;
         r->told = r->head;
         put_frame(t, l, (ls_tcp_frame){ .kind = LS_TCP_CREDIT, .channel = (uint8_t)c, .credit = r->head }, NULL);
         l->owed &= ~(1ull << c);
@@ -540,7 +545,7 @@ static ls_status take_tcp(ls_transport *t, int peer, int channel, size_t n)
     /* A sender can be short of credit only while more than this is unread or untold. Some goes along with
      * what is to be sent anyway. */
     if (untold(r) >= LS_TCP_WINDOW / 8) l->owed |= 1ull << channel;
-    if (untold(r) >= LS_TCP_WINDOW / 2) push(t, peer);
+    if (untold(r) >= TELL_BYTES) push(t, peer);
     return LS_OK;
 }
 
