@@ -5,7 +5,8 @@
  *   reduce           likewise, into the root's
  *   all_gather       everyone reads everyone's share; past the caches everyone writes its own into every result
  *   all_to_all       everyone reads its block of everyone's vector
- *   broadcast, scatter   everyone reads the root's vector (and of a broadcast the root writes a part)
+ *   broadcast, scatter   everyone reads the root's vector (and of a broadcast the root writes a part); a broadcast past
+ *                    the caches: rank r reads share r and writes it into every result
  *   gather           everyone writes its share into the root's vector
  *
  * In the first five everyone says in its line where its vector is, and waits at the end until no member needs
@@ -301,7 +302,10 @@ static ls_range part_of(const ls_work *k, int r)
 
 /* In a broadcast among ranks with a core each the root does not only wait: it writes the last 1/n of everyone's
  * result, which says where that is in a line of its own. */
-static bool root_helps(const ls_work *k) { return k->a.coll == LS_BROADCAST && !k->g->crowded; }
+static bool root_helps(const ls_work *k) { return k->a.coll == LS_BROADCAST && !k->g->crowded && !k->past_cache; }
+
+/* Past the caches every reader would have the vector from memory once more: each rank reads a share, for all. */
+static bool all_help(const ls_work *k) { return k->a.coll == LS_BROADCAST && k->past_cache; }
 
 /* Bytes of its part that a leaf leaves to the root. */
 static size_t helped_bytes(const ls_work *k)
@@ -313,7 +317,7 @@ bool ls_rooted_publish(ls_work *k)
 {
     const ls_group *g = k->g;
     k->past_cache = past_cache(k);
-    if (g->rank != k->a.root && !root_helps(k)) return true;
+    if (g->rank != k->a.root && !root_helps(k) && !all_help(k)) return true;
     const void *vector = g->rank != k->a.root || k->a.coll == LS_GATHER ? k->a.out : ls_offered(k);
     return ls_mail_post(k, NULL, 0, ls_offset_of(&g->member[g->rank], vector, k->nbytes));
 }
@@ -328,9 +332,10 @@ static ls_status vector_of(ls_work *k, int r, char **out)
     return LS_OK;
 }
 
-static _Atomic uint32_t *helped(const ls_work *k)
+/* Says that rank r has written what it had to, into everybody's result. */
+static _Atomic uint32_t *helped(const ls_work *k, int r)
 {
-    return &k->g->member[k->a.root].area->mail[k->rooted % LS_MAIL_LINES].done;
+    return &k->g->member[r].area->mail[k->rooted % LS_MAIL_LINES].done;
 }
 
 /* LS_OK once every leaf has its last part from us. */
@@ -350,8 +355,52 @@ static ls_status help(ls_work *k, const char *vector)
         if ((k->pos += n) < nbytes) return LS_AGAIN;
         k->pos = 0;
     }
-    atomic_store_explicit(helped(k), k->rooted, memory_order_release); /* what we wrote is visible */
+    atomic_store_explicit(helped(k, g->rank), k->rooted, memory_order_release); /* what we wrote is visible */
     ls_wake_members(k->g);
+    return LS_OK;
+}
+
+/* LS_OK once our share is in everybody's result, and this rank's own is complete. */
+static ls_status help_all(ls_work *k, const char *vector)
+{
+    ls_group *g = k->g;
+    size_t elem = ls_dtype_size(k->a.dtype);
+    ls_range s = ls_sum_share(k, g->rank);
+    /* our result is private: we copy all of it */
+    bool alone = ls_offset_of(&g->member[g->rank], k->a.out, k->nbytes) == LS_NOT_REGISTERED;
+    if (k->phase == 1) {
+        void *to[LS_MAX_RANKS];
+        int nto = 0;
+        for (int d = 0; d < g->size; d++) {
+            int r = (g->rank + d) % g->size;
+            char *out;
+            if (r == k->a.root) continue;
+            ls_status st = vector_of(k, r, &out);
+            if (st != LS_OK) return st;
+            if (out) to[nto++] = out + s.first * elem + k->pos; /* else it copies all by itself */
+        }
+        size_t left = s.count * elem - k->pos, block = LS_TURN_BYTES / (size_t)g->size / UNIT_BYTES * UNIT_BYTES;
+        size_t n = left < block ? left : block;
+        ls_spread_past_cache(to, nto, vector + s.first * elem + k->pos, n);
+        k->pos += n;
+        if (n < left) return LS_AGAIN;
+        atomic_store_explicit(helped(k, g->rank), k->rooted, memory_order_release); /* what we wrote is visible */
+        ls_wake_members(g);
+        k->pos = 0;
+        k->peer = 0;
+        k->phase = g->rank == k->a.root || !alone ? 3 : 2;
+    }
+    if (g->rank == k->a.root) return LS_OK;
+    if (k->phase == 2) {
+        size_t left = k->nbytes - k->pos, n = left < LS_TURN_BYTES ? left : LS_TURN_BYTES;
+        copy(k, (char *)k->a.out + k->pos, vector + k->pos, n);
+        k->pos += n;
+        if (n < left) return LS_AGAIN;
+        k->phase = 3;
+    }
+    for (; !alone && k->peer < g->size; k->peer++)
+        if (!ls_reads(g, helped(k, k->peer), k->rooted)) return LS_AGAIN;
+    ls_count_bytes(g, k->nbytes); /* that came: each byte counts once, whoever moved it */
     return LS_OK;
 }
 
@@ -360,12 +409,12 @@ static ls_status root_turn(ls_work *k, char *vector)
 {
     ls_group *g = k->g;
     size_t elem = ls_dtype_size(k->a.dtype);
-    if (k->phase == 1 && root_helps(k)) {
-        ls_status st = help(k, vector);
+    if (k->phase == 1 && (root_helps(k) || all_help(k))) {
+        ls_status st = root_helps(k) ? help(k, vector) : help_all(k, vector);
         if (st != LS_OK) return st;
         k->peer = 0;
     }
-    if (k->phase == 1) {
+    if (k->phase == 1 || k->phase == 3) {
         ls_range s = part_of(k, g->rank);
         bool gather = k->a.coll == LS_GATHER;
         if (k->a.in && k->a.out && s.count > 0)
@@ -381,6 +430,7 @@ static ls_status root_turn(ls_work *k, char *vector)
 
 static ls_status leaf_turn(ls_work *k, char *vector)
 {
+    if (all_help(k)) return help_all(k, vector);
     ls_range s = part_of(k, k->g->rank);
     size_t elem = ls_dtype_size(k->a.dtype), nbytes = s.count * elem, left = helped_bytes(k);
     if (left > 0 && ls_offset_of(&k->g->member[k->g->rank], k->a.out, k->nbytes) == LS_NOT_REGISTERED) left = 0;
@@ -394,7 +444,7 @@ static ls_status leaf_turn(ls_work *k, char *vector)
         if (k->pos < nbytes - left) return LS_AGAIN;
         k->phase = 2;
     }
-    return left == 0 || ls_reads(k->g, helped(k), k->rooted) ? LS_OK : LS_AGAIN;
+    return left == 0 || ls_reads(k->g, helped(k, k->a.root), k->rooted) ? LS_OK : LS_AGAIN;
 }
 
 ls_status ls_rooted_turn(ls_work *k)
