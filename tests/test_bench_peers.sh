@@ -38,7 +38,7 @@ table() { "$compare" --build fake --cell '2 ranks, 8 B, tcp' --passes 2 "$@" 2>/
 table >out || exit 1
 claim 'a cell says both times, the ratio, the demand and whether it is met' \
     grep -qF '| all_reduce, 2 ranks, 8 B, tcp, with checksums | 10.0 | Gloo hd | 25.0 | 2.50x | 2.50-2.50 | 1.6x | met |' out
-claim 'the footer counts' grep -qx '1 of 1 cells met' out
+claim 'the footer counts' grep -qx '1 of 1 cells met, 0 more at the limit' out
 claim 'machine, commit and command are named' test "$(grep -cE '^(machine: .+|commit: lockstep 9.9.9 \(commit abcdef\)|command: bench/peers/compare .*--passes 2)$' out)" = 3
 claim 'who is not there is named, with the reason' grep -q '^without Open MPI: not built: bench/peers/build' out
 fake peers/gloo gloo 15 0
@@ -55,6 +55,30 @@ claim 'rows can be kept' sh -c "'$compare' --build fake --cell '2 ranks, 8 B, tc
 import json
 d = json.load(open(\"rows.json\"))
 assert d[\"runs\"][0][0][\"program\"] == \"lockstep\" and d[\"runs\"][0][0][\"bytes\"] == 8'"
+
+# --- in shared memory: the limit, and cores that move
+fake peers/limit limit 9.8 0
+fake peers/mpi.openmpi mpi 15 0
+mkdir -p fake/bin
+printf '#!/bin/bash\nexec "%s" --\n' "$tmp/fake/peers/mpi.openmpi" >fake/bin/mpirun.openmpi
+chmod +x fake/bin/mpirun.openmpi
+near() { PATH="$tmp/fake/bin:$PATH" "$compare" --build fake --cell 'all_reduce, 2 ranks, 8 B, registered' --passes 1 2>/dev/null; }
+near >out || exit 1
+claim 'who is as quick as the limit has reached it' grep -qF '| 1.50x | 1.50-1.50 | 1.8x | missed, at the limit | 9.800 | 1.53x |' out
+claim 'it is counted apart' grep -qx '0 of 1 cells met, 1 more at the limit' out
+claim 'and so are rows of cores far apart' grep -qx '0 of 4 measurements in shared memory were made with the cores far apart' out
+# a flag that takes ten times as long in every second look is never near before and after a row
+cat >fake/peers/limit <<SH
+#!/bin/bash
+us=9.8
+case " \$* " in *' barrier '*) [ ! -e fake/far ] || us=98; [ -e fake/far ] && rm fake/far || : >fake/far ;; esac
+echo '$columns'
+echo "limit,all_reduce,in,private,2,8,100,\$us,\$us,\$us,1,1,0"
+SH
+near >out || exit 1
+claim 'which are told' grep -qx 'cores far apart: Open MPI, all_reduce, 2 ranks, small' out
+rm -r fake/peers/limit fake/peers/mpi.openmpi fake/far
+
 printf 'above\n<!-- begin: make bench-peers -->\nold\n<!-- end: make bench-peers -->\nbelow\n' >doc.md
 table --write doc.md >/dev/null || exit 1
 claim 'the table goes into a document' test "$(head -2 doc.md | tr '\n' ' ')$(tail -2 doc.md | tr '\n' ' ')$(grep -c '^| cell | lockstep us' doc.md)$(grep -c old doc.md)" = \
