@@ -343,6 +343,7 @@ static void takes_counts_per_rank_some_of_them_zero(void **state)
 
 /* --- past the caches ------------------------------------------------------------------------------------------ */
 
+#define APART 100001 /* elements of 4 bytes: between 256 and 512 KiB */
 #define LONG 1600001 /* four ranks touch more than the caches hold */
 
 static ls_status long_ones(ls_world *w, void *arg)
@@ -371,6 +372,32 @@ static ls_status long_ones(ls_world *w, void *arg)
     }
     release(&m);
     return st;
+}
+
+/* Private, short enough for a slot, too long for a rank's own share to go through it. */
+static ls_status shares_apart(ls_world *w, void *arg)
+{
+    memory m;
+    ls_group *g = ls_world_group(w);
+    ls_status st = allocate(w, APART, &m);
+    (void)arg;
+    for (uint32_t turn = 0; turn < 8 && st == LS_OK; turn++) {
+        spec s = { .coll = LS_ALL_REDUCE, .count = APART - turn, .round = turn, .in_place = turn % 2, .dtype = LS_F32,
+                   .op = turn & 2 ? LS_AVG : LS_SUM, .registered = (turn & 4) && ls_group_rank(g) == 1 };
+        st = do_one(g, &m, &s);
+    }
+    release(&m);
+    return st;
+}
+
+static void private_sums_keep_their_own_share(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 5; n++) {
+        ls_world_opts o = { .arena_bytes = 12u << 20 };
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, n, &o, shares_apart, NULL);
+        if (r.failed) fail_msg("%d ranks: %s", n, r.text);
+    }
 }
 
 static void long_vectors_go_past_the_caches(void **state)
@@ -627,6 +654,7 @@ int main(void)
         cmocka_unit_test(gives_the_bits_of_a_plain_sum),
         cmocka_unit_test(takes_counts_per_rank_some_of_them_zero),
         cmocka_unit_test(long_vectors_go_past_the_caches),
+        cmocka_unit_test(private_sums_keep_their_own_share),
         cmocka_unit_test(keeps_collectives_in_flight_apart),
         cmocka_unit_test(writers_run_ahead_of_readers),
         cmocka_unit_test(a_reader_that_stops_is_named_on_every_rank),

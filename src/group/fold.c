@@ -20,6 +20,7 @@
 #include "coll/reduce.h"
 #include "group/mapped.h"
 
+#define APART_BYTES ((size_t)256 << 10) /* private all_reduces of so many: see keeps_share */
 #define UNIT_BYTES 64 /* shares of a sum end at cache lines */
 
 /* What all ranks touch together, from which on stores go past the caches. (A machine's own word for its last-level
@@ -81,6 +82,23 @@ static char *room_for_copy(const ls_work *k, size_t nbytes)
     return me->base + area->whole_offset + half * LS_WHOLE_BYTES;
 }
 
+/* Our own share nobody else reads: it need not go through the slot, where that is worth two copies instead of one. */
+static bool keeps_share(const ls_work *k)
+{
+    return k->staged && k->a.coll == LS_ALL_REDUCE && k->nbytes >= APART_BYTES;
+}
+
+static void copy_whole(const ls_work *k, char *to, const char *from, size_t nbytes)
+{
+    size_t elem = ls_dtype_size(k->a.dtype), first = k->share.first * elem, end = first + k->share.count * elem;
+    if (!keeps_share(k)) {
+        memcpy(to, from, nbytes);
+        return;
+    }
+    memcpy(to, from, first);
+    memcpy(to + end, from + end, nbytes - end);
+}
+
 /* Says in the line where peers find the vector and where the sum belongs: where they lie, or where a copy
  * stands in the slot, or nowhere. */
 void ls_fold_place(ls_work *k, ls_line *line)
@@ -99,7 +117,7 @@ void ls_fold_place(ls_work *k, ls_line *line)
     bool is_private = from == LS_NOT_REGISTERED || to == LS_NOT_REGISTERED;
     k->staged = is_private ? room_for_copy(k, nbytes) : NULL;
     if (k->staged) {
-        memcpy(k->staged, bytes, nbytes);
+        copy_whole(k, k->staged, bytes, nbytes);
         if (LS_UNLIKELY(!g->hinted && nbytes > LS_ONESHOT_BYTES)) ls_hint_private(k);
         from = to = (uint64_t)(k->staged - me->base);
     }
@@ -169,6 +187,10 @@ static size_t sum_block(ls_work *k, const vectors *v, size_t n)
     case LS_ALL_REDUCE:
         ndst = g->size;
         for (int r = 0; r < ndst; r++) dst[r] = v->to[r] + at * elem;
+        if (keeps_share(k)) {
+            src[g->rank] = ls_offered(k) + at * elem;
+            dst[g->rank] = out + at * elem;
+        }
         break;
     case LS_REDUCE: dst[0] = v->to[k->a.root] + at * elem; break;
     default: dst[0] = k->a.in ? out + k->pos * elem : out + at * elem; break; /* reduce_scatter */
@@ -288,7 +310,7 @@ ls_status ls_fold_turn(ls_work *k)
     } else if ((st = ls_all_through(k)) != LS_OK) {
         return st;
     }
-    if (k->staged && k->a.coll == LS_ALL_REDUCE) memcpy(k->a.out, k->staged, k->nbytes);
+    if (k->staged && k->a.coll == LS_ALL_REDUCE) copy_whole(k, k->a.out, k->staged, k->nbytes);
     return LS_OK;
 }
 
