@@ -23,8 +23,10 @@
 /* ThreadSanitizer does not know fences. */
 #if defined(__SANITIZE_THREAD__)
 #define LS_FENCE_ACQUIRE() ((void)0)
+#define LS_FENCE_RELEASE() ((void)0)
 #else
 #define LS_FENCE_ACQUIRE() __atomic_thread_fence(__ATOMIC_ACQUIRE)
+#define LS_FENCE_RELEASE() __atomic_thread_fence(__ATOMIC_RELEASE)
 #endif
 
 #define LS_COLD __attribute__((cold, noinline))

@@ -120,7 +120,7 @@ static bool read_desc(const struct ls_desc_slot *ds, ls_coll_desc *out)
         uint64_t word[4];
         for (int k = 0; k < 4; k++) word[k] = atomic_load_explicit(&ds->word[k], memory_order_relaxed);
         ls_desc_unpack(word, out);
-        atomic_thread_fence(memory_order_acquire); /* the copy is done before version is read again */
+        LS_FENCE_ACQUIRE(); /* the copy is done before version is read again */
         if ((before & 1u) == 0 && atomic_load_explicit(&ds->version, memory_order_relaxed) == before) return true;
     }
     return true;

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/compiler.h"
 #include "base/context.h"
 #include "lockstep/dtype.h"
 #include "lockstep/trace.h"
@@ -121,7 +122,7 @@ static inline void ls_desc_write(struct ls_desc_slot *ds, const ls_coll_desc *d)
     ls_desc_pack(d, word);
     uint32_t v = atomic_load_explicit(&ds->version, memory_order_relaxed);
     atomic_store_explicit(&ds->version, v + 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* readers that see a new field see the odd version */
+    LS_FENCE_RELEASE(); /* readers that see a new field see the odd version */
     for (int k = 0; k < 4; k++) atomic_store_explicit(&ds->word[k], word[k], memory_order_relaxed);
     atomic_store_explicit(&ds->version, v + 2, memory_order_release); /* the description is whole */
 }
