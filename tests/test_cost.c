@@ -50,9 +50,10 @@ static void comes_back_as_it_was_written(void **state)
 static void what_is_left_out_is_the_presets(void **state)
 {
     (void)state;
-    static const char text[] = "{\"lockstep_calibration\": 1, \"network\": {\"alpha_ns\": 5}, \"more\": [1]}";
+    static const char text[] = "{\"lockstep_calibration\": 1, \"network\": {\"alpha_ns\": 5, \"gap_ns\": -0.0}, \"more\": [1]}";
     ls_cost c, want = ls_cost_preset;
     want.link[LS_LEVEL_NETWORK].alpha_ns = 5.0;
+    want.link[LS_LEVEL_NETWORK].gap_ns = 0.0; /* not minus zero, to the bit */
     assert_int_equal(ls_cost_read_json("x", text, sizeof text - 1, &c), LS_OK);
     assert_memory_equal(&c, &want, sizeof c);
 }

@@ -71,7 +71,7 @@ static ls_status number(const char *name, const json_t *object, const char *wher
     double x = json_number_value(v);
     if (!json_is_number(v) || !(x >= 0.0) || x > most)
         return ls_fail(LS_BAD_FILE, "%s: %s%s: expected a number from 0 to %g", name, where, key, most);
-    *out = x;
+    *out = x + 0.0; /* there is one zero: -0.0 would not be written back as it was read */
     return LS_OK;
 }
 
