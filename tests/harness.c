@@ -20,6 +20,7 @@ static ls_world_opts with_small_arena(const ls_world_opts *opts)
 
 typedef struct verdict {
     int status;
+    bool joined;
     char text[512];
 } verdict;
 
@@ -37,6 +38,7 @@ static void run_process(int rank, int n, int port, const ls_world_opts *o, ls_ra
     unsetenv("LOCAL_WORLD_SIZE");
     ls_world *w;
     ls_status st = ls_world_join(o, &w);
+    v->joined = st == LS_OK;
     if (st == LS_OK) {
         st = fn(w, arg);
         if (st < 0) (void)ls_world_abort(w, st);
@@ -75,6 +77,10 @@ static ls_rank_report run_processes(int n, const ls_world_opts *o, ls_rank_fn fn
         if (!WIFEXITED(status) && v[r].status == LS_RANK_DIED)
             snprintf(v[r].text, sizeof v[r].text, "killed by signal %d", WTERMSIG(status));
         if (v[r].status >= 0) continue;
+        if (WIFEXITED(status) && !v[r].joined) {
+            report.not_joined |= 1ull << r;
+            snprintf(report.join_text, sizeof report.join_text, "%s", v[r].text);
+        }
         report.failed++;
         if (cause < 0 || v[cause].status == LS_ABORTED) cause = r;
     }

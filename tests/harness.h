@@ -13,6 +13,8 @@ typedef struct ls_rank_report {
     int failed;     /* ranks that failed */
     ls_status status;
     char text[512]; /* the first cause */
+    uint64_t not_joined; /* processes: the ranks, a bit each, whom ls_world_join refused, */
+    char join_text[512]; /* and what it said to the last of them */
 } ls_rank_report;
 
 typedef enum ls_test_mode { LS_TEST_THREADS, LS_TEST_PROCESSES } ls_test_mode;

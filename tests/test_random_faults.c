@@ -267,6 +267,13 @@ static void judge(const scenario *s, const outcome *o)
     for (int r = 0; r < s->size; r++) {
         const finding *f = &o->rank[r];
         if (kills && r == s->victim && f->status == LS_AGAIN) continue; /* dead */
+        if (f->status == LS_AGAIN && o->report.not_joined >> r & 1u) { /* it was still joining when that happened */
+            char victim[24];
+            snprintf(victim, sizeof victim, "rank %d", s->victim);
+            if (!strstr(o->report.join_text, victim)) fail_msg("%s: joining, rank %d is told '%s'", where, r, o->report.join_text);
+            failed++;
+            continue;
+        }
         if (f->status == LS_AGAIN) fail_msg("%s: rank %d ended without a word", where, r);
         if (f->status == LS_OK) continue;
         failed++;
