@@ -1,13 +1,17 @@
-/* save.c -- writing parameters as one safetensors file, whole or not at all. */
-#include "ckpt/format.h"
+/* save.c -- writing tensors as one safetensors file, whole or not at all. */
+#include "ckpt/save.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/commit.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/text.h"
+#include "ckpt/format.h"
+#include "coll/reduce.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors is little-endian; a big-endian machine would have to swap bytes here and in load.c"
@@ -27,13 +31,116 @@ static ls_status check_meta(const char *const *meta)
     return LS_OK;
 }
 
-static ls_status check_params(const ls_params *ps)
+/* --- an item's bytes, piece by piece ------------------------------------------ */
+
+#define PIECE ((size_t)1 << 18) /* elements converted at a time, and at least a row of a turned matrix */
+
+/* Where a piece is converted. */
+typedef struct workspace {
+    float *f32;    /* owned, both: `room` elements */
+    uint16_t *f16;
+    size_t room;
+} workspace;
+
+/* Takes the next bytes. */
+typedef ls_status (*sink)(void *arg, const void *p, size_t n);
+
+static bool converts(const ls_ckpt_item *it) { return it->turned || it->dtype != it->from->dtype; }
+
+size_t ls_ckpt_item_nbytes(const ls_ckpt_item *it)
 {
-    for (int i = 0; i < ps->n; i++) {
-        const ls_tensor *t = &ps->item[i].t;
+    return (size_t)ls_tensor_count(it->from) * ls_dtype_size(it->dtype);
+}
+
+static ls_status workspace_create(const ls_ckpt_item *item, int n, workspace *w)
+{
+    *w = (workspace){ 0 };
+    for (int i = 0; i < n; i++) {
+        if (!converts(&item[i])) continue;
+        const size_t row = (size_t)item[i].from->dim[0];
+        if (w->room < PIECE) w->room = PIECE;
+        if (item[i].turned && row > w->room) w->room = row;
+    }
+    if (w->room == 0) return LS_OK;
+    w->f32 = malloc(w->room * sizeof *w->f32);
+    w->f16 = malloc(w->room * sizeof *w->f16);
+    return w->f32 && w->f16 ? LS_OK : ls_fail(LS_NO_MEMORY, "%zu elements to convert tensors in", w->room);
+}
+
+static void workspace_free(workspace *w)
+{
+    free(w->f32);
+    free(w->f16);
+}
+
+/* Rows [first, first + rows) of the turned matrix: out[i][o] = from[o][i]. */
+static void turn(const ls_tensor *from, int64_t first, int64_t rows, float *out)
+{
+    const int64_t O = from->dim[0], I = from->dim[1];
+    const float *w = from->data;
+    for (int64_t o = 0; o < O; o++)
+        for (int64_t i = 0; i < rows; i++) out[i * O + o] = w[o * I + first + i];
+}
+
+static ls_status convert(const ls_ckpt_item *it, workspace *w, const float *v, size_t n, sink fn, void *arg)
+{
+    if (it->dtype == LS_F32) return fn(arg, v, n * sizeof *v);
+    for (size_t k = 0; k < n; k++) w->f16[k] = it->dtype == LS_BF16 ? ls_f32_to_bf16(v[k]) : ls_f32_to_f16(v[k]);
+    return fn(arg, w->f16, n * sizeof *w->f16);
+}
+
+static ls_status stream(const ls_ckpt_item *it, workspace *w, sink fn, void *arg)
+{
+    const size_t count = (size_t)ls_tensor_count(it->from);
+    if (!converts(it)) return fn(arg, it->from->data, ls_tensor_nbytes(it->from));
+    if (!it->turned) {
+        const float *v = it->from->data;
+        for (size_t at = 0; at < count; at += PIECE)
+            LS_TRY(convert(it, w, v + at, count - at < PIECE ? count - at : PIECE, fn, arg));
+        return LS_OK;
+    }
+    const int64_t O = it->from->dim[0], I = it->from->dim[1], most = (int64_t)w->room / O;
+    for (int64_t i = 0; i < I; i += most) {
+        const int64_t rows = I - i < most ? I - i : most;
+        turn(it->from, i, rows, w->f32);
+        LS_TRY(convert(it, w, w->f32, (size_t)(rows * O), fn, arg));
+    }
+    return LS_OK;
+}
+
+static ls_status to_digest(void *arg, const void *p, size_t n)
+{
+    ls_digest_add(arg, p, n);
+    return LS_OK;
+}
+
+static ls_status to_file(void *arg, const void *p, size_t n) { return ls_commit_write(arg, p, n); }
+
+static ls_status digest_of(const ls_ckpt_item *it, workspace *w, uint64_t *out)
+{
+    ls_digest *d = ls_digest_create();
+    if (!d) return ls_fail(LS_NO_MEMORY, "a digest of '%s'", it->name);
+    const ls_status st = stream(it, w, to_digest, d);
+    *out = ls_digest_u64(d);
+    ls_digest_destroy(d);
+    return st;
+}
+
+/* --- the header ------------------------------------------------------------------ */
+
+static ls_status check_items(const ls_ckpt_item *item, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const ls_tensor *t = item[i].from;
         if (!t->data || !ls_ckpt_dtype_name(t->dtype))
-            return ls_fail(LS_INVALID, "parameter '%s' has no %s: bind the parameters before saving them", ps->item[i].name,
+            return ls_fail(LS_INVALID, "parameter '%s' has no %s: bind the parameters before saving them", item[i].name,
                            t->data ? "element type" : "values");
+        const bool narrows = item[i].dtype == LS_BF16 || item[i].dtype == LS_F16;
+        if (item[i].dtype != t->dtype && !(t->dtype == LS_F32 && narrows))
+            return ls_fail(LS_INVALID, "parameter '%s' is %s: it cannot be written as %s", item[i].name,
+                           ls_dtype_name(t->dtype), ls_dtype_name(item[i].dtype));
+        if (item[i].turned && (t->ndim != 2 || t->dtype != LS_F32))
+            return ls_fail(LS_INVALID, "parameter '%s' cannot be turned: it is not a matrix of float", item[i].name);
     }
     return LS_OK;
 }
@@ -46,42 +153,47 @@ static void add_pair(ls_text *out, const char *key, const char *value)
     ls_json_string(out, value);
 }
 
-/* Returns where the 16 zeros stand that become the header's digest. */
-static size_t add_metadata(ls_text *out, const ls_params *ps, const char *const *meta)
+/* *digest_at: where the 16 zeros stand that become the header's digest. */
+static ls_status add_metadata(ls_text *out, const ls_ckpt_item *item, int n, const char *const *meta, workspace *w,
+                              size_t *digest_at)
 {
     ls_text_add(out, "{");
+    LS_TRY(ls_text_status(out));
     add_pair(out, "format", "pt");
     add_pair(out, "lockstep.version", "1");
     add_pair(out, "lockstep.header", "0000000000000000");
-    size_t digest_at = out->n - 17;
+    *digest_at = out->n - 17;
     for (; meta && *meta; meta += 2) add_pair(out, meta[0], meta[1]);
-    for (int i = 0; i < ps->n; i++) {
-        const ls_param *p = &ps->item[i];
-        char key[14 + LS_NAME_BYTES], hex[17];
-        snprintf(key, sizeof key, "lockstep.xxh3.%s", p->name);
-        snprintf(hex, sizeof hex, "%016" PRIx64, ls_hash64(p->t.data, ls_tensor_nbytes(&p->t), 0));
+    for (int i = 0; i < n; i++) {
+        char key[14 + LS_CKPT_MAX_NAME + 1], hex[17];
+        uint64_t digest = 0;
+        LS_TRY(digest_of(&item[i], w, &digest));
+        snprintf(key, sizeof key, "lockstep.xxh3.%s", item[i].name);
+        snprintf(hex, sizeof hex, "%016" PRIx64, digest);
         add_pair(out, key, hex);
     }
     ls_text_add(out, "}");
-    return digest_at;
+    return ls_text_status(out);
 }
 
 /* The size prefix and the header, up to the first byte of data. */
-static ls_status make_header(const ls_params *ps, const char *const *meta, ls_text *out)
+static ls_status make_header(const ls_ckpt_item *item, int n, const char *const *meta, workspace *w, ls_text *out)
 {
     uint64_t at = 0, size = 0;
+    size_t digest_at;
     ls_text_addn(out, (const char *)&size, sizeof size);
     ls_text_add(out, "{\"__metadata__\":");
     LS_TRY(ls_text_status(out));
-    size_t digest_at = add_metadata(out, ps, meta);
-    for (int i = 0; i < ps->n; i++) {
-        const ls_tensor *t = &ps->item[i].t;
+    LS_TRY(add_metadata(out, item, n, meta, w, &digest_at));
+    for (int i = 0; i < n; i++) {
+        const ls_tensor *t = item[i].from;
         ls_text_add(out, ",");
-        ls_json_string(out, ps->item[i].name);
-        ls_text_add(out, ":{\"dtype\":\"%s\",\"shape\":[", ls_ckpt_dtype_name(t->dtype));
-        for (int d = 0; d < t->ndim; d++) ls_text_add(out, "%s%" PRId64, d ? "," : "", t->dim[d]);
-        ls_text_add(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at, at + ls_tensor_nbytes(t));
-        at += ls_tensor_nbytes(t);
+        ls_json_string(out, item[i].name);
+        ls_text_add(out, ":{\"dtype\":\"%s\",\"shape\":[", ls_ckpt_dtype_name(item[i].dtype));
+        for (int d = 0; d < t->ndim; d++)
+            ls_text_add(out, "%s%" PRId64, d ? "," : "", t->dim[item[i].turned ? 1 - d : d]);
+        ls_text_add(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at, at + ls_ckpt_item_nbytes(&item[i]));
+        at += ls_ckpt_item_nbytes(&item[i]);
     }
     ls_text_add(out, "}");
     while (!out->failed && out->n % DATA_ALIGN != 0) ls_text_addn(out, " ", 1);
@@ -95,36 +207,40 @@ static ls_status make_header(const ls_params *ps, const char *const *meta, ls_te
     return LS_OK;
 }
 
-static ls_status write_file(const char *path, const ls_text *header, const ls_params *ps)
+/* --- the file ---------------------------------------------------------------------- */
+
+static ls_status write_file(const char *path, const ls_text *header, const ls_ckpt_item *item, int n, workspace *w)
 {
     ls_commit *c;
     LS_TRY(ls_commit_create(path, &c));
     ls_status st = ls_commit_write(c, header->p, header->n);
-    for (int i = 0; st == LS_OK && i < ps->n; i++)
-        st = ls_commit_write(c, ps->item[i].t.data, ls_tensor_nbytes(&ps->item[i].t));
+    for (int i = 0; st == LS_OK && i < n; i++) st = stream(&item[i], w, to_file, c);
     if (st == LS_OK) st = ls_commit_finish(c);
     ls_commit_destroy(c);
     return st;
 }
 
-ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta)
+ls_status ls_ckpt_write(const char *path, const ls_ckpt_item *item, int n, const char *const *meta)
 {
     ls_text header = { 0 };
     ls_ckpt_header check = { 0 };
+    workspace w = { 0 };
     ls_status st = check_meta(meta);
-    if (st == LS_OK) st = check_params(ps);
-    if (st == LS_OK) st = make_header(ps, meta, &header);
+    if (st == LS_OK) st = check_items(item, n);
+    if (st == LS_OK) st = workspace_create(item, n, &w);
+    if (st == LS_OK) st = make_header(item, n, meta, &w, &header);
     if (st != LS_OK) goto done;
 
     /* What we could not read back (a name twice, a control character) is not written. */
-    uint64_t total = header.n + ls_params_nbytes(ps);
+    uint64_t total = header.n;
+    for (int i = 0; i < n; i++) total += ls_ckpt_item_nbytes(&item[i]);
     st = ls_ckpt_header_parse(path, header.p, header.n, total, &check);
     if (st != LS_OK) {
         st = ls_while(st == LS_NO_MEMORY ? st : LS_INVALID, "checking a checkpoint before it is written");
         goto done;
     }
 
-    st = write_file(path, &header, ps);
+    st = write_file(path, &header, item, n, &w);
     if (st == LS_IO) {
         const char *slash = strrchr(path, '/');
         st = ls_fail(LS_CKPT_FAILED, "%s (the checkpoint needs %" PRIu64 " bytes in %.*s; an older one stays as it was)",
@@ -133,5 +249,17 @@ ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const 
 done:
     ls_ckpt_header_free(&check);
     ls_text_free(&header);
+    workspace_free(&w);
+    return st;
+}
+
+ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta)
+{
+    ls_ckpt_item *item = malloc((size_t)(ps->n + 1) * sizeof *item);
+    if (!item) return ls_fail(LS_NO_MEMORY, "%s: a list of %d tensors", path, ps->n);
+    for (int i = 0; i < ps->n; i++)
+        item[i] = (ls_ckpt_item){ .name = ps->item[i].name, .from = &ps->item[i].t, .dtype = ps->item[i].t.dtype };
+    const ls_status st = ls_ckpt_write(path, item, ps->n, meta);
+    free(item);
     return st;
 }
