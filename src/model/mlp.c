@@ -60,12 +60,11 @@ static ls_status init(ls_model *m, const ls_model_config *c)
     return LS_OK;
 }
 
-static int input(const ls_model *m, int64_t batch, ls_dtype *dtype, int64_t dim[LS_MAX_DIMS])
+static void input(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in)
 {
-    *dtype = LS_F32;
-    dim[0] = batch;
-    dim[1] = m->params.item[0].t.dim[1];
-    return 2;
+    (void)tokens;
+    *in = (ls_model_input){ .dtype = LS_F32, .ndim = 2, .dim = { batch, m->params.item[0].t.dim[1] },
+                            .label_ndim = 1, .label_dim = { batch } };
 }
 
 static ls_tensor *forward(ls_model *m, ls_tape *t, ls_tensor *x)

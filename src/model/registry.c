@@ -5,9 +5,9 @@
 #include "lockstep/model.h"
 #include "tensor/tape.h"
 
-extern const ls_model_class ls_model_mlp;
+extern const ls_model_class ls_model_mlp, ls_model_gpt2, ls_model_llama;
 
-const ls_model_class *const ls_model_classes[] = { &ls_model_mlp, NULL };
+const ls_model_class *const ls_model_classes[] = { &ls_model_mlp, &ls_model_gpt2, &ls_model_llama, NULL };
 
 const ls_model_class *ls_model_class_find(const char *name)
 {
@@ -20,7 +20,7 @@ ls_status ls_model_create(const ls_model_config *c, ls_model **out)
 {
     *out = NULL;
     const ls_model_class *cls = ls_model_class_find(c->name);
-    if (!cls) return ls_fail(LS_BAD_CONFIG, "model.name: no model '%s'; known: mlp", c->name ? c->name : "");
+    if (!cls) return ls_fail(LS_BAD_CONFIG, "model.name: no model '%s'; known: mlp, gpt2, llama", c->name ? c->name : "");
     ls_model *m = calloc(1, sizeof *m);
     if (!m) return ls_fail(LS_NO_MEMORY, "model '%s'", c->name);
     m->cls = cls;
@@ -35,7 +35,21 @@ ls_status ls_model_create(const ls_model_config *c, ls_model **out)
 
 ls_status ls_model_init(ls_model *m, const ls_model_config *c) { return m->cls->init(m, c); }
 
-ls_tensor *ls_model_forward(ls_model *m, ls_tape *t, ls_tensor *x) { return m->cls->forward(m, t, x); }
+ls_tensor *ls_model_forward(ls_model *m, ls_tape *t, ls_tensor *x)
+{
+    if (!m->cls->forward)
+        return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "model '%s' has parameters but no formula yet", m->cls->name));
+    return m->cls->forward(m, t, x);
+}
+
+ls_tensor *ls_model_loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums)
+{
+    if (sums) *sums = (ls_loss_sums){ .correct = -1 };
+    if (m->cls->loss) return m->cls->loss(m, t, x, labels, sums);
+    if (sums && labels) sums->counted = ls_tensor_count(labels);
+    return ls_softmax_cross_entropy(t, ls_model_forward(m, t, x), labels, sums ? &sums->sum : NULL,
+                                    sums ? &sums->correct : NULL);
+}
 
 void ls_model_destroy(ls_model *m)
 {
@@ -47,13 +61,12 @@ void ls_model_destroy(ls_model *m)
 
 /* The step on a dry tape, with a copy of the parameters that wants gradients: so the
  * answer is right before ls_params_bind, and for any model. */
-static ls_status dry_run(const ls_model *m, int64_t batch, size_t *bytes)
+static ls_status dry_run(const ls_model *m, int64_t batch, int64_t tokens, size_t *bytes)
 {
     ls_status st = LS_OK;
     ls_model copy = *m;
     ls_tape *t = NULL;
-    ls_dtype dtype;
-    int64_t dim[LS_MAX_DIMS];
+    ls_model_input in;
 
     copy.params.item = malloc((size_t)m->params.n * sizeof *copy.params.item);
     if (!copy.params.item) {
@@ -65,10 +78,10 @@ static ls_status dry_run(const ls_model *m, int64_t batch, size_t *bytes)
         copy.params.item[i].t.grad = &copy.params.item[i].grad;
     }
     if ((st = ls_tape_create_dry(&t)) < 0) goto done;
-    const int ndim = m->cls->input(m, batch, &dtype, dim);
-    ls_tensor *x = ls_tape_input(t, dtype, ndim, dim, NULL);
-    ls_tensor *labels = ls_tape_input(t, LS_I64, 1, &batch, NULL);
-    ls_tensor *loss = ls_softmax_cross_entropy(t, ls_model_forward(&copy, t, x), labels, NULL, NULL);
+    m->cls->input(m, batch, tokens, &in);
+    ls_tensor *x = ls_tape_input(t, in.dtype, in.ndim, in.dim, NULL);
+    ls_tensor *labels = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, NULL);
+    ls_tensor *loss = ls_model_loss(&copy, t, x, labels, NULL);
     if ((st = ls_tape_status(t)) < 0 || (st = ls_backward(t, loss)) < 0) goto done;
     *bytes = ls_tape_peak(t);
 done:
@@ -77,8 +90,10 @@ done:
     return st;
 }
 
-size_t ls_model_tape_bytes(const ls_model *m, int64_t batch)
+size_t ls_model_tape_bytes_of(const ls_model *m, int64_t batch, int64_t tokens)
 {
     size_t bytes = 0;
-    return dry_run(m, batch, &bytes) < 0 ? 0 : bytes;
+    return dry_run(m, batch, tokens, &bytes) < 0 ? 0 : bytes;
 }
+
+size_t ls_model_tape_bytes(const ls_model *m, int64_t batch) { return ls_model_tape_bytes_of(m, batch, 0); }

@@ -26,14 +26,13 @@ static ls_status my_part(ls_trainer *t, sums *mine)
     for (size_t n; st == LS_OK && (n = ls_loader_next(l)) > 0;) {
         ls_tape_reset(t->tape);
         const int64_t xdim[2] = { (int64_t)n, (int64_t)view.features }, ydim[1] = { (int64_t)n };
-        double loss = 0;
-        int64_t correct = 0;
+        ls_loss_sums batch;
         ls_tensor *x = ls_tape_input(t->tape, LS_F32, 2, xdim, l->x),
                   *y = ls_tape_input(t->tape, LS_I64, 1, ydim, l->label);
-        ls_softmax_cross_entropy(t->tape, ls_model_forward(t->model, t->tape, x), y, &loss, &correct);
+        ls_model_loss(t->model, t->tape, x, y, &batch);
         st = ls_tape_status(t->tape);
-        mine->loss += loss;
-        mine->correct += (double)correct;
+        mine->loss += batch.sum;
+        mine->correct += (double)batch.correct;
     }
     ls_tape_set_grad(t->tape, true);
     ls_loader_destroy(l);

@@ -31,15 +31,15 @@ static ls_status accumulate(ls_trainer *t, size_t want, report *mine, uint64_t *
         const int64_t xdim[2] = { (int64_t)n, (int64_t)t->train.features }, ydim[1] = { (int64_t)n };
         ls_tensor *x = ls_tape_input(t->tape, LS_F32, 2, xdim, t->loader->x);
         ls_tensor *y = ls_tape_input(t->tape, LS_I64, 1, ydim, t->loader->label);
-        double sum = 0;
-        ls_tensor *loss = ls_softmax_cross_entropy(t->tape, ls_model_forward(t->model, t->tape, x), y, &sum, NULL);
+        ls_loss_sums sums;
+        ls_tensor *loss = ls_model_loss(t->model, t->tape, x, y, &sums);
         LS_TRY(ls_tape_status(t->tape));
-        if (t->inject.rank == t->rank && t->inject.kind == LS_INJECT_NAN && t->inject.step == t->step + 1)
-            sum = (double)NAN;
 
         float weight = (float)n / (float)want; /* the step's loss is the mean over all its samples */
         LS_TRY(ls_backward_from(t->tape, loss, &weight));
-        mine->loss_sum += sum;
+        if (t->inject.rank == t->rank && t->inject.kind == LS_INJECT_NAN && t->inject.step == t->step + 1)
+            sums.sum = (double)NAN;
+        mine->loss_sum += sums.sum;
         mine->samples += (double)n;
         done += n;
     }

@@ -1,0 +1,21 @@
+/* lm.h -- what the language models of this floor share. */
+#ifndef LS_MODEL_LM_H
+#define LS_MODEL_LM_H
+#include "lockstep/model.h"
+
+/* Resolves c->lm for c->name into m->state, an ls_lm_config. */
+ls_status ls_lm_create(const ls_model_config *c, ls_model *m);
+void ls_lm_destroy(ls_model *m);
+/* ls_model_class.input: ids and labels, both [batch, tokens]; tokens 0: seq_len. */
+void ls_lm_input(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in);
+
+/* Registers the parameter `name`, [d0, d1], or [d0] where d1 is 0. A "%d" in the name becomes the layer. */
+ls_status ls_lm_add(ls_model *m, const char *name, int64_t layer, int64_t d0, int64_t d1);
+
+/* Every parameter's first values: matrices normal with standard deviation 0.02; those whose
+ * names end in one of `residual` (NULL-ended) divided by sqrt(2 L), because 2 L of them add up
+ * in the residual stream (Radford et al. 2019); biases 0 and the norms' weights 1. Philox,
+ * keyed by (seed, index of the parameter) and element. LS_UNSUPPORTED for LS_INIT_TORCH. */
+ls_status ls_lm_init(ls_model *m, const ls_model_config *c, const char *const *residual);
+
+#endif
