@@ -7,7 +7,7 @@
  *   tensor.h   tape and ops;   nn.h parameters;   model.h models
  *   dp.h       DDP: gradient buckets reduced during backward
  *   optim.h    SGD, Adam, AdamW;   data.h data sets, sampler, loader
- *   ckpt.h     safetensors checkpoints;   launch.h starting ranks
+ *   ckpt.h     safetensors checkpoints;   hf.h Hugging Face's folders;   launch.h starting ranks
  */
 #ifndef LS_LOCKSTEP_H
 #define LS_LOCKSTEP_H
@@ -16,6 +16,7 @@
 #include "lockstep/dp.h"
 #include "lockstep/dtype.h"
 #include "lockstep/group.h"
+#include "lockstep/hf.h"
 #include "lockstep/launch.h"
 #include "lockstep/mem.h"
 #include "lockstep/model.h"

@@ -21,6 +21,12 @@
 #define LS_CKPT_MAX_NAME    1024u       /* bytes of a tensor's name */
 #define LS_CKPT_MAX_ENTRY   4096u       /* bytes of one tensor's description */
 
+/* Hugging Face's model folders */
+#define LS_HF_MAX_CONFIG     (1u << 20)  /* bytes of config.json */
+#define LS_HF_MAX_INDEX      (16u << 20) /* bytes of model.safetensors.index.json */
+#define LS_HF_MAX_SHARDS     512         /* all are open at once */
+#define LS_HF_MAX_SHARD_NAME 128u        /* bytes */
+
 /* IDX data files */
 #define LS_IDX_MAX_DIMS  4
 #define LS_IDX_MAX_BYTES ((size_t)1 << 30) /* of one data set's images */

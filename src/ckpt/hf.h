@@ -1,0 +1,30 @@
+/* hf.h -- the index of a sharded model, as bytes in memory. */
+#ifndef LS_CKPT_HF_H
+#define LS_CKPT_HF_H
+#include <stddef.h>
+#include <stdint.h>
+#include "lockstep/hf.h"
+
+/* "weight_map" of model.safetensors.index.json. */
+typedef struct ls_hf_index {
+    char **shard;           /* owned: the files' names, in the order in which they are first named */
+    int nshards;
+    struct ls_hf_place {
+        char *name;         /* owned */
+        int shard;
+    } *place;               /* owned: tensors, names ascending */
+    size_t nplaces;
+} ls_hf_index;
+
+/* Parses an index, n bytes. LS_BAD_FILE: not JSON, beyond base/limits.h, a tensor twice, or a shard
+ * whose name is not plain: letters, digits, '.', '_', '-', no dot in front, ".safetensors" behind.
+ * So none leads out of the folder, and pickles are refused by their names. */
+ls_status ls_hf_index_parse(const char *what, const void *text, size_t n, ls_hf_index *out);
+void ls_hf_index_free(ls_hf_index *ix); /* zeroed is fine */
+/* NULL if absent. */
+const struct ls_hf_place *ls_hf_index_find(const ls_hf_index *ix, const char *name);
+
+/* LS_BAD_FILE when the name ends as pickles do, with what to do instead; `what` is what is shown. */
+ls_status ls_hf_refuse_pickle(const char *what, const char *name);
+
+#endif

@@ -1,0 +1,347 @@
+/* hf_load.c -- from a Hugging Face folder into a model's parameters.
+ *
+ * First everything that headers and names can tell (open_folder, match, check), then the
+ * values, tensor by tensor: read, widened to f32, turned where the file has [in, out].
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "ckpt/hf.h"
+#include "ckpt/hf_names.h"
+#include "coll/reduce.h"
+
+/* An open folder. */
+typedef struct folder {
+    const char *dir;
+    ls_hf_index index; /* empty when the model is one file */
+    ls_ckpt **shard;   /* owned */
+    int nshards;
+    bool bare;         /* the names lack their prefix */
+    bool turns;        /* gpt2: the matrices of the blocks are [in, out] */
+} folder;
+
+/* --- opening ------------------------------------------------------------------------------ */
+
+static ls_file_type type_of(const char *dir, const char *name)
+{
+    char path[1024];
+    ls_file_info info;
+    const int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= sizeof path || ls_env_get()->info(path, &info) < 0) return LS_FILE_NONE;
+    return info.type;
+}
+
+static ls_status open_shard(folder *f, const char *name)
+{
+    ls_text path = { 0 };
+    ls_text_add(&path, "%s/%s", f->dir, name);
+    ls_status st = ls_text_status(&path);
+    if (st == LS_OK) st = ls_ckpt_open(path.p, &f->shard[f->nshards]);
+    if (st == LS_OK) f->nshards++;
+    if (st == LS_UNSAFE_PATH)
+        st = ls_fail(st, "%s. A cache of Hugging Face is made of links: download into a folder of its own (hf download MODEL "
+                     "--local-dir DIR)", ls_last_error());
+    ls_text_free(&path);
+    return st;
+}
+
+static ls_status open_index(folder *f)
+{
+    ls_text path = { 0 };
+    char *text = NULL;
+    size_t n = 0;
+    ls_text_add(&path, "%s/" HF_INDEX, f->dir);
+    ls_status st = ls_text_status(&path);
+    if (st == LS_OK) st = ls_file_read(path.p, LS_HF_MAX_INDEX, &text, &n);
+    if (st == LS_OK) st = ls_hf_index_parse(path.p, text, n, &f->index);
+    if (st == LS_OK && !(f->shard = calloc((size_t)f->index.nshards, sizeof *f->shard)))
+        st = ls_fail(LS_NO_MEMORY, "%s: %d shards", path.p, f->index.nshards);
+    for (int i = 0; st == LS_OK && i < f->index.nshards; i++) {
+        if (type_of(f->dir, f->index.shard[i]) == LS_FILE_NONE)
+            st = ls_fail(LS_BAD_FILE, "%s: names the shard %s, which is not in the folder: fetch the whole of it", path.p,
+                         f->index.shard[i]);
+        else st = open_shard(f, f->index.shard[i]);
+    }
+    free(text);
+    ls_text_free(&path);
+    return st;
+}
+
+/* No safetensors here; say what is. */
+static ls_status nothing_to_open(const char *dir)
+{
+    char names[8192], path[1280];
+    ls_file_info info;
+    const ls_env *env = ls_env_get();
+    const int missing = env->info(dir, &info);
+    if (missing < 0) return ls_fail(LS_IO, "%s: cannot be opened: %s", dir, strerror(-missing));
+    if (info.type == LS_FILE_REGULAR) {
+        LS_TRY(ls_hf_refuse_pickle(dir, dir));
+        return ls_fail(LS_BAD_FILE, "%s: is a file; name the folder with config.json and model.safetensors", dir);
+    }
+    int n = env->list(dir, names, sizeof names);
+    for (const char *name = names; n-- > 0; name += strlen(name) + 1) {
+        snprintf(path, sizeof path, "%.800s/%.300s", dir, name);
+        if (strcmp(name, "training_args.bin") != 0) LS_TRY(ls_hf_refuse_pickle(path, name));
+    }
+    return ls_fail(LS_BAD_FILE, "%s: has neither model.safetensors nor " HF_INDEX, dir);
+}
+
+static void close_folder(folder *f)
+{
+    for (int i = 0; i < f->nshards; i++) ls_ckpt_close(f->shard[i]);
+    free(f->shard);
+    ls_hf_index_free(&f->index);
+}
+
+static const char *prefix_of(const char *model) { return strcmp(model, "gpt2") == 0 ? "transformer." : "model."; }
+
+static ls_status open_folder(const char *dir, const ls_hf_config *c, folder *f)
+{
+    *f = (folder){ .dir = dir, .bare = true, .turns = strcmp(c->model, "gpt2") == 0 };
+    ls_status st;
+    if (type_of(dir, HF_WHOLE) != LS_FILE_NONE) {
+        f->shard = calloc(1, sizeof *f->shard);
+        st = f->shard ? open_shard(f, HF_WHOLE) : ls_fail(LS_NO_MEMORY, "%s", dir);
+    } else if (type_of(dir, HF_INDEX) != LS_FILE_NONE) {
+        st = open_index(f);
+    } else {
+        st = nothing_to_open(dir);
+    }
+    const char *prefix = prefix_of(c->model);
+    for (int s = 0; st == LS_OK && s < f->nshards; s++)
+        for (int i = 0; i < ls_ckpt_count(f->shard[s]); i++)
+            if (strncmp(ls_ckpt_at(f->shard[s], i)->name, prefix, strlen(prefix)) == 0) f->bare = false;
+    if (st < 0) close_folder(f);
+    return st;
+}
+
+/* --- names --------------------------------------------------------------------------------- */
+
+/* The parameter's name as the files have it. */
+static const char *file_name(const folder *f, const ls_hf_config *c, const char *name)
+{
+    const size_t n = strlen(prefix_of(c->model));
+    return f->bare && strncmp(name, prefix_of(c->model), n) == 0 ? name + n : name;
+}
+
+/* The tensor of this name in the files and, in *shard, where; NULL if absent. */
+static const ls_ckpt_tensor *find(const folder *f, const char *name, int *shard)
+{
+    for (*shard = 0; *shard < f->nshards; ++*shard) {
+        const ls_ckpt_tensor *t = ls_ckpt_find(f->shard[*shard], name);
+        if (t) return t;
+    }
+    return NULL;
+}
+
+/* A list of names that is said in one sentence, as far as it fits, and else in the log. */
+typedef struct name_list {
+    ls_text text;
+    int n, shown;
+} name_list;
+
+static void list_name(name_list *l, const char *dir, const char *kind, const char *name)
+{
+    if (l->text.n + strlen(name) < 240) {
+        ls_text_add(&l->text, "%s%s", l->n ? ", " : "", name);
+        l->shown++;
+    } else {
+        ls_log(LS_LOG_ERROR, "%s: %s: %s", dir, kind, name);
+    }
+    l->n++;
+}
+
+static ls_status say_names(name_list *l, const folder *f, const char *verb, const char *advice)
+{
+    ls_status st = l->n == 0 ? LS_OK : ls_text_status(&l->text);
+    char more[32] = "";
+    if (l->n > l->shown) snprintf(more, sizeof more, " and %d more", l->n - l->shown);
+    if (l->n > 0 && st == LS_OK)
+        st = ls_fail(LS_SHAPE, "%.100s: %s %d tensor%s: %s%s: %s", f->dir, verb, l->n, l->n == 1 ? "" : "s",
+                     ls_text_str(&l->text), more, advice);
+    ls_text_free(&l->text);
+    return st;
+}
+
+/* Written by older versions of transformers, and no parameters. */
+static bool is_buffer(const char *name)
+{
+    static const char *const buffers[] = { ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq" };
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        const size_t k = strlen(buffers[i]);
+        if (n >= k && strcmp(name + n - k, buffers[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* The model's name of a tensor of the files. */
+static bool is_known(const folder *f, const ls_hf_config *c, const ls_params *ps, const char *name)
+{
+    char whole[LS_NAME_BYTES];
+    const int n = snprintf(whole, sizeof whole, "%s%s", f->bare ? prefix_of(c->model) : "", name);
+    if (n > 0 && (size_t)n < sizeof whole && ls_params_find(ps, whole)) return true;
+    return strcmp(name, HF_HEAD) == 0 && (c->lm.tied || ls_params_find(ps, name));
+}
+
+static ls_status check_names(const folder *f, const ls_hf_config *c, const ls_params *ps)
+{
+    name_list missing = { 0 }, unknown = { 0 };
+    int shard;
+    for (int i = 0; i < ps->n; i++)
+        if (!find(f, file_name(f, c, ps->item[i].name), &shard))
+            list_name(&missing, f->dir, "missing", file_name(f, c, ps->item[i].name));
+    for (int s = 0; s < f->nshards; s++)
+        for (int i = 0; i < ls_ckpt_count(f->shard[s]); i++) {
+            const char *name = ls_ckpt_at(f->shard[s], i)->name;
+            if (!is_buffer(name) && !is_known(f, c, ps, name)) list_name(&unknown, f->dir, "unknown", name);
+        }
+    const ls_status st = say_names(&missing, f, "lacks", "the files are of another model than config.json, or not all there");
+    const ls_status also = say_names(&unknown, f, "has", "the model does not know them, they are of another one");
+    return st < 0 && also < 0 ? ls_fail(LS_SHAPE, "%.100s: lacks %d tensors that config.json's model has (the log names "
+                                        "them), and has %d that it does not know: the files are of another model",
+                                        f->dir, missing.n, unknown.n)
+           : st < 0           ? st
+                              : also;
+}
+
+/* Index and shards say the same. */
+static ls_status check_index(const folder *f)
+{
+    const ls_hf_index *ix = &f->index;
+    for (size_t i = 0; i < ix->nplaces; i++)
+        if (!ls_ckpt_find(f->shard[ix->place[i].shard], ix->place[i].name))
+            return ls_fail(LS_BAD_FILE, "%s/" HF_INDEX ": tensor '%s' should be in %s, and is not", f->dir, ix->place[i].name,
+                           ix->shard[ix->place[i].shard]);
+    for (int s = 0; s < ix->nshards; s++)
+        for (int i = 0; i < ls_ckpt_count(f->shard[s]); i++) {
+            const char *name = ls_ckpt_at(f->shard[s], i)->name;
+            const struct ls_hf_place *p = ls_hf_index_find(ix, name);
+            if (!p || p->shard != s)
+                return ls_fail(LS_BAD_FILE, "%s/%s: has a tensor '%s', which the index has %s%s", f->dir, ix->shard[s], name,
+                               p ? "in " : "not", p ? ix->shard[p->shard] : "");
+        }
+    return LS_OK;
+}
+
+/* --- shapes ---------------------------------------------------------------------------------- */
+
+static const char *shape_text(int ndim, const int64_t *dim, bool turned, char *buf, size_t n)
+{
+    size_t at = (size_t)snprintf(buf, n, "[");
+    for (int d = 0; d < ndim && at < n; d++)
+        at += (size_t)snprintf(buf + at, n - at, "%s%" PRId64, d ? ", " : "", dim[turned ? ndim - 1 - d : d]);
+    if (at < n) snprintf(buf + at, n - at, "]");
+    return buf;
+}
+
+static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_param *p, bool turned)
+{
+    char found[256], want[128];
+    bool same = t->ndim == p->t.ndim;
+    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == p->t.dim[turned ? t->ndim - 1 - d : d];
+    if (!same)
+        return ls_fail(LS_SHAPE, "%s: tensor '%s' has shape %s, config.json makes it %s", f->dir, t->name,
+                       shape_text(t->ndim, t->dim, false, found, sizeof found),
+                       shape_text(p->t.ndim, p->t.dim, turned, want, sizeof want));
+    if (t->dtype != LS_F32 && t->dtype != LS_BF16 && t->dtype != LS_F16)
+        return ls_fail(LS_UNSUPPORTED, "%s: tensor '%s' has elements of type %s; F32, BF16 and F16 are read", f->dir, t->name,
+                       t->dtype_name);
+    return p->t.data ? LS_OK : ls_fail(LS_INVALID, "parameter '%s' has no memory: bind the parameters first", p->name);
+}
+
+/* --- values ------------------------------------------------------------------------------------ */
+
+static float value_at(const void *raw, ls_dtype dtype, size_t k)
+{
+    if (dtype == LS_F32) return ((const float *)raw)[k];
+    const uint16_t h = ((const uint16_t *)raw)[k];
+    return dtype == LS_BF16 ? ls_bf16_to_f32(h) : ls_f16_to_f32(h);
+}
+
+/* out [O, I] from raw [I, O], in squares that stay in the cache. */
+static void turn(const void *raw, ls_dtype dtype, int64_t O, int64_t I, float *out)
+{
+    enum { SIDE = 32 };
+    for (int64_t i0 = 0; i0 < I; i0 += SIDE)
+        for (int64_t o0 = 0; o0 < O; o0 += SIDE)
+            for (int64_t i = i0; i < i0 + SIDE && i < I; i++)
+                for (int64_t o = o0; o < o0 + SIDE && o < O; o++)
+                    out[o * I + i] = value_at(raw, dtype, (size_t)(i * O + o));
+}
+
+static ls_status read_tensor(const folder *f, int shard, const ls_ckpt_tensor *t, bool turned, void *raw, float *out)
+{
+    if (t->dtype == LS_F32 && !turned) return ls_ckpt_read(f->shard[shard], t, out);
+    LS_TRY(ls_ckpt_read(f->shard[shard], t, raw));
+    if (turned) {
+        turn(raw, t->dtype, t->dim[1], t->dim[0], out);
+        return LS_OK;
+    }
+    const size_t n = (size_t)(t->end - t->begin) / ls_dtype_size(t->dtype);
+    for (size_t k = 0; k < n; k++) out[k] = value_at(raw, t->dtype, k);
+    return LS_OK;
+}
+
+/* A head that config.json ties, and the files have nevertheless. */
+static ls_status check_head(const folder *f, const ls_hf_config *c, const ls_params *ps, void *raw)
+{
+    int shard;
+    const ls_ckpt_tensor *t = find(f, HF_HEAD, &shard);
+    const ls_param *embedding = &ps->item[0];
+    if (!c->lm.tied || !t) return LS_OK;
+    const size_t nbytes = ls_tensor_nbytes(&embedding->t);
+    float *head = malloc(nbytes);
+    if (!head) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes for '" HF_HEAD "'", f->dir, nbytes);
+    ls_status st = read_tensor(f, shard, t, false, raw, head);
+    if (st == LS_OK && memcmp(head, embedding->t.data, nbytes) != 0)
+        st = ls_fail(LS_BAD_FILE, "%s: '" HF_HEAD "' differs from '%s', though config.json ties them: set "
+                     "\"tie_word_embeddings\" to false if both are meant", f->dir, embedding->name);
+    free(head);
+    return st;
+}
+
+static ls_status load(const folder *f, const ls_hf_config *c, ls_params *ps)
+{
+    int shard;
+    size_t most = 1;
+    LS_TRY(check_index(f));
+    LS_TRY(check_names(f, c, ps));
+    for (int i = 0; i < ps->n; i++) {
+        const ls_ckpt_tensor *t = find(f, file_name(f, c, ps->item[i].name), &shard);
+        LS_TRY(check_shape(f, t, &ps->item[i], f->turns && ls_hf_is_turned(ps->item[i].name)));
+        if (t->end - t->begin > most) most = (size_t)(t->end - t->begin);
+    }
+    const ls_ckpt_tensor *head = c->lm.tied ? find(f, HF_HEAD, &shard) : NULL;
+    if (head) LS_TRY(check_shape(f, head, &ps->item[0], false));
+    if (head && head->end - head->begin > most) most = (size_t)(head->end - head->begin);
+
+    void *raw = malloc(most);
+    if (!raw) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes to read a tensor", f->dir, most);
+    ls_status st = LS_OK;
+    for (int i = 0; st == LS_OK && i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        const ls_ckpt_tensor *t = find(f, file_name(f, c, p->name), &shard);
+        st = read_tensor(f, shard, t, f->turns && ls_hf_is_turned(p->name), raw, p->t.data);
+    }
+    if (st == LS_OK) st = check_head(f, c, ps, raw);
+    free(raw);
+    return st;
+}
+
+ls_status ls_hf_load(const char *dir, const ls_hf_config *c, ls_params *ps)
+{
+    folder f;
+    LS_TRY(open_folder(dir, c, &f));
+    const ls_status st = load(&f, c, ps);
+    close_folder(&f);
+    return st;
+}

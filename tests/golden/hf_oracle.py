@@ -1,0 +1,67 @@
+"""What transformers and safetensors say to files that Lockstep wrote; driven by tests/long_hf.sh.
+
+    hf_oracle.py make FOLDER            models of both kinds: whole, in shards, bf16, f16, without their prefix
+    hf_oracle.py same FOLDER FOLDER     both load to the same parameters, to the bit
+    hf_oracle.py logits FOLDER GOLDEN   the model's logits are the golden ones to 1e-5
+    hf_oracle.py tensors FILE           safetensors opens the file and reads every tensor
+"""
+import os
+import sys
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM)
+
+torch.set_num_threads(1)
+
+
+def make(out):
+    torch.manual_seed(3)
+    gpt2 = dict(vocab_size=300, n_positions=40, n_embd=48, n_layer=3, n_head=3, bos_token_id=0, eos_token_id=0)
+    llama = dict(vocab_size=300, hidden_size=48, intermediate_size=100, num_hidden_layers=3, num_attention_heads=6,
+                 num_key_value_heads=2, max_position_embeddings=40, rope_theta=500000.0)
+    models = {
+        "gpt2": GPT2LMHeadModel(GPT2Config(**gpt2)),
+        "gpt2-untied": GPT2LMHeadModel(GPT2Config(tie_word_embeddings=False, n_inner=100, **gpt2)),
+        "gpt2-bf16": GPT2LMHeadModel(GPT2Config(**gpt2)).bfloat16(),
+        "llama": LlamaForCausalLM(LlamaConfig(**llama)),
+        "llama-tied": LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **llama)),
+        "llama-f16": LlamaForCausalLM(LlamaConfig(**llama)).half(),
+    }
+    for name, model in models.items():
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.05 * torch.randn_like(p))
+        model.save_pretrained(os.path.join(out, name), max_shard_size="100KB" if name.startswith("llama") else "5GB")
+    models["gpt2"].transformer.save_pretrained(os.path.join(out, "gpt2-bare"))
+
+
+def load(folder):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation="eager").eval()
+
+
+def same(a, b):
+    x, y = load(a).state_dict(), load(b).state_dict()
+    assert x.keys() == y.keys(), (sorted(x), sorted(y))
+    for name in x:
+        assert torch.equal(x[name].float(), y[name].float()), name
+    print(len(x), "tensors are the same")
+
+
+def logits(folder, golden):
+    want = load_file(golden)
+    with torch.no_grad():
+        got = load(folder)(input_ids=want["ids"], use_cache=False).logits
+    worst = (got - want["logits"]).abs().max().item()
+    assert worst <= 1e-5, worst
+    print("logits differ by at most", worst)
+
+
+def tensors(path):
+    with safe_open(path, framework="pt") as f:
+        assert f.metadata()["format"] == "pt"
+        print(len([f.get_tensor(name) for name in f.keys()]), "tensors")
+
+
+{"make": make, "same": same, "logits": logits, "tensors": tensors}[sys.argv[1]](*sys.argv[2:])
