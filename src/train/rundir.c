@@ -60,6 +60,48 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
     return ls_fail(LS_IO, "%s and %d more with suffixes exist already: choose another --run.dir", base, SUFFIXES - 1);
 }
 
+static bool is_regular(const char *path)
+{
+    ls_file_info info;
+    return ls_env_get()->info(path, &info) == 0 && info.type == LS_FILE_REGULAR;
+}
+
+ls_status ls_rundir_checkpoint(const char *path, ls_text *out)
+{
+    const ls_env *env = ls_env_get();
+    ls_text steps = { 0 };
+    char *names = NULL;
+    ls_file_info info;
+    *out = (ls_text){ 0 };
+    ls_text_add(out, "%s", path);
+    LS_TRY(ls_text_status(out));
+    if (env->info(path, &info) == 0 && (info.type == LS_FILE_REGULAR || info.type == LS_FILE_NONE)) return LS_OK;
+    ls_text_add(out, "/model.safetensors");
+    LS_TRY(ls_text_status(out));
+    if (is_regular(out->p)) return LS_OK;
+
+    /* names are sorted, and the step has eight digits or more: the longest, and of those the last, is the newest */
+    const size_t room = (size_t)1 << 18;
+    char best[64] = "";
+    names = malloc(room);
+    ls_text_add(&steps, "%s/checkpoints", path);
+    ls_status st = ls_text_status(&steps);
+    if (st == LS_OK && !names) st = ls_fail(LS_NO_MEMORY, "the names in %s", steps.p);
+    int count = st == LS_OK ? env->list(steps.p, names, room) : 0;
+    for (const char *name = names; count-- > 0; name += strlen(name) + 1)
+        if (strncmp(name, "step-", 5) == 0 && strlen(name) < sizeof best && strlen(name) >= strlen(best))
+            snprintf(best, sizeof best, "%s", name);
+    out->n = 0;
+    ls_text_add(out, "%s/%s/model.safetensors", ls_text_str(&steps), best);
+    if (st == LS_OK) st = ls_text_status(out);
+    if (st == LS_OK && (!*best || !is_regular(out->p)))
+        st = ls_fail(LS_BAD_FILE, "%s: neither model.safetensors nor checkpoints/step-*/model.safetensors is in this folder",
+                     path);
+    free(names);
+    ls_text_free(&steps);
+    return st;
+}
+
 /* A checkpoint folder is flat: files, then itself. */
 void ls_remove_folder(const char *path)
 {

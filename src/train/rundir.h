@@ -2,6 +2,7 @@
 #ifndef LS_TRAIN_RUNDIR_H
 #define LS_TRAIN_RUNDIR_H
 #include <stddef.h>
+#include "base/text.h"
 #include "lockstep/status.h"
 
 /* Makes the folder (parents too) and `checkpoints` in it. `dir` "" means runs/<name>; a folder
@@ -10,6 +11,10 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
 
 /* Makes a folder and its parents; one that exists is fine. */
 ls_status ls_mkdirs(const char *path);
+
+/* The checkpoint that a user names: the file itself, the file of a folder that has model.safetensors, or the
+ * newest of a run folder's checkpoints/step-XXXXXXXX. LS_BAD_FILE: there is none. */
+ls_status ls_rundir_checkpoint(const char *path, ls_text *out);
 
 /* Deletes a folder of plain files, as far as it can. */
 void ls_remove_folder(const char *path);

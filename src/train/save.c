@@ -43,6 +43,16 @@ static ls_status keep_newest(ls_trainer *t)
     return LS_OK;
 }
 
+/* A language model's sizes, as Hugging Face's config.json: what `lockstep export` goes by. NULL for an mlp. */
+static ls_status config_text(const ls_trainer *t, char **out)
+{
+    ls_hf_config c;
+    *out = NULL;
+    if (strcmp(t->mc.name, "mlp") == 0) return LS_OK;
+    LS_TRY(ls_hf_config_of(&t->mc, &c));
+    return ls_hf_config_text(&c, out);
+}
+
 static ls_status write_files(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
@@ -51,10 +61,15 @@ static ls_status write_files(ls_trainer *t)
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     snprintf(step, sizeof step, "%lld", (long long)t->step);
     snprintf(seed, sizeof seed, "%lld", (long long)c->train.seed);
-    const char *meta[] = { "lockstep.step", step, "lockstep.seed", seed, "lockstep.model", c->model.name, NULL };
+    char *config = NULL;
+    LS_TRY(config_text(t, &config));
+    const char *meta[] = { "lockstep.step", step, "lockstep.seed", seed, "lockstep.model", c->model.name,
+                           config ? "lockstep.config" : NULL, config, NULL };
     ls_train_event(t, "ckpt_begin");
-    LS_TRY(ls_mkdirs(folder));
-    LS_TRY(ls_ckpt_save(path, &t->model->params, meta));
+    ls_status st = ls_mkdirs(folder);
+    if (st == LS_OK) st = ls_ckpt_save(path, &t->model->params, meta);
+    free(config);
+    LS_TRY(st);
     snprintf(t->checkpoint, sizeof t->checkpoint, "%s", path);
     ls_train_event(t, "ckpt_durable");
     return keep_newest(t);

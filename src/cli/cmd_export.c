@@ -1,0 +1,61 @@
+/* cmd_export.c -- lockstep export: a checkpoint becomes a Hugging Face folder. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "lockstep/hf.h"
+#include "train/rundir.h"
+
+typedef struct options {
+    const char *out, *dtype;
+    size_t max_shard_size;
+    bool help;
+} options;
+
+static const ls_opt table[] = {
+    { .name = "out", .type = LS_OPT_STRING, .offset = offsetof(options, out), .def = "",
+      .help = "folder to make, or an empty one" },
+    { .name = "dtype", .type = LS_OPT_CHOICE, .offset = offsetof(options, dtype), .def = "f32", .range = "f32|bf16|f16",
+      .help = "type of the parameters in the files, rounded to nearest" },
+    { .name = "max-shard-size", .type = LS_OPT_BYTES, .offset = offsetof(options, max_shard_size), .def = "5GiB",
+      .range = "1..", .help = "most bytes of parameters in a file" },
+    { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
+      .short_name = 'h' },
+};
+
+static ls_status export(const char *from, const options *o)
+{
+    ls_text path = { 0 };
+    const ls_dtype dtype = strcmp(o->dtype, "bf16") == 0 ? LS_BF16 : strcmp(o->dtype, "f16") == 0 ? LS_F16 : LS_F32;
+    ls_status st = ls_rundir_checkpoint(from, &path);
+    if (st == LS_OK) st = ls_mkdirs(o->out);
+    if (st == LS_OK) st = ls_hf_export(path.p, o->out, dtype, o->max_shard_size);
+    if (st == LS_OK) printf("%s: written from %s\n", o->out, path.p);
+    ls_text_free(&path);
+    return st;
+}
+
+static int run(int argc, char **argv)
+{
+    options o = { 0 };
+    ls_opts *opts = NULL;
+    int rest = 0, code = 0;
+    ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
+    if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
+    if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_export, opts);
+    else if (st == LS_OK && (ls_opts_npositional(opts) != 1 || !*o.out))
+        st = ls_fail(LS_USAGE, "expected a run folder or a checkpoint, and --out DIR; --help shows an example");
+    else if (st == LS_OK) st = export(ls_opts_positional(opts, 0), &o);
+    if (st < 0) code = ls_cli_fail("export", st);
+    ls_opts_destroy(opts);
+    return code;
+}
+
+const ls_cmd ls_cmd_export = {
+    .name = "export",
+    .summary = "write a trained model as Hugging Face files",
+    .usage = "lockstep export RUN_DIR|CHECKPOINT --out DIR [--dtype bf16] [--max-shard-size 50MiB]",
+    .example = "lockstep export runs/gpt2-tiny --out gpt2-tiny-hf --dtype bf16",
+    .run = run,
+};
