@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -17,6 +18,7 @@
 #include "data/idx.h"
 #include "lockstep/ckpt.h"
 #include "lockstep/data.h"
+#include "lockstep/hf.h"
 #include "lockstep/mem.h"
 #include "lockstep/optim.h"
 #include "lockstep/trace.h"
@@ -202,6 +204,26 @@ static ls_status verify_checkpoint(void)
     if (st != LS_OK) assert_null(c);
     else st = ls_ckpt_verify(c);
     ls_ckpt_close(c);
+    return st;
+}
+
+#define FOLDER "nomem.hf"
+
+static ls_status import_folder(void)
+{
+    const ls_status st = ls_hf_import(LOCKSTEP_SOURCE "/tests/golden/hf/llama", CKPT); /* two shards and their index */
+    if (st != LS_OK) assert_true(access(CKPT, F_OK) != 0);
+    return st;
+}
+
+static ls_status export_checkpoint(void)
+{
+    assert_int_equal(mkdir(FOLDER, 0700), 0);
+    const ls_status st = ls_hf_export(CKPT, FOLDER, LS_BF16, 1 << 20);
+    if (st != LS_OK) assert_true(access(FOLDER "/config.json", F_OK) != 0);
+    (void)unlink(FOLDER "/config.json");
+    (void)unlink(FOLDER "/model.safetensors");
+    assert_int_equal(rmdir(FOLDER), 0);
     return st;
 }
 
@@ -408,6 +430,14 @@ static void checkpoints_survive(void **state)
     assert_int_equal(unlink(CKPT), 0);
 }
 
+static void folders_of_hugging_face_survive(void **state)
+{
+    (void)state;
+    fail_each(import_folder, 100);     /* names of 21 tensors in index, shards and model; the checkpoint's header, twice */
+    fail_each(export_checkpoint, 100); /* that header read, the model, the file's header, twice */
+    assert_int_equal(unlink(CKPT), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +447,7 @@ int main(void)
         cmocka_unit_test(data_survives),
         cmocka_unit_test(optimizers_survive),
         cmocka_unit_test(checkpoints_survive),
+        cmocka_unit_test(folders_of_hugging_face_survive),
     };
     return cmocka_run_group_tests_name("nomem", tests, NULL, NULL);
 }
