@@ -1,0 +1,36 @@
+#!/bin/bash
+# long_hf.sh -- files between Lockstep and the real transformers and safetensors, both ways. Skipped where no
+# Python has them; LOCKSTEP_ORACLE_PYTHON names one that has (pip install torch transformers safetensors).
+#
+#   tests/long_hf.sh BUILD
+. "$(dirname "$0")/harness.sh"
+cd "$tmp" || exit 1
+python=${LOCKSTEP_ORACLE_PYTHON:-python3}
+export HF_HUB_OFFLINE=1 TRANSFORMERS_VERBOSITY=error
+"$python" -c 'import torch, transformers, safetensors' 2>/dev/null ||
+    { echo "skipped: $python has no torch, transformers and safetensors"; finish; }
+golden=$source_dir/tests/golden
+lockstep() { "$build/lockstep" "$@"; }
+oracle() { "$python" "$golden/hf_oracle.py" "$@"; }
+
+# what transformers saves, Lockstep reads; what Lockstep writes of it, transformers loads to the same
+claim 'transformers makes models' oracle make saved
+for model in gpt2 gpt2-untied gpt2-bf16 gpt2-bare llama llama-tied llama-f16; do
+    claim "import of $model" lockstep import saved/$model --out $model.safetensors
+    claim "export of $model" lockstep export $model.safetensors --out whole/$model
+    claim "$model: one file is the same to transformers" oracle same saved/$model whole/$model
+    claim "$model: export in shards" lockstep export $model.safetensors --out shards/$model --max-shard-size 60KiB
+    claim "$model: shards are the same to transformers" oracle same saved/$model shards/$model
+    claim "$model: safetensors opens the file" oracle tensors whole/$model/model.safetensors
+done
+claim 'bf16 is bf16 to transformers' lockstep export gpt2-bf16.safetensors --out narrow/gpt2 --dtype bf16
+claim 'and the same' oracle same saved/gpt2-bf16 narrow/gpt2
+claim 'f16 is f16 to transformers' lockstep export llama-f16.safetensors --out narrow/llama --dtype f16 --max-shard-size 60KiB
+claim 'and the same' oracle same saved/llama-f16 narrow/llama
+
+for model in gpt2 llama; do
+    claim "golden $model: import" lockstep import "$golden/hf/$model" --out golden-$model.safetensors
+    claim "golden $model: export" lockstep export golden-$model.safetensors --out golden-$model --max-shard-size 40KiB
+    claim "golden $model: transformers computes the golden logits from it" oracle logits golden-$model "$golden/hf/$model.safetensors"
+done
+finish
