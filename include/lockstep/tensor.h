@@ -83,6 +83,19 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b);
 ls_tensor *ls_relu(ls_tape *t, ls_tensor *x);
 /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GPT-2's. Hendrycks and Gimpel 2016. */
 ls_tensor *ls_gelu(ls_tape *t, ls_tensor *x);
+/* Rotary positions as Hugging Face's Llama has them (Su et al. 2021): the pair (x[i], x[i + D/2]) of every
+ * head of x[B, T, H, D] turned by theta^(-2i/D) (first_position + t), an angle made in double. D is even,
+ * theta > 0, first_position >= 0. */
+ls_tensor *ls_rope(ls_tape *t, ls_tensor *x, double theta, int64_t first_position);
+/* softmax(scale q k^T) v for each head: q[B, Tq, Hq, D], k and v[B, Tk, Hkv, D], result as q. Each
+ * Hq / Hkv neighbouring heads of q share one of k and v (grouped queries). Causal: query i sees keys 0 to
+ * Tk - Tq + i. In tiles (FlashAttention-2, Dao 2023): what is kept for backward is 4 bytes a row of scores,
+ * and memory never grows with Tq * Tk. D is at most 256 (LS_UNSUPPORTED). 4 D flops for each query and key
+ * that it sees; 2.5 times that backward, scores being made again. */
+ls_tensor *ls_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, bool causal);
+/* The same where one linear layer made all three, as GPT-2's does: qkv[B, T, 3 C] is q, k and v side by side,
+ * each of `heads` heads; the result is [B, T, C]. Nothing is copied apart; same bits. */
+ls_tensor *ls_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal);
 /* Mean over N of -log softmax(logits[N, C])[label[N]]; labels are I64 in [0, C),
  * else LS_INVALID. sum_out (may be NULL) gets the sum of the N losses in double,
  * correct_out (may be NULL) how many rows have their largest logit at the label. */

@@ -1,0 +1,68 @@
+/* attention.h -- attention and rotary positions on plain memory: what the ops
+ * on the tape (op_attention.c, op_rope.c) and generation share.
+ *
+ *   s[i, j] = scale q[i] . k[j]     p = softmax over j of s     out[i] = sum over j of p[i, j] v[j]
+ *
+ * for every sequence of the batch and every head. Hq heads of queries share
+ * Hkv heads of keys and values: head h uses h / (Hq / Hkv) (grouped queries,
+ * Ainslie et al. 2023). Causal: query i is the (Tk - Tq + i)-th token and sees
+ * the keys up to its own, so a cache of Tk keys serves the newest Tq queries.
+ */
+#ifndef LS_TENSOR_ATTENTION_H
+#define LS_TENSOR_ATTENTION_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LS_ATTENTION_MOST_D 256 /* longest head: what the tiles on the stack are cut for */
+
+struct ls_gemm_tile; /* gemm_tile.h */
+
+/* Element [b, t, h, d] is at b * batch + t * token + h * head + d. */
+typedef struct ls_strides {
+    int64_t batch, token, head;
+} ls_strides;
+
+/* Everything is borrowed. Outputs overlap neither inputs nor each other, but where
+ * dq, dk and dv are parts of one packed tensor, as q, k and v may be. */
+typedef struct ls_attention_call {
+    int64_t B, Tq, Tk, Hq, Hkv, D; /* Hq a multiple of Hkv; D at most LS_ATTENTION_MOST_D; Tq <= Tk when causal */
+    float scale;
+    bool causal;
+    const float *q;                /* [B, Tq, Hq, D] */
+    const float *k, *v;            /* [B, Tk, Hkv, D] */
+    float *out;                    /* [B, Tq, Hq, D] */
+    float *lse;                    /* [B, Hq, Tq], log of the sum of e^s of a row; NULL when no backward follows */
+    ls_strides q_by, k_by, v_by, out_by;
+    /* backward only; strides as those of q, k, v and out */
+    const float *dout;
+    float *dq, *dk, *dv;
+    bool add_q, add_k, add_v;      /* add to what is there */
+    const struct ls_gemm_tile *tile; /* inner kernel; NULL: the best that the running CPU supports */
+} ls_attention_call;
+
+/* [B, T, H, D] without gaps. */
+ls_strides ls_strides_dense(int64_t T, int64_t H, int64_t D);
+
+/* Writes out, and lse if it is there. Uses about 100 KB of stack, no other memory. Up to 4 queries without lse (a
+ * step of generation) read keys and values once, at the speed of memory where a head's tokens lie together, as in a
+ * cache [B, Hkv, T, D]; from [B, T, Hkv, D] it is a third of that. */
+void ls_attention_forward(const ls_attention_call *c);
+/* Needs out and lse as forward left them. Uses about 180 KB of stack. */
+void ls_attention_backward(const ls_attention_call *c);
+/* 4 D for each pair of a query and a key that it sees; backward does 10 D. */
+double ls_attention_flops(const ls_attention_call *c);
+
+/* Turns pairs (x[i], x[i + D/2]) of every head of x [B, T, H, D] by the angle
+ * theta^(-2i/D) (first_position + t): Llama's form of rotary positions (Su et al.
+ * 2021). D is even. `inverse` turns back; `add` adds to y. y may be x. */
+typedef struct ls_rope_call {
+    int64_t B, T, H, D, first_position;
+    double theta;
+    bool inverse, add;
+    const float *x;
+    float *y;
+} ls_rope_call;
+void ls_rope_turn(const ls_rope_call *c);
+
+#endif
