@@ -1,12 +1,6 @@
-/* Each op, forward against its formula in double, backward against finite
- * differences of that formula in double.
- *
- * Inputs lie in [-2, 2) and output gradients r in [-1, 1). For the scalar
- * L = sum r y the central difference with h = 1e-5 has an error of about
- * h^2 + 2^-52 / h = 1e-10, far below float's: so what is compared is the float
- * rounding of backward. A sum of K float products of size at most 4, added in
- * any order, is off by at most 4 K (K + 1) 2^-24; elementwise functions are
- * allowed what their accuracy says. */
+/* Each op, forward against its formula in double, backward against finite differences of
+ * that formula in double (harness_slopes.h). Elementwise functions are allowed what their
+ * accuracy says. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,69 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "lockstep/tensor.h"
+#include "harness_slopes.h"
 #include "tensor/vecmath.h"
-
-#define MOST 4096 /* elements of any tensor here */
-
-static uint32_t dice = 1;
-
-static float fraction(float scale)
-{
-    dice = dice * 1664525u + 1013904223u;
-    return ((float)(dice >> 8) * 0x1p-24f - 0.5f) * 2.0f * scale;
-}
-
-/* A leaf with a gradient; `d` are its values in double. */
-typedef struct leaf {
-    ls_tensor t, grad;
-    float value[MOST], slope[MOST];
-    double d[MOST];
-} leaf;
-
-static ls_tensor *fill(leaf *l, float scale, int ndim, int64_t a, int64_t b, int64_t c)
-{
-    l->t = (ls_tensor){ .dtype = LS_F32, .ndim = ndim, .dim = { a, b, c }, .data = l->value, .grad = &l->grad };
-    l->grad = (ls_tensor){ .dtype = LS_F32, .ndim = ndim, .dim = { a, b, c }, .data = l->slope };
-    const int64_t n = ls_tensor_count(&l->t);
-    assert_in_range(n, 1, MOST);
-    for (int64_t i = 0; i < n; i++) {
-        l->value[i] = fraction(scale);
-        l->slope[i] = NAN; /* written, not added to */
-        l->d[i] = (double)l->value[i];
-    }
-    return &l->t;
-}
-
-static ls_tape *tape(void)
-{
-    ls_tape *t;
-    assert_int_equal(ls_tape_create(1 << 20, NULL, NULL, &t), LS_OK);
-    return t;
-}
-
-static void assert_near(double got, double want, double tolerance, const char *what, int64_t i)
-{
-    if (!(fabs(got - want) <= tolerance))
-        fail_msg("%s[%lld] = %.9g, want %.9g +- %.2g", what, (long long)i, got, want, tolerance);
-}
-
-/* The formula as a function of everything the case holds. */
-typedef double (*formula)(const void *problem);
-
-static void assert_slopes(const leaf *l, double *d, formula f, const void *problem, double tolerance, const char *what)
-{
-    const double h = 1e-5;
-    for (int64_t i = 0; i < ls_tensor_count(&l->t); i++) {
-        const double at = d[i];
-        d[i] = at + h;
-        const double up = f(problem);
-        d[i] = at - h;
-        const double down = f(problem);
-        d[i] = at;
-        assert_near((double)l->slope[i], (up - down) / (2.0 * h), tolerance, what, i);
-    }
-}
 
 /* --- linear ----------------------------------------------------------------------- */
 
@@ -104,8 +37,6 @@ static double lin_loss(const void *unused)
         for (int64_t o = 0; o < lin.O; o++) sum += (double)lin.r[n * lin.O + o] * lin_y(n, o);
     return sum;
 }
-
-static double sum_tolerance(int64_t K) { return 4.0 * (double)K * (double)(K + 1) * 0x1p-24; }
 
 static void linear_equals_its_formula_and_its_slopes(void **state)
 {
