@@ -28,6 +28,24 @@ static void philox_gives_its_published_answers(void **state)
     }
 }
 
+static void many_blocks_are_blocks_one_by_one(void **state)
+{
+    (void)state;
+    enum { MOST = 70 };
+    const uint64_t first[] = { 0, 0xffffffe0, UINT64_MAX - 20 }; /* across a carry, and around */
+    uint32_t got[4 * MOST + 1], want[4];
+    for (size_t f = 0; f < COUNT(first); f++)
+        for (size_t n = 0; n <= MOST; n++) {
+            got[4 * n] = 0x5eed;
+            ls_philox_blocks(0x1234567890abcdef, 0xfedcba0987654321, first[f], n, got);
+            assert_int_equal(got[4 * n], 0x5eed);
+            for (size_t i = 0; i < n; i++) {
+                ls_philox_block(0x1234567890abcdef, 0xfedcba0987654321, first[f] + i, want);
+                assert_memory_equal(got + 4 * i, want, sizeof want);
+            }
+        }
+}
+
 static void philox_does_not_depend_on_the_shard(void **state)
 {
     (void)state;
@@ -244,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_gives_its_published_answers),
+        cmocka_unit_test(many_blocks_are_blocks_one_by_one),
         cmocka_unit_test(philox_does_not_depend_on_the_shard),
         cmocka_unit_test(philox_streams_and_seeds_differ),
         cmocka_unit_test(philox_uniform_stays_below_its_upper_bound),

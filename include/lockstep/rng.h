@@ -21,6 +21,9 @@ extern "C" {
  * counter = (block, stream), low words first. */
 void ls_philox_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t out[4]);
 
+/* The same for n blocks from `block` on, 4 n words: how to make many. */
+void ls_philox_blocks(uint64_t seed, uint64_t stream, uint64_t block, size_t n, uint32_t *out);
+
 /* out[i] = uniform in [lo, hi) for global element `first + i`. The stream
  * separates uses of one seed (one per parameter, one for dropout ...). Each
  * value has 24 random bits. Splitting [first, first+n) changes nothing. */

@@ -1,12 +1,14 @@
 /* rng.c -- random numbers addressed by (seed, stream, global element index).
  *
- * Only the keying is ours; the generator is Random123's Philox4x32-10
- * (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+ * Only the keying is ours, and a loop that makes many blocks; the generator is Random123's
+ * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
  */
 #include "lockstep/rng.h"
 
 #include <math.h>
 #include <Random123/philox.h>
+
+#include "base/compiler.h"
 
 void ls_philox_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t out[4])
 {
@@ -16,6 +18,31 @@ void ls_philox_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t ou
     };
     philox4x32_ctr_t word = philox4x32_R(10, counter, key);
     for (int k = 0; k < 4; k++) out[k] = word.v[k];
+}
+
+/* Random123's rounds once more, with 32-bit words in 64-bit variables: so compilers vectorise the loop,
+ * several blocks at a time. */
+LS_KERNEL void ls_philox_blocks(uint64_t seed, uint64_t stream, uint64_t block, size_t n, uint32_t *restrict out)
+{
+    const uint64_t low = 0xffffffffu;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t at = block + i;
+        uint64_t c0 = at & low, c1 = at >> 32, c2 = stream & low, c3 = stream >> 32;
+        uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+        for (int round = 0; round < 10; round++) {
+            const uint64_t p0 = (c0 & low) * PHILOX_M4x32_0, p1 = (c2 & low) * PHILOX_M4x32_1;
+            c0 = (p1 >> 32) ^ c1 ^ k0;
+            c1 = p1;
+            c2 = (p0 >> 32) ^ c3 ^ k1;
+            c3 = p0;
+            k0 += PHILOX_W32_0;
+            k1 += PHILOX_W32_1;
+        }
+        out[4 * i] = (uint32_t)c0;
+        out[4 * i + 1] = (uint32_t)c1;
+        out[4 * i + 2] = (uint32_t)c2;
+        out[4 * i + 3] = (uint32_t)c3;
+    }
 }
 
 void ls_philox_uniform(uint64_t seed, uint64_t stream, uint64_t first, size_t n, float lo, float hi, float *out)
