@@ -36,7 +36,7 @@ static int64_t subtract_largest(float *restrict p, float *restrict picked, const
 }
 
 /* All rows at once: a row of 10 would leave most of a vector empty. */
-LS_KERNEL static void exponentials(float *p, int64_t n)
+LS_KERNEL_CHOOSING static void exponentials(float *p, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) p[i] = ls_expf(p[i]);
 }

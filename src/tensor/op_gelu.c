@@ -21,7 +21,7 @@ static const float cubic = 0.044715f;
 static inline __attribute__((always_inline)) float sigmoid_2u(float x)
 {
     const float u = root * (x + cubic * (x * x * x));
-    return 1.0f / (1.0f + ls_expf(-2.0f * u));
+    return ls_sigmoidf(2.0f * u);
 }
 
 static inline __attribute__((always_inline)) float slope(float x)
@@ -31,22 +31,24 @@ static inline __attribute__((always_inline)) float slope(float x)
     return s + 2.0f * (x * s) * ((1.0f - s) * du);
 }
 
-LS_KERNEL static void forward(float *restrict y, const float *restrict x, int64_t n)
+LS_KERNEL_CHOOSING static void forward(float *restrict y, const float *restrict x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * sigmoid_2u(x[i]);
 }
 
-LS_KERNEL static void backward_write(float *restrict dx, const float *restrict dy, const float *restrict x, int64_t n)
+LS_KERNEL_CHOOSING static void backward_write(float *restrict dx, const float *restrict dy, const float *restrict x,
+                                              int64_t n)
 {
     for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * slope(x[i]);
 }
 
-LS_KERNEL static void backward_in_place(float *restrict d, const float *restrict x, int64_t n)
+LS_KERNEL_CHOOSING static void backward_in_place(float *restrict d, const float *restrict x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) d[i] = d[i] * slope(x[i]);
 }
 
-LS_KERNEL static void backward_add(float *restrict dx, const float *restrict dy, const float *restrict x, int64_t n)
+LS_KERNEL_CHOOSING static void backward_add(float *restrict dx, const float *restrict dy, const float *restrict x,
+                                            int64_t n)
 {
     for (int64_t i = 0; i < n; i++) dx[i] += dy[i] * slope(x[i]);
 }
