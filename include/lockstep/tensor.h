@@ -29,7 +29,8 @@ struct ls_tensor {
     ls_tensor *grad;          /* NULL: none wanted (inputs, labels). A parameter's is set by its owner */
     struct ls_node *node;     /* producer on the tape; NULL for leaves */
     bool grad_ready;          /* something has been written to grad since the last zero: add to it */
-    int uses;                 /* contributions to grad still to come in this backward */
+    int uses;                 /* contributions to grad still to come in this backward; of a gradient that the
+                               * tape made: how many more tensors than one hold it */
 };
 
 int64_t ls_tensor_count(const ls_tensor *t);  /* elements */

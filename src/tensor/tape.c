@@ -6,6 +6,7 @@
  */
 #include "tensor/tape.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,6 +224,15 @@ bool ls_op_begin(ls_tape *t, const char *name, bool inputs_given)
     return true;
 }
 
+ls_status ls_op_check(const ls_tape *t, const char *op, const char *what, const ls_tensor *x)
+{
+    if (x->dtype != LS_F32)
+        return ls_fail(LS_UNSUPPORTED, "%s: %s is %s; only float is supported", op, what, ls_dtype_name(x->dtype));
+    if (!t->dry && !x->data)
+        return ls_fail(LS_INVALID, "%s: %s has no memory yet; call ls_params_bind first", op, what);
+    return LS_OK;
+}
+
 bool ls_grad_wanted(const ls_tensor *x) { return x && (x->node || x->grad); }
 
 static LS_COLD uint16_t make_label(ls_tape *t, const struct ls_node *n, uint32_t index)
@@ -278,21 +288,55 @@ ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what)
 
 /* --- playing back ------------------------------------------------------------------------ */
 
+LS_KERNEL void ls_grad_add(float *restrict to, const float *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) to[i] += from[i];
+}
+
 ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, float **out)
 {
-    if (x->node && !x->grad) {
+    ls_tensor *const held = x->grad;
+    if (x->node && (!held || held->uses > 0)) {
         x->grad = ls_op_output(t, LS_F32, x->ndim, x->dim);
         if (!x->grad) return t->status;
+        if (held) { /* others hold it too, and it must not change for them */
+            held->uses--;
+            if (!t->dry) memcpy(x->grad->data, held->data, ls_tensor_nbytes(held));
+        }
     }
     *add = x->grad_ready;
     *out = x->grad->data;
     return LS_OK;
 }
 
+/* Lets x, which has no gradient yet, hold that of n->out, unless more than `others` do. */
+static bool hold(const struct ls_node *n, ls_tensor *x, int others)
+{
+    if (!x->node || x->grad || n->borrowed || n->out->grad->uses > others) return false;
+    x->grad = n->out->grad;
+    x->grad->uses++;
+    return true;
+}
+
 ls_status ls_grad_begin_in_place(ls_tape *t, struct ls_node *n, ls_tensor *x, bool *add, float **out)
 {
-    if (x->node && !x->grad && !n->borrowed) x->grad = n->out->grad;
-    return ls_grad_begin(t, x, add, out);
+    if (!hold(n, x, 0)) return ls_grad_begin(t, x, add, out);
+    *add = false;
+    *out = x->grad->data;
+    return LS_OK;
+}
+
+ls_status ls_grad_pass(ls_tape *t, struct ls_node *n, ls_tensor *x)
+{
+    if (!hold(n, x, INT_MAX)) {
+        const ls_tensor *from = n->out->grad;
+        bool add;
+        float *out;
+        LS_TRY(ls_grad_begin(t, x, &add, &out));
+        if (!t->dry && add) ls_grad_add(out, from->data, ls_tensor_count(from));
+        if (!t->dry && !add) memcpy(out, from->data, ls_tensor_nbytes(from));
+    }
+    return ls_grad_end(t, x);
 }
 
 ls_status ls_grad_end(ls_tape *t, ls_tensor *x)
@@ -345,7 +389,8 @@ static ls_status play(ls_tape *t, ls_tensor *root, ls_tensor *grad, bool borrowe
         /* Parameters first: their collective can start while the rest is computed. */
         if (st >= 0) st = play_half(t, n, true);
         if (st >= 0) st = play_half(t, n, false);
-        n->out->grad = NULL; /* nobody reads it any more */
+        if (n->out->grad && n->out->grad->uses > 0) n->out->grad->uses--;
+        n->out->grad = NULL; /* this op reads it no more */
         n->out->grad_ready = false;
     }
     return st;

@@ -44,6 +44,8 @@ ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim
 void *ls_op_alloc(ls_tape *t, size_t nbytes);
 /* Records a copy of `what` when a gradient is wanted; returns `out`, or NULL after a failure. */
 ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what);
+/* LS_UNSUPPORTED unless x, the op's `what`, is float; LS_INVALID while it has no memory. */
+ls_status ls_op_check(const ls_tape *t, const char *op, const char *what, const ls_tensor *x);
 /* Keeps st, whose sentence is in place, as the tape's failure; returns NULL. */
 ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
 
@@ -58,7 +60,12 @@ ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, float **out);
 /* The same for ops that can turn the gradient of n->out into x's in place: *out may be
  * n->out's own, whose value is not needed afterwards. */
 ls_status ls_grad_begin_in_place(ls_tape *t, struct ls_node *n, ls_tensor *x, bool *add, float **out);
+/* For ops that hand the gradient of n->out on to x as it is: begin, write or add, and end.
+ * Where nothing has been written yet, x holds the same memory. */
+ls_status ls_grad_pass(ls_tape *t, struct ls_node *n, ls_tensor *x);
 ls_status ls_grad_end(ls_tape *t, ls_tensor *x);
+/* to[i] += from[i], n elements apart from each other. */
+void ls_grad_add(float *restrict to, const float *restrict from, int64_t n);
 
 /* A tape that computes nothing and counts everything (meta device). */
 ls_status ls_tape_create_dry(ls_tape **out);
