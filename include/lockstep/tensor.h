@@ -35,6 +35,7 @@ struct ls_tensor {
 
 int64_t ls_tensor_count(const ls_tensor *t);  /* elements */
 size_t ls_tensor_nbytes(const ls_tensor *t);
+bool ls_tensor_same_shape(const ls_tensor *a, const ls_tensor *b);
 /* "[32, 10]" into buf; returns buf. */
 const char *ls_tensor_shape(const ls_tensor *t, char *buf, size_t n);
 
@@ -97,6 +98,28 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, fl
 /* The same where one linear layer made all three, as GPT-2's does: qkv[B, T, 3 C] is q, k and v side by side,
  * each of `heads` heads; the result is [B, T, C]. Nothing is copied apart; same bits. */
 ls_tensor *ls_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal);
+/* x sigmoid(x), any shape. Also called swish. */
+ls_tensor *ls_silu(ls_tape *t, ls_tensor *x);
+/* silu(gate) up, equal shapes: the middle of Llama's feed-forward layer. Shazeer 2020. */
+ls_tensor *ls_swiglu(ls_tape *t, ls_tensor *gate, ls_tensor *up);
+/* a + b, equal shapes: a residual connection. In backward both hold the gradient of the sum
+ * itself; it is copied only when one of them gets more while the other is still needed. */
+ls_tensor *ls_add(ls_tape *t, ls_tensor *a, ls_tensor *b);
+/* x[.., T, C] + w[0 .. T) of w[P, C]: learned positions. LS_SHAPE when T > P. */
+ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w);
+/* Rows of w[V, C] by their number: ids[..] (I64, at most 3 dimensions) to [.., C]. The first id
+ * outside [0, V) is LS_INVALID, with its place. */
+ls_tensor *ls_embedding(ls_tape *t, ls_tensor *ids, ls_tensor *w);
+/* (x - mean) / sqrt(variance + eps) w + b over the last dimension of x[.., C]; w[C], b[C]; eps > 0.
+ * Ba, Kiros and Hinton 2016. */
+ls_tensor *ls_layernorm(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, float eps);
+/* x / sqrt(mean of x^2 + eps) w over the last dimension of x[.., C]; w[C]; eps > 0. Zhang and Sennrich 2019. */
+ls_tensor *ls_rmsnorm(ls_tape *t, ls_tensor *x, ls_tensor *w, float eps);
+/* Each element is 0 with probability p, 0 <= p < 1, and x / (1 - p) otherwise; p = 0 gives x itself
+ * (evaluation). Element i is dropped where ls_philox_uniform(seed, stream, first + i) < p: with
+ * `first` the global index of element 0, a shard drops what the whole would. The mask is not kept.
+ * Srivastava et al. 2014. */
+ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first);
 /* Mean over N of -log softmax(logits[N, C])[label[N]]; labels are I64 in [0, C),
  * else LS_INVALID. sum_out (may be NULL) gets the sum of the N losses in double,
  * correct_out (may be NULL) how many rows have their largest logit at the label. */

@@ -12,6 +12,13 @@ int64_t ls_tensor_count(const ls_tensor *t)
 
 size_t ls_tensor_nbytes(const ls_tensor *t) { return (size_t)ls_tensor_count(t) * ls_dtype_size(t->dtype); }
 
+bool ls_tensor_same_shape(const ls_tensor *a, const ls_tensor *b)
+{
+    bool same = a->ndim == b->ndim;
+    for (int i = 0; same && i < a->ndim; i++) same = a->dim[i] == b->dim[i];
+    return same;
+}
+
 const char *ls_tensor_shape(const ls_tensor *t, char *buf, size_t n)
 {
     size_t used = 0;

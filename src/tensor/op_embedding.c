@@ -1,0 +1,93 @@
+/* op_embedding.c -- rows of a table by their number.
+ *
+ *   id  [..]      I64 in [0, V), N in all
+ *   w   [V, C]
+ *   y   [.., C]
+ *
+ * forward           y[n]      = w[id[n]]    no flop; 8 bytes an element of y
+ * backward, weight  dw[id[n]] += dy[n]      1 flop and 12 bytes an element, in ascending n;
+ *                                           dw is 0 elsewhere: V C 4 bytes when nothing was there
+ */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tensor/tape.h"
+
+LS_KERNEL static void scatter(float *restrict dw, const float *restrict dy, const int64_t *restrict id, int64_t N,
+                              int64_t C)
+{
+    for (int64_t n = 0; n < N; n++, dy += C) {
+        float *restrict row = dw + id[n] * C;
+        for (int64_t c = 0; c < C; c++) row[c] += dy[c];
+    }
+}
+
+static ls_status backward_weight(ls_tape *t, struct ls_node *n)
+{
+    const ls_tensor *ids = n->in[0];
+    ls_tensor *w = n->in[1];
+    bool add;
+    float *dw;
+    LS_TRY(ls_grad_begin(t, w, &add, &dw));
+    if (!ls_tape_dry(t)) {
+        if (!add) memset(dw, 0, ls_tensor_nbytes(w));
+        scatter(dw, n->out->grad->data, ids->data, ls_tensor_count(ids), w->dim[1]);
+    }
+    return ls_grad_end(t, w);
+}
+
+static const ls_op embedding = { .name = "embedding", .napplied = 1, .backward_weight = backward_weight };
+
+/* The sentence about id i; its place as an index: "[1, 3]". */
+static LS_COLD ls_status outside(const ls_tensor *ids, int64_t i, int64_t V)
+{
+    char place[96];
+    ls_tensor at = { .ndim = ids->ndim };
+    const int64_t id = ((const int64_t *)ids->data)[i];
+    for (int d = ids->ndim - 1; d >= 0; d--) {
+        at.dim[d] = i % ids->dim[d];
+        i /= ids->dim[d];
+    }
+    return ls_fail(LS_INVALID, "embedding: id %lld at %s: expected 0 to %lld, the table has %lld rows", (long long)id,
+                   ls_tensor_shape(&at, place, sizeof place), (long long)V - 1, (long long)V);
+}
+
+static ls_status check(const ls_tape *t, const ls_tensor *ids, const ls_tensor *w)
+{
+    char is[96], ws[96];
+    if (ids->ndim >= LS_MAX_DIMS || w->ndim != 2)
+        return ls_fail(LS_SHAPE, "embedding: ids %s and table %s: expected at most %d dimensions and [V, C]",
+                       ls_tensor_shape(ids, is, sizeof is), ls_tensor_shape(w, ws, sizeof ws), LS_MAX_DIMS - 1);
+    if (ids->dtype != LS_I64)
+        return ls_fail(LS_UNSUPPORTED, "embedding: ids are %s, expected int64", ls_dtype_name(ids->dtype));
+    LS_TRY(ls_op_check(t, "embedding", "table", w));
+    if (ls_tape_dry(t)) return LS_OK;
+    const int64_t *id = ids->data, V = w->dim[0], N = ls_tensor_count(ids);
+    for (int64_t i = 0; i < N; i++)
+        if (LS_UNLIKELY(id[i] < 0 || id[i] >= V)) return outside(ids, i, V);
+    return LS_OK;
+}
+
+ls_tensor *ls_embedding(ls_tape *t, ls_tensor *ids, ls_tensor *w)
+{
+    if (!ls_op_begin(t, embedding.name, ids && w)) return NULL;
+    const ls_status st = check(t, ids, w);
+    if (st < 0) return ls_op_fail(t, st);
+
+    const int64_t N = ls_tensor_count(ids), C = w->dim[1];
+    int64_t dim[LS_MAX_DIMS];
+    memcpy(dim, ids->dim, sizeof dim);
+    dim[ids->ndim] = C;
+    ls_tensor *y = ls_op_output(t, LS_F32, ids->ndim + 1, dim);
+    if (!y) return NULL;
+    if (!ls_tape_dry(t)) {
+        const int64_t *id = ids->data;
+        const float *table = w->data;
+        float *to = y->data;
+        for (int64_t n = 0; n < N; n++) memcpy(to + n * C, table + id[n] * C, (size_t)C * sizeof *to);
+    }
+    return ls_op_end(t, y, &(struct ls_node){
+        .op = &embedding, .in = { ids, w }, .flops_weight = (double)(N * C),
+        .label_a = (uint32_t)w->dim[0], .label_b = (uint32_t)C,
+    });
+}
