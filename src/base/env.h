@@ -83,6 +83,8 @@ typedef struct ls_env {
     void *(*map_secret)(size_t n);           /* zeroed; in no core dump, and not swapped where that is allowed */
     int (*memfd)(const char *name, size_t n);/* sealed against resizing, blocks reserved */
     void *(*map_shared)(int fd, size_t n, bool prefault);
+    const void *(*map_read)(int fd, size_t n); /* n > 0 bytes of a file, to read; NULL when refused. The file must
+                                                not get shorter: touching what is gone kills the process */
     void (*unmap)(void *p, size_t n);
     int64_t (*fd_size)(int fd);
 

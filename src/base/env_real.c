@@ -152,6 +152,12 @@ static void *map_shared(int fd, size_t n, bool prefault)
     return p == MAP_FAILED ? NULL : p;
 }
 
+static const void *map_read(int fd, size_t n)
+{
+    const void *p = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
 static void unmap_real(void *p, size_t n)
 {
     if (p) munmap(p, n);
@@ -190,6 +196,7 @@ const ls_env ls_env_real = {
     .map_secret = map_secret,
     .memfd = memfd_real,
     .map_shared = map_shared,
+    .map_read = map_read,
     .unmap = unmap_real,
     .fd_size = fd_size,
 

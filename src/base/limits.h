@@ -31,6 +31,14 @@
 #define LS_IDX_MAX_DIMS  4
 #define LS_IDX_MAX_BYTES ((size_t)1 << 30) /* of one data set's images */
 
+/* tokenizers and tokens */
+#define LS_TOKENIZER_MAX_BYTES   ((size_t)32 << 20) /* of a tokenizer.json, encoder.json or vocab.bpe */
+#define LS_TOKENIZER_MAX_TOKENS  (1u << 20)
+#define LS_TOKENIZER_MAX_TOKEN   1024u              /* bytes of one token */
+#define LS_TOKENIZER_MAX_SPECIAL 4096u              /* added tokens */
+#define LS_TOKENIZER_MAX_PATTERN 4096u              /* bytes of the pattern that splits text into words */
+#define LS_TEXT_MAX_BYTES        ((size_t)1 << 30)  /* of one text file */
+
 /* host lists of a cluster's scheduler */
 #define LS_HOST_MAX_NAME     255
 #define LS_HOST_MAX_LIST     65536 /* bytes */

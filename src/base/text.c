@@ -57,29 +57,54 @@ void ls_text_free(ls_text *t)
     *t = (ls_text){ 0 };
 }
 
-/* Length of the valid UTF-8 sequence at p, or 0. */
-static size_t utf8(const unsigned char *p)
+size_t ls_utf8_next(const char *p, size_t n, bool *valid)
 {
-    if (p[0] < 0x80) return 1;
-    size_t n = p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc2 ? 2 : 0;
-    if (n == 0 || p[0] >= 0xf5) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    if (p[0] == 0xe0 && p[1] < 0xa0) return 0;  /* overlong */
-    if (p[0] == 0xed && p[1] >= 0xa0) return 0; /* surrogates */
-    if (p[0] == 0xf0 && p[1] < 0x90) return 0;
-    if (p[0] == 0xf4 && p[1] >= 0x90) return 0;
+    unsigned char lead = (unsigned char)p[0], low = 0x80, high = 0xbf; /* bounds of the next byte */
+    size_t want = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+    *valid = false;
+    if (want == 0) return 1;
+    if (lead == 0xe0) low = 0xa0; /* overlong below */
+    if (lead == 0xed) high = 0x9f; /* surrogates above */
+    if (lead == 0xf0) low = 0x90;
+    if (lead == 0xf4) high = 0x8f;
+    for (size_t i = 1; i < want; i++) {
+        if (i == n || (unsigned char)p[i] < low || (unsigned char)p[i] > high) return i;
+        low = 0x80;
+        high = 0xbf;
+    }
+    *valid = true;
+    return want;
+}
+
+size_t ls_utf8_check(const char *p, size_t n)
+{
+    size_t at = 0;
+    bool valid = true;
+    while (at < n) {
+        uint64_t eight;
+        if (n - at >= sizeof eight) {
+            memcpy(&eight, p + at, sizeof eight);
+            if (!(eight & 0x8080808080808080u)) {
+                at += sizeof eight;
+                continue;
+            }
+        }
+        size_t k = ls_utf8_next(p + at, n - at, &valid);
+        if (!valid) return at;
+        at += k;
+    }
     return n;
 }
 
 void ls_json_string(ls_text *t, const char *s)
 {
     ls_text_addn(t, "\"", 1);
-    for (const unsigned char *p = (const unsigned char *)s; *p;) {
-        size_t n = utf8(p);
-        if (n == 0) {
+    for (const unsigned char *p = (const unsigned char *)s, *end = p + strlen(s); p < end;) {
+        bool valid;
+        size_t n = ls_utf8_next((const char *)p, (size_t)(end - p), &valid);
+        if (!valid) {
             ls_text_add(t, "\\ufffd");
-            p++;
+            p += n;
         } else if (*p == '"' || *p == '\\') {
             ls_text_add(t, "\\%c", *p++);
         } else if (*p < 0x20 || *p == 0x7f || *p == '<' || *p == '>') {

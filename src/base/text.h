@@ -23,6 +23,13 @@ void ls_text_free(ls_text *t);
 /* Makes bytes from outside harmless to a terminal: control characters become '?'. */
 void ls_text_printable(char *p);
 
+/* UTF-8 by RFC 3629 (nothing overlong, no surrogates): how many of the n > 0 bytes at p are one
+ * character; where *valid is false, how many belong together as one error: the longest beginning of
+ * a character, else one byte. U+FFFD for each gives what Unicode recommends and Python's "replace" does. */
+size_t ls_utf8_next(const char *p, size_t n, bool *valid);
+/* The first of n bytes that is not of valid UTF-8; n when there is none. */
+size_t ls_utf8_check(const char *p, size_t n);
+
 /* A JSON string with its quotes; control characters, <, > and invalid UTF-8 escaped. */
 void ls_json_string(ls_text *t, const char *s);
 /* %.17g; a value that is not finite becomes null. */
