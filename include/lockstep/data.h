@@ -1,4 +1,4 @@
-/* data.h -- data sets, which samples are whose, and batches. */
+/* data.h -- data sets, which samples are whose, and batches; tokenizers, token files and their batches. */
 #ifndef LS_DATA_H
 #define LS_DATA_H
 #include <stdbool.h>
@@ -73,6 +73,126 @@ void ls_loader_rewind(ls_loader *l);          /* to the start of the sampler's c
 /* The next batch into l->x and l->label; returns its samples, 0 at the end of the epoch. */
 size_t ls_loader_next(ls_loader *l);
 void ls_loader_destroy(ls_loader *l);
+
+/* --- tokenizers -------------------------------------------------------------- */
+
+typedef struct ls_tokenizer ls_tokenizer;
+
+/* Token ids; calls add at the end. Zeroed is empty. */
+typedef struct ls_ids {
+    uint32_t *p; /* owned; ls_ids_free */
+    size_t n, cap;
+} ls_ids;
+void ls_ids_free(ls_ids *ids);
+
+enum {
+    LS_ENCODE_SPECIAL = 1, /* the text of a special token is that token (without: text like any other) */
+    LS_ENCODE_LOSSY = 2    /* what is not UTF-8 counts as U+FFFD, one for each error (without: refused) */
+};
+
+/* Opens a tokenizer by what it is called:
+ *
+ *   byte         token i is the byte i; 256 is <|endoftext|>. Takes any bytes
+ *   char         printable ASCII, tab and newline, a token each (ls_tokenizer_open_chars: those of a text)
+ *   gpt2         GPT-2's 50,257 tokens, from vocab.bpe and encoder.json in $LOCKSTEP_GPT2, else in
+ *                .cache/datasets/gpt2, where `scripts/setup --text` puts them
+ *   FOLDER       the same from this folder; merges.txt and vocab.json are their names at Hugging Face
+ *   FILE         a tokenizer.json of Hugging Face: byte-level BPE, or one token a character
+ *
+ * LS_IO: a file is missing, and which. LS_BAD_FILE: one breaks its format, or base/limits.h.
+ * LS_UNSUPPORTED: it asks for what is not built in (a normalizer, another model), which is named. */
+ls_status ls_tokenizer_open(const char *what, ls_tokenizer **out);
+/* One token for each character of n bytes of UTF-8, in the order of their code points, and then
+ * <|endoftext|>. LS_INVALID: it is not UTF-8 or has a NUL, with the byte's offset. */
+ls_status ls_tokenizer_open_chars(const char *text, size_t n, ls_tokenizer **out);
+void ls_tokenizer_close(ls_tokenizer *t); /* NULL is fine */
+
+/* Writes it as a tokenizer.json, whole or not at all: Hugging Face's tokenizers give the same ids. LS_IO. */
+ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *path);
+
+/* Every id is below it. */
+uint32_t ls_tokenizer_vocab_size(const ls_tokenizer *t);
+/* The id of a special token by its text ("<|endoftext|>"); -1: there is none. */
+int64_t ls_tokenizer_special(const ls_tokenizer *t, const char *text);
+/* What stands between documents: <|endoftext|>, <|end_of_text|> or </s>; -1: it has none of them. */
+int64_t ls_tokenizer_end_of_text(const ls_tokenizer *t);
+
+/* The ids of n bytes of text, added to `out`, which on failure is as before. No token is added in
+ * front or behind. The tokenizer remembers words, so one thread at a time.
+ * LS_INVALID: not UTF-8, or a character that is no token; the byte's offset is named. */
+ls_status ls_tokenizer_encode(ls_tokenizer *t, const char *text, size_t n, unsigned flags, ls_ids *out);
+/* The bytes of one token, *n of them, borrowed; NULL when no token has this id. A character may be
+ * split between two tokens. */
+const char *ls_tokenizer_token(const ls_tokenizer *t, uint32_t id, size_t *n);
+/* The bytes of n tokens one after another: malloc'd for the caller, with a zero byte behind its *bytes.
+ * LS_INVALID: an id is no token. */
+ls_status ls_tokenizer_decode(const ls_tokenizer *t, const uint32_t *id, size_t n, char **text, size_t *bytes);
+
+/* --- token files --------------------------------------------------------------- */
+
+typedef enum ls_token_format {
+    LS_TOKENS_LLMC,   /* llm.c: 256 int32 (20240520, 1, number of tokens, zeros), then uint16 each; with
+                       * 20240801 and 7 uint32 each. Little-endian */
+    LS_TOKENS_NANOGPT /* nanoGPT: uint16 each, nothing else */
+} ls_token_format;
+
+/* A token file, mapped. It must not get shorter while it is open. */
+typedef struct ls_tokens {
+    char *path;          /* owned */
+    size_t n;            /* tokens */
+    const uint16_t *u16; /* [n], borrowed from the mapping; NULL when there are 32 bits each */
+    const uint32_t *u32; /* [n], or NULL */
+    const void *map;     /* owned; NULL: the tokens are borrowed from elsewhere */
+    size_t map_bytes;
+} ls_tokens;
+
+/* LS_IO: not readable. LS_BAD_FILE: not of that format, or its header does not tell the truth. */
+ls_status ls_tokens_open(const char *path, ls_token_format format, ls_tokens *out);
+void ls_tokens_close(ls_tokens *t); /* zeroed is fine */
+/* Tokens [first, first + n) into out. LS_INVALID: beyond the end. LS_BAD_FILE: one is not below
+ * `vocab`; file, byte and id are named. */
+ls_status ls_tokens_read(const ls_tokens *t, size_t first, size_t n, uint32_t vocab, int64_t *out);
+/* Where `id` stands among tokens [first, first + n), which may reach beyond the end: up to `cap` indices into
+ * `at` (cap 0: NULL is fine), ascending; returns how often it stands there. With end-of-text: the documents. */
+size_t ls_tokens_find(const ls_tokens *t, uint32_t id, size_t first, size_t n, size_t *at, size_t cap);
+
+/* Batches of windows of T tokens, each with the token that follows every one of them.
+ *
+ * Window w is tokens [w T, w T + T], so there are W = (n - 1) / T of them and neighbours share one
+ * token. Sample g, counted over all ranks and since the beginning, is window `g mod W` of epoch
+ * g / W in that epoch's order, a permutation that follows from (seed, epoch) alone. So what sample g
+ * is depends neither on the number of ranks nor on how a batch is divided, and a run goes on from one
+ * integer, `position`. */
+typedef struct ls_token_loader {
+    const ls_tokens *data; /* borrowed */
+    size_t batch, T;       /* windows a batch on this rank; tokens a window */
+    size_t windows;        /* W */
+    int dp_rank, dp_size;
+    uint64_t seed;
+    bool shuffle;          /* false: the order of the file, every epoch */
+    uint32_t vocab;        /* ids are checked against it */
+    uint64_t position;     /* samples that all ranks have taken; may be set */
+    int64_t *x, *y;        /* owned, [batch, T]: tokens, and the ones that follow them */
+    size_t *first;         /* owned, [batch]: where each window begins in the file */
+} ls_token_loader;
+
+/* What a loader is made for; the fields are those above. */
+typedef struct ls_token_loader_opts {
+    size_t batch, T;
+    int dp_rank, dp_size;
+    uint64_t seed;
+    bool shuffle;
+    uint32_t vocab;
+} ls_token_loader_opts;
+
+/* LS_INVALID: batch or T is 0, no rank of dp_size, or the file has not T + 1 tokens. Position 0. */
+ls_status ls_token_loader_create(const ls_tokens *t, const ls_token_loader_opts *o, ls_token_loader **out);
+/* The next batch into x, y and first: of the dp_size * batch samples from `position` on this rank's part is
+ * the dp_rank-th; then position is behind them all. LS_BAD_FILE as in ls_tokens_read; position stays. */
+ls_status ls_token_loader_next(ls_token_loader *l);
+/* The window that sample g is. */
+size_t ls_token_loader_window(const ls_token_loader *l, uint64_t g);
+void ls_token_loader_destroy(ls_token_loader *l); /* NULL is fine */
 
 #ifdef __cplusplus
 }
