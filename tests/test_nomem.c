@@ -16,6 +16,8 @@
 
 #include "base/opts_impl.h"
 #include "data/idx.h"
+#include "data/tokenizer.h"
+#include "data/tokens.h"
 #include "lockstep/ckpt.h"
 #include "lockstep/data.h"
 #include "lockstep/hf.h"
@@ -159,6 +161,67 @@ static ls_status load_batches(void)
     ls_loader_destroy(l);
     ls_sampler_destroy(s);
     ls_dataset_free(&d);
+    return st;
+}
+
+#define TOKENIZER "nomem.json" /* in the folder that the tests run in */
+
+static ls_status keep_tokenizer(void)
+{
+    ls_tokenizer *t;
+    ls_status st = ls_tokenizer_open_chars("some text", 9, &t);
+    if (st != LS_OK) assert_null(t);
+    ls_tokenizer_close(t);
+    if (st != LS_OK) return st;
+    st = ls_tokenizer_open("byte", &t);
+    if (st == LS_OK) st = ls_vocab_add(&t->vocab, 257, "ab", 2);
+    if (st == LS_OK) st = ls_bpe_add(&t->bpe, 'a', 'b', 257);
+    if (st == LS_OK) st = ls_split_create(ls_split_gpt2, true, &t->split);
+    if (st == LS_OK) st = ls_tokenizer_save(t, TOKENIZER);
+    ls_tokenizer_close(t);
+    return st;
+}
+
+/* Its pattern, a merge, words short and long, and what is not UTF-8. */
+static ls_status use_tokenizer(void)
+{
+    static const char text[] = "abc ababababababababababababababababababababababababababababababababababababab\xff";
+    ls_tokenizer *t;
+    ls_ids ids = { 0 };
+    char *back = NULL;
+    size_t n;
+    ls_status st = ls_tokenizer_open(TOKENIZER, &t);
+    if (st != LS_OK) {
+        assert_null(t);
+        return st;
+    }
+    st = ls_tokenizer_encode(t, text, sizeof text - 1, LS_ENCODE_LOSSY, &ids);
+    if (st != LS_OK) assert_int_equal(ids.n, 0);
+    if (st == LS_OK) st = ls_tokenizer_decode(t, ids.p, ids.n, &back, &n);
+    free(back);
+    ls_ids_free(&ids);
+    ls_tokenizer_close(t);
+    return st;
+}
+
+static ls_status load_tokens(void)
+{
+    static const uint32_t id[] = { 1, 2, 3, 4, 5 };
+    ls_token_writer w;
+    ls_tokens f = { 0 };
+    ls_token_loader *l = NULL;
+    ls_status st = ls_token_writer_init(&w, LS_TOKENS_LLMC, 9);
+    if (st == LS_OK) st = ls_token_writer_add(&w, id, 5);
+    if (st == LS_OK) st = ls_token_writer_save(&w, "nomem.bin");
+    ls_token_writer_free(&w);
+    if (st == LS_OK) st = ls_tokens_open("nomem.bin", LS_TOKENS_LLMC, &f);
+    ls_token_loader_opts o = { .batch = 2, .T = 2, .dp_size = 1, .vocab = 9 };
+    if (st == LS_OK) st = ls_token_loader_create(&f, &o, &l);
+    if (st != LS_OK) assert_null(l);
+    else st = ls_token_loader_next(l);
+    ls_token_loader_destroy(l);
+    ls_tokens_close(&f);
+    unlink("nomem.bin");
     return st;
 }
 
@@ -413,6 +476,10 @@ static void data_survives(void **state)
     fail_each(read_idx, 1);
     fail_each(open_images, 5);    /* the owner; a file and its elements, twice */
     fail_each(load_batches, 10);
+    fail_each(keep_tokenizer, 20);
+    fail_each(use_tokenizer, 15);
+    unlink(TOKENIZER);
+    fail_each(load_tokens, 5);
 }
 
 static void optimizers_survive(void **state)

