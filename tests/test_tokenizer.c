@@ -664,6 +664,47 @@ static void a_megabyte_of_one_kind_takes_no_time_worth_mentioning(void **state)
     free(text);
 }
 
+/* Under both pairs of names that these files have. */
+static void opens_a_folder_of_gpt2s_files(void **state)
+{
+    static const char *const names[2][2] = { { "vocab.bpe", "encoder.json" }, { "merges.txt", "vocab.json" } };
+    const ls_env *env = ls_env_get();
+    blob merges = unpack("gpt2-vocab.bpe.gz");
+    merges.p[merges.n] = 0;
+    ls_text vocab = encoder_json(&merges);
+    for (int k = 0; k < 2; k++) {
+        char dir[64], path[2][96];
+        ls_tokenizer *t;
+        ls_ids a = { 0 }, b = { 0 };
+        snprintf(dir, sizeof dir, "/tmp/test_tokenizer.%d.%d", env->pid(), k);
+        assert_int_equal(env->mkdir(dir), 0);
+        for (int i = 0; i < 2; i++) snprintf(path[i], sizeof path[i], "%s/%s", dir, names[k][i]);
+        assert_int_equal(ls_file_write(path[0], merges.p, merges.n), LS_OK);
+        assert_int_equal(ls_tokenizer_open(dir, &t), LS_IO);
+        assert_says("neither encoder.json nor vocab.json is there");
+        assert_int_equal(ls_file_write(path[1], vocab.p, vocab.n), LS_OK);
+        if (k == 0) setenv("LOCKSTEP_GPT2", dir, 1);
+        assert_int_equal(ls_tokenizer_open(k == 0 ? "gpt2" : dir, &t), LS_OK);
+        unsetenv("LOCKSTEP_GPT2");
+        assert_int_equal(ls_tokenizer_encode(t, "Call me Ishmael.", 16, 0, &a), LS_OK);
+        assert_int_equal(ls_tokenizer_encode(*state, "Call me Ishmael.", 16, 0, &b), LS_OK);
+        assert_ids(&a, b.p, b.n);
+        ls_tokenizer_close(t);
+        ls_ids_free(&a);
+        ls_ids_free(&b);
+        for (int i = 0; i < 2; i++) env->unlink(path[i]);
+        env->rmdir(dir);
+    }
+    ls_tokenizer *t;
+    char *line = merges.p;
+    for (int i = 0; i < 4; i++) line = strchr(line, '\n') + 1;
+    line[0] = '\n'; /* the fifth line is now empty, and what is left of it a sixth */
+    assert_int_equal(ls_tokenizer_parse_gpt2("vocab.bpe", merges.p, merges.n, "encoder.json", vocab.p, vocab.n, &t), LS_BAD_FILE);
+    assert_says("vocab.bpe: line 6: a merge: ");
+    ls_text_free(&vocab);
+    free(merges.p);
+}
+
 static void missing_files_are_named(void **state)
 {
     (void)state;
@@ -697,6 +738,7 @@ int main(void)
         cmocka_unit_test(a_pattern_that_explodes_is_stopped),
         cmocka_unit_test(gaps_and_empty_matches_of_a_pattern_lose_nothing),
         cmocka_unit_test(a_megabyte_of_one_kind_takes_no_time_worth_mentioning),
+        cmocka_unit_test(opens_a_folder_of_gpt2s_files),
         cmocka_unit_test(missing_files_are_named),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, open_golden_gpt2, close_golden_gpt2);
