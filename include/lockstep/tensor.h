@@ -126,6 +126,26 @@ ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t
 ls_tensor *ls_softmax_cross_entropy(ls_tape *t, ls_tensor *logits, ls_tensor *labels, double *sum_out,
                                     int64_t *correct_out);
 
+#define LS_IGNORE_INDEX (-100) /* a label that does not count, as in PyTorch */
+
+/* The head of a language model: scale * sum over the counted rows of
+ * -log softmax(x w^T)[label], with x [..., C], w [V, C] and a label (I64) for each
+ * of the N rows: in [0, V), or LS_IGNORE_INDEX, else LS_INVALID. With scale =
+ * 1 / (counted tokens of the whole step) the losses and gradients of any split
+ * of a batch over ranks and micro-batches add up to the same. The logits [N, V]
+ * are never whole: at most 64 MiB of them (or 16 rows) are at a time.
+ *
+ * sum_out (may be NULL) gets the sum, not scaled, in double; counted_out (may be
+ * NULL) the counted rows, at once. Where a gradient is wanted the logits are
+ * computed in ls_backward, once: until then the loss and *sum_out are NaN, and
+ * sum_out, x, w and labels must stay. A dw (also of a tied w) and dx may be
+ * added to what is there. 6 N V C flops; 2 N V C without gradients. */
+ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *labels, double scale,
+                                   double *sum_out, int64_t *counted_out);
+/* y[B, V] = x[:, T - 1, :] w^T of x [B, T, C] (or [T, C]): the logits of the next
+ * token. Without gradient: LS_UNSUPPORTED where one is recorded. */
+ls_tensor *ls_last_logits(ls_tape *t, ls_tensor *x, ls_tensor *w);
+
 #ifdef __cplusplus
 }
 #endif

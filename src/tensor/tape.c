@@ -178,6 +178,8 @@ static void *take(ls_tape *t, size_t nbytes, bool data)
 }
 
 void *ls_op_alloc(ls_tape *t, size_t nbytes) { return take(t, nbytes, true); }
+size_t ls_op_mark(const ls_tape *t) { return t->used; }
+void ls_op_release(ls_tape *t, size_t mark) { t->used = mark; }
 
 static ls_tensor *header(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim)
 {

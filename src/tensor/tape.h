@@ -42,6 +42,9 @@ bool ls_op_begin(ls_tape *t, const char *name, bool inputs_given);
 ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
 /* nbytes of the slab, 64-byte aligned, for `saved`. */
 void *ls_op_alloc(ls_tape *t, size_t nbytes);
+/* Gives back what was taken from the slab since the mark, before anything else is recorded. */
+size_t ls_op_mark(const ls_tape *t);
+void ls_op_release(ls_tape *t, size_t mark);
 /* Records a copy of `what` when a gradient is wanted; returns `out`, or NULL after a failure. */
 ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what);
 /* LS_UNSUPPORTED unless x, the op's `what`, is float; LS_INVALID while it has no memory. */

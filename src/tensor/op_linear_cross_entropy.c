@@ -1,0 +1,310 @@
+/* op_linear_cross_entropy.c -- the head of a language model: linear, softmax and negative log likelihood in one op.
+ *
+ *   x       [..., C]   N rows in all
+ *   w       [V, C]     often the token embedding itself
+ *   labels  [N] in all (I64, in [0, V); LS_IGNORE_INDEX: the row does not count)
+ *   loss    []         scale * sum over counted n of log(sum_v e^l[n, v]) - l[n, labels[n]],   l = x w^T
+ *
+ * The logits l [N, V] would be the largest tensor of the model, so they are made for some rows of x at a time, and for
+ * these in blocks of the vocabulary. A block is still in the cache when its largest logit and its sum of exponentials
+ * are taken; the blocks of a row are joined as in online softmax (Milakov and Gimelshein 2018):
+ *
+ *   per block j     m_j = max l,  s_j = sum e^(l - m_j),  e = e^(l - m_j) kept
+ *   per row         m = max m_j,  lse = m + log(sum_j s_j e^(m_j - m))
+ *   once more       dl = (e e^(m_j - lse) - [v = label]) scale g,   dx += dl w_j,   dw_j += dl^T x
+ *
+ * Where a gradient is wanted all of this is done in backward, when g is known: logits are computed once (three products
+ * of 2 N V C flops in all; to compute them again in backward would be a fourth), gradients go straight to their places,
+ * and nothing but x and the labels is kept between. So the loss has its value only then. Where none is wanted one block
+ * of memory is enough.
+ *
+ * memory in the slab, given back at once: LOGITS_BYTES at most for the logits of the rows at hand (or ROW_UNIT rows),
+ * and 32 bytes a row. Sums over V and N are in double, in an order that depends on the shapes alone.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tensor/tape.h"
+#include "tensor/vecmath.h"
+
+#define LOGITS_BYTES ((int64_t)64 << 20)
+#define ROW_UNIT 16
+#define BLOCK 4096   /* of the vocabulary: with 256 rows 4 MiB */
+#define EVAL_ROWS 256
+#define LANES 16
+#define FLOPS_ELEMENT 18.0 /* exponential, maximum, sums and scaling */
+
+/* One application: its shapes and how it is cut. */
+typedef struct head {
+    int64_t N, C, V;
+    int64_t rows;   /* of x at a time */
+    int64_t block;  /* of the vocabulary at a time; all but the last */
+    int64_t blocks;
+    const float *x, *w;
+    const int64_t *labels;
+} head;
+
+/* What is known of the rows at hand. */
+typedef struct rows {
+    float *e;        /* [blocks][rows, block]; evaluation: one block only */
+    float *top;      /* [blocks][rows]: m_j */
+    double *sum;     /* sum of e^(l - largest) */
+    double *largest;
+    double *picked;  /* logit of the label */
+} rows;
+
+/* What forward keeps for backward. */
+typedef struct kept {
+    double scale;
+    double *sum_out; /* the caller's; may be NULL */
+} kept;
+
+static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* n in equal parts of at most `most`: the size of one, a multiple of ROW_UNIT. */
+static int64_t part_of(int64_t n, int64_t most)
+{
+    const int64_t parts = (n + most - 1) / most;
+    return round_up((n + parts - 1) / parts, ROW_UNIT);
+}
+
+static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels, bool gradient)
+{
+    head h = { .C = w->dim[1], .V = w->dim[0], .x = x->data, .w = w->data, .labels = labels->data };
+    h.N = ls_tensor_count(x) / h.C;
+    h.block = part_of(h.V, BLOCK);
+    h.blocks = (h.V + h.block - 1) / h.block;
+    int64_t most = LOGITS_BYTES / (int64_t)sizeof(float) / (h.blocks * h.block) / ROW_UNIT * ROW_UNIT;
+    if (!gradient) most = EVAL_ROWS;
+    h.rows = part_of(h.N, most < ROW_UNIT ? ROW_UNIT : most);
+    return h;
+}
+
+static ls_status allocate(ls_tape *t, const head *h, bool gradient, rows *r)
+{
+    const size_t n = (size_t)h->rows, kept_blocks = gradient ? (size_t)h->blocks : 1;
+    r->e = ls_op_alloc(t, kept_blocks * n * (size_t)h->block * sizeof *r->e);
+    r->top = ls_op_alloc(t, kept_blocks * n * sizeof *r->top);
+    r->sum = ls_op_alloc(t, 3 * n * sizeof *r->sum);
+    if (ls_tape_status(t) < 0 || ls_tape_dry(t)) return ls_tape_status(t);
+    r->largest = r->sum + n;
+    r->picked = r->largest + n;
+    return LS_OK;
+}
+
+/* e = e^(e - *top), *top the largest; returns the sum. In LANES interleaved parts, so that every instruction set gives
+ * the same bits. */
+LS_KERNEL static double exponentials(float *restrict e, int64_t n, float *restrict top)
+{
+    float lane[LANES];
+    double part[LANES] = { 0 };
+    for (int k = 0; k < LANES; k++) lane[k] = e[k < n ? k : 0];
+    int64_t v = 0;
+    for (; v + LANES <= n; v += LANES)
+        for (int k = 0; k < LANES; k++) lane[k] = e[v + k] > lane[k] ? e[v + k] : lane[k];
+    for (; v < n; v++) lane[0] = e[v] > lane[0] ? e[v] : lane[0];
+    float most = lane[0];
+    for (int k = 1; k < LANES; k++) most = lane[k] > most ? lane[k] : most;
+
+    for (v = 0; v + LANES <= n; v += LANES)
+        for (int k = 0; k < LANES; k++) {
+            e[v + k] = ls_expf(e[v + k] - most);
+            part[k] += (double)e[v + k];
+        }
+    for (; v < n; v++) {
+        e[v] = ls_expf(e[v] - most);
+        part[0] += (double)e[v];
+    }
+    *top = most;
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int k = 0; k < width; k++) part[k] += part[k + width];
+    return part[0];
+}
+
+LS_KERNEL static void scale_row(float *e, int64_t n, float by)
+{
+    for (int64_t v = 0; v < n; v++) e[v] *= by;
+}
+
+/* Logits of rows [first, first + n) block by block, with what their softmax needs. */
+static ls_status logits(ls_gemm *g, const head *h, int64_t first, int64_t n, bool keep, rows *r)
+{
+    for (int64_t i = 0; i < n; i++) {
+        r->sum[i] = 0.0;
+        r->largest[i] = -INFINITY;
+        r->picked[i] = 0.0;
+    }
+    for (int64_t j = 0; j < h->blocks; j++) {
+        const int64_t v0 = j * h->block, nv = h->V - v0 < h->block ? h->V - v0 : h->block;
+        float *e = r->e + (keep ? j * h->rows * h->block : 0), *top = r->top + (keep ? j * h->rows : 0);
+        const ls_gemm_call l = {
+            .m = n, .n = nv, .k = h->C, .trans_b = true, .a = h->x + first * h->C, .b = h->w + v0 * h->C, .c = e,
+        };
+        LS_TRY(ls_gemm_run(g, &l));
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t label = h->labels[first + i];
+            if (label >= v0 && label < v0 + nv) r->picked[i] = (double)e[i * nv + label - v0];
+            const double sum = exponentials(e + i * nv, nv, &top[i]), m = (double)top[i];
+            if (m > r->largest[i]) {
+                r->sum[i] = r->sum[i] * exp(r->largest[i] - m) + sum;
+                r->largest[i] = m;
+            } else {
+                r->sum[i] += sum * exp(m - r->largest[i]);
+            }
+        }
+    }
+    return LS_OK;
+}
+
+/* The losses of the rows at hand; sum becomes lse. */
+static double losses(const head *h, int64_t first, int64_t n, rows *r)
+{
+    double loss = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        r->sum[i] = r->largest[i] + log(r->sum[i]);
+        if (h->labels[first + i] != LS_IGNORE_INDEX) loss += r->sum[i] - r->picked[i];
+    }
+    return loss;
+}
+
+/* Where the gradients go; a NULL one is not wanted. */
+typedef struct slopes {
+    float *dx, *dw;
+    bool add_x, add_w;
+    double scale;
+} slopes;
+
+/* Turns the kept blocks into gradients of the logits, and these into those of x and w. */
+static ls_status gradients(ls_gemm *g, const head *h, int64_t first, int64_t n, const rows *r, const slopes *d)
+{
+    for (int64_t j = 0; j < h->blocks; j++) {
+        const int64_t v0 = j * h->block, nv = h->V - v0 < h->block ? h->V - v0 : h->block;
+        float *e = r->e + j * h->rows * h->block;
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t label = h->labels[first + i];
+            float *row = e + i * nv;
+            if (label == LS_IGNORE_INDEX) {
+                memset(row, 0, (size_t)nv * sizeof *row);
+                continue;
+            }
+            const double share = exp((double)r->top[j * h->rows + i] - r->sum[i]);
+            const bool here = label >= v0 && label < v0 + nv;
+            const double p = here ? (double)row[label - v0] * share : 0.0;
+            scale_row(row, nv, (float)(share * d->scale));
+            if (here) row[label - v0] = (float)((p - 1.0) * d->scale); /* p may be close to 1 */
+        }
+        const ls_gemm_call dx = {
+            .m = n, .n = h->C, .k = nv, .add = d->add_x || j > 0,
+            .a = e, .b = h->w + v0 * h->C, .c = d->dx ? d->dx + first * h->C : NULL,
+        };
+        const ls_gemm_call dw = {
+            .m = nv, .n = h->C, .k = n, .trans_a = true, .add = d->add_w || first > 0,
+            .a = e, .b = h->x + first * h->C, .c = d->dw ? d->dw + v0 * h->C : NULL,
+        };
+        if (d->dx) LS_TRY(ls_gemm_run(g, &dx));
+        if (d->dw) LS_TRY(ls_gemm_run(g, &dw));
+    }
+    return LS_OK;
+}
+
+/* The sum of the losses and, where d is given, the gradients. */
+static ls_status run(ls_tape *t, const head *h, const slopes *d, double *sum)
+{
+    const size_t mark = ls_op_mark(t);
+    rows r = { 0 };
+    *sum = 0.0;
+    LS_TRY(allocate(t, h, d != NULL, &r));
+    for (int64_t first = 0; first < h->N && !ls_tape_dry(t); first += h->rows) {
+        const int64_t n = h->N - first < h->rows ? h->N - first : h->rows;
+        LS_TRY(logits(ls_tape_gemm(t), h, first, n, d != NULL, &r));
+        *sum += losses(h, first, n, &r);
+        if (d) LS_TRY(gradients(ls_tape_gemm(t), h, first, n, &r, d));
+    }
+    ls_op_release(t, mark);
+    return LS_OK;
+}
+
+static void tell(const ls_tensor *loss, double scale, double sum, double *sum_out)
+{
+    *(float *)loss->data = (float)(scale * sum);
+    if (sum_out) *sum_out = sum;
+}
+
+/* Both gradients come from one pass over the logits, so the op is not split into halves. */
+static ls_status backward(ls_tape *t, struct ls_node *n)
+{
+    ls_tensor *x = n->in[0], *w = n->in[2];
+    const head h = cut(x, w, n->in[1], true);
+    const kept *k = n->saved;
+    slopes d = { 0 };
+    double sum;
+    if (ls_grad_wanted(w)) LS_TRY(ls_grad_begin(t, w, &d.add_w, &d.dw));
+    if (ls_grad_wanted(x)) LS_TRY(ls_grad_begin(t, x, &d.add_x, &d.dx));
+    if (!ls_tape_dry(t)) d.scale = k->scale * (double)*(const float *)n->out->grad->data;
+    LS_TRY(run(t, &h, &d, &sum));
+    if (!ls_tape_dry(t)) tell(n->out, k->scale, sum, k->sum_out);
+    if (ls_grad_wanted(w)) LS_TRY(ls_grad_end(t, w));
+    return ls_grad_wanted(x) ? ls_grad_end(t, x) : LS_OK;
+}
+
+static const ls_op linear_cross_entropy = {
+    .name = "linear_cross_entropy", .napplied = 3, .backward_input = backward,
+};
+
+static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels,
+                       int64_t *counted)
+{
+    char xs[96], ws[96], ls[96];
+    if (x->ndim < 1 || w->ndim != 2 || x->dim[x->ndim - 1] != w->dim[1] ||
+        ls_tensor_count(labels) != ls_tensor_count(x) / w->dim[1])
+        return ls_fail(LS_SHAPE, "linear_cross_entropy: input %s, weight %s, labels %s: expected [..., C], [V, C], [...]",
+                       ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(w, ws, sizeof ws),
+                       ls_tensor_shape(labels, ls, sizeof ls));
+    if (x->dtype != LS_F32 || w->dtype != LS_F32 || labels->dtype != LS_I64)
+        return ls_fail(LS_UNSUPPORTED, "linear_cross_entropy: input is %s, weight %s, labels %s: expected float, float "
+                       "and int64", ls_dtype_name(x->dtype), ls_dtype_name(w->dtype), ls_dtype_name(labels->dtype));
+    if (ls_tape_dry(t)) return LS_OK;
+    if (!w->data) return ls_fail(LS_INVALID, "linear_cross_entropy: the weight has no memory yet; call ls_params_bind");
+    const int64_t *label = labels->data, V = w->dim[0];
+    for (int64_t n = 0; n < ls_tensor_count(labels); n++) {
+        if ((label[n] < 0 || label[n] >= V) && label[n] != LS_IGNORE_INDEX)
+            return ls_fail(LS_INVALID, "linear_cross_entropy: label %lld of row %lld: expected 0 to %lld, the vocabulary "
+                           "of %lld, or %d: not counted", (long long)label[n], (long long)n, (long long)V - 1,
+                           (long long)V, LS_IGNORE_INDEX);
+        *counted += label[n] != LS_IGNORE_INDEX;
+    }
+    return LS_OK;
+}
+
+ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *labels, double scale,
+                                   double *sum_out, int64_t *counted_out)
+{
+    if (!ls_op_begin(t, linear_cross_entropy.name, x && w && labels)) return NULL;
+    int64_t counted = 0;
+    ls_status st = check(t, x, w, labels, &counted);
+    if (st < 0) return ls_op_fail(t, st);
+    if (counted_out) *counted_out = counted;
+
+    const bool later = ls_tape_grad(t) && (ls_grad_wanted(x) || ls_grad_wanted(w));
+    const head h = cut(x, w, labels, later);
+    ls_tensor *loss = ls_op_output(t, LS_F32, 0, NULL);
+    kept *k = loss ? ls_op_alloc(t, sizeof *k) : NULL;
+    if (ls_tape_status(t) < 0) return NULL;
+    if (later && !ls_tape_dry(t)) {
+        *k = (kept){ scale, sum_out };
+        tell(loss, scale, (double)NAN, sum_out);
+    } else if (!later) {
+        double sum;
+        if ((st = run(t, &h, NULL, &sum)) < 0) return ls_op_fail(t, st);
+        if (!ls_tape_dry(t)) tell(loss, scale, sum, sum_out);
+    }
+    const double product = 2.0 * (double)h.N * (double)h.V * (double)h.C;
+    const double whole = product + FLOPS_ELEMENT * (double)h.N * (double)h.V;
+    return ls_op_end(t, loss, &(struct ls_node){
+        .op = &linear_cross_entropy, .in = { x, labels, w }, .saved = k,
+        .label_a = (uint32_t)h.C, .label_b = (uint32_t)h.V,
+        .flops = later ? 0.0 : whole,
+        .flops_input = whole + (ls_grad_wanted(x) ? product : 0.0) + (ls_grad_wanted(w) ? product : 0.0),
+    });
+}
