@@ -14,6 +14,7 @@
 #include "optim/optim.h"
 
 #include "golden/optim.h"
+#include "golden/optim_groups.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -30,6 +31,9 @@ static void bind(pair *m, float *p0, float *g0, int64_t n0, float *p1, float *g1
     m->item[1].grad.data = g1;
     m->params = (ls_params){ .item = m->item, .n = 2, .cap = 2 };
 }
+
+/* As a backward does that has written both gradients: a step makes them not ready. */
+static void written(pair *m) { m->item[0].t.grad_ready = m->item[1].t.grad_ready = true; }
 
 static ls_arena *arena_of(size_t nbytes)
 {
@@ -55,6 +59,7 @@ static void matches_pytorch_for_twenty_steps(void **state)
         int shown = 0;
         for (int step = 1; step <= GOLDEN_STEPS; step++) {
             ls_mt19937_uniform(&random, -1.0f, 1.0f, COUNT(g), g);
+            written(&m);
             m.item[1].t.grad_ready = step % 3 != 0;
             assert_int_equal(ls_optim_step(o), LS_OK);
             if (step != golden_shown[shown]) continue;
@@ -93,6 +98,7 @@ static void gives_the_same_bits_at_every_alignment(void **state)
             assert_int_equal(ls_optim_create(&golden[c].config, &m.params, a, &o), LS_OK);
             for (int step = 0; step < STEPS; step++) {
                 ls_mt19937_uniform(&random, -1.0f, 1.0f, N, g);
+                written(&m);
                 assert_int_equal(ls_optim_step(o), LS_OK);
             }
             if (shift == 0) memcpy(want, p, sizeof want);
@@ -176,7 +182,10 @@ static void starts_from_zero_state_in_a_used_arena(void **state)
         assert_int_equal(ls_optim_defaults("adam", &c), LS_OK);
         bind(&m, p[round], g, 1, p[round] + 1, g + 1, 1);
         assert_int_equal(ls_optim_create(&c, &m.params, a, &o), LS_OK);
-        for (int step = 0; step < 3; step++) assert_int_equal(ls_optim_step(o), LS_OK);
+        for (int step = 0; step < 3; step++) {
+            written(&m);
+            assert_int_equal(ls_optim_step(o), LS_OK);
+        }
         ls_optim_destroy(o);
         ls_arena_reset(a, mark);
     }
@@ -227,6 +236,281 @@ static void refuses_settings_out_of_range(void **state)
     assert_non_null(strstr(ls_last_error(), "parameter b is half, expected float"));
 }
 
+/* --- the pass: scale, copy, flags ------------------------------------------------------------- */
+
+static void scales_gradients_inside_the_pass(void **state)
+{
+    (void)state;
+    enum { N = 37 };
+    for (size_t c = 0; c < COUNT(golden); c++) {
+        float p[2][N], g[2][N];
+        for (int scaled = 0; scaled < 2; scaled++) {
+            ls_mt19937 random;
+            pair m;
+            ls_optim *o;
+            ls_arena *a = arena_of(1 << 16);
+            ls_mt19937_seed(&random, 3);
+            ls_mt19937_uniform(&random, -1.0f, 1.0f, N, p[scaled]);
+            bind(&m, p[scaled], g[scaled], 20, p[scaled] + 20, g[scaled] + 20, N - 20);
+            assert_int_equal(ls_optim_create(&golden[c].config, &m.params, a, &o), LS_OK);
+            for (int step = 0; step < 3; step++) {
+                ls_mt19937_uniform(&random, -1.0f, 1.0f, N, g[scaled]);
+                for (int i = 0; i < N && !scaled; i++) g[0][i] *= 0.3f; /* rounded, as in the pass */
+                written(&m);
+                assert_int_equal(scaled ? ls_optim_step_scaled(o, (double)0.3f) : ls_optim_step(o), LS_OK);
+                assert_false(m.item[0].t.grad_ready || m.item[1].t.grad_ready);
+            }
+            ls_optim_destroy(o);
+            ls_arena_destroy(a);
+        }
+        assert_memory_equal(p[0], p[1], sizeof p[0]);
+    }
+}
+
+static void keeps_a_copy_in_bf16(void **state)
+{
+    (void)state;
+    enum { FIRST = 5000, N = FIRST + 3 }; /* several pieces, the last one short */
+    static float p[2][N], g[N];
+    static uint16_t copy[N + 1];
+    for (size_t c = 0; c < COUNT(golden); c++) {
+        for (int copied = 0; copied < 2; copied++) {
+            ls_mt19937 random;
+            pair m;
+            ls_optim *o;
+            ls_arena *a = arena_of(1 << 17);
+            ls_mt19937_seed(&random, 5);
+            ls_mt19937_uniform(&random, -1.0f, 1.0f, N, p[copied]);
+            bind(&m, p[copied], g, FIRST, p[copied] + FIRST, g + FIRST, N - FIRST);
+            assert_int_equal(ls_optim_create(&golden[c].config, &m.params, a, &o), LS_OK);
+            memset(copy, 0xee, sizeof copy);
+            if (copied) assert_int_equal(ls_optim_copy_bf16(o, 0, copy), LS_OK);
+            for (int step = 0; step < 2; step++) {
+                ls_mt19937_uniform(&random, -1.0f, 1.0f, N, g);
+                written(&m);
+                assert_int_equal(ls_optim_step(o), LS_OK);
+            }
+            assert_int_equal(ls_optim_copy_bf16(o, 2, copy), LS_INVALID);
+            assert_non_null(strstr(ls_last_error(), "parameter 2 of 2"));
+            ls_optim_destroy(o);
+            ls_arena_destroy(a);
+        }
+        assert_memory_equal(p[0], p[1], sizeof p[0]); /* the update is the same */
+        for (int i = 0; i < FIRST; i++) assert_int_equal(copy[i], ls_f32_to_bf16(p[1][i]));
+        assert_int_equal(copy[FIRST], 0xeeee);
+    }
+}
+
+static void refuses_a_factor_that_is_not_finite(void **state)
+{
+    (void)state;
+    static const double bad[] = { NAN, INFINITY, -1.0 };
+    float p[2] = { 1, 2 }, g[2] = { 1, 1 };
+    pair m;
+    ls_optim *o;
+    ls_optim_config c;
+    ls_optim_defaults("sgd", &c);
+    bind(&m, p, g, 1, p + 1, g + 1, 1);
+    assert_int_equal(ls_optim_create(&c, &m.params, NULL, &o), LS_OK);
+    for (size_t i = 0; i < COUNT(bad); i++) assert_int_equal(ls_optim_step_scaled(o, bad[i]), LS_INVALID);
+    assert_true(p[0] == 1.0f && p[1] == 2.0f && ls_optim_steps(o) == 0);
+    ls_optim_destroy(o);
+}
+
+/* --- clipping, decay groups and schedules against PyTorch ------------------------------------------ */
+
+static void trains_as_pytorch_with_clipping_groups_and_schedules(void **state)
+{
+    (void)state;
+    enum { FIRST = GROUPS_ROWS * GROUPS_COLUMNS, N = FIRST + GROUPS_SECOND };
+    const double peak = groups_peak;
+    for (size_t c = 0; c < COUNT(groups); c++) {
+        float p[N], g[N];
+        ls_mt19937 random;
+        pair m;
+        ls_optim *o;
+        ls_optim_config config;
+        ls_arena *a = arena_of(1 << 16);
+        ls_lr lr = { .peak = peak, .min_ratio = groups_ratio, .warmup = GROUPS_WARMUP, .steps = GROUPS_STEPS,
+                     .decay = GROUPS_DECAY };
+        assert_int_equal(ls_lr_find(groups[c].schedule, &lr.kind), LS_OK);
+        ls_mt19937_seed(&random, 7);
+        ls_mt19937_uniform(&random, -1.0f, 1.0f, FIRST, p);
+        ls_mt19937_uniform(&random, -1.0f, 1.0f, GROUPS_SECOND, p + FIRST);
+        bind(&m, p, g, FIRST, p + FIRST, g + FIRST, GROUPS_SECOND);
+        m.item[0].t.ndim = 2;
+        m.item[0].t.dim[0] = GROUPS_ROWS;
+        m.item[0].t.dim[1] = GROUPS_COLUMNS;
+        ls_params_decay_matrices(&m.params);
+        assert_true(!m.item[0].no_decay && m.item[1].no_decay);
+        ls_optim_defaults("adamw", &config);
+        config.beta2 = 0.95;
+        config.weight_decay = 0.1;
+        assert_int_equal(ls_optim_create(&config, &m.params, a, &o), LS_OK);
+        int shown = 0, clipped = 0;
+        for (int step = 1; step <= GROUPS_STEPS; step++) {
+            double norm;
+            ls_mt19937_uniform(&random, -1.0f, 1.0f, FIRST, g);
+            ls_mt19937_uniform(&random, -1.0f, 1.0f, GROUPS_SECOND, g + FIRST);
+            for (int i = 0; i < N && step % 4 == 0; i++) g[i] *= 0.1f;
+            written(&m);
+            assert_int_equal(ls_grad_norm(&m.params, &norm, NULL), LS_OK);
+            /* PyTorch sums the 27 squares in float */
+            if (!(fabs(norm - groups[c].norm[step - 1]) < 27.0 * 0x1p-24 * norm))
+                fail_msg("%s step %d: norm %.9g, want %.9g", groups[c].schedule, step, norm, groups[c].norm[step - 1]);
+            const double scale = ls_clip_scale(norm, 1.0), rate = ls_lr_at(&lr, ls_optim_steps(o));
+            if (!(fabs(rate - groups[c].lr[step - 1]) < 1e-15))
+                fail_msg("%s step %d: rate %.17g, want %.17g", groups[c].schedule, step, rate, groups[c].lr[step - 1]);
+            clipped += scale < 1.0;
+            ls_optim_set_lr(o, rate);
+            assert_int_equal(ls_optim_step_scaled(o, scale), LS_OK);
+            if (step != groups_shown[shown]) continue;
+            for (size_t i = 0; i < N; i++) {
+                /* a coefficient that is off by 27 2^-24 moves a step of at most the rate by as much, and the new value
+                 * is rounded to 2^-24; so many steps later: */
+                const double want = (double)groups[c].want[shown][i], off = step * (peak * 27.0 * 0x1p-24 + 0x1p-24);
+                if (!(fabs((double)p[i] - want) <= off))
+                    fail_msg("%s step %d element %zu: %.9g, want %.9g", groups[c].schedule, step, i, (double)p[i], want);
+            }
+            shown++;
+        }
+        assert_int_equal(shown, GROUPS_SHOWN);
+        assert_int_equal(clipped, GROUPS_STEPS - GROUPS_STEPS / 4); /* the small gradients stay as they are */
+        ls_optim_destroy(o);
+        ls_arena_destroy(a);
+    }
+}
+
+static void clips_to_a_largest_norm(void **state)
+{
+    (void)state;
+    static const struct { float g[3]; double max, norm, scale; } row[] = {
+        { { 3, 4, 0 }, 1.0, 5.0, 1.0 / (5.0 + 1e-6) }, { { 3, 4, 0 }, 10.0, 5.0, 1.0 }, { { 3, 4, 0 }, 5.0, 5.0, 5.0 / (5.0 + 1e-6) },
+        { { 3, 4, 0 }, 0.0, 5.0, 1.0 },                { { 0, 0, 0 }, 1.0, 0.0, 1.0 },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        float p[3] = { 0 }, g[3];
+        double norm;
+        pair m;
+        memcpy(g, row[i].g, sizeof g);
+        bind(&m, p, g, 2, p + 2, g + 2, 1);
+        assert_int_equal(ls_grad_norm(&m.params, &norm, NULL), LS_OK);
+        assert_true(norm == row[i].norm);
+        assert_true(ls_clip_scale(norm, row[i].max) == row[i].scale);
+    }
+}
+
+static void sums_norms_of_any_length_and_skips_what_is_not_ready(void **state)
+{
+    (void)state;
+    enum { N = 1003 };
+    static float p[N], g[N];
+    double norm, want = 0.0;
+    pair m;
+    ls_mt19937 random;
+    ls_mt19937_seed(&random, 1);
+    ls_mt19937_uniform(&random, -1.0f, 1.0f, N, g);
+    for (int i = 0; i < 1000; i++) want += (double)g[i] * (double)g[i];
+    bind(&m, p, g, 1000, p + 1000, g + 1000, 3);
+    g[1001] = NAN;
+    m.item[1].t.grad_ready = false;
+    assert_int_equal(ls_grad_norm(&m.params, &norm, NULL), LS_OK);
+    assert_true(fabs(norm - sqrt(want)) < 1e-13 * norm);
+}
+
+static void names_the_first_gradient_that_is_not_finite(void **state)
+{
+    (void)state;
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    for (size_t k = 0; k < COUNT(bad); k++)
+        for (int at = 0; at < 30; at++) {
+            float p[30] = { 0 }, g[30] = { 1 };
+            double norm;
+            const ls_param *culprit;
+            pair m;
+            g[29] = NAN;
+            g[at] = bad[k];
+            bind(&m, p, g, 20, p + 20, g + 20, 10);
+            assert_int_equal(ls_grad_norm(&m.params, &norm, &culprit), LS_NAN);
+            assert_true(!isfinite(norm));
+            assert_ptr_equal(culprit, &m.item[at < 20 ? 0 : 1]);
+            assert_non_null(strstr(ls_last_error(), at < 20 ? "gradient of a is" : "gradient of b is"));
+        }
+}
+
+/* --- learning rates ------------------------------------------------------------------------------------ */
+
+static void has_rates_that_can_be_checked_by_hand(void **state)
+{
+    (void)state;
+    const struct { ls_lr lr; int64_t step; double want; } row[] = {
+        { { LS_LR_CONSTANT, 1.0, 0.5, 0, 10, 0 }, 0, 1.0 },  { { LS_LR_CONSTANT, 1.0, 0.5, 0, 10, 0 }, 1000, 1.0 },
+        { { LS_LR_CONSTANT, 1.0, 0.0, 4, 10, 0 }, 0, 0.25 }, { { LS_LR_CONSTANT, 1.0, 0.0, 4, 10, 0 }, 3, 1.0 },
+        { { LS_LR_LINEAR, 2.0, 0.5, 0, 10, 0 }, 0, 2.0 },    { { LS_LR_LINEAR, 2.0, 0.5, 0, 10, 0 }, 5, 1.5 },
+        { { LS_LR_LINEAR, 2.0, 0.5, 0, 10, 0 }, 10, 1.0 },   { { LS_LR_LINEAR, 2.0, 0.5, 0, 10, 0 }, 99, 1.0 },
+        { { LS_LR_COSINE, 2.0, 0.5, 2, 10, 0 }, 2, 2.0 },    { { LS_LR_COSINE, 2.0, 0.5, 2, 10, 0 }, 6, 1.5 },
+        { { LS_LR_COSINE, 2.0, 0.5, 2, 10, 0 }, 10, 1.0 },   { { LS_LR_COSINE, 2.0, 0.5, 2, 10, 0 }, 1 << 30, 1.0 },
+        { { LS_LR_WSD, 2.0, 0.0, 2, 10, 4 }, 6, 2.0 },       { { LS_LR_WSD, 2.0, 0.0, 2, 10, 4 }, 8, 1.0 },
+        { { LS_LR_WSD, 2.0, 0.0, 2, 10, 4 }, 10, 0.0 },
+        { { LS_LR_WSD, 2.0, 0.0, 2, 10, 40 }, 2, 2.0 },      { { LS_LR_WSD, 2.0, 0.0, 2, 10, 40 }, 6, 1.0 }, /* all of it decay */
+        { { LS_LR_LINEAR, 2.0, 0.0, 20, 10, 0 }, 9, 1.0 },   { { LS_LR_COSINE, 2.0, 0.0, 10, 10, 0 }, 10, 0.0 }, /* warm-up only */
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const double got = ls_lr_at(&row[i].lr, row[i].step);
+        if (!(fabs(got - row[i].want) < 1e-15)) fail_msg("row %zu: %.17g, want %.17g", i, got, row[i].want);
+    }
+    ls_lr_kind kind;
+    assert_int_equal(ls_lr_find("polynomial", &kind), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "named 'polynomial': expected constant, linear, cosine or wsd"));
+}
+
+/* --- loss scaling ---------------------------------------------------------------------------------------- */
+
+/* What torch.cuda.amp.GradScaler's documentation says of update(): the scale times backoff_factor when a step was
+ * skipped; times growth_factor after growth_interval steps in a row that were not; else as it was. */
+static void scales_losses_as_pytorch_says(void **state)
+{
+    (void)state;
+    ls_grad_scaler s;
+    ls_grad_scaler_init(&s);
+    assert_true(s.scale == 65536.0f && s.growth == 2.0 && s.backoff == 0.5 && s.interval == 2000 && s.clean == 0);
+    s.interval = 3;
+    static const struct { bool clean; float scale; int64_t count; } row[] = {
+        { true, 65536, 1 },  { true, 65536, 2 },  { true, 131072, 0 }, { true, 131072, 1 }, { false, 65536, 0 },
+        { false, 32768, 0 }, { true, 32768, 1 },  { true, 32768, 2 },  { false, 16384, 0 }, { true, 16384, 1 },
+        { true, 16384, 2 },  { true, 32768, 0 },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        assert_int_equal(ls_grad_scaler_update(&s, row[i].clean ? 1.5 : i % 2 ? NAN : INFINITY), row[i].clean);
+        assert_true(s.scale == row[i].scale);
+        assert_int_equal(s.clean, row[i].count);
+    }
+    s.scale = 0x1p127f; /* does not grow past what a float holds */
+    for (int i = 0; i < 3; i++) assert_true(ls_grad_scaler_update(&s, 1.0));
+    assert_true(s.scale == 0x1p127f && s.clean == 0);
+}
+
+static void goes_on_from_a_saved_scale(void **state)
+{
+    (void)state;
+    ls_grad_scaler s, saved, back = { 0 };
+    ls_grad_scaler_init(&s);
+    for (int i = 0; i < 1999; i++) ls_grad_scaler_update(&s, 1.0);
+    saved = s;
+    assert_int_equal(ls_grad_scaler_restore(&back, &saved), LS_OK);
+    ls_grad_scaler_update(&s, 1.0);
+    ls_grad_scaler_update(&back, 1.0);
+    assert_true(s.scale == 131072.0f && back.scale == s.scale && back.clean == s.clean);
+
+    static const ls_grad_scaler bad[] = {
+        { 0, 2, 0.5, 10, 0 }, { NAN, 2, 0.5, 10, 0 }, { INFINITY, 2, 0.5, 10, 0 }, { 1, 1, 0.5, 10, 0 },
+        { 1, 2, 1, 10, 0 },   { 1, 2, 0, 10, 0 },     { 1, 2, 0.5, 0, 0 },         { 1, 2, 0.5, 10, 10 },
+        { 1, 2, 0.5, 10, -1 },
+    };
+    for (size_t i = 0; i < COUNT(bad); i++) assert_int_equal(ls_grad_scaler_restore(&back, &bad[i]), LS_BAD_FILE);
+    assert_true(back.scale == 131072.0f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +522,16 @@ int main(void)
         cmocka_unit_test(starts_from_zero_state_in_a_used_arena),
         cmocka_unit_test(has_pytorchs_defaults),
         cmocka_unit_test(refuses_settings_out_of_range),
+        cmocka_unit_test(scales_gradients_inside_the_pass),
+        cmocka_unit_test(keeps_a_copy_in_bf16),
+        cmocka_unit_test(refuses_a_factor_that_is_not_finite),
+        cmocka_unit_test(trains_as_pytorch_with_clipping_groups_and_schedules),
+        cmocka_unit_test(clips_to_a_largest_norm),
+        cmocka_unit_test(sums_norms_of_any_length_and_skips_what_is_not_ready),
+        cmocka_unit_test(names_the_first_gradient_that_is_not_finite),
+        cmocka_unit_test(has_rates_that_can_be_checked_by_hand),
+        cmocka_unit_test(scales_losses_as_pytorch_says),
+        cmocka_unit_test(goes_on_from_a_saved_scale),
     };
     return cmocka_run_group_tests_name("optim", tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@ typedef struct ls_param {
     char name[LS_NAME_BYTES];
     ls_tensor t;    /* value; t.grad == &grad while gradients are wanted */
     ls_tensor grad; /* grad.data: the owner's memory, or a view into a DDP bucket */
+    bool no_decay;  /* an optimizer's weight decay leaves it alone */
 } ls_param;
 
 /* A model's parameters, in registration order. */
@@ -34,6 +35,8 @@ int64_t ls_params_count(const ls_params *ps);                    /* elements in 
 size_t ls_params_nbytes(const ls_params *ps);
 /* Marks every gradient as not yet written (torch's zero_grad(set_to_none)). */
 void ls_params_zero_grad(ls_params *ps);
+/* Weight decay for tensors of two and more dimensions only, not for biases and norms: nanoGPT's rule. */
+void ls_params_decay_matrices(ls_params *ps);
 /* contract.md's digest: XXH3-128 over names in byte order, each with a zero byte and its
  * float32 values. */
 ls_status ls_params_digest(const ls_params *ps, char hex[33]);

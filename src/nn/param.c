@@ -76,3 +76,8 @@ void ls_params_zero_grad(ls_params *ps)
 {
     for (int i = 0; i < ps->n; i++) ps->item[i].t.grad_ready = false;
 }
+
+void ls_params_decay_matrices(ls_params *ps)
+{
+    for (int i = 0; i < ps->n; i++) ps->item[i].no_decay = ps->item[i].t.ndim < 2;
+}

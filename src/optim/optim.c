@@ -15,6 +15,7 @@ static const ls_optim_config defaults[KINDS] = {
 
 typedef struct slot {
     float *state[2];  /* borrowed from the arena: sgd: buffer; adam: exp_avg, exp_avg_sq; NULL: not needed */
+    void *bf16;       /* borrowed; NULL: no copy */
     int64_t steps;    /* updates of this parameter: one without a gradient falls behind */
 } slot;
 
@@ -117,22 +118,37 @@ void ls_optim_destroy(ls_optim *o)
     free(o); /* the state goes with the arena */
 }
 
-ls_status ls_optim_step(ls_optim *o)
+ls_status ls_optim_copy_bf16(ls_optim *o, int param, void *copy)
 {
+    if (param < 0 || param >= o->params->n)
+        return ls_fail(LS_INVALID, "%s: parameter %d of %d", o->config.name, param, o->params->n);
+    o->slot[param].bf16 = copy;
+    return LS_OK;
+}
+
+ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)
+{
+    if (!isfinite(grad_scale) || grad_scale < 0.0)
+        return ls_fail(LS_INVALID, "%s: gradients times %g: expected a finite factor >= 0; no weight was changed",
+                       o->config.name, grad_scale);
     for (int i = 0; i < o->params->n; i++) {
         ls_param *p = &o->params->item[i];
         slot *s = &o->slot[i];
         if (!p->t.grad_ready || !p->grad.data) continue;
         s->steps++;
-        size_t n = (size_t)ls_tensor_count(&p->t);
-        float *x = p->t.data;
-        const float *g = p->grad.data;
-        if (o->kind == SGD) ls_sgd_update(&o->config, n, x, g, s->state[0]);
-        else ls_adam_update(&o->config, o->kind == ADAMW, s->steps, n, x, g, s->state[0], s->state[1]);
+        const ls_update u = {
+            .n = (size_t)ls_tensor_count(&p->t), .p = p->t.data, .g = p->grad.data, .bf16 = s->bf16,
+            .grad_scale = (float)grad_scale, .decay = !p->no_decay,
+        };
+        if (o->kind == SGD) ls_sgd_update(&o->config, &u, s->state[0]);
+        else ls_adam_update(&o->config, o->kind == ADAMW, s->steps, &u, s->state[0], s->state[1]);
+        p->t.grad_ready = false;
     }
     o->steps++;
     return LS_OK;
 }
+
+ls_status ls_optim_step(ls_optim *o) { return ls_optim_step_scaled(o, 1.0); }
 
 void ls_optim_set_lr(ls_optim *o, double lr) { o->config.lr = lr; }
 int64_t ls_optim_steps(const ls_optim *o) { return o->steps; }

@@ -9,13 +9,37 @@
 #ifndef LS_OPTIM_OPTIM_H
 #define LS_OPTIM_OPTIM_H
 #include <stdint.h>
+#include "coll/reduce.h"
 #include "lockstep/optim.h"
 
-/* p, g, buffer [n]. buffer is NULL when momentum is 0, and all zero before the first step. */
-void ls_sgd_update(const ls_optim_config *c, size_t n, float *p, const float *g, float *buffer);
+/* One parameter's update. */
+typedef struct ls_update {
+    size_t n;
+    float *p;
+    const float *g;
+    void *bf16;       /* [n]: gets a copy of p; NULL: none */
+    float grad_scale; /* times g, first */
+    bool decay;
+} ls_update;
 
-/* p, g, exp_avg, exp_avg_sq [n]; step counts this parameter's updates from 1. `decoupled`: AdamW. */
-void ls_adam_update(const ls_optim_config *c, bool decoupled, int64_t step, size_t n, float *p, const float *g,
-                    float *exp_avg, float *exp_avg_sq);
+/* With a copy to make, the pass goes in pieces that are still in the first-level cache when they are copied. */
+#define LS_UPDATE_PIECE 1024
+
+static inline size_t ls_update_piece(const ls_update *u, size_t at)
+{
+    return u->bf16 && u->n - at > LS_UPDATE_PIECE ? LS_UPDATE_PIECE : u->n - at;
+}
+
+static inline void ls_update_copy(const ls_update *u, size_t at, size_t n)
+{
+    if (u->bf16) ls_narrow((char *)u->bf16 + 2 * at, u->p + at, n);
+}
+
+/* buffer [n] is NULL when momentum is 0, and all zero before the first step. */
+void ls_sgd_update(const ls_optim_config *c, const ls_update *u, float *buffer);
+
+/* exp_avg, exp_avg_sq [n]; step counts this parameter's updates from 1. `decoupled`: AdamW. */
+void ls_adam_update(const ls_optim_config *c, bool decoupled, int64_t step, const ls_update *u, float *exp_avg,
+                    float *exp_avg_sq);
 
 #endif

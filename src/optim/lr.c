@@ -1,0 +1,52 @@
+/* lr.c -- the learning rate as a pure function of the step.
+ *
+ *   s < warmup   peak (s + 1) / warmup                          linear warm-up: never 0
+ *   then, with   x = (s - warmup) / (steps - warmup) in [0, 1], low = min_ratio peak
+ *   constant     peak
+ *   linear       peak + x (low - peak)
+ *   cosine       low + (1 + cos(pi x)) / 2 (peak - low)         Loshchilov and Hutter 2017
+ *   wsd          peak, and in the last `decay` steps linearly   Hu et al. 2024, MiniCPM
+ *                  to low, as linear does over the whole
+ *
+ * s counts the updates done before, as torch's LambdaLR does: 0 in the first step. At s = steps and beyond it is low.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "lockstep/optim.h"
+
+#define PI 3.14159265358979323846
+
+static const char *const names[] = { "constant", "linear", "cosine", "wsd" };
+
+ls_status ls_lr_find(const char *name, ls_lr_kind *out)
+{
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (name && strcmp(name, names[k]) == 0) {
+            *out = (ls_lr_kind)k;
+            return LS_OK;
+        }
+    return ls_fail(LS_BAD_CONFIG, "no learning rate schedule is named '%s': expected constant, linear, cosine or wsd",
+                   name ? name : "");
+}
+
+/* How far step s is between `first` and `end`. */
+static double progress(int64_t s, int64_t first, int64_t end)
+{
+    if (s >= end) return 1.0;
+    return s <= first ? 0.0 : (double)(s - first) / (double)(end - first);
+}
+
+double ls_lr_at(const ls_lr *c, int64_t s)
+{
+    if (s < c->warmup) return c->peak * (double)(s + 1) / (double)c->warmup;
+    const double low = c->min_ratio * c->peak;
+    const int64_t stable_end = c->steps - c->decay > c->warmup ? c->steps - c->decay : c->warmup;
+    switch (c->kind) {
+    case LS_LR_CONSTANT: break;
+    case LS_LR_LINEAR: return c->peak + progress(s, c->warmup, c->steps) * (low - c->peak);
+    case LS_LR_COSINE: return low + 0.5 * (1.0 + cos(PI * progress(s, c->warmup, c->steps))) * (c->peak - low);
+    case LS_LR_WSD: return c->peak + progress(s, stable_end, c->steps) * (low - c->peak);
+    }
+    return c->peak;
+}
