@@ -39,7 +39,7 @@ static const char *const keys[] = {
     "train.steps", "train.epochs", "train.global_batch", "train.micro_batch", "train.seed", "train.dtype", "train.recompute",
     "train.numerics",
     "optim.name", "optim.lr", "optim.momentum", "optim.betas", "optim.eps", "optim.weight_decay", "optim.clip",
-    "optim.schedule", "optim.warmup", "optim.min_lr",
+    "optim.schedule", "optim.warmup", "optim.min_lr", "optim.min_lr_ratio", "optim.decay", "optim.decay_steps",
     "parallel.dp", "parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep", "parallel.order", "parallel.placement",
     "ddp.bucket_cap", "ddp.first_bucket", "ddp.find_unused", "ddp.static_graph", "ddp.hook", "ddp.bucket_view",
     "zero.stage", "zero.units", "zero.prefetch", "zero.reshard", "zero.hsdp",
@@ -86,6 +86,8 @@ static void understands_the_names_of_other_trainers(void **state)
         { "context-parallel-size", "parallel.cp" },
         { "expert-model-parallel-size", "parallel.ep" },
         { "parallelism.data_parallel_degree", "parallel.dp" },
+        { "optim.grad_clip", "optim.clip" },
+        { "optim.warmup-steps", "optim.warmup" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
         ls_train_config c;
@@ -124,8 +126,6 @@ static void refuses_what_this_version_does_not_serve(void **state)
         { "ddp.find_unused", "true", "ddp.find_unused is not served yet" },
         { "checkpoint.async", "true", "checkpoint.async" },
         { "checkpoint.resume", "auto", "checkpoint.resume auto is not served yet, only never" },
-        { "optim.clip", "1", "optim.clip" },
-        { "optim.warmup", "10", "optim.warmup 10" },
         { "comm.backend", "nccl", "comm.backend nccl is not served yet: sched, mpi, auto and gloo are" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
@@ -204,6 +204,42 @@ static void gives_adamw_its_weight_decay(void **state)
     }
 }
 
+static void makes_a_learning_rate_schedule_of_its_keys(void **state)
+{
+    (void)state;
+    static const struct { const char *schedule, *warmup, *key, *value; ls_lr want; } row[] = {
+        { "constant", "0", "optim.min_lr", "0", { LS_LR_CONSTANT, 0.5, 0.0, 0, 100, 20 } },
+        { "linear", "7", "optim.min_lr", "0.125", { LS_LR_LINEAR, 0.5, 0.25, 7, 100, 20 } },
+        { "cosine", "200", "optim.min_lr_ratio", "0.1", { LS_LR_COSINE, 0.5, 0.1, 200, 100, 20 } },
+        { "wsd", "5", "optim.decay_steps", "30", { LS_LR_WSD, 0.5, 0.0, 5, 100, 30 } },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_train_config c;
+        ls_lr got;
+        ls_opts *o = fresh(&c);
+        set(o, "optim.lr", "0.5");
+        set(o, "optim.lr_schedule", row[i].schedule);
+        set(o, "optim.warmup", row[i].warmup);
+        set(o, row[i].key, row[i].value);
+        assert_int_equal(ls_train_config_check(&c, 1), LS_OK);
+        assert_int_equal(ls_train_lr(&c, 100, &got), LS_OK);
+        assert_int_equal(got.kind, row[i].want.kind);
+        assert_true(got.peak == row[i].want.peak && got.min_ratio == row[i].want.min_ratio);
+        assert_true(got.warmup == row[i].want.warmup && got.steps == 100 && got.decay == row[i].want.decay);
+        ls_opts_destroy(o);
+    }
+    ls_train_config c;
+    ls_opts *o = fresh(&c);
+    set(o, "optim.min_lr", "0.1");
+    assert_int_equal(ls_train_config_check(&c, 1), LS_BAD_CONFIG);
+    assert_says("optim.min_lr is 0.1, more than optim.lr, which is 0.001");
+    set(o, "optim.min_lr", "1e-4");
+    set(o, "optim.min_lr_ratio", "0.2");
+    assert_int_equal(ls_train_config_check(&c, 1), LS_BAD_CONFIG);
+    assert_says("optim.min_lr is 0.0001 and optim.min_lr_ratio is 0.2: expected only one of them");
+    ls_opts_destroy(o);
+}
+
 static void saves_a_configuration_that_runs_again(void **state)
 {
     (void)state;
@@ -244,6 +280,7 @@ int main(void)
         cmocka_unit_test(refuses_values_that_do_not_fit_together),
         cmocka_unit_test(reads_steps_and_betas),
         cmocka_unit_test(gives_adamw_its_weight_decay),
+        cmocka_unit_test(makes_a_learning_rate_schedule_of_its_keys),
         cmocka_unit_test(saves_a_configuration_that_runs_again),
         cmocka_unit_test(accepts_the_recipes),
     };

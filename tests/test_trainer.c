@@ -133,6 +133,48 @@ static void leaves_weights_alone_when_a_gradient_is_not_finite(void **state)
     drop(f);
 }
 
+/* Plain SGD changes weights by rate times gradient, so the rate and the clipping of each step can be read off them. */
+static void follows_the_schedule_and_clips(void **state)
+{
+    (void)state;
+    static const double want[] = { 0.05, 0.1, 0.1, 0.08, 0.06, 0.04, 0.02 }; /* warm-up of 2, then to 0 in 5 steps */
+    for (int clip = 0; clip < 2; clip++) {
+        fixture *f = BUILD("model.dims", "8,4", "optim.name", "sgd", "optim.lr", "0.1", "optim.schedule", "linear",
+                           "optim.warmup", "2", "train.steps", "7", "optim.clip", clip ? "0.01" : "0");
+        const ls_params *ps = &f->t->model->params;
+        for (int k = 0; k < 7; k++) {
+            float before[32], bias[4];
+            ls_step_stats s;
+            memcpy(before, ps->item[0].t.data, sizeof before);
+            memcpy(bias, ps->item[1].t.data, sizeof bias);
+            step(f, &s);
+            assert_true(fabs(s.lr - want[k]) < 1e-15);
+            assert_true(s.grad_norm > 0.02); /* the norm before clipping */
+            double moved = 0.0;
+            for (int i = 0; i < 32; i++)
+                moved += pow((double)before[i] - (double)((float *)ps->item[0].t.data)[i], 2.0);
+            for (int i = 0; i < 4; i++)
+                moved += pow((double)bias[i] - (double)((float *)ps->item[1].t.data)[i], 2.0);
+            /* 36 weights below 1 in size, each rounded to 2^-25, may hide 36 2^-25 = 1.1e-6 of the way */
+            const double way = want[k] * (clip ? 0.01 : s.grad_norm);
+            assert_true(fabs(sqrt(moved) - way) < 1.1e-6 + (clip ? 1e-4 * way : 0.0)); /* norm + 1e-6 */
+        }
+        drop(f);
+    }
+}
+
+static void decays_matrices_only_where_told(void **state)
+{
+    (void)state;
+    static const char *const decay[] = { "all", "matrices" };
+    for (int k = 0; k < 2; k++) {
+        fixture *f = BUILD("model.dims", "8,4", "optim.name", "adamw", "optim.decay", decay[k]);
+        assert_false(f->t->model->params.item[0].no_decay);
+        assert_int_equal(f->t->model->params.item[1].no_decay, k);
+        drop(f);
+    }
+}
+
 /* --- what is written down ----------------------------------------------------------------------------------- */
 
 static json_t *line(fixture *f, const ls_step_stats *s, const ls_eval *eval)
@@ -184,6 +226,8 @@ int main(void)
         cmocka_unit_test(uses_every_sample_once_an_epoch),
         cmocka_unit_test(weights_micro_batches_by_their_samples),
         cmocka_unit_test(leaves_weights_alone_when_a_gradient_is_not_finite),
+        cmocka_unit_test(follows_the_schedule_and_clips),
+        cmocka_unit_test(decays_matrices_only_where_told),
         cmocka_unit_test(names_numbers_that_are_not_finite),
         cmocka_unit_test(prints_times_as_people_do),
     };

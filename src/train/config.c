@@ -60,11 +60,18 @@ const ls_opt ls_train_opts[] = {
     { "optim.eps", LS_OPT_DOUBLE, AT(optim.eps), "1e-8", "0..", "adam, adamw", 0, NULL },
     { "optim.weight_decay", LS_OPT_DOUBLE, AT(optim.weight_decay), "0", "0..",
       "adamw: decoupled, 0.01 unless given; else added to the gradient", 0, NULL },
+    { "optim.decay", LS_OPT_CHOICE, AT(optim.decay), "all", "all|matrices",
+      "what weight decay is for: every parameter, or tensors of two and more dimensions only", 0, NULL },
     { "optim.clip", LS_OPT_DOUBLE, AT(optim.clip), "0", "0..", "largest global gradient norm; 0: no clipping", 0,
-      NULL },
-    { "optim.schedule", LS_OPT_CHOICE, AT(optim.schedule), "constant", "constant", "of the learning rate", 0, NULL },
-    { "optim.warmup", LS_OPT_INT, AT(optim.warmup), "0", "0..", "steps of linear warm-up", 0, NULL },
+      "optim.grad_clip" },
+    { "optim.schedule", LS_OPT_CHOICE, AT(optim.schedule), "constant", "constant|linear|cosine|wsd",
+      "of the learning rate after warm-up; wsd: constant, then a linear decay", 0, "optim.lr_schedule" },
+    { "optim.warmup", LS_OPT_INT, AT(optim.warmup), "0", "0..", "steps of linear warm-up", 0, "optim.warmup_steps" },
     { "optim.min_lr", LS_OPT_DOUBLE, AT(optim.min_lr), "0", "0..", "where a schedule ends", 0, NULL },
+    { "optim.min_lr_ratio", LS_OPT_DOUBLE, AT(optim.min_lr_ratio), "0", "0..1",
+      "the same as a share of optim.lr; only one of the two", 0, NULL },
+    { "optim.decay_steps", LS_OPT_INT, AT(optim.decay_steps), "0", "0..",
+      "wsd: steps of the decay at the end; 0: a fifth of all", 0, NULL },
     { "parallel.dp", LS_OPT_INT, AT(parallel.dp), "0", "0..64", "data parallel ranks; 0: all", 0,
       "parallelism.data_parallel_degree" },
     { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..64", "tensor parallel ranks", 0,
@@ -165,6 +172,21 @@ ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2)
                      : ls_fail(LS_BAD_CONFIG, "optim.betas has %d numbers: expected two, as [0.9, 0.999]", b->n);
 }
 
+ls_status ls_train_lr(const ls_train_config *c, int64_t steps, ls_lr *out)
+{
+    const double peak = c->optim.lr, low = c->optim.min_lr, ratio = c->optim.min_lr_ratio;
+    if (low > 0.0 && ratio > 0.0)
+        return ls_fail(LS_BAD_CONFIG, "optim.min_lr is %g and optim.min_lr_ratio is %g: expected only one of them", low,
+                       ratio);
+    if (low > peak)
+        return ls_fail(LS_BAD_CONFIG, "optim.min_lr is %g, more than optim.lr, which is %g", low, peak);
+    *out = (ls_lr){
+        .peak = peak, .min_ratio = low > 0.0 ? low / peak : ratio, .warmup = c->optim.warmup, .steps = steps,
+        .decay = c->optim.decay_steps ? c->optim.decay_steps : steps / 5,
+    };
+    return ls_lr_find(c->optim.schedule, &out->kind);
+}
+
 ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last)
 {
     const char *text = c->trace.steps;
@@ -194,13 +216,12 @@ static ls_status served(const ls_train_config *c)
         { "parallel.tp", c->parallel.tp, 1 },         { "parallel.pp", c->parallel.pp, 1 },
         { "parallel.cp", c->parallel.cp, 1 },         { "parallel.ep", c->parallel.ep, 1 },
         { "zero.stage", c->zero.stage, 0 },           { "zero.hsdp", c->zero.hsdp, 1 },
-        { "pipeline.chunks", c->pipeline.chunks, 1 }, { "optim.warmup", c->optim.warmup, 0 },
+        { "pipeline.chunks", c->pipeline.chunks, 1 },
     };
     const struct { const char *key; bool on;
     } flag[] = {
         { "ddp.find_unused", c->ddp.find_unused },
         { "checkpoint.async", c->checkpoint.async },
-        { "optim.clip", c->optim.clip > 0 },
     };
     static const char now[] = "this version trains an mlp in f32 with data parallelism";
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
@@ -221,10 +242,12 @@ static ls_status served(const ls_train_config *c)
 ls_status ls_train_config_check(const ls_train_config *c, int world_size)
 {
     double b1, b2;
+    ls_lr lr;
     uint32_t first, last;
     ls_injection inject;
     LS_TRY(served(c));
     LS_TRY(ls_train_betas(c, &b1, &b2));
+    LS_TRY(ls_train_lr(c, c->train.steps, &lr));
     LS_TRY(ls_train_trace_steps(c, &first, &last));
     LS_TRY(ls_injection_parse(c->inject, world_size, &inject));
     const ls_algo *by[LS_COLLS];

@@ -1,6 +1,7 @@
 /* config.h -- everything a training run can be told, in one table. */
 #ifndef LS_TRAIN_CONFIG_H
 #define LS_TRAIN_CONFIG_H
+#include "lockstep/optim.h"
 #include "lockstep/opts.h"
 #include "lockstep/status.h"
 
@@ -20,10 +21,10 @@ typedef struct ls_train_config {
         const char *dtype, *recompute, *numerics;
     } train;
     struct {
-        const char *name, *schedule;
-        double lr, momentum, eps, weight_decay, clip, min_lr;
+        const char *name, *schedule, *decay;
+        double lr, momentum, eps, weight_decay, clip, min_lr, min_lr_ratio;
         ls_opt_doubles betas;
-        int64_t warmup;
+        int64_t warmup, decay_steps;
     } optim;
     struct {
         int64_t dp, tp, pp, cp, ep;
@@ -93,5 +94,7 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
 ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last);
 /* optim.betas: two numbers in [0, 1). */
 ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2);
+/* The learning rate of a run of so many steps. LS_BAD_CONFIG: both optim.min_lr and its ratio, or one above optim.lr. */
+ls_status ls_train_lr(const ls_train_config *c, int64_t steps, ls_lr *out);
 
 #endif

@@ -98,7 +98,7 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
     const metric m[] = {
         { "loss_metrics/global_avg_loss", s->loss },
         { "grad_norm", s->grad_norm },
-        { "lr", t->c->optim.lr },
+        { "lr", s->lr },
         { "throughput(tps)", (double)s->samples / t->size / seconds },
         { "time_metrics/end_to_end(s)", seconds },
         { "time_metrics/data_loading(s)", (double)s->data_ns * 1e-9 },

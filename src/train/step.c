@@ -76,32 +76,16 @@ static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
     return LS_OK;
 }
 
-/* Sum of squares in double, in eight interleaved parts: the same bits however wide the vectors are. */
-LS_KERNEL static double squares(const float *g, size_t n)
-{
-    double part[8] = { 0 };
-    size_t k = 0;
-    for (; k + 8 <= n; k += 8)
-        for (size_t j = 0; j < 8; j++) part[j] += (double)g[k + j] * (double)g[k + j];
-    for (; k < n; k++) part[k % 8] += (double)g[k] * (double)g[k];
-    return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
-}
-
 /* Of the averaged gradient, so that every rank finds the same. */
 static ls_status grad_norm(const ls_trainer *t, double *out)
 {
-    const ls_params *ps = &t->model->params;
-    double sum = 0;
-    for (int i = 0; i < ps->n; i++) {
-        sum += squares(ps->item[i].grad.data, (size_t)ls_tensor_count(&ps->item[i].t));
-        if (!isfinite(sum)) /* squares of floats do not overflow a double */
-            return ls_fail(LS_NAN,
-                           "the gradient of %s in step %lld is not finite, though the loss is; no weight was changed by "
-                           "this step: lower optim.lr",
-                           ps->item[i].name, (long long)t->step + 1);
-    }
-    *out = sqrt(sum);
-    return LS_OK;
+    const ls_param *culprit;
+    const ls_status st = ls_grad_norm(&t->model->params, out, &culprit);
+    if (st != LS_NAN) return st;
+    return ls_fail(LS_NAN,
+                   "the gradient of %s in step %lld is not finite, though the loss is; no weight was changed by "
+                   "this step: lower optim.lr, or set optim.clip",
+                   culprit->name, (long long)t->step + 1);
 }
 
 /* Samples of this rank in the coming step: whole batches but for the end of an epoch. */
@@ -139,7 +123,8 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(agree(t, &mine, out));
     LS_TRY(grad_norm(t, &out->grad_norm));
     uint64_t o0 = env->mono_ns();
-    LS_TRY(ls_optim_step(t->optim));                                 /* the same update on every rank */
+    ls_optim_set_lr(t->optim, out->lr = ls_lr_at(&t->lr, t->step));
+    LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip))); /* the same on every rank */
 
     record(t, LS_EV_OPTIM, "optimizer step", o0);
     uint64_t t1 = record(t, LS_EV_STEP, "step", t0);

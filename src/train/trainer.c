@@ -87,6 +87,9 @@ static ls_status open_model(ls_trainer *t)
     if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(ls_ckpt_load(c->model.load, ps, true));
     else LS_TRY(ls_model_init(t->model, &t->mc));
 
+    if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
+    LS_TRY(ls_train_lr(c, t->steps, &t->lr));
+
     ls_ddp_config dc = { .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
                          .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap };
     LS_TRY(ls_ddp_create(t->group, ps, &dc, &t->ddp));

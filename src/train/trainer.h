@@ -24,6 +24,7 @@ typedef struct ls_trainer {
     ls_tape *tape;
     ls_ddp *ddp;
     ls_optim *optim;
+    ls_lr lr;                      /* what the optimizer's rate follows */
     ls_dataset train, test;
     ls_sampler *sampler;
     ls_loader *loader;
@@ -49,7 +50,8 @@ typedef struct ls_trainer {
 /* What one step was like. */
 typedef struct ls_step_stats {
     double loss;          /* global mean over the step's samples */
-    double grad_norm;     /* of the averaged gradient */
+    double grad_norm;     /* of the averaged gradient, before clipping */
+    double lr;            /* of this step's update */
     int64_t samples;      /* of all ranks */
     uint64_t step_ns, data_ns;
     ls_comm_stats comm;   /* of this step alone */
