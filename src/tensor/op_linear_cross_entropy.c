@@ -93,12 +93,10 @@ static ls_status allocate(ls_tape *t, const head *h, bool gradient, rows *r)
     return LS_OK;
 }
 
-/* e = e^(e - *top), *top the largest; returns the sum. In LANES interleaved parts, so that every instruction set gives
- * the same bits. */
-LS_KERNEL static double exponentials(float *restrict e, int64_t n, float *restrict top)
+/* The largest of n numbers; NaN if the first of its lane is. */
+LS_KERNEL static float largest_of(const float *e, int64_t n)
 {
     float lane[LANES];
-    double part[LANES] = { 0 };
     for (int k = 0; k < LANES; k++) lane[k] = e[k < n ? k : 0];
     int64_t v = 0;
     for (; v + LANES <= n; v += LANES)
@@ -106,20 +104,23 @@ LS_KERNEL static double exponentials(float *restrict e, int64_t n, float *restri
     for (; v < n; v++) lane[0] = e[v] > lane[0] ? e[v] : lane[0];
     float most = lane[0];
     for (int k = 1; k < LANES; k++) most = lane[k] > most ? lane[k] : most;
+    return most;
+}
 
-    for (v = 0; v + LANES <= n; v += LANES)
-        for (int k = 0; k < LANES; k++) {
-            e[v + k] = ls_expf(e[v + k] - most);
-            part[k] += (double)e[v + k];
-        }
-    for (; v < n; v++) {
-        e[v] = ls_expf(e[v] - most);
-        part[0] += (double)e[v];
-    }
-    *top = most;
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int k = 0; k < width; k++) part[k] += part[k + width];
-    return part[0];
+LS_KERNEL static void exponentials(float *e, int64_t n, float most)
+{
+    for (int64_t v = 0; v < n; v++) e[v] = ls_expf(e[v] - most);
+}
+
+/* In double, in eight interleaved parts: the same bits however wide the vectors are. */
+LS_KERNEL static double sum_of(const float *e, int64_t n)
+{
+    double part[8] = { 0 };
+    int64_t v = 0;
+    for (; v + 8 <= n; v += 8)
+        for (int k = 0; k < 8; k++) part[k] += (double)e[v + k];
+    for (; v < n; v++) part[v % 8] += (double)e[v];
+    return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
 }
 
 LS_KERNEL static void scale_row(float *e, int64_t n, float by)
@@ -145,7 +146,9 @@ static ls_status logits(ls_gemm *g, const head *h, int64_t first, int64_t n, boo
         for (int64_t i = 0; i < n; i++) {
             const int64_t label = h->labels[first + i];
             if (label >= v0 && label < v0 + nv) r->picked[i] = (double)e[i * nv + label - v0];
-            const double sum = exponentials(e + i * nv, nv, &top[i]), m = (double)top[i];
+            top[i] = largest_of(e + i * nv, nv);
+            exponentials(e + i * nv, nv, top[i]);
+            const double sum = sum_of(e + i * nv, nv), m = (double)top[i];
             if (m > r->largest[i]) {
                 r->sum[i] = r->sum[i] * exp(r->largest[i] - m) + sum;
                 r->largest[i] = m;
