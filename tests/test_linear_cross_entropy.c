@@ -356,6 +356,32 @@ static void adds_to_gradients_that_are_there(void **state)
     drop(&h);
 }
 
+static void adds_a_second_backward_to_the_first(void **state)
+{
+    (void)state;
+    head h = make(5, 6, 5000, 23); /* two blocks */
+    ls_tape *t = tape(16 << 20);
+    const size_t nx = (size_t)(h.N * h.C), nw = (size_t)(h.V * h.C);
+    float *dx = room(nx * sizeof *dx), *dw = room(nw * sizeof *dw);
+    ls_tensor x;
+    leaf_w(&h);
+    leaf_x(&h, 0, h.N, &x);
+    for (int k = 0; k < 2; k++) {
+        ls_tape_reset(t);
+        ls_tensor *y = ls_tape_input(t, LS_I64, 1, &h.N, h.label);
+        if (ls_backward(t, ls_linear_cross_entropy(t, &x, &h.w, y, 0.2, NULL, NULL)) < 0) fail_msg("%s", ls_last_error());
+        if (k > 0) break;
+        memcpy(dx, h.dx, nx * sizeof *dx);
+        memcpy(dw, h.dw, nw * sizeof *dw);
+    }
+    for (size_t i = 0; i < nx; i++) assert_near((double)h.dx[i], 2.0 * (double)dx[i], 1e-6, "dx", (int64_t)i);
+    for (size_t i = 0; i < nw; i++) assert_near((double)h.dw[i], 2.0 * (double)dw[i], 1e-6, "dw", (int64_t)i);
+    ls_tape_destroy(t);
+    free(dx);
+    free(dw);
+    drop(&h);
+}
+
 static void multiplies_by_the_gradient_it_is_given(void **state)
 {
     (void)state;
@@ -563,6 +589,7 @@ int main(void)
         cmocka_unit_test(adds_up_to_the_same_however_a_batch_is_split),
         cmocka_unit_test(counts_none_or_one),
         cmocka_unit_test(adds_to_gradients_that_are_there),
+        cmocka_unit_test(adds_a_second_backward_to_the_first),
         cmocka_unit_test(multiplies_by_the_gradient_it_is_given),
         cmocka_unit_test(gives_the_same_bits_twice),
         cmocka_unit_test(takes_memory_for_a_part_of_the_logits_only),
