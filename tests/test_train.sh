@@ -77,6 +77,20 @@ for optim in adam adamw; do
     claim "$optim, twice, gives the same final line" test "$(final)" = "$(tail -1 a)"
 done
 
+train 2 --optim.schedule cosine --optim.warmup 4 --optim.min_lr_ratio 0.1 --optim.grad_clip 0.5 --run.dir scheduled
+clipped=$(final)
+rates() { # of each step: to the peak in 4, and down along half a cosine
+    python3 - <<'PY'
+import json, math
+lr = [json.loads(l)['lr'] for l in open('scheduled/metrics.jsonl')]
+want = [0.05 * ((s + 1) / 4 if s < 4 else 0.1 + 0.45 * (1 + math.cos(math.pi * (s - 4) / 17))) for s in range(21)]
+assert len(lr) == 21 and all(abs(a - b) < 1e-15 for a, b in zip(lr, want)), lr
+PY
+}
+if python3 -c 'import json' 2>/dev/null; then claim 'metrics.jsonl has the rate of each step of a schedule' rates; fi
+train 2 --optim.schedule cosine --optim.warmup 4 --optim.min_lr_ratio 0.1 --optim.clip 0.5 --comm.transport tcp
+claim 'clipped and scheduled over tcp: the same final line' test "$(final)" = "$clipped" -a "$clipped" != "$first"
+
 # --- evaluation, configuration ----------------------------------------------------------------------------
 model=run/checkpoints/step-00000021/model.safetensors
 epoch=$(sed -n 's/^epoch=0 //p' one)
