@@ -2,7 +2,8 @@
  *
  * Forward and backward, with dx and dw. `fused` computes the logits once and keeps a part of them; `unfused` is
  * ls_linear and ls_softmax_cross_entropy, which keep them whole three times; `products` are the three matrix products
- * alone, on whole logits: nothing can beat that by much.
+ * alone, on whole logits: nothing can beat that by much. `loss` is the fused op without gradients: what it would cost
+ * to know the loss before backward.
  *
  *   build/bench/bench_head [N ...]
  */
@@ -49,8 +50,8 @@ static float *numbers(int64_t n, float scale)
 
 static void measure(int64_t N, int64_t C, int64_t V)
 {
-    float *xv = numbers(N * C, 2.0f), *wv = numbers(V * C, 0.1f), *dx = numbers(N * C, 1.0f), *dw = numbers(V * C, 1.0f);
-    float *logits = numbers(N * V, 1.0f);
+    float *xv = numbers(N * C, 2.0f), *wv = numbers(V * C, 0.1f);
+    float *dx = numbers(N * C, 1.0f), *dw = numbers(V * C, 1.0f), *logits = numbers(N * V, 1.0f);
     int64_t *label = malloc((size_t)N * sizeof *label);
     ls_gemm *g;
     ls_tape *tape[2];
@@ -67,11 +68,12 @@ static void measure(int64_t N, int64_t C, int64_t V)
     x.grad = &dx_t;
     w.data = wv;
     w.grad = &dw_t;
-    double ms[3][REPS], sum[2] = { 0 };
+    double ms[4][REPS], sum[2] = { 0 };
     for (int r = -1; r < REPS; r++)
-        for (int how = 0; how < 3; how++) {
+        for (int how = 0; how < 4; how++) {
             ls_tape *t = tape[how == 1];
             ls_tape_reset(t);
+            ls_tape_set_grad(t, how != 3);
             x.grad_ready = w.grad_ready = false;
             ls_tensor *y = ls_tape_input(t, LS_I64, 1, &N, label);
             const uint64_t t0 = now_ns();
@@ -84,9 +86,9 @@ static void measure(int64_t N, int64_t C, int64_t V)
                 };
                 for (int k = 0; k < 3 && st == LS_OK; k++) st = ls_gemm_run(g, &c[k]);
             } else {
-                ls_tensor *loss = how == 0 ? ls_linear_cross_entropy(t, &x, &w, y, 1.0 / (double)N, &sum[0], NULL)
+                ls_tensor *loss = how != 1 ? ls_linear_cross_entropy(t, &x, &w, y, 1.0 / (double)N, &sum[0], NULL)
                                            : ls_softmax_cross_entropy(t, ls_linear(t, &x, &w, NULL), y, &sum[1], NULL);
-                st = ls_backward(t, loss);
+                st = how == 3 ? ls_tape_status(t) : ls_backward(t, loss);
             }
             if (st < 0) {
                 fprintf(stderr, "%s\n", ls_last_error());
@@ -95,8 +97,8 @@ static void measure(int64_t N, int64_t C, int64_t V)
             if (r >= 0) ms[how][r] = 1e-6 * (double)(now_ns() - t0);
         }
     const double flops = 6.0 * (double)N * (double)V * (double)C, fused = median(ms[0]);
-    printf("%6lld %6lld %6lld %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %9.1e\n", (long long)N, (long long)V, (long long)C, fused,
-           median(ms[1]), median(ms[2]), 1e-6 * flops / fused, (double)ls_tape_peak(tape[0]) / (1 << 20),
+    printf("%6lld %6lld %6lld %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %9.1e\n", (long long)N, (long long)V,
+           (long long)C, fused, median(ms[1]), median(ms[2]), median(ms[3]), 1e-6 * flops / fused, (double)ls_tape_peak(tape[0]) / (1 << 20),
            (double)ls_tape_peak(tape[1]) / (1 << 20),
            (sum[0] - sum[1]) / sum[1]);
     ls_tape_destroy(tape[0]);
@@ -112,9 +114,9 @@ static void measure(int64_t N, int64_t C, int64_t V)
 
 int main(int argc, char **argv)
 {
-    printf("# ms, median of %d, forward and backward; GFLOP/s of the fused; MiB of the slab; difference of the losses\n", REPS);
-    printf("%6s %6s %6s %9s %9s %9s %9s %9s %9s %9s\n", "N", "V", "C", "fused", "unfused", "products", "GFLOP/s", "MiB",
-           "unfused", "differ");
+    printf("# ms, median of %d; GFLOP/s of fused; MiB of the slab, fused and unfused; difference of the losses\n", REPS);
+    printf("%6s %6s %6s %9s %9s %9s %9s %9s %9s %9s %9s\n", "N", "V", "C", "fused", "unfused", "products", "loss",
+           "GFLOP/s", "MiB", "unfused", "differ");
     if (argc > 1) {
         for (int i = 1; i < argc; i++) measure(strtoll(argv[i], NULL, 0), 768, 50257);
         return 0;

@@ -68,7 +68,8 @@ int main(int argc, char **argv)
         if (row[i].optim) {
             if (ls_optim_defaults(row[i].optim, &c) < 0) return 1;
             c.momentum = row[i].momentum;
-            if (ls_optim_create(&c, &ps, a, &o) < 0 || ls_optim_copy_bf16(o, 0, row[i].copy ? copy : NULL) < 0) return 1;
+            if (ls_optim_create(&c, &ps, a, &o) < 0) return 1;
+            if (row[i].copy && ls_optim_copy_bf16(o, 0, copy) < 0) return 1;
         }
         char *from = (char *)p, *to = (char *)g; /* memcpy of half of the bytes, in parts as large as a tensor */
         for (int r = -2; r < REPS; r++) {

@@ -452,8 +452,8 @@ static void has_rates_that_can_be_checked_by_hand(void **state)
         { { LS_LR_COSINE, 2.0, 0.5, 2, 10, 0 }, 10, 1.0 },   { { LS_LR_COSINE, 2.0, 0.5, 2, 10, 0 }, 1 << 30, 1.0 },
         { { LS_LR_WSD, 2.0, 0.0, 2, 10, 4 }, 6, 2.0 },       { { LS_LR_WSD, 2.0, 0.0, 2, 10, 4 }, 8, 1.0 },
         { { LS_LR_WSD, 2.0, 0.0, 2, 10, 4 }, 10, 0.0 },
-        { { LS_LR_WSD, 2.0, 0.0, 2, 10, 40 }, 2, 2.0 },      { { LS_LR_WSD, 2.0, 0.0, 2, 10, 40 }, 6, 1.0 }, /* all of it decay */
-        { { LS_LR_LINEAR, 2.0, 0.0, 20, 10, 0 }, 9, 1.0 },   { { LS_LR_COSINE, 2.0, 0.0, 10, 10, 0 }, 10, 0.0 }, /* warm-up only */
+        { { LS_LR_WSD, 2.0, 0.0, 2, 10, 40 }, 2, 2.0 },      { { LS_LR_WSD, 2.0, 0.0, 2, 10, 40 }, 6, 1.0 },
+        { { LS_LR_LINEAR, 2.0, 0.0, 20, 10, 0 }, 9, 1.0 },   { { LS_LR_COSINE, 2.0, 0.0, 10, 10, 0 }, 10, 0.0 },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
         const double got = ls_lr_at(&row[i].lr, row[i].step);

@@ -94,7 +94,7 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
 ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last);
 /* optim.betas: two numbers in [0, 1). */
 ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2);
-/* The learning rate of a run of so many steps. LS_BAD_CONFIG: both optim.min_lr and its ratio, or one above optim.lr. */
+/* The learning rates of a run of so many steps. LS_BAD_CONFIG: optim.min_lr and its ratio, or one above optim.lr. */
 ls_status ls_train_lr(const ls_train_config *c, int64_t steps, ls_lr *out);
 
 #endif

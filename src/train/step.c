@@ -124,7 +124,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(grad_norm(t, &out->grad_norm));
     uint64_t o0 = env->mono_ns();
     ls_optim_set_lr(t->optim, out->lr = ls_lr_at(&t->lr, t->step));
-    LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip))); /* the same on every rank */
+    LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip))); /* on all ranks alike */
 
     record(t, LS_EV_OPTIM, "optimizer step", o0);
     uint64_t t1 = record(t, LS_EV_STEP, "step", t0);
