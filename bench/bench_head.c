@@ -98,8 +98,8 @@ static void measure(int64_t N, int64_t C, int64_t V)
         }
     const double flops = 6.0 * (double)N * (double)V * (double)C, fused = median(ms[0]);
     printf("%6lld %6lld %6lld %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %9.1e\n", (long long)N, (long long)V,
-           (long long)C, fused, median(ms[1]), median(ms[2]), median(ms[3]), 1e-6 * flops / fused, (double)ls_tape_peak(tape[0]) / (1 << 20),
-           (double)ls_tape_peak(tape[1]) / (1 << 20),
+           (long long)C, fused, median(ms[1]), median(ms[2]), median(ms[3]), 1e-6 * flops / fused,
+           (double)ls_tape_peak(tape[0]) / (1 << 20), (double)ls_tape_peak(tape[1]) / (1 << 20),
            (sum[0] - sum[1]) / sum[1]);
     ls_tape_destroy(tape[0]);
     ls_tape_destroy(tape[1]);

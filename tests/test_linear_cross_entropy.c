@@ -564,6 +564,44 @@ static void names_what_does_not_fit(void **state)
     drop(&h);
 }
 
+static void says_when_the_slab_is_too_small(void **state)
+{
+    (void)state;
+    head h = make(64, 3, 1000, 1);
+    ls_tape *t = tape(64 << 10); /* the logits of 64 rows take 256 KiB */
+    for (int gradient = 0; gradient < 2; gradient++) {
+        ls_tensor x;
+        leaf_w(&h);
+        leaf_x(&h, 0, h.N, &x);
+        ls_tape_reset(t);
+        ls_tape_set_grad(t, gradient);
+        ls_tensor *y = ls_tape_input(t, LS_I64, 1, &h.N, h.label);
+        ls_tensor *loss = ls_linear_cross_entropy(t, &x, &h.w, y, 1.0, NULL, NULL);
+        if (gradient) assert_int_equal(ls_backward(t, loss), LS_NO_MEMORY);
+        else assert_null(loss);
+        assert_int_equal(ls_tape_status(t), LS_NO_MEMORY);
+        assert_true(!x.grad_ready && !h.w.grad_ready);
+    }
+    ls_tape_destroy(t);
+    drop(&h);
+}
+
+static void counts_its_work(void **state)
+{
+    (void)state;
+    head h = make(32, 16, 100, 1);
+    ls_tape *t = tape(1 << 20);
+    const double product = 2.0 * 32.0 * 16.0 * 100.0, elements = 32.0 * 100.0;
+    double sum;
+    leaf_w(&h);
+    (void)fused(t, &h, 0, h.N, 1.0, true, &sum, NULL);
+    assert_true(ls_tape_flops(t) >= 3.0 * product && ls_tape_flops(t) <= 3.0 * product + 20.0 * elements);
+    (void)fused(t, &h, 0, h.N, 1.0, false, &sum, NULL);
+    assert_true(ls_tape_flops(t) >= product && ls_tape_flops(t) <= product + 20.0 * elements);
+    ls_tape_destroy(t);
+    drop(&h);
+}
+
 static void lets_a_value_that_is_not_finite_be_seen(void **state)
 {
     (void)state;
@@ -597,6 +635,8 @@ int main(void)
         cmocka_unit_test(cuts_rows_when_the_vocabulary_is_large),
         cmocka_unit_test(gives_the_logits_after_the_last_token),
         cmocka_unit_test(names_what_does_not_fit),
+        cmocka_unit_test(says_when_the_slab_is_too_small),
+        cmocka_unit_test(counts_its_work),
         cmocka_unit_test(lets_a_value_that_is_not_finite_be_seen),
     };
     return cmocka_run_group_tests_name("linear_cross_entropy", tests, NULL, NULL);
