@@ -86,6 +86,10 @@ ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *p)
 ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call)
 {
     if (ALWAYS_TILES || 2 * call->m * call->n * call->k <= g->tile->most_flops) return ls_gemm_run_tiles(g, call);
+    if (call->m == 1 && call->trans_b) {
+        ls_gemm_row(call);
+        return LS_OK;
+    }
     if (!g->library) LS_TRY(ls_gemm_library_open(&g->library));
     return ls_gemm_library_run(g->library, call);
 }

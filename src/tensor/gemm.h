@@ -2,9 +2,10 @@
  *
  * Small products run on the project's own tiles (gemm_tile.h), because a call
  * into a library costs as much as the product; large ones go to the library
- * the build found: oneDNN (gemm_dnnl.c) or a BLAS (gemm_blas.c). Which of the
- * two depends on the shape only, and never on an address, so the same product
- * gives the same bits every time.
+ * the build found: oneDNN (gemm_dnnl.c) or a BLAS (gemm_blas.c), but for one row
+ * times a transposed matrix, which only reads memory (gemm_row.c). Who multiplies
+ * depends on the shape only, and never on an address, so the same product gives
+ * the same bits every time.
  */
 #ifndef LS_TENSOR_GEMM_H
 #define LS_TENSOR_GEMM_H
@@ -33,6 +34,9 @@ ls_status ls_gemm_create(ls_gemm **out);
 void ls_gemm_destroy(ls_gemm *g); /* NULL is fine */
 /* Memory is allocated only when a shape is seen for the first time. */
 ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call);
+
+/* The product of m = 1 with trans_b, whatever the size. */
+void ls_gemm_row(const ls_gemm_call *call);
 
 /* For tests and benchmarks: the own tiles whatever the size, and with another kernel (borrowed). */
 ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *call);
