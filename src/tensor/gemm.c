@@ -6,6 +6,8 @@
 #include "base/compiler.h"
 #include "tensor/gemm_tile.h"
 
+#define ROW_ELEMENTS (1 << 18) /* of B: from 1 MiB on it comes from memory, and packing it costs as much as reading it */
+
 struct ls_gemm {
     const ls_gemm_tile *tile; /* borrowed */
     float *panel;             /* owned; [panel_k, tile->nr]: columns of a transposed B */
@@ -85,11 +87,11 @@ ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *p)
 
 ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call)
 {
-    if (ALWAYS_TILES || 2 * call->m * call->n * call->k <= g->tile->most_flops) return ls_gemm_run_tiles(g, call);
-    if (call->m == 1 && call->trans_b) {
+    if (call->m == 1 && call->trans_b && call->n * call->k >= ROW_ELEMENTS) {
         ls_gemm_row(call);
         return LS_OK;
     }
+    if (ALWAYS_TILES || 2 * call->m * call->n * call->k <= g->tile->most_flops) return ls_gemm_run_tiles(g, call);
     if (!g->library) LS_TRY(ls_gemm_library_open(&g->library));
     return ls_gemm_library_run(g->library, call);
 }
