@@ -134,10 +134,14 @@ static void the_library_equals_the_plain_loop(void **state)
 static void one_row_equals_the_plain_loop(void **state)
 {
     (void)state;
-    static const struct { int64_t n, k; } size[] = { { 1, 1 }, { 3, 63 }, { 10, 64 }, { 7, 65 }, { 130, 771 }, { 5, 0 } };
+    static const struct { int64_t n, k; } size[] = {
+        { 1, 1 }, { 3, 63 }, { 10, 64 }, { 7, 65 }, { 130, 771 }, { 5, 0 },
+    };
     for (size_t s = 0; s < sizeof size / sizeof *size; s++)
         for (int how = 0; how < 8; how++) { /* a row is stored as its transpose is */
-            ls_gemm_call p = { .m = 1, .n = size[s].n, .k = size[s].k, .trans_b = true, .trans_a = how & 1, .add = how & 2 };
+            ls_gemm_call p = {
+                .m = 1, .n = size[s].n, .k = size[s].k, .trans_b = true, .trans_a = how & 1, .add = how & 2,
+            };
             matrices m = make(&p, integer);
             p.a = m.a;
             p.b = m.b;
@@ -150,10 +154,12 @@ static void one_row_equals_the_plain_loop(void **state)
         }
 }
 
-static void run_goes_to_the_library_for_large_products_only(void **state)
+static void run_is_right_whoever_multiplies(void **state)
 {
     (void)state;
-    static const struct { int64_t m, n, k; } size[] = { { 16, 16, 16 }, { 200, 210, 220 }, { 1, 500, 701 } };
+    static const struct { int64_t m, n, k; } size[] = { /* tiles, library, row */
+        { 16, 16, 16 }, { 200, 210, 220 }, { 1, 500, 701 },
+    };
     ls_gemm *g;
     assert_int_equal(ls_gemm_create(&g), LS_OK);
     for (size_t i = 0; i < 3; i++) {
@@ -303,7 +309,7 @@ int main(void)
         cmocka_unit_test(every_tile_kernel_equals_the_plain_loop),
         cmocka_unit_test(the_library_equals_the_plain_loop),
         cmocka_unit_test(one_row_equals_the_plain_loop),
-        cmocka_unit_test(run_goes_to_the_library_for_large_products_only),
+        cmocka_unit_test(run_is_right_whoever_multiplies),
         cmocka_unit_test(the_same_product_has_the_same_bits_at_any_address),
         cmocka_unit_test(kernels_with_fused_multiply_add_agree_to_the_bit),
         cmocka_unit_test(threads_multiply_side_by_side),
