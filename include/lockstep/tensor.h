@@ -81,6 +81,8 @@ void ls_tape_on_done(ls_tape *t, ls_done_fn fn, void *arg);
 
 /* y[N, O] = x[N, I] w[O, I]^T + b[O]; b may be NULL. 2 N I O flops forward, twice that backward. */
 ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b);
+/* x with another shape of as many elements; both have the same memory. */
+ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int ndim, const int64_t *dim);
 /* max(x, 0), any shape. */
 ls_tensor *ls_relu(ls_tape *t, ls_tensor *x);
 /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GPT-2's. Hendrycks and Gimpel 2016. */
