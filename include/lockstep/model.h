@@ -82,7 +82,7 @@ typedef struct ls_model_class {
     /* What a micro-batch of `batch` samples, each of `tokens` tokens, looks like. A model
      * whose samples are not sequences ignores `tokens`. */
     void (*input)(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in);
-    /* x -> logits [N, classes] or [B, T, V]: all of them. NULL: the class has parameters alone. */
+    /* x -> logits [N, classes] or [B, T, V]: all of them. */
     ls_tensor *(*forward)(ls_model *m, ls_tape *t, ls_tensor *x);
     /* ls_model_loss, where that is not made from forward's result; else NULL. */
     ls_tensor *(*loss)(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums);

@@ -11,6 +11,16 @@
  */
 #include "model/lm.h"
 
+#include <math.h>
+
+#include "tensor/tape.h"
+
+enum { WTE, WPE, FIRST_BLOCK }; /* indices of parameters */
+enum {
+    LN_1_WEIGHT, LN_1_BIAS, C_ATTN_WEIGHT, C_ATTN_BIAS, ATTN_PROJ_WEIGHT, ATTN_PROJ_BIAS,
+    LN_2_WEIGHT, LN_2_BIAS, C_FC_WEIGHT, C_FC_BIAS, MLP_PROJ_WEIGHT, MLP_PROJ_BIAS, PER_BLOCK
+};
+
 static ls_status add_block(ls_model *m, int64_t l, int64_t C, int64_t F)
 {
     LS_TRY(ls_lm_add(m, "transformer.h.%d.ln_1.weight", l, C, 0));
@@ -46,9 +56,52 @@ static ls_status init(ls_model *m, const ls_model_config *c)
     return ls_lm_init(m, c, residual);
 }
 
+static ls_tensor *attention(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param *w)
+{
+    const float scale = (float)(1.0 / sqrt((double)(c->d_model / c->n_head)));
+    ls_tensor *h = ls_layernorm(t, x, &w[LN_1_WEIGHT].t, &w[LN_1_BIAS].t, (float)c->norm_eps);
+    h = ls_linear(t, h, &w[C_ATTN_WEIGHT].t, &w[C_ATTN_BIAS].t);
+    h = ls_attention_packed(t, h, c->n_head, scale, true);
+    return ls_linear(t, h, &w[ATTN_PROJ_WEIGHT].t, &w[ATTN_PROJ_BIAS].t);
+}
+
+static ls_tensor *mlp(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param *w)
+{
+    ls_tensor *h = ls_layernorm(t, x, &w[LN_2_WEIGHT].t, &w[LN_2_BIAS].t, (float)c->norm_eps);
+    h = ls_gelu(t, ls_linear(t, h, &w[C_FC_WEIGHT].t, &w[C_FC_BIAS].t));
+    return ls_linear(t, h, &w[MLP_PROJ_WEIGHT].t, &w[MLP_PROJ_BIAS].t);
+}
+
+/* ids [B, T] -> ln_f's [B, T, C]. */
+static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids)
+{
+    const ls_lm_config *c = m->state;
+    ls_param *p = m->params.item;
+    if (ls_tape_grad(t) && c->attn_dropout > 0)
+        return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "gpt2: an attention dropout of %g: training serves none; set it to 0",
+                                     c->attn_dropout));
+    ls_tensor *x = ls_add_rows(t, ls_embedding(t, ls_lm_ids(m, t, ids), &p[WTE].t), &p[WPE].t);
+    x = ls_lm_dropout(m, t, x, c->embd_dropout, 0);
+    for (int64_t l = 0; l < c->n_layer; l++) {
+        ls_param *w = p + FIRST_BLOCK + l * PER_BLOCK;
+        x = ls_add(t, x, ls_lm_dropout(m, t, attention(c, t, x, w), c->resid_dropout, 2 * l + 1));
+        x = ls_add(t, x, ls_lm_dropout(m, t, mlp(c, t, x, w), c->resid_dropout, 2 * l + 2));
+    }
+    ls_param *ln_f = p + FIRST_BLOCK + c->n_layer * PER_BLOCK;
+    return ls_layernorm(t, x, &ln_f[0].t, &ln_f[1].t, (float)c->norm_eps);
+}
+
+static ls_tensor *forward(ls_model *m, ls_tape *t, ls_tensor *x) { return ls_lm_logits(m, t, hidden(m, t, x)); }
+
+static ls_tensor *loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums)
+{
+    return ls_lm_loss(m, t, hidden(m, t, x), labels, sums);
+}
+
 extern const ls_model_class ls_model_gpt2; /* listed in registry.c */
 
 const ls_model_class ls_model_gpt2 = {
     .name = "gpt2", .summary = "GPT-2: learned positions, layer norm, GELU",
-    .create = create, .init = init, .input = ls_lm_input, .destroy = ls_lm_destroy,
+    .create = create, .init = init, .input = ls_lm_input, .forward = forward, .loss = loss,
+    .destroy = ls_lm_destroy,
 };

@@ -12,6 +12,11 @@
  */
 #include "model/lm.h"
 
+#include <math.h>
+
+enum { EMBED, FIRST_BLOCK }; /* indices of parameters */
+enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ, GATE_PROJ, UP_PROJ, DOWN_PROJ, INPUT_NORM, POST_NORM, PER_BLOCK };
+
 static ls_status add_block(ls_model *m, int64_t l, int64_t C, int64_t kv, int64_t F)
 {
     LS_TRY(ls_lm_add(m, "model.layers.%d.self_attn.q_proj.weight", l, C, C));
@@ -42,9 +47,58 @@ static ls_status init(ls_model *m, const ls_model_config *c)
     return ls_lm_init(m, c, residual);
 }
 
+/* x w^T as heads: [B, T, C] -> [B, T, heads, D]. */
+static ls_tensor *heads(ls_tape *t, ls_tensor *x, ls_param *w, int64_t n, int64_t D)
+{
+    ls_tensor *y = ls_linear(t, x, &w->t, NULL);
+    return y ? ls_reshape(t, y, 4, (int64_t[]){ y->dim[0], y->dim[1], n, D }) : NULL;
+}
+
+static ls_tensor *attention(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param *w)
+{
+    const int64_t D = c->d_model / c->n_head;
+    ls_tensor *h = ls_rmsnorm(t, x, &w[INPUT_NORM].t, (float)c->norm_eps);
+    ls_tensor *q = ls_rope(t, heads(t, h, &w[Q_PROJ], c->n_head, D), c->rope_theta, 0);
+    ls_tensor *k = ls_rope(t, heads(t, h, &w[K_PROJ], c->n_kv_head, D), c->rope_theta, 0);
+    ls_tensor *v = heads(t, h, &w[V_PROJ], c->n_kv_head, D);
+    ls_tensor *y = ls_attention(t, q, k, v, (float)(1.0 / sqrt((double)D)), true);
+    if (y) y = ls_reshape(t, y, 3, (int64_t[]){ y->dim[0], y->dim[1], c->d_model });
+    return ls_linear(t, y, &w[O_PROJ].t, NULL);
+}
+
+static ls_tensor *mlp(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param *w)
+{
+    ls_tensor *h = ls_rmsnorm(t, x, &w[POST_NORM].t, (float)c->norm_eps);
+    ls_tensor *gate = ls_linear(t, h, &w[GATE_PROJ].t, NULL);
+    ls_tensor *up = ls_linear(t, h, &w[UP_PROJ].t, NULL);
+    return ls_linear(t, ls_swiglu(t, gate, up), &w[DOWN_PROJ].t, NULL);
+}
+
+/* ids [B, T] -> the last norm's [B, T, C]. */
+static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids)
+{
+    const ls_lm_config *c = m->state;
+    ls_param *p = m->params.item;
+    ls_tensor *x = ls_embedding(t, ls_lm_ids(m, t, ids), &p[EMBED].t);
+    for (int64_t l = 0; l < c->n_layer; l++) {
+        ls_param *w = p + FIRST_BLOCK + l * PER_BLOCK;
+        x = ls_add(t, x, attention(c, t, x, w));
+        x = ls_add(t, x, mlp(c, t, x, w));
+    }
+    return ls_rmsnorm(t, x, &p[FIRST_BLOCK + c->n_layer * PER_BLOCK].t, (float)c->norm_eps);
+}
+
+static ls_tensor *forward(ls_model *m, ls_tape *t, ls_tensor *x) { return ls_lm_logits(m, t, hidden(m, t, x)); }
+
+static ls_tensor *loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums)
+{
+    return ls_lm_loss(m, t, hidden(m, t, x), labels, sums);
+}
+
 extern const ls_model_class ls_model_llama; /* listed in registry.c */
 
 const ls_model_class ls_model_llama = {
     .name = "llama", .summary = "Llama: rotary positions, RMS norm, SwiGLU, grouped queries",
-    .create = create, .init = init, .input = ls_lm_input, .destroy = ls_lm_destroy,
+    .create = create, .init = init, .input = ls_lm_input, .forward = forward, .loss = loss,
+    .destroy = ls_lm_destroy,
 };

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/tape.h"
+
 #define MOST_WIDTH ((int64_t)1 << 20)
 #define MOST_TOKENS ((int64_t)1 << 24)
 
@@ -163,4 +165,46 @@ ls_status ls_lm_init(ls_model *m, const ls_model_config *c, const char *const *r
         ls_philox_normal(c->seed, (uint64_t)i, 0, n, stddev, p->t.data);
     }
     return LS_OK;
+}
+
+/* --- pieces of forward ------------------------------------------------------------------------ */
+
+ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids)
+{
+    const ls_lm_config *c = m->state;
+    char shape[96];
+    if (!ids) return NULL;
+    if (ids->dtype != LS_I64 || ids->ndim != 2)
+        return ls_op_fail(t, ls_fail(LS_SHAPE, "%s: token ids %s of %s: expected [B, T] of int64", m->cls->name,
+                                     ls_tensor_shape(ids, shape, sizeof shape), ls_dtype_name(ids->dtype)));
+    if (ids->dim[1] > c->seq_len)
+        return ls_op_fail(t, ls_fail(LS_SHAPE, "%s: a sequence of %lld tokens, the model's longest is %lld", m->cls->name,
+                                     (long long)ids->dim[1], (long long)c->seq_len));
+    return ids;
+}
+
+#define DROPOUT_STREAM ((uint64_t)1 << 63) /* apart from those of first values */
+#define DROPOUT_SITES 16                   /* bits of a site's number */
+
+ls_tensor *ls_lm_dropout(const ls_model *m, ls_tape *t, ls_tensor *x, double p, int64_t site)
+{
+    if (!x || !(p > 0) || !ls_tape_grad(t)) return x;
+    const uint64_t stream = DROPOUT_STREAM | m->draw.step << DROPOUT_SITES | (uint64_t)site;
+    const uint64_t sample = (uint64_t)(ls_tensor_count(x) / x->dim[0]);
+    return ls_dropout(t, x, (float)p, m->draw.seed, stream, m->draw.sample * sample);
+}
+
+static ls_tensor *head(ls_model *m)
+{
+    const ls_lm_config *c = m->state;
+    return &m->params.item[c->tied ? 0 : m->params.n - 1].t;
+}
+
+ls_tensor *ls_lm_logits(ls_model *m, ls_tape *t, ls_tensor *h) { return ls_linear(t, h, head(m), NULL); }
+
+ls_tensor *ls_lm_loss(ls_model *m, ls_tape *t, ls_tensor *h, ls_tensor *labels, ls_loss_sums *sums)
+{
+    if (!h || !labels) return NULL;
+    return ls_linear_cross_entropy(t, h, head(m), labels, 1.0 / (double)ls_tensor_count(labels),
+                                   sums ? &sums->sum : NULL, sums ? &sums->counted : NULL);
 }

@@ -18,4 +18,17 @@ ls_status ls_lm_add(ls_model *m, const char *name, int64_t layer, int64_t d0, in
  * keyed by (seed, index of the parameter) and element. LS_UNSUPPORTED for LS_INIT_TORCH. */
 ls_status ls_lm_init(ls_model *m, const ls_model_config *c, const char *const *residual);
 
+/* --- pieces of forward ------------------------------------------------------------------ */
+
+/* ids, unless they are not I64 [B, T] with T up to seq_len: LS_SHAPE. */
+ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids);
+/* Dropout with probability p at place `site` of the formula, by m->draw and the element's index in
+ * the whole step; x itself where no gradient is recorded. */
+ls_tensor *ls_lm_dropout(const ls_model *m, ls_tape *t, ls_tensor *x, double p, int64_t site);
+/* logits [B, T, V] = h head^T, of the last norm's h [B, T, C]. The embedding is parameter 0, a head of
+ * its own the last. */
+ls_tensor *ls_lm_logits(ls_model *m, ls_tape *t, ls_tensor *h);
+/* ls_model_class.loss from the same h. */
+ls_tensor *ls_lm_loss(ls_model *m, ls_tape *t, ls_tensor *h, ls_tensor *labels, ls_loss_sums *sums);
+
 #endif

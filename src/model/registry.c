@@ -35,12 +35,7 @@ ls_status ls_model_create(const ls_model_config *c, ls_model **out)
 
 ls_status ls_model_init(ls_model *m, const ls_model_config *c) { return m->cls->init(m, c); }
 
-ls_tensor *ls_model_forward(ls_model *m, ls_tape *t, ls_tensor *x)
-{
-    if (!m->cls->forward)
-        return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "model '%s' has parameters but no formula yet", m->cls->name));
-    return m->cls->forward(m, t, x);
-}
+ls_tensor *ls_model_forward(ls_model *m, ls_tape *t, ls_tensor *x) { return m->cls->forward(m, t, x); }
 
 ls_tensor *ls_model_loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums)
 {
