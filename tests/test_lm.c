@@ -319,7 +319,8 @@ static ls_model *with_dropout(double embd, double attn, double resid, ls_arena *
 {
     const ls_model_config c = { .name = "gpt2", .init = LS_INIT_PHILOX, .seed = 1,
                                 .lm = { .vocab_size = V, .seq_len = T, .n_layer = 2, .n_head = 4, .d_model = 32,
-                                        .tied = true, .embd_dropout = embd, .attn_dropout = attn, .resid_dropout = resid } };
+                                        .tied = true, .embd_dropout = embd, .attn_dropout = attn,
+                                        .resid_dropout = resid } };
     ls_model *m;
     assert_done(ls_model_create(&c, &m));
     assert_done(ls_arena_create(3 * ls_params_nbytes(&m->params), false, NULL, arena));
