@@ -342,6 +342,8 @@ static inline void ls_coll_entered(ls_group *g, const ls_coll_desc *d)
 {
 #ifndef LS_NO_VERDICT
     ls_page_enter(g->slot, d);
+#else
+    (void)d;
 #endif
     _Atomic uint64_t *ops = &g->e->ops; /* one writer: the caller */
     atomic_store_explicit(ops, atomic_load_explicit(ops, memory_order_relaxed) + 1, memory_order_relaxed);
