@@ -12,29 +12,11 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "median.h"
 #include "lockstep/tensor.h"
 #include "tensor/gemm.h"
 
 #define REPS 5
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v)
-{
-    qsort(v, REPS, sizeof *v, by_value);
-    return v[REPS / 2];
-}
 
 static float *numbers(int64_t n, float scale)
 {
@@ -96,9 +78,9 @@ static void measure(int64_t N, int64_t C, int64_t V)
             }
             if (r >= 0) ms[how][r] = 1e-6 * (double)(now_ns() - t0);
         }
-    const double flops = 6.0 * (double)N * (double)V * (double)C, fused = median(ms[0]);
+    const double flops = 6.0 * (double)N * (double)V * (double)C, fused = median(ms[0], REPS);
     printf("%6lld %6lld %6lld %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %9.1e\n", (long long)N, (long long)V,
-           (long long)C, fused, median(ms[1]), median(ms[2]), median(ms[3]), 1e-6 * flops / fused,
+           (long long)C, fused, median(ms[1], REPS), median(ms[2], REPS), median(ms[3], REPS), 1e-6 * flops / fused,
            (double)ls_tape_peak(tape[0]) / (1 << 20), (double)ls_tape_peak(tape[1]) / (1 << 20),
            (sum[0] - sum[1]) / sum[1]);
     ls_tape_destroy(tape[0]);

@@ -13,29 +13,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "median.h"
 #include "lockstep/rng.h"
 #include "lockstep/tensor.h"
 
 #define REPS 15
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v)
-{
-    qsort(v, REPS, sizeof *v, by_value);
-    return v[REPS / 2];
-}
 
 /* Tensors of a case, with gradients: a, b [N, C], w [V, C], gain and bias [C]. */
 typedef struct leaves {
@@ -122,7 +104,7 @@ static int bench(int64_t N, int64_t C)
             backward[r] = (double)(t2 - t1);
             copy[r] = (double)(t3 - t2);
         }
-        const double f = median(forward), b = median(backward), c = 2.0 * array / median(copy);
+        const double f = median(forward, REPS), b = median(backward, REPS), c = 2.0 * array / median(copy, REPS);
         printf("%12s | %10.1f %8.1f %8.1f | %10.1f %8.1f %8.1f\n", ops[k].name, 1e-3 * f, ops[k].forward * array / f,
                c, 1e-3 * b, ops[k].backward * array / b, c);
     }

@@ -12,28 +12,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "median.h"
 #include "lockstep/optim.h"
 
 #define REPS 15
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v)
-{
-    qsort(v, REPS, sizeof *v, by_value);
-    return v[REPS / 2];
-}
 
 int main(int argc, char **argv)
 {
@@ -87,9 +69,9 @@ int main(int argc, char **argv)
             ms[r] = 1e-6 * (double)(t1 - t0);
             copy_ms[r] = 1e-6 * (double)(t2 - t1);
         }
-        const double t = median(ms);
+        const double t = median(ms, REPS);
         printf("%-18s %8.0f %10.2f %10.2f %12.2f\n", row[i].what, row[i].bytes, t, 1e-6 * (double)moved / t,
-               1e-6 * (double)moved / median(copy_ms));
+               1e-6 * (double)moved / median(copy_ms, REPS));
         ls_optim_destroy(o);
         ls_arena_reset(a, mark);
     }

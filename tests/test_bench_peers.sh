@@ -67,6 +67,9 @@ near >out || exit 1
 claim 'who is as quick as the limit has reached it' grep -qF '| 1.50x | 1.50-1.50 | 1.8x | missed, at the limit | 9.800 | 1.53x |' out
 claim 'it is counted apart' grep -qx '0 of 1 cells met, 1 more at the limit' out
 claim 'and so are rows of cores far apart' grep -qx '0 of 4 measurements in shared memory were made with the cores far apart' out
+fake peers/limit limit 16 0
+near >out || exit 1
+claim 'a limit that a peer is ahead of is none' grep -qF '| 1.50x | 1.50-1.50 | 1.8x | **missed** | 16.0 | 0.94x |' out
 # a flag that takes ten times as long in every second look is never near before and after a row
 cat >fake/peers/limit <<SH
 #!/bin/bash
