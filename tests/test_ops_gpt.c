@@ -487,9 +487,10 @@ static ls_status copy_backward(ls_tape *t, struct ls_node *n)
 {
     for (int i = 0; i < 2; i++) {
         bool more;
-        float *d;
+        void *out;
         if (!ls_grad_wanted(n->in[i])) continue;
-        LS_TRY(ls_grad_begin(t, n->in[i], &more, &d));
+        LS_TRY(ls_grad_begin(t, n->in[i], &more, &out));
+        float *d = out;
         const float *dy = n->out->grad->data;
         for (int64_t k = 0; k < ls_tensor_count(n->in[i]); k++) d[k] = more ? d[k] + dy[k] : dy[k];
         LS_TRY(ls_grad_end(t, n->in[i]));

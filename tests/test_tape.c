@@ -18,9 +18,10 @@
 static ls_status give(ls_tape *t, const struct ls_node *n, ls_tensor *x, float factor)
 {
     bool add;
-    float *d;
+    void *out;
     if (!ls_grad_wanted(x)) return LS_OK;
-    LS_TRY(ls_grad_begin(t, x, &add, &d));
+    LS_TRY(ls_grad_begin(t, x, &add, &out));
+    float *d = out;
     const float *dy = n->out->grad->data;
     for (int64_t i = 0; i < ls_tensor_count(x); i++) d[i] = (add ? d[i] : 0.0f) + factor * dy[i];
     return ls_grad_end(t, x);
@@ -454,6 +455,126 @@ static void a_dry_tape_counts_without_data(void **state)
     ls_tape_destroy(t);
 }
 
+/* --- activations in bf16 ----------------------------------------------------------------------------------- */
+
+/* What a stage boundary is: a leaf of three bf16 numbers whose owner wants the gradient. */
+typedef struct narrow {
+    uint16_t value[3], slope[3];
+    ls_tensor grad;
+} narrow;
+
+static ls_tensor *narrow_leaf(ls_tape *t, narrow *x)
+{
+    *x = (narrow){ .grad = { .dtype = LS_BF16, .ndim = 1, .dim = { 3 }, .data = x->slope } };
+    ls_tensor *in = ls_tape_input(t, LS_BF16, 1, (int64_t[]){ 3 }, x->value);
+    in->grad = &x->grad;
+    return in;
+}
+
+static void narrow_numbers(uint16_t out[3], float a, float b, float c)
+{
+    const float v[3] = { a, b, c };
+    for (int i = 0; i < 3; i++) out[i] = ls_f32_to_bf16(v[i]);
+}
+
+static ls_tensor *flat(ls_tape *t, ls_tensor *x) { return ls_reshape(t, x, 1, (int64_t[]){ 3 }); }
+
+/* 8 bits of significand: 257 lies between 256 and 258 and goes to the even one, 259 to 260. */
+static void gradients_of_bf16_tensors_are_bf16_added_in_float_and_rounded_once(void **state)
+{
+    (void)state;
+    ls_tape *t = tape(1 << 16);
+    narrow x;
+    uint16_t dy[3], more[3], want[3];
+    narrow_numbers(dy, 256.0f, 256.0f, 1.0f);
+    narrow_numbers(more, 1.0f, 3.0f, -1.0f);
+    narrow_numbers(want, 256.0f, 260.0f, 0.0f);
+    ls_tensor *in = narrow_leaf(t, &x);
+    assert_int_equal(ls_backward_from(t, flat(t, in), dy), LS_OK);
+    assert_memory_equal(x.slope, dy, sizeof dy);
+    assert_int_equal(ls_backward_from(t, flat(t, in), more), LS_OK);
+    assert_memory_equal(x.slope, want, sizeof want);
+    ls_tape_destroy(t);
+}
+
+/* In the slab the first one of two is copied: others hold the first gradient. */
+static void a_diamond_of_bf16_takes_two_bytes_an_element(void **state)
+{
+    (void)state;
+    ls_tape *t = tape(1 << 16);
+    narrow x;
+    uint16_t dy[3], twice[3];
+    narrow_numbers(dy, 3.0f, -5.0f, 0.5f);
+    narrow_numbers(twice, 6.0f, -10.0f, 1.0f);
+    ls_tensor *h = flat(t, narrow_leaf(t, &x));
+    const size_t before = ls_tape_peak(t);
+    void *h_grad;
+    bool add;
+    assert_int_equal(ls_grad_begin(t, h, &add, &h_grad), LS_OK);
+    assert_false(add);
+    assert_int_equal(h->grad->dtype, LS_BF16);
+    assert_int_equal(ls_tensor_nbytes(h->grad), 6);
+    assert_true(ls_tape_peak(t) - before < 512);
+    h->grad = NULL;
+
+    ls_tensor *left = flat(t, h), *right = flat(t, h);
+    assert_non_null(right);
+    struct ls_node n = *right->node; /* y = left + right, written as an op that passes its gradient to both */
+    n.in[0] = left;
+    n.in[1] = right;
+    static const ls_op both = { .name = "both", .napplied = 2 };
+    n.op = &both;
+    ls_tensor *y = ls_op_end(t, ls_op_output(t, LS_BF16, 1, (int64_t[]){ 3 }), &n);
+    ls_tensor grad = { .dtype = LS_BF16, .ndim = 1, .dim = { 3 }, .data = dy };
+    y->grad = &grad;
+    left->uses = right->uses = 1;
+    assert_int_equal(ls_grad_pass(t, y->node, left), LS_OK);
+    assert_int_equal(ls_grad_pass(t, y->node, right), LS_OK);
+    assert_int_equal(ls_grad_pass(t, left->node, h), LS_OK);
+    assert_int_equal(ls_grad_pass(t, right->node, h), LS_OK);
+    assert_memory_equal(h->grad->data, twice, sizeof twice);
+    assert_int_equal(dy[0], ls_f32_to_bf16(3.0f)); /* held by both sides: not written */
+    ls_tape_destroy(t);
+}
+
+static void a_bf16_loss_starts_from_one(void **state)
+{
+    (void)state;
+    ls_tape *t = tape(1 << 16);
+    narrow x;
+    ls_tensor *in = narrow_leaf(t, &x);
+    in->ndim = x.grad.ndim = 0;
+    assert_int_equal(ls_backward(t, ls_reshape(t, in, 0, NULL)), LS_OK);
+    assert_true(ls_bf16_to_f32(x.slope[0]) == 1.0f);
+    ls_tape_destroy(t);
+}
+
+static void a_gradient_of_another_type_is_refused(void **state)
+{
+    (void)state;
+    ls_tape *t = tape(1 << 16);
+    narrow x;
+    ls_tensor *in = narrow_leaf(t, &x);
+    x.grad.dtype = LS_F32;
+    assert_int_equal(ls_backward_from(t, flat(t, in), x.value), LS_INVALID);
+    assert_non_null(strstr(ls_last_error(), "a tensor of bfloat16 is float, expected the same"));
+    ls_tape_destroy(t);
+}
+
+static void a_tape_s_type_is_float_or_bf16_and_stays(void **state)
+{
+    (void)state;
+    ls_tape *t = tape(1 << 16);
+    assert_int_equal(ls_tape_dtype(t), LS_F32);
+    assert_int_equal(ls_tape_set_dtype(t, LS_BF16), LS_OK);
+    ls_tape_reset(t);
+    assert_int_equal(ls_tape_dtype(t), LS_BF16);
+    assert_int_equal(ls_tape_set_dtype(t, LS_F16), LS_UNSUPPORTED);
+    assert_non_null(strstr(ls_last_error(), "activations in half; expected float or bfloat16"));
+    assert_int_equal(ls_tape_dtype(t), LS_BF16);
+    ls_tape_destroy(t);
+}
+
 /* --- the trace -------------------------------------------------------------------------------------------- */
 
 static void ops_leave_events_with_a_label(void **state)
@@ -510,6 +631,11 @@ int main(void)
         cmocka_unit_test(every_step_uses_the_same_memory),
         cmocka_unit_test(flops_are_those_of_the_ops_played),
         cmocka_unit_test(a_dry_tape_counts_without_data),
+        cmocka_unit_test(gradients_of_bf16_tensors_are_bf16_added_in_float_and_rounded_once),
+        cmocka_unit_test(a_diamond_of_bf16_takes_two_bytes_an_element),
+        cmocka_unit_test(a_bf16_loss_starts_from_one),
+        cmocka_unit_test(a_gradient_of_another_type_is_refused),
+        cmocka_unit_test(a_tape_s_type_is_float_or_bf16_and_stays),
         cmocka_unit_test(ops_leave_events_with_a_label),
     };
     return cmocka_run_group_tests_name("tape", tests, NULL, NULL);

@@ -26,7 +26,9 @@ struct ls_tensor {
     int ndim;
     int64_t dim[LS_MAX_DIMS]; /* contiguous, row-major */
     void *data;               /* borrowed from an arena or a tape */
-    ls_tensor *grad;          /* NULL: none wanted (inputs, labels). A parameter's is set by its owner */
+    const void *bf16;         /* the same values rounded to bf16, kept by their owner beside data; NULL: none */
+    ls_tensor *grad;          /* of the same dtype. NULL: none wanted (inputs, labels). A parameter's is set by its
+                               * owner */
     struct ls_node *node;     /* producer on the tape; NULL for leaves */
     bool grad_ready;          /* something has been written to grad since the last zero: add to it */
     int uses;                 /* contributions to grad still to come in this backward; of a gradient that the
@@ -50,6 +52,12 @@ void ls_tape_reset(ls_tape *t);
 /* With grad off, ops compute and record nothing (evaluation). Default on. */
 void ls_tape_set_grad(ls_tape *t, bool on);
 bool ls_tape_grad(const ls_tape *t);
+/* What the ops that begin a chain of activations (ls_embedding) produce: LS_F32, the default, or LS_BF16. Every
+ * other op gives what its input is, computes in float and rounds once, to nearest even, on the way to memory;
+ * parameters and their gradients stay float, and where activations are bf16 matrices are read from `bf16`.
+ * Stays over a reset. LS_UNSUPPORTED for other types. */
+ls_status ls_tape_set_dtype(ls_tape *t, ls_dtype dtype);
+ls_dtype ls_tape_dtype(const ls_tape *t);
 ls_status ls_tape_status(const ls_tape *t);
 /* Floating-point operations recorded since the last reset: forward and backward. */
 double ls_tape_flops(const ls_tape *t);
@@ -62,7 +70,7 @@ ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *di
 /* Plays the tape backwards from a scalar loss (its gradient is 1). A leaf's
  * gradient is written when grad_ready is false and added to otherwise. */
 ls_status ls_backward(ls_tape *t, ls_tensor *loss);
-/* The same from any tensor and a given gradient of its shape (a stage boundary). */
+/* The same from any tensor and a given gradient of its shape and dtype (a stage boundary). */
 ls_status ls_backward_from(ls_tape *t, ls_tensor *out, const void *grad);
 
 /* Called when the last contribution to a leaf's gradient in this backward is in

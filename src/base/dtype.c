@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/bf16.h"
+
 static const char *const dtypes[LS_DTYPES] = {
     [LS_F32] = "float", [LS_F64] = "double", [LS_BF16] = "bfloat16", [LS_F16] = "half",
     [LS_I32] = "int32", [LS_I64] = "int64",  [LS_U8] = "uint8",
@@ -30,19 +32,5 @@ ls_coll ls_coll_find(const char *name)
     return LS_COLLS;
 }
 
-float ls_bf16_to_f32(uint16_t b)
-{
-    uint32_t u = (uint32_t)b << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-uint16_t ls_f32_to_bf16(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u); /* keep a NaN a NaN */
-    u += 0x7fffu + (u >> 16 & 1u);                                           /* round half to even */
-    return (uint16_t)(u >> 16);
-}
+float ls_bf16_to_f32(uint16_t b) { return ls_from_bf16(b); }
+uint16_t ls_f32_to_bf16(float f) { return ls_to_bf16(f); }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/compiler.h"
 #include "coll/reduce.h"
 
@@ -48,16 +49,6 @@ INLINE uint64_t bits_of_double(double d)
     uint64_t u;
     memcpy(&u, &d, sizeof u);
     return u;
-}
-
-INLINE float from_bf16(uint16_t b) { return float_of((uint32_t)b << 16); }
-
-INLINE uint16_t to_bf16(float f)
-{
-    uint32_t u = bits_of(f);
-    uint32_t nan = u >> 16 | 0x40u;                       /* quiet, payload's upper part kept */
-    uint32_t even = (u + 0x7fffu + (u >> 16 & 1u)) >> 16; /* round half to even */
-    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? nan : even);
 }
 
 /* Moves exponent and mantissa into place; the product corrects the bias and
@@ -209,7 +200,7 @@ INLINE uint8_t min_u8(uint8_t a, uint8_t b) { return a < b ? a : b; }
 
 KERNELS(f32, f32, float, keep_f32, keep_f32, f32)
 KERNELS(f64, f64, double, keep_f64, keep_f64, f64)
-KERNELS(bf16, u16, float, from_bf16, to_bf16, f32)
+KERNELS(bf16, u16, float, ls_from_bf16, ls_to_bf16, f32)
 KERNELS(f16, u16, float, from_f16, to_f16, f32)
 KERNELS(i32, i32, int32_t, keep_i32, keep_i32, i32)
 KERNELS(i64, i64, int64_t, keep_i64, keep_i64, i64)

@@ -33,12 +33,12 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     int64_t B;
     const int64_t TC = sequence(n->in[0], &B);
     bool add;
-    float *dw;
+    void *dw;
     LS_TRY(ls_grad_begin(t, w, &add, &dw));
     if (!ls_tape_dry(t)) {
         const float *dy = n->out->grad->data;
         if (!add) memset(dw, 0, ls_tensor_nbytes(w));
-        for (int64_t b = 0; b < B; b++) ls_grad_add(dw, dy + b * TC, TC);
+        for (int64_t b = 0; b < B; b++) ls_grad_add(LS_F32, dw, dy + b * TC, TC);
     }
     return ls_grad_end(t, w);
 }

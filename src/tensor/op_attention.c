@@ -54,7 +54,7 @@ static ls_status check_call(const char *name, const ls_attention_call *c)
 
 static ls_status backward_apart(ls_tape *t, struct ls_node *n)
 {
-    float *grad[3] = { NULL };
+    void *grad[3] = { NULL };
     bool add[3] = { false };
     for (int i = 0; i < 3; i++)
         if (ls_grad_wanted(n->in[i])) LS_TRY(ls_grad_begin(t, n->in[i], &add[i], &grad[i]));
@@ -118,14 +118,14 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, fl
 static ls_status backward_packed(ls_tape *t, struct ls_node *n)
 {
     bool add;
-    float *grad;
+    void *grad;
     LS_TRY(ls_grad_begin(t, n->in[0], &add, &grad));
     if (!ls_tape_dry(t)) {
         ls_attention_call c = *(const ls_attention_call *)n->saved;
         c.dout = n->out->grad->data;
         c.dq = grad;
-        c.dk = grad + c.Hq * c.D;
-        c.dv = grad + 2 * c.Hq * c.D;
+        c.dk = c.dq + c.Hq * c.D;
+        c.dv = c.dq + 2 * c.Hq * c.D;
         c.add_q = c.add_k = c.add_v = add;
         ls_attention_backward(&c);
     }

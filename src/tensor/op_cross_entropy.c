@@ -71,9 +71,10 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     ls_tensor *logits = n->in[0];
     const int64_t N = logits->dim[0], C = logits->dim[1];
     bool add;
-    float *d;
-    LS_TRY(ls_grad_begin(t, logits, &add, &d));
+    void *out;
+    LS_TRY(ls_grad_begin(t, logits, &add, &out));
     if (!ls_tape_dry(t)) {
+        float *d = out;
         const float *p = n->saved, scale = *(const float *)n->out->grad->data / (float)N;
         const int64_t *label = n->in[1]->data;
         if (add) scale_add(d, p, scale, N * C);

@@ -27,7 +27,7 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     const ls_tensor *ids = n->in[0];
     ls_tensor *w = n->in[1];
     bool add;
-    float *dw;
+    void *dw;
     LS_TRY(ls_grad_begin(t, w, &add, &dw));
     if (!ls_tape_dry(t)) {
         if (!add) memset(dw, 0, ls_tensor_nbytes(w));

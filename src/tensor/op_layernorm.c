@@ -78,12 +78,12 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     const ls_tensor *x = n->in[0];
     const float *mean = n->saved;
     const int64_t C = n->in[1]->dim[0], N = ls_tensor_count(x) / C;
-    float *sum[2] = { NULL, NULL }; /* dw, db */
+    void *sum[2] = { NULL, NULL }; /* dw, db */
     for (int i = 0; i < 2; i++) {
         bool add;
         if (!ls_grad_wanted(n->in[1 + i])) continue;
         LS_TRY(ls_grad_begin(t, n->in[1 + i], &add, &sum[i]));
-        if (!add && !ls_tape_dry(t)) memset(sum[i], 0, (size_t)C * sizeof *sum[i]);
+        if (!add && !ls_tape_dry(t)) memset(sum[i], 0, (size_t)C * sizeof(float));
     }
     if (!ls_tape_dry(t)) add_weight(sum[0], sum[1], n->out->grad->data, x->data, mean, mean + N, N, C);
     if (ls_grad_wanted(n->in[2])) LS_TRY(ls_grad_end(t, n->in[2]));
@@ -96,7 +96,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     const float *mean = n->saved;
     const int64_t C = n->in[1]->dim[0], N = ls_tensor_count(x) / C;
     bool add;
-    float *dx;
+    void *dx;
     LS_TRY(ls_grad_begin_in_place(t, n, x, &add, &dx));
     if (!ls_tape_dry(t)) input(dx, n->out->grad->data, x->data, n->in[1]->data, mean, mean + N, N, C, add);
     return ls_grad_end(t, x);

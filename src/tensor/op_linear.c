@@ -33,7 +33,7 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     ls_tensor *w = n->in[1], *b = n->in[2];
     const int64_t O = w->dim[0], I = w->dim[1], N = ls_tensor_count(x) / I;
     bool add;
-    float *out;
+    void *out;
 
     if (ls_grad_wanted(b)) {
         LS_TRY(ls_grad_begin(t, b, &add, &out));
@@ -57,7 +57,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     const ls_tensor *w = n->in[1], *dy = n->out->grad;
     const int64_t O = w->dim[0], I = w->dim[1], N = ls_tensor_count(x) / I;
     bool add;
-    float *out;
+    void *out;
 
     LS_TRY(ls_grad_begin(t, x, &add, &out));
     const ls_gemm_call dx = { .m = N, .n = I, .k = O, .add = add, .a = dy->data, .b = w->data, .c = out };

@@ -242,8 +242,11 @@ static ls_status backward(ls_tape *t, struct ls_node *n)
     const kept *k = n->saved;
     slopes d = { 0 };
     double sum;
-    if (ls_grad_wanted(w)) LS_TRY(ls_grad_begin(t, w, &d.add_w, &d.dw));
-    if (ls_grad_wanted(x)) LS_TRY(ls_grad_begin(t, x, &d.add_x, &d.dx));
+    void *dw = NULL, *dx = NULL;
+    if (ls_grad_wanted(w)) LS_TRY(ls_grad_begin(t, w, &d.add_w, &dw));
+    if (ls_grad_wanted(x)) LS_TRY(ls_grad_begin(t, x, &d.add_x, &dx));
+    d.dw = dw;
+    d.dx = dx;
     if (!ls_tape_dry(t)) d.scale = k->scale * (double)*(const float *)n->out->grad->data;
     LS_TRY(run(t, &h, &d, &sum));
     if (!ls_tape_dry(t)) tell(n->out, k->scale, sum, k->sum_out);

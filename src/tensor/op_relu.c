@@ -33,7 +33,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     ls_tensor *x = n->in[0];
     const int64_t count = ls_tensor_count(x);
     bool add;
-    float *dx;
+    void *dx;
     LS_TRY(ls_grad_begin_in_place(t, n, x, &add, &dx));
     if (!ls_tape_dry(t)) {
         const float *dy = n->out->grad->data, *y = n->out->data;

@@ -64,10 +64,10 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     ls_tensor *w = n->in[1];
     const int64_t C = w->dim[0], N = ls_tensor_count(x) / C;
     bool add;
-    float *dw;
+    void *dw;
     LS_TRY(ls_grad_begin(t, w, &add, &dw));
     if (!ls_tape_dry(t)) {
-        if (!add) memset(dw, 0, (size_t)C * sizeof *dw);
+        if (!add) memset(dw, 0, (size_t)C * sizeof(float));
         add_weight(dw, n->out->grad->data, x->data, n->saved, N, C);
     }
     return ls_grad_end(t, w);
@@ -78,7 +78,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     ls_tensor *x = n->in[0];
     const int64_t C = n->in[1]->dim[0], N = ls_tensor_count(x) / C;
     bool add;
-    float *dx;
+    void *dx;
     LS_TRY(ls_grad_begin_in_place(t, n, x, &add, &dx));
     if (!ls_tape_dry(t)) input(dx, n->out->grad->data, x->data, n->in[1]->data, n->saved, N, C, add);
     return ls_grad_end(t, x);

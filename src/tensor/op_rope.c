@@ -113,7 +113,7 @@ void ls_rope_turn(const ls_rope_call *r)
 static ls_status backward_input(ls_tape *t, struct ls_node *n)
 {
     bool add;
-    float *dx;
+    void *dx;
     LS_TRY(ls_grad_begin_in_place(t, n, n->in[0], &add, &dx));
     if (!ls_tape_dry(t)) {
         ls_rope_call r = *(const ls_rope_call *)n->saved;

@@ -36,7 +36,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
 {
     ls_tensor *x = n->in[0];
     bool add;
-    float *dx;
+    void *dx;
     LS_TRY(ls_grad_begin_in_place(t, n, x, &add, &dx));
     if (!ls_tape_dry(t)) backward(dx, n->out->grad->data, x->data, ls_tensor_count(x), add);
     return ls_grad_end(t, x);

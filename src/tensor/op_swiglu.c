@@ -41,7 +41,7 @@ static void backward(float *const out[2], const bool add[2], const float *dy, co
         for (int k = 0; k < 2; k++) to[k] = out[k] && !add[k] ? out[k] + i : scratch[k];
         slopes(to[0], to[1], dy + i, gate + i, up + i, m);
         for (int k = 0; k < 2; k++)
-            if (out[k] && add[k]) ls_grad_add(out[k] + i, scratch[k], m);
+            if (out[k] && add[k]) ls_grad_add(LS_F32, out[k] + i, scratch[k], m);
     }
 }
 
@@ -55,7 +55,9 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
             out[1] = out[0];
             add[1] = true;
         } else if (ls_grad_wanted(x[k])) {
-            LS_TRY(ls_grad_begin_in_place(t, n, x[k], &add[k], &out[k]));
+            void *to;
+            LS_TRY(ls_grad_begin_in_place(t, n, x[k], &add[k], &to));
+            out[k] = to;
         }
     }
     if (!ls_tape_dry(t)) backward(out, add, n->out->grad->data, x[0]->data, x[1]->data, ls_tensor_count(x[0]));

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "tensor/element.h"
 
 #define ALIGN 64u
 #define DRY_NODE_BYTES ((size_t)16 << 20) /* nodes of a dry tape: about 50,000 ops; untouched pages cost nothing */
@@ -22,6 +23,7 @@ struct ls_tape {
     size_t size, used, peak;
     size_t dry_used;        /* of base, on a dry tape */
     bool dry, grad;
+    ls_dtype dtype;         /* of activations */
     struct ls_node *last;   /* most recently recorded */
     uint32_t nops;          /* since the reset, recorded or not */
     double flops;
@@ -110,10 +112,19 @@ void ls_tape_reset(ls_tape *t)
 
 void ls_tape_set_grad(ls_tape *t, bool on) { t->grad = on; }
 bool ls_tape_grad(const ls_tape *t) { return t->grad; }
+ls_dtype ls_tape_dtype(const ls_tape *t) { return t->dtype; }
 double ls_tape_flops(const ls_tape *t) { return t->flops; }
 size_t ls_tape_peak(const ls_tape *t) { return t->peak; }
 bool ls_tape_dry(const ls_tape *t) { return t->dry; }
 ls_gemm *ls_tape_gemm(const ls_tape *t) { return t->gemm; }
+
+ls_status ls_tape_set_dtype(ls_tape *t, ls_dtype dtype)
+{
+    if (dtype != LS_F32 && dtype != LS_BF16)
+        return ls_fail(LS_UNSUPPORTED, "tape: activations in %s; expected float or bfloat16", ls_dtype_name(dtype));
+    t->dtype = dtype;
+    return LS_OK;
+}
 
 void ls_tape_on_grad_ready(ls_tape *t, ls_grad_ready_fn fn, void *arg)
 {
@@ -226,13 +237,25 @@ bool ls_op_begin(ls_tape *t, const char *name, bool inputs_given)
     return true;
 }
 
+static ls_status check_memory(const ls_tape *t, const char *op, const char *what, const ls_tensor *x)
+{
+    if (!t->dry && !x->data)
+        return ls_fail(LS_INVALID, "%s: %s has no memory yet; call ls_params_bind first", op, what);
+    return LS_OK;
+}
+
 ls_status ls_op_check(const ls_tape *t, const char *op, const char *what, const ls_tensor *x)
 {
     if (x->dtype != LS_F32)
         return ls_fail(LS_UNSUPPORTED, "%s: %s is %s; only float is supported", op, what, ls_dtype_name(x->dtype));
-    if (!t->dry && !x->data)
-        return ls_fail(LS_INVALID, "%s: %s has no memory yet; call ls_params_bind first", op, what);
-    return LS_OK;
+    return check_memory(t, op, what, x);
+}
+
+ls_status ls_op_check_activation(const ls_tape *t, const char *op, const char *what, const ls_tensor *x)
+{
+    if (x->dtype != LS_F32 && x->dtype != LS_BF16)
+        return ls_fail(LS_UNSUPPORTED, "%s: %s is %s; expected float or bfloat16", op, what, ls_dtype_name(x->dtype));
+    return check_memory(t, op, what, x);
 }
 
 bool ls_grad_wanted(const ls_tensor *x) { return x && (x->node || x->grad); }
@@ -263,7 +286,7 @@ static LS_COLD void trace(ls_tape *t, const struct ls_node *n, uint32_t index, d
     const uint64_t ns = t1 > t->op_t0_ns ? t1 - t->op_t0_ns : 1;
     ls_tracer_add(t->tracer, &(ls_event){
         .t0_ns = t->op_t0_ns, .t1_ns = t1, .gflops = (float)(flops / (double)ns), .peer = -1, .kind = LS_EV_OP,
-        .label = known ? l->label : make_label(t, n, index), .dtype = LS_F32, .backward = backward,
+        .label = known ? l->label : make_label(t, n, index), .dtype = (uint8_t)t->dtype, .backward = backward,
     });
 }
 
@@ -290,22 +313,34 @@ ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what)
 
 /* --- playing back ------------------------------------------------------------------------ */
 
-LS_KERNEL void ls_grad_add(float *restrict to, const float *restrict from, int64_t n)
+static LS_ALWAYS_INLINE void add_values(void *restrict to, const void *restrict from, int64_t n, bool bf16)
 {
-    for (int64_t i = 0; i < n; i++) to[i] += from[i];
+    for (int64_t i = 0; i < n; i++) ls_put(to, i, ls_get(to, i, bf16) + ls_get(from, i, bf16), bf16);
 }
 
-ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, float **out)
+LS_KERNEL void ls_grad_add(ls_dtype dtype, void *restrict to, const void *restrict from, int64_t n)
+{
+    LS_BY_DTYPE(dtype, add_values, to, from, n);
+}
+
+static ls_status unlike(const ls_tensor *x)
+{
+    return ls_fail(LS_INVALID, "backward: the gradient of a tensor of %s is %s, expected the same",
+                   ls_dtype_name(x->dtype), ls_dtype_name(x->grad->dtype));
+}
+
+ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, void **out)
 {
     ls_tensor *const held = x->grad;
     if (x->node && (!held || held->uses > 0)) {
-        x->grad = ls_op_output(t, LS_F32, x->ndim, x->dim);
+        x->grad = ls_op_output(t, x->dtype, x->ndim, x->dim);
         if (!x->grad) return t->status;
         if (held) { /* others hold it too, and it must not change for them */
             held->uses--;
             if (!t->dry) memcpy(x->grad->data, held->data, ls_tensor_nbytes(held));
         }
     }
+    if (LS_UNLIKELY(x->grad->dtype != x->dtype)) return unlike(x);
     *add = x->grad_ready;
     *out = x->grad->data;
     return LS_OK;
@@ -320,7 +355,7 @@ static bool hold(const struct ls_node *n, ls_tensor *x, int others)
     return true;
 }
 
-ls_status ls_grad_begin_in_place(ls_tape *t, struct ls_node *n, ls_tensor *x, bool *add, float **out)
+ls_status ls_grad_begin_in_place(ls_tape *t, struct ls_node *n, ls_tensor *x, bool *add, void **out)
 {
     if (!hold(n, x, 0)) return ls_grad_begin(t, x, add, out);
     *add = false;
@@ -333,9 +368,9 @@ ls_status ls_grad_pass(ls_tape *t, struct ls_node *n, ls_tensor *x)
     if (!hold(n, x, INT_MAX)) {
         const ls_tensor *from = n->out->grad;
         bool add;
-        float *out;
+        void *out;
         LS_TRY(ls_grad_begin(t, x, &add, &out));
-        if (!t->dry && add) ls_grad_add(out, from->data, ls_tensor_count(from));
+        if (!t->dry && add) ls_grad_add(x->dtype, out, from->data, ls_tensor_count(from));
         if (!t->dry && !add) memcpy(out, from->data, ls_tensor_nbytes(from));
     }
     return ls_grad_end(t, x);
@@ -408,14 +443,14 @@ static ls_status backward(ls_tape *t, ls_tensor *out, const void *given)
                                            : "is NULL"));
     const size_t mark = t->used, dry_mark = t->dry_used;
     ls_status st = LS_OK;
-    ls_tensor *grad = header(t, LS_F32, out->ndim, out->dim);
+    ls_tensor *grad = header(t, out->dtype, out->ndim, out->dim);
     if (!grad) return t->status;
     if (given) {
         memcpy(&grad->data, &given, sizeof given); /* read only: `borrowed` */
     } else {
         grad->data = take(t, sizeof(float), true);
         if (t->status != LS_OK) return t->status;
-        if (!t->dry) *(float *)grad->data = 1.0f;
+        if (!t->dry) ls_put(grad->data, 0, 1.0f, out->dtype == LS_BF16);
     }
     st = play(t, out, grad, given != NULL);
     if (st >= 0 && t->done) st = t->done(t->done_arg);

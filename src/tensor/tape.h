@@ -49,6 +49,8 @@ void ls_op_release(ls_tape *t, size_t mark);
 ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what);
 /* LS_UNSUPPORTED unless x, the op's `what`, is float; LS_INVALID while it has no memory. */
 ls_status ls_op_check(const ls_tape *t, const char *op, const char *what, const ls_tensor *x);
+/* The same for an activation: float or bfloat16. */
+ls_status ls_op_check_activation(const ls_tape *t, const char *op, const char *what, const ls_tensor *x);
 /* Keeps st, whose sentence is in place, as the tape's failure; returns NULL. */
 ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
 
@@ -57,18 +59,19 @@ ls_gemm *ls_tape_gemm(const ls_tape *t);
 
 /* Whether anybody wants the gradient of x. */
 bool ls_grad_wanted(const ls_tensor *x);
-/* Where a contribution to x's gradient goes: write it, or add to what is there when
- * *add. In the slab for what the tape made. Ended by ls_grad_end. */
-ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, float **out);
+/* Where a contribution to x's gradient goes, in x's dtype: write it, or add to what is
+ * there when *add. In the slab for what the tape made. Ended by ls_grad_end. */
+ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, void **out);
 /* The same for ops that can turn the gradient of n->out into x's in place: *out may be
  * n->out's own, whose value is not needed afterwards. */
-ls_status ls_grad_begin_in_place(ls_tape *t, struct ls_node *n, ls_tensor *x, bool *add, float **out);
+ls_status ls_grad_begin_in_place(ls_tape *t, struct ls_node *n, ls_tensor *x, bool *add, void **out);
 /* For ops that hand the gradient of n->out on to x as it is: begin, write or add, and end.
  * Where nothing has been written yet, x holds the same memory. */
 ls_status ls_grad_pass(ls_tape *t, struct ls_node *n, ls_tensor *x);
 ls_status ls_grad_end(ls_tape *t, ls_tensor *x);
-/* to[i] += from[i], n elements apart from each other. */
-void ls_grad_add(float *restrict to, const float *restrict from, int64_t n);
+/* to[i] += from[i], n elements of a dtype, float or bfloat16, apart from each other. The sum is in
+ * float and rounded once. */
+void ls_grad_add(ls_dtype dtype, void *restrict to, const void *restrict from, int64_t n);
 
 /* A tape that computes nothing and counts everything (meta device). */
 ls_status ls_tape_create_dry(ls_tape **out);
