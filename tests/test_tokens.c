@@ -1,4 +1,5 @@
 /* tokens: files that tell the truth, and an order that follows from (seed, epoch, position) alone. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <cmocka.h>
 
+#include "base/context.h"
 #include "base/env.h"
 #include "base/file.h"
 #include "data/tokens.h"
@@ -241,6 +244,165 @@ static void each_place_is_equally_likely(void **state)
     free(id);
 }
 
+/* --- reading ahead --------------------------------------------------------------------- */
+
+static ls_env env; /* the real one, but for little memory and a record of what was read ahead */
+static ls_context context = { .env = &env, .rank = -1 };
+static struct {
+    const uint8_t *p;
+    size_t n;
+    bool now;
+} asked[4096];
+static size_t nasked;
+static int answer;
+
+static uint64_t little_memory(void) { return 4096; }
+
+static int recorded(const void *p, size_t n, bool now)
+{
+    assert_true(nasked < COUNT(asked));
+    asked[nasked].p = p;
+    asked[nasked].n = n;
+    asked[nasked++].now = now;
+    return answer < 0 ? answer : ls_env_real.read_ahead(p, n, now);
+}
+
+/* A file of n tokens that is too long for the memory there is, opened. */
+static ls_context *open_long_file(size_t n, ls_tokens *t)
+{
+    char path[64];
+    temporary(path, "long");
+    write_tokens(path, LS_TOKENS_LLMC, 50257, (uint32_t)n);
+    env = ls_env_real;
+    env.mem_available = little_memory;
+    env.read_ahead = recorded;
+    nasked = 0;
+    answer = 0;
+    ls_context *was = ls_context_swap(&context);
+    assert_int_equal(ls_tokens_open(path, LS_TOKENS_LLMC, t), LS_OK);
+    remove(path);
+    assert_false(t->resident);
+    assert_int_equal(nasked, 0); /* not at once */
+    return was;
+}
+
+/* How many of the questions, from the first on, cover a window; `now` or not. */
+static bool was_asked(const ls_token_loader *l, size_t window, bool now, size_t first, size_t end)
+{
+    const uint8_t *p = (const uint8_t *)(l->data->u16 + window * l->T);
+    for (size_t i = first; i < end; i++)
+        if (asked[i].now == now && asked[i].p <= p && asked[i].p + asked[i].n >= p + 2 * (l->T + 1)) return true;
+    return false;
+}
+
+static void windows_are_mapped_before_they_are_touched_and_asked_for_long_before(void **state)
+{
+    (void)state;
+    ls_tokens t;
+    ls_context *was = open_long_file(30000, &t);
+    for (int rank = 0; rank < 3; rank += 2) {
+        ls_token_loader *l;
+        const ls_token_loader_opts o = {
+            .batch = 2, .T = 64, .dp_rank = rank, .dp_size = 3, .seed = 5, .shuffle = true, .vocab = 50257
+        };
+        assert_int_equal(ls_token_loader_create(&t, &o, &l), LS_OK);
+        nasked = 0;
+        size_t until[3 * LS_TOKENS_AHEAD]; /* questions that had been asked after each batch */
+        for (int k = 0; k < 3 * LS_TOKENS_AHEAD; k++) {
+            assert_int_equal(ls_token_loader_next(l), LS_OK);
+            until[k] = nasked;
+            /* between, the system is left alone */
+            if (k % LS_TOKENS_AHEAD != 0) assert_int_equal(until[k], until[k - 1]);
+            for (size_t b = 0; b < 2; b++) {
+                size_t window = l->first[b] / l->T;
+                assert_true(was_asked(l, window, true, 0, nasked));
+                if (k >= LS_TOKENS_AHEAD) /* the disk had the time of so many batches */
+                    assert_true(was_asked(l, window, false, 0, until[k / LS_TOKENS_AHEAD * LS_TOKENS_AHEAD - 1]));
+            }
+        }
+        /* each window once: mapped, and asked for */
+        assert_int_equal(nasked, 2 * (3 * LS_TOKENS_AHEAD + 3 * LS_TOKENS_AHEAD));
+
+        /* elsewhere, the same again; back in what is mapped, nothing */
+        l->position = 6000;
+        nasked = 0;
+        assert_int_equal(ls_token_loader_next(l), LS_OK);
+        assert_int_equal(nasked, 2 * 2 * LS_TOKENS_AHEAD);
+        assert_true(was_asked(l, l->first[1] / l->T, true, 0, nasked));
+        l->position = 6030;
+        assert_int_equal(ls_token_loader_next(l), LS_OK);
+        assert_int_equal(nasked, 2 * 2 * LS_TOKENS_AHEAD);
+        ls_token_loader_destroy(l);
+    }
+    ls_tokens_close(&t);
+    ls_context_swap(was);
+}
+
+static void what_cannot_be_read_any_more_is_named(void **state)
+{
+    (void)state;
+    ls_tokens t;
+    ls_token_loader *l;
+    ls_context *was = open_long_file(3000, &t);
+    const ls_token_loader_opts o = { .batch = 1, .T = 8, .dp_size = 1, .vocab = 50257 };
+    assert_int_equal(ls_token_loader_create(&t, &o, &l), LS_OK);
+    answer = -EFAULT;
+    assert_int_equal(ls_token_loader_next(l), LS_IO);
+    assert_says("18 bytes from 1024 on cannot be read");
+    assert_int_equal(l->position, 0);
+    answer = -EINVAL; /* a system that knows no such thing */
+    assert_int_equal(ls_token_loader_next(l), LS_OK);
+    assert_int_equal(l->x[3], 3);
+    ls_token_loader_destroy(l);
+    ls_tokens_close(&t);
+    ls_context_swap(was);
+}
+
+/* Pages that this process touched for the first time. */
+static long faults(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return u.ru_minflt + u.ru_majflt;
+}
+
+/* A sanitizer keeps notes on what a program touches, which fault themselves: there is nothing to count then. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTABLE false
+#else
+#define COUNTABLE true
+#endif
+
+/* 31 windows anywhere in 32 MiB: a kernel that maps 2 MiB a fault would have some 13 of them. */
+static void a_steady_step_has_no_page_fault(void **state)
+{
+    (void)state;
+    char path[64];
+    ls_tokens t;
+    temporary(path, "faults");
+    write_tokens(path, LS_TOKENS_LLMC, 65536, 16 << 20);
+    for (int is_long = 0; is_long < 2; is_long++) {
+        ls_token_loader *l;
+        env = ls_env_real;
+        if (is_long) env.mem_available = little_memory;
+        ls_context *was = ls_context_swap(&context);
+        assert_int_equal(ls_tokens_open(path, LS_TOKENS_LLMC, &t), LS_OK);
+        assert_int_equal(t.resident, !is_long);
+        const ls_token_loader_opts o = {
+            .batch = 1, .T = 16, .dp_size = 1, .seed = 3, .shuffle = true, .vocab = 65536
+        };
+        assert_int_equal(ls_token_loader_create(&t, &o, &l), LS_OK);
+        assert_int_equal(ls_token_loader_next(l), LS_OK); /* x and y are touched for the first time */
+        long before = faults();
+        for (int k = 0; k < LS_TOKENS_AHEAD - 1; k++) assert_int_equal(ls_token_loader_next(l), LS_OK);
+        if (COUNTABLE) assert_int_equal(faults() - before, 0);
+        ls_token_loader_destroy(l);
+        ls_tokens_close(&t);
+        ls_context_swap(was);
+    }
+    remove(path);
+}
+
 static void another_seed_is_another_order(void **state)
 {
     (void)state;
@@ -371,6 +533,9 @@ int main(void)
         cmocka_unit_test(every_epoch_has_every_window_once_in_another_order),
         cmocka_unit_test(each_place_is_equally_likely),
         cmocka_unit_test(another_seed_is_another_order),
+        cmocka_unit_test(windows_are_mapped_before_they_are_touched_and_asked_for_long_before),
+        cmocka_unit_test(what_cannot_be_read_any_more_is_named),
+        cmocka_unit_test(a_steady_step_has_no_page_fault),
         cmocka_unit_test(a_step_has_the_same_samples_for_any_split),
         cmocka_unit_test(goes_on_from_one_integer),
         cmocka_unit_test(the_order_is_the_one_of_old_runs),

@@ -144,9 +144,12 @@ typedef struct ls_tokens {
     const uint32_t *u32; /* [n], or NULL */
     const void *map;     /* owned; NULL: the tokens are borrowed from elsewhere */
     size_t map_bytes;
+    bool resident;       /* the whole file was read and mapped when it was opened: no touch faults */
 } ls_tokens;
 
-/* LS_IO: not readable. LS_BAD_FILE: not of that format, or its header does not tell the truth. */
+/* A file of up to a sixteenth of the available memory is made resident at once; of a longer one a loader reads
+ * the windows that come next. LS_IO: not readable. LS_BAD_FILE: not of that format, or its header does not
+ * tell the truth. */
 ls_status ls_tokens_open(const char *path, ls_token_format format, ls_tokens *out);
 void ls_tokens_close(ls_tokens *t); /* zeroed is fine */
 /* Tokens [first, first + n) into out. LS_INVALID: beyond the end. LS_BAD_FILE: one is not below
@@ -172,6 +175,8 @@ typedef struct ls_token_loader {
     bool shuffle;          /* false: the order of the file, every epoch */
     uint32_t vocab;        /* ids are checked against it */
     uint64_t position;     /* samples that all ranks have taken; may be set */
+    uint64_t mapped[2];    /* this rank's windows of samples [0] to [1] are mapped; see ls_token_loader_next */
+    uint64_t asked;        /* and the system is reading those of samples up to here */
     int64_t *x, *y;        /* owned, [batch, T]: tokens, and the ones that follow them */
     size_t *first;         /* owned, [batch]: where each window begins in the file */
 } ls_token_loader;
@@ -188,7 +193,12 @@ typedef struct ls_token_loader_opts {
 /* LS_INVALID: batch or T is 0, no rank of dp_size, or the file has not T + 1 tokens. Position 0. */
 ls_status ls_token_loader_create(const ls_tokens *t, const ls_token_loader_opts *o, ls_token_loader **out);
 /* The next batch into x, y and first: of the dp_size * batch samples from `position` on this rank's part is
- * the dp_rank-th; then position is behind them all. LS_BAD_FILE as in ls_tokens_read; position stays. */
+ * the dp_rank-th; then position is behind them all. LS_BAD_FILE as in ls_tokens_read; position stays.
+ *
+ * Of a file that is not resident, the windows of LS_TOKENS_AHEAD batches are mapped at once, and the system is asked
+ * to read those of as many more: so the disk works while others compute, and the batches between touch nothing
+ * that faults. LS_IO: the file cannot be read any more. */
+#define LS_TOKENS_AHEAD 32
 ls_status ls_token_loader_next(ls_token_loader *l);
 /* The window that sample g is. */
 size_t ls_token_loader_window(const ls_token_loader *l, uint64_t g);

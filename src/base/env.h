@@ -85,6 +85,9 @@ typedef struct ls_env {
     void *(*map_shared)(int fd, size_t n, bool prefault);
     const void *(*map_read)(int fd, size_t n); /* n > 0 bytes of a file, to read; NULL when refused. The file must
                                                 not get shorter: touching what is gone kills the process */
+    int (*read_ahead)(const void *p, size_t n, bool now); /* these bytes of map_read will be touched: start reading
+                                                them, or, now, read and map them so that no touch faults. -EFAULT:
+                                                they cannot be read */
     void (*unmap)(void *p, size_t n);
     int64_t (*fd_size)(int fd);
 

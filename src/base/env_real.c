@@ -158,6 +158,22 @@ static const void *map_read(int fd, size_t n)
     return p == MAP_FAILED ? NULL : p;
 }
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+
+static int read_ahead(const void *p, size_t n, bool now)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)p & ~(page - 1);
+    size_t bytes = n + ((uintptr_t)p - first);
+    if (n == 0) return 0;
+    if (!now) return ls_real_result(madvise((void *)first, bytes, MADV_WILLNEED));
+    int r = ls_real_result(madvise((void *)first, bytes, MADV_POPULATE_READ));
+    if (r != -EINVAL) return r;
+    for (size_t at = 0; at < bytes; at += page) (void)*(const volatile char *)(first + at); /* an older kernel */
+    return 0;
+}
+
 static void unmap_real(void *p, size_t n)
 {
     if (p) munmap(p, n);
@@ -197,6 +213,7 @@ const ls_env ls_env_real = {
     .memfd = memfd_real,
     .map_shared = map_shared,
     .map_read = map_read,
+    .read_ahead = read_ahead,
     .unmap = unmap_real,
     .fd_size = fd_size,
 

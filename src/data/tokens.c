@@ -7,6 +7,7 @@
  */
 #include "data/tokens.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@
 #define VERSION32 7
 #define ROUNDS    6
 #define STREAM    ((uint64_t)1 << 63) /* apart from the streams of parameters and dropout */
+#define RESIDENT  16 /* a file of at most one part in so many of the available memory is read whole */
 
 /* --- files ---------------------------------------------------------------------------- */
 
@@ -69,6 +71,14 @@ ls_status ls_tokens_parse(const char *name, const void *p, size_t n, ls_token_fo
     return format == LS_TOKENS_LLMC ? parse_llmc(name, p, n, out) : parse_nanogpt(name, p, n, out);
 }
 
+/* Whoever cannot be read ahead is read when it is touched, but for what is not there any more. */
+static ls_status read_ahead(const ls_tokens *t, const char *path, const void *p, size_t n, bool now)
+{
+    if (!t->map || ls_env_get()->read_ahead(p, n, now) != -EFAULT) return LS_OK;
+    return ls_fail(LS_IO, "%s: %zu bytes from %zu on cannot be read", path, n,
+                   (size_t)((const uint8_t *)p - (const uint8_t *)t->map));
+}
+
 ls_status ls_tokens_open(const char *path, ls_token_format format, ls_tokens *out)
 {
     const ls_env *env = ls_env_get();
@@ -86,6 +96,8 @@ ls_status ls_tokens_open(const char *path, ls_token_format format, ls_tokens *ou
     out->map = map;
     out->map_bytes = (size_t)size;
     if (st == LS_OK && !(out->path = strdup(path))) st = ls_fail(LS_NO_MEMORY, "%s: its name", path);
+    out->resident = (uint64_t)size <= env->mem_available() / RESIDENT;
+    if (st == LS_OK && out->resident) st = read_ahead(out, path, map, (size_t)size, true);
     if (st < 0) ls_tokens_close(out);
     return st;
 }
@@ -248,8 +260,37 @@ size_t ls_token_loader_window(const ls_token_loader *l, uint64_t g)
     return (size_t)at;
 }
 
+/* This rank's windows of samples [from, to), whole batches. */
+static ls_status read_windows(const ls_token_loader *l, uint64_t from, uint64_t to, bool now)
+{
+    const ls_tokens *t = l->data;
+    size_t each = t->u16 ? sizeof *t->u16 : sizeof *t->u32;
+    const uint8_t *tokens = t->u16 ? (const uint8_t *)t->u16 : (const uint8_t *)t->u32;
+    for (uint64_t g = from + (uint64_t)l->dp_rank * l->batch; g < to; g += (uint64_t)l->dp_size * l->batch)
+        for (size_t b = 0; b < l->batch; b++) {
+            size_t first = ls_token_loader_window(l, g + b) * l->T;
+            LS_TRY(read_ahead(t, t->path, tokens + first * each, (l->T + 1) * each, now));
+        }
+    return LS_OK;
+}
+
+/* At most every LS_TOKENS_AHEAD batches there is something to do. */
+static ls_status look_ahead(ls_token_loader *l)
+{
+    uint64_t ahead = (uint64_t)LS_TOKENS_AHEAD * (uint64_t)l->dp_size * l->batch, at = l->position;
+    if (!l->data->map || l->data->resident || (at >= l->mapped[0] && at < l->mapped[1])) return LS_OK;
+    uint64_t asked = at == l->mapped[1] ? l->asked : at; /* somebody may have set position */
+    LS_TRY(read_windows(l, at, at + ahead, true));
+    LS_TRY(read_windows(l, asked > at + ahead ? asked : at + ahead, at + 2 * ahead, false));
+    l->mapped[0] = at;
+    l->mapped[1] = at + ahead;
+    l->asked = at + 2 * ahead;
+    return LS_OK;
+}
+
 ls_status ls_token_loader_next(ls_token_loader *l)
 {
+    LS_TRY(look_ahead(l));
     uint64_t from = l->position + (uint64_t)l->dp_rank * l->batch;
     for (size_t b = 0; b < l->batch; b++) {
         int64_t *x = l->x + b * l->T;
