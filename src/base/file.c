@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,4 +67,15 @@ ls_status ls_file_write(const char *path, const void *p, size_t n)
     if (st == LS_OK) st = ls_commit_finish(c);
     ls_commit_destroy(c);
     return st;
+}
+
+bool ls_file_cached(const char *variable, const char *name, char *path, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    const char *asked = env->getenv(variable), *cache = env->getenv("XDG_CACHE_HOME"), *home = env->getenv("HOME");
+    int len = -1;
+    if (asked && *asked) len = strcmp(asked, "none") == 0 ? -1 : snprintf(path, n, "%s", asked);
+    else if (cache && *cache == '/') len = snprintf(path, n, "%s/lockstep/%s", cache, name);
+    else if (home && *home == '/') len = snprintf(path, n, "%s/.cache/lockstep/%s", home, name);
+    return len >= 0 && (size_t)len < n;
 }

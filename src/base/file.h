@@ -1,6 +1,7 @@
 /* file.h -- a whole file into memory, and out of it. */
 #ifndef LS_BASE_FILE_H
 #define LS_BASE_FILE_H
+#include <stdbool.h>
 #include <stddef.h>
 #include "lockstep/status.h"
 
@@ -11,5 +12,9 @@ ls_status ls_file_read(const char *path, size_t limit, char **data, size_t *n);
 
 /* Writes a whole file at once: under its name it is complete or not there (commit.h). LS_IO. */
 ls_status ls_file_write(const char *path, const void *p, size_t n);
+
+/* Where a measurement of this machine is kept: the file that the environment's `variable` names, else lockstep/<name>
+ * in $XDG_CACHE_HOME or ~/.cache. False where there is no such place, or the variable says `none`. */
+bool ls_file_cached(const char *variable, const char *name, char *path, size_t n);
 
 #endif

@@ -54,6 +54,7 @@
 
 /* calibration files */
 #define LS_COST_MAX_BYTES 65536
+#define LS_PEAK_MAX_BYTES 65536
 #define LS_COST_MAX_NS    1e12 /* of any one number in them */
 
 #endif

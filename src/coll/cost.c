@@ -108,17 +108,7 @@ ls_status ls_cost_read_json(const char *name, const char *text, size_t n, ls_cos
     return st;
 }
 
-bool ls_cost_path(char *path, size_t n)
-{
-    const ls_env *env = ls_env_get();
-    const char *asked = env->getenv("LOCKSTEP_CALIBRATION"), *cache = env->getenv("XDG_CACHE_HOME");
-    const char *home = env->getenv("HOME");
-    int len = -1;
-    if (asked && *asked) len = strcmp(asked, "none") == 0 ? -1 : snprintf(path, n, "%s", asked);
-    else if (cache && *cache == '/') len = snprintf(path, n, "%s/lockstep/calibration.json", cache);
-    else if (home && *home == '/') len = snprintf(path, n, "%s/.cache/lockstep/calibration.json", home);
-    return len >= 0 && (size_t)len < n;
-}
+bool ls_cost_path(char *path, size_t n) { return ls_file_cached("LOCKSTEP_CALIBRATION", "calibration.json", path, n); }
 
 ls_status ls_cost_load(ls_cost *out, char *from, size_t n)
 {

@@ -1,0 +1,186 @@
+/* peak.c -- how fast this machine multiplies matrices: measured, and kept in a file. */
+#include "train/peak.h"
+
+#include <jansson.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "tensor/gemm.h"
+#include "train/rundir.h"
+
+#define VARIABLE   "LOCKSTEP_PEAK"
+#define START_S    0.02
+#define MOST       1e9 /* GFLOP/s of a thread that a file may claim */
+#define LEAST_RUNS 4   /* of a size; the first makes ready */
+
+/* --- measuring ------------------------------------------------------------------------- */
+
+/* The shortest of the products of one size, in nanoseconds, within the budget. */
+static ls_status shortest(ls_gemm *g, const ls_gemm_call *call, double budget_ns, double *ns)
+{
+    const ls_env *env = ls_env_get();
+    double spent = 0.0;
+    for (int i = 0; i < LEAST_RUNS || spent < budget_ns; i++) {
+        uint64_t t0 = env->mono_ns();
+        LS_TRY(ls_gemm_run(g, call));
+        double took = (double)(env->mono_ns() - t0);
+        if (i == 0) continue;
+        if (i == 1 || took < *ns) *ns = took;
+        spent += took;
+    }
+    return LS_OK;
+}
+
+ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *gflops)
+{
+    static const int64_t sizes[] = { 512, 1024, 2048 };
+    int64_t most = seconds < 0.1 ? 1 : 3; /* small ones are done sooner, and come close */
+    *gflops = 0.0;
+    if (dtype != LS_F32) return ls_fail(LS_UNSUPPORTED, "products of %s", ls_dtype_name(dtype));
+    size_t elements = (size_t)(sizes[most - 1] * sizes[most - 1]);
+    float *a = malloc(3 * elements * sizeof *a); /* A, B and C */
+    ls_gemm *g = NULL;
+    ls_status st = a ? ls_gemm_create(&g) : ls_fail(LS_NO_MEMORY, "matrices of %zu elements", elements);
+    for (size_t i = 0; st == LS_OK && i < 3 * elements; i++) a[i] = (float)(i % 13) * 0.0625f;
+    for (int64_t i = 0; st == LS_OK && i < most; i++) {
+        const int64_t n = sizes[i];
+        double ns = 0.0;
+        const ls_gemm_call call = {
+            .m = n, .n = n, .k = n, .trans_b = true, .a = a, .b = a + elements, .c = a + 2 * elements
+        };
+        st = shortest(g, &call, seconds * 1e9 / (double)most, &ns);
+        double rate = st == LS_OK ? 2.0 * (double)(n * n * n) / ns / threads : 0.0;
+        if (rate > *gflops) *gflops = rate;
+    }
+    ls_gemm_destroy(g);
+    free(a);
+    return st;
+}
+
+/* --- the file ---------------------------------------------------------------------------- */
+
+bool ls_peak_path(char *path, size_t n) { return ls_file_cached(VARIABLE, "peak.json", path, n); }
+
+void ls_peak_print_json(const ls_peaks *p, ls_text *out)
+{
+    ls_text_add(out, "{\n  \"lockstep_peak\": 1,\n  \"host\": ");
+    ls_json_string(out, p->host);
+    ls_text_add(out, ",\n  \"peaks\": [");
+    for (int i = 0; i < p->n; i++) {
+        ls_text_add(out, "%s\n    {\"dtype\": \"%s\", \"threads\": %d, \"gflops_per_thread\": ", i ? "," : "",
+                    ls_dtype_name(p->row[i].dtype), p->row[i].threads);
+        ls_json_number(out, p->row[i].gflops);
+        ls_text_add(out, "}");
+    }
+    ls_text_add(out, "\n  ]\n}\n");
+}
+
+static ls_status read_row(const char *name, const json_t *row, size_t i, ls_peak_row *out)
+{
+    const json_t *dtype = json_object_get(row, "dtype"), *threads = json_object_get(row, "threads");
+    const json_t *gflops = json_object_get(row, "gflops_per_thread");
+    const char *type = json_string_value(dtype);
+    for (out->dtype = 0; out->dtype < LS_DTYPES; out->dtype++)
+        if (type && strcmp(type, ls_dtype_name(out->dtype)) == 0) break;
+    if (out->dtype == LS_DTYPES)
+        return ls_fail(LS_BAD_FILE, "%s: peaks[%zu].dtype: expected the name of a type, as \"float\"", name, i);
+    json_int_t t = json_integer_value(threads);
+    if (t < 1 || t > 1 << 20)
+        return ls_fail(LS_BAD_FILE, "%s: peaks[%zu].threads: expected a number from 1 on", name, i);
+    double v = json_number_value(gflops);
+    if (!(v > 0.0) || v > MOST)
+        return ls_fail(LS_BAD_FILE, "%s: peaks[%zu].gflops_per_thread: expected a number above 0, up to %g", name, i,
+                       MOST);
+    out->threads = (int)t;
+    out->gflops = v;
+    return LS_OK;
+}
+
+static ls_status read_all(const char *name, const json_t *root, ls_peaks *out)
+{
+    const json_t *version = json_object_get(root, "lockstep_peak"), *peaks = json_object_get(root, "peaks");
+    const char *host = json_string_value(json_object_get(root, "host"));
+    if (!json_is_integer(version) || json_integer_value(version) != 1)
+        return ls_fail(LS_BAD_FILE, "%s: \"lockstep_peak\": expected 1", name);
+    if (!host || strlen(host) >= sizeof out->host) return ls_fail(LS_BAD_FILE, "%s: host: expected a name", name);
+    if (!json_is_array(peaks) || json_array_size(peaks) > LS_PEAK_ROWS)
+        return ls_fail(LS_BAD_FILE, "%s: peaks: expected up to %d objects", name, LS_PEAK_ROWS);
+    snprintf(out->host, sizeof out->host, "%s", host);
+    for (size_t i = 0; i < json_array_size(peaks); i++)
+        LS_TRY(read_row(name, json_array_get(peaks, i), i, &out->row[out->n++]));
+    return LS_OK;
+}
+
+ls_status ls_peak_read_json(const char *name, const char *text, size_t n, ls_peaks *out)
+{
+    json_error_t e;
+    *out = (ls_peaks){ 0 };
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    if (!root) return ls_fail(LS_BAD_FILE, "%s: line %d: %s", name, e.line, e.text);
+    ls_status st = read_all(name, root, out);
+    json_decref(root);
+    return st;
+}
+
+ls_status ls_peak_keep(const ls_peaks *p, const char *path)
+{
+    char folder[4096];
+    ls_text text = { 0 };
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 0, path);
+    if (*folder) LS_TRY(ls_mkdirs(folder));
+    ls_peak_print_json(p, &text);
+    ls_status st = ls_text_status(&text);
+    if (st == LS_OK) st = ls_file_write(path, text.p, text.n);
+    ls_text_free(&text);
+    return st;
+}
+
+/* The row that fits; 0 where there is none. */
+static ls_status look_up(ls_dtype dtype, int threads, const char *path, double *gflops)
+{
+    char host[256] = "", *text = NULL;
+    size_t n = 0;
+    ls_peaks p;
+    if (ls_env_get()->hostname(host, sizeof host) < 0) host[0] = 0;
+    ls_status st = ls_file_read(path, LS_PEAK_MAX_BYTES, &text, &n);
+    if (st == LS_OK) st = ls_peak_read_json(path, text, n, &p);
+    free(text);
+    for (int i = 0; st == LS_OK && i < p.n && strcmp(p.host, host) == 0; i++)
+        if (p.row[i].dtype == dtype && p.row[i].threads == threads) *gflops = p.row[i].gflops;
+    return st;
+}
+
+ls_status ls_peak_find(ls_dtype dtype, int threads, ls_peak *out)
+{
+    char path[4096], what[160];
+    const ls_env *env = ls_env_get();
+    const char *asked = env->getenv(VARIABLE);
+    ls_file_info info = { LS_FILE_NONE };
+    bool named = asked && *asked, place = ls_peak_path(path, sizeof path);
+    double each = 0.0;
+    *out = (ls_peak){ 0 };
+    if (place && (named || (env->info(path, &info) >= 0 && info.type != LS_FILE_NONE))) {
+        ls_status st = look_up(dtype, threads, path, &each);
+        if (st < 0 && named) return st;
+        if (st < 0) ls_log(LS_LOG_WARN, "%s; `lockstep doctor --peak` measures anew", ls_last_error());
+    }
+    bool kept = each > 0.0;
+    if (!kept) LS_TRY(ls_peak_measure(dtype, threads, START_S, &each));
+    snprintf(what, sizeof what, "%.1f GFLOP/s a thread in %s products, %d thread%s a rank", each,
+             dtype == LS_BF16 ? "bf16" : "f32", threads, threads == 1 ? "" : "s");
+    if (kept)
+        snprintf(out->text, sizeof out->text, "%s, by %.140s", what, path);
+    else
+        snprintf(out->text, sizeof out->text,
+                 "%s, measured now in %.0f ms; `lockstep doctor --peak` keeps a longer measurement", what,
+                 START_S * 1e3);
+    out->gflops = each * threads;
+    return LS_OK;
+}

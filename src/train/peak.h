@@ -1,0 +1,47 @@
+/* peak.h -- how fast this machine multiplies matrices, which is what a model's speed is compared with (mfu.h).
+ *
+ * The rate of this library's own products (gemm.h) on large square matrices, per thread, by type and number of
+ * threads. `lockstep doctor --peak` measures and keeps it; without that a run measures shortly when it starts.
+ */
+#ifndef LS_TRAIN_PEAK_H
+#define LS_TRAIN_PEAK_H
+#include "base/text.h"
+#include "lockstep/dtype.h"
+
+#define LS_PEAK_ROWS 16
+
+typedef struct ls_peak_row {
+    ls_dtype dtype; /* of the factors; sums are f32 */
+    int threads;    /* that multiplied together */
+    double gflops;  /* 1e9 operations a second and thread */
+} ls_peak_row;
+
+typedef struct ls_peaks {
+    char host[256]; /* where they were measured */
+    int n;
+    ls_peak_row row[LS_PEAK_ROWS];
+} ls_peaks;
+
+/* Products of this process, with the threads it has, for about so many seconds: the best of them counts, per thread of
+ * `threads`. LS_UNSUPPORTED: no products of that type. */
+ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *gflops);
+
+/* $LOCKSTEP_PEAK, else lockstep/peak.json in $XDG_CACHE_HOME or ~/.cache; as ls_file_cached. */
+bool ls_peak_path(char *path, size_t n);
+/* As a file of JSON (docs/formats.md), and back. LS_BAD_FILE names `name`, the key and what is expected. */
+void ls_peak_print_json(const ls_peaks *p, ls_text *out);
+ls_status ls_peak_read_json(const char *name, const char *text, size_t n, ls_peaks *out);
+/* Writes the file, and its folder where it is missing. LS_IO. */
+ls_status ls_peak_keep(const ls_peaks *p, const char *path);
+
+/* What a rank of so many threads can do. */
+typedef struct ls_peak {
+    double gflops;  /* all its threads together */
+    char text[320]; /* for people: per thread, type, threads, and where it is from */
+} ls_peak;
+
+/* From the file, if it was measured on this host, for this type and number of threads; else measured now, in some
+ * hundredths of a second. A file that is broken: LS_BAD_FILE when the variable names it, else a warning. */
+ls_status ls_peak_find(ls_dtype dtype, int threads, ls_peak *out);
+
+#endif
