@@ -1,0 +1,54 @@
+/* logline.h -- a step as a line of text, in the formats that tools for training logs read. */
+#ifndef LS_TRAIN_LOGLINE_H
+#define LS_TRAIN_LOGLINE_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/text.h"
+
+/* What a line can say. Rates and times are means over the steps since the line before. */
+typedef struct ls_log_values {
+    int64_t step, steps; /* the one that is over, from 1; of the run */
+    double loss, grad_norm, lr;
+    double loss_z, grad_norm_z; /* how far from the steps before, in their standard deviations; NAN: too few */
+    double step_s;              /* seconds a step */
+    double rate;                /* a second, all ranks: tokens, or samples where there are no tokens */
+    bool tokens;                /* which of the two */
+    int ranks;
+    double memory_bytes;  /* of one rank */
+    double memory_share;  /* of what there is for a rank, 0 to 1 */
+    double flops;         /* a second and rank, of the model (mfu.h) */
+    double mfu;           /* 0 to 1; NAN: unknown */
+    const char *dtype;    /* of compute: "f32" */
+    double exposed;       /* share of the time that waits for communication, 0 to 1 */
+    double eta_s;         /* seconds that the rest will take */
+    int64_t samples;      /* so far, all ranks */
+    int64_t global_batch; /* samples a step */
+} ls_log_values;
+
+typedef struct ls_log_format {
+    const char *name; /* as log.format has it */
+    /* Adds one line, without its end. */
+    void (*line)(const ls_log_values *v, bool colour, ls_text *out);
+} ls_log_format;
+
+/* torchtitan:
+ *     step:  1  loss: 10.82500  grad_norm:  1.4100  memory:  1.20GiB(5.00%)  tps: 34,720  tflops: 12.34  mfu: 41.20%
+ *   and then tok/s (or samples/s) of all ranks, exposed, lr, ETA; tps is a rank's. The only one with colours.
+ * megatron: Megatron-LM's training_log. llmc: train_gpt2.cu's. nanogpt: train.py's, which counts from 0.
+ *
+ * Ends with a name of NULL. */
+extern const ls_log_format ls_log_formats[];
+const ls_log_format *ls_log_format_find(const char *name); /* NULL: no such format */
+
+/* The last values of a quantity, for the z of llm.c's line. Zeroed: none yet. */
+#define LS_LOG_WINDOW 128
+typedef struct ls_log_window {
+    double value[LS_LOG_WINDOW];
+    uint64_t count; /* that have been added */
+} ls_log_window;
+
+/* Adds v; (v - mean) / deviation over the last LS_LOG_WINDOW values, v among them; NAN until there are so many,
+ * 0 where they are all alike. */
+double ls_log_window_add(ls_log_window *w, double v);
+
+#endif
