@@ -39,7 +39,7 @@ static ls_status shortest(ls_gemm *g, const ls_gemm_call *call, double budget_ns
 
 ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *gflops)
 {
-    static const int64_t sizes[] = { 512, 1024, 2048 };
+    static const int64_t sizes[] = { 512, 1024, 1536 };
     int64_t most = seconds < 0.1 ? 1 : 3; /* small ones are done sooner, and come close */
     *gflops = 0.0;
     if (dtype != LS_F32) return ls_fail(LS_UNSUPPORTED, "products of %s", ls_dtype_name(dtype));
