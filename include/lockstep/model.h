@@ -91,14 +91,17 @@ typedef struct ls_model_class {
 extern const ls_model_class *const ls_model_classes[]; /* NULL-ended */
 const ls_model_class *ls_model_class_find(const char *name);
 
+/* What dropout depends on. */
+typedef struct ls_draw {
+    uint64_t seed, step; /* of the run; the optimizer step */
+    uint64_t sample;     /* the micro-batch's first sample: its place in the step, over all ranks */
+} ls_draw;
+
 struct ls_model {
     const ls_model_class *cls;
     ls_params params;
-    void *state; /* owned by the class */
-    struct {
-        uint64_t seed, step; /* of the run; the optimizer step */
-        uint64_t sample;     /* the micro-batch's first sample: its place in the step, over all ranks */
-    } draw;                  /* what dropout depends on; set before each forward that has a gradient */
+    void *state;  /* owned by the class */
+    ls_draw draw; /* set before each forward that has a gradient */
 };
 
 /* Registers the parameters; bind them (ls_params_bind), then ls_model_init.
@@ -120,6 +123,15 @@ void ls_model_destroy(ls_model *m); /* NULL is fine; arenas are the caller's */
  * sequences are as long as the model allows; those of _of have `tokens` tokens. */
 size_t ls_model_tape_bytes(const ls_model *m, int64_t batch);
 size_t ls_model_tape_bytes_of(const ls_model *m, int64_t batch, int64_t tokens);
+
+/* How a tape is used. Zeros: training in float, everything kept. */
+typedef struct ls_tape_mode {
+    ls_dtype dtype;         /* ls_tape_set_dtype */
+    ls_recompute recompute; /* ls_tape_set_recompute */
+    bool evaluate;          /* ls_model_loss alone, without gradients */
+} ls_tape_mode;
+/* The same in any mode. */
+size_t ls_model_tape_bytes_in(const ls_model *m, int64_t batch, int64_t tokens, const ls_tape_mode *mode);
 
 #ifdef __cplusplus
 }

@@ -59,8 +59,10 @@ bool ls_tape_grad(const ls_tape *t);
 ls_status ls_tape_set_dtype(ls_tape *t, ls_dtype dtype);
 ls_dtype ls_tape_dtype(const ls_tape *t);
 ls_status ls_tape_status(const ls_tape *t);
-/* Floating-point operations recorded since the last reset: forward and backward. */
+/* Floating-point operations since the last reset: forward and backward, each once. */
 double ls_tape_flops(const ls_tape *t);
+/* Those of forward that backward did again beside them (ls_tape_set_recompute). */
+double ls_tape_flops_again(const ls_tape *t);
 /* Most bytes of the slab ever in use. */
 size_t ls_tape_peak(const ls_tape *t);
 
@@ -72,6 +74,33 @@ ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *di
 ls_status ls_backward(ls_tape *t, ls_tensor *loss);
 /* The same from any tensor and a given gradient of its shape and dtype (a stage boundary). */
 ls_status ls_backward_from(ls_tape *t, ls_tensor *out, const void *grad);
+
+/* --- recompute: time for memory ------------------------------------------------
+ *
+ * A model that is a stack of blocks calls each by ls_block. What of a block's
+ * activations stays until backward is the tape's choice; gradients, to the bit, and
+ * the order in which they are ready are the same with every choice. */
+
+typedef enum ls_recompute {
+    LS_RECOMPUTE_NONE,      /* everything stays */
+    LS_RECOMPUTE_SELECTIVE, /* what is cheap to make again for its bytes goes when its block is over: the results
+                             * of norms, gelu, silu and swiglu. Products of matrices and attention stay; attention
+                             * never keeps its scores, which Korthikanti et al. 2022 drop under this name */
+    LS_RECOMPUTE_FULL,      /* a block's input stays, and its forward is done again: Chen et al. 2016 */
+} ls_recompute;
+
+/* Stays over a reset. Default: none. */
+void ls_tape_set_recompute(ls_tape *t, ls_recompute how);
+/* "none", "selective", "full"; LS_BAD_CONFIG otherwise. */
+ls_status ls_recompute_find(const char *name, ls_recompute *out);
+const char *ls_recompute_name(ls_recompute how);
+
+/* A block: y from x. It gets the same results each time that it is called with the same x and
+ * arg, and takes from outside only x, parameters and leaves without a gradient. */
+typedef ls_tensor *(*ls_block_fn)(ls_tape *t, ls_tensor *x, const void *arg);
+/* fn(t, x, arg) as one piece. The nbytes at arg are copied; what they point to must stay until backward is
+ * over. Where no gradient is recorded, too, only the result stays. A block inside a block is part of it. */
+ls_tensor *ls_block(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg, size_t nbytes);
 
 /* Called when the last contribution to a leaf's gradient in this backward is in
  * place; bias before weight where one op yields both. */

@@ -72,6 +72,15 @@ static ls_tensor *mlp(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param 
     return ls_linear(t, h, &w[MLP_PROJ_WEIGHT].t, &w[MLP_PROJ_BIAS].t);
 }
 
+/* x [B, T, C] -> the same shape. */
+static ls_tensor *block(ls_tape *t, ls_tensor *x, const void *arg)
+{
+    const ls_lm_block *b = arg;
+    const ls_lm_config *c = b->c;
+    x = ls_add(t, x, ls_lm_dropout(&b->draw, t, attention(c, t, x, b->w), c->resid_dropout, 2 * b->layer + 1));
+    return ls_add(t, x, ls_lm_dropout(&b->draw, t, mlp(c, t, x, b->w), c->resid_dropout, 2 * b->layer + 2));
+}
+
 /* ids [B, T] -> ln_f's [B, T, C]. */
 static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids)
 {
@@ -81,11 +90,10 @@ static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids)
         return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "gpt2: an attention dropout of %g: training serves none; set it to 0",
                                      c->attn_dropout));
     ls_tensor *x = ls_add_rows(t, ls_embedding(t, ls_lm_ids(m, t, ids), &p[WTE].t), &p[WPE].t);
-    x = ls_lm_dropout(m, t, x, c->embd_dropout, 0);
+    x = ls_lm_dropout(&m->draw, t, x, c->embd_dropout, 0);
     for (int64_t l = 0; l < c->n_layer; l++) {
-        ls_param *w = p + FIRST_BLOCK + l * PER_BLOCK;
-        x = ls_add(t, x, ls_lm_dropout(m, t, attention(c, t, x, w), c->resid_dropout, 2 * l + 1));
-        x = ls_add(t, x, ls_lm_dropout(m, t, mlp(c, t, x, w), c->resid_dropout, 2 * l + 2));
+        const ls_lm_block b = { .c = c, .w = p + FIRST_BLOCK + l * PER_BLOCK, .layer = l, .draw = m->draw };
+        x = ls_block(t, x, block, &b, sizeof b);
     }
     ls_param *ln_f = p + FIRST_BLOCK + c->n_layer * PER_BLOCK;
     return ls_layernorm(t, x, &ln_f[0].t, &ln_f[1].t, (float)c->norm_eps);

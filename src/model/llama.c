@@ -74,6 +74,14 @@ static ls_tensor *mlp(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param 
     return ls_linear(t, ls_swiglu(t, gate, up), &w[DOWN_PROJ].t, NULL);
 }
 
+/* x [B, T, C] -> the same shape. */
+static ls_tensor *block(ls_tape *t, ls_tensor *x, const void *arg)
+{
+    const ls_lm_block *b = arg;
+    x = ls_add(t, x, attention(b->c, t, x, b->w));
+    return ls_add(t, x, mlp(b->c, t, x, b->w));
+}
+
 /* ids [B, T] -> the last norm's [B, T, C]. */
 static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids)
 {
@@ -81,9 +89,8 @@ static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids)
     ls_param *p = m->params.item;
     ls_tensor *x = ls_embedding(t, ls_lm_ids(m, t, ids), &p[EMBED].t);
     for (int64_t l = 0; l < c->n_layer; l++) {
-        ls_param *w = p + FIRST_BLOCK + l * PER_BLOCK;
-        x = ls_add(t, x, attention(c, t, x, w));
-        x = ls_add(t, x, mlp(c, t, x, w));
+        const ls_lm_block b = { .c = c, .w = p + FIRST_BLOCK + l * PER_BLOCK, .layer = l };
+        x = ls_block(t, x, block, &b, sizeof b);
     }
     return ls_rmsnorm(t, x, &p[FIRST_BLOCK + c->n_layer * PER_BLOCK].t, (float)c->norm_eps);
 }

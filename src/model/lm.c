@@ -186,12 +186,12 @@ ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids)
 #define DROPOUT_STREAM ((uint64_t)1 << 63) /* apart from those of first values */
 #define DROPOUT_SITES 16                   /* bits of a site's number */
 
-ls_tensor *ls_lm_dropout(const ls_model *m, ls_tape *t, ls_tensor *x, double p, int64_t site)
+ls_tensor *ls_lm_dropout(const ls_draw *draw, ls_tape *t, ls_tensor *x, double p, int64_t site)
 {
     if (!x || !(p > 0) || !ls_tape_grad(t)) return x;
-    const uint64_t stream = DROPOUT_STREAM | m->draw.step << DROPOUT_SITES | (uint64_t)site;
+    const uint64_t stream = DROPOUT_STREAM | draw->step << DROPOUT_SITES | (uint64_t)site;
     const uint64_t sample = (uint64_t)(ls_tensor_count(x) / x->dim[0]);
-    return ls_dropout(t, x, (float)p, m->draw.seed, stream, m->draw.sample * sample);
+    return ls_dropout(t, x, (float)p, draw->seed, stream, draw->sample * sample);
 }
 
 static ls_tensor *head(ls_model *m)

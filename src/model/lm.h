@@ -22,9 +22,16 @@ ls_status ls_lm_init(ls_model *m, const ls_model_config *c, const char *const *r
 
 /* ids, unless they are not I64 [B, T] with T up to seq_len: LS_SHAPE. */
 ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids);
-/* Dropout with probability p at place `site` of the formula, by m->draw and the element's index in
+/* Dropout with probability p at place `site` of the formula, by `draw` and the element's index in
  * the whole step; x itself where no gradient is recorded. */
-ls_tensor *ls_lm_dropout(const ls_model *m, ls_tape *t, ls_tensor *x, double p, int64_t site);
+ls_tensor *ls_lm_dropout(const ls_draw *draw, ls_tape *t, ls_tensor *x, double p, int64_t site);
+/* What one block of the stack is made from: the arg of ls_block. */
+typedef struct ls_lm_block {
+    const ls_lm_config *c;
+    ls_param *w;   /* the block's first parameter */
+    int64_t layer;
+    ls_draw draw;  /* as it was in forward */
+} ls_lm_block;
 /* logits [B, T, V] = h head^T, of the last norm's h [B, T, C]. The embedding is parameter 0, a head of
  * its own the last. */
 ls_tensor *ls_lm_logits(ls_model *m, ls_tape *t, ls_tensor *h);

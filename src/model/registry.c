@@ -56,7 +56,7 @@ void ls_model_destroy(ls_model *m)
 
 /* The step on a dry tape, with a copy of the parameters that wants gradients: so the
  * answer is right before ls_params_bind, and for any model. */
-static ls_status dry_run(const ls_model *m, int64_t batch, int64_t tokens, size_t *bytes)
+static ls_status dry_run(const ls_model *m, int64_t batch, int64_t tokens, const ls_tape_mode *mode, size_t *bytes)
 {
     ls_status st = LS_OK;
     ls_model copy = *m;
@@ -72,12 +72,14 @@ static ls_status dry_run(const ls_model *m, int64_t batch, int64_t tokens, size_
         copy.params.item[i] = m->params.item[i];
         copy.params.item[i].t.grad = &copy.params.item[i].grad;
     }
-    if ((st = ls_tape_create_dry(&t)) < 0) goto done;
+    if ((st = ls_tape_create_dry(&t)) < 0 || (st = ls_tape_set_dtype(t, mode->dtype)) < 0) goto done;
+    ls_tape_set_recompute(t, mode->recompute);
+    ls_tape_set_grad(t, !mode->evaluate);
     m->cls->input(m, batch, tokens, &in);
     ls_tensor *x = ls_tape_input(t, in.dtype, in.ndim, in.dim, NULL);
     ls_tensor *labels = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, NULL);
     ls_tensor *loss = ls_model_loss(&copy, t, x, labels, NULL);
-    if ((st = ls_tape_status(t)) < 0 || (st = ls_backward(t, loss)) < 0) goto done;
+    if ((st = ls_tape_status(t)) < 0 || (!mode->evaluate && (st = ls_backward(t, loss)) < 0)) goto done;
     *bytes = ls_tape_peak(t);
 done:
     ls_tape_destroy(t);
@@ -85,10 +87,15 @@ done:
     return st;
 }
 
-size_t ls_model_tape_bytes_of(const ls_model *m, int64_t batch, int64_t tokens)
+size_t ls_model_tape_bytes_in(const ls_model *m, int64_t batch, int64_t tokens, const ls_tape_mode *mode)
 {
     size_t bytes = 0;
-    return dry_run(m, batch, tokens, &bytes) < 0 ? 0 : bytes;
+    return dry_run(m, batch, tokens, mode, &bytes) < 0 ? 0 : bytes;
+}
+
+size_t ls_model_tape_bytes_of(const ls_model *m, int64_t batch, int64_t tokens)
+{
+    return ls_model_tape_bytes_in(m, batch, tokens, &(ls_tape_mode){ 0 });
 }
 
 size_t ls_model_tape_bytes(const ls_model *m, int64_t batch) { return ls_model_tape_bytes_of(m, batch, 0); }

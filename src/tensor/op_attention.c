@@ -65,6 +65,9 @@ static ls_status backward_apart(ls_tape *t, struct ls_node *n)
                 add[i] = true;
             }
         ls_attention_call c = *(const ls_attention_call *)n->saved;
+        c.q = n->in[0]->data; /* they may have been made again, elsewhere */
+        c.k = n->in[1]->data;
+        c.v = n->in[2]->data;
         c.dout = n->out->grad->data;
         c.dq = grad[0];
         c.dk = grad[1];
@@ -122,6 +125,9 @@ static ls_status backward_packed(ls_tape *t, struct ls_node *n)
     LS_TRY(ls_grad_begin(t, n->in[0], &add, &grad));
     if (!ls_tape_dry(t)) {
         ls_attention_call c = *(const ls_attention_call *)n->saved;
+        c.q = n->in[0]->data; /* it may have been made again, elsewhere */
+        c.k = c.q + c.Hq * c.D;
+        c.v = c.k + c.Hq * c.D;
         c.dout = n->out->grad->data;
         c.dq = grad;
         c.dk = c.dq + c.Hq * c.D;

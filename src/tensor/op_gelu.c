@@ -69,7 +69,14 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, x);
 }
 
-static const ls_op gelu = { .name = "gelu", .napplied = 1, .backward_input = backward_input };
+static ls_status again(ls_tape *t, struct ls_node *n)
+{
+    (void)t;
+    forward(n->out->data, n->in[0]->data, ls_tensor_count(n->out));
+    return LS_OK;
+}
+
+static const ls_op gelu = { .name = "gelu", .napplied = 1, .backward_input = backward_input, .again = again };
 
 ls_tensor *ls_gelu(ls_tape *t, ls_tensor *x)
 {
@@ -77,7 +84,7 @@ ls_tensor *ls_gelu(ls_tape *t, ls_tensor *x)
     if (x->dtype != LS_F32)
         return ls_op_fail(
             t, ls_fail(LS_UNSUPPORTED, "gelu: input is %s; only float is supported", ls_dtype_name(x->dtype)));
-    ls_tensor *y = ls_op_output(t, LS_F32, x->ndim, x->dim);
+    ls_tensor *y = ls_op_output_again(t, LS_F32, x->ndim, x->dim);
     if (!y) return NULL;
     const int64_t n = ls_tensor_count(x);
     if (!ls_tape_dry(t)) forward(y->data, x->data, n);

@@ -24,16 +24,18 @@
 #define FLOPS_WEIGHT 5.0
 #define FLOPS_INPUT 14.0
 
+/* Once more (`again`) the statistics are there. */
 LS_KERNEL static void forward(float *restrict y, float *restrict mean, float *restrict rstd, const float *restrict x,
-                              const float *restrict w, const float *restrict b, int64_t N, int64_t C, float eps)
+                              const float *restrict w, const float *restrict b, int64_t N, int64_t C, float eps,
+                              bool again)
 {
     for (int64_t n = 0; n < N; n++, x += C, y += C) {
-        const float m = (float)(ls_row_sum(x, C) / (double)C);
-        const double variance = ls_row_squares(x, m, C) / (double)C;
-        const float r = (float)(1.0 / sqrt(variance + (double)eps));
+        if (!again) {
+            mean[n] = (float)(ls_row_sum(x, C) / (double)C);
+            rstd[n] = (float)(1.0 / sqrt(ls_row_squares(x, mean[n], C) / (double)C + (double)eps));
+        }
+        const float m = mean[n], r = rstd[n];
         for (int64_t c = 0; c < C; c++) y[c] = (x[c] - m) * r * w[c] + b[c];
-        mean[n] = m;
-        rstd[n] = r;
     }
 }
 
@@ -102,8 +104,20 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, x);
 }
 
+static ls_status again(ls_tape *t, struct ls_node *n)
+{
+    const ls_tensor *x = n->in[0];
+    const int64_t C = n->in[1]->dim[0], N = ls_tensor_count(x) / C;
+    float *mean; /* only read */
+    (void)t;
+    memcpy(&mean, &n->saved, sizeof mean);
+    forward(n->out->data, mean, mean + N, x->data, n->in[1]->data, n->in[2]->data, N, C, 0.0f, true);
+    return LS_OK;
+}
+
 static const ls_op layernorm = {
     .name = "layernorm", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
+    .again = again,
 };
 
 static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_tensor *b, float eps)
@@ -128,10 +142,10 @@ ls_tensor *ls_layernorm(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, fl
 
     const int64_t C = w->dim[0], N = ls_tensor_count(x) / C;
     const double count = (double)(N * C);
-    ls_tensor *y = ls_op_output(t, LS_F32, x->ndim, x->dim);
+    ls_tensor *y = ls_op_output_again(t, LS_F32, x->ndim, x->dim);
     float *mean = y ? ls_op_alloc(t, 2 * (size_t)N * sizeof *mean) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
-    if (!ls_tape_dry(t)) forward(y->data, mean, mean + N, x->data, w->data, b->data, N, C, eps);
+    if (!ls_tape_dry(t)) forward(y->data, mean, mean + N, x->data, w->data, b->data, N, C, eps, false);
     return ls_op_end(t, y, &(struct ls_node){
         .op = &layernorm, .in = { x, w, b }, .saved = mean, .label_a = (uint32_t)N, .label_b = (uint32_t)C,
         .flops = FLOPS_FORWARD * count, .flops_weight = FLOPS_WEIGHT * count, .flops_input = FLOPS_INPUT * count,

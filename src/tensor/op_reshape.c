@@ -6,7 +6,14 @@
 
 static ls_status backward_input(ls_tape *t, struct ls_node *n) { return ls_grad_pass(t, n, n->in[0]); }
 
-static const ls_op reshape = { .name = "reshape", .napplied = 1, .backward_input = backward_input };
+static ls_status again(ls_tape *t, struct ls_node *n) /* x may lie elsewhere now */
+{
+    (void)t;
+    n->out->data = n->in[0]->data;
+    return LS_OK;
+}
+
+static const ls_op reshape = { .name = "reshape", .napplied = 1, .backward_input = backward_input, .again = again };
 
 ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int ndim, const int64_t *dim)
 {

@@ -42,14 +42,21 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, x);
 }
 
-static const ls_op silu = { .name = "silu", .napplied = 1, .backward_input = backward_input };
+static ls_status again(ls_tape *t, struct ls_node *n)
+{
+    (void)t;
+    forward(n->out->data, n->in[0]->data, ls_tensor_count(n->out));
+    return LS_OK;
+}
+
+static const ls_op silu = { .name = "silu", .napplied = 1, .backward_input = backward_input, .again = again };
 
 ls_tensor *ls_silu(ls_tape *t, ls_tensor *x)
 {
     if (!ls_op_begin(t, silu.name, x != NULL)) return NULL;
     const ls_status st = ls_op_check(t, silu.name, "input", x);
     if (st < 0) return ls_op_fail(t, st);
-    ls_tensor *y = ls_op_output(t, LS_F32, x->ndim, x->dim);
+    ls_tensor *y = ls_op_output_again(t, LS_F32, x->ndim, x->dim);
     if (!y) return NULL;
     const int64_t n = ls_tensor_count(x);
     if (!ls_tape_dry(t)) forward(y->data, x->data, n);

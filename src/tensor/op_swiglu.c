@@ -66,7 +66,14 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return LS_OK;
 }
 
-static const ls_op swiglu = { .name = "swiglu", .napplied = 2, .backward_input = backward_input };
+static ls_status again(ls_tape *t, struct ls_node *n)
+{
+    (void)t;
+    forward(n->out->data, n->in[0]->data, n->in[1]->data, ls_tensor_count(n->out));
+    return LS_OK;
+}
+
+static const ls_op swiglu = { .name = "swiglu", .napplied = 2, .backward_input = backward_input, .again = again };
 
 static ls_status check(const ls_tape *t, const ls_tensor *gate, const ls_tensor *up)
 {
@@ -83,7 +90,7 @@ ls_tensor *ls_swiglu(ls_tape *t, ls_tensor *gate, ls_tensor *up)
     if (!ls_op_begin(t, swiglu.name, gate && up)) return NULL;
     const ls_status st = check(t, gate, up);
     if (st < 0) return ls_op_fail(t, st);
-    ls_tensor *y = ls_op_output(t, LS_F32, gate->ndim, gate->dim);
+    ls_tensor *y = ls_op_output_again(t, LS_F32, gate->ndim, gate->dim);
     if (!y) return NULL;
     const int64_t n = ls_tensor_count(gate);
     if (!ls_tape_dry(t)) forward(y->data, gate->data, up->data, n);

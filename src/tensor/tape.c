@@ -4,7 +4,7 @@
  * activations) lives in one slab that only grows until ls_tape_reset: no
  * malloc in a step, and the same addresses in every step of the same shape.
  */
-#include "tensor/tape.h"
+#include "tensor/tape_impl.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -14,35 +14,7 @@
 #include "base/compiler.h"
 #include "tensor/element.h"
 
-#define ALIGN 64u
 #define DRY_NODE_BYTES ((size_t)16 << 20) /* nodes of a dry tape: about 50,000 ops; untouched pages cost nothing */
-
-struct ls_tape {
-    ls_arena *arena;        /* owned; NULL on a dry tape */
-    char *base;             /* the slab: in the arena; on a dry tape owned, for nodes and tensors only */
-    size_t size, used, peak;
-    size_t dry_used;        /* of base, on a dry tape */
-    bool dry, grad;
-    ls_dtype dtype;         /* of activations */
-    struct ls_node *last;   /* most recently recorded */
-    uint32_t nops;          /* since the reset, recorded or not */
-    double flops;
-    ls_gemm *gemm;          /* owned */
-    ls_status status;       /* first failure, and its sentence */
-    char error[496];
-    ls_grad_ready_fn ready; /* both NULL: nobody asked */
-    ls_poke_fn poke;
-    ls_done_fn done;
-    void *ready_arg, *poke_arg, *done_arg;
-    ls_tracer *tracer;      /* borrowed, may be NULL */
-    uint64_t op_t0_ns;
-    struct op_label {       /* by index of op: the same in every step, so the text is made once */
-        const char *name;
-        uint32_t a, b;
-        uint16_t label;
-    } *labels;              /* owned */
-    uint32_t nlabels;
-};
 
 /* --- life ------------------------------------------------------------------------ */
 
@@ -63,10 +35,10 @@ ls_status ls_tape_create(size_t slab_bytes, ls_ledger *ledger, ls_tracer *tracer
     *out = NULL;
     if ((st = create(&t)) < 0) goto done;
     t->tracer = tracer;
-    t->size = (slab_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    t->slab.size = (slab_bytes + LS_SLAB_ALIGN - 1) / LS_SLAB_ALIGN * LS_SLAB_ALIGN;
     if ((st = ls_gemm_create(&t->gemm)) < 0) goto done;
-    if ((st = ls_arena_create(t->size, false, ledger, &t->arena)) < 0) goto done;
-    if ((st = ls_arena_alloc(t->arena, t->size, LS_MEM_ACT, &base)) < 0) goto done;
+    if ((st = ls_arena_create(t->slab.size, false, ledger, &t->arena)) < 0) goto done;
+    if ((st = ls_arena_alloc(t->arena, t->slab.size, LS_MEM_ACT, &base)) < 0) goto done;
     t->base = base;
     *out = t;
     t = NULL;
@@ -81,8 +53,8 @@ ls_status ls_tape_create_dry(ls_tape **out)
     ls_tape *t = NULL;
     LS_TRY(create(&t));
     t->dry = true;
-    t->size = SIZE_MAX / 2;
-    t->base = aligned_alloc(ALIGN, DRY_NODE_BYTES);
+    t->slab.size = SIZE_MAX / 2;
+    t->base = aligned_alloc(LS_SLAB_ALIGN, DRY_NODE_BYTES);
     if (!t->base) {
         ls_tape_destroy(t);
         return ls_fail(LS_NO_MEMORY, "nodes of a dry tape");
@@ -98,15 +70,19 @@ void ls_tape_destroy(ls_tape *t)
     ls_arena_destroy(t->arena);
     ls_gemm_destroy(t->gemm);
     free(t->labels);
+    free(t->leaves);
     free(t);
 }
 
 void ls_tape_reset(ls_tape *t)
 {
-    t->used = t->dry_used = 0;
+    t->slab.floor = 0;
+    ls_slab_release(&t->slab, 0);
+    t->dry_used = 0;
+    t->in_block = t->again = false;
     t->last = NULL;
     t->nops = 0;
-    t->flops = 0.0;
+    t->flops = t->flops_again = 0.0;
     t->status = LS_OK;
 }
 
@@ -114,7 +90,8 @@ void ls_tape_set_grad(ls_tape *t, bool on) { t->grad = on; }
 bool ls_tape_grad(const ls_tape *t) { return t->grad; }
 ls_dtype ls_tape_dtype(const ls_tape *t) { return t->dtype; }
 double ls_tape_flops(const ls_tape *t) { return t->flops; }
-size_t ls_tape_peak(const ls_tape *t) { return t->peak; }
+double ls_tape_flops_again(const ls_tape *t) { return t->flops_again; }
+size_t ls_tape_peak(const ls_tape *t) { return t->slab.peak; }
 bool ls_tape_dry(const ls_tape *t) { return t->dry; }
 ls_gemm *ls_tape_gemm(const ls_tape *t) { return t->gemm; }
 
@@ -165,36 +142,49 @@ ls_tensor *ls_op_fail(ls_tape *t, ls_status st)
 
 /* --- the slab ----------------------------------------------------------------------- */
 
-/* `data`: contents that a dry tape does not have. */
-static void *take(ls_tape *t, size_t nbytes, bool data)
+static LS_COLD void no_room(ls_tape *t, size_t nbytes)
 {
-    const size_t n = (nbytes + ALIGN - 1) / ALIGN * ALIGN;
-    if (LS_UNLIKELY(n > t->size - t->used || n < nbytes)) {
-        keep_failure(t, ls_fail(LS_NO_MEMORY, "tape: %zu bytes do not fit: %zu of its %zu bytes are in use", nbytes,
-                                t->used, t->size));
-        return NULL;
-    }
-    char *p = t->base + t->used;
-    t->used += n;
-    if (t->used > t->peak) t->peak = t->used;
-    if (LS_LIKELY(!t->dry)) return p;
-    if (data) return NULL;
+    keep_failure(t, ls_fail(LS_NO_MEMORY, "tape: %zu bytes do not fit: %zu of its %zu bytes are in use", nbytes,
+                            t->slab.used, t->slab.size));
+}
+
+/* Memory at `at`, for n bytes of nodes or tensors: what a dry tape has, too. */
+static void *node_memory(ls_tape *t, size_t at, size_t nbytes)
+{
+    const size_t n = (nbytes + LS_SLAB_ALIGN - 1) / LS_SLAB_ALIGN * LS_SLAB_ALIGN;
+    if (!t->dry) return t->base + at;
     if (n > DRY_NODE_BYTES - t->dry_used) {
         keep_failure(t, ls_fail(LS_NO_MEMORY, "dry tape: more than %zu bytes of nodes", DRY_NODE_BYTES));
         return NULL;
     }
-    p = t->base + t->dry_used;
     t->dry_used += n;
-    return p;
+    return t->base + t->dry_used - n;
 }
 
-void *ls_op_alloc(ls_tape *t, size_t nbytes) { return take(t, nbytes, true); }
-size_t ls_op_mark(const ls_tape *t) { return t->used; }
-void ls_op_release(ls_tape *t, size_t mark) { t->used = mark; }
+void *ls_tape_take_node(ls_tape *t, size_t nbytes)
+{
+    const size_t at = ls_slab_push(&t->slab, nbytes);
+    if (LS_LIKELY(at != LS_SLAB_FULL)) return node_memory(t, at, nbytes);
+    no_room(t, nbytes);
+    return NULL;
+}
+
+void *ls_op_alloc(ls_tape *t, size_t nbytes)
+{
+    const size_t at = ls_slab_push(&t->slab, nbytes);
+    if (LS_UNLIKELY(at == LS_SLAB_FULL)) {
+        no_room(t, nbytes);
+        return NULL;
+    }
+    return t->dry ? NULL : t->base + at;
+}
+
+size_t ls_op_mark(const ls_tape *t) { return t->slab.used; }
+void ls_op_release(ls_tape *t, size_t mark) { ls_slab_release(&t->slab, mark); }
 
 static ls_tensor *header(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim)
 {
-    ls_tensor *x = take(t, sizeof *x, false);
+    ls_tensor *x = ls_tape_take_node(t, sizeof *x);
     if (!x) return NULL;
     *x = (ls_tensor){ .dtype = dtype, .ndim = ndim };
     for (int i = 0; i < ndim; i++) x->dim[i] = dim[i];
@@ -205,8 +195,23 @@ ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim
 {
     ls_tensor *x = header(t, dtype, ndim, dim);
     if (!x) return NULL;
-    x->data = take(t, ls_tensor_nbytes(x), true);
+    x->data = ls_op_alloc(t, ls_tensor_nbytes(x));
     return t->status == LS_OK ? x : NULL;
+}
+
+ls_tensor *ls_op_output_again(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim)
+{
+    ls_tensor *x = header(t, dtype, ndim, dim);
+    if (!x) return NULL;
+    t->out_bytes = ls_tensor_nbytes(x);
+    const bool leaves_holes = t->in_block && t->grad && t->recompute == LS_RECOMPUTE_SELECTIVE;
+    t->out_at = leaves_holes ? ls_slab_take(&t->slab, t->out_bytes) : ls_slab_push(&t->slab, t->out_bytes);
+    if (LS_UNLIKELY(t->out_at == LS_SLAB_FULL)) {
+        no_room(t, t->out_bytes);
+        return NULL;
+    }
+    x->data = t->dry ? NULL : t->base + t->out_at;
+    return x;
 }
 
 ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim, void *data)
@@ -234,6 +239,7 @@ bool ls_op_begin(ls_tape *t, const char *name, bool inputs_given)
         return false;
     }
     if (LS_UNLIKELY(t->tracer != NULL)) t->op_t0_ns = ls_tracer_now(t->tracer);
+    t->out_at = t->out_bytes = 0;
     return true;
 }
 
@@ -271,41 +277,51 @@ static LS_COLD uint16_t make_label(ls_tape *t, const struct ls_node *n, uint32_t
         t->nlabels = cap;
     }
     char text[LS_BLACKBOX_STRING_BYTES];
-    if (n->label_b) snprintf(text, sizeof text, "%s %ux%u", n->op->name, n->label_a, n->label_b);
-    else if (n->label_a) snprintf(text, sizeof text, "%s %u", n->op->name, n->label_a);
-    else snprintf(text, sizeof text, "%s", n->op->name);
-    t->labels[index] = (struct op_label){ n->op->name, n->label_a, n->label_b, ls_tracer_label(t->tracer, text) };
-    return t->labels[index].label;
+    const char *again = t->again ? " again" : "";
+    if (n->label_b) snprintf(text, sizeof text, "%s %ux%u%s", n->op->name, n->label_a, n->label_b, again);
+    else if (n->label_a) snprintf(text, sizeof text, "%s %u%s", n->op->name, n->label_a, again);
+    else snprintf(text, sizeof text, "%s%s", n->op->name, again);
+    struct op_label *l = &t->labels[index];
+    if (l->name != n->op->name || l->a != n->label_a || l->b != n->label_b)
+        *l = (struct op_label){ n->op->name, n->label_a, n->label_b, { 0, 0 } };
+    return l->label[t->again] = ls_tracer_label(t->tracer, text);
 }
 
-static LS_COLD void trace(ls_tape *t, const struct ls_node *n, uint32_t index, double flops, bool backward)
+LS_COLD void ls_tape_trace(ls_tape *t, const struct ls_node *n, uint32_t index, double flops, bool backward)
 {
     const uint64_t t1 = ls_tracer_now(t->tracer);
     const struct op_label *l = index < t->nlabels ? &t->labels[index] : NULL;
-    const bool known = l && l->name == n->op->name && l->a == n->label_a && l->b == n->label_b;
+    const bool known =
+        l && l->name == n->op->name && l->a == n->label_a && l->b == n->label_b && l->label[t->again];
     const uint64_t ns = t1 > t->op_t0_ns ? t1 - t->op_t0_ns : 1;
     ls_tracer_add(t->tracer, &(ls_event){
         .t0_ns = t->op_t0_ns, .t1_ns = t1, .gflops = (float)(flops / (double)ns), .peer = -1, .kind = LS_EV_OP,
-        .label = known ? l->label : make_label(t, n, index), .dtype = (uint8_t)t->dtype, .backward = backward,
+        .label = known ? l->label[t->again] : make_label(t, n, index), .dtype = (uint8_t)t->dtype, .backward = backward,
     });
 }
 
 ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what)
 {
     const uint32_t index = t->nops++;
-    t->flops += what->flops;
-    if (LS_UNLIKELY(t->tracer != NULL)) trace(t, what, index, what->flops, false);
+    *(t->again ? &t->flops_again : &t->flops) += what->flops;
+    if (LS_UNLIKELY(t->tracer != NULL)) ls_tape_trace(t, what, index, what->flops, false);
+    if (t->again && t->poke) { /* in backward: collectives in flight */
+        const ls_status st = t->poke(t->poke_arg);
+        if (st < 0) return ls_op_fail(t, st);
+    }
     bool wanted = false;
     for (int i = 0; i < LS_OP_INPUTS; i++) wanted |= ls_grad_wanted(what->in[i]);
     if (!wanted || !t->grad) return out;
 
-    struct ls_node *n = take(t, sizeof *n, false);
+    struct ls_node *n = ls_tape_take_node(t, sizeof *n);
     if (!n) return NULL;
     *n = *what;
     n->prev = t->last;
     n->out = out;
     n->index = index;
-    n->live = n->borrowed = false;
+    n->live = n->borrowed = n->given_back = n->made_again = false;
+    n->out_at = t->out_at;
+    n->out_bytes = t->out_bytes;
     out->node = n;
     t->last = n;
     return out;
@@ -329,11 +345,60 @@ static ls_status unlike(const ls_tensor *x)
                    ls_dtype_name(x->dtype), ls_dtype_name(x->grad->dtype));
 }
 
+/* The gradient of something that the tape made: header and values in one piece of the slab. */
+typedef struct gradient {
+    ls_tensor t;
+    size_t at, nbytes; /* the piece */
+} gradient;
+
+#define GRADIENT_BYTES ((sizeof(gradient) + LS_SLAB_ALIGN - 1) / LS_SLAB_ALIGN * LS_SLAB_ALIGN)
+
+static ls_tensor *new_gradient(ls_tape *t, const ls_tensor *x, size_t value_bytes)
+{
+    const size_t nbytes = GRADIENT_BYTES + value_bytes, at = ls_slab_take(&t->slab, nbytes);
+    if (LS_UNLIKELY(at == LS_SLAB_FULL)) {
+        no_room(t, nbytes);
+        return NULL;
+    }
+    gradient *g = node_memory(t, at, sizeof *g);
+    if (!g) return NULL;
+    *g = (gradient){ .t = { .dtype = x->dtype, .ndim = x->ndim }, .at = at, .nbytes = nbytes };
+    memcpy(g->t.dim, x->dim, sizeof g->t.dim);
+    g->t.data = t->dry ? NULL : (char *)g + GRADIENT_BYTES;
+    return &g->t;
+}
+
+/* One that holds it does not need it any more. */
+static void let_go(ls_tape *t, ls_tensor *grad)
+{
+    const gradient *g = (const gradient *)grad;
+    if (grad->uses > 0) grad->uses--;
+    else ls_slab_give(&t->slab, g->at, g->nbytes);
+}
+
+ls_status ls_tape_end_above(ls_tape *t, ls_tape_mark mark, ls_tensor *x)
+{
+    gradient *g = x->node ? (gradient *)x->grad : NULL;
+    if (!g || g->at < mark.used) {
+        ls_tape_release(t, mark);
+        return LS_OK;
+    }
+    gradient copy = *g;
+    ls_tape_release(t, mark);
+    copy.at = ls_slab_take(&t->slab, copy.nbytes); /* fits: there is more room than before */
+    if (!t->dry) memmove(t->base + copy.at, g, copy.nbytes);
+    if (!(g = node_memory(t, copy.at, sizeof *g))) return t->status;
+    copy.t.data = t->dry ? NULL : (char *)g + GRADIENT_BYTES;
+    *g = copy;
+    x->grad = &g->t;
+    return LS_OK;
+}
+
 ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, void **out)
 {
     ls_tensor *const held = x->grad;
     if (x->node && (!held || held->uses > 0)) {
-        x->grad = ls_op_output(t, x->dtype, x->ndim, x->dim);
+        x->grad = new_gradient(t, x, ls_tensor_nbytes(x));
         if (!x->grad) return t->status;
         if (held) { /* others hold it too, and it must not change for them */
             held->uses--;
@@ -384,16 +449,24 @@ ls_status ls_grad_end(ls_tape *t, ls_tensor *x)
     return LS_OK;
 }
 
-/* Finds out which ops lead to `root`, and how often each tensor is used by them. */
-static void count_uses(struct ls_node *root)
+/* What an op or a block takes from outside; of a block only what wants a gradient. */
+static int inputs_of(const struct ls_node *n, ls_tensor *const **in)
 {
+    if (n->op == &ls_block_op) return ls_block_leaves(n, in);
+    *in = n->in;
+    return LS_OP_INPUTS;
+}
+
+void ls_tape_count_uses(struct ls_node *root, uint32_t first)
+{
+    ls_tensor *const *in;
     for (struct ls_node *n = root; n; n = n->prev)
-        for (int i = 0; i < LS_OP_INPUTS; i++)
-            if (n->in[i]) n->in[i]->uses = 0;
+        for (int i = inputs_of(n, &in) - 1; i >= 0; i--)
+            if (ls_tape_made_since(in[i], first)) in[i]->uses = 0;
     for (struct ls_node *n = root; n; n = n->prev) { /* every user of n->out comes later on the tape: seen before */
         n->live = n == root || n->out->uses > 0;
-        for (int i = 0; n->live && i < LS_OP_INPUTS; i++)
-            if (ls_grad_wanted(n->in[i])) n->in[i]->uses++;
+        for (int i = inputs_of(n, &in) - 1; n->live && i >= 0; i--)
+            if (ls_grad_wanted(in[i]) && ls_tape_made_since(in[i], first)) in[i]->uses++;
     }
 }
 
@@ -410,23 +483,32 @@ static ls_status play_half(ls_tape *t, struct ls_node *n, bool weight)
     if (LS_UNLIKELY(t->tracer != NULL)) t->op_t0_ns = ls_tracer_now(t->tracer);
     LS_TRY(half(t, n));
     t->flops += flops;
-    if (LS_UNLIKELY(t->tracer != NULL)) trace(t, n, n->index, flops, true);
+    if (LS_UNLIKELY(t->tracer != NULL)) ls_tape_trace(t, n, n->index, flops, true);
     return t->poke ? t->poke(t->poke_arg) : LS_OK;
 }
 
-static ls_status play(ls_tape *t, ls_tensor *root, ls_tensor *grad, bool borrowed)
+static ls_status play_node(ls_tape *t, struct ls_node *n)
+{
+    if (n->op == &ls_block_op) return ls_block_play(t, n);
+    LS_TRY(ls_tape_make_inputs(t, n));
+    /* Parameters first: their collective can start while the rest is computed. */
+    LS_TRY(play_half(t, n, true));
+    LS_TRY(play_half(t, n, false));
+    if (n->made_again) ls_tape_give_back(t, n);
+    return LS_OK;
+}
+
+ls_status ls_tape_play(ls_tape *t, ls_tensor *root, ls_tensor *grad, bool borrowed, uint32_t first)
 {
     ls_status st = LS_OK;
     root->grad = grad;
     root->grad_ready = true;
     root->node->borrowed = borrowed;
-    count_uses(root->node);
+    ls_tape_count_uses(root->node, first);
     for (struct ls_node *n = root->node; n; n = n->prev) {
         if (!n->live) continue;
-        /* Parameters first: their collective can start while the rest is computed. */
-        if (st >= 0) st = play_half(t, n, true);
-        if (st >= 0) st = play_half(t, n, false);
-        if (n->out->grad && n->out->grad->uses > 0) n->out->grad->uses--;
+        if (st >= 0) st = play_node(t, n);
+        if (n->out->grad) let_go(t, n->out->grad);
         n->out->grad = NULL; /* this op reads it no more */
         n->out->grad_ready = false;
     }
@@ -441,21 +523,18 @@ static ls_status backward(ls_tape *t, ls_tensor *out, const void *given)
                                        out ? "depends on nothing that wants a gradient "
                                              "(recorded with grad off, or no parameter has one)"
                                            : "is NULL"));
-    const size_t mark = t->used, dry_mark = t->dry_used;
+    const ls_tape_mark mark = ls_tape_mark_now(t);
     ls_status st = LS_OK;
-    ls_tensor *grad = header(t, out->dtype, out->ndim, out->dim);
+    t->slab.floor = t->slab.used;
+    /* Of a loss the same memory in both cases: a dry run gives none. */
+    ls_tensor *grad = new_gradient(t, out, ls_tensor_count(out) == 1 ? ls_tensor_nbytes(out) : 0);
     if (!grad) return t->status;
-    if (given) {
-        memcpy(&grad->data, &given, sizeof given); /* read only: `borrowed` */
-    } else {
-        grad->data = take(t, sizeof(float), true);
-        if (t->status != LS_OK) return t->status;
-        if (!t->dry) ls_put(grad->data, 0, 1.0f, out->dtype == LS_BF16);
-    }
-    st = play(t, out, grad, given != NULL);
+    if (given) memcpy(&grad->data, &given, sizeof given); /* read only: `borrowed` */
+    else if (!t->dry) ls_put(grad->data, 0, 1.0f, out->dtype == LS_BF16);
+    st = ls_tape_play(t, out, grad, given != NULL, 0);
     if (st >= 0 && t->done) st = t->done(t->done_arg);
-    t->used = mark; /* gradients of activations end here */
-    t->dry_used = dry_mark;
+    t->slab.floor = 0;
+    ls_tape_release(t, mark); /* gradients of activations end here */
     return st < 0 ? keep_failure(t, st) : LS_OK;
 }
 

@@ -19,6 +19,10 @@ typedef struct ls_op {
     int napplied; /* the op is applied to in[0 .. napplied); the inputs from there on are parameters */
     ls_status (*backward_weight)(ls_tape *t, struct ls_node *n); /* to parameters */
     ls_status (*backward_input)(ls_tape *t, struct ls_node *n);  /* to what the op was applied to */
+    /* Fills n->out->data once more, to the bit, from in[] and `saved`: for ops that are cheap for the bytes of
+     * their result and do not read it in backward. It was made by ls_op_output_again, or has the memory of in[0].
+     * NULL: the result stays. */
+    ls_status (*again)(ls_tape *t, struct ls_node *n);
 } ls_op;
 
 /* One application of an op. */
@@ -34,12 +38,17 @@ struct ls_node {
     uint32_t index;              /* of the op since the reset */
     bool live;                   /* contributes to what is being played backwards */
     bool borrowed;               /* out->grad belongs to the caller: read only */
+    bool given_back;             /* out has no memory: ls_op.again before it is read */
+    bool made_again;             /* out has memory until this node has been played */
+    size_t out_at, out_bytes;    /* of ls_op_output_again: where in the slab */
 };
 
 /* Notes the time; false when the tape has failed already or an input is NULL. */
 bool ls_op_begin(ls_tape *t, const char *name, bool inputs_given);
 /* A new tensor in the slab, not initialised; NULL when it does not fit. */
 ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
+/* The same for the one result of an op that has `again`. */
+ls_tensor *ls_op_output_again(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
 /* nbytes of the slab, 64-byte aligned, for `saved`. */
 void *ls_op_alloc(ls_tape *t, size_t nbytes);
 /* Gives back what was taken from the slab since the mark, before anything else is recorded. */
