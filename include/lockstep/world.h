@@ -64,8 +64,8 @@ typedef struct ls_world_opts {
 /* Joins the job that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK,
  * LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; else what Open MPI's mpirun sets, else
  * PMI's variables (MPICH, Intel MPI), else Slurm's; nothing set: a world of one.
- * Ranks that `lockstep run` did not start, with OMP_NUM_THREADS unset, get OpenMP
- * threads for their share of the host's cores.
+ * Where OMP_NUM_THREADS is unset (`lockstep run` sets it), a rank gets no more OpenMP
+ * threads than its share of the host's cores.
  * Blocks until every rank has joined. LS_JOIN_TIMEOUT names the missing ranks,
  * LS_PORT_BUSY the port and its holder, LS_INVALID a variable that is wrong. */
 ls_status ls_world_join(const ls_world_opts *opts, ls_world **out);

@@ -31,8 +31,9 @@ static ls_status ask_all(ls_world *w, const bound *mine, bound *together)
     return st;
 }
 
-/* `lockstep run` sets OMP_NUM_THREADS; other launchers leave it to us. Without, each rank's OpenMP starts a thread for
- * every core, and they keep the cores busy waiting for one another. */
+/* Left alone, the OpenMP of each rank starts a thread for every core, and they keep the cores busy waiting for one
+ * another: a rank gets at most its share. `lockstep run` and users say how many by OMP_NUM_THREADS; that is for a
+ * process, so ranks that are threads take their share of it all the same. */
 static void share_openmp(const ls_world *w, int cpus)
 {
     const ls_env *env = ls_env_get();
@@ -40,18 +41,25 @@ static void share_openmp(const ls_world *w, int cpus)
     if (share > usable) share = usable;
     if (share < 1) share = 1;
     void (*set_threads)(int) = NULL;
-    void *symbol = env->getenv("OMP_NUM_THREADS") ? NULL : env->symbol(NULL, "omp_set_num_threads");
-    if (!symbol) return;
-    memcpy(&set_threads, &symbol, sizeof set_threads); /* C has no cast for it */
+    int (*get_threads)(void) = NULL;
+    void *set = env->symbol(NULL, "omp_set_num_threads"), *get = env->symbol(NULL, "omp_get_max_threads");
+    if (!set || !get || (env->getenv("OMP_NUM_THREADS") && !w->threads)) return;
+    memcpy(&set_threads, &set, sizeof set_threads); /* C has no cast for it */
+    memcpy(&get_threads, &get, sizeof get_threads);
+    if (get_threads() <= share) return;
     set_threads(share);
-    ls_log(LS_LOG_INFO, "OMP_NUM_THREADS is not set: %d of %d cores for each of %d ranks", share, cpus, w->local_size);
+    ls_log(LS_LOG_INFO, "%d OpenMP thread%s for each of %d ranks on %d cores", share, share == 1 ? "" : "s",
+           w->local_size, cpus);
 }
 
 ls_status ls_world_cores(ls_world *w, int *cpus)
 {
     const ls_env *env = ls_env_get();
     *cpus = env->cpus();
-    if (w->threads || w->local_size == 1) return LS_OK;
+    if (w->threads || w->local_size == 1) {
+        share_openmp(w, *cpus);
+        return LS_OK;
+    }
     if (!w->by_hand) return ls_env_int("LOCKSTEP_CPUS", 1, 1 << 20, cpus); /* a bound rank sees only its own */
     bound mine, together = { { 0 } };
     if (env->cpu_mask(mine.mask, MASK_WORDS) < 0) memset(&mine, 0, sizeof mine);
