@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
 
 #include "tensor/gemm.h"
 #include "tensor/gemm_tile.h"
@@ -130,6 +133,165 @@ static void the_library_equals_the_plain_loop(void **state)
     check(NULL, l, ls_gemm_library_name());
     ls_gemm_library_close(l);
 }
+
+/* --- bfloat16 ----------------------------------------------------------------------- */
+
+static uint16_t *rounded(const float *x, int64_t n)
+{
+    uint16_t *r = malloc((size_t)(n + SLACK) * sizeof *r);
+    assert_non_null(r);
+    for (int64_t i = 0; i < n + SLACK; i++) r[i] = ls_f32_to_bf16(x[i]);
+    return r;
+}
+
+/* Integers again: operands are exact in bfloat16 and sums in float, so C is the exact sum rounded once. */
+static void check_bf16(const char *who, ls_status (*run)(void *, const ls_gemm_call *), void *arg,
+                       const ls_gemm_call *how)
+{
+    ls_gemm_call p = *how;
+    matrices m = make(&p, integer);
+    uint16_t *a = rounded(m.a, m.na), *b = rounded(m.b, m.nb), *c = rounded(m.c, m.nc);
+    p.a = a;
+    p.b = b;
+    p.c = p.out == LS_BF16 ? (void *)c : m.c;
+    p.bias = how->bias ? m.bias : NULL;
+    reference(&p, &m);
+    assert_int_equal(run(arg, &p), LS_OK);
+    for (int64_t i = 0; i < m.nc + SLACK; i++) {
+        const float got = p.out == LS_BF16 ? ls_bf16_to_f32(c[i]) : m.c[i],
+                    want = p.out == LS_BF16 ? ls_bf16_to_f32(ls_f32_to_bf16(m.want[i])) : m.want[i];
+        if (got != want)
+            fail_msg("%s, bfloat16 to %s, %lld x %lld x %lld, transposed %d %d, add %d, bias %d: C[%lld] = %g, want %g",
+                     who, ls_dtype_name(p.out), (long long)p.m, (long long)p.n, (long long)p.k, p.trans_a, p.trans_b,
+                     p.add, p.bias != NULL, (long long)i, (double)got, (double)want);
+    }
+    free(c);
+    free(b);
+    free(a);
+    drop(&m);
+}
+
+static ls_status by_library(void *arg, const ls_gemm_call *p) { return ls_gemm_library_run(arg, p); }
+static ls_status by_floats(void *arg, const ls_gemm_call *p) { return ls_gemm_run_widened(arg, p); }
+static ls_status by_whoever(void *arg, const ls_gemm_call *p) { return ls_gemm_run(arg, p); }
+
+static void bf16_equals_the_plain_loop_rounded_once(void **state)
+{
+    (void)state;
+    ls_gemm *g;
+    ls_gemm_library *l;
+    assert_int_equal(ls_gemm_create(&g), LS_OK);
+    assert_int_equal(ls_gemm_library_open(&l), LS_OK);
+    for (size_t s = 0; s < NSHAPES; s++)
+        for (int how = 0; how < 32; how++) {
+            ls_gemm_call p = call_of(s, how);
+            const float bias = 0.0f;
+            p.in = LS_BF16;
+            p.bias = how & 8 ? &bias : NULL;
+            p.out = how & 16 ? LS_BF16 : LS_F32;
+            check_bf16("floats", by_floats, g, &p);
+            check_bf16("whoever", by_whoever, g, &p);
+            if (p.k > 0 && ls_gemm_library_has_bf16()) check_bf16(ls_gemm_library_name(), by_library, l, &p);
+        }
+    /* Larger than the parts that are copied: 256, 512, 2048. And one row. */
+    static const struct { int64_t m, n, k; } large[] = {
+        { 257, 5, 40 }, { 9, 520, 2050 }, { 300, 600, 64 }, { 1, 700, 500 },
+    };
+    for (size_t s = 0; s < sizeof large / sizeof *large; s++)
+        for (int how = 0; how < 16; how++) {
+            const ls_gemm_call p = {
+                .m = large[s].m, .n = large[s].n, .k = large[s].k, .in = LS_BF16, .out = how & 8 ? LS_BF16 : LS_F32,
+                .trans_a = how & 1, .trans_b = how & 2, .add = how & 4,
+            };
+            check_bf16("floats", by_floats, g, &p);
+            check_bf16("whoever", by_whoever, g, &p);
+        }
+    ls_gemm_library_close(l);
+    ls_gemm_destroy(g);
+}
+
+/* Fractions: a float sum of k terms is off by at most about 6 sqrt(k) u times the sum of their sizes, u = 2^-24. */
+static void bf16_sums_are_in_float(void **state)
+{
+    (void)state;
+    ls_gemm *g;
+    assert_int_equal(ls_gemm_create(&g), LS_OK);
+    for (int how = 0; how < 4; how++) {
+        ls_gemm_call p = { .m = 96, .n = 200, .k = 1000, .trans_a = how & 1, .trans_b = how & 2, .in = LS_BF16 };
+        matrices m = make(&p, fraction);
+        uint16_t *a = rounded(m.a, m.na), *b = rounded(m.b, m.nb);
+        for (int64_t i = 0; i < m.na; i++) m.a[i] = ls_bf16_to_f32(a[i]);
+        for (int64_t i = 0; i < m.nb; i++) m.b[i] = ls_bf16_to_f32(b[i]);
+        reference(&p, &m);
+        p.a = a;
+        p.b = b;
+        p.c = m.c;
+        assert_int_equal(ls_gemm_run(g, &p), LS_OK);
+        const double most = 6.0 * sqrt(1000.0) * 0x1p-24 * 1000.0 * 0.25; /* sizes are at most 1/4 */
+        for (int64_t i = 0; i < m.nc; i++)
+            if (!(fabs((double)m.c[i] - (double)m.want[i]) <= most))
+                fail_msg("how %d: C[%lld] = %.9g, want %.9g +- %.2g", how, (long long)i, (double)m.c[i],
+                         (double)m.want[i], most);
+        free(b);
+        free(a);
+        drop(&m);
+    }
+    ls_gemm_destroy(g);
+}
+
+/* Each of the library's ways, where it can do the product. */
+static void every_way_of_the_library_equals_the_plain_loop(void **state)
+{
+    (void)state;
+    ls_gemm_library *l;
+    assert_int_equal(ls_gemm_library_open(&l), LS_OK);
+    for (int way = 0; ls_gemm_library_way(way); way++) {
+        ls_gemm_library_force(l, way);
+        check(NULL, l, ls_gemm_library_way(way));
+        for (size_t s = 0; s < NSHAPES && ls_gemm_library_has_bf16(); s++)
+            for (int how = 0; how < 8; how++) {
+                ls_gemm_call p = call_of(s, how);
+                p.in = LS_BF16;
+                if (p.k > 0) check_bf16(ls_gemm_library_way(way), by_library, l, &p);
+            }
+    }
+    ls_gemm_library_close(l);
+}
+
+#if defined(_OPENMP)
+static void bits_do_not_depend_on_the_number_of_threads(void **state)
+{
+    (void)state;
+    static const struct { int64_t m, n, k; } size[] = { { 256, 768, 768 }, { 64, 2304, 768 }, { 1, 5000, 768 } };
+    const int threads = omp_get_max_threads();
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        for (int how = 0; how < 8; how++) {
+            ls_gemm_call p = {
+                .m = size[i].m, .n = size[i].n, .k = size[i].k, .trans_a = how & 1, .trans_b = how & 2,
+                .in = how & 4 ? LS_BF16 : LS_F32,
+            };
+            matrices m = make(&p, fraction);
+            uint16_t *a = rounded(m.a, m.na), *b = rounded(m.b, m.nb);
+            for (int n = 1; n <= 3; n++) {
+                ls_gemm *g;
+                omp_set_num_threads(n);
+                assert_int_equal(ls_gemm_create(&g), LS_OK);
+                p.a = p.in == LS_BF16 ? (void *)a : m.a;
+                p.b = p.in == LS_BF16 ? (void *)b : m.b;
+                p.c = n == 1 ? m.want : m.c;
+                assert_int_equal(ls_gemm_run(g, &p), LS_OK);
+                if (n > 1 && memcmp(m.c, m.want, (size_t)m.nc * sizeof *m.c) != 0)
+                    fail_msg("%lld x %lld x %lld, how %d: other bits with %d threads than with one", (long long)p.m,
+                             (long long)p.n, (long long)p.k, how, n);
+                ls_gemm_destroy(g);
+            }
+            free(b);
+            free(a);
+            drop(&m);
+        }
+    omp_set_num_threads(threads);
+}
+#endif
 
 static void one_row_equals_the_plain_loop(void **state)
 {
@@ -308,6 +470,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tile_kernel_equals_the_plain_loop),
         cmocka_unit_test(the_library_equals_the_plain_loop),
+        cmocka_unit_test(bf16_equals_the_plain_loop_rounded_once),
+        cmocka_unit_test(bf16_sums_are_in_float),
+        cmocka_unit_test(every_way_of_the_library_equals_the_plain_loop),
+#if defined(_OPENMP)
+        cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
+#endif
         cmocka_unit_test(one_row_equals_the_plain_loop),
         cmocka_unit_test(run_is_right_whoever_multiplies),
         cmocka_unit_test(the_same_product_has_the_same_bits_at_any_address),

@@ -34,6 +34,13 @@ static LS_ALWAYS_INLINE void ls_put(void *p, int64_t i, float v, bool bf16)
     else ((float *)p)[i] = v;
 }
 
+/* Element i of p. */
+static LS_ALWAYS_INLINE void *ls_at(void *p, int64_t i, bool bf16) { return (char *)p + i * (bf16 ? 2 : 4); }
+static LS_ALWAYS_INLINE const void *ls_at_const(const void *p, int64_t i, bool bf16)
+{
+    return (const char *)p + i * (bf16 ? 2 : 4);
+}
+
 #define LS_BY_DTYPE(dtype, loop, ...)                        \
     do {                                                     \
         if ((dtype) == LS_BF16) loop(__VA_ARGS__, true);     \

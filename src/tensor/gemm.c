@@ -4,14 +4,21 @@
 #include <stdlib.h>
 
 #include "base/compiler.h"
+#include "tensor/element.h"
 #include "tensor/gemm_tile.h"
+#include "tensor/threads.h"
 
 #define ROW_ELEMENTS (1 << 18) /* of B: from 1 MiB on it comes from memory, and packing it costs as much as reading it */
+
+/* Up to here copies in float take no more time than a call of the library (bench_gemm). */
+#define BF16_FLOPS (1 << 18)
 
 struct ls_gemm {
     const ls_gemm_tile *tile; /* borrowed */
     float *panel;             /* owned; [panel_k, tile->nr]: columns of a transposed B */
     int64_t panel_k;
+    float *wide;              /* owned; float copies of parts of bfloat16 matrices */
+    int64_t wide_count;
     ls_gemm_library *library; /* owned; NULL before the first large product */
 };
 
@@ -28,6 +35,7 @@ void ls_gemm_destroy(ls_gemm *g)
     if (!g) return;
     ls_gemm_library_close(g->library);
     free(g->panel);
+    free(g->wide);
     free(g);
 }
 
@@ -56,21 +64,23 @@ ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *p)
     const ls_gemm_tile *tile = g->tile;
     if (p->trans_b && g->panel_k < p->k) LS_TRY(grow_panel(g, p->k));
     const int64_t blocks = (p->m + tile->mr - 1) / tile->mr;
+    const float *a = p->a, *b = p->b;
+    float *c = p->c;
     ls_gemm_tile_args t = {
         .k = p->k, .a_row = p->trans_a ? 1 : p->k, .a_col = p->trans_a ? p->m : 1, .ldc = p->n, .add = p->add,
     };
     for (int64_t j = 0; j < p->n; j += tile->nr) {
         t.nr = (int)(p->n - j < tile->nr ? p->n - j : tile->nr);
-        t.b = p->trans_b ? g->panel : p->b + j;
+        t.b = p->trans_b ? g->panel : b + j;
         t.ldb = p->trans_b ? tile->nr : p->n;
         t.bias = p->bias ? p->bias + j : NULL;
-        if (p->trans_b) tile->pack(g->panel, p->b + j * p->k, p->k, t.nr, p->k);
+        if (p->trans_b) tile->pack(g->panel, b + j * p->k, p->k, t.nr, p->k);
         int64_t first = 0;
         for (int64_t i = 1; i <= blocks; i++) {
             const int64_t end = i * p->m / blocks;
             t.mr = (int)(end - first);
-            t.a = p->a + first * t.a_row;
-            t.c = p->c + first * p->n + j;
+            t.a = a + first * t.a_row;
+            t.c = c + first * p->n + j;
             tile->run(&t);
             first = end;
         }
@@ -85,13 +95,97 @@ ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *p)
 #define ALWAYS_TILES 0
 #endif
 
-ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call)
+static ls_status run_float(ls_gemm *g, const ls_gemm_call *call)
 {
-    if (call->m == 1 && call->trans_b && call->n * call->k >= ROW_ELEMENTS) {
-        ls_gemm_row(call);
-        return LS_OK;
-    }
     if (ALWAYS_TILES || 2 * call->m * call->n * call->k <= g->tile->most_flops) return ls_gemm_run_tiles(g, call);
     if (!g->library) LS_TRY(ls_gemm_library_open(&g->library));
     return ls_gemm_library_run(g->library, call);
+}
+
+/* --- bfloat16 by way of float: parts of A and B are copied, and their products are those of floats ----- */
+
+#define WIDE_M 256
+#define WIDE_N 512
+#define WIDE_K 2048
+
+static int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
+
+LS_KERNEL static void widen_row(float *restrict to, const uint16_t *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = ls_from_bf16(from[i]);
+}
+
+static void widen(float *to, const uint16_t *from, int64_t rows, int64_t columns, int64_t row)
+{
+    for (int64_t i = 0; i < rows; i++) widen_row(to + i * columns, from + i * row, columns);
+}
+
+static LS_ALWAYS_INLINE void store_loop(void *c, const float *restrict sum, const float *restrict bias, int64_t n,
+                                        bool add, bool bf16)
+{
+    for (int64_t j = 0; j < n; j++) {
+        const float s = bias ? sum[j] + bias[j] : sum[j];
+        ls_put(c, j, add ? ls_get(c, j, bf16) + s : s, bf16);
+    }
+}
+
+LS_KERNEL static void store_row(ls_dtype out, void *c, const float *sum, const float *bias, int64_t n, bool add)
+{
+    LS_BY_DTYPE(out, store_loop, c, sum, bias, n, add);
+}
+
+static LS_COLD ls_status grow_wide(ls_gemm *g, int64_t count)
+{
+    free(g->wide);
+    g->wide_count = 0;
+    g->wide = aligned_alloc(64, (size_t)(count + 15) / 16 * 64);
+    if (!g->wide) return ls_fail(LS_NO_MEMORY, "matrix product workspace of %lld floats", (long long)count);
+    g->wide_count = count;
+    return LS_OK;
+}
+
+ls_status ls_gemm_run_widened(ls_gemm *g, const ls_gemm_call *p)
+{
+    const int64_t most_m = less(p->m, WIDE_M), most_n = less(p->n, WIDE_N), most_k = less(p->k, WIDE_K);
+    const int64_t count_a = (most_m * most_k + 15) / 16 * 16, count_b = (most_n * most_k + 15) / 16 * 16;
+    if (g->wide_count < count_a + count_b + most_m * most_n) LS_TRY(grow_wide(g, count_a + count_b + most_m * most_n));
+    float *a = g->wide, *b = a + count_a, *c = b + count_b;
+    const uint16_t *from_a = p->a, *from_b = p->b;
+    for (int64_t i = 0; i < p->m; i += WIDE_M)
+        for (int64_t j = 0; j < p->n; j += WIDE_N) {
+            ls_gemm_call part = {
+                .m = less(p->m - i, WIDE_M), .n = less(p->n - j, WIDE_N), .trans_a = p->trans_a, .trans_b = p->trans_b,
+                .a = a, .b = b, .c = c,
+            };
+            for (int64_t k = 0; k == 0 || k < p->k; k += WIDE_K) {
+                part.k = less(p->k - k, WIDE_K);
+                part.add = k > 0;
+                if (p->trans_a) widen(a, from_a + k * p->m + i, part.k, part.m, p->m);
+                else widen(a, from_a + i * p->k + k, part.m, part.k, p->k);
+                if (p->trans_b) widen(b, from_b + j * p->k + k, part.n, part.k, p->k);
+                else widen(b, from_b + k * p->n + j, part.k, part.n, p->n);
+                LS_TRY(run_float(g, &part));
+            }
+            for (int64_t r = 0; r < part.m; r++)
+                store_row(p->out, ls_at(p->c, (i + r) * p->n + j, p->out == LS_BF16), c + r * part.n,
+                          p->bias ? p->bias + j : NULL, part.n, p->add);
+        }
+    return LS_OK;
+}
+
+static ls_status run_bf16(ls_gemm *g, const ls_gemm_call *call)
+{
+    if (ALWAYS_TILES || 2 * call->m * call->n * call->k <= BF16_FLOPS || !ls_gemm_library_has_bf16())
+        return ls_gemm_run_widened(g, call);
+    if (!g->library) LS_TRY(ls_gemm_library_open(&g->library));
+    return ls_gemm_library_run(g->library, call);
+}
+
+ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call)
+{
+    if (call->m == 1 && call->trans_b && call->out == LS_F32 && call->n * call->k >= ROW_ELEMENTS) {
+        ls_gemm_row(call);
+        return LS_OK;
+    }
+    return call->in == LS_BF16 ? run_bf16(g, call) : run_float(g, call);
 }

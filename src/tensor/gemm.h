@@ -5,25 +5,31 @@
  * the build found: oneDNN (gemm_dnnl.c) or a BLAS (gemm_blas.c), but for one row
  * times a transposed matrix, which only reads memory (gemm_row.c). Who multiplies
  * depends on the shape only, and never on an address, so the same product gives
- * the same bits every time.
+ * the same bits every time. Large products take all threads that the process
+ * gives OpenMP, small ones that of the caller.
  */
 #ifndef LS_TENSOR_GEMM_H
 #define LS_TENSOR_GEMM_H
 #include <stdbool.h>
 #include <stdint.h>
+#include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
-/* One product of dense row-major f32 matrices:
+/* One product of dense row-major matrices:
  *
  *   C[M, N] = op(A)[M, K] op(B)[K, N]  (+ C, when add)  (+ bias[N] on every row)
  *
  * op is the transpose where trans_a or trans_b says so: then A is stored
- * [K, M], or B is stored [N, K]. C overlaps none of the others. */
+ * [K, M], or B is stored [N, K]. C overlaps none of the others. A and B are
+ * float; or bfloat16, and C bfloat16 or float: sums are in float and rounded
+ * once. */
 typedef struct ls_gemm_call {
     int64_t m, n, k;
     bool trans_a, trans_b, add;
-    const float *a, *b, *bias; /* bias may be NULL */
-    float *c;
+    ls_dtype in, out; /* of A and B, and of C; not named: LS_F32 */
+    const void *a, *b;
+    const float *bias; /* may be NULL */
+    void *c;
 } ls_gemm_call;
 
 /* Workspace and prepared kernels of one thread; a tape owns one. */
@@ -35,11 +41,13 @@ void ls_gemm_destroy(ls_gemm *g); /* NULL is fine */
 /* Memory is allocated only when a shape is seen for the first time. */
 ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call);
 
-/* The product of m = 1 with trans_b, whatever the size. */
+/* The product of m = 1 with trans_b and a float C, whatever the size. */
 void ls_gemm_row(const ls_gemm_call *call);
 
-/* For tests and benchmarks: the own tiles whatever the size, and with another kernel (borrowed). */
+/* For tests and benchmarks: the own tiles whatever the size (float), and with another kernel (borrowed); bfloat16 by
+ * way of float, as where neither processor nor library has products of it. */
 ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *call);
+ls_status ls_gemm_run_widened(ls_gemm *g, const ls_gemm_call *call);
 void ls_gemm_use_tile(ls_gemm *g, const struct ls_gemm_tile *tile);
 
 /* --- the library side: gemm_dnnl.c or gemm_blas.c --------------------------- */
@@ -47,8 +55,16 @@ void ls_gemm_use_tile(ls_gemm *g, const struct ls_gemm_tile *tile);
 typedef struct ls_gemm_library ls_gemm_library;
 
 const char *ls_gemm_library_name(void); /* "oneDNN" or "BLAS" */
+/* Whether it multiplies bfloat16, on this processor, faster than float. */
+bool ls_gemm_library_has_bf16(void);
+/* What it multiplies with here, as "oneDNN 2.6.3 (avx512_core_bf16)". */
+void ls_gemm_library_describe(char *out, size_t n);
 ls_status ls_gemm_library_open(ls_gemm_library **out);
 void ls_gemm_library_close(ls_gemm_library *l);
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *call);
+/* For benchmarks: the library's ways of doing a product, 0 .. and their names, NULL after the last. Forcing one that
+ * cannot do a product leaves the choice as it is; -1 gives it back. */
+const char *ls_gemm_library_way(int way);
+void ls_gemm_library_force(ls_gemm_library *l, int way);
 
 #endif

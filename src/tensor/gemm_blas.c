@@ -1,6 +1,7 @@
 /* gemm_blas.c -- large matrix products by a BLAS, where oneDNN is missing. */
 #if !defined(LOCKSTEP_GEMM_DNNL)
 #include <cblas.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,15 @@ struct ls_gemm_library {
 };
 
 const char *ls_gemm_library_name(void) { return "BLAS"; }
+bool ls_gemm_library_has_bf16(void) { return false; }
+void ls_gemm_library_describe(char *out, size_t n) { snprintf(out, n, "BLAS"); }
+const char *ls_gemm_library_way(int way) { return way == 0 ? "sgemm" : NULL; }
+
+void ls_gemm_library_force(ls_gemm_library *l, int way)
+{
+    (void)l;
+    (void)way;
+}
 
 ls_status ls_gemm_library_open(ls_gemm_library **out)
 {
@@ -23,6 +33,7 @@ void ls_gemm_library_close(ls_gemm_library *l) { free(l); }
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *c)
 {
     (void)l;
+    float *out = c->c;
     const int m = (int)c->m, n = (int)c->n, k = (int)c->k;
     if (m != c->m || n != c->n || k != c->k)
         return ls_fail(LS_UNSUPPORTED, "matrix product of %lld x %lld x %lld: BLAS counts with 32 bits",
@@ -30,9 +41,9 @@ ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *c)
     /* BLAS knows no bias: it is what C starts from. */
     if (c->bias)
         for (int64_t i = 0; i < c->m; i++)
-            for (int64_t j = 0; j < c->n; j++) c->c[i * c->n + j] = c->bias[j] + (c->add ? c->c[i * c->n + j] : 0.0f);
+            for (int64_t j = 0; j < c->n; j++) out[i * c->n + j] = c->bias[j] + (c->add ? out[i * c->n + j] : 0.0f);
     cblas_sgemm(CblasRowMajor, c->trans_a ? CblasTrans : CblasNoTrans, c->trans_b ? CblasTrans : CblasNoTrans, m, n, k,
-                1.0f, c->a, c->trans_a ? m : k, c->b, c->trans_b ? k : n, c->add || c->bias ? 1.0f : 0.0f, c->c, n);
+                1.0f, c->a, c->trans_a ? m : k, c->b, c->trans_b ? k : n, c->add || c->bias ? 1.0f : 0.0f, out, n);
     return LS_OK;
 }
 #else
