@@ -92,7 +92,7 @@ static unsigned step_of(const ls_job *j)
 static bool last_collective(const ls_job *j, int r, char *buf, size_t n)
 {
     ls_coll_desc d;
-    if (!ls_page_last_coll(j->page, r, &d)) return false;
+    if (!ls_page_last_words(j->page, r, &d)) return false;
     ls_desc_text(&d, &j->page->rank[r].box, buf, n);
     return true;
 }

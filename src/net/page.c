@@ -111,25 +111,28 @@ const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *bu
 
 void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d) { ls_desc_write(&slot->message, d); }
 
-/* False: never written. A rank killed while writing leaves a torn copy, good enough for people. */
-static bool read_desc(const struct ls_desc_slot *ds, ls_coll_desc *out)
+/* TORN: the rank lost its time slice, or its life, while it wrote. */
+typedef enum desc_state { ABSENT, TORN, WHOLE } desc_state;
+
+static desc_state read_desc(const struct ls_desc_slot *ds, ls_coll_desc *out)
 {
     for (int turn = 0; turn < 1000; turn++) {
         uint32_t before = atomic_load_explicit(&ds->version, memory_order_acquire);
-        if (before == 0) return false;
+        if (before == 0) return ABSENT;
         uint64_t word[4];
         for (int k = 0; k < 4; k++) word[k] = atomic_load_explicit(&ds->word[k], memory_order_relaxed);
         ls_desc_unpack(word, out);
         LS_FENCE_ACQUIRE(); /* the copy is done before version is read again */
-        if ((before & 1u) == 0 && atomic_load_explicit(&ds->version, memory_order_relaxed) == before) return true;
+        if ((before & 1u) == 0 && atomic_load_explicit(&ds->version, memory_order_relaxed) == before) return WHOLE;
     }
-    return true;
+    return TORN;
 }
 
 /* What stands where `mine` would. */
 static bool read_like(const ls_world_page *p, int rank, const ls_coll_desc *mine, ls_coll_desc *out)
 {
-    return read_desc(&p->rank[rank].desc[ls_desc_index(mine->block, mine->seq)], out) && out->group == mine->group;
+    return read_desc(&p->rank[rank].desc[ls_desc_index(mine->block, mine->seq)], out) == WHOLE &&
+           out->group == mine->group;
 }
 
 bool ls_page_find_coll(const ls_world_page *p, int rank, const ls_coll_desc *mine, ls_coll_desc *out)
@@ -143,19 +146,25 @@ bool ls_page_entered(const ls_world_page *p, int rank, const ls_coll_desc *mine)
     return read_like(p, rank, mine, &d) && (int32_t)(d.seq - mine->seq) >= 0;
 }
 
-bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out)
+static desc_state read_last(const ls_world_page *p, int rank, ls_coll_desc *out)
 {
-    if (rank < 0 || (uint32_t)rank >= p->nranks) return false;
+    if (rank < 0 || (uint32_t)rank >= p->nranks) return ABSENT;
     const ls_rank_slot *slot = &p->rank[rank];
     uint32_t i = atomic_load_explicit(&slot->newest, memory_order_acquire);
     return read_desc(&slot->desc[i % (LS_PAGE_GROUPS * LS_PAGE_HISTORY)], out);
+}
+
+bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out) { return read_last(p, rank, out) == WHOLE; }
+bool ls_page_last_words(const ls_world_page *p, int rank, ls_coll_desc *out)
+{
+    return read_last(p, rank, out) != ABSENT;
 }
 
 bool ls_page_awaited(const ls_world_page *p, int rank, ls_coll_desc *out)
 {
     const ls_rank_slot *slot = &p->rank[rank];
     uint32_t in = atomic_load_explicit(&slot->in_coll, memory_order_acquire);
-    return in == LS_IN_MESSAGE && read_desc(&slot->message, out);
+    return in == LS_IN_MESSAGE && read_desc(&slot->message, out) == WHOLE;
 }
 
 int ls_page_message_peer(const ls_world_page *p, int rank)
@@ -172,7 +181,7 @@ const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n)
     char what[160];
     if (ls_page_awaited(p, rank, &d))
         snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));
-    else if (!ls_page_last_coll(p, rank, &d))
+    else if (!ls_page_last_words(p, rank, &d))
         snprintf(buf, n, "in step %u, before its first collective", step);
     else if (atomic_load_explicit(&slot->in_coll, memory_order_relaxed))
         snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));

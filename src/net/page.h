@@ -140,7 +140,8 @@ bool ls_page_awaited(const ls_world_page *p, int rank, ls_coll_desc *out);
 /* The rank whose message, or whose attention, `rank` waits for; -1: none. */
 int ls_page_message_peer(const ls_world_page *p, int rank);
 /* A consistent copy of what a rank said about the collective that `mine` numbers (block, group, seq); false when
- * it is not there (yet, or any more: see ls_page_entered). */
+ * it is not there (yet, or any more: see ls_page_entered), or the rank stopped in the middle of writing it: half
+ * a description must not be taken for another one. */
 bool ls_page_find_coll(const ls_world_page *p, int rank, const ls_coll_desc *mine, ls_coll_desc *out);
 /* Whether a rank has entered it, or a later one of the same group. */
 bool ls_page_entered(const ls_world_page *p, int rank, const ls_coll_desc *mine);
@@ -151,8 +152,10 @@ static inline uint64_t ls_page_waits_for(uint32_t group, uint32_t seq)
 }
 static inline uint32_t ls_waited_group(uint64_t waits_for) { return (uint32_t)(waits_for >> 32) & 0x7fffffffu; }
 static inline uint32_t ls_waited_seq(uint64_t waits_for) { return (uint32_t)waits_for; }
-/* A consistent copy of a rank's newest collective; false when it has none yet. */
+/* A consistent copy of a rank's newest collective; false when it has none yet, or is writing it. */
 bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out);
+/* The same for people: of a rank that was killed while it wrote, as far as it came. */
+bool ls_page_last_words(const ls_world_page *p, int rank, ls_coll_desc *out);
 /* "in step 12, in all_reduce #118 (bucket 3)" or "in step 12, computing" into buf. */
 const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n);
 
