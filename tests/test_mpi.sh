@@ -5,6 +5,8 @@
 . "$(dirname "$0")/harness_mpi.sh"
 cd "$tmp" || exit 1
 export ASAN_OPTIONS="detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}" # the MPI libraries leave memory behind; ours is looked at elsewhere
+export TSAN_OPTIONS="detect_deadlocks=0${TSAN_OPTIONS:+:$TSAN_OPTIONS}" # their locks are taken in both orders, too
+export UCX_MEM_EVENTS=no # UCX locks in a thread that ThreadSanitizer has already let go
 train=("$build/lockstep" train --data.name synthetic --train.steps 12 --train.global_batch 24 --model.dims 64,32,10)
 
 final() { sed -n "s/^final .*$1=\([^ ]*\).*/\1/p" <<<"$out"; }
