@@ -16,6 +16,7 @@ typedef struct ls_param {
     ls_tensor t;    /* value; t.grad == &grad while gradients are wanted */
     ls_tensor grad; /* grad.data: the owner's memory, or a view into a DDP bucket */
     bool no_decay;  /* an optimizer's weight decay leaves it alone */
+    bool turned;    /* a matrix [out, in] that stands as [in, out] in files and in the digest (GPT-2's "Conv1D") */
 } ls_param;
 
 /* A model's parameters, in registration order. */
@@ -37,8 +38,8 @@ size_t ls_params_nbytes(const ls_params *ps);
 void ls_params_zero_grad(ls_params *ps);
 /* Weight decay for tensors of two and more dimensions only, not for biases and norms: nanoGPT's rule. */
 void ls_params_decay_matrices(ls_params *ps);
-/* contract.md's digest: XXH3-128 over names in byte order, each with a zero byte and its
- * float32 values. */
+/* XXH3-128 over names in byte order, each with a zero byte and its float32 values as a checkpoint has them:
+ * equal digests mean equal models, and any program can compute it from the file. */
 ls_status ls_params_digest(const ls_params *ps, char hex[33]);
 
 typedef enum ls_init { LS_INIT_TORCH, LS_INIT_PHILOX } ls_init;

@@ -49,4 +49,9 @@ const char *ls_ckpt_header_meta(const ls_ckpt_header *h, const char *key);
 /* The format's name of an element type, "F32"; NULL outside the enum. */
 const char *ls_ckpt_dtype_name(ls_dtype d);
 
+/* Element k of values in F32, BF16 or F16. */
+float ls_ckpt_value(const void *raw, ls_dtype dtype, size_t k);
+/* out [O, I] from raw [I, O], of such values. */
+void ls_ckpt_turn(const void *raw, ls_dtype dtype, int64_t O, int64_t I, float *out);
+
 #endif

@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "ckpt/format.h"
 #include "ckpt/hf.h"
 #include "ckpt/hf_names.h"
 #include "coll/reduce.h"
@@ -24,7 +25,6 @@ typedef struct folder {
     ls_ckpt **shard;   /* owned */
     int nshards;
     bool bare;         /* the names lack their prefix */
-    bool turns;        /* gpt2: the matrices of the blocks are [in, out] */
 } folder;
 
 /* --- opening ------------------------------------------------------------------------------ */
@@ -105,7 +105,7 @@ static const char *prefix_of(const char *model) { return strcmp(model, "gpt2") =
 
 static ls_status open_folder(const char *dir, const ls_hf_config *c, folder *f)
 {
-    *f = (folder){ .dir = dir, .bare = true, .turns = strcmp(c->model, "gpt2") == 0 };
+    *f = (folder){ .dir = dir, .bare = true };
     ls_status st;
     if (type_of(dir, HF_WHOLE) != LS_FILE_NONE) {
         f->shard = calloc(1, sizeof *f->shard);
@@ -243,15 +243,15 @@ static const char *shape_text(int ndim, const int64_t *dim, bool turned, char *b
     return buf;
 }
 
-static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_param *p, bool turned)
+static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_param *p)
 {
     char found[256], want[128];
     bool same = t->ndim == p->t.ndim;
-    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == p->t.dim[turned ? t->ndim - 1 - d : d];
+    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == p->t.dim[p->turned ? t->ndim - 1 - d : d];
     if (!same)
         return ls_fail(LS_SHAPE, "%s: tensor '%s' has shape %s, config.json makes it %s", f->dir, t->name,
                        shape_text(t->ndim, t->dim, false, found, sizeof found),
-                       shape_text(p->t.ndim, p->t.dim, turned, want, sizeof want));
+                       shape_text(p->t.ndim, p->t.dim, p->turned, want, sizeof want));
     if (t->dtype != LS_F32 && t->dtype != LS_BF16 && t->dtype != LS_F16)
         return ls_fail(LS_UNSUPPORTED, "%s: tensor '%s' has elements of type %s; F32, BF16 and F16 are read", f->dir, t->name,
                        t->dtype_name);
@@ -260,34 +260,16 @@ static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_
 
 /* --- values ------------------------------------------------------------------------------------ */
 
-static float value_at(const void *raw, ls_dtype dtype, size_t k)
-{
-    if (dtype == LS_F32) return ((const float *)raw)[k];
-    const uint16_t h = ((const uint16_t *)raw)[k];
-    return dtype == LS_BF16 ? ls_bf16_to_f32(h) : ls_f16_to_f32(h);
-}
-
-/* out [O, I] from raw [I, O], in squares that stay in the cache. */
-static void turn(const void *raw, ls_dtype dtype, int64_t O, int64_t I, float *out)
-{
-    enum { SIDE = 32 };
-    for (int64_t i0 = 0; i0 < I; i0 += SIDE)
-        for (int64_t o0 = 0; o0 < O; o0 += SIDE)
-            for (int64_t i = i0; i < i0 + SIDE && i < I; i++)
-                for (int64_t o = o0; o < o0 + SIDE && o < O; o++)
-                    out[o * I + i] = value_at(raw, dtype, (size_t)(i * O + o));
-}
-
 static ls_status read_tensor(const folder *f, int shard, const ls_ckpt_tensor *t, bool turned, void *raw, float *out)
 {
     if (t->dtype == LS_F32 && !turned) return ls_ckpt_read(f->shard[shard], t, out);
     LS_TRY(ls_ckpt_read(f->shard[shard], t, raw));
     if (turned) {
-        turn(raw, t->dtype, t->dim[1], t->dim[0], out);
+        ls_ckpt_turn(raw, t->dtype, t->dim[1], t->dim[0], out);
         return LS_OK;
     }
     const size_t n = (size_t)(t->end - t->begin) / ls_dtype_size(t->dtype);
-    for (size_t k = 0; k < n; k++) out[k] = value_at(raw, t->dtype, k);
+    for (size_t k = 0; k < n; k++) out[k] = ls_ckpt_value(raw, t->dtype, k);
     return LS_OK;
 }
 
@@ -317,11 +299,11 @@ static ls_status load(const folder *f, const ls_hf_config *c, ls_params *ps)
     LS_TRY(check_names(f, c, ps));
     for (int i = 0; i < ps->n; i++) {
         const ls_ckpt_tensor *t = find(f, file_name(f, c, ps->item[i].name), &shard);
-        LS_TRY(check_shape(f, t, &ps->item[i], f->turns && ls_hf_is_turned(ps->item[i].name)));
+        LS_TRY(check_shape(f, t, &ps->item[i]));
         if (t->end - t->begin > most) most = (size_t)(t->end - t->begin);
     }
     const ls_ckpt_tensor *head = c->lm.tied ? find(f, HF_HEAD, &shard) : NULL;
-    if (head) LS_TRY(check_shape(f, head, &ps->item[0], false));
+    if (head) LS_TRY(check_shape(f, head, &ps->item[0]));
     if (head && head->end - head->begin > most) most = (size_t)(head->end - head->begin);
 
     void *raw = malloc(most);
@@ -330,7 +312,7 @@ static ls_status load(const folder *f, const ls_hf_config *c, ls_params *ps)
     for (int i = 0; st == LS_OK && i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         const ls_ckpt_tensor *t = find(f, file_name(f, c, p->name), &shard);
-        st = read_tensor(f, shard, t, f->turns && ls_hf_is_turned(p->name), raw, p->t.data);
+        st = read_tensor(f, shard, t, p->turned, raw, p->t.data);
     }
     if (st == LS_OK) st = check_head(f, c, ps, raw);
     free(raw);

@@ -109,10 +109,9 @@ ls_status ls_hf_save(const char *dir, const ls_hf_config *c, const ls_params *ps
         st = ls_fail(LS_NO_MEMORY, "a list of %d tensors", ps->n);
         goto done;
     }
-    const bool gpt2 = strcmp(c->model, "gpt2") == 0;
     for (int i = 0; i < ps->n; i++)
         item[i] = (ls_ckpt_item){ .name = ps->item[i].name, .from = &ps->item[i].t, .dtype = dtype,
-                                  .turned = gpt2 && ls_hf_is_turned(ps->item[i].name) };
+                                  .turned = ps->item[i].turned };
     const int shards = cut(item, ps->n, max_shard, first);
     ls_hf_config as = *c;
     as.dtype = dtype;

@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "coll/reduce.h"
 
 #define VERIFY_BYTES ((size_t)1 << 20) /* read at a time */
 #define MODULE "module."               /* what PyTorch's DDP wrapper puts before every name */
@@ -143,6 +144,26 @@ ls_status ls_ckpt_verify(ls_ckpt *c)
     return st;
 }
 
+/* --- values ---------------------------------------------------------------------- */
+
+float ls_ckpt_value(const void *raw, ls_dtype dtype, size_t k)
+{
+    if (dtype == LS_F32) return ((const float *)raw)[k];
+    const uint16_t h = ((const uint16_t *)raw)[k];
+    return dtype == LS_BF16 ? ls_bf16_to_f32(h) : ls_f16_to_f32(h);
+}
+
+/* In squares that stay in the cache. */
+void ls_ckpt_turn(const void *raw, ls_dtype dtype, int64_t O, int64_t I, float *out)
+{
+    enum { SIDE = 32 };
+    for (int64_t i0 = 0; i0 < I; i0 += SIDE)
+        for (int64_t o0 = 0; o0 < O; o0 += SIDE)
+            for (int64_t i = i0; i < i0 + SIDE && i < I; i++)
+                for (int64_t o = o0; o < o0 + SIDE && o < O; o++)
+                    out[o * I + i] = ls_ckpt_value(raw, dtype, (size_t)(i * O + o));
+}
+
 /* --- into a model -------------------------------------------------------------- */
 
 static const char *shape_text(const ls_ckpt_tensor *t, char *buf, size_t n)
@@ -174,15 +195,20 @@ static const ls_ckpt_tensor *find_param(const ls_ckpt *c, const ls_param *p, boo
 static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_tensor *t)
 {
     char want[128], found[256];
+    ls_tensor in_file = p->t;
+    if (p->turned) {
+        in_file.dim[0] = p->t.dim[1];
+        in_file.dim[1] = p->t.dim[0];
+    }
     if (!t)
         return ls_fail(LS_SHAPE, "%s: has no tensor '%s', which the model needs: the file is of another model "
                        "(`lockstep ckpt ls` shows what it holds)", c->path, p->name);
     bool same = t->ndim == p->t.ndim;
-    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == p->t.dim[d];
+    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == in_file.dim[d];
     if (!same)
         return ls_fail(LS_SHAPE, "%s: tensor '%s' has shape %s, the model's has %s: build the model with the file's "
                        "dimensions, or load another file", c->path, t->name, shape_text(t, found, sizeof found),
-                       ls_tensor_shape(&p->t, want, sizeof want));
+                       ls_tensor_shape(&in_file, want, sizeof want));
     if (t->dtype != p->t.dtype)
         return ls_fail(LS_SHAPE, "%s: tensor '%s' has elements of type %s, the model's are %s: convert the file first",
                        c->path, t->name, t->dtype_name, ls_ckpt_dtype_name(p->t.dtype));
@@ -201,7 +227,9 @@ static ls_status load_all(ls_ckpt *c, ls_params *ps, bool strip)
     }
     at = copy;
     for (int i = 0; st == LS_OK && i < ps->n; i++) {
-        memcpy(ps->item[i].t.data, at, ls_tensor_nbytes(&ps->item[i].t));
+        const ls_tensor *t = &ps->item[i].t;
+        if (ps->item[i].turned) ls_ckpt_turn(at, t->dtype, t->dim[0], t->dim[1], t->data);
+        else memcpy(t->data, at, ls_tensor_nbytes(t));
         at += ls_tensor_nbytes(&ps->item[i].t);
     }
     free(copy);

@@ -258,7 +258,8 @@ ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const 
     ls_ckpt_item *item = malloc((size_t)(ps->n + 1) * sizeof *item);
     if (!item) return ls_fail(LS_NO_MEMORY, "%s: a list of %d tensors", path, ps->n);
     for (int i = 0; i < ps->n; i++)
-        item[i] = (ls_ckpt_item){ .name = ps->item[i].name, .from = &ps->item[i].t, .dtype = ps->item[i].t.dtype };
+        item[i] = (ls_ckpt_item){ .name = ps->item[i].name, .from = &ps->item[i].t, .dtype = ps->item[i].t.dtype,
+                                  .turned = ps->item[i].turned };
     const ls_status st = ls_ckpt_write(path, item, ps->n, meta);
     free(item);
     return st;

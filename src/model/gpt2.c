@@ -7,7 +7,7 @@
  *   logits = head(ln_f(x))                                          [B, T, V]; the head is wte where tied
  *
  * Matrices are [out, in] in memory. The files have those of attn and mlp the other way round
- * (a "Conv1D"); src/ckpt/hf.c turns them.
+ * (a "Conv1D"); reading and writing them turns them.
  */
 #include "model/lm.h"
 
@@ -21,19 +21,27 @@ enum {
     LN_2_WEIGHT, LN_2_BIAS, C_FC_WEIGHT, C_FC_BIAS, MLP_PROJ_WEIGHT, MLP_PROJ_BIAS, PER_BLOCK
 };
 
+/* A matrix of attn or mlp. */
+static ls_status add_conv1d(ls_model *m, const char *name, int64_t l, int64_t out, int64_t in)
+{
+    LS_TRY(ls_lm_add(m, name, l, out, in));
+    m->params.item[m->params.n - 1].turned = true;
+    return LS_OK;
+}
+
 static ls_status add_block(ls_model *m, int64_t l, int64_t C, int64_t F)
 {
     LS_TRY(ls_lm_add(m, "transformer.h.%d.ln_1.weight", l, C, 0));
     LS_TRY(ls_lm_add(m, "transformer.h.%d.ln_1.bias", l, C, 0));
-    LS_TRY(ls_lm_add(m, "transformer.h.%d.attn.c_attn.weight", l, 3 * C, C));
+    LS_TRY(add_conv1d(m, "transformer.h.%d.attn.c_attn.weight", l, 3 * C, C));
     LS_TRY(ls_lm_add(m, "transformer.h.%d.attn.c_attn.bias", l, 3 * C, 0));
-    LS_TRY(ls_lm_add(m, "transformer.h.%d.attn.c_proj.weight", l, C, C));
+    LS_TRY(add_conv1d(m, "transformer.h.%d.attn.c_proj.weight", l, C, C));
     LS_TRY(ls_lm_add(m, "transformer.h.%d.attn.c_proj.bias", l, C, 0));
     LS_TRY(ls_lm_add(m, "transformer.h.%d.ln_2.weight", l, C, 0));
     LS_TRY(ls_lm_add(m, "transformer.h.%d.ln_2.bias", l, C, 0));
-    LS_TRY(ls_lm_add(m, "transformer.h.%d.mlp.c_fc.weight", l, F, C));
+    LS_TRY(add_conv1d(m, "transformer.h.%d.mlp.c_fc.weight", l, F, C));
     LS_TRY(ls_lm_add(m, "transformer.h.%d.mlp.c_fc.bias", l, F, 0));
-    LS_TRY(ls_lm_add(m, "transformer.h.%d.mlp.c_proj.weight", l, C, F));
+    LS_TRY(add_conv1d(m, "transformer.h.%d.mlp.c_proj.weight", l, C, F));
     return ls_lm_add(m, "transformer.h.%d.mlp.c_proj.bias", l, C, 0);
 }
 

@@ -26,6 +26,25 @@ static void add_values(ls_digest *d, const float *v, size_t n)
 #endif
 }
 
+#define COLUMNS 16 /* a cache line of floats */
+
+/* [O, I] as a file has it: [I, O]. */
+static ls_status add_turned(ls_digest *d, const ls_tensor *t)
+{
+    const int64_t O = t->dim[0], I = t->dim[1];
+    const float *w = t->data;
+    float *rows = malloc(COLUMNS * (size_t)O * sizeof *rows);
+    if (!rows) return ls_fail(LS_NO_MEMORY, "digest: %lld elements", (long long)O * COLUMNS);
+    for (int64_t i0 = 0; i0 < I; i0 += COLUMNS) {
+        const int64_t n = I - i0 < COLUMNS ? I - i0 : COLUMNS;
+        for (int64_t o = 0; o < O; o++)
+            for (int64_t i = 0; i < n; i++) rows[i * O + o] = w[o * I + i0 + i];
+        add_values(d, rows, (size_t)(n * O));
+    }
+    free(rows);
+    return LS_OK;
+}
+
 ls_status ls_params_digest(const ls_params *ps, char hex[33])
 {
     ls_status st = LS_OK;
@@ -48,7 +67,8 @@ ls_status ls_params_digest(const ls_params *ps, char hex[33])
             goto done;
         }
         ls_digest_add(d, p->name, strlen(p->name) + 1);
-        add_values(d, p->t.data, (size_t)ls_tensor_count(&p->t));
+        if (!p->turned) add_values(d, p->t.data, (size_t)ls_tensor_count(&p->t));
+        else if ((st = add_turned(d, &p->t)) < 0) goto done;
     }
     ls_digest_hex(d, hex);
 done:
