@@ -79,7 +79,7 @@ static void uses_every_sample_once_an_epoch(void **state)
         fixture *f = BUILD("model.dims", "8,4", "train.global_batch", row[i].batch, "train.micro_batch", row[i].micro,
                            "data.drop_last", row[i].drop_last);
         ls_step_stats s = { 0 };
-        assert_int_equal(f->t->steps_per_epoch, row[i].steps);
+        assert_int_equal(f->t->feed.steps_per_epoch, row[i].steps);
         for (int k = 0; k < row[i].steps; k++) {
             step(f, &s);
             if (k + 1 < row[i].steps) assert_int_equal(s.samples, atoi(row[i].batch));
@@ -117,7 +117,7 @@ static void leaves_weights_alone_when_a_gradient_is_not_finite(void **state)
     float *w0 = ps->item[0].t.data, *b0 = ps->item[1].t.data, *w2 = ps->item[2].t.data;
     /* The hidden value is 1e-38 whatever x is, the logits are 3 and -3 or the other way round, so the loss is finite.
      * Its gradient by the hidden value, the sum of 3e38 and 3e38, is not: the wrong class is the likely one. */
-    int64_t label = f->t->train.label[f->t->sampler->index[0]];
+    int64_t label = f->t->feed.train.label[f->t->feed.sampler->index[0]];
     memset(w0, 0, 4 * sizeof *w0);
     b0[0] = 1.2e-38f;
     w2[label] = -3e38f;

@@ -8,6 +8,7 @@
 #include "lockstep/launch.h"
 #include "lockstep/train.h"
 #include "train/config.h"
+#include "train/source.h"
 
 static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char **argv)
 {
@@ -53,7 +54,10 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
         /* mpi wants mpirun: joining says so */
-        if (nproc > 1 && strcmp(c->comm.backend, "mpi") != 0) return spawn(c, nproc, argc, argv);
+        if (nproc > 1 && strcmp(c->comm.backend, "mpi") != 0) {
+            if ((st = ls_source_prepare(c)) < 0) return ls_cli_fail("train", st);
+            return spawn(c, nproc, argc, argv);
+        }
     }
     ls_train_result result;
     st = ls_train(c, o, &result);

@@ -12,13 +12,16 @@
 
 const ls_opt ls_train_opts[] = {
     { "model.name", LS_OPT_CHOICE, AT(model.name), "mlp", "mlp|gpt2|llama|moe", "kind of model", 0, NULL },
+    { "model.preset", LS_OPT_STRING, AT(model.preset), "", NULL,
+      "gpt2, llama: sizes by name, as gpt2-medium or llama-15m; keys that are given win", 0, NULL },
     { "model.dims", LS_OPT_INTS, AT(model.dims), "784,256,128,10", "1..16777216", "mlp: inputs, hidden widths, classes",
       0, NULL },
     { "model.activation", LS_OPT_CHOICE, AT(model.activation), "relu", "relu|gelu", "mlp: between the layers", 0,
       NULL },
     { "model.init", LS_OPT_CHOICE, AT(model.init), "philox", "torch|philox|file",
       "from PyTorch's generator, by global index, or from model.load", 0, NULL },
-    { "model.load", LS_OPT_STRING, AT(model.load), "", NULL, "safetensors file to start from", 0, NULL },
+    { "model.load", LS_OPT_STRING, AT(model.load), "", NULL,
+      "what to start from: a safetensors file, a run folder, or a folder of Hugging Face", 0, NULL },
     { "model.n_layer", LS_OPT_INT, AT(model.n_layer), "12", "1..1024", "gpt2, llama, moe: blocks", 0, NULL },
     { "model.n_head", LS_OPT_INT, AT(model.n_head), "12", "1..1024", "gpt2, llama, moe: attention heads", 0, NULL },
     { "model.n_kv_head", LS_OPT_INT, AT(model.n_kv_head), "0", "0..1024", "llama, moe: key and value heads; 0: n_head",
@@ -27,18 +30,35 @@ const ls_opt ls_train_opts[] = {
       NULL },
     { "model.d_ff", LS_OPT_INT, AT(model.d_ff), "0", "0..16777216",
       "gpt2, llama, moe: width inside the mlp; 0: 4 d_model", 0, NULL },
-    { "model.vocab_size", LS_OPT_INT, AT(model.vocab_size), "50257", "1..16777216", "gpt2, llama, moe: tokens", 0,
-      NULL },
+    { "model.vocab_size", LS_OPT_INT, AT(model.vocab_size), "0", "0..16777216",
+      "gpt2, llama, moe: tokens; 0: those of the data's tokenizer", 0, NULL },
     { "model.seq_len", LS_OPT_INT, AT(model.seq_len), "1024", "1..16777216", "gpt2, llama, moe: longest sequence", 0,
       NULL },
-    { "data.name", LS_OPT_CHOICE, AT(data.name), "fashion-mnist", "fashion-mnist|idx|synthetic", "data set", 0, NULL },
+    { "model.tied", LS_OPT_BOOL, AT(model.tied), "true", NULL, "gpt2, llama: the head's matrix is the embedding's", 0,
+      "model.tie_word_embeddings" },
+    { "model.rope_theta", LS_OPT_DOUBLE, AT(model.rope_theta), "10000", "1..1e12", "llama: base of the rotary angles", 0,
+      NULL },
+    { "model.embd_dropout", LS_OPT_DOUBLE, AT(model.embd_dropout), "0", "0..<1", "gpt2: behind the embedding", 0,
+      "model.embd_pdrop" },
+    { "model.attn_dropout", LS_OPT_DOUBLE, AT(model.attn_dropout), "0", "0..<1", "gpt2: of attention's weights", 0,
+      "model.attn_pdrop" },
+    { "model.resid_dropout", LS_OPT_DOUBLE, AT(model.resid_dropout), "0", "0..<1",
+      "gpt2: of what is added to the residual stream", 0, "model.resid_pdrop" },
+    { "data.name", LS_OPT_STRING, AT(data.name), "", NULL,
+      "mlp: fashion-mnist (default), idx, synthetic; gpt2, llama: tokens (default), sotu, moby-dick, or a text file or a "
+      "folder of *.txt", 0, NULL },
     { "data.path", LS_OPT_STRING, AT(data.path), "", NULL,
-      "folder of the IDX files (default: where Debian's package puts them)", 0, NULL },
-    { "data.format", LS_OPT_CHOICE, AT(data.format), "idx", "idx", "format of data.path", 0, NULL },
-    { "data.tokenizer", LS_OPT_STRING, AT(data.tokenizer), "", NULL, "tokenizer of text data", 0, NULL },
+      "folder of the IDX files (default: where Debian's package puts them), or of train.bin, val.bin and tokenizer.json "
+      "(of a text: by default in .cache/tokens), or a token file", 0, NULL },
+    { "data.format", LS_OPT_CHOICE, AT(data.format), "auto", "auto|idx|llmc|nanogpt",
+      "of data.path; auto: idx for an mlp, else as the token file begins", 0, NULL },
+    { "data.tokenizer", LS_OPT_STRING, AT(data.tokenizer), "", NULL,
+      "of text: gpt2 (default), byte, char, a tokenizer.json or a folder with vocab.bpe and encoder.json", 0, NULL },
+    { "data.ignore_token", LS_OPT_INT, AT(data.ignore_token), "-1", "-1..16777215",
+      "a token that does not count in the loss when it is to be predicted, such as padding; -1: all count", 0, NULL },
     { "data.shuffle", LS_OPT_BOOL, AT(data.shuffle), "true", NULL, "a new order every epoch", 0, NULL },
     { "data.drop_last", LS_OPT_BOOL, AT(data.drop_last), "false", NULL,
-      "leave out samples that do not fill ranks and batches", 0, NULL },
+      "leave out samples that do not fill ranks and batches (tokens: a batch goes on into the next epoch)", 0, NULL },
     { "data.workers", LS_OPT_INT, AT(data.workers), "0", "0..0",
       "loader threads; data sets of this version are whole in memory", 0, NULL },
     { "train.steps", LS_OPT_INT, AT(train.steps), "0", "0..", "optimizer steps; 0: train.epochs decides", 0, NULL },
@@ -47,10 +67,17 @@ const ls_opt ls_train_opts[] = {
       "samples a step, over all ranks and accumulation", 0, NULL },
     { "train.micro_batch", LS_OPT_INT, AT(train.micro_batch), "0", "0..",
       "samples a forward on one rank; 0: no accumulation", 0, NULL },
+    { "train.seq_len", LS_OPT_INT, AT(train.seq_len), "0", "0..16777216",
+      "gpt2, llama: tokens of a sample; 0: model.seq_len", 0, "training.seq_len" },
     { "train.seed", LS_OPT_INT, AT(train.seed), "0", "0..", "of initial values and data order", 0, NULL },
     { "train.dtype", LS_OPT_CHOICE, AT(train.dtype), "f32", "f32|bf16", "of compute", 0, NULL },
     { "train.recompute", LS_OPT_CHOICE, AT(train.recompute), "none", "none|selective|full",
       "activations recomputed in backward", 0, NULL },
+    { "train.eval_every", LS_OPT_INT, AT(train.eval_every), "0", "0..",
+      "steps between evaluations; 0: after each epoch. There is one at the end", 0, "validation.freq|train.eval_interval" },
+    { "train.eval_batches", LS_OPT_INT, AT(train.eval_batches), "0", "0..",
+      "batches of train.global_batch samples that an evaluation takes, from the first; 0: all there are", 0,
+      "validation.steps|train.eval_iters" },
     { "train.numerics", LS_OPT_CHOICE, AT(train.numerics), "default", "default", "order of sums", 0, NULL },
     { "optim.name", LS_OPT_CHOICE, AT(optim.name), "adam", "sgd|adam|adamw", "optimizer", 0, NULL },
     { "optim.lr", LS_OPT_DOUBLE, AT(optim.lr), "1e-3", "0..", "learning rate", 0, NULL },
@@ -156,8 +183,59 @@ const ls_opt ls_train_opts[] = {
 };
 const size_t ls_train_nopts = sizeof ls_train_opts / sizeof *ls_train_opts;
 
+/* --- language models ------------------------------------------------------------------- */
+
+bool ls_train_is_lm(const ls_train_config *c)
+{
+    return strcmp(c->model.name, "gpt2") == 0 || strcmp(c->model.name, "llama") == 0;
+}
+
+const char *ls_train_data_name(const ls_train_config *c)
+{
+    return *c->data.name ? c->data.name : ls_train_is_lm(c) ? "tokens" : "fashion-mnist";
+}
+
+int64_t ls_train_seq_len(const ls_train_config *c) { return c->train.seq_len ? c->train.seq_len : c->model.seq_len; }
+
+ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out)
+{
+    const ls_lm_config lm = {
+        .vocab_size = vocab, .seq_len = c->model.seq_len, .n_layer = c->model.n_layer, .n_head = c->model.n_head,
+        .n_kv_head = c->model.n_kv_head, .d_model = c->model.d_model, .d_ff = c->model.d_ff,
+        .rope_theta = c->model.rope_theta, .tied = c->model.tied, .embd_dropout = c->model.embd_dropout,
+        .attn_dropout = c->model.attn_dropout, .resid_dropout = c->model.resid_dropout,
+    };
+    return ls_lm_resolve(c->model.name, &lm, out);
+}
+
+/* The vocabulary is the data's, unless it is given: it decides after the data is known. */
+static ls_status apply_preset(ls_opts *o, const ls_train_config *c)
+{
+    const ls_model_preset *p = ls_model_preset_find(c->model.preset);
+    char names[256] = "", origin[96];
+    for (size_t n = 0, i = 0; !p && ls_model_presets[i].name && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", ls_model_presets[i].name);
+    if (!p) return ls_fail(LS_BAD_CONFIG, "model.preset is '%s': expected one of %s", c->model.preset, names);
+    if (ls_opts_is_set(o, "model.name") && strcmp(c->model.name, p->model) != 0)
+        return ls_fail(LS_BAD_CONFIG, "model.preset %s is of model.name %s, not %s", p->name, p->model, c->model.name);
+    const struct { const char *key; int64_t value; } size[] = {
+        { "model.n_layer", p->lm.n_layer }, { "model.n_head", p->lm.n_head }, { "model.n_kv_head", p->lm.n_kv_head },
+        { "model.d_model", p->lm.d_model }, { "model.d_ff", p->lm.d_ff },     { "model.seq_len", p->lm.seq_len },
+    };
+    snprintf(origin, sizeof origin, "model.preset %s", p->name);
+    if (!ls_opts_is_set(o, "model.name")) LS_TRY(ls_opts_set(o, "model.name", p->model, origin));
+    if (!ls_opts_is_set(o, "model.tied")) LS_TRY(ls_opts_set(o, "model.tied", p->lm.tied ? "true" : "false", origin));
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%lld", (long long)size[i].value);
+        if (!ls_opts_is_set(o, size[i].key)) LS_TRY(ls_opts_set(o, size[i].key, text, origin));
+    }
+    return LS_OK;
+}
+
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c)
 {
+    if (*c->model.preset) LS_TRY(apply_preset(o, c));
     if (strcmp(c->optim.name, "adamw") == 0 && !ls_opts_is_set(o, "optim.weight_decay"))
         return ls_opts_set(o, "optim.weight_decay", "0.01", "default");
     return LS_OK;
@@ -206,7 +284,6 @@ ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32
 static ls_status served(const ls_train_config *c)
 {
     const struct { const char *key, *found, *serves; } word[] = {
-        { "model.name", c->model.name, "mlp" },
         { "train.dtype", c->train.dtype, "f32" },
         { "train.recompute", c->train.recompute, "none" },
         { "checkpoint.resume", c->checkpoint.resume, "never" },
@@ -223,7 +300,8 @@ static ls_status served(const ls_train_config *c)
         { "ddp.find_unused", c->ddp.find_unused },
         { "checkpoint.async", c->checkpoint.async },
     };
-    static const char now[] = "this version trains an mlp in f32 with data parallelism";
+    static const char now[] = "this version trains mlp, gpt2 and llama in f32 with data parallelism";
+    if (strcmp(c->model.name, "moe") == 0) return ls_fail(LS_UNSUPPORTED, "model.name moe is not served yet: %s", now);
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (strcmp(word[i].found, word[i].serves) != 0)
             return ls_fail(LS_UNSUPPORTED, "%s %s is not served yet, only %s: %s", word[i].key, word[i].found,
@@ -236,6 +314,44 @@ static ls_status served(const ls_train_config *c)
         if (flag[i].on) return ls_fail(LS_UNSUPPORTED, "%s is not served yet: %s", flag[i].key, now);
     if (strcmp(c->comm.backend, "nccl") == 0)
         return ls_fail(LS_UNSUPPORTED, "comm.backend %s is not served yet: sched, mpi, auto and gloo are", c->comm.backend);
+    return LS_OK;
+}
+
+/* What a model of tokens and its data have to do with each other. */
+static ls_status check_lm(const ls_train_config *c)
+{
+    static const char *const images[] = { "fashion-mnist", "idx", "synthetic" };
+    const char *name = ls_train_data_name(c);
+    ls_lm_config lm;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, images[i]) == 0)
+            return ls_fail(LS_BAD_CONFIG, "data.name is %s: %s learns from text: tokens, sotu, moby-dick, a text file or a folder of "
+                           "*.txt", name, c->model.name);
+    if (strcmp(c->data.format, "idx") == 0)
+        return ls_fail(LS_BAD_CONFIG, "data.format is idx: token files are llmc or nanogpt, auto finds out");
+    if (strcmp(name, "tokens") == 0 && !*c->data.path)
+        return ls_fail(LS_BAD_CONFIG, "data.path is missing: a folder that `lockstep data prepare` made, or a token file; or set "
+                       "data.name to sotu, moby-dick or a text file");
+    if (strcmp(c->model.init, "torch") == 0)
+        return ls_fail(LS_UNSUPPORTED, "model.init torch: only an mlp has PyTorch's initial values; set it to philox");
+    LS_TRY(ls_train_lm(c, c->model.vocab_size ? c->model.vocab_size : 1, &lm));
+    if (ls_train_seq_len(c) > lm.seq_len)
+        return ls_fail(LS_BAD_CONFIG, "train.seq_len is %lld, but the model's longest sequence, model.seq_len, is %lld",
+                       (long long)ls_train_seq_len(c), (long long)lm.seq_len);
+    return LS_OK;
+}
+
+static ls_status check_mlp(const ls_train_config *c)
+{
+    const char *name = ls_train_data_name(c);
+    if (c->model.dims.n < 2)
+        return ls_fail(LS_BAD_CONFIG, "model.dims has %d numbers: expected inputs, hidden widths, classes",
+                       c->model.dims.n);
+    if (strcmp(name, "fashion-mnist") != 0 && strcmp(name, "idx") != 0 && strcmp(name, "synthetic") != 0)
+        return ls_fail(LS_BAD_CONFIG, "data.name is '%s': an mlp learns from fashion-mnist, idx or synthetic; gpt2 and llama from "
+                       "text", name);
+    if (strcmp(c->data.format, "auto") != 0 && strcmp(c->data.format, "idx") != 0)
+        return ls_fail(LS_BAD_CONFIG, "data.format is %s: an mlp learns from idx files", c->data.format);
     return LS_OK;
 }
 
@@ -274,8 +390,5 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     if ((file || c->eval_only) && !*c->model.load)
         return ls_fail(LS_BAD_CONFIG, "%s needs model.load: the safetensors file to read",
                        file ? "model.init file" : "--eval-only");
-    if (c->model.dims.n < 2)
-        return ls_fail(LS_BAD_CONFIG, "model.dims has %d numbers: expected inputs, hidden widths, classes",
-                       c->model.dims.n);
-    return LS_OK;
+    return ls_train_is_lm(c) ? check_lm(c) : check_mlp(c);
 }

@@ -1,23 +1,26 @@
 /* config.h -- everything a training run can be told, in one table. */
 #ifndef LS_TRAIN_CONFIG_H
 #define LS_TRAIN_CONFIG_H
+#include "lockstep/model.h"
 #include "lockstep/optim.h"
 #include "lockstep/opts.h"
 #include "lockstep/status.h"
 
 typedef struct ls_train_config {
     struct {
-        const char *name, *activation, *init, *load;
+        const char *name, *preset, *activation, *init, *load;
         ls_opt_ints dims;
         int64_t n_layer, n_head, n_kv_head, d_model, d_ff, vocab_size, seq_len;
+        double rope_theta, embd_dropout, attn_dropout, resid_dropout;
+        bool tied;
     } model;
     struct {
         const char *name, *path, *format, *tokenizer;
         bool drop_last, shuffle;
-        int64_t workers;
+        int64_t workers, ignore_token;
     } data;
     struct {
-        int64_t steps, epochs, global_batch, micro_batch, seed;
+        int64_t steps, epochs, global_batch, micro_batch, seq_len, seed, eval_every, eval_batches;
         const char *dtype, *recompute, *numerics;
     } train;
     struct {
@@ -72,9 +75,18 @@ typedef struct ls_train_config {
 extern const ls_opt ls_train_opts[];
 extern const size_t ls_train_nopts;
 
-/* Defaults that depend on other values (adamw's weight decay); after the last value was set, before
- * the configuration is printed or used. */
+/* Defaults that depend on other values (adamw's weight decay, the sizes of model.preset); after the last value
+ * was set, before the configuration is printed or used. LS_BAD_CONFIG: no such preset, or of another model. */
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c);
+
+/* Whether the model is of tokens: gpt2, llama. */
+bool ls_train_is_lm(const ls_train_config *c);
+/* data.name, or what stands for "". Static, or c's. */
+const char *ls_train_data_name(const ls_train_config *c);
+/* Tokens of a sequence in training. */
+int64_t ls_train_seq_len(const ls_train_config *c);
+/* The sizes of a language model with that vocabulary, resolved. LS_BAD_CONFIG as in ls_lm_resolve. */
+ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out);
 
 /* Values that fit their range but not each other, or that this version does not serve:
  * LS_BAD_CONFIG or LS_UNSUPPORTED with what is served. `world_size` >= 1. */

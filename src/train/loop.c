@@ -7,7 +7,8 @@
 #include "net/world.h"
 #include "train/trainer.h"
 
-#define LINES_PER_EPOCH 10
+#define LINES_PER_EPOCH 10 /* of features */
+#define STEPS_PER_LINE 10  /* of tokens, whose epochs may be long */
 
 /* --- what people see ------------------------------------------------------------------ */
 
@@ -21,15 +22,18 @@ static void announce(ls_trainer *t)
            strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : ls_world_transport(t->w));
     if (ls_world_launched(&rank, &size) && strcmp(ls_world_source(t->w), "lockstep run") != 0)
         ls_say("ranks: from %s\ncollectives: %s", ls_world_source(t->w), ls_comm_text(t->w));
-    ls_say("batch: %zu a rank x %lld micro-batch%s, %lld in all; %zu samples, %lld steps an epoch, %lld in all",
-           t->micro_batch, (long long)(t->local_batch / t->micro_batch),
-           t->local_batch / t->micro_batch == 1 ? "" : "es", (long long)c->train.global_batch, t->train.n,
-           (long long)t->steps_per_epoch, (long long)t->steps);
+    const ls_feed *f = &t->feed;
+    if (f->tokens)
+        ls_say("data: %s, %zu tokens of %lld kinds; sequences of %zu", t->source.train, f->train_tokens.n,
+               (long long)t->mc.lm.vocab_size, f->tokens);
+    ls_say("batch: %zu a rank x %lld micro-batch%s, %lld in all; %zu samples, %lld steps an epoch, %lld in all", f->micro,
+           (long long)(f->local / f->micro), f->local / f->micro == 1 ? "" : "es", (long long)c->train.global_batch,
+           f->samples, (long long)f->steps_per_epoch, (long long)t->steps);
     const ls_ledger *l = ls_world_ledger(t->w);
     ls_say("memory a rank: parameters %.2f MiB, gradients %.2f MiB, optimizer %.2f MiB, activations %.2f MiB",
            (double)l->now[LS_MEM_PARAM] / (1 << 20), (double)l->now[LS_MEM_GRAD] / (1 << 20),
            (double)l->now[LS_MEM_OPTIM] / (1 << 20),
-           (double)ls_model_tape_bytes(t->model, (int64_t)t->micro_batch) / (1 << 20));
+           (double)ls_model_tape_bytes_of(t->model, (int64_t)f->micro, (int64_t)f->tokens) / (1 << 20));
     ls_say("run folder: %s", t->run_dir);
 }
 
@@ -48,7 +52,7 @@ static void dump_buckets(const ls_trainer *t)
 
 /* Sums over the run. */
 typedef struct totals {
-    uint64_t step_ns, exposed_ns, hidden_ns, bytes, samples;
+    uint64_t step_ns, exposed_ns, hidden_ns, bytes, units; /* units: tokens, or samples of features */
 } totals;
 
 static void add(totals *sum, const ls_step_stats *s)
@@ -57,59 +61,77 @@ static void add(totals *sum, const ls_step_stats *s)
     sum->exposed_ns += s->comm.exposed_ns;
     sum->hidden_ns += s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
     sum->bytes += s->comm.bytes;
-    sum->samples += (uint64_t)s->samples;
+    sum->units += (uint64_t)(s->tokens ? s->tokens : s->samples);
 }
 
-static void summary(const totals *s)
+static const char *unit(const ls_trainer *t) { return t->feed.tokens ? "tokens" : "samples"; }
+
+static void summary(const ls_trainer *t, const totals *s)
 {
     if (s->step_ns == 0) return;
     double all = (double)s->step_ns;
     ls_say("communication: %.1f%% of the time exposed, %.1f%% hidden behind compute; %.1f MB moved by this rank; %.0f "
-           "samples/s",
+           "%s/s",
            100 * (double)s->exposed_ns / all, 100 * (double)s->hidden_ns / all, (double)s->bytes * 1e-6,
-           (double)s->samples / (all * 1e-9));
+           (double)s->units / (all * 1e-9), unit(t));
 }
 
 static bool line_is_due(const ls_trainer *t)
 {
-    int64_t every = t->c->log.every;
-    if (every == 0) every = t->steps_per_epoch / LINES_PER_EPOCH > 0 ? t->steps_per_epoch / LINES_PER_EPOCH : 1;
+    int64_t every = t->c->log.every, tenth = t->feed.steps_per_epoch / LINES_PER_EPOCH;
+    if (every == 0) every = t->feed.tokens ? STEPS_PER_LINE : tenth > 0 ? tenth : 1;
     return t->step == 1 || t->step % every == 0;
 }
 
 static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
 {
     if (t->rank != 0) return;
-    double rate = (double)sum->samples / ((double)sum->step_ns * 1e-9);
+    double rate = (double)sum->units / ((double)sum->step_ns * 1e-9);
     if (!t->bar.terminal && line_is_due(t)) {
         char eta[32];
         ls_say(
-            "step: %lld/%lld  epoch: %lld  loss: %.5f  grad_norm: %.4f  samples/s: %.0f  exposed: %.1f%%  ETA: %s",
-            (long long)t->step, (long long)t->steps, (long long)t->epoch, s->loss, s->grad_norm, rate,
+            "step: %lld/%lld  epoch: %lld  loss: %.5f  grad_norm: %.4f  %s/s: %.0f  exposed: %.1f%%  ETA: %s",
+            (long long)t->step, (long long)t->steps, (long long)t->epoch, s->loss, s->grad_norm, unit(t), rate,
             100 * (double)s->comm.exposed_ns / (double)s->step_ns,
             ls_eta_text((double)sum->step_ns * 1e-9 / (double)t->step * (double)(t->steps - t->step), eta, sizeof eta));
     }
-    ls_bar_draw(&t->bar, t->step, t->steps, t->epoch, s->loss, rate);
+    ls_bar_draw(&t->bar, t->step, t->steps, t->epoch, s->loss, rate, unit(t));
 }
 
 /* --- the loop ----------------------------------------------------------------------------- */
 
-static ls_status after_step(ls_trainer *t, const ls_step_stats *s, bool last_of_epoch, ls_train_result *out)
+static void say_eval(ls_trainer *t, const ls_eval *e)
+{
+    if (t->rank != 0) return;
+    ls_bar_clear(&t->bar);
+    if (t->feed.tokens) ls_say("step=%lld val_loss=%.4f perplexity=%.2f", (long long)t->step, e->loss, e->perplexity);
+    else ls_say("epoch=%lld test_loss=%.4f test_accuracy=%.4f", (long long)t->epoch, e->loss, e->accuracy);
+}
+
+static void keep_eval(const ls_eval *e, ls_train_result *out)
+{
+    out->test_loss = e->loss;
+    out->test_accuracy = e->accuracy;
+    out->perplexity = e->perplexity;
+}
+
+static bool eval_is_due(const ls_trainer *t)
+{
+    const int64_t every = t->c->train.eval_every ? t->c->train.eval_every : t->feed.steps_per_epoch;
+    return t->feed.test_samples > 0 && (t->step == t->steps || t->step % every == 0);
+}
+
+static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_result *out)
 {
     ls_eval eval = { 0 };
     bool over = t->step == t->steps || t->stop_signal; /* a trace that was to go on longer ends here */
     bool traced = t->trace_last && t->step >= (int64_t)t->trace_first && t->step <= (int64_t)t->trace_last;
     if (traced && (over || t->step == (int64_t)t->trace_last)) LS_TRY(ls_record_trace(t));
     if (t->rank == 0 && t->c->dump_buckets && (t->step == 1 || t->step == 2)) dump_buckets(t);
-    if (last_of_epoch) {
-        LS_TRY(ls_train_evaluate(t, &eval.loss, &eval.accuracy));
-        eval.done = true;
-        out->test_loss = eval.loss;
-        out->test_accuracy = eval.accuracy;
-        if (t->rank == 0) {
-            ls_bar_clear(&t->bar);
-            ls_say("epoch=%lld test_loss=%.4f test_accuracy=%.4f", (long long)t->epoch, eval.loss, eval.accuracy);
-        }
+    if (eval_is_due(t)) {
+        LS_TRY(ls_train_evaluate(t, &eval));
+        keep_eval(&eval, out);
+        say_eval(t, &eval);
     }
     LS_TRY(ls_record_step(t, s, &eval));
     if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
@@ -121,22 +143,19 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, bool last_of_
 static ls_status train(ls_trainer *t, ls_train_result *out)
 {
     totals sum = { 0 };
-    for (t->epoch = 0; t->step < t->steps && !t->stop_signal; t->epoch++) {
-        LS_TRY(ls_sampler_set_epoch(t->sampler, (uint64_t)t->epoch));
-        ls_loader_rewind(t->loader);
-        for (int64_t i = 0; i < t->steps_per_epoch && t->step < t->steps && !t->stop_signal; i++) {
-            ls_step_stats s;
-            LS_TRY(ls_train_step(t, &s));
-            out->loss = s.loss;
-            out->steps = t->step;
-            ls_train_event(t, "step");
-            add(&sum, &s);
-            log_step(t, &s, &sum);
-            LS_TRY(after_step(t, &s, i + 1 == t->steps_per_epoch || t->step == t->steps, out));
-        }
+    while (t->step < t->steps && !t->stop_signal) {
+        ls_step_stats s;
+        t->epoch = t->step / t->feed.steps_per_epoch;
+        LS_TRY(ls_train_step(t, &s));
+        out->loss = s.loss;
+        out->steps = t->step;
+        ls_train_event(t, "step");
+        add(&sum, &s);
+        log_step(t, &s, &sum);
+        LS_TRY(after_step(t, &s, out));
     }
     LS_TRY(ls_record_flush(t));
-    if (t->rank == 0) summary(&sum);
+    if (t->rank == 0) summary(t, &sum);
     if (t->stop_signal)
         return ls_fail(t->stop_signal == SIGTERM ? LS_PREEMPTED : LS_INTERRUPTED,
                        "stopped by %s after step %lld of %lld; kept %s", t->stop_signal == SIGTERM ? "SIGTERM" : "Ctrl-C",
@@ -146,8 +165,14 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
 
 static ls_status eval_only(ls_trainer *t, ls_train_result *out)
 {
-    LS_TRY(ls_train_evaluate(t, &out->test_loss, &out->test_accuracy));
-    if (t->rank == 0) ls_say("test_loss=%.4f test_accuracy=%.4f", out->test_loss, out->test_accuracy);
+    ls_eval e;
+    if (t->feed.test_samples == 0)
+        return ls_fail(LS_BAD_CONFIG, "--eval-only: there is nothing to evaluate on: no val.bin is beside %s", t->source.train);
+    LS_TRY(ls_train_evaluate(t, &e));
+    keep_eval(&e, out);
+    if (t->rank != 0) return LS_OK;
+    if (t->feed.tokens) ls_say("val_loss=%.4f perplexity=%.2f", e.loss, e.perplexity);
+    else ls_say("test_loss=%.4f test_accuracy=%.4f", e.loss, e.accuracy);
     return LS_OK;
 }
 

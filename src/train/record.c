@@ -99,7 +99,7 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
         { "loss_metrics/global_avg_loss", s->loss },
         { "grad_norm", s->grad_norm },
         { "lr", s->lr },
-        { "throughput(tps)", (double)s->samples / t->size / seconds },
+        { "throughput(tps)", (double)(s->tokens ? s->tokens : s->samples) / t->size / seconds },
         { "time_metrics/end_to_end(s)", seconds },
         { "time_metrics/data_loading(s)", (double)s->data_ns * 1e-9 },
         { "memory/max_active(GiB)", (double)peak_bytes(t) / (1 << 30) },
@@ -107,7 +107,7 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
         { "comm/hidden(s)", (double)hidden * 1e-9 },
         { "comm/bytes", (double)s->comm.bytes },
         { "eval/loss", eval->loss },
-        { "eval/accuracy", eval->accuracy },
+        { t->feed.tokens ? "eval/perplexity" : "eval/accuracy", t->feed.tokens ? eval->perplexity : eval->accuracy },
     };
     add_line(&t->metrics, t->step, m, sizeof m / sizeof *m - (eval->done ? 0 : 2));
     return t->metrics.n >= METRICS_BYTES ? ls_record_flush(t) : LS_OK;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "launch/events.h"
 #include "net/world.h"
 #include "train/rundir.h"
@@ -50,7 +51,20 @@ static ls_status config_text(const ls_trainer *t, char **out)
     *out = NULL;
     if (strcmp(t->mc.name, "mlp") == 0) return LS_OK;
     LS_TRY(ls_hf_config_of(&t->mc, &c));
+    if (t->source.opened) c.bos = c.eos = ls_tokenizer_end_of_text(t->source.opened);
     return ls_hf_config_text(&c, out);
+}
+
+/* What makes the folder one of Hugging Face's, before the file that makes it a checkpoint. */
+static ls_status write_companions(const ls_trainer *t, const char *folder, const char *config)
+{
+    char path[360];
+    if (!config) return LS_OK;
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    LS_TRY(ls_file_write(path, config, strlen(config)));
+    if (!t->source.opened) return LS_OK;
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    return ls_tokenizer_save(t->source.opened, path);
 }
 
 static ls_status write_files(ls_trainer *t)
@@ -67,6 +81,7 @@ static ls_status write_files(ls_trainer *t)
                            config ? "lockstep.config" : NULL, config, NULL };
     ls_train_event(t, "ckpt_begin");
     ls_status st = ls_mkdirs(folder);
+    if (st == LS_OK) st = write_companions(t, folder, config);
     if (st == LS_OK) st = ls_ckpt_save(path, &t->model->params, meta);
     free(config);
     LS_TRY(st);

@@ -51,7 +51,8 @@ void ls_bar_init(ls_bar *b)
     if (b->columns > 200) b->columns = 200;
 }
 
-void ls_bar_draw(ls_bar *b, int64_t step, int64_t steps, int64_t epoch, double loss, double samples_per_s)
+void ls_bar_draw(ls_bar *b, int64_t step, int64_t steps, int64_t epoch, double loss, double per_s,
+                 const char *unit)
 {
     uint64_t now = ls_env_get()->mono_ns();
     if (!b->terminal || steps <= 0 || (now - b->drawn_ns < DRAW_NS && step < steps)) return;
@@ -60,8 +61,8 @@ void ls_bar_draw(ls_bar *b, int64_t step, int64_t steps, int64_t epoch, double l
 
     char facts[160], eta[32], line[512], bar[64];
     double elapsed = (double)(now - b->start_ns) * 1e-9;
-    snprintf(facts, sizeof facts, " %3d%% | epoch %lld | step %lld/%lld | loss %.4f | %.0f samples/s | ETA %s",
-             (int)(100 * step / steps), (long long)epoch, (long long)step, (long long)steps, loss, samples_per_s,
+    snprintf(facts, sizeof facts, " %3d%% | epoch %lld | step %lld/%lld | loss %.4f | %.0f %s/s | ETA %s",
+             (int)(100 * step / steps), (long long)epoch, (long long)step, (long long)steps, loss, per_s, unit,
              ls_eta_text(elapsed / (double)step * (double)(steps - step), eta, sizeof eta));
     int width = b->columns - (int)strlen(facts) - 3;
     if (width > 40) width = 40;

@@ -19,8 +19,9 @@ typedef struct ls_bar {
 
 /* Finds out whether stderr ends at a terminal (directly, or through the launcher). */
 void ls_bar_init(ls_bar *b);
-/* step of steps, at most 10 times a second. */
-void ls_bar_draw(ls_bar *b, int64_t step, int64_t steps, int64_t epoch, double loss, double samples_per_s);
+/* step of steps, at most 10 times a second; per_s of the unit, "tokens". */
+void ls_bar_draw(ls_bar *b, int64_t step, int64_t steps, int64_t epoch, double loss, double per_s,
+                 const char *unit);
 /* Takes the line away, so that something else can be printed. */
 void ls_bar_clear(ls_bar *b);
 

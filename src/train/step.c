@@ -9,39 +9,58 @@
 
 /* What every rank tells the others after its backward. */
 typedef struct report {
-    double loss_sum;    /* over this rank's samples */
-    double samples;
+    double loss_sum;    /* over this rank's labels that count */
+    double counted;     /* those labels */
     double stop_signal; /* 0: go on */
 } report;
 
-/* Forward and backward of `want` samples, in micro-batches; only the last one synchronises. */
-static ls_status accumulate(ls_trainer *t, size_t want, report *mine, uint64_t *data_ns)
+ls_tensor *ls_train_loss(ls_trainer *t, const ls_rows *rows, ls_loss_sums *sums)
 {
-    const ls_env *env = ls_env_get();
-    uint16_t micro_batch = 0;
-    for (size_t done = 0; done < want; micro_batch++) {
-        ls_world_at(t->w, (uint32_t)t->step + 1, micro_batch);
-        uint64_t t0 = env->mono_ns();
-        size_t n = ls_loader_next(t->loader);
-        *data_ns += env->mono_ns() - t0;
-        if (n == 0) return ls_fail(LS_INTERNAL, "the loader ended %zu samples before the step did", want - done);
+    ls_model_input in;
+    t->model->cls->input(t->model, (int64_t)rows->n, (int64_t)rows->tokens, &in);
+    ls_tensor *x = ls_tape_input(t->tape, in.dtype, in.ndim, in.dim, rows->x);
+    ls_tensor *labels = ls_tape_input(t->tape, LS_I64, in.label_ndim, in.label_dim, rows->label);
+    return ls_model_loss(t->model, t->tape, x, labels, sums);
+}
 
+/* Labels that count in the step at hand, over all ranks; they differ from rank to rank only where some do not. */
+static ls_status count_labels(ls_trainer *t, double *counted)
+{
+    *counted = (double)t->feed.counted;
+    if (t->feed.ignore < 0) {
+        *counted *= t->size;
+        return LS_OK;
+    }
+    LS_TRY(ls_all_reduce(t->group, NULL, counted, 1, LS_F64, LS_SUM));
+    if (*counted > 0) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "no label of step %lld counts: all of them are %lld, data.ignore_token",
+                   (long long)t->step + 1, (long long)t->feed.ignore);
+}
+
+/* Forward and backward of this rank's samples, in micro-batches; only the last one synchronises. */
+static ls_status accumulate(ls_trainer *t, double counted, report *mine)
+{
+    const double labels = t->feed.tokens ? (double)t->feed.tokens : 1.0; /* of a sample */
+    uint16_t micro_batch = 0;
+    for (ls_rows rows; (rows = ls_feed_next(&t->feed)).n > 0; micro_batch++) {
+        ls_world_at(t->w, (uint32_t)t->step + 1, micro_batch);
+        t->model->draw.seed = (uint64_t)t->c->train.seed;
+        t->model->draw.step = (uint64_t)t->step;
+        t->model->draw.sample = rows.first;
         ls_tape_reset(t->tape);
-        LS_TRY(ls_ddp_begin_forward(t->ddp, t->tape, done + n >= want));
-        const int64_t xdim[2] = { (int64_t)n, (int64_t)t->train.features }, ydim[1] = { (int64_t)n };
-        ls_tensor *x = ls_tape_input(t->tape, LS_F32, 2, xdim, t->loader->x);
-        ls_tensor *y = ls_tape_input(t->tape, LS_I64, 1, ydim, t->loader->label);
+        LS_TRY(ls_ddp_begin_forward(t->ddp, t->tape, t->feed.done == t->feed.step.n));
         ls_loss_sums sums;
-        ls_tensor *loss = ls_model_loss(t->model, t->tape, x, y, &sums);
+        ls_tensor *loss = ls_train_loss(t, &rows, &sums);
         LS_TRY(ls_tape_status(t->tape));
 
-        float weight = (float)n / (float)want; /* the step's loss is the mean over all its samples */
-        LS_TRY(ls_backward_from(t->tape, loss, &weight));
+        /* The loss is a sum by all labels of the micro-batch, the step's a mean over all that count; ranks are
+         * averaged. */
+        const float weight = (float)((double)rows.n * labels * t->size / counted);
+        LS_TRY(ls_backward_from(t->tape, loss, &weight)); /* the sum of a language model is known from here on */
         if (t->inject.rank == t->rank && t->inject.kind == LS_INJECT_NAN && t->inject.step == t->step + 1)
             sums.sum = (double)NAN;
         mine->loss_sum += sums.sum;
-        mine->samples += (double)n;
-        done += n;
+        mine->counted += (double)sums.counted;
     }
     return LS_OK;
 }
@@ -64,15 +83,14 @@ static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
     all[t->rank] = *mine;
     size_t each = sizeof *mine / sizeof(double);
     LS_TRY(ls_all_gather(t->group, NULL, all, (size_t)t->size * each, LS_F64));
-    double sum = 0, samples = 0;
+    double sum = 0, counted = 0;
     for (int r = 0; r < t->size; r++) {
         if (!isfinite(all[r].loss_sum)) return not_finite(t, r);
         if (all[r].stop_signal > 0) t->stop_signal = (int)all[r].stop_signal;
         sum += all[r].loss_sum;
-        samples += all[r].samples;
+        counted += all[r].counted;
     }
-    out->loss = sum / samples;
-    out->samples = (int64_t)samples;
+    out->loss = sum / counted;
     return LS_OK;
 }
 
@@ -88,11 +106,14 @@ static ls_status grad_norm(const ls_trainer *t, double *out)
                    culprit->name, (long long)t->step + 1);
 }
 
-/* Samples of this rank in the coming step: whole batches but for the end of an epoch. */
-static size_t samples_of_step(const ls_trainer *t)
+static ls_status get_samples(ls_trainer *t, ls_step_stats *out)
 {
-    size_t left = t->sampler->num_samples - t->loader->next;
-    return left < t->local_batch ? left : t->local_batch;
+    const uint64_t t0 = ls_env_get()->mono_ns();
+    LS_TRY(ls_feed_step(&t->feed, t->step));
+    out->data_ns = ls_env_get()->mono_ns() - t0;
+    out->samples = (int64_t)t->feed.step.n * t->size; /* as many on every rank */
+    out->tokens = out->samples * (int64_t)t->feed.tokens;
+    return LS_OK;
 }
 
 /* An event that ends now. Each looks at the clock for itself: where the outer of two slices ends no
@@ -118,8 +139,11 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(ls_injection_apply(t, t->step + 1));
     if (t->signal_fd >= 0) mine.stop_signal = env->signal_read(t->signal_fd);
 
+    double counted;
+    LS_TRY(get_samples(t, out));
+    LS_TRY(count_labels(t, &counted));
     ls_params_zero_grad(&t->model->params);
-    LS_TRY(accumulate(t, samples_of_step(t), &mine, &out->data_ns)); /* data, forward, backward; buckets on their way */
+    LS_TRY(accumulate(t, counted, &mine)); /* forward, backward; buckets on their way */
     LS_TRY(agree(t, &mine, out));
     LS_TRY(grad_norm(t, &out->grad_norm));
     uint64_t o0 = env->mono_ns();

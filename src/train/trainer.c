@@ -7,38 +7,10 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "train/rundir.h"
 
 #define COMM_BYTES ((size_t)2 << 20)      /* group areas and the like, beside the buckets */
 #define COMM_PEER_BYTES ((size_t)256 << 10) /* pipes to one peer */
-#define FASHION_MNIST "/usr/share/datasets/fashion-mnist"
-#define SYNTHETIC_TRAIN 1000
-#define SYNTHETIC_TEST 200
-
-static const char *data_path(const ls_train_config *c)
-{
-    return *c->data.path ? c->data.path : FASHION_MNIST;
-}
-
-static ls_status open_data(ls_trainer *t)
-{
-    const ls_train_config *c = t->c;
-    int64_t features = t->mc.dims[0], classes = t->mc.dims[t->mc.ndims - 1];
-    if (strcmp(c->data.name, "synthetic") == 0) {
-        LS_TRY(ls_dataset_synthetic(0, SYNTHETIC_TRAIN, (size_t)features, classes, &t->train));
-        LS_TRY(ls_dataset_synthetic(1, SYNTHETIC_TEST, (size_t)features, classes, &t->test));
-    } else {
-        ls_status st = ls_dataset_open_idx(data_path(c), "train", &t->train);
-        if (st == LS_OK) st = ls_dataset_open_idx(data_path(c), "test", &t->test);
-        if (st < 0)
-            return ls_while(st, "opening the data of data.path (Debian's package dataset-fashion-mnist installs %s)",
-                            FASHION_MNIST);
-    }
-    if ((int64_t)t->train.features != features || t->train.classes > classes)
-        return ls_fail(LS_BAD_CONFIG,
-                       "the data has %zu features and %lld classes, model.dims begins with %lld and ends with %lld",
-                       t->train.features, (long long)t->train.classes, (long long)features, (long long)classes);
-    return LS_OK;
-}
 
 static ls_status open_world(ls_trainer *t)
 {
@@ -68,6 +40,55 @@ static ls_status open_world(ls_trainer *t)
     return LS_OK;
 }
 
+/* What the model is. The vocabulary of a language model is the data's, unless it is given. */
+static ls_status open_source(ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    t->mc = (ls_model_config){ .name = c->model.name,
+                               .dims = c->model.dims.v,
+                               .ndims = c->model.dims.n,
+                               .activation = c->model.activation,
+                               .init = strcmp(c->model.init, "torch") == 0 ? LS_INIT_TORCH : LS_INIT_PHILOX,
+                               .seed = (uint64_t)c->train.seed };
+    if (!ls_train_is_lm(c)) return LS_OK;
+    int64_t vocab;
+    LS_TRY(ls_source_find(c, &t->source));
+    LS_TRY(ls_source_vocab(c, &t->source, &vocab));
+    return ls_train_lm(c, vocab, &t->mc.lm);
+}
+
+/* A safetensors file, or a run's newest; of Hugging Face's folders what their config.json describes. */
+static ls_status load(ls_trainer *t)
+{
+    const ls_env *env = ls_env_get();
+    ls_params *ps = &t->model->params;
+    ls_text path = { 0 };
+    ls_file_info config;
+    ls_text_add(&path, "%s/config.json", t->c->model.load);
+    LS_TRY(ls_text_status(&path));
+    const bool folder = env->info(path.p, &config) == 0 && config.type == LS_FILE_REGULAR;
+    ls_text_free(&path);
+    if (folder && ls_train_is_lm(t->c)) {
+        ls_hf_config hf;
+        LS_TRY(ls_hf_config_of(&t->mc, &hf));
+        return ls_hf_load(t->c->model.load, &hf, ps);
+    }
+    ls_status st = ls_rundir_checkpoint(t->c->model.load, &path);
+    if (st == LS_OK) st = ls_ckpt_load(path.p, ps, true);
+    ls_text_free(&path);
+    return st;
+}
+
+/* The largest batch that a tape has to hold: of training, or of a test. */
+static ls_status open_tape(ls_trainer *t)
+{
+    const ls_feed *f = &t->feed;
+    const size_t rows = f->micro > f->test_rows ? f->micro : f->test_rows;
+    const size_t bytes = ls_model_tape_bytes_of(t->model, (int64_t)rows, (int64_t)f->tokens);
+    if (bytes == 0) return ls_fail(LS_INVALID, "planning the memory of a step: %s", ls_last_error());
+    return ls_tape_create(bytes, ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape);
+}
+
 static ls_status open_model(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
@@ -84,7 +105,7 @@ static ls_status open_model(ls_trainer *t)
     LS_TRY(ls_arena_create(ls_params_nbytes(ps) + ls_optim_state_bytes(&oc, ps) + slack, false, ls_world_ledger(t->w),
                            &t->arena));
     LS_TRY(ls_params_bind(ps, t->arena, NULL));
-    if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(ls_ckpt_load(c->model.load, ps, true));
+    if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(load(t));
     else LS_TRY(ls_model_init(t->model, &t->mc));
 
     if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
@@ -94,32 +115,24 @@ static ls_status open_model(ls_trainer *t)
                          .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap };
     LS_TRY(ls_ddp_create(t->group, ps, &dc, &t->ddp));
     LS_TRY(ls_optim_create(&oc, ps, t->arena, &t->optim));
-    size_t rows = t->micro_batch > 256 ? t->micro_batch : 256; /* evaluation goes in rows of 256 */
-    return ls_tape_create(ls_model_tape_bytes(t->model, (int64_t)rows), ls_world_ledger(t->w), ls_world_tracer(t->w),
-                          &t->tape);
+    return open_tape(t);
 }
 
-static ls_status plan_steps(ls_trainer *t)
+static ls_status open_feed(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
-    t->local_batch = (size_t)(c->train.global_batch / t->size);
-    t->micro_batch = c->train.micro_batch ? (size_t)c->train.micro_batch : t->local_batch;
-    LS_TRY(ls_sampler_create(t->train.n, t->size, t->rank, c->data.shuffle, (uint64_t)c->train.seed, c->data.drop_last,
-                             &t->sampler));
-    size_t n = t->sampler->num_samples;
-    t->steps_per_epoch = (int64_t)(c->data.drop_last ? n / t->local_batch : (n + t->local_batch - 1) / t->local_batch);
-    t->steps = c->train.steps ? c->train.steps : c->train.epochs * t->steps_per_epoch;
+    ls_feed *f = &t->feed;
+    f->rank = t->rank;
+    f->size = t->size;
+    f->local = (size_t)(c->train.global_batch / t->size);
+    f->micro = c->train.micro_batch ? (size_t)c->train.micro_batch : f->local;
+    LS_TRY(ls_feed_open(f, c, &t->mc, &t->source));
+    t->steps = c->train.steps ? c->train.steps : c->train.epochs * f->steps_per_epoch;
     if ((int64_t)t->trace_first > t->steps)
         return ls_fail(LS_BAD_CONFIG, "trace.steps begins at %u, but the run has %lld steps", t->trace_first,
                        (long long)t->steps);
     if ((int64_t)t->trace_last > t->steps) t->trace_last = (uint32_t)t->steps;
-    if (t->steps_per_epoch == 0)
-        return ls_fail(LS_BAD_CONFIG,
-                       "train.global_batch %lld leaves no whole batch of the %zu samples a rank has: lower it or set "
-                       "data.drop_last false",
-                       (long long)c->train.global_batch, n);
-    /* a step is cut into micro-batches that never cross its end */
-    return ls_loader_create(&t->train, t->sampler, t->micro_batch, false, &t->loader);
+    return LS_OK;
 }
 
 ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
@@ -130,19 +143,13 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     t->c = c;
     t->metrics_fd = t->signal_fd = t->events_fd = -1;
     t->inject.rank = -1;
-    t->mc = (ls_model_config){ .name = c->model.name,
-                               .dims = c->model.dims.v,
-                               .ndims = c->model.dims.n,
-                               .activation = c->model.activation,
-                               .init = strcmp(c->model.init, "torch") == 0 ? LS_INIT_TORCH : LS_INIT_PHILOX,
-                               .seed = (uint64_t)c->train.seed };
     ls_status st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
+    if (st == LS_OK) st = open_source(t);
     if (st == LS_OK) st = ls_model_create(&t->mc, &t->model);
     if (st == LS_OK) st = open_world(t);
     if (st == LS_OK) st = ls_train_config_check(c, t->size);
     if (st == LS_OK) st = ls_injection_parse(c->inject, t->size, &t->inject);
-    if (st == LS_OK) st = open_data(t);
-    if (st == LS_OK) st = plan_steps(t);
+    if (st == LS_OK) st = open_feed(t);
     if (st == LS_OK) st = open_model(t);
     if (st < 0) {
         if (t->w) (void)ls_world_abort(t->w, st);
@@ -163,10 +170,8 @@ void ls_trainer_destroy(ls_trainer *t)
     if (t->events_fd >= 0) env->close_fd(t->events_fd);
     ls_text_free(&t->metrics);
     free(t->saved);
-    ls_loader_destroy(t->loader);
-    ls_sampler_destroy(t->sampler);
-    ls_dataset_free(&t->train);
-    ls_dataset_free(&t->test);
+    ls_feed_close(&t->feed);
+    ls_source_free(&t->source);
     ls_tape_destroy(t->tape);
     ls_optim_destroy(t->optim);
     ls_ddp_destroy(t->ddp);

@@ -1,7 +1,8 @@
 /* trainer.h -- one rank's training run from the inside.
  *
  *   trainer.c  builds and destroys everything        step.c     one optimizer step
- *   loop.c     epochs, logging                       evaluate.c the test set
+ *   feed.c     its samples                           source.c   where tokens come from
+ *   loop.c     steps, logging                        evaluate.c the test set
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
  *   inject.c   faults on request
  */
@@ -11,7 +12,9 @@
 #include "lockstep/lockstep.h"
 #include "lockstep/train.h"
 #include "train/config.h"
+#include "train/feed.h"
 #include "train/say.h"
+#include "train/source.h"
 
 typedef struct ls_trainer {
     const ls_train_config *c;      /* borrowed */
@@ -25,12 +28,10 @@ typedef struct ls_trainer {
     ls_ddp *ddp;
     ls_optim *optim;
     ls_lr lr;                      /* what the optimizer's rate follows */
-    ls_dataset train, test;
-    ls_sampler *sampler;
-    ls_loader *loader;
-    size_t local_batch, micro_batch;
-    int64_t steps_per_epoch, steps, step; /* step: the last one finished, from 1 */
-    int64_t epoch;
+    ls_source source;              /* of tokens */
+    ls_feed feed;
+    int64_t steps, step;           /* step: the last one finished, from 1 */
+    int64_t epoch;                 /* of the step at hand, from 0 */
 
     uint32_t trace_first, trace_last;
     ls_injection inject;
@@ -49,10 +50,11 @@ typedef struct ls_trainer {
 
 /* What one step was like. */
 typedef struct ls_step_stats {
-    double loss;          /* global mean over the step's samples */
+    double loss;          /* global mean over the step's samples, or its tokens that count */
     double grad_norm;     /* of the averaged gradient, before clipping */
     double lr;            /* of this step's update */
     int64_t samples;      /* of all ranks */
+    int64_t tokens;       /* in them; 0: of features */
     uint64_t step_ns, data_ns;
     ls_comm_stats comm;   /* of this step alone */
 } ls_step_stats;
@@ -60,12 +62,11 @@ typedef struct ls_step_stats {
 ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out);
 void ls_trainer_destroy(ls_trainer *t);
 
+/* The loss of some samples, as ls_model_loss makes it. */
+ls_tensor *ls_train_loss(ls_trainer *t, const ls_rows *rows, ls_loss_sums *sums);
 /* One step: micro-batches, backward with overlapped reduction, update. LS_NAN, before any weight is
  * touched, names the first rank whose loss is not finite. */
 ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
-
-/* Mean loss and accuracy over the whole test set, every sample once. The same on every rank. */
-ls_status ls_train_evaluate(ls_trainer *t, double *loss, double *accuracy);
 
 /* Rank 0 writes a checkpoint of the current step, everybody waits until it is durable. */
 ls_status ls_train_save(ls_trainer *t);
@@ -75,8 +76,13 @@ void ls_train_event(ls_trainer *t, const char *what);
 /* What an evaluation found, if there was one. */
 typedef struct ls_eval {
     bool done;
-    double loss, accuracy;
+    double loss;       /* mean over the samples, or the tokens that count */
+    double accuracy;   /* share of the samples whose class is found; of features */
+    double perplexity; /* e^loss; of tokens, else 0 */
 } ls_eval;
+
+/* The test set, or train.eval_batches of it, every sample once, shared by the ranks. The same on every rank. */
+ls_status ls_train_evaluate(ls_trainer *t, ls_eval *out);
 
 /* Rank 0 makes the run folder with config.yaml, and the folder for checkpoints. */
 ls_status ls_record_open(ls_trainer *t, ls_opts *opts);

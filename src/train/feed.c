@@ -1,0 +1,195 @@
+/* feed.c -- this rank's samples of each step. */
+#include "train/feed.h"
+
+#include <string.h>
+
+#include "lockstep/tensor.h"
+
+#define FASHION_MNIST "/usr/share/datasets/fashion-mnist"
+#define SYNTHETIC_TRAIN 1000
+#define SYNTHETIC_TEST 200
+#define TEST_ROWS 256 /* of features */
+
+/* --- features ----------------------------------------------------------------------------------- */
+
+static ls_status features_step(ls_feed *f, int64_t step)
+{
+    const uint64_t epoch = (uint64_t)(step / f->steps_per_epoch);
+    const size_t at = (size_t)(step % f->steps_per_epoch);
+    if (epoch != f->sampler->epoch) LS_TRY(ls_sampler_set_epoch(f->sampler, epoch));
+    f->loader->next = at * f->local;
+    const size_t n = ls_loader_next(f->loader); /* fewer at the end of an epoch, and on every rank as many */
+    if (n == 0) return ls_fail(LS_INTERNAL, "step %lld of an epoch has no sample", (long long)at);
+    f->step = (ls_rows){ f->loader->x, f->loader->label, n, 0, (size_t)f->rank * n };
+    f->counted = (int64_t)n;
+    return LS_OK;
+}
+
+static ls_status features_test(ls_feed *f, size_t first, ls_rows *out)
+{
+    f->test_loader->next = first;
+    const size_t n = ls_loader_next(f->test_loader);
+    *out = (ls_rows){ f->test_loader->x, f->test_loader->label, n, 0, first };
+    return LS_OK;
+}
+
+static const ls_feed_kind features = { features_step, features_test };
+
+static ls_status open_images(ls_feed *f, const ls_train_config *c)
+{
+    const char *path = *c->data.path ? c->data.path : FASHION_MNIST;
+    ls_status st = ls_dataset_open_idx(path, "train", &f->train);
+    if (st == LS_OK) st = ls_dataset_open_idx(path, "test", &f->test);
+    return st == LS_OK ? st : ls_while(st, "opening the data of data.path (Debian's package dataset-fashion-mnist installs %s)",
+                                       FASHION_MNIST);
+}
+
+static ls_status open_features(ls_feed *f, const ls_train_config *c, const ls_model_config *model)
+{
+    const int64_t inputs = model->dims[0], classes = model->dims[model->ndims - 1];
+    f->kind = &features;
+    if (strcmp(ls_train_data_name(c), "synthetic") == 0) {
+        LS_TRY(ls_dataset_synthetic(0, SYNTHETIC_TRAIN, (size_t)inputs, classes, &f->train));
+        LS_TRY(ls_dataset_synthetic(1, SYNTHETIC_TEST, (size_t)inputs, classes, &f->test));
+    } else {
+        LS_TRY(open_images(f, c));
+    }
+    if ((int64_t)f->train.features != inputs || f->train.classes > classes)
+        return ls_fail(LS_BAD_CONFIG, "the data has %zu features and %lld classes, model.dims begins with %lld and ends with %lld",
+                       f->train.features, (long long)f->train.classes, (long long)inputs, (long long)classes);
+    f->features = f->train.features;
+    f->samples = f->train.n;
+    f->test_samples = f->test.n;
+    f->test_rows = TEST_ROWS;
+    LS_TRY(ls_sampler_create(f->train.n, f->size, f->rank, c->data.shuffle, (uint64_t)c->train.seed, c->data.drop_last,
+                             &f->sampler));
+    const size_t n = f->sampler->num_samples;
+    f->steps_per_epoch = (int64_t)(c->data.drop_last ? n / f->local : (n + f->local - 1) / f->local);
+    if (f->steps_per_epoch == 0)
+        return ls_fail(LS_BAD_CONFIG, "train.global_batch %lld leaves no whole batch of the %zu samples a rank has: lower it or "
+                       "set data.drop_last false", (long long)c->train.global_batch, n);
+    LS_TRY(ls_loader_create(&f->train, f->sampler, f->local, false, &f->loader));
+    return ls_loader_create(&f->test, NULL, TEST_ROWS, false, &f->test_loader);
+}
+
+/* --- tokens --------------------------------------------------------------------------------------- */
+
+/* Takes out of the labels what does not count; how many are left. */
+static int64_t count_labels(int64_t *label, size_t n, int64_t ignore)
+{
+    int64_t counted = (int64_t)n;
+    for (size_t i = 0; ignore >= 0 && i < n; i++) {
+        if (label[i] != ignore) continue;
+        label[i] = LS_IGNORE_INDEX;
+        counted--;
+    }
+    return counted;
+}
+
+/* The loader's batch is the whole step of this rank: windows of the step in their order. */
+static ls_status tokens_step(ls_feed *f, int64_t step)
+{
+    ls_token_loader *l = f->token_loader;
+    l->position = (uint64_t)step * f->local * (uint64_t)f->size;
+    LS_TRY(ls_token_loader_next(l));
+    f->step = (ls_rows){ l->x, l->y, f->local, f->tokens, (size_t)f->rank * f->local };
+    f->counted = count_labels(l->y, f->local * f->tokens, f->ignore);
+    return LS_OK;
+}
+
+static ls_status tokens_test(ls_feed *f, size_t first, ls_rows *out)
+{
+    ls_token_loader *l = f->test_token_loader;
+    l->position = first;
+    LS_TRY(ls_token_loader_next(l));
+    *out = (ls_rows){ l->x, l->y, l->batch, l->T, first };
+    return LS_OK;
+}
+
+static const ls_feed_kind tokens = { tokens_step, tokens_test };
+
+static ls_status open_token_file(const ls_train_config *c, const char *path, ls_tokens *out)
+{
+    ls_token_format format;
+    LS_TRY(ls_source_format(c, path, &format));
+    return ls_tokens_open(path, format, out);
+}
+
+static ls_status open_tokens(ls_feed *f, const ls_train_config *c, const ls_model_config *model, const ls_source *source)
+{
+    const uint32_t vocab = (uint32_t)model->lm.vocab_size;
+    f->kind = &tokens;
+    f->tokens = (size_t)ls_train_seq_len(c);
+    f->ignore = c->data.ignore_token;
+    LS_TRY(open_token_file(c, source->train, &f->train_tokens));
+    if (f->train_tokens.n < f->tokens + 1)
+        return ls_fail(LS_BAD_CONFIG, "%s: has %zu tokens, but a sequence of train.seq_len needs %zu and the one behind it: lower "
+                       "train.seq_len, or train on more text", source->train, f->train_tokens.n, f->tokens);
+    const ls_token_loader_opts train = { .batch = f->local, .T = f->tokens, .dp_rank = f->rank, .dp_size = f->size,
+                                         .seed = (uint64_t)c->train.seed, .shuffle = c->data.shuffle, .vocab = vocab };
+    LS_TRY(ls_token_loader_create(&f->train_tokens, &train, &f->token_loader));
+    f->samples = f->token_loader->windows;
+    const size_t global = f->local * (size_t)f->size;
+    f->steps_per_epoch = (int64_t)((f->samples + global - 1) / global);
+
+    if (!*source->val) return LS_OK;
+    LS_TRY(open_token_file(c, source->val, &f->test_tokens));
+    const size_t left = f->test_tokens.n;
+    if (left < 2) return LS_OK;
+    const ls_token_loader_opts test = { .batch = f->micro, .T = left - 1 < f->tokens ? left - 1 : f->tokens, .dp_size = 1,
+                                        .vocab = vocab };
+    LS_TRY(ls_token_loader_create(&f->test_tokens, &test, &f->test_token_loader));
+    f->test_samples = f->test_token_loader->windows;
+    f->test_rows = f->micro;
+    return LS_OK;
+}
+
+/* --- both ------------------------------------------------------------------------------------------- */
+
+ls_status ls_feed_open(ls_feed *f, const ls_train_config *c, const ls_model_config *model, const ls_source *source)
+{
+    f->ignore = -1;
+    return strcmp(model->name, "mlp") == 0 ? open_features(f, c, model) : open_tokens(f, c, model, source);
+}
+
+void ls_feed_close(ls_feed *f)
+{
+    ls_loader_destroy(f->loader);
+    ls_loader_destroy(f->test_loader);
+    ls_sampler_destroy(f->sampler);
+    ls_dataset_free(&f->train);
+    ls_dataset_free(&f->test);
+    ls_token_loader_destroy(f->token_loader);
+    ls_token_loader_destroy(f->test_token_loader);
+    ls_tokens_close(&f->train_tokens);
+    ls_tokens_close(&f->test_tokens);
+    *f = (ls_feed){ 0 };
+}
+
+ls_status ls_feed_step(ls_feed *f, int64_t step)
+{
+    f->done = 0;
+    f->step = (ls_rows){ 0 };
+    return f->kind->step(f, step);
+}
+
+ls_rows ls_feed_next(ls_feed *f)
+{
+    const size_t left = f->step.n - f->done, labels = f->tokens ? f->tokens : 1;
+    const size_t row = f->tokens ? f->tokens * sizeof(int64_t) : f->features * sizeof(float);
+    ls_rows r = f->step;
+    r.n = left < f->micro ? left : f->micro;
+    r.x = (char *)f->step.x + f->done * row;
+    r.label = f->step.label + f->done * labels;
+    r.first += f->done;
+    f->done += r.n;
+    return r;
+}
+
+ls_status ls_feed_test(ls_feed *f, size_t first, size_t n, ls_rows *out)
+{
+    LS_TRY(f->kind->test(f, first, out));
+    if (out->n > n) out->n = n; /* the last ones may be followed by others */
+    if (out->tokens) (void)count_labels(out->label, out->n * out->tokens, f->ignore);
+    return LS_OK;
+}

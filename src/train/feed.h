@@ -1,0 +1,63 @@
+/* feed.h -- what a run learns from: this rank's samples of each step, of features or of tokens, micro-batch by
+ * micro-batch; and the samples that it is tested with.
+ *
+ * A step's samples follow from its number alone, and so does where each of them stands in the step, whatever the
+ * number of ranks and however a step is divided.
+ */
+#ifndef LS_TRAIN_FEED_H
+#define LS_TRAIN_FEED_H
+#include "lockstep/data.h"
+#include "lockstep/model.h"
+#include "train/config.h"
+#include "train/source.h"
+
+/* n samples one after another: x [n, features] of F32 with a label each, or x [n, tokens] and as many labels, I64. */
+typedef struct ls_rows {
+    void *x;        /* borrowed from the feed */
+    int64_t *label;
+    size_t n;
+    size_t tokens;  /* of a sample; 0: of features */
+    size_t first;   /* place of the first sample: in the step, over all ranks; or among those for tests */
+} ls_rows;
+
+typedef struct ls_feed ls_feed;
+
+/* A kind of data: one of each in feed.c. */
+typedef struct ls_feed_kind {
+    ls_status (*step)(ls_feed *f, int64_t step);              /* f->step: this rank's samples */
+    ls_status (*test)(ls_feed *f, size_t first, ls_rows *out); /* some samples from `first` on, at least one */
+} ls_feed_kind;
+
+struct ls_feed {
+    const ls_feed_kind *kind;
+    int rank, size;
+    size_t local, micro;          /* samples of a whole step and of a micro-batch, on this rank */
+    size_t samples, test_samples; /* that there are; test_samples 0: nothing to test with */
+    size_t test_rows;             /* most that kind->test gives at once */
+    size_t features, tokens;      /* of a sample: one of them is 0 */
+    int64_t steps_per_epoch;
+    int64_t ignore;               /* a token that does not count as a label; -1: all do */
+    ls_rows step;                 /* the samples of the step at hand */
+    int64_t counted;              /* labels of the step at hand that count: all but LS_IGNORE_INDEX */
+    size_t done;                  /* of them handed out */
+
+    ls_dataset train, test;       /* of features; owned, as all below */
+    ls_sampler *sampler;
+    ls_loader *loader, *test_loader;
+    ls_tokens train_tokens, test_tokens;
+    ls_token_loader *token_loader, *test_token_loader;
+};
+
+/* Opens what c names, for rank `rank` of `size`; local and micro are set, and `source` (tokens) has been found.
+ * `model` says what a sample is. LS_BAD_CONFIG where data and model do not fit. */
+ls_status ls_feed_open(ls_feed *f, const ls_train_config *c, const ls_model_config *model, const ls_source *source);
+void ls_feed_close(ls_feed *f); /* zeroed is fine */
+
+/* Begins step `step`, from 0: f->step are its samples on this rank. LS_BAD_FILE: a token outside the vocabulary. */
+ls_status ls_feed_step(ls_feed *f, int64_t step);
+/* The next micro-batch of it; n is 0 at its end. */
+ls_rows ls_feed_next(ls_feed *f);
+/* Samples [first, first + n) for tests, as many of the n as come at once. */
+ls_status ls_feed_test(ls_feed *f, size_t first, size_t n, ls_rows *out);
+
+#endif

@@ -1,0 +1,220 @@
+/* source.c -- token files for a run: found, or made of a text on first use. */
+#include "train/source.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "data/prepare.h"
+#include "net/job_env.h"
+#include "train/rundir.h"
+#include "train/say.h"
+
+#define CACHE ".cache/tokens"
+#define VAL 0.05                             /* share of a text that is for validation, as in `lockstep data prepare` */
+#define WAIT_NS 600000000000ull              /* for the rank that makes the files */
+#define LOOK_NS 20000000ull
+#define LLMC_MAGIC16 20240520
+#define LLMC_MAGIC32 20240801
+
+static ls_file_type type_of(const char *path)
+{
+    ls_file_info info;
+    return ls_env_get()->info(path, &info) < 0 ? LS_FILE_NONE : info.type;
+}
+
+/* "%s%s" into a path of the source; "" where such a file is not there and `must` is not set. */
+static ls_status place(char out[LS_SOURCE_PATH], const char *front, size_t nfront, const char *name, bool must)
+{
+    const int n = snprintf(out, LS_SOURCE_PATH, "%.*s%s", (int)nfront, front, name);
+    if (n < 0 || n >= LS_SOURCE_PATH)
+        return ls_fail(LS_BAD_CONFIG, "data.path: %.40s...: a path of %d bytes, at most %d are taken", out, n, LS_SOURCE_PATH - 1);
+    if (type_of(out) != LS_FILE_NONE) return LS_OK;
+    if (must) return ls_fail(LS_IO, "%s: not there: data.path names token files, as `lockstep data prepare` makes them", out);
+    *out = 0;
+    return LS_OK;
+}
+
+ls_status ls_source_format(const ls_train_config *c, const char *path, ls_token_format *out)
+{
+    const ls_env *env = ls_env_get();
+    int32_t magic = 0;
+    *out = strcmp(c->data.format, "nanogpt") == 0 ? LS_TOKENS_NANOGPT : LS_TOKENS_LLMC;
+    if (strcmp(c->data.format, "auto") != 0) return LS_OK;
+    const int fd = env->open_read(path);
+    if (fd < 0) return ls_fail(LS_IO, "%s: cannot be opened: %s", path, strerror(-fd));
+    const ssize_t k = env->pread(fd, &magic, sizeof magic, 0);
+    env->close_fd(fd);
+    if (k != (ssize_t)sizeof magic || (magic != LLMC_MAGIC16 && magic != LLMC_MAGIC32)) *out = LS_TOKENS_NANOGPT;
+    return LS_OK;
+}
+
+/* --- files that are there -------------------------------------------------------------------- */
+
+static ls_status in_folder(const char *dir, ls_source *s)
+{
+    char slash[LS_SOURCE_PATH];
+    const int n = snprintf(slash, sizeof slash, "%s/", dir);
+    if (n < 0 || (size_t)n >= sizeof slash) return ls_fail(LS_BAD_CONFIG, "data.path is longer than %d bytes", LS_SOURCE_PATH - 1);
+    LS_TRY(place(s->train, slash, (size_t)n, "train.bin", true));
+    LS_TRY(place(s->val, slash, (size_t)n, "val.bin", false));
+    return place(s->tokenizer, slash, (size_t)n, "tokenizer.json", false);
+}
+
+/* abc_train.bin has abc_val.bin beside it. */
+static ls_status beside_file(const char *path, ls_source *s)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *train = strstr(name, "train");
+    char val[LS_SOURCE_PATH];
+    LS_TRY(place(s->train, path, strlen(path), "", true));
+    LS_TRY(place(s->tokenizer, path, (size_t)(name - path), "tokenizer.json", false));
+    if (!train) return LS_OK;
+    snprintf(val, sizeof val, "val%s", train + strlen("train"));
+    return place(s->val, path, (size_t)(train - path), val, false);
+}
+
+/* --- files to be made ---------------------------------------------------------------------------- */
+
+static bool is_named(const char *what) { return strcmp(what, "sotu") == 0 || strcmp(what, "moby-dick") == 0; }
+
+static const char *tokenizer_of(const ls_train_config *c) { return *c->data.tokenizer ? c->data.tokenizer : "gpt2"; }
+
+/* A name for the text and the tokenizer: of a file of one's own it has a hash of what is in it. */
+static ls_status cache_name(const ls_train_config *c, ls_corpus *corpus, char *out, size_t n)
+{
+    const char *slash = strrchr(c->data.name, '/'), *text = slash ? slash + 1 : c->data.name;
+    const char *with = tokenizer_of(c);
+    const bool plain = strcmp(with, "gpt2") == 0 || strcmp(with, "byte") == 0 || strcmp(with, "char") == 0;
+    uint64_t hash = plain ? 0 : ls_hash64(with, strlen(with), 0);
+    for (size_t i = 0; !is_named(c->data.name) && i < corpus->n; i++) {
+        const char *p;
+        size_t bytes;
+        LS_TRY(ls_corpus_text(corpus, i, &p, &bytes));
+        hash = ls_hash64(p, bytes, hash);
+        ls_corpus_release(corpus, i);
+    }
+    int k = snprintf(out, n, CACHE "/%.60s-%s", *text ? text : "text", plain ? with : "own");
+    if (hash && k > 0 && (size_t)k < n) snprintf(out + k, n - (size_t)k, "-%016" PRIx64, hash);
+    return LS_OK;
+}
+
+/* Into a folder beside it, which then gets its name: nobody sees half of it. */
+static ls_status make(const ls_train_config *c, ls_corpus *corpus, const char *dir, bool *made)
+{
+    const ls_env *env = ls_env_get();
+    char to[LS_SOURCE_PATH + 32], parent[LS_SOURCE_PATH];
+    const ls_prepare p = { .out = to, .format = LS_TOKENS_LLMC, .val = VAL };
+    ls_prepared done = { 0 };
+    ls_tokenizer *t = NULL;
+    const char *with = tokenizer_of(c);
+
+    snprintf(to, sizeof to, "%s.tmp-%d", dir, env->pid());
+    snprintf(parent, sizeof parent, "%s", dir);
+    char *slash = strrchr(parent, '/');
+    if (slash && slash != parent) {
+        *slash = 0;
+        LS_TRY(ls_mkdirs(parent));
+    }
+    ls_status st = strcmp(with, "char") == 0 ? ls_prepare_chars(&p, corpus, &t) : ls_tokenizer_open(with, &t);
+    if (st == LS_OK) st = ls_prepare_tokens(&p, corpus, t, &done);
+    ls_tokenizer_close(t);
+    if (st == LS_OK) {
+        env->rmdir(dir); /* an empty folder may wait for it */
+        const int err = env->rename(to, dir);
+        *made = err == 0;
+        /* another job may have been faster; then its files are as good */
+        if (err < 0 && type_of(dir) != LS_FILE_DIR) st = ls_fail(LS_IO, "%s: cannot be made: %s", dir, strerror(-err));
+    }
+    if (!*made) ls_remove_folder(to);
+    if (*made)
+        ls_say("tokens of %s: %s: %zu to train on, %zu to validate with, of %u kinds", c->data.name, dir, done.tokens[0],
+               done.tokens[1], done.vocab);
+    return st;
+}
+
+static ls_status wait_for(const char *dir)
+{
+    const ls_env *env = ls_env_get();
+    const uint64_t end = env->mono_ns() + WAIT_NS;
+    while (type_of(dir) != LS_FILE_DIR) {
+        if (env->mono_ns() > end)
+            return ls_fail(LS_IO, "%s: did not come in %d s from the first rank of this host, which makes it", dir,
+                           (int)(WAIT_NS / 1000000000u));
+        env->wait(NULL, 0, NULL, 0, env->mono_ns() + LOOK_NS);
+    }
+    return LS_OK;
+}
+
+static bool has_tokens(const char *dir)
+{
+    char path[LS_SOURCE_PATH + 16];
+    snprintf(path, sizeof path, "%s/train.bin", dir);
+    return type_of(path) != LS_FILE_NONE;
+}
+
+static ls_status of_text(const ls_train_config *c, ls_source *s)
+{
+    char dir[LS_SOURCE_PATH - 16];
+    ls_corpus corpus = { 0 };
+    ls_job_env job;
+    ls_status st = LS_OK;
+    LS_TRY(ls_job_env_read(&job));
+    if (strlen(c->data.path) >= sizeof dir) return ls_fail(LS_BAD_CONFIG, "data.path is longer than %zu bytes", sizeof dir - 1);
+    snprintf(dir, sizeof dir, "%s", c->data.path);
+    if (!*dir && !is_named(c->data.name)) st = ls_corpus_add(&corpus, c->data.name, NULL);
+    if (st == LS_OK && !*dir) st = cache_name(c, &corpus, dir, sizeof dir);
+    if (st == LS_OK && !has_tokens(dir)) {
+        if (job.local_rank > 0) st = wait_for(dir);
+        else {
+            if (corpus.n == 0) st = ls_corpus_add(&corpus, c->data.name, NULL);
+            if (st == LS_OK) st = make(c, &corpus, dir, &s->made);
+        }
+    }
+    ls_corpus_free(&corpus);
+    return st < 0 ? ls_while(st, "making tokens of data.name %s", c->data.name) : in_folder(dir, s);
+}
+
+/* --- both -------------------------------------------------------------------------------------------- */
+
+ls_status ls_source_find(const ls_train_config *c, ls_source *out)
+{
+    *out = (ls_source){ 0 };
+    ls_status st;
+    if (strcmp(ls_train_data_name(c), "tokens") != 0) st = of_text(c, out);
+    else st = type_of(c->data.path) == LS_FILE_DIR ? in_folder(c->data.path, out) : beside_file(c->data.path, out);
+    if (st == LS_OK && *out->tokenizer) st = ls_tokenizer_open(out->tokenizer, &out->opened);
+    else if (st == LS_OK && *c->data.tokenizer) st = ls_tokenizer_open(c->data.tokenizer, &out->opened);
+    if (st < 0) ls_source_free(out);
+    return st;
+}
+
+ls_status ls_source_vocab(const ls_train_config *c, const ls_source *s, int64_t *out)
+{
+    const ls_model_preset *preset = ls_model_preset_find(c->model.preset);
+    *out = c->model.vocab_size;
+    if (*out == 0 && s->opened) *out = ls_tokenizer_vocab_size(s->opened);
+    else if (*out == 0 && preset) *out = preset->lm.vocab_size;
+    if (*out > 0) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "model.vocab_size is missing: no tokenizer.json beside %s says it", s->train);
+}
+
+ls_status ls_source_prepare(const ls_train_config *c)
+{
+    ls_source s;
+    int64_t vocab;
+    if (!ls_train_is_lm(c)) return LS_OK;
+    LS_TRY(ls_source_find(c, &s));
+    const ls_status st = ls_source_vocab(c, &s, &vocab);
+    ls_source_free(&s);
+    return st;
+}
+
+void ls_source_free(ls_source *s)
+{
+    ls_tokenizer_close(s->opened);
+    *s = (ls_source){ 0 };
+}

@@ -1,0 +1,198 @@
+#!/bin/bash
+# test_train_lm.sh -- lockstep train with language models as a user meets them: text to tokens on first use, the same
+# loss and gradients however a step is divided, evaluation, what a run leaves behind, mistakes.
+#
+#   tests/test_train_lm.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+gunzip -c "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" >whale.txt
+cat >base.yaml <<YAML
+model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 32, seq_len: 32 }
+data: { name: whale.txt, tokenizer: byte }
+train: { steps: 12, global_batch: 8, eval_every: 5, eval_batches: 3 }
+optim: { name: adamw, lr: 3e-3, clip: 1.0 }
+YAML
+have_python() { python3 -c 'import json' 2>/dev/null; }
+
+# --- what it prints and keeps -----------------------------------------------------------------------
+train 2 --run.dir run
+claim 'a run ends with 0' ends_with 0
+claim 'the text becomes token files' prints '^tokens of whale.txt: .cache/tokens/whale.txt-byte-[0-9a-f]{16}: 19[0-9]* to train on, 1[0-9]* to validate with, of 257 kinds$'
+claim 'the last line is final' grep -qE '^final step=12 loss=0x1\.[0-9a-f]+p[-+][0-9]+ digest=[0-9a-f]{32}$' <(final)
+claim 'evaluations: every 5 steps and at the end' diff <(printf 'step=%s\n' 5 10 12) <(grep -oE '^step=[0-9]+' out)
+claim 'with perplexity' prints '^step=12 val_loss=[0-9]\.[0-9]{4} perplexity=[0-9]+\.[0-9]{2}$'
+claim 'tokens are counted' prints 'tokens/s$'
+claim 'off a terminal stderr is empty' test ! -s err
+first=$(final)
+step=run/checkpoints/step-00000012
+claim 'a checkpoint is a folder of Hugging Face' diff <(printf '%s\n' config.json model.safetensors tokenizer.json) <(ls $step)
+claim 'and whole' "$lockstep" ckpt verify $step/model.safetensors
+
+metrics_are_whole() {
+    python3 - <<'PY'
+import json, math
+lines = [json.loads(l) for l in open('run/metrics.jsonl')]
+assert [l['step'] for l in lines] == list(range(1, 13))
+assert [l['step'] for l in lines if 'eval/loss' in l] == [5, 10, 12]
+for l in lines:
+    if 'eval/loss' in l:
+        assert abs(math.exp(l['eval/loss']) - l['eval/perplexity']) < 1e-9 * l['eval/perplexity'], l
+        assert 'eval/accuracy' not in l
+    # 4 samples of 32 tokens a rank
+    assert abs(l['throughput(tps)'] * l['time_metrics/end_to_end(s)'] - 4 * 32) < 1e-6, l
+assert abs(lines[0]['loss_metrics/global_avg_loss'] - math.log(257)) < 0.1, lines[0]
+assert lines[-1]['loss_metrics/global_avg_loss'] < lines[0]['loss_metrics/global_avg_loss'] - 1
+PY
+}
+digest_is_of_the_file() { # names in order, each with a zero byte and its values as the file has them: so says its contract
+    python3 - <<'PY'
+import ctypes, ctypes.util, json, struct
+f = open('run/checkpoints/step-00000012/model.safetensors', 'rb').read()
+n, = struct.unpack('<Q', f[:8])
+head = json.loads(f[8:8 + n])
+head.pop('__metadata__')
+assert head['transformer.h.0.attn.c_attn.weight']['shape'] == [32, 96], 'as transformers has it'
+text = b''
+for name in sorted(head):
+    a, b = head[name]['data_offsets']
+    text += name.encode() + b'\0' + f[8 + n + a:8 + n + b]
+x = ctypes.CDLL(ctypes.util.find_library('xxhash') or 'libxxhash.so.0')
+class H(ctypes.Structure): _fields_ = [('low', ctypes.c_uint64), ('high', ctypes.c_uint64)]
+x.XXH3_128bits.restype = H
+x.XXH3_128bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+h = x.XXH3_128bits(text, len(text))
+want = open('out').read().splitlines()[-1].split('digest=')[1]
+assert '%016x%016x' % (h.high, h.low) == want, (want, h.high, h.low)
+PY
+}
+if have_python; then
+    claim 'metrics.jsonl has losses, perplexities and tokens a second' metrics_are_whole
+    claim 'the digest is that of the file' digest_is_of_the_file
+else
+    echo 'skipped: there is no python3 to read metrics.jsonl'
+fi
+
+# --- again -------------------------------------------------------------------------------------------------
+train 2 --run.dir run
+claim 'the second run finds the tokens' test "$(grep -c '^tokens of' out)" = 0
+claim 'and gives the same final line' test "$(final)" = "$first"
+"$lockstep" train run/config.yaml --run.dir again >out 2>err
+claim 'config.yaml runs and gives the same' test "$(final)" = "$first"
+"$lockstep" run --nproc-per-node 2 "$lockstep" train base.yaml --data.path kept >out 2>err
+claim 'lockstep run starts it too; data.path is where tokens are kept' test "$(final)" = "$first" -a -e kept/tokenizer.json
+train 2 --data.name tokens --data.path kept
+claim 'data.path alone, a folder' test "$(final)" = "$first"
+"$lockstep" data prepare whale.txt --tokenizer byte --format nanogpt --out nano >/dev/null
+mkdir story && cp nano/train.bin story/whale_train.bin && cp nano/val.bin story/whale_val.bin
+train 2 --data.name tokens --data.path story/whale_train.bin --data.tokenizer '' --model.vocab_size 257
+claim 'a file of nanoGPT, its val file beside it' test "$(final)" = "$first" -a "$(grep -c val_loss= out)" = 3
+claim 'without tokenizer.json the checkpoint has none' test ! -e "$(dirname "$(sed -n 's/^checkpoint: //p' out)")/tokenizer.json"
+
+# --- a step, divided -----------------------------------------------------------------------------------------
+# One step of plain SGD: the weights move by rate times gradient. The letter e, one label in ten, does not count: ranks
+# and micro-batches have unequal numbers of labels.
+sgd() { # run folder, ranks, options...
+    local name=$1 ranks=$2
+    shift 2
+    train "$ranks" --optim.name sgd --optim.lr 100 --optim.clip 0 --train.steps 1 --train.eval_batches 0 --run.dir "$name" "$@"
+}
+same_step() {
+    python3 - "$@" <<'PY'
+import json, struct, sys
+def tensors(run, step):
+    f = open('%s/checkpoints/step-%08d/model.safetensors' % (run, step), 'rb').read()
+    n, = struct.unpack('<Q', f[:8])
+    head = json.loads(f[8:8 + n])
+    head.pop('__metadata__')
+    return {k: struct.unpack('<%df' % ((v['data_offsets'][1] - v['data_offsets'][0]) // 4),
+                             f[8 + n + v['data_offsets'][0]:8 + n + v['data_offsets'][1]]) for k, v in head.items()}
+def metrics(run): return json.loads(open(run + '/metrics.jsonl').readline())
+before, want = tensors('start', 0), tensors(sys.argv[1], 1)
+worst = 0
+for run in sys.argv[2:]:
+    a, b = metrics(run), metrics(sys.argv[1])
+    # sums of 230 losses in double, and in float within a row
+    assert abs(a['loss_metrics/global_avg_loss'] / b['loss_metrics/global_avg_loss'] - 1) < 1e-6, (run, a, b)
+    assert abs(a['eval/loss'] / b['eval/loss'] - 1) < 1e-5, (run, a, b)
+    assert abs(a['grad_norm'] / b['grad_norm'] - 1) < 1e-5, (run, a, b)
+    got = tensors(run, 1)
+    for k in want:
+        way = sum((x - y) ** 2 for x, y in zip(want[k], before[k])) ** 0.5
+        off = sum((x - y) ** 2 for x, y in zip(want[k], got[k])) ** 0.5
+        worst = max(worst, off / way)
+        # floats added in another order: some 256 rows of 2^-24 each
+        assert way > 0 and off < 2e-5 * way, (run, k, off, way)
+print('worst', worst)
+PY
+}
+for model in gpt2 llama; do
+    more=(--model.name $model)
+    [ $model = gpt2 ] || more+=(--model.n_kv_head 1 --model.tied false)
+    rm -rf start 1x* 2x* 4x*
+    train 1 --train.epochs 0 --train.steps 0 --run.dir start "${more[@]}"
+    ignoring=("${more[@]}" --data.ignore_token 101)
+    sgd 1x1 1 "${ignoring[@]}"
+    for ranks in 1 2 4; do
+        for micro in 1 2; do
+            [ $ranks$micro = 11 ] || sgd ${ranks}x$micro $ranks "${ignoring[@]}" --train.micro_batch $((8 / ranks / micro))
+        done
+    done
+    if have_python; then
+        claim "$model: 1, 2, 4 ranks, 1, 2 micro-batches: the same loss and gradients" same_step 1x1 1x2 2x1 2x2 4x1 4x2
+    fi
+    sgd other 2 "${ignoring[@]}"
+    claim "$model: the same twice, to the bit" cmp other/checkpoints/step-00000001/model.safetensors 2x1/checkpoints/step-00000001/model.safetensors
+    one=$(loss)
+    sgd all 2 "${more[@]}"
+    claim "$model: ignored labels do change the loss" test "$(loss)" != "$one"
+    rm -rf all other
+done
+train 4 --comm.transport tcp --run.dir tcp
+claim 'over tcp the same loss to the bit as on shm' test "$(loss)" = "$(train 4 --run.dir shm; loss)"
+
+# --- evaluation, export --------------------------------------------------------------------------------------------
+val=$(sed -n 's/^step=12 //p' out)
+train 2 --run.dir run
+val=$(sed -n 's/^step=12 //p' out)
+train 2 --eval-only --model.load $step/model.safetensors
+claim '--eval-only prints what the run printed' test "$(cat out)" = "$val"
+train 1 --eval-only --model.load $step
+claim 'also of a folder of Hugging Face, on one rank' test "$(cat out)" = "$val"
+train 2 --eval-only --model.load run
+claim 'also of a run folder' test "$(cat out)" = "$val"
+claim 'lockstep export' "$lockstep" export run --out exported
+same_tensors() { "$lockstep" ckpt ls "$1" | grep ' F32 ' >a; "$lockstep" ckpt ls "$2" | grep ' F32 ' >b; diff a b; }
+claim 'has the tensors of the checkpoint' same_tensors $step/model.safetensors exported/model.safetensors
+claim 'and its config' cmp $step/config.json exported/config.json
+train 2 --model.preset gpt2-1m --model.n_layer 1 --train.steps 1 --train.seq_len 16 --print-config
+claim 'a preset has sizes' prints '^  d_model: 32 .*base.yaml'
+"$lockstep" train --model.preset gpt2-1m --data.name whale.txt --data.tokenizer byte --model.n_layer 1 --train.steps 1 \
+    --train.global_batch 2 --train.seq_len 16 --train.eval_batches 1 --run.dir preset >out 2>err
+claim 'and trains; the vocabulary is the data'"'"'s' prints 'gpt2 with 264[0-9]{3} parameters'
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+mistake() { # code, text, arguments...
+    local want=$1 text=$2
+    shift 2
+    train 2 "$@"
+    ends_with "$want" && says "$text"
+}
+once() { # the same, and found before any rank starts: one line
+    mistake "$@" && [ "$(wc -l <err)" = 1 ]
+}
+claim 'a sequence longer than the model' once 78 "train.seq_len is 33, but the model's longest sequence, model.seq_len, is 32" --train.seq_len 33
+claim 'heads that do not divide' once 78 'model.d_model 32 is not a multiple of model.n_head 3' --model.n_head 3
+claim 'an unknown preset' once 78 "model.preset is 'gpt5': expected one of gpt2-1m, gpt2," --model.preset gpt5
+claim 'a preset of another model' once 78 'model.preset llama-15m is of model.name llama, not gpt2' --model.preset llama-15m
+claim 'no data' once 78 'data.path is missing' --data.name tokens
+claim 'images' once 78 'data.name is fashion-mnist: gpt2 learns from text' --data.name fashion-mnist
+claim 'a text that is not there' once 74 'nofile.txt: not there; nor is it a corpus' --data.name nofile.txt
+claim 'tokens that are not there' once 74 'nowhere: not there: data.path names token files' --data.name tokens --data.path nowhere
+claim 'tokens without a vocabulary' once 78 'model.vocab_size is missing' --data.name tokens --data.path story/whale_train.bin --data.tokenizer ''
+claim 'a token outside the vocabulary, with file, byte and id' mistake 65 ', but the vocabulary has 100' --model.vocab_size 100
+claim 'a text shorter than a sequence' mistake 78 'lower train.seq_len' --model.seq_len 1000000
+head -c 4000 /dev/zero | tr '\0' 0 >zeros.txt
+claim 'a step whose labels are all ignored' mistake 78 'no label of step 1 counts' --data.name zeros.txt --data.ignore_token 48
+claim 'a learning rate that blows up' mistake 80 'is not finite' --optim.lr 1e30 --optim.clip 0
+printf 'abc\xff' >broken.txt
+claim 'bytes that are not UTF-8' once 65 'broken.txt: byte 3: 0xff is not UTF-8' --data.name broken.txt --data.tokenizer char
+finish
