@@ -268,11 +268,17 @@ static void saves_a_configuration_that_runs_again(void **state)
 static void accepts_the_recipes(void **state)
 {
     (void)state;
-    ls_train_config c;
-    ls_opts *o = fresh(&c);
-    if (ls_opts_load_yaml(o, LOCKSTEP_SOURCE "/recipes/fashion-mnist.yaml") != LS_OK) fail_msg("%s", ls_last_error());
-    if (ls_train_config_check(&c, 2) != LS_OK) fail_msg("%s", ls_last_error());
-    ls_opts_destroy(o);
+    static const char *const names[] = { "fashion-mnist", "exercise-mlp", "gpt2-tiny", "gpt2-124m", "llama-tiny" };
+    for (size_t i = 0; i < COUNT(names); i++) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        char path[512];
+        snprintf(path, sizeof path, "%s/recipes/%s.yaml", LOCKSTEP_SOURCE, names[i]);
+        if (ls_opts_load_yaml(o, path) != LS_OK) fail_msg("%s", ls_last_error());
+        if (ls_train_config_resolve(o, &c) != LS_OK) fail_msg("%s: %s", names[i], ls_last_error());
+        if (ls_train_config_check(&c, 2) != LS_OK) fail_msg("%s: %s", names[i], ls_last_error());
+        ls_opts_destroy(o);
+    }
 }
 
 int main(void)

@@ -194,6 +194,35 @@ static void the_digest_is_over_sorted_names_and_values(void **state)
     ls_arena_destroy(a);
 }
 
+/* A matrix [2, 3] that files have as [3, 2], and one of many columns. */
+static void the_digest_of_a_turned_matrix_is_that_of_the_file(void **state)
+{
+    (void)state;
+    static const int64_t size[][2] = { { 2, 3 }, { 5, 37 }, { 1, 16 } };
+    for (size_t k = 0; k < 3; k++) {
+        ls_params as_is = { 0 }, as_file = { 0 };
+        ls_arena *a;
+        char want[33], got[33];
+        const int64_t O = size[k][0], I = size[k][1];
+        assert_int_equal(ls_params_add(&as_is, "w", 2, (int64_t[]){ O, I }), LS_OK);
+        assert_int_equal(ls_params_add(&as_file, "w", 2, (int64_t[]){ I, O }), LS_OK);
+        assert_int_equal(ls_arena_create(1 << 16, false, NULL, &a), LS_OK);
+        assert_int_equal(ls_params_bind(&as_is, a, NULL), LS_OK);
+        assert_int_equal(ls_params_bind(&as_file, a, NULL), LS_OK);
+        for (int64_t i = 0; i < O * I; i++) {
+            ((float *)as_is.item[0].t.data)[i] = (float)i;
+            ((float *)as_file.item[0].t.data)[i % I * O + i / I] = (float)i;
+        }
+        as_is.item[0].turned = true;
+        assert_int_equal(ls_params_digest(&as_is, got), LS_OK);
+        assert_int_equal(ls_params_digest(&as_file, want), LS_OK);
+        assert_string_equal(got, want);
+        ls_params_free(&as_is);
+        ls_params_free(&as_file);
+        ls_arena_destroy(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +234,7 @@ int main(void)
         cmocka_unit_test(philox_init_depends_on_seed_and_stream_only),
         cmocka_unit_test(init_names_what_is_missing),
         cmocka_unit_test(the_digest_is_over_sorted_names_and_values),
+        cmocka_unit_test(the_digest_of_a_turned_matrix_is_that_of_the_file),
     };
     return cmocka_run_group_tests_name("param", tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "data/tokens.h"
 #include "train/trainer.h"
 
 /* A trainer on synthetic data with these options; its options live until drop(). */
@@ -25,7 +26,7 @@ static fixture *build(const char *const *more, size_t n)
     fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
     assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &f->c, &f->o), LS_OK);
-    assert_int_equal(ls_opts_set(f->o, "data.name", "synthetic", "flag"), LS_OK);
+    assert_int_equal(ls_opts_set(f->o, "data.name", "synthetic", "default"), LS_OK);
     for (size_t i = 0; i + 1 < n; i += 2)
         if (ls_opts_set(f->o, more[i], more[i + 1], "flag") < 0) fail_msg("%s", ls_last_error());
     if (ls_trainer_create(&f->c, &f->t) < 0) fail_msg("%s", ls_last_error());
@@ -175,6 +176,157 @@ static void decays_matrices_only_where_told(void **state)
     }
 }
 
+/* --- tokens ------------------------------------------------------------------------------------------------ */
+
+#define V 17
+#define T 8
+
+static char folder[64];
+
+static void write_tokens(const char *name, size_t n)
+{
+    char path[128];
+    ls_token_writer w;
+    assert_int_equal(ls_token_writer_init(&w, LS_TOKENS_LLMC, V), LS_OK);
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t id = (uint32_t)(i * i % 29 % V); /* 3 is one of them */
+        assert_int_equal(ls_token_writer_add(&w, &id, 1), LS_OK);
+    }
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(ls_token_writer_save(&w, path), LS_OK);
+    ls_token_writer_free(&w);
+}
+
+static int make_tokens(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/lockstep-test-trainer-XXXXXX");
+    if (!mkdtemp(folder)) return 1;
+    write_tokens("train.bin", 401); /* 50 windows */
+    write_tokens("val.bin", 60);    /* 7 */
+    return 0;
+}
+
+static int remove_tokens(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "train.bin", "val.bin", "" };
+    for (int i = 0; i < 3; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        remove(path);
+    }
+    return 0;
+}
+
+#define LM(model, ...)                                                                                              \
+    BUILD("model.name", model, "data.name", "tokens", "data.path", folder, "model.vocab_size", "17", "model.seq_len", \
+          "8", "model.n_layer", "2", "model.n_head", "2", "model.d_model", "16", __VA_ARGS__)
+
+/* Sum of -log softmax(logits)[label] of the window in double, from all its logits; adds the labels that count. */
+static double reference(fixture *f, const ls_tokens *data, size_t window, int64_t ignore, int64_t *counted)
+{
+    int64_t id[T + 1], dim[2] = { 1, T };
+    double sum = 0.0;
+    assert_int_equal(ls_tokens_read(data, window * T, T + 1, V, id), LS_OK);
+    ls_tape_reset(f->t->tape);
+    ls_tape_set_grad(f->t->tape, false);
+    const ls_tensor *y = ls_model_forward(f->t->model, f->t->tape, ls_tape_input(f->t->tape, LS_I64, 2, dim, id));
+    ls_tape_set_grad(f->t->tape, true);
+    assert_int_equal(ls_tape_status(f->t->tape), LS_OK);
+    for (int t = 0; t < T; t++) {
+        const float *l = (const float *)y->data + t * V;
+        double z = 0.0;
+        if (id[t + 1] == ignore) continue;
+        for (int v = 0; v < V; v++) z += exp((double)l[v]);
+        sum += log(z) - (double)l[id[t + 1]];
+        ++*counted;
+    }
+    return sum;
+}
+
+static void a_loss_of_tokens_is_the_mean_over_those_that_count(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "gpt2", "llama" }, *const ignore[] = { "-1", "3" };
+    for (int k = 0; k < 8; k++) {
+        fixture *f = LM(models[k % 2], "data.ignore_token", ignore[k / 2 % 2], "train.micro_batch", k / 4 ? "2" : "0",
+                        "train.global_batch", "8", "train.seed", "5");
+        for (int64_t i = 0; i < 3; i++) {
+            double sum = 0.0;
+            int64_t counted = 0;
+            ls_step_stats s;
+            for (uint64_t g = 0; g < 8; g++) {
+                const size_t window = ls_token_loader_window(f->t->feed.token_loader, (uint64_t)i * 8 + g);
+                sum += reference(f, &f->t->feed.train_tokens, window, f->t->feed.ignore, &counted);
+            }
+            assert_true(k / 2 % 2 ? counted < 64 : counted == 64);
+            step(f, &s);
+            /* 64 losses whose logits are floats */
+            if (!(fabs(s.loss - sum / (double)counted) < 1e-6 * s.loss))
+                fail_msg("%s: loss %.9g, want %.9g", models[k % 2], s.loss, sum / (double)counted);
+            assert_int_equal(s.samples, 8);
+            assert_int_equal(s.tokens, 64);
+        }
+        drop(f);
+    }
+}
+
+static void an_evaluation_takes_what_it_is_told(void **state)
+{
+    (void)state;
+    /* of 7 windows: all of them, in threes; or the first 2 batches of 2 */
+    static const struct { const char *batch, *batches; size_t windows; } row[] = { { "3", "0", 7 }, { "2", "2", 4 } };
+    for (size_t k = 0; k < 2; k++) {
+        fixture *f = LM("gpt2", "train.global_batch", row[k].batch, "train.eval_batches", row[k].batches, "data.ignore_token", "3");
+        double sum = 0.0;
+        int64_t counted = 0;
+        ls_eval e;
+        for (size_t w = 0; w < row[k].windows; w++) sum += reference(f, &f->t->feed.test_tokens, w, 3, &counted);
+        assert_int_equal(ls_train_evaluate(f->t, &e), LS_OK);
+        assert_true(e.done && fabs(e.loss - sum / (double)counted) < 1e-6 * e.loss);
+        assert_true(fabs(log(e.perplexity) - e.loss) < 1e-12);
+        drop(f);
+    }
+}
+
+static void epochs_of_tokens_are_steps(void **state)
+{
+    (void)state;
+    fixture *f = LM("gpt2", "train.global_batch", "8", "train.epochs", "2"); /* 50 windows */
+    assert_int_equal(f->t->feed.steps_per_epoch, 7);
+    assert_int_equal(f->t->steps, 14);
+    drop(f);
+    f = LM("gpt2", "train.global_batch", "8", "train.steps", "3", "train.seq_len", "4"); /* 100 */
+    assert_int_equal(f->t->feed.steps_per_epoch, 13);
+    assert_int_equal(f->t->steps, 3);
+    assert_int_equal(f->t->mc.lm.seq_len, 8);
+    drop(f);
+}
+
+/* Dropout follows from the run's seed, the step, and the sample's place in it: so a step is the same however it is
+ * divided. */
+static void dropout_does_not_depend_on_micro_batches(void **state)
+{
+    (void)state;
+    fixture *whole = LM("gpt2", "train.global_batch", "8", "model.embd_dropout", "0.3", "model.resid_dropout", "0.2");
+    fixture *parts = LM("gpt2", "train.global_batch", "8", "model.embd_dropout", "0.3", "model.resid_dropout", "0.2",
+                        "train.micro_batch", "2");
+    fixture *none = LM("gpt2", "train.global_batch", "8");
+    for (int k = 0; k < 5; k++) {
+        ls_step_stats a, b, c;
+        step(whole, &a);
+        step(parts, &b);
+        step(none, &c);
+        assert_true(fabs(a.loss - b.loss) < 1e-6 * a.loss);
+        assert_true(fabs(a.grad_norm - b.grad_norm) < 1e-5 * a.grad_norm);
+        assert_true(fabs(a.loss - c.loss) > 1e-5 * a.loss);
+    }
+    drop(whole);
+    drop(parts);
+    drop(none);
+}
+
 /* --- what is written down ----------------------------------------------------------------------------------- */
 
 static json_t *line(fixture *f, const ls_step_stats *s, const ls_eval *eval)
@@ -228,8 +380,12 @@ int main(void)
         cmocka_unit_test(leaves_weights_alone_when_a_gradient_is_not_finite),
         cmocka_unit_test(follows_the_schedule_and_clips),
         cmocka_unit_test(decays_matrices_only_where_told),
+        cmocka_unit_test(a_loss_of_tokens_is_the_mean_over_those_that_count),
+        cmocka_unit_test(an_evaluation_takes_what_it_is_told),
+        cmocka_unit_test(epochs_of_tokens_are_steps),
+        cmocka_unit_test(dropout_does_not_depend_on_micro_batches),
         cmocka_unit_test(names_numbers_that_are_not_finite),
         cmocka_unit_test(prints_times_as_people_do),
     };
-    return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("trainer", tests, make_tokens, remove_tokens);
 }

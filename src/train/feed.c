@@ -115,7 +115,8 @@ static ls_status open_token_file(const ls_train_config *c, const char *path, ls_
     return ls_tokens_open(path, format, out);
 }
 
-static ls_status open_tokens(ls_feed *f, const ls_train_config *c, const ls_model_config *model, const ls_source *source)
+static ls_status open_tokens(ls_feed *f, const ls_train_config *c, const ls_model_config *model,
+                             const ls_source *source)
 {
     const uint32_t vocab = (uint32_t)model->lm.vocab_size;
     f->kind = &tokens;
@@ -136,8 +137,8 @@ static ls_status open_tokens(ls_feed *f, const ls_train_config *c, const ls_mode
     LS_TRY(open_token_file(c, source->val, &f->test_tokens));
     const size_t left = f->test_tokens.n;
     if (left < 2) return LS_OK;
-    const ls_token_loader_opts test = { .batch = f->micro, .T = left - 1 < f->tokens ? left - 1 : f->tokens, .dp_size = 1,
-                                        .vocab = vocab };
+    const size_t T = left - 1 < f->tokens ? left - 1 : f->tokens;
+    const ls_token_loader_opts test = { .batch = f->micro, .T = T, .dp_size = 1, .vocab = vocab };
     LS_TRY(ls_token_loader_create(&f->test_tokens, &test, &f->test_token_loader));
     f->test_samples = f->test_token_loader->windows;
     f->test_rows = f->micro;
