@@ -65,9 +65,13 @@ claim 'a verb that is not there: 64, with the nearest' fails_with 64 "did you me
 claim 'help shows an example' has_line 'example:' ckpt --help
 
 # --- doctor
-for line in lockstep products transports system processor cores caches NUMA memory 'shared memory' limits launcher data; do
+for line in lockstep products transports system processor cores caches NUMA memory 'shared memory' limits peak launcher data; do
     claim "doctor has a line on $line" has_line "$line" "$build/lockstep" doctor
 done
 claim 'doctor says which rank it is' has_line 'this is rank 3 of 4' env RANK=3 WORLD_SIZE=4 "$build/lockstep" doctor
-claim 'doctor takes no arguments: 64' fails_with 64 'no arguments' "$build/lockstep" doctor now
+claim 'doctor takes no arguments: 64' fails_with 64 "unexpected 'now'" "$build/lockstep" doctor now
+export LOCKSTEP_PEAK=$tmp/cache/peak.json
+claim 'doctor --peak measures, and keeps it' has_line "kept in $LOCKSTEP_PEAK" "$build/lockstep" doctor --peak
+claim 'a row for each type and number of threads' grep -qE '"dtype": "float", "threads": 1, "gflops_per_thread": [0-9]' "$LOCKSTEP_PEAK"
+claim 'doctor shows what is kept' has_line 'GFLOP/s a thread with 1' "$build/lockstep" doctor
 finish

@@ -72,7 +72,7 @@ static void a_kept_peak_is_found_on_its_host(void **state)
     assert_true(p.gflops == 232.0);
     host_name = "node8"; /* a home that two machines share */
     assert_int_equal(ls_peak_find(LS_F32, 1, &p), LS_OK);
-    assert_non_null(strstr(p.text, "measured now in 20 ms; `lockstep doctor --peak` keeps a longer"));
+    assert_non_null(strstr(p.text, "measured now in 50 ms; `lockstep doctor --peak` keeps a longer"));
     assert_true(p.gflops > 0.0 && p.gflops != 115.25);
 }
 
@@ -86,6 +86,8 @@ static void without_a_file_it_is_measured(void **state)
     assert_non_null(strstr(p.text, "measured now"));
     assert_true(p.gflops > 0.0);
     assert_int_equal(ls_peak_measure(LS_F32, 1, 0.2, &gflops), LS_OK);
+    assert_true(gflops > 0.0);
+    assert_int_equal(ls_peak_measure(LS_BF16, 1, 0.01, &gflops), LS_OK);
     assert_true(gflops > 0.0);
     assert_int_equal(ls_peak_measure(LS_I32, 1, 0.2, &gflops), LS_UNSUPPORTED);
 }

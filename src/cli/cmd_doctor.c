@@ -8,13 +8,17 @@
 #include <unistd.h>
 
 #include "base/env.h"
+#include "base/file.h"
+#include "base/limits.h"
 #include "cli/cli.h"
 #include "group/backend.h"
 #include "lockstep/lockstep.h"
 #include "net/job_env.h"
 #include "tensor/gemm.h"
 #include "tensor/gemm_tile.h"
+#include "train/peak.h"
 
+#define PEAK_S 1.0 /* of products, of each type and number of threads */
 #define DATA_DIR "/usr/share/datasets/fashion-mnist"
 
 static void row(const char *what) { printf("%-14s", what); }
@@ -159,23 +163,87 @@ static void data(void)
     puts("Fashion-MNIST in " DATA_DIR);
 }
 
+/* How fast products are here, as kept: what training compares itself with. */
+static void peaks(void)
+{
+    char path[4096], *text = NULL;
+    size_t n;
+    ls_peaks p;
+    ls_file_info info = { 0 };
+    row("peak");
+    if (!ls_peak_path(path, sizeof path) || ls_env_get()->info(path, &info) < 0 || info.type == LS_FILE_NONE) {
+        puts("not measured: `lockstep doctor --peak` does, and keeps it for the MFU of training");
+        return;
+    }
+    ls_status st = ls_file_read(path, LS_PEAK_MAX_BYTES, &text, &n);
+    if (st == LS_OK) st = ls_peak_read_json(path, text, n, &p);
+    free(text);
+    if (st < 0) {
+        printf("%s\n", ls_last_error());
+        return;
+    }
+    for (int i = 0; i < p.n; i++)
+        printf("%s%s %.1f GFLOP/s a thread with %d", i ? ", " : "", p.row[i].dtype == LS_BF16 ? "bf16" : "f32",
+               p.row[i].gflops, p.row[i].threads);
+    printf(" (measured on %s)\n", p.host);
+}
+
+static ls_status measure_peak(void)
+{
+    char path[4096];
+    ls_peaks p;
+    if (!ls_peak_path(path, sizeof path))
+        return ls_fail(LS_USAGE, "nowhere to keep it: LOCKSTEP_PEAK or HOME says where");
+    LS_TRY(ls_peak_measure_all(PEAK_S, &p));
+    LS_TRY(ls_peak_keep(&p, path));
+    peaks();
+    row("");
+    printf("kept in %s\n", path);
+    return LS_OK;
+}
+
+typedef struct options {
+    bool peak, help;
+} options;
+
+static const ls_opt table[] = {
+    { .name = "peak", .type = LS_OPT_BOOL, .offset = offsetof(options, peak), .def = "false",
+      .help = "measure how fast matrices are multiplied here, some seconds, and keep it: training's MFU is a share of it" },
+    { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
+      .short_name = 'h' },
+};
+
 static int run(int argc, char **argv)
 {
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return ls_cli_help(&ls_cmd_doctor, NULL);
-    if (argc > 1) return ls_cli_fail("doctor", ls_fail(LS_USAGE, "unexpected '%s'; doctor takes no arguments", argv[1]));
-    build();
-    machine();
-    cores();
-    memory();
-    launcher();
-    data();
-    return 0;
+    options o = { 0 };
+    ls_opts *opts = NULL;
+    int rest = 0, code = 0;
+    ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
+    if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
+    if (st == LS_OK && o.help) {
+        code = ls_cli_help(&ls_cmd_doctor, opts);
+    } else if (st == LS_OK && ls_opts_npositional(opts) > 0) {
+        st = ls_fail(LS_USAGE, "unexpected '%s'; --help shows what doctor takes", ls_opts_positional(opts, 0));
+    } else if (st == LS_OK && o.peak) {
+        st = measure_peak();
+    } else if (st == LS_OK) {
+        build();
+        machine();
+        cores();
+        memory();
+        peaks();
+        launcher();
+        data();
+    }
+    if (st < 0) code = ls_cli_fail("doctor", st);
+    ls_opts_destroy(opts);
+    return code;
 }
 
 const ls_cmd ls_cmd_doctor = {
     .name = "doctor",
     .summary = "what this machine has, and what of it is used",
-    .usage = "lockstep doctor",
+    .usage = "lockstep doctor [--peak]",
     .example = "lockstep doctor",
     .run = run,
 };

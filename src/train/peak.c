@@ -15,11 +15,27 @@
 #include "train/rundir.h"
 
 #define VARIABLE   "LOCKSTEP_PEAK"
-#define START_S    0.02
+#define START_S    0.05
 #define MOST       1e9 /* GFLOP/s of a thread that a file may claim */
 #define LEAST_RUNS 4   /* of a size; the first makes ready */
 
 /* --- measuring ------------------------------------------------------------------------- */
+
+int ls_peak_threads(void)
+{
+    void *symbol = ls_env_get()->symbol(NULL, "omp_get_max_threads");
+    int (*get)(void) = NULL;
+    memcpy(&get, &symbol, sizeof get); /* C has no cast for it */
+    return get ? get() : 1;
+}
+
+static void set_threads(int n)
+{
+    void *symbol = ls_env_get()->symbol(NULL, "omp_set_num_threads");
+    void (*set)(int) = NULL;
+    memcpy(&set, &symbol, sizeof set);
+    if (set && n != ls_peak_threads()) set(n);
+}
 
 /* The shortest of the products of one size, in nanoseconds, within the budget. */
 static ls_status shortest(ls_gemm *g, const ls_gemm_call *call, double budget_ns, double *ns)
@@ -39,28 +55,60 @@ static ls_status shortest(ls_gemm *g, const ls_gemm_call *call, double budget_ns
 
 ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *gflops)
 {
-    static const int64_t sizes[] = { 512, 1024, 1536 };
-    int64_t most = seconds < 0.1 ? 1 : 3; /* small ones are done sooner, and come close */
+    static const int64_t sizes[] = { 384, 768, 1152, 1536 };
+    const int64_t most = seconds < 0.1 ? 1 : 4; /* short ones fit between what others do, and come close */
+    const size_t elements = (size_t)(sizes[most - 1] * sizes[most - 1]);
     *gflops = 0.0;
-    if (dtype != LS_F32) return ls_fail(LS_UNSUPPORTED, "products of %s", ls_dtype_name(dtype));
-    size_t elements = (size_t)(sizes[most - 1] * sizes[most - 1]);
-    float *a = malloc(3 * elements * sizeof *a); /* A, B and C */
+    if (dtype != LS_F32 && dtype != LS_BF16) return ls_fail(LS_UNSUPPORTED, "products of %s", ls_dtype_name(dtype));
+    float *a = malloc(3 * elements * sizeof *a); /* A, B and C; of bf16 the first half of each */
     ls_gemm *g = NULL;
+    const int before = ls_peak_threads();
+    set_threads(threads);
     ls_status st = a ? ls_gemm_create(&g) : ls_fail(LS_NO_MEMORY, "matrices of %zu elements", elements);
-    for (size_t i = 0; st == LS_OK && i < 3 * elements; i++) a[i] = (float)(i % 13) * 0.0625f;
+    for (size_t i = 0; st == LS_OK && i < 3 * elements; i++) {
+        const float v = (float)(i % 13) * 0.0625f;
+        const uint16_t pair[2] = { ls_f32_to_bf16(v), ls_f32_to_bf16(v) };
+        memcpy(a + i, dtype == LS_F32 ? (const void *)&v : pair, sizeof v);
+    }
     for (int64_t i = 0; st == LS_OK && i < most; i++) {
         const int64_t n = sizes[i];
         double ns = 0.0;
-        const ls_gemm_call call = {
-            .m = n, .n = n, .k = n, .trans_b = true, .a = a, .b = a + elements, .c = a + 2 * elements
-        };
+        const ls_gemm_call call = { .m = n,
+                                    .n = n,
+                                    .k = n,
+                                    .trans_b = true,
+                                    .in = dtype,
+                                    .out = dtype,
+                                    .a = a,
+                                    .b = a + elements,
+                                    .c = a + 2 * elements };
         st = shortest(g, &call, seconds * 1e9 / (double)most, &ns);
         double rate = st == LS_OK ? 2.0 * (double)(n * n * n) / ns / threads : 0.0;
         if (rate > *gflops) *gflops = rate;
     }
+    set_threads(before);
     ls_gemm_destroy(g);
     free(a);
     return st;
+}
+
+ls_status ls_peak_measure_all(double seconds, ls_peaks *out)
+{
+    static const ls_dtype dtypes[] = { LS_F32, LS_BF16 };
+    const ls_env *env = ls_env_get();
+    const int cores = env->cpus();
+    *out = (ls_peaks){ 0 };
+    if (env->hostname(out->host, sizeof out->host) < 0) out->host[0] = 0;
+    for (int threads = 1; threads <= cores; threads = threads == 1 && cores > 1 ? cores : cores + 1) {
+        for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+            ls_peak_row *row = &out->row[out->n];
+            *row = (ls_peak_row){ .dtype = dtypes[i], .threads = threads };
+            const ls_status st = ls_peak_measure(row->dtype, threads, seconds, &row->gflops);
+            if (st < 0 && st != LS_UNSUPPORTED) return st;
+            out->n += st == LS_OK;
+        }
+    }
+    return LS_OK;
 }
 
 /* --- the file ---------------------------------------------------------------------------- */

@@ -22,9 +22,15 @@ typedef struct ls_peaks {
     ls_peak_row row[LS_PEAK_ROWS];
 } ls_peaks;
 
-/* Products of this process, with the threads it has, for about so many seconds: the best of them counts, per thread of
- * `threads`. LS_UNSUPPORTED: no products of that type. */
+/* Threads that a large product takes in this process: OpenMP's, 1 where it is not there. */
+int ls_peak_threads(void);
+/* Products with so many threads for about so many seconds: the best of them counts, per thread. OpenMP's number of
+ * threads is afterwards as it was. LS_UNSUPPORTED: no products of that type. */
 ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *gflops);
+
+/* f32 and bf16, as far as there are products of them, with one thread and with one a core; for about so many seconds
+ * each. */
+ls_status ls_peak_measure_all(double seconds, ls_peaks *out);
 
 /* $LOCKSTEP_PEAK, else lockstep/peak.json in $XDG_CACHE_HOME or ~/.cache; as ls_file_cached. */
 bool ls_peak_path(char *path, size_t n);
