@@ -79,6 +79,7 @@ static void describe(const ls_job *j, int r, vars *e)
     bool terminal = k->err.console && !k->err.prefixed && env->isatty(2);
     if (terminal || env->getenv("LOCKSTEP_TTY_COLUMNS"))
         set(e, "LOCKSTEP_TTY_COLUMNS=%d", terminal ? env->columns(2) : 0);
+    set(e, "LOCKSTEP_TTY_STDOUT=%d", k->out.console && !k->out.prefixed && env->isatty(1)); /* likewise, for colours */
 }
 
 /* --- streams -------------------------------------------------------------------------------- */

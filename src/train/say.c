@@ -45,7 +45,7 @@ void ls_bar_init(ls_bar *b)
 {
     const ls_env *env = ls_env_get();
     const char *columns = env->getenv("LOCKSTEP_TTY_COLUMNS"); /* the launcher passes stderr on to a terminal */
-    *b = (ls_bar){ .terminal = columns != NULL || env->isatty(2), .start_ns = env->mono_ns() };
+    *b = (ls_bar){ .terminal = columns ? atoi(columns) > 0 : env->isatty(2), .start_ns = env->mono_ns() };
     b->columns = columns ? atoi(columns) : b->terminal ? env->columns(2) : 80;
     if (b->columns < 40) b->columns = 40;
     if (b->columns > 200) b->columns = 200;
