@@ -46,7 +46,7 @@ static const char *const keys[] = {
     "zero.stage", "zero.units", "zero.prefetch", "zero.reshard", "zero.hsdp",
     "pipeline.schedule", "pipeline.chunks",
     "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.async", "checkpoint.resume",
-    "log.every", "log.format", "trace.steps",
+    "log.every", "log.format", "log.tensorboard", "trace.steps",
     "comm.backend", "comm.transport", "comm.algo", "comm.progress", "comm.timeout", "comm.wire", "comm.check",
     "run.dir", "run.name",
     "nproc-per-node", "print-config", "inject", "eval-only",

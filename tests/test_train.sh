@@ -13,7 +13,7 @@ claim 'each epoch has a line' prints '^epoch=0 test_loss=[0-9]+\.[0-9]{4} test_a
 claim 'the share of communication is said' prints '^communication: [0-9.]+% of the time exposed, [0-9.]+% hidden'
 claim 'off a terminal stderr is empty' test ! -s err
 claim 'the run folder has what it should' \
-    diff <(printf '%s\n' checkpoints config.yaml metrics.jsonl) <(ls run)
+    diff <(printf '%s\n' checkpoints config.yaml metrics.jsonl tb) <(ls run)
 claim 'the checkpoint is whole' "$lockstep" ckpt verify run/checkpoints/step-00000021/model.safetensors
 first=$(final)
 digest=${first##*digest=}
@@ -21,8 +21,9 @@ digest=${first##*digest=}
 metrics_are_whole() { # every line an object with every key, steps from 1, evaluation in the last one only
     python3 - <<'PY'
 import json
-keys = {'step', 'loss_metrics/global_avg_loss', 'grad_norm', 'lr', 'throughput(tps)', 'time_metrics/end_to_end(s)',
-        'time_metrics/data_loading(s)', 'memory/max_active(GiB)', 'comm/exposed(s)', 'comm/hidden(s)', 'comm/bytes'}
+keys = {'step', 'loss_metrics/global_avg_loss', 'loss_metrics/global_max_loss', 'grad_norm', 'lr', 'throughput(tps)', 'tflops',
+        'mfu(%)', 'time_metrics/end_to_end(s)', 'time_metrics/data_loading(s)', 'memory/max_active(GiB)',
+        'memory/max_reserved(GiB)', 'comm/exposed(s)', 'comm/hidden(s)', 'comm/bytes'}
 lines = [json.loads(l) for l in open('run/metrics.jsonl')]
 assert [l['step'] for l in lines] == list(range(1, 22)), [l['step'] for l in lines]
 for l in lines:
@@ -30,6 +31,13 @@ for l in lines:
     assert set(l) == keys | more, set(l) ^ (keys | more)
     assert all(isinstance(v, (int, float)) for v in l.values()), l
 assert lines[-1]['loss_metrics/global_avg_loss'] < lines[0]['loss_metrics/global_avg_loss']
+for l in lines: # PaLM's 6 N a sample, of 50890 parameters, on each of two ranks
+    flops = 6 * 50890 * l['throughput(tps)']
+    assert abs(l['tflops'] * 1e12 / flops - 1) < 1e-9, l
+    assert l['loss_metrics/global_max_loss'] >= l['loss_metrics/global_avg_loss'], l
+    assert 0 < l['memory/max_reserved(GiB)'] < 0.1, l
+peak = [l['tflops'] / l['mfu(%)'] for l in lines]
+assert max(peak) < min(peak) * (1 + 1e-9), peak
 final = open('out').read().splitlines()[-1].split()[2][5:]
 assert float.fromhex(final) == lines[-1]['loss_metrics/global_avg_loss']
 # each rank reads half of the other's gradient and writes half of its own sum there
@@ -39,6 +47,38 @@ PY
 }
 if python3 -c 'import json' 2>/dev/null; then claim 'metrics.jsonl has every key of every step' metrics_are_whole
 else echo 'skipped: there is no python3 to read metrics.jsonl'; fi
+
+# --- the log line -------------------------------------------------------------------------------------
+claim 'the peak is named, and that it was measured now' prints '^peak: [0-9.]+ GFLOP/s a thread in f32 products, .* measured now'
+claim "a line is torchtitan's, and says more" prints '^step: 20  loss: +[0-9.]+  grad_norm: +[0-9.]+  memory: +[0-9.]+GiB\([0-9.]+%\)  tps: [0-9,]+  tflops: [0-9.]+  mfu: [0-9.]+%  samples/s: [0-9,]+  exposed: [0-9.]+%  lr: 5.00e-02  ETA: 0:00$'
+claim 'step 1 and ten more have one' test "$(grep -c ^step: out)" = 11
+formatted() { # format, pattern
+    train 1 --log.format "$1" --log.every 7 --train.steps 15
+    claim "log.format $1" prints "$2"
+    claim "log.format $1: at 1, 7 and 14" test "$(grep -cE "$2" out)" = 3
+}
+formatted torchtitan '^step: +[0-9]+  loss: '
+formatted megatron '^ iteration +[0-9]+/      15 \| consumed samples: +[0-9]+ \| .* lm loss: [0-9.E+-]+ \|'
+formatted nanogpt '^iter (0|6|13): loss [0-9.]+, time [0-9.]+ms, mfu [0-9.]+%$'
+formatted llmc '^step +[0-9]+/15 \| loss [0-9.]+ \(\+nanz\)\| norm .*% f32 MFU \| [0-9]+ tok/s$'
+no_escapes() { ! grep -q $'\x1b' out; }
+claim 'off a terminal there are no colours' no_escapes
+LOCKSTEP_TTY_STDOUT=1 train 1
+claim 'on one there are' prints $'^\r\x1b\\[K\x1b\\[31mstep:  1  \x1b\\[32mloss:'
+NO_COLOR=1 LOCKSTEP_TTY_STDOUT=1 train 1
+claim 'but not against NO_COLOR' prints $'^\r\x1b\\[Kstep:  1  loss:'
+echo '{ "lockstep_peak": 1, "host": "'"$(uname -n)"'", "peaks": [{ "dtype": "float", "threads": 1, "gflops_per_thread": 123.5 }] }' >peak.json
+OMP_NUM_THREADS=1 LOCKSTEP_PEAK=peak.json train 1
+claim 'a kept peak is used, and named' prints '^peak: 123.5 GFLOP/s a thread in f32 products, 1 thread a rank, by peak.json$'
+OMP_NUM_THREADS=1 LOCKSTEP_PEAK=peak.json train 2 --explain mfu --run.dir explained
+claim '--explain mfu ends with 0' ends_with 0
+claim '--explain mfu: the formula' prints '^F = 6 N = 3.053e\+05 operations a sample, forward and backward$'
+claim '--explain mfu: the peak' prints '^peak = 2 ranks x 123.5 GFLOP/s = 247.0 GFLOP/s: 123.5 GFLOP/s a thread'
+claim '--explain mfu trains nothing' test ! -e explained
+LOCKSTEP_PEAK=missing.json train 1
+claim 'a peak that is not there is named: 74' says 'missing.json: cannot be opened'
+train 1 --log.tensorboard false --run.dir quiet
+claim 'log.tensorboard false: no event file' test ! -e quiet/tb
 
 # --- the same result ---------------------------------------------------------------------------------
 train 2 --run.dir run

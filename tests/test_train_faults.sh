@@ -110,7 +110,7 @@ endless() { # more options; leaves pid, and returns in the middle of training
     rm -f out err
     "$lockstep" train base.yaml --nproc-per-node 2 --train.epochs 1000000 --log.every 1 --run.dir "$tmp/long" "$@" >out 2>err &
     pid=$!
-    until_true grep -qs '^step: 5/' out
+    until_true grep -qs '^step:  5 ' out
 }
 finished() {
     wait $pid 2>/dev/null

@@ -8,6 +8,7 @@
 #include "lockstep/launch.h"
 #include "lockstep/train.h"
 #include "train/config.h"
+#include "train/watch.h"
 #include "train/source.h"
 
 static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char **argv)
@@ -44,10 +45,25 @@ static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
     return st < 0 ? ls_cli_fail("train", st) : result.exit_code;
 }
 
-static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
+static int ranks(const ls_train_config *c)
 {
     int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * (c->parallel.dp ? c->parallel.dp : 1);
-    int nproc = (int)(c->nproc_per_node ? c->nproc_per_node : product);
+    return (int)(c->nproc_per_node ? c->nproc_per_node : product);
+}
+
+static int explain(const ls_train_config *c)
+{
+    ls_text out = { 0 };
+    ls_status st = ls_train_config_check(c, ranks(c));
+    if (st >= 0) st = ls_watch_explain(c, ranks(c), &out);
+    if (st >= 0) printf("%s", ls_text_str(&out));
+    ls_text_free(&out);
+    return st < 0 ? ls_cli_fail("train", st) : 0;
+}
+
+static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
+{
+    const int nproc = ranks(c);
     ls_status st = LS_OK;
     int rank, size;
     if (!ls_world_launched(&rank, &size)) {
@@ -84,6 +100,8 @@ static int run(int argc, char **argv)
         char *text = ls_opts_print_config(o);
         printf("%s", text ? text : "");
         free(text);
+    } else if (strcmp(c.explain, "none") != 0) {
+        code = explain(&c);
     } else {
         code = train(&c, o, argc, argv);
     }

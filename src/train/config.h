@@ -55,6 +55,7 @@ typedef struct ls_train_config {
     struct {
         int64_t every;
         const char *format;
+        bool tensorboard;
     } log;
     struct {
         const char *steps;
@@ -69,7 +70,7 @@ typedef struct ls_train_config {
     /* flags that are not part of a recipe */
     int64_t nproc_per_node;
     bool eval_only, print_config, dump_buckets, help;
-    const char *inject, *events, *log_dir;
+    const char *inject, *events, *log_dir, *explain;
 } ls_train_config;
 
 extern const ls_opt ls_train_opts[];

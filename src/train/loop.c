@@ -34,6 +34,7 @@ static void announce(ls_trainer *t)
            (double)l->now[LS_MEM_PARAM] / (1 << 20), (double)l->now[LS_MEM_GRAD] / (1 << 20),
            (double)l->now[LS_MEM_OPTIM] / (1 << 20),
            (double)ls_model_tape_bytes_of(t->model, (int64_t)f->micro, (int64_t)f->tokens) / (1 << 20));
+    ls_say("peak: %s", t->watch.peak.text);
     ls_say("run folder: %s", t->run_dir);
 }
 
@@ -86,16 +87,13 @@ static bool line_is_due(const ls_trainer *t)
 static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
 {
     if (t->rank != 0) return;
-    double rate = (double)sum->units / ((double)sum->step_ns * 1e-9);
-    if (!t->bar.terminal && line_is_due(t)) {
-        char eta[32];
-        ls_say(
-            "step: %lld/%lld  epoch: %lld  loss: %.5f  grad_norm: %.4f  %s/s: %.0f  exposed: %.1f%%  ETA: %s",
-            (long long)t->step, (long long)t->steps, (long long)t->epoch, s->loss, s->grad_norm, unit(t), rate,
-            100 * (double)s->comm.exposed_ns / (double)s->step_ns,
-            ls_eta_text((double)sum->step_ns * 1e-9 / (double)t->step * (double)(t->steps - t->step), eta, sizeof eta));
+    const double seconds = (double)sum->step_ns * 1e-9;
+    ls_watch_step(t, s);
+    if (line_is_due(t)) {
+        ls_bar_clear(&t->bar);
+        ls_watch_line(t, s, seconds / (double)t->step * (double)(t->steps - t->step));
     }
-    ls_bar_draw(&t->bar, t->step, t->steps, t->epoch, s->loss, rate, unit(t));
+    ls_bar_draw(&t->bar, t->step, t->steps, t->epoch, s->loss, (double)sum->units / seconds, unit(t));
 }
 
 /* --- the loop ----------------------------------------------------------------------------- */
@@ -133,7 +131,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
         keep_eval(&eval, out);
         say_eval(t, &eval);
     }
-    LS_TRY(ls_record_step(t, s, &eval));
+    LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
     if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
     bool due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
     if (due || over) LS_TRY(ls_train_save(t));

@@ -41,7 +41,9 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     if (t->metrics_fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-t->metrics_fd));
     const char *events = env->getenv("LOCKSTEP_EVENTS");
     if (events) t->events_fd = env->append(events);
-    return LS_OK;
+    snprintf(path, sizeof path, "%s/tb", t->run_dir);
+    if (t->c->log.tensorboard) LS_TRY(ls_tensorboard_open(path, &t->events));
+    return ls_watch_open(t);
 }
 
 /* --- metrics ------------------------------------------------------------------------- */
@@ -57,7 +59,7 @@ ls_status ls_record_flush(ls_trainer *t)
         at += (size_t)k;
     }
     t->metrics.n = 0;
-    return LS_OK;
+    return t->events ? ls_tensorboard_flush(t->events) : LS_OK;
 }
 
 static size_t peak_bytes(ls_trainer *t)
@@ -68,48 +70,49 @@ static size_t peak_bytes(ls_trainer *t)
     return sum;
 }
 
-typedef struct metric {
-    const char *key;
-    double value;
-} metric;
-
 /* JSON has no word for what is not finite: null, and a list of the keys. */
-static void add_line(ls_text *x, int64_t step, const metric *m, size_t n)
+static void add_line(ls_text *x, int64_t step, const ls_scalar *m, size_t n)
 {
     bool any = false;
     ls_text_add(x, "{\"step\": %lld", (long long)step);
     for (size_t i = 0; i < n; i++) {
-        ls_text_add(x, ", \"%s\": ", m[i].key);
+        ls_text_add(x, ", \"%s\": ", m[i].name);
         ls_json_number(x, m[i].value);
     }
     for (size_t i = 0; i < n; i++) {
         if (isfinite(m[i].value)) continue;
-        ls_text_add(x, "%s\"%s\"", any ? ", " : ", \"nonfinite\": [", m[i].key);
+        ls_text_add(x, "%s\"%s\"", any ? ", " : ", \"nonfinite\": [", m[i].name);
         any = true;
     }
     ls_text_add(x, any ? "]}\n" : "}\n");
 }
 
-ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval)
+ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval, bool line)
 {
     if (t->rank != 0) return LS_OK;
-    double seconds = (double)s->step_ns * 1e-9;
+    const double seconds = (double)s->step_ns * 1e-9, flops = ls_watch_flops(t, s), peak = t->watch.peak.gflops * 1e9;
     uint64_t hidden = s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
-    const metric m[] = {
+    const ls_scalar m[] = {
         { "loss_metrics/global_avg_loss", s->loss },
+        { "loss_metrics/global_max_loss", s->max_loss },
         { "grad_norm", s->grad_norm },
         { "lr", s->lr },
         { "throughput(tps)", (double)(s->tokens ? s->tokens : s->samples) / t->size / seconds },
+        { "tflops", flops * 1e-12 },
+        { "mfu(%)", peak > 0.0 ? 100.0 * flops / peak : (double)NAN },
         { "time_metrics/end_to_end(s)", seconds },
         { "time_metrics/data_loading(s)", (double)s->data_ns * 1e-9 },
         { "memory/max_active(GiB)", (double)peak_bytes(t) / (1 << 30) },
+        { "memory/max_reserved(GiB)", t->watch.reserved / (1 << 30) },
         { "comm/exposed(s)", (double)s->comm.exposed_ns * 1e-9 },
         { "comm/hidden(s)", (double)hidden * 1e-9 },
         { "comm/bytes", (double)s->comm.bytes },
         { "eval/loss", eval->loss },
         { t->feed.tokens ? "eval/perplexity" : "eval/accuracy", t->feed.tokens ? eval->perplexity : eval->accuracy },
     };
-    add_line(&t->metrics, t->step, m, sizeof m / sizeof *m - (eval->done ? 0 : 2));
+    const size_t n = sizeof m / sizeof *m - (eval->done ? 0 : 2);
+    add_line(&t->metrics, t->step, m, n);
+    if (t->events && (line || eval->done)) ls_tensorboard_add(t->events, t->step, m, n);
     return t->metrics.n >= METRICS_BYTES ? ls_record_flush(t) : LS_OK;
 }
 

@@ -89,6 +89,8 @@ static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
         if (all[r].stop_signal > 0) t->stop_signal = (int)all[r].stop_signal;
         sum += all[r].loss_sum;
         counted += all[r].counted;
+        double mean = all[r].loss_sum / all[r].counted; /* a NAN where no label of a rank counts: never the largest */
+        if (r == 0 || mean > out->max_loss) out->max_loss = mean;
     }
     out->loss = sum / counted;
     return LS_OK;

@@ -169,6 +169,8 @@ void ls_trainer_destroy(ls_trainer *t)
     if (t->signal_fd >= 0) env->close_fd(t->signal_fd);
     if (t->events_fd >= 0) env->close_fd(t->events_fd);
     ls_text_free(&t->metrics);
+    ls_tensorboard_close(t->events);
+    ls_watch_close(&t->watch);
     free(t->saved);
     ls_feed_close(&t->feed);
     ls_source_free(&t->source);

@@ -4,7 +4,7 @@
  *   feed.c     its samples                           source.c   where tokens come from
  *   loop.c     steps, logging                        evaluate.c the test set
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
- *   inject.c   faults on request
+ *   watch.c    log lines                             inject.c   faults on request
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
@@ -15,6 +15,8 @@
 #include "train/feed.h"
 #include "train/say.h"
 #include "train/source.h"
+#include "train/tensorboard.h"
+#include "train/watch.h"
 
 typedef struct ls_trainer {
     const ls_train_config *c;      /* borrowed */
@@ -45,12 +47,15 @@ typedef struct ls_trainer {
     int metrics_fd;                /* -1 on other ranks */
     int events_fd;                 /* the job's event file, when the launcher has one; -1 */
     ls_text metrics;               /* lines not written yet */
+    ls_tensorboard *events;        /* owned; NULL: none wanted */
+    ls_watch watch;
     ls_bar bar;
 } ls_trainer;
 
 /* What one step was like. */
 typedef struct ls_step_stats {
     double loss;          /* global mean over the step's samples, or its tokens that count */
+    double max_loss;      /* the largest of the ranks' means */
     double grad_norm;     /* of the averaged gradient, before clipping */
     double lr;            /* of this step's update */
     int64_t samples;      /* of all ranks */
@@ -86,8 +91,9 @@ ls_status ls_train_evaluate(ls_trainer *t, ls_eval *out);
 
 /* Rank 0 makes the run folder with config.yaml, and the folder for checkpoints. */
 ls_status ls_record_open(ls_trainer *t, ls_opts *opts);
-/* Rank 0 adds a line to metrics.jsonl: in memory, until there are enough or they are flushed. */
-ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval);
+/* Rank 0 adds a line to metrics.jsonl and, where a log line is or an evaluation was, the same numbers to TensorBoard's
+ * event file: in memory, until there are enough or they are flushed. */
+ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval, bool line);
 ls_status ls_record_flush(ls_trainer *t);
 /* All ranks' events of the steps asked for, as one Chrome trace; every rank calls it. */
 ls_status ls_record_trace(ls_trainer *t);

@@ -1,0 +1,127 @@
+/* watch.c -- what rank 0 shows of a run while it goes on. */
+#include "train/watch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "net/world.h"
+#include "train/trainer.h"
+
+/* stdout reaches a terminal unchanged: directly, or through the launcher. */
+static bool on_terminal(const ls_env *env)
+{
+    const char *launcher = env->getenv("LOCKSTEP_TTY_STDOUT");
+    return launcher ? strcmp(launcher, "1") == 0 : env->isatty(1);
+}
+
+static ls_dtype dtype_of(const ls_train_config *c) { return strcmp(c->train.dtype, "bf16") == 0 ? LS_BF16 : LS_F32; }
+
+/* A run does without it, but not with a file that it was told to use and that is broken. */
+static ls_status find_peak(ls_dtype dtype, int threads, ls_peak *out)
+{
+    const ls_status st = ls_peak_find(dtype, threads, out);
+    if (st >= 0 || st == LS_BAD_FILE || st == LS_IO) return st;
+    *out = (ls_peak){ 0 };
+    snprintf(out->text, sizeof out->text, "unknown: %.200s", ls_last_error());
+    return LS_OK;
+}
+
+ls_status ls_watch_open(ls_trainer *t)
+{
+    const ls_env *env = ls_env_get();
+    const char *no_color = env->getenv("NO_COLOR"); /* no-color.org */
+    ls_watch *w = &t->watch;
+    w->format = ls_log_format_find(t->c->log.format);
+    if (!w->format) return ls_fail(LS_BAD_CONFIG, "log.format %s", t->c->log.format);
+    w->terminal = on_terminal(env);
+    w->colour = w->terminal && !(no_color && *no_color);
+    ls_mfu_count(&t->mc, ls_params_count(&t->model->params), (int64_t)t->feed.tokens, &w->mfu);
+    w->reserved =
+        (double)(ls_arena_size(t->w->arena) + ls_arena_size(t->arena)) + (double)ls_world_ledger(t->w)->now[LS_MEM_ACT];
+    w->memory = w->reserved + (double)env->mem_available() / t->w->local_size;
+    return find_peak(dtype_of(t->c), ls_peak_threads(), &w->peak);
+}
+
+void ls_watch_close(ls_watch *w) { ls_text_free(&w->line); }
+
+static int64_t units(const ls_step_stats *s) { return s->tokens ? s->tokens : s->samples; }
+
+double ls_watch_flops(const ls_trainer *t, const ls_step_stats *s)
+{
+    return t->watch.mfu.flops * (double)units(s) / t->size / ((double)s->step_ns * 1e-9);
+}
+
+void ls_watch_step(ls_trainer *t, const ls_step_stats *s)
+{
+    ls_watch *w = &t->watch;
+    w->samples += s->samples;
+    w->loss_z = ls_log_window_add(&w->losses, s->loss);
+    w->norm_z = ls_log_window_add(&w->norms, s->grad_norm);
+    w->since.steps++;
+    w->since.step_ns += s->step_ns;
+    w->since.exposed_ns += s->comm.exposed_ns;
+    w->since.units += (uint64_t)units(s);
+}
+
+void ls_watch_line(ls_trainer *t, const ls_step_stats *s, double eta_s)
+{
+    ls_watch *w = &t->watch;
+    const double seconds = (double)w->since.step_ns * 1e-9, rate = (double)w->since.units / seconds;
+    ls_log_values v = { .step = t->step,
+                        .steps = t->steps,
+                        .loss = s->loss,
+                        .grad_norm = s->grad_norm,
+                        .lr = s->lr,
+                        .loss_z = w->loss_z,
+                        .grad_norm_z = w->norm_z,
+                        .step_s = seconds / (double)w->since.steps,
+                        .rate = rate,
+                        .tokens = s->tokens > 0,
+                        .ranks = t->size,
+                        .memory_bytes = w->reserved,
+                        .memory_share = w->reserved / w->memory,
+                        .flops = w->mfu.flops * rate / t->size,
+                        .mfu = (double)NAN,
+                        .dtype = t->c->train.dtype,
+                        .exposed = (double)w->since.exposed_ns / (double)w->since.step_ns,
+                        .eta_s = eta_s,
+                        .samples = w->samples,
+                        .global_batch = t->c->train.global_batch };
+    if (w->peak.gflops > 0.0) v.mfu = v.flops / (w->peak.gflops * 1e9);
+    w->line.n = 0;
+    if (w->terminal) ls_text_add(&w->line, "\r\x1b[K"); /* over the bar, whose bytes come by another way */
+    w->format->line(&v, w->colour, &w->line);
+    ls_say("%s", ls_text_str(&w->line));
+    memset(&w->since, 0, sizeof w->since);
+}
+
+ls_status ls_watch_explain(const ls_train_config *c, int ranks, ls_text *out)
+{
+    ls_model_config mc = {
+        .name = c->model.name, .dims = c->model.dims.v, .ndims = c->model.dims.n, .activation = c->model.activation
+    };
+    ls_source source = { 0 };
+    ls_model *model = NULL;
+    int64_t vocab = 0;
+    ls_mfu mfu;
+    ls_peak peak;
+    ls_status st = LS_OK;
+    if (ls_train_is_lm(c)) {
+        st = ls_source_find(c, &source);
+        if (st == LS_OK) st = ls_source_vocab(c, &source, &vocab);
+        if (st == LS_OK) st = ls_train_lm(c, vocab, &mc.lm);
+        ls_source_free(&source);
+    }
+    if (st == LS_OK) st = ls_model_create(&mc, &model);
+    int threads = ls_env_get()->getenv("OMP_NUM_THREADS") ? ls_peak_threads() : ls_env_get()->cpus() / ranks;
+    if (st == LS_OK) st = find_peak(dtype_of(c), threads > 1 ? threads : 1, &peak);
+    if (st == LS_OK) {
+        ls_mfu_count(&mc, ls_params_count(&model->params), ls_train_seq_len(c), &mfu);
+        ls_mfu_explain(&mfu, ranks, peak.gflops, peak.text, out);
+        st = ls_text_status(out);
+    }
+    ls_model_destroy(model);
+    return st;
+}
