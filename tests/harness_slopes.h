@@ -5,6 +5,11 @@
  * h^2 + 2^-52 / h = 1e-10, far below float's: so what is compared is the float
  * rounding of backward. A sum of K float products of size at most 4, added in
  * any order, is off by at most 4 K (K + 1) 2^-24.
+ *
+ * bf16 has 8 bits of significand: a number that is rounded to it once, to the
+ * nearest, is off by at most half an ulp, 2^-8 of itself. What an op computes in
+ * float from bf16 inputs, which are exact, and stores in bf16 is off by as much as
+ * in float, and then by that.
  */
 #ifndef LS_TEST_HARNESS_SLOPES_H
 #define LS_TEST_HARNESS_SLOPES_H
@@ -27,10 +32,11 @@ static inline float fraction(float scale)
     return ((float)(dice >> 8) * 0x1p-24f - 0.5f) * 2.0f * scale;
 }
 
-/* A leaf with a gradient; `d` are its values in double. */
+/* A leaf with a gradient; `d` are its values in double. In bf16 value16 and slope16 are what counts. */
 typedef struct leaf {
     ls_tensor t, grad;
     float value[MOST], slope[MOST];
+    uint16_t value16[MOST], slope16[MOST];
     double d[MOST];
 } leaf;
 
@@ -46,6 +52,44 @@ static inline ls_tensor *fill(leaf *l, float scale, int ndim, int64_t a, int64_t
         l->d[i] = (double)l->value[i];
     }
     return &l->t;
+}
+
+/* As filled, in float; or rounded to bf16, its values with it. */
+static inline void leaf_to(leaf *l, ls_dtype dtype)
+{
+    const bool narrow = dtype == LS_BF16;
+    l->t.dtype = l->grad.dtype = dtype;
+    l->t.data = narrow ? (void *)l->value16 : l->value;
+    l->grad.data = narrow ? (void *)l->slope16 : l->slope;
+    for (int64_t i = 0; i < ls_tensor_count(&l->t); i++) {
+        l->value16[i] = ls_f32_to_bf16(l->value[i]);
+        l->d[i] = (double)(narrow ? ls_bf16_to_f32(l->value16[i]) : l->value[i]);
+    }
+}
+
+/* Its gradient is to be written, not added to. */
+static inline void clear(leaf *l)
+{
+    l->t.grad_ready = false;
+    for (int64_t i = 0; i < ls_tensor_count(&l->t); i++) {
+        l->slope[i] = NAN;
+        l->slope16[i] = 0x7fff;
+    }
+}
+
+/* Element i of a tensor of float or bf16. */
+static inline double element(const ls_tensor *x, int64_t i)
+{
+    if (x->dtype == LS_BF16) return (double)ls_bf16_to_f32(((const uint16_t *)x->data)[i]);
+    return (double)((const float *)x->data)[i];
+}
+
+#define HALF_ULP_BF16 0x1p-8
+
+/* How far from `want` what was off by `tolerance` in float may be. */
+static inline double allowed(ls_dtype dtype, double want, double tolerance)
+{
+    return dtype == LS_BF16 ? tolerance + HALF_ULP_BF16 * (fabs(want) + tolerance) : tolerance;
 }
 
 static inline ls_tape *tape(void)
@@ -75,7 +119,8 @@ static inline void assert_slopes(const leaf *l, double *d, formula f, const void
         d[i] = at - h;
         const double down = f(problem);
         d[i] = at;
-        assert_near((double)l->slope[i], (up - down) / (2.0 * h), tolerance, what, i);
+        const double want = (up - down) / (2.0 * h);
+        assert_near(element(&l->grad, i), want, allowed(l->grad.dtype, want, tolerance), what, i);
     }
 }
 

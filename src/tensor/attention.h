@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lockstep/dtype.h"
+
 #define LS_ATTENTION_MOST_D 256 /* longest head: what the tiles on the stack are cut for */
 
 struct ls_gemm_tile; /* gemm_tile.h */
@@ -60,8 +62,9 @@ typedef struct ls_rope_call {
     int64_t B, T, H, D, first_position;
     double theta;
     bool inverse, add;
-    const float *x;
-    float *y;
+    ls_dtype dtype; /* LS_F32 or LS_BF16 */
+    const void *x;
+    void *y;
 } ls_rope_call;
 void ls_rope_turn(const ls_rope_call *c);
 

@@ -1,21 +1,75 @@
 /* op_add_rows.c -- y = x + w[0 .. T) for every sequence: learned positions.
  *
  *   x, y  [.., T, C]   B sequences in all
- *   w     [P, C]       T <= P
+ *   w     [P, C]       T <= P; float, also where x is bf16
  *
- * forward           y  = x + w[0 .. T)           1 flop and 8 bytes an element
- * backward, weight  dw[0 .. T) = sum of dy       1 flop and 4 bytes; over sequences, ascending
+ * forward           y  = x + w[0 .. T)           1 flop, a load and a store an element
+ * backward, weight  dw[0 .. T) = sum of dy       1 flop and a load; over sequences, ascending
  *                   dw[T .. P) = 0
  * backward, input   dx = dy                      no flop, and mostly no byte (ls_grad_pass)
  */
 #include <string.h>
 
 #include "base/compiler.h"
+#include "tensor/element.h"
+#include "tensor/share.h"
 #include "tensor/tape.h"
 
-LS_KERNEL static void forward(float *restrict y, const float *restrict x, const float *restrict w, int64_t n)
+#define CHUNK 1024 /* elements of a row of dw that stay in the first-level cache while sequences are added */
+
+typedef struct rows {
+    ls_dtype dtype;
+    bool add;
+    int64_t B, TC;
+    void *y;
+    const void *x; /* or dy */
+    const float *w;
+    float *dw;
+} rows;
+
+static LS_ALWAYS_INLINE void loop(const rows *r, int64_t first, int64_t end, bool bf16)
 {
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] + w[i];
+    const float *restrict w = r->w;
+    for (int64_t b = 0; b < r->B; b++) {
+        void *const y = r->y;
+        const void *const x = r->x;
+        const int64_t at = b * r->TC;
+        LS_INDEPENDENT
+        for (int64_t i = first; i < end; i++) ls_put(y, at + i, ls_get(x, at + i, bf16) + w[i], bf16);
+    }
+}
+
+/* Elements [first, first + count) of every sequence. */
+LS_KERNEL static void forward(const void *call, int64_t first, int64_t count)
+{
+    const rows *r = call;
+    LS_BY_DTYPE(r->dtype, loop, r, first, first + count);
+}
+
+static LS_ALWAYS_INLINE void sum_loop(const rows *r, int64_t first, int64_t end, bool bf16)
+{
+    float *restrict dw = r->dw;
+    for (int64_t b = 0; b < r->B; b++) {
+        const void *const dy = r->x;
+        const int64_t at = b * r->TC;
+        LS_INDEPENDENT
+        for (int64_t i = first; i < end; i++) dw[i] += ls_get(dy, at + i, bf16);
+    }
+}
+
+LS_KERNEL static void add_chunk(const rows *r, int64_t first, int64_t end)
+{
+    LS_BY_DTYPE(r->dtype, sum_loop, r, first, end);
+}
+
+static void add_weight(const void *call, int64_t first, int64_t count)
+{
+    const rows *r = call;
+    for (int64_t i = first, n; i < first + count; i += n) {
+        n = first + count - i < CHUNK ? first + count - i : CHUNK;
+        if (!r->add) memset(r->dw + i, 0, (size_t)n * sizeof *r->dw);
+        add_chunk(r, i, i + n);
+    }
 }
 
 /* Elements of one sequence, and their number. */
@@ -36,9 +90,10 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     void *dw;
     LS_TRY(ls_grad_begin(t, w, &add, &dw));
     if (!ls_tape_dry(t)) {
-        const float *dy = n->out->grad->data;
-        if (!add) memset(dw, 0, ls_tensor_nbytes(w));
-        for (int64_t b = 0; b < B; b++) ls_grad_add(LS_F32, dw, dy + b * TC, TC);
+        const ls_tensor *dy = n->out->grad;
+        const rows r = { .dtype = dy->dtype, .add = add, .B = B, .TC = TC, .x = dy->data, .dw = dw };
+        ls_share(add_weight, &r, TC, LS_SHARE_LINE, (int64_t)ls_tensor_nbytes(dy));
+        if (!add) ls_clear(r.dw + TC, ls_tensor_count(w) - TC);
     }
     return ls_grad_end(t, w);
 }
@@ -59,7 +114,7 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w)
         return ls_fail(LS_SHAPE, "add_rows: T = %lld of input %s is more than P = %lld of rows %s",
                        (long long)x->dim[x->ndim - 2], ls_tensor_shape(x, xs, sizeof xs), (long long)w->dim[0],
                        ls_tensor_shape(w, ws, sizeof ws));
-    LS_TRY(ls_op_check(t, "add_rows", "input", x));
+    LS_TRY(ls_op_check_activation(t, "add_rows", "input", x));
     return ls_op_check(t, "add_rows", "rows", w);
 }
 
@@ -68,14 +123,13 @@ ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w)
     if (!ls_op_begin(t, add_rows.name, x && w)) return NULL;
     const ls_status st = check(t, x, w);
     if (st < 0) return ls_op_fail(t, st);
-    ls_tensor *y = ls_op_output(t, LS_F32, x->ndim, x->dim);
+    ls_tensor *y = ls_op_output(t, x->dtype, x->ndim, x->dim);
     if (!y) return NULL;
     int64_t B;
     const int64_t TC = sequence(x, &B);
     if (!ls_tape_dry(t)) {
-        float *to = y->data;
-        const float *from = x->data;
-        for (int64_t b = 0; b < B; b++) forward(to + b * TC, from + b * TC, w->data, TC);
+        const rows r = { .dtype = x->dtype, .B = B, .TC = TC, .y = y->data, .x = x->data, .w = w->data };
+        ls_share(forward, &r, TC, LS_SHARE_LINE, 2 * (int64_t)ls_tensor_nbytes(x));
     }
     return ls_op_end(t, y, &(struct ls_node){
         .op = &add_rows, .in = { x, w }, .flops = (double)(B * TC), .flops_weight = (double)(B * TC),

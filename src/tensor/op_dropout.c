@@ -3,7 +3,7 @@
  * Whether element i is kept says word first + i of Philox (rng.h), so neither a shard nor
  * a layout changes it, and backward asks again instead of keeping a mask.
  *
- * forward          y  = x k / (1 - p)      1 flop and 8 bytes an element, and 10 integer
+ * forward          y  = x k / (1 - p)      1 flop, a load and a store an element, and 10 integer
  * backward, input  dx = dy k / (1 - p)     multiplications for 2 elements; each way
  *
  * A NaN stays a NaN, so that a broken input is seen in the loss.
@@ -12,9 +12,12 @@
 
 #include "base/compiler.h"
 #include "lockstep/rng.h"
+#include "tensor/element.h"
+#include "tensor/share.h"
 #include "tensor/tape.h"
 
 #define CHUNK 1024 /* elements whose random words are made at once */
+#define BYTES 20   /* that would take as long as an element does */
 
 typedef struct mask {
     uint64_t seed, stream, first;
@@ -22,27 +25,55 @@ typedef struct mask {
     float scale;
 } mask;
 
-/* y may be x, when not adding. */
-LS_KERNEL static void drop(float *y, const float *x, const uint32_t *restrict word, uint32_t least, float scale,
-                           int64_t n, bool add)
+typedef struct job {
+    ls_dtype dtype;
+    bool add;
+    const mask *k;
+    void *y;       /* may be x, when not adding */
+    const void *x;
+} job;
+
+static LS_ALWAYS_INLINE void loop(const job *j, const uint32_t *restrict word, int64_t first, int64_t n, bool bf16)
 {
-    if (add)
+    const uint32_t least = j->k->least;
+    const float scale = j->k->scale;
+    void *const y = j->y;
+    const void *const x = j->x;
+    if (j->add)
         LS_INDEPENDENT
-        for (int64_t i = 0; i < n; i++) y[i] += x[i] * (word[i] >> 8 >= least ? scale : 0.0f);
+        for (int64_t i = 0; i < n; i++) {
+            const float v = ls_get(x, first + i, bf16) * (word[i] >> 8 >= least ? scale : 0.0f);
+            ls_put(y, first + i, ls_get(y, first + i, bf16) + v, bf16);
+        }
     else
         LS_INDEPENDENT
-        for (int64_t i = 0; i < n; i++) y[i] = x[i] * (word[i] >> 8 >= least ? scale : 0.0f);
+        for (int64_t i = 0; i < n; i++)
+            ls_put(y, first + i, ls_get(x, first + i, bf16) * (word[i] >> 8 >= least ? scale : 0.0f), bf16);
 }
 
-static void apply(float *y, const float *x, const mask *k, int64_t n, bool add)
+/* word[0] is that of element `first`. */
+LS_KERNEL static void drop(const job *j, const uint32_t *restrict word, int64_t first, int64_t n)
 {
+    LS_BY_DTYPE(j->dtype, loop, j, word, first, n);
+}
+
+static void apply(const void *call, int64_t first, int64_t count)
+{
+    const job *j = call;
     uint32_t word[CHUNK + 8]; /* Philox makes four at a time: up to three more on both sides */
-    for (int64_t i = 0; i < n; i += CHUNK) {
-        const uint64_t at = k->first + (uint64_t)i;
-        const int64_t m = n - i < CHUNK ? n - i : CHUNK, before = (int64_t)(at % 4);
-        ls_philox_blocks(k->seed, k->stream, at / 4, (size_t)(before + m + 3) / 4, word);
-        drop(y + i, x + i, word + before, k->least, k->scale, m, add);
+    for (int64_t i = first, n; i < first + count; i += n) {
+        const uint64_t at = j->k->first + (uint64_t)i;
+        const int64_t before = (int64_t)(at % 4);
+        n = first + count - i < CHUNK ? first + count - i : CHUNK;
+        ls_philox_blocks(j->k->seed, j->k->stream, at / 4, (size_t)(before + n + 3) / 4, word);
+        drop(j, word + before, i, n);
     }
+}
+
+static void run(const ls_tensor *x, const job *j)
+{
+    const int64_t n = ls_tensor_count(x);
+    ls_share(apply, j, n, CHUNK, n * BYTES);
 }
 
 static ls_status backward_input(ls_tape *t, struct ls_node *n)
@@ -51,7 +82,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     bool add;
     void *dx;
     LS_TRY(ls_grad_begin_in_place(t, n, x, &add, &dx));
-    if (!ls_tape_dry(t)) apply(dx, n->out->grad->data, n->saved, ls_tensor_count(x), add);
+    if (!ls_tape_dry(t)) run(x, &(job){ x->dtype, add, n->saved, dx, n->out->grad->data });
     return ls_grad_end(t, x);
 }
 
@@ -60,13 +91,13 @@ static const ls_op dropout = { .name = "dropout", .napplied = 1, .backward_input
 ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first)
 {
     if (!ls_op_begin(t, dropout.name, x != NULL)) return NULL;
-    const ls_status st = ls_op_check(t, dropout.name, "input", x);
+    const ls_status st = ls_op_check_activation(t, dropout.name, "input", x);
     if (st < 0) return ls_op_fail(t, st);
     if (!(p >= 0.0f && p < 1.0f))
         return ls_op_fail(t, ls_fail(LS_INVALID, "dropout: p is %g, expected 0 or more and less than 1", (double)p));
     if (p == 0.0f) return x;
 
-    ls_tensor *y = ls_op_output(t, LS_F32, x->ndim, x->dim);
+    ls_tensor *y = ls_op_output(t, x->dtype, x->ndim, x->dim);
     mask *k = y ? ls_op_alloc(t, sizeof *k) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
     const int64_t n = ls_tensor_count(x);
@@ -75,7 +106,7 @@ ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t
             .seed = seed, .stream = stream, .first = first,
             .least = (uint32_t)ceil((double)p * 0x1p24), .scale = (float)(1.0 / (1.0 - (double)p)),
         };
-        apply(y->data, x->data, k, n, false);
+        run(x, &(job){ x->dtype, false, k, y->data, x->data });
     }
     return ls_op_end(t, y, &(struct ls_node){
         .op = &dropout, .in = { x }, .saved = k, .flops = (double)n, .flops_input = (double)n, .label_a = (uint32_t)n,

@@ -1,25 +1,56 @@
 /* op_embedding.c -- rows of a table by their number.
  *
  *   id  [..]      I64 in [0, V), N in all
- *   w   [V, C]
- *   y   [.., C]
+ *   w   [V, C]   float and, where the tape's activations are bf16, also in bf16
+ *   y   [.., C]  of the tape's dtype
  *
- * forward           y[n]      = w[id[n]]    no flop; 8 bytes an element of y
- * backward, weight  dw[id[n]] += dy[n]      1 flop and 12 bytes an element, in ascending n;
- *                                           dw is 0 elsewhere: V C 4 bytes when nothing was there
+ * forward           y[n]      = w[id[n]]    no flop; a load and a store an element of y
+ * backward, weight  dw[id[n]] += dy[n]      1 flop, 2 loads and a store an element, in ascending n;
+ *                                           dw is 0 elsewhere: V C 4 bytes when nothing was there,
+ *                                           which the gradient of a tied head saves
  */
 #include <string.h>
 
 #include "base/compiler.h"
+#include "tensor/element.h"
+#include "tensor/share.h"
 #include "tensor/tape.h"
 
-LS_KERNEL static void scatter(float *restrict dw, const float *restrict dy, const int64_t *restrict id, int64_t N,
-                              int64_t C)
+typedef struct lookup {
+    ls_dtype dtype;
+    int64_t N, C;
+    const int64_t *id;
+    void *y;
+    const void *w;  /* of y's dtype */
+    const void *dy;
+    float *dw;
+} lookup;
+
+/* Rows of y. */
+static void gather(const void *call, int64_t first, int64_t count)
 {
-    for (int64_t n = 0; n < N; n++, dy += C) {
-        float *restrict row = dw + id[n] * C;
-        for (int64_t c = 0; c < C; c++) row[c] += dy[c];
+    const lookup *l = call;
+    const size_t row = (size_t)l->C * ls_dtype_size(l->dtype);
+    for (int64_t n = first; n < first + count; n++)
+        memcpy((char *)l->y + (size_t)n * row, (const char *)l->w + (size_t)l->id[n] * row, row);
+}
+
+static LS_ALWAYS_INLINE void loop(const lookup *l, int64_t first, int64_t end, bool bf16)
+{
+    const void *const dy = l->dy;
+    for (int64_t n = 0; n < l->N; n++) {
+        float *const row = l->dw + l->id[n] * l->C;
+        const int64_t at = n * l->C;
+        LS_INDEPENDENT
+        for (int64_t c = first; c < end; c++) row[c] += ls_get(dy, at + c, bf16);
     }
+}
+
+/* Columns of dw: a row may be that of many n. */
+LS_KERNEL static void scatter(const void *call, int64_t first, int64_t count)
+{
+    const lookup *l = call;
+    LS_BY_DTYPE(l->dtype, loop, l, first, first + count);
 }
 
 static ls_status backward_weight(ls_tape *t, struct ls_node *n)
@@ -30,8 +61,11 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     void *dw;
     LS_TRY(ls_grad_begin(t, w, &add, &dw));
     if (!ls_tape_dry(t)) {
-        if (!add) memset(dw, 0, ls_tensor_nbytes(w));
-        scatter(dw, n->out->grad->data, ids->data, ls_tensor_count(ids), w->dim[1]);
+        const ls_tensor *dy = n->out->grad;
+        if (!add) ls_clear(dw, ls_tensor_count(w));
+        ls_share(scatter, &(lookup){
+            .dtype = dy->dtype, .N = ls_tensor_count(ids), .C = w->dim[1], .id = ids->data, .dy = dy->data, .dw = dw,
+        }, w->dim[1], LS_SHARE_COLUMNS, 3 * (int64_t)ls_tensor_nbytes(dy));
     }
     return ls_grad_end(t, w);
 }
@@ -62,6 +96,9 @@ static ls_status check(const ls_tape *t, const ls_tensor *ids, const ls_tensor *
         return ls_fail(LS_UNSUPPORTED, "embedding: ids are %s, expected int64", ls_dtype_name(ids->dtype));
     LS_TRY(ls_op_check(t, "embedding", "table", w));
     if (ls_tape_dry(t)) return LS_OK;
+    if (ls_tape_dtype(t) == LS_BF16 && !w->bf16)
+        return ls_fail(LS_UNSUPPORTED, "embedding: activations are bfloat16 and the table has no copy in it; call "
+                       "ls_params_bind_bf16");
     const int64_t *id = ids->data, V = w->dim[0], N = ls_tensor_count(ids);
     for (int64_t i = 0; i < N; i++)
         if (LS_UNLIKELY(id[i] < 0 || id[i] >= V)) return outside(ids, i, V);
@@ -78,14 +115,12 @@ ls_tensor *ls_embedding(ls_tape *t, ls_tensor *ids, ls_tensor *w)
     int64_t dim[LS_MAX_DIMS];
     memcpy(dim, ids->dim, sizeof dim);
     dim[ids->ndim] = C;
-    ls_tensor *y = ls_op_output(t, LS_F32, ids->ndim + 1, dim);
+    ls_tensor *y = ls_op_output(t, ls_tape_dtype(t), ids->ndim + 1, dim);
     if (!y) return NULL;
-    if (!ls_tape_dry(t)) {
-        const int64_t *id = ids->data;
-        const float *table = w->data;
-        float *to = y->data;
-        for (int64_t n = 0; n < N; n++) memcpy(to + n * C, table + id[n] * C, (size_t)C * sizeof *to);
-    }
+    if (!ls_tape_dry(t))
+        ls_share(gather, &(lookup){
+            .dtype = y->dtype, .C = C, .id = ids->data, .y = y->data, .w = y->dtype == LS_BF16 ? w->bf16 : w->data,
+        }, N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
     return ls_op_end(t, y, &(struct ls_node){
         .op = &embedding, .in = { ids, w }, .flops_weight = (double)(N * C),
         .label_a = (uint32_t)w->dim[0], .label_b = (uint32_t)C,

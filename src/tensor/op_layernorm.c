@@ -1,15 +1,15 @@
 /* op_layernorm.c -- y = (x - mean) rstd w + b over the last dimension. Ba, Kiros and Hinton 2016.
  *
  *   x, y        [.., C]   N rows in all
- *   w, b        [C]
+ *   w, b        [C]      float, also where x is bf16
  *   mean, rstd  [N]       kept; rstd = 1 / sqrt(mean of (x - mean)^2 + eps)
  *
  * With h = (x - mean) rstd and g = dy w:
  *
- * forward           y  = h w + b                            8 flops and 8 bytes an element
- * backward, weight  db = sum of rows of dy                  5 flops and 8 bytes
+ * forward           y  = h w + b                            8 flops, a load and a store an element
+ * backward, weight  db = sum of rows of dy                  5 flops and 2 loads
  *                   dw = sum of rows of dy h
- * backward, input   dx = rstd (g - mean g - h mean (g h))   14 flops and 12 bytes
+ * backward, input   dx = rstd (g - mean g - h mean (g h))   14 flops, 2 loads and a store
  *
  * Sums over a row are those of rows.h; sums of rows are in ascending order, in float.
  */
@@ -17,77 +17,161 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "tensor/element.h"
 #include "tensor/rows.h"
+#include "tensor/share.h"
 #include "tensor/tape.h"
 
 #define FLOPS_FORWARD 8.0
 #define FLOPS_WEIGHT 5.0
 #define FLOPS_INPUT 14.0
 
-/* Once more (`again`) the statistics are there. */
-LS_KERNEL static void forward(float *restrict y, float *restrict mean, float *restrict rstd, const float *restrict x,
-                              const float *restrict w, const float *restrict b, int64_t N, int64_t C, float eps,
-                              bool again)
+typedef struct norm {
+    ls_dtype dtype;
+    bool add, again;    /* once more: the statistics are there */
+    int64_t N, C;
+    float eps;
+    const void *x, *dy;
+    void *out;          /* y or dx; dx may be dy, when not adding */
+    const float *w, *b;
+    float *mean, *rstd;
+    float *dw, *db;     /* either may be NULL */
+} norm;
+
+static LS_ALWAYS_INLINE void forward_loop(const norm *k, int64_t first, int64_t end, bool bf16)
 {
-    for (int64_t n = 0; n < N; n++, x += C, y += C) {
-        if (!again) {
-            mean[n] = (float)(ls_row_sum(x, C) / (double)C);
-            rstd[n] = (float)(1.0 / sqrt(ls_row_squares(x, mean[n], C) / (double)C + (double)eps));
+    const float *const w = k->w, *const b = k->b;
+    const void *const x = k->x;
+    void *const y = k->out;
+    const int64_t C = k->C;
+    for (int64_t n = first, at = n * C; n < end; n++, at += C) {
+        if (!k->again) {
+            k->mean[n] = (float)(ls_row_sum(x, at, C, bf16) / (double)C);
+            const double variance = ls_row_squares(x, at, k->mean[n], C, bf16) / (double)C;
+            k->rstd[n] = (float)(1.0 / sqrt(variance + (double)k->eps));
         }
-        const float m = mean[n], r = rstd[n];
-        for (int64_t c = 0; c < C; c++) y[c] = (x[c] - m) * r * w[c] + b[c];
+        const float m = k->mean[n], r = k->rstd[n];
+        LS_INDEPENDENT
+        for (int64_t c = 0; c < C; c++) ls_put(y, at + c, (ls_get(x, at + c, bf16) - m) * r * w[c] + b[c], bf16);
     }
 }
 
-/* Either of dw and db may be NULL. */
-LS_KERNEL static void add_weight(float *restrict dw, float *restrict db, const float *restrict dy,
-                                 const float *restrict x, const float *restrict mean, const float *restrict rstd,
-                                 int64_t N, int64_t C)
+/* Rows. */
+LS_KERNEL static void forward(const void *call, int64_t first, int64_t count)
 {
-    for (int64_t n = 0; n < N; n++, dy += C, x += C) {
-        const float m = mean[n], r = rstd[n];
+    const norm *k = call;
+    LS_BY_DTYPE(k->dtype, forward_loop, k, first, first + count);
+}
+
+static LS_ALWAYS_INLINE void weight_loop(const norm *k, int64_t first, int64_t end, bool bf16)
+{
+    float *const dw = k->dw, *const db = k->db;
+    const void *const x = k->x, *const dy = k->dy;
+    for (int64_t n = 0, at = 0; n < k->N; n++, at += k->C) {
+        const float m = k->mean[n], r = k->rstd[n];
         if (dw && db)
-            for (int64_t c = 0; c < C; c++) {
-                db[c] += dy[c];
-                dw[c] += dy[c] * ((x[c] - m) * r);
+            LS_INDEPENDENT
+            for (int64_t c = first; c < end; c++) {
+                const float d = ls_get(dy, at + c, bf16);
+                db[c] += d;
+                dw[c] += d * ((ls_get(x, at + c, bf16) - m) * r);
             }
         else if (db)
-            for (int64_t c = 0; c < C; c++) db[c] += dy[c];
+            LS_INDEPENDENT
+            for (int64_t c = first; c < end; c++) db[c] += ls_get(dy, at + c, bf16);
         else
-            for (int64_t c = 0; c < C; c++) dw[c] += dy[c] * ((x[c] - m) * r);
+            LS_INDEPENDENT
+            for (int64_t c = first; c < end; c++)
+                dw[c] += ls_get(dy, at + c, bf16) * ((ls_get(x, at + c, bf16) - m) * r);
     }
 }
 
-/* dx may be dy, when not adding. */
-LS_KERNEL static void input(float *dx, const float *dy, const float *restrict x, const float *restrict w,
-                            const float *restrict mean, const float *restrict rstd, int64_t N, int64_t C, bool add)
+/* Columns. */
+LS_KERNEL static void weight(const void *call, int64_t first, int64_t count)
 {
-    for (int64_t n = 0; n < N; n++, dx += C, dy += C, x += C) {
-        const float m = mean[n], r = rstd[n];
-        const float g = (float)(ls_row_dot(dy, w, C) / (double)C);
-        const float gh = (float)(ls_row_dot_normed(dy, w, x, m, r, C) / (double)C);
-        if (add)
+    const norm *k = call;
+    LS_BY_DTYPE(k->dtype, weight_loop, k, first, first + count);
+}
+
+static LS_ALWAYS_INLINE void input_loop(const norm *k, int64_t first, int64_t end, bool bf16)
+{
+    const float *const w = k->w;
+    const void *const x = k->x, *const dy = k->dy;
+    void *const dx = k->out;
+    const int64_t C = k->C;
+    for (int64_t n = first, at = n * C; n < end; n++, at += C) {
+        const float m = k->mean[n], r = k->rstd[n];
+        const float g = (float)(ls_row_dot(dy, at, w, C, bf16) / (double)C);
+        const float gh = (float)(ls_row_dot_normed(dy, at, w, x, m, r, C, bf16) / (double)C);
+        if (k->add)
             LS_INDEPENDENT
-            for (int64_t c = 0; c < C; c++) dx[c] += r * (dy[c] * w[c] - g - (x[c] - m) * r * gh);
+            for (int64_t c = 0; c < C; c++) {
+                const float h = (ls_get(x, at + c, bf16) - m) * r;
+                const float d = r * (ls_get(dy, at + c, bf16) * w[c] - g - h * gh);
+                ls_put(dx, at + c, ls_get(dx, at + c, bf16) + d, bf16);
+            }
         else
             LS_INDEPENDENT
-            for (int64_t c = 0; c < C; c++) dx[c] = r * (dy[c] * w[c] - g - (x[c] - m) * r * gh);
+            for (int64_t c = 0; c < C; c++) {
+                const float h = (ls_get(x, at + c, bf16) - m) * r;
+                ls_put(dx, at + c, r * (ls_get(dy, at + c, bf16) * w[c] - g - h * gh), bf16);
+            }
     }
+}
+
+/* Rows. */
+LS_KERNEL static void input(const void *call, int64_t first, int64_t count)
+{
+    const norm *k = call;
+    LS_BY_DTYPE(k->dtype, input_loop, k, first, first + count);
+}
+
+static norm describe(const ls_tensor *x, const ls_tensor *w, const void *statistics)
+{
+    norm k = { .dtype = x->dtype, .C = w->dim[0], .x = x->data, .w = w->data };
+    k.N = ls_tensor_count(x) / k.C;
+    memcpy(&k.mean, &statistics, sizeof k.mean); /* backward only reads them */
+    k.rstd = k.mean ? k.mean + k.N : NULL;
+    return k;
+}
+
+static norm describe_backward(const struct ls_node *n)
+{
+    norm k = describe(n->in[0], n->in[1], n->saved);
+    k.dy = n->out->grad->data;
+    return k;
+}
+
+static void run_forward(norm *k, const ls_tensor *b, ls_tensor *y)
+{
+    k->b = b->data;
+    k->out = y->data;
+    ls_share(forward, k, k->N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
+}
+
+static ls_status again(ls_tape *t, struct ls_node *n)
+{
+    norm k = describe(n->in[0], n->in[1], n->saved);
+    (void)t;
+    k.again = true;
+    run_forward(&k, n->in[2], n->out);
+    return LS_OK;
 }
 
 static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 {
     const ls_tensor *x = n->in[0];
-    const float *mean = n->saved;
-    const int64_t C = n->in[1]->dim[0], N = ls_tensor_count(x) / C;
-    void *sum[2] = { NULL, NULL }; /* dw, db */
+    norm k = describe_backward(n);
+    float **const out[2] = { &k.dw, &k.db };
     for (int i = 0; i < 2; i++) {
         bool add;
+        void *to;
         if (!ls_grad_wanted(n->in[1 + i])) continue;
-        LS_TRY(ls_grad_begin(t, n->in[1 + i], &add, &sum[i]));
-        if (!add && !ls_tape_dry(t)) memset(sum[i], 0, (size_t)C * sizeof(float));
+        LS_TRY(ls_grad_begin(t, n->in[1 + i], &add, &to));
+        if (!add && !ls_tape_dry(t)) memset(to, 0, (size_t)k.C * sizeof(float));
+        *out[i] = to;
     }
-    if (!ls_tape_dry(t)) add_weight(sum[0], sum[1], n->out->grad->data, x->data, mean, mean + N, N, C);
+    if (!ls_tape_dry(t)) ls_share(weight, &k, k.C, LS_SHARE_COLUMNS, 2 * (int64_t)ls_tensor_nbytes(x));
     if (ls_grad_wanted(n->in[2])) LS_TRY(ls_grad_end(t, n->in[2]));
     return ls_grad_wanted(n->in[1]) ? ls_grad_end(t, n->in[1]) : LS_OK;
 }
@@ -95,24 +179,10 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 static ls_status backward_input(ls_tape *t, struct ls_node *n)
 {
     ls_tensor *x = n->in[0];
-    const float *mean = n->saved;
-    const int64_t C = n->in[1]->dim[0], N = ls_tensor_count(x) / C;
-    bool add;
-    void *dx;
-    LS_TRY(ls_grad_begin_in_place(t, n, x, &add, &dx));
-    if (!ls_tape_dry(t)) input(dx, n->out->grad->data, x->data, n->in[1]->data, mean, mean + N, N, C, add);
+    norm k = describe_backward(n);
+    LS_TRY(ls_grad_begin_in_place(t, n, x, &k.add, &k.out));
+    if (!ls_tape_dry(t)) ls_share(input, &k, k.N, 1, 3 * (int64_t)ls_tensor_nbytes(x));
     return ls_grad_end(t, x);
-}
-
-static ls_status again(ls_tape *t, struct ls_node *n)
-{
-    const ls_tensor *x = n->in[0];
-    const int64_t C = n->in[1]->dim[0], N = ls_tensor_count(x) / C;
-    float *mean; /* only read */
-    (void)t;
-    memcpy(&mean, &n->saved, sizeof mean);
-    forward(n->out->data, mean, mean + N, x->data, n->in[1]->data, n->in[2]->data, N, C, 0.0f, true);
-    return LS_OK;
 }
 
 static const ls_op layernorm = {
@@ -129,7 +199,7 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
                        ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(w, ws, sizeof ws),
                        ls_tensor_shape(b, bs, sizeof bs));
     if (!(eps > 0.0f)) return ls_fail(LS_INVALID, "layernorm: eps is %g, expected more than 0", (double)eps);
-    LS_TRY(ls_op_check(t, "layernorm", "input", x));
+    LS_TRY(ls_op_check_activation(t, "layernorm", "input", x));
     LS_TRY(ls_op_check(t, "layernorm", "weight", w));
     return ls_op_check(t, "layernorm", "bias", b);
 }
@@ -142,10 +212,14 @@ ls_tensor *ls_layernorm(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, fl
 
     const int64_t C = w->dim[0], N = ls_tensor_count(x) / C;
     const double count = (double)(N * C);
-    ls_tensor *y = ls_op_output_again(t, LS_F32, x->ndim, x->dim);
+    ls_tensor *y = ls_op_output_again(t, x->dtype, x->ndim, x->dim);
     float *mean = y ? ls_op_alloc(t, 2 * (size_t)N * sizeof *mean) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
-    if (!ls_tape_dry(t)) forward(y->data, mean, mean + N, x->data, w->data, b->data, N, C, eps, false);
+    if (!ls_tape_dry(t)) {
+        norm k = describe(x, w, mean);
+        k.eps = eps;
+        run_forward(&k, b, y);
+    }
     return ls_op_end(t, y, &(struct ls_node){
         .op = &layernorm, .in = { x, w, b }, .saved = mean, .label_a = (uint32_t)N, .label_b = (uint32_t)C,
         .flops = FLOPS_FORWARD * count, .flops_weight = FLOPS_WEIGHT * count, .flops_input = FLOPS_INPUT * count,

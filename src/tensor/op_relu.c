@@ -6,41 +6,67 @@
  * backward, input  dx = y <= 0 ? 0 : dy     1 flop an element, from the kept y
  */
 #include "base/compiler.h"
+#include "tensor/element.h"
+#include "tensor/share.h"
 #include "tensor/tape.h"
 
-LS_KERNEL static void forward(float *restrict y, const float *restrict x, int64_t n)
+typedef struct map {
+    ls_dtype dtype;
+    bool add;
+    void *out;            /* y or dx; dx may be dy, when not adding */
+    const void *dy, *x;   /* y in backward */
+} map;
+
+static LS_ALWAYS_INLINE void forward_loop(const map *m, int64_t first, int64_t end, bool bf16)
 {
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] < 0.0f ? 0.0f : x[i];
+    void *const y = m->out;
+    const void *const x = m->x;
+    LS_INDEPENDENT
+    for (int64_t i = first; i < end; i++) {
+        const float v = ls_get(x, i, bf16);
+        ls_put(y, i, v < 0.0f ? 0.0f : v, bf16);
+    }
 }
 
-LS_KERNEL static void backward_write(float *restrict dx, const float *restrict dy, const float *restrict y, int64_t n)
+LS_KERNEL static void forward(const void *call, int64_t first, int64_t count)
 {
-    for (int64_t i = 0; i < n; i++) dx[i] = y[i] <= 0.0f ? 0.0f : dy[i];
+    const map *m = call;
+    LS_BY_DTYPE(m->dtype, forward_loop, m, first, first + count);
 }
 
-LS_KERNEL static void backward_in_place(float *restrict d, const float *restrict y, int64_t n)
+static LS_ALWAYS_INLINE void backward_loop(const map *m, int64_t first, int64_t end, bool bf16)
 {
-    for (int64_t i = 0; i < n; i++) d[i] = y[i] <= 0.0f ? 0.0f : d[i];
+    void *const dx = m->out;
+    const void *const dy = m->dy, *const x = m->x;
+    if (m->add)
+        LS_INDEPENDENT
+        for (int64_t i = first; i < end; i++) {
+            const float d = ls_get(dy, i, bf16), v = ls_get(x, i, bf16);
+            ls_put(dx, i, ls_get(dx, i, bf16) + (v <= 0.0f ? 0.0f : d), bf16);
+        }
+    else
+        LS_INDEPENDENT
+        for (int64_t i = first; i < end; i++) {
+            const float d = ls_get(dy, i, bf16), v = ls_get(x, i, bf16);
+            ls_put(dx, i, (v <= 0.0f ? 0.0f : d), bf16);
+        }
 }
 
-LS_KERNEL static void backward_add(float *restrict dx, const float *restrict dy, const float *restrict y, int64_t n)
+LS_KERNEL static void backward(const void *call, int64_t first, int64_t count)
 {
-    for (int64_t i = 0; i < n; i++) dx[i] += y[i] <= 0.0f ? 0.0f : dy[i];
+    const map *m = call;
+    LS_BY_DTYPE(m->dtype, backward_loop, m, first, first + count);
 }
 
 static ls_status backward_input(ls_tape *t, struct ls_node *n)
 {
     ls_tensor *x = n->in[0];
-    const int64_t count = ls_tensor_count(x);
     bool add;
     void *dx;
     LS_TRY(ls_grad_begin_in_place(t, n, x, &add, &dx));
-    if (!ls_tape_dry(t)) {
-        const float *dy = n->out->grad->data, *y = n->out->data;
-        if (add) backward_add(dx, dy, y, count);
-        else if (dx == dy) backward_in_place(dx, y, count);
-        else backward_write(dx, dy, y, count);
-    }
+    if (!ls_tape_dry(t))
+        ls_share(backward, &(map){ x->dtype, add, dx, n->out->grad->data, n->out->data }, ls_tensor_count(x),
+                 LS_SHARE_LINE, 3 * (int64_t)ls_tensor_nbytes(x));
     return ls_grad_end(t, x);
 }
 
@@ -49,13 +75,14 @@ static const ls_op relu = { .name = "relu", .napplied = 1, .backward_input = bac
 ls_tensor *ls_relu(ls_tape *t, ls_tensor *x)
 {
     if (!ls_op_begin(t, relu.name, x != NULL)) return NULL;
-    if (x->dtype != LS_F32)
-        return ls_op_fail(
-            t, ls_fail(LS_UNSUPPORTED, "relu: input is %s; only float is supported", ls_dtype_name(x->dtype)));
-    ls_tensor *y = ls_op_output(t, LS_F32, x->ndim, x->dim);
+    const ls_status st = ls_op_check_activation(t, relu.name, "input", x);
+    if (st < 0) return ls_op_fail(t, st);
+    ls_tensor *y = ls_op_output(t, x->dtype, x->ndim, x->dim);
     if (!y) return NULL;
     const int64_t n = ls_tensor_count(x);
-    if (!ls_tape_dry(t)) forward(y->data, x->data, n);
+    if (!ls_tape_dry(t))
+        ls_share(forward, &(map){ .dtype = x->dtype, .out = y->data, .x = x->data }, n, LS_SHARE_LINE,
+                 2 * (int64_t)ls_tensor_nbytes(x));
     return ls_op_end(t, y, &(struct ls_node){
         .op = &relu, .in = { x }, .flops = (double)n, .flops_input = (double)n, .label_a = (uint32_t)n,
     });

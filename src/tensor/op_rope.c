@@ -18,6 +18,8 @@
 
 #include "base/compiler.h"
 #include "tensor/attention.h"
+#include "tensor/element.h"
+#include "tensor/share.h"
 #include "tensor/tape.h"
 
 #define PAIRS 64 /* of a head at a time */
@@ -53,61 +55,66 @@ LS_KERNEL static void turn_on(turn *a)
     }
 }
 
-/* The n pairs (low[i], high[i]) of each of H heads. */
-LS_KERNEL static void write_heads(const turn *restrict a, float *restrict y, const float *restrict x, int64_t H,
-                                  int64_t D)
+/* The n pairs of each of H heads that begin at element `at`. */
+static LS_ALWAYS_INLINE void heads_loop(const turn *a, const ls_rope_call *r, int64_t at, bool bf16)
 {
-    for (int64_t h = 0; h < H; h++, x += D, y += D)
-        for (int i = 0; i < a->n; i++) {
-            const float low = x[i], high = x[i + D / 2];
-            y[i] = low * a->c[i] - high * a->s[i];
-            y[i + D / 2] = high * a->c[i] + low * a->s[i];
-        }
+    void *const y = r->y;
+    const void *const x = r->x;
+    const float *const c = a->c, *const s = a->s;
+    const int64_t D = r->D, half = D / 2;
+    for (int64_t h = 0; h < r->H; h++, at += D) {
+        if (r->add)
+            LS_INDEPENDENT
+            for (int i = 0; i < a->n; i++) {
+                const float low = ls_get(x, at + i, bf16), high = ls_get(x, at + half + i, bf16);
+                ls_put(y, at + i, ls_get(y, at + i, bf16) + (low * c[i] - high * s[i]), bf16);
+                ls_put(y, at + half + i, ls_get(y, at + half + i, bf16) + (high * c[i] + low * s[i]), bf16);
+            }
+        else
+            LS_INDEPENDENT
+            for (int i = 0; i < a->n; i++) {
+                const float low = ls_get(x, at + i, bf16), high = ls_get(x, at + half + i, bf16);
+                ls_put(y, at + i, low * c[i] - high * s[i], bf16);
+                ls_put(y, at + half + i, high * c[i] + low * s[i], bf16);
+            }
+    }
 }
 
-LS_KERNEL static void add_heads(const turn *restrict a, float *restrict y, const float *restrict x, int64_t H,
-                                int64_t D)
+LS_KERNEL static void turn_heads(const turn *a, const ls_rope_call *r, int64_t at)
 {
-    for (int64_t h = 0; h < H; h++, x += D, y += D)
-        for (int i = 0; i < a->n; i++) {
-            const float low = x[i], high = x[i + D / 2];
-            y[i] += low * a->c[i] - high * a->s[i];
-            y[i + D / 2] += high * a->c[i] + low * a->s[i];
-        }
+    LS_BY_DTYPE(r->dtype, heads_loop, a, r, at);
 }
 
-LS_KERNEL static void turn_heads(const turn *restrict a, float *x, int64_t H, int64_t D)
+/* Work is counted in stretches of AFRESH positions of one sequence, those of all B sequences together: their angles are
+ * made once. */
+static void turn_stretches(const void *call, int64_t first, int64_t count)
 {
-    for (int64_t h = 0; h < H; h++) {
-        float *restrict low = x + h * D, *restrict high = x + h * D + D / 2;
-        for (int i = 0; i < a->n; i++) {
-            const float l = low[i], g = high[i];
-            low[i] = l * a->c[i] - g * a->s[i];
-            high[i] = g * a->c[i] + l * a->s[i];
+    const ls_rope_call *r = call;
+    turn a;
+    for (int64_t pair = 0; pair < r->D / 2; pair += PAIRS) {
+        a.n = (int)(r->D / 2 - pair < PAIRS ? r->D / 2 - pair : PAIRS);
+        for (int64_t at = first, next; at < first + count; at = next) {
+            const int64_t stretch = at / r->B, b0 = at % r->B, t0 = stretch * AFRESH;
+            const int64_t b1 = first + count - at < r->B - b0 ? b0 + (first + count - at) : r->B;
+            next = at + (b1 - b0);
+            for (int64_t t = t0; t < r->T && t < t0 + AFRESH; t++) {
+                if (t == t0) turn_to(&a, r, pair, t);
+                else turn_on(&a);
+                for (int i = 0; i < a.n; i++) {
+                    a.c[i] = (float)a.cos[i];
+                    a.s[i] = (float)a.sin[i];
+                }
+                for (int64_t b = b0; b < b1; b++) turn_heads(&a, r, (b * r->T + t) * r->H * r->D + pair);
+            }
         }
     }
 }
 
 void ls_rope_turn(const ls_rope_call *r)
 {
-    turn a;
-    for (int64_t first = 0; first < r->D / 2; first += PAIRS) {
-        a.n = (int)(r->D / 2 - first < PAIRS ? r->D / 2 - first : PAIRS);
-        for (int64_t t = 0; t < r->T; t++) {
-            if (t % AFRESH == 0) turn_to(&a, r, first, t);
-            else turn_on(&a);
-            for (int i = 0; i < a.n; i++) {
-                a.c[i] = (float)a.cos[i];
-                a.s[i] = (float)a.sin[i];
-            }
-            for (int64_t b = 0; b < r->B; b++) {
-                const int64_t at = (b * r->T + t) * r->H * r->D + first;
-                if (r->add) add_heads(&a, r->y + at, r->x + at, r->H, r->D);
-                else if (r->x == r->y) turn_heads(&a, r->y + at, r->H, r->D);
-                else write_heads(&a, r->y + at, r->x + at, r->H, r->D);
-            }
-        }
-    }
+    const int64_t stretches = (r->T + AFRESH - 1) / AFRESH * r->B;
+    const int64_t bytes = 2 * r->B * r->T * r->H * r->D * (int64_t)ls_dtype_size(r->dtype);
+    ls_share(turn_stretches, r, stretches, 1, bytes);
 }
 
 static ls_status backward_input(ls_tape *t, struct ls_node *n)
@@ -128,14 +135,13 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
 
 static const ls_op rope = { .name = "rope", .napplied = 1, .backward_input = backward_input };
 
-static ls_status check(const ls_tensor *x, double theta, int64_t first_position)
+static ls_status check(const ls_tape *t, const ls_tensor *x, double theta, int64_t first_position)
 {
     char shape[96];
     if (x->ndim != 4 || x->dim[3] % 2 != 0)
         return ls_fail(LS_SHAPE, "rope: input %s: expected [B, T, H, D] with an even D",
                        ls_tensor_shape(x, shape, sizeof shape));
-    if (x->dtype != LS_F32)
-        return ls_fail(LS_UNSUPPORTED, "rope: input is %s; only float is supported", ls_dtype_name(x->dtype));
+    LS_TRY(ls_op_check_activation(t, "rope", "input", x));
     if (!(theta > 0.0) || isinf(theta) || first_position < 0)
         return ls_fail(LS_INVALID, "rope: theta %g, first position %lld: expected more than 0, and at least 0", theta,
                        (long long)first_position);
@@ -145,15 +151,15 @@ static ls_status check(const ls_tensor *x, double theta, int64_t first_position)
 ls_tensor *ls_rope(ls_tape *t, ls_tensor *x, double theta, int64_t first_position)
 {
     if (!ls_op_begin(t, rope.name, x != NULL)) return NULL;
-    const ls_status st = check(x, theta, first_position);
+    const ls_status st = check(t, x, theta, first_position);
     if (st < 0) return ls_op_fail(t, st);
-    ls_tensor *y = ls_op_output(t, LS_F32, 4, x->dim);
+    ls_tensor *y = ls_op_output(t, x->dtype, 4, x->dim);
     ls_rope_call *saved = y ? ls_op_alloc(t, sizeof *saved) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
     if (!ls_tape_dry(t)) {
         *saved = (ls_rope_call){
             .B = x->dim[0], .T = x->dim[1], .H = x->dim[2], .D = x->dim[3],
-            .first_position = first_position, .theta = theta, .x = x->data, .y = y->data,
+            .first_position = first_position, .theta = theta, .dtype = x->dtype, .x = x->data, .y = y->data,
         };
         ls_rope_turn(saved);
     }

@@ -2,11 +2,13 @@
  *
  * With s = 1 / (1 + e^-gate), silu(gate) = gate s:
  *
- * forward          y     = gate s up                        about 17 flops and 12 bytes an element
- * backward, input  dgate = dy up s (1 + gate (1 - s))       about 23 flops and 20 bytes
+ * forward          y     = gate s up                        about 17 flops, 2 loads, a store an element
+ * backward, input  dgate = dy up s (1 + gate (1 - s))       about 23 flops, 3 loads, 2 stores
  *                  dup   = dy gate s
  */
 #include "base/compiler.h"
+#include "tensor/element.h"
+#include "tensor/share.h"
 #include "tensor/tape.h"
 #include "tensor/vecmath.h"
 
@@ -14,62 +16,112 @@
 #define FLOPS_BACKWARD 23.0
 #define CHUNK 1024 /* elements that pass through scratch at once where a gradient is added to */
 
-LS_KERNEL_CHOOSING static void forward(float *restrict y, const float *gate, const float *up, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) y[i] = gate[i] * ls_sigmoidf(gate[i]) * up[i];
-}
+typedef struct glu {
+    ls_dtype dtype;
+    const void *gate, *up, *dy;
+    void *y;
+    void *slope[2]; /* dgate, dup: either may be dy, or missing */
+    bool add[2];
+    bool same;      /* gate is up: slope[0] gets both */
+} glu;
 
-/* dy may be dgate or dup. */
-LS_KERNEL_CHOOSING static void slopes(float *dgate, float *dup, const float *dy, const float *gate, const float *up,
-                                      int64_t n)
+static LS_ALWAYS_INLINE void forward_loop(const glu *g, int64_t first, int64_t end, bool bf16)
 {
+    void *const y = g->y;
+    const void *const gate = g->gate, *const up = g->up;
     LS_INDEPENDENT
-    for (int64_t i = 0; i < n; i++) {
-        const float d = dy[i], g = gate[i], u = up[i], s = ls_sigmoidf(g);
-        dgate[i] = d * u * (s * (1.0f + g * (1.0f - s)));
-        dup[i] = d * (g * s);
+    for (int64_t i = first; i < end; i++) {
+        const float v = ls_get(gate, i, bf16);
+        ls_put(y, i, v * ls_sigmoidf(v) * ls_get(up, i, bf16), bf16);
     }
 }
 
-static void backward(float *const out[2], const bool add[2], const float *dy, const float *gate, const float *up,
-                     int64_t n)
+LS_KERNEL_CHOOSING static void forward(const void *call, int64_t first, int64_t count)
 {
-    float scratch[2][CHUNK];
-    for (int64_t i = 0; i < n; i += CHUNK) {
-        const int64_t m = n - i < CHUNK ? n - i : CHUNK;
-        float *to[2];
-        for (int k = 0; k < 2; k++) to[k] = out[k] && !add[k] ? out[k] + i : scratch[k];
-        slopes(to[0], to[1], dy + i, gate + i, up + i, m);
-        for (int k = 0; k < 2; k++)
-            if (out[k] && add[k]) ls_grad_add(LS_F32, out[k] + i, scratch[k], m);
+    const glu *g = call;
+    LS_BY_DTYPE(g->dtype, forward_loop, g, first, first + count);
+}
+
+/* Element i of dgate and dup. */
+static LS_ALWAYS_INLINE void slopes(const glu *g, int64_t i, bool bf16, float *dgate, float *dup)
+{
+    const float d = ls_get(g->dy, i, bf16), v = ls_get(g->gate, i, bf16), u = ls_get(g->up, i, bf16);
+    const float s = ls_sigmoidf(v);
+    *dgate = d * u * (s * (1.0f + v * (1.0f - s)));
+    *dup = d * (v * s);
+}
+
+static LS_ALWAYS_INLINE void write_loop(const glu *whole, int64_t first, int64_t end, bool bf16)
+{
+    const glu g = *whole;
+    LS_INDEPENDENT
+    for (int64_t i = first; i < end; i++) {
+        float dgate, dup;
+        slopes(&g, i, bf16, &dgate, &dup);
+        ls_put(g.slope[0], i, dgate, bf16);
+        ls_put(g.slope[1], i, dup, bf16);
     }
 }
 
-static ls_status backward_input(ls_tape *t, struct ls_node *n)
+/* Where one is added to, or missing, or both are one: all of a chunk first, in float. */
+static LS_ALWAYS_INLINE void add_loop(const glu *whole, int64_t first, int64_t end, bool bf16)
 {
-    ls_tensor *const *x = n->in; /* gate, up */
-    bool add[2] = { false, false };
-    float *out[2] = { NULL, NULL };
-    for (int k = 0; k < 2; k++) {
-        if (k == 1 && x[1] == x[0]) { /* the second contribution to the same gradient */
-            out[1] = out[0];
-            add[1] = true;
-        } else if (ls_grad_wanted(x[k])) {
-            void *to;
-            LS_TRY(ls_grad_begin_in_place(t, n, x[k], &add[k], &to));
-            out[k] = to;
+    const glu g = *whole;
+    float slope[2][CHUNK];
+    for (int64_t at = first, n; at < end; at += n) {
+        n = end - at < CHUNK ? end - at : CHUNK;
+        LS_INDEPENDENT
+        for (int64_t i = 0; i < n; i++) slopes(&g, at + i, bf16, &slope[0][i], &slope[1][i]);
+        for (int64_t i = 0; i < n && g.same; i++) slope[0][i] += slope[1][i];
+        for (int k = 0; k < 2; k++) {
+            void *const to = g.slope[k];
+            const float *const from = slope[k];
+            if (!to) continue;
+            if (g.add[k])
+                LS_INDEPENDENT
+                for (int64_t i = 0; i < n; i++) ls_put(to, at + i, ls_get(to, at + i, bf16) + from[i], bf16);
+            else
+                LS_INDEPENDENT
+                for (int64_t i = 0; i < n; i++) ls_put(to, at + i, from[i], bf16);
         }
     }
-    if (!ls_tape_dry(t)) backward(out, add, n->out->grad->data, x[0]->data, x[1]->data, ls_tensor_count(x[0]));
-    for (int k = 0; k < 2; k++)
-        if (ls_grad_wanted(x[k])) LS_TRY(ls_grad_end(t, x[k]));
-    return LS_OK;
+}
+
+LS_KERNEL_CHOOSING static void backward(const void *call, int64_t first, int64_t count)
+{
+    const glu *g = call;
+    if (g->slope[0] && g->slope[1] && !g->add[0] && !g->add[1])
+        LS_BY_DTYPE(g->dtype, write_loop, g, first, first + count);
+    else
+        LS_BY_DTYPE(g->dtype, add_loop, g, first, first + count);
+}
+
+static void run_forward(const ls_tensor *gate, const ls_tensor *up, ls_tensor *y)
+{
+    ls_share(forward, &(glu){ .dtype = y->dtype, .gate = gate->data, .up = up->data, .y = y->data },
+             ls_tensor_count(y), LS_SHARE_LINE, 3 * (int64_t)ls_tensor_nbytes(y));
 }
 
 static ls_status again(ls_tape *t, struct ls_node *n)
 {
     (void)t;
-    forward(n->out->data, n->in[0]->data, n->in[1]->data, ls_tensor_count(n->out));
+    run_forward(n->in[0], n->in[1], n->out);
+    return LS_OK;
+}
+
+static ls_status backward_input(ls_tape *t, struct ls_node *n)
+{
+    ls_tensor *const *x = n->in; /* gate, up */
+    glu g = { .dtype = x[0]->dtype, .gate = x[0]->data, .up = x[1]->data, .same = x[1] == x[0] };
+    for (int k = 0; k < 2; k++) {
+        if (ls_grad_wanted(x[k]) && !(k == 1 && g.same))
+            LS_TRY(ls_grad_begin_in_place(t, n, x[k], &g.add[k], &g.slope[k]));
+    }
+    g.dy = n->out->grad->data;
+    if (!ls_tape_dry(t))
+        ls_share(backward, &g, ls_tensor_count(x[0]), LS_SHARE_LINE, 5 * (int64_t)ls_tensor_nbytes(x[0]));
+    for (int k = 0; k < 2; k++)
+        if (ls_grad_wanted(x[k])) LS_TRY(ls_grad_end(t, x[k]));
     return LS_OK;
 }
 
@@ -81,8 +133,9 @@ static ls_status check(const ls_tape *t, const ls_tensor *gate, const ls_tensor 
     if (!ls_tensor_same_shape(gate, up))
         return ls_fail(LS_SHAPE, "swiglu: gate %s and up %s: expected equal shapes",
                        ls_tensor_shape(gate, gs, sizeof gs), ls_tensor_shape(up, us, sizeof us));
-    LS_TRY(ls_op_check(t, "swiglu", "gate", gate));
-    return ls_op_check(t, "swiglu", "up", up);
+    LS_TRY(ls_op_check_activation(t, "swiglu", "gate", gate));
+    LS_TRY(ls_op_check_activation(t, "swiglu", "up", up));
+    return ls_op_check_alike("swiglu", gate, up);
 }
 
 ls_tensor *ls_swiglu(ls_tape *t, ls_tensor *gate, ls_tensor *up)
@@ -90,10 +143,10 @@ ls_tensor *ls_swiglu(ls_tape *t, ls_tensor *gate, ls_tensor *up)
     if (!ls_op_begin(t, swiglu.name, gate && up)) return NULL;
     const ls_status st = check(t, gate, up);
     if (st < 0) return ls_op_fail(t, st);
-    ls_tensor *y = ls_op_output_again(t, LS_F32, gate->ndim, gate->dim);
+    ls_tensor *y = ls_op_output_again(t, gate->dtype, gate->ndim, gate->dim);
     if (!y) return NULL;
     const int64_t n = ls_tensor_count(gate);
-    if (!ls_tape_dry(t)) forward(y->data, gate->data, up->data, n);
+    if (!ls_tape_dry(t)) run_forward(gate, up, y);
     return ls_op_end(t, y, &(struct ls_node){
         .op = &swiglu, .in = { gate, up }, .flops = FLOPS_FORWARD * (double)n,
         .flops_input = FLOPS_BACKWARD * (double)n, .label_a = (uint32_t)n,

@@ -1,4 +1,4 @@
-/* rows.h -- sums over one row of C floats, for norms: call them in an LS_KERNEL function.
+/* rows.h -- sums over one row of C floats or bf16, for norms: call them in an LS_KERNEL function.
  *
  * Four terms are added in float, and those sums in double over LS_LANES sums that are added in
  * a fixed order at the end: they fill vector registers, every instruction set gives the same
@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/compiler.h"
+#include "tensor/element.h"
 
 #define LS_LANES 16
 
@@ -29,35 +30,37 @@ static LS_ALWAYS_INLINE double ls_lanes_sum(double lane[LS_LANES])
     for (; c < C; c++) rest += (double)TERM(c);                                                             \
     return ls_lanes_sum(lane) + rest
 
+/* Each begins at element `at` of x, or of a and x; b [C] is float. */
+
 /* Sum of x[c]. */
-static LS_ALWAYS_INLINE double ls_row_sum(const float *x, int64_t C)
+static LS_ALWAYS_INLINE double ls_row_sum(const void *x, int64_t at, int64_t C, bool bf16)
 {
-#define TERM(i) x[i]
+#define TERM(i) ls_get(x, at + (i), bf16)
     LS_ROW_SUM(TERM);
 #undef TERM
 }
 
 /* Sum of (x[c] - mean)^2. */
-static LS_ALWAYS_INLINE double ls_row_squares(const float *x, float mean, int64_t C)
+static LS_ALWAYS_INLINE double ls_row_squares(const void *x, int64_t at, float mean, int64_t C, bool bf16)
 {
-#define TERM(i) ((x[i] - mean) * (x[i] - mean))
+#define TERM(i) ((ls_get(x, at + (i), bf16) - mean) * (ls_get(x, at + (i), bf16) - mean))
     LS_ROW_SUM(TERM);
 #undef TERM
 }
 
 /* Sum of a[c] b[c]. */
-static LS_ALWAYS_INLINE double ls_row_dot(const float *a, const float *b, int64_t C)
+static LS_ALWAYS_INLINE double ls_row_dot(const void *a, int64_t at, const float *b, int64_t C, bool bf16)
 {
-#define TERM(i) (a[i] * b[i])
+#define TERM(i) (ls_get(a, at + (i), bf16) * b[i])
     LS_ROW_SUM(TERM);
 #undef TERM
 }
 
 /* Sum of a[c] b[c] (x[c] - mean) r. */
-static LS_ALWAYS_INLINE double ls_row_dot_normed(const float *a, const float *b, const float *x, float mean, float r,
-                                                 int64_t C)
+static LS_ALWAYS_INLINE double ls_row_dot_normed(const void *a, int64_t at, const float *b, const void *x, float mean,
+                                                 float r, int64_t C, bool bf16)
 {
-#define TERM(i) (a[i] * b[i] * ((x[i] - mean) * r))
+#define TERM(i) (ls_get(a, at + (i), bf16) * b[i] * ((ls_get(x, at + (i), bf16) - mean) * r))
     LS_ROW_SUM(TERM);
 #undef TERM
 }

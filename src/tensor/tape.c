@@ -264,6 +264,14 @@ ls_status ls_op_check_activation(const ls_tape *t, const char *op, const char *w
     return check_memory(t, op, what, x);
 }
 
+ls_status ls_op_check_alike(const char *op, const ls_tensor *a, const ls_tensor *b)
+{
+    if (a->dtype != b->dtype)
+        return ls_fail(LS_UNSUPPORTED, "%s: inputs are %s and %s, expected the same", op, ls_dtype_name(a->dtype),
+                       ls_dtype_name(b->dtype));
+    return LS_OK;
+}
+
 bool ls_grad_wanted(const ls_tensor *x) { return x && (x->node || x->grad); }
 
 static LS_COLD uint16_t make_label(ls_tape *t, const struct ls_node *n, uint32_t index)

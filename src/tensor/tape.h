@@ -60,6 +60,8 @@ ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what);
 ls_status ls_op_check(const ls_tape *t, const char *op, const char *what, const ls_tensor *x);
 /* The same for an activation: float or bfloat16. */
 ls_status ls_op_check_activation(const ls_tape *t, const char *op, const char *what, const ls_tensor *x);
+/* LS_UNSUPPORTED unless both inputs have the same dtype. */
+ls_status ls_op_check_alike(const char *op, const ls_tensor *a, const ls_tensor *b);
 /* Keeps st, whose sentence is in place, as the tape's failure; returns NULL. */
 ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
 
