@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
 
 #include "lockstep/rng.h"
 #include "lockstep/tensor.h"
@@ -209,6 +212,140 @@ static void equals_its_formula_in_double(void **state)
             drop(&h);
         }
 }
+
+/* --- bfloat16 ------------------------------------------------------------------------ */
+
+/* Values that bfloat16 holds, so that the formula in double is of the same numbers. */
+static uint16_t *round_all(float *x, double *xd, int64_t n)
+{
+    uint16_t *half = room((size_t)n * sizeof *half);
+    for (int64_t i = 0; i < n; i++) {
+        half[i] = ls_f32_to_bf16(x[i]);
+        xd[i] = (double)(x[i] = ls_bf16_to_f32(half[i]));
+    }
+    return half;
+}
+
+/* |dl[n, v]| summed over the rows. */
+static double slope_sizes(const head *h, const double *lse, int64_t v, double scale)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < h->N; i++) {
+        if (h->label[i] == LS_IGNORE_INDEX) continue;
+        double l = 0.0;
+        for (int64_t c = 0; c < h->C; c++) l += h->xd[i * h->C + c] * h->wd[v * h->C + c];
+        sum += fabs(exp(l - lse[i]) - (v == h->label[i] ? 1.0 : 0.0)) * scale;
+    }
+    return sum;
+}
+
+static double lse_of(const head *h, int64_t i)
+{
+    double most = -INFINITY, sum = 0.0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t v = 0; v < h->V; v++) {
+            double l = 0.0;
+            for (int64_t c = 0; c < h->C; c++) l += h->xd[i * h->C + c] * h->wd[v * h->C + c];
+            if (pass == 0) most = l > most ? l : most;
+            else sum += exp(l - most);
+        }
+    return most + log(sum);
+}
+
+/* Gradients of the logits are rounded: by 2^-8 of each, |dl| summing to less than 2 scale in a row; then dx is. */
+static void bf16_equals_its_formula_in_double(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < COUNT(shapes); s++)
+        for (int again = 0; again < 2; again++) { /* the second time it adds */
+            head h = make(shapes[s].N, shapes[s].C, shapes[s].V, s + 21);
+            h.label[h.N / 2] = LS_IGNORE_INDEX;
+            uint16_t *x = round_all(h.x, h.xd, h.N * h.C), *w = round_all(h.wv, h.wd, h.V * h.C);
+            uint16_t *dx16 = room((size_t)(h.N * h.C) * sizeof *dx16);
+            double *dx = room((size_t)(h.N * h.C) * sizeof *dx), *dw = room((size_t)(h.V * h.C) * sizeof *dw);
+            ls_tape *t = tape(16 << 20);
+            const double scale = 0.25;
+            double sum, without;
+            leaf_w(&h);
+            h.w.bf16 = w;
+            for (int64_t i = 0; i < h.V * h.C; i++) h.wv[i] = NAN; /* not read */
+            ls_tensor gx = { .dtype = LS_BF16, .ndim = 2, .dim = { h.N, h.C }, .data = dx16 }, tx = gx;
+            tx.data = x;
+            tx.grad = &gx;
+            ls_tensor *y = NULL, *loss = NULL;
+            for (int i = 0; i <= again; i++) {
+                ls_tape_reset(t);
+                y = ls_tape_input(t, LS_I64, 1, &h.N, h.label);
+                loss = ls_linear_cross_entropy(t, &tx, &h.w, y, scale, &sum, NULL);
+                if (!loss) fail_msg("%s", ls_last_error());
+                assert_int_equal(loss->dtype, LS_F32);
+                if (ls_backward(t, loss) < 0) fail_msg("%s", ls_last_error());
+            }
+            slopes_of(&h, scale, dx, dw);
+            double *lse = room((size_t)h.N * sizeof *lse);
+            for (int64_t i = 0; i < h.N; i++) lse[i] = lse_of(&h, i);
+            assert_near(sum, formula(&h, 0, h.N), tolerance(&h, (double)h.N, 0), "sum", 0);
+            const double times = 1.0 + again;
+            for (int64_t i = 0; i < h.N * h.C; i++)
+                assert_near((double)ls_bf16_to_f32(dx16[i]), times * dx[i], times * tolerance(&h, scale, h.V) +
+                            times * 0x1p-8 * (2.0 * scale + fabs(times * dx[i])), "dx", i);
+            for (int64_t v = 0; v < h.V; v++) { /* |x| <= 2 */
+                const double lost = 0x1p-8 * 2.0 * slope_sizes(&h, lse, v, scale);
+                for (int64_t c = 0; c < h.C; c++)
+                    assert_near((double)h.dw[v * h.C + c], times * dw[v * h.C + c],
+                                times * (2.0 * tolerance(&h, scale, h.N) + lost), "dw", v * h.C + c);
+            }
+            ls_tape_set_grad(t, false);
+            ls_tape_reset(t);
+            y = ls_tape_input(t, LS_I64, 1, &h.N, h.label);
+            (void)ls_linear_cross_entropy(t, &tx, &h.w, y, scale, &without, NULL);
+            assert_near(without, sum, 1e-6 * sum, "sum without gradients", 0);
+            ls_tape_reset(t);
+            h.w.bf16 = NULL;
+            y = ls_tape_input(t, LS_I64, 1, &h.N, h.label);
+            assert_null(ls_linear_cross_entropy(t, &tx, &h.w, y, scale, &without, NULL));
+            assert_int_equal(ls_tape_status(t), LS_UNSUPPORTED);
+            ls_tape_destroy(t);
+            free(dx);
+            free(dw);
+            free(dx16);
+            free(lse);
+            free(x);
+            free(w);
+            drop(&h);
+        }
+}
+
+#if defined(_OPENMP)
+/* 64 rows of a block of 4096: enough for threads. */
+static void bits_do_not_depend_on_the_number_of_threads(void **state)
+{
+    (void)state;
+    const int threads = omp_get_max_threads();
+    head h = make(80, 24, 9001, 4);
+    const size_t nx = (size_t)(h.N * h.C) * sizeof(float), nw = (size_t)(h.V * h.C) * sizeof(float);
+    float *dx = room(nx), *dw = room(nw);
+    double sum[4];
+    for (int n = 1; n <= 3; n++) {
+        omp_set_num_threads(n);
+        ls_tape *t = tape(16 << 20);
+        leaf_w(&h);
+        (void)fused(t, &h, 0, h.N, 0.5, true, &sum[n], NULL);
+        if (n == 1) {
+            memcpy(dx, h.dx, nx);
+            memcpy(dw, h.dw, nw);
+        }
+        assert_true(sum[n] == sum[1]);
+        assert_memory_equal(h.dx, dx, nx);
+        assert_memory_equal(h.dw, dw, nw);
+        ls_tape_destroy(t);
+    }
+    omp_set_num_threads(threads);
+    free(dx);
+    free(dw);
+    drop(&h);
+}
+#endif
 
 /* The central difference with h = 1e-5 is off by about h^2 + 2^-52 V / h = 1e-9. */
 static void has_the_slopes_of_its_formula(void **state)
@@ -623,6 +760,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_its_formula_in_double),
+        cmocka_unit_test(bf16_equals_its_formula_in_double),
+#if defined(_OPENMP)
+        cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
+#endif
         cmocka_unit_test(has_the_slopes_of_its_formula),
         cmocka_unit_test(equals_the_ops_it_fuses),
         cmocka_unit_test(adds_up_to_the_same_however_a_batch_is_split),

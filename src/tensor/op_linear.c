@@ -9,23 +9,48 @@
  * backward, weight  db = sum of rows of dy
  *                   dw = dy^T x          [O, N] [N, I]     2 N I O
  * backward, input   dx = dy w            [N, O] [O, I]     2 N I O
+ *
+ * x is float, or bfloat16: then so are y, dy and dx, and w is read from its bfloat16 copy. b, db and dw are float.
  */
 #include <string.h>
 
 #include "base/compiler.h"
+#include "tensor/element.h"
 #include "tensor/tape.h"
+#include "tensor/threads.h"
 
-/* db[o] (+)= sum of dy[n][o] over n, in ascending n. */
-LS_KERNEL static void column_sums(float *restrict db, const float *restrict dy, int64_t N, int64_t O, bool add)
+#define COLUMNS 256 /* of dy that one thread adds up at a time */
+
+static LS_ALWAYS_INLINE void column_sums_of(float *restrict db, const void *restrict dy, int64_t N, int64_t O,
+                                            int64_t first, int64_t end, bool add, bool bf16)
 {
     int64_t n = 0;
     if (!add) {
-        for (int64_t o = 0; o < O; o++) db[o] = dy[o];
+        for (int64_t o = first; o < end; o++) db[o] = ls_get(dy, o, bf16);
         n = 1;
     }
     for (; n < N; n++)
-        for (int64_t o = 0; o < O; o++) db[o] += dy[n * O + o];
+        for (int64_t o = first; o < end; o++) db[o] += ls_get(dy, n * O + o, bf16);
 }
+
+LS_KERNEL static void some_column_sums(ls_dtype dtype, float *db, const void *dy, int64_t N, int64_t O, int64_t first,
+                                       int64_t end, bool add)
+{
+    LS_BY_DTYPE(dtype, column_sums_of, db, dy, N, O, first, end, add);
+}
+
+/* db[o] (+)= sum of dy[n][o] over n, in ascending n. */
+static void column_sums(float *db, const ls_tensor *dy, int64_t N, int64_t O, bool add)
+{
+    const bool shared = ls_threads_pay((int64_t)ls_tensor_nbytes(dy));
+    const int64_t columns = shared ? COLUMNS : O;
+#pragma omp parallel for schedule(static) if (shared)
+    for (int64_t o = 0; o < O; o += columns)
+        some_column_sums(dy->dtype, db, dy->data, N, O, o, o + columns < O ? o + columns : O, add);
+}
+
+/* What the products read of w. */
+static const void *values(const ls_tensor *w, ls_dtype dtype) { return dtype == LS_BF16 ? w->bf16 : w->data; }
 
 static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 {
@@ -37,13 +62,14 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 
     if (ls_grad_wanted(b)) {
         LS_TRY(ls_grad_begin(t, b, &add, &out));
-        if (!ls_tape_dry(t)) column_sums(out, dy->data, N, O, add);
+        if (!ls_tape_dry(t)) column_sums(out, dy, N, O, add);
         LS_TRY(ls_grad_end(t, b));
     }
     if (ls_grad_wanted(w)) {
         LS_TRY(ls_grad_begin(t, w, &add, &out));
         const ls_gemm_call dw = {
-            .m = O, .n = I, .k = N, .trans_a = true, .a = dy->data, .b = x->data, .c = out, .add = add,
+            .m = O, .n = I, .k = N, .trans_a = true, .add = add, .in = x->dtype, .out = LS_F32,
+            .a = dy->data, .b = x->data, .c = out,
         };
         if (!ls_tape_dry(t)) LS_TRY(ls_gemm_run(ls_tape_gemm(t), &dw));
         LS_TRY(ls_grad_end(t, w));
@@ -60,7 +86,10 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     void *out;
 
     LS_TRY(ls_grad_begin(t, x, &add, &out));
-    const ls_gemm_call dx = { .m = N, .n = I, .k = O, .add = add, .a = dy->data, .b = w->data, .c = out };
+    const ls_gemm_call dx = {
+        .m = N, .n = I, .k = O, .add = add, .in = x->dtype, .out = x->dtype,
+        .a = dy->data, .b = values(w, x->dtype), .c = out,
+    };
     if (!ls_tape_dry(t)) LS_TRY(ls_gemm_run(ls_tape_gemm(t), &dx));
     return ls_grad_end(t, x);
 }
@@ -78,11 +107,13 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
     if (b && (b->ndim != 1 || b->dim[0] != w->dim[0]))
         return ls_fail(LS_SHAPE, "linear: bias %s and weight %s: expected [O] and [O, I]",
                        ls_tensor_shape(b, bs, sizeof bs), ls_tensor_shape(w, ws, sizeof ws));
-    if (x->dtype != LS_F32 || w->dtype != LS_F32 || (b && b->dtype != LS_F32))
-        return ls_fail(LS_UNSUPPORTED, "linear: input is %s, weight %s; only float is supported",
+    if ((x->dtype != LS_F32 && x->dtype != LS_BF16) || w->dtype != LS_F32 || (b && b->dtype != LS_F32))
+        return ls_fail(LS_UNSUPPORTED, "linear: input is %s, weight %s: expected float, or an input of bfloat16",
                        ls_dtype_name(x->dtype), ls_dtype_name(w->dtype));
     if (!ls_tape_dry(t) && (!w->data || (b && !b->data)))
         return ls_fail(LS_INVALID, "linear: a parameter has no memory yet; call ls_params_bind first");
+    if (!ls_tape_dry(t) && x->dtype == LS_BF16 && !w->bf16)
+        return ls_fail(LS_UNSUPPORTED, "linear: the input is bfloat16, and the weight has no copy in bfloat16");
     return LS_OK;
 }
 
@@ -96,12 +127,12 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b)
     int64_t dim[LS_MAX_DIMS];
     memcpy(dim, x->dim, sizeof dim);
     dim[x->ndim - 1] = O;
-    ls_tensor *y = ls_op_output(t, LS_F32, x->ndim, dim);
+    ls_tensor *y = ls_op_output(t, x->dtype, x->ndim, dim);
     if (!y) return NULL;
     if (!ls_tape_dry(t)) {
         const ls_gemm_call c = {
-            .m = N, .n = O, .k = I, .trans_b = true,
-            .a = x->data, .b = w->data, .bias = b ? b->data : NULL, .c = y->data,
+            .m = N, .n = O, .k = I, .trans_b = true, .in = x->dtype, .out = x->dtype,
+            .a = x->data, .b = values(w, x->dtype), .bias = b ? b->data : NULL, .c = y->data,
         };
         const ls_status ran = ls_gemm_run(ls_tape_gemm(t), &c);
         if (ran < 0) return ls_op_fail(t, ran);

@@ -18,14 +18,20 @@
  * and nothing but x and the labels is kept between. So the loss has its value only then. Where none is wanted one block
  * of memory is enough.
  *
+ * Where x is bfloat16, so is dx, and w is read from its bfloat16 copy. Logits are float all the same; dl is rounded for
+ * the products, and dx when all blocks have added to it.
+ *
  * memory in the slab, given back at once: LOGITS_BYTES at most for the logits of the rows at hand (or ROW_UNIT rows),
- * and 32 bytes a row. Sums over V and N are in double, in an order that depends on the shapes alone.
+ * and 32 bytes a row; for bfloat16 also a block of dl and the rows of dx. Sums over V and N are in double, in an order
+ * that depends on the shapes alone.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/compiler.h"
+#include "tensor/element.h"
 #include "tensor/tape.h"
+#include "tensor/threads.h"
 #include "tensor/vecmath.h"
 
 #define LOGITS_BYTES ((int64_t)64 << 20)
@@ -41,7 +47,8 @@ typedef struct head {
     int64_t rows;   /* of x at a time */
     int64_t block;  /* of the vocabulary at a time; all but the last */
     int64_t blocks;
-    const float *x, *w;
+    ls_dtype dtype;
+    const void *x, *w; /* of this dtype */
     const int64_t *labels;
 } head;
 
@@ -52,6 +59,8 @@ typedef struct rows {
     double *sum;     /* sum of e^(l - largest) */
     double *largest;
     double *picked;  /* logit of the label */
+    uint16_t *dl;    /* [rows, block], rounded; bfloat16 only */
+    float *dx;       /* [rows, C]; bfloat16 only */
 } rows;
 
 /* What forward keeps for backward. */
@@ -71,7 +80,8 @@ static int64_t part_of(int64_t n, int64_t most)
 
 static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels, bool gradient)
 {
-    head h = { .C = w->dim[1], .V = w->dim[0], .x = x->data, .w = w->data, .labels = labels->data };
+    head h = { .C = w->dim[1], .V = w->dim[0], .dtype = x->dtype, .x = x->data, .labels = labels->data };
+    h.w = x->dtype == LS_BF16 ? w->bf16 : w->data;
     h.N = ls_tensor_count(x) / h.C;
     h.block = part_of(h.V, BLOCK);
     h.blocks = (h.V + h.block - 1) / h.block;
@@ -87,6 +97,10 @@ static ls_status allocate(ls_tape *t, const head *h, bool gradient, rows *r)
     r->e = ls_op_alloc(t, kept_blocks * n * (size_t)h->block * sizeof *r->e);
     r->top = ls_op_alloc(t, kept_blocks * n * sizeof *r->top);
     r->sum = ls_op_alloc(t, 3 * n * sizeof *r->sum);
+    if (gradient && h->dtype == LS_BF16) {
+        r->dl = ls_op_alloc(t, n * (size_t)h->block * sizeof *r->dl);
+        r->dx = ls_op_alloc(t, n * (size_t)h->C * sizeof *r->dx);
+    }
     if (ls_tape_status(t) < 0 || ls_tape_dry(t)) return ls_tape_status(t);
     r->largest = r->sum + n;
     r->picked = r->largest + n;
@@ -128,6 +142,31 @@ LS_KERNEL static void scale_row(float *e, int64_t n, float by)
     for (int64_t v = 0; v < n; v++) e[v] *= by;
 }
 
+LS_KERNEL static void scale_and_round(uint16_t *restrict out, const float *restrict e, int64_t n, float by)
+{
+    for (int64_t v = 0; v < n; v++) out[v] = ls_to_bf16(e[v] * by);
+}
+
+LS_KERNEL static void round_or_add(uint16_t *restrict out, const float *restrict x, int64_t n, bool add)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = ls_to_bf16(add ? ls_from_bf16(out[i]) + x[i] : x[i]);
+}
+
+/* Row i of block j: its logits become exponentials, and join those of the blocks before. */
+static void take_in(int64_t label, int64_t v0, int64_t nv, float *row, float *top, const rows *r, int64_t i)
+{
+    if (label >= v0 && label < v0 + nv) r->picked[i] = (double)row[label - v0];
+    *top = largest_of(row, nv);
+    exponentials(row, nv, *top);
+    const double sum = sum_of(row, nv), m = (double)*top;
+    if (m > r->largest[i]) {
+        r->sum[i] = r->sum[i] * exp(r->largest[i] - m) + sum;
+        r->largest[i] = m;
+    } else {
+        r->sum[i] += sum * exp(m - r->largest[i]);
+    }
+}
+
 /* Logits of rows [first, first + n) block by block, with what their softmax needs. */
 static ls_status logits(ls_gemm *g, const head *h, int64_t first, int64_t n, bool keep, rows *r)
 {
@@ -139,23 +178,14 @@ static ls_status logits(ls_gemm *g, const head *h, int64_t first, int64_t n, boo
     for (int64_t j = 0; j < h->blocks; j++) {
         const int64_t v0 = j * h->block, nv = h->V - v0 < h->block ? h->V - v0 : h->block;
         float *e = r->e + (keep ? j * h->rows * h->block : 0), *top = r->top + (keep ? j * h->rows : 0);
+        const bool bf16 = h->dtype == LS_BF16;
         const ls_gemm_call l = {
-            .m = n, .n = nv, .k = h->C, .trans_b = true, .a = h->x + first * h->C, .b = h->w + v0 * h->C, .c = e,
+            .m = n, .n = nv, .k = h->C, .trans_b = true, .in = h->dtype, .out = LS_F32,
+            .a = ls_at_const(h->x, first * h->C, bf16), .b = ls_at_const(h->w, v0 * h->C, bf16), .c = e,
         };
         LS_TRY(ls_gemm_run(g, &l));
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t label = h->labels[first + i];
-            if (label >= v0 && label < v0 + nv) r->picked[i] = (double)e[i * nv + label - v0];
-            top[i] = largest_of(e + i * nv, nv);
-            exponentials(e + i * nv, nv, top[i]);
-            const double sum = sum_of(e + i * nv, nv), m = (double)top[i];
-            if (m > r->largest[i]) {
-                r->sum[i] = r->sum[i] * exp(r->largest[i] - m) + sum;
-                r->largest[i] = m;
-            } else {
-                r->sum[i] += sum * exp(m - r->largest[i]);
-            }
-        }
+#pragma omp parallel for schedule(static) if (ls_threads_pay(n * nv * (int64_t)sizeof *e))
+        for (int64_t i = 0; i < n; i++) take_in(h->labels[first + i], v0, nv, e + i * nv, top + i, r, i);
     }
     return LS_OK;
 }
@@ -173,41 +203,53 @@ static double losses(const head *h, int64_t first, int64_t n, rows *r)
 
 /* Where the gradients go; a NULL one is not wanted. */
 typedef struct slopes {
-    float *dx, *dw;
+    void *dx;
+    float *dw;
     bool add_x, add_w;
     double scale;
 } slopes;
 
+/* Row i of block j becomes the gradient of its logits, in place or, rounded, in dl. */
+static void turn(int64_t label, int64_t v0, int64_t nv, float *row, uint16_t *dl, double share, double scale)
+{
+    if (label == LS_IGNORE_INDEX) {
+        memset(dl ? (void *)dl : row, 0, (size_t)nv * (dl ? sizeof *dl : sizeof *row));
+        return;
+    }
+    const bool here = label >= v0 && label < v0 + nv;
+    const double p = here ? (double)row[label - v0] * share : 0.0;
+    const float slope = (float)((p - 1.0) * scale); /* p may be close to 1 */
+    if (dl) scale_and_round(dl, row, nv, (float)(share * scale));
+    else scale_row(row, nv, (float)(share * scale));
+    if (here && dl) dl[label - v0] = ls_to_bf16(slope);
+    else if (here) row[label - v0] = slope;
+}
+
 /* Turns the kept blocks into gradients of the logits, and these into those of x and w. */
 static ls_status gradients(ls_gemm *g, const head *h, int64_t first, int64_t n, const rows *r, const slopes *d)
 {
+    const bool bf16 = h->dtype == LS_BF16;
     for (int64_t j = 0; j < h->blocks; j++) {
         const int64_t v0 = j * h->block, nv = h->V - v0 < h->block ? h->V - v0 : h->block;
         float *e = r->e + j * h->rows * h->block;
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t label = h->labels[first + i];
-            float *row = e + i * nv;
-            if (label == LS_IGNORE_INDEX) {
-                memset(row, 0, (size_t)nv * sizeof *row);
-                continue;
-            }
-            const double share = exp((double)r->top[j * h->rows + i] - r->sum[i]);
-            const bool here = label >= v0 && label < v0 + nv;
-            const double p = here ? (double)row[label - v0] * share : 0.0;
-            scale_row(row, nv, (float)(share * d->scale));
-            if (here) row[label - v0] = (float)((p - 1.0) * d->scale); /* p may be close to 1 */
-        }
+#pragma omp parallel for schedule(static) if (ls_threads_pay(n * nv * (int64_t)sizeof *e))
+        for (int64_t i = 0; i < n; i++)
+            turn(h->labels[first + i], v0, nv, e + i * nv, bf16 ? r->dl + i * nv : NULL,
+                 exp((double)r->top[j * h->rows + i] - r->sum[i]), d->scale);
+        const void *dl = bf16 ? (void *)r->dl : e;
         const ls_gemm_call dx = {
-            .m = n, .n = h->C, .k = nv, .add = d->add_x || j > 0,
-            .a = e, .b = h->w + v0 * h->C, .c = d->dx ? d->dx + first * h->C : NULL,
+            .m = n, .n = h->C, .k = nv, .add = (d->add_x && !bf16) || j > 0, .in = h->dtype, .out = LS_F32,
+            .a = dl, .b = ls_at_const(h->w, v0 * h->C, bf16),
+            .c = bf16 ? r->dx : d->dx ? (float *)d->dx + first * h->C : NULL,
         };
         const ls_gemm_call dw = {
-            .m = nv, .n = h->C, .k = n, .trans_a = true, .add = d->add_w || first > 0,
-            .a = e, .b = h->x + first * h->C, .c = d->dw ? d->dw + v0 * h->C : NULL,
+            .m = nv, .n = h->C, .k = n, .trans_a = true, .add = d->add_w || first > 0, .in = h->dtype, .out = LS_F32,
+            .a = dl, .b = ls_at_const(h->x, first * h->C, bf16), .c = d->dw ? d->dw + v0 * h->C : NULL,
         };
         if (d->dx) LS_TRY(ls_gemm_run(g, &dx));
         if (d->dw) LS_TRY(ls_gemm_run(g, &dw));
     }
+    if (bf16 && d->dx) round_or_add((uint16_t *)d->dx + first * h->C, r->dx, n * h->C, d->add_x);
     return LS_OK;
 }
 
@@ -267,10 +309,14 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
         return ls_fail(LS_SHAPE, "linear_cross_entropy: input %s, weight %s, labels %s: expected [..., C], [V, C], [...]",
                        ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(w, ws, sizeof ws),
                        ls_tensor_shape(labels, ls, sizeof ls));
-    if (x->dtype != LS_F32 || w->dtype != LS_F32 || labels->dtype != LS_I64)
-        return ls_fail(LS_UNSUPPORTED, "linear_cross_entropy: input is %s, weight %s, labels %s: expected float, float "
-                       "and int64", ls_dtype_name(x->dtype), ls_dtype_name(w->dtype), ls_dtype_name(labels->dtype));
+    if ((x->dtype != LS_F32 && x->dtype != LS_BF16) || w->dtype != LS_F32 || labels->dtype != LS_I64)
+        return ls_fail(LS_UNSUPPORTED, "linear_cross_entropy: input is %s, weight %s, labels %s: expected float or "
+                       "bfloat16, float and int64", ls_dtype_name(x->dtype), ls_dtype_name(w->dtype),
+                       ls_dtype_name(labels->dtype));
     if (ls_tape_dry(t)) return LS_OK;
+    if (x->dtype == LS_BF16 && !w->bf16)
+        return ls_fail(LS_UNSUPPORTED, "linear_cross_entropy: the input is bfloat16, and the weight has no copy in "
+                       "bfloat16");
     if (!w->data) return ls_fail(LS_INVALID, "linear_cross_entropy: the weight has no memory yet; call ls_params_bind");
     const int64_t *label = labels->data, V = w->dim[0];
     for (int64_t n = 0; n < ls_tensor_count(labels); n++) {
