@@ -58,6 +58,10 @@ ls_status ls_hf_load(const char *dir, const ls_hf_config *c, ls_params *ps);
  * LS_INVALID: the folder is not empty, or dtype is not F32, BF16 or F16; LS_CKPT_FAILED, LS_IO. */
 ls_status ls_hf_save(const char *dir, const ls_hf_config *c, const ls_params *ps, ls_dtype dtype, size_t max_shard);
 
+/* A language model with its values, from a folder of Hugging Face's files, a checkpoint of Lockstep's, or the
+ * folder that has that as model.safetensors. *model and *arena, which has the values, are the caller's to destroy;
+ * NULL after a failure. Fails as ls_hf_load and ls_ckpt_load; LS_UNSUPPORTED: a checkpoint of another kind of model. */
+ls_status ls_hf_open(const char *path, ls_hf_config *c, ls_model **model, ls_arena **arena);
 /* A Lockstep checkpoint of a language model becomes a folder, as by ls_hf_save. LS_UNSUPPORTED: the
  * checkpoint is of a model that Hugging Face has no files for, such as mlp. */
 ls_status ls_hf_export(const char *checkpoint, const char *dir, ls_dtype dtype, size_t max_shard);

@@ -1,9 +1,10 @@
-/* hf_names.h -- names of files and tensors that reading and writing agree on. */
+/* hf_names.h -- names of files, tensors and metadata that reading and writing agree on. */
 #ifndef LS_CKPT_HF_NAMES_H
 #define LS_CKPT_HF_NAMES_H
 
 #define HF_WHOLE "model.safetensors"
 #define HF_INDEX "model.safetensors.index.json"
 #define HF_HEAD "lm_head.weight"
+#define HF_CONFIG_KEY "lockstep.config" /* in the metadata of a checkpoint of Lockstep's: the text of config.json */
 
 #endif

@@ -11,8 +11,6 @@
 #include "ckpt/hf_names.h"
 #include "ckpt/save.h"
 
-#define CONFIG_KEY "lockstep.config" /* a checkpoint's metadata: config.json of a language model */
-
 /* --- a folder ------------------------------------------------------------------------------- */
 
 /* first[s] is where shard s begins; first[n shards] is the end. As full as max_shard allows, in order. */
@@ -128,42 +126,13 @@ done:
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
 
-/* A model of that config with memory for its values, not set. */
-static ls_status build(const ls_hf_config *c, ls_model **model, ls_arena **arena)
-{
-    const ls_model_config mc = { .name = c->model, .lm = c->lm, .init = LS_INIT_PHILOX };
-    LS_TRY(ls_model_create(&mc, model));
-    const ls_params *ps = &(*model)->params;
-    LS_TRY(ls_arena_create(ls_params_nbytes(ps) + (size_t)ps->n * 64, false, NULL, arena));
-    return ls_params_bind(&(*model)->params, *arena, NULL);
-}
-
-/* The config of a checkpoint, from its metadata. */
-static ls_status config_of(const char *path, ls_hf_config *out)
-{
-    ls_ckpt *c;
-    LS_TRY(ls_ckpt_open(path, &c));
-    const char *config = ls_ckpt_meta(c, CONFIG_KEY), *model = ls_ckpt_meta(c, "lockstep.model");
-    ls_status st;
-    if (config) st = ls_hf_config_parse(path, config, strlen(config), out);
-    else if (model)
-        st = ls_fail(LS_UNSUPPORTED, "%s: is of a model '%.40s', which Hugging Face has no form for: gpt2 and llama have. The "
-                     "file itself is safetensors, which any program reads", path, model);
-    else st = ls_fail(LS_BAD_FILE, "%s: its metadata has no " CONFIG_KEY ": it is not a checkpoint of Lockstep's gpt2 or llama",
-                      path);
-    ls_ckpt_close(c);
-    return st;
-}
-
 ls_status ls_hf_export(const char *checkpoint, const char *dir, ls_dtype dtype, size_t max_shard)
 {
     ls_hf_config c;
     ls_model *model = NULL;
     ls_arena *arena = NULL;
     LS_TRY(check_target(dir, dtype));
-    LS_TRY(config_of(checkpoint, &c));
-    ls_status st = build(&c, &model, &arena);
-    if (st == LS_OK) st = ls_ckpt_load(checkpoint, &model->params, true);
+    ls_status st = ls_hf_open(checkpoint, &c, &model, &arena);
     if (st == LS_OK) st = ls_hf_save(dir, &c, &model->params, dtype, max_shard);
     ls_model_destroy(model);
     ls_arena_destroy(arena);
@@ -176,13 +145,10 @@ ls_status ls_hf_import(const char *dir, const char *checkpoint)
     ls_model *model = NULL;
     ls_arena *arena = NULL;
     char *config = NULL;
-    LS_TRY(ls_hf_refuse_pickle(dir, dir));
-    LS_TRY(ls_hf_config_read(dir, &c));
+    ls_status st = ls_hf_open(dir, &c, &model, &arena);
     c.dtype = LS_F32;
-    ls_status st = ls_hf_config_text(&c, &config);
-    if (st == LS_OK) st = build(&c, &model, &arena);
-    if (st == LS_OK) st = ls_hf_load(dir, &c, &model->params);
-    const char *meta[] = { "lockstep.step", "0", "lockstep.model", c.model, CONFIG_KEY, config, NULL };
+    if (st == LS_OK) st = ls_hf_config_text(&c, &config);
+    const char *meta[] = { "lockstep.step", "0", "lockstep.model", c.model, HF_CONFIG_KEY, config, NULL };
     if (st == LS_OK) st = ls_ckpt_save(checkpoint, &model->params, meta);
     free(config);
     ls_model_destroy(model);

@@ -1,0 +1,71 @@
+/* hf_open.c -- a language model from whichever files it is in: Hugging Face's folder, or a checkpoint of Lockstep's,
+ * whose metadata has the text of config.json. */
+#include <string.h>
+
+#include "base/env.h"
+#include "base/text.h"
+#include "ckpt/hf.h"
+#include "ckpt/hf_names.h"
+
+/* What a checkpoint says of its model. */
+static ls_status config_of(const char *path, ls_hf_config *out)
+{
+    ls_ckpt *c;
+    LS_TRY(ls_hf_refuse_pickle(path, path));
+    LS_TRY(ls_ckpt_open(path, &c));
+    const char *config = ls_ckpt_meta(c, HF_CONFIG_KEY), *model = ls_ckpt_meta(c, "lockstep.model");
+    ls_status st;
+    if (config) st = ls_hf_config_parse(path, config, strlen(config), out);
+    else if (model)
+        st = ls_fail(LS_UNSUPPORTED, "%s: is of a model '%.40s', which Hugging Face has no form for: gpt2 and llama have. The "
+                     "file itself is safetensors, which any program reads", path, model);
+    else st = ls_fail(LS_BAD_FILE, "%s: its metadata has no " HF_CONFIG_KEY ": it is not a checkpoint of Lockstep's gpt2 or "
+                      "llama", path);
+    ls_ckpt_close(c);
+    return st;
+}
+
+/* Whether Lockstep wrote the file. Where it cannot be opened, who reads it as something else will say why. */
+static bool is_checkpoint(const char *path)
+{
+    ls_ckpt *c;
+    ls_file_info info;
+    if (ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR || ls_ckpt_open(path, &c) < 0) return false;
+    const bool ours = ls_ckpt_meta(c, HF_CONFIG_KEY) != NULL;
+    ls_ckpt_close(c);
+    return ours;
+}
+
+/* A model of that config with memory for its values, not set. */
+static ls_status build(const ls_hf_config *c, ls_model **model, ls_arena **arena)
+{
+    const ls_model_config mc = { .name = c->model, .lm = c->lm, .init = LS_INIT_PHILOX };
+    LS_TRY(ls_model_create(&mc, model));
+    const ls_params *ps = &(*model)->params;
+    LS_TRY(ls_arena_create(ls_params_nbytes(ps) + (size_t)ps->n * 64, false, NULL, arena));
+    return ls_params_bind(&(*model)->params, *arena, NULL);
+}
+
+ls_status ls_hf_open(const char *path, ls_hf_config *c, ls_model **model, ls_arena **arena)
+{
+    ls_file_info info = { 0 };
+    ls_text inside = { 0 };
+    *model = NULL;
+    *arena = NULL;
+    ls_text_add(&inside, "%s/" HF_WHOLE, path);
+    ls_status st = ls_text_status(&inside);
+    const bool folder = ls_env_get()->info(path, &info) == 0 && info.type == LS_FILE_DIR;
+    const bool ours = st == LS_OK && (!folder || is_checkpoint(inside.p));
+    const char *file = folder ? inside.p : path;
+    if (st == LS_OK) st = ours ? config_of(file, c) : ls_hf_config_read(path, c);
+    if (st == LS_OK) st = build(c, model, arena);
+    if (st == LS_OK) st = ours ? ls_ckpt_load(file, &(*model)->params, true) : ls_hf_load(path, c, &(*model)->params);
+    if (st < 0) {
+        ls_model_destroy(*model);
+        ls_arena_destroy(*arena);
+        *model = NULL;
+        *arena = NULL;
+    }
+    ls_text_free(&inside);
+    return st;
+}
