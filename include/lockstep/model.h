@@ -86,6 +86,9 @@ typedef struct ls_model_class {
     ls_tensor *(*forward)(ls_model *m, ls_tape *t, ls_tensor *x);
     /* ls_model_loss, where that is not made from forward's result; else NULL. */
     ls_tensor *(*loss)(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums);
+    /* Language models: ids[B, T], which follow the kv->n tokens in kv (NULL: none, and none are kept) -> what the
+     * head is applied to, [B, T, C]. Others: NULL. */
+    ls_tensor *(*hidden)(ls_model *m, ls_tape *t, ls_tensor *ids, ls_kv *kv);
     void (*destroy)(ls_model *m);
 } ls_model_class;
 extern const ls_model_class *const ls_model_classes[]; /* NULL-ended */

@@ -137,6 +137,24 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, fl
 /* The same where one linear layer made all three, as GPT-2's does: qkv[B, T, 3 C] is q, k and v side by side,
  * each of `heads` heads; the result is [B, T, C]. Nothing is copied apart; same bits. */
 ls_tensor *ls_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal);
+/* The keys and values of a sequence so far, of every layer: what generation keeps, so that a token is computed once.
+ * A head's tokens lie together: token t of head h, sequence b, layer l is at (((l B + b) Hkv + h) room + t) D. */
+typedef struct ls_kv {
+    int64_t layers, B, Hkv, D;
+    int64_t room; /* tokens that fit */
+    int64_t n;    /* tokens that are in it; who feeds the layers counts, once all of them have the new ones */
+    float *k, *v; /* [layers, B, Hkv, room, D], borrowed; NULL is fine on a dry tape */
+} ls_kv;
+
+/* ls_attention, causal, of tokens that follow the kv->n before them: their k and v[B, T, Hkv, D] are written into
+ * layer `layer` of kv, and q[B, T, Hq, D] sees those of all n + T. LS_SHAPE where kv has another shape or no room
+ * for T more. No gradient goes through it: LS_UNSUPPORTED where one is recorded. Up to 4 tokens at a time take as
+ * long as reading the keys and values. */
+ls_tensor *ls_attention_cached(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, ls_kv *kv,
+                               int64_t layer);
+/* The same from qkv[B, T, 3 C], q, k and v side by side, as in ls_attention_packed; the result is [B, T, C]. */
+ls_tensor *ls_attention_packed_cached(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, ls_kv *kv,
+                                      int64_t layer);
 /* x sigmoid(x), any shape. Also called swish. */
 ls_tensor *ls_silu(ls_tape *t, ls_tensor *x);
 /* silu(gate) up, equal shapes: the middle of Llama's feed-forward layer. Shazeer 2020. */

@@ -64,12 +64,15 @@ static ls_status init(ls_model *m, const ls_model_config *c)
     return ls_lm_init(m, c, residual);
 }
 
-static ls_tensor *attention(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param *w)
+static ls_tensor *attention(const ls_lm_block *b, ls_tape *t, ls_tensor *x)
 {
+    const ls_lm_config *c = b->c;
+    ls_param *w = b->w;
     const float scale = (float)(1.0 / sqrt((double)(c->d_model / c->n_head)));
     ls_tensor *h = ls_layernorm(t, x, &w[LN_1_WEIGHT].t, &w[LN_1_BIAS].t, (float)c->norm_eps);
     h = ls_linear(t, h, &w[C_ATTN_WEIGHT].t, &w[C_ATTN_BIAS].t);
-    h = ls_attention_packed(t, h, c->n_head, scale, true);
+    h = b->kv ? ls_attention_packed_cached(t, h, c->n_head, scale, b->kv, b->layer)
+              : ls_attention_packed(t, h, c->n_head, scale, true);
     return ls_linear(t, h, &w[ATTN_PROJ_WEIGHT].t, &w[ATTN_PROJ_BIAS].t);
 }
 
@@ -85,33 +88,34 @@ static ls_tensor *block(ls_tape *t, ls_tensor *x, const void *arg)
 {
     const ls_lm_block *b = arg;
     const ls_lm_config *c = b->c;
-    x = ls_add(t, x, ls_lm_dropout(&b->draw, t, attention(c, t, x, b->w), c->resid_dropout, 2 * b->layer + 1));
+    x = ls_add(t, x, ls_lm_dropout(&b->draw, t, attention(b, t, x), c->resid_dropout, 2 * b->layer + 1));
     return ls_add(t, x, ls_lm_dropout(&b->draw, t, mlp(c, t, x, b->w), c->resid_dropout, 2 * b->layer + 2));
 }
 
 /* ids [B, T] -> ln_f's [B, T, C]. */
-static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids)
+static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids, ls_kv *kv)
 {
     const ls_lm_config *c = m->state;
     ls_param *p = m->params.item;
     if (ls_tape_grad(t) && c->attn_dropout > 0)
         return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "gpt2: an attention dropout of %g: training serves none; set it to 0",
                                      c->attn_dropout));
-    ls_tensor *x = ls_add_rows(t, ls_embedding(t, ls_lm_ids(m, t, ids), &p[WTE].t), &p[WPE].t);
+    ls_tensor *wpe = kv ? ls_lm_rows_from(t, &p[WPE].t, kv->n) : &p[WPE].t;
+    ls_tensor *x = ls_add_rows(t, ls_embedding(t, ls_lm_ids(m, t, ids, kv), &p[WTE].t), wpe);
     x = ls_lm_dropout(&m->draw, t, x, c->embd_dropout, 0);
     for (int64_t l = 0; l < c->n_layer; l++) {
-        const ls_lm_block b = { .c = c, .w = p + FIRST_BLOCK + l * PER_BLOCK, .layer = l, .draw = m->draw };
+        const ls_lm_block b = { .c = c, .w = p + FIRST_BLOCK + l * PER_BLOCK, .layer = l, .kv = kv, .draw = m->draw };
         x = ls_block(t, x, block, &b, sizeof b);
     }
     ls_param *ln_f = p + FIRST_BLOCK + c->n_layer * PER_BLOCK;
     return ls_layernorm(t, x, &ln_f[0].t, &ln_f[1].t, (float)c->norm_eps);
 }
 
-static ls_tensor *forward(ls_model *m, ls_tape *t, ls_tensor *x) { return ls_lm_logits(m, t, hidden(m, t, x)); }
+static ls_tensor *forward(ls_model *m, ls_tape *t, ls_tensor *x) { return ls_lm_logits(m, t, hidden(m, t, x, NULL)); }
 
 static ls_tensor *loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums)
 {
-    return ls_lm_loss(m, t, hidden(m, t, x), labels, sums);
+    return ls_lm_loss(m, t, hidden(m, t, x, NULL), labels, sums);
 }
 
 extern const ls_model_class ls_model_gpt2; /* listed in registry.c */
@@ -119,5 +123,5 @@ extern const ls_model_class ls_model_gpt2; /* listed in registry.c */
 const ls_model_class ls_model_gpt2 = {
     .name = "gpt2", .summary = "GPT-2: learned positions, layer norm, GELU",
     .create = create, .init = init, .input = ls_lm_input, .forward = forward, .loss = loss,
-    .destroy = ls_lm_destroy,
+    .hidden = hidden, .destroy = ls_lm_destroy,
 };

@@ -54,14 +54,18 @@ static ls_tensor *heads(ls_tape *t, ls_tensor *x, ls_param *w, int64_t n, int64_
     return y ? ls_reshape(t, y, 4, (int64_t[]){ y->dim[0], y->dim[1], n, D }) : NULL;
 }
 
-static ls_tensor *attention(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param *w)
+static ls_tensor *attention(const ls_lm_block *b, ls_tape *t, ls_tensor *x)
 {
-    const int64_t D = c->d_model / c->n_head;
+    const ls_lm_config *c = b->c;
+    ls_param *w = b->w;
+    const int64_t D = c->d_model / c->n_head, first = b->kv ? b->kv->n : 0;
+    const float scale = (float)(1.0 / sqrt((double)D));
     ls_tensor *h = ls_rmsnorm(t, x, &w[INPUT_NORM].t, (float)c->norm_eps);
-    ls_tensor *q = ls_rope(t, heads(t, h, &w[Q_PROJ], c->n_head, D), c->rope_theta, 0);
-    ls_tensor *k = ls_rope(t, heads(t, h, &w[K_PROJ], c->n_kv_head, D), c->rope_theta, 0);
+    ls_tensor *q = ls_rope(t, heads(t, h, &w[Q_PROJ], c->n_head, D), c->rope_theta, first);
+    ls_tensor *k = ls_rope(t, heads(t, h, &w[K_PROJ], c->n_kv_head, D), c->rope_theta, first);
     ls_tensor *v = heads(t, h, &w[V_PROJ], c->n_kv_head, D);
-    ls_tensor *y = ls_attention(t, q, k, v, (float)(1.0 / sqrt((double)D)), true);
+    ls_tensor *y = b->kv ? ls_attention_cached(t, q, k, v, scale, b->kv, b->layer)
+                         : ls_attention(t, q, k, v, scale, true);
     if (y) y = ls_reshape(t, y, 3, (int64_t[]){ y->dim[0], y->dim[1], c->d_model });
     return ls_linear(t, y, &w[O_PROJ].t, NULL);
 }
@@ -78,28 +82,28 @@ static ls_tensor *mlp(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param 
 static ls_tensor *block(ls_tape *t, ls_tensor *x, const void *arg)
 {
     const ls_lm_block *b = arg;
-    x = ls_add(t, x, attention(b->c, t, x, b->w));
+    x = ls_add(t, x, attention(b, t, x));
     return ls_add(t, x, mlp(b->c, t, x, b->w));
 }
 
 /* ids [B, T] -> the last norm's [B, T, C]. */
-static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids)
+static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids, ls_kv *kv)
 {
     const ls_lm_config *c = m->state;
     ls_param *p = m->params.item;
-    ls_tensor *x = ls_embedding(t, ls_lm_ids(m, t, ids), &p[EMBED].t);
+    ls_tensor *x = ls_embedding(t, ls_lm_ids(m, t, ids, kv), &p[EMBED].t);
     for (int64_t l = 0; l < c->n_layer; l++) {
-        const ls_lm_block b = { .c = c, .w = p + FIRST_BLOCK + l * PER_BLOCK, .layer = l };
+        const ls_lm_block b = { .c = c, .w = p + FIRST_BLOCK + l * PER_BLOCK, .layer = l, .kv = kv };
         x = ls_block(t, x, block, &b, sizeof b);
     }
     return ls_rmsnorm(t, x, &p[FIRST_BLOCK + c->n_layer * PER_BLOCK].t, (float)c->norm_eps);
 }
 
-static ls_tensor *forward(ls_model *m, ls_tape *t, ls_tensor *x) { return ls_lm_logits(m, t, hidden(m, t, x)); }
+static ls_tensor *forward(ls_model *m, ls_tape *t, ls_tensor *x) { return ls_lm_logits(m, t, hidden(m, t, x, NULL)); }
 
 static ls_tensor *loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums)
 {
-    return ls_lm_loss(m, t, hidden(m, t, x), labels, sums);
+    return ls_lm_loss(m, t, hidden(m, t, x, NULL), labels, sums);
 }
 
 extern const ls_model_class ls_model_llama; /* listed in registry.c */
@@ -107,5 +111,5 @@ extern const ls_model_class ls_model_llama; /* listed in registry.c */
 const ls_model_class ls_model_llama = {
     .name = "llama", .summary = "Llama: rotary positions, RMS norm, SwiGLU, grouped queries",
     .create = create, .init = init, .input = ls_lm_input, .forward = forward, .loss = loss,
-    .destroy = ls_lm_destroy,
+    .hidden = hidden, .destroy = ls_lm_destroy,
 };

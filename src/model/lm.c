@@ -169,7 +169,7 @@ ls_status ls_lm_init(ls_model *m, const ls_model_config *c, const char *const *r
 
 /* --- pieces of forward ------------------------------------------------------------------------ */
 
-ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids)
+ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids, const ls_kv *kv)
 {
     const ls_lm_config *c = m->state;
     char shape[96];
@@ -177,10 +177,18 @@ ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids)
     if (ids->dtype != LS_I64 || ids->ndim != 2)
         return ls_op_fail(t, ls_fail(LS_SHAPE, "%s: token ids %s of %s: expected [B, T] of int64", m->cls->name,
                                      ls_tensor_shape(ids, shape, sizeof shape), ls_dtype_name(ids->dtype)));
-    if (ids->dim[1] > c->seq_len)
+    const int64_t tokens = ids->dim[1] + (kv ? kv->n : 0);
+    if (tokens > c->seq_len)
         return ls_op_fail(t, ls_fail(LS_SHAPE, "%s: a sequence of %lld tokens, the model's longest is %lld", m->cls->name,
-                                     (long long)ids->dim[1], (long long)c->seq_len));
+                                     (long long)tokens, (long long)c->seq_len));
     return ids;
+}
+
+ls_tensor *ls_lm_rows_from(ls_tape *t, ls_tensor *w, int64_t first)
+{
+    if (first >= w->dim[0]) return w; /* ls_lm_ids has the sentence */
+    const int64_t dim[2] = { w->dim[0] - first, w->dim[1] };
+    return ls_tape_input(t, w->dtype, 2, dim, w->data ? (float *)w->data + first * w->dim[1] : NULL);
 }
 
 #define DROPOUT_STREAM ((uint64_t)1 << 63) /* apart from those of first values */
@@ -201,6 +209,8 @@ static ls_tensor *head(ls_model *m)
 }
 
 ls_tensor *ls_lm_logits(ls_model *m, ls_tape *t, ls_tensor *h) { return ls_linear(t, h, head(m), NULL); }
+
+ls_tensor *ls_lm_last_logits(ls_model *m, ls_tape *t, ls_tensor *h) { return ls_last_logits(t, h, head(m)); }
 
 ls_tensor *ls_lm_loss(ls_model *m, ls_tape *t, ls_tensor *h, ls_tensor *labels, ls_loss_sums *sums)
 {

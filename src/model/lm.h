@@ -20,8 +20,10 @@ ls_status ls_lm_init(ls_model *m, const ls_model_config *c, const char *const *r
 
 /* --- pieces of forward ------------------------------------------------------------------ */
 
-/* ids, unless they are not I64 [B, T] with T up to seq_len: LS_SHAPE. */
-ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids);
+/* ids, unless they are not I64 [B, T], or T and what kv (may be NULL) has is more than seq_len: LS_SHAPE. */
+ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids, const ls_kv *kv);
+/* Rows [first, ..) of w, a matrix, as a leaf without gradient: the learned positions from there on. */
+ls_tensor *ls_lm_rows_from(ls_tape *t, ls_tensor *w, int64_t first);
 /* Dropout with probability p at place `site` of the formula, by `draw` and the element's index in
  * the whole step; x itself where no gradient is recorded. */
 ls_tensor *ls_lm_dropout(const ls_draw *draw, ls_tape *t, ls_tensor *x, double p, int64_t site);
@@ -30,11 +32,14 @@ typedef struct ls_lm_block {
     const ls_lm_config *c;
     ls_param *w;   /* the block's first parameter */
     int64_t layer;
+    ls_kv *kv;     /* where the keys and values of this and of what came before are; NULL: of this alone, not kept */
     ls_draw draw;  /* as it was in forward */
 } ls_lm_block;
 /* logits [B, T, V] = h head^T, of the last norm's h [B, T, C]. The embedding is parameter 0, a head of
  * its own the last. */
 ls_tensor *ls_lm_logits(ls_model *m, ls_tape *t, ls_tensor *h);
+/* The logits after the last token of each sequence alone, [B, V]: without gradient. */
+ls_tensor *ls_lm_last_logits(ls_model *m, ls_tape *t, ls_tensor *h);
 /* ls_model_class.loss from the same h. */
 ls_tensor *ls_lm_loss(ls_model *m, ls_tape *t, ls_tensor *h, ls_tensor *labels, ls_loss_sums *sums);
 
