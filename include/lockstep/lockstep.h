@@ -8,13 +8,16 @@
  *   dp.h       DDP: gradient buckets reduced during backward
  *   optim.h    SGD, Adam, AdamW;   data.h data sets, sampler, loader
  *   ckpt.h     safetensors checkpoints;   hf.h Hugging Face's folders;   launch.h starting ranks
+ *   decode.h   the next token, with a KV cache;   generate.h text from a trained model
  */
 #ifndef LS_LOCKSTEP_H
 #define LS_LOCKSTEP_H
 #include "lockstep/ckpt.h"
 #include "lockstep/data.h"
+#include "lockstep/decode.h"
 #include "lockstep/dp.h"
 #include "lockstep/dtype.h"
+#include "lockstep/generate.h"
 #include "lockstep/group.h"
 #include "lockstep/hf.h"
 #include "lockstep/launch.h"

@@ -13,7 +13,7 @@ typedef struct ls_cmd {
 } ls_cmd;
 
 extern const ls_cmd ls_cmd_bench, ls_cmd_calibrate, ls_cmd_ckpt, ls_cmd_coll, ls_cmd_data, ls_cmd_doctor,
-    ls_cmd_export, ls_cmd_import, ls_cmd_run, ls_cmd_secret, ls_cmd_train;
+    ls_cmd_export, ls_cmd_generate, ls_cmd_import, ls_cmd_run, ls_cmd_secret, ls_cmd_train;
 
 /* "lockstep coll: error[invalid]: <last error>" on stderr; returns the exit code of s. */
 int ls_cli_fail(const char *cmd, ls_status s);

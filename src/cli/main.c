@@ -9,7 +9,7 @@
 static const ls_cmd *const cmds[] = {
     &ls_cmd_run,  &ls_cmd_train, &ls_cmd_bench,  &ls_cmd_calibrate,
     &ls_cmd_coll, &ls_cmd_data,  &ls_cmd_ckpt,   &ls_cmd_export,
-    &ls_cmd_import, &ls_cmd_secret, &ls_cmd_doctor,
+    &ls_cmd_import, &ls_cmd_generate, &ls_cmd_secret, &ls_cmd_doctor,
 };
 #define NCMDS (sizeof cmds / sizeof *cmds)
 
