@@ -13,10 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
+#include "copy.h"
 #include "median.h"
 #include "lockstep/rng.h"
 #include "lockstep/tensor.h"
@@ -85,17 +83,6 @@ static void mark(leaves *l, bool ready) /* gradients are there already, as after
     l->w.grad_ready = l->gain.grad_ready = l->bias.grad_ready = ready;
 }
 
-/* memcpy by all threads. */
-static void copy_array(char *to, const char *from, size_t nbytes, int threads)
-{
-#pragma omp parallel for schedule(static)
-    for (int i = 0; i < threads; i++) {
-        const size_t first = nbytes / 64 * (size_t)i / (size_t)threads * 64;
-        const size_t end = i == threads - 1 ? nbytes : nbytes / 64 * (size_t)(i + 1) / (size_t)threads * 64;
-        memcpy(to + first, from + first, end - first);
-    }
-}
-
 static int bench(ls_dtype dtype, int threads, int64_t N, int64_t C)
 {
     leaves l;
@@ -156,16 +143,12 @@ int main(int argc, char **argv)
 {
     static const int64_t rows[] = { 256, 1024, 4096 };
     const int64_t N = argc > 1 ? atoll(argv[1]) : 0, C = argc > 2 ? atoll(argv[2]) : 768;
-    int failed = 0, most = 1;
-#ifdef _OPENMP
-    most = omp_get_max_threads();
-#endif
+    const int most = most_threads();
+    int failed = 0;
     if (N < 0 || C < 1) return 1;
     printf("# median of %d; GB/s counts what is read and written, memcpy too\n", REPS);
     for (int threads = 1; threads <= most; threads += most > 1 ? most - 1 : 1) {
-#ifdef _OPENMP
-        omp_set_num_threads(threads);
-#endif
+        use_threads(threads);
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
             for (int narrow = 0; narrow < 2; narrow++)
                 if (!failed && (!N || i == 0)) failed = bench(narrow ? LS_BF16 : LS_F32, threads, N ? N : rows[i], C);

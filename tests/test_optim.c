@@ -8,8 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "lockstep/optim.h"
+#include "tensor/threads.h"
 #include "lockstep/rng.h"
 #include "optim/optim.h"
 
@@ -284,14 +288,12 @@ static void keeps_a_copy_in_bf16(void **state)
             bind(&m, p[copied], g, FIRST, p[copied] + FIRST, g + FIRST, N - FIRST);
             assert_int_equal(ls_optim_create(&golden[c].config, &m.params, a, &o), LS_OK);
             memset(copy, 0xee, sizeof copy);
-            if (copied) assert_int_equal(ls_optim_copy_bf16(o, 0, copy), LS_OK);
+            if (copied) m.item[0].bf16 = copy;
             for (int step = 0; step < 2; step++) {
                 ls_mt19937_uniform(&random, -1.0f, 1.0f, N, g);
                 written(&m);
                 assert_int_equal(ls_optim_step(o), LS_OK);
             }
-            assert_int_equal(ls_optim_copy_bf16(o, 2, copy), LS_INVALID);
-            assert_non_null(strstr(ls_last_error(), "parameter 2 of 2"));
             ls_optim_destroy(o);
             ls_arena_destroy(a);
         }
@@ -299,6 +301,53 @@ static void keeps_a_copy_in_bf16(void **state)
         for (int i = 0; i < FIRST; i++) assert_int_equal(copy[i], ls_f32_to_bf16(p[1][i]));
         assert_int_equal(copy[FIRST], 0xeeee);
     }
+}
+
+/* Three steps of every optimizer over a parameter large enough for threads, and the norm of its gradient. */
+static void the_number_of_threads_changes_no_bit(void **state)
+{
+    (void)state;
+#ifndef _OPENMP
+    skip();
+#else
+    enum { FIRST = 300001, N = FIRST + 77 };
+    static float p[2][N], g[N];
+    static uint16_t copy[2][FIRST];
+    static const int threads[] = { 1, 2, 3, 5 };
+    const int before = omp_get_max_threads();
+    assert_true(ls_threads_pay(4 * FIRST));
+    for (size_t c = 0; c < COUNT(golden); c++) {
+        double norm[2] = { 0 };
+        for (size_t n = 0; n < COUNT(threads); n++) {
+            const int k = n > 0;
+            ls_mt19937 random;
+            pair m;
+            ls_optim *o;
+            ls_arena *a = arena_of(3 * sizeof g);
+            omp_set_num_threads(threads[n]);
+            ls_mt19937_seed(&random, 5);
+            ls_mt19937_uniform(&random, -1.0f, 1.0f, N, p[k]);
+            bind(&m, p[k], g, FIRST, p[k] + FIRST, g + FIRST, N - FIRST);
+            m.item[0].bf16 = copy[k];
+            assert_int_equal(ls_optim_create(&golden[c].config, &m.params, a, &o), LS_OK);
+            for (int step = 0; step < 3; step++) {
+                ls_mt19937_uniform(&random, -1.0f, 1.0f, N, g);
+                written(&m);
+                assert_int_equal(ls_grad_norm(&m.params, &norm[k], NULL), LS_OK);
+                assert_int_equal(ls_optim_step(o), LS_OK);
+            }
+            if (k) assert_memory_equal(p[0], p[1], sizeof p[0]);
+            if (k) assert_memory_equal(copy[0], copy[1], sizeof copy[0]);
+            if (k) assert_true(norm[0] == norm[1]);
+            ls_optim_destroy(o);
+            ls_arena_destroy(a);
+        }
+        double want = 0.0;
+        for (int i = 0; i < N; i++) want += (double)g[i] * (double)g[i];
+        assert_true(fabs(norm[0] - sqrt(want)) < 1e-12 * norm[0]);
+    }
+    omp_set_num_threads(before);
+#endif
 }
 
 static void refuses_a_factor_that_is_not_finite(void **state)
@@ -524,6 +573,7 @@ int main(void)
         cmocka_unit_test(refuses_settings_out_of_range),
         cmocka_unit_test(scales_gradients_inside_the_pass),
         cmocka_unit_test(keeps_a_copy_in_bf16),
+        cmocka_unit_test(the_number_of_threads_changes_no_bit),
         cmocka_unit_test(refuses_a_factor_that_is_not_finite),
         cmocka_unit_test(trains_as_pytorch_with_clipping_groups_and_schedules),
         cmocka_unit_test(clips_to_a_largest_norm),

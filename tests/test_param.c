@@ -71,6 +71,42 @@ static void without_a_gradient_arena_none_is_wanted(void **state)
     ls_arena_destroy(a);
 }
 
+static void matrices_get_copies_in_bf16_beside_their_values(void **state)
+{
+    (void)state;
+    ls_params ps = { 0 };
+    ls_ledger ledger = { 0 };
+    ls_arena *a;
+    assert_int_equal(ls_params_add(&ps, "w", 2, (int64_t[]){ 700, 301 }), LS_OK); /* enough for threads to share */
+    assert_int_equal(ls_params_add(&ps, "b", 1, (int64_t[]){ 700 }), LS_OK);
+    assert_int_equal(ls_params_add(&ps, "k", 3, (int64_t[]){ 3, 1, 7 }), LS_OK);
+    assert_int_equal(ls_arena_create((size_t)4 << 20, false, &ledger, &a), LS_OK);
+    assert_int_equal(ls_params_bind(&ps, a, NULL), LS_OK);
+    ls_params_round(&ps); /* none yet */
+    const size_t before = ledger.now[LS_MEM_PARAM];
+    assert_int_equal(ls_params_bind_bf16(&ps, a), LS_OK);
+    assert_int_equal(ledger.now[LS_MEM_PARAM] - before, ls_params_bf16_nbytes(&ps));
+    assert_in_range(ls_params_bf16_nbytes(&ps), 2 * (700 * 301 + 21), 2 * (700 * 301 + 21) + 128);
+    assert_null(ps.item[1].bf16);
+    assert_null(ps.item[1].t.bf16);
+    for (int i = 0; i < 3; i += 2) {
+        const ls_param *p = &ps.item[i];
+        const int64_t n = ls_tensor_count(&p->t);
+        float *v = p->t.data;
+        assert_ptr_equal(p->bf16, p->t.bf16);
+        for (int64_t k = 0; k < n; k++) v[k] = k % 997 == 5 ? NAN : (float)(k - 400) * 1.0009766f; /* ties, too */
+    }
+    ls_params_round(&ps);
+    for (int i = 0; i < 3; i += 2) {
+        const ls_param *p = &ps.item[i];
+        const uint16_t *copy = p->t.bf16;
+        for (int64_t k = 0; k < ls_tensor_count(&p->t); k++)
+            assert_int_equal(copy[k], ls_f32_to_bf16(((const float *)p->t.data)[k]));
+    }
+    ls_params_free(&ps);
+    ls_arena_destroy(a);
+}
+
 static void bad_registrations_are_named(void **state)
 {
     (void)state;
@@ -229,6 +265,7 @@ int main(void)
         cmocka_unit_test(parameters_are_found_counted_and_bound),
         cmocka_unit_test(many_parameters_keep_their_order),
         cmocka_unit_test(without_a_gradient_arena_none_is_wanted),
+        cmocka_unit_test(matrices_get_copies_in_bf16_beside_their_values),
         cmocka_unit_test(bad_registrations_are_named),
         cmocka_unit_test(torch_init_equals_pytorchs_linear),
         cmocka_unit_test(philox_init_depends_on_seed_and_stream_only),

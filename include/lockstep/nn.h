@@ -15,6 +15,7 @@ typedef struct ls_param {
     char name[LS_NAME_BYTES];
     ls_tensor t;    /* value; t.grad == &grad while gradients are wanted */
     ls_tensor grad; /* grad.data: the owner's memory, or a view into a DDP bucket */
+    void *bf16;     /* t.bf16, for those who change the value; NULL: no copy */
     bool no_decay;  /* an optimizer's weight decay leaves it alone */
     bool turned;    /* a matrix [out, in] that stands as [in, out] in files and in the digest (GPT-2's "Conv1D") */
 } ls_param;
@@ -30,6 +31,15 @@ ls_status ls_params_add(ls_params *ps, const char *name, int ndim, const int64_t
 /* Allocates all values (kind param) and gradients (kind grad) from arenas. grads may be
  * NULL: evaluation only. */
 ls_status ls_params_bind(ls_params *ps, ls_arena *values, ls_arena *grads);
+/* Gives every matrix (two and more dimensions) a copy in bf16, 2 bytes an element more (kind param), which is what
+ * activations in bf16 are multiplied with; values stay float, as PyTorch's autocast and Micikevicius et al. 2018 keep
+ * their master weights. An optimizer's step writes both; whoever else writes values (first values, a checkpoint, a
+ * broadcast) calls ls_params_round then. */
+ls_status ls_params_bind_bf16(ls_params *ps, ls_arena *values);
+/* Bytes that it will take, rounding up included. */
+size_t ls_params_bf16_nbytes(const ls_params *ps);
+/* Makes all copies anew, rounded to nearest even. Without copies: nothing. */
+void ls_params_round(ls_params *ps);
 void ls_params_free(ls_params *ps);
 ls_param *ls_params_find(const ls_params *ps, const char *name); /* NULL if absent */
 int64_t ls_params_count(const ls_params *ps);                    /* elements in all */

@@ -38,14 +38,12 @@ void ls_optim_destroy(ls_optim *o);
 /* Bytes of state that ls_optim_create will take. */
 size_t ls_optim_state_bytes(const ls_optim_config *c, const ls_params *params);
 /* One update with every parameter whose gradient is ready; it is not ready any more
- * then: the next backward writes it. Decay is not for parameters with no_decay. */
+ * then: the next backward writes it. Decay is not for parameters with no_decay. A copy
+ * in bf16 (ls_params_bind_bf16) gets the new values in the same pass. */
 ls_status ls_optim_step(ls_optim *o);
 /* The same with every gradient times grad_scale, inside the pass: ls_clip_scale, 1 / a loss
  * scale, or their product. LS_INVALID, and no weight is touched, unless it is finite and >= 0. */
 ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale);
-/* Every update writes the parameter's new value to `copy` too, rounded to bf16: the caller's,
- * 2 bytes an element; NULL: no more. LS_INVALID unless 0 <= param < number of parameters. */
-ls_status ls_optim_copy_bf16(ls_optim *o, int param, void *copy);
 void ls_optim_set_lr(ls_optim *o, double lr);
 int64_t ls_optim_steps(const ls_optim *o); /* updates done */
 

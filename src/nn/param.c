@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "lockstep/nn.h"
+#include "tensor/share.h"
 
 ls_status ls_params_add(ls_params *ps, const char *name, int ndim, const int64_t *dim)
 {
@@ -44,6 +46,49 @@ ls_status ls_params_bind(ls_params *ps, ls_arena *values, ls_arena *grads)
     }
     return LS_OK;
 }
+
+/* --- copies in bf16 ------------------------------------------------------------------ */
+
+static bool has_copy(const ls_param *p) { return p->t.ndim >= 2; }
+static size_t copy_bytes(const ls_param *p) { return (size_t)ls_tensor_count(&p->t) * sizeof(uint16_t); }
+
+size_t ls_params_bf16_nbytes(const ls_params *ps)
+{
+    size_t n = 0;
+    for (int i = 0; i < ps->n; i++)
+        if (has_copy(&ps->item[i])) n += (copy_bytes(&ps->item[i]) + 63) / 64 * 64;
+    return n;
+}
+
+ls_status ls_params_bind_bf16(ls_params *ps, ls_arena *values)
+{
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        if (!has_copy(p)) continue;
+        LS_TRY(ls_arena_alloc(values, copy_bytes(p), LS_MEM_PARAM, &p->bf16));
+        p->t.bf16 = p->bf16;
+    }
+    return LS_OK;
+}
+
+LS_KERNEL static void round_values(const void *call, int64_t first, int64_t count)
+{
+    const ls_param *p = call;
+    const float *restrict from = p->t.data;
+    uint16_t *restrict to = p->bf16;
+    for (int64_t i = first; i < first + count; i++) to[i] = ls_to_bf16(from[i]);
+}
+
+void ls_params_round(ls_params *ps)
+{
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        const int64_t n = ls_tensor_count(&p->t);
+        if (p->bf16 && p->t.data) ls_share(round_values, p, n, LS_SHARE_LINE, 6 * n);
+    }
+}
+
+/* --- all of them ---------------------------------------------------------------------- */
 
 void ls_params_free(ls_params *ps)
 {

@@ -11,31 +11,48 @@
  */
 #include <math.h>
 
-#include "base/compiler.h"
+#include "base/bf16.h"
 #include "optim/optim.h"
+#include "tensor/share.h"
 
-typedef struct factors {
-    float grad_scale;
+#define BYTES 28 /* moved for an element */
+
+typedef struct pass {
+    ls_update u;
+    float *m, *v;
     float decay;                /* adam: times p, into g */
     float shrink;               /* adamw: times p */
     float beta1, one_minus_beta1;
     float beta2, one_minus_beta2;
     float root_correction2;     /* sqrt(1 - beta2^t) */
     float eps, minus_step;
-} factors;
+} pass;
 
-LS_KERNEL static void pass(size_t n, float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
-                           factors f)
+static LS_ALWAYS_INLINE void loop(const pass *whole, int64_t first, int64_t end, bool with_copy)
 {
-    for (size_t i = 0; i < n; i++) {
-        float d = g[i] * f.grad_scale;
+    const pass f = *whole;
+    float *restrict p = f.u.p, *restrict m = f.m, *restrict v = f.v;
+    const float *restrict g = f.u.g;
+    uint16_t *restrict copy = f.u.bf16;
+    LS_INDEPENDENT
+    for (int64_t i = first; i < end; i++) {
+        float d = g[i] * f.u.grad_scale;
         d = f.decay == 0.0f ? d : fmaf(p[i], f.decay, d);
         float x = p[i] * f.shrink;
         m[i] = fmaf(d, f.one_minus_beta1, m[i] * f.beta1);
         v[i] = fmaf(f.one_minus_beta2 * d, d, v[i] * f.beta2);
         float denom = sqrtf(v[i]) / f.root_correction2 + f.eps;
-        p[i] = x + f.minus_step * m[i] / denom;
+        x = x + f.minus_step * m[i] / denom;
+        p[i] = x;
+        if (with_copy) copy[i] = ls_to_bf16(x);
     }
+}
+
+LS_KERNEL static void update(const void *call, int64_t first, int64_t count)
+{
+    const pass *f = call;
+    if (f->u.bf16) loop(f, first, first + count, true);
+    else loop(f, first, first + count, false);
 }
 
 void ls_adam_update(const ls_optim_config *c, bool decoupled, int64_t step, const ls_update *u, float *exp_avg,
@@ -43,8 +60,10 @@ void ls_adam_update(const ls_optim_config *c, bool decoupled, int64_t step, cons
 {
     double correction1 = 1.0 - pow(c->beta1, (double)step), correction2 = 1.0 - pow(c->beta2, (double)step);
     double weight_decay = u->decay ? c->weight_decay : 0.0;
-    factors f = {
-        .grad_scale = u->grad_scale,
+    const pass f = {
+        .u = *u,
+        .m = exp_avg,
+        .v = exp_avg_sq,
         .decay = decoupled ? 0.0f : (float)weight_decay,
         .shrink = decoupled ? (float)(1.0 - c->lr * weight_decay) : 1.0f,
         .beta1 = (float)c->beta1,
@@ -55,10 +74,5 @@ void ls_adam_update(const ls_optim_config *c, bool decoupled, int64_t step, cons
         .eps = (float)c->eps,
         .minus_step = (float)-(c->lr / correction1),
     };
-    for (size_t at = 0; at < u->n;) {
-        const size_t n = ls_update_piece(u, at);
-        pass(n, u->p + at, u->g + at, exp_avg + at, exp_avg_sq + at, f);
-        ls_update_copy(u, at, n);
-        at += n;
-    }
+    ls_share(update, &f, u->n, LS_SHARE_LINE, BYTES * u->n);
 }

@@ -15,7 +15,6 @@ static const ls_optim_config defaults[KINDS] = {
 
 typedef struct slot {
     float *state[2];  /* borrowed from the arena: sgd: buffer; adam: exp_avg, exp_avg_sq; NULL: not needed */
-    void *bf16;       /* borrowed; NULL: no copy */
     int64_t steps;    /* updates of this parameter: one without a gradient falls behind */
 } slot;
 
@@ -118,14 +117,6 @@ void ls_optim_destroy(ls_optim *o)
     free(o); /* the state goes with the arena */
 }
 
-ls_status ls_optim_copy_bf16(ls_optim *o, int param, void *copy)
-{
-    if (param < 0 || param >= o->params->n)
-        return ls_fail(LS_INVALID, "%s: parameter %d of %d", o->config.name, param, o->params->n);
-    o->slot[param].bf16 = copy;
-    return LS_OK;
-}
-
 ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)
 {
     if (!isfinite(grad_scale) || grad_scale < 0.0)
@@ -137,7 +128,7 @@ ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)
         if (!p->t.grad_ready || !p->grad.data) continue;
         s->steps++;
         const ls_update u = {
-            .n = (size_t)ls_tensor_count(&p->t), .p = p->t.data, .g = p->grad.data, .bf16 = s->bf16,
+            .n = ls_tensor_count(&p->t), .p = p->t.data, .g = p->grad.data, .bf16 = p->bf16,
             .grad_scale = (float)grad_scale, .decay = !p->no_decay,
         };
         if (o->kind == SGD) ls_sgd_update(&o->config, &u, s->state[0]);

@@ -6,45 +6,53 @@
  */
 #include <math.h>
 
-#include "base/compiler.h"
+#include "base/bf16.h"
 #include "optim/optim.h"
+#include "tensor/share.h"
 
-typedef struct factors {
-    float grad_scale, momentum, decay, minus_lr;
-} factors;
+#define BYTES 12 /* moved for an element, without momentum */
 
-LS_KERNEL static void plain(size_t n, float *restrict p, const float *restrict g, factors f)
+typedef struct pass {
+    ls_update u;
+    float *b;
+    float momentum, decay, minus_lr;
+} pass;
+
+static LS_ALWAYS_INLINE void loop(const pass *whole, int64_t first, int64_t end, bool with_momentum, bool with_copy)
 {
-    for (size_t i = 0; i < n; i++) {
-        float d = g[i] * f.grad_scale;
+    const pass f = *whole;
+    float *restrict p = f.u.p, *restrict b = f.b;
+    const float *restrict g = f.u.g;
+    uint16_t *restrict copy = f.u.bf16;
+    LS_INDEPENDENT
+    for (int64_t i = first; i < end; i++) {
+        float d = g[i] * f.u.grad_scale;
         d = f.decay == 0.0f ? d : fmaf(p[i], f.decay, d);
-        p[i] = fmaf(d, f.minus_lr, p[i]);
+        if (with_momentum) d = b[i] = f.momentum * b[i] + d;
+        const float x = fmaf(d, f.minus_lr, p[i]);
+        p[i] = x;
+        if (with_copy) copy[i] = ls_to_bf16(x);
     }
 }
 
-LS_KERNEL static void with_momentum(size_t n, float *restrict p, const float *restrict g, float *restrict b, factors f)
+LS_KERNEL static void update(const void *call, int64_t first, int64_t count)
 {
-    for (size_t i = 0; i < n; i++) {
-        float d = g[i] * f.grad_scale;
-        d = f.decay == 0.0f ? d : fmaf(p[i], f.decay, d);
-        b[i] = f.momentum * b[i] + d;
-        p[i] = fmaf(b[i], f.minus_lr, p[i]);
-    }
+    const pass *f = call;
+    const int64_t end = first + count;
+    if (f->b && f->u.bf16) loop(f, first, end, true, true);
+    else if (f->b) loop(f, first, end, true, false);
+    else if (f->u.bf16) loop(f, first, end, false, true);
+    else loop(f, first, end, false, false);
 }
 
 void ls_sgd_update(const ls_optim_config *c, const ls_update *u, float *buffer)
 {
-    const factors f = {
-        .grad_scale = u->grad_scale,
+    const pass f = {
+        .u = *u,
+        .b = buffer,
         .momentum = (float)c->momentum,
         .decay = u->decay ? (float)c->weight_decay : 0.0f,
         .minus_lr = (float)-c->lr,
     };
-    for (size_t at = 0; at < u->n;) {
-        const size_t n = ls_update_piece(u, at);
-        if (buffer) with_momentum(n, u->p + at, u->g + at, buffer + at, f);
-        else plain(n, u->p + at, u->g + at, f);
-        ls_update_copy(u, at, n);
-        at += n;
-    }
+    ls_share(update, &f, u->n, LS_SHARE_LINE, BYTES * u->n);
 }
