@@ -46,6 +46,10 @@ typedef struct ls_tape ls_tape;
 /* A tape with a private slab of slab_bytes for activations, their gradients
  * and nodes (ledger kind act). `ledger` and `tracer` are borrowed, may be NULL. */
 ls_status ls_tape_create(size_t slab_bytes, ls_ledger *ledger, ls_tracer *tracer, ls_tape **out);
+/* A tape that computes nothing and counts everything: forward and ls_backward on it, with inputs that may
+ * be NULL, touch no data, and ls_tape_peak then is the slab that the same takes in earnest. Parameters are
+ * marked as if they had gradients: ls_params_zero_grad before the first step. */
+ls_status ls_tape_create_dry(ls_tape **out);
 void ls_tape_destroy(ls_tape *t);
 /* Forgets everything recorded and gives the slab back. */
 void ls_tape_reset(ls_tape *t);

@@ -84,7 +84,4 @@ ls_status ls_grad_end(ls_tape *t, ls_tensor *x);
  * float and rounded once. */
 void ls_grad_add(ls_dtype dtype, void *restrict to, const void *restrict from, int64_t n);
 
-/* A tape that computes nothing and counts everything (meta device). */
-ls_status ls_tape_create_dry(ls_tape **out);
-
 #endif
