@@ -1,0 +1,249 @@
+/* bench_gpt.c -- steps of training GPT-2 by the library's functions: what bench/train/torch_gpt.py does in PyTorch.
+ *
+ * A step is what lies between two batches of token ids: forgetting the gradients, forward, the loss, backward
+ * (with the all_reduce in it, where there are several ranks), the gradients' norm, clipping and AdamW's update.
+ * Token i of the run is ((i 2654435761 mod 2^32) >> 7) mod V, so that every program that does this gets the same.
+ *
+ *   build/bench/bench_gpt --batch 4 --tokens 64 --threads 2               (GPT-2 124M; starts its ranks by itself)
+ *   build/bench/bench_gpt --ranks 2 --batch 2 --sync alternate            (every other step communicates nothing)
+ *
+ * Prints a line a step, `step,sync,ms,loss`, of rank 0, and at the end its largest resident set.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "lockstep/lockstep.h"
+#include "median.h"
+
+typedef struct options {
+    int64_t n_layer, n_head, d_model, vocab, seq_len;
+    int64_t batch, tokens, ranks, threads, steps;
+    double clip, lr;
+    const char *dtype, *sync, *save;
+    bool help;
+} options;
+
+#define AT(field) offsetof(options, field)
+static const ls_opt table[] = {
+    { "n_layer", LS_OPT_INT, AT(n_layer), "12", "1..1024", "layers", 0, NULL },
+    { "n_head", LS_OPT_INT, AT(n_head), "12", "1..1024", "heads", 0, NULL },
+    { "d_model", LS_OPT_INT, AT(d_model), "768", "1..65536", "width", 0, NULL },
+    { "vocab", LS_OPT_INT, AT(vocab), "50257", "1..16777216", "tokens that there are", 0, NULL },
+    { "seq_len", LS_OPT_INT, AT(seq_len), "1024", "1..1048576", "positions that there are", 0, NULL },
+    { "batch", LS_OPT_INT, AT(batch), "4", "1..65536", "sequences a rank", 0, NULL },
+    { "tokens", LS_OPT_INT, AT(tokens), "64", "1..1048576", "tokens a sequence", 0, NULL },
+    { "ranks", LS_OPT_INT, AT(ranks), "1", "1..64", "ranks, data parallel", 0, NULL },
+    { "threads", LS_OPT_INT, AT(threads), "1", "1..1024", "threads a rank", 0, NULL },
+    { "steps", LS_OPT_INT, AT(steps), "5", "1..", "steps", 0, NULL },
+    { "clip", LS_OPT_DOUBLE, AT(clip), "1", "0..", "largest norm of the gradients", 0, NULL },
+    { "lr", LS_OPT_DOUBLE, AT(lr), "1e-4", "0..", "AdamW's learning rate", 0, NULL },
+    { "dtype", LS_OPT_CHOICE, AT(dtype), "f32", "f32|bf16", "of activations and of what they are multiplied by", 0, NULL },
+    { "sync", LS_OPT_CHOICE, AT(sync), "always", "always|alternate", "alternate: every other step under no_sync", 0, NULL },
+    { "save", LS_OPT_STRING, AT(save), "", NULL, "write the first weights to this file", 0, NULL },
+    { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
+};
+
+typedef struct job {
+    const options *o;
+    ls_world *w;
+    ls_model *model;
+    ls_arena *arena;
+    ls_ddp *ddp; /* NULL: one rank */
+    ls_optim *adamw;
+    ls_tape *tape;
+    int64_t *x, *y; /* [batch, tokens]: ids, and the ones that follow them */
+} job;
+
+static ls_model_config gpt2_of(const options *o)
+{
+    return (ls_model_config){ .name = "gpt2", .init = LS_INIT_PHILOX,
+                              .lm = { .vocab_size = o->vocab, .seq_len = o->seq_len, .n_layer = o->n_layer,
+                                      .n_head = o->n_head, .d_model = o->d_model, .tied = true } };
+}
+
+static ls_status join(job *j)
+{
+    ls_world_opts w = { .arena_bytes = (size_t)4 << 20 };
+    if (j->o->ranks > 1) w.arena_bytes += ls_ddp_arena_bytes(&j->model->params, (int)j->o->ranks, NULL);
+    return ls_world_join(&w, &j->w);
+}
+
+/* To nearest even; a weight is no NaN. */
+static uint16_t to_bf16(float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* Copies of the matrices, which AdamW renews in its pass. */
+static ls_status copy_matrices(job *j)
+{
+    ls_params *ps = &j->model->params;
+    for (int i = 0; i < ps->n; i++) {
+        ls_tensor *t = &ps->item[i].t;
+        const int64_t n = ls_tensor_count(t);
+        void *copy;
+        if (t->ndim < 2) continue;
+        LS_TRY(ls_arena_alloc(j->arena, 2 * (size_t)n, LS_MEM_PARAM, &copy));
+        for (int64_t k = 0; k < n; k++) ((uint16_t *)copy)[k] = to_bf16(((float *)t->data)[k]);
+        t->bf16 = copy;
+        LS_TRY(ls_optim_copy_bf16(j->adamw, i, copy));
+    }
+    return LS_OK;
+}
+
+static ls_status build(job *j)
+{
+    const options *o = j->o;
+    const bool bf16 = strcmp(o->dtype, "bf16") == 0;
+    const ls_tape_mode mode = { .dtype = bf16 ? LS_BF16 : LS_F32 };
+    const ls_model_config gpt2 = gpt2_of(o);
+    ls_optim_config adamw;
+    LS_TRY(ls_model_create(&gpt2, &j->model));
+    ls_params *ps = &j->model->params;
+    LS_TRY(join(j));
+    LS_TRY(ls_optim_defaults("adamw", &adamw));
+    adamw.lr = o->lr;
+    const size_t values = ls_params_nbytes(ps), grads = o->ranks > 1 ? 0 : values, copies = bf16 ? values / 2 : 0;
+    const size_t bytes = values + grads + copies + ls_optim_state_bytes(&adamw, ps) + ((size_t)ps->n + 8) * 320;
+    LS_TRY(ls_arena_create(bytes, false, NULL, &j->arena));
+    LS_TRY(ls_params_bind(ps, j->arena, o->ranks > 1 ? NULL : j->arena));
+    LS_TRY(ls_model_init(j->model, &gpt2));
+    if (*o->save && ls_world_rank(j->w) == 0) LS_TRY(ls_ckpt_save(o->save, ps, NULL));
+    if (o->ranks > 1) LS_TRY(ls_ddp_create(ls_world_group(j->w), ps, NULL, &j->ddp));
+    LS_TRY(ls_optim_create(&adamw, ps, j->arena, &j->adamw));
+    if (bf16) LS_TRY(copy_matrices(j));
+    LS_TRY(ls_tape_create(ls_model_tape_bytes_in(j->model, o->batch, o->tokens, &mode), NULL, NULL, &j->tape));
+    LS_TRY(ls_tape_set_dtype(j->tape, mode.dtype));
+    const size_t n = (size_t)(o->batch * o->tokens);
+    j->x = calloc(n, sizeof *j->x);
+    j->y = calloc(n, sizeof *j->y);
+    return j->x && j->y ? LS_OK : ls_fail(LS_NO_MEMORY, "ids of %zu tokens", n);
+}
+
+static int64_t token(int64_t i, int64_t vocab)
+{
+    return (int64_t)(((uint32_t)((uint64_t)i * 2654435761u)) >> 7) % vocab;
+}
+
+/* This rank's part of step s: sequences of one token more than they are long. */
+static void next_batch(job *j, int64_t s)
+{
+    const options *o = j->o;
+    const int64_t T = o->tokens, first = (s * o->ranks + ls_world_rank(j->w)) * o->batch;
+    for (int64_t b = 0; b < o->batch; b++)
+        for (int64_t t = 0; t < T; t++) {
+            const int64_t i = (first + b) * (T + 1) + t;
+            j->x[b * T + t] = token(i, o->vocab);
+            j->y[b * T + t] = token(i + 1, o->vocab);
+        }
+}
+
+static ls_status step(job *j, bool sync, double *loss)
+{
+    const int64_t dim[2] = { j->o->batch, j->o->tokens };
+    ls_params *ps = &j->model->params;
+    ls_loss_sums sums;
+    double norm;
+    ls_params_zero_grad(ps);
+    ls_tape_reset(j->tape);
+    if (j->ddp) LS_TRY(ls_ddp_begin_forward(j->ddp, j->tape, sync));
+    ls_tensor *x = ls_tape_input(j->tape, LS_I64, 2, dim, j->x), *y = ls_tape_input(j->tape, LS_I64, 2, dim, j->y);
+    LS_TRY(ls_backward(j->tape, ls_model_loss(j->model, j->tape, x, y, &sums)));
+    *loss = sums.sum / (double)sums.counted;
+    LS_TRY(ls_grad_norm(ps, &norm, NULL));
+    return ls_optim_step_scaled(j->adamw, ls_clip_scale(norm, j->o->clip));
+}
+
+/* Steps that let replicas drift apart would be worth nothing. */
+static ls_status same_replicas(job *j)
+{
+    char mine[33], all[LS_MAX_RANKS * 32];
+    LS_TRY(ls_params_digest(&j->model->params, mine));
+    LS_TRY(ls_all_gather(ls_world_group(j->w), mine, all, 32 * (size_t)ls_world_size(j->w), LS_U8));
+    for (int r = 0; r < ls_world_size(j->w); r++)
+        if (memcmp(all + 32 * r, all, 32) != 0) return ls_fail(LS_INTERNAL, "ranks 0 and %d have different models", r);
+    return LS_OK;
+}
+
+static ls_status run(job *j)
+{
+    const bool alternate = strcmp(j->o->sync, "alternate") == 0;
+    const bool first = ls_world_rank(j->w) == 0;
+    if (first) printf("step,sync,ms,loss\n");
+    for (int64_t s = 0; s < j->o->steps; s++) {
+        const bool sync = !alternate || s % 2 == 0;
+        double loss;
+        next_batch(j, s);
+        LS_TRY(ls_barrier(ls_world_group(j->w)));
+        const uint64_t t0 = now_ns();
+        LS_TRY(step(j, sync, &loss));
+        const double ms = 1e-6 * (double)(now_ns() - t0);
+        if (first) printf("%lld,%d,%.3f,%.7g\n", (long long)s + 1, sync, ms, loss);
+        fflush(stdout);
+    }
+    if (!alternate) LS_TRY(same_replicas(j));
+    struct rusage u;
+    if (first && getrusage(RUSAGE_SELF, &u) == 0) printf("max_rss_mib,%.1f\n", (double)u.ru_maxrss / 1024);
+    return LS_OK;
+}
+
+static int rank(const options *o)
+{
+    job j = { .o = o };
+    ls_status st = build(&j);
+    if (st == LS_OK && ls_world_size(j.w) != o->ranks)
+        st = ls_fail(LS_CONFIG_MISMATCH, "--ranks is %lld and there are %d", (long long)o->ranks, ls_world_size(j.w));
+    if (st == LS_OK) st = run(&j);
+    if (st < 0 && st != LS_ABORTED) fprintf(stderr, "bench_gpt: %s\n", ls_last_error());
+    if (st < 0 && j.w) (void)ls_world_abort(j.w, st);
+    free(j.y);
+    free(j.x);
+    ls_tape_destroy(j.tape);
+    ls_optim_destroy(j.adamw);
+    ls_ddp_destroy(j.ddp);
+    ls_model_destroy(j.model);
+    ls_arena_destroy(j.arena);
+    ls_world_leave(j.w);
+    return ls_status_exit_code(st);
+}
+
+/* OpenMP reads its number of threads when a process begins, so even a single rank is another process. */
+static int start(char **argv, const options *o)
+{
+    char threads[24];
+    ls_launch_opts l = { .argv = (const char *const *)argv, .nproc = (int)o->ranks };
+    ls_launch_result result;
+    snprintf(threads, sizeof threads, "%lld", (long long)o->threads);
+    setenv("OMP_NUM_THREADS", threads, 1);
+    if (ls_launch(&l, &result) == LS_OK) return result.exit_code;
+    fprintf(stderr, "bench_gpt: %s\n", ls_last_error());
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    options o;
+    ls_opts *opts;
+    int rest, code = 0, unused;
+    ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
+    if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
+    if (st == LS_OK && ls_opts_npositional(opts) > 0)
+        st = ls_fail(LS_USAGE, "'%s' is no option", ls_opts_positional(opts, 0));
+    if (st == LS_OK && o.help) {
+        char *text = ls_opts_help(opts, "bench_gpt [options]", "steps of training GPT-2", "bench_gpt --threads 2");
+        printf("%s", text ? text : "");
+        free(text);
+    } else if (st == LS_OK) {
+        code = ls_world_launched(&unused, &unused) ? rank(&o) : start(argv, &o);
+    } else {
+        fprintf(stderr, "bench_gpt: %s\n", ls_last_error());
+        code = ls_status_exit_code(st);
+    }
+    ls_opts_destroy(opts);
+    return code;
+}
