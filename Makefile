@@ -13,7 +13,7 @@ NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v '
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-long bench bench-peers check asan tsan fuzz install clean
+.PHONY: help setup build train test test-long bench bench-peers bench-train check asan tsan fuzz install clean
 
 help:
 	@echo 'make train             set up, build, train on Fashion-MNIST with 2 ranks   (ARGS="--train.epochs 2")'
@@ -21,6 +21,7 @@ help:
 	@echo 'make test-long         the tests under both sanitizers, the long ones, a minute of fuzzing per parser'
 	@echo 'make bench             build and run the benchmarks'
 	@echo 'make bench-peers       Lockstep beside Open MPI, MPICH, Intel MPI, Gloo, torch  (ARGS="--quick")'
+	@echo 'make bench-train       training beside PyTorch 1.13, the newest PyTorch, llm.c    (ARGS="--quick")'
 	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
 	@echo 'make asan, make tsan   the tests under AddressSanitizer and UBSan, under ThreadSanitizer'
 	@echo 'make build             only build: build/lockstep, build/liblockstep.{a,so}'
@@ -74,6 +75,12 @@ bench-peers: build
 	@scripts/setup --peers || true
 	@bench/peers/build $(BUILD)
 	@bench/peers/compare --build $(BUILD) $(ARGS)
+
+bench-train: build
+	@scripts/setup --peers --text || true
+	@bench/train/fetch
+	@bench/train/build $(BUILD)
+	@bench/train/compare --build $(BUILD) $(ARGS)
 
 check: build
 	@scripts/setup --check
