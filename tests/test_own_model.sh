@@ -1,0 +1,56 @@
+#!/bin/bash
+# test_own_model.sh -- a user's program: compiled with pkg-config against an installed tree, trained on 1 and 4 ranks.
+# What docs/your-own-model.md promises.
+#
+#   tests/test_own_model.sh BUILD
+. "$(dirname "$0")/harness.sh"
+command -v pkg-config >/dev/null || { echo 'skipped: no pkg-config'; exit 0; }
+cd "$tmp" || exit 1
+
+DESTDIR=$tmp/tree cmake --install "$build" >install.log 2>&1 || { cat install.log; exit 1; }
+pc=$(find tree -name lockstep.pc)
+claim 'what is installed has a pkg-config file' test -n "$pc"
+export PKG_CONFIG_PATH=${pc%/*} PKG_CONFIG_SYSROOT_DIR=$tmp/tree
+claim 'it knows the version' test "$(pkg-config --modversion lockstep)" = "$("$build/lockstep" --version | sed 's/^lockstep \([0-9.]*\).*/\1/')"
+sanitize=$(sed -n 's/^LOCKSTEP_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt")
+# shellcheck disable=SC2046,SC2086
+claim 'the program compiles without a warning' "${CC:-cc}" -std=c17 -O2 -Wall -Wextra -Werror $sanitize \
+    "$source_dir/examples/own_model.c" $(pkg-config --cflags --libs lockstep) -lm -o own_model
+LD_LIBRARY_PATH=$(dirname "$(find "$tmp/tree" -name liblockstep.so)")
+export LD_LIBRARY_PATH
+run=$(find "$tmp/tree" -path '*bin/lockstep')
+
+losses() { awk '/^step/ { print $2, $4 }' "$1"; }
+./own_model "$source_dir/LICENSE" >one || exit 1
+mv own_model.safetensors one.safetensors
+"$run" run --nproc-per-node 4 ./own_model "$source_dir/LICENSE" >four || exit 1
+claim 'four ranks are four' grep -qx 'ranks 4, parameters [0-9]*' four
+claim 'it begins no better than guessing, and learns' \
+    awk 'NR == FNR && /^step/ { if (!first) first = $4; last = $4 } END { exit !(first > 4.8 && last < 0.1) }' one one
+# The same sums in another order: an update differs by some 1e-7 of its weight, and a thousand of them add up.
+agree() { paste -d' ' <(losses one) <(losses four) | awk '{ d = $2 - $4; if (d > 1e-3 || d < -1e-3) exit 1; n++ } END { exit n != 11 }'; }
+claim 'four ranks learn what one learns, but for rounding' agree
+claim 'rank 0 has saved a model' "$run" ckpt verify own_model.safetensors
+claim 'with the names it gave' grep -q 'residual.weight' <("$run" ckpt ls own_model.safetensors)
+"$run" run --nproc-per-node 4 ./own_model "$source_dir/LICENSE" >again || exit 1
+claim 'four ranks again are the same to the bit' cmp four again
+
+# --- torchrun's environment, by hand
+port=$("$run" run --nproc-per-node 1 sh -c 'echo $MASTER_PORT')
+by_hand() { RANK=$1 LOCAL_RANK=$1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port ./own_model "$source_dir/LICENSE"; }
+by_hand 1 >/dev/null &
+claim "it runs in torchrun's environment" has_line 'ranks 2, parameters' by_hand 0
+wait $!
+claim 'on every rank' test $? = 0
+
+# --- the page about it
+pasted() { # every line of its C blocks is in the program
+    awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source_dir/docs/your-own-model.md" | grep -v '^$' >shown
+    [ "$(wc -l <shown)" -ge 30 ] && ! grep -vxFf "$source_dir/examples/own_model.c" shown
+}
+claim 'the page shows lines of the program' pasted
+
+claim 'a batch that cannot be divided is refused by every rank' fails_with 78 '3 ranks do not divide a batch of 64' \
+    "$run" run --nproc-per-node 3 ./own_model "$source_dir/LICENSE"
+claim 'and no text' fails_with 64 'usage: own_model FILE' ./own_model
+finish
