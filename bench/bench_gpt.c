@@ -71,31 +71,6 @@ static ls_status join(job *j)
     return ls_world_join(&w, &j->w);
 }
 
-/* To nearest even; a weight is no NaN. */
-static uint16_t to_bf16(float v)
-{
-    uint32_t u;
-    memcpy(&u, &v, sizeof u);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
-/* Copies of the matrices, which AdamW renews in its pass. */
-static ls_status copy_matrices(job *j)
-{
-    ls_params *ps = &j->model->params;
-    for (int i = 0; i < ps->n; i++) {
-        ls_tensor *t = &ps->item[i].t;
-        const int64_t n = ls_tensor_count(t);
-        void *copy;
-        if (t->ndim < 2) continue;
-        LS_TRY(ls_arena_alloc(j->arena, 2 * (size_t)n, LS_MEM_PARAM, &copy));
-        for (int64_t k = 0; k < n; k++) ((uint16_t *)copy)[k] = to_bf16(((float *)t->data)[k]);
-        t->bf16 = copy;
-        LS_TRY(ls_optim_copy_bf16(j->adamw, i, copy));
-    }
-    return LS_OK;
-}
-
 static ls_status build(job *j)
 {
     const options *o = j->o;
@@ -108,15 +83,16 @@ static ls_status build(job *j)
     LS_TRY(join(j));
     LS_TRY(ls_optim_defaults("adamw", &adamw));
     adamw.lr = o->lr;
-    const size_t values = ls_params_nbytes(ps), grads = o->ranks > 1 ? 0 : values, copies = bf16 ? values / 2 : 0;
+    const size_t values = ls_params_nbytes(ps), grads = o->ranks > 1 ? 0 : values, copies = bf16 ? ls_params_bf16_nbytes(ps) : 0;
     const size_t bytes = values + grads + copies + ls_optim_state_bytes(&adamw, ps) + ((size_t)ps->n + 8) * 320;
     LS_TRY(ls_arena_create(bytes, false, NULL, &j->arena));
     LS_TRY(ls_params_bind(ps, j->arena, o->ranks > 1 ? NULL : j->arena));
+    if (bf16) LS_TRY(ls_params_bind_bf16(ps, j->arena));
     LS_TRY(ls_model_init(j->model, &gpt2));
     if (*o->save && ls_world_rank(j->w) == 0) LS_TRY(ls_ckpt_save(o->save, ps, NULL));
     if (o->ranks > 1) LS_TRY(ls_ddp_create(ls_world_group(j->w), ps, NULL, &j->ddp));
     LS_TRY(ls_optim_create(&adamw, ps, j->arena, &j->adamw));
-    if (bf16) LS_TRY(copy_matrices(j));
+    ls_params_round(ps);
     LS_TRY(ls_tape_create(ls_model_tape_bytes_in(j->model, o->batch, o->tokens, &mode), NULL, NULL, &j->tape));
     LS_TRY(ls_tape_set_dtype(j->tape, mode.dtype));
     const size_t n = (size_t)(o->batch * o->tokens);

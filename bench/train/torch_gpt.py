@@ -99,7 +99,7 @@ class GPT2(nn.Module):
 
 
 def load(model, path):
-    """A safetensors file of f32."""
+    """A safetensors file of f32, in which GPT-2's matrices are [in, out], as Hugging Face's are."""
     with open(path, 'rb') as f:
         header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
         data = bytearray(f.read())
@@ -108,6 +108,8 @@ def load(model, path):
         if name != '__metadata__':
             begin, end = t['data_offsets']
             state[name] = torch.frombuffer(data, dtype=torch.float32, count=(end - begin) // 4, offset=begin).view(t['shape'])
+            if name.endswith(('c_attn.weight', 'c_proj.weight', 'c_fc.weight')):
+                state[name] = state[name].t()
     model.load_state_dict(state)
 
 
