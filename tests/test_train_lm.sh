@@ -87,6 +87,13 @@ train 2 --data.name tokens --data.path story/whale_train.bin --data.tokenizer ''
 claim 'a file of nanoGPT, its val file beside it' test "$(final)" = "$first" -a "$(grep -c val_loss= out)" = 3
 claim 'without tokenizer.json the checkpoint has none' test ! -e "$(dirname "$(sed -n 's/^checkpoint: //p' out)")/tokenizer.json"
 
+for how in selective full; do
+    train 2 --train.recompute $how
+    claim "train.recompute $how gives the same final line" test "$(final)" = "$first"
+done
+kept() { sed -nE "s/.*activations ([0-9]+)\\.([0-9]+) .*/\\1\\2/p" "$1"; }
+claim 'and keeps less' test "$(kept out)" -lt "$(train 2; kept out)"
+
 # --- a step, divided -----------------------------------------------------------------------------------------
 # One step of plain SGD: the weights move by rate times gradient. The letter e, one label in ten, does not count: ranks
 # and micro-batches have unequal numbers of labels.

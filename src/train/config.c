@@ -290,7 +290,6 @@ static ls_status served(const ls_train_config *c)
 {
     const struct { const char *key, *found, *serves; } word[] = {
         { "train.dtype", c->train.dtype, "f32" },
-        { "train.recompute", c->train.recompute, "none" },
         { "checkpoint.resume", c->checkpoint.resume, "never" },
     };
     const struct { const char *key; int64_t found, serves;

@@ -33,7 +33,7 @@ static void announce(ls_trainer *t)
     ls_say("memory a rank: parameters %.2f MiB, gradients %.2f MiB, optimizer %.2f MiB, activations %.2f MiB",
            (double)l->now[LS_MEM_PARAM] / (1 << 20), (double)l->now[LS_MEM_GRAD] / (1 << 20),
            (double)l->now[LS_MEM_OPTIM] / (1 << 20),
-           (double)ls_model_tape_bytes_of(t->model, (int64_t)f->micro, (int64_t)f->tokens) / (1 << 20));
+           (double)t->tape_bytes / (1 << 20));
     ls_say("peak: %s", t->watch.peak.text);
     ls_say("run folder: %s", t->run_dir);
 }

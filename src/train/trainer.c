@@ -79,14 +79,21 @@ static ls_status load(ls_trainer *t)
     return st;
 }
 
-/* The largest batch that a tape has to hold: of training, or of a test. */
+/* As large as the larger of a micro-batch of training and some rows of a test. */
 static ls_status open_tape(ls_trainer *t)
 {
     const ls_feed *f = &t->feed;
-    const size_t rows = f->micro > f->test_rows ? f->micro : f->test_rows;
-    const size_t bytes = ls_model_tape_bytes_of(t->model, (int64_t)rows, (int64_t)f->tokens);
-    if (bytes == 0) return ls_fail(LS_INVALID, "planning the memory of a step: %s", ls_last_error());
-    return ls_tape_create(bytes, ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape);
+    ls_tape_mode mode = { .dtype = LS_F32 };
+    LS_TRY(ls_recompute_find(t->c->train.recompute, &mode.recompute));
+    t->tape_bytes = ls_model_tape_bytes_in(t->model, (int64_t)f->micro, (int64_t)f->tokens, &mode);
+    const ls_tape_mode test = { .dtype = mode.dtype, .evaluate = true };
+    const size_t test_bytes = ls_model_tape_bytes_in(t->model, (int64_t)f->test_rows, (int64_t)f->tokens, &test);
+    if (t->tape_bytes == 0 || (test_bytes == 0 && f->test_rows > 0))
+        return ls_fail(LS_INVALID, "planning the memory of a step: %s", ls_last_error());
+    if (test_bytes > t->tape_bytes) t->tape_bytes = test_bytes;
+    LS_TRY(ls_tape_create(t->tape_bytes, ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape));
+    ls_tape_set_recompute(t->tape, mode.recompute);
+    return LS_OK;
 }
 
 static ls_status open_model(ls_trainer *t)

@@ -27,6 +27,7 @@ typedef struct ls_trainer {
     ls_model *model;               /* owned, as all below */
     ls_arena *arena;               /* parameters, optimizer state */
     ls_tape *tape;
+    size_t tape_bytes;             /* of its slab */
     ls_ddp *ddp;
     ls_optim *optim;
     ls_lr lr;                      /* what the optimizer's rate follows */
