@@ -46,6 +46,53 @@ static void step(fixture *f, ls_step_stats *s)
     if (ls_train_step(f->t, s) < 0) fail_msg("%s", ls_last_error());
 }
 
+/* --- tokens ------------------------------------------------------------------------------------------------ */
+
+#define V 17
+#define T 8
+
+static char folder[64];
+
+static void write_tokens(const char *name, size_t n)
+{
+    char path[128];
+    ls_token_writer w;
+    assert_int_equal(ls_token_writer_init(&w, LS_TOKENS_LLMC, V), LS_OK);
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t id = (uint32_t)(i * i % 29 % V); /* 3 is one of them */
+        assert_int_equal(ls_token_writer_add(&w, &id, 1), LS_OK);
+    }
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(ls_token_writer_save(&w, path), LS_OK);
+    ls_token_writer_free(&w);
+}
+
+static int make_tokens(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/lockstep-test-trainer-XXXXXX");
+    if (!mkdtemp(folder)) return 1;
+    write_tokens("train.bin", 401); /* 50 windows */
+    write_tokens("val.bin", 60);    /* 7 */
+    return 0;
+}
+
+static int remove_tokens(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "train.bin", "val.bin", "" };
+    for (int i = 0; i < 3; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        remove(path);
+    }
+    return 0;
+}
+
+#define LM(model, ...)                                                                                              \
+    BUILD("model.name", model, "data.name", "tokens", "data.path", folder, "model.vocab_size", "17", "model.seq_len", \
+          "8", "model.n_layer", "2", "model.n_head", "2", "model.d_model", "16", __VA_ARGS__)
+
 /* --- memory ------------------------------------------------------------------------------------------- */
 
 static void takes_16_bytes_a_parameter_with_adam(void **state)
@@ -134,6 +181,34 @@ static void leaves_weights_alone_when_a_gradient_is_not_finite(void **state)
     drop(f);
 }
 
+/* An embedding that holds no number, or weights so large that a product overflows. A block has 10 operations, two come
+ * before the first. */
+static void names_the_first_tensor_that_is_not_finite(void **state)
+{
+    (void)state;
+    static const struct { int param; float value; const char *says; } row[] = {
+        { 0, NAN, "is not finite: it began with the parameter transformer.wte.weight;" },
+        { 4, 3e38f, "is not finite: it began with the result [4, 8, 48] of linear 16x48, operation 4 of forward;" },
+        { 16, 3e38f, "of linear 16x48, operation 14 of forward;" },
+    };
+    for (int k = 0; k < 6; k++) {
+        fixture *f = LM("gpt2", "train.global_batch", "4", "train.micro_batch", k < 3 ? "4" : "2");
+        ls_params *ps = &f->t->model->params;
+        const ls_tensor *w = &ps->item[row[k % 3].param].t;
+        char before[33], after[33];
+        ls_step_stats s;
+        for (int64_t i = 0; i < ls_tensor_count(w); i++) ((float *)w->data)[i] = row[k % 3].value;
+        assert_int_equal(ls_params_digest(ps, before), LS_OK);
+        assert_int_equal(ls_train_step(f->t, &s), LS_NAN);
+        if (k < 3 && !strstr(ls_last_error(), row[k].says)) fail_msg("%s: %s", ps->item[row[k].param].name, ls_last_error());
+        assert_non_null(strstr(ls_last_error(), "the loss of rank 0 in step 1 is not finite: it began with the "));
+        assert_int_equal(ls_params_digest(ps, after), LS_OK);
+        assert_string_equal(before, after);
+        assert_int_equal(f->t->step, 0);
+        drop(f);
+    }
+}
+
 /* Plain SGD changes weights by rate times gradient, so the rate and the clipping of each step can be read off them. */
 static void follows_the_schedule_and_clips(void **state)
 {
@@ -176,52 +251,7 @@ static void decays_matrices_only_where_told(void **state)
     }
 }
 
-/* --- tokens ------------------------------------------------------------------------------------------------ */
-
-#define V 17
-#define T 8
-
-static char folder[64];
-
-static void write_tokens(const char *name, size_t n)
-{
-    char path[128];
-    ls_token_writer w;
-    assert_int_equal(ls_token_writer_init(&w, LS_TOKENS_LLMC, V), LS_OK);
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t id = (uint32_t)(i * i % 29 % V); /* 3 is one of them */
-        assert_int_equal(ls_token_writer_add(&w, &id, 1), LS_OK);
-    }
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    assert_int_equal(ls_token_writer_save(&w, path), LS_OK);
-    ls_token_writer_free(&w);
-}
-
-static int make_tokens(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/lockstep-test-trainer-XXXXXX");
-    if (!mkdtemp(folder)) return 1;
-    write_tokens("train.bin", 401); /* 50 windows */
-    write_tokens("val.bin", 60);    /* 7 */
-    return 0;
-}
-
-static int remove_tokens(void **state)
-{
-    (void)state;
-    static const char *const names[] = { "train.bin", "val.bin", "" };
-    for (int i = 0; i < 3; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        remove(path);
-    }
-    return 0;
-}
-
-#define LM(model, ...)                                                                                              \
-    BUILD("model.name", model, "data.name", "tokens", "data.path", folder, "model.vocab_size", "17", "model.seq_len", \
-          "8", "model.n_layer", "2", "model.n_head", "2", "model.d_model", "16", __VA_ARGS__)
+/* --- tokens: steps --------------------------------------------------------------------------------------- */
 
 /* Sum of -log softmax(logits)[label] of the window in double, from all its logits; adds the labels that count. */
 static double reference(fixture *f, const ls_tokens *data, size_t window, int64_t ignore, int64_t *counted)
@@ -379,6 +409,7 @@ int main(void)
         cmocka_unit_test(uses_every_sample_once_an_epoch),
         cmocka_unit_test(weights_micro_batches_by_their_samples),
         cmocka_unit_test(leaves_weights_alone_when_a_gradient_is_not_finite),
+        cmocka_unit_test(names_the_first_tensor_that_is_not_finite),
         cmocka_unit_test(follows_the_schedule_and_clips),
         cmocka_unit_test(decays_matrices_only_where_told),
         cmocka_unit_test(a_loss_of_tokens_is_the_mean_over_those_that_count),

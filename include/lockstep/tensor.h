@@ -38,6 +38,8 @@ struct ls_tensor {
 int64_t ls_tensor_count(const ls_tensor *t);  /* elements */
 size_t ls_tensor_nbytes(const ls_tensor *t);
 bool ls_tensor_same_shape(const ls_tensor *a, const ls_tensor *b);
+/* Whether no element is infinite or NaN; of F32, F64 and BF16, others are. */
+bool ls_tensor_finite(const ls_tensor *t);
 /* "[32, 10]" into buf; returns buf. */
 const char *ls_tensor_shape(const ls_tensor *t, char *buf, size_t n);
 
@@ -78,6 +80,10 @@ ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *di
 ls_status ls_backward(ls_tape *t, ls_tensor *loss);
 /* The same from any tensor and a given gradient of its shape and dtype (a stage boundary). */
 ls_status ls_backward_from(ls_tape *t, ls_tensor *out, const void *grad);
+
+/* Called with every result of forward, in order, and its operation as traces name it: "linear 784x256". */
+typedef void (*ls_output_fn)(void *arg, const char *op, const ls_tensor *out);
+void ls_tape_on_output(ls_tape *t, ls_output_fn fn, void *arg);
 
 /* --- recompute: time for memory ------------------------------------------------
  *

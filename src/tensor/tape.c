@@ -121,6 +121,12 @@ void ls_tape_on_poke(ls_tape *t, ls_poke_fn fn, void *arg)
     t->poke_arg = arg;
 }
 
+void ls_tape_on_output(ls_tape *t, ls_output_fn fn, void *arg)
+{
+    t->output = fn;
+    t->output_arg = arg;
+}
+
 /* --- failures --------------------------------------------------------------------- */
 
 ls_status ls_tape_status(const ls_tape *t) { return t->status == LS_OK ? LS_OK : ls_fail(t->status, "%s", t->error); }
@@ -274,6 +280,20 @@ ls_status ls_op_check_alike(const char *op, const ls_tensor *a, const ls_tensor 
 
 bool ls_grad_wanted(const ls_tensor *x) { return x && (x->node || x->grad); }
 
+static void write_label(const struct ls_node *n, const char *more, char *text, size_t room)
+{
+    if (n->label_b) snprintf(text, room, "%s %ux%u%s", n->op->name, n->label_a, n->label_b, more);
+    else if (n->label_a) snprintf(text, room, "%s %u%s", n->op->name, n->label_a, more);
+    else snprintf(text, room, "%s%s", n->op->name, more);
+}
+
+static LS_COLD void show_output(const ls_tape *t, const struct ls_node *n, const ls_tensor *out)
+{
+    char text[LS_BLACKBOX_STRING_BYTES];
+    write_label(n, "", text, sizeof text);
+    t->output(t->output_arg, text, out);
+}
+
 static LS_COLD uint16_t make_label(ls_tape *t, const struct ls_node *n, uint32_t index)
 {
     if (index >= t->nlabels) {
@@ -285,10 +305,7 @@ static LS_COLD uint16_t make_label(ls_tape *t, const struct ls_node *n, uint32_t
         t->nlabels = cap;
     }
     char text[LS_BLACKBOX_STRING_BYTES];
-    const char *again = t->again ? " again" : "";
-    if (n->label_b) snprintf(text, sizeof text, "%s %ux%u%s", n->op->name, n->label_a, n->label_b, again);
-    else if (n->label_a) snprintf(text, sizeof text, "%s %u%s", n->op->name, n->label_a, again);
-    else snprintf(text, sizeof text, "%s%s", n->op->name, again);
+    write_label(n, t->again ? " again" : "", text, sizeof text);
     struct op_label *l = &t->labels[index];
     if (l->name != n->op->name || l->a != n->label_a || l->b != n->label_b)
         *l = (struct op_label){ n->op->name, n->label_a, n->label_b, { 0, 0 } };
@@ -313,6 +330,7 @@ ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what)
     const uint32_t index = t->nops++;
     *(t->again ? &t->flops_again : &t->flops) += what->flops;
     if (LS_UNLIKELY(t->tracer != NULL)) ls_tape_trace(t, what, index, what->flops, false);
+    if (LS_UNLIKELY(t->output != NULL) && out && !t->dry && !t->again) show_output(t, what, out);
     if (t->again && t->poke) { /* in backward: collectives in flight */
         const ls_status st = t->poke(t->poke_arg);
         if (st < 0) return ls_op_fail(t, st);

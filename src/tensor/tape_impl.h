@@ -26,7 +26,8 @@ struct ls_tape {
     ls_grad_ready_fn ready; /* both NULL: nobody asked */
     ls_poke_fn poke;
     ls_done_fn done;
-    void *ready_arg, *poke_arg, *done_arg;
+    ls_output_fn output;
+    void *ready_arg, *poke_arg, *done_arg, *output_arg;
     ls_tracer *tracer;      /* borrowed, may be NULL */
     uint64_t op_t0_ns;
     struct op_label {       /* by index of op: the same in every step, so the text is made once */

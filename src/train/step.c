@@ -69,11 +69,12 @@ static ls_status accumulate(ls_trainer *t, double counted, report *mine)
  * wait to be told. */
 static LS_COLD ls_status not_finite(ls_trainer *t, int rank)
 {
+    char first[160] = "";
     if (rank != t->rank) LS_TRY(ls_barrier(t->group));
-    return ls_fail(LS_NAN,
-                   "the loss of rank %d in step %lld is not finite; no weight was changed by this step: lower optim.lr, "
-                   "or look at that rank's data",
-                   rank, (long long)t->step + 1);
+    else ls_train_find_nonfinite(t, first, sizeof first);
+    return ls_fail(LS_NAN, "the loss of rank %d in step %lld is not finite%s%s; no weight was changed by this step: lower "
+                   "optim.lr, or look at that rank's data",
+                   rank, (long long)t->step + 1, *first ? ": it began with " : "", first);
 }
 
 /* Sums in rank order, so that every rank has the same bits; finds a rank whose loss is not finite. */

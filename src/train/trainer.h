@@ -5,6 +5,7 @@
  *   loop.c     steps, logging                        evaluate.c the test set
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
  *   watch.c    log lines                             inject.c   faults on request
+ *   nonfinite.c where a loss went wrong
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
@@ -86,6 +87,10 @@ typedef struct ls_eval {
     double accuracy;   /* share of the samples whose class is found; of features */
     double perplexity; /* e^loss; of tokens, else 0 */
 } ls_eval;
+
+/* What of this rank's step was the first that is not finite: a parameter, or a result of forward, which is done
+ * again for it. "" when all are finite, or forward fails. */
+void ls_train_find_nonfinite(ls_trainer *t, char *buf, size_t n);
 
 /* The test set, or train.eval_batches of it, every sample once, shared by the ranks. The same on every rank. */
 ls_status ls_train_evaluate(ls_trainer *t, ls_eval *out);
