@@ -19,8 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
 
 #include "golden/attention.h"
+#include "lockstep/rng.h"
 #include "lockstep/tensor.h"
 #include "tensor/attention.h"
 #include "tensor/gemm_tile.h"
@@ -62,7 +66,11 @@ typedef struct problem {
     int64_t n[4];
     float *x[4], *grad[3];
     double *d[4], *want[3], *out; /* values, gradients and output in double */
+    double *mask;    /* [B, Hq, Tq, Tk]: 0 or 1 / (1 - p); NULL: nothing is dropped */
+    double most_mask;
     double tolerance_out, tolerance[3];
+    double most_sum; /* of the probabilities of a key */
+    double delta_size; /* largest sum over d of |dout| |out| */
     ls_tensor t[3], g[3];
 } problem;
 
@@ -70,7 +78,7 @@ static problem make(int64_t B, int64_t Tq, int64_t Tk, int64_t Hq, int64_t Hkv, 
 {
     problem p = {
         .B = B, .Tq = Tq, .Tk = Tk, .Hq = Hq, .Hkv = Hkv, .D = D, .causal = causal, .scale = 1.0f / sqrtf((float)D),
-        .n = { B * Tq * Hq * D, B * Tk * Hkv * D, B * Tk * Hkv * D, B * Tq * Hq * D },
+        .n = { B * Tq * Hq * D, B * Tk * Hkv * D, B * Tk * Hkv * D, B * Tq * Hq * D }, .most_mask = 1.0,
     };
     for (int i = 0; i < 4; i++) {
         p.x[i] = room((size_t)p.n[i] * sizeof *p.x[i]);
@@ -96,6 +104,13 @@ static void drop(problem *p)
         free(p->want[i]);
     }
     free(p->out);
+    free(p->mask);
+}
+
+/* Of probability j of query i. */
+static double kept(const problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    return p->mask ? p->mask[((b * p->Hq + h) * p->Tq + i) * p->Tk + j] : 1.0;
 }
 
 static int64_t q_at(const problem *p, int64_t b, int64_t t, int64_t h) { return ((b * p->Tq + t) * p->Hq + h) * p->D; }
@@ -136,7 +151,8 @@ static double loss(const problem *p, int64_t b, int64_t hkv)
         for (int64_t i = 0; i < p->Tq; i++) {
             probabilities(p, b, i, h, prob, NULL, NULL);
             for (int64_t j = 0; j < keys_of(p, i); j++)
-                sum += prob[j] * dot(p->d[V] + k_at(p, b, j, hkv), p->d[R] + q_at(p, b, i, h), p->D, NULL);
+                sum += kept(p, b, h, i, j) * prob[j] *
+                       dot(p->d[V] + k_at(p, b, j, hkv), p->d[R] + q_at(p, b, i, h), p->D, NULL);
         }
     free(prob);
     return sum;
@@ -161,10 +177,14 @@ static void solve(problem *p)
                 most_lse = fmax(most_lse, fabs(lse));
                 for (int64_t j = 0; j < n; j++) {
                     const double *v = p->d[V] + k_at(p, b, j, hkv);
-                    for (int64_t d = 0; d < D; d++) p->out[at + d] += prob[j] * v[d];
-                    dp[j] = dot(v, p->d[R] + at, D, &dp_size);
+                    const double keep = kept(p, b, h, i, j);
+                    for (int64_t d = 0; d < D; d++) p->out[at + d] += keep * prob[j] * v[d];
+                    dp[j] = keep * dot(v, p->d[R] + at, D, &dp_size);
                     delta += prob[j] * dp[j];
                 }
+                double sizes = 0.0;
+                (void)dot(p->out + at, p->d[R] + at, D, &sizes);
+                p->delta_size = fmax(p->delta_size, sizes);
                 for (int64_t j = 0; j < n; j++) {
                     const int64_t key = k_at(p, b, j, hkv);
                     const double ds = scale * prob[j] * (dp[j] - delta);
@@ -173,18 +193,19 @@ static void solve(problem *p)
                     for (int64_t d = 0; d < D; d++) {
                         p->want[Q][at + d] += ds * p->d[K][key + d];
                         p->want[K][key + d] += ds * p->d[Q][at + d];
-                        p->want[V][key + d] += prob[j] * p->d[R][at + d];
+                        p->want[V][key + d] += kept(p, b, h, i, j) * prob[j] * p->d[R][at + d];
                     }
                 }
             }
     const double root = 6.0 * sqrt((double)D) * U, keys = 6.0 * sqrt((double)p->Tk) * U,
                  queries = 6.0 * sqrt((double)(p->Tq * shared)) * U;
     const double f = 2.0 * (root + 2.0 * U) * scale * score_size + most_lse * 2.0 * U + 4.0 * U;
-    const double slope = scale * (f * most_ds + 2.0 * root * dp_size);
-    p->tolerance_out = f + keys;
+    const double most = p->most_mask, slope = scale * (f * most_ds + 2.0 * root * most * dp_size);
+    p->most_sum = most_sum;
+    p->tolerance_out = most * (f + keys);
     p->tolerance[Q] = slope + keys * scale * most_ds;
     p->tolerance[K] = most_sum * (slope + queries * scale * most_ds);
-    p->tolerance[V] = most_sum * (f + queries);
+    p->tolerance[V] = most_sum * most * (f + queries);
     free(column);
     free(dp);
     free(prob);
@@ -419,8 +440,8 @@ static void decoding_from_a_cache_equals_the_last_rows(void **state)
             c.v = cache[1];
             c.k_by = c.v_by = (ls_strides){ .batch = p.Hkv * MOST_T * p.D, .token = p.D, .head = MOST_T * p.D };
             c.Tq = last[l];
-            c.q += q_at(&p, 0, T - last[l], 0);
-            c.out += q_at(&p, 0, T - last[l], 0);
+            c.q = p.x[Q] + q_at(&p, 0, T - last[l], 0);
+            c.out = out + q_at(&p, 0, T - last[l], 0);
             for (int64_t j = 0; j < p.n[Q]; j++) out[j] = NAN;
             ls_attention_forward(&c);
             for (int64_t b = 0; b < p.B; b++)
@@ -479,6 +500,259 @@ static void a_nan_stays_in_its_row(void **state)
     drop(&p);
     ls_tape_destroy(t);
 }
+
+/* --- bfloat16 -------------------------------------------------------------------------------- */
+
+/* A problem whose numbers bfloat16 holds; half[i] is x[i], and after backward half_grad[i] what grad[i] would be. */
+typedef struct halves {
+    uint16_t *x[4], *grad[3];
+    ls_tensor t[3], g[3];
+} halves;
+
+static halves halve(problem *p)
+{
+    halves h = { 0 };
+    for (int i = 0; i < 4; i++) {
+        h.x[i] = room((size_t)p->n[i] * sizeof *h.x[i]);
+        for (int64_t j = 0; j < p->n[i]; j++) {
+            h.x[i][j] = ls_f32_to_bf16(p->x[i][j]);
+            p->d[i][j] = (double)(p->x[i][j] = ls_bf16_to_f32(h.x[i][j]));
+        }
+        if (i == R) break;
+        h.grad[i] = room((size_t)p->n[i] * sizeof *h.grad[i]);
+        memset(h.grad[i], 0x7f, (size_t)p->n[i] * sizeof *h.grad[i]);
+    }
+    return h;
+}
+
+static void halves_as_tensors(const problem *p, halves *h)
+{
+    for (int i = Q; i <= V; i++) {
+        h->t[i] = (ls_tensor){ .dtype = LS_BF16, .ndim = 4, .data = h->x[i], .grad = &h->g[i],
+                               .dim = { p->B, i == Q ? p->Tq : p->Tk, i == Q ? p->Hq : p->Hkv, p->D } };
+        h->g[i] = h->t[i];
+        h->g[i].data = h->grad[i];
+        h->g[i].grad = NULL;
+    }
+}
+
+static void drop_halves(halves *h)
+{
+    for (int i = 0; i < 4; i++) {
+        free(h->x[i]);
+        if (i < R) free(h->grad[i]);
+    }
+}
+
+/* Storing rounds by 2^-8; so does the output that backward reads: delta is off by 2^-8 delta_size. `times` the gradient
+ * was added, and the sum rounded each time. */
+static void assert_halves(const problem *p, const uint16_t *out, const halves *h, int times)
+{
+    const double u = 0x1p-8, delta = (double)p->scale * u * p->delta_size;
+    const double lost[3] = { delta, p->most_sum * delta, 0.0 };
+    for (int64_t j = 0; j < p->n[Q]; j++)
+        assert_near((double)ls_bf16_to_f32(out[j]), p->out[j],
+                    p->tolerance_out + u * (fabs(p->out[j]) + p->tolerance_out), p, "out", j);
+    for (int i = Q; i <= V; i++)
+        for (int64_t j = 0; j < p->n[i]; j++) {
+            const double want = times * p->want[i][j], most = times * (p->tolerance[i] + lost[i]);
+            assert_near((double)ls_bf16_to_f32(h->grad[i][j]), want, most + times * u * (fabs(want) + most), p,
+                        name_of[i], j);
+        }
+}
+
+static void bf16_equals_its_formula(void **state)
+{
+    (void)state;
+    static const struct { int64_t B, Tq, Tk, Hq, Hkv, D; bool causal; } row[] = {
+        { 1, 1, 1, 1, 1, 1, true },      { 2, 5, 5, 2, 2, 8, true },     { 1, 64, 64, 4, 2, 16, true },
+        { 2, 65, 65, 4, 1, 80, true },   { 1, 130, 130, 2, 2, 64, true }, { 1, 130, 130, 2, 1, 33, false },
+        { 1, 17, 130, 2, 1, 20, true },  { 1, 130, 3, 2, 2, 16, false }, { 1, 70, 70, 1, 1, 256, true },
+    };
+    ls_tape *t = tape(SLAB);
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++)
+        for (int times = 1; times <= 2; times++) {
+            problem p = make(row[k].B, row[k].Tq, row[k].Tk, row[k].Hq, row[k].Hkv, row[k].D, row[k].causal);
+            halves h = halve(&p);
+            solve(&p);
+            halves_as_tensors(&p, &h);
+            ls_tensor *out = NULL;
+            for (int i = 0; i < times; i++) {
+                ls_tape_reset(t);
+                out = ls_attention(t, &h.t[Q], &h.t[K], &h.t[V], p.scale, p.causal);
+                if (!out) fail_msg("%s", ls_last_error());
+                assert_int_equal(out->dtype, LS_BF16);
+                if (ls_backward_from(t, out, h.x[R]) < 0) fail_msg("%s", ls_last_error());
+            }
+            assert_halves(&p, out->data, &h, times);
+            ls_tape_reset(t);
+            ls_tape_set_grad(t, false);
+            const uint16_t *again = ls_attention(t, &h.t[Q], &h.t[K], &h.t[V], p.scale, p.causal)->data;
+            for (int64_t j = 0; j < p.n[Q]; j++)
+                assert_near((double)ls_bf16_to_f32(again[j]), p.out[j],
+                            p.tolerance_out + 0x1p-8 * (fabs(p.out[j]) + p.tolerance_out), &p, "out without gradient", j);
+            ls_tape_set_grad(t, true);
+            drop_halves(&h);
+            drop(&p);
+        }
+    ls_tape_destroy(t);
+}
+
+static void bf16_packed_equals_apart_bit_for_bit(void **state)
+{
+    (void)state;
+    ls_tape *t = tape(SLAB);
+    const int64_t B = 2, T = 70, H = 3, D = 24, C = H * D;
+    problem p = make(B, T, T, H, H, D, true);
+    halves h = halve(&p);
+    halves_as_tensors(&p, &h);
+    uint16_t *qkv = room((size_t)(3 * p.n[Q]) * sizeof *qkv), *grad = room((size_t)(3 * p.n[Q]) * sizeof *grad);
+    for (int64_t n = 0; n < B * T; n++)
+        for (int i = Q; i <= V; i++) memcpy(qkv + (n * 3 + i) * C, h.x[i] + n * C, (size_t)C * sizeof *qkv);
+    ls_tensor g = { .dtype = LS_BF16, .ndim = 3, .dim = { B, T, 3 * C }, .data = grad }, x = g;
+    x.data = qkv;
+    x.grad = &g;
+    const ls_attention_dropout dropout = { .p = 0.25f, .seed = 3, .stream = 7, .first = 11 };
+    ls_tensor *apart = ls_attention_dropped(t, &h.t[Q], &h.t[K], &h.t[V], p.scale, true, &dropout);
+    assert_int_equal(ls_backward_from(t, apart, h.x[R]), LS_OK);
+    ls_tensor *packed = ls_attention_packed_dropped(t, &x, H, p.scale, true, &dropout);
+    assert_memory_equal(packed->data, apart->data, (size_t)p.n[Q] * sizeof *qkv);
+    assert_int_equal(ls_backward_from(t, packed, h.x[R]), LS_OK);
+    for (int64_t n = 0; n < B * T; n++)
+        for (int i = Q; i <= V; i++)
+            assert_memory_equal(grad + (n * 3 + i) * C, h.grad[i] + n * C, (size_t)C * sizeof *grad);
+    free(grad);
+    free(qkv);
+    drop_halves(&h);
+    drop(&p);
+    ls_tape_destroy(t);
+}
+
+/* --- dropout ---------------------------------------------------------------------------------- */
+
+/* The mask written out. */
+static void mask_by(problem *p, const ls_attention_dropout *d)
+{
+    const int64_t n = p->B * p->Hq * p->Tq * p->Tk;
+    float *u = room((size_t)n * sizeof *u);
+    p->mask = room((size_t)n * sizeof *p->mask);
+    p->most_mask = 1.0 / (1.0 - (double)d->p);
+    ls_philox_uniform(d->seed, d->stream, d->first, (size_t)n, 0.0f, 1.0f, u);
+    for (int64_t i = 0; i < n; i++) p->mask[i] = u[i] < d->p ? 0.0 : p->most_mask;
+    free(u);
+}
+
+static void dropout_equals_its_formula_and_its_slopes(void **state)
+{
+    (void)state;
+    static const struct { int64_t B, Tq, Tk, Hq, Hkv, D, every; bool causal; float p; } row[] = {
+        { 1, 1, 1, 1, 1, 4, 1, true, 0.5f },     { 2, 9, 9, 4, 2, 8, 5, true, 0.3f },
+        { 1, 9, 11, 2, 1, 8, 1, true, 0.1f },    { 2, 65, 65, 2, 1, 8, 173, true, 0.2f },
+        { 1, 130, 130, 2, 2, 8, 311, true, 0.3f }, { 1, 67, 70, 2, 2, 8, 311, false, 0.9f },
+    };
+    ls_tape *t = tape(SLAB);
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++)
+        for (int half = 0; half < 2; half++) {
+            problem p = make(row[k].B, row[k].Tq, row[k].Tk, row[k].Hq, row[k].Hkv, row[k].D, row[k].causal);
+            const ls_attention_dropout d = { .p = row[k].p, .seed = 5 + k, .stream = 1000 + k, .first = 13 * k };
+            halves h = halve(&p);
+            mask_by(&p, &d);
+            solve(&p);
+            as_tensors(&p);
+            halves_as_tensors(&p, &h);
+            ls_tape_reset(t);
+            ls_tensor *x = half ? h.t : p.t, *out = ls_attention_dropped(t, x + Q, x + K, x + V, p.scale, p.causal, &d);
+            if (!out) fail_msg("%s", ls_last_error());
+            if (ls_backward_from(t, out, half ? (void *)h.x[R] : p.x[R]) < 0) fail_msg("%s", ls_last_error());
+            if (half) {
+                assert_halves(&p, out->data, &h, 1);
+            } else {
+                assert_output(&p, out->data);
+                assert_gradients(&p, 1.0);
+                for (int i = Q; i <= V; i++)
+                    for (int64_t j = 0; j < p.n[i]; j += row[k].every) {
+                        const double step = 1e-4, at = p.d[i][j];
+                        const int64_t head = j / p.D % (i == Q ? p.Hq : p.Hkv), b = j / (p.n[i] / p.B);
+                        const int64_t hkv = i == Q ? head / (p.Hq / p.Hkv) : head;
+                        p.d[i][j] = at + step;
+                        const double up = loss(&p, b, hkv);
+                        p.d[i][j] = at - step;
+                        const double slope = (up - loss(&p, b, hkv)) / (2.0 * step);
+                        p.d[i][j] = at;
+                        assert_near((double)p.grad[i][j], slope, p.tolerance[i] + 1e-6, &p, name_of[i], j);
+                    }
+            }
+            drop_halves(&h);
+            drop(&p);
+        }
+    ls_tape_destroy(t);
+}
+
+/* No mask for p = 0; and a micro-batch drops what the whole batch does. */
+static void dropout_goes_by_the_global_index(void **state)
+{
+    (void)state;
+    ls_tape *t = tape(SLAB);
+    problem p = make(2, 70, 70, 2, 2, 16, true);
+    as_tensors(&p);
+    const size_t nbytes = (size_t)p.n[Q] * sizeof(float);
+    ls_attention_dropout d = { .p = 0.0f, .seed = 2, .stream = 3, .first = 100 };
+    const void *plain = ls_attention(t, &p.t[Q], &p.t[K], &p.t[V], p.scale, true)->data;
+    assert_memory_equal(ls_attention_dropped(t, &p.t[Q], &p.t[K], &p.t[V], p.scale, true, &d)->data, plain, nbytes);
+    d.p = 0.4f;
+    const char *whole = ls_attention_dropped(t, &p.t[Q], &p.t[K], &p.t[V], p.scale, true, &d)->data;
+    assert_memory_not_equal(whole, plain, nbytes);
+    for (int i = Q; i <= V; i++) {
+        p.t[i].dim[0] = 1;
+        p.t[i].data = p.x[i] + p.n[i] / 2;
+    }
+    d.first += (uint64_t)(p.Hq * p.Tq * p.Tk);
+    const void *part = ls_attention_dropped(t, &p.t[Q], &p.t[K], &p.t[V], p.scale, true, &d)->data;
+    assert_memory_equal(part, whole + nbytes / 2, nbytes / 2);
+    const float wrong[] = { -0.1f, 1.0f, NAN };
+    for (size_t i = 0; i < 3; i++) {
+        ls_tape_reset(t);
+        d.p = wrong[i];
+        assert_null(ls_attention_dropped(t, &p.t[Q], &p.t[K], &p.t[V], p.scale, true, &d));
+        assert_int_equal(ls_tape_status(t), LS_INVALID);
+    }
+    drop(&p);
+    ls_tape_destroy(t);
+}
+
+#if defined(_OPENMP)
+static void bits_do_not_depend_on_the_number_of_threads(void **state)
+{
+    (void)state;
+    const int threads = omp_get_max_threads();
+    for (int half = 0; half < 2; half++) {
+        problem p = make(2, 130, 130, 4, 2, 40, true);
+        halves h = halve(&p);
+        const ls_attention_dropout d = { .p = 0.2f, .seed = 2, .stream = 3 };
+        const size_t size = half ? 2 : 4;
+        void *first[4];
+        for (int i = 0; i < 4; i++) first[i] = room((size_t)p.n[i] * size);
+        for (int n = 1; n <= 3; n++) {
+            omp_set_num_threads(n);
+            ls_tape *t = tape(SLAB);
+            as_tensors(&p);
+            halves_as_tensors(&p, &h);
+            ls_tensor *x = half ? h.t : p.t, *out = ls_attention_dropped(t, x + Q, x + K, x + V, p.scale, true, &d);
+            assert_int_equal(ls_backward_from(t, out, half ? (void *)h.x[R] : p.x[R]), LS_OK);
+            for (int i = 0; i < 4; i++) {
+                const void *got = i == R ? out->data : half ? (void *)h.grad[i] : p.grad[i];
+                if (n == 1) memcpy(first[i], got, (size_t)p.n[i] * size);
+                else assert_memory_equal(first[i], got, (size_t)p.n[i] * size);
+            }
+            ls_tape_destroy(t);
+        }
+        for (int i = 0; i < 4; i++) free(first[i]);
+        drop_halves(&h);
+        drop(&p);
+    }
+    omp_set_num_threads(threads);
+}
+#endif
 
 /* Also when the slab is full of something else. */
 static void two_runs_give_the_same_bits(void **state)
@@ -804,6 +1078,13 @@ int main(void)
         cmocka_unit_test(packed_equals_apart_bit_for_bit),
         cmocka_unit_test(decoding_from_a_cache_equals_the_last_rows),
         cmocka_unit_test(huge_scores_do_not_overflow),
+        cmocka_unit_test(bf16_equals_its_formula),
+        cmocka_unit_test(bf16_packed_equals_apart_bit_for_bit),
+        cmocka_unit_test(dropout_equals_its_formula_and_its_slopes),
+        cmocka_unit_test(dropout_goes_by_the_global_index),
+#if defined(_OPENMP)
+        cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
+#endif
         cmocka_unit_test(a_nan_stays_in_its_row),
         cmocka_unit_test(two_runs_give_the_same_bits),
         cmocka_unit_test(adds_to_gradients_that_are_there),

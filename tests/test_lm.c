@@ -349,30 +349,27 @@ static double sum_of(ls_model *m, ls_tape *t, bool grad, int first, int n)
 static void dropout_depends_on_the_step_and_not_on_the_cut(void **state)
 {
     (void)state;
-    ls_arena *arena;
-    ls_model *m = with_dropout(0.1, 0.0, 0.2, &arena);
-    ls_tape *t;
-    assert_done(ls_tape_create(ls_model_tape_bytes(m, B), NULL, NULL, &t));
-    m->draw.seed = 9;
-    m->draw.step = 4;
-    const double whole = sum_of(m, t, true, 0, B), again = sum_of(m, t, true, 0, B);
-    const double cut = sum_of(m, t, true, 0, 1) + sum_of(m, t, true, 1, 1), off = sum_of(m, t, false, 0, B);
-    m->draw.step = 5;
-    const double next = sum_of(m, t, true, 0, B);
-    assert_true(whole == again);
-    assert_true(fabs(whole - cut) <= 1e-6 * whole); /* the same elements are dropped; sums in another order */
-    assert_true(fabs(whole - next) > 1e-4 * whole);
-    assert_true(fabs(whole - off) > 1e-4 * whole);
-    assert_true(off == sum_of(m, t, false, 0, B));
-    ls_tape_destroy(t);
-    ls_model_destroy(m);
-    ls_arena_destroy(arena);
-
-    m = with_dropout(0.0, 0.1, 0.0, &arena); /* said, not left out in silence */
-    assert_int_equal(ls_model_tape_bytes(m, B), 0);
-    assert_non_null(strstr(ls_last_error(), "attention dropout of 0.1"));
-    ls_model_destroy(m);
-    ls_arena_destroy(arena);
+    static const struct { double embd, attn, resid; } row[] = { { 0.1, 0.0, 0.2 }, { 0.0, 0.3, 0.0 } };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_arena *arena;
+        ls_model *m = with_dropout(row[i].embd, row[i].attn, row[i].resid, &arena);
+        ls_tape *t;
+        assert_done(ls_tape_create(ls_model_tape_bytes(m, B), NULL, NULL, &t));
+        m->draw.seed = 9;
+        m->draw.step = 4;
+        const double whole = sum_of(m, t, true, 0, B), again = sum_of(m, t, true, 0, B);
+        const double cut = sum_of(m, t, true, 0, 1) + sum_of(m, t, true, 1, 1), off = sum_of(m, t, false, 0, B);
+        m->draw.step = 5;
+        const double next = sum_of(m, t, true, 0, B);
+        assert_true(whole == again);
+        assert_true(fabs(whole - cut) <= 1e-6 * whole); /* the same elements are dropped; sums in another order */
+        assert_true(fabs(whole - next) > 1e-5 * whole);
+        assert_true(fabs(whole - off) > 1e-5 * whole);
+        assert_true(off == sum_of(m, t, false, 0, B));
+        ls_tape_destroy(t);
+        ls_model_destroy(m);
+        ls_arena_destroy(arena);
+    }
 }
 
 int main(void)

@@ -147,6 +147,19 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, fl
 /* The same where one linear layer made all three, as GPT-2's does: qkv[B, T, 3 C] is q, k and v side by side,
  * each of `heads` heads; the result is [B, T, C]. Nothing is copied apart; same bits. */
 ls_tensor *ls_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal);
+/* Dropout of the probabilities of both (Srivastava et al. 2014), as torch's scaled_dot_product_attention has it: after
+ * the softmax that of query i and key j is 0 with probability p and 1 / (1 - p) times itself otherwise. Element
+ * (b, h, i, j) of [B, Hq, Tq, Tk] is dropped where ls_philox_uniform(seed, stream, first + its index) < p; no mask is
+ * kept. With `first` the global index of element 0, a micro-batch drops what the whole batch would. */
+typedef struct ls_attention_dropout {
+    float p; /* 0 <= p < 1 */
+    uint64_t seed, stream, first;
+} ls_attention_dropout;
+/* dropout NULL, or p = 0: ls_attention and ls_attention_packed, to the bit. */
+ls_tensor *ls_attention_dropped(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, bool causal,
+                                const ls_attention_dropout *dropout);
+ls_tensor *ls_attention_packed_dropped(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal,
+                                       const ls_attention_dropout *dropout);
 /* The keys and values of a sequence so far, of every layer: what generation keeps, so that a token is computed once.
  * A head's tokens lie together: token t of head h, sequence b, layer l is at (((l B + b) Hkv + h) room + t) D. */
 typedef struct ls_kv {

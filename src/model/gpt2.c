@@ -71,8 +71,11 @@ static ls_tensor *attention(const ls_lm_block *b, ls_tape *t, ls_tensor *x)
     const float scale = (float)(1.0 / sqrt((double)(c->d_model / c->n_head)));
     ls_tensor *h = ls_layernorm(t, x, &w[LN_1_WEIGHT].t, &w[LN_1_BIAS].t, (float)c->norm_eps);
     h = ls_linear(t, h, &w[C_ATTN_WEIGHT].t, &w[C_ATTN_BIAS].t);
+    if (!h) return NULL;
+    const ls_attention_dropout dropout = ls_lm_attention_dropout(&b->draw, t, c->attn_dropout,
+                                                                 2 * c->n_layer + 1 + b->layer, c->n_head, h->dim[1]);
     h = b->kv ? ls_attention_packed_cached(t, h, c->n_head, scale, b->kv, b->layer)
-              : ls_attention_packed(t, h, c->n_head, scale, true);
+              : ls_attention_packed_dropped(t, h, c->n_head, scale, true, &dropout);
     return ls_linear(t, h, &w[ATTN_PROJ_WEIGHT].t, &w[ATTN_PROJ_BIAS].t);
 }
 
@@ -97,9 +100,6 @@ static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids, ls_kv *kv)
 {
     const ls_lm_config *c = m->state;
     ls_param *p = m->params.item;
-    if (ls_tape_grad(t) && c->attn_dropout > 0)
-        return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "gpt2: an attention dropout of %g: training serves none; set it to 0",
-                                     c->attn_dropout));
     ls_tensor *wpe = kv ? ls_lm_rows_from(t, &p[WPE].t, kv->n) : &p[WPE].t;
     ls_tensor *x = ls_add_rows(t, ls_embedding(t, ls_lm_ids(m, t, ids, kv), &p[WTE].t), wpe);
     x = ls_lm_dropout(&m->draw, t, x, c->embd_dropout, 0);

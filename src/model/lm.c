@@ -194,12 +194,26 @@ ls_tensor *ls_lm_rows_from(ls_tape *t, ls_tensor *w, int64_t first)
 #define DROPOUT_STREAM ((uint64_t)1 << 63) /* apart from those of first values */
 #define DROPOUT_SITES 16                   /* bits of a site's number */
 
+static uint64_t stream_of(const ls_draw *draw, int64_t site)
+{
+    return DROPOUT_STREAM | draw->step << DROPOUT_SITES | (uint64_t)site;
+}
+
 ls_tensor *ls_lm_dropout(const ls_draw *draw, ls_tape *t, ls_tensor *x, double p, int64_t site)
 {
     if (!x || !(p > 0) || !ls_tape_grad(t)) return x;
-    const uint64_t stream = DROPOUT_STREAM | draw->step << DROPOUT_SITES | (uint64_t)site;
     const uint64_t sample = (uint64_t)(ls_tensor_count(x) / x->dim[0]);
-    return ls_dropout(t, x, (float)p, draw->seed, stream, draw->sample * sample);
+    return ls_dropout(t, x, (float)p, draw->seed, stream_of(draw, site), draw->sample * sample);
+}
+
+ls_attention_dropout ls_lm_attention_dropout(const ls_draw *draw, const ls_tape *t, double p, int64_t site,
+                                             int64_t heads, int64_t T)
+{
+    if (!(p > 0) || !ls_tape_grad(t)) return (ls_attention_dropout){ 0 };
+    return (ls_attention_dropout){
+        .p = (float)p, .seed = draw->seed, .stream = stream_of(draw, site),
+        .first = draw->sample * (uint64_t)(heads * T * T),
+    };
 }
 
 static ls_tensor *head(ls_model *m)

@@ -27,6 +27,10 @@ ls_tensor *ls_lm_rows_from(ls_tape *t, ls_tensor *w, int64_t first);
 /* Dropout with probability p at place `site` of the formula, by `draw` and the element's index in
  * the whole step; x itself where no gradient is recorded. */
 ls_tensor *ls_lm_dropout(const ls_draw *draw, ls_tape *t, ls_tensor *x, double p, int64_t site);
+/* The same for the probabilities of an attention of `heads` heads over T tokens; p = 0 where no gradient is
+ * recorded. */
+ls_attention_dropout ls_lm_attention_dropout(const ls_draw *draw, const ls_tape *t, double p, int64_t site,
+                                             int64_t heads, int64_t T);
 /* What one block of the stack is made from: the arg of ls_block. */
 typedef struct ls_lm_block {
     const ls_lm_config *c;

@@ -16,26 +16,35 @@
  * columns of a score tile, and in their sums exactly.
  *
  * Each (sequence, head of keys) is one piece of work, independent of the others,
- * in ascending order within: the bits do not depend on who does which.
+ * in ascending order within: the bits do not depend on which thread does which.
+ *
+ * Of bfloat16 the rows of a tile are copied as floats first, a small part of its
+ * work, and results are rounded when their sum is complete; dk and dv of a head are
+ * added up in float memory of the thread's own.
  */
 #include "tensor/attention.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/compiler.h"
+#include "lockstep/rng.h"
+#include "tensor/element.h"
 #include "tensor/gemm_tile.h"
+#include "tensor/threads.h"
 #include "tensor/vecmath.h"
 
 #define QUERIES 64
 #define KEYS 64
 #define LANES 16  /* columns of a score tile come in such blocks */
-#define LINE 16   /* floats of a cache line */
+#define LINE 64   /* bytes of a cache line */
 #define FETCHED 8 /* rows fetched with each product of a tile */
 #define FEW 4     /* up to so many queries go one by one: their columns would leave most of a vector empty */
 #define MOST_D LS_ATTENTION_MOST_D
 
 _Static_assert(QUERIES % LANES == 0, "whole blocks of columns");
+_Static_assert(KEYS <= 64, "a mask of keys is a word");
 
 /* A tile of scores [keys, queries]; element [j, i] is at j * QUERIES + i. */
 typedef struct block {
@@ -60,16 +69,17 @@ static LS_ALWAYS_INLINE int least(int a, int b) { return a < b ? a : b; }
 /* Heads of a token lie side by side, so the rows of one head are far apart, and no hardware guesses them. They are
  * fetched a few at a time between the products, which leave the way to memory free. */
 typedef struct ahead {
-    struct { const float *x; int64_t row, rows; } part[8];
+    struct { const char *x; int64_t row, rows; } part[8]; /* row: in bytes */
     int n; /* parts, the last of them first */
-    int64_t D;
+    int64_t width; /* bytes of a row that are read */
+    bool bf16;
 } ahead;
 
-static void expect(ahead *a, const float *x, int64_t at, int64_t row, int64_t rows)
+static void expect(ahead *a, const void *x, int64_t at, int64_t row, int64_t rows)
 {
     if (!x || rows <= 0) return;
-    a->part[a->n].x = x + at;
-    a->part[a->n].row = row;
+    a->part[a->n].x = ls_at_const(x, at, a->bf16);
+    a->part[a->n].row = row * (a->bf16 ? 2 : 4);
     a->part[a->n++].rows = rows;
 }
 
@@ -78,7 +88,7 @@ static LS_ALWAYS_INLINE void fetch_some(ahead *a)
 {
     for (int n = 0; n < FETCHED && a->n > 0; n++) {
         const int p = a->n - 1;
-        for (int64_t d = 0; d < a->D; d += LINE) __builtin_prefetch(a->part[p].x + d, 0, 2);
+        for (int64_t d = 0; d < a->width; d += LINE) __builtin_prefetch(a->part[p].x + d, 0, 2);
         a->part[p].x += a->part[p].row;
         if (--a->part[p].rows == 0) a->n--;
     }
@@ -267,6 +277,71 @@ LS_KERNEL static void row_dots(float *delta, const float *a, const float *b, int
     for (int i = 0; i < queries; i++) delta[i] = dot(a + i * row, b + i * row, D);
 }
 
+/* --- dropout ------------------------------------------------------------------------- */
+
+/* Bit j of mask[i]: the probability of query i and key j is kept. Columns without a query keep nothing. */
+static void draw(const ls_attention_call *c, const block *at, int64_t row, int64_t key, uint64_t mask[QUERIES])
+{
+    uint32_t word[KEYS + 8]; /* Philox makes four at a time: up to three more on both sides */
+    memset(mask, 0, QUERIES * sizeof *mask);
+    for (int i = 0; i < at->queries; i++) {
+        const int keys = keys_seen(at, i);
+        if (keys <= 0) continue;
+        const uint64_t first = c->drop.first + (uint64_t)((row + i) * c->Tk + key);
+        const int before = (int)(first % 4);
+        ls_philox_blocks(c->drop.seed, c->drop.stream, first / 4, (size_t)(before + keys + 3) / 4, word);
+        for (int j = 0; j < keys; j++) mask[i] |= (uint64_t)(word[before + j] >> 8 >= c->drop.least) << j;
+    }
+}
+
+LS_KERNEL static void drop(const block *at, float *restrict st, const uint64_t *restrict mask, float scale)
+{
+    for (int j = 0; j < at->keys; j++) {
+        float *restrict s = st + j * QUERIES;
+        for (int i = first_query(at, j) / LANES * LANES; i < at->width; i++) s[i] *= mask[i] >> j & 1u ? scale : 0.0f;
+    }
+}
+
+/* --- rows as floats -------------------------------------------------------------------- */
+
+/* D floats each, row floats apart: the caller's own, or copies. */
+typedef struct rows {
+    const float *x;
+    int64_t row;
+} rows;
+
+LS_KERNEL static void widen_rows(float *restrict to, const uint16_t *restrict from, int64_t from_row, int64_t n,
+                                 int64_t D)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t d = 0; d < D; d++) to[i * D + d] = ls_from_bf16(from[i * from_row + d]);
+}
+
+LS_KERNEL static void round_rows(uint16_t *restrict to, int64_t to_row, const float *restrict from, int64_t n,
+                                 int64_t D, bool add)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t *restrict y = to + i * to_row;
+        const float *restrict x = from + i * D;
+        if (add)
+            for (int64_t d = 0; d < D; d++) y[d] = ls_to_bf16(ls_from_bf16(y[d]) + x[d]);
+        else
+            for (int64_t d = 0; d < D; d++) y[d] = ls_to_bf16(x[d]);
+    }
+}
+
+#define TILE (MOST_D * 64) /* floats of the rows of a tile */
+
+/* n rows of x from element `at` on; copied where they are bfloat16, to the k-th of `copies`. */
+static rows as_floats(const ls_attention_call *c, const void *x, int64_t at, int64_t row, int64_t n, float *copies,
+                      int k)
+{
+    if (c->dtype != LS_BF16) return (rows){ (const float *)x + at, row };
+    float *copy = copies + k * TILE;
+    widen_rows(copy, (const uint16_t *)x + at, row, n, c->D);
+    return (rows){ copy, c->D };
+}
+
 /* --- one head ------------------------------------------------------------------------ */
 
 /* Where a head of a sequence starts. */
@@ -301,7 +376,8 @@ static void look_ahead(const ls_attention_call *c, ahead *a, int64_t b, int64_t 
         b++;
     }
     a->n = 0;
-    a->D = c->D;
+    a->bf16 = c->dtype == LS_BF16;
+    a->width = c->D * (a->bf16 ? 2 : 4);
     if (b >= c->B) return;
     const int64_t hkv = h / (c->Hq / c->Hkv), queries = c->Tq - i < QUERIES ? c->Tq - i : QUERIES;
     const int64_t j = i == 0 ? 0 : keys_before(c, i), keys = keys_before(c, i + queries) - j;
@@ -309,8 +385,8 @@ static void look_ahead(const ls_attention_call *c, ahead *a, int64_t b, int64_t 
     const int64_t q_at = offset(c->q_by, b, h) + i * q_row, out_at = offset(c->out_by, b, h) + i * out_row;
     const int64_t k_at = offset(c->k_by, b, hkv) + j * k_row, v_at = offset(c->v_by, b, hkv) + j * v_row;
     if (backward) { /* what is needed last comes first */
-        expect(a, c->dk, k_at, k_row, keys);
-        expect(a, c->dv, v_at, v_row, keys);
+        if (!a->bf16) expect(a, c->dk, k_at, k_row, keys);
+        if (!a->bf16) expect(a, c->dv, v_at, v_row, keys);
         expect(a, c->dq, q_at, q_row, queries);
     }
     expect(a, c->out, out_at, out_row, queries);
@@ -320,42 +396,58 @@ static void look_ahead(const ls_attention_call *c, ahead *a, int64_t b, int64_t 
     expect(a, c->q, q_at, q_row, queries);
 }
 
-static void forward_tiles(const ls_attention_call *c, int64_t b, int64_t h)
+/* copies: of bfloat16, 4 TILE floats; else NULL. */
+static void forward_tiles(const ls_attention_call *c, int64_t b, int64_t h, float *copies)
 {
     _Alignas(64) float packed[MOST_D * QUERIES], st[KEYS * QUERIES];
+    uint64_t mask[QUERIES];
     running r;
     ahead next;
     const ls_gemm_tile *tile = tile_of(c);
-    const int64_t hkv = h / (c->Hq / c->Hkv);
-    const int64_t q_row = c->q_by.token, k_row = c->k_by.token, v_row = c->v_by.token, out_row = c->out_by.token;
-    const float *q = c->q + offset(c->q_by, b, h), *k = c->k + offset(c->k_by, b, hkv),
-                *v = c->v + offset(c->v_by, b, hkv);
-    float *lse = c->lse ? c->lse + (b * c->Hq + h) * c->Tq : NULL;
+    const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D;
+    const int64_t q_row = c->q_by.token, k_row = c->k_by.token, v_row = c->v_by.token;
+    const int64_t out_row = copies ? D : c->out_by.token, row0 = (b * c->Hq + h) * c->Tq;
+    float *lse = c->lse ? c->lse + row0 : NULL;
 
     for (int64_t i = 0; i < c->Tq; i += QUERIES) {
         block at = block_at(c, i, 0);
-        float *out = c->out + offset(c->out_by, b, h) + i * out_row;
+        const int64_t out_at = offset(c->out_by, b, h) + i * c->out_by.token;
+        float *out = copies ? copies : (float *)c->out + out_at;
         const int64_t Tk = keys_before(c, i + at.queries);
         look_ahead(c, &next, b, h, i + QUERIES, false);
-        pack_queries(tile, &at, packed, q + i * q_row, q_row, c->D);
-        scale_in_place(packed, packed_count(tile, &at, c->D), c->scale);
+        const rows q = as_floats(c, c->q, offset(c->q_by, b, h) + i * q_row, q_row, at.queries, copies, 1);
+        pack_queries(tile, &at, packed, q.x, q.row, D);
+        scale_in_place(packed, packed_count(tile, &at, D), c->scale);
         for (int l = 0; l < QUERIES; l++) {
             r.max[l] = -INFINITY;
             r.sum[l] = 0.0f;
         }
         for (int64_t j = 0; j < Tk; j += KEYS) {
             at = block_at(c, i, j);
-            scores(tile, &next, &at, st, k + j * k_row, k_row, packed, c->D);
+            const rows k = as_floats(c, c->k, offset(c->k_by, b, hkv) + j * k_row, k_row, at.keys, copies, 2);
+            const rows v = as_floats(c, c->v, offset(c->v_by, b, hkv) + j * v_row, v_row, at.keys, copies, 3);
+            scores(tile, &next, &at, st, k.x, k.row, packed, D);
             exponentials(&r, &at, st);
-            if (j > 0) fade_rows(out, out_row, r.fade, at.queries, c->D);
-            sum_over_keys(tile, &next, &at, out, out_row, st, v + j * v_row, v_row, c->D, j > 0);
+            if (c->drop.least > 0) {
+                draw(c, &at, row0 + i, j, mask);
+                drop(&at, st, mask, c->drop.scale);
+            }
+            if (j > 0) fade_rows(out, out_row, r.fade, at.queries, D);
+            sum_over_keys(tile, &next, &at, out, out_row, st, v.x, v.row, D, j > 0);
         }
         for (int l = 0; l < at.queries; l++) {
             r.fade[l] = 1.0f / r.sum[l];
             if (lse) lse[i + l] = r.max[l] + logf(r.sum[l]);
         }
-        fade_rows(out, out_row, r.fade, at.queries, c->D);
+        fade_rows(out, out_row, r.fade, at.queries, D);
+        if (copies) round_rows((uint16_t *)c->out + out_at, c->out_by.token, out, at.queries, D, false);
     }
+}
+
+static __attribute__((noinline)) void forward_bf16(const ls_attention_call *c, int64_t b, int64_t h)
+{
+    _Alignas(64) float copies[4 * TILE];
+    forward_tiles(c, b, h, copies);
 }
 
 /* One query against n keys, which are read once, as they lie in memory. */
@@ -390,9 +482,9 @@ LS_KERNEL static void forward_one(const ls_attention_call *c, const float *q, co
 static void forward_few(const ls_attention_call *c, int64_t b, int64_t h)
 {
     const int64_t hkv = h / (c->Hq / c->Hkv);
-    const float *q = c->q + offset(c->q_by, b, h), *k = c->k + offset(c->k_by, b, hkv),
-                *v = c->v + offset(c->v_by, b, hkv);
-    float *out = c->out + offset(c->out_by, b, h);
+    const float *q = (const float *)c->q + offset(c->q_by, b, h), *k = (const float *)c->k + offset(c->k_by, b, hkv),
+                *v = (const float *)c->v + offset(c->v_by, b, hkv);
+    float *out = (float *)c->out + offset(c->out_by, b, h);
     for (int64_t i = 0; i < c->Tq; i++)
         forward_one(c, q + i * c->q_by.token, k, v, keys_before(c, i + 1), out + i * c->out_by.token);
 }
@@ -403,45 +495,89 @@ static void clear_rows(float *x, int64_t row, int64_t first, int64_t end, int64_
     for (int64_t t = first; t < end; t++) memset(x + t * row, 0, (size_t)D * sizeof *x);
 }
 
-/* One head of queries adds to dk and dv of its head of keys, or, the first, writes them, and writes or adds to dq. */
-static void backward_tiles(const ls_attention_call *c, int64_t b, int64_t h)
+/* Where a head's sums of dk and dv are: the caller's memory, or [Tk, D] floats each. */
+typedef struct sums {
+    float *dk, *dv; /* NULL: not wanted */
+    int64_t k_row, v_row;
+    bool add_k, add_v;
+} sums;
+
+/* One head of queries adds to dk and dv of its head of keys, or, the first, writes them, and writes or adds to dq.
+ * copies: of bfloat16, 6 TILE floats; else NULL. */
+static void backward_tiles(const ls_attention_call *c, int64_t b, int64_t h, const sums *to, float *copies)
 {
     _Alignas(64) float packed_q[MOST_D * QUERIES], packed_do[MOST_D * QUERIES];
     _Alignas(64) float st[KEYS * QUERIES], dst[KEYS * QUERIES], delta[QUERIES] = { 0 }, lse[QUERIES] = { 0 };
+    uint64_t mask[QUERIES];
     ahead next;
     const ls_gemm_tile *tile = tile_of(c);
-    const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D;
+    const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D, row0 = (b * c->Hq + h) * c->Tq;
     const int64_t q_row = c->q_by.token, k_row = c->k_by.token, v_row = c->v_by.token, out_row = c->out_by.token;
-    const float *k = c->k + offset(c->k_by, b, hkv), *v = c->v + offset(c->v_by, b, hkv);
+    const int64_t dq_row = copies ? D : q_row;
 
     for (int64_t i = 0; i < c->Tq; i += QUERIES) {
         block at = block_at(c, i, 0);
         const int64_t Tk = keys_before(c, i + at.queries);
         const int64_t q_at = offset(c->q_by, b, h) + i * q_row, out_at = offset(c->out_by, b, h) + i * out_row;
-        const float *q = c->q + q_at, *dout = c->dout + out_at;
+        float *dq = !c->dq ? NULL : copies ? copies : (float *)c->dq + q_at;
+        const bool add_q = c->add_q && !copies;
         look_ahead(c, &next, b, h, i + QUERIES, true);
         if (h % (c->Hq / c->Hkv) == 0) { /* the first to add to these keys */
             const int64_t seen = i == 0 ? 0 : keys_before(c, i);
-            if (c->dk && !c->add_k) clear_rows(c->dk + offset(c->k_by, b, hkv), k_row, seen, Tk, D);
-            if (c->dv && !c->add_v) clear_rows(c->dv + offset(c->v_by, b, hkv), v_row, seen, Tk, D);
+            if (to->dk && !to->add_k) clear_rows(to->dk, to->k_row, seen, Tk, D);
+            if (to->dv && !to->add_v) clear_rows(to->dv, to->v_row, seen, Tk, D);
         }
-        pack_queries(tile, &at, packed_q, q, q_row, D);
+        const rows q = as_floats(c, c->q, q_at, q_row, at.queries, copies, 1);
+        const rows dout = as_floats(c, c->dout, out_at, out_row, at.queries, copies, 2);
+        const rows out = as_floats(c, c->out, out_at, out_row, at.queries, copies, 3);
+        pack_queries(tile, &at, packed_q, q.x, q.row, D);
         scale_in_place(packed_q, packed_count(tile, &at, D), c->scale);
-        pack_queries(tile, &at, packed_do, dout, out_row, D);
-        row_dots(delta, dout, c->out + out_at, out_row, at.queries, D);
-        memcpy(lse, c->lse + (b * c->Hq + h) * c->Tq + i, (size_t)at.queries * sizeof *lse);
+        pack_queries(tile, &at, packed_do, dout.x, dout.row, D);
+        row_dots(delta, dout.x, out.x, out.row, at.queries, D);
+        memcpy(lse, c->lse + row0 + i, (size_t)at.queries * sizeof *lse);
         for (int64_t j = 0; j < Tk; j += KEYS) {
             at = block_at(c, i, j);
-            const int64_t k_at = offset(c->k_by, b, hkv) + j * k_row, v_at = offset(c->v_by, b, hkv) + j * v_row;
-            scores(tile, &next, &at, st, k + j * k_row, k_row, packed_q, D);
-            scores(tile, &next, &at, dst, v + j * v_row, v_row, packed_do, D);
+            const rows k = as_floats(c, c->k, offset(c->k_by, b, hkv) + j * k_row, k_row, at.keys, copies, 4);
+            const rows v = as_floats(c, c->v, offset(c->v_by, b, hkv) + j * v_row, v_row, at.keys, copies, 5);
+            scores(tile, &next, &at, st, k.x, k.row, packed_q, D);
+            scores(tile, &next, &at, dst, v.x, v.row, packed_do, D);
+            if (c->drop.least > 0) {
+                draw(c, &at, row0 + i, j, mask);
+                drop(&at, dst, mask, c->drop.scale);
+            }
             slopes(&at, st, dst, lse, delta, c->scale);
-            if (c->dv) sum_over_queries(tile, &next, &at, c->dv + v_at, v_row, st, dout, out_row, D);
-            if (c->dk) sum_over_queries(tile, &next, &at, c->dk + k_at, k_row, dst, q, q_row, D);
-            if (c->dq)
-                sum_over_keys(tile, &next, &at, c->dq + q_at, q_row, dst, k + j * k_row, k_row, D, j > 0 || c->add_q);
+            if (c->drop.least > 0) drop(&at, st, mask, c->drop.scale);
+            if (to->dv)
+                sum_over_queries(tile, &next, &at, to->dv + j * to->v_row, to->v_row, st, dout.x, dout.row, D);
+            if (to->dk) sum_over_queries(tile, &next, &at, to->dk + j * to->k_row, to->k_row, dst, q.x, q.row, D);
+            if (dq) sum_over_keys(tile, &next, &at, dq, dq_row, dst, k.x, k.row, D, j > 0 || add_q);
         }
+        if (dq && copies) round_rows((uint16_t *)c->dq + q_at, q_row, dq, at.queries, D, c->add_q);
     }
+}
+
+static void backward_float(const ls_attention_call *c, int64_t b, int64_t hkv)
+{
+    const int64_t shared = c->Hq / c->Hkv;
+    const sums to = {
+        .dk = c->dk ? (float *)c->dk + offset(c->k_by, b, hkv) : NULL, .k_row = c->k_by.token, .add_k = c->add_k,
+        .dv = c->dv ? (float *)c->dv + offset(c->v_by, b, hkv) : NULL, .v_row = c->v_by.token, .add_v = c->add_v,
+    };
+    for (int64_t h = hkv * shared; h < (hkv + 1) * shared; h++) backward_tiles(c, b, h, &to, NULL);
+}
+
+static __attribute__((noinline)) void backward_bf16(const ls_attention_call *c, int64_t b, int64_t hkv, float *scratch)
+{
+    _Alignas(64) float copies[6 * TILE];
+    const int64_t shared = c->Hq / c->Hkv, D = c->D;
+    const sums to = {
+        .dk = c->dk ? scratch : NULL, .k_row = D, .dv = c->dv ? scratch + c->Tk * D : NULL, .v_row = D,
+    };
+    for (int64_t h = hkv * shared; h < (hkv + 1) * shared; h++) backward_tiles(c, b, h, &to, copies);
+    if (to.dk)
+        round_rows((uint16_t *)c->dk + offset(c->k_by, b, hkv), c->k_by.token, to.dk, c->Tk, D, c->add_k);
+    if (to.dv)
+        round_rows((uint16_t *)c->dv + offset(c->v_by, b, hkv), c->v_by.token, to.dv, c->Tk, D, c->add_v);
 }
 
 /* --- all heads ------------------------------------------------------------------------ */
@@ -451,23 +587,36 @@ ls_strides ls_strides_dense(int64_t T, int64_t H, int64_t D)
     return (ls_strides){ .batch = T * H * D, .token = H * D, .head = D };
 }
 
-/* Pieces are independent: threads may share them as they like. What backward follows goes by tiles: it makes the same
- * scores again, to the bit, however large they are. */
+/* Pieces are independent: threads share them. What backward follows goes by tiles: it makes the same scores again, to
+ * the bit, however large they are. */
 void ls_attention_forward(const ls_attention_call *c)
 {
+    const bool few = c->Tq <= FEW && !c->lse && c->dtype != LS_BF16 && c->drop.least == 0;
+    const bool pay = ls_threads_pay((int64_t)(ls_attention_flops(c) / 4.0));
+#pragma omp parallel for schedule(static) if (pay)
     for (int64_t piece = 0; piece < c->B * c->Hq; piece++) {
-        if (c->Tq <= FEW && !c->lse) forward_few(c, piece / c->Hq, piece % c->Hq);
-        else forward_tiles(c, piece / c->Hq, piece % c->Hq);
+        if (few) forward_few(c, piece / c->Hq, piece % c->Hq);
+        else if (c->dtype == LS_BF16) forward_bf16(c, piece / c->Hq, piece % c->Hq);
+        else forward_tiles(c, piece / c->Hq, piece % c->Hq, NULL);
     }
+}
+
+static int64_t scratch_of_thread(const ls_attention_call *c) { return (2 * c->Tk * c->D + 15) / 16 * 16; }
+
+int64_t ls_attention_scratch(const ls_attention_call *c)
+{
+    return c->dtype == LS_BF16 ? ls_thread_count() * scratch_of_thread(c) : 0;
 }
 
 /* The same, a piece being a head of keys with all its heads of queries. */
 void ls_attention_backward(const ls_attention_call *c)
 {
-    const int64_t shared = c->Hq / c->Hkv;
+    const bool pay = ls_threads_pay((int64_t)(2.5 * ls_attention_flops(c) / 4.0));
+#pragma omp parallel for schedule(static) if (pay)
     for (int64_t piece = 0; piece < c->B * c->Hkv; piece++) {
         const int64_t b = piece / c->Hkv, hkv = piece % c->Hkv;
-        for (int64_t h = hkv * shared; h < (hkv + 1) * shared; h++) backward_tiles(c, b, h);
+        if (c->dtype != LS_BF16) backward_float(c, b, hkv);
+        else backward_bf16(c, b, hkv, c->scratch + ls_thread_index() * scratch_of_thread(c));
     }
 }
 

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "lockstep/dtype.h"
 
 #include "lockstep/dtype.h"
 
@@ -25,20 +26,33 @@ typedef struct ls_strides {
     int64_t batch, token, head;
 } ls_strides;
 
+/* Probabilities that are dropped: that of query i and key j, of head h of sequence b, is 0 in the sum over values where
+ * 24 bits of Philox's word first + ((b Hq + h) Tq + i) Tk + j (rng.h) are below `least`, and `scale` times itself
+ * otherwise. The softmax is that of all keys. */
+typedef struct ls_attention_drop {
+    uint64_t seed, stream, first;
+    uint32_t least; /* 0: nothing is dropped */
+    float scale;
+} ls_attention_drop;
+
 /* Everything is borrowed. Outputs overlap neither inputs nor each other, but where
  * dq, dk and dv are parts of one packed tensor, as q, k and v may be. */
 typedef struct ls_attention_call {
     int64_t B, Tq, Tk, Hq, Hkv, D; /* Hq a multiple of Hkv; D at most LS_ATTENTION_MOST_D; Tq <= Tk when causal */
     float scale;
     bool causal;
-    const float *q;                /* [B, Tq, Hq, D] */
-    const float *k, *v;            /* [B, Tk, Hkv, D] */
-    float *out;                    /* [B, Tq, Hq, D] */
+    ls_dtype dtype;                /* of q, k, v, out and gradients: LS_F32, also where not named, or LS_BF16. Sums and
+                                    * softmax are in float either way */
+    const void *q;                 /* [B, Tq, Hq, D] */
+    const void *k, *v;             /* [B, Tk, Hkv, D] */
+    void *out;                     /* [B, Tq, Hq, D] */
     float *lse;                    /* [B, Hq, Tq], log of the sum of e^s of a row; NULL when no backward follows */
     ls_strides q_by, k_by, v_by, out_by;
+    ls_attention_drop drop;
     /* backward only; strides as those of q, k, v and out */
-    const float *dout;
-    float *dq, *dk, *dv;
+    const void *dout;
+    void *dq, *dk, *dv;            /* NULL: not wanted */
+    float *scratch;                /* ls_attention_scratch(c) floats; NULL where that is 0 */
     bool add_q, add_k, add_v;      /* add to what is there */
     const struct ls_gemm_tile *tile; /* inner kernel; NULL: the best that the running CPU supports */
 } ls_attention_call;
@@ -46,12 +60,15 @@ typedef struct ls_attention_call {
 /* [B, T, H, D] without gaps. */
 ls_strides ls_strides_dense(int64_t T, int64_t H, int64_t D);
 
-/* Writes out, and lse if it is there. Uses about 100 KB of stack, no other memory. Up to 4 queries without lse (a
- * step of generation) read keys and values once, at the speed of memory where a head's tokens lie together, as in a
- * cache [B, Hkv, T, D]; from [B, T, Hkv, D] it is a third of that. */
+/* Writes out, and lse if it is there. Uses about 100 KB of stack, of bfloat16 400, no other memory. Up to 4 float
+ * queries without lse (a step of generation) read keys and values once, at the speed of memory where a head's tokens
+ * lie together, as in a cache [B, Hkv, T, D]; from [B, T, Hkv, D] it is a third of that. */
 void ls_attention_forward(const ls_attention_call *c);
-/* Needs out and lse as forward left them. Uses about 180 KB of stack. */
+/* Needs out and lse as forward left them. Uses about 180 KB of stack, of bfloat16 600. Both share the heads out over
+ * OpenMP's threads; the bits do not depend on their number. */
 void ls_attention_backward(const ls_attention_call *c);
+/* Of bfloat16 dk and dv are added up in float, for each thread; 0 of float. */
+int64_t ls_attention_scratch(const ls_attention_call *c);
 /* 4 D for each pair of a query and a key that it sees; backward does 10 D. */
 double ls_attention_flops(const ls_attention_call *c);
 

@@ -10,12 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
 #include "base/compiler.h"
 #include "tensor/gemm.h"
+#include "tensor/threads.h"
 
 /* MATMUL can do everything; SGEMM float without bias; INNER what a linear layer's gradient of its weight is. */
 typedef enum way { MATMUL, SGEMM, INNER, WAYS } way;
@@ -321,19 +319,9 @@ static ls_status run_sgemm(const ls_gemm_call *c)
     return got == dnnl_success ? LS_OK : refused(got, "a matrix product");
 }
 
-/* What a primitive is prepared for. */
-static int thread_count(void)
-{
-#if defined(_OPENMP)
-    return omp_get_max_threads();
-#else
-    return 0;
-#endif
-}
-
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *c)
 {
-    const product wanted = { .key = *c, .way = choose(l, c), .threads = thread_count() };
+    const product wanted = { .key = *c, .way = choose(l, c), .threads = ls_thread_count() };
     if (wanted.way == SGEMM) return run_sgemm(c);
     product *p = NULL;
     for (int i = 0; i < l->n && !p; i++)

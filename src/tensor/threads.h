@@ -14,6 +14,9 @@
 #define LS_TENSOR_THREADS_H
 #include <stdbool.h>
 #include <stdint.h>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
 
 /* To start and to wait costs about 2 us while the threads spin, 30 us after they have gone to sleep. A core moves these
  * bytes in 10 us. */
@@ -22,6 +25,25 @@
 
 /* `bytes`: what is read and written; where arithmetic takes longer, a quarter of the flops. */
 static inline bool ls_threads_pay(int64_t bytes) { return bytes >= LS_THREADS_BYTES; }
+
+/* How many threads a parallel loop gets at most, and which of them runs: for memory of each thread's own. */
+static inline int ls_thread_count(void)
+{
+#if defined(_OPENMP)
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+static inline int ls_thread_index(void)
+{
+#if defined(_OPENMP)
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
 
 /* Into how many parts a sum over rows is cut: 1 to LS_MOST_SUM_BLOCKS, one for each LS_THREADS_BYTES. */
 static inline int64_t ls_sum_blocks(int64_t rows, int64_t row_bytes)
