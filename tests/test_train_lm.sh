@@ -94,6 +94,29 @@ done
 kept() { sed -nE "s/.*activations ([0-9]+)\\.([0-9]+) .*/\\1\\2/p" "$1"; }
 claim 'and keeps less' test "$(kept out)" -lt "$(train 2; kept out)"
 
+# --- samples, the log line ---------------------------------------------------------------------------------
+train 2 --train.sample_every 5 --train.sample_tokens 40 --train.sample_prompt 'Call me' --train.seed 0 --run.dir sampled --log.every 6
+claim 'samples every 5 steps and at the end' diff <(printf 'sample at step %s:\n' 5 10 12) <(grep ^sample out)
+claim 'they begin with the prompt' test "$(grep -c '^| Call me' out)" = 3
+claim 'and change nothing' test "$(final)" = "$first"
+sample() { # what stands behind the last "sample at" line
+    awk '/^sample at/ { text = ""; on = 1; next } on && /^\| / { text = text substr($0, 3) "\n"; next } { on = 0 } END { printf "%s", text }' out
+}
+sample >inside
+# seed + step is the seed of a sample; what a terminal must not see becomes a question mark in a log
+"$lockstep" generate sampled --prompt 'Call me' --tokens 40 --seed 12 --stop-at-eot 2>/dev/null >outside
+claim 'the last one is what lockstep generate writes' diff inside <(LC_ALL=C sed 's/\xc2[\x80-\x9f]/?/g' outside | tr '\000-\011\013-\037\177' '?')
+claim 'a log line counts tokens' prints '^step: 12  loss: .*  tps: [0-9,]+  tflops: [0-9.]+  mfu: [0-9.]+%  tok/s: [0-9,]+  exposed: '
+train 1 --comm.timeout 1ms --train.sample_every 12 --train.sample_tokens 100
+claim 'a sample that others would wait for too long is cut off' prints '^\|.* \.\.\.$'
+train 1 --data.name tokens --data.path story/whale_train.bin --data.tokenizer '' --model.vocab_size 257 --train.sample_every 5
+claim 'samples need a tokenizer: 78' ends_with 78
+claim 'and it says so' says 'nobody says what tokens mean: set data.tokenizer'
+train 1 --explain mfu
+# 2 layers of 12 C^2 + 13 C, V C for the head and 2 C of the last norm: C 32, V 257; attention 12 x 2 x 32 x 32
+claim '--explain mfu: the formula of a language model' prints '^F = 6 N \+ 12 L H Q T = 2\.022e\+05 \+ 2\.458e\+04 = 2\.268e\+05 operations a token'
+claim '--explain mfu: what is only looked up' prints '^N = [0-9]+ parameters in products: [0-9]+, less 1024 that are only looked up$'
+
 # --- a step, divided -----------------------------------------------------------------------------------------
 # One step of plain SGD: the weights move by rate times gradient. The letter e, one label in ten, does not count: ranks
 # and micro-batches have unequal numbers of labels.

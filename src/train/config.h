@@ -21,7 +21,8 @@ typedef struct ls_train_config {
     } data;
     struct {
         int64_t steps, epochs, global_batch, micro_batch, seq_len, seed, eval_every, eval_batches;
-        const char *dtype, *recompute, *numerics;
+        int64_t sample_every, sample_tokens;
+        const char *dtype, *recompute, *numerics, *sample_prompt;
     } train;
     struct {
         const char *name, *schedule, *decay;

@@ -133,6 +133,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     }
     LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
     if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
+    if (ls_samples_due(t)) LS_TRY(ls_samples_say(t));
     bool due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
     if (due || over) LS_TRY(ls_train_save(t));
     return LS_OK;

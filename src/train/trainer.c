@@ -158,6 +158,7 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     if (st == LS_OK) st = ls_injection_parse(c->inject, t->size, &t->inject);
     if (st == LS_OK) st = open_feed(t);
     if (st == LS_OK) st = open_model(t);
+    if (st == LS_OK) st = ls_samples_open(t);
     if (st < 0) {
         if (t->w) (void)ls_world_abort(t->w, st);
         ls_trainer_destroy(t);
@@ -178,6 +179,7 @@ void ls_trainer_destroy(ls_trainer *t)
     ls_text_free(&t->metrics);
     ls_tensorboard_close(t->events);
     ls_watch_close(&t->watch);
+    ls_decoder_destroy(t->decoder);
     free(t->saved);
     ls_feed_close(&t->feed);
     ls_source_free(&t->source);

@@ -4,12 +4,13 @@
  *   feed.c     its samples                           source.c   where tokens come from
  *   loop.c     steps, logging                        evaluate.c the test set
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
- *   watch.c    log lines                             inject.c   faults on request
- *   nonfinite.c where a loss went wrong
+ *   watch.c    log lines                             samples.c  what a language model writes
+ *   inject.c   faults on request                     nonfinite.c where a loss went wrong
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
 #include "base/text.h"
+#include "lockstep/generate.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/train.h"
 #include "train/config.h"
@@ -51,6 +52,7 @@ typedef struct ls_trainer {
     ls_text metrics;               /* lines not written yet */
     ls_tensorboard *events;        /* owned; NULL: none wanted */
     ls_watch watch;
+    ls_decoder *decoder;           /* owned; NULL: no samples are wanted */
     ls_bar bar;
 } ls_trainer;
 
@@ -103,6 +105,13 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
 ls_status ls_record_flush(ls_trainer *t);
 /* All ranks' events of the steps asked for, as one Chrome trace; every rank calls it. */
 ls_status ls_record_trace(ls_trainer *t);
+
+/* Rank 0 gets a decoder, if train.sample_every wants samples of a language model. LS_BAD_CONFIG: no tokenizer. */
+ls_status ls_samples_open(ls_trainer *t);
+bool ls_samples_due(const ls_trainer *t);
+/* Rank 0 prints one, behind train.sample_prompt; it depends on the weights, train.seed and the step alone, but for its
+ * end: it takes a quarter of comm.timeout at most. */
+ls_status ls_samples_say(ls_trainer *t);
 
 /* Provokes the fault when its rank and step have come. */
 ls_status ls_injection_apply(ls_trainer *t, int64_t step);
