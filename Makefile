@@ -5,6 +5,7 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 JOBS    ?= 2
 ARGS    ?=
+RECIPE  ?= recipes/gpt2-tiny.yaml
 
 # On a terminal ninja shows its progress; elsewhere only what goes wrong.
 SHELL   := /bin/bash
@@ -16,7 +17,7 @@ MAKEME  := $(MAKE) --no-print-directory
 .PHONY: help setup build train test test-long bench bench-peers bench-train check asan tsan fuzz install clean
 
 help:
-	@echo 'make train             set up, build, train on Fashion-MNIST with 2 ranks   (ARGS="--train.epochs 2")'
+	@echo 'make train             set up, build, a GPT learns English on 2 ranks         (RECIPE=..., ARGS="--train.steps 500")'
 	@echo 'make test              set up, build, run every test                        (JOBS=$(JOBS))'
 	@echo 'make test-long         the tests under both sanitizers, the long ones, a minute of fuzzing per parser'
 	@echo 'make bench             build and run the benchmarks'
@@ -39,14 +40,12 @@ build: setup
 	@$(call CONFIGURE,$(BUILD),release)
 	@$(call NINJA,$(BUILD))
 
-# The data set may be a copy in .cache where nothing can be installed; see scripts/setup.
+# RECIPE=recipes/fashion-mnist.yaml trains on images instead.
 train:
-	@scripts/setup --data
+	@scripts/setup $(if $(findstring mnist,$(RECIPE)),--data,--text)
 	@$(call CONFIGURE,$(BUILD),release)
 	@$(call NINJA,$(BUILD),lockstep_cli)
-	@d=/usr/share/datasets/fashion-mnist; [ -d $$d ] || d=.cache/datasets/fashion-mnist; \
-	[ ! -d .cache/datasets/fashion-mnist ] || [ $$d != .cache/datasets/fashion-mnist ] || set -- --data.path $$d; \
-	exec $(BUILD)/lockstep train recipes/fashion-mnist.yaml --nproc-per-node 2 "$$@" $(ARGS)
+	@exec scripts/train $(BUILD)/lockstep $(RECIPE) $(ARGS)
 
 test: build
 	@tools/run-tests $(BUILD) -j $(JOBS)
