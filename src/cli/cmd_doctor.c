@@ -118,8 +118,11 @@ static void build(void)
     row("lockstep");
     puts(ls_version());
     row("products");
-    printf("own tiles (%s) up to %lld flops, %s above\n", ls_gemm_tile_best()->name,
-           (long long)ls_gemm_tile_best()->most_flops, ls_gemm_library_name());
+    char library[96];
+    ls_gemm_library_describe(library, sizeof library);
+    printf("own tiles (%s) up to %lld flops, %s above; bf16 %s\n", ls_gemm_tile_best()->name,
+           (long long)ls_gemm_tile_best()->most_flops, library,
+           ls_gemm_library_has_bf16() ? "by the processor's instructions" : "by way of f32: right, and slower");
     row("transports");
     for (size_t i = 0; ls_transports[i]; i++) printf("%s%s", i ? ", " : "", ls_transports[i]->name);
     puts("");
