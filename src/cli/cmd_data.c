@@ -28,7 +28,7 @@ static const ls_opt table[] = {
     { .name = "lossy", .type = LS_OPT_BOOL, .offset = offsetof(options, lossy), .def = "false",
       .help = "prepare: put U+FFFD where a text is not UTF-8, instead of stopping" },
     { .name = "from", .type = LS_OPT_STRING, .offset = offsetof(options, from),
-      .help = "prepare: the package of sotu and moby-dick, if it is not at " LS_CORPUS_PACKAGE },
+      .help = "prepare: the package of sotu and moby-dick, if it is not at " LS_CORPUS_PACKAGE "; the folder of fashion-mnist" },
     { .name = "tokens", .type = LS_OPT_INT, .offset = offsetof(options, tokens), .def = "32", .range = "0..1000000",
       .help = "show: how many tokens to print", .short_name = 'n' },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
@@ -81,10 +81,24 @@ static ls_status prepare_all(const options *o, ls_corpus *c, ls_tokenizer **t)
     return LS_OK;
 }
 
+static ls_status prepare_images(const options *o)
+{
+    size_t n[2];
+    const char *from = o->from ? o->from : "/usr/share/datasets/fashion-mnist";
+    ls_status st = ls_prepare_idx(from, o->out, n);
+    if (st < 0)
+        return ls_while(st, "reading Fashion-MNIST in %s (scripts/setup --data installs it, --from names another folder)", from);
+    printf("%s  %zu images to train on, %zu to test with, unpacked\n", o->out, n[0], n[1]);
+    printf("try next: lockstep train recipes/fashion-mnist.yaml --data.path %s\n", o->out);
+    return LS_OK;
+}
+
 static ls_status prepare(const ls_opts *opts, const options *o)
 {
-    if (ls_opts_npositional(opts) < 2) return ls_fail(LS_USAGE, "expected sotu, moby-dick, or text files or folders");
+    const int what = ls_opts_npositional(opts) - 1;
+    if (what < 1) return ls_fail(LS_USAGE, "expected sotu, moby-dick, fashion-mnist, or text files or folders");
     if (!o->out) return ls_fail(LS_USAGE, "--out FOLDER is missing");
+    if (what == 1 && strcmp(ls_opts_positional(opts, 1), "fashion-mnist") == 0) return prepare_images(o);
     ls_corpus c = { 0 };
     ls_tokenizer *t = NULL;
     ls_status st = LS_OK;

@@ -184,7 +184,7 @@ ls_status ls_corpus_add(ls_corpus *c, const char *what, const char *package)
     if (strcmp(what, "sotu") == 0) return add_package(c, package, "package/sotu/data/");
     if (strcmp(what, "moby-dick") == 0) return add_package(c, package, "package/moby-dick/data/data.");
     if (strcmp(what, "fashion-mnist") == 0)
-        return ls_fail(LS_UNSUPPORTED, "fashion-mnist is images: training reads them as scripts/setup --data installs them");
+        return ls_fail(LS_UNSUPPORTED, "fashion-mnist is images, not text: it is prepared alone");
     listed = ls_env_get()->list(what, none, 0);
     return listed == -ENOTDIR || listed == -ENOENT ? add_file(c, what) : add_folder(c, what);
 }

@@ -6,11 +6,11 @@
 
 #include "base/env.h"
 #include "base/limits.h"
+#include "data/idx.h"
 #include "lockstep/data.h"
 #include "lockstep/rng.h"
 
-#define CLASSES    10 /* of MNIST and everything in its layout */
-#define PATH_BYTES 1024
+#define CLASSES 10 /* of MNIST and everything in its layout */
 
 typedef struct owner {
     float *x;
@@ -33,14 +33,13 @@ void ls_dataset_free(ls_dataset *d)
     *d = (ls_dataset){ 0 };
 }
 
-/* dir/name or dir/name.gz, whichever is there. */
-static ls_status find_file(const char *dir, const char *name, char path[PATH_BYTES])
+ls_status ls_idx_find(const char *dir, const char *name, char path[LS_IDX_PATH])
 {
     static const char *const ending[] = { ".gz", "" };
     for (int i = 0; i < 2; i++) {
         ls_file_info info;
-        int n = snprintf(path, PATH_BYTES, "%s/%s%s", dir, name, ending[i]);
-        if (n < 0 || n >= PATH_BYTES) return ls_fail(LS_IO, "%.200s...: the path is too long", dir);
+        int n = snprintf(path, LS_IDX_PATH, "%s/%s%s", dir, name, ending[i]);
+        if (n < 0 || n >= LS_IDX_PATH) return ls_fail(LS_IO, "%.200s...: the path is too long", dir);
         if (ls_env_get()->info(path, &info) == 0 && info.type != LS_FILE_NONE) return LS_OK;
     }
     return ls_fail(LS_IO, "%s: neither %s.gz nor %s is there; data.path names the folder of the data", dir, name, name);
@@ -93,14 +92,14 @@ done:
 
 ls_status ls_dataset_open_idx(const char *dir, const char *split, ls_dataset *out)
 {
-    char images[PATH_BYTES], labels[PATH_BYTES], name[64];
+    char images[LS_IDX_PATH], labels[LS_IDX_PATH], name[64];
     *out = (ls_dataset){ 0 };
     bool train = strcmp(split, "train") == 0;
     if (!train && strcmp(split, "test") != 0) return ls_fail(LS_INVALID, "split '%s': expected train or test", split);
     snprintf(name, sizeof name, "%s-images-idx3-ubyte", train ? "train" : "t10k");
-    LS_TRY(find_file(dir, name, images));
+    LS_TRY(ls_idx_find(dir, name, images));
     snprintf(name, sizeof name, "%s-labels-idx1-ubyte", train ? "train" : "t10k");
-    LS_TRY(find_file(dir, name, labels));
+    LS_TRY(ls_idx_find(dir, name, labels));
 
     ls_dataset d = { .classes = CLASSES, .mean = 0.0f, .std = 1.0f };
     owner *own = calloc(1, sizeof *own);

@@ -1,4 +1,4 @@
-/* prepare.h -- documents to token files. */
+/* prepare.h -- documents to token files; images to files that training reads. */
 #ifndef LS_DATA_PREPARE_H
 #define LS_DATA_PREPARE_H
 #include "data/corpus.h"
@@ -28,5 +28,10 @@ ls_status ls_prepare_tokens(const ls_prepare *p, ls_corpus *c, ls_tokenizer *t, 
 
 /* A tokenizer of all characters in the corpus. LS_BAD_FILE as above. */
 ls_status ls_prepare_chars(const ls_prepare *p, ls_corpus *c, ls_tokenizer **out);
+
+/* Images and labels of MNIST's layout in the folder `from` (ls_dataset_open_idx), looked through and written unpacked
+ * into the folder `out`, which is made if it is missing; data.path may name it. images: of training and of tests.
+ * LS_IO; LS_BAD_FILE: as there. */
+ls_status ls_prepare_idx(const char *from, const char *out, size_t images[2]);
 
 #endif
