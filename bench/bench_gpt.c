@@ -93,7 +93,9 @@ static ls_status build(job *j)
     if (o->ranks > 1) LS_TRY(ls_ddp_create(ls_world_group(j->w), ps, NULL, &j->ddp));
     LS_TRY(ls_optim_create(&adamw, ps, j->arena, &j->adamw));
     ls_params_round(ps);
-    LS_TRY(ls_tape_create(ls_model_tape_bytes_in(j->model, o->batch, o->tokens, &mode), NULL, NULL, &j->tape));
+    const size_t slab = ls_model_tape_bytes_in(j->model, o->batch, o->tokens, &mode);
+    if (slab == 0) return LS_UNSUPPORTED; /* and the sentence says what */
+    LS_TRY(ls_tape_create(slab, NULL, NULL, &j->tape));
     LS_TRY(ls_tape_set_dtype(j->tape, mode.dtype));
     const size_t n = (size_t)(o->batch * o->tokens);
     j->x = calloc(n, sizeof *j->x);

@@ -33,7 +33,7 @@ def run(command, env, limit_s):
     except BaseException:  # interrupted: nobody is left behind
         stop(p)
         raise
-    lines = [l for l in err.splitlines() if l.strip()]
+    lines = [l for l in err.splitlines() if l.strip() and not l.startswith(' ')]  # the last that is no detail
     return out, (lines[-1] if lines else 'exit status %d' % p.returncode) if p.returncode else None
 
 
