@@ -23,6 +23,11 @@ static bool reserve(ls_text *t, size_t more)
     return true;
 }
 
+void ls_text_reserve(ls_text *t, size_t more)
+{
+    if (reserve(t, more)) memset(t->p + t->n, 0, t->cap - t->n);
+}
+
 void ls_text_addn(ls_text *t, const char *p, size_t n)
 {
     if (!reserve(t, n)) return;

@@ -15,6 +15,8 @@ typedef struct ls_text {
 } ls_text;
 
 void ls_text_add(ls_text *t, const char *fmt, ...) LS_PRINTF(2, 3);
+/* Room for `more` bytes, touched: adding them takes no memory and no page fault. */
+void ls_text_reserve(ls_text *t, size_t more);
 void ls_text_addn(ls_text *t, const char *p, size_t n);
 const char *ls_text_str(const ls_text *t); /* never NULL */
 ls_status ls_text_status(const ls_text *t); /* LS_NO_MEMORY once failed */

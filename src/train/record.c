@@ -10,6 +10,7 @@
 #include "train/trainer.h"
 
 #define METRICS_BYTES 65536 /* buffered between writes */
+#define METRICS_LINE 4096   /* more than a line has */
 
 /* The configuration as it is carried out: running it again gives the same run. */
 static ls_status write_config(ls_trainer *t, ls_opts *opts)
@@ -39,6 +40,8 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
     t->metrics_fd = env->append(path);
     if (t->metrics_fd < 0) return ls_fail(LS_IO, "creating %s: %s", path, strerror(-t->metrics_fd));
+    ls_text_reserve(&t->metrics, METRICS_BYTES + METRICS_LINE);
+    LS_TRY(ls_text_status(&t->metrics));
     const char *events = env->getenv("LOCKSTEP_EVENTS");
     if (events) t->events_fd = env->append(events);
     snprintf(path, sizeof path, "%s/tb", t->run_dir);

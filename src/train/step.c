@@ -140,7 +140,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     ls_comm_stats_read(t->w, &before);
     ls_world_at(t->w, (uint32_t)t->step + 1, 0);
     LS_TRY(ls_injection_apply(t, t->step + 1));
-    if (t->signal_fd >= 0) mine.stop_signal = env->signal_read(t->signal_fd);
+    mine.stop_signal = ls_stop_seen(t->stop);
 
     double counted;
     LS_TRY(get_samples(t, out));

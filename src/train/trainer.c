@@ -148,7 +148,7 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     ls_trainer *t = calloc(1, sizeof *t);
     if (!t) return ls_fail(LS_NO_MEMORY, "a trainer");
     t->c = c;
-    t->metrics_fd = t->signal_fd = t->events_fd = -1;
+    t->metrics_fd = t->events_fd = -1;
     t->inject.rank = -1;
     ls_status st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
     if (st == LS_OK) st = open_source(t);
@@ -174,7 +174,7 @@ void ls_trainer_destroy(ls_trainer *t)
     const ls_env *env = ls_env_get();
     ls_bar_clear(&t->bar);
     if (t->metrics_fd >= 0) env->close_fd(t->metrics_fd);
-    if (t->signal_fd >= 0) env->close_fd(t->signal_fd);
+    ls_stop_end(t->stop);
     if (t->events_fd >= 0) env->close_fd(t->events_fd);
     ls_text_free(&t->metrics);
     ls_tensorboard_close(t->events);

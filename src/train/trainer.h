@@ -9,6 +9,7 @@
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
+#include "base/stop.h"
 #include "base/text.h"
 #include "lockstep/generate.h"
 #include "lockstep/lockstep.h"
@@ -40,7 +41,7 @@ typedef struct ls_trainer {
 
     uint32_t trace_first, trace_last;
     ls_injection inject;
-    int signal_fd;                 /* SIGINT and SIGTERM arrive here; -1 */
+    ls_stop *stop;                 /* owned: SIGINT and SIGTERM; NULL: they are not watched for */
     int stop_signal;               /* seen by some rank: everybody stops after this step */
 
     /* rank 0's */
