@@ -208,7 +208,8 @@ static void a_layer_more_costs_what_the_formula_says(void **state)
         lm.n_layer = 3;
         const double more = (double)(peak(row[i].name, lm, ROWS / T, row[i].how, false) - two) / unit;
         if (!(more >= row[i].units && more < row[i].units + 0.25))
-            fail_msg("%s, %s: a layer costs %g N C, expected %g", row[i].name, ls_recompute_name(row[i].how), more, row[i].units);
+            fail_msg("%s, %s: a layer costs %g N C, expected %g", row[i].name, ls_recompute_name(row[i].how), more,
+                     row[i].units);
     }
 }
 

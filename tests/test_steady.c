@@ -7,9 +7,9 @@
  *   page faults   of the thread that trains: getrusage, minor and major
  *   system calls  the kernel sends SIGSYS for each one (syscall user dispatch, Linux 5.11), which names it
  *
- * A rank that waits long for another yields its core, then sleeps, and asks whether its launcher lives: system calls that
- * say how busy the machine is and nothing about the step; while every rank has a core and they are about as fast there
- * are none. Here ranks wait spinning, however long it takes, and all the rest is counted. */
+ * A rank that waits long for another yields its core, then sleeps, and asks whether its launcher lives: system calls
+ * that say how busy the machine is and nothing about the step; while every rank has a core and they are about as fast
+ * there are none. Here ranks wait spinning, however long it takes, and all the rest is counted. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -218,6 +218,8 @@ static ls_status train(const char *const *options, const char *dir)
     return st;
 }
 
+extern void omp_set_num_threads(int n);
+
 static void run_rank(int rank, int port, const char *const *options, const char *dir)
 {
     char text[16];
@@ -230,6 +232,7 @@ static void run_rank(int rank, int port, const char *const *options, const char 
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     unsetenv("LOCAL_RANK");
     unsetenv("LOCAL_WORLD_SIZE");
+    omp_set_num_threads(1);
     if (!freopen("/dev/null", "w", stdout)) return;
     if (train(options, dir) == LS_OK) mine->silent = true;
     else snprintf(mine->failure, sizeof mine->failure, "%s", ls_last_error());
@@ -274,8 +277,9 @@ static void expect_nothing(const char *name, const char *const *options)
                 fprintf(stderr, "---\n");
                 backtrace_symbols_fd(c->trail[i].at, c->trail[i].n, 2);
             }
-            fail_msg("%s, rank %d, %d steps: %ld allocations, %ld frees, %ld page faults, system calls in %ld steps (the "
-                     "first: number %ld)", name, r, LAST - FIRST, c->allocations, c->frees, c->faults, c->syscalls, c->first_syscall);
+            fail_msg("%s, rank %d, %d steps: %ld allocations, %ld frees, %ld page faults, system calls in %ld steps "
+                     "(the first: number %ld)",
+                     name, r, LAST - FIRST, c->allocations, c->frees, c->faults, c->syscalls, c->first_syscall);
         }
     }
     munmap(all, RANKS * sizeof *all);
@@ -287,8 +291,9 @@ static void expect_nothing(const char *name, const char *const *options)
 static void training_an_mlp_asks_for_nothing(void **state)
 {
     (void)state;
-    static const char *const options[] = { STEADY, "data.name", "synthetic", "model.dims", "64,128,10", "train.global_batch",
-                                           "32", NULL };
+    static const char *const options[] = {
+        STEADY, "data.name", "synthetic", "model.dims", "64,128,10", "train.global_batch", "32", NULL,
+    };
     expect_nothing("mlp", options);
 }
 
@@ -314,7 +319,8 @@ static void training_a_gpt_asks_for_nothing(void **state)
     snprintf(tokens, sizeof tokens, "%s.tokens", text);
     for (int i = 0; i < 3; i++) {
         const char *const options[] = {
-            STEADY, "model.name", "gpt2", "model.n_layer", "2", "model.n_head", "2", "model.d_model", "64", "model.seq_len", "64",
+            STEADY, "model.name", "gpt2", "model.n_layer", "2", "model.n_head", "2", "model.d_model", "64",
+            "model.seq_len", "64",
             "model.resid_dropout", "0.1", "data.name", text, "data.tokenizer", "char", "data.path", tokens,
             "train.global_batch", "8", "train.micro_batch", "2", "train.recompute", ways[i], NULL,
         };

@@ -593,12 +593,11 @@ void ls_attention_forward(const ls_attention_call *c)
 {
     const bool few = c->Tq <= FEW && !c->lse && c->dtype != LS_BF16 && c->drop.least == 0;
     const bool pay = ls_threads_pay((int64_t)(ls_attention_flops(c) / 4.0));
-#pragma omp parallel for schedule(static) if (pay)
-    for (int64_t piece = 0; piece < c->B * c->Hq; piece++) {
+    LS_THREADS_FOR(pay, for (int64_t piece = 0; piece < c->B * c->Hq; piece++) {
         if (few) forward_few(c, piece / c->Hq, piece % c->Hq);
         else if (c->dtype == LS_BF16) forward_bf16(c, piece / c->Hq, piece % c->Hq);
         else forward_tiles(c, piece / c->Hq, piece % c->Hq, NULL);
-    }
+    });
 }
 
 static int64_t scratch_of_thread(const ls_attention_call *c) { return (2 * c->Tk * c->D + 15) / 16 * 16; }
@@ -612,12 +611,11 @@ int64_t ls_attention_scratch(const ls_attention_call *c)
 void ls_attention_backward(const ls_attention_call *c)
 {
     const bool pay = ls_threads_pay((int64_t)(2.5 * ls_attention_flops(c) / 4.0));
-#pragma omp parallel for schedule(static) if (pay)
-    for (int64_t piece = 0; piece < c->B * c->Hkv; piece++) {
+    LS_THREADS_FOR(pay, for (int64_t piece = 0; piece < c->B * c->Hkv; piece++) {
         const int64_t b = piece / c->Hkv, hkv = piece % c->Hkv;
         if (c->dtype != LS_BF16) backward_float(c, b, hkv);
         else backward_bf16(c, b, hkv, c->scratch + ls_thread_index() * scratch_of_thread(c));
-    }
+    });
 }
 
 double ls_attention_flops(const ls_attention_call *c)

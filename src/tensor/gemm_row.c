@@ -42,6 +42,7 @@ LS_KERNEL static void some(const ls_gemm_call *p, int64_t first, int64_t end)
 void ls_gemm_row(const ls_gemm_call *p)
 {
     const int64_t pieces = (p->n + ROWS - 1) / ROWS, bytes = p->n * p->k * (int64_t)ls_dtype_size(p->in);
-#pragma omp parallel for schedule(static) if (ls_threads_pay(bytes))
-    for (int64_t i = 0; i < pieces; i++) some(p, i * ROWS, i + 1 < pieces ? (i + 1) * ROWS : p->n);
+    LS_THREADS_FOR(ls_threads_pay(bytes), for (int64_t i = 0; i < pieces; i++) {
+        some(p, i * ROWS, i + 1 < pieces ? (i + 1) * ROWS : p->n);
+    });
 }

@@ -44,9 +44,9 @@ static void column_sums(float *db, const ls_tensor *dy, int64_t N, int64_t O, bo
 {
     const bool shared = ls_threads_pay((int64_t)ls_tensor_nbytes(dy));
     const int64_t columns = shared ? COLUMNS : O;
-#pragma omp parallel for schedule(static) if (shared)
-    for (int64_t o = 0; o < O; o += columns)
+    LS_THREADS_FOR(shared, for (int64_t o = 0; o < O; o += columns) {
         some_column_sums(dy->dtype, db, dy->data, N, O, o, o + columns < O ? o + columns : O, add);
+    });
 }
 
 /* What the products read of w. */

@@ -184,8 +184,9 @@ static ls_status logits(ls_gemm *g, const head *h, int64_t first, int64_t n, boo
             .a = ls_at_const(h->x, first * h->C, bf16), .b = ls_at_const(h->w, v0 * h->C, bf16), .c = e,
         };
         LS_TRY(ls_gemm_run(g, &l));
-#pragma omp parallel for schedule(static) if (ls_threads_pay(n * nv * (int64_t)sizeof *e))
-        for (int64_t i = 0; i < n; i++) take_in(h->labels[first + i], v0, nv, e + i * nv, top + i, r, i);
+        LS_THREADS_FOR(ls_threads_pay(n * nv * (int64_t)sizeof *e), for (int64_t i = 0; i < n; i++) {
+            take_in(h->labels[first + i], v0, nv, e + i * nv, top + i, r, i);
+        });
     }
     return LS_OK;
 }
@@ -232,10 +233,10 @@ static ls_status gradients(ls_gemm *g, const head *h, int64_t first, int64_t n, 
     for (int64_t j = 0; j < h->blocks; j++) {
         const int64_t v0 = j * h->block, nv = h->V - v0 < h->block ? h->V - v0 : h->block;
         float *e = r->e + j * h->rows * h->block;
-#pragma omp parallel for schedule(static) if (ls_threads_pay(n * nv * (int64_t)sizeof *e))
-        for (int64_t i = 0; i < n; i++)
+        LS_THREADS_FOR(ls_threads_pay(n * nv * (int64_t)sizeof *e), for (int64_t i = 0; i < n; i++) {
             turn(h->labels[first + i], v0, nv, e + i * nv, bf16 ? r->dl + i * nv : NULL,
                  exp((double)r->top[j * h->rows + i] - r->sum[i]), d->scale);
+        });
         const void *dl = bf16 ? (void *)r->dl : e;
         const ls_gemm_call dx = {
             .m = n, .n = h->C, .k = nv, .add = (d->add_x && !bf16) || j > 0, .in = h->dtype, .out = LS_F32,

@@ -1,9 +1,9 @@
 /* threads.h -- when threads pay, and how sums over rows are cut for them.
  *
- *     #pragma omp parallel for schedule(static) if (ls_threads_pay(bytes))
+ *     LS_THREADS_FOR(ls_threads_pay(bytes), for (int64_t i = 0; i < n; i++) part(i);)
  *
  * How many threads there are says whoever owns the process, once (net/cores.c, OMP_NUM_THREADS); an op never does. The
- * pragma belongs into a plain function that calls an LS_KERNEL for each part: what OpenMP takes out of a kernel loses
+ * loop belongs into a plain function that calls an LS_KERNEL for each part: what OpenMP takes out of a kernel loses
  * its instruction set.
  *
  * No result depends on the number of threads. What is independent may be shared out in any way. A sum over rows is
@@ -14,7 +14,7 @@
 #define LS_TENSOR_THREADS_H
 #include <stdbool.h>
 #include <stdint.h>
-#if defined(_OPENMP)
+#ifdef _OPENMP
 #include <omp.h>
 #endif
 
@@ -44,6 +44,25 @@ static inline int ls_thread_index(void)
     return 0;
 #endif
 }
+
+/* The loop, shared out to all threads where they pay and there are any. (An `if` in the pragma would not do: libgomp
+ * takes memory for every parallel region of one thread.) */
+#ifdef _OPENMP
+#define LS_THREADS_FOR(pay, ...)                                     \
+    do {                                                             \
+        if ((pay) && ls_thread_count() > 1) {                        \
+            _Pragma("omp parallel for schedule(static)") __VA_ARGS__ \
+        } else {                                                     \
+            __VA_ARGS__                                              \
+        }                                                            \
+    } while (0)
+#else
+#define LS_THREADS_FOR(pay, ...) \
+    do {                         \
+        (void)(pay);             \
+        __VA_ARGS__              \
+    } while (0)
+#endif
 
 /* Into how many parts a sum over rows is cut: 1 to LS_MOST_SUM_BLOCKS, one for each LS_THREADS_BYTES. */
 static inline int64_t ls_sum_blocks(int64_t rows, int64_t row_bytes)
