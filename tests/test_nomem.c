@@ -210,10 +210,10 @@ static ls_status load_tokens(void)
     ls_token_writer w;
     ls_tokens f = { 0 };
     ls_token_loader *l = NULL;
-    ls_status st = ls_token_writer_init(&w, LS_TOKENS_LLMC, 9);
+    ls_status st = ls_token_writer_open(&w, "nomem.bin", LS_TOKENS_LLMC, 9);
     if (st == LS_OK) st = ls_token_writer_add(&w, id, 5);
-    if (st == LS_OK) st = ls_token_writer_save(&w, "nomem.bin");
-    ls_token_writer_free(&w);
+    if (st == LS_OK) st = ls_token_writer_finish(&w);
+    ls_token_writer_close(&w);
     if (st == LS_OK) st = ls_tokens_open("nomem.bin", LS_TOKENS_LLMC, &f);
     ls_token_loader_opts o = { .batch = 2, .T = 2, .dp_size = 1, .vocab = 9 };
     if (st == LS_OK) st = ls_token_loader_create(&f, &o, &l);

@@ -32,10 +32,10 @@ static const char *temporary(char path[64], const char *name)
 static void write_tokens(const char *path, ls_token_format format, uint32_t vocab, uint32_t n)
 {
     ls_token_writer w;
-    assert_int_equal(ls_token_writer_init(&w, format, vocab), LS_OK);
+    assert_int_equal(ls_token_writer_open(&w, path, format, vocab), LS_OK);
     for (uint32_t i = 0; i < n; i++) assert_int_equal(ls_token_writer_add(&w, &i, 1), LS_OK);
-    assert_int_equal(ls_token_writer_save(&w, path), LS_OK);
-    ls_token_writer_free(&w);
+    assert_int_equal(ls_token_writer_finish(&w), LS_OK);
+    ls_token_writer_close(&w);
 }
 
 static ls_tokens counting(const uint16_t *id, size_t n) { return (ls_tokens){ .n = n, .u16 = id }; }
@@ -83,7 +83,68 @@ static void writes_the_formats_of_llmc_and_nanogpt(void **state)
     }
     ls_env_get()->unlink(path);
     ls_token_writer w;
-    assert_int_equal(ls_token_writer_init(&w, LS_TOKENS_NANOGPT, 65537), LS_UNSUPPORTED);
+    assert_int_equal(ls_token_writer_open(&w, path, LS_TOKENS_NANOGPT, 65537), LS_UNSUPPORTED);
+    ls_token_writer_close(&w);
+}
+
+/* 3 MiB of tokens of 32 bits, added in unequal pieces: what is written does not depend on them. Until it is finished
+ * nothing is there under the name, and a file that is not finished leaves nothing. */
+static void a_long_file_is_written_in_pieces(void **state)
+{
+    (void)state;
+    enum { N = 3 << 18 };
+    char path[64];
+    ls_token_writer w;
+    ls_tokens t;
+    ls_file_info info;
+    uint32_t *id = malloc(N * sizeof *id);
+    int64_t *back = malloc(N * sizeof *back);
+    for (uint32_t i = 0; i < N; i++) id[i] = i * 7 % 100000;
+    temporary(path, "pieces");
+    for (int finish = 0; finish < 2; finish++) {
+        assert_int_equal(ls_token_writer_open(&w, path, LS_TOKENS_LLMC, 100000), LS_OK);
+        for (size_t at = 0, n = 1; at < N; at += n, n = n * 3 % 70001)
+            assert_int_equal(ls_token_writer_add(&w, id + at, n < N - at ? n : N - at), LS_OK);
+        assert_true(w.n <= 1 << 20);
+        if (finish) assert_int_equal(ls_token_writer_finish(&w), LS_OK);
+        ls_token_writer_close(&w);
+        assert_int_equal(ls_env_get()->info(path, &info), 0);
+        assert_int_equal(info.type, finish ? LS_FILE_REGULAR : LS_FILE_NONE);
+    }
+    assert_int_equal(ls_tokens_open(path, LS_TOKENS_LLMC, &t), LS_OK);
+    remove(path);
+    assert_int_equal(t.n, N);
+    assert_int_equal(ls_tokens_read(&t, 0, N, 100000, back), LS_OK);
+    for (uint32_t i = 0; i < N; i++) assert_int_equal(back[i], id[i]);
+    ls_tokens_close(&t);
+    free(back);
+    free(id);
+}
+
+static ssize_t no_room(int fd, const void *p, size_t n, uint64_t offset)
+{
+    (void)fd, (void)p, (void)n, (void)offset;
+    return -ENOSPC;
+}
+
+static void a_header_that_cannot_be_written_is_named(void **state)
+{
+    (void)state;
+    char path[64];
+    ls_token_writer w;
+    ls_file_info info;
+    ls_env full = ls_env_real;
+    full.pwrite = no_room;
+    ls_context with = { .env = &full, .rank = -1 }, *was = ls_context_swap(&with);
+    temporary(path, "full");
+    assert_int_equal(ls_token_writer_open(&w, path, LS_TOKENS_LLMC, 10), LS_OK);
+    assert_int_equal(ls_token_writer_add(&w, &(uint32_t){ 3 }, 1), LS_OK);
+    assert_int_equal(ls_token_writer_finish(&w), LS_IO);
+    assert_says(": cannot be written: No space left");
+    ls_token_writer_close(&w);
+    assert_int_equal(full.info(path, &info), 0);
+    assert_int_equal(info.type, LS_FILE_NONE);
+    ls_context_swap(was);
 }
 
 static void headers_that_lie_are_refused(void **state)
@@ -526,6 +587,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_the_formats_of_llmc_and_nanogpt),
+        cmocka_unit_test(a_long_file_is_written_in_pieces),
+        cmocka_unit_test(a_header_that_cannot_be_written_is_named),
         cmocka_unit_test(headers_that_lie_are_refused),
         cmocka_unit_test(a_token_beyond_the_vocabulary_is_named_with_its_place),
         cmocka_unit_test(end_of_text_shows_where_documents_begin),

@@ -68,6 +68,20 @@ ls_status ls_commit_write(ls_commit *c, const void *p, size_t n)
     return LS_OK;
 }
 
+ls_status ls_commit_rewrite(ls_commit *c, uint64_t offset, const void *p, size_t n)
+{
+    const char *at = p;
+    while (n > 0) {
+        ssize_t k = ls_env_get()->pwrite(c->fd, at, n < WRITE_MAX ? n : WRITE_MAX, offset);
+        if (k == -EINTR) continue;
+        if (k <= 0) return ls_fail(LS_IO, "%s: cannot be written: %s", c->path, strerror(k < 0 ? (int)-k : EIO));
+        at += k;
+        offset += (uint64_t)k;
+        n -= (size_t)k;
+    }
+    return LS_OK;
+}
+
 ls_status ls_commit_finish(ls_commit *c)
 {
     const ls_env *env = ls_env_get();

@@ -13,6 +13,7 @@
 #ifndef LS_BASE_COMMIT_H
 #define LS_BASE_COMMIT_H
 #include <stddef.h>
+#include <stdint.h>
 #include "lockstep/status.h"
 
 typedef struct ls_commit ls_commit;
@@ -22,6 +23,8 @@ typedef struct ls_commit ls_commit;
 ls_status ls_commit_create(const char *path, ls_commit **out);
 /* Appends n bytes. */
 ls_status ls_commit_write(ls_commit *c, const void *p, size_t n);
+/* Writes over n bytes at `offset` that have been written before: a header that is only known at the end. */
+ls_status ls_commit_rewrite(ls_commit *c, uint64_t offset, const void *p, size_t n);
 /* Flush, rename, flush the folder. Call once, after the last write. A failure of the last step
  * leaves the new file under its name, but a power cut may still undo it. */
 ls_status ls_commit_finish(ls_commit *c);

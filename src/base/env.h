@@ -98,6 +98,7 @@ typedef struct ls_env {
     ssize_t (*read)(int fd, void *p, size_t n);
     ssize_t (*pread)(int fd, void *p, size_t n, uint64_t offset);
     ssize_t (*write)(int fd, const void *p, size_t n);
+    ssize_t (*pwrite)(int fd, const void *p, size_t n, uint64_t offset);
     int (*fsync)(int fd);
     int (*fsync_dir)(const char *path);
     int (*rename)(const char *from, const char *to);

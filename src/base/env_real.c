@@ -223,6 +223,7 @@ const ls_env ls_env_real = {
     .read = ls_real_read,
     .pread = ls_real_pread,
     .write = ls_real_write,
+    .pwrite = ls_real_pwrite,
     .fsync = ls_real_fsync,
     .fsync_dir = ls_real_fsync_dir,
     .rename = ls_real_rename,

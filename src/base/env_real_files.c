@@ -56,6 +56,15 @@ ssize_t ls_real_pread(int fd, void *p, size_t n, uint64_t offset)
     return k < 0 ? -errno : k;
 }
 
+ssize_t ls_real_pwrite(int fd, const void *p, size_t n, uint64_t offset)
+{
+    if (offset > INT64_MAX) return -EINVAL;
+    ssize_t k;
+    do k = pwrite(fd, p, n, (off_t)offset);
+    while (k < 0 && errno == EINTR);
+    return k < 0 ? -errno : k;
+}
+
 ssize_t ls_real_write(int fd, const void *p, size_t n)
 {
     ssize_t k;

@@ -99,38 +99,54 @@ static ls_status encode_all(job *j)
     return LS_OK;
 }
 
-static ls_status save(job *j)
+static ls_status path_of(const job *j, const char *name, ls_text *out)
+{
+    ls_text_add(out, "%s/%s", j->p->out, name);
+    return ls_text_status(out);
+}
+
+static ls_status open_writers(job *j)
 {
     static const char *const names[] = { "train.bin", "val.bin" };
-    int err = ls_env_get()->mkdir(j->p->out);
-    if (err < 0 && err != -EEXIST) return ls_fail(LS_IO, "%s: cannot be made: %s", j->p->out, strerror(-err));
     ls_status st = LS_OK;
-    for (int i = 0; st == LS_OK && i < 3; i++) {
+    for (int i = 0; st == LS_OK && i < (j->p->val > 0.0 ? 2 : 1); i++) {
         ls_text path = { 0 };
-        ls_text_add(&path, "%s/%s", j->p->out, i < 2 ? names[i] : "tokenizer.json");
-        st = ls_text_status(&path);
-        if (st == LS_OK && i == 2) st = ls_tokenizer_save(j->t, path.p);
-        else if (st == LS_OK && (i == TRAIN || j->p->val > 0.0)) st = ls_token_writer_save(&j->writer[i], path.p);
+        st = path_of(j, names[i], &path);
+        if (st == LS_OK) st = ls_token_writer_open(&j->writer[i], path.p, j->p->format, j->out->vocab);
         ls_text_free(&path);
     }
     return st;
 }
 
+static ls_status finish(job *j)
+{
+    ls_text path = { 0 };
+    LS_TRY(ls_token_writer_finish(&j->writer[TRAIN]));
+    if (j->p->val > 0.0) LS_TRY(ls_token_writer_finish(&j->writer[VAL]));
+    ls_status st = path_of(j, "tokenizer.json", &path);
+    if (st == LS_OK) st = ls_tokenizer_save(j->t, path.p);
+    ls_text_free(&path);
+    return st;
+}
+
 ls_status ls_prepare_tokens(const ls_prepare *p, ls_corpus *c, ls_tokenizer *t, ls_prepared *out)
 {
+    const ls_env *env = ls_env_get();
     *out = (ls_prepared){ .vocab = ls_tokenizer_vocab_size(t) };
     int64_t end = ls_tokenizer_end_of_text(t);
     if (end < 0) return ls_fail(LS_UNSUPPORTED, "this tokenizer has no token for the end of a text");
     job j = { .p = p, .c = c, .t = t, .out = out, .end_of_text = (uint32_t)end,
               .parts = t->split ? strcmp(ls_split_pattern(t->split), ls_split_gpt2) == 0 : t->bpe.nmerges == 0 };
-    ls_status st = ls_token_writer_init(&j.writer[TRAIN], p->format, out->vocab);
-    if (st == LS_OK) st = ls_token_writer_init(&j.writer[VAL], p->format, out->vocab);
+    const int made = env->mkdir(p->out);
+    if (made < 0 && made != -EEXIST) return ls_fail(LS_IO, "%s: cannot be made: %s", p->out, strerror(-made));
+    ls_status st = open_writers(&j);
     if (st == LS_OK) st = encode_all(&j);
-    if (st == LS_OK) st = save(&j);
+    if (st == LS_OK) st = finish(&j);
     for (int i = 0; i < 2; i++) {
         out->tokens[i] = j.writer[i].tokens;
-        ls_token_writer_free(&j.writer[i]);
+        ls_token_writer_close(&j.writer[i]);
     }
+    if (st < 0 && made == 0) env->rmdir(p->out); /* if nothing is in it */
     ls_ids_free(&j.ids);
     return st;
 }

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/env.h"
-#include "base/file.h"
 #include "lockstep/rng.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -25,6 +24,7 @@
 #define VERSION32 7
 #define ROUNDS    6
 #define STREAM    ((uint64_t)1 << 63) /* apart from the streams of parameters and dropout */
+#define PIECE     ((size_t)1 << 20) /* of a file that is written, in memory */
 #define RESIDENT  16 /* a file of at most one part in so many of the available memory is read whole */
 
 /* --- files ---------------------------------------------------------------------------- */
@@ -144,54 +144,52 @@ size_t ls_tokens_find(const ls_tokens *t, uint32_t id, size_t first, size_t n, s
 
 /* --- writing ---------------------------------------------------------------------------- */
 
-ls_status ls_token_writer_init(ls_token_writer *w, ls_token_format format, uint32_t vocab)
+ls_status ls_token_writer_open(ls_token_writer *w, const char *path, ls_token_format format, uint32_t vocab)
 {
-    *w = (ls_token_writer){ .format = format, .vocab = vocab };
-    if (format == LS_TOKENS_NANOGPT && vocab > UINT16_MAX + 1u)
+    *w = (ls_token_writer){ .format = format, .wide = vocab > UINT16_MAX + 1u };
+    if (format == LS_TOKENS_NANOGPT && w->wide)
         return ls_fail(LS_UNSUPPORTED, "nanoGPT's format has 16 bits a token, the vocabulary %u tokens; llmc has 32", vocab);
-    if (format == LS_TOKENS_NANOGPT) return LS_OK;
-    w->p = calloc(1, w->cap = (size_t)1 << 16);
-    if (!w->p) return ls_fail(LS_NO_MEMORY, "tokens");
-    w->n = LS_LLMC_HEADER;
-    return LS_OK;
+    ls_status st = ls_commit_create(path, &w->file);
+    if (st == LS_OK && !(w->p = calloc(1, PIECE))) st = ls_fail(LS_NO_MEMORY, "%s: %zu bytes of it", path, PIECE);
+    if (st == LS_OK && format == LS_TOKENS_LLMC) w->n = LS_LLMC_HEADER; /* zeros, until the tokens are counted */
+    if (st < 0) ls_token_writer_close(w);
+    return st;
+}
+
+static ls_status write_piece(ls_token_writer *w)
+{
+    const size_t n = w->n;
+    w->n = 0;
+    return ls_commit_write(w->file, w->p, n);
 }
 
 ls_status ls_token_writer_add(ls_token_writer *w, const uint32_t *id, size_t n)
 {
-    bool wide = w->vocab > UINT16_MAX + 1u;
-    size_t each = wide ? sizeof(uint32_t) : sizeof(uint16_t);
-    if (n > SIZE_MAX / 16 || w->cap - w->n < n * each) {
-        size_t cap = w->cap ? w->cap : (size_t)1 << 16;
-        while (cap - w->n < n * each) cap *= 2;
-        uint8_t *p = realloc(w->p, cap);
-        if (!p) return ls_fail(LS_NO_MEMORY, "%zu tokens", w->tokens + n);
-        w->p = p;
-        w->cap = cap;
+    const size_t each = w->wide ? sizeof(uint32_t) : sizeof(uint16_t);
+    for (size_t i = 0; i < n; i++) {
+        const uint16_t narrow = (uint16_t)id[i];
+        if (PIECE - w->n < each) LS_TRY(write_piece(w));
+        memcpy(w->p + w->n, w->wide ? (const void *)&id[i] : &narrow, each);
+        w->n += each;
     }
-    uint16_t *to = (uint16_t *)(w->p + w->n);
-    if (wide) memcpy(to, id, n * sizeof *id);
-    else
-        for (size_t i = 0; i < n; i++) to[i] = (uint16_t)id[i];
-    w->n += n * each;
     w->tokens += n;
     return LS_OK;
 }
 
-ls_status ls_token_writer_save(ls_token_writer *w, const char *path)
+ls_status ls_token_writer_finish(ls_token_writer *w)
 {
-    bool wide = w->vocab > UINT16_MAX + 1u;
-    if (w->format == LS_TOKENS_LLMC) {
-        if (w->tokens > LS_LLMC_MAX)
-            return ls_fail(LS_INVALID, "%s: %zu tokens, its header can count to %d: write several files", path, w->tokens,
-                           LS_LLMC_MAX);
-        int32_t header[3] = { wide ? MAGIC32 : MAGIC16, wide ? VERSION32 : VERSION16, (int32_t)w->tokens };
-        memcpy(w->p, header, sizeof header);
-    }
-    return ls_file_write(path, w->p, w->n);
+    if (w->format == LS_TOKENS_LLMC && w->tokens > LS_LLMC_MAX)
+        return ls_fail(LS_INVALID, "%zu tokens, a header of llm.c's can count to %d: write several files", w->tokens,
+                       LS_LLMC_MAX);
+    const int32_t header[3] = { w->wide ? MAGIC32 : MAGIC16, w->wide ? VERSION32 : VERSION16, (int32_t)w->tokens };
+    LS_TRY(write_piece(w));
+    if (w->format == LS_TOKENS_LLMC) LS_TRY(ls_commit_rewrite(w->file, 0, header, sizeof header));
+    return ls_commit_finish(w->file);
 }
 
-void ls_token_writer_free(ls_token_writer *w)
+void ls_token_writer_close(ls_token_writer *w)
 {
+    ls_commit_destroy(w->file);
     free(w->p);
     *w = (ls_token_writer){ 0 };
 }
