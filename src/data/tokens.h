@@ -21,8 +21,8 @@ typedef struct ls_token_writer {
     size_t tokens;   /* so far */
 } ls_token_writer;
 
-/* Begins the file: under its name it is there when it is finished, whole or not at all. LS_UNSUPPORTED: nanoGPT's format
- * has no 32 bits. LS_IO. On failure there is nothing to close. */
+/* Begins the file: under its name it is there when it is finished, whole or not at all. LS_UNSUPPORTED: nanoGPT's
+ * format has no 32 bits. LS_IO. On failure there is nothing to close. */
 ls_status ls_token_writer_open(ls_token_writer *w, const char *path, ls_token_format format, uint32_t vocab);
 ls_status ls_token_writer_add(ls_token_writer *w, const uint32_t *id, size_t n);
 /* LS_IO; LS_INVALID: more tokens than the header can count. Close it all the same. */
