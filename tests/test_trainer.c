@@ -57,14 +57,14 @@ static void write_tokens(const char *name, size_t n)
 {
     char path[128];
     ls_token_writer w;
-    assert_int_equal(ls_token_writer_init(&w, LS_TOKENS_LLMC, V), LS_OK);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(ls_token_writer_open(&w, path, LS_TOKENS_LLMC, V), LS_OK);
     for (size_t i = 0; i < n; i++) {
         const uint32_t id = (uint32_t)(i * i % 29 % V); /* 3 is one of them */
         assert_int_equal(ls_token_writer_add(&w, &id, 1), LS_OK);
     }
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    assert_int_equal(ls_token_writer_save(&w, path), LS_OK);
-    ls_token_writer_free(&w);
+    assert_int_equal(ls_token_writer_finish(&w), LS_OK);
+    ls_token_writer_close(&w);
 }
 
 static int make_tokens(void **state)
