@@ -1,15 +1,20 @@
-/* bench_gemm.c -- matrix products of training: the project's own tiles beside
- * the library's, and the machine's peak. The row where the library overtakes
- * is where gemm.c's limit between the two belongs.
+/* bench_gemm.c -- matrix products of training.
  *
- *   OMP_NUM_THREADS=1 build/bench/bench_gemm
+ *   build/bench/bench_gemm            small layers: the project's own tiles beside the library. The row where the
+ *                                     library overtakes is where gemm.c's limit belongs
+ *   build/bench/bench_gemm gpt [M]    layers of GPT-2 (M tokens; all of 256, 1024, 4096): each way of the library, which
+ *                                     is where gemm_dnnl.c's choice comes from
+ *
+ * with OMP_NUM_THREADS=1 and 2. Figures are comparable within a run only.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "tensor/gemm.h"
+#include "tensor/threads.h"
 
 #define REPS 15
 
@@ -41,7 +46,7 @@ static double time_ns(ls_gemm *g, ls_gemm_library *l, const ls_gemm_call *c)
     return ns[REPS / 2];
 }
 
-int main(void)
+static int small(void)
 {
     static const struct { int64_t N, I, O; } layers[] = { /* batch, in, out of a linear layer */
         { 32, 64, 128 },   { 32, 128, 10 },    { 64, 128, 10 },      { 64, 64, 64 },     { 64, 256, 128 },
@@ -82,4 +87,89 @@ int main(void)
     ls_gemm_library_close(l);
     ls_gemm_destroy(g);
     return 0;
+}
+
+/* --- layers of GPT-2, by each way of the library ------------------------------------------------- */
+
+/* The time of one thread is its own, so that a busy machine disturbs little; that of several is the clock's. */
+static uint64_t spent_ns(void)
+{
+    struct timespec t;
+    clock_gettime(ls_thread_count() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The best of the repetitions: on a busy machine the median says more about the others. */
+static double best_gflops(ls_gemm_library *l, const ls_gemm_call *c)
+{
+    double best = 0.0;
+    for (int r = -1; r < 9; r++) {
+        const uint64_t t0 = spent_ns();
+        if (ls_gemm_library_run(l, c) < 0) return 0.0;
+        const double speed = 2.0 * (double)c->m * (double)c->n * (double)c->k / (double)(spent_ns() - t0);
+        if (r >= 0 && speed > best) best = speed;
+    }
+    return best;
+}
+
+static void *filled(int64_t n)
+{
+    float *x = aligned_alloc(64, (size_t)(n + 16) * 4 / 64 * 64);
+    if (!x) exit(1);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 7 - 3); /* as bfloat16 the upper half is right, the lower 0 */
+    return x;
+}
+
+static int gpt(int64_t only)
+{
+    static const struct { const char *name; int64_t I, O; } layer[] = {
+        { "qkv", 768, 2304 }, { "proj", 768, 768 },  { "fc1", 768, 3072 },      { "fc2", 3072, 768 },
+        { "head", 768, 3872 }, { "qkv6", 384, 1152 }, { "fc1 6", 384, 1536 },   { "fc2 6", 1536, 384 },
+    };
+    ls_gemm_library *l;
+    if (ls_gemm_library_open(&l) < 0) return 1;
+    printf("%6s %6s %6s %-8s %-8s", "M", "I", "O", "layer", "product");
+    for (int way = 0; ls_gemm_library_way(way); way++) printf(" %13s", ls_gemm_library_way(way));
+    printf("   GFLOP/s; | float | bfloat16\n");
+    for (int64_t M = 256; M <= 4096; M *= 4)
+        for (size_t i = 0; i < sizeof layer / sizeof *layer && (!only || M == only); i++) {
+            const int64_t I = layer[i].I, O = layer[i].O;
+            float *x = filled(M * I), *w = filled(O * I), *y = filled(M * O), *bias = filled(O);
+            const struct { const char *name; ls_gemm_call c; } product[] = {
+                { "forward", { .m = M, .n = O, .k = I, .trans_b = true, .a = x, .b = w, .bias = bias, .c = y } },
+                { "dx", { .m = M, .n = I, .k = O, .a = y, .b = w, .c = x } },
+                { "dx add", { .m = M, .n = I, .k = O, .a = y, .b = w, .c = x, .add = true } },
+                { "dw", { .m = O, .n = I, .k = M, .trans_a = true, .a = y, .b = x, .c = w } },
+                { "dw add", { .m = O, .n = I, .k = M, .trans_a = true, .a = y, .b = x, .c = w, .add = true } },
+            };
+            for (int p = 0; p < 5; p++) {
+                printf("%6lld %6lld %6lld %-8s %-8s", (long long)M, (long long)I, (long long)O, layer[i].name,
+                       product[p].name);
+                for (int half = 0; half < 2; half++) {
+                    ls_gemm_call c = product[p].c;
+                    if (half) c.in = LS_BF16;
+                    if (half && p < 3 && i != 4) c.out = LS_BF16; /* the head's stay float */
+                    printf(" |");
+                    for (int way = 0; ls_gemm_library_way(way); way++) {
+                        ls_gemm_library_force(l, way);
+                        if (ls_gemm_library_can(way, &c)) printf(" %6.0f", best_gflops(l, &c));
+                        else printf("      -");
+                    }
+                }
+                printf("\n");
+                fflush(stdout);
+            }
+            free(x);
+            free(w);
+            free(y);
+            free(bias);
+        }
+    ls_gemm_library_close(l);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "gpt") == 0) return gpt(argc > 2 ? atoll(argv[2]) : 0);
+    return small();
 }

@@ -65,6 +65,7 @@ ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *call);
 /* For benchmarks: the library's ways of doing a product, 0 .. and their names, NULL after the last. Forcing one that
  * cannot do a product leaves the choice as it is; -1 gives it back. */
 const char *ls_gemm_library_way(int way);
+bool ls_gemm_library_can(int way, const ls_gemm_call *call);
 void ls_gemm_library_force(ls_gemm_library *l, int way);
 
 #endif

@@ -16,6 +16,8 @@ bool ls_gemm_library_has_bf16(void) { return false; }
 void ls_gemm_library_describe(char *out, size_t n) { snprintf(out, n, "BLAS"); }
 const char *ls_gemm_library_way(int way) { return way == 0 ? "sgemm" : NULL; }
 
+bool ls_gemm_library_can(int way, const ls_gemm_call *call) { return way == 0 && call->in == LS_F32; }
+
 void ls_gemm_library_force(ls_gemm_library *l, int way)
 {
     (void)l;

@@ -207,6 +207,22 @@ static bool can(way w, const ls_gemm_call *c)
     }
 }
 
+bool ls_gemm_library_can(int i, const ls_gemm_call *c) { return can((way)i, c); }
+
+/* Best of 9, GFLOP/s of one thread (GPT-2 124M, 256 tokens; bench_gemm gpt; peak 117 float, 234 bfloat16):
+ *
+ *                  float: matmul  sgemm  inner_product     bfloat16: matmul  inner_product
+ *   forward  qkv             100      -              -                  197              -
+ *            fc2             104      -              -                  210              -
+ *   dx       qkv             100    106              -                  196              -
+ *            fc2              98    100              -                  194              -
+ *            head             85    107              -                  195              -
+ *   dw       qkv              92     98             82                  179            210
+ *            fc1              98    101            102                  193            212
+ *            head            100    104            102                  194            202
+ *   dw, add  qkv              86     97              -                  163              -
+ *
+ * The order is the same for 1024 tokens and for layers of 384. */
 static way choose(const ls_gemm_library *l, const ls_gemm_call *c)
 {
     if (l->forced >= 0 && can((way)l->forced, c)) return (way)l->forced;
