@@ -2,8 +2,8 @@
  *
  *   build/bench/bench_gemm            small layers: the project's own tiles beside the library. The row where the
  *                                     library overtakes is where gemm.c's limit belongs
- *   build/bench/bench_gemm gpt [M]    layers of GPT-2 (M tokens; all of 256, 1024, 4096): each way of the library, which
- *                                     is where gemm_dnnl.c's choice comes from
+ *   build/bench/bench_gemm gpt [M]    layers of GPT-2 (M tokens; all of 256, 1024, 4096): each way of the library, from
+ *                                     which gemm_dnnl.c chooses
  *
  * with OMP_NUM_THREADS=1 and 2. Figures are comparable within a run only.
  */

@@ -16,6 +16,7 @@
 #include "net/job_env.h"
 #include "tensor/gemm.h"
 #include "tensor/gemm_tile.h"
+#include "tensor/threads.h"
 #include "train/peak.h"
 
 #define PEAK_S 1.0 /* of products, of each type and number of threads */
@@ -123,6 +124,11 @@ static void build(void)
     printf("own tiles (%s) up to %lld flops, %s above; bf16 %s\n", ls_gemm_tile_best()->name,
            (long long)ls_gemm_tile_best()->most_flops, library,
            ls_gemm_library_has_bf16() ? "by the processor's instructions" : "by way of f32: right, and slower");
+    const char *told = ls_env_get()->getenv("OMP_NUM_THREADS");
+    row("threads");
+    if (LS_THREADED && told) printf("%d a rank, by OMP_NUM_THREADS=%s\n", ls_thread_count(), told);
+    else if (LS_THREADED) printf("%d for a rank alone, its share of the cores for one of several\n", ls_env_get()->cpus());
+    else puts("one a rank: built without GCC's OpenMP");
     row("transports");
     for (size_t i = 0; ls_transports[i]; i++) printf("%s%s", i ? ", " : "", ls_transports[i]->name);
     puts("");

@@ -16,6 +16,9 @@
 #include <stdint.h>
 #ifdef _OPENMP
 #include <omp.h>
+#define LS_THREADED 1
+#else
+#define LS_THREADED 0
 #endif
 
 /* To start and to wait costs about 2 us while the threads spin, 30 us after they have gone to sleep. A core moves these
