@@ -49,7 +49,7 @@ static const char *const keys[] = {
     "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.async", "checkpoint.resume",
     "log.every", "log.format", "log.tensorboard", "trace.steps",
     "comm.backend", "comm.transport", "comm.algo", "comm.progress", "comm.timeout", "comm.wire", "comm.check",
-    "run.dir", "run.name",
+    "run.dir", "run.name", "memory.check", "memory.limit", "dry-run",
     "nproc-per-node", "print-config", "inject", "eval-only",
 };
 

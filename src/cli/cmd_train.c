@@ -8,8 +8,9 @@
 #include "lockstep/launch.h"
 #include "lockstep/train.h"
 #include "train/config.h"
-#include "train/watch.h"
+#include "train/memory.h"
 #include "train/source.h"
+#include "train/watch.h"
 
 static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char **argv)
 {
@@ -61,9 +62,20 @@ static int explain(const ls_train_config *c)
     return st < 0 ? ls_cli_fail("train", st) : 0;
 }
 
+static int dry_run(const ls_train_config *c)
+{
+    ls_text out = { 0 };
+    ls_status st = ls_train_config_check(c, ranks(c));
+    if (st >= 0) st = ls_memory_explain(c, ranks(c), &out);
+    if (st >= 0) printf("%s", ls_text_str(&out));
+    ls_text_free(&out);
+    return st < 0 ? ls_cli_fail("train", st) : 0;
+}
+
 static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
 {
     const int nproc = ranks(c);
+    if (c->dry_run) return dry_run(c);
     ls_status st = LS_OK;
     int rank, size;
     if (!ls_world_launched(&rank, &size)) {
@@ -72,6 +84,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         /* mpi wants mpirun: joining says so */
         if (nproc > 1 && strcmp(c->comm.backend, "mpi") != 0) {
             if ((st = ls_source_prepare(c)) < 0) return ls_cli_fail("train", st);
+            if ((st = ls_memory_explain(c, nproc, NULL)) < 0) return ls_cli_fail("train", st);
             return spawn(c, nproc, argc, argv);
         }
     }

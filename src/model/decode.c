@@ -28,9 +28,10 @@ struct ls_decoder {
 /* --- memory ---------------------------------------------------------------------------- */
 
 /* Bytes of slab that n tokens take. */
-static ls_status slab_of(ls_model *m, const ls_kv *kv, int64_t n, size_t *bytes)
+static ls_status slab_of(const ls_model *model, const ls_kv *kv, int64_t n, size_t *bytes)
 {
     ls_tape *t;
+    ls_model copy = *model, *m = &copy;
     ls_kv dry = *kv;
     const int64_t dim[2] = { 1, n };
     LS_TRY(ls_tape_create_dry(&t));
@@ -42,38 +43,76 @@ static ls_status slab_of(ls_model *m, const ls_kv *kv, int64_t n, size_t *bytes)
     return st;
 }
 
-static ls_status take_memory(ls_decoder *d, ls_ledger *ledger)
+enum { PARTS = 5 };
+typedef struct part {
+    void **p;
+    size_t nbytes;
+} part;
+
+/* What a decoder has in its arena. */
+static void parts_of(ls_decoder *d, part out[PARTS])
 {
     const size_t room = (size_t)d->kv.room;
     const size_t cache = (size_t)(d->kv.layers * d->kv.Hkv * d->kv.D) * room * sizeof(float);
-    const struct { void **p; size_t nbytes; } part[] = {
+    const part parts[PARTS] = {
         { (void **)&d->kv.k, cache }, { (void **)&d->kv.v, cache }, { (void **)&d->id, room * sizeof *d->id },
         { (void **)&d->again, room * sizeof *d->again }, { (void **)&d->weight, d->V * sizeof *d->weight },
     };
+    memcpy(out, parts, sizeof parts);
+}
+
+static int64_t piece_of(const ls_kv *kv) { return kv->room < PIECE ? kv->room : PIECE; }
+
+static ls_status take_memory(ls_decoder *d, ls_ledger *ledger)
+{
+    part parts[PARTS];
     size_t all = 0, slab;
-    LS_TRY(slab_of(d->m, &d->kv, room < PIECE ? (int64_t)room : PIECE, &slab));
+    parts_of(d, parts);
+    LS_TRY(slab_of(d->m, &d->kv, piece_of(&d->kv), &slab));
     LS_TRY(ls_tape_create(slab, ledger, NULL, &d->t));
     ls_tape_set_grad(d->t, false);
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) all += part[i].nbytes + 64;
+    for (int i = 0; i < PARTS; i++) all += parts[i].nbytes + 64;
     LS_TRY(ls_arena_create(all, false, ledger, &d->arena));
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        LS_TRY(ls_arena_alloc(d->arena, part[i].nbytes, LS_MEM_ACT, part[i].p));
+    for (int i = 0; i < PARTS; i++) LS_TRY(ls_arena_alloc(d->arena, parts[i].nbytes, LS_MEM_ACT, parts[i].p));
+    return LS_OK;
+}
+
+static ls_kv cache_of(const ls_lm_config *c)
+{
+    return (ls_kv){
+        .layers = c->n_layer, .B = 1, .Hkv = c->n_kv_head, .D = c->d_model / c->n_head, .room = c->seq_len,
+    };
+}
+
+static ls_status is_of_language(const ls_model *m)
+{
+    if (m->cls->hidden) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "a model '%s' is not one of language: gpt2 and llama are", m->cls->name);
+}
+
+ls_status ls_decoder_bytes(const ls_model *m, size_t *out)
+{
+    LS_TRY(is_of_language(m));
+    const ls_lm_config *c = m->state;
+    ls_decoder d = { .kv = cache_of(c), .V = (size_t)c->vocab_size };
+    part parts[PARTS];
+    LS_TRY(slab_of(m, &d.kv, piece_of(&d.kv), out));
+    parts_of(&d, parts);
+    *out = (*out + 63) / 64 * 64;
+    for (int i = 0; i < PARTS; i++) *out += (parts[i].nbytes + 63) / 64 * 64;
     return LS_OK;
 }
 
 ls_status ls_decoder_create(ls_model *m, ls_ledger *ledger, ls_decoder **out)
 {
     *out = NULL;
-    if (!m->cls->hidden)
-        return ls_fail(LS_UNSUPPORTED, "a model '%s' is not one of language: gpt2 and llama are", m->cls->name);
+    LS_TRY(is_of_language(m));
     const ls_lm_config *c = m->state;
     ls_decoder *d = calloc(1, sizeof *d);
     if (!d) return ls_fail(LS_NO_MEMORY, "a decoder");
     d->m = m;
     d->V = (size_t)c->vocab_size;
-    d->kv = (ls_kv){
-        .layers = c->n_layer, .B = 1, .Hkv = c->n_kv_head, .D = c->d_model / c->n_head, .room = c->seq_len,
-    };
+    d->kv = cache_of(c);
     const ls_status st = take_memory(d, ledger);
     if (st < 0) {
         ls_decoder_destroy(d);

@@ -68,9 +68,13 @@ typedef struct ls_train_config {
     struct {
         const char *dir, *name;
     } run;
+    struct {
+        size_t limit;
+        bool check;
+    } memory;
     /* flags that are not part of a recipe */
     int64_t nproc_per_node;
-    bool eval_only, print_config, dump_buckets, help;
+    bool eval_only, print_config, dump_buckets, dry_run, help;
     const char *inject, *events, *log_dir, *explain;
 } ls_train_config;
 

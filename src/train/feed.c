@@ -8,7 +8,6 @@
 #define FASHION_MNIST "/usr/share/datasets/fashion-mnist"
 #define SYNTHETIC_TRAIN 1000
 #define SYNTHETIC_TEST 200
-#define TEST_ROWS 256 /* of features */
 
 /* --- features ----------------------------------------------------------------------------------- */
 
@@ -60,7 +59,7 @@ static ls_status open_features(ls_feed *f, const ls_train_config *c, const ls_mo
     f->features = f->train.features;
     f->samples = f->train.n;
     f->test_samples = f->test.n;
-    f->test_rows = TEST_ROWS;
+    f->test_rows = LS_FEED_TEST_ROWS;
     LS_TRY(ls_sampler_create(f->train.n, f->size, f->rank, c->data.shuffle, (uint64_t)c->train.seed, c->data.drop_last,
                              &f->sampler));
     const size_t n = f->sampler->num_samples;
@@ -69,7 +68,7 @@ static ls_status open_features(ls_feed *f, const ls_train_config *c, const ls_mo
         return ls_fail(LS_BAD_CONFIG, "train.global_batch %lld leaves no whole batch of the %zu samples a rank has: lower it or "
                        "set data.drop_last false", (long long)c->train.global_batch, n);
     LS_TRY(ls_loader_create(&f->train, f->sampler, f->local, false, &f->loader));
-    return ls_loader_create(&f->test, NULL, TEST_ROWS, false, &f->test_loader);
+    return ls_loader_create(&f->test, NULL, LS_FEED_TEST_ROWS, false, &f->test_loader);
 }
 
 /* --- tokens --------------------------------------------------------------------------------------- */

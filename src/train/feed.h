@@ -20,6 +20,8 @@ typedef struct ls_rows {
     size_t first;   /* place of the first sample: in the step, over all ranks; or among those for tests */
 } ls_rows;
 
+#define LS_FEED_TEST_ROWS 256 /* test_rows of features; of tokens it is the micro-batch */
+
 typedef struct ls_feed ls_feed;
 
 /* A kind of data: one of each in feed.c. */

@@ -30,10 +30,11 @@ static void announce(ls_trainer *t)
            (long long)(f->local / f->micro), f->local / f->micro == 1 ? "" : "es", (long long)c->train.global_batch,
            f->samples, (long long)f->steps_per_epoch, (long long)t->steps);
     const ls_ledger *l = ls_world_ledger(t->w);
-    ls_say("memory a rank: parameters %.2f MiB, gradients %.2f MiB, optimizer %.2f MiB, activations %.2f MiB",
+    ls_say("memory a rank: parameters %.2f MiB, gradients %.2f MiB, optimizer %.2f MiB, activations %.2f MiB; "
+           "%.2f MiB in all",
            (double)l->now[LS_MEM_PARAM] / (1 << 20), (double)l->now[LS_MEM_GRAD] / (1 << 20),
-           (double)l->now[LS_MEM_OPTIM] / (1 << 20),
-           (double)t->tape_bytes / (1 << 20));
+           (double)l->now[LS_MEM_OPTIM] / (1 << 20), (double)t->plan.tape / (1 << 20),
+           (double)t->plan.total / (1 << 20));
     ls_say("peak: %s", t->watch.peak.text);
     ls_say("run folder: %s", t->run_dir);
 }
@@ -186,6 +187,7 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     announce(t);
     if (t->steps == 0) LS_TRY(ls_train_save(t)); /* nothing to do: the initial model is the result */
     LS_TRY(train(t, out));
+    LS_TRY(ls_record_memory(t));
     LS_TRY(ls_params_digest(&t->model->params, out->digest));
     if (t->rank == 0) {
         ls_say("checkpoint: %s", t->checkpoint);

@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/file.h"
+#include "net/world.h"
 #include "train/rundir.h"
 #include "train/trainer.h"
 
@@ -47,6 +48,28 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     snprintf(path, sizeof path, "%s/tb", t->run_dir);
     if (t->c->log.tensorboard) LS_TRY(ls_tensorboard_open(path, &t->events));
     return ls_watch_open(t);
+}
+
+ls_status ls_record_memory(ls_trainer *t)
+{
+    const ls_ledger *l = ls_world_ledger(t->w);
+    ls_text x = { 0 };
+    char path[320];
+    size_t all = 0;
+    if (t->rank != 0) return LS_OK;
+    for (int k = 0; k < LS_MEM_KINDS; k++) {
+        /* what is set aside for communication is taken whole */
+        const size_t peak = k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - l->peak[LS_MEM_GRAD] : l->peak[k];
+        ls_text_add(&x, "%s\"%s\": {\"planned\": %zu, \"peak\": %zu}", k ? ", " : "{", ls_mem_kind_name((ls_mem_kind)k),
+                    t->plan.bytes[k], peak);
+        all += peak;
+    }
+    ls_text_add(&x, ", \"total\": {\"planned\": %zu, \"peak\": %zu}}\n", t->plan.total, all);
+    snprintf(path, sizeof path, "%s/memory.json", t->run_dir);
+    ls_status st = ls_text_status(&x);
+    if (st == LS_OK) st = ls_file_write(path, x.p, x.n);
+    ls_text_free(&x);
+    return st;
 }
 
 /* --- metrics ------------------------------------------------------------------------- */

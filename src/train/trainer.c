@@ -9,22 +9,20 @@
 #include "base/log.h"
 #include "train/rundir.h"
 
-#define COMM_BYTES ((size_t)2 << 20)      /* group areas and the like, beside the buckets */
-#define COMM_PEER_BYTES ((size_t)256 << 10) /* pipes to one peer */
-
 static ls_status open_world(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
     int rank, peers; /* joining checks them; here they only size the arena */
     (void)ls_world_launched(&rank, &peers);
     if (peers > LS_MAX_RANKS) peers = LS_MAX_RANKS;
+    LS_TRY(ls_memory_plan_make(c, t->model, peers, &t->plan));
+    LS_TRY(ls_memory_check(c, t->model, peers, 1));
     ls_world_opts o = {
         .backend = strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : "sched",
         .rank_order = strcmp(c->comm.order, "ranks") == 0,
         .transport = *c->comm.transport ? c->comm.transport : NULL,
         .algo = *c->comm.algo ? c->comm.algo : NULL,
-        .arena_bytes =
-            ls_ddp_arena_bytes(&t->model->params, peers, NULL) + COMM_BYTES + (size_t)peers * COMM_PEER_BYTES,
+        .arena_bytes = t->plan.world_arena,
         .coll_timeout_ns = c->comm.timeout,
         .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
         .wire_bf16 = strcmp(c->comm.wire, "bf16") == 0,
@@ -38,23 +36,6 @@ static ls_status open_world(ls_trainer *t)
     t->rank = ls_world_rank(t->w);
     t->size = ls_world_size(t->w);
     return LS_OK;
-}
-
-/* What the model is. The vocabulary of a language model is the data's, unless it is given. */
-static ls_status open_source(ls_trainer *t)
-{
-    const ls_train_config *c = t->c;
-    t->mc = (ls_model_config){ .name = c->model.name,
-                               .dims = c->model.dims.v,
-                               .ndims = c->model.dims.n,
-                               .activation = c->model.activation,
-                               .init = strcmp(c->model.init, "torch") == 0 ? LS_INIT_TORCH : LS_INIT_PHILOX,
-                               .seed = (uint64_t)c->train.seed };
-    if (!ls_train_is_lm(c)) return LS_OK;
-    int64_t vocab;
-    LS_TRY(ls_source_find(c, &t->source));
-    LS_TRY(ls_source_vocab(c, &t->source, &vocab));
-    return ls_train_lm(c, vocab, &t->mc.lm);
 }
 
 /* A safetensors file, or a run's newest; of Hugging Face's folders what their config.json describes. */
@@ -79,20 +60,12 @@ static ls_status load(ls_trainer *t)
     return st;
 }
 
-/* As large as the larger of a micro-batch of training and some rows of a test. */
 static ls_status open_tape(ls_trainer *t)
 {
-    const ls_feed *f = &t->feed;
-    ls_tape_mode mode = { .dtype = LS_F32 };
-    LS_TRY(ls_recompute_find(t->c->train.recompute, &mode.recompute));
-    t->tape_bytes = ls_model_tape_bytes_in(t->model, (int64_t)f->micro, (int64_t)f->tokens, &mode);
-    const ls_tape_mode test = { .dtype = mode.dtype, .evaluate = true };
-    const size_t test_bytes = ls_model_tape_bytes_in(t->model, (int64_t)f->test_rows, (int64_t)f->tokens, &test);
-    if (t->tape_bytes == 0 || (test_bytes == 0 && f->test_rows > 0))
-        return ls_fail(LS_INVALID, "planning the memory of a step: %s", ls_last_error());
-    if (test_bytes > t->tape_bytes) t->tape_bytes = test_bytes;
-    LS_TRY(ls_tape_create(t->tape_bytes, ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape));
-    ls_tape_set_recompute(t->tape, mode.recompute);
+    ls_recompute how;
+    LS_TRY(ls_recompute_find(t->c->train.recompute, &how));
+    LS_TRY(ls_tape_create(t->plan.tape, ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape));
+    ls_tape_set_recompute(t->tape, how);
     return LS_OK;
 }
 
@@ -108,9 +81,7 @@ static ls_status open_model(ls_trainer *t)
     LS_TRY(ls_train_betas(c, &oc.beta1, &oc.beta2));
 
     ls_params *ps = &t->model->params;
-    size_t slack = ((size_t)ps->n + 8) * 256; /* alignment of every tensor and of its two moments */
-    LS_TRY(ls_arena_create(ls_params_nbytes(ps) + ls_optim_state_bytes(&oc, ps) + slack, false, ls_world_ledger(t->w),
-                           &t->arena));
+    LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
     LS_TRY(ls_params_bind(ps, t->arena, NULL));
     if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(load(t));
     else LS_TRY(ls_model_init(t->model, &t->mc));
@@ -151,7 +122,7 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     t->metrics_fd = t->events_fd = -1;
     t->inject.rank = -1;
     ls_status st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
-    if (st == LS_OK) st = open_source(t);
+    if (st == LS_OK) st = ls_train_model(c, &t->source, &t->mc);
     if (st == LS_OK) st = ls_model_create(&t->mc, &t->model);
     if (st == LS_OK) st = open_world(t);
     if (st == LS_OK) st = ls_train_config_check(c, t->size);

@@ -16,6 +16,7 @@
 #include "lockstep/train.h"
 #include "train/config.h"
 #include "train/feed.h"
+#include "train/memory.h"
 #include "train/say.h"
 #include "train/source.h"
 #include "train/tensorboard.h"
@@ -30,7 +31,7 @@ typedef struct ls_trainer {
     ls_model *model;               /* owned, as all below */
     ls_arena *arena;               /* parameters, optimizer state */
     ls_tape *tape;
-    size_t tape_bytes;             /* of its slab */
+    ls_memory_plan plan;
     ls_ddp *ddp;
     ls_optim *optim;
     ls_lr lr;                      /* what the optimizer's rate follows */
@@ -104,6 +105,8 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts);
  * event file: in memory, until there are enough or they are flushed. */
 ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval, bool line);
 ls_status ls_record_flush(ls_trainer *t);
+/* Rank 0 writes memory.json: what was planned of each kind, and the most that there was. */
+ls_status ls_record_memory(ls_trainer *t);
 /* All ranks' events of the steps asked for, as one Chrome trace; every rank calls it. */
 ls_status ls_record_trace(ls_trainer *t);
 

@@ -1,0 +1,33 @@
+/* memory.h -- what a rank takes of memory, known before any of it is taken.
+ *
+ * The bytes are asked of those who will allocate them: parameters, optimizer, DDP, and a dry run of the model. So the
+ * plan is what the ledger says at the end of the run, to the byte.
+ */
+#ifndef LS_TRAIN_MEMORY_H
+#define LS_TRAIN_MEMORY_H
+#include "base/text.h"
+#include "lockstep/model.h"
+#include "train/config.h"
+#include "train/source.h"
+
+typedef struct ls_memory_plan {
+    size_t bytes[LS_MEM_KINDS]; /* most that each kind has in use; comm: what is set aside for it */
+    size_t total;
+    size_t world_arena, own_arena, tape; /* the three pieces that it is taken in; samples take their own */
+} ls_memory_plan;
+
+/* The model that c describes; `source` (zeroed, then the caller's to free) is where its tokens come from. */
+ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_config *out);
+
+/* For rank 0 of `size`, which takes the most. */
+ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model *m, int size, ls_memory_plan *out);
+
+/* LS_NO_MEMORY when `here` ranks of `size` on this machine need more than there is (memory.limit, else what the system
+ * and its control group have left): with need, what is available, the largest kinds, and the cheapest change that
+ * fits. memory.check false: LS_OK. */
+ls_status ls_memory_check(const ls_train_config *c, const ls_model *m, int size, int here);
+
+/* Both of a configuration, before ranks are started: a table into `out` (may be NULL), or the check. */
+ls_status ls_memory_explain(const ls_train_config *c, int size, ls_text *out);
+
+#endif

@@ -1,0 +1,239 @@
+/* The plan of a run's memory: what the ledger says after steps and an evaluation, to the byte; and what is said before
+ * the first step when it does not fit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "net/world.h"
+#include "train/trainer.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static const char *text, *tokens; /* made once */
+
+static int make_text(void **state)
+{
+    static char path[64], folder[80];
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/lockstep-test-memory-%d.txt", (int)getpid());
+    snprintf(folder, sizeof folder, "%s.tokens", path);
+    FILE *f = fopen(path, "w");
+    if (!f) return -1;
+    for (int i = 0; i < 9000; i++) fputc("etaoin shrdlu\n"[i * 7 % 13 + i % 2], f);
+    text = path;
+    tokens = folder;
+    return fclose(f);
+}
+
+static int remove_text(void **state)
+{
+    char command[200];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s' '%s'", text, tokens);
+    return system(command);
+}
+
+typedef struct fixture {
+    ls_train_config c;
+    ls_opts *o;
+} fixture;
+
+static void set(fixture *f, const char *key, const char *value)
+{
+    if (ls_opts_set(f->o, key, value, "flag") < 0) fail_msg("%s", ls_last_error());
+}
+
+static void begin(fixture *f, const char *model)
+{
+    *f = (fixture){ 0 };
+    assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &f->c, &f->o), LS_OK);
+    const char *const shape[] = { "model.name", model, "train.global_batch", "8", "train.micro_batch", "4" };
+    const char *const lm[] = { "model.n_layer",  "3",   "model.n_head", "4",  "model.d_model", "64",
+                               "model.seq_len",  "32",  "data.name",    text, "data.path",     tokens,
+                               "data.tokenizer", "char" };
+    for (size_t i = 0; i < COUNT(shape); i += 2) set(f, shape[i], shape[i + 1]);
+    if (strcmp(model, "mlp") == 0) {
+        set(f, "data.name", "synthetic");
+        set(f, "model.dims", "20,30,7");
+    } else {
+        for (size_t i = 0; i < COUNT(lm); i += 2) set(f, lm[i], lm[i + 1]);
+    }
+}
+
+static void expect_plan(fixture *f, const char *name)
+{
+    ls_trainer *t;
+    ls_step_stats s;
+    ls_eval e;
+    if (ls_train_config_resolve(f->o, &f->c) < 0 || ls_trainer_create(&f->c, &t) < 0)
+        fail_msg("%s: %s", name, ls_last_error());
+    for (int i = 0; i < 3; i++)
+        if (ls_train_step(t, &s) < 0) fail_msg("%s: %s", name, ls_last_error());
+    if (ls_train_evaluate(t, &e) < 0) fail_msg("%s: %s", name, ls_last_error());
+    const ls_ledger *l = ls_world_ledger(t->w);
+    size_t total = 0;
+    for (int k = 0; k < LS_MEM_KINDS; k++) {
+        /* of communication: what is set aside */
+        const size_t got = k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - l->peak[LS_MEM_GRAD] : l->peak[k];
+        if (got != t->plan.bytes[k])
+            fail_msg("%s, %s: planned %zu bytes, the ledger's peak is %zu", name, ls_mem_kind_name(k), t->plan.bytes[k],
+                     got);
+        total += got;
+    }
+    assert_true(l->peak[LS_MEM_COMM] <= t->plan.bytes[LS_MEM_COMM]);
+    assert_int_equal(t->plan.total, total);
+    assert_int_equal(ls_arena_mark(t->arena), t->plan.own_arena);
+    assert_true(ls_tape_peak(t->tape) <= t->plan.tape); /* equal where training takes more than the test */
+    if (f->c.train.sample_every == 0 && ls_train_is_lm(&f->c))
+        assert_int_equal((ls_tape_peak(t->tape) + 63) / 64 * 64, t->plan.tape);
+    ls_trainer_destroy(t);
+    ls_opts_destroy(f->o);
+}
+
+static void the_plan_is_the_ledger_s_peak(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "mlp", "gpt2", "llama" }, *const ways[] = { "none", "selective", "full" },
+                             *const dtypes[] = { "f32", "bf16" };
+    for (size_t m = 0; m < COUNT(models); m++)
+        for (size_t w = 0; w < COUNT(ways); w++)
+            for (size_t d = 0; d < COUNT(dtypes); d++) {
+                fixture f;
+                char name[64];
+                begin(&f, models[m]);
+                set(&f, "train.recompute", ways[w]);
+                set(&f, "train.dtype", dtypes[d]);
+                snprintf(name, sizeof name, "%s, %s, recompute %s", models[m], dtypes[d], ways[w]);
+                if (ls_train_config_check(&f.c, 1) == LS_OK)
+                    expect_plan(&f, name);
+                else
+                    ls_opts_destroy(f.o); /* an mlp trains in float */
+            }
+}
+
+static void every_optimizer_and_samples_are_in_it(void **state)
+{
+    (void)state;
+    static const char *const row[][2] = {
+        { "optim.name", "adamw" }, { "optim.name", "sgd" }, { "optim.momentum", "0.9" }, { "train.sample_every", "5" }
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        fixture f;
+        begin(&f, "gpt2");
+        if (strcmp(row[i][0], "optim.momentum") == 0) set(&f, "optim.name", "sgd");
+        set(&f, row[i][0], row[i][1]);
+        expect_plan(&f, row[i][1]);
+    }
+}
+
+/* --- when it does not fit ----------------------------------------------------------------------- */
+
+typedef struct planned {
+    fixture f;
+    ls_source source;
+    ls_model_config mc;
+    ls_model *m;
+} planned;
+
+static void open_plan(planned *p, const char *model)
+{
+    memset(p, 0, sizeof *p);
+    begin(&p->f, model);
+    if (ls_train_model(&p->f.c, &p->source, &p->mc) < 0 || ls_model_create(&p->mc, &p->m) < 0)
+        fail_msg("%s", ls_last_error());
+}
+
+static void close_plan(planned *p)
+{
+    ls_model_destroy(p->m);
+    ls_source_free(&p->source);
+    ls_opts_destroy(p->f.o);
+}
+
+static size_t total(planned *p, const char *recompute, int64_t micro, int size)
+{
+    ls_memory_plan plan;
+    ls_train_config c = p->f.c;
+    c.train.recompute = recompute;
+    c.train.micro_batch = micro;
+    assert_int_equal(ls_memory_plan_make(&c, p->m, size, &plan), LS_OK);
+    return plan.total;
+}
+
+static void expect_advice(planned *p, size_t limit, int here, const char *says)
+{
+    p->f.c.memory.limit = limit * (size_t)here;
+    assert_int_equal(ls_memory_check(&p->f.c, p->m, here, here), LS_NO_MEMORY);
+    if (!strstr(ls_last_error(), says)) fail_msg("'%s' is not in '%s'", says, ls_last_error());
+}
+
+static void names_the_cheapest_change_that_fits(void **state)
+{
+    (void)state;
+    planned p;
+    open_plan(&p, "gpt2");
+    for (int here = 1; here <= 2; here++) {
+        const size_t none = total(&p, "none", 4, here), selective = total(&p, "selective", 4, here),
+                     full = total(&p, "full", 4, here), full1 = total(&p, "full", 1, here);
+        assert_true(none > selective && selective > full && full > full1);
+        p.f.c.memory.limit = none * (size_t)here;
+        assert_int_equal(ls_memory_check(&p.f.c, p.m, here, here), LS_OK);
+        expect_advice(&p, none - 1, here, "; train.recompute selective fits: ");
+        expect_advice(&p, selective - 1, here, "; train.recompute full fits: ");
+        expect_advice(&p, full - 1, here,
+                      total(&p, "none", 2, here) < full ? "; train.micro_batch 2 fits: "
+                                                        : "; train.micro_batch 1 fits: ");
+        expect_advice(&p, full1, here, "; train.micro_batch 1 with train.recompute full fits: ");
+        expect_advice(&p, 1 << 20, here, "; neither recompute nor smaller micro-batches are enough");
+    }
+    close_plan(&p);
+}
+
+static void says_what_is_needed_and_what_takes_it(void **state)
+{
+    (void)state;
+    planned p;
+    char want[160];
+    ls_memory_plan plan;
+    open_plan(&p, "gpt2");
+    assert_int_equal(ls_memory_plan_make(&p.f.c, p.m, 2, &plan), LS_OK);
+    snprintf(want, sizeof want,
+             "2 ranks on this machine need %.1f MiB, but 1.0 MiB are available; a rank's: communication %.1f",
+             2.0 * (double)plan.total / 1048576.0, (double)plan.bytes[LS_MEM_COMM] / 1048576.0);
+    expect_advice(&p, 1 << 19, 2, want);
+    close_plan(&p);
+}
+
+static void a_trainer_refuses_and_can_be_told_not_to(void **state)
+{
+    (void)state;
+    fixture f;
+    ls_trainer *t;
+    begin(&f, "llama");
+    set(&f, "memory.limit", "1MiB");
+    assert_int_equal(ls_trainer_create(&f.c, &t), LS_NO_MEMORY);
+    assert_null(t);
+    assert_non_null(strstr(ls_last_error(), "(memory.check false starts all the same)"));
+    set(&f, "memory.check", "false");
+    if (ls_trainer_create(&f.c, &t) < 0) fail_msg("%s", ls_last_error());
+    ls_trainer_destroy(t);
+    ls_opts_destroy(f.o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_plan_is_the_ledger_s_peak),
+        cmocka_unit_test(every_optimizer_and_samples_are_in_it),
+        cmocka_unit_test(names_the_cheapest_change_that_fits),
+        cmocka_unit_test(says_what_is_needed_and_what_takes_it),
+        cmocka_unit_test(a_trainer_refuses_and_can_be_told_not_to),
+    };
+    return cmocka_run_group_tests_name("memory", tests, make_text, remove_text);
+}

@@ -1,0 +1,37 @@
+#!/bin/bash
+# test_train_memory.sh -- memory as a user meets it: a table before anything starts, a refusal that says what would fit,
+# and what a run leaves behind about it.
+#
+#   tests/test_train_memory.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+cat >base.yaml <<YAML
+model: { dims: [20, 30, 7] }
+data: { name: synthetic }
+train: { steps: 3, global_batch: 32 }
+YAML
+have_python() { python3 -c 'import json' 2>/dev/null; }
+
+train 2 --dry-run
+claim 'a dry run ends with 0' ends_with 0
+claim 'it says what a rank takes' prints '^activations +[0-9]+ +[0-9.]+$'
+claim 'and all of them' prints '^2 ranks: [0-9.]+ MiB of [0-9.]+ MiB available$'
+claim 'and starts nothing' test ! -e runs
+
+train 2 --memory.limit 2MiB
+claim 'what does not fit ends with 71' ends_with 71
+claim 'before a rank starts, in one line' test "$(wc -l <err)" = 1
+claim 'with need and limit' grep -qE 'error\[no-memory\]: 2 ranks on this machine need [0-9.]+ MiB, but 2\.0 MiB are available' err
+
+train 2 --memory.limit 2MiB --memory.check false --run.dir run
+claim 'it can be started all the same' ends_with 0
+as_planned() {
+    python3 - <<'PY'
+import json
+kinds = json.load(open('run/memory.json'))
+assert set(kinds) == {'param', 'grad', 'optim', 'act', 'comm', 'data', 'total'}, kinds
+for name, k in kinds.items(): assert k['planned'] == k['peak'], (name, k)
+assert kinds['total']['peak'] == sum(k['peak'] for n, k in kinds.items() if n != 'total')
+PY
+}
+if have_python; then claim 'memory.json: the plan was right, to the byte' as_planned; fi
+finish
