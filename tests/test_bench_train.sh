@@ -95,6 +95,10 @@ program peers/python3 'echo hello'
 fake --cell '2 ranks x 1 thread, f32' >out || exit 1
 claim 'and one that prints something else' grep -q '^failed: PyTorch 1.13.9, DDP 124M, .*: no figures: hello$' out
 
+program bench/bench_generate 'echo "# median"; echo "gpt2 1 32 9.0 9.00 9.0 9.00 9.00 9.0 91.5 %"; echo "gpt2 1 1000 9.0 9.00 9.0 9.00 9.00 9.0 85.5 %"'
+fake --cell generate >out || exit 1
+claim 'the least share of a context counts' row '| 85.5 % |  |  | 85.5 % | 85.5-85.5 | >= 80 % | met |'
+
 # --- tuning: the quickest setting is kept, and used ---------------------------------------------------------------------------
 program peers/python3 "T=\$([ -n \"\${GLIBC_TUNABLES:-}\" ] && echo 300 || [ -n \"\${OMP_WAIT_POLICY:-}\" ] && echo 150 || echo 200) A=1 L=2.5 H=2.5; $steps"
 fake --cell 'B4 T64, f32' --tune >out || exit 1
