@@ -83,7 +83,8 @@ static ls_status build(job *j)
     LS_TRY(join(j));
     LS_TRY(ls_optim_defaults("adamw", &adamw));
     adamw.lr = o->lr;
-    const size_t values = ls_params_nbytes(ps), grads = o->ranks > 1 ? 0 : values, copies = bf16 ? ls_params_bf16_nbytes(ps) : 0;
+    const size_t values = ls_params_nbytes(ps), grads = o->ranks > 1 ? 0 : values;
+    const size_t copies = bf16 ? ls_params_bf16_nbytes(ps) : 0;
     const size_t bytes = values + grads + copies + ls_optim_state_bytes(&adamw, ps) + ((size_t)ps->n + 8) * 320;
     LS_TRY(ls_arena_create(bytes, false, NULL, &j->arena));
     LS_TRY(ls_params_bind(ps, j->arena, o->ranks > 1 ? NULL : j->arena));
