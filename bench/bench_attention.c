@@ -3,7 +3,7 @@
  * five products of backward. GFLOP/s count only what the mask lets through, 4 D
  * (forward) and 10 D (backward) a pair, for both. The first line says what one
  * large matrix product reaches on this machine: nothing here can beat that by
- * much. Time is the thread's own, so that a busy machine disturbs little.
+ * much. Of one thread the time is its own, so that a busy machine disturbs little. Then bfloat16, by tiles.
  *
  *   OMP_NUM_THREADS=1 build/bench/bench_attention
  */
@@ -17,6 +17,7 @@
 #include "base/compiler.h"
 #include "tensor/attention.h"
 #include "tensor/gemm.h"
+#include "tensor/threads.h"
 #include "tensor/vecmath.h"
 
 #define REPS 11
@@ -24,7 +25,7 @@
 static uint64_t now_ns(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    clock_gettime(ls_thread_count() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -145,6 +146,14 @@ static float *vector(int64_t n, uint32_t seed)
     return x;
 }
 
+static uint16_t *rounded(const float *x, int64_t n)
+{
+    uint16_t *r = aligned_alloc(64, ((size_t)n * sizeof *r + 63) / 64 * 64);
+    if (!r) exit(1);
+    for (int64_t i = 0; i < n; i++) r[i] = ls_f32_to_bf16(x[i]);
+    return r;
+}
+
 int main(void)
 {
     static const struct { int64_t B, T, H, D; } shape[] = {
@@ -158,8 +167,9 @@ int main(void)
     const double peak = 2.0 * 512.0 * 512.0 * 512.0 / median_ns(&(job){ .whole = &w, .product = &product });
     printf("# causal, f32, packed q k v; median of %d; times in us, speeds in GFLOP/s; matrix product 512^3: %.0f\n",
            REPS, peak);
-    printf("%4s %5s %3s %4s | %9s %7s %9s %7s | %9s %7s %9s %7s | %6s\n", "B", "T", "H", "D", "forward", "speed",
-           "backward", "speed", "whole fwd", "speed", "whole bwd", "speed", "ratio");
+    printf("%4s %5s %3s %4s | %9s %7s %9s %7s | %9s %7s %9s %7s | %6s | %9s %7s %9s %7s\n", "B", "T", "H", "D",
+           "forward", "speed", "backward", "speed", "whole fwd", "speed", "whole bwd", "speed", "ratio", "bf16 fwd",
+           "speed", "bf16 bwd", "speed");
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
         const int64_t B = w.B = shape[s].B, T = w.T = shape[s].T, H = w.H = shape[s].H, D = w.D = shape[s].D;
         const int64_t C = H * D, n = B * T * C;
@@ -181,17 +191,32 @@ int main(void)
         w.dk = grad + n;
         w.dv = grad + 2 * n;
         w.out = out;
-        double ns[4];
-        for (int i = 0; i < 4; i++) { /* forward before backward, which reads what it leaves */
-            const job j = { .tiles = &tiles, .whole = i < 2 ? NULL : &w, .backward = i % 2 };
+        uint16_t *qkv16 = rounded(qkv, 3 * n), *grad16 = rounded(grad, 3 * n), *out16 = rounded(out, n),
+                 *dout16 = rounded(dout, n);
+        ls_attention_call halves = tiles;
+        halves.dtype = LS_BF16;
+        halves.q = qkv16;
+        halves.k = qkv16 + C;
+        halves.v = qkv16 + 2 * C;
+        halves.out = out16;
+        halves.dout = dout16;
+        halves.dq = grad16;
+        halves.dk = grad16 + C;
+        halves.dv = grad16 + 2 * C;
+        halves.scratch = vector(ls_attention_scratch(&halves), 8);
+        double ns[6];
+        for (int i = 0; i < 6; i++) { /* forward before backward, which reads what it leaves */
+            const job j = { .tiles = i < 2 ? &tiles : &halves, .whole = i / 2 == 1 ? &w : NULL, .backward = i % 2 };
             ns[i] = median_ns(&j);
         }
         const double flops = ls_attention_flops(&tiles);
-        printf("%4lld %5lld %3lld %4lld | %9.0f %7.1f %9.0f %7.1f | %9.0f %7.1f %9.0f %7.1f | %6.2f\n", (long long)B,
-               (long long)T, (long long)H, (long long)D, 1e-3 * ns[0], flops / ns[0], 1e-3 * ns[1],
-               2.5 * flops / ns[1], 1e-3 * ns[2], flops / ns[2], 1e-3 * ns[3], 2.5 * flops / ns[3],
-               (ns[2] + ns[3]) / (ns[0] + ns[1]));
-        float *all[] = { qkv, grad, out, dout, lse, p, dp };
+        printf("%4lld %5lld %3lld %4lld |", (long long)B, (long long)T, (long long)H, (long long)D);
+        for (int i = 0; i < 6; i += 2) {
+            printf(" %9.0f %7.1f %9.0f %7.1f |", 1e-3 * ns[i], flops / ns[i], 1e-3 * ns[i + 1], 2.5 * flops / ns[i + 1]);
+            if (i == 2) printf(" %6.2f |", (ns[2] + ns[3]) / (ns[0] + ns[1]));
+        }
+        printf("\n");
+        void *all[] = { qkv, grad, out, dout, lse, p, dp, qkv16, grad16, out16, dout16, halves.scratch };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     }
     free(c);
