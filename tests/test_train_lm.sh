@@ -23,6 +23,7 @@ claim 'with perplexity' prints '^step=12 val_loss=[0-9]\.[0-9]{4} perplexity=[0-
 claim 'tokens are counted' prints 'tokens/s$'
 claim 'off a terminal stderr is empty' test ! -s err
 first=$(final)
+wide=$(sed -nE 's/^step=12 val_loss=([0-9.]+) .*/\1/p' out)
 step=run/checkpoints/step-00000012
 claim 'a checkpoint is a folder of Hugging Face' diff <(printf '%s\n' config.json model.safetensors tokenizer.json) <(ls $step)
 claim 'and whole' "$lockstep" ckpt verify $step/model.safetensors
@@ -116,6 +117,24 @@ train 1 --explain mfu
 # 2 layers of 12 C^2 + 13 C, V C for the head and 2 C of the last norm: C 32, V 257; attention 12 x 2 x 32 x 32
 claim '--explain mfu: the formula of a language model' prints '^F = 6 N \+ 12 L H Q T = 2\.022e\+05 \+ 2\.458e\+04 = 2\.268e\+05 operations a token'
 claim '--explain mfu: what is only looked up' prints '^N = [0-9]+ parameters in products: [0-9]+, less 1024 that are only looked up$'
+
+# --- bf16 --------------------------------------------------------------------------------------------------------
+train 2 --run.dir run --train.dtype bf16
+claim 'train.dtype bf16 trains' ends_with 0
+narrow=$(final)
+is_close() { # the last val_loss printed, to one, in percent
+    awk -v a="$(sed -nE 's/^(step=[0-9]+ )?val_loss=([0-9.]+) .*/\2/p' out | tail -1)" -v b="$1" -v p="$2" \
+        'BEGIN { exit !(a > 0 && (a - b) ^ 2 <= (p / 100 * b) ^ 2) }'
+}
+claim 'its loss is within 1 % of that in f32' is_close "$wide" 1
+claim 'but not in f32' test "$narrow" != "$first"
+claim 'its checkpoint is in f32' grep -aq '"dtype":"F32"' run/checkpoints/step-00000012/model.safetensors
+train 2 --run.dir run --train.dtype bf16
+claim 'it gives the same final line twice' test "$(final)" = "$narrow"
+train 2 --train.dtype bf16 --train.recompute full
+claim 'and with recompute' test "$(final)" = "$narrow"
+"$lockstep" train run/config.yaml --eval-only --model.load run >out 2>err
+claim 'evaluation of what was trained rounds its weights, too' is_close "$wide" 1
 
 # --- a step, divided -----------------------------------------------------------------------------------------
 # One step of plain SGD: the weights move by rate times gradient. The letter e, one label in ten, does not count: ranks

@@ -70,7 +70,8 @@ const ls_opt ls_train_opts[] = {
     { "train.seq_len", LS_OPT_INT, AT(train.seq_len), "0", "0..16777216",
       "gpt2, llama: tokens of a sample; 0: model.seq_len", 0, "training.seq_len" },
     { "train.seed", LS_OPT_INT, AT(train.seed), "0", "0..", "of initial values and data order", 0, NULL },
-    { "train.dtype", LS_OPT_CHOICE, AT(train.dtype), "f32", "f32|bf16", "of compute", 0, NULL },
+    { "train.dtype", LS_OPT_CHOICE, AT(train.dtype), "f32", "f32|bf16",
+      "of activations and products; weights, gradients and sums stay in f32", 0, NULL },
     { "train.recompute", LS_OPT_CHOICE, AT(train.recompute), "none", "none|selective|full",
       "activations recomputed in backward", 0, NULL },
     { "train.eval_every", LS_OPT_INT, AT(train.eval_every), "0", "0..",
@@ -205,6 +206,8 @@ bool ls_train_is_lm(const ls_train_config *c)
     return strcmp(c->model.name, "gpt2") == 0 || strcmp(c->model.name, "llama") == 0;
 }
 
+ls_dtype ls_train_dtype(const ls_train_config *c) { return strcmp(c->train.dtype, "bf16") == 0 ? LS_BF16 : LS_F32; }
+
 const char *ls_train_data_name(const ls_train_config *c)
 {
     return *c->data.name ? c->data.name : ls_train_is_lm(c) ? "tokens" : "fashion-mnist";
@@ -299,7 +302,6 @@ ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32
 static ls_status served(const ls_train_config *c)
 {
     const struct { const char *key, *found, *serves; } word[] = {
-        { "train.dtype", c->train.dtype, "f32" },
         { "checkpoint.resume", c->checkpoint.resume, "never" },
     };
     const struct { const char *key; int64_t found, serves;
@@ -314,7 +316,7 @@ static ls_status served(const ls_train_config *c)
         { "ddp.find_unused", c->ddp.find_unused },
         { "checkpoint.async", c->checkpoint.async },
     };
-    static const char now[] = "this version trains mlp, gpt2 and llama in f32 with data parallelism";
+    static const char now[] = "this version trains mlp, gpt2 and llama with data parallelism";
     if (strcmp(c->model.name, "moe") == 0) return ls_fail(LS_UNSUPPORTED, "model.name moe is not served yet: %s", now);
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (strcmp(word[i].found, word[i].serves) != 0)
@@ -358,6 +360,9 @@ static ls_status check_lm(const ls_train_config *c)
 static ls_status check_mlp(const ls_train_config *c)
 {
     const char *name = ls_train_data_name(c);
+    if (ls_train_dtype(c) != LS_F32)
+        return ls_fail(LS_UNSUPPORTED, "train.dtype %s: an mlp trains in f32; gpt2 and llama train in bf16, too",
+                       c->train.dtype);
     if (c->model.dims.n < 2)
         return ls_fail(LS_BAD_CONFIG, "model.dims has %d numbers: expected inputs, hidden widths, classes",
                        c->model.dims.n);

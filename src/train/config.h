@@ -87,6 +87,8 @@ ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c);
 
 /* Whether the model is of tokens: gpt2, llama. */
 bool ls_train_is_lm(const ls_train_config *c);
+/* Of activations, and of what they are multiplied with. */
+ls_dtype ls_train_dtype(const ls_train_config *c);
 /* data.name, or what stands for "". Static, or c's. */
 const char *ls_train_data_name(const ls_train_config *c);
 /* Tokens of a sequence in training. */

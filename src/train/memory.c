@@ -21,7 +21,6 @@ static const char *const names[LS_MEM_KINDS] = {
 };
 
 static size_t up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
-static ls_dtype dtype_of(const ls_train_config *c) { return strcmp(c->train.dtype, "bf16") == 0 ? LS_BF16 : LS_F32; }
 static double mib(size_t n) { return (double)n / MIB; }
 
 ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_config *out)
@@ -48,7 +47,7 @@ static ls_status plan_tape(const ls_train_config *c, const ls_model *m, int size
     const int64_t local = c->train.global_batch / size > 0 ? c->train.global_batch / size : 1;
     const int64_t micro = c->train.micro_batch ? c->train.micro_batch : local;
     const int64_t tokens = lm ? ls_train_seq_len(c) : 0, test_rows = lm ? micro : LS_FEED_TEST_ROWS;
-    ls_tape_mode mode = { .dtype = dtype_of(c) };
+    ls_tape_mode mode = { .dtype = ls_train_dtype(c) };
     LS_TRY(ls_recompute_find(c->train.recompute, &mode.recompute));
     const ls_tape_mode test = { .dtype = mode.dtype, .evaluate = true };
     const size_t a = ls_model_tape_bytes_in(m, micro, tokens, &mode);
@@ -70,7 +69,7 @@ ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model *m, int s
     if (c->train.sample_every > 0 && ls_train_is_lm(c)) LS_TRY(ls_decoder_bytes(m, &samples));
 
     for (int i = 0; i < ps->n; i++) out->bytes[LS_MEM_PARAM] += up(ls_tensor_nbytes(&ps->item[i].t), UNIT);
-    if (dtype_of(c) == LS_BF16) out->bytes[LS_MEM_PARAM] += ls_params_bf16_nbytes(ps);
+    if (ls_train_dtype(c) == LS_BF16) out->bytes[LS_MEM_PARAM] += ls_params_bf16_nbytes(ps);
     out->bytes[LS_MEM_OPTIM] = up(ls_optim_state_bytes(&oc, ps), UNIT);
     out->bytes[LS_MEM_GRAD] = up(ls_ddp_arena_bytes(ps, size, NULL), UNIT);
     out->bytes[LS_MEM_ACT] = out->tape + samples;

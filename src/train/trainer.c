@@ -66,7 +66,7 @@ static ls_status open_tape(ls_trainer *t)
     LS_TRY(ls_recompute_find(t->c->train.recompute, &how));
     LS_TRY(ls_tape_create(t->plan.tape, ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape));
     ls_tape_set_recompute(t->tape, how);
-    return LS_OK;
+    return ls_tape_set_dtype(t->tape, ls_train_dtype(t->c));
 }
 
 static ls_status open_model(ls_trainer *t)
@@ -83,6 +83,7 @@ static ls_status open_model(ls_trainer *t)
     ls_params *ps = &t->model->params;
     LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
     LS_TRY(ls_params_bind(ps, t->arena, NULL));
+    if (ls_train_dtype(c) == LS_BF16) LS_TRY(ls_params_bind_bf16(ps, t->arena));
     if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(load(t));
     else LS_TRY(ls_model_init(t->model, &t->mc));
 
@@ -92,6 +93,7 @@ static ls_status open_model(ls_trainer *t)
     ls_ddp_config dc = { .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
                          .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap };
     LS_TRY(ls_ddp_create(t->group, ps, &dc, &t->ddp));
+    ls_params_round(ps); /* the values are rank 0's now */
     LS_TRY(ls_optim_create(&oc, ps, t->arena, &t->optim));
     return open_tape(t);
 }

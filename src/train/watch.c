@@ -16,8 +16,6 @@ static bool on_terminal(const ls_env *env)
     return launcher ? strcmp(launcher, "1") == 0 : env->isatty(1);
 }
 
-static ls_dtype dtype_of(const ls_train_config *c) { return strcmp(c->train.dtype, "bf16") == 0 ? LS_BF16 : LS_F32; }
-
 /* A run does without it, but not with a file that it was told to use and that is broken. */
 static ls_status find_peak(ls_dtype dtype, int threads, ls_peak *out)
 {
@@ -41,7 +39,7 @@ ls_status ls_watch_open(ls_trainer *t)
     w->reserved =
         (double)(ls_arena_size(t->w->arena) + ls_arena_size(t->arena)) + (double)ls_world_ledger(t->w)->now[LS_MEM_ACT];
     w->memory = w->reserved + (double)env->mem_available() / t->w->local_size;
-    return find_peak(dtype_of(t->c), ls_peak_threads(), &w->peak);
+    return find_peak(ls_train_dtype(t->c), ls_peak_threads(), &w->peak);
 }
 
 void ls_watch_close(ls_watch *w) { ls_text_free(&w->line); }
@@ -116,7 +114,7 @@ ls_status ls_watch_explain(const ls_train_config *c, int ranks, ls_text *out)
     }
     if (st == LS_OK) st = ls_model_create(&mc, &model);
     int threads = ls_env_get()->getenv("OMP_NUM_THREADS") ? ls_peak_threads() : ls_env_get()->cpus() / ranks;
-    if (st == LS_OK) st = find_peak(dtype_of(c), threads > 1 ? threads : 1, &peak);
+    if (st == LS_OK) st = find_peak(ls_train_dtype(c), threads > 1 ? threads : 1, &peak);
     if (st == LS_OK) {
         ls_mfu_count(&mc, ls_params_count(&model->params), ls_train_seq_len(c), &mfu);
         ls_mfu_explain(&mfu, ranks, peak.gflops, peak.text, out);
