@@ -212,10 +212,12 @@ int main(void)
         const double flops = ls_attention_flops(&tiles);
         printf("%4lld %5lld %3lld %4lld |", (long long)B, (long long)T, (long long)H, (long long)D);
         for (int i = 0; i < 6; i += 2) {
-            printf(" %9.0f %7.1f %9.0f %7.1f |", 1e-3 * ns[i], flops / ns[i], 1e-3 * ns[i + 1], 2.5 * flops / ns[i + 1]);
+            printf(" %9.0f %7.1f %9.0f %7.1f |", 1e-3 * ns[i], flops / ns[i], 1e-3 * ns[i + 1],
+                   2.5 * flops / ns[i + 1]);
             if (i == 2) printf(" %6.2f |", (ns[2] + ns[3]) / (ns[0] + ns[1]));
         }
         printf("\n");
+        fflush(stdout);
         void *all[] = { qkv, grad, out, dout, lse, p, dp, qkv16, grad16, out16, dout16, halves.scratch };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     }
