@@ -28,6 +28,15 @@ claim 'and the same' oracle same saved/gpt2-bf16 narrow/gpt2
 claim 'f16 is f16 to transformers' lockstep export llama-f16.safetensors --out narrow/llama --dtype f16 --max-shard-size 60KiB
 claim 'and the same' oracle same saved/llama-f16 narrow/llama
 
+# what they write is the same: both take the likeliest token each time
+for model in gpt2 gpt2-untied gpt2-bf16 gpt2-bare llama llama-tied llama-f16; do
+    for prompt in a 'The state of' 'A longer one, of 31 characters.'; do
+        tokens=$((40 - ${#prompt}))
+        claim "$model continues '$prompt' as transformers does" cmp <(oracle generate saved/$model "$prompt" $tokens) \
+            <(lockstep generate saved/$model --tokenizer byte --prompt "$prompt" --temperature 0 --tokens $tokens --echo false)
+    done
+done
+
 for model in gpt2 llama; do
     claim "golden $model: import" lockstep import "$golden/hf/$model" --out golden-$model.safetensors
     claim "golden $model: export" lockstep export golden-$model.safetensors --out golden-$model --max-shard-size 40KiB

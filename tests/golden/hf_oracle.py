@@ -4,6 +4,7 @@
     hf_oracle.py same FOLDER FOLDER     both load to the same parameters, to the bit
     hf_oracle.py logits FOLDER GOLDEN   the model's logits are the golden ones to 1e-5
     hf_oracle.py tensors FILE           safetensors opens the file and reads every tensor
+    hf_oracle.py generate FOLDER PROMPT N   what generate makes of the prompt, greedily: a byte a token, 256 ends a text
 """
 import os
 import sys
@@ -64,4 +65,14 @@ def tensors(path):
         print(len([f.get_tensor(name) for name in f.keys()]), "tensors")
 
 
-{"make": make, "same": same, "logits": logits, "tensors": tensors}[sys.argv[1]](*sys.argv[2:])
+def generate(folder, prompt, n):
+    ids = torch.tensor([list(prompt.encode())])
+    with torch.no_grad():
+        model = load(folder).float()
+        found = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=int(n), pad_token_id=0,
+                               eos_token_id=None, suppress_tokens=list(range(257, model.config.vocab_size)))
+    made = b"".join(b"<|endoftext|>" if i == 256 else bytes([i]) for i in found[0, ids.shape[1]:].tolist())
+    sys.stdout.write(made.decode("utf-8", "replace") + "\n")
+
+
+{"make": make, "same": same, "logits": logits, "tensors": tensors, "generate": generate}[sys.argv[1]](*sys.argv[2:])
