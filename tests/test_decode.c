@@ -1,5 +1,6 @@
 /* Generation with a cache: attention against a plain loop, logits against the whole sequence at once, token ids against
  * transformers' generate (tests/golden/generate.py). */
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "golden/generate.h"
 #include "lockstep/decode.h"
 #include "lockstep/hf.h"
@@ -22,6 +24,24 @@
     do {                                                                                         \
         if ((expr) != LS_OK) fail_msg("%s: %s", #expr, ls_last_error());                         \
     } while (0)
+
+/* --- counting allocations: the C library's are called through these ---------------------- */
+
+#if defined(__GLIBC__) && !defined(LS_SANITIZED)
+static _Atomic int64_t allocations;
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t m);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t a, size_t n);
+void *malloc(size_t n) { allocations++; return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { allocations++; return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { allocations++; return __libc_realloc(p, n); }
+void *aligned_alloc(size_t a, size_t n) { allocations++; return __libc_memalign(a, n); }
+void *memalign(size_t a, size_t n) { allocations++; return __libc_memalign(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) { allocations++; return (*p = __libc_memalign(a, n)) ? 0 : ENOMEM; }
+#else /* a sanitizer has them: nothing to count */
+static int64_t allocations;
+#endif
 
 /* --- attention ------------------------------------------------------------------------------- */
 
@@ -352,6 +372,26 @@ static void the_same_seed_gives_the_same_text(void **state)
     }
 }
 
+/* 60 tokens, with prompts in pieces and full contexts: after the first text nothing is allocated. */
+static void tokens_take_no_memory(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        fixture f = open_golden(names[k]);
+        const uint32_t prompt[] = { 9, 3, 27 };
+        ls_generate_opts o = { .sample = { .temperature = 1, .top_k = 20, .top_p = 0.9 }, .tokens = 60, .stop = -1 };
+        int64_t before = 0;
+        for (int i = 0; i < 3; i++) {
+            list made = { 0 };
+            if (i == 1) before = allocations;
+            assert_done(ls_generate(f.d, prompt, 3, &o, keep, &made, NULL));
+            assert_int_equal(made.n, 60);
+        }
+        assert_int_equal(allocations - before, 0);
+        drop(&f);
+    }
+}
+
 static void stops_where_it_is_told_to(void **state)
 {
     (void)state;
@@ -473,6 +513,7 @@ int main(void)
         cmocka_unit_test(greedy_ids_are_transformers),
         cmocka_unit_test(a_full_context_goes_on_from_its_last_half),
         cmocka_unit_test(the_same_seed_gives_the_same_text),
+        cmocka_unit_test(tokens_take_no_memory),
         cmocka_unit_test(stops_where_it_is_told_to),
         cmocka_unit_test(refuses_prompts_that_do_not_fit),
         cmocka_unit_test(a_long_prompt_goes_through_in_pieces),
