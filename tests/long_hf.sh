@@ -28,13 +28,16 @@ claim 'and the same' oracle same saved/gpt2-bf16 narrow/gpt2
 claim 'f16 is f16 to transformers' lockstep export llama-f16.safetensors --out narrow/llama --dtype f16 --max-shard-size 60KiB
 claim 'and the same' oracle same saved/llama-f16 narrow/llama
 
-# what they write is the same: both take the likeliest token each time
+# what they write is the same: both take the likeliest token each time, to the end of their 40
+printf '%s\n' a 'The state of' 'A longer one, of 31 characters.' >prompts.txt
+claim 'transformers writes' oracle generate prompts.txt saved/*
 for model in gpt2 gpt2-untied gpt2-bf16 gpt2-bare llama llama-tied llama-f16; do
-    for prompt in a 'The state of' 'A longer one, of 31 characters.'; do
-        tokens=$((40 - ${#prompt}))
-        claim "$model continues '$prompt' as transformers does" cmp <(oracle generate saved/$model "$prompt" $tokens) \
-            <(lockstep generate saved/$model --tokenizer byte --prompt "$prompt" --temperature 0 --tokens $tokens --echo false)
-    done
+    number=0
+    while read -r prompt; do
+        number=$((number + 1))
+        claim "$model continues '$prompt' as transformers does" cmp saved/$model/made-$number.txt \
+            <(lockstep generate saved/$model --tokenizer byte --prompt "$prompt" --temperature 0 --tokens $((40 - ${#prompt})) 2>/dev/null)
+    done <prompts.txt
 done
 
 for model in gpt2 llama; do

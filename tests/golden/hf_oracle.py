@@ -4,7 +4,8 @@
     hf_oracle.py same FOLDER FOLDER     both load to the same parameters, to the bit
     hf_oracle.py logits FOLDER GOLDEN   the model's logits are the golden ones to 1e-5
     hf_oracle.py tensors FILE           safetensors opens the file and reads every tensor
-    hf_oracle.py generate FOLDER PROMPT N   what generate makes of the prompt, greedily: a byte a token, 256 ends a text
+    hf_oracle.py generate FILE FOLDER...  each line of FILE continued to 40 tokens, greedily, into FOLDER/made-LINE.txt:
+                                        a token is a byte, 256 ends a text
 """
 import os
 import sys
@@ -65,14 +66,20 @@ def tensors(path):
         print(len([f.get_tensor(name) for name in f.keys()]), "tensors")
 
 
-def generate(folder, prompt, n):
-    ids = torch.tensor([list(prompt.encode())])
-    with torch.no_grad():
+def generate(prompts, *folders):
+    with open(prompts, "rb") as f:
+        lines = f.read().splitlines()
+    for folder in folders:
         model = load(folder).float()
-        found = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=int(n), pad_token_id=0,
-                               eos_token_id=None, suppress_tokens=list(range(257, model.config.vocab_size)))
-    made = b"".join(b"<|endoftext|>" if i == 256 else bytes([i]) for i in found[0, ids.shape[1]:].tolist())
-    sys.stdout.write(made.decode("utf-8", "replace") + "\n")
+        for number, line in enumerate(lines, 1):
+            ids = torch.tensor([list(line)])
+            with torch.no_grad():
+                found = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, pad_token_id=0,
+                                       max_new_tokens=40 - len(line), eos_token_id=None,
+                                       suppress_tokens=list(range(257, model.config.vocab_size)))
+            made = b"".join(b"<|endoftext|>" if i == 256 else bytes([i]) for i in found[0].tolist())
+            with open(os.path.join(folder, f"made-{number}.txt"), "w", newline="") as f:
+                f.write(made.decode("utf-8", "replace") + "\n")
 
 
 {"make": make, "same": same, "logits": logits, "tensors": tensors, "generate": generate}[sys.argv[1]](*sys.argv[2:])
