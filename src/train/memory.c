@@ -123,6 +123,7 @@ static void cheapest_change(const ls_train_config *c, const ls_model *m, int siz
             return;
         }
     }
+    changed.train.micro_batch = 1;
     changed.train.dtype = "bf16";
     if (would_do(&changed, m, size, here, &p))
         snprintf(out, n, "train.dtype bf16, train.micro_batch %lld and train.recompute full fit: %.1f MiB a rank",
