@@ -45,4 +45,14 @@ for model in gpt2 llama; do
     claim "golden $model: export" lockstep export golden-$model.safetensors --out golden-$model --max-shard-size 40KiB
     claim "golden $model: transformers computes the golden logits from it" oracle logits golden-$model "$golden/hf/$model.safetensors"
 done
+
+# a run's checkpoint is a folder of transformers' as it is: its loss on the validation file is what the run printed
+gunzip -c "$golden/moby-dick-excerpt.txt.gz" >whale.txt
+for model in gpt2 llama; do
+    lockstep train --model.name $model --model.n_layer 2 --model.n_head 2 --model.d_model 32 --model.seq_len 32 --data.name whale.txt \
+        --data.tokenizer byte --data.path tokens --train.steps 40 --train.global_batch 8 --nproc-per-node 2 --run.dir run-$model >out 2>err
+    claim "$model: a run" test -s err -o -d run-$model/checkpoints/step-00000040
+    claim "$model: transformers finds the loss of the run in its checkpoint" oracle trained run-$model/checkpoints/step-00000040 \
+        tokens/val.bin 32 "$(sed -nE 's/^step=40 val_loss=([0-9.]+) .*/\1/p' out)" whale.txt
+done
 finish

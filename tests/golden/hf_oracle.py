@@ -6,6 +6,8 @@
     hf_oracle.py tensors FILE           safetensors opens the file and reads every tensor
     hf_oracle.py generate FILE FOLDER...  each line of FILE continued to 40 tokens, greedily, into FOLDER/made-LINE.txt:
                                         a token is a byte, 256 ends a text
+    hf_oracle.py trained FOLDER VAL.BIN T LOSS TEXT   a model's mean loss over the windows of T tokens is LOSS, to the
+                                        four digits it has; its tokenizer encodes the text and gives it back
 """
 import os
 import sys
@@ -60,6 +62,25 @@ def logits(folder, golden):
     print("logits differ by at most", worst)
 
 
+def trained(folder, path, length, loss, text):
+    import numpy
+    from transformers import PreTrainedTokenizerFast
+    length = int(length)
+    ids = torch.from_numpy(numpy.fromfile(path, dtype=numpy.uint16)[512:].astype(numpy.int64))
+    windows = (len(ids) - 1) // length
+    x, y = ids[:windows * length].view(windows, length), ids[1:windows * length + 1].view(windows, length)
+    with torch.no_grad():
+        logits = load(folder)(input_ids=x, use_cache=False).logits
+    got = torch.nn.functional.cross_entropy(logits.double().flatten(0, 1), y.flatten()).item()
+    assert abs(got - float(loss)) < 1e-4, (got, loss)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"))
+    whole = open(text, encoding="utf-8", newline="").read()
+    again = tokenizer.encode(whole, add_special_tokens=False)
+    assert tokenizer.decode(again, clean_up_tokenization_spaces=False) == whole
+    assert again[-windows:] == ids[-windows:].tolist(), "the text ends as the validation file does"
+    print("loss", got)
+
+
 def tensors(path):
     with safe_open(path, framework="pt") as f:
         assert f.metadata()["format"] == "pt"
@@ -82,4 +103,5 @@ def generate(prompts, *folders):
                 f.write(made.decode("utf-8", "replace") + "\n")
 
 
-{"make": make, "same": same, "logits": logits, "tensors": tensors, "generate": generate}[sys.argv[1]](*sys.argv[2:])
+{"make": make, "same": same, "logits": logits, "tensors": tensors, "generate": generate,
+ "trained": trained}[sys.argv[1]](*sys.argv[2:])
