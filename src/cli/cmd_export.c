@@ -1,7 +1,11 @@
 /* cmd_export.c -- lockstep export: a checkpoint becomes a Hugging Face folder. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
+#include "base/file.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "lockstep/hf.h"
@@ -24,6 +28,28 @@ static const ls_opt table[] = {
       .short_name = 'h' },
 };
 
+/* What its tokens mean, where that lies beside the checkpoint. */
+static ls_status copy_tokenizer(const char *checkpoint, const char *dir)
+{
+    const char *slash = strrchr(checkpoint, '/');
+    ls_text path = { 0 }, to = { 0 };
+    ls_file_info info = { 0 };
+    char *text = NULL;
+    size_t n = 0;
+    ls_text_add(&path, "%.*stokenizer.json", slash ? (int)(slash + 1 - checkpoint) : 0, checkpoint);
+    ls_text_add(&to, "%s/tokenizer.json", dir);
+    ls_status st = ls_text_status(&path);
+    if (st == LS_OK) st = ls_text_status(&to);
+    if (st == LS_OK && ls_env_get()->info(path.p, &info) == 0 && info.type == LS_FILE_REGULAR) {
+        st = ls_file_read(path.p, LS_TOKENIZER_MAX_BYTES, &text, &n);
+        if (st == LS_OK) st = ls_file_write(to.p, text, n);
+    }
+    free(text);
+    ls_text_free(&path);
+    ls_text_free(&to);
+    return st;
+}
+
 static ls_status export(const char *from, const options *o)
 {
     ls_text path = { 0 };
@@ -31,6 +57,7 @@ static ls_status export(const char *from, const options *o)
     ls_status st = ls_rundir_checkpoint(from, &path);
     if (st == LS_OK) st = ls_mkdirs(o->out);
     if (st == LS_OK) st = ls_hf_export(path.p, o->out, dtype, o->max_shard_size);
+    if (st == LS_OK) st = copy_tokenizer(path.p, o->out);
     if (st == LS_OK) printf("%s: written from %s\n", o->out, path.p);
     ls_text_free(&path);
     return st;
