@@ -178,10 +178,8 @@ static ls_status eval_only(ls_trainer *t, ls_train_result *out)
 
 static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
 {
-    static const int sigs[] = { SIGINT, SIGTERM };
     if (t->c->eval_only) return eval_only(t, out);
     LS_TRY(ls_record_open(t, opts));
-    LS_TRY(ls_stop_watch(sigs, 2, &t->stop));
     ls_bar_init(&t->bar);
     if (t->rank != 0) t->bar.terminal = false;
     announce(t);

@@ -1,6 +1,7 @@
 /* trainer.c -- builds what a run needs, in the order in which it can fail, and undoes it. */
 #include "train/trainer.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +116,14 @@ static ls_status open_feed(ls_trainer *t)
     return LS_OK;
 }
 
+/* Before OpenMP starts its threads, which inherit what is blocked: a signal to the process kills it through any thread
+ * that does not block it. */
+static ls_status watch_signals(ls_trainer *t)
+{
+    static const int sigs[] = { SIGINT, SIGTERM };
+    return t->c->eval_only ? LS_OK : ls_stop_watch(sigs, 2, &t->stop);
+}
+
 ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
 {
     *out = NULL;
@@ -130,6 +139,7 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     if (st == LS_OK) st = ls_train_config_check(c, t->size);
     if (st == LS_OK) st = ls_injection_parse(c->inject, t->size, &t->inject);
     if (st == LS_OK) st = open_feed(t);
+    if (st == LS_OK) st = watch_signals(t);
     if (st == LS_OK) st = open_model(t);
     if (st == LS_OK) st = ls_samples_open(t);
     if (st < 0) {
