@@ -276,6 +276,11 @@ int main(int argc, char **argv)
     printf("limit_ms,gemm_ms,attention_ms,traffic_ms,gflops,gbytes_s\n%.3f,%.3f,%.3f,%.3f,%.1f,%.1f\n",
            1e3 * (gemm_s + attention_s + traffic_s), 1e3 * gemm_s, 1e3 * attention_s, 1e3 * traffic_s, 1e-9 * rate,
            1e-9 * copied);
+    dnnl_stream_destroy(w.stream);
+    dnnl_engine_destroy(w.engine);
+    free(w.a);
+    free(w.b);
+    free(w.c);
     return 0;
 }
 #endif
