@@ -9,7 +9,6 @@
  *
  *   build/bench/bench_generate [PRESET [CONTEXT ...]]        gpt2 32 1000
  */
-#include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "base/compiler.h"
 #include "lockstep/decode.h"
 #include "median.h"
+#include "tensor/threads.h"
 
 #define TURNS 41
 #define PART ((int64_t)1 << 18) /* floats, of a thread */
@@ -83,7 +83,7 @@ static void measure(ls_model *m, const ls_model_preset *p, ls_decoder *d, size_t
     }
     const double s = median(token, TURNS), rate = (double)all / median(pass, TURNS);
     const double best = pass[0] * bytes / (double)all / token[0]; /* sorted by median() */
-    printf("%-12s %7d %8zu %9.1f %9.2f %9.1f %9.2f %9.2f %9.1f %8.1f %% %8.1f %%\n", p->name, omp_get_max_threads(), context,
+    printf("%-12s %7d %8zu %9.1f %9.2f %9.1f %9.2f %9.2f %9.1f %8.1f %% %8.1f %%\n", p->name, ls_thread_count(), context,
            (double)context / prompt, 1e3 * s, 1 / s, 1e-6 * bytes, 1e-9 * rate, rate / bytes,
            100 * median(share, TURNS), 100 * best);
     free(weight);
