@@ -367,6 +367,60 @@ static void moves_no_byte_in_the_optimizer_step(void **state)
     expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, steps_alone, NULL));
 }
 
+/* --- the gradients' norm, each rank a part ------------------------------------------------------------- */
+
+typedef struct norm_case {
+    const int64_t *dims;
+    int ndims;
+} norm_case;
+
+/* Both ways must blame the parameter that is not finite. */
+static ls_status blames(ls_group *g, const ls_params *ps, int i, float bad)
+{
+    const ls_param *alone, *shared;
+    double norm;
+    float *last = (float *)ps->item[i].grad.data + ls_tensor_count(&ps->item[i].t) - 1;
+    const float was = *last;
+    *last = bad;
+    const ls_status one = ls_grad_norm(ps, &norm, &alone), all = ls_grad_norm_shared(g, ps, &norm, &shared);
+    *last = was;
+    LS_EXPECT(one == LS_NAN && all == LS_NAN && alone == &ps->item[i] && shared == alone, "parameter %d is not blamed", i);
+    return LS_OK;
+}
+
+/* What is shared out must be what a single rank finds alone, to the bit. */
+static ls_status finds_the_same_norm(ls_world *w, void *arg)
+{
+    const norm_case *c = arg;
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ .dims = c->dims, .ndims = c->ndims, .rows = 2 }, &r));
+    const ls_params *ps = &r.model->params;
+    const ls_param *culprit = NULL;
+    double alone = 0, shared = 0;
+    ls_status st = ls_replica_pass(&r, 0, 2 * ls_world_rank(w), 2, true, 1, NULL);
+    if (st == LS_OK) st = ls_grad_norm(ps, &alone, NULL);
+    if (st == LS_OK) st = ls_grad_norm_shared(ls_world_group(w), ps, &shared, &culprit);
+    if (st == LS_OK && (!(alone > 0) || memcmp(&alone, &shared, sizeof alone) != 0 || culprit))
+        st = ls_fail(LS_INTERNAL, "norm %a of all ranks, %a of one", shared, alone);
+    for (int i = 0; st == LS_OK && i < ps->n; i += 1 + ps->n / 5)
+        st = blames(ls_world_group(w), ps, i, i % 2 ? NAN : -INFINITY);
+    ls_replica_destroy(&r);
+    return st;
+}
+
+static void adds_up_the_norm_in_parts(void **state)
+{
+    (void)state;
+    static const int64_t wide[] = { 512, 512, 1024, 10 }; /* the second matrix has two thirds of all */
+    int64_t deep[71];                                     /* 140 parameters: more than travel at once */
+    for (size_t i = 0; i < COUNT(deep); i++) deep[i] = 64;
+    norm_case cases[] = { { wide, COUNT(wide) }, { deep, COUNT(deep) }, { small, COUNT(small) } };
+    const ls_world_opts o = { .arena_bytes = 8 << 20 };
+    for (size_t i = 0; i < COUNT(cases); i++)
+        for (int size = 1; size <= 5; size++)
+            expect(ls_test_ranks(LS_TEST_THREADS, size, &o, finds_the_same_norm, &cases[i]));
+}
+
 /* --- wrong use --------------------------------------------------------------------------------------------- */
 
 typedef struct param_list {
@@ -531,6 +585,7 @@ int main(void)
         cmocka_unit_test(reduces_once_for_all_micro_batches),
         cmocka_unit_test(keeps_gradients_when_it_rebuilds_while_they_accumulate),
         cmocka_unit_test(moves_no_byte_in_the_optimizer_step),
+        cmocka_unit_test(adds_up_the_norm_in_parts),
         cmocka_unit_test(refuses_models_that_differ),
         cmocka_unit_test(names_the_parameter_that_got_no_gradient),
         cmocka_unit_test(refuses_a_second_backward_without_a_forward),

@@ -10,6 +10,7 @@
  */
 #ifndef LS_OPTIM_H
 #define LS_OPTIM_H
+#include "lockstep/group.h"
 #include "lockstep/nn.h"
 
 #ifdef __cplusplus
@@ -53,6 +54,9 @@ int64_t ls_optim_steps(const ls_optim *o); /* updates done */
  * their order. LS_NAN when it is not finite: *norm is what was found, *culprit (may be NULL)
  * the first parameter whose gradient is to blame. */
 ls_status ls_grad_norm(const ls_params *ps, double *norm, const ls_param **culprit);
+/* The same to the bit where all ranks of `g` have the same gradients, as after DDP's backward, and all call it: each
+ * adds up its part of them. */
+ls_status ls_grad_norm_shared(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit);
 /* What gradients are multiplied by so that their norm is at most max_norm: as torch's
  * clip_grad_norm_, min(1, max_norm / (norm + 1e-6)). max_norm 0: 1, no clipping. */
 double ls_clip_scale(double norm, double max_norm);

@@ -4,7 +4,8 @@
  *   g    = g min(1, max_norm / (norm + 1e-6))      Pascanu, Mikolov and Bengio 2013; torch.nn.utils.clip_grad_norm_
  *
  * The norm is one read of the gradients, 4 bytes an element, by all threads; the coefficient is applied inside the
- * optimizer's pass. A parameter is cut into blocks by its size alone, and their sums are added in ascending order.
+ * optimizer's pass. A parameter is cut into blocks by its size alone, and their sums are added in ascending order: the
+ * norm has the same bits with any number of threads, and of ranks that share the work.
  */
 #include <math.h>
 
@@ -25,6 +26,9 @@ LS_KERNEL static double squares(const float *g, size_t n)
 
 #define MOST_BLOCKS 64
 #define BLOCK ((int64_t)64 << 10) /* elements, at least */
+
+#define AT_ONCE 128               /* parameters whose sums travel together */
+#define SHARED ((int64_t)1 << 18) /* elements from which on a part of them takes longer to add than to ask for */
 
 typedef struct blocks {
     const float *g;
@@ -51,22 +55,56 @@ static double sum_of_squares(const float *g, int64_t n)
     return all;
 }
 
-ls_status ls_grad_norm(const ls_params *ps, double *norm, const ls_param **culprit)
+static bool has_gradient(const ls_param *p) { return p->t.grad_ready && p->grad.data; }
+
+static int64_t elements(const ls_params *ps)
 {
-    double sum = 0.0;
+    int64_t n = 0;
+    for (int i = 0; i < ps->n; i++)
+        if (has_gradient(&ps->item[i])) n += ls_tensor_count(&ps->item[i].t);
+    return n;
+}
+
+/* A parameter is summed by the rank in whose part of all elements it begins, and by the others taken from it: zeros
+ * change no bit of a sum. */
+static ls_status norm_of(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit)
+{
+    double sum = 0.0, of[AT_ONCE];
+    int64_t before = 0;
+    const int64_t all = g ? elements(ps) : 0;
+    const bool shared = g && ls_group_size(g) > 1 && all >= SHARED;
     if (culprit) *culprit = NULL;
-    for (int i = 0; i < ps->n; i++) {
-        const ls_param *p = &ps->item[i];
-        if (!p->t.grad_ready || !p->grad.data) continue;
-        sum += sum_of_squares(p->grad.data, ls_tensor_count(&p->t));
-        if (LS_UNLIKELY(!isfinite(sum))) { /* squares of floats do not overflow a double */
+    for (int first = 0; first < ps->n; first += AT_ONCE) {
+        const int n = ps->n - first < AT_ONCE ? ps->n - first : AT_ONCE;
+        for (int i = 0; i < n; i++) {
+            const ls_param *p = &ps->item[first + i];
+            const int64_t count = has_gradient(p) ? ls_tensor_count(&p->t) : 0;
+            const bool mine = !shared || before * ls_group_size(g) / all == ls_group_rank(g);
+            of[i] = mine && count > 0 ? sum_of_squares(p->grad.data, count) : 0.0;
+            before += count;
+        }
+        if (shared) LS_TRY(ls_all_reduce(g, NULL, of, (size_t)n, LS_F64, LS_SUM));
+        for (int i = 0; i < n; i++) {
+            sum += of[i];
+            if (LS_LIKELY(isfinite(sum))) continue; /* squares of floats do not overflow a double */
             *norm = sum;
-            if (culprit) *culprit = p;
-            return ls_fail(LS_NAN, "the gradient of %s is not finite", p->name);
+            if (culprit) *culprit = &ps->item[first + i];
+            return ls_fail(LS_NAN, "the gradient of %s is not finite", ps->item[first + i].name);
         }
     }
     *norm = sqrt(sum);
     return LS_OK;
+}
+
+ls_status ls_grad_norm(const ls_params *ps, double *norm, const ls_param **culprit)
+{
+    return norm_of(NULL, ps, norm, culprit);
+}
+
+ls_status ls_grad_norm_shared(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit)
+{
+    if (!g) return ls_fail(LS_INVALID, "ls_grad_norm_shared without a group: ls_grad_norm needs none");
+    return norm_of(g, ps, norm, culprit);
 }
 
 double ls_clip_scale(double norm, double max_norm)

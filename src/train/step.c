@@ -101,7 +101,7 @@ static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
 static ls_status grad_norm(const ls_trainer *t, double *out)
 {
     const ls_param *culprit;
-    const ls_status st = ls_grad_norm(&t->model->params, out, &culprit);
+    const ls_status st = ls_grad_norm_shared(t->group, &t->model->params, out, &culprit);
     if (st != LS_NAN) return st;
     return ls_fail(LS_NAN,
                    "the gradient of %s in step %lld is not finite, though the loss is; no weight was changed by "
