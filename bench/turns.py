@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 
 def stop(p):
@@ -35,6 +36,49 @@ def run(command, env, limit_s):
         raise
     lines = [l for l in err.splitlines() if l.strip() and not l.startswith(' ')]  # the last that is no detail
     return out, (lines[-1] if lines else 'exit status %d' % p.returncode) if p.returncode else None
+
+
+class Cores:
+    """Whether two cores are as near each other as they mostly are, by the time a flag takes from one to the other: a virtual
+    machine's cores move, and what goes through shared memory takes two to four times as long. It counts when they were near
+    before and after it; after some tries it counts as it is, and is reported."""
+
+    TRIES, WAIT_S, LEAST, MOST = 4, 4.0, 0.6, 1.7
+
+    def __init__(self, build):
+        self.command = [build + '/peers/limit', '-n', '2', '-c', 'barrier', '-b', '8', '-e', '8', '-t', '0.005', '-r', '3']
+        self.known = os.path.exists(self.command[0]) and len(os.sched_getaffinity(0)) > 1
+        self.seen, self.rows, self.far = [], 0, []
+        for _ in range(20 if self.known else 0):
+            self.near()
+            time.sleep(0.05)
+
+    def near(self):
+        if not self.known:
+            return True
+        rows = [l.split(',') for l in subprocess.run(self.command, capture_output=True, text=True).stdout.splitlines()[1:]]
+        us = float(rows[0][9]) if rows else 0
+        self.seen.append(us)
+        usual = sorted(self.seen)[len(self.seen) // 3]
+        return self.LEAST * usual <= us <= self.MOST * usual
+
+    def measured(self, name, one):
+        """What one() returns, of a time when they were near."""
+        self.rows += 1
+        for _ in range(self.TRIES):
+            until = time.time() + self.WAIT_S
+            before = self.near()
+            while not before and time.time() < until:
+                time.sleep(0.05)
+                before = self.near()
+            result = one()
+            if before and self.near():
+                return result
+        self.far.append(name)
+        return result
+
+    def __str__(self):
+        return '%d of %d measurements in shared memory were made with the cores far apart' % (len(self.far), self.rows)
 
 
 def machine():

@@ -155,7 +155,9 @@ def train(rank, meeting):
         value = loss.item()
         nn.utils.clip_grad_norm_(model.parameters(), o.clip, **clip)
         adamw.step()
-        ms = 1e3 * (time.perf_counter() - began)
+        ms = torch.tensor(1e3 * (time.perf_counter() - began))
+        if o.ranks > 1:
+            dist.all_reduce(ms, dist.ReduceOp.MAX)  # of the slowest rank, as bench_gpt.c has it
         if rank == 0:
             print('%d,%d,%.3f,%.7g' % (step + 1, sync, ms, value), flush=True)
     if rank == 0:
