@@ -18,6 +18,7 @@ for model in gpt2 llama; do
     newest=run-$model/checkpoints/step-00000002
     claim "$model: no tokenizer beside the weights: 65" fails_with 65 'has no tokenizer.json: say which' lockstep generate $model
     claim "$model: another tokenizer is named" write $model --tokenizer chars/tokenizer.json --prompt Hello --tokens 9
+    claim "$model: or the folder that it is in" write $model --tokenizer chars --prompt Hello --tokens 9
     cp chars/tokenizer.json $model
     cp chars/tokenizer.json $newest
     write $model --prompt Hello --tokens 9 --seed 3 >want || echo "FAILED: $model"
@@ -50,6 +51,8 @@ claim 'to all 60' grep -q '^60 tokens' err
 
 claim 'no argument: 64' fails_with 64 'expected one run folder' lockstep generate
 claim 'an absent folder: 74' fails_with 74 'absent' lockstep generate absent --tokenizer byte
+claim 'and that it is absent, not that a tokenizer is' fails_with 74 '/absent: cannot be opened: No such file' \
+    lockstep generate "$tmp/absent"
 claim 'an empty folder: 65' fails_with 65 'neither model.safetensors nor' lockstep generate chars/.. --tokenizer byte
 claim 'a temperature below 0: 64' fails_with 64 'temperature' lockstep generate llama --temperature -1
 claim 'top-p of 0: 64' fails_with 64 'top-p' lockstep generate llama --top-p 0
@@ -65,6 +68,8 @@ claim 'nothing is printed then' test -z "$(write llama --tokenizer byte --prompt
 mkdir pickled && cp llama/config.json chars/tokenizer.json pickled && printf '\x80\x02}q\x00.' >pickled/pytorch_model.bin
 claim 'a folder of pickles: 65, by name' fails_with 65 'pickled/pytorch_model.bin: this is a pickle' lockstep generate pickled
 claim 'a pickle: 65, by name' fails_with 65 'pytorch_model.bin: this is a pickle' lockstep generate pickled/pytorch_model.bin
+rm pickled/tokenizer.json
+claim 'with no tokenizer beside it too' fails_with 65 'this is a pickle' lockstep generate pickled/pytorch_model.bin
 mkdir other && cp llama/* other && sed -i 's/"model_type": "llama"/"model_type": "mamba"/' other/config.json
 claim 'an unknown model: 78' fails_with 78 mamba lockstep generate other --prompt a
 "$build"/examples/train_single --epochs 1 --d-in 8 --d-hidden 16 --d-out 4 --out mlp.safetensors >/dev/null || exit 1

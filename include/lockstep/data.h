@@ -96,7 +96,8 @@ enum {
  *   char         printable ASCII, tab and newline, a token each (ls_tokenizer_open_chars: those of a text)
  *   gpt2         GPT-2's 50,257 tokens, from vocab.bpe and encoder.json in $LOCKSTEP_GPT2, else in
  *                .cache/datasets/gpt2, where `scripts/setup --text` puts them
- *   FOLDER       the same from this folder; merges.txt and vocab.json are their names at Hugging Face
+ *   FOLDER       the tokenizer.json in it; without one, GPT-2's two files, which Hugging Face calls
+ *                merges.txt and vocab.json
  *   FILE         a tokenizer.json of Hugging Face: byte-level BPE, or one token a character
  *
  * LS_IO: a file is missing, and which. LS_BAD_FILE: one breaks its format, or base/limits.h.

@@ -18,7 +18,7 @@ typedef struct options {
 
 static const ls_opt table[] = {
     { .name = "tokenizer", .type = LS_OPT_STRING, .offset = offsetof(options, tokenizer),
-      .help = "gpt2, byte, char, a tokenizer.json or a folder with vocab.bpe and encoder.json (default: gpt2; show: the file's)" },
+      .help = "gpt2, byte, char, a tokenizer.json or its folder, or one with vocab.bpe and encoder.json (default: gpt2; show: the file's)" },
     { .name = "out", .type = LS_OPT_STRING, .offset = offsetof(options, out),
       .help = "prepare: the folder for train.bin, val.bin and tokenizer.json", .short_name = 'o' },
     { .name = "format", .type = LS_OPT_CHOICE, .offset = offsetof(options, format), .def = "llmc", .range = "llmc|nanogpt",

@@ -7,12 +7,14 @@
 #include "data/tokenizer.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "data/tokenizer_json.h"
 
 #define CODE_POINTS 0x110000u
 
@@ -149,6 +151,16 @@ static ls_status open_bytes(ls_tokenizer **out)
     return st;
 }
 
+static ls_status open_folder(const char *dir, ls_tokenizer **out)
+{
+    char json[LS_TOKENIZER_PATH];
+    ls_file_info info;
+    const int n = snprintf(json, sizeof json, "%s/tokenizer.json", dir);
+    const bool there = n > 0 && (size_t)n < sizeof json && ls_env_get()->info(json, &info) == 0 &&
+                       info.type != LS_FILE_NONE;
+    return there ? ls_tokenizer_open_json(json, out) : ls_tokenizer_open_gpt2(dir, out);
+}
+
 ls_status ls_tokenizer_open(const char *what, ls_tokenizer **out)
 {
     const ls_env *env = ls_env_get();
@@ -162,7 +174,7 @@ ls_status ls_tokenizer_open(const char *what, ls_tokenizer **out)
     }
     int listed = env->list(what, none, 0);
     bool folder = listed != -ENOTDIR && listed != -ENOENT;
-    return folder ? ls_tokenizer_open_gpt2(what, out) : ls_tokenizer_open_json(what, out);
+    return folder ? open_folder(what, out) : ls_tokenizer_open_json(what, out);
 }
 
 /* --- facts --------------------------------------------------------------------------- */

@@ -53,7 +53,7 @@ const ls_opt ls_train_opts[] = {
     { "data.format", LS_OPT_CHOICE, AT(data.format), "auto", "auto|idx|llmc|nanogpt",
       "of data.path; auto: idx for an mlp, else as the token file begins", 0, NULL },
     { "data.tokenizer", LS_OPT_STRING, AT(data.tokenizer), "", NULL,
-      "of text: gpt2 (default), byte, char, a tokenizer.json or a folder with vocab.bpe and encoder.json", 0, NULL },
+      "of text: gpt2 (default), byte, char, a tokenizer.json or its folder, or one with vocab.bpe and encoder.json", 0, NULL },
     { "data.ignore_token", LS_OPT_INT, AT(data.ignore_token), "-1", "-1..16777215",
       "a token that does not count in the loss when it is to be predicted, such as padding; -1: all count", 0, NULL },
     { "data.shuffle", LS_OPT_BOOL, AT(data.shuffle), "true", NULL, "a new order every epoch", 0, NULL },

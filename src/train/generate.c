@@ -118,12 +118,10 @@ static ls_status open_tokenizer(const char *weights, const char *what, ls_tokeni
     else if (slash) ls_text_add(&dir, "%.*s", (int)(slash > weights ? slash - weights : 1), weights);
     else ls_text_add(&dir, ".");
     ls_status st = ls_text_status(&dir);
-    if (st == LS_OK && has(dir.p, "tokenizer.json")) {
-        ls_text_add(&dir, "/tokenizer.json");
+    if (st == LS_OK && (has(dir.p, "tokenizer.json") || has(dir.p, "vocab.json") || has(dir.p, "vocab.bpe"))) {
+        ls_text_add(&dir, "/"); /* a folder called gpt2 is a folder */
         st = ls_text_status(&dir);
         if (st == LS_OK) st = ls_tokenizer_open(dir.p, out);
-    } else if (st == LS_OK && (has(dir.p, "vocab.json") || has(dir.p, "vocab.bpe"))) {
-        st = ls_tokenizer_open(dir.p, out);
     } else if (st == LS_OK) {
         st = ls_fail(LS_BAD_FILE, "%s: has no tokenizer.json: say which tokenizer it is (--tokenizer gpt2, byte, char, a "
                      "tokenizer.json or its folder)", dir.p);
@@ -136,8 +134,8 @@ ls_status ls_generator_open(const char *path, const char *tokenizer, ls_generato
 {
     *out = (ls_generator){ 0 };
     ls_status st = find_weights(path, &out->path);
-    if (st == LS_OK) st = open_tokenizer(out->path, tokenizer, &out->tokenizer);
     if (st == LS_OK) st = ls_hf_open(out->path, &out->config, &out->model, &out->arena);
+    if (st == LS_OK) st = open_tokenizer(out->path, tokenizer, &out->tokenizer);
     if (st == LS_OK) st = ls_decoder_create(out->model, NULL, &out->decoder);
     if (st < 0) ls_generator_close(out);
     return st;
