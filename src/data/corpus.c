@@ -125,7 +125,7 @@ static ls_status add_package(ls_corpus *c, const char *path, const char *prefix)
     ls_file_info info;
     bool end = false;
     if (ls_env_get()->info(path, &info) == 0 && info.type == LS_FILE_NONE)
-        return ls_fail(LS_IO, "%s: not there; scripts/setup --text fetches it, and --from FILE names one that you have", path);
+        return ls_fail(LS_IO, "%s: not there; scripts/setup --text fetches it, and `lockstep data prepare --from FILE` takes one that you have", path);
     LS_TRY(ls_file_read(path, PACKAGE_BYTES, &p, &n));
     unpacker u = { .name = path };
     ls_status st = check_digest(path, p, n);

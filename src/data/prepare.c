@@ -17,7 +17,7 @@ enum { TRAIN, VAL };
 static ls_status in_document(ls_status st, const char *name, bool lossy)
 {
     return st != LS_INVALID ? st : ls_fail(LS_BAD_FILE, "%s: %s%s", name, ls_last_error(),
-                                           lossy || !strstr(ls_last_error(), "UTF-8") ? "" : "; --lossy puts U+FFFD there");
+                                           lossy || !strstr(ls_last_error(), "UTF-8") ? "" : "; `lockstep data prepare --lossy` puts U+FFFD there");
 }
 
 /* A tokenizer's offsets are of the part that it was given. So the whole is looked at first. */
@@ -96,7 +96,8 @@ static ls_status encode_all(job *j)
         if (at < bytes) LS_TRY(encode(j, VAL, name, text + at, bytes - at));
         ls_corpus_release(j->c, i);
     }
-    return LS_OK;
+    if (j->out->bytes[TRAIN] + j->out->bytes[VAL] > 0) return LS_OK;
+    return ls_fail(LS_BAD_FILE, "%s%s: no text in it", n ? j->c->doc[0].name : "", n > 1 ? " and the others" : "");
 }
 
 static ls_status path_of(const job *j, const char *name, ls_text *out)

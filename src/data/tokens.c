@@ -25,6 +25,7 @@
 #define ROUNDS    6
 #define STREAM    ((uint64_t)1 << 63) /* apart from the streams of parameters and dropout */
 #define PIECE     ((size_t)1 << 20) /* of a file that is written, in memory */
+#define SAY_SO    "say so (--format nanogpt; in training data.format)"
 #define RESIDENT  16 /* a file of at most one part in so many of the available memory is read whole */
 
 /* --- files ---------------------------------------------------------------------------- */
@@ -33,12 +34,13 @@ static ls_status parse_llmc(const char *name, const void *p, size_t n, ls_tokens
 {
     int32_t header[3];
     if (n < LS_LLMC_HEADER)
-        return ls_fail(LS_BAD_FILE, "%s: %zu bytes, but the header of a token file has %d; nanoGPT's format has none", name, n,
-                       LS_LLMC_HEADER);
+        return ls_fail(LS_BAD_FILE, "%s: %zu bytes, but the header of a token file has %d; nanoGPT's format has none: " SAY_SO,
+                       name, n, LS_LLMC_HEADER);
     memcpy(header, p, sizeof header);
     bool wide = header[0] == MAGIC32;
     if (!wide && header[0] != MAGIC16)
-        return ls_fail(LS_BAD_FILE, "%s: byte 0: magic number %d, expected %d or %d; nanoGPT's format has none", name, header[0], MAGIC16, MAGIC32);
+        return ls_fail(LS_BAD_FILE, "%s: byte 0: magic number %d, expected %d or %d; nanoGPT's format has none: " SAY_SO, name,
+                       header[0], MAGIC16, MAGIC32);
     if (header[1] != (wide ? VERSION32 : VERSION16))
         return ls_fail(LS_BAD_FILE, "%s: byte 4: version %d, expected %d", name, header[1], wide ? VERSION32 : VERSION16);
     size_t each = wide ? sizeof *out->u32 : sizeof *out->u16, bytes = n - LS_LLMC_HEADER;
@@ -112,8 +114,9 @@ void ls_tokens_close(ls_tokens *t)
 static ls_status too_large(const ls_tokens *t, size_t i, uint32_t vocab)
 {
     size_t each = t->u16 ? 2 : 4, header = t->map_bytes > t->n * each ? LS_LLMC_HEADER : 0;
-    return ls_fail(LS_BAD_FILE, "%s: byte %zu: token %zu is %u, but the vocabulary has %u", t->path ? t->path : "tokens",
-                   header + i * each, i, t->u16 ? t->u16[i] : t->u32[i], vocab);
+    return ls_fail(LS_BAD_FILE, "%s: byte %zu: token %zu is %u, but the vocabulary has %u: made with another tokenizer, or "
+                   "model.vocab_size is too small", t->path ? t->path : "tokens", header + i * each, i,
+                   t->u16 ? t->u16[i] : t->u32[i], vocab);
 }
 
 ls_status ls_tokens_read(const ls_tokens *t, size_t first, size_t n, uint32_t vocab, int64_t *out)
