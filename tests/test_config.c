@@ -241,7 +241,7 @@ static void makes_a_learning_rate_schedule_of_its_keys(void **state)
     set(o, "optim.min_lr", "1e-4");
     set(o, "optim.min_lr_ratio", "0.2");
     assert_int_equal(ls_train_config_check(&c, 1), LS_BAD_CONFIG);
-    assert_says("optim.min_lr is 0.0001 and optim.min_lr_ratio is 0.2: expected only one of them");
+    assert_says("optim.min_lr is 0.0001 and optim.min_lr_ratio is 0.2: expected only one of them: set the other to 0");
     ls_opts_destroy(o);
 }
 

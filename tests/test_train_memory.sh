@@ -17,6 +17,10 @@ claim 'it says what a rank takes' prints '^activations +[0-9]+ +[0-9.]+$'
 claim 'and all of them' prints '^2 ranks: [0-9.]+ MiB of [0-9.]+ MiB available$'
 claim 'and starts nothing' test ! -e runs
 
+train 2 --dry-run --memory.limit 2MiB
+claim 'a dry run of what does not fit ends with 0 all the same' ends_with 0
+claim 'and says so, with what would fit' prints '^2 ranks: [0-9.]+ MiB of 2.00 MiB available: does not fit; neither recompute nor'
+
 train 2 --memory.limit 2MiB
 claim 'what does not fit ends with 71' ends_with 71
 claim 'before a rank starts, in one line' test "$(wc -l <err)" = 1

@@ -272,7 +272,7 @@ ls_status ls_train_lr(const ls_train_config *c, int64_t steps, ls_lr *out)
 {
     const double peak = c->optim.lr, low = c->optim.min_lr, ratio = c->optim.min_lr_ratio;
     if (low > 0.0 && ratio > 0.0)
-        return ls_fail(LS_BAD_CONFIG, "optim.min_lr is %g and optim.min_lr_ratio is %g: expected only one of them", low,
+        return ls_fail(LS_BAD_CONFIG, "optim.min_lr is %g and optim.min_lr_ratio is %g: expected only one of them: set the other to 0", low,
                        ratio);
     if (low > peak)
         return ls_fail(LS_BAD_CONFIG, "optim.min_lr is %g, more than optim.lr, which is %g", low, peak);

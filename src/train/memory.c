@@ -168,8 +168,14 @@ static ls_status add_table(const ls_train_config *c, const ls_model *m, int size
     for (int k = 0; k < LS_MEM_KINDS; k++)
         if (p.bytes[k]) ls_text_add(out, "%-16s%16zu%12.2f\n", names[k], p.bytes[k], mib(p.bytes[k]));
     ls_text_add(out, "%-16s%16zu%12.2f\n", "in all", p.total, mib(p.total));
-    ls_text_add(out, "%d rank%s: %.2f MiB of %.2f MiB available\n", size, size == 1 ? "" : "s", mib(p.total) * size,
+    ls_text_add(out, "%d rank%s: %.2f MiB of %.2f MiB available", size, size == 1 ? "" : "s", mib(p.total) * size,
                 (double)available(c) / MIB);
+    if (!fits(c, &p, size)) {
+        char change[200];
+        cheapest_change(c, m, size, size, change, sizeof change);
+        ls_text_add(out, ": does not fit; %s", change);
+    }
+    ls_text_add(out, "\n");
     return ls_text_status(out);
 }
 
