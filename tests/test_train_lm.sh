@@ -256,6 +256,13 @@ claim 'a text shorter than a sequence' mistake 78 'lower train.seq_len' --data.n
 head -c 4000 /dev/zero | tr '\0' 0 >zeros.txt
 claim 'a step whose labels are all ignored' mistake 78 'no label of step 1 counts' --data.name zeros.txt --data.ignore_token 48
 claim 'a learning rate that blows up' mistake 80 'is not finite' --optim.lr 1e30 --optim.clip 0
+printf 'no capitals here\n%.0s' {1..400} >small.txt
+claim 'a prompt that the tokenizer cannot read, before any step' once 78 \
+    'train.sample_prompt: byte 0 of the text: the character U+0043 is not one of the tokenizer'"'"'s: give another, or set train.sample_every to 0' \
+    --data.name small.txt --data.tokenizer char --train.sample_every 5 --train.sample_prompt 'Call me'
+claim 'and one that is longer than the model' once 78 'train.sample_prompt has 36 tokens, the model'"'"'s longest sequence is 32: shorten it' \
+    --train.sample_every 5 --train.sample_prompt 'Call me Ishmael. Some years ago, ...'
+claim 'without samples nobody minds' train 1 --data.name small.txt --data.tokenizer char --train.steps 1 --train.sample_prompt 'Call me'
 printf 'abc\xff' >broken.txt
 claim 'bytes that are not UTF-8' once 65 'broken.txt: byte 3: 0xff is not UTF-8' --data.name broken.txt --data.tokenizer char
 finish

@@ -178,6 +178,26 @@ static ls_status of_text(const ls_train_config *c, ls_source *s)
     return st < 0 ? ls_while(st, "making tokens of data.name %s", c->data.name) : in_folder(dir, s);
 }
 
+/* --- the text of samples ------------------------------------------------------------------------------ */
+
+/* Before the first step: a sample that fails would end the run in the middle. */
+static ls_status check_prompt(const ls_train_config *c, ls_tokenizer *t)
+{
+    const char *prompt = c->train.sample_prompt;
+    const size_t n = strlen(prompt);
+    ls_ids ids = { 0 };
+    ls_status st = ls_tokenizer_encode(t, prompt, n, LS_ENCODE_SPECIAL, &ids);
+    if (st == LS_INVALID)
+        st = ls_fail(LS_BAD_CONFIG, "train.sample_prompt: %s: give another, or set train.sample_every to 0", ls_last_error());
+    else if (st == LS_OK && n == 0 && ls_tokenizer_end_of_text(t) < 0)
+        st = ls_fail(LS_BAD_CONFIG, "train.sample_prompt is empty, and the tokenizer has no end of text to begin behind: give one");
+    else if (st == LS_OK && ids.n > (size_t)c->model.seq_len)
+        st = ls_fail(LS_BAD_CONFIG, "train.sample_prompt has %zu tokens, the model's longest sequence is %lld: shorten it", ids.n,
+                     (long long)c->model.seq_len);
+    ls_ids_free(&ids);
+    return st;
+}
+
 /* --- both -------------------------------------------------------------------------------------------- */
 
 ls_status ls_source_find(const ls_train_config *c, ls_source *out)
@@ -188,6 +208,7 @@ ls_status ls_source_find(const ls_train_config *c, ls_source *out)
     else st = type_of(c->data.path) == LS_FILE_DIR ? in_folder(c->data.path, out) : beside_file(c->data.path, out);
     if (st == LS_OK && *out->tokenizer) st = ls_tokenizer_open(out->tokenizer, &out->opened);
     else if (st == LS_OK && *c->data.tokenizer) st = ls_tokenizer_open(c->data.tokenizer, &out->opened);
+    if (st == LS_OK && out->opened && c->train.sample_every > 0 && !c->eval_only) st = check_prompt(c, out->opened);
     if (st < 0) ls_source_free(out);
     return st;
 }
