@@ -195,6 +195,18 @@ static void names_the_cheapest_change_that_fits(void **state)
     close_plan(&p);
 }
 
+static void names_the_largest_micro_batch_that_fits(void **state)
+{
+    (void)state;
+    planned p;
+    open_plan(&p, "gpt2");
+    p.f.c.train.recompute = "full";
+    p.f.c.train.global_batch = p.f.c.train.micro_batch = 48;
+    expect_advice(&p, total(&p, "full", 16, 1), 1, "; train.micro_batch 16 fits: "); /* not only halves of 48 */
+    expect_advice(&p, total(&p, "full", 3, 1), 1, "; train.micro_batch 3 fits: ");
+    close_plan(&p);
+}
+
 static void says_what_is_needed_and_what_takes_it(void **state)
 {
     (void)state;
@@ -232,6 +244,7 @@ int main(void)
         cmocka_unit_test(the_plan_is_the_ledger_s_peak),
         cmocka_unit_test(every_optimizer_and_samples_are_in_it),
         cmocka_unit_test(names_the_cheapest_change_that_fits),
+        cmocka_unit_test(names_the_largest_micro_batch_that_fits),
         cmocka_unit_test(says_what_is_needed_and_what_takes_it),
         cmocka_unit_test(a_trainer_refuses_and_can_be_told_not_to),
     };

@@ -13,6 +13,7 @@
 #define PAGE            4096u               /* and are multiples of it */
 #define COMM_BYTES      ((size_t)2 << 20)   /* group areas and the like, beside the buckets */
 #define COMM_PEER_BYTES ((size_t)256 << 10) /* pipes to one peer */
+#define MOST_PARTS      1000000             /* micro-batches a step that are thought of */
 #define MIB             1048576.0
 
 static const char *const names[LS_MEM_KINDS] = {
@@ -115,10 +116,11 @@ static void cheapest_change(const ls_train_config *c, const ls_model *m, int siz
     }
     for (int way = 0; way < 2; way++) {
         changed.train.recompute = way == 0 ? c->train.recompute : "full";
-        for (int64_t b = micro; b > 1;) {
-            changed.train.micro_batch = b = (b + 1) / 2;
+        for (int64_t parts = local / micro + 1; parts <= local && parts <= MOST_PARTS; parts++) {
+            if (local % parts != 0) continue;
+            changed.train.micro_batch = local / parts;
             if (!would_do(&changed, m, size, here, &p)) continue;
-            snprintf(out, n, "train.micro_batch %lld%s fits: %.1f MiB a rank", (long long)b,
+            snprintf(out, n, "train.micro_batch %lld%s fits: %.1f MiB a rank", (long long)changed.train.micro_batch,
                      way ? " with train.recompute full" : "", mib(p.total));
             return;
         }
