@@ -37,7 +37,7 @@ static const ls_gemm_tile plain = {
 };
 
 #if defined(__x86_64__)
-extern const ls_gemm_tile ls_gemm_tile_avx512, ls_gemm_tile_avx2; /* gemm_tile_x86.c */
+extern const ls_gemm_tile ls_gemm_tile_avx512, ls_gemm_tile_avx2, ls_gemm_tile_avx512_pairs; /* gemm_tile_x86.c */
 #endif
 
 const ls_gemm_tile *const ls_gemm_tiles[] = {
@@ -52,4 +52,12 @@ const ls_gemm_tile *ls_gemm_tile_best(void)
     int i = 0;
     while (!ls_gemm_tiles[i]->supported()) i++;
     return ls_gemm_tiles[i];
+}
+
+const ls_gemm_tile *ls_gemm_tile_of_pairs(void)
+{
+#if defined(__x86_64__)
+    if (ls_gemm_tile_avx512_pairs.supported()) return &ls_gemm_tile_avx512_pairs;
+#endif
+    return NULL;
 }

@@ -9,6 +9,11 @@
  *
  * Each element of C is one sum over ascending k, whatever the tile, so all
  * kernels with a fused multiply-add give the same bits.
+ *
+ * A kernel of pairs does twice as much in the same time: an element of A and of B
+ * stands for two bfloat16 that are neighbours in the sum, the first in the lower
+ * half, and their product is the sum of two, added in float. Of an odd number the
+ * last pair holds a 0, in A and in B.
  */
 #ifndef LS_TENSOR_GEMM_TILE_H
 #define LS_TENSOR_GEMM_TILE_H
@@ -31,6 +36,7 @@ typedef struct ls_gemm_tile_args {
 typedef struct ls_gemm_tile {
     const char *name;
     int mr, nr;
+    bool pairs;              /* elements of A and B are pairs of bfloat16, in the place of a float */
     int64_t most_flops;      /* up to here it is at least as fast as the library (bench_gemm) */
     bool (*supported)(void); /* by the running CPU */
     void (*run)(const ls_gemm_tile_args *t);
@@ -42,5 +48,7 @@ extern const ls_gemm_tile *const ls_gemm_tiles[]; /* best first, NULL-ended; the
 
 /* The best one that the running CPU supports. */
 const ls_gemm_tile *ls_gemm_tile_best(void);
+/* The one of pairs (AVX512-BF16); NULL where the running CPU has none. */
+const ls_gemm_tile *ls_gemm_tile_of_pairs(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* gemm_tile_x86.c -- tile kernels for AVX-512 (8 x 32) and AVX2 with FMA (6 x 16).
+/* gemm_tile_x86.c -- tile kernels for AVX-512 (8 x 32, also of pairs of bfloat16) and AVX2 with FMA (6 x 16).
  *
  * Chosen when the program runs, so the file needs no compiler flag. The row
  * count, the number of vectors and whether the last vector is cut are
@@ -13,8 +13,18 @@
 
 /* --- AVX-512 ----------------------------------------------------------------- */
 
+/* sum + x row, of floats; of pairs the sum of both products, by the instruction's name: the intrinsic asks for a target
+ * that the functions around it, which float shares, must not have. */
 __attribute__((target("avx512f"), always_inline))
-static inline void tile_avx512(const ls_gemm_tile_args *t, const int mr, const int nv, const bool cut)
+static inline __m512 multiply_add(__m512 x, __m512 row, __m512 sum, const bool pairs)
+{
+    if (!pairs) return _mm512_fmadd_ps(x, row, sum);
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(row));
+    return sum;
+}
+
+__attribute__((target("avx512f"), always_inline))
+static inline void tile_avx512(const ls_gemm_tile_args *t, const int mr, const int nv, const bool cut, const bool pairs)
 {
     const __mmask16 last = (__mmask16)(cut ? (1u << (t->nr - 16 * (nv - 1))) - 1u : 0xffffu);
     const int64_t a_row = t->a_row, a_col = t->a_col, ldb = t->ldb;
@@ -34,7 +44,7 @@ static inline void tile_avx512(const ls_gemm_tile_args *t, const int mr, const i
         for (int i = 0; i < mr; i++) {
             const __m512 x = _mm512_set1_ps(a[i * a_row]);
 #pragma GCC unroll 2
-            for (int v = 0; v < nv; v++) acc[i][v] = _mm512_fmadd_ps(x, row[v], acc[i][v]);
+            for (int v = 0; v < nv; v++) acc[i][v] = multiply_add(x, row[v], acc[i][v], pairs);
         }
     }
 
@@ -55,27 +65,31 @@ static inline void tile_avx512(const ls_gemm_tile_args *t, const int mr, const i
 }
 
 __attribute__((target("avx512f"), always_inline))
-static inline void rows_avx512(const ls_gemm_tile_args *t, const int nv, const bool cut)
+static inline void rows_avx512(const ls_gemm_tile_args *t, const int nv, const bool cut, const bool pairs)
 {
     switch (t->mr) {
-    case 8: tile_avx512(t, 8, nv, cut); break;
-    case 7: tile_avx512(t, 7, nv, cut); break;
-    case 6: tile_avx512(t, 6, nv, cut); break;
-    case 5: tile_avx512(t, 5, nv, cut); break;
-    case 4: tile_avx512(t, 4, nv, cut); break;
-    case 3: tile_avx512(t, 3, nv, cut); break;
-    case 2: tile_avx512(t, 2, nv, cut); break;
-    default: tile_avx512(t, 1, nv, cut); break;
+    case 8: tile_avx512(t, 8, nv, cut, pairs); break;
+    case 7: tile_avx512(t, 7, nv, cut, pairs); break;
+    case 6: tile_avx512(t, 6, nv, cut, pairs); break;
+    case 5: tile_avx512(t, 5, nv, cut, pairs); break;
+    case 4: tile_avx512(t, 4, nv, cut, pairs); break;
+    case 3: tile_avx512(t, 3, nv, cut, pairs); break;
+    case 2: tile_avx512(t, 2, nv, cut, pairs); break;
+    default: tile_avx512(t, 1, nv, cut, pairs); break;
     }
 }
 
-__attribute__((target("avx512f"))) static void run_avx512(const ls_gemm_tile_args *t)
+__attribute__((target("avx512f"), always_inline))
+static inline void columns_avx512(const ls_gemm_tile_args *t, const bool pairs)
 {
-    if (t->nr == 32) rows_avx512(t, 2, false);
-    else if (t->nr > 16) rows_avx512(t, 2, true);
-    else if (t->nr == 16) rows_avx512(t, 1, false);
-    else rows_avx512(t, 1, true);
+    if (t->nr == 32) rows_avx512(t, 2, false, pairs);
+    else if (t->nr > 16) rows_avx512(t, 2, true, pairs);
+    else if (t->nr == 16) rows_avx512(t, 1, false, pairs);
+    else rows_avx512(t, 1, true, pairs);
 }
+
+__attribute__((target("avx512f"))) static void run_avx512(const ls_gemm_tile_args *t) { columns_avx512(t, false); }
+__attribute__((target("avx512f"))) static void run_avx512_pairs(const ls_gemm_tile_args *t) { columns_avx512(t, true); }
 
 /* --- AVX2 -------------------------------------------------------------------- */
 
@@ -201,9 +215,10 @@ __attribute__((target("avx"))) static void pack16(float *out, const float *b, in
 }
 
 static bool has_avx512(void) { return __builtin_cpu_supports("avx512f"); }
+static bool has_avx512_bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
-extern const ls_gemm_tile ls_gemm_tile_avx512, ls_gemm_tile_avx2; /* listed in gemm_tile.c */
+extern const ls_gemm_tile ls_gemm_tile_avx512, ls_gemm_tile_avx2, ls_gemm_tile_avx512_pairs; /* for gemm_tile.c */
 
 const ls_gemm_tile ls_gemm_tile_avx512 = {
     .name = "avx512", .mr = 8, .nr = 32, .most_flops = 1 << 23,
@@ -212,6 +227,10 @@ const ls_gemm_tile ls_gemm_tile_avx512 = {
 const ls_gemm_tile ls_gemm_tile_avx2 = {
     .name = "avx2", .mr = 6, .nr = 16, .most_flops = 1 << 23,
     .supported = has_avx2, .run = run_avx2, .pack = pack16,
+};
+const ls_gemm_tile ls_gemm_tile_avx512_pairs = {
+    .name = "avx512 pairs", .mr = 8, .nr = 32, .pairs = true,
+    .supported = has_avx512_bf16, .run = run_avx512_pairs, .pack = pack32,
 };
 #else
 typedef int ls_gemm_tile_x86_empty; /* nothing to compile elsewhere */
