@@ -18,9 +18,17 @@
  * Each (sequence, head of keys) is one piece of work, independent of the others,
  * in ascending order within: the bits do not depend on which thread does which.
  *
- * Of bfloat16 the rows of a tile are copied as floats first, a small part of its
- * work, and results are rounded when their sum is complete; dk and dv of a head are
- * added up in float memory of the thread's own.
+ * Of bfloat16 results are rounded when their sum is complete; dk and dv of a head are
+ * added up in float memory of the thread's own. Where the CPU multiplies pairs of
+ * bfloat16 (gemm_tile.h), and heads consist of whole ones, all products are of such:
+ *
+ *   S^T, dP^T    pairs along D: rows as they lie in memory; the scale comes after the sum
+ *   out, dQ      pairs of keys: P, dS and the rows of V and K, two keys interleaved
+ *   dV, dK       pairs of queries: rows of P and dS; the rows of dO and Q, two queries interleaved
+ *
+ * So P and dS, and nothing else, are rounded to bfloat16 for their products, as
+ * FlashAttention does; softmax, its sums, delta and dS itself are float. Elsewhere
+ * the rows of a tile are copied as floats first, a small part of its work.
  */
 #include "tensor/attention.h"
 
@@ -94,7 +102,10 @@ static LS_ALWAYS_INLINE void fetch_some(ahead *a)
     }
 }
 
-/* --- products -------------------------------------------------------------------- */
+/* --- products: of pairs D and rows are counted in them ---------------------------------- */
+
+/* Elements of a sum that one element of a tile stands for. */
+static LS_ALWAYS_INLINE int each(const ls_gemm_tile *tile) { return tile->pairs ? 2 : 1; }
 
 /* out[j, i] = sum over d of a[j, d] b[i, d] where query i sees key j, with b packed. */
 static void scores(const ls_gemm_tile *tile, ahead *next, const block *at, float *out, const float *a, int64_t a_row,
@@ -115,7 +126,7 @@ static void scores(const ls_gemm_tile *tile, ahead *next, const block *at, float
     }
 }
 
-/* out[i, d] (+)= sum over the keys j that query i sees of st[j, i] b[j, d]. */
+/* out[i, d] (+)= sum over the keys j that query i sees of st[j, i] b[j, d]. Hidden keys that share a pair are 0. */
 static void sum_over_keys(const ls_gemm_tile *tile, ahead *next, const block *at, float *out, int64_t out_row,
                           const float *st, const float *b, int64_t b_row, int64_t D, bool add)
 {
@@ -125,7 +136,7 @@ static void sum_over_keys(const ls_gemm_tile *tile, ahead *next, const block *at
         t.b = b + d;
         for (int i = 0; i < at->queries; i += tile->mr) {
             t.mr = least(tile->mr, at->queries - i);
-            t.k = keys_seen(at, i + t.mr - 1);
+            t.k = (keys_seen(at, i + t.mr - 1) + each(tile) - 1) / each(tile);
             if (t.k <= 0) continue;
             t.a = st + i;
             t.c = out + i * out_row + d;
@@ -139,14 +150,15 @@ static void sum_over_keys(const ls_gemm_tile *tile, ahead *next, const block *at
 static void sum_over_queries(const ls_gemm_tile *tile, ahead *next, const block *at, float *out, int64_t out_row,
                              const float *st, const float *b, int64_t b_row, int64_t D)
 {
-    ls_gemm_tile_args t = { .a_row = QUERIES, .a_col = 1, .ldb = b_row, .ldc = out_row, .add = true };
+    const int st_row = QUERIES / each(tile), queries = (at->queries + each(tile) - 1) / each(tile);
+    ls_gemm_tile_args t = { .a_row = st_row, .a_col = 1, .ldb = b_row, .ldc = out_row, .add = true };
     for (int64_t d = 0; d < D; d += tile->nr) {
         t.nr = D - d < tile->nr ? (int)(D - d) : tile->nr;
         for (int j = 0; j < at->keys; j += tile->mr) {
-            const int i = first_query(at, j);
+            const int i = first_query(at, j) / each(tile);
             t.mr = least(tile->mr, at->keys - j);
-            t.k = at->queries - i;
-            t.a = st + j * QUERIES + i;
+            t.k = queries - i;
+            t.a = st + j * st_row + i;
             t.b = b + i * b_row + d;
             t.c = out + j * out_row + d;
             fetch_some(next);
@@ -196,8 +208,8 @@ static void hide(const block *at, float *st)
     }
 }
 
-/* Scores become e^(s - max), 0 where hidden. */
-LS_KERNEL static void exponentials(running *r, const block *at, float *restrict st)
+/* Scores become e^(scale s - max), 0 where hidden. */
+LS_KERNEL static void exponentials(running *r, const block *at, float *restrict st, float scale)
 {
     float top[QUERIES];
     for (int i = 0; i < QUERIES; i++) top[i] = r->max[i];
@@ -206,7 +218,7 @@ LS_KERNEL static void exponentials(running *r, const block *at, float *restrict 
         const int first = first_query(at, j), from = first / LANES * LANES;
         for (int i = from; i < first; i++) s[i] = -INFINITY;
         for (int b = from; b < at->width; b += LANES)
-            for (int i = b; i < b + LANES; i++) top[i] = s[i] > top[i] ? s[i] : top[i];
+            for (int i = b; i < b + LANES; i++) top[i] = scale * s[i] > top[i] ? scale * s[i] : top[i];
     }
     for (int i = 0; i < QUERIES; i++) {
         r->fade[i] = ls_expf(r->max[i] - top[i]);
@@ -217,7 +229,7 @@ LS_KERNEL static void exponentials(running *r, const block *at, float *restrict 
         float *restrict s = st + j * QUERIES;
         for (int b = first_query(at, j) / LANES * LANES; b < at->width; b += LANES)
             for (int i = b; i < b + LANES; i++) {
-                s[i] = ls_expf(s[i] - top[i]);
+                s[i] = ls_expf(scale * s[i] - top[i]);
                 r->sum[i] += s[i];
             }
     }
@@ -235,15 +247,15 @@ LS_KERNEL static void fade_rows(float *out, int64_t out_row, const float *fade, 
     }
 }
 
-/* Scores become probabilities, and dst, which holds dP, becomes dS; both 0 where hidden. */
+/* Scores, up to `scale_st`, become probabilities, and dst, which holds dP, becomes dS; both 0 where hidden. */
 LS_KERNEL static void slopes(const block *at, float *restrict st, float *restrict dst, const float *restrict lse,
-                             const float *restrict delta, float scale)
+                             const float *restrict delta, float scale_st, float scale)
 {
     for (int j = 0; j < at->keys; j++) {
         float *restrict s = st + j * QUERIES, *restrict ds = dst + j * QUERIES;
         for (int b = first_query(at, j) / LANES * LANES; b < at->width; b += LANES)
             for (int i = b; i < b + LANES; i++) {
-                s[i] = ls_expf(s[i] - lse[i]);
+                s[i] = ls_expf(scale_st * s[i] - lse[i]);
                 ds[i] = s[i] * (ds[i] - delta[i]) * scale;
             }
     }
@@ -252,29 +264,52 @@ LS_KERNEL static void slopes(const block *at, float *restrict st, float *restric
 }
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+typedef uint32_t words __attribute__((vector_size(LANES * sizeof(uint32_t))));
+typedef uint16_t halves __attribute__((vector_size(LANES * sizeof(uint16_t))));
+
+/* x[i..i + LANES) */
+static LS_ALWAYS_INLINE void load(lanes *to, const void *x, int64_t i, bool bf16)
+{
+    if (bf16) {
+        halves h;
+        memcpy(&h, (const uint16_t *)x + i, sizeof h);
+        const words w = __builtin_convertvector(h, words) << 16;
+        memcpy(to, &w, sizeof *to);
+    } else {
+        memcpy(to, (const float *)x + i, sizeof *to);
+    }
+}
 
 /* In LANES partial sums, then by halves. */
-static LS_ALWAYS_INLINE float dot(const float *a, const float *b, int64_t n)
+static LS_ALWAYS_INLINE float dot(const void *a, const void *b, int64_t n, bool bf16)
 {
     lanes sum = { 0 }, x, y;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        memcpy(&x, a + i, sizeof x);
-        memcpy(&y, b + i, sizeof y);
+        load(&x, a, i, bf16);
+        load(&y, b, i, bf16);
         sum += x * y;
     }
     float part[LANES];
     memcpy(part, &sum, sizeof part);
-    for (int l = 0; i + l < n; l++) part[l] += a[i + l] * b[i + l];
+    for (int l = 0; i + l < n; l++) part[l] += ls_get(a, i + l, bf16) * ls_get(b, i + l, bf16);
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++) part[l] += part[l + half];
     return part[0];
 }
 
-/* delta[i] = a[i] . b[i] */
-LS_KERNEL static void row_dots(float *delta, const float *a, const float *b, int64_t row, int queries, int64_t D)
+static LS_ALWAYS_INLINE void row_dots_of(float *delta, const void *a, const void *b, int64_t at, int64_t row,
+                                         int queries, int64_t D, bool bf16)
 {
-    for (int i = 0; i < queries; i++) delta[i] = dot(a + i * row, b + i * row, D);
+    for (int64_t i = 0; i < queries; i++)
+        delta[i] = dot(ls_at_const(a, at + i * row, bf16), ls_at_const(b, at + i * row, bf16), D, bf16);
+}
+
+/* delta[i] = a[i] . b[i], rows from element `at` on */
+LS_KERNEL static void row_dots(ls_dtype dtype, float *delta, const void *a, const void *b, int64_t at, int64_t row,
+                               int queries, int64_t D)
+{
+    LS_BY_DTYPE(dtype, row_dots_of, delta, a, b, at, row, queries, D);
 }
 
 /* --- dropout ------------------------------------------------------------------------- */
@@ -302,13 +337,7 @@ LS_KERNEL static void drop(const block *at, float *restrict st, const uint64_t *
     }
 }
 
-/* --- rows as floats -------------------------------------------------------------------- */
-
-/* D floats each, row floats apart: the caller's own, or copies. */
-typedef struct rows {
-    const float *x;
-    int64_t row;
-} rows;
+/* --- rows of bfloat16 ------------------------------------------------------------------- */
 
 LS_KERNEL static void widen_rows(float *restrict to, const uint16_t *restrict from, int64_t from_row, int64_t n,
                                  int64_t D)
@@ -317,12 +346,12 @@ LS_KERNEL static void widen_rows(float *restrict to, const uint16_t *restrict fr
         for (int64_t d = 0; d < D; d++) to[i * D + d] = ls_from_bf16(from[i * from_row + d]);
 }
 
-LS_KERNEL static void round_rows(uint16_t *restrict to, int64_t to_row, const float *restrict from, int64_t n,
-                                 int64_t D, bool add)
+LS_KERNEL static void round_rows(uint16_t *restrict to, int64_t to_row, const float *restrict from, int64_t from_row,
+                                 int64_t n, int64_t D, bool add)
 {
     for (int64_t i = 0; i < n; i++) {
         uint16_t *restrict y = to + i * to_row;
-        const float *restrict x = from + i * D;
+        const float *restrict x = from + i * from_row;
         if (add)
             for (int64_t d = 0; d < D; d++) y[d] = ls_to_bf16(ls_from_bf16(y[d]) + x[d]);
         else
@@ -330,16 +359,58 @@ LS_KERNEL static void round_rows(uint16_t *restrict to, int64_t to_row, const fl
     }
 }
 
+/* to[m, d] = the pair (from[2m, d], from[2m + 1, d]); after the last row comes one of 0. */
+LS_KERNEL static void interleave(uint32_t *restrict to, int64_t to_row, const uint16_t *restrict from, int64_t from_row,
+                                 int64_t n, int64_t D)
+{
+    for (int64_t i = 0; i < n; i += 2) {
+        uint32_t *restrict y = to + i / 2 * to_row;
+        const uint16_t *restrict low = from + i * from_row, *restrict high = low + from_row;
+        if (i + 1 < n)
+            for (int64_t d = 0; d < D; d++) y[d] = low[d] | (uint32_t)high[d] << 16;
+        else
+            for (int64_t d = 0; d < D; d++) y[d] = low[d];
+    }
+}
+
+/* A tile of scores as a factor of products of pairs. */
+typedef struct rounded {
+    _Alignas(64) uint16_t of_queries[KEYS * QUERIES];  /* [keys, queries]: pairs of queries */
+    _Alignas(64) uint32_t of_keys[KEYS / 2 * QUERIES]; /* [keys / 2, queries]: pairs of keys */
+} rounded;
+
+/* Queries beyond the last one are 0 where they share its pair. */
+static void round_tile(rounded *to, const block *at, const float *st, bool of_keys)
+{
+    round_rows(to->of_queries, QUERIES, st, QUERIES, at->keys, at->width, false);
+    if (at->queries % 2 == 1)
+        for (int j = 0; j < at->keys; j++) to->of_queries[j * QUERIES + at->queries] = 0;
+    if (of_keys) interleave(to->of_keys, QUERIES, to->of_queries, QUERIES, at->keys, at->width);
+}
+
+/* Rows of D elements as a factor of products: `along_d` in sums over d, `down` in sums over rows. Both are the same but
+ * of pairs, which D is counted in along d, and rows are downwards. Borrowed, or copies. */
+typedef struct rows {
+    const float *along_d, *down;
+    int64_t along_row, down_row; /* from row to row */
+} rows;
+
 #define TILE (MOST_D * 64) /* floats of the rows of a tile */
 
-/* n rows of x from element `at` on; copied where they are bfloat16, to the k-th of `copies`. */
-static rows as_floats(const ls_attention_call *c, const void *x, int64_t at, int64_t row, int64_t n, float *copies,
-                      int k)
+/* n rows of x from element `at` on. Of bfloat16 what is not read as it lies in memory is copied to the k-th of
+ * `copies`; pairs of rows only if `down`. */
+static rows factor(const ls_attention_call *c, const ls_gemm_tile *tile, const void *x, int64_t at, int64_t row,
+                   int64_t n, float *copies, int k, bool down)
 {
-    if (c->dtype != LS_BF16) return (rows){ (const float *)x + at, row };
+    if (c->dtype != LS_BF16) return (rows){ (const float *)x + at, (const float *)x + at, row, row };
+    const uint16_t *from = (const uint16_t *)x + at;
     float *copy = copies + k * TILE;
-    widen_rows(copy, (const uint16_t *)x + at, row, n, c->D);
-    return (rows){ copy, c->D };
+    if (!tile->pairs) {
+        widen_rows(copy, from, row, n, c->D);
+        return (rows){ copy, copy, c->D, c->D };
+    }
+    if (down) interleave((uint32_t *)copy, c->D, from, row, n, c->D);
+    return (rows){ (const float *)from, copy, row / 2, c->D };
 }
 
 /* --- one head ------------------------------------------------------------------------ */
@@ -347,7 +418,19 @@ static rows as_floats(const ls_attention_call *c, const void *x, int64_t at, int
 /* Where a head of a sequence starts. */
 static int64_t offset(ls_strides by, int64_t b, int64_t h) { return b * by.batch + h * by.head; }
 
-static const ls_gemm_tile *tile_of(const ls_attention_call *c) { return c->tile ? c->tile : ls_gemm_tile_best(); }
+/* Whether heads of [B, T, H, D] at x consist of whole pairs, each in a word of its own. */
+static bool in_pairs(const void *x, ls_strides by)
+{
+    return (uintptr_t)x % sizeof(uint32_t) == 0 && (by.batch | by.token | by.head) % 2 == 0;
+}
+
+static const ls_gemm_tile *tile_of(const ls_attention_call *c)
+{
+    const ls_gemm_tile *tile = c->tile ? c->tile : c->dtype == LS_BF16 ? ls_gemm_tile_of_pairs() : NULL;
+    const bool pairs = c->dtype == LS_BF16 && c->D % 2 == 0 && in_pairs(c->q, c->q_by) && in_pairs(c->k, c->k_by) &&
+                       in_pairs(c->v, c->v_by) && in_pairs(c->dout, c->out_by);
+    return tile && (pairs || !tile->pairs) ? tile : ls_gemm_tile_best();
+}
 
 /* Keys that some query of [0, end) sees. */
 static int64_t keys_before(const ls_attention_call *c, int64_t end) { return c->causal ? c->Tk - c->Tq + end : c->Tk; }
@@ -400,11 +483,12 @@ static void look_ahead(const ls_attention_call *c, ahead *a, int64_t b, int64_t 
 static void forward_tiles(const ls_attention_call *c, int64_t b, int64_t h, float *copies)
 {
     _Alignas(64) float packed[MOST_D * QUERIES], st[KEYS * QUERIES];
+    rounded p;
     uint64_t mask[QUERIES];
     running r;
     ahead next;
     const ls_gemm_tile *tile = tile_of(c);
-    const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D;
+    const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D, along = D / each(tile);
     const int64_t q_row = c->q_by.token, k_row = c->k_by.token, v_row = c->v_by.token;
     const int64_t out_row = copies ? D : c->out_by.token, row0 = (b * c->Hq + h) * c->Tq;
     float *lse = c->lse ? c->lse + row0 : NULL;
@@ -415,32 +499,35 @@ static void forward_tiles(const ls_attention_call *c, int64_t b, int64_t h, floa
         float *out = copies ? copies : (float *)c->out + out_at;
         const int64_t Tk = keys_before(c, i + at.queries);
         look_ahead(c, &next, b, h, i + QUERIES, false);
-        const rows q = as_floats(c, c->q, offset(c->q_by, b, h) + i * q_row, q_row, at.queries, copies, 1);
-        pack_queries(tile, &at, packed, q.x, q.row, D);
-        scale_in_place(packed, packed_count(tile, &at, D), c->scale);
+        const rows q = factor(c, tile, c->q, offset(c->q_by, b, h) + i * q_row, q_row, at.queries, copies, 1, false);
+        pack_queries(tile, &at, packed, q.along_d, q.along_row, along);
+        if (!tile->pairs) scale_in_place(packed, packed_count(tile, &at, D), c->scale);
         for (int l = 0; l < QUERIES; l++) {
             r.max[l] = -INFINITY;
             r.sum[l] = 0.0f;
         }
         for (int64_t j = 0; j < Tk; j += KEYS) {
             at = block_at(c, i, j);
-            const rows k = as_floats(c, c->k, offset(c->k_by, b, hkv) + j * k_row, k_row, at.keys, copies, 2);
-            const rows v = as_floats(c, c->v, offset(c->v_by, b, hkv) + j * v_row, v_row, at.keys, copies, 3);
-            scores(tile, &next, &at, st, k.x, k.row, packed, D);
-            exponentials(&r, &at, st);
+            const int64_t k_at = offset(c->k_by, b, hkv) + j * k_row, v_at = offset(c->v_by, b, hkv) + j * v_row;
+            const rows k = factor(c, tile, c->k, k_at, k_row, at.keys, copies, 2, false);
+            const rows v = factor(c, tile, c->v, v_at, v_row, at.keys, copies, 3, true);
+            scores(tile, &next, &at, st, k.along_d, k.along_row, packed, along);
+            exponentials(&r, &at, st, tile->pairs ? c->scale : 1.0f);
             if (c->drop.least > 0) {
                 draw(c, &at, row0 + i, j, mask);
                 drop(&at, st, mask, c->drop.scale);
             }
             if (j > 0) fade_rows(out, out_row, r.fade, at.queries, D);
-            sum_over_keys(tile, &next, &at, out, out_row, st, v.x, v.row, D, j > 0);
+            if (tile->pairs) round_tile(&p, &at, st, true);
+            sum_over_keys(tile, &next, &at, out, out_row, tile->pairs ? (const float *)p.of_keys : st, v.down,
+                          v.down_row, D, j > 0);
         }
         for (int l = 0; l < at.queries; l++) {
             r.fade[l] = 1.0f / r.sum[l];
             if (lse) lse[i + l] = r.max[l] + logf(r.sum[l]);
         }
         fade_rows(out, out_row, r.fade, at.queries, D);
-        if (copies) round_rows((uint16_t *)c->out + out_at, c->out_by.token, out, at.queries, D, false);
+        if (copies) round_rows((uint16_t *)c->out + out_at, c->out_by.token, out, D, at.queries, D, false);
     }
 }
 
@@ -461,7 +548,7 @@ LS_KERNEL static void forward_one(const ls_attention_call *c, const float *q, co
         const int keys = n - first < KEYS ? (int)(n - first) : KEYS;
         float top = max;
         for (int j = 0; j < keys; j++) {
-            p[j] = c->scale * dot(q, k + (first + j) * c->k_by.token, D);
+            p[j] = c->scale * dot(q, k + (first + j) * c->k_by.token, D, false);
             top = p[j] > top ? p[j] : top;
         }
         const float fade = ls_expf(max - top);
@@ -503,15 +590,16 @@ typedef struct sums {
 } sums;
 
 /* One head of queries adds to dk and dv of its head of keys, or, the first, writes them, and writes or adds to dq.
- * copies: of bfloat16, 6 TILE floats; else NULL. */
+ * copies: of bfloat16, 5 TILE floats; else NULL. */
 static void backward_tiles(const ls_attention_call *c, int64_t b, int64_t h, const sums *to, float *copies)
 {
     _Alignas(64) float packed_q[MOST_D * QUERIES], packed_do[MOST_D * QUERIES];
     _Alignas(64) float st[KEYS * QUERIES], dst[KEYS * QUERIES], delta[QUERIES] = { 0 }, lse[QUERIES] = { 0 };
+    rounded p, ds;
     uint64_t mask[QUERIES];
     ahead next;
     const ls_gemm_tile *tile = tile_of(c);
-    const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D, row0 = (b * c->Hq + h) * c->Tq;
+    const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D, along = D / each(tile), row0 = (b * c->Hq + h) * c->Tq;
     const int64_t q_row = c->q_by.token, k_row = c->k_by.token, v_row = c->v_by.token, out_row = c->out_by.token;
     const int64_t dq_row = copies ? D : q_row;
 
@@ -527,32 +615,41 @@ static void backward_tiles(const ls_attention_call *c, int64_t b, int64_t h, con
             if (to->dk && !to->add_k) clear_rows(to->dk, to->k_row, seen, Tk, D);
             if (to->dv && !to->add_v) clear_rows(to->dv, to->v_row, seen, Tk, D);
         }
-        const rows q = as_floats(c, c->q, q_at, q_row, at.queries, copies, 1);
-        const rows dout = as_floats(c, c->dout, out_at, out_row, at.queries, copies, 2);
-        const rows out = as_floats(c, c->out, out_at, out_row, at.queries, copies, 3);
-        pack_queries(tile, &at, packed_q, q.x, q.row, D);
-        scale_in_place(packed_q, packed_count(tile, &at, D), c->scale);
-        pack_queries(tile, &at, packed_do, dout.x, dout.row, D);
-        row_dots(delta, dout.x, out.x, out.row, at.queries, D);
+        const rows q = factor(c, tile, c->q, q_at, q_row, at.queries, copies, 1, to->dk);
+        const rows dout = factor(c, tile, c->dout, out_at, out_row, at.queries, copies, 2, to->dv);
+        pack_queries(tile, &at, packed_q, q.along_d, q.along_row, along);
+        if (!tile->pairs) scale_in_place(packed_q, packed_count(tile, &at, D), c->scale);
+        pack_queries(tile, &at, packed_do, dout.along_d, dout.along_row, along);
+        row_dots(c->dtype, delta, c->dout, c->out, out_at, out_row, at.queries, D);
         memcpy(lse, c->lse + row0 + i, (size_t)at.queries * sizeof *lse);
         for (int64_t j = 0; j < Tk; j += KEYS) {
             at = block_at(c, i, j);
-            const rows k = as_floats(c, c->k, offset(c->k_by, b, hkv) + j * k_row, k_row, at.keys, copies, 4);
-            const rows v = as_floats(c, c->v, offset(c->v_by, b, hkv) + j * v_row, v_row, at.keys, copies, 5);
-            scores(tile, &next, &at, st, k.x, k.row, packed_q, D);
-            scores(tile, &next, &at, dst, v.x, v.row, packed_do, D);
+            const int64_t k_at = offset(c->k_by, b, hkv) + j * k_row, v_at = offset(c->v_by, b, hkv) + j * v_row;
+            const rows k = factor(c, tile, c->k, k_at, k_row, at.keys, copies, 3, dq);
+            const rows v = factor(c, tile, c->v, v_at, v_row, at.keys, copies, 4, false);
+            scores(tile, &next, &at, st, k.along_d, k.along_row, packed_q, along);
+            scores(tile, &next, &at, dst, v.along_d, v.along_row, packed_do, along);
             if (c->drop.least > 0) {
                 draw(c, &at, row0 + i, j, mask);
                 drop(&at, dst, mask, c->drop.scale);
             }
-            slopes(&at, st, dst, lse, delta, c->scale);
+            slopes(&at, st, dst, lse, delta, tile->pairs ? c->scale : 1.0f, c->scale);
             if (c->drop.least > 0) drop(&at, st, mask, c->drop.scale);
+            const float *pt = st, *dst_down = dst, *dst_along = dst;
+            if (tile->pairs) {
+                if (to->dv) round_tile(&p, &at, st, false);
+                if (to->dk || dq) round_tile(&ds, &at, dst, dq);
+                pt = (const float *)p.of_queries;
+                dst_along = (const float *)ds.of_queries;
+                dst_down = (const float *)ds.of_keys;
+            }
             if (to->dv)
-                sum_over_queries(tile, &next, &at, to->dv + j * to->v_row, to->v_row, st, dout.x, dout.row, D);
-            if (to->dk) sum_over_queries(tile, &next, &at, to->dk + j * to->k_row, to->k_row, dst, q.x, q.row, D);
-            if (dq) sum_over_keys(tile, &next, &at, dq, dq_row, dst, k.x, k.row, D, j > 0 || add_q);
+                sum_over_queries(tile, &next, &at, to->dv + j * to->v_row, to->v_row, pt, dout.down, dout.down_row, D);
+            if (to->dk)
+                sum_over_queries(tile, &next, &at, to->dk + j * to->k_row, to->k_row, dst_along, q.down, q.down_row, D);
+            if (dq) sum_over_keys(tile, &next, &at, dq, dq_row, dst_down, k.down, k.down_row, D, j > 0 || add_q);
         }
-        if (dq && copies) round_rows((uint16_t *)c->dq + q_at, q_row, dq, at.queries, D, c->add_q);
+        if (dq && copies) round_rows((uint16_t *)c->dq + q_at, q_row, dq, D, at.queries, D, c->add_q);
     }
 }
 
@@ -568,16 +665,14 @@ static void backward_float(const ls_attention_call *c, int64_t b, int64_t hkv)
 
 static __attribute__((noinline)) void backward_bf16(const ls_attention_call *c, int64_t b, int64_t hkv, float *scratch)
 {
-    _Alignas(64) float copies[6 * TILE];
+    _Alignas(64) float copies[5 * TILE];
     const int64_t shared = c->Hq / c->Hkv, D = c->D;
     const sums to = {
         .dk = c->dk ? scratch : NULL, .k_row = D, .dv = c->dv ? scratch + c->Tk * D : NULL, .v_row = D,
     };
     for (int64_t h = hkv * shared; h < (hkv + 1) * shared; h++) backward_tiles(c, b, h, &to, copies);
-    if (to.dk)
-        round_rows((uint16_t *)c->dk + offset(c->k_by, b, hkv), c->k_by.token, to.dk, c->Tk, D, c->add_k);
-    if (to.dv)
-        round_rows((uint16_t *)c->dv + offset(c->v_by, b, hkv), c->v_by.token, to.dv, c->Tk, D, c->add_v);
+    if (to.dk) round_rows((uint16_t *)c->dk + offset(c->k_by, b, hkv), c->k_by.token, to.dk, D, c->Tk, D, c->add_k);
+    if (to.dv) round_rows((uint16_t *)c->dv + offset(c->v_by, b, hkv), c->v_by.token, to.dv, D, c->Tk, D, c->add_v);
 }
 
 /* --- all heads ------------------------------------------------------------------------ */

@@ -15,8 +15,6 @@
 #include <stdint.h>
 #include "lockstep/dtype.h"
 
-#include "lockstep/dtype.h"
-
 #define LS_ATTENTION_MOST_D 256 /* longest head: what the tiles on the stack are cut for */
 
 struct ls_gemm_tile; /* gemm_tile.h */
@@ -42,7 +40,8 @@ typedef struct ls_attention_call {
     float scale;
     bool causal;
     ls_dtype dtype;                /* of q, k, v, out and gradients: LS_F32, also where not named, or LS_BF16. Sums and
-                                    * softmax are in float either way */
+                                    * softmax are in float either way. With a tile of pairs P and dS are rounded to
+                                    * bfloat16 for their products (FlashAttention and PyTorch do so), else not */
     const void *q;                 /* [B, Tq, Hq, D] */
     const void *k, *v;             /* [B, Tk, Hkv, D] */
     void *out;                     /* [B, Tq, Hq, D] */
@@ -54,7 +53,9 @@ typedef struct ls_attention_call {
     void *dq, *dk, *dv;            /* NULL: not wanted */
     float *scratch;                /* ls_attention_scratch(c) floats; NULL where that is 0 */
     bool add_q, add_k, add_v;      /* add to what is there */
-    const struct ls_gemm_tile *tile; /* inner kernel; NULL: the best that the running CPU supports */
+    const struct ls_gemm_tile *tile; /* inner kernel; NULL: the best that the running CPU supports. One of pairs
+                                      * gives way to floats where dtype is not LS_BF16, D or a stride is odd, or q, k,
+                                      * v or dout does not lie on 4 bytes */
 } ls_attention_call;
 
 /* [B, T, H, D] without gaps. */
@@ -64,7 +65,7 @@ ls_strides ls_strides_dense(int64_t T, int64_t H, int64_t D);
  * queries without lse (a step of generation) read keys and values once, at the speed of memory where a head's tokens
  * lie together, as in a cache [B, Hkv, T, D]; from [B, T, Hkv, D] it is a third of that. */
 void ls_attention_forward(const ls_attention_call *c);
-/* Needs out and lse as forward left them. Uses about 180 KB of stack, of bfloat16 600. Both share the heads out over
+/* Needs out and lse as forward left them. Uses about 200 KB of stack, of bfloat16 520. Both share the heads out over
  * OpenMP's threads; the bits do not depend on their number. */
 void ls_attention_backward(const ls_attention_call *c);
 /* Of bfloat16 dk and dv are added up in float, for each thread; 0 of float. */
