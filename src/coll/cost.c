@@ -114,7 +114,7 @@ ls_status ls_cost_load(ls_cost *out, char *from, size_t n)
 {
     char path[4096], *text = NULL;
     size_t len = 0;
-    ls_file_info info = { LS_FILE_NONE };
+    ls_file_info info = { .type = LS_FILE_NONE };
     const ls_env *env = ls_env_get();
     const char *asked = env->getenv("LOCKSTEP_CALIBRATION");
     bool named = asked && *asked, there = ls_cost_path(path, sizeof path);

@@ -100,9 +100,17 @@ ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out
  * LS_BAD_CONFIG or LS_UNSUPPORTED with what is served. `world_size` >= 1. */
 ls_status ls_train_config_check(const ls_train_config *c, int world_size);
 
+typedef enum ls_inject_kind {
+    LS_INJECT_KILL,
+    LS_INJECT_STOP,
+    LS_INJECT_HANG,
+    LS_INJECT_NAN,
+    LS_INJECT_MISMATCH
+} ls_inject_kind;
+
 /* What a fault injection asks for; rank -1: nothing. */
 typedef struct ls_injection {
-    enum { LS_INJECT_KILL, LS_INJECT_STOP, LS_INJECT_HANG, LS_INJECT_NAN, LS_INJECT_MISMATCH } kind;
+    ls_inject_kind kind;
     int rank;
     int64_t step;
 } ls_injection;

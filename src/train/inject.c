@@ -20,7 +20,7 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
         char *end;
         long rank = strtol(at + 1, &end, 10), step = *end == ':' ? strtol(end + 1, &end, 10) : 0;
         if (*end || rank < 0 || rank >= world_size || step < 1) break;
-        out->kind = (int)i;
+        out->kind = (ls_inject_kind)i;
         out->rank = (int)rank;
         out->step = step;
         return LS_OK;

@@ -210,7 +210,7 @@ ls_status ls_peak_find(ls_dtype dtype, int threads, ls_peak *out)
     char path[4096], what[160];
     const ls_env *env = ls_env_get();
     const char *asked = env->getenv(VARIABLE);
-    ls_file_info info = { LS_FILE_NONE };
+    ls_file_info info = { .type = LS_FILE_NONE };
     bool named = asked && *asked, place = ls_peak_path(path, sizeof path);
     double each = 0.0;
     *out = (ls_peak){ 0 };
