@@ -21,10 +21,10 @@
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, tokens, ranks, threads, steps;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps;
     size_t bucket_cap;
     double clip, lr;
-    const char *dtype, *sync, *save;
+    const char *dtype, *sync, *pack, *save;
     bool help;
 } options;
 
@@ -36,6 +36,9 @@ static const ls_opt table[] = {
     { "vocab", LS_OPT_INT, AT(vocab), "50257", "1..16777216", "tokens that there are", 0, NULL },
     { "seq_len", LS_OPT_INT, AT(seq_len), "1024", "1..1048576", "positions that there are", 0, NULL },
     { "batch", LS_OPT_INT, AT(batch), "4", "1..65536", "sequences a rank", 0, NULL },
+    { "micro_batches", LS_OPT_INT, AT(micro_batches), "1", "1..1024", "of --batch sequences each: a step", 0, NULL },
+    { "pack", LS_OPT_CHOICE, AT(pack), "never", "never|always|alternate",
+      "whether micro-batches read packed copies of the weights; alternate: in every other step", 0, NULL },
     { "tokens", LS_OPT_INT, AT(tokens), "64", "1..1048576", "tokens a sequence", 0, NULL },
     { "ranks", LS_OPT_INT, AT(ranks), "1", "1..64", "ranks, data parallel", 0, NULL },
     { "threads", LS_OPT_INT, AT(threads), "1", "1..1024", "threads a rank", 0, NULL },
@@ -88,7 +91,9 @@ static ls_status build(job *j)
     adamw.lr = o->lr;
     const size_t values = ls_params_nbytes(ps), grads = o->ranks > 1 ? 0 : values;
     const size_t copies = bf16 ? ls_params_bf16_nbytes(ps) : 0;
-    const size_t bytes = values + grads + copies + ls_optim_state_bytes(&adamw, ps) + ((size_t)ps->n + 8) * 320;
+    size_t packed = 0;
+    if (strcmp(o->pack, "never") != 0) LS_TRY(ls_model_packed_bytes(j->model, o->batch, o->tokens, &mode, &packed));
+    const size_t bytes = values + grads + copies + packed + ls_optim_state_bytes(&adamw, ps) + ((size_t)ps->n + 8) * 320;
     LS_TRY(ls_arena_create(bytes, false, NULL, &j->arena));
     LS_TRY(ls_params_bind(ps, j->arena, o->ranks > 1 ? NULL : j->arena));
     if (bf16) LS_TRY(ls_params_bind_bf16(ps, j->arena));
@@ -102,6 +107,11 @@ static ls_status build(job *j)
     if (slab == 0) return LS_UNSUPPORTED; /* and the sentence says what */
     LS_TRY(ls_tape_create(slab, NULL, NULL, &j->tape));
     LS_TRY(ls_tape_set_dtype(j->tape, mode.dtype));
+    if (packed) {
+        void *memory;
+        LS_TRY(ls_arena_alloc(j->arena, packed, LS_MEM_PARAM, &memory));
+        LS_TRY(ls_tape_pack_memory(j->tape, memory, packed));
+    }
     const size_t n = (size_t)(o->batch * o->tokens);
     j->x = calloc(n, sizeof *j->x);
     j->y = calloc(n, sizeof *j->y);
@@ -113,7 +123,7 @@ static int64_t token(int64_t i, int64_t vocab)
     return (int64_t)(((uint32_t)((uint64_t)i * 2654435761u)) >> 7) % vocab;
 }
 
-/* This rank's part of step s: sequences of one token more than they are long. */
+/* This rank's part of micro-batch s: sequences of one token more than they are long. */
 static void next_batch(job *j, int64_t s)
 {
     const options *o = j->o;
@@ -126,18 +136,32 @@ static void next_batch(job *j, int64_t s)
         }
 }
 
-static ls_status step(job *j, bool sync, double *loss)
+/* Micro-batch i of a step: its mean loss, its share of which gradients are of, is added to *loss. */
+static ls_status micro_batch(job *j, int64_t i, bool sync, double *loss)
 {
-    const int64_t dim[2] = { j->o->batch, j->o->tokens };
-    ls_params *ps = &j->model->params;
+    const int64_t n = j->o->micro_batches, dim[2] = { j->o->batch, j->o->tokens };
+    const float share = 1.0f / (float)n;
     ls_loss_sums sums;
-    double norm;
-    ls_params_zero_grad(ps);
     ls_tape_reset(j->tape);
-    if (j->ddp) LS_TRY(ls_ddp_begin_forward(j->ddp, j->tape, sync));
+    if (j->ddp) LS_TRY(ls_ddp_begin_forward(j->ddp, j->tape, sync && i == n - 1));
     ls_tensor *x = ls_tape_input(j->tape, LS_I64, 2, dim, j->x), *y = ls_tape_input(j->tape, LS_I64, 2, dim, j->y);
-    LS_TRY(ls_backward(j->tape, ls_model_loss(j->model, j->tape, x, y, &sums)));
-    *loss = sums.sum / (double)sums.counted;
+    LS_TRY(ls_backward_from(j->tape, ls_model_loss(j->model, j->tape, x, y, &sums), &share));
+    *loss += sums.sum / (double)sums.counted / (double)n;
+    return LS_OK;
+}
+
+static ls_status step(job *j, int64_t s, bool sync, double *loss)
+{
+    ls_params *ps = &j->model->params;
+    double norm;
+    *loss = 0;
+    ls_params_zero_grad(ps);
+    if (strcmp(j->o->pack, "always") == 0 || s % 2 == 1) ls_tape_pack_begin(j->tape);
+    for (int64_t i = 0; i < j->o->micro_batches; i++) {
+        if (i > 0) next_batch(j, s * j->o->micro_batches + i); /* the first is there */
+        LS_TRY(micro_batch(j, i, sync, loss));
+    }
+    ls_tape_pack_end(j->tape);
     if (j->ddp && sync) LS_TRY(ls_grad_norm_shared(ls_world_group(j->w), ps, &norm, NULL));
     else LS_TRY(ls_grad_norm(ps, &norm, NULL));
     return ls_optim_step_scaled(j->adamw, ls_clip_scale(norm, j->o->clip));
@@ -162,10 +186,10 @@ static ls_status run(job *j)
     for (int64_t s = 0; s < j->o->steps; s++) {
         const bool sync = !alternate || s % 2 == 0;
         double loss;
-        next_batch(j, s);
+        next_batch(j, s * j->o->micro_batches);
         LS_TRY(ls_barrier(ls_world_group(j->w)));
         const uint64_t t0 = now_ns();
-        LS_TRY(step(j, sync, &loss));
+        LS_TRY(step(j, s, sync, &loss));
         double ms = 1e-6 * (double)(now_ns() - t0);
         LS_TRY(ls_all_reduce(ls_world_group(j->w), NULL, &ms, 1, LS_F64, LS_MAX));
         if (first) printf("%lld,%d,%.3f,%.7g\n", (long long)s + 1, sync, ms, loss);

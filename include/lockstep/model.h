@@ -135,6 +135,9 @@ typedef struct ls_tape_mode {
 } ls_tape_mode;
 /* The same in any mode. */
 size_t ls_model_tape_bytes_in(const ls_model *m, int64_t batch, int64_t tokens, const ls_tape_mode *mode);
+/* Bytes that packed weights take in it (ls_tape_pack_memory), 0 where no product is faster by them. */
+ls_status ls_model_packed_bytes(const ls_model *m, int64_t batch, int64_t tokens, const ls_tape_mode *mode,
+                                size_t *bytes);
 
 #ifdef __cplusplus
 }

@@ -72,6 +72,21 @@ double ls_tape_flops_again(const ls_tape *t);
 /* Most bytes of the slab ever in use. */
 size_t ls_tape_peak(const ls_tape *t);
 
+/* --- packed weights: memory for time ---------------------------------------------
+ *
+ * Between pack_begin and pack_end nobody changes a parameter, and products may read copies of weights in the order that
+ * the library which multiplies likes best, made by the first product that wants them: worth their price from about four
+ * micro-batches on. Copies of an earlier pair, and outside of any, are never read. Results agree with those from the
+ * weights themselves to rounding, and are the same bits in every run. */
+
+/* Where copies go: nbytes at `memory` (64-byte aligned, borrowed until the tape's end or the next call; NULL: none, and
+ * pack_begin does nothing). What finds no room is read as it is. LS_INVALID on a dry tape. */
+ls_status ls_tape_pack_memory(ls_tape *t, void *memory, size_t nbytes);
+void ls_tape_pack_begin(ls_tape *t);
+void ls_tape_pack_end(ls_tape *t);
+/* Of `memory`, taken so far. On a dry tape, after pack_begin, what the same would take: it follows from the shapes. */
+size_t ls_tape_packed_bytes(const ls_tape *t);
+
 /* A leaf over the caller's memory, which must outlive the next reset. No grad. */
 ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim, void *data);
 

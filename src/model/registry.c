@@ -56,7 +56,8 @@ void ls_model_destroy(ls_model *m)
 
 /* The step on a dry tape, with a copy of the parameters that wants gradients: so the
  * answer is right before ls_params_bind, and for any model. */
-static ls_status dry_run(const ls_model *m, int64_t batch, int64_t tokens, const ls_tape_mode *mode, size_t *bytes)
+static ls_status dry_run(const ls_model *m, int64_t batch, int64_t tokens, const ls_tape_mode *mode, size_t *bytes,
+                         size_t *packed)
 {
     ls_status st = LS_OK;
     ls_model copy = *m;
@@ -75,12 +76,14 @@ static ls_status dry_run(const ls_model *m, int64_t batch, int64_t tokens, const
     if ((st = ls_tape_create_dry(&t)) < 0 || (st = ls_tape_set_dtype(t, mode->dtype)) < 0) goto done;
     ls_tape_set_recompute(t, mode->recompute);
     ls_tape_set_grad(t, !mode->evaluate);
+    ls_tape_pack_begin(t);
     m->cls->input(m, batch, tokens, &in);
     ls_tensor *x = ls_tape_input(t, in.dtype, in.ndim, in.dim, NULL);
     ls_tensor *labels = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, NULL);
     ls_tensor *loss = ls_model_loss(&copy, t, x, labels, NULL);
     if ((st = ls_tape_status(t)) < 0 || (!mode->evaluate && (st = ls_backward(t, loss)) < 0)) goto done;
     *bytes = ls_tape_peak(t);
+    *packed = ls_tape_packed_bytes(t);
 done:
     ls_tape_destroy(t);
     free(copy.params.item);
@@ -89,8 +92,15 @@ done:
 
 size_t ls_model_tape_bytes_in(const ls_model *m, int64_t batch, int64_t tokens, const ls_tape_mode *mode)
 {
-    size_t bytes = 0;
-    return dry_run(m, batch, tokens, mode, &bytes) < 0 ? 0 : bytes;
+    size_t bytes = 0, packed;
+    return dry_run(m, batch, tokens, mode, &bytes, &packed) < 0 ? 0 : bytes;
+}
+
+ls_status ls_model_packed_bytes(const ls_model *m, int64_t batch, int64_t tokens, const ls_tape_mode *mode,
+                                size_t *bytes)
+{
+    size_t tape;
+    return dry_run(m, batch, tokens, mode, &tape, bytes);
 }
 
 size_t ls_model_tape_bytes_of(const ls_model *m, int64_t batch, int64_t tokens)

@@ -181,8 +181,31 @@ static ls_status run_bf16(ls_gemm *g, const ls_gemm_call *call)
     return ls_gemm_library_run(g->library, call);
 }
 
+/* --- packed weights ---------------------------------------------------------------------------- */
+
+#define PACKED_UNIT 64 /* rows and columns: what any of the library's layouts pads to */
+
+size_t ls_gemm_packed_bytes(const ls_gemm_call *c)
+{
+    const int64_t flops = 2 * c->m * c->n * c->k, small = c->in == LS_BF16 ? BF16_FLOPS : ls_gemm_tile_best()->most_flops;
+    if (ALWAYS_TILES || c->m == 1 || c->trans_a || flops <= small) return 0;
+    if ((c->in == LS_BF16 && !ls_gemm_library_has_bf16()) || !ls_gemm_library_packs(c)) return 0;
+    const size_t k = (size_t)(c->k + PACKED_UNIT - 1) / PACKED_UNIT, n = (size_t)(c->n + PACKED_UNIT - 1) / PACKED_UNIT;
+    return k * n * PACKED_UNIT * PACKED_UNIT * (c->in == LS_BF16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+ls_status ls_gemm_pack(ls_gemm *g, const ls_gemm_call *call, void *to, bool *done)
+{
+    const size_t room = ls_gemm_packed_bytes(call);
+    *done = false;
+    if (room == 0) return LS_OK;
+    if (!g->library) LS_TRY(ls_gemm_library_open(&g->library));
+    return ls_gemm_library_pack(g->library, call, to, room, done);
+}
+
 ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call)
 {
+    if (call->packed) return ls_gemm_library_run(g->library, call); /* it packed it */
     if (call->m == 1 && call->trans_b && call->out == LS_F32 && call->n * call->k >= ROW_ELEMENTS) {
         ls_gemm_row(call);
         return LS_OK;

@@ -22,12 +22,14 @@
  * op is the transpose where trans_a or trans_b says so: then A is stored
  * [K, M], or B is stored [N, K]. C overlaps none of the others. A and B are
  * float; or bfloat16, and C bfloat16 or float: sums are in float and rounded
- * once. */
+ * once. `packed` is B once more as ls_gemm_pack left it for a product of this shape, add, bias, dtypes and number of
+ * threads; NULL: B is read as it is. */
 typedef struct ls_gemm_call {
     int64_t m, n, k;
     bool trans_a, trans_b, add;
     ls_dtype in, out; /* of A and B, and of C; not named: LS_F32 */
     const void *a, *b;
+    const void *packed;
     const float *bias; /* may be NULL */
     void *c;
 } ls_gemm_call;
@@ -40,6 +42,14 @@ ls_status ls_gemm_create(ls_gemm **out);
 void ls_gemm_destroy(ls_gemm *g); /* NULL is fine */
 /* Memory is allocated only when a shape is seen for the first time. */
 ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call);
+
+/* A weight that many products read can be put into the order that the library likes best. Room for it that is
+ * always enough (it follows from the shape alone); 0 where nothing would be gained: small products, a single row, a
+ * transposed A, a library that does not do it. */
+size_t ls_gemm_packed_bytes(const ls_gemm_call *call);
+/* Fills `to` (64-byte aligned, ls_gemm_packed_bytes) from call->b. *done false: the library likes B as it is. Sums of
+ * the product may be taken in another order than from B as it is, so the two agree to rounding. */
+ls_status ls_gemm_pack(ls_gemm *g, const ls_gemm_call *call, void *to, bool *done);
 
 /* The product of m = 1 with trans_b and a float C, whatever the size. */
 void ls_gemm_row(const ls_gemm_call *call);
@@ -62,6 +72,9 @@ void ls_gemm_library_describe(char *out, size_t n);
 ls_status ls_gemm_library_open(ls_gemm_library **out);
 void ls_gemm_library_close(ls_gemm_library *l);
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *call);
+/* Whether packing B is faster for it; ls_gemm_pack, with `room` bytes at `to`. */
+bool ls_gemm_library_packs(const ls_gemm_call *call);
+ls_status ls_gemm_library_pack(ls_gemm_library *l, const ls_gemm_call *call, void *to, size_t room, bool *done);
 /* For benchmarks: the library's ways of doing a product, 0 .. and their names, NULL after the last. Forcing one that
  * cannot do a product leaves the choice as it is; -1 gives it back. */
 const char *ls_gemm_library_way(int way);

@@ -32,6 +32,22 @@ ls_status ls_gemm_library_open(ls_gemm_library **out)
 
 void ls_gemm_library_close(ls_gemm_library *l) { free(l); }
 
+bool ls_gemm_library_packs(const ls_gemm_call *call)
+{
+    (void)call;
+    return false;
+}
+
+ls_status ls_gemm_library_pack(ls_gemm_library *l, const ls_gemm_call *call, void *to, size_t room, bool *done)
+{
+    (void)l;
+    (void)call;
+    (void)to;
+    (void)room;
+    *done = false;
+    return LS_OK;
+}
+
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *c)
 {
     (void)l;

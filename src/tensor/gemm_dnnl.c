@@ -27,12 +27,16 @@ static const int argument[WAYS][OPERANDS] = {
 
 /* One shape, ready to run with so many threads. */
 typedef struct product {
-    ls_gemm_call key; /* pointers NULL, but for bias: any other value means "with bias" */
+    ls_gemm_call key; /* of its pointers only bias and packed count: with or without */
     way way;
     int threads;
     dnnl_primitive_t run;
     dnnl_memory_t memory[OPERANDS]; /* NULL where the product has none */
     size_t scratch_bytes;
+    /* of packed weights */
+    dnnl_primitive_t pack;     /* plain B to memory[B] */
+    dnnl_memory_t plain, pack_scratch;
+    size_t packed_bytes;       /* of memory[B]; 0: the library likes B as it is */
 } product;
 
 struct ls_gemm_library {
@@ -100,6 +104,9 @@ static void release(product *p)
     for (int i = 0; i < OPERANDS; i++)
         if (p->memory[i]) dnnl_memory_destroy(p->memory[i]);
     if (p->run) dnnl_primitive_destroy(p->run);
+    if (p->plain) dnnl_memory_destroy(p->plain);
+    if (p->pack_scratch) dnnl_memory_destroy(p->pack_scratch);
+    if (p->pack) dnnl_primitive_destroy(p->pack);
 }
 
 void ls_gemm_library_close(ls_gemm_library *l)
@@ -123,6 +130,14 @@ static dnnl_status_t describe_strided(description *out, dnnl_data_type_t type, c
 {
     dnnl_memory_desc_t md = NULL;
     const dnnl_status_t got = dnnl_memory_desc_create_with_strides(&md, 2, dims, type, strides);
+    *out = md;
+    return got;
+}
+
+static dnnl_status_t describe_any(description *out, dnnl_data_type_t type, const dnnl_dims_t dims)
+{
+    dnnl_memory_desc_t md = NULL;
+    const dnnl_status_t got = dnnl_memory_desc_create_with_tag(&md, 2, dims, type, dnnl_format_tag_any);
     *out = md;
     return got;
 }
@@ -165,6 +180,13 @@ static dnnl_status_t describe_strided(description *out, dnnl_data_type_t type, c
     dnnl_memory_desc_t *md = calloc(1, sizeof *md);
     *out = md;
     return md ? dnnl_memory_desc_init_by_strides(md, 2, dims, type, strides) : dnnl_out_of_memory;
+}
+
+static dnnl_status_t describe_any(description *out, dnnl_data_type_t type, const dnnl_dims_t dims)
+{
+    dnnl_memory_desc_t *md = calloc(1, sizeof *md);
+    *out = md;
+    return md ? dnnl_memory_desc_init_by_tag(md, 2, dims, type, dnnl_format_tag_any) : dnnl_out_of_memory;
 }
 
 static void forget(description d) { free((dnnl_memory_desc_t *)d); }
@@ -226,6 +248,7 @@ bool ls_gemm_library_can(int i, const ls_gemm_call *c) { return can((way)i, c); 
  * inner_product was 1 to 3 ahead. bench_gemm measures any shape by each way. */
 static way choose(const ls_gemm_library *l, const ls_gemm_call *c)
 {
+    if (c->packed) return MATMUL;
     if (l->forced >= 0 && can((way)l->forced, c)) return (way)l->forced;
     if (c->in == LS_BF16) return can(INNER, c) ? INNER : MATMUL;
     return c->bias || c->trans_b ? MATMUL : SGEMM;
@@ -248,10 +271,42 @@ static dnnl_status_t describe_operands(const product *p, description d[OPERANDS]
         if (got == dnnl_success) got = describe(&d[B], c->in, c->k, c->n, false);
     } else {
         got = describe(&d[A], c->in, c->m, c->k, c->trans_a);
-        if (got == dnnl_success) got = describe(&d[B], c->in, c->k, c->n, c->trans_b);
+        if (got == dnnl_success && !c->packed) got = describe(&d[B], c->in, c->k, c->n, c->trans_b);
+        if (got == dnnl_success && c->packed)
+            got = describe_any(&d[B], c->in == LS_BF16 ? dnnl_bf16 : dnnl_f32, (const dnnl_dims_t){ c->k, c->n });
     }
     if (got == dnnl_success && c->bias) got = describe(&d[BIAS], LS_F32, 1, c->n, false);
     if (got == dnnl_success) got = describe(&d[C], c->out, c->m, c->n, false);
+    return got;
+}
+
+/* B as the product wants it, and the way from B as it is. */
+static dnnl_status_t prepare_packing(ls_gemm_library *l, product *out, dnnl_primitive_desc_t product_desc)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t desc = NULL;
+    description plain = NULL;
+    const ls_gemm_call *c = &out->key;
+    const description packed = dnnl_primitive_desc_query_md(product_desc, dnnl_query_weights_md, 0);
+    dnnl_status_t got = dnnl_memory_create(&out->memory[B], packed, l->engine, DNNL_MEMORY_NONE);
+    if (got == dnnl_success) got = describe(&plain, c->in, c->k, c->n, c->trans_b);
+    if (got == dnnl_success) got = dnnl_primitive_attr_create(&attr);
+    if (got == dnnl_success) got = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (got == dnnl_success && !dnnl_memory_desc_equal(plain, packed)) {
+        out->packed_bytes = dnnl_memory_desc_get_size(packed);
+        got = dnnl_reorder_primitive_desc_create(&desc, plain, l->engine, packed, l->engine, attr);
+        if (got == dnnl_success) got = dnnl_primitive_create(&out->pack, desc);
+        if (got == dnnl_success) got = dnnl_memory_create(&out->plain, plain, l->engine, DNNL_MEMORY_NONE);
+        if (got == dnnl_success) {
+            const description scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+            const size_t bytes = dnnl_memory_desc_get_size(scratch);
+            if (bytes > out->scratch_bytes) out->scratch_bytes = bytes;
+            got = dnnl_memory_create(&out->pack_scratch, scratch, l->engine, DNNL_MEMORY_NONE);
+        }
+    }
+    forget(plain);
+    if (desc) dnnl_primitive_desc_destroy(desc);
+    if (attr) dnnl_primitive_attr_destroy(attr);
     return got;
 }
 
@@ -277,12 +332,14 @@ static dnnl_status_t prepare(ls_gemm_library *l, product *out)
                                 : describe_matmul(&desc, l->engine, d, attr);
     if (got == dnnl_success) got = dnnl_primitive_create(&out->run, desc);
     for (int i = 0; i < SCRATCH && got == dnnl_success; i++)
-        if (d[i]) got = dnnl_memory_create(&out->memory[i], d[i], l->engine, DNNL_MEMORY_NONE);
+        if (d[i] && !(i == B && c->packed))
+            got = dnnl_memory_create(&out->memory[i], d[i], l->engine, DNNL_MEMORY_NONE);
     if (got == dnnl_success) {
         const description scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
         out->scratch_bytes = dnnl_memory_desc_get_size(scratch);
         got = dnnl_memory_create(&out->memory[SCRATCH], scratch, l->engine, DNNL_MEMORY_NONE);
     }
+    if (got == dnnl_success && c->packed) got = prepare_packing(l, out, desc);
 
     for (int i = 0; i < OPERANDS; i++) forget(d[i]);
     forget(weights);
@@ -322,8 +379,8 @@ static bool same(const product *x, const product *y)
 {
     const ls_gemm_call *a = &x->key, *b = &y->key;
     return a->m == b->m && a->n == b->n && a->k == b->k && a->trans_a == b->trans_a && a->trans_b == b->trans_b &&
-           a->add == b->add && a->in == b->in && a->out == b->out && !a->bias == !b->bias && x->way == y->way &&
-           x->threads == y->threads;
+           a->add == b->add && a->in == b->in && a->out == b->out && !a->bias == !b->bias && !a->packed == !b->packed &&
+           x->way == y->way && x->threads == y->threads;
 }
 
 /* --- running it ------------------------------------------------------------------------ */
@@ -336,19 +393,55 @@ static ls_status run_sgemm(const ls_gemm_call *c)
     return got == dnnl_success ? LS_OK : refused(got, "a matrix product");
 }
 
+static ls_status find_product(ls_gemm_library *l, const ls_gemm_call *c, way by, product **out)
+{
+    const product wanted = { .key = *c, .way = by, .threads = ls_thread_count() };
+    for (int i = 0; i < l->n; i++)
+        if (same(&l->item[i], &wanted)) {
+            *out = &l->item[i];
+            return LS_OK;
+        }
+    return add_product(l, &wanted, out);
+}
+
+/* What the packed layout gains, and where: docs/performance.md. */
+bool ls_gemm_library_packs(const ls_gemm_call *c)
+{
+    return c->in == LS_BF16 || c->bias || c->trans_b;
+}
+
+ls_status ls_gemm_library_pack(ls_gemm_library *l, const ls_gemm_call *c, void *to, size_t room, bool *done)
+{
+    ls_gemm_call packed = *c;
+    product *p;
+    packed.packed = to;
+    LS_TRY(find_product(l, &packed, MATMUL, &p));
+    *done = p->packed_bytes > 0 && p->packed_bytes <= room;
+    if (!*done) return LS_OK;
+    void *from; /* oneDNN's handles are not const */
+    memcpy(&from, &c->b, sizeof from);
+    dnnl_status_t got = dnnl_memory_set_data_handle(p->plain, from);
+    if (got == dnnl_success) got = dnnl_memory_set_data_handle(p->memory[B], to);
+    if (got == dnnl_success) got = dnnl_memory_set_data_handle(p->pack_scratch, l->scratch);
+    if (got != dnnl_success) return refused(got, "naming an operand");
+    const dnnl_exec_arg_t args[] = {
+        { DNNL_ARG_FROM, p->plain }, { DNNL_ARG_TO, p->memory[B] }, { DNNL_ARG_SCRATCHPAD, p->pack_scratch },
+    };
+    got = dnnl_primitive_execute(p->pack, l->stream, 3, args);
+    return got == dnnl_success ? LS_OK : refused(got, "packing a weight");
+}
+
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *c)
 {
-    const product wanted = { .key = *c, .way = choose(l, c), .threads = ls_thread_count() };
-    if (wanted.way == SGEMM) return run_sgemm(c);
-    product *p = NULL;
-    for (int i = 0; i < l->n && !p; i++)
-        if (same(&l->item[i], &wanted)) p = &l->item[i];
-    if (!p) LS_TRY(add_product(l, &wanted, &p));
+    const way by = choose(l, c);
+    if (by == SGEMM) return run_sgemm(c);
+    product *p;
+    LS_TRY(find_product(l, c, by, &p));
 
     /* oneDNN's handles are not const; it writes to C and the scratchpad only. */
     void *operand[OPERANDS] = { [C] = c->c, [SCRATCH] = l->scratch };
     memcpy(&operand[A], &c->a, sizeof c->a);
-    memcpy(&operand[B], &c->b, sizeof c->b);
+    memcpy(&operand[B], c->packed ? &c->packed : &c->b, sizeof c->b);
     memcpy(&operand[BIAS], &c->bias, sizeof c->bias);
     dnnl_exec_arg_t args[OPERANDS];
     int nargs = 0;

@@ -90,7 +90,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
         .m = N, .n = I, .k = O, .add = add, .in = x->dtype, .out = x->dtype,
         .a = dy->data, .b = values(w, x->dtype), .c = out,
     };
-    if (!ls_tape_dry(t)) LS_TRY(ls_gemm_run(ls_tape_gemm(t), &dx));
+    LS_TRY(ls_op_product(t, &dx, w, 0));
     return ls_grad_end(t, x);
 }
 
@@ -129,14 +129,12 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b)
     dim[x->ndim - 1] = O;
     ls_tensor *y = ls_op_output(t, x->dtype, x->ndim, dim);
     if (!y) return NULL;
-    if (!ls_tape_dry(t)) {
-        const ls_gemm_call c = {
-            .m = N, .n = O, .k = I, .trans_b = true, .in = x->dtype, .out = x->dtype,
-            .a = x->data, .b = values(w, x->dtype), .bias = b ? b->data : NULL, .c = y->data,
-        };
-        const ls_status ran = ls_gemm_run(ls_tape_gemm(t), &c);
-        if (ran < 0) return ls_op_fail(t, ran);
-    }
+    const ls_gemm_call c = {
+        .m = N, .n = O, .k = I, .trans_b = true, .in = x->dtype, .out = x->dtype,
+        .a = x->data, .b = values(w, x->dtype), .bias = b ? b->data : NULL, .c = y->data,
+    };
+    const ls_status ran = ls_op_product(t, &c, w, 0);
+    if (ran < 0) return ls_op_fail(t, ran);
     const double flops = 2.0 * (double)N * (double)I * (double)O;
     return ls_op_end(t, y, &(struct ls_node){
         .op = &linear, .in = { x, w, b }, .label_a = (uint32_t)I, .label_b = (uint32_t)O,

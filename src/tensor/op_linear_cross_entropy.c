@@ -43,8 +43,10 @@
 
 /* One application: its shapes and how it is cut. */
 typedef struct head {
+    const ls_tensor *weight;
     int64_t N, C, V;
     int64_t rows;   /* of x at a time */
+    int64_t first_rows; /* the first time: all of them where there are fewer */
     int64_t block;  /* of the vocabulary at a time; all but the last */
     int64_t blocks;
     ls_dtype dtype;
@@ -80,7 +82,7 @@ static int64_t part_of(int64_t n, int64_t most)
 
 static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels, bool gradient)
 {
-    head h = { .C = w->dim[1], .V = w->dim[0], .dtype = x->dtype, .x = x->data, .labels = labels->data };
+    head h = { .weight = w, .C = w->dim[1], .V = w->dim[0], .dtype = x->dtype, .x = x->data, .labels = labels->data };
     h.w = x->dtype == LS_BF16 ? w->bf16 : w->data;
     h.N = ls_tensor_count(x) / h.C;
     h.block = part_of(h.V, BLOCK);
@@ -88,6 +90,7 @@ static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels,
     int64_t most = LOGITS_BYTES / (int64_t)sizeof(float) / (h.blocks * h.block) / ROW_UNIT * ROW_UNIT;
     if (!gradient) most = EVAL_ROWS;
     h.rows = part_of(h.N, most < ROW_UNIT ? ROW_UNIT : most);
+    h.first_rows = h.N < h.rows ? h.N : h.rows;
     return h;
 }
 
@@ -152,6 +155,29 @@ LS_KERNEL static void round_or_add(uint16_t *restrict out, const float *restrict
     for (int64_t i = 0; i < n; i++) out[i] = ls_to_bf16(add ? ls_from_bf16(out[i]) + x[i] : x[i]);
 }
 
+/* The rows of block j: its first and its number. */
+static int64_t first_of(const head *h, int64_t j) { return j * h->block; }
+static int64_t rows_of(const head *h, int64_t j) { return h->V - j * h->block < h->block ? h->V - j * h->block : h->block; }
+
+/* The products of n rows of x with block j of w, without operands. */
+static ls_gemm_call logits_product(const head *h, int64_t j, int64_t n)
+{
+    return (ls_gemm_call){ .m = n, .n = rows_of(h, j), .k = h->C, .trans_b = true, .in = h->dtype, .out = LS_F32 };
+}
+
+static ls_gemm_call slope_product(const head *h, int64_t j, int64_t n, bool add)
+{
+    return (ls_gemm_call){ .m = n, .n = h->C, .k = rows_of(h, j), .add = (add && h->dtype != LS_BF16) || j > 0,
+                           .in = h->dtype, .out = LS_F32 };
+}
+
+/* Runs one of them. Where n is not that of all rows but the last, a copy of the weight would not be read often. */
+static ls_status multiply(ls_tape *t, const head *h, int64_t j, int64_t n, ls_gemm_call *c)
+{
+    if (!ls_tape_dry(t)) c->b = ls_at_const(h->w, first_of(h, j) * h->C, h->dtype == LS_BF16);
+    return ls_op_product(t, c, n == h->first_rows ? h->weight : NULL, first_of(h, j) * h->C);
+}
+
 /* Row i of block j: its logits become exponentials, and join those of the blocks before. */
 static void take_in(int64_t label, int64_t v0, int64_t nv, float *row, float *top, const rows *r, int64_t i)
 {
@@ -168,7 +194,7 @@ static void take_in(int64_t label, int64_t v0, int64_t nv, float *row, float *to
 }
 
 /* Logits of rows [first, first + n) block by block, with what their softmax needs. */
-static ls_status logits(ls_gemm *g, const head *h, int64_t first, int64_t n, bool keep, rows *r)
+static ls_status logits(ls_tape *t, const head *h, int64_t first, int64_t n, bool keep, rows *r)
 {
     for (int64_t i = 0; i < n; i++) {
         r->sum[i] = 0.0;
@@ -176,14 +202,12 @@ static ls_status logits(ls_gemm *g, const head *h, int64_t first, int64_t n, boo
         r->picked[i] = 0.0;
     }
     for (int64_t j = 0; j < h->blocks; j++) {
-        const int64_t v0 = j * h->block, nv = h->V - v0 < h->block ? h->V - v0 : h->block;
+        const int64_t v0 = first_of(h, j), nv = rows_of(h, j);
         float *e = r->e + (keep ? j * h->rows * h->block : 0), *top = r->top + (keep ? j * h->rows : 0);
-        const bool bf16 = h->dtype == LS_BF16;
-        const ls_gemm_call l = {
-            .m = n, .n = nv, .k = h->C, .trans_b = true, .in = h->dtype, .out = LS_F32,
-            .a = ls_at_const(h->x, first * h->C, bf16), .b = ls_at_const(h->w, v0 * h->C, bf16), .c = e,
-        };
-        LS_TRY(ls_gemm_run(g, &l));
+        ls_gemm_call l = logits_product(h, j, n);
+        l.a = ls_at_const(h->x, first * h->C, h->dtype == LS_BF16);
+        l.c = e;
+        LS_TRY(multiply(t, h, j, n, &l));
         LS_THREADS_FOR(ls_threads_pay(n * nv * (int64_t)sizeof *e), for (int64_t i = 0; i < n; i++) {
             take_in(h->labels[first + i], v0, nv, e + i * nv, top + i, r, i);
         });
@@ -206,7 +230,7 @@ static double losses(const head *h, int64_t first, int64_t n, rows *r)
 typedef struct slopes {
     void *dx;
     float *dw;
-    bool add_x, add_w;
+    bool wanted_x, add_x, add_w;
     double scale;
 } slopes;
 
@@ -227,30 +251,40 @@ static void turn(int64_t label, int64_t v0, int64_t nv, float *row, uint16_t *dl
 }
 
 /* Turns the kept blocks into gradients of the logits, and these into those of x and w. */
-static ls_status gradients(ls_gemm *g, const head *h, int64_t first, int64_t n, const rows *r, const slopes *d)
+static ls_status gradients(ls_tape *t, const head *h, int64_t first, int64_t n, const rows *r, const slopes *d)
 {
     const bool bf16 = h->dtype == LS_BF16;
     for (int64_t j = 0; j < h->blocks; j++) {
-        const int64_t v0 = j * h->block, nv = h->V - v0 < h->block ? h->V - v0 : h->block;
+        const int64_t v0 = first_of(h, j), nv = rows_of(h, j);
         float *e = r->e + j * h->rows * h->block;
         LS_THREADS_FOR(ls_threads_pay(n * nv * (int64_t)sizeof *e), for (int64_t i = 0; i < n; i++) {
             turn(h->labels[first + i], v0, nv, e + i * nv, bf16 ? r->dl + i * nv : NULL,
                  exp((double)r->top[j * h->rows + i] - r->sum[i]), d->scale);
         });
         const void *dl = bf16 ? (void *)r->dl : e;
-        const ls_gemm_call dx = {
-            .m = n, .n = h->C, .k = nv, .add = (d->add_x && !bf16) || j > 0, .in = h->dtype, .out = LS_F32,
-            .a = dl, .b = ls_at_const(h->w, v0 * h->C, bf16),
-            .c = bf16 ? r->dx : d->dx ? (float *)d->dx + first * h->C : NULL,
-        };
+        ls_gemm_call dx = slope_product(h, j, n, d->add_x);
+        dx.a = dl;
+        dx.c = bf16 ? r->dx : d->dx ? (float *)d->dx + first * h->C : NULL;
         const ls_gemm_call dw = {
             .m = nv, .n = h->C, .k = n, .trans_a = true, .add = d->add_w || first > 0, .in = h->dtype, .out = LS_F32,
             .a = dl, .b = ls_at_const(h->x, first * h->C, bf16), .c = d->dw ? d->dw + v0 * h->C : NULL,
         };
-        if (d->dx) LS_TRY(ls_gemm_run(g, &dx));
-        if (d->dw) LS_TRY(ls_gemm_run(g, &dw));
+        if (d->dx) LS_TRY(multiply(t, h, j, n, &dx));
+        if (d->dw) LS_TRY(ls_gemm_run(ls_tape_gemm(t), &dw));
     }
     if (bf16 && d->dx) round_or_add((uint16_t *)d->dx + first * h->C, r->dx, n * h->C, d->add_x);
+    return LS_OK;
+}
+
+/* What a dry tape does of them. `wanted`: those for the gradient of x, too. */
+static ls_status note_products(ls_tape *t, const head *h, bool wanted, bool add)
+{
+    for (int64_t j = 0; j < h->blocks; j++) {
+        ls_gemm_call c = logits_product(h, j, h->first_rows);
+        LS_TRY(multiply(t, h, j, h->first_rows, &c));
+        c = slope_product(h, j, h->first_rows, add);
+        if (wanted) LS_TRY(multiply(t, h, j, h->first_rows, &c));
+    }
     return LS_OK;
 }
 
@@ -261,11 +295,12 @@ static ls_status run(ls_tape *t, const head *h, const slopes *d, double *sum)
     rows r = { 0 };
     *sum = 0.0;
     LS_TRY(allocate(t, h, d != NULL, &r));
+    if (ls_tape_dry(t)) LS_TRY(note_products(t, h, d && d->wanted_x, d && d->add_x));
     for (int64_t first = 0; first < h->N && !ls_tape_dry(t); first += h->rows) {
         const int64_t n = h->N - first < h->rows ? h->N - first : h->rows;
-        LS_TRY(logits(ls_tape_gemm(t), h, first, n, d != NULL, &r));
+        LS_TRY(logits(t, h, first, n, d != NULL, &r));
         *sum += losses(h, first, n, &r);
-        if (d) LS_TRY(gradients(ls_tape_gemm(t), h, first, n, &r, d));
+        if (d) LS_TRY(gradients(t, h, first, n, &r, d));
     }
     ls_op_release(t, mark);
     return LS_OK;
@@ -283,7 +318,7 @@ static ls_status backward(ls_tape *t, struct ls_node *n)
     ls_tensor *x = n->in[0], *w = n->in[2];
     const head h = cut(x, w, n->in[1], true);
     const kept *k = n->saved;
-    slopes d = { 0 };
+    slopes d = { .wanted_x = ls_grad_wanted(x) };
     double sum;
     void *dw = NULL, *dx = NULL;
     if (ls_grad_wanted(w)) LS_TRY(ls_grad_begin(t, w, &d.add_w, &dw));

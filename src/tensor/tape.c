@@ -69,6 +69,7 @@ void ls_tape_destroy(ls_tape *t)
     if (t->dry) free(t->base);
     ls_arena_destroy(t->arena);
     ls_gemm_destroy(t->gemm);
+    free(t->packing.item);
     free(t->labels);
     free(t->leaves);
     free(t);

@@ -67,6 +67,9 @@ ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
 
 bool ls_tape_dry(const ls_tape *t); /* shapes only: do not touch data */
 ls_gemm *ls_tape_gemm(const ls_tape *t);
+/* ls_gemm_run of a product whose B is w from element `first` on: by a packed copy of it where the tape has them
+ * (ls_tape_pack_begin) and w is a parameter. w NULL: never. A dry tape takes only note of the room for the copy. */
+ls_status ls_op_product(ls_tape *t, const ls_gemm_call *call, const ls_tensor *w, int64_t first);
 
 /* Whether anybody wants the gradient of x. */
 bool ls_grad_wanted(const ls_tensor *x);

@@ -4,6 +4,16 @@
 #include "tensor/slab.h"
 #include "tensor/tape.h"
 
+/* Copies of weights in the order that products like best (packing.c). */
+typedef struct ls_packing {
+    bool on;              /* weights do not change until it is off */
+    uint64_t round;       /* how often it was turned on: copies of an earlier round count for nothing */
+    char *base;           /* borrowed; NULL on a dry tape */
+    size_t size, used;    /* of base */
+    struct packed_weight *item; /* owned */
+    int n, cap;
+} ls_packing;
+
 struct ls_tape {
     ls_arena *arena;        /* owned; NULL on a dry tape */
     char *base;             /* the slab: in the arena; on a dry tape owned, for nodes and tensors only */
@@ -21,6 +31,7 @@ struct ls_tape {
     ls_tensor **leaves;     /* owned: room to collect a block's leaves in */
     int nleaves, leaves_cap;
     ls_gemm *gemm;          /* owned */
+    ls_packing packing;
     ls_status status;       /* first failure, and its sentence */
     char error[496];
     ls_grad_ready_fn ready; /* both NULL: nobody asked */
