@@ -258,6 +258,65 @@ static void every_way_of_the_library_equals_the_plain_loop(void **state)
     ls_gemm_library_close(l);
 }
 
+/* B as ls_gemm_pack left it gives the product of B; fractions, so that a term in a wrong place shows. Room that follows
+ * from the shape is enough for whatever the library's layout is: 64 bytes behind it stay as they are. */
+static void packed_weights_equal_the_plain_loop(void **state)
+{
+    (void)state;
+    static const struct { int64_t m, n, k; } size[] = {
+        { 64, 200, 96 },   { 128, 768, 768 }, { 2, 3000, 301 }, { 33, 65, 1023 },
+        { 100, 768, 3872 }, { 256, 333, 129 }, { 16, 17, 4100 },
+    };
+    ls_gemm *g;
+    int packed = 0;
+    assert_int_equal(ls_gemm_create(&g), LS_OK);
+    for (size_t s = 0; s < sizeof size / sizeof *size; s++)
+        for (int how = 0; how < 32; how++) {
+            ls_gemm_call p = {
+                .m = size[s].m, .n = size[s].n, .k = size[s].k, .trans_b = how & 1, .add = how & 2,
+                .in = how & 8 ? LS_BF16 : LS_F32, .out = how & 16 ? LS_BF16 : LS_F32,
+            };
+            if (p.in == LS_F32 && p.out == LS_BF16) continue;
+            matrices m = make(&p, fraction);
+            uint16_t *a = rounded(m.a, m.na), *b = rounded(m.b, m.nb), *c = rounded(m.c, m.nc);
+            for (int64_t i = 0; i < m.na && p.in == LS_BF16; i++) m.a[i] = ls_bf16_to_f32(a[i]);
+            for (int64_t i = 0; i < m.nb && p.in == LS_BF16; i++) m.b[i] = ls_bf16_to_f32(b[i]);
+            for (int64_t i = 0; i < m.nc && p.out == LS_BF16; i++) m.want[i] = ls_bf16_to_f32(c[i]);
+            p.a = p.in == LS_BF16 ? (void *)a : m.a;
+            p.b = p.in == LS_BF16 ? (void *)b : m.b;
+            p.c = p.out == LS_BF16 ? (void *)c : m.c;
+            p.bias = how & 4 ? m.bias : NULL;
+            reference(&p, &m);
+            const size_t room = ls_gemm_packed_bytes(&p);
+            unsigned char *to = aligned_alloc(64, room + 64);
+            bool done;
+            assert_non_null(to);
+            memset(to, 0x5a, room + 64);
+            assert_int_equal(ls_gemm_pack(g, &p, to, &done), LS_OK);
+            for (size_t i = room; i < room + 64; i++) assert_int_equal(to[i], 0x5a);
+            if (done) p.packed = to;
+            packed += done;
+            assert_true(room > 0 || !done);
+            assert_int_equal(ls_gemm_run(g, &p), LS_OK);
+            for (int64_t i = 0; i < m.nc; i++) {
+                const double got = (double)(p.out == LS_BF16 ? ls_bf16_to_f32(c[i]) : m.c[i]), want = (double)m.want[i];
+                const double most = 6.0 * sqrt((double)p.k + 2) * 0x1p-24 * (0.25 * (double)p.k + 1.0) +
+                                    (p.out == LS_BF16 ? fabs(want) * 0x1p-8 : 0.0);
+                if (!(fabs(got - want) <= most))
+                    fail_msg("%lld x %lld x %lld, how %d: C[%lld] = %.9g, want %.9g +- %.2g", (long long)p.m,
+                             (long long)p.n, (long long)p.k, how, (long long)i, got, want, most);
+            }
+            free(to);
+            free(c);
+            free(b);
+            free(a);
+            drop(&m);
+        }
+    const ls_gemm_call large = { .m = 128, .n = 768, .k = 768, .trans_b = true };
+    assert_true(packed > 0 || ls_gemm_packed_bytes(&large) == 0);
+    ls_gemm_destroy(g);
+}
+
 #if defined(_OPENMP)
 static void bits_do_not_depend_on_the_number_of_threads(void **state)
 {
@@ -476,6 +535,7 @@ int main(void)
 #if defined(_OPENMP)
         cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
 #endif
+        cmocka_unit_test(packed_weights_equal_the_plain_loop),
         cmocka_unit_test(one_row_equals_the_plain_loop),
         cmocka_unit_test(run_is_right_whoever_multiplies),
         cmocka_unit_test(the_same_product_has_the_same_bits_at_any_address),

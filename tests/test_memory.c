@@ -117,6 +117,24 @@ static void the_plan_is_the_ledger_s_peak(void **state)
             }
 }
 
+/* Copies of weights: four micro-batches want them, and `never` is the first change that is named. */
+static void packed_weights_are_in_it(void **state)
+{
+    (void)state;
+    static const char *const dtypes[] = { "f32", "bf16" }, *const ways[] = { "none", "selective", "full" };
+    for (int i = 0; i < 6; i++) {
+        fixture f;
+        char name[64];
+        begin(&f, i % 2 ? "gpt2" : "llama");
+        set(&f, "train.micro_batch", "2");
+        set(&f, "train.dtype", dtypes[i % 2]);
+        set(&f, "train.recompute", ways[i / 2]);
+        snprintf(name, sizeof name, "packed, %s, recompute %s", dtypes[i % 2], ways[i / 2]);
+        assert_true(ls_train_packs(&f.c, 1) && !ls_train_packs(&f.c, 2));
+        expect_plan(&f, name);
+    }
+}
+
 static void every_optimizer_and_samples_are_in_it(void **state)
 {
     (void)state;
@@ -207,6 +225,18 @@ static void names_the_largest_micro_batch_that_fits(void **state)
     close_plan(&p);
 }
 
+static void names_packed_weights_first(void **state)
+{
+    (void)state;
+    planned p;
+    ls_memory_plan plan;
+    open_plan(&p, "gpt2");
+    set(&p.f, "train.micro_batch", "2");
+    assert_int_equal(ls_memory_plan_make(&p.f.c, p.m, 1, &plan), LS_OK);
+    if (plan.packed > 0) expect_advice(&p, plan.total - 1, 1, "; train.pack_weights never fits: ");
+    close_plan(&p);
+}
+
 static void says_what_is_needed_and_what_takes_it(void **state)
 {
     (void)state;
@@ -242,9 +272,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_is_the_ledger_s_peak),
+        cmocka_unit_test(packed_weights_are_in_it),
         cmocka_unit_test(every_optimizer_and_samples_are_in_it),
         cmocka_unit_test(names_the_cheapest_change_that_fits),
         cmocka_unit_test(names_the_largest_micro_batch_that_fits),
+        cmocka_unit_test(names_packed_weights_first),
         cmocka_unit_test(says_what_is_needed_and_what_takes_it),
         cmocka_unit_test(a_trainer_refuses_and_can_be_told_not_to),
     };

@@ -22,7 +22,7 @@ typedef struct ls_train_config {
     struct {
         int64_t steps, epochs, global_batch, micro_batch, seq_len, seed, eval_every, eval_batches;
         int64_t sample_every, sample_tokens;
-        const char *dtype, *recompute, *numerics, *sample_prompt;
+        const char *dtype, *recompute, *pack_weights, *numerics, *sample_prompt;
     } train;
     struct {
         const char *name, *schedule, *decay;
@@ -91,6 +91,8 @@ bool ls_train_is_lm(const ls_train_config *c);
 ls_dtype ls_train_dtype(const ls_train_config *c);
 /* data.name, or what stands for "". Static, or c's. */
 const char *ls_train_data_name(const ls_train_config *c);
+/* Whether the micro-batches of a step read packed copies of weights (train.pack_weights). */
+bool ls_train_packs(const ls_train_config *c, int world_size);
 /* Tokens of a sequence in training. */
 int64_t ls_train_seq_len(const ls_train_config *c);
 /* The sizes of a language model with that vocabulary, resolved. LS_BAD_CONFIG as in ls_lm_resolve. */

@@ -55,6 +55,7 @@ static ls_status plan_tape(const ls_train_config *c, const ls_model *m, int size
     const size_t b = ls_model_tape_bytes_in(m, test_rows, tokens, &test);
     if (a == 0 || b == 0) return ls_fail(LS_INVALID, "planning the memory of a step: %s", ls_last_error());
     out->tape = up(a > b ? a : b, UNIT);
+    if (ls_train_packs(c, size)) LS_TRY(ls_model_packed_bytes(m, micro, tokens, &mode, &out->packed));
     return LS_OK;
 }
 
@@ -71,6 +72,7 @@ ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model *m, int s
 
     for (int i = 0; i < ps->n; i++) out->bytes[LS_MEM_PARAM] += up(ls_tensor_nbytes(&ps->item[i].t), UNIT);
     if (ls_train_dtype(c) == LS_BF16) out->bytes[LS_MEM_PARAM] += ls_params_bf16_nbytes(ps);
+    out->bytes[LS_MEM_PARAM] += out->packed;
     out->bytes[LS_MEM_OPTIM] = up(ls_optim_state_bytes(&oc, ps), UNIT);
     out->bytes[LS_MEM_GRAD] = up(ls_ddp_arena_bytes(ps, size, NULL), UNIT);
     out->bytes[LS_MEM_ACT] = out->tape + samples;
@@ -99,38 +101,51 @@ static bool would_do(const ls_train_config *c, const ls_model *m, int size, int 
     return ls_train_config_check(c, size) == LS_OK && ls_memory_plan_make(c, m, size, p) == LS_OK && fits(c, p, here);
 }
 
-/* The cheapest change first: selective costs a few elementwise ops, full a third more products, smaller
- * micro-batches their efficiency, bf16 bits. */
-static void cheapest_change(const ls_train_config *c, const ls_model *m, int size, int here, char *out, size_t n)
+/* The first of `base` with one change that fits; `also` says what base has changed already. False: none does. */
+static bool change_that_fits(const ls_train_config *base, const ls_model *m, int size, int here, const char *also,
+                             char *out, size_t n)
 {
     static const char *const recompute[] = { "selective", "full" };
     ls_memory_plan p;
-    const int64_t local = c->train.global_batch / size > 0 ? c->train.global_batch / size : 1;
-    const int64_t micro = c->train.micro_batch ? c->train.micro_batch : local;
-    ls_train_config changed = *c;
+    const int64_t local = base->train.global_batch / size > 0 ? base->train.global_batch / size : 1;
+    const int64_t micro = base->train.micro_batch ? base->train.micro_batch : local;
+    ls_train_config changed = *base;
     for (int i = 0; i < 2; i++) {
         changed.train.recompute = recompute[i];
         if (!would_do(&changed, m, size, here, &p)) continue;
-        snprintf(out, n, "train.recompute %s fits: %.1f MiB a rank", recompute[i], mib(p.total));
-        return;
+        snprintf(out, n, "train.recompute %s%s fits: %.1f MiB a rank", recompute[i], also, mib(p.total));
+        return true;
     }
     for (int way = 0; way < 2; way++) {
-        changed.train.recompute = way == 0 ? c->train.recompute : "full";
+        changed.train.recompute = way == 0 ? base->train.recompute : "full";
         for (int64_t parts = local / micro + 1; parts <= local && parts <= MOST_PARTS; parts++) {
             if (local % parts != 0) continue;
             changed.train.micro_batch = local / parts;
             if (!would_do(&changed, m, size, here, &p)) continue;
-            snprintf(out, n, "train.micro_batch %lld%s fits: %.1f MiB a rank", (long long)changed.train.micro_batch,
-                     way ? " with train.recompute full" : "", mib(p.total));
-            return;
+            snprintf(out, n, "train.micro_batch %lld%s%s fits: %.1f MiB a rank", (long long)changed.train.micro_batch,
+                     way ? " with train.recompute full" : "", also, mib(p.total));
+            return true;
         }
     }
     changed.train.micro_batch = 1;
     changed.train.dtype = "bf16";
-    if (would_do(&changed, m, size, here, &p))
-        snprintf(out, n, "train.dtype bf16, train.micro_batch %lld and train.recompute full fit: %.1f MiB a rank",
-                 (long long)changed.train.micro_batch, mib(p.total));
-    else
+    if (!would_do(&changed, m, size, here, &p)) return false;
+    snprintf(out, n, "train.dtype bf16, train.micro_batch %lld and train.recompute full%s fit: %.1f MiB a rank",
+             (long long)changed.train.micro_batch, also, mib(p.total));
+    return true;
+}
+
+/* The cheapest change first: weights that are not packed cost a few percent of a step, selective a few elementwise ops,
+ * full a third more products, smaller micro-batches their efficiency, bf16 bits. */
+static void cheapest_change(const ls_train_config *c, const ls_model *m, int size, int here, char *out, size_t n)
+{
+    ls_memory_plan p;
+    ls_train_config unpacked = *c;
+    unpacked.train.pack_weights = "never";
+    if (ls_train_packs(c, size) && would_do(&unpacked, m, size, here, &p))
+        snprintf(out, n, "train.pack_weights never fits: %.1f MiB a rank", mib(p.total));
+    else if (!change_that_fits(c, m, size, here, "", out, n) &&
+             !change_that_fits(&unpacked, m, size, here, " with train.pack_weights never", out, n))
         snprintf(out, n,
                  "neither recompute nor smaller micro-batches are enough: use a smaller model, fewer ranks or a "
                  "machine with more memory");

@@ -146,7 +146,10 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(get_samples(t, out));
     LS_TRY(count_labels(t, &counted));
     ls_params_zero_grad(&t->model->params);
-    LS_TRY(accumulate(t, counted, &mine)); /* forward, backward; buckets on their way */
+    if (t->feed.step.n == t->feed.local) ls_tape_pack_begin(t->tape); /* a rest has other micro-batches */
+    const ls_status st = accumulate(t, counted, &mine); /* forward, backward; buckets on their way */
+    ls_tape_pack_end(t->tape);
+    LS_TRY(st);
     LS_TRY(agree(t, &mine, out));
     LS_TRY(grad_norm(t, &out->grad_norm));
     uint64_t o0 = env->mono_ns();

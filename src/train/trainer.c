@@ -67,6 +67,11 @@ static ls_status open_tape(ls_trainer *t)
     LS_TRY(ls_recompute_find(t->c->train.recompute, &how));
     LS_TRY(ls_tape_create(t->plan.tape, ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape));
     ls_tape_set_recompute(t->tape, how);
+    if (t->plan.packed > 0) {
+        void *memory;
+        LS_TRY(ls_arena_alloc(t->arena, t->plan.packed, LS_MEM_PARAM, &memory));
+        LS_TRY(ls_tape_pack_memory(t->tape, memory, t->plan.packed));
+    }
     return ls_tape_set_dtype(t->tape, ls_train_dtype(t->c));
 }
 
