@@ -93,7 +93,8 @@ static ls_status build(job *j)
     const size_t copies = bf16 ? ls_params_bf16_nbytes(ps) : 0;
     size_t packed = 0;
     if (strcmp(o->pack, "never") != 0) LS_TRY(ls_model_packed_bytes(j->model, o->batch, o->tokens, &mode, &packed));
-    const size_t bytes = values + grads + copies + packed + ls_optim_state_bytes(&adamw, ps) + ((size_t)ps->n + 8) * 320;
+    const size_t state = ls_optim_state_bytes(&adamw, ps);
+    const size_t bytes = values + grads + copies + packed + state + ((size_t)ps->n + 8) * 320;
     LS_TRY(ls_arena_create(bytes, false, NULL, &j->arena));
     LS_TRY(ls_params_bind(ps, j->arena, o->ranks > 1 ? NULL : j->arena));
     if (bf16) LS_TRY(ls_params_bind_bf16(ps, j->arena));

@@ -187,8 +187,8 @@ static ls_status run_bf16(ls_gemm *g, const ls_gemm_call *call)
 
 size_t ls_gemm_packed_bytes(const ls_gemm_call *c)
 {
-    const int64_t flops = 2 * c->m * c->n * c->k, small = c->in == LS_BF16 ? BF16_FLOPS : ls_gemm_tile_best()->most_flops;
-    if (ALWAYS_TILES || c->m == 1 || c->trans_a || flops <= small) return 0;
+    const int64_t small = c->in == LS_BF16 ? BF16_FLOPS : ls_gemm_tile_best()->most_flops;
+    if (ALWAYS_TILES || c->m == 1 || c->trans_a || 2 * c->m * c->n * c->k <= small) return 0;
     if ((c->in == LS_BF16 && !ls_gemm_library_has_bf16()) || !ls_gemm_library_packs(c)) return 0;
     const size_t k = (size_t)(c->k + PACKED_UNIT - 1) / PACKED_UNIT, n = (size_t)(c->n + PACKED_UNIT - 1) / PACKED_UNIT;
     return k * n * PACKED_UNIT * PACKED_UNIT * (c->in == LS_BF16 ? sizeof(uint16_t) : sizeof(float));

@@ -157,7 +157,11 @@ LS_KERNEL static void round_or_add(uint16_t *restrict out, const float *restrict
 
 /* The rows of block j: its first and its number. */
 static int64_t first_of(const head *h, int64_t j) { return j * h->block; }
-static int64_t rows_of(const head *h, int64_t j) { return h->V - j * h->block < h->block ? h->V - j * h->block : h->block; }
+static int64_t rows_of(const head *h, int64_t j)
+{
+    const int64_t left = h->V - first_of(h, j);
+    return left < h->block ? left : h->block;
+}
 
 /* The products of n rows of x with block j of w, without operands. */
 static ls_gemm_call logits_product(const head *h, int64_t j, int64_t n)
