@@ -75,7 +75,7 @@ const ls_opt ls_train_opts[] = {
     { "train.recompute", LS_OPT_CHOICE, AT(train.recompute), "none", "none|selective|full",
       "activations recomputed in backward", 0, NULL },
     { "train.pack_weights", LS_OPT_CHOICE, AT(train.pack_weights), "auto", "auto|never|always",
-      "copies of weights that products read faster, made in each step; auto: where it has 4 micro-batches or more", 0,
+      "copies of weights that products read faster, made in each step; auto: bf16 of 4 micro-batches or more", 0,
       NULL },
     { "train.eval_every", LS_OPT_INT, AT(train.eval_every), "0", "0..",
       "steps between evaluations; 0: after each epoch. There is one at the end", 0, "validation.freq|train.eval_interval" },
@@ -222,7 +222,7 @@ bool ls_train_packs(const ls_train_config *c, int world_size)
 {
     if (strcmp(c->train.pack_weights, "auto") != 0) return strcmp(c->train.pack_weights, "always") == 0;
     const int64_t local = c->train.global_batch / world_size;
-    return c->train.micro_batch > 0 && local / c->train.micro_batch >= PACKS_FROM;
+    return ls_train_dtype(c) == LS_BF16 && c->train.micro_batch > 0 && local / c->train.micro_batch >= PACKS_FROM;
 }
 
 int64_t ls_train_seq_len(const ls_train_config *c) { return c->train.seq_len ? c->train.seq_len : c->model.seq_len; }
