@@ -11,33 +11,10 @@
 #include <cmocka.h>
 
 #include "net/world.h"
+#include "harness_text.h"
 #include "train/trainer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
-
-static const char *text, *tokens; /* made once */
-
-static int make_text(void **state)
-{
-    static char path[64], folder[80];
-    (void)state;
-    snprintf(path, sizeof path, "/tmp/lockstep-test-memory-%d.txt", (int)getpid());
-    snprintf(folder, sizeof folder, "%s.tokens", path);
-    FILE *f = fopen(path, "w");
-    if (!f) return -1;
-    for (int i = 0; i < 9000; i++) fputc("etaoin shrdlu\n"[i * 7 % 13 + i % 2], f);
-    text = path;
-    tokens = folder;
-    return fclose(f);
-}
-
-static int remove_text(void **state)
-{
-    char command[200];
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s' '%s'", text, tokens);
-    return system(command);
-}
 
 typedef struct fixture {
     ls_train_config c;

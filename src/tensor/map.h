@@ -96,7 +96,8 @@ static ls_tensor *map_apply(ls_tape *t, const ls_op *op, ls_tensor *x, double fl
     });
 }
 
-/* An op without `again` has no use for that one. */
-#define MAP_OP(name_) { .name = name_, .napplied = 1, .backward_input = map_backward, .again = MAP_KEEPS_OUTPUT ? NULL : map_again }
+/* Who keeps y for backward has no use for making it again. */
+#define MAP_OP(name_) \
+    { .name = name_, .napplied = 1, .backward_input = map_backward, .again = MAP_KEEPS_OUTPUT ? NULL : map_again }
 
 #endif
