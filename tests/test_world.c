@@ -306,6 +306,30 @@ static void fifty_worlds_leave_nothing_behind(void **state)
     let_go(&j);
 }
 
+/* Rank 1 is gone before rank 0 leaves: what rank 0 has to say is still its own. */
+static ls_status leave_alone(ls_world *w, void *arg)
+{
+    member *m = arg;
+    if (m->rank == 1) _exit(0);
+    ls_fail(LS_INTERRUPTED, "stopped after step 7");
+    ls_world_leave(w);
+    snprintf(m->text, sizeof m->text, "%s", ls_last_error());
+    m->status = LS_OK;
+    _exit(0);
+}
+
+static void leaving_keeps_the_sentence_of_who_leaves(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        job j;
+        prepare(&j, 2, &(ls_world_opts){ .transport = i ? "tcp" : "shm" }, leave_alone);
+        run_all(&j);
+        assert_found(&j, 0, LS_OK, "stopped after step 7");
+        let_go(&j);
+    }
+}
+
 /* --- too little memory ----------------------------------------------------------------------------------------------
  */
 
@@ -486,6 +510,7 @@ int main(void)
         cmocka_unit_test(a_second_join_errs_and_leaves_the_first_alone),
         cmocka_unit_test(two_worlds_of_one_live_side_by_side),
         cmocka_unit_test(fifty_worlds_leave_nothing_behind),
+        cmocka_unit_test(leaving_keeps_the_sentence_of_who_leaves),
         cmocka_unit_test(an_arena_that_does_not_fit_reserves_nothing),
         cmocka_unit_test(what_fails_on_one_rank_is_told_to_all),
         cmocka_unit_test(a_killed_rank_is_named_within_a_second),

@@ -75,7 +75,7 @@ ls_status ls_world_join(const ls_world_opts *opts, ls_world **out);
 bool ls_world_launched(int *rank, int *size);
 
 /* Leaves in step with the others and frees everything. NULL is fine. On an
- * error path it does not wait. */
+ * error path it does not wait. ls_last_error() says what it said before. */
 void ls_world_leave(ls_world *w);
 
 /* Runs `fn` on `size` ranks that are threads of this process, joins them, and

@@ -30,10 +30,20 @@ ls_status ls_world_join(const ls_world_opts *opts, ls_world **out)
     return complete(w, out);
 }
 
+/* Nobody reads our arena any more, once all are here. One that was through first may have ended already, and its
+ * launcher have told us to; that is no news for who holds a sentence of his own. */
+static void part(ls_group *g)
+{
+    char said[LS_ERROR_BYTES];
+    memcpy(said, ls_last_error(), sizeof said);
+    (void)ls_barrier(g);
+    memcpy(ls_context_get()->error, said, sizeof said);
+}
+
 void ls_world_leave(ls_world *w)
 {
     if (!w) return;
-    if (!w->failed && w->group) (void)ls_barrier(w->group); /* nobody reads our arena any more */
+    if (!w->failed && w->group) part(w->group);
     if (w->engine) {
         if (w->engine->thread) ls_engine_stop(w);
         for (int i = 0; i < LS_MAX_GROUPS; i++)
