@@ -136,7 +136,46 @@ finished
 took=$(((${EPOCHREALTIME/./} - start) / 1000))
 claim 'a second Ctrl-C: exit 130' ends_with 130
 claim 'a second Ctrl-C: at once, not after the 5 s of the first' test $took -lt 3000
+claim 'a second Ctrl-C: it is said that nothing new was saved' says 'stopped by Ctrl-C: ranks were killed before they had saved; kept are the checkpoints of earlier steps'
 claim 'a second Ctrl-C: nothing is left' nothing_left
+
+# Whenever it comes after lockstep answers at all: what was kept, or that nothing was.
+watches() { # pid: SIGINT is caught, by lockstep rather than by the shell that becomes it
+    local caught
+    caught=$(sed -n 's/^SigCgt:\t//p' /proc/$1/status)
+    [ "$(readlink /proc/$1/exe)" = "$lockstep" ] && ((16#${caught:-0} & 2))
+}
+answers() { # one line: nothing was kept, or a checkpoint, which is there
+    [ "$(grep -c '^lockstep train: ' err)" = 1 ] || { cat err; return 1; }
+    says 'error[interrupted]: stopped by Ctrl-C before the first step; nothing was kept' >/dev/null ||
+        "$lockstep" ckpt verify "$(sed -nE 's/^lockstep train: .*stopped by Ctrl-C after step .*; kept //p' err)"
+}
+for ranks in 1 2; do
+    for wait in 0 0 0.005 0.01 0.02 0.03 0.05 0.1; do
+        litter | sort >before
+        rm -rf out err "$tmp/early"
+        "$lockstep" train base.yaml --nproc-per-node $ranks --train.epochs 1000000 --run.dir "$tmp/early" >out 2>err &
+        pid=$!
+        until_true watches $pid
+        sleep $wait # no state to wait for: any moment is to be right
+        kill -INT $pid
+        finished
+        claim "Ctrl-C $wait s after the start of $ranks: exit 130" ends_with 130
+        claim "Ctrl-C $wait s after the start of $ranks: says what was kept" answers
+        claim "Ctrl-C $wait s after the start of $ranks: nothing is left" nothing_left
+    done
+done
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+for signal in INT TERM; do # rank 1 never comes, so that rank 0 cannot begin
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) "$lockstep" train base.yaml --run.dir "$tmp/early" >out 2>err &
+    pid=$!
+    until_true watches $pid
+    kill -$signal $pid
+    finished
+    claim "SIG$signal before the first step: exit 128 + its number" ends_with $((128 + $(kill -l $signal)))
+    claim "SIG$signal before the first step: nothing was kept" grep -qE '^lockstep train: error\[interrupted\]: stopped by (Ctrl-C|SIGTERM) before the first step; nothing was kept$' err
+    claim "SIG$signal before the first step: one line" test "$(wc -l <err)" = 1
+done
 
 endless
 kill -TERM $pid

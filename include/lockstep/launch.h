@@ -46,6 +46,8 @@ typedef struct ls_launch_result {
     int exit_code;        /* for our own exit: the rank's own nonzero code, 82, 83, 130 ... */
     int first_rank;       /* that failed first; -1 */
     int signal;           /* that killed it; 0 */
+    bool unanswered;      /* the user stopped it, and rank 0 ended without a word: by a signal, or told by another */
+    bool killed;          /* ... some rank only by SIGKILL, after a second signal or when the time to save was over */
     char message[496];    /* the first cause, one line */
 } ls_launch_result;
 

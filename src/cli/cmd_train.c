@@ -1,7 +1,9 @@
 /* cmd_train.c -- lockstep train: a run from a YAML file and flags. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/env.h"
 #include "cli/cli.h"
@@ -27,6 +29,39 @@ static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char *
     return ls_train_config_resolve(o, c);
 }
 
+/* --- stopped before there is anything to keep ----------------------------------------------------- */
+
+#define TOO_EARLY "before the first step; nothing was kept"
+
+/* Until training watches for them (train/trainer.c), which blocks them. */
+static void stopped_early(int sig)
+{
+    static const char by_int[] = "lockstep train: error[interrupted]: stopped by Ctrl-C " TOO_EARLY "\n";
+    static const char by_term[] = "lockstep train: error[interrupted]: stopped by SIGTERM " TOO_EARLY "\n";
+    ssize_t n = sig == SIGINT ? write(2, by_int, sizeof by_int - 1) : write(2, by_term, sizeof by_term - 1);
+    (void)n; /* nobody is left to tell */
+    _exit(128 + sig);
+}
+
+/* Who ignores them, as a background job of a script does, goes on. */
+static void answer_early(void)
+{
+    static const int sigs[] = { SIGINT, SIGTERM };
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
+        if (signal(sigs[i], stopped_early) == SIG_IGN) signal(sigs[i], SIG_IGN);
+}
+
+/* For ranks that could not: they were gone before they watched, or were killed. */
+static void answer_for_ranks(const ls_launch_result *r)
+{
+    if (r->status != LS_INTERRUPTED || !r->unanswered) return;
+    const char *what = r->exit_code == 128 + SIGINT ? "stopped by Ctrl-C" : r->message;
+    if (r->killed)
+        ls_fail(LS_INTERRUPTED, "%s: ranks were killed before they had saved; kept are the checkpoints of earlier steps", what);
+    else ls_fail(LS_INTERRUPTED, "%s " TOO_EARLY, what);
+    ls_cli_fail("train", LS_INTERRUPTED);
+}
+
 /* This program again, once per rank, with the same arguments. */
 static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
 {
@@ -43,7 +78,9 @@ static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
     ls_launch_result result;
     ls_status st = ls_launch(&o, &result);
     free(child);
-    return st < 0 ? ls_cli_fail("train", st) : result.exit_code;
+    if (st < 0) return ls_cli_fail("train", st);
+    if (!c->eval_only) answer_for_ranks(&result);
+    return result.exit_code;
 }
 
 static int ranks(const ls_train_config *c)
@@ -78,7 +115,9 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     if (c->dry_run) return dry_run(c);
     ls_status st = LS_OK;
     int rank, size;
-    if (!ls_world_launched(&rank, &size)) {
+    const bool launched = ls_world_launched(&rank, &size);
+    if (rank == 0 && !c->eval_only) answer_early(); /* one voice */
+    if (!launched) {
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
         /* mpi wants mpirun: joining says so */

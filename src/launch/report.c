@@ -50,6 +50,14 @@ static int exit_code(const ls_job *j)
     return ls_status_exit_code(j->status);
 }
 
+/* Rank 0 says nothing when another rank's end ended it. */
+static void note_silence(const ls_job *j, ls_launch_result *out)
+{
+    const ls_job_rank *first = &j->rank[0];
+    out->unanswered = j->first == 0 && (first->signal || first->code == ls_status_exit_code(LS_ABORTED));
+    for (int r = 0; r < j->o->nproc; r++) out->killed = out->killed || j->rank[r].signal == SIGKILL;
+}
+
 /* --- pieces ----------------------------------------------------------------------------------- */
 
 /* "2026-01-31_12:00:00Z": days since 1970 to year, month, day by counting years of 365.2425
@@ -258,6 +266,7 @@ void ls_job_report(ls_job *j, ls_launch_result *out)
     if (j->status == LS_OK && j->user_signal) {
         out->status = LS_INTERRUPTED;
         snprintf(out->message, sizeof out->message, "stopped by the user (%s)", ls_signal_name(j->user_signal));
+        note_silence(j, out);
     } else if (j->status < 0) {
         const char *there = j->first_rank >= 0 && j->culprit < 0 ? ls_job_host(j, j->first_rank) : NULL;
         if (there) snprintf(host, sizeof host, "%s", there);
