@@ -16,7 +16,8 @@ ls_status ls_replica_create(ls_world *w, const ls_replica_config *c, ls_replica 
     ls_params *ps = &out->model->params;
     size_t room = 2 * ls_params_nbytes(ps) + ls_optim_state_bytes(&oc, ps) + ((size_t)ps->n + 8) * 512;
     LS_TRY(ls_arena_create(room, false, NULL, &out->arena));
-    LS_TRY(ls_params_bind(ps, out->arena, c->plain ? out->arena : NULL));
+    if (c->plain) LS_TRY(ls_params_bind(ps, out->arena, out->arena));
+    else LS_TRY(ls_ddp_bind(ls_world_group(w), ps, c->ddp, LS_F32, out->arena));
     LS_TRY(ls_model_init(out->model, &mc));
     if (!c->plain) LS_TRY(ls_ddp_create(ls_world_group(w), ps, c->ddp, &out->ddp));
     if (c->optim) LS_TRY(ls_optim_create(&oc, ps, out->arena, &out->optim));

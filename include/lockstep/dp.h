@@ -9,6 +9,16 @@
  *     ls_ddp_create(group, &model->params, &cfg, &ddp);
  *     ls_ddp_begin_forward(ddp, tape, true);
  *     loss = ...; ls_backward(tape, loss); ls_optim_step(o);
+ *
+ * zero_stage 1 is ZeRO's first stage (Rajbhandari et al. 2020; Megatron's distributed optimizer): a bucket of matrices
+ * is reduce_scattered instead, each rank's optimizer keeps the state of its share alone and updates that, and the
+ * new values are all_gathered. As many bytes travel, an update costs 1/W, and replicas end up with the same values.
+ * Parameters of one dimension, which are few, stay whole on every rank.
+ *
+ *     ls_ddp_bind(group, ps, &cfg, LS_F32, arena);   // instead of ls_params_bind
+ *     ... first values; ls_ddp_create(group, ps, &cfg, &ddp); ls_optim_create(...);
+ *     ls_ddp_begin_forward(ddp, tape, true); loss = ...; ls_backward(tape, loss);
+ *     ls_grad_norm_shared(group, ps, &norm, NULL); ls_optim_step(o); ls_ddp_after_step(ddp);
  */
 #ifndef LS_DP_H
 #define LS_DP_H
@@ -27,6 +37,7 @@ typedef struct ls_ddp_config {
     bool bucket_view;    /* divide contributions by W (PyTorch's gradient_as_bucket_view) instead of
                             multiplying them by 1/W */
     bool no_overlap;     /* start every bucket at the end of backward (to measure overlap) */
+    int zero_stage;      /* 0: every rank updates all parameters; 1: a share of them */
 } ls_ddp_config;
 
 typedef struct ls_ddp_bucket_info {
@@ -36,10 +47,21 @@ typedef struct ls_ddp_bucket_info {
     size_t nbytes;      /* of the parameters, padding apart */
 } ls_ddp_bucket_info;
 
+/* Binds values as ls_params_bind does, and for dtype LS_BF16 their copies as ls_params_bind_bf16, in `own`. With
+ * zero_stage 1, what is gathered after a step lies in the world's arena, in the order of the buckets: the values of
+ * matrices, for LS_BF16 their copies instead; and every matrix learns which part of it this rank owns. */
+ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own);
+/* Bytes that it takes (kind param) from the world's arena, and from `own`. */
+ls_status ls_ddp_bind_bytes(const ls_params *ps, int size, const ls_ddp_config *c, ls_dtype dtype, size_t *shared,
+                            size_t *own);
+/* Only tells the parameters what `rank` of `size` owns, to plan for it: nothing with zero_stage 0. */
+ls_status ls_ddp_shard(ls_params *ps, int rank, int size, const ls_ddp_config *c);
+
 /* Every rank of the group calls it. Compares count, names, shapes with all ranks
  * (LS_CONFIG_MISMATCH names both ranks, the parameter and both shapes), binds each
  * parameter's gradient into a bucket in the shared arena, and broadcasts the
- * values from rank 0. `ps` is borrowed and must be bound; its grads may be NULL. */
+ * values from rank 0. `ps` is borrowed and must be bound, for zero_stage 1 by ls_ddp_bind with the same
+ * configuration (LS_INVALID otherwise); its grads may be NULL. */
 ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
 void ls_ddp_destroy(ls_ddp *d);
 
@@ -49,6 +71,14 @@ void ls_ddp_destroy(ls_ddp *d);
  * "Expected to have finished reduction in the prior iteration ...", when the
  * prior synced backward left buckets unfinished. */
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
+
+/* After every synced backward and its optimizer step, if there is one: all ranks get what each has updated. Without
+ * zero_stage 1 there is nothing to do. A following ls_ddp_begin_forward insists on it. */
+ls_status ls_ddp_after_step(ls_ddp *d);
+/* With copies in bf16 these alone are gathered, and float values stay with the ranks that own them. This gathers the
+ * values, too, on every rank, as a checkpoint or a digest wants them; it uses up the gradients. Between steps;
+ * without copies or zero_stage 1 nothing is to be done. */
+ls_status ls_ddp_gather_values(ls_ddp *d);
 
 int ls_ddp_buckets(const ls_ddp *d);
 ls_ddp_bucket_info ls_ddp_bucket(const ls_ddp *d, int index);

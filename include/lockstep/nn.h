@@ -2,6 +2,7 @@
 #ifndef LS_NN_H
 #define LS_NN_H
 #include "lockstep/rng.h"
+#include "lockstep/shard.h"
 #include "lockstep/tensor.h"
 
 #ifdef __cplusplus
@@ -17,6 +18,9 @@ typedef struct ls_param {
     ls_tensor grad; /* grad.data: the owner's memory, or a view into a DDP bucket */
     void *bf16;     /* t.bf16, for those who change the value; NULL: no copy */
     bool no_decay;  /* an optimizer's weight decay leaves it alone */
+    bool whole;     /* never sharded: an op reads its float values where activations are bf16, too (ls_add_rows) */
+    bool sharded;   /* this rank updates the elements `own` of the value, others the rest (ls_ddp_bind) */
+    ls_range own;
     bool turned;    /* a matrix [out, in] that stands as [in, out] in files and in the digest (GPT-2's "Conv1D") */
 } ls_param;
 

@@ -40,7 +40,8 @@ void ls_optim_destroy(ls_optim *o);
 size_t ls_optim_state_bytes(const ls_optim_config *c, const ls_params *params);
 /* One update with every parameter whose gradient is ready; it is not ready any more
  * then: the next backward writes it. Decay is not for parameters with no_decay. A copy
- * in bf16 (ls_params_bind_bf16) gets the new values in the same pass. */
+ * in bf16 (ls_params_bind_bf16) gets the new values in the same pass. Of a sharded parameter only this rank's part is
+ * updated, and only that has state. */
 ls_status ls_optim_step(ls_optim *o);
 /* The same with every gradient times grad_scale, inside the pass: ls_clip_scale, 1 / a loss
  * scale, or their product. LS_INVALID, and no weight is touched, unless it is finite and >= 0. */
@@ -54,8 +55,9 @@ int64_t ls_optim_steps(const ls_optim *o); /* updates done */
  * their order. LS_NAN when it is not finite: *norm is what was found, *culprit (may be NULL)
  * the first parameter whose gradient is to blame. */
 ls_status ls_grad_norm(const ls_params *ps, double *norm, const ls_param **culprit);
-/* The same to the bit where all ranks of `g` have the same gradients, as after DDP's backward, and all call it: each
- * adds up its part of them. */
+/* The same where all ranks of `g` call it after DDP's backward: each adds up its part of the gradients. To the bit
+ * where all have the same; of sharded ones (zero_stage 1), which ls_grad_norm refuses, the sums are cut elsewhere, so
+ * to rounding in double. */
 ls_status ls_grad_norm_shared(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit);
 /* What gradients are multiplied by so that their norm is at most max_norm: as torch's
  * clip_grad_norm_, min(1, max_norm / (norm + 1e-6)). max_norm 0: 1, no clipping. */

@@ -7,54 +7,19 @@
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "lockstep/dp.h"
+#include "dp/ddp.h"
 
-#define FIRST_BUCKET ((size_t)1 << 20)
-#define BUCKET_CAP ((size_t)25 << 20)
-#define ALIGN_BYTES 64u
 #define POKE_NS 50000u
-#define IN_FLIGHT 32 /* buckets; a group carries 64 collectives at once */
-
-typedef struct bucket {
-    int *param;     /* owned: indices, in the order they lie in memory */
-    int nparams;
-    size_t nbytes;  /* of the parameters */
-    float *data;    /* borrowed from the shared arena; peers read and write it */
-    size_t count;   /* elements, padding included */
-    int nready;
-    ls_work *work;  /* NULL when nothing is in flight */
-    char label[24]; /* "bucket 3" */
-} bucket;
-
-struct ls_ddp {
-    ls_group *g;        /* borrowed */
-    ls_params *ps;      /* borrowed */
-    ls_ddp_config c;
-    char *span;         /* borrowed: all buckets */
-    bucket *b;          /* owned */
-    int nbuckets;
-    int next;           /* the bucket to be launched, strictly in order */
-    int waited;         /* the oldest bucket that nobody has waited for */
-    int *bucket_of;     /* owned: [nparams] */
-    bool *ready;        /* owned: [nparams], in the current synced backward */
-    int *arrival;       /* owned: parameters in the order their gradients came */
-    int narrived;
-    bool rebuilt;
-    bool sync;          /* the coming backward reduces */
-    bool open;          /* gradients have come whose reduction is not finished */
-};
 
 /* --- layout ------------------------------------------------------------------------ */
 
-static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 static size_t param_bytes(const ls_param *p) { return ls_tensor_nbytes(&p->t); }
 
 size_t ls_ddp_arena_bytes(const ls_params *ps, int size, const ls_ddp_config *c)
 {
     (void)c;
     size_t n = 0; /* enough for any assignment: every bucket ends at a multiple of size cache lines */
-    for (int i = 0; i < ps->n; i++)
-        n += round_up(param_bytes(&ps->item[i]), ALIGN_BYTES) + (size_t)size * ALIGN_BYTES;
+    for (int i = 0; i < ps->n; i++) n += ls_ddp_room(&ps->item[i]) + (size_t)size * LS_DDP_ALIGN;
     return n;
 }
 
@@ -76,7 +41,7 @@ static ls_status lay_out(ls_ddp *d, const int *order, const int *number, int nbu
     d->nbuckets = nbuckets;
     char *at = d->span;
     for (int k = 0; k < nbuckets; k++) {
-        bucket *b = &d->b[k];
+        ls_bucket *b = &d->b[k];
         snprintf(b->label, sizeof b->label, "bucket %d", k);
         b->param = malloc((size_t)ps->n * sizeof *b->param);
         if (!b->param) return ls_fail(LS_NO_MEMORY, "a bucket of %d parameters", ps->n);
@@ -89,15 +54,27 @@ static ls_status lay_out(ls_ddp *d, const int *order, const int *number, int nbu
             d->bucket_of[order[i]] = k;
             p->grad.data = at;
             p->t.grad = &p->grad;
-            at += round_up(param_bytes(p), ALIGN_BYTES);
+            at += ls_ddp_room(p);
+            b->sharded = p->sharded;
         }
-        size_t unit = (size_t)ls_group_size(d->g) * ALIGN_BYTES;
-        size_t nbytes = round_up((size_t)(at - (char *)b->data), unit);
+        const size_t nbytes = ls_bucket_room((size_t)(at - (char *)b->data), ls_group_size(d->g));
         at = (char *)b->data + nbytes;
         b->count = nbytes / sizeof(float);
     }
     memset(d->span, 0, (size_t)(at - d->span)); /* padding takes part in the sums */
     return LS_OK;
+}
+
+/* For good: an optimizer's state lies where the shares are. */
+static ls_status lay_out_sharded(ls_ddp *d)
+{
+    ls_zero_plan p;
+    LS_TRY(ls_zero_plan_make(d->ps, &d->c, ls_group_rank(d->g), ls_group_size(d->g), &p));
+    ls_status st = ls_zero_check_bound(d->ps, &p);
+    if (st == LS_OK) st = lay_out(d, p.order, p.number, p.nbuckets);
+    ls_zero_plan_free(&p);
+    d->rebuilt = true;
+    return st;
 }
 
 /* One bucket in registration order: what PyTorch does before it has seen a backward. */
@@ -230,6 +207,12 @@ ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_d
     *out = NULL;
     if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
     LS_TRY(same_model(g, ps));
+    for (int i = 0; i < ps->n && (!c || c->zero_stage == 0); i++)
+        if (ps->item[i].sharded)
+            return ls_fail(LS_INVALID,
+                           "parameter %s is sharded, but zero_stage is 0: call ls_ddp_bind and ls_ddp_create with "
+                           "the same configuration",
+                           ps->item[i].name);
     for (int i = 0; i < ps->n; i++)
         LS_TRY(ls_broadcast(g, ps->item[i].t.data, (size_t)ls_tensor_count(&ps->item[i].t), LS_F32, 0));
 
@@ -239,9 +222,7 @@ ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_d
     if (!d) return ls_fail(LS_NO_MEMORY, "DDP");
     d->g = g;
     d->ps = ps;
-    if (c) d->c = *c;
-    if (d->c.first_bucket == 0) d->c.first_bucket = FIRST_BUCKET;
-    if (d->c.bucket_cap == 0) d->c.bucket_cap = BUCKET_CAP;
+    d->c = ls_ddp_defaults(c);
     d->bucket_of = calloc(n, sizeof *d->bucket_of);
     d->ready = calloc(n, sizeof *d->ready);
     d->arrival = calloc(n, sizeof *d->arrival);
@@ -256,7 +237,7 @@ ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_d
         goto fail;
     }
     d->span = span;
-    if ((st = lay_out_first(d)) < 0) goto fail;
+    if ((st = d->c.zero_stage ? lay_out_sharded(d) : lay_out_first(d)) < 0) goto fail;
     *out = d;
     return LS_OK;
 fail:
@@ -278,10 +259,9 @@ void ls_ddp_destroy(ls_ddp *d)
 
 /* --- backward ------------------------------------------------------------------------ */
 
-/* The oldest bucket in flight. */
-static ls_status wait_one(ls_ddp *d)
+ls_status ls_ddp_wait_one(ls_ddp *d)
 {
-    bucket *b = &d->b[d->waited++];
+    ls_bucket *b = &d->b[d->waited++];
     ls_work *work = b->work;
     b->work = NULL;
     return ls_work_wait(work);
@@ -292,13 +272,17 @@ LS_KERNEL static void divide(float *x, size_t n, float by)
     for (size_t i = 0; i < n; i++) x[i] /= by;
 }
 
-static ls_status launch(ls_ddp *d, bucket *b)
+static ls_status launch(ls_ddp *d, ls_bucket *b)
 {
-    if (d->next - d->waited == IN_FLIGHT) LS_TRY(wait_one(d));
+    if (d->next - d->waited == LS_DDP_IN_FLIGHT) LS_TRY(ls_ddp_wait_one(d));
     /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
     if (d->c.bucket_view) divide(b->data, b->count, (float)ls_group_size(d->g));
-    ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = b->data, .count = b->count, .dtype = LS_F32,
-                       .op = d->c.bucket_view ? LS_SUM : LS_AVG, .label = b->label };
+    ls_coll_args a = { .coll = b->sharded ? LS_REDUCE_SCATTER : LS_ALL_REDUCE,
+                       .out = b->data,
+                       .count = b->count,
+                       .dtype = LS_F32,
+                       .op = d->c.bucket_view ? LS_SUM : LS_AVG,
+                       .label = b->label };
     return ls_coll_start(d->g, &a, &b->work);
 }
 
@@ -358,15 +342,21 @@ static ls_status on_done(void *arg)
     ls_ddp *d = arg;
     if (!d->sync || !d->open) return LS_OK;
     LS_TRY(launch_full(d)); /* without overlap this is where all of them start */
-    while (d->waited < d->next) LS_TRY(wait_one(d));
+    while (d->waited < d->next) LS_TRY(ls_ddp_wait_one(d));
     if (d->next < d->nbuckets) return LS_OK; /* the next forward says which parameters are missing */
     d->open = false;
+    d->due = d->c.zero_stage > 0;
     return LS_OK;
 }
 
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
 {
     if (d->open) return unfinished(d);
+    if (d->due)
+        return ls_fail(LS_INVALID,
+                       "zero_stage %d: ls_ddp_after_step was not called after the last backward that "
+                       "reduced: ranks have only the values that they have updated themselves",
+                       d->c.zero_stage);
     if (!d->rebuilt && d->narrived == d->ps->n) LS_TRY(rebuild(d));
     d->sync = sync;
     d->next = d->waited = 0;
@@ -388,6 +378,6 @@ bool ls_ddp_rebuilt(const ls_ddp *d) { return d->rebuilt; }
 
 ls_ddp_bucket_info ls_ddp_bucket(const ls_ddp *d, int index)
 {
-    const bucket *b = &d->b[index];
+    const ls_bucket *b = &d->b[index];
     return (ls_ddp_bucket_info){ .index = index, .param = b->param, .nparams = b->nparams, .nbytes = b->nbytes };
 }

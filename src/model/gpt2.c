@@ -52,6 +52,7 @@ static ls_status create(const ls_model_config *c, ls_model *m)
     const int64_t C = s->d_model;
     LS_TRY(ls_lm_add(m, "transformer.wte.weight", 0, s->vocab_size, C));
     LS_TRY(ls_lm_add(m, "transformer.wpe.weight", 0, s->seq_len, C));
+    m->params.item[WPE].whole = true; /* ls_add_rows */
     for (int64_t l = 0; l < s->n_layer; l++) LS_TRY(add_block(m, l, C, s->d_ff));
     LS_TRY(ls_lm_add(m, "transformer.ln_f.weight", 0, C, 0));
     LS_TRY(ls_lm_add(m, "transformer.ln_f.bias", 0, C, 0));

@@ -57,6 +57,13 @@ static double sum_of_squares(const float *g, int64_t n)
 
 static bool has_gradient(const ls_param *p) { return p->t.grad_ready && p->grad.data; }
 
+static bool any_sharded(const ls_params *ps)
+{
+    for (int i = 0; i < ps->n; i++)
+        if (ps->item[i].sharded) return true;
+    return false;
+}
+
 static int64_t elements(const ls_params *ps)
 {
     int64_t n = 0;
@@ -65,22 +72,24 @@ static int64_t elements(const ls_params *ps)
     return n;
 }
 
-/* A parameter is summed by the rank in whose part of all elements it begins, and by the others taken from it: zeros
- * change no bit of a sum. */
+/* A sharded parameter's parts are summed where they are; of the others each by the rank in whose part of all elements
+ * it begins, and by the rest taken from it: zeros change no bit of a sum. */
 static ls_status norm_of(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit)
 {
     double sum = 0.0, of[AT_ONCE];
     int64_t before = 0;
     const int64_t all = g ? elements(ps) : 0;
-    const bool shared = g && ls_group_size(g) > 1 && all >= SHARED;
+    const bool shared = g && ls_group_size(g) > 1 && (all >= SHARED || (all > 0 && any_sharded(ps)));
     if (culprit) *culprit = NULL;
     for (int first = 0; first < ps->n; first += AT_ONCE) {
         const int n = ps->n - first < AT_ONCE ? ps->n - first : AT_ONCE;
         for (int i = 0; i < n; i++) {
             const ls_param *p = &ps->item[first + i];
             const int64_t count = has_gradient(p) ? ls_tensor_count(&p->t) : 0;
-            const bool mine = !shared || before * ls_group_size(g) / all == ls_group_rank(g);
-            of[i] = mine && count > 0 ? sum_of_squares(p->grad.data, count) : 0.0;
+            const bool mine = !shared || p->sharded || before * ls_group_size(g) / all == ls_group_rank(g);
+            const ls_range part = p->sharded ? p->own : (ls_range){ 0, (size_t)count };
+            of[i] =
+                mine && count > 0 ? sum_of_squares((const float *)p->grad.data + part.first, (int64_t)part.count) : 0.0;
             before += count;
         }
         if (shared) LS_TRY(ls_all_reduce(g, NULL, of, (size_t)n, LS_F64, LS_SUM));
@@ -98,6 +107,9 @@ static ls_status norm_of(ls_group *g, const ls_params *ps, double *norm, const l
 
 ls_status ls_grad_norm(const ls_params *ps, double *norm, const ls_param **culprit)
 {
+    if (any_sharded(ps))
+        return ls_fail(LS_INVALID, "ls_grad_norm of sharded gradients: every rank has a part of them, call "
+                                   "ls_grad_norm_shared");
     return norm_of(NULL, ps, norm, culprit);
 }
 

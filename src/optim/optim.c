@@ -46,8 +46,14 @@ ls_status ls_optim_defaults(const char *name, ls_optim_config *out)
 
 static int states_of(const ls_optim_config *c, kind k) { return k != SGD ? 2 : c->momentum != 0.0 ? 1 : 0; }
 
-/* One state of a parameter, so that the next begins on a cache line of its own. */
-static size_t state_bytes(const ls_param *p) { return (ls_tensor_nbytes(&p->t) + 63) / 64 * 64; }
+/* What this rank updates of a parameter. */
+static ls_range updated(const ls_param *p)
+{
+    return p->sharded ? p->own : (ls_range){ 0, (size_t)ls_tensor_count(&p->t) };
+}
+
+/* One state of it, so that the next begins on a cache line of its own. */
+static size_t state_bytes(const ls_param *p) { return (updated(p).count * sizeof(float) + 63) / 64 * 64; }
 
 size_t ls_optim_state_bytes(const ls_optim_config *c, const ls_params *params)
 {
@@ -127,8 +133,10 @@ ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)
         slot *s = &o->slot[i];
         if (!p->t.grad_ready || !p->grad.data) continue;
         s->steps++;
+        const ls_range own = updated(p);
         const ls_update u = {
-            .n = ls_tensor_count(&p->t), .p = p->t.data, .g = p->grad.data, .bf16 = p->bf16,
+            .n = (int64_t)own.count, .p = (float *)p->t.data + own.first, .g = (const float *)p->grad.data + own.first,
+            .bf16 = p->bf16 ? (uint16_t *)p->bf16 + own.first : NULL,
             .grad_scale = (float)grad_scale, .decay = !p->no_decay,
         };
         if (o->kind == SGD) ls_sgd_update(&o->config, &u, s->state[0]);

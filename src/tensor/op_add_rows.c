@@ -114,6 +114,9 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w)
         return ls_fail(LS_SHAPE, "add_rows: T = %lld of input %s is more than P = %lld of rows %s",
                        (long long)x->dim[x->ndim - 2], ls_tensor_shape(x, xs, sizeof xs), (long long)w->dim[0],
                        ls_tensor_shape(w, ws, sizeof ws));
+    if (w->bf16_only)
+        return ls_fail(LS_UNSUPPORTED, "add_rows reads rows %s in float, but ranks share them out and have no more than "
+                       "their copies in bf16: set `whole` of that parameter", ls_tensor_shape(w, ws, sizeof ws));
     LS_TRY(ls_op_check_activation(t, "add_rows", "input", x));
     return ls_op_check(t, "add_rows", "rows", w);
 }

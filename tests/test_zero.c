@@ -1,0 +1,311 @@
+/* ZeRO's first stage beside DDP, which is its reference: the same values, to the bit, from a share of the state; then
+ * the ways to use it wrongly. Its training in bf16 is in test_train_zero.sh. */
+#include "harness_replica.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define ROWS     8
+#define STEPS    12
+
+static const int64_t dims[] = { 20, 17, 12, 5 }; /* matrices that end within cache lines */
+static const ls_world_opts threaded = { .progress = LS_PROGRESS_THREAD };
+static const ls_world_opts wires = { .transport = "tcp" };
+static const ls_ddp_config one_bucket = { .zero_stage = 1 };
+static const ls_ddp_config many_buckets = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 1 };
+
+static ls_replica_config config_of(const ls_ddp_config *ddp, const char *optim)
+{
+    return (ls_replica_config){
+        .dims = dims, .ndims = COUNT(dims), .seed = 4, .ddp = ddp, .optim = optim, .lr = 0.02, .rows = ROWS
+    };
+}
+
+static void expect(ls_rank_report r)
+{
+    if (r.failed) fail_msg("%s", r.text);
+}
+
+/* --- the same model -------------------------------------------------------------------------------- */
+
+/* A step of `parts` micro-batches, clipped: its norm. */
+static ls_status step(ls_world *w, ls_replica *r, uint64_t n, int parts, double *norm)
+{
+    ls_params *ps = &r->model->params;
+    const int64_t each = ROWS / parts;
+    ls_params_zero_grad(ps);
+    for (int m = 0; m < parts; m++)
+        LS_TRY(ls_replica_pass(r, n, (ls_world_rank(w) * parts + m) * each, each, m + 1 == parts, 1.0f / (float)parts,
+                               NULL));
+    LS_TRY(ls_grad_norm_shared(ls_world_group(w), ps, norm, NULL));
+    LS_TRY(ls_optim_step_scaled(r->optim, ls_clip_scale(*norm, 0.3)));
+    return ls_ddp_after_step(r->ddp);
+}
+
+typedef struct how {
+    const ls_ddp_config *ddp;
+    const char *optim;
+    int parts;
+} how;
+
+static ls_status equals_ddp(ls_world *w, void *arg)
+{
+    const how *h = arg;
+    ls_ddp_config plain = *h->ddp;
+    plain.zero_stage = 0;
+    const ls_replica_config whole = config_of(&plain, h->optim), shared = config_of(h->ddp, h->optim);
+    ls_replica a, b;
+    LS_TRY(ls_replica_create(w, &whole, &a));
+    LS_TRY(ls_replica_create(w, &shared, &b));
+    const size_t n = ls_params_nbytes(&a.model->params);
+    bool clipped = false;
+    for (uint64_t s = 0; s < STEPS; s++) {
+        double na, nb;
+        LS_TRY(step(w, &a, s, h->parts, &na));
+        LS_TRY(step(w, &b, s, h->parts, &nb));
+        clipped |= na > 0.3;
+        LS_EXPECT(fabs(na - nb) <= 1e-12 * na, "step %d: norm %.17g, of shares %.17g", (int)s, na, nb);
+        float *va = ls_replica_values(&a), *vb = ls_replica_values(&b);
+        const bool same = memcmp(va, vb, n) == 0;
+        free(va);
+        free(vb);
+        LS_EXPECT(same, "step %d: other values than DDP's", (int)s);
+    }
+    LS_EXPECT(clipped, "no step was clipped");
+    ls_replica_destroy(&a);
+    ls_replica_destroy(&b);
+    return LS_OK;
+}
+
+static void has_the_values_of_ddp(void **state)
+{
+    (void)state;
+    static const how row[] = { { &one_bucket, "adamw", 1 },
+                               { &many_buckets, "adamw", 2 },
+                               { &many_buckets, "sgd", 1 },
+                               { &many_buckets, "adam", 4 } };
+    for (int size = 1; size <= 5; size++)
+        for (size_t i = 0; i < COUNT(row); i++)
+            expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, equals_ddp, (void *)(uintptr_t)&row[i]));
+    for (size_t i = 0; i < 2; i++) {
+        expect(ls_test_ranks(LS_TEST_PROCESSES, 3, NULL, equals_ddp, (void *)(uintptr_t)&row[i]));
+        expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &threaded, equals_ddp, (void *)(uintptr_t)&row[i]));
+        /* of two ranks: sums of three have another order where no memory is mapped */
+        expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &wires, equals_ddp, (void *)(uintptr_t)&row[i]));
+    }
+}
+
+/* More buckets than travel at once. */
+static ls_status gathers_many_buckets(ls_world *w, void *arg)
+{
+    (void)arg;
+    int64_t thin[61];
+    for (size_t i = 0; i < COUNT(thin); i++) thin[i] = 3;
+    const ls_ddp_config ddp = { .bucket_cap = 1, .first_bucket = 1, .zero_stage = 1 };
+    ls_replica r;
+    ls_replica_config c = { .dims = thin, .ndims = COUNT(thin), .ddp = &ddp, .optim = "sgd", .rows = ROWS };
+    LS_TRY(ls_replica_create(w, &c, &r));
+    LS_EXPECT(ls_ddp_buckets(r.ddp) == 120 && ls_ddp_rebuilt(r.ddp), "%d buckets", ls_ddp_buckets(r.ddp));
+    for (uint64_t s = 0; s < 3; s++) {
+        double norm;
+        char digest[33];
+        LS_TRY(step(w, &r, s, 1, &norm));
+        LS_TRY(ls_params_digest(&r.model->params, digest));
+        LS_TRY(ls_expect_equal(w, digest, 32, "parameters"));
+    }
+    ls_replica_destroy(&r);
+    return LS_OK;
+}
+
+static void gathers_as_many_buckets_as_there_are(void **state)
+{
+    (void)state;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, gathers_many_buckets, NULL));
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, &threaded, gathers_many_buckets, NULL));
+    expect(ls_test_ranks(LS_TEST_PROCESSES, 3, &wires, gathers_many_buckets, NULL));
+}
+
+/* --- shares ---------------------------------------------------------------------------------------- */
+
+/* Every element of a matrix has one owner; state is kept for own elements alone, and nobody else's are touched. */
+static ls_status divides_matrices(ls_world *w, void *arg)
+{
+    const how *h = arg;
+    const int rank = ls_world_rank(w), size = ls_world_size(w);
+    const ls_replica_config c = config_of(h->ddp, "adamw");
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &c, &r));
+    ls_params *ps = &r.model->params;
+    size_t state = 0, vectors = 0, matrices = 0;
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        const int64_t n = ls_tensor_count(&p->t);
+        const bool vector = p->t.ndim == 1;
+        int64_t part[LS_MAX_RANKS * 2], next = 0;
+        LS_EXPECT(p->sharded == !vector, "%s is%s sharded", p->name, p->sharded ? "" : " not");
+        if (vector) vectors += (ls_tensor_nbytes(&p->t) + 63) / 64 * 64;
+        if (vector) continue;
+        matrices += ls_tensor_nbytes(&p->t);
+        state += (p->own.count * sizeof(float) + 63) / 64 * 64;
+        part[2 * rank] = (int64_t)p->own.first;
+        part[2 * rank + 1] = (int64_t)p->own.count;
+        LS_TRY(ls_all_gather(ls_world_group(w), NULL, part, (size_t)size * 2, LS_I64));
+        for (int q = 0; q < size; q++) {
+            if (part[2 * q + 1] == 0) continue;
+            LS_EXPECT(part[2 * q] == next, "%s: rank %d owns from %lld on, expected %lld", p->name, q,
+                      (long long)part[2 * q], (long long)next);
+            next += part[2 * q + 1];
+        }
+        LS_EXPECT(next == n, "%s: %lld of %lld elements have an owner", p->name, (long long)next, (long long)n);
+    }
+    ls_optim_config oc;
+    LS_TRY(ls_optim_defaults("adamw", &oc));
+    const size_t got = ls_optim_state_bytes(&oc, ps);
+    LS_EXPECT(got == 2 * (state + vectors), "state of %zu bytes, expected %zu", got, 2 * (state + vectors));
+    const size_t padding = (size_t)(ls_ddp_buckets(r.ddp) + ps->n) * 64;
+    LS_EXPECT(state <= matrices / (size_t)size + padding, "rank %d: %zu of %zu bytes", rank, state, matrices);
+
+    float *before = ls_replica_values(&r), *at = before;
+    LS_TRY(ls_replica_pass(&r, 0, rank * ROWS, ROWS, true, 1, NULL));
+    LS_TRY(ls_optim_step(r.optim));
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        const float *now = p->t.data;
+        const size_t n = (size_t)ls_tensor_count(&p->t), end = p->own.first + p->own.count;
+        for (size_t k = 0; p->sharded && k < n; k++)
+            LS_EXPECT((now[k] == at[k]) == (k < p->own.first || k >= end), "%s[%zu] is%s changed; own: %zu to %zu",
+                      p->name, k, now[k] == at[k] ? " not" : "", p->own.first, end);
+        at += n;
+    }
+    free(before);
+    ls_replica_destroy(&r);
+    return LS_OK;
+}
+
+static void gives_every_element_one_owner(void **state)
+{
+    (void)state;
+    static const how row[] = { { .ddp = &one_bucket }, { .ddp = &many_buckets } };
+    for (int size = 1; size <= 5; size++)
+        for (size_t i = 0; i < COUNT(row); i++)
+            expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, divides_matrices, (void *)(uintptr_t)&row[i]));
+}
+
+/* reduce_scatter and all_gather move what all_reduce moves, but for padding. */
+static ls_status moves_as_much(ls_world *w, void *arg)
+{
+    uint64_t *bytes = arg;
+    static const int64_t wide[] = { 256, 256, 256 };
+    ls_ddp_config ddp = { .zero_stage = 0 };
+    for (int stage = 0; stage < 2; stage++) {
+        ls_replica r;
+        ls_comm_stats before, after;
+        double norm;
+        ddp.zero_stage = stage;
+        const ls_replica_config c = { .dims = wide, .ndims = COUNT(wide), .ddp = &ddp, .optim = "sgd", .rows = ROWS };
+        LS_TRY(ls_replica_create(w, &c, &r));
+        for (uint64_t s = 0; s < 2; s++) LS_TRY(step(w, &r, s, 1, &norm));
+        ls_comm_stats_read(w, &before);
+        LS_TRY(step(w, &r, 2, 1, &norm));
+        ls_comm_stats_read(w, &after);
+        if (ls_world_rank(w) == 0) bytes[stage] = after.bytes - before.bytes;
+        ls_replica_destroy(&r);
+    }
+    return LS_OK;
+}
+
+static void moves_as_many_bytes_as_ddp(void **state)
+{
+    (void)state;
+    uint64_t bytes[2];
+    const double matrices = 2 * 256 * 256 * 4;
+    expect(ls_test_ranks(LS_TEST_THREADS, 4, NULL, moves_as_much, bytes));
+    /* ring and direct alike: 2 (W - 1) / W of the vector; some more for biases, the norm and padding */
+    for (int stage = 0; stage < 2; stage++)
+        if ((double)bytes[stage] < 1.5 * matrices || (double)bytes[stage] > 1.53 * matrices)
+            fail_msg("stage %d: %llu bytes for %g of matrices", stage, (unsigned long long)bytes[stage], matrices);
+}
+
+/* --- mistakes ---------------------------------------------------------------------------------------- */
+
+static void refuses(ls_status (*body)(ls_world *, void *), const void *arg, ls_status status, const char *says)
+{
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, NULL, body, (void *)(uintptr_t)arg);
+    assert_int_equal(r.status, status);
+    if (!strstr(r.text, says)) fail_msg("'%s' does not say '%s'", r.text, says);
+}
+
+static ls_status forgets_to_gather(ls_world *w, void *arg)
+{
+    (void)arg;
+    const ls_replica_config c = config_of(&one_bucket, "sgd");
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &c, &r));
+    ls_status st = ls_replica_pass(&r, 0, ls_world_rank(w) * ROWS, ROWS, true, 1, NULL);
+    if (st == LS_OK) st = ls_optim_step(r.optim);
+    if (st == LS_OK) st = ls_replica_pass(&r, 1, ls_world_rank(w) * ROWS, ROWS, true, 1, NULL);
+    ls_replica_destroy(&r);
+    return st;
+}
+
+static ls_status asks_for_a_norm_alone(ls_world *w, void *arg)
+{
+    (void)arg;
+    double norm;
+    const ls_replica_config c = config_of(&one_bucket, "sgd");
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &c, &r));
+    ls_status st = ls_replica_pass(&r, 0, ls_world_rank(w) * ROWS, ROWS, true, 1, NULL);
+    if (st == LS_OK) st = ls_grad_norm(&r.model->params, &norm, NULL);
+    ls_replica_destroy(&r);
+    return st;
+}
+
+typedef struct bound {
+    const ls_ddp_config *bind, *create; /* bind NULL: by ls_params_bind */
+} bound;
+
+static ls_status binds_otherwise(ls_world *w, void *arg)
+{
+    const bound *b = arg;
+    const ls_model_config mc = { .name = "mlp", .dims = dims, .ndims = COUNT(dims), .init = LS_INIT_PHILOX };
+    ls_model *m;
+    ls_arena *arena;
+    ls_ddp *d = NULL;
+    LS_TRY(ls_model_create(&mc, &m));
+    LS_TRY(ls_arena_create(1 << 20, false, NULL, &arena));
+    ls_status st = b->bind ? ls_ddp_bind(ls_world_group(w), &m->params, b->bind, LS_F32, arena)
+                           : ls_params_bind(&m->params, arena, NULL);
+    if (st == LS_OK) st = ls_model_init(m, &mc);
+    if (st == LS_OK) st = ls_ddp_create(ls_world_group(w), &m->params, b->create, &d);
+    ls_ddp_destroy(d);
+    ls_model_destroy(m);
+    ls_arena_destroy(arena);
+    return st;
+}
+
+static void refuses_what_would_not_work(void **state)
+{
+    (void)state;
+    static const ls_ddp_config second = { .zero_stage = 2 }, none = { 0 };
+    static const bound row[] = {
+        { NULL, &one_bucket }, { &none, &one_bucket }, { &one_bucket, &many_buckets }, { &many_buckets, &one_bucket }
+    };
+    refuses(forgets_to_gather, NULL, LS_INVALID, "ls_ddp_after_step was not called");
+    refuses(asks_for_a_norm_alone, NULL, LS_INVALID, "call ls_grad_norm_shared");
+    for (size_t i = 0; i < COUNT(row); i++) refuses(binds_otherwise, &row[i], LS_INVALID, "ls_ddp_bind");
+    refuses(binds_otherwise, &(bound){ &one_bucket, &none }, LS_INVALID, "ls_ddp_bind");
+    refuses(binds_otherwise, &(bound){ &second, &second }, LS_UNSUPPORTED, "zero_stage 2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(has_the_values_of_ddp),         cmocka_unit_test(gathers_as_many_buckets_as_there_are),
+        cmocka_unit_test(gives_every_element_one_owner), cmocka_unit_test(moves_as_many_bytes_as_ddp),
+        cmocka_unit_test(refuses_what_would_not_work),
+    };
+    return cmocka_run_group_tests_name("zero", tests, NULL, NULL);
+}
