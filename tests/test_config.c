@@ -126,7 +126,7 @@ static void refuses_what_this_version_does_not_serve(void **state)
         { "parallel.pp", "2", "parallel.pp 2" },
         { "parallel.cp", "2", "parallel.cp 2" },
         { "parallel.ep", "2", "parallel.ep 2" },
-        { "zero.stage", "1", "zero.stage 1 is not served yet, only 0" },
+        { "zero.stage", "2", "zero.stage 2 is not served yet, only 0 and 1" },
         { "zero.hsdp", "2", "zero.hsdp 2" },
         { "pipeline.chunks", "2", "pipeline.chunks 2" },
         { "ddp.find_unused", "true", "ddp.find_unused is not served yet" },

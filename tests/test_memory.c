@@ -54,10 +54,12 @@ static void expect_plan(fixture *f, const char *name)
         if (ls_train_step(t, &s) < 0) fail_msg("%s: %s", name, ls_last_error());
     if (ls_train_evaluate(t, &e) < 0) fail_msg("%s: %s", name, ls_last_error());
     const ls_ledger *l = ls_world_ledger(t->w);
-    size_t total = 0;
+    const ls_ddp_config ddp = ls_train_ddp(&f->c);
+    size_t total = 0, shared, own;
+    assert_int_equal(ls_ddp_bind_bytes(&t->model->params, 1, &ddp, ls_train_dtype(&f->c), &shared, &own), LS_OK);
     for (int k = 0; k < LS_MEM_KINDS; k++) {
         /* of communication: what is set aside */
-        const size_t got = k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - l->peak[LS_MEM_GRAD] : l->peak[k];
+        const size_t got = k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - l->peak[LS_MEM_GRAD] - shared : l->peak[k];
         if (got != t->plan.bytes[k])
             fail_msg("%s, %s: planned %zu bytes, the ledger's peak is %zu", name, ls_mem_kind_name(k), t->plan.bytes[k],
                      got);
@@ -110,6 +112,20 @@ static void packed_weights_are_in_it(void **state)
         if (i % 2) assert_true(ls_train_packs(&f.c, 1) && !ls_train_packs(&f.c, 2));
         set(&f, "train.pack_weights", "always");
         expect_plan(&f, name);
+    }
+}
+
+/* Values, or their copies, among what peers map. */
+static void shares_are_in_it(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "mlp", "gpt2", "llama", "gpt2" }, *const dtypes[] = { "f32", "bf16", "bf16", "f32" };
+    for (int i = 0; i < 4; i++) {
+        fixture f;
+        begin(&f, models[i]);
+        set(&f, "train.dtype", dtypes[i]);
+        set(&f, "zero.stage", "1");
+        expect_plan(&f, models[i]);
     }
 }
 
@@ -174,6 +190,7 @@ static void names_the_cheapest_change_that_fits(void **state)
     (void)state;
     planned p;
     open_plan(&p, "gpt2");
+    set(&p.f, "zero.stage", "1"); /* which would come before all others */
     for (int here = 1; here <= 2; here++) {
         const size_t none = total(&p, "none", 4, here), selective = total(&p, "selective", 4, here),
                      full = total(&p, "full", 4, here), full1 = total(&p, "full", 1, here);
@@ -200,6 +217,21 @@ static void names_the_largest_micro_batch_that_fits(void **state)
     p.f.c.train.global_batch = p.f.c.train.micro_batch = 48;
     expect_advice(&p, total(&p, "full", 16, 1), 1, "; train.micro_batch 16 fits: "); /* not only halves of 48 */
     expect_advice(&p, total(&p, "full", 3, 1), 1, "; train.micro_batch 3 fits: ");
+    close_plan(&p);
+}
+
+static void names_a_share_of_the_state_first(void **state)
+{
+    (void)state;
+    planned p;
+    open_plan(&p, "gpt2");
+    const size_t whole = total(&p, "none", 4, 2);
+    set(&p.f, "zero.stage", "1");
+    const size_t shared = total(&p, "none", 4, 2), full1 = total(&p, "full", 1, 2);
+    set(&p.f, "zero.stage", "0");
+    assert_true(shared < whole && full1 < total(&p, "full", 1, 2));
+    expect_advice(&p, shared, 2, "; zero.stage 1 fits: ");
+    expect_advice(&p, full1, 2, "; train.micro_batch 1 with train.recompute full with zero.stage 1 fits: ");
     close_plan(&p);
 }
 
@@ -252,9 +284,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_is_the_ledger_s_peak),
         cmocka_unit_test(packed_weights_are_in_it),
+        cmocka_unit_test(shares_are_in_it),
         cmocka_unit_test(every_optimizer_and_samples_are_in_it),
         cmocka_unit_test(names_the_cheapest_change_that_fits),
         cmocka_unit_test(names_the_largest_micro_batch_that_fits),
+        cmocka_unit_test(names_a_share_of_the_state_first),
         cmocka_unit_test(names_packed_weights_first),
         cmocka_unit_test(says_what_is_needed_and_what_takes_it),
         cmocka_unit_test(a_trainer_refuses_and_can_be_told_not_to),

@@ -209,6 +209,13 @@ bool ls_train_is_lm(const ls_train_config *c)
     return strcmp(c->model.name, "gpt2") == 0 || strcmp(c->model.name, "llama") == 0;
 }
 
+ls_ddp_config ls_train_ddp(const ls_train_config *c)
+{
+    return (ls_ddp_config){ .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
+                            .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap,
+                            .zero_stage = (int)c->zero.stage };
+}
+
 ls_dtype ls_train_dtype(const ls_train_config *c) { return strcmp(c->train.dtype, "bf16") == 0 ? LS_BF16 : LS_F32; }
 
 const char *ls_train_data_name(const ls_train_config *c)
@@ -320,8 +327,7 @@ static ls_status served(const ls_train_config *c)
     } number[] = {
         { "parallel.tp", c->parallel.tp, 1 },         { "parallel.pp", c->parallel.pp, 1 },
         { "parallel.cp", c->parallel.cp, 1 },         { "parallel.ep", c->parallel.ep, 1 },
-        { "zero.stage", c->zero.stage, 0 },           { "zero.hsdp", c->zero.hsdp, 1 },
-        { "pipeline.chunks", c->pipeline.chunks, 1 },
+        { "zero.hsdp", c->zero.hsdp, 1 },             { "pipeline.chunks", c->pipeline.chunks, 1 },
     };
     const struct { const char *key; bool on;
     } flag[] = {
@@ -338,6 +344,8 @@ static ls_status served(const ls_train_config *c)
         if (number[i].found != number[i].serves)
             return ls_fail(LS_UNSUPPORTED, "%s %lld is not served yet, only %lld: %s", number[i].key,
                            (long long)number[i].found, (long long)number[i].serves, now);
+    if (c->zero.stage > 1)
+        return ls_fail(LS_UNSUPPORTED, "zero.stage %lld is not served yet, only 0 and 1: %s", (long long)c->zero.stage, now);
     for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
         if (flag[i].on) return ls_fail(LS_UNSUPPORTED, "%s is not served yet: %s", flag[i].key, now);
     if (strcmp(c->comm.backend, "nccl") == 0)

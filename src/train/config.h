@@ -1,6 +1,7 @@
 /* config.h -- everything a training run can be told, in one table. */
 #ifndef LS_TRAIN_CONFIG_H
 #define LS_TRAIN_CONFIG_H
+#include "lockstep/dp.h"
 #include "lockstep/model.h"
 #include "lockstep/optim.h"
 #include "lockstep/opts.h"
@@ -89,6 +90,7 @@ ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c);
 bool ls_train_is_lm(const ls_train_config *c);
 /* Of activations, and of what they are multiplied with. */
 ls_dtype ls_train_dtype(const ls_train_config *c);
+ls_ddp_config ls_train_ddp(const ls_train_config *c);
 /* data.name, or what stands for "". Static, or c's. */
 const char *ls_train_data_name(const ls_train_config *c);
 /* Whether the micro-batches of a step read packed copies of weights (train.pack_weights). */

@@ -17,9 +17,10 @@ static void announce(ls_trainer *t)
     const ls_train_config *c = t->c;
     int rank, size;
     if (t->rank != 0) return;
-    ls_say("lockstep %s: %s with %lld parameters, %d rank%s over %s, DDP", LS_VERSION, c->model.name,
+    ls_say("lockstep %s: %s with %lld parameters, %d rank%s over %s, DDP%s", LS_VERSION, c->model.name,
            (long long)ls_params_count(&t->model->params), t->size, t->size == 1 ? "" : "s",
-           strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : ls_world_transport(t->w));
+           strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : ls_world_transport(t->w),
+           c->zero.stage ? " with ZeRO stage 1" : "");
     if (ls_world_launched(&rank, &size) && strcmp(ls_world_source(t->w), "lockstep run") != 0)
         ls_say("ranks: from %s\ncollectives: %s", ls_world_source(t->w), ls_comm_text(t->w));
     const ls_feed *f = &t->feed;
@@ -134,8 +135,9 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     }
     LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
     if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
-    if (ls_samples_due(t)) LS_TRY(ls_samples_say(t));
-    bool due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
+    const bool sample = ls_samples_due(t), due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
+    if (sample || due || over) LS_TRY(ls_ddp_gather_values(t->ddp));
+    if (sample && t->rank == 0) LS_TRY(ls_samples_say(t));
     if (due || over) LS_TRY(ls_train_save(t));
     return LS_OK;
 }

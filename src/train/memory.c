@@ -2,6 +2,7 @@
 #include "train/memory.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
@@ -59,26 +60,40 @@ static ls_status plan_tape(const ls_train_config *c, const ls_model *m, int size
     return LS_OK;
 }
 
+/* Of what rank 0 updates: with zero.stage 1 a share. */
+static ls_status plan_state(const ls_params *ps, int size, const ls_ddp_config *dc, const ls_optim_config *oc,
+                            size_t *out)
+{
+    ls_params shares = *ps; /* a list of its own, which learns of shares */
+    if (!(shares.item = malloc((size_t)(ps->n + 1) * sizeof *shares.item)))
+        return ls_fail(LS_NO_MEMORY, "planning %d parameters", ps->n);
+    memcpy(shares.item, ps->item, (size_t)ps->n * sizeof *shares.item);
+    const ls_status st = ls_ddp_shard(&shares, 0, size, dc);
+    *out = up(ls_optim_state_bytes(oc, &shares), UNIT);
+    free(shares.item);
+    return st;
+}
+
 ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model *m, int size, ls_memory_plan *out)
 {
     const ls_params *ps = &m->params;
+    const ls_ddp_config dc = ls_train_ddp(c);
     ls_optim_config oc;
-    size_t samples = 0;
+    size_t samples = 0, own;
     *out = (ls_memory_plan){ 0 };
     LS_TRY(ls_optim_defaults(c->optim.name, &oc));
     oc.momentum = c->optim.momentum;
     LS_TRY(plan_tape(c, m, size, out));
     if (c->train.sample_every > 0 && ls_train_is_lm(c)) LS_TRY(ls_decoder_bytes(m, &samples));
 
-    for (int i = 0; i < ps->n; i++) out->bytes[LS_MEM_PARAM] += up(ls_tensor_nbytes(&ps->item[i].t), UNIT);
-    if (ls_train_dtype(c) == LS_BF16) out->bytes[LS_MEM_PARAM] += ls_params_bf16_nbytes(ps);
-    out->bytes[LS_MEM_PARAM] += out->packed;
-    out->bytes[LS_MEM_OPTIM] = up(ls_optim_state_bytes(&oc, ps), UNIT);
-    out->bytes[LS_MEM_GRAD] = up(ls_ddp_arena_bytes(ps, size, NULL), UNIT);
+    LS_TRY(ls_ddp_bind_bytes(ps, size, &dc, ls_train_dtype(c), &out->shared, &own));
+    LS_TRY(plan_state(ps, size, &dc, &oc, &out->bytes[LS_MEM_OPTIM]));
+    out->bytes[LS_MEM_PARAM] = out->shared + own + out->packed;
+    out->bytes[LS_MEM_GRAD] = up(ls_ddp_arena_bytes(ps, size, &dc), UNIT);
     out->bytes[LS_MEM_ACT] = out->tape + samples;
-    out->own_arena = out->bytes[LS_MEM_PARAM] + out->bytes[LS_MEM_OPTIM];
-    out->world_arena = up(out->bytes[LS_MEM_GRAD] + COMM_BYTES + (size_t)size * COMM_PEER_BYTES, PAGE);
-    out->bytes[LS_MEM_COMM] = out->world_arena - out->bytes[LS_MEM_GRAD];
+    out->own_arena = own + out->packed + out->bytes[LS_MEM_OPTIM];
+    out->world_arena = up(out->shared + out->bytes[LS_MEM_GRAD] + COMM_BYTES + (size_t)size * COMM_PEER_BYTES, PAGE);
+    out->bytes[LS_MEM_COMM] = out->world_arena - out->shared - out->bytes[LS_MEM_GRAD];
     for (int k = 0; k < LS_MEM_KINDS; k++) out->total += out->bytes[k];
     return LS_OK;
 }
@@ -135,17 +150,23 @@ static bool change_that_fits(const ls_train_config *base, const ls_model *m, int
     return true;
 }
 
-/* The cheapest change first: weights that are not packed cost a few percent of a step, selective a few elementwise ops,
- * full a third more products, smaller micro-batches their efficiency, bf16 bits. */
+/* The cheapest change first: a share of the optimizer's state costs nothing, weights that are not packed a few percent
+ * of a step, selective a few elementwise ops, full a third more products, smaller micro-batches their efficiency, bf16
+ * bits. */
 static void cheapest_change(const ls_train_config *c, const ls_model *m, int size, int here, char *out, size_t n)
 {
     ls_memory_plan p;
-    ls_train_config unpacked = *c;
+    ls_train_config unpacked = *c, shared = *c;
     unpacked.train.pack_weights = "never";
-    if (ls_train_packs(c, size) && would_do(&unpacked, m, size, here, &p))
+    shared.zero.stage = 1;
+    const bool shares = size > 1 && c->zero.stage == 0;
+    if (shares && would_do(&shared, m, size, here, &p))
+        snprintf(out, n, "zero.stage 1 fits: %.1f MiB a rank", mib(p.total));
+    else if (ls_train_packs(c, size) && would_do(&unpacked, m, size, here, &p))
         snprintf(out, n, "train.pack_weights never fits: %.1f MiB a rank", mib(p.total));
     else if (!change_that_fits(c, m, size, here, "", out, n) &&
-             !change_that_fits(&unpacked, m, size, here, " with train.pack_weights never", out, n))
+             !change_that_fits(&unpacked, m, size, here, " with train.pack_weights never", out, n) &&
+             !(shares && change_that_fits(&shared, m, size, here, " with zero.stage 1", out, n)))
         snprintf(out, n,
                  "neither recompute nor smaller micro-batches are enough: use a smaller model, fewer ranks or a "
                  "machine with more memory");

@@ -24,7 +24,10 @@ void ls_train_find_nonfinite(ls_trainer *t, char *buf, size_t n)
     search s = { buf, n, 0 };
     *buf = 0;
     for (int i = 0; i < ps->n; i++) {
-        if (ls_tensor_finite(&ps->item[i].t)) continue;
+        const ls_param *p = &ps->item[i];
+        ls_tensor value = p->t;
+        if (value.bf16_only) value.dtype = LS_BF16, value.data = p->bf16;
+        if (ls_tensor_finite(&value)) continue;
         snprintf(buf, n, "the parameter %s", ps->item[i].name);
         return;
     }

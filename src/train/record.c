@@ -59,7 +59,8 @@ ls_status ls_record_memory(ls_trainer *t)
     if (t->rank != 0) return LS_OK;
     for (int k = 0; k < LS_MEM_KINDS; k++) {
         /* what is set aside for communication is taken whole */
-        const size_t peak = k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - l->peak[LS_MEM_GRAD] : l->peak[k];
+        const size_t peak =
+            k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - l->peak[LS_MEM_GRAD] - t->plan.shared : l->peak[k];
         ls_text_add(&x, "%s\"%s\": {\"planned\": %zu, \"peak\": %zu}", k ? ", " : "{", ls_mem_kind_name((ls_mem_kind)k),
                     t->plan.bytes[k], peak);
         all += peak;

@@ -26,7 +26,7 @@ ls_status ls_samples_open(ls_trainer *t)
 bool ls_samples_due(const ls_trainer *t)
 {
     const int64_t every = t->c->train.sample_every;
-    return t->decoder && (t->step == t->steps || t->step % every == 0);
+    return every > 0 && t->feed.tokens > 0 && (t->step == t->steps || t->step % every == 0);
 }
 
 typedef struct page {

@@ -156,6 +156,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     ls_optim_set_lr(t->optim, out->lr = ls_lr_at(&t->lr, t->step));
     LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip))); /* on all ranks alike */
 
+    LS_TRY(ls_ddp_after_step(t->ddp));
     record(t, LS_EV_OPTIM, "optimizer step", o0);
     uint64_t t1 = record(t, LS_EV_STEP, "step", t0);
     ls_comm_stats_read(t->w, &after);

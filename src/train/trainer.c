@@ -88,16 +88,14 @@ static ls_status open_model(ls_trainer *t)
 
     ls_params *ps = &t->model->params;
     LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
-    LS_TRY(ls_params_bind(ps, t->arena, NULL));
-    if (ls_train_dtype(c) == LS_BF16) LS_TRY(ls_params_bind_bf16(ps, t->arena));
+    const ls_ddp_config dc = ls_train_ddp(c);
+    LS_TRY(ls_ddp_bind(t->group, ps, &dc, ls_train_dtype(c), t->arena));
     if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(load(t));
     else LS_TRY(ls_model_init(t->model, &t->mc));
 
     if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
     LS_TRY(ls_train_lr(c, t->steps, &t->lr));
 
-    ls_ddp_config dc = { .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
-                         .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap };
     LS_TRY(ls_ddp_create(t->group, ps, &dc, &t->ddp));
     ls_params_round(ps); /* the values are rank 0's now */
     LS_TRY(ls_optim_create(&oc, ps, t->arena, &t->optim));

@@ -112,6 +112,7 @@ ls_status ls_record_trace(ls_trainer *t);
 
 /* Rank 0 gets a decoder, if train.sample_every wants samples of a language model. LS_BAD_CONFIG: no tokenizer. */
 ls_status ls_samples_open(ls_trainer *t);
+/* The same on every rank. */
 bool ls_samples_due(const ls_trainer *t);
 /* Rank 0 prints one, behind train.sample_prompt; it depends on the weights, train.seed and the step alone, but for its
  * end: it takes a quarter of comm.timeout at most. */

@@ -1,0 +1,64 @@
+#!/bin/bash
+# test_train_zero.sh -- zero.stage 1 as a user meets it: the same model as without, in float and in bf16, on any number of
+# ranks and over wires; the same checkpoints and samples on the way; and a share of the optimizer's memory.
+#
+#   tests/test_train_zero.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+gunzip -c "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" >whale.txt
+cat >base.yaml <<YAML
+model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 32, seq_len: 32 }
+data: { name: whale.txt, tokenizer: byte }
+train: { steps: 12, global_batch: 12, micro_batch: 2, eval_every: 6, eval_batches: 2, sample_every: 4, sample_tokens: 20 }
+optim: { name: adamw, lr: 3e-3, clip: 0.5 }
+checkpoint: { every: 5, keep: 9 }
+YAML
+have_python() { python3 -c 'import json' 2>/dev/null; }
+
+# What the weights have to do with, of a run's output.
+learned() { grep -aE '^(step=|final|sample|\|)' out && grep -aoE '^step: .* grad_norm: +[0-9.]+' out; }
+
+# Two runs with the same options, with and without: what they print and keep.
+alike() { # ranks, options...
+    local ranks=$1
+    shift
+    rm -rf whole shared
+    train "$ranks" --run.dir whole "$@"
+    ends_with 0 || return 1
+    learned >whole.out
+    train "$ranks" --run.dir shared --zero.stage 1 "$@"
+    ends_with 0 || return 1
+    learned >shared.out
+    diff whole.out shared.out && grep -q '^final step=12 ' shared.out || return 1
+    for step in 5 10 12; do
+        cmp {whole,shared}/checkpoints/step-$(printf %08d $step)/model.safetensors || return 1
+    done
+}
+
+claim 'gpt2, f32, 2 ranks: the same output and files' alike 2
+claim 'samples are among it' test "$(grep -ac '^sample' shared.out)" = 3
+claim 'gpt2, bf16, 2 ranks' alike 2 --train.dtype bf16
+claim 'gpt2, bf16, 3 ranks' alike 3 --train.dtype bf16
+claim 'llama, bf16, 2 ranks, buckets of 4 KiB' alike 2 --train.dtype bf16 --model.name llama --ddp.bucket_cap 4KiB --ddp.first_bucket 1KiB
+claim 'llama, f32, 4 ranks' alike 4 --train.micro_batch 1 --model.name llama
+claim 'over wires, 2 ranks' alike 2 --train.dtype bf16 --comm.transport tcp
+claim 'where a thread moves the bytes' alike 2 --train.dtype bf16 --comm.progress thread
+
+as_planned() {
+    python3 - <<'PY'
+import json
+whole, shared = (json.load(open(f'{run}/memory.json')) for run in ('whole', 'shared'))
+for name, k in shared.items(): assert k['planned'] == k['peak'], (name, k)
+assert shared['param']['peak'] < 1.1 * whole['param']['peak'], (shared, whole)
+# 2 states of 4 bytes an element: whole for vectors and positions, half of the rest
+small = 2 * 4 * (2 * (2 * 64 + 96 + 32 + 128 + 32) + 64 + 32 * 32)
+want = small + (whole['optim']['peak'] - small) / 2
+assert abs(shared['optim']['peak'] - want) < 0.02 * want, (shared['optim'], want)
+PY
+}
+claim 'gpt2, f32, 2 ranks, once more' alike 2
+if have_python; then claim 'memory.json: planned to the byte; half of the state' as_planned; fi
+
+train 2 --zero.stage 2
+claim 'stage 2 is refused' ends_with 78
+claim 'by name' says 'zero.stage 2 is not served yet, only 0 and 1'
+finish
