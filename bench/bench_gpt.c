@@ -6,9 +6,10 @@
  *
  *   build/bench/bench_gpt --batch 4 --tokens 64 --threads 2               (GPT-2 124M; starts its ranks by itself)
  *   build/bench/bench_gpt --ranks 2 --batch 2 --sync alternate            (every other step communicates nothing)
+ *   build/bench/bench_gpt --ranks 2 --batch 2 --zero 1                    (each rank updates half)
  *
  * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end the
- * largest resident set of rank 0.
+ * digest of the model, which all ranks must have, and the largest resident set of rank 0.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, micro_batches, tokens, ranks, threads, steps;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps, zero;
     size_t bucket_cap;
     double clip, lr;
     const char *dtype, *sync, *pack, *save;
@@ -47,6 +48,7 @@ static const ls_opt table[] = {
     { "lr", LS_OPT_DOUBLE, AT(lr), "1e-4", "0..", "AdamW's learning rate", 0, NULL },
     { "dtype", LS_OPT_CHOICE, AT(dtype), "f32", "f32|bf16", "of activations and of what they are multiplied by", 0, NULL },
     { "bucket_cap", LS_OPT_BYTES, AT(bucket_cap), "0", "0..", "bytes of a gradient bucket; 0: DDP's default", 0, NULL },
+    { "zero", LS_OPT_INT, AT(zero), "0", "0..1", "ZeRO's stage: 1 shares the optimizer's work and state out to the ranks", 0, NULL },
     { "sync", LS_OPT_CHOICE, AT(sync), "always", "always|alternate", "alternate: every other step under no_sync", 0, NULL },
     { "save", LS_OPT_STRING, AT(save), "", NULL, "write the first weights to this file", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
@@ -70,10 +72,20 @@ static ls_model_config gpt2_of(const options *o)
                                       .n_head = o->n_head, .d_model = o->d_model, .tied = true } };
 }
 
-static ls_status join(job *j)
+static ls_ddp_config ddp_of(const options *o)
 {
+    return (ls_ddp_config){ .bucket_cap = o->bucket_cap, .zero_stage = (int)o->zero };
+}
+
+static ls_status join(job *j, ls_dtype dtype)
+{
+    const ls_ddp_config ddp = ddp_of(j->o);
+    const ls_params *ps = &j->model->params;
+    const int size = (int)j->o->ranks;
+    size_t shared, own;
     ls_world_opts w = { .arena_bytes = (size_t)4 << 20 };
-    if (j->o->ranks > 1) w.arena_bytes += ls_ddp_arena_bytes(&j->model->params, (int)j->o->ranks, NULL);
+    LS_TRY(ls_ddp_bind_bytes(ps, size, &ddp, dtype, &shared, &own));
+    if (size > 1) w.arena_bytes += shared + ls_ddp_arena_bytes(ps, size, &ddp);
     return ls_world_join(&w, &j->w);
 }
 
@@ -86,21 +98,24 @@ static ls_status build(job *j)
     ls_optim_config adamw;
     LS_TRY(ls_model_create(&gpt2, &j->model));
     ls_params *ps = &j->model->params;
-    LS_TRY(join(j));
+    LS_TRY(join(j, mode.dtype));
+    const ls_ddp_config ddp = ddp_of(o);
+    if (o->ranks > 1) LS_TRY(ls_ddp_shard(ps, ls_world_rank(j->w), (int)o->ranks, &ddp));
     LS_TRY(ls_optim_defaults("adamw", &adamw));
     adamw.lr = o->lr;
-    const size_t values = ls_params_nbytes(ps), grads = o->ranks > 1 ? 0 : values;
-    const size_t copies = bf16 ? ls_params_bf16_nbytes(ps) : 0;
+    size_t shared, own;
+    LS_TRY(ls_ddp_bind_bytes(ps, (int)o->ranks, &ddp, mode.dtype, &shared, &own));
+    const size_t grads = o->ranks > 1 ? 0 : ls_params_nbytes(ps) + shared; /* one rank shares nothing out */
     size_t packed = 0;
     if (strcmp(o->pack, "never") != 0) LS_TRY(ls_model_packed_bytes(j->model, o->batch, o->tokens, &mode, &packed));
     const size_t state = ls_optim_state_bytes(&adamw, ps);
-    const size_t bytes = values + grads + copies + packed + state + ((size_t)ps->n + 8) * 320;
+    const size_t bytes = own + grads + packed + state + ((size_t)ps->n + 8) * 64;
     LS_TRY(ls_arena_create(bytes, false, NULL, &j->arena));
-    LS_TRY(ls_params_bind(ps, j->arena, o->ranks > 1 ? NULL : j->arena));
-    if (bf16) LS_TRY(ls_params_bind_bf16(ps, j->arena));
+    if (o->ranks > 1) LS_TRY(ls_ddp_bind(ls_world_group(j->w), ps, &ddp, mode.dtype, j->arena));
+    else LS_TRY(ls_params_bind(ps, j->arena, j->arena));
+    if (bf16 && o->ranks == 1) LS_TRY(ls_params_bind_bf16(ps, j->arena));
     LS_TRY(ls_model_init(j->model, &gpt2));
     if (*o->save && ls_world_rank(j->w) == 0) LS_TRY(ls_ckpt_save(o->save, ps, NULL));
-    const ls_ddp_config ddp = { .bucket_cap = o->bucket_cap };
     if (o->ranks > 1) LS_TRY(ls_ddp_create(ls_world_group(j->w), ps, &ddp, &j->ddp));
     LS_TRY(ls_optim_create(&adamw, ps, j->arena, &j->adamw));
     ls_params_round(ps);
@@ -165,13 +180,15 @@ static ls_status step(job *j, int64_t s, bool sync, double *loss)
     ls_tape_pack_end(j->tape);
     if (j->ddp && sync) LS_TRY(ls_grad_norm_shared(ls_world_group(j->w), ps, &norm, NULL));
     else LS_TRY(ls_grad_norm(ps, &norm, NULL));
-    return ls_optim_step_scaled(j->adamw, ls_clip_scale(norm, j->o->clip));
+    LS_TRY(ls_optim_step_scaled(j->adamw, ls_clip_scale(norm, j->o->clip)));
+    return j->ddp ? ls_ddp_after_step(j->ddp) : LS_OK;
 }
 
 /* Steps that let replicas drift apart would be worth nothing. */
-static ls_status same_replicas(job *j)
+static ls_status same_replicas(job *j, char mine[33])
 {
-    char mine[33], all[LS_MAX_RANKS * 32];
+    char all[LS_MAX_RANKS * 32];
+    if (j->ddp) LS_TRY(ls_ddp_gather_values(j->ddp));
     LS_TRY(ls_params_digest(&j->model->params, mine));
     LS_TRY(ls_all_gather(ls_world_group(j->w), mine, all, 32 * (size_t)ls_world_size(j->w), LS_U8));
     for (int r = 0; r < ls_world_size(j->w); r++)
@@ -196,8 +213,10 @@ static ls_status run(job *j)
         if (first) printf("%lld,%d,%.3f,%.7g\n", (long long)s + 1, sync, ms, loss);
         fflush(stdout);
     }
-    if (!alternate) LS_TRY(same_replicas(j));
     struct rusage u;
+    char digest[33] = "";
+    if (!alternate) LS_TRY(same_replicas(j, digest));
+    if (first && *digest) printf("digest,%s\n", digest);
     if (first && getrusage(RUSAGE_SELF, &u) == 0) printf("max_rss_mib,%.1f\n", (double)u.ru_maxrss / 1024);
     return LS_OK;
 }
