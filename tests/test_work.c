@@ -332,7 +332,21 @@ static void counts_the_bytes_that_the_formulas_say(void **state)
     if (r.failed) fail_msg("%s", r.text);
 }
 
-/* Rank 1 comes late to a collective, to a message, and then not. */
+/* Until a rank is in a slow wait: for collective number seq of the group, or with g == NULL for a message. */
+static ls_status until_waits(ls_world *w, int rank, const ls_group *g, uint32_t seq)
+{
+    const ls_rank_slot *slot = &w->page->rank[rank];
+    const uint64_t end = ls_env_get()->mono_ns() + 20000 * MS;
+    while (g ? atomic_load(&slot->waits_for) != ls_page_waits_for(g->id, seq)
+             : atomic_load(&slot->in_coll) != LS_IN_MESSAGE) {
+        LS_EXPECT(ls_env_get()->mono_ns() < end, "rank %d does not wait", rank);
+        usleep(1000);
+    }
+    return LS_OK;
+}
+
+/* Rank 1 comes late to a collective, to a message: when the others have waited for long. Rank 2 comes to the
+ * collective a little later still, and is not the one. */
 static ls_status one_is_late(ls_world *w, void *arg)
 {
     (void)arg;
@@ -345,7 +359,16 @@ static ls_status one_is_late(ls_world *w, void *arg)
     for (int turn = 0; turn < 2; turn++) {
         LS_TRY(ls_barrier(g));
         ls_comm_stats_read(w, &before);
-        if (me == 1) usleep(5 * LS_SLOW_NS / 1000);
+        const ls_group *in = turn == 0 ? g : NULL;
+        const uint32_t seq = g->seq;
+        if (me == 1) {
+            LS_TRY(until_waits(w, 0, in, seq));
+            usleep(5 * LS_SLOW_NS / 1000);
+        }
+        if (me == 2 && turn == 0) {
+            LS_TRY(until_waits(w, 1, in, seq));
+            usleep(LS_SLOW_NS / 2000);
+        }
         if (turn == 0) LS_TRY(ls_all_reduce(g, NULL, x, 4, LS_F32, LS_SUM));
         else if (me < 2) LS_TRY(me ? ls_send(g, x, 4, LS_F32, 0) : ls_recv(g, x, 4, LS_F32, 1));
         ls_comm_stats_read(w, &s);
@@ -363,6 +386,16 @@ static void counts_who_is_slow(void **state)
 
 /* --- after a failure -------------------------------------------------------------------------------------------- */
 
+static ls_status until_somebody_gives_up(ls_world *w)
+{
+    const uint64_t end = ls_env_get()->mono_ns() + 20000 * MS;
+    while (!atomic_load(&w->page->abort_by)) {
+        LS_EXPECT(ls_env_get()->mono_ns() < end, "nobody gives up");
+        usleep(1000);
+    }
+    return LS_OK;
+}
+
 /* Rank 1 comes too late: rank 0 has given up and uses its buffer for something else. */
 static ls_status too_late(ls_world *w, void *arg)
 {
@@ -375,7 +408,7 @@ static ls_status too_late(ls_world *w, void *arg)
     for (int i = 0; i < N; i++) x[i] = 1.0f;
     ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = x, .count = N, .dtype = LS_F32 };
     ls_work *work, *second;
-    if (ls_world_rank(w) == 1) usleep(200000);
+    if (ls_world_rank(w) == 1) LS_TRY(until_somebody_gives_up(w));
     LS_TRY(ls_coll_start(g, &a, &work));
     a.coll = LS_BROADCAST;
     LS_TRY(ls_coll_start(g, &a, &second));

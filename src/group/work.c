@@ -137,10 +137,27 @@ typedef struct waiting {
     uint64_t turns, check_ns;
     uint64_t moved; /* turns in which something moved */
     uint64_t ask_ns; /* until then another library is asked without naps between */
-    int late; /* whom we waited for when we looked last; -1: not yet */
+    int late;                    /* whom we waited for most of the time; -1: nobody has looked yet */
+    uint64_t held_ns, looked_ns; /* by how much that is more than the others together; the last look */
 } waiting;
 
 static inline bool is_done(const ls_work *k) { return atomic_load_explicit(&k->done, memory_order_acquire) != 0; }
+
+/* A majority vote (Boyer and Moore 1991) in which a look counts as long as it is since the last one: who only came
+ * after the one that all waited for is not the one. */
+static void vote(waiting *x, int rank, uint64_t now)
+{
+    const uint64_t span = now - x->looked_ns;
+    x->looked_ns = now;
+    if (rank == x->late) {
+        x->held_ns += span;
+    } else if (span > x->held_ns) {
+        x->late = rank;
+        x->held_ns = span - x->held_ns;
+    } else {
+        x->held_ns -= span;
+    }
+}
 
 static ls_status ready(void *arg)
 {
@@ -162,7 +179,7 @@ static ls_status ready(void *arg)
     if (k->g->backend && now < x->ask_ns) x->moved++; /* nobody would wake us: ask on, no nap yet */
     if (now < x->check_ns) return LS_AGAIN;
     x->check_ns = now + CHECK_NS;
-    x->late = ls_blame_whom(k->g, k);
+    vote(x, ls_blame_whom(k->g, k), now);
     ls_status st = ls_blame_check(k->g);
     return st < 0 ? st : LS_AGAIN;
 }
@@ -210,7 +227,7 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     ls_world *w = g->w;
     const ls_env *env = ls_env_get();
     uint64_t now = env->mono_ns();
-    waiting x = { .k = k, .check_ns = now + CHECK_NS, .ask_ns = now + ASK_NS, .late = -1 };
+    waiting x = { .k = k, .check_ns = now + CHECK_NS, .ask_ns = now + ASK_NS, .late = -1, .looked_ns = now };
     ls_waiter waiter = w->waiter;
     waiter.moved = &x.moved;
     if (ls_engine_threaded(w->engine)) { /* the thread sleeps on the slot's word, we on our own */
