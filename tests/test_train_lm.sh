@@ -250,6 +250,14 @@ claim 'images' once 78 'data.name is fashion-mnist: gpt2 learns from text' --dat
 claim 'a text that is not there' once 74 'nofile.txt: not there; nor is it a corpus' --data.name nofile.txt
 claim 'tokens that are not there' once 74 'nowhere: not there: data.path names token files' --data.name tokens --data.path nowhere
 claim 'tokens without a vocabulary' once 78 'model.vocab_size is missing' --data.name tokens --data.path story/whale_train.bin --data.tokenizer ''
+mkdir -p raw && cp story/whale_train.bin raw/train.bin
+claim 'tokens without a header, outside the vocabulary' mistake 65 \
+    'model.vocab_size is too small; the file has no header of llm.c'"'"'s, so it was read as nanoGPT'"'"'s uint16 tokens' \
+    --data.name tokens --data.path raw --data.tokenizer '' --model.vocab_size 100
+claim 'text instead of tokens' once 65 'whale.txt: begins with text, and data.path names tokens: set data.name to it' \
+    --data.name tokens --data.path whale.txt --data.tokenizer '' --model.vocab_size 50257
+claim 'unless it is said that these are tokens' train 1 --train.steps 1 --data.format nanogpt --data.name tokens --data.path whale.txt --data.tokenizer '' \
+    --model.vocab_size 65536
 claim 'a token outside the vocabulary, with file, byte and id' mistake 65 ', but the vocabulary has 100: made with another tokenizer, or model.vocab_size is too small' --model.vocab_size 100
 head -c 3000 whale.txt >short.txt
 claim 'a text shorter than a sequence' mistake 78 'lower train.seq_len' --data.name short.txt --model.seq_len 3000
@@ -262,6 +270,15 @@ claim 'a prompt that the tokenizer cannot read, before any step' once 78 \
     --data.name small.txt --data.tokenizer char --train.sample_every 5 --train.sample_prompt 'Call me'
 claim 'and one that is longer than the model' once 78 'train.sample_prompt has 36 tokens, the model'"'"'s longest sequence is 32: shorten it' \
     --train.sample_every 5 --train.sample_prompt 'Call me Ishmael. Some years ago, ...'
+train 1 --data.name small.txt --data.tokenizer char --train.steps 1 --run.dir small
+tries() { # what is printed to try next
+    sed -n 's/^try next: //p' out >try.sh
+    bash try.sh >tried 2>err || { cat try.sh err; return 1; }
+}
+claim 'the prompt to try next is one that the tokenizer has' tries
+claim 'the first words of the text' prints "^try next: .* --prompt 'no capit"
+train 1 --train.steps 1 --run.dir bytes
+claim 'or the usual one' prints "^try next: .* --prompt 'The people'"
 claim 'without samples nobody minds' train 1 --data.name small.txt --data.tokenizer char --train.steps 1 --train.sample_prompt 'Call me'
 printf 'abc\xff' >broken.txt
 claim 'bytes that are not UTF-8' once 65 'broken.txt: byte 3: 0xff is not UTF-8' --data.name broken.txt --data.tokenizer char

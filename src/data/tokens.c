@@ -115,8 +115,9 @@ static ls_status too_large(const ls_tokens *t, size_t i, uint32_t vocab)
 {
     size_t each = t->u16 ? 2 : 4, header = t->map_bytes > t->n * each ? LS_LLMC_HEADER : 0;
     return ls_fail(LS_BAD_FILE, "%s: byte %zu: token %zu is %u, but the vocabulary has %u: made with another tokenizer, or "
-                   "model.vocab_size is too small", t->path ? t->path : "tokens", header + i * each, i,
-                   t->u16 ? t->u16[i] : t->u32[i], vocab);
+                   "model.vocab_size is too small%s", t->path ? t->path : "tokens", header + i * each, i,
+                   t->u16 ? t->u16[i] : t->u32[i], vocab,
+                   t->path && !header ? "; the file has no header of llm.c's, so it was read as nanoGPT's uint16 tokens" : "");
 }
 
 ls_status ls_tokens_read(const ls_tokens *t, size_t first, size_t n, uint32_t vocab, int64_t *out)

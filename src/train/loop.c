@@ -193,7 +193,9 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
         ls_say("checkpoint: %s", t->checkpoint);
         char self[512];
         if (ls_env_get()->self_path(self, sizeof self) < 0) snprintf(self, sizeof self, "lockstep");
-        if (t->source.opened) ls_say("try next: %s generate %s --prompt 'The people'", self, t->run_dir);
+        char prompt[64];
+        if (t->source.opened) ls_source_prompt(&t->source, &t->feed.train_tokens, prompt, sizeof prompt);
+        if (t->source.opened) ls_say("try next: %s generate %s --prompt '%s'", self, t->run_dir, prompt);
         else ls_say("try next: %s train %s/config.yaml --eval-only --model.load %s", self, t->run_dir, t->checkpoint);
         ls_say("final step=%lld loss=%a digest=%s", (long long)t->step, out->loss, out->digest);
     }

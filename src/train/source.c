@@ -39,17 +39,34 @@ static ls_status place(char out[LS_SOURCE_PATH], const char *front, size_t nfron
     return LS_OK;
 }
 
+#define LOOK_BYTES 4096
+
+/* nanoGPT's files have nothing to know them by, and any text of even length would pass for one: in 16 bits each, what
+ * people write is ids that GPT-2 has. */
+static bool is_text(const unsigned char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] == 0x7f || (p[i] < 0x20 && p[i] != '\n' && p[i] != '\r' && p[i] != '\t')) return false;
+    return n >= 16 && ls_utf8_check((const char *)p, n) + 4 > n; /* the last character may go on */
+}
+
 ls_status ls_source_format(const ls_train_config *c, const char *path, ls_token_format *out)
 {
     const ls_env *env = ls_env_get();
+    unsigned char begin[LOOK_BYTES];
     int32_t magic = 0;
     *out = strcmp(c->data.format, "nanogpt") == 0 ? LS_TOKENS_NANOGPT : LS_TOKENS_LLMC;
     if (strcmp(c->data.format, "auto") != 0) return LS_OK;
     const int fd = env->open_read(path);
     if (fd < 0) return ls_fail(LS_IO, "%s: cannot be opened: %s", path, strerror(-fd));
-    const ssize_t k = env->pread(fd, &magic, sizeof magic, 0);
+    const ssize_t k = env->pread(fd, begin, sizeof begin, 0);
     env->close_fd(fd);
-    if (k != (ssize_t)sizeof magic || (magic != LLMC_MAGIC16 && magic != LLMC_MAGIC32)) *out = LS_TOKENS_NANOGPT;
+    if (k >= (ssize_t)sizeof magic) memcpy(&magic, begin, sizeof magic);
+    if (magic == LLMC_MAGIC16 || magic == LLMC_MAGIC32) return LS_OK;
+    if (k > 0 && is_text(begin, (size_t)k))
+        return ls_fail(LS_BAD_FILE, "%s: begins with text, and data.path names tokens: set data.name to it, or data.format to nanogpt "
+                       "if these are uint16 tokens all the same", path);
+    *out = LS_TOKENS_NANOGPT;
     return LS_OK;
 }
 
@@ -198,6 +215,49 @@ static ls_status check_prompt(const ls_train_config *c, ls_tokenizer *t)
     return st;
 }
 
+#define PROMPT "The people"
+#define PROMPT_LOOK 256 /* tokens of the text in which to look for another */
+#define PROMPT_ENOUGH 8 /* bytes of it */
+
+static bool encodes(ls_tokenizer *t, const char *text, size_t n)
+{
+    ls_ids ids = { 0 };
+    const bool can = n > 0 && ls_tokenizer_encode(t, text, n, 0, &ids) == LS_OK;
+    ls_ids_free(&ids);
+    return can;
+}
+
+/* What a shell takes between ' and ', and a terminal shows. */
+static bool is_plain(const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)p[i] < 0x20 || p[i] == 0x7f || p[i] == '\'') return false;
+    return n > 0;
+}
+
+void ls_source_prompt(const ls_source *s, const ls_tokens *text, char *out, size_t n)
+{
+    snprintf(out, n, "%s", PROMPT);
+    if (encodes(s->opened, out, strlen(out))) return;
+    size_t have = 0;
+    for (size_t i = 0; i < text->n && i < PROMPT_LOOK; i++) { /* the first words of the text itself */
+        const uint32_t id = text->u16 ? text->u16[i] : text->u32[i];
+        size_t bytes = 0;
+        const char *token = ls_tokenizer_token(s->opened, id, &bytes);
+        const bool special = (int64_t)id == ls_tokenizer_end_of_text(s->opened);
+        const bool fits = token && !special && is_plain(token, bytes) && have + bytes < n;
+        if (fits && (have > 0 || *token != ' ')) {
+            memcpy(out + have, token, bytes);
+            have += bytes;
+        } else if (have > 0) {
+            break;
+        }
+        if (have >= PROMPT_ENOUGH && encodes(s->opened, out, have)) break;
+    }
+    while (have > 0 && (out[have - 1] == ' ' || !encodes(s->opened, out, have))) have--;
+    out[have] = 0;
+}
+
 /* --- both -------------------------------------------------------------------------------------------- */
 
 ls_status ls_source_find(const ls_train_config *c, ls_source *out)
@@ -227,9 +287,11 @@ ls_status ls_source_prepare(const ls_train_config *c)
 {
     ls_source s;
     int64_t vocab;
+    ls_token_format format;
     if (!ls_train_is_lm(c)) return LS_OK;
     LS_TRY(ls_source_find(c, &s));
-    const ls_status st = ls_source_vocab(c, &s, &vocab);
+    ls_status st = ls_source_vocab(c, &s, &vocab);
+    if (st == LS_OK) st = ls_source_format(c, s.train, &format);
     ls_source_free(&s);
     return st;
 }

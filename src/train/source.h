@@ -28,7 +28,10 @@ void ls_source_free(ls_source *s); /* zeroed is fine */
 ls_status ls_source_vocab(const ls_train_config *c, const ls_source *s, int64_t *out);
 /* Before ranks are started: makes what has to be made, and finds what would fail in each of them. */
 ls_status ls_source_prepare(const ls_train_config *c);
-/* The file's format: data.format, or what the file itself says. */
+/* A prompt to try, for a shell's '...': a common one, else what `text` begins with, where the tokenizer has no tokens
+ * for that; "" where that does not help either. s->opened is not NULL. */
+void ls_source_prompt(const ls_source *s, const ls_tokens *text, char *out, size_t n);
+/* The file's format: data.format, or what the file itself says. LS_BAD_FILE: auto, and it is text. */
 ls_status ls_source_format(const ls_train_config *c, const char *path, ls_token_format *out);
 
 #endif
