@@ -88,7 +88,7 @@ claim 'training reads them to the same' test "$("$build/lockstep" train "${tiny[
 claim 'an empty text: 65, by name' fails_with 65 'empty.txt: no text in it' data prepare empty.txt --tokenizer byte --out none
 claim 'an empty text has no characters either' fails_with 65 'empty.txt: no text in it' data prepare empty.txt --tokenizer char --out none
 claim 'nothing is made then' test ! -e none
-claim 'among others it is a document' data prepare empty.txt plain.txt --tokenizer byte --out two
+claim 'among others it is a document' data prepare empty.txt plain.txt --tokenizer byte --out three
 mkdir empty
 claim 'an empty folder: 65' fails_with 65 'empty: no *.txt file' data prepare empty --tokenizer byte --out none
 claim 'no package: 74, and where to get it' fails_with 74 \
@@ -101,6 +101,30 @@ claim 'a cut token file: 65' fails_with 65 'the header says 72 tokens, but 143 b
 printf '{"normalizer":{"type":"NFC"}}' >nfc.json
 claim 'a part that is not built in: 78, by name' fails_with 78 'normalizer: NFC is not built in' data prepare docs --tokenizer nfc.json --out none
 claim 'a full disk leaves no file' fails_with 74 'cannot be made' data prepare docs --tokenizer byte --out "$tmp/no/such"
+
+# --- what is there already
+sums() { (cd "$1" && cat -- *) | cksum; }
+before=$(sums out)
+claim 'the same again is made again' data prepare docs --tokenizer byte --out out
+claim 'to the byte' test "$(sums out)" = "$before"
+for other in 'docs/01.txt --tokenizer byte' 'docs --tokenizer char' 'docs --tokenizer byte --val 0.5' 'docs --tokenizer byte --format nanogpt'; do
+    claim "$other over it: 64" fails_with 64 'out: has token files that are not of these texts, this tokenizer and these options: name another folder, or give --force' \
+        data prepare $other --out out
+done
+claim 'nothing has changed then' test "$(sums out)" = "$before"
+mkdir own && echo mine >own/train.bin
+claim 'over a file of mine: 64' fails_with 64 'own: has token files' data prepare docs --tokenizer byte --out own
+claim 'which stays' test "$(cat own/train.bin)" = mine
+claim '--force replaces it' data prepare docs --tokenizer byte --force --out own
+claim 'by all of the same' test "$(sums own)" = "$before"
+claim '--force --val 0 leaves no val.bin of others' sh -c "'$build/lockstep' data prepare docs --tokenizer byte --force --val 0 --out own && test ! -e own/val.bin"
+claim 'images again' data prepare fashion-mnist --from "$images" --out images
+echo mine >images/t10k-labels-idx1-ubyte
+claim 'over other images: 64' fails_with 64 'images/t10k-labels-idx1-ubyte: is there and differs: name another folder, or give --force' \
+    data prepare fashion-mnist --from "$images" --out images
+claim 'which stay, alone' test "$(cat images/t10k-labels-idx1-ubyte) $(ls images | wc -l)" = 'mine 4'
+claim 'images: --force replaces them' data prepare fashion-mnist --from "$images" --force --out images
+claim 'with the right ones' test "$(stat -c %s images/t10k-labels-idx1-ubyte)" = 508
 
 # --- usage
 claim 'no arguments: 64' fails_with 64 'expected prepare or show' data

@@ -11,9 +11,15 @@ for model in gpt2 llama; do
     claim 'that knows its model' has_line "# lockstep.model: $model" lockstep ckpt ls $model.safetensors
     claim 'export' lockstep export $model.safetensors --out $model
     claim 'one file and its config' test "$(echo $(ls $model))" = 'config.json model.safetensors'
-    claim 'import of the export' lockstep import $model --out again.safetensors
-    claim 'is the same to the byte' cmp $model.safetensors again.safetensors
+    claim 'import of the export' lockstep import $model --out again-$model.safetensors
+    claim 'is the same to the byte' cmp $model.safetensors again-$model.safetensors
 done
+claim 'import over the same' lockstep import gpt2 --out again-gpt2.safetensors
+claim 'import over another: 64' fails_with 64 'again-llama.safetensors: is there already, and is not what gpt2 becomes: name another file, or give --force' \
+    lockstep import gpt2 --out again-llama.safetensors
+claim 'which stays, alone' test "$(cmp llama.safetensors again-llama.safetensors && ls again-llama* | wc -l)" = 1
+claim 'import --force replaces it' lockstep import gpt2 --out again-llama.safetensors --force
+claim 'by the right one' cmp gpt2.safetensors again-llama.safetensors
 
 claim 'export in shards' lockstep export llama.safetensors --out shards --dtype bf16 --max-shard-size 10KiB
 claim 'as many as it takes' test "$(echo $(ls shards | wc -l))" -gt 4

@@ -80,6 +80,8 @@ claim 'and gives the same final line' test "$(final)" = "$first"
 claim 'config.yaml runs and gives the same' test "$(final)" = "$first"
 "$lockstep" run --nproc-per-node 2 "$lockstep" train base.yaml --data.path kept >out 2>err
 claim 'lockstep run starts it too; data.path is where tokens are kept' test "$(final)" = "$first" -a -e kept/tokenizer.json
+train 2 --data.path kept
+claim 'and found again' test "$(final)" = "$first" -a "$(grep -c '^tokens of' out)" = 0
 train 2 --data.name tokens --data.path kept
 claim 'data.path alone, a folder' test "$(final)" = "$first"
 "$lockstep" data prepare whale.txt --tokenizer byte --format nanogpt --out nano >/dev/null
@@ -249,6 +251,20 @@ claim 'no data' once 78 'data.path is missing' --data.name tokens
 claim 'images' once 78 'data.name is fashion-mnist: gpt2 learns from text' --data.name fashion-mnist
 claim 'a text that is not there' once 74 'nofile.txt: not there; nor is it a corpus' --data.name nofile.txt
 claim 'tokens that are not there' once 74 'nowhere: not there: data.path names token files' --data.name tokens --data.path nowhere
+printf 'another text\n%.0s' {1..400} >other.txt
+claim 'tokens of another text than data.name' once 78 \
+    'data.path kept has tokens that were not made of data.name other.txt with data.tokenizer byte: set data.name to tokens' --data.name other.txt --data.path kept
+claim 'tokens of the same text with another tokenizer' once 78 \
+    'data.path kept has tokens that were not made of data.name whale.txt with data.tokenizer char: set data.name to tokens' --data.tokenizer char --data.path kept
+claim 'tokens of who knows what' once 78 'data.path story2 has tokens that were not made of data.name whale.txt' --data.path "$(mkdir story2 && cp kept/*.bin kept/tokenizer.json story2 && echo story2)"
+claim 'tokens that lockstep data prepare made of the same' sh -c "'$lockstep' data prepare whale.txt --tokenizer byte --out prepared >/dev/null &&
+    '$lockstep' train base.yaml --data.path prepared | tail -1 | grep -q '^final step=12'"
+"$lockstep" data prepare whale.txt --tokenizer char --out letters >/dev/null
+claim 'data.tokenizer is not the one of the tokens' once 78 \
+    'data.tokenizer byte has 257 tokens, but the tokens of data.path were made with letters/tokenizer.json, which has' --data.name tokens --data.path letters
+claim 'nor char that of bytes' once 78 'data.tokenizer char has ' --data.name tokens --data.path kept --data.tokenizer char
+claim 'characters are' train 1 --data.name tokens --data.path letters --data.tokenizer char --train.steps 1
+claim 'or nothing is said' train 1 --data.name tokens --data.path letters --data.tokenizer '' --train.steps 1
 claim 'tokens without a vocabulary' once 78 'model.vocab_size is missing' --data.name tokens --data.path story/whale_train.bin --data.tokenizer ''
 mkdir -p raw && cp story/whale_train.bin raw/train.bin
 claim 'tokens without a header, outside the vocabulary' mistake 65 \

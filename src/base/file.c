@@ -79,3 +79,37 @@ bool ls_file_cached(const char *variable, const char *name, char *path, size_t n
     else if (home && *home == '/') len = snprintf(path, n, "%s/.cache/lockstep/%s", home, name);
     return len >= 0 && (size_t)len < n;
 }
+
+#define COMPARE 65536 /* bytes at a time */
+
+static ls_status compare(int a, int b, uint64_t n, char *p, bool *same)
+{
+    const ls_env *env = ls_env_get();
+    *same = true;
+    for (uint64_t at = 0; *same && at < n; at += COMPARE) {
+        const size_t k = n - at < COMPARE ? (size_t)(n - at) : COMPARE;
+        if (env->pread(a, p, k, at) != (ssize_t)k || env->pread(b, p + COMPARE, k, at) != (ssize_t)k)
+            return ls_fail(LS_IO, "comparing two files: one could not be read");
+        *same = memcmp(p, p + COMPARE, k) == 0;
+    }
+    return LS_OK;
+}
+
+ls_status ls_file_same(const char *a, const char *b, bool *same)
+{
+    const ls_env *env = ls_env_get();
+    ls_file_info ia = { 0 }, ib = { 0 };
+    ls_status st = LS_OK;
+    *same = false;
+    if (env->info(a, &ia) < 0 || env->info(b, &ib) < 0) return LS_OK;
+    if (ia.type != LS_FILE_REGULAR || ib.type != LS_FILE_REGULAR || ia.size != ib.size) return LS_OK;
+    char *p = malloc((size_t)2 * COMPARE);
+    const int fa = env->open_read(a), fb = env->open_read(b);
+    if (!p) st = ls_fail(LS_NO_MEMORY, "comparing two files");
+    else if (fa < 0 || fb < 0) st = ls_fail(LS_IO, "%s: cannot be opened", fa < 0 ? a : b);
+    else st = compare(fa, fb, ia.size, p, same);
+    if (fa >= 0) env->close_fd(fa);
+    if (fb >= 0) env->close_fd(fb);
+    free(p);
+    return st;
+}

@@ -13,6 +13,9 @@ ls_status ls_file_read(const char *path, size_t limit, char **data, size_t *n);
 /* Writes a whole file at once: under its name it is complete or not there (commit.h). LS_IO. */
 ls_status ls_file_write(const char *path, const void *p, size_t n);
 
+/* Whether two regular files have the same bytes; *same is false when one is not there. LS_IO: one cannot be read. */
+ls_status ls_file_same(const char *a, const char *b, bool *same);
+
 /* Where a measurement of this machine is kept: the file that the environment's `variable` names, else lockstep/<name>
  * in $XDG_CACHE_HOME or ~/.cache. False where there is no such place, or the variable says `none`. */
 bool ls_file_cached(const char *variable, const char *name, char *path, size_t n);

@@ -13,7 +13,7 @@ typedef struct options {
     const char *tokenizer, *out, *format, *from;
     double val;
     int64_t tokens;
-    bool lossy, help;
+    bool lossy, force, help;
 } options;
 
 static const ls_opt table[] = {
@@ -27,6 +27,8 @@ static const ls_opt table[] = {
       .help = "prepare: share of the documents, from the end, that becomes val.bin" },
     { .name = "lossy", .type = LS_OPT_BOOL, .offset = offsetof(options, lossy), .def = "false",
       .help = "prepare: put U+FFFD where a text is not UTF-8, instead of stopping" },
+    { .name = "force", .type = LS_OPT_BOOL, .offset = offsetof(options, force), .def = "false",
+      .help = "prepare: replace files in --out that were made of something else" },
     { .name = "from", .type = LS_OPT_STRING, .offset = offsetof(options, from),
       .help = "prepare: the package of sotu and moby-dick, if it is not at " LS_CORPUS_PACKAGE "; the folder of fashion-mnist" },
     { .name = "tokens", .type = LS_OPT_INT, .offset = offsetof(options, tokens), .def = "32", .range = "0..1000000",
@@ -61,8 +63,8 @@ static ls_status prepare_all(const options *o, ls_corpus *c, ls_tokenizer **t)
     const ls_env *env = ls_env_get();
     meter m = { .start_ns = env->mono_ns() };
     m.next_ns = m.start_ns + 500000000u; /* short work says nothing */
-    ls_prepare p = { .out = o->out, .format = format_of(o), .val = o->val, .lossy = o->lossy, .arg = &m,
-                     .progress = env->isatty(2) ? show_progress : NULL };
+    ls_prepare p = { .out = o->out, .format = format_of(o), .val = o->val, .lossy = o->lossy,
+                     .force = o->force, .arg = &m, .progress = env->isatty(2) ? show_progress : NULL };
     ls_prepared done;
     const char *name = o->tokenizer ? o->tokenizer : "gpt2";
     LS_TRY(strcmp(name, "char") == 0 ? ls_prepare_chars(&p, c, t) : ls_tokenizer_open(name, t));
@@ -85,7 +87,8 @@ static ls_status prepare_images(const options *o)
 {
     size_t n[2];
     const char *from = o->from ? o->from : "/usr/share/datasets/fashion-mnist";
-    ls_status st = ls_prepare_idx(from, o->out, n);
+    ls_status st = ls_prepare_idx(from, o->out, o->force, n);
+    if (st == LS_INVALID) return st;
     if (st < 0)
         return ls_while(st, "reading Fashion-MNIST in %s (scripts/setup --data installs it, --from names another folder)", from);
     printf("%s  %zu images to train on, %zu to test with, unpacked\n", o->out, n[0], n[1]);

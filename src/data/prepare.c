@@ -2,11 +2,14 @@
 #include "data/prepare.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
+#include "base/file.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "data/tokenizer.h"
 #include "data/tokens.h"
@@ -46,6 +49,7 @@ typedef struct job {
     ls_prepared *out;
     ls_token_writer writer[2];
     ls_ids ids; /* of one document */
+    ls_text source; /* of source.txt */
     uint32_t end_of_text;
     size_t done;
     bool parts; /* a long text may be encoded in parts */
@@ -100,11 +104,95 @@ static ls_status encode_all(job *j)
     return ls_fail(LS_BAD_FILE, "%s%s: no text in it", n ? j->c->doc[0].name : "", n > 1 ? " and the others" : "");
 }
 
-static ls_status path_of(const job *j, const char *name, ls_text *out)
+static ls_status path_of(const ls_prepare *p, const char *name, ls_text *out)
 {
-    ls_text_add(out, "%s/%s", j->p->out, name);
+    out->n = 0;
+    ls_text_add(out, "%s/%s", p->out, name);
     return ls_text_status(out);
 }
+
+/* --- what is there already ------------------------------------------------------------- */
+
+#define SOURCE_MAX 4096 /* bytes of source.txt */
+
+uint64_t ls_prepare_tokenizer_digest(const ls_tokenizer *t)
+{
+    const int64_t end = ls_tokenizer_end_of_text(t);
+    uint64_t hash = ls_hash64(&end, sizeof end, ls_tokenizer_vocab_size(t));
+    for (uint32_t i = 0; i < ls_tokenizer_vocab_size(t); i++) {
+        size_t n = 0;
+        const char *token = ls_tokenizer_token(t, i, &n);
+        if (token) hash = ls_hash64(token, n, hash + i);
+    }
+    return hash;
+}
+
+/* source.txt: what the files beside it are made of. */
+static ls_status describe(const ls_prepare *p, ls_corpus *c, const ls_tokenizer *t, ls_text *out)
+{
+    uint64_t hash = c->n;
+    for (size_t i = 0; i < c->n; i++) {
+        const char *text;
+        size_t n;
+        LS_TRY(ls_corpus_text(c, i, &text, &n));
+        hash = ls_hash64(text, n, hash);
+        ls_corpus_release(c, i);
+    }
+    ls_text_add(out, "text %016" PRIx64 "\ntokenizer %016" PRIx64 "\nformat %s\nval %.17g\nlossy %d\n", hash,
+                ls_prepare_tokenizer_digest(t), p->format == LS_TOKENS_LLMC ? "llmc" : "nanogpt", p->val, (int)p->lossy);
+    return ls_text_status(out);
+}
+
+static ls_status look(const ls_prepare *p, const ls_text *source, bool *there, bool *same)
+{
+    static const char *const names[] = { "train.bin", "val.bin", "tokenizer.json", "source.txt" };
+    ls_text path = { 0 };
+    ls_file_info info = { 0 };
+    char *found = NULL;
+    size_t n = 0;
+    ls_status st = LS_OK;
+    *there = *same = false;
+    for (int i = 0; i < 4 && st == LS_OK; i++) {
+        st = path_of(p, names[i], &path);
+        if (st == LS_OK && (ls_env_get()->info(path.p, &info) < 0 || info.type == LS_FILE_NONE)) continue;
+        *there = true;
+    }
+    if (st == LS_OK && *there && ls_file_read(path.p, SOURCE_MAX, &found, &n) == LS_OK) /* the last of them */
+        *same = n == source->n && memcmp(found, source->p, n) == 0;
+    free(found);
+    ls_text_free(&path);
+    return st;
+}
+
+ls_status ls_prepare_look(const ls_prepare *p, ls_corpus *c, const ls_tokenizer *t, bool *there, bool *same)
+{
+    ls_text source = { 0 };
+    ls_status st = describe(p, c, t, &source);
+    if (st == LS_OK) st = look(p, &source, there, same);
+    ls_text_free(&source);
+    return st;
+}
+
+/* Refuses other files; what replaces some has no description until it is whole. */
+static ls_status make_room(const ls_prepare *p, const ls_text *source)
+{
+    const ls_env *env = ls_env_get();
+    bool there, same;
+    ls_text path = { 0 };
+    LS_TRY(look(p, source, &there, &same));
+    if (!there) return LS_OK;
+    if (!same && !p->force)
+        return ls_fail(LS_INVALID, "%s: has token files that are not of these texts, this tokenizer and these options: name another "
+                       "folder, or give --force to replace them", p->out);
+    ls_status st = path_of(p, "source.txt", &path);
+    if (st == LS_OK) env->unlink(path.p);
+    if (st == LS_OK) st = path_of(p, "val.bin", &path);
+    if (st == LS_OK && p->val <= 0.0) env->unlink(path.p); /* of the others */
+    ls_text_free(&path);
+    return st;
+}
+
+/* --- making them -------------------------------------------------------------------------- */
 
 static ls_status open_writers(job *j)
 {
@@ -112,7 +200,7 @@ static ls_status open_writers(job *j)
     ls_status st = LS_OK;
     for (int i = 0; st == LS_OK && i < (j->p->val > 0.0 ? 2 : 1); i++) {
         ls_text path = { 0 };
-        st = path_of(j, names[i], &path);
+        st = path_of(j->p, names[i], &path);
         if (st == LS_OK) st = ls_token_writer_open(&j->writer[i], path.p, j->p->format, j->out->vocab);
         ls_text_free(&path);
     }
@@ -124,8 +212,10 @@ static ls_status finish(job *j)
     ls_text path = { 0 };
     LS_TRY(ls_token_writer_finish(&j->writer[TRAIN]));
     if (j->p->val > 0.0) LS_TRY(ls_token_writer_finish(&j->writer[VAL]));
-    ls_status st = path_of(j, "tokenizer.json", &path);
+    ls_status st = path_of(j->p, "tokenizer.json", &path);
     if (st == LS_OK) st = ls_tokenizer_save(j->t, path.p);
+    if (st == LS_OK) st = path_of(j->p, "source.txt", &path);
+    if (st == LS_OK) st = ls_file_write(path.p, j->source.p, j->source.n);
     ls_text_free(&path);
     return st;
 }
@@ -140,7 +230,9 @@ ls_status ls_prepare_tokens(const ls_prepare *p, ls_corpus *c, ls_tokenizer *t, 
               .parts = t->split ? strcmp(ls_split_pattern(t->split), ls_split_gpt2) == 0 : t->bpe.nmerges == 0 };
     const int made = env->mkdir(p->out);
     if (made < 0 && made != -EEXIST) return ls_fail(LS_IO, "%s: cannot be made: %s", p->out, strerror(-made));
-    ls_status st = open_writers(&j);
+    ls_status st = describe(p, c, t, &j.source);
+    if (st == LS_OK) st = make_room(p, &j.source);
+    if (st == LS_OK) st = open_writers(&j);
     if (st == LS_OK) st = encode_all(&j);
     if (st == LS_OK) st = finish(&j);
     for (int i = 0; i < 2; i++) {
@@ -148,6 +240,7 @@ ls_status ls_prepare_tokens(const ls_prepare *p, ls_corpus *c, ls_tokenizer *t, 
         ls_token_writer_close(&j.writer[i]);
     }
     if (st < 0 && made == 0) env->rmdir(p->out); /* if nothing is in it */
+    ls_text_free(&j.source);
     ls_ids_free(&j.ids);
     return st;
 }

@@ -5,6 +5,7 @@
 
 #include "base/commit.h"
 #include "base/env.h"
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "data/idx.h"
@@ -33,7 +34,25 @@ static ls_status write_idx(const char *path, int ndim, const size_t dims[4], con
     return st;
 }
 
-static ls_status unpack(const char *from, const char *out, const char *name)
+/* Under a name of its own first, and then in the place of what it may replace. */
+static ls_status put(const char *path, bool force, int ndim, const size_t dims[4], const uint8_t *data)
+{
+    const ls_env *env = ls_env_get();
+    ls_text aside = { 0 };
+    ls_file_info info = { 0 };
+    bool same = false;
+    if (force || env->info(path, &info) < 0 || info.type == LS_FILE_NONE) return write_idx(path, ndim, dims, data);
+    ls_text_add(&aside, "%s.tmp-%d", path, env->pid());
+    ls_status st = ls_text_status(&aside);
+    if (st == LS_OK) st = write_idx(aside.p, ndim, dims, data);
+    if (st == LS_OK) st = ls_file_same(aside.p, path, &same);
+    if (aside.p) env->unlink(aside.p);
+    ls_text_free(&aside);
+    if (st < 0 || same) return st;
+    return ls_fail(LS_INVALID, "%s: is there and differs: name another folder, or give --force to replace it", path);
+}
+
+static ls_status unpack(const char *from, const char *out, bool force, const char *name)
 {
     char found[LS_IDX_PATH];
     ls_text path = { 0 };
@@ -44,13 +63,13 @@ static ls_status unpack(const char *from, const char *out, const char *name)
     ls_text_add(&path, "%s/%s", out, name);
     ls_status st = ls_text_status(&path);
     if (st == LS_OK) st = ls_idx_read(found, LS_IDX_MAX_BYTES, &ndim, dims, &data);
-    if (st == LS_OK) st = write_idx(path.p, ndim, dims, data);
+    if (st == LS_OK) st = put(path.p, force, ndim, dims, data);
     free(data);
     ls_text_free(&path);
     return st;
 }
 
-ls_status ls_prepare_idx(const char *from, const char *out, size_t images[2])
+ls_status ls_prepare_idx(const char *from, const char *out, bool force, size_t images[2])
 {
     static const char *const files[] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
                                          "t10k-labels-idx1-ubyte" };
@@ -63,6 +82,6 @@ ls_status ls_prepare_idx(const char *from, const char *out, size_t images[2])
     }
     int err = ls_env_get()->mkdir(out);
     if (err < 0 && err != -EEXIST) return ls_fail(LS_IO, "%s: cannot be made: %s", out, strerror(-err));
-    for (int i = 0; i < 4; i++) LS_TRY(unpack(from, out, files[i]));
+    for (int i = 0; i < 4; i++) LS_TRY(unpack(from, out, force, files[i]));
     return LS_OK;
 }

@@ -153,6 +153,22 @@ static ls_status make(const ls_train_config *c, ls_corpus *corpus, const char *d
     return st;
 }
 
+/* Both a text and a folder with tokens are given: these must be of that. */
+static ls_status check_made(const ls_train_config *c, ls_corpus *corpus, const char *dir)
+{
+    const ls_prepare p = { .out = dir, .format = LS_TOKENS_LLMC, .val = VAL };
+    const char *with = tokenizer_of(c);
+    ls_tokenizer *t = NULL;
+    bool there, same = false;
+    ls_status st = corpus->n ? LS_OK : ls_corpus_add(corpus, c->data.name, NULL);
+    if (st == LS_OK) st = strcmp(with, "char") == 0 ? ls_prepare_chars(&p, corpus, &t) : ls_tokenizer_open(with, &t);
+    if (st == LS_OK) st = ls_prepare_look(&p, corpus, t, &there, &same);
+    ls_tokenizer_close(t);
+    if (st < 0 || same) return st;
+    return ls_fail(LS_BAD_CONFIG, "data.path %s has tokens that were not made of data.name %s with data.tokenizer %s: set data.name to "
+                   "tokens to train on them, or give data.path a new folder", dir, c->data.name, with);
+}
+
 static ls_status wait_for(const char *dir)
 {
     const ls_env *env = ls_env_get();
@@ -184,7 +200,9 @@ static ls_status of_text(const ls_train_config *c, ls_source *s)
     snprintf(dir, sizeof dir, "%s", c->data.path);
     if (!*dir && !is_named(c->data.name)) st = ls_corpus_add(&corpus, c->data.name, NULL);
     if (st == LS_OK && !*dir) st = cache_name(c, &corpus, dir, sizeof dir);
-    if (st == LS_OK && !has_tokens(dir)) {
+    if (st == LS_OK && has_tokens(dir)) {
+        if (*c->data.path && job.local_rank <= 0) st = check_made(c, &corpus, dir);
+    } else if (st == LS_OK) {
         if (job.local_rank > 0) st = wait_for(dir);
         else {
             if (corpus.n == 0) st = ls_corpus_add(&corpus, c->data.name, NULL);
@@ -192,7 +210,34 @@ static ls_status of_text(const ls_train_config *c, ls_source *s)
         }
     }
     ls_corpus_free(&corpus);
-    return st < 0 ? ls_while(st, "making tokens of data.name %s", c->data.name) : in_folder(dir, s);
+    return st < 0 && st != LS_BAD_CONFIG ? ls_while(st, "making tokens of data.name %s", c->data.name) : st < 0 ? st : in_folder(dir, s);
+}
+
+/* One token for each character, as far as it is no mark: what `char` makes of any text. */
+static bool by_characters(const ls_tokenizer *t)
+{
+    for (uint32_t i = 0; i < ls_tokenizer_vocab_size(t); i++) {
+        size_t n = 0, heads = 0;
+        const char *p = ls_tokenizer_token(t, i, &n);
+        for (size_t k = 0; p && k < n; k++) heads += ((unsigned char)p[k] & 0xc0) != 0x80;
+        if (p && (heads > 1 || ls_utf8_check(p, n) != n) && (int64_t)i != ls_tokenizer_end_of_text(t)) return false;
+    }
+    return true;
+}
+
+/* The tokenizer beside the tokens is theirs; data.tokenizer may only say the same. */
+static ls_status check_tokenizer(const ls_train_config *c, const ls_source *s)
+{
+    const char *with = c->data.tokenizer;
+    ls_tokenizer *t;
+    if (!*with || (strcmp(with, "char") == 0 && by_characters(s->opened))) return LS_OK;
+    LS_TRY(ls_tokenizer_open(with, &t));
+    const bool same = ls_prepare_tokenizer_digest(t) == ls_prepare_tokenizer_digest(s->opened);
+    const uint32_t n = ls_tokenizer_vocab_size(t);
+    ls_tokenizer_close(t);
+    if (same) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "data.tokenizer %s has %u tokens, but the tokens of data.path were made with %s, which has %u others: "
+                   "leave data.tokenizer out, or make the tokens again", with, n, s->tokenizer, ls_tokenizer_vocab_size(s->opened));
 }
 
 /* --- the text of samples ------------------------------------------------------------------------------ */
@@ -262,12 +307,14 @@ void ls_source_prompt(const ls_source *s, const ls_tokens *text, char *out, size
 
 ls_status ls_source_find(const ls_train_config *c, ls_source *out)
 {
+    const bool tokens = strcmp(ls_train_data_name(c), "tokens") == 0;
     *out = (ls_source){ 0 };
     ls_status st;
-    if (strcmp(ls_train_data_name(c), "tokens") != 0) st = of_text(c, out);
+    if (!tokens) st = of_text(c, out);
     else st = type_of(c->data.path) == LS_FILE_DIR ? in_folder(c->data.path, out) : beside_file(c->data.path, out);
     if (st == LS_OK && *out->tokenizer) st = ls_tokenizer_open(out->tokenizer, &out->opened);
     else if (st == LS_OK && *c->data.tokenizer) st = ls_tokenizer_open(c->data.tokenizer, &out->opened);
+    if (st == LS_OK && tokens && *out->tokenizer) st = check_tokenizer(c, out);
     if (st == LS_OK && out->opened && c->train.sample_every > 0 && !c->eval_only) st = check_prompt(c, out->opened);
     if (st < 0) ls_source_free(out);
     return st;
