@@ -250,6 +250,21 @@ static ls_status forgets_to_gather(ls_world *w, void *arg)
     return st;
 }
 
+/* What is not this rank's share of a reduced gradient is no sum: to add to it would give other ranks wrong ones. */
+static ls_status adds_to_reduced_gradients(ls_world *w, void *arg)
+{
+    const bool *uses_them_up = arg;
+    const ls_replica_config c = config_of(&one_bucket, "sgd");
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &c, &r));
+    ls_status st = ls_replica_pass(&r, 0, ls_world_rank(w) * ROWS, ROWS, true, 1, NULL);
+    if (st == LS_OK) st = ls_ddp_after_step(r.ddp);
+    if (*uses_them_up) ls_params_zero_grad(&r.model->params);
+    if (st == LS_OK) st = ls_replica_pass(&r, 1, ls_world_rank(w) * ROWS, ROWS, true, 1, NULL);
+    ls_replica_destroy(&r);
+    return st;
+}
+
 static ls_status asks_for_a_norm_alone(ls_world *w, void *arg)
 {
     (void)arg;
@@ -294,6 +309,8 @@ static void refuses_what_would_not_work(void **state)
         { NULL, &one_bucket }, { &none, &one_bucket }, { &one_bucket, &many_buckets }, { &many_buckets, &one_bucket }
     };
     refuses(forgets_to_gather, NULL, LS_INVALID, "ls_ddp_after_step was not called");
+    refuses(adds_to_reduced_gradients, &(bool){ false }, LS_INVALID, "nothing can be added to it");
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, adds_to_reduced_gradients, &(bool){ true }));
     refuses(asks_for_a_norm_alone, NULL, LS_INVALID, "call ls_grad_norm_shared");
     for (size_t i = 0; i < COUNT(row); i++) refuses(binds_otherwise, &row[i], LS_INVALID, "ls_ddp_bind");
     refuses(binds_otherwise, &(bound){ &one_bucket, &none }, LS_INVALID, "ls_ddp_bind");

@@ -69,7 +69,8 @@ void ls_ddp_destroy(ls_ddp *d);
  * buckets in flight), rebuilds buckets when due, and decides whether the coming backward synchronises (false is
  * no_sync(): gradients accumulate locally). LS_INVALID, with PyTorch's sentence
  * "Expected to have finished reduction in the prior iteration ...", when the
- * prior synced backward left buckets unfinished. */
+ * prior synced backward left buckets unfinished. With zero_stage 1 gradients that are reduced cannot be added to:
+ * LS_INVALID until ls_optim_step or ls_params_zero_grad has used them up. */
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
 
 /* After every synced backward and its optimizer step, if there is one: all ranks get what each has updated. Without

@@ -345,7 +345,7 @@ static ls_status on_done(void *arg)
     while (d->waited < d->next) LS_TRY(ls_ddp_wait_one(d));
     if (d->next < d->nbuckets) return LS_OK; /* the next forward says which parameters are missing */
     d->open = false;
-    d->due = d->c.zero_stage > 0;
+    d->due = d->cut = d->c.zero_stage > 0;
     return LS_OK;
 }
 
@@ -357,6 +357,13 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
                        "zero_stage %d: ls_ddp_after_step was not called after the last backward that "
                        "reduced: ranks have only the values that they have updated themselves",
                        d->c.zero_stage);
+    for (int i = 0; d->cut && i < d->ps->n; i++)
+        if (d->ps->item[i].sharded && d->ps->item[i].t.grad_ready)
+            return ls_fail(LS_INVALID,
+                           "zero_stage %d: the gradient of %s is reduced, and no more than this rank's share of it is "
+                           "a sum: nothing can be added to it; call ls_optim_step or ls_params_zero_grad first",
+                           d->c.zero_stage, d->ps->item[i].name);
+    d->cut = false;
     if (!d->rebuilt && d->narrived == d->ps->n) LS_TRY(rebuild(d));
     d->sync = sync;
     d->next = d->waited = 0;

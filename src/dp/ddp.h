@@ -40,6 +40,7 @@ struct ls_ddp {
     bool sync;  /* the coming backward reduces */
     bool open;  /* gradients have come whose reduction is not finished */
     bool due;   /* reduced shares whose new values nobody has gathered */
+    bool cut;   /* the last reduction left each rank its shares of gradients, and what is no sum beside them */
     bool apart; /* float values that only their owners have */
 };
 
