@@ -224,7 +224,11 @@ static ls_status run(job *j)
 static int rank(const options *o)
 {
     job j = { .o = o };
-    ls_status st = build(&j);
+    ls_status st = LS_OK;
+    if (o->zero && strcmp(o->sync, "always") != 0)
+        st = ls_fail(LS_USAGE,
+                     "--zero 1 --sync alternate: a share is updated with what all ranks have summed; use --zero 0");
+    if (st == LS_OK) st = build(&j);
     if (st == LS_OK && ls_world_size(j.w) != o->ranks)
         st = ls_fail(LS_CONFIG_MISMATCH, "--ranks is %lld and there are %d", (long long)o->ranks, ls_world_size(j.w));
     if (st == LS_OK) st = run(&j);

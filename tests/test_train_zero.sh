@@ -35,6 +35,14 @@ alike() { # ranks, options...
 }
 
 claim 'gpt2, f32, 2 ranks: the same output and files' alike 2
+claim 'it says what it does' prints ', DDP with ZeRO stage 1$'
+half() { # of what is kept for the optimizer, or little more
+    local a b
+    a=$(sed -E 's/.*"optim": \{[^}]*"peak": ([0-9]+).*/\1/' whole/memory.json)
+    b=$(sed -E 's/.*"optim": \{[^}]*"peak": ([0-9]+).*/\1/' shared/memory.json)
+    [ "$b" -gt $((a / 2)) ] && [ "$b" -lt $((a * 6 / 10)) ] || { echo "$a $b"; return 1; }
+}
+claim 'and takes half of the memory for it' half
 claim 'samples are among it' test "$(grep -ac '^sample' shared.out)" = 3
 claim 'gpt2, bf16, 2 ranks' alike 2 --train.dtype bf16
 claim 'gpt2, bf16, 3 ranks' alike 3 --train.dtype bf16

@@ -315,6 +315,7 @@ static void refuses_what_would_not_work(void **state)
     for (size_t i = 0; i < COUNT(row); i++) refuses(binds_otherwise, &row[i], LS_INVALID, "ls_ddp_bind");
     refuses(binds_otherwise, &(bound){ &one_bucket, &none }, LS_INVALID, "ls_ddp_bind");
     refuses(binds_otherwise, &(bound){ &second, &second }, LS_UNSUPPORTED, "zero_stage 2");
+    refuses(binds_otherwise, &(bound){ &one_bucket, &second }, LS_UNSUPPORTED, "zero_stage 2");
 }
 
 int main(void)

@@ -12,7 +12,8 @@
  *
  * zero_stage 1 is ZeRO's first stage (Rajbhandari et al. 2020; Megatron's distributed optimizer): a bucket of matrices
  * is reduce_scattered instead, each rank's optimizer keeps the state of its share alone and updates that, and the
- * new values are all_gathered. As many bytes travel, an update costs 1/W, and replicas end up with the same values.
+ * new values are all_gathered. As many bytes travel (in bf16 three quarters), an update costs 1/W, and replicas end up
+ * with the same values.
  * Parameters of one dimension, which are few, stay whole on every rank.
  *
  *     ls_ddp_bind(group, ps, &cfg, LS_F32, arena);   // instead of ls_params_bind

@@ -27,7 +27,7 @@ struct ls_tensor {
     int64_t dim[LS_MAX_DIMS]; /* contiguous, row-major */
     void *data;               /* borrowed from an arena or a tape */
     const void *bf16;         /* the same values rounded to bf16, kept by their owner beside data; NULL: none */
-    bool bf16_only;           /* they alone are up to date: no op may read data (ls_ddp_bind) */
+    bool bf16_only;           /* during training they alone are up to date: ops on bf16 read no data (ls_ddp_bind) */
     ls_tensor *grad;          /* of the same dtype. NULL: none wanted (inputs, labels). A parameter's is set by its
                                * owner */
     struct ls_node *node;     /* producer on the tape; NULL for leaves */

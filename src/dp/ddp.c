@@ -207,6 +207,8 @@ ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_d
     *out = NULL;
     if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
     LS_TRY(same_model(g, ps));
+    if (c && (c->zero_stage < 0 || c->zero_stage > 1))
+        return ls_fail(LS_UNSUPPORTED, "zero_stage %d: expected 0, or 1 for the optimizer's state", c->zero_stage);
     for (int i = 0; i < ps->n && (!c || c->zero_stage == 0); i++)
         if (ps->item[i].sharded)
             return ls_fail(LS_INVALID,

@@ -2,8 +2,8 @@
  * for that share alone.
  *
  * A bucket of count elements, padding included, is cut evenly: rank r of W owns elements [r, r + 1) count / W, which
- * begin on a cache line. Values (float), or their copies in bf16, lie in the world's arena like the bucket does, so
- * that one all_gather in place brings a whole bucket's new values to all.
+ * begin on a cache line of floats. Values (float), or their copies in bf16, lie in the world's arena like the bucket
+ * does, so that one all_gather in place brings a whole bucket's new values to all.
  *
  *   backward      reduce_scatter   4 (W - 1) / W bytes an element and rank, beside which all_reduce has twice that
  *   after a step  all_gather       the same in float, half of it in bf16
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "dp/ddp.h"
 
 #define FIRST_BUCKET ((size_t)1 << 20)
@@ -135,8 +134,8 @@ static kept shared_part(const ls_param *p, const ls_ddp_config *c, ls_dtype dtyp
     return (kept){ .value = sharded && dtype == LS_F32, .copy = sharded && dtype == LS_BF16 };
 }
 
-static size_t copy_bytes(const ls_param *p) { return (size_t)ls_tensor_count(&p->t) * sizeof(uint16_t); }
-static bool has_copy(const ls_param *p, ls_dtype dtype) { return dtype == LS_BF16 && p->t.ndim >= 2; }
+static size_t copy_bytes(const ls_param *p, ls_dtype dtype) { return dtype == LS_BF16 ? ls_param_bf16_nbytes(p) : 0; }
+
 static size_t up(size_t n) { return (n + LS_DDP_ALIGN - 1) / LS_DDP_ALIGN * LS_DDP_ALIGN; }
 
 ls_status ls_ddp_bind_bytes(const ls_params *ps, int size, const ls_ddp_config *c, ls_dtype dtype, size_t *shared,
@@ -147,7 +146,7 @@ ls_status ls_ddp_bind_bytes(const ls_params *ps, int size, const ls_ddp_config *
         const ls_param *p = &ps->item[i];
         const kept there = shared_part(p, c, dtype);
         if (!there.value) *own += up(ls_tensor_nbytes(&p->t));
-        if (!there.copy && has_copy(p, dtype)) *own += up(copy_bytes(p));
+        if (!there.copy) *own += up(copy_bytes(p, dtype));
     }
     if (!c || c->zero_stage == 0) return LS_OK;
     ls_zero_plan b;
@@ -173,8 +172,8 @@ static ls_status bind(ls_params *ps, const ls_zero_plan *b, const ls_ddp_config 
             LS_TRY(ls_arena_alloc(own, ls_tensor_nbytes(&p->t), LS_MEM_PARAM, &p->t.data));
         if (there.copy)
             p->bf16 = at;
-        else if (has_copy(p, dtype))
-            LS_TRY(ls_arena_alloc(own, copy_bytes(p), LS_MEM_PARAM, &p->bf16));
+        else if (copy_bytes(p, dtype))
+            LS_TRY(ls_arena_alloc(own, copy_bytes(p, dtype), LS_MEM_PARAM, &p->bf16));
         p->t.bf16 = p->bf16;
     }
     return LS_OK;
@@ -187,7 +186,7 @@ ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
     if (dtype != LS_F32 && dtype != LS_BF16)
         return ls_fail(LS_UNSUPPORTED, "parameters for %s: expected f32 or bf16", ls_dtype_name(dtype));
     if (!c || c->zero_stage == 0) {
-        for (int i = 0; i < ps->n; i++) ps->item[i].sharded = false;
+        for (int i = 0; i < ps->n; i++) ps->item[i].sharded = ps->item[i].t.bf16_only = false;
         LS_TRY(ls_params_bind(ps, own, NULL));
         return dtype == LS_BF16 ? ls_params_bind_bf16(ps, own) : LS_OK;
     }

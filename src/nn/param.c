@@ -49,14 +49,15 @@ ls_status ls_params_bind(ls_params *ps, ls_arena *values, ls_arena *grads)
 
 /* --- copies in bf16 ------------------------------------------------------------------ */
 
-static bool has_copy(const ls_param *p) { return p->t.ndim >= 2; }
-static size_t copy_bytes(const ls_param *p) { return (size_t)ls_tensor_count(&p->t) * sizeof(uint16_t); }
+size_t ls_param_bf16_nbytes(const ls_param *p)
+{
+    return p->t.ndim >= 2 ? (size_t)ls_tensor_count(&p->t) * sizeof(uint16_t) : 0;
+}
 
 size_t ls_params_bf16_nbytes(const ls_params *ps)
 {
     size_t n = 0;
-    for (int i = 0; i < ps->n; i++)
-        if (has_copy(&ps->item[i])) n += (copy_bytes(&ps->item[i]) + 63) / 64 * 64;
+    for (int i = 0; i < ps->n; i++) n += (ls_param_bf16_nbytes(&ps->item[i]) + 63) / 64 * 64;
     return n;
 }
 
@@ -64,8 +65,9 @@ ls_status ls_params_bind_bf16(ls_params *ps, ls_arena *values)
 {
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
-        if (!has_copy(p)) continue;
-        LS_TRY(ls_arena_alloc(values, copy_bytes(p), LS_MEM_PARAM, &p->bf16));
+        const size_t nbytes = ls_param_bf16_nbytes(p);
+        if (nbytes == 0) continue;
+        LS_TRY(ls_arena_alloc(values, nbytes, LS_MEM_PARAM, &p->bf16));
         p->t.bf16 = p->bf16;
     }
     return LS_OK;

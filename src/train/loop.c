@@ -42,7 +42,10 @@ static void announce(ls_trainer *t)
 
 static void dump_buckets(const ls_trainer *t)
 {
-    ls_say("buckets (%s):", ls_ddp_rebuilt(t->ddp) ? "rebuilt in the order gradients arrived" : "first iteration");
+    ls_say("buckets (%s):", t->c->zero.stage
+                                ? "last parameters first, matrices apart: each rank updates a share of those"
+                            : ls_ddp_rebuilt(t->ddp) ? "rebuilt in the order gradients arrived"
+                                                     : "first iteration");
     for (int i = 0; i < ls_ddp_buckets(t->ddp); i++) {
         ls_ddp_bucket_info b = ls_ddp_bucket(t->ddp, i);
         ls_text names = { 0 };
