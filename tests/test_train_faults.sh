@@ -140,10 +140,11 @@ claim 'a second Ctrl-C: it is said that nothing new was saved' says 'stopped by 
 claim 'a second Ctrl-C: nothing is left' nothing_left
 
 # Whenever it comes after lockstep answers at all: what was kept, or that nothing was.
-watches() { # pid: SIGINT is caught, by lockstep rather than by the shell that becomes it
+watches() { # pid: SIGINT is caught, by lockstep: who it is comes first, since the shell that becomes it catches it, too
     local caught
+    [ "$(readlink /proc/$1/exe)" = "$lockstep" ] || return 1
     caught=$(sed -n 's/^SigCgt:\t//p' /proc/$1/status)
-    [ "$(readlink /proc/$1/exe)" = "$lockstep" ] && ((16#${caught:-0} & 2))
+    ((16#${caught:-0} & 2))
 }
 answers() { # one line: nothing was kept, or a checkpoint, which is there
     [ "$(grep -c '^lockstep train: ' err)" = 1 ] || { cat err; return 1; }
