@@ -9,7 +9,17 @@
 #include "base/text.h"
 #include "dp/ddp.h"
 
+#define FIRST_BUCKET ((size_t)1 << 20)
+#define BUCKET_CAP ((size_t)25 << 20)
 #define POKE_NS 50000u
+
+ls_ddp_config ls_ddp_defaults(const ls_ddp_config *c)
+{
+    ls_ddp_config d = c ? *c : (ls_ddp_config){ 0 };
+    if (d.first_bucket == 0) d.first_bucket = FIRST_BUCKET;
+    if (d.bucket_cap == 0) d.bucket_cap = BUCKET_CAP;
+    return d;
+}
 
 /* --- layout ------------------------------------------------------------------------ */
 
@@ -207,8 +217,7 @@ ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_d
     *out = NULL;
     if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
     LS_TRY(same_model(g, ps));
-    if (c && (c->zero_stage < 0 || c->zero_stage > 1))
-        return ls_fail(LS_UNSUPPORTED, "zero_stage %d: expected 0, or 1 for the optimizer's state", c->zero_stage);
+    LS_TRY(ls_zero_check_stage(c));
     for (int i = 0; i < ps->n && (!c || c->zero_stage == 0); i++)
         if (ps->item[i].sharded)
             return ls_fail(LS_INVALID,

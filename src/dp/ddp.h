@@ -74,6 +74,8 @@ static inline bool ls_zero_shards(const ls_param *p) { return p->t.ndim >= 2 && 
  * rest. Depends on shapes and configuration alone. */
 ls_status ls_zero_plan_make(const ls_params *ps, const ls_ddp_config *c, int rank, int size, ls_zero_plan *out);
 void ls_zero_plan_free(ls_zero_plan *p);
+/* LS_UNSUPPORTED for a stage that is not there. */
+ls_status ls_zero_check_stage(const ls_ddp_config *c);
 /* LS_INVALID unless ls_ddp_bind has bound the parameters so. */
 ls_status ls_zero_check_bound(const ls_params *ps, const ls_zero_plan *p);
 

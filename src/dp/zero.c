@@ -15,18 +15,13 @@
 
 #include "dp/ddp.h"
 
-#define FIRST_BUCKET ((size_t)1 << 20)
-#define BUCKET_CAP   ((size_t)25 << 20)
-
-ls_ddp_config ls_ddp_defaults(const ls_ddp_config *c)
-{
-    ls_ddp_config d = c ? *c : (ls_ddp_config){ 0 };
-    if (d.first_bucket == 0) d.first_bucket = FIRST_BUCKET;
-    if (d.bucket_cap == 0) d.bucket_cap = BUCKET_CAP;
-    return d;
-}
-
 /* --- who owns what --------------------------------------------------------------------------- */
+
+ls_status ls_zero_check_stage(const ls_ddp_config *c)
+{
+    if (!c || c->zero_stage == 0 || c->zero_stage == 1) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "zero_stage %d: expected 0, or 1 for the optimizer's state", c->zero_stage);
+}
 
 void ls_zero_plan_free(ls_zero_plan *p)
 {
@@ -185,13 +180,12 @@ ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
     void *base = NULL;
     if (dtype != LS_F32 && dtype != LS_BF16)
         return ls_fail(LS_UNSUPPORTED, "parameters for %s: expected f32 or bf16", ls_dtype_name(dtype));
+    LS_TRY(ls_zero_check_stage(c));
     if (!c || c->zero_stage == 0) {
         for (int i = 0; i < ps->n; i++) ps->item[i].sharded = ps->item[i].t.bf16_only = false;
         LS_TRY(ls_params_bind(ps, own, NULL));
         return dtype == LS_BF16 ? ls_params_bind_bf16(ps, own) : LS_OK;
     }
-    if (c->zero_stage != 1)
-        return ls_fail(LS_UNSUPPORTED, "zero_stage %d: expected 0, or 1 for the optimizer's state", c->zero_stage);
     LS_TRY(ls_zero_plan_make(ps, c, ls_group_rank(g), ls_group_size(g), &b));
     const size_t n = b.count * ls_dtype_size(dtype);
     ls_status st = n ? ls_alloc(ls_group_world(g), n, LS_MEM_PARAM, &base) : LS_OK;
