@@ -178,6 +178,8 @@ static ls_status step(job *j, int64_t s, bool sync, double *loss)
         LS_TRY(micro_batch(j, i, sync, loss));
     }
     ls_tape_pack_end(j->tape);
+    /* Without communication replicas part, which is the point of the comparison: the optimizer is told otherwise. */
+    for (int i = 0; i < ps->n && !sync; i++) ps->item[i].t.grad_reduced = true;
     if (j->ddp && sync) LS_TRY(ls_grad_norm_shared(ls_world_group(j->w), ps, &norm, NULL));
     else LS_TRY(ls_grad_norm(ps, &norm, NULL));
     LS_TRY(ls_optim_step_scaled(j->adamw, ls_clip_scale(norm, j->o->clip)));

@@ -574,6 +574,222 @@ static void allows_a_forward_without_a_backward(void **state)
     expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, looks_only, NULL));
 }
 
+/* --- gradients that were never averaged -------------------------------------------------------------------- */
+
+static ls_status pass(ls_world *w, ls_replica *r, uint64_t batch, bool sync)
+{
+    return ls_replica_pass(r, batch, ls_world_rank(w) * ROWS, ROWS, sync, 1, NULL);
+}
+
+/* Forward and backward on a tape that the wrapper has not seen. */
+static ls_status pass_behind_its_back(ls_world *w, ls_replica *r)
+{
+    ls_replica other = *r;
+    other.ddp = NULL;
+    LS_TRY(ls_tape_create(ls_model_tape_bytes(r->model, ROWS), NULL, NULL, &other.tape));
+    const ls_status st = pass(w, &other, 1, true);
+    ls_tape_destroy(other.tape);
+    return st;
+}
+
+/* The wrapper's hooks stay on the tape: they are those of a backward that did not synchronise. */
+static ls_status pass_unannounced(ls_world *w, ls_replica *r)
+{
+    LS_TRY(pass(w, r, 1, false));
+    ls_params_zero_grad(&r->model->params);
+    ls_replica other = *r;
+    other.ddp = NULL;
+    return pass(w, &other, 2, true);
+}
+
+static ls_status pass_under_no_sync(ls_world *w, ls_replica *r) { return pass(w, r, 1, false); }
+
+static ls_status pass_on_top(ls_world *w, ls_replica *r)
+{
+    LS_TRY(pass(w, r, 1, true));
+    return pass(w, r, 2, false);
+}
+
+static ls_status pass_after_another_wrapper(ls_world *w, ls_replica *r)
+{
+    ls_ddp *first = r->ddp;
+    LS_TRY(ls_ddp_create(ls_world_group(w), &r->model->params, NULL, &r->ddp));
+    ls_ddp_destroy(first);
+    return pass(w, r, 1, false);
+}
+
+typedef ls_status (*pass_fn)(ls_world *w, ls_replica *r);
+static const pass_fn never_averaged[] = { pass_under_no_sync, pass_behind_its_back, pass_unannounced, pass_on_top,
+                                          pass_after_another_wrapper };
+
+typedef struct attempt {
+    pass_fn pass;
+    const char *optim;
+    bool scaled;
+} attempt;
+
+static ls_status steps_with_own_gradients(ls_world *w, void *arg)
+{
+    const attempt *a = arg;
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ SMALL, .optim = a->optim, .rows = ROWS }, &r));
+    LS_TRY(pass(w, &r, 0, true));
+    LS_TRY(ls_optim_step(r.optim));
+    LS_TRY(a->pass(w, &r));
+    float *before = ls_replica_values(&r);
+    const ls_status st = a->scaled ? ls_optim_step_scaled(r.optim, 0.5) : ls_optim_step(r.optim);
+    float *after = ls_replica_values(&r);
+    const bool same = memcmp(before, after, ls_params_nbytes(&r.model->params)) == 0;
+    const int64_t steps = ls_optim_steps(r.optim);
+    free(before);
+    free(after);
+    ls_replica_destroy(&r);
+    LS_EXPECT(st == LS_OK || (same && steps == 1), "a refused step has changed weights");
+    return st;
+}
+
+static void refuses_a_step_with_gradients_that_were_not_averaged(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(never_averaged); i++)
+        for (int k = 0; k < 2; k++) {
+            attempt a = { never_averaged[i], k ? "sgd" : "adamw", k };
+            ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2 + k, NULL, steps_with_own_gradients, &a);
+            if (r.status != LS_INVALID || !strstr(r.text, ": step 2 on rank ") ||
+                !strstr(r.text, "the gradient of 0.weight is this rank's own, not the mean over ") ||
+                !strstr(r.text, "ls_ddp_begin_forward(ddp, tape, true)"))
+                fail_msg("case %zu: %d %s", i, r.status, r.text);
+            expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, steps_with_own_gradients, &a)); /* nobody to differ from */
+        }
+}
+
+/* Micro-batches without and a last one with, what zero_grad has dropped, a model that is wrapped no longer. */
+static ls_status steps_with_averages(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_replica r;
+    char digest[33];
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ SMALL, .optim = "adamw", .rows = ROWS }, &r));
+    for (uint64_t step = 0; step < 3; step++) {
+        for (uint64_t m = 0; m < 3; m++) LS_TRY(pass(w, &r, 3 * step + m, m == 2));
+        LS_TRY(ls_optim_step(r.optim));
+    }
+    LS_TRY(pass(w, &r, 9, true)); /* averages are added to, and averaged once more */
+    LS_TRY(pass(w, &r, 10, true));
+    LS_TRY(ls_optim_step(r.optim));
+    LS_TRY(pass(w, &r, 11, false));
+    ls_params_zero_grad(&r.model->params);
+    LS_TRY(ls_optim_step(r.optim));
+    LS_TRY(ls_params_digest(&r.model->params, digest));
+    LS_TRY(ls_expect_equal(w, digest, 32, "parameters"));
+    LS_TRY(pass(w, &r, 12, false));
+    ls_ddp_destroy(r.ddp);
+    r.ddp = NULL;
+    LS_TRY(ls_optim_step(r.optim));
+    ls_replica_destroy(&r);
+    return LS_OK;
+}
+
+static void steps_with_gradients_that_were_averaged_last(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 3; size++) expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, steps_with_averages, NULL));
+}
+
+/* A frozen matrix in a list of its own, a trained one, and a bias that takes part in the loss if *arg. */
+static ls_status steps_with_a_frozen_parameter(ls_world *w, void *arg)
+{
+    const bool uses_all = *(const bool *)arg;
+    const int64_t wdim[2] = { 3, 4 }, square[2] = { 4, 4 }, bdim[1] = { 3 }, xdim[2] = { 2, 4 }, ydim[1] = { 2 };
+    float x[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    int64_t y[2] = { 0, 2 };
+    ls_params frozen = { 0 }, ps = { 0 };
+    ls_arena *arena;
+    ls_ddp *ddp;
+    ls_tape *t;
+    ls_optim *o, *of_frozen;
+    ls_optim_config oc;
+    LS_TRY(ls_arena_create(65536, false, NULL, &arena));
+    LS_TRY(ls_params_add(&frozen, "frozen", 2, square));
+    LS_TRY(ls_params_add(&ps, "weight", 2, wdim));
+    LS_TRY(ls_params_add(&ps, "bias", 1, bdim));
+    LS_TRY(ls_params_bind(&frozen, arena, NULL));
+    LS_TRY(ls_params_bind(&ps, arena, NULL));
+    for (int i = 0; i < 16; i++) ((float *)frozen.item[0].t.data)[i] = 0.1f;
+    for (int i = 0; i < 12; i++) ((float *)ps.item[0].t.data)[i] = 0.1f * (float)i;
+    memset(ps.item[1].t.data, 0, 3 * sizeof(float));
+    LS_TRY(ls_tape_create(65536, NULL, NULL, &t));
+    LS_TRY(ls_ddp_create(ls_world_group(w), &ps, NULL, &ddp));
+    LS_TRY(ls_optim_defaults("adamw", &oc));
+    LS_TRY(ls_optim_create(&oc, &ps, arena, &o));
+    LS_TRY(ls_optim_create(&oc, &frozen, arena, &of_frozen));
+    LS_TRY(ls_ddp_begin_forward(ddp, t, true));
+    ls_tensor *in = ls_linear(t, ls_tape_input(t, LS_F32, 2, xdim, x), &frozen.item[0].t, NULL);
+    ls_tensor *out = ls_linear(t, in, &ps.item[0].t, uses_all ? &ps.item[1].t : NULL);
+    LS_TRY(ls_backward(t, ls_softmax_cross_entropy(t, out, ls_tape_input(t, LS_I64, 1, ydim, y), NULL, NULL)));
+    ls_status st = ls_optim_step(o);
+    if (st == LS_OK) st = ls_optim_step(of_frozen);
+    const float first = *(float *)frozen.item[0].t.data;
+    ls_optim_destroy(o);
+    ls_optim_destroy(of_frozen);
+    ls_ddp_destroy(ddp);
+    ls_tape_destroy(t);
+    ls_params_free(&ps);
+    ls_params_free(&frozen);
+    ls_arena_destroy(arena);
+    LS_EXPECT(st < 0 || first == 0.1f, "a frozen parameter has changed");
+    return st;
+}
+
+static void names_the_parameter_whose_bucket_was_not_averaged(void **state)
+{
+    (void)state;
+    bool uses_all = true;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, steps_with_a_frozen_parameter, &uses_all));
+    uses_all = false;
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, NULL, steps_with_a_frozen_parameter, &uses_all);
+    assert_int_equal(r.status, LS_INVALID);
+    if (!strstr(r.text, "step 1 on rank ") || !strstr(r.text, "the gradient of weight is this rank's own") ||
+        !strstr(r.text, "parameter bias has no gradient, and every parameter must take part in the loss"))
+        fail_msg("%s", r.text);
+    expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, steps_with_a_frozen_parameter, &uses_all));
+}
+
+/* *arg: what is announced at first; then the opposite, or the same again, when forward has begun. */
+static ls_status changes_its_mind(ls_world *w, void *arg)
+{
+    const bool *sync = arg;
+    float one = 1.0f;
+    const int64_t xdim[2] = { ROWS, small[0] }, ydim[1] = { ROWS };
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ SMALL, .optim = "sgd", .rows = ROWS }, &r));
+    LS_TRY(pass(w, &r, 0, sync[0]));
+    ls_params_zero_grad(&r.model->params);
+    ls_tape_reset(r.tape);
+    LS_TRY(ls_ddp_begin_forward(r.ddp, r.tape, sync[0]));
+    ls_tensor *x = ls_tape_input(r.tape, LS_F32, 2, xdim, r.x);
+    ls_tensor *y = ls_tape_input(r.tape, LS_I64, 1, ydim, r.label);
+    ls_tensor *loss = ls_softmax_cross_entropy(r.tape, ls_model_forward(r.model, r.tape, x), y, NULL, NULL);
+    ls_status st = ls_ddp_begin_forward(r.ddp, r.tape, sync[1]);
+    if (st == LS_OK) st = ls_backward_from(r.tape, loss, &one);
+    ls_replica_destroy(&r);
+    return st;
+}
+
+static void refuses_another_sync_between_forward_and_backward(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        bool sync[2] = { k & 1, k & 2 };
+        for (int size = 1; size <= 2; size++) {
+            ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, size, NULL, changes_its_mind, sync);
+            if (r.status != LS_INVALID || !strstr(r.text, "the tape holds a forward whose backward has not run") ||
+                !strstr(r.text, sync[0] ? "(sync true)" : "(sync false)"))
+                fail_msg("%d then %d: %d %s", sync[0], sync[1], r.status, r.text);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -590,6 +806,10 @@ int main(void)
         cmocka_unit_test(names_the_parameter_that_got_no_gradient),
         cmocka_unit_test(refuses_a_second_backward_without_a_forward),
         cmocka_unit_test(allows_a_forward_without_a_backward),
+        cmocka_unit_test(refuses_a_step_with_gradients_that_were_not_averaged),
+        cmocka_unit_test(steps_with_gradients_that_were_averaged_last),
+        cmocka_unit_test(names_the_parameter_whose_bucket_was_not_averaged),
+        cmocka_unit_test(refuses_another_sync_between_forward_and_backward),
     };
     return cmocka_run_group_tests_name("ddp", tests, NULL, NULL);
 }

@@ -366,6 +366,47 @@ static void refuses_a_factor_that_is_not_finite(void **state)
     ls_optim_destroy(o);
 }
 
+/* What a data parallel wrapper of `ranks` says about its parameters. */
+static void refuses_gradients_that_differ_from_rank_to_rank(void **state)
+{
+    (void)state;
+    static const struct { int ranks; bool reduced[2], ready[2]; const char *blames; } row[] = {
+        { 0, { false, false }, { true, true }, NULL },  { 1, { false, false }, { true, true }, NULL },
+        { 3, { true, true }, { true, true }, NULL },    { 3, { false, false }, { true, true }, "a" },
+        { 3, { true, false }, { true, true }, "b" },    { 3, { true, false }, { true, false }, NULL },
+        { 3, { false, false }, { false, false }, NULL }, { 3, { false, false }, { false, true }, "b" },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        float p[2] = { 1, 2 }, g[2] = { 1, 1 };
+        pair m;
+        ls_optim *o;
+        ls_optim_config c;
+        ls_optim_defaults("sgd", &c);
+        bind(&m, p, g, 1, p + 1, g + 1, 1);
+        for (int k = 0; k < 2; k++) {
+            m.item[k].rank = 2;
+            m.item[k].ranks = row[i].ranks;
+            m.item[k].t.grad_reduced = row[i].reduced[k];
+            m.item[k].t.grad_ready = row[i].ready[k];
+        }
+        assert_int_equal(ls_optim_create(&c, &m.params, NULL, &o), LS_OK);
+        assert_int_equal(ls_optim_step(o), row[i].blames ? LS_INVALID : LS_OK);
+        assert_true(ls_optim_steps(o) == (row[i].blames ? 0 : 1));
+        if (row[i].blames) {
+            char says[96];
+            snprintf(says, sizeof says, "sgd: step 1 on rank 2: the gradient of %s is this rank's own", row[i].blames);
+            if (!strstr(ls_last_error(), says)) fail_msg("row %zu: %s", i, ls_last_error());
+            assert_true(p[0] == 1.0f && p[1] == 2.0f);
+        } else {
+            for (int k = 0; k < 2; k++) {
+                assert_false(m.item[k].t.grad_ready);
+                assert_false(row[i].ready[k] && m.item[k].t.grad_reduced);
+            }
+        }
+        ls_optim_destroy(o);
+    }
+}
+
 /* --- clipping, decay groups and schedules against PyTorch ------------------------------------------ */
 
 static void trains_as_pytorch_with_clipping_groups_and_schedules(void **state)
@@ -575,6 +616,7 @@ int main(void)
         cmocka_unit_test(keeps_a_copy_in_bf16),
         cmocka_unit_test(the_number_of_threads_changes_no_bit),
         cmocka_unit_test(refuses_a_factor_that_is_not_finite),
+        cmocka_unit_test(refuses_gradients_that_differ_from_rank_to_rank),
         cmocka_unit_test(trains_as_pytorch_with_clipping_groups_and_schedules),
         cmocka_unit_test(clips_to_a_largest_norm),
         cmocka_unit_test(sums_norms_of_any_length_and_skips_what_is_not_ready),

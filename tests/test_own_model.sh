@@ -35,6 +35,23 @@ claim 'with the names it gave' grep -q 'residual.weight' <("$run" ckpt ls own_mo
 "$run" run --nproc-per-node 4 ./own_model "$source_dir/LICENSE" >again || exit 1
 claim 'four ranks again are the same to the bit' cmp four again
 
+# --- a loop that forgets to synchronise is stopped at its first step, on one rank nothing is missing
+program() { # NAME SED: the program, changed
+    sed "$2" "$source_dir/examples/own_model.c" >"$1.c"
+    ! cmp -s "$1.c" "$source_dir/examples/own_model.c" || return 1
+    # shellcheck disable=SC2046,SC2086
+    "${CC:-cc}" -std=c17 -O2 $sanitize "$1.c" $(pkg-config --cflags --libs lockstep) -lm -o "$1"
+}
+forgets() { # NAME SED
+    claim "$1: it compiles" program "$1" "$2"
+    claim "$1: 2 ranks are refused their first step" fails_with 64 \
+        "the gradient of embed.weight is this rank's own, not the mean over 2 ranks; no weight was changed" \
+        "$run" run --nproc-per-node 2 "./$1" "$source_dir/LICENSE"
+    claim "$1: one rank trains" has_line 'step 1000' "./$1" "$source_dir/LICENSE"
+}
+forgets no_sync 's/ls_ddp_begin_forward(j->ddp, j->tape, true)/ls_ddp_begin_forward(j->ddp, j->tape, false)/'
+forgets unannounced '/ls_ddp_begin_forward/d'
+
 # --- torchrun's environment, by hand
 port=$("$run" run --nproc-per-node 1 sh -c 'echo $MASTER_PORT')
 by_hand() { RANK=$1 LOCAL_RANK=$1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port ./own_model "$source_dir/LICENSE"; }

@@ -363,11 +363,14 @@ static void blocks_may_share_their_parameters(void **state)
         int told = 0;
         ls_tape_on_grad_ready(t, count, &told);
         ls_tensor *x = input(t);
+        assert_false(ls_tape_pending(t));
         for (int i = 0; i < 3; i++) x = ls_block(t, x, two_products, NULL, 0);
         assert_non_null(x);
+        assert_true(ls_tape_pending(t)); /* however a block is recorded */
         float dy[16];
         for (int i = 0; i < 16; i++) dy[i] = (float)(i % 4) - 1.5f;
         assert_done(ls_backward_from(t, x, dy));
+        assert_false(ls_tape_pending(t));
         assert_int_equal(told, 2);
         if (how == 0) memcpy(want, gs, sizeof want);
         assert_memory_equal(gs, want, sizeof want);

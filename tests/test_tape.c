@@ -326,9 +326,45 @@ static void with_grad_off_nothing_is_recorded(void **state)
     ls_tensor *y = times(t, 2.0f, &a.t);
     assert_true(*(float *)y->data == 6.0f);
     assert_null(y->node);
+    assert_false(ls_tape_pending(t));
     assert_int_equal(ls_backward(t, y), LS_INVALID);
     assert_non_null(strstr(ls_last_error(), "grad off"));
     assert_true(a.slope == -99.0f);
+    ls_tape_destroy(t);
+}
+
+static void a_forward_is_pending_until_its_backward_or_a_reset(void **state)
+{
+    (void)state;
+    ls_tape *t = tape(1 << 16);
+    scalar a;
+    leaf(&a, 3.0f);
+    assert_false(ls_tape_pending(t));
+    for (int i = 0; i < 2; i++) {
+        ls_tensor *y = times(t, 2.0f, &a.t);
+        assert_true(ls_tape_pending(t));
+        assert_int_equal(ls_backward(t, y), LS_OK);
+        assert_false(ls_tape_pending(t));
+    }
+    (void)times(t, 2.0f, &a.t);
+    assert_true(ls_tape_pending(t));
+    ls_tape_reset(t);
+    assert_false(ls_tape_pending(t));
+    ls_tape_destroy(t);
+}
+
+/* Whoever has averaged a gradient says so, and that holds until something is added. */
+static void a_contribution_makes_a_gradient_local_again(void **state)
+{
+    (void)state;
+    ls_tape *t = tape(1 << 16);
+    scalar a, b;
+    leaf(&a, 3.0f);
+    leaf(&b, 3.0f);
+    a.t.grad_reduced = b.t.grad_reduced = true;
+    assert_int_equal(ls_backward(t, times(t, 2.0f, &a.t)), LS_OK);
+    assert_true(a.t.grad_ready && !a.t.grad_reduced);
+    assert_true(b.t.grad_reduced);
     ls_tape_destroy(t);
 }
 
@@ -626,6 +662,8 @@ int main(void)
         cmocka_unit_test(parameters_are_ready_last_layer_first_and_bias_before_weight),
         cmocka_unit_test(a_callbacks_failure_ends_backward_and_is_kept),
         cmocka_unit_test(with_grad_off_nothing_is_recorded),
+        cmocka_unit_test(a_forward_is_pending_until_its_backward_or_a_reset),
+        cmocka_unit_test(a_contribution_makes_a_gradient_local_again),
         cmocka_unit_test(the_first_failure_is_kept_and_the_rest_does_nothing),
         cmocka_unit_test(misuse_is_named),
         cmocka_unit_test(every_step_uses_the_same_memory),

@@ -278,6 +278,23 @@ static ls_status asks_for_a_norm_alone(ls_world *w, void *arg)
     return st;
 }
 
+/* A share of a gradient that nobody has summed. */
+static ls_status steps_without_sync(ls_world *w, void *arg)
+{
+    const bool *on_top = arg;
+    const ls_replica_config c = config_of(&many_buckets, "adamw");
+    ls_replica r;
+    double norm;
+    LS_TRY(ls_replica_create(w, &c, &r));
+    ls_status st = step(w, &r, 0, 1, &norm);
+    if (st == LS_OK) st = ls_replica_pass(&r, 1, ls_world_rank(w) * ROWS, ROWS, false, 1, NULL);
+    if (st == LS_OK && *on_top) st = ls_replica_pass(&r, 2, ls_world_rank(w) * ROWS, ROWS, true, 1, NULL);
+    if (st == LS_OK) st = ls_optim_step(r.optim);
+    if (st == LS_OK) st = ls_ddp_after_step(r.ddp);
+    ls_replica_destroy(&r);
+    return st;
+}
+
 typedef struct bound {
     const ls_ddp_config *bind, *create; /* bind NULL: by ls_params_bind */
 } bound;
@@ -311,6 +328,8 @@ static void refuses_what_would_not_work(void **state)
     refuses(forgets_to_gather, NULL, LS_INVALID, "ls_ddp_after_step was not called");
     refuses(adds_to_reduced_gradients, &(bool){ false }, LS_INVALID, "nothing can be added to it");
     expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, adds_to_reduced_gradients, &(bool){ true }));
+    refuses(steps_without_sync, &(bool){ false }, LS_INVALID, "the gradient of 0.weight is this rank's own");
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, steps_without_sync, &(bool){ true }));
     refuses(asks_for_a_norm_alone, NULL, LS_INVALID, "call ls_grad_norm_shared");
     for (size_t i = 0; i < COUNT(row); i++) refuses(binds_otherwise, &row[i], LS_INVALID, "ls_ddp_bind");
     refuses(binds_otherwise, &(bound){ &one_bucket, &none }, LS_INVALID, "ls_ddp_bind");

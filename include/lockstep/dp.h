@@ -61,14 +61,20 @@ ls_status ls_ddp_shard(ls_params *ps, int rank, int size, const ls_ddp_config *c
 /* Every rank of the group calls it. Compares count, names, shapes with all ranks
  * (LS_CONFIG_MISMATCH names both ranks, the parameter and both shapes), binds each
  * parameter's gradient into a bucket in the shared arena, and broadcasts the
- * values from rank 0. `ps` is borrowed and must be bound, for zero_stage 1 by ls_ddp_bind with the same
- * configuration (LS_INVALID otherwise); its grads may be NULL. */
+ * values from rank 0. `ps` is borrowed until ls_ddp_destroy and must be bound, for zero_stage 1 by ls_ddp_bind with the
+ * same configuration (LS_INVALID otherwise); its grads may be NULL. Frozen parameters belong into another ls_params.
+ *
+ * Until ls_ddp_destroy an optimizer's step refuses (LS_INVALID, no weight is changed) every gradient of `ps` that was
+ * not averaged over all ranks of a group of more than one: after ls_ddp_begin_forward(.., false), after a backward that
+ * ls_ddp_begin_forward did not announce, and where a parameter of the bucket took no part in the loss. Gradients may
+ * accumulate in any number of backwards as long as the last one before the step synchronises. */
 ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
 void ls_ddp_destroy(ls_ddp *d);
 
-/* Before every forward: hooks into the tape's backward (whose end waits for the
+/* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the
  * buckets in flight), rebuilds buckets when due, and decides whether the coming backward synchronises (false is
- * no_sync(): gradients accumulate locally). LS_INVALID, with PyTorch's sentence
+ * no_sync(): gradients accumulate locally). LS_INVALID when the tape already holds a forward (ls_tape_pending):
+ * that one's backward keeps the `sync` that was given before it. LS_INVALID, with PyTorch's sentence
  * "Expected to have finished reduction in the prior iteration ...", when the
  * prior synced backward left buckets unfinished. With zero_stage 1 gradients that are reduced cannot be added to:
  * LS_INVALID until ls_optim_step or ls_params_zero_grad has used them up. */

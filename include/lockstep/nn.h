@@ -21,6 +21,8 @@ typedef struct ls_param {
     bool whole;     /* never sharded: an op reads its float values where activations are bf16, too (ls_add_rows) */
     bool sharded;   /* this rank updates the elements `own` of the value, others the rest (ls_ddp_bind) */
     ls_range own;
+    int rank, ranks;  /* of the DDP wrapper that averages the gradient; ranks 0: none does. With more than one rank an
+                       * optimizer refuses a gradient that is not t.grad_reduced */
     bool turned;    /* a matrix [out, in] that stands as [in, out] in files and in the digest (GPT-2's "Conv1D") */
 } ls_param;
 

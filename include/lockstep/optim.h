@@ -41,7 +41,9 @@ size_t ls_optim_state_bytes(const ls_optim_config *c, const ls_params *params);
 /* One update with every parameter whose gradient is ready; it is not ready any more
  * then: the next backward writes it. Decay is not for parameters with no_decay. A copy
  * in bf16 (ls_params_bind_bf16) gets the new values in the same pass. Of a sharded parameter only this rank's part is
- * updated, and only that has state. */
+ * updated, and only that has state. LS_INVALID, and no weight is touched, when a parameter that DDP wraps on more than
+ * one rank has a gradient that was not averaged over the ranks since it was last written (ls_ddp_create says when): the
+ * message names the parameter, the rank and the step. Who averages gradients without DDP sets t.grad_reduced. */
 ls_status ls_optim_step(ls_optim *o);
 /* The same with every gradient times grad_scale, inside the pass: ls_clip_scale, 1 / a loss
  * scale, or their product. LS_INVALID, and no weight is touched, unless it is finite and >= 0. */

@@ -32,6 +32,8 @@ struct ls_tensor {
                                * owner */
     struct ls_node *node;     /* producer on the tape; NULL for leaves */
     bool grad_ready;          /* something has been written to grad since the last zero: add to it */
+    bool grad_reduced;        /* grad is the same on all ranks: whoever averages it says so (DDP does), and the next
+                               * contribution to it clears this */
     int uses;                 /* contributions to grad still to come in this backward; of a gradient that the
                                * tape made: how many more tensors than one hold it */
 };
@@ -66,6 +68,8 @@ bool ls_tape_grad(const ls_tape *t);
 ls_status ls_tape_set_dtype(ls_tape *t, ls_dtype dtype);
 ls_dtype ls_tape_dtype(const ls_tape *t);
 ls_status ls_tape_status(const ls_tape *t);
+/* Whether a forward has begun: an op that wants a gradient is recorded since the last reset or backward. */
+bool ls_tape_pending(const ls_tape *t);
 /* Floating-point operations since the last reset: forward and backward, each once. */
 double ls_tape_flops(const ls_tape *t);
 /* Those of forward that backward did again beside them (ls_tape_set_recompute). */

@@ -212,6 +212,15 @@ static ls_status same_model(ls_group *g, const ls_params *ps)
     return st;
 }
 
+/* Tells the optimizer that gradients have to be averaged over `ranks` before a step; 0: no longer. */
+static void set_ranks(ls_params *ps, int rank, int ranks)
+{
+    for (int i = 0; i < ps->n; i++) {
+        ps->item[i].rank = rank;
+        ps->item[i].ranks = ranks;
+    }
+}
+
 ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out)
 {
     *out = NULL;
@@ -249,6 +258,8 @@ ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_d
     }
     d->span = span;
     if ((st = d->c.zero_stage ? lay_out_sharded(d) : lay_out_first(d)) < 0) goto fail;
+    ls_params_zero_grad(ps); /* earlier gradients lay elsewhere */
+    set_ranks(ps, ls_group_rank(g), ls_group_size(g));
     *out = d;
     return LS_OK;
 fail:
@@ -256,11 +267,18 @@ fail:
     return st;
 }
 
+/* Unless a later wrapper has taken the parameters over. */
+static bool holds_gradients(const ls_ddp *d)
+{
+    return d->nbuckets > 0 && d->b[0].nparams > 0 && d->ps->item[d->b[0].param[0]].grad.data == d->b[0].data;
+}
+
 void ls_ddp_destroy(ls_ddp *d)
 {
     if (!d) return;
     for (int i = 0; i < d->nbuckets; i++)
         if (d->b[i].work) (void)ls_work_wait(d->b[i].work); /* peers may still be reading */
+    if (holds_gradients(d)) set_ranks(d->ps, 0, 0);
     free_buckets(d);
     free(d->bucket_of);
     free(d->ready);
@@ -347,6 +365,13 @@ static LS_COLD ls_status unfinished(const ls_ddp *d)
     return st;
 }
 
+/* All buckets that were launched: an optimizer may use their gradients. */
+static void mark_reduced(ls_ddp *d)
+{
+    for (int k = 0; k < d->next; k++)
+        for (int i = 0; i < d->b[k].nparams; i++) d->ps->item[d->b[k].param[i]].t.grad_reduced = true;
+}
+
 /* The end of backward: waits for every bucket. */
 static ls_status on_done(void *arg)
 {
@@ -354,7 +379,8 @@ static ls_status on_done(void *arg)
     if (!d->sync || !d->open) return LS_OK;
     LS_TRY(launch_full(d)); /* without overlap this is where all of them start */
     while (d->waited < d->next) LS_TRY(ls_ddp_wait_one(d));
-    if (d->next < d->nbuckets) return LS_OK; /* the next forward says which parameters are missing */
+    mark_reduced(d);
+    if (d->next < d->nbuckets) return LS_OK; /* the optimizer's step or the next forward names what is missing */
     d->open = false;
     d->due = d->cut = d->c.zero_stage > 0;
     return LS_OK;
@@ -363,6 +389,12 @@ static ls_status on_done(void *arg)
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
 {
     if (d->open) return unfinished(d);
+    if (ls_tape_pending(t))
+        return ls_fail(LS_INVALID,
+                       "ls_ddp_begin_forward on rank %d: the tape holds a forward whose backward has not run, and the "
+                       "coming backward must do what was said before that forward (sync %s): call ls_ddp_begin_forward "
+                       "before the forward, once per backward, or ls_tape_reset first",
+                       ls_group_rank(d->g), d->sync ? "true" : "false");
     if (d->due)
         return ls_fail(LS_INVALID,
                        "zero_stage %d: ls_ddp_after_step was not called after the last backward that "

@@ -121,7 +121,7 @@ size_t ls_params_nbytes(const ls_params *ps)
 
 void ls_params_zero_grad(ls_params *ps)
 {
-    for (int i = 0; i < ps->n; i++) ps->item[i].t.grad_ready = false;
+    for (int i = 0; i < ps->n; i++) ps->item[i].t.grad_ready = ps->item[i].t.grad_reduced = false;
 }
 
 void ls_params_decay_matrices(ls_params *ps)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
+
 typedef enum kind { SGD, ADAM, ADAMW, KINDS } kind;
 
 static const ls_optim_config defaults[KINDS] = {
@@ -123,11 +125,41 @@ void ls_optim_destroy(ls_optim *o)
     free(o); /* the state goes with the arena */
 }
 
+/* Of a bucket that was never full, a parameter that no loss has reached. */
+static const ls_param *without_gradient(const ls_params *ps)
+{
+    for (int i = 0; i < ps->n; i++)
+        if (ps->item[i].ranks > 1 && !ps->item[i].t.grad_ready) return &ps->item[i];
+    return NULL;
+}
+
+static LS_COLD ls_status not_reduced(const ls_optim *o, const ls_param *p)
+{
+    const ls_param *absent = without_gradient(o->params);
+    return ls_fail(LS_INVALID,
+                   "%s: step %lld on rank %d: the gradient of %s is this rank's own, not the mean over %d ranks; no weight "
+                   "was changed: %s%s%scall ls_ddp_begin_forward(ddp, tape, true) before the last forward of every step",
+                   o->config.name, (long long)o->steps + 1, p->rank, p->name, p->ranks, absent ? "parameter " : "",
+                   absent ? absent->name : "",
+                   absent ? " has no gradient, and every parameter must take part in the loss; else " : "");
+}
+
+/* Replicas whose gradients differ part for good, and nothing else would tell. */
+static ls_status check_reduced(const ls_optim *o)
+{
+    for (int i = 0; i < o->params->n; i++) {
+        const ls_param *p = &o->params->item[i];
+        if (p->ranks > 1 && p->t.grad_ready && !p->t.grad_reduced) return not_reduced(o, p);
+    }
+    return LS_OK;
+}
+
 ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)
 {
     if (!isfinite(grad_scale) || grad_scale < 0.0)
         return ls_fail(LS_INVALID, "%s: gradients times %g: expected a finite factor >= 0; no weight was changed",
                        o->config.name, grad_scale);
+    LS_TRY(check_reduced(o));
     for (int i = 0; i < o->params->n; i++) {
         ls_param *p = &o->params->item[i];
         slot *s = &o->slot[i];
@@ -141,7 +173,7 @@ ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)
         };
         if (o->kind == SGD) ls_sgd_update(&o->config, &u, s->state[0]);
         else ls_adam_update(&o->config, o->kind == ADAMW, s->steps, &u, s->state[0], s->state[1]);
-        p->t.grad_ready = false;
+        p->t.grad_ready = p->t.grad_reduced = false;
     }
     o->steps++;
     return LS_OK;

@@ -80,7 +80,7 @@ void ls_tape_reset(ls_tape *t)
     t->slab.floor = 0;
     ls_slab_release(&t->slab, 0);
     t->dry_used = 0;
-    t->in_block = t->again = false;
+    t->in_block = t->again = t->pending = false;
     t->last = NULL;
     t->nops = 0;
     t->flops = t->flops_again = 0.0;
@@ -89,6 +89,7 @@ void ls_tape_reset(ls_tape *t)
 
 void ls_tape_set_grad(ls_tape *t, bool on) { t->grad = on; }
 bool ls_tape_grad(const ls_tape *t) { return t->grad; }
+bool ls_tape_pending(const ls_tape *t) { return t->pending; }
 ls_dtype ls_tape_dtype(const ls_tape *t) { return t->dtype; }
 double ls_tape_flops(const ls_tape *t) { return t->flops; }
 double ls_tape_flops_again(const ls_tape *t) { return t->flops_again; }
@@ -351,6 +352,7 @@ ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what)
     n->out_bytes = t->out_bytes;
     out->node = n;
     t->last = n;
+    t->pending = true;
     return out;
 }
 
@@ -471,6 +473,7 @@ ls_status ls_grad_pass(ls_tape *t, struct ls_node *n, ls_tensor *x)
 ls_status ls_grad_end(ls_tape *t, ls_tensor *x)
 {
     x->grad_ready = true;
+    x->grad_reduced = false;
     x->uses--;
     if (x->uses == 0 && !x->node && t->ready) return t->ready(t->ready_arg, x);
     return LS_OK;
@@ -561,6 +564,7 @@ static ls_status backward(ls_tape *t, ls_tensor *out, const void *given)
     st = ls_tape_play(t, out, grad, given != NULL, 0);
     if (st >= 0 && t->done) st = t->done(t->done_arg);
     t->slab.floor = 0;
+    t->pending = false;
     ls_tape_release(t, mark); /* gradients of activations end here */
     return st < 0 ? keep_failure(t, st) : LS_OK;
 }

@@ -20,6 +20,7 @@ struct ls_tape {
     ls_slab slab;           /* of base */
     size_t dry_used;        /* of base, on a dry tape */
     bool dry, grad;
+    bool pending;           /* recorded since the reset or the last backward */
     ls_dtype dtype;         /* of activations */
     struct ls_node *last;   /* most recently recorded */
     uint32_t nops;          /* since the reset, recorded or not */
