@@ -300,7 +300,7 @@ static void files_are_written_and_read_back(void **state)
     assert_int_equal(env->info("b", &info), 0);
     assert_int_equal(info.type, LS_FILE_REGULAR);
     assert_int_equal(info.size, 10);
-    assert_int_equal(info.mode & 0177, 0); /* nobody else may read it */
+    assert_int_equal(info.mode & 0133, 0); /* nobody else may write to it, as the umask says */
     assert_true(info.owned);
 
     fd = env->open_read("b");
@@ -315,6 +315,18 @@ static void files_are_written_and_read_back(void **state)
     env->close_fd(fd);
     assert_int_equal(env->unlink("b"), 0);
     assert_int_equal(env->unlink("b"), -ENOENT);
+
+    const mode_t was = umask(0);
+    env->close_fd(env->create_secret("c"));
+    umask(was);
+    assert_int_equal(env->info("c", &info), 0);
+    assert_int_equal(info.mode, 0600);
+    assert_int_equal(env->create_secret("c"), -EEXIST);
+    assert_int_equal(env->mkdir("d"), 0);
+    assert_int_equal(env->exchange("c", "d"), 0);
+    assert_int_equal(env->info("c", &info), 0);
+    assert_int_equal(info.type, LS_FILE_DIR);
+    assert_int_equal(env->exchange("c", "none"), -ENOENT);
 }
 
 static void open_read_takes_regular_files_only_and_never_blocks(void **state)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "train/rundir.h"
 
 static int enter_folder(void **state)

@@ -18,32 +18,43 @@ struct ls_commit {
     bool exists;                     /* the temporary name is there to be removed */
 };
 
-ls_status ls_commit_create(const char *path, ls_commit **out)
+size_t ls_commit_temporary_bytes(const char *path) { return strlen(path) + sizeof "..0123456789abcdef.tmp"; }
+
+void ls_commit_temporary(const char *path, char *out)
 {
     const ls_env *env = ls_env_get();
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    size_t n = strlen(path), folder = slash ? (size_t)(slash - path) : 0;
-    *out = NULL;
-    if (*name == 0) return ls_fail(LS_IO, "%s: names a folder, not a file", path);
+    uint32_t r;
+    env->random(&r, sizeof r);
+    snprintf(out, ls_commit_temporary_bytes(path), "%.*s.%s.%08x%08x.tmp", (int)(name - path), path, name, r,
+             (unsigned)env->pid());
+}
 
-    size_t temporary = n + sizeof "./..0123456789abcdef.tmp";
-    ls_commit *c = malloc(sizeof *c + n + 1 + temporary + folder + 2);
+void ls_commit_parent(const char *path, char *out)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n > 0) memcpy(out, path, n);
+    else out[0] = slash ? '/' : '.';
+    out[n > 0 ? n : 1] = 0;
+}
+
+ls_status ls_commit_create(const char *path, ls_commit **out)
+{
+    const ls_env *env = ls_env_get();
+    const size_t n = strlen(path), temporary = ls_commit_temporary_bytes(path);
+    *out = NULL;
+    if (n == 0 || path[n - 1] == '/') return ls_fail(LS_IO, "%s: names a folder, not a file", path);
+
+    ls_commit *c = malloc(sizeof *c + n + 1 + temporary + n + 2);
     if (!c) return ls_fail(LS_NO_MEMORY, "%s: its name does not fit in memory", path);
     *c = (ls_commit){ .fd = -1 };
     c->path = (char *)(c + 1);
     c->temporary = c->path + n + 1;
     c->folder = c->temporary + temporary;
     memcpy(c->path, path, n + 1);
-    if (!slash) strcpy(c->folder, ".");
-    else if (folder == 0) strcpy(c->folder, "/");
-    else {
-        memcpy(c->folder, path, folder);
-        c->folder[folder] = 0;
-    }
-
-    uint64_t r;
-    env->random(&r, sizeof r);
-    snprintf(c->temporary, temporary, "%.*s.%s.%016llx.tmp", (int)(name - path), path, name, (unsigned long long)r);
+    ls_commit_parent(path, c->folder);
+    ls_commit_temporary(path, c->temporary);
     c->fd = env->create(c->temporary);
     if (c->fd < 0) {
         ls_status st = ls_fail(LS_IO, "%s: no file can be created in %s: %s", path, c->folder, strerror(-c->fd));

@@ -1,4 +1,4 @@
-/* commit.h -- the one way a whole file comes into being.
+/* commit.h -- the one way a whole file, or a folder of files, comes into being.
  *
  * The bytes go to a temporary name in the same folder, are flushed to the disk,
  * and only then take the final name; the folder is flushed last. So a file
@@ -12,14 +12,15 @@
  */
 #ifndef LS_BASE_COMMIT_H
 #define LS_BASE_COMMIT_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "lockstep/status.h"
 
 typedef struct ls_commit ls_commit;
 
-/* Opens the temporary file, "<folder>/.<name>.<16 random hex digits>.tmp", mode 0600 less the umask.
- * LS_IO names path and reason, as in the two functions below. */
+/* Opens the temporary file, "<folder>/.<name>.<16 hex digits>.tmp", mode 0666 less the umask. The first 8 digits are
+ * random, the last 8 are our process's number. LS_IO names path and reason, as in the two functions below. */
 ls_status ls_commit_create(const char *path, ls_commit **out);
 /* Appends n bytes. */
 ls_status ls_commit_write(ls_commit *c, const void *p, size_t n);
@@ -30,5 +31,36 @@ ls_status ls_commit_rewrite(ls_commit *c, uint64_t offset, const void *p, size_t
 ls_status ls_commit_finish(ls_commit *c);
 /* Removes the temporary file unless finished. NULL is fine. */
 void ls_commit_destroy(ls_commit *c);
+
+/* A folder of files in the same way: they are written into a temporary folder beside it, each by one of the functions
+ * above, and the folder takes its name when all of them are on the disk.
+ *
+ *     LS_TRY(ls_commit_folder_create(path, &c));
+ *     ... write files into ls_commit_folder_path(c) ...
+ *     if (st == LS_OK) st = ls_commit_folder_finish(c, true);
+ *     ls_commit_folder_destroy(c);
+ */
+typedef struct ls_commit_folder ls_commit_folder;
+
+/* Makes the temporary folder, named as a temporary file is, and the parents it lacks. LS_IO, LS_NO_MEMORY. */
+ls_status ls_commit_folder_create(const char *path, ls_commit_folder **out);
+const char *ls_commit_folder_path(const ls_commit_folder *c); /* of the temporary folder */
+/* Flushes the folder, renames it, flushes its parent. An empty folder of that name is replaced; another one only with
+ * `replace`, where the two change places at once if the file system can do that. LS_IO. */
+ls_status ls_commit_folder_finish(ls_commit_folder *c, bool replace);
+/* Removes the temporary folder and the files in it unless finished. NULL is fine. */
+void ls_commit_folder_destroy(ls_commit_folder *c);
+
+/* Removes a folder of plain files: it loses its name first, so that nobody sees half of it. As far as it can. */
+void ls_commit_folder_remove(const char *path);
+/* Removes the temporary files and folders in `folder` that process `pid` left there when it was killed. Returns their
+ * number. */
+int ls_commit_sweep(const char *folder, int pid);
+
+/* For the functions above: path and a temporary name beside it into out[ls_commit_temporary_bytes(path)]. */
+size_t ls_commit_temporary_bytes(const char *path);
+void ls_commit_temporary(const char *path, char *out);
+/* The folder that `path` is in, "." or "/" included, into out[strlen(path) + 2]. */
+void ls_commit_parent(const char *path, char *out);
 
 #endif

@@ -93,7 +93,8 @@ typedef struct ls_env {
 
     /* files */
     int (*open_read)(const char *path);      /* regular files only: -ELOOP, -EISDIR, else -EINVAL; links refused */
-    int (*create)(const char *path);         /* new file, 0600 & ~umask; -EEXIST */
+    int (*create)(const char *path);         /* new file, 0666 & ~umask; -EEXIST */
+    int (*create_secret)(const char *path);  /* the same, but 0600 & ~umask */
     int (*append)(const char *path);         /* creates when missing; else as open_read */
     ssize_t (*read)(int fd, void *p, size_t n);
     ssize_t (*pread)(int fd, void *p, size_t n, uint64_t offset);
@@ -102,6 +103,7 @@ typedef struct ls_env {
     int (*fsync)(int fd);
     int (*fsync_dir)(const char *path);
     int (*rename)(const char *from, const char *to);
+    int (*exchange)(const char *a, const char *b); /* two names change places at once; -EINVAL, -ENOSYS: not there */
     int (*unlink)(const char *path);
     int (*mkdir)(const char *path);          /* 0777 & ~umask; -EEXIST */
     int (*rmdir)(const char *path);

@@ -219,6 +219,7 @@ const ls_env ls_env_real = {
 
     .open_read = ls_real_open_read,
     .create = ls_real_create,
+    .create_secret = ls_real_create_secret,
     .append = ls_real_append,
     .read = ls_real_read,
     .pread = ls_real_pread,
@@ -227,6 +228,7 @@ const ls_env ls_env_real = {
     .fsync = ls_real_fsync,
     .fsync_dir = ls_real_fsync_dir,
     .rename = ls_real_rename,
+    .exchange = ls_real_exchange,
     .unlink = ls_real_unlink,
     .mkdir = ls_real_mkdir,
     .rmdir = ls_real_rmdir,

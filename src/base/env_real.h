@@ -10,6 +10,7 @@ static inline int ls_real_result(int r) { return r < 0 ? -errno : r; }
 /* env_real_files.c */
 int ls_real_open_read(const char *path);
 int ls_real_create(const char *path);
+int ls_real_create_secret(const char *path);
 int ls_real_append(const char *path);
 ssize_t ls_real_read(int fd, void *p, size_t n);
 ssize_t ls_real_pread(int fd, void *p, size_t n, uint64_t offset);
@@ -18,6 +19,7 @@ ssize_t ls_real_pwrite(int fd, const void *p, size_t n, uint64_t offset);
 int ls_real_fsync(int fd);
 int ls_real_fsync_dir(const char *path);
 int ls_real_rename(const char *from, const char *to);
+int ls_real_exchange(const char *a, const char *b);
 int ls_real_unlink(const char *path);
 int ls_real_mkdir(const char *path);
 int ls_real_rmdir(const char *path);

@@ -30,13 +30,18 @@ int ls_real_open_read(const char *path)
 
 int ls_real_create(const char *path)
 {
+    return ls_real_result(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+}
+
+int ls_real_create_secret(const char *path)
+{
     return ls_real_result(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
 }
 
 int ls_real_append(const char *path)
 {
     int flags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    return regular_only(open(path, flags, 0600));
+    return regular_only(open(path, flags, 0666));
 }
 
 ssize_t ls_real_read(int fd, void *p, size_t n)
@@ -85,6 +90,11 @@ int ls_real_fsync_dir(const char *path)
 }
 
 int ls_real_rename(const char *from, const char *to) { return ls_real_result(rename(from, to)); }
+int ls_real_exchange(const char *a, const char *b)
+{
+    return ls_real_result(renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE));
+}
+
 int ls_real_unlink(const char *path) { return ls_real_result(unlink(path)); }
 int ls_real_mkdir(const char *path) { return ls_real_result(mkdir(path, 0777)); }
 int ls_real_rmdir(const char *path) { return ls_real_result(rmdir(path)); }

@@ -9,6 +9,8 @@
 #include "base/commit.h"
 #include "base/env.h"
 
+#define NAMES_BYTES ((size_t)1 << 18) /* of a folder's entries */
+
 ls_status ls_file_read(const char *path, size_t limit, char **data, size_t *n)
 {
     const ls_env *env = ls_env_get();
@@ -67,6 +69,44 @@ ls_status ls_file_write(const char *path, const void *p, size_t n)
     if (st == LS_OK) st = ls_commit_finish(c);
     ls_commit_destroy(c);
     return st;
+}
+
+ls_status ls_mkdirs(const char *path)
+{
+    const ls_env *env = ls_env_get();
+    char part[512];
+    size_t n = strlen(path), most = sizeof part - 3;
+    if (n == 0 || n > most) return ls_fail(LS_BAD_CONFIG, "folder name of %zu bytes: expected 1 to %zu", n, most);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != 0) continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        int err = env->mkdir(part);
+        ls_file_info info;
+        if (err == 0) continue;
+        memcpy(part + i, "/.", 3); /* what a link leads to; a folder we may not write in will do for a parent */
+        if (env->info(part, &info) == 0 && info.type == LS_FILE_DIR) continue;
+        part[i] = 0;
+        return ls_fail(LS_IO, "making the folder %s: %s", part, strerror(err == -EEXIST ? ENOTDIR : -err));
+    }
+    return LS_OK;
+}
+
+void ls_remove_folder(const char *path)
+{
+    const ls_env *env = ls_env_get();
+    char *names = malloc(NAMES_BYTES);
+    int count = names ? env->list(path, names, NAMES_BYTES) : 0;
+    for (const char *name = names; count-- > 0; name += strlen(name) + 1) {
+        const size_t n = strlen(path) + strlen(name) + 2;
+        char *file = malloc(n);
+        if (!file) continue;
+        snprintf(file, n, "%s/%s", path, name);
+        env->unlink(file);
+        free(file);
+    }
+    env->rmdir(path);
+    free(names);
 }
 
 bool ls_file_cached(const char *variable, const char *name, char *path, size_t n)

@@ -16,6 +16,11 @@ ls_status ls_file_write(const char *path, const void *p, size_t n);
 /* Whether two regular files have the same bytes; *same is false when one is not there. LS_IO: one cannot be read. */
 ls_status ls_file_same(const char *a, const char *b, bool *same);
 
+/* Makes a folder and its parents; one that exists is fine. LS_IO, LS_BAD_CONFIG: the name is too long. */
+ls_status ls_mkdirs(const char *path);
+/* Removes a folder of plain files, and them, as far as it can. */
+void ls_remove_folder(const char *path);
+
 /* Where a measurement of this machine is kept: the file that the environment's `variable` names, else lockstep/<name>
  * in $XDG_CACHE_HOME or ~/.cache. False where there is no such place, or the variable says `none`. */
 bool ls_file_cached(const char *variable, const char *name, char *path, size_t n);

@@ -82,7 +82,7 @@ ls_status ls_secret_new(const char *path)
     const ls_env *env = ls_env_get();
     uint8_t secret[LS_SECRET_BYTES];
     char text[DIGITS + 1];
-    int fd = env->create(path);
+    int fd = env->create_secret(path);
     if (fd == -EEXIST) return ls_fail(LS_IO, "%s exists already: it is left as it is", path);
     if (fd < 0) return ls_fail(LS_IO, "making %s: %s", path, strerror(-fd));
     env->random(secret, sizeof secret);

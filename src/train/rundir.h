@@ -2,6 +2,7 @@
 #ifndef LS_TRAIN_RUNDIR_H
 #define LS_TRAIN_RUNDIR_H
 #include <stddef.h>
+#include "base/file.h"
 #include "base/text.h"
 #include "lockstep/status.h"
 
@@ -9,14 +10,9 @@
  * that exists is never used again: a suffix -2, -3, ... is appended. `out` gets the path. */
 ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t n);
 
-/* Makes a folder and its parents; one that exists is fine. */
-ls_status ls_mkdirs(const char *path);
-
-/* The checkpoint that a user names: the file itself, the file of a folder that has model.safetensors, or the
- * newest of a run folder's checkpoints/step-XXXXXXXX. LS_BAD_FILE: there is none. */
+/* The checkpoint that a user names: the file itself, the file of a folder that has model.safetensors, or the newest
+ * whole one of a run folder's checkpoints/step-XXXXXXXX; one line of the log names each that is skipped because it is
+ * not whole. LS_BAD_FILE: there is none. */
 ls_status ls_rundir_checkpoint(const char *path, ls_text *out);
-
-/* Deletes a folder of plain files, as far as it can. */
-void ls_remove_folder(const char *path);
 
 #endif

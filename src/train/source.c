@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/commit.h"
 #include "base/env.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -122,31 +123,22 @@ static ls_status cache_name(const ls_train_config *c, ls_corpus *corpus, char *o
 /* Into a folder beside it, which then gets its name: nobody sees half of it. */
 static ls_status make(const ls_train_config *c, ls_corpus *corpus, const char *dir, bool *made)
 {
-    const ls_env *env = ls_env_get();
-    char to[LS_SOURCE_PATH + 32], parent[LS_SOURCE_PATH];
-    const ls_prepare p = { .out = to, .format = LS_TOKENS_LLMC, .val = VAL };
+    ls_commit_folder *folder = NULL;
     ls_prepared done = { 0 };
     ls_tokenizer *t = NULL;
     const char *with = tokenizer_of(c);
 
-    snprintf(to, sizeof to, "%s.tmp-%d", dir, env->pid());
-    snprintf(parent, sizeof parent, "%s", dir);
-    char *slash = strrchr(parent, '/');
-    if (slash && slash != parent) {
-        *slash = 0;
-        LS_TRY(ls_mkdirs(parent));
-    }
+    LS_TRY(ls_commit_folder_create(dir, &folder));
+    const ls_prepare p = { .out = ls_commit_folder_path(folder), .format = LS_TOKENS_LLMC, .val = VAL };
     ls_status st = strcmp(with, "char") == 0 ? ls_prepare_chars(&p, corpus, &t) : ls_tokenizer_open(with, &t);
     if (st == LS_OK) st = ls_prepare_tokens(&p, corpus, t, &done);
     ls_tokenizer_close(t);
     if (st == LS_OK) {
-        env->rmdir(dir); /* an empty folder may wait for it */
-        const int err = env->rename(to, dir);
-        *made = err == 0;
-        /* another job may have been faster; then its files are as good */
-        if (err < 0 && type_of(dir) != LS_FILE_DIR) st = ls_fail(LS_IO, "%s: cannot be made: %s", dir, strerror(-err));
+        st = ls_commit_folder_finish(folder, false);
+        *made = st == LS_OK;
+        if (st == LS_IO && type_of(dir) == LS_FILE_DIR) st = LS_OK; /* another job was faster: its files are as good */
     }
-    if (!*made) ls_remove_folder(to);
+    ls_commit_folder_destroy(folder);
     if (*made)
         ls_say("tokens of %s: %s: %zu to train on, %zu to validate with, of %u kinds", c->data.name, dir, done.tokens[0],
                done.tokens[1], done.vocab);
