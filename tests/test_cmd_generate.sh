@@ -27,6 +27,14 @@ for model in gpt2 llama; do
     for from in run-$model $newest $newest/model.safetensors; do
         claim "$model: the same from $from" cmp want <(write $from --prompt Hello --tokens 9 --seed 3)
     done
+    mkdir run-$model/checkpoints/step-00000003
+    cp $newest/tokenizer.json run-$model/checkpoints/step-00000003
+    claim "$model: a save that was cut short is skipped" cmp want <(write run-$model --prompt Hello --tokens 9 --seed 3)
+    claim "$model: and that is said" fails_with 0 'step-00000003 is not whole and is skipped' lockstep generate run-$model --tokens 1
+    claim "$model: export takes the same one" has_line "written from $newest" lockstep export run-$model --out out-$model
+    claim "$model: into a folder that was not there" test -s out-$model/config.json
+    claim "$model: of which nothing else is left" test -z "$(ls -d .out-$model* 2>/dev/null)"
+    rm -r run-$model/checkpoints/step-00000003
     claim "$model: in its own folder" cmp want <(cd $newest && write model.safetensors --prompt Hello --tokens 9 --seed 3)
     lockstep generate $model --prompt Hello --tokens 9 2>err >/dev/null
     claim "$model: the speed is told" grep -q 'tokens/s; prompt: 5 in' err

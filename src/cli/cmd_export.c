@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/commit.h"
 #include "base/env.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -50,14 +51,33 @@ static ls_status copy_tokenizer(const char *checkpoint, const char *dir)
     return st;
 }
 
+static ls_status write_files(const char *dir, const char *checkpoint, ls_dtype dtype, size_t max_shard)
+{
+    LS_TRY(ls_hf_export(checkpoint, dir, dtype, max_shard));
+    return copy_tokenizer(checkpoint, dir);
+}
+
+/* A new folder appears when it is whole. One that waits empty, perhaps a mounted disk, is filled as it is; its
+ * config.json comes after the weights. */
+static ls_status write_into(const char *dir, const char *checkpoint, ls_dtype dtype, size_t max_shard)
+{
+    ls_file_info info = { 0 };
+    ls_commit_folder *c;
+    if (ls_env_get()->info(dir, &info) == 0 && info.type != LS_FILE_NONE)
+        return write_files(dir, checkpoint, dtype, max_shard);
+    LS_TRY(ls_commit_folder_create(dir, &c));
+    ls_status st = write_files(ls_commit_folder_path(c), checkpoint, dtype, max_shard);
+    if (st == LS_OK) st = ls_commit_folder_finish(c, false);
+    ls_commit_folder_destroy(c);
+    return st;
+}
+
 static ls_status export(const char *from, const options *o)
 {
     ls_text path = { 0 };
     const ls_dtype dtype = strcmp(o->dtype, "bf16") == 0 ? LS_BF16 : strcmp(o->dtype, "f16") == 0 ? LS_F16 : LS_F32;
     ls_status st = ls_rundir_checkpoint(from, &path);
-    if (st == LS_OK) st = ls_mkdirs(o->out);
-    if (st == LS_OK) st = ls_hf_export(path.p, o->out, dtype, o->max_shard_size);
-    if (st == LS_OK) st = copy_tokenizer(path.p, o->out);
+    if (st == LS_OK) st = write_into(o->out, path.p, dtype, o->max_shard_size);
     if (st == LS_OK) printf("%s: written from %s\n", o->out, path.p);
     ls_text_free(&path);
     return st;

@@ -6,30 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/env.h"
+#include "base/context.h"
+#include "base/log.h"
+#include "lockstep/ckpt.h"
 
 #define SUFFIXES 10000
-
-ls_status ls_mkdirs(const char *path)
-{
-    const ls_env *env = ls_env_get();
-    char part[512];
-    size_t n = strlen(path), most = sizeof part - 3;
-    if (n == 0 || n > most) return ls_fail(LS_BAD_CONFIG, "folder name of %zu bytes: expected 1 to %zu", n, most);
-    for (size_t i = 1; i <= n; i++) {
-        if (path[i] != '/' && path[i] != 0) continue;
-        memcpy(part, path, i);
-        part[i] = 0;
-        int err = env->mkdir(part);
-        ls_file_info info;
-        if (err == 0) continue;
-        memcpy(part + i, "/.", 3); /* what a link leads to; a folder we may not write in will do for a parent */
-        if (env->info(part, &info) == 0 && info.type == LS_FILE_DIR) continue;
-        part[i] = 0;
-        return ls_fail(LS_IO, "making the folder %s: %s", part, strerror(err == -EEXIST ? ENOTDIR : -err));
-    }
-    return LS_OK;
-}
 
 ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t n)
 {
@@ -66,11 +47,56 @@ static bool is_regular(const char *path)
     return ls_env_get()->info(path, &info) == 0 && info.type == LS_FILE_REGULAR;
 }
 
+/* "step-" and digits. */
+static bool is_step(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 5 && strncmp(name, "step-", 5) == 0 && strspn(name + 5, "0123456789") == n - 5;
+}
+
+/* Names are sorted, and a step has eight digits or more: the longest, and of those the last, is the newest. NULL:
+ * there is none before `than`. */
+static const char *newest(const char *names, int count, const char *than)
+{
+    const char *best = NULL;
+    for (const char *name = names; count-- > 0; name += strlen(name) + 1) {
+        const size_t n = strlen(name);
+        if (!is_step(name) || (best && n < strlen(best))) continue;
+        if (than && (n > strlen(than) || (n == strlen(than) && strcmp(name, than) >= 0))) continue;
+        best = name;
+    }
+    return best;
+}
+
+/* Whether a file is there whole, as far as its header and its size say; the digests are checked where it is read. */
+static ls_status is_whole(const char *file)
+{
+    ls_ckpt *c;
+    LS_TRY(ls_ckpt_open(file, &c));
+    ls_ckpt_close(c);
+    return LS_OK;
+}
+
+/* The newest whole one of `count` names in the folder `steps`; out stays empty if there is none. Older programs wrote
+ * into the folder itself, so that a save that failed left one that is not whole. */
+static ls_status newest_whole(const char *steps, const char *names, int count, ls_text *out)
+{
+    for (const char *name = NULL; (name = newest(names, count, name));) {
+        out->n = 0;
+        ls_text_add(out, "%s/%s/model.safetensors", steps, name);
+        LS_TRY(ls_text_status(out));
+        const ls_status st = is_whole(out->p);
+        if (st == LS_OK || st == LS_NO_MEMORY) return st;
+        if (ls_context_get()->rank <= 0) /* one voice */
+            ls_log(LS_LOG_WARN, "%s/%s is not whole and is skipped: %s", steps, name, ls_last_error());
+    }
+    out->n = 0;
+    return LS_OK;
+}
+
 ls_status ls_rundir_checkpoint(const char *path, ls_text *out)
 {
     const ls_env *env = ls_env_get();
-    ls_text steps = { 0 };
-    char *names = NULL;
     ls_file_info info;
     *out = (ls_text){ 0 };
     ls_text_add(out, "%s", path);
@@ -80,37 +106,18 @@ ls_status ls_rundir_checkpoint(const char *path, ls_text *out)
     LS_TRY(ls_text_status(out));
     if (is_regular(out->p)) return LS_OK;
 
-    /* names are sorted, and the step has eight digits or more: the longest, and of those the last, is the newest */
     const size_t room = (size_t)1 << 18;
-    char best[64] = "";
-    names = malloc(room);
+    char *names = malloc(room);
+    ls_text steps = { 0 };
     ls_text_add(&steps, "%s/checkpoints", path);
     ls_status st = ls_text_status(&steps);
     if (st == LS_OK && !names) st = ls_fail(LS_NO_MEMORY, "the names in %s", steps.p);
-    int count = st == LS_OK ? env->list(steps.p, names, room) : 0;
-    for (const char *name = names; count-- > 0; name += strlen(name) + 1)
-        if (strncmp(name, "step-", 5) == 0 && strlen(name) < sizeof best && strlen(name) >= strlen(best))
-            snprintf(best, sizeof best, "%s", name);
-    out->n = 0;
-    ls_text_add(out, "%s/%s/model.safetensors", ls_text_str(&steps), best);
-    if (st == LS_OK) st = ls_text_status(out);
-    if (st == LS_OK && (!*best || !is_regular(out->p)))
-        st = ls_fail(LS_BAD_FILE, "%s: neither model.safetensors nor checkpoints/step-*/model.safetensors is in this folder",
+    if (st == LS_OK) st = newest_whole(steps.p, names, env->list(steps.p, names, room), out);
+    if (st == LS_OK && out->n == 0)
+        st = ls_fail(LS_BAD_FILE,
+                     "%s: neither model.safetensors nor a whole checkpoints/step-*/model.safetensors is in this folder",
                      path);
     free(names);
     ls_text_free(&steps);
     return st;
-}
-
-/* A checkpoint folder is flat: files, then itself. */
-void ls_remove_folder(const char *path)
-{
-    const ls_env *env = ls_env_get();
-    char names[4096], file[6144];
-    int count = env->list(path, names, sizeof names);
-    for (char *name = names; count-- > 0; name += strlen(name) + 1) {
-        snprintf(file, sizeof file, "%s/%s", path, name);
-        env->unlink(file);
-    }
-    env->rmdir(path);
 }

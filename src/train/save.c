@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/commit.h"
 #include "base/file.h"
 #include "launch/events.h"
 #include "net/world.h"
@@ -35,10 +36,10 @@ static ls_status keep_newest(ls_trainer *t)
     if (!p) return ls_fail(LS_NO_MEMORY, "the list of checkpoints");
     t->saved = p;
     p[t->nsaved++] = t->step;
-    while (t->nsaved > (int)t->c->checkpoint.keep) {
+    while ((int64_t)t->nsaved > t->c->checkpoint.keep) {
         char folder[320];
         LS_TRY(folder_of(t, p[0], folder, sizeof folder));
-        ls_remove_folder(folder);
+        ls_commit_folder_remove(folder);
         memmove(p, p + 1, (size_t)--t->nsaved * sizeof *p);
     }
     return LS_OK;
@@ -58,7 +59,7 @@ static ls_status config_text(const ls_trainer *t, char **out)
 /* What makes the folder one of Hugging Face's, before the file that makes it a checkpoint. */
 static ls_status write_companions(const ls_trainer *t, const char *folder, const char *config)
 {
-    char path[360];
+    char path[400];
     if (!config) return LS_OK;
     snprintf(path, sizeof path, "%s/config.json", folder);
     LS_TRY(ls_file_write(path, config, strlen(config)));
@@ -67,31 +68,42 @@ static ls_status write_companions(const ls_trainer *t, const char *folder, const
     return ls_tokenizer_save(t->source.opened, path);
 }
 
-static ls_status write_files(ls_trainer *t)
+static ls_status write_files(const ls_trainer *t, const char *folder)
 {
     const ls_train_config *c = t->c;
-    char folder[320], path[360], step[32], seed[32];
-    LS_TRY(folder_of(t, t->step, folder, sizeof folder));
+    char path[400], step[32], seed[32], *config = NULL;
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     snprintf(step, sizeof step, "%lld", (long long)t->step);
     snprintf(seed, sizeof seed, "%lld", (long long)c->train.seed);
-    char *config = NULL;
     LS_TRY(config_text(t, &config));
     const char *meta[] = { "lockstep.step", step, "lockstep.seed", seed, "lockstep.model", c->model.name,
                            config ? "lockstep.config" : NULL, config, NULL };
-    ls_train_event(t, "ckpt_begin");
-    ls_status st = ls_mkdirs(folder);
-    if (st == LS_OK) st = write_companions(t, folder, config);
+    ls_status st = write_companions(t, folder, config);
     if (st == LS_OK) st = ls_ckpt_save(path, &t->model->params, meta);
     free(config);
-    LS_TRY(st);
-    snprintf(t->checkpoint, sizeof t->checkpoint, "%s", path);
+    return st;
+}
+
+/* The folder gets its name when everything in it is on the disk, and older ones go after that. */
+static ls_status write_checkpoint(ls_trainer *t)
+{
+    char folder[320];
+    ls_commit_folder *c = NULL;
+    LS_TRY(folder_of(t, t->step, folder, sizeof folder));
+    ls_train_event(t, "ckpt_begin");
+    ls_status st = ls_commit_folder_create(folder, &c);
+    if (st == LS_OK) st = write_files(t, ls_commit_folder_path(c));
+    if (st == LS_OK) st = ls_commit_folder_finish(c, true);
+    ls_commit_folder_destroy(c);
+    if (st == LS_IO) st = ls_fail(LS_CKPT_FAILED, "%s", ls_last_error());
+    if (st < 0) return ls_while(st, "saving step %lld", (long long)t->step);
+    snprintf(t->checkpoint, sizeof t->checkpoint, "%s/model.safetensors", folder);
     ls_train_event(t, "ckpt_durable");
     return keep_newest(t);
 }
 
 ls_status ls_train_save(ls_trainer *t)
 {
-    if (t->rank == 0) LS_TRY(write_files(t));
+    if (t->rank == 0) LS_TRY(write_checkpoint(t));
     return ls_barrier(t->group); /* everybody sees the finished file */
 }
