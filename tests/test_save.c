@@ -359,7 +359,9 @@ static void sweeps_what_one_process_left(void **state)
 static void follows_the_umask(void **state)
 {
     (void)state;
-    static const struct { mode_t mask, file, dir; } row[] = { { 022, 0644, 0755 }, { 027, 0640, 0750 }, { 077, 0600, 0700 } };
+    static const struct { mode_t mask, file, dir; } row[] = {
+        { 022, 0644, 0755 }, { 027, 0640, 0750 }, { 077, 0600, 0700 },
+    };
     fixture f;
     build(&f);
     const mode_t was = umask(022);
