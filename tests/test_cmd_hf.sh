@@ -10,7 +10,7 @@ for model in gpt2 llama; do
     claim 'what comes out is a whole checkpoint' lockstep ckpt verify $model.safetensors
     claim 'that knows its model' has_line "# lockstep.model: $model" lockstep ckpt ls $model.safetensors
     claim 'export' lockstep export $model.safetensors --out $model
-    claim 'one file and its config' test "$(echo $(ls $model))" = 'config.json model.safetensors'
+    claim 'one file and its config' test "$(echo $(ls $model))" = 'config.json generation_config.json model.safetensors'
     claim 'import of the export' lockstep import $model --out again-$model.safetensors
     claim 'is the same to the byte' cmp $model.safetensors again-$model.safetensors
 done

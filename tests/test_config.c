@@ -34,7 +34,7 @@ static void assert_says(const char *want)
 /* The keys that checks from outside use; none may go away. */
 static const char *const keys[] = {
     "model.name", "model.dims", "model.n_layer", "model.n_head", "model.n_kv_head", "model.d_model", "model.d_ff",
-    "model.vocab_size", "model.seq_len", "model.init", "model.load", "model.preset", "model.tied", "model.rope_theta",
+    "model.vocab_size", "model.seq_len", "model.init", "model.load", "model.preset", "model.tied", "model.norm_eps", "model.rope_theta",
     "model.embd_dropout", "model.attn_dropout", "model.resid_dropout",
     "data.name", "data.path", "data.format", "data.tokenizer", "data.drop_last", "data.workers", "data.ignore_token",
     "train.steps", "train.epochs", "train.global_batch", "train.micro_batch", "train.seed", "train.dtype", "train.recompute",

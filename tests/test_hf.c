@@ -201,9 +201,9 @@ static void what_is_saved_is_read_to_the_bit(void **state)
             assert_done(ls_hf_load(dir, &c, &to.m->params));
             assert_same_values(&from, &to);
             const int n = from.m->params.n;
-            if (shards[s] == 1) assert_int_equal(files_in(dir), n + 2);
-            else if (shards[s] == SIZE_MAX) assert_int_equal(files_in(dir), 2);
-            else assert_in_range(files_in(dir), 5, n);
+            if (shards[s] == 1) assert_int_equal(files_in(dir), n + 3);
+            else if (shards[s] == SIZE_MAX) assert_int_equal(files_in(dir), 3);
+            else assert_in_range(files_in(dir), 6, n + 1);
             drop(&from);
             drop(&to);
         }
@@ -217,7 +217,7 @@ static void no_shard_is_larger_than_asked_for(void **state)
     const char *dir = fresh("cut");
     assert_done(ls_hf_save(dir, &f.c, &f.m->params, LS_F32, most));
     size_t n, total = 0;
-    int shards = files_in(dir) - 2;
+    int shards = files_in(dir) - 3; /* config, generation_config, index */
     char name[64], *index = get_file(dir, "model.safetensors.index.json", &n);
     assert_non_null(index);
     for (int s = 1; s <= shards; s++) {
@@ -653,7 +653,7 @@ static void a_config_that_is_not_ours_is_refused(void **state)
         { "[]", LS_BAD_FILE, "expected '{'" },
         { "{}", LS_BAD_FILE, "\"model_type\" is absent" },
         { "{\"model_type\":7}", LS_BAD_FILE, "\"model_type\" is 7" },
-        { "{\"model_type\":\"bert\"}", LS_UNSUPPORTED, "\"bert\"; served are gpt2 and llama" },
+        { "{\"model_type\":\"bert\"}", LS_UNSUPPORTED, "\"bert\"; supported are gpt2 and llama" },
         { "{\"model_type\":\"gpt2\"}", LS_BAD_FILE, "\"vocab_size\" is absent" },
         { GPT2("") "x", LS_BAD_FILE, "end of file expected" },
         { GPT2(",\"vocab_size\":65"), LS_BAD_FILE, "duplicate" },
@@ -675,7 +675,20 @@ static void a_config_that_is_not_ours_is_refused(void **state)
         { LLAMA(",\"num_key_value_heads\":3"), LS_BAD_CONFIG, "n_kv_head 3" },
         { LLAMA(",\"hidden_act\":\"gelu\""), LS_UNSUPPORTED, "hidden_act" },
         { LLAMA(",\"attention_bias\":true"), LS_UNSUPPORTED, "attention_bias" },
-        { LLAMA(",\"attention_dropout\":0.1"), LS_UNSUPPORTED, "llama has none" },
+        { LLAMA(",\"attention_dropout\":0.1"), LS_UNSUPPORTED, "\"attention_dropout\" is 0.1" },
+        { GPT2(",\"reorder_and_upcast_attn\":true"), LS_UNSUPPORTED, "\"reorder_and_upcast_attn\" is true" },
+        { GPT2(",\"scale_attn_weights\":false"), LS_UNSUPPORTED, "\"scale_attn_weights\" is false" },
+        { GPT2(",\"add_cross_attention\":true"), LS_UNSUPPORTED, "\"add_cross_attention\" is true" },
+        { GPT2(",\"pruned_heads\":{\"1\":[0]}"), LS_UNSUPPORTED, "\"pruned_heads\" is {\"1\":[0]}" },
+        { GPT2(",\"pruned_heads\":{},\"is_encoder_decoder\":false,\"quantization_config\":null"), LS_OK, "" },
+        { GPT2(",\"is_encoder_decoder\":true"), LS_UNSUPPORTED, "\"is_encoder_decoder\" is true" },
+        { LLAMA(",\"quantization_config\":{\"bits\":4}"), LS_UNSUPPORTED, "\"quantization_config\" is {\"bits\":4}" },
+        { LLAMA(",\"mlp_bias\":true"), LS_UNSUPPORTED, "\"mlp_bias\" is true" },
+        { LLAMA(",\"sliding_window\":4096"), LS_UNSUPPORTED, "\"sliding_window\" is 4096" },
+        { LLAMA(",\"use_sliding_window\":true"), LS_UNSUPPORTED, "\"use_sliding_window\" is true" },
+        { LLAMA(",\"partial_rotary_factor\":0.5"), LS_UNSUPPORTED, "\"partial_rotary_factor\" is 0.5" },
+        { LLAMA(",\"rope_parameters\":{\"rope_theta\":1e4,\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}"),
+          LS_UNSUPPORTED, "\"partial_rotary_factor\" is 0.25" },
         { LLAMA(",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":32}"), LS_UNSUPPORTED, "(\"llama3\")" },
         { LLAMA(",\"rope_scaling\":{\"type\":\"linear\"}"), LS_UNSUPPORTED, "(\"linear\")" },
         { LLAMA(",\"rope_scaling\":7"), LS_BAD_FILE, "expected an object" },
@@ -688,6 +701,24 @@ static void a_config_that_is_not_ours_is_refused(void **state)
         const ls_status st = ls_hf_config_parse("config", row[i].text, strlen(row[i].text), &c);
         if (st != row[i].status) fail_msg("%s: status %d: %s", row[i].text, st, ls_last_error());
         if (st < 0 && !strstr(ls_last_error(), row[i].says)) fail_msg("%s: '%s'", row[i].text, ls_last_error());
+    }
+}
+
+static void generation_config_has_the_special_tokens(void **state)
+{
+    (void)state;
+    static const struct { int64_t bos, eos; const char *text; } row[] = {
+        { 1, 2, "{\n  \"bos_token_id\": 1,\n  \"eos_token_id\": 2,\n  \"pad_token_id\": 2\n}\n" },
+        { -1, 84, "{\n  \"eos_token_id\": 84,\n  \"pad_token_id\": 84\n}\n" },
+        { 0, -1, "{\n  \"bos_token_id\": 0\n}\n" },
+        { -1, -1, "{\n}\n" },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        char *text;
+        const ls_hf_config c = { .model = "gpt2", .bos = row[i].bos, .eos = row[i].eos };
+        assert_done(ls_hf_generation_text(&c, &text));
+        assert_string_equal(text, row[i].text);
+        free(text);
     }
 }
 
@@ -818,6 +849,7 @@ int main(void)
         cmocka_unit_test(the_index_has_limits),
         cmocka_unit_test(the_config_is_read_with_transformers_defaults),
         cmocka_unit_test(a_config_that_is_not_ours_is_refused),
+        cmocka_unit_test(generation_config_has_the_special_tokens),
         cmocka_unit_test(the_config_has_limits),
         cmocka_unit_test(the_config_is_written_so_that_it_is_read_again),
         cmocka_unit_test(import_then_export_gives_the_same_files),

@@ -716,6 +716,31 @@ static void missing_files_are_named(void **state)
     assert_null(t);
 }
 
+/* tokenizer_config.json, to the byte: transformers' class that uses tokenizer.json as it is. */
+static void says_how_transformers_is_to_use_it(void **state)
+{
+    (void)state;
+#define BEGIN "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n  \"model_max_length\": "
+#define PLAIN ",\n  \"clean_up_tokenization_spaces\": false,\n  \"add_bos_token\": false,\n" \
+              "  \"add_eos_token\": false,\n  \"add_prefix_space\": false"
+#define MARK(name) ",\n  \"" name "_token\": \"\\u003c|endoftext|\\u003e\""
+    static const struct { const char *name; int64_t bos, eos, most; const char *text; } row[] = {
+        { "byte", 256, 256, 32, BEGIN "32" PLAIN MARK("bos") MARK("eos") MARK("pad") "\n}\n" },
+        { "char", -1, 97, 1024, BEGIN "1024" PLAIN MARK("eos") MARK("pad") "\n}\n" },
+        { "byte", 256, -1, 8, BEGIN "8" PLAIN MARK("bos") "\n}\n" },
+        { "byte", 65, 50256, 8, BEGIN "8" PLAIN "\n}\n" }, /* a byte is not special, and the other is not there */
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_tokenizer *t;
+        char *text;
+        assert_int_equal(ls_tokenizer_open(row[i].name, &t), LS_OK);
+        assert_int_equal(ls_tokenizer_config_text(t, row[i].bos, row[i].eos, row[i].most, &text), LS_OK);
+        assert_string_equal(text, row[i].text);
+        free(text);
+        ls_tokenizer_close(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -739,6 +764,7 @@ int main(void)
         cmocka_unit_test(gaps_and_empty_matches_of_a_pattern_lose_nothing),
         cmocka_unit_test(a_megabyte_of_one_kind_takes_no_time_worth_mentioning),
         cmocka_unit_test(opens_a_folder_of_gpt2s_files),
+        cmocka_unit_test(says_how_transformers_is_to_use_it),
         cmocka_unit_test(missing_files_are_named),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, open_golden_gpt2, close_golden_gpt2);

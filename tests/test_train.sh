@@ -226,7 +226,7 @@ claim 'a checkpoint folder that cannot be made, before the first step' \
     mistake 74 'preparing checkpoint.dir base.yaml/kept: making the folder base.yaml: Not a directory' \
     --checkpoint.dir base.yaml/kept
 claim 'and no step was made' test "$(grep -c ^step: out)" = 0
-claim 'a checkpoint of another shape' mistake 65 "'0.weight' has shape [64, 784], the model's has [32, 784]" \
+claim 'a checkpoint of other sizes' once 78 "model.dims is 784,32,10 (flag), but $model says 784,64,10" \
     --model.dims 784,32,10 --model.load $model
 claim 'data of another shape' mistake 78 'the data has 784 features' --model.dims 100,32,10
 claim 'a learning rate that blows up' mistake 80 'the loss of rank 0 in step 2 is not finite' --optim.lr 1e30

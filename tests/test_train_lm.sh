@@ -25,7 +25,15 @@ claim 'off a terminal stderr is empty' test ! -s err
 first=$(final)
 wide=$(sed -nE 's/^step=12 val_loss=([0-9.]+) .*/\1/p' out)
 step=run/checkpoints/step-00000012
-claim 'a checkpoint is a folder of Hugging Face' diff <(printf '%s\n' config.json model.safetensors tokenizer.json) <(ls $step)
+claim 'a checkpoint is a folder of Hugging Face' diff <(printf '%s\n' config.json generation_config.json model.safetensors tokenizer.json tokenizer_config.json) <(ls $step)
+claim 'generation_config.json has the end of text' diff - $step/generation_config.json <<'JSON'
+{
+  "bos_token_id": 256,
+  "eos_token_id": 256,
+  "pad_token_id": 256
+}
+JSON
+claim 'tokenizer_config.json has the longest sequence' grep -qx '  "model_max_length": 32,' $step/tokenizer_config.json
 claim 'and whole' "$lockstep" ckpt verify $step/model.safetensors
 
 metrics_are_whole() {
@@ -274,7 +282,11 @@ claim 'text instead of tokens' once 65 'whale.txt: begins with text, and data.pa
     --data.name tokens --data.path whale.txt --data.tokenizer '' --model.vocab_size 50257
 claim 'unless it is said that these are tokens' train 1 --train.steps 1 --data.format nanogpt --data.name tokens --data.path whale.txt --data.tokenizer '' \
     --model.vocab_size 65536
-claim 'a token outside the vocabulary, with file, byte and id' mistake 65 ', but the vocabulary has 100: made with another tokenizer, or model.vocab_size is too small' --model.vocab_size 100
+claim 'a tokenizer with more tokens than the model' once 78 "model.vocab_size is 100, but the data's tokenizer has 257 tokens" --model.vocab_size 100
+claim 'a token outside the vocabulary, with file, byte and id' mistake 65 ', but the vocabulary has 100: made with another tokenizer, or model.vocab_size is too small' \
+    --data.name tokens --data.path story/whale_train.bin --data.tokenizer '' --model.vocab_size 100
+claim 'a vocabulary with more than the tokenizer' train 1 --train.steps 1 --model.vocab_size 300
+claim 'is trained' ends_with 0
 head -c 3000 whale.txt >short.txt
 claim 'a text shorter than a sequence' mistake 78 'lower train.seq_len' --data.name short.txt --model.seq_len 3000
 head -c 4000 /dev/zero | tr '\0' 0 >zeros.txt

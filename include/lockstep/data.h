@@ -110,6 +110,10 @@ void ls_tokenizer_close(ls_tokenizer *t); /* NULL is fine */
 
 /* Writes it as a tokenizer.json, whole or not at all: Hugging Face's tokenizers give the same ids. LS_IO. */
 ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *path);
+/* The text of tokenizer_config.json beside it, malloc'd for the caller: with both, transformers' AutoTokenizer gives
+ * the ids that ls_tokenizer_encode gives, and nothing around them. `bos` and `eos` are the model's ids (-1: none; an id
+ * that is no special token here is left out), max_length its longest sequence. */
+ls_status ls_tokenizer_config_text(const ls_tokenizer *t, int64_t bos, int64_t eos, int64_t max_length, char **out);
 
 /* Every id is below it. */
 uint32_t ls_tokenizer_vocab_size(const ls_tokenizer *t);

@@ -6,6 +6,7 @@
  *   model.safetensors                  the parameters in one file, or
  *   model-00001-of-00003.safetensors   in several (shards), and
  *   model.safetensors.index.json       which tensor is in which
+ *   generation_config.json             special tokens of generate(); written, not read
  *
  * Parameters have the names of transformers' GPT2LMHeadModel and LlamaForCausalLM. What is
  * written is read by transformers' from_pretrained; what its save_pretrained writes is read here.
@@ -38,6 +39,9 @@ ls_status ls_hf_config_parse(const char *what, const void *text, size_t n, ls_hf
 ls_status ls_hf_config_read(const char *dir, ls_hf_config *out);
 /* The text of config.json, malloc'd for the caller; parsing it gives c again. */
 ls_status ls_hf_config_text(const ls_hf_config *c, char **out);
+/* The text of generation_config.json, malloc'd for the caller: the ids that begin, end and pad what transformers'
+ * generate() writes, as far as c has them. A text ends with the id that pads it. */
+ls_status ls_hf_generation_text(const ls_hf_config *c, char **out);
 
 /* Reads the parameters of folder `dir` into ps, which a model of that config.json has registered:
  * F32, BF16 and F16 become f32. Files may lack the prefix "transformer." or "model." of their
@@ -52,9 +56,9 @@ ls_status ls_hf_config_text(const ls_hf_config *c, char **out);
  * read errors and an unequal head, after which the values are of no use. */
 ls_status ls_hf_load(const char *dir, const ls_hf_config *c, ls_params *ps);
 
-/* Writes config.json and the parameters, in `dtype`, into the existing and empty folder `dir`: one
- * file, or shards of at most max_shard bytes of parameters each (a tensor that is larger is alone in its
- * shard) and the index. config.json comes last: a folder that has it is complete.
+/* Writes config.json, generation_config.json and the parameters, in `dtype`, into the existing and empty
+ * folder `dir`: one file, or shards of at most max_shard bytes of parameters each (a tensor that is larger is
+ * alone in its shard) and the index. config.json comes last: a folder that has it is complete.
  * LS_INVALID: the folder is not empty, or dtype is not F32, BF16 or F16; LS_CKPT_FAILED, LS_IO. */
 ls_status ls_hf_save(const char *dir, const ls_hf_config *c, const ls_params *ps, ls_dtype dtype, size_t max_shard);
 

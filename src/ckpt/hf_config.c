@@ -17,7 +17,7 @@ typedef enum kind {
     TOKEN, /* int64_t, -1 for null or absent; of a list the first */
     REAL,  /* double */
     FLAG,  /* bool */
-    ONLY   /* one value is served, that of `absent` (or `alias`): nothing is kept */
+    ONLY   /* only the value of `absent` (or `alias`) is supported, and nothing is kept: any other is another formula */
 } kind;
 
 /* A key of config.json. */
@@ -46,6 +46,7 @@ static const field gpt2_fields[] = {
     { "activation_function", ONLY, 0, "\"gelu_new\"", "\"gelu_pytorch_tanh\"" },
     { "scale_attn_weights", ONLY, 0, "true", NULL },
     { "scale_attn_by_inverse_layer_idx", ONLY, 0, "false", NULL },
+    { "reorder_and_upcast_attn", ONLY, 0, "false", NULL },
     { "add_cross_attention", ONLY, 0, "false", NULL },
     { "bos_token_id", TOKEN, AT(bos), "null", NULL },
     { "eos_token_id", TOKEN, AT(eos), "null", NULL },
@@ -69,6 +70,17 @@ static const field llama_fields[] = {
     { "mlp_bias", ONLY, 0, "false", NULL },
     { "bos_token_id", TOKEN, AT(bos), "null", NULL },
     { "eos_token_id", TOKEN, AT(eos), "null", NULL },
+    { 0 },
+};
+
+/* Of every model, where it is there; not written. */
+static const field refused[] = {
+    { "quantization_config", ONLY, 0, "null", NULL },
+    { "is_encoder_decoder", ONLY, 0, "false", NULL },
+    { "pruned_heads", ONLY, 0, "{}", "null" },
+    { "sliding_window", ONLY, 0, "null", NULL },
+    { "use_sliding_window", ONLY, 0, "false", "null" },
+    { "partial_rotary_factor", ONLY, 0, "1.0", "1" },
     { 0 },
 };
 
@@ -134,7 +146,7 @@ static ls_status read_only(const char *what, const field *f, const json_t *v)
     if (!text) return ls_fail(LS_NO_MEMORY, "%s: \"%s\"", what, f->key);
     ls_status st = LS_OK;
     if (strcmp(text, f->absent) != 0 && !(f->alias && strcmp(text, f->alias) == 0))
-        st = ls_fail(LS_UNSUPPORTED, "%s: \"%s\" is %.60s, which is another model than Lockstep's; served is %s", what, f->key,
+        st = ls_fail(LS_UNSUPPORTED, "%s: \"%s\" is %.60s, which is another model than Lockstep's; supported is %s", what, f->key,
                      text, f->absent);
     free(text);
     return st;
@@ -173,8 +185,9 @@ static ls_status read_rope(const char *what, const json_t *j, ls_hf_config *out)
         const json_t *type = json_object_get(rope, "rope_type"), *theta = json_object_get(rope, "rope_theta");
         if (!type) type = json_object_get(rope, "type");
         if (type && (!json_is_string(type) || strcmp(json_string_value(type), "default") != 0))
-            return ls_fail(LS_UNSUPPORTED, "%s: \"%s\" scales the rotary positions (\"%.40s\"); only plain ones are served",
+            return ls_fail(LS_UNSUPPORTED, "%s: \"%s\" scales the rotary positions (\"%.40s\"); only plain ones are supported",
                            what, keys[i], json_is_string(type) ? json_string_value(type) : "?");
+        for (const field *f = refused; f->key; f++) LS_TRY(read_only(what, f, json_object_get(rope, f->key)));
         if (theta && !json_is_number(theta)) return wrong(what, "rope_theta", theta, "a number");
         if (theta) out->lm.rope_theta = json_number_value(theta);
     }
@@ -182,7 +195,7 @@ static ls_status read_rope(const char *what, const json_t *j, ls_hf_config *out)
     if (!head || json_is_null(head)) return LS_OK;
     if (!json_is_integer(head)) return wrong(what, "head_dim", head, "a whole number");
     if (json_integer_value(head) != out->lm.d_model / out->lm.n_head)
-        return ls_fail(LS_UNSUPPORTED, "%s: \"head_dim\" is %lld; served is hidden_size / num_attention_heads, %lld", what,
+        return ls_fail(LS_UNSUPPORTED, "%s: \"head_dim\" is %lld; supported is hidden_size / num_attention_heads, %lld", what,
                        (long long)json_integer_value(head), (long long)(out->lm.d_model / out->lm.n_head));
     return LS_OK;
 }
@@ -208,14 +221,17 @@ static ls_status read_object(const char *what, const json_t *j, ls_hf_config *ou
     for (size_t i = 0; json_is_string(type) && i < sizeof models / sizeof *models; i++)
         if (strcmp(json_string_value(type), models[i].model) == 0) row = &models[i];
     if (!row && json_is_string(type))
-        return ls_fail(LS_UNSUPPORTED, "%s: \"model_type\" is \"%.40s\"; served are gpt2 and llama", what,
+        return ls_fail(LS_UNSUPPORTED, "%s: \"model_type\" is \"%.40s\"; supported are gpt2 and llama", what,
                        json_string_value(type));
     if (!row) return wrong(what, "model_type", type, "\"gpt2\" or \"llama\"");
     out->model = row->model;
     for (const field *f = row->fields; f->key; f++) LS_TRY(read_field(what, f, j, out));
+    for (const field *f = refused; f->key; f++) LS_TRY(read_only(what, f, json_object_get(j, f->key)));
     LS_TRY(read_dtype(what, j, out));
     if (row->fields == llama_fields) LS_TRY(read_rope(what, j, out));
-    else out->lm.rope_theta = 10000; /* not used */
+    if (row->fields == llama_fields && out->lm.attn_dropout > 0)
+        return ls_fail(LS_UNSUPPORTED, "%s: \"attention_dropout\" is %g; supported is 0.0", what, out->lm.attn_dropout);
+    if (row->fields != llama_fields) out->lm.rope_theta = 10000; /* not used */
     if (!(out->lm.norm_eps > 0) || !(out->lm.rope_theta > 0)) /* to ls_lm_resolve 0 would be the default */
         return ls_fail(LS_BAD_CONFIG, "%s: the norms' epsilon is %g, the rotary base %g; expected more than 0", what,
                        out->lm.norm_eps, out->lm.rope_theta);
@@ -316,6 +332,24 @@ ls_status ls_hf_config_text(const ls_hf_config *c, char **out)
     }
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (dtypes[i].dtype == c->dtype) ls_text_add(&text, ",\n  \"torch_dtype\": \"%s\"", dtypes[i].name);
+    ls_text_add(&text, "\n}\n");
+    const ls_status st = ls_text_status(&text);
+    if (st == LS_OK) *out = text.p;
+    else ls_text_free(&text);
+    return st;
+}
+
+ls_status ls_hf_generation_text(const ls_hf_config *c, char **out)
+{
+    ls_text text = { 0 };
+    const struct { const char *key; int64_t id; } token[] = {
+        { "bos_token_id", c->bos }, { "eos_token_id", c->eos }, { "pad_token_id", c->eos },
+    };
+    int n = 0;
+    *out = NULL;
+    ls_text_add(&text, "{");
+    for (size_t i = 0; i < sizeof token / sizeof *token; i++)
+        if (token[i].id >= 0) ls_text_add(&text, "%s\n  \"%s\": %lld", n++ ? "," : "", token[i].key, (long long)token[i].id);
     ls_text_add(&text, "\n}\n");
     const ls_status st = ls_text_status(&text);
     if (st == LS_OK) *out = text.p;

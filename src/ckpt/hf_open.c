@@ -36,6 +36,18 @@ static bool is_checkpoint(const char *path)
     return ours;
 }
 
+/* Where a folder has one, it is the model's, as it is to transformers. */
+static bool has_config(const char *dir)
+{
+    ls_text path = { 0 };
+    ls_file_info info;
+    ls_text_add(&path, "%s/config.json", dir);
+    const bool there = ls_text_status(&path) == LS_OK && ls_env_get()->info(path.p, &info) == 0 &&
+                       info.type != LS_FILE_NONE;
+    ls_text_free(&path);
+    return there;
+}
+
 /* A model of that config with memory for its values, not set. */
 static ls_status build(const ls_hf_config *c, ls_model **model, ls_arena **arena)
 {
@@ -55,7 +67,7 @@ ls_status ls_hf_open(const char *path, ls_hf_config *c, ls_model **model, ls_are
     ls_text_add(&inside, "%s/" HF_WHOLE, path);
     ls_status st = ls_text_status(&inside);
     const bool folder = ls_env_get()->info(path, &info) == 0 && info.type == LS_FILE_DIR;
-    const bool ours = st == LS_OK && (!folder || is_checkpoint(inside.p));
+    const bool ours = st == LS_OK && (!folder || (!has_config(path) && is_checkpoint(inside.p)));
     const char *file = folder ? inside.p : path;
     if (st == LS_OK) st = ours ? config_of(file, c) : ls_hf_config_read(path, c);
     if (st == LS_OK) st = build(c, model, arena);

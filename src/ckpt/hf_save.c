@@ -100,7 +100,7 @@ ls_status ls_hf_save(const char *dir, const ls_hf_config *c, const ls_params *ps
 {
     LS_TRY(check_target(dir, dtype));
     ls_status st = LS_OK;
-    char *config = NULL;
+    char *config = NULL, *generation = NULL;
     int *first = malloc((size_t)(ps->n + 1) * sizeof *first);
     ls_ckpt_item *item = malloc((size_t)(ps->n + 1) * sizeof *item);
     if (!first || !item) {
@@ -116,8 +116,11 @@ ls_status ls_hf_save(const char *dir, const ls_hf_config *c, const ls_params *ps
     if ((st = ls_hf_config_text(&as, &config)) < 0) goto done;
     if ((st = write_shards(dir, item, first, shards)) < 0) goto done;
     if (shards > 1 && (st = write_index(dir, item, ps->n, first, shards)) < 0) goto done;
+    if ((st = ls_hf_generation_text(c, &generation)) < 0) goto done;
+    if ((st = write_text(dir, "generation_config.json", generation, strlen(generation))) < 0) goto done;
     st = write_text(dir, "config.json", config, strlen(config));
 done:
+    free(generation);
     free(config);
     free(item);
     free(first);

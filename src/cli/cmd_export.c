@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "lockstep/data.h"
 #include "lockstep/hf.h"
 #include "train/rundir.h"
 
@@ -29,26 +30,64 @@ static const ls_opt table[] = {
       .short_name = 'h' },
 };
 
-/* What its tokens mean, where that lies beside the checkpoint. */
-static ls_status copy_tokenizer(const char *checkpoint, const char *dir)
+/* The file `name` in the folder of the checkpoint, or in `dir`. */
+static ls_status place(const char *checkpoint, const char *dir, const char *name, ls_text *out)
 {
     const char *slash = strrchr(checkpoint, '/');
-    ls_text path = { 0 }, to = { 0 };
+    if (dir) ls_text_add(out, "%s/%s", dir, name);
+    else ls_text_add(out, "%.*s%s", slash ? (int)(slash + 1 - checkpoint) : 0, checkpoint, name);
+    return ls_text_status(out);
+}
+
+/* One of the tokenizer's files, where it lies beside the checkpoint. */
+static ls_status copy(const char *checkpoint, const char *dir, const char *name, bool *there)
+{
+    ls_text from = { 0 }, to = { 0 };
     ls_file_info info = { 0 };
     char *text = NULL;
     size_t n = 0;
-    ls_text_add(&path, "%.*stokenizer.json", slash ? (int)(slash + 1 - checkpoint) : 0, checkpoint);
-    ls_text_add(&to, "%s/tokenizer.json", dir);
-    ls_status st = ls_text_status(&path);
-    if (st == LS_OK) st = ls_text_status(&to);
-    if (st == LS_OK && ls_env_get()->info(path.p, &info) == 0 && info.type == LS_FILE_REGULAR) {
-        st = ls_file_read(path.p, LS_TOKENIZER_MAX_BYTES, &text, &n);
-        if (st == LS_OK) st = ls_file_write(to.p, text, n);
-    }
+    ls_status st = place(checkpoint, NULL, name, &from);
+    if (st == LS_OK) st = place(checkpoint, dir, name, &to);
+    *there = st == LS_OK && ls_env_get()->info(from.p, &info) == 0 && info.type == LS_FILE_REGULAR;
+    if (*there) st = ls_file_read(from.p, LS_TOKENIZER_MAX_BYTES, &text, &n);
+    if (*there && st == LS_OK) st = ls_file_write(to.p, text, n);
     free(text);
-    ls_text_free(&path);
+    ls_text_free(&from);
     ls_text_free(&to);
     return st;
+}
+
+/* For a checkpoint of a version that wrote none. A tokenizer that Lockstep cannot use keeps its own ways. */
+static ls_status make_config(const char *dir)
+{
+    ls_hf_config c;
+    ls_text path = { 0 };
+    ls_tokenizer *t = NULL;
+    char *text = NULL;
+    ls_status st = place("", dir, "tokenizer.json", &path);
+    if (st == LS_OK) st = ls_tokenizer_open(path.p, &t);
+    if (st == LS_UNSUPPORTED) {
+        ls_text_free(&path);
+        return LS_OK;
+    }
+    path.n = 0;
+    if (st == LS_OK) st = place("", dir, "tokenizer_config.json", &path);
+    if (st == LS_OK) st = ls_hf_config_read(dir, &c);
+    if (st == LS_OK) st = ls_tokenizer_config_text(t, c.bos, c.eos, c.lm.seq_len, &text);
+    if (st == LS_OK) st = ls_file_write(path.p, text, strlen(text));
+    free(text);
+    ls_tokenizer_close(t);
+    ls_text_free(&path);
+    return st;
+}
+
+static ls_status copy_tokenizer(const char *checkpoint, const char *dir)
+{
+    bool there, configured;
+    LS_TRY(copy(checkpoint, dir, "tokenizer.json", &there));
+    if (!there) return LS_OK;
+    LS_TRY(copy(checkpoint, dir, "tokenizer_config.json", &configured));
+    return configured ? LS_OK : make_config(dir);
 }
 
 static ls_status write_files(const char *dir, const char *checkpoint, ls_dtype dtype, size_t max_shard)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lockstep/sched.h"
+#include "train/load.h"
 
 #define AT(field) offsetof(ls_train_config, field)
 
@@ -21,23 +22,25 @@ const ls_opt ls_train_opts[] = {
     { "model.init", LS_OPT_CHOICE, AT(model.init), "philox", "torch|philox|file",
       "from PyTorch's generator, by global index, or from model.load", 0, NULL },
     { "model.load", LS_OPT_STRING, AT(model.load), "", NULL,
-      "what to start from: a safetensors file, a run folder, or a folder of Hugging Face", 0, NULL },
+      "what to start from: a safetensors file, a run folder, or a folder of Hugging Face; its sizes become the model's", 0, NULL },
     { "model.n_layer", LS_OPT_INT, AT(model.n_layer), "12", "1..1024", "gpt2, llama, moe: blocks", 0, NULL },
     { "model.n_head", LS_OPT_INT, AT(model.n_head), "12", "1..1024", "gpt2, llama, moe: attention heads", 0, NULL },
-    { "model.n_kv_head", LS_OPT_INT, AT(model.n_kv_head), "0", "0..1024", "llama, moe: key and value heads; 0: n_head",
+    { "model.n_kv_head", LS_OPT_INT, AT(model.n_kv_head), "0", "0..1024", "llama, moe: key and value heads; 0: those of model.load, else n_head",
       0, NULL },
     { "model.d_model", LS_OPT_INT, AT(model.d_model), "768", "1..1048576", "gpt2, llama, moe: width of a token", 0,
       NULL },
     { "model.d_ff", LS_OPT_INT, AT(model.d_ff), "0", "0..16777216",
-      "gpt2, llama, moe: width inside the mlp; 0: 4 d_model", 0, NULL },
+      "gpt2, llama, moe: width inside the mlp; 0: that of model.load, else 4 d_model", 0, NULL },
     { "model.vocab_size", LS_OPT_INT, AT(model.vocab_size), "0", "0..16777216",
-      "gpt2, llama, moe: tokens; 0: those of the data's tokenizer", 0, NULL },
+      "gpt2, llama, moe: tokens; 0: those of model.load, else of the data's tokenizer", 0, NULL },
     { "model.seq_len", LS_OPT_INT, AT(model.seq_len), "1024", "1..16777216", "gpt2, llama, moe: longest sequence", 0,
       NULL },
     { "model.tied", LS_OPT_BOOL, AT(model.tied), "true", NULL, "gpt2, llama: the head's matrix is the embedding's", 0,
       "model.tie_word_embeddings" },
     { "model.rope_theta", LS_OPT_DOUBLE, AT(model.rope_theta), "10000", "1..1e12", "llama: base of the rotary angles", 0,
       NULL },
+    { "model.norm_eps", LS_OPT_DOUBLE, AT(model.norm_eps), "1e-5", ">0", "gpt2, llama: what the norms add to a variance", 0,
+      "model.layer_norm_epsilon|model.rms_norm_eps" },
     { "model.embd_dropout", LS_OPT_DOUBLE, AT(model.embd_dropout), "0", "0..<1", "gpt2: behind the embedding", 0,
       "model.embd_pdrop" },
     { "model.attn_dropout", LS_OPT_DOUBLE, AT(model.attn_dropout), "0", "0..<1", "gpt2: of attention's weights", 0,
@@ -238,8 +241,8 @@ ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out
 {
     const ls_lm_config lm = {
         .vocab_size = vocab, .seq_len = c->model.seq_len, .n_layer = c->model.n_layer, .n_head = c->model.n_head,
-        .n_kv_head = c->model.n_kv_head, .d_model = c->model.d_model, .d_ff = c->model.d_ff,
-        .rope_theta = c->model.rope_theta, .tied = c->model.tied, .embd_dropout = c->model.embd_dropout,
+        .n_kv_head = c->model.n_kv_head, .d_model = c->model.d_model, .d_ff = c->model.d_ff, .tied = c->model.tied,
+        .norm_eps = c->model.norm_eps, .rope_theta = c->model.rope_theta, .embd_dropout = c->model.embd_dropout,
         .attn_dropout = c->model.attn_dropout, .resid_dropout = c->model.resid_dropout,
     };
     return ls_lm_resolve(c->model.name, &lm, out);
@@ -273,6 +276,7 @@ static ls_status apply_preset(ls_opts *o, const ls_train_config *c)
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c)
 {
     if (*c->model.preset) LS_TRY(apply_preset(o, c));
+    LS_TRY(ls_train_load_config(o, c));
     if (strcmp(c->optim.name, "adamw") == 0 && !ls_opts_is_set(o, "optim.weight_decay"))
         return ls_opts_set(o, "optim.weight_decay", "0.01", "default");
     return LS_OK;

@@ -12,7 +12,7 @@ typedef struct ls_train_config {
         const char *name, *preset, *activation, *init, *load;
         ls_opt_ints dims;
         int64_t n_layer, n_head, n_kv_head, d_model, d_ff, vocab_size, seq_len;
-        double rope_theta, embd_dropout, attn_dropout, resid_dropout;
+        double rope_theta, norm_eps, embd_dropout, attn_dropout, resid_dropout;
         bool tied;
     } model;
     struct {
@@ -82,8 +82,9 @@ typedef struct ls_train_config {
 extern const ls_opt ls_train_opts[];
 extern const size_t ls_train_nopts;
 
-/* Defaults that depend on other values (adamw's weight decay, the sizes of model.preset); after the last value
- * was set, before the configuration is printed or used. LS_BAD_CONFIG: no such preset, or of another model. */
+/* Defaults that depend on other values (adamw's weight decay, the sizes of model.preset and of model.load); after the
+ * last value was set, before the configuration is printed or used. LS_BAD_CONFIG: no such preset, or of another model;
+ * and the failures of ls_train_load_config (train/load.h). */
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c);
 
 /* Whether the model is of tokens: gpt2, llama. */

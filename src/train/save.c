@@ -45,27 +45,47 @@ static ls_status keep_newest(ls_trainer *t)
     return LS_OK;
 }
 
-/* A language model's sizes, as Hugging Face's config.json: what `lockstep export` goes by. NULL for an mlp. */
-static ls_status config_text(const ls_trainer *t, char **out)
+/* A language model's sizes and special tokens: the tokenizer's end of text begins and ends a text, unless the loaded
+ * model ended with the same token, and began with its own. */
+static ls_status config_of(const ls_trainer *t, ls_hf_config *out)
 {
-    ls_hf_config c;
-    *out = NULL;
-    if (strcmp(t->mc.name, "mlp") == 0) return LS_OK;
-    LS_TRY(ls_hf_config_of(&t->mc, &c));
-    if (t->source.opened) c.bos = c.eos = ls_tokenizer_end_of_text(t->source.opened);
-    return ls_hf_config_text(&c, out);
+    LS_TRY(ls_hf_config_of(&t->mc, out));
+    const int64_t end = t->source.opened ? ls_tokenizer_end_of_text(t->source.opened) : -1;
+    const bool loaded = end < 0 || t->special.eos == end;
+    out->bos = loaded ? t->special.bos : end;
+    out->eos = loaded ? t->special.eos : end;
+    return LS_OK;
 }
 
-/* What makes the folder one of Hugging Face's, before the file that makes it a checkpoint. */
-static ls_status write_companions(const ls_trainer *t, const char *folder, const char *config)
+static ls_status write_text(const char *folder, const char *name, const char *text)
 {
     char path[400];
-    if (!config) return LS_OK;
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    LS_TRY(ls_file_write(path, config, strlen(config)));
-    if (!t->source.opened) return LS_OK;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return ls_file_write(path, text, strlen(text));
+}
+
+/* The files that make the folder one of Hugging Face's, before the file that makes it a checkpoint. */
+static ls_status write_companions(const ls_trainer *t, const char *folder, const ls_hf_config *c, const char *config)
+{
+    const ls_tokenizer *tokenizer = t->source.opened;
+    char path[400], *text = NULL;
+    LS_TRY(write_text(folder, "config.json", config));
+    LS_TRY(ls_hf_generation_text(c, &text));
+    ls_status st = write_text(folder, "generation_config.json", text);
+    free(text);
+    text = NULL;
+    if (st < 0 || !tokenizer) return st;
+    LS_TRY(ls_tokenizer_config_text(tokenizer, c->bos, c->eos, c->lm.seq_len, &text));
+    st = write_text(folder, "tokenizer_config.json", text);
+    free(text);
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
-    return ls_tokenizer_save(t->source.opened, path);
+    return st == LS_OK ? ls_tokenizer_save(tokenizer, path) : st;
+}
+
+/* An mlp's sizes, as model.dims has them. */
+static void dims_text(const ls_trainer *t, ls_text *out)
+{
+    for (int i = 0; i < t->mc.ndims; i++) ls_text_add(out, "%s%lld", i ? "," : "", (long long)t->mc.dims[i]);
 }
 
 static ls_status write_files(const ls_trainer *t, const char *folder)
@@ -75,12 +95,21 @@ static ls_status write_files(const ls_trainer *t, const char *folder)
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     snprintf(step, sizeof step, "%lld", (long long)t->step);
     snprintf(seed, sizeof seed, "%lld", (long long)c->train.seed);
-    LS_TRY(config_text(t, &config));
+    ls_hf_config hf;
+    ls_text dims = { 0 };
+    if (ls_train_is_lm(c)) {
+        LS_TRY(config_of(t, &hf));
+        LS_TRY(ls_hf_config_text(&hf, &config));
+    }
+    dims_text(t, &dims);
     const char *meta[] = { "lockstep.step", step, "lockstep.seed", seed, "lockstep.model", c->model.name,
-                           config ? "lockstep.config" : NULL, config, NULL };
-    ls_status st = write_companions(t, folder, config);
+                           config ? "lockstep.config" : "lockstep.dims", config ? config : ls_text_str(&dims),
+                           config ? NULL : "lockstep.activation", c->model.activation, NULL };
+    ls_status st = ls_text_status(&dims);
+    if (st == LS_OK && config) st = write_companions(t, folder, &hf, config);
     if (st == LS_OK) st = ls_ckpt_save(path, &t->model->params, meta);
     free(config);
+    ls_text_free(&dims);
     return st;
 }
 

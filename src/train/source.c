@@ -318,6 +318,10 @@ ls_status ls_source_vocab(const ls_train_config *c, const ls_source *s, int64_t 
     *out = c->model.vocab_size;
     if (*out == 0 && s->opened) *out = ls_tokenizer_vocab_size(s->opened);
     else if (*out == 0 && preset) *out = preset->lm.vocab_size;
+    if (*out > 0 && s->opened && ls_tokenizer_vocab_size(s->opened) > *out)
+        return ls_fail(LS_BAD_CONFIG, "model.vocab_size is %lld, but the data's tokenizer has %u tokens: the model has no embedding for "
+                       "the others. Give data.tokenizer the model's, or the model at least as many", (long long)*out,
+                       ls_tokenizer_vocab_size(s->opened));
     if (*out > 0) return LS_OK;
     return ls_fail(LS_BAD_CONFIG, "model.vocab_size is missing: no tokenizer.json beside %s says it", s->train);
 }

@@ -24,7 +24,8 @@ typedef struct ls_source {
  * LS_IO, LS_BAD_FILE: what is missing or wrong, by name. */
 ls_status ls_source_find(const ls_train_config *c, ls_source *out);
 void ls_source_free(ls_source *s); /* zeroed is fine */
-/* Ids are below it: model.vocab_size, else what the tokenizer says, else the preset. LS_BAD_CONFIG: nobody says. */
+/* Ids are below it: model.vocab_size, else what the tokenizer says, else the preset. LS_BAD_CONFIG: nothing
+ * says it, or the tokenizer has more tokens. */
 ls_status ls_source_vocab(const ls_train_config *c, const ls_source *s, int64_t *out);
 /* Before ranks are started: makes what has to be made, and finds what would fail in each of them. */
 ls_status ls_source_prepare(const ls_train_config *c);

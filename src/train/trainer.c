@@ -8,7 +8,6 @@
 
 #include "base/env.h"
 #include "base/log.h"
-#include "train/rundir.h"
 
 static ls_status open_world(ls_trainer *t)
 {
@@ -37,28 +36,6 @@ static ls_status open_world(ls_trainer *t)
     t->rank = ls_world_rank(t->w);
     t->size = ls_world_size(t->w);
     return LS_OK;
-}
-
-/* A safetensors file, or a run's newest; of Hugging Face's folders what their config.json describes. */
-static ls_status load(ls_trainer *t)
-{
-    const ls_env *env = ls_env_get();
-    ls_params *ps = &t->model->params;
-    ls_text path = { 0 };
-    ls_file_info config;
-    ls_text_add(&path, "%s/config.json", t->c->model.load);
-    LS_TRY(ls_text_status(&path));
-    const bool folder = env->info(path.p, &config) == 0 && config.type == LS_FILE_REGULAR;
-    ls_text_free(&path);
-    if (folder && ls_train_is_lm(t->c)) {
-        ls_hf_config hf;
-        LS_TRY(ls_hf_config_of(&t->mc, &hf));
-        return ls_hf_load(t->c->model.load, &hf, ps);
-    }
-    ls_status st = ls_rundir_checkpoint(t->c->model.load, &path);
-    if (st == LS_OK) st = ls_ckpt_load(path.p, ps, true);
-    ls_text_free(&path);
-    return st;
 }
 
 static ls_status open_tape(ls_trainer *t)
@@ -90,7 +67,7 @@ static ls_status open_model(ls_trainer *t)
     LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
     const ls_ddp_config dc = ls_train_ddp(c);
     LS_TRY(ls_ddp_bind(t->group, ps, &dc, ls_train_dtype(c), t->arena));
-    if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(load(t));
+    if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(ls_train_load(c, ps, &t->special));
     else LS_TRY(ls_model_init(t->model, &t->mc));
 
     if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
@@ -135,6 +112,7 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     t->c = c;
     t->metrics_fd = t->events_fd = -1;
     t->inject.rank = -1;
+    t->special = (ls_train_special){ -1, -1 };
     ls_status st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
     if (st == LS_OK) st = ls_train_model(c, &t->source, &t->mc);
     if (st == LS_OK) st = ls_model_create(&t->mc, &t->model);

@@ -6,6 +6,7 @@
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
  *   watch.c    log lines                             samples.c  what a language model writes
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
+ *   load.c     the model of model.load
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
@@ -16,6 +17,7 @@
 #include "lockstep/train.h"
 #include "train/config.h"
 #include "train/feed.h"
+#include "train/load.h"
 #include "train/memory.h"
 #include "train/say.h"
 #include "train/source.h"
@@ -36,6 +38,7 @@ typedef struct ls_trainer {
     ls_optim *optim;
     ls_lr lr;                      /* what the optimizer's rate follows */
     ls_source source;              /* of tokens */
+    ls_train_special special;      /* of model.load */
     ls_feed feed;
     int64_t steps, step;           /* step: the last one finished, from 1 */
     int64_t epoch;                 /* of the step at hand, from 0 */
