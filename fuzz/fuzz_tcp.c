@@ -14,14 +14,14 @@ static void say_frame(int fd, const uint8_t *p, uint32_t *seq, uint8_t flags)
 {
     static uint8_t payload[4096 + 64];
     ls_tcp_frame f = { .magic = LS_TCP_FRAME_MAGIC, .kind = (uint8_t)(1 + p[0] % 3), .channel = p[1] % CHANNELS,
-                       .sig = p[2], .generation = 1, .seq = (*seq)++, .last = p[3] & 1 };
-    if (f.kind == LS_TCP_DATA) f.length = (uint32_t)(p[3] >> 1) * (flags & 64 ? 32 : 1);
+                       .sig = p[2], .generation = 1, .seq = (*seq)++ };
+    if (f.kind == LS_TCP_DATA) f.last = p[3] & 1, f.length = (uint32_t)(p[3] >> 1) * (flags & 64 ? 32 : 1);
     if (f.kind == LS_TCP_CREDIT) f.credit = (uint32_t)p[2] << (p[3] & 15);
     if (flags & 1) f.channel = p[1];
     if (flags & 2) f.seq += p[2];
     if (flags & 4) f.generation = p[2];
     if (flags & 8) f.length = (uint32_t)p[2] << (p[3] & 31);
-    if (flags & 16) f.last = p[3];
+    if (flags & 16 && f.kind == LS_TCP_DATA) f.last = p[3];
     if (flags & 32) f.kind = p[0];
     memset(payload, p[2], sizeof payload);
     size_t n = f.length < sizeof payload ? f.length : 0; /* what is longer is refused, or never comes */

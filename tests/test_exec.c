@@ -20,7 +20,7 @@
 /* --- a transport in memory ------------------------------------------------------------ */
 
 typedef struct box {
-    struct { const char *p; char *owned; size_t n, taken; uint32_t sig; } m[DEPTH];
+    struct { const char *p; char *owned; size_t n, taken; uint64_t sig; } m[DEPTH];
     uint64_t sent, acked;
     char *shown; /* pushed: the part on show, alone in its memory */
     size_t nshown;

@@ -327,6 +327,9 @@ static ls_status refusals(ls_world *w, void *arg)
     LS_EXPECT(ls_send(g, NULL, 1, LS_F32, peer) == LS_INVALID, "nothing is sent");
     LS_EXPECT(strstr(ls_last_error(), "send: no buffer for 1 elements"), "%s", ls_last_error());
     LS_EXPECT(ls_recv(g, x, 1, LS_F32, 7) == LS_INVALID, "received from nobody");
+    LS_EXPECT(ls_send(g, x, (size_t)1 << 37, LS_U8, peer) == LS_UNSUPPORTED, "a count that no signature holds is sent");
+    LS_EXPECT(strstr(ls_last_error(), "send: 137438953472 elements of uint8: one message has at most 137438953471"), "%s",
+              ls_last_error());
     return ls_barrier(g); /* none of this has numbered a message: */
 }
 
@@ -416,7 +419,7 @@ static void both_sides_learn_what_went_wrong(void **state)
         { false, "recv #1 of group 0: 10 float from rank 0",
           "send #1 of group 0: 10 int32 to rank 1: sends and receives of a pair" },
         { false, "recv #1 of group 0: 10 float from rank 0", "send #1 of group 0: 20 float to rank 1" },
-        { false, "recv #1 of group 0: 10 float from rank 0", "send #1 of group 0: 4194304 float to rank 1, or more" },
+        { false, "recv #1 of group 0: 10 float from rank 0", "send #1 of group 0: 5242880 float to rank 1" },
         { true, "in recv #1 of group 0: 10 float from rank 0 for rank 0 (pid ",
           "which is in step 0, in barrier #0 of group 0" },
         { true, "rank 0 waited 0.3 s in send #1 of group 0: 5242880 float to rank 1 for rank 1 (pid ",
@@ -448,6 +451,94 @@ static void both_sides_learn_what_went_wrong(void **state)
                         fail_msg("fate %d: rank %d reads '%s'", i, r, text);
                 }
             }
+}
+
+/* --- groups that go while messages are on their way --------------------------------------------------------------- */
+
+#define LEFT 60 /* as many as are on their way before a sender waits */
+
+/* Rank 0 sends what nobody receives, of every size, blocking and not, and the group goes. The next group has the same
+ * channel, and its messages are its own. */
+static ls_status leaves_messages(ls_world *w, void *arg)
+{
+    (void)arg;
+    int me = ls_world_rank(w), n = ls_world_size(w);
+    unsigned char *p = calloc(2, MOST);
+    float *large = calloc(1u << 20, sizeof *large);
+    void *registered;
+    LS_EXPECT(p && large, "no memory for a test");
+    LS_TRY(ls_alloc(w, 4u << 20, LS_MEM_DATA, &registered));
+    ls_status st = LS_OK;
+    for (int turn = 0; turn < 3 && st == LS_OK; turn++) {
+        ls_group *g;
+        ls_work *unused;
+        LS_TRY(ls_group_split(ls_world_group(w), 0, &g));
+        int channel = g->channel;
+        float seven = 7.0f, got = 0;
+        if (me == 0) {
+            for (int i = 0; i < (turn == 0 ? LEFT : 2) && st == LS_OK; i++)
+                st = ls_send(g, &seven, (size_t)i % 2, LS_F32, 1);
+            for (int i = 0; i < 3 && turn == 1 && st == LS_OK; i++)
+                st = start_message(g, i == 2 ? registered : large, NULL, i == 1 ? 20000u : 1u << 20, n - 1, &unused);
+        }
+        if (me == 1 && turn == 2 && st == LS_OK) st = ls_recv(g, &got, 0, LS_F32, 0); /* the first of two */
+        if (st == LS_OK) st = ls_barrier(g);
+        ls_group_destroy(g);
+        LS_TRY(st);
+        LS_TRY(ls_group_split(ls_world_group(w), 0, &g));
+        LS_EXPECT(g->channel == channel, "channel %d, expected %d again", g->channel, channel);
+        for (int i = 0; i < 3 && st == LS_OK; i++) {
+            float nine = 9.0f + (float)i;
+            got = 0;
+            for (int r = 1; r < n && me == 0 && st == LS_OK; r++) st = ls_send(g, &nine, 1, LS_F32, r);
+            if (me > 0) st = ls_recv(g, &got, 1, LS_F32, 0);
+            if (me > 0 && st == LS_OK && got != nine)
+                st = ls_fail(LS_INTERNAL, "turn %d: message %d is %g, expected %g", turn, i, (double)got, (double)nine);
+        }
+        ls_group_destroy(g);
+    }
+    free(p);
+    free(large);
+    return st;
+}
+
+static void a_destroyed_group_leaves_no_messages(void **state)
+{
+    (void)state;
+    everywhere(LS_TEST_THREADS, 3, leaves_messages);
+    everywhere(LS_TEST_PROCESSES, 2, leaves_messages);
+}
+
+/* A message that the group's end has overlooked: for the next group it is another group's. */
+static ls_status overlooks_one(ls_world *w, void *arg)
+{
+    fate *f = arg;
+    int me = ls_world_rank(w);
+    float x = 7.0f;
+    ls_group *g;
+    for (int i = 0; i < 2; i++) {
+        LS_TRY(ls_group_split(ls_world_group(w), 0, &g));
+        if (me == 0) LS_TRY(ls_send(g, &x, 1, LS_F32, 1));
+        if (me == 0 && i == 0) g->p2p_seq[1][0]--; /* it is not counted */
+        if (me == 0 || i == 0) LS_TRY(ls_barrier(g));
+        if (me == 1 && i == 1) f->rank[1].status = ls_recv(g, &x, 1, LS_F32, 0);
+        if (i == 0) ls_group_destroy(g);
+    }
+    return LS_OK;
+}
+
+static void a_message_of_another_group_is_refused(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < 2; wire++) {
+        fate f = { 0 };
+        ls_world_opts o = { .transport = wires[wire] };
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, overlooks_one, &f);
+        assert_int_equal(f.rank[1].status, LS_COLL_MISMATCH);
+        if (!strstr(r.text, "recv #0 of group 3: 1 float from rank 0") ||
+            !strstr(r.text, "send #0 of group 1: 1 float to rank 1"))
+            fail_msg("over %s: %s", wires[wire], r.text);
+    }
 }
 
 /* --- tensors reduced together ------------------------------------------------------------------------------------- */
@@ -512,6 +603,8 @@ int main(void)
         cmocka_unit_test(pairs_and_directions_do_not_wait_for_each_other),
         cmocka_unit_test(says_what_is_wrong_and_goes_on),
         cmocka_unit_test(both_sides_learn_what_went_wrong),
+        cmocka_unit_test(a_destroyed_group_leaves_no_messages),
+        cmocka_unit_test(a_message_of_another_group_is_refused),
         cmocka_unit_test(small_tensors_are_reduced_together),
     };
     return cmocka_run_group_tests_name("p2p", tests, NULL, NULL);

@@ -364,11 +364,12 @@ static void counters_wrap(void **state)
 static void refuses_bytes_outside_of_the_arena(void **state)
 {
     (void)state;
-    static const struct { uint64_t n, offset;
+    static const struct { uint32_t here;
+        uint64_t n, offset;
     } row[] = {
-        { 1ull << 63 | 100, 4ull << 20 }, { 1ull << 63 | 100, UINT64_MAX },
-        { 1ull << 63 | 8ull << 20, 0 },   { 1ull << 63, 64 },
-        { 1ull << 63 | 1ull << 62, 64 },  { 49, UINT64_MAX - 10 },
+        { UINT32_MAX, 100, 4ull << 20 }, { UINT32_MAX, 100, UINT64_MAX },   { UINT32_MAX, 8ull << 20, 0 },
+        { UINT32_MAX, 0, 64 },           { UINT32_MAX, 1ull << 62, 64 },    { 49, 49, UINT64_MAX - 10 },
+        { 49, 49, 64 },                  { UINT32_MAX - 1, 100, 64 },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         host h;
@@ -378,8 +379,9 @@ static void refuses_bytes_outside_of_the_arena(void **state)
         assert_int_equal(shm->send(h.t[0], 1, 0, &m, &ticket), LS_OK);
         uint64_t pipe = ((uint64_t *)(void *)h.w[0].peer_base[0])[1 * LS_MAX_CHANNELS];
         char *cell = h.w[0].peer_base[0] + pipe + 128; /* the first: behind the acknowledgement and the count */
-        memcpy(cell + 8, &row[i].n, sizeof row[i].n);
+        memcpy(cell + 4, &row[i].here, sizeof row[i].here);
         memcpy(cell + 16, &row[i].offset, sizeof row[i].offset);
+        memcpy(cell + 24, &row[i].n, sizeof row[i].n);
         assert_int_equal(shm->view(h.t[1], 0, 0, &seen), LS_PROTOCOL);
         assert_non_null(strstr(ls_last_error(), "rank 0 offers"));
         tear_down(&h);

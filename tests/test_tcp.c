@@ -26,7 +26,7 @@ typedef struct io {
     uint64_t ticket;
     char *to;
     size_t got;
-    uint32_t sig;
+    uint64_t sig;
 } io;
 
 static ls_status offer(void *arg)
@@ -86,7 +86,7 @@ static ls_status send_now(ls_world *w, int peer, int channel, const void *p, siz
     return wait_for(w, released, &x);
 }
 
-static ls_status recv_now(ls_world *w, int peer, int channel, void *p, size_t n, uint32_t *sig)
+static ls_status recv_now(ls_world *w, int peer, int channel, void *p, size_t n, uint64_t *sig)
 {
     io x = { .w = w, .peer = peer, .channel = channel, .m = { NULL, n, 0 }, .to = p };
     ls_status st = wait_for(w, collect, &x);
@@ -129,10 +129,10 @@ static ls_status round_trip(ls_world *w, void *arg)
     for (uint32_t i = 0; i < NSIZES && st == LS_OK; i++) {
         pattern(out, sizes[i], i);
         io x = { .w = w, .peer = right, .channel = 60, .m = { out, sizes[i], i } };
-        uint32_t sig = 99;
+        uint64_t sig = 99;
         st = wait_for(w, offer, &x);
         if (st == LS_OK) st = recv_now(w, left, 60, in, sizes[i], &sig);
-        if (st == LS_OK && sig != i) st = ls_fail(LS_INTERNAL, "message %u came in place of %u", sig, i);
+        if (st == LS_OK && sig != i) st = ls_fail(LS_INTERNAL, "message %llu came in place of %u", (unsigned long long)sig, i);
         if (st == LS_OK) st = check_pattern(in, sizes[i], i);
         if (st == LS_OK) st = wait_for(w, released, &x);
     }
@@ -269,7 +269,7 @@ static ls_status flood(ls_world *w, void *arg)
     char *p = malloc(N);
     if (!p) return ls_fail(LS_NO_MEMORY, "a buffer");
     ls_status st = LS_OK;
-    uint32_t sig;
+    uint64_t sig;
     if (ls_world_rank(w) == 0) {
         pattern(p, N, 7);
         io x = { .w = w, .peer = 1, .channel = 50, .m = { p, N, 7 } };
@@ -313,7 +313,7 @@ static ls_status fill_up(ls_world *w, void *arg)
     LS_EXPECT(w->tops->sent(w->tp, peer, 61) < last, "everything sent though nobody reads");
     LS_TRY(send_now(w, peer, 62, &given, sizeof given, 1));
     unsigned theirs;
-    uint32_t sig;
+    uint64_t sig;
     LS_TRY(recv_now(w, peer, 62, &theirs, sizeof theirs, &sig));
     char *p = malloc(sizeof bytes);
     if (!p) return ls_fail(LS_NO_MEMORY, "a buffer");

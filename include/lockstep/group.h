@@ -82,8 +82,9 @@ ls_status ls_all_to_all_v(ls_group *g, const void *in, const size_t *send_counts
 ls_status ls_all_reduce_coalesced(ls_group *g, void *const *tensor, const size_t *count, int ntensors, ls_dtype dtype,
                                   ls_redop op);
 
-/* Matched in order per pair of ranks and direction; blocking. Both directions of a pair, and other pairs,
- * move meanwhile: two ranks that send to each other at once need ls_p2p_batch, or start one and wait later. */
+/* Matched in order per pair of ranks and direction, within the group; at most 2^37 - 1 elements; blocking. Both
+ * directions of a pair, and other pairs, move meanwhile: two ranks that send to each other at once need ls_p2p_batch,
+ * or start one and wait later. */
 ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype dtype, int peer);
 ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype dtype, int peer);
 /* Started together, moved together, complete together: no order among them can deadlock. Exactly one of
@@ -105,7 +106,8 @@ ls_status ls_progress(ls_world *w, uint64_t budget_ns);
 /* Every rank of `parent` calls it; ranks with equal color >= 0 form a group, in
  * parent's order; color < 0: *out is NULL. Destroy before the parent. */
 ls_status ls_group_split(ls_group *parent, int color, ls_group **out);
-/* Every member calls it, overlapping groups in the same order. NULL and the world's group are left alone. */
+/* Every member calls it, overlapping groups in the same order. NULL and the world's group are left alone. Messages that
+ * were sent in it and that their receiver has not asked for are discarded, with a warning of the receiver's. */
 void ls_group_destroy(ls_group *g);
 int ls_group_rank(const ls_group *g);
 int ls_group_size(const ls_group *g);

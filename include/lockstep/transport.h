@@ -20,7 +20,7 @@ typedef struct ls_transport ls_transport;
 typedef struct ls_msg {
     const void *p;
     size_t n;     /* bytes; 0 is a message too */
-    uint32_t sig; /* which collective this belongs to */
+    uint64_t sig; /* which collective this belongs to, or which message of which group it is */
 } ls_msg;
 
 #define LS_MAX_CHANNELS 64 /* per pair of ranks */

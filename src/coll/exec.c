@@ -148,11 +148,12 @@ static ls_status released(ls_run *r, int lane, uint32_t end)
     return LS_OK;
 }
 
-/* The signature of the n-th message of a lane from one rank to another: a lost or repeated one shows at the next. The
- * length is part of it where only the two ranks know what it should be. */
-static uint32_t signature(const ls_run *r, uint32_t n, size_t bytes)
+/* The signature of the n-th message of a lane from one rank to another: the collective's, and above it the number, so
+ * that a lost or repeated one shows at the next. The length is part of it where only the two ranks know what it should
+ * be. */
+static uint64_t signature(const ls_run *r, uint32_t n, size_t bytes)
 {
-    return r->sig + n * 0x9e3779b1u + (r->sched->shape.uneven ? (uint32_t)bytes * 0x85ebca6bu : 0);
+    return (uint64_t)(n + (r->sched->shape.uneven ? (uint32_t)bytes * 0x85ebca6bu : 0)) << 32 | r->sig;
 }
 static uint32_t *nth_to(const ls_run *r, int lane, int peer) { return &r->nth[2 * lane * r->sched->shape.size + peer]; }
 static uint32_t *nth_from(const ls_run *r, int lane, int peer)
@@ -162,7 +163,7 @@ static uint32_t *nth_from(const ls_run *r, int lane, int peer)
 
 #define FAR 64 /* as many messages may be missing before one in their place counts as another collective's */
 
-LS_COLD static ls_status mismatch(ls_run *r, int peer, uint32_t nth, size_t bytes, uint32_t sig)
+LS_COLD static ls_status mismatch(ls_run *r, int peer, uint32_t nth, size_t bytes, uint64_t sig)
 {
     for (uint32_t i = nth < FAR ? 0 : nth - FAR; i < nth + FAR; i++)
         if (sig == signature(r, i, bytes))
@@ -171,9 +172,9 @@ LS_COLD static ls_status mismatch(ls_run *r, int peer, uint32_t nth, size_t byte
                            r->sched->shape.rank, ls_coll_name(r->sched->shape.coll), i, peer, nth,
                            i < nth ? "repeated" : "lost");
     r->mismatch_peer = peer;
-    r->mismatch_sig = sig;
+    r->mismatch_sig = (uint32_t)sig;
     return ls_fail(LS_COLL_MISMATCH, "rank %d: %s: rank %d called a different collective (signature %08x, expected %08x)",
-                   r->sched->shape.rank, ls_coll_name(r->sched->shape.coll), peer, sig, r->sig);
+                   r->sched->shape.rank, ls_coll_name(r->sched->shape.coll), peer, (uint32_t)sig, r->sig);
 }
 
 LS_COLD static ls_status wrong_length(const ls_run *r, int peer, size_t got, size_t want)

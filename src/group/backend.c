@@ -259,7 +259,7 @@ static ls_status start(struct ls_backend *b, ls_work *k)
     for (int r = 0; r < g->size; r++) share[r] = message ? (ls_range){ 0, 0 } : ls_work_share(k, r);
     for (int r = 0; r < g->size && all_to_all; r++) from[r] = recv_share(k, r);
     ls_backend_call c = { .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root, .peer = k->a.peer,
-                          .tag = (int)(k->sig >> 23),
+                          .tag = (int)(k->says >> 55),
                           .in = k->a.in, .out = k->a.out, .count = k->a.count, .rank_order = g->w->opts.rank_order,
                           .share = share,
                           .recv_share = all_to_all ? from : NULL };

@@ -12,16 +12,16 @@ static const ls_blackbox *box_of(const ls_group *g, int member)
     return &g->w->page->rank[g->world_rank[member]].box;
 }
 
-ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_desc *theirs, bool more)
+ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_desc *theirs)
 {
     ls_world *w = g->w;
     char what[160], sent[160], text[LS_ERROR_BYTES];
     ls_desc_text(mine, box_of(g, g->rank), what, sizeof what);
     ls_desc_text(theirs, &w->page->rank[mine->root].box, sent, sizeof sent);
     snprintf(text, sizeof text,
-             "rank %d called %s, but rank %d called %s%s: sends and receives of a pair must match in order, count and "
+             "rank %d called %s, but rank %d called %s: sends and receives of a pair must match in order, count and "
              "dtype",
-             w->rank, what, (int)mine->root, sent, more ? ", or more" : "");
+             w->rank, what, (int)mine->root, sent);
     if (!ls_page_abort(w->page, 1 + (uint32_t)w->rank, LS_COLL_MISMATCH, text)) return ls_world_aborted(w);
     return ls_fail(LS_COLL_MISMATCH, "%s", text);
 }

@@ -82,6 +82,7 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     g->e = w->engine;
     g->slot = &w->page->rank[w->rank];
     g->generation = w->generation;
+    g->p2p_sign = ls_p2p_sign(g);
     g->spins = w->waiter.may_spin;
     g->channel = block * LS_GROUP_CHANNELS;
     g->mapped = all_near(w, size, world_rank);
@@ -299,7 +300,7 @@ void ls_group_free(ls_group *g)
 void ls_group_destroy(ls_group *g)
 {
     if (!g || g->destroyed || g == g->w->group) return; /* the world's own goes with the world */
-    bool clean = g->failed >= 0 && !g->w->failed && ls_barrier(g) == LS_OK;
+    bool clean = g->failed >= 0 && !g->w->failed && ls_p2p_drain(g) == LS_OK && ls_barrier(g) == LS_OK;
     if (clean && g->mapped) clean = part(g) == LS_OK;
     if (clean) ls_backend_destroy(g->e, g->backend);
     release(g, clean);

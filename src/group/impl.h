@@ -125,7 +125,8 @@ struct ls_work {
     int parts;
     const char *copied;      /* the own vector, where the result overwrites it; the group's */
     uint64_t t0_ns, t1_ns;   /* started, complete; t0 0: too small to be timed */
-    uint64_t ticket;         /* p2p */
+    uint64_t ticket, says;   /* p2p; says: the message's signature */
+    bool discards;           /* p2p: receives what nobody will ask for any more, and forgets it */
     struct ls_backend_request *request; /* of a work that a backend carries out, from phase 1 on */
     ls_coll_args a;          /* its counts are not ours: use ls_work_share */
     const size_t *counts, *recv_counts; /* NULL: equal shares; else [size], in the group's keeping */
@@ -192,6 +193,7 @@ struct ls_group {
     int nnodes;
     _Atomic(struct ls_p2p_state *) p2p; /* owned: its messages in flight; NULL until there are some */
     uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
+    uint64_t p2p_sign;       /* what the signatures of all its messages have in common */
     bool destroyed;          /* its memory is kept, see next_gone */
     ls_group *next_gone;
     char error[LS_ERROR_BYTES];
@@ -405,6 +407,10 @@ void ls_sched_cache_free(struct ls_sched_cache *c);
 
 /* p2p.c: messages have works and queues of their own. One turn of all of them: LS_OK when something moved. */
 ls_status ls_p2p_start(ls_group *g, const ls_coll_args *a, ls_work **out);
+uint64_t ls_p2p_sign(const ls_group *g); /* for a new group's p2p_sign */
+/* Receives what members have sent to us in this group and nobody here asked for, and says so; every member calls it.
+ * So a channel is empty when another group gets it. */
+ls_status ls_p2p_drain(ls_group *g);
 ls_status ls_p2p_turn(ls_group *g, struct ls_p2p_state *s);
 bool ls_p2p_idle(struct ls_p2p_state *s);
 void ls_p2p_recycle(ls_work *k);
@@ -418,8 +424,8 @@ ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int peer);
 ls_status ls_blame_check(ls_group *g);
 /* The same for an all_to_all to which a member sends `sends` elements, where we expect others. */
 ls_status ls_blame_block(const ls_work *k, int member, size_t sends, size_t expects);
-/* The same as ls_blame_mismatch for a message; `more`: the count of theirs is a lower bound. */
-ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_desc *theirs, bool more);
+/* The same as ls_blame_mismatch for a message. */
+ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_desc *theirs);
 /* LS_COLL_MISMATCH if a member is known to have called something else as k's number: for works whose messages do
  * not say what they belong to. */
 ls_status ls_blame_compare(ls_group *g, const ls_work *k);

@@ -2,9 +2,13 @@
  *
  * Every member and direction has a queue of its own, moved in order; queues
  * never wait for one another, nor for the group's collectives. Messages go
- * over the group's last channel. Each carries what it is (its number among
- * those of its pair and direction, element type, count), so that a receiver
- * who expects something else can say what was sent.
+ * over the group's last channel. Each carries what it is (its group, its
+ * number among those of its pair and direction, element type, count), so that
+ * a receiver who expects something else can say what was sent.
+ *
+ * A group that is destroyed leaves its channel empty: members tell one another
+ * how many messages they have sent, and who has received fewer discards the
+ * rest. The next group of that channel would take them for its own senders'.
  *
  * A blocking call whose queue is empty tries the transport at once and mostly
  * is through; else it becomes a work like any other.
@@ -23,7 +27,19 @@
 #define EAGER_TURNS 64                 /* the first ones follow each other at once */
 #define PULL_BYTES ((size_t)256 << 10) /* shorter messages are copied by who receives them */
 #define PAST_CACHE_BYTES ((size_t)16 << 20) /* both ends' buffers are more than the caches hold: bytes go past them */
-#define COUNT_BITS 22                  /* of a signature */
+/* Bits of a signature: all but the count's, which are the lowest, exact or cut. */
+#define COUNT_BITS 37
+#define GROUP_BITS 16
+#define GENERATION_BITS 2
+#define DTYPE_BITS 3
+#define GROUP_AT COUNT_BITS
+#define GENERATION_AT (GROUP_AT + GROUP_BITS)
+#define DTYPE_AT (GENERATION_AT + GENERATION_BITS)
+#define SEQ_AT (DTYPE_AT + DTYPE_BITS)
+#define SEQ_BITS (64 - SEQ_AT)
+_Static_assert(LS_DTYPES <= 1 << DTYPE_BITS && SEQ_BITS == 6, "a message says all that it is");
+#define MOST_COUNT (((size_t)1 << COUNT_BITS) - 1) /* elements of one message */
+#define ANY_BYTES SIZE_MAX /* of a message that is discarded, before its signature is seen */
 
 enum direction { SEND, RECV };
 
@@ -56,21 +72,27 @@ typedef struct message {
     size_t count, nbytes, pos;
     ls_dtype dtype;
     int peer, world_rank, channel; /* peer: in the group */
-    uint32_t seq, sig;
+    uint32_t seq;
+    uint64_t sig;
 } message;
 
 /* --- what a message says of itself --------------------------------------------------------------- */
 
-/* 6 bits of its number, 3 of the type, 1: the count is large, 22 of the count or, when large, of a hash of it. */
-static uint32_t signature(uint32_t seq, ls_dtype dtype, size_t count)
+/* Type and count are exact: no call takes a larger count. Of the number 6 bits, of the group's id 16 and of the
+ * generation 2 are enough: transports deliver in order, each message once (pieces and frames have numbers of 32 bits),
+ * and refuse another generation; a destroyed group leaves no messages. So these bits tell apart only what a broken
+ * transport makes of that, and would have to be wrong by a multiple of 64 messages, or 65536 groups, to be missed. */
+uint64_t ls_p2p_sign(const ls_group *g)
 {
-    uint32_t low = (uint32_t)count;
-    if (LS_UNLIKELY(count >> COUNT_BITS)) {
-        uint64_t h = (uint64_t)count * 0x9e3779b97f4a7c15ull;
-        low = 1u << COUNT_BITS | (uint32_t)(h >> (64 - COUNT_BITS));
-    }
-    return (seq & 63u) << 26 | (uint32_t)dtype << 23 | low;
+    return (uint64_t)(g->generation & ((1u << GENERATION_BITS) - 1)) << GENERATION_AT |
+           (uint64_t)(g->id & ((1u << GROUP_BITS) - 1)) << GROUP_AT;
 }
+static inline uint64_t signature(const ls_group *g, uint32_t seq, ls_dtype dtype, size_t count)
+{
+    return g->p2p_sign | (uint64_t)seq << SEQ_AT | (uint64_t)dtype << DTYPE_AT | count;
+}
+static ls_dtype dtype_in(uint64_t sig) { return (ls_dtype)(sig >> DTYPE_AT & ((1u << DTYPE_BITS) - 1)); }
+static size_t count_in(uint64_t sig) { return sig & MOST_COUNT; }
 
 static ls_coll_desc describe(const ls_group *g, const message *m, enum direction d)
 {
@@ -80,16 +102,21 @@ static ls_coll_desc describe(const ls_group *g, const message *m, enum direction
 }
 
 /* What the peer sent, from its signature. */
-static LS_COLD ls_status mismatch(ls_group *g, const message *m, uint32_t sig)
+static LS_COLD ls_status mismatch(ls_group *g, const message *m, uint64_t sig)
 {
     ls_coll_desc mine = describe(g, m, RECV), theirs = mine;
     theirs.op = SEND;
     theirs.root = g->w->rank;
-    theirs.seq = m->seq + (((sig >> 26) - m->seq + 32u) & 63u) - 32u; /* of those with these 6 bits the nearest */
-    theirs.dtype = (uint8_t)(sig >> 23 & 7u);
-    bool large = sig >> COUNT_BITS & 1u;
-    theirs.count = large ? 1u << COUNT_BITS : sig & ((1u << COUNT_BITS) - 1);
-    return ls_blame_message(g, &mine, &theirs, large);
+    theirs.seq = m->seq + (((uint32_t)(sig >> SEQ_AT) - m->seq + 32u) & 63u) - 32u; /* with these 6 bits the nearest */
+    theirs.dtype = (uint8_t)dtype_in(sig);
+    theirs.count = count_in(sig);
+    const uint32_t group = (uint32_t)(sig >> GROUP_AT) & ((1u << GROUP_BITS) - 1), all = (1u << GROUP_BITS) - 1;
+    if (group != (g->id & all)) { /* no group is younger than the newest: of those with these bits the one before it */
+        const uint32_t newest = g->e->next_id;
+        theirs.group = newest - ((newest - group) & all);
+        theirs.seq = (uint32_t)(sig >> SEQ_AT);
+    }
+    return ls_blame_message(g, &mine, &theirs);
 }
 
 /* --- moving one message ---------------------------------------------------------------------------- */
@@ -134,6 +161,29 @@ static inline ls_status receive(ls_group *g, message *m, size_t budget)
     }
 }
 
+/* Takes and forgets a message that this group's members have sent; its own signature says how long it is. */
+static LS_COLD ls_status discard(ls_group *g, message *m, size_t budget)
+{
+    ls_world *w = g->w;
+    for (;;) {
+        ls_msg x;
+        ls_status st = w->tops->view(w->tp, m->world_rank, m->channel, &x);
+        if (st != LS_OK) return st;
+        const uint64_t ours = signature(g, m->seq, dtype_in(x.sig), count_in(x.sig));
+        if (m->nbytes == ANY_BYTES && dtype_in(x.sig) < LS_DTYPES) {
+            m->dtype = dtype_in(x.sig);
+            m->count = count_in(x.sig);
+            m->nbytes = m->count * ls_dtype_size(m->dtype);
+        }
+        if (x.sig != ours || x.n > m->nbytes - m->pos) return mismatch(g, m, x.sig);
+        m->pos += x.n;
+        if ((st = w->tops->take(w->tp, m->world_rank, m->channel, x.n)) != LS_OK) return st;
+        if (m->pos == m->nbytes) return LS_OK;
+        if (x.n >= budget) return LS_AGAIN;
+        budget -= x.n;
+    }
+}
+
 /* --- queues ------------------------------------------------------------------------------------------ */
 
 static enum direction direction_of(const ls_work *k) { return k->a.in ? SEND : RECV; }
@@ -143,7 +193,7 @@ static message message_of(const ls_work *k)
     const ls_group *g = k->g;
     return (message){ .p = (char *)(uintptr_t)(k->a.in ? k->a.in : k->a.out), .count = k->a.count, .nbytes = k->nbytes,
                       .pos = k->pos, .dtype = k->a.dtype, .peer = k->a.peer, .world_rank = g->world_rank[k->a.peer],
-                      .channel = g->channel + LS_GROUP_LANES, .seq = k->desc.seq, .sig = k->sig };
+                      .channel = g->channel + LS_GROUP_LANES, .seq = k->desc.seq, .sig = k->says };
 }
 
 /* Works that the caller has given since join their queues. */
@@ -209,9 +259,14 @@ static bool move_receives(ls_group *g, struct ls_p2p_state *s, queue *q)
     while (q->first != NONE) {
         ls_work *k = &s->work[q->first];
         message m = message_of(k);
-        ls_status st = receive(g, &m, TURN_BYTES);
+        ls_status st = LS_LIKELY(!k->discards) ? receive(g, &m, TURN_BYTES) : discard(g, &m, TURN_BYTES);
         moved |= st != LS_AGAIN || k->pos != m.pos;
         k->pos = m.pos;
+        if (LS_UNLIKELY(k->discards)) {
+            k->nbytes = m.nbytes;
+            k->a.count = m.count;
+            k->a.dtype = m.dtype;
+        }
         if (st == LS_AGAIN) break;
         finish_first(s, q, st);
         if (st < 0) break;
@@ -291,6 +346,9 @@ static LS_COLD ls_status bad_message(const ls_group *g, const ls_p2p *x, enum di
     if (x->count > LS_MOST_ELEMENTS)
         return ls_fail(LS_INVALID, "%s: %zu elements of %s are more than memory can hold", what, x->count,
                        ls_dtype_name(x->dtype));
+    if (x->count > MOST_COUNT)
+        return ls_fail(LS_UNSUPPORTED, "%s: %zu elements of %s: one message has at most %zu, send more in parts", what,
+                       x->count, ls_dtype_name(x->dtype), MOST_COUNT);
     if (!p && x->count > 0)
         return ls_fail(LS_INVALID, "%s: no buffer for %zu elements of %s", what, x->count, ls_dtype_name(x->dtype));
     return LS_OK;
@@ -299,7 +357,7 @@ static LS_COLD ls_status bad_message(const ls_group *g, const ls_p2p *x, enum di
 static inline bool message_ok(const ls_group *g, const ls_p2p *x, const void *p)
 {
     return g && g->failed >= 0 && !ls_elsewhere(g) && (unsigned)x->dtype < LS_DTYPES &&
-           (unsigned)x->peer < (unsigned)g->size && x->peer != g->rank && x->count <= LS_MOST_ELEMENTS &&
+           (unsigned)x->peer < (unsigned)g->size && x->peer != g->rank && x->count <= MOST_COUNT &&
            (p || x->count == 0);
 }
 
@@ -309,7 +367,8 @@ static inline message next_message(ls_group *g, const ls_p2p *x, enum direction 
     uint32_t seq = g->p2p_seq[x->peer][d]++;
     return (message){ .p = (char *)(uintptr_t)p, .count = x->count, .nbytes = x->count * ls_dtype_size(x->dtype),
                       .dtype = x->dtype, .peer = x->peer, .world_rank = g->world_rank[x->peer],
-                      .channel = g->channel + LS_GROUP_LANES, .seq = seq, .sig = signature(seq, x->dtype, x->count) };
+                      .channel = g->channel + LS_GROUP_LANES, .seq = seq,
+                      .sig = signature(g, seq, x->dtype, x->count) };
 }
 
 static inline void count_op(ls_engine *e)
@@ -330,7 +389,8 @@ static ls_work *give(ls_group *g, struct ls_p2p_state *s, const message *m, enum
     k->nbytes = m->nbytes;
     k->pos = m->pos;
     k->phase = 0;
-    k->sig = m->sig;
+    k->says = m->sig;
+    k->discards = false;
     k->status = LS_OK;
     k->live = true;
     k->t0_ns = k->nbytes >= LS_TIMED_BYTES ? ls_env_get()->mono_ns() : 0;
@@ -382,6 +442,50 @@ void ls_p2p_recycle(ls_work *k)
 }
 
 void ls_p2p_free(struct ls_p2p_state *s) { free(s); }
+
+/* The next message of a member, which nobody will ask for: *dtype and *count are what it was. */
+static LS_COLD ls_status discard_next(ls_group *g, int peer, ls_dtype *dtype, size_t *count)
+{
+    struct ls_p2p_state *s = atomic_load_explicit(&g->p2p, memory_order_relaxed);
+    if (!s) LS_TRY(state_of(g, &s));
+    if (s->nspare == 0) return ls_fail(LS_INVALID, "no spare work for a message of group %u", g->id);
+    const ls_p2p x = { .dtype = LS_U8, .peer = peer };
+    message m = next_message(g, &x, RECV, NULL);
+    m.nbytes = ANY_BYTES;
+    ls_work *k = give(g, s, &m, RECV, NULL);
+    k->discards = true;
+    k->t0_ns = 0;
+    given(g, s);
+    ls_status st = ls_work_wait(k); /* the work is spare again, but still says what it was */
+    *dtype = k->a.dtype;
+    *count = k->a.count;
+    return st;
+}
+
+ls_status ls_p2p_drain(ls_group *g)
+{
+    uint32_t sent[LS_MAX_RANKS], theirs[LS_MAX_RANKS];
+    if (g->backend) return LS_OK; /* the library's own affair: it never reuses what tells its groups apart */
+    for (int r = 0; r < g->size; r++) sent[r] = g->p2p_seq[r][SEND];
+    const ls_coll_args a = { .coll = LS_ALL_TO_ALL, .in = sent, .out = theirs, .count = (size_t)g->size,
+                             .dtype = LS_I32, .label = "ls_group_destroy" };
+    LS_TRY(ls_coll_run(g, &a));
+    for (int r = 0; r < g->size; r++) {
+        const int32_t n = (int32_t)(theirs[r] - g->p2p_seq[r][RECV]);
+        ls_dtype dtype = LS_U8, first = LS_U8;
+        size_t count = 0, first_count = 0;
+        for (int32_t i = 0; i < n; i++) {
+            LS_TRY(discard_next(g, r, &dtype, &count));
+            if (i == 0) first = dtype, first_count = count;
+        }
+        if (n > 0)
+            ls_log(LS_LOG_WARN,
+                   "group %u was destroyed with %d message%s of rank %d that rank %d never received, discarded now: the "
+                   "first has %zu %s; receive what is sent, or do not send it",
+                   g->id, (int)n, n > 1 ? "s" : "", g->world_rank[r], g->w->rank, first_count, ls_dtype_name(first));
+    }
+    return LS_OK;
+}
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 

@@ -29,11 +29,13 @@ typedef struct ls_tcp_frame {
     uint16_t magic;
     uint8_t kind, channel;
     uint32_t length; /* bytes of payload that follow */
-    uint32_t sig;
+    uint64_t sig;
     uint32_t generation;
     uint32_t seq;    /* counts the frames of this direction */
-    uint32_t last;   /* 1: the message ends with this frame */
-    uint32_t credit;
+    union {
+        uint32_t last;   /* LS_TCP_DATA: 1: the message ends with this frame */
+        uint32_t credit; /* LS_TCP_CREDIT */
+    };
     uint32_t crc;    /* CRC-32C of the 28 bytes above and the payload; unchecked with no_crc */
 } ls_tcp_frame;
 _Static_assert(sizeof(ls_tcp_frame) == 32, "no padding on the wire");

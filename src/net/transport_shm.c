@@ -35,7 +35,7 @@
 #define EAGER_BYTES 4096u     /* messages up to this are copied even where they could be read in place */
 #define BOUNCE_BYTES (64u << 10) /* a private message goes through in pieces of at most a quarter of it */
 #define PIECE_BYTES (BOUNCE_BYTES / 4)
-#define IN_ARENA (1ull << 63) /* in a cell's n: the bytes are not inline, but at its offset */
+#define IN_ARENA UINT32_MAX   /* a cell's n: the bytes are not inline, but at its offset */
 #define SHARED_BYTES ((size_t)1 << 20) /* messages from this on are copied by both sides, */
 #define BLOCK_BYTES ((size_t)128 << 10) /* so much at a time; */
 #define PAST_CACHE_BYTES ((size_t)16 << 20) /* from this on past the caches, which hold less than both ends' buffers */
@@ -43,10 +43,10 @@ _Static_assert(EAGER_BYTES <= PIECE_BYTES, "an eager message is one piece");
 
 typedef struct cell {
     _Alignas(64) _Atomic uint32_t seq; /* 1 + index of the piece; written last (release) */
-    uint32_t sig;
-    uint64_t n;                        /* bytes of the piece, and IN_ARENA */
+    uint32_t n;                        /* bytes of the piece that stand here, or IN_ARENA */
+    uint64_t sig;
     union {
-        uint64_t offset;               /* in the sender's arena */
+        struct { uint64_t offset, nbytes; }; /* in the sender's arena */
         char bytes[INLINE_BYTES];
     };
 } cell;
@@ -76,7 +76,7 @@ typedef struct sender {
     size_t nshared;
     uint32_t piece;      /* its number */
     bool sending;        /* a private message is still being cut into pieces: */
-    uint32_t sig;
+    uint64_t sig;
     const char *rest;
     size_t nrest;
     uint64_t ticket;     /* messages given, */
@@ -89,7 +89,7 @@ typedef struct receiver {
     pipe_shared *p;
     const char *bytes;   /* the rest of the current piece; NULL: none is looked at */
     size_t left;
-    uint32_t sig;
+    uint64_t sig;
     uint32_t got;        /* pieces taken */
     bool open;           /* the current piece is being copied in blocks, */
     uint32_t blocks;     /* of which this rank copied so many */
@@ -204,7 +204,7 @@ static inline bool has_cell(const sender *s) { return s->sent - s->acked < CELLS
 /* The next cell; its piece is announced by announce(). */
 static inline cell *next_cell(sender *s) { return &s->p->cell[s->sent % CELLS]; }
 
-static inline void announce(sender *s, cell *c, uint32_t sig, uint64_t n)
+static inline void announce(sender *s, cell *c, uint64_t sig, uint32_t n)
 {
     c->sig = sig;
     c->n = n;
@@ -223,11 +223,12 @@ static char *bounce(sender *s, size_t n)
     return p;
 }
 
-static void announce_at(const ls_transport *t, sender *s, uint32_t sig, const char *p, size_t n)
+static void announce_at(const ls_transport *t, sender *s, uint64_t sig, const char *p, size_t n)
 {
     cell *c = next_cell(s);
     c->offset = (uint64_t)(p - (char *)ls_arena_base(t->w->arena));
-    announce(s, c, sig, n | IN_ARENA);
+    c->nbytes = n;
+    announce(s, c, sig, IN_ARENA);
 }
 
 /* The newest message is copied whole: its buffer is free once those before it are. */
@@ -276,7 +277,7 @@ static ls_status send_shm(ls_transport *t, int peer, int channel, const ls_msg *
     if (m->n <= INLINE_BYTES) {
         cell *c = next_cell(s);
         if (m->n > 0) memcpy(c->bytes, m->p, m->n);
-        announce(s, c, m->sig, m->n);
+        announce(s, c, m->sig, (uint32_t)m->n);
         s->ticket++;
         copied(s);
     } else if (m->n <= EAGER_BYTES) {
@@ -382,15 +383,15 @@ static ls_status look(receiver *r, int peer)
     const cell *c = &r->p->cell[r->got % CELLS];
     /* acquire: pairs with announce(); what the cell names is visible */
     if (atomic_load_explicit(&c->seq, memory_order_acquire) != r->got + 1) return LS_AGAIN;
-    uint64_t n = c->n, offset = c->offset; /* copied once, checked, used */
+    const uint32_t here = c->n; /* copied once, checked, used */
     r->sig = c->sig;
-    if (n <= INLINE_BYTES) {
+    if (here <= INLINE_BYTES) {
         r->bytes = c->bytes;
-        r->left = n;
+        r->left = here;
         return LS_OK;
     }
-    n &= ~IN_ARENA;
-    if (LS_UNLIKELY(n == 0 || n > r->base_bytes || offset > r->base_bytes - n))
+    const uint64_t n = c->nbytes, offset = c->offset; /* likewise */
+    if (LS_UNLIKELY(here != IN_ARENA || n == 0 || n > r->base_bytes || offset > r->base_bytes - n))
         return ls_fail(LS_PROTOCOL, "rank %d offers %llu bytes at offset %llu of an arena of %zu bytes", peer,
                        (unsigned long long)n, (unsigned long long)offset, r->base_bytes);
     r->bytes = r->base + offset;

@@ -49,7 +49,8 @@
 #define HEARSAY_NS 500000000ull         /* how long the reason for a peer's end may take from its host to ours */
 
 typedef struct entry {
-    uint32_t n, sig, last, reserved;
+    uint32_t n, last;
+    uint64_t sig;
 } entry;
 _Static_assert(sizeof(entry) == LS_TCP_ENTRY, "an entry is what it costs");
 
@@ -325,7 +326,7 @@ static ls_status check_head(const ls_transport *t, int peer, const ls_tcp_frame 
     if (f->channel >= LS_MAX_CHANNELS) return bad(peer, f, "channel", f->channel, LS_MAX_CHANNELS - 1);
     uint32_t most = f->kind == LS_TCP_DATA ? LS_TCP_FRAME_BYTES : 0;
     if (f->length > most) return bad(peer, f, "length", f->length, most);
-    if (f->last > 1) return bad(peer, f, "last", f->last, 1);
+    if (f->kind == LS_TCP_DATA && f->last > 1) return bad(peer, f, "last", f->last, 1);
     return LS_OK;
 }
 
