@@ -14,7 +14,7 @@ NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v '
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-long bench bench-peers bench-train check asan tsan fuzz install clean
+.PHONY: help setup build train test test-long mutate bench bench-peers bench-train check asan tsan fuzz install clean
 
 help:
 	@echo 'make train             set up, build, a GPT learns English on 2 ranks         (RECIPE=..., ARGS="--train.steps 500")'
@@ -26,6 +26,7 @@ help:
 	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
 	@echo 'make asan, make tsan   the tests under AddressSanitizer and UBSan, under ThreadSanitizer'
 	@echo 'make build             only build: build/lockstep, build/liblockstep.{a,so}'
+	@echo 'make mutate            break the code a line at a time, and see that a test notices  (ARGS="--only optim")'
 	@echo 'make install           into $$DESTDIR$$PREFIX                                 (PREFIX=$(PREFIX))'
 	@echo 'make clean             remove what was built; runs/ stays'
 
@@ -66,6 +67,10 @@ test-long: build
 	@scripts/setup --viewer
 	@tools/run-tests $(BUILD) -j $(JOBS) --long
 
+# Some hours of one core; ARGS="--jobs 2 --write FILE" keeps the result of each mutant.
+mutate: setup
+	@tools/mutate $(ARGS)
+
 bench: build
 	@bench/run $(BUILD)
 
@@ -91,4 +96,4 @@ install: setup
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-mutate

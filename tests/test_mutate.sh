@@ -1,0 +1,76 @@
+#!/bin/bash
+# tools/mutate, on a project of one function: what is caught, what survives, what does not apply or build.
+. "$(dirname "$0")/harness.sh"
+tree=$tmp/tree
+mkdir -p "$tree"/{tools,src,tests,include}
+cp "$source_dir/tools/mutate" "$tree/tools"
+cd "$tree" || exit 1
+cat >CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.22)
+project(small LANGUAGES C)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+add_executable(test_small tests/test_small.c src/small.c)
+CMAKE
+cat >CMakePresets.json <<'JSON'
+{ "version": 4, "configurePresets": [ { "name": "release", "generator": "Ninja", "binaryDir": "build" } ] }
+JSON
+printf 'int twice(int a)\n{\n    int unused = 7;\n    (void)unused;\n    return 2 * a;\n}\n' >src/small.c
+cat >tests/test_small.c <<'C'
+int twice(int a);
+int main(void)
+{
+    while (twice(1) == 9) {}
+    return twice(4) != 8;
+}
+C
+printf '#!/bin/bash\nexit 0\n' >tests/test_blind.sh
+git init -q . && git add -A
+
+list() { cat >tools/mutants.txt; }
+mutate() { timeout -k 5 120 tools/mutate --jobs 1 --timeout 5 "$@" 2>&1; }
+says() { # status, text, options...
+    local want=$1 text=$2 out status
+    shift 2
+    out=$(mutate "$@")
+    status=$?
+    [ $status = "$want" ] || { echo "exit status $status, expected $want: $out"; return 1; }
+    [[ $out == *"$text"* ]] || { echo "'$text' is not in: $out"; return 1; }
+}
+
+caught='@ product src/small.c test_small
+-     return 2 * a;
++     return 3 * a;'
+survivor='@ constant src/small.c test_small
+-     int unused = 7;
++     int unused = 8;'
+list <<<"$caught"
+claim 'a mutant that a suite notices is caught' says 0 'caught     1/1 product'
+claim 'the source in the working tree is as it was' grep -q 'return 2 \* a' src/small.c
+claim 'and so is the copy: the next run finds it healthy' says 0 '1 caught, 0 survived'
+list <<<"$survivor"
+claim 'one that no suite notices has survived' says 1 'survived without an explanation: constant'
+list <<<"$survivor
+= the value is not used"
+claim 'an explanation does not make it caught' says 1 '0 caught, 1 survived'
+list < <(for i in {1..19}; do sed "s/@ product/@ product$i/" <<<"$caught"; done; printf '%s\n= the value is not used\n' "$survivor")
+claim '19 of 20 caught, the other explained: enough' says 0 '95.0 % caught'
+list < <(for i in {1..18}; do sed "s/@ product/@ product$i/" <<<"$caught"; done; printf '%s\n= the value is not used\n' "$survivor")
+claim '18 of 19 are not enough' says 1 '94.7 % caught'
+list <<<"${caught/3 \* a/9}"
+claim 'a suite that does not end is red, too' says 0 'which did not end'
+list <<<"${caught/3 \* a/3 * b}"
+claim 'a mutant that does not build is an error' says 1 'does not build'
+list <<<"${caught/2 \* a/5 * a}"
+claim 'text that is not there does not apply' says 1 'its old text is 0 times in src/small.c' --check
+list <<<"${caught/ test_small/ test_absent}"
+claim 'a suite that is not there is named' says 1 'tests/ has no suite test_absent' --check
+list <<<"$caught
+$caught"
+claim 'a name that is there twice is refused' says 1 'product is there twice' --check
+list <<<"${caught/3 \* a/2 * a}"
+claim 'a mutant that changes nothing does not apply' says 1 'changes nothing' --check
+list <<<"${caught/test_small/test_blind.sh}"
+claim 'a script that looks at nothing catches nothing' says 1 'SURVIVED'
+printf '#!/bin/bash\nexit 1\n' >tests/test_blind.sh
+claim 'a suite that is red anyway catches nothing' says 1 'fails on the code as it is'
+finish
