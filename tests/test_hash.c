@@ -1,4 +1,4 @@
-/* hash: CRC-32C against published values, and against the rule bit by bit. */
+/* hash: CRC-32C against published values, and against the rule bit by bit; XXH3's digest against published values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,9 +58,30 @@ static void goes_on_where_a_piece_ends(void **state)
         assert_int_equal(ls_crc32c(ls_crc32c(0, bytes, cut), bytes + cut, sizeof bytes - cut), whole);
 }
 
+/* XXH3-128 and XXH3-64 with seed 0, as xxhsum prints them: the high word comes first. */
+static void digests_are_the_published_ones(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *hex; uint64_t low; } row[] = {
+        { "", "99aa06d3014798d86001c324468d497f", 0x2d06800538d394c2 },
+        { "a", "a96faf705af16834e6c632b61e964e1f", 0xe6c632b61e964e1f },
+        { "abc", "06b05ab6733a618578af5f94892f3950", 0x78af5f94892f3950 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_digest *d = ls_digest_create();
+        char hex[33];
+        ls_digest_add(d, row[i].text, strlen(row[i].text));
+        ls_digest_hex(d, hex);
+        assert_string_equal(hex, row[i].hex);
+        assert_true(ls_digest_u64(d) == row[i].low);
+        ls_digest_destroy(d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(digests_are_the_published_ones),
         cmocka_unit_test(gives_the_published_checksums),
         cmocka_unit_test(follows_the_rule_at_every_length_and_offset),
         cmocka_unit_test(goes_on_where_a_piece_ends),

@@ -27,7 +27,7 @@ printf '#!/bin/bash\nexit 0\n' >tests/test_blind.sh
 git init -q . && git add -A
 
 list() { cat >tools/mutants.txt; }
-mutate() { timeout -k 5 120 tools/mutate --jobs 1 --timeout 5 "$@" 2>&1; }
+mutate() { timeout -k 5 120 tools/mutate --jobs 1 --timeout 10 "$@" 2>&1; }
 says() { # status, text, options...
     local want=$1 text=$2 out status
     shift 2

@@ -112,6 +112,25 @@ static void draws_have_the_right_mean_and_variance(void **state)
     check_moments(x, N, 0.0, 1.0);
 }
 
+/* Box and Muller by hand from the words of a block, and no two of its four values alike. */
+static void philox_normal_follows_box_and_muller(void **state)
+{
+    (void)state;
+    enum { N = 64 };
+    float x[N];
+    ls_philox_normal(11, 4, 0, N, 1.0f, x);
+    for (uint64_t b = 0; b < N / 4; b++) {
+        uint32_t word[4];
+        ls_philox_block(11, 4, b, word);
+        for (int k = 0; k < 4; k++) {
+            const double u1 = ((double)word[k / 2 * 2] + 1.0) / 4294967296.0, u2 = (double)word[k / 2 * 2 + 1] / 4294967296.0;
+            const double r = sqrt(-2.0 * log(u1)), angle = 2.0 * acos(-1.0) * u2;
+            const double want = r * (k % 2 ? sin(angle) : cos(angle));
+            assert_true(fabs((double)x[4 * b + (uint64_t)k] - want) <= 0x1p-22 * (1.0 + fabs(want)));
+        }
+    }
+}
+
 /* The paper's reference program, seeded with its default 5489. */
 static void mt19937_gives_its_published_answers(void **state)
 {
@@ -267,6 +286,7 @@ int main(void)
         cmocka_unit_test(philox_streams_and_seeds_differ),
         cmocka_unit_test(philox_uniform_stays_below_its_upper_bound),
         cmocka_unit_test(draws_have_the_right_mean_and_variance),
+        cmocka_unit_test(philox_normal_follows_box_and_muller),
         cmocka_unit_test(mt19937_gives_its_published_answers),
         cmocka_unit_test(randperm_matches_pytorch),
         cmocka_unit_test(uniform_matches_pytorch),
