@@ -245,7 +245,8 @@ static void every_place_and_step_has_a_dropout_mask_of_its_own(void **state)
     bound b = build(&c);
     ls_arena *grads;
     ls_tape *t;
-    assert_int_equal(ls_arena_create(ls_params_nbytes(&b.m->params) + 64u * (size_t)b.m->params.n, false, NULL, &grads), LS_OK);
+    const size_t room = ls_params_nbytes(&b.m->params) + 64u * (size_t)b.m->params.n;
+    assert_int_equal(ls_arena_create(room, false, NULL, &grads), LS_OK);
     for (int i = 0; i < b.m->params.n; i++) {
         ls_param *p = &b.m->params.item[i];
         assert_int_equal(ls_arena_alloc(grads, ls_tensor_nbytes(&p->grad), LS_MEM_GRAD, &p->grad.data), LS_OK);

@@ -123,7 +123,8 @@ static void philox_normal_follows_box_and_muller(void **state)
         uint32_t word[4];
         ls_philox_block(11, 4, b, word);
         for (int k = 0; k < 4; k++) {
-            const double u1 = ((double)word[k / 2 * 2] + 1.0) / 4294967296.0, u2 = (double)word[k / 2 * 2 + 1] / 4294967296.0;
+            const uint32_t *pair = word + k / 2 * 2;
+            const double u1 = ((double)pair[0] + 1.0) / 4294967296.0, u2 = (double)pair[1] / 4294967296.0;
             const double r = sqrt(-2.0 * log(u1)), angle = 2.0 * acos(-1.0) * u2;
             const double want = r * (k % 2 ? sin(angle) : cos(angle));
             assert_true(fabs((double)x[4 * b + (uint64_t)k] - want) <= 0x1p-22 * (1.0 + fabs(want)));

@@ -1,4 +1,4 @@
-/* text: UTF-8 against its definition (RFC 3629) for every code point and every short sequence of bytes, and JSON strings. */
+/* text: UTF-8 against its definition (RFC 3629) for every code point in every length, and JSON strings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
