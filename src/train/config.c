@@ -11,6 +11,16 @@
 
 #define AT(field) offsetof(ls_train_config, field)
 
+/* The true upper ends of ranges, where nothing nearer bounds a number. Products of two of them fit 64 bits: that of
+ * epochs and their steps is checked where the steps are known (train/trainer.c), that of batch and tokens below. */
+#define STEPS  "4294967295"          /* traces and events count steps in 32 bits; epochs have one step at least */
+#define MOST_STEPS 4294967295
+#define BATCH  "16777216"            /* samples */
+#define SEED   "9223372036854775807"
+#define BYTES  "1024TiB"
+#define RATE   "1e6"                 /* learning rates */
+#define MOST_TOKENS ((int64_t)1 << 31) /* a rank computes at a time: times 2^24 values and 8 bytes they fit 64 bits */
+
 const ls_opt ls_train_opts[] = {
     { "model.name", LS_OPT_CHOICE, AT(model.name), "mlp", "mlp|gpt2|llama|moe", "kind of model", 0, NULL },
     { "model.preset", LS_OPT_STRING, AT(model.preset), "", NULL,
@@ -64,15 +74,15 @@ const ls_opt ls_train_opts[] = {
       "leave out samples that do not fill ranks and batches (tokens: a batch goes on into the next epoch)", 0, NULL },
     { "data.workers", LS_OPT_INT, AT(data.workers), "0", "0..0",
       "loader threads; data sets of this version are whole in memory", 0, NULL },
-    { "train.steps", LS_OPT_INT, AT(train.steps), "0", "0..", "optimizer steps; 0: train.epochs decides", 0, NULL },
-    { "train.epochs", LS_OPT_INT, AT(train.epochs), "1", "0..", "passes over the data", 0, NULL },
-    { "train.global_batch", LS_OPT_INT, AT(train.global_batch), "128", "1..",
+    { "train.steps", LS_OPT_INT, AT(train.steps), "0", "0.." STEPS, "optimizer steps; 0: train.epochs decides", 0, NULL },
+    { "train.epochs", LS_OPT_INT, AT(train.epochs), "1", "0.." STEPS, "passes over the data", 0, NULL },
+    { "train.global_batch", LS_OPT_INT, AT(train.global_batch), "128", "1.." BATCH,
       "samples a step, over all ranks and accumulation", 0, NULL },
-    { "train.micro_batch", LS_OPT_INT, AT(train.micro_batch), "0", "0..",
+    { "train.micro_batch", LS_OPT_INT, AT(train.micro_batch), "0", "0.." BATCH,
       "samples a forward on one rank; 0: no accumulation", 0, NULL },
     { "train.seq_len", LS_OPT_INT, AT(train.seq_len), "0", "0..16777216",
       "gpt2, llama: tokens of a sample; 0: model.seq_len", 0, "training.seq_len" },
-    { "train.seed", LS_OPT_INT, AT(train.seed), "0", "0..", "of initial values and data order", 0, NULL },
+    { "train.seed", LS_OPT_INT, AT(train.seed), "0", "0.." SEED, "of initial values and data order", 0, NULL },
     { "train.dtype", LS_OPT_CHOICE, AT(train.dtype), "f32", "f32|bf16",
       "of activations and products; weights, gradients and sums stay in f32", 0, NULL },
     { "train.recompute", LS_OPT_CHOICE, AT(train.recompute), "none", "none|selective|full",
@@ -80,36 +90,36 @@ const ls_opt ls_train_opts[] = {
     { "train.pack_weights", LS_OPT_CHOICE, AT(train.pack_weights), "auto", "auto|never|always",
       "copies of weights that products read faster, made in each step; auto: bf16 of 4 micro-batches or more", 0,
       NULL },
-    { "train.eval_every", LS_OPT_INT, AT(train.eval_every), "0", "0..",
+    { "train.eval_every", LS_OPT_INT, AT(train.eval_every), "0", "0.." STEPS,
       "steps between evaluations; 0: after each epoch. There is one at the end", 0, "validation.freq|train.eval_interval" },
-    { "train.eval_batches", LS_OPT_INT, AT(train.eval_batches), "0", "0..",
+    { "train.eval_batches", LS_OPT_INT, AT(train.eval_batches), "0", "0.." STEPS,
       "batches of train.global_batch samples that an evaluation takes, from the first; 0: all there are", 0,
       "validation.steps|train.eval_iters" },
-    { "train.sample_every", LS_OPT_INT, AT(train.sample_every), "0", "0..",
+    { "train.sample_every", LS_OPT_INT, AT(train.sample_every), "0", "0.." STEPS,
       "gpt2, llama: steps between samples of what the model writes, and one at the end; 0: none", 0, NULL },
     { "train.sample_tokens", LS_OPT_INT, AT(train.sample_tokens), "64", "1..65536", "tokens of a sample, at most", 0, NULL },
     { "train.sample_prompt", LS_OPT_STRING, AT(train.sample_prompt), "", NULL,
       "what samples begin with; empty: behind an end of text", 0, NULL },
     { "train.numerics", LS_OPT_CHOICE, AT(train.numerics), "default", "default", "order of sums", 0, NULL },
     { "optim.name", LS_OPT_CHOICE, AT(optim.name), "adam", "sgd|adam|adamw", "optimizer", 0, NULL },
-    { "optim.lr", LS_OPT_DOUBLE, AT(optim.lr), "1e-3", "0..", "learning rate", 0, NULL },
-    { "optim.momentum", LS_OPT_DOUBLE, AT(optim.momentum), "0", "0..", "sgd", 0, NULL },
+    { "optim.lr", LS_OPT_DOUBLE, AT(optim.lr), "1e-3", "0.." RATE, "learning rate", 0, NULL },
+    { "optim.momentum", LS_OPT_DOUBLE, AT(optim.momentum), "0", "0..1", "sgd", 0, NULL },
     { "optim.betas", LS_OPT_DOUBLES, AT(optim.betas), "0.9,0.999", "0..<1", "adam, adamw: decay of the two moments", 0,
       NULL },
-    { "optim.eps", LS_OPT_DOUBLE, AT(optim.eps), "1e-8", "0..", "adam, adamw", 0, NULL },
-    { "optim.weight_decay", LS_OPT_DOUBLE, AT(optim.weight_decay), "0", "0..",
+    { "optim.eps", LS_OPT_DOUBLE, AT(optim.eps), "1e-8", "0..1", "adam, adamw", 0, NULL },
+    { "optim.weight_decay", LS_OPT_DOUBLE, AT(optim.weight_decay), "0", "0..1000",
       "adamw: decoupled, 0.01 unless given; else added to the gradient", 0, NULL },
     { "optim.decay", LS_OPT_CHOICE, AT(optim.decay), "all", "all|matrices",
       "what weight decay is for: every parameter, or tensors of two and more dimensions only", 0, NULL },
-    { "optim.clip", LS_OPT_DOUBLE, AT(optim.clip), "0", "0..", "largest global gradient norm; 0: no clipping", 0,
+    { "optim.clip", LS_OPT_DOUBLE, AT(optim.clip), "0", "0..1e12", "largest global gradient norm; 0: no clipping", 0,
       "optim.grad_clip" },
     { "optim.schedule", LS_OPT_CHOICE, AT(optim.schedule), "constant", "constant|linear|cosine|wsd",
       "of the learning rate after warm-up; wsd: constant, then a linear decay", 0, "optim.lr_schedule" },
-    { "optim.warmup", LS_OPT_INT, AT(optim.warmup), "0", "0..", "steps of linear warm-up", 0, "optim.warmup_steps" },
-    { "optim.min_lr", LS_OPT_DOUBLE, AT(optim.min_lr), "0", "0..", "where a schedule ends", 0, NULL },
+    { "optim.warmup", LS_OPT_INT, AT(optim.warmup), "0", "0.." STEPS, "steps of linear warm-up", 0, "optim.warmup_steps" },
+    { "optim.min_lr", LS_OPT_DOUBLE, AT(optim.min_lr), "0", "0.." RATE, "where a schedule ends", 0, NULL },
     { "optim.min_lr_ratio", LS_OPT_DOUBLE, AT(optim.min_lr_ratio), "0", "0..1",
       "the same as a share of optim.lr; only one of the two", 0, NULL },
-    { "optim.decay_steps", LS_OPT_INT, AT(optim.decay_steps), "0", "0..",
+    { "optim.decay_steps", LS_OPT_INT, AT(optim.decay_steps), "0", "0.." STEPS,
       "wsd: steps of the decay at the end; 0: a fifth of all", 0, NULL },
     { "parallel.dp", LS_OPT_INT, AT(parallel.dp), "0", "0..64", "data parallel ranks; 0: all", 0,
       "parallelism.data_parallel_degree" },
@@ -125,8 +135,8 @@ const ls_opt ls_train_opts[] = {
       "axes of the mesh, slowest first", 0, NULL },
     { "parallel.placement", LS_OPT_CHOICE, AT(parallel.placement), "auto", "auto", "which ranks share a node", 0,
       NULL },
-    { "ddp.bucket_cap", LS_OPT_BYTES, AT(ddp.bucket_cap), "25MiB", "1..", "largest gradient bucket", 0, NULL },
-    { "ddp.first_bucket", LS_OPT_BYTES, AT(ddp.first_bucket), "1MiB", "1..",
+    { "ddp.bucket_cap", LS_OPT_BYTES, AT(ddp.bucket_cap), "25MiB", "1.." BYTES, "largest gradient bucket", 0, NULL },
+    { "ddp.first_bucket", LS_OPT_BYTES, AT(ddp.first_bucket), "1MiB", "1.." BYTES,
       "size of the first bucket, which can start earliest", 0, NULL },
     { "ddp.overlap", LS_OPT_BOOL, AT(ddp.overlap), "true", NULL,
       "reduce buckets during backward; false: after it, to measure what overlap hides", 0, NULL },
@@ -147,16 +157,16 @@ const ls_opt ls_train_opts[] = {
     { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..64", "replicas of the sharded whole", 0, NULL },
     { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", "gpipe|1f1b|interleaved|zero-bubble",
       "order of micro-batches over stages", 0, NULL },
-    { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "1", "1..", "model chunks a stage", 0, NULL },
+    { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "1", "1..64", "model chunks a stage", 0, NULL },
     { "checkpoint.dir", LS_OPT_STRING, AT(checkpoint.dir), "", NULL,
       "folder of the checkpoints (default: <run.dir>/checkpoints)", 0, NULL },
-    { "checkpoint.every", LS_OPT_INT, AT(checkpoint.every), "0", "0..", "steps between checkpoints; 0: one at the end",
+    { "checkpoint.every", LS_OPT_INT, AT(checkpoint.every), "0", "0.." STEPS, "steps between checkpoints; 0: one at the end",
       0, NULL },
-    { "checkpoint.keep", LS_OPT_INT, AT(checkpoint.keep), "2", "2..", "newest checkpoints that stay", 0, NULL },
+    { "checkpoint.keep", LS_OPT_INT, AT(checkpoint.keep), "2", "2.." STEPS, "newest checkpoints that stay", 0, NULL },
     { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL, "write while training goes on", 0, NULL },
     { "checkpoint.resume", LS_OPT_STRING, AT(checkpoint.resume), "never", NULL,
       "never; auto and PATH come with whole checkpoints", 0, NULL },
-    { "log.every", LS_OPT_INT, AT(log.every), "0", "0..", "steps between log lines; 0: ten an epoch", 0, NULL },
+    { "log.every", LS_OPT_INT, AT(log.every), "0", "0.." STEPS, "steps between log lines; 0: ten an epoch", 0, NULL },
     { "log.format", LS_OPT_CHOICE, AT(log.format), "torchtitan", "torchtitan|megatron|llmc|nanogpt",
       "of the log line", 0, NULL },
     { "log.tensorboard", LS_OPT_BOOL, AT(log.tensorboard), "true", NULL,
@@ -192,7 +202,7 @@ const ls_opt ls_train_opts[] = {
       "print how a number comes about, with those of this run, and stop: mfu", 0, NULL },
     { "memory.check", LS_OPT_BOOL, AT(memory.check), "true", NULL,
       "refuse to start when the ranks of this machine would need more memory than there is", 0, NULL },
-    { "memory.limit", LS_OPT_BYTES, AT(memory.limit), "0", "0..",
+    { "memory.limit", LS_OPT_BYTES, AT(memory.limit), "0", "0.." BYTES,
       "memory for the ranks of this machine; 0: what it has available", 0, NULL },
     { "dry-run", LS_OPT_BOOL, AT(dry_run), "false", NULL, "print what a rank will take of memory, and stop", 0, NULL },
     { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL,
@@ -282,6 +292,18 @@ ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c)
     return LS_OK;
 }
 
+ls_status ls_train_steps(const ls_train_config *c, int64_t steps_per_epoch, int64_t *out)
+{
+    const int64_t epochs = c->train.epochs;
+    *out = c->train.steps;
+    if (*out > 0) return LS_OK;
+    if (steps_per_epoch > 0 && epochs > MOST_STEPS / steps_per_epoch)
+        return ls_fail(LS_BAD_CONFIG, "train.epochs is %lld: of %lld steps each, a run of at most " STEPS " steps has %lld: lower it or set "
+                       "train.steps", (long long)epochs, (long long)steps_per_epoch, (long long)(MOST_STEPS / steps_per_epoch));
+    *out = epochs * steps_per_epoch;
+    return LS_OK;
+}
+
 ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2)
 {
     const ls_opt_doubles *b = &c->optim.betas;
@@ -362,7 +384,7 @@ static ls_status served(const ls_train_config *c)
 }
 
 /* What a model of tokens and its data have to do with each other. */
-static ls_status check_lm(const ls_train_config *c)
+static ls_status check_lm(const ls_train_config *c, int world_size)
 {
     static const char *const images[] = { "fashion-mnist", "idx", "synthetic" };
     const char *name = ls_train_data_name(c);
@@ -382,6 +404,12 @@ static ls_status check_lm(const ls_train_config *c)
     if (ls_train_seq_len(c) > lm.seq_len)
         return ls_fail(LS_BAD_CONFIG, "train.seq_len is %lld, but the model's longest sequence, model.seq_len, is %lld",
                        (long long)ls_train_seq_len(c), (long long)lm.seq_len);
+    const int64_t micro = c->train.micro_batch ? c->train.micro_batch : c->train.global_batch / world_size;
+    if (micro > MOST_TOKENS / ls_train_seq_len(c))
+        return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld and a sample has %lld tokens: expected at most %lld tokens at a time on one "
+                       "rank: set train.micro_batch to %lld or less (0: all samples of the rank)",
+                       (long long)micro, (long long)ls_train_seq_len(c), (long long)MOST_TOKENS,
+                       (long long)(MOST_TOKENS / ls_train_seq_len(c)));
     return LS_OK;
 }
 
@@ -437,5 +465,5 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     if ((file || c->eval_only) && !*c->model.load)
         return ls_fail(LS_BAD_CONFIG, "%s needs model.load: the safetensors file to read",
                        file ? "model.init file" : "--eval-only");
-    return ls_train_is_lm(c) ? check_lm(c) : check_mlp(c);
+    return ls_train_is_lm(c) ? check_lm(c, world_size) : check_mlp(c);
 }

@@ -125,6 +125,8 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
 
 /* "10:13" -> 10, 13; "10" -> 10, 10; "" -> 0, 0. Steps count from 1. */
 ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last);
+/* Steps of the run: train.steps, else train.epochs of so many. LS_BAD_CONFIG: more than train.steps may be. */
+ls_status ls_train_steps(const ls_train_config *c, int64_t steps_per_epoch, int64_t *out);
 /* optim.betas: two numbers in [0, 1). */
 ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2);
 /* The learning rates of a run of so many steps. LS_BAD_CONFIG: optim.min_lr and its ratio, or one above optim.lr. */

@@ -88,7 +88,7 @@ static ls_status open_feed(ls_trainer *t)
     f->local = (size_t)(c->train.global_batch / t->size);
     f->micro = c->train.micro_batch ? (size_t)c->train.micro_batch : f->local;
     LS_TRY(ls_feed_open(f, c, &t->mc, &t->source));
-    t->steps = c->train.steps ? c->train.steps : c->train.epochs * f->steps_per_epoch;
+    LS_TRY(ls_train_steps(c, f->steps_per_epoch, &t->steps));
     if ((int64_t)t->trace_first > t->steps)
         return ls_fail(LS_BAD_CONFIG, "trace.steps begins at %u, but the run has %lld steps", t->trace_first,
                        (long long)t->steps);
