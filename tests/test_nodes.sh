@@ -196,6 +196,36 @@ claim 'SIGTERM on one node saves and ends both to be queued again' stopped TERM 
 claim 'a launcher that is killed takes its node along' gone 1 0 'error\[peer-silent\].*node 1 (host .* is gone'
 claim 'node 0 as well' gone 0 1 'error\[peer-silent\].*node 0 (127.0.0.1:.* is gone'
 
+# A launcher that is stopped: for two seconds, and for good.
+stopped_launcher() { # --node-timeout's value, how long node 1's launcher is stopped (empty: for good)
+    port=$(free_port)
+    rm -f code[01] events[01]
+    for r in 1 0; do
+        "$lockstep" run --nnodes 2 --node-rank $r --master-addr 127.0.0.1 --master-port "$port" --secret-file s \
+            --nproc-per-node 1 --node-timeout "$1" --events "events$r" -- "$lockstep" train \
+            "$source_dir/recipes/fashion-mnist.yaml" --data.path "$data" --comm.transport tcp --train.epochs 10000 \
+            --run.dir "silent$1" >"out$r" 2>"err$r" &
+        pid[r]=$!
+    done
+    sleep_until grep -q '"event":"step"' events0 || { cat err0; return 1; }
+    kill -STOP "${pid[1]}"
+    if [ -n "$2" ]; then
+        sleep "$2" # no state to wait for: that nothing happens is the claim
+        kill -CONT "${pid[1]}"
+        kill -0 "${pid[0]}" && kill -TERM "${pid[0]}"
+    fi
+    wait "${pid[0]}"
+    local code=$?
+    kill -CONT "${pid[1]}"
+    wait "${pid[1]}"
+    echo "exit $code"
+    return $code
+}
+claim 'a launcher that is stopped for 2 s is waited for' eval 'stopped_launcher 60s 2; test $? = 75 || { cat err0; false; }'
+claim 'a launcher that is silent for longer than --node-timeout is gone' \
+    eval 'stopped_launcher 700ms ""; test $? = 82 && says err0 "node 1 (host .* nothing was heard of it for 0.7 s"'
+claim 'the limit has a range' fails_with 64 'node-timeout: expected a time' "$lockstep" run --node-timeout 400ms -- true
+
 # --- two network namespaces: addresses that are not the loopback, and a cable to pull ------------------
 a=lsta$$ b=lstb$$
 if ip netns add "$a" 2>/dev/null; then
@@ -235,9 +265,9 @@ if ip netns add "$a" 2>/dev/null; then
 
     cable_pulled() {
         rm -f code[01] events0
-        host 1 --secret-file s -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" --data.path "$data" \
-            --comm.transport tcp --train.epochs 10000 --run.dir pulled &
-        host 0 --secret-file s --events events0 -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
+        host 1 --secret-file s --node-timeout 1s -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
+            --data.path "$data" --comm.transport tcp --train.epochs 10000 --run.dir pulled &
+        host 0 --secret-file s --node-timeout 1s --events events0 -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
             --data.path "$data" --comm.transport tcp --train.epochs 10000 --run.dir pulled &
         sleep_until grep -q '"event":"step"' events0 || { cat err0; return 1; }
         local t0=${EPOCHREALTIME/./}
@@ -247,8 +277,8 @@ if ip netns add "$a" 2>/dev/null; then
         ip -n "$a" link set "$a" up
         [ "$(cat code0)/$(cat code1)" = 82/82 ] || { echo "exit $(cat code0) $(cat code1)"; cat err0 err1; return 1; }
         [ $ms -lt 10000 ] || { echo "after $ms ms"; return 1; } # a hang, not a measurement
-        says err0 'error\[peer-silent\].*node 1 (host .* not been heard of' &&
-            says err1 'error\[peer-silent\].*node 0 (10.99.7.1:29500) .* not been heard of'
+        says err0 'error\[peer-silent\].*node 1 (host .* nothing was heard of it for 1.0 s' &&
+            says err1 'error\[peer-silent\].*node 0 (10.99.7.1:29500) .* nothing was heard of it for 1.0 s'
     }
     claim 'a cable that is pulled is noticed on both sides' cable_pulled
 else

@@ -384,7 +384,7 @@ static ls_status meet_at_store(void)
     if (st == LS_OK && (st = ls_store_get_fd(rank, "fd", &none, end)) == LS_OK) fake_close(none);
     who = (ls_store_caller){ .tcp_addr = "127.0.0.1", .tcp_port = 1, .secret = secret, .job = job, .agent = true, .rank = 1 };
     if (st == LS_OK) st = ls_store_connect(&who, end, &link, &none);
-    if (st == LS_OK) st = ls_agent_create(link, page, s, "node 0", &agent);
+    if (st == LS_OK) st = ls_agent_create(link, page, s, "node 0", 0, &agent);
     for (int i = 0; i < 6 && st == LS_OK; i++) {
         fake.now_ns += 100000000u;
         (void)ls_agent_step(agent, fake.now_ns);

@@ -24,6 +24,7 @@ typedef struct ls_launch_opts {
     const char *secret_file;    /* of several, the same on each: ls_secret_read (net/secret.h). NULL: none */
     const char *listen;         /* address of this machine to listen on; NULL: the one the others reach it by */
     uint64_t join_timeout_ns;   /* for all machines to come; 0: 60 s */
+    uint64_t node_timeout_ns;   /* silence after which another machine is gone; 0: 5 s */
     int port;                   /* MASTER_PORT of the ranks: 0: a free one; else this one, which must be
                                    free. Not held: a rank's own rendezvous (PyTorch's) binds it. Ours is
                                    a Unix socket */

@@ -19,7 +19,7 @@ typedef struct run_config {
     const char *filter, *role, *numa, *signals, *events, *master_addr;
     int64_t node_rank, master_port, max_restarts, prefix_rank;
     double monitor_interval;
-    uint64_t timeout;
+    uint64_t timeout, node_timeout;
 } run_config;
 
 #define AT(field) offsetof(run_config, field)
@@ -73,6 +73,9 @@ static const ls_opt table[] = {
     { "events", LS_OPT_STRING, AT(events), "", NULL, "append what happens as JSON lines to this file", 0, NULL },
     { "timeout", LS_OPT_TIME, AT(timeout), "30s", ">0", "a rank that was stopped is reported as hung after this", 0,
       NULL },
+    { "node-timeout", LS_OPT_TIME, AT(node_timeout), "5s", "500ms..24h",
+      "of several machines, one of which nothing is heard for so long is gone; one that closes its connection is at once",
+      0, NULL },
 };
 #define NTABLE (sizeof table / sizeof *table)
 
@@ -215,6 +218,7 @@ static int launch(const run_config *c, const char *prefix, char **program, int n
     o.prefix_rank = (int)c->prefix_rank;
     o.prefix_cmd = c->prefix_rank >= 0 ? prefix : NULL;
     o.timeout_ns = c->timeout;
+    o.node_timeout_ns = c->node_timeout;
     o.no_bind = !c->bind;
     ls_launch_result result;
     st = ls_launch(&o, &result);

@@ -57,7 +57,8 @@ static ls_status make_store(ls_job *j, int nranks)
     ls_env_get()->random(r, sizeof r);
     snprintf(j->store_name, sizeof j->store_name, "lockstep-%016llx%016llx", (unsigned long long)r[0],
              (unsigned long long)r[1]);
-    ls_store_config c = { .unix_name = j->store_name, .nranks = nranks, .page_fd = j->page_fd, .page = j->page };
+    ls_store_config c = { .unix_name = j->store_name, .nranks = nranks, .page_fd = j->page_fd, .page = j->page,
+                          .silent_ns = j->o->node_timeout_ns };
     memcpy(c.secret, j->secret, sizeof c.secret);
     memcpy(c.job, j->job, sizeof c.job);
     if (j->nnodes > 1 && j->o->node_rank == 0) {
@@ -220,7 +221,7 @@ ls_status ls_job_meet(ls_job *j)
     if (st == LS_OK) st = make_page(j);
     if (st == LS_OK && !link) ls_store_begin(j->store, j->world, j->page, j->page_fd);
     else if (st == LS_OK) st = make_store(j, j->world);
-    if (st == LS_OK && link) return ls_agent_create(link, j->page, j->store, j->node0, &j->agent);
+    if (st == LS_OK && link) return ls_agent_create(link, j->page, j->store, j->node0, o->node_timeout_ns, &j->agent);
     if (st < 0) ls_store_disconnect(link);
     return st;
 }

@@ -25,11 +25,11 @@ struct ls_agent {
     bool asked;            /* a reply is owed */
     bool tells;            /* the request on its way has the cause */
     bool settled, gone;
-    uint64_t sent_ns, step_ns, heard_ns;
+    uint64_t sent_ns, step_ns, heard_ns, silent_ns;
 };
 
 ls_status ls_agent_create(ls_store_client *c, ls_world_page *page, const ls_store *local, const char *node0,
-                          ls_agent **out)
+                          uint64_t silent_ns, ls_agent **out)
 {
     ls_agent *a = *out = calloc(1, sizeof *a);
     if (!a) {
@@ -39,6 +39,7 @@ ls_status ls_agent_create(ls_store_client *c, ls_world_page *page, const ls_stor
     a->c = c;
     a->page = page;
     a->local = local;
+    a->silent_ns = silent_ns ? silent_ns : LS_STORE_SILENT_NS;
     a->heard_ns = ls_env_get()->mono_ns();
     snprintf(a->node0, sizeof a->node0, "%s", node0);
     return LS_OK;
@@ -115,7 +116,7 @@ uint64_t ls_agent_step(ls_agent *a, uint64_t now_ns)
 {
     if (a->gone) return UINT64_MAX;
     uint64_t absent = a->step_ns ? now_ns - a->step_ns : 0; /* we ourselves: no silence of node 0's */
-    if (absent > LS_STORE_SILENT_NS / 4) a->heard_ns += absent;
+    if (absent > a->silent_ns / 4) a->heard_ns += absent;
     a->step_ns = now_ns;
     if (!say(a) || !hear(a, now_ns)) {
         node0_gone(a, "its connection closed: its launcher has ended, or the host");
@@ -126,8 +127,9 @@ uint64_t ls_agent_step(ls_agent *a, uint64_t now_ns)
         ask(a, now_ns);
         (void)say(a); /* a failure shows at the next step */
     }
-    if (a->asked && now_ns > a->heard_ns && now_ns - a->heard_ns >= LS_STORE_SILENT_NS + BEAT_NS) {
-        node0_gone(a, "it has not been heard of for 1.0 s: the host, its launcher or the network between has stopped");
+    if (a->asked && now_ns > a->heard_ns && now_ns - a->heard_ns >= a->silent_ns + BEAT_NS) {
+        char how[160];
+        node0_gone(a, ls_store_silence(a->silent_ns, how, sizeof how));
         return UINT64_MAX;
     }
     return a->at < a->nout ? now_ns + 10000000u : a->sent_ns + BEAT_NS;

@@ -2,7 +2,7 @@
  *
  * One for each host but node 0's, driven by its launcher's loop or, without a launcher, by the
  * thread that serves the host's store. Every 100 ms, and at once when the job has a cause here, it sends
- * a beat (net/beat.h) and gets one. When node 0 has been silent for LS_STORE_SILENT_NS it is
+ * a beat (net/beat.h) and gets one. When node 0 has been silent for `silent_ns` it is
  * gone: that is the job's cause then.
  */
 #ifndef LS_NET_AGENT_H
@@ -11,9 +11,10 @@
 
 typedef struct ls_agent ls_agent;
 
-/* Takes over the client, also on failure. page and local (the store of this host) are borrowed. */
+/* Takes over the client, also on failure. page and local (the store of this host) are borrowed. silent_ns 0:
+ * LS_STORE_SILENT_NS. */
 ls_status ls_agent_create(ls_store_client *c, ls_world_page *page, const ls_store *local, const char *node0,
-                          ls_agent **out);
+                          uint64_t silent_ns, ls_agent **out);
 int ls_agent_fd(const ls_agent *a); /* readable: step; -1: it is gone */
 /* Sends and reads what can be without waiting; returns when it wants to be called again at the latest. */
 uint64_t ls_agent_step(ls_agent *a, uint64_t now_ns);

@@ -80,6 +80,7 @@ ls_status ls_store_create(const ls_store_config *c, ls_store **out)
     ls_store *s = env->map_secret(sizeof *s); /* it holds the keys for the whole job */
     if (!s) return ls_fail(LS_NO_MEMORY, "rendezvous store");
     s->c = *c;
+    if (!s->c.silent_ns) s->c.silent_ns = LS_STORE_SILENT_NS;
     s->listen_tcp = -1;
     ls_door_derive(c->secret, "store", 0, 0, s->psk);
     env->random(s->key, sizeof s->key);
@@ -513,6 +514,13 @@ static bool serve(ls_store *s, conn *c)
     return true;
 }
 
+const char *ls_store_silence(uint64_t silent_ns, char *buf, size_t n)
+{
+    snprintf(buf, n, "nothing was heard of it for %.1f s (lockstep run --node-timeout): the host, its launcher or the network "
+                     "between has stopped", (double)silent_ns * 1e-9);
+    return buf;
+}
+
 static void host_gone(ls_store *s, int i, const char *how)
 {
     const node *o = &s->node[i];
@@ -540,15 +548,16 @@ static void lost(ls_store *s, const conn *c)
 /* When we did not run ourselves for a while, nobody else can be blamed for silence in it. */
 static void look_for_silence(ls_store *s, uint64_t now_ns)
 {
-    uint64_t absent = s->step_ns && now_ns - s->step_ns > LS_STORE_SILENT_NS / 4 ? now_ns - s->step_ns : 0;
+    const uint64_t absent = s->step_ns && now_ns - s->step_ns > s->c.silent_ns / 4 ? now_ns - s->step_ns : 0;
     s->step_ns = now_ns;
     for (int i = 0; i < LS_MAX_RANKS && s->c.page; i++) {
         node *o = &s->node[i];
         if (!o->here || o->left) continue;
         o->beat_ns += absent;
-        if (now_ns <= o->beat_ns || now_ns - o->beat_ns < LS_STORE_SILENT_NS) continue;
+        if (now_ns <= o->beat_ns || now_ns - o->beat_ns < s->c.silent_ns) continue;
         o->left = true; /* said once */
-        host_gone(s, i, "it has not been heard of for 1.0 s: the host, its launcher or the network between has stopped");
+        char how[160];
+        host_gone(s, i, ls_store_silence(s->c.silent_ns, how, sizeof how));
     }
 }
 

@@ -24,7 +24,10 @@
 #define LS_STORE_STRANGERS LS_DOOR_STRANGERS /* unauthenticated connections at once */
 #define LS_STORE_HELLO_NS LS_DOOR_NS         /* time to say hello */
 #define LS_STORE_HOST_BYTES 64
-#define LS_STORE_SILENT_NS 1000000000ull  /* a host not heard of for so long is gone */
+/* A host not heard of for so long is gone, unless the launcher was told another time. A connection that closes is
+ * noticed at once, so this is for hosts and networks that stop without a word; a launcher that is stopped for a moment,
+ * or has no core for itself for one, must not end the job. */
+#define LS_STORE_SILENT_NS 5000000000ull
 #define LS_STORE_GENERATION 1u            /* of a job that was never restarted */
 
 _Static_assert(LS_SECRET_BYTES == LS_NOISE_KEY_BYTES, "a secret is a key to derive keys from");
@@ -39,6 +42,7 @@ typedef struct ls_store_config {
     bool no_secret;        /* ranks started by hand: the user id alone decides, tcp admits nobody */
     uint8_t job[LS_DOOR_JOB_BYTES]; /* its name: ls_door_job */
     int nnodes;            /* hosts that agents come from; 0: nobody counts them */
+    uint64_t silent_ns;    /* silence after which a host is gone; 0: LS_STORE_SILENT_NS */
     int nranks;            /* 0: not known yet (ls_store_begin) */
     int page_fd;           /* handed to every rank on a Unix socket; borrowed; -1: none */
     ls_world_page *page;   /* borrowed; a rank's lost connection aborts through it when watch_ranks */
@@ -54,6 +58,8 @@ void ls_store_begin(ls_store *s, int nranks, ls_world_page *page, int page_fd);
 /* From the serving side: sets a key (LS_NO_MEMORY), and looks at one (NULL: not set; borrowed until the next step). */
 ls_status ls_store_put(ls_store *s, const char *key, const void *value, size_t n);
 const void *ls_store_look(ls_store *s, const char *key, size_t *n);
+/* What is said of a host that was silent for so long, into buf. */
+const char *ls_store_silence(uint64_t silent_ns, char *buf, size_t n);
 /* Ranks that came over the Unix socket: those of this host. */
 uint64_t ls_store_local(const ls_store *s);
 /* Agents that have come and have not said goodbye; and of them, those that know of the job's cause by now. */

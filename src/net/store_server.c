@@ -65,7 +65,7 @@ ls_status ls_store_serve(const ls_store_config *c, ls_store_client *node0, const
     }
     ls_status st = ls_store_create(c, &s->store);
     if (st < 0) ls_store_disconnect(node0);
-    else if (node0) st = ls_agent_create(node0, c->page, s->store, node0_text, &s->agent);
+    else if (node0) st = ls_agent_create(node0, c->page, s->store, node0_text, c->silent_ns, &s->agent);
     if (st == LS_OK && s->env->thread_start(serve, s, &s->thread) < 0)
         st = ls_fail(LS_SYSTEM, "no thread for the rendezvous store");
     if (st < 0) {
