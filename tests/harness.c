@@ -24,7 +24,15 @@ typedef struct verdict {
     char text[512];
 } verdict;
 
-static void run_process(int rank, int n, int port, const ls_world_opts *o, ls_rank_fn fn, void *arg, verdict *v)
+/* What a process does: fn in a world that was joined for it with o, or `alone`. */
+typedef struct program {
+    const ls_world_opts *o;
+    ls_rank_fn fn;
+    ls_process_fn alone;
+    void *arg;
+} program;
+
+static void run_process(int rank, int n, int port, const program *p, verdict *v)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", rank);
@@ -36,11 +44,11 @@ static void run_process(int rank, int n, int port, const ls_world_opts *o, ls_ra
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     unsetenv("LOCAL_RANK");
     unsetenv("LOCAL_WORLD_SIZE");
-    ls_world *w;
-    ls_status st = ls_world_join(o, &w);
-    v->joined = st == LS_OK;
-    if (st == LS_OK) {
-        st = fn(w, arg);
+    ls_world *w = NULL;
+    ls_status st = p->alone ? p->alone(p->arg) : ls_world_join(p->o, &w);
+    v->joined = p->alone || st == LS_OK;
+    if (w) {
+        st = p->fn(w, p->arg);
         if (st < 0) (void)ls_world_abort(w, st);
     }
     v->status = st;
@@ -55,7 +63,7 @@ static int free_port(void)
     return ls_test_free_port();
 }
 
-static ls_rank_report run_processes(int n, const ls_world_opts *o, ls_rank_fn fn, void *arg)
+static ls_rank_report run_processes(int n, const program *p)
 {
     ls_rank_report report = { 0 };
     int port = free_port();
@@ -66,7 +74,10 @@ static ls_rank_report run_processes(int n, const ls_world_opts *o, ls_rank_fn fn
         v[r].status = LS_RANK_DIED;
         pid[r] = fork();
         if (pid[r] == 0) {
-            run_process(r, n, port, o, fn, arg, &v[r]);
+            /* or cmocka goes on with the next test */
+            static const int sigs[] = { SIGFPE, SIGILL, SIGSEGV, SIGBUS, SIGSYS };
+            for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) signal(sigs[i], SIG_DFL);
+            run_process(r, n, port, p, &v[r]);
             _exit(0);
         }
     }
@@ -95,9 +106,14 @@ static ls_rank_report run_processes(int n, const ls_world_opts *o, ls_rank_fn fn
 ls_rank_report ls_test_ranks(ls_test_mode mode, int n, const ls_world_opts *opts, ls_rank_fn fn, void *arg)
 {
     ls_world_opts o = with_small_arena(opts);
-    if (mode == LS_TEST_PROCESSES && n > 1) return run_processes(n, &o, fn, arg);
+    if (mode == LS_TEST_PROCESSES && n > 1) return run_processes(n, &(program){ .o = &o, .fn = fn, .arg = arg });
     ls_rank_report report = { .status = ls_world_threads(n, &o, fn, arg) };
     report.failed = report.status < 0;
     snprintf(report.text, sizeof report.text, "%s", report.failed ? ls_last_error() : "");
     return report;
+}
+
+ls_rank_report ls_test_processes(int n, ls_process_fn fn, void *arg)
+{
+    return run_processes(n, &(program){ .alone = fn, .arg = arg });
 }

@@ -23,6 +23,11 @@ typedef enum ls_test_mode { LS_TEST_THREADS, LS_TEST_PROCESSES } ls_test_mode;
  * join through the environment like ranks started by hand. opts may be NULL (4 MiB arenas). */
 ls_rank_report ls_test_ranks(ls_test_mode mode, int n, const ls_world_opts *opts, ls_rank_fn fn, void *arg);
 
+/* Forks n processes for whom a launcher seems to have set the environment: fn joins a world by itself, and what it
+ * returns is the rank's status. */
+typedef ls_status (*ls_process_fn)(void *arg);
+ls_rank_report ls_test_processes(int n, ls_process_fn fn, void *arg);
+
 /* A condition inside a rank: returns LS_INTERNAL with the text when it does not hold. */
 #define LS_EXPECT(cond, ...)                                                                       \
     do {                                                                                           \
