@@ -130,6 +130,7 @@ static void refuses_what_this_version_does_not_serve(void **state)
         { "zero.hsdp", "2", "zero.hsdp 2" },
         { "pipeline.chunks", "2", "pipeline.chunks 2" },
         { "ddp.find_unused", "true", "ddp.find_unused is not served yet" },
+        { "ddp.static_graph", "true", "ddp.static_graph is not served yet" },
         { "checkpoint.async", "true", "checkpoint.async" },
         { "checkpoint.resume", "auto", "checkpoint.resume auto is not served yet, only never" },
         { "comm.backend", "nccl", "comm.backend nccl is not served yet: sched, mpi, auto and gloo are" },
@@ -266,6 +267,88 @@ static void saves_a_configuration_that_runs_again(void **state)
     ls_opts_destroy(second);
 }
 
+/* What is set beside the key, the key, a value that its default is not, what it belongs to. */
+static const struct { const char *with[4], *key, *value, *says; } unread[] = {
+    { { "model.name", "gpt2" }, "model.dims", "8,4", "model.dims belongs to model.name mlp, and model.name is gpt2: leave it out (it is set by flag)" },
+    { { "model.name", "llama" }, "model.activation", "gelu", "model.name mlp" },
+    { { NULL }, "model.n_layer", "2", "model.n_layer belongs to model.name gpt2 and llama, and model.name is mlp: leave it out" },
+    { { NULL }, "model.n_head", "2", "gpt2 and llama" },
+    { { NULL }, "model.d_model", "64", "gpt2 and llama" },
+    { { NULL }, "model.d_ff", "64", "gpt2 and llama" },
+    { { NULL }, "model.vocab_size", "64", "gpt2 and llama" },
+    { { NULL }, "model.seq_len", "64", "gpt2 and llama" },
+    { { NULL }, "model.norm_eps", "1e-6", "gpt2 and llama" },
+    { { NULL }, "model.tied", "false", "gpt2 and llama" },
+    { { "model.name", "gpt2" }, "model.n_kv_head", "2", "model.n_kv_head belongs to model.name llama, and model.name is gpt2" },
+    { { "model.name", "gpt2" }, "model.rope_theta", "5e5", "model.name llama" },
+    { { "model.name", "llama" }, "model.embd_dropout", "0.1", "model.embd_dropout belongs to model.name gpt2, and model.name is llama" },
+    { { "model.name", "llama" }, "model.attn_dropout", "0.1", "model.name gpt2" },
+    { { NULL }, "model.resid_dropout", "0.1", "model.name gpt2" },
+    { { "data.name", "synthetic" }, "data.path", "x", "data.path belongs to data in files, and data.name is synthetic" },
+    { { "data.name", "synthetic" }, "data.format", "idx", "and data.name is synthetic" },
+    { { "model.name", "gpt2", "data.name", "sotu" }, "data.format", "nanogpt", "and data.name is sotu" },
+    { { NULL }, "data.tokenizer", "byte", "gpt2 and llama" },
+    { { NULL }, "data.ignore_token", "3", "gpt2 and llama" },
+    { { "model.name", "gpt2" }, "data.drop_last", "true", "data.drop_last belongs to model.name mlp" },
+    { { NULL }, "train.seq_len", "8", "gpt2 and llama" },
+    { { NULL }, "train.recompute", "full", "gpt2 and llama" },
+    { { NULL }, "train.pack_weights", "always", "gpt2 and llama" },
+    { { NULL }, "train.sample_every", "3", "gpt2 and llama" },
+    { { "model.name", "gpt2" }, "train.sample_tokens", "3", "train.sample_tokens belongs to train.sample_every above 0, and train.sample_every is 0" },
+    { { "model.name", "gpt2" }, "train.sample_prompt", "x", "train.sample_every is 0" },
+    { { NULL }, "optim.momentum", "0.9", "optim.momentum belongs to optim.name sgd, and optim.name is adam" },
+    { { "optim.name", "sgd" }, "optim.betas", "0.9,0.95", "optim.betas belongs to optim.name adam and adamw, and optim.name is sgd" },
+    { { "optim.name", "sgd" }, "optim.eps", "1e-6", "optim.name is sgd" },
+    { { NULL }, "optim.min_lr", "1e-5", "optim.min_lr belongs to optim.schedule linear, cosine and wsd, and optim.schedule is constant" },
+    { { NULL }, "optim.min_lr_ratio", "0.1", "optim.schedule is constant" },
+    { { "optim.schedule", "cosine" }, "optim.decay_steps", "3", "optim.decay_steps belongs to optim.schedule wsd, and optim.schedule is cosine" },
+    { { NULL }, "zero.units", "model", "zero.units belongs to zero.stage 3, which is not implemented" },
+    { { "zero.stage", "1" }, "zero.prefetch", "2", "zero.stage 3, which is not implemented" },
+    { { NULL }, "zero.reshard", "false", "zero.stage 3, which is not implemented" },
+    { { NULL }, "pipeline.schedule", "gpipe", "parallel.pp above 1, which is not implemented" },
+    { { NULL }, "comm.order", "ranks", "comm.backend mpi, and comm.backend is sched" },
+    { { "comm.transport", "shm" }, "comm.security", "encrypt", "comm.transport tcp and mixed, and comm.transport is shm" },
+    { { "comm.transport", "shm" }, "comm.check", "none", "comm.transport is shm" },
+    { { "eval-only", "true" }, "dump-buckets", "true", "training, and eval-only is true" },
+    { { "eval-only", "true" }, "inject", "nan@0:1", "eval-only is true" },
+};
+
+static void refuses_keys_that_nothing_of_the_run_reads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(unread); i++) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        for (int k = 0; k < 4 && unread[i].with[k]; k += 2) set(o, unread[i].with[k], unread[i].with[k + 1]);
+        if (ls_train_check_given(o, &c) != LS_OK) fail_msg("%s: %s", unread[i].key, ls_last_error());
+        const char *def = ls_train_opts[ls_opts_find(o, unread[i].key)].def;
+        set(o, unread[i].key, unread[i].value);
+        assert_false(ls_opts_is_default(o, unread[i].key));
+        const ls_status st = ls_train_check_given(o, &c);
+        if (st != LS_BAD_CONFIG && st != LS_UNSUPPORTED) fail_msg("%s %s passed", unread[i].key, unread[i].value);
+        if (strncmp(ls_last_error(), unread[i].key, strlen(unread[i].key)) != 0) fail_msg("%s is not named: %s", unread[i].key, ls_last_error());
+        assert_says(unread[i].says);
+        set(o, unread[i].key, def); /* its default asks for nothing */
+        if (ls_train_check_given(o, &c) != LS_OK) fail_msg("%s by default: %s", unread[i].key, ls_last_error());
+        ls_opts_destroy(o);
+    }
+}
+
+/* A key of a file is refused with its line; a flag that sets the default undoes it. */
+static void says_where_an_unread_key_is_set(void **state)
+{
+    (void)state;
+    static const char yaml[] = "optim:\n  min_lr_ratio: 0.1\n";
+    ls_train_config c;
+    ls_opts *o = fresh(&c);
+    assert_int_equal(ls_opts_read_yaml(o, "run.yaml", yaml, sizeof yaml - 1), LS_OK);
+    assert_int_equal(ls_train_check_given(o, &c), LS_BAD_CONFIG);
+    assert_says("(it is set by run.yaml:2)");
+    set(o, "optim.min_lr_ratio", "0");
+    assert_int_equal(ls_train_check_given(o, &c), LS_OK);
+    ls_opts_destroy(o);
+}
+
 static void accepts_the_recipes(void **state)
 {
     (void)state;
@@ -278,6 +361,15 @@ static void accepts_the_recipes(void **state)
         if (ls_opts_load_yaml(o, path) != LS_OK) fail_msg("%s", ls_last_error());
         if (ls_train_config_resolve(o, &c) != LS_OK) fail_msg("%s: %s", names[i], ls_last_error());
         if (ls_train_config_check(&c, 2) != LS_OK) fail_msg("%s: %s", names[i], ls_last_error());
+        if (ls_train_check_given(o, &c) != LS_OK) fail_msg("%s: %s", names[i], ls_last_error());
+        ls_train_config again; /* its config.yaml, which has all keys */
+        ls_opts *second = fresh(&again);
+        char *text = ls_opts_yaml(o);
+        if (ls_opts_read_yaml(second, "config.yaml", text, strlen(text)) != LS_OK) fail_msg("%s", ls_last_error());
+        if (ls_train_config_resolve(second, &again) != LS_OK || ls_train_check_given(second, &again) != LS_OK)
+            fail_msg("%s again: %s", names[i], ls_last_error());
+        free(text);
+        ls_opts_destroy(second);
         ls_opts_destroy(o);
     }
 }
@@ -294,6 +386,8 @@ int main(void)
         cmocka_unit_test(gives_adamw_its_weight_decay),
         cmocka_unit_test(makes_a_learning_rate_schedule_of_its_keys),
         cmocka_unit_test(saves_a_configuration_that_runs_again),
+        cmocka_unit_test(refuses_keys_that_nothing_of_the_run_reads),
+        cmocka_unit_test(says_where_an_unread_key_is_set),
         cmocka_unit_test(accepts_the_recipes),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);

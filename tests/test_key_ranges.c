@@ -90,6 +90,7 @@ static void attempt(size_t which, const char *key, const char *value, outcome *o
     ls_status st = ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o);
     if (st == LS_OK) st = configure(o, &c, which, key, value, run_dir);
     const int ranks = strcmp(key, "nproc-per-node") == 0 ? (int)c.nproc_per_node : 1;
+    if (st == LS_OK) st = ls_train_check_given(o, &c);
     if (st == LS_OK) st = ls_train_config_check(&c, ranks > 0 ? ranks : 1);
     ls_text table = { 0 };
     if (st == LS_OK && ranks > 1) st = ls_memory_explain(&c, ranks, &table); /* as far as it goes without other ranks */
@@ -104,7 +105,7 @@ static void attempt(size_t which, const char *key, const char *value, outcome *o
         snprintf(out->text, sizeof out->text, "it ended after %lld steps without the checkpoints of the last two",
                  (long long)result.steps);
     } else if (st == LS_OK || stopped) out->is = TRAINED;
-    else if (strstr(why, "belongs to") && strncmp(why, key, strlen(key)) == 0) out->is = OTHER_RUN;
+    else if (st == LS_BAD_CONFIG && strstr(why, "belongs to") && strncmp(why, key, strlen(key)) == 0) out->is = OTHER_RUN;
     else if (strstr(why, key) || (st == LS_NO_MEMORY && strstr(why, "are available"))) out->is = REFUSED;
     else if (st == LS_NAN && strncmp(key, "optim.", 6) == 0) out->is = REFUSED; /* trained until it diverged, and says so */
     else out->is = BROKEN;

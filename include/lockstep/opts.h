@@ -74,6 +74,10 @@ ls_status ls_opts_load_yaml(ls_opts *o, const char *path);
 /* Whether name was set by anything but its default; and by what. */
 bool ls_opts_is_set(const ls_opts *o, const char *name);
 const char *ls_opts_origin(const ls_opts *o, const char *name);
+/* Whether the value is the table's default, whoever gave it. */
+bool ls_opts_is_default(const ls_opts *o, const char *name);
+/* The value as ls_opts_print_config shows it, for the caller to free; NULL: no such name, or out of memory. */
+char *ls_opts_value(const ls_opts *o, const char *name);
 
 /* malloc'd texts for the caller to free; NULL when out of memory. */
 char *ls_opts_help(const ls_opts *o, const char *usage, const char *summary, const char *example);

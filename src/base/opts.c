@@ -268,6 +268,40 @@ bool ls_opts_is_set(const ls_opts *o, const char *name)
     return i < o->n && o->slot[i].rank != LS_OPT_BY_DEFAULT;
 }
 
+bool ls_opts_is_default(const ls_opts *o, const char *name)
+{
+    const size_t i = ls_opts_find(o, name);
+    if (i == o->n) return false;
+    const ls_opt *row = &o->table[i];
+    const void *field = (const char *)o->target + row->offset;
+    ls_opt_value def = { 0 };
+    char why[400];
+    if (row->def && !ls_opt_read(row, row->def, &def, why, sizeof why)) return false;
+    switch (row->type) {
+    case LS_OPT_BOOL: return *(const bool *)field == def.b;
+    case LS_OPT_INT: return *(const int64_t *)field == def.i;
+    case LS_OPT_DOUBLE: return *(const double *)field == def.d; /* both were read from text */
+    case LS_OPT_BYTES: return *(const size_t *)field == def.bytes;
+    case LS_OPT_TIME: return *(const uint64_t *)field == def.ns;
+    case LS_OPT_STRING:
+    case LS_OPT_CHOICE: {
+        const char *text = *(const char *const *)field;
+        return text && row->def ? strcmp(text, row->def) == 0 : text == row->def;
+    }
+    case LS_OPT_INTS: {
+        const ls_opt_ints *list = field;
+        return list->n == def.ints.n && memcmp(list->v, def.ints.v, (size_t)list->n * sizeof *list->v) == 0;
+    }
+    case LS_OPT_DOUBLES: {
+        const ls_opt_doubles *list = field;
+        bool same = list->n == def.doubles.n;
+        for (int k = 0; same && k < list->n; k++) same = list->v[k] == def.doubles.v[k];
+        return same;
+    }
+    }
+    return false;
+}
+
 const char *ls_opts_origin(const ls_opts *o, const char *name)
 {
     size_t i = ls_opts_find(o, name);

@@ -152,5 +152,15 @@ static char *config(const ls_opts *o, bool origins)
     return finish(&t);
 }
 
+char *ls_opts_value(const ls_opts *o, const char *name)
+{
+    const size_t i = ls_opts_find(o, name);
+    ls_text t = { 0 };
+    if (i == o->n) return NULL;
+    ls_text_addn(&t, "", 0); /* an empty value is a text, too */
+    ls_opt_format(&o->table[i], (const char *)o->target + o->table[i].offset, &t);
+    return finish(&t);
+}
+
 char *ls_opts_print_config(const ls_opts *o) { return config(o, true); }
 char *ls_opts_yaml(const ls_opts *o) { return config(o, false); }

@@ -152,6 +152,8 @@ static int run(int argc, char **argv)
         char *text = ls_opts_print_config(o);
         printf("%s", text ? text : "");
         free(text);
+    } else if ((st = ls_train_check_given(o, &c)) < 0) {
+        code = ls_cli_fail("train", st);
     } else if (strcmp(c.explain, "none") != 0) {
         code = explain(&c);
     } else {

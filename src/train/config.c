@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lockstep/sched.h"
+#include "tensor/attention.h"
 #include "train/load.h"
 
 #define AT(field) offsetof(ls_train_config, field)
@@ -18,7 +19,7 @@
 #define BATCH  "16777216"            /* samples */
 #define SEED   "9223372036854775807"
 #define BYTES  "1024TiB"
-#define RATE   "1e6"                 /* learning rates */
+#define RATE   "1e30"                /* learning rates; a float holds it */
 #define MOST_TOKENS ((int64_t)1 << 31) /* a rank computes at a time: times 2^24 values and 8 bytes they fit 64 bits */
 
 const ls_opt ls_train_opts[] = {
@@ -49,13 +50,13 @@ const ls_opt ls_train_opts[] = {
       "model.tie_word_embeddings" },
     { "model.rope_theta", LS_OPT_DOUBLE, AT(model.rope_theta), "10000", "1..1e12", "llama: base of the rotary angles", 0,
       NULL },
-    { "model.norm_eps", LS_OPT_DOUBLE, AT(model.norm_eps), "1e-5", ">0", "gpt2, llama: what the norms add to a variance", 0,
+    { "model.norm_eps", LS_OPT_DOUBLE, AT(model.norm_eps), "1e-5", "1e-30..1", "gpt2, llama: what the norms add to a variance", 0,
       "model.layer_norm_epsilon|model.rms_norm_eps" },
-    { "model.embd_dropout", LS_OPT_DOUBLE, AT(model.embd_dropout), "0", "0..<1", "gpt2: behind the embedding", 0,
+    { "model.embd_dropout", LS_OPT_DOUBLE, AT(model.embd_dropout), "0", "0..0.999", "gpt2: behind the embedding", 0,
       "model.embd_pdrop" },
-    { "model.attn_dropout", LS_OPT_DOUBLE, AT(model.attn_dropout), "0", "0..<1", "gpt2: of attention's weights", 0,
+    { "model.attn_dropout", LS_OPT_DOUBLE, AT(model.attn_dropout), "0", "0..0.999", "gpt2: of attention's weights", 0,
       "model.attn_pdrop" },
-    { "model.resid_dropout", LS_OPT_DOUBLE, AT(model.resid_dropout), "0", "0..<1",
+    { "model.resid_dropout", LS_OPT_DOUBLE, AT(model.resid_dropout), "0", "0..0.999",
       "gpt2: of what is added to the residual stream", 0, "model.resid_pdrop" },
     { "data.name", LS_OPT_STRING, AT(data.name), "", NULL,
       "mlp: fashion-mnist (default), idx, synthetic; gpt2, llama: tokens (default), sotu, moby-dick, or a text file or a "
@@ -358,6 +359,7 @@ static ls_status served(const ls_train_config *c)
     const struct { const char *key; bool on;
     } flag[] = {
         { "ddp.find_unused", c->ddp.find_unused },
+        { "ddp.static_graph", c->ddp.static_graph },
         { "checkpoint.async", c->checkpoint.async },
     };
     static const char now[] = "this version trains mlp, gpt2 and llama with data parallelism";
@@ -401,6 +403,10 @@ static ls_status check_lm(const ls_train_config *c, int world_size)
     if (strcmp(c->model.init, "torch") == 0)
         return ls_fail(LS_UNSUPPORTED, "model.init torch: only an mlp has PyTorch's initial values; set it to philox");
     LS_TRY(ls_train_lm(c, c->model.vocab_size ? c->model.vocab_size : 1, &lm));
+    if (lm.d_model / lm.n_head > LS_ATTENTION_MOST_D)
+        return ls_fail(LS_BAD_CONFIG, "model.d_model %lld over model.n_head %lld gives heads of %lld channels: at most %d are supported",
+                       (long long)lm.d_model, (long long)lm.n_head, (long long)(lm.d_model / lm.n_head),
+                       LS_ATTENTION_MOST_D);
     if (ls_train_seq_len(c) > lm.seq_len)
         return ls_fail(LS_BAD_CONFIG, "train.seq_len is %lld, but the model's longest sequence, model.seq_len, is %lld",
                        (long long)ls_train_seq_len(c), (long long)lm.seq_len);

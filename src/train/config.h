@@ -120,6 +120,11 @@ typedef struct ls_injection {
     int64_t step;
 } ls_injection;
 
+/* Keys that were given although nothing of this run reads them, such as optim.betas with sgd: LS_BAD_CONFIG or
+ * LS_UNSUPPORTED with the key, what it belongs to and what is set. A value that equals the default asks for nothing and
+ * passes, so a run's config.yaml, which has all keys, runs, and a flag can undo what a file says. */
+ls_status ls_train_check_given(const ls_opts *o, const ls_train_config *c);
+
 /* "kill@1:20" and so on; LS_USAGE when it is not. */
 ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out);
 
