@@ -77,6 +77,46 @@ static void philox_streams_and_seeds_differ(void **state)
     for (int i = 0; i < 64; i++) assert_true(a[i] != b[i] && a[i] != c[i]); /* chance of one equal: 2^-18 */
 }
 
+static const ls_stream_use uses[] = { LS_STREAM_VALUES, LS_STREAM_SAMPLE, LS_STREAM_ORDER, LS_STREAM_DROPOUT };
+
+/* A stream says which use and which number it is of; the old streams of all but dropout are what they were. */
+static void a_stream_belongs_to_one_use_and_one_number(void **state)
+{
+    (void)state;
+    static const uint64_t number[] = { 0, 1, 2, 0xffff, 0x10000, ((uint64_t)1 << 56) - 1 };
+    for (size_t u = 0; u < COUNT(uses); u++)
+        for (size_t i = 0; i < COUNT(number); i++) {
+            const uint64_t s = ls_stream(uses[u], number[i]);
+            assert_true(s >> 56 == (uint64_t)uses[u] && s << 8 >> 8 == number[i]);
+            assert_true(ls_stream(uses[u], number[i] | (uint64_t)0xa5 << 56) == s); /* no number reaches another use */
+            for (size_t v = 0; v < u; v++) assert_true(uses[v] != uses[u]);
+        }
+    assert_true(ls_stream(LS_STREAM_VALUES, 7) == 7);
+    assert_true(ls_stream(LS_STREAM_SAMPLE, 0) == (uint64_t)1 << 62);
+    assert_true(ls_stream(LS_STREAM_ORDER, 7) == ((uint64_t)1 << 63 | 7));
+}
+
+/* Words of two uses for the same seed, number and block: never equal, and as unlike as words of chance. */
+static void uses_draw_independent_words(void **state)
+{
+    (void)state;
+    enum { N = 64 }; /* blocks */
+    for (size_t a = 0; a < COUNT(uses); a++)
+        for (size_t b = 0; b < a; b++) {
+            double agree = 0, bits = 0;
+            for (uint64_t seed = 0; seed < 4; seed++)
+                for (uint64_t number = 0; number < 16; number++) {
+                    uint32_t x[4 * N], y[4 * N];
+                    ls_philox_blocks(seed, ls_stream(uses[a], number), 0, N, x);
+                    ls_philox_blocks(seed, ls_stream(uses[b], number), 0, N, y);
+                    for (int i = 0; i < N; i++) assert_memory_not_equal(x + 4 * i, y + 4 * i, 4 * sizeof *x);
+                    for (int i = 0; i < 4 * N; i++) agree += 32 - __builtin_popcount(x[i] ^ y[i]);
+                    bits += 4 * N * 32;
+                }
+            assert_true(fabs(agree / bits - 0.5) < 5.0 * 0.5 / sqrt(bits)); /* five standard errors */
+        }
+}
+
 static void philox_uniform_stays_below_its_upper_bound(void **state)
 {
     (void)state;
@@ -285,6 +325,8 @@ int main(void)
         cmocka_unit_test(many_blocks_are_blocks_one_by_one),
         cmocka_unit_test(philox_does_not_depend_on_the_shard),
         cmocka_unit_test(philox_streams_and_seeds_differ),
+        cmocka_unit_test(a_stream_belongs_to_one_use_and_one_number),
+        cmocka_unit_test(uses_draw_independent_words),
         cmocka_unit_test(philox_uniform_stays_below_its_upper_bound),
         cmocka_unit_test(draws_have_the_right_mean_and_variance),
         cmocka_unit_test(philox_normal_follows_box_and_muller),

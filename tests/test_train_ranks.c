@@ -326,7 +326,7 @@ static void attention_drops_others_in_each_step_and_the_same_on_any_ranks(void *
         board *b = RUN(atoi(divided[k][0]), trains, gpt2, "data.path", same, "model.vocab_size", "300", "model.attn_dropout",
                        "0.5", "optim.lr", "0", "train.micro_batch", divided[k][1], NULL);
         for (int s = 0; s < STEPS; s++)
-            for (int o = 0; o < s; o++) assert_true(fabs(b->loss[s] - b->loss[o]) > 5e-6 * b->loss[s]);
+            for (int o = 0; o < s; o++) assert_true(b->loss[s] != b->loss[o]); /* the same masks give the same bits */
         for (int s = 0; first && s < STEPS; s++) /* 48 losses whose logits are floats */
             if (fabs(b->loss[s] - first->loss[s]) > 1e-6 * b->loss[s])
                 fail_msg("%s ranks, micro-batches of %s: loss %.9g in step %d, on one rank %.9g", divided[k][0],

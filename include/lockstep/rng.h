@@ -24,8 +24,24 @@ void ls_philox_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t ou
 /* The same for n blocks from `block` on, 4 n words: how to make many. */
 void ls_philox_blocks(uint64_t seed, uint64_t stream, uint64_t block, size_t n, uint32_t *out);
 
+/* Everybody who draws with the seed of a run, each with streams of their own: the use is the top byte of a stream, the
+ * number below it is what the use counts. Streams are half of Philox's counter, so two uses never share a word. */
+typedef enum ls_stream_use {
+    LS_STREAM_VALUES = 0x00,  /* initial values; number: the parameter's index. A program's own streams are here, too */
+    LS_STREAM_SAMPLE = 0x40,  /* tokens that are generated; number: 0, blocks count positions */
+    LS_STREAM_ORDER = 0x80,   /* the order of token windows; number: the epoch */
+    LS_STREAM_DROPOUT = 0xc0, /* language models' dropout; number: 2^16 step + the place in the model. With ls_dropout
+                               * whatever a program counts */
+} ls_stream_use;
+
+/* The stream of a use and a number below 2^56, the rest of which is cut off. */
+static inline uint64_t ls_stream(ls_stream_use use, uint64_t number)
+{
+    return (uint64_t)use << 56 | (number & UINT64_MAX >> 8);
+}
+
 /* out[i] = uniform in [lo, hi) for global element `first + i`. The stream
- * separates uses of one seed (one per parameter, one for dropout ...). Each
+ * separates uses of one seed (ls_stream). Each
  * value has 24 random bits. Splitting [first, first+n) changes nothing. */
 void ls_philox_uniform(uint64_t seed, uint64_t stream, uint64_t first, size_t n, float lo, float hi,
                        float *out);

@@ -218,6 +218,7 @@ ls_tensor *ls_rmsnorm(ls_tape *t, ls_tensor *x, ls_tensor *w, float eps);
 /* Each element is 0 with probability p, 0 <= p < 1, and x / (1 - p) otherwise; p = 0 gives x itself
  * (evaluation). Element i is dropped where ls_philox_uniform(seed, stream, first + i) < p: with
  * `first` the global index of element 0, a shard drops what the whole would. The mask is not kept.
+ * ls_stream(LS_STREAM_DROPOUT, a number for each step and call) shares nothing with other uses of the seed.
  * Srivastava et al. 2014. */
 ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first);
 /* Mean over N of -log softmax(logits[N, C])[label[N]]; labels are I64 in [0, C),

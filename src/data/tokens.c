@@ -23,7 +23,6 @@
 #define MAGIC32   20240801
 #define VERSION32 7
 #define ROUNDS    6
-#define STREAM    ((uint64_t)1 << 63) /* apart from the streams of parameters and dropout */
 #define PIECE     ((size_t)1 << 20) /* of a file that is written, in memory */
 #define SAY_SO    "say so (--format nanogpt; in training data.format)"
 #define RESIDENT  16 /* a file of at most one part in so many of the available memory is read whole */
@@ -244,7 +243,7 @@ static uint64_t feistel(uint64_t seed, uint64_t epoch, unsigned half, uint64_t v
     uint64_t mask = ((uint64_t)1 << half) - 1, left = v >> half, right = v & mask;
     for (unsigned round = 0; round < ROUNDS; round++) {
         uint32_t word[4];
-        ls_philox_block(seed, STREAM | epoch, right * ROUNDS + round, word);
+        ls_philox_block(seed, ls_stream(LS_STREAM_ORDER, epoch), right * ROUNDS + round, word);
         uint64_t mixed = left ^ ((word[0] | (uint64_t)word[1] << 32) & mask);
         left = right;
         right = mixed;

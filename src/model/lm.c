@@ -162,7 +162,7 @@ ls_status ls_lm_init(ls_model *m, const ls_model_config *c, const char *const *r
         float stddev = 0.02f;
         for (const char *const *r = residual; *r; r++)
             if (ends_with(p->name, *r)) stddev = (float)(0.02 / sqrt(2.0 * (double)s->n_layer));
-        ls_philox_normal(c->seed, (uint64_t)i, 0, n, stddev, p->t.data);
+        ls_philox_normal(c->seed, ls_stream(LS_STREAM_VALUES, (uint64_t)i), 0, n, stddev, p->t.data);
     }
     return LS_OK;
 }
@@ -191,12 +191,11 @@ ls_tensor *ls_lm_rows_from(ls_tape *t, ls_tensor *w, int64_t first)
     return ls_tape_input(t, w->dtype, 2, dim, w->data ? (float *)w->data + first * w->dim[1] : NULL);
 }
 
-#define DROPOUT_STREAM ((uint64_t)1 << 63) /* apart from those of first values */
-#define DROPOUT_SITES 16                   /* bits of a site's number */
+#define SITE_BITS 16 /* of a site's number: at most 3 in each of 1024 layers, and one */
 
 static uint64_t stream_of(const ls_draw *draw, int64_t site)
 {
-    return DROPOUT_STREAM | draw->step << DROPOUT_SITES | (uint64_t)site;
+    return ls_stream(LS_STREAM_DROPOUT, draw->step << SITE_BITS | (uint64_t)site);
 }
 
 ls_tensor *ls_lm_dropout(const ls_draw *draw, ls_tape *t, ls_tensor *x, double p, int64_t site)

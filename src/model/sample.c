@@ -17,8 +17,7 @@
 
 #include "lockstep/rng.h"
 
-#define ONE 0x1p38                        /* the largest weight; 2^24 of them sum to less than 2^63 */
-#define SAMPLE_STREAM ((uint64_t)1 << 62) /* of Philox; first values and dropout have others */
+#define ONE 0x1p38 /* the largest weight; 2^24 of them sum to less than 2^63 */
 
 ls_status ls_sample_check(const ls_sample_opts *o)
 {
@@ -118,7 +117,7 @@ ls_status ls_sample(const ls_sample_opts *o, const float *logits, size_t V, uint
     if (o->temperature > 0.0) {
         uint32_t word[4];
         LS_TRY(ls_sample_weights(o, logits, V, weight));
-        ls_philox_block(o->seed, SAMPLE_STREAM, position, word);
+        ls_philox_block(o->seed, ls_stream(LS_STREAM_SAMPLE, 0), position, word);
         i = ls_sample_pick(weight, V, ((double)(word[0] >> 5) * 0x1p26 + (double)(word[1] >> 6)) * 0x1p-53);
     } else {
         LS_TRY(largest(logits, V, &i));

@@ -21,7 +21,9 @@ ls_status ls_init_linear(ls_init how, ls_mt19937 *torch, uint64_t seed, int stre
         if (!p[i]) continue;
         const size_t n = (size_t)ls_tensor_count(&p[i]->t);
         if (how == LS_INIT_TORCH) ls_mt19937_uniform(torch, -bound[i], bound[i], n, p[i]->t.data);
-        else ls_philox_uniform(seed, (uint64_t)(stream + i), 0, n, -bound[i], bound[i], p[i]->t.data);
+        else
+            ls_philox_uniform(seed, ls_stream(LS_STREAM_VALUES, (uint64_t)(stream + i)), 0, n, -bound[i], bound[i],
+                              p[i]->t.data);
     }
     return LS_OK;
 }
