@@ -32,6 +32,10 @@ static void fill(ls_world_page *p)
     slot->in_coll = LS_IN_COLL;
     slot->waits_for = ls_page_waits_for(0, 9);
     slot->state = LS_RANK_RUNNING;
+    slot->flow[0].seq = 9;
+    slot->flow[0].message[3] = 5;
+    slot->flow[0].lane[1].sent[3] = 6;
+    slot->flow[0].lane[1].waits = ls_flow_wait(1, false, true, 2);
 }
 
 static void a_rank_elsewhere_is_seen_as_it_is_there(void **state)
@@ -53,6 +57,12 @@ static void a_rank_elsewhere_is_seen_as_it_is_there(void **state)
     ls_coll_desc mine = { .group = 0, .seq = 9 }, theirs;
     assert_true(ls_page_find_coll(here, 2, &mine, &theirs));
     assert_int_equal(theirs.count, 100);
+    const ls_flow *flow = &here->rank[2].flow[0];
+    assert_int_equal(flow->seq, 9);
+    assert_int_equal(flow->message[3], 5);
+    assert_int_equal(flow->lane[1].sent[3], 6);
+    assert_int_equal(flow->lane[0].sent[3], 0);
+    assert_true(flow->lane[1].waits == ls_flow_wait(1, false, true, 2));
     assert_int_equal(here->rank[3].state, LS_RANK_STARTING);
     free(there);
     free(here);

@@ -264,6 +264,7 @@ static ls_status sum(ls_run *r, int lane, const ls_step *s)
             }
             const size_t part = is_narrow(r, p) ? r->elem / NARROW_BYTES : 1;
             ls_status st = view(r, lane, p, want / part, (want - lr->done) / part, &m);
+            lr->awaited = p;
             if (st != LS_OK) return st;
             src[p] = m.p;
             if (m.n * part < n) n = m.n * part;
@@ -332,6 +333,33 @@ static ls_status run_lane(ls_run *r, int lane)
         if (s->last_reduce && r->rounds) ls_round_bf16(at(r, s->dst), ls_layout_count(&r->layout, s->dst));
     }
     return released(r, lane, ln->n);
+}
+
+bool ls_run_waits(const ls_run *r, int lane, ls_run_wait *out)
+{
+    const ls_lane *ln = &r->sched->lane[lane];
+    const ls_lane_run *lr = &r->lane[lane];
+    const bool ends = lr->pc == ln->n;
+    const ls_step *s = &ln->step[ends ? 0 : lr->pc];
+    const uint32_t until = ends ? ln->n : s->after_send >= 0 && lr->done == 0 ? (uint32_t)s->after_send + 1 : 0;
+    if (lr->released < until) { /* its own sends before that step */
+        *out = (ls_run_wait){ .peer = ln->step[lr->released].peer, .sends = true };
+        return true;
+    }
+    if (ends) return false;
+    const int peer = s->kind == LS_STEP_SUM ? lr->awaited : s->peer;
+    *out = (ls_run_wait){ .peer = peer, .sends = s->kind == LS_STEP_SEND, .part = lr->done > 0,
+                          .number = *nth_from(r, lane, peer) };
+    return true;
+}
+
+uint32_t ls_run_sent(const ls_run *r, int lane, int peer) { return *nth_to(r, lane, peer); }
+
+uint64_t ls_run_stamp(const ls_run *r)
+{
+    uint64_t stamp = r->received + r->sent;
+    for (int l = 0; l < r->sched->shape.nlanes; l++) stamp += r->lane[l].pc + r->lane[l].released;
+    return stamp;
 }
 
 ls_status ls_run_progress(ls_run *r)

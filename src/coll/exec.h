@@ -35,6 +35,7 @@ typedef struct ls_lane_run {
     uint32_t pc;       /* the step it is at */
     uint32_t released; /* all sends before this step have been read by their peers */
     size_t done;       /* bytes of the step at pc */
+    int awaited;       /* of a step that sums: the rank whose message is missing */
     uint64_t *ticket;  /* per step, for sends; into ls_run.tickets */
 } ls_lane_run;
 
@@ -94,5 +95,18 @@ ls_status ls_run_start(ls_run *r);
  * LS_COLL_MISMATCH; LS_PROTOCOL for a message of the wrong length, and where
  * one was lost or came twice. */
 ls_status ls_run_progress(ls_run *r);
+
+/* What a lane waits for, after LS_AGAIN: the `number`-th message (from 0) of `peer`, of which a part may be here; or,
+ * `sends`: that peer takes what it was sent. Peers are ranks of the group. False: it is through. */
+typedef struct ls_run_wait {
+    int peer;
+    bool sends, part;
+    uint32_t number;
+} ls_run_wait;
+bool ls_run_waits(const ls_run *r, int lane, ls_run_wait *out);
+/* Messages that a lane has offered to a rank of the group. */
+uint32_t ls_run_sent(const ls_run *r, int lane, int peer);
+/* Changes whenever a run gets on. */
+uint64_t ls_run_stamp(const ls_run *r);
 
 #endif

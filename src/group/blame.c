@@ -205,19 +205,204 @@ int ls_blame_whom(const ls_group *g, const ls_work *k)
     return rank < 0 ? stillest(g) : root_of(g, rank);
 }
 
+/* --- a wait that has lasted too long ---------------------------------------------------------------------------- */
+
+/* The search for who keeps everybody waiting, from the rank that gives up: along what each rank says that it waits for,
+ * to a message that was sent and has not come, or to a rank that waits for nothing. */
+typedef struct search {
+    const ls_group *g;
+    uint64_t seen;           /* ranks that were looked at, a bit each */
+    int stack[LS_MAX_RANKS]; /* those still to look at */
+    int n;
+    int direct;              /* the rank that we wait for ourselves; -1: none is known */
+    int idle;                /* the first that waits for nothing, or is stopped; -1: none */
+    int from, to;            /* a message on its way; -1: none was found */
+    uint32_t number;
+    bool part;               /* some of it is here */
+    bool sure;               /* it has left its sender for good; else that may have begun it only */
+} search;
+
+static const ls_rank_slot *slot_of(const search *s, int rank) { return &s->g->w->page->rank[rank]; }
+
+static uint32_t peek(const _Atomic uint32_t *word) { return atomic_load_explicit(word, memory_order_acquire); }
+
+static bool is_waiting(const search *s, int rank) { return peek(&slot_of(s, rank)->in_coll) != LS_IN_NOTHING; }
+
+/* Of a process of this host; 0: not known. */
+static char state_of(const ls_world *w, int rank)
+{
+    int pid = atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed);
+    return ls_world_is_local(w, rank) ? ls_env_get()->proc_state(pid) : 0;
+}
+
+static bool is_stopped(const search *s, int rank)
+{
+    char state = state_of(s->g->w, rank);
+    return state == 'T' || state == 't' || state == 'Z' || state == 'X';
+}
+
+static void look_at(search *s, int rank)
+{
+    if (rank < 0 || rank >= s->g->w->size || s->seen >> rank & 1u) return;
+    if (s->direct < 0 && rank != s->g->w->rank) s->direct = rank;
+    s->seen |= 1ull << rank;
+    s->stack[s->n++] = rank;
+}
+
+static void on_its_way(search *s, int from, int to, uint32_t number, bool part, bool sure)
+{
+    if (s->from >= 0 && (s->sure || !sure)) return;
+    s->from = from;
+    s->to = to;
+    s->number = number;
+    s->part = part;
+    s->sure = sure;
+}
+
+/* Rank `to` waits for message `number` of `from`, of the collective `seq` of a group. */
+static void follow_lane(search *s, const ls_flow *mine, int block, int lane, int to, uint64_t waits)
+{
+    const int from = (int)(waits >> 32 & 0xffffu);
+    const uint32_t number = (uint32_t)waits, seq = peek(&mine->seq);
+    if (from >= s->g->w->size) return;
+    look_at(s, from);
+    if (waits >> 62 & 1u) return; /* it waits for `from` to take a message */
+    const ls_flow *f = &slot_of(s, from)->flow[block];
+    if (peek(&f->group) != peek(&mine->group)) return;
+    const int32_t ahead = (int32_t)(peek(&f->seq) - seq);
+    const bool complete = ahead > 0 || (ahead == 0 && peek(&f->done));
+    if (complete || (ahead == 0 && peek(&f->lane[lane].sent[to]) > number))
+        on_its_way(s, from, to, number, waits >> 61 & 1u, complete || is_waiting(s, from));
+}
+
+/* What rank `rank` waits for in schedules; false: it is in none. */
+static bool follow_schedules(search *s, int rank)
+{
+    bool any = false;
+    for (int block = 0; block < LS_PAGE_GROUPS; block++) {
+        const ls_flow *f = &slot_of(s, rank)->flow[block];
+        if (peek(&f->done) || peek(&f->seq) == UINT32_MAX) continue;
+        for (int lane = 0; lane < LS_PAGE_LANES; lane++) {
+            uint64_t waits = atomic_load_explicit(&f->lane[lane].waits, memory_order_acquire);
+            if (!waits) continue;
+            follow_lane(s, f, block, lane, rank, waits);
+            any = true;
+        }
+    }
+    return any;
+}
+
+static bool follow_message(search *s, int rank)
+{
+    ls_coll_desc d;
+    if (!ls_page_awaited(s->g->w->page, rank, &d) || d.root < 0 || d.root >= s->g->w->size) return false;
+    look_at(s, d.root);
+    const ls_flow *f = &slot_of(s, d.root)->flow[d.block % LS_PAGE_GROUPS];
+    if (d.op == 0 || peek(&f->group) != d.group || (int32_t)(peek(&f->message[rank]) - d.seq) <= 0) return true;
+    on_its_way(s, d.root, rank, d.seq, false, is_waiting(s, d.root)); /* a sender that waits moves all that it sends */
+    return true;
+}
+
+/* A collective in mapped memory: whoever has not come. False: all have, or we are not in its group. */
+static bool follow_absent(search *s, int rank)
+{
+    uint64_t waits_for = atomic_load_explicit(&slot_of(s, rank)->waits_for, memory_order_acquire);
+    for (int i = 0; waits_for && i < LS_MAX_GROUPS; i++) {
+        const ls_group *its = atomic_load_explicit(&s->g->e->group[i], memory_order_relaxed);
+        if (!its || its->id != ls_waited_group(waits_for)) continue;
+        ls_coll_desc d = { .group = its->id, .seq = ls_waited_seq(waits_for), .block = (uint8_t)i };
+        bool any = false;
+        for (int r = 0; r < its->size; r++) {
+            if (its->world_rank[r] == rank || ls_page_entered(s->g->w->page, its->world_rank[r], &d)) continue;
+            look_at(s, its->world_rank[r]);
+            any = true;
+        }
+        return any;
+    }
+    return false;
+}
+
+static void search_from(search *s, int rank)
+{
+    look_at(s, rank);
+    while (s->n > 0 && !(s->from >= 0 && s->sure)) {
+        const int r = s->stack[--s->n];
+        if (r != s->g->w->rank && (!is_waiting(s, r) || is_stopped(s, r))) {
+            if (s->idle < 0) s->idle = r;
+            continue;
+        }
+        bool message = follow_message(s, r), absent = follow_absent(s, r);
+        if (!message && !absent) (void)follow_schedules(s, r);
+    }
+}
+
+/* All members have come to a collective in mapped memory, where nothing says what each waits for: one that is stopped,
+ * or that has left its wait. */
+static int idle_member(const search *s)
+{
+    const ls_group *g = s->g;
+    for (int r = 0; r < g->size; r++)
+        if (r != g->rank && is_stopped(s, g->world_rank[r])) return g->world_rank[r];
+    for (int r = 0; r < g->size; r++)
+        if (r != g->rank && !is_waiting(s, g->world_rank[r])) return g->world_rank[r];
+    return -1;
+}
+
+/* Whether what was looked at is all of this host: of others we hear late, and not all. */
+static bool all_local(const search *s)
+{
+    for (int r = 0; r < s->g->w->size; r++)
+        if (s->seen >> r & 1u && !ls_world_is_local(s->g->w, r)) return false;
+    return true;
+}
+
+/* "rank 2 (pid 77, state S)" into buf. */
+static const char *who(const ls_world *w, int rank, char *buf, size_t n)
+{
+    char state = state_of(w, rank); /* a pid of another host means nothing here */
+    snprintf(buf, n, "rank %d (pid %d, state %c)", rank,
+             (int)atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed), state ? state : '-');
+    return buf;
+}
+
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
 {
     ls_world *w = g->w;
-    const ls_env *env = ls_env_get();
-    char what[160], where[256], text[LS_ERROR_BYTES];
+    char what[160], where[256], there[256], one[48], other[48], text[LS_ERROR_BYTES];
+    search s = { .g = g, .direct = -1, .idle = -1, .from = -1, .to = -1 };
+    const double waited = (double)waited_ns * 1e-9;
     ls_desc_text(&k->desc, box_of(g, g->rank), what, sizeof what);
-
-    int rank = ls_blame_whom(g, k);
-    int pid = atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed);
-    char state = ls_world_is_local(w, rank) ? env->proc_state(pid) : 0; /* a pid of another host means nothing here */
-    snprintf(text, sizeof text, "rank %d waited %.1f s in %s for rank %d (pid %d, state %c), which is %s", w->rank,
-             (double)waited_ns * 1e-9, what, rank, pid, state ? state : '-',
-             ls_page_where(w->page, rank, where, sizeof where));
-    if (!ls_page_blame(w->page, 1 + (uint32_t)w->rank, rank, LS_RANK_HUNG, text)) return ls_world_aborted(w);
+    search_from(&s, w->rank);
+    const bool lost = s.from >= 0 && s.sure;
+    if (!lost && s.idle < 0 && s.from < 0) s.idle = idle_member(&s);
+    if (s.idle == s.from) s.idle = -1; /* it went on after it sent: neither of the two is known to be late */
+    int about = -1;
+    if (lost) {
+        ls_page_where(w->page, s.to, there, sizeof there);
+        snprintf(text, sizeof text,
+                 "rank %d waited %.1f s in %s: the link from rank %d to rank %d is silent: %s has sent message %u, of "
+                 "which %s, %.140s, has received %s; the fault is with one of them or between them",
+                 w->rank, waited, what, s.from, s.to, who(w, s.from, one, sizeof one), s.number,
+                 who(w, s.to, other, sizeof other), there, s.part ? "a part" : "nothing");
+    } else if (s.idle >= 0) {
+        about = s.idle;
+        snprintf(text, sizeof text, "rank %d waited %.1f s in %s for %s, which is %s", w->rank, waited, what,
+                 who(w, about, one, sizeof one), ls_page_where(w->page, about, where, sizeof where));
+    } else if (s.from < 0 && s.direct >= 0 && all_local(&s)) { /* no message is missing: their calls do not fit */
+        snprintf(text, sizeof text, "rank %d waited %.1f s in %s for %s, which is %s: they wait for one another",
+                 w->rank, waited, what, who(w, s.direct, one, sizeof one),
+                 ls_page_where(w->page, s.direct, where, sizeof where));
+    } else {
+        const int whom = s.direct >= 0 ? s.direct : ls_blame_whom(g, k);
+        const int from = s.from >= 0 ? s.from : whom, to = s.from >= 0 ? s.to : w->rank;
+        ls_page_where(w->page, from, where, sizeof where);
+        ls_page_where(w->page, to, there, sizeof there);
+        snprintf(text, sizeof text,
+                 "rank %d waited %.1f s in %s: whether rank %d, rank %d or the link from one to the other is at fault "
+                 "cannot be known: %s is %.100s, %s is %.100s",
+                 w->rank, waited, what, from, to, who(w, from, one, sizeof one), where, who(w, to, other, sizeof other),
+                 there);
+    }
+    if (!ls_page_blame(w->page, 1 + (uint32_t)w->rank, about, LS_RANK_HUNG, text)) return ls_world_aborted(w);
     return ls_fail(LS_RANK_HUNG, "%s", text);
 }

@@ -81,6 +81,7 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     g->size = size;
     g->e = w->engine;
     g->slot = &w->page->rank[w->rank];
+    g->flow = &g->slot->flow[block];
     g->generation = w->generation;
     g->p2p_sign = ls_p2p_sign(g);
     g->spins = w->waiter.may_spin;
@@ -110,6 +111,10 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     for (int r = 0; r < size && w->opts.wire_bf16 && !g->mapped; r++)
         if (r != rank && !(w->tops->near && w->tops->near(w->tp, world_rank[r]))) g->narrow |= 1ull << r;
     place_members(g);
+    for (int r = 0; r < LS_MAX_RANKS; r++) atomic_store_explicit(&g->flow->message[r], 0, memory_order_relaxed);
+    atomic_store_explicit(&g->flow->done, 1, memory_order_relaxed);
+    atomic_store_explicit(&g->flow->seq, UINT32_MAX, memory_order_relaxed); /* before the first */
+    atomic_store_explicit(&g->flow->group, id, memory_order_release);
     ls_log(LS_LOG_INFO, "group %u: rank %d of %d, transport %s, %s, algorithm %s", id, rank, size, w->tops->name,
            g->mapped ? "registered memory is reduced in place" : "messages are copied",
            *g->e->terms.algo ? g->e->terms.algo : "by size");

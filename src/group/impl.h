@@ -26,7 +26,8 @@
 #define LS_GROUP_CHANNELS (LS_GROUP_LANES + 1)
 #define LS_MAX_GROUPS (LS_MAX_CHANNELS / LS_GROUP_CHANNELS)
 #define LS_ONESHOT_BYTES 16384  /* vectors up to this travel whole through the area */
-_Static_assert(LS_PAGE_GROUPS >= LS_MAX_GROUPS && LS_PAGE_HISTORY >= LS_WORKS, "all in flight is described");
+_Static_assert(LS_PAGE_GROUPS >= LS_MAX_GROUPS && LS_PAGE_HISTORY >= LS_WORKS && LS_PAGE_LANES == LS_GROUP_LANES,
+               "all in flight is described");
 #define LS_P2P_WORKS (LS_WORKS + LS_P2P_BATCH) /* messages in flight: 64 and a batch */
 #define LS_TIMED_BYTES 4096 /* smaller works are counted, not timed, */
 #define LS_TIMED_BLOCKING_BYTES \
@@ -157,6 +158,7 @@ struct ls_group {
     ls_world *w;             /* borrowed */
     struct ls_engine *e;     /* borrowed: the world's */
     ls_rank_slot *slot;      /* borrowed: ours in the world page */
+    ls_flow *flow;           /* borrowed: of this group there */
     uint32_t id, generation;
     int rank, size;
     _Atomic int32_t frozen;  /* not 0: its works do not move any more, their buffers are their callers' again;
@@ -192,8 +194,9 @@ struct ls_group {
     int node[LS_MAX_RANKS];  /* which host each member is on, for ls_shape: numbered by first appearance */
     int nnodes;
     _Atomic(struct ls_p2p_state *) p2p; /* owned: its messages in flight; NULL until there are some */
-    uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
     uint64_t p2p_sign;       /* what the signatures of all its messages have in common */
+    uint32_t p2p_seq[LS_MAX_RANKS][2]; /* sent to, received from a member */
+    uint64_t shown;          /* ls_run_stamp of what `flow` says of the newest schedule */
     bool destroyed;          /* its memory is kept, see next_gone */
     ls_group *next_gone;
     char error[LS_ERROR_BYTES];
@@ -419,7 +422,8 @@ void ls_p2p_free(struct ls_p2p_state *s); /* NULL is fine */
 /* blame.c. ls_blame_mismatch(g, k, peer): LS_COLL_MISMATCH with both descriptions, also
  * as the job's cause. ls_blame_check, for the caller's thread while it waits: the same if a member has
  * entered something else under the number of a work in flight, waits for us in another group, or has left;
- * LS_RANK_DIED for the rank that serves the store; else LS_OK. ls_blame_timeout: LS_RANK_HUNG. */
+ * LS_RANK_DIED for the rank that serves the store; else LS_OK. ls_blame_timeout: LS_RANK_HUNG, which names the rank
+ * that does not come, the pair and direction in which a message was lost, or says that neither can be known. */
 ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int peer);
 ls_status ls_blame_check(ls_group *g);
 /* The same for an all_to_all to which a member sends `sends` elements, where we expect others. */
@@ -429,7 +433,7 @@ ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_
 /* LS_COLL_MISMATCH if a member is known to have called something else as k's number: for works whose messages do
  * not say what they belong to. */
 ls_status ls_blame_compare(ls_group *g, const ls_work *k);
-/* The rank of the world that k waits for, as far as can be seen. */
+/* The rank of the world that k waits for, as far as can be seen: for statistics. */
 int ls_blame_whom(const ls_group *g, const ls_work *k);
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
 

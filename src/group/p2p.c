@@ -126,8 +126,10 @@ static inline ls_status offer(ls_group *g, const message *m, uint64_t *ticket)
     ls_world *w = g->w;
     ls_msg x = { m->p, m->nbytes, m->sig };
     ls_status st = w->tops->send(w->tp, m->world_rank, m->channel, &x, ticket);
-    if (st == LS_OK && !g->mapped) ls_count_bytes(g, m->nbytes);
-    return st;
+    if (LS_UNLIKELY(st != LS_OK)) return st;
+    atomic_store_explicit(&g->flow->message[m->world_rank], m->seq + 1, memory_order_relaxed);
+    if (!g->mapped) ls_count_bytes(g, m->nbytes);
+    return LS_OK;
 }
 
 /* Takes what is here, at most about `budget` bytes; LS_OK once all of it is. */

@@ -216,6 +216,29 @@ static ls_status start(ls_group *g, ls_work *k, entry *e)
     return ls_run_start(r);
 }
 
+/* What we have sent so far, and what each lane waits for: whose message is lost may only we know. */
+static LS_COLD void show(ls_group *g, const ls_work *k, const ls_run *r)
+{
+    ls_flow *f = g->flow;
+    for (int l = 0; l < LS_PAGE_LANES; l++) {
+        ls_run_wait x;
+        const bool runs = l < r->sched->shape.nlanes, waits = runs && ls_run_waits(r, l, &x);
+        uint64_t word = waits ? ls_flow_wait(g->world_rank[x.peer], x.sends, x.part, x.number) : 0;
+        for (int p = 0; p < g->size; p++)
+            atomic_store_explicit(&f->lane[l].sent[g->world_rank[p]], runs ? ls_run_sent(r, l, p) : 0,
+                                  memory_order_relaxed);
+        atomic_store_explicit(&f->lane[l].waits, word, memory_order_relaxed);
+    }
+    atomic_store_explicit(&f->done, 0, memory_order_relaxed);
+    atomic_store_explicit(&f->seq, k->desc.seq, memory_order_release); /* what is above is about it */
+}
+
+static inline void show_done(ls_group *g, const ls_work *k)
+{
+    atomic_store_explicit(&g->flow->done, 1, memory_order_relaxed);
+    atomic_store_explicit(&g->flow->seq, k->desc.seq, memory_order_release);
+}
+
 ls_status ls_schedule_turn(ls_work *k)
 {
     ls_group *g = k->g;
@@ -224,6 +247,7 @@ ls_status ls_schedule_turn(ls_work *k)
         LS_TRY(find(g, k, &e));
         LS_TRY(start(g, k, e));
         g->cache->running = e;
+        g->shown = UINT64_MAX;
         k->phase = 1;
     }
     e = g->cache->running;
@@ -231,7 +255,12 @@ ls_status ls_schedule_turn(ls_work *k)
     ls_status st = ls_run_progress(r);
     k->pos = (size_t)(r->received + r->sent); /* shows whether something moved */
     if (st == LS_COLL_MISMATCH && r->mismatch_peer >= 0) return ls_blame_mismatch(g, k, r->mismatch_peer);
+    if (st == LS_AGAIN && ls_run_stamp(r) != g->shown) {
+        g->shown = ls_run_stamp(r);
+        show(g, k, r);
+    }
     if (st != LS_OK) return st;
+    show_done(g, k);
     if (e->nbytes > 0 && e->to != e->from) memcpy(e->to, e->from, e->nbytes);
     /* through shared memory a payload byte is read by its receiver; on a wire its sender sends it */
     ls_count_bytes(g, g->mapped ? r->received : r->sent);

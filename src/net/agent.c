@@ -12,6 +12,7 @@
 #define BEAT_NS 100000000ull
 #define KEY "beat"
 #define KEY_BYTES (sizeof KEY - 1)
+_Static_assert(LS_BEAT_MAX_BYTES <= LS_STORE_VALUE_MAX, "a beat is one value");
 
 struct ls_agent {
     ls_store_client *c;    /* owned */

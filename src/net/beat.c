@@ -11,6 +11,32 @@
 static uint32_t load(const _Atomic uint32_t *p) { return atomic_load_explicit(p, memory_order_relaxed); }
 static void store(_Atomic uint32_t *p, uint32_t v) { atomic_store_explicit(p, v, memory_order_relaxed); }
 
+static void write_flow(const ls_rank_slot *slot, uint32_t block, ls_beat_flow *b)
+{
+    const ls_flow *f = &slot->flow[block];
+    *b = (ls_beat_flow){ .block = block, .seq = atomic_load_explicit(&f->seq, memory_order_acquire) };
+    b->group = load(&f->group);
+    b->done = load(&f->done);
+    for (int r = 0; r < LS_MAX_RANKS; r++) b->message[r] = load(&f->message[r]);
+    for (int l = 0; l < LS_PAGE_LANES; l++) {
+        b->waits[l] = atomic_load_explicit(&f->lane[l].waits, memory_order_relaxed);
+        for (int r = 0; r < LS_MAX_RANKS; r++) b->sent[l][r] = load(&f->lane[l].sent[r]);
+    }
+}
+
+static void take_flow(ls_rank_slot *slot, const ls_beat_flow *b)
+{
+    ls_flow *f = &slot->flow[b->block];
+    for (int r = 0; r < LS_MAX_RANKS; r++) store(&f->message[r], b->message[r]);
+    for (int l = 0; l < LS_PAGE_LANES; l++) {
+        atomic_store_explicit(&f->lane[l].waits, b->waits[l], memory_order_relaxed);
+        for (int r = 0; r < LS_MAX_RANKS; r++) store(&f->lane[l].sent[r], b->sent[l][r]);
+    }
+    store(&f->group, b->group);
+    store(&f->done, b->done);
+    atomic_store_explicit(&f->seq, b->seq, memory_order_release);
+}
+
 static void write_rank(const ls_world_page *p, uint32_t rank, uint64_t now_ns, ls_beat_rank *b)
 {
     const ls_rank_slot *slot = &p->rank[rank];
@@ -25,6 +51,7 @@ static void write_rank(const ls_world_page *p, uint32_t rank, uint64_t now_ns, l
                          .still_ns = beat < now_ns ? now_ns - beat : 0 };
     b->has_message = ls_page_awaited(p, (int)rank, &b->message);
     b->has_desc = ls_page_last_coll(p, (int)rank, &b->desc);
+    write_flow(slot, (b->has_message ? b->message.block : b->has_desc ? b->desc.block : 0) % LS_PAGE_GROUPS, &b->flow);
     if (b->has_desc && b->desc.label < LS_BLACKBOX_STRINGS)
         memcpy(b->label, slot->box.string[b->desc.label], sizeof b->label - 1);
 }
@@ -60,13 +87,14 @@ size_t ls_beat_write(const ls_world_page *p, uint64_t mask, uint64_t now_ns, voi
 static bool fits(const ls_world_page *p, const ls_beat_rank *b)
 {
     return b->rank < p->nranks && b->state <= LS_RANK_STOPPED && b->in_coll <= LS_IN_MESSAGE &&
-           b->desc.block < LS_PAGE_GROUPS;
+           b->desc.block < LS_PAGE_GROUPS && b->flow.block < LS_PAGE_GROUPS;
 }
 
 static void take_rank(ls_world_page *p, const ls_beat_rank *b, uint64_t now_ns)
 {
     ls_rank_slot *slot = &p->rank[b->rank];
     store(&slot->step, b->step);
+    take_flow(slot, &b->flow);
     store(&slot->micro_batch, b->micro_batch);
     atomic_store_explicit(&slot->pid, b->pid, memory_order_relaxed);
     atomic_store_explicit(&slot->beat_ns, b->still_ns < now_ns ? now_ns - b->still_ns : 0, memory_order_relaxed);

@@ -17,6 +17,13 @@ typedef struct ls_beat_head {
     uint32_t text;          /* bytes of the cause's sentence, which follow */
 } ls_beat_head;
 
+/* An ls_flow: of the group of the rank's newest collective, or of the message that it waits for. */
+typedef struct ls_beat_flow {
+    uint32_t group, seq, done, block;
+    uint64_t waits[LS_PAGE_LANES];
+    uint32_t message[LS_MAX_RANKS], sent[LS_PAGE_LANES][LS_MAX_RANKS];
+} ls_beat_flow;
+
 typedef struct ls_beat_rank {
     uint32_t rank;
     int32_t pid;
@@ -27,8 +34,11 @@ typedef struct ls_beat_rank {
     ls_coll_desc desc;      /* its newest collective, whose label is the string that follows */
     ls_coll_desc message;   /* and the message that it waits for */
     char label[LS_BLACKBOX_STRING_BYTES];
+    ls_beat_flow flow;
 } ls_beat_rank;
-_Static_assert(sizeof(ls_beat_rank) == 48 + 64 + LS_BLACKBOX_STRING_BYTES, "no padding on the wire");
+_Static_assert(sizeof(ls_beat_rank) == 48 + 64 + LS_BLACKBOX_STRING_BYTES + sizeof(ls_beat_flow) &&
+                   sizeof(ls_beat_flow) == 32 + 12 * LS_MAX_RANKS,
+               "no padding on the wire");
 
 #define LS_BEAT_MAX_BYTES (sizeof(ls_beat_head) + LS_ERROR_BYTES + LS_MAX_RANKS * sizeof(ls_beat_rank))
 

@@ -16,7 +16,7 @@
 #include "lockstep/world.h"
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
-#define LS_PAGE_LAYOUT 2u
+#define LS_PAGE_LAYOUT 3u
 #define LS_PAGE_GROUPS 21  /* groups whose newest collectives a slot describes: all there can be, */
 #define LS_PAGE_HISTORY 64 /* and as many of each as can be in flight */
 
@@ -33,6 +33,26 @@ typedef struct ls_coll_desc {
 typedef enum ls_rank_state {
     LS_RANK_STARTING, LS_RANK_RUNNING, LS_RANK_DONE, LS_RANK_DEAD, LS_RANK_STOPPED
 } ls_rank_state;
+
+/* What a rank has sent in one group, for whoever must say where a message was lost: written by whoever moves the
+ * rank's works, read when a wait has failed. Ranks are those of the world. */
+#define LS_PAGE_LANES 2
+typedef struct ls_flow {
+    _Atomic uint32_t group;              /* which group has this place now */
+    _Atomic uint32_t seq, done;          /* its newest collective that ran a schedule; 1: that is complete */
+    _Atomic uint32_t message[LS_MAX_RANKS]; /* sends and receives: messages handed to the transport, to each rank */
+    struct {
+        _Atomic uint64_t waits;          /* ls_flow_wait(); 0: for nothing */
+        _Atomic uint32_t sent[LS_MAX_RANKS]; /* messages of that collective handed to the transport */
+    } lane[LS_PAGE_LANES];
+} ls_flow;
+
+/* A lane's wait in a word: for message `number` of a rank, of which a part may be here; or (sends) for that rank to
+ * take what it was sent. */
+static inline uint64_t ls_flow_wait(int rank, bool sends, bool part, uint32_t number)
+{
+    return 1ull << 63 | (uint64_t)sends << 62 | (uint64_t)part << 61 | (uint64_t)(uint32_t)rank << 32 | number;
+}
 
 typedef struct ls_rank_slot {
     /* Read by peers at every message and hardly ever written: a line of its own, or each look would
@@ -53,6 +73,7 @@ typedef struct ls_rank_slot {
         _Atomic uint64_t word[4];        /* an ls_coll_desc */
     } desc[LS_PAGE_GROUPS * LS_PAGE_HISTORY]; /* ls_desc_index() */
     struct ls_desc_slot message;         /* the newest send or receive that it had to wait for */
+    ls_flow flow[LS_PAGE_GROUPS];        /* by block, as desc */
     ls_blackbox box;
 } ls_rank_slot;
 
