@@ -47,6 +47,17 @@ claim '-I adds four columns a placement, -S the time' test "$(rows table | awk '
 for coll in all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all sendrecv; do
     for how in '--threads' '--transport tcp -r 1' '--private --algo ring -m 3' '--touch 1 -z 1 -u 3' '-M -g 2' '--counts uneven' \
         '--counts uneven --transport tcp -m 2 -r 2'; do
+        case "$coll $how" in # what the collective has no use for is refused
+        all_reduce*uneven* | broadcast*uneven* | reduce\ *uneven* | sendrecv*uneven*) refusal="--counts belongs to collectives of shares, here is $coll" ;;
+        sendrecv*ring*) refusal='--algo ring: sendrecv is messages' ;;
+        broadcast*ring* | reduce\ *ring* | gather*ring* | scatter*ring* | all_to_all*ring*) refusal="--algo ring does not serve $coll: expected one of" ;;
+        *) refusal='' ;;
+        esac
+        # shellcheck disable=SC2086
+        if [ "$refusal" ]; then
+            claim "$coll $how is refused" fails_with 64 "$refusal" quick $coll -g 3 -b 8 -e 16K -f 16 $how
+            continue
+        fi
         # shellcheck disable=SC2086
         claim "$coll $how: nothing is wrong" has_line '# Out of bounds values : 0 OK' quick $coll -g 3 -b 8 -e 16K -f 16 -d all -o all $how
     done
@@ -69,6 +80,34 @@ claim 'trials may be as long as asked for' test "$(bench all_reduce -b 8 -e 8 --
 quick all_gather -b 64 -e 64 --place out >table || exit 1
 claim 'a placement that is not measured keeps its columns' test "$(rows table | awk '{ print $9, $10, $13, length }')" = "0 N/A N/A 118"
 
+# --- who carries it out
+runs() { quick "$@" -b 1K -e 64K -f 64 --place in 2>&1 | sed -nE 's/^# from [0-9]+ bytes: in-place by ([^ ,]+).*/\1/p' | sort -u; }
+algos() { "$build/lockstep" coll --list | awk -v c="$1" '{ n = split($0, w, /[ ,]+/); for (i = 2; i <= n; i++) if (w[i] == c) print $1 }'; }
+names() { "$build/lockstep" coll --list | awk '{ print $1 }'; }
+for coll in all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all barrier; do
+    for algo in $(names); do
+        if ! algos $coll | grep -qx "$algo"; then
+            claim "$coll by $algo is refused" fails_with 64 "--algo $algo does not serve $coll: expected one of $(algos $coll | head -1)" \
+                quick $coll --algo "$algo" -e 8
+        elif [ $coll = barrier ]; then
+            claim "$coll by $algo is by $algo" has_line "in-place by $algo" quick $coll --algo "$algo"
+        else
+            claim "$coll by $algo is by $algo" test "$(runs $coll --algo "$algo")" = "$algo"
+        fi
+    done
+done
+claim 'without a wish the table says who it was' grep -qE '^[a-z_]+$' <<<"$(runs all_reduce)"
+claim 'fold needs memory that peers reach' fails_with 64 'which --private forbids: expected one of ring' quick all_reduce -e 8 -M --algo fold
+claim 'or is refused where another would run' fails_with 64 'cannot carry out all_reduce of 8 bytes over 2 ranks here, direct would' \
+    quick all_reduce -e 8 --transport tcp --algo fold
+claim 'bruck has no uneven form' fails_with 64 'pairwise would: expected one of direct' quick all_to_all -b 1K -e 1K --algo bruck --counts uneven
+claim 'an algorithm of another collective is refused' fails_with 64 'does not serve all_reduce' quick all_reduce -e 8 --algo broadcast=chain
+claim 'checksums are of tcp' fails_with 64 '--checksums belongs to --transport tcp and mixed, here is shm' quick all_reduce -e 8 --checksums false
+claim 'bf16 on the wire is for all_reduce' fails_with 64 '--wire belongs to all_reduce, here is reduce' quick reduce -e 8 --transport tcp --wire bf16
+claim 'a skip needs single times' fails_with 64 '--per_iter_skip belongs to --per_iter_timing' quick all_reduce -e 8 -K 1
+claim 'rows for a program have no counts' fails_with 64 '--count belongs to the table and its JSON file, here is --csv' quick all_reduce -e 8 --csv --count
+claim 'sizes grow by one of two' fails_with 64 'sizes grow by one of them' quick all_reduce -e 8 -i 8 -f 4
+
 # --- bytes, and the line through the rows
 for how in '' '--transport tcp' '--algo ring' '--transport tcp --algo halving_doubling -g 3' '--transport tcp --algo master -g 5' '-M -g 4'; do
     # shellcheck disable=SC2086
@@ -77,6 +116,7 @@ for how in '' '--transport tcp' '--algo ring' '--transport tcp --algo halving_do
 done
 for coll in reduce_scatter all_gather broadcast reduce gather scatter all_to_all; do
     claim "and of $coll" has_line '# Bytes on each rank   : 12 of 12 as the formula says OK' quick $coll -g 3 -b 12 -e 2M -f 11 --count -r 2
+    case $coll in broadcast | reduce) continue ;; esac
     claim "in uneven shares" has_line '# Bytes on each rank   : 8 of 8 as the formula says OK' quick $coll -g 4 -b 16 -e 90K -f 16 --count \
         --transport tcp --counts uneven
 done

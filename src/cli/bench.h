@@ -118,6 +118,8 @@ typedef struct ls_bench_iters {
 } ls_bench_iters;
 
 typedef struct ls_bench_result {
+    const char *algo;            /* who carried it out: of the registry, or a form in mapped memory; NULL: nobody */
+    int segments;                /* pieces of a share, of a schedule; 0 elsewhere */
     double us, algbw, busbw;     /* GB/s, 10^9; us is the median of the trials, */
     double least_us;             /* this the quickest of them, */
     double single_us;            /* and this the median of single operations; 0: they were not timed one by one */
@@ -142,6 +144,7 @@ typedef struct ls_bench_report {
     FILE *to, *file;             /* file: JSON, NULL when not asked for */
     ls_text json;
     int nrows, nbw;
+    char by[160];                /* the algorithms of the row before, as shown */
     double bw;
     int64_t wrong;
     int counted, miscounted, unknown; /* with --count: results, those off their formula, those without one */
@@ -173,6 +176,10 @@ double ls_bench_bus_factor(ls_coll coll, int size);
 
 /* Every rank of a world. Rank 0 prints. LS_INTERNAL when results were wrong. */
 ls_status ls_bench_run(ls_world *w, const ls_bench_opts *o);
+/* Whether each rank has a share of the vector. */
+bool ls_bench_has_shares(ls_coll coll);
+/* "ring, direct": the algorithms that --algo may name for o's collective, memory and counts. */
+void ls_bench_algos(const ls_bench_opts *o, char *out, size_t n);
 /* Bytes of registered memory that it needs on every rank. */
 size_t ls_bench_arena_bytes(const ls_bench_opts *o);
 /* The smallest and largest of a list "float" or "all"; false when the name is none. */

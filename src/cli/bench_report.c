@@ -127,6 +127,7 @@ static void json_result(ls_text *t, const char *key, const ls_bench_result *x)
     ls_json_number(t, x->algbw);
     ls_text_add(t, ", \"bus_bw\": ");
     ls_json_number(t, x->busbw);
+    ls_text_add(t, ", \"algorithm\": \"%s\", \"segments\": %d", x->algo ? x->algo : "none", x->segments);
     ls_text_add(t, ", \"nwrong\": ");
     if (x->nwrong < 0) ls_text_add(t, "null}");
     else ls_text_add(t, "%.0f}", x->nwrong);
@@ -293,6 +294,25 @@ static void text_result(const ls_bench_report *r, const ls_bench_result *x)
     for (int i = 0; x->us < 0 && r->o->per_iter && i < 4; i++) fprintf(r->to, "  %7s", "N/A");
 }
 
+static void add_who(char *out, size_t n, const char *place, const ls_bench_result *x)
+{
+    const size_t at = strlen(out);
+    if (x->us < 0 || !x->algo) return;
+    snprintf(out + at, n - at, "%s%s by %s", at ? ", " : "", place, x->algo);
+    if (x->segments > 1) snprintf(out + strlen(out), n - strlen(out), " in %d segments", x->segments);
+}
+
+/* What carries out the rows from here on, where it differs from the row before. */
+static void text_who(ls_bench_report *r, const ls_bench_row *row)
+{
+    char by[sizeof r->by] = "";
+    add_who(by, sizeof by, "out-of-place", &row->out_of_place);
+    add_who(by, sizeof by, "in-place", &row->in_place);
+    if (strcmp(by, r->by) == 0) return;
+    memcpy(r->by, by, sizeof by);
+    fprintf(r->to, "# from %zu bytes: %s\n", row->bytes, *by ? by : "nothing to move");
+}
+
 static void text_row(const ls_bench_report *r, const ls_bench_row *row)
 {
     fprintf(r->to, "%12li  %12li  %8s  %6s  %6d", (long)row->bytes, (long)row->count, row->dtype, row->op, row->root);
@@ -433,6 +453,7 @@ void ls_bench_report_row(ls_bench_report *r, const ls_bench_row *row)
         csv_result(r, row, "out", x[0]);
         csv_result(r, row, "in", x[1]);
     } else {
+        text_who(r, row);
         text_row(r, row);
     }
     fflush(r->to); /* long rows follow: show this one now */

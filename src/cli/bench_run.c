@@ -49,7 +49,7 @@ typedef struct bench {
 
 /* --- shape -------------------------------------------------------------------------------- */
 
-static bool has_shares(ls_coll c)
+bool ls_bench_has_shares(ls_coll c)
 {
     return c == LS_ALL_GATHER || c == LS_REDUCE_SCATTER || c == LS_GATHER || c == LS_SCATTER || c == LS_ALL_TO_ALL;
 }
@@ -80,12 +80,12 @@ static void uneven_shares(bench *b, size_t count)
 static job job_of(bench *b, size_t nbytes, ls_dtype dtype, ls_redop op)
 {
     ls_coll coll = b->o->coll;
-    size_t n = nbytes / ls_dtype_size(dtype), parts = has_shares(coll) ? (size_t)b->size : 1;
+    size_t n = nbytes / ls_dtype_size(dtype), parts = ls_bench_has_shares(coll) ? (size_t)b->size : 1;
     if (coll == LS_BARRIER) n = 0;
     job j = { .coll = coll, .dtype = dtype, .op = op, .share = n / parts };
     j.count = j.share * parts;
     j.nbytes = j.count * ls_dtype_size(dtype);
-    if (has_shares(coll) && strcmp(b->o->counts, "uneven") == 0) {
+    if (ls_bench_has_shares(coll) && strcmp(b->o->counts, "uneven") == 0) {
         uneven_shares(b, j.count);
         j.each = b->uneven;
     }
@@ -118,7 +118,7 @@ static char *buffer(const bench *b, char *base, const job *j, int slot)
 static size_t own_at(const bench *b, const job *j)
 {
     ls_bench_case c = case_of(b, j, 0);
-    if (!has_shares(j->coll) || j->coll == LS_ALL_TO_ALL) return 0;
+    if (!ls_bench_has_shares(j->coll) || j->coll == LS_ALL_TO_ALL) return 0;
     return ls_bench_share_at(&c, 0, b->rank) * ls_dtype_size(j->dtype);
 }
 
@@ -435,11 +435,47 @@ static ls_status count_bytes(bench *b, const job *j, ls_bench_count *out)
     return LS_OK;
 }
 
+void ls_bench_algos(const ls_bench_opts *o, char *out, size_t n)
+{
+    const ls_shape shape = { .coll = o->coll, .size = (int)o->ranks, .segments = 1, .nlanes = 1,
+                             .uneven = o->coll == LS_ALL_TO_ALL && strcmp(o->counts, "uneven") == 0 };
+    size_t at = 0;
+    *out = 0;
+    for (int i = 0; ls_algos[i]; i++) {
+        const ls_algo *a = ls_algos[i];
+        const bool fold = strcmp(a->name, "fold") == 0;
+        if (!(a->colls & 1u << o->coll) || (a->fits && !a->fits(&shape)) || (fold && o->private_memory)) continue;
+        if (at >= n) break;
+        at += (size_t)snprintf(out + at, n - at, "%s%s", at ? ", " : "", a->name);
+    }
+}
+
+/* One operation, to see what carries it out: nothing is measured under a name that is not its own. */
+static ls_status look_who_runs(bench *b, const job *j, ls_bench_result *out)
+{
+    const ls_bench_opts *o = b->o;
+    const ls_algo *by[LS_COLLS];
+    char names[256];
+    LS_TRY(operation(b, j));
+    out->algo = j->coll == LS_SENDRECV ? "messages" : j->count == 0 && j->coll != LS_BARRIER ? NULL : ls_select_ran(b->g);
+    out->segments = b->g->ran == LS_WORK_EXEC && out->algo ? b->g->ran_segments : 0;
+    if (!o->algo || !*o->algo || !out->algo || b->g->ran == LS_WORK_LOCAL) return LS_OK;
+    LS_TRY(ls_algo_parse(o->algo, by));
+    if (by[j->coll] && strcmp(by[j->coll]->name, out->algo) == 0) return LS_OK;
+    ls_bench_algos(o, names, sizeof names);
+    return ls_fail(LS_USAGE, "--algo %s cannot carry out %s of %zu bytes over %d ranks here, %s would: expected one of %s", o->algo,
+                   ls_coll_name(j->coll), j->nbytes, b->size, out->algo, names);
+}
+
 static ls_status placement(bench *b, job j, bool in_place, int *iters, ls_bench_result *out)
 {
+    ls_bench_result who = { 0 };
     j.in_place = in_place;
     fill(b, &j, b->round++);
+    LS_TRY(look_who_runs(b, &j, &who));
     LS_TRY(measure(b, &j, iters, out));
+    out->algo = who.algo;
+    out->segments = who.segments;
     if (b->o->count || b->o->fit) LS_TRY(count_bytes(b, &j, &out->count));
     return check(b, &j, &out->nwrong);
 }
@@ -481,7 +517,7 @@ static ls_status rows_of(bench *b, ls_bench_report *report, ls_dtype dtype, ls_r
         if (strcmp(o->place, "out") != 0) LS_TRY(placement(b, j, true, &row.iterations, &row.in_place));
         if (report) ls_bench_report_row(report, &row);
 
-        size_t next = o->step_factor > 1 ? nbytes * (size_t)o->step_factor : nbytes + o->step_bytes;
+        size_t next = o->step_factor > 1 ? nbytes * (size_t)o->step_factor : nbytes + o->step_bytes; /* below 2^61 */
         if (next == 0) next = ls_dtype_size(dtype);
         if (next > o->max_bytes || j.coll == LS_BARRIER) return LS_OK;
         nbytes = next;

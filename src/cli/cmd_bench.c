@@ -12,36 +12,36 @@
 #define AT(field) offsetof(ls_bench_opts, field)
 static const ls_opt table[] = {
     { "ranks", LS_OPT_INT, AT(ranks), "2", "1..64", "ranks to start, unless a launcher did", 'g', "ngpus" },
-    { "minbytes", LS_OPT_BYTES, AT(min_bytes), "8", NULL, "smallest size", 'b', NULL },
-    { "maxbytes", LS_OPT_BYTES, AT(max_bytes), "128M", NULL, "largest size", 'e', NULL },
-    { "stepbytes", LS_OPT_BYTES, AT(step_bytes), "1M", "1..", "from size to size, where no factor is given", 'i', NULL },
-    { "stepfactor", LS_OPT_INT, AT(step_factor), "2", "1..", "from size to size", 'f', NULL },
+    { "minbytes", LS_OPT_BYTES, AT(min_bytes), "8", "0..16TiB", "smallest size", 'b', NULL },
+    { "maxbytes", LS_OPT_BYTES, AT(max_bytes), "128M", "0..16TiB", "largest size", 'e', NULL },
+    { "stepbytes", LS_OPT_BYTES, AT(step_bytes), "1M", "1..16TiB", "from size to size, where no factor is given", 'i', NULL },
+    { "stepfactor", LS_OPT_INT, AT(step_factor), "2", "1..65536", "from size to size", 'f', NULL },
     { "iters", LS_OPT_INT, AT(iters), "20", "1..1000000", "timed operations a row; when not given, quick ones get up to 10,000",
       'n', NULL },
     { "warmup_iters", LS_OPT_INT, AT(warmup), "1", "0..1000000", "operations before them", 'w', NULL },
     { "agg_iters", LS_OPT_INT, AT(agg), "1", "1..32", "operations in flight together, on buffers of their own", 'm', NULL },
-    { "run_cycles", LS_OPT_INT, AT(cycles), "1", "1..", "how often to go through all sizes", 'N', NULL },
-    { "check", LS_OPT_INT, AT(check), "1", "0..", "operations whose results are checked, element by element; 0: none", 'c', NULL },
+    { "run_cycles", LS_OPT_INT, AT(cycles), "1", "1..1000000", "how often to go through all sizes", 'N', NULL },
+    { "check", LS_OPT_INT, AT(check), "1", "0..1000000", "operations whose results are checked, element by element; 0: none", 'c', NULL },
     { "op", LS_OPT_CHOICE, AT(op), "sum", "sum|prod|max|min|avg|all", "reduction", 'o', NULL },
     { "datatype", LS_OPT_CHOICE, AT(dtype), "float", "float|double|half|bfloat16|int32|int64|uint8|all", "of the elements", 'd', NULL },
     { "root", LS_OPT_INT, AT(root), "0", "0..63", "rank that has what is sent, or gets what is collected", 'r', NULL },
     { "blocking", LS_OPT_BOOL, AT(blocking), "false", NULL, "a barrier after each operation, timed with it", 'z', NULL },
     { "average", LS_OPT_INT, AT(average), "1", "0..3", "time shown: 0 rank 0's, 1 mean, 2 least, 3 greatest over ranks", 'a', NULL },
     { "per_iter_timing", LS_OPT_BOOL, AT(per_iter), "false", NULL, "time each operation; columns with their spread", 'I', NULL },
-    { "per_iter_skip", LS_OPT_INT, AT(skip), "0", "0..", "operations to leave out of that spread", 'K', NULL },
+    { "per_iter_skip", LS_OPT_INT, AT(skip), "0", "0..1000000", "operations to leave out of that spread", 'K', NULL },
     { "output_file", LS_OPT_STRING, AT(json), NULL, NULL, "the table as JSON, for example x.json", 'J', NULL },
-    { "timeout", LS_OPT_TIME, AT(timeout), "30s", ">0", "silence of a rank that ends the run", 'T', NULL },
+    { "timeout", LS_OPT_TIME, AT(timeout), "30s", "1ms..24h", "silence of a rank that ends the run", 'T', NULL },
     { "report_timestamps", LS_OPT_BOOL, AT(timestamps), "false", NULL, "when each row was measured", 'S', NULL },
     { "unalign", LS_OPT_INT, AT(unalign), "0", "0..1024", "elements by which buffers miss their alignment", 'u', NULL },
     { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm, tcp or mixed", 0, NULL },
     { "backend", LS_OPT_CHOICE, AT(backend), "sched", "sched|mpi", "who carries them out; mpi: the MPI library, under mpirun", 0, NULL },
-    { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size; lockstep coll --list", 0, NULL },
+    { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size, one that serves the collective: lockstep coll --list", 0, NULL },
     { "touch", LS_OPT_BOOL, AT(touch), "false", NULL, "data are rewritten before and read after each operation, untimed", 0, NULL },
     { "private", LS_OPT_BOOL, AT(private_memory), "false", NULL, "buffers that peers cannot reach (malloc), not ls_alloc's", 'M', NULL },
     { "place", LS_OPT_CHOICE, AT(place), "both", "both|in|out", "measure only one placement", 0, NULL },
-    { "counts", LS_OPT_CHOICE, AT(counts), "even", "even|uneven", "shares: equal, or rank r has r times as much as rank 1", 0, NULL },
+    { "counts", LS_OPT_CHOICE, AT(counts), "even", "even|uneven", "where ranks have shares: equal, or rank r has r times as much as rank 1", 0, NULL },
     { "trials", LS_OPT_INT, AT(trials), "1", "1..99", "measure each row so often and show the median", 0, NULL },
-    { "trial_time", LS_OPT_TIME, AT(trial_time), "0", NULL, "as many operations a trial as take so long, instead of --iters", 0, NULL },
+    { "trial_time", LS_OPT_TIME, AT(trial_time), "0", "0..1h", "as many operations a trial as take so long, instead of --iters", 0, NULL },
     { "ping_pong", LS_OPT_BOOL, AT(ping_pong), "false", NULL, "sendrecv there and back between 2 ranks; the time is half of it", 0, NULL },
     { "wire", LS_OPT_CHOICE, AT(wire), "f32", "f32|bf16", "how float sums of all_reduce travel on tcp and mixed (comm.wire)", 0, NULL },
     { "checksums", LS_OPT_BOOL, AT(checksums), "true", NULL, "of frames, on tcp (comm.check)", 0, NULL },
@@ -69,6 +69,46 @@ static ls_status read_collective(const char *name, ls_coll *out)
     return ls_fail(LS_USAGE, "no collective named '%s'; served are " SERVED, name);
 }
 
+/* What would do nothing for the collective, its transport or the way rows are printed. A default asks for nothing. */
+static ls_status check_given(const ls_opts *opts, const ls_bench_opts *o)
+{
+    const bool wire = strcmp(o->transport, "shm") != 0 && strcmp(o->transport, "self") != 0;
+    const bool table_or_json = !o->csv || (o->json && *o->json);
+    const struct { const char *flag; bool applies; const char *belongs, *found; } rule[] = {
+        { "counts", ls_bench_has_shares(o->coll), "collectives of shares", ls_coll_name(o->coll) },
+        { "wire", o->coll == LS_ALL_REDUCE, "all_reduce", ls_coll_name(o->coll) },
+        { "wire", wire, "--transport tcp and mixed", o->transport },
+        { "checksums", wire, "--transport tcp and mixed", o->transport },
+        { "per_iter_skip", o->per_iter, "--per_iter_timing", "it is not given" },
+        { "per_iter_timing", table_or_json, "the table and its JSON file", "--csv" },
+        { "report_timestamps", !o->csv, "the table", "--csv" },
+        { "count", table_or_json, "the table and its JSON file", "--csv" },
+        { "fit", table_or_json, "the table and its JSON file", "--csv" },
+    };
+    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++)
+        if (!rule[i].applies && !ls_opts_is_default(opts, rule[i].flag))
+            return ls_fail(LS_USAGE, "--%s belongs to %s, here is %s: leave it out", rule[i].flag, rule[i].belongs, rule[i].found);
+    if (ls_opts_is_set(opts, "stepbytes") && ls_opts_is_set(opts, "stepfactor") && o->step_factor > 1)
+        return ls_fail(LS_USAGE, "--stepbytes and --stepfactor: sizes grow by one of them");
+    return LS_OK;
+}
+
+/* The algorithm that is asked for carries out this collective, or nothing is measured under its name. */
+static ls_status check_algo(const ls_bench_opts *o)
+{
+    const ls_algo *by[LS_COLLS];
+    char names[256];
+    if (!o->algo || !*o->algo) return LS_OK;
+    if (ls_algo_parse(o->algo, by) < 0) return ls_fail(LS_USAGE, "--algo: %s", ls_last_error());
+    if (o->coll == LS_SENDRECV) return ls_fail(LS_USAGE, "--algo %s: sendrecv is messages, no algorithm carries it out", o->algo);
+    ls_bench_algos(o, names, sizeof names);
+    if (!by[o->coll])
+        return ls_fail(LS_USAGE, "--algo %s does not serve %s: expected one of %s", o->algo, ls_coll_name(o->coll), names);
+    if (o->private_memory && strcmp(by[o->coll]->name, "fold") == 0)
+        return ls_fail(LS_USAGE, "--algo fold works where peers reach each other's buffers, which --private forbids: expected one of %s", names);
+    return LS_OK;
+}
+
 /* What ranges cannot say. */
 static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
 {
@@ -91,10 +131,7 @@ static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
     if (o->per_iter && (o->trials > 1 || o->trial_time))
         return ls_fail(LS_USAGE, "--per_iter_timing shows one trial of --iters operations");
     o->more_iters = !ls_opts_is_set(opts, "iters") && !o->per_iter;
-    const ls_algo *by[LS_COLLS];
-    if (o->algo && strpbrk(o->algo, "=,")) {
-        if (ls_algo_parse(o->algo, by) < 0) return ls_fail(LS_USAGE, "--algo: %s", ls_last_error());
-    } else if (o->algo && *o->algo && !ls_algo_find(o->algo)) {
+    if (o->algo && *o->algo && !strpbrk(o->algo, "=,") && !ls_algo_find(o->algo)) {
         const char *names[32];
         size_t n = 0;
         for (; ls_algos[n] && n < 32; n++) names[n] = ls_algos[n]->name;
@@ -107,7 +144,8 @@ static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
         return ls_fail(LS_USAGE, "no transport named '%s'; %s%s%s", o->transport, near ? "did you mean '" : "shm, tcp and mixed are there",
                        near ? near : "", near ? "'?" : "");
     }
-    return LS_OK;
+    LS_TRY(check_given(opts, o));
+    return check_algo(o);
 }
 
 static ls_status read_all(ls_opts *opts, ls_bench_opts *o, int argc, char **argv)
