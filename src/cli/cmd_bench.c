@@ -35,7 +35,7 @@ static const ls_opt table[] = {
     { "unalign", LS_OPT_INT, AT(unalign), "0", "0..1024", "elements by which buffers miss their alignment", 'u', NULL },
     { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm, tcp or mixed", 0, NULL },
     { "backend", LS_OPT_CHOICE, AT(backend), "sched", "sched|mpi", "who carries them out; mpi: the MPI library, under mpirun", 0, NULL },
-    { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size, one that serves the collective: lockstep coll --list", 0, NULL },
+    { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size; those that serve: lockstep coll --list", 0, NULL },
     { "touch", LS_OPT_BOOL, AT(touch), "false", NULL, "data are rewritten before and read after each operation, untimed", 0, NULL },
     { "private", LS_OPT_BOOL, AT(private_memory), "false", NULL, "buffers that peers cannot reach (malloc), not ls_alloc's", 'M', NULL },
     { "place", LS_OPT_CHOICE, AT(place), "both", "both|in|out", "measure only one placement", 0, NULL },

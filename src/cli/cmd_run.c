@@ -30,7 +30,7 @@ static const ls_opt table[] = {
       "ranks on this machine: a number, or auto or cpu: one per usable core", 0, NULL },
     { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines: N; on each, run the same command with its own --node-rank", 0,
       NULL },
-    { "node-rank", LS_OPT_INT, AT(node_rank), "0", "0..", "which of them this is", 0, NULL },
+    { "node-rank", LS_OPT_INT, AT(node_rank), "0", "0..63", "which of them this is", 0, NULL },
     { "master-addr", LS_OPT_STRING, AT(master_addr), "127.0.0.1", NULL,
       "of several machines, node 0's address or name; the ranks of one machine meet on 127.0.0.1", 0, NULL },
     { "master-port", LS_OPT_INT, AT(master_port), "0", "0..65535",
@@ -43,16 +43,15 @@ static const ls_opt table[] = {
       "address of this machine to listen on, 0.0.0.0 for all; default: the one that the others reach it by", 0, NULL },
     { "standalone", LS_OPT_BOOL, AT(standalone), "false", NULL, "one machine and a free port, which is the default", 0,
       NULL },
-    { "rdzv-backend", LS_OPT_STRING, AT(rdzv_backend), "static", NULL, "accepted; the rendezvous is our own, with static node ranks", 0,
+    { "rdzv-backend", LS_OPT_CHOICE, AT(rdzv_backend), "static", "static|c10d", "either: the rendezvous is our own, with static node ranks", 0,
       NULL },
     { "rdzv-endpoint", LS_OPT_STRING, AT(rdzv_endpoint), "", NULL, "HOST:PORT, the same as --master-addr and --master-port", 0, NULL },
     { "rdzv-id", LS_OPT_STRING, AT(rdzv_id), "none", NULL, "name of the run: TORCHELASTIC_RUN_ID and log folder", 0,
       NULL },
-    { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "join_timeout=SECONDS for all machines to come; the rest is "
-      "accepted", 0, NULL },
-    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..", "accepted; this version does not restart a failed job",
+    { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "join_timeout=SECONDS for all machines to come", 0, NULL },
+    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..1000000", "starts of a job that failed (not implemented)",
       0, NULL },
-    { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "accepted; a rank's end is seen at once", 0,
+    { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "a rank's end is seen at once (not implemented)", 0,
       NULL },
     { "log-dir", LS_OPT_STRING, AT(log_dir), "", NULL, "folder for log files and failure.json", 0, NULL },
     { "redirects", LS_OPT_STRING, AT(redirects), "0", NULL,
@@ -62,16 +61,16 @@ static const ls_opt table[] = {
     { "role", LS_OPT_STRING, AT(role), "default", NULL, "name of the ranks in ROLE_NAME and before teed lines", 0,
       NULL },
     { "bind", LS_OPT_BOOL, AT(bind), "true", NULL, "give each rank cores of its own when there are enough", 0, NULL },
-    { "numa-binding", LS_OPT_STRING, AT(numa), "none", NULL, "accepted; see --bind", 0, NULL },
+    { "numa-binding", LS_OPT_STRING, AT(numa), "none", NULL, "see --bind (not implemented)", 0, NULL },
     { "signals-to-handle", LS_OPT_STRING, AT(signals), "SIGTERM,SIGINT,SIGHUP,SIGQUIT", NULL,
-      "accepted; these are handled", 0, NULL },
+      "others than these (not implemented)", 0, NULL },
     { "module", LS_OPT_BOOL, AT(module), "false", NULL, "PROGRAM is a Python module: python3 -m PROGRAM", 'm', NULL },
-    { "no-python", LS_OPT_BOOL, AT(no_python), "false", NULL, "accepted; PROGRAM is run as it is", 0, NULL },
+    { "no-python", LS_OPT_BOOL, AT(no_python), "false", NULL, "PROGRAM is run as it is, which is the default", 0, NULL },
     { "run-path", LS_OPT_BOOL, AT(run_path), "false", NULL, "PROGRAM is a Python script: python3 PROGRAM", 0, NULL },
     { "prefix-rank", LS_OPT_INT, AT(prefix_rank), "-1", "-1..63", "R \"gdb --args\": put this command before rank R", 0,
       NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "append what happens as JSON lines to this file", 0, NULL },
-    { "timeout", LS_OPT_TIME, AT(timeout), "30s", ">0", "a rank that was stopped is reported as hung after this", 0,
+    { "timeout", LS_OPT_TIME, AT(timeout), "30s", "1ms..24h", "a rank that was stopped is reported as hung after this", 0,
       NULL },
     { "node-timeout", LS_OPT_TIME, AT(node_timeout), "5s", "500ms..24h",
       "of several machines, one of which nothing is heard for so long is gone; one that closes its connection is at once",
@@ -143,12 +142,29 @@ static ls_status read_conf(const char *conf, uint64_t *join_timeout_ns)
 {
     for (const char *p = conf; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
         char *end;
-        if (strncmp(p, "join_timeout=", 13) != 0) continue;
+        if (strncmp(p, "join_timeout=", 13) != 0)
+            return ls_fail(LS_UNSUPPORTED, "--rdzv-conf %.60s: only join_timeout=SECONDS is implemented", conf);
         double seconds = strtod(p + 13, &end);
         if (end == p + 13 || (*end && *end != ',') || !(seconds > 0 && seconds < 1e9))
             return ls_fail(LS_USAGE, "--rdzv-conf %.60s: join_timeout is a number of seconds", conf);
         *join_timeout_ns = (uint64_t)(seconds * 1e9);
     }
+    return LS_OK;
+}
+
+/* What this version does not do, and what one machine has no use for. */
+static ls_status check_given(const ls_opts *o, const run_config *c, int nnodes)
+{
+    static const char *const later[] = { "max-restarts", "monitor-interval", "numa-binding", "signals-to-handle" };
+    const bool loopback = strcmp(c->master_addr, "localhost") == 0 || strcmp(c->master_addr, "::1") == 0;
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (!ls_opts_is_default(o, later[i])) return ls_fail(LS_UNSUPPORTED, "--%s is not implemented: leave it out", later[i]);
+    const bool unused = !loopback && !ls_opts_is_default(o, "master-addr"), open = *c->listen != 0;
+    if (nnodes == 1 && (unused || (*c->secret_file && !open)))
+        return ls_fail(LS_USAGE, "--%s belongs to several machines, and --nnodes is 1: leave it out", unused ? "master-addr" : "secret-file");
+    if (c->standalone && nnodes > 1) return ls_fail(LS_USAGE, "--standalone is for one machine, and --nnodes is %d", nnodes);
+    if (c->no_python && (c->module || c->run_path))
+        return ls_fail(LS_USAGE, "--no-python runs PROGRAM as it is, and --%s by Python: leave one of them out", c->module ? "module" : "run-path");
     return LS_OK;
 }
 
@@ -169,7 +185,7 @@ static ls_status check_machines(const run_config *c, ls_launch_opts *o, char hos
     o->node_rank = (int)c->node_rank;
     o->port = (int)c->master_port;
     snprintf(host, 256, "%s", c->master_addr);
-    if (least > 1 && *c->rdzv_endpoint) LS_TRY(ls_address_parse(c->rdzv_endpoint, host, 256, &o->port));
+    if (*c->rdzv_endpoint) LS_TRY(ls_address_parse(c->rdzv_endpoint, host, 256, &o->port));
     if (least > 1 && o->port == 0) o->port = DEFAULT_PORT;
     o->master_addr = host;
     return read_conf(c->rdzv_conf, &o->join_timeout_ns);
@@ -178,21 +194,19 @@ static ls_status check_machines(const run_config *c, ls_launch_opts *o, char hos
 /* "0" and "" mean that nobody asked. */
 static const char *given(const char *text) { return text && *text ? text : NULL; }
 
-static int launch(const run_config *c, const char *prefix, char **program, int nprogram)
+static int launch(const ls_opts *opts, const run_config *c, const char *prefix, char **program, int nprogram)
 {
     int nproc = 1;
     char host[256];
     ls_launch_opts o = { 0 };
     ls_status st = check_machines(c, &o, host);
+    if (st == LS_OK) st = check_given(opts, c, o.nnodes);
     if (st == LS_OK) st = count_ranks(c->nproc, &nproc);
     if (st == LS_OK && nprogram == 0)
         st = ls_fail(LS_USAGE, "which program? lockstep run --nproc-per-node 2 -- PROGRAM ARGS...");
     if (st == LS_OK && c->prefix_rank >= 0 && !prefix)
         st = ls_fail(LS_USAGE, "--prefix-rank needs a rank and a command: --prefix-rank 1 \"gdb --args\"");
     if (st < 0) return ls_cli_fail("run", st);
-    if (c->max_restarts > 0)
-        ls_log(LS_LOG_WARN, "lockstep run: --max-restarts %lld: this version does not restart a failed job",
-               (long long)c->max_restarts);
 
     const char **argv = calloc((size_t)nprogram + 4, sizeof *argv);
     if (!argv) return ls_cli_fail("run", ls_fail(LS_NO_MEMORY, "the ranks' command"));
@@ -238,7 +252,7 @@ static int run(int argc, char **argv)
     if (st == LS_OK) st = read_environment(o);
     int code = st < 0   ? ls_cli_fail("run", st)
                : c.help ? ls_cli_help(&ls_cmd_run, o)
-                        : launch(&c, prefix, argv + rest, argc - rest);
+                        : launch(o, &c, prefix, argv + rest, argc - rest);
     ls_opts_destroy(o);
     return code;
 }

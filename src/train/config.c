@@ -23,7 +23,7 @@
 #define MOST_TOKENS ((int64_t)1 << 31) /* a rank computes at a time: times 2^24 values and 8 bytes they fit 64 bits */
 
 const ls_opt ls_train_opts[] = {
-    { "model.name", LS_OPT_CHOICE, AT(model.name), "mlp", "mlp|gpt2|llama|moe", "kind of model", 0, NULL },
+    { "model.name", LS_OPT_CHOICE, AT(model.name), "mlp", "mlp|gpt2|llama|moe", "kind of model (not implemented: moe)", 0, NULL },
     { "model.preset", LS_OPT_STRING, AT(model.preset), "", NULL,
       "gpt2, llama: sizes by name, as gpt2-medium or llama-15m; keys that are given win", 0, NULL },
     { "model.dims", LS_OPT_INTS, AT(model.dims), "784,256,128,10", "1..16777216", "mlp: inputs, hidden widths, classes",
@@ -31,7 +31,7 @@ const ls_opt ls_train_opts[] = {
     { "model.activation", LS_OPT_CHOICE, AT(model.activation), "relu", "relu|gelu", "mlp: between the layers", 0,
       NULL },
     { "model.init", LS_OPT_CHOICE, AT(model.init), "philox", "torch|philox|file",
-      "from PyTorch's generator, by global index, or from model.load", 0, NULL },
+      "from PyTorch's generator, by global index, or from model.load, whose values win", 0, NULL },
     { "model.load", LS_OPT_STRING, AT(model.load), "", NULL,
       "what to start from: a safetensors file, a run folder, or a folder of Hugging Face; its sizes become the model's", 0, NULL },
     { "model.n_layer", LS_OPT_INT, AT(model.n_layer), "12", "1..1024", "gpt2, llama, moe: blocks", 0, NULL },
@@ -74,8 +74,8 @@ const ls_opt ls_train_opts[] = {
     { "data.drop_last", LS_OPT_BOOL, AT(data.drop_last), "false", NULL,
       "leave out samples that do not fill ranks and batches (tokens: a batch goes on into the next epoch)", 0, NULL },
     { "data.workers", LS_OPT_INT, AT(data.workers), "0", "0..0",
-      "loader threads; data sets of this version are whole in memory", 0, NULL },
-    { "train.steps", LS_OPT_INT, AT(train.steps), "0", "0.." STEPS, "optimizer steps; 0: train.epochs decides", 0, NULL },
+      "loader threads; data sets of this version are whole in memory (not implemented)", 0, NULL },
+    { "train.steps", LS_OPT_INT, AT(train.steps), "0", "0.." STEPS, "optimizer steps, whatever train.epochs is; 0: train.epochs decides", 0, NULL },
     { "train.epochs", LS_OPT_INT, AT(train.epochs), "1", "0.." STEPS, "passes over the data", 0, NULL },
     { "train.global_batch", LS_OPT_INT, AT(train.global_batch), "128", "1.." BATCH,
       "samples a step, over all ranks and accumulation", 0, NULL },
@@ -101,7 +101,7 @@ const ls_opt ls_train_opts[] = {
     { "train.sample_tokens", LS_OPT_INT, AT(train.sample_tokens), "64", "1..65536", "tokens of a sample, at most", 0, NULL },
     { "train.sample_prompt", LS_OPT_STRING, AT(train.sample_prompt), "", NULL,
       "what samples begin with; empty: behind an end of text", 0, NULL },
-    { "train.numerics", LS_OPT_CHOICE, AT(train.numerics), "default", "default", "order of sums", 0, NULL },
+    { "train.numerics", LS_OPT_CHOICE, AT(train.numerics), "default", "default", "other orders of sums (not implemented)", 0, NULL },
     { "optim.name", LS_OPT_CHOICE, AT(optim.name), "adam", "sgd|adam|adamw", "optimizer", 0, NULL },
     { "optim.lr", LS_OPT_DOUBLE, AT(optim.lr), "1e-3", "0.." RATE, "learning rate", 0, NULL },
     { "optim.momentum", LS_OPT_DOUBLE, AT(optim.momentum), "0", "0..1", "sgd", 0, NULL },
@@ -124,17 +124,17 @@ const ls_opt ls_train_opts[] = {
       "wsd: steps of the decay at the end; 0: a fifth of all", 0, NULL },
     { "parallel.dp", LS_OPT_INT, AT(parallel.dp), "0", "0..64", "data parallel ranks; 0: all", 0,
       "parallelism.data_parallel_degree" },
-    { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..64", "tensor parallel ranks", 0,
+    { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..64", "tensor parallel ranks (not implemented)", 0,
       "parallelism.tensor_parallel_degree|tensor-model-parallel-size" },
-    { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..64", "pipeline stages", 0,
+    { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..64", "pipeline stages (not implemented)", 0,
       "parallelism.pipeline_parallel_degree|pipeline-model-parallel-size" },
-    { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..64", "context parallel ranks", 0,
+    { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..64", "context parallel ranks (not implemented)", 0,
       "parallelism.context_parallel_degree|context-parallel-size" },
-    { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..64", "expert parallel ranks", 0,
+    { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..64", "expert parallel ranks (not implemented)", 0,
       "parallelism.expert_parallel_degree|expert-model-parallel-size" },
     { "parallel.order", LS_OPT_CHOICE, AT(parallel.order), "pp-dp-ep-cp-tp", "pp-dp-ep-cp-tp",
-      "axes of the mesh, slowest first", 0, NULL },
-    { "parallel.placement", LS_OPT_CHOICE, AT(parallel.placement), "auto", "auto", "which ranks share a node", 0,
+      "axes of the mesh, slowest first (not implemented)", 0, NULL },
+    { "parallel.placement", LS_OPT_CHOICE, AT(parallel.placement), "auto", "auto", "which ranks share a node (not implemented)", 0,
       NULL },
     { "ddp.bucket_cap", LS_OPT_BYTES, AT(ddp.bucket_cap), "25MiB", "1.." BYTES, "largest gradient bucket", 0, NULL },
     { "ddp.first_bucket", LS_OPT_BYTES, AT(ddp.first_bucket), "1MiB", "1.." BYTES,
@@ -143,30 +143,30 @@ const ls_opt ls_train_opts[] = {
       "reduce buckets during backward; false: after it, to measure what overlap hides", 0, NULL },
     { "ddp.bucket_view", LS_OPT_BOOL, AT(ddp.bucket_view), "false", NULL,
       "divide gradients by the number of ranks instead of multiplying them by its inverse", 0, NULL },
-    { "ddp.find_unused", LS_OPT_BOOL, AT(ddp.find_unused), "false", NULL, "allow parameters without a gradient", 0,
+    { "ddp.find_unused", LS_OPT_BOOL, AT(ddp.find_unused), "false", NULL, "allow parameters without a gradient (not implemented)", 0,
       NULL },
     { "ddp.static_graph", LS_OPT_BOOL, AT(ddp.static_graph), "false", NULL,
-      "the same parameters take part in every step", 0, NULL },
-    { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none", "communication hook", 0, NULL },
+      "the same parameters take part in every step (not implemented)", 0, NULL },
+    { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none", "communication hook (not implemented)", 0, NULL },
     { "zero.stage", LS_OPT_INT, AT(zero.stage), "0", "0..3",
-      "sharded over dp: 1 optimizer state, 2 gradients too, 3 parameters too", 0, NULL },
-    { "zero.units", LS_OPT_CHOICE, AT(zero.units), "layer", "layer|model", "what stage 3 gathers at a time", 0, NULL },
-    { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "stage 3: units gathered ahead of their use", 0,
+      "sharded over dp: 1 optimizer state, 2 gradients too, 3 parameters too (not implemented: 2, 3)", 0, NULL },
+    { "zero.units", LS_OPT_CHOICE, AT(zero.units), "layer", "layer|model", "what stage 3 gathers at a time (not implemented)", 0, NULL },
+    { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "stage 3: units gathered ahead of their use (not implemented)", 0,
       NULL },
     { "zero.reshard", LS_OPT_BOOL, AT(zero.reshard), "true", NULL,
-      "stage 3: give gathered parameters back after forward", 0, NULL },
-    { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..64", "replicas of the sharded whole", 0, NULL },
+      "stage 3: release gathered parameters after forward (not implemented)", 0, NULL },
+    { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..64", "replicas of the sharded whole (not implemented)", 0, NULL },
     { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", "gpipe|1f1b|interleaved|zero-bubble",
-      "order of micro-batches over stages", 0, NULL },
-    { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "1", "1..64", "model chunks a stage", 0, NULL },
+      "order of micro-batches over stages (not implemented)", 0, NULL },
+    { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "1", "1..64", "model chunks per stage (not implemented)", 0, NULL },
     { "checkpoint.dir", LS_OPT_STRING, AT(checkpoint.dir), "", NULL,
       "folder of the checkpoints (default: <run.dir>/checkpoints)", 0, NULL },
     { "checkpoint.every", LS_OPT_INT, AT(checkpoint.every), "0", "0.." STEPS, "steps between checkpoints; 0: one at the end",
       0, NULL },
     { "checkpoint.keep", LS_OPT_INT, AT(checkpoint.keep), "2", "2.." STEPS, "newest checkpoints that stay", 0, NULL },
-    { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL, "write while training goes on", 0, NULL },
+    { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL, "write while training goes on (not implemented)", 0, NULL },
     { "checkpoint.resume", LS_OPT_STRING, AT(checkpoint.resume), "never", NULL,
-      "never; auto and PATH come with whole checkpoints", 0, NULL },
+      "continue a run: auto or PATH (not implemented)", 0, NULL },
     { "log.every", LS_OPT_INT, AT(log.every), "0", "0.." STEPS, "steps between log lines; 0: ten an epoch", 0, NULL },
     { "log.format", LS_OPT_CHOICE, AT(log.format), "torchtitan", "torchtitan|megatron|llmc|nanogpt",
       "of the log line", 0, NULL },
@@ -175,7 +175,7 @@ const ls_opt ls_train_opts[] = {
     { "trace.steps", LS_OPT_STRING, AT(trace.steps), "", NULL,
       "FIRST:LAST steps to record into <run.dir>/trace/trace.json", 0, NULL },
     { "comm.backend", LS_OPT_CHOICE, AT(comm.backend), "sched", "sched|auto|gloo|mpi|nccl",
-      "who carries out collectives; mpi: the MPI library, under mpirun; auto, gloo: sched", 0, NULL },
+      "who carries out collectives; mpi: the MPI library, under mpirun; auto, gloo: sched (not implemented: nccl)", 0, NULL },
     { "comm.order", LS_OPT_CHOICE, AT(comm.order), "library", "library|ranks",
       "backend mpi: order of sums: the library's own, or ascending ranks, to the bit as without it", 0, NULL },
     { "comm.transport", LS_OPT_STRING, AT(comm.transport), "", NULL,
@@ -192,7 +192,7 @@ const ls_opt ls_train_opts[] = {
     { "comm.check", LS_OPT_CHOICE, AT(comm.check), "frame", "none|frame", "checksums of frames on tcp", 0, NULL },
     { "run.dir", LS_OPT_STRING, AT(run.dir), "", NULL,
       "folder of this run (default: runs/<run.name>; never overwritten)", 0, NULL },
-    { "run.name", LS_OPT_STRING, AT(run.name), "run", NULL, "name of this run", 0, NULL },
+    { "run.name", LS_OPT_STRING, AT(run.name), "run", NULL, "name of this run: its folder, unless run.dir is given", 0, NULL },
     { "nproc-per-node", LS_OPT_INT, AT(nproc_per_node), "0", "0..64",
       "ranks to start on this machine; 0: the parallel degrees' product", 'n', NULL },
     { "eval-only", LS_OPT_BOOL, AT(eval_only), "false", NULL,
@@ -363,25 +363,25 @@ static ls_status served(const ls_train_config *c)
         { "checkpoint.async", c->checkpoint.async },
     };
     static const char now[] = "this version trains mlp, gpt2 and llama with data parallelism";
-    if (strcmp(c->model.name, "moe") == 0) return ls_fail(LS_UNSUPPORTED, "model.name moe is not served yet: %s", now);
+    if (strcmp(c->model.name, "moe") == 0) return ls_fail(LS_UNSUPPORTED, "model.name moe is not implemented: %s", now);
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (strcmp(word[i].found, word[i].serves) != 0)
-            return ls_fail(LS_UNSUPPORTED, "%s %s is not served yet, only %s: %s", word[i].key, word[i].found,
+            return ls_fail(LS_UNSUPPORTED, "%s %s is not implemented, only %s: %s", word[i].key, word[i].found,
                            word[i].serves, now);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         if (number[i].found != number[i].serves)
-            return ls_fail(LS_UNSUPPORTED, "%s %lld is not served yet, only %lld: %s", number[i].key,
+            return ls_fail(LS_UNSUPPORTED, "%s %lld is not implemented, only %lld: %s", number[i].key,
                            (long long)number[i].found, (long long)number[i].serves, now);
     if (c->zero.stage > 1)
-        return ls_fail(LS_UNSUPPORTED, "zero.stage %lld is not served yet, only 0 and 1: %s", (long long)c->zero.stage, now);
+        return ls_fail(LS_UNSUPPORTED, "zero.stage %lld is not implemented, only 0 and 1: %s", (long long)c->zero.stage, now);
     if (c->zero.stage == 1 && strcmp(c->comm.wire, "bf16") == 0)
         return ls_fail(LS_UNSUPPORTED,
                        "comm.wire bf16 with zero.stage 1: it halves the bytes of all_reduce alone, where zero.stage 1 "
                        "has reduce_scatter and all_gather: leave one of them out");
     for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
-        if (flag[i].on) return ls_fail(LS_UNSUPPORTED, "%s is not served yet: %s", flag[i].key, now);
+        if (flag[i].on) return ls_fail(LS_UNSUPPORTED, "%s is not implemented: %s", flag[i].key, now);
     if (strcmp(c->comm.backend, "nccl") == 0)
-        return ls_fail(LS_UNSUPPORTED, "comm.backend %s is not served yet: sched, mpi, auto and gloo are", c->comm.backend);
+        return ls_fail(LS_UNSUPPORTED, "comm.backend %s is not implemented: sched, mpi, auto and gloo are", c->comm.backend);
     return LS_OK;
 }
 
