@@ -62,6 +62,18 @@ static void answer_for_ranks(const ls_launch_result *r)
     ls_cli_fail("train", LS_INTERRUPTED);
 }
 
+/* Ranks that somebody else started: what only a launcher does must be asked of that one. */
+static ls_status check_started(const ls_train_config *c)
+{
+    const char *local = getenv("LOCAL_WORLD_SIZE"), *events = getenv("LOCKSTEP_EVENTS");
+    if (c->nproc_per_node && local && atoi(local) != c->nproc_per_node)
+        return ls_fail(LS_USAGE, "--nproc-per-node is %lld, but the launcher has started %s ranks on this machine: leave it out",
+                       (long long)c->nproc_per_node, local);
+    if (*c->events && (!events || strcmp(events, c->events) != 0))
+        return ls_fail(LS_USAGE, "--events is the launcher's to write: give it to `lockstep run`");
+    return LS_OK;
+}
+
 /* This program again, once per rank, with the same arguments. */
 static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
 {
@@ -121,12 +133,14 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
         /* mpi wants mpirun: joining says so */
-        if (nproc > 1 && strcmp(c->comm.backend, "mpi") != 0) {
+        const bool watched = *c->events || *c->log_dir; /* the launcher writes them, for a single rank too */
+        if ((nproc > 1 || watched) && strcmp(c->comm.backend, "mpi") != 0) {
             if ((st = ls_source_prepare(c)) < 0) return ls_cli_fail("train", st);
             if ((st = ls_memory_explain(c, nproc, NULL)) < 0) return ls_cli_fail("train", st);
             return spawn(c, nproc, argc, argv);
         }
     }
+    if (launched && (st = check_started(c)) < 0) return ls_cli_fail("train", st);
     ls_train_result result;
     st = ls_train(c, o, &result);
     bool told = (st == LS_INTERRUPTED || st == LS_PREEMPTED) && rank != 0;

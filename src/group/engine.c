@@ -173,6 +173,7 @@ ls_status ls_engine_start(ls_world *w)
     if (ls_env_get()->thread_start(engine_thread, e, &thread) < 0)
         return ls_fail(LS_SYSTEM, "no thread for communication (comm.progress: thread)");
     e->thread = thread;
+    ls_log(LS_LOG_INFO, "a thread moves collectives during compute");
     return LS_OK;
 }
 

@@ -163,6 +163,8 @@ static ls_status keep(connector *c, opening *o, int rank)
         *door = o->door;
         o->door = (ls_door){ .initiator = false }; /* its keys have moved */
     }
+    ls_log(LS_LOG_INFO, "connection to rank %d: %s, frames %s checksums", rank, door ? "encrypted" : "authenticated",
+           c->w->opts.no_crc ? "without" : "with");
     c->link[rank] = (ls_tcp_link){ o->fd, door };
     c->missing--;
     forget(c, o);

@@ -279,7 +279,8 @@ static ls_status apply_preset(ls_opts *o, const ls_train_config *c)
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         char text[32];
         snprintf(text, sizeof text, "%lld", (long long)size[i].value);
-        if (!ls_opts_is_set(o, size[i].key)) LS_TRY(ls_opts_set(o, size[i].key, text, origin));
+        const bool heads = strcmp(size[i].key, "model.n_kv_head") == 0 && strcmp(p->model, "gpt2") == 0; /* it has as many */
+        if (!ls_opts_is_set(o, size[i].key) && !heads) LS_TRY(ls_opts_set(o, size[i].key, text, origin));
     }
     return LS_OK;
 }

@@ -1,0 +1,253 @@
+#!/bin/bash
+# test_every_key.sh -- every key of `lockstep train` and every flag of every other command does something that shows, or is
+# refused. Each row fails where the key is ignored; a key without a row fails at the end.
+#
+#   tests/test_every_key.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+export OMP_NUM_THREADS=1
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE LOCKSTEP_DEBUG
+printf '{ "lockstep_peak": 1, "host": "%s", "peaks": [{ "dtype": "float", "threads": 1, "gflops_per_thread": 50 }, %s] }\n' \
+    "$(uname -n)" '{ "dtype": "bfloat16", "threads": 1, "gflops_per_thread": 50 }' >peak.json
+export LOCKSTEP_PEAK=$tmp/peak.json
+
+# --- runs ---------------------------------------------------------------------------------------------
+for ((i = 0; i < 40; i++)); do echo "A rank waits for $((i * 7919 % 97)) others, and they for it."; done >text.txt
+"$lockstep" data prepare text.txt --out tokens --tokenizer char --val 0.2 >/dev/null || exit 1
+cat >mlp.yaml <<YAML
+model: { name: mlp, dims: [8, 6, 3] }
+data: { name: synthetic }
+train: { steps: 3, global_batch: 12 }
+optim: { name: adam, lr: 0.01 }
+log: { tensorboard: false, every: 1 }
+YAML
+sed 's/name: adam,/name: sgd,/' mlp.yaml >sgd.yaml
+lm() {
+    cat <<YAML
+model: { name: $1, n_layer: 1, n_head: 2, d_model: 8, seq_len: 16 }
+data: { path: $tmp/tokens }
+train: { steps: 3, global_batch: 12, seq_len: 8, eval_batches: 1 }
+optim: { name: adamw, lr: 0.01 }
+log: { tensorboard: false, every: 1 }
+YAML
+}
+lm gpt2 >gpt2.yaml
+lm llama >llama.yaml
+
+declare -A row ran
+runs=0
+# The folder of the run of $1.yaml with the other words: out, err, code; the same words run once. RUN is the run's own folder.
+go() {
+    local key="$* ${LOCKSTEP_DEBUG:-}" recipe=$1 dir
+    shift
+    if [ -z "${ran[$key]:-}" ]; then
+        dir=go-$((++runs))
+        mkdir $dir
+        local words=("${@//RUN/$dir/run}")
+        case " $* " in *' --run.dir '* | *' --run.name '*) ;; *) words+=(--run.dir "$dir/run") ;; esac
+        timeout -k 5 60 "$lockstep" train "$recipe.yaml" "${words[@]}" >$dir/out 2>$dir/err
+        echo $? >$dir/code
+        ran[$key]=$dir
+    fi
+    dir=${ran[$key]}
+    at=$dir
+}
+last() { [ "$(cat "$1/code")" = 0 ] && tail -1 "$1/out"; }
+
+# key, recipe, words of one run, words of another: what the probe reads differs. `last` is loss and digest.
+differ() { # probe...
+    local probe=$1 key=$2 recipe=$3 one=$4 other=$5 a b
+    row["train $key"]=1
+    # shellcheck disable=SC2086
+    go "$recipe" $one && a=$($probe "$at") || { claim "train $key: $one runs" failed_run "$at"; return; }
+    # shellcheck disable=SC2086
+    go "$recipe" $other && b=$($probe "$at") || { claim "train $key: $other runs" failed_run "$at"; return; }
+    claim "train $key: $recipe with '$one' and '$other' are not the same" test "$a" != "$b" -a -n "$a" -a -n "$b"
+}
+failed_run() { cat "$1/err" && false; }
+output() { [ "$(cat "$1/code")" = 0 ] && cat "$1/out"; }
+refuse() { # key, recipe, words, exit status, text
+    row["train $1"]=1
+    # shellcheck disable=SC2086
+    go "$2" $3
+    claim "train $1: $3 is refused" test "$(cat "$at/code")" = "$4"
+    claim "train $1: and named" grep -qF -- "$5" "$at/err"
+}
+shows() { # key, recipe, words, command that succeeds in the folder of the run, and fails in that without them
+    local key=$1 recipe=$2 words=$3
+    shift 3
+    row["train $key"]=1
+    # shellcheck disable=SC2086
+    go "$recipe" $words
+    claim "train $key: $words: $*" in_folder "$at" "$@"
+    go "$recipe"
+    claim "train $key: not so without" in_folder_not "$at" "$@"
+}
+in_folder() { (cd "$1" && shift && "$@") || { cat "$1/err"; return 1; }; }
+in_folder_not() { ! (cd "$1" && shift && "$@") 2>/dev/null; }
+lines() { test "$(grep -c "$1" out)" = "$2"; }
+checkpoints() { test "$(find run/checkpoints -name 'step-*' | wc -l)" = "$1"; }
+
+# --- model, data --------------------------------------------------------------------------------------
+differ last model.name gpt2 '' '--model.name llama'
+differ output model.preset gpt2 '--dry-run' '--dry-run --model.preset gpt2'
+differ output model.dims mlp '--dry-run' '--dry-run --model.dims 8,2000,3'
+differ last model.activation mlp '' '--model.activation gelu'
+differ last model.init mlp '' '--model.init torch'
+go mlp
+differ last model.load mlp '--train.epochs 0 --train.steps 0' "--train.epochs 0 --train.steps 0 --model.load $at/run"
+differ last model.n_layer gpt2 '' '--model.n_layer 2'
+differ last model.n_head gpt2 '' '--model.n_head 4'
+differ last model.n_kv_head llama '' '--model.n_kv_head 1'
+differ last model.d_model gpt2 '' '--model.d_model 16'
+differ last model.d_ff gpt2 '' '--model.d_ff 16'
+differ last model.vocab_size gpt2 '' '--model.vocab_size 200'
+differ last model.seq_len gpt2 '' '--model.seq_len 32'
+differ last model.tied gpt2 '' '--model.tied false'
+differ last model.rope_theta llama '' '--model.rope_theta 100'
+differ last model.norm_eps llama '' '--model.norm_eps 0.1'
+for kind in embd attn resid; do differ last model.${kind}_dropout gpt2 '' "--model.${kind}_dropout 0.5"; done
+refuse data.name mlp '--data.name sotu' 78 'an mlp learns from fashion-mnist, idx or synthetic'
+refuse data.path gpt2 '--data.path absent' 74 'absent'
+both() { cat "$1/code" "$1/out" "$1/err"; }
+differ both data.format gpt2 '' '--data.format nanogpt'
+differ last data.tokenizer gpt2 '--data.path empty --data.name text.txt --data.tokenizer byte' '--data.path other --data.name text.txt --data.tokenizer char'
+differ last data.ignore_token gpt2 '' '--data.ignore_token 3'
+differ last data.shuffle mlp '' '--data.shuffle false'
+differ last data.drop_last mlp '--train.steps 0 --train.global_batch 48' '--train.steps 0 --train.global_batch 48 --data.drop_last true'
+refuse data.workers mlp '--data.workers 1' 64 '--data.workers: expected an integer in 0..0'
+
+# --- training, optimizer --------------------------------------------------------------------------------
+differ last train.steps mlp '' '--train.steps 4'
+differ last train.epochs mlp '--train.steps 0 --train.global_batch 500' '--train.steps 0 --train.global_batch 500 --train.epochs 2'
+differ last train.global_batch mlp '' '--train.global_batch 24'
+shows train.micro_batch mlp '--train.micro_batch 3' grep -q '^batch: .* 4 micro-batches' out
+differ last train.seq_len gpt2 '' '--train.seq_len 16'
+differ last train.seed mlp '' '--train.seed 1'
+differ last train.seed gpt2 '--data.shuffle false' '--data.shuffle false --train.seed 1'
+differ last train.dtype gpt2 '' '--train.dtype bf16'
+differ output train.recompute gpt2 '--dry-run' '--dry-run --train.recompute full'
+differ output train.pack_weights gpt2 '--dry-run --model.d_model 256 --train.dtype bf16 --train.micro_batch 1 --train.pack_weights never' \
+    '--dry-run --model.d_model 256 --train.dtype bf16 --train.micro_batch 1 --train.pack_weights always'
+differ output train.eval_every gpt2 '' '--train.eval_every 2'
+shows train.eval_every gpt2 '--train.eval_every 2' lines val_loss 2
+vals() { grep -o 'val_loss.*' "$1/out"; }
+differ vals train.eval_batches gpt2 '' '--train.eval_batches 3'
+shows train.sample_every gpt2 '--train.sample_every 3 --train.sample_prompt A' grep -q '^sample at step 3:' out
+differ output train.sample_tokens gpt2 '--train.sample_every 3 --train.sample_prompt A' '--train.sample_every 3 --train.sample_prompt A --train.sample_tokens 2'
+differ output train.sample_prompt gpt2 '--train.sample_every 3 --train.sample_prompt A' '--train.sample_every 3 --train.sample_prompt rank'
+refuse train.numerics mlp '--train.numerics exact' 64 '--train.numerics: expected one of default'
+differ last optim.name mlp '' '--optim.name sgd'
+differ last optim.lr mlp '' '--optim.lr 0.02'
+differ last optim.momentum sgd '' '--optim.momentum 0.9'
+differ last optim.betas mlp '' '--optim.betas 0.8,0.999'
+differ last optim.betas mlp '' '--optim.betas 0.9,0.9'
+differ last optim.eps mlp '' '--optim.eps 1e-3'
+differ last optim.weight_decay mlp '' '--optim.weight_decay 0.1'
+differ last optim.weight_decay sgd '' '--optim.weight_decay 0.1'
+differ last optim.weight_decay gpt2 '' '--optim.weight_decay 0.5'
+differ last optim.decay gpt2 '' '--optim.decay matrices'
+differ last optim.clip mlp '' '--optim.clip 0.01'
+differ last optim.schedule mlp '' '--optim.schedule linear'
+differ last optim.warmup mlp '' '--optim.warmup 2'
+differ last optim.min_lr mlp '--optim.schedule cosine' '--optim.schedule cosine --optim.min_lr 1e-3'
+differ last optim.min_lr_ratio mlp '--optim.schedule cosine' '--optim.schedule cosine --optim.min_lr_ratio 0.5'
+differ last optim.decay_steps mlp '--optim.schedule wsd' '--optim.schedule wsd --optim.decay_steps 2'
+
+# --- parallel, not implemented ----------------------------------------------------------------------------
+shows parallel.dp mlp '--parallel.dp 2' grep -q ', 2 ranks over shm' out
+for axis in tp pp cp ep; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "parallel.$axis 2 is not implemented, only 1"; done
+refuse parallel.order mlp '--parallel.order tp-pp-dp-ep-cp' 64 '--parallel.order: expected one of'
+refuse parallel.placement mlp '--parallel.placement spread' 64 '--parallel.placement: expected one of'
+refuse ddp.find_unused mlp '--ddp.find_unused true' 78 'ddp.find_unused is not implemented'
+refuse ddp.static_graph mlp '--ddp.static_graph true' 78 'ddp.static_graph is not implemented'
+refuse ddp.hook mlp '--ddp.hook bf16' 64 '--ddp.hook: expected one of'
+refuse zero.units mlp '--zero.units model' 78 'zero.units belongs to zero.stage 3'
+refuse zero.prefetch mlp '--zero.prefetch 2' 78 'zero.prefetch belongs to zero.stage 3'
+refuse zero.reshard mlp '--zero.reshard false' 78 'zero.reshard belongs to zero.stage 3'
+refuse zero.hsdp mlp '--zero.hsdp 2' 78 'zero.hsdp 2 is not implemented'
+refuse pipeline.schedule mlp '--pipeline.schedule gpipe' 78 'pipeline.schedule belongs to parallel.pp above 1'
+refuse pipeline.chunks mlp '--pipeline.chunks 2' 78 'pipeline.chunks 2 is not implemented'
+refuse checkpoint.async mlp '--checkpoint.async true' 78 'checkpoint.async is not implemented'
+refuse checkpoint.resume mlp '--checkpoint.resume auto' 78 'checkpoint.resume auto is not implemented'
+
+# --- ddp, zero ----------------------------------------------------------------------------------------------
+wide='-n 2 --model.dims 8,64,64,3 --comm.transport tcp'
+differ output ddp.bucket_cap mlp "$wide --dump-buckets --ddp.first_bucket 1KiB" "$wide --dump-buckets --ddp.first_bucket 1KiB --ddp.bucket_cap 1KiB"
+buckets() { grep -A3 '^buckets (first' "$1/out"; }
+differ buckets ddp.first_bucket mlp "$wide --dump-buckets" "$wide --dump-buckets --ddp.first_bucket 1KiB"
+differ last ddp.bucket_view mlp '-n 3' '-n 3 --ddp.bucket_view true'
+overlaps() { # yes: a bucket leaves before the last gradient is there
+    sed -nE 's/.*"pid":0,.*"cat":"(comm|backward)","ts":([0-9.]+),.*/\1 \2/p' "$1/run/trace/trace.json" |
+        awk '$1 == "comm" && (!c || $2 < c) { c = $2 } $1 == "backward" && $2 > b { b = $2 } END { print (c && b) ? (c < b ? "yes" : "no") : "" }'
+}
+each="$wide --ddp.first_bucket 1 --ddp.bucket_cap 1 --trace.steps 3"
+differ overlaps ddp.overlap mlp "$each" "$each --ddp.overlap false"
+shows zero.stage mlp '-n 2 --zero.stage 1' grep -q 'DDP with ZeRO stage 1' out
+
+# --- what is kept and printed ----------------------------------------------------------------------------------
+shows checkpoint.dir mlp '--checkpoint.dir RUN.kept' ls run.kept/step-00000003/model.safetensors
+row['train checkpoint.every']=1
+go mlp --checkpoint.every 1
+claim 'train checkpoint.every: one more is kept' in_folder "$at" checkpoints 2
+go mlp
+claim 'train checkpoint.every: not without' in_folder "$at" checkpoints 1
+shows checkpoint.keep mlp '--checkpoint.every 1 --checkpoint.keep 3' checkpoints 3
+shows log.every mlp '--log.every 2' lines '^step: ' 2
+shows log.format mlp '--log.format megatron' grep -q '^ iteration ' out
+shows log.tensorboard mlp '--log.tensorboard true' ls run/tb
+shows trace.steps mlp '--trace.steps 2' ls run/trace/trace.json
+shows run.dir mlp '--run.dir RUN.mine' ls run.mine/metrics.jsonl
+shows run.name mlp '--run.name named' grep -q '^run folder: runs/named$' out
+
+# --- communication -----------------------------------------------------------------------------------------------
+refuse comm.backend mlp '--comm.backend nccl' 78 'comm.backend nccl is not implemented'
+refuse comm.order mlp '--comm.order ranks' 78 'comm.order belongs to comm.backend mpi'
+shows comm.transport mlp '-n 2 --comm.transport tcp' grep -q '2 ranks over tcp' out
+bytes() { grep -o '"comm/bytes": [0-9]*' "$1/run/metrics.jsonl" | tail -1; }
+differ bytes comm.algo mlp '-n 3 --comm.transport tcp --comm.algo ring' '-n 3 --comm.transport tcp --comm.algo master'
+shows comm.timeout mlp '-n 2 --inject hang@1:2 --comm.timeout 700ms' grep -q 'waited 0.7 s' err
+differ bytes comm.wire mlp '-n 2 --comm.transport tcp --model.dims 8,2000,3' '-n 2 --comm.transport tcp --model.dims 8,2000,3 --comm.wire bf16'
+export LOCKSTEP_DEBUG=info # what the connections and the engine became, not what was asked
+shows comm.progress mlp '-n 2 --comm.progress thread' grep -q 'a thread moves collectives' err
+differ_log() { # key, words, others, pattern that one has and the other has not
+    row["train $1"]=1
+    # shellcheck disable=SC2086
+    go mlp -n 2 --comm.transport tcp $2
+    claim "train $1: $2: $4" grep -qE "$4" "$at/err"
+    # shellcheck disable=SC2086
+    go mlp -n 2 --comm.transport tcp $3
+    claim "train $1: $3: not so" in_folder_not "$at" grep -qE "$4" err
+}
+differ_log comm.security '--comm.security encrypt' '' 'connection to rank [01]: encrypted'
+differ_log comm.check '' '--comm.check none' 'frames with checksums'
+unset LOCKSTEP_DEBUG
+
+# --- flags -----------------------------------------------------------------------------------------------------------
+shows nproc-per-node mlp '--nproc-per-node 3' grep -q ', 3 ranks over' out
+go mlp
+shows eval-only mlp "--eval-only --model.load $at/run" grep -q '^test_loss=' out
+shows print-config mlp '--print-config' grep -q '^  lr: 0.01 *# mlp.yaml:4$' out
+shows explain mlp '--explain mfu' grep -q '^peak = 1 rank' out
+shows memory.limit mlp '--memory.limit 1MiB' grep -q 'error\[no-memory\].*1.0 MiB are available' err
+row['train memory.check']=1
+go mlp --memory.limit 1MiB --memory.check false
+claim 'train memory.check: false starts all the same' test "$(cat "$at/code")" = 0
+shows dry-run mlp '--dry-run' grep -q '^parameters ' out
+shows dump-buckets mlp '--dump-buckets' grep -q '^buckets (' out
+shows inject mlp '--inject nan@0:2' grep -q 'the loss of rank 0 in step 2 is not finite' err
+shows events mlp '--events RUN.events' grep -q '"event":"rank_exit"' run.events
+claim 'train --events: not under another launcher' fails_with 64 'give it to `lockstep run`' "$lockstep" run "$lockstep" train mlp.yaml --events e
+claim 'train --nproc-per-node: nor another number of ranks' fails_with 64 'has started 1 ranks' "$lockstep" run "$lockstep" train mlp.yaml -n 2
+shows log-dir mlp '--log-dir RUN.logs' ls run.logs
+shows help mlp '--help' grep -q '^usage: lockstep train' out
+
+# --- every key has a row -----------------------------------------------------------------------------------------------
+flags_of() { "$lockstep" "$1" --help | sed -nE 's/^ +(-., )?--([a-z][a-zA-Z_.-]*)( .*|$)/\2/p'; }
+complete() { # command
+    local flag missing=''
+    for flag in $(flags_of "$1"); do [ "${row["$1 $flag"]:-}" ] || missing+=" $flag"; done
+    [ -z "$missing" ] || { echo "no row for:$missing"; return 1; }
+}
+claim 'train has as many keys as --help shows' test "$(flags_of train | wc -l)" -gt 90
+claim 'every key of train has a row' complete train
+finish
