@@ -1,4 +1,4 @@
-/* door: two ends of a handshake over sockets, with somebody in between who may change what they say. What one end says of
+/* door: two ends of a handshake over sockets, and a relay between them that may change a byte. What one end says of
  * itself (job, role, generation, key, version) must be what the other expects. */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -15,19 +15,19 @@
 #define CONFIRMATION_AT LS_DOOR_HELLO_BYTES /* of what the initiator says */
 
 typedef struct ends {
-    ls_door_head head;                       /* the initiator's */
-    uint8_t job[2][LS_DOOR_JOB_BYTES];       /* the initiator's, the acceptor's */
+    ls_door_head head;                 /* the initiator's */
+    uint8_t job[2][LS_DOOR_JOB_BYTES]; /* the initiator's, the acceptor's */
     uint8_t psk[2][LS_NOISE_KEY_BYTES];
-    ls_door_role role;                       /* that the acceptor expects */
+    ls_door_role role;                 /* that the acceptor expects */
     uint32_t generation;
-    int flip[2];                             /* byte of what the initiator, the acceptor says that is changed; -1: none */
-    int asked;                               /* how often the acceptor's key was asked for */
+    int flip[2];                       /* the byte that is changed of what either end says; -1: none */
+    int asked;                         /* how often the acceptor's key was asked for */
 } ends;
 
 static ends good(void)
 {
-    ends e = { .head = { .role = LS_DOOR_RANK, .generation = 7, .from = 1, .to = 2 }, .role = LS_DOOR_RANK, .generation = 7,
-               .flip = { -1, -1 } };
+    ends e = { .head = { .role = LS_DOOR_RANK, .generation = 7, .from = 1, .to = 2 },
+               .role = LS_DOOR_RANK, .generation = 7, .flip = { -1, -1 } };
     for (int i = 0; i < 2; i++) {
         memset(e.job[i], 5, sizeof e.job[i]);
         memset(e.psk[i], 9, sizeof e.psk[i]);
@@ -130,7 +130,7 @@ static void notices_every_byte_that_was_changed(void **state)
             ends e = good();
             e.flip[end] = at;
             const outcome o = meet(&e);
-            const bool confirmation = end == 0 && at >= (int)CONFIRMATION_AT; /* the initiator has no more to wait for */
+            const bool confirmation = end == 0 && at >= (int)CONFIRMATION_AT; /* the initiator waits for nothing more */
             if (o.acceptor == LS_OK || (o.initiator == LS_OK && !confirmation))
                 fail_msg("byte %d of the %s: acceptor %d, initiator %d", at, end ? "acceptor" : "initiator", (int)o.acceptor,
                          (int)o.initiator);

@@ -211,6 +211,50 @@ static void first_values_are_keyed_by_parameter_and_element(void **state)
     ls_model_destroy(m);
 }
 
+/* --- the last norm ------------------------------------------------------------------------- */
+
+/* With blocks that add nothing, the logits of one token are the last norm of its embedding (gpt2: and position) times
+ * the embeddings: worked out here in double, with an epsilon far from the usual one. */
+static void the_last_norm_has_the_models_epsilon(void **state)
+{
+    (void)state;
+    enum { V = 5, C = 8 };
+    for (int llama = 0; llama < 2; llama++)
+        for (double eps = 1e-5; eps < 1.0; eps *= 30) {
+            const ls_model_config c = {
+                .name = llama ? "llama" : "gpt2", .init = LS_INIT_PHILOX, .seed = 4,
+                .lm = { .vocab_size = V, .seq_len = 4, .n_layer = 1, .n_head = 2, .d_model = C, .tied = true,
+                        .norm_eps = eps },
+            };
+            bound b = build(&c);
+            for (int i = 0; i < b.m->params.n; i++) {
+                const ls_param *p = &b.m->params.item[i];
+                const bool block = strstr(p->name, ".h.") || strstr(p->name, ".layers.");
+                if (block) memset(p->t.data, 0, ls_tensor_nbytes(&p->t));
+            }
+            ls_tape *t;
+            int64_t id = 3;
+            assert_int_equal(ls_tape_create(ls_model_tape_bytes_of(b.m, 1, 1), NULL, NULL, &t), LS_OK);
+            ls_tape_set_grad(t, false);
+            const ls_tensor *y = ls_model_forward(b.m, t, ls_tape_input(t, LS_I64, 2, (int64_t[]){ 1, 1 }, &id));
+            assert_non_null(y);
+            const float *w = b.m->params.item[0].t.data, *wpe = b.m->params.item[1].t.data;
+            double x[C], mean = 0, squares = 0;
+            for (int k = 0; k < C; k++) x[k] = (double)w[id * C + k] + (llama ? 0.0 : (double)wpe[k]);
+            for (int k = 0; k < C && !llama; k++) mean += x[k] / C;
+            for (int k = 0; k < C; k++) squares += (x[k] - mean) * (x[k] - mean) / C;
+            for (int v = 0; v < V; v++) {
+                double want = 0;
+                for (int k = 0; k < C; k++) want += (x[k] - mean) / sqrt(squares + eps) * (double)w[v * C + k];
+                const double got = (double)((const float *)y->data)[v];
+                if (!(fabs(got - want) <= 1e-5 * (1e-3 + fabs(want))))
+                    fail_msg("%s, eps %g: logit %d is %.9g, want %.9g", c.name, eps, v, got, want);
+            }
+            ls_tape_destroy(t);
+            drop(&b);
+        }
+}
+
 /* --- dropout ------------------------------------------------------------------------------ */
 
 enum { LAYERS = 3, TOKENS = 16, WIDTH = 32, MASKS = 2 * (1 + 2 * LAYERS) };
@@ -276,6 +320,7 @@ static void every_place_and_step_has_a_dropout_mask_of_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_last_norm_has_the_models_epsilon),
         cmocka_unit_test(every_place_and_step_has_a_dropout_mask_of_its_own),
         cmocka_unit_test(presets_have_the_known_number_of_parameters),
         cmocka_unit_test(the_formula_counts_what_is_registered),

@@ -502,6 +502,28 @@ static ls_text small_json(const char *root, const char *pre, const char *added, 
 #define SPLIT(more) "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\"," more "}," \
     "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]}"
 
+/* Of special tokens that begin at the same place the longest counts, in whatever order they are listed. */
+static void the_longest_special_token_counts(void **state)
+{
+    (void)state;
+    static const char *const added[] = {
+        "{\"id\":256,\"content\":\"<s>\",\"special\":true},{\"id\":257,\"content\":\"<s>more\",\"special\":true}",
+        "{\"id\":257,\"content\":\"<s>more\",\"special\":true},{\"id\":256,\"content\":\"<s>\",\"special\":true}",
+    };
+    static const uint32_t want[] = { 257, 256, 'm', 'o' };
+    for (size_t i = 0; i < COUNT(added); i++) {
+        ls_text json = small_json("", LEVEL, added[i], "", "", "");
+        ls_tokenizer *t;
+        ls_ids ids = { 0 };
+        if (ls_tokenizer_parse_json("t.json", json.p, json.n, &t) != LS_OK) fail_msg("%s", ls_last_error());
+        assert_int_equal(ls_tokenizer_encode(t, "<s>more<s>mo", 12, LS_ENCODE_SPECIAL, &ids), LS_OK);
+        assert_ids(&ids, want, COUNT(want));
+        ls_ids_free(&ids);
+        ls_tokenizer_close(t);
+        ls_text_free(&json);
+    }
+}
+
 static void parts_that_are_not_served_are_refused_by_name(void **state)
 {
     (void)state;
@@ -746,6 +768,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_tiktokens_ids),
         cmocka_unit_test(gives_tiktokens_ids_of_two_hundred_kilobytes),
+        cmocka_unit_test(the_longest_special_token_counts),
         cmocka_unit_test(special_tokens_count_when_asked_for),
         cmocka_unit_test(the_quick_way_cuts_like_the_pattern),
         cmocka_unit_test(words_of_any_length_merge_like_the_definition),
