@@ -1,6 +1,7 @@
 #!/bin/bash
 # long_hf.sh -- files between Lockstep and the real transformers and safetensors, both ways. Skipped where no
-# Python has them; LOCKSTEP_ORACLE_PYTHON names one that has (pip install torch transformers safetensors).
+# Python has them; LOCKSTEP_ORACLE_PYTHON names one that has (pip install torch transformers safetensors). Passes with
+# transformers 4.57 and 5.23.
 #
 #   tests/long_hf.sh BUILD
 . "$(dirname "$0")/harness.sh"
@@ -53,6 +54,23 @@ for model in gpt2 llama; do
         --data.tokenizer byte --data.path tokens --train.steps 40 --train.global_batch 8 --nproc-per-node 2 --run.dir run-$model >out 2>err
     claim "$model: a run" test -s err -o -d run-$model/checkpoints/step-00000040
     claim "$model: transformers finds the loss of the run in its checkpoint" oracle trained run-$model/checkpoints/step-00000040 \
-        tokens/val.bin 32 "$(sed -nE 's/^step=40 val_loss=([0-9.]+) .*/\1/p' out)" whale.txt
+        tokens/val.bin 32 "$(sed -nE 's/^step=40 val_loss=([0-9.]+) .*/\1/p' out)"
+done
+
+# the tokenizer of a run and of its export, to AutoTokenizer: the same ids, nothing around them, the text again
+claim "GPT-2's vocabulary" oracle vocabulary "$golden/gpt2-vocab.bpe.gz" vocabulary
+for model in gpt2 llama; do
+    for tokenizer in char byte vocabulary/; do
+        name=$model-${tokenizer%/}
+        lockstep train --model.name $model --model.n_layer 1 --model.n_head 2 --model.d_model 16 --model.seq_len 32 \
+            --data.name whale.txt --data.tokenizer $tokenizer --data.path tokens-$name --train.steps 1 --train.global_batch 1 \
+            --train.eval_batches 1 --run.dir run-$name >out 2>err
+        claim "$name: a run" test -s out -a ! -s err
+        claim "$name: an export" lockstep export run-$name --out exported-$name
+        for folder in run-$name/checkpoints/step-00000001 exported-$name; do
+            claim "$folder: transformers finds Lockstep's ids and text" oracle tokenizes $folder whale.txt \
+                tokens-$name/train.bin tokens-$name/val.bin
+        done
+    done
 done
 finish

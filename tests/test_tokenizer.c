@@ -744,7 +744,8 @@ static void says_how_transformers_is_to_use_it(void **state)
     (void)state;
 #define BEGIN "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n  \"model_max_length\": "
 #define PLAIN ",\n  \"clean_up_tokenization_spaces\": false,\n  \"add_bos_token\": false,\n" \
-              "  \"add_eos_token\": false,\n  \"add_prefix_space\": false"
+              "  \"add_eos_token\": false,\n  \"add_prefix_space\": false,\n" \
+              "  \"model_input_names\": [\"input_ids\", \"attention_mask\"]"
 #define MARK(name) ",\n  \"" name "_token\": \"\\u003c|endoftext|\\u003e\""
     static const struct { const char *name; int64_t bos, eos, most; const char *text; } row[] = {
         { "byte", 256, 256, 32, BEGIN "32" PLAIN MARK("bos") MARK("eos") MARK("pad") "\n}\n" },

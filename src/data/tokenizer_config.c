@@ -1,7 +1,8 @@
 /* tokenizer_config.c -- Hugging Face's tokenizer_config.json, which says how tokenizer.json is to be used.
  *
- * Without it transformers guesses the tokenizer's class from the model's and builds that class's own splitting of words
- * and its own special tokens around the vocabulary.
+ * Without it transformers guesses the tokenizer's class from the model's and builds that class's own splitting of
+ * words and its own special tokens around the vocabulary. Without model_input_names, transformers 4.57 gives generate()
+ * token types, which neither GPT-2 nor Llama takes.
  */
 #include <string.h>
 
@@ -31,7 +32,8 @@ ls_status ls_tokenizer_config_text(const ls_tokenizer *t, int64_t bos, int64_t e
     *out = NULL;
     ls_text_add(&text, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n  \"model_max_length\": %lld,\n"
                 "  \"clean_up_tokenization_spaces\": false,\n  \"add_bos_token\": false,\n  \"add_eos_token\": false,\n"
-                "  \"add_prefix_space\": false", (long long)max_length);
+                "  \"add_prefix_space\": false,\n  \"model_input_names\": [\"input_ids\", \"attention_mask\"]",
+                (long long)max_length);
     put_special(t, "bos_token", bos, &text);
     put_special(t, "eos_token", eos, &text);
     put_special(t, "pad_token", eos, &text);

@@ -6,16 +6,22 @@
     hf_oracle.py tensors FILE           safetensors opens the file and reads every tensor
     hf_oracle.py generate FILE FOLDER...  each line of FILE continued to 40 tokens, greedily, into FOLDER/made-LINE.txt:
                                         a token is a byte, 256 ends a text
-    hf_oracle.py trained FOLDER VAL.BIN T LOSS TEXT   a model's mean loss over the windows of T tokens is LOSS, to the
-                                        four digits it has; its tokenizer encodes the text and gives it back
+    hf_oracle.py trained FOLDER VAL.BIN T LOSS    a model's mean loss over the windows of T tokens is LOSS, to the four
+                                        digits it has
+    hf_oracle.py vocabulary MERGES.GZ FOLDER    GPT-2's vocab.bpe and encoder.json of its merges
+    hf_oracle.py tokenizes FOLDER TEXT TRAIN.BIN VAL.BIN    AutoTokenizer gives the ids that the token files have, nothing
+                                        around them, and the text of them; the model continues it
 """
+import gzip
+import json
 import os
 import sys
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM)
+from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM)
 
 torch.set_num_threads(1)
 
@@ -62,23 +68,55 @@ def logits(folder, golden):
     print("logits differ by at most", worst)
 
 
-def trained(folder, path, length, loss, text):
+def ids_of(path):
     import numpy
-    from transformers import PreTrainedTokenizerFast
+    return numpy.fromfile(path, dtype=numpy.uint16)[512:].astype(numpy.int64)
+
+
+def trained(folder, path, length, loss):
     length = int(length)
-    ids = torch.from_numpy(numpy.fromfile(path, dtype=numpy.uint16)[512:].astype(numpy.int64))
+    ids = torch.from_numpy(ids_of(path))
     windows = (len(ids) - 1) // length
     x, y = ids[:windows * length].view(windows, length), ids[1:windows * length + 1].view(windows, length)
     with torch.no_grad():
         logits = load(folder)(input_ids=x, use_cache=False).logits
     got = torch.nn.functional.cross_entropy(logits.double().flatten(0, 1), y.flatten()).item()
     assert abs(got - float(loss)) < 1e-4, (got, loss)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"))
-    whole = open(text, encoding="utf-8", newline="").read()
-    again = tokenizer.encode(whole, add_special_tokens=False)
-    assert tokenizer.decode(again, clean_up_tokenization_spaces=False) == whole
-    assert again[-windows:] == ids[-windows:].tolist(), "the text ends as the validation file does"
     print("loss", got)
+
+
+def vocabulary(merges, out):
+    text = gzip.open(merges, "rt", encoding="utf-8").read()
+    lines = [line for line in text.split("\n") if line and not line.startswith("#version")]
+    plain = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(256 - len(plain))]
+    tokens = letters + [line.replace(" ", "") for line in lines] + ["<|endoftext|>"]
+    os.makedirs(out)
+    with open(os.path.join(out, "vocab.bpe"), "w", encoding="utf-8") as f:
+        f.write(text)
+    with open(os.path.join(out, "encoder.json"), "w", encoding="utf-8") as f:
+        json.dump({token: i for i, token in enumerate(tokens)}, f)
+
+
+def tokenizes(folder, text, *files):
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), load(folder)
+    whole = open(text, encoding="utf-8", newline="").read()
+    end = tokenizer.eos_token_id
+    want = [i for path in files for i in ids_of(path).tolist() if i != end]
+    got = tokenizer(whole)["input_ids"]
+    assert got == want, (len(got), len(want), got[:20], want[:20])
+    assert tokenizer.decode(got) == whole
+    assert max(got) < model.config.vocab_size == len(tokenizer) == end + 1, (max(got), len(tokenizer), end)
+    assert (end, end) == (model.generation_config.eos_token_id, model.generation_config.bos_token_id)
+    assert tokenizer.model_max_length == model.config.max_position_embeddings
+    hard = [line for line in ("  two  blanks ,  and . dots 's n't !", "a\n\n b", " ", "") if set(line) <= set(whole)]
+    for line in hard:
+        assert tokenizer.decode(tokenizer(line)["input_ids"]) == line, line
+    prompt = tokenizer(whole[:12], return_tensors="pt")
+    made = model.generate(**prompt, max_new_tokens=8, do_sample=True)
+    assert made.shape[1] <= prompt["input_ids"].shape[1] + 8 and made.max() < len(tokenizer)
+    assert tokenizer.decode(made[0]).startswith(whole[:12])
+    print(len(got), "ids are the same;", len(hard), "hard lines")
 
 
 def tensors(path):
@@ -104,4 +142,4 @@ def generate(prompts, *folders):
 
 
 {"make": make, "same": same, "logits": logits, "tensors": tensors, "generate": generate,
- "trained": trained}[sys.argv[1]](*sys.argv[2:])
+ "trained": trained, "vocabulary": vocabulary, "tokenizes": tokenizes}[sys.argv[1]](*sys.argv[2:])
