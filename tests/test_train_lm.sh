@@ -282,7 +282,7 @@ claim 'text instead of tokens' once 65 'whale.txt: begins with text, and data.pa
     --data.name tokens --data.path whale.txt --data.tokenizer '' --model.vocab_size 50257
 claim 'unless it is said that these are tokens' train 1 --train.steps 1 --data.format nanogpt --data.name tokens --data.path whale.txt --data.tokenizer '' \
     --model.vocab_size 65536
-claim 'a tokenizer with more tokens than the model' once 78 "model.vocab_size is 100, but the data's tokenizer has 257 tokens" --model.vocab_size 100
+claim 'a tokenizer with more tokens than the model' once 78 "model.vocab_size is 256, but the data's tokenizer has 257 tokens" --model.vocab_size 256
 claim 'a token outside the vocabulary, with file, byte and id' mistake 65 ', but the vocabulary has 100: made with another tokenizer, or model.vocab_size is too small' \
     --data.name tokens --data.path story/whale_train.bin --data.tokenizer '' --model.vocab_size 100
 claim 'a vocabulary with more than the tokenizer' train 1 --train.steps 1 --model.vocab_size 300
