@@ -160,8 +160,9 @@ static ls_status check_given(const ls_opts *o, const run_config *c, int nnodes)
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (!ls_opts_is_default(o, later[i])) return ls_fail(LS_UNSUPPORTED, "--%s is not implemented: leave it out", later[i]);
     const bool unused = !loopback && !ls_opts_is_default(o, "master-addr"), open = *c->listen != 0;
-    if (nnodes == 1 && (unused || (*c->secret_file && !open)))
-        return ls_fail(LS_USAGE, "--%s belongs to several machines, and --nnodes is 1: leave it out", unused ? "master-addr" : "secret-file");
+    const char *alone = unused ? "master-addr" : *c->secret_file && !open ? "secret-file" : NULL;
+    if (!alone && !ls_opts_is_default(o, "node-timeout")) alone = "node-timeout";
+    if (nnodes == 1 && alone) return ls_fail(LS_USAGE, "--%s belongs to several machines, and --nnodes is 1: leave it out", alone);
     if (c->standalone && nnodes > 1) return ls_fail(LS_USAGE, "--standalone is for one machine, and --nnodes is %d", nnodes);
     if (c->no_python && (c->module || c->run_path))
         return ls_fail(LS_USAGE, "--no-python runs PROGRAM as it is, and --%s by Python: leave one of them out", c->module ? "module" : "run-path");

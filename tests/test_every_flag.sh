@@ -1,0 +1,287 @@
+#!/bin/bash
+# test_every_flag.sh -- every flag of every command but train does something that shows, or is refused; what --help marks as
+# not implemented is refused. Each row fails where the flag is ignored; a flag without a row fails at the end. The keys of train:
+# test_every_key.sh.
+#
+#   tests/test_every_flag.sh BUILD
+. "$(dirname "$0")/harness.sh"
+. "$source_dir/tests/harness_rows.sh"
+lockstep=$build/lockstep
+cd "$tmp" || exit 1
+export OMP_NUM_THREADS=1
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE LOCKSTEP_DEBUG
+
+cmd='' before=() after=()
+# The output of the command with more words between `before` and `after`, and its exit status.
+output() { timeout -k 5 60 "$lockstep" "$cmd" "${before[@]}" "$@" "${after[@]}" </dev/null 2>&1; echo "exit=$?"; }
+matches() { grep -qE -- "$1" <<<"$2" || { echo "no '$1' in: $2"; return 1; }; }
+lacks() { ! grep -qE -- "$1" <<<"$2" || { echo "'$1' is in: $2"; return 1; }; }
+# flag, pattern, words...: the pattern is there with the words, and not without.
+shows() {
+    local flag=$1 pattern=$2
+    shift 2
+    row["$cmd $flag"]=1
+    claim "$cmd $flag: $*" matches "$pattern" "$(output "$@")"
+    claim "$cmd $flag: not so without $*" lacks "$pattern" "$(output)"
+}
+# flag, pattern, words...: the other way round.
+hides() {
+    local flag=$1 pattern=$2
+    shift 2
+    row["$cmd $flag"]=1
+    claim "$cmd $flag: not so with $*" lacks "$pattern" "$(output "$@")"
+    claim "$cmd $flag: without" matches "$pattern" "$(output)"
+}
+
+# --- run -------------------------------------------------------------------------------------------------------
+cmd=run before=() after=(sh -c 'echo "rank $RANK of $WORLD_SIZE at $MASTER_PORT of $TORCHELASTIC_RUN_ID as $ROLE_NAME"; grep Cpus_allowed_list /proc/self/status')
+shows nproc-per-node '^rank 2 of 3 ' --nproc-per-node 3
+shows nnodes 'does not change the number of machines' --nnodes 1:2
+shows node-rank '--node-rank 1 of --nnodes 1: expected 0 to 0' --node-rank 1
+shows master-addr '--master-addr belongs to several machines' --master-addr 192.0.2.1
+shows master-port ' at 23451 ' --master-port 23451
+shows node-timeout '--node-timeout belongs to several machines' --node-timeout 7s
+shows secret-file '--secret-file belongs to several machines' --secret-file absent
+shows listen 'exit=(77|69)' --listen 0.0.0.0
+shows rdzv-backend "expected one of static\|c10d, found 'etcd'" --rdzv-backend etcd
+shows rdzv-endpoint ' at 23452 ' --rdzv-endpoint 127.0.0.1:23452
+shows rdzv-id ' of job7 ' --rdzv-id job7
+shows rdzv-conf 'only join_timeout=SECONDS is implemented' --rdzv-conf read_timeout=3
+shows max-restarts 'error\[unsupported\]: --max-restarts is not implemented' --max-restarts 3
+shows monitor-interval 'error\[unsupported\]: --monitor-interval is not implemented' --monitor-interval 5
+shows numa-binding 'error\[unsupported\]: --numa-binding is not implemented' --numa-binding node
+shows signals-to-handle 'error\[unsupported\]: --signals-to-handle is not implemented' --signals-to-handle SIGTERM
+row['run log-dir']=1
+claim 'run log-dir: a folder' matches exit=0 "$(output --log-dir logs)"
+claim 'run log-dir: with the logs of the run' test -n "$(ls logs)"
+before=(--log-dir redirected)
+hides redirects '^rank 0 of 1' --redirects 1
+before=(--log-dir teed)
+shows tee '^\[default0\]: ?rank 0 of 1' --tee 1
+before=(--nproc-per-node 2)
+hides local-ranks-filter '^rank 0 of 2' --local-ranks-filter 1
+shows role ' as trainer$' --role trainer
+if [ "$(nproc)" -ge 2 ]; then
+    all=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
+    shows bind "Cpus_allowed_list:[[:space:]]+$all\$" --bind false
+else
+    row['run bind']=1
+    echo 'skipped: a single core can be bound to nothing else'
+fi
+before=(--nnodes 2)
+shows standalone '--standalone is for one machine, and --nnodes is 2' --standalone
+mkdir bin
+printf '#!/bin/sh\necho "python $*"\n' >bin/python3
+chmod +x bin/python3
+before=()
+path=$PATH PATH=$tmp/bin:$PATH
+shows module '^python -u -m sh' --module
+shows run-path '^python -u sh' --run-path
+PATH=$path
+before=(--run-path)
+shows no-python '--no-python runs PROGRAM as it is' --no-python
+before=()
+shows prefix-rank '^before sh -c' --prefix-rank 0 'echo before'
+row['run events']=1
+claim 'run events: runs' matches exit=0 "$(output --events events)"
+claim 'run events: are kept' grep -q '"event":"rank_exit"' events
+after=(sh -c 'kill -STOP $$')
+row['run timeout']=1
+claim 'run timeout: a stopped rank is reported' matches 'exit=83' "$(output --timeout 300ms)"
+after=()
+shows help '^usage: lockstep run' --help
+
+# --- bench -----------------------------------------------------------------------------------------------------
+cmd=bench before=(all_reduce -b 64 -e 192 -n 2) after=()
+shows ranks '^#  Rank +2 ' --ranks 3
+shows minbytes '^ +32 ' -b 32
+shows maxbytes '^ +256 ' -e 256
+shows stepbytes '^ +192 ' -i 64
+shows stepfactor '^ +192 ' -f 3
+shows agg_iters 'agg iters: 2' -m 2
+shows warmup_iters 'warmup iters: 3 ' -w 3
+row['bench run_cycles']=1
+claim 'bench run_cycles: rows again' test "$(output -N 3 | grep -c '^ *64 ')" = 3
+hides check '^ +64 .* 0$' -c 0
+shows op ' max ' -o max
+shows datatype ' double ' -d double
+shows blocking 'Blocking Enabled' -z 1
+shows average '--average: expected an integer in 0..3' --average 4
+shows per_iter_timing 'i_cv%' -I 1
+shows timeout '--timeout: expected a time' --timeout 0
+shows report_timestamps '20[0-9][0-9]-[0-9][0-9]-' -S 1
+shows unalign '--unalign: expected an integer in 0..1024' --unalign 1025
+shows transport '\[tcp\]' --transport tcp
+shows backend 'exit=[1-9]' --backend mpi
+shows algo 'by ring' --algo ring
+shows touch 'Touch Enabled' --touch 1
+shows private 'private memory' -M
+shows place 'N/A' --place in
+shows count '^# count' --count
+shows fit 'fit (of|out|in)|no fit' --fit
+shows csv '^program,collective' --csv
+shows threads 'nThread 2 ' --threads
+shows explain 'costs from' --explain
+shows help '^usage: lockstep bench' --help
+shows trials '--trials: expected an integer in 1..99' --trials 100
+for name in output_file per_iter_skip; do row["bench $name"]=1; done
+output -I 1 -K 1 -J rows.json >/dev/null
+claim 'bench output_file: the rows' grep -q '"collective": "all_reduce"' rows.json
+claim 'bench per_iter_skip: one is left out' grep -q '"skipped_iterations": 1' rows.json
+before=(all_reduce -b 64 -e 64 --csv)
+shows iters ',64,7,' -n 7
+before+=(-n 2)
+hides trial_time ',64,2,' --trial_time 2ms
+before=(broadcast -g 3 -b 64 -e 64 -n 2)
+shows root 'none +2 ' -r 2
+before=(all_gather -g 3 -b 48 -e 48 -n 2 --transport tcp --count)
+shows counts 'rank +0 ' --counts uneven
+before=(sendrecv -g 3 -b 64 -e 64 -n 2)
+shows ping_pong '--ping_pong is between 2 ranks, here are 3' --ping_pong
+before=(all_reduce -b 64K -e 64K -n 2 --transport tcp --count --place in)
+shows wire ' 32768 ' --wire bf16
+before=(all_reduce -b 64 -e 64 -n 2 --transport tcp)
+export LOCKSTEP_DEBUG=info
+shows checksums 'frames without checksums' --checksums false
+unset LOCKSTEP_DEBUG
+
+# --- coll, doctor, calibrate --------------------------------------------------------------------------------------
+cmd=coll before=() after=()
+shows coll 'broadcast' --coll broadcast
+shows algo 'direct' --algo direct
+shows ranks 'over 6 ranks|for 6 ranks|of 6' -n 6
+shows rank 'rank 2' --rank 2
+before=(--coll broadcast --algo chain -n 3 --rank 0)
+row['coll root']=1
+claim 'coll root: another root, other steps' test "$(output)" != "$(output --root 1)"
+before=(--algo ring -n 3)
+for name in 'segments 2' 'lanes 2 --segments 2' 'json' 'dot'; do
+    # shellcheck disable=SC2086
+    claim "coll $name: other steps" test "$(output)" != "$(output --$name)"
+    row["coll ${name%% *}"]=1
+done
+before=(--algo ring -n 3 --segments 2)
+claim 'coll lanes: side by side' test "$(output)" != "$(output --lanes 2)"
+before=(--algo hierarchical -n 4)
+row['coll hosts']=1
+claim 'coll hosts: other steps' test "$(output)" != "$(output --hosts 2)"
+before=(--coll all_to_all --algo bruck)
+shows uneven 'exit=[1-9]' --uneven
+before=()
+shows list '^halving_doubling +all_reduce' --list
+shows file 'exit=[1-9]' --file absent
+shows help '^usage: lockstep coll' --help
+
+cmd=doctor
+shows help '^usage: lockstep doctor' --help
+row['doctor peak']=1
+claim 'doctor peak: is kept' matches exit=0 "$(LOCKSTEP_PEAK=$tmp/peak.json output --peak)"
+claim 'doctor peak: in the file' grep -q gflops peak.json
+
+cmd=calibrate
+shows help '^usage: lockstep calibrate' --help
+row['calibrate show']=1
+claim 'calibrate show: measures nothing' matches '^from ' "$(LOCKSTEP_CALIBRATION=none output --show)"
+row['calibrate output']=1
+claim 'calibrate output: keeps it there' matches "kept in costs.json" "$(output --output costs.json)"
+claim 'calibrate output: as a file' test -s costs.json
+
+# --- text, models -----------------------------------------------------------------------------------------------
+for ((i = 0; i < 20; i++)); do echo "A rank waits for $((i * 7919 % 97)) others."; done >text.txt
+cmd=data before=(prepare text.txt) after=(--out a)
+prepared() { # flag, words of one, words of another: other files
+    row["data $1"]=1
+    # shellcheck disable=SC2086
+    after=(--out "one-$1") && output $2 >/dev/null
+    # shellcheck disable=SC2086
+    after=(--out "other-$1") && output $3 >/dev/null
+    claim "data $1: $2 and $3 give other files" test -e "one-$1/train.bin" -a -e "other-$1/train.bin"
+    claim "data $1: not the same" test "$(cat "one-$1"/*.bin | cksum)" != "$(cat "other-$1"/*.bin | cksum)"
+}
+prepared tokenizer '--tokenizer byte' '--tokenizer char'
+prepared format '--tokenizer char' '--tokenizer char --format nanogpt'
+prepared val '--tokenizer byte --val 0.1' '--tokenizer byte --val 0'
+row['data out']=1 # above
+printf 'ab\377cd and more text\n' >broken.txt
+before=(prepare broken.txt --tokenizer byte --out lossy) after=()
+shows lossy 'exit=0' --lossy
+before=(prepare text.txt --tokenizer byte --out one-val --val 0.3)
+row['data force']=1
+claim 'data force: nothing is replaced without' matches 'exit=[1-9]' "$(output)"
+claim 'data force: replaces' matches exit=0 "$(output --force)"
+before=(prepare sotu --out sotu --tokenizer byte)
+shows from 'absent' --from absent
+before=(show one-tokenizer/train.bin)
+row['data tokens']=1
+claim 'data tokens: fewer' test "$(output --tokens 2)" != "$(output)"
+before=()
+shows help '^usage: lockstep data' --help
+
+cat >gpt.yaml <<YAML
+model: { name: gpt2, n_layer: 1, n_head: 2, d_model: 8, seq_len: 16 }
+data: { path: other-tokenizer }
+train: { steps: 2, global_batch: 4 }
+log: { tensorboard: false }
+YAML
+"$lockstep" train gpt.yaml --run.dir run >out 2>&1 || cat out
+cmd=generate before=(run --tokens 12) after=()
+differs() { # flag, words: another text, both without a failure
+    local flag=$1 one other
+    shift
+    row["$cmd $flag"]=1
+    one=$(output 2>/dev/null | grep -v tokens/s) other=$(output "$@" | grep -v tokens/s)
+    claim "$cmd $flag: $* gives another text" test "$one" != "$other"
+    claim "$cmd $flag: and succeeds" matches exit=0 "$other"
+}
+differs prompt --prompt rank
+echo 'A rank' >prompt.txt
+differs file --file prompt.txt
+differs tokens --tokens 3
+differs temperature --temperature 0
+differs top-k --top-k 1
+differs top-p --top-p 0.01
+differs seed --seed 3
+before=(run --tokens 12 --prompt rank)
+differs echo --echo false
+shows tokenizer 'exit=[1-9]' --tokenizer absent
+before=(run --tokens 4000 --seed 1)
+differs stop-at-eot --stop-at-eot
+shows help '^usage: lockstep generate' --help
+
+cmd=export before=(run) after=()
+row['export out']=1
+claim 'export out: a folder' matches exit=0 "$(output --out hf)"
+claim 'export out: with its files' test -e hf/model.safetensors
+for name in 'dtype bf16' 'max-shard-size 1KiB'; do
+    row["export ${name%% *}"]=1
+    # shellcheck disable=SC2086
+    claim "export $name" matches exit=0 "$(output --out "hf-${name%% *}" --$name)"
+    claim "export $name: other files" test "$(cd hf && cksum ./*.safetensors)" != "$(cd "hf-${name%% *}" && cksum ./*.safetensors)"
+done
+shows help '^usage: lockstep export' --help
+cmd=import before=(hf)
+row['import out']=1
+claim 'import out: a file' matches exit=0 "$(output --out x.safetensors)"
+claim 'import out: is there' test -e x.safetensors
+before=(hf-dtype --out x.safetensors)
+row['import force']=1
+claim 'import force: nothing is replaced without' matches 'exit=[1-9]' "$(output)"
+claim 'import force: replaces' matches exit=0 "$(output --force)"
+before=()
+shows help '^usage: lockstep import' --help
+cmd=ckpt before=(ls run)
+shows json '^\{' --json
+before=()
+shows help '^usage: lockstep ckpt' --help
+
+# --- every flag has a row; what is marked is refused ----------------------------------------------------------------
+for cmd in run bench calibrate coll data ckpt export import generate doctor; do claim "every flag of $cmd has a row" complete $cmd; done
+claim 'secret has none' test -z "$(flags_of secret)"
+commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
+claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll data doctor export generate import run secret train '
+marked() { # command: the flags whose row of --help, joined to one line, is marked
+    "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' | sed -nE 's/^(      |  -., )--([a-z-]+) .*\(not implemented.*/\2/p' | tr '\n' ' '
+}
+claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'max-restarts monitor-interval numa-binding signals-to-handle '
+for cmd in bench calibrate coll data ckpt export import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
+finish
