@@ -38,6 +38,47 @@ static void fill(ls_world_page *p)
     slot->flow[0].lane[1].waits = ls_flow_wait(1, false, true, 2);
 }
 
+static void long_work_elsewhere_is_seen_as_it_is_there(void **state)
+{
+    (void)state;
+    static char beat[LS_BEAT_MAX_BYTES];
+    ls_world_page *there = new_page(), *here = new_page();
+    uint64_t told;
+    ls_task t;
+    fill(there);
+    size_t n = ls_beat_write(there, 4, 10000, beat);
+    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
+    assert_false(ls_task_read(&here->rank[2].task, &t));
+    assert_int_equal(t.since_ns, 0); /* there never was any */
+
+    ls_task work = { .kind = LS_TASK_SAVING, .since_ns = 8000, .limit_ns = 3000, .file = "runs/a\x1b" };
+    ls_task_write(&there->rank[2].task, &work);
+    n = ls_beat_write(there, 4, 10000, beat);
+    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
+    assert_true(ls_task_read(&here->rank[2].task, &t));
+    assert_int_equal(t.kind, LS_TASK_SAVING);
+    assert_int_equal(t.since_ns, 48000);
+    assert_int_equal(ls_task_left_ns(&t, 50000), 1000);
+    assert_string_equal(t.file, "runs/a?");
+
+    memset(work.file, 'x', 300);
+    strcpy(work.file + 300, "/step-00000010");
+    ls_task_write(&there->rank[2].task, &work);
+    n = ls_beat_write(there, 4, 10000, beat);
+    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
+    assert_true(ls_task_read(&here->rank[2].task, &t));
+    assert_int_equal(strncmp(t.file, "...xxx", 6), 0); /* its end tells most */
+    assert_non_null(strstr(t.file, "xxx/step-00000010"));
+
+    ls_task_write(&there->rank[2].task, &(ls_task){ .since_ns = 9500 });
+    n = ls_beat_write(there, 4, 10000, beat);
+    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
+    assert_false(ls_task_read(&here->rank[2].task, &t));
+    assert_int_equal(t.since_ns, 49500); /* when it ended */
+    free(there);
+    free(here);
+}
+
 static void a_rank_elsewhere_is_seen_as_it_is_there(void **state)
 {
     (void)state;
@@ -128,6 +169,7 @@ static void what_is_no_beat_changes_nothing(void **state)
         { rank_at + offsetof(ls_beat_rank, rank), RANKS },
         { rank_at + offsetof(ls_beat_rank, state), LS_RANK_STOPPED + 1 },
         { rank_at + offsetof(ls_beat_rank, in_coll), LS_IN_MESSAGE + 1 },
+        { rank_at + offsetof(ls_beat_rank, task), LS_TASK_KINDS },
         { rank_at + offsetof(ls_beat_rank, desc) + offsetof(ls_coll_desc, coll), (uint32_t)LS_PAGE_GROUPS << 24 },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -144,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_elsewhere_is_seen_as_it_is_there),
+        cmocka_unit_test(long_work_elsewhere_is_seen_as_it_is_there),
         cmocka_unit_test(nobody_writes_into_the_slot_of_a_rank_that_is_here),
         cmocka_unit_test(the_first_cause_stays),
         cmocka_unit_test(what_is_no_beat_changes_nothing),

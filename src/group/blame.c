@@ -215,7 +215,7 @@ typedef struct search {
     int stack[LS_MAX_RANKS]; /* those still to look at */
     int n;
     int direct;              /* the rank that we wait for ourselves; -1: none is known */
-    int idle;                /* the first that waits for nothing, or is stopped; -1: none */
+    int idle;                /* the first that waits for nothing or is stopped, best one without excuse; -1: none */
     int from, to;            /* a message on its way; -1: none was found */
     uint32_t number;
     bool part;               /* some of it is here */
@@ -239,6 +239,21 @@ static bool is_stopped(const search *s, int rank)
 {
     char state = state_of(s->g->w, rank);
     return state == 'T' || state == 't' || state == 'Z' || state == 'X';
+}
+
+/* Until when a rank need not come: it does long work and has said so (task.h). 0: it has no excuse, as one whose
+ * process is stopped or gone, or whose work takes longer than it may. */
+static uint64_t excused_until(const ls_world *w, int rank, uint64_t now_ns)
+{
+    const ls_rank_slot *slot = &w->page->rank[rank];
+    ls_task task;
+    if (!ls_task_read(&slot->task, &task)) return 0;
+    const uint32_t state = atomic_load_explicit(&slot->state, memory_order_relaxed);
+    if (state == LS_RANK_STOPPED || state == LS_RANK_DEAD) return 0; /* as its launcher says */
+    const char is = state_of(w, rank);
+    if (ls_world_is_local(w, rank) && (is == 0 || is == 'T' || is == 'Z' || is == 'X')) return 0;
+    const uint64_t left_ns = ls_task_left_ns(&task, now_ns), timeout_ns = w->opts.coll_timeout_ns;
+    return left_ns == 0 ? 0 : now_ns + (left_ns < timeout_ns ? left_ns : timeout_ns);
 }
 
 static void look_at(search *s, int rank)
@@ -324,11 +339,13 @@ static bool follow_absent(search *s, int rank)
 
 static void search_from(search *s, int rank)
 {
+    const uint64_t now_ns = ls_env_get()->mono_ns();
     look_at(s, rank);
     while (s->n > 0 && !(s->from >= 0 && s->sure)) {
         const int r = s->stack[--s->n];
         if (r != s->g->w->rank && (!is_waiting(s, r) || is_stopped(s, r))) {
-            if (s->idle < 0) s->idle = r;
+            const bool may_be = s->idle >= 0 && excused_until(s->g->w, s->idle, now_ns) > 0;
+            if (s->idle < 0 || (may_be && excused_until(s->g->w, r, now_ns) == 0)) s->idle = r;
             continue;
         }
         bool message = follow_message(s, r), absent = follow_absent(s, r);
@@ -363,6 +380,28 @@ static const char *who(const ls_world *w, int rank, char *buf, size_t n)
     snprintf(buf, n, "rank %d (pid %d, state %c)", rank,
              (int)atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed), state ? state : '-');
     return buf;
+}
+
+/* When the newest long work of the job that is over was. Whoever waited for it, at first or second hand, has the whole
+ * of comm.timeout from then on. */
+static uint64_t newest_end(const ls_world *w)
+{
+    uint64_t newest = 0;
+    ls_task task;
+    for (int r = 0; r < w->size; r++)
+        if (!ls_task_read(&w->page->rank[r].task, &task) && task.since_ns > newest) newest = task.since_ns;
+    return newest;
+}
+
+uint64_t ls_blame_excused(const ls_group *g)
+{
+    const uint64_t now_ns = ls_env_get()->mono_ns(), end_ns = newest_end(g->w);
+    search s = { .g = g, .direct = -1, .idle = -1, .from = -1, .to = -1 };
+    search_from(&s, g->w->rank);
+    const uint64_t until_ns = s.idle < 0 || (s.from >= 0 && s.sure) ? 0 : excused_until(g->w, s.idle, now_ns);
+    if (until_ns == 0 && end_ns && now_ns < end_ns + g->w->opts.coll_timeout_ns)
+        return end_ns + g->w->opts.coll_timeout_ns;
+    return until_ns;
 }
 
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)

@@ -436,6 +436,9 @@ ls_status ls_blame_compare(ls_group *g, const ls_work *k);
 /* The rank of the world that k waits for, as far as can be seen: for statistics. */
 int ls_blame_whom(const ls_group *g, const ls_work *k);
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns);
+/* At the deadline: until when every rank that is waited for is excused by long work (net/task.h), or by what has just
+ * ended; 0: one is not. */
+uint64_t ls_blame_excused(const ls_group *g);
 
 /* A rank that fails takes its buffers back, while others may still read them: whatever they read since the job was
  * aborted may be anything. To be asked behind the last read, before a work counts as done. */

@@ -240,7 +240,9 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     if (message) ls_page_enter_message(slot, &k->desc);
     atomic_store_explicit(&slot->in_coll, message ? LS_IN_MESSAGE : LS_IN_COLL, memory_order_release); /* described */
     atomic_store_explicit(&slot->waits_for, what, memory_order_release); /* what we entered before is described */
-    ls_status st = ls_wait(&waiter, ready, &x, now + w->opts.coll_timeout_ns);
+    ls_status st = LS_RANK_HUNG;
+    for (uint64_t until = now + w->opts.coll_timeout_ns; st == LS_RANK_HUNG && until; until = ls_blame_excused(g))
+        st = ls_wait(&waiter, ready, &x, until);
     if (is_done(k)) st = LS_OK; /* in the very last moment */
     if (st == LS_RANK_HUNG) st = ls_blame_timeout(g, k, env->mono_ns() - now);
     else if (st == LS_ABORTED) st = ls_world_aborted(w);

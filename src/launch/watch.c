@@ -54,7 +54,7 @@ bool ls_job_joined(const ls_job *j, int r)
 /* " in step 12, in all_reduce #118 (bucket 3)", or "" for a program that never joined a world. */
 static const char *where(const ls_job *j, int r, char *buf, size_t n)
 {
-    char text[256];
+    char text[LS_TASK_FILE_BYTES + 160];
     buf[0] = 0;
     if (ls_job_joined(j, r))
         snprintf(buf, n, " %s", ls_page_where(j->page, j->first + r, text, sizeof text));
@@ -285,6 +285,25 @@ static void look_for_stopped(ls_job *j)
     }
 }
 
+/* A rank whose save, or other long work, takes longer than it may: those that wait for it say so, too, but there may be
+ * none. */
+static void look_for_overdue(ls_job *j)
+{
+    const ls_env *env = ls_env_get();
+    uint64_t now_ns = env->mono_ns();
+    char at[LS_TASK_FILE_BYTES + 160], text[LS_ERROR_BYTES];
+    ls_task task;
+    for (int r = 0; j->phase == LS_PHASE_RUN && r < j->o->nproc; r++) {
+        ls_job_rank *k = &j->rank[r];
+        if (!k->alive || !ls_task_read(&j->page->rank[j->first + r].task, &task)) continue;
+        if (ls_task_left_ns(&task, now_ns) > 0 || env->traced(k->pid)) continue;
+        char state = env->proc_state(k->pid);
+        snprintf(text, sizeof text, "rank %d (pid %d, state %c) is%s", j->first + r, k->pid, state ? state : '-',
+                 where(j, r, at, sizeof at));
+        fail_by(j, r, LS_RANK_HUNG, text);
+    }
+}
+
 /* --- the user -------------------------------------------------------------------------------- */
 
 static bool behind_debugger(const ls_job *j)
@@ -423,6 +442,7 @@ void ls_job_watch(ls_job *j)
         look_at_ranks(j);
         if (j->nalive > 0) answer(j, now, false);
         look_for_stopped(j);
+        look_for_overdue(j);
         correct_blame(j);
         next_phase(j, now);
         ls_console_flush(&j->out);

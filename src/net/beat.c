@@ -37,6 +37,18 @@ static void take_flow(ls_rank_slot *slot, const ls_beat_flow *b)
     atomic_store_explicit(&f->seq, b->seq, memory_order_release);
 }
 
+static void write_task(const ls_rank_slot *slot, uint64_t now_ns, ls_beat_rank *b)
+{
+    ls_task t;
+    (void)ls_task_read(&slot->task, &t);
+    b->task = t.kind;
+    b->task_ns = !t.since_ns ? UINT64_MAX : now_ns > t.since_ns ? now_ns - t.since_ns : 0;
+    b->limit_ns = t.limit_ns;
+    const size_t n = strlen(t.file), room = sizeof b->file - 1;
+    if (n <= room) snprintf(b->file, sizeof b->file, "%.*s", (int)room, t.file);
+    else snprintf(b->file, sizeof b->file, "...%s", t.file + n - (room - 3));
+}
+
 static void write_rank(const ls_world_page *p, uint32_t rank, uint64_t now_ns, ls_beat_rank *b)
 {
     const ls_rank_slot *slot = &p->rank[rank];
@@ -54,6 +66,16 @@ static void write_rank(const ls_world_page *p, uint32_t rank, uint64_t now_ns, l
     write_flow(slot, (b->has_message ? b->message.block : b->has_desc ? b->desc.block : 0) % LS_PAGE_GROUPS, &b->flow);
     if (b->has_desc && b->desc.label < LS_BLACKBOX_STRINGS)
         memcpy(b->label, slot->box.string[b->desc.label], sizeof b->label - 1);
+    write_task(slot, now_ns, b);
+}
+
+static void take_task(ls_rank_slot *slot, const ls_beat_rank *b, uint64_t now_ns)
+{
+    ls_task t = { .kind = b->task, .since_ns = b->task_ns < now_ns ? now_ns - b->task_ns : 0,
+                  .limit_ns = b->limit_ns };
+    memcpy(t.file, b->file, sizeof b->file - 1);
+    ls_text_printable(t.file);
+    ls_task_write(&slot->task, &t);
 }
 
 size_t ls_beat_write(const ls_world_page *p, uint64_t mask, uint64_t now_ns, void *out)
@@ -87,7 +109,7 @@ size_t ls_beat_write(const ls_world_page *p, uint64_t mask, uint64_t now_ns, voi
 static bool fits(const ls_world_page *p, const ls_beat_rank *b)
 {
     return b->rank < p->nranks && b->state <= LS_RANK_STOPPED && b->in_coll <= LS_IN_MESSAGE &&
-           b->desc.block < LS_PAGE_GROUPS && b->flow.block < LS_PAGE_GROUPS;
+           b->desc.block < LS_PAGE_GROUPS && b->flow.block < LS_PAGE_GROUPS && b->task < LS_TASK_KINDS;
 }
 
 static void take_rank(ls_world_page *p, const ls_beat_rank *b, uint64_t now_ns)
@@ -98,6 +120,7 @@ static void take_rank(ls_world_page *p, const ls_beat_rank *b, uint64_t now_ns)
     store(&slot->micro_batch, b->micro_batch);
     atomic_store_explicit(&slot->pid, b->pid, memory_order_relaxed);
     atomic_store_explicit(&slot->beat_ns, b->still_ns < now_ns ? now_ns - b->still_ns : 0, memory_order_relaxed);
+    take_task(slot, b, now_ns);
     if (b->has_desc) {
         ls_coll_desc d = b->desc, last;
         d.label = LABEL;

@@ -24,6 +24,8 @@ typedef struct ls_beat_flow {
     uint32_t message[LS_MAX_RANKS], sent[LS_PAGE_LANES][LS_MAX_RANKS];
 } ls_beat_flow;
 
+#define LS_BEAT_FILE_BYTES 24 /* so that a beat of all ranks is one value of the store */
+
 typedef struct ls_beat_rank {
     uint32_t rank;
     int32_t pid;
@@ -33,10 +35,14 @@ typedef struct ls_beat_rank {
     uint32_t has_desc, has_message;
     ls_coll_desc desc;      /* its newest collective, whose label is the string that follows */
     ls_coll_desc message;   /* and the message that it waits for */
+    uint32_t task, reserved; /* an ls_task_kind */
+    uint64_t task_ns, limit_ns; /* since when (UINT64_MAX: since ever), and for how long at most */
     char label[LS_BLACKBOX_STRING_BYTES];
+    char file[LS_BEAT_FILE_BYTES]; /* the end of a longer path, behind dots */
     ls_beat_flow flow;
 } ls_beat_rank;
-_Static_assert(sizeof(ls_beat_rank) == 48 + 64 + LS_BLACKBOX_STRING_BYTES + sizeof(ls_beat_flow) &&
+_Static_assert(sizeof(ls_beat_rank) == 48 + 64 + 24 + LS_BLACKBOX_STRING_BYTES + LS_BEAT_FILE_BYTES +
+                                               sizeof(ls_beat_flow) &&
                    sizeof(ls_beat_flow) == 32 + 12 * LS_MAX_RANKS,
                "no padding on the wire");
 

@@ -178,8 +178,11 @@ const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n)
     const ls_rank_slot *slot = &p->rank[rank];
     unsigned step = atomic_load_explicit(&slot->step, memory_order_relaxed);
     ls_coll_desc d;
-    char what[160];
-    if (ls_page_awaited(p, rank, &d))
+    ls_task task;
+    char what[LS_TASK_FILE_BYTES + 96];
+    if (ls_task_read(&slot->task, &task))
+        snprintf(buf, n, "in step %u, %s", step, ls_task_text(&task, ls_env_get()->mono_ns(), what, sizeof what));
+    else if (ls_page_awaited(p, rank, &d))
         snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));
     else if (!ls_page_last_words(p, rank, &d))
         snprintf(buf, n, "in step %u, before its first collective", step);

@@ -14,6 +14,7 @@
 #include "lockstep/dtype.h"
 #include "lockstep/trace.h"
 #include "lockstep/world.h"
+#include "net/task.h"
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
 #define LS_PAGE_LAYOUT 3u
@@ -74,6 +75,7 @@ typedef struct ls_rank_slot {
     } desc[LS_PAGE_GROUPS * LS_PAGE_HISTORY]; /* ls_desc_index() */
     struct ls_desc_slot message;         /* the newest send or receive that it had to wait for */
     ls_flow flow[LS_PAGE_GROUPS];        /* by block, as desc */
+    ls_task_slot task;                   /* its long work outside collectives, while it does any */
     ls_blackbox box;
 } ls_rank_slot;
 
@@ -177,7 +179,7 @@ static inline uint32_t ls_waited_seq(uint64_t waits_for) { return (uint32_t)wait
 bool ls_page_last_coll(const ls_world_page *p, int rank, ls_coll_desc *out);
 /* The same for people: of a rank that was killed while it wrote, as far as it came. */
 bool ls_page_last_words(const ls_world_page *p, int rank, ls_coll_desc *out);
-/* "in step 12, in all_reduce #118 (bucket 3)" or "in step 12, computing" into buf. */
+/* "in step 12, in all_reduce #118 (bucket 3)", "in step 12, computing" or "in step 12, saving FILE for 3.1 s" into buf. */
 const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n);
 
 #endif

@@ -164,6 +164,8 @@ const ls_opt ls_train_opts[] = {
     { "checkpoint.every", LS_OPT_INT, AT(checkpoint.every), "0", "0.." STEPS, "steps between checkpoints; 0: one at the end",
       0, NULL },
     { "checkpoint.keep", LS_OPT_INT, AT(checkpoint.keep), "2", "2.." STEPS, "newest checkpoints that stay", 0, NULL },
+    { "checkpoint.timeout", LS_OPT_TIME, AT(checkpoint.timeout), "30m", "1ms..24h",
+      "longest time for a save, or other reading or writing of files that other ranks wait for", 0, NULL },
     { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL, "write while training goes on (not implemented)", 0, NULL },
     { "checkpoint.resume", LS_OPT_STRING, AT(checkpoint.resume), "never", NULL,
       "continue a run: auto or PATH (not implemented)", 0, NULL },

@@ -52,6 +52,7 @@ typedef struct ls_train_config {
     struct {
         const char *dir, *resume;
         int64_t every, keep;
+        uint64_t timeout;
         bool async;
     } checkpoint;
     struct {

@@ -32,6 +32,7 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     const ls_env *env = ls_env_get();
     char path[320];
     if (t->rank != 0) return LS_OK;
+    ls_train_task(t, LS_TASK_WRITING, *t->c->run.dir ? t->c->run.dir : "the run folder");
     LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
     LS_TRY(write_config(t, opts));
     /* Now, and not when hours of work are to be saved. */
@@ -47,7 +48,9 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     if (events) t->events_fd = env->append(events);
     snprintf(path, sizeof path, "%s/tb", t->run_dir);
     if (t->c->log.tensorboard) LS_TRY(ls_tensorboard_open(path, &t->events));
-    return ls_watch_open(t);
+    ls_status opened = ls_watch_open(t);
+    ls_train_task(t, LS_TASK_NONE, NULL);
+    return opened;
 }
 
 ls_status ls_record_memory(ls_trainer *t)
@@ -68,7 +71,9 @@ ls_status ls_record_memory(ls_trainer *t)
     ls_text_add(&x, ", \"total\": {\"planned\": %zu, \"peak\": %zu}}\n", t->plan.total, all);
     snprintf(path, sizeof path, "%s/memory.json", t->run_dir);
     ls_status st = ls_text_status(&x);
+    ls_train_task(t, LS_TASK_WRITING, path);
     if (st == LS_OK) st = ls_file_write(path, x.p, x.n);
+    ls_train_task(t, LS_TASK_NONE, NULL);
     ls_text_free(&x);
     return st;
 }
@@ -152,10 +157,12 @@ ls_status ls_record_trace(ls_trainer *t)
     if (t->rank == 0) {
         char path[320];
         snprintf(path, sizeof path, "%s/trace", t->run_dir);
+        ls_train_task(t, LS_TASK_WRITING, path);
         st = ls_mkdirs(path);
         snprintf(path, sizeof path, "%s/trace/trace.json", t->run_dir);
         if (st == LS_OK) st = ls_world_trace_export(t->w, t->trace_first, t->trace_last, path);
         if (st == LS_OK) ls_say("trace of steps %u to %u: %s", t->trace_first, t->trace_last, path);
+        ls_train_task(t, LS_TASK_NONE, NULL);
     }
     return st < 0 ? st : ls_barrier(t->group);
 }

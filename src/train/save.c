@@ -18,6 +18,13 @@ void ls_train_event(ls_trainer *t, const char *what)
     ls_event_line(t->events_fd, t->w->generation, what, t->rank, more);
 }
 
+void ls_train_task(ls_trainer *t, ls_task_kind kind, const char *file)
+{
+    ls_task_slot *slot = &t->w->page->rank[t->rank].task;
+    if (kind == LS_TASK_NONE) ls_task_end(slot);
+    else ls_task_begin(slot, kind, t->c->checkpoint.timeout, file);
+}
+
 /* <dir>/step-XXXXXXXX of this run */
 static ls_status folder_of(const ls_trainer *t, int64_t step, char *out, size_t n)
 {
@@ -120,6 +127,7 @@ static ls_status write_checkpoint(ls_trainer *t)
     ls_commit_folder *c = NULL;
     LS_TRY(folder_of(t, t->step, folder, sizeof folder));
     ls_train_event(t, "ckpt_begin");
+    ls_train_task(t, LS_TASK_SAVING, folder);
     ls_status st = ls_commit_folder_create(folder, &c);
     if (st == LS_OK) st = write_files(t, ls_commit_folder_path(c));
     if (st == LS_OK) st = ls_commit_folder_finish(c, true);
@@ -128,7 +136,9 @@ static ls_status write_checkpoint(ls_trainer *t)
     if (st < 0) return ls_while(st, "saving step %lld", (long long)t->step);
     snprintf(t->checkpoint, sizeof t->checkpoint, "%s/model.safetensors", folder);
     ls_train_event(t, "ckpt_durable");
-    return keep_newest(t);
+    st = keep_newest(t);
+    ls_train_task(t, LS_TASK_NONE, NULL);
+    return st;
 }
 
 ls_status ls_train_save(ls_trainer *t)

@@ -67,8 +67,13 @@ static ls_status open_model(ls_trainer *t)
     LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
     const ls_ddp_config dc = ls_train_ddp(c);
     LS_TRY(ls_ddp_bind(t->group, ps, &dc, ls_train_dtype(c), t->arena));
-    if (strcmp(c->model.init, "file") == 0 || *c->model.load) LS_TRY(ls_train_load(c, ps, &t->special));
-    else LS_TRY(ls_model_init(t->model, &t->mc));
+    if (strcmp(c->model.init, "file") == 0 || *c->model.load) {
+        ls_train_task(t, LS_TASK_READING, c->model.load);
+        LS_TRY(ls_train_load(c, ps, &t->special));
+        ls_train_task(t, LS_TASK_NONE, NULL);
+    } else {
+        LS_TRY(ls_model_init(t->model, &t->mc));
+    }
 
     if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
     LS_TRY(ls_train_lr(c, t->steps, &t->lr));
@@ -87,7 +92,9 @@ static ls_status open_feed(ls_trainer *t)
     f->size = t->size;
     f->local = (size_t)(c->train.global_batch / t->size);
     f->micro = c->train.micro_batch ? (size_t)c->train.micro_batch : f->local;
+    ls_train_task(t, LS_TASK_READING, *t->source.train ? t->source.train : ls_train_data_name(c));
     LS_TRY(ls_feed_open(f, c, &t->mc, &t->source));
+    ls_train_task(t, LS_TASK_NONE, NULL);
     LS_TRY(ls_train_steps(c, f->steps_per_epoch, &t->steps));
     if ((int64_t)t->trace_first > t->steps)
         return ls_fail(LS_BAD_CONFIG, "trace.steps begins at %u, but the run has %lld steps", t->trace_first,

@@ -15,6 +15,7 @@
 #include "lockstep/generate.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/train.h"
+#include "net/task.h"
 #include "train/config.h"
 #include "train/feed.h"
 #include "train/load.h"
@@ -84,6 +85,9 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
 
 /* Rank 0 writes a checkpoint of the current step, everybody waits until it is durable. */
 ls_status ls_train_save(ls_trainer *t);
+/* This rank begins to read or write a file, which may take longer than comm.timeout but not checkpoint.timeout; NONE:
+ * it has ended. The ranks that wait for it know by that (net/task.h). */
+void ls_train_task(ls_trainer *t, ls_task_kind kind, const char *file);
 /* A line with the current step in the job's event file, if there is one: "step", "ckpt_begin" ... */
 void ls_train_event(ls_trainer *t, const char *what);
 

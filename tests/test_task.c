@@ -1,0 +1,210 @@
+/* Long work of one rank outside collectives: the others wait for it beyond comm.timeout as long as it may take, and for
+ * nobody else; who takes too long, is stopped or dies is named with what it did. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <signal.h>
+
+#include "base/env.h"
+#include "harness.h"
+#include "net/task.h"
+#include "net/world.h"
+
+#define MS 1000000ull
+#define TIMEOUT_NS (1000 * MS) /* comm.timeout */
+#define FILE_NAME "/somewhere/step-00000010"
+
+static const ls_env *const env = &ls_env_real;
+
+static void nap(uint64_t ns)
+{
+    for (const uint64_t end = env->mono_ns() + ns; env->mono_ns() < end;) env->wait(NULL, 0, NULL, 0, end);
+}
+
+/* Stays away until somebody has given the job up. */
+static ls_status until_aborted(ls_world *w)
+{
+    for (const uint64_t end = env->mono_ns() + 20000 * MS; env->mono_ns() < end; nap(5 * MS))
+        if (atomic_load(&w->page->abort_by)) return ls_world_aborted(w);
+    return ls_fail(LS_INTERNAL, "nobody gave the job up");
+}
+
+static void begin(ls_world *w, uint64_t limit_ns)
+{
+    ls_task_begin(&w->page->rank[ls_world_rank(w)].task, LS_TASK_SAVING, limit_ns, FILE_NAME);
+}
+
+static void end(ls_world *w) { ls_task_end(&w->page->rank[ls_world_rank(w)].task); }
+
+/* --- as long as it may ---------------------------------------------------------------------------------- */
+
+static ls_status waits_for_a_save(ls_world *w, void *arg)
+{
+    (void)arg;
+    if (ls_world_rank(w) == 0) {
+        begin(w, 60000 * MS);
+        nap(2 * TIMEOUT_NS);
+        end(w);
+        nap(TIMEOUT_NS / 4); /* comm.timeout begins when the work ends */
+    }
+    LS_TRY(ls_barrier(ls_world_group(w)));
+    if (ls_world_rank(w) == 2) { /* another rank, and a wait that is long over when the others look */
+        begin(w, 60000 * MS);
+        nap(2 * TIMEOUT_NS);
+        end(w);
+    }
+    float x = 1;
+    LS_TRY(ls_all_reduce(ls_world_group(w), NULL, &x, 1, LS_F32, LS_SUM));
+    LS_EXPECT(x == 3, "the sum is %g", (double)x);
+    return LS_OK;
+}
+
+/* Rank 2 waits for rank 1's message, which comes when rank 0's has. */
+static ls_status waits_through_a_message(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w);
+    const int rank = ls_world_rank(w);
+    int32_t x = 5;
+    if (rank == 0) {
+        begin(w, 60000 * MS);
+        nap(2 * TIMEOUT_NS);
+        end(w);
+        return ls_send(g, &x, 1, LS_I32, 1);
+    }
+    if (rank == 1) {
+        LS_TRY(ls_recv(g, &x, 1, LS_I32, 0));
+        return ls_send(g, &x, 1, LS_I32, 2);
+    }
+    return ls_recv(g, &x, 1, LS_I32, 1);
+}
+
+static void others_wait_as_long_as_the_work_may_take(void **state)
+{
+    (void)state;
+    static const struct { ls_rank_fn fn; const char *transport; ls_test_mode mode; } row[] = {
+        { waits_for_a_save, "shm", LS_TEST_PROCESSES },
+        { waits_for_a_save, "tcp", LS_TEST_THREADS },
+        { waits_through_a_message, "shm", LS_TEST_THREADS },
+        { waits_through_a_message, "tcp", LS_TEST_PROCESSES },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_world_opts o = { .transport = row[i].transport, .coll_timeout_ns = TIMEOUT_NS,
+                            .progress = i % 2 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE };
+        ls_rank_report r = ls_test_ranks(row[i].mode, 3, &o, row[i].fn, NULL);
+        if (r.failed) fail_msg("row %zu: %s", i, r.text);
+    }
+}
+
+/* --- but no longer, and for nobody else -------------------------------------------------------------------- */
+
+typedef struct trouble {
+    int saver, hung; /* ranks; -1: none is */
+    uint64_t limit_ns;
+    int signal;      /* that the saver sends itself */
+} trouble;
+
+static ls_status troubled(ls_world *w, void *arg)
+{
+    const trouble *t = arg;
+    const int rank = ls_world_rank(w), *saver = (const int *)&w->page->rank[t->saver].pid;
+    LS_TRY(ls_barrier(ls_world_group(w))); /* all are here */
+    if (rank == t->saver) {
+        begin(w, t->limit_ns);
+        ls_coll_desc d; /* the others wait in the second barrier */
+        for (int r = 0; t->signal == SIGKILL && r < ls_world_size(w); r++)
+            while (r != rank && (!ls_page_last_coll(w->page, r, &d) || d.seq < 1)) nap(MS);
+        if (t->signal) env->kill(env->pid(), t->signal);
+    }
+    if (rank == t->saver || rank == t->hung) return until_aborted(w);
+    while (t->signal == SIGSTOP && env->proc_state(*saver) != 'T') nap(MS);
+    const ls_status st = ls_barrier(ls_world_group(w));
+    char said[LS_ERROR_BYTES];
+    strcpy(said, ls_last_error());
+    if (t->signal == SIGSTOP) env->kill(*saver, SIGCONT);
+    if (t->signal == SIGKILL && strstr(said, "rank 2 (pid ") && strstr(said, " ended unexpectedly") &&
+        strstr(said, "saving " FILE_NAME))
+        return LS_OK; /* as it should, and the one that is killed says nothing */
+    return st == LS_OK ? ls_fail(LS_INTERNAL, "the barrier ended") : ls_fail(st, "%s", said);
+}
+
+static void names_who_is_late_and_why(void **state)
+{
+    (void)state;
+    static const struct {
+        trouble t;
+        uint64_t timeout_ns, most_ns;
+        const char *says[5];
+    } row[] = {
+        { { 0, -1, 1500 * MS, 0 }, TIMEOUT_NS, 0,
+          { " for rank 0 (pid ", "saving " FILE_NAME " for ", "; checkpoint.timeout allows 1.5 s" } },
+        { { 0, 1, 60000 * MS, 0 }, TIMEOUT_NS, 15000 * MS, { " for rank 1 (pid ", "computing after barrier #0" } },
+        { { 1, 0, 60000 * MS, 0 }, TIMEOUT_NS, 15000 * MS, { " for rank 0 (pid ", "computing after barrier #0" } },
+        { { 0, -1, 60000 * MS, SIGSTOP }, TIMEOUT_NS, 15000 * MS,
+          { " for rank 0 (pid ", "state T", "saving " FILE_NAME } },
+        { { 2, -1, 60000 * MS, SIGKILL }, 20000 * MS, 10000 * MS,
+          { "rank 2: killed by signal 9" } },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int wire = 0; wire < 2; wire++) {
+            trouble t = row[i].t;
+            ls_world_opts o = { .transport = wire ? "tcp" : "shm", .coll_timeout_ns = row[i].timeout_ns };
+            const uint64_t t0 = env->mono_ns();
+            ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, 3, &o, troubled, &t);
+            const uint64_t took = env->mono_ns() - t0;
+            if (r.failed != (t.signal == SIGKILL ? 1 : 3)) fail_msg("row %zu, wire %d: %d failed: %s", i, wire, r.failed, r.text);
+            for (int k = 0; k < 5 && row[i].says[k]; k++)
+                if (!strstr(r.text, row[i].says[k]))
+                    fail_msg("row %zu, wire %d: '%s' is not in: %s", i, wire, row[i].says[k], r.text);
+            if (row[i].most_ns && took > row[i].most_ns) fail_msg("row %zu: it took %.1f s", i, (double)took * 1e-9);
+        }
+}
+
+/* --- the words --------------------------------------------------------------------------------------------- */
+
+static void says_what_for_how_long_and_what_is_allowed(void **state)
+{
+    (void)state;
+    static ls_task_slot slot;
+    ls_task t;
+    char text[600], path[600];
+    assert_false(ls_task_read(&slot, &t));
+    assert_int_equal(t.since_ns, 0);
+    ls_task_write(&slot, &(ls_task){ .kind = LS_TASK_SAVING, .since_ns = 1000 * MS, .limit_ns = 500 * MS, .file = "a/b" });
+    assert_true(ls_task_read(&slot, &t));
+    assert_int_equal(ls_task_left_ns(&t, 900 * MS), 500 * MS);
+    assert_int_equal(ls_task_left_ns(&t, 1300 * MS), 200 * MS);
+    assert_int_equal(ls_task_left_ns(&t, 1500 * MS), 0);
+    assert_string_equal(ls_task_text(&t, 1300 * MS, text, sizeof text), "saving a/b for 0.3 s");
+    assert_string_equal(ls_task_text(&t, 1500 * MS, text, sizeof text),
+                        "saving a/b for 0.5 s; checkpoint.timeout allows 0.5 s");
+    ls_task_end(&slot);
+    assert_false(ls_task_read(&slot, &t));
+    assert_int_not_equal(t.since_ns, 0); /* since when it has done nothing */
+
+    memset(path, 'p', sizeof path - 1); /* cut, not beyond its place */
+    path[sizeof path - 1] = 0;
+    ls_task_begin(&slot, LS_TASK_READING, 1, path);
+    assert_true(ls_task_read(&slot, &t));
+    assert_int_equal(strlen(t.file), LS_TASK_FILE_BYTES - 1);
+
+    ls_task_write(&slot, &(ls_task){ .kind = LS_TASK_KINDS, .since_ns = 7 }); /* of a broken peer */
+    assert_false(ls_task_read(&slot, &t));
+    atomic_fetch_add(&slot.version, 1); /* its rank ended while it wrote */
+    assert_false(ls_task_read(&slot, &t));
+    assert_int_equal(t.since_ns, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_what_for_how_long_and_what_is_allowed),
+        cmocka_unit_test(others_wait_as_long_as_the_work_may_take),
+        cmocka_unit_test(names_who_is_late_and_why),
+    };
+    return cmocka_run_group_tests_name("task", tests, NULL, NULL);
+}

@@ -1,0 +1,69 @@
+#!/bin/bash
+# test_train_save.sh -- lockstep train on a slow disk: who waits for a save, for how long, and what a stop leaves.
+set -m # with job control a background job gets Ctrl-C
+. "$(dirname "$0")/harness_train.sh"
+
+# fsync of a model's file takes SLOW seconds, or, HELD, as long as the file that it names is there.
+cat >slow.c <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int fsync(int fd)
+{
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    char link[64], path[512];
+    const char *slow = getenv("SLOW"), *held = getenv("HELD"), *what = getenv("WHAT");
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = 0;
+    char *name = strrchr(path, '/');
+    name = name ? name + 2 : path; /* ".NAME.<16 digits>.tmp" */
+    if (strlen(name) > 21) name[strlen(name) - 21] = 0;
+    if (strstr(what ? what : "model.safetensors", name)) {
+        if (slow) usleep((useconds_t)(1e6 * atof(slow)));
+        if (held) close(open("held", O_CREAT | O_WRONLY, 0600));
+        while (held && access(held, F_OK) == 0) usleep(10000);
+    }
+    return real(fd);
+}
+C
+if nm "$lockstep" | grep -q __asan_init || ! "${CC:-cc}" -shared -fPIC -o slow.so slow.c -ldl; then
+    echo 'skipped: a sanitizer, or no compiler, so no slow disk'
+    finish
+fi
+slow() { LD_PRELOAD=$tmp/slow.so SLOW=$1 train "${@:2}"; }
+nothing_temporary() { # in a folder
+    local left
+    left=$(find "$1" -name '.*.tmp')
+    [ -z "$left" ] || { echo "$left"; return 1; }
+}
+
+# --- a save that takes longer than comm.timeout ------------------------------------------------------------
+WHAT='trace.json config.yaml memory.json model.safetensors' slow 3 2 --comm.timeout 2s --train.steps 2 --trace.steps 1:2 --run.dir slow
+claim 'all files take 3 s with comm.timeout 2s: ends in order' ends_with 0
+claim 'with its last line' prints '^final step=2 '
+claim 'and a whole checkpoint' "$lockstep" ckpt verify slow
+slow 3 2 --comm.transport tcp --comm.timeout 2s --train.steps 2 --checkpoint.every 1 --run.dir wire
+claim 'tcp: saves of 3 s with comm.timeout 2s: ends in order' ends_with 0
+
+# two hosts: that rank 0 is saving travels with the heartbeat
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+"$lockstep" secret new secret >/dev/null
+host() { # of two, with one rank; more options
+    LD_PRELOAD=$tmp/slow.so timeout -k 5 60 "$lockstep" run --nnodes 2 --node-rank "$1" --master-addr 127.0.0.1 --master-port "$port" \
+        --nproc-per-node 1 --secret-file secret -- "$lockstep" train base.yaml --comm.timeout 2s --train.steps 1 "${@:2}" >"out$1" 2>"err$1"
+    echo $? >"code$1"
+}
+SLOW=3 host 1 & SLOW=3 host 0 --run.dir hosts
+wait
+claim 'two hosts: the other one waits, too' test "$(cat code0 code1)" = $'0\n0'
+
+slow 40 2 --comm.timeout 2s --checkpoint.timeout 1s --train.steps 4 --checkpoint.every 2 --run.dir hung
+claim 'a save longer than checkpoint.timeout: 83' ends_with 83
+claim 'names the rank, the step, the file and the key' \
+    grep -qE 'error\[rank-hung\] gen=1 step=2 rank=0 .*in step 2, saving hung/checkpoints/step-00000002 for [0-9.]+ s; checkpoint.timeout allows 1.0 s' err
+finish
