@@ -88,6 +88,52 @@ static void has_as_many_buckets_as_it_likes(void **state)
     expect(ls_test_ranks(LS_TEST_THREADS, 3, &threaded, uses_many_buckets, NULL));
 }
 
+/* Two square layers that odd ranks use the other way round: a's gradient is their first, b's that of the others. */
+static ls_status arrives_otherwise(ls_world *w, void *arg)
+{
+    (void)arg;
+    enum { N = 4 };
+    const int64_t wdim[2] = { N, N }, xdim[2] = { 1, N }, ydim[1] = { 1 };
+    const ls_ddp_config dc = { .first_bucket = 1, .bucket_cap = 1 };
+    const int first = ls_world_rank(w) % 2;
+    float x[N] = { 1, 2, 3, 4 };
+    int64_t y[1] = { 2 };
+    ls_params ps = { 0 };
+    ls_arena *arena;
+    ls_ddp *ddp;
+    ls_tape *t;
+    LS_TRY(ls_arena_create(65536, false, NULL, &arena));
+    LS_TRY(ls_params_add(&ps, "a", 2, wdim));
+    LS_TRY(ls_params_add(&ps, "b", 2, wdim));
+    LS_TRY(ls_params_bind(&ps, arena, NULL));
+    for (int i = 0; i < 2; i++) ls_philox_uniform(1, (uint64_t)i, 0, N * N, -1, 1, ps.item[i].t.data);
+    LS_TRY(ls_tape_create(65536, NULL, NULL, &t));
+    LS_TRY(ls_ddp_create(ls_world_group(w), &ps, &dc, &ddp));
+    ls_status st = LS_OK;
+    for (int step = 0; st == LS_OK && step < 2; step++) {
+        ls_tape_reset(t);
+        ls_params_zero_grad(&ps);
+        if ((st = ls_ddp_begin_forward(ddp, t, true)) < 0) break;
+        ls_tensor *h = ls_linear(t, ls_tape_input(t, LS_F32, 2, xdim, x), &ps.item[first].t, NULL);
+        ls_tensor *out = ls_linear(t, h, &ps.item[!first].t, NULL);
+        st = ls_backward(t, ls_softmax_cross_entropy(t, out, ls_tape_input(t, LS_I64, 1, ydim, y), NULL, NULL));
+    }
+    if (st == LS_OK) st = has_buckets(ddp, "1 (64) | 0 (64) "); /* rank 0's order */
+    for (int i = 0; st == LS_OK && i < 2; i++) st = ls_expect_equal(w, ps.item[i].grad.data, 4 * N, "gradients");
+    ls_ddp_destroy(ddp);
+    ls_tape_destroy(t);
+    ls_params_free(&ps);
+    ls_arena_destroy(arena);
+    return st;
+}
+
+static void rebuilds_in_the_order_of_rank_0(void **state)
+{
+    (void)state;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, arrives_otherwise, NULL));
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, NULL, arrives_otherwise, NULL));
+}
+
 /* --- replicas ------------------------------------------------------------------------------------------ */
 
 #define STEPS 100
@@ -795,6 +841,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_with_one_bucket_and_rebuilds_in_arrival_order),
         cmocka_unit_test(has_as_many_buckets_as_it_likes),
+        cmocka_unit_test(rebuilds_in_the_order_of_rank_0),
         cmocka_unit_test(keeps_replicas_bitwise_equal_for_100_steps),
         cmocka_unit_test(trains_alike_on_one_two_and_four_ranks),
         cmocka_unit_test(gives_every_rank_the_mean_of_all_gradients),

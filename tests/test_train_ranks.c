@@ -213,14 +213,30 @@ static void watch(void *arg, const char *op, const ls_tensor *out)
     }
 }
 
+/* Buckets whose reduction this rank has seen so far. */
+static uint64_t reductions(const ls_trainer *t)
+{
+    const ls_blackbox *box = &t->w->page->rank[ls_world_local_rank(t->w)].box;
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < box->count && i < LS_BLACKBOX_EVENTS; i++)
+        n += box->ev[i].kind == LS_EV_COLL && strncmp(box->string[box->ev[i].label], "bucket", 6) == 0;
+    return n;
+}
+
 static ls_status trains(ls_trainer *t, job *j)
 {
     for (j->step = 0; j->step < STEPS; j->step++) {
         watcher w = { .t = t, .j = j };
         ls_step_stats s;
         ls_tape_on_output(t->tape, watch, &w);
+        const uint64_t buckets = reductions(t);
         LS_TRY(ls_train_step(t, &s));
         j->b->loss[j->step] = s.loss;
+        LS_EXPECT(s.samples == GLOBAL && s.tokens == GLOBAL * T, "%lld samples, %lld tokens", (long long)s.samples,
+                  (long long)s.tokens);
+        const uint64_t more = reductions(t) - buckets; /* once per step, whatever micro-batches there are */
+        LS_EXPECT(t->size == 1 || more == (uint64_t)ls_ddp_buckets(t->ddp), "%d buckets were reduced in step %d, expected %d",
+                  (int)more, (int)j->step, ls_ddp_buckets(t->ddp));
     }
     return LS_OK;
 }
@@ -456,7 +472,9 @@ static ls_status evaluates(ls_trainer *t, job *j)
 static void ranks_share_the_windows_of_an_evaluation(void **state)
 {
     (void)state;
-    static const struct { const char *batches, *micro; int windows; } row[] = { { "0", "0", 37 }, { "0", "1", 37 }, { "2", "0", 24 } };
+    static const struct { const char *batches, *micro; int windows; } row[] = {
+        { "0", "0", 37 }, { "0", "1", 37 }, { "2", "0", 24 }, { "100", "0", 37 }
+    };
     for (size_t k = 0; k < COUNT(row); k++) {
         double loss = 0;
         for (int n = 1; n <= MOST_RANKS; n++) {
