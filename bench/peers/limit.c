@@ -1,17 +1,17 @@
-/* limit.c -- what shared memory allows: each collective written for exactly this case, and nothing else.
+/* limit.c -- each collective written by hand for exactly this case, and nothing else.
  *
  * All buffers lie in one mapping. A short all_reduce: everyone shows its vector and adds all. all_reduce and
  * reduce_scatter: between two flags, rank r adds slice r of everybody's
  * vector in one pass and stores it where it is wanted. The others copy straight from their owner's buffer. No
- * argument is checked, nobody is named when a rank is late: it is the limit beside a library, not one.
+ * argument is checked, nobody is named when a rank is late. It is no bound: a library may be quicker (bound.c is one).
  */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "method.h"
+#include "pin.h"
 
 #define MAX_RANKS 16
 #define FLAT_BYTES 512 /* up to which everyone shows its vector and adds all: one flag wait; above it two, and no copy */
@@ -173,13 +173,11 @@ int main(int argc, char **argv)
             p.rank = r;
             break;
         }
-    cpu_set_t own;
-    CPU_ZERO(&own);
-    CPU_SET((size_t)(p.rank % cores), &own);
-    sched_setaffinity(0, sizeof own, &own);
+    pin_rank(p.rank, 1);
     p.in = in_of[p.rank], p.out = out_of[p.rank];
     memset(p.out, 0, peer_buffer_bytes(&p.o));
     if (!p.o.in_place) memset(p.in, 0, peer_buffer_bytes(&p.o));
+    peer_header(&p);
     peer_rows(&p);
     if (p.rank) _exit(0);
     while (wait(NULL) > 0) continue;

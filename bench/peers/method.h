@@ -8,10 +8,12 @@
  *
  * A program fills in `peer` and calls peer_rows(). Options of all of them:
  *   -n RANKS  -c COLLECTIVE  -b BYTES  -e BYTES  -f FACTOR  -p in|out  -t TRIAL_S  -r TRIALS  -L LABEL
+ *   -w bf16: all_reduce by sending bfloat16: vectors are rounded before and widened after it, which is timed
  * Sizes mean what they mean in nccl-tests: where ranks have shares, all of them together.
  */
 #ifndef METHOD_H
 #define METHOD_H
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +30,10 @@ static const char *const collective_name[COLLECTIVES] = { "all_reduce", "reduce_
 
 typedef struct peer_opts {
     int ranks, collective, trials, in_place;
+    bool bf16;
     size_t least, most, factor;
     double trial_s;
-    const char *label, *memory; /* memory: "private" or "registered" */
+    const char *label, *memory; /* memory: "private", "registered", or what its owner calls it */
 } peer_opts;
 
 /* What a peer gives. `run` carries out the collective on n floats: of the whole vector, or of all shares together. */
@@ -75,6 +78,7 @@ static inline peer_opts peer_options(int argc, char **argv, const char *label)
         case 't': o.trial_s = atof(v); break;
         case 'r': o.trials = atoi(v); break;
         case 'L': o.label = v; break;
+        case 'w': o.bf16 = strcmp(v, "bf16") == 0; break;
         case 'c':
             for (o.collective = 0; o.collective < COLLECTIVES; o.collective++)
                 if (strcmp(v, collective_name[o.collective]) == 0) break;
@@ -154,6 +158,35 @@ static inline size_t wrong(const peer *p, size_t n)
     return p->o.collective == BARRIER ? 0 : bad;
 }
 
+/* n floats rounded to bfloat16 (to nearest, ties to even), and back. */
+static inline void to_bf16(uint16_t *out, const float *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, in + i, sizeof u);
+        out[i] = (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+    }
+}
+static inline void from_bf16(float *out, const uint16_t *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t u = (uint32_t)in[i] << 16;
+        memcpy(out + i, &u, sizeof u);
+    }
+}
+static inline void add_bf16(uint16_t *to, const uint16_t *a, const uint16_t *b, size_t n)
+{
+    enum { PART = 1024 };
+    float x[PART], y[PART];
+    for (size_t at = 0; at < n; at += PART) {
+        const size_t m = n - at < PART ? n - at : PART;
+        from_bf16(x, a + at, m);
+        from_bf16(y, b + at, m);
+        for (size_t i = 0; i < m; i++) x[i] += y[i];
+        to_bf16(to + at, x, m);
+    }
+}
+
 static inline int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -184,12 +217,16 @@ static inline double trial(peer *p, size_t n, int operations, double *single)
     return sum;
 }
 
+static inline void peer_header(const peer *p)
+{
+    if (p->rank == 0)
+        printf("program,collective,place,memory,ranks,bytes,iterations,min_us,median_us,single_us,algbw_GBps,busbw_GBps,wrong\n");
+}
+
 static inline void peer_rows(peer *p)
 {
     const peer_opts *o = &p->o;
     double t[MAX_TRIALS], single[MAX_TRIALS];
-    if (p->rank == 0)
-        printf("program,collective,place,memory,ranks,bytes,iterations,min_us,median_us,single_us,algbw_GBps,busbw_GBps,wrong\n");
     for (size_t bytes = o->least; bytes <= o->most; bytes *= o->factor) {
         size_t n = bytes / sizeof(float);
         if (has_shares(o->collective)) n = n / (size_t)o->ranks * (size_t)o->ranks;

@@ -3,7 +3,7 @@
  * More options:
  *   -A ring|bcube|hd   the algorithm of all_reduce; hd: halving-doubling, of the old interface
  *   -S 2               busy polling (hd and reduce_scatter)
- *   -R RANK -D FOLDER -I INTERFACE   one process per rank, each started by hand; they meet in FOLDER
+ *   -R RANK -D FOLDER -I INTERFACE   one process per rank, each started by hand; they meet in FOLDER. RANK env: $RANK
  */
 #include <fcntl.h>
 #include <gloo/allgather.h>
@@ -17,7 +17,6 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +26,7 @@
 #include <vector>
 
 #include "method.h"
+#include "pin.h"
 
 /* Where ranks tell one another their times: Gloo's own collectives cannot be used while pairs are polled. */
 struct board {
@@ -39,11 +39,18 @@ static std::unique_ptr<gloo::Algorithm> prepared;
 static std::unique_ptr<gloo::transport::UnboundBuffer> to, from;
 static std::string algorithm = "ring";
 static board *shared;
+static std::vector<uint16_t> narrow; /* -w bf16: what travels */
+
+static void sum_bf16(void *to, const void *a, const void *b, size_t n)
+{
+    add_bf16(static_cast<uint16_t *>(to), static_cast<const uint16_t *>(a), static_cast<const uint16_t *>(b), n);
+}
 
 static void prepare(peer *p, size_t n)
 {
     prepared.reset();
-    if (p->o.collective == ALL_REDUCE && algorithm == "hd")
+    if (p->o.bf16) narrow.resize(n);
+    else if (p->o.collective == ALL_REDUCE && algorithm == "hd")
         prepared.reset(new gloo::AllreduceHalvingDoubling<float>(context, { p->out }, static_cast<int>(n)));
     if (p->o.collective == REDUCE_SCATTER) {
         std::vector<int> shares(static_cast<size_t>(p->o.ranks), static_cast<int>(n / static_cast<size_t>(p->o.ranks)));
@@ -62,10 +69,17 @@ static void run(peer *p, size_t n)
     switch (p->o.collective) {
     case ALL_REDUCE: {
         gloo::AllreduceOptions o(context);
-        if (!p->o.in_place) o.setInput(p->in, n);
-        o.setOutput(p->out, n);
         using all_reduce = gloo::AllreduceOptions::Algorithm;
         o.setAlgorithm(algorithm == "bcube" ? all_reduce::BCUBE : all_reduce::RING);
+        if (p->o.bf16) {
+            to_bf16(narrow.data(), p->in, n);
+            o.setOutput(narrow.data(), n);
+            o.setReduceFunction(sum_bf16);
+            allreduce(o);
+            return from_bf16(p->out, narrow.data(), n);
+        }
+        if (!p->o.in_place) o.setInput(p->in, n);
+        o.setOutput(p->out, n);
         void (*sum)(void *, const void *, const void *, size_t) = &gloo::sum<float>;
         o.setReduceFunction(sum);
         return allreduce(o);
@@ -140,7 +154,7 @@ int main(int argc, char **argv)
         if (a == "-S") poll = v == "2";
         if (a == "-D") folder = v;
         if (a == "-I") interface = v;
-        if (a == "-R") forks = false, p.rank = atoi(v.c_str());
+        if (a == "-R") forks = false, p.rank = atoi(v == "env" && getenv("RANK") ? getenv("RANK") : v.c_str());
     }
     char name[] = "/tmp/gloo-XXXXXX";
     bool own = folder.empty();
@@ -151,6 +165,7 @@ int main(int argc, char **argv)
             p.rank = r;
             break;
         }
+    pin_rank(p.rank, 1); /* before Gloo starts its threads */
     gloo::transport::tcp::attr at;
     if (interface.empty()) at.hostname = "localhost";
     else at.iface = interface;
@@ -163,6 +178,7 @@ int main(int argc, char **argv)
     if (p.o.collective == BROADCAST || p.o.collective == REDUCE_SCATTER || algorithm == "hd") p.o.in_place = 1;
     p.out = static_cast<float *>(pages(peer_buffer_bytes(&p.o), 0));
     p.in = p.o.in_place ? p.out : static_cast<float *>(pages(peer_buffer_bytes(&p.o), 0));
+    peer_header(&p);
     peer_rows(&p);
     most(&p, 0);
     if (p.rank || !forks) _exit(0);

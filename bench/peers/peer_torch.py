@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
-"""peer_torch.py -- torch.distributed's collectives on gloo, measured as method.h says, with its options."""
+"""peer_torch.py -- torch.distributed's collectives on gloo, measured as method.h says, with its options.
+
+-R RANK -D FOLDER -I INTERFACE: one process per rank, each started by hand; they meet in FOLDER. RANK env: $RANK
+"""
 import argparse
 import os
 import statistics
+import sys
 import tempfile
 import time
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+from pin import pin  # noqa: E402
 
 SHARED = ('reduce_scatter', 'all_gather', 'all_to_all')
 
@@ -44,7 +52,11 @@ class Collective:
 
     def run(self):
         c = self.o.c
-        if c == 'all_reduce':
+        if c == 'all_reduce' and self.o.w == 'bf16':  # what DDP's bf16_compress_hook does
+            narrow = self.out.to(torch.bfloat16)
+            dist.all_reduce(narrow)
+            self.out.copy_(narrow)
+        elif c == 'all_reduce':
             dist.all_reduce(self.out)
         elif c == 'broadcast':
             dist.broadcast(self.out, 0)
@@ -93,6 +105,7 @@ def trial(x, operations):
 
 
 def worker(rank, o, store):
+    pin(rank, 1)
     torch.set_num_threads(1)
     dist.init_process_group('gloo', init_method='file://' + store, rank=rank, world_size=o.n)
     if rank == 0:
@@ -132,7 +145,14 @@ if __name__ == '__main__':
     p.add_argument('-t', type=float, default=0.04)
     p.add_argument('-r', type=int, default=3)
     p.add_argument('-L', default='torch')
+    p.add_argument('-w', choices=['f32', 'bf16'], default='f32')
+    p.add_argument('-R')
+    p.add_argument('-D')
+    p.add_argument('-I', default='lo')
     a = p.parse_args()
-    os.environ.setdefault('GLOO_SOCKET_IFNAME', 'lo')
+    os.environ.setdefault('GLOO_SOCKET_IFNAME', a.I)
+    if a.R:
+        worker(int(os.environ['RANK'] if a.R == 'env' else a.R), a, os.path.join(a.D, 'store'))
+        sys.exit(0)
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(worker, args=(a, os.path.join(folder, 'store')), nprocs=a.n)
