@@ -3,6 +3,7 @@
 
     bench/train/torch_gpt.py --batch 4 --tokens 64 --threads 2           (GPT-2 124M)
     bench/train/torch_gpt.py --ranks 2 --batch 2 --sync alternate        (DistributedDataParallel over gloo)
+    bench/train/torch_gpt.py --ranks 2 --batch 2 --shard zero1           (ZeroRedundancyOptimizer; fsdp: fully_shard)
 
 A step: zero_grad, forward (autocast where --dtype is bf16), the loss's value, backward, clip_grad_norm_, AdamW.
 What a version of PyTorch can do faster is asked for by --attention, --adamw and --compile; the environment it
@@ -15,8 +16,13 @@ import json
 import os
 import resource
 import struct
+import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+from pin import pin  # noqa: E402
 
 
 def arguments():
@@ -31,6 +37,9 @@ def arguments():
     a.add_argument('--attention', choices=['plain', 'fused'], default='plain', help='fused: scaled_dot_product_attention')
     a.add_argument('--adamw', choices=['plain', 'foreach', 'fused'], default='plain')
     a.add_argument('--compile', action='store_true')
+    a.add_argument('--shard', choices=['none', 'zero1', 'fsdp', 'fsdp-keep'], default='none',
+                   help='zero1: ZeroRedundancyOptimizer; fsdp: fully_shard of every block; keep: parameters stay whole after forward')
+    a.add_argument('--zero', type=int, default=0, help='what bench_gpt calls it; --shard says how')
     a.add_argument('--weights', metavar='FILE', help='first weights: what bench_gpt --save wrote')
     return a.parse_args()
 
@@ -121,7 +130,28 @@ def batch(step, rank):
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
+def fully_sharded(model):
+    """FSDP2 of every block and of the rest; in bf16 by its own policy, instead of autocast."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    how = dict(mesh=init_device_mesh('cpu', (o.ranks,)), reshard_after_forward=o.shard == 'fsdp')
+    if o.dtype == 'bf16':
+        how['mp_policy'] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in model.transformer['h']:
+        fully_shard(block, **how)
+    return fully_shard(model, **how)
+
+
+def optimizer(model):
+    how = {'plain': {}, 'foreach': {'foreach': True}, 'fused': {'fused': True}}[o.adamw]
+    if o.shard == 'zero1':
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        return ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW, lr=o.lr, **how)
+    return torch.optim.AdamW(model.parameters(), lr=o.lr, **how)
+
+
 def train(rank, meeting):
+    pin(rank, o.threads)
     torch.set_num_threads(o.threads)
     if o.ranks > 1:
         dist.init_process_group('gloo', init_method='file://' + meeting, rank=rank, world_size=o.ranks)
@@ -132,11 +162,13 @@ def train(rank, meeting):
             nn.init.normal_(p, std=0.02)
     if o.weights:
         load(model, o.weights)
-    if o.ranks > 1:
+    fsdp = o.shard.startswith('fsdp')
+    if fsdp:
+        model = fully_sharded(model)
+    elif o.ranks > 1:
         model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     run = torch.compile(model) if o.compile else model
-    how = {'plain': {}, 'foreach': {'foreach': True}, 'fused': {'fused': True}}[o.adamw]
-    adamw = torch.optim.AdamW(model.parameters(), lr=o.lr, **how)
+    adamw = optimizer(model)
     clip = {'foreach': True} if 'foreach' in inspect.signature(nn.utils.clip_grad_norm_).parameters else {}
     if rank == 0:
         print('# PyTorch %s' % torch.__version__)
@@ -147,9 +179,9 @@ def train(rank, meeting):
         if o.ranks > 1:
             dist.barrier()
         began = time.perf_counter()
-        adamw.zero_grad(set_to_none=o.ranks == 1)
+        adamw.zero_grad(set_to_none=o.ranks == 1 or fsdp)
         with contextlib.nullcontext() if sync or o.ranks == 1 else model.no_sync():
-            with torch.autocast('cpu', torch.bfloat16, enabled=o.dtype == 'bf16'):
+            with torch.autocast('cpu', torch.bfloat16, enabled=o.dtype == 'bf16' and not fsdp):
                 loss = run(x, y)
             loss.backward()
         value = loss.item()
