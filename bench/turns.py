@@ -1,10 +1,10 @@
-"""turns.py -- what the comparisons in this folder have in common: a program that is run for its turn and never left
-behind, the machine's name, and a table that is put into a document. Used by bench/peers/compare and bench/train/compare."""
+"""turns.py -- how the comparisons in this folder run a program: for its turn, on its cores, and never left behind.
+Used by bench/peers/compare and bench/train/compare; what counts and what may be published stands in rules.py."""
 import os
-import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 
@@ -18,8 +18,32 @@ def stop(p):
         return p.communicate()[0]
 
 
-def run(command, env, limit_s):
-    """What a program printed, and why it failed (None: it did not)."""
+def run(command, env, limit_s, ranks=0, threads=1, free=False):
+    """What a program printed, and why it failed (None: it did not). With ranks: each must be on its cores (peers/pin.h),
+    or, where all contestants are free, on all."""
+    if not ranks:
+        return run_once(command, env, limit_s)
+    with tempfile.TemporaryDirectory(prefix='lockstep-bench-') as folder:
+        pins = folder + '/pins'
+        out, reason = run_once(command, dict(env, BENCH_PINS=pins, BENCH_PIN='free' if free else 'own'), limit_s)
+        return out, reason or pinned(pins, ranks, len(os.sched_getaffinity(0)) if free else threads)
+
+
+def pinned(path, ranks, threads):
+    """None where the ranks noted exactly the cores that pin.h gives them, else what was found."""
+    cores = sorted(os.sched_getaffinity(0))
+    want = {(str(r), ','.join(map(str, sorted({cores[(r * threads + t) % len(cores)] for t in range(threads)})))) for r in range(ranks)}
+    try:
+        found = {tuple(line.split()) for line in open(path)}
+    except OSError:
+        found = set()
+    if found == want:
+        return None
+    say = lambda s: ', '.join('rank %s on %s' % p for p in sorted(p for p in s if len(p) == 2)) or 'nothing'
+    return 'ranks are not pinned as everybody\'s are: expected %s; found %s' % (say(want), say(found))
+
+
+def run_once(command, env, limit_s):
     if os.environ.get('PEERS_VERBOSE'):
         print('#', ' '.join('%s=%s' % v for v in env.items()), ' '.join(command), file=sys.stderr)
     try:
@@ -43,7 +67,7 @@ class Cores:
     machine's cores move, and what goes through shared memory takes two to four times as long. It counts when they were near
     before and after it; after some tries it counts as it is, and is reported."""
 
-    TRIES, WAIT_S, LEAST, MOST = 4, 4.0, 0.6, 1.7
+    TRIES, WAIT_S, LEAST, MOST = 3, 2.0, 0.6, 1.7
 
     def __init__(self, build):
         self.command = [build + '/peers/limit', '-n', '2', '-c', 'barrier', '-b', '8', '-e', '8', '-t', '0.005', '-r', '3']
@@ -81,27 +105,5 @@ class Cores:
         return '%d of %d measurements in shared memory were made with the cores far apart' % (len(self.far), self.rows)
 
 
-def machine():
-    model = re.search(r'^model name\s*:\s*(.*)$', open('/proc/cpuinfo').read(), re.M)
-    return '%s, %d cores, Linux %s, load %.1f' % (model.group(1) if model else os.uname().machine, len(os.sched_getaffinity(0)),
-                                                 os.uname().release.split('-')[0], os.getloadavg()[0])
-
-
-def version(build):
-    return subprocess.run([build + '/lockstep', '--version'], capture_output=True, text=True).stdout.split('\n')[0]
-
-
 def number(v):
     return '%.3f' % v if v < 10 else '%.1f' % v if v < 1000 else '%.0f' % v
-
-
-def put(path, target, body):
-    """Replaces what stands in a document between the two lines about `make TARGET`."""
-    begin, end = '<!-- begin: make %s -->' % target, '<!-- end: make %s -->' % target
-    text = open(path).read()
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        sys.exit('compare: %s has no lines "%s" and "%s"' % (path, begin, end))
-    with open(path, 'w') as f:
-        f.write('%s%s\n%s%s%s' % (before, begin, body, end, after))
