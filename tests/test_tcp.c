@@ -361,6 +361,44 @@ static void carries_collectives(void **state)
     for (int n = 2; n <= 5; n++) assert_ok(ls_world_threads(n, &tcp, sums, NULL));
 }
 
+/* A kernel that has no room now and then, in the middle of frames. */
+static _Atomic unsigned short_of_room;
+
+static ssize_t sends_little(int fd, const void *p, size_t n)
+{
+    unsigned turn = atomic_fetch_add(&short_of_room, 1);
+    if (turn % 3 == 0) return turn % 2 ? -ENOBUFS : -ENOMEM;
+    return ls_env_real.send(fd, p, n < 700 ? n : 700);
+}
+
+static ssize_t sends_little_of_many(int fd, const ls_span *from, int n)
+{
+    (void)n;
+    return sends_little(fd, from->p, from->n);
+}
+
+static ls_status sums_in_little_room(ls_world *w, void *arg)
+{
+    static ls_env env;
+    ls_status st = ls_barrier(ls_world_group(w));
+    if (ls_world_rank(w) == 0) {
+        env = ls_env_real;
+        env.send = sends_little;
+        env.sendv = sends_little_of_many;
+        ls_context_get()->env = &env;
+    }
+    if (st == LS_OK) st = sums(w, arg);
+    if (ls_world_rank(w) == 0) ls_context_get()->env = &ls_env_real;
+    return st;
+}
+
+static void a_kernel_without_room_cuts_no_frame(void **state)
+{
+    (void)state;
+    assert_ok(ls_world_threads(3, &tcp, sums_in_little_room, NULL));
+    assert_true(short_of_room > 100);
+}
+
 /* --- what a peer may not send ------------------------------------------------------------------------------ */
 
 typedef struct attack {
@@ -749,6 +787,7 @@ int main(void)
         cmocka_unit_test(lets_no_channel_block_another),
         cmocka_unit_test(says_again_when_the_queue_is_full),
         cmocka_unit_test(carries_collectives),
+        cmocka_unit_test(a_kernel_without_room_cuts_no_frame),
         cmocka_unit_test(refuses_what_a_peer_may_not_send),
         cmocka_unit_test(drops_strangers_and_finds_its_peers),
         cmocka_unit_test(ends_on_every_rank_whatever_happens_to_a_connection),

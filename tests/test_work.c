@@ -444,6 +444,48 @@ static void a_failed_wait_gives_the_buffers_back(void **state)
         }
 }
 
+/* --- a work behind one that failed ---------------------------------------------------------------------------------- */
+
+static ls_status no_memory(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
+{
+    (void)t, (void)peer, (void)channel, (void)m, (void)ticket;
+    return ls_fail(LS_NO_MEMORY, "a transport without memory");
+}
+
+/* Rank 0's first work fails while it is moved; whoever only tests the second one must hear of it. */
+static ls_status tests_the_second(ls_world *w, void *arg)
+{
+    (void)arg;
+    static float x[2][2][2000]; /* threads */
+    int me = ls_world_rank(w);
+    ls_transport_ops broken = *w->tops;
+    ls_work *work[2];
+    broken.send = no_memory;
+    if (me == 0) w->tops = &broken;
+    for (int i = 0; i < 2; i++) {
+        ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = x[me][i], .count = 2000, .dtype = LS_F32 };
+        LS_TRY(ls_coll_start(ls_world_group(w), &a, &work[i]));
+    }
+    if (me == 1) return ls_work_wait(work[0]) == LS_OK ? ls_fail(LS_INTERNAL, "rank 0 has sent") : LS_OK;
+    ls_status st = LS_AGAIN;
+    for (uint64_t end = ls_env_get()->mono_ns() + 20000000000u; st == LS_AGAIN && ls_env_get()->mono_ns() < end;)
+        st = ls_work_test(work[1]);
+    LS_EXPECT(st == LS_NO_MEMORY && strstr(ls_last_error(), "without memory"), "%d: %s", (int)st, ls_last_error());
+    LS_EXPECT(ls_work_test(work[0]) == LS_NO_MEMORY, "the first gives %s", ls_last_error());
+    LS_EXPECT(ls_work_wait(work[1]) == LS_NO_MEMORY && ls_work_wait(work[0]) < 0, "%s", ls_last_error());
+    w->tops = ls_transport_find("tcp");
+    return LS_OK;
+}
+
+static void a_work_behind_a_failure_fails_when_it_is_tested(void **state)
+{
+    (void)state;
+    ls_world_opts o = { .transport = "tcp" };
+    ls_status st = ls_world_threads(2, &o, tests_the_second, NULL);
+    if (st != LS_NO_MEMORY) fail_msg("%d: %s", (int)st, ls_last_error()); /* the job's cause */
+    assert_non_null(strstr(ls_last_error(), "a transport without memory"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +497,7 @@ int main(void)
         cmocka_unit_test(counts_the_bytes_that_the_formulas_say),
         cmocka_unit_test(counts_who_is_slow),
         cmocka_unit_test(a_failed_wait_gives_the_buffers_back),
+        cmocka_unit_test(a_work_behind_a_failure_fails_when_it_is_tested),
     };
     return cmocka_run_group_tests_name("work", tests, NULL, NULL);
 }

@@ -206,6 +206,8 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
     offer all[LS_MAX_RANKS];
     all[parent->rank] = (offer){ color, e->next_id, used_blocks(e), (int64_t)area_word(w, mine) };
     ls_status st = ls_all_gather(parent, NULL, all, (size_t)parent->size * (sizeof(offer) / sizeof(int64_t)), LS_I64);
+    /* Some members may have our offer, and have made a group with that area: it must not serve another one. The group
+     * has failed, so no split follows that would miss it. */
     if (st < 0) return ls_while(st, "splitting group %u", parent->id);
 
     int64_t used = 0, next_id = 0, id = 0;
@@ -233,11 +235,13 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
     if (block == LS_MAX_GROUPS)
         st = ls_fail(LS_INVALID, "more than %d groups at once: destroy one first", LS_MAX_GROUPS);
     else if (color >= 0) st = create(w, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, area, out);
-    if (color < 0 || block == LS_MAX_GROUPS) e->spare[e->nspare++] = mine;
+    if (color < 0 || block == LS_MAX_GROUPS) e->spare[e->nspare++] = mine; /* all say so: nobody uses it */
+    /* (where we alone could not make the group, the others have: its area stays theirs until the world ends) */
     if (st < 0) return color < 0 ? LS_OK : st;
-    LS_TRY(ls_backend_split(parent, color, &b));
-    if (*out) hand_over(*out, b);
-    return LS_OK;
+    st = ls_backend_split(parent, color, &b);
+    if (st < 0) *out = NULL; /* the engine frees it with the world */
+    else if (*out) hand_over(*out, b);
+    return st;
 }
 
 typedef struct parting {

@@ -288,10 +288,13 @@ ls_status ls_work_test(ls_work *k)
     if (!k) return LS_OK;
     if (LS_UNLIKELY(!k->live)) return ls_fail(LS_INVALID, "this work has been waited for: its handle is over");
     if (!is_done(k) && !ls_engine_threaded(k->g->w->engine)) (void)ls_engine_turn(k->g->w->engine);
+    /* acquire, and before the last look at k: what stopped the group is described, and k may have been done before */
+    const ls_status dead = (ls_status)atomic_load_explicit(&k->g->frozen, memory_order_acquire);
     if (is_done(k)) {
         if (k->status < 0) return ls_fail(k->status, "%s", k->g->error);
         return LS_OK;
     }
+    if (LS_UNLIKELY(dead < 0 || k->g->failed < 0)) return ls_fail(dead < 0 ? dead : k->g->failed, "%s", k->g->error);
     if (!atomic_load_explicit(&k->g->w->page->abort_by, memory_order_acquire)) return LS_AGAIN;
     k->g->w->failed = true;
     return ls_world_aborted(k->g->w);

@@ -267,6 +267,13 @@ static entry *find(ls_store *s, const char *key)
     return NULL;
 }
 
+/* A reply on its way borrows the descriptor of its key, so a key that holds one stays as it is. */
+static bool is_fixed(ls_store *s, const char *key)
+{
+    const entry *e = find(s, key);
+    return e && e->fd >= 0;
+}
+
 /* Takes ownership of fd; copies value. False when out of memory or over the limit. */
 static bool put(ls_store *s, const char *key, const void *value, size_t n, int fd)
 {
@@ -427,6 +434,7 @@ static bool on_body(ls_store *s, conn *c)
     key_of(c, key);
     switch (q.op) {
     case STORE_SET:
+        if (is_fixed(s, key)) return refuse(c, LS_INVALID, "this key of the store holds a descriptor: it is set once");
         if (!put(s, key, c->in + sizeof q + q.nkey, q.nvalue, -1)) return refuse(c, LS_NO_MEMORY, "the store is full");
         if (!reply(c, LS_OK, NULL, 0, -1)) return false;
         answer_waiters(s);
@@ -471,7 +479,11 @@ static bool serve(ls_store *s, conn *c)
             if (fd == -EAGAIN) return true;
             if (fd < 0) return false;
             char key[LS_STORE_KEY_MAX + 1];
-            if (!put(s, key_of(c, key), NULL, 0, fd)) {
+            if (is_fixed(s, key_of(c, key))) {
+                env->close_fd(fd);
+                return refuse(c, LS_INVALID, "this key of the store holds a descriptor: it is set once");
+            }
+            if (!put(s, key, NULL, 0, fd)) {
                 env->close_fd(fd);
                 return refuse(c, LS_NO_MEMORY, "the store is full");
             }

@@ -95,6 +95,7 @@ typedef struct wire {
     uint64_t owed;                 /* channels whose peer must hear of read bytes */
     int turn;                      /* the channel that is served next */
     bool bye_sent, bye_heard;
+    bool cut_off;           /* the kernel takes no more output, perhaps in the middle of a frame */
     ls_status broken;              /* LS_OK: it works; and the sentence */
     uint64_t broken_ns;            /* since when */
     char why[256];
@@ -257,7 +258,7 @@ static void push(ls_transport *t, int peer)
 {
     wire *l = t->wire[peer];
     t->busy |= 1ull << peer;
-    while (l->link.fd >= 0) {
+    while (l->link.fd >= 0 && !l->cut_off) {
         if (l->first == l->nspan) {
             batch_done(l);
             fill(t, l);
@@ -270,11 +271,13 @@ static void push(ls_transport *t, int peer)
         ls_span *from = &l->span[l->first];
         int n = l->nspan - l->first;
         ssize_t k = wire_send(l, from, n);
-        if (k == -EAGAIN) return;
+        /* a kernel without room for now: the batch stays, for a frame that is cut ends the stream */
+        if (k == -EAGAIN || k == -ENOBUFS || k == -ENOMEM) return;
         if (k < 0) { /* what the peer said before is still to be read, and ends in its close */
-            l->nended = 0; /* what it did not take was not sent */
+            l->nended = 0; /* what it did not take was not sent, */
             batch_done(l);
             l->waiting = l->owed = 0;
+            l->cut_off = true; /* and nothing may follow it */
             break;
         }
         l->first += ls_spans_skip(from, n, (size_t)k);

@@ -67,7 +67,9 @@ ls_status ls_world_aborted(ls_world *w)
     char text[LS_ERROR_BYTES];
     ls_status s = LS_ABORTED;
     int rank = -1;
-    if (!ls_page_cause(w->page, &rank, &s, text, sizeof text)) return ls_fail(LS_ABORTED, "the job was aborted");
+    bool known = ls_page_cause(w->page, &rank, &s, text, sizeof text);
+    LS_FENCE_RELEASE(); /* our buffers are the caller's again: as in ls_page_blame */
+    if (!known) return ls_fail(LS_ABORTED, "the job was aborted");
     /* these are everybody's: all sides report them as what they are */
     bool shared = s == LS_COLL_MISMATCH || s == LS_JOIN_TIMEOUT;
     return ls_fail(rank == w->rank || shared ? s : LS_ABORTED, "%s", text);
