@@ -168,17 +168,26 @@ static void ways_mix(void **state)
 
 typedef enum trouble { OTHER_COUNT, OTHER_OP, OTHER_DTYPE, OTHER_COLLECTIVE, LEAVES } trouble;
 
+typedef struct difference {
+    trouble kind;
+    size_t count; /* of floats: in a line, or in packets */
+} difference;
+
 static ls_status in_trouble(ls_world *w, void *arg)
 {
-    trouble t = *(const trouble *)arg;
+    const difference *d = arg;
+    const trouble t = d->kind;
+    const size_t n = d->count;
     ls_group *g = ls_world_group(w);
-    double v[4] = { 0 };
-    for (int i = 0; i < 50; i++) LS_TRY(ls_all_reduce(g, NULL, v, 2, LS_F32, LS_SUM));
+    double v[160] = { 0 };
+    char says[64];
+    snprintf(says, sizeof says, "%zu float sum", n);
+    for (int i = 0; i < 50; i++) LS_TRY(ls_all_reduce(g, NULL, v, n, LS_F32, LS_SUM));
     ls_status st = LS_OK;
-    if (g->rank == 0) st = ls_all_reduce(g, NULL, v, 2, LS_F32, LS_SUM);
-    else if (t == OTHER_COUNT) st = ls_all_reduce(g, NULL, v, 3, LS_F32, LS_SUM);
-    else if (t == OTHER_OP) st = ls_all_reduce(g, NULL, v, 2, LS_F32, LS_MAX);
-    else if (t == OTHER_DTYPE) st = ls_all_reduce(g, NULL, v, 2, LS_I32, LS_SUM);
+    if (g->rank == 0) st = ls_all_reduce(g, NULL, v, n, LS_F32, LS_SUM);
+    else if (t == OTHER_COUNT) st = ls_all_reduce(g, NULL, v, n + 1, LS_F32, LS_SUM);
+    else if (t == OTHER_OP) st = ls_all_reduce(g, NULL, v, n, LS_F32, LS_MAX);
+    else if (t == OTHER_DTYPE) st = ls_all_reduce(g, NULL, v, n, LS_I32, LS_SUM);
     else if (t == OTHER_COLLECTIVE) st = ls_barrier(g);
     else return LS_OK;
     if (t == LEAVES) {
@@ -187,7 +196,7 @@ static ls_status in_trouble(ls_world *w, void *arg)
     }
     const char *said = ls_last_error();
     LS_EXPECT(st == LS_COLL_MISMATCH, "rank %d gets %d: %s", g->rank, (int)st, said);
-    LS_EXPECT(strstr(said, "all_reduce #50") && strstr(said, t == OTHER_COLLECTIVE ? "barrier #50" : "2 float sum"),
+    LS_EXPECT(strstr(said, "all_reduce #50") && strstr(said, t == OTHER_COLLECTIVE ? "barrier #50" : says),
               "rank %d is told: %s", g->rank, said);
     return LS_OK;
 }
@@ -195,11 +204,14 @@ static ls_status in_trouble(ls_world *w, void *arg)
 static void a_difference_is_named(void **state)
 {
     (void)state;
-    for (trouble t = OTHER_COUNT; t <= LEAVES; t++) {
-        ls_world_opts o = { .coll_timeout_ns = 2000000000u };
-        ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, RANKS, &o, in_trouble, &t);
-        if (r.failed) fail_msg("kind %d: %s", (int)t, r.text);
-    }
+    static const size_t counts[] = { 2, 11, 150, 255 }; /* one packet, eleven */
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (trouble t = OTHER_COUNT; t <= LEAVES; t++) {
+            ls_world_opts o = { .coll_timeout_ns = 2000000000u };
+            difference d = { t, counts[i] };
+            ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, RANKS, &o, in_trouble, &d);
+            if (r.failed) fail_msg("kind %d, %zu floats: %s", (int)t, counts[i], r.text);
+        }
 }
 
 int main(void)

@@ -53,8 +53,53 @@ static void a_descriptor_is_set_once(void **state)
     }
 }
 
+/* Whoever asks n-th whether the other end is our own user's is told that it is not. */
+static int asked, stranger;
+
+static int sometimes_a_stranger(int fd)
+{
+    (void)fd;
+    return asked++ != stranger;
+}
+
+static void another_user_is_not_let_in(void **state)
+{
+    (void)state;
+    ls_store *s = NULL;
+    ls_store_config c = { .unix_name = "x", .nranks = 2, .page_fd = -1 };
+    c.secret[0] = 1;
+    for (stranger = 0; stranger < 3; stranger++) { /* for the rank, for the store, for neither */
+        fake_begin();
+        fake.env.peer_uid_is_ours = sometimes_a_stranger;
+        asked = 0;
+        assert_int_equal(ls_store_create(&c, &s), LS_OK);
+        fake.idle = step_store;
+        fake.idle_arg = s;
+        ls_store_client *a = NULL;
+        int none = -1;
+        ls_store_caller who = { .unix_name = "x", .secret = secret, .rank = 0, .size = 2 };
+        ls_status st = ls_store_connect(&who, END, &a, &none);
+        if (stranger == 0) {
+            assert_int_equal(st, LS_AUTH_FAILED);
+            assert_non_null(strstr(fake.context.error, "belongs to another user"));
+            assert_int_equal(ls_store_connected(s), 0);
+        } else if (stranger == 1) { /* dropped without a word */
+            assert_true(st < 0);
+            assert_int_equal(ls_store_rejected(s), 1);
+            assert_int_equal(ls_store_connected(s), 0);
+        } else {
+            assert_int_equal(st, LS_OK);
+            assert_int_equal(ls_store_rejected(s), 0);
+        }
+        ls_store_disconnect(a);
+        ls_store_destroy(s);
+        fake_end_net();
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_descriptor_is_set_once) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(a_descriptor_is_set_once),
+                                        cmocka_unit_test(another_user_is_not_let_in) };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

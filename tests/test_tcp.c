@@ -395,8 +395,11 @@ static ls_status sums_in_little_room(ls_world *w, void *arg)
 static void a_kernel_without_room_cuts_no_frame(void **state)
 {
     (void)state;
+    ls_world_opts secret = tcp;
+    secret.security = LS_SECURITY_ENCRYPT;
     assert_ok(ls_world_threads(3, &tcp, sums_in_little_room, NULL));
-    assert_true(short_of_room > 100);
+    assert_ok(ls_world_threads(3, &secret, sums_in_little_room, NULL));
+    assert_true(short_of_room > 200);
 }
 
 /* --- what a peer may not send ------------------------------------------------------------------------------ */
@@ -509,6 +512,43 @@ static void refuses_what_a_peer_may_not_send(void **state)
         attack a = attacks[i];
         if (ls_world_threads(2, &tcp, under_attack, &a) < 0) fail_msg("%s: %s", a.name, ls_last_error());
     }
+}
+
+/* Without checksums none is made, and none is looked at. Rank 1 writes to the socket itself. */
+static ls_status no_checksums(ls_world *w, void *arg)
+{
+    char payload[64] = { 0 };
+    (void)arg;
+    w->failed = true; /* leave without a barrier: the connection will not carry one */
+    if (ls_world_rank(w) == 0) {
+        uint64_t sig = 0, ticket;
+        LS_TRY(recv_now(w, 1, 60, payload, sizeof payload, &sig));
+        LS_EXPECT(sig == 3, "message %llu", (unsigned long long)sig);
+        ls_msg m = { payload, sizeof payload, 4 };
+        return w->tops->send(w->tp, 1, 60, &m, &ticket);
+    }
+    int fd;
+    LS_EXPECT(w->tops->fds(w->tp, &fd, 1) == 1, "one peer, one connection");
+    ls_tcp_frame f = { .magic = LS_TCP_FRAME_MAGIC, .kind = LS_TCP_DATA, .channel = 60, .length = 64, .sig = 3,
+                       .generation = 1, .last = 1, .crc = 12345 };
+    LS_EXPECT(put_all(fd, (char *)&f, sizeof f) && put_all(fd, payload, sizeof payload), "the frame is not sent");
+    size_t have = 0;
+    for (uint64_t end = ls_env_get()->mono_ns() + 10 * S; have < sizeof f && ls_env_get()->mono_ns() < end;) {
+        ssize_t k = ls_env_get()->recv(fd, (char *)&f + have, sizeof f - have);
+        if (k > 0) have += (size_t)k;
+        else usleep(500);
+    }
+    LS_EXPECT(have == sizeof f && f.kind == LS_TCP_DATA && f.sig == 4, "%zu bytes come back", have);
+    LS_EXPECT(f.crc == 0, "a checksum of %08x is made", f.crc);
+    return LS_OK;
+}
+
+static void checksums_are_skipped_where_nobody_asks_for_them(void **state)
+{
+    (void)state;
+    ls_world_opts o = tcp;
+    o.no_crc = true;
+    assert_ok(ls_world_threads(2, &o, no_checksums, NULL));
 }
 
 /* --- strangers ------------------------------------------------------------------------------------------------ */
@@ -789,6 +829,7 @@ int main(void)
         cmocka_unit_test(carries_collectives),
         cmocka_unit_test(a_kernel_without_room_cuts_no_frame),
         cmocka_unit_test(refuses_what_a_peer_may_not_send),
+        cmocka_unit_test(checksums_are_skipped_where_nobody_asks_for_them),
         cmocka_unit_test(drops_strangers_and_finds_its_peers),
         cmocka_unit_test(ends_on_every_rank_whatever_happens_to_a_connection),
         cmocka_unit_test(admits_nobody_whose_hello_is_wrong),

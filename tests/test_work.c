@@ -14,6 +14,8 @@
 static const char *const wires[] = { "shm", "tcp" };
 
 /* Both wires, both ways to make progress. */
+static _Atomic int aborts_seen, out_of_barrier;
+
 static void everywhere(int n, ls_rank_fn fn)
 {
     for (int wire = 0; wire < 2; wire++)
@@ -444,6 +446,53 @@ static void a_failed_wait_gives_the_buffers_back(void **state)
         }
 }
 
+/* --- what completes after the job was aborted ------------------------------------------------------------------------ */
+
+enum { QUICK, AT_ONCE, QUEUED, RECEIVED, WAYS };
+
+/* Rank 1 has brought its part, then gives up: its buffers are its own again, so whatever rank 0 has read may be
+ * anything, though it is all there. */
+static ls_status after_an_abort(ls_world *w, void *arg)
+{
+    const int way = *(const int *)arg;
+    ls_group *g = ls_world_group(w);
+    float x[8] = { 0 };
+    ls_coll_args a = { .coll = way == AT_ONCE ? LS_ALL_GATHER : LS_ALL_REDUCE, .out = x, .count = 8, .dtype = LS_F32 };
+    ls_work *work = NULL;
+    LS_TRY(ls_barrier(g));
+    atomic_fetch_add(&out_of_barrier, 1);
+    while (out_of_barrier < 2) usleep(100); /* or the barrier is what fails */
+    if (ls_world_rank(w) == 1) {
+        if (way == RECEIVED) LS_TRY(ls_send(g, x, 8, LS_F32, 0));
+        else LS_TRY(ls_coll_start(g, &a, &work));
+        (void)ls_page_abort(w->page, 2, LS_NAN, "rank 1 gives up");
+        (void)ls_work_wait(work);
+        return LS_OK;
+    }
+    while (!atomic_load_explicit(&w->page->abort_by, memory_order_acquire)) usleep(100);
+    ls_status st;
+    if (way == QUICK) st = ls_all_reduce(g, NULL, x, 8, LS_F32, LS_SUM);
+    else if (way == AT_ONCE) st = ls_all_gather(g, NULL, x, 8, LS_F32);
+    else if (way == RECEIVED) st = ls_recv(g, x, 8, LS_F32, 1);
+    else if ((st = ls_coll_start(g, &a, &work)) == LS_OK) st = ls_work_wait(work);
+    LS_EXPECT(st == LS_ABORTED && strstr(ls_last_error(), "rank 1 gives up"), "way %d gives %d: %s", way, (int)st,
+              ls_last_error());
+    atomic_fetch_add(&aborts_seen, 1);
+    return LS_OK;
+}
+
+static void what_is_read_after_an_abort_is_no_result(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS; way++)
+        for (int wire = 0; wire < 2; wire++) {
+            ls_world_opts o = { .transport = wires[wire] };
+            aborts_seen = out_of_barrier = 0;
+            ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, after_an_abort, &way);
+            if (aborts_seen != 1) fail_msg("way %d over %s: %s", way, wires[wire], r.text);
+        }
+}
+
 /* --- a work behind one that failed ---------------------------------------------------------------------------------- */
 
 static ls_status no_memory(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
@@ -497,6 +546,7 @@ int main(void)
         cmocka_unit_test(counts_the_bytes_that_the_formulas_say),
         cmocka_unit_test(counts_who_is_slow),
         cmocka_unit_test(a_failed_wait_gives_the_buffers_back),
+        cmocka_unit_test(what_is_read_after_an_abort_is_no_result),
         cmocka_unit_test(a_work_behind_a_failure_fails_when_it_is_tested),
     };
     return cmocka_run_group_tests_name("work", tests, NULL, NULL);

@@ -237,6 +237,7 @@ int ls_door_flush(ls_door *d, int fd)
 {
     while (d->from < d->to) {
         ssize_t k = ls_env_get()->send(fd, d->out + d->from, d->to - d->from);
+        if (k == -ENOBUFS || k == -ENOMEM) return -EAGAIN; /* the kernel has no room for now: the rest stays */
         if (k < 0) return (int)k;
         d->from += (size_t)k;
     }
