@@ -185,8 +185,8 @@ static ls_status sleep_while_it_runs(ls_world *w, void *arg)
         ls_status asked = p->by_thread ? LS_AGAIN : LS_OK;
         if (!p->by_thread) usleep(100000);
         while (asked == LS_AGAIN && ls_env_get()->mono_ns() - t0 < 10000 * MS) { /* looking moves nothing */
-            usleep(10000);
-            asked = ls_work_test(work);
+            usleep(10000); /* ls_work_test would move it where there is no thread */
+            asked = atomic_load_explicit(&work->done, memory_order_acquire) ? LS_OK : LS_AGAIN;
         }
         t0 = ls_env_get()->mono_ns();
         while (!p->by_thread && ls_work_test(work) == LS_AGAIN && ls_env_get()->mono_ns() - t0 < 10000 * MS)
@@ -446,7 +446,7 @@ static void a_failed_wait_gives_the_buffers_back(void **state)
         }
 }
 
-/* --- what completes after the job was aborted ------------------------------------------------------------------------ */
+/* --- what completes after the job was aborted --- */
 
 enum { QUICK, AT_ONCE, QUEUED, RECEIVED, WAYS };
 
@@ -493,7 +493,7 @@ static void what_is_read_after_an_abort_is_no_result(void **state)
         }
 }
 
-/* --- a work behind one that failed ---------------------------------------------------------------------------------- */
+/* --- a work behind one that failed --- */
 
 static ls_status no_memory(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
 {

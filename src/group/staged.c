@@ -342,8 +342,8 @@ void ls_staged_prepare(ls_work *k)
         me->area->stage_offset = offset;
         me->area->stage_bytes = sizes[i];
     }
-    /* A progress thread reads these for private vectors alone, and none of this group's was given to it before this one,
-     * the first: the queue's tail (release) comes behind. From the second on nothing is written here. */
+    /* A progress thread reads these for private vectors alone, and none of this group's was given to it before this
+     * one, the first: the queue's tail (release) comes behind. From the second on nothing is written here. */
     if (me->area->whole_offset == 0) me->area->whole_offset = lent(w, me, 2 * LS_WHOLE_BYTES);
     uint32_t have = me->area->stage_bytes > 0 ? me->area->stage_bytes : LS_STAGE_BYTES;
     atomic_store_explicit(&g->stage_bytes, have, memory_order_release); /* the offset is there */

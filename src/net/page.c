@@ -49,7 +49,7 @@ bool ls_page_blame(ls_world_page *p, uint32_t by, int about, ls_status s, const 
         atomic_compare_exchange_strong_explicit(&p->abort_by, &nobody, by, memory_order_acq_rel, memory_order_acquire);
     /* Whoever fails takes its buffers back and writes to them; a peer that has read such bytes must see the abort when
      * it looks behind its own fence (ls_unless_aborted). The exchange alone does not order its store before later
-     * stores: on arm64 these may pass a store-release. This fence does (dmb ish); on x86 the exchange is one already. */
+     * stores: on arm64 these may pass a store-release. This fence does (dmb ish); on x86 the exchange is one. */
     LS_FENCE_RELEASE();
     if (!won) return false;
     p->abort_status = (int32_t)s;
