@@ -72,6 +72,10 @@ sed -i 's/0.25/0.0625/' exported/config.json
 train 1 --eval-only --model.load exported
 claim 'config.json is what counts in a folder' test "$(cat out)" != "$valued"
 
+cp -r run/checkpoints/step-00000003 edited && sed -i 's/"rms_norm_eps": 0.25/"rms_norm_eps": 0.0625/' edited/config.json
+"$lockstep" import edited --out edited.safetensors >/dev/null
+train 1 --model.load edited.safetensors --print-config
+claim 'of a checkpoint that was edited, too, for import' shown norm_eps 0.0625 edited.safetensors
 cp -r "$golden/llama" tied && chmod -R u+w tied
 sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' tied/config.json
 claim 'a tied head that the files have otherwise' fails_with 65 "though config.json ties them" \
