@@ -236,6 +236,7 @@ claim 'train memory.check: false starts all the same' test "$(cat "$at/code")" =
 shows dry-run mlp '--dry-run' grep -q '^parameters ' out
 shows dump-buckets mlp '--dump-buckets' grep -q '^buckets (' out
 shows inject mlp '--inject nan@0:2' grep -q 'the loss of rank 0 in step 2 is not finite' err
+refuse inject mlp '--inject nan@0:9' 78 'inject nan@0:9: the run has 3 steps'
 shows events mlp '--events RUN.events' grep -q '"event":"rank_exit"' run.events
 claim 'train --events: not under another launcher' fails_with 64 'give it to `lockstep run`' "$lockstep" run "$lockstep" train mlp.yaml --events e
 claim 'train --nproc-per-node: nor another number of ranks' fails_with 64 'has started 1 ranks' "$lockstep" run "$lockstep" train mlp.yaml -n 2

@@ -96,6 +96,8 @@ static ls_status open_feed(ls_trainer *t)
     LS_TRY(ls_feed_open(f, c, &t->mc, &t->source));
     ls_train_task(t, LS_TASK_NONE, NULL);
     LS_TRY(ls_train_steps(c, f->steps_per_epoch, &t->steps));
+    if (t->inject.rank >= 0 && t->inject.step > t->steps)
+        return ls_fail(LS_BAD_CONFIG, "inject %s: the run has %lld steps, the fault would never come", c->inject, (long long)t->steps);
     if ((int64_t)t->trace_first > t->steps)
         return ls_fail(LS_BAD_CONFIG, "trace.steps begins at %u, but the run has %lld steps", t->trace_first,
                        (long long)t->steps);
