@@ -193,6 +193,8 @@ claim 'train checkpoint.every: one more is kept' in_folder "$at" checkpoints 2
 go mlp
 claim 'train checkpoint.every: not without' in_folder "$at" checkpoints 1
 shows checkpoint.keep mlp '--checkpoint.every 1 --checkpoint.keep 3' checkpoints 3
+row['train checkpoint.timeout']=1 # its effect takes a slow disk, which that suite has
+claim 'train checkpoint.timeout: has its row there' grep -q "claim 'a save longer than checkpoint.timeout: 83'" "$source_dir/tests/test_train_save.sh"
 shows log.every mlp '--log.every 2' lines '^step: ' 2
 shows log.format mlp '--log.format megatron' grep -q '^ iteration ' out
 shows log.tensorboard mlp '--log.tensorboard true' ls run/tb
