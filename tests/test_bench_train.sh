@@ -140,6 +140,10 @@ program bench/bench_generate 'echo "# median"; echo "gpt2 1 32 9.0 9.00 9.0 9.00
 fake --cell generate >"$table" || exit 1
 claim 'the least share of a context counts' row '| 85.5 % | none |  |  | 85.5-85.5 % |  | at least 80 %, reached |'
 
+program peers/python3 "T=\${MALLOC_TOP_PAD_:-100}; A=1 L=2.5 H=2.5; $steps"
+fake --cell 'as it comes, peak memory' >"$table" || exit 1
+claim 'a peer that has its memory compared runs as it comes' row '| 512.5 MiB | PyTorch 1.13.9, as it comes | 512.5 MiB | 1.00x | 1.00-1.00 | level |'
+
 # --- tuning: the quickest setting is kept in the repository for this processor, and used --------------------------------------
 program peers/python3 "T=200; [ -z \"\${OMP_WAIT_POLICY:-}\" ] || T=150; [ -z \"\${GLIBC_TUNABLES:-}\" ] || T=300; A=1 L=2.5 H=2.5; $steps"
 fake --cell 'GPT-2 124M, B4 T64, f32' --tune >"$table" || exit 1
