@@ -60,7 +60,7 @@ def collective_us(m, coll, n, ranks, cores, wire='shm', bits_per_s=0, delay_us=0
       reduce_scatter   the same, with a share of a result
       all_gather, all_to_all, broadcast, sendrecv   data only move: their reader pulls and their owner pushes, at once
     """
-    if wire == 'hosts':  # n bytes must go from one host to the other, and as many back
+    if wire.startswith('hosts'):  # n bytes must go from one host to the other, and as many back
         return 1e6 * (n * (0.5 if narrow else 1) * 8 * WIRE / bits_per_s) + delay_us
     busy = min(ranks, cores)
     reads, writes = {'all_reduce': (ranks * n, ranks * n), 'reduce_scatter': (ranks * n, n), 'all_gather': (n, (ranks - 1) * n),
