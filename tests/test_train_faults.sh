@@ -136,7 +136,7 @@ finished
 took=$(((${EPOCHREALTIME/./} - start) / 1000))
 claim 'a second Ctrl-C: exit 130' ends_with 130
 claim 'a second Ctrl-C: at once, not after the 5 s of the first' test $took -lt 3000
-claim 'a second Ctrl-C: it is said that nothing new was saved' says 'stopped by Ctrl-C: ranks were killed before they had saved; kept are the checkpoints of earlier steps'
+claim 'a second Ctrl-C: it is said that nothing new was saved' says 'stopped by Ctrl-C: ranks were killed before they had saved; nothing of this step was kept'
 claim 'a second Ctrl-C: nothing is left' nothing_left
 
 # Whenever it comes after lockstep answers at all: what was kept, or that nothing was.

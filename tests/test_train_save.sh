@@ -7,6 +7,7 @@ set -m # with job control a background job gets Ctrl-C
 cat >slow.c <<'C'
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,17 @@ int fsync(int fd)
         while (held && access(held, F_OK) == 0) usleep(10000);
     }
     return real(fd);
+}
+ssize_t write(int fd, const void *p, size_t n) /* FULL: no room for the file of this name */
+{
+    ssize_t (*real)(int, const void *, size_t) = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    char link[64], path[512];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t k = getenv("FULL") ? readlink(link, path, sizeof path - 1) : 0;
+    path[k > 0 ? k : 0] = 0;
+    if (k <= 0 || !strstr(path, getenv("FULL"))) return real(fd, p, n);
+    errno = ENOSPC;
+    return -1;
 }
 C
 if nm "$lockstep" | grep -q __asan_init || ! "${CC:-cc}" -shared -fPIC -o slow.so slow.c -ldl; then
@@ -66,4 +78,39 @@ slow 40 2 --comm.timeout 2s --checkpoint.timeout 1s --train.steps 4 --checkpoint
 claim 'a save longer than checkpoint.timeout: 83' ends_with 83
 claim 'names the rank, the step, the file and the key' \
     grep -qE 'error\[rank-hung\] gen=1 step=2 rank=0 .*in step 2, saving hung/checkpoints/step-00000002 for [0-9.]+ s; checkpoint.timeout allows 1.0 s' err
+claim 'and leaves nothing temporary' nothing_temporary hung
+
+# --- Ctrl-C in the middle of a save -------------------------------------------------------------------------
+saving() { # seconds of the save, folder; leaves pid
+    rm -f out err events
+    LD_PRELOAD=$tmp/slow.so SLOW=$1 "$lockstep" train base.yaml --nproc-per-node 2 --comm.timeout 2s --train.steps 1 \
+        --run.dir "$2" --events events >out 2>err &
+    pid=$!
+    until_true grep -qs ckpt_begin events
+}
+saving 12 patient
+kill -INT $pid
+wait $pid
+claim 'Ctrl-C in a save of 12 s: the save is whole' "$lockstep" ckpt verify patient
+claim 'Ctrl-C in a save of 12 s: nothing temporary is left' nothing_temporary patient
+saving 40 killed
+kill -INT $pid
+until_true grep -qs 'once more kills' err
+kill -INT $pid
+wait $pid
+code=$?
+claim 'a second Ctrl-C in a save: 130' ends_with 130
+claim 'a second Ctrl-C in a save: it is said that nothing of this step was kept' says 'nothing of this step was kept'
+claim 'a second Ctrl-C in a save: nothing temporary is left' nothing_temporary killed
+
+# --- results that nobody reads, or that cannot be written -----------------------------------------------------
+for ranks in 1 2; do
+    "$lockstep" train base.yaml --nproc-per-node $ranks --train.steps 20 --log.every 1 --run.dir piped$ranks 2>err | :
+    claim "$ranks: a reader of stdout that goes away ends nothing" test "${PIPESTATUS[0]}" = 0
+    claim "$ranks: everything is saved" "$lockstep" ckpt verify piped$ranks/checkpoints/step-00000020
+done
+FULL=metrics.jsonl LD_PRELOAD=$tmp/slow.so train 2 --train.steps 30 --log.every 1 --run.dir full
+claim 'a full disk for metrics: exit 0' ends_with 0
+claim 'metrics that cannot be written: one warning' test "$(grep -c 'metrics.jsonl cannot be written: No space left on device; training goes on' err)" = 1
+claim 'and training goes on' grep -q '^step: 30 ' out
 finish

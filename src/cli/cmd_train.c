@@ -57,7 +57,8 @@ static void answer_for_ranks(const ls_launch_result *r)
     if (r->status != LS_INTERRUPTED || !r->unanswered) return;
     const char *what = r->exit_code == 128 + SIGINT ? "stopped by Ctrl-C" : r->message;
     if (r->killed)
-        ls_fail(LS_INTERRUPTED, "%s: ranks were killed before they had saved; kept are the checkpoints of earlier steps", what);
+        ls_fail(LS_INTERRUPTED, "%s: ranks were killed before they had saved; nothing of this step was kept, whole "
+                                "checkpoints of earlier ones were, if any", what);
     else ls_fail(LS_INTERRUPTED, "%s " TOO_EARLY, what);
     ls_cli_fail("train", LS_INTERRUPTED);
 }
@@ -124,6 +125,7 @@ static int dry_run(const ls_train_config *c)
 static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
 {
     const int nproc = ranks(c);
+    signal(SIGPIPE, SIG_IGN); /* who reads our lines may go: a run's product is its files. Ranks inherit it */
     if (c->dry_run) return dry_run(c);
     ls_status st = LS_OK;
     int rank, size;

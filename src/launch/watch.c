@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/commit.h"
 #include "base/log.h"
 #include "launch/impl.h"
 
@@ -148,6 +149,18 @@ static void describe_end(const ls_job *j, int r, char *text, size_t n)
                  where(j, r, at, sizeof at));
 }
 
+/* Removes the temporary files of a save, or other work, in which our rank r was killed. */
+static void sweep(const ls_job *j, int r)
+{
+    ls_task task;
+    char folder[LS_TASK_FILE_BYTES + 2];
+    if (!ls_task_read(&j->page->rank[j->first + r].task, &task)) return;
+    if (task.kind != LS_TASK_SAVING && task.kind != LS_TASK_WRITING) return;
+    ls_commit_parent(task.file, folder);
+    (void)ls_commit_sweep(folder, j->rank[r].pid);
+    (void)ls_commit_sweep(task.file, j->rank[r].pid); /* it may be a folder */
+}
+
 /* Takes note of a rank's end; true if it has ended. */
 static bool collect(ls_job *j, int r)
 {
@@ -168,6 +181,7 @@ static bool collect(ls_job *j, int r)
 
     k->joined = ls_job_joined(j, r);
     k->alive = false;
+    if (state == LS_CHILD_SIGNALED) sweep(j, r);
     k->stopped_ns = 0;
     j->nalive--;
     k->code = state == LS_CHILD_EXITED ? code : 0;
@@ -313,6 +327,14 @@ static bool behind_debugger(const ls_job *j)
     return false;
 }
 
+/* Time after Ctrl-C to finish a step: ranks in a world end by themselves when one of them hangs. */
+static uint64_t interrupt_ns(const ls_job *j)
+{
+    for (int r = 0; r < j->o->nproc; r++)
+        if (ls_job_joined(j, r)) return j->timeout_ns + INTERRUPT_NS;
+    return INTERRUPT_NS;
+}
+
 /* One line about a signal of the user's. Ranks that speak for themselves have a second to do so. */
 static void answer(ls_job *j, uint64_t now, bool kill)
 {
@@ -320,7 +342,7 @@ static void answer(ls_job *j, uint64_t now, bool kill)
     if (!kill && j->o->ranks_answer && now < j->user_signal_ns + ANSWER_NS) return;
     j->answered = true;
     char line[200];
-    uint64_t patience = j->user_signal == SIGINT ? INTERRUPT_NS : PREEMPT_NS;
+    uint64_t patience = j->user_signal == SIGINT ? interrupt_ns(j) : PREEMPT_NS;
     const char *what = j->user_signal == SIGINT ? "interrupted" : ls_signal_name(j->user_signal);
     const char *they = j->nalive == 1 ? "it" : "them", *s = j->nalive == 1 ? "" : "s";
     int n = kill ? snprintf(line, sizeof line, "lockstep: %s twice: killing %d rank%s\n", what, j->nalive, s)
@@ -344,7 +366,7 @@ static void on_signal(ls_job *j, int sig)
     }
     j->user_signal = sig;
     j->user_signal_ns = now;
-    uint64_t patience = sig == SIGINT ? INTERRUPT_NS : PREEMPT_NS;
+    uint64_t patience = sig == SIGINT ? interrupt_ns(j) : PREEMPT_NS;
     answer(j, now, false);
     ls_job_signal(j, sig == SIGINT && !j->sigint_ignored ? SIGINT : SIGTERM);
     j->phase = LS_PHASE_TERM; /* a rank's end is no failure now; SIGKILL is the next phase */
@@ -383,8 +405,23 @@ static void give_up(ls_job *j)
     }
 }
 
+/* Whether a rank of ours does long work that may go on. */
+static bool is_saving(const ls_job *j, uint64_t now_ns)
+{
+    ls_task task;
+    for (int r = 0; r < j->o->nproc; r++)
+        if (j->rank[r].alive && !j->rank[r].stopped_ns && ls_task_read(&j->page->rank[j->first + r].task, &task) &&
+            ls_task_left_ns(&task, now_ns) > 0)
+            return true;
+    return false;
+}
+
 static void next_phase(ls_job *j, uint64_t now_ns)
 {
+    /* Ctrl-C: a save has its own time. SIGTERM: a scheduler that sends it waits no longer than we do. */
+    if (j->phase == LS_PHASE_TERM && j->user_signal == SIGINT && is_saving(j, now_ns) &&
+        j->phase_ns < now_ns + INTERRUPT_NS)
+        j->phase_ns = now_ns + INTERRUPT_NS;
     if (j->phase == LS_PHASE_RUN || now_ns < j->phase_ns) return;
     if (j->phase == LS_PHASE_GRACE) enter(j, LS_PHASE_TERM, now_ns, TERM_NS);
     else if (j->phase == LS_PHASE_TERM) enter(j, LS_PHASE_KILL, now_ns, GIVE_UP_NS);

@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "net/world.h"
 #include "train/rundir.h"
 #include "train/trainer.h"
@@ -87,11 +88,22 @@ ls_status ls_record_flush(ls_trainer *t)
     size_t at = 0;
     while (t->metrics_fd >= 0 && at < t->metrics.n) {
         ssize_t k = env->write(t->metrics_fd, t->metrics.p + at, t->metrics.n - at);
-        if (k <= 0) return ls_fail(LS_IO, "writing %s/metrics.jsonl: %s", t->run_dir, strerror((int)-k));
+        if (k <= 0) {
+            ls_log(LS_LOG_WARN, "%s/metrics.jsonl cannot be written: %s; training goes on without it", t->run_dir,
+                   strerror((int)-k));
+            env->close_fd(t->metrics_fd);
+            t->metrics_fd = -1;
+            break;
+        }
         at += (size_t)k;
     }
     t->metrics.n = 0;
-    return t->events ? ls_tensorboard_flush(t->events) : LS_OK;
+    if (t->events && ls_tensorboard_flush(t->events) < 0) {
+        ls_log(LS_LOG_WARN, "%s; training goes on without it", ls_last_error());
+        ls_tensorboard_close(t->events);
+        t->events = NULL;
+    }
+    return LS_OK;
 }
 
 static size_t peak_bytes(ls_trainer *t)
