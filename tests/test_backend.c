@@ -356,10 +356,18 @@ static const char *fake_getenv(const char *name)
 static const char fake_table_abi[] = "interface";
 static ls_backend_ops fake_table;
 
+/* A plugin lies wherever it is looked for, or nowhere. */
+static int fake_info(const char *path, ls_file_info *out)
+{
+    (void)path;
+    *out = (ls_file_info){ .type = strstr(extra, "absent") ? LS_FILE_NONE : LS_FILE_REGULAR };
+    return 0;
+}
+
 static void *fake_library(const char *path, bool shared, char *why, size_t n)
 {
     (void)shared;
-    if (strstr(extra, "none")) {
+    if (strstr(extra, "absent") || strstr(extra, "none")) {
         snprintf(why, n, "libmpich.so.12: cannot open shared object file");
         return NULL;
     }
@@ -378,6 +386,7 @@ static ls_status join_as(const char *variable, const char *name, const char *alg
 {
     ls_env env = *ls_env_get();
     env.getenv = fake_getenv;
+    env.info = fake_info;
     env.library = fake_library;
     env.symbol = fake_symbol;
     ls_context c = { .env = &env, .rank = -1 };
@@ -411,6 +420,7 @@ static void says_why_mpi_cannot_be_had(void **state)
         { NULL, "mpi", NULL, good, LS_UNSUPPORTED, "put mpirun -n 2 before" },
         { NULL, "gloo", NULL, good, LS_BAD_CONFIG, "expected sched or mpi" },
         { "X=", "mpi", "ring", good, LS_BAD_CONFIG, "chooses its own" },
+        { "X=absent", "mpi", NULL, good, LS_UNSUPPORTED, "liblockstep_mpi-mpich.so is not there (MPICH)" },
         { "X=none", "mpi", NULL, good, LS_UNSUPPORTED, "libmpich.so.12: cannot open" },
         { "X=foreign", "mpi", NULL, good, LS_UNSUPPORTED, "no plugin of Lockstep" },
         { "X=", "mpi", NULL, newer, LS_UNSUPPORTED, "interface 99 of 0.0.1" },
