@@ -4,12 +4,15 @@
 #   claim 'gives 2' test "$(build/x)" = 2
 #   finish
 #
-# $1 of the script is the build folder. A claim's output is shown when it fails.
+# $1 of the script is the build folder. A claim's output is shown when it fails. The script runs under
+# tests/guard.c: however it ends, what it started ends too and $tmp is removed.
 set -u
 build=$(cd "${1:?usage: $0 BUILD}" && pwd) || exit 1
 source_dir=$(cd "$(dirname "$0")/.." && pwd) || exit 1
-tmp=$(mktemp -d /tmp/lockstep-test-XXXXXX) || exit 1
-trap 'rm -rf "$tmp"' EXIT
+[ -x "$build/tests/guard" ] || { echo "$build/tests/guard is missing: build the tests first (make build)"; exit 1; }
+[ -n "${LOCKSTEP_TEST_TMP:-}" ] || exec "$build/tests/guard" bash "$0" "$@"
+tmp=$LOCKSTEP_TEST_TMP
+unset LOCKSTEP_TEST_TMP # or a script that this one starts would take the folder for its own
 passed=0 failed=0
 
 claim() { # sentence, command...

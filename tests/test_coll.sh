@@ -1,10 +1,7 @@
 #!/bin/bash
 # lockstep coll, as users and scripts drive it.   test_coll.sh BUILD
-set -u
-lockstep=$1/lockstep
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
+. "$(dirname "$0")/harness.sh"
+lockstep=$build/lockstep work=$tmp
 
 # check NAME STATUS PATTERN COMMAND...: the exit status, and what stdout and stderr together contain
 check() {
@@ -62,6 +59,4 @@ check 'says what it is built of' 0 'commit.*jansson' "$lockstep" --version
 check 'does not take a full disk for success' 74 'standard output' bash -c "'$lockstep' coll >/dev/full"
 printf '\033[31m' >"$work/x"
 check 'shows control characters of a name instead of sending them' 64 '\\x1b' "$lockstep" coll --algo "$(cat "$work/x")"
-
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

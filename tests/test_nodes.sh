@@ -229,7 +229,7 @@ claim 'the limit has a range' fails_with 64 'node-timeout: expected a time' "$lo
 # --- two network namespaces: addresses that are not the loopback, and a cable to pull ------------------
 a=lsta$$ b=lstb$$
 if ip netns add "$a" 2>/dev/null; then
-    trap 'ip netns del "$a"; ip netns del "$b"; rm -rf "$tmp"' EXIT
+    trap 'ip netns del "$a"; ip netns del "$b"' EXIT
     ip netns add "$b"
     ip -n "$a" link add "$a" type veth peer name "$b" netns "$b"
     ip -n "$a" addr add 10.99.7.1/24 dev "$a"

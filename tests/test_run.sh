@@ -3,25 +3,15 @@
 # codes, a training whose rank is killed, Ctrl-C, and an unchanged PyTorch script.
 #
 #   tests/test_run.sh BUILD
-set -um # with job control, background jobs can be interrupted
-build=$(realpath "${1:?usage: tests/test_run.sh BUILD}")
-source_dir=$(realpath "$(dirname "$0")/..")
+set -m # with job control, background jobs can be interrupted
+. "$(dirname "$0")/harness.sh"
 lockstep=$build/lockstep
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-passed=0 failed=0
+cd "$tmp" || exit 1
 
-check() { # name, command...: the command's status decides
-    local name=$1
-    shift
-    if "$@" >check.log 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: $name"
-        sed 's/^/    | /' check.log out err 2>/dev/null
-    fi
+check() { # name, command...: like claim, with the last run's output
+    local before=$failed
+    claim "$@"
+    [ $failed = $before ] || sed 's/^/    | /' out err 2>/dev/null
 }
 
 # Runs lockstep run with these arguments; leaves out, err and code.
@@ -95,7 +85,7 @@ train() { # transport, arguments of lockstep run...
     rm -rf run out err # or the last training's lines would be taken for this one's
     "$lockstep" run --nproc-per-node 2 "$@" -- "$lockstep" train --model.name mlp --model.dims 784,64,10 \
         --data.name fashion-mnist --data.path "$source_dir/tests/data/fashion-2000" --train.steps 1000000 \
-        --train.global_batch 64 --log.every 1 --comm.transport "$transport" --run.dir "$dir/run" >out 2>err &
+        --train.global_batch 64 --log.every 1 --comm.transport "$transport" --run.dir "$tmp/run" >out 2>err &
     launcher=$!
 }
 in_step() { grep -q '^step: *[1-9]' out; }
@@ -151,6 +141,4 @@ if /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null; then
 else
     echo 'skipped: no PyTorch here to run a DDP script with'
 fi
-
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish
