@@ -14,12 +14,14 @@ NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v '
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-long mutate bench bench-peers bench-train check asan tsan fuzz install clean
+.PHONY: help setup build train test test-clang test-fresh test-long mutate bench bench-peers bench-train check asan tsan fuzz install clean
 
 help:
 	@echo 'make train             set up, build, a GPT learns English on 2 ranks         (RECIPE=..., ARGS="--train.steps 500")'
 	@echo 'make test              set up, build, run every test                        (JOBS=$(JOBS))'
 	@echo 'make test-long         the tests under both sanitizers, the long ones, a minute of fuzzing per parser'
+	@echo 'make test-clang        suites named in tests/clang_suites, built with clang, ASan and UBSan'
+	@echo 'make test-fresh        both commands of README.md in a minimal Debian: as root, as a user (needs root; part of test-long)'
 	@echo 'make bench             build and run the benchmarks'
 	@echo 'make bench-peers       Lockstep beside Open MPI, MPICH, Intel MPI, Gloo, torch  (ARGS="--quick")'
 	@echo 'make bench-train       training beside PyTorch 1.13, the newest PyTorch, llm.c    (ARGS="--quick")'
@@ -56,15 +58,25 @@ asan tsan: setup
 	@$(call NINJA,build-$@)
 	@tools/run-tests build-$@ -j $(JOBS)
 
+test-clang: setup
+	@scripts/setup --clang
+	@$(call CONFIGURE,build-clang,clang)
+	@$(call NINJA,build-clang)
+	@tools/run-tests build-clang -j $(JOBS) --list tests/clang_suites
+
+test-fresh: build
+	@scripts/setup --fresh
+	@bash tests/long_fresh.sh $(BUILD)
+
 fuzz: setup
-	@scripts/setup --fuzz
+	@scripts/setup --clang
 	@tools/run-fuzz 60
 
 test-long: build
 	@$(MAKEME) asan
 	@$(MAKEME) tsan
 	@$(MAKEME) fuzz
-	@scripts/setup --viewer
+	@scripts/setup --viewer --fresh
 	@tools/run-tests $(BUILD) -j $(JOBS) --long
 
 # Some hours of one core; ARGS="--jobs 2 --write FILE" keeps the result of each mutant.
@@ -96,4 +108,4 @@ install: setup
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-mutate
+	rm -rf build build-asan build-clang build-tsan build-fuzz build-mutate

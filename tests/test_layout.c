@@ -11,7 +11,7 @@
 static ls_layout layout_of(ls_coll coll, int size, int segments, size_t count)
 {
     uint32_t parts = coll == LS_BARRIER ? 0 : coll == LS_BROADCAST ? 1 : (uint32_t)size;
-    ls_sched s = { .shape = { coll, 0, size, 0, segments, 1 } };
+    ls_sched s = { .shape = { .coll = coll, .size = size, .segments = segments, .nlanes = 1 } };
     ls_layout l;
     s.nchunks[LS_BUF_OUT] = parts * (uint32_t)segments;
     assert_int_equal(ls_layout_create(&s, &l), LS_OK);
@@ -71,7 +71,7 @@ static void can_be_set_again(void **state)
 static void refuses_chunks_it_cannot_place(void **state)
 {
     (void)state;
-    ls_sched s = { .shape = { LS_ALL_REDUCE, 0, 3, 0, 2, 1 }, .nchunks = { 0, 5, 0 } };
+    ls_sched s = { .shape = { .coll = LS_ALL_REDUCE, .size = 3, .segments = 2, .nlanes = 1 }, .nchunks = { 0, 5, 0 } };
     ls_layout l;
     assert_int_equal(ls_layout_create(&s, &l), LS_UNSUPPORTED);
     assert_non_null(strstr(ls_last_error(), "has 5 chunks, expected 6"));

@@ -57,7 +57,7 @@ static void expect_plan(fixture *f, const char *name)
     const ls_ddp_config ddp = ls_train_ddp(&f->c);
     size_t total = 0, shared, own;
     assert_int_equal(ls_ddp_bind_bytes(&t->model->params, 1, &ddp, ls_train_dtype(&f->c), &shared, &own), LS_OK);
-    for (int k = 0; k < LS_MEM_KINDS; k++) {
+    for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) {
         /* of communication: what is set aside */
         const size_t got = k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - l->peak[LS_MEM_GRAD] - shared : l->peak[k];
         if (got != t->plan.bytes[k])

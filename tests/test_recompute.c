@@ -336,8 +336,8 @@ static void the_trace_says_what_is_done_again(void **state)
         static const char *const want[] = {
             "linear 4x4, gelu 16, linear 4x4, -linear 4x4, -linear 4x4, -gelu 16, -linear 4x4",
             "linear 4x4, gelu 16, linear 4x4, gelu 16 again, -linear 4x4, -linear 4x4, -gelu 16, -linear 4x4",
-            "linear 4x4, gelu 16, linear 4x4, linear 4x4 again, gelu 16 again, linear 4x4 again, "
-            "-linear 4x4, -linear 4x4, -gelu 16, -linear 4x4",
+            ("linear 4x4, gelu 16, linear 4x4, linear 4x4 again, gelu 16 again, linear 4x4 again, "
+             "-linear 4x4, -linear 4x4, -gelu 16, -linear 4x4"),
         };
         assert_string_equal(all, want[how]);
         ls_tape_destroy(t);

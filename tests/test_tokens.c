@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "base/context.h"
 #include "base/env.h"
 #include "base/file.h"
@@ -428,7 +429,7 @@ static long faults(void)
 }
 
 /* A sanitizer keeps notes on what a program touches, which fault themselves: there is nothing to count then. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef LS_SANITIZED
 #define COUNTABLE false
 #else
 #define COUNTABLE true

@@ -3,6 +3,7 @@
 . "$(dirname "$0")/harness.sh"
 mkdir -p "$tmp/tree/tools" "$tmp/tree/tests" "$tmp/tree/docs" "$tmp/tree/include/lockstep" "$tmp/tree/src/cli" "$tmp/tree/build/tests"
 cp "$source_dir"/tools/run-tests "$source_dir"/tools/check-docs "$source_dir"/tools/check-style "$tmp/tree/tools"
+cp "$build/tests/guard" "$tmp/tree/build/tests"
 cd "$tmp/tree" || exit 1
 
 # --- run-tests: suites that only print what cmocka would
@@ -42,6 +43,95 @@ suite test_gone 'echo "[  PASSED  ] 9 test(s)."'
 rm tests/test_gone.c
 claim 'an executable without source is left over' test "$(last gone)" = '0 passed, 0 failed'
 claim 'and nothing run is no success' fails_with 1 '' tools/run-tests build gone
+
+printf '# two of them\ntest_good  it is good\n\ntest_script.sh  too\n' >list
+claim '--list runs the suites that a file names, no other' test "$(last --list list)" = '10 passed, 1 failed'
+echo test_goo >list
+claim '--list wants whole names' fails_with 1 'no suite is called test_goo' tools/run-tests build --list list
+: >list
+claim 'an empty list is no list of all' fails_with 1 'names no suite' tools/run-tests build --list list
+unlisted() { # suites in the repository's list that are gone
+    awk '!/^ *(#|$)/ { print $1 }' "$source_dir/tests/clang_suites" | while read -r name; do
+        [ -e "$source_dir/tests/$name" ] || [ -e "$source_dir/tests/$name.c" ] || echo "$name"
+    done
+}
+claim "every suite of make test-clang's list is there" test -z "$(unlisted)"
+
+# --- guard: nothing outlives a test. Those who stay say who they are in a file.
+until_true() { # command...: tried until it succeeds, for at most 20 s
+    for _ in {1..2000}; do
+        "$@" && return 0
+        sleep 0.01
+    done
+    return 1
+}
+gone() { # no process of the file is left; one that is dead, but not yet reaped, does not run
+    local pid state
+    while read -r pid; do
+        state=$(sed -n 's/^State:\t\(.\).*/\1/p' "/proc/$pid/status" 2>/dev/null)
+        [ -z "$state" ] || [ "$state" = Z ] || { echo "$pid is there, in state $state"; return 1; }
+    done <"$1"
+}
+has_lines() { [ "$(cat "$2" 2>/dev/null | wc -l)" -ge "$1" ]; } # number, file
+# Three that would stay: a child, one in a session of its own, and a grandchild that ignores signals and is an orphan.
+cat >stay <<'SH'
+echo "$LOCKSTEP_TEST_TMP" >folder
+touch "$LOCKSTEP_TEST_TMP/file"
+sleep 1000 & echo $! >>stayed
+setsid bash -c 'echo $$ >>stayed; exec sleep 1000' &
+(bash -c 'trap "" INT TERM HUP; echo $$ >>stayed; sleep 1000; sleep 1000' &)
+until [ "$(wc -l <stayed)" = 3 ]; do sleep 0.01; done
+SH
+guard=$build/tests/guard
+removed() { [ -n "$(cat folder)" ] && [ ! -e "$(cat folder)" ]; }
+"$guard" bash -c '. ./stay; exit 7'
+claim "guard: ends with the test's status" test $? = 7
+claim 'guard: what a test leaves is ended' gone stayed
+claim 'guard: its folder is removed' removed
+"$guard" bash -c 'kill -SEGV $$'
+claim 'guard: or with the signal' test $? = 139
+rm -f stayed
+"$guard" -t 1 bash -c '. ./stay; sleep 1000'
+claim 'guard: a test that takes too long ends with 124' test $? = 124
+claim 'guard: and takes along what it started' gone stayed
+for signal in INT TERM HUP KILL; do
+    rm -f stayed cleaned
+    # Job control, or the shell has its background jobs ignore SIGINT.
+    bash -mc "'$guard' bash -c 'trap \"echo yes >cleaned\" EXIT; . ./stay; sleep 1000' & echo \$! >pid; wait" 2>/dev/null &
+    claim "guard, SIG$signal: the test runs" until_true has_lines 3 stayed
+    kill -$signal "$(cat pid)"
+    claim "guard, SIG$signal: nothing is left" until_true gone stayed
+    claim "guard, SIG$signal: its folder is removed" until_true removed
+    claim "guard, SIG$signal: the test could clean up" until_true has_lines 1 cleaned
+    wait
+done
+rm -f stayed
+cp stay build/stay && suite test_stays '. ../stay; sleep 1000'
+sed -i 's|^\(.*\)>folder|\1>../folder|; s|>>stayed|>>../stayed|g; s|<stayed|<../stayed|' stay
+setsid tools/run-tests build --timeout 100 stays >/dev/null 2>&1 &
+runner=$!
+claim 'run-tests: the suite runs' until_true has_lines 3 stayed
+kill -TERM $runner
+wait $runner 2>/dev/null
+claim 'run-tests, SIGTERM: nothing is left' until_true gone stayed
+unguarded() { grep -L 'harness[a-z_]*\.sh' "$source_dir"/tests/{test,long}_*.sh; }
+claim 'every test script runs under the guard, by its harness' test -z "$(unguarded)"
+
+# --- .ci/run: its last line is true for all steps together
+mkdir .ci && cp "$source_dir/.ci/run" .ci
+ci() { # what check, test and test-clang print, and whether each ends with 0
+    printf 'check:\n\t@echo "%s"; %s\ntest:\n\t@echo "%s"; %s\ntest-clang:\n\t@echo "%s"; %s\n' "$@" >Makefile
+    MAKEFLAGS='' .ci/run >ci.out 2>&1
+    echo "$? $(tail -1 ci.out)"
+}
+fine=('7 checks passed, 0 failed' true '100 passed, 0 failed' true '20 passed, 0 failed' true)
+claim 'ci: the sum of three runs' test "$(ci "${fine[@]}")" = '0 127 passed, 0 failed'
+claim 'ci: a check that fails' test "$(ci '6 checks passed, 1 failed' false "${fine[@]:2}")" = '1 126 passed, 1 failed'
+claim 'ci: tests that fail before others that pass' test "$(ci "${fine[@]:0:2}" '98 passed, 2 failed' false "${fine[@]:4}")" = '1 125 passed, 2 failed'
+claim "ci: clang's that fail" test "$(ci "${fine[@]:0:4}" '19 passed, 1 failed' false)" = '1 126 passed, 1 failed'
+claim 'ci: a build that fails' test "$(ci "${fine[@]:0:4}" 'no such compiler' false)" = '1 107 passed, 1 failed'
+claim 'ci: a step that says 0 failed and ends with another status' test "$(ci "${fine[@]:0:5}" false)" = '1 127 passed, 1 failed'
+claim 'ci: a step that counts nothing' test "$(ci "${fine[@]:0:4}" 'all well' true)" = '1 107 passed, 1 failed'
 
 # --- check-docs
 docs() { tools/check-docs "$tmp/tree"; }
