@@ -13,7 +13,8 @@ static ls_slice tmp(uint32_t first, uint32_t n) { return (ls_slice){ LS_BUF_TMP,
 
 static ls_sched empty(ls_coll coll, int nlanes)
 {
-    return (ls_sched){ .shape = { .coll = coll, .rank = 1, .size = 4, .segments = 1, .nlanes = nlanes }, .nchunks = { 0, 4, 4 } };
+    const ls_shape shape = { .coll = coll, .rank = 1, .size = 4, .segments = 1, .nlanes = nlanes };
+    return (ls_sched){ .shape = shape, .nchunks = { 0, 4, 4 } };
 }
 
 static void a_write_waits_for_the_last_send_of_what_it_overwrites(void **state)
