@@ -171,6 +171,7 @@ static void what_is_no_beat_changes_nothing(void **state)
         { rank_at + offsetof(ls_beat_rank, in_coll), LS_IN_MESSAGE + 1 },
         { rank_at + offsetof(ls_beat_rank, task), LS_TASK_KINDS },
         { rank_at + offsetof(ls_beat_rank, desc) + offsetof(ls_coll_desc, coll), (uint32_t)LS_PAGE_GROUPS << 24 },
+        { rank_at + offsetof(ls_beat_rank, flow) + offsetof(ls_beat_flow, block), LS_PAGE_GROUPS },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         memcpy(bad, beat, n);
