@@ -4,6 +4,12 @@
  * shape is prepared once and its memory objects are pointed at the operands
  * of the call. oneDNN has several primitives for the same product, which differ
  * by up to 1.5x: choose() knows which is the fast one.
+ *
+ * With more threads oneDNN cuts the sums over K otherwise, or into other blocks
+ * (an AMX instruction adds up 32 terms before it adds them to C), so other bits
+ * come out. Therefore it never sees more than one thread: a product is cut into
+ * pieces of C, whose number and sizes follow from the shape alone, and threads
+ * share the pieces.
  */
 #if defined(LOCKSTEP_GEMM_DNNL)
 #include <oneapi/dnnl/dnnl.h>
@@ -15,28 +21,46 @@
 #include "tensor/gemm.h"
 #include "tensor/threads.h"
 
-/* MATMUL can do everything; SGEMM float without bias; INNER what a linear layer's gradient of its weight is. */
-typedef enum way { MATMUL, SGEMM, INNER, WAYS } way;
-static const char *const way_names[WAYS] = { "matmul", "sgemm", "inner_product" };
+/* MATMUL can do everything; SGEMM float. */
+typedef enum way { MATMUL, SGEMM, WAYS } way;
+static const char *const way_names[WAYS] = { "matmul", "sgemm" };
 
 enum { A, B, BIAS, C, SCRATCH, OPERANDS };
-static const int argument[WAYS][OPERANDS] = {
-    [MATMUL] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD },
-    [INNER] = { DNNL_ARG_DIFF_DST, DNNL_ARG_SRC, 0, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_SCRATCHPAD },
+static const int argument[OPERANDS] = {
+    DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD,
 };
+
+#define MOST_PIECES 16
+/* 2 pieces of twice as many rows or columns, 4 of 4 times ...: with more, more is packed again. */
+#define PIECE 64
+#define SGEMM_PIECE 96 /* as much; it packs A and B */
+#define UNIT 32  /* pieces are of whole ones */
+
+/* C in pieces of equally many rows, or columns; the last one has what is left. */
+typedef struct cut {
+    int64_t rows, columns; /* of a piece */
+    int pieces;
+    bool across;           /* side by side */
+} cut;
+
+/* A primitive for pieces of one size, and what it is pointed at: each thread's own. */
+typedef struct prepared {
+    dnnl_primitive_t run;
+    dnnl_memory_t (*memory)[OPERANDS]; /* owned; [threads]; NULL where the product has none */
+} prepared;
 
 /* One shape, ready to run with so many threads. */
 typedef struct product {
     ls_gemm_call key; /* of its pointers only bias and packed count: with or without */
-    way way;
     int threads;
-    dnnl_primitive_t run;
-    dnnl_memory_t memory[OPERANDS]; /* NULL where the product has none */
-    size_t scratch_bytes;
+    cut cut;
+    prepared whole, last;         /* pieces of the cut's size; the last piece, where it is smaller */
+    size_t scratch_bytes;         /* per thread: of the primitives, then copy_bytes */
+    size_t copy_bytes;            /* of a piece of columns: oneDNN's fast primitives write dense matrices */
     /* of packed weights */
-    dnnl_primitive_t pack;     /* plain B to memory[B] */
-    dnnl_memory_t plain, pack_scratch;
-    size_t packed_bytes;       /* of memory[B]; 0: the library likes B as it is */
+    dnnl_primitive_t pack;        /* plain B to packed */
+    dnnl_memory_t plain, packed, pack_scratch;
+    size_t packed_bytes;          /* 0: the library likes B as it is */
 } product;
 
 struct ls_gemm_library {
@@ -44,18 +68,16 @@ struct ls_gemm_library {
     dnnl_stream_t stream;
     product *item; /* owned */
     int n, cap;
-    void *scratch; /* owned, shared by all products: they run one after the other */
+    char *scratch; /* owned, shared by all products: they run one after the other */
     size_t scratch_bytes;
     int forced;    /* way; -1: choose */
 };
 
 const char *ls_gemm_library_name(void) { return "oneDNN"; }
 
-bool ls_gemm_library_has_bf16(void)
-{
-    const unsigned has = (unsigned)dnnl_get_effective_cpu_isa(), wanted = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
-    return (has & wanted) == wanted;
-}
+static bool has(dnnl_cpu_isa_t isa) { return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa; }
+
+bool ls_gemm_library_has_bf16(void) { return has(dnnl_cpu_isa_avx512_core_bf16); }
 
 /* The best of what both versions of oneDNN name. */
 void ls_gemm_library_describe(char *out, size_t n)
@@ -66,11 +88,10 @@ void ls_gemm_library_describe(char *out, size_t n)
         { dnnl_cpu_isa_avx2, "avx2" },                         { dnnl_cpu_isa_avx, "avx" },
         { dnnl_cpu_isa_sse41, "sse41" },
     };
-    const unsigned has = (unsigned)dnnl_get_effective_cpu_isa();
     const dnnl_version_t *v = dnnl_version();
     const char *best = "no vectors";
     for (size_t i = sizeof known / sizeof *known; i-- > 0;)
-        if ((has & (unsigned)known[i].isa) == (unsigned)known[i].isa) best = known[i].name;
+        if (has(known[i].isa)) best = known[i].name;
     snprintf(out, n, "oneDNN %d.%d.%d (%s)", v->major, v->minor, v->patch, best);
 }
 
@@ -99,11 +120,20 @@ ls_status ls_gemm_library_open(ls_gemm_library **out)
     return LS_OK;
 }
 
+static void release_prepared(prepared *p, int threads)
+{
+    for (int t = 0; p->memory && t < threads; t++)
+        for (int i = 0; i < OPERANDS; i++)
+            if (p->memory[t][i]) dnnl_memory_destroy(p->memory[t][i]);
+    free(p->memory);
+    if (p->run) dnnl_primitive_destroy(p->run);
+}
+
 static void release(product *p)
 {
-    for (int i = 0; i < OPERANDS; i++)
-        if (p->memory[i]) dnnl_memory_destroy(p->memory[i]);
-    if (p->run) dnnl_primitive_destroy(p->run);
+    release_prepared(&p->whole, p->threads);
+    release_prepared(&p->last, p->threads);
+    if (p->packed) dnnl_memory_destroy(p->packed);
     if (p->plain) dnnl_memory_destroy(p->plain);
     if (p->pack_scratch) dnnl_memory_destroy(p->pack_scratch);
     if (p->pack) dnnl_primitive_destroy(p->pack);
@@ -142,6 +172,16 @@ static dnnl_status_t describe_any(description *out, dnnl_data_type_t type, const
     return got;
 }
 
+static dnnl_status_t describe_as(description *out, dnnl_memory_t memory)
+{
+    const_dnnl_memory_desc_t from;
+    dnnl_memory_desc_t md = NULL;
+    dnnl_status_t got = dnnl_memory_get_memory_desc(memory, &from);
+    if (got == dnnl_success) got = dnnl_memory_desc_clone(&md, from);
+    *out = md;
+    return got;
+}
+
 static void forget(description d)
 {
     if (d) dnnl_memory_desc_destroy((dnnl_memory_desc_t)d);
@@ -156,20 +196,6 @@ static dnnl_status_t describe_matmul(dnnl_primitive_desc_t *out, dnnl_engine_t e
                                      dnnl_primitive_attr_t attr)
 {
     return dnnl_matmul_primitive_desc_create(out, engine, d[A], d[B], d[BIAS], d[C], attr);
-}
-
-/* `weights`: C as the forward pass would have it, its type that of A and B. */
-static dnnl_status_t describe_inner(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const description d[OPERANDS],
-                                    description weights, dnnl_primitive_attr_t attr)
-{
-    dnnl_primitive_desc_t hint = NULL;
-    dnnl_status_t got = dnnl_inner_product_forward_primitive_desc_create(&hint, engine, dnnl_forward_training, d[B],
-                                                                         weights, NULL, d[A], attr);
-    if (got == dnnl_success)
-        got = dnnl_inner_product_backward_weights_primitive_desc_create(out, engine, d[B], d[C], NULL, d[A], hint,
-                                                                        attr);
-    if (hint) dnnl_primitive_desc_destroy(hint);
-    return got;
 }
 #else
 typedef const dnnl_memory_desc_t *description;
@@ -189,6 +215,17 @@ static dnnl_status_t describe_any(description *out, dnnl_data_type_t type, const
     return md ? dnnl_memory_desc_init_by_tag(md, 2, dims, type, dnnl_format_tag_any) : dnnl_out_of_memory;
 }
 
+static dnnl_status_t describe_as(description *out, dnnl_memory_t memory)
+{
+    const dnnl_memory_desc_t *from;
+    const dnnl_status_t got = dnnl_memory_get_memory_desc(memory, &from);
+    if (got != dnnl_success) return got;
+    dnnl_memory_desc_t *md = calloc(1, sizeof *md);
+    if (md) *md = *from;
+    *out = md;
+    return md ? dnnl_success : dnnl_out_of_memory;
+}
+
 static void forget(description d) { free((dnnl_memory_desc_t *)d); }
 
 static dnnl_status_t append_sum(dnnl_post_ops_t post) { return dnnl_post_ops_append_sum(post, 1.0f); }
@@ -200,83 +237,77 @@ static dnnl_status_t describe_matmul(dnnl_primitive_desc_t *out, dnnl_engine_t e
     const dnnl_status_t got = dnnl_matmul_desc_init(&matmul, d[A], d[B], d[BIAS], d[C]);
     return got == dnnl_success ? dnnl_primitive_desc_create(out, &matmul, attr, engine, NULL) : got;
 }
-
-/* `weights`: C as the forward pass would have it, its type that of A and B. */
-static dnnl_status_t describe_inner(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const description d[OPERANDS],
-                                    description weights, dnnl_primitive_attr_t attr)
-{
-    dnnl_inner_product_desc_t forward, backward;
-    dnnl_primitive_desc_t hint = NULL;
-    dnnl_status_t got =
-        dnnl_inner_product_forward_desc_init(&forward, dnnl_forward_training, d[B], weights, NULL, d[A]);
-    if (got == dnnl_success) got = dnnl_primitive_desc_create(&hint, &forward, attr, engine, NULL);
-    if (got == dnnl_success) got = dnnl_inner_product_backward_weights_desc_init(&backward, d[B], d[C], NULL, d[A]);
-    if (got == dnnl_success) got = dnnl_primitive_desc_create(out, &backward, attr, engine, hint);
-    if (hint) dnnl_primitive_desc_destroy(hint);
-    return got;
-}
 #endif
 
 /* --- preparing a shape ------------------------------------------------------------- */
 
-/* A weight of one row it would sum in parts, one for each thread. */
-static bool can(way w, const ls_gemm_call *c)
+/* --- pieces ------------------------------------------------------------------------- */
+
+static int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Powers of two, so that 2, 4 and 8 threads have as much to do. */
+static int pieces_of(int64_t n, int64_t unit)
 {
-    switch (w) {
-    case SGEMM: return c->in == LS_F32 && !c->bias;
-    case INNER: return c->trans_a && !c->trans_b && !c->add && !c->bias && c->out == LS_F32 && c->m > 1;
-    default: return true;
-    }
+    int pieces = 1;
+    while (pieces < MOST_PIECES && n / (2 * pieces) >= 2 * pieces * unit) pieces *= 2;
+    return pieces;
 }
 
+/* The longer side, of SGEMM; rows of others, because only dense matrices are fast. Across, where rows are few, C is
+ * copied. */
+static cut cut_of(const ls_gemm_call *c, way by)
+{
+    const int64_t unit = by == SGEMM ? SGEMM_PIECE : PIECE;
+    const int down = pieces_of(c->m, unit), across = pieces_of(c->n, unit);
+    const bool dense = c->trans_b && !c->trans_a && !c->add && !c->packed;
+    cut at = { .rows = c->m, .columns = c->n, .pieces = 1 };
+    at.across = by == SGEMM ? c->n > c->m : dense && down < 4 && across > down;
+    int64_t *side = at.across ? &at.columns : &at.rows;
+    const int64_t whole = *side, parts = at.across ? across : down;
+    if (parts == 1) return at;
+    *side = ((whole + parts - 1) / parts + UNIT - 1) / UNIT * UNIT;
+    at.pieces = (int)((whole + *side - 1) / *side);
+    return at;
+}
+
+static bool can(way w, const ls_gemm_call *c) { return w == MATMUL || c->in == LS_F32; }
 bool ls_gemm_library_can(int i, const ls_gemm_call *c) { return can((way)i, c); }
 
-/* Best of 9, GFLOP/s of one thread (GPT-2 124M, 256 tokens; bench_gemm gpt; peak 117 float, 234 bfloat16):
- *
- *                  float: matmul  sgemm  inner_product     bfloat16: matmul  inner_product
- *   forward  qkv             100      -              -                  197              -
- *            fc2             104      -              -                  210              -
- *   dx       qkv             100    106              -                  196              -
- *            fc2              98    100              -                  194              -
- *            head             85    107              -                  195              -
- *   dw       qkv              92     98             82                  179            210
- *            fc1              98    101            102                  193            212
- *            head            100    104            102                  194            202
- *   dw, add  qkv              86     97              -                  163              -
- *
- * Measured for 256 tokens; of 1024 only the first shapes were, in the same order but for dw of floats, where
- * inner_product was 1 to 3 ahead. bench_gemm measures any shape by each way. */
+/* SGEMM is 1.0 to 1.2 times as fast as a matmul of floats where B is not transposed (bench_gemm), and has no bias. */
 static way choose(const ls_gemm_library *l, const ls_gemm_call *c)
 {
     if (c->packed) return MATMUL;
     if (l->forced >= 0 && can((way)l->forced, c)) return (way)l->forced;
-    if (c->in == LS_BF16) return can(INNER, c) ? INNER : MATMUL;
+    if (c->in == LS_BF16) return MATMUL;
     return c->bias || c->trans_b ? MATMUL : SGEMM;
 }
 
-/* A dense [rows, columns] matrix; stored transposed when `transposed`. */
-static dnnl_status_t describe(description *out, ls_dtype dtype, int64_t rows, int64_t columns, bool transposed)
+/* A matrix [rows, columns], of whose stored rows each begins `row` elements after the last; stored transposed when
+ * `transposed`. */
+static dnnl_status_t describe(description *out, ls_dtype dtype, int64_t rows, int64_t columns, int64_t row,
+                              bool transposed)
 {
     const dnnl_dims_t dims = { rows, columns };
-    const dnnl_dims_t strides = { transposed ? 1 : columns, transposed ? rows : 1 };
+    const dnnl_dims_t strides = { transposed ? 1 : row, transposed ? row : 1 };
     return describe_strided(out, dtype == LS_BF16 ? dnnl_bf16 : dnnl_f32, dims, strides);
 }
 
-static dnnl_status_t describe_operands(const product *p, description d[OPERANDS])
+static dnnl_status_t describe_packed(description *out, const ls_gemm_call *c, dnnl_memory_t as)
+{
+    if (as) return describe_as(out, as);
+    return describe_any(out, c->in == LS_BF16 ? dnnl_bf16 : dnnl_f32, (const dnnl_dims_t){ c->k, c->n });
+}
+
+/* Of a piece [m, n]. `packed`: how packed weights lie, NULL where this piece is the one to choose. */
+static dnnl_status_t describe_operands(const product *p, int64_t m, int64_t n, dnnl_memory_t packed,
+                                       description d[OPERANDS])
 {
     const ls_gemm_call *c = &p->key;
-    dnnl_status_t got;
-    if (p->way == INNER) { /* A is [N, O], B is [N, I] for it, and C [O, I] */
-        got = describe(&d[A], c->in, c->k, c->m, false);
-        if (got == dnnl_success) got = describe(&d[B], c->in, c->k, c->n, false);
-    } else {
-        got = describe(&d[A], c->in, c->m, c->k, c->trans_a);
-        if (got == dnnl_success && !c->packed) got = describe(&d[B], c->in, c->k, c->n, c->trans_b);
-        if (got == dnnl_success && c->packed)
-            got = describe_any(&d[B], c->in == LS_BF16 ? dnnl_bf16 : dnnl_f32, (const dnnl_dims_t){ c->k, c->n });
-    }
-    if (got == dnnl_success && c->bias) got = describe(&d[BIAS], LS_F32, 1, c->n, false);
-    if (got == dnnl_success) got = describe(&d[C], c->out, c->m, c->n, false);
+    dnnl_status_t got = describe(&d[A], c->in, m, c->k, c->trans_a ? c->m : c->k, c->trans_a);
+    if (got == dnnl_success && !c->packed) got = describe(&d[B], c->in, c->k, n, c->trans_b ? c->k : n, c->trans_b);
+    if (got == dnnl_success && c->packed) got = describe_packed(&d[B], c, packed);
+    if (got == dnnl_success && c->bias) got = describe(&d[BIAS], LS_F32, 1, n, n, false);
+    if (got == dnnl_success) got = describe(&d[C], c->out, m, n, n, false);
     return got;
 }
 
@@ -287,9 +318,10 @@ static dnnl_status_t prepare_packing(ls_gemm_library *l, product *out, dnnl_prim
     dnnl_primitive_desc_t desc = NULL;
     description plain = NULL;
     const ls_gemm_call *c = &out->key;
+    const int threads = ls_threads_limit(out->threads); /* a copy has the same bits whoever makes it */
     const description packed = dnnl_primitive_desc_query_md(product_desc, dnnl_query_weights_md, 0);
-    dnnl_status_t got = dnnl_memory_create(&out->memory[B], packed, l->engine, DNNL_MEMORY_NONE);
-    if (got == dnnl_success) got = describe(&plain, c->in, c->k, c->n, c->trans_b);
+    dnnl_status_t got = dnnl_memory_create(&out->packed, packed, l->engine, DNNL_MEMORY_NONE);
+    if (got == dnnl_success) got = describe(&plain, c->in, c->k, c->n, c->trans_b ? c->k : c->n, c->trans_b);
     if (got == dnnl_success) got = dnnl_primitive_attr_create(&attr);
     if (got == dnnl_success) got = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (got == dnnl_success && !dnnl_memory_desc_equal(plain, packed)) {
@@ -307,16 +339,32 @@ static dnnl_status_t prepare_packing(ls_gemm_library *l, product *out, dnnl_prim
     forget(plain);
     if (desc) dnnl_primitive_desc_destroy(desc);
     if (attr) dnnl_primitive_attr_destroy(attr);
+    ls_threads_limit(threads);
     return got;
 }
 
-static dnnl_status_t prepare(ls_gemm_library *l, product *out)
+/* Memory objects of one piece, for each thread. */
+static dnnl_status_t prepare_memory(ls_gemm_library *l, product *p, prepared *to, const description d[OPERANDS])
+{
+    to->memory = calloc((size_t)p->threads, sizeof *to->memory);
+    if (!to->memory) return dnnl_out_of_memory;
+    for (int t = 0; t < p->threads; t++)
+        for (int i = 0; i < OPERANDS; i++) {
+            const dnnl_status_t got =
+                d[i] ? dnnl_memory_create(&to->memory[t][i], d[i], l->engine, DNNL_MEMORY_NONE) : dnnl_success;
+            if (got != dnnl_success) return got;
+        }
+    return dnnl_success;
+}
+
+/* Pieces [m, n]. */
+static dnnl_status_t prepare_piece(ls_gemm_library *l, product *p, prepared *to, int64_t m, int64_t n)
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t post = NULL;
     dnnl_primitive_desc_t desc = NULL;
-    description d[OPERANDS] = { NULL }, weights = NULL;
-    const ls_gemm_call *c = &out->key;
+    description d[OPERANDS] = { NULL };
+    const ls_gemm_call *c = &p->key;
 
     dnnl_status_t got = dnnl_primitive_attr_create(&attr);
     if (got == dnnl_success) got = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
@@ -325,27 +373,48 @@ static dnnl_status_t prepare(ls_gemm_library *l, product *out)
         if (got == dnnl_success) got = append_sum(post);
         if (got == dnnl_success) got = dnnl_primitive_attr_set_post_ops(attr, post);
     }
-    if (got == dnnl_success) got = describe_operands(out, d);
-    if (got == dnnl_success && out->way == INNER) got = describe(&weights, c->in, c->m, c->n, false);
-    if (got == dnnl_success)
-        got = out->way == INNER ? describe_inner(&desc, l->engine, d, weights, attr)
-                                : describe_matmul(&desc, l->engine, d, attr);
-    if (got == dnnl_success) got = dnnl_primitive_create(&out->run, desc);
-    for (int i = 0; i < SCRATCH && got == dnnl_success; i++)
-        if (d[i] && !(i == B && c->packed))
-            got = dnnl_memory_create(&out->memory[i], d[i], l->engine, DNNL_MEMORY_NONE);
+    if (got == dnnl_success) got = describe_operands(p, m, n, p->packed, d);
+    if (got == dnnl_success) got = describe_matmul(&desc, l->engine, d, attr);
+    if (got == dnnl_success) got = dnnl_primitive_create(&to->run, desc);
     if (got == dnnl_success) {
-        const description scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-        out->scratch_bytes = dnnl_memory_desc_get_size(scratch);
-        got = dnnl_memory_create(&out->memory[SCRATCH], scratch, l->engine, DNNL_MEMORY_NONE);
+        description used[OPERANDS];
+        memcpy(used, d, sizeof used);
+        if (c->packed) used[B] = dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0);
+        used[SCRATCH] = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+        const size_t bytes = dnnl_memory_desc_get_size(used[SCRATCH]);
+        if (bytes > p->scratch_bytes) p->scratch_bytes = bytes;
+        got = prepare_memory(l, p, to, used);
     }
-    if (got == dnnl_success && c->packed) got = prepare_packing(l, out, desc);
+    if (got == dnnl_success && c->packed && !p->packed) got = prepare_packing(l, p, desc);
 
     for (int i = 0; i < OPERANDS; i++) forget(d[i]);
-    forget(weights);
     if (desc) dnnl_primitive_desc_destroy(desc);
     if (post) dnnl_post_ops_destroy(post);
     if (attr) dnnl_primitive_attr_destroy(attr);
+    return got;
+}
+
+static size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* Bytes of scratch memory for all threads. */
+static size_t scratch_of_all(const product *p)
+{
+    return (size_t)p->threads * (whole_lines(p->scratch_bytes) + p->copy_bytes);
+}
+
+static size_t element_bytes(ls_dtype dtype) { return dtype == LS_BF16 ? sizeof(uint16_t) : sizeof(float); }
+
+static dnnl_status_t prepare(ls_gemm_library *l, product *out)
+{
+    const ls_gemm_call *c = &out->key;
+    const cut at = out->cut = cut_of(c, MATMUL);
+    const int64_t last = at.across ? c->n - (at.pieces - 1) * at.columns : c->m - (at.pieces - 1) * at.rows;
+    const int threads = ls_threads_limit(1);
+    dnnl_status_t got = prepare_piece(l, out, &out->whole, at.rows, at.columns);
+    if (got == dnnl_success && last < (at.across ? at.columns : at.rows))
+        got = prepare_piece(l, out, &out->last, at.across ? c->m : last, at.across ? last : c->n);
+    ls_threads_limit(threads);
+    if (at.pieces > 1 && at.across) out->copy_bytes = whole_lines((size_t)(c->m * at.columns) * element_bytes(c->out));
     return got;
 }
 
@@ -360,10 +429,11 @@ static LS_COLD ls_status add_product(ls_gemm_library *l, const product *what, pr
         l->cap = cap;
     }
     dnnl_status_t got = prepare(l, &p);
-    if (got == dnnl_success && p.scratch_bytes > l->scratch_bytes) {
+    const size_t scratch = scratch_of_all(&p);
+    if (got == dnnl_success && scratch > l->scratch_bytes) {
         free(l->scratch);
-        l->scratch = aligned_alloc(64, (p.scratch_bytes + 63) / 64 * 64);
-        l->scratch_bytes = l->scratch ? p.scratch_bytes : 0;
+        l->scratch = aligned_alloc(64, scratch);
+        l->scratch_bytes = l->scratch ? scratch : 0;
         if (!l->scratch) got = dnnl_out_of_memory;
     }
     if (got != dnnl_success) {
@@ -380,22 +450,104 @@ static bool same(const product *x, const product *y)
     const ls_gemm_call *a = &x->key, *b = &y->key;
     return a->m == b->m && a->n == b->n && a->k == b->k && a->trans_a == b->trans_a && a->trans_b == b->trans_b &&
            a->add == b->add && a->in == b->in && a->out == b->out && !a->bias == !b->bias && !a->packed == !b->packed &&
-           x->way == y->way && x->threads == y->threads;
+           x->threads == y->threads;
 }
 
 /* --- running it ------------------------------------------------------------------------ */
 
-static ls_status run_sgemm(const ls_gemm_call *c)
+/* A product that is being run; pieces leave how they ended. */
+typedef struct running {
+    ls_gemm_library *l;
+    const ls_gemm_call *call;
+    const product *product; /* NULL: SGEMM */
+    cut cut;
+    dnnl_status_t got[MOST_PIECES];
+} running;
+
+LS_KERNEL static void add_row(float *restrict to, const float *restrict x, int64_t n)
 {
-    const dnnl_status_t got = dnnl_sgemm(c->trans_a ? 'T' : 'N', c->trans_b ? 'T' : 'N', c->m, c->n, c->k, 1.0f, c->a,
-                                         c->trans_a ? c->m : c->k, c->b, c->trans_b ? c->k : c->n, c->add ? 1.0f : 0.0f,
-                                         c->c, c->n);
-    return got == dnnl_success ? LS_OK : refused(got, "a matrix product");
+    for (int64_t j = 0; j < n; j++) to[j] += x[j];
 }
 
-static ls_status find_product(ls_gemm_library *l, const ls_gemm_call *c, way by, product **out)
+static void run_sgemm(running *r, int i)
 {
-    const product wanted = { .key = *c, .way = by, .threads = ls_thread_count() };
+    const ls_gemm_call *c = r->call;
+    const int64_t row = r->cut.across ? 0 : i * r->cut.rows, column = r->cut.across ? i * r->cut.columns : 0;
+    const int64_t m = less(r->cut.rows, c->m - row), n = less(r->cut.columns, c->n - column);
+    const float *a = (const float *)c->a + row * (c->trans_a ? 1 : c->k);
+    const float *b = (const float *)c->b + column * (c->trans_b ? c->k : 1);
+    float *to = (float *)c->c + row * c->n + column;
+    for (int64_t j = 0; c->bias && j < m; j++) /* it knows no bias: C begins with it */
+        if (c->add) add_row(to + j * c->n, c->bias + column, n);
+        else memcpy(to + j * c->n, c->bias + column, (size_t)n * sizeof *to);
+    r->got[i] = dnnl_sgemm(c->trans_a ? 'T' : 'N', c->trans_b ? 'T' : 'N', m, n, c->k, 1.0f, a,
+                           c->trans_a ? c->m : c->k, b, c->trans_b ? c->k : c->n, c->add || c->bias ? 1.0f : 0.0f, to,
+                           c->n);
+}
+
+static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row, int64_t rows, size_t bytes)
+{
+    for (int64_t i = 0; i < rows; i++) memcpy(to + (size_t)i * to_row, from + (size_t)i * from_row, bytes);
+}
+
+static void run_primitive(running *r, int i)
+{
+    const ls_gemm_call *c = r->call;
+    const product *p = r->product;
+    const size_t in = element_bytes(c->in), out = element_bytes(c->out);
+    const int64_t row = r->cut.across ? 0 : i * r->cut.rows, column = r->cut.across ? i * r->cut.columns : 0;
+    const int64_t m = less(r->cut.rows, c->m - row), n = less(r->cut.columns, c->n - column);
+    const prepared *by = m < r->cut.rows || n < r->cut.columns ? &p->last : &p->whole;
+    const int me = ls_thread_index();
+    char *scratch = r->l->scratch + (size_t)me * (whole_lines(p->scratch_bytes) + p->copy_bytes);
+    char *copy = scratch + whole_lines(p->scratch_bytes), *to = (char *)c->c + (size_t)(row * c->n + column) * out;
+    const char *a = (const char *)c->a + (size_t)(row * (c->trans_a ? 1 : c->k)) * in;
+    const char *b = c->packed ? c->packed : (const char *)c->b + (size_t)(column * c->k) * in;
+    const float *bias = c->bias ? c->bias + column : NULL;
+
+    /* oneDNN's handles are not const; it writes to C and the scratchpad only. */
+    void *operand[OPERANDS] = { [C] = n < c->n ? copy : to, [SCRATCH] = scratch };
+    memcpy(&operand[A], &a, sizeof a);
+    memcpy(&operand[B], &b, sizeof b);
+    memcpy(&operand[BIAS], &bias, sizeof bias);
+    dnnl_exec_arg_t args[OPERANDS];
+    int nargs = 0;
+    for (int o = 0; o < OPERANDS; o++) {
+        const dnnl_memory_t memory = by->memory[me][o];
+        if (!memory) continue;
+        r->got[i] = dnnl_memory_set_data_handle(memory, operand[o]);
+        if (r->got[i] != dnnl_success) return;
+        args[nargs++] = (dnnl_exec_arg_t){ argument[o], memory };
+    }
+    r->got[i] = dnnl_primitive_execute(by->run, r->l->stream, nargs, args);
+    if (n < c->n) copy_rows(to, (size_t)c->n * out, copy, (size_t)n * out, m, (size_t)n * out);
+}
+
+static void run_piece(running *r, int i)
+{
+    if (r->product) run_primitive(r, i);
+    else run_sgemm(r, i);
+}
+
+/* oneDNN, too, finds one thread: within a team by itself, else because that is the limit. */
+static ls_status run_pieces(running *r)
+{
+    const int pieces = r->cut.pieces;
+    if (pieces > 1 && ls_thread_count() > 1) {
+        LS_THREADS_FOR(true, for (int i = 0; i < pieces; i++) run_piece(r, i););
+    } else {
+        const int threads = ls_threads_limit(1);
+        for (int i = 0; i < pieces; i++) run_piece(r, i);
+        ls_threads_limit(threads);
+    }
+    for (int i = 0; i < pieces; i++)
+        if (r->got[i] != dnnl_success) return refused(r->got[i], "a matrix product");
+    return LS_OK;
+}
+
+static ls_status find_product(ls_gemm_library *l, const ls_gemm_call *c, product **out)
+{
+    const product wanted = { .key = *c, .threads = ls_thread_count() };
     for (int i = 0; i < l->n; i++)
         if (same(&l->item[i], &wanted)) {
             *out = &l->item[i];
@@ -415,17 +567,17 @@ ls_status ls_gemm_library_pack(ls_gemm_library *l, const ls_gemm_call *c, void *
     ls_gemm_call packed = *c;
     product *p;
     packed.packed = to;
-    LS_TRY(find_product(l, &packed, MATMUL, &p));
+    LS_TRY(find_product(l, &packed, &p));
     *done = p->packed_bytes > 0 && p->packed_bytes <= room;
     if (!*done) return LS_OK;
     void *from; /* oneDNN's handles are not const */
     memcpy(&from, &c->b, sizeof from);
     dnnl_status_t got = dnnl_memory_set_data_handle(p->plain, from);
-    if (got == dnnl_success) got = dnnl_memory_set_data_handle(p->memory[B], to);
+    if (got == dnnl_success) got = dnnl_memory_set_data_handle(p->packed, to);
     if (got == dnnl_success) got = dnnl_memory_set_data_handle(p->pack_scratch, l->scratch);
     if (got != dnnl_success) return refused(got, "naming an operand");
     const dnnl_exec_arg_t args[] = {
-        { DNNL_ARG_FROM, p->plain }, { DNNL_ARG_TO, p->memory[B] }, { DNNL_ARG_SCRATCHPAD, p->pack_scratch },
+        { DNNL_ARG_FROM, p->plain }, { DNNL_ARG_TO, p->packed }, { DNNL_ARG_SCRATCHPAD, p->pack_scratch },
     };
     got = dnnl_primitive_execute(p->pack, l->stream, 3, args);
     return got == dnnl_success ? LS_OK : refused(got, "packing a weight");
@@ -434,25 +586,10 @@ ls_status ls_gemm_library_pack(ls_gemm_library *l, const ls_gemm_call *c, void *
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *c)
 {
     const way by = choose(l, c);
-    if (by == SGEMM) return run_sgemm(c);
-    product *p;
-    LS_TRY(find_product(l, c, by, &p));
-
-    /* oneDNN's handles are not const; it writes to C and the scratchpad only. */
-    void *operand[OPERANDS] = { [C] = c->c, [SCRATCH] = l->scratch };
-    memcpy(&operand[A], &c->a, sizeof c->a);
-    memcpy(&operand[B], c->packed ? &c->packed : &c->b, sizeof c->b);
-    memcpy(&operand[BIAS], &c->bias, sizeof c->bias);
-    dnnl_exec_arg_t args[OPERANDS];
-    int nargs = 0;
-    for (int i = 0; i < OPERANDS; i++) {
-        if (!p->memory[i]) continue;
-        dnnl_status_t got = dnnl_memory_set_data_handle(p->memory[i], operand[i]);
-        if (got != dnnl_success) return refused(got, "naming an operand");
-        args[nargs++] = (dnnl_exec_arg_t){ argument[p->way][i], p->memory[i] };
-    }
-    dnnl_status_t got = dnnl_primitive_execute(p->run, l->stream, nargs, args);
-    return got == dnnl_success ? LS_OK : refused(got, "a matrix product");
+    product *p = NULL;
+    if (by != SGEMM) LS_TRY(find_product(l, c, &p));
+    running r = { .l = l, .call = c, .product = p, .cut = p ? p->cut : cut_of(c, SGEMM) };
+    return run_pieces(&r);
 }
 #else
 typedef int ls_gemm_dnnl_empty; /* gemm_blas.c is built instead */

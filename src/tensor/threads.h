@@ -48,6 +48,19 @@ static inline int ls_thread_index(void)
 #endif
 }
 
+/* The calling thread's parallel regions from now on have at most n threads; returns how many they had. */
+static inline int ls_threads_limit(int n)
+{
+#if defined(_OPENMP)
+    const int before = omp_get_max_threads();
+    if (n != before) omp_set_num_threads(n);
+    return before;
+#else
+    (void)n;
+    return 1;
+#endif
+}
+
 /* The loop, shared out to all threads where they pay and there are any. (An `if` in the pragma would not do: libgomp
  * takes memory for every parallel region of one thread.) */
 #ifdef _OPENMP
