@@ -159,6 +159,7 @@ int main(void)
     static const struct { int64_t B, T, H, D; } shape[] = {
         { 4, 64, 12, 64 }, { 4, 256, 12, 64 }, { 4, 1024, 12, 64 }, { 16, 256, 6, 64 }, { 4, 256, 16, 64 },
         { 4, 256, 12, 80 }, { 4, 256, 8, 128 },
+        { 1, 4096, 6, 64 },
     };
     whole w = { .scale = 0.125f };
     if (ls_gemm_create(&w.g) < 0) return 1;
@@ -175,11 +176,14 @@ int main(void)
         const int64_t C = H * D, n = B * T * C;
         float *qkv = vector(3 * n, 1), *grad = vector(3 * n, 2), *out = vector(n, 3), *dout = vector(n, 4),
               *lse = vector(B * H * T, 5), *p = vector(B * H * T * T, 6), *dp = vector(T * T, 7);
+        const ls_attention_call sizes = { .Tk = T, .D = D };
+        float *scratch = vector(ls_attention_scratch(&sizes, true), 8);
         const ls_strides by = { .batch = T * 3 * C, .token = 3 * C, .head = D };
         const ls_attention_call tiles = {
             .B = B, .Tq = T, .Tk = T, .Hq = H, .Hkv = H, .D = D, .scale = w.scale, .causal = true, .q = qkv,
             .k = qkv + C, .v = qkv + 2 * C, .out = out, .lse = lse, .q_by = by, .k_by = by, .v_by = by,
-            .out_by = ls_strides_dense(T, H, D), .dout = dout, .dq = grad, .dk = grad + C, .dv = grad + 2 * C,
+            .out_by = ls_strides_dense(T, H, D), .scratch = scratch, .dout = dout, .dq = grad,
+            .dk = grad + C, .dv = grad + 2 * C,
         };
         w.q = qkv;
         w.k = qkv + n;
@@ -203,7 +207,6 @@ int main(void)
         halves.dq = grad16;
         halves.dk = grad16 + C;
         halves.dv = grad16 + 2 * C;
-        halves.scratch = vector(ls_attention_scratch(&halves), 8);
         double ns[6];
         for (int i = 0; i < 6; i++) { /* forward before backward, which reads what it leaves */
             const job j = { .tiles = i < 2 ? &tiles : &halves, .whole = i / 2 == 1 ? &w : NULL, .backward = i % 2 };
@@ -218,7 +221,7 @@ int main(void)
         }
         printf("\n");
         fflush(stdout);
-        void *all[] = { qkv, grad, out, dout, lse, p, dp, qkv16, grad16, out16, dout16, halves.scratch };
+        void *all[] = { qkv, grad, out, dout, lse, p, dp, qkv16, grad16, out16, dout16, scratch };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     }
     free(c);

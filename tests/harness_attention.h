@@ -341,7 +341,10 @@ static inline void assert_halves(const problem *p, const uint16_t *out, const ha
 }
 
 /* Whether attention chooses products of pairs by itself. */
-static inline bool goes_by_pairs(const problem *p) { return ls_gemm_tile_of_pairs() && p->D % 2 == 0; }
+static inline bool goes_by_pairs(const problem *p)
+{
+    return ls_gemm_tile_of_pairs() && ls_gemm_tile_pairs_pay() && p->D % 2 == 0;
+}
 
 /* The mask written out. */
 static inline void mask_by(problem *p, const ls_attention_dropout *d)

@@ -18,9 +18,10 @@
  * Each (sequence, head of keys) is one piece of work, independent of the others,
  * in ascending order within: the bits do not depend on which thread does which.
  *
- * Of bfloat16 results are rounded when their sum is complete; dk and dv of a head are
- * added up in float memory of the thread's own. Where the CPU multiplies pairs of
- * bfloat16 (gemm_tile.h), and heads consist of whole ones, all products are of such:
+ * Keys and values of a head are copied first, to lie side by side, and its dk and dv are added up
+ * in float memory of the thread's own. Of bfloat16 results are rounded when their sum is complete. Where
+ * the CPU multiplies pairs of bfloat16 faster than floats (gemm_tile.h), and heads consist of whole ones,
+ * all products are of such:
  *
  *   S^T, dP^T    pairs along D: rows as they lie in memory; the scale comes after the sum
  *   out, dQ      pairs of keys: P, dS and the rows of V and K, two keys interleaved
@@ -337,7 +338,13 @@ LS_KERNEL static void drop(const block *at, float *restrict st, const uint64_t *
     }
 }
 
-/* --- rows of bfloat16 ------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------- */
+
+LS_KERNEL static void copy_rows(float *restrict to, const float *restrict from, int64_t from_row, int64_t n, int64_t D)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t d = 0; d < D; d++) to[i * D + d] = from[i * from_row + d];
+}
 
 LS_KERNEL static void widen_rows(float *restrict to, const uint16_t *restrict from, int64_t from_row, int64_t n,
                                  int64_t D)
@@ -397,20 +404,25 @@ typedef struct rows {
 
 #define TILE (MOST_D * 64) /* floats of the rows of a tile */
 
-/* n rows of x from element `at` on. Of bfloat16 what is not read as it lies in memory is copied to the k-th of
- * `copies`; pairs of rows only if `down`. */
+/* n rows of x from element `at` on, of which what is not read as it lies in memory is copied; pairs of rows only if
+ * `down`. */
 static rows factor(const ls_attention_call *c, const ls_gemm_tile *tile, const void *x, int64_t at, int64_t row,
-                   int64_t n, float *copies, int k, bool down)
+                   int64_t n, float *copy, bool down)
 {
-    if (c->dtype != LS_BF16) return (rows){ (const float *)x + at, (const float *)x + at, row, row };
-    const uint16_t *from = (const uint16_t *)x + at;
-    float *copy = copies + k * TILE;
-    if (!tile->pairs) {
-        widen_rows(copy, from, row, n, c->D);
-        return (rows){ copy, copy, c->D, c->D };
+    const int64_t D = c->D;
+    if (c->dtype != LS_BF16) {
+        const float *from = (const float *)x + at;
+        if (!down) return (rows){ from, from, row, row };
+        copy_rows(copy, from, row, n, D);
+        return (rows){ copy, copy, D, D };
     }
-    if (down) interleave((uint32_t *)copy, c->D, from, row, n, c->D);
-    return (rows){ (const float *)from, copy, row / 2, c->D };
+    const uint16_t *from = (const uint16_t *)x + at;
+    if (!tile->pairs) {
+        widen_rows(copy, from, row, n, D);
+        return (rows){ copy, copy, D, D };
+    }
+    if (down) interleave((uint32_t *)copy, D, from, row, n, D);
+    return (rows){ (const float *)from, copy, row / 2, D };
 }
 
 /* --- one head ------------------------------------------------------------------------ */
@@ -426,7 +438,8 @@ static bool in_pairs(const void *x, ls_strides by)
 
 static const ls_gemm_tile *tile_of(const ls_attention_call *c)
 {
-    const ls_gemm_tile *tile = c->tile ? c->tile : c->dtype == LS_BF16 ? ls_gemm_tile_of_pairs() : NULL;
+    const ls_gemm_tile *const pairs_tile = ls_gemm_tile_pairs_pay() ? ls_gemm_tile_of_pairs() : NULL;
+    const ls_gemm_tile *tile = c->tile ? c->tile : c->dtype == LS_BF16 ? pairs_tile : NULL;
     const bool pairs = c->dtype == LS_BF16 && c->D % 2 == 0 && in_pairs(c->q, c->q_by) && in_pairs(c->k, c->k_by) &&
                        in_pairs(c->v, c->v_by) && in_pairs(c->dout, c->out_by);
     return tile && (pairs || !tile->pairs) ? tile : ls_gemm_tile_best();
@@ -462,44 +475,106 @@ static void look_ahead(const ls_attention_call *c, ahead *a, int64_t b, int64_t 
     a->bf16 = c->dtype == LS_BF16;
     a->width = c->D * (a->bf16 ? 2 : 4);
     if (b >= c->B) return;
-    const int64_t hkv = h / (c->Hq / c->Hkv), queries = c->Tq - i < QUERIES ? c->Tq - i : QUERIES;
-    const int64_t j = i == 0 ? 0 : keys_before(c, i), keys = keys_before(c, i + queries) - j;
-    const int64_t q_row = c->q_by.token, k_row = c->k_by.token, v_row = c->v_by.token, out_row = c->out_by.token;
+    const int64_t queries = c->Tq - i < QUERIES ? c->Tq - i : QUERIES;
+    const int64_t q_row = c->q_by.token, out_row = c->out_by.token;
     const int64_t q_at = offset(c->q_by, b, h) + i * q_row, out_at = offset(c->out_by, b, h) + i * out_row;
-    const int64_t k_at = offset(c->k_by, b, hkv) + j * k_row, v_at = offset(c->v_by, b, hkv) + j * v_row;
-    if (backward) { /* what is needed last comes first */
-        if (!a->bf16) expect(a, c->dk, k_at, k_row, keys);
-        if (!a->bf16) expect(a, c->dv, v_at, v_row, keys);
-        expect(a, c->dq, q_at, q_row, queries);
-    }
+    if (backward) expect(a, c->dq, q_at, q_row, queries); /* what is needed last comes first */
     expect(a, c->out, out_at, out_row, queries);
-    expect(a, c->v, v_at, v_row, keys);
-    expect(a, c->k, k_at, k_row, keys);
     if (backward) expect(a, c->dout, out_at, out_row, queries);
     expect(a, c->q, q_at, q_row, queries);
 }
 
-/* copies: of bfloat16, 4 TILE floats; else NULL. */
-static void forward_tiles(const ls_attention_call *c, int64_t b, int64_t h, float *copies)
+/* --- keys and values of a head, side by side ------------------------------------------------ */
+
+/* In a batch the rows of a head are as far apart as tokens are: of long sequences each lies in a page of its own, and
+ * all of them in a few sets of the first cache. So they are copied once, for all queries, and dk and dv are added up
+ * in such a copy, too. */
+typedef struct head {
+    rows k, v;
+    float *dk, *dv; /* [Tk, D]; backward only */
+} head;
+
+static int64_t copy_count(const ls_attention_call *c) { return ((c->Tk + 1) * c->D + 15) / 16 * 16; }
+
+/* Pairs of rows only if `down`. */
+static rows copy_head(const ls_attention_call *c, const ls_gemm_tile *tile, const void *x, int64_t at, int64_t row,
+                      float *to, bool along, bool down)
 {
-    _Alignas(64) float packed[MOST_D * QUERIES], st[KEYS * QUERIES];
+    const int64_t D = c->D, Tk = c->Tk;
+    if (c->dtype != LS_BF16) {
+        const float *from = (const float *)x + at;
+        if (row == D || !to) return (rows){ from, from, row, row };
+        copy_rows(to, from, row, Tk, D);
+        return (rows){ to, to, D, D };
+    }
+    const uint16_t *from = (const uint16_t *)x + at;
+    if (!tile->pairs) {
+        widen_rows(to, from, row, Tk, D);
+        return (rows){ to, to, D, D };
+    }
+    float *pairs = to + (Tk * D / 2 + 15) / 16 * 16;
+    for (int64_t i = 0; along && i < Tk; i++) memcpy((uint16_t *)to + i * D, from + i * row, (size_t)D * sizeof *from);
+    if (down) interleave((uint32_t *)pairs, D, from, row, Tk, D);
+    return (rows){ to, pairs, D / 2, D };
+}
+
+static head gather(const ls_attention_call *c, const ls_gemm_tile *tile, int64_t b, int64_t hkv, float *scratch,
+                   bool backward)
+{
+    const int64_t k_at = offset(c->k_by, b, hkv), v_at = offset(c->v_by, b, hkv), n = copy_count(c);
+    return (head){
+        .k = copy_head(c, tile, c->k, k_at, c->k_by.token, scratch, true, backward),
+        .v = copy_head(c, tile, c->v, v_at, c->v_by.token, scratch ? scratch + n : NULL, backward, !backward),
+        .dk = backward && c->dk ? scratch + 2 * n : NULL, .dv = backward && c->dv ? scratch + 3 * n : NULL,
+    };
+}
+
+/* From key j on, the first of a tile. */
+static rows rows_from(const ls_gemm_tile *tile, const rows *all, int64_t j)
+{
+    return (rows){
+        .along_d = all->along_d + j * all->along_row, .along_row = all->along_row,
+        .down = all->down + j / each(tile) * all->down_row, .down_row = all->down_row,
+    };
+}
+
+/* Rows of float sums to where they belong. */
+LS_KERNEL static void put_floats(float *restrict to, int64_t to_row, const float *restrict from, int64_t n, int64_t D,
+                                 bool add)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (add)
+            for (int64_t d = 0; d < D; d++) to[i * to_row + d] += from[i * D + d];
+        else
+            for (int64_t d = 0; d < D; d++) to[i * to_row + d] = from[i * D + d];
+    }
+}
+
+static void put_rows(const ls_attention_call *c, void *to, int64_t at, int64_t row, const float *from, int64_t n,
+                     bool add)
+{
+    if (c->dtype == LS_BF16) round_rows((uint16_t *)to + at, row, from, c->D, n, c->D, add);
+    else put_floats((float *)to + at, row, from, n, c->D, add);
+}
+
+static __attribute__((noinline)) void forward_tiles(const ls_attention_call *c, int64_t b, int64_t h, float *scratch)
+{
+    _Alignas(64) float packed[MOST_D * QUERIES], st[KEYS * QUERIES], out[TILE], copy[TILE];
     rounded p;
     uint64_t mask[QUERIES];
     running r;
     ahead next;
     const ls_gemm_tile *tile = tile_of(c);
     const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D, along = D / each(tile);
-    const int64_t q_row = c->q_by.token, k_row = c->k_by.token, v_row = c->v_by.token;
-    const int64_t out_row = copies ? D : c->out_by.token, row0 = (b * c->Hq + h) * c->Tq;
+    const int64_t q_row = c->q_by.token, row0 = (b * c->Hq + h) * c->Tq;
     float *lse = c->lse ? c->lse + row0 : NULL;
+    const head of = gather(c, tile, b, hkv, scratch, false);
 
     for (int64_t i = 0; i < c->Tq; i += QUERIES) {
         block at = block_at(c, i, 0);
-        const int64_t out_at = offset(c->out_by, b, h) + i * c->out_by.token;
-        float *out = copies ? copies : (float *)c->out + out_at;
         const int64_t Tk = keys_before(c, i + at.queries);
         look_ahead(c, &next, b, h, i + QUERIES, false);
-        const rows q = factor(c, tile, c->q, offset(c->q_by, b, h) + i * q_row, q_row, at.queries, copies, 1, false);
+        const rows q = factor(c, tile, c->q, offset(c->q_by, b, h) + i * q_row, q_row, at.queries, copy, false);
         pack_queries(tile, &at, packed, q.along_d, q.along_row, along);
         if (!tile->pairs) scale_in_place(packed, packed_count(tile, &at, D), c->scale);
         for (int l = 0; l < QUERIES; l++) {
@@ -508,33 +583,25 @@ static void forward_tiles(const ls_attention_call *c, int64_t b, int64_t h, floa
         }
         for (int64_t j = 0; j < Tk; j += KEYS) {
             at = block_at(c, i, j);
-            const int64_t k_at = offset(c->k_by, b, hkv) + j * k_row, v_at = offset(c->v_by, b, hkv) + j * v_row;
-            const rows k = factor(c, tile, c->k, k_at, k_row, at.keys, copies, 2, false);
-            const rows v = factor(c, tile, c->v, v_at, v_row, at.keys, copies, 3, true);
+            const rows k = rows_from(tile, &of.k, j), v = rows_from(tile, &of.v, j);
             scores(tile, &next, &at, st, k.along_d, k.along_row, packed, along);
             exponentials(&r, &at, st, tile->pairs ? c->scale : 1.0f);
             if (c->drop.least > 0) {
                 draw(c, &at, row0 + i, j, mask);
                 drop(&at, st, mask, c->drop.scale);
             }
-            if (j > 0) fade_rows(out, out_row, r.fade, at.queries, D);
+            if (j > 0) fade_rows(out, D, r.fade, at.queries, D);
             if (tile->pairs) round_tile(&p, &at, st, true);
-            sum_over_keys(tile, &next, &at, out, out_row, tile->pairs ? (const float *)p.of_keys : st, v.down,
-                          v.down_row, D, j > 0);
+            sum_over_keys(tile, &next, &at, out, D, tile->pairs ? (const float *)p.of_keys : st, v.down, v.down_row, D,
+                          j > 0);
         }
         for (int l = 0; l < at.queries; l++) {
             r.fade[l] = 1.0f / r.sum[l];
             if (lse) lse[i + l] = r.max[l] + logf(r.sum[l]);
         }
-        fade_rows(out, out_row, r.fade, at.queries, D);
-        if (copies) round_rows((uint16_t *)c->out + out_at, c->out_by.token, out, D, at.queries, D, false);
+        fade_rows(out, D, r.fade, at.queries, D);
+        put_rows(c, c->out, offset(c->out_by, b, h) + i * c->out_by.token, c->out_by.token, out, at.queries, false);
     }
-}
-
-static __attribute__((noinline)) void forward_bf16(const ls_attention_call *c, int64_t b, int64_t h)
-{
-    _Alignas(64) float copies[4 * TILE];
-    forward_tiles(c, b, h, copies);
 }
 
 /* One query against n keys, which are read once, as they lie in memory. */
@@ -576,47 +643,25 @@ static void forward_few(const ls_attention_call *c, int64_t b, int64_t h)
         forward_one(c, q + i * c->q_by.token, k, v, keys_before(c, i + 1), out + i * c->out_by.token);
 }
 
-/* Rows [first, end) of x become 0. */
-static void clear_rows(float *x, int64_t row, int64_t first, int64_t end, int64_t D)
+/* One head of queries adds to dk and dv of its head of keys, and writes or adds to dq. */
+static void backward_tiles(const ls_attention_call *c, int64_t b, int64_t h, const head *of)
 {
-    for (int64_t t = first; t < end; t++) memset(x + t * row, 0, (size_t)D * sizeof *x);
-}
-
-/* Where a head's sums of dk and dv are: the caller's memory, or [Tk, D] floats each. */
-typedef struct sums {
-    float *dk, *dv; /* NULL: not wanted */
-    int64_t k_row, v_row;
-    bool add_k, add_v;
-} sums;
-
-/* One head of queries adds to dk and dv of its head of keys, or, the first, writes them, and writes or adds to dq.
- * copies: of bfloat16, 5 TILE floats; else NULL. */
-static void backward_tiles(const ls_attention_call *c, int64_t b, int64_t h, const sums *to, float *copies)
-{
-    _Alignas(64) float packed_q[MOST_D * QUERIES], packed_do[MOST_D * QUERIES];
+    _Alignas(64) float packed_q[MOST_D * QUERIES], packed_do[MOST_D * QUERIES], dq[TILE], q_copy[TILE], do_copy[TILE];
     _Alignas(64) float st[KEYS * QUERIES], dst[KEYS * QUERIES], delta[QUERIES] = { 0 }, lse[QUERIES] = { 0 };
     rounded p, ds;
     uint64_t mask[QUERIES];
     ahead next;
     const ls_gemm_tile *tile = tile_of(c);
-    const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D, along = D / each(tile), row0 = (b * c->Hq + h) * c->Tq;
-    const int64_t q_row = c->q_by.token, k_row = c->k_by.token, v_row = c->v_by.token, out_row = c->out_by.token;
-    const int64_t dq_row = copies ? D : q_row;
+    const int64_t D = c->D, along = D / each(tile), row0 = (b * c->Hq + h) * c->Tq;
+    const int64_t q_row = c->q_by.token, out_row = c->out_by.token;
 
     for (int64_t i = 0; i < c->Tq; i += QUERIES) {
         block at = block_at(c, i, 0);
         const int64_t Tk = keys_before(c, i + at.queries);
         const int64_t q_at = offset(c->q_by, b, h) + i * q_row, out_at = offset(c->out_by, b, h) + i * out_row;
-        float *dq = !c->dq ? NULL : copies ? copies : (float *)c->dq + q_at;
-        const bool add_q = c->add_q && !copies;
         look_ahead(c, &next, b, h, i + QUERIES, true);
-        if (h % (c->Hq / c->Hkv) == 0) { /* the first to add to these keys */
-            const int64_t seen = i == 0 ? 0 : keys_before(c, i);
-            if (to->dk && !to->add_k) clear_rows(to->dk, to->k_row, seen, Tk, D);
-            if (to->dv && !to->add_v) clear_rows(to->dv, to->v_row, seen, Tk, D);
-        }
-        const rows q = factor(c, tile, c->q, q_at, q_row, at.queries, copies, 1, to->dk);
-        const rows dout = factor(c, tile, c->dout, out_at, out_row, at.queries, copies, 2, to->dv);
+        const rows q = factor(c, tile, c->q, q_at, q_row, at.queries, q_copy, of->dk);
+        const rows dout = factor(c, tile, c->dout, out_at, out_row, at.queries, do_copy, of->dv);
         pack_queries(tile, &at, packed_q, q.along_d, q.along_row, along);
         if (!tile->pairs) scale_in_place(packed_q, packed_count(tile, &at, D), c->scale);
         pack_queries(tile, &at, packed_do, dout.along_d, dout.along_row, along);
@@ -624,9 +669,7 @@ static void backward_tiles(const ls_attention_call *c, int64_t b, int64_t h, con
         memcpy(lse, c->lse + row0 + i, (size_t)at.queries * sizeof *lse);
         for (int64_t j = 0; j < Tk; j += KEYS) {
             at = block_at(c, i, j);
-            const int64_t k_at = offset(c->k_by, b, hkv) + j * k_row, v_at = offset(c->v_by, b, hkv) + j * v_row;
-            const rows k = factor(c, tile, c->k, k_at, k_row, at.keys, copies, 3, dq);
-            const rows v = factor(c, tile, c->v, v_at, v_row, at.keys, copies, 4, false);
+            const rows k = rows_from(tile, &of->k, j), v = rows_from(tile, &of->v, j);
             scores(tile, &next, &at, st, k.along_d, k.along_row, packed_q, along);
             scores(tile, &next, &at, dst, v.along_d, v.along_row, packed_do, along);
             if (c->drop.least > 0) {
@@ -637,42 +680,29 @@ static void backward_tiles(const ls_attention_call *c, int64_t b, int64_t h, con
             if (c->drop.least > 0) drop(&at, st, mask, c->drop.scale);
             const float *pt = st, *dst_down = dst, *dst_along = dst;
             if (tile->pairs) {
-                if (to->dv) round_tile(&p, &at, st, false);
-                if (to->dk || dq) round_tile(&ds, &at, dst, dq);
+                if (of->dv) round_tile(&p, &at, st, false);
+                if (of->dk || c->dq) round_tile(&ds, &at, dst, c->dq);
                 pt = (const float *)p.of_queries;
                 dst_along = (const float *)ds.of_queries;
                 dst_down = (const float *)ds.of_keys;
             }
-            if (to->dv)
-                sum_over_queries(tile, &next, &at, to->dv + j * to->v_row, to->v_row, pt, dout.down, dout.down_row, D);
-            if (to->dk)
-                sum_over_queries(tile, &next, &at, to->dk + j * to->k_row, to->k_row, dst_along, q.down, q.down_row, D);
-            if (dq) sum_over_keys(tile, &next, &at, dq, dq_row, dst_down, k.down, k.down_row, D, j > 0 || add_q);
+            if (of->dv) sum_over_queries(tile, &next, &at, of->dv + j * D, D, pt, dout.down, dout.down_row, D);
+            if (of->dk) sum_over_queries(tile, &next, &at, of->dk + j * D, D, dst_along, q.down, q.down_row, D);
+            if (c->dq) sum_over_keys(tile, &next, &at, dq, D, dst_down, k.down, k.down_row, D, j > 0);
         }
-        if (dq && copies) round_rows((uint16_t *)c->dq + q_at, q_row, dq, D, at.queries, D, c->add_q);
+        if (c->dq) put_rows(c, c->dq, q_at, q_row, dq, at.queries, c->add_q);
     }
 }
 
-static void backward_float(const ls_attention_call *c, int64_t b, int64_t hkv)
+static __attribute__((noinline)) void backward_head(const ls_attention_call *c, int64_t b, int64_t hkv, float *scratch)
 {
     const int64_t shared = c->Hq / c->Hkv;
-    const sums to = {
-        .dk = c->dk ? (float *)c->dk + offset(c->k_by, b, hkv) : NULL, .k_row = c->k_by.token, .add_k = c->add_k,
-        .dv = c->dv ? (float *)c->dv + offset(c->v_by, b, hkv) : NULL, .v_row = c->v_by.token, .add_v = c->add_v,
-    };
-    for (int64_t h = hkv * shared; h < (hkv + 1) * shared; h++) backward_tiles(c, b, h, &to, NULL);
-}
-
-static __attribute__((noinline)) void backward_bf16(const ls_attention_call *c, int64_t b, int64_t hkv, float *scratch)
-{
-    _Alignas(64) float copies[5 * TILE];
-    const int64_t shared = c->Hq / c->Hkv, D = c->D;
-    const sums to = {
-        .dk = c->dk ? scratch : NULL, .k_row = D, .dv = c->dv ? scratch + c->Tk * D : NULL, .v_row = D,
-    };
-    for (int64_t h = hkv * shared; h < (hkv + 1) * shared; h++) backward_tiles(c, b, h, &to, copies);
-    if (to.dk) round_rows((uint16_t *)c->dk + offset(c->k_by, b, hkv), c->k_by.token, to.dk, D, c->Tk, D, c->add_k);
-    if (to.dv) round_rows((uint16_t *)c->dv + offset(c->v_by, b, hkv), c->v_by.token, to.dv, D, c->Tk, D, c->add_v);
+    const head of = gather(c, tile_of(c), b, hkv, scratch, true);
+    if (of.dk) memset(of.dk, 0, (size_t)(c->Tk * c->D) * sizeof *of.dk);
+    if (of.dv) memset(of.dv, 0, (size_t)(c->Tk * c->D) * sizeof *of.dv);
+    for (int64_t h = hkv * shared; h < (hkv + 1) * shared; h++) backward_tiles(c, b, h, &of);
+    if (of.dk) put_rows(c, c->dk, offset(c->k_by, b, hkv), c->k_by.token, of.dk, c->Tk, c->add_k);
+    if (of.dv) put_rows(c, c->dv, offset(c->v_by, b, hkv), c->v_by.token, of.dv, c->Tk, c->add_v);
 }
 
 /* --- all heads ------------------------------------------------------------------------ */
@@ -682,35 +712,42 @@ ls_strides ls_strides_dense(int64_t T, int64_t H, int64_t D)
     return (ls_strides){ .batch = T * H * D, .token = H * D, .head = D };
 }
 
+static bool is_few(const ls_attention_call *c)
+{
+    return c->Tq <= FEW && !c->lse && c->dtype != LS_BF16 && c->drop.least == 0;
+}
+
+/* Copies of k and v, and backward sums for dk and dv. */
+static int64_t scratch_of_thread(const ls_attention_call *c, bool backward)
+{
+    return (backward ? 4 : 2) * copy_count(c);
+}
+
+int64_t ls_attention_scratch(const ls_attention_call *c, bool backward)
+{
+    return ls_thread_count() * scratch_of_thread(c, backward);
+}
+
 /* Pieces are independent: threads share them. What backward follows goes by tiles: it makes the same scores again, to
  * the bit, however large they are. */
 void ls_attention_forward(const ls_attention_call *c)
 {
-    const bool few = c->Tq <= FEW && !c->lse && c->dtype != LS_BF16 && c->drop.least == 0;
+    const bool few = is_few(c);
     const bool pay = ls_threads_pay((int64_t)(ls_attention_flops(c) / 4.0));
     LS_THREADS_FOR(pay, for (int64_t piece = 0; piece < c->B * c->Hq; piece++) {
+        float *scratch = c->scratch ? c->scratch + ls_thread_index() * scratch_of_thread(c, false) : NULL;
         if (few) forward_few(c, piece / c->Hq, piece % c->Hq);
-        else if (c->dtype == LS_BF16) forward_bf16(c, piece / c->Hq, piece % c->Hq);
-        else forward_tiles(c, piece / c->Hq, piece % c->Hq, NULL);
+        else forward_tiles(c, piece / c->Hq, piece % c->Hq, scratch);
     });
-}
-
-static int64_t scratch_of_thread(const ls_attention_call *c) { return (2 * c->Tk * c->D + 15) / 16 * 16; }
-
-int64_t ls_attention_scratch(const ls_attention_call *c)
-{
-    return c->dtype == LS_BF16 ? ls_thread_count() * scratch_of_thread(c) : 0;
 }
 
 /* The same, a piece being a head of keys with all its heads of queries. */
 void ls_attention_backward(const ls_attention_call *c)
 {
     const bool pay = ls_threads_pay((int64_t)(2.5 * ls_attention_flops(c) / 4.0));
-    LS_THREADS_FOR(pay, for (int64_t piece = 0; piece < c->B * c->Hkv; piece++) {
-        const int64_t b = piece / c->Hkv, hkv = piece % c->Hkv;
-        if (c->dtype != LS_BF16) backward_float(c, b, hkv);
-        else backward_bf16(c, b, hkv, c->scratch + ls_thread_index() * scratch_of_thread(c));
-    });
+    LS_THREADS_FOR(pay, for (int64_t piece = 0; piece < c->B * c->Hkv; piece++)
+        backward_head(c, piece / c->Hkv, piece % c->Hkv,
+                      c->scratch + ls_thread_index() * scratch_of_thread(c, true)););
 }
 
 double ls_attention_flops(const ls_attention_call *c)

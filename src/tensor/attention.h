@@ -47,11 +47,12 @@ typedef struct ls_attention_call {
     void *out;                     /* [B, Tq, Hq, D] */
     float *lse;                    /* [B, Hq, Tq], log of the sum of e^s of a row; NULL when no backward follows */
     ls_strides q_by, k_by, v_by, out_by;
+    float *scratch;                /* on 64 bytes, ls_attention_scratch floats. Forward of floats can do without:
+                                    * then it reads k and v as they lie, to the same bits */
     ls_attention_drop drop;
     /* backward only; strides as those of q, k, v and out */
     const void *dout;
     void *dq, *dk, *dv;            /* NULL: not wanted */
-    float *scratch;                /* ls_attention_scratch(c) floats; NULL where that is 0 */
     bool add_q, add_k, add_v;      /* add to what is there */
     const struct ls_gemm_tile *tile; /* inner kernel; NULL: the best that the running CPU supports. One of pairs
                                       * gives way to floats where dtype is not LS_BF16, D or a stride is odd, or q, k,
@@ -61,15 +62,15 @@ typedef struct ls_attention_call {
 /* [B, T, H, D] without gaps. */
 ls_strides ls_strides_dense(int64_t T, int64_t H, int64_t D);
 
-/* Writes out, and lse if it is there. Uses about 100 KB of stack, of bfloat16 400, no other memory. Up to 4 float
- * queries without lse (a step of generation) read keys and values once, at the speed of memory where a head's tokens
- * lie together, as in a cache [B, Hkv, T, D]; from [B, T, Hkv, D] it is a third of that. */
+/* Writes out, and lse if it is there. Uses about 250 KB of stack. Up to 4 float queries without lse (a step of
+ * generation) read keys and values once, at the speed of memory where a head's tokens lie together, as in a cache
+ * [B, Hkv, T, D]; from [B, T, Hkv, D] it is a third of that. */
 void ls_attention_forward(const ls_attention_call *c);
-/* Needs out and lse as forward left them. Uses about 200 KB of stack, of bfloat16 520. Both share the heads out over
- * OpenMP's threads; the bits do not depend on their number. */
+/* Needs out and lse as forward left them. Uses about 450 KB of stack. Both share the heads out over OpenMP's threads;
+ * the bits do not depend on their number. */
 void ls_attention_backward(const ls_attention_call *c);
-/* Of bfloat16 dk and dv are added up in float, for each thread; 0 of float. */
-int64_t ls_attention_scratch(const ls_attention_call *c);
+/* For each thread, copies of k and v of one head, and backward float sums for dk and dv: 2 or 4 times Tk D floats. */
+int64_t ls_attention_scratch(const ls_attention_call *c, bool backward);
 /* 4 D for each pair of a query and a key that it sees; backward does 10 D. */
 double ls_attention_flops(const ls_attention_call *c);
 

@@ -75,7 +75,10 @@ struct ls_gemm_library {
 
 const char *ls_gemm_library_name(void) { return "oneDNN"; }
 
-static bool has(dnnl_cpu_isa_t isa) { return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa; }
+static bool has(dnnl_cpu_isa_t isa)
+{
+    return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
+}
 
 bool ls_gemm_library_has_bf16(void) { return has(dnnl_cpu_isa_avx512_core_bf16); }
 

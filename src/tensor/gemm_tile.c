@@ -1,6 +1,10 @@
 /* gemm_tile.c -- the list of tile kernels, and the one that runs everywhere. */
 #include "tensor/gemm_tile.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <stddef.h>
 #include <string.h>
 
@@ -52,6 +56,16 @@ const ls_gemm_tile *ls_gemm_tile_best(void)
     int i = 0;
     while (!ls_gemm_tiles[i]->supported()) i++;
     return ls_gemm_tiles[i];
+}
+
+bool ls_gemm_tile_pairs_pay(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d; /* bit 22 of leaf 7's edx: AMX-BF16 */
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1u) == 0;
+#else
+    return true;
+#endif
 }
 
 const ls_gemm_tile *ls_gemm_tile_of_pairs(void)

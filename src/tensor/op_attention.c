@@ -28,10 +28,14 @@ static ls_tensor *apply(ls_tape *t, const ls_op *op, ls_attention_call *c, ls_te
         if (ls_tape_status(t) < 0) return NULL;
     }
     c->out = out->data;
+    const size_t mark = ls_op_mark(t);
+    c->scratch = ls_op_alloc(t, (size_t)ls_attention_scratch(c, false) * sizeof *c->scratch);
+    if (ls_tape_status(t) < 0) return NULL;
     if (!ls_tape_dry(t)) {
         ls_attention_forward(c);
         if (saved) *saved = *c;
     }
+    ls_op_release(t, mark);
     const double flops = ls_attention_flops(c);
     struct ls_node n = *in;
     n.op = op;
@@ -48,8 +52,7 @@ static ls_status play(ls_tape *t, const struct ls_node *n, ls_attention_call *c)
 {
     const ls_attention_call sizes = { .dtype = n->out->dtype, .Tk = n->label_a, .D = n->label_b };
     const size_t mark = ls_op_mark(t);
-    const int64_t scratch = ls_attention_scratch(&sizes);
-    if (scratch > 0) c->scratch = ls_op_alloc(t, (size_t)scratch * sizeof *c->scratch);
+    c->scratch = ls_op_alloc(t, (size_t)ls_attention_scratch(&sizes, true) * sizeof *c->scratch);
     LS_TRY(ls_tape_status(t));
     if (!ls_tape_dry(t)) ls_attention_backward(c);
     ls_op_release(t, mark);
