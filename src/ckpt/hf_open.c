@@ -26,26 +26,38 @@ static ls_status config_of(const char *path, ls_hf_config *out)
 }
 
 /* Whether Lockstep wrote the file. Where it cannot be opened, who reads it as something else will say why. */
-static bool is_checkpoint(const char *path)
+static ls_status is_checkpoint(const char *path, bool *ours)
 {
     ls_ckpt *c;
     ls_file_info info;
-    if (ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR || ls_ckpt_open(path, &c) < 0) return false;
-    const bool ours = ls_ckpt_meta(c, HF_CONFIG_KEY) != NULL;
+    *ours = false;
+    if (ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR) return LS_OK;
+    const ls_status st = ls_ckpt_open(path, &c);
+    if (st < 0) return st == LS_NO_MEMORY ? st : LS_OK;
+    *ours = ls_ckpt_meta(c, HF_CONFIG_KEY) != NULL;
     ls_ckpt_close(c);
-    return ours;
+    return LS_OK;
 }
 
 /* Where a folder has one, it is the model's, as it is to transformers. */
-static bool has_config(const char *dir)
+static ls_status has_config(const char *dir, bool *there)
 {
     ls_text path = { 0 };
     ls_file_info info;
     ls_text_add(&path, "%s/config.json", dir);
-    const bool there = ls_text_status(&path) == LS_OK && ls_env_get()->info(path.p, &info) == 0 &&
-                       info.type != LS_FILE_NONE;
+    const ls_status st = ls_text_status(&path);
+    *there = st == LS_OK && ls_env_get()->info(path.p, &info) == 0 && info.type != LS_FILE_NONE;
     ls_text_free(&path);
-    return there;
+    return st;
+}
+
+/* Whether the model's config is the one that Lockstep wrote into `inside`, the safetensors file of the folder. */
+static ls_status folder_is_ours(const char *dir, const char *inside, bool *ours)
+{
+    bool config;
+    *ours = false;
+    LS_TRY(has_config(dir, &config));
+    return config ? LS_OK : is_checkpoint(inside, ours);
 }
 
 /* A model of that config with memory for its values, not set. */
@@ -67,7 +79,8 @@ ls_status ls_hf_open(const char *path, ls_hf_config *c, ls_model **model, ls_are
     ls_text_add(&inside, "%s/" HF_WHOLE, path);
     ls_status st = ls_text_status(&inside);
     const bool folder = ls_env_get()->info(path, &info) == 0 && info.type == LS_FILE_DIR;
-    const bool ours = st == LS_OK && (!folder || (!has_config(path) && is_checkpoint(inside.p)));
+    bool ours = true;
+    if (st == LS_OK && folder) st = folder_is_ours(path, inside.p, &ours);
     const char *file = folder ? inside.p : path;
     if (st == LS_OK) st = ours ? config_of(file, c) : ls_hf_config_read(path, c);
     if (st == LS_OK) st = build(c, model, arena);
