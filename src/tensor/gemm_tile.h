@@ -50,8 +50,8 @@ extern const ls_gemm_tile *const ls_gemm_tiles[]; /* best first, NULL-ended; the
 const ls_gemm_tile *ls_gemm_tile_best(void);
 /* The one of pairs (AVX512-BF16); NULL where the running CPU has none. */
 const ls_gemm_tile *ls_gemm_tile_of_pairs(void);
-/* Whether that one is faster than floats. Processors with AMX run its instruction half as often as a multiply-add:
- * no faster, and the rounding comes on top. */
+/* Whether that one is faster than floats. Intel's processors run its instruction half as often as a multiply-add: no
+ * faster, and the rounding comes on top (Sapphire Rapids: 1.4 to 1.8 times the time). */
 bool ls_gemm_tile_pairs_pay(void);
 
 #endif
