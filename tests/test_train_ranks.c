@@ -96,7 +96,7 @@ static board *run_kind(int n, ls_status (*body)(ls_trainer *, job *), int kind, 
 
 /* --- data ----------------------------------------------------------------------------------------------- */
 
-static char folder[64], numbered[80], same[80], ignoring[80];
+static char folder[64], numbered[80], same[80], ignoring[80], late[80];
 
 static int write_tokens(const char *in, const char *name, size_t n, uint32_t kinds, uint32_t (*id)(size_t i))
 {
@@ -124,28 +124,32 @@ static uint32_t often_ignored(size_t i)
     return !counts || i % 5 == 2 ? IGNORED : (uint32_t)((i * i + i / 3) % 17);
 }
 
+/* Of 12 windows, the first 6 have no label that counts: none of rank 0 in 2, 3 and 4 ranks. */
+static uint32_t ignored_at_first(size_t i) { return i <= 6 * T ? IGNORED : (uint32_t)((i * i + i / 3) % 17); }
+
 static int make_data(void **state)
 {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/lockstep-test-ranks-XXXXXX");
     if (!mkdtemp(folder)) return 1;
-    char *const in[] = { numbered, same, ignoring };
-    for (int i = 0; i < 3; i++) {
-        snprintf(in[i], sizeof numbered, "%s/%d", folder, i);
+    char *const in[] = { numbered, same, ignoring, late };
+    for (size_t i = 0; i < COUNT(in); i++) {
+        snprintf(in[i], sizeof numbered, "%s/%zu", folder, i);
         if (mkdir(in[i], 0700) != 0) return 1;
     }
     return write_tokens(numbered, "train.bin", WINDOWS * T + 1, IDS, its_place) ||
            write_tokens(numbered, "val.bin", TEST_WINDOWS * T + 1, IDS, its_place) ||
            write_tokens(same, "train.bin", WINDOWS * T + 1, IDS, its_place_in_the_window) ||
-           write_tokens(ignoring, "train.bin", GLOBAL * T + 1, 17, often_ignored);
+           write_tokens(ignoring, "train.bin", GLOBAL * T + 1, 17, often_ignored) ||
+           write_tokens(late, "train.bin", GLOBAL * T + 1, 17, ignored_at_first);
 }
 
 static int remove_data(void **state)
 {
     (void)state;
-    const char *const in[] = { numbered, same, ignoring };
+    const char *const in[] = { numbered, same, ignoring, late };
     char path[128];
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < COUNT(in); i++) {
         snprintf(path, sizeof path, "%s/train.bin", in[i]);
         remove(path);
         snprintf(path, sizeof path, "%s/val.bin", in[i]);
@@ -355,13 +359,14 @@ static void attention_drops_others_in_each_step_and_the_same_on_any_ranks(void *
 
 /* --- gradients where labels do not count ------------------------------------------------------------------- */
 
-static double mean_loss(ls_trainer *t, ls_status *st)
+/* Over the labels that count in n windows; NAN: there are none. */
+static double mean_loss_of(ls_trainer *t, size_t first, size_t n, ls_status *st)
 {
     const ls_tokens *data = &t->feed.train_tokens;
     double sum = 0;
     int counted = 0;
     ls_tape_set_grad(t->tape, false);
-    for (size_t w = 0; *st == LS_OK && w < GLOBAL; w++) {
+    for (size_t w = first; *st == LS_OK && w < first + n; w++) {
         int64_t id[T + 1], dim[2] = { 1, T };
         if ((*st = ls_tokens_read(data, w * T, T + 1, 17, id)) < 0) break;
         ls_tape_reset(t->tape);
@@ -378,6 +383,20 @@ static double mean_loss(ls_trainer *t, ls_status *st)
     }
     ls_tape_set_grad(t->tape, true);
     return sum / counted;
+}
+
+static double mean_loss(ls_trainer *t, ls_status *st) { return mean_loss_of(t, 0, GLOBAL, st); }
+
+/* The largest of the ranks' means; ranks without a label that counts have none. */
+static double largest_loss(ls_trainer *t, ls_status *st)
+{
+    double most = -INFINITY;
+    const size_t each = GLOBAL / (size_t)t->size;
+    for (size_t r = 0; r < (size_t)t->size; r++) {
+        const double mean = mean_loss_of(t, r * each, each, st);
+        if (mean > most) most = mean;
+    }
+    return most;
 }
 
 /* The loss where parameter p is moved by `by` along its gradient's direction. */
@@ -409,6 +428,10 @@ static ls_status takes_one_step(ls_trainer *t, job *j)
     const double loss = mean_loss(t, &st);
     LS_TRY(st);
     LS_EXPECT(fabs(s.loss - loss) < 1e-6 * loss, "the loss is %.9g, that of the labels that count %.9g", s.loss, loss);
+    const double largest = largest_loss(t, &st);
+    LS_TRY(st);
+    LS_EXPECT(fabs(s.max_loss - largest) < 1e-6 * largest, "the largest loss of a rank is %.9g, expected %.9g", s.max_loss,
+              largest);
     b->norm = s.grad_norm;
     int compared = 0;
     for (int i = 0; i < ps->n; i++) {
@@ -433,12 +456,11 @@ static ls_status takes_one_step(ls_trainer *t, job *j)
     return LS_OK;
 }
 
-static void a_gradient_is_that_of_the_mean_over_labels_that_count(void **state)
+static void compare_gradients(const char *data)
 {
-    (void)state;
     board *first = NULL;
     for (size_t k = 0; k < COUNT(divided); k++) {
-        board *b = RUN(atoi(divided[k][0]), takes_one_step, gpt2, "data.path", ignoring, "model.vocab_size", "17",
+        board *b = RUN(atoi(divided[k][0]), takes_one_step, gpt2, "data.path", data, "model.vocab_size", "17",
                        "data.ignore_token", "3", "data.shuffle", "false", "optim.lr", "0", "train.micro_batch", divided[k][1],
                        NULL);
         double most = 0, far = 0;
@@ -454,6 +476,13 @@ static void a_gradient_is_that_of_the_mean_over_labels_that_count(void **state)
         else first = b;
     }
     close_board(first);
+}
+
+static void a_gradient_is_that_of_the_mean_over_labels_that_count(void **state)
+{
+    (void)state;
+    compare_gradients(ignoring);
+    compare_gradients(late);
 }
 
 /* --- evaluation ------------------------------------------------------------------------------------------------ */
@@ -516,6 +545,37 @@ static void ranks_share_the_samples_of_an_evaluation(void **state)
         if (n == 1) accuracy = b->eval_accuracy;
         assert_true(fabs(b->eval_loss - loss) < 1e-6 * loss && b->eval_accuracy == accuracy);
         close_board(b);
+    }
+}
+
+/* kind: whether there is an evaluation after each step. */
+static ls_status trains_and_evaluates(ls_trainer *t, job *j)
+{
+    char digest[33];
+    ls_step_stats s;
+    ls_eval e;
+    for (j->step = 0; j->step < STEPS; j->step++) {
+        LS_TRY(ls_train_step(t, &s));
+        if (t->rank == 0) j->b->loss[j->step] = s.loss;
+        if (j->kind) LS_TRY(ls_train_evaluate(t, &e));
+    }
+    LS_TRY(ls_params_digest(&t->model->params, digest));
+    if (t->rank == 0) memcpy(j->b->after, digest, sizeof digest);
+    return LS_OK;
+}
+
+static void an_evaluation_leaves_no_trace_in_training(void **state)
+{
+    (void)state;
+    static const char *const data[] = { "data.path", numbered, "model.vocab_size", "300", "model.resid_dropout", "0.2", NULL };
+    for (int n = 1; n <= 3; n++) {
+        board *without = run_kind(n, trains_and_evaluates, 0, gpt2, data);
+        board *with = run_kind(n, trains_and_evaluates, 1, gpt2, data);
+        for (int s = 1; s < STEPS; s++) assert_true(without->loss[s] != without->loss[s - 1]); /* it learns */
+        assert_memory_equal(with->loss, without->loss, sizeof with->loss);
+        assert_string_equal(with->after, without->after);
+        close_board(with);
+        close_board(without);
     }
 }
 
@@ -644,6 +704,7 @@ int main(void)
         cmocka_unit_test(a_gradient_is_that_of_the_mean_over_labels_that_count),
         cmocka_unit_test(ranks_share_the_windows_of_an_evaluation),
         cmocka_unit_test(ranks_share_the_samples_of_an_evaluation),
+        cmocka_unit_test(an_evaluation_leaves_no_trace_in_training),
         cmocka_unit_test(the_seed_decides_initial_values_and_the_run),
         cmocka_unit_test(overlap_decides_when_buckets_start),
         cmocka_unit_test(bucket_view_decides_how_ranks_are_averaged),

@@ -85,13 +85,14 @@ static ls_status agree(ls_trainer *t, const report *mine, ls_step_stats *out)
     size_t each = sizeof *mine / sizeof(double);
     LS_TRY(ls_all_gather(t->group, NULL, all, (size_t)t->size * each, LS_F64));
     double sum = 0, counted = 0;
+    out->max_loss = -INFINITY;
     for (int r = 0; r < t->size; r++) {
         if (!isfinite(all[r].loss_sum)) return not_finite(t, r);
         if (all[r].stop_signal > 0) t->stop_signal = (int)all[r].stop_signal;
         sum += all[r].loss_sum;
         counted += all[r].counted;
         double mean = all[r].loss_sum / all[r].counted; /* a NAN where no label of a rank counts: never the largest */
-        if (r == 0 || mean > out->max_loss) out->max_loss = mean;
+        if (mean > out->max_loss) out->max_loss = mean;
     }
     out->loss = sum / counted;
     return LS_OK;
@@ -145,7 +146,6 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     double counted;
     LS_TRY(get_samples(t, out));
     LS_TRY(count_labels(t, &counted));
-    ls_params_zero_grad(&t->model->params);
     if (t->feed.step.n == t->feed.local) ls_tape_pack_begin(t->tape); /* a rest has other micro-batches */
     const ls_status st = accumulate(t, counted, &mine); /* forward, backward; buckets on their way */
     ls_tape_pack_end(t->tape);

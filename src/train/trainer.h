@@ -65,7 +65,7 @@ typedef struct ls_trainer {
 /* What one step was like. */
 typedef struct ls_step_stats {
     double loss;          /* global mean over the step's samples, or its tokens that count */
-    double max_loss;      /* the largest of the ranks' means */
+    double max_loss;      /* the largest of the ranks' means, of ranks with labels that count */
     double grad_norm;     /* of the averaged gradient, before clipping */
     double lr;            /* of this step's update */
     int64_t samples;      /* of all ranks */
