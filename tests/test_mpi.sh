@@ -72,7 +72,7 @@ for mpi in openmpi mpich; do
     claim "$mpi: with right results" grep -q 'Out of bounds values : 0 OK' <<<"$out"
     out=$(mpi $mpi 2 "${train[@]}" --comm.backend mpi --run.dir "$mpi-mpi" 2>&1)
     claim "$mpi: 2 ranks, whose sums have but one order, end with lockstep run's digest" test "$(final digest)" = "${digest[2]}"
-    out=$(mpi $mpi 4 "${train[@]}" --comm.backend mpi --comm.progress thread --run.dir "$mpi-mpi" 2>&1)
+    out=$(mpi $mpi 4 "${train[@]}" --comm.backend mpi --comm.progress thread --run.dir "$mpi-thread" 2>&1)
     claim "$mpi: 4 ranks say that the order is MPI's own, and that the job is fail-stop" \
         grep -q "^collectives: mpi (.*reduction order: MPI's own; fail-stop" <<<"$out"
     claim "$mpi: and end within 1e-6 of its loss" close_to "$(decimal "$(final loss)")" "$(decimal "${loss[4]}")"

@@ -1,4 +1,4 @@
-/* rundir: folders are made with their parents, and one that exists is never used again. */
+/* rundir: folders are made with their parents, and one that has something in it is never used again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -65,17 +65,61 @@ static void appends_a_number_to_a_folder_that_exists(void **state)
     (void)state;
     static const struct { const char *dir, *name, *want; } row[] = {
         { "", "run", "runs/run" },     { "", "run", "runs/run-2" },   { "", "run", "runs/run-3" },
-        { "x/y", "run", "x/y" },       { "x/y/", "run", "x/y-2" },    { "x", "run", "x-2" },
-        { "file", "run", "file-2" }, /* a file is in the way like a folder */
+        { "", "file", "runs/file-2" }, /* a file is in the way like a folder */
+        { "x/y", "run", "x/y" },       { "empty/", "run", "empty" },  { "link", "run", "link" },
     };
     char out[256], sub[300];
-    fclose(fopen("file", "w"));
+    assert_int_equal(ls_mkdirs("runs"), LS_OK);
+    fclose(fopen("runs/file", "w"));
+    assert_int_equal(ls_mkdirs("empty"), LS_OK);
+    assert_int_equal(ls_mkdirs("target"), LS_OK);
+    assert_int_equal(symlink("target", "link"), 0);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         assert_int_equal(ls_rundir_create(row[i].dir, row[i].name, out, sizeof out), LS_OK);
         assert_string_equal(out, row[i].want);
         snprintf(sub, sizeof sub, "%s/checkpoints", out);
         assert_true(is_folder(sub));
     }
+}
+
+static void refuses_a_folder_that_is_given_and_exists(void **state)
+{
+    (void)state;
+    static const struct { const char *dir, *says; } row[] = {
+        { "full", "run.dir full exists already and holds a file: a run is never overwritten" },
+        { "full//", "run.dir full exists already" },
+        { "hidden", "and holds .hidden:" },
+        { "many", "and holds a and more:" },
+        { "link", "run.dir link exists already and holds a file" },
+        { "a-file", "run.dir a-file exists already, and is no folder" },
+        { "dangling", "run.dir dangling exists already, and is no folder" },
+    };
+    char out[256], name[300];
+    assert_int_equal(ls_mkdirs("full"), LS_OK);
+    assert_int_equal(ls_mkdirs("hidden"), LS_OK);
+    assert_int_equal(ls_mkdirs("many"), LS_OK);
+    fclose(fopen("full/a file", "w"));
+    fclose(fopen("hidden/.hidden", "w"));
+    fclose(fopen("a-file", "w"));
+    fclose(fopen("many/a", "w"));
+    for (int i = 0; i < 2; i++) { /* more than the room for names */
+        snprintf(name, sizeof name, "many/b%0200d", i);
+        fclose(fopen(name, "w"));
+    }
+    assert_int_equal(symlink("full", "link"), 0);
+    assert_int_equal(symlink("nowhere", "dangling"), 0);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        assert_int_equal(ls_rundir_create(row[i].dir, "run", out, sizeof out), LS_BAD_CONFIG);
+        if (!strstr(ls_last_error(), row[i].says)) fail_msg("%s", ls_last_error());
+        assert_non_null(strstr(ls_last_error(), "Give a --run.dir that does not exist or is empty, or leave it out"));
+        assert_int_equal(ls_rundir_check(row[i].dir), LS_BAD_CONFIG);
+        snprintf(name, sizeof name, "%s-2", row[i].dir);
+        assert_false(is_folder(name));
+    }
+    assert_false(is_folder("full/checkpoints"));
+    assert_int_equal(ls_rundir_check(""), LS_OK);
+    assert_int_equal(ls_rundir_check("none"), LS_OK);
+    assert_false(is_folder("none"));
 }
 
 static void refuses_names_that_are_too_long(void **state)
@@ -113,6 +157,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(makes_parents_too, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(names_the_part_that_is_in_the_way, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(appends_a_number_to_a_folder_that_exists, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(refuses_a_folder_that_is_given_and_exists, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(refuses_names_that_are_too_long, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(removes_a_folder_of_files_but_nothing_below, enter_folder, leave_folder),
     };

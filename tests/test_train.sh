@@ -81,13 +81,27 @@ train 1 --log.tensorboard false --run.dir quiet
 claim 'log.tensorboard false: no event file' test ! -e quiet/tb
 
 # --- the same result ---------------------------------------------------------------------------------
-train 2 --run.dir run
+train 2 --run.name twice
 claim 'the same run gives the same final line' test "$(final)" = "$first"
-claim 'in a folder of its own' test -e run-2/metrics.jsonl
+train 2 --run.name twice
+claim 'and again, in a folder of its own' test "$(final)" = "$first" -a -e runs/twice-2/metrics.jsonl
+files() { (cd "$1" && find . -type f | sort && find . -type f -exec cksum {} + | sort); }
+files run >before
 train 2 --run.dir run
-claim 'and a third in a third' test -e run-3/metrics.jsonl
-"$lockstep" train run/config.yaml --run.dir again >out 2>err
-claim 'config.yaml runs and gives the same, ranks included' test "$(final)" = "$first"
+claim 'an explicit run folder that is in use is refused: 78' ends_with 78
+claim 'in one line, with both ways out' test "$(wc -l <err)/$(grep -cF 'run.dir run exists already and holds checkpoints and more: a run is never overwritten. Give a --run.dir that does not exist or is empty, or leave it out' err)" = 1/1
+claim 'before anything is started' test ! -s out
+"$lockstep" run --nproc-per-node 2 "$lockstep" train base.yaml --run.dir run >out 2>err
+code=$?
+claim 'lockstep run: the same' ends_with 78
+claim 'lockstep run: it is said' says 'run.dir run exists already'
+claim 'the run that is there stays as it was' diff before <(files run)
+claim 'and gets no other folder' test ! -e run-2
+mkdir made
+train 2 --run.dir made
+claim 'an empty folder is used' test "$(final)" = "$first" -a -e made/metrics.jsonl
+"$lockstep" train run/config.yaml --run.name again >out 2>err
+claim 'config.yaml runs and gives the same, ranks included, in a folder of its own' test "$(final)" = "$first" -a -e runs/again/config.yaml
 "$lockstep" run --nproc-per-node 2 "$lockstep" train base.yaml >out 2>err
 claim 'lockstep run starts it too, in runs/run' test "$(final)" = "$first" -a -e runs/run/config.yaml
 for more in '--comm.transport tcp' '--comm.progress thread' '--ddp.overlap false' '--comm.algo ring' '--comm.algo direct' \
@@ -134,7 +148,7 @@ claim 'clipped and scheduled over tcp: the same final line' test "$(final)" = "$
 # --- evaluation, configuration ----------------------------------------------------------------------------
 model=run/checkpoints/step-00000021/model.safetensors
 epoch=$(sed -n 's/^epoch=0 //p' one)
-train 2 --run.dir run # its epoch line is that of the checkpoint
+train 2 # its epoch line is that of the checkpoint
 epoch=$(sed -n 's/^epoch=0 //p' out)
 train 2 --eval-only --model.load $model --run.dir none
 claim '--eval-only prints what the run printed' test "$(cat out)" = "$epoch"

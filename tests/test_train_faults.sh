@@ -35,6 +35,7 @@ fault() {
     local transport=$1 what=$2 start=${EPOCHREALTIME/./}
     shift 2
     litter | sort >before
+    rm -rf "$tmp/run"
     train 2 --comm.transport "$transport" --inject "$what" --run.dir "$tmp/run" --train.epochs 5 "$@"
     took=$(((${EPOCHREALTIME/./} - start) / 1000))
 }
@@ -98,7 +99,7 @@ claim 'nan: exit 80' ends_with 80
 claim 'nan: rank and step come first' blames nan
 claim 'nan: and are in the sentence' says 'the loss of rank 1 in step 5 is not finite; no weight was changed by this step'
 claim 'nan: no final line' test "$(grep -c ^final out)" = 0
-saved=$(ls -d "$tmp"/run*/checkpoints/step-00000004 | tail -1)
+saved=$(ls -d "$tmp"/run/checkpoints/step-00000004)
 "$lockstep" train base.yaml --train.epochs 0 --model.load "$saved/model.safetensors" --run.dir loaded >out 2>err
 claim 'nan: the newest checkpoint is that of four clean steps' test "$(sed -n '$s/.*digest=//p' out)" = "$clean"
 claim 'nan: and there is none of step 5' test ! -e "${saved%4}5"
@@ -107,7 +108,7 @@ claim 'nan: nothing is left' nothing_left
 # --- Ctrl-C -------------------------------------------------------------------------------------------------
 endless() { # more options; leaves pid, and returns in the middle of training
     litter | sort >before
-    rm -f out err
+    rm -rf out err "$tmp/long"
     "$lockstep" train base.yaml --nproc-per-node 2 --train.epochs 1000000 --log.every 1 --run.dir "$tmp/long" "$@" >out 2>err &
     pid=$!
     until_true grep -qs '^step:  5 ' out
@@ -168,6 +169,7 @@ for ranks in 1 2; do
 done
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 for signal in INT TERM; do # rank 1 never comes, so that rank 0 cannot begin
+    rm -rf "$tmp/early"
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) "$lockstep" train base.yaml --run.dir "$tmp/early" >out 2>err &
     pid=$!
     until_true watches $pid

@@ -81,7 +81,7 @@ else
 fi
 
 # --- again -------------------------------------------------------------------------------------------------
-train 2 --run.dir run
+train 2
 claim 'the second run finds the tokens' test "$(grep -c '^tokens of' out)" = 0
 claim 'and gives the same final line' test "$(final)" = "$first"
 "$lockstep" train run/config.yaml --run.dir again >out 2>err
@@ -129,7 +129,7 @@ claim '--explain mfu: the formula of a language model' prints '^F = 6 N \+ 12 L 
 claim '--explain mfu: what is only looked up' prints '^N = [0-9]+ parameters in products: [0-9]+, less 1024 that are only looked up$'
 
 # --- bf16 --------------------------------------------------------------------------------------------------------
-train 2 --run.dir run --train.dtype bf16
+train 2 --run.dir bf16 --train.dtype bf16
 claim 'train.dtype bf16 trains' ends_with 0
 narrow=$(final)
 is_close() { # the last val_loss printed, to one, in percent
@@ -138,12 +138,12 @@ is_close() { # the last val_loss printed, to one, in percent
 }
 claim 'its loss is within 1 % of that in f32' is_close "$wide" 1
 claim 'but not in f32' test "$narrow" != "$first"
-claim 'its checkpoint is in f32' grep -aq '"dtype":"F32"' run/checkpoints/step-00000012/model.safetensors
-train 2 --run.dir run --train.dtype bf16
+claim 'its checkpoint is in f32' grep -aq '"dtype":"F32"' bf16/checkpoints/step-00000012/model.safetensors
+train 2 --train.dtype bf16
 claim 'it gives the same final line twice' test "$(final)" = "$narrow"
 train 2 --train.dtype bf16 --train.recompute full
 claim 'and with recompute' test "$(final)" = "$narrow"
-"$lockstep" train run/config.yaml --eval-only --model.load run >out 2>err
+"$lockstep" train bf16/config.yaml --eval-only --model.load bf16 >out 2>err
 claim 'evaluation of what was trained rounds its weights, too' is_close "$wide" 1
 
 # --- a step, divided -----------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ claim 'over tcp the same loss to the bit as on shm' test "$(loss)" = "$(train 4 
 
 # --- evaluation, export --------------------------------------------------------------------------------------------
 val=$(sed -n 's/^step=12 //p' out)
-train 2 --run.dir run
+train 2
 val=$(sed -n 's/^step=12 //p' out)
 train 2 --eval-only --model.load $step/model.safetensors
 claim '--eval-only prints what the run printed' test "$(cat out)" = "$val"

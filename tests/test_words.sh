@@ -3,7 +3,7 @@
 . "$(dirname "$0")/harness.sh"
 cd "$tmp" || exit 1
 job() { timeout 20 "$build/lockstep" run --nproc-per-node 2 -- sh -c "$1"; }
-train="$build/lockstep train --data.name synthetic --train.steps 2 --run.dir $tmp/run"
+train="$build/lockstep train --data.name synthetic --train.steps 2 --run.name words"
 
 claim 'ranks with different models: 78, config-mismatch' \
     fails_with 78 'error[config-mismatch]' job "exec $train --model.dims 64,\$((16 + RANK)),10"
@@ -18,5 +18,5 @@ claim 'a rank with a wrong secret: 77, auth-failed' fails_with 77 'auth-failed' 
 # Asked to stop, a training saves and says that it may be queued again.
 term() { timeout --preserve-status -s TERM 3 "$build/lockstep" run --nproc-per-node 2 -- $train --train.steps 100000000 --model.dims 64,16,10; }
 claim 'SIGTERM after a durable save: 75, preempted' fails_with 75 'error[preempted]' term
-claim 'and the checkpoint is whole' "$build/lockstep" ckpt verify "$tmp"/run*/checkpoints/*/model.safetensors
+claim 'and the checkpoint is whole' "$build/lockstep" ckpt verify "$tmp"/runs/*/checkpoints/*/model.safetensors
 finish

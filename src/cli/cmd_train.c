@@ -11,6 +11,7 @@
 #include "lockstep/train.h"
 #include "train/config.h"
 #include "train/memory.h"
+#include "train/rundir.h"
 #include "train/source.h"
 #include "train/watch.h"
 
@@ -134,6 +135,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     if (!launched) {
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
+        if (!c->eval_only && (st = ls_rundir_check(c->run.dir)) < 0) return ls_cli_fail("train", st);
         /* mpi wants mpirun: joining says so */
         const bool watched = *c->events || *c->log_dir; /* the launcher writes them, for a single rank too */
         if ((nproc > 1 || watched) && strcmp(c->comm.backend, "mpi") != 0) {

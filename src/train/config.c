@@ -193,7 +193,7 @@ const ls_opt ls_train_opts[] = {
       "bytes on tcp: encrypted, or as they are once both ends are authenticated; auto: encrypted between hosts", 0, NULL },
     { "comm.check", LS_OPT_CHOICE, AT(comm.check), "frame", "none|frame", "checksums of frames on tcp", 0, NULL },
     { "run.dir", LS_OPT_STRING, AT(run.dir), "", NULL,
-      "folder of this run (default: runs/<run.name>; never overwritten)", 0, NULL },
+      "folder of this run, new or empty (default: runs/<run.name>, with a suffix when that exists)", 0, NULL },
     { "run.name", LS_OPT_STRING, AT(run.name), "run", NULL, "name of this run: its folder, unless run.dir is given", 0, NULL },
     { "nproc-per-node", LS_OPT_INT, AT(nproc_per_node), "0", "0..64",
       "ranks to start on this machine; 0: the parallel degrees' product", 'n', NULL },

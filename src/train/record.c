@@ -14,12 +14,13 @@
 #define METRICS_BYTES 65536 /* buffered between writes */
 #define METRICS_LINE 4096   /* more than a line has */
 
-/* The configuration as it is carried out: running it again gives the same run. */
+/* The configuration as it is carried out: running it again gives the same run, in a folder of its own. */
 static ls_status write_config(ls_trainer *t, ls_opts *opts)
 {
     char path[320], size[16];
     snprintf(size, sizeof size, "%d", t->size);
     LS_TRY(ls_opts_set(opts, "parallel.dp", size, "flag"));
+    LS_TRY(ls_opts_set(opts, "run.dir", "", "flag")); /* t->run_dir from here on */
     char *yaml = ls_opts_yaml(opts);
     if (!yaml) return ls_fail(LS_NO_MEMORY, "the resolved configuration");
     snprintf(path, sizeof path, "%s/config.yaml", t->run_dir);

@@ -12,6 +12,32 @@
 
 #define SUFFIXES 10000
 
+/* A folder that scripts have made before is as good as none. */
+static ls_status check_empty(const char *dir)
+{
+    const ls_env *env = ls_env_get();
+    ls_file_info info;
+    char at[512], first[256] = "";
+    snprintf(at, sizeof at, "%s/.", dir); /* what a link leads to */
+    const bool is_folder = env->info(at, &info) == 0 && info.type == LS_FILE_DIR;
+    const int count = is_folder ? env->list(dir, first, sizeof first) : 0; /* -ENOBUFS: more than one name */
+    if (is_folder && count == 0) return LS_OK;
+    if (is_folder && count < 0 && count != -ENOBUFS)
+        return ls_fail(LS_IO, "reading the run folder %s (--run.dir): %s", dir, strerror(-count));
+    ls_text_printable(first);
+    return ls_fail(LS_BAD_CONFIG,
+                   "run.dir %s exists already%s%s%s: a run is never overwritten. Give a --run.dir that does not exist or is "
+                   "empty, or leave it out: runs/<run.name> gets a new suffix by itself",
+                   dir, is_folder ? " and holds " : ", and is no folder", first, is_folder && count != 1 ? " and more" : "");
+}
+
+ls_status ls_rundir_check(const char *dir)
+{
+    ls_file_info info;
+    const bool exists = *dir && ls_env_get()->info(dir, &info) == 0 && info.type != LS_FILE_NONE;
+    return exists ? check_empty(dir) : LS_OK;
+}
+
 ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t n)
 {
     const ls_env *env = ls_env_get();
@@ -31,14 +57,18 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
         if (i == 1) snprintf(out, n, "%s", base);
         else snprintf(out, n, "%s-%d", base, i);
         int err = env->mkdir(out);
-        if (err == -EEXIST) continue;
+        if (err == -EEXIST && !*dir) continue;
+        if (err == -EEXIST) {
+            LS_TRY(check_empty(base));
+            err = 0;
+        }
         if (err < 0)
             return ls_fail(LS_IO, "making the run folder %s: %s; choose another with --run.dir", out, strerror(-err));
         char sub[512];
         snprintf(sub, sizeof sub, "%s/checkpoints", out);
         return ls_mkdirs(sub);
     }
-    return ls_fail(LS_IO, "%s and %d more with suffixes exist already: choose another --run.dir", base, SUFFIXES - 1);
+    return ls_fail(LS_IO, "%s and %d more with suffixes exist already: choose another --run.name", base, SUFFIXES - 1);
 }
 
 static bool is_regular(const char *path)

@@ -6,9 +6,12 @@
 #include "base/text.h"
 #include "lockstep/status.h"
 
-/* Makes the folder (parents too) and `checkpoints` in it. `dir` "" means runs/<name>; a folder
- * that exists is never used again: a suffix -2, -3, ... is appended. `out` gets the path. */
+/* Makes the folder (parents too) and `checkpoints` in it. `dir` "" means runs/<name>, with the first suffix -2, -3, ...
+ * that is free when that exists. Any other `dir` is used as it is: LS_BAD_CONFIG when it exists and is not an empty
+ * folder, so that no run is ever overwritten. `out` gets the path. */
 ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t n);
+/* Whether ls_rundir_create would refuse `dir` because it exists: asked before a job starts. Makes nothing. */
+ls_status ls_rundir_check(const char *dir);
 
 /* The checkpoint that a user names: the file itself, the file of a folder that has model.safetensors, or the newest
  * whole one of a run folder's checkpoints/step-XXXXXXXX; one line of the log names each that is skipped because it is
