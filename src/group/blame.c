@@ -407,7 +407,7 @@ uint64_t ls_blame_excused(const ls_group *g)
 ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
 {
     ls_world *w = g->w;
-    char what[160], where[256], there[256], one[48], other[48], text[LS_ERROR_BYTES];
+    char what[160], where[256], there[256], one[48], other[48], text[2 * LS_ERROR_BYTES];
     search s = { .g = g, .direct = -1, .idle = -1, .from = -1, .to = -1 };
     const double waited = (double)waited_ns * 1e-9;
     ls_desc_text(&k->desc, box_of(g, g->rank), what, sizeof what);

@@ -63,7 +63,8 @@ static void write_rank(const ls_world_page *p, uint32_t rank, uint64_t now_ns, l
                          .still_ns = beat < now_ns ? now_ns - beat : 0 };
     b->has_message = ls_page_awaited(p, (int)rank, &b->message);
     b->has_desc = ls_page_last_coll(p, (int)rank, &b->desc);
-    write_flow(slot, (b->has_message ? b->message.block : b->has_desc ? b->desc.block : 0) % LS_PAGE_GROUPS, &b->flow);
+    const uint32_t block = (uint32_t)(b->has_message ? b->message.block : b->has_desc ? b->desc.block : 0);
+    write_flow(slot, block % LS_PAGE_GROUPS, &b->flow);
     if (b->has_desc && b->desc.label < LS_BLACKBOX_STRINGS)
         memcpy(b->label, slot->box.string[b->desc.label], sizeof b->label - 1);
     write_task(slot, now_ns, b);
