@@ -77,6 +77,14 @@ static inline void fake_close(int fd)
     e->kind = FAKE_CLOSED;
 }
 
+/* Both ends find the connection closed, and are still to be closed themselves. */
+static inline void fake_hang_up(int fd)
+{
+    fake_end *e = fake_of(fd);
+    if (e->peer >= 0) fake.end[e->peer].peer = -1;
+    e->peer = -1;
+}
+
 static inline ssize_t fake_send(int fd, const void *p, size_t n)
 {
     fake_end *e = fake_of(fd);

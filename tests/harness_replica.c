@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-ls_status ls_replica_create(ls_world *w, const ls_replica_config *c, ls_replica *out)
+static ls_status build(ls_world *w, const ls_replica_config *c, ls_replica *out)
 {
     const ls_model_config mc = { .name = "mlp", .dims = c->dims, .ndims = c->ndims, .init = LS_INIT_PHILOX,
                                  .seed = c->seed };
@@ -25,6 +25,13 @@ ls_status ls_replica_create(ls_world *w, const ls_replica_config *c, ls_replica 
     out->x = malloc((size_t)(c->rows * out->features) * sizeof *out->x);
     out->label = malloc((size_t)c->rows * sizeof *out->label);
     return out->x && out->label ? LS_OK : ls_fail(LS_NO_MEMORY, "a batch of %lld rows", (long long)c->rows);
+}
+
+ls_status ls_replica_create(ls_world *w, const ls_replica_config *c, ls_replica *out)
+{
+    const ls_status st = build(w, c, out);
+    if (st < 0) ls_replica_destroy(out);
+    return st;
 }
 
 void ls_replica_destroy(ls_replica *r)

@@ -145,12 +145,10 @@ static void a_connection_that_closes_is_noticed_at_once(void **state)
     hosts h;
     set_up(&h, 60000 * MS);
     pass(&h, 1000 * MS, true, true);
-    fake_close(ls_agent_fd(h.agent)); /* its host's kernel says so */
+    fake_hang_up(ls_agent_fd(h.agent)); /* its host's kernel says so */
     step_store(h.store);
     assert_true(gone(h.page[0], "its connection closed"));
-    ls_store_destroy(h.store);
-    ls_store_destroy(h.local);
-    for (int i = 0; i < 2; i++) free(h.page[i]);
+    tear_down(&h);
 }
 
 int main(void)
