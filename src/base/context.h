@@ -13,6 +13,7 @@ typedef struct ls_context {
     const ls_env *env;
     int rank;                    /* -1 outside a world; prefixes log lines */
     int log_level;               /* base/log.h */
+    bool live;                   /* a live line (a progress bar) stands on stderr: a line of the log erases it */
     char error[LS_ERROR_BYTES];
 } ls_context;
 

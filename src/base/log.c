@@ -29,33 +29,44 @@ static size_t inert(char *s)
     return n;
 }
 
+/* What a line begins with: it takes the place of a live one. */
+static int begin(char *line)
+{
+    ls_context *c = ls_context_get();
+    const int n = c->live ? (int)sizeof LS_ERASE_LINE - 1 : 0;
+    memcpy(line, LS_ERASE_LINE, (size_t)n);
+    c->live = false;
+    return n;
+}
+
 void ls_log(ls_log_level level, const char *fmt, ...)
 {
     const ls_context *c = ls_context_get();
     if ((int)level > c->log_level) return;
 
-    char line[1024];
-    int at = c->rank >= 0 ? snprintf(line, sizeof line, "[rank %d] ", c->rank) : 0;
+    char whole[1032], *line = whole + begin(whole);
+    const size_t room = 1024;
+    int at = c->rank >= 0 ? snprintf(line, room, "[rank %d] ", c->rank) : 0;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(line + at, sizeof line - (size_t)at - 1, fmt, ap);
+    vsnprintf(line + at, room - (size_t)at - 1, fmt, ap);
     va_end(ap);
     size_t n = inert(line);
     line[n] = '\n';
-    put(line, n + 1);
+    put(whole, (size_t)(line - whole) + n + 1);
 }
 
 void ls_log_error(ls_status s, int rank, const char *message)
 {
     const ls_env *env = ls_env_get();
-    char line[1024], host[64] = "?", who[24] = "";
+    char whole[1032], host[64] = "?", who[24] = "", *line = whole + begin(whole);
     if (env->hostname(host, sizeof host) < 0) snprintf(host, sizeof host, "?");
     if (rank >= 0) snprintf(who, sizeof who, " rank=%d", rank);
-    snprintf(line, sizeof line - 1, "lockstep: error[%s]%s host=%s pid=%d: %s", ls_status_word(s), who, host,
+    snprintf(line, 1023, "lockstep: error[%s]%s host=%s pid=%d: %s", ls_status_word(s), who, host,
              env->pid(), message);
     size_t n = inert(line);
     line[n] = '\n';
-    put(line, n + 1);
+    put(whole, (size_t)(line - whole) + n + 1);
 }
 
 void ls_bug(const char *file, int line, const char *what)

@@ -6,6 +6,9 @@
 
 typedef enum ls_log_level { LS_LOG_ERROR, LS_LOG_WARN, LS_LOG_INFO, LS_LOG_DEBUG } ls_log_level;
 
+/* To the beginning of a terminal's line, which is then empty. */
+#define LS_ERASE_LINE "\r\x1b[K"
+
 /* One write per line, "[rank 2] " in front inside a world; dropped when the
  * context's level is lower. LOCKSTEP_DEBUG=info|debug raises it (default warn). */
 void ls_log(ls_log_level level, const char *fmt, ...) LS_PRINTF(2, 3);

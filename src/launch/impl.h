@@ -29,6 +29,9 @@ typedef struct ls_console {
     ls_text pending;
     size_t at;              /* bytes of pending already written */
     bool gone;              /* nobody reads it any more */
+    bool terminal;
+    const void *live;       /* on a terminal: the stream whose live line (after a carriage return, without an end)
+                             * stands there; NULL: none */
 } ls_console;
 
 /* The last lines of a rank's stderr. */
@@ -60,6 +63,7 @@ typedef struct ls_stream {
     char line[LS_LINE_BYTES]; /* the beginning of one that has not ended */
     size_t nline;
     uint64_t line_ns;       /* since when it waits for its end */
+    bool returned;          /* there was a carriage return in the line at hand, on the console */
 } ls_stream;
 
 /* What -r and -t ask for one rank: 0 none, 1 stdout, 2 stderr, 3 both, as torchrun spells it:
@@ -81,6 +85,8 @@ void ls_stream_release(ls_stream *s); /* passes on what was held */
 void ls_stream_close(ls_stream *s);
 
 void ls_console_add(ls_console *c, const char *p, size_t n);
+/* Whole lines of the launcher's: they take the place of a live one. */
+void ls_console_say(ls_console *c, const char *p, size_t n);
 void ls_console_flush(ls_console *c);                    /* what goes without waiting */
 void ls_console_drain(ls_console *c, uint64_t deadline_ns);
 size_t ls_console_waiting(const ls_console *c);

@@ -168,7 +168,8 @@ static ls_status create(const ls_launch_opts *o, ls_job **out)
                    .timeout_ns = o->timeout_ns ? o->timeout_ns : DEFAULT_TIMEOUT_NS, .cpus = ls_env_get()->cpus(),
                    .page_fd = -1, .secret_fd = -1, .signal_fd = -1, .events_fd = -1, .first_rank = -1,
                    .culprit = -1, .nnodes = o->nnodes > 1 ? o->nnodes : 1,
-                   .out = { .fd = 1 }, .err = { .fd = 2 } };
+                   .out = { .fd = 1, .terminal = ls_env_get()->isatty(1) },
+                   .err = { .fd = 2, .terminal = ls_env_get()->isatty(2) } };
     j->rank = calloc((size_t)o->nproc, sizeof *j->rank);
     for (int r = 0; j->rank && r < o->nproc; r++) {
         ls_job_rank *k = &j->rank[r];

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/log.h"
 #include "launch/impl.h"
 
@@ -85,6 +86,25 @@ void ls_console_add(ls_console *c, const char *p, size_t n)
     if (!c->gone) ls_text_addn(&c->pending, p, n);
 }
 
+/* The launcher's own log must know, too. */
+static void set_live(ls_console *c, const void *stream)
+{
+    c->live = stream;
+    ls_context_get()->live = stream != NULL;
+}
+
+static void erase_live(ls_console *c)
+{
+    if (c->live) ls_console_add(c, LS_ERASE_LINE, sizeof LS_ERASE_LINE - 1);
+    set_live(c, NULL);
+}
+
+void ls_console_say(ls_console *c, const char *p, size_t n)
+{
+    if (n > 0) erase_live(c);
+    ls_console_add(c, p, n);
+}
+
 static bool writable(int fd, uint64_t deadline_ns)
 {
     ls_pollfd p = { .fd = fd, .events = LS_POLL_OUT };
@@ -137,6 +157,7 @@ static void tail_add(ls_tail *t, const char *p, size_t n)
         }
         char *line = t->line[(t->count - 1) % LS_TAIL_LINES];
         if (p[i] == '\r') t->n = 0; /* a progress bar writes over itself */
+        else if (p[i] == 'K' && t->n >= 2 && memcmp(line + t->n - 2, "\x1b[", 2) == 0) t->n -= 2; /* and erases the rest */
         else if (t->n + 1 < LS_TAIL_BYTES) line[t->n++] = p[i];
         line[t->n] = 0;
     }
@@ -158,11 +179,25 @@ const char *ls_tail_line(const ls_tail *t, unsigned i, char out[LS_TAIL_BYTES])
 
 /* --- streams ------------------------------------------------------------------------------- */
 
+/* On a terminal other streams' lines take the place of a live one. */
+static void to_console(ls_stream *s, const char *p, size_t n)
+{
+    ls_console *c = s->console;
+    bool live = c->live == s;
+    if (c->live && !live) erase_live(c);
+    for (size_t i = 0; c->terminal && i < n; i++) {
+        live = p[i] != '\n' && (live || (s->returned && p[i] != '\r'));
+        s->returned = p[i] != '\n' && (s->returned || p[i] == '\r');
+    }
+    set_live(c, live ? s : NULL);
+    ls_console_add(c, p, n);
+}
+
 static void pass_on(ls_stream *s, const char *p, size_t n)
 {
     if (!s->console) return;
     if (s->hold == LS_HOLD_NOT) {
-        ls_console_add(s->console, p, n);
+        to_console(s, p, n);
         return;
     }
     size_t room = s->held.n < LS_HELD_BYTES ? LS_HELD_BYTES - s->held.n : 0;

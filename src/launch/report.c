@@ -281,14 +281,14 @@ void ls_job_report(ls_job *j, ls_launch_result *out)
             write_json(j, host, when, code, &json);
             save_json(j, &json);
         }
-        ls_console_add(&j->err, ls_text_str(&t), t.n);
+        ls_console_say(&j->err, ls_text_str(&t), t.n);
         ls_text_free(&t);
         ls_text_free(&json);
     }
     for (int r = 0; r < j->o->nproc; r++) {
         char line[64];
         int n = snprintf(line, sizeof line, "lockstep: rank %d after the failure:\n", j->first + r);
-        if (j->rank[r].err.held.n > 0) ls_console_add(&j->err, line, (size_t)n);
+        if (j->rank[r].err.held.n > 0) ls_console_say(&j->err, line, (size_t)n);
         ls_stream_release(&j->rank[r].err);
     }
     uint64_t deadline = env->mono_ns() + REPORT_DRAIN_NS;

@@ -349,7 +349,7 @@ static void answer(ls_job *j, uint64_t now, bool kill)
                  : snprintf(line, sizeof line,
                             "lockstep: %s: %d rank%s may end in order within %.0f s; once more kills %s at once\n", what,
                             j->nalive, s, (double)patience * 1e-9, they);
-    ls_console_add(&j->err, line, (size_t)n);
+    ls_console_say(&j->err, line, (size_t)n);
 }
 
 static void on_signal(ls_job *j, int sig)

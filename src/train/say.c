@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/env.h"
+#include "base/context.h"
+#include "base/log.h"
 
 #define DRAW_NS 100000000u
+#define LINE_BYTES 1024 /* a longer line is given memory of its own */
 
 static void put(int fd, const char *p, size_t n)
 {
@@ -21,16 +23,38 @@ static void put(int fd, const char *p, size_t n)
     }
 }
 
+bool ls_say_on_terminal(void)
+{
+    const ls_env *env = ls_env_get();
+    const char *launcher = env->getenv("LOCKSTEP_TTY_STDOUT");
+    return launcher ? strcmp(launcher, "1") == 0 : env->isatty(1);
+}
+
 void ls_say(const char *fmt, ...)
 {
-    char line[1024];
-    va_list ap;
+    char some[LINE_BYTES], *line = some;
+    const char *front = ls_say_on_terminal() ? LS_ERASE_LINE : "";
+    const size_t at = strlen(front);
+    va_list ap, again;
     va_start(ap, fmt);
-    int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+    va_copy(again, ap);
+    const int n = vsnprintf(some + at, sizeof some - at, fmt, ap);
+    size_t len = n < 0 ? at : at + (size_t)n;
+    if (len + 1 >= sizeof some) {
+        line = malloc(len + 2);
+        if (line) {
+            vsnprintf(line + at, len + 2 - at, fmt, again);
+        } else { /* as much as there is room for */
+            line = some;
+            len = sizeof some - 1;
+        }
+    }
+    va_end(again);
     va_end(ap);
-    size_t len = n < 0 ? 0 : (size_t)n < sizeof line - 1 ? (size_t)n : sizeof line - 2;
+    memcpy(line, front, at);
     line[len] = '\n';
-    put(1, line, len + 1);
+    put(1, line, len + 1); /* one write, so that nothing comes in between */
+    if (line != some) free(line);
 }
 
 const char *ls_eta_text(double seconds, char *buf, size_t n)
@@ -73,11 +97,12 @@ void ls_bar_draw(ls_bar *b, int64_t step, int64_t steps, int64_t epoch, double l
     bar[width] = 0;
     int n = snprintf(line, sizeof line, "\r[%s]%.*s\x1b[K", bar, b->columns - width - 3, facts);
     put(2, line, (size_t)n);
+    ls_context_get()->live = true;
 }
 
 void ls_bar_clear(ls_bar *b)
 {
     if (!b->shown) return;
-    put(2, "\r\x1b[K", 4);
-    b->shown = false;
+    put(2, LS_ERASE_LINE, sizeof LS_ERASE_LINE - 1);
+    b->shown = ls_context_get()->live = false;
 }

@@ -6,7 +6,10 @@
 #include <stdint.h>
 #include "base/compiler.h"
 
-/* One line (a newline is added) on stdout. */
+/* stdout reaches a terminal unchanged: directly, or through the launcher. */
+bool ls_say_on_terminal(void);
+/* One line of any length (a newline is added) on stdout. On a terminal it takes the place of the live line, whose bytes
+ * come by another way, when they like. */
 void ls_say(const char *fmt, ...) LS_PRINTF(1, 2);
 
 /* The live line on stderr: a bar on a terminal, nothing elsewhere. */

@@ -9,13 +9,6 @@
 #include "net/world.h"
 #include "train/trainer.h"
 
-/* stdout reaches a terminal unchanged: directly, or through the launcher. */
-static bool on_terminal(const ls_env *env)
-{
-    const char *launcher = env->getenv("LOCKSTEP_TTY_STDOUT");
-    return launcher ? strcmp(launcher, "1") == 0 : env->isatty(1);
-}
-
 /* A run does without it, but not with a file that it was told to use and that is broken. */
 static ls_status find_peak(ls_dtype dtype, int threads, ls_peak *out)
 {
@@ -33,8 +26,7 @@ ls_status ls_watch_open(ls_trainer *t)
     ls_watch *w = &t->watch;
     w->format = ls_log_format_find(t->c->log.format);
     if (!w->format) return ls_fail(LS_BAD_CONFIG, "log.format %s", t->c->log.format);
-    w->terminal = on_terminal(env);
-    w->colour = w->terminal && !(no_color && *no_color);
+    w->colour = ls_say_on_terminal() && !(no_color && *no_color);
     ls_mfu_count(&t->mc, ls_params_count(&t->model->params), (int64_t)t->feed.tokens, &w->mfu);
     w->reserved =
         (double)(ls_arena_size(t->w->arena) + ls_arena_size(t->arena)) + (double)ls_world_ledger(t->w)->now[LS_MEM_ACT];
@@ -89,7 +81,6 @@ void ls_watch_line(ls_trainer *t, const ls_step_stats *s, double eta_s)
                         .global_batch = t->c->train.global_batch };
     if (w->peak.gflops > 0.0) v.mfu = v.flops / (w->peak.gflops * 1e9);
     w->line.n = 0;
-    if (w->terminal) ls_text_add(&w->line, "\r\x1b[K"); /* over the bar, whose bytes come by another way */
     w->format->line(&v, w->colour, &w->line);
     ls_say("%s", ls_text_str(&w->line));
     memset(&w->since, 0, sizeof w->since);

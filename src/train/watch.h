@@ -9,7 +9,7 @@
 
 typedef struct ls_watch {
     const ls_log_format *format;
-    bool terminal, colour; /* stdout is one, and NO_COLOR does not forbid */
+    bool colour; /* stdout is a terminal, and NO_COLOR does not forbid it */
     ls_mfu mfu;
     ls_peak peak;            /* gflops is 0 where it could not be measured */
     double reserved, memory; /* bytes of this rank's arenas, and what there is for a rank on this host */
