@@ -88,6 +88,16 @@ claim 'and gives the same final line' test "$(final)" = "$first"
 claim 'config.yaml runs and gives the same' test "$(final)" = "$first"
 "$lockstep" run --nproc-per-node 2 "$lockstep" train base.yaml --data.path kept >out 2>err
 claim 'lockstep run starts it too; data.path is where tokens are kept' test "$(final)" = "$first" -a -e kept/tokenizer.json
+mkdir empty full
+"$lockstep" run --nproc-per-node 3 -- "$lockstep" train base.yaml --data.path empty --train.steps 1 --train.global_batch 9 >out 2>err
+claim 'an empty folder takes them: one rank makes them, the others wait' grep -qE '^final step=1 ' out
+claim 'and they are made once' test "$(grep -c '^tokens of' out)" = 1 -a "$(ls empty | tr '\n' ' ')" = 'source.txt tokenizer.json train.bin val.bin '
+touch full/notes
+"$lockstep" run --nproc-per-node 3 -- "$lockstep" train base.yaml --data.path full --train.steps 1 --train.global_batch 9 >out 2>err
+code=$?
+claim 'a folder of other files: 78' ends_with 78
+claim 'and it is said which' grep -qF 'data.path full: has other files and no train.bin: name a new folder, or an empty one' err
+claim 'and nothing is put into it' test "$(ls -A full)" = notes
 train 2 --data.path kept
 claim 'and found again' test "$(final)" = "$first" -a "$(grep -c '^tokens of' out)" = 0
 train 2 --data.name tokens --data.path kept

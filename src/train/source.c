@@ -120,6 +120,21 @@ static ls_status cache_name(const ls_train_config *c, ls_corpus *corpus, char *o
     return LS_OK;
 }
 
+static bool has_tokens(const char *dir)
+{
+    char path[LS_SOURCE_PATH + 16];
+    snprintf(path, sizeof path, "%s/train.bin", dir);
+    return type_of(path) != LS_FILE_NONE;
+}
+
+/* A folder takes its name, and can replace an empty one only. */
+static ls_status check_empty(const char *dir)
+{
+    char name[512];
+    if (type_of(dir) != LS_FILE_DIR || ls_env_get()->list(dir, name, sizeof name) == 0 || has_tokens(dir)) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "data.path %s: has other files and no train.bin: name a new folder, or an empty one", dir);
+}
+
 /* Into a folder beside it, which then gets its name: nobody sees half of it. */
 static ls_status make(const ls_train_config *c, ls_corpus *corpus, const char *dir, bool *made)
 {
@@ -128,6 +143,7 @@ static ls_status make(const ls_train_config *c, ls_corpus *corpus, const char *d
     ls_tokenizer *t = NULL;
     const char *with = tokenizer_of(c);
 
+    LS_TRY(check_empty(dir));
     LS_TRY(ls_commit_folder_create(dir, &folder));
     const ls_prepare p = { .out = ls_commit_folder_path(folder), .format = LS_TOKENS_LLMC, .val = VAL };
     ls_status st = strcmp(with, "char") == 0 ? ls_prepare_chars(&p, corpus, &t) : ls_tokenizer_open(with, &t);
@@ -136,7 +152,7 @@ static ls_status make(const ls_train_config *c, ls_corpus *corpus, const char *d
     if (st == LS_OK) {
         st = ls_commit_folder_finish(folder, false);
         *made = st == LS_OK;
-        if (st == LS_IO && type_of(dir) == LS_FILE_DIR) st = LS_OK; /* another job was faster: its files are as good */
+        if (st == LS_IO && has_tokens(dir)) st = LS_OK; /* another job was faster: its files are as good */
     }
     ls_commit_folder_destroy(folder);
     if (*made)
@@ -165,20 +181,13 @@ static ls_status wait_for(const char *dir)
 {
     const ls_env *env = ls_env_get();
     const uint64_t end = env->mono_ns() + WAIT_NS;
-    while (type_of(dir) != LS_FILE_DIR) {
+    while (!has_tokens(dir)) { /* they come all at once, with the folder's name */
         if (env->mono_ns() > end)
-            return ls_fail(LS_IO, "%s: did not come in %d s from the first rank of this host, which makes it", dir,
+            return ls_fail(LS_IO, "%s: its tokens did not come in %d s from the first rank of this host, which makes it", dir,
                            (int)(WAIT_NS / 1000000000u));
         env->wait(NULL, 0, NULL, 0, env->mono_ns() + LOOK_NS);
     }
     return LS_OK;
-}
-
-static bool has_tokens(const char *dir)
-{
-    char path[LS_SOURCE_PATH + 16];
-    snprintf(path, sizeof path, "%s/train.bin", dir);
-    return type_of(path) != LS_FILE_NONE;
 }
 
 static ls_status of_text(const ls_train_config *c, ls_source *s)
