@@ -747,48 +747,64 @@ static void steps_with_gradients_that_were_averaged_last(void **state)
     for (int size = 1; size <= 3; size++) expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, steps_with_averages, NULL));
 }
 
-/* A frozen matrix in a list of its own, a trained one, and a bias that takes part in the loss if *arg. */
-static ls_status steps_with_a_frozen_parameter(ls_world *w, void *arg)
-{
-    const bool uses_all = *(const bool *)arg;
-    const int64_t wdim[2] = { 3, 4 }, square[2] = { 4, 4 }, bdim[1] = { 3 }, xdim[2] = { 2, 4 }, ydim[1] = { 2 };
-    float x[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
-    int64_t y[2] = { 0, 2 };
-    ls_params frozen = { 0 }, ps = { 0 };
+/* A frozen matrix in a list of its own, a trained one, and a bias. */
+typedef struct half_frozen {
+    ls_params frozen, ps;
     ls_arena *arena;
     ls_ddp *ddp;
     ls_tape *t;
     ls_optim *o, *of_frozen;
+} half_frozen;
+
+static ls_status build_half_frozen(ls_world *w, half_frozen *m)
+{
+    const int64_t wdim[2] = { 3, 4 }, square[2] = { 4, 4 }, bdim[1] = { 3 };
     ls_optim_config oc;
-    LS_TRY(ls_arena_create(65536, false, NULL, &arena));
-    LS_TRY(ls_params_add(&frozen, "frozen", 2, square));
-    LS_TRY(ls_params_add(&ps, "weight", 2, wdim));
-    LS_TRY(ls_params_add(&ps, "bias", 1, bdim));
-    LS_TRY(ls_params_bind(&frozen, arena, NULL));
-    LS_TRY(ls_params_bind(&ps, arena, NULL));
-    for (int i = 0; i < 16; i++) ((float *)frozen.item[0].t.data)[i] = 0.1f;
-    for (int i = 0; i < 12; i++) ((float *)ps.item[0].t.data)[i] = 0.1f * (float)i;
-    memset(ps.item[1].t.data, 0, 3 * sizeof(float));
-    LS_TRY(ls_tape_create(65536, NULL, NULL, &t));
-    LS_TRY(ls_ddp_create(ls_world_group(w), &ps, NULL, &ddp));
+    LS_TRY(ls_arena_create(65536, false, NULL, &m->arena));
+    LS_TRY(ls_params_add(&m->frozen, "frozen", 2, square));
+    LS_TRY(ls_params_add(&m->ps, "weight", 2, wdim));
+    LS_TRY(ls_params_add(&m->ps, "bias", 1, bdim));
+    LS_TRY(ls_params_bind(&m->frozen, m->arena, NULL));
+    LS_TRY(ls_params_bind(&m->ps, m->arena, NULL));
+    for (int i = 0; i < 16; i++) ((float *)m->frozen.item[0].t.data)[i] = 0.1f;
+    for (int i = 0; i < 12; i++) ((float *)m->ps.item[0].t.data)[i] = 0.1f * (float)i;
+    memset(m->ps.item[1].t.data, 0, 3 * sizeof(float));
+    LS_TRY(ls_tape_create(65536, NULL, NULL, &m->t));
+    LS_TRY(ls_ddp_create(ls_world_group(w), &m->ps, NULL, &m->ddp));
     LS_TRY(ls_optim_defaults("adamw", &oc));
-    LS_TRY(ls_optim_create(&oc, &ps, arena, &o));
-    LS_TRY(ls_optim_create(&oc, &frozen, arena, &of_frozen));
-    LS_TRY(ls_ddp_begin_forward(ddp, t, true));
-    ls_tensor *in = ls_linear(t, ls_tape_input(t, LS_F32, 2, xdim, x), &frozen.item[0].t, NULL);
-    ls_tensor *out = ls_linear(t, in, &ps.item[0].t, uses_all ? &ps.item[1].t : NULL);
-    LS_TRY(ls_backward(t, ls_softmax_cross_entropy(t, out, ls_tape_input(t, LS_I64, 1, ydim, y), NULL, NULL)));
-    ls_status st = ls_optim_step(o);
-    if (st == LS_OK) st = ls_optim_step(of_frozen);
-    const float first = *(float *)frozen.item[0].t.data;
-    ls_optim_destroy(o);
-    ls_optim_destroy(of_frozen);
-    ls_ddp_destroy(ddp);
-    ls_tape_destroy(t);
-    ls_params_free(&ps);
-    ls_params_free(&frozen);
-    ls_arena_destroy(arena);
-    LS_EXPECT(st < 0 || first == 0.1f, "a frozen parameter has changed");
+    LS_TRY(ls_optim_create(&oc, &m->ps, m->arena, &m->o));
+    return ls_optim_create(&oc, &m->frozen, m->arena, &m->of_frozen);
+}
+
+/* The bias takes part in the loss if uses_all. */
+static ls_status step_half_frozen(half_frozen *m, bool uses_all)
+{
+    const int64_t xdim[2] = { 2, 4 }, ydim[1] = { 2 };
+    float x[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    int64_t y[2] = { 0, 2 };
+    LS_TRY(ls_ddp_begin_forward(m->ddp, m->t, true));
+    ls_tensor *in = ls_linear(m->t, ls_tape_input(m->t, LS_F32, 2, xdim, x), &m->frozen.item[0].t, NULL);
+    ls_tensor *out = ls_linear(m->t, in, &m->ps.item[0].t, uses_all ? &m->ps.item[1].t : NULL);
+    ls_tensor *labels = ls_tape_input(m->t, LS_I64, 1, ydim, y);
+    LS_TRY(ls_backward(m->t, ls_softmax_cross_entropy(m->t, out, labels, NULL, NULL)));
+    LS_TRY(ls_optim_step(m->o));
+    LS_TRY(ls_optim_step(m->of_frozen));
+    LS_EXPECT(*(float *)m->frozen.item[0].t.data == 0.1f, "a frozen parameter has changed");
+    return LS_OK;
+}
+
+static ls_status steps_with_a_frozen_parameter(ls_world *w, void *arg)
+{
+    half_frozen m = { 0 };
+    ls_status st = build_half_frozen(w, &m);
+    if (st == LS_OK) st = step_half_frozen(&m, *(const bool *)arg);
+    ls_optim_destroy(m.o);
+    ls_optim_destroy(m.of_frozen);
+    ls_ddp_destroy(m.ddp);
+    ls_tape_destroy(m.t);
+    ls_params_free(&m.ps);
+    ls_params_free(&m.frozen);
+    ls_arena_destroy(m.arena);
     return st;
 }
 
