@@ -86,4 +86,20 @@ head -c 40000 elsewhere.safetensors >cut.safetensors
 claim 'a file that is cut short: 65' fails_with 65 'cut.safetensors' lockstep generate cut.safetensors --tokenizer chars/tokenizer.json --prompt a
 claim 'a full disk is no success' fails_with 74 'standard output' sh -c "'$build/lockstep' generate llama --prompt a >/dev/full"
 claim '--help shows an example' has_line 'lockstep generate runs/gpt2-tiny --prompt' lockstep generate --help
+# flag, least, most, one below, one above: within, the flag is taken, and then it is the folder that is not there
+ends() {
+    claim "--$1: $4 is refused" fails_with 64 "--$1: expected" lockstep generate absent "--$1=$4"
+    claim "--$1: $5 is refused" fails_with 64 "--$1: expected" lockstep generate absent "--$1=$5"
+    claim "--$1: $2 is taken" fails_with 74 'absent' lockstep generate absent "--$1=$2"
+    claim "--$1: $3 is taken" fails_with 74 'absent' lockstep generate absent "--$1=$3"
+    claim "--$1: --help has both ends" grep -qF "$2..$3)" <(lockstep generate --help | tr -s ' \n' ' ')
+}
+ends tokens 1 4294967295 0 4294967296
+ends top-k 0 16777216 -1 16777217
+ends seed 0 9223372036854775807 -1 9223372036854775808
+ends temperature 0 1e12 -1e-9 1.0000001e12
+for most in '--temperature 1e12' '--temperature 1e-300' '--top-k 16777216' '--seed 9223372036854775807'; do
+    # shellcheck disable=SC2086
+    claim "$most writes" test "$(write gpt2 --prompt Hello --tokens 9 $most | wc -m)" -ge 15
+done
 finish

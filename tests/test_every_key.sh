@@ -133,6 +133,12 @@ differ output train.eval_every gpt2 '' '--train.eval_every 2'
 shows train.eval_every gpt2 '--train.eval_every 2' lines val_loss 2
 vals() { grep -o 'val_loss.*' "$1/out"; }
 differ vals train.eval_batches gpt2 '' '--train.eval_batches 3'
+refuse data.drop_last gpt2 '--data.drop_last true' 78 'data.drop_last belongs to model.name mlp'
+mkdir no-val && cp tokens/train.bin tokens/tokenizer.json no-val # gpt2.yaml gives eval_batches
+refuse train.eval_batches gpt2 "--data.path $tmp/no-val" 78 'train.eval_batches: there is nothing to evaluate on: no val.bin'
+refuse train.eval_every gpt2 "--data.path $tmp/no-val --train.eval_batches 0 --train.eval_every 2" 78 'train.eval_every: there is nothing to evaluate on: no val.bin'
+go gpt2 --data.path "$tmp/no-val" --train.eval_batches 0
+claim 'tokens without val.bin: a run without evaluations' grep -q '^final step=3 ' "$at/out"
 shows train.sample_every gpt2 '--train.sample_every 3 --train.sample_prompt A' grep -q '^sample at step 3:' out
 differ output train.sample_tokens gpt2 '--train.sample_every 3 --train.sample_prompt A' '--train.sample_every 3 --train.sample_prompt A --train.sample_tokens 2'
 differ output train.sample_prompt gpt2 '--train.sample_every 3 --train.sample_prompt A' '--train.sample_every 3 --train.sample_prompt rank'
@@ -240,6 +246,11 @@ shows dump-buckets mlp '--dump-buckets' grep -q '^buckets (' out
 shows inject mlp '--inject nan@0:2' grep -q 'the loss of rank 0 in step 2 is not finite' err
 refuse inject mlp '--inject nan@0:9' 78 'inject nan@0:9: the run has 3 steps'
 shows events mlp '--events RUN.events' grep -q '"event":"rank_exit"' run.events
+claim 'train --log-dir: not under another launcher' fails_with 64 '--log-dir is the launcher' "$lockstep" run "$lockstep" train mlp.yaml --log-dir l
+claim 'train --log-dir: nor with another folder than its own' fails_with 64 '--log-dir is the launcher' "$lockstep" run --log-dir k "$lockstep" train mlp.yaml --log-dir l
+claim 'train --log-dir: nor under mpirun' fails_with 64 '--log-dir is the launcher' env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 \
+    OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "$lockstep" train mlp.yaml --log-dir l
+claim 'train --log-dir: no such folder is made' test ! -e l
 claim 'train --events: not under another launcher' fails_with 64 'give it to `lockstep run`' "$lockstep" run "$lockstep" train mlp.yaml --events e
 claim 'train --nproc-per-node: nor another number of ranks' fails_with 64 'has started 1 ranks' "$lockstep" run "$lockstep" train mlp.yaml -n 2
 shows log-dir mlp '--log-dir RUN.logs' ls run.logs

@@ -67,12 +67,14 @@ static void answer_for_ranks(const ls_launch_result *r)
 /* Ranks that somebody else started: what only a launcher does must be asked of that one. */
 static ls_status check_started(const ls_train_config *c)
 {
-    const char *local = getenv("LOCAL_WORLD_SIZE"), *events = getenv("LOCKSTEP_EVENTS");
+    const char *local = getenv("LOCAL_WORLD_SIZE"), *events = getenv("LOCKSTEP_EVENTS"), *logs = getenv("LOCKSTEP_LOG_DIR");
     if (c->nproc_per_node && local && atoi(local) != c->nproc_per_node)
         return ls_fail(LS_USAGE, "--nproc-per-node is %lld, but the launcher has started %s ranks on this machine: leave it out",
                        (long long)c->nproc_per_node, local);
     if (*c->events && (!events || strcmp(events, c->events) != 0))
         return ls_fail(LS_USAGE, "--events is the launcher's to write: give it to `lockstep run`");
+    if (*c->log_dir && (!logs || strcmp(logs, c->log_dir) != 0))
+        return ls_fail(LS_USAGE, "--log-dir is the launcher's to fill: give it to `lockstep run`");
     return LS_OK;
 }
 

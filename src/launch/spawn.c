@@ -78,6 +78,7 @@ static void describe(const ls_job *j, int r, vars *e)
         if (j->agent) set(e, "LOCKSTEP_RENDEZVOUS=%s", j->node0);
     }
     if (j->o->events) set(e, "LOCKSTEP_EVENTS=%s", j->o->events);
+    if (j->o->log_dir) set(e, "LOCKSTEP_LOG_DIR=%s", j->o->log_dir);
     /* stderr is a pipe to us; a rank whose bytes reach a terminal unchanged may draw a progress bar */
     bool terminal = k->err.console && !k->err.prefixed && env->isatty(2);
     if (terminal || env->getenv("LOCKSTEP_TTY_COLUMNS"))

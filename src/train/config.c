@@ -92,7 +92,7 @@ const ls_opt ls_train_opts[] = {
       "copies of weights that products read faster, made in each step; auto: bf16 of 4 micro-batches or more", 0,
       NULL },
     { "train.eval_every", LS_OPT_INT, AT(train.eval_every), "0", "0.." STEPS,
-      "steps between evaluations; 0: after each epoch. There is one at the end", 0, "validation.freq|train.eval_interval" },
+      "steps between evaluations; 0: after each epoch. There is one at the end; tokens need a val.bin", 0, "validation.freq|train.eval_interval" },
     { "train.eval_batches", LS_OPT_INT, AT(train.eval_batches), "0", "0.." STEPS,
       "batches of train.global_batch samples that an evaluation takes, from the first; 0: all there are", 0,
       "validation.steps|train.eval_iters" },

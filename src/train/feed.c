@@ -149,7 +149,11 @@ static ls_status open_tokens(ls_feed *f, const ls_train_config *c, const ls_mode
 ls_status ls_feed_open(ls_feed *f, const ls_train_config *c, const ls_model_config *model, const ls_source *source)
 {
     f->ignore = -1;
-    return strcmp(model->name, "mlp") == 0 ? open_features(f, c, model) : open_tokens(f, c, model, source);
+    LS_TRY(strcmp(model->name, "mlp") == 0 ? open_features(f, c, model) : open_tokens(f, c, model, source));
+    const char *key = c->train.eval_every ? "train.eval_every" : c->train.eval_batches ? "train.eval_batches" : NULL;
+    if (!key || f->test_samples > 0) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "%s: there is nothing to evaluate on: no val.bin of 2 tokens or more is beside %s: make one, or "
+                   "leave it out", key, source->train);
 }
 
 void ls_feed_close(ls_feed *f)
