@@ -109,6 +109,40 @@ static void a_rank_elsewhere_is_seen_as_it_is_there(void **state)
     free(here);
 }
 
+static void a_checkpoint_elsewhere_is_known_here(void **state)
+{
+    (void)state;
+    static char beat[LS_BEAT_MAX_BYTES];
+    ls_world_page *there = new_page(), *here = new_page();
+    ls_saved s;
+    char path[LS_SAVED_PATH_BYTES], text[LS_SAVED_PATH_BYTES + 64];
+    uint64_t told;
+    fill(there);
+    ls_page_abort(there, 3, LS_RANK_DIED, "a sentence that stands before it");
+    ls_saved_read(&here->saved, &s);
+    assert_string_equal(ls_saved_text(&s, text, sizeof text), ""); /* a job that is no training */
+    memset(path, 'x', sizeof path);
+    path[sizeof path - 1] = 0;
+    static const char *const want[] = { "", "no checkpoint was saved", "the newest checkpoint of this run is a? b (step 12)",
+                                        "the newest checkpoint of this run is xxx" };
+    for (int i = 0; i < 4; i++) {
+        if (i > 0) ls_saved_write(&there->saved, i == 1 ? NULL : i == 2 ? "a\x1b b" : path, 12);
+        size_t n = ls_beat_write(there, ~0ull, 10000, beat);
+        assert_true(n <= sizeof beat);
+        assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told)); /* rank 0 is here: it knows better */
+        ls_saved_read(&here->saved, &s);
+        assert_int_equal(s.state, i < 2 ? LS_SAVED_UNKNOWN : i == 2 ? LS_SAVED_NONE : LS_SAVED_ONE); /* as it was */
+        assert_true(ls_beat_read(here, ~2ull, beat, n, 50000, &told));
+        assert_int_equal(here->rank[2].step, 7); /* what follows is where it was */
+        ls_saved_read(&here->saved, &s);
+        ls_saved_text(&s, text, sizeof text);
+        if (strncmp(text, want[i], strlen(want[i])) != 0 || (i < 3 && strlen(text) != strlen(want[i]))) fail_msg("%s", text);
+        if (i == 3) assert_string_equal(s.path, path);
+    }
+    free(there);
+    free(here);
+}
+
 static void nobody_writes_into_the_slot_of_a_rank_that_is_here(void **state)
 {
     (void)state;
@@ -166,6 +200,9 @@ static void what_is_no_beat_changes_nothing(void **state)
         { offsetof(ls_beat_head, count), RANKS + 1 },
         { offsetof(ls_beat_head, count), 2 },
         { offsetof(ls_beat_head, text), LS_ERROR_BYTES },
+        { offsetof(ls_beat_head, saved), LS_SAVED_STATES },
+        { offsetof(ls_beat_head, path), LS_SAVED_PATH_BYTES },
+        { offsetof(ls_beat_head, path), 1 },
         { rank_at + offsetof(ls_beat_rank, rank), RANKS },
         { rank_at + offsetof(ls_beat_rank, state), LS_RANK_STOPPED + 1 },
         { rank_at + offsetof(ls_beat_rank, in_coll), LS_IN_MESSAGE + 1 },
@@ -188,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_elsewhere_is_seen_as_it_is_there),
         cmocka_unit_test(long_work_elsewhere_is_seen_as_it_is_there),
+        cmocka_unit_test(a_checkpoint_elsewhere_is_known_here),
         cmocka_unit_test(nobody_writes_into_the_slot_of_a_rank_that_is_here),
         cmocka_unit_test(the_first_cause_stays),
         cmocka_unit_test(what_is_no_beat_changes_nothing),

@@ -67,6 +67,20 @@ for transport in shm tcp; do
     done
 done
 
+# --- what was saved by then --------------------------------------------------------------------------
+fault shm kill@1:5 --log-dir logs
+claim 'killed before a save: there is no checkpoint' grep -qx '  checkpoint: no checkpoint was saved' err
+claim 'killed before a save: failure.json' grep -q '"checkpoint": null' logs/*/failure.json
+rm -rf logs
+fault shm kill@1:5 --checkpoint.every 2 --log-dir logs # steps 2 and 4: rank 1 waits for the save before it goes on
+named=$tmp/run/checkpoints/step-00000004/model.safetensors
+claim 'killed after a save: the newest checkpoint' grep -qFx "  checkpoint: the newest checkpoint of this run is $named (step 4)" err
+claim 'killed after a save: which is there, whole' "$lockstep" ckpt verify "$named"
+claim 'killed after a save: failure.json' grep -qF "\"checkpoint\": \"$named\"" logs/*/failure.json
+claim 'killed after a save: its step' grep -q '"checkpoint_step": 4' logs/*/failure.json
+"$lockstep" run --nproc-per-node 2 -- sh -c 'exit 3' >out 2>err
+claim 'a program that does not train: nothing about checkpoints' test "$(grep -c checkpoint err)" = 0
+
 # --- one that is stopped, hangs, does something else ----------------------------------------------
 for transport in shm tcp; do
     fault $transport stop@1:5 --comm.timeout 1s
@@ -137,7 +151,7 @@ finished
 took=$(((${EPOCHREALTIME/./} - start) / 1000))
 claim 'a second Ctrl-C: exit 130' ends_with 130
 claim 'a second Ctrl-C: at once, not after the 5 s of the first' test $took -lt 3000
-claim 'a second Ctrl-C: it is said that nothing new was saved' says 'stopped by Ctrl-C: ranks were killed before they had saved; nothing of this step was kept'
+claim 'a second Ctrl-C: it is said that nothing was saved' says 'stopped by Ctrl-C: ranks were killed; no checkpoint was saved'
 claim 'a second Ctrl-C: nothing is left' nothing_left
 
 # Whenever it comes after lockstep answers at all: what was kept, or that nothing was.

@@ -100,8 +100,34 @@ kill -INT $pid
 wait $pid
 code=$?
 claim 'a second Ctrl-C in a save: 130' ends_with 130
-claim 'a second Ctrl-C in a save: it is said that nothing of this step was kept' says 'nothing of this step was kept'
+claim 'a second Ctrl-C in the first save: it is said that there is no checkpoint' says 'stopped by Ctrl-C: ranks were killed; no checkpoint was saved'
 claim 'a second Ctrl-C in a save: nothing temporary is left' nothing_temporary killed
+
+interrupted() { # once more: two signals within 10 ms are one
+    kill -INT $pid 2>/dev/null
+    ! kill -0 $pid 2>/dev/null
+}
+# In the second save: the first is named, and whole.
+for how in train run; do
+    rm -f out err held
+    command=("$lockstep" train base.yaml --train.steps 2 --checkpoint.every 1 --run.dir $how)
+    [ $how = train ] && command+=(--nproc-per-node 2) || command=("$lockstep" run --nproc-per-node 2 -- "${command[@]}")
+    LD_PRELOAD=$tmp/slow.so HELD=held "${command[@]}" >out 2>err &
+    pid=$!
+    until_true test -e held
+    rm held # the first save goes on
+    until_true test -e held
+    kill -INT $pid
+    until_true grep -qs 'once more kills' err
+    until_true interrupted
+    wait $pid
+    code=$?
+    claim "$how: a second Ctrl-C in the second save: 130" ends_with 130
+    claim "$how: a second Ctrl-C in the second save: the first is named" \
+        says "ranks were killed; the newest checkpoint of this run is $how/checkpoints/step-00000001/model.safetensors (step 1)"
+    claim "$how: a second Ctrl-C in the second save: and is whole" "$lockstep" ckpt verify $how/checkpoints/step-00000001/model.safetensors
+    claim "$how: a second Ctrl-C in the second save: there is no other" test "$(ls -A $how/checkpoints)" = step-00000001
+done
 
 # --- results that nobody reads, or that cannot be written -----------------------------------------------------
 for ranks in 1 2; do

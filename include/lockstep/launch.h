@@ -50,6 +50,8 @@ typedef struct ls_launch_result {
     bool unanswered;      /* the user stopped it, and rank 0 ended without a word: by a signal, or told by another */
     bool killed;          /* ... some rank only by SIGKILL, after a second signal or when the time to save was over */
     char message[496];    /* the first cause, one line */
+    char saved[496];      /* of a training: "the newest checkpoint of this run is FILE (step 10)" or "no checkpoint was saved";
+                             "": none has told */
 } ls_launch_result;
 
 /* Starts, watches, reports on stderr, stops the rest, returns when all are gone.

@@ -57,10 +57,10 @@ static void answer_for_ranks(const ls_launch_result *r)
 {
     if (r->status != LS_INTERRUPTED || !r->unanswered) return;
     const char *what = r->exit_code == 128 + SIGINT ? "stopped by Ctrl-C" : r->message;
-    if (r->killed)
-        ls_fail(LS_INTERRUPTED, "%s: ranks were killed before they had saved; nothing of this step was kept, whole "
-                                "checkpoints of earlier ones were, if any", what);
-    else ls_fail(LS_INTERRUPTED, "%s " TOO_EARLY, what);
+    const char *saved = *r->saved ? r->saved : "no checkpoint was saved";
+    if (r->killed) ls_fail(LS_INTERRUPTED, "%s: ranks were killed; %s", what, saved);
+    else if (!*r->saved) ls_fail(LS_INTERRUPTED, "%s " TOO_EARLY, what);
+    else ls_fail(LS_INTERRUPTED, "%s: the ranks did not save; %s", what, saved);
     ls_cli_fail("train", LS_INTERRUPTED);
 }
 

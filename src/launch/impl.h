@@ -182,6 +182,8 @@ void ls_job_signal(ls_job *j, int sig);
 bool ls_job_joined(const ls_job *j, int r);
 /* report.c: the exit code, and the report where there is something to report. */
 void ls_job_report(ls_job *j, ls_launch_result *out);
+/* report.c: what rank 0 has saved, as ls_saved_text has it. */
+const char *ls_job_saved(const ls_job *j, char *buf, size_t n);
 const char *ls_signal_name(int sig); /* "SIGKILL"; "signal" when unknown */
 
 #endif

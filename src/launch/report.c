@@ -58,6 +58,36 @@ static void note_silence(const ls_job *j, ls_launch_result *out)
     for (int r = 0; r < j->o->nproc; r++) out->killed = out->killed || j->rank[r].signal == SIGKILL;
 }
 
+/* Bytes from ranks and files may not drive the terminal. */
+static void make_inert(char *p)
+{
+    for (; p && *p; p++)
+        if (((unsigned char)*p < 0x20 && *p != '\n') || *p == 0x7f) *p = '?';
+}
+
+/* --- what was saved ------------------------------------------------------------------------- */
+
+/* Other hosts know by rank 0's heartbeat, which may be behind. */
+const char *ls_job_saved(const ls_job *j, char *buf, size_t n)
+{
+    char text[LS_SAVED_PATH_BYTES + 64];
+    ls_saved s;
+    ls_saved_read(&j->page->saved, &s);
+    ls_saved_text(&s, text, sizeof text);
+    snprintf(buf, n, "%s%s", text, *text && j->first > 0 ? ", by the last heartbeat of rank 0's host" : "");
+    return buf;
+}
+
+/* After a stop on request: ranks that were killed cannot say what they saved. */
+static void note_killed(ls_job *j, const ls_launch_result *r)
+{
+    char line[sizeof r->saved + 64];
+    if (!r->killed || !*r->saved || j->o->ranks_answer || j->o->quiet) return;
+    const int n = snprintf(line, sizeof line, "lockstep: ranks were killed; %s\n", r->saved);
+    make_inert(line);
+    ls_console_add(&j->err, line, (size_t)n);
+}
+
 /* --- pieces ----------------------------------------------------------------------------------- */
 
 /* "2026-01-31_12:00:00Z": days since 1970 to year, month, day by counting years of 365.2425
@@ -133,13 +163,6 @@ static void consequences(const ls_job *j, ls_text *t)
     if (!any) ls_text_add(t, "none");
 }
 
-/* Bytes from ranks and files may not drive the terminal. */
-static void make_inert(char *p)
-{
-    for (; p && *p; p++)
-        if (((unsigned char)*p < 0x20 && *p != '\n') || *p == 0x7f) *p = '?';
-}
-
 /* Of whoever failed first, wherever it is; else our own. */
 static int pid_of(const ls_job *j)
 {
@@ -189,6 +212,8 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
         if (ls_tail_line(&k->tail, 0, line)) ls_text_add(t, "  its last lines on stderr:\n");
         for (unsigned i = 0; ls_tail_line(&k->tail, i, line); i++) ls_text_add(t, "    | %s\n", line);
     }
+    char saved[LS_SAVED_PATH_BYTES + 128];
+    if (*ls_job_saved(j, saved, sizeof saved)) ls_text_add(t, "  checkpoint: %s\n", saved);
     ls_text_add(t, "  consequences: ");
     consequences(j, t);
     if (j->dir) ls_text_add(t, "\n  the same as JSON: %s/failure.json", j->dir);
@@ -232,6 +257,11 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
         }
         ls_text_add(t, "]");
     }
+    ls_saved saved;
+    ls_saved_read(&j->page->saved, &saved);
+    if (saved.state == LS_SAVED_NONE) ls_text_add(t, ",\n  \"checkpoint\": null");
+    if (saved.state == LS_SAVED_ONE) member(t, "checkpoint", saved.path);
+    if (saved.state == LS_SAVED_ONE) ls_text_add(t, ",\n  \"checkpoint_step\": %lld", (long long)saved.step);
     ls_text_add(t, ",\n  \"consequences\": [");
     for (int r = 0, n = 0; r < j->o->nproc; r++) {
         const ls_job_rank *k = &j->rank[r];
@@ -263,10 +293,12 @@ void ls_job_report(ls_job *j, ls_launch_result *out)
     char host[64] = "?", when[40];
     int code = exit_code(j);
     *out = (ls_launch_result){ .status = j->status, .exit_code = code, .first_rank = -1 };
+    ls_job_saved(j, out->saved, sizeof out->saved);
     if (j->status == LS_OK && j->user_signal) {
         out->status = LS_INTERRUPTED;
         snprintf(out->message, sizeof out->message, "stopped by the user (%s)", ls_signal_name(j->user_signal));
         note_silence(j, out);
+        note_killed(j, out);
     } else if (j->status < 0) {
         const char *there = j->first_rank >= 0 && j->culprit < 0 ? ls_job_host(j, j->first_rank) : NULL;
         if (there) snprintf(host, sizeof host, "%s", there);

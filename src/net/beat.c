@@ -94,6 +94,13 @@ size_t ls_beat_write(const ls_world_page *p, uint64_t mask, uint64_t now_ns, voi
         memcpy(to, text, h.text);
         to += h.text;
     }
+    ls_saved saved;
+    ls_saved_read(&p->saved, &saved);
+    h.saved = saved.state;
+    h.saved_step = saved.step;
+    h.path = saved.state == LS_SAVED_ONE ? (uint32_t)strlen(saved.path) : 0;
+    memcpy(to, saved.path, h.path);
+    to += h.path;
     for (uint32_t r = 0; r < p->nranks; r++) {
         ls_beat_rank b;
         if (!(mask >> r & 1u) || load(&p->rank[r].state) == LS_RANK_STARTING) continue;
@@ -141,6 +148,16 @@ static void take_rank(ls_world_page *p, const ls_beat_rank *b, uint64_t now_ns)
     atomic_store_explicit(&slot->state, b->state, memory_order_release);
 }
 
+static void take_saved(ls_world_page *p, const ls_beat_head *h, const char *path)
+{
+    char text[LS_SAVED_PATH_BYTES];
+    if (h->saved == LS_SAVED_UNKNOWN) return;
+    memcpy(text, path, h->path);
+    text[h->path] = 0;
+    ls_text_printable(text);
+    ls_saved_write(&p->saved, h->saved == LS_SAVED_ONE ? text : NULL, h->saved_step);
+}
+
 bool ls_beat_read(ls_world_page *p, uint64_t mask, const void *in, size_t n, uint64_t now_ns, uint64_t *told)
 {
     const char *at = in;
@@ -150,8 +167,9 @@ bool ls_beat_read(ls_world_page *p, uint64_t mask, const void *in, size_t n, uin
     if (n < sizeof h) return false;
     memcpy(&h, at, sizeof h);
     if (h.nranks != p->nranks || h.count > p->nranks || h.text >= LS_ERROR_BYTES) return false;
-    if (n != sizeof h + h.text + h.count * sizeof b) return false;
-    const char *text = at + sizeof h, *ranks = text + h.text;
+    if (h.saved >= LS_SAVED_STATES || h.path >= LS_SAVED_PATH_BYTES) return false;
+    if (n != sizeof h + h.text + h.path + h.count * sizeof b) return false;
+    const char *text = at + sizeof h, *path = text + h.text, *ranks = path + h.path;
     for (uint32_t i = 0; i < h.count; i++) {
         memcpy(&b, ranks + i * sizeof b, sizeof b);
         if (!fits(p, &b)) return false;
@@ -166,6 +184,7 @@ bool ls_beat_read(ls_world_page *p, uint64_t mask, const void *in, size_t n, uin
         ls_page_blame(p, rank ? h.abort_by : LS_ABORT_BY_LAUNCHER, about ? h.abort_about : -1,
                       h.abort_status < 0 ? (ls_status)h.abort_status : LS_ABORTED, line);
     }
+    if (mask & 1u) take_saved(p, &h, path);
     for (uint32_t i = 0; i < h.count; i++) {
         memcpy(&b, ranks + i * sizeof b, sizeof b);
         if (mask >> b.rank & 1u) take_rank(p, &b, now_ns);

@@ -14,10 +14,11 @@
 #include "lockstep/dtype.h"
 #include "lockstep/trace.h"
 #include "lockstep/world.h"
+#include "net/saved.h"
 #include "net/task.h"
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
-#define LS_PAGE_LAYOUT 3u
+#define LS_PAGE_LAYOUT 4u
 #define LS_PAGE_GROUPS 21  /* groups whose newest collectives a slot describes: all there can be, */
 #define LS_PAGE_HISTORY 64 /* and as many of each as can be in flight */
 
@@ -92,6 +93,7 @@ typedef struct ls_world_page {
     int32_t abort_status;
     int32_t abort_about;         /* the rank to blame: not the one that noticed */
     char abort_text[LS_ERROR_BYTES];
+    ls_saved_slot saved;         /* the newest checkpoint: written by rank 0, or by who mirrors its host */
     ls_rank_slot rank[];
 } ls_world_page;
 

@@ -2,42 +2,21 @@
 #include "net/task.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#include "base/compiler.h"
 #include "base/env.h"
-
-#define TURNS 1000 /* to read a task while it is written */
+#include "net/words.h"
 
 void ls_task_write(ls_task_slot *slot, const ls_task *t)
 {
-    uint64_t word[LS_TASK_WORDS];
-    memcpy(word, t, sizeof word);
-    const uint32_t v = atomic_load_explicit(&slot->version, memory_order_relaxed) | 1u;
-    atomic_store_explicit(&slot->version, v, memory_order_relaxed);
-    LS_FENCE_RELEASE(); /* readers that see a new word see the odd version */
-    for (int k = 0; k < LS_TASK_WORDS; k++) atomic_store_explicit(&slot->word[k], word[k], memory_order_relaxed);
-    atomic_store_explicit(&slot->version, v + 1, memory_order_release); /* the task is whole */
+    ls_words_write(&slot->version, slot->word, t, LS_TASK_WORDS);
 }
 
 bool ls_task_read(const ls_task_slot *slot, ls_task *out)
 {
-    uint64_t word[LS_TASK_WORDS];
-    for (int turn = 0; turn < TURNS; turn++) {
-        const uint32_t before = atomic_load_explicit(&slot->version, memory_order_acquire);
-        for (int k = 0; k < LS_TASK_WORDS; k++) word[k] = atomic_load_explicit(&slot->word[k], memory_order_relaxed);
-        LS_FENCE_ACQUIRE(); /* the copy is done before version is read again */
-        if (before & 1u || atomic_load_explicit(&slot->version, memory_order_relaxed) != before) {
-            if (turn > 0) ls_env_get()->yield(); /* who writes may have lost its time slice */
-            continue;
-        }
-        memcpy(out, word, sizeof *out);
-        out->file[sizeof out->file - 1] = 0; /* shared memory: anything may stand there */
-        if (out->kind >= LS_TASK_KINDS) out->kind = LS_TASK_NONE;
-        return out->kind != LS_TASK_NONE;
-    }
-    *out = (ls_task){ 0 };
-    return false;
+    if (!ls_words_read(&slot->version, slot->word, out, LS_TASK_WORDS)) *out = (ls_task){ 0 };
+    out->file[sizeof out->file - 1] = 0; /* shared memory: anything may stand there */
+    if (out->kind >= LS_TASK_KINDS) out->kind = LS_TASK_NONE;
+    return out->kind != LS_TASK_NONE;
 }
 
 void ls_task_begin(ls_task_slot *slot, ls_task_kind kind, uint64_t limit_ns, const char *file)

@@ -28,7 +28,7 @@ _Static_assert(sizeof(ls_task) == LS_TASK_WORDS * 8, "fills its words");
 
 /* A task in shared memory: written by its rank (or by who mirrors a rank of another host), read by anybody. */
 typedef struct ls_task_slot {
-    _Atomic uint32_t version; /* odd while the words are rewritten: readers retry */
+    _Atomic uint32_t version; /* net/words.h */
     _Atomic uint64_t word[LS_TASK_WORDS];
 } ls_task_slot;
 

@@ -51,6 +51,7 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     snprintf(path, sizeof path, "%s/tb", t->run_dir);
     if (t->c->log.tensorboard) LS_TRY(ls_tensorboard_open(path, &t->events));
     ls_status opened = ls_watch_open(t);
+    ls_saved_write(&t->w->page->saved, NULL, 0);
     ls_train_task(t, LS_TASK_NONE, NULL);
     return opened;
 }

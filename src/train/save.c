@@ -135,6 +135,7 @@ static ls_status write_checkpoint(ls_trainer *t)
     if (st == LS_IO) st = ls_fail(LS_CKPT_FAILED, "%s", ls_last_error());
     if (st < 0) return ls_while(st, "saving step %lld", (long long)t->step);
     snprintf(t->checkpoint, sizeof t->checkpoint, "%s/model.safetensors", folder);
+    ls_saved_write(&t->w->page->saved, t->checkpoint, t->step);
     ls_train_event(t, "ckpt_durable");
     st = keep_newest(t);
     ls_train_task(t, LS_TASK_NONE, NULL);
