@@ -17,11 +17,13 @@ static ls_status build(ls_world *w, const ls_replica_config *c, ls_replica *out)
     size_t room = 2 * ls_params_nbytes(ps) + ls_optim_state_bytes(&oc, ps) + ((size_t)ps->n + 8) * 512;
     LS_TRY(ls_arena_create(room, false, NULL, &out->arena));
     if (c->plain) LS_TRY(ls_params_bind(ps, out->arena, out->arena));
-    else LS_TRY(ls_ddp_bind(ls_world_group(w), ps, c->ddp, LS_F32, out->arena));
+    else LS_TRY(ls_ddp_bind(ls_world_group(w), ps, c->ddp, c->bf16 ? LS_BF16 : LS_F32, out->arena));
     LS_TRY(ls_model_init(out->model, &mc));
+    ls_params_round(ps);
     if (!c->plain) LS_TRY(ls_ddp_create(ls_world_group(w), ps, c->ddp, &out->ddp));
     if (c->optim) LS_TRY(ls_optim_create(&oc, ps, out->arena, &out->optim));
     LS_TRY(ls_tape_create(ls_model_tape_bytes(out->model, c->rows), NULL, c->tracer, &out->tape));
+    if (c->bf16) LS_TRY(ls_tape_set_dtype(out->tape, LS_BF16));
     out->x = malloc((size_t)(c->rows * out->features) * sizeof *out->x);
     out->label = malloc((size_t)c->rows * sizeof *out->label);
     return out->x && out->label ? LS_OK : ls_fail(LS_NO_MEMORY, "a batch of %lld rows", (long long)c->rows);

@@ -295,6 +295,36 @@ static ls_status steps_without_sync(ls_world *w, void *arg)
     return st;
 }
 
+/* Values are gathered through the memory of gradients. */
+typedef enum when { BEFORE_THE_STEP, OF_NO_SYNC, AFTER_THE_STEP, USED_UP } when;
+
+static ls_status gathers_values(ls_world *w, void *arg)
+{
+    const when *at = arg;
+    ls_replica_config c = config_of(&many_buckets, "adamw");
+    c.bf16 = true;
+    ls_replica r;
+    double norm;
+    LS_TRY(ls_replica_create(w, &c, &r));
+    ls_params *ps = &r.model->params;
+    ls_status st = step(w, &r, 0, 1, &norm); /* only owners have float values from here on */
+    if (st == LS_OK && *at != AFTER_THE_STEP)
+        st = ls_replica_pass(&r, 1, ls_world_rank(w) * ROWS, ROWS, *at != OF_NO_SYNC, 1, NULL);
+    if (*at == USED_UP) ls_params_zero_grad(ps);
+    float *before = ls_replica_grads(&r);
+    if (st == LS_OK) st = ls_ddp_gather_values(r.ddp);
+    float *after = ls_replica_grads(&r);
+    const bool same = before && after && memcmp(before, after, (size_t)ls_params_count(ps) * sizeof *before) == 0;
+    free(before);
+    free(after);
+    char digest[33];
+    if (st == LS_OK) st = ls_params_digest(ps, digest);
+    if (st == LS_OK) st = ls_expect_equal(w, digest, 32, "float values");
+    ls_replica_destroy(&r);
+    LS_EXPECT(st == LS_OK || same, "gradients were overwritten");
+    return st;
+}
+
 typedef struct bound {
     const ls_ddp_config *bind, *create; /* bind NULL: by ls_params_bind */
 } bound;
@@ -331,6 +361,10 @@ static void refuses_what_would_not_work(void **state)
     refuses(steps_without_sync, &(bool){ false }, LS_INVALID, "the gradient of 0.weight is this rank's own");
     expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, steps_without_sync, &(bool){ true }));
     refuses(asks_for_a_norm_alone, NULL, LS_INVALID, "call ls_grad_norm_shared");
+    refuses(gathers_values, &(when){ BEFORE_THE_STEP }, LS_INVALID, "the gradient of 0.weight would be overwritten");
+    refuses(gathers_values, &(when){ OF_NO_SYNC }, LS_INVALID, "call ls_optim_step or ls_params_zero_grad first");
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, gathers_values, &(when){ AFTER_THE_STEP }));
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, gathers_values, &(when){ USED_UP }));
     for (size_t i = 0; i < COUNT(row); i++) refuses(binds_otherwise, &row[i], LS_INVALID, "ls_ddp_bind");
     refuses(binds_otherwise, &(bound){ &one_bucket, &none }, LS_INVALID, "ls_ddp_bind");
     refuses(binds_otherwise, &(bound){ &second, &second }, LS_UNSUPPORTED, "zero_stage 2");

@@ -84,8 +84,9 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
  * zero_stage 1 there is nothing to do. A following ls_ddp_begin_forward insists on it. */
 ls_status ls_ddp_after_step(ls_ddp *d);
 /* With copies in bf16 these alone are gathered, and float values stay with the ranks that own them. This gathers the
- * values, too, on every rank, as a checkpoint or a digest wants them; it uses up the gradients. Between steps;
- * without copies or zero_stage 1 nothing is to be done. */
+ * values, too, on every rank, as a checkpoint or a digest wants them, through the memory of the gradients. LS_INVALID,
+ * and nothing is changed, while these wait for ls_optim_step or ls_params_zero_grad. Without copies or zero_stage 1
+ * nothing is to be done. */
 ls_status ls_ddp_gather_values(ls_ddp *d);
 
 int ls_ddp_buckets(const ls_ddp *d);

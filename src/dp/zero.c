@@ -259,6 +259,12 @@ ls_status ls_ddp_gather_values(ls_ddp *d)
 {
     const ls_params *ps = d->ps;
     if (!d->apart) return LS_OK;
+    for (int i = 0; i < ps->n; i++)
+        if (ps->item[i].sharded && ps->item[i].t.grad_ready)
+            return ls_fail(LS_INVALID,
+                           "ls_ddp_gather_values on rank %d: the gradient of %s would be overwritten, and no optimizer's step "
+                           "has used it: call ls_optim_step or ls_params_zero_grad first",
+                           ls_group_rank(d->g), ps->item[i].name);
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         if (p->sharded)
