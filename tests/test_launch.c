@@ -173,6 +173,33 @@ static void until_aborted(const ls_world_page *page)
     exit(105);
 }
 
+/* Waits for a signal to stop. Then rank 0 goes on with its step for longer than a rank may stand still; or does not; or
+ * trains on as if nothing had been said. */
+static int stop_on_request(const char *name, int rank, ls_world_page *page)
+{
+    sigset_t set;
+    int sig, fd;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    if ((fd = open(rank ? "1" : "0", O_CREAT | O_WRONLY, 0600)) < 0 || dprintf(fd, "%d\n", getpid()) < 0) return 107;
+    close(fd);
+    sigwait(&set, &sig);
+    const int turns = sig == SIGINT ? 40 : 140; /* of 0.2 s */
+    if (*name != 'm' || rank == 1)
+        for (;; usleep(20000)) {
+            if (*name == 'i') atomic_fetch_add(&page->rank[rank].step, 1);
+            if (*name == 'm' && atomic_load(&page->rank[0].state) != LS_RANK_RUNNING) break;
+        }
+    for (int i = 0; rank == 0 && i < turns; i++) {
+        atomic_store(&page->rank[0].micro_batch, (uint32_t)i);
+        usleep(200000);
+    }
+    atomic_store(&page->rank[rank].state, LS_RANK_DONE);
+    return sig == SIGTERM ? 75 : 130;
+}
+
 static int play(const char *name, int rank, ls_world_page *page)
 {
     if (strcmp(name, "mismatch") == 0) { /* rank 1 finds the cause, rank 0 is the first to leave */
@@ -197,6 +224,7 @@ static int play(const char *name, int rank, ls_world_page *page)
         until_aborted(page);
         return 82;
     }
+    if (strcmp(name, "moves") == 0 || strcmp(name, "sticks") == 0 || strcmp(name, "ignores") == 0) return stop_on_request(name, rank, page);
     return 106;
 }
 
@@ -651,6 +679,45 @@ static void lets_the_ranks_save_when_interrupted(void **state)
     }
 }
 
+static void waits_for_ranks_that_go_on_with_their_step(void **state)
+{
+    (void)state;
+    static const struct { const char *play; int sig, code; bool killed; } row[] = {
+        { "moves", SIGINT, 130, false }, { "moves", SIGTERM, 75, false },
+        { "sticks", SIGINT, 130, true }, { "ignores", SIGINT, 130, true },
+    };
+    enum { ROWS = sizeof row / sizeof *row };
+    char *dir[ROWS], path[4200], was[4096];
+    pid_t pid[ROWS];
+    assert_non_null(getcwd(was, sizeof was));
+    fflush(NULL);
+    for (int i = 0; i < ROWS; i++) { /* side by side: each takes its time */
+        dir[i] = folder();
+        if ((pid[i] = fork()) > 0) continue;
+        int null = open("/dev/null", O_WRONLY);
+        dup2(null, 2);
+        outcome x = { 0 };
+        const char *argv[] = { self, row[i].play, NULL };
+        ls_launch_opts o = { .argv = argv, .nproc = 2, .timeout_ns = 200000000 };
+        if (chdir(dir[i]) < 0) _exit(108);
+        x.st = ls_launch(&o, &x.r);
+        _exit(x.r.killed == row[i].killed ? x.r.exit_code : 109);
+    }
+    for (int i = 0; i < ROWS; i++)
+        for (int r = 0; r < 2; r++) {
+            struct stat s;
+            snprintf(path, sizeof path, "%s/%d", dir[i], r);
+            for (int turn = 0; turn < 20000 && (stat(path, &s) < 0 || s.st_size == 0); turn++) usleep(1000);
+        }
+    for (int i = 0; i < ROWS; i++) kill(pid[i], row[i].sig);
+    for (int i = 0; i < ROWS; i++) {
+        const int code = end_of(pid[i]);
+        if (code != row[i].code) fail_msg("%s, signal %d: exit %d", row[i].play, row[i].sig, code);
+        assert_true(all_gone(dir[i]));
+        remove_folder(dir[i]);
+    }
+}
+
 static void kills_at_the_second_interrupt(void **state)
 {
     (void)state;
@@ -708,6 +775,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(writes_the_failure_as_json),
         cmocka_unit_test(writes_events_as_json_lines),
         cmocka_unit_test(lets_the_ranks_save_when_interrupted),
+        cmocka_unit_test(waits_for_ranks_that_go_on_with_their_step),
         cmocka_unit_test(kills_at_the_second_interrupt),
         cmocka_unit_test(takes_the_ranks_along_when_it_is_killed),
     };

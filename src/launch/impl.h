@@ -156,6 +156,8 @@ typedef struct ls_job {
 
     int user_signal;        /* that asked us to stop; 0 */
     uint64_t user_signal_ns; /* when it came */
+    uint64_t stop_moved;     /* since then: where all ranks are, as one number */
+    uint32_t stop_step;      /* the furthest step of any rank when it came */
     bool answered;           /* our line about it was printed */
     bool sigint_ignored;    /* when we were started, and so in the ranks */
     int first_rank;         /* of the first failure, in the world; -1: none yet, or a launcher's own */

@@ -23,9 +23,11 @@
 #define GRACE_NS 500000000ull       /* after a failure: to end by themselves */
 #define TERM_NS 300000000ull        /* between SIGTERM and SIGKILL */
 #define GIVE_UP_NS 5000000000ull    /* after SIGKILL */
-#define INTERRUPT_NS 5000000000ull  /* after Ctrl-C: to save */
+#define INTERRUPT_NS 5000000000ull  /* after Ctrl-C: for ranks of which nothing is seen to move */
 #define ECHO_NS 10000000ull         /* timeout(1) and shells signal a process and its group at once */
-#define PREEMPT_NS 25000000000ull   /* after SIGTERM: one step and a save */
+#define PREEMPT_NS 25000000000ull   /* after SIGTERM: the same */
+#define STOP_NS 3600000000000ull    /* after either: for ranks that move, at most */
+#define STOP_STEPS 2u               /* that they may still begin: all of them agree to stop */
 #define PART_NS 1000000000ull       /* to tell the other hosts why we end */
 #define REJECT_LOG_NS 1000000000ull /* one line about strangers in this time */
 
@@ -198,13 +200,90 @@ static bool collect(ls_job *j, int r)
     return true;
 }
 
+/* --- a stop on request ------------------------------------------------------------------------- */
+
+/* Time after a signal of the user's for ranks of which nothing is seen to move: ranks in a world end by themselves when
+ * one of them hangs. */
+static uint64_t patience_ns(const ls_job *j)
+{
+    const uint64_t least = j->user_signal == SIGINT ? INTERRUPT_NS : PREEMPT_NS;
+    for (int r = 0; r < j->o->nproc; r++)
+        if (ls_job_joined(j, r)) return j->timeout_ns + INTERRUPT_NS > least ? j->timeout_ns + INTERRUPT_NS : least;
+    return least;
+}
+
+/* Where every rank of the world is, as one number that changes when any of them goes on. */
+static uint64_t where_all_are(const ls_job *j)
+{
+    uint64_t all = 0;
+    for (int r = 0; r < j->world; r++) {
+        const ls_rank_slot *slot = &j->page->rank[r];
+        const uint32_t newest = atomic_load_explicit(&slot->newest, memory_order_relaxed);
+        const struct ls_desc_slot *desc = &slot->desc[newest % (LS_PAGE_GROUPS * LS_PAGE_HISTORY)];
+        const bool ours = r >= j->first && r < j->first + j->o->nproc; /* mirrored times vary by themselves */
+        const uint64_t word[] = {
+            atomic_load_explicit(&slot->step, memory_order_relaxed),
+            atomic_load_explicit(&slot->micro_batch, memory_order_relaxed),
+            atomic_load_explicit(&slot->in_coll, memory_order_relaxed),
+            atomic_load_explicit(&slot->waits_for, memory_order_relaxed),
+            newest,
+            atomic_load_explicit(&desc->version, memory_order_relaxed),
+            ours ? atomic_load_explicit(&slot->beat_ns, memory_order_relaxed) : 0,
+        };
+        for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+            all = (all ^ word[i]) * 0x9e3779b97f4a7c15ull + (all >> 29);
+    }
+    return all;
+}
+
+static uint32_t furthest_step(const ls_job *j)
+{
+    uint32_t most = 0;
+    for (int r = 0; r < j->world; r++) {
+        const uint32_t step = atomic_load_explicit(&j->page->rank[r].step, memory_order_relaxed);
+        most = step > most ? step : most;
+    }
+    return most;
+}
+
+/* Whether a rank, here or on another host, does long work that may go on. */
+static bool is_saving(const ls_job *j, uint64_t now_ns)
+{
+    ls_task task;
+    for (int r = 0; r < j->world; r++) {
+        const int k = r - j->first;
+        if (k >= 0 && k < j->o->nproc && (!j->rank[k].alive || j->rank[k].stopped_ns)) continue;
+        if (ls_task_read(&j->page->rank[r].task, &task) && ls_task_left_ns(&task, now_ns) > 0) return true;
+    }
+    return false;
+}
+
+static void begin_stop(ls_job *j, int sig)
+{
+    j->user_signal = sig;
+    j->user_signal_ns = ls_env_get()->mono_ns();
+    j->stop_moved = where_all_are(j);
+    j->stop_step = furthest_step(j);
+    j->phase = LS_PHASE_TERM; /* a rank's end is no failure now; SIGKILL is the next phase */
+    j->phase_ns = j->user_signal_ns + patience_ns(j);
+}
+
+/* A save has its own time; ranks that go on with their step have ours from the moment they last did. */
+static void go_on_stopping(ls_job *j, uint64_t now_ns)
+{
+    if (j->phase != LS_PHASE_TERM || !j->user_signal) return;
+    const uint64_t all = where_all_are(j);
+    const bool moved = all != j->stop_moved && now_ns < j->user_signal_ns + STOP_NS &&
+                       furthest_step(j) <= j->stop_step + STOP_STEPS;
+    j->stop_moved = all;
+    if (moved || is_saving(j, now_ns)) j->phase_ns = now_ns + patience_ns(j);
+}
+
 /* The user has stopped another host's launcher: as on_signal has it, but our ranks know, and end by themselves. */
 static void stop_with_others(ls_job *j, int sig)
 {
-    j->user_signal = sig;
+    begin_stop(j, sig);
     j->answered = true;
-    j->phase = LS_PHASE_TERM;
-    j->phase_ns = ls_env_get()->mono_ns() + PREEMPT_NS;
 }
 
 /* The user stopped another host's launcher, and the ranks told one another. */
@@ -327,14 +406,6 @@ static bool behind_debugger(const ls_job *j)
     return false;
 }
 
-/* Time after Ctrl-C to finish a step: ranks in a world end by themselves when one of them hangs. */
-static uint64_t interrupt_ns(const ls_job *j)
-{
-    for (int r = 0; r < j->o->nproc; r++)
-        if (ls_job_joined(j, r)) return j->timeout_ns + INTERRUPT_NS;
-    return INTERRUPT_NS;
-}
-
 /* One line about a signal of the user's. Ranks that speak for themselves have a second to do so. */
 static void answer(ls_job *j, uint64_t now, bool kill)
 {
@@ -342,13 +413,13 @@ static void answer(ls_job *j, uint64_t now, bool kill)
     if (!kill && j->o->ranks_answer && now < j->user_signal_ns + ANSWER_NS) return;
     j->answered = true;
     char line[200];
-    uint64_t patience = j->user_signal == SIGINT ? interrupt_ns(j) : PREEMPT_NS;
     const char *what = j->user_signal == SIGINT ? "interrupted" : ls_signal_name(j->user_signal);
     const char *they = j->nalive == 1 ? "it" : "them", *s = j->nalive == 1 ? "" : "s";
     int n = kill ? snprintf(line, sizeof line, "lockstep: %s twice: killing %d rank%s\n", what, j->nalive, s)
                  : snprintf(line, sizeof line,
-                            "lockstep: %s: %d rank%s may end in order within %.0f s; once more kills %s at once\n", what,
-                            j->nalive, s, (double)patience * 1e-9, they);
+                            "lockstep: %s: %d rank%s may end in order, as long as something moves every %.0f s; "
+                            "once more kills %s at once\n",
+                            what, j->nalive, s, (double)patience_ns(j) * 1e-9, they);
     ls_console_say(&j->err, line, (size_t)n);
 }
 
@@ -364,13 +435,9 @@ static void on_signal(ls_job *j, int sig)
         enter(j, LS_PHASE_KILL, now, TERM_NS);
         return;
     }
-    j->user_signal = sig;
-    j->user_signal_ns = now;
-    uint64_t patience = sig == SIGINT ? interrupt_ns(j) : PREEMPT_NS;
+    begin_stop(j, sig);
     answer(j, now, false);
     ls_job_signal(j, sig == SIGINT && !j->sigint_ignored ? SIGINT : SIGTERM);
-    j->phase = LS_PHASE_TERM; /* a rank's end is no failure now; SIGKILL is the next phase */
-    j->phase_ns = now + patience;
 }
 
 static void look_at_strangers(ls_job *j, uint64_t now_ns)
@@ -405,23 +472,9 @@ static void give_up(ls_job *j)
     }
 }
 
-/* Whether a rank of ours does long work that may go on. */
-static bool is_saving(const ls_job *j, uint64_t now_ns)
-{
-    ls_task task;
-    for (int r = 0; r < j->o->nproc; r++)
-        if (j->rank[r].alive && !j->rank[r].stopped_ns && ls_task_read(&j->page->rank[j->first + r].task, &task) &&
-            ls_task_left_ns(&task, now_ns) > 0)
-            return true;
-    return false;
-}
-
 static void next_phase(ls_job *j, uint64_t now_ns)
 {
-    /* Ctrl-C: a save has its own time. SIGTERM: a scheduler that sends it waits no longer than we do. */
-    if (j->phase == LS_PHASE_TERM && j->user_signal == SIGINT && is_saving(j, now_ns) &&
-        j->phase_ns < now_ns + INTERRUPT_NS)
-        j->phase_ns = now_ns + INTERRUPT_NS;
+    go_on_stopping(j, now_ns);
     if (j->phase == LS_PHASE_RUN || now_ns < j->phase_ns) return;
     if (j->phase == LS_PHASE_GRACE) enter(j, LS_PHASE_TERM, now_ns, TERM_NS);
     else if (j->phase == LS_PHASE_TERM) enter(j, LS_PHASE_KILL, now_ns, GIVE_UP_NS);
