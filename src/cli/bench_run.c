@@ -184,11 +184,11 @@ static ls_coll_args args_of(bench *b, const job *j, int slot)
     return a;
 }
 
-static ls_status operation(bench *b, const job *j)
+static ls_status operation(bench *b, const job *j, const ls_coll_args *args)
 {
     if (j->coll == LS_SENDRECV) return b->o->ping_pong ? ping_pong(b, j) : send_and_receive(b, j, 0);
     copy_of_root(b, j, 0);
-    const ls_coll_args a = args_of(b, j, 0);
+    const ls_coll_args a = *args;
     const size_t *n = a.counts;
     switch (j->coll) { /* the calls that users make */
     case LS_ALL_REDUCE: return ls_all_reduce(b->g, a.in, a.out, a.count, a.dtype, a.op);
@@ -213,11 +213,11 @@ static ls_status operation(bench *b, const job *j)
     }
 }
 
-/* agg operations in flight together, each on buffers of its own. */
-static ls_status operations(bench *b, const job *j)
+/* agg operations in flight together, each on buffers of its own; first: args_of(b, j, 0), of which nothing is timed. */
+static ls_status operations(bench *b, const job *j, const ls_coll_args *first)
 {
     int agg = (int)b->o->agg;
-    if (agg == 1) return operation(b, j);
+    if (agg == 1) return operation(b, j, first);
     ls_work *work[64];
     ls_status st = LS_OK;
     int n = 0;
@@ -278,11 +278,12 @@ static void read_back(bench *b, const job *j)
 static ls_status repeat(bench *b, const job *j, int iters, double *each, double *ns)
 {
     const ls_bench_opts *o = b->o;
+    const ls_coll_args first = args_of(b, j, 0);
     LS_TRY(ls_barrier(b->g));
     uint64_t t0 = b->env->mono_ns();
     if (!o->touch && !each) {
         for (int i = 0; i < iters; i++) {
-            LS_TRY(operations(b, j));
+            LS_TRY(operations(b, j, &first));
             if (o->blocking) LS_TRY(ls_barrier(b->g));
         }
         *ns = (double)(b->env->mono_ns() - t0);
@@ -292,7 +293,7 @@ static ls_status repeat(bench *b, const job *j, int iters, double *each, double 
     for (int i = 0; i < iters; i++) {
         if (o->touch) rewrite(b, j);
         t0 = b->env->mono_ns();
-        LS_TRY(operations(b, j));
+        LS_TRY(operations(b, j, &first));
         if (o->blocking) LS_TRY(ls_barrier(b->g));
         double t = (double)(b->env->mono_ns() - t0);
         if (o->touch) read_back(b, j);
@@ -364,7 +365,8 @@ static ls_status measure(bench *b, const job *j, int *iters, ls_bench_result *ou
     const double ways = o->ping_pong ? 2 : 1;
     size_t n = (size_t)o->iters;
     double *each = b->each ? b->each + (j->in_place ? n : 0) : NULL;
-    for (int i = 0; i < (int)o->warmup; i++) LS_TRY(operations(b, j));
+    const ls_coll_args first = args_of(b, j, 0);
+    for (int i = 0; i < (int)o->warmup; i++) LS_TRY(operations(b, j, &first));
     LS_TRY(decide_iters(b, j, iters));
     for (int64_t k = 0; k < o->trials; k++) {
         LS_TRY(repeat(b, j, *iters, b->single ? b->single : each, &ns));
@@ -396,7 +398,8 @@ static ls_status check(bench *b, const job *j, double *nwrong)
         size_t first = share ? ls_bench_share_at(&c, 0, b->rank) : 0;
         double wrong = 0;
         fill(b, j, c.round);
-        LS_TRY(operations(b, j));
+        const ls_coll_args args = args_of(b, j, 0);
+        LS_TRY(operations(b, j, &args));
         for (int slot = 0; slot < (int)b->o->agg; slot++)
             if (j->out_count > 0) wrong += (double)ls_bench_wrong(&c, b->rank, first, j->out_count, output(b, j, slot));
         b->wrong += wrong;
@@ -416,7 +419,8 @@ static ls_status count_bytes(bench *b, const job *j, ls_bench_count *out)
     double v[LS_MAX_RANKS];
     LS_TRY(ls_barrier(b->g));
     ls_comm_stats_read(b->w, &before);
-    LS_TRY(operation(b, j));
+    const ls_coll_args args = args_of(b, j, 0);
+    LS_TRY(operation(b, j, &args));
     ls_comm_stats_read(b->w, &after);
     ls_bench_ran ran = { ls_select_ran(b->g), b->g->ran_segments, b->g->node };
     if (j->coll == LS_SENDRECV) ran.algo = "sendrecv";
@@ -456,7 +460,8 @@ static ls_status look_who_runs(bench *b, const job *j, ls_bench_result *out)
     const ls_bench_opts *o = b->o;
     const ls_algo *by[LS_COLLS];
     char names[256];
-    LS_TRY(operation(b, j));
+    const ls_coll_args args = args_of(b, j, 0);
+    LS_TRY(operation(b, j, &args));
     out->algo = j->coll == LS_SENDRECV ? "messages" : j->count == 0 && j->coll != LS_BARRIER ? NULL : ls_select_ran(b->g);
     out->segments = b->g->ran == LS_WORK_EXEC && out->algo ? b->g->ran_segments : 0;
     if (!o->algo || !*o->algo || !out->algo || b->g->ran == LS_WORK_LOCAL) return LS_OK;
