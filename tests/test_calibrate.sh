@@ -22,6 +22,9 @@ for level in "memory", "loopback":
     assert 0 < link["beta_ns_per_byte"] < 1e4, (level, link)
 assert c["gamma_ns_per_byte"] >= 0 and c["poke_ns"] >= 0
 assert c["network"]["alpha_ns"] == 30000 # not measured on one host
+m = c["in_memory"]
+assert set(m) == {"sum_in_place_bytes", "copy_in_place_bytes", "past_cache_bytes", "mail_string_bytes", "stage_past_cache_bytes"}, m
+assert all(0 <= x <= 1e12 for x in m.values()), m
 PY
 claim 'says with what it chooses' has_line "costs from $HOME/.cache/lockstep/calibration.json" explain all_reduce 1K
 claim 'keeps it elsewhere on request' has_line 'kept in here/c.json' "$lockstep" calibrate --output here/c.json
@@ -57,6 +60,25 @@ claim 'the fastest candidate comes first' sh -c "'$lockstep' bench all_reduce --
 bench() { "$lockstep" bench all_reduce --transport tcp -g 4 -b 4K -e 4M -f 32 -n 2 -w 0 --count "$@"; }
 claim 'what is chosen is what runs' has_line "direct              rank all" bench
 claim 'and its results are right' has_line 'Out of bounds values : 0 OK' bench
+
+# --- forms in mapped memory, where each of two ranks has a core
+if [ "$(nproc)" -ge 2 ]; then
+    forms() { # what runs for 2 KiB and 8 KiB
+        "$lockstep" bench "$1" --place out -b 2K -e 8K -f 4 -n 2 -w 0 --count | grep -oE '  (oneshot|fold) ' | tr -d ' \n'
+    }
+    points() { echo "{\"lockstep_calibration\": 1, \"in_memory\": {\"sum_in_place_bytes\": $1, \"copy_in_place_bytes\": $2}}" >costs.json; }
+    points 2048 1e12
+    claim 'sums in place above a size' test "$(forms reduce_scatter) $(forms all_gather)" = 'oneshotfold oneshotoneshot'
+    points 0 2048
+    claim 'that a calibration moves' test "$(forms reduce_scatter) $(forms all_gather)" = 'foldfold oneshotfold'
+    cat >points.sh <<'SH'
+[ "$RANK" = 0 ] || export LOCKSTEP_CALIBRATION=none
+exec "$@"
+SH
+    claim 'for all ranks alike, by what rank 0 was told' has_line 'Out of bounds values : 0 OK' "$lockstep" run --nproc-per-node 2 \
+        sh points.sh "$lockstep" bench reduce_scatter -b 64 -e 1M -f 4 -n 2 -w 0
+fi
+claim 'shows them' has_line 'mail is copied by the string instruction from      never' "$lockstep" calibrate --show
 
 # --- asking
 claim 'LOCKSTEP_ALGO names one for all' has_line 'asked for: ring' env LOCKSTEP_ALGO=ring "$lockstep" bench all_reduce \

@@ -38,7 +38,7 @@ static void comes_back_as_it_was_written(void **state)
 {
     (void)state;
     ls_cost c = { .link = { { 1.0 / 3, 0.1, 2e-9 }, { 8e3, 1e3, 0.5 }, { 3e4, 2e3, 0.8 } },
-                  .gamma_ns = 0.7, .poke_ns = 5 };
+                  .gamma_ns = 0.7, .poke_ns = 5, .in_memory = { 512, 2048, 1 << 25, 4096, LS_COST_NEVER } };
     ls_cost back;
     ls_text t = { 0 };
     ls_cost_print_json(&c, "a \"host\"", &t);
@@ -50,9 +50,11 @@ static void comes_back_as_it_was_written(void **state)
 static void what_is_left_out_is_the_presets(void **state)
 {
     (void)state;
-    static const char text[] = "{\"lockstep_calibration\": 1, \"network\": {\"alpha_ns\": 5, \"gap_ns\": -0.0}, \"more\": [1]}";
+    static const char text[] = "{\"lockstep_calibration\": 1, \"network\": {\"alpha_ns\": 5, \"gap_ns\": -0.0}, \"more\": [1], "
+                               "\"in_memory\": {\"mail_string_bytes\": 2048}}";
     ls_cost c, want = ls_cost_preset;
     want.link[LS_LEVEL_NETWORK].alpha_ns = 5.0;
+    want.in_memory.mail_string = 2048.0;
     want.link[LS_LEVEL_NETWORK].gap_ns = 0.0; /* not minus zero, to the bit */
     assert_int_equal(ls_cost_read_json("x", text, sizeof text - 1, &c), LS_OK);
     assert_memory_equal(&c, &want, sizeof c);
@@ -71,6 +73,9 @@ static void says_what_is_wrong_with_a_file(void **state)
         { "{\"lockstep_calibration\": 1, \"memory\": {\"gap_ns\": -1}}", "x: memory.gap_ns: expected a number from 0 to 1e+12" },
         { "{\"lockstep_calibration\": 1, \"poke_ns\": 1e13}", "x: poke_ns: expected a number from 0 to 1e+12" },
         { "{\"lockstep_calibration\": 1, \"poke_ns\": \"1\"}", "x: poke_ns: expected a number" },
+        { "{\"lockstep_calibration\": 1, \"in_memory\": 3}", "x: in_memory: expected an object" },
+        { "{\"lockstep_calibration\": 1, \"in_memory\": {\"past_cache_bytes\": -1}}",
+          "x: in_memory.past_cache_bytes: expected a number from 0 to 1e+12" },
         { "{\"lockstep_calibration\": 1, \"poke_ns\": 1, \"poke_ns\": 1}", "duplicate" },
     };
     ls_cost c;

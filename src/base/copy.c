@@ -1,4 +1,4 @@
-/* copy.c -- stores that go past the caches. */
+/* copy.c -- stores that go past the caches, and those of a string instruction. */
 #include "base/copy.h"
 
 #include <stdint.h>
@@ -43,6 +43,15 @@ static void past_cache(char *d, const char *s, size_t nbytes)
 }
 static void ordered(void) {}
 #endif
+
+void ls_copy_string(void *dst, const void *src, size_t nbytes)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(nbytes)::"memory");
+#else
+    if (nbytes > 0) memcpy(dst, src, nbytes);
+#endif
+}
 
 void ls_copy_past_cache(void *dst, const void *src, size_t nbytes)
 {

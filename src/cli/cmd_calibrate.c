@@ -24,6 +24,34 @@ static const ls_opt table[] = {
       .short_name = 'h' },
 };
 
+static const char *size_text(double nbytes, char *out, size_t n)
+{
+    const int k = nbytes >= 1048576.0 ? 2 : nbytes >= 1024.0;
+    if (nbytes >= LS_COST_NEVER) snprintf(out, n, "never");
+    else snprintf(out, n, "%g %s", nbytes / (k == 2 ? 1048576.0 : k == 1 ? 1024.0 : 1.0), k == 2 ? "MiB" : k == 1 ? "KiB" : "B");
+    return out;
+}
+
+/* What follows for mapped memory, and by which times of the first and the second way. */
+static void print_switches(const ls_cost *c, const ls_calibration *m)
+{
+    static const char *const what[LS_SWITCH_POINTS] = {
+        "reduce_scatter sums in place above", "all_gather and all_to_all copy in place above",
+        "stores into results go past the caches from", "mail is copied by the string instruction from",
+        "private vectors are staged past the caches from",
+    };
+    ls_switch_points s = c->in_memory;
+    char text[32];
+    puts("in memory, between ranks with a core each");
+    for (int i = 0; i < LS_SWITCH_POINTS; i++) {
+        printf("  %-50s %s", what[i], size_text(*ls_switch_point(&s, i), text, sizeof text));
+        for (int k = 0; m && k < m->nswitch[i]; k++)
+            printf("%s %s: %.2f, %.2f us", k == 0 ? "; measured" : ",", size_text((double)m->switch_bytes[i][k], text, sizeof text),
+                   m->switch_ns[i][k][0] / 1e3, m->switch_ns[i][k][1] / 1e3);
+        puts(m && m->nswitch[i] == 0 ? "; not measured" : "");
+    }
+}
+
 static void print_cost(const ls_cost *c, const ls_calibration *m)
 {
     static const char *const what[LS_LEVELS] = { "two ranks of a host, in memory", "two ranks of a host, over tcp",
@@ -39,6 +67,7 @@ static void print_cost(const ls_cost *c, const ls_calibration *m)
     }
     printf("adding    %.4f ns/B (%.2f GB/s)\n", c->gamma_ns, c->gamma_ns > 0.0 ? 1.0 / c->gamma_ns : 0.0);
     printf("poke      %.2f us\n", c->poke_ns / 1e3);
+    print_switches(c, m);
 }
 
 /* Each measurement beside what the line through them says. */

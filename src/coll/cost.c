@@ -21,7 +21,20 @@ const ls_cost ls_cost_preset = {
               [LS_LEVEL_NETWORK] = { 30000.0, 2500.0, 0.8 } },
     .gamma_ns = 0.15,
     .poke_ns = 1500.0,
+    .in_memory = { .sum_in_place = 1024.0, .copy_in_place = 4096.0, .past_cache = 24.0 * 1048576.0, /* of a Zen 5 */
+                   .mail_string = LS_COST_NEVER, .stage_past_cache = 0.0 },
 };
+
+static const struct { const char *name; size_t offset; } switches[LS_SWITCH_POINTS] = {
+    { "sum_in_place_bytes", offsetof(ls_switch_points, sum_in_place) },
+    { "copy_in_place_bytes", offsetof(ls_switch_points, copy_in_place) },
+    { "past_cache_bytes", offsetof(ls_switch_points, past_cache) },
+    { "mail_string_bytes", offsetof(ls_switch_points, mail_string) },
+    { "stage_past_cache_bytes", offsetof(ls_switch_points, stage_past_cache) },
+};
+
+const char *ls_switch_name(int i) { return switches[i].name; }
+double *ls_switch_point(ls_switch_points *s, int i) { return (double *)(void *)((char *)s + switches[i].offset); }
 
 void ls_cost_fit(const double *x, const double *y, int n, double *alpha, double *beta, double *worst)
 {
@@ -59,7 +72,12 @@ void ls_cost_print_json(const ls_cost *c, const char *host, ls_text *out)
     ls_json_number(out, c->gamma_ns);
     ls_text_add(out, ",\n  \"poke_ns\": ");
     ls_json_number(out, c->poke_ns);
-    ls_text_add(out, "\n}\n");
+    ls_switch_points s = c->in_memory;
+    for (int i = 0; i < LS_SWITCH_POINTS; i++) {
+        ls_text_add(out, "%s\n    \"%s\": ", i == 0 ? ",\n  \"in_memory\": {" : ",", switches[i].name);
+        ls_json_number(out, *ls_switch_point(&s, i));
+    }
+    ls_text_add(out, "\n  }\n}\n");
 }
 
 /* object[key], if there, into *out. */
@@ -92,6 +110,10 @@ static ls_status read_all(const char *name, const json_t *root, ls_cost *out)
         LS_TRY(number(name, link, where, "beta_ns_per_byte", LS_COST_MAX_NS, &out->link[l].beta_ns));
     }
     LS_TRY(number(name, root, "", "gamma_ns_per_byte", LS_COST_MAX_NS, &out->gamma_ns));
+    const json_t *points = json_object_get(root, "in_memory");
+    if (points && !json_is_object(points)) return ls_fail(LS_BAD_FILE, "%s: in_memory: expected an object of sizes", name);
+    for (int i = 0; i < LS_SWITCH_POINTS; i++)
+        LS_TRY(number(name, points, "in_memory.", switches[i].name, LS_COST_NEVER, ls_switch_point(&out->in_memory, i)));
     return number(name, root, "", "poke_ns", LS_COST_MAX_NS, &out->poke_ns);
 }
 

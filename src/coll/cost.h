@@ -25,10 +25,25 @@ typedef struct ls_link_cost {
     double beta_ns;  /* of a byte: moved while the other direction moves as much; in memory: copied */
 } ls_link_cost;
 
+/* Where mapped memory has two ways to do a thing, how many bytes it takes for the second to be the faster one. It
+ * depends on how fast lines go from core to core, and on the caches. LS_COST_NEVER: at no size. */
+typedef struct ls_switch_points {
+    double sum_in_place;    /* a reduce_scatter is summed where its vectors lie, not through slots: above so many; */
+    double copy_in_place;   /* all_gather and all_to_all, likewise */
+    double past_cache;      /* stores into results go past the caches: from so many that all ranks touch together */
+    double mail_string;     /* a short vector from or to a root is put by the processor's own string instruction */
+    double stage_past_cache; /* a piece of a private vector is put into its slot past the caches */
+} ls_switch_points;
+#define LS_SWITCH_POINTS 5
+#define LS_COST_NEVER 1e12
+const char *ls_switch_name(int i);                             /* its key in the file */
+double *ls_switch_point(ls_switch_points *s, int i);
+
 typedef struct ls_cost {
     ls_link_cost link[LS_LEVELS];
     double gamma_ns; /* of a byte: added to another vector */
     double poke_ns;  /* until a rank that shares its core with others looks at its messages again */
+    ls_switch_points in_memory;
 } ls_cost;
 
 extern const ls_cost ls_cost_preset; /* of an ordinary server of the 2020s, on a 10 Gbit/s network */

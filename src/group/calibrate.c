@@ -131,7 +131,24 @@ static ls_status measure_pair(ls_group *g, void *arg)
     return LS_OK;
 }
 
-static ls_status pair_rank(ls_world *w, void *arg) { return measure_pair(ls_world_group(w), arg); }
+/* Each rank's thread on a core of its own: other programs may drive both to one. If that fails, so be it. */
+static void spread_out(const ls_world *w)
+{
+    const ls_env *env = ls_env_get();
+    if (env->cpus() >= ls_world_size(w)) (void)env->stay_on(ls_world_rank(w));
+}
+
+static ls_status pair_rank(ls_world *w, void *arg)
+{
+    spread_out(w);
+    return measure_pair(ls_world_group(w), arg);
+}
+
+static ls_status switch_rank(ls_world *w, void *arg)
+{
+    spread_out(w);
+    return ls_calibrate_switch_points(ls_world_group(w), arg);
+}
 
 /* --- more ranks than cores ------------------------------------------------------------------------- */
 
@@ -161,6 +178,8 @@ ls_status ls_calibrate_host(ls_calibration *out)
         ls_world_opts o = { .transport = row[i].transport, .arena_bytes = 3 * LARGEST };
         LS_TRY(ls_world_threads(2, &o, pair_rank, &p));
     }
+    ls_world_opts so = { .transport = "shm", .arena_bytes = LS_SWITCH_ARENA_BYTES };
+    LS_TRY(ls_world_threads(2, &so, switch_rank, out));
     int cores = ls_env_get()->cpus();
     out->ranks = (size_t)(cores < 2 ? 4 : cores > LS_MAX_RANKS / 2 ? LS_MAX_RANKS : 2 * cores);
     ls_world_opts o = { .transport = "shm", .arena_bytes = (size_t)1 << 20 };

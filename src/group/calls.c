@@ -32,6 +32,8 @@ ls_status ls_all_gather(ls_group *g, const void *in, void *out, size_t count, ls
 ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtype, int root)
 {
     ls_coll_args a = { .coll = LS_BROADCAST, .out = buf, .count = count, .dtype = dtype, .root = root };
+    if (count <= LS_MAIL_MOST && ls_quick_fits(g, &a) && count * ls_dtype_size(dtype) <= LS_MAIL_MOST)
+        return ls_quick_broadcast(g, buf, count, dtype, root);
     return ls_coll_run(g, &a);
 }
 

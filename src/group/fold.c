@@ -23,18 +23,16 @@
 #define APART_BYTES ((size_t)256 << 10) /* private all_reduces of so many: see keeps_share */
 #define UNIT_BYTES 64 /* shares of a sum end at cache lines */
 
-/* What all ranks touch together, from which on stores go past the caches. (A machine's own word for its last-level
+/* Whether all ranks touch so much together that stores go past the caches. (A machine's own word for its last-level
  * cache is of no use: a guest is told of all there are, and cores share one with seven others. An all_reduce reads
  * most of what it writes; it gains nothing.) */
-#define CACHE_BYTES ((size_t)24 << 20)
-
 static bool past_cache(const ls_work *k)
 {
     size_t n = (size_t)k->g->size, vectors = 2; /* of nbytes */
     if (k->a.coll == LS_ALL_TO_ALL) vectors = 2 * n;
     if (k->a.coll == LS_ALL_GATHER || k->a.coll == LS_BROADCAST) vectors = n;
     if (k->a.coll == LS_REDUCE_SCATTER) vectors = n + 1;
-    return k->nbytes >= CACHE_BYTES / vectors;
+    return (double)k->nbytes * (double)vectors >= k->g->e->terms.cost.in_memory.past_cache;
 }
 
 static void copy(const ls_work *k, char *to, const char *from, size_t nbytes)
@@ -341,7 +339,7 @@ bool ls_rooted_publish(ls_work *k)
     k->past_cache = past_cache(k);
     if (g->rank != k->a.root && !root_helps(k) && !all_help(k)) return true;
     const void *vector = g->rank != k->a.root || k->a.coll == LS_GATHER ? k->a.out : ls_offered(k);
-    return ls_mail_post(k, NULL, 0, ls_offset_of(&g->member[g->rank], vector, k->nbytes));
+    return ls_mail_post(k->g, k->rooted, k->sig, NULL, 0, ls_offset_of(&g->member[g->rank], vector, k->nbytes));
 }
 
 /* Member r's vector, or NULL when it is not registered. */
@@ -476,10 +474,10 @@ ls_status ls_rooted_turn(ls_work *k)
     if (st != LS_OK) return st;
     if (!vector) { /* everybody sees the root's line */
         if (k->pos > 0) return ls_fail(LS_PROTOCOL, "a rank moved its vector while a collective used it");
-        ls_mail_through(k, false);
+        ls_mail_through(k->g, k->rooted);
         return ls_staged_start(k);
     }
     st = k->g->rank == k->a.root ? root_turn(k, vector) : leaf_turn(k, vector);
-    if (st == LS_OK) ls_mail_through(k, true);
+    if (st == LS_OK) ls_mail_tell(k->g, k->rooted);
     return st;
 }

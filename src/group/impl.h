@@ -356,12 +356,13 @@ static inline void ls_coll_entered(ls_group *g, const ls_coll_desc *d)
 
 /* work.c: starts, waits, frees; what never entered the queue costs the least. */
 ls_status ls_coll_run(ls_group *g, const ls_coll_args *a);
-/* Goes on with a collective of kind ONESHOT that quick.c has shown its peers: the newest of the group. */
-LS_COLD ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig);
+/* Goes on with a collective that quick.c has begun, the newest of the group; `shown`: what peers wait for is there. */
+LS_COLD ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig, ls_work_kind kind, bool shown);
 
-/* quick.c: a short blocking sum, or a barrier, without a work. */
+/* quick.c: a short blocking sum, broadcast or barrier without a work. */
 ls_status ls_quick_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op);
 ls_status ls_quick_barrier(ls_group *g);
+ls_status ls_quick_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtype, int root);
 /* Whether a sum of so many bytes is a oneshot, alike on every rank. More than fits a line goes in packets. */
 static inline bool ls_sum_is_short(const ls_group *g, size_t nbytes)
 {

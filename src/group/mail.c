@@ -17,6 +17,7 @@
  */
 #include <string.h>
 
+#include "base/copy.h"
 #include "coll/reduce.h"
 #include "group/mapped.h"
 
@@ -25,10 +26,9 @@
 
 /* --- how far everybody is ------------------------------------------------------------- */
 
-static void look(const ls_work *k)
+static void look(ls_group *g, uint32_t rooted)
 {
-    ls_group *g = k->g;
-    uint32_t least = k->rooted - 1;
+    uint32_t least = rooted - 1;
     for (int r = 0; r < g->size; r++) {
         if (r == g->rank) continue;
         /* acquire: pairs with tell(); what that rank read before is read */
@@ -38,17 +38,19 @@ static void look(const ls_work *k)
     if ((int32_t)(least - g->mail.seen) > 0) g->mail.seen = least;
 }
 
-static void tell(ls_group *g, uint32_t rooted)
+void ls_mail_tell(ls_group *g, uint32_t rooted)
 {
+    if (g->mail.told == rooted) return;
+
     g->mail.told = rooted;
     /* release: our reads of the lines up to it are over */
     atomic_store_explicit(&g->member[g->rank].area->through, rooted, memory_order_release);
     ls_wake_members(g);
 }
 
-void ls_mail_through(ls_work *k, bool now)
+void ls_mail_through(ls_group *g, uint32_t rooted)
 {
-    if (now || k->rooted - k->g->mail.told >= TELL_EVERY) tell(k->g, k->rooted);
+    if (rooted - g->mail.told >= TELL_EVERY) ls_mail_tell(g, rooted);
 }
 
 /* --- writing --------------------------------------------------------------------------- */
@@ -61,14 +63,14 @@ static void reclaim(ls_mail *x)
 }
 
 /* Room for n bytes in one piece, from `head` on; false while there is none. */
-static bool room(const ls_work *k, uint32_t n)
+static bool room(ls_group *g, uint32_t rooted, uint32_t n)
 {
-    ls_mail *x = &k->g->mail;
+    ls_mail *x = &g->mail;
     uint32_t at = x->head % LS_MAIL_BYTES, skip = at + n > LS_MAIL_BYTES ? LS_MAIL_BYTES - at : 0;
     if (x->sent - x->freed == LS_MAIL_LINES || x->head + skip + n - x->tail > LS_MAIL_BYTES) {
         reclaim(x);
         if (x->head + skip + n - x->tail > LS_MAIL_BYTES) {
-            look(k);
+            look(g, rooted);
             reclaim(x);
         }
         if (x->head + skip + n - x->tail > LS_MAIL_BYTES) return false;
@@ -77,31 +79,32 @@ static bool room(const ls_work *k, uint32_t n)
     return true;
 }
 
-bool ls_mail_post(ls_work *k, const char *bytes, size_t nbytes, uint64_t offset)
+bool ls_mail_post(ls_group *g, uint32_t rooted, uint32_t sig, const char *bytes, size_t nbytes, uint64_t offset)
 {
-    ls_group *g = k->g;
     ls_mail *x = &g->mail;
     ls_area *mine = g->member[g->rank].area;
-    ls_line *line = &mine->mail[k->rooted % LS_MAIL_LINES];
-    if (LS_UNLIKELY(k->rooted - x->seen > LS_MAIL_LINES)) {
-        look(k);
-        if (k->rooted - x->seen > LS_MAIL_LINES) return false;
+    ls_line *line = &mine->mail[rooted % LS_MAIL_LINES];
+    if (LS_UNLIKELY(rooted - x->seen > LS_MAIL_LINES)) {
+        look(g, rooted);
+        if (rooted - x->seen > LS_MAIL_LINES) return false;
     }
     if (nbytes > LS_LINE_BYTES) {
         uint32_t n = ((uint32_t)nbytes + ALIGN - 1) / ALIGN * ALIGN;
-        if (LS_UNLIKELY(!room(k, n))) return false;
+        if (LS_UNLIKELY(!room(g, rooted, n))) return false;
         offset = x->head % LS_MAIL_BYTES;
-        memcpy(mine->mail_bytes + offset, bytes, nbytes);
+        char *to = mine->mail_bytes + offset;
+        if ((double)nbytes >= g->e->terms.cost.in_memory.mail_string) ls_copy_string(to, bytes, nbytes);
+        else memcpy(to, bytes, nbytes);
         x->head += n;
-        x->mark[x->sent % LS_MAIL_LINES].rooted = k->rooted;
+        x->mark[x->sent % LS_MAIL_LINES].rooted = rooted;
         x->mark[x->sent++ % LS_MAIL_LINES].end = x->head;
     } else if (nbytes > 0) {
         memcpy(line->bytes, bytes, nbytes);
     }
     line->offset = offset;
-    line->sig = k->sig;
+    line->sig = sig;
     line->stage = atomic_load_explicit(&g->stage_bytes, memory_order_acquire);
-    atomic_store_explicit(&line->seq, k->rooted, memory_order_release); /* line and bytes are visible before it */
+    atomic_store_explicit(&line->seq, rooted, memory_order_release); /* line and bytes are visible before it */
     ls_wake_members(g);
     return true;
 }
@@ -125,7 +128,7 @@ bool ls_mail_publish(ls_work *k)
     if (!writes(k)) return true;
     size_t nbytes;
     const char *bytes = given(k, &nbytes);
-    return ls_mail_post(k, bytes, nbytes, 0);
+    return ls_mail_post(k->g, k->rooted, k->sig, bytes, nbytes, 0);
 }
 
 /* --- reading --------------------------------------------------------------------------- */
@@ -137,7 +140,7 @@ ls_status ls_mail_from(ls_work *k, int r, const ls_line **out)
     /* acquire: pairs with ls_mail_post. Any other number is older: it cannot be written over before we are through */
     for (int turn = 0; atomic_load_explicit(&line->seq, memory_order_acquire) != k->rooted; turn++) {
         if (turn >= g->patience) {
-            if (g->mail.told != k->rooted - 1) tell(g, k->rooted - 1); /* we may wait for who waits for us */
+            ls_mail_tell(g, k->rooted - 1); /* we may wait for who waits for us */
             return LS_AGAIN;
         }
         ls_cpu_relax();
@@ -147,12 +150,11 @@ ls_status ls_mail_from(ls_work *k, int r, const ls_line **out)
     return LS_OK;
 }
 
-/* Where the nbytes of a line lie; NULL when it does not say. */
-static const char *bytes_of(const ls_work *k, int r, const ls_line *line, size_t nbytes)
+const char *ls_mail_bytes(const ls_group *g, int r, const ls_line *line, size_t nbytes)
 {
     if (nbytes <= LS_LINE_BYTES) return line->bytes;
     uint64_t at = line->offset; /* copied once, then checked */
-    return at <= LS_MAIL_BYTES - nbytes ? k->g->member[r].area->mail_bytes + at : NULL;
+    return at <= LS_MAIL_BYTES - nbytes ? g->member[r].area->mail_bytes + at : NULL;
 }
 
 static LS_COLD ls_status outside(const ls_group *g, int r)
@@ -174,7 +176,7 @@ static ls_status from_root(ls_work *k)
     }
     ls_status st = ls_mail_from(k, k->a.root, &line);
     if (st != LS_OK) return st;
-    const char *from = bytes_of(k, k->a.root, line, k->nbytes);
+    const char *from = ls_mail_bytes(g, k->a.root, line, k->nbytes);
     if (!from) return outside(g, k->a.root);
     if (s.count > 0) memcpy(k->a.out, from + s.first * elem, s.count * elem);
     ls_count_bytes(g, s.count * elem);
@@ -193,7 +195,7 @@ static ls_status gathered(ls_work *k)
         if (k->peer != g->rank) {
             ls_status st = ls_mail_from(k, k->peer, &line);
             if (st != LS_OK) return st;
-            if (!(from = bytes_of(k, k->peer, line, n))) return outside(g, k->peer);
+            if (!(from = ls_mail_bytes(g, k->peer, line, n))) return outside(g, k->peer);
             ls_count_bytes(g, n);
         }
         if (from && n > 0) memcpy((char *)k->a.out + s.first * elem, from, n);
@@ -214,7 +216,7 @@ static ls_status reduced(ls_work *k)
     }
     for (int r = 0; r < g->size; r++) {
         line = &g->member[r].area->mail[k->rooted % LS_MAIL_LINES];
-        src[r] = r == g->rank ? ls_offered(k) : bytes_of(k, r, line, k->nbytes);
+        src[r] = r == g->rank ? ls_offered(k) : ls_mail_bytes(g, r, line, k->nbytes);
         if (!src[r] && k->nbytes > 0) return outside(g, r);
     }
     ls_reduce_n(&out, 1, src, g->size, k->a.count, k->a.dtype, k->a.op, ls_scale_of(k));
@@ -227,6 +229,6 @@ ls_status ls_mail_turn(ls_work *k)
     ls_status st = LS_OK;
     if (k->a.coll == LS_BROADCAST || k->a.coll == LS_SCATTER) st = from_root(k);
     else if (k->g->rank == k->a.root) st = k->a.coll == LS_GATHER ? gathered(k) : reduced(k);
-    if (st == LS_OK) ls_mail_through(k, false);
+    if (st == LS_OK) ls_mail_through(k->g, k->rooted);
     return st;
 }

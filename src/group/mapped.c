@@ -50,6 +50,18 @@ static const char *contribution(const ls_work *k, size_t *nbytes)
     }
 }
 
+/* Of what is summed in shares nobody else reads our own. */
+static void put_slot(const ls_work *k, char *slot, const char *bytes, size_t nbytes)
+{
+    size_t first = nbytes, end = nbytes;
+    if (k->a.coll == LS_REDUCE_SCATTER) {
+        first = k->share.first * ls_dtype_size(k->a.dtype);
+        end = first + k->share.count * ls_dtype_size(k->a.dtype);
+    }
+    memcpy(slot, bytes, first);
+    memcpy(slot + end, bytes + end, nbytes - end);
+}
+
 /* Nothing that can wait stands before the store to seq: peers are waiting for it. */
 void ls_mapped_publish(ls_work *k)
 {
@@ -68,11 +80,11 @@ void ls_mapped_publish(ls_work *k)
     } else {
         size_t nbytes;
         const char *bytes = contribution(k, &nbytes);
+        k->share = ls_work_share(k, g->rank);
         if (ls_in_packets(g, k->a.coll, nbytes))
             ls_packets_write(mine->packet[k->mseq & 1], bytes, nbytes, k->sig, k->mseq);
-        else if (nbytes > LS_LINE_BYTES) memcpy(mine->slot[k->mseq & 1], bytes, nbytes);
+        else if (nbytes > LS_LINE_BYTES) put_slot(k, mine->slot[k->mseq & 1], bytes, nbytes);
         else if (nbytes > 0) memcpy(line->bytes, bytes, nbytes);
-        k->share = ls_work_share(k, g->rank);
     }
     line->sig = k->sig;
     atomic_store_explicit(&line->seq, k->mseq, memory_order_release); /* line, slot and vector are visible before it */
@@ -144,7 +156,8 @@ static void oneshot_result(ls_work *k)
     case LS_REDUCE_SCATTER: {
         ls_range s = k->a.coll == LS_ALL_REDUCE ? (ls_range){ 0, k->a.count } : k->share;
         void *dst = k->a.coll == LS_ALL_REDUCE || k->a.in ? out : out + s.first * elem;
-        for (int r = 0; r < g->size; r++) src[r] = shown(k, r, nbytes) + s.first * elem;
+        for (int r = 0; r < g->size; r++)
+            src[r] = (r == g->rank ? ls_offered(k) : shown(k, r, nbytes)) + s.first * elem;
         ls_reduce_n(&dst, 1, src, g->size, s.count, k->a.dtype, k->a.op, ls_scale_of(k));
         ls_count_bytes(g, (size_t)(g->size - 1) * s.count * elem);
         break;

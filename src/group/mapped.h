@@ -69,12 +69,16 @@ static inline double ls_scale_of(const ls_work *k) { return k->a.op == LS_AVG ? 
 /* A vector that is offered and, in place, receives the result too. */
 static inline const char *ls_offered(const ls_work *k) { return k->a.in ? k->a.in : k->a.out; }
 
-/* mail.c: writes this rank's line, with up to LS_MAIL_MOST bytes; false while its place in the ring is in use. */
-bool ls_mail_post(ls_work *k, const char *bytes, size_t nbytes, uint64_t offset);
+/* mail.c: writes this rank's line of rooted collective `rooted`, with up to LS_MAIL_MOST bytes; false while its place
+ * in the ring is in use. */
+bool ls_mail_post(ls_group *g, uint32_t rooted, uint32_t sig, const char *bytes, size_t nbytes, uint64_t offset);
 /* Member r's line of this collective, checked: LS_OK once it is here. */
 ls_status ls_mail_from(ls_work *k, int r, const ls_line **out);
-/* We read and write nothing more of k; `now`: somebody waits for just that. */
-void ls_mail_through(ls_work *k, bool now);
+/* We read and write nothing more of collective `rooted`: said now and then, or at once, where somebody waits. */
+void ls_mail_through(ls_group *g, uint32_t rooted);
+void ls_mail_tell(ls_group *g, uint32_t rooted);
+/* Where the nbytes of member r's line lie; NULL when it does not say. */
+const char *ls_mail_bytes(const ls_group *g, int r, const ls_line *line, size_t nbytes);
 bool ls_mail_publish(ls_work *k);
 ls_status ls_mail_turn(ls_work *k);
 

@@ -1,8 +1,9 @@
-/* quick.c -- a short blocking sum, or a barrier, whose members all come at once.
+/* quick.c -- a short blocking sum, or a barrier, whose members all come at once; a short broadcast whose root does.
  *
- * The same oneshot as in mapped.c, byte for byte: whether a rank gets here or there is its own matter. But it is what
- * latency is measured with, and filling a work costs as much as the memory needs to carry a line from one core to
- * another. So here everything stays in registers; who is not at once followed by its peers becomes a work after all.
+ * The same oneshot as in mapped.c, and the same mail as in mail.c, byte for byte: whether a rank gets here or
+ * there is its own matter. But it is what latency is measured with, and filling a work costs as much as the
+ * memory needs to carry a line from one core to another. So here everything stays in registers; who is not at
+ * once followed by its peers becomes a work after all.
  */
 #include <string.h>
 
@@ -86,12 +87,19 @@ static LS_COLD ls_status aborted(ls_group *g, ls_status st)
     return ls_group_fail(g, st);
 }
 
+static LS_ALWAYS_INLINE ls_status over(ls_group *g, ls_work_kind kind)
+{
+    g->ran = kind;
+    ls_status st = ls_unless_aborted(g->w);
+    return LS_LIKELY(st == LS_OK) ? LS_OK : aborted(g, st);
+}
+
 /* Its parts, not its address, so that they need not be in memory. */
 static LS_COLD ls_status late(ls_group *g, ls_coll coll, const void *in, void *out, size_t count, ls_dtype dtype,
                               ls_redop op, uint32_t sig)
 {
     ls_coll_args a = { .coll = coll, .in = in, .out = out, .count = count, .dtype = dtype, .op = op };
-    return ls_coll_late(g, &a, sig);
+    return ls_coll_late(g, &a, sig, LS_WORK_ONESHOT, true);
 }
 
 static LS_ALWAYS_INLINE ls_status quick(ls_group *g, const ls_coll_args *a, size_t nbytes)
@@ -114,9 +122,7 @@ static LS_ALWAYS_INLINE ls_status quick(ls_group *g, const ls_coll_args *a, size
         return late(g, a->coll, a->in, a->out, a->count, a->dtype, a->op, sig); /* as a work it says why, too */
     if (!packets && nbytes > 0) add_lines(g, a, half, nbytes);
     if ((int32_t)(g->rooted - g->mail.seen) > 0) g->mail.seen = g->rooted; /* whoever is here is through with those */
-    g->ran = LS_WORK_ONESHOT;
-    ls_status st = ls_unless_aborted(g->w);
-    return LS_LIKELY(st == LS_OK) ? LS_OK : aborted(g, st);
+    return over(g, LS_WORK_ONESHOT);
 }
 
 ls_status ls_quick_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)
@@ -129,4 +135,64 @@ ls_status ls_quick_barrier(ls_group *g)
 {
     ls_coll_args a = { .coll = LS_BARRIER, .dtype = LS_U8 };
     return quick(g, &a, 0);
+}
+
+/* --- broadcast ------------------------------------------------------------------------------ */
+
+/* Looks at a line that is not there, before a leaf says how far it is: the root may wait for just that. */
+#define LOOKS_UNTOLD 32
+/* Of the next vector: as many lines as a core waits for at a time. While fewer are copied its line is not here yet. */
+#define FETCH_BYTES 1024
+
+static LS_COLD ls_status late_mail(ls_group *g, void *buf, size_t count, ls_dtype dtype, int root, uint32_t sig,
+                                   bool shown)
+{
+    ls_coll_args a = { .coll = LS_BROADCAST, .out = buf, .count = count, .dtype = dtype, .root = root };
+    return ls_coll_late(g, &a, sig, LS_WORK_MAIL, shown);
+}
+
+/* A leaf's part; false when the root's line does not come, or is of something else. Where the line was there already,
+ * the root is ahead: the next line is fetched while this one is read, and then the bytes that it tells of. */
+static LS_ALWAYS_INLINE bool from_root(ls_group *g, void *buf, size_t nbytes, int root, uint32_t rooted, uint32_t sig)
+{
+    const ls_area *area = g->member[root].area;
+    const ls_line *line = &area->mail[rooted % LS_MAIL_LINES], *next = &area->mail[(rooted + 1) % LS_MAIL_LINES];
+    int looks = 0;
+    if (LS_UNLIKELY(atomic_load_explicit(&line->seq, memory_order_acquire) != rooted)) {
+        for (int i = 0; i < LOOKS_UNTOLD && atomic_load_explicit(&line->seq, memory_order_acquire) != rooted; i++)
+            ls_cpu_relax();
+        if (atomic_load_explicit(&line->seq, memory_order_acquire) != rooted) ls_mail_tell(g, rooted - 1);
+        if (!comes(&line->seq, rooted, &looks)) return false;
+        next = NULL;
+    } else {
+        __builtin_prefetch(next);
+    }
+    const char *from = LS_LIKELY(line->sig == sig) ? ls_mail_bytes(g, root, line, nbytes) : NULL;
+    if (LS_UNLIKELY(!from)) return false;
+    memcpy(buf, from, nbytes);
+    if (nbytes >= FETCH_BYTES && next && atomic_load_explicit(&next->seq, memory_order_acquire) == rooted + 1 &&
+        (from = ls_mail_bytes(g, root, next, nbytes)))
+        for (size_t at = 0; at < FETCH_BYTES; at += 64) __builtin_prefetch(from + at);
+    return true;
+}
+
+ls_status ls_quick_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtype, int root)
+{
+    const size_t nbytes = count * ls_dtype_size(dtype);
+    const uint32_t rooted = ++g->rooted;
+    const bool writes = g->rank == root;
+    ls_coll_desc d;
+    ls_coll_args a = { .coll = LS_BROADCAST, .out = buf, .count = count, .dtype = dtype, .root = root };
+    ls_coll_describe(g, g->seq++, &a, count, &d);
+    const uint32_t sig = ls_coll_sign(g, &d, 0);
+    const bool posted = writes && ls_mail_post(g, rooted, sig, buf, nbytes, 0);
+    ls_coll_entered(g, &d);
+    if (LS_UNLIKELY(writes && !posted)) return late_mail(g, buf, count, dtype, root, sig, false);
+    if (!writes) {
+        if (LS_UNLIKELY(!from_root(g, buf, nbytes, root, rooted, sig)))
+            return late_mail(g, buf, count, dtype, root, sig, true);
+        ls_count_bytes(g, nbytes);
+    }
+    ls_mail_through(g, rooted);
+    return over(g, LS_WORK_MAIL);
 }

@@ -12,11 +12,8 @@
 #include "group/impl.h"
 
 #define WIRE_WHOLE_BYTES ((size_t)32 << 10) /* on a wire: below it latency is all, and bf16 would not pay */
-/* In memory, above it copying into slots costs more than a second flag wait: where a rank sums its share only (whole
- * sums: ls_sum_is_short), for what is only copied; and where a flag wait means that all ranks of a core take their
- * turns. */
-#define SHORT_SHARE_BYTES ((size_t)1 << 10)
-#define WHOLE_COPY_BYTES ((size_t)4 << 10)
+/* In memory, above it copying into slots costs more than a second flag wait, where that means that all ranks of a core
+ * take their turns. (Where each has a core, lockstep calibrate says when; of whole sums ls_sum_is_short.) */
 #define CROWDED_SUM_BYTES ((size_t)512) /* for each rank: a wait costs as many turns */
 #define CROWDED_SHARE_BYTES ((size_t)8 << 10) /* of a sum of which a rank makes its share only */
 
@@ -84,8 +81,10 @@ static bool goes_whole(const ls_work *k, const ls_algo *f)
     if (f) return strcmp(f->name, "oneshot") == 0;
     if (k->a.coll == LS_ALL_REDUCE)
         return crowded ? nbytes <= CROWDED_SUM_BYTES * (size_t)k->g->size : ls_sum_is_short(k->g, nbytes);
-    if (k->a.coll == LS_REDUCE_SCATTER) return nbytes <= (crowded ? CROWDED_SHARE_BYTES : SHORT_SHARE_BYTES);
-    return crowded || nbytes <= WHOLE_COPY_BYTES;
+    const ls_switch_points *s = &k->g->e->terms.cost.in_memory;
+    if (k->a.coll == LS_REDUCE_SCATTER)
+        return crowded ? nbytes <= CROWDED_SHARE_BYTES : (double)nbytes <= s->sum_in_place;
+    return crowded || (double)nbytes <= s->copy_in_place;
 }
 
 ls_work_kind ls_select(const ls_work *k)

@@ -106,10 +106,12 @@ static void copy(char *to, const char *from, ls_range s, size_t elem)
     if (s.count > 0) memcpy(to, from, s.count * elem);
 }
 
-/* Into lines that peers have read: stores past the caches do not wait for each of them. */
-static void show(char *to, const char *from, ls_range s, size_t elem)
+/* Into lines that peers have read: where stores wait for each of them, those past the caches do not. */
+static void show(const ls_group *g, char *to, const char *from, ls_range s, size_t elem)
 {
-    ls_copy_past_cache(to, from, s.count * elem);
+    const size_t nbytes = s.count * elem;
+    if ((double)nbytes >= g->e->terms.cost.in_memory.stage_past_cache) ls_copy_past_cache(to, from, nbytes);
+    else if (nbytes > 0) memcpy(to, from, nbytes);
 }
 
 static void put(const ls_work *k, size_t i)
@@ -121,13 +123,13 @@ static void put(const ls_work *k, size_t i)
         ls_range s = piece(k, part(k, g->rank), i);
         bool share = k->a.in && k->a.coll != LS_BROADCAST; /* only that, not the whole vector */
         size_t first = share || (k->a.coll == LS_GATHER) ? s.first - part(k, g->rank).first : s.first;
-        show(slot(k, g->rank, i, 0), in + first * elem, s, elem);
+        show(g, slot(k, g->rank, i, 0), in + first * elem, s, elem);
         return;
     }
     for (int q = 0; q < g->size; q++) {
         if (q == g->rank) continue;
         ls_range s = piece(k, part(k, q), i);
-        show(slot(k, g->rank, i, q), in + s.first * elem, s, elem);
+        show(g, slot(k, g->rank, i, q), in + s.first * elem, s, elem);
     }
 }
 

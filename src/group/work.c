@@ -347,11 +347,11 @@ static bool at_once(ls_work *k, ls_status *st)
     return *st != LS_AGAIN;
 }
 
-ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig)
+ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig, ls_work_kind kind, bool shown)
 {
     ls_work *k = take(g, a);
     k->nbytes = k->a.count * ls_dtype_size(k->a.dtype);
-    k->kind = LS_WORK_ONESHOT;
+    k->kind = kind;
     k->t0_ns = 0;
     ls_coll_describe(g, g->seq - 1, a, a->count, &k->desc);
     k->sig = sig;
@@ -359,7 +359,7 @@ ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig)
     k->rooted = g->rooted;
     k->share = ls_work_share(k, g->rank);
     k->peer = 0;
-    k->phase = 1;
+    k->phase = shown;
     enqueue(k);
     return finish(k, 0);
 }
