@@ -31,14 +31,28 @@ int fsync(int fd)
     }
     return real(fd);
 }
-ssize_t write(int fd, const void *p, size_t n) /* FULL: no room for the file of this name */
+int mkdir(const char *path, mode_t mode) /* FORBIDDEN: no folder of this name can be made */
 {
+    int (*real)(const char *, mode_t) = (int (*)(const char *, mode_t))dlsym(RTLD_NEXT, "mkdir");
+    const char *name = strrchr(path, '/'), *forbidden = getenv("FORBIDDEN");
+    if (!name || !forbidden || strcmp(name + 1, forbidden) != 0) return real(path, mode);
+    errno = EACCES;
+    return -1;
+}
+ssize_t write(int fd, const void *p, size_t n) /* FULL: no room for the file of this name; AFTER: so many writes. STUCK: 3 s */
+{
+    static int writes;
     ssize_t (*real)(int, const void *, size_t) = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
     char link[64], path[512];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t k = getenv("FULL") ? readlink(link, path, sizeof path - 1) : 0;
     path[k > 0 ? k : 0] = 0;
     if (k <= 0 || !strstr(path, getenv("FULL"))) return real(fd, p, n);
+    if (getenv("AFTER") && writes++ < atoi(getenv("AFTER"))) return real(fd, p, n);
+    if (getenv("STUCK")) {
+        usleep(3000000);
+        return real(fd, p, n);
+    }
     errno = ENOSPC;
     return -1;
 }
@@ -139,4 +153,26 @@ FULL=metrics.jsonl LD_PRELOAD=$tmp/slow.so train 2 --train.steps 30 --log.every 
 claim 'a full disk for metrics: exit 0' ends_with 0
 claim 'metrics that cannot be written: one warning' test "$(grep -c 'metrics.jsonl cannot be written: No space left on device; training goes on' err)" = 1
 claim 'and training goes on' grep -q '^step: 30 ' out
+FORBIDDEN=tb LD_PRELOAD=$tmp/slow.so train 2 --train.steps 3 --log.every 1 --run.dir forbidden
+claim 'an event file that cannot be created: exit 0' ends_with 0
+claim 'an event file that cannot be created: one warning, with folder and reason' \
+    test "$(grep -c 'the folder forbidden/tb: Permission denied; training goes on without it' err)/$(wc -l <err)" = 1/1
+claim 'an event file that cannot be created: training goes on' prints '^final step=3 '
+for after in 0 2; do # not even its head; some lines
+    FULL=tfevents AFTER=$after LD_PRELOAD=$tmp/slow.so train 2 --train.steps 6 --log.every 1 --run.dir events$after
+    claim "an event file without room after $after writes: exit 0" ends_with 0
+    claim "an event file without room after $after writes: one warning, with file and reason" \
+        test "$(grep -c "writing events$after/tb/events.out.tfevents.*: No space left on device; training goes on without it" err)/$(wc -l <err)" = 1/1
+    claim "an event file without room after $after writes: metrics are whole" test "$(wc -l <events$after/metrics.jsonl)" = 6
+done
+FULL=metrics.jsonl STUCK=1 LD_PRELOAD=$tmp/slow.so train 2 --comm.timeout 1s --train.steps 2 --log.every 2 --run.dir stuck
+claim 'metrics that take 3 s to write with comm.timeout 1s: the others wait' ends_with 0
+
+# --- a single rank whose save hangs: nobody waits for it, but the launcher -----------------------------------
+slow 40 1 --events alone.jsonl --checkpoint.timeout 1s --train.steps 4 --checkpoint.every 2 --run.dir alone
+claim 'one rank, a save longer than checkpoint.timeout: 83' ends_with 83
+claim 'one rank: the report names the rank, the step, the file and the key' \
+    grep -qE 'error\[rank-hung\] gen=1 step=2 rank=0 .*is in step 2, saving alone/checkpoints/step-00000002 for [0-9.]+ s; checkpoint.timeout allows 1.0 s' err
+claim 'one rank: and that there is no checkpoint' says '  checkpoint: no checkpoint was saved'
+claim 'one rank: nothing temporary is left' nothing_temporary alone
 finish

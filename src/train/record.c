@@ -29,6 +29,9 @@ static ls_status write_config(ls_trainer *t, ls_opts *opts)
     return st;
 }
 
+/* What only describes the run must not end it. */
+static void go_on_without(const char *why) { ls_log(LS_LOG_WARN, "%s; training goes on without it", why); }
+
 ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
 {
     const ls_env *env = ls_env_get();
@@ -49,7 +52,7 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     const char *events = env->getenv("LOCKSTEP_EVENTS");
     if (events) t->events_fd = env->append(events);
     snprintf(path, sizeof path, "%s/tb", t->run_dir);
-    if (t->c->log.tensorboard) LS_TRY(ls_tensorboard_open(path, &t->events));
+    if (t->c->log.tensorboard && ls_tensorboard_open(path, &t->events) < 0) go_on_without(ls_last_error());
     ls_status opened = ls_watch_open(t);
     ls_saved_write(&t->w->page->saved, NULL, 0);
     ls_train_task(t, LS_TASK_NONE, NULL);
@@ -83,16 +86,16 @@ ls_status ls_record_memory(ls_trainer *t)
 
 /* --- metrics ------------------------------------------------------------------------- */
 
-ls_status ls_record_flush(ls_trainer *t)
+static void write_metrics(ls_trainer *t)
 {
     const ls_env *env = ls_env_get();
-    LS_TRY(ls_text_status(&t->metrics));
     size_t at = 0;
     while (t->metrics_fd >= 0 && at < t->metrics.n) {
         ssize_t k = env->write(t->metrics_fd, t->metrics.p + at, t->metrics.n - at);
         if (k <= 0) {
-            ls_log(LS_LOG_WARN, "%s/metrics.jsonl cannot be written: %s; training goes on without it", t->run_dir,
-                   strerror((int)-k));
+            char why[400];
+            snprintf(why, sizeof why, "%s/metrics.jsonl cannot be written: %s", t->run_dir, strerror((int)-k));
+            go_on_without(why);
             env->close_fd(t->metrics_fd);
             t->metrics_fd = -1;
             break;
@@ -100,11 +103,22 @@ ls_status ls_record_flush(ls_trainer *t)
         at += (size_t)k;
     }
     t->metrics.n = 0;
+}
+
+ls_status ls_record_flush(ls_trainer *t)
+{
+    char path[320];
+    LS_TRY(ls_text_status(&t->metrics));
+    if (t->rank != 0) return LS_OK;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
+    ls_train_task(t, LS_TASK_WRITING, path); /* a disk may take its time */
+    write_metrics(t);
     if (t->events && ls_tensorboard_flush(t->events) < 0) {
-        ls_log(LS_LOG_WARN, "%s; training goes on without it", ls_last_error());
+        go_on_without(ls_last_error());
         ls_tensorboard_close(t->events);
         t->events = NULL;
     }
+    ls_train_task(t, LS_TASK_NONE, NULL);
     return LS_OK;
 }
 
