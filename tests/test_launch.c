@@ -303,8 +303,14 @@ static void tells_the_survivors_through_the_page(void **state)
 static void shows_the_last_lines_of_the_failing_rank(void **state)
 {
     (void)state;
-    outcome x = shell(2, "if [ $RANK = 1 ]; then for i in $(seq 30); do echo line $i >&2; done; printf 'bad\\033[2J' >&2; exit 3; fi;"
-                         "sleep 0.05; echo noise >&2; exec sleep 60", (ls_launch_opts){ 0 });
+    char *dir = folder();
+    setenv("DIR", dir, 1);
+    /* rank 0 speaks when the launcher has seen the end of rank 1, whose process is a zombie until then */
+    outcome x = shell(2, "if [ $RANK = 1 ]; then for i in $(seq 30); do echo line $i >&2; done; printf 'bad\\033[2J' >&2;"
+                         "echo $$ >$DIR/1; until [ -e $DIR/0 ]; do sleep 0.01; done; exit 3; fi;"
+                         "until [ -s $DIR/1 ]; do sleep 0.01; done; read pid <$DIR/1; : >$DIR/0;"
+                         "while kill -0 $pid 2>/dev/null; do sleep 0.01; done; echo noise >&2; exec sleep 60",
+                      (ls_launch_opts){ 0 });
     assert_false(has(x.err, "    | line 10\n")); /* of 31 lines the last 20 */
     assert_false(has(x.err, "    | line 11\n"));
     assert_true(has(x.err, "    | line 12\n    | line 13\n"));
@@ -312,6 +318,7 @@ static void shows_the_last_lines_of_the_failing_rank(void **state)
     assert_false(has(x.err, "    | noise"));
     assert_true(has(x.err, "lockstep: rank 0 after the failure:\nnoise\n"));
     release(&x);
+    remove_folder(dir);
 }
 
 static void ends_stubborn_survivors_within_a_second(void **state)

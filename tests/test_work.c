@@ -348,7 +348,9 @@ static ls_status until_waits(ls_world *w, int rank, const ls_group *g, uint32_t 
 }
 
 /* Rank 1 comes late to a collective, to a message: when the others have waited for long. Rank 2 comes to the
- * collective a little later still, and is not the one. */
+ * collective a little later still, and is not the one; unless the machine kept it from running. That it measures, and
+ * a trial in which it came as late as rank 1 says nothing: there is another. */
+#define TRIALS 20
 static ls_status one_is_late(ls_world *w, void *arg)
 {
     (void)arg;
@@ -358,7 +360,8 @@ static ls_status one_is_late(ls_world *w, void *arg)
     int me = ls_world_rank(w);
     ls_comm_stats_read(w, &s);
     LS_EXPECT(s.slow_waits > 0 || s.slow_rank == -1, "somebody is late before it began");
-    for (int turn = 0; turn < 2; turn++) {
+    for (int turn = 0, trial = 0; turn < 2;) {
+        uint64_t also_late = 0;
         LS_TRY(ls_barrier(g));
         ls_comm_stats_read(w, &before);
         const ls_group *in = turn == 0 ? g : NULL;
@@ -369,13 +372,24 @@ static ls_status one_is_late(ls_world *w, void *arg)
         }
         if (me == 2 && turn == 0) {
             LS_TRY(until_waits(w, 1, in, seq));
+            const uint64_t t0 = ls_env_get()->mono_ns();
             usleep(LS_SLOW_NS / 2000);
+            also_late = ls_env_get()->mono_ns() - t0 > 2 * (uint64_t)LS_SLOW_NS;
         }
         if (turn == 0) LS_TRY(ls_all_reduce(g, NULL, x, 4, LS_F32, LS_SUM));
         else if (me < 2) LS_TRY(me ? ls_send(g, x, 4, LS_F32, 0) : ls_recv(g, x, 4, LS_F32, 1));
         ls_comm_stats_read(w, &s);
-        if (me == 0) LS_EXPECT(s.slow_waits == before.slow_waits + 1, "turn %d: %d slow waits", turn, (int)s.slow_waits);
-        if (me == 0) LS_EXPECT(s.slow_rank == 1, "turn %d: rank %d is blamed", turn, s.slow_rank);
+        /* rank 0 may have been kept from looking at the time, too */
+        const bool as_it_was = s.slow_waits == before.slow_waits + 1 && s.slow_rank == 1;
+        uint64_t again[3] = { 0 };
+        again[me] = also_late || (me == 0 && !as_it_was);
+        LS_TRY(ls_all_gather(g, NULL, again, 3, LS_I64));
+        if (!again[0] && !again[2]) {
+            turn++;
+            continue;
+        }
+        LS_EXPECT(++trial < TRIALS, "turn %d: %d slow waits, rank %d is blamed, in the last of %d trials", turn,
+                  (int)(s.slow_waits - before.slow_waits), s.slow_rank, TRIALS);
     }
     return LS_OK;
 }
