@@ -108,7 +108,20 @@ shows datatype ' double ' -d double
 shows blocking 'Blocking Enabled' -z 1
 shows average '--average: expected an integer in 0..3' --average 4
 shows per_iter_timing 'i_cv%' -I 1
-shows timeout '--timeout: expected a time' --timeout 0
+row['bench timeout']=1
+# a stopped rank: the run ends with the silence that was given, not with the 30 s of the default
+silent() {
+    local i pid=
+    timeout -k 5 60 "$lockstep" bench all_reduce -b 64 -e 64 -g 2 -n 1000000 -N 1000 --timeout 700ms >stopped 2>&1 &
+    for ((i = 0; i < 2000; i++)); do
+        pid=$(sed -nE 's/^#  Rank +1 .* Pid +([0-9]+) .*/\1/p' stopped) && [ -n "$pid" ] && break
+        sleep 0.01
+    done
+    kill -STOP "$pid"
+    wait $!
+    [ $? = 83 ] && grep -qE 'rank 0 waited [0-9]\.[0-9] s in all_reduce' stopped || { cat stopped; return 1; }
+}
+claim 'bench timeout: a silence of 700 ms ends the run' silent
 shows report_timestamps '20[0-9][0-9]-[0-9][0-9]-' -S 1
 shows unalign '--unalign: expected an integer in 0..1024' --unalign 1025
 shows transport '\[tcp\]' --transport tcp
