@@ -124,6 +124,11 @@ echo mine >images/t10k-labels-idx1-ubyte
 claim 'over other images: 64' fails_with 64 'images/t10k-labels-idx1-ubyte: is there and differs: name another folder, or give --force' \
     data prepare fashion-mnist --from "$images" --out images
 claim 'which stay, alone' test "$(cat images/t10k-labels-idx1-ubyte) $(ls images | wc -l)" = 'mine 4'
+claim 'images: and nothing temporary is left' test -z "$(ls -A images | grep tmp)"
+(ulimit -c 0; ulimit -f 1; data prepare fashion-mnist --from "$images" --out images) >/dev/null 2>&1 # killed, or refused, as it writes
+claim 'images, cut off: no temporary names but those of commit.h' \
+    test -z "$(ls -A images | grep tmp | grep -vE '^\.[a-z0-9-]+\.[0-9a-f]{16}\.tmp$')"
+rm -rf images/.*.tmp
 claim 'images: --force replaces them' data prepare fashion-mnist --from "$images" --force --out images
 claim 'with the right ones' test "$(stat -c %s images/t10k-labels-idx1-ubyte)" = 508
 

@@ -18,6 +18,11 @@ claim 'import over the same' lockstep import gpt2 --out again-gpt2.safetensors
 claim 'import over another: 64' fails_with 64 'again-llama.safetensors: is there already, and is not what gpt2 becomes: name another file, or give --force' \
     lockstep import gpt2 --out again-llama.safetensors
 claim 'which stays, alone' test "$(cmp llama.safetensors again-llama.safetensors && ls again-llama* | wc -l)" = 1
+names() { ls -A | grep tmp | grep -vE '^\.again-llama\.safetensors\.[0-9a-f]{16}\.tmp$'; }
+claim 'import over another leaves nothing' test -z "$(ls -A | grep tmp)"
+(ulimit -c 0; ulimit -f 1; lockstep import gpt2 --out again-llama.safetensors) >/dev/null 2>&1 # killed, or refused, as it writes
+claim 'import over another, cut off: no temporary names but those of commit.h' test -z "$(names)"
+rm -rf .again-llama.*
 claim 'import --force replaces it' lockstep import gpt2 --out again-llama.safetensors --force
 claim 'by the right one' cmp gpt2.safetensors again-llama.safetensors
 

@@ -1,6 +1,7 @@
 /* cmd_import.c -- lockstep import: a Hugging Face folder becomes a checkpoint. */
 #include <stdio.h>
 
+#include "base/commit.h"
 #include "base/env.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -26,14 +27,16 @@ static ls_status import(const char *from, const options *o)
 {
     const ls_env *env = ls_env_get();
     ls_file_info info = { 0 };
+    ls_commit_folder *c;
     ls_text aside = { 0 };
     bool same = false;
     if (o->force || env->info(o->out, &info) < 0 || info.type == LS_FILE_NONE) return ls_hf_import(from, o->out);
-    ls_text_add(&aside, "%s.tmp-%d", o->out, env->pid());
+    LS_TRY(ls_commit_folder_create(o->out, &c)); /* for the comparison alone: it never takes the name */
+    ls_text_add(&aside, "%s/file", ls_commit_folder_path(c));
     ls_status st = ls_text_status(&aside);
     if (st == LS_OK) st = ls_hf_import(from, aside.p);
     if (st == LS_OK) st = ls_file_same(aside.p, o->out, &same);
-    if (aside.p) env->unlink(aside.p);
+    ls_commit_folder_destroy(c);
     ls_text_free(&aside);
     if (st < 0 || same) return st;
     return ls_fail(LS_INVALID, "%s: is there already, and is not what %s becomes: name another file, or give --force to replace it",

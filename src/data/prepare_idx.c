@@ -38,15 +38,17 @@ static ls_status write_idx(const char *path, int ndim, const size_t dims[4], con
 static ls_status put(const char *path, bool force, int ndim, const size_t dims[4], const uint8_t *data)
 {
     const ls_env *env = ls_env_get();
+    ls_commit_folder *c;
     ls_text aside = { 0 };
     ls_file_info info = { 0 };
     bool same = false;
     if (force || env->info(path, &info) < 0 || info.type == LS_FILE_NONE) return write_idx(path, ndim, dims, data);
-    ls_text_add(&aside, "%s.tmp-%d", path, env->pid());
+    LS_TRY(ls_commit_folder_create(path, &c)); /* for the comparison alone: it never takes the name */
+    ls_text_add(&aside, "%s/file", ls_commit_folder_path(c));
     ls_status st = ls_text_status(&aside);
     if (st == LS_OK) st = write_idx(aside.p, ndim, dims, data);
     if (st == LS_OK) st = ls_file_same(aside.p, path, &same);
-    if (aside.p) env->unlink(aside.p);
+    ls_commit_folder_destroy(c);
     ls_text_free(&aside);
     if (st < 0 || same) return st;
     return ls_fail(LS_INVALID, "%s: is there and differs: name another folder, or give --force to replace it", path);
