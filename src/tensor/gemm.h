@@ -4,8 +4,8 @@
  * into a library costs as much as the product; large ones go to the library
  * the build found: oneDNN (gemm_dnnl.c) or a BLAS (gemm_blas.c), but for one row
  * times a transposed matrix, which only reads memory (gemm_row.c). Who multiplies
- * depends on the shape only, and never on an address, so the same product gives
- * the same bits every time. Large products take all threads that the process
+ * depends on shape, types and CPU, and never on an address, so the same product
+ * gives the same bits every time. Large products take all threads that the process
  * gives OpenMP, small ones that of the caller; the bits do not depend on their
  * number, because pieces of C, cut as the shape says, are what threads share.
  */

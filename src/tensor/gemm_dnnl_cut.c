@@ -1,0 +1,108 @@
+/* gemm_dnnl_cut.c -- into which pieces of C a product is cut.
+ *
+ * One thread runs the same pieces as sixteen do, so a piece must be about as fast, for its size, as the whole product.
+ * Each piece brings what it reads into an order of oneDNN's own, so the more pieces share an operand, the oftener it is
+ * brought into it; and small pieces get other kernels. The limits below were measured (bench_gemm gpt; oneDNN 2.6.3, a
+ * Xeon with AMX, one thread) and are all that is known of the machine: the cut follows from shape, types and
+ * instruction set.
+ */
+#if defined(LOCKSTEP_GEMM_DNNL)
+#include "tensor/gemm_dnnl.h"
+
+#define UNIT 32 /* pieces are of whole ones */
+
+static bool has(dnnl_cpu_isa_t all, dnnl_cpu_isa_t isa) { return ((unsigned)all & (unsigned)isa) == (unsigned)isa; }
+
+/* Powers of two, so that 2, 4 and 8 threads have as much to do: 2 pieces of at least twice `unit` rows or columns, 4 of
+ * 4 times as many ...: with more pieces, more is packed again. */
+static int pieces_of(int64_t n, int64_t unit)
+{
+    int pieces = 1;
+    while (pieces < LS_DNNL_MOST_PIECES && n / (2 * pieces) >= 2 * pieces * unit) pieces *= 2;
+    return pieces;
+}
+
+static ls_dnnl_cut in_pieces(const ls_gemm_call *c, int pieces, bool across)
+{
+    ls_dnnl_cut at = { .rows = c->m, .columns = c->n, .pieces = 1, .across = across };
+    if (pieces == 1) return at;
+    int64_t *side = across ? &at.columns : &at.rows;
+    const int64_t whole = *side;
+    *side = ((whole + pieces - 1) / pieces + UNIT - 1) / UNIT * UNIT;
+    at.pieces = (int)((whole + *side - 1) / *side);
+    return at;
+}
+
+/* --- sgemm ------------------------------------------------------------------------------ */
+
+/* oneDNN's sgemm for AVX-512 packs A and B where C is large, 1/m + 1/n < 0.00196, and that is up to 1.3 times as fast
+ * as reading them as they are. It also packs where A is transposed and the rows of B begin a multiple of 1024 elements
+ * apart, so that pieces that are small get the fast kernel, too, from a copy of B. */
+static bool is_packed(int64_t m, int64_t n) { return (double)(m + n) < 0.00196 * (double)m * (double)n; }
+
+#define PACKED_ROW 1024
+#define COPY_PAYS 1536   /* rows of C: the copy of B is then 4 % of the product or less */
+#define FAST_ROWS 768    /* of a piece */
+#define FEWEST_ROWS 192  /* of four pieces */
+
+/* Not packed, and yet the rows of A lie such that the cache has room for few of them. */
+static bool is_slow(const ls_gemm_call *c, dnnl_cpu_isa_t isa)
+{
+    return has(isa, dnnl_cpu_isa_avx512_core) && c->m % 256 == 0 && c->n >= 256;
+}
+
+static ls_dnnl_cut cut_packed(const ls_gemm_call *c)
+{
+    int pieces = c->m / 4 >= FEWEST_ROWS ? 4 : c->m / 2 >= FEWEST_ROWS ? 2 : 1;
+    while (pieces < LS_DNNL_MOST_PIECES && c->m / (2 * pieces) >= FAST_ROWS) pieces *= 2;
+    ls_dnnl_cut at = in_pieces(c, pieces, false);
+    const bool as_it_is = c->n % PACKED_ROW == 0 || is_packed(at.rows, c->n);
+    if (at.pieces > 1 && !as_it_is) at.b_row = (c->n + PACKED_ROW - 1) / PACKED_ROW * PACKED_ROW;
+    return at;
+}
+
+#define SGEMM_PIECE 96
+
+static ls_dnnl_cut cut_sgemm(const ls_gemm_call *c, dnnl_cpu_isa_t isa)
+{
+    const bool across = c->n > c->m, packed = has(isa, dnnl_cpu_isa_avx512_core) && is_packed(c->m, c->n);
+    const bool pays = c->m >= COPY_PAYS ? packed || is_slow(c, isa) : packed && c->n % PACKED_ROW == 0;
+    if (pays && c->trans_a && !c->trans_b) return cut_packed(c);
+    const int most = pieces_of(across ? c->n : c->m, SGEMM_PIECE);
+    for (int pieces = most; packed && pieces > 1; pieces /= 2) { /* the most that are packed, too */
+        const ls_dnnl_cut at = in_pieces(c, pieces, across);
+        if (is_packed(at.rows, at.columns)) return at;
+    }
+    return in_pieces(c, most, across);
+}
+
+/* --- matmul ----------------------------------------------------------------------------- */
+
+#define PIECE 64
+#define ACROSS_PIECE 12 /* nothing is packed twice, and a small copy of C stays in the cache */
+#define DENSE_PIECE 48
+#define DENSE_K 512
+
+/* Rows, because only dense matrices are fast. Across, where rows are few: C is copied. With AMX and a short sum over a
+ * transposed A (dw of few tokens), the primitive for dense matrices is up to 1.8 times as fast as the one that reads A
+ * as a part of a larger one: each piece copies its part. */
+static ls_dnnl_cut cut_matmul(const ls_gemm_call *c, dnnl_cpu_isa_t isa)
+{
+    if (c->in == LS_BF16 && has(isa, dnnl_cpu_isa_avx512_core_amx) && c->trans_a && !c->trans_b && c->k <= DENSE_K) {
+        ls_dnnl_cut at = in_pieces(c, pieces_of(c->m, DENSE_PIECE), false);
+        at.dense_a = at.pieces > 1;
+        return at;
+    }
+    const int down = pieces_of(c->m, PIECE), across = pieces_of(c->n, ACROSS_PIECE);
+    const bool dense = c->trans_b && !c->trans_a && !c->add && !c->packed;
+    if (dense && down < 4 && pieces_of(c->n, PIECE) > down) return in_pieces(c, across, true);
+    return in_pieces(c, down, false);
+}
+
+ls_dnnl_cut ls_dnnl_cut_of(const ls_gemm_call *c, ls_dnnl_way by, dnnl_cpu_isa_t isa)
+{
+    return by == LS_DNNL_SGEMM ? cut_sgemm(c, isa) : cut_matmul(c, isa);
+}
+#else
+typedef int ls_gemm_dnnl_cut_empty; /* gemm_blas.c is built instead */
+#endif

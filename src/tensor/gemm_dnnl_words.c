@@ -1,0 +1,93 @@
+/* gemm_dnnl_words.c -- oneDNN 2 and 3 describe matrices in different words; here both are one set of functions. */
+#if defined(LOCKSTEP_GEMM_DNNL)
+#include <stdlib.h>
+
+#include "tensor/gemm_dnnl.h"
+
+#if DNNL_VERSION_MAJOR >= 3
+dnnl_status_t ls_dnnl_describe_strided(ls_dnnl_description *out, dnnl_data_type_t type, const dnnl_dims_t dims,
+                                      const dnnl_dims_t strides)
+{
+    dnnl_memory_desc_t md = NULL;
+    const dnnl_status_t got = dnnl_memory_desc_create_with_strides(&md, 2, dims, type, strides);
+    *out = md;
+    return got;
+}
+
+dnnl_status_t ls_dnnl_describe_any(ls_dnnl_description *out, dnnl_data_type_t type, const dnnl_dims_t dims)
+{
+    dnnl_memory_desc_t md = NULL;
+    const dnnl_status_t got = dnnl_memory_desc_create_with_tag(&md, 2, dims, type, dnnl_format_tag_any);
+    *out = md;
+    return got;
+}
+
+dnnl_status_t ls_dnnl_describe_as(ls_dnnl_description *out, dnnl_memory_t memory)
+{
+    const_dnnl_memory_desc_t from;
+    dnnl_memory_desc_t md = NULL;
+    dnnl_status_t got = dnnl_memory_get_memory_desc(memory, &from);
+    if (got == dnnl_success) got = dnnl_memory_desc_clone(&md, from);
+    *out = md;
+    return got;
+}
+
+void ls_dnnl_forget(ls_dnnl_description d)
+{
+    if (d) dnnl_memory_desc_destroy((dnnl_memory_desc_t)d);
+}
+
+dnnl_status_t ls_dnnl_append_sum(dnnl_post_ops_t post)
+{
+    return dnnl_post_ops_append_sum(post, 1.0f, 0, dnnl_data_type_undef);
+}
+
+dnnl_status_t ls_dnnl_describe_matmul(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                      const ls_dnnl_description d[LS_DNNL_OPERANDS], dnnl_primitive_attr_t attr)
+{
+    return dnnl_matmul_primitive_desc_create(out, engine, d[LS_DNNL_A], d[LS_DNNL_B], d[LS_DNNL_BIAS], d[LS_DNNL_C],
+                                             attr);
+}
+#else
+dnnl_status_t ls_dnnl_describe_strided(ls_dnnl_description *out, dnnl_data_type_t type, const dnnl_dims_t dims,
+                                      const dnnl_dims_t strides)
+{
+    dnnl_memory_desc_t *md = calloc(1, sizeof *md);
+    *out = md;
+    return md ? dnnl_memory_desc_init_by_strides(md, 2, dims, type, strides) : dnnl_out_of_memory;
+}
+
+dnnl_status_t ls_dnnl_describe_any(ls_dnnl_description *out, dnnl_data_type_t type, const dnnl_dims_t dims)
+{
+    dnnl_memory_desc_t *md = calloc(1, sizeof *md);
+    *out = md;
+    return md ? dnnl_memory_desc_init_by_tag(md, 2, dims, type, dnnl_format_tag_any) : dnnl_out_of_memory;
+}
+
+dnnl_status_t ls_dnnl_describe_as(ls_dnnl_description *out, dnnl_memory_t memory)
+{
+    const dnnl_memory_desc_t *from;
+    const dnnl_status_t got = dnnl_memory_get_memory_desc(memory, &from);
+    if (got != dnnl_success) return got;
+    dnnl_memory_desc_t *md = calloc(1, sizeof *md);
+    if (md) *md = *from;
+    *out = md;
+    return md ? dnnl_success : dnnl_out_of_memory;
+}
+
+void ls_dnnl_forget(ls_dnnl_description d) { free((dnnl_memory_desc_t *)d); }
+
+dnnl_status_t ls_dnnl_append_sum(dnnl_post_ops_t post) { return dnnl_post_ops_append_sum(post, 1.0f); }
+
+dnnl_status_t ls_dnnl_describe_matmul(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                      const ls_dnnl_description d[LS_DNNL_OPERANDS], dnnl_primitive_attr_t attr)
+{
+    dnnl_matmul_desc_t matmul;
+    const dnnl_status_t got =
+        dnnl_matmul_desc_init(&matmul, d[LS_DNNL_A], d[LS_DNNL_B], d[LS_DNNL_BIAS], d[LS_DNNL_C]);
+    return got == dnnl_success ? dnnl_primitive_desc_create(out, &matmul, attr, engine, NULL) : got;
+}
+#endif
+#else
+typedef int ls_gemm_dnnl_words_empty; /* gemm_blas.c is built instead */
+#endif
