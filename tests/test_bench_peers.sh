@@ -21,6 +21,16 @@ for coll in all_reduce reduce_scatter all_gather broadcast all_to_all; do
 done
 claim 'and there and back' sh -c "./limit -c sendrecv -b 64 -e 64 -t 0.001 -r 1 | awk -F, 'NR == 2 && \$13 == 0 { ok = 1 } END { exit !ok }'"
 claim 'it prints the columns of lockstep bench --csv' test "$(head -1 rows)" = "$columns"
+claim 'no line has to be waited for in a broadcast: a leaf may fetch it ahead; in other collectives it has' python3 - "$source_dir/bench" <<'PY'
+import sys
+sys.path.insert(0, sys.argv[1])
+import roofline
+class Machine:
+    def load_s(self): return 1e-6
+    def rate(self, what, nbytes): return 1e12
+assert roofline.collective_us(Machine(), 'broadcast', 8, 2, 2) < 0.1
+assert roofline.collective_us(Machine(), 'all_reduce', 8, 2, 2) >= 1
+PY
 claim 'torch prints them too' grep -q "print('$columns')" "$source_dir/bench/peers/peer_torch.py"
 claim 'the wire compiles' "${CC:-cc}" -O1 -Wall -Wextra -Werror -o wire "$source_dir/bench/peers/wire.c"
 claim 'the rates compile' "${CC:-cc}" -O1 -Wall -Wextra -Werror -pthread -o bound "$source_dir/bench/peers/bound.c"
