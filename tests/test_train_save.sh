@@ -147,8 +147,13 @@ done
 for ranks in 1 2; do
     "$lockstep" train base.yaml --nproc-per-node $ranks --train.steps 20 --log.every 1 --run.dir piped$ranks 2>err | :
     claim "$ranks: a reader of stdout that goes away ends nothing" test "${PIPESTATUS[0]}" = 0
+    claim "$ranks: which is said once" test "$(grep -c 'stdout was closed by its reader; training goes on without it' err)/$(wc -l <err)" = 1/1
     claim "$ranks: everything is saved" "$lockstep" ckpt verify piped$ranks/checkpoints/step-00000020
 done
+"$lockstep" run --nproc-per-node 2 -- "$lockstep" train base.yaml --train.steps 20 --log.every 1 --run.dir piped-run 2>err | :
+claim 'run: a reader of stdout that goes away ends nothing' test "${PIPESTATUS[0]}" = 0
+claim 'run: which is said once' test "$(grep -c 'stdout was closed by its reader; training goes on without it' err)/$(wc -l <err)" = 1/1
+claim 'run: everything is saved' "$lockstep" ckpt verify piped-run/checkpoints/step-00000020
 FULL=metrics.jsonl LD_PRELOAD=$tmp/slow.so train 2 --train.steps 30 --log.every 1 --run.dir full
 claim 'a full disk for metrics: exit 0' ends_with 0
 claim 'metrics that cannot be written: one warning' test "$(grep -c 'metrics.jsonl cannot be written: No space left on device; training goes on' err)" = 1

@@ -1,6 +1,7 @@
 /* say.c -- lines on stdout, the live line on stderr. */
 #include "train/say.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +13,21 @@
 #define DRAW_NS 100000000u
 #define LINE_BYTES 1024 /* a longer line is given memory of its own */
 
+/* Said once: from here on lines go to /dev/null, which takes the number, so that no other file gets it. */
+static LS_COLD void closed(void)
+{
+    const ls_env *env = ls_env_get();
+    ls_log(LS_LOG_WARN, "stdout was closed by its reader; training goes on without it");
+    env->close_fd(1);
+    for (int i = 0, fd = -1; i < 2 && fd != 1; i++) fd = env->append("/dev/null"); /* 0 may be free, too */
+}
+
 static void put(int fd, const char *p, size_t n)
 {
     const ls_env *env = ls_env_get();
     while (n > 0) {
         ssize_t k = env->write(fd, p, n);
+        if (k == -EPIPE && fd == 1) closed();
         if (k <= 0) return; /* nobody listens */
         p += k;
         n -= (size_t)k;
