@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "harness.h"
+#include "group/impl.h"
 #include "net/task.h"
 #include "net/world.h"
 
@@ -98,6 +99,32 @@ static void others_wait_as_long_as_the_work_may_take(void **state)
         ls_rank_report r = ls_test_ranks(row[i].mode, 3, &o, row[i].fn, NULL);
         if (r.failed) fail_msg("row %zu: %s", i, r.text);
     }
+}
+
+/* When long work is over, whoever waits has the whole of comm.timeout from then on, and not longer. */
+static ls_status counts_from_the_end_of_the_work(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w);
+    LS_TRY(ls_barrier(g));
+    if (ls_world_rank(w) == 0) {
+        const uint64_t now = env->mono_ns(), timeout_ns = w->opts.coll_timeout_ns;
+        ls_task_slot *slot = &w->page->rank[1].task;
+        LS_EXPECT(ls_blame_excused(g) == 0, "excused before there was any work");
+        ls_task_write(slot, &(ls_task){ .since_ns = now });
+        LS_EXPECT(ls_blame_excused(g) == now + timeout_ns, "not excused from the end of the work on");
+        ls_task_write(slot, &(ls_task){ .since_ns = now - 2 * timeout_ns });
+        LS_EXPECT(ls_blame_excused(g) == 0, "excused by work that ended long ago");
+    }
+    return ls_barrier(g);
+}
+
+static void others_have_their_whole_time_after_the_work(void **state)
+{
+    (void)state;
+    ls_world_opts o = { .transport = "shm", .coll_timeout_ns = 300000 * MS };
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, counts_from_the_end_of_the_work, NULL);
+    if (r.failed) fail_msg("%s", r.text);
 }
 
 /* --- but no longer, and for nobody else -------------------------------------------------------------------- */
@@ -204,6 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_what_for_how_long_and_what_is_allowed),
         cmocka_unit_test(others_wait_as_long_as_the_work_may_take),
+        cmocka_unit_test(others_have_their_whole_time_after_the_work),
         cmocka_unit_test(names_who_is_late_and_why),
     };
     return cmocka_run_group_tests_name("task", tests, NULL, NULL);
