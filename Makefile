@@ -79,7 +79,7 @@ test-long: build
 	@scripts/setup --viewer --fresh
 	@tools/run-tests $(BUILD) -j $(JOBS) --long
 
-# Some hours of one core; ARGS="--jobs 2 --write FILE" keeps the result of each mutant.
+# More than half an hour on two cores; ARGS="--write FILE" keeps the result of each mutant.
 mutate: setup
 	@tools/mutate $(ARGS)
 
