@@ -287,7 +287,7 @@ claim 'tokens without a vocabulary' once 78 'model.vocab_size is missing' --data
 mkdir -p raw && cp story/whale_train.bin raw/train.bin
 claim 'tokens without a header, outside the vocabulary' mistake 65 \
     'model.vocab_size is too small; the file has no header of llm.c'"'"'s, so it was read as nanoGPT'"'"'s uint16 tokens' \
-    --data.name tokens --data.path raw --data.tokenizer '' --model.vocab_size 100 --train.eval_every 0
+    --data.name tokens --data.path raw --data.tokenizer '' --model.vocab_size 100 --train.eval_every 0 --train.eval_batches 0
 claim 'text instead of tokens' once 65 'whale.txt: begins with text, and data.path names tokens: set data.name to it' \
     --data.name tokens --data.path whale.txt --data.tokenizer '' --model.vocab_size 50257
 claim 'unless it is said that these are tokens' train 1 --train.steps 1 --data.format nanogpt --data.name tokens --data.path whale.txt --data.tokenizer '' \
