@@ -41,10 +41,19 @@ bool ls_say_on_terminal(void)
     return launcher ? strcmp(launcher, "1") == 0 : env->isatty(1);
 }
 
+/* Columns of the terminal that stderr reaches, directly or through the launcher; 0: it reaches none. */
+static int bar_columns(void)
+{
+    const ls_env *env = ls_env_get();
+    const char *launcher = env->getenv("LOCKSTEP_TTY_COLUMNS");
+    return launcher ? atoi(launcher) : env->isatty(2) ? env->columns(2) : 0;
+}
+
 void ls_say(const char *fmt, ...)
 {
     char some[LINE_BYTES], *line = some;
-    const char *front = ls_say_on_terminal() ? LS_ERASE_LINE : "";
+    /* Only where a bar may stand: mpirun gives ranks a terminal for stdout, and hands on what they write to a pipe. */
+    const char *front = ls_say_on_terminal() && bar_columns() > 0 ? LS_ERASE_LINE : "";
     const size_t at = strlen(front);
     va_list ap, again;
     va_start(ap, fmt);
@@ -79,9 +88,8 @@ const char *ls_eta_text(double seconds, char *buf, size_t n)
 void ls_bar_init(ls_bar *b)
 {
     const ls_env *env = ls_env_get();
-    const char *columns = env->getenv("LOCKSTEP_TTY_COLUMNS"); /* the launcher passes stderr on to a terminal */
-    *b = (ls_bar){ .terminal = columns ? atoi(columns) > 0 : env->isatty(2), .start_ns = env->mono_ns() };
-    b->columns = columns ? atoi(columns) : b->terminal ? env->columns(2) : 80;
+    const int columns = bar_columns();
+    *b = (ls_bar){ .terminal = columns > 0, .columns = columns, .start_ns = env->mono_ns() };
     if (b->columns < 40) b->columns = 40;
     if (b->columns > 200) b->columns = 200;
 }
