@@ -304,8 +304,8 @@ static void skips_folders_that_are_not_whole(void **state)
     static const char *const spoil[] = {
         "mkdir run/checkpoints/step-00000003",
         "mkdir run/checkpoints/step-00000003 && : >run/checkpoints/step-00000003/model.safetensors",
-        "cp -r run/checkpoints/step-00000002 run/checkpoints/step-100000000 && "
-        "truncate -s -1 run/checkpoints/step-100000000/model.safetensors",
+        ("cp -r run/checkpoints/step-00000002 run/checkpoints/step-100000000 && "
+         "truncate -s -1 run/checkpoints/step-100000000/model.safetensors"),
         "cp -r run/checkpoints/step-00000001 run/checkpoints/step-00000009.old", /* no step */
         "cp -r run/checkpoints/step-00000001 run/checkpoints/.step-00000009.0123456701234567.tmp",
     };

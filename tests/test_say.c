@@ -44,8 +44,8 @@ static void lines_have_any_length(void **state)
     (void)state;
     for (int i = 0; i < MOST; i++) digits[i] = (char)('0' + i % 10);
     static const int lengths[] = { 0, 1, 1000, 1018, 1019, 1020, 1021, 1022, 1023, 1024, 1025, 5000, MOST - 100 };
-    /* As the launcher says it. A line clears its place where a bar may stand: both reach a terminal. Under mpirun stdout
-     * may be a terminal while stderr is none, and a program reads the lines. */
+    /* As the launcher says it. A line clears its place where a bar may stand: both reach a terminal. Under mpirun
+     * stdout may be a terminal while stderr is none, and a program reads the lines. */
     static const struct { const char *out, *columns; bool clears; } row[] = {
         { "0", "0", false }, { "1", "80", true }, { "1", "0", false }, { "0", "80", false },
     };

@@ -253,7 +253,8 @@ static void do_view(model *x, int from, int to, int channel)
     assert_true(s->given != s->taken);
     letter *l = &s->letter[s->taken % IN_FLIGHT];
     if (m.sig != l->id)
-        fail_msg("rank %d to %d, channel %d: message %u comes, expected %u", from, to, channel, m.sig, l->id);
+        fail_msg("rank %d to %d, channel %d: message %llu comes, expected %u", from, to, channel,
+                 (unsigned long long)m.sig, l->id);
     assert_true(m.n <= l->n - s->at);
     assert_true(m.n > 0 || l->n == 0);
     if (m.n < l->n - s->at) assert_int_equal(m.n % 16, 0);
