@@ -215,6 +215,20 @@ static void what_is_no_beat_changes_nothing(void **state)
         memcpy(bad + row[i].at, &row[i].value, 4);
         assert_false(ls_beat_read(here, ~0ull, bad, n, 1, &told));
     }
+    /* A text, or a path, that fills its message to the byte: one byte less is accepted. */
+    for (int which = 0; which < 2; which++)
+        for (uint32_t over = 0; over < 2; over++) {
+            const uint32_t len = (which ? (uint32_t)LS_SAVED_PATH_BYTES : (uint32_t)LS_ERROR_BYTES) - 1 + over;
+            ls_beat_head h;
+            memcpy(&h, beat, sizeof h);
+            h.count = h.abort_by = 0;
+            h.saved = LS_SAVED_NONE;
+            h.text = which ? 0 : len;
+            h.path = which ? len : 0;
+            memset(bad, 'x', sizeof bad);
+            memcpy(bad, &h, sizeof h);
+            assert_int_equal(ls_beat_read(here, ~0ull, bad, sizeof h + len, 1, &told), !over);
+        }
     assert_int_equal(here->rank[2].state, LS_RANK_STARTING);
     free(there);
     free(here);
