@@ -118,7 +118,7 @@ typedef struct ls_bench_iters {
 } ls_bench_iters;
 
 typedef struct ls_bench_result {
-    const char *algo;            /* who carried it out: of the registry, or a form in mapped memory; NULL: nobody */
+    const char *algo;            /* that ran: of the registry, or a form in mapped memory; NULL: none */
     int segments;                /* pieces of a share, of a schedule; 0 elsewhere */
     double us, algbw, busbw;     /* GB/s, 10^9; us is the median of the trials, */
     double least_us;             /* this the quickest of them, */

@@ -64,7 +64,7 @@ static void answer_for_ranks(const ls_launch_result *r)
     ls_cli_fail("train", LS_INTERRUPTED);
 }
 
-/* Ranks that somebody else started: what only a launcher does must be asked of that one. */
+/* Another launcher started these ranks: flags that only a launcher can follow must be given to that one. */
 static ls_status check_started(const ls_train_config *c)
 {
     const char *local = getenv("LOCAL_WORLD_SIZE"), *events = getenv("LOCKSTEP_EVENTS"), *logs = getenv("LOCKSTEP_LOG_DIR");

@@ -235,7 +235,7 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
     if (block == LS_MAX_GROUPS)
         st = ls_fail(LS_INVALID, "more than %d groups at once: destroy one first", LS_MAX_GROUPS);
     else if (color >= 0) st = create(w, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, area, out);
-    if (color < 0 || block == LS_MAX_GROUPS) e->spare[e->nspare++] = mine; /* all say so: nobody uses it */
+    if (color < 0 || block == LS_MAX_GROUPS) e->spare[e->nspare++] = mine; /* on all members alike */
     /* (where we alone could not make the group, the others have: its area stays theirs until the world ends) */
     if (st < 0) return color < 0 ? LS_OK : st;
     st = ls_backend_split(parent, color, &b);

@@ -127,7 +127,7 @@ struct ls_work {
     const char *copied;      /* the own vector, where the result overwrites it; the group's */
     uint64_t t0_ns, t1_ns;   /* started, complete; t0 0: too small to be timed */
     uint64_t ticket, says;   /* p2p; says: the message's signature */
-    bool discards;           /* p2p: receives what nobody will ask for any more, and forgets it */
+    bool discards;           /* p2p: receives a message that no call will ask for, and discards it */
     struct ls_backend_request *request; /* of a work that a backend carries out, from phase 1 on */
     ls_coll_args a;          /* its counts are not ours: use ls_work_share */
     const size_t *counts, *recv_counts; /* NULL: equal shares; else [size], in the group's keeping */
@@ -412,7 +412,7 @@ void ls_sched_cache_free(struct ls_sched_cache *c);
 /* p2p.c: messages have works and queues of their own. One turn of all of them: LS_OK when something moved. */
 ls_status ls_p2p_start(ls_group *g, const ls_coll_args *a, ls_work **out);
 uint64_t ls_p2p_sign(const ls_group *g); /* for a new group's p2p_sign */
-/* Receives what members have sent to us in this group and nobody here asked for, and says so; every member calls it.
+/* Discards, with a warning, messages of this group that no call on this rank has received; every member calls it.
  * So a channel is empty when another group gets it. */
 ls_status ls_p2p_drain(ls_group *g);
 ls_status ls_p2p_turn(ls_group *g, struct ls_p2p_state *s);

@@ -445,7 +445,7 @@ void ls_p2p_recycle(ls_work *k)
 
 void ls_p2p_free(struct ls_p2p_state *s) { free(s); }
 
-/* The next message of a member, which nobody will ask for: *dtype and *count are what it was. */
+/* The next message of a member, which no call will ask for: *dtype and *count are what it was. */
 static LS_COLD ls_status discard_next(ls_group *g, int peer, ls_dtype *dtype, size_t *count)
 {
     struct ls_p2p_state *s = atomic_load_explicit(&g->p2p, memory_order_relaxed);

@@ -135,7 +135,7 @@ static ls_status check_empty(const char *dir)
     return ls_fail(LS_BAD_CONFIG, "data.path %s: has other files and no train.bin: name a new folder, or an empty one", dir);
 }
 
-/* Into a folder beside it, which then gets its name: nobody sees half of it. */
+/* Into a folder beside it, which then gets its name: no reader finds half of it. */
 static ls_status make(const ls_train_config *c, ls_corpus *corpus, const char *dir, bool *made)
 {
     ls_commit_folder *folder = NULL;
