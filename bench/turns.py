@@ -62,6 +62,15 @@ def run_once(command, env, limit_s):
     return out, (lines[-1] if lines else 'exit status %d' % p.returncode) if p.returncode else None
 
 
+def calibrate(build):
+    """Lets Lockstep measure what its choices rest on (lockstep calibrate), as a user would, for the programs of this run alone:
+    what is kept of another day counts for nobody. What is to be said of it."""
+    path = os.path.abspath(build) + '/peers/calibration.json'
+    out, reason = run_once([build + '/lockstep', 'calibrate', '--output', path], {}, 120)
+    os.environ['LOCKSTEP_CALIBRATION'] = 'none' if reason else path
+    return 'Lockstep was not calibrated: %s' % reason if reason else 'Lockstep was calibrated before the first pass (lockstep calibrate)'
+
+
 class Cores:
     """Whether two cores are as near each other as they mostly are, by the time a flag takes from one to the other: a virtual
     machine's cores move, and what goes through shared memory takes two to four times as long. It counts when they were near

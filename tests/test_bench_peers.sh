@@ -144,6 +144,9 @@ int main(int argc, char **argv)
     FILE *f = fopen(path, "r");
     if (!f || fscanf(f, "%63s %7s %63s", us, wrong, commit) < 2) return 71;
     if (argc > 1 && strcmp(argv[1], "--version") == 0) return printf("lockstep 9.9.9 (commit %s, made up)\n", commit) < 0;
+    if (argc > 3 && strcmp(argv[1], "calibrate") == 0) return !fopen(argv[3], "w");
+    const char *calibration = getenv("LOCKSTEP_CALIBRATION"); /* of this run, and there */
+    if (strstr(argv[0], "/lockstep") && (!calibration || access(calibration, R_OK) != 0)) return 72;
     const char *coll = option(argc, argv, "bench", "-c"), *ways = option(argc, argv, "-m", "-m");
     const int ranks = atoi(option(argc, argv, "-n", "--nproc-per-node"));
     for (int r = 0; r < ranks && strcmp(coll, "barrier") != 0; r++)
@@ -190,6 +193,7 @@ for way in 'Open MPI 15.0' 'Open MPI, in place 15.0' 'Open MPI, MPI_Alloc_mem 15
     claim "$way is one of them" grep -q "^all_reduce, 2 ranks, 8 B, registered: .*$way" $table
 done
 claim 'machine, commit and command are named' test "$(grep -cE "^(Machine: Made-up 9000, .+\.|Commit: $commit\.|Command: \`bench/peers/compare .*--peers\`, 1 passes\.)\$" $table)" = 3
+claim 'Lockstep is calibrated for the run' grep -qx 'Lockstep was calibrated before the first pass (lockstep calibrate)' $table
 claim 'who is not there is named, with the reason' grep -q '^without MPICH: not built: bench/peers/build' $table
 claim 'a run that is not published is not listed' test ! -e bench/results/runs.csv
 program peers/gloo 25 7

@@ -95,7 +95,9 @@ steps='[ "$dtype" != bf16 ] || L=$H; echo step,sync,ms,loss; for s in 1 2 3 4 5 
 cat >fake/lockstep <<'SH'
 #!/bin/bash
 [ "$1" != --version ] || { echo 'lockstep 9.9.9'; exit; }
+[ "$1" != calibrate ] || { : >"$3"; exit; }
 [ "$1" = run ] || exit 0
+[ -e "$LOCKSTEP_CALIBRATION" ] || { echo 'not calibrated' >&2; exit 1; }
 n=$3
 shift 6
 for ((r = n - 1; r > 0; r--)); do RANK=$r "$@" >/dev/null; done
@@ -158,6 +160,11 @@ claim 'the quickest is kept under the name of the processor' kept 'PyTorch 1.13 
 fake --cell 'GPT-2 124M, B4 T64, f32$' >"$table" || exit 1
 claim 'and used from then on' row '| PyTorch 1.13.9, malloc, passive | 150.0 ms |'
 claim 'as one of this processor' sh -c "! grep -q '^PyTorch: ' '$table'"
+printf '%s\n9.9\n\n' "$PWD/fake/peers/python3" >fake/peers/torch.newest
+fake --cell 'GPT-2 124M, B4 T64, f32' --peer 'PyTorch 9' --tune >"$table" || exit 1
+tried() { grep "^PyTorch 9.9 $1 | " "$table" | cut -d'|' -f3 | cut -d: -f1 | sort | xargs; }
+claim 'what is compiled tries the two that lead' test "$(tried compiled)" = "$(echo as it comes malloc, passive)"
+rm fake/peers/torch.newest
 program bench/bench_ddp_step 'echo "2 10.0 9.0"'
 program peers/python3 'case "$*" in *ddp_step.py*) for r in 0 1; do RANK=$r fake/peers/pin $(($(nproc) > 1 ? $(nproc) / 2 : 1)) true; done ;; esac
     case "$*" in *--static*) echo "2 90 80" ;; *--view*) echo "2 100 90" ;; *) echo "2 120 90" ;; esac'
