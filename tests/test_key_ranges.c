@@ -122,7 +122,7 @@ static void in_a_child(size_t which, const char *key, const char *value, outcome
     assert_true(child >= 0);
     if (child == 0) {
         outcome mine = { 0 };
-        alarm(60); /* an endless run is one that broke */
+        alarm(240); /* an endless run is one that broke */
         if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(2);
         attempt(which, key, value, &mine);
         const ssize_t n = write(pipe_fd[1], &mine, sizeof mine);
