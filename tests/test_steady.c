@@ -218,7 +218,7 @@ static ls_status train(const char *const *options, const char *dir)
     return st;
 }
 
-extern void omp_set_num_threads(int n);
+extern void omp_set_num_threads(int n) __attribute__((weak)); /* not where the compiler came without OpenMP */
 
 static void run_rank(int rank, int port, const char *const *options, const char *dir)
 {
@@ -232,7 +232,7 @@ static void run_rank(int rank, int port, const char *const *options, const char 
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     unsetenv("LOCAL_RANK");
     unsetenv("LOCAL_WORLD_SIZE");
-    omp_set_num_threads(1);
+    if (omp_set_num_threads) omp_set_num_threads(1);
     if (!freopen("/dev/null", "w", stdout)) return;
     if (train(options, dir) == LS_OK) mine->silent = true;
     else snprintf(mine->failure, sizeof mine->failure, "%s", ls_last_error());

@@ -13,8 +13,9 @@
 
 /* An elementwise kernel that the compiler vectorises once per instruction set
  * and picks at load time, so that one binary runs everywhere. Sanitizers and
- * load-time resolvers do not get on; there the plain version runs. */
-#if defined(__x86_64__) && !defined(LS_SANITIZED)
+ * load-time resolvers do not get on, and clang has no such options for one
+ * function: there the plain version runs. */
+#if defined(__x86_64__) && !defined(LS_SANITIZED) && !defined(__clang__)
 #define LS_CLONES target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")
 #define LS_KERNEL __attribute__((LS_CLONES, optimize("O3")))
 /* The same for loops that choose (tensor/vecmath.h does): both sides are computed and one is taken, instead of
