@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -212,6 +213,39 @@ static void sees_a_debugger_and_a_stopped_process(void **state)
     assert_int_equal(env->kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(env->proc_state(pid), 0);
+}
+
+/* -EPERM where this system refuses it, for our own memory too: then it says so, and that is all there is to see. */
+static void reads_memory_of_a_process(void **state)
+{
+    (void)state;
+    const size_t n = (size_t)3 << 20, page = 4096;
+    char *from = mmap(NULL, n + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *to = malloc(n);
+    assert_true(from != MAP_FAILED && to);
+    for (size_t i = 0; i < n; i++) from[i] = (char)(i * 31 >> 3);
+    const int r = env->read_process(getpid(), (uint64_t)(uintptr_t)from, to, n);
+    if (r == -EPERM || r == -ENOSYS) {
+        print_message("this system refuses process_vm_readv: %s\n", strerror(-r));
+        skip();
+    }
+    assert_int_equal(r, 0);
+    assert_memory_equal(to, from, n);
+    memset(to, 0, n);
+    assert_int_equal(env->read_process(getpid(), (uint64_t)(uintptr_t)from + 1, to, 1), 0);
+    assert_true(to[0] == from[1] && to[1] == 0);
+    assert_int_equal(env->read_process(getpid(), 0, to, 0), 0);
+    munmap(from + n, page); /* all but the last bytes are there: a short read is no success */
+    assert_int_equal(env->read_process(getpid(), (uint64_t)(uintptr_t)from + page, to, n), -EFAULT);
+    assert_int_equal(env->read_process(getpid(), 0, to, 8), -EFAULT);
+    pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(env->read_process(pid, (uint64_t)(uintptr_t)from, to, 8), -ESRCH);
+    const int let = env->let_read(getppid());
+    assert_true(let == 0 || let == -EINVAL); /* EINVAL: there is no Yama here */
+    munmap(from, n);
+    free(to);
 }
 
 static void a_memfd_is_shared_sealed_and_reserved(void **state)
@@ -860,6 +894,7 @@ int main(void)
         cmocka_unit_test(sees_the_machine),
         cmocka_unit_test(cpus_follow_the_affinity),
         cmocka_unit_test(sees_a_debugger_and_a_stopped_process),
+        cmocka_unit_test(reads_memory_of_a_process),
         cmocka_unit_test(a_memfd_is_shared_sealed_and_reserved),
         cmocka_unit_test(private_memory_is_zero_and_present),
         IN_FOLDER(files_are_written_and_read_back),

@@ -60,6 +60,8 @@ int ls_real_thread_start(void (*fn)(void *), void *arg, void **handle);
 void ls_real_thread_join(void *handle);
 int ls_real_spawn(const ls_child *c, int *pidfd);
 ls_child_state ls_real_child_poll(int pid, int *code);
+int ls_real_read_process(int pid, uint64_t address, void *to, size_t n);
+int ls_real_let_read(int pid);
 int ls_real_kill(int pid, int sig);
 int ls_real_signal_fd(const int *sigs, int n);
 int ls_real_signal_read(int fd);
