@@ -65,7 +65,7 @@ claim 'a verb that is not there: 64, with the nearest' fails_with 64 "did you me
 claim 'help shows an example' has_line 'example:' ckpt --help
 
 # --- doctor
-for line in lockstep products threads transports system processor cores caches NUMA memory 'shared memory' limits peak launcher data; do
+for line in lockstep products threads transports system processor cores caches NUMA memory 'shared memory' 'peer memory' limits peak launcher data; do
     claim "doctor has a line on $line" has_line "$line" "$build/lockstep" doctor
 done
 claim 'doctor says which rank it is' has_line 'this is rank 3 of 4' env RANK=3 WORLD_SIZE=4 "$build/lockstep" doctor

@@ -93,6 +93,25 @@ static void limit(const char *name, int which, rlim_t unit, const char *unit_nam
     else printf(", %s %" PRIu64 "%s", name, (uint64_t)(r.rlim_cur / unit), unit_name);
 }
 
+/* Whether ranks can read one another's private memory (net/attach.h): what can be known without ranks. */
+static void attach(void)
+{
+    const ls_env *env = ls_env_get();
+    const uint32_t mine = 0x600d;
+    uint32_t got = 0;
+    char scope[32] = "";
+    row("peer memory");
+    const int r = env->read_process(env->pid(), (uint64_t)(uintptr_t)&mine, &got, sizeof got);
+    FILE *f = fopen("/proc/sys/kernel/yama/ptrace_scope", "r");
+    if (f && !fgets(scope, sizeof scope, f)) scope[0] = 0;
+    if (f) fclose(f);
+    const int yama = atoi(scope);
+    if (r < 0) printf("process_vm_readv is refused: %s; private memory goes through copies\n", strerror(-r));
+    else if (yama == 0) puts("ranks of a host read one another's private memory (process_vm_readv)");
+    else if (yama == 1) puts("ranks that `lockstep run` starts read one another's private memory; others may not (Yama's ptrace_scope is 1)");
+    else printf("private memory goes through copies: Yama's ptrace_scope is %d\n", yama);
+}
+
 static void memory(void)
 {
     const ls_env *env = ls_env_get();
@@ -240,6 +259,7 @@ static int run(int argc, char **argv)
         machine();
         cores();
         memory();
+        attach();
         peaks();
         launcher();
         data();
