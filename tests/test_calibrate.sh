@@ -23,7 +23,8 @@ for level in "memory", "loopback":
 assert c["gamma_ns_per_byte"] >= 0 and c["poke_ns"] >= 0
 assert c["network"]["alpha_ns"] == 30000 # not measured on one host
 m = c["in_memory"]
-assert set(m) == {"sum_in_place_bytes", "copy_in_place_bytes", "past_cache_bytes", "mail_string_bytes", "stage_past_cache_bytes"}, m
+assert set(m) == {"sum_in_place_bytes", "copy_in_place_bytes", "past_cache_bytes", "mail_string_bytes", "stage_past_cache_bytes",
+                  "attach_bytes"}, m
 assert all(0 <= x <= 1e12 for x in m.values()), m
 PY
 claim 'says with what it chooses' has_line "costs from $HOME/.cache/lockstep/calibration.json" explain all_reduce 1K

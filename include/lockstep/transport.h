@@ -52,6 +52,10 @@ typedef struct ls_transport_ops {
     ls_status (*pull)(ls_transport *t, int peer, int channel, void *dst, size_t *got);
     ls_status (*help)(ls_transport *t, int peer, int channel);
 
+    /* Optional: as send(), of a message in private memory for a receiver that calls pull(): it is read there.
+     * LS_UNSUPPORTED: not by that peer, or not that memory; send() it. view() shows it with p NULL. */
+    ls_status (*lend)(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket);
+
     /* Optional: moves queued output and input along without waiting. A failure: messages that a peer will never
      * get; for who waits for sent() to reach their tickets. */
     ls_status (*poke)(ls_transport *t);

@@ -150,7 +150,7 @@ typedef struct ls_env {
     /* Reads n bytes at an address of another process (cross memory attach). 0, or -ENOSYS: no such thing here; -EPERM:
      * refused (Yama, seccomp); -ESRCH: it has ended; -EFAULT: those bytes are not mapped there, or not here. */
     int (*read_process)(int pid, uint64_t address, void *to, size_t n);
-    int (*let_read)(int pid);                /* under Yama that process and its descendants may read this one; 0 or -errno */
+    int (*let_read)(int pid);                /* under Yama that process and its descendants may read this one */
     int (*kill)(int pid, int sig);           /* negative pid: the process group; 0 and -1 refused */
     int (*pipe)(int fds[2]);                 /* close-on-exec, reading end non-blocking */
     int (*signal_fd)(const int *sigs, int n);/* blocks the signals; read them with signal_read */

@@ -14,6 +14,7 @@ static const char *form(ls_work_kind kind)
     case LS_WORK_LOCAL: return "nothing to do for one rank";
     case LS_WORK_ONESHOT: return "in memory: every rank writes into its slot and reads all slots (short enough for them)";
     case LS_WORK_MAPPED: return "in memory: each rank works on its share of all vectors where they lie";
+    case LS_WORK_ATTACHED: return "in memory: read where private vectors lie";
     case LS_WORK_STAGED: return "in memory: in pieces, through slots";
     case LS_WORK_MAIL: return "in memory: the root's mailboxes (short enough for them)";
     case LS_WORK_ROOTED: return "in memory: straight between the root's vector and the others'";

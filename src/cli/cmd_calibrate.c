@@ -39,6 +39,7 @@ static void print_switches(const ls_cost *c, const ls_calibration *m)
         "reduce_scatter sums in place above", "all_gather and all_to_all copy in place above",
         "stores into results go past the caches from", "mail is copied by the string instruction from",
         "private vectors are staged past the caches from",
+        "private memory is read where it lies from",
     };
     ls_switch_points s = c->in_memory;
     char text[32];

@@ -22,7 +22,8 @@ const ls_cost ls_cost_preset = {
     .gamma_ns = 0.15,
     .poke_ns = 1500.0,
     .in_memory = { .sum_in_place = 1024.0, .copy_in_place = 4096.0, .past_cache = 24.0 * 1048576.0, /* of a Zen 5 */
-                   .mail_string = LS_COST_NEVER, .stage_past_cache = 0.0 },
+                   .mail_string = LS_COST_NEVER, .stage_past_cache = 0.0,
+                   .attach = 512.0 * 1024.0 },
 };
 
 static const struct { const char *name; size_t offset; } switches[LS_SWITCH_POINTS] = {
@@ -31,6 +32,7 @@ static const struct { const char *name; size_t offset; } switches[LS_SWITCH_POIN
     { "past_cache_bytes", offsetof(ls_switch_points, past_cache) },
     { "mail_string_bytes", offsetof(ls_switch_points, mail_string) },
     { "stage_past_cache_bytes", offsetof(ls_switch_points, stage_past_cache) },
+    { "attach_bytes", offsetof(ls_switch_points, attach) },
 };
 
 const char *ls_switch_name(int i) { return switches[i].name; }

@@ -33,8 +33,9 @@ typedef struct ls_switch_points {
     double past_cache;      /* stores into results go past the caches: from so many that all ranks touch together */
     double mail_string;     /* a short vector from or to a root is put by the processor's own string instruction */
     double stage_past_cache; /* a piece of a private vector is put into its slot past the caches */
+    double attach;           /* private memory is read in its owner's process, if it can be: bytes from rank to rank */
 } ls_switch_points;
-#define LS_SWITCH_POINTS 5
+#define LS_SWITCH_POINTS 6
 #define LS_COST_NEVER 1e12
 const char *ls_switch_name(int i);                             /* its key in the file */
 double *ls_switch_point(ls_switch_points *s, int i);

@@ -22,6 +22,7 @@ static ls_status turn_work(ls_work *k)
     case LS_WORK_MAPPED:
     case LS_WORK_MAIL:
     case LS_WORK_ROOTED:
+    case LS_WORK_ATTACHED:
     case LS_WORK_STAGED: return ls_mapped_turn(k);
     case LS_WORK_EXEC: return ls_schedule_turn(k);
     case LS_WORK_P2P: break; /* in queues of their own */

@@ -19,6 +19,7 @@
 #include "base/copy.h"
 #include "coll/reduce.h"
 #include "group/mapped.h"
+#include "net/attach.h"
 
 #define APART_BYTES ((size_t)256 << 10) /* private all_reduces of so many: see keeps_share */
 #define UNIT_BYTES 64 /* shares of a sum end at cache lines */
@@ -26,13 +27,13 @@
 /* Whether all ranks touch so much together that stores go past the caches. (A machine's own word for its last-level
  * cache is of no use: a guest is told of all there are, and cores share one with seven others. An all_reduce reads
  * most of what it writes; it gains nothing.) */
-static bool past_cache(const ls_work *k)
+bool ls_past_cache(const ls_work *k, size_t nbytes)
 {
     size_t n = (size_t)k->g->size, vectors = 2; /* of nbytes */
     if (k->a.coll == LS_ALL_TO_ALL) vectors = 2 * n;
     if (k->a.coll == LS_ALL_GATHER || k->a.coll == LS_BROADCAST) vectors = n;
     if (k->a.coll == LS_REDUCE_SCATTER) vectors = n + 1;
-    return (double)k->nbytes * (double)vectors >= k->g->e->terms.cost.in_memory.past_cache;
+    return (double)nbytes * (double)vectors >= k->g->e->terms.cost.in_memory.past_cache;
 }
 
 static void copy(const ls_work *k, char *to, const char *from, size_t nbytes)
@@ -101,7 +102,7 @@ static void copy_whole(const ls_work *k, char *to, const char *from, size_t nbyt
  * stands in the slot, or nowhere. */
 void ls_fold_place(ls_work *k, ls_line *line)
 {
-    k->past_cache = past_cache(k);
+    k->past_cache = ls_past_cache(k, k->nbytes);
     const ls_group *g = k->g;
     const ls_member *me = &g->member[g->rank];
     size_t nbytes = offered_bytes(k, g->rank), elem = ls_dtype_size(k->a.dtype);
@@ -113,7 +114,8 @@ void ls_fold_place(ls_work *k, ls_line *line)
     uint64_t from = ls_offset_of(me, bytes, nbytes), to = from;
     if (has_sum && bytes != k->a.out && from != LS_NOT_REGISTERED) to = ls_offset_of(me, k->a.out, nbytes);
     bool is_private = from == LS_NOT_REGISTERED || to == LS_NOT_REGISTERED;
-    k->staged = is_private ? room_for_copy(k, nbytes) : NULL;
+    line->at = ls_attached_address(k, bytes);
+    k->staged = is_private && !ls_attached_long(k, k->nbytes) ? room_for_copy(k, nbytes) : NULL;
     if (k->staged) {
         copy_whole(k, k->staged, bytes, nbytes);
         if (LS_UNLIKELY(!g->hinted && nbytes > LS_ONESHOT_BYTES)) ls_hint_private(k);
@@ -136,7 +138,7 @@ void ls_fold_place(ls_work *k, ls_line *line)
 }
 
 typedef struct vectors {
-    char *from[LS_MAX_RANKS]; /* the members' vectors */
+    char *from[LS_MAX_RANKS]; /* the members' vectors; attached: their addresses there */
     char *to[LS_MAX_RANKS];   /* and where their sums belong, or what they gather */
     bool spread;              /* that is registered: everyone writes into all */
 } vectors;
@@ -156,6 +158,11 @@ static bool find(const ls_work *k, vectors *v)
     bool all = true, gathers = may_spread(k);
     size_t elem = ls_dtype_size(k->a.dtype);
     v->spread = gathers;
+    if (k->kind == LS_WORK_ATTACHED) {
+        v->spread = false;
+        ls_attached_find(k, v->from);
+        return true;
+    }
     for (int r = 0; r < g->size; r++) {
         const ls_member *m = &g->member[r];
         const ls_line *line = &m->area->line[k->mseq & 1];
@@ -233,7 +240,9 @@ static ls_status copy_block(ls_work *k, const vectors *v, bool *finished)
     int r = (g->rank + 1 + k->peer) % g->size;
     LS_TRY(part_from(k, v, r, &from, &to, &nbytes));
     size_t n = nbytes - k->pos < LS_TURN_BYTES ? nbytes - k->pos : LS_TURN_BYTES;
-    copy(k, to + k->pos, from + k->pos, n);
+    if (k->kind == LS_WORK_ATTACHED && r != g->rank && n > 0)
+        LS_TRY(ls_attach_read(g->w, g->world_rank[r], (uint64_t)(uintptr_t)from + k->pos, to + k->pos, n));
+    else copy(k, to + k->pos, from + k->pos, n);
     if (r != g->rank) ls_count_bytes(g, n);
     k->pos += n;
     if (k->pos == nbytes) {
@@ -285,7 +294,11 @@ ls_status ls_fold_turn(ls_work *k)
     ls_status st;
     if (k->phase == 1) {
         if ((st = ls_all_here(k)) != LS_OK) return st;
-        if (!find(k, &v)) return ls_staged_start(k); /* everybody sees the same lines and decides alike */
+        if (!find(k, &v)) { /* everybody sees the same lines and decides alike */
+            if (!ls_attached_all(k)) return ls_staged_start(k);
+            k->kind = LS_WORK_ATTACHED;
+            (void)find(k, &v);
+        }
         k->peer = 0;
         k->phase = 2;
     } else if (k->phase == 2 && !find(k, &v)) {
@@ -336,7 +349,7 @@ static size_t helped_bytes(const ls_work *k)
 bool ls_rooted_publish(ls_work *k)
 {
     const ls_group *g = k->g;
-    k->past_cache = past_cache(k);
+    k->past_cache = ls_past_cache(k, k->nbytes);
     if (g->rank != k->a.root && !root_helps(k) && !all_help(k)) return true;
     const void *vector = g->rank != k->a.root || k->a.coll == LS_GATHER ? k->a.out : ls_offered(k);
     return ls_mail_post(k->g, k->rooted, k->sig, NULL, 0, ls_offset_of(&g->member[g->rank], vector, k->nbytes));

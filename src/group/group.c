@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "group/backend.h"
 #include "group/impl.h"
+#include "net/attach.h"
 
 int ls_group_rank(const ls_group *g) { return g->rank; }
 int ls_group_size(const ls_group *g) { return g->size; }
@@ -17,6 +18,15 @@ static bool all_near(const ls_world *w, int size, const int *world_rank)
 {
     bool all = w->tops->near != NULL;
     for (int r = 0; r < size && all; r++) all = w->tops->near(w->tp, world_rank[r]);
+    return all;
+}
+
+/* Whether every member can read every other one's private memory. */
+static bool all_read(const ls_world *w, int size, const int *world_rank)
+{
+    bool all = true;
+    for (int r = 0; r < size; r++)
+        for (int q = 0; q < size; q++) all &= ls_attach_reads(w, world_rank[r], world_rank[q]);
     return all;
 }
 
@@ -87,6 +97,7 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     g->spins = w->waiter.may_spin;
     g->channel = block * LS_GROUP_CHANNELS;
     g->mapped = all_near(w, size, world_rank);
+    g->attached = g->mapped && all_read(w, size, world_rank);
     for (g->nspare = 0; g->nspare < LS_WORKS; g->nspare++) g->spare[g->nspare] = (uint8_t)g->nspare;
     ls_status st = ls_select_init(g);
     if (st < 0) {
@@ -170,6 +181,7 @@ ls_status ls_group_create_world(ls_world *w)
     LS_TRY(new_area(w, &mine));
     uint64_t area[LS_MAX_RANKS];
     LS_TRY(agree(w, mine, area));
+    LS_TRY(ls_attach_meet(w)); /* all have offered: they have an area */
     int identity[LS_MAX_RANKS];
     for (int r = 0; r < w->size; r++) identity[r] = r;
     LS_TRY(create(w, w->rank, w->size, identity, 0, 0, mine, area, &w->group));

@@ -5,7 +5,7 @@
  *   mapped.c   collectives in peers' memory  select.c    which algorithm
  *   quick.c    short sums without a work     args.c      is a call possible
  *   mail.c     short rooted ones, run ahead  fold.c      registered vectors in place
- *   staged.c   private vectors in pieces
+ *   staged.c   private vectors in pieces     attached.c  or read where they lie
  *   engine.c   who moves works along         blame.c     what to say when one does not move
  *   join.c     worlds                        p2p.c       send and recv
  *   backend.c  collectives for another library, whole
@@ -53,7 +53,10 @@ typedef struct ls_line {
     uint32_t stage;                    /* bytes of one of its stage's slots */
     uint64_t offset;                   /* of its vector in its arena, or LS_NOT_REGISTERED; mail: in its mail_bytes */
     union {
-        uint64_t to;                   /* where its sum belongs, as offset; only all_reduce sets it */
+        struct {
+            uint64_t to;               /* where its sum belongs, as offset; only all_reduce sets it */
+            uint64_t at;               /* its vector's address in its process; LS_NOT_REGISTERED: none to read */
+        };
         char bytes[LS_LINE_BYTES];     /* a vector that fits travels in the flag's own line */
     };
 } ls_line;
@@ -99,6 +102,7 @@ typedef enum ls_work_kind {
     LS_WORK_MAPPED,  /* long, likewise */
     LS_WORK_MAIL,    /* short, from or to a root: who writes does not wait */
     LS_WORK_ROOTED,  /* long, from or to a root */
+    LS_WORK_ATTACHED, /* what MAPPED becomes where memory is private and its peers read it */
     LS_WORK_STAGED,  /* what MAPPED and ROOTED become where memory is private */
     LS_WORK_EXEC,
     LS_WORK_P2P,
@@ -165,6 +169,7 @@ struct ls_group {
                                 < 0: the status of the work that failed while it was moved */
     ls_status failed;        /* < 0: unusable; `error` says why */
     bool mapped;             /* every member's arena is mapped here */
+    bool attached;           /* and every member can read every other one's private memory */
     uint64_t narrow;         /* members with whom f32 sums travel as bf16, a bit for each */
     bool spins;              /* a wait may spin: every rank has a core */
     bool crowded;            /* for some member that is not so; all know it alike */

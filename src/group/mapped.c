@@ -200,7 +200,8 @@ ls_status ls_mapped_turn(ls_work *k)
     }
     switch (k->kind) {
     case LS_WORK_ONESHOT: return oneshot_turn(k);
-    case LS_WORK_MAPPED: return ls_fold_turn(k);
+    case LS_WORK_MAPPED:
+    case LS_WORK_ATTACHED: return ls_fold_turn(k);
     case LS_WORK_MAIL: return ls_mail_turn(k);
     case LS_WORK_STAGED: return ls_staged_turn(k);
     default: return ls_rooted_turn(k);

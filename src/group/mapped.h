@@ -86,7 +86,8 @@ ls_status ls_mail_turn(ls_work *k);
 ls_status ls_all_here(ls_work *k);
 ls_status ls_all_through(ls_work *k);
 
-/* fold.c: long vectors where they lie. */
+/* fold.c: long vectors where they lie. Whether all ranks touch so much that stores go past the caches. */
+bool ls_past_cache(const ls_work *k, size_t nbytes);
 void ls_fold_place(ls_work *k, ls_line *line);
 ls_status ls_fold_turn(ls_work *k);
 bool ls_rooted_publish(ls_work *k);
@@ -95,6 +96,13 @@ ls_status ls_rooted_turn(ls_work *k);
 ls_range ls_sum_share(const ls_work *k, int r);
 /* Member r's block for q, of all that it sends; false when it says none. */
 bool ls_block_of(const ls_work *k, int r, int q, ls_range *out);
+
+/* attached.c: whether vectors of so many bytes are read in private memory, if that is where one is; what the line says
+ * of ours; once everyone is here, whether these are, and where. */
+bool ls_attached_long(const ls_work *k, size_t nbytes);
+uint64_t ls_attached_address(const ls_work *k, const void *p);
+bool ls_attached_all(const ls_work *k);
+void ls_attached_find(const ls_work *k, char **from);
 
 /* staged.c: what becomes of either when somebody's memory is private. LS_AGAIN, or a failure. */
 ls_status ls_staged_start(ls_work *k);

@@ -125,7 +125,11 @@ static inline ls_status offer(ls_group *g, const message *m, uint64_t *ticket)
 {
     ls_world *w = g->w;
     ls_msg x = { m->p, m->nbytes, m->sig };
-    ls_status st = w->tops->send(w->tp, m->world_rank, m->channel, &x, ticket);
+    ls_status st = LS_UNSUPPORTED;
+    if (LS_UNLIKELY(m->nbytes >= PULL_BYTES) && m->nbytes < PAST_CACHE_BYTES && w->tops->lend &&
+        (double)m->nbytes >= g->e->terms.cost.in_memory.attach)
+        st = w->tops->lend(w->tp, m->world_rank, m->channel, &x, ticket);
+    if (st == LS_UNSUPPORTED) st = w->tops->send(w->tp, m->world_rank, m->channel, &x, ticket);
     if (LS_UNLIKELY(st != LS_OK)) return st;
     atomic_store_explicit(&g->flow->message[m->world_rank], m->seq + 1, memory_order_relaxed);
     if (!g->mapped) ls_count_bytes(g, m->nbytes);

@@ -178,6 +178,7 @@ const char *ls_select_ran(const ls_group *g)
     case LS_WORK_MAIL: return "mail";
     case LS_WORK_ROOTED: return "rooted";
     case LS_WORK_STAGED: return "staged";
+    case LS_WORK_ATTACHED: return "attached";
     case LS_WORK_BACKEND: return g->w->opts.backend;
     default: return g->ran_algo ? g->ran_algo->name : "none";
     }

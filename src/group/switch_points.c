@@ -26,6 +26,7 @@ static const struct {
     { LS_ALL_TO_ALL, false, 4, 4, { 8 << 20, 16 << 20, 32 << 20, 64 << 20 } }, /* two ranks touch two vectors each */
     { LS_BROADCAST, false, 1, 5, { 512, 1024, 2048, 4096, 8192 } },
     { LS_BROADCAST, true, 1, 4, { 12 << 10, 16 << 10, 64 << 10, 256 << 10 } },
+    { LS_SENDRECV, true, 1, 6, { 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20 } }, /* both ways */
 };
 #define MOST_BYTES ((size_t)16 << 20) /* of a vector above */
 _Static_assert(2 * MOST_BYTES < LS_SWITCH_ARENA_BYTES, "two vectors fit");
@@ -37,6 +38,12 @@ static ls_status operation(ls_group *g, ls_coll coll, char *in, char *out, size_
     case LS_REDUCE_SCATTER: return ls_reduce_scatter(g, in, out, count, LS_F32, LS_SUM);
     case LS_ALL_GATHER: return ls_all_gather(g, in, out, count, LS_F32);
     case LS_ALL_TO_ALL: return ls_all_to_all(g, in, out, count, LS_F32);
+    case LS_SENDRECV: {
+        const int peer = 1 - ls_group_rank(g);
+        const ls_p2p op[] = { { .send = in, .count = count, .dtype = LS_F32, .peer = peer },
+                              { .recv = out, .count = count, .dtype = LS_F32, .peer = peer } };
+        return ls_p2p_batch(g, op, 2);
+    }
     default: return ls_broadcast(g, out, count, LS_F32, 1); /* to rank 0, whose time counts */
     }
 }
@@ -96,6 +103,7 @@ ls_status ls_calibrate_switch_points(ls_group *g, ls_calibration *out)
     for (int i = 0; i < LS_SWITCH_POINTS && st == LS_OK; i++) {
         char *in = question[i].private_memory ? own : shared;
         const int n = question[i].n;
+        if (question[i].coll == LS_SENDRECV && !g->attached) continue; /* it cannot be done here, and is not asked */
         double ns[LS_SWITCH_SIZES][2], point;
         for (int k = 0; k < n; k++) ns[k][0] = ns[k][1] = (double)INFINITY;
         for (int turn = 0; turn < 2 * PASSES * n && st == LS_OK; turn++) {

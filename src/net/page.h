@@ -18,7 +18,7 @@
 #include "net/task.h"
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
-#define LS_PAGE_LAYOUT 4u
+#define LS_PAGE_LAYOUT 5u
 #define LS_PAGE_GROUPS 21  /* groups whose newest collectives a slot describes: all there can be, */
 #define LS_PAGE_HISTORY 64 /* and as many of each as can be in flight */
 
@@ -62,6 +62,7 @@ typedef struct ls_rank_slot {
     _Alignas(64) _Atomic uint32_t parked; /* the rank sets it before sleeping; a peer clears and wakes */
     _Atomic uint32_t state;               /* ls_rank_state; the rank, and the launcher once it is dead */
     _Atomic int32_t pid;
+    uint64_t proof_at, proof[2];          /* random words, and where else they stand in its private memory (attach.h) */
 
     /* Where the rank is: written by it alone, read when something is wrong. */
     _Alignas(64) _Atomic uint32_t step;

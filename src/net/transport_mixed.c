@@ -85,6 +85,13 @@ static ls_status help_mixed(ls_transport *t, int peer, int channel)
     return ops->help ? ops->help(inner, peer, channel) : LS_AGAIN;
 }
 
+static ls_status lend_mixed(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
+{
+    ls_transport *inner;
+    const ls_transport_ops *ops = ops_of(t, peer, &inner);
+    return ops->lend ? ops->lend(inner, peer, channel, m, ticket) : LS_UNSUPPORTED;
+}
+
 static ls_status poke_mixed(ls_transport *t)
 {
     LS_TRY(ls_transport_shm.poke(t->shm));
@@ -105,6 +112,7 @@ const ls_transport_ops ls_transport_mixed = {
     .take = take_mixed,
     .pull = pull_mixed,
     .help = help_mixed,
+    .lend = lend_mixed,
     .poke = poke_mixed,
     .fds = fds_mixed,
     .near = near_mixed,

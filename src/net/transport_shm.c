@@ -14,6 +14,9 @@
  * belong, and the sender, who would only wait. Each takes the next one by the word `claim`. The sender never has to:
  * what it does not take the receiver does.
  *
+ * A large message in private memory may be *lent* to a receiver that can read it there (net/attach.h): its cell says at
+ * which address it is, and the receiver copies it once.
+ *
  * A message of at most EAGER_BYTES is copied whole and is the sender's again at
  * once. The sender looks at the acknowledgements only when it needs room or
  * waits for a buffer: the line stays with the receiver meanwhile.
@@ -27,6 +30,7 @@
 
 #include "base/copy.h"
 #include "base/log.h"
+#include "net/attach.h"
 #include "net/transports.h"
 #include "net/world.h"
 
@@ -35,7 +39,9 @@
 #define EAGER_BYTES 4096u     /* messages up to this are copied even where they could be read in place */
 #define BOUNCE_BYTES (64u << 10) /* a private message goes through in pieces of at most a quarter of it */
 #define PIECE_BYTES (BOUNCE_BYTES / 4)
-#define IN_ARENA UINT32_MAX   /* a cell's n: the bytes are not inline, but at its offset */
+#define IN_ARENA UINT32_MAX   /* a cell's n: the bytes are not inline, but at its offset, */
+#define LENT (UINT32_MAX - 1) /* or in the sender's private memory, at that address */
+#define LENT_BYTES ((size_t)256 << 10) /* read at a time */
 #define SHARED_BYTES ((size_t)1 << 20) /* messages from this on are copied by both sides, */
 #define BLOCK_BYTES ((size_t)128 << 10) /* so much at a time; */
 #define PAST_CACHE_BYTES ((size_t)16 << 20) /* from this on past the caches, which hold less than both ends' buffers */
@@ -46,7 +52,7 @@ typedef struct cell {
     uint32_t n;                        /* bytes of the piece that stand here, or IN_ARENA */
     uint64_t sig;
     union {
-        struct { uint64_t offset, nbytes; }; /* in the sender's arena */
+        struct { uint64_t offset, nbytes; }; /* in the sender's arena; lent: an address */
         char bytes[INLINE_BYTES];
     };
 } cell;
@@ -91,6 +97,8 @@ typedef struct receiver {
     size_t left;
     uint64_t sig;
     uint32_t got;        /* pieces taken */
+    bool may_lend;       /* we can read the sender's private memory */
+    bool lent;           /* the current piece stands there: `bytes` is its address */
     bool open;           /* the current piece is being copied in blocks, */
     uint32_t blocks;     /* of which this rank copied so many */
     const char *base;    /* the sender's arena as mapped here */
@@ -313,6 +321,24 @@ static ls_status send_shm(ls_transport *t, int peer, int channel, const ls_msg *
     return LS_OK;
 }
 
+static ls_status lend_shm(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
+{
+    sender *s;
+    if (!ls_attach_reads(t->w, peer, t->w->rank) || ls_arena_holds(t->w->arena, m->p, m->n)) return LS_UNSUPPORTED;
+    LS_TRY(sender_of(t, peer, channel, &s));
+    if (s->sending) push(t, s, peer);
+    if (!has_cell(s) || s->ticket - s->done >= CELLS) collect(s);
+    if (s->sending || !has_cell(s) || s->ticket - s->done >= CELLS) return LS_AGAIN;
+    cell *c = next_cell(s);
+    c->offset = (uint64_t)(uintptr_t)m->p;
+    c->nbytes = m->n;
+    announce(s, c, m->sig, LENT);
+    *ticket = ++s->ticket;
+    s->mark[(s->ticket - 1) % CELLS] = s->pulled = s->sent;
+    ls_world_wake(t->w, peer);
+    return LS_OK;
+}
+
 static uint64_t sent_shm(ls_transport *t, int peer, int channel)
 {
     sender *s = t->out[peer][channel];
@@ -371,6 +397,7 @@ static receiver *receiver_of(ls_transport *t, int peer, int channel)
     if (!r) return NULL;
     r->base = t->w->peer_base[peer];
     r->base_bytes = t->w->peer_bytes[peer];
+    r->may_lend = ls_attach_reads(t->w, t->w->rank, peer);
     r->p = (pipe_shared *)(void *)p;
     r->got = r->p->first;
     t->in[peer][channel] = r;
@@ -391,6 +418,12 @@ static ls_status look(receiver *r, int peer)
         return LS_OK;
     }
     const uint64_t n = c->nbytes, offset = c->offset; /* likewise */
+    r->lent = here == LENT && r->may_lend && offset != 0 && n != 0;
+    if (r->lent) { /* whoever pulls it knows how long it must be; the system checks the address */
+        r->bytes = (const char *)(uintptr_t)offset;
+        r->left = n;
+        return LS_OK;
+    }
     if (LS_UNLIKELY(here != IN_ARENA || n == 0 || n > r->base_bytes || offset > r->base_bytes - n))
         return ls_fail(LS_PROTOCOL, "rank %d offers %llu bytes at offset %llu of an arena of %zu bytes", peer,
                        (unsigned long long)n, (unsigned long long)offset, r->base_bytes);
@@ -407,7 +440,7 @@ static ls_status view_shm(ls_transport *t, int peer, int channel, ls_msg *m)
         ls_status st = look(r, peer);
         if (st != LS_OK) return st;
     }
-    *m = (ls_msg){ r->bytes, r->left, r->sig };
+    *m = (ls_msg){ r->lent ? NULL : r->bytes, r->left, r->sig };
     return LS_OK;
 }
 
@@ -418,6 +451,7 @@ static ls_status take_shm(ls_transport *t, int peer, int channel, size_t n)
     r->left -= n;
     if (r->left > 0) return LS_OK;
     r->bytes = NULL;
+    r->lent = false;
     r->got++;
     /* release: our reads of the piece are over before the sender may overwrite it */
     atomic_store_explicit(&r->p->acked, r->got, memory_order_release);
@@ -425,11 +459,22 @@ static ls_status take_shm(ls_transport *t, int peer, int channel, size_t n)
     return LS_OK;
 }
 
+/* The next part of a message that is lent. */
+static ls_status pull_lent(ls_transport *t, int peer, int channel, char *dst, size_t *got)
+{
+    const receiver *r = t->in[peer][channel];
+    const size_t left = r->left - *got, n = left < LENT_BYTES ? left : LENT_BYTES;
+    LS_TRY(ls_attach_read(t->w, peer, (uint64_t)(uintptr_t)r->bytes + *got, dst + *got, n));
+    *got += n;
+    return n < left ? LS_AGAIN : take_shm(t, peer, channel, r->left);
+}
+
 static ls_status pull_shm(ls_transport *t, int peer, int channel, void *dst, size_t *got)
 {
     receiver *r = t->in[peer][channel];
     size_t n = r->left;
     uint32_t piece = r->got + 1, block;
+    if (r->lent) return pull_lent(t, peer, channel, dst, got);
     if (!r->open) {
         if (n < SHARED_BYTES || !ls_arena_holds(t->w->arena, dst, n)) return LS_UNSUPPORTED;
         r->p->to = (uint64_t)((char *)dst - (char *)ls_arena_base(t->w->arena));
@@ -475,6 +520,7 @@ const ls_transport_ops ls_transport_shm = {
     .take = take_shm,
     .pull = pull_shm,
     .help = help_shm,
+    .lend = lend_shm,
     .poke = poke_shm,
     .near = near_shm,
 };

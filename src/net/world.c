@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "net/attach.h"
 
 #define DEFAULT_ARENA ((size_t)16 << 20)
 #define DEFAULT_JOIN_NS 60000000000ull
@@ -165,6 +166,7 @@ static ls_status finish_open(ls_world *w)
     w->generation = w->page->generation;
     atomic_store_explicit(&slot->pid, env->pid(), memory_order_relaxed);
     atomic_store_explicit(&slot->beat_ns, env->mono_ns(), memory_order_relaxed);
+    ls_attach_offer(w);
     atomic_store_explicit(&slot->state, LS_RANK_RUNNING, memory_order_release);
     LS_TRY(ls_tracer_create(&slot->box, &w->tracer));
 

@@ -49,6 +49,9 @@ struct ls_world {
     char *peer_base[LS_MAX_RANKS];    /* the arena of each rank of this host as mapped here; else NULL */
     size_t peer_bytes[LS_MAX_RANKS];
 
+    uint64_t proof[2];                /* for peers to read (attach.h) */
+    uint64_t reads[LS_MAX_RANKS];     /* whose private memory each rank can read, a bit each; the same on every rank */
+
     ls_waiter waiter;
     const ls_transport_ops *tops;
     ls_transport *tp;

@@ -1,0 +1,25 @@
+/* attach.h -- reading a peer's private memory where it lies (cross memory attach).
+ *
+ * The system lets a process read another one's memory, or not: not in many containers, and under Yama (ptrace_scope 1)
+ * only for whom the other one names. So it is tried when ranks meet: each reads a proof, random bytes in private
+ * memory, from each peer of its host, and all tell one another for whom that worked. A rank that a launcher of ours
+ * started names the launcher to Yama, which covers its descendants: the ranks of the host.
+ */
+#ifndef LS_NET_ATTACH_H
+#define LS_NET_ATTACH_H
+#include "net/world.h"
+
+#define LS_ATTACH_PROOF 2 /* words */
+
+/* Before the ranks meet: our slot in the page says where our proof is. */
+void ls_attach_offer(ls_world *w);
+/* Once all have offered: tries it, and learns what the others could; every rank calls it. */
+ls_status ls_attach_meet(ls_world *w);
+
+/* Whether `reader` can read the memory of `owner`: the same answer on every rank. */
+static inline bool ls_attach_reads(const ls_world *w, int reader, int owner) { return w->reads[reader] >> owner & 1u; }
+
+/* Reads n bytes at an address of another rank of this host. LS_UNSUPPORTED, LS_SYSTEM: the system has no such thing,
+ * refuses it; LS_PEER_RESET: the rank's process has ended; LS_PROTOCOL: those bytes are not mapped there. */
+ls_status ls_attach_read(const ls_world *w, int rank, uint64_t address, void *to, size_t n);
+#endif
