@@ -13,7 +13,7 @@ unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE LOCKSTEP_DEBUG
 
 cmd='' before=() after=()
 # The output of the command with more words between `before` and `after`, and its exit status.
-output() { timeout -k 5 60 "$lockstep" "$cmd" "${before[@]}" "$@" "${after[@]}" </dev/null 2>&1; echo "exit=$?"; }
+output() { timeout -k 5 240 "$lockstep" "$cmd" "${before[@]}" "$@" "${after[@]}" </dev/null 2>&1; echo "exit=$?"; }
 matches() { grep -qE -- "$1" <<<"$2" || { echo "no '$1' in: $2"; return 1; }; }
 lacks() { ! grep -qE -- "$1" <<<"$2" || { echo "'$1' is in: $2"; return 1; }; }
 # flag, pattern, words...: the pattern is there with the words, and not without.

@@ -8,11 +8,10 @@ set -m # with job control a background job gets Ctrl-C
 times=5
 [ -z "${LOCKSTEP_TEST_LONG:-}" ] || times=20
 
-# Everything that could outlive a job: processes, with our folder in their arguments; sockets without a
-# file; shared memory with a name; temporary files.
+# Everything that could outlive a job: processes, with our folder in their arguments; shared memory with a name;
+# temporary files. Sockets have no files: they go with the last process that has them.
 litter() {
     pgrep -af -- "$tmp/"
-    grep -oE '@lockstep[^ ]*' /proc/net/unix
     ls -A /dev/shm | grep -i lockstep
     find "$tmp" -name '*.tmp*'
 }
