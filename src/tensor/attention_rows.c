@@ -86,7 +86,8 @@ const ls_gemm_tile *ls_attention_tile(const ls_attention_call *c)
     return tile && (pairs || !tile->pairs) ? tile : ls_gemm_tile_best();
 }
 
-int64_t ls_attention_copy_count(const ls_attention_call *c) { return ((c->Tk + 1) * c->D + 15) / 16 * 16; }
+/* With pairs: rows, up to a whole cache line, and then pairs of rows. */
+int64_t ls_attention_copy_count(const ls_attention_call *c) { return ((c->Tk + 1) * c->D + 30) / 16 * 16; }
 
 /* Pairs of rows only if `down`. */
 static row_view copy_head(const ls_attention_call *c, const ls_gemm_tile *tile, const void *x, int64_t at, int64_t row,
