@@ -168,6 +168,15 @@ static void sees_the_machine(void **state)
     assert_true(env->self_path(text, sizeof text) > 0);
     assert_non_null(strstr(text, "/test_env"));
     assert_int_equal(env->self_path(text, 4), -ENAMETOOLONG);
+    FILE *cpuinfo = fopen("/proc/cpuinfo", "r");
+    bool tiles = false;
+    char *line = NULL;
+    size_t capacity = 0;
+    while (cpuinfo && getline(&line, &capacity, cpuinfo) > 0) tiles |= strstr(line, " amx_tile") != NULL;
+    free(line);
+    if (cpuinfo) fclose(cpuinfo);
+    if (tiles) assert_int_equal(env->use_tiles(), 0);
+    else assert_in_range(-env->use_tiles(), 1, 4095);
     assert_int_equal(env->pid(), getpid());
     assert_null(env->getenv("LOCKSTEP_NO_SUCH_VARIABLE"));
     assert_int_equal(setenv("LOCKSTEP_TEST_VARIABLE", "here", 1), 0);

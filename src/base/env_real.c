@@ -208,6 +208,7 @@ const ls_env ls_env_real = {
     .traced = ls_real_traced,
     .proc_state = ls_real_proc_state,
     .self_path = ls_real_self_path,
+    .use_tiles = ls_real_use_tiles,
 
     .map_private = map_private,
     .map_secret = map_secret,

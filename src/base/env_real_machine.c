@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PATH_BYTES 4096
@@ -232,4 +233,15 @@ int ls_real_self_path(char *buf, size_t n)
     if ((size_t)k >= n) return -ENAMETOOLONG;
     buf[k] = 0;
     return (int)k;
+}
+
+/* Tiles are 8 KiB a thread, which the kernel saves only for a process that asked. */
+int ls_real_use_tiles(void)
+{
+#if defined(__x86_64__)
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 }; /* asm/prctl.h; the state's bit in XCR0 */
+    return ls_real_result((int)syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA));
+#else
+    return -ENOSYS;
+#endif
 }
