@@ -3,7 +3,8 @@
  * five products of backward. GFLOP/s count only what the mask lets through, 4 D
  * (forward) and 10 D (backward) a pair, for both. The first line says what one
  * large matrix product reaches on this machine: nothing here can beat that by
- * much. Of one thread the time is its own, so that a busy machine disturbs little. Then bfloat16, by tiles.
+ * much. Of one thread the time is its own, so that a busy machine disturbs little. Then bfloat16, by tiles,
+ * by those of AMX where the CPU has them.
  *
  *   OMP_NUM_THREADS=1 build/bench/bench_attention
  */
@@ -15,6 +16,7 @@
 #include <time.h>
 
 #include "base/compiler.h"
+#include "tensor/amx.h"
 #include "tensor/attention.h"
 #include "tensor/gemm.h"
 #include "tensor/threads.h"
@@ -176,8 +178,10 @@ int main(void)
         const int64_t C = H * D, n = B * T * C;
         float *qkv = vector(3 * n, 1), *grad = vector(3 * n, 2), *out = vector(n, 3), *dout = vector(n, 4),
               *lse = vector(B * H * T, 5), *p = vector(B * H * T * T, 6), *dp = vector(T * T, 7);
+        const bool amx = ls_amx_ready();
         const ls_attention_call sizes = { .Tk = T, .D = D };
-        float *scratch = vector(ls_attention_scratch(&sizes, true), 8);
+        const ls_attention_call half_sizes = { .Tk = T, .D = D, .dtype = LS_BF16, .amx = amx };
+        float *scratch = vector(ls_attention_scratch(&sizes, true) + ls_attention_scratch(&half_sizes, true), 8);
         const ls_strides by = { .batch = T * 3 * C, .token = 3 * C, .head = D };
         const ls_attention_call tiles = {
             .B = B, .Tq = T, .Tk = T, .Hq = H, .Hkv = H, .D = D, .scale = w.scale, .causal = true, .q = qkv,
@@ -199,6 +203,7 @@ int main(void)
                  *dout16 = rounded(dout, n);
         ls_attention_call halves = tiles;
         halves.dtype = LS_BF16;
+        halves.amx = amx;
         halves.q = qkv16;
         halves.k = qkv16 + C;
         halves.v = qkv16 + 2 * C;

@@ -27,6 +27,7 @@
 
 #include "lockstep/rng.h"
 #include "lockstep/tensor.h"
+#include "tensor/amx.h"
 #include "tensor/attention.h"
 #include "tensor/gemm_tile.h"
 #include "tensor/tape.h"
@@ -340,9 +341,10 @@ static inline void assert_halves(const problem *p, const uint16_t *out, const ha
         }
 }
 
-/* Whether attention chooses products of pairs by itself. */
+/* Whether attention rounds P and dS by itself: for tiles of bfloat16, or for pairs. */
 static inline bool goes_by_pairs(const problem *p)
 {
+    if (ls_amx_ready() && p->Tk >= LS_ATTENTION_AMX_KEYS) return true;
     return ls_gemm_tile_of_pairs() && ls_gemm_tile_pairs_pay() && p->D % 2 == 0;
 }
 

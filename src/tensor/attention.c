@@ -30,6 +30,9 @@
  * So P and dS, and nothing else, are rounded to bfloat16 for their products, as
  * FlashAttention does; softmax, its sums, delta and dS itself are float. Elsewhere
  * the rows of a tile are copied as floats first, a small part of its work.
+ *
+ * Where the CPU has AMX, bfloat16 goes by its tiles (attention_amx.h): the same
+ * order of work, with everything packed as those are, and P and dS rounded alike.
  */
 #include "tensor/attention.h"
 #include "tensor/attention_impl.h"
@@ -47,9 +50,12 @@ static bool is_few(const ls_attention_call *c)
     return c->Tq <= FEW && !c->lse && c->dtype != LS_BF16 && c->drop.least == 0;
 }
 
+static bool by_amx(const ls_attention_call *c) { return c->amx && c->dtype == LS_BF16; }
+
 /* Copies of k and v, and backward sums for dk and dv. */
 static int64_t scratch_of_thread(const ls_attention_call *c, bool backward)
 {
+    if (by_amx(c)) return (backward ? 7 : 2) * ((c->Tk + 31) / 32 * 32 * ((c->D + 31) / 32 * 32)) / 2;
     return (backward ? 4 : 2) * ls_attention_copy_count(c);
 }
 
@@ -67,6 +73,7 @@ void ls_attention_forward(const ls_attention_call *c)
     LS_THREADS_FOR(pay, for (int64_t piece = 0; piece < c->B * c->Hq; piece++) {
         float *scratch = c->scratch ? c->scratch + ls_thread_index() * scratch_of_thread(c, false) : NULL;
         if (few) ls_attention_forward_few(c, piece / c->Hq, piece % c->Hq);
+        else if (by_amx(c)) ls_attention_amx_forward(c, piece / c->Hq, piece % c->Hq, scratch);
         else ls_attention_forward_tiles(c, piece / c->Hq, piece % c->Hq, scratch);
     });
 }
@@ -77,7 +84,8 @@ void ls_attention_backward(const ls_attention_call *c)
     const bool pay = ls_threads_pay((int64_t)(2.5 * ls_attention_flops(c) / 4.0));
     LS_THREADS_FOR(pay, for (int64_t piece = 0; piece < c->B * c->Hkv; piece++) {
         float *scratch = c->scratch + ls_thread_index() * scratch_of_thread(c, true);
-        ls_attention_backward_head(c, piece / c->Hkv, piece % c->Hkv, scratch);
+        if (by_amx(c)) ls_attention_amx_backward(c, piece / c->Hkv, piece % c->Hkv, scratch);
+        else ls_attention_backward_head(c, piece / c->Hkv, piece % c->Hkv, scratch);
     });
 }
 

@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include "lockstep/dtype.h"
 
+#define LS_ATTENTION_AMX_KEYS 16 /* from so many keys on AMX is faster */
 #define LS_ATTENTION_MOST_D 256 /* longest head: what the tiles on the stack are cut for */
 
 struct ls_gemm_tile; /* gemm_tile.h */
@@ -50,13 +51,15 @@ typedef struct ls_attention_call {
     float *scratch;                /* on 64 bytes, ls_attention_scratch floats. Forward of floats can do without:
                                     * then it reads k and v as they lie, to the same bits */
     ls_attention_drop drop;
+    bool amx;                      /* only where ls_amx_ready (amx.h) says yes. Of bfloat16, then, all products are of
+                                    * its tiles, P and dS rounded as with pairs; every D, stride and address fits */
     /* backward only; strides as those of q, k, v and out */
     const void *dout;
     void *dq, *dk, *dv;            /* NULL: not wanted */
     bool add_q, add_k, add_v;      /* add to what is there */
-    const struct ls_gemm_tile *tile; /* inner kernel; NULL: the best that the running CPU supports. One of pairs
-                                      * gives way to floats where dtype is not LS_BF16, D or a stride is odd, or q, k,
-                                      * v or dout does not lie on 4 bytes */
+    const struct ls_gemm_tile *tile; /* inner kernel without amx; NULL: the best that the running CPU supports. One of
+                                      * pairs gives way to floats where dtype is not LS_BF16, D or a stride is odd, or
+                                      * q, k, v or dout does not lie on 4 bytes */
 } ls_attention_call;
 
 /* [B, T, H, D] without gaps. */
@@ -69,7 +72,8 @@ void ls_attention_forward(const ls_attention_call *c);
 /* Needs out and lse as forward left them. Uses about 450 KB of stack. Both share the heads out over OpenMP's threads;
  * the bits do not depend on their number. */
 void ls_attention_backward(const ls_attention_call *c);
-/* For each thread, copies of k and v of one head, and backward float sums for dk and dv: 2 or 4 times Tk D floats. */
+/* For each thread, copies of k and v of one head, and backward float sums for dk and dv: 2 or 4 times Tk D floats; with
+ * amx 1 or 3.5 times, both rounded up to 32. Reads Tk, D, dtype and amx. */
 int64_t ls_attention_scratch(const ls_attention_call *c, bool backward);
 /* 4 D for each pair of a query and a key that it sees; backward does 10 D. */
 double ls_attention_flops(const ls_attention_call *c);

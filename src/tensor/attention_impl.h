@@ -6,6 +6,7 @@
  *   attention_products.c  the products of a tile
  *   attention_rows.c      rows as factors of products: copied, rounded, in pairs; and results as rows
  *   attention_mask.c      probabilities that are hidden or dropped
+ *   attention_amx*.c      both directions where the CPU multiplies tiles of bfloat16
  */
 #ifndef LS_TENSOR_ATTENTION_IMPL_H
 #define LS_TENSOR_ATTENTION_IMPL_H
@@ -162,6 +163,10 @@ void ls_attention_forward_tiles(const ls_attention_call *c, int64_t b, int64_t h
 void ls_attention_forward_few(const ls_attention_call *c, int64_t b, int64_t h);
 /* One head of keys, with all its heads of queries. */
 void ls_attention_backward_head(const ls_attention_call *c, int64_t b, int64_t hkv, float *scratch);
+/* Both by tiles of bfloat16 (attention_amx.h). They need 1 and 3.5 times Tk D floats of scratch, both rounded up to
+ * 32. */
+void ls_attention_amx_forward(const ls_attention_call *c, int64_t b, int64_t h, float *scratch);
+void ls_attention_amx_backward(const ls_attention_call *c, int64_t b, int64_t hkv, float *scratch);
 /* delta[i] = a[i] . b[i], rows from element `at` on */
 void ls_attention_row_dots(ls_dtype dtype, float *delta, const void *a, const void *b, int64_t at, int64_t row,
                            int queries, int64_t D);

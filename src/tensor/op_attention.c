@@ -16,6 +16,12 @@
 #include "tensor/element.h"
 #include "tensor/tape.h"
 
+/* Fewer keys fill too little of a tile (bench_attention). */
+static bool by_amx(const ls_tape *t, ls_dtype dtype, int64_t Tk)
+{
+    return ls_tape_amx(t) && dtype == LS_BF16 && Tk >= LS_ATTENTION_AMX_KEYS;
+}
+
 /* Computes out and records the op; where c's data comes from is the caller's business. */
 static ls_tensor *apply(ls_tape *t, const ls_op *op, ls_attention_call *c, ls_tensor *out, const struct ls_node *in)
 {
@@ -28,6 +34,7 @@ static ls_tensor *apply(ls_tape *t, const ls_op *op, ls_attention_call *c, ls_te
         if (ls_tape_status(t) < 0) return NULL;
     }
     c->out = out->data;
+    c->amx = by_amx(t, c->dtype, c->Tk);
     const size_t mark = ls_op_mark(t);
     c->scratch = ls_op_alloc(t, (size_t)ls_attention_scratch(c, false) * sizeof *c->scratch);
     if (ls_tape_status(t) < 0) return NULL;
@@ -50,7 +57,10 @@ static ls_tensor *apply(ls_tape *t, const ls_op *op, ls_attention_call *c, ls_te
 /* Backward with the memory that it wants for itself; what changes from call to call is in `c`. */
 static ls_status play(ls_tape *t, const struct ls_node *n, ls_attention_call *c)
 {
-    const ls_attention_call sizes = { .dtype = n->out->dtype, .Tk = n->label_a, .D = n->label_b };
+    const ls_dtype dtype = n->out->dtype;
+    const ls_attention_call sizes = {
+        .dtype = dtype, .Tk = n->label_a, .D = n->label_b, .amx = by_amx(t, dtype, n->label_a),
+    };
     const size_t mark = ls_op_mark(t);
     c->scratch = ls_op_alloc(t, (size_t)ls_attention_scratch(&sizes, true) * sizeof *c->scratch);
     LS_TRY(ls_tape_status(t));

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "tensor/amx.h"
 #include "tensor/element.h"
 
 #define DRY_NODE_BYTES ((size_t)16 << 20) /* nodes of a dry tape: about 50,000 ops; untouched pages cost nothing */
@@ -23,6 +24,7 @@ static ls_status create(ls_tape **out)
     *out = calloc(1, sizeof **out);
     if (!*out) return ls_fail(LS_NO_MEMORY, "tape");
     (*out)->grad = true;
+    (*out)->amx = ls_amx_ready();
     return LS_OK;
 }
 
@@ -95,6 +97,7 @@ double ls_tape_flops(const ls_tape *t) { return t->flops; }
 double ls_tape_flops_again(const ls_tape *t) { return t->flops_again; }
 size_t ls_tape_peak(const ls_tape *t) { return t->slab.peak; }
 bool ls_tape_dry(const ls_tape *t) { return t->dry; }
+bool ls_tape_amx(const ls_tape *t) { return t->amx; }
 ls_gemm *ls_tape_gemm(const ls_tape *t) { return t->gemm; }
 
 ls_status ls_tape_set_dtype(ls_tape *t, ls_dtype dtype)

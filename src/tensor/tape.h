@@ -66,6 +66,7 @@ ls_status ls_op_check_alike(const char *op, const ls_tensor *a, const ls_tensor 
 ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
 
 bool ls_tape_dry(const ls_tape *t); /* shapes only: do not touch data */
+bool ls_tape_amx(const ls_tape *t); /* ls_amx_ready (amx.h) when the tape was created */
 ls_gemm *ls_tape_gemm(const ls_tape *t);
 /* ls_gemm_run of a product whose B is w from element `first` on: by a packed copy of it where the tape has them
  * (ls_tape_pack_begin) and w is a parameter. w NULL: never. A dry tape takes only note of the room for the copy. */

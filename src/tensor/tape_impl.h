@@ -19,7 +19,7 @@ struct ls_tape {
     char *base;             /* the slab: in the arena; on a dry tape owned, for nodes and tensors only */
     ls_slab slab;           /* of base */
     size_t dry_used;        /* of base, on a dry tape */
-    bool dry, grad;
+    bool dry, grad, amx;
     bool pending;           /* recorded since the reset or the last backward */
     ls_dtype dtype;         /* of activations */
     struct ls_node *last;   /* most recently recorded */
