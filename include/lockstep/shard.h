@@ -28,7 +28,10 @@ ls_status ls_shard_range(size_t n, int rank, int size, ls_range *out);
 static inline ls_range ls_shard_of(size_t n, int rank, int size)
 {
     size_t each = n / (size_t)size, extra = n % (size_t)size, r = (size_t)rank;
-    return (ls_range){ r * each + (r < extra ? r : extra), each + (r < extra ? 1 : 0) };
+    ls_range range;
+    range.first = r * each + (r < extra ? r : extra);
+    range.count = each + (r < extra ? 1 : 0);
+    return range;
 }
 
 #ifdef __cplusplus
