@@ -17,10 +17,10 @@
 #include "base/file.h"
 #include "base/opts_impl.h"
 #include "data/tokens.h"
-#include "lockstep/train.h"
 #include "train/config.h"
 #include "train/memory.h"
 #include "train/rundir.h"
+#include "train/trainer.h"
 
 static char folder[64];
 #define COUNT(a) (sizeof(a) / sizeof *(a))

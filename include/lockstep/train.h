@@ -1,15 +1,12 @@
-/* train.h -- a whole training run from a configuration. */
+/* train.h -- a whole training run from a recipe: what `lockstep train` does, for a program to call. */
 #ifndef LS_TRAIN_H
 #define LS_TRAIN_H
-#include <stdbool.h>
-#include "lockstep/world.h"
+#include <stdint.h>
+#include "lockstep/status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-struct ls_train_config;
-struct ls_opts;
 
 /* What a run left behind; filled on rank 0, and as far as the run came on failure. */
 typedef struct ls_train_result {
@@ -23,11 +20,17 @@ typedef struct ls_train_result {
     char checkpoint[360];    /* newest durable file; "" if none */
 } ls_train_result;
 
-/* Joins the world that the environment describes and trains as `c` says: steps, evaluations
- * between them, a checkpoint, one `final` line on stdout from rank 0. `opts` (borrowed)
- * is written to the run folder as config.yaml, with the number of ranks filled in. On failure the
- * job is aborted with the cause. */
-ls_status ls_train(const struct ls_train_config *c, struct ls_opts *opts, ls_train_result *out);
+/* Trains as `lockstep train` does. `args` are what stands behind those two words: at most one YAML file, and flags as
+ * `lockstep train --help` lists them:
+ *
+ *     const char *const args[] = { "run.yaml", "--train.steps", "100" };
+ *     ls_status st = ls_train_run(3, args, &result);
+ *
+ * Joins the world that the environment describes (ls_world_join), so a program that `lockstep run` starts as several
+ * ranks calls it on each of them; log lines and `final` go to stdout from rank 0. On failure the job is aborted with
+ * the cause. LS_USAGE, LS_BAD_CONFIG, LS_UNSUPPORTED: an argument, and why; also one that only the command can follow
+ * (--help, --print-config, --dry-run, --explain), and --nproc-per-node, --events, --log-dir, which launchers follow. */
+ls_status ls_train_run(int nargs, const char *const *args, ls_train_result *out);
 
 #ifdef __cplusplus
 }

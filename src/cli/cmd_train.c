@@ -8,27 +8,12 @@
 #include "base/env.h"
 #include "cli/cli.h"
 #include "lockstep/launch.h"
-#include "lockstep/train.h"
 #include "train/config.h"
 #include "train/memory.h"
 #include "train/rundir.h"
 #include "train/source.h"
+#include "train/trainer.h"
 #include "train/watch.h"
-
-static ls_status read_all(ls_opts *o, const ls_train_config *c, int argc, char **argv)
-{
-    int rest;
-    LS_TRY(ls_opts_parse(o, argc, argv, false, &rest));
-    if (ls_opts_npositional(o) > 1)
-        return ls_fail(LS_USAGE, "one configuration file is expected, '%s' is a second one", ls_opts_positional(o, 1));
-    if (ls_opts_npositional(o) == 1) {
-        LS_TRY(ls_opts_load_yaml(o, ls_opts_positional(o, 0))); /* flags stay: they outrank the file */
-    } else if (!c->help && !c->print_config && argc < 2) {
-        return ls_fail(LS_USAGE, "which run? Give a YAML file, for example recipes/fashion-mnist.yaml, or options; see "
-                                 "lockstep train --help");
-    }
-    return ls_train_config_resolve(o, c);
-}
 
 /* --- stopped before there is anything to keep ----------------------------------------------------- */
 
@@ -164,7 +149,7 @@ static int run(int argc, char **argv)
     ls_status st = ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o);
     if (st < 0) return ls_cli_fail("train", st);
     int code = 0;
-    if ((st = read_all(o, &c, argc, argv)) < 0) {
+    if ((st = ls_train_read(o, &c, argc, argv)) < 0) {
         code = ls_cli_fail("train", st);
     } else if (c.help) {
         code = ls_cli_help(&ls_cmd_train, o);

@@ -88,6 +88,10 @@ extern const size_t ls_train_nopts;
  * and the failures of ls_train_load_config (train/load.h). */
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c);
 
+/* A YAML file (at most one) and flags into a configuration, resolved. argv[0] is skipped. LS_USAGE: no argument at all,
+ * a second file, and the failures of ls_opts_parse, ls_opts_load_yaml and ls_train_config_resolve. */
+ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **argv);
+
 /* Whether the model is of tokens: gpt2, llama. */
 bool ls_train_is_lm(const ls_train_config *c);
 /* Of activations, and of what they are multiplied with. */

@@ -205,7 +205,7 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     return LS_OK;
 }
 
-ls_status ls_train(const struct ls_train_config *c, struct ls_opts *opts, ls_train_result *out)
+ls_status ls_train(const ls_train_config *c, ls_opts *opts, ls_train_result *out)
 {
     ls_trainer *t;
     *out = (ls_train_result){ 0 };

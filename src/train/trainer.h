@@ -6,7 +6,7 @@
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
  *   watch.c    log lines                             samples.c  what a language model writes
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
- *   load.c     the model of model.load
+ *   load.c     the model of model.load               run.c      a whole run, from arguments
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
@@ -73,6 +73,11 @@ typedef struct ls_step_stats {
     uint64_t step_ns, data_ns;
     ls_comm_stats comm;   /* of this step alone */
 } ls_step_stats;
+
+/* Joins the world that the environment describes and trains as `c` says: steps, evaluations between them, a checkpoint,
+ * one `final` line on stdout from rank 0. `opts` (borrowed) is written to the run folder as config.yaml, with the
+ * number of ranks filled in. On failure the job is aborted with the cause. */
+ls_status ls_train(const ls_train_config *c, ls_opts *opts, ls_train_result *out);
 
 ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out);
 void ls_trainer_destroy(ls_trainer *t);
