@@ -112,18 +112,27 @@ shared() { # code
 }
 exports() { tools/check-exports build; }
 printf '%s\n' 'int ls_a(int x);' 'const char *ls_b(void);' '/* not a declaration: ls_c(1) */' '    int (*ls_d)(void);' \
-    'typedef int ls_e(int x);' 'struct ls_f *ls_g(void);' >include/lockstep/world.h
-all='int ls_a(int x) { return x; } const char *ls_b(void) { return ""; } void *ls_g(void) { return 0; }'
-shared "$all int ls_more;"
-claim 'check-exports: what begins with ls_ passes' exports
+    'typedef int ls_e(int x);' 'struct ls_f *ls_g(void);' 'static inline int ls_j(void) { return 1; }' >include/lockstep/world.h
+echo 'extern const int *const ls_h[];' >>include/lockstep/world.h
+all='int ls_a(int x) { return x; } const char *ls_b(void) { return ""; } void *ls_g(void) { return 0; } const int *ls_h[1];'
+shared "$all static int ls_more;"
+claim 'check-exports: exactly the public names pass' exports
 shared "$all int helper(void) { return 1; }"
 claim 'a foreign name is red' red 'helper: exported' exports
-shared "$all int ls = 1;"
-claim 'so is one that only begins alike' red 'ls: exported' exports
-shared 'int ls_a(int x) { return x; } void *ls_g(void) { return 0; }'
+shared "$all int ls_private(void) { return 1; }"
+claim 'a private function is red' red 'ls_private: exported, but no header' exports
+shared "$all int ls_private;"
+claim 'so is a private object' red 'ls_private: exported, but no header' exports
+shared "${all/ls_b(void)/ls_i(void)}"
 claim 'a declared function that is missing is red' red 'ls_b: declared' exports
+shared "${all/ls_h/ls_i}"
+claim 'so is a declared object' red 'ls_h: declared' exports
 shared 'static int ls_a(int x) { return x; }'
 claim 'a library without exports is red' red 'exports nothing' exports
 rm build/liblockstep.so
 claim 'no library is red' red 'build first' exports
+
+# The list that the linker gets is made of the same headers.
+printf '%s\n' '{' '  global:' '    ls_a;' '    ls_b;' '    ls_g;' '    ls_h;' '  local: *;' '};' >want.map
+claim 'scripts/exports lists the public names' diff want.map <("$source_dir/scripts/exports" include/lockstep/world.h)
 finish

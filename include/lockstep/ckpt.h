@@ -28,7 +28,7 @@ typedef struct ls_ckpt_tensor {
     bool has_checksum;      /* true in files that Lockstep wrote, false in others' */
 } ls_ckpt_tensor;
 
-/* An open file: header read and checked (faults.md 6.6), data not yet. */
+/* An open file: header read and checked, data not yet. */
 typedef struct ls_ckpt ls_ckpt;
 ls_status ls_ckpt_open(const char *path, ls_ckpt **out);
 void ls_ckpt_close(ls_ckpt *c);

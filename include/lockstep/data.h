@@ -95,12 +95,12 @@ enum {
  *   byte         token i is the byte i; 256 is <|endoftext|>. Takes any bytes
  *   char         printable ASCII, tab and newline, a token each (ls_tokenizer_open_chars: those of a text)
  *   gpt2         GPT-2's 50,257 tokens, from vocab.bpe and encoder.json in $LOCKSTEP_GPT2, else in
- *                .cache/datasets/gpt2, where `scripts/setup --text` puts them
+ *                .cache/datasets/gpt2
  *   FOLDER       the tokenizer.json in it; without one, GPT-2's two files, which Hugging Face calls
  *                merges.txt and vocab.json
  *   FILE         a tokenizer.json of Hugging Face: byte-level BPE, or one token a character
  *
- * LS_IO: a file is missing, and which. LS_BAD_FILE: one breaks its format, or base/limits.h.
+ * LS_IO: a file is missing, and which. LS_BAD_FILE: one breaks its format, or is larger than Lockstep accepts.
  * LS_UNSUPPORTED: it asks for what is not built in (a normalizer, another model), which is named. */
 ls_status ls_tokenizer_open(const char *what, ls_tokenizer **out);
 /* One token for each character of n bytes of UTF-8, in the order of their code points, and then

@@ -32,7 +32,7 @@ typedef struct ls_hf_config {
 ls_status ls_hf_config_of(const ls_model_config *c, ls_hf_config *out);
 /* Parses config.json, n bytes. Keys that no model here depends on are skipped; one that would
  * change the model's formula is LS_UNSUPPORTED (an activation, scaled rotary positions, biases in
- * llama ...). LS_BAD_FILE: not JSON, beyond base/limits.h, a size missing or of the wrong type.
+ * llama ...). LS_BAD_FILE: not JSON, larger than 1 MiB, a size missing or of the wrong type.
  * LS_BAD_CONFIG: sizes that do not fit together. `what` names the file in the message. */
 ls_status ls_hf_config_parse(const char *what, const void *text, size_t n, ls_hf_config *out);
 /* The same of `dir`/config.json; LS_IO when it cannot be read. */

@@ -21,7 +21,7 @@ typedef struct ls_launch_opts {
     int nproc;                  /* ranks on this machine, 1..LS_MAX_RANKS */
     int nnodes, node_rank;      /* machines of the job and which this is; 0 or 1: only this one */
     const char *master_addr;    /* of several: node 0's address or name, and its store's port is `port` */
-    const char *secret_file;    /* of several, the same on each: ls_secret_read (net/secret.h). NULL: none */
+    const char *secret_file;    /* of several, the same on each: `lockstep secret new` makes one. NULL: none */
     const char *listen;         /* address of this machine to listen on; NULL: the one the others reach it by */
     uint64_t join_timeout_ns;   /* for all machines to come; 0: 60 s */
     uint64_t node_timeout_ns;   /* silence after which another machine is gone; 0: 5 s */

@@ -71,7 +71,7 @@ typedef struct ls_loss_sums {
     int64_t correct; /* rows whose largest logit is at the label; -1: not looked at */
 } ls_loss_sums;
 
-/* A kind of model: one file, one of these, one line in registry.c. */
+/* A kind of model: one file, one of these, one line in ls_model_classes. */
 typedef struct ls_model_class {
     const char *name;
     const char *summary;

@@ -69,7 +69,18 @@ double ls_clip_scale(double norm, double max_norm);
 
 typedef enum ls_lr_kind { LS_LR_CONSTANT, LS_LR_LINEAR, LS_LR_COSINE, LS_LR_WSD } ls_lr_kind;
 
-/* A schedule; the formulas are in lr.c. */
+/* A schedule: the rate as a function of the step s alone.
+ *
+ *   s < warmup   peak (s + 1) / warmup                          linear warm-up: never 0
+ *   then, with   x = (s - warmup) / (steps - warmup) in [0, 1], low = min_ratio peak
+ *   constant     peak
+ *   linear       peak + x (low - peak)
+ *   cosine       low + (1 + cos(pi x)) / 2 (peak - low)         Loshchilov and Hutter 2017
+ *   wsd          peak, and in the last `decay` steps linearly   Hu et al. 2024, MiniCPM
+ *                  to low, as linear does over the whole
+ *
+ * s counts the updates done before, as torch's LambdaLR does: 0 in the first step. At s = steps and beyond it
+ * is low. */
 typedef struct ls_lr {
     ls_lr_kind kind;
     double peak;      /* the largest rate */

@@ -68,7 +68,7 @@ int ls_opts_npositional(const ls_opts *o);
 const char *ls_opts_positional(const ls_opts *o, int i);
 /* A YAML file of sections and keys ("train: {steps: 10}" is train.steps). Errors name
  * file:line:column. LS_IO: not readable; LS_BAD_FILE: not YAML, or with anchors, aliases, tags,
- * duplicate keys, a second document, more than base/limits.h allows; LS_BAD_CONFIG: as in
+ * duplicate keys, a second document, larger or deeper than Lockstep accepts; LS_BAD_CONFIG: as in
  * ls_opts_set. Keys before the failing one have been set. */
 ls_status ls_opts_load_yaml(ls_opts *o, const char *path);
 /* Whether name was set by anything but its default; and by what. */

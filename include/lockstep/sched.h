@@ -70,7 +70,7 @@ typedef struct ls_sched {
     ls_lane lane[LS_MAX_LANES];
 } ls_sched;
 
-/* An algorithm: one file, one of these, one line in registry.c. Large vectors
+/* An algorithm: one file, one of these, one line in ls_algos. Large vectors
  * of equal shares: OUT has size * segments chunks for all_reduce,
  * reduce_scatter and all_gather; chunk owner * segments + s. For all_gather
  * rank r's contribution is its own share of OUT before the start; after a

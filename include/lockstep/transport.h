@@ -69,7 +69,7 @@ typedef struct ls_transport_ops {
     bool (*near)(ls_transport *t, int peer);
 } ls_transport_ops;
 
-extern const ls_transport_ops *const ls_transports[]; /* registry.c, NULL-ended */
+extern const ls_transport_ops *const ls_transports[]; /* NULL-ended */
 const ls_transport_ops *ls_transport_find(const char *name); /* NULL if unknown */
 
 #ifdef __cplusplus

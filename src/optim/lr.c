@@ -1,15 +1,4 @@
-/* lr.c -- the learning rate as a pure function of the step.
- *
- *   s < warmup   peak (s + 1) / warmup                          linear warm-up: never 0
- *   then, with   x = (s - warmup) / (steps - warmup) in [0, 1], low = min_ratio peak
- *   constant     peak
- *   linear       peak + x (low - peak)
- *   cosine       low + (1 + cos(pi x)) / 2 (peak - low)         Loshchilov and Hutter 2017
- *   wsd          peak, and in the last `decay` steps linearly   Hu et al. 2024, MiniCPM
- *                  to low, as linear does over the whole
- *
- * s counts the updates done before, as torch's LambdaLR does: 0 in the first step. At s = steps and beyond it is low.
- */
+/* lr.c -- the learning rate as a pure function of the step: the formulas stand at ls_lr in optim.h. */
 #include <math.h>
 #include <string.h>
 
