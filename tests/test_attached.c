@@ -346,6 +346,38 @@ static void lends_messages(void **state)
     say_refusals("messages");
 }
 
+/* Of LS_ATTACH_MOST from rank to rank nothing is read in place, of a little less all is. */
+static ls_status the_most(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w);
+    const int peer = 1 - g->rank;
+    char *in = calloc(4, LS_ATTACH_MOST), *out = in ? in + 2 * LS_ATTACH_MOST : NULL;
+    ls_status st = in ? expect_attached(g, true) : ls_fail(LS_NO_MEMORY, "no memory for a test");
+    for (int less = 0; less < 2 && st == LS_OK; less++) {
+        const size_t n = LS_ATTACH_MOST - (size_t)less;
+        const ls_p2p op[] = { { .send = in, .count = n, .dtype = LS_U8, .peer = peer },
+                              { .recv = out, .count = n, .dtype = LS_U8, .peer = peer } };
+        const int reads = atomic_load(&fake.reads);
+        if ((st = ls_p2p_batch(g, op, 2)) < 0) break;
+        const bool lent = atomic_load(&fake.reads) > reads, want = less && g->attached;
+        if (lent != want) st = ls_fail(LS_INTERNAL, "a message of %zu bytes: read in place is %d", n, lent);
+        if (st == LS_OK) st = ls_all_to_all(g, in, out, 2 * n, LS_U8);
+        if (st == LS_OK && (strcmp(ls_select_ran(g), "attached") == 0) != want)
+            st = ls_fail(LS_INTERNAL, "an all_to_all with blocks of %zu bytes ran as %s", n, ls_select_ran(g));
+    }
+    free(in);
+    return st;
+}
+
+static void what_is_too_long_goes_past_the_caches(void **state)
+{
+    (void)state;
+    ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, 2, &opts, the_most, NULL);
+    if (r.failed) fail_msg("%s", r.text);
+    say_refusals("the longest");
+}
+
 static ls_status other_message(ls_world *w, void *arg)
 {
     (void)arg;
@@ -486,6 +518,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(gives_the_bits_of_slots, enter, leave),
         cmocka_unit_test_setup_teardown(is_staged_where_one_rank_cannot_read, enter, leave),
         cmocka_unit_test_setup_teardown(lends_messages, enter, leave),
+        cmocka_unit_test_setup_teardown(what_is_too_long_goes_past_the_caches, enter, leave),
         cmocka_unit_test_setup_teardown(another_message_is_named, enter, leave),
         cmocka_unit_test_setup_teardown(what_goes_wrong_in_the_middle_is_named, enter, leave),
         cmocka_unit_test_setup_teardown(each_refusal_has_a_sentence, enter, leave),

@@ -4,16 +4,17 @@
  * takes copies once: each says in its line at which address its vector is, and fold.c goes on as with registered
  * memory. That is faster where a rank puts about as much as it takes: of an all_to_all, of an all_gather of two, and of
  * messages (p2p.c). Elsewhere slots are: what is put once and read by many stays in caches, a root and its leaf copy at
- * the same time, a sum reads what was put without a copy. So they are where vectors are more than the caches hold, and
- * stores had better go past them.
+ * the same time, a sum reads what was put without a copy. So they are for vectors that are more than the caches hold.
  */
 #include "group/mapped.h"
+#include "net/attach.h"
 
 bool ls_attached_long(const ls_work *k, size_t nbytes)
 {
     const ls_group *g = k->g;
     if (!g->attached || (k->a.coll != LS_ALL_TO_ALL && !(k->a.coll == LS_ALL_GATHER && g->size == 2))) return false;
-    return (double)nbytes >= g->e->terms.cost.in_memory.attach * (double)g->size && !ls_past_cache(k, nbytes);
+    const size_t part = nbytes / (size_t)g->size;
+    return part < LS_ATTACH_MOST && (double)part >= g->e->terms.cost.in_memory.attach;
 }
 
 uint64_t ls_attached_address(const ls_work *k, const void *p)

@@ -27,13 +27,13 @@
 /* Whether all ranks touch so much together that stores go past the caches. (A machine's own word for its last-level
  * cache is of no use: a guest is told of all there are, and cores share one with seven others. An all_reduce reads
  * most of what it writes; it gains nothing.) */
-bool ls_past_cache(const ls_work *k, size_t nbytes)
+static bool past_cache(const ls_work *k)
 {
     size_t n = (size_t)k->g->size, vectors = 2; /* of nbytes */
     if (k->a.coll == LS_ALL_TO_ALL) vectors = 2 * n;
     if (k->a.coll == LS_ALL_GATHER || k->a.coll == LS_BROADCAST) vectors = n;
     if (k->a.coll == LS_REDUCE_SCATTER) vectors = n + 1;
-    return (double)nbytes * (double)vectors >= k->g->e->terms.cost.in_memory.past_cache;
+    return (double)k->nbytes * (double)vectors >= k->g->e->terms.cost.in_memory.past_cache;
 }
 
 static void copy(const ls_work *k, char *to, const char *from, size_t nbytes)
@@ -102,7 +102,7 @@ static void copy_whole(const ls_work *k, char *to, const char *from, size_t nbyt
  * stands in the slot, or nowhere. */
 void ls_fold_place(ls_work *k, ls_line *line)
 {
-    k->past_cache = ls_past_cache(k, k->nbytes);
+    k->past_cache = past_cache(k);
     const ls_group *g = k->g;
     const ls_member *me = &g->member[g->rank];
     size_t nbytes = offered_bytes(k, g->rank), elem = ls_dtype_size(k->a.dtype);
@@ -349,7 +349,7 @@ static size_t helped_bytes(const ls_work *k)
 bool ls_rooted_publish(ls_work *k)
 {
     const ls_group *g = k->g;
-    k->past_cache = ls_past_cache(k, k->nbytes);
+    k->past_cache = past_cache(k);
     if (g->rank != k->a.root && !root_helps(k) && !all_help(k)) return true;
     const void *vector = g->rank != k->a.root || k->a.coll == LS_GATHER ? k->a.out : ls_offered(k);
     return ls_mail_post(k->g, k->rooted, k->sig, NULL, 0, ls_offset_of(&g->member[g->rank], vector, k->nbytes));

@@ -86,8 +86,7 @@ ls_status ls_mail_turn(ls_work *k);
 ls_status ls_all_here(ls_work *k);
 ls_status ls_all_through(ls_work *k);
 
-/* fold.c: long vectors where they lie. Whether all ranks touch so much that stores go past the caches. */
-bool ls_past_cache(const ls_work *k, size_t nbytes);
+/* fold.c: long vectors where they lie. */
 void ls_fold_place(ls_work *k, ls_line *line);
 ls_status ls_fold_turn(ls_work *k);
 bool ls_rooted_publish(ls_work *k);

@@ -10,6 +10,8 @@
 #include "net/world.h"
 
 #define LS_ATTACH_PROOF 2 /* words */
+#define LS_ATTACH_MOST ((size_t)16 << 20) /* bytes from one rank to another: from here on copies that go past the caches,
+                                             twice, are as fast, or faster */
 
 /* Before the ranks meet: our slot in the page says where our proof is. */
 void ls_attach_offer(ls_world *w);
