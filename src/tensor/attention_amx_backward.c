@@ -75,19 +75,19 @@ typedef struct tiles {
 /* One head of queries adds to dk and dv of its head of keys, and writes or adds to dq. */
 static void backward_queries(const ls_attention_call *c, int64_t b, int64_t h, const tiles *of)
 {
-    _Alignas(64) uint16_t q[QUERIES * MOST_D], q_down[QUERIES * MOST_D], dout[QUERIES * MOST_D],
-        dout_down[QUERIES * MOST_D], p[KEYS * QUERIES], ds[KEYS * QUERIES];
-    _Alignas(64) float s[KEYS * QUERIES], dp[KEYS * QUERIES], dq[MOST_D * QUERIES];
-    _Alignas(64) uint32_t pairs[KEYS / 2 * QUERIES];
-    _Alignas(64) float lse[QUERIES], delta[QUERIES], ones[16];
-    _Alignas(64) uint64_t mask[QUERIES];
+    _Alignas(64) uint16_t q[AMX_QUERIES * MOST_D], q_down[AMX_QUERIES * MOST_D], dout[AMX_QUERIES * MOST_D],
+        dout_down[AMX_QUERIES * MOST_D], p[KEYS * AMX_QUERIES], ds[KEYS * AMX_QUERIES];
+    _Alignas(64) float s[KEYS * 32], dp[KEYS * 32], dq[MOST_D * AMX_QUERIES];
+    _Alignas(64) uint32_t pairs[KEYS / 2 * 32];
+    _Alignas(64) float lse[AMX_QUERIES], delta[AMX_QUERIES], ones[16];
+    _Alignas(64) uint64_t mask[AMX_QUERIES];
     const int64_t D = c->D, row0 = (b * c->Hq + h) * c->Tq, Tk = up(c->Tk, 32);
     const int64_t q_row = c->q_by.token, out_row = c->out_by.token;
     const int along = (int)(up(D, 32) / 32), across = (int)(up(D, 16) / 16); /* tiles of a row */
     for (int l = 0; l < 16; l++) ones[l] = 1.0f;
 
-    for (int64_t i = 0; i < c->Tq; i += QUERIES) {
-        block at = block_at(c, i, 0);
+    for (int64_t i = 0; i < c->Tq; i += AMX_QUERIES) {
+        block at = block_of(c, i, 0, AMX_QUERIES, KEYS);
         const int groups = (at.queries + 31) / 32;
         const int64_t end = keys_before(c, i + at.queries);
         const int64_t q_at = offset(c->q_by, b, h) + i * q_row, out_at = offset(c->out_by, b, h) + i * out_row;
@@ -103,8 +103,8 @@ static void backward_queries(const ls_attention_call *c, int64_t b, int64_t h, c
         memcpy(lse, c->lse + row0 + i, (size_t)at.queries * sizeof *lse);
 
         for (int64_t j = 0; j < end; j += KEYS) {
-            at = block_at(c, i, j);
-            if (c->drop.least > 0) ls_attention_draw(c, &at, row0 + i, j, mask);
+            at = block_of(c, i, j, AMX_QUERIES, KEYS);
+            if (c->drop.least > 0) draw(c, row0, i, j, mask);
             const slope how = {
                 .at = &at, .lse = lse, .delta = delta, .size = fabsf(c->scale), .scale = c->scale,
                 .mask = c->drop.least > 0 ? mask : NULL, .kept_scale = c->drop.scale,
@@ -114,20 +114,19 @@ static void backward_queries(const ls_attention_call *c, int64_t b, int64_t h, c
                 if (seen == 0) continue;
                 ls_amx_product product = {
                     .m = seen / 16, .n = 2, .k = along, .a = of->k + j * 32, .a_m = LS_AMX_TILE, .a_k = Tk * 64,
-                    .b = q + n * along * 512, .b_k = LS_AMX_TILE, .b_n = along * LS_AMX_TILE, .c = s + n * KEYS * 16,
+                    .b = q + n * along * 512, .b_k = LS_AMX_TILE, .b_n = along * LS_AMX_TILE, .c = s,
                     .c_m = LS_AMX_TILE, .c_n = KEYS * 64,
                 };
                 ls_amx_multiply(&product);
                 product.a = of->v + j * 32;
                 product.b = dout + n * along * 512;
-                product.c = dp + n * KEYS * 16;
+                product.c = dp;
                 ls_amx_multiply(&product);
-                group(&how, g, seen, s + n * KEYS * 16, dp + n * KEYS * 16, p + g * KEYS * 32, ds + g * KEYS * 32,
-                      pairs + n * KEYS / 2 * 16);
+                group(&how, g, seen, s, dp, p + g * KEYS * 32, ds + g * KEYS * 32, pairs);
                 if (c->dq)
                     ls_amx_multiply(&(ls_amx_product){
                         .m = across, .n = 2, .k = seen / 32, .a = of->kt + j / 32 * across * 512, .a_m = LS_AMX_TILE,
-                        .a_k = across * LS_AMX_TILE, .b = pairs + n * KEYS / 2 * 16, .b_k = LS_AMX_TILE,
+                        .a_k = across * LS_AMX_TILE, .b = pairs, .b_k = LS_AMX_TILE,
                         .b_n = KEYS / 2 * 64, .c = dq + n * across * 256, .c_m = LS_AMX_TILE,
                         .c_n = across * LS_AMX_TILE, .add = j > 0 });
             }

@@ -12,9 +12,9 @@
 
 /* The running softmax. */
 typedef struct running {
-    _Alignas(64) float top[QUERIES]; /* the largest score, before the scale */
-    _Alignas(64) float sum[QUERIES]; /* of e^(scale (s - top)) */
-    _Alignas(64) float fade[QUERIES];
+    _Alignas(64) float top[AMX_QUERIES]; /* the largest score, before the scale */
+    _Alignas(64) float sum[AMX_QUERIES]; /* of e^(scale (s - top)) */
+    _Alignas(64) float fade[AMX_QUERIES];
 } running;
 
 /* How scores become probabilities. */
@@ -91,10 +91,10 @@ AMX_TARGET static void fade_column(float *out, const float *fade, int64_t n)
 
 void ls_attention_amx_forward(const ls_attention_call *c, int64_t b, int64_t h, float *scratch)
 {
-    _Alignas(64) uint16_t q[QUERIES * MOST_D];
-    _Alignas(64) float s[KEYS * QUERIES], out[MOST_D * QUERIES];
-    _Alignas(64) uint32_t p[KEYS / 2 * QUERIES];
-    _Alignas(64) uint64_t mask[QUERIES];
+    _Alignas(64) uint16_t q[AMX_QUERIES * MOST_D];
+    _Alignas(64) float s[KEYS * 32], out[MOST_D * AMX_QUERIES];
+    _Alignas(64) uint32_t p[KEYS / 2 * 32];
+    _Alignas(64) uint64_t mask[AMX_QUERIES];
     running r;
     const int64_t hkv = h / (c->Hq / c->Hkv), D = c->D, row0 = (b * c->Hq + h) * c->Tq, Tk = up(c->Tk, 32);
     const int along = (int)(up(D, 32) / 32), across = (int)(up(D, 16) / 16); /* tiles of a row */
@@ -107,17 +107,17 @@ void ls_attention_amx_forward(const ls_attention_call *c, int64_t b, int64_t h, 
     ls_amx_pack_a_along(k, &keys, 32);
     ls_amx_pack_a_transposed(v, &values, 32);
     ls_amx_begin();
-    for (int64_t i = 0; i < c->Tq; i += QUERIES) {
-        block at = block_at(c, i, 0);
+    for (int64_t i = 0; i < c->Tq; i += AMX_QUERIES) {
+        block at = block_of(c, i, 0, AMX_QUERIES, KEYS);
         const int columns = at.width / 16;
         const int64_t end = keys_before(c, i + at.queries);
         const ls_amx_rows queries = { (const uint16_t *)c->q + offset(c->q_by, b, h) + i * c->q_by.token,
                                       c->q_by.token, at.queries, D };
         ls_amx_pack_b_along(q, &queries, 16, c->scale < 0.0f);
-        for (int l = 0; l < QUERIES; l++) r.top[l] = -INFINITY;
+        for (int l = 0; l < AMX_QUERIES; l++) r.top[l] = -INFINITY;
         for (int64_t j = 0; j < end; j += KEYS) {
-            at = block_at(c, i, j);
-            if (c->drop.least > 0) ls_attention_draw(c, &at, row0 + i, j, mask);
+            at = block_of(c, i, j, AMX_QUERIES, KEYS);
+            if (c->drop.least > 0) draw(c, row0, i, j, mask);
             const softmax how = {
                 .at = &at, .log2_scale = fabsf(c->scale) * 0x1.715476p0f, .mask = c->drop.least > 0 ? mask : NULL,
                 .kept_scale = c->drop.scale, .first = j == 0,
@@ -127,15 +127,15 @@ void ls_attention_amx_forward(const ls_attention_call *c, int64_t b, int64_t h, 
                 if (seen == 0) continue;
                 ls_amx_multiply(&(ls_amx_product){
                     .m = seen / 16, .n = wide, .k = along, .a = k + j * 32, .a_m = LS_AMX_TILE, .a_k = Tk * 64,
-                    .b = q + n * along * 512, .b_k = LS_AMX_TILE, .b_n = along * LS_AMX_TILE, .c = s + n * KEYS * 16,
+                    .b = q + n * along * 512, .b_k = LS_AMX_TILE, .b_n = along * LS_AMX_TILE, .c = s,
                     .c_m = LS_AMX_TILE, .c_n = KEYS * 64 });
                 for (int l = n; l < n + wide; l++) {
-                    column(&r, &how, l, seen, s + l * KEYS * 16, p + l * KEYS / 2 * 16);
+                    column(&r, &how, l, seen, s + (l - n) * KEYS * 16, p + (l - n) * KEYS / 2 * 16);
                     if (j > 0) fade_column(out + l * across * 256, r.fade + 16 * l, across * 16);
                 }
                 ls_amx_multiply(&(ls_amx_product){
                     .m = across, .n = wide, .k = seen / 32, .a = v + j / 32 * across * 512, .a_m = LS_AMX_TILE,
-                    .a_k = across * LS_AMX_TILE, .b = p + n * KEYS / 2 * 16, .b_k = LS_AMX_TILE, .b_n = KEYS / 2 * 64,
+                    .a_k = across * LS_AMX_TILE, .b = p, .b_k = LS_AMX_TILE, .b_n = KEYS / 2 * 64,
                     .c = out + n * across * 256, .c_m = LS_AMX_TILE, .c_n = across * LS_AMX_TILE, .add = j > 0 });
             }
         }

@@ -51,16 +51,22 @@ static LS_ALWAYS_INLINE int64_t keys_before(const ls_attention_call *c, int64_t 
     return c->causal ? c->Tk - c->Tq + end : c->Tk;
 }
 
-static inline block block_at(const ls_attention_call *c, int64_t query, int64_t key)
+/* The block from there on. */
+static inline block block_of(const ls_attention_call *c, int64_t query, int64_t key, int most_queries, int most_keys)
 {
-    const int64_t queries = c->Tq - query < QUERIES ? c->Tq - query : QUERIES;
+    const int64_t queries = c->Tq - query < most_queries ? c->Tq - query : most_queries;
     const int64_t keys = keys_before(c, query + queries) - key;
     return (block){
         .queries = (int)queries,
-        .keys = (int)(keys < KEYS ? keys : KEYS),
+        .keys = (int)(keys < most_keys ? keys : most_keys),
         .width = (int)((queries + LANES - 1) / LANES * LANES),
-        .ahead = c->causal ? query + c->Tk - c->Tq - key : KEYS,
+        .ahead = c->causal ? query + c->Tk - c->Tq - key : most_keys,
     };
+}
+
+static inline block block_at(const ls_attention_call *c, int64_t query, int64_t key)
+{
+    return block_of(c, query, key, QUERIES, KEYS);
 }
 
 /* --- memory that is needed soon ------------------------------------------------------- */
