@@ -286,7 +286,7 @@ static ls_status messages(ls_world *w, void *arg)
 {
     (void)arg;
     ls_group *g = ls_world_group(w);
-    static const size_t sizes[] = { 262143, 262144, 700001, ((size_t)3 << 20) + 5 };
+    static const size_t sizes[] = { 262143, 262144, 700001, ((size_t)1 << 20) + 5 };
     char *out = malloc((size_t)8 << 20), *in = out + ((size_t)4 << 20);
     const int right = (g->rank + 1) % g->size, left = (g->rank + g->size - 1) % g->size;
     ls_status st = expect_attached(g, true);
@@ -346,7 +346,7 @@ static void lends_messages(void **state)
     say_refusals("messages");
 }
 
-/* Of LS_ATTACH_MOST from rank to rank nothing is read in place, of a little less all is. */
+/* Of LS_ATTACH_MOST from rank to rank nothing is read in place, of a little less all is; of messages likewise. */
 static ls_status the_most(ls_world *w, void *arg)
 {
     (void)arg;
@@ -355,13 +355,13 @@ static ls_status the_most(ls_world *w, void *arg)
     char *in = calloc(4, LS_ATTACH_MOST), *out = in ? in + 2 * LS_ATTACH_MOST : NULL;
     ls_status st = in ? expect_attached(g, true) : ls_fail(LS_NO_MEMORY, "no memory for a test");
     for (int less = 0; less < 2 && st == LS_OK; less++) {
-        const size_t n = LS_ATTACH_MOST - (size_t)less;
-        const ls_p2p op[] = { { .send = in, .count = n, .dtype = LS_U8, .peer = peer },
-                              { .recv = out, .count = n, .dtype = LS_U8, .peer = peer } };
+        const size_t n = LS_ATTACH_MOST - (size_t)less, message = LS_ATTACH_MESSAGE_MOST - (size_t)less;
+        const ls_p2p op[] = { { .send = in, .count = message, .dtype = LS_U8, .peer = peer },
+                              { .recv = out, .count = message, .dtype = LS_U8, .peer = peer } };
         const int reads = atomic_load(&fake.reads);
         if ((st = ls_p2p_batch(g, op, 2)) < 0) break;
         const bool lent = atomic_load(&fake.reads) > reads, want = less && g->attached;
-        if (lent != want) st = ls_fail(LS_INTERNAL, "a message of %zu bytes: read in place is %d", n, lent);
+        if (lent != want) st = ls_fail(LS_INTERNAL, "a message of %zu bytes: read in place is %d", message, lent);
         if (st == LS_OK) st = ls_all_to_all(g, in, out, 2 * n, LS_U8);
         if (st == LS_OK && (strcmp(ls_select_ran(g), "attached") == 0) != want)
             st = ls_fail(LS_INTERNAL, "an all_to_all with blocks of %zu bytes ran as %s", n, ls_select_ran(g));
@@ -417,7 +417,7 @@ static ls_status in_the_middle(ls_world *w, void *arg)
 {
     const disturbed *d = arg;
     ls_group *g = ls_world_group(w);
-    const size_t n = (size_t)3 << 20;
+    const size_t n = (size_t)3 << 19;
     char *in = calloc(2, n), *out = in + n;
     g->e->terms.cost.in_memory.attach = 0.0;
     if (g->rank == 0) {

@@ -127,7 +127,7 @@ static inline ls_status offer(ls_group *g, const message *m, uint64_t *ticket)
     ls_world *w = g->w;
     ls_msg x = { m->p, m->nbytes, m->sig };
     ls_status st = LS_UNSUPPORTED;
-    if (LS_UNLIKELY(m->nbytes >= PULL_BYTES) && m->nbytes < LS_ATTACH_MOST && w->tops->lend &&
+    if (LS_UNLIKELY(m->nbytes >= PULL_BYTES) && m->nbytes < LS_ATTACH_MESSAGE_MOST && w->tops->lend &&
         (double)m->nbytes >= g->e->terms.cost.in_memory.attach)
         st = w->tops->lend(w->tp, m->world_rank, m->channel, &x, ticket);
     if (st == LS_UNSUPPORTED) st = w->tops->send(w->tp, m->world_rank, m->channel, &x, ticket);

@@ -11,7 +11,8 @@
 
 #define LS_ATTACH_PROOF 2 /* words */
 #define LS_ATTACH_MOST ((size_t)16 << 20) /* bytes from one rank to another: from here on copies that go past the caches,
-                                             twice, are as fast, or faster */
+                                             twice, are as fast, or faster; */
+#define LS_ATTACH_MESSAGE_MOST ((size_t)2 << 20) /* of a message: its sender would only wait while it is read */
 
 /* Before the ranks meet: our slot in the page says where our proof is. */
 void ls_attach_offer(ls_world *w);
