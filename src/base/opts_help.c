@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "base/opts_impl.h"
 
-#define LEFT_COLUMN 34
-#define WIDTH       110
+#define WIDTH     110 /* of a pipe or a file */
+#define LEAST     40
+#define NARROW    72  /* below it, an option's text stands under its name */
 
 /* Bytes of a name up to its last dot; 0: no section. */
 static size_t section_bytes(const char *name)
@@ -21,17 +23,22 @@ static bool same_section(const char *a, const char *b)
     return n == section_bytes(b) && strncmp(a, b, n) == 0;
 }
 
-/* Whether row i is the first of its section. */
-static bool opens_section(const ls_opts *o, size_t i)
+bool ls_opt_opens_section(const ls_opt *table, size_t i)
 {
     for (size_t k = 0; k < i; k++)
-        if (same_section(o->table[k].name, o->table[i].name)) return false;
+        if (same_section(table[k].name, table[i].name)) return false;
     return true;
+}
+
+bool ls_opt_in_section(const ls_opt *row, const char *section)
+{
+    const size_t n = section_bytes(row->name);
+    return n == strlen(section) && strncmp(row->name, section, n) == 0;
 }
 
 /* --- help ------------------------------------------------------------------------ */
 
-static const char *placeholder(ls_opt_type t)
+const char *ls_opt_placeholder(ls_opt_type t)
 {
     switch (t) {
     case LS_OPT_BOOL: return "";
@@ -46,16 +53,25 @@ static const char *placeholder(ls_opt_type t)
     }
 }
 
-/* Adds words to a line that begins at LEFT_COLUMN, breaking it before WIDTH. */
-static void add_wrapped(ls_text *t, const char *words)
+int ls_help_width(void)
 {
-    size_t column = LEFT_COLUMN;
+    const ls_env *env = ls_env_get();
+    const char *columns = env->getenv("COLUMNS");
+    int width = columns ? atoi(columns) : 0;
+    if (width <= 0) width = env->isatty(1) ? env->columns(1) : WIDTH;
+    return width < LEAST ? LEAST : width > WIDTH ? WIDTH : width;
+}
+
+/* Adds words to a line that begins at `left`, breaking it before `width`. */
+static void add_wrapped(ls_text *t, const char *words, size_t left, size_t width)
+{
+    size_t column = left;
     while (*words) {
         size_t n = strcspn(words, " ");
-        if (column > LEFT_COLUMN && column + 1 + n > WIDTH) {
-            ls_text_add(t, "\n%*s", LEFT_COLUMN, "");
-            column = LEFT_COLUMN;
-        } else if (column > LEFT_COLUMN) {
+        if (column > left && column + 1 + n > width) {
+            ls_text_add(t, "\n%*s", (int)left, "");
+            column = left;
+        } else if (column > left) {
             ls_text_addn(t, " ", 1);
             column++;
         }
@@ -67,33 +83,38 @@ static void add_wrapped(ls_text *t, const char *words)
     ls_text_addn(t, "\n", 1);
 }
 
-static void add_row(ls_text *t, const ls_opt *row, bool config)
+void ls_opt_describe(const ls_opt *row, bool config, ls_text *out)
 {
-    char left[160], shown[8] = "    ";
-    if (row->short_name) snprintf(shown, sizeof shown, "-%c, ", row->short_name);
-    int n = snprintf(left, sizeof left, "  %s--%s%s", shown, row->name, placeholder(row->type));
-    if (n < LEFT_COLUMN - 1) ls_text_add(t, "%-*s", LEFT_COLUMN, left);
-    else ls_text_add(t, "%s\n%*s", left, LEFT_COLUMN, "");
-
-    ls_text words = { 0 };
-    ls_text_add(&words, "%s", row->help ? row->help : "");
+    ls_text_add(out, "%s", row->help ? row->help : "");
     const char *def = row->def ? row->def : row->type == LS_OPT_BOOL ? "false" : "";
     const char *range = row->range ? row->range : "";
     if (row->type == LS_OPT_BOOL) range = "true|false";
     if (row->type == LS_OPT_BOOL && !config && strcmp(def, "false") == 0) def = range = ""; /* a plain switch */
     if (*def || *range) {
-        ls_text_add(&words, " (");
-        if (*def) ls_text_add(&words, "default %s", def);
-        if (*range) ls_text_add(&words, "%s%s", *def ? "; " : "", range);
-        ls_text_add(&words, ")");
+        ls_text_add(out, " (");
+        if (*def) ls_text_add(out, "default %s", def);
+        if (*range) ls_text_add(out, "%s%s", *def ? "; " : "", range);
+        ls_text_add(out, ")");
     }
-    if (row->alias) ls_text_add(&words, " [also --");
+    if (row->alias) ls_text_add(out, " [also --");
     for (const char *p = row->alias; p && *p; p++) {
-        if (*p == '|') ls_text_add(&words, ", --");
-        else ls_text_addn(&words, p, 1);
+        if (*p == '|') ls_text_add(out, ", --");
+        else ls_text_addn(out, p, 1);
     }
-    if (row->alias) ls_text_add(&words, "]");
-    add_wrapped(t, ls_text_str(&words));
+    if (row->alias) ls_text_add(out, "]");
+}
+
+static void add_row(ls_text *t, const ls_opt *row, bool config, int width)
+{
+    const int column = width < NARROW ? 10 : 34;
+    char left[160], shown[8] = "    ";
+    if (row->short_name) snprintf(shown, sizeof shown, "-%c, ", row->short_name);
+    int n = snprintf(left, sizeof left, "  %s--%s%s", shown, row->name, ls_opt_placeholder(row->type));
+    if (n < column - 1) ls_text_add(t, "%-*s", column, left);
+    else ls_text_add(t, "%s\n%*s", left, column, "");
+    ls_text words = { 0 };
+    ls_opt_describe(row, config, &words);
+    add_wrapped(t, ls_text_str(&words), (size_t)column, (size_t)width);
     t->failed = t->failed || words.failed;
     ls_text_free(&words);
 }
@@ -104,21 +125,48 @@ static char *finish(ls_text *t)
     return t->p;
 }
 
+bool ls_opt_dotted(const ls_opt *table, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strchr(table[i].name, '.')) return true;
+    return false;
+}
+
+/* The rows of one section, under its name. */
+static void add_section(ls_text *t, const ls_opt *table, size_t n, const char *any, bool dotted, int width)
+{
+    const size_t bytes = section_bytes(any);
+    if (bytes) ls_text_add(t, "\n%.*s:\n", (int)bytes, any);
+    else ls_text_add(t, "\noptions:\n");
+    for (size_t k = 0; k < n; k++)
+        if (same_section(table[k].name, any)) add_row(t, &table[k], !dotted || bytes > 0, width);
+}
+
+char *ls_opts_help_of(const ls_opt *table, size_t n, const ls_help *h)
+{
+    const bool dotted = ls_opt_dotted(table, n);
+    ls_text t = { 0 };
+    ls_text_add(&t, "usage: %s\n\n%s\n", h->usage, h->summary);
+    for (const ls_help_index *x = h->index; x && x->section; x++) {
+        if (x == h->index) {
+            ls_text_add(&t, "\n");
+            add_wrapped(&t, "sections: each key is a flag and a line of the YAML file; --help SECTION explains one, --help all "
+                            "all of them:", 0, (size_t)h->width);
+        }
+        ls_text_add(&t, "  %-11s ", x->section);
+        add_wrapped(&t, x->summary, 14, (size_t)h->width);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (ls_opt_opens_section(table, i) && (!h->section || ls_opt_in_section(&table[i], h->section)))
+            add_section(&t, table, n, table[i].name, dotted, h->width);
+    if (h->example) ls_text_add(&t, "\nexample:\n  %s\n", h->example);
+    return finish(&t);
+}
+
 char *ls_opts_help(const ls_opts *o, const char *usage, const char *summary, const char *example)
 {
-    ls_text t = { 0 };
-    ls_text_add(&t, "usage: %s\n\n%s\n", usage, summary);
-    for (size_t i = 0; i < o->n; i++) {
-        if (!opens_section(o, i)) continue;
-        const char *name = o->table[i].name;
-        size_t n = section_bytes(name);
-        if (n) ls_text_add(&t, "\n%.*s:\n", (int)n, name);
-        else ls_text_add(&t, "\noptions:\n");
-        for (size_t k = i; k < o->n; k++)
-            if (same_section(o->table[k].name, name)) add_row(&t, &o->table[k], ls_opts_is_config(o, k));
-    }
-    if (example) ls_text_add(&t, "\nexample:\n  %s\n", example);
-    return finish(&t);
+    const ls_help h = { .usage = usage, .summary = summary, .example = example, .width = ls_help_width() };
+    return ls_opts_help_of(o->table, o->n, &h);
 }
 
 /* --- configuration --------------------------------------------------------------- */
@@ -142,7 +190,7 @@ static char *config(const ls_opts *o, bool origins)
 {
     ls_text t = { 0 };
     for (size_t i = 0; i < o->n; i++) {
-        if (!ls_opts_is_config(o, i) || !opens_section(o, i)) continue;
+        if (!ls_opts_is_config(o, i) || !ls_opt_opens_section(o->table, i)) continue;
         const char *name = o->table[i].name;
         size_t n = section_bytes(name);
         if (n) ls_text_add(&t, "%.*s:\n", (int)n, name);

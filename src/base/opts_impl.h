@@ -38,6 +38,27 @@ bool ls_opts_is_config(const ls_opts *o, size_t i);
 ls_status ls_opts_assign(ls_opts *o, size_t i, const char *value, const ls_opt_source *from);
 ls_status ls_opts_unknown(const ls_opts *o, const char *name, const ls_opt_source *from);
 
+/* --- opts_help.c: the table as text, for --help, man pages and completions --- */
+bool ls_opt_dotted(const ls_opt *table, size_t n);                /* whether a name has a dot */
+bool ls_opt_opens_section(const ls_opt *table, size_t i);         /* row i is the first of its section */
+bool ls_opt_in_section(const ls_opt *row, const char *section);   /* "": of no section */
+const char *ls_opt_placeholder(ls_opt_type t);                    /* " N"; "" of a switch */
+/* "learning rate (default 1e-3; 0..1e12) [also --lr]". `config`: the row may stand in a YAML file. */
+void ls_opt_describe(const ls_opt *row, bool config, ls_text *out);
+/* Columns for help on stdout: COLUMNS, else the terminal's, else 110; 40 to 110. */
+int ls_help_width(void);
+
+typedef struct ls_help_index { const char *section, *summary; } ls_help_index;
+typedef struct ls_help {
+    const char *usage, *summary;
+    const char *example;        /* NULL: none */
+    const char *section;        /* NULL: all; "": the options of no section alone */
+    const ls_help_index *index; /* lines that name sections; ends with a section of NULL. NULL: none */
+    int width;
+} ls_help;
+/* malloc'd; NULL when out of memory. */
+char *ls_opts_help_of(const ls_opt *table, size_t n, const ls_help *h);
+
 /* --- opts_value.c --- */
 typedef struct ls_opt_value {
     bool b;

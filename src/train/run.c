@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/recipe.h"
 #include "train/trainer.h"
 
 ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **argv)
@@ -11,10 +12,14 @@ ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **a
     if (ls_opts_npositional(o) > 1)
         return ls_fail(LS_USAGE, "one configuration file is expected, '%s' is a second one", ls_opts_positional(o, 1));
     if (ls_opts_npositional(o) == 1) {
-        LS_TRY(ls_opts_load_yaml(o, ls_opts_positional(o, 0))); /* flags stay: they outrank the file */
+        ls_text path = { 0 };
+        ls_status st = ls_recipe_find(ls_opts_positional(o, 0), &path);
+        if (st == LS_OK) st = ls_opts_load_yaml(o, path.p); /* flags stay: they outrank the file */
+        ls_text_free(&path);
+        if (st < 0) return st;
     } else if (!c->help && !c->print_config && argc < 2) {
-        return ls_fail(LS_USAGE, "which run? Give a YAML file, for example recipes/fashion-mnist.yaml, or options; see "
-                                 "lockstep train --help");
+        return ls_fail(LS_USAGE, "which run? Give a YAML file, for example recipes/fashion-mnist.yaml, or the name of a recipe, or "
+                                 "options; see lockstep train --help");
     }
     return ls_train_config_resolve(o, c);
 }
