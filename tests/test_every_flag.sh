@@ -287,11 +287,17 @@ shows json '^\{' --json
 before=()
 shows help '^usage: lockstep ckpt' --help
 
+cmd=help before=(coll)
+shows scdoc '^lockstep-coll\(1\)' --scdoc
+before=()
+shows help '^usage: lockstep help' --help
+
 # --- every flag has a row; what is marked is refused ----------------------------------------------------------------
-for cmd in run bench calibrate coll data ckpt export import generate doctor; do claim "every flag of $cmd has a row" complete $cmd; done
+for cmd in run bench calibrate coll data ckpt export import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
 claim 'secret has none' test -z "$(flags_of secret)"
+claim 'nor has completion' test -z "$(flags_of completion)"
 commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
-claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll data doctor export generate import run secret train '
+claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor export generate help import run secret train '
 marked() { # command: the flags whose row of --help, joined to one line, is marked
     "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' | sed -nE 's/^(      |  -., )--([a-z-]+) .*\(not implemented.*/\2/p' | tr '\n' ' '
 }

@@ -43,10 +43,26 @@ shipped() { # every file that an installed text names is installed
         [ -e "$prefix/include/lockstep/$name" ] || [ -e "$prefix/include/$name" ] || [ -e "$prefix/share/lockstep/$name" ] ||
             [ -e "$prefix/share/doc/lockstep/$name" ] || { echo "${f#"$prefix/"} names $name, which is not installed"; status=1; }
     done < <(grep -roE '[a-z0-9_/-]+\.(c|h|md|sh|py)\b|\b(build|bench|docs|examples|recipes|scripts|src|tests|tools)/[A-Za-z0-9_./-]*[a-z]' \
-        "$prefix/include" "$prefix/share/lockstep" "$lib"/{cmake,pkgconfig} | sort -u)
+        "$prefix/include" "$prefix/share/lockstep/recipes" "$lib"/{cmake,pkgconfig} | sort -u)
     return $status
 }
 claim 'installed texts name installed files alone' shipped
+
+# --- the installed program, from any folder
+mkdir "$tmp/elsewhere"
+elsewhere() { (cd "$tmp/elsewhere" && "$prefix/bin/lockstep" "$@"); }
+for name in exercise-mlp exercise-mlp.yaml recipes/exercise-mlp.yaml; do
+    claim "it trains $name" has_line 'final step=2 ' elsewhere train $name --train.steps 2
+done
+claim 'two ranks find it, too' has_line 'final step=2 ' elsewhere train exercise-mlp --train.steps 2 --nproc-per-node 2
+echo 'train: { steps: 3 }' >"$tmp/elsewhere/exercise-mlp"
+claim 'a file of that name comes first' has_line 'steps: 3 ' elsewhere train exercise-mlp --print-config
+claim 'another name is refused, with those that there are' fails_with 74 'recipes: exercise-mlp fashion-mnist ' elsewhere train nothing
+claim 'it prints pages' cmp <(elsewhere help formats) "$source_dir/docs/formats.md"
+claim 'completions are where shells look' cmp <(elsewhere completion bash) "$prefix/share/bash-completion/completions/lockstep"
+claim 'of zsh' cmp <(elsewhere completion zsh) "$prefix/share/zsh/site-functions/_lockstep"
+claim 'of fish' cmp <(elsewhere completion fish) "$prefix/share/fish/vendor_completions.d/lockstep.fish"
+[ ! -d "$build/man" ] || claim 'a manual page per command' test "$(ls "$prefix/share/man/man1" | wc -l)" = "$(ls "$build"/man/*.1 | wc -l)"
 
 # --- by CMake
 languages=C

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* What a run left behind; filled on rank 0, and as far as the run came on failure. */
+/* The results of a run; filled on rank 0, and as far as the run came on failure. */
 typedef struct ls_train_result {
     int64_t steps;
     double loss;             /* of the last step: global mean */
@@ -20,7 +20,7 @@ typedef struct ls_train_result {
     char checkpoint[360];    /* newest durable file; "" if none */
 } ls_train_result;
 
-/* Trains as `lockstep train` does. `args` are what stands behind those two words: at most one YAML file, and flags as
+/* Trains as `lockstep train` does. `args` are the words after these two: at most one YAML file, and flags as
  * `lockstep train --help` lists them:
  *
  *     const char *const args[] = { "run.yaml", "--train.steps", "100" };

@@ -239,7 +239,7 @@ static int run(int argc, char **argv)
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = read_all(opts, &o, argc, argv);
     if (st < 0) code = ls_cli_fail("bench", st);
-    else code = o.help ? ls_cli_help(&ls_cmd_bench, opts) : start(&o, argc, argv);
+    else code = o.help ? ls_cli_help(&ls_cmd_bench) : start(&o, argc, argv);
     ls_opts_destroy(opts);
     return code;
 }
@@ -253,5 +253,6 @@ const ls_cmd ls_cmd_bench = {
                "  lockstep bench all_reduce --ranks 8 -b 1M -e 1M --transport tcp --algo ring --count\n"
                "  lockstep bench all_to_all --ranks 3 -b 1K -e 1M -f 4 --counts uneven --private --fit\n"
                "  lockstep bench sendrecv --ping_pong -b 8 -e 8M -f 16 --csv --trials 3 --trial_time 40ms",
+    LS_CMD_OPTS(table),
     .run = run,
 };

@@ -150,7 +150,7 @@ static int run(int argc, char **argv)
     int rest = 0, code = 0;
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
-    if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_calibrate, opts);
+    if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_calibrate);
     else if (st == LS_OK && ls_opts_npositional(opts) > 0)
         st = ls_fail(LS_USAGE, "unexpected '%s'; --help shows what it takes", ls_opts_positional(opts, 0));
     else if (st == LS_OK) st = o.show ? show() : measure(&o);
@@ -164,5 +164,6 @@ const ls_cmd ls_cmd_calibrate = {
     .summary = "measure what messages and sums cost here; algorithms are chosen by it",
     .usage = "lockstep calibrate [options]",
     .example = "lockstep calibrate",
+    LS_CMD_OPTS(table),
     .run = run,
 };

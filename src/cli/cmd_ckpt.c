@@ -226,7 +226,7 @@ static int run(int argc, char **argv)
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
     if (st == LS_OK && o.help) {
-        code = ls_cli_help(&ls_cmd_ckpt, opts);
+        code = ls_cli_help(&ls_cmd_ckpt);
     } else if (st == LS_OK && ls_opts_npositional(opts) < 2) {
         st = ls_fail(LS_USAGE, "expected ls or verify, then files or folders; --help shows an example");
     } else if (st == LS_OK) {
@@ -247,5 +247,6 @@ const ls_cmd ls_cmd_ckpt = {
     .summary = "list and verify checkpoints",
     .usage = "lockstep ckpt ls|verify FILE|FOLDER... [--json]",
     .example = "lockstep ckpt verify runs/fashion-mnist",
+    LS_CMD_OPTS(table),
     .run = run,
 };

@@ -196,7 +196,7 @@ static int run(int argc, char **argv)
     int rest = 0, code = 0;
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
-    if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_coll, opts);
+    if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_coll);
     else if (st == LS_OK && ls_opts_npositional(opts) > 0)
         st = ls_fail(LS_USAGE, "unexpected '%s'; --help shows what it takes", ls_opts_positional(opts, 0));
     else if (st == LS_OK && o.list) list();
@@ -212,5 +212,6 @@ const ls_cmd ls_cmd_coll = {
     .summary = "print and prove a collective's schedule",
     .usage = "lockstep coll [options]",
     .example = "lockstep coll --coll all_reduce --algo ring -n 4 --rank 1",
+    LS_CMD_OPTS(table),
     .run = run,
 };

@@ -202,7 +202,7 @@ static int run(int argc, char **argv)
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
     if (st == LS_OK && o.help) {
-        code = ls_cli_help(&ls_cmd_data, opts);
+        code = ls_cli_help(&ls_cmd_data);
     } else if (st == LS_OK && ls_opts_npositional(opts) < 1) {
         st = ls_fail(LS_USAGE, "expected prepare or show; --help shows an example");
     } else if (st == LS_OK) {
@@ -223,5 +223,6 @@ const ls_cmd ls_cmd_data = {
     .summary = "make token files of text, and look into them",
     .usage = "lockstep data prepare NAME|FILE|FOLDER... --out FOLDER [options], lockstep data show FILE...",
     .example = "lockstep data prepare sotu --tokenizer gpt2 --out data/sotu",
+    LS_CMD_OPTS(table),
     .run = run,
 };

@@ -249,7 +249,7 @@ static int run(int argc, char **argv)
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
     if (st == LS_OK && o.help) {
-        code = ls_cli_help(&ls_cmd_doctor, opts);
+        code = ls_cli_help(&ls_cmd_doctor);
     } else if (st == LS_OK && ls_opts_npositional(opts) > 0) {
         st = ls_fail(LS_USAGE, "unexpected '%s'; --help shows what doctor takes", ls_opts_positional(opts, 0));
     } else if (st == LS_OK && o.peak) {
@@ -274,5 +274,6 @@ const ls_cmd ls_cmd_doctor = {
     .summary = "what this machine has, and what of it is used",
     .usage = "lockstep doctor [--peak]",
     .example = "lockstep doctor",
+    LS_CMD_OPTS(table),
     .run = run,
 };

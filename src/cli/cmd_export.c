@@ -129,7 +129,7 @@ static int run(int argc, char **argv)
     int rest = 0, code = 0;
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
-    if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_export, opts);
+    if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_export);
     else if (st == LS_OK && (ls_opts_npositional(opts) != 1 || !*o.out))
         st = ls_fail(LS_USAGE, "expected a run folder or a checkpoint, and --out DIR; --help shows an example");
     else if (st == LS_OK) st = export(ls_opts_positional(opts, 0), &o);
@@ -143,5 +143,6 @@ const ls_cmd ls_cmd_export = {
     .summary = "write a trained model as Hugging Face files",
     .usage = "lockstep export RUN_DIR|CHECKPOINT --out DIR [--dtype bf16] [--max-shard-size 50MiB]",
     .example = "lockstep export runs/gpt2-tiny --out gpt2-tiny-hf --dtype bf16",
+    LS_CMD_OPTS(table),
     .run = run,
 };

@@ -129,7 +129,7 @@ static int run(int argc, char **argv)
     int rest = 0, code = 0;
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
-    if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_generate, opts);
+    if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_generate);
     else if (st == LS_OK && ls_opts_npositional(opts) != 1)
         st = ls_fail(LS_USAGE, "expected one run folder, checkpoint, or folder of Hugging Face's; --help shows an example");
     else if (st == LS_OK) st = open_and_generate(ls_opts_positional(opts, 0), &o);
@@ -143,5 +143,6 @@ const ls_cmd ls_cmd_generate = {
     .summary = "write text with a trained language model",
     .usage = "lockstep generate RUN_DIR|CHECKPOINT|HF_DIR --prompt TEXT [options]",
     .example = "lockstep generate runs/gpt2-tiny --prompt 'My fellow citizens' --tokens 200 --temperature 0.8 --top-k 40",
+    LS_CMD_OPTS(table),
     .run = run,
 };

@@ -51,7 +51,7 @@ static int run(int argc, char **argv)
     ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &opts);
     if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
     if (st == LS_OK && o.help) {
-        code = ls_cli_help(&ls_cmd_import, opts);
+        code = ls_cli_help(&ls_cmd_import);
     } else if (st == LS_OK && (ls_opts_npositional(opts) != 1 || !*o.out)) {
         st = ls_fail(LS_USAGE, "expected a folder of Hugging Face's files, and --out CHECKPOINT; --help shows an example");
     } else if (st == LS_OK) {
@@ -68,5 +68,6 @@ const ls_cmd ls_cmd_import = {
     .summary = "read a model from Hugging Face files",
     .usage = "lockstep import DIR --out CHECKPOINT [--force]",
     .example = "lockstep import gpt2/ --out gpt2.safetensors",
+    LS_CMD_OPTS(table),
     .run = run,
 };

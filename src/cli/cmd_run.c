@@ -252,7 +252,7 @@ static int run(int argc, char **argv)
     st = read_flags(o, argc, argv, &prefix, &rest);
     if (st == LS_OK) st = read_environment(o);
     int code = st < 0   ? ls_cli_fail("run", st)
-               : c.help ? ls_cli_help(&ls_cmd_run, o)
+               : c.help ? ls_cli_help(&ls_cmd_run)
                         : launch(o, &c, prefix, argv + rest, argc - rest);
     ls_opts_destroy(o);
     return code;
@@ -263,5 +263,6 @@ const ls_cmd ls_cmd_run = {
     .summary = "start a program as several ranks, with torchrun's flags and environment",
     .usage = "lockstep run [flags] [--] PROGRAM ARGS...",
     .example = "lockstep run --nproc-per-node 2 -- python3 ddp.py --epochs 3",
+    LS_CMD_OPTS(table),
     .run = run,
 };

@@ -11,7 +11,7 @@ static int run(int argc, char **argv)
 {
     const char *file = argc > 2 ? argv[2] : DEFAULT_FILE;
     bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
-    if (help) return ls_cli_help(&ls_cmd_secret, NULL);
+    if (help) return ls_cli_help(&ls_cmd_secret);
     if (argc < 2 || argc > 3 || strcmp(argv[1], "new") != 0 || file[0] == '-')
         return ls_cli_fail("secret", ls_fail(LS_USAGE, "expected `lockstep secret new [FILE]`"));
     ls_status st = ls_secret_new(file);

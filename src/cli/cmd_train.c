@@ -142,8 +142,27 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     return st < 0 ? ls_cli_fail("train", st) : 0;
 }
 
+static const ls_help_index sections[] = {
+    { "model", "which network, and its sizes" },
+    { "data", "what it learns from, and how that is read" },
+    { "train", "steps, batches, precision, evaluations and samples" },
+    { "optim", "the optimizer, its learning rate and schedule" },
+    { "parallel", "how ranks divide the work" },
+    { "ddp", "gradient buckets and when they travel" },
+    { "zero", "sharded optimizer state" },
+    { "pipeline", "stages of a pipeline" },
+    { "checkpoint", "when the model is saved, and which saves stay" },
+    { "log", "log lines and metrics" },
+    { "trace", "a timeline of some steps" },
+    { "comm", "transport, algorithms, timeouts, encryption" },
+    { "run", "name and folder of the run" },
+    { "memory", "what it may take" },
+    { NULL, NULL },
+};
+
 static int run(int argc, char **argv)
 {
+    if (argc == 3 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return ls_cli_help_section(&ls_cmd_train, argv[2]);
     ls_train_config c;
     ls_opts *o;
     ls_status st = ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o);
@@ -152,7 +171,7 @@ static int run(int argc, char **argv)
     if ((st = ls_train_read(o, &c, argc, argv)) < 0) {
         code = ls_cli_fail("train", st);
     } else if (c.help) {
-        code = ls_cli_help(&ls_cmd_train, o);
+        code = ls_cli_help(&ls_cmd_train);
     } else if (c.print_config) {
         char *text = ls_opts_print_config(o);
         printf("%s", text ? text : "");
@@ -171,7 +190,10 @@ static int run(int argc, char **argv)
 const ls_cmd ls_cmd_train = {
     .name = "train",
     .summary = "train a model as a YAML file says, on one rank or many",
-    .usage = "lockstep train CONFIG.yaml [--section.key value]...",
+    .usage = "lockstep train CONFIG.yaml|RECIPE [--section.key value]...",
     .example = "lockstep train recipes/fashion-mnist.yaml --nproc-per-node 2 --train.epochs 3",
+    .sections = sections,
+    .opts = ls_train_opts,
+    .nopts = &ls_train_nopts,
     .run = run,
 };
