@@ -168,6 +168,7 @@ static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area)
         t->cpus[r] = (int)all[r].cpus;
     }
     t->cost = all[0].cost;
+    w->bounce_past_cache = t->cost.in_memory.stage_past_cache <= LS_STAGE_BYTES;
     memcpy(t->algo, all[0].algo, sizeof t->algo);
     memcpy(t->cost_from, all[0].cost_from, sizeof t->cost_from);
     free(all);

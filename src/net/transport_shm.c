@@ -37,7 +37,7 @@
 #define CELLS 64u             /* pieces, and so messages, of one pipe in flight */
 #define INLINE_BYTES 48u
 #define EAGER_BYTES 4096u     /* messages up to this are copied even where they could be read in place */
-#define BOUNCE_BYTES (64u << 10) /* a private message goes through in pieces of at most a quarter of it */
+#define BOUNCE_BYTES (256u << 10) /* a private message is sent in pieces of at most a quarter of it */
 #define PIECE_BYTES (BOUNCE_BYTES / 4)
 #define IN_ARENA UINT32_MAX   /* a cell's n: the bytes are not inline, but at its offset, */
 #define LENT (UINT32_MAX - 1) /* or in the sender's private memory, at that address */
@@ -254,7 +254,10 @@ static bool push_rest(ls_transport *t, sender *s)
         size_t n = s->nrest < PIECE_BYTES ? s->nrest : PIECE_BYTES;
         char *to = has_cell(s) ? bounce(s, n) : NULL;
         if (!to) break;
-        ls_copy_past_cache(to, s->rest, n); /* the receiver has read these lines before: they are not asked back */
+        /* The receiver's core has read these lines before: on some processors stores past the caches need not wait for
+         * it, on others they are slower. `lockstep calibrate` finds out for slots, which are used in the same way. */
+        if (t->w->bounce_past_cache) ls_copy_past_cache(to, s->rest, n);
+        else memcpy(to, s->rest, n);
         s->rest += n;
         s->nrest -= n;
         announce_at(t, s, s->sig, to, n);

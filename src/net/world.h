@@ -29,6 +29,8 @@ struct ls_world {
     ls_job_source source;             /* who said which rank we are, */
     const char *source_text;          /* and that for people; static */
     bool threads;                     /* ranks are threads of this process */
+    bool bounce_past_cache;           /* private messages are copied into shared memory past the caches; set by the
+                                         group floor, by the calibration */
     bool by_hand;                     /* no launcher: rank 0 serves the store */
 
     ls_world_page *page;              /* this host's, mapped; owned unless threads. A slot for every rank of the world:
