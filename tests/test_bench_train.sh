@@ -160,6 +160,9 @@ claim 'the quickest is kept under the name of the processor' kept 'PyTorch 1.13 
 fake --cell 'GPT-2 124M, B4 T64, f32$' >"$table" || exit 1
 claim 'and used from then on' row '| PyTorch 1.13.9, malloc, passive | 150.0 ms |'
 claim 'as one of this processor' sh -c "! grep -q '^PyTorch: ' '$table'"
+fake --cell 'GPT-2 124M, B4 T256, bf16$' >"$table" || exit 1
+claim 'a work that was not tuned has the setting of most works that were' row 'B4 T256, bf16 | 100.0 ms | PyTorch 1.13.9, malloc, passive | 150.0 ms |'
+claim 'and that is told' grep -q '^PyTorch: 0 of 1 pairs of a form and a work have settings that were tuned on this kind of processor; the others have those of most other works' "$table"
 printf '%s\n9.9\n\n' "$PWD/fake/peers/python3" >fake/peers/torch.newest
 fake --cell 'GPT-2 124M, B4 T64, f32' --peer 'PyTorch 9' --tune >"$table" || exit 1
 tried() { grep "^PyTorch 9.9 $1 | " "$table" | cut -d'|' -f3 | cut -d: -f1 | sort | xargs; }
