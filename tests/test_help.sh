@@ -52,6 +52,8 @@ fi
 claim 'COLUMNS is the width elsewhere' test "$(COLUMNS=70 "$lockstep" bench --help | grep '^ ' | grep -v lockstep | wc -L)" -le 70
 
 # --- manual pages
+without() { cmake -S "$source_dir" -B "$tmp/cmake" -DSCDOC=OFF -DBUILD_TESTING=OFF -DCMAKE_C_COMPILER="$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")" 2>&1; }
+claim 'without scdoc the build says so and goes on' has_line 'manual pages: left out, there is no scdoc' without
 if [ -d "$build/man" ]; then
     text() { sed 's/\\-/-/g; s/\\&//g; s/\\f[A-Z]//g; s/\\//g' "$build/man/$1.1"; }
     claim 'lockstep(1) names every command' test "$(text lockstep | sed -nE 's/.*lockstep-([a-z]+)\(1\).*/\1/p' | sort -u | tr '\n' ' ')" = \

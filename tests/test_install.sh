@@ -35,7 +35,7 @@ strangers() { # a folder of the machine that built it
     done < <(find "$prefix" -type f)
     return $found
 }
-claim 'no file knows where it was built or first installed' strangers
+[ -n "$sanitize" ] || claim 'no file knows where it was built or first installed' strangers # sanitizers name files of the sources
 shipped() { # every file that an installed text names is installed
     local f name status=0
     while IFS=: read -r f name; do

@@ -189,7 +189,7 @@ const char *ls_comm_text(const ls_world *w)
 {
     if (w->engine->backend) return w->engine->backend->text;
     if (w->size > 1 && w->group->mapped && !w->group->asked[LS_ALL_REDUCE]) return "sched (Lockstep's own); reduction order: ascending ranks";
-    return "sched (Lockstep's own); reduction order: stated by each algorithm (docs/collectives.md)";
+    return "sched (Lockstep's own); reduction order: stated by each algorithm (`lockstep help collectives`)";
 }
 
 /* At once, and by one rank: mpirun may end it any moment. */
