@@ -4,94 +4,28 @@
 #
 #   tests/long_fresh.sh BUILD [root] [anna]            or `make test-fresh`
 #
-# Needs root (debootstrap, chroot), Debian's packages and 4 GB of memory. The minimal Debian lies in memory, and
-# everything runs in mount and process namespaces of its own: nothing is left behind, however the script ends.
-# .cache/fresh keeps the base system and the packages, for the next time.
+# tests/harness_fresh.sh makes the minimal Debian, and says what that takes.
 . "$(dirname "$0")/harness.sh"
-[ "$(id -u)" = 0 ] || { echo 'skipped: a minimal Debian is made by root only (sudo make test-fresh)'; exit 0; }
-command -v debootstrap >/dev/null || { echo 'skipped: no debootstrap (scripts/setup --fresh installs it)'; exit 0; }
-apart=(unshare --mount --propagation private --pid --fork --kill-child)
-if [ -z "${LOCKSTEP_FRESH:-}" ]; then
-    "${apart[@]}" true 2>/dev/null || { echo 'skipped: namespaces are not permitted here (unshare --mount --pid)'; exit 0; }
-    LOCKSTEP_TEST_TMP=$tmp LOCKSTEP_FRESH=1 exec "${apart[@]}" bash "$0" "$build" "${@:2}"
-fi
-unset LOCKSTEP_FRESH
-
-suite=bookworm cache=$source_dir/.cache/fresh users=("${@:2}")
+. "$(dirname "$0")/harness_fresh.sh"
+users=("${@:2}")
 [ ${#users[@]} -gt 0 ] || users=(root anna)
-tmp=$cache/memory root=$cache/memory/root
-mkdir -p "$cache/debs/partial" "$tmp" && mount -t tmpfs -o size=8g,mode=755 tmpfs "$tmp" && mkdir -m 755 "$root" || exit 1
-at=$SECONDS
-part() { printf '%4d s: %s\n' $((SECONDS - at)) "$*"; }
 
-# --- a minimal Debian ---------------------------------------------------------------------------------------------
-# Packages come from where this machine has them.
-mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
-    sed -nE "s/^URIs: *([^ ]*debian\/?)$/\1/p; s/^deb +(\[[^]]*\] +)?([^ ]+) +$suite .*/\2/p" | head -1)
-mirror=${mirror:-http://deb.debian.org/debian}
-make_base() {
-    rm -rf "$tmp/base"
-    debootstrap --variant=minbase --cache-dir="$cache/debs" $suite "$tmp/base" "$mirror" >"$tmp/debootstrap.log" 2>&1 ||
-        { tail -20 "$tmp/debootstrap.log"; return 1; }
-    tar -C "$tmp/base" -czf "$cache/.base.tgz" . && mv "$cache/.base.tgz" "$cache/base.tgz" && rm -rf "$tmp/base"
-}
-find "$cache/base.tgz" -mtime +30 -delete 2>/dev/null
-if [ ! -e "$cache/base.tgz" ]; then
-    part "debootstrap --variant=minbase $suite, from $mirror"
-    claim 'debootstrap makes a minimal Debian' make_base
-    [ $failed = 0 ] || finish
-fi
-tar -C "$root" -xzf "$cache/base.tgz" || exit 1
-for what in 'proc proc' 'sysfs sys' 'tmpfs dev/shm' 'devpts dev/pts'; do
-    mount -t "${what% *}" "${what% *}" "$root/${what#* }" || exit 1
-done
-mount --bind "$cache/debs" "$root/var/cache/apt/archives" || exit 1
-chmod 1777 "$root/dev/shm"
-
-# The way out is this machine's: names, package sources, proxies, registries, certificates. No secret of it stays.
-cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-printf 'deb %s %s main\n' "$mirror" $suite >"$root/etc/apt/sources.list"
-cat /etc/apt/apt.conf.d/* /etc/apt/apt.conf 2>/dev/null | grep '^Acquire::' >"$root/etc/apt/apt.conf.d/90outside"
-mkdir -p "$root/usr/local/share/ca-certificates"
-cp /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/" 2>/dev/null
-cat ~/.npmrc /etc/npmrc 2>/dev/null | grep -E '^(//|@[^=]*:registry|registry|(https?-)?proxy|noproxy|strict-ssl)' >"$tmp/npmrc"
-outside=()
-while IFS= read -r name; do outside+=("$name=${!name}"); done < \
-    <(compgen -e | grep -iE '^((https?|no|all|ftp)_proxy|npm_config_(registry|proxy|https_proxy|noproxy))$')
-
-# Runs a command in the clone of a user of the minimal Debian, with that user's environment and no other.
-as() { # user, command
-    local id=0 home=/root path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-    [ "$1" = root ] || id=1000 home=/home/$1
-    chroot --userspec=$id:$id --groups=$id "$root" /usr/bin/env -i "${outside[@]}" HOME=$home USER="$1" PATH=$path \
-        JOBS="${JOBS:-2}" bash -c "cd ~/lockstep && $2" </dev/null >"$tmp/out" 2>&1
-}
-home_of() { [ "$1" = root ] && echo "$root/root" || echo "$root/home/$1"; }
+here() { as "$1" "cd lockstep && $2"; } # in the user's clone
 clone() { # user
     local home
     home=$(home_of "$1")
     git clone -q "file://$source_dir" "$home/lockstep" && cp "$tmp/npmrc" "$home/.npmrc" &&
         chroot "$root" chown -R "$1:$1" "/${home#"$root/"}"
 }
-shows() { tail -"${1:-60}" "$tmp/out"; }
-does() { as "$@" || { shows; return 1; }; } # a command that has to succeed
-alone() { # no process of the minimal Debian is left
-    local p left=0
-    for p in "$root"/proc/[0-9]*; do # of this namespace
-        [ "$(readlink "$p/root")" = "$root" ] || continue
-        left=1
-        tr '\0' ' ' <"$p/cmdline"
-    done
-    return $left
-}
+in_clone() { here "$@" || { shows; return 1; }; } # a command that has to succeed
 trains() {
-    does "$1" 'make train' || return 1
+    in_clone "$1" 'make train' || return 1
     grep -q '^checkpoint: runs/.*/model.safetensors$' "$tmp/out" && grep -q '^sample at step 3000:$' "$tmp/out" &&
         tail -1 "$tmp/out" | grep -qE '^final step=3000 loss=0x1\.[0-9a-f]+p[+-][0-9]+ digest=[0-9a-f]{32}$' || { shows; return 1; }
     tail -1 "$tmp/out" >>"$tmp/finals"
 }
 tests() {
-    as "$1" 'make test'
+    here "$1" 'make test'
     local status=$?
     grep -E '^FAILED ' -A60 "$tmp/out"
     [ $status = 0 ] && tail -1 "$tmp/out" | grep -qE '^[0-9]{3,} passed, 0 failed$' || { shows 3; return 1; }
@@ -99,12 +33,12 @@ tests() {
 }
 
 # --- as a user who may not install anything: what is missing is named -----------------------------------------------------
-chroot "$root" useradd --uid 1000 --user-group --create-home --shell /bin/bash anna || exit 1
+add_user anna || exit 1
 claim 'a clone for root' clone root
 claim 'a clone for anna, who has no sudo' clone anna
 [ $failed = 0 ] || finish
 refused() {
-    ! as anna 'scripts/setup --text' || { echo 'it succeeded'; return 1; }
+    ! here anna 'scripts/setup --text' || { echo 'it succeeded'; return 1; }
     grep -qF 'setup: neither root nor able to use sudo' "$tmp/out" &&
         grep -qE '^  apt-get update && apt-get install --no-install-recommends .*\bmake\b.*\bgcc\b.*\bnpm\b' "$tmp/out" || { shows; return 1; }
 }
@@ -114,9 +48,9 @@ claim 'setup tells her what to have installed, and fails' refused
 first=$(sed -n 's/^\$ \(apt-get update && apt-get install .*\bmake\b.*\)$/\1/p' "$source_dir/README.md" | head -1)
 claim 'README.md says how to get make' test -n "$first"
 part "as root: $first"
-claim 'which works' does root "DEBIAN_FRONTEND=noninteractive $first"
+claim 'which works' in_clone root "DEBIAN_FRONTEND=noninteractive $first"
 [ $failed = 0 ] || finish
-[[ " ${users[*]} " == *' root '* ]] || claim 'root installs the rest' does root 'scripts/setup --text'
+[[ " ${users[*]} " == *' root '* ]] || claim 'root installs the rest' in_clone root 'scripts/setup --text'
 for user in "${users[@]}"; do
     part "as $user: make train"
     claim "$user: make train" trains $user
