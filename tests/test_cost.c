@@ -38,7 +38,7 @@ static void comes_back_as_it_was_written(void **state)
 {
     (void)state;
     ls_cost c = { .link = { { 1.0 / 3, 0.1, 2e-9 }, { 8e3, 1e3, 0.5 }, { 3e4, 2e3, 0.8 } },
-                  .gamma_ns = 0.7, .poke_ns = 5, .in_memory = { 512, 2048, 1 << 25, 4096, LS_COST_NEVER } };
+                  .gamma_ns = 0.7, .poke_ns = 5, .in_memory = { 512, 2048, 1 << 25, 4096, LS_COST_NEVER, 1 << 19 } };
     ls_cost back;
     ls_text t = { 0 };
     ls_cost_print_json(&c, "a \"host\"", &t);

@@ -259,6 +259,6 @@ claim 'an unknown key' with 78 "wrong.yaml:2:3: unknown key 'train.globalbatch';
 claim 'what is not YAML' with 65 'wrong.yaml' 'train: {\n'
 claim 'bytes that are no text' with 65 'not YAML' 'a\001b'
 claim 'a text in place of sections' with 65 'expected sections and keys' 'hello'
-claim 'a file that is not there' fails_with 74 'nofile.yaml: cannot be opened' "$lockstep" train nofile.yaml
+claim 'a file that is not there' fails_with 74 'nofile.yaml: No such file, and no recipe of that name; recipes: ' "$lockstep" train nofile.yaml
 claim 'nothing at all' fails_with 64 'which run?' "$lockstep" train
 finish
