@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "lockstep/lockstep.h"
-#include "lockstep/train.h"
 
 #define NAME(name) (void *)&name,
 static void *const all[] = {
