@@ -79,8 +79,8 @@ typedef struct ls_env {
     char (*proc_state)(int pid);             /* 'R' 'S' 'D' 'T' 'Z', or 0 when gone */
     int (*self_path)(char *buf, size_t n);   /* of the running program */
 
-    int (*use_tiles)(void);                  /* the kernel lets the process use AMX's tiles, from now on and in all
-                                                its threads; -errno: not this CPU, or not this kernel */
+    int (*use_tiles)(void);                  /* asks the kernel to let every thread of this process use AMX's tiles;
+                                                -errno: not this CPU, or not this kernel */
 
     /* memory */
     void *(*map_private)(size_t n);          /* zeroed, prefaulted; NULL when refused */
