@@ -30,7 +30,7 @@ static const char *fake_getenv(const char *name)
 static int fake_peer_pid(int sock) { return sock == 6 ? proxy_pid : -9; }
 static int fake_parent_pid(void) { return 4711; }
 
-static ls_status read_with(const char *const *set, ls_job_env *j)
+static ls_status read_with_args(const char *const *set, const ls_job_args *a, ls_job_env *j)
 {
     ls_env env = *ls_env_get();
     env.getenv = fake_getenv;
@@ -39,13 +39,18 @@ static ls_status read_with(const char *const *set, ls_job_env *j)
     ls_context c = { .env = &env, .rank = -1 };
     vars = set;
     ls_context *before = ls_context_swap(&c);
-    ls_status st = ls_job_env_read(j);
+    ls_status st = ls_job_env_read_with(a, j);
     int rank, size;
-    assert_int_equal(ls_world_launched(&rank, &size), j->source != LS_JOB_ALONE);
-    if (st == LS_OK && (rank != j->rank || size != j->size)) fail_msg("launched says %d of %d", rank, size);
+    assert_int_equal(ls_world_launched(&rank, &size), j->source != LS_JOB_ALONE && j->source != LS_JOB_PROGRAM);
+    if (st == LS_OK && j->source != LS_JOB_PROGRAM && (rank != j->rank || size != j->size)) fail_msg("launched says %d of %d", rank, size);
     ls_context_swap(before);
     if (st < 0) (void)ls_fail(st, "%s", c.error);
     return st;
+}
+
+static ls_status read_with(const char *const *set, ls_job_env *j)
+{
+    return read_with_args(set, &(ls_job_args){ 0 }, j);
 }
 
 #define OMPI(rank, size) "OMPI_COMM_WORLD_RANK=" rank, "OMPI_COMM_WORLD_SIZE=" size, "OMPI_COMM_WORLD_LOCAL_RANK=" rank, \
@@ -89,6 +94,63 @@ static void reads_each_launcher(void **state)
         assert_int_equal(j.by_hand, j.size > 1);
         if (strncmp(j.meeting, row[i].meeting, strlen(row[i].meeting)) != 0) fail_msg("row %zu: meets at %s", i, j.meeting);
         if (!strstr(ls_job_source_text(&j), row[i].says)) fail_msg("row %zu: %s", i, ls_job_source_text(&j));
+    }
+}
+
+/* A program that passes its rank needs no environment; one that is there must say the same. */
+static void takes_the_programs_arguments(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[MOST];
+        ls_job_args args;
+        ls_job_source source;
+        const char *addr;
+        int port;
+    } good[] = {
+        { { NULL }, { 1, 3, NULL, 29500 }, LS_JOB_PROGRAM, "localhost", 29500 },
+        { { NULL }, { 1, 3, "127.0.0.1", 29500 }, LS_JOB_PROGRAM, "127.0.0.1", 29500 },
+        { { "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29501" }, { 1, 3, NULL, 0 }, LS_JOB_PROGRAM, "127.0.0.1", 29501 },
+        { { "MASTER_ADDR=127.0.0.1" }, { 1, 3, "localhost", 7 }, LS_JOB_PROGRAM, "127.0.0.1", 7 },
+        { { "RANK=1", "WORLD_SIZE=3" }, { 1, 3, NULL, 29500 }, LS_JOB_RANK, "localhost", 29500 },
+        { { BY_HAND("1", "3") }, { 1, 3, "localhost", 29500 }, LS_JOB_RANK, "127.0.0.1", 29500 },
+        { { OMPI("1", "3") }, { 1, 3, NULL, 0 }, LS_JOB_OPENMPI, "", 0 },
+        { { SLURM("1", "3") }, { 1, 3, NULL, 0 }, LS_JOB_SLURM, "node07", 20000 + 123456 % 20000 },
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ls_job_env j;
+        proxy_pid = 99;
+        if (read_with_args(good[i].set, &good[i].args, &j) != LS_OK) fail_msg("row %zu: %s", i, ls_last_error());
+        const bool local = j.local_rank == 1 && j.local_size == 3;
+        if (j.source != good[i].source || j.rank != 1 || j.size != 3 || !local || !j.by_hand)
+            fail_msg("row %zu: source %d, rank %d of %d", i, (int)j.source, j.rank, j.size);
+        if (strcmp(j.addr, good[i].addr) != 0 || j.port != good[i].port) fail_msg("row %zu: %s port %d", i, j.addr, j.port);
+        if (good[i].source == LS_JOB_PROGRAM) assert_string_equal(ls_job_source_text(&j), "the program (rank and size of ls_world_opts)");
+    }
+    static const struct { const char *set[MOST]; ls_job_args args; ls_status status; const char *says[2]; } bad[] = {
+        { { BY_HAND("1", "4") }, { 0, 2, NULL, 0 }, LS_CONFIG_MISMATCH, { "program says rank 0 of 2", "says rank 1 of 4" } },
+        { { BY_HAND("1", "4") }, { 1, 2, NULL, 0 }, LS_CONFIG_MISMATCH, { "program says rank 1 of 2", "says rank 1 of 4" } },
+        { { OMPI("0", "2") }, { 1, 2, NULL, 0 }, LS_CONFIG_MISMATCH, { "rank 1 of 2, Open MPI's environment", "rank 0 of 2" } },
+        { { BY_HAND("1", "4") }, { 1, 4, "10.0.0.1", 0 }, LS_CONFIG_MISMATCH, { "master_addr 10.0.0.1", "MASTER_ADDR says 127.0.0.1" } },
+        { { BY_HAND("1", "4") }, { 1, 4, NULL, 12355 }, LS_CONFIG_MISMATCH, { "master_port 12355", "MASTER_PORT says 29500" } },
+        { { "RANK=0" }, { 0, 1, NULL, 1 }, LS_INVALID, { "WORLD_SIZE is not set", "" } },
+        { { "WORLD_SIZE=4" }, { 0, 4, NULL, 1 }, LS_INVALID, { "RANK is not set", "" } },
+        { { NULL }, { 0, 2, NULL, 0 }, LS_INVALID, { "master_port", "MASTER_PORT" } },
+        { { NULL }, { 2, 2, NULL, 1 }, LS_INVALID, { "rank 2 of 2", "" } },
+        { { NULL }, { -1, 2, NULL, 1 }, LS_INVALID, { "rank -1 of 2", "" } },
+        { { NULL }, { 0, -2, NULL, 1 }, LS_INVALID, { "rank 0 of -2", "" } },
+        { { NULL }, { 0, 65, NULL, 1 }, LS_INVALID, { "is 65", "at most 64" } },
+        { { NULL }, { 0, 2, NULL, 65536 }, LS_INVALID, { "master_port is 65536", "" } },
+        { { NULL }, { 1, 0, NULL, 0 }, LS_INVALID, { "no size", "" } },
+        { { NULL }, { 0, 0, "localhost", 0 }, LS_INVALID, { "no size", "" } },
+        { { NULL }, { 0, 0, NULL, 1 }, LS_INVALID, { "no size", "" } },
+        { { NULL }, { 0, 2, "10.0.0.1", 1 }, LS_INVALID, { "10.0.0.1", "LOCAL_WORLD_SIZE" } },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ls_job_env j;
+        const ls_status st = read_with_args(bad[i].set, &bad[i].args, &j);
+        if (st != bad[i].status || !strstr(ls_last_error(), bad[i].says[0]) || !strstr(ls_last_error(), bad[i].says[1]))
+            fail_msg("row %zu: %d %s", i, (int)st, ls_last_error());
     }
 }
 
@@ -168,6 +230,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_each_launcher),
+        cmocka_unit_test(takes_the_programs_arguments),
         cmocka_unit_test(the_first_of_the_four_wins),
         cmocka_unit_test(meets_where_no_other_job_does),
         cmocka_unit_test(takes_slurms_port_and_first_host),

@@ -117,6 +117,22 @@ static void names_the_variable_that_is_wrong(void **state)
     }
 }
 
+static ls_status nothing(ls_world *w, void *arg)
+{
+    (void)w;
+    (void)arg;
+    return LS_OK;
+}
+
+/* What is for processes is not silently left out for threads. */
+static void threads_number_themselves(void **state)
+{
+    (void)state;
+    assert_int_equal(ls_world_threads(2, &(ls_world_opts){ .size = 2 }, nothing, NULL), LS_INVALID);
+    if (!strstr(ls_last_error(), "ls_world_threads numbers its threads")) fail_msg("%s", ls_last_error());
+    assert_int_equal(ls_world_threads(2, &(ls_world_opts){ .bind = true }, nothing, NULL), LS_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +140,7 @@ int main(void)
         cmocka_unit_test(names_the_ranks_that_never_came),
         cmocka_unit_test(says_that_nobody_is_there_to_meet),
         cmocka_unit_test(names_the_variable_that_is_wrong),
+        cmocka_unit_test(threads_number_themselves),
     };
     return cmocka_run_group_tests_name("join", tests, NULL, NULL);
 }

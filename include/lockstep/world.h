@@ -59,11 +59,20 @@ typedef struct ls_world_opts {
     bool wire_bf16;             /* tcp, mixed: sums and averages of f32 by all_reduce, above 32 KiB, travel between
                                    hosts as bf16 (comm.wire: bf16): docs/collectives.md has the rule of rounding.
                                    The same on every rank. With another transport: LS_BAD_CONFIG */
+    int rank, size;             /* with size > 0 the program says which rank this process is, as with PyTorch's
+                                   init_process_group(rank=, world_size=): no launcher is needed. LS_CONFIG_MISMATCH
+                                   names both where the environment says something else */
+    const char *master_addr;    /* with size: where the ranks meet. NULL: MASTER_ADDR, else localhost */
+    int master_port;            /* with size: 0: MASTER_PORT */
+    bool bind;                  /* without a launcher: each rank of a node runs on its own equal part of the cores, as
+                                   under `lockstep run`, until it leaves. No effect with more ranks than cores, or where
+                                   the ranks may already use different cores */
 } ls_world_opts;
 
 /* Joins the job that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK,
  * LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; else what Open MPI's mpirun sets, else
- * PMI's variables (MPICH, Intel MPI), else Slurm's; nothing set: a world of one.
+ * PMI's variables (MPICH, Intel MPI), else Slurm's; nothing set: what opts->rank and
+ * opts->size say, else a world of one.
  * Where OMP_NUM_THREADS is unset (`lockstep run` sets it), a rank gets no more OpenMP
  * threads than its share of the host's cores.
  * Blocks until every rank has joined. LS_JOIN_TIMEOUT names the missing ranks,

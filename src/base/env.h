@@ -69,7 +69,7 @@ typedef struct ls_env {
     /* the machine */
     int (*cpus)(void);                       /* usable now: affinity and cgroup */
     int (*cpu_mask)(uint64_t *mask, int n);  /* by affinity alone, a bit each in n words; their number */
-    int (*stay_on)(int nth);                 /* the calling thread stays on the nth usable one; 0 or -errno */
+    int (*bind_cpus)(const uint64_t *mask, int n); /* the calling thread runs on these only; 0 or -errno */
     uint64_t (*mem_available)(void);         /* bytes: MemAvailable and cgroup, whichever is less */
     int (*hostname)(char *buf, size_t n);
     const char *(*getenv)(const char *name); /* borrowed; NULL if unset */

@@ -199,7 +199,7 @@ const ls_env ls_env_real = {
 
     .cpus = ls_real_cpus,
     .cpu_mask = ls_real_cpu_mask,
-    .stay_on = ls_real_stay_on,
+    .bind_cpus = ls_real_bind_cpus,
     .mem_available = ls_real_mem_available,
     .hostname = ls_real_hostname,
     .getenv = ls_real_getenv,

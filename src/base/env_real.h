@@ -73,7 +73,7 @@ void *ls_real_symbol(void *library, const char *name);
 /* env_real_machine.c */
 int ls_real_cpus(void);
 int ls_real_cpu_mask(uint64_t *mask, int n);
-int ls_real_stay_on(int nth);
+int ls_real_bind_cpus(const uint64_t *mask, int n);
 uint64_t ls_real_mem_available(void);
 int ls_real_hostname(char *buf, size_t n);
 const char *ls_real_getenv(const char *name);

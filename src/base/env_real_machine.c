@@ -169,17 +169,13 @@ int ls_real_cpu_mask(uint64_t *mask, int n)
     return count;
 }
 
-int ls_real_stay_on(int nth)
+int ls_real_bind_cpus(const uint64_t *mask, int n)
 {
-    cpu_set_t set[8], one[8];
-    if (sched_getaffinity(0, sizeof set, set) < 0) return -errno;
-    CPU_ZERO_S(sizeof one, one);
-    for (size_t cpu = 0; cpu < 8 * sizeof set; cpu++)
-        if (CPU_ISSET_S(cpu, sizeof set, set) && nth-- == 0) {
-            CPU_SET_S(cpu, sizeof one, one);
-            return sched_setaffinity(0, sizeof one, one) < 0 ? -errno : 0;
-        }
-    return -EINVAL;
+    cpu_set_t set[8];
+    CPU_ZERO_S(sizeof set, set);
+    for (size_t cpu = 0; cpu < 8 * sizeof set && cpu < 64 * (size_t)n; cpu++)
+        if (mask[cpu / 64] >> cpu % 64 & 1u) CPU_SET_S(cpu, sizeof set, set);
+    return sched_setaffinity(0, sizeof set, set) < 0 ? -errno : 0;
 }
 
 uint64_t ls_real_mem_available(void)

@@ -134,8 +134,7 @@ static ls_status measure_pair(ls_group *g, void *arg)
 /* Each rank's thread on a core of its own: other programs may drive both to one. If that fails, so be it. */
 static void spread_out(const ls_world *w)
 {
-    const ls_env *env = ls_env_get();
-    if (env->cpus() >= ls_world_size(w)) (void)env->stay_on(ls_world_rank(w));
+    if (ls_env_get()->cpus() >= ls_world_size(w)) (void)ls_cores_stay_on(ls_world_rank(w), 1);
 }
 
 static ls_status pair_rank(ls_world *w, void *arg)

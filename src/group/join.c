@@ -113,6 +113,9 @@ ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, v
     const ls_env *env = ls_env_get();
     if (size < 1 || size > LS_MAX_RANKS)
         return ls_fail(LS_INVALID, "%d thread ranks: expected 1 to %d", size, LS_MAX_RANKS);
+    if (opts && (opts->size || opts->bind))
+        return ls_fail(LS_INVALID, "size, rank and bind of ls_world_opts are for ranks that are processes: ls_world_threads "
+                                   "numbers its threads by itself");
     ls_status st = LS_OK;
     struct ls_store_server *server = NULL;
     rank_thread *t = calloc((size_t)size, sizeof *t);

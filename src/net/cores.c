@@ -1,4 +1,6 @@
 /* cores.c -- how many CPUs the ranks of this host have together, and each of them. */
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +20,8 @@ static int count(const bound *b)
     return n;
 }
 
-/* A launcher may bind every rank to CPUs of its own: together they have the union. */
-static ls_status ask_all(ls_world *w, const bound *mine, bound *together)
+/* A launcher may bind every rank to CPUs of its own: together they have the union. *same: each may use all of it. */
+static ls_status ask_all(ls_world *w, const bound *mine, bound *together, bool *same)
 {
     size_t n = (size_t)w->size;
     bound *all = calloc(n, sizeof *all);
@@ -27,8 +29,66 @@ static ls_status ask_all(ls_world *w, const bound *mine, bound *together)
     ls_status st = ls_world_exchange(w, "cpus", mine, sizeof *mine, all);
     for (int r = 0; r < w->size && st == LS_OK; r++)
         for (int i = 0; ls_world_is_local(w, r) && i < MASK_WORDS; i++) together->mask[i] |= all[r].mask[i];
+    *same = true;
+    for (int r = 0; r < w->size && st == LS_OK; r++)
+        if (ls_world_is_local(w, r) && memcmp(&all[r], together, sizeof *together) != 0) *same = false;
     free(all);
     return st;
+}
+
+int ls_cores_stay_on(int first, int count)
+{
+    const ls_env *env = ls_env_get();
+    bound b, part = { { 0 } };
+    int nth = 0, n = env->cpu_mask(b.mask, MASK_WORDS);
+    if (n < 0) return n;
+    if (first < 0 || count < 1 || first + count > n) return -EINVAL;
+    for (int cpu = 0; cpu < 64 * MASK_WORDS; cpu++) {
+        if (!(b.mask[cpu / 64] >> cpu % 64 & 1u)) continue;
+        if (nth >= first && nth < first + count) part.mask[cpu / 64] |= 1ull << cpu % 64;
+        nth++;
+    }
+    return env->bind_cpus(part.mask, MASK_WORDS);
+}
+
+/* The local_rank-th of equal parts, as a launcher gives it. If that fails, being unbound is only slower. */
+static ls_status bind_rank(ls_world *w, const bound *before, int cpus)
+{
+    const int each = cpus / w->local_size;
+    if (each < 1 || ls_cores_stay_on(w->local_rank * each, each) < 0) return LS_OK;
+    w->unbound = malloc(sizeof before->mask);
+    if (!w->unbound) {
+        (void)ls_env_get()->bind_cpus(before->mask, MASK_WORDS);
+        return ls_fail(LS_NO_MEMORY, "the CPUs of rank %d", w->rank);
+    }
+    memcpy(w->unbound, before->mask, sizeof before->mask);
+    return LS_OK;
+}
+
+void ls_world_unbind(ls_world *w)
+{
+    if (w->unbound) (void)ls_env_get()->bind_cpus(w->unbound, MASK_WORDS);
+    free(w->unbound);
+    w->unbound = NULL;
+}
+
+/* "0-3,8" */
+static void log_cpus(const ls_world *w)
+{
+    bound b;
+    char text[200] = "";
+    size_t at = 0;
+    if (ls_context_get()->log_level < LS_LOG_INFO || ls_env_get()->cpu_mask(b.mask, MASK_WORDS) < 0) return;
+    for (int cpu = 0, first = -1; cpu <= 64 * MASK_WORDS && at < sizeof text; cpu++) {
+        const bool set = cpu < 64 * MASK_WORDS && b.mask[cpu / 64] >> cpu % 64 & 1u;
+        if (set && first < 0) first = cpu;
+        if (set || first < 0) continue;
+        const char *comma = at ? "," : "";
+        if (first == cpu - 1) at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", comma, first);
+        else at += (size_t)snprintf(text + at, sizeof text - at, "%s%d-%d", comma, first, cpu - 1);
+        first = -1;
+    }
+    ls_log(LS_LOG_INFO, "device: CPUs %s; local rank %d of %d", text, w->local_rank, w->local_size);
 }
 
 /* Left alone, the OpenMP of each rank starts a thread for every core, and they keep the cores busy waiting for one
@@ -52,20 +112,28 @@ static void share_openmp(const ls_world *w, int cpus)
            w->local_size, cpus);
 }
 
-ls_status ls_world_cores(ls_world *w, int *cpus)
+/* Without a launcher. */
+static ls_status cores_of_all(ls_world *w, int *cpus)
 {
     const ls_env *env = ls_env_get();
-    *cpus = env->cpus();
-    if (w->threads || w->local_size == 1) {
-        share_openmp(w, *cpus);
-        return LS_OK;
-    }
-    if (!w->by_hand) return ls_env_int("LOCKSTEP_CPUS", 1, 1 << 20, cpus); /* a bound rank sees only its own */
     bound mine, together = { { 0 } };
+    bool same = false;
     if (env->cpu_mask(mine.mask, MASK_WORDS) < 0) memset(&mine, 0, sizeof mine);
-    LS_TRY(ask_all(w, &mine, &together));
+    LS_TRY(ask_all(w, &mine, &together, &same));
     bool limited = *cpus < count(&mine); /* by a control group, whose limit is everybody's */
     if (!limited && count(&together) > *cpus) *cpus = count(&together);
+    if (w->opts.bind && same) LS_TRY(bind_rank(w, &mine, *cpus));
     share_openmp(w, *cpus);
     return LS_OK;
+}
+
+ls_status ls_world_cores(ls_world *w, int *cpus)
+{
+    ls_status st = LS_OK;
+    *cpus = ls_env_get()->cpus();
+    if (w->threads || w->local_size == 1) share_openmp(w, *cpus);
+    else if (w->by_hand) st = cores_of_all(w, cpus);
+    else st = ls_env_int("LOCKSTEP_CPUS", 1, 1 << 20, cpus); /* a bound rank sees only its own */
+    if (st == LS_OK) log_cpus(w);
+    return st;
 }

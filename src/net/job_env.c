@@ -1,4 +1,5 @@
-/* job_env.c -- rank and size from the environment that a launcher leaves: torchrun's, Open MPI's, PMI's, Slurm's. */
+/* job_env.c -- rank and size from the environment that a launcher leaves (torchrun's, Open MPI's, PMI's, Slurm's), or
+ * from the program. */
 #include "net/job_env.h"
 
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "lockstep/world.h"
+#include "net/address.h"
 #include "net/hostlist.h"
 
 #define MOST_RANKS (1 << 20) /* what a variable may say; how many can join is checked later */
@@ -22,6 +24,7 @@ typedef struct names {
 static const names spelled[] = {
     [LS_JOB_ALONE] = { .text = "nothing in the environment" },
     [LS_JOB_RANK] = { "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "the environment (RANK, WORLD_SIZE)" },
+    [LS_JOB_PROGRAM] = { NULL, NULL, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "the program (rank and size of ls_world_opts)" },
     [LS_JOB_OPENMPI] = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                          "OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI's environment (OMPI_COMM_WORLD_RANK)" },
     [LS_JOB_PMI] = { "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
@@ -210,12 +213,64 @@ static ls_status meet_by_hand(ls_job_env *j)
     return LS_OK;
 }
 
+static ls_status check_args(const ls_job_args *a)
+{
+    if (a->size == 0 && (a->rank || a->addr || a->port))
+        return ls_fail(LS_INVALID, "ls_world_opts has a rank, master_addr or master_port and no size: set size, too");
+    if (a->size < 0 || (a->size > 0 && (a->rank < 0 || a->rank >= a->size)))
+        return ls_fail(LS_INVALID, "ls_world_opts says rank %d of %d: expected a rank from 0 to size - 1", a->rank, a->size);
+    if (a->port < 0 || a->port > 65535)
+        return ls_fail(LS_INVALID, "ls_world_opts.master_port is %d: expected 1 to 65535", a->port);
+    if (a->addr && strlen(a->addr) > LS_HOST_MAX_NAME)
+        return ls_fail(LS_INVALID, "ls_world_opts.master_addr is %.40s...: expected at most %d characters", a->addr,
+                       LS_HOST_MAX_NAME);
+    return LS_OK;
+}
+
+static bool same_host(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0 || (ls_address_is_loopback(a) && ls_address_is_loopback(b));
+}
+
+/* Rank and size must be those of the environment, where that has both; address and port are filled in. */
+static ls_status take_args(const ls_job_args *a, const names *n, ls_job_env *j)
+{
+    if (j->source == LS_JOB_PROGRAM) {
+        j->rank = a->rank;
+        j->size = a->size;
+    }
+    if (env_text(n->rank) && env_text(n->size) && (j->rank != a->rank || j->size != a->size))
+        return ls_fail(LS_CONFIG_MISMATCH, "the program says rank %d of %d, %s says rank %d of %d: start the program without "
+                       "a launcher, or pass it the launcher's rank and size", a->rank, a->size, ls_job_source_text(j), j->rank,
+                       j->size);
+    if (*j->addr && a->addr && !same_host(j->addr, a->addr))
+        return ls_fail(LS_CONFIG_MISMATCH, "the program says master_addr %s, environment variable MASTER_ADDR says %s: leave one "
+                       "of them out", a->addr, j->addr);
+    if (j->port && a->port && j->port != a->port)
+        return ls_fail(LS_CONFIG_MISMATCH, "the program says master_port %d, environment variable MASTER_PORT says %d: leave one "
+                       "of them out", a->port, j->port);
+    const char *addr = a->addr ? a->addr : ls_job_has_port(j) ? "localhost" : ""; /* others know better */
+    if (!*j->addr) snprintf(j->addr, sizeof j->addr, "%s", addr);
+    if (!j->port) j->port = a->port;
+    return LS_OK;
+}
+
+/* Of a program that passes its rank, in an environment without any. */
+static ls_status meet_program(ls_job_env *j)
+{
+    if (j->size > 1 && !j->port)
+        return ls_fail(LS_INVALID, "nothing says at which port %d ranks meet: set master_port of ls_world_opts, or environment "
+                       "variable MASTER_PORT", j->size);
+    meet_at(j, "lockstep-port-%d", j->port);
+    return LS_OK;
+}
+
 /* What ranks on several hosts need besides. */
 static ls_status check_several(ls_job_env *j, const names *n)
 {
     j->node = (j->rank - j->local_rank) / j->local_size; /* equal numbers of ranks, in the hosts' order */
     LS_TRY(ls_env_int("SLURM_NODEID", 0, MOST_RANKS, &j->node));
-    if (j->source == LS_JOB_RANK) LS_TRY(ls_env_int("GROUP_RANK", 0, MOST_RANKS, &j->node));
+    if (ls_job_has_port(j)) LS_TRY(ls_env_int("GROUP_RANK", 0, MOST_RANKS, &j->node));
     if (j->node < 0 || j->node >= LS_MAX_RANKS) return ls_fail(LS_INVALID, "this is node %d: expected 0 to 63", j->node);
     if ((j->rank == 0) != (j->node == 0 && j->local_rank == 0))
         return ls_fail(LS_INVALID, "rank %d is local rank %d on node %d: rank 0, and only it, must be the first of node 0",
@@ -245,7 +300,7 @@ static ls_status check(ls_job_env *j, const names *n)
         return ls_fail(LS_INVALID, "%s is %d: this version joins at most %d ranks", n->size, j->size, LS_MAX_RANKS);
     bool here = !*j->addr || strcmp(j->addr, "127.0.0.1") == 0 || strcmp(j->addr, "localhost") == 0 ||
                 strcmp(j->addr, "::1") == 0;
-    if (j->source == LS_JOB_RANK && !j->store && !here && j->local_size < 0)
+    if (ls_job_has_port(j) && !j->store && !here && j->local_size < 0)
         return ls_fail(LS_INVALID, "MASTER_ADDR is '%s', so there may be other machines: LOCAL_RANK and LOCAL_WORLD_SIZE must "
                                    "say which of the ranks on this one this is, and how many they are",
                        j->addr);
@@ -258,10 +313,14 @@ static ls_status check(ls_job_env *j, const names *n)
     return LS_OK;
 }
 
-ls_status ls_job_env_read(ls_job_env *j)
+ls_status ls_job_env_read(ls_job_env *j) { return ls_job_env_read_with(&(ls_job_args){ 0 }, j); }
+
+ls_status ls_job_env_read_with(const ls_job_args *a, ls_job_env *j)
 {
     *j = (ls_job_env){ .source = find_source(), .size = 1, .local_rank = -1, .local_size = -1, .secret_fd = -1,
                         .run_id = "none" };
+    LS_TRY(check_args(a));
+    if (j->source == LS_JOB_ALONE && a->size > 0) j->source = LS_JOB_PROGRAM;
     names n = names_of(j->source);
     if (j->source == LS_JOB_ALONE) return LS_OK;
     LS_TRY(ls_env_int(n.rank, 0, MOST_RANKS, &j->rank));
@@ -281,8 +340,11 @@ ls_status ls_job_env_read(ls_job_env *j)
         j->rendezvous = env_text("LOCKSTEP_RENDEZVOUS");
         j->address = env_text("LOCKSTEP_ADDRESS");
     }
+    if (a->size > 0) LS_TRY(take_args(a, &n, j));
+    if (j->source == LS_JOB_PROGRAM) n.rank = "rank", n.size = "size of ls_world_opts"; /* for messages */
     switch (j->source) {
     case LS_JOB_RANK: LS_TRY(meet_by_hand(j)); break;
+    case LS_JOB_PROGRAM: LS_TRY(meet_program(j)); break;
     case LS_JOB_OPENMPI: LS_TRY(meet_openmpi(j)); break;
     case LS_JOB_PMI: LS_TRY(meet_pmi(j)); break;
     case LS_JOB_SLURM: LS_TRY(meet_slurm(j)); break;

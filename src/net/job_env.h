@@ -1,7 +1,8 @@
-/* job_env.h -- which rank of which job this process is, as its environment says.
+/* job_env.h -- which rank of which job this process is, as its environment or the program itself says.
  *
  * The first that is there wins: torchrun's variables (RANK, WORLD_SIZE ...), Open MPI's, PMI's (MPICH's Hydra,
- * Intel MPI), Slurm's. Slurm comes after MPI, because `mpirun` inside an allocation leaves SLURM_* around.
+ * Intel MPI), Slurm's. Slurm comes after MPI, because `mpirun` inside an allocation leaves SLURM_* around. A program
+ * that passes its rank and size must agree with the environment, and needs none.
  */
 #ifndef LS_NET_JOB_ENV_H
 #define LS_NET_JOB_ENV_H
@@ -9,7 +10,21 @@
 #include "base/limits.h"
 #include "lockstep/status.h"
 
-typedef enum ls_job_source { LS_JOB_ALONE, LS_JOB_RANK, LS_JOB_OPENMPI, LS_JOB_PMI, LS_JOB_SLURM } ls_job_source;
+typedef enum ls_job_source {
+    LS_JOB_ALONE,
+    LS_JOB_RANK,
+    LS_JOB_PROGRAM, /* ls_job_args */
+    LS_JOB_OPENMPI,
+    LS_JOB_PMI,
+    LS_JOB_SLURM
+} ls_job_source;
+
+/* What the program passes by itself (the fields of ls_world_opts). size 0: nothing. */
+typedef struct ls_job_args {
+    int rank, size;
+    const char *addr; /* NULL: MASTER_ADDR, else localhost */
+    int port;         /* 0: MASTER_PORT */
+} ls_job_args;
 
 typedef struct ls_job_env {
     ls_job_source source;
@@ -33,9 +48,17 @@ typedef struct ls_job_env {
 /* Nothing set: LS_OK and a world of one. LS_INVALID names the variable that is wrong or missing,
  * LS_UNSUPPORTED what this version does not join. */
 ls_status ls_job_env_read(ls_job_env *out);
+/* The same for a program that passes its rank. LS_CONFIG_MISMATCH: the environment says another; both are named. */
+ls_status ls_job_env_read_with(const ls_job_args *a, ls_job_env *out);
 
 /* A variable that holds a number; *out stays as it is when it is not set. LS_INVALID names it. */
 ls_status ls_env_int(const char *name, int min, int max, int *out);
+
+/* Whether its ranks meet at MASTER_ADDR and MASTER_PORT, as those of torch.distributed do. */
+static inline bool ls_job_has_port(const ls_job_env *j)
+{
+    return j->source == LS_JOB_RANK || j->source == LS_JOB_PROGRAM;
+}
 
 /* "Open MPI's environment (OMPI_COMM_WORLD_RANK)": who won. Static text. */
 const char *ls_job_source_text(const ls_job_env *j);

@@ -260,7 +260,7 @@ static ls_status serve(ls_world *w, const ls_job_env *j, const ls_store_caller *
                           .page = w->page, .watch_ranks = true };
     memcpy(c.secret, node0->secret, sizeof c.secret);
     memcpy(c.job, node0->job, sizeof c.job);
-    bool port = j->source == LS_JOB_RANK && !j->several;
+    bool port = ls_job_has_port(j) && !j->several;
     if (port) c.tcp_port = j->port; /* a second job with this MASTER_PORT is kept out */
     if (j->several && j->node == 0) {
         c.tcp_port = j->port;
@@ -367,7 +367,9 @@ ls_status ls_world_open(const ls_world_opts *opts, ls_world **out)
 {
     *out = NULL;
     ls_job_env j;
-    LS_TRY(ls_job_env_read(&j));
+    ls_job_args a = { 0 };
+    if (opts) a = (ls_job_args){ opts->rank, opts->size, opts->master_addr, opts->master_port };
+    LS_TRY(ls_job_env_read_with(&a, &j));
     ls_world *w = calloc(1, sizeof *w);
     if (!w) return ls_fail(LS_NO_MEMORY, "a world");
     w->rank = j.rank;
@@ -465,6 +467,7 @@ void ls_world_close(ls_world *w)
     const ls_env *env = ls_env_get();
     let_speak(w);
     if (w->tp) w->tops->close(w->tp);
+    ls_world_unbind(w);
     ls_tracer_destroy(w->tracer);
     if (w->page && w->store && !w->failed)
         atomic_store_explicit(&w->page->rank[w->rank].state, LS_RANK_DONE, memory_order_release);

@@ -24,6 +24,7 @@ struct ls_world {
     int nnodes;                       /* hosts of the job, numbered by their lowest rank */
     int node[LS_MAX_RANKS];           /* [size] which of them each rank is on; the same on every rank */
     int cpus;                         /* that the ranks of this host have together */
+    uint64_t *unbound;                /* owned: the CPUs that this rank's thread had before ls_world_opts.bind; NULL */
     uint32_t generation;
     ls_world_opts opts;               /* defaults filled in */
     ls_job_source source;             /* who said which rank we are, */
@@ -71,6 +72,10 @@ void ls_world_close(ls_world *w);
 /* CPUs of all ranks of this host together (cores.c). Ranks that `lockstep run` did not start also get their share of
  * OpenMP threads. Every rank calls it. */
 ls_status ls_world_cores(ls_world *w, int *cpus);
+/* Undoes ls_world_opts.bind. */
+void ls_world_unbind(ls_world *w);
+/* The calling thread runs on `count` of the CPUs that it may use, from the first-th (from 0) on. 0 or -errno. */
+int ls_cores_stay_on(int first, int count);
 
 /* Whether a rank is on this host: its arena is mapped here and its slot in the page is its own. */
 static inline bool ls_world_is_local(const ls_world *w, int rank) { return w->node[rank] == w->node[w->rank]; }
