@@ -392,6 +392,42 @@ static void recognises_and_strips_the_wrapper_prefix(void **state)
     free_params(&back);
 }
 
+/* The names that a PyTorch module has whose layers are self.net; parameters keep theirs, and so their digest. */
+static void saves_and_loads_with_a_prefix(void **state)
+{
+    fixture *f = *state;
+    ls_params back = { 0 }, prefixed = { 0 };
+    ls_ckpt *c;
+    char saved[33], loaded[33];
+    static const char *const meta[] = { "note", "x", NULL }, *const reserved[] = { "lockstep.prefix", "x.", NULL };
+    small_mlp(&back, "", 0.0f);
+    small_mlp(&prefixed, "net.", 0.0f);
+    assert_int_equal(ls_ckpt_save_prefixed(f->path, &f->ps, "net.", meta), LS_OK);
+    assert_int_equal(ls_ckpt_open(f->path, &c), LS_OK);
+    for (int i = 0; i < f->ps.n; i++) assert_string_equal(ls_ckpt_at(c, i)->name, prefixed.item[i].name);
+    assert_string_equal(ls_ckpt_meta(c, "lockstep.prefix"), "net.");
+    assert_string_equal(ls_ckpt_meta(c, "note"), "x");
+    assert_true(ls_ckpt_has_digests(c));
+    assert_int_equal(ls_ckpt_verify(c), LS_OK);
+    ls_ckpt_close(c);
+    assert_int_equal(ls_ckpt_load(f->path, &back, false), LS_OK);
+    assert_true(same_values(&f->ps, &back));
+    assert_int_equal(ls_params_digest(&f->ps, saved), LS_OK);
+    assert_int_equal(ls_params_digest(&back, loaded), LS_OK);
+    assert_string_equal(saved, loaded);
+    assert_int_equal(ls_ckpt_load(f->path, &prefixed, false), LS_OK); /* a model that has these names itself */
+    assert_true(same_values(&f->ps, &prefixed));
+
+    assert_int_equal(ls_ckpt_save_prefixed(f->path, &f->ps, "", NULL), LS_OK); /* none is none */
+    assert_int_equal(ls_ckpt_open(f->path, &c), LS_OK);
+    assert_null(ls_ckpt_meta(c, "lockstep.prefix"));
+    ls_ckpt_close(c);
+    assert_int_equal(ls_ckpt_save(f->path, &f->ps, reserved), LS_INVALID);
+    assert_error_has("'lockstep.prefix': the key is reserved");
+    free_params(&back);
+    free_params(&prefixed);
+}
+
 static void says_what_does_not_fit(void **state)
 {
     fixture *f = *state;
@@ -444,6 +480,75 @@ static void refuses_to_write_what_it_could_not_read(void **state)
     assert_error_has("bind the parameters");
     free_params(&twice);
     assert_int_equal(entries(f->dir), 0);
+}
+
+/* --- several writers --------------------------------------------------------------------------- */
+
+/* What two writers leave who overwrite each other's bytes in place, wherever one overtakes the other. */
+static void R42_the_bytes_of_two_writers_fail_their_checksum(void **state)
+{
+    fixture *f = *state;
+    ls_params other = { 0 };
+    size_t na, nb;
+    small_mlp(&other, "", 50.0f);
+    assert_int_equal(ls_ckpt_save(f->path, &f->ps, NULL), LS_OK);
+    unsigned char *a = slurp(f->path, &na);
+    assert_int_equal(ls_ckpt_save(f->path, &other, NULL), LS_OK);
+    unsigned char *b = slurp(f->path, &nb);
+    assert_int_equal(na, nb);
+    int mixed = 0;
+    for (size_t cut = 1; cut < na; cut++) {
+        unsigned char *mix = malloc(na);
+        assert_non_null(mix);
+        memcpy(mix, a, cut);
+        memcpy(mix + cut, b + cut, na - cut);
+        if (memcmp(mix, a, na) != 0 && memcmp(mix, b, na) != 0) {
+            mixed++;
+            spill(f->path, mix, na);
+            if (open_and_verify(f->path) != LS_CKPT_CORRUPT) fail_msg("cut at byte %zu of %zu", cut, na);
+        }
+        free(mix);
+    }
+    assert_true(mixed > 100);
+    free(a);
+    free(b);
+    free_params(&other);
+}
+
+/* Two processes save to one path again and again; whoever reads it finds one of the two files, whole. */
+static void R42_two_savers_of_one_path_always_leave_a_whole_file(void **state)
+{
+    fixture *f = *state;
+    enum { SAVES = 100 };
+    ls_params other = { 0 }, back = { 0 };
+    pid_t pid[2];
+    int ended = 0, reads = 0, status;
+    small_mlp(&other, "", 50.0f);
+    small_mlp(&back, "", 0.0f);
+    assert_int_equal(ls_ckpt_save(f->path, &f->ps, NULL), LS_OK);
+    for (int k = 0; k < 2; k++) {
+        pid[k] = fork();
+        assert_true(pid[k] >= 0);
+        if (pid[k] > 0) continue;
+        for (int i = 0; i < SAVES; i++)
+            if (ls_ckpt_save(f->path, k ? &other : &f->ps, NULL) != LS_OK) _exit(1);
+        _exit(0);
+    }
+    while (ended < 2) {
+        if (ls_ckpt_load(f->path, &back, false) != LS_OK) fail_msg("%s", ls_last_error());
+        assert_true(same_values(&back, &f->ps) || same_values(&back, &other));
+        reads++;
+        const pid_t p = waitpid(-1, &status, WNOHANG);
+        assert_true(p >= 0);
+        if (p == 0) continue;
+        assert_int_equal(status, 0);
+        ended++;
+    }
+    assert_int_equal(ls_ckpt_load(f->path, &back, false), LS_OK);
+    assert_true(reads > 0);
+    assert_int_equal(entries(f->dir), 1); /* no temporary file is left */
+    free_params(&other);
+    free_params(&back);
 }
 
 /* --- disks that fail ------------------------------------------------------------------------- */
@@ -623,7 +728,10 @@ int main(void)
         TEST(names_the_damaged_tensor_and_loads_nothing_of_it),
         TEST(refuses_what_is_no_regular_file),
         TEST(recognises_and_strips_the_wrapper_prefix),
+        TEST(saves_and_loads_with_a_prefix),
         TEST(says_what_does_not_fit),
+        TEST(R42_the_bytes_of_two_writers_fail_their_checksum),
+        TEST(R42_two_savers_of_one_path_always_leave_a_whole_file),
         TEST(refuses_to_write_what_it_could_not_read),
         TEST(keeps_the_old_file_whichever_call_fails),
         TEST(flushes_before_it_renames_and_the_folder_after),

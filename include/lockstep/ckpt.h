@@ -50,6 +50,10 @@ ls_status ls_ckpt_verify(ls_ckpt *c);
 
 /* NULL-ended "key", "value" pairs for __metadata__; may be NULL. */
 ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta);
+/* The same with `prefix` before each name: "net." makes the file of an mlp one that loads into a PyTorch module whose
+ * layers are self.net = nn.Sequential(...). The metadata key lockstep.prefix says so, and ls_ckpt_load takes the prefix
+ * off: the parameters of the model, and so its digest, keep their names. */
+ls_status ls_ckpt_save_prefixed(const char *path, const ls_params *ps, const char *prefix, const char *const *meta);
 /* Every parameter by name. LS_SHAPE names the tensor, both shapes and what to do;
  * a missing or extra tensor is LS_SHAPE too; names that all start with "module."
  * fail with the hint to strip it unless strip_module. Nothing is changed on failure. */

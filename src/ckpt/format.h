@@ -18,6 +18,7 @@
 #include "lockstep/ckpt.h"
 
 #define LS_CKPT_PREFIX 8 /* bytes before the JSON */
+#define LS_CKPT_PREFIX_KEY "lockstep.prefix" /* metadata: what ls_ckpt_save_prefixed put before each name */
 
 typedef struct ls_ckpt_meta_pair {
     char *key, *value; /* owned */

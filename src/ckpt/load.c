@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "coll/reduce.h"
 
@@ -175,21 +176,22 @@ static const char *shape_text(const ls_ckpt_tensor *t, char *buf, size_t n)
     return buf;
 }
 
-/* Every name in the file begins with "module." and no name of the model does. */
-static bool is_wrapped(const ls_ckpt *c, const ls_params *ps)
+/* Every name in the file begins with `front`, and no name of the model does. */
+static bool is_in_front(const ls_ckpt *c, const ls_params *ps, const char *front)
 {
+    const size_t n = strlen(front);
     for (size_t i = 0; i < c->header.ntensors; i++)
-        if (strncmp(c->header.tensor[i].name, MODULE, strlen(MODULE)) != 0) return false;
+        if (strncmp(c->header.tensor[i].name, front, n) != 0) return false;
     for (int i = 0; i < ps->n; i++)
-        if (strncmp(ps->item[i].name, MODULE, strlen(MODULE)) == 0) return false;
+        if (strncmp(ps->item[i].name, front, n) == 0) return false;
     return c->header.ntensors > 0;
 }
 
-static const ls_ckpt_tensor *find_param(const ls_ckpt *c, const ls_param *p, bool strip)
+static const ls_ckpt_tensor *find_param(const ls_ckpt *c, const ls_param *p, const char *front)
 {
-    char name[sizeof MODULE + LS_NAME_BYTES];
-    snprintf(name, sizeof name, "%s%s", strip ? MODULE : "", p->name);
-    return ls_ckpt_find(c, name);
+    char name[LS_CKPT_MAX_NAME + 1];
+    const int n = snprintf(name, sizeof name, "%s%s", front, p->name);
+    return n > 0 && (size_t)n < sizeof name ? ls_ckpt_find(c, name) : NULL;
 }
 
 static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_tensor *t)
@@ -216,13 +218,13 @@ static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_te
 }
 
 /* Reads into a copy first, so that a failure halfway leaves the model as it was. */
-static ls_status load_all(ls_ckpt *c, ls_params *ps, bool strip)
+static ls_status load_all(ls_ckpt *c, ls_params *ps, const char *front)
 {
     char *copy = malloc(ls_params_nbytes(ps) + 1), *at = copy;
     if (!copy) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes to load it do not fit in memory", c->path, ls_params_nbytes(ps));
     ls_status st = LS_OK;
     for (int i = 0; st == LS_OK && i < ps->n; i++) {
-        st = ls_ckpt_read(c, find_param(c, &ps->item[i], strip), at);
+        st = ls_ckpt_read(c, find_param(c, &ps->item[i], front), at);
         at += ls_tensor_nbytes(&ps->item[i].t);
     }
     at = copy;
@@ -237,12 +239,12 @@ static ls_status load_all(ls_ckpt *c, ls_params *ps, bool strip)
 }
 
 /* The file's tensors and the model's parameters match one to one. */
-static ls_status check_all(const ls_ckpt *c, const ls_params *ps, bool strip)
+static ls_status check_all(const ls_ckpt *c, const ls_params *ps, const char *front)
 {
-    for (int i = 0; i < ps->n; i++) LS_TRY(check_fit(c, &ps->item[i], find_param(c, &ps->item[i], strip)));
+    for (int i = 0; i < ps->n; i++) LS_TRY(check_fit(c, &ps->item[i], find_param(c, &ps->item[i], front)));
     for (size_t i = 0; i < c->header.ntensors; i++) {
         const char *name = c->header.tensor[i].name;
-        if (!ls_params_find(ps, strip ? name + strlen(MODULE) : name))
+        if (!ls_params_find(ps, name + strlen(front)))
             return ls_fail(LS_SHAPE, "%s: has a tensor '%s', which the model does not know: the file is of another model",
                            c->path, name);
     }
@@ -254,12 +256,17 @@ ls_status ls_ckpt_load(const char *path, ls_params *ps, bool strip_module)
     ls_ckpt *c;
     LS_TRY(ls_ckpt_open(path, &c));
     ls_status st = LS_OK;
-    bool wrapped = is_wrapped(c, ps);
-    if (wrapped && !strip_module)
-        st = ls_fail(LS_SHAPE, "%s: every name begins with '" MODULE "': it was saved from inside PyTorch's DDP wrapper. "
-                     "Load it with the prefix stripped", path);
-    if (st == LS_OK) st = check_all(c, ps, wrapped);
-    if (st == LS_OK) st = load_all(c, ps, wrapped);
+    const char *prefix = ls_ckpt_meta(c, LS_CKPT_PREFIX_KEY), *front = "";
+    if (is_in_front(c, ps, MODULE)) {
+        front = MODULE;
+        if (!strip_module)
+            st = ls_fail(LS_SHAPE, "%s: every name begins with '" MODULE "': it was saved from inside PyTorch's DDP wrapper. "
+                         "Load it with the prefix stripped", path);
+    } else if (prefix && is_in_front(c, ps, prefix)) {
+        front = prefix;
+    }
+    if (st == LS_OK) st = check_all(c, ps, front);
+    if (st == LS_OK) st = load_all(c, ps, front);
     ls_ckpt_close(c);
     return st;
 }

@@ -253,14 +253,48 @@ done:
     return st;
 }
 
-ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta)
+static size_t pairs(const char *const *meta)
 {
-    ls_ckpt_item *item = malloc((size_t)(ps->n + 1) * sizeof *item);
-    if (!item) return ls_fail(LS_NO_MEMORY, "%s: a list of %d tensors", path, ps->n);
-    for (int i = 0; i < ps->n; i++)
-        item[i] = (ls_ckpt_item){ .name = ps->item[i].name, .from = &ps->item[i].t, .dtype = ps->item[i].t.dtype,
-                                  .turned = ps->item[i].turned };
-    const ls_status st = ls_ckpt_write(path, item, ps->n, meta);
+    size_t n = 0;
+    while (meta && meta[2 * n]) n++;
+    return n;
+}
+
+ls_status ls_ckpt_save_prefixed(const char *path, const ls_params *ps, const char *prefix, const char *const *meta)
+{
+    const size_t room = strlen(prefix) + LS_NAME_BYTES, npairs = pairs(meta);
+    ls_ckpt_item *item = calloc((size_t)ps->n + 1, sizeof *item);
+    char *name = calloc((size_t)ps->n + 1, room);
+    const char **all = calloc(2 * npairs + 3, sizeof *all);
+    ls_status st = LS_OK;
+    if (!item || !name || !all) {
+        st = ls_fail(LS_NO_MEMORY, "%s: a list of %d tensors", path, ps->n);
+        goto done;
+    }
+    for (size_t i = 0; st == LS_OK && i < 2 * npairs; i++) {
+        all[i] = meta[i];
+        if (i % 2 == 0 && strcmp(meta[i], LS_CKPT_PREFIX_KEY) == 0)
+            st = ls_fail(LS_INVALID, "checkpoint metadata '" LS_CKPT_PREFIX_KEY "': the key is reserved");
+    }
+    if (*prefix) {
+        all[2 * npairs] = LS_CKPT_PREFIX_KEY;
+        all[2 * npairs + 1] = prefix;
+    }
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        char *own = name + (size_t)i * room;
+        snprintf(own, room, "%s%s", prefix, p->name);
+        item[i] = (ls_ckpt_item){ .name = own, .from = &p->t, .dtype = p->t.dtype, .turned = p->turned };
+    }
+    if (st == LS_OK) st = ls_ckpt_write(path, item, ps->n, all);
+done:
+    free(all);
+    free(name);
     free(item);
     return st;
+}
+
+ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta)
+{
+    return ls_ckpt_save_prefixed(path, ps, "", meta);
 }
