@@ -303,6 +303,56 @@ static double distance(const float *a, const float *b, size_t n)
     return far / most;
 }
 
+/* R31: the mean of the ranks' mean losses is that of all rows together where ranks have equally many. Where not,
+ * each rank weighs its own mean by its part of all rows (lockstep train does): then it is, too. */
+typedef struct rows_of_ranks {
+    int64_t rows[3]; /* of each rank */
+    bool even;
+} rows_of_ranks;
+
+static ls_status against_the_combined_batch(ls_world *w, void *arg)
+{
+    const rows_of_ranks *p = arg;
+    const int rank = ls_world_rank(w), size = ls_world_size(w);
+    const int64_t mine = p->rows[rank];
+    int64_t first = 0, all = 0;
+    for (int r = 0; r < size; r++) {
+        if (r < rank) first += p->rows[r];
+        all += p->rows[r];
+    }
+    ls_replica ddp, alone;
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ SMALL, .seed = 4, .rows = all }, &ddp));
+    LS_TRY(ls_replica_create(w, &(ls_replica_config){ SMALL, .seed = 4, .rows = all, .plain = true }, &alone));
+    const size_t n = (size_t)ls_params_count(&ddp.model->params);
+    LS_TRY(ls_replica_pass(&alone, 0, 0, all, true, 1, NULL));
+    float *one = ls_replica_grads(&alone), *mean, *counted;
+    LS_TRY(ls_replica_pass(&ddp, 0, first, mine, true, 1, NULL));
+    mean = ls_replica_grads(&ddp);
+    ls_params_zero_grad(&ddp.model->params);
+    LS_TRY(ls_replica_pass(&ddp, 0, first, mine, true, (float)(mine * size) / (float)all, NULL));
+    counted = ls_replica_grads(&ddp);
+    const double of_means = distance(one, mean, n), by_count = distance(one, counted, n);
+    free(one);
+    free(mean);
+    free(counted);
+    ls_replica_destroy(&ddp);
+    ls_replica_destroy(&alone);
+    LS_EXPECT(by_count <= 1e-5, "weighted by rows the gradient differs from that of all rows by %g", by_count);
+    LS_EXPECT(!p->even || of_means <= 1e-5, "of equal parts the gradient differs from that of all rows by %g", of_means);
+    LS_EXPECT(p->even || of_means > 1e-2, "of unequal parts it differs by %g only", of_means);
+    return LS_OK;
+}
+
+static void R31_the_mean_gradient_is_that_of_the_combined_batch_if_counted(void **state)
+{
+    (void)state;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, against_the_combined_batch, &(rows_of_ranks){ { 8, 8 }, true }));
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, NULL, against_the_combined_batch, &(rows_of_ranks){ { 8, 8, 8 }, true }));
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, against_the_combined_batch, &(rows_of_ranks){ { 13, 3 }, false }));
+    rows_of_ranks uneven = { { 1, 5, 18 }, false };
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, NULL, against_the_combined_batch, &uneven));
+}
+
 #define MICRO 4 /* micro-batches */
 
 static ls_status accumulates(ls_world *w, void *arg)
@@ -736,6 +786,8 @@ static ls_status steps_with_averages(ls_world *w, void *arg)
     LS_TRY(pass(w, &r, 12, false));
     ls_ddp_destroy(r.ddp);
     r.ddp = NULL;
+    for (int i = 0; i < r.model->params.n; i++) /* their memory is the world's */
+        LS_EXPECT(!r.model->params.item[i].t.grad && !r.model->params.item[i].grad.data, "a gradient outlives its wrapper");
     LS_TRY(ls_optim_step(r.optim));
     ls_replica_destroy(&r);
     return LS_OK;
@@ -870,6 +922,7 @@ int main(void)
         cmocka_unit_test(keeps_replicas_bitwise_equal_for_100_steps),
         cmocka_unit_test(trains_alike_on_one_two_and_four_ranks),
         cmocka_unit_test(gives_every_rank_the_mean_of_all_gradients),
+        cmocka_unit_test(R31_the_mean_gradient_is_that_of_the_combined_batch_if_counted),
         cmocka_unit_test(reduces_once_for_all_micro_batches),
         cmocka_unit_test(keeps_gradients_when_it_rebuilds_while_they_accumulate),
         cmocka_unit_test(moves_no_byte_in_the_optimizer_step),

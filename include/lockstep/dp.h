@@ -69,6 +69,8 @@ ls_status ls_ddp_shard(ls_params *ps, int rank, int size, const ls_ddp_config *c
  * ls_ddp_begin_forward did not announce, and where a parameter of the bucket took no part in the loss. Gradients may
  * accumulate in any number of backwards as long as the last one before the step synchronises. */
 ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
+/* The parameters keep their values (with zero_stage 1 matrices lie in the world's arena and go with it) and have no
+ * gradients any more. NULL is fine. */
 void ls_ddp_destroy(ls_ddp *d);
 
 /* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the

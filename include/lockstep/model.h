@@ -104,6 +104,7 @@ struct ls_model {
     const ls_model_class *cls;
     ls_params params;
     void *state;  /* owned by the class */
+    ls_arena *arena; /* owned: ls_model_destroy frees it; NULL: the values lie in arenas of the caller */
     ls_draw draw; /* set before each forward that has a gradient */
 };
 
@@ -119,7 +120,7 @@ ls_tensor *ls_model_forward(ls_model *m, ls_tape *t, ls_tensor *x);
  * `sums` may be NULL. It must stay until backward is over: a language model never has all its
  * logits, makes them in backward, and only then knows sums->sum and the loss. */
 ls_tensor *ls_model_loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums);
-void ls_model_destroy(ls_model *m); /* NULL is fine; arenas are the caller's */
+void ls_model_destroy(ls_model *m); /* NULL is fine. Frees m->arena; other arenas are the caller's */
 
 /* Bytes of tape slab that one ls_model_loss and backward of `batch` samples take with all
  * gradients wanted; 0 after a failure (ls_last_error). Exact: it is a dry run. Samples that are

@@ -278,7 +278,14 @@ void ls_ddp_destroy(ls_ddp *d)
     if (!d) return;
     for (int i = 0; i < d->nbuckets; i++)
         if (d->b[i].work) (void)ls_work_wait(d->b[i].work); /* peers may still be reading */
-    if (holds_gradients(d)) set_ranks(d->ps, 0, 0);
+    if (holds_gradients(d)) {
+        set_ranks(d->ps, 0, 0);
+        for (int i = 0; i < d->ps->n; i++) { /* their memory is the world's */
+            d->ps->item[i].grad.data = NULL;
+            d->ps->item[i].t.grad = NULL;
+            d->ps->item[i].t.grad_ready = d->ps->item[i].t.grad_reduced = false;
+        }
+    }
     free_buckets(d);
     free(d->bucket_of);
     free(d->ready);

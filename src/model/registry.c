@@ -51,6 +51,7 @@ void ls_model_destroy(ls_model *m)
     if (!m) return;
     if (m->cls->destroy) m->cls->destroy(m);
     ls_params_free(&m->params);
+    ls_arena_destroy(m->arena);
     free(m);
 }
 
