@@ -87,13 +87,13 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
         double sum = 0;
         st = ls_sampler_set_epoch(sampler, (uint64_t)epoch);
         ls_loader_rewind(loader);
-        for (size_t n; st == LS_OK && (n = ls_loader_next(loader)) > 0;) {
-            const int64_t xdim[2] = { (int64_t)n, (int64_t)data->features }, ydim[1] = { (int64_t)n };
+        while (st == LS_OK && (st = ls_loader_next(loader)) == LS_OK && loader->n > 0) {
+            const int64_t n = (int64_t)loader->n, xdim[2] = { n, (int64_t)data->features };
             ls_params_zero_grad(&model->params);
             ls_tape_reset(tape);
             if ((st = ls_ddp_begin_forward(ddp, tape, true)) < 0) break;
             ls_tensor *x = ls_tape_input(tape, LS_F32, 2, xdim, loader->x),
-                      *y = ls_tape_input(tape, LS_I64, 1, ydim, loader->label);
+                      *y = ls_tape_input(tape, LS_I64, 1, &n, loader->label);
             ls_tensor *loss = ls_softmax_cross_entropy(tape, ls_model_forward(model, tape, x), y, NULL, NULL);
             if ((st = ls_backward(tape, loss)) == LS_OK) st = ls_optim_step(adam);
             if (st == LS_OK) sum += (double)*(float *)loss->data;

@@ -50,20 +50,20 @@ static ls_status train(const ls_model_config *model_class, const ls_dataset *dat
     if (st == LS_OK) st = ls_loader_create(data, sampler, (size_t)o->batch, false, &loader);
 
     for (int64_t epoch = 0; st == LS_OK && epoch < o->epochs; epoch++) {
-        double sum = 0;
+        double mean = 0;
         st = ls_sampler_set_epoch(sampler, (uint64_t)epoch);
         ls_loader_rewind(loader);
-        for (size_t n; st == LS_OK && (n = ls_loader_next(loader)) > 0;) {
-            const int64_t xdim[2] = { (int64_t)n, (int64_t)data->features }, ydim[1] = { (int64_t)n };
+        while (st == LS_OK && (st = ls_loader_next(loader)) == LS_OK && loader->n > 0) {
+            const int64_t n = (int64_t)loader->n, xdim[2] = { n, (int64_t)data->features };
             ls_params_zero_grad(&model->params);
             ls_tape_reset(tape);
             ls_tensor *x = ls_tape_input(tape, LS_F32, 2, xdim, loader->x),
-                      *y = ls_tape_input(tape, LS_I64, 1, ydim, loader->label);
+                      *y = ls_tape_input(tape, LS_I64, 1, &n, loader->label);
             ls_tensor *loss = ls_softmax_cross_entropy(tape, ls_model_forward(model, tape, x), y, NULL, NULL);
-            if ((st = ls_backward(tape, loss)) == LS_OK) st = ls_optim_step(adam);
-            if (st == LS_OK) sum += (double)*(float *)loss->data;
+            if ((st = ls_backward(tape, loss)) < 0 || (st = ls_optim_step(adam)) < 0) break;
+            mean += (double)*(float *)loss->data / (double)ls_loader_batches(loader);
         }
-        if (st == LS_OK) printf("Epoch %lld, Loss: %.4f\n", (long long)epoch, sum / (double)ls_loader_batches(loader));
+        if (st == LS_OK) printf("Epoch %lld, Loss: %.4f\n", (long long)epoch, mean);
     }
     if (st == LS_OK) st = ls_ckpt_save(o->out, &model->params, NULL);
     if (st == LS_OK) printf("Model saved.\n");

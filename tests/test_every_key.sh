@@ -115,7 +115,11 @@ differ last data.tokenizer gpt2 '--data.path empty --data.name text.txt --data.t
 differ last data.ignore_token gpt2 '' '--data.ignore_token 3'
 differ last data.shuffle mlp '' '--data.shuffle false'
 differ last data.drop_last mlp '--train.steps 0 --train.global_batch 48' '--train.steps 0 --train.global_batch 48 --data.drop_last true'
-refuse data.workers mlp '--data.workers 1' 64 '--data.workers: expected an integer in 0..0'
+LOCKSTEP_DEBUG=info shows data.workers mlp '--data.workers 3' grep -q 'loader: 3 workers' err
+go mlp && none=$(last "$at") && go mlp --data.workers 3
+claim 'train data.workers: any number gives the same model' test "$(last "$at")" = "$none" -a -n "$none"
+refuse data.workers mlp '--data.workers 65' 64 '--data.workers: expected an integer in 0..64'
+refuse data.workers gpt2 '--data.workers 1' 78 'data.workers belongs to model.name mlp'
 
 # --- training, optimizer --------------------------------------------------------------------------------
 differ last train.steps mlp '' '--train.steps 4'

@@ -17,6 +17,13 @@ static void assert_says(const char *want)
     if (!strstr(ls_last_error(), want)) fail_msg("expected \"%s\" in \"%s\"", want, ls_last_error());
 }
 
+/* How many samples the next batch has. */
+static size_t next(ls_loader *l)
+{
+    if (ls_loader_next(l) != LS_OK) fail_msg("%s", ls_last_error());
+    return l->n;
+}
+
 /* dir/name with a header of big-endian sizes in front of the payload. */
 static void put(const char *dir, const char *name, int ndim, const uint32_t *dim, const uint8_t *payload, size_t n)
 {
@@ -120,7 +127,7 @@ static void normalises_bytes(void **state)
     assert_int_equal(ls_dataset_open_idx(*state, "train", &d), LS_OK);
     ls_dataset_moments(&d, &d.mean, &d.std);
     assert_int_equal(ls_loader_create(&d, NULL, 5, false, &l), LS_OK);
-    assert_int_equal(ls_loader_next(l), 5);
+    assert_int_equal(next(l), 5);
     double sum = 0.0, sq = 0.0;
     for (int i = 0; i < 30; i++) sum += (double)l->x[i];
     for (int i = 0; i < 30; i++) sq += (double)l->x[i] * (double)l->x[i];
@@ -131,7 +138,7 @@ static void normalises_bytes(void **state)
     d.mean = 0.0f;
     d.std = 0.5f;
     assert_int_equal(ls_loader_create(&d, NULL, 2, false, &l), LS_OK);
-    assert_int_equal(ls_loader_next(l), 2);
+    assert_int_equal(next(l), 2);
     for (int i = 0; i < 2; i++)
         for (int p = 0; p < 6; p++) assert_true(l->x[6 * i + p] == (float)(10 * i + p) / 255.0f / 0.5f);
     assert_int_equal(l->label[1], 8);
@@ -200,7 +207,7 @@ static void cuts_an_epoch_into_batches(void **state)
                 assert_int_equal(ls_loader_batches(l), drop ? n / batch : (n + batch - 1) / batch);
                 for (int epoch = 0; epoch < 2; epoch++) {
                     size_t seen = 0, batches = 0, got;
-                    while ((got = ls_loader_next(l)) > 0) {
+                    while ((got = next(l)) > 0) {
                         assert_true(got == batch || (!drop && seen + got == n));
                         assert_memory_equal(l->x, d.x + 2 * seen, got * 2 * sizeof *l->x);
                         assert_memory_equal(l->label, d.label + seen, got * sizeof *l->label);
@@ -209,7 +216,7 @@ static void cuts_an_epoch_into_batches(void **state)
                     }
                     assert_int_equal(batches, ls_loader_batches(l));
                     assert_int_equal(seen, drop ? n / batch * batch : n);
-                    assert_int_equal(ls_loader_next(l), 0);
+                    assert_int_equal(next(l), 0);
                     ls_loader_rewind(l);
                 }
                 ls_loader_destroy(l);
@@ -231,7 +238,7 @@ static void follows_the_samplers_order(void **state)
         assert_int_equal(ls_sampler_set_epoch(s, epoch), LS_OK);
         ls_loader_rewind(l);
         size_t at = 0, got;
-        while ((got = ls_loader_next(l)) > 0)
+        while ((got = next(l)) > 0)
             for (size_t b = 0; b < got; b++, at++) {
                 size_t i = (size_t)s->index[at];
                 assert_int_equal(l->label[b], d.label[i]);

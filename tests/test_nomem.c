@@ -149,6 +149,20 @@ static ls_status open_images(void)
     return st;
 }
 
+static ls_status save_prefixed(void)
+{
+    float value[3] = { 1, 2, 3 };
+    ls_params ps = { 0 };
+    ls_status st = ls_params_add(&ps, "0.bias", 1, (int64_t[]){ 3 });
+    if (st == LS_OK) {
+        ps.item[0].t.data = value;
+        st = ls_ckpt_save_prefixed("nomem.safetensors", &ps, "net.", NULL);
+    }
+    (void)remove("nomem.safetensors");
+    ls_params_free(&ps);
+    return st;
+}
+
 static ls_status load_batches(void)
 {
     ls_dataset d = { 0 };
@@ -159,6 +173,11 @@ static ls_status load_batches(void)
     if (st == LS_OK) st = ls_sampler_set_epoch(s, 1);
     if (st == LS_OK) st = ls_loader_create(&d, s, 8, false, &l);
     ls_loader_destroy(l);
+    l = NULL;
+    if (st == LS_OK) st = ls_loader_create_with(&d, s, &(ls_loader_opts){ .batch = 8, .workers = 2 }, &l);
+    ls_loader_destroy(l);
+    l = NULL;
+    if (st == LS_OK) st = save_prefixed();
     ls_sampler_destroy(s);
     ls_dataset_free(&d);
     return st;

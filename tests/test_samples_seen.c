@@ -36,7 +36,7 @@ typedef struct seen {
 
 typedef struct how {
     bool tokens, drop_last;
-    const char *shuffle, *seed, *micro;
+    const char *shuffle, *seed, *micro, *workers;
     int size;
     int64_t first, steps; /* of the run that are looked at; steps 0: two epochs */
 } how;
@@ -115,7 +115,7 @@ static seen *look(const how *h)
                                       "model.name", h->tokens ? "gpt2" : "mlp", "model.dims", "3,4", "model.vocab_size", "414",
                                       "model.seq_len", "4", "model.n_layer", "1", "model.n_head", "1", "model.d_model", "4",
                                       "data.shuffle", h->shuffle, "data.drop_last", h->drop_last ? "true" : "false",
-                                      "train.seed", h->seed ? h->seed : "0" };
+                                      "train.seed", h->seed ? h->seed : "0", "data.workers", h->workers ? h->workers : "0" };
         assert_int_equal(ls_opts_create(ls_train_opts, ls_train_nopts, &c[r], &o[r]), LS_OK);
         for (size_t i = 0; i < COUNT(flags); i += 2)
             if (ls_opts_set(o[r], flags[i], flags[i + 1], "flag") < 0) fail_msg("%s", ls_last_error());
@@ -311,9 +311,28 @@ static void a_feed_can_begin_at_any_step(void **state)
     }
 }
 
+/* Threads that prepare batches change nothing: over two epochs, and from a step in the middle. */
+static void workers_feed_the_same_samples(void **state)
+{
+    (void)state;
+    const how whole = { .shuffle = "true", .size = 3, .micro = "2", .steps = 110 };
+    how with = whole;
+    with.workers = "3";
+    seen *a = look(&whole), *b = look(&with);
+    assert_memory_equal(a, b, sizeof *a);
+    free(b);
+    with.first = 80; /* the epoch ends with step 83 */
+    with.steps = 10;
+    b = look(&with);
+    assert_memory_equal(b->at, a->at + a->step_end[79], b->n * sizeof *b->at);
+    free(a);
+    free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_feed_the_same_samples),
         cmocka_unit_test(every_window_comes_once_an_epoch),
         cmocka_unit_test(every_sample_comes_once_an_epoch),
         cmocka_unit_test(the_seed_decides_the_order),

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* n samples of `features` floats with one label each, whole in memory. */
+/* n samples of `features` floats with one label each: whole in memory, or made one by one by `get`. */
 typedef struct ls_dataset {
     size_t n, features;
     int64_t classes;     /* labels are in [0, classes) */
@@ -20,6 +20,14 @@ typedef struct ls_dataset {
     float mean, std;     /* of bytes / 255; 0 and 1: plain [0, 1] */
     const int64_t *label;/* [n] */
     void *owner;         /* freed by ls_dataset_free; NULL: everything is borrowed */
+    /* Data of your own, as with PyTorch's Dataset: n is __len__ and get is __getitem__; x, bytes and label are NULL.
+     * get writes sample `index` (in [0, n)): its features to x, float[features], and its label. With `tokens` set
+     * (features is 0) a sample is a sequence: x is int64_t[tokens], and so are its labels. A failure (ls_fail) reaches
+     * the caller of ls_loader_next. A loader with workers calls get from several threads at once; what it writes
+     * should follow from the index alone, so that neither the number of workers nor that of ranks changes it. */
+    ls_status (*get)(void *arg, size_t index, void *x, int64_t *label);
+    void *arg;           /* for get; borrowed */
+    size_t tokens;
 } ls_dataset;
 
 /* An IDX file (LeCun's format), gzipped or not, unsigned bytes. `dims` gets up to 4
@@ -56,22 +64,45 @@ ls_status ls_sampler_create(size_t n, int num_replicas, int rank, bool shuffle, 
 ls_status ls_sampler_set_epoch(ls_sampler *s, uint64_t epoch);
 void ls_sampler_destroy(ls_sampler *s);
 
-/* Batches in the sampler's order. The last one may be smaller unless drop_last. */
+/* What a loader is made with. Zero-initialise; 0 means the default. */
+typedef struct ls_loader_opts {
+    size_t batch;   /* samples per batch; at least 1 */
+    bool drop_last; /* leave out a last batch that is smaller */
+    int workers;    /* threads that fill batches ahead (PyTorch's num_workers), up to LS_LOADER_MAX_WORKERS; 0: none,
+                       ls_loader_next fills them itself */
+    int prefetch;   /* batches that each worker is ahead (prefetch_factor), up to 64; 0: 2 */
+} ls_loader_opts;
+#define LS_LOADER_MAX_WORKERS 64
+
+/* Batches in the sampler's order, which depend neither on workers nor on prefetch. The last one may be smaller unless
+ * drop_last. */
 typedef struct ls_loader {
     const ls_dataset *data;     /* borrowed */
     const ls_sampler *sampler;  /* borrowed; NULL: 0..n-1 in order */
     size_t batch, next;         /* samples a batch; position in this epoch */
     bool drop_last;
-    float *x;                   /* owned: [batch or an epoch, whichever is less; features] */
-    int64_t *label;             /* owned: as many */
+    size_t n;                   /* samples of the batch at hand; 0: the epoch is over */
+    float *x;                   /* owned: [n, features]; NULL where samples are tokens */
+    int64_t *ids;               /* owned: [n, tokens]; NULL where they are features */
+    int64_t *label;             /* owned: [n], or [n, tokens] */
     float of_byte[256];         /* (byte / 255 - mean) / std */
+    struct ls_prefetch *ahead;  /* owned: the workers and their batches; NULL: none */
 } ls_loader;
-/* LS_INVALID: batch is 0, or the sampler is for another number of samples. */
+/* LS_INVALID: batch is 0, the sampler is for another number of samples, the data set has none of x, bytes and get, or
+ * workers or prefetch are out of range. LS_SYSTEM: a thread cannot be started. */
+ls_status ls_loader_create_with(const ls_dataset *d, const ls_sampler *s, const ls_loader_opts *o, ls_loader **out);
+/* The same without workers. */
 ls_status ls_loader_create(const ls_dataset *d, const ls_sampler *s, size_t batch, bool drop_last, ls_loader **out);
 size_t ls_loader_batches(const ls_loader *l); /* an epoch */
 void ls_loader_rewind(ls_loader *l);          /* to the start of the sampler's current epoch */
-/* The next batch into l->x and l->label; returns its samples, 0 at the end of the epoch. */
-size_t ls_loader_next(ls_loader *l);
+/* The next batch: l->n samples in l->x or l->ids, and l->label, valid until the next call (with workers the pointers
+ * change with each batch); l->n is 0 at the end of the epoch. Allocates nothing. Where get fails, this call fails with
+ * the sample's index before get's message; the position stays, so a further call tries the batch again.
+ *
+ * Workers fill up to workers * prefetch batches that follow the one at hand, in the order that the sampler has now:
+ * after ls_loader_rewind, ls_sampler_set_epoch or another `next` they begin again from there. */
+ls_status ls_loader_next(ls_loader *l);
+/* Ends the workers, once each has finished the get that it is in. NULL is fine. */
 void ls_loader_destroy(ls_loader *l);
 
 /* --- tokenizers -------------------------------------------------------------- */

@@ -64,6 +64,7 @@ static const rule rules[] = {
     { "data.tokenizer", lm, WORDS, "model.name" },
     { "data.ignore_token", lm, WORDS, "model.name" },
     { "data.drop_last", mlp, "model.name mlp (a batch of tokens goes on into the next epoch)", "model.name" },
+    { "data.workers", mlp, "model.name mlp (tokens are read ahead by the system)", "model.name" },
     { "train.seq_len", lm, WORDS, "model.name" },
     { "train.recompute", lm, WORDS, "model.name" },
     { "train.pack_weights", lm, WORDS, "model.name" },

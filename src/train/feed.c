@@ -17,7 +17,8 @@ static ls_status features_step(ls_feed *f, int64_t step)
     const size_t at = (size_t)(step % f->steps_per_epoch);
     if (epoch != f->sampler->epoch) LS_TRY(ls_sampler_set_epoch(f->sampler, epoch));
     f->loader->next = at * f->local;
-    const size_t n = ls_loader_next(f->loader); /* fewer at the end of an epoch, and on every rank as many */
+    LS_TRY(ls_loader_next(f->loader));
+    const size_t n = f->loader->n; /* fewer at the end of an epoch, and on every rank as many */
     if (n == 0) return ls_fail(LS_INTERNAL, "step %lld of an epoch has no sample", (long long)at);
     f->step = (ls_rows){ f->loader->x, f->loader->label, n, 0, (size_t)f->rank * n };
     f->counted = (int64_t)n;
@@ -27,8 +28,8 @@ static ls_status features_step(ls_feed *f, int64_t step)
 static ls_status features_test(ls_feed *f, size_t first, ls_rows *out)
 {
     f->test_loader->next = first;
-    const size_t n = ls_loader_next(f->test_loader);
-    *out = (ls_rows){ f->test_loader->x, f->test_loader->label, n, 0, first };
+    LS_TRY(ls_loader_next(f->test_loader));
+    *out = (ls_rows){ f->test_loader->x, f->test_loader->label, f->test_loader->n, 0, first };
     return LS_OK;
 }
 
@@ -67,7 +68,8 @@ static ls_status open_features(ls_feed *f, const ls_train_config *c, const ls_mo
     if (f->steps_per_epoch == 0)
         return ls_fail(LS_BAD_CONFIG, "train.global_batch %lld leaves no whole batch of the %zu samples a rank has: lower it or "
                        "set data.drop_last false", (long long)c->train.global_batch, n);
-    LS_TRY(ls_loader_create(&f->train, f->sampler, f->local, false, &f->loader));
+    const ls_loader_opts o = { .batch = f->local, .workers = (int)c->data.workers };
+    LS_TRY(ls_loader_create_with(&f->train, f->sampler, &o, &f->loader));
     return ls_loader_create(&f->test, NULL, LS_FEED_TEST_ROWS, false, &f->test_loader);
 }
 
