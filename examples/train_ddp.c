@@ -14,7 +14,7 @@ typedef struct options {
     const char *init, *out;
     const char *transport;
     int64_t world_size, port;
-    bool help;
+    bool help, global_loss;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -29,25 +29,25 @@ static const ls_opt table[] = {
     { "init", LS_OPT_CHOICE, AT(init), "torch", "torch|philox", "generator of the initial values", 0, NULL },
     { "out", LS_OPT_STRING, AT(out), "./ddp_model.safetensors", NULL, "where the trained model is saved", 0, NULL },
     { "world-size", LS_OPT_INT, AT(world_size), "2", "1..64", "ranks to start, unless a launcher did", 0, NULL },
-    { "port", LS_OPT_INT, AT(port), "0", "0..65535", "port to meet at; 0: none is needed on one machine", 0, NULL },
+    { "port", LS_OPT_INT, AT(port), "12355", "0..65535", "where ranks meet, unless MASTER_PORT says; 0: a free one", 0, NULL },
     { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm or tcp", 0, NULL },
+    { "global-loss", LS_OPT_BOOL, AT(global_loss), "false", NULL, "print the mean loss of all ranks, too", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
 };
 
 /* What the process belongs to: a handle for the thread, as the exercise's functions take none. */
 static _Thread_local struct { ls_world *world; const options *o; } job;
 
-/* Joins the process group: every rank calls it and gets through together. */
+/* Joins the process group as rank `rank` of `world_size` and binds this rank to cores of its own: every rank calls it
+ * and returns when all have. They meet at localhost, port 12355, unless MASTER_ADDR and MASTER_PORT say otherwise. */
 static ls_status setup_ddp(int rank, int world_size)
 {
     if (job.world) return ls_fail(LS_INVALID, "setup_ddp was called twice: call cleanup_ddp first");
     const options *o = job.o;
     size_t grads = sizeof(float) * (size_t)((o->d_in + o->d_out + 2) * o->d_hidden);
-    ls_world_opts wo = { .transport = o->transport, .arena_bytes = grads + ((size_t)4 << 20) };
-    LS_TRY(ls_world_join(&wo, &job.world));
-    if (ls_world_rank(job.world) == rank && ls_world_size(job.world) == world_size) return LS_OK;
-    return ls_fail(LS_CONFIG_MISMATCH, "this is rank %d of %d, expected rank %d of %d: check RANK and WORLD_SIZE",
-                   ls_world_rank(job.world), ls_world_size(job.world), rank, world_size);
+    ls_world_opts wo = { .rank = rank, .size = world_size, .master_port = getenv("MASTER_PORT") ? 0 : (int)o->port,
+                         .bind = true, .transport = o->transport, .arena_bytes = grads + ((size_t)4 << 20) };
+    return ls_world_join(&wo, &job.world);
 }
 
 /* Leaves the process group; setup_ddp works again afterwards. */
@@ -57,9 +57,10 @@ static void cleanup_ddp(void)
     job.world = NULL;
 }
 
-/* Trains the same model on every rank, each on its share of the data. */
+/* Trains the same model on every rank, each on its part of the data. Every rank gets the trained model, the same to the
+ * bit, which outlives the process group; the caller destroys it. Rank 0 saves it. */
 static ls_status train_ddp(int rank, int world_size, const ls_model_config *model_class, const ls_dataset *data,
-                           int64_t epochs)
+                           int64_t epochs, ls_model **trained)
 {
     const options *o = job.o;
     ls_model *model = NULL;
@@ -68,23 +69,23 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
     ls_tape *tape = NULL;
     ls_sampler *sampler = NULL;
     ls_loader *loader = NULL;
-    ls_arena *arena = NULL;
     ls_optim_config oc;
+    *trained = NULL;
     ls_status st = setup_ddp(rank, world_size);
     if (st == LS_OK) st = ls_model_create(model_class, &model);
-    if (st == LS_OK) st = ls_arena_create(4 * ls_params_nbytes(&model->params) + 65536, false, NULL, &arena);
-    if (st == LS_OK) st = ls_params_bind(&model->params, arena, NULL);
+    if (st == LS_OK) st = ls_arena_create(4 * ls_params_nbytes(&model->params) + 65536, false, NULL, &model->arena);
+    if (st == LS_OK) st = ls_params_bind(&model->params, model->arena, NULL);
     if (st == LS_OK) st = ls_model_init(model, model_class);
     if (st == LS_OK) st = ls_ddp_create(ls_world_group(job.world), &model->params, NULL, &ddp);
     if (st == LS_OK) st = ls_optim_defaults("adam", &oc);
     oc.lr = o->lr;
-    if (st == LS_OK) st = ls_optim_create(&oc, &model->params, arena, &adam);
+    if (st == LS_OK) st = ls_optim_create(&oc, &model->params, model->arena, &adam);
     if (st == LS_OK) st = ls_tape_create(ls_model_tape_bytes(model, o->batch), NULL, NULL, &tape);
     if (st == LS_OK) st = ls_sampler_create(data->n, world_size, rank, true, 0, false, &sampler);
     if (st == LS_OK) st = ls_loader_create(data, sampler, (size_t)o->batch, false, &loader);
 
     for (int64_t epoch = 0; st == LS_OK && epoch < epochs; epoch++) {
-        double sum = 0;
+        double mean = 0, all[2] = { 0 }; /* rank 0's mean of its batches; sum over samples and their number */
         st = ls_sampler_set_epoch(sampler, (uint64_t)epoch);
         ls_loader_rewind(loader);
         while (st == LS_OK && (st = ls_loader_next(loader)) == LS_OK && loader->n > 0) {
@@ -95,13 +96,19 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
             ls_tensor *x = ls_tape_input(tape, LS_F32, 2, xdim, loader->x),
                       *y = ls_tape_input(tape, LS_I64, 1, &n, loader->label);
             ls_tensor *loss = ls_softmax_cross_entropy(tape, ls_model_forward(model, tape, x), y, NULL, NULL);
-            if ((st = ls_backward(tape, loss)) == LS_OK) st = ls_optim_step(adam);
-            if (st == LS_OK) sum += (double)*(float *)loss->data;
+            if ((st = ls_backward(tape, loss)) < 0 || (st = ls_optim_step(adam)) < 0) break;
+            mean += (double)*(float *)loss->data / (double)ls_loader_batches(loader);
+            all[0] += (double)*(float *)loss->data * (double)n;
+            all[1] += (double)n;
         }
-        if (st == LS_OK && rank == 0)
-            printf("Epoch %lld, Loss: %.4f\n", (long long)epoch, sum / (double)ls_loader_batches(loader));
+        if (st == LS_OK && o->global_loss) st = ls_all_reduce(ls_world_group(job.world), all, all, 2, LS_F64, LS_SUM);
+        if (st < 0 || rank != 0) continue;
+        printf("Epoch %lld, Loss: %.4f", (long long)epoch, mean);
+        if (o->global_loss) printf(" on rank 0, %.4f over all ranks", all[0] / all[1]);
+        printf("\n");
     }
-    if (st == LS_OK && rank == 0) st = ls_ckpt_save(o->out, &model->params, NULL);
+    if (st == LS_OK && rank == 0) st = ls_ckpt_save_prefixed(o->out, &model->params, "net.", NULL);
+    if (st == LS_OK) st = ls_barrier(ls_world_group(job.world)); /* now every rank finds the file */
     if (st == LS_OK && rank == 0) printf("Model saved from rank 0.\n");
     if (st < 0 && job.world) (void)ls_world_abort(job.world, st);
 
@@ -110,22 +117,28 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
     ls_tape_destroy(tape);
     ls_optim_destroy(adam);
     ls_ddp_destroy(ddp);
-    ls_model_destroy(model);
-    ls_arena_destroy(arena);
     cleanup_ddp();
+    if (st == LS_OK) *trained = model;
+    else ls_model_destroy(model);
     return st;
 }
 
-/* Starts world_size copies of this program, waits for all, and reports the first that fails. A copy
- * knows itself by its environment, be it ours, torchrun's, mpirun's or one set by hand. */
+/* Starts world_size copies of this program, waits for all, and reports the first that fails. A copy knows itself by its
+ * environment, which ls_launch, torchrun, mpirun or a user has set. */
 static ls_status launch_distributed(int world_size, char **argv, const ls_model_config *model_class,
                                     const ls_dataset *data, const options *o)
 {
     int rank, size;
+    const char *port = getenv("MASTER_PORT");
     job.o = o;
-    if (ls_world_launched(&rank, &size) || world_size == 1)
-        return train_ddp(rank, size, model_class, data, o->epochs);
-    ls_launch_opts lo = { .argv = (const char *const *)argv, .nproc = world_size, .port = (int)o->port };
+    if (ls_world_launched(&rank, &size) || world_size == 1) {
+        ls_model *model;
+        LS_TRY(train_ddp(rank, size, model_class, data, o->epochs, &model));
+        ls_model_destroy(model);
+        return LS_OK;
+    }
+    ls_launch_opts lo = { .argv = (const char *const *)argv, .nproc = world_size };
+    lo.port = port ? atoi(port) : (int)o->port;
     ls_launch_result result;
     LS_TRY(ls_launch(&lo, &result));
     if (result.status < 0) exit(result.exit_code); /* the report is on stderr already */

@@ -49,4 +49,43 @@ if python3 -c 'import safetensors, numpy' 2>/dev/null; then
 else
     echo 'skipped: the safetensors package is not installed'
 fi
+
+# --- the block of docs/formats.md about the exercise's model, unchanged. PyTorch itself runs it in long_exercise_torch.sh; here
+# stand-ins for torch and safetensors have PyTorch's rule of names and its strictness, and no arithmetic.
+"$build"/examples/train_ddp --world-size 2 --port 0 --epochs 1 --out ddp_model.safetensors >/dev/null || exit 1
+sed -n '/^import torch$/,/^```/p' "$source_dir/docs/formats.md" | sed '/^```/d' >formats.py
+claim 'docs/formats.md shows how PyTorch loads the exercise' grep -q load_state_dict formats.py
+mkdir safetensors torch
+cat >torch/__init__.py <<'END'
+class nn:
+    class Module:
+        def names(self, front=''):
+            for name, child in vars(self).items():
+                if isinstance(child, nn.Module): yield from child.names(front + name + '.')
+        def load_state_dict(self, state):
+            want = dict(self.names())
+            got = {name: t['shape'] for name, t in state.items()}
+            if want != got: raise SystemExit('expected %s, found %s' % (want, got))
+            print('loaded', *sorted(got))
+    class Linear(Module):
+        def __init__(self, n, m): self.shape = n, m
+        def names(self, front=''):
+            yield front + 'weight', [self.shape[1], self.shape[0]]
+            yield front + 'bias', [self.shape[1]]
+    class ReLU(Module): pass
+    class Sequential(Module):
+        def __init__(self, *children):
+            for i, child in enumerate(children): vars(self)[str(i)] = child
+END
+touch safetensors/__init__.py
+cat >safetensors/torch.py <<'END'
+import json, struct
+def load_file(path):
+    f = open(path, 'rb')
+    header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+    header.pop('__metadata__')
+    return header
+END
+loads() { diff <(printf '%s\n' 'loaded net.0.bias net.0.weight net.2.bias net.2.weight' 'loaded 0.bias 0.weight 2.bias 2.weight') <(PYTHONPATH=$tmp python3 formats.py); }
+claim 'a module with layers net.0 and net.2 loads it, and nn.Sequential with the helper' loads
 finish

@@ -6,6 +6,8 @@
 . "$(dirname "$0")/harness.sh"
 ddp=$build/examples/train_ddp single=$build/examples/train_single
 cd "$tmp" || exit 1
+export MASTER_PORT # a free one, so that tests may run beside each other; the exercise's own is below
+MASTER_PORT=$("$build/lockstep" run --nproc-per-node 1 sh -c 'echo $MASTER_PORT')
 
 # --- epoch losses: world size, seed, then what PyTorch 1.13 prints on gloo with one thread --------
 same_losses() { # world size, losses...: each within one unit of the last digit
@@ -43,17 +45,37 @@ claim 'lockstep run prints the same' \
     diff two <(lines "$build/lockstep" run --nproc-per-node 2 "$ddp" --epochs 3 --seed 5 --out b.safetensors)
 claim 'and saves the same bytes' cmp a.safetensors b.safetensors
 
+# --- R81: the loss is rank 0's own; with --global-loss the mean over all ranks stands beside it --------------
+# With a learning rate of 0 the model stays as it is, and the mean over all samples is the same on any number of ranks.
+global() { "$ddp" --world-size "$1" --epochs 2 --lr 0 --seed 5 --global-loss --out g.safetensors; }
+mean() { global "$1" | sed -n 's/^Epoch [01], Loss: [0-9.]* on rank 0, \([0-9.]*\) over all ranks$/\1/p'; }
+own() { global "$1" | sed -n 's/^Epoch [01], Loss: \([0-9.]*\) on rank 0, .*/\1/p'; }
+near() { paste -d' ' <(printf '%s\n' "$1") <(printf '%s\n' "$2") | awk '{ d = $1 - $2; if (d > 1.5e-4 || d < -1.5e-4 || NF != 2) exit 1; n++ } END { exit n != 2 }'; }
+one=$(mean 1) two=$(mean 2)
+claim 'R81 the mean over 2 ranks is the mean over all samples' near "$one" "$two"
+claim 'R81 the loss of rank 0 is not' test "$(own 2)" != "$two"
+claim 'R81 without --global-loss only rank 0 speaks, in the form of the script' \
+    test "$("$ddp" --world-size 2 --epochs 1 --out g.safetensors | grep -cE '^Epoch 0, Loss: [0-9]+\.[0-9]{4}$')" = 1
+
+# --- R17: which cores each rank has is in its log, before the first epoch ---------------------------------------
+LOCKSTEP_DEBUG=info "$ddp" --world-size 2 --epochs 1 --out g.safetensors >devices 2>&1
+for rank in 0 1; do
+    claim "R17 rank $rank says its device" grep -qE "\[rank $rank\] device: CPUs [0-9,-]+; local rank $rank of 2" devices
+done
+wrong_device() { RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2 "$ddp"; }
+claim 'R17 a device that is not there is refused' fails_with 64 'LOCAL_RANK is 2 of 2' wrong_device
+
 # --- the saved model --------------------------------------------------------------------------------
 claim 'every byte of the model is covered by a digest' "$build/lockstep" ckpt verify a.safetensors
-claim 'it has the names of nn.Sequential, without module.' \
-    diff <(printf '%s\n' 0.bias 0.weight 2.bias 2.weight) <("$build/lockstep" ckpt ls a.safetensors | grep -oE '[02]\.(weight|bias)' | sort)
+claim 'it has the names of a module whose layers are self.net, without module.' \
+    diff <(printf '%s\n' net.0.bias net.0.weight net.2.bias net.2.weight) <("$build/lockstep" ckpt ls a.safetensors | grep -oE '^  [a-z0-9.]+' | tr -d ' ' | sort)
 evaluate() { "$build/lockstep" train --data.name synthetic --model.dims "$1" --eval-only --model.load a.safetensors; }
 claim 'a plain model loads it' has_line 'test_loss=' evaluate 64,128,10
-claim 'one of another shape does not' fails_with 65 "'0.weight' has shape [128, 64], the model's has [96, 64]" evaluate 64,96,10
+claim 'one of another shape does not' fails_with 65 "'net.0.weight' has shape [128, 64], the model's has [96, 64]" evaluate 64,96,10
 claim 'ranks leave one file and nothing else' diff <(echo a.safetensors) <(ls | grep '^a\.')
 
 # --- ranks started by hand, and a port that is taken ----------------------------------------------------
-port=$("$build/lockstep" run --nproc-per-node 1 sh -c 'echo $MASTER_PORT')
+port=$MASTER_PORT
 by_hand() { RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$ddp" --epochs 3 --seed 5 --out h.safetensors; }
 by_hand 0 >hand 2>&1 &
 for _ in {1..1000}; do
@@ -61,18 +83,23 @@ for _ in {1..1000}; do
     grep -q "^ *[0-9]*: 0100007F:$(printf %04X "$port") .* 0A " /proc/net/tcp && break
     sleep 0.01
 done
-claim 'a port in use is named' fails_with 69 "port $port on 127.0.0.1 is held by pid " "$ddp" --world-size 2 --port "$port"
-claim 'with the program that holds it' fails_with 69 '(train_ddp): use another port' "$ddp" --world-size 2 --port "$port"
+unset MASTER_PORT
+claim 'R9 a port in use is named' fails_with 69 "port $port on 127.0.0.1 is held by pid " "$ddp" --world-size 2 --port "$port"
+claim 'R9 with the program that holds it' fails_with 69 '(train_ddp): use another port' "$ddp" --world-size 2 --port "$port"
+claim 'R9 port 0 is any free one' has_line 'Model saved from rank 0.' "$ddp" --world-size 2 --port 0 --epochs 1 --out p.safetensors
+by_port() { MASTER_PORT=$port "$ddp" --world-size 2; }
+claim 'R9 MASTER_PORT is the port' fails_with 69 "port $port on 127.0.0.1 is held by pid " by_port
+claim 'R9 the default is 12355' has_line '12355' "$ddp" --help
 claim 'a second rank 0 at that port is refused' fails_with 69 "port-busy" by_hand 0
 claim 'rank 1 joins from another shell' by_hand 1
 wait $!
 claim 'and rank 0 prints the same losses' diff two <(grep Epoch hand)
 without() { env -u "$1" "$ddp"; }
 export RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
-for name in WORLD_SIZE MASTER_ADDR MASTER_PORT; do
+for name in RANK WORLD_SIZE; do
     claim "by hand without $name names it" fails_with 64 "environment variable $name is not set" without $name
 done
-unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+unset RANK WORLD_SIZE MASTER_ADDR
 
 # --- wrong input: one line, the right code ----------------------------------------------------------------
 claim 'an unknown flag is an error with the nearest name' fails_with 64 "unknown option '--epoch'; did you mean '--epochs'?" "$ddp" --epoch 3
@@ -85,6 +112,9 @@ claim '--help lists the options' has_line '--world-size' "$ddp" --help
 
 # --- the demo --------------------------------------------------------------------------------------------------
 "$build/examples/demo_ddp_concepts" >demo || exit 1
+claim 'R85 the demo has three parts, with their headings in order' \
+    diff <(printf '%s\n' '1. DistributedSampler' '2. Gradient AllReduce' '3. Parameter sync') <(grep -oE '^[0-9]\. [^:]*' demo)
+claim 'R85 and the command for a real launch' grep -q 'train_ddp --world-size 2' demo
 sees() { grep -qxF "   rank $1 sees samples: $2" demo; }
 claim 'rank 0 of the demo sees every fourth sample' sees 0 '0 4 8 12 16'
 claim 'rank 3 sees the rest' sees 3 '3 7 11 15 19'
