@@ -732,7 +732,7 @@ static void missing_files_are_named(void **state)
     (void)state;
     ls_tokenizer *t;
     assert_int_equal(ls_tokenizer_open("/tmp", &t), LS_IO);
-    assert_says("/tmp: neither vocab.bpe nor merges.txt is there; scripts/setup --text fetches GPT-2's");
+    assert_says("/tmp: neither vocab.bpe nor merges.txt is there; `lockstep data fetch gpt2` fetches those of GPT-2");
     assert_int_equal(ls_tokenizer_open("/nowhere/tokenizer.json", &t), LS_IO);
     assert_says("/nowhere/tokenizer.json: cannot be opened");
     assert_null(t);

@@ -125,8 +125,8 @@ enum {
  *
  *   byte         token i is the byte i; 256 is <|endoftext|>. Takes any bytes
  *   char         printable ASCII, tab and newline, a token each (ls_tokenizer_open_chars: those of a text)
- *   gpt2         GPT-2's 50,257 tokens, from vocab.bpe and encoder.json in $LOCKSTEP_GPT2, else in
- *                .cache/datasets/gpt2
+ *   gpt2         GPT-2's 50,257 tokens, from vocab.bpe and encoder.json in $LOCKSTEP_GPT2, else from where
+ *                `lockstep data fetch gpt2` puts them
  *   FOLDER       the tokenizer.json in it; without one, GPT-2's two files, which Hugging Face calls
  *                merges.txt and vocab.json
  *   FILE         a tokenizer.json of Hugging Face: byte-level BPE, or one token a character

@@ -112,7 +112,7 @@ void ls_remove_folder(const char *path)
 bool ls_file_cached(const char *variable, const char *name, char *path, size_t n)
 {
     const ls_env *env = ls_env_get();
-    const char *asked = env->getenv(variable), *cache = env->getenv("XDG_CACHE_HOME"), *home = env->getenv("HOME");
+    const char *asked = variable ? env->getenv(variable) : NULL, *cache = env->getenv("XDG_CACHE_HOME"), *home = env->getenv("HOME");
     int len = -1;
     if (asked && *asked) len = strcmp(asked, "none") == 0 ? -1 : snprintf(path, n, "%s", asked);
     else if (cache && *cache == '/') len = snprintf(path, n, "%s/lockstep/%s", cache, name);

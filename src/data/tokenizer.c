@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "data/sets.h"
 #include "data/tokenizer_json.h"
 
 #define CODE_POINTS 0x110000u
@@ -161,6 +162,15 @@ static ls_status open_folder(const char *dir, ls_tokenizer **out)
     return there ? ls_tokenizer_open_json(json, out) : ls_tokenizer_open_gpt2(dir, out);
 }
 
+/* GPT-2's, from the user's folder or from where data sets are. */
+static ls_status open_published(ls_tokenizer **out)
+{
+    const ls_set *set = ls_set_of_tokenizer("gpt2");
+    char found[LS_SET_PATH];
+    if (!set) return ls_tokenizer_open_gpt2(ls_env_get()->getenv("LOCKSTEP_GPT2"), out);
+    return ls_set_find(set, found) ? ls_tokenizer_open_gpt2(found, out) : ls_set_missing(set);
+}
+
 ls_status ls_tokenizer_open(const char *what, ls_tokenizer **out)
 {
     const ls_env *env = ls_env_get();
@@ -168,10 +178,7 @@ ls_status ls_tokenizer_open(const char *what, ls_tokenizer **out)
     *out = NULL;
     if (strcmp(what, "byte") == 0) return open_bytes(out);
     if (strcmp(what, "char") == 0) return open_ascii(out);
-    if (strcmp(what, "gpt2") == 0) {
-        const char *dir = env->getenv("LOCKSTEP_GPT2");
-        return ls_tokenizer_open_gpt2(dir && *dir ? dir : ".cache/datasets/gpt2", out);
-    }
+    if (strcmp(what, "gpt2") == 0) return open_published(out);
     int listed = env->list(what, none, 0);
     bool folder = listed != -ENOTDIR && listed != -ENOENT;
     return folder ? open_folder(what, out) : ls_tokenizer_open_json(what, out);

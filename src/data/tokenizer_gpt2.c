@@ -71,7 +71,7 @@ static ls_status find_file(const char *dir, const char *first, const char *secon
         if (n < 0 || n >= LS_TOKENIZER_PATH) return ls_fail(LS_IO, "%.200s...: the path is too long", dir);
         if (ls_env_get()->info(path, &info) == 0 && info.type != LS_FILE_NONE) return LS_OK;
     }
-    return ls_fail(LS_IO, "%s: neither %s nor %s is there; scripts/setup --text fetches GPT-2's", dir, first, second);
+    return ls_fail(LS_IO, "%s: neither %s nor %s is there; `lockstep data fetch gpt2` fetches those of GPT-2", dir, first, second);
 }
 
 ls_status ls_tokenizer_open_gpt2(const char *dir, ls_tokenizer **out)
