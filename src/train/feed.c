@@ -5,7 +5,6 @@
 
 #include "lockstep/tensor.h"
 
-#define FASHION_MNIST "/usr/share/datasets/fashion-mnist"
 #define SYNTHETIC_TRAIN 1000
 #define SYNTHETIC_TEST 200
 
@@ -37,11 +36,11 @@ static const ls_feed_kind features = { features_step, features_test };
 
 static ls_status open_images(ls_feed *f, const ls_train_config *c)
 {
-    const char *path = *c->data.path ? c->data.path : FASHION_MNIST;
+    char path[LS_SET_PATH];
+    LS_TRY(ls_source_images(c, path));
     ls_status st = ls_dataset_open_idx(path, "train", &f->train);
     if (st == LS_OK) st = ls_dataset_open_idx(path, "test", &f->test);
-    return st == LS_OK ? st : ls_while(st, "opening the data of data.path (Debian's package dataset-fashion-mnist installs %s)",
-                                       FASHION_MNIST);
+    return st == LS_OK ? st : ls_while(st, "opening the images of data.path");
 }
 
 static ls_status open_features(ls_feed *f, const ls_train_config *c, const ls_model_config *model)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/log.h"
 #include "train/trainer.h"
 
 #define SHARE       4 /* a sample takes at most one part in so many of comm.timeout */
@@ -20,6 +21,9 @@ ls_status ls_samples_open(ls_trainer *t)
         return ls_fail(LS_BAD_CONFIG,
                        "train.sample_every is %lld, but nobody says what tokens mean: set data.tokenizer",
                        (long long)t->c->train.sample_every);
+    if (*t->source.no_prompt)
+        ls_log(LS_LOG_WARN, "train.sample_prompt '%s' is left out, since the tokenizer cannot encode it (%s): samples begin after an "
+               "end-of-text token", t->c->train.sample_prompt, t->source.no_prompt);
     return ls_decoder_create(t->model, ls_world_ledger(t->w), &t->decoder);
 }
 
@@ -85,7 +89,7 @@ static void say(ls_trainer *t, page *p)
 ls_status ls_samples_say(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
-    const char *prompt = c->train.sample_prompt;
+    const char *prompt = t->source.prompt;
     page p = { .deadline_ns = ls_env_get()->mono_ns() + c->comm.timeout / SHARE };
     const ls_generate_opts o = {
         .sample = { .temperature = TEMPERATURE,

@@ -1,4 +1,4 @@
-/* source.c -- token files for a run: found, or made of a text on first use. */
+/* source.c -- the data of a run: found, fetched, or made of a text on first use. */
 #include "train/source.h"
 
 #include <inttypes.h>
@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "data/idx.h"
 #include "data/prepare.h"
 #include "net/job_env.h"
 #include "train/rundir.h"
@@ -17,7 +18,7 @@
 
 #define CACHE ".cache/tokens"
 #define VAL 0.05                             /* share of a text that is for validation, as in `lockstep data prepare` */
-#define WAIT_NS 600000000000ull              /* for the rank that makes the files */
+#define WAIT_NS 900000000000ull              /* for the rank that fetches a data set and makes the files */
 #define LOOK_NS 20000000ull
 #define LLMC_MAGIC16 20240520
 #define LLMC_MAGIC32 20240801
@@ -95,26 +96,70 @@ static ls_status beside_file(const char *path, ls_source *s)
     return place(s->val, path, (size_t)(train - path), val, false);
 }
 
+/* --- data sets that have a name ---------------------------------------------------------------- */
+
+static void say_line(const char *line) { ls_say("%s", line); }
+
+static ls_status wait_for_set(const ls_set *set, char path[LS_SET_PATH])
+{
+    const ls_env *env = ls_env_get();
+    const uint64_t end = env->mono_ns() + WAIT_NS;
+    while (!ls_set_find(set, path)) { /* it comes at once, with its name */
+        if (env->mono_ns() > end)
+            return ls_fail(LS_IO, "the data set %s did not arrive within %d s: the first rank of this node fetches it", set->name,
+                           (int)(WAIT_NS / 1000000000u));
+        env->wait(NULL, 0, NULL, 0, env->mono_ns() + LOOK_NS);
+    }
+    return LS_OK;
+}
+
+ls_status ls_source_images(const ls_train_config *c, char path[LS_SET_PATH])
+{
+    const ls_set *set = ls_set_named("fashion-mnist");
+    ls_job_env job;
+    if (strlen(c->data.path) >= LS_SET_PATH) return ls_fail(LS_BAD_CONFIG, "data.path is longer than %d bytes", LS_SET_PATH - 1);
+    snprintf(path, LS_SET_PATH, "%s", c->data.path);
+    if (*path) return LS_OK;
+    LS_TRY(ls_job_env_read(&job));
+    return job.local_rank > 0 ? wait_for_set(set, path) : ls_set_get(set, say_line, path);
+}
+
+static ls_status check_images(const ls_train_config *c)
+{
+    static const char *const names[] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+                                         "t10k-labels-idx1-ubyte" };
+    char dir[LS_SET_PATH], path[LS_IDX_PATH];
+    LS_TRY(ls_source_images(c, dir));
+    for (int i = 0; i < 4; i++) {
+        const ls_status st = ls_idx_find(dir, names[i], path);
+        if (st < 0) return ls_while(st, "opening the images of data.path (without data.path Lockstep fetches Fashion-MNIST)");
+    }
+    return LS_OK;
+}
+
+static const char *tokenizer_of(const ls_train_config *c) { return *c->data.tokenizer ? c->data.tokenizer : "gpt2"; }
+
+/* What has to be fetched before tokens are made of c->data.name, by the rank that makes them. */
+static ls_status fetch_for(const ls_train_config *c)
+{
+    char path[LS_SET_PATH];
+    const ls_set *text = ls_set_named(c->data.name), *tokenizer = ls_set_of_tokenizer(tokenizer_of(c));
+    if (text) LS_TRY(ls_set_get(text, say_line, path));
+    return tokenizer ? ls_set_get(tokenizer, say_line, path) : LS_OK;
+}
+
 /* --- files to be made ---------------------------------------------------------------------------- */
 
 static bool is_named(const char *what) { return strcmp(what, "sotu") == 0 || strcmp(what, "moby-dick") == 0; }
 
-static const char *tokenizer_of(const ls_train_config *c) { return *c->data.tokenizer ? c->data.tokenizer : "gpt2"; }
-
-/* A name for the text and the tokenizer: of a file of one's own it has a hash of what is in it. */
-static ls_status cache_name(const ls_train_config *c, ls_corpus *corpus, char *out, size_t n)
+/* A name for the text and the tokenizer: of the user's own files it has a hash of what is in them. */
+static ls_status cache_name(const ls_train_config *c, char *out, size_t n)
 {
     const char *slash = strrchr(c->data.name, '/'), *text = slash ? slash + 1 : c->data.name;
     const char *with = tokenizer_of(c);
     const bool plain = strcmp(with, "gpt2") == 0 || strcmp(with, "byte") == 0 || strcmp(with, "char") == 0;
     uint64_t hash = plain ? 0 : ls_hash64(with, strlen(with), 0);
-    for (size_t i = 0; !is_named(c->data.name) && i < corpus->n; i++) {
-        const char *p;
-        size_t bytes;
-        LS_TRY(ls_corpus_text(corpus, i, &p, &bytes));
-        hash = ls_hash64(p, bytes, hash);
-        ls_corpus_release(corpus, i);
-    }
+    if (!is_named(c->data.name)) LS_TRY(ls_corpus_hash(c->data.name, &hash));
     int k = snprintf(out, n, CACHE "/%.60s-%s", *text ? text : "text", plain ? with : "own");
     if (hash && k > 0 && (size_t)k < n) snprintf(out + k, n - (size_t)k, "-%016" PRIx64, hash);
     return LS_OK;
@@ -168,7 +213,8 @@ static ls_status check_made(const ls_train_config *c, ls_corpus *corpus, const c
     const char *with = tokenizer_of(c);
     ls_tokenizer *t = NULL;
     bool there, same = false;
-    ls_status st = corpus->n ? LS_OK : ls_corpus_add(corpus, c->data.name, NULL);
+    ls_status st = fetch_for(c);
+    if (st == LS_OK) st = ls_corpus_add(corpus, c->data.name, NULL);
     if (st == LS_OK) st = strcmp(with, "char") == 0 ? ls_prepare_chars(&p, corpus, &t) : ls_tokenizer_open(with, &t);
     if (st == LS_OK) st = ls_prepare_look(&p, corpus, t, &there, &same);
     ls_tokenizer_close(t);
@@ -199,14 +245,14 @@ static ls_status of_text(const ls_train_config *c, ls_source *s)
     LS_TRY(ls_job_env_read(&job));
     if (strlen(c->data.path) >= sizeof dir) return ls_fail(LS_BAD_CONFIG, "data.path is longer than %zu bytes", sizeof dir - 1);
     snprintf(dir, sizeof dir, "%s", c->data.path);
-    if (!*dir && !is_named(c->data.name)) st = ls_corpus_add(&corpus, c->data.name, NULL);
-    if (st == LS_OK && !*dir) st = cache_name(c, &corpus, dir, sizeof dir);
+    if (!*dir) st = cache_name(c, dir, sizeof dir);
     if (st == LS_OK && has_tokens(dir)) {
         if (*c->data.path && job.local_rank <= 0) st = check_made(c, &corpus, dir);
     } else if (st == LS_OK) {
         if (job.local_rank > 0) st = wait_for(dir);
         else {
-            if (corpus.n == 0) st = ls_corpus_add(&corpus, c->data.name, NULL);
+            st = fetch_for(c);
+            if (st == LS_OK) st = ls_corpus_add(&corpus, c->data.name, NULL);
             if (st == LS_OK) st = make(c, &corpus, dir, &s->made);
         }
     }
@@ -243,17 +289,21 @@ static ls_status check_tokenizer(const ls_train_config *c, const ls_source *s)
 
 /* --- the text of samples ------------------------------------------------------------------------------ */
 
-/* Before the first step: a sample that fails would end the run in the middle. */
-static ls_status check_prompt(const ls_train_config *c, ls_tokenizer *t)
+/* Before the first step: a sample that fails would end the run in the middle. A recipe brings its
+ * prompt, the user another text: where the tokenizer lacks a character of the prompt, samples begin without it. */
+static ls_status check_prompt(const ls_train_config *c, ls_source *s)
 {
     const char *prompt = c->train.sample_prompt;
-    const size_t n = strlen(prompt);
     ls_ids ids = { 0 };
-    ls_status st = ls_tokenizer_encode(t, prompt, n, LS_ENCODE_SPECIAL, &ids);
-    if (st == LS_INVALID)
-        st = ls_fail(LS_BAD_CONFIG, "train.sample_prompt: %s: give another, or set train.sample_every to 0", ls_last_error());
-    else if (st == LS_OK && n == 0 && ls_tokenizer_end_of_text(t) < 0)
-        st = ls_fail(LS_BAD_CONFIG, "train.sample_prompt is empty, and the tokenizer has no end of text to begin behind: give one");
+    ls_status st = ls_tokenizer_encode(s->opened, prompt, strlen(prompt), LS_ENCODE_SPECIAL, &ids);
+    if (st == LS_INVALID) {
+        snprintf(s->no_prompt, sizeof s->no_prompt, "%s", ls_last_error());
+        s->prompt = "";
+        st = LS_OK;
+    }
+    if (st == LS_OK && !*s->prompt && ls_tokenizer_end_of_text(s->opened) < 0)
+        st = ls_fail(LS_BAD_CONFIG, "train.sample_prompt %s, and the tokenizer has no end-of-text token that samples could begin "
+                     "after: give one that the text has", *prompt ? "has a character that the tokenizer lacks" : "is empty");
     else if (st == LS_OK && ids.n > (size_t)c->model.seq_len)
         st = ls_fail(LS_BAD_CONFIG, "train.sample_prompt has %zu tokens, the model's longest sequence is %lld: shorten it", ids.n,
                      (long long)c->model.seq_len);
@@ -309,14 +359,14 @@ void ls_source_prompt(const ls_source *s, const ls_tokens *text, char *out, size
 ls_status ls_source_find(const ls_train_config *c, ls_source *out)
 {
     const bool tokens = strcmp(ls_train_data_name(c), "tokens") == 0;
-    *out = (ls_source){ 0 };
+    *out = (ls_source){ .prompt = c->train.sample_prompt };
     ls_status st;
     if (!tokens) st = of_text(c, out);
     else st = type_of(c->data.path) == LS_FILE_DIR ? in_folder(c->data.path, out) : beside_file(c->data.path, out);
     if (st == LS_OK && *out->tokenizer) st = ls_tokenizer_open(out->tokenizer, &out->opened);
     else if (st == LS_OK && *c->data.tokenizer) st = ls_tokenizer_open(c->data.tokenizer, &out->opened);
     if (st == LS_OK && tokens && *out->tokenizer) st = check_tokenizer(c, out);
-    if (st == LS_OK && out->opened && c->train.sample_every > 0 && !c->eval_only) st = check_prompt(c, out->opened);
+    if (st == LS_OK && out->opened && c->train.sample_every > 0 && !c->eval_only) st = check_prompt(c, out);
     if (st < 0) ls_source_free(out);
     return st;
 }
@@ -340,7 +390,7 @@ ls_status ls_source_prepare(const ls_train_config *c)
     ls_source s;
     int64_t vocab;
     ls_token_format format;
-    if (!ls_train_is_lm(c)) return LS_OK;
+    if (!ls_train_is_lm(c)) return strcmp(ls_train_data_name(c), "synthetic") == 0 ? LS_OK : check_images(c);
     LS_TRY(ls_source_find(c, &s));
     ls_status st = ls_source_vocab(c, &s, &vocab);
     if (st == LS_OK) st = ls_source_format(c, s.train, &format);

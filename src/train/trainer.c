@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "net/page.h"
+#include "net/world.h"
 
 static ls_status open_world(ls_trainer *t)
 {
@@ -84,25 +87,68 @@ static ls_status open_model(ls_trainer *t)
     return open_tape(t);
 }
 
+static void size_feed(ls_feed *f, const ls_train_config *c, int rank, int size)
+{
+    f->rank = rank;
+    f->size = size;
+    f->local = (size_t)(c->train.global_batch / size);
+    f->micro = c->train.micro_batch ? (size_t)c->train.micro_batch : f->local;
+}
+
+/* What the configuration asks for at steps that the data, which say how many there are, do not have. */
+static ls_status count_steps(const ls_train_config *c, const ls_feed *f, const ls_injection *inject,
+                             uint32_t trace_first, int64_t *steps)
+{
+    LS_TRY(ls_train_steps(c, f->steps_per_epoch, steps));
+    if (inject->rank >= 0 && inject->step > *steps)
+        return ls_fail(LS_BAD_CONFIG, "inject %s: the run has %lld steps, the fault would never come", c->inject, (long long)*steps);
+    if ((int64_t)trace_first > *steps)
+        return ls_fail(LS_BAD_CONFIG, "trace.steps begins at %u, but the run has %lld steps", trace_first, (long long)*steps);
+    return LS_OK;
+}
+
 static ls_status open_feed(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
-    ls_feed *f = &t->feed;
-    f->rank = t->rank;
-    f->size = t->size;
-    f->local = (size_t)(c->train.global_batch / t->size);
-    f->micro = c->train.micro_batch ? (size_t)c->train.micro_batch : f->local;
+    size_feed(&t->feed, c, t->rank, t->size);
     ls_train_task(t, LS_TASK_READING, *t->source.train ? t->source.train : ls_train_data_name(c));
-    LS_TRY(ls_feed_open(f, c, &t->mc, &t->source));
+    LS_TRY(ls_feed_open(&t->feed, c, &t->mc, &t->source));
     ls_train_task(t, LS_TASK_NONE, NULL);
-    LS_TRY(ls_train_steps(c, f->steps_per_epoch, &t->steps));
-    if (t->inject.rank >= 0 && t->inject.step > t->steps)
-        return ls_fail(LS_BAD_CONFIG, "inject %s: the run has %lld steps, the fault would never come", c->inject, (long long)t->steps);
-    if ((int64_t)t->trace_first > t->steps)
-        return ls_fail(LS_BAD_CONFIG, "trace.steps begins at %u, but the run has %lld steps", t->trace_first,
-                       (long long)t->steps);
+    LS_TRY(count_steps(c, &t->feed, &t->inject, t->trace_first, &t->steps));
     if ((int64_t)t->trace_last > t->steps) t->trace_last = (uint32_t)t->steps;
     return LS_OK;
+}
+
+ls_status ls_trainer_check(const ls_train_config *c, int size)
+{
+    ls_source source = { 0 };
+    ls_model_config mc;
+    ls_feed f = { 0 };
+    ls_injection inject;
+    uint32_t first, last;
+    int64_t steps;
+    if (!ls_train_is_lm(c)) return ls_source_prepare(c);
+    LS_TRY(ls_train_trace_steps(c, &first, &last));
+    LS_TRY(ls_injection_parse(c->inject, size, &inject));
+    size_feed(&f, c, 0, size);
+    ls_status st = ls_train_model(c, &source, &mc);
+    if (st == LS_OK) st = ls_feed_open(&f, c, &mc, &source);
+    if (st == LS_OK) st = count_steps(c, &f, &inject, first, &steps);
+    ls_feed_close(&f);
+    ls_source_free(&source);
+    return st;
+}
+
+/* Ends the job. Of ranks that find the same thing wrong, the first one reports it; the others are aborted by it. */
+static ls_status fail_together(ls_trainer *t, ls_status st)
+{
+    char mine[LS_ERROR_BYTES], cause[LS_ERROR_BYTES];
+    ls_status s;
+    int first;
+    (void)ls_world_abort(t->w, st);
+    if (!ls_page_cause(t->w->page, &first, &s, cause, sizeof cause) || first == t->rank) return st;
+    snprintf(mine, sizeof mine, "rank %d: %s", first, ls_last_error());
+    return strcmp(mine, cause) == 0 ? ls_world_aborted(t->w) : st;
 }
 
 /* Before OpenMP starts its threads, which inherit what is blocked: a signal to the process kills it through any thread
@@ -123,6 +169,7 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     t->inject.rank = -1;
     t->special = (ls_train_special){ -1, -1 };
     ls_status st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
+    if (st == LS_OK && !ls_train_is_lm(c)) st = ls_source_prepare(c); /* before ranks wait for one another */
     if (st == LS_OK) st = ls_train_model(c, &t->source, &t->mc);
     if (st == LS_OK) st = ls_model_create(&t->mc, &t->model);
     if (st == LS_OK) st = open_world(t);
@@ -133,7 +180,7 @@ ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
     if (st == LS_OK) st = open_model(t);
     if (st == LS_OK) st = ls_samples_open(t);
     if (st < 0) {
-        if (t->w) (void)ls_world_abort(t->w, st);
+        if (t->w) st = fail_together(t, st);
         ls_trainer_destroy(t);
         return st;
     }

@@ -79,6 +79,9 @@ typedef struct ls_step_stats {
  * number of ranks filled in. On failure the job is aborted with the cause. */
 ls_status ls_train(const ls_train_config *c, ls_opts *opts, ls_train_result *out);
 
+/* Before ranks are started, or meet: fetches and makes the data that are missing, and finds what would fail in each of
+ * `size` ranks alike; of images, whose files take time to read, only that they are there. */
+ls_status ls_trainer_check(const ls_train_config *c, int size);
 ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out);
 void ls_trainer_destroy(ls_trainer *t);
 
