@@ -287,6 +287,31 @@ static void a_memfd_is_shared_sealed_and_reserved(void **state)
     assert_null(env->map_shared(-1, 4096, true));
 }
 
+/* As a child of ours does. */
+static void a_scratch_file_is_opened_by_its_path(void **state)
+{
+    (void)state;
+    char path[64], got[8] = "", here[4096], short_name[2];
+    int fd = env->scratch("reply");
+    assert_true(fd >= 0);
+    assert_int_equal(env->fd_size(fd), 0);
+    assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", env->pid(), fd);
+    int other = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    assert_true(other >= 0);
+    assert_int_equal(write(other, "hello", 5), 5);
+    close(other);
+    assert_int_equal(env->fd_size(fd), 5);
+    assert_int_equal(env->pread(fd, got, sizeof got - 1, 0), 5);
+    assert_string_equal(got, "hello");
+    env->close_fd(fd);
+    assert_int_equal(access(path, F_OK), -1);
+
+    assert_int_equal(env->folder(here, sizeof here), 0);
+    assert_int_equal(here[0], '/');
+    assert_int_equal(env->folder(short_name, sizeof short_name), -ERANGE);
+}
+
 static void private_memory_is_zero_and_present(void **state)
 {
     (void)state;
@@ -905,6 +930,7 @@ int main(void)
         cmocka_unit_test(sees_a_debugger_and_a_stopped_process),
         cmocka_unit_test(reads_memory_of_a_process),
         cmocka_unit_test(a_memfd_is_shared_sealed_and_reserved),
+        cmocka_unit_test(a_scratch_file_is_opened_by_its_path),
         cmocka_unit_test(private_memory_is_zero_and_present),
         IN_FOLDER(files_are_written_and_read_back),
         IN_FOLDER(open_read_takes_regular_files_only_and_never_blocks),

@@ -72,6 +72,7 @@ typedef struct ls_env {
     int (*bind_cpus)(const uint64_t *mask, int n); /* the calling thread runs on these only; 0 or -errno */
     uint64_t (*mem_available)(void);         /* bytes: MemAvailable and cgroup, whichever is less */
     int (*hostname)(char *buf, size_t n);
+    int (*folder)(char *buf, size_t n);      /* the current one, absolute; -ENOENT: it was removed */
     const char *(*getenv)(const char *name); /* borrowed; NULL if unset */
     int (*pid)(void);
     int (*parent_pid)(void);
@@ -86,6 +87,8 @@ typedef struct ls_env {
     void *(*map_private)(size_t n);          /* zeroed, prefaulted; NULL when refused */
     void *(*map_secret)(size_t n);           /* zeroed; in no core dump, and not swapped where that is allowed */
     int (*memfd)(const char *name, size_t n);/* sealed against resizing, blocks reserved */
+    int (*scratch)(const char *name);        /* a nameless file in memory, empty; while it is open here, other
+                                                processes of this user can open it as /proc/<our pid>/fd/<its number> */
     void *(*map_shared)(int fd, size_t n, bool prefault);
     const void *(*map_read)(int fd, size_t n); /* n > 0 bytes of a file, to read; NULL when refused. The file must
                                                 not get shorter: touching what is gone kills the process */

@@ -146,6 +146,8 @@ static int memfd_real(const char *name, size_t n)
     return r;
 }
 
+static int scratch(const char *name) { return ls_real_result(memfd_create(name, MFD_CLOEXEC)); }
+
 static void *map_shared(int fd, size_t n, bool prefault)
 {
     void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | (prefault ? MAP_POPULATE : 0), fd, 0);
@@ -202,6 +204,7 @@ const ls_env ls_env_real = {
     .bind_cpus = ls_real_bind_cpus,
     .mem_available = ls_real_mem_available,
     .hostname = ls_real_hostname,
+    .folder = ls_real_folder,
     .getenv = ls_real_getenv,
     .pid = ls_real_pid,
     .parent_pid = ls_real_parent_pid,
@@ -213,6 +216,7 @@ const ls_env ls_env_real = {
     .map_private = map_private,
     .map_secret = map_secret,
     .memfd = memfd_real,
+    .scratch = scratch,
     .map_shared = map_shared,
     .map_read = map_read,
     .read_ahead = read_ahead,

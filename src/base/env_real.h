@@ -82,6 +82,7 @@ int ls_real_parent_pid(void);
 bool ls_real_traced(int pid);
 char ls_real_proc_state(int pid);
 int ls_real_self_path(char *buf, size_t n);
+int ls_real_folder(char *buf, size_t n);
 int ls_real_use_tiles(void);
 
 #endif

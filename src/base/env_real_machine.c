@@ -196,6 +196,8 @@ int ls_real_hostname(char *buf, size_t n)
     return (int)strlen(buf);
 }
 
+int ls_real_folder(char *buf, size_t n) { return getcwd(buf, n) ? 0 : -errno; }
+
 const char *ls_real_getenv(const char *name) { return getenv(name); }
 
 int ls_real_pid(void) { return (int)getpid(); }
