@@ -8,6 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/context.h"
+#include "base/env.h"
 #include "base/opts_impl.h"
 #include "train/config.h"
 
@@ -267,6 +269,32 @@ static void saves_a_configuration_that_runs_again(void **state)
     ls_opts_destroy(second);
 }
 
+static int seven_cpus(void) { return 7; }
+
+static void counts_the_ranks_to_start(void **state)
+{
+    (void)state;
+    static const struct { const char *text; int ranks; } row[] = {
+        { "0", 0 }, { "3", 3 }, { "64", 64 }, { "auto", 7 }, { "65", -1 }, { "-1", -1 }, { "2x", -1 }, { "", -1 }, { "all", -1 },
+    };
+    ls_env env = *ls_env_get();
+    env.cpus = seven_cpus;
+    ls_context machine = { .env = &env, .rank = -1 };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_train_config c;
+        ls_opts *o = fresh(&c);
+        set(o, "nproc-per-node", row[i].text);
+        ls_context *before = ls_context_swap(&machine);
+        const int ranks = ls_train_nproc(&c);
+        ls_context_swap(before);
+        if (ranks != row[i].ranks) fail_msg("%s is %d ranks", row[i].text, ranks);
+        const ls_status st = ls_train_config_resolve(o, &c);
+        assert_int_equal(st, ranks < 0 ? LS_USAGE : LS_OK);
+        if (st < 0) assert_says("expected 0 to 64, or auto");
+        ls_opts_destroy(o);
+    }
+}
+
 /* "(not implemented)": every value except the default; "(not implemented: a, b)": these. */
 static bool is_marked(const ls_opt *row, const char *value)
 {
@@ -450,6 +478,7 @@ int main(void)
         cmocka_unit_test(saves_a_configuration_that_runs_again),
         cmocka_unit_test(refuses_keys_that_nothing_of_the_run_reads),
         cmocka_unit_test(says_where_an_unread_key_is_set),
+        cmocka_unit_test(counts_the_ranks_to_start),
         cmocka_unit_test(help_marks_what_is_refused_and_nothing_else),
         cmocka_unit_test(accepts_the_recipes),
     };

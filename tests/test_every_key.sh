@@ -237,6 +237,13 @@ unset LOCKSTEP_DEBUG
 
 # --- flags -----------------------------------------------------------------------------------------------------------
 shows nproc-per-node mlp '--nproc-per-node 3' grep -q ', 3 ranks over' out
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+if [ "$cores" -ge 2 ] && [ "$cores" -le 64 ]; then
+    go mlp -n auto --train.global_batch $((cores * 2))
+    claim 'train -n auto: one rank per usable core' grep -q ", $cores ranks over" $at/out
+fi
+claim 'train -n auto: in a job the ranks are there already' "$lockstep" run -n 3 "$lockstep" train mlp.yaml -n auto --run.dir auto
+claim 'train -n: another word is refused' fails_with 64 "--nproc-per-node is 'all': expected 0 to 64, or auto" "$lockstep" train mlp.yaml -n all
 go mlp
 shows eval-only mlp "--eval-only --model.load $at/run" grep -q '^test_loss=' out
 shows print-config mlp '--print-config' grep -q '^  lr: 0.01 *# mlp.yaml:4$' out

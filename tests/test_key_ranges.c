@@ -89,17 +89,14 @@ static void attempt(size_t which, const char *key, const char *value, outcome *o
     snprintf(run_dir, sizeof run_dir, "%s/run-%d-%d", folder, (int)getpid(), count++);
     ls_status st = ls_opts_create(ls_train_opts, ls_train_nopts, &c, &o);
     if (st == LS_OK) st = configure(o, &c, which, key, value, run_dir);
-    const int ranks = strcmp(key, "nproc-per-node") == 0 ? (int)c.nproc_per_node : 1;
     if (st == LS_OK) st = ls_train_check_given(o, &c);
-    if (st == LS_OK) st = ls_train_config_check(&c, ranks > 0 ? ranks : 1);
-    ls_text table = { 0 };
-    if (st == LS_OK && ranks > 1) st = ls_memory_explain(&c, ranks, &table); /* as far as it goes without other ranks */
-    else if (st == LS_OK) st = ls_train(&c, o, &result);
+    if (st == LS_OK) st = ls_train_config_check(&c, 1);
+    if (st == LS_OK) st = ls_train(&c, o, &result);
     const char *why = ls_last_error();
     const bool stopped = st == LS_NAN && strstr(why, "in step 3"); /* the fault that ends an endless run */
     const bool none = strcmp(value, "0") == 0 && strcmp(key, "train.epochs") == 0; /* nothing to do */
     snprintf(out->text, sizeof out->text, "%s", st < 0 ? why : "");
-    const bool whole = st == LS_OK && ranks <= 1 && !none && c.train.steps == STEPS;
+    const bool whole = st == LS_OK && !none && c.train.steps == STEPS;
     if (whole && (result.steps != STEPS || !kept_its_checkpoints(run_dir, &c))) {
         out->is = BROKEN;
         snprintf(out->text, sizeof out->text, "it ended after %lld steps without the checkpoints of the last two",

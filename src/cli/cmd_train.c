@@ -54,9 +54,11 @@ static void answer_for_ranks(const ls_launch_result *r)
 static ls_status check_started(const ls_train_config *c)
 {
     const char *local = getenv("LOCAL_WORLD_SIZE"), *events = getenv("LOCKSTEP_EVENTS"), *logs = getenv("LOCKSTEP_LOG_DIR");
-    if (c->nproc_per_node && local && atoi(local) != c->nproc_per_node)
-        return ls_fail(LS_USAGE, "--nproc-per-node is %lld, but the launcher has started %s ranks on this machine: leave it out",
-                       (long long)c->nproc_per_node, local);
+    /* auto is no number here: a rank that is bound sees its own cores only */
+    const int nproc = ls_train_nproc_auto(c) ? 0 : ls_train_nproc(c);
+    if (nproc && local && atoi(local) != nproc)
+        return ls_fail(LS_USAGE, "--nproc-per-node is %d, but the launcher has started %s ranks on this machine: leave it out", nproc,
+                       local);
     if (*c->events && (!events || strcmp(events, c->events) != 0))
         return ls_fail(LS_USAGE, "--events is the launcher's to write: give it to `lockstep run`");
     if (*c->log_dir && (!logs || strcmp(logs, c->log_dir) != 0))
@@ -115,7 +117,8 @@ static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
 static int ranks(const ls_train_config *c)
 {
     int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * (c->parallel.dp ? c->parallel.dp : 1);
-    return (int)(c->nproc_per_node ? c->nproc_per_node : product);
+    const int nproc = ls_train_nproc(c);
+    return nproc ? nproc : (int)product;
 }
 
 static int explain(const ls_train_config *c)

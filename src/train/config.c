@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "lockstep/sched.h"
+#include "lockstep/world.h"
 #include "tensor/attention.h"
 #include "train/load.h"
 
@@ -195,8 +197,8 @@ const ls_opt ls_train_opts[] = {
     { "run.dir", LS_OPT_STRING, AT(run.dir), "", NULL,
       "folder of this run, new or empty (default: runs/<run.name>, with a suffix when that exists)", 0, NULL },
     { "run.name", LS_OPT_STRING, AT(run.name), "run", NULL, "name of this run: its folder, unless run.dir is given", 0, NULL },
-    { "nproc-per-node", LS_OPT_INT, AT(nproc_per_node), "0", "0..64",
-      "ranks to start on this machine; 0: the parallel degrees' product", 'n', NULL },
+    { "nproc-per-node", LS_OPT_STRING, AT(nproc_per_node), "0", NULL,
+      "ranks to start on this machine: 1 to 64, or auto: one per usable core; 0: the parallel degrees' product", 'n', NULL },
     { "eval-only", LS_OPT_BOOL, AT(eval_only), "false", NULL,
       "load model.load, print test loss and accuracy, train nothing", 0, NULL },
     { "print-config", LS_OPT_BOOL, AT(print_config), "false", NULL, "print every value and where it comes from", 0,
@@ -287,8 +289,21 @@ static ls_status apply_preset(ls_opts *o, const ls_train_config *c)
     return LS_OK;
 }
 
+bool ls_train_nproc_auto(const ls_train_config *c) { return strcmp(c->nproc_per_node, "auto") == 0; }
+
+int ls_train_nproc(const ls_train_config *c)
+{
+    const int cpus = ls_train_nproc_auto(c) ? ls_env_get()->cpus() : 0;
+    if (cpus > 0) return cpus < LS_MAX_RANKS ? cpus : LS_MAX_RANKS;
+    char *end;
+    const long n = strtol(c->nproc_per_node, &end, 10);
+    return end == c->nproc_per_node || *end || n < 0 || n > LS_MAX_RANKS ? -1 : (int)n;
+}
+
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c)
 {
+    if (ls_train_nproc(c) < 0)
+        return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': expected 0 to %d, or auto", c->nproc_per_node, LS_MAX_RANKS);
     if (*c->model.preset) LS_TRY(apply_preset(o, c));
     LS_TRY(ls_train_load_config(o, c));
     if (strcmp(c->optim.name, "adamw") == 0 && !ls_opts_is_set(o, "optim.weight_decay"))

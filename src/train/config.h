@@ -75,7 +75,7 @@ typedef struct ls_train_config {
         bool check;
     } memory;
     /* flags that are not part of a recipe */
-    int64_t nproc_per_node;
+    const char *nproc_per_node;
     bool eval_only, print_config, dump_buckets, dry_run, help;
     const char *inject, *events, *log_dir, *explain;
 } ls_train_config;
@@ -87,6 +87,10 @@ extern const size_t ls_train_nopts;
  * last value was set, before the configuration is printed or used. LS_BAD_CONFIG: no such preset, or of another model;
  * and the failures of ls_train_load_config (train/load.h). */
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c);
+
+/* --nproc-per-node as a number: 0 was not given; auto is one rank per usable core. */
+int ls_train_nproc(const ls_train_config *c);
+bool ls_train_nproc_auto(const ls_train_config *c);
 
 /* A YAML file (at most one) and flags into a configuration, resolved. argv[0] is skipped. LS_USAGE: no argument at all,
  * a second file, and the failures of ls_opts_parse, ls_opts_load_yaml and ls_train_config_resolve. */

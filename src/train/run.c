@@ -38,10 +38,10 @@ static ls_status check_flags(const ls_opts *o, const ls_train_config *c)
                            of_launcher[i]);
     int rank, size;
     (void)ls_world_launched(&rank, &size);
-    if (c->nproc_per_node > 1 && c->nproc_per_node != size)
-        return ls_fail(LS_USAGE, "--nproc-per-node is %lld, but this job has %d ranks and ls_train_run starts none: start the "
-                                 "program with `lockstep run --nproc-per-node %lld`", (long long)c->nproc_per_node, size,
-                       (long long)c->nproc_per_node);
+    const int nproc = ls_train_nproc_auto(c) ? 0 : ls_train_nproc(c);
+    if (nproc > 1 && nproc != size)
+        return ls_fail(LS_USAGE, "--nproc-per-node is %d, but this job has %d ranks and ls_train_run starts none: start the "
+                                 "program with `lockstep run --nproc-per-node %d`", nproc, size, nproc);
     return LS_OK;
 }
 
