@@ -34,11 +34,14 @@ hides() {
 }
 
 # --- run -------------------------------------------------------------------------------------------------------
-cmd=run before=() after=(sh -c 'echo "rank $RANK of $WORLD_SIZE at $MASTER_PORT of $TORCHELASTIC_RUN_ID as $ROLE_NAME"; grep Cpus_allowed_list /proc/self/status')
+cmd=run before=() after=(sh -c 'echo "rank $RANK of $WORLD_SIZE at $MASTER_PORT of $TORCHELASTIC_RUN_ID as $ROLE_NAME"
+    echo "local $LOCAL_RANK sees $CUDA_VISIBLE_DEVICES"; echo to stderr >&2; grep Cpus_allowed_list /proc/self/status')
+unset CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES
 shows nproc-per-node '^rank 2 of 3 ' --nproc-per-node 3
 shows nnodes 'does not change the number of machines' --nnodes 1:2
 shows node-rank '--node-rank 1 of --nnodes 1: expected 0 to 0' --node-rank 1
-shows master-addr '--master-addr belongs to several machines' --master-addr 192.0.2.1
+shows master-addr '^lockstep run: --master-addr has no effect with --nnodes 1' --master-addr 192.0.2.1
+shows local-addr '^lockstep run: --local-addr has no effect with --nnodes 1' --local-addr 127.0.0.1
 shows master-port ' at 23451 ' --master-port 23451
 shows node-timeout '--node-timeout belongs to several machines' --node-timeout 7s
 shows secret-file '--secret-file belongs to several machines' --secret-file absent
@@ -47,10 +50,19 @@ shows rdzv-backend "expected one of static\|c10d, found 'etcd'" --rdzv-backend e
 shows rdzv-endpoint ' at 23452 ' --rdzv-endpoint 127.0.0.1:23452
 shows rdzv-id ' of job7 ' --rdzv-id job7
 shows rdzv-conf 'only join_timeout=SECONDS is implemented' --rdzv-conf read_timeout=3
-shows max-restarts 'error\[unsupported\]: --max-restarts is not implemented' --max-restarts 3
-shows monitor-interval 'error\[unsupported\]: --monitor-interval is not implemented' --monitor-interval 5
-shows numa-binding 'error\[unsupported\]: --numa-binding is not implemented' --numa-binding node
-shows signals-to-handle 'error\[unsupported\]: --signals-to-handle is not implemented' --signals-to-handle SIGTERM
+claim 'run rdzv-endpoint: its host' matches '^lockstep run: the host of --rdzv-endpoint has no effect' "$(output --rdzv-endpoint 192.0.2.1:23452)"
+shows max-restarts 'error\[unsupported\]: --max-restarts 3: ' --max-restarts 3
+shows logs-specs 'error\[unsupported\]: --logs-specs mine: ' --logs-specs mine
+without_effect=('monitor-interval 5' 'start-method fork' 'event-log-handler console' 'numa-binding node')
+for words in "${without_effect[@]}"; do
+    # shellcheck disable=SC2086
+    shows "${words% *}" "^lockstep run: --${words% *} has no effect: [a-z]" --$words
+    # shellcheck disable=SC2086
+    claim "run ${words% *}: the program runs" matches '^rank 0 of 1 ' "$(output --$words)"
+    claim "run ${words% *}: said once" test "$(output --nproc-per-node 3 --${words/ /=} | grep -c 'has no effect')" = 1
+done
+shows signals-to-handle 'cannot be stopped by .SIGKILL.' --signals-to-handle SIGTERM,SIGKILL
+shows virtual-local-rank '^local 0 sees 0$' --virtual-local-rank
 row['run log-dir']=1
 claim 'run log-dir: a folder' matches exit=0 "$(output --log-dir logs)"
 claim 'run log-dir: with the logs of the run' test -n "$(ls logs)"
@@ -58,10 +70,23 @@ before=(--log-dir redirected)
 hides redirects '^rank 0 of 1' --redirects 1
 before=(--log-dir teed)
 shows tee '^\[default0\]: ?rank 0 of 1' --tee 1
+before=(--log-dir copied --tee 3)
+for stream in stdout stderr; do
+    row["run duplicate-$stream-filters"]=1
+    word=$([ $stream = stdout ] && echo 'rank 0 of' || echo stderr)
+    claim "run duplicate-$stream-filters: runs" matches exit=0 "$(output --rdzv-id $stream --duplicate-$stream-filters "$word")"
+    claim "run duplicate-$stream-filters: the line" grep -qE "^\[default0\]:.*$word" copied/${stream}_*/attempt_0/filtered_$stream.log
+    claim "run duplicate-$stream-filters: no other" test "$(cat copied/${stream}_*/attempt_0/filtered_* | wc -l)" = 1
+done
+before=(--tee 1)
+# shellcheck disable=SC2016
+shows log-line-prefix-template '^<0/default>rank 0 of 1 ' --log-line-prefix-template '<${rank}/${role_name}>'
+claim 'run log-line-prefix-template: from the environment' matches '^0> rank 0 of 1 ' \
+    "$(TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='$rank> ' output)"
 before=(--nproc-per-node 2)
 hides local-ranks-filter '^rank 0 of 2' --local-ranks-filter 1
 shows role ' as trainer$' --role trainer
-if [ "$(nproc)" -ge 2 ]; then
+if [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ]; then # which OMP_NUM_THREADS is to nproc, too
     all=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
     shows bind "Cpus_allowed_list:[[:space:]]+$all\$" --bind false
 else
@@ -78,9 +103,11 @@ path=$PATH PATH=$tmp/bin:$PATH
 shows module '^python -u -m sh' --module
 shows run-path '^python -u sh' --run-path
 PATH=$path
-before=(--run-path)
-shows no-python '--no-python runs PROGRAM as it is' --no-python
-before=()
+printf '#!/bin/sh\necho "no python"\n' >script.py
+chmod +x script.py
+program=("${after[@]}") after=(./script.py)
+shows no-python '^no python$' --no-python
+after=("${program[@]}")
 shows prefix-rank '^before sh -c' --prefix-rank 0 'echo before'
 row['run events']=1
 claim 'run events: runs' matches exit=0 "$(output --events events)"
@@ -88,8 +115,23 @@ claim 'run events: are kept' grep -q '"event":"rank_exit"' events
 after=(sh -c 'kill -STOP $$')
 row['run timeout']=1
 claim 'run timeout: a stopped rank is reported' matches 'exit=83' "$(output --timeout 300ms)"
-after=()
+# rank 1 takes longer to end than it has by itself
+before=(--nproc-per-node 2)
+after=(sh -c 'if [ $RANK = 0 ]; then until [ -e set ]; do sleep 0.01; done; rm set; exit 3; fi
+    trap "sleep 1; echo ended in order; exit 0" TERM; : >set; while :; do sleep 0.01; done')
+shows shutdown-timeout '^ended in order$' --shutdown-timeout 60
+claim 'run shutdown-timeout: from the environment' matches '^ended in order$' "$(TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60 output)"
+before=() after=()
+shows print-completion '^complete -F _lockstep lockstep' --print-completion bash
 shows help '^usage: lockstep run' --help
+of_torchrun='nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf standalone max-restarts monitor-interval
+    start-method event-log-handler role module no-python run-path log-dir redirects tee log-line-prefix-template
+    local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters node-rank master-addr master-port local-addr
+    logs-specs numa-binding signals-to-handle shutdown-timeout virtual-local-rank print-completion'
+for flag in $of_torchrun; do
+    claim "torchrun's --${flag//-/_} is known" lacks 'unknown option' "$(output "--${flag//-/_}")"
+done
+for flag in h m r t; do claim "torchrun's -$flag is known" lacks 'unknown option' "$(output -$flag)"; done
 
 # --- bench -----------------------------------------------------------------------------------------------------
 cmd=bench before=(all_reduce -b 64 -e 192 -n 2) after=()
@@ -302,9 +344,11 @@ claim 'secret has none' test -z "$(flags_of secret)"
 claim 'nor has completion' test -z "$(flags_of completion)"
 commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
 claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor export generate help import run secret train '
-marked() { # command: the flags whose row of --help, joined to one line, is marked
-    "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' | sed -nE 's/^(      |  -., )--([a-z-]+) .*\(not implemented.*/\2/p' | tr '\n' ' '
+marked() { # command, mark: the flags whose row of --help, joined to one line, has it
+    "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' |
+        sed -nE "s/^(      |  -., )--([a-z-]+) .*\\(${2:-not implemented}.*/\\2/p" | tr '\n' ' '
 }
-claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'max-restarts monitor-interval numa-binding signals-to-handle '
+claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'max-restarts logs-specs '
+claim 'and what has no effect' test "$(marked run 'no effect')" = 'monitor-interval start-method event-log-handler numa-binding '
 for cmd in bench calibrate coll data ckpt export import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
 finish

@@ -154,6 +154,18 @@ static void takes_the_programs_arguments(void **state)
     }
 }
 
+static void takes_the_place_that_our_launcher_names(void **state)
+{
+    (void)state;
+    ls_job_env j;
+    assert_int_equal(read_with((const char *const[MOST]){ BY_HAND("1", "2"), "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
+                                                          "LOCKSTEP_LOCAL_RANK=1", "LOCKSTEP_STORE=s" }, &j), LS_OK);
+    assert_int_equal(j.local_rank, 1); /* LOCAL_RANK may be virtual */
+    assert_int_equal(read_with((const char *const[MOST]){ BY_HAND("1", "2"), "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
+                                                          "LOCKSTEP_LOCAL_RANK=0" }, &j), LS_OK);
+    assert_int_equal(j.local_rank, 1); /* left over from another job */
+}
+
 static void the_first_of_the_four_wins(void **state)
 {
     (void)state;
@@ -231,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_each_launcher),
         cmocka_unit_test(takes_the_programs_arguments),
+        cmocka_unit_test(takes_the_place_that_our_launcher_names),
         cmocka_unit_test(the_first_of_the_four_wins),
         cmocka_unit_test(meets_where_no_other_job_does),
         cmocka_unit_test(takes_slurms_port_and_first_host),

@@ -385,12 +385,21 @@ static void sets_torchruns_environment(void **state)
     unsetenv("OMP_NUM_THREADS");
     unsetenv("OMP_WAIT_POLICY");
     unsetenv("GOMP_SPINCOUNT");
+    unsetenv("TORCH_NCCL_ASYNC_ERROR_HANDLING");
     outcome x = shell(2, "env > $DIR/$RANK", (ls_launch_opts){ .role = "rank", .run_id = "job7" });
     assert_int_equal(x.r.exit_code, 0);
-    char *got = printed(dir, "grep -E '^((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE|NAME)|MASTER_ADDR|TORCHELASTIC.*)=' 1 | sort");
+    char *got = printed(dir, "grep -E '^((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE|NAME)|MASTER_ADDR|TORCHELASTIC.*)=' 1 | "
+                             "sed 's|^\\(TORCHELASTIC_ERROR_FILE=/\\).*|\\1...|' | LC_ALL=C sort");
     assert_string_equal(got, "GROUP_RANK=0\nGROUP_WORLD_SIZE=1\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\nRANK=1\n"
-                             "ROLE_NAME=rank\nROLE_RANK=1\nROLE_WORLD_SIZE=2\nTORCHELASTIC_MAX_RESTARTS=0\n"
-                             "TORCHELASTIC_RESTART_COUNT=0\nTORCHELASTIC_RUN_ID=job7\nTORCHELASTIC_USE_AGENT_STORE=False\nWORLD_SIZE=2\n");
+                             "ROLE_NAME=rank\nROLE_RANK=1\nROLE_WORLD_SIZE=2\nTORCHELASTIC_ERROR_FILE=/...\nTORCHELASTIC_MAX_RESTARTS=0\n"
+                             "TORCHELASTIC_RESTART_COUNT=0\nTORCHELASTIC_RUN_ID=job7\n"
+                             "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT\nTORCHELASTIC_USE_AGENT_STORE=False\nWORLD_SIZE=2\n");
+    free(got);
+    got = printed(dir, "sed -n 's/^TORCH_NCCL_ASYNC_ERROR_HANDLING=//p' 0 1");
+    assert_string_equal(got, "1\n1\n");
+    free(got);
+    got = printed(dir, "grep -h ^TORCHELASTIC_ERROR_FILE= 0 1 | uniq | wc -l"); /* each has its own */
+    assert_string_equal(got, "2\n");
     free(got);
     char want[64];
     int cpus = ls_env_get()->cpus();
@@ -420,6 +429,54 @@ static void keeps_a_thread_count_that_is_set(void **state)
     unsetenv("OMP_NUM_THREADS");
     unsetenv("OMP_WAIT_POLICY");
     release(&x);
+}
+
+/* What rank R was given, in a folder with a file per rank. */
+static void assert_given(const char *dir, int rank, const char *name, const char *want)
+{
+    char command[200];
+    snprintf(command, sizeof command, "sed -n 's/^%s=/=/p' %d", name, rank);
+    char *got = printed(dir, command);
+    if (strcmp(got, want) != 0) fail_msg("rank %d has %s%s, expected %s", rank, name, got, want);
+    free(got);
+}
+
+static void shows_each_rank_one_device_as_number_0(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    setenv("DIR", dir, 1);
+    unsetenv("HIP_VISIBLE_DEVICES");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    const ls_launch_opts o = { .virtual_local_rank = true };
+    outcome x = shell(2, "env > $DIR/$RANK", o);
+    assert_given(dir, 1, "LOCAL_RANK", "=0\n");
+    assert_given(dir, 1, "LOCKSTEP_LOCAL_RANK", "=1\n");
+    assert_given(dir, 0, "CUDA_VISIBLE_DEVICES", "=0\n");
+    assert_given(dir, 1, "CUDA_VISIBLE_DEVICES", "=1\n");
+    assert_given(dir, 1, "HIP_VISIBLE_DEVICES", "");
+    release(&x);
+    setenv("CUDA_VISIBLE_DEVICES", "4, GPU-7,5", 1);
+    x = shell(2, "env > $DIR/$RANK", o);
+    assert_given(dir, 0, "CUDA_VISIBLE_DEVICES", "=4\n");
+    assert_given(dir, 1, "CUDA_VISIBLE_DEVICES", "=GPU-7\n");
+    release(&x);
+    setenv("HIP_VISIBLE_DEVICES", "2,3", 1);
+    x = shell(2, "env > $DIR/$RANK", o);
+    assert_given(dir, 1, "CUDA_VISIBLE_DEVICES", "=3\n");
+    assert_given(dir, 1, "HIP_VISIBLE_DEVICES", "=3\n");
+    release(&x);
+    x = shell(3, "exit 0", o);
+    assert_int_equal(x.r.exit_code, 64);
+    assert_true(has(x.r.message, "HIP_VISIBLE_DEVICES is '2,3', which has no device for local rank 2"));
+    release(&x);
+    unsetenv("HIP_VISIBLE_DEVICES");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    x = shell(2, "env > $DIR/$RANK", (ls_launch_opts){ 0 });
+    assert_given(dir, 1, "LOCAL_RANK", "=1\n");
+    assert_given(dir, 1, "CUDA_VISIBLE_DEVICES", "");
+    release(&x);
+    remove_folder(dir);
 }
 
 static void leaves_the_master_port_free_for_the_ranks(void **state)
@@ -461,7 +518,14 @@ static void refuses_what_cannot_start(void **state)
     static const char *const fine[] = { "/bin/true", NULL };
     const struct { ls_launch_opts o; ls_status st; const char *says; } row[] = {
         { { .argv = missing, .nproc = 2 }, LS_USAGE, "no such program" },
-        { { .argv = script, .nproc = 1 }, LS_USAGE, "-- python3 ./train.py" },
+        { { .argv = script, .nproc = 1 }, LS_USAGE, "cannot run './train.py': no such file" },
+        { { .argv = fine, .nproc = 1, .python = "/absent/python3" }, LS_USAGE, "/absent/python3', which runs /bin/true: No such file" },
+        { { .argv = fine, .nproc = 1, .python = "absent-python3" }, LS_USAGE, "no such program in PATH: install Python 3" },
+        { { .argv = fine, .nproc = 1, .signals = "SIGTERM,SIGKILL" }, LS_USAGE, "cannot be stopped by 'SIGKILL'" },
+        { { .argv = fine, .nproc = 1, .signals = "SIGTERM," }, LS_USAGE, "expected some of SIGTERM" },
+        { { .argv = fine, .nproc = 1, .signals = "SIG" }, LS_USAGE, "cannot be stopped by 'SIG'" },
+        { { .argv = fine, .nproc = 1, .copy_stdout = "loss", .tee = "1" }, LS_USAGE, "--duplicate-stdout-filters needs --tee 1 and --log-dir" },
+        { { .argv = fine, .nproc = 1, .copy_stderr = "loss", .tee = "1", .log_dir = "/absent" }, LS_USAGE, "--duplicate-stderr-filters needs --tee 2" },
         { { .argv = fine, .nproc = 0 }, LS_USAGE, "expected 1 to 64" },
         { { .argv = fine, .nproc = 65 }, LS_USAGE, "expected 1 to 64" },
         { { .argv = fine, .nproc = 2, .redirects = "3" }, LS_USAGE, "--log-dir" },
@@ -511,6 +575,43 @@ static void puts_the_rank_before_teed_lines(void **state)
     assert_string_equal(x.out, "[rank1]:a\n[rank1]:\n[rank1]:b\n");
     char *got = printed(dir, "cat */attempt_0/[01]/stdout.log"); /* the filter is for the console only */
     assert_string_equal(got, "a\n\nba\n\nb");
+    free(got);
+    release(&x);
+    remove_folder(dir);
+}
+
+static void puts_what_was_asked_for_before_teed_lines(void **state)
+{
+    (void)state;
+    char host[64], want[200];
+    assert_int_equal(gethostname(host, sizeof host), 0);
+    outcome x = shell(2, "echo a", (ls_launch_opts){ .tee = "1", .role = "gpt", .local_ranks_filter = "1",
+                                                     .line_prefix = "$hostname ${role_name}/$local_rank,${rank}$$1 ${no} ${rank $rank_ $" });
+    snprintf(want, sizeof want, "%s gpt/1,1$1 ${no} ${rank $rank_ $a\n", host);
+    assert_string_equal(x.out, want);
+    release(&x);
+}
+
+static void copies_teed_lines_that_have_a_word(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    outcome x = shell(3, "echo loss $RANK; echo other; printf 'a,b'; echo loss >&2; echo lost >&2",
+                      (ls_launch_opts){ .log_dir = dir, .tee = "0:1,1:3", .local_ranks_filter = "1,2", .copy_stdout = ",loss,a,,b",
+                                        .copy_stderr = "lost" });
+    assert_int_equal(x.r.exit_code, 0);
+    char *got = printed(dir, "cat */attempt_0/filtered_stdout.log"); /* not rank 0, which is hidden; not rank 2, which is not teed */
+    assert_string_equal(got, "[default1]:loss 1\n[default1]:a,b\n");
+    free(got);
+    got = printed(dir, "cat */attempt_0/filtered_stderr.log");
+    assert_string_equal(got, "[default1]:lost\n");
+    free(got);
+    assert_true(has(x.out, "[default1]:other\n"));
+    release(&x);
+    x = shell(1, "echo loss", (ls_launch_opts){ .log_dir = dir, .tee = "1", .copy_stdout = "," }); /* no word, no file */
+    assert_int_equal(x.r.exit_code, 0);
+    got = printed(dir, "find . -name 'filtered*' | wc -l");
+    assert_string_equal(got, "2\n");
     free(got);
     release(&x);
     remove_folder(dir);
@@ -578,6 +679,74 @@ static void writes_the_failure_as_json(void **state)
     remove_folder(dir);
 }
 
+/* As torch's @record: what it writes before the exception goes on. */
+#define RECORD(text) "printf '%s' '" text "' >$TORCHELASTIC_ERROR_FILE;"
+#define STACK "{\"message\": {\"message\": \"ValueError: no layer\", \"extraInfo\": {\"py_callstack\": " \
+    "\"Traceback (most recent call last):\\n  File \\\"x.py\\\", line 3, in f\\u001b[2J\\nValueError: no layer\\n\", \"timestamp\": \"1\"}}}"
+
+static void reports_what_record_left(void **state)
+{
+    (void)state;
+    static const char traceback[] = "  error_file: not kept; --log-dir DIR keeps it\n"
+        "  traceback : Traceback (most recent call last):\n    File \"x.py\", line 3, in f [2J\n  ValueError: no layer\n  ";
+    static const struct { const char *script, *says, *silent; } row[] = {
+        { RECORD(STACK) "echo 'ValueError: no layer' >&2; exit 1", traceback, "its last lines" },
+        { RECORD(STACK) "echo '[rank0]: ValueError: no layer' >&2; exit 1", traceback, "its last lines" }, /* PyTorch's */
+        { RECORD(STACK) "echo 'no layer' >&2; exit 1", "its last lines on stderr:\n    | no layer\n", "<N/A>" },
+        { RECORD(STACK) "echo 'Segmentation fault' >&2; exit 1", traceback, "error     :" },
+        { RECORD(STACK) "echo 'Segmentation fault' >&2; exit 1", "its last lines on stderr:\n    | Segmentation fault\n", "<N/A>" },
+        { RECORD("{\"message\": \"out of\\nluck\"}") "exit 1", "  error     : out of luck\n", "traceback" },
+        { RECORD("{\"message\": {\"message\": \"bad\"}}") "exit 1", "  error     : bad\n", "traceback" },
+        { RECORD("{\"message\": 7}") "exit 1", "  error_file: <N/A>\n", "error     :" },
+        { RECORD("{\"message\": ") "exit 1", "  error_file: <N/A>\n", "error     :" },
+        { "cd /; printf '%s' '{\"message\": \"late\"}' >$TORCHELASTIC_ERROR_FILE & wait; exit 1", "  error     : late\n", "traceback" },
+        { "yes '{' | head -c 2000000 >$TORCHELASTIC_ERROR_FILE; exit 1", "  error_file: <N/A>\n", "error     :" },
+        { "exit 1", "  error_file: <N/A>\n", "traceback" },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        outcome x = shell(1, row[i].script, (ls_launch_opts){ 0 });
+        assert_int_equal(x.r.exit_code, 1);
+        if (!has(x.err, row[i].says) || has(x.err, row[i].silent)) fail_msg("row %zu: %s", i, x.err);
+        release(&x);
+    }
+}
+
+static void shows_the_end_of_a_long_traceback(void **state)
+{
+    (void)state;
+    outcome x = shell(1, "(printf '{\"message\": {\"extraInfo\": {\"py_callstack\": \"'; for i in $(seq 5000); do printf 'frame %d\\\\n' $i; done;"
+                         "printf 'end\"}}}') >$TORCHELASTIC_ERROR_FILE; exit 1", (ls_launch_opts){ 0 });
+    assert_true(has(x.err, "  traceback : ...\n  frame "));
+    assert_true(has(x.err, "\n  frame 5000\n  end\n"));
+    assert_false(has(x.err, "frame 2000\n"));
+    release(&x);
+}
+
+static void names_error_files_for_programs_that_change_their_folder(void **state)
+{
+    (void)state;
+    char *dir = folder(), was[4096], want[4200];
+    assert_non_null(getcwd(was, sizeof was));
+    assert_int_equal(chdir(dir), 0);
+    outcome x = shell(1, "cd /; printf '%s' '" STACK "' >$TORCHELASTIC_ERROR_FILE; exit 1", (ls_launch_opts){ .log_dir = "logs" });
+    assert_int_equal(chdir(was), 0);
+    snprintf(want, sizeof want, "  error_file: %s/logs/none_", dir);
+    if (!has(x.err, want)) fail_msg("no %s in: %s", want, x.err);
+    char *got = printed(dir, "cat logs/*/attempt_0/0/error.json");
+    assert_string_equal(got, STACK);
+    free(got);
+    got = printed(dir, "cat logs/*/failure.json");
+    json_t *j = json_loads(got, 0, NULL);
+    assert_non_null(j);
+    assert_true(has(json_string_value(json_object_get(j, "error_file")), "/attempt_0/0/error.json"));
+    assert_string_equal(json_string_value(json_object_get(j, "error")), "ValueError: no layer");
+    assert_true(has(json_string_value(json_object_get(j, "traceback")), "line 3, in f"));
+    json_decref(j);
+    free(got);
+    release(&x);
+    remove_folder(dir);
+}
+
 static void writes_events_as_json_lines(void **state)
 {
     (void)state;
@@ -606,7 +775,7 @@ static void writes_events_as_json_lines(void **state)
 /* --- being stopped ------------------------------------------------------------------------------------- */
 
 /* A launcher in a process of its own; its ranks write their pids to dir/0 and dir/1. */
-static pid_t launcher(const char *dir, const char *script)
+static pid_t launcher(const char *dir, const char *script, ls_launch_opts o)
 {
     char line[4200];
     snprintf(line, sizeof line, "cd %s; %s; echo $$ > .$RANK; mv .$RANK $RANK; while :; do sleep 0.01; done", dir, script);
@@ -615,9 +784,13 @@ static pid_t launcher(const char *dir, const char *script)
     if (pid == 0) {
         int null = open("/dev/null", O_WRONLY);
         dup2(null, 2);
+        sigset_t none; /* the launches of this test have blocked signals, a new process has not */
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
         outcome x = { 0 };
         const char *argv[] = { "/bin/sh", "-c", line, NULL };
-        ls_launch_opts o = { .argv = argv, .nproc = 2 };
+        o.argv = argv;
+        o.nproc = 2;
         x.st = ls_launch(&o, &x.r);
         _exit(x.r.exit_code);
     }
@@ -665,16 +838,19 @@ static int end_of(pid_t pid)
 static void lets_the_ranks_save_when_interrupted(void **state)
 {
     (void)state;
-    static const struct { int sig; const char *script; int code; } row[] = {
-        { SIGINT, "trap 'touch saved$RANK; exit 0' INT", 130 },
-        { SIGINT, "trap 'touch saved$RANK; exit 130' INT", 130 },
-        { SIGTERM, "trap 'touch saved$RANK; exit 75' TERM", 75 },
-        { SIGTERM, "trap 'touch saved$RANK; exit 0' TERM", 143 },
-        { SIGHUP, "trap 'touch saved$RANK; exit 0' TERM", 129 },
+    static const struct { int sig; const char *script; int code; const char *signals; } row[] = {
+        { SIGINT, "trap 'touch saved$RANK; exit 0' INT", 130, NULL },
+        { SIGINT, "trap 'touch saved$RANK; exit 130' INT", 130, NULL },
+        { SIGTERM, "trap 'touch saved$RANK; exit 75' TERM", 75, NULL },
+        { SIGTERM, "trap 'touch saved$RANK; exit 0' TERM", 143, NULL },
+        { SIGHUP, "trap 'touch saved$RANK; exit 0' TERM", 129, NULL },
+        { SIGUSR1, "trap 'touch saved$RANK; exit 0' USR1", 128 + SIGUSR1, "SIGTERM, SIGUSR1" },
+        { SIGUSR2, "trap 'touch saved$RANK; exit 75' USR2", 75, "SIGUSR2" },
+        { SIGXCPU, "trap 'touch saved$RANK; exit 0' TERM", 128 + SIGXCPU, "SIGXCPU,SIGTERM" },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char *dir = folder(), saved[64];
-        pid_t pid = launcher(dir, row[i].script);
+        pid_t pid = launcher(dir, row[i].script, (ls_launch_opts){ .signals = row[i].signals });
         kill(pid, row[i].sig);
         assert_int_equal(end_of(pid), row[i].code);
         for (int r = 0; r < 2; r++) {
@@ -684,6 +860,43 @@ static void lets_the_ranks_save_when_interrupted(void **state)
         assert_true(all_gone(dir));
         remove_folder(dir);
     }
+}
+
+/* Every signal that is not named does what it does to any program. */
+static void ends_by_a_signal_that_is_not_named(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    pid_t pid = launcher(dir, "trap 'touch saved' TERM", (ls_launch_opts){ .signals = "SIGUSR1" });
+    kill(pid, SIGTERM);
+    assert_int_equal(end_of(pid), -SIGTERM);
+    assert_true(all_gone(dir));
+    remove_folder(dir);
+}
+
+static void gives_ranks_the_time_that_was_given_to_end(void **state)
+{
+    (void)state;
+    char *dir = folder();
+    setenv("DIR", dir, 1);
+    outcome x = shell(2, "if [ $RANK = 0 ]; then until [ -e $DIR/set ]; do sleep 0.01; done; exit 3; fi;"
+                         "trap 'sleep 1; touch $DIR/saved; exit 0' TERM; touch $DIR/set; while :; do sleep 0.01; done",
+                      (ls_launch_opts){ .shutdown_ns = 100000000000u });
+    assert_int_equal(x.r.exit_code, 3);
+    char *got = printed(dir, "ls saved 2>&1"); /* 0.3 s would have been too short */
+    assert_string_equal(got, "saved\n");
+    free(got);
+    release(&x);
+    remove_folder(dir);
+
+    dir = folder();
+    pid_t pid = launcher(dir, "trap '' TERM", (ls_launch_opts){ .shutdown_ns = 100000000 });
+    uint64_t t0 = ls_env_get()->mono_ns();
+    kill(pid, SIGTERM);
+    assert_int_equal(end_of(pid), 143);
+    assert_true(ls_env_get()->mono_ns() - t0 < 20000000000u); /* and not after 25 s of patience */
+    assert_true(all_gone(dir));
+    remove_folder(dir);
 }
 
 static void waits_for_ranks_that_go_on_with_their_step(void **state)
@@ -729,7 +942,7 @@ static void kills_at_the_second_interrupt(void **state)
 {
     (void)state;
     char *dir = folder(), told[64];
-    pid_t pid = launcher(dir, "trap 'touch told' INT");
+    pid_t pid = launcher(dir, "trap 'touch told' INT", (ls_launch_opts){ 0 });
     uint64_t t0 = ls_env_get()->mono_ns();
     kill(pid, SIGINT);
     snprintf(told, sizeof told, "%s/told", dir);
@@ -746,7 +959,7 @@ static void takes_the_ranks_along_when_it_is_killed(void **state)
 {
     (void)state;
     char *dir = folder();
-    pid_t pid = launcher(dir, "trap '' INT TERM HUP");
+    pid_t pid = launcher(dir, "trap '' INT TERM HUP", (ls_launch_opts){ 0 });
     kill(pid, SIGKILL);
     assert_int_equal(end_of(pid), -SIGKILL);
     assert_true(all_gone(dir));
@@ -770,18 +983,26 @@ int main(int argc, char **argv)
         cmocka_unit_test(leaves_a_rank_alone_that_goes_on_in_time),
         cmocka_unit_test(sets_torchruns_environment),
         cmocka_unit_test(keeps_a_thread_count_that_is_set),
+        cmocka_unit_test(shows_each_rank_one_device_as_number_0),
         cmocka_unit_test(leaves_the_master_port_free_for_the_ranks),
         cmocka_unit_test(names_the_holder_of_a_busy_port),
         cmocka_unit_test(puts_a_command_before_one_rank),
         cmocka_unit_test(refuses_what_cannot_start),
         cmocka_unit_test(writes_redirected_streams_to_files_alone),
         cmocka_unit_test(puts_the_rank_before_teed_lines),
+        cmocka_unit_test(puts_what_was_asked_for_before_teed_lines),
+        cmocka_unit_test(copies_teed_lines_that_have_a_word),
         cmocka_unit_test(hides_the_ranks_that_the_filter_leaves_out),
         cmocka_unit_test(passes_on_an_unfinished_line),
         cmocka_unit_test(passes_on_much_output_unchanged),
         cmocka_unit_test(writes_the_failure_as_json),
+        cmocka_unit_test(reports_what_record_left),
+        cmocka_unit_test(shows_the_end_of_a_long_traceback),
+        cmocka_unit_test(names_error_files_for_programs_that_change_their_folder),
         cmocka_unit_test(writes_events_as_json_lines),
         cmocka_unit_test(lets_the_ranks_save_when_interrupted),
+        cmocka_unit_test(ends_by_a_signal_that_is_not_named),
+        cmocka_unit_test(gives_ranks_the_time_that_was_given_to_end),
         cmocka_unit_test(waits_for_ranks_that_go_on_with_their_step),
         cmocka_unit_test(kills_at_the_second_interrupt),
         cmocka_unit_test(takes_the_ranks_along_when_it_is_killed),

@@ -49,6 +49,16 @@ node 0 2 2 --secret-file s -- "$lockstep" bench all_reduce --transport tcp -b 8 
 wait
 claim 'two ranks here and one there' test "$(cat code0)$(cat code1)" = 00
 
+# an address that the launcher would not find out by itself
+port=$(free_port)
+# shellcheck disable=SC2016
+node 1 2 1 --secret-file s --local-addr 127.0.0.2 --tee 1 --log-line-prefix-template '$rank/$local_rank: ' -- \
+    sh -c 'echo "at $LOCKSTEP_ADDRESS"; exec "$0" bench all_reduce --transport tcp -b 8 -e 8 -n 1' "$lockstep" &
+node 0 2 1 --secret-file s -- "$lockstep" bench all_reduce --transport tcp -b 8 -e 8 -n 1
+wait
+claim '--local-addr: both nodes end in order' test "$(cat code0)$(cat code1)" = 00
+claim '--local-addr: the address that the others are told' says out1 '^1/0: at 127\.0\.0\.2$'
+
 # by hand, without a launcher
 port=$(free_port)
 by_hand() { # rank, local rank
@@ -87,6 +97,8 @@ tr '0-9a-f' 'g-v' <other >letters && chmod 600 letters
 claim 'other letters' one_fails 0 65 '64 hex digits' --secret-file letters
 claim 'a file that is not there' one_fails 0 74 'nofile' --secret-file nofile
 claim 'a node of its own number' one_fails 2 64 'expected 0 to 1' --secret-file s
+claim 'an address of node 0 at which it does not listen' one_fails 0 64 'give it --listen 127.0.0.9' --secret-file s \
+    --local-addr 127.0.0.9
 claim 'a node that never comes is named' one_fails 0 69 '1 of 2 nodes joined.*missing node 1' --secret-file s \
     --rdzv-conf join_timeout=0.5
 claim 'nobody to meet' one_fails 1 69 'is node 0 running' --secret-file s --rdzv-conf join_timeout=0.5

@@ -18,11 +18,13 @@ extern "C" {
 
 typedef struct ls_launch_opts {
     const char *const *argv;    /* NULL-ended command of every rank */
+    const char *python;         /* interpreter that runs argv, as `PYTHON -u ARGV...`; NULL: argv[0] is a program */
     int nproc;                  /* ranks on this machine, 1..LS_MAX_RANKS */
     int nnodes, node_rank;      /* machines of the job and which this is; 0 or 1: only this one */
     const char *master_addr;    /* of several: node 0's address or name, and its store's port is `port` */
     const char *secret_file;    /* of several, the same on each: `lockstep secret new` makes one. NULL: none */
     const char *listen;         /* address of this machine to listen on; NULL: the one the others reach it by */
+    const char *local_addr;     /* of several: address or name by which the others reach this one; NULL: found out */
     uint64_t join_timeout_ns;   /* for all machines to come; 0: 60 s */
     uint64_t node_timeout_ns;   /* silence after which another machine is gone; 0: 5 s */
     int port;                   /* MASTER_PORT of the ranks: 0: a free one; else this one, which must be
@@ -33,10 +35,19 @@ typedef struct ls_launch_opts {
     const char *role;           /* "default" */
     const char *redirects, *tee;/* "0".."3" or "0:1,1:2"; NULL: 0 */
     const char *local_ranks_filter; /* "0,2"; NULL: all */
+    const char *line_prefix;    /* of teed lines, with ${role_name}, ${local_rank}, ${rank} and ${hostname} filled in;
+                                   NULL: "[role0]:" */
+    const char *copy_stdout;    /* "word,word" (",," is a comma): teed lines of stdout with one of them also go to
+                                   filtered_stdout.log in log_dir; NULL: none */
+    const char *copy_stderr;    /* the same of stderr */
     const char *events;         /* JSON lines file; NULL: none */
     int prefix_rank;            /* with prefix_cmd != NULL: put a command before this rank */
     const char *prefix_cmd;
     uint64_t timeout_ns;        /* silence after which a stopped rank is reported; 0: 30 s */
+    const char *signals;        /* "SIGTERM,SIGUSR1": those that stop the job; NULL: SIGTERM, SIGINT, SIGHUP, SIGQUIT */
+    uint64_t shutdown_ns;       /* for ranks to end in, after such a signal or a failure, before SIGKILL; 0: 0.3 s after
+                                   a failure; after a signal as long as something moves */
+    bool virtual_local_rank;    /* LOCAL_RANK 0 for all; each sees one GPU, by CUDA_VISIBLE_DEVICES */
     bool no_bind;               /* do not give each rank cores of its own */
     bool ranks_answer;           /* to Ctrl-C, with a line of their own: ours comes only if that takes long */
     bool quiet;                 /* no failure report on stderr (the caller prints) */

@@ -13,13 +13,14 @@
 #define DEFAULT_PORT 29500 /* torchrun's */
 
 typedef struct run_config {
-    bool help, standalone, no_python, module, run_path, bind;
+    bool help, standalone, no_python, module, run_path, bind, virtual_local_rank;
     const char *nnodes, *nproc, *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf, *log_dir, *redirects, *tee;
-    const char *secret_file, *listen;
-    const char *filter, *role, *numa, *signals, *events, *master_addr;
+    const char *secret_file, *listen, *local_addr;
+    const char *filter, *line_prefix, *copy_stdout, *copy_stderr, *role, *numa, *signals, *events, *master_addr;
+    const char *start_method, *event_log_handler, *logs_specs, *print_completion;
     int64_t node_rank, master_port, max_restarts, prefix_rank;
     double monitor_interval;
-    uint64_t timeout, node_timeout;
+    uint64_t timeout, node_timeout, shutdown_timeout;
 } run_config;
 
 #define AT(field) offsetof(run_config, field)
@@ -27,7 +28,7 @@ typedef struct run_config {
 static const ls_opt table[] = {
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this text", 'h', NULL },
     { "nproc-per-node", LS_OPT_STRING, AT(nproc), "1", NULL,
-      "ranks on this machine: a number, or auto or cpu: one per usable core", 0, NULL },
+      "ranks on this machine: a number, or auto or cpu: one per usable core", 'n', NULL },
     { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines: N; on each, run the same command with its own --node-rank", 0,
       NULL },
     { "node-rank", LS_OPT_INT, AT(node_rank), "0", "0..63", "which of them this is", 0, NULL },
@@ -41,6 +42,8 @@ static const ls_opt table[] = {
       NULL },
     { "listen", LS_OPT_STRING, AT(listen), "", NULL,
       "address of this machine to listen on, 0.0.0.0 for all; default: the one that the others reach it by", 0, NULL },
+    { "local-addr", LS_OPT_STRING, AT(local_addr), "", NULL,
+      "of several machines, the address or name that the others reach this one by; default: found out", 0, NULL },
     { "standalone", LS_OPT_BOOL, AT(standalone), "false", NULL, "one machine and a free port, which is the default", 0,
       NULL },
     { "rdzv-backend", LS_OPT_CHOICE, AT(rdzv_backend), "static", "static|c10d", "either: the rendezvous is our own, with static node ranks", 0,
@@ -49,24 +52,43 @@ static const ls_opt table[] = {
     { "rdzv-id", LS_OPT_STRING, AT(rdzv_id), "none", NULL, "name of the run: TORCHELASTIC_RUN_ID and log folder", 0,
       NULL },
     { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "join_timeout=SECONDS for all machines to come", 0, NULL },
-    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..1000000", "starts of a job that failed (not implemented)",
+    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..1000000", "restarts of a job that failed (not implemented)",
       0, NULL },
-    { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "a rank's end is seen at once (not implemented)", 0,
+    { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "seconds between two polls of the ranks (no effect)", 0,
       NULL },
+    { "start-method", LS_OPT_CHOICE, AT(start_method), "spawn", "spawn|fork|forkserver", "of Python's multiprocessing (no effect)", 0,
+      NULL },
+    { "event-log-handler", LS_OPT_STRING, AT(event_log_handler), "null", NULL, "see --events (no effect)", 0, NULL },
+    { "logs-specs", LS_OPT_STRING, AT(logs_specs), "", NULL, "Python class that says where logs go (not implemented)", 0, NULL },
     { "log-dir", LS_OPT_STRING, AT(log_dir), "", NULL, "folder for log files and failure.json", 0, NULL },
     { "redirects", LS_OPT_STRING, AT(redirects), "0", NULL,
       "streams to files alone: 0 to 3 (1 stdout, 2 stderr), or RANK:N,RANK:N", 'r', NULL },
-    { "tee", LS_OPT_STRING, AT(tee), "0", NULL, "streams to files and, behind [ROLERANK]:, here", 't', NULL },
+    { "tee", LS_OPT_STRING, AT(tee), "0", NULL, "streams to files and, after [ROLERANK]:, here", 't', NULL },
+    { "log-line-prefix-template", LS_OPT_STRING, AT(line_prefix), "", NULL,
+      "before teed lines, instead of [${role_name}${local_rank}]:, with these two, ${rank} and ${hostname}", 0, NULL },
+    { "duplicate-stdout-filters", LS_OPT_STRING, AT(copy_stdout), "", NULL,
+      "WORD,WORD: teed lines of stdout with one of them also go to filtered_stdout.log (,, is a comma)", 0, NULL },
+    { "duplicate-stderr-filters", LS_OPT_STRING, AT(copy_stderr), "", NULL,
+      "the same of stderr, to filtered_stderr.log", 0, NULL },
     { "local-ranks-filter", LS_OPT_STRING, AT(filter), "", NULL, "show the output of these ranks only: 0,2", 0, NULL },
     { "role", LS_OPT_STRING, AT(role), "default", NULL, "name of the ranks in ROLE_NAME and before teed lines", 0,
       NULL },
     { "bind", LS_OPT_BOOL, AT(bind), "true", NULL, "give each rank cores of its own when there are enough", 0, NULL },
-    { "numa-binding", LS_OPT_STRING, AT(numa), "none", NULL, "see --bind (not implemented)", 0, NULL },
+    { "numa-binding", LS_OPT_CHOICE, AT(numa), "none", "none|node|socket|exclusive|core-complex",
+      "binds ranks near their GPUs; see --bind (no effect)", 0, NULL },
     { "signals-to-handle", LS_OPT_STRING, AT(signals), "SIGTERM,SIGINT,SIGHUP,SIGQUIT", NULL,
-      "others than these (not implemented)", 0, NULL },
-    { "module", LS_OPT_BOOL, AT(module), "false", NULL, "PROGRAM is a Python module: python3 -m PROGRAM", 'm', NULL },
-    { "no-python", LS_OPT_BOOL, AT(no_python), "false", NULL, "PROGRAM is run as it is, which is the default", 0, NULL },
-    { "run-path", LS_OPT_BOOL, AT(run_path), "false", NULL, "PROGRAM is a Python script: python3 PROGRAM", 0, NULL },
+      "signals that stop the job in order; also SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU", 0, NULL },
+    { "shutdown-timeout", LS_OPT_TIME, AT(shutdown_timeout), NULL, "0..24h",
+      "time for ranks to end in, after a signal or a failure, before SIGKILL; default: 0.3 s after a failure; after a signal "
+      "as long as something moves", 0, NULL },
+    { "virtual-local-rank", LS_OPT_BOOL, AT(virtual_local_rank), "false", NULL,
+      "LOCAL_RANK is 0 for every rank, and each sees one GPU, by CUDA_VISIBLE_DEVICES", 0, NULL },
+    { "module", LS_OPT_BOOL, AT(module), "false", NULL, "PROGRAM is a Python module: python3 -u -m PROGRAM", 'm', NULL },
+    { "no-python", LS_OPT_BOOL, AT(no_python), "false", NULL, "PROGRAM is run as it is, even if its name ends in .py", 0, NULL },
+    { "run-path", LS_OPT_BOOL, AT(run_path), "false", NULL, "PROGRAM is a Python script, whatever its name: python3 -u PROGRAM", 0,
+      NULL },
+    { "print-completion", LS_OPT_STRING, AT(print_completion), "", NULL, "print the completion script of bash, zsh or fish, and stop",
+      0, NULL },
     { "prefix-rank", LS_OPT_INT, AT(prefix_rank), "-1", "-1..63", "R \"gdb --args\": put this command before rank R", 0,
       NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "append what happens as JSON lines to this file", 0, NULL },
@@ -78,9 +100,16 @@ static const ls_opt table[] = {
 };
 #define NTABLE (sizeof table / sizeof *table)
 
-/* torchrun takes the default of --nproc-per-node from PET_NPROC_PER_NODE, and so on. */
+/* torchrun takes the default of --nproc-per-node from PET_NPROC_PER_NODE, and so on; two have another name, too. */
 static ls_status read_environment(ls_opts *o)
 {
+    static const char *const also[][2] = { { "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "shutdown-timeout" },
+                                           { "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "log-line-prefix-template" } };
+    for (size_t i = 0; i < sizeof also / sizeof *also; i++) {
+        const char *value = getenv(also[i][0]);
+        if (value && ls_opts_set(o, also[i][1], value, "environment") < 0)
+            return ls_while(LS_USAGE, "reading %s of the environment", also[i][0]);
+    }
     for (size_t i = 1; i < NTABLE; i++) {
         char name[64] = "PET_";
         size_t n = strlen(name);
@@ -121,9 +150,9 @@ static ls_status read_flags(ls_opts *o, int argc, char **argv, const char **pref
 
 static ls_status count_ranks(const char *text, int *out)
 {
-    if (strcmp(text, "gpu") == 0)
+    if (strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0)
         return ls_fail(LS_UNSUPPORTED,
-                       "--nproc-per-node gpu: this build drives no GPU; give a number, or cpu for one rank per core");
+                       "--nproc-per-node %s: this build drives no GPU; give a number, or cpu for one rank per core", text);
     if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
         *out = ls_env_get()->cpus();
         if (*out > LS_MAX_RANKS) *out = LS_MAX_RANKS;
@@ -152,21 +181,59 @@ static ls_status read_conf(const char *conf, uint64_t *join_timeout_ns)
     return LS_OK;
 }
 
-/* What this version does not do, and what one machine has no use for. */
+/* What this version does not do, and flags of ours that one machine has no use for. */
 static ls_status check_given(const ls_opts *o, const run_config *c, int nnodes)
 {
-    static const char *const later[] = { "max-restarts", "monitor-interval", "numa-binding", "signals-to-handle" };
-    const bool loopback = strcmp(c->master_addr, "localhost") == 0 || strcmp(c->master_addr, "::1") == 0;
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (!ls_opts_is_default(o, later[i])) return ls_fail(LS_UNSUPPORTED, "--%s is not implemented: leave it out", later[i]);
-    const bool unused = !loopback && !ls_opts_is_default(o, "master-addr"), open = *c->listen != 0;
-    const char *alone = unused ? "master-addr" : *c->secret_file && !open ? "secret-file" : NULL;
+    if (c->max_restarts > 0)
+        return ls_fail(LS_UNSUPPORTED, "--max-restarts %lld: this version does not start a failed job again; give 0, or leave it out",
+                       (long long)c->max_restarts);
+    if (*c->logs_specs)
+        return ls_fail(LS_UNSUPPORTED, "--logs-specs %.60s: it names a Python class, and this launcher runs none; leave it out: "
+                                       "--log-dir, --redirects and --tee say where logs go", c->logs_specs);
+    const char *alone = *c->secret_file && !*c->listen ? "secret-file" : NULL;
     if (!alone && !ls_opts_is_default(o, "node-timeout")) alone = "node-timeout";
     if (nnodes == 1 && alone) return ls_fail(LS_USAGE, "--%s belongs to several machines, and --nnodes is 1: leave it out", alone);
     if (c->standalone && nnodes > 1) return ls_fail(LS_USAGE, "--standalone is for one machine, and --nnodes is %d", nnodes);
-    if (c->no_python && (c->module || c->run_path))
-        return ls_fail(LS_USAGE, "--no-python runs PROGRAM as it is, and --%s by Python: leave one of them out", c->module ? "module" : "run-path");
+    if (c->no_python && c->module && !c->run_path)
+        return ls_fail(LS_USAGE, "--no-python runs PROGRAM as it is, and --module by Python: leave one of them out");
     return LS_OK;
+}
+
+/* Flags of torchrun's that have nothing to do here are taken, and say so, once. */
+static void name_ineffective(const ls_opts *o, const run_config *c, const ls_launch_opts *l)
+{
+    static const struct { const char *flag, *why; } row[] = {
+        { "monitor-interval", "the launcher sees a rank's end at once" },
+        { "start-method", "each rank is a program of its own, and none of Python's processes" },
+        { "event-log-handler", "it names a Python class; --events FILE writes events as JSON" },
+        { "numa-binding", "it binds ranks near their GPUs, and this build drives none; --bind gives each rank its own cores" },
+    };
+    static const char why[] = "has no effect with --nnodes 1: the ranks of one machine meet on 127.0.0.1";
+    const char *addr = l->master_addr;
+    const bool loopback = strcmp(addr, "localhost") == 0 || strcmp(addr, "127.0.0.1") == 0 || strcmp(addr, "::1") == 0;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        if (ls_opts_is_set(o, row[i].flag)) ls_log(LS_LOG_WARN, "lockstep run: --%s has no effect: %s", row[i].flag, row[i].why);
+    if (l->nnodes == 1 && !loopback)
+        ls_log(LS_LOG_WARN, "lockstep run: %s %s", *c->rdzv_endpoint ? "the host of --rdzv-endpoint" : "--master-addr", why);
+    if (l->nnodes == 1 && *c->local_addr) ls_log(LS_LOG_WARN, "lockstep run: --local-addr %s", why);
+}
+
+/* Whether the program is a Python script by its name, and a file. A name that only PATH has is a program. */
+static bool is_script(const char *program)
+{
+    ls_file_info info;
+    const size_t n = strlen(program);
+    const bool named = n > 3 && strcmp(program + n - 3, ".py") == 0;
+    if (!named || ls_env_get()->info(program, &info) < 0) return false;
+    return info.type == LS_FILE_REGULAR || info.type == LS_FILE_OTHER; /* or a link to one */
+}
+
+/* torchrun's choice: PYTHON_EXEC, or the Python at hand. NULL: the program is run as it is. */
+static const char *interpreter(const run_config *c, const char *program)
+{
+    const char *named = getenv("PYTHON_EXEC");
+    const bool wanted = c->run_path || c->module || (!c->no_python && is_script(program));
+    return !wanted ? NULL : named && *named ? named : "python3";
 }
 
 static ls_status check_machines(const run_config *c, ls_launch_opts *o, char host[256])
@@ -204,31 +271,36 @@ static int launch(const ls_opts *opts, const run_config *c, const char *prefix, 
     if (st == LS_OK) st = check_given(opts, c, o.nnodes);
     if (st == LS_OK) st = count_ranks(c->nproc, &nproc);
     if (st == LS_OK && nprogram == 0)
-        st = ls_fail(LS_USAGE, "which program? lockstep run --nproc-per-node 2 -- PROGRAM ARGS...");
+        st = ls_fail(LS_USAGE, "which program? lockstep run -n 2 PROGRAM ARGS...");
     if (st == LS_OK && c->prefix_rank >= 0 && !prefix)
         st = ls_fail(LS_USAGE, "--prefix-rank needs a rank and a command: --prefix-rank 1 \"gdb --args\"");
     if (st < 0) return ls_cli_fail("run", st);
 
-    const char **argv = calloc((size_t)nprogram + 4, sizeof *argv);
+    const char **argv = calloc((size_t)nprogram + 2, sizeof *argv);
     if (!argv) return ls_cli_fail("run", ls_fail(LS_NO_MEMORY, "the ranks' command"));
     int n = 0;
-    if (c->module || c->run_path) {
-        argv[n++] = "python3";
-        argv[n++] = "-u"; /* as torchrun: lines appear when they are printed */
-        if (c->module) argv[n++] = "-m";
-    }
+    name_ineffective(opts, c, &o);
+    o.python = interpreter(c, program[0]);
+    if (c->module && !c->run_path) argv[n++] = "-m"; /* of the two, torchrun takes the path */
     for (int i = 0; i < nprogram; i++) argv[n++] = program[i];
 
     o.argv = argv;
     o.nproc = nproc;
     o.secret_file = given(c->secret_file);
     o.listen = given(c->listen);
+    o.local_addr = given(c->local_addr);
     o.log_dir = given(c->log_dir);
     o.run_id = c->rdzv_id;
     o.role = c->role;
     o.redirects = c->redirects;
     o.tee = c->tee;
     o.local_ranks_filter = given(c->filter);
+    o.line_prefix = given(c->line_prefix);
+    o.copy_stdout = given(c->copy_stdout);
+    o.copy_stderr = given(c->copy_stderr);
+    o.signals = given(c->signals);
+    o.virtual_local_rank = c->virtual_local_rank;
+    if (ls_opts_is_set(opts, "shutdown-timeout")) o.shutdown_ns = c->shutdown_timeout ? c->shutdown_timeout : 1;
     o.events = given(c->events);
     o.prefix_rank = (int)c->prefix_rank;
     o.prefix_cmd = c->prefix_rank >= 0 ? prefix : NULL;
@@ -239,6 +311,12 @@ static int launch(const ls_opts *opts, const run_config *c, const char *prefix, 
     st = ls_launch(&o, &result);
     free(argv);
     return st < 0 ? ls_cli_fail("run", st) : result.exit_code;
+}
+
+static int print_completion(const char *shell)
+{
+    char *words[] = { "completion", (char *)shell, NULL }; /* only read */
+    return ls_cmd_completion.run(2, words);
 }
 
 static int run(int argc, char **argv)
@@ -253,6 +331,7 @@ static int run(int argc, char **argv)
     if (st == LS_OK) st = read_environment(o);
     int code = st < 0   ? ls_cli_fail("run", st)
                : c.help ? ls_cli_help(&ls_cmd_run)
+               : *c.print_completion ? print_completion(c.print_completion)
                         : launch(o, &c, prefix, argv + rest, argc - rest);
     ls_opts_destroy(o);
     return code;
@@ -262,7 +341,7 @@ const ls_cmd ls_cmd_run = {
     .name = "run",
     .summary = "start a program as several ranks, with torchrun's flags and environment",
     .usage = "lockstep run [flags] [--] PROGRAM ARGS...",
-    .example = "lockstep run --nproc-per-node 2 -- python3 ddp.py --epochs 3",
+    .example = "lockstep run -n 2 ddp.py --epochs 3",
     LS_CMD_OPTS(table),
     .run = run,
 };

@@ -13,13 +13,16 @@
 #include "net/page.h"
 #include "net/store.h"
 
+#define LS_LAUNCH_SIGNALS "SIGTERM,SIGINT,SIGHUP,SIGQUIT" /* torchrun's */
 #define LS_TAIL_LINES 20       /* of a rank's stderr, kept for the report */
 #define LS_TAIL_BYTES 512      /* of each */
 #define LS_LINE_BYTES 4096     /* a longer line is passed on in pieces */
 #define LS_LINE_NS 20000000ull /* how long an unfinished line that needs no prefix is kept back */
 #define LS_CONSOLE_BYTES (1u << 20) /* waiting for a slow terminal; then the ranks wait */
 #define LS_HELD_BYTES (64u << 10)   /* of one rank, said after the first failure */
-#define LS_LAUNCH_PATH 4096
+#define LS_LAUNCH_PATH 4096    /* of the current folder */
+#define LS_REPLY_BYTES (1u << 20) /* of what @record leaves in an error file */
+#define LS_TRACEBACK_BYTES 16384  /* of it, in the report: the last ones */
 
 /* --- logs.c: where the ranks' output goes ------------------------------------------- */
 
@@ -49,6 +52,12 @@ typedef enum ls_hold {
     LS_HOLD_CUT    /* kept back until the report is out, LS_HELD_BYTES of it */
 } ls_hold;
 
+/* Teed lines of all ranks that have one of some words go to one more file. */
+typedef struct ls_copy {
+    char *words;            /* owned: each ends with a NUL, an empty one comes last; NULL: none */
+    int file;               /* -1: none */
+} ls_copy;
+
 /* One output stream of one rank. */
 typedef struct ls_stream {
     int from;               /* reading end of its pipe; -1: inherited, or at its end */
@@ -59,6 +68,7 @@ typedef struct ls_stream {
     ls_hold hold;
     ls_text held;
     ls_tail *tail;          /* borrowed; NULL: not kept */
+    ls_copy *copy;          /* borrowed; NULL: none */
     const char *prefix;     /* borrowed */
     char line[LS_LINE_BYTES]; /* the beginning of one that has not ended */
     size_t nline;
@@ -71,6 +81,11 @@ typedef struct ls_stream {
 ls_status ls_logs_parse(const char *flag, const char *text, int nproc, uint8_t *which);
 /* "0,2" into a mask; NULL or "": every rank. */
 ls_status ls_logs_filter(const char *text, int nproc, uint64_t *mask);
+/* The prefix of a rank's teed lines: `form` with ${role_name}, ${local_rank}, ${rank} and ${hostname} filled in, and "$$"
+ * for a dollar; NULL: "[${role_name}${local_rank}]:". *out is malloc'd. */
+ls_status ls_logs_prefix(const char *form, const char *role, int local_rank, int rank, char **out);
+/* "word,word", ",," for a comma in one, into ls_copy's words; NULL when there is none. */
+ls_status ls_logs_words(const char *text, char **out);
 /* Makes each missing folder of path. */
 ls_status ls_logs_mkdir(const char *path);
 
@@ -106,8 +121,9 @@ typedef struct ls_job_rank {
     int stopped_by;         /* signal */
     ls_stream out, err;
     ls_tail tail;
-    char prefix[64];        /* "[default0]:" */
-    char *error_file;       /* owned; NULL: none */
+    char *prefix;           /* owned: "[default0]:" */
+    char *error_file;       /* owned, absolute: TORCHELASTIC_ERROR_FILE, in the log folder or one that is ours alone */
+    int error_fd;           /* the latter, in memory; -1: it is in the log folder */
 } ls_job_rank;
 
 /* One host of the job, as its launcher introduces itself to the others. */
@@ -146,6 +162,7 @@ typedef struct ls_job {
 
     ls_console out, err;
     uint8_t redirect[LS_MAX_RANKS], tee[LS_MAX_RANKS];
+    ls_copy copy[2];        /* of stdout and stderr */
     uint64_t shown;         /* ranks whose output reaches the console */
     char *dir;              /* owned: <log_dir>/<run-id>_<random>; NULL: none */
 

@@ -55,14 +55,47 @@ static bool ignored_signal(int sig)
     return mask >> (sig - 1) & 1u;
 }
 
+#define MAX_STOPS 16
+static const int stopping[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU };
+
+static int stopping_signal(const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof stopping / sizeof *stopping; i++) {
+        const char *is = ls_signal_name(stopping[i]);
+        if (strlen(is) == n && strncmp(is, name, n) == 0) return stopping[i];
+    }
+    return 0;
+}
+
+/* "SIGTERM,SIGUSR1" into a mask, bit 1 << signal; NULL: what torchrun handles. */
+static ls_status read_signals(const char *text, uint64_t *mask)
+{
+    *mask = 0;
+    if (!text) text = LS_LAUNCH_SIGNALS;
+    for (const char *p = text;; p++) {
+        p += strspn(p, " ");
+        const size_t n = strcspn(p, ", ");
+        const int sig = stopping_signal(p, n);
+        if (!sig)
+            return ls_fail(LS_USAGE, "--signals-to-handle is '%.60s', and a job cannot be stopped by '%.*s': expected some of "
+                                     "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM and SIGXCPU, as " LS_LAUNCH_SIGNALS,
+                           text, (int)(n < 30 ? n : 30), p);
+        *mask |= 1ull << sig;
+        p += n + strspn(p + n, " ");
+        if (!*p) return LS_OK;
+    }
+}
+
+/* A signal that is not among those that stop the job does what it did: mostly, it ends us, and the ranks with us. */
 static ls_status watch_signals(ls_job *j)
 {
-    static const int always[] = { SIGINT, SIGTERM, SIGCHLD, SIGPIPE };
-    static const int unless_ignored[] = { SIGHUP, SIGQUIT };
-    int sig[6], n = 0;
-    for (size_t i = 0; i < sizeof always / sizeof *always; i++) sig[n++] = always[i];
-    for (size_t i = 0; i < sizeof unless_ignored / sizeof *unless_ignored; i++)
-        if (!ignored_signal(unless_ignored[i])) sig[n++] = unless_ignored[i];
+    int sig[MAX_STOPS] = { SIGCHLD, SIGPIPE }, n = 2;
+    uint64_t stops;
+    LS_TRY(read_signals(j->o->signals, &stops));
+    for (size_t i = 0; i < sizeof stopping / sizeof *stopping; i++) {
+        const bool always = stopping[i] == SIGINT || stopping[i] == SIGTERM;
+        if ((stops >> stopping[i] & 1u) && (always || !ignored_signal(stopping[i]))) sig[n++] = stopping[i];
+    }
     j->sigint_ignored = ignored_signal(SIGINT);
     j->signal_fd = ls_env_get()->signal_fd(sig, n);
     return j->signal_fd < 0 ? ls_fail(LS_SYSTEM, "watching signals: %s", strerror(-j->signal_fd)) : LS_OK;
@@ -80,6 +113,8 @@ static ls_status check(const ls_launch_opts *o)
         return ls_fail(LS_USAGE, "a job of %d hosts needs the address and the port of node 0", o->nnodes);
     if (o->port < 0 || o->port > 65535)
         return ls_fail(LS_USAGE, "port %d: expected 1 to 65535, or 0 for a free one", o->port);
+    uint64_t any;
+    LS_TRY(read_signals(o->signals, &any));
     if (o->prefix_cmd && (o->prefix_rank < 0 || o->prefix_rank >= o->nproc))
         return ls_fail(LS_USAGE, "a prefix for rank %d: expected 0 to %d", o->prefix_rank, o->nproc - 1);
     return LS_OK;
@@ -108,6 +143,40 @@ static ls_status choose_port(ls_job *j)
                    j->o->port, who);
 }
 
+/* Before any file is there. */
+static ls_status check_copies(ls_job *j)
+{
+    static const char *const flag[] = { "duplicate-stdout-filters", "duplicate-stderr-filters" };
+    const char *const text[] = { j->o->copy_stdout, j->o->copy_stderr };
+    for (unsigned i = 0; i < 2; i++) {
+        bool teed = false;
+        LS_TRY(ls_logs_words(text[i], &j->copy[i].words));
+        if (!j->copy[i].words) continue;
+        for (int r = 0; r < j->o->nproc; r++) teed = teed || (j->tee[r] >> i & 1u);
+        if (!teed || !j->o->log_dir)
+            return ls_fail(LS_USAGE, "--%s needs --tee %u and --log-dir: lines of teed streams are copied into that folder", flag[i], i + 1);
+    }
+    return LS_OK;
+}
+
+static ls_status open_copies(ls_job *j)
+{
+    ls_status st = LS_OK;
+    for (unsigned i = 0; i < 2 && st == LS_OK; i++) {
+        ls_text path = { 0 };
+        if (!j->copy[i].words) continue;
+        ls_text_add(&path, "%s/attempt_0", j->dir);
+        st = ls_text_status(&path);
+        if (st == LS_OK) st = ls_logs_mkdir(path.p);
+        ls_text_add(&path, "/filtered_%s.log", i ? "stderr" : "stdout");
+        if (st == LS_OK) st = ls_text_status(&path);
+        if (st == LS_OK && (j->copy[i].file = ls_env_get()->create(path.p)) < 0)
+            st = ls_fail(LS_IO, "making the log file %s: %s", path.p, strerror(-j->copy[i].file));
+        ls_text_free(&path);
+    }
+    return st;
+}
+
 static ls_status open_files(ls_job *j)
 {
     const ls_launch_opts *o = j->o;
@@ -116,7 +185,9 @@ static ls_status open_files(ls_job *j)
     LS_TRY(ls_logs_filter(o->local_ranks_filter, o->nproc, &j->shown));
     for (int r = 0; r < o->nproc && !o->log_dir; r++)
         if (j->redirect[r]) return ls_fail(LS_USAGE, "--redirects needs --log-dir: the folder for the files");
+    LS_TRY(check_copies(j));
     if (o->log_dir) LS_TRY(make_dir(j));
+    LS_TRY(open_copies(j));
     if (o->events && (j->events_fd = ls_env_get()->append(o->events)) < 0)
         return ls_fail(LS_IO, "opening the events file %s: %s", o->events, strerror(-j->events_fd));
     return LS_OK;
@@ -143,7 +214,13 @@ static void destroy(ls_job *j)
         ls_stream_close(&j->rank[r].out);
         ls_stream_close(&j->rank[r].err);
         if (j->rank[r].pidfd >= 0) env->close_fd(j->rank[r].pidfd);
+        if (j->rank[r].error_fd >= 0) env->close_fd(j->rank[r].error_fd);
         free(j->rank[r].error_file);
+        free(j->rank[r].prefix);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (j->copy[i].file >= 0) env->close_fd(j->copy[i].file);
+        free(j->copy[i].words);
     }
     ls_agent_leave(j->agent, env->mono_ns() + LEAVE_NS);
     ls_store_destroy(j->store);
@@ -173,10 +250,9 @@ static ls_status create(const ls_launch_opts *o, ls_job **out)
     j->rank = calloc((size_t)o->nproc, sizeof *j->rank);
     for (int r = 0; j->rank && r < o->nproc; r++) {
         ls_job_rank *k = &j->rank[r];
-        k->pidfd = k->out.from = k->out.to = k->out.file = k->err.from = k->err.to = k->err.file = -1;
-        k->out.prefix = k->err.prefix = k->prefix;
-        snprintf(k->prefix, sizeof k->prefix, "[%.48s%d]:", j->role, r);
+        k->pidfd = k->error_fd = k->out.from = k->out.to = k->out.file = k->err.from = k->err.to = k->err.file = -1;
     }
+    j->copy[0].file = j->copy[1].file = -1;
     if (!j->rank) {
         free(j);
         return ls_fail(LS_NO_MEMORY, "a job of %d ranks", o->nproc);
@@ -190,12 +266,17 @@ static ls_status run(ls_job *j, ls_launch_result *out)
     ls_status st = open_files(j);
     if (st == LS_OK && j->nnodes == 1) st = choose_port(j);
     if (st == LS_OK) st = ls_job_meet(j);
+    for (int r = 0; st == LS_OK && r < j->o->nproc; r++)
+        st = ls_logs_prefix(j->o->line_prefix, j->role, r, j->first + r, &j->rank[r].prefix);
     if (st == LS_OK) st = watch_signals(j);
     if (st == LS_OK && (st = start_ranks(j)) < 0) { /* those that have started must go again */
+        char why[LS_ERROR_BYTES];
+        snprintf(why, sizeof why, "%s", ls_last_error());
         ls_job_signal(j, SIGKILL);
         j->phase = LS_PHASE_KILL;
         j->phase_ns = ls_env_get()->mono_ns() + DEFAULT_TIMEOUT_NS;
         ls_job_watch(j);
+        (void)ls_fail(st, "%s", why);
     } else if (st == LS_OK) {
         ls_job_watch(j);
         if (j->nnodes > 1) ls_job_part(j);

@@ -1,5 +1,6 @@
 /* logs.c -- where the ranks' output goes: console, files, and the lines kept for a report. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,56 @@ ls_status ls_logs_filter(const char *text, int nproc, uint64_t *mask)
         *mask |= 1ull << r;
         if (*p == ',') p++;
     }
+    return LS_OK;
+}
+
+/* The value of a name in a form; NULL: it is not one of ours. */
+static const char *macro(const char *name, size_t n, const char *const value[4])
+{
+    static const char *const names[4] = { "role_name", "local_rank", "rank", "hostname" };
+    for (size_t i = 0; i < 4; i++)
+        if (strlen(names[i]) == n && strncmp(name, names[i], n) == 0) return value[i];
+    return NULL;
+}
+
+ls_status ls_logs_prefix(const char *form, const char *role, int local_rank, int rank, char **out)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    char local[16], global[16], host[64] = "?";
+    const char *const value[4] = { role, local, global, host };
+    ls_text t = { 0 };
+    snprintf(local, sizeof local, "%d", local_rank);
+    snprintf(global, sizeof global, "%d", rank);
+    if (ls_env_get()->hostname(host, sizeof host) < 0) snprintf(host, sizeof host, "?");
+    *out = NULL;
+    for (const char *p = form && *form ? form : "[${role_name}${local_rank}]:"; *p;) {
+        const bool braces = *p == '$' && p[1] == '{';
+        const char *name = p + 1 + braces, *text = NULL;
+        const size_t n = *p == '$' ? strspn(name, letters) : 0;
+        if (n > 0 && (!braces || name[n] == '}')) text = macro(name, n, value);
+        if (text) ls_text_add(&t, "%s", text);
+        else ls_text_addn(&t, p, 1);
+        p = text ? name + n + braces : p + 1 + (*p == '$' && p[1] == '$');
+    }
+    ls_status st = ls_text_status(&t);
+    if (st < 0) ls_text_free(&t);
+    else *out = t.p;
+    return st;
+}
+
+ls_status ls_logs_words(const char *text, char **out)
+{
+    *out = NULL;
+    if (!text) return LS_OK;
+    char *words = calloc(1, strlen(text) + 2), *to = words; /* an empty word is last */
+    if (!words) return ls_fail(LS_NO_MEMORY, "the words of a filter");
+    for (const char *p = text; *p; p++) {
+        if (*p != ',') *to++ = *p;
+        else if (p[1] == ',') *to++ = *p++;
+        else if (to > words && to[-1]) *to++ = 0; /* an empty one would be in every line */
+    }
+    if (*words) *out = words;
+    else free(words);
     return LS_OK;
 }
 
@@ -204,6 +255,36 @@ static void pass_on(ls_stream *s, const char *p, size_t n)
     ls_text_addn(&s->held, p, n < room || s->hold == LS_HOLD_WHOLE ? n : room);
 }
 
+/* What cannot be written is lost: the training goes on without its log. */
+static void to_file(int *file, const char *what, const char *p, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    while (*file >= 0 && n > 0) {
+        ssize_t k = env->write(*file, p, n);
+        if (k <= 0) {
+            ls_log(LS_LOG_WARN, "a log file of %s cannot be written: %s; the rest of it is lost", what, strerror((int)-k));
+            env->close_fd(*file);
+            *file = -1;
+            return;
+        }
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+/* A line that has one of the copy's words. */
+static void copy_line(const ls_stream *s, bool whole)
+{
+    ls_copy *c = s->copy;
+    bool has = false;
+    for (const char *word = c->words; !has && *word; word += strlen(word) + 1)
+        has = memmem(s->line, s->nline, word, strlen(word)) != NULL;
+    if (!has) return;
+    to_file(&c->file, "the lines that were asked for", s->prefix, strlen(s->prefix));
+    to_file(&c->file, "the lines that were asked for", s->line, s->nline);
+    if (!whole) to_file(&c->file, "the lines that were asked for", "\n", 1);
+}
+
 /* Passes on the line so far, as a whole one where it needs a prefix. */
 static void end_line(ls_stream *s)
 {
@@ -212,6 +293,7 @@ static void end_line(ls_stream *s)
     if (s->prefixed) pass_on(s, s->prefix, strlen(s->prefix));
     pass_on(s, s->line, s->nline);
     if (s->prefixed && !whole) pass_on(s, "\n", 1);
+    if (s->copy) copy_line(s, whole);
     s->nline = 0;
 }
 
@@ -222,23 +304,6 @@ static void add_lines(ls_stream *s, const char *p, size_t n, uint64_t now_ns)
         s->line[s->nline++] = p[i];
         bool over = p[i] == '\n' || (p[i] == '\r' && !s->prefixed); /* a progress bar's beginning */
         if (over || s->nline == sizeof s->line) end_line(s);
-    }
-}
-
-static void to_file(ls_stream *s, const char *p, size_t n)
-{
-    const ls_env *env = ls_env_get();
-    while (s->file >= 0 && n > 0) {
-        ssize_t k = env->write(s->file, p, n);
-        if (k <= 0) { /* the training goes on without its log */
-            ls_log(LS_LOG_WARN, "a log file of rank%s cannot be written: %s; the rest of it is lost", s->prefix,
-                   strerror((int)-k));
-            env->close_fd(s->file);
-            s->file = -1;
-            return;
-        }
-        p += k;
-        n -= (size_t)k;
     }
 }
 
@@ -264,7 +329,7 @@ static bool read_some(ls_stream *s, uint64_t now_ns)
         end_line(s);
         return false;
     }
-    to_file(s, buf, (size_t)k);
+    to_file(&s->file, s->prefix, buf, (size_t)k);
     if (s->tail) tail_add(s->tail, buf, (size_t)k);
     add_lines(s, buf, (size_t)k, now_ns);
     return (size_t)k == sizeof buf;

@@ -174,19 +174,24 @@ static ls_status meet_others(ls_job *j, ls_store_client **link)
     const ls_env *env = ls_env_get();
     const ls_launch_opts *o = j->o;
     ls_job_node mine;
-    char addr0[LS_ADDRESS_BYTES];
+    char addr0[LS_ADDRESS_BYTES], local[LS_ADDRESS_BYTES] = "";
     uint64_t now = env->mono_ns(), deadline = now + (o->join_timeout_ns ? o->join_timeout_ns : JOIN_NS);
     LS_TRY(ls_address_resolve(o->master_addr, addr0));
     snprintf(j->node0, sizeof j->node0, strchr(addr0, ':') ? "[%s]:%d" : "%s:%d", addr0, o->port);
     memcpy(j->address, addr0, sizeof j->address);
     memcpy(j->listen, addr0, sizeof j->listen);
     if (o->listen) LS_TRY(ls_address_resolve(o->listen, j->listen));
+    if (o->local_addr) LS_TRY(ls_address_resolve(o->local_addr, local));
+    if (o->node_rank == 0 && *local && strcmp(local, addr0) != 0 && !o->listen)
+        return ls_fail(LS_USAGE, "node 0 listens on --master-addr %s only: to be reached at --local-addr %s, give it --listen %s or "
+                                 "--listen 0.0.0.0", o->master_addr, o->local_addr, local);
+    if (*local) memcpy(j->address, local, sizeof j->address);
     LS_TRY(introduce(j, &mine));
     if (o->node_rank == 0) {
         LS_TRY(gather(j, &mine, now, deadline));
     } else {
         LS_TRY(go_there(j, &mine, addr0, now, deadline, link));
-        if (env->local_addr(ls_store_client_fd(*link), j->address, sizeof j->address) < 0)
+        if (!*local && env->local_addr(ls_store_client_fd(*link), j->address, sizeof j->address) < 0)
             return ls_fail(LS_SYSTEM, "no address of this host on the way to %s", j->node0);
         if (!o->listen) memcpy(j->listen, j->address, sizeof j->listen);
     }

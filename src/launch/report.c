@@ -39,7 +39,8 @@ static int interrupted_code(const ls_job *j)
         if (k->signal || (k->code != 0 && k->code != PREEMPTED)) return 128 + j->user_signal;
         saved = saved || k->code == PREEMPTED;
     }
-    return saved && j->user_signal == SIGTERM ? PREEMPTED : 128 + j->user_signal;
+    const bool preempted = j->user_signal == SIGTERM || j->user_signal == SIGUSR1 || j->user_signal == SIGUSR2;
+    return saved && preempted ? PREEMPTED : 128 + j->user_signal;
 }
 
 static int exit_code(const ls_job *j)
@@ -104,22 +105,58 @@ static void time_text(int64_t wall_ns, char *buf, size_t n)
              (int)(sec % 60));
 }
 
-/* What torch's @record leaves behind: {"message": {"message": "..."}} or {"message": "..."}. */
-static char *error_file_message(const char *path)
+/* The error file of a rank; false when there is nothing to read. *data is malloc'd. */
+static bool read_error_file(const ls_job_rank *k, char **data, size_t *n)
 {
+    const ls_env *env = ls_env_get();
     ls_file_info info;
-    char *data, *text = NULL;
-    size_t n;
-    if (!path || ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR) return NULL;
-    if (ls_file_read(path, 1u << 20, &data, &n) < 0) return NULL;
+    if (k->error_fd < 0) {
+        if (!k->error_file || env->info(k->error_file, &info) < 0 || info.type != LS_FILE_REGULAR) return false;
+        return ls_file_read(k->error_file, LS_REPLY_BYTES, data, n) == LS_OK;
+    }
+    const int64_t size = env->fd_size(k->error_fd);
+    if (size <= 0 || size > LS_REPLY_BYTES || !(*data = malloc((size_t)size))) return false;
+    const ssize_t got = env->pread(k->error_fd, *data, (size_t)size, 0);
+    *n = got > 0 ? (size_t)got : 0;
+    return true;
+}
+
+/* What torch's @record leaves behind. Both are malloc'd; NULL: not said. */
+typedef struct reply {
+    char *message;   /* "ValueError: no such layer", one line */
+    char *traceback; /* lines, without the last line's end */
+} reply;
+
+static char *copy_text(const json_t *value, bool lines)
+{
+    char *text = json_is_string(value) ? strdup(json_string_value(value)) : NULL;
+    for (char *p = text; p && *p; p++)
+        if (((unsigned char)*p < 0x20 && !(lines && *p == '\n')) || *p == 0x7f) *p = ' ';
+    for (size_t n = text ? strlen(text) : 0; n > 0 && text[n - 1] == '\n'; n--) text[n - 1] = 0;
+    return text;
+}
+
+/* {"message": {"message": "...", "extraInfo": {"py_callstack": "..."}}} or {"message": "..."}. */
+static reply read_reply(const ls_job_rank *k)
+{
+    reply said = { 0 };
+    char *data = NULL;
+    size_t n = 0;
+    if (!read_error_file(k, &data, &n)) return said;
     json_t *root = json_loadb(data, n, 0, NULL), *m = json_object_get(root, "message");
-    if (json_is_object(m)) m = json_object_get(m, "message");
-    if (json_is_string(m)) text = strdup(json_string_value(m));
+    if (json_is_object(m)) {
+        said.message = copy_text(json_object_get(m, "message"), false);
+        said.traceback = copy_text(json_object_get(json_object_get(m, "extraInfo"), "py_callstack"), true);
+    } else said.message = copy_text(m, false);
     json_decref(root);
     free(data);
-    for (char *p = text; p && *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = ' ';
-    return text;
+    return said;
+}
+
+static void release_reply(reply *said)
+{
+    free(said->message);
+    free(said->traceback);
 }
 
 static unsigned step_of(const ls_job *j)
@@ -186,6 +223,34 @@ static void head_line(const ls_job *j, const char *host, ls_text *t)
     ls_text_free(&line);
 }
 
+/* As torchrun prints it: the first line follows the key. A long one is cut to its last lines. */
+static void add_traceback(ls_text *t, const char *p)
+{
+    const size_t n = strlen(p);
+    ls_text_add(t, "  traceback : ");
+    if (n > LS_TRACEBACK_BYTES) {
+        p += n - LS_TRACEBACK_BYTES;
+        p += strcspn(p, "\n");
+        ls_text_add(t, "...");
+    }
+    for (; *p; p++) {
+        ls_text_addn(t, p, 1);
+        if (*p == '\n') ls_text_add(t, "  ");
+    }
+    ls_text_add(t, "\n");
+}
+
+/* Whether the rank's stderr ends as the traceback does: Python has printed it there, too, and PyTorch puts "[rank1]: "
+ * before each line. */
+static bool repeats(const ls_tail *tail, const char *traceback)
+{
+    char line[LS_TAIL_BYTES], last[LS_TAIL_BYTES] = "";
+    for (unsigned i = 0; ls_tail_line(tail, i, line); i++) snprintf(last, sizeof last, "%s", line);
+    const char *end = traceback ? strrchr(traceback, '\n') : NULL;
+    const size_t n = strlen(last), m = end ? strlen(end + 1) : 0;
+    return m > 0 && n >= m && strcmp(last + n - m, end + 1) == 0;
+}
+
 /* --- the two forms ----------------------------------------------------------------------------- */
 
 static void write_report(const ls_job *j, const char *host, const char *when, ls_text *t)
@@ -204,13 +269,17 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
         if (k->signal)
             ls_text_add(t, "  signal    : %d (%s)%s\n", k->signal, ls_signal_name(k->signal),
                         k->told ? ", from us" : "");
-        char *said = error_file_message(k->error_file);
-        ls_text_add(t, "  error_file: %s\n", said ? k->error_file : "<N/A>");
-        if (said) ls_text_add(t, "  error     : %s\n", said);
-        free(said);
+        reply said = read_reply(k);
+        const bool recorded = said.message || said.traceback;
+        ls_text_add(t, "  error_file: %s\n", !recorded ? "<N/A>" : k->error_fd < 0 ? k->error_file : "not kept; --log-dir DIR keeps it");
+        if (said.traceback) add_traceback(t, said.traceback);
+        else if (said.message) ls_text_add(t, "  error     : %s\n", said.message);
         if (last_collective(j, j->first_rank, coll, sizeof coll)) ls_text_add(t, "  collective: %s\n", coll);
-        if (ls_tail_line(&k->tail, 0, line)) ls_text_add(t, "  its last lines on stderr:\n");
-        for (unsigned i = 0; ls_tail_line(&k->tail, i, line); i++) ls_text_add(t, "    | %s\n", line);
+        if (!repeats(&k->tail, said.traceback)) {
+            if (ls_tail_line(&k->tail, 0, line)) ls_text_add(t, "  its last lines on stderr:\n");
+            for (unsigned i = 0; ls_tail_line(&k->tail, i, line); i++) ls_text_add(t, "    | %s\n", line);
+        }
+        release_reply(&said);
     }
     char saved[LS_SAVED_PATH_BYTES + 128];
     if (*ls_job_saved(j, saved, sizeof saved)) ls_text_add(t, "  checkpoint: %s\n", saved);
@@ -244,12 +313,11 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
                     j->first_rank, j->culprit, k->pid, k->signal ? -k->signal : k->code, step_of(j));
         if (k->signal) member(t, "signal", ls_signal_name(k->signal));
         if (last_collective(j, j->first_rank, coll, sizeof coll)) member(t, "collective", coll);
-        char *said = error_file_message(k->error_file);
-        if (said) {
-            member(t, "error_file", k->error_file);
-            member(t, "error", said);
-        }
-        free(said);
+        reply said = read_reply(k);
+        if (said.message || said.traceback) member(t, "error_file", k->error_file);
+        if (said.message) member(t, "error", said.message);
+        if (said.traceback) member(t, "traceback", said.traceback);
+        release_reply(&said);
         ls_text_add(t, ",\n  \"stderr\": [");
         for (unsigned i = 0; ls_tail_line(&k->tail, i, line); i++) {
             ls_text_add(t, "%s\n    ", i ? "," : "");

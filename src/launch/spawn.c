@@ -48,7 +48,8 @@ static void describe(const ls_job *j, int r, vars *e)
     const ls_job_rank *k = &j->rank[r];
     int n = j->o->nproc;
     set(e, "RANK=%d", j->first + r);
-    set(e, "LOCAL_RANK=%d", r);
+    set(e, "LOCAL_RANK=%d", j->o->virtual_local_rank ? 0 : r);
+    if (j->o->virtual_local_rank) set(e, "LOCKSTEP_LOCAL_RANK=%d", r);
     set(e, "GROUP_RANK=%d", j->o->node_rank);
     set(e, "ROLE_RANK=%d", j->first + r);
     set(e, "ROLE_NAME=%s", j->role);
@@ -62,7 +63,9 @@ static void describe(const ls_job *j, int r, vars *e)
     set(e, "TORCHELASTIC_MAX_RESTARTS=0");
     set(e, "TORCHELASTIC_RUN_ID=%s", j->run_id);
     set(e, "TORCHELASTIC_USE_AGENT_STORE=False");
-    if (k->error_file) set(e, "TORCHELASTIC_ERROR_FILE=%s", k->error_file);
+    set(e, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", j->o->signals ? j->o->signals : LS_LAUNCH_SIGNALS);
+    set(e, "TORCHELASTIC_ERROR_FILE=%s", k->error_file);
+    if (!env->getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING")) set(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
     if (!env->getenv("OMP_NUM_THREADS")) set(e, "OMP_NUM_THREADS=%d", j->cpus / n > 1 ? j->cpus / n : 1);
     /* libgomp reads it when it is loaded. A thread that waits spins for about 0.3 ms instead of 5, then sleeps: longer
      * than it takes to get from one product to the next, and short beside a wait for another rank. */
@@ -84,6 +87,26 @@ static void describe(const ls_job *j, int r, vars *e)
     if (terminal || env->getenv("LOCKSTEP_TTY_COLUMNS"))
         set(e, "LOCKSTEP_TTY_COLUMNS=%d", terminal ? env->columns(2) : 0);
     set(e, "LOCKSTEP_TTY_STDOUT=%d", k->out.console && !k->out.prefixed && env->isatty(1)); /* likewise, for colours */
+}
+
+/* Of the GPUs that we were given, rank r sees one, as number 0. */
+static ls_status show_one_device(int r, vars *e)
+{
+    const ls_env *env = ls_env_get();
+    const char *hip = env->getenv("HIP_VISIBLE_DEVICES"), *name = hip && *hip ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES";
+    const char *given = env->getenv(name), *at = given;
+    char number[16];
+    snprintf(number, sizeof number, "%d", r);
+    for (int i = 0; at && i < r; i++)
+        if ((at = strchr(at, ','))) at++;
+    if (given && !at)
+        return ls_fail(LS_USAGE, "--virtual-local-rank: %s is '%.60s', which has no device for local rank %d", name, given, r);
+    if (!at) at = number;
+    at += strspn(at, " ");
+    const int n = (int)strcspn(at, ", ");
+    set(e, "CUDA_VISIBLE_DEVICES=%.*s", n, at);
+    if (name[0] == 'H') set(e, "HIP_VISIBLE_DEVICES=%.*s", n, at);
+    return LS_OK;
 }
 
 /* --- streams -------------------------------------------------------------------------------- */
@@ -115,17 +138,47 @@ static ls_status open_streams(ls_job *j, int r)
     unsigned files = j->redirect[r] | j->tee[r], quiet = j->redirect[r] & ~(unsigned)j->tee[r];
     bool shown = j->shown >> r & 1u;
 
+    k->out.prefix = k->err.prefix = k->prefix;
     k->out.prefixed = j->tee[r] & 1u;
     k->out.console = shown && !(quiet & 1u) ? &j->out : NULL;
     if (k->out.prefixed || !k->out.console) LS_TRY(open_pipe(&k->out));
     if (j->dir && files & 1u) LS_TRY(open_log(j, r, "stdout.log", &k->out.file));
+    if (k->out.prefixed && shown && j->copy[0].words) k->out.copy = &j->copy[0];
 
     k->err.prefixed = j->tee[r] & 2u;
     k->err.console = shown && !(quiet & 2u) ? &j->err : NULL;
     k->err.tail = &k->tail;
     LS_TRY(open_pipe(&k->err));
     if (j->dir && files & 2u) LS_TRY(open_log(j, r, "stderr.log", &k->err.file));
+    if (k->err.prefixed && shown && j->copy[1].words) k->err.copy = &j->copy[1];
     return LS_OK;
+}
+
+/* The file that a Python rank's @record writes when the rank fails: in its log folder, else in memory, under a name
+ * that vanishes with us. The path is absolute, since a rank may change its folder. */
+static ls_status name_error_file(ls_job *j, int r)
+{
+    const ls_env *env = ls_env_get();
+    ls_job_rank *k = &j->rank[r];
+    char here[LS_LAUNCH_PATH] = "";
+    ls_text path = { 0 }, dir = { 0 };
+    ls_status st = LS_OK;
+    int err = 0;
+    if (!j->dir) {
+        k->error_fd = env->scratch("lockstep-error");
+        if (k->error_fd < 0) return ls_fail(LS_NO_MEMORY, "a file for the error of rank %d: %s", r, strerror(-k->error_fd));
+        ls_text_add(&path, "/proc/%d/fd/%d", env->pid(), k->error_fd);
+    } else {
+        ls_text_add(&dir, "%s/attempt_0/%d", j->dir, r);
+        if ((st = ls_text_status(&dir)) == LS_OK) st = ls_logs_mkdir(dir.p);
+        if (*j->dir != '/') err = env->folder(here, sizeof here);
+        if (st == LS_OK && err < 0) st = ls_fail(LS_IO, "--log-dir %s is in a folder without a name: %s", j->o->log_dir, strerror(-err));
+        ls_text_add(&path, "%s%s%s/error.json", here, *j->dir != '/' ? "/" : "", ls_text_str(&dir));
+    }
+    if (st == LS_OK) st = ls_text_status(&path);
+    ls_text_free(&dir);
+    k->error_file = path.p; /* ours now */
+    return st;
 }
 
 /* --- the command ---------------------------------------------------------------------------- */
@@ -139,15 +192,18 @@ static char *split(const char *text, const char **word, int *n)
     return copy;
 }
 
-static ls_status explain(const char *program, int err)
+static ls_status explain(const ls_job *j, const char *program, int err)
 {
-    const char *dot = strrchr(program, '.');
+    const char *dot = strrchr(program, '.'), *python = j->o->python;
     bool script = dot && strcmp(dot, ".py") == 0;
-    if (script && (err == ENOENT || err == EACCES || err == ENOEXEC))
-        return ls_fail(
-            LS_USAGE,
-            "cannot run '%s' (%s): a Python script needs its interpreter in front: lockstep run ... -- python3 %s",
-            program, strerror(err), program);
+    if (python && strcmp(program, python) == 0 && (err == ENOENT || err == EACCES))
+        return ls_fail(LS_USAGE, "cannot run '%s', which runs %s: %s: install Python 3, activate the environment that has it, or "
+                                 "set PYTHON_EXEC to its path",
+                       python, j->o->argv[0], strchr(python, '/') ? strerror(err) : "no such program in PATH");
+    if (script && err == ENOENT) return ls_fail(LS_USAGE, "cannot run '%s': no such file", program);
+    if (script && (err == EACCES || err == ENOEXEC))
+        return ls_fail(LS_USAGE, "cannot run '%s' by itself (%s): it is run by Python without --no-python, or as python3 %s", program,
+                       strerror(err), program);
     if (err == ENOENT)
         return ls_fail(LS_USAGE, "cannot run '%s': no such program%s", program,
                        strchr(program, '/') ? "" : " in PATH; for one in this folder say ./NAME");
@@ -176,7 +232,7 @@ static ls_status start(ls_job *j, int r, const vars *e, const char *const *argv)
         c.cpu_count = 0;
         pid = env->spawn(&c, &k->pidfd);
     }
-    if (pid < 0) return explain(argv[0], -pid);
+    if (pid < 0) return explain(j, argv[0], -pid);
     k->pid = pid;
     k->alive = k->started = true;
     j->nalive++;
@@ -192,18 +248,15 @@ ls_status ls_job_spawn(ls_job *j, int r)
     vars e = { 0 };
     int n = 0;
     ls_status st = argv ? LS_OK : ls_fail(LS_NO_MEMORY, "the command of rank %d", r);
-    if (st == LS_OK && j->dir) {
-        ls_text path = { 0 };
-        ls_text_add(&path, "%s/attempt_0/%d", j->dir, r);
-        if ((st = ls_text_status(&path)) == LS_OK) st = ls_logs_mkdir(path.p);
-        ls_text_add(&path, "/error.json");
-        if (st == LS_OK) st = ls_text_status(&path);
-        k->error_file = path.p; /* ours now */
-    }
+    if (st == LS_OK) st = name_error_file(j, r);
     if (st == LS_OK) st = open_streams(j, r);
     if (st < 0) goto done;
 
     if (j->o->prefix_cmd && j->o->prefix_rank == r && !(words = split(j->o->prefix_cmd, argv, &n))) e.failed = true;
+    if (j->o->python) {
+        argv[n++] = j->o->python;
+        argv[n++] = "-u"; /* as torchrun: lines appear when they are printed */
+    }
     for (int i = 0; j->o->argv[i]; i++) {
         if (n == MAX_WORDS) {
             st = ls_fail(LS_USAGE, "the command has more than %d words", MAX_WORDS);
@@ -212,6 +265,7 @@ ls_status ls_job_spawn(ls_job *j, int r)
         argv[n++] = j->o->argv[i];
     }
     describe(j, r, &e);
+    if (j->o->virtual_local_rank && (st = show_one_device(r, &e)) < 0) goto done;
     st = e.failed ? ls_fail(LS_NO_MEMORY, "the environment of rank %d", r) : start(j, r, &e, argv);
 done:
     /* the child has its own copies: ours would keep the pipes from ending */

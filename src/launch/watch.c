@@ -207,6 +207,7 @@ static bool collect(ls_job *j, int r)
 static uint64_t patience_ns(const ls_job *j)
 {
     const uint64_t least = j->user_signal == SIGINT ? INTERRUPT_NS : PREEMPT_NS;
+    if (j->o->shutdown_ns) return j->o->shutdown_ns;
     for (int r = 0; r < j->o->nproc; r++)
         if (ls_job_joined(j, r)) return j->timeout_ns + INTERRUPT_NS > least ? j->timeout_ns + INTERRUPT_NS : least;
     return least;
@@ -271,7 +272,7 @@ static void begin_stop(ls_job *j, int sig)
 /* A save has its own time; ranks that go on with their step have ours from the moment they last did. */
 static void go_on_stopping(ls_job *j, uint64_t now_ns)
 {
-    if (j->phase != LS_PHASE_TERM || !j->user_signal) return;
+    if (j->phase != LS_PHASE_TERM || !j->user_signal || j->o->shutdown_ns) return;
     const uint64_t all = where_all_are(j);
     const bool moved = all != j->stop_moved && now_ns < j->user_signal_ns + STOP_NS &&
                        furthest_step(j) <= j->stop_step + STOP_STEPS;
@@ -415,12 +416,21 @@ static void answer(ls_job *j, uint64_t now, bool kill)
     char line[200];
     const char *what = j->user_signal == SIGINT ? "interrupted" : ls_signal_name(j->user_signal);
     const char *they = j->nalive == 1 ? "it" : "them", *s = j->nalive == 1 ? "" : "s";
+    const char *within = j->o->shutdown_ns ? "within" : "as long as something moves every";
     int n = kill ? snprintf(line, sizeof line, "lockstep: %s twice: killing %d rank%s\n", what, j->nalive, s)
-                 : snprintf(line, sizeof line,
-                            "lockstep: %s: %d rank%s may end in order, as long as something moves every %.0f s; "
-                            "once more kills %s at once\n",
-                            what, j->nalive, s, (double)patience_ns(j) * 1e-9, they);
+                 : snprintf(line, sizeof line, "lockstep: %s: %d rank%s may end in order, %s %.0f s; once more kills %s at once\n",
+                            what, j->nalive, s, within, (double)patience_ns(j) * 1e-9, they);
     ls_console_say(&j->err, line, (size_t)n);
+}
+
+/* Lockstep's ranks save on SIGTERM. Other programs get SIGUSR1 and SIGUSR2 as they are, as from torchrun: a batch
+ * system sends these to programs that know them. Whatever else ends a terminal's jobs is SIGTERM for the ranks. */
+static void pass_signal_on(ls_job *j, int sig)
+{
+    for (int r = 0; r < j->o->nproc; r++) {
+        const bool theirs = (sig == SIGUSR1 || sig == SIGUSR2) && !ls_job_joined(j, r);
+        signal_rank(j, r, theirs || (sig == SIGINT && !j->sigint_ignored) ? sig : SIGTERM);
+    }
 }
 
 static void on_signal(ls_job *j, int sig)
@@ -437,7 +447,7 @@ static void on_signal(ls_job *j, int sig)
     }
     begin_stop(j, sig);
     answer(j, now, false);
-    ls_job_signal(j, sig == SIGINT && !j->sigint_ignored ? SIGINT : SIGTERM);
+    pass_signal_on(j, sig);
 }
 
 static void look_at_strangers(ls_job *j, uint64_t now_ns)
@@ -476,7 +486,7 @@ static void next_phase(ls_job *j, uint64_t now_ns)
 {
     go_on_stopping(j, now_ns);
     if (j->phase == LS_PHASE_RUN || now_ns < j->phase_ns) return;
-    if (j->phase == LS_PHASE_GRACE) enter(j, LS_PHASE_TERM, now_ns, TERM_NS);
+    if (j->phase == LS_PHASE_GRACE) enter(j, LS_PHASE_TERM, now_ns, j->o->shutdown_ns ? j->o->shutdown_ns : TERM_NS);
     else if (j->phase == LS_PHASE_TERM) enter(j, LS_PHASE_KILL, now_ns, GIVE_UP_NS);
     else give_up(j);
 }

@@ -337,6 +337,7 @@ ls_status ls_job_env_read_with(const ls_job_args *a, ls_job_env *j)
     if (j->source == LS_JOB_RANK) {
         LS_TRY(ls_env_int("LOCKSTEP_SECRET_FD", 0, 1 << 20, &j->secret_fd));
         j->store = env_text("LOCKSTEP_STORE");
+        if (j->store) LS_TRY(ls_env_int("LOCKSTEP_LOCAL_RANK", 0, MOST_RANKS, &j->local_rank)); /* LOCAL_RANK may be virtual */
         j->rendezvous = env_text("LOCKSTEP_RENDEZVOUS");
         j->address = env_text("LOCKSTEP_ADDRESS");
     }
