@@ -1,5 +1,5 @@
 /* own_data.c -- data that the library does not know: lines of a CSV file, parsed by worker threads while ranks compute.
- * A line is a label (0, 1 or 2) and four numbers:  1,0.5,-2,3.25,1e-3
+ * docs/your-own-model.md goes through it. A line is a label (0, 1 or 2) and four numbers:  1,0.5,-2,3.25,1e-3
  *
  *   own_data FILE.csv [WORKERS]
  */

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_own_data.sh -- examples/own_data.c: a user's data set by callback, with and without worker threads, on one rank and on
-# many; and what is said of a line that cannot be read.
+# many; what is said of a line that cannot be read; and what docs/your-own-model.md shows of it.
 #
 #   tests/test_own_data.sh BUILD
 . "$(dirname "$0")/harness.sh"
@@ -33,4 +33,11 @@ for workers in 0 3; do
 done
 claim 'a file that is not there is named' fails_with 74 'absent.csv cannot be opened' "$own" absent.csv
 
+# --- the page about it
+pasted() { # every line of the C blocks after its heading is in the program
+    awk '/^## Your own data$/ { here = 1; next } /^## / { here = 0 } here && /^```c$/ { on = 1; next } /^```/ { on = 0 } on' \
+        "$source_dir/docs/your-own-model.md" | grep -v '^$' >shown
+    [ "$(wc -l <shown)" -ge 10 ] && ! grep -vxFf "$source_dir/examples/own_data.c" shown
+}
+claim 'the page shows lines of the program' pasted
 finish
