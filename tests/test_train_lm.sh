@@ -355,7 +355,10 @@ claim 'one message: a missing file' alike 74 'nofile.yaml' nofile.yaml
 claim 'one message: an unknown key' alike 64 'model.nonsense' base.yaml --model.nonsense 1
 claim 'one message: values that do not fit' alike 78 'train.global_batch is 8, which 3 ranks cannot share equally' base.yaml
 claim 'one message: a missing text' alike 74 'nofile.txt: not there' base.yaml --train.global_batch 9 --data.name nofile.txt
-claim 'one message: what ranks find once they have met' alike 78 'lower train.seq_len' base.yaml --train.global_batch 9 --data.name short.txt --model.seq_len 3000
+claim 'one message: a text shorter than a sequence' alike 78 'lower train.seq_len' base.yaml --train.global_batch 9 --data.name short.txt --model.seq_len 3000
+# they have met, and each reads all images before it looks at the model
+echo "{ model: { name: mlp, dims: [100, 10] }, data: { name: idx, path: $data }, train: { epochs: 1, global_batch: 96 } }" >images.yaml
+claim 'one message: what ranks find once they have met' alike 78 'model.dims begins with 100' images.yaml
 different() { # each rank gets other arguments: none may fail without a word
     timeout -k 5 60 "$lockstep" run --nproc-per-node 2 -- sh -c "exec '$lockstep' train nofile\$RANK.yaml" >out 2>err
     grep -q 'nofile0.yaml' err && grep -q 'nofile1.yaml' err || { cat err; return 1; }
