@@ -596,7 +596,7 @@ static void copies_teed_lines_that_have_a_word(void **state)
 {
     (void)state;
     char *dir = folder();
-    outcome x = shell(3, "echo loss $RANK; echo other; printf 'a,b'; echo loss >&2; echo lost >&2",
+    outcome x = shell(3, "echo loss $RANK; echo other; echo a; printf 'a,b'; echo loss >&2; echo lost >&2",
                       (ls_launch_opts){ .log_dir = dir, .tee = "0:1,1:3", .local_ranks_filter = "1,2", .copy_stdout = ",loss,a,,b",
                                         .copy_stderr = "lost" });
     assert_int_equal(x.r.exit_code, 0);
