@@ -2,7 +2,7 @@
 # The checkers, checked: each is given something broken and must go red.
 . "$(dirname "$0")/harness.sh"
 mkdir -p "$tmp/tree/tools" "$tmp/tree/tests" "$tmp/tree/docs" "$tmp/tree/include/lockstep" "$tmp/tree/src/cli" "$tmp/tree/build/tests"
-cp "$source_dir"/tools/run-tests "$source_dir"/tools/check-docs "$source_dir"/tools/check-style "$tmp/tree/tools"
+cp "$source_dir"/tools/run-tests "$source_dir"/tools/check-docs "$source_dir"/tools/{check-style,check-words,words} "$tmp/tree/tools"
 cp "$build/tests/guard" "$tmp/tree/build/tests"
 cd "$tmp/tree" || exit 1
 
@@ -166,11 +166,11 @@ claim 'a struct without a comment is found' red 'ls_z' docs
 header '/* x */' 'int ls_x(int a);'
 printf '    X(OOPS, -1, "oops", 70, "x") \\\n' >include/lockstep/status.h
 echo 'nothing' >docs/failures.md
-claim 'a code word without a page is found' red '`oops`' docs
+claim 'a status name without a page is found' red '`oops`' docs
 echo '| `oops` | 71 |' >docs/failures.md
 claim 'a wrong exit code is found' red 'exit code 70' docs
 echo '| `oops` | 70 |' >docs/failures.md
-claim 'a code word without a test is found' red 'provokes `oops`' docs
+claim 'a status name without a test is found' red 'provokes `oops`' docs
 echo 'LS_OOPS' >tests/test_x.c
 claim 'and with all of it, all is well' docs
 
@@ -184,4 +184,34 @@ for broken in 'int a;  ' $'\tint a;' $'int \xc3\xa4;' "int a$(printf '%0130d' 0)
 done
 printf 'int a;' >b.c
 claim 'check-style finds a last line without its end' red 'b.c' tools/check-style
+rm b.c
+
+# --- check-words: one example for each rule of tools/words, in its order
+mkdir -p docs src include/lockstep
+refused=(
+    'cores are crowded' 'ranks that are started by hand' 'they run turn by turn' 'in all: 8' '4 sequences a rank' 'forward is made again'
+    'it gives back memory' 'a rank lets go' 'a stranger is dropped' 'somebody moves the bytes' 'a poke point' 'it has patience' 'a code word'
+    'the sender is blamed' 'ten beats' 'the agent of a node' 'the door' 'a rank comes in' 'narrowed gradients' 'folded vectors'
+    'by mail' 'a packet' '1 tokens of 99 kinds' 'a demand' 'the columns behind it' 'it is served' 'a sentence' 'near ranks' "a rank's own share"
+    'two hosts' 'no room' 'the checkpoint is kept' 'a question' 'buckets are laid out'
+)
+rules() { sed -n 's/^[^#].* => //p' tools/words; }
+says_for() { echo "$1" >docs/a.md; tools/check-words docs/a.md | sed -n '1s/.*the field says: //p'; }
+while read -r better <&3; do
+    claim "check-words refuses '${refused[0]:-no example}'" test "$(says_for "${refused[0]:-x}")" = "$better"
+    refused=("${refused[@]:1}")
+done 3< <(rules)
+claim 'no example is left over' test ${#refused[@]} = 0
+for fine in 'in all ranks' 'a rank is one process' '`poke` in code' 'hidden behind backward' 'the host name' '[text](by-hand.md)' 'an LL packet' 'it comes in order'; do
+    claim "check-words takes '$fine'" test -z "$(says_for "$fine")"
+done
+printf 'a\n```\nin all: 8\n```\n<!-- begin: x -->\nin all: 8\n<!-- end: x -->\nb\nby hand\n' >docs/a.md
+claim 'blocks of output and measured tables are as they are' test "$(tools/check-words docs/a.md | cut -d: -f1,2)" = docs/a.md:9
+printf '/* a poke */\n#include "door shut.h"\nchar *a = "fold", *b = "the door is shut";\n' >src/a.c
+claim 'of code only what it prints, and no names' test "$(tools/check-words | cut -d: -f1,2)" = $'docs/a.md:9\nsrc/a.c:3'
+claim 'the word is named' test "$(tools/check-words src/a.c)" = "src/a.c:3: 'door': the field says: handshake, listener"
+printf '/* a poke */\n' >include/lockstep/a.h
+claim 'of public headers their comments, too' red 'include/lockstep/a.h:1' tools/check-words
+claim 'check-style passes it on' red 'include/lockstep/a.h:1' tools/check-style
+claim 'nothing found ends with 0' tools/check-words a.c
 finish
