@@ -12,6 +12,7 @@ source_dir=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 [ -x "$build/tests/guard" ] || { echo "$build/tests/guard is missing: build the tests first (make build)"; exit 1; }
 [ -n "${LOCKSTEP_TEST_TMP:-}" ] || exec "$build/tests/guard" bash "$0" "$@"
 tmp=$LOCKSTEP_TEST_TMP
+export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$tmp/cache} # nothing of the user's cache is read or written
 unset LOCKSTEP_TEST_TMP # or a script that this one starts would take the folder for its own
 passed=0 failed=0
 

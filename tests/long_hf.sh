@@ -54,7 +54,7 @@ for model in gpt2 llama; do
         --data.tokenizer byte --data.path tokens --train.steps 40 --train.global_batch 8 --nproc-per-node 2 --run.dir run-$model >out 2>err
     claim "$model: a run" test -s err -o -d run-$model/checkpoints/step-00000040
     claim "$model: transformers finds the loss of the run in its checkpoint" oracle trained run-$model/checkpoints/step-00000040 \
-        tokens/val.bin 32 "$(sed -nE 's/^step=40 val_loss=([0-9.]+) .*/\1/p' out)"
+        tokens/val.bin 32 "$(sed -nE 's/^validate step: 40  loss: +([0-9.]+) .*/\1/p' out)"
 done
 
 # the tokenizer of a run and of its export, to AutoTokenizer: the same ids, nothing around them, the text again

@@ -134,8 +134,8 @@ differ output train.recompute gpt2 '--dry-run' '--dry-run --train.recompute full
 differ output train.pack_weights gpt2 '--dry-run --model.d_model 256 --train.dtype bf16 --train.micro_batch 1 --train.pack_weights never' \
     '--dry-run --model.d_model 256 --train.dtype bf16 --train.micro_batch 1 --train.pack_weights always'
 differ output train.eval_every gpt2 '' '--train.eval_every 2'
-shows train.eval_every gpt2 '--train.eval_every 2' lines val_loss 2
-vals() { grep -o 'val_loss.*' "$1/out"; }
+shows train.eval_every gpt2 '--train.eval_every 2' lines '^validate step' 2
+vals() { grep '^validate step' "$1/out"; }
 differ vals train.eval_batches gpt2 '' '--train.eval_batches 3'
 refuse data.drop_last gpt2 '--data.drop_last true' 78 'data.drop_last belongs to model.name mlp'
 mkdir no-val && cp tokens/train.bin tokens/tokenizer.json no-val # gpt2.yaml gives eval_batches
@@ -205,7 +205,7 @@ claim 'train checkpoint.every: not without' in_folder "$at" checkpoints 1
 shows checkpoint.keep mlp '--checkpoint.every 1 --checkpoint.keep 3' checkpoints 3
 row['train checkpoint.timeout']=1 # its effect takes a slow disk, which that suite has
 claim 'train checkpoint.timeout: has its row there' grep -q "claim 'a save longer than checkpoint.timeout: 83'" "$source_dir/tests/test_train_save.sh"
-shows log.every mlp '--log.every 2' lines '^step: ' 2
+shows log.every mlp '--log.every 2 --train.steps 5' lines '^step: ' 4
 shows log.format mlp '--log.format megatron' grep -q '^ iteration ' out
 shows log.tensorboard mlp '--log.tensorboard true' ls run/tb
 shows trace.steps mlp '--trace.steps 2' ls run/trace/trace.json

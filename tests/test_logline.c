@@ -100,6 +100,81 @@ static void colours_are_torchtitans_and_leave_the_text_alone(void **state)
     assert_string_equal(stripped, plain);
 }
 
+/* Small models: the units that say something. A tenth is the border. */
+static void small_numbers_have_smaller_units(void **state)
+{
+    (void)state;
+    static const struct {
+        double memory, flops;
+        const char *want[2];
+    } row[] = {
+        { 0.1 * (1u << 30), 0.1e12, { "memory:  0.10GiB(", "  tflops: 0.10  " } },
+        { 0.0999 * (1u << 30), 0.0999e12, { "memory: 102.30MiB(", "  gflops: 99.90  " } },
+        { 26.08 * (1u << 20), 10.3e9, { "memory: 26.08MiB(", "  gflops: 10.30  " } },
+        { 0.05 * (1u << 20), 0.05e9, { "memory: 51.20KiB(", "  mflops: 50.00  " } },
+        { 3.0, 4.0, { "memory:  0.00KiB(", "  mflops: 0.00  " } }, /* the smallest there is */
+    };
+    ls_log_values v = example();
+    for (size_t i = 0; i < COUNT(row); i++) {
+        v.memory_bytes = row[i].memory;
+        v.flops = row[i].flops;
+        for (int k = 0; k < 2; k++)
+            if (!strstr(line("torchtitan", &v, false), row[i].want[k]))
+                fail_msg("\"%s\" is not in \"%s\"", row[i].want[k], line("torchtitan", &v, false));
+    }
+}
+
+/* A terminal wraps a line once at most: its end gives way. */
+static void a_line_fits_into_two_lines_of_the_terminal(void **state)
+{
+    (void)state;
+    ls_log_values v = example();
+    char whole[1024];
+    snprintf(whole, sizeof whole, "%s", line("torchtitan", &v, false));
+    const size_t n = strlen(whole), must = (size_t)(strstr(whole, "  tok/s") - whole);
+    for (int columns = 40; columns < 100; columns++) {
+        v.columns = columns;
+        const size_t limit = 2 * (size_t)columns > must ? 2 * (size_t)columns : must;
+        const char *p = line("torchtitan", &v, false);
+        assert_true(strlen(p) <= limit);
+        assert_int_equal(strncmp(p, whole, must), 0); /* torchtitan's own part is whole */
+        if (n <= limit) assert_string_equal(p, whole);
+        if (2 * (size_t)columns >= must + strlen("  tok/s: 69,440")) assert_non_null(strstr(p, "  tok/s: 69,440"));
+        p = line("torchtitan", &v, true); /* escape codes take no columns */
+        if (n <= limit) assert_non_null(strstr(p, "ETA: 1:58"));
+    }
+    v.mfu = (double)NAN;
+    v.columns = (int)(n - strlen("  mfu: 41.20%") + 1) / 2;
+    assert_non_null(strstr(line("torchtitan", &v, true), "ETA: 1:58"));
+    v.columns--;
+    assert_null(strstr(line("torchtitan", &v, true), "ETA: 1:58"));
+}
+
+static void evaluations_are_those_of_the_documentation(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *format, *want;
+    } row[] = {
+        { "torchtitan", "validate step: 500  loss:  2.2968  perplexity: 9.94" },
+        { "megatron", " validation loss at iteration 500 | lm loss value: 2.296800E+00 | lm loss PPL: 9.942300E+00 | " },
+        { "nanogpt", "step 500: train loss 2.3117, val loss 2.2968" },
+        { "llmc", "val loss 2.296800" },
+    };
+    const ls_log_eval e = { .step = 500, .loss = 2.2968, .perplexity = 9.9423, .train_loss = 2.31172 };
+    for (size_t i = 0; ls_log_formats[i].name; i++) {
+        ls_text text = { 0 };
+        ls_log_formats[i].eval(&e, false, &text);
+        assert_string_equal(row[i].format, ls_log_formats[i].name);
+        assert_string_equal(ls_text_str(&text), row[i].want);
+        ls_text_free(&text);
+    }
+    ls_text text = { 0 };
+    ls_log_format_find("torchtitan")->eval(&e, true, &text);
+    assert_string_equal(ls_text_str(&text), "\x1b[33mvalidate step: 500  \x1b[32mloss:  2.2968\x1b[39m  perplexity: 9.94");
+    ls_text_free(&text);
+}
+
 /* Numbers by name, as people take them out of such logs. */
 static void readers_find_their_numbers(void **state)
 {
@@ -153,7 +228,7 @@ static void wide_numbers_and_unknown_ones(void **state)
     assert_string_equal(
         line("torchtitan", &v, false),
         "step: 123456  loss: 10.82500  grad_norm:  1.4100  memory:  1.20GiB(5.00%)  tps: 1,234,567,900  tflops: "
-        "1,234.57  mfu: N/A  samples/s: 2,469,135,799  exposed: 17.8%  lr: 6.00e-04  ETA: 2:03:04");
+        "1,234.57  samples/s: 2,469,135,799  exposed: 17.8%  lr: 6.00e-04  ETA: 2:03:04");
     assert_non_null(strstr(line("llmc", &v, false), "(+nanz)| norm 1.4100 (+nanz)|"));
     assert_non_null(strstr(line("llmc", &v, false), "| -100.0% bf16 MFU |"));
     assert_non_null(strstr(line("nanogpt", &v, false), "iter 123455: "));
@@ -193,6 +268,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_those_of_the_documentation),
         cmocka_unit_test(colours_are_torchtitans_and_leave_the_text_alone),
+        cmocka_unit_test(small_numbers_have_smaller_units),
+        cmocka_unit_test(a_line_fits_into_two_lines_of_the_terminal),
+        cmocka_unit_test(evaluations_are_those_of_the_documentation),
         cmocka_unit_test(readers_find_their_numbers),
         cmocka_unit_test(wide_numbers_and_unknown_ones),
         cmocka_unit_test(the_window_measures_how_unusual_a_value_is),

@@ -73,12 +73,12 @@ static void the_explanation_has_this_runs_numbers(void **state)
 {
     (void)state;
     static const char *const want[] = {
-        "F x tokens a second / peak\n",
+        "F x tokens per second / peak\n",
         "N = 123653376 parameters in products: 124439808, less 786432 that are only looked up\n",
-        "L = 12 layers, H = 12 heads of Q = 64 channels, T = 256 tokens a sequence\n",
-        "F = 6 N + 12 L H Q T = 7.419e+08 + 2.831e+07 = 7.702e+08 operations a token",
+        "L = 12 layers, H = 12 heads of Q = 64 channels, T = 256 tokens per sequence\n",
+        "F = 6 N + 12 L H Q T = 7.419e+08 + 2.831e+07 = 7.702e+08 operations per token",
         "peak = 2 ranks x 115.0 GFLOP/s = 230.0 GFLOP/s: measured\n",
-        "100 % would be 299 tokens a second\n",
+        "100 % would be 299 tokens per second\n",
     };
     ls_text out = { 0 };
     ls_mfu m = of_preset("gpt2", 256);

@@ -20,11 +20,12 @@ digest=${first##*digest=}
 
 metrics_are_whole() { # every line an object with every key, steps from 1, evaluation in the last one only
     python3 - <<'PY'
-import json
-keys = {'step', 'loss_metrics/global_avg_loss', 'loss_metrics/global_max_loss', 'grad_norm', 'lr', 'throughput(tps)', 'tflops',
+import json, time
+keys = {'step', 'epoch', 'wall_time', 'n_samples_seen', 'loss_metrics/global_avg_loss', 'loss_metrics/global_max_loss', 'grad_norm', 'lr', 'throughput(tps)', 'tflops',
         'mfu(%)', 'time_metrics/end_to_end(s)', 'time_metrics/data_loading(s)', 'memory/max_active(GiB)',
         'memory/max_reserved(GiB)', 'comm/exposed(s)', 'comm/hidden(s)', 'comm/bytes'}
 lines = [json.loads(l) for l in open('run/metrics.jsonl')]
+now = time.time()
 assert [l['step'] for l in lines] == list(range(1, 22)), [l['step'] for l in lines]
 for l in lines:
     more = {'eval/loss', 'eval/accuracy'} if l['step'] == 21 else set()
@@ -36,6 +37,9 @@ for l in lines: # PaLM's 6 N a sample, of 50890 parameters, on each of two ranks
     assert abs(l['tflops'] * 1e12 / flops - 1) < 1e-9, l
     assert l['loss_metrics/global_max_loss'] >= l['loss_metrics/global_avg_loss'], l
     assert 0 < l['memory/max_reserved(GiB)'] < 0.1, l
+    assert l['epoch'] == 0 and l['n_samples_seen'] == min(96 * l['step'], 2000), l
+    assert now - 3600 < l['wall_time'] <= now, l
+assert all(a['wall_time'] < b['wall_time'] for a, b in zip(lines, lines[1:]))
 peak = [l['tflops'] / l['mfu(%)'] for l in lines]
 assert max(peak) < min(peak) * (1 + 1e-9), peak
 final = open('out').read().splitlines()[-1].split()[2][5:]
@@ -49,17 +53,18 @@ if python3 -c 'import json' 2>/dev/null; then claim 'metrics.jsonl has every key
 else echo 'skipped: there is no python3 to read metrics.jsonl'; fi
 
 # --- the log line -------------------------------------------------------------------------------------
-claim 'the peak is named, and that it was measured now' prints '^peak: [0-9.]+ GFLOP/s a thread in f32 products, .* measured now'
-claim "a line is torchtitan's, and says more" prints '^step: 20  loss: +[0-9.]+  grad_norm: +[0-9.]+  memory: +[0-9.]+GiB\([0-9.]+%\)  tps: [0-9,]+  tflops: [0-9.]+  mfu: [0-9.]+%  samples/s: [0-9,]+  exposed: [0-9.]+%  lr: 5.00e-02  ETA: 0:00$'
-claim 'step 1 and ten more have one' test "$(grep -c ^step: out)" = 11
+claim 'the peak is named, and where it is kept' prints "^peak: [0-9.]+ GFLOP/s per thread in f32 products, .* \(measured once, cached in $XDG_CACHE_HOME/lockstep/peak.json\)\$"
+peak_line() { grep '^peak: ' out; }
+claim "a line is torchtitan's, and says more" prints '^step: 20  loss: +[0-9.]+  grad_norm: +[0-9.]+  memory: +[0-9.]+[MG]iB\([0-9.]+%\)  tps: [0-9,]+  [mgt]flops: [0-9.]+  mfu: [0-9.]+%  samples/s: [0-9,]+  exposed: [0-9.]+%  lr: 5.00e-02  ETA: 0:00$'
+claim 'step 1, ten more and the last have one' test "$(grep -c ^step: out)" = 12
 formatted() { # format, pattern
     train 1 --log.format "$1" --log.every 7 --train.steps 15
     claim "log.format $1" prints "$2"
-    claim "log.format $1: at 1, 7 and 14" test "$(grep -cE "$2" out)" = 3
+    claim "log.format $1: at 1, 7, 14 and the last" test "$(grep -cE "$2" out)" = 4
 }
 formatted torchtitan '^step: +[0-9]+  loss: '
 formatted megatron '^ iteration +[0-9]+/      15 \| consumed samples: +[0-9]+ \| .* lm loss: [0-9.E+-]+ \|'
-formatted nanogpt '^iter (0|6|13): loss [0-9.]+, time [0-9.]+ms, mfu [0-9.]+%$'
+formatted nanogpt '^iter (0|6|13|14): loss [0-9.]+, time [0-9.]+ms, mfu [0-9.]+%$'
 formatted llmc '^step +[0-9]+/15 \| loss [0-9.]+ \(\+nanz\)\| norm .*% f32 MFU \| [0-9]+ tok/s$'
 no_escapes() { ! grep -q $'\x1b' out; }
 claim 'off a terminal there are no colours' no_escapes
@@ -69,14 +74,20 @@ NO_COLOR=1 LOCKSTEP_TTY_STDOUT=1 train 1
 claim 'but not against NO_COLOR' prints '^step:  1  loss:'
 echo '{ "lockstep_peak": 1, "host": "'"$(uname -n)"'", "peaks": [{ "dtype": "float", "threads": 1, "gflops_per_thread": 123.5 }] }' >peak.json
 OMP_NUM_THREADS=1 LOCKSTEP_PEAK=peak.json train 1
-claim 'a kept peak is used, and named' prints '^peak: 123.5 GFLOP/s a thread in f32 products, 1 thread a rank, by peak.json$'
+claim 'a kept peak is used, and named' prints '^peak: 123.5 GFLOP/s per thread in f32 products, 1 thread per rank \(measured once, cached in peak.json\)$'
 OMP_NUM_THREADS=1 LOCKSTEP_PEAK=peak.json train 2 --explain mfu --run.dir explained
 claim '--explain mfu ends with 0' ends_with 0
-claim '--explain mfu: the formula' prints '^F = 6 N = 3.053e\+05 operations a sample, forward and backward$'
-claim '--explain mfu: the peak' prints '^peak = 2 ranks x 123.5 GFLOP/s = 247.0 GFLOP/s: 123.5 GFLOP/s a thread'
+claim '--explain mfu: the formula' prints '^F = 6 N = 3.053e\+05 operations per sample, forward and backward$'
+claim '--explain mfu: the peak' prints '^peak = 2 ranks x 123.5 GFLOP/s = 247.0 GFLOP/s: 123.5 GFLOP/s per thread'
 claim '--explain mfu trains nothing' test ! -e explained
 LOCKSTEP_PEAK=missing.json train 1
 claim 'a peak that is not there is named: 74' says 'missing.json: cannot be opened'
+LOCKSTEP_PEAK=none train 1 --run.dir unknown
+claim 'without a place for the peak' prints '^peak: not known: there is no folder to keep it in'
+no_mfu() { ! grep -q mfu out unknown/metrics.jsonl; }
+claim 'MFU is left out of lines and metrics' no_mfu
+train 1
+claim 'a later run does not measure again' test "$(peak_line)" = "$(train 1; peak_line)"
 train 1 --log.tensorboard false --run.dir quiet
 claim 'log.tensorboard false: no event file' test ! -e quiet/tb
 
@@ -117,7 +128,7 @@ train 4
 close() { # two losses as %a, 1e-5 apart at most: the same sums in another order
     awk -v a="$(printf %.17g "$1")" -v b="$(printf %.17g "$2")" 'BEGIN { d = (a - b) / b; print a, b; exit !(d < 1e-5 && d > -1e-5) }'
 }
-memory() { sed -nE 's/^memory a rank: (parameters .*), gradients.*(optimizer .*), activations.*/\1 \2/p' "$1"; }
+memory() { sed -nE 's/^memory per rank: (parameters [^,]*), gradients [^,]*(, optimizer [^,]*)?.*/\1\2/p' "$1"; }
 claim 'a rank of 4 holds all parameters and optimizer state, as one of 1 does' test "$(memory one)" = "$(memory out)" -a -n "$(memory one)"
 claim '1 rank gives the loss of 2' close "$(loss one)" "${first#*loss=}"
 claim '4 ranks give the loss of 2' close "$(loss)" "${first#*loss=}"

@@ -62,6 +62,33 @@ void ls_text_free(ls_text *t)
     *t = (ls_text){ 0 };
 }
 
+const char *ls_number_text(double v, int digits, char *buf, size_t n)
+{
+    char plain[64];
+    if (!isfinite(v) || fabs(v) >= 1e30) {
+        snprintf(buf, n, "%g", v);
+        return buf;
+    }
+    snprintf(plain, sizeof plain, "%.*f", digits, v);
+    size_t whole = strcspn(plain, "."), at = 0;
+    for (size_t i = 0; plain[i] && at + 2 < n; i++) {
+        buf[at++] = plain[i];
+        size_t left = i < whole ? whole - i - 1 : 0; /* digits of the whole part that follow */
+        if (left > 0 && left % 3 == 0 && plain[i] != '-') buf[at++] = ',';
+    }
+    buf[at] = 0;
+    return buf;
+}
+
+const char *ls_bytes_text(double nbytes, char *buf, size_t n)
+{
+    static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    size_t k = 0;
+    for (; k + 1 < sizeof unit / sizeof *unit && nbytes >= 1024.0; k++) nbytes /= 1024.0;
+    snprintf(buf, n, "%.*f %s", k ? 2 : 0, nbytes, unit[k]);
+    return buf;
+}
+
 size_t ls_utf8_next(const char *p, size_t n, bool *valid)
 {
     unsigned char lead = (unsigned char)p[0], low = 0x80, high = 0xbf; /* bounds of the next byte */

@@ -25,6 +25,11 @@ void ls_text_free(ls_text *t);
 /* Makes bytes from outside harmless to a terminal: control characters become '?'. */
 void ls_text_printable(char *p);
 
+/* A number with `digits` decimals and commas, as Python's {:,.Nf}: "1,234,567.89". Returns buf. */
+const char *ls_number_text(double v, int digits, char *buf, size_t n);
+/* Bytes in the unit that fits: "512 B", "26.08 MiB", "1.20 GiB". Returns buf. */
+const char *ls_bytes_text(double nbytes, char *buf, size_t n);
+
 /* UTF-8 by RFC 3629 (nothing overlong, no surrogates): how many of the n > 0 bytes at p are one
  * character; where *valid is false, how many belong together as one error: the longest beginning of
  * a character, else one byte. U+FFFD for each gives what Unicode recommends and Python's "replace" does. */

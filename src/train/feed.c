@@ -65,7 +65,7 @@ static ls_status open_features(ls_feed *f, const ls_train_config *c, const ls_mo
     const size_t n = f->sampler->num_samples;
     f->steps_per_epoch = (int64_t)(c->data.drop_last ? n / f->local : (n + f->local - 1) / f->local);
     if (f->steps_per_epoch == 0)
-        return ls_fail(LS_BAD_CONFIG, "train.global_batch %lld leaves no whole batch of the %zu samples a rank has: lower it or "
+        return ls_fail(LS_BAD_CONFIG, "train.global_batch %lld leaves no whole batch of each rank's %zu samples: lower it or "
                        "set data.drop_last false", (long long)c->train.global_batch, n);
     const ls_loader_opts o = { .batch = f->local, .workers = (int)c->data.workers };
     LS_TRY(ls_loader_create_with(&f->train, f->sampler, &o, &f->loader));
@@ -124,7 +124,7 @@ static ls_status open_tokens(ls_feed *f, const ls_train_config *c, const ls_mode
     f->ignore = c->data.ignore_token;
     LS_TRY(open_token_file(c, source->train, &f->train_tokens));
     if (f->train_tokens.n < f->tokens + 1)
-        return ls_fail(LS_BAD_CONFIG, "%s: has %zu tokens, but a sequence of train.seq_len needs %zu and the one behind it: lower "
+        return ls_fail(LS_BAD_CONFIG, "%s: has %zu tokens, but a sequence of train.seq_len needs %zu and the one after it: lower "
                        "train.seq_len, or train on more text", source->train, f->train_tokens.n, f->tokens);
     const ls_token_loader_opts train = { .batch = f->local, .T = f->tokens, .dp_rank = f->rank, .dp_size = f->size,
                                          .seed = (uint64_t)c->train.seed, .shuffle = c->data.shuffle, .vocab = vocab };

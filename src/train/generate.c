@@ -68,7 +68,7 @@ ls_status ls_generate_text(ls_decoder *d, ls_tokenizer *t, const char *prompt, s
     ls_status st = ls_tokenizer_encode(t, prompt, n, LS_ENCODE_SPECIAL, &ids);
     if (st < 0) st = ls_while(st, "reading the prompt");
     if (st == LS_OK && n == 0 && begin < 0)
-        st = ls_fail(LS_INVALID, "an empty prompt, and the tokenizer has no end of text to begin behind: give a prompt");
+        st = ls_fail(LS_INVALID, "an empty prompt, and the tokenizer has no end of text to begin with: give a prompt");
     const uint32_t first = (uint32_t)begin;
     if (st == LS_OK) st = ls_generate(d, n ? ids.p : &first, n ? ids.n : 1, &with, put_token, &s, out);
     if (st == LS_OK) st = put(&s, "", 0, true);

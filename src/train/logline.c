@@ -12,8 +12,6 @@
 
 #include "train/say.h"
 
-#define GIB (1024.0 * 1024.0 * 1024.0)
-
 /* Colours as torchtitan has them: SGR codes, two of them 24 bit. */
 enum { RED, GREEN, ORANGE, TURQUOISE, BLUE, CYAN, MAGENTA, RESET };
 static const char *const sgr[] = {
@@ -21,41 +19,67 @@ static const char *const sgr[] = {
     "\x1b[35m", "\x1b[39m"
 };
 
-/* Python's {:,.Nf}: 1234567.891 -> "1,234,567.89" with two digits. */
-static const char *commas(double v, int digits, char *buf, size_t n)
+/* The first unit, which is torchtitan's, or the next smaller ones until there is a tenth of one. */
+typedef struct unit {
+    const char *name;
+    double size;
+} unit;
+
+static const unit *fitting(const unit *u, double v)
 {
-    char plain[64];
-    if (!isfinite(v) || fabs(v) >= 1e30) {
-        snprintf(buf, n, "%g", v);
-        return buf;
-    }
-    snprintf(plain, sizeof plain, "%.*f", digits, v);
-    size_t whole = strcspn(plain, "."), at = 0;
-    for (size_t i = 0; plain[i] && at + 2 < n; i++) {
-        buf[at++] = plain[i];
-        size_t left = i < whole ? whole - i - 1 : 0; /* digits of the whole part that follow */
-        if (left > 0 && left % 3 == 0 && plain[i] != '-') buf[at++] = ',';
-    }
-    buf[at] = 0;
-    return buf;
+    while (u[1].name && v < 0.1 * u->size) u++;
+    return u;
+}
+
+/* What a terminal of v->columns has space for in two of its lines. */
+typedef struct extras {
+    const ls_log_values *v;
+    ls_text *out;
+    size_t used; /* columns */
+} extras;
+
+static void extra(extras *x, const char *text)
+{
+    const size_t n = strlen(text), most = 2 * (size_t)x->v->columns;
+    if (most > 0 && x->used + n > most) return;
+    ls_text_addn(x->out, text, n);
+    x->used += n;
 }
 
 static void torchtitan(const ls_log_values *v, bool colour, ls_text *out)
 {
-    char tps[48], tflops[48], rate[48], eta[32], mfu[32] = "N/A";
+    static const unit bytes[] = { { "GiB", 1u << 30 }, { "MiB", 1u << 20 }, { "KiB", 1u << 10 }, { NULL, 0.0 } };
+    static const unit flops[] = { { "tflops", 1e12 }, { "gflops", 1e9 }, { "mflops", 1e6 }, { NULL, 0.0 } };
+    const unit *b = fitting(bytes, v->memory_bytes), *f = fitting(flops, v->flops);
+    char number[3][64], text[96], eta[32];
     const char *c[RESET + 1];
+    size_t escapes = 0, before = out->n;
     for (int i = 0; i <= RESET; i++) c[i] = colour ? sgr[i] : "";
-    if (!isnan(v->mfu)) snprintf(mfu, sizeof mfu, "%.2f%%", 100.0 * v->mfu);
-    commas(rint(v->rate / v->ranks), 0, tps, sizeof tps);
-    commas(v->flops * 1e-12, 2, tflops, sizeof tflops);
-    commas(rint(v->rate), 0, rate, sizeof rate);
+    ls_number_text(rint(v->rate / v->ranks), 0, number[0], sizeof number[0]);
+    ls_number_text(v->flops / f->size, 2, number[1], sizeof number[1]);
+    ls_number_text(rint(v->rate), 0, number[2], sizeof number[2]);
     ls_text_add(out, "%sstep: %2lld  %sloss: %8.5f  %sgrad_norm: %7.4f  ", c[RED], (long long)v->step, c[GREEN],
                 v->loss, c[ORANGE], v->grad_norm);
-    ls_text_add(out, "%smemory: %5.2fGiB(%.2f%%)  %stps: %s  %stflops: %s  %smfu: %s%s", c[TURQUOISE],
-                v->memory_bytes / GIB, 100.0 * v->memory_share, c[BLUE], tps, c[CYAN], tflops, c[MAGENTA], mfu,
-                c[RESET]);
-    ls_text_add(out, "  %s: %s  exposed: %.1f%%  lr: %.2e  ETA: %s", v->tokens ? "tok/s" : "samples/s", rate,
-                100.0 * v->exposed, v->lr, ls_eta_text(v->eta_s, eta, sizeof eta));
+    ls_text_add(out, "%smemory: %5.2f%s(%.2f%%)  %stps: %s  %s%s: %s", c[TURQUOISE], v->memory_bytes / b->size, b->name,
+                100.0 * v->memory_share, c[BLUE], number[0], c[CYAN], f->name, number[1]);
+    if (!isnan(v->mfu)) ls_text_add(out, "  %smfu: %.2f%%", c[MAGENTA], 100.0 * v->mfu);
+    ls_text_add(out, "%s", c[RESET]);
+    for (int i = 0; i <= RESET; i++) escapes += i == MAGENTA && isnan(v->mfu) ? 0 : strlen(c[i]);
+    extras x = { .v = v, .out = out, .used = out->n - before - escapes };
+    snprintf(text, sizeof text, "  %s: %s", v->tokens ? "tok/s" : "samples/s", number[2]);
+    extra(&x, text);
+    snprintf(text, sizeof text, "  exposed: %.1f%%", 100.0 * v->exposed);
+    extra(&x, text);
+    snprintf(text, sizeof text, "  lr: %.2e", v->lr);
+    extra(&x, text);
+    snprintf(text, sizeof text, "  ETA: %s", ls_eta_text(v->eta_s, eta, sizeof eta));
+    extra(&x, text);
+}
+
+static void torchtitan_eval(const ls_log_eval *e, bool colour, ls_text *out)
+{
+    ls_text_add(out, "%svalidate step: %2lld  %sloss: %7.4f%s  perplexity: %.2f", colour ? "\x1b[33m" : "", (long long)e->step,
+                colour ? sgr[GREEN] : "", e->loss, colour ? sgr[RESET] : "", e->perplexity);
 }
 
 static void megatron(const ls_log_values *v, bool colour, ls_text *out)
@@ -72,6 +96,13 @@ static void megatron(const ls_log_values *v, bool colour, ls_text *out)
                 v->loss, v->grad_norm, 0, 0);
 }
 
+static void megatron_eval(const ls_log_eval *e, bool colour, ls_text *out)
+{
+    (void)colour;
+    ls_text_add(out, " validation loss at iteration %lld | lm loss value: %.6E | lm loss PPL: %.6E | ", (long long)e->step,
+                e->loss, e->perplexity);
+}
+
 /* Both print -100 % where they do not know the device's peak. */
 static double percent(double mfu) { return isnan(mfu) ? -100.0 : 100.0 * mfu; }
 
@@ -80,6 +111,13 @@ static void nanogpt(const ls_log_values *v, bool colour, ls_text *out)
     (void)colour;
     ls_text_add(out, "iter %lld: loss %.4f, time %.2fms, mfu %.2f%%", (long long)v->step - 1, v->loss, 1e3 * v->step_s,
                 percent(v->mfu));
+}
+
+/* nanoGPT evaluates on parts of both files; the loss of training is the newest step's here. */
+static void nanogpt_eval(const ls_log_eval *e, bool colour, ls_text *out)
+{
+    (void)colour;
+    ls_text_add(out, "step %lld: train loss %.4f, val loss %.4f", (long long)e->step, e->train_loss, e->loss);
 }
 
 /* What printf makes of %+.2f, but for the sign of a NAN, which is "+nan" there. */
@@ -102,8 +140,16 @@ static void llmc(const ls_log_values *v, bool colour, ls_text *out)
                 z_text(v->grad_norm_z, b, sizeof b), v->lr, 1e3 * v->step_s, percent(v->mfu), v->dtype, v->rate);
 }
 
+static void llmc_eval(const ls_log_eval *e, bool colour, ls_text *out)
+{
+    (void)colour;
+    ls_text_add(out, "val loss %f", e->loss);
+}
+
 const ls_log_format ls_log_formats[] = {
-    { "torchtitan", torchtitan }, { "megatron", megatron }, { "nanogpt", nanogpt }, { "llmc", llmc }, { NULL, NULL },
+    { "torchtitan", torchtitan, torchtitan_eval }, { "megatron", megatron, megatron_eval },
+    { "nanogpt", nanogpt, nanogpt_eval },          { "llmc", llmc, llmc_eval },
+    { NULL, NULL, NULL },
 };
 
 const ls_log_format *ls_log_format_find(const char *name)

@@ -5,35 +5,46 @@
 #include <stdint.h>
 #include "base/text.h"
 
-/* What a line can say. Rates and times are means over the steps since the line before. */
+/* The values of a line. Rates and times are means over the steps since the line before. */
 typedef struct ls_log_values {
     int64_t step, steps; /* the one that is over, from 1; of the run */
     double loss, grad_norm, lr;
     double loss_z, grad_norm_z; /* how far from the steps before, in their standard deviations; NAN: too few */
-    double step_s;              /* seconds a step */
-    double rate;                /* a second, all ranks: tokens, or samples where there are no tokens */
-    bool tokens;                /* which of the two */
+    double step_s;              /* seconds per step */
+    double rate;                /* per second, all ranks: tokens, or samples where there are no tokens */
+    bool tokens;                /* true: tokens */
     int ranks;
     double memory_bytes;  /* of one rank */
     double memory_share;  /* of what there is for a rank, 0 to 1 */
-    double flops;         /* a second and rank, of the model (mfu.h) */
-    double mfu;           /* 0 to 1; NAN: unknown */
+    double flops;         /* per second and rank, of the model (mfu.h) */
+    double mfu;           /* 0 to 1; NAN: unknown, and left out where the format allows it */
     const char *dtype;    /* of compute: "f32" */
     double exposed;       /* share of the time that waits for communication, 0 to 1 */
     double eta_s;         /* seconds that the rest will take */
     int64_t samples;      /* so far, all ranks */
-    int64_t global_batch; /* samples a step */
+    int64_t global_batch; /* samples per step */
+    int columns;          /* of the terminal; 0: the line goes elsewhere */
 } ls_log_values;
+
+/* An evaluation of a language model. */
+typedef struct ls_log_eval {
+    int64_t step;
+    double loss, perplexity;
+    double train_loss; /* of the newest step */
+} ls_log_eval;
 
 typedef struct ls_log_format {
     const char *name; /* as log.format has it */
-    /* Adds one line, without its end. */
+    /* Each adds one line, without its end. */
     void (*line)(const ls_log_values *v, bool colour, ls_text *out);
+    void (*eval)(const ls_log_eval *e, bool colour, ls_text *out);
 } ls_log_format;
 
 /* torchtitan:
  *     step:  1  loss: 10.82500  grad_norm:  1.4100  memory:  1.20GiB(5.00%)  tps: 34,720  tflops: 12.34  mfu: 41.20%
- *   and then tok/s (or samples/s) of all ranks, exposed, lr, ETA; tps is a rank's. The only one with colours.
+ *   and then tok/s (or samples/s) of all ranks, exposed, lr, ETA; tps is per rank. The only one with colours. Below a
+ *   tenth of a GiB or teraflop a smaller unit stands there (MiB, gflops). On a terminal the line fits into two of its
+ *   lines: of what follows mfu, the parts that do not fit are left out.
  * megatron: Megatron-LM's training_log. llmc: train_gpt2.cu's. nanogpt: train.py's, which counts from 0.
  *
  * Ends with a name of NULL. */

@@ -1,4 +1,4 @@
-/* loop.c -- epochs of steps; what people see of them; evaluation and checkpoints between them. */
+/* loop.c -- epochs of steps; what users see of them; evaluation and checkpoints between them. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,32 +10,48 @@
 #define LINES_PER_EPOCH 10 /* of features */
 #define STEPS_PER_LINE 10  /* of tokens, whose epochs may be long */
 
-/* --- what people see ------------------------------------------------------------------ */
+/* --- what users see ------------------------------------------------------------------ */
+
+/* The parts of the plan add up to its total. */
+static void announce_memory(const ls_trainer *t)
+{
+    static const char *const name[LS_MEM_KINDS] = { [LS_MEM_PARAM] = "parameters",  [LS_MEM_GRAD] = "gradients",
+                                                    [LS_MEM_OPTIM] = "optimizer",   [LS_MEM_ACT] = "activations",
+                                                    [LS_MEM_COMM] = "communication", [LS_MEM_DATA] = "data" };
+    char number[32];
+    ls_text line = { 0 };
+    for (int k = 0; k < LS_MEM_KINDS; k++)
+        if (t->plan.bytes[k])
+            ls_text_add(&line, "%s%s %s", line.n ? ", " : "", name[k],
+                        ls_bytes_text((double)t->plan.bytes[k], number, sizeof number));
+    ls_say("memory per rank: %s; total %s", ls_text_str(&line), ls_bytes_text((double)t->plan.total, number, sizeof number));
+    ls_text_free(&line);
+}
 
 static void announce(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
+    char a[32], b[32];
     int rank, size;
     if (t->rank != 0) return;
-    ls_say("lockstep %s: %s with %lld parameters, %d rank%s over %s, DDP%s", LS_VERSION, c->model.name,
-           (long long)ls_params_count(&t->model->params), t->size, t->size == 1 ? "" : "s",
+    ls_say("lockstep %s: %s with %s parameters, %d rank%s over %s, DDP%s", LS_VERSION, c->model.name,
+           ls_number_text((double)ls_params_count(&t->model->params), 0, a, sizeof a), t->size, t->size == 1 ? "" : "s",
            strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : ls_world_transport(t->w),
            c->zero.stage ? " with ZeRO stage 1" : "");
     if (ls_world_launched(&rank, &size) && strcmp(ls_world_source(t->w), "lockstep run") != 0)
         ls_say("ranks: from %s\ncollectives: %s", ls_world_source(t->w), ls_comm_text(t->w));
     const ls_feed *f = &t->feed;
     if (f->tokens)
-        ls_say("data: %s, %zu tokens of %lld kinds; sequences of %zu", t->source.train, f->train_tokens.n,
-               (long long)t->mc.lm.vocab_size, f->tokens);
-    ls_say("batch: %zu a rank x %lld micro-batch%s, %lld in all; %zu samples, %lld steps an epoch, %lld in all", f->micro,
-           (long long)(f->local / f->micro), f->local / f->micro == 1 ? "" : "es", (long long)c->train.global_batch,
-           f->samples, (long long)f->steps_per_epoch, (long long)t->steps);
-    const ls_ledger *l = ls_world_ledger(t->w);
-    ls_say("memory a rank: parameters %.2f MiB, gradients %.2f MiB, optimizer %.2f MiB, activations %.2f MiB; "
-           "%.2f MiB in all",
-           (double)l->now[LS_MEM_PARAM] / (1 << 20), (double)l->now[LS_MEM_GRAD] / (1 << 20),
-           (double)l->now[LS_MEM_OPTIM] / (1 << 20), (double)t->plan.tape / (1 << 20),
-           (double)t->plan.total / (1 << 20));
+        ls_say("data: %s, %s tokens, vocabulary %s, sequence length %zu", t->source.train,
+               ls_number_text((double)f->train_tokens.n, 0, a, sizeof a),
+               ls_number_text((double)t->mc.lm.vocab_size, 0, b, sizeof b), f->tokens);
+    const long long micros = (long long)(f->local / f->micro);
+    ls_say("batch: global %lld = %d rank%s x %lld micro-batch%s x %zu %s%s; %s steps per epoch, %s steps in this run",
+           (long long)c->train.global_batch, t->size, t->size == 1 ? "" : "s", micros, micros == 1 ? "" : "es", f->micro,
+           f->tokens ? "sequence" : "sample", f->micro == 1 ? "" : "s",
+           ls_number_text((double)f->steps_per_epoch, 0, a, sizeof a),
+           ls_number_text((double)t->steps, 0, b, sizeof b));
+    announce_memory(t);
     ls_say("peak: %s", t->watch.peak.text);
     ls_say("run folder: %s", t->run_dir);
 }
@@ -43,7 +59,7 @@ static void announce(ls_trainer *t)
 static void dump_buckets(const ls_trainer *t)
 {
     ls_say("buckets (%s):", t->c->zero.stage
-                                ? "last parameters first, matrices apart: each rank updates a share of those"
+                                ? "last parameters first, matrices apart: each rank updates its shard of those"
                             : ls_ddp_rebuilt(t->ddp) ? "rebuilt in the order gradients arrived"
                                                      : "first iteration");
     for (int i = 0; i < ls_ddp_buckets(t->ddp); i++) {
@@ -86,7 +102,7 @@ static bool line_is_due(const ls_trainer *t)
 {
     int64_t every = t->c->log.every, tenth = t->feed.steps_per_epoch / LINES_PER_EPOCH;
     if (every == 0) every = t->feed.tokens ? STEPS_PER_LINE : tenth > 0 ? tenth : 1;
-    return t->step == 1 || t->step % every == 0;
+    return t->step == 1 || t->step % every == 0 || t->step == t->steps || t->stop_signal;
 }
 
 static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
@@ -103,11 +119,11 @@ static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
 
 /* --- the loop ----------------------------------------------------------------------------- */
 
-static void say_eval(ls_trainer *t, const ls_eval *e)
+static void say_eval(ls_trainer *t, const ls_eval *e, double train_loss)
 {
     if (t->rank != 0) return;
     ls_bar_clear(&t->bar);
-    if (t->feed.tokens) ls_say("step=%lld val_loss=%.4f perplexity=%.2f", (long long)t->step, e->loss, e->perplexity);
+    if (t->feed.tokens) ls_watch_eval(t, e, train_loss);
     else ls_say("epoch=%lld test_loss=%.4f test_accuracy=%.4f", (long long)t->epoch, e->loss, e->accuracy);
 }
 
@@ -124,6 +140,15 @@ static bool eval_is_due(const ls_trainer *t)
     return t->feed.test_samples > 0 && (t->step == t->steps || t->step % every == 0);
 }
 
+static ls_status save(ls_trainer *t)
+{
+    LS_TRY(ls_train_save(t));
+    if (t->rank != 0) return LS_OK;
+    ls_bar_clear(&t->bar);
+    ls_say("checkpoint: %s", t->checkpoint);
+    return LS_OK;
+}
+
 static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_result *out)
 {
     ls_eval eval = { 0 };
@@ -134,14 +159,14 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     if (eval_is_due(t)) {
         LS_TRY(ls_train_evaluate(t, &eval));
         keep_eval(&eval, out);
-        say_eval(t, &eval);
+        say_eval(t, &eval, s->loss);
     }
     LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
     if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
     const bool sample = ls_samples_due(t), due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
     if (sample || due || over) LS_TRY(ls_ddp_gather_values(t->ddp));
     if (sample && t->rank == 0) LS_TRY(ls_samples_say(t));
-    if (due || over) LS_TRY(ls_train_save(t));
+    if (due || over) LS_TRY(save(t));
     return LS_OK;
 }
 
@@ -188,12 +213,11 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     ls_bar_init(&t->bar);
     if (t->rank != 0) t->bar.terminal = false;
     announce(t);
-    if (t->steps == 0) LS_TRY(ls_train_save(t)); /* nothing to do: the initial model is the result */
+    if (t->steps == 0) LS_TRY(save(t)); /* nothing to do: the initial model is the result */
     LS_TRY(train(t, out));
     LS_TRY(ls_record_memory(t));
     LS_TRY(ls_params_digest(&t->model->params, out->digest));
     if (t->rank == 0) {
-        ls_say("checkpoint: %s", t->checkpoint);
         char self[512];
         if (ls_env_get()->self_path(self, sizeof self) < 0) snprintf(self, sizeof self, "lockstep");
         char prompt[64];

@@ -202,10 +202,10 @@ static ls_status add_table(const ls_train_config *c, const ls_model *m, int size
 {
     ls_memory_plan p;
     LS_TRY(ls_memory_plan_make(c, m, size, &p));
-    ls_text_add(out, "memory of a rank, before the first step:\n%-16s%16s%12s\n", "", "bytes", "MiB");
+    ls_text_add(out, "memory per rank, before the first step:\n%-16s%16s%12s\n", "", "bytes", "MiB");
     for (int k = 0; k < LS_MEM_KINDS; k++)
         if (p.bytes[k]) ls_text_add(out, "%-16s%16zu%12.2f\n", names[k], p.bytes[k], mib(p.bytes[k]));
-    ls_text_add(out, "%-16s%16zu%12.2f\n", "in all", p.total, mib(p.total));
+    ls_text_add(out, "%-16s%16zu%12.2f\n", "total", p.total, mib(p.total));
     ls_text_add(out, "%d rank%s: %.2f MiB of %.2f MiB available", size, size == 1 ? "" : "s", mib(p.total) * size,
                 (double)available(c) / MIB);
     if (!fits(c, &p, size)) {

@@ -1,7 +1,7 @@
 /* peak.h -- how fast this machine multiplies matrices, which is what a model's speed is compared with (mfu.h).
  *
  * The rate of this library's own products (gemm.h) on large square matrices, per thread, by type and number of
- * threads. `lockstep doctor --peak` measures and keeps it; without that a run measures shortly when it starts.
+ * threads. It is measured once and cached: by `lockstep doctor --peak`, or by the first run that asks for it.
  */
 #ifndef LS_TRAIN_PEAK_H
 #define LS_TRAIN_PEAK_H
@@ -13,7 +13,7 @@
 typedef struct ls_peak_row {
     ls_dtype dtype; /* of the factors; sums are f32 */
     int threads;    /* that multiplied together */
-    double gflops;  /* 1e9 operations a second and thread */
+    double gflops;  /* 1e9 operations per second and thread */
 } ls_peak_row;
 
 typedef struct ls_peaks {
@@ -28,7 +28,7 @@ int ls_peak_threads(void);
  * threads is afterwards as it was. LS_UNSUPPORTED: no products of that type. */
 ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *gflops);
 
-/* f32 and bf16, as far as there are products of them, with one thread and with one a core; for about so many seconds
+/* f32 and bf16, as far as there are products of them, with one thread and with one per core; for about so many seconds
  * each. */
 ls_status ls_peak_measure_all(double seconds, ls_peaks *out);
 
@@ -40,14 +40,15 @@ ls_status ls_peak_read_json(const char *name, const char *text, size_t n, ls_pea
 /* Writes the file, and its folder where it is missing. LS_IO. */
 ls_status ls_peak_keep(const ls_peaks *p, const char *path);
 
-/* What a rank of so many threads can do. */
+/* The peak of a rank of so many threads. */
 typedef struct ls_peak {
-    double gflops;  /* all its threads together */
-    char text[320]; /* for people: per thread, type, threads, and where it is from */
+    double gflops;  /* all its threads together; 0: not known */
+    char text[320]; /* per thread, type, threads, and the file; or why it is not known */
 } ls_peak;
 
 /* From the file, if it was measured on this host, for this type and number of threads; else measured now, in some
- * hundredths of a second. A file that is broken: LS_BAD_FILE when the variable names it, else a warning. */
+ * tenths of a second, and added to the file. Where it cannot be kept, gflops is 0 and text says why. LS_BAD_FILE,
+ * LS_IO: the file that the variable names is broken or cannot be read. */
 ls_status ls_peak_find(ls_dtype dtype, int threads, ls_peak *out);
 
 #endif

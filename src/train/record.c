@@ -152,14 +152,17 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
     if (t->rank != 0) return LS_OK;
     const double seconds = (double)s->step_ns * 1e-9, flops = ls_watch_flops(t, s), peak = t->watch.peak.gflops * 1e9;
     uint64_t hidden = s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
-    const ls_scalar m[] = {
+    const ls_scalar every[] = { /* without a name: not in this line */
+        { "epoch", (double)t->epoch },
+        { "wall_time", (double)ls_env_get()->wall_ns() * 1e-9 },
+        { t->feed.tokens ? "n_tokens_seen" : "n_samples_seen", (double)t->watch.units },
         { "loss_metrics/global_avg_loss", s->loss },
         { "loss_metrics/global_max_loss", s->max_loss },
         { "grad_norm", s->grad_norm },
         { "lr", s->lr },
         { "throughput(tps)", (double)(s->tokens ? s->tokens : s->samples) / t->size / seconds },
         { "tflops", flops * 1e-12 },
-        { "mfu(%)", peak > 0.0 ? 100.0 * flops / peak : (double)NAN },
+        { peak > 0.0 ? "mfu(%)" : NULL, 100.0 * flops / peak },
         { "time_metrics/end_to_end(s)", seconds },
         { "time_metrics/data_loading(s)", (double)s->data_ns * 1e-9 },
         { "memory/max_active(GiB)", (double)peak_bytes(t) / (1 << 30) },
@@ -167,10 +170,16 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
         { "comm/exposed(s)", (double)s->comm.exposed_ns * 1e-9 },
         { "comm/hidden(s)", (double)hidden * 1e-9 },
         { "comm/bytes", (double)s->comm.bytes },
-        { "eval/loss", eval->loss },
-        { t->feed.tokens ? "eval/perplexity" : "eval/accuracy", t->feed.tokens ? eval->perplexity : eval->accuracy },
+        { eval->done ? "eval/loss" : NULL, eval->loss },
+        { !eval->done      ? NULL
+          : t->feed.tokens ? "eval/perplexity"
+                           : "eval/accuracy",
+          t->feed.tokens ? eval->perplexity : eval->accuracy },
     };
-    const size_t n = sizeof m / sizeof *m - (eval->done ? 0 : 2);
+    ls_scalar m[sizeof every / sizeof *every];
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof every / sizeof *every; i++)
+        if (every[i].name) m[n++] = every[i];
     add_line(&t->metrics, t->step, m, n);
     if (t->events && (line || eval->done)) ls_tensorboard_add(t->events, t->step, m, n);
     return t->metrics.n >= METRICS_BYTES ? ls_record_flush(t) : LS_OK;
@@ -180,7 +189,7 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
 
 ls_status ls_record_trace(ls_trainer *t)
 {
-    LS_TRY(ls_barrier(t->group)); /* nobody writes events while rank 0 reads them */
+    LS_TRY(ls_barrier(t->group)); /* no rank writes events while rank 0 reads them */
     ls_status st = LS_OK;
     if (t->rank == 0) {
         char path[320];

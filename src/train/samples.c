@@ -19,7 +19,7 @@ ls_status ls_samples_open(ls_trainer *t)
     if (t->rank != 0 || t->c->train.sample_every == 0 || t->feed.tokens == 0) return LS_OK;
     if (!t->source.opened)
         return ls_fail(LS_BAD_CONFIG,
-                       "train.sample_every is %lld, but nobody says what tokens mean: set data.tokenizer",
+                       "train.sample_every is %lld, but there is no tokenizer to write text with: set data.tokenizer",
                        (long long)t->c->train.sample_every);
     if (*t->source.no_prompt)
         ls_log(LS_LOG_WARN, "train.sample_prompt '%s' is left out, since the tokenizer cannot encode it (%s): samples begin after an "

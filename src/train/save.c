@@ -145,5 +145,5 @@ static ls_status write_checkpoint(ls_trainer *t)
 ls_status ls_train_save(ls_trainer *t)
 {
     if (t->rank == 0) LS_TRY(write_checkpoint(t));
-    return ls_barrier(t->group); /* everybody sees the finished file */
+    return ls_barrier(t->group); /* every rank sees the finished file */
 }

@@ -28,7 +28,7 @@ static void put(int fd, const char *p, size_t n)
     while (n > 0) {
         ssize_t k = env->write(fd, p, n);
         if (k == -EPIPE && fd == 1) closed();
-        if (k <= 0) return; /* nobody listens */
+        if (k <= 0) return; /* no reader is left */
         p += k;
         n -= (size_t)k;
     }
@@ -49,6 +49,8 @@ static int bar_columns(void)
     return launcher ? atoi(launcher) : env->isatty(2) ? env->columns(2) : 0;
 }
 
+int ls_say_columns(void) { return ls_say_on_terminal() ? bar_columns() : 0; }
+
 void ls_say(const char *fmt, ...)
 {
     char some[LINE_BYTES], *line = some;
@@ -64,7 +66,7 @@ void ls_say(const char *fmt, ...)
         line = malloc(len + 2);
         if (line) {
             vsnprintf(line + at, len + 2 - at, fmt, again);
-        } else { /* as much as there is room for */
+        } else { /* as much as fits */
             line = some;
             len = sizeof some - 1;
         }

@@ -11,6 +11,8 @@ bool ls_say_on_terminal(void);
 /* One line of any length (a newline is added) on stdout. On a terminal it takes the place of the live line, whose bytes
  * come by another way, when they like. */
 void ls_say(const char *fmt, ...) LS_PRINTF(1, 2);
+/* Columns of the terminal that stdout reaches; 0: it reaches none, or one of unknown width. */
+int ls_say_columns(void);
 
 /* The live line on stderr: a bar on a terminal, nothing elsewhere. */
 typedef struct ls_bar {

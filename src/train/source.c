@@ -201,7 +201,7 @@ static ls_status make(const ls_train_config *c, ls_corpus *corpus, const char *d
     }
     ls_commit_folder_destroy(folder);
     if (*made)
-        ls_say("tokens of %s: %s: %zu to train on, %zu to validate with, of %u kinds", c->data.name, dir, done.tokens[0],
+        ls_say("tokens of %s: %s: %zu for training, %zu for validation, vocabulary %u", c->data.name, dir, done.tokens[0],
                done.tokens[1], done.vocab);
     return st;
 }
@@ -229,7 +229,7 @@ static ls_status wait_for(const char *dir)
     const uint64_t end = env->mono_ns() + WAIT_NS;
     while (!has_tokens(dir)) { /* they come all at once, with the folder's name */
         if (env->mono_ns() > end)
-            return ls_fail(LS_IO, "%s: its tokens did not come in %d s from the first rank of this host, which makes it", dir,
+            return ls_fail(LS_IO, "%s: the first rank of this node, which writes its tokens, did not finish within %d s", dir,
                            (int)(WAIT_NS / 1000000000u));
         env->wait(NULL, 0, NULL, 0, env->mono_ns() + LOOK_NS);
     }

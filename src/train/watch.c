@@ -47,6 +47,7 @@ void ls_watch_step(ls_trainer *t, const ls_step_stats *s)
 {
     ls_watch *w = &t->watch;
     w->samples += s->samples;
+    w->units += units(s);
     w->loss_z = ls_log_window_add(&w->losses, s->loss);
     w->norm_z = ls_log_window_add(&w->norms, s->grad_norm);
     w->since.steps++;
@@ -78,12 +79,22 @@ void ls_watch_line(ls_trainer *t, const ls_step_stats *s, double eta_s)
                         .exposed = (double)w->since.exposed_ns / (double)w->since.step_ns,
                         .eta_s = eta_s,
                         .samples = w->samples,
-                        .global_batch = t->c->train.global_batch };
+                        .global_batch = t->c->train.global_batch,
+                        .columns = ls_say_columns() };
     if (w->peak.gflops > 0.0) v.mfu = v.flops / (w->peak.gflops * 1e9);
     w->line.n = 0;
     w->format->line(&v, w->colour, &w->line);
     ls_say("%s", ls_text_str(&w->line));
     memset(&w->since, 0, sizeof w->since);
+}
+
+void ls_watch_eval(ls_trainer *t, const ls_eval *e, double train_loss)
+{
+    ls_watch *w = &t->watch;
+    const ls_log_eval v = { .step = t->step, .loss = e->loss, .perplexity = e->perplexity, .train_loss = train_loss };
+    w->line.n = 0;
+    w->format->eval(&v, w->colour, &w->line);
+    ls_say("%s", ls_text_str(&w->line));
 }
 
 ls_status ls_watch_explain(const ls_train_config *c, int ranks, ls_text *out)
