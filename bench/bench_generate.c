@@ -112,7 +112,7 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc; i++) measure(m, p, d, strtoull(argv[i], NULL, 0));
     if (argc <= 2) {
         measure(m, p, d, 32);
-        measure(m, p, d, ls_decoder_room(d) <= 1000 ? ls_decoder_room(d) / 2 : 1000);
+        measure(m, p, d, ls_decoder_capacity(d) <= 1000 ? ls_decoder_capacity(d) / 2 : 1000);
     }
     ls_decoder_destroy(d);
     ls_model_destroy(m);

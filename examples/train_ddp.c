@@ -23,7 +23,7 @@ static const ls_opt table[] = {
     { "d-hidden", LS_OPT_INT, AT(d_hidden), "128", "1..1048576", "width of the hidden layer", 0, NULL },
     { "d-out", LS_OPT_INT, AT(d_out), "10", "2..1048576", "classes", 0, NULL },
     { "epochs", LS_OPT_INT, AT(epochs), "10", "0..", "passes over the data", 0, NULL },
-    { "batch", LS_OPT_INT, AT(batch), "32", "1..", "samples a rank and step", 0, NULL },
+    { "batch", LS_OPT_INT, AT(batch), "32", "1..", "samples per rank and step", 0, NULL },
     { "lr", LS_OPT_DOUBLE, AT(lr), "1e-3", "0..", "Adam's learning rate", 0, NULL },
     { "seed", LS_OPT_INT, AT(seed), "0", "0..", "of the model's initial values", 0, NULL },
     { "init", LS_OPT_CHOICE, AT(init), "torch", "torch|philox", "generator of the initial values", 0, NULL },

@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
             (void)ls_transport_tcp.send(t, 1, p[0] % CHANNELS, &m, &ticket);
             (void)ls_transport_tcp.sent(t, 1, p[0] % CHANNELS);
         } else if (what == 6) {
-            (void)ls_transport_tcp.poke(t);
+            (void)ls_transport_tcp.progress(t);
             fake.now_ns += 200000000u;
         } else if (what == 7 && flags == 0 && !gone) {
             fake_close(peer);

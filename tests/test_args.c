@@ -113,7 +113,7 @@ static ls_status wrong_buffers(ls_world *w, void *arg)
         { { .coll = LS_GATHER, .in = x, .counts = counts, .root = me },
           "gather: no buffer for 12 elements of float on the root" },
         { { .coll = LS_ALL_REDUCE, .in = x, .out = x + 1, .count = N },
-          "all_reduce: in (48 bytes) and out (48 bytes) overlap, out beginning 4 bytes behind in" },
+          "all_reduce: in (48 bytes) and out (48 bytes) overlap, out beginning 4 bytes after in" },
         { { .coll = LS_ALL_REDUCE, .in = x + 1, .out = x, .count = N }, apart },
         { { .coll = LS_ALL_REDUCE, .in = x, .out = x + N - 1, .count = N }, apart },
         { { .coll = LS_REDUCE_SCATTER, .in = x, .out = x + 4 * (size_t)other + 1, .count = N }, apart },

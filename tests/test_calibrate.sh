@@ -79,7 +79,7 @@ SH
     claim 'for all ranks alike, by what rank 0 was told' has_line 'Out of bounds values : 0 OK' "$lockstep" run --nproc-per-node 2 \
         sh points.sh "$lockstep" bench reduce_scatter -b 64 -e 1M -f 4 -n 2 -w 0
 fi
-claim 'shows them' has_line 'mail is copied by the string instruction from      never' "$lockstep" calibrate --show
+claim 'shows them' has_line 'mailbox copies use the string instruction from     never' "$lockstep" calibrate --show
 
 # --- asking
 claim 'LOCKSTEP_ALGO names one for all' has_line 'asked for: ring' env LOCKSTEP_ALGO=ring "$lockstep" bench all_reduce \

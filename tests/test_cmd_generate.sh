@@ -54,7 +54,7 @@ printf Hello >prompt.txt
 claim 'a prompt from a file' test "$greedy" = "$(write llama --file prompt.txt --temperature 0 --tokens 11)"
 claim 'without a prompt a document begins' test -n "$(write llama --tokens 12 --seed 1)"
 lockstep generate llama --prompt Hello --tokens 60 >text 2>err
-claim 'beyond the context it goes on' grep -q 'context was full 6 times' err
+claim 'beyond the context it goes on' grep -q 'context window slid 6 times' err
 claim 'to all 60' grep -q '^60 tokens' err
 
 claim 'no argument: 64' fails_with 64 'expected one run folder' lockstep generate

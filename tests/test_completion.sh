@@ -49,7 +49,7 @@ claim 'bash: what ckpt can do' gives 'ls verify' lockstep ckpt ''
 claim 'bash: then files' gives my.yaml lockstep ckpt ls ''
 claim 'bash: collectives' gives all_reduce lockstep bench all_r
 claim 'bash: shells' gives 'bash zsh fish' lockstep completion ''
-claim 'bash: code words and pages' gives 'rank-died rank-hung recipes run' lockstep help r
+claim 'bash: status names and pages' gives 'rank-died rank-hung recipes run' lockstep help r
 claim 'bash: options of run' gives --nproc-per-node lockstep run --nproc
 claim 'bash: the program' gives "$(compgen -c lockst | sort -u)" lockstep run --nproc-per-node 2 lockst
 claim 'bash: the program after --' gives "$(compgen -c lockst | sort -u)" lockstep run -- lockst

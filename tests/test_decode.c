@@ -79,7 +79,7 @@ static void check_attention(int64_t B, int64_t n, int64_t Hq, int64_t Hkv, int64
     ls_philox_normal(1, 2, 0, (size_t)(B * n * Hkv * D), 1.0f, v);
     memset(kc, 0xff, sizeof kc); /* NaN: what is not written must not be read */
     memset(vc, 0xff, sizeof vc);
-    ls_kv kv = { .layers = layers, .B = B, .Hkv = Hkv, .D = D, .room = n, .k = kc, .v = vc };
+    ls_kv kv = { .layers = layers, .B = B, .Hkv = Hkv, .D = D, .capacity = n, .k = kc, .v = vc };
     for (size_t piece = 0; kv.n < n; piece++) {
         const int64_t m = pieces[piece] < n - kv.n ? pieces[piece] : n - kv.n;
         const float *from[3] = { q, k, v };
@@ -142,16 +142,16 @@ static void attention_refuses_another_cache(void **state)
     float x[256] = { 0 }, cache[2][256];
     ls_tape *t;
     assert_done(ls_tape_create(1 << 16, NULL, NULL, &t));
-    const ls_kv good = { .layers = 2, .B = 1, .Hkv = 2, .D = 4, .room = 8, .n = 5, .k = cache[0], .v = cache[1] };
+    const ls_kv good = { .layers = 2, .B = 1, .Hkv = 2, .D = 4, .capacity = 8, .n = 5, .k = cache[0], .v = cache[1] };
     const struct { int64_t tokens, heads, kv_heads, layer; ls_kv kv; ls_status status; const char *says; } row[] = {
         { 3, 4, 2, 1, good, LS_OK, "" },
-        { 4, 4, 2, 1, good, LS_SHAPE, "4 more tokens after 5; the cache has room for 8" },
+        { 4, 4, 2, 1, good, LS_SHAPE, "4 more tokens after 5; the cache holds 8" },
         { 1, 4, 2, 2, good, LS_SHAPE, "layer 2" },
         { 1, 4, 2, -1, good, LS_SHAPE, "layer -1" },
         { 1, 4, 4, 0, good, LS_SHAPE, "Hkv = 4" },
         { 1, 3, 2, 0, good, LS_SHAPE, "not a multiple of the 2" },
-        { 1, 4, 2, 0, { .layers = 2, .B = 1, .Hkv = 2, .D = 4, .room = 8 }, LS_INVALID, "no memory" },
-        { 1, 4, 2, 0, { .layers = 2, .B = 2, .Hkv = 2, .D = 4, .room = 8 }, LS_SHAPE, "of 2, 2, 4" },
+        { 1, 4, 2, 0, { .layers = 2, .B = 1, .Hkv = 2, .D = 4, .capacity = 8 }, LS_INVALID, "no memory" },
+        { 1, 4, 2, 0, { .layers = 2, .B = 2, .Hkv = 2, .D = 4, .capacity = 8 }, LS_SHAPE, "of 2, 2, 4" },
     };
     for (size_t r = 0; r < COUNT(row); r++) {
         ls_kv kv = row[r].kv;
@@ -196,7 +196,7 @@ static fixture open_golden(const char *name)
     assert_done(ls_decoder_create(f.m, NULL, &f.d));
     assert_done(ls_tape_create((size_t)1 << 22, NULL, NULL, &f.t));
     ls_tape_set_grad(f.t, false);
-    assert_int_equal(ls_decoder_room(f.d), T);
+    assert_int_equal(ls_decoder_capacity(f.d), T);
     assert_int_equal(ls_decoder_vocab(f.d), V);
     return f;
 }

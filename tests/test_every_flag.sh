@@ -50,7 +50,7 @@ shows rdzv-backend "expected one of static\|c10d, found 'etcd'" --rdzv-backend e
 shows rdzv-endpoint ' at 23452 ' --rdzv-endpoint 127.0.0.1:23452
 shows rdzv-id ' of job7 ' --rdzv-id job7
 shows rdzv-conf 'only join_timeout=SECONDS is implemented' --rdzv-conf read_timeout=3
-claim 'run rdzv-endpoint: its host' matches '^lockstep run: the host of --rdzv-endpoint has no effect' "$(output --rdzv-endpoint 192.0.2.1:23452)"
+claim 'run rdzv-endpoint: its host' matches '^lockstep run: the host name of --rdzv-endpoint has no effect' "$(output --rdzv-endpoint 192.0.2.1:23452)"
 shows max-restarts 'error\[unsupported\]: --max-restarts 3: ' --max-restarts 3
 shows logs-specs 'error\[unsupported\]: --logs-specs mine: ' --logs-specs mine
 without_effect=('monitor-interval 5' 'start-method fork' 'event-log-handler console' 'numa-binding node')

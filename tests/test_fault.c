@@ -39,10 +39,10 @@ static void each_fault_has_its_effect(void **state)
         { "", LS_OK, "" },
         { "delay=300us@1", LS_OK, "" },
         { "stall@1:5", LS_RANK_HUNG, " s in all_reduce #" },
-        { "drop@0:3", LS_PROTOCOL, "message 1 of rank 0 came in the place of message 0: one was lost" },
+        { "drop@0:3", LS_PROTOCOL, "message 1 of rank 0 arrived in place of message 0: one was lost" },
         /* the next collective's message comes in its place */
         { "drop@0:4", LS_PROTOCOL, "a message of rank 0 to all_reduce #1" },
-        { "repeat@1:5", LS_PROTOCOL, "message 0 of rank 1 came in the place of message 1: one was repeated" },
+        { "repeat@1:5", LS_PROTOCOL, "message 0 of rank 1 arrived in place of message 1: one was repeated" },
         { "repeat@1:6", LS_PROTOCOL, "a message of rank 1 to all_reduce #3" },
         { "corrupt@1:4", LS_INTERNAL, "wrong sum" },
         { "garbage@1:4", LS_PROTOCOL, "rank 1" },

@@ -62,8 +62,8 @@ static void says_what_is_wrong(void **state)
         { "node]", "no host name has" },
         { "$(reboot)", "no host name has" },
         { "n[1]n[1]n[1]n[1]n[1]", "too many brackets" },
-        { "n[1-65]", "more than 64 hosts" },
-        { "n[0-999999999]", "more than 64 hosts" },
+        { "n[1-65]", "more than 64 host names" },
+        { "n[0-999999999]", "more than 64 host names" },
         { "n[0-9999999999]", "without an end" },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

@@ -40,7 +40,7 @@ static ls_status reach(ls_world *w, void *arg)
     int me = ls_world_rank(w), far = 0, near = 0, fds[MOST];
     for (int r = 0; r < y->n; r++) {
         bool same = y->node[r] == y->node[me];
-        LS_EXPECT(w->tops->near(w->tp, r) == same, "rank %d near: expected %d", r, same);
+        LS_EXPECT(w->tops->is_mapped(w->tp, r) == same, "rank %d near: expected %d", r, same);
         far += !same;
         near += same;
     }

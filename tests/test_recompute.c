@@ -70,7 +70,7 @@ static void build(fixture *f, const char *name, ls_lm_config lm, ls_recompute ho
     assert_done(ls_tape_create(ls_model_tape_bytes_in(f->m, B, T, &mode), NULL, NULL, &f->t));
     ls_tape_set_recompute(f->t, how);
     ls_tape_on_grad_ready(f->t, tell, f);
-    ls_tape_on_poke(f->t, poke, f);
+    ls_tape_on_progress(f->t, poke, f);
     for (size_t i = 0; i < COUNT(f->ids); i++) {
         f->ids[i] = (int64_t)(i * 37 % V);
         f->labels[i] = (int64_t)((i * 53 + 7) % V);

@@ -320,7 +320,7 @@ static void run_model(model *x, int steps)
         if (what < 3) do_send(x, from, to, channel);
         else if (what < 4) do_sent(x, from, to, channel);
         else if (what < 9) do_view(x, from, to, channel);
-        else (void)shm->poke(x->h.t[from]);
+        else (void)shm->progress(x->h.t[from]);
     }
     for (int i = 0; !all_through(x); i++) { /* what is under way arrives, in time */
         assert_true(i < 100000);

@@ -270,7 +270,7 @@ static void parameters_are_ready_last_layer_first_and_bias_before_weight(void **
     assert_int_equal(ls_params_add(&ps, "2.bias", 1, (int64_t[]){ 2 }), LS_OK);
     assert_int_equal(ls_params_bind(&ps, a, a), LS_OK);
     ls_tape_on_grad_ready(t, told, &w);
-    ls_tape_on_poke(t, poked, &w);
+    ls_tape_on_progress(t, poked, &w);
 
     float x[6] = { 1.0f, 2.0f, 3.0f };
     int64_t y[2] = { 0, 1 };
@@ -305,7 +305,7 @@ static void a_callbacks_failure_ends_backward_and_is_kept(void **state)
 
     ls_tape_reset(t);
     w = (witness){ 0 };
-    ls_tape_on_poke(t, poked_badly, &w);
+    ls_tape_on_progress(t, poked_badly, &w);
     assert_int_equal(ls_backward(t, times(t, 2.0f, times(t, 2.0f, &a.t))), LS_RANK_HUNG);
     assert_int_equal(w.pokes, 1);
     assert_int_equal(w.n, 0);

@@ -39,7 +39,7 @@ static ls_status released(void *arg)
 {
     io *x = arg;
     if (x->w->tops->sent(x->w->tp, x->peer, x->channel) >= x->ticket) return LS_OK;
-    LS_TRY(x->w->tops->poke(x->w->tp));
+    LS_TRY(x->w->tops->progress(x->w->tp));
     return LS_AGAIN;
 }
 

@@ -264,7 +264,7 @@ static void refuses_what_makes_no_sense(void **state)
     static const struct {
         const char *transport, *algo, *says;
     } row[] = {
-        { "shm", NULL, "comm.wire: bf16 is for connections between hosts, and transport 'shm' has none" },
+        { "shm", NULL, "comm.wire: bf16 is for connections between nodes, and transport 'shm' has none" },
         { "fault:shm", NULL, "transport 'fault:shm' has none" },
         { NULL, NULL, "transport 'shm' has none" },
         { "tcp", "oneshot", "comm.wire: bf16 goes with comm.algo ring, direct or hierarchical" },

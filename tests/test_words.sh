@@ -1,5 +1,5 @@
 #!/bin/bash
-# Code words that need a whole job: what two ranks who disagree, or a stranger, get to see.
+# Status names that need a whole job: what two ranks who disagree, or a stranger, get to see.
 . "$(dirname "$0")/harness.sh"
 cd "$tmp" || exit 1
 job() { timeout 20 "$build/lockstep" run --nproc-per-node 2 -- sh -c "$1"; }

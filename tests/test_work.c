@@ -190,7 +190,7 @@ static ls_status sleep_while_it_runs(ls_world *w, void *arg)
         }
         t0 = ls_env_get()->mono_ns();
         while (!p->by_thread && ls_work_test(work) == LS_AGAIN && ls_env_get()->mono_ns() - t0 < 10000 * MS)
-            st = ls_progress(w, 100000); /* poke points do what the thread did */
+            st = ls_progress(w, 100000); /* progress points do what the thread did */
         ls_comm_stats before, after;
         ls_comm_stats_read(w, &before);
         st = ls_work_wait(work);
@@ -212,7 +212,7 @@ static void a_progress_thread_finishes_what_the_caller_forgot(void **state)
             ls_world_opts o = { .transport = wires[wire],
                                 .progress = by_thread ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE };
             ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, 2, &o, sleep_while_it_runs, &p);
-            if (r.failed) fail_msg("over %s, %s: %s", wires[wire], by_thread ? "thread" : "poke points", r.text);
+            if (r.failed) fail_msg("over %s, %s: %s", wires[wire], by_thread ? "thread" : "progress points", r.text);
         }
 }
 

@@ -153,14 +153,14 @@ int64_t ls_tokenizer_special(const ls_tokenizer *t, const char *text);
 /* What stands between documents: <|endoftext|>, <|end_of_text|> or </s>; -1: it has none of them. */
 int64_t ls_tokenizer_end_of_text(const ls_tokenizer *t);
 
-/* The ids of n bytes of text, added to `out`, which on failure is as before. No token is added in
- * front or behind. The tokenizer remembers words, so one thread at a time.
+/* The ids of n bytes of text, added to `out`, which on failure is as before. No token is added
+ * before or after. The tokenizer remembers words, so one thread at a time.
  * LS_INVALID: not UTF-8, or a character that is no token; the byte's offset is named. */
 ls_status ls_tokenizer_encode(ls_tokenizer *t, const char *text, size_t n, unsigned flags, ls_ids *out);
 /* The bytes of one token, *n of them, borrowed; NULL when no token has this id. A character may be
  * split between two tokens. */
 const char *ls_tokenizer_token(const ls_tokenizer *t, uint32_t id, size_t *n);
-/* The bytes of n tokens one after another: malloc'd for the caller, with a zero byte behind its *bytes.
+/* The bytes of n tokens one after another: malloc'd for the caller, with a zero byte after its *bytes.
  * LS_INVALID: an id is no token. */
 ls_status ls_tokenizer_decode(const ls_tokenizer *t, const uint32_t *id, size_t n, char **text, size_t *bytes);
 
@@ -229,7 +229,7 @@ typedef struct ls_token_loader_opts {
 /* LS_INVALID: batch or T is 0, no rank of dp_size, or the file has not T + 1 tokens. Position 0. */
 ls_status ls_token_loader_create(const ls_tokens *t, const ls_token_loader_opts *o, ls_token_loader **out);
 /* The next batch into x, y and first: of the dp_size * batch samples from `position` on this rank's part is
- * the dp_rank-th; then position is behind them all. LS_BAD_FILE as in ls_tokens_read; position stays.
+ * the dp_rank-th; then position is after them all. LS_BAD_FILE as in ls_tokens_read; position stays.
  *
  * Of a file that is not resident, the windows of LS_TOKENS_AHEAD batches are mapped at once, and the system is asked
  * to read those of as many more: so the disk works while others compute, and the batches between touch nothing

@@ -15,8 +15,8 @@ extern "C" {
 
 typedef struct ls_decoder ls_decoder;
 
-/* A decoder with room for the model's longest sequence. `m` (borrowed) is bound; its values may change between calls,
- * then ls_decoder_rewind(d, 0) makes the decoder read anew. All memory is taken here (kind act; `ledger` may be NULL):
+/* A decoder for up to the model's longest sequence. `m` (borrowed) is bound; its values may change between calls,
+ * then ls_decoder_rewind(d, 0) makes the decoder recompute. All memory is taken here (kind act; `ledger` may be NULL):
  * 2 L Hkv D seq_len floats of cache, and the activations of one block for 256 tokens.
  * LS_UNSUPPORTED: the model is not one of language. LS_NO_MEMORY. */
 ls_status ls_decoder_create(ls_model *m, ls_ledger *ledger, ls_decoder **out);
@@ -24,15 +24,15 @@ ls_status ls_decoder_create(ls_model *m, ls_ledger *ledger, ls_decoder **out);
 ls_status ls_decoder_bytes(const ls_model *m, size_t *out);
 void ls_decoder_destroy(ls_decoder *d); /* NULL is fine */
 
-/* Reads n >= 1 tokens behind those it has. *logits (NULL is fine) gets the V logits of the token that follows, in
+/* Reads n >= 1 tokens that follow those it has. *logits (NULL is fine) gets the V logits of the token that follows, in
  * memory of the decoder, until its next call. The same tokens in other pieces give the same logits to rounding. On
  * failure it has what it had.
- * LS_INVALID: an id is outside the vocabulary. LS_SHAPE: more tokens than there is room for. */
+ * LS_INVALID: an id is outside the vocabulary. LS_SHAPE: more tokens than fit. */
 ls_status ls_decoder_feed(ls_decoder *d, const uint32_t *id, size_t n, const float **logits);
 /* Forgets all but the first n tokens. LS_INVALID: it has not as many. */
 ls_status ls_decoder_rewind(ls_decoder *d, size_t n);
 size_t ls_decoder_count(const ls_decoder *d); /* tokens that it has */
-size_t ls_decoder_room(const ls_decoder *d);  /* tokens that fit: the model's longest sequence */
+size_t ls_decoder_capacity(const ls_decoder *d);  /* tokens that fit: the model's longest sequence */
 size_t ls_decoder_vocab(const ls_decoder *d); /* V */
 
 /* --- sampling ----------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ typedef struct ls_generated {
 typedef ls_status (*ls_token_fn)(void *arg, uint32_t id);
 
 /* Continues the prompt of n >= 1 tokens. Token i of the result is drawn at position n + i. When the context is full,
- * its last half is read anew and generation goes on behind that. `out` may be NULL.
+ * its last half is recomputed and generation goes on after it. `out` may be NULL.
  * LS_INVALID: the prompt is empty, has an id outside the vocabulary or more tokens than the model's longest sequence,
  * or an option is out of range. LS_NAN: the model is of no use. */
 ls_status ls_generate(ls_decoder *d, const uint32_t *prompt, size_t n, const ls_generate_opts *o, ls_token_fn fn,

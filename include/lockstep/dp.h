@@ -11,7 +11,7 @@
  *     loss = ...; ls_backward(tape, loss); ls_optim_step(o);
  *
  * zero_stage 1 is ZeRO's first stage (Rajbhandari et al. 2020; Megatron's distributed optimizer): a bucket of matrices
- * is reduce_scattered instead, each rank's optimizer keeps the state of its share alone and updates that, and the
+ * is reduce_scattered instead, each rank's optimizer keeps the state of its shard only, updates that shard, and the
  * new values are all_gathered. As many bytes travel (in bf16 three quarters), an update costs 1/W, and replicas end up
  * with the same values.
  * Parameters of one dimension, which are few, stay whole on every rank.
@@ -38,7 +38,7 @@ typedef struct ls_ddp_config {
     bool bucket_view;    /* divide contributions by W (PyTorch's gradient_as_bucket_view) instead of
                             multiplying them by 1/W */
     bool no_overlap;     /* start every bucket at the end of backward (to measure overlap) */
-    int zero_stage;      /* 0: every rank updates all parameters; 1: a share of them */
+    int zero_stage;      /* 0: every rank updates all parameters; 1: its shard of them */
 } ls_ddp_config;
 
 typedef struct ls_ddp_bucket_info {
@@ -76,7 +76,7 @@ void ls_ddp_destroy(ls_ddp *d);
 /* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the
  * buckets in flight), rebuilds buckets when due, and decides whether the coming backward synchronises (false is
  * no_sync(): gradients accumulate locally). LS_INVALID when the tape already holds a forward (ls_tape_pending):
- * that one's backward keeps the `sync` that was given before it. LS_INVALID, with PyTorch's sentence
+ * that one's backward keeps the `sync` that was given before it. LS_INVALID, with PyTorch's message
  * "Expected to have finished reduction in the prior iteration ...", when the
  * prior synced backward left buckets unfinished. With zero_stage 1 gradients that are reduced cannot be added to:
  * LS_INVALID until ls_optim_step or ls_params_zero_grad has used them up. */

@@ -18,7 +18,7 @@ extern "C" {
 /* Gets text as it is made: whole characters of UTF-8. Bytes that are none become U+FFFD. */
 typedef ls_status (*ls_write_fn)(void *arg, const char *text, size_t n);
 
-/* ls_generate for a prompt of n bytes of text; the prompt is not part of what is written. Without one it begins behind
+/* ls_generate for a prompt of n bytes of text; the prompt is not part of what is written. Without one it begins after
  * an end of text. `t` (borrowed) is the tokenizer of the model: tokens that it does not have are never drawn.
  * LS_INVALID: as above, the prompt is not UTF-8, or it is empty and the tokenizer has no end of text. */
 ls_status ls_generate_text(ls_decoder *d, ls_tokenizer *t, const char *prompt, size_t n, const ls_generate_opts *o,

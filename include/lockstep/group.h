@@ -7,9 +7,9 @@
  * in place by peers, without a copy; other memory works and is staged.
  *
  * Counts are of elements. Where ranks have shares of a vector (all_gather,
- * reduce_scatter, gather, scatter, all_to_all), rank r's share is
+ * reduce_scatter, gather, scatter, all_to_all), rank r's part is
  * ls_shard_range(count, r, size), or, in the v-variants, counts[r] elements
- * after those of the ranks before it; a share may be empty.
+ * after those of the ranks before it; a part may be empty.
  */
 #ifndef LS_GROUP_H
 #define LS_GROUP_H
@@ -29,9 +29,9 @@ typedef struct ls_coll_args {
     ls_coll coll;
     const void *in;    /* NULL or == out: in place */
     void *out;
-    size_t count;      /* elements of the whole vector. all_to_all: of what a rank sends in all, a multiple of
+    size_t count;      /* elements of the whole vector. all_to_all: the total that one rank sends, a multiple of
                           the group's size. Ignored where counts are given */
-    const size_t *counts; /* NULL: equal shares; else [size] shares, read at start, not kept. all_gather,
+    const size_t *counts; /* NULL: equal parts; else the sizes of [size] parts, read at start, not kept. all_gather,
                           reduce_scatter, gather, scatter: the same on every rank. all_to_all: what goes to each rank */
     const size_t *recv_counts; /* all_to_all with counts: what comes from each rank */
     ls_dtype dtype;
@@ -60,9 +60,9 @@ ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtype, int
 ls_status ls_barrier(ls_group *g);
 /* The sum arrives on root; elsewhere `out` is not touched and may be NULL (then `in` must not be). */
 ls_status ls_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op, int root);
-/* `in`: the own share (NULL on root: it stands in `out` already); `out`: the whole vector, on root only. */
+/* `in`: this rank's part (NULL on root: it is in `out` already); `out`: the whole vector, on root only. */
 ls_status ls_gather(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, int root);
-/* `in`: the whole vector, on root only; `out`: the own share (NULL on root: stays in `in`). */
+/* `in`: the whole vector, on root only; `out`: this rank's part (NULL on root: it stays in `in`). */
 ls_status ls_scatter(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, int root);
 /* Block d of `in` goes to rank d, block s of `out` comes from rank s; `count` a multiple of the group's size.
  * In place (in == NULL or out): through a copy. */
@@ -99,7 +99,7 @@ typedef struct ls_p2p {
 } ls_p2p;
 ls_status ls_p2p_batch(ls_group *g, const ls_p2p *op, int n);
 
-/* Gives collectives in flight up to budget_ns of this thread (a poke point).
+/* Progresses collectives in flight on this thread, for up to budget_ns.
  * A no-op when a progress thread owns them. */
 ls_status ls_progress(ls_world *w, uint64_t budget_ns);
 
@@ -128,7 +128,7 @@ typedef struct ls_comm_stats {
     uint64_t ops, bytes;
     uint64_t exposed_ns; /* time blocked in ls_work_wait, works of 4 KiB and more (blocking calls: 1 MiB) */
     uint64_t busy_ns;    /* time with such works of a group in flight: overlapping ones count once */
-    uint64_t slow_waits; /* waits that lasted LS_SLOW_NS and more, whatever their size: somebody came late */
+    uint64_t slow_waits; /* waits that lasted LS_SLOW_NS and more, whatever their size: a rank came late */
     int slow_rank;       /* the rank of the world that the newest of them waited for, most of the time; -1: none */
 } ls_comm_stats;
 void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out);

@@ -3,7 +3,7 @@
  *
  * The launcher owns the world page, the rendezvous store and the job's secret;
  * it is the parent of every rank, sees each end, names the first failure, and
- * leaves nothing behind however it ends.
+ * leaves no process and no file, however it ends.
  */
 #ifndef LS_LAUNCH_H
 #define LS_LAUNCH_H

@@ -1,6 +1,6 @@
 /* lockstep.h -- everything, and where to start.
  *
- *   status.h   errors: a code for programs, a sentence for people
+ *   status.h   errors: a status for programs, a message for people
  *   world.h    ranks join a job; registered memory; abort
  *   group.h    groups, collectives, work handles
  *   sched.h    the collectives' schedules: print them, prove them

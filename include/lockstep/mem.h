@@ -1,6 +1,6 @@
 /* mem.h -- arenas and the memory ledger.
  *
- * Big memory comes from two arenas a rank: a *shared* one (a sealed memfd that
+ * Big memory comes from two arenas per rank: a *shared* one (a sealed memfd that
  * every local rank maps, so that peers read and write gradients in place) and
  * a *private* one. Both are allocated, and their pages touched, once at start:
  * a page fault costs 10 to 50 times a page copy.

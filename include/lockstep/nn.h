@@ -46,8 +46,8 @@ ls_status ls_params_bind_bf16(ls_params *ps, ls_arena *values);
 size_t ls_param_bf16_nbytes(const ls_param *p);
 /* Bytes that it will take, rounding up included. */
 size_t ls_params_bf16_nbytes(const ls_params *ps);
-/* Makes all copies anew, rounded to nearest even. Without copies: nothing. Of sharded parameters, after a step, only
- * behind ls_ddp_gather_values: values of others are out of date. */
+/* Rewrites all copies, rounded to nearest even. Without copies: nothing. Of sharded parameters, after a step, only
+ * after ls_ddp_gather_values: other ranks' values are out of date. */
 void ls_params_round(ls_params *ps);
 void ls_params_free(ls_params *ps);
 ls_param *ls_params_find(const ls_params *ps, const char *name); /* NULL if absent */

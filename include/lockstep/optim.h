@@ -55,7 +55,7 @@ int64_t ls_optim_steps(const ls_optim *o); /* updates done */
 
 /* Euclidean norm of all gradients that are ready, in double, parameter by parameter in
  * their order. LS_NAN when it is not finite: *norm is what was found, *culprit (may be NULL)
- * the first parameter whose gradient is to blame. */
+ * the first parameter whose gradient is not finite. */
 ls_status ls_grad_norm(const ls_params *ps, double *norm, const ls_param **culprit);
 /* The same where all ranks of `g` call it after DDP's backward: each adds up its part of the gradients. To the bit
  * where all have the same; of sharded ones (zero_stage 1), which ls_grad_norm refuses, the sums are cut elsewhere, so
@@ -84,7 +84,7 @@ typedef enum ls_lr_kind { LS_LR_CONSTANT, LS_LR_LINEAR, LS_LR_COSINE, LS_LR_WSD 
 typedef struct ls_lr {
     ls_lr_kind kind;
     double peak;      /* the largest rate */
-    double min_ratio; /* the rate at the end, as a share of peak; not for constant */
+    double min_ratio; /* the rate at the end, as a fraction of peak; not for constant */
     int64_t warmup;   /* steps of linear warm-up */
     int64_t steps;    /* of the whole run, warm-up included */
     int64_t decay;    /* wsd: steps of the decay at the end */

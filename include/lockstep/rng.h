@@ -24,7 +24,7 @@ void ls_philox_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t ou
 /* The same for n blocks from `block` on, 4 n words: how to make many. */
 void ls_philox_blocks(uint64_t seed, uint64_t stream, uint64_t block, size_t n, uint32_t *out);
 
-/* Everybody who draws with the seed of a run, each with streams of their own: the use is the top byte of a stream, the
+/* Every use of the run's seed has streams of its own: the use is the top byte of a stream, the
  * number below it is what the use counts. Streams are half of Philox's counter, so two uses never share a word. */
 typedef enum ls_stream_use {
     LS_STREAM_VALUES = 0x00,  /* initial values; number: the parameter's index. A program's own streams are here, too */

@@ -51,7 +51,7 @@ typedef struct ls_shape {
     int rank, size, root;
     int segments; /* pieces per rank's share, for pipelining; >= 1 */
     int nlanes;   /* steps of one lane run in order; lanes run side by side; 1..LS_MAX_LANES */
-    const int *node; /* [size] which host each rank is on, numbered from 0 by first appearance; borrowed;
+    const int *node; /* [size] which node each rank is on, numbered from 0 by first appearance; borrowed;
                         NULL: all on one. The same for every shape of a group: no part of a cache key */
     bool uneven; /* all_to_all: what goes from one rank to another may have any length (counts per rank). Otherwise all
                     blocks are of one length, and may lie in one another's place in TMP and OUT */
@@ -71,13 +71,13 @@ typedef struct ls_sched {
 } ls_sched;
 
 /* An algorithm: one file, one of these, one line in ls_algos. Large vectors
- * of equal shares: OUT has size * segments chunks for all_reduce,
+ * of equal parts: OUT has size * segments chunks for all_reduce,
  * reduce_scatter and all_gather; chunk owner * segments + s. For all_gather
- * rank r's contribution is its own share of OUT before the start; after a
- * reduce_scatter only the own share of OUT is defined. Broadcast and reduce: `segments` chunks of OUT (off
- * the root of a reduce they are scratch). Gather and scatter: shares of OUT; every rank's own share is its
- * contribution (or result), root's OUT is whole, and off the root whoever runs the schedule lends scratch
- * for other shares that it touches. sendrecv: every rank's vector goes to the next rank, from `segments` chunks of
+ * rank r's contribution is its own part of OUT before the start; after a
+ * reduce_scatter only this rank's part of OUT is defined. Broadcast and reduce: `segments` chunks of OUT (off
+ * the root of a reduce they are scratch). Gather and scatter: parts of OUT; every rank's own part is its
+ * contribution (or result), root's OUT is whole, and off the root the executor lends scratch
+ * for the other parts that it touches. sendrecv: every rank's vector goes to the next rank, from `segments` chunks of
  * IN to as many of OUT. all_to_all: size * segments chunks of IN (read only; share d is for rank
  * d) and of OUT (share s comes from rank s). TMP mirrors OUT's chunks unless said. */
 typedef struct ls_algo {
@@ -87,7 +87,7 @@ typedef struct ls_algo {
     bool mapped;        /* uses FOLD, or has a faster form where peers' memory is mapped */
     ls_cut *cut;        /* all_reduce, where the order of additions depends on the cut; NULL: ls_shard_range */
     bool pipelined;     /* segments follow one another: many are worth it */
-    bool levels;        /* for several hosts */
+    bool levels;        /* for several nodes */
     bool by_name;       /* runs only when it is asked for, however fast */
     bool (*fits)(const ls_shape *s);
     ls_status (*emit)(ls_sched *out, const ls_shape *s);
@@ -120,7 +120,7 @@ void ls_sched_free(ls_sched *s); /* NULL and zeroed are fine */
  * at SEND (pushed) and once read at RECV (pulled), lanes stepped in seeded
  * random order: right result on every rank, equal message lengths, nothing
  * deadlocks, hazards suffice, and all ranks add in the same order where the
- * collective promises equal bits. LS_INTERNAL with a sentence when it fails. */
+ * collective promises equal bits. LS_INTERNAL with a message when it fails. */
 ls_status ls_sched_verify(const ls_algo *a, const ls_shape *any_rank);
 /* The same on given schedules, one per rank (they need not come from an algorithm). */
 ls_status ls_sched_verify_all(const ls_sched *const *per_rank, int size);

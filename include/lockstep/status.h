@@ -2,7 +2,7 @@
  *
  * A function that can fail returns ls_status. 0 is success, a positive value
  * is "not yet" (nothing went wrong, ask again), a negative value is a failure.
- * Every failure has a code word (for people and logs) and an exit code (for
+ * Every failure has a status name (for people and logs) and an exit code (for
  * schedulers); the calling thread's message says what happened to what:
  *
  *     if (ls_group_split(world, color, &tp) < 0)
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* name, value, code word, exit code, one-line documentation */
+/* constant, value, status name, exit code, one-line documentation */
 #define LS_STATUS_MAP(X)                                                                           \
     X(OK, 0, "ok", 0, "success")                                                                   \
     X(AGAIN, 1, "again", 0, "not finished yet; ask again")                                         \
@@ -45,7 +45,7 @@ extern "C" {
     X(PROTOCOL, -23, "protocol", 82, "a peer sent what the protocol does not allow")               \
     X(ABORTED, -24, "aborted", 82, "the job was aborted by another rank")                          \
     X(RANK_HUNG, -25, "rank-hung", 83, "a rank did not answer before the deadline")                \
-    X(PEER_SILENT, -28, "peer-silent", 82, "a host of the job has gone or is not heard of")        \
+    X(PEER_SILENT, -28, "peer-silent", 82, "a node of the job is gone or silent")        \
     X(UNSAFE_MODE, -30, "unsafe-mode", 77, "others can read a file that must be ours alone")      \
     X(VERSION_MISMATCH, -29, "version-mismatch", 78, "the ends of a connection are different builds")  \
     X(INTERRUPTED, -26, "interrupted", 130, "stopped by the user")
@@ -56,7 +56,7 @@ typedef enum ls_status {
 #undef X
 } ls_status;
 
-/* Short fixed text, code word and process exit code of a status; an unknown
+/* Short fixed text, status name and process exit code of a status; an unknown
  * value is treated as LS_INTERNAL. Never NULL. */
 const char *ls_status_text(ls_status s);
 const char *ls_status_word(ls_status s);

@@ -34,7 +34,7 @@ struct ls_tensor {
     bool grad_ready;          /* something has been written to grad since the last zero: add to it */
     bool grad_reduced;        /* grad is the same on all ranks: whoever averages it says so (DDP does), and the next
                                * contribution to it clears this */
-    int uses;                 /* contributions to grad still to come in this backward; of a gradient that the
+    int uses;                 /* contributions to grad that this backward has yet to add; of a gradient that the
                                * tape made: how many more tensors than one hold it */
 };
 
@@ -79,13 +79,13 @@ size_t ls_tape_peak(const ls_tape *t);
 
 /* --- packed weights: memory for time ---------------------------------------------
  *
- * Between pack_begin and pack_end nobody changes a parameter, and products may read copies of weights in the order that
- * the library which multiplies likes best, made by the first product that wants them: worth their price from about four
+ * Between pack_begin and pack_end the caller changes no parameter, and products may read copies of weights in the
+ * layout that oneDNN multiplies fastest. The first product that wants a copy makes it. Copies pay from about four
  * micro-batches on. Copies of an earlier pair, and outside of any, are never read. Results agree with those from the
  * weights themselves to rounding, and are the same bits in every run. */
 
 /* Where copies go: nbytes at `memory` (64-byte aligned, borrowed until the tape's end or the next call; NULL: none, and
- * pack_begin does nothing). What finds no room is read as it is. LS_INVALID on a dry tape. */
+ * pack_begin does nothing). A weight whose copy does not fit is read as it is. LS_INVALID on a dry tape. */
 ls_status ls_tape_pack_memory(ls_tape *t, void *memory, size_t nbytes);
 void ls_tape_pack_begin(ls_tape *t);
 void ls_tape_pack_end(ls_tape *t);
@@ -116,7 +116,7 @@ typedef enum ls_recompute {
     LS_RECOMPUTE_SELECTIVE, /* what is cheap to make again for its bytes goes when its block is over: the results
                              * of norms, gelu, silu and swiglu. Products of matrices and attention stay; attention
                              * never keeps its scores, which Korthikanti et al. 2022 drop under this name */
-    LS_RECOMPUTE_FULL,      /* a block's input stays, and its forward is done again: Chen et al. 2016 */
+    LS_RECOMPUTE_FULL,      /* a block's input stays, and its forward is recomputed: Chen et al. 2016 */
 } ls_recompute;
 
 /* Stays over a reset. Default: none. */
@@ -137,8 +137,8 @@ ls_tensor *ls_block(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg, s
 typedef ls_status (*ls_grad_ready_fn)(void *arg, ls_tensor *param);
 void ls_tape_on_grad_ready(ls_tape *t, ls_grad_ready_fn fn, void *arg);
 /* Called between the operations of backward: where collectives in flight get a turn. */
-typedef ls_status (*ls_poke_fn)(void *arg);
-void ls_tape_on_poke(ls_tape *t, ls_poke_fn fn, void *arg);
+typedef ls_status (*ls_progress_fn)(void *arg);
+void ls_tape_on_progress(ls_tape *t, ls_progress_fn fn, void *arg);
 
 /* Called at the end of ls_backward, when every gradient has been written. */
 typedef ls_status (*ls_done_fn)(void *arg);
@@ -162,7 +162,7 @@ ls_tensor *ls_rope(ls_tape *t, ls_tensor *x, double theta, int64_t first_positio
  * Hq / Hkv neighbouring heads of q share one of k and v (grouped queries). Causal: query i sees keys 0 to
  * Tk - Tq + i. In tiles (FlashAttention-2, Dao 2023): what is kept for backward is 4 bytes a row of scores,
  * and memory never grows with Tq * Tk. D is at most 256 (LS_UNSUPPORTED). 4 D flops for each query and key
- * that it sees; 2.5 times that backward, scores being made again. */
+ * that it sees; 2.5 times that backward, because scores are recomputed. */
 ls_tensor *ls_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, bool causal);
 /* The same where one linear layer made all three, as GPT-2's does: qkv[B, T, 3 C] is q, k and v side by side,
  * each of `heads` heads; the result is [B, T, C]. Nothing is copied apart; same bits. */
@@ -181,17 +181,17 @@ ls_tensor *ls_attention_dropped(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tenso
 ls_tensor *ls_attention_packed_dropped(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal,
                                        const ls_attention_dropout *dropout);
 /* The keys and values of a sequence so far, of every layer: what generation keeps, so that a token is computed once.
- * A head's tokens lie together: token t of head h, sequence b, layer l is at (((l B + b) Hkv + h) room + t) D. */
+ * A head's tokens lie together: token t of head h, sequence b, layer l is at (((l B + b) Hkv + h) capacity + t) D. */
 typedef struct ls_kv {
     int64_t layers, B, Hkv, D;
-    int64_t room; /* tokens that fit */
+    int64_t capacity; /* tokens that fit */
     int64_t n;    /* tokens that are in it; who feeds the layers counts, once all of them have the new ones */
-    float *k, *v; /* [layers, B, Hkv, room, D], borrowed; NULL is fine on a dry tape */
+    float *k, *v; /* [layers, B, Hkv, capacity, D], borrowed; NULL is fine on a dry tape */
 } ls_kv;
 
 /* ls_attention, causal, of tokens that follow the kv->n before them: their k and v[B, T, Hkv, D] are written into
- * layer `layer` of kv, and q[B, T, Hq, D] sees those of all n + T. LS_SHAPE where kv has another shape or no room
- * for T more. No gradient goes through it: LS_UNSUPPORTED where one is recorded. Up to 4 tokens at a time take as
+ * layer `layer` of kv, and q[B, T, Hq, D] sees those of all n + T. LS_SHAPE where kv has another shape or less capacity
+ * than T more. No gradient goes through it: LS_UNSUPPORTED where one is recorded. Up to 4 tokens at a time take as
  * long as reading the keys and values. */
 ls_tensor *ls_attention_cached(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, ls_kv *kv,
                                int64_t layer);

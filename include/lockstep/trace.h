@@ -68,7 +68,7 @@ uint64_t ls_tracer_now(const ls_tracer *t);
  * X slices (i for marks) in microseconds relative to baseTimeNanoseconds, flow
  * events joining the ranks of one collective. Slices of one (pid, tid) nest or
  * follow, never cross. Ranks may go on writing meanwhile; a full ring shows all
- * but its oldest event. A NULL box is a rank of another host: left out. Writes the file at `path` atomically. */
+ * but its oldest event. A NULL box is a rank of another node: left out. Writes the file at `path` atomically. */
 ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t first_step,
                           uint32_t last_step, const char *path);
 

@@ -56,17 +56,17 @@ typedef struct ls_transport_ops {
      * LS_UNSUPPORTED: not by that peer, or not that memory; send() it. view() shows it with p NULL. */
     ls_status (*lend)(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket);
 
-    /* Optional: moves queued output and input along without waiting. A failure: messages that a peer will never
-     * get; for who waits for sent() to reach their tickets. */
-    ls_status (*poke)(ls_transport *t);
+    /* Optional: progresses queued output and input without waiting. It fails when a peer will never get some
+     * messages; a caller that waits for sent() to reach their tickets needs to know. */
+    ls_status (*progress)(ls_transport *t);
 
     /* Optional: descriptors to sleep on when nothing moves; returns how many
      * (at most max) were written to fds. */
     int (*fds)(ls_transport *t, int *fds, int max);
 
-    /* Optional: whether peer's arena is mapped here, so that its registered memory may be read and written
-     * in place. Both sides say the same. NULL: nobody's is. */
-    bool (*near)(ls_transport *t, int peer);
+    /* Optional: true when peer's arena is mapped here, so that its registered memory may be read and written
+     * in place. Both ranks get the same answer. NULL: no peer's arena is mapped. */
+    bool (*is_mapped)(ls_transport *t, int peer);
 } ls_transport_ops;
 
 extern const ls_transport_ops *const ls_transports[]; /* NULL-ended */

@@ -1,7 +1,7 @@
 /* world.h -- the ranks of a job, as one rank sees them.
  *
  * A world joins processes (started by `lockstep run`, by torchrun's
- * environment, or by hand) or threads of one process. Afterwards every rank
+ * environment, or without a launcher) or threads of one process. Afterwards every rank
  * holds a handle with its rank, the world's size, an arena that local peers
  * have mapped, and the group of all ranks.
  */
@@ -24,40 +24,40 @@ typedef struct ls_world ls_world;
 typedef struct ls_group ls_group;
 
 typedef enum ls_progress_mode {
-    LS_PROGRESS_INLINE, /* the computing thread moves collectives, at poke points */
+    LS_PROGRESS_INLINE, /* the computing thread progresses collectives between operations */
     LS_PROGRESS_THREAD  /* one more thread per rank does */
 } ls_progress_mode;
 
-/* What happens to bytes between two hosts. Who belongs to the job is always checked first. */
+/* How bytes between two nodes are protected. Both ends always authenticate first. */
 typedef enum ls_security {
-    LS_SECURITY_DEFAULT, /* ENCRYPT between hosts, AUTH on the loopback */
+    LS_SECURITY_DEFAULT, /* ENCRYPT between nodes, AUTH on the loopback */
     LS_SECURITY_AUTH,    /* as they are: checksums find accidents, not attackers */
-    LS_SECURITY_ENCRYPT  /* sealed: nobody on the way can read or change them */
+    LS_SECURITY_ENCRYPT  /* encrypted and authenticated: no one on the way can read or change them */
 } ls_security;
 
 /* How to join. Zero-initialise, then set what matters; 0 and NULL mean the default. */
 typedef struct ls_world_opts {
-    const char *backend;        /* who carries out collectives: "sched" (default: Lockstep itself), or "mpi": the MPI
+    const char *backend;        /* the engine of collectives: "sched" (default: Lockstep), or "mpi": the MPI
                                    library, whole, for ranks that mpirun started (docs/mpi.md) */
-    bool rank_order;            /* backend mpi: sums in ascending rank order, to the bit what "sched" gives on one host by
-                                   default, by an exchange and a gathering in place of the library's own call */
-    const char *transport;      /* "shm" (default on one host), "tcp", "mixed" (default on several: shm within a
-                                   host, tcp between them), "self"; "fault:<inner>" for tests */
+    bool rank_order;            /* backend mpi: sums in ascending rank order, bit-identical to "sched" on one node, by an
+                                   exchange and a gathering in place of the library's own call */
+    const char *transport;      /* "shm" (default on one node), "tcp", "mixed" (default on several: shm within a
+                                   node, tcp between them), "self"; "fault:<inner>" for tests */
     const char *algo;           /* NULL: chosen by size; else a name of `lockstep coll --list` */
     size_t arena_bytes;         /* shared arena of this rank; default 16 MiB */
     uint64_t join_timeout_ns;   /* default 60 s */
     uint64_t coll_timeout_ns;   /* default 30 s */
     ls_progress_mode progress;
-    const int *node;            /* [world size], read while joining: as if rank r were on host node[r] (any numbers,
+    const int *node;            /* [world size], read while joining: as if rank r were on node node[r] (any numbers,
                                    the same on every rank): algorithms are picked for that, and "mixed" keeps
-                                   shm within such a host. NULL: where the ranks are */
+                                   shm within such a node. NULL: where the ranks are */
     bool no_crc;                /* tcp: skip the frame checksums (comm.check: none) */
     ls_security security;       /* of tcp (comm.security) */
-    const char *listen;         /* address of this host to listen on for other hosts; default: the one they reach it by,
-                                   and the loopback alone for a job on one host. Any but the loopback needs a secret:
+    const char *listen;         /* address of this node to listen on for other nodes; default: the one they reach it by,
+                                   and the loopback alone for a job on one node. Any but the loopback needs a secret:
                                    LS_AUTH_FAILED says how to make one */
     bool wire_bf16;             /* tcp, mixed: sums and averages of f32 by all_reduce, above 32 KiB, travel between
-                                   hosts as bf16 (comm.wire: bf16): docs/collectives.md has the rule of rounding.
+                                   nodes as bf16 (comm.wire: bf16): docs/collectives.md has the rule of rounding.
                                    The same on every rank. With another transport: LS_BAD_CONFIG */
     int rank, size;             /* with size > 0 the program says which rank this process is, as with PyTorch's
                                    init_process_group(rank=, world_size=): no launcher is needed. LS_CONFIG_MISMATCH
@@ -74,13 +74,13 @@ typedef struct ls_world_opts {
  * PMI's variables (MPICH, Intel MPI), else Slurm's; nothing set: what opts->rank and
  * opts->size say, else a world of one.
  * Where OMP_NUM_THREADS is unset (`lockstep run` sets it), a rank gets no more OpenMP
- * threads than its share of the host's cores.
+ * threads than usable cores / local ranks.
  * Blocks until every rank has joined. LS_JOIN_TIMEOUT names the missing ranks,
  * LS_PORT_BUSY the port and its holder, LS_INVALID a variable that is wrong. */
 ls_status ls_world_join(const ls_world_opts *opts, ls_world **out);
 
-/* Whether a launcher has started this process as a rank; then which, of how many, as far as that can be
- * read (joining says what is wrong), else 0 of 1. */
+/* True when a launcher has started this process as a rank; then *rank and *size are what the environment says, as
+ * far as it can be read (joining names what is wrong). False: rank 0 of size 1. */
 bool ls_world_launched(int *rank, int *size);
 
 /* Leaves in step with the others and frees everything. NULL is fine. On an
@@ -106,8 +106,8 @@ const char *ls_world_transport(const ls_world *w); /* "shm": what was asked for 
 /* Says where the rank is ("step 12"), for the failure report. */
 void ls_world_at(ls_world *w, uint32_t step, uint16_t micro_batch);
 
-/* Ends the job: the first caller's status and message become everybody's
- * cause; every wait in every rank returns LS_ABORTED within about a
+/* Ends the job: the first caller's status and message become the cause
+ * on every rank; every wait in every rank returns LS_ABORTED within about a
  * millisecond. Returns s. */
 ls_status ls_world_abort(ls_world *w, ls_status s);
 

@@ -13,7 +13,7 @@ static const char *form(ls_work_kind kind)
     switch (kind) {
     case LS_WORK_LOCAL: return "nothing to do for one rank";
     case LS_WORK_ONESHOT: return "in memory: every rank writes into its slot and reads all slots (short enough for them)";
-    case LS_WORK_MAPPED: return "in memory: each rank works on its share of all vectors where they lie";
+    case LS_WORK_MAPPED: return "in memory: each rank works on its part of all vectors in place";
     case LS_WORK_ATTACHED: return "in memory: read where private vectors lie";
     case LS_WORK_STAGED: return "in memory: in pieces, through slots";
     case LS_WORK_MAIL: return "in memory: the root's mailboxes (short enough for them)";
@@ -28,14 +28,14 @@ static const char *form(ls_work_kind kind)
 static void title(const ls_bench_opts *o, const ls_group *g)
 {
     const ls_terms *t = &g->e->terms;
-    printf("# %s over %d rank%s on %d host%s, transport %s; costs from %s%s%s\n", ls_coll_name(o->coll), g->size,
+    printf("# %s over %d rank%s on %d node%s, transport %s; costs from %s%s%s\n", ls_coll_name(o->coll), g->size,
            g->size == 1 ? "" : "s", g->nnodes, g->nnodes == 1 ? "" : "s", g->w->tops->name, t->cost_from,
            *t->algo ? "; asked for: " : "", t->algo);
     for (int h = 0; h < g->nnodes; h++) {
         int ranks = 0;
         for (int r = 0; r < g->size; r++) ranks += g->node[r] == h;
-        printf("# host %d: %d rank%s on %d core%s%s\n", h, ranks, ranks == 1 ? "" : "s", g->cores[h],
-               g->cores[h] == 1 ? "" : "s", ranks > g->cores[h] ? ", crowded" : "");
+        printf("# node %d: %d rank%s on %d core%s%s\n", h, ranks, ranks == 1 ? "" : "s", g->cores[h],
+               g->cores[h] == 1 ? "" : "s", ranks > g->cores[h] ? ", oversubscribed" : "");
     }
 }
 

@@ -46,7 +46,7 @@ static const ls_opt table[] = {
     { "wire", LS_OPT_CHOICE, AT(wire), "f32", "f32|bf16", "how float sums of all_reduce travel on tcp and mixed (comm.wire)", 0, NULL },
     { "checksums", LS_OPT_BOOL, AT(checksums), "true", NULL, "of frames, on tcp (comm.check)", 0, NULL },
     { "count", LS_OPT_BOOL, AT(count), "false", NULL, "bytes that each rank moved, beside the formula of the algorithm", 0, NULL },
-    { "fit", LS_OPT_BOOL, AT(fit), "false", NULL, "latency and bandwidth (alpha, beta) behind the rows, with residuals", 0, NULL },
+    { "fit", LS_OPT_BOOL, AT(fit), "false", NULL, "latency and bandwidth (alpha, beta) that fit the rows, with residuals", 0, NULL },
     { "csv", LS_OPT_BOOL, AT(csv), "false", NULL, "rows for a program to read, instead of the table", 0, NULL },
     { "threads", LS_OPT_BOOL, AT(threads), "false", NULL, "ranks are threads of one process", 0, NULL },
     { "explain", LS_OPT_BOOL, AT(explain), "false", NULL, "measure nothing; print why which algorithm would be chosen", 0, NULL },
@@ -66,7 +66,7 @@ static ls_status read_collective(const char *name, ls_coll *out)
     if (!name) return ls_fail(LS_USAGE, "which collective? One of " SERVED);
     const char *near = ls_nearest(name, names, LS_COLLS);
     if (near) return ls_fail(LS_USAGE, "no collective named '%s'; did you mean '%s'?", name, near);
-    return ls_fail(LS_USAGE, "no collective named '%s'; served are " SERVED, name);
+    return ls_fail(LS_USAGE, "no collective named '%s'; supported are " SERVED, name);
 }
 
 /* What would do nothing for the collective, its transport or the way rows are printed. A default asks for nothing. */

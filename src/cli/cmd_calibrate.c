@@ -37,7 +37,7 @@ static void print_switches(const ls_cost *c, const ls_calibration *m)
 {
     static const char *const what[LS_SWITCH_POINTS] = {
         "reduce_scatter sums in place above", "all_gather and all_to_all copy in place above",
-        "stores into results go past the caches from", "mail is copied by the string instruction from",
+        "stores into results go past the caches from", "mailbox copies use the string instruction from",
         "private vectors are staged past the caches from",
         "private memory is read where it lies from",
     };
@@ -55,8 +55,8 @@ static void print_switches(const ls_cost *c, const ls_calibration *m)
 
 static void print_cost(const ls_cost *c, const ls_calibration *m)
 {
-    static const char *const what[LS_LEVELS] = { "two ranks of a host, in memory", "two ranks of a host, over tcp",
-                                                 "two hosts" };
+    static const char *const what[LS_LEVELS] = { "two ranks of a node, in memory", "two ranks of a node, over tcp",
+                                                 "two nodes" };
     printf("%-9s %10s %10s %12s %9s  %s\n", "level", "alpha us", "gap us", "beta ns/B", "GB/s", "");
     for (int l = 0; l < LS_LEVELS; l++) {
         const ls_link_cost *k = &c->link[l];
@@ -67,7 +67,7 @@ static void print_cost(const ls_cost *c, const ls_calibration *m)
         puts("");
     }
     printf("adding    %.4f ns/B (%.2f GB/s)\n", c->gamma_ns, c->gamma_ns > 0.0 ? 1.0 / c->gamma_ns : 0.0);
-    printf("poke      %.2f us\n", c->poke_ns / 1e3);
+    printf("progress  %.2f us\n", c->poke_ns / 1e3);
     print_switches(c, m);
 }
 

@@ -30,7 +30,7 @@ static const ls_opt table[] = {
     { .name = "lanes", .type = LS_OPT_INT, .offset = offsetof(options, lanes), .def = "1", .range = "1..8",
       .help = "lists of steps that run side by side" },
     { .name = "hosts", .type = LS_OPT_INT, .offset = offsetof(options, hosts), .def = "1", .range = "1..256",
-      .help = "hosts that the ranks are on, in order, as evenly as possible" },
+      .help = "nodes that the ranks are on, in order, as evenly as possible" },
     { .name = "uneven", .type = LS_OPT_BOOL, .offset = offsetof(options, uneven), .def = "false",
       .help = "an all_to_all with counts per rank: blocks of any length" },
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print JSON" },
@@ -50,9 +50,9 @@ static const char *promise(ls_coll c)
     case LS_ALL_REDUCE: return "every chunk ends with every rank's part exactly once, added in one order everywhere";
     case LS_REDUCE_SCATTER: return "every share ends on its rank with every rank's part exactly once";
     case LS_REDUCE: return "every chunk ends on the root with every rank's part exactly once";
-    case LS_ALL_GATHER: return "every rank ends with every rank's share";
-    case LS_GATHER: return "the root ends with every rank's share";
-    case LS_SCATTER: return "every rank ends with its share of the root's vector";
+    case LS_ALL_GATHER: return "every rank ends with every rank's part";
+    case LS_GATHER: return "the root ends with every rank's part";
+    case LS_SCATTER: return "every rank ends with its part of the root's vector";
     case LS_SENDRECV: return "every rank ends with the vector of the rank before it";
     case LS_ALL_TO_ALL: return "every rank ends with what each rank has for it";
     case LS_BROADCAST: return "every rank ends with the root's vector";

@@ -114,7 +114,7 @@ static void attach(void)
     if (f) fclose(f);
     const int yama = atoi(scope);
     if (r < 0) printf("process_vm_readv is refused: %s; private memory goes through copies\n", strerror(-r));
-    else if (yama == 0) puts("ranks of a host read one another's private memory (process_vm_readv)");
+    else if (yama == 0) puts("ranks of a node read one another's private memory (process_vm_readv)");
     else if (yama == 1) puts("ranks that `lockstep run` starts read one another's private memory; others may not (Yama's ptrace_scope is 1)");
     else printf("private memory goes through copies: Yama's ptrace_scope is %d\n", yama);
 }
@@ -153,7 +153,7 @@ static void build(void)
     const char *told = ls_env_get()->getenv("OMP_NUM_THREADS");
     row("threads");
     if (LS_THREADED && told) printf("%d a rank, by OMP_NUM_THREADS=%s\n", ls_thread_count(), told);
-    else if (LS_THREADED) printf("%d for a rank alone, its share of the cores for one of several\n", ls_env_get()->cpus());
+    else if (LS_THREADED) printf("%d for a rank alone; usable cores / local ranks for several\n", ls_env_get()->cpus());
     else puts("one a rank: built without GCC's OpenMP");
     row("transports");
     for (size_t i = 0; ls_transports[i]; i++) printf("%s%s", i ? ", " : "", ls_transports[i]->name);
@@ -233,7 +233,7 @@ typedef struct options {
 
 static const ls_opt table[] = {
     { .name = "peak", .type = LS_OPT_BOOL, .offset = offsetof(options, peak), .def = "false",
-      .help = "measure how fast matrices are multiplied here, some seconds, and keep it: training's MFU is a share of it" },
+      .help = "measure how fast matrices are multiplied here, some seconds, and keep it: training's MFU is a fraction of it" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };

@@ -81,7 +81,7 @@ static void say_speed(const ls_generated *g)
     fprintf(stderr, "; prompt: %lld in %.2f s", (long long)g->prompt, prompt_s);
     if (g->stopped) fprintf(stderr, "; the model ended there");
     if (g->slides)
-        fprintf(stderr, "; the context was full %lld time%s: its last half was read anew", (long long)g->slides,
+        fprintf(stderr, "; the context window slid %lld time%s: its last half was recomputed", (long long)g->slides,
                 g->slides == 1 ? "" : "s");
     fputc('\n', stderr);
 }
@@ -114,7 +114,7 @@ static ls_status open_and_generate(const char *path, const options *o)
     ls_status st = ls_generator_open(path, o->tokenizer, &g);
     if (st == LS_OK) {
         fprintf(stderr, "%s: %s with %lld parameters, context %zu\n", g.path, g.config.model,
-                (long long)ls_params_count(&g.model->params), ls_decoder_room(g.decoder));
+                (long long)ls_params_count(&g.model->params), ls_decoder_capacity(g.decoder));
         st = generate(&g, o, text ? text : o->prompt ? o->prompt : "", n);
     }
     ls_generator_close(&g);

@@ -1,4 +1,4 @@
-/* cmd_help.c -- lockstep help: a command's options, a page of the handbook, a code word. */
+/* cmd_help.c -- lockstep help: a command's options, a page of the handbook, a status name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static int unknown(const char *topic)
     ls_text pages = { 0 };
     ls_install_list("docs", ".md", &pages);
     const char *near = ls_cli_near(topic);
-    const int code = ls_cli_fail("help", ls_fail(LS_USAGE, "no topic '%s'%s%s%s; there are the commands of `lockstep --help`, code words of "
+    const int code = ls_cli_fail("help", ls_fail(LS_USAGE, "no topic '%s'%s%s%s; there are the commands of `lockstep --help`, status names of "
                                                            "messages, and pages:%s", topic, near ? ": did you mean '" : "",
                                                  near ? near : "", near ? "'?" : "", pages.n ? pages.p : " none is installed"));
     ls_text_free(&pages);
@@ -137,7 +137,7 @@ static int run(int argc, char **argv)
 
 const ls_cmd ls_cmd_help = {
     .name = "help",
-    .summary = "explain a command, a section of its options, a code word, or print a page",
+    .summary = "explain a command, a section of its options, a status name, or print a page",
     .usage = "lockstep help [TOPIC [SECTION]]",
     .example = "lockstep help train optim\n  lockstep help rank-hung\n  lockstep help formats",
     LS_CMD_OPTS(table),

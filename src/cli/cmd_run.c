@@ -214,7 +214,7 @@ static void name_ineffective(const ls_opts *o, const run_config *c, const ls_lau
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (ls_opts_is_set(o, row[i].flag)) ls_log(LS_LOG_WARN, "lockstep run: --%s has no effect: %s", row[i].flag, row[i].why);
     if (l->nnodes == 1 && !loopback)
-        ls_log(LS_LOG_WARN, "lockstep run: %s %s", *c->rdzv_endpoint ? "the host of --rdzv-endpoint" : "--master-addr", why);
+        ls_log(LS_LOG_WARN, "lockstep run: %s %s", *c->rdzv_endpoint ? "the host name of --rdzv-endpoint" : "--master-addr", why);
     if (l->nnodes == 1 && *c->local_addr) ls_log(LS_LOG_WARN, "lockstep run: --local-addr %s", why);
 }
 

@@ -16,15 +16,15 @@ static int run(int argc, char **argv)
         return ls_cli_fail("secret", ls_fail(LS_USAGE, "expected `lockstep secret new [FILE]`"));
     ls_status st = ls_secret_new(file);
     if (st < 0) return ls_cli_fail("secret", st);
-    printf("%s: a new secret, which only you can read. Copy it to every host of the job (scp -p), then give\n"
-           "--secret-file %s to `lockstep run` there, or set LOCKSTEP_SECRET_FILE for ranks started by hand\n",
+    printf("%s: a new secret, which only you can read. Copy it to every node of the job (scp -p), then give\n"
+           "--secret-file %s to `lockstep run` there, or set LOCKSTEP_SECRET_FILE for ranks started without a launcher\n",
            file, file);
     return 0;
 }
 
 const ls_cmd ls_cmd_secret = {
     .name = "secret",
-    .summary = "make the secret file that a job on several hosts needs",
+    .summary = "make the secret file that a job on several nodes needs",
     .usage = "lockstep secret new [FILE]        (default: " DEFAULT_FILE ")",
     .example = "lockstep secret new job.secret",
     .run = run,

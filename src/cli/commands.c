@@ -62,7 +62,7 @@ void ls_cli_overview(ls_text *out)
     for (size_t i = 0; i < NCMDS; i++) ls_text_add(out, "  %-10s %s\n", ls_cmds[i]->name, ls_cmds[i]->summary);
     ls_text_add(out,
                 "\n  lockstep COMMAND --help   what a command takes, with an example\n"
-                "  lockstep help TOPIC       explains a command, a page of the handbook, or a code word\n"
+                "  lockstep help TOPIC       explains a command, a page of the handbook, or a status name\n"
                 "  lockstep --version, -V    what was built\n\nexample:\n  %s\n",
                 ls_cmd_train.example);
 }

@@ -119,7 +119,7 @@ void ls_cli_scdoc_overview(ls_text *out)
         literal(out, (*cmd)->summary);
         ls_text_add(out, "\n\n");
     }
-    ls_text_add(out, "# EXIT STATUS\n\nA failure has a code word, which is in its message, and an exit status.\n\n");
+    ls_text_add(out, "# EXIT STATUS\n\nA failure has a status name, which is in its message, and an exit status.\n\n");
 #define X(NAME, value, word, code, text)              \
     if (code > 0) {                                   \
         ls_text_add(out, "*%d* _%s_\n\t", code, word); \

@@ -44,7 +44,7 @@ static ls_status hosts_of(const ls_shape *s, hosts *h)
     for (int r = 0; r < s->size; r++) {
         int node = node_of(s, r);
         if (node < 0 || node > h->n)
-            return ls_fail(LS_INVALID, "rank %d is on host %d, expected 0 to %d: hosts are numbered by first appearance", r,
+            return ls_fail(LS_INVALID, "rank %d is on node %d, expected 0 to %d: nodes are numbered by first appearance", r,
                            node, h->n);
         if (node == h->n) h->n++;
     }

@@ -150,7 +150,7 @@ ls_status ls_cost_load(ls_cost *out, char *from, size_t n)
     free(text);
     if (st == LS_OK) snprintf(from, n, "%s", path);
     if (st == LS_OK || named) return st;
-    ls_log(LS_LOG_WARN, "%s; costs are guessed: `lockstep calibrate` measures them anew", ls_last_error());
+    ls_log(LS_LOG_WARN, "%s; costs are estimated: run `lockstep calibrate` to measure them", ls_last_error());
     *out = ls_cost_preset;
     return LS_OK;
 }

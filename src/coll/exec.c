@@ -141,7 +141,7 @@ static ls_status released(ls_run *r, int lane, uint32_t end)
         const ls_step *s = &r->sched->lane[lane].step[lr->released];
         if (s->kind != LS_STEP_SEND) continue;
         if (r->ops->sent(r->tp, world_rank(r, s->peer), r->channel + lane) < lr->ticket[lr->released]) {
-            if (r->ops->poke) LS_TRY(r->ops->poke(r->tp)); /* perhaps it never will be */
+            if (r->ops->progress) LS_TRY(r->ops->progress(r->tp)); /* perhaps it never will be */
             return LS_AGAIN;
         }
     }
@@ -168,7 +168,7 @@ LS_COLD static ls_status mismatch(ls_run *r, int peer, uint32_t nth, size_t byte
     for (uint32_t i = nth < FAR ? 0 : nth - FAR; i < nth + FAR; i++)
         if (sig == signature(r, i, bytes))
             return ls_fail(LS_PROTOCOL,
-                           "rank %d: %s: message %u of rank %d came in the place of message %u: one was %s on the way",
+                           "rank %d: %s: message %u of rank %d arrived in place of message %u: one was %s on the way",
                            r->sched->shape.rank, ls_coll_name(r->sched->shape.coll), i, peer, nth,
                            i < nth ? "repeated" : "lost");
     r->mismatch_peer = peer;

@@ -141,14 +141,14 @@ static ls_status check_folds(const ls_sched *const *s, int size, const char *wha
                         for (uint32_t c = both[k].first; st == LS_OK && c < both[k].first + both[k].n; c++) {
                             bool out = both[k].buf == LS_BUF_OUT;
                             if (fold && !out)
-                                st = ls_fail(LS_INTERNAL, "%s: rank %d folds chunk %u of another buffer than out", what,
+                                st = ls_fail(LS_INTERNAL, "%s: rank %d reduces chunk %u in place of another buffer than out", what,
                                              rank, c);
                             else if (fold && pass == 0 && by[c])
-                                st = ls_fail(LS_INTERNAL, "%s: out[%u] is folded by rank %d and by rank %d", what, c,
+                                st = ls_fail(LS_INTERNAL, "%s: out[%u] is reduced in place by rank %d and by rank %d", what, c,
                                              by[c] - 1, rank);
                             else if (fold && pass == 0) by[c] = rank + 1;
                             else if (!fold && pass == 1 && out && by[c])
-                                st = ls_fail(LS_INTERNAL, "%s: rank %d uses out[%u], which rank %d folds", what, rank, c,
+                                st = ls_fail(LS_INTERNAL, "%s: rank %d uses out[%u], which rank %d reduces in place", what, rank, c,
                                              by[c] - 1);
                         }
                 }
@@ -194,7 +194,7 @@ static ls_status prove(const ls_sched *const *s, int size, bool pulled, bool gre
     p.nchunks = p.base[LS_BUF_TMP] + most[LS_BUF_TMP];
 
     if (n * n > MOST_BYTES / (p.nchunks + 1))
-        return ls_fail(LS_UNSUPPORTED, "%s: %u chunks a rank are too many to prove", p.what, p.nchunks);
+        return ls_fail(LS_UNSUPPORTED, "%s: %u chunks per rank are too many to prove", p.what, p.nchunks);
     p.v = calloc(n * p.nchunks + 1, sizeof *p.v);
     p.count = calloc(n * p.nchunks * n + 1, 1);
     p.unread = calloc(n * p.nchunks + 1, sizeof *p.unread);

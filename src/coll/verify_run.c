@@ -114,7 +114,7 @@ static ls_status add(const prover *p, int rank, int l, uint32_t step, value *sum
                      const uint8_t *count)
 {
     char text[160] = "";
-    if (!v->defined || !sum->defined) snprintf(text, sizeof text, "adds a chunk that nobody has filled");
+    if (!v->defined || !sum->defined) snprintf(text, sizeof text, "adds a chunk that no step has filled");
     else if (v->id != sum->id) snprintf(text, sizeof text, "adds chunk %u of the vector to chunk %u", v->id, sum->id);
     else if (v->finished || sum->finished) snprintf(text, sizeof text, "adds to the complete chunk %u", sum->id);
     if (text[0]) return ls_prover_red(p, rank, l, step, text);
@@ -153,7 +153,7 @@ static ls_status step_receive(prover *p, int rank, int l, uint32_t step)
             LS_TRY(add(p, rank, l, step, &p->v[at], counts(p, at), &v, count));
         } else {
             if (!v.defined) {
-                snprintf(text, sizeof text, "rank %d sends %s[%u], which nobody has filled", s->peer,
+                snprintf(text, sizeof text, "rank %d sends %s[%u], which no step has filled", s->peer,
                          buf_name[m->src.buf], m->src.first + c);
                 return ls_prover_red(p, rank, l, step, text);
             }
@@ -312,7 +312,7 @@ LS_COLD static ls_status deadlock(const prover *p, int rank, int l, int stuck)
         ls_step_text(send, sent, sizeof sent);
         snprintf(text, sizeof text, "waits until rank %d has read step %u (%s)", send->peer, ls->released, sent);
     } else if (s->kind == LS_STEP_SEND) {
-        snprintf(text, sizeof text, "waits for room: rank %d has yet to read the message before", s->peer);
+        snprintf(text, sizeof text, "waits for space: rank %d has yet to read the message before", s->peer);
     } else {
         int from = s->peer;
         for (int q = 0; s->kind == LS_STEP_SUM && q < p->size; q++)

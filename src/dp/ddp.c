@@ -352,7 +352,7 @@ static ls_status on_grad_ready(void *arg, ls_tensor *t)
     return d->c.no_overlap ? LS_OK : launch_full(d);
 }
 
-static ls_status on_poke(void *arg)
+static ls_status on_progress(void *arg)
 {
     ls_ddp *d = arg;
     return ls_progress(ls_group_world(d->g), POKE_NS);
@@ -423,7 +423,7 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
         if (!d->rebuilt) d->narrived = 0;
     }
     ls_tape_on_grad_ready(t, on_grad_ready, d);
-    ls_tape_on_poke(t, on_poke, d);
+    ls_tape_on_progress(t, on_progress, d);
     ls_tape_on_done(t, on_done, d);
     return LS_OK;
 }

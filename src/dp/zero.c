@@ -109,7 +109,7 @@ ls_status ls_ddp_shard(ls_params *ps, int rank, int size, const ls_ddp_config *c
     ls_zero_plan b;
     for (int i = 0; i < ps->n; i++) ps->item[i].sharded = false;
     if (!c || c->zero_stage == 0) return LS_OK;
-    if (rank < 0 || rank >= size) return ls_fail(LS_INVALID, "the share of rank %d of %d", rank, size);
+    if (rank < 0 || rank >= size) return ls_fail(LS_INVALID, "the shard of rank %d of %d", rank, size);
     LS_TRY(ls_zero_plan_make(ps, c, rank, size, &b));
     set_shares(ps, &b);
     ls_zero_plan_free(&b);

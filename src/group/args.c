@@ -133,7 +133,7 @@ static ls_status check_buffers(const ls_group *g, const ls_coll_args *a)
         if (in.p == out.p + in.first * elem) return LS_OK;
     }
     return ls_fail(LS_INVALID,
-                   "%s: in (%zu bytes) and out (%zu bytes) overlap, out beginning %lld bytes behind in: expected buffers "
+                   "%s: in (%zu bytes) and out (%zu bytes) overlap, out beginning %lld bytes after in: expected buffers "
                    "apart, or exactly in place",
                    name, in.count * elem, out.count * elem, (long long)((intptr_t)out.p - (intptr_t)in.p));
 }

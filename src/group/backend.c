@@ -128,7 +128,7 @@ static ls_status check_launcher(const ls_world *w, const flavour **out)
     *out = flavour_for(w);
     if (*out) return LS_OK;
     if (w->source == LS_JOB_ALONE)
-        return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts, and nobody has started any: put "
+        return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts, and no launcher has started any: put "
                                        "mpirun -n 2 before the command");
     return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts; these come from %s: put mpirun -n %d before "
                                    "the command in its place", w->source_text, w->size);

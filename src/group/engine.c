@@ -1,4 +1,4 @@
-/* engine.c -- who moves works along: the calling thread at its poke points, or
+/* engine.c -- who moves works along: the calling thread at its progress points, or
  * a thread that does nothing else. Either owns the transport, never both. */
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ ls_status ls_engine_turn(ls_engine *e)
         ls_group *g = atomic_load_explicit(&e->group[i], memory_order_acquire);
         if (g && ls_engine_turn_group(g) == LS_OK) moved = true;
     }
-    if (e->w->tops->poke) (void)e->w->tops->poke(e->w->tp); /* a failure shows at the next send or view */
+    if (e->w->tops->progress) (void)e->w->tops->progress(e->w->tp); /* a failure shows at the next send or view */
     return moved ? LS_OK : LS_AGAIN;
 }
 

@@ -14,10 +14,10 @@ ls_world *ls_group_world(ls_group *g) { return g->w; }
 int ls_group_world_rank(const ls_group *g, int rank) { return rank >= 0 && rank < g->size ? g->world_rank[rank] : -1; }
 
 /* Whether every member's arena is mapped here, and ours there. */
-static bool all_near(const ls_world *w, int size, const int *world_rank)
+static bool all_mapped(const ls_world *w, int size, const int *world_rank)
 {
-    bool all = w->tops->near != NULL;
-    for (int r = 0; r < size && all; r++) all = w->tops->near(w->tp, world_rank[r]);
+    bool all = w->tops->is_mapped != NULL;
+    for (int r = 0; r < size && all; r++) all = w->tops->is_mapped(w->tp, world_rank[r]);
     return all;
 }
 
@@ -96,7 +96,7 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     g->p2p_sign = ls_p2p_sign(g);
     g->spins = w->waiter.may_spin;
     g->channel = block * LS_GROUP_CHANNELS;
-    g->mapped = all_near(w, size, world_rank);
+    g->mapped = all_mapped(w, size, world_rank);
     g->attached = g->mapped && all_read(w, size, world_rank);
     for (g->nspare = 0; g->nspare < LS_WORKS; g->nspare++) g->spare[g->nspare] = (uint8_t)g->nspare;
     ls_status st = ls_select_init(g);
@@ -120,7 +120,7 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
                                     .parked = &w->page->rank[world_rank[r]].parked };
     }
     for (int r = 0; r < size && w->opts.wire_bf16 && !g->mapped; r++)
-        if (r != rank && !(w->tops->near && w->tops->near(w->tp, world_rank[r]))) g->narrow |= 1ull << r;
+        if (r != rank && !(w->tops->is_mapped && w->tops->is_mapped(w->tp, world_rank[r]))) g->narrow |= 1ull << r;
     place_members(g);
     for (int r = 0; r < LS_MAX_RANKS; r++) atomic_store_explicit(&g->flow->message[r], 0, memory_order_relaxed);
     atomic_store_explicit(&g->flow->done, 1, memory_order_relaxed);

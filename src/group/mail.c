@@ -159,7 +159,7 @@ const char *ls_mail_bytes(const ls_group *g, int r, const ls_line *line, size_t 
 
 static LS_COLD ls_status outside(const ls_group *g, int r)
 {
-    return ls_fail(LS_PROTOCOL, "rank %d offers bytes outside its mail", g->world_rank[r]);
+    return ls_fail(LS_PROTOCOL, "rank %d offers bytes outside its mailbox", g->world_rank[r]);
 }
 
 static ls_status from_root(ls_work *k)

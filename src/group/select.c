@@ -46,7 +46,7 @@ bool ls_select_narrow(const ls_work *k)
 /* Every contribution rounded once and added in f32; with several ranks a host, once a host. */
 static const ls_algo *narrow_schedule(const ls_group *g)
 {
-    return ls_algo_find(g->nnodes == g->size || !g->w->tops->near ? "direct" : "hierarchical");
+    return ls_algo_find(g->nnodes == g->size || !g->w->tops->is_mapped ? "direct" : "hierarchical");
 }
 
 /* What is asked for, where it serves the collective. */

@@ -110,7 +110,7 @@ static ls_status check(const ls_launch_opts *o)
         return ls_fail(LS_USAGE, "node %d of %d: expected 0 to %d, of at most %d", o->node_rank, o->nnodes, o->nnodes - 1,
                        LS_MAX_RANKS);
     if (o->nnodes > 1 && (!o->master_addr || o->port == 0))
-        return ls_fail(LS_USAGE, "a job of %d hosts needs the address and the port of node 0", o->nnodes);
+        return ls_fail(LS_USAGE, "a job of %d nodes needs the address and the port of node 0", o->nnodes);
     if (o->port < 0 || o->port > 65535)
         return ls_fail(LS_USAGE, "port %d: expected 1 to 65535, or 0 for a free one", o->port);
     uint64_t any;
@@ -152,7 +152,7 @@ static ls_status check_copies(ls_job *j)
         bool teed = false;
         LS_TRY(ls_logs_words(text[i], &j->copy[i].words));
         if (!j->copy[i].words) continue;
-        for (int r = 0; r < j->o->nproc; r++) teed = teed || (j->tee[r] >> i & 1u);
+        for (int r = 0; r < j->o->nproc; r++) teed = teed || ((unsigned)j->tee[r] >> i & 1u);
         if (!teed || !j->o->log_dir)
             return ls_fail(LS_USAGE, "--%s needs --tee %u and --log-dir: lines of teed streams are copied into that folder", flag[i], i + 1);
     }

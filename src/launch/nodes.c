@@ -41,7 +41,7 @@ static ls_status make_secret(ls_job *j)
     if (j->nnodes == 1) env->random(j->secret, sizeof j->secret);
     else if (j->o->secret_file) LS_TRY(ls_secret_read(j->o->secret_file, j->secret));
     else
-        return ls_fail(LS_AUTH_FAILED, "a job of %d hosts needs a secret, the same file on each: make one with `lockstep "
+        return ls_fail(LS_AUTH_FAILED, "a job of %d nodes needs a secret, the same file on each: make one with `lockstep "
                                        "secret new FILE`, copy it to the others, and give --secret-file FILE",
                        j->nnodes);
     j->secret_fd = env->memfd("lockstep-secret", sizeof j->secret);
@@ -92,7 +92,7 @@ static ls_status take_node(ls_job *j, int i, const void *value, size_t n)
     ls_job_node *o = &j->node[i];
     if (n == sizeof *o) memcpy(o, value, n);
     if (n != sizeof *o || o->nproc < 1 || o->nproc > LS_MAX_RANKS || o->master_port > 65535)
-        return ls_fail(LS_PROTOCOL, "node %d introduced itself wrongly: do all hosts run the same build?", i);
+        return ls_fail(LS_PROTOCOL, "node %d introduced itself wrongly: do all nodes run the same build?", i);
     o->host[sizeof o->host - 1] = 0;
     ls_text_printable(o->host);
     return LS_OK;
@@ -192,7 +192,7 @@ static ls_status meet_others(ls_job *j, ls_store_client **link)
     } else {
         LS_TRY(go_there(j, &mine, addr0, now, deadline, link));
         if (!*local && env->local_addr(ls_store_client_fd(*link), j->address, sizeof j->address) < 0)
-            return ls_fail(LS_SYSTEM, "no address of this host on the way to %s", j->node0);
+            return ls_fail(LS_SYSTEM, "no address of this node on the way to %s", j->node0);
         if (!o->listen) memcpy(j->listen, j->address, sizeof j->listen);
     }
     j->world = 0;

@@ -75,7 +75,7 @@ const char *ls_job_saved(const ls_job *j, char *buf, size_t n)
     ls_saved s;
     ls_saved_read(&j->page->saved, &s);
     ls_saved_text(&s, text, sizeof text);
-    snprintf(buf, n, "%s%s", text, *text && j->first > 0 ? ", by the last heartbeat of rank 0's host" : "");
+    snprintf(buf, n, "%s%s", text, *text && j->first > 0 ? ", by the last heartbeat of rank 0's node" : "");
     return buf;
 }
 
@@ -176,7 +176,7 @@ static bool last_collective(const ls_job *j, int r, char *buf, size_t n)
 static const char *hint(const ls_job_rank *k)
 {
     switch (k->signal) {
-    case SIGKILL: return "; somebody, or the kernel when memory ran out, sent it: `dmesg` knows";
+    case SIGKILL: return "; sent by another process, or by the kernel when memory ran out (see dmesg)";
     case SIGSEGV: case SIGBUS: case SIGILL: case SIGFPE: case SIGABRT:
         return "; to see where: --prefix-rank with \"gdb --args\"";
     case SIGXCPU: case SIGXFSZ: return "; a limit of `ulimit` was reached";

@@ -19,8 +19,8 @@ struct ls_decoder {
     ls_arena *arena;  /* owned: all below */
     ls_tape *t;       /* owned; no gradients */
     ls_kv kv;
-    int64_t *id;      /* [room]: the tokens that are in kv */
-    uint32_t *again;  /* [room]: those that are read anew when it is full */
+    int64_t *id;      /* [capacity]: the tokens that are in kv */
+    uint32_t *again;  /* [capacity]: those that are recomputed when it is full */
     uint64_t *weight; /* [V]: for ls_sample */
     size_t V;
 };
@@ -52,16 +52,16 @@ typedef struct part {
 /* What a decoder has in its arena. */
 static void parts_of(ls_decoder *d, part out[PARTS])
 {
-    const size_t room = (size_t)d->kv.room;
-    const size_t cache = (size_t)(d->kv.layers * d->kv.Hkv * d->kv.D) * room * sizeof(float);
+    const size_t capacity = (size_t)d->kv.capacity;
+    const size_t cache = (size_t)(d->kv.layers * d->kv.Hkv * d->kv.D) * capacity * sizeof(float);
     const part parts[PARTS] = {
-        { (void **)&d->kv.k, cache }, { (void **)&d->kv.v, cache }, { (void **)&d->id, room * sizeof *d->id },
-        { (void **)&d->again, room * sizeof *d->again }, { (void **)&d->weight, d->V * sizeof *d->weight },
+        { (void **)&d->kv.k, cache }, { (void **)&d->kv.v, cache }, { (void **)&d->id, capacity * sizeof *d->id },
+        { (void **)&d->again, capacity * sizeof *d->again }, { (void **)&d->weight, d->V * sizeof *d->weight },
     };
     memcpy(out, parts, sizeof parts);
 }
 
-static int64_t piece_of(const ls_kv *kv) { return kv->room < PIECE ? kv->room : PIECE; }
+static int64_t piece_of(const ls_kv *kv) { return kv->capacity < PIECE ? kv->capacity : PIECE; }
 
 static ls_status take_memory(ls_decoder *d, ls_ledger *ledger)
 {
@@ -80,7 +80,7 @@ static ls_status take_memory(ls_decoder *d, ls_ledger *ledger)
 static ls_kv cache_of(const ls_lm_config *c)
 {
     return (ls_kv){
-        .layers = c->n_layer, .B = 1, .Hkv = c->n_kv_head, .D = c->d_model / c->n_head, .room = c->seq_len,
+        .layers = c->n_layer, .B = 1, .Hkv = c->n_kv_head, .D = c->d_model / c->n_head, .capacity = c->seq_len,
     };
 }
 
@@ -116,7 +116,7 @@ ls_status ls_decoder_create(ls_model *m, ls_ledger *ledger, ls_decoder **out)
     const ls_status st = take_memory(d, ledger);
     if (st < 0) {
         ls_decoder_destroy(d);
-        return ls_while(st, "making room to generate");
+        return ls_while(st, "allocating the decoder");
     }
     *out = d;
     return LS_OK;
@@ -131,7 +131,7 @@ void ls_decoder_destroy(ls_decoder *d)
 }
 
 size_t ls_decoder_count(const ls_decoder *d) { return (size_t)d->kv.n; }
-size_t ls_decoder_room(const ls_decoder *d) { return (size_t)d->kv.room; }
+size_t ls_decoder_capacity(const ls_decoder *d) { return (size_t)d->kv.capacity; }
 size_t ls_decoder_vocab(const ls_decoder *d) { return d->V; }
 
 /* --- reading ---------------------------------------------------------------------------- */
@@ -154,9 +154,9 @@ ls_status ls_decoder_feed(ls_decoder *d, const uint32_t *id, size_t n, const flo
 {
     const int64_t before = d->kv.n;
     if (n < 1) return ls_fail(LS_INVALID, "no token to read");
-    if (n > (size_t)(d->kv.room - before))
+    if (n > (size_t)(d->kv.capacity - before))
         return ls_fail(LS_SHAPE, "%zu more tokens after %lld: the model's longest sequence is %lld", n, (long long)before,
-                       (long long)d->kv.room);
+                       (long long)d->kv.capacity);
     for (size_t i = 0; i < n; i++) {
         if (id[i] >= d->V)
             return ls_fail(LS_INVALID, "token %zu is %u; the model's vocabulary is 0 to %zu: is the tokenizer that of another "
@@ -181,11 +181,11 @@ ls_status ls_decoder_rewind(ls_decoder *d, size_t n)
 
 /* --- generation ------------------------------------------------------------------------------- */
 
-/* Full: what fits in half of the room is read anew, the newest token being the last of it. */
+/* Full: what fits in half of the capacity is recomputed, the newest token being the last of it. */
 static ls_status slide(ls_decoder *d, uint32_t newest, const float **logits)
 {
-    const size_t room = (size_t)d->kv.room, keep = room / 2 > 1 ? room / 2 : 1;
-    for (size_t i = 0; i + 1 < keep; i++) d->again[i] = (uint32_t)d->id[room - keep + 1 + i];
+    const size_t capacity = (size_t)d->kv.capacity, keep = capacity / 2 > 1 ? capacity / 2 : 1;
+    for (size_t i = 0; i + 1 < keep; i++) d->again[i] = (uint32_t)d->id[capacity - keep + 1 + i];
     d->again[keep - 1] = newest;
     d->kv.n = 0;
     return ls_decoder_feed(d, d->again, keep, logits);
@@ -200,9 +200,9 @@ ls_status ls_generate(ls_decoder *d, const uint32_t *prompt, size_t n, const ls_
     ls_generated made = { .prompt = (int64_t)n };
     LS_TRY(ls_sample_check(&o->sample));
     if (n < 1) return ls_fail(LS_INVALID, "an empty prompt: a model needs a token to begin with");
-    if (n > (size_t)d->kv.room)
+    if (n > (size_t)d->kv.capacity)
         return ls_fail(LS_INVALID, "the prompt has %zu tokens, the model's longest sequence is %lld: shorten it", n,
-                       (long long)d->kv.room);
+                       (long long)d->kv.capacity);
     d->kv.n = 0;
     LS_TRY(ls_decoder_feed(d, prompt, n, &logits));
     made.prompt_ns = env->mono_ns() - start;
@@ -214,7 +214,7 @@ ls_status ls_generate(ls_decoder *d, const uint32_t *prompt, size_t n, const ls_
         made.made++;
         if (fn) LS_TRY(fn(arg, id));
         if (made.made == o->tokens) break;
-        if (d->kv.n == d->kv.room) {
+        if (d->kv.n == d->kv.capacity) {
             made.slides++;
             LS_TRY(slide(d, id, &logits));
         } else {

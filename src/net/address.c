@@ -31,9 +31,9 @@ ls_status ls_address_check(const char *addr, bool secret)
 {
     if (secret || ls_address_is_loopback(addr)) return LS_OK;
     return ls_fail(LS_AUTH_FAILED,
-                   "listening on %s would let everybody who can reach it into the job: it needs a secret, the same file "
+                   "listening on %s would let every process that can reach it into the job: it needs a secret, the same file "
                    "on every host. Make one with `lockstep secret new FILE`, copy it to the others, and give "
-                   "--secret-file FILE (by hand: LOCKSTEP_SECRET_FILE). Without one only the loopback is listened on",
+                   "--secret-file FILE (without a launcher: LOCKSTEP_SECRET_FILE). Without one only the loopback is listened on",
                    addr);
 }
 
@@ -41,7 +41,7 @@ ls_status ls_address_resolve(const char *host, char addr[LS_ADDRESS_BYTES])
 {
     if (strcmp(host, "localhost") == 0) host = "127.0.0.1";
     if (ls_env_get()->resolve(host, addr, LS_ADDRESS_BYTES) < 0)
-        return ls_fail(LS_INVALID, "no address is known for the host '%.200s'", host);
+        return ls_fail(LS_INVALID, "no address is known for the host name '%.200s'", host);
     return LS_OK;
 }
 
@@ -59,7 +59,7 @@ ls_status ls_address_parse(const char *text, char *host, size_t n, int *port)
     } else {
         end = colon ? colon : text + strlen(text);
     }
-    if (end == begin || (size_t)(end - begin) >= n) return ls_fail(LS_INVALID, "'%.100s' names no host", text);
+    if (end == begin || (size_t)(end - begin) >= n) return ls_fail(LS_INVALID, "'%.100s' is no host name", text);
     if (colon) {
         char *rest;
         long v = strtol(colon + 1, &rest, 10);

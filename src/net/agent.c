@@ -12,7 +12,7 @@
 #define BEAT_NS 100000000ull
 #define KEY "beat"
 #define KEY_BYTES (sizeof KEY - 1)
-_Static_assert(LS_BEAT_MAX_BYTES <= LS_STORE_VALUE_MAX, "a beat is one value");
+_Static_assert(LS_BEAT_MAX_BYTES <= LS_STORE_VALUE_MAX, "a heartbeat is one value");
 
 struct ls_agent {
     ls_store_client *c;    /* owned */
@@ -120,7 +120,7 @@ uint64_t ls_agent_step(ls_agent *a, uint64_t now_ns)
     if (absent > a->silent_ns / 4) a->heard_ns += absent;
     a->step_ns = now_ns;
     if (!say(a) || !hear(a, now_ns)) {
-        node0_gone(a, "its connection closed: its launcher has ended, or the host");
+        node0_gone(a, "its connection closed: its launcher has ended, or the node");
         return UINT64_MAX;
     }
     bool urgent = has_cause(a) && !a->tells;

@@ -63,7 +63,7 @@ static uint64_t readable(const ls_world *w)
 
 ls_status ls_attach_meet(ls_world *w)
 {
-    if (w->size == 1 || !w->tops->near) return LS_OK; /* no peers, or a transport without shared memory */
+    if (w->size == 1 || !w->tops->is_mapped) return LS_OK; /* no peers, or a transport without shared memory */
     uint64_t can = readable(w);
     return ls_world_exchange(w, "reads", &can, sizeof can, w->reads);
 }

@@ -212,7 +212,7 @@ static ls_status move(ls_door *d, int fd)
         if (!d->initiator) return read_confirmation(d, fd);
         if ((st = send_rest(d, fd)) == LS_OK) d->stage = OPEN;
         return st;
-    default: return ls_fail(LS_PEER_RESET, "the door is shut");
+    default: return ls_fail(LS_PEER_RESET, "the handshake has already failed");
     }
 }
 

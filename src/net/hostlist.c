@@ -16,7 +16,7 @@ typedef struct list {
 
 static ls_status bad(const char *text, const char *why)
 {
-    return ls_fail(LS_INVALID, "the host list '%.80s%s' %s: expected names like node[01-03,7],login", text,
+    return ls_fail(LS_INVALID, "the host name list '%.80s%s' %s: expected names like node[01-03,7],login", text,
                    strlen(text) > 80 ? "..." : "", why);
 }
 
@@ -53,7 +53,7 @@ static ls_status finish(list *l, const char *name)
 {
     if (!*name) return bad(l->text, "has an empty name");
     if (l->n >= l->max)
-        return ls_fail(LS_INVALID, "the host list '%.80s%s' has more than %d hosts", l->text,
+        return ls_fail(LS_INVALID, "the host name list '%.80s%s' has more than %d host names", l->text,
                        strlen(l->text) > 80 ? "..." : "", l->max);
     strcpy(l->out[l->n++], name);
     return LS_OK;
@@ -101,7 +101,7 @@ ls_status ls_hostlist_expand(const char *text, char (*out)[LS_HOST_MAX_NAME + 1]
     list l = { .text = text, .out = out, .max = max };
     *n = 0;
     if (strlen(text) > LS_HOST_MAX_LIST)
-        return ls_fail(LS_INVALID, "a host list of %zu bytes: at most %d", strlen(text), LS_HOST_MAX_LIST);
+        return ls_fail(LS_INVALID, "a host name list of %zu bytes: at most %d", strlen(text), LS_HOST_MAX_LIST);
     for (const char *p = text;; p++) {
         const char *end = p; /* of this item: a comma inside brackets is the range's */
         for (bool inside = false; *end && (inside || *end != ','); end++) {

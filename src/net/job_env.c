@@ -207,7 +207,7 @@ static ls_status meet_by_hand(ls_job_env *j)
     const char *missing = !env_text("RANK") ? "RANK" : !env_text("WORLD_SIZE") ? "WORLD_SIZE" : NULL;
     if (!missing && !j->store && j->size > 1) missing = !*j->addr ? "MASTER_ADDR" : !j->port ? "MASTER_PORT" : NULL;
     if (missing)
-        return ls_fail(LS_INVALID, "environment variable %s is not set: ranks started by hand need RANK, WORLD_SIZE, "
+        return ls_fail(LS_INVALID, "environment variable %s is not set: ranks started without a launcher need RANK, WORLD_SIZE, "
                                    "MASTER_ADDR and MASTER_PORT; `lockstep run` sets them all", missing);
     meet_at(j, "lockstep-port-%d", j->port);
     return LS_OK;
@@ -284,7 +284,7 @@ static ls_status check_several(ls_job_env *j, const names *n)
                                        "same file on each. Make one with `lockstep secret new FILE`, copy it to the others, "
                                        "and set LOCKSTEP_SECRET_FILE=FILE",
                        n->size, j->size, j->local_size);
-    if (!j->store && j->node > 0) { /* tests have several "hosts" on one */
+    if (!j->store && j->node > 0) { /* tests have several "nodes" on one */
         size_t at = strlen(j->meeting);
         snprintf(j->meeting + at, sizeof j->meeting - at, "-node%d", j->node);
     }

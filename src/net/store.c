@@ -105,7 +105,7 @@ ls_status ls_store_create(const ls_store_config *c, ls_store **out)
                 return ls_fail(LS_PORT_BUSY, "port %d on %s is held by %s: use another port, or none for a free one",
                                c->tcp_port, addr, who);
             return ls_fail(LS_SYSTEM, "listening on %s, port %d: %s%s", addr, c->tcp_port, strerror(err),
-                           err == EADDRNOTAVAIL ? "; --listen takes an address that this host has" : "");
+                           err == EADDRNOTAVAIL ? "; --listen takes an address of this node" : "");
         }
     }
     *out = s;
@@ -334,7 +334,7 @@ static void answer_waiters(ls_store *s)
 
 ls_status ls_store_put(ls_store *s, const char *key, const void *value, size_t n)
 {
-    if (!put(s, key, value, n, -1)) return ls_fail(LS_NO_MEMORY, "the store has no room for '%s'", key);
+    if (!put(s, key, value, n, -1)) return ls_fail(LS_NO_MEMORY, "the store has no space for '%s'", key);
     answer_waiters(s);
     return LS_OK;
 }
@@ -366,7 +366,7 @@ static bool on_agent(ls_store *s, conn *c, const store_hello *h)
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
     if (o->here || (h->rank == 0 && s->c.nnodes)) {
-        snprintf(text, sizeof text, "node %u joined twice: every host needs its own --node-rank", h->rank);
+        snprintf(text, sizeof text, "node %u joined twice: every node needs its own --node-rank", h->rank);
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
     *o = (node){ .here = true, .pid = h->pid, .beat_ns = ls_env_get()->mono_ns() + FIRST_BEAT_NS };
@@ -528,7 +528,7 @@ static bool serve(ls_store *s, conn *c)
 
 const char *ls_store_silence(uint64_t silent_ns, char *buf, size_t n)
 {
-    snprintf(buf, n, "nothing was heard of it for %.1f s (lockstep run --node-timeout): the host, its launcher or the network "
+    snprintf(buf, n, "nothing was heard of it for %.1f s (lockstep run --node-timeout): the node, its launcher or the network "
                      "between has stopped", (double)silent_ns * 1e-9);
     return buf;
 }
@@ -553,7 +553,7 @@ static void lost(ls_store *s, const conn *c)
     if (c->rank < 0 || c->bye) return;
     if (c->agent && !s->c.page) s->node[c->rank].here = false; /* before the job began: another may come */
     if (!s->c.page) return;
-    if (c->agent) host_gone(s, c->rank, "its connection closed: its launcher has ended, or the host");
+    if (c->agent) host_gone(s, c->rank, "its connection closed: its launcher has ended, or the node");
     else if (s->c.watch_ranks && c->unix_socket) ls_page_died(s->c.page, c->rank, s->pid[c->rank]);
 }
 

@@ -159,9 +159,9 @@ static ls_status request(ls_store_client *c, store_op op, const char *key, const
 static ls_status nobody_there(const ls_store_caller *w, const char *how)
 {
     if (w->unix_name)
-        return ls_fail(LS_JOIN_TIMEOUT, "rank %d found nobody at the job's meeting point '%s' (%s): is rank 0 running?",
+        return ls_fail(LS_JOIN_TIMEOUT, "rank %d found no store at the job's meeting point '%s' (%s): is rank 0 running?",
                        w->rank, w->unix_name, how);
-    return ls_fail(LS_JOIN_TIMEOUT, "%s %d found nobody at %s, port %d (%s): is %s 0 running, and can it be reached?",
+    return ls_fail(LS_JOIN_TIMEOUT, "%s %d found no store at %s, port %d (%s): is %s 0 running, and can it be reached?",
                    w->agent ? "node" : "rank", w->rank, w->tcp_addr, w->tcp_port, how, w->agent ? "node" : "rank");
 }
 
@@ -180,12 +180,12 @@ static ls_status come_in(ls_store_client *c, const ls_store_caller *who, uint64_
     sodium_memzero(psk, sizeof psk);
     ls_status st;
     while ((st = ls_door_step(&c->door, c->fd)) == LS_AGAIN) {
-        st = wait_for(c, ls_door_writes(&c->door) ? LS_POLL_OUT : LS_POLL_IN, deadline_ns, "coming in");
+        st = wait_for(c, ls_door_writes(&c->door) ? LS_POLL_OUT : LS_POLL_IN, deadline_ns, "the handshake");
         if (st < 0) break;
     }
     if (st == LS_AUTH_FAILED)
         return ls_fail(st, "%s %d was refused at %s, port %d: it could not prove that it belongs to the job; the same "
-                           "secret file and the same --rdzv-id are needed on every host",
+                           "secret file and the same --rdzv-id are needed on every node",
                        who->agent ? "node" : "rank", who->rank, who->tcp_addr, who->tcp_port);
     return st == LS_PEER_RESET ? LS_AGAIN : st;
 }
@@ -270,7 +270,7 @@ ls_status ls_store_set(ls_store_client *c, const char *key, const void *value, s
 
 static ls_status nobody_set(const char *key)
 {
-    return ls_fail(LS_JOIN_TIMEOUT, "nobody provided '%s' before the join deadline", key);
+    return ls_fail(LS_JOIN_TIMEOUT, "no rank provided '%s' before the join deadline", key);
 }
 
 ls_status ls_store_get(ls_store_client *c, const char *key, void *value, size_t *n, uint64_t deadline_ns)

@@ -219,7 +219,7 @@ static ls_status agree(connector *c)
                            name[w->opts.security], w->rank, name[p->security < 3 ? p->security : 0], r);
     }
     if (open && w->opts.security == LS_SECURITY_AUTH && w->rank == 0)
-        ls_log(LS_LOG_WARN, "comm.security auth: the ranks prove who they are, but what they send to other hosts can be "
+        ls_log(LS_LOG_WARN, "comm.security auth: the ranks prove who they are, but what they send to other nodes can be "
                             "read and changed on the way");
     return LS_OK;
 }

@@ -200,7 +200,7 @@ static ls_status take_fault(ls_transport *t, int peer, int channel, size_t n)
     return t->ops->take(t->inner, peer, channel, n);
 }
 
-static ls_status poke_fault(ls_transport *t) { return t->ops->poke ? t->ops->poke(t->inner) : LS_OK; }
+static ls_status progress_fault(ls_transport *t) { return t->ops->progress ? t->ops->progress(t->inner) : LS_OK; }
 
 static int fds_fault(ls_transport *t, int *fds, int max) { return t->ops->fds ? t->ops->fds(t->inner, fds, max) : 0; }
 
@@ -212,6 +212,6 @@ const ls_transport_ops ls_transport_fault = {
     .sent = sent_fault,
     .view = view_fault,
     .take = take_fault,
-    .poke = poke_fault,
+    .progress = progress_fault,
     .fds = fds_fault,
 };

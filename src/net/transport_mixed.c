@@ -92,15 +92,15 @@ static ls_status lend_mixed(ls_transport *t, int peer, int channel, const ls_msg
     return ops->lend ? ops->lend(inner, peer, channel, m, ticket) : LS_UNSUPPORTED;
 }
 
-static ls_status poke_mixed(ls_transport *t)
+static ls_status progress_mixed(ls_transport *t)
 {
-    LS_TRY(ls_transport_shm.poke(t->shm));
-    return ls_transport_tcp.poke(t->tcp);
+    LS_TRY(ls_transport_shm.progress(t->shm));
+    return ls_transport_tcp.progress(t->tcp);
 }
 
 static int fds_mixed(ls_transport *t, int *fds, int max) { return ls_transport_tcp.fds(t->tcp, fds, max); }
 
-static bool near_mixed(ls_transport *t, int peer) { return !(t->far >> peer & 1u); }
+static bool is_mapped_mixed(ls_transport *t, int peer) { return !(t->far >> peer & 1u); }
 
 const ls_transport_ops ls_transport_mixed = {
     .name = "mixed",
@@ -113,7 +113,7 @@ const ls_transport_ops ls_transport_mixed = {
     .pull = pull_mixed,
     .help = help_mixed,
     .lend = lend_mixed,
-    .poke = poke_mixed,
+    .progress = progress_mixed,
     .fds = fds_mixed,
-    .near = near_mixed,
+    .is_mapped = is_mapped_mixed,
 };

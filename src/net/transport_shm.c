@@ -144,7 +144,7 @@ static ls_status open_shm(ls_world *w, ls_transport **out)
     return ls_transport_shm_open(w, out);
 }
 
-static bool near_shm(ls_transport *t, int peer)
+static bool is_mapped_shm(ls_transport *t, int peer)
 {
     (void)t;
     (void)peer;
@@ -502,7 +502,7 @@ static ls_status pull_shm(ls_transport *t, int peer, int channel, void *dst, siz
 
 void ls_shm_count_from(ls_transport *t, uint32_t first) { t->first = first; }
 
-static ls_status poke_shm(ls_transport *t)
+static ls_status progress_shm(ls_transport *t)
 {
     if (t->nsending == 0) return LS_OK;
     for (int p = 0; p < t->w->size; p++)
@@ -524,6 +524,6 @@ const ls_transport_ops ls_transport_shm = {
     .pull = pull_shm,
     .help = help_shm,
     .lend = lend_shm,
-    .poke = poke_shm,
-    .near = near_shm,
+    .progress = progress_shm,
+    .is_mapped = is_mapped_shm,
 };

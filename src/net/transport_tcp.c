@@ -572,7 +572,7 @@ static bool undeliverable(const wire *l)
 
 /* One look at all sockets, then only those that have something. A link's
  * failure is told to whoever uses it next, or waits for what it was to carry. */
-static ls_status poke_tcp(ls_transport *t)
+static ls_status progress_tcp(ls_transport *t)
 {
     for (int r = 0; r < t->w->size; r++)
         if (t->wire[r] && undeliverable(t->wire[r])) return tell(t, r);
@@ -694,6 +694,6 @@ const ls_transport_ops ls_transport_tcp = {
     .sent = sent_tcp,
     .view = view_tcp,
     .take = take_tcp,
-    .poke = poke_tcp,
+    .progress = progress_tcp,
     .fds = fds_tcp,
 };

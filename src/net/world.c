@@ -179,7 +179,7 @@ static ls_status finish_open(ls_world *w)
     const char *innermost = strrchr(name, ':') ? strrchr(name, ':') + 1 : name;
     if (w->opts.wire_bf16 && w->size > 1 && strcmp(innermost, "tcp") != 0 && strcmp(innermost, "mixed") != 0)
         return ls_fail(LS_BAD_CONFIG,
-                       "comm.wire: bf16 is for connections between hosts, and transport '%s' has none: use mixed or "
+                       "comm.wire: bf16 is for connections between nodes, and transport '%s' has none: use mixed or "
                        "tcp, or comm.wire: f32",
                        name);
     w->waiter.wire = w->tops->fds != NULL;
@@ -296,7 +296,7 @@ static ls_status meet(ls_world *w)
         if (all[r].local_rank == 0) w->host_first = r;
     }
     if (here != w->local_size)
-        return ls_fail(LS_CONFIG_MISMATCH, "%d ranks came on this host, but LOCAL_WORLD_SIZE is %d", here, w->local_size);
+        return ls_fail(LS_CONFIG_MISMATCH, "%d ranks came on this node, but LOCAL_WORLD_SIZE is %d", here, w->local_size);
     return LS_OK;
 }
 

@@ -1,7 +1,7 @@
 /* op_attention_cached.c -- attention of new tokens to themselves and to all that came before: a step of generation.
  *
  *   q   [B, T, Hq, D], k and v [B, T, Hkv, D], or packed: qkv [B, T, 3 C], C = Hq D
- *   kv  keys and values of the n tokens before, [B, Hkv, room, D] a layer
+ *   kv  keys and values of the n tokens before, [B, Hkv, capacity, D] a layer
  *   y   as q, or [B, T, C]
  *
  * k and v are copied behind the n that are there, each head's tokens together: so a step reads them in one go. Then y
@@ -21,7 +21,7 @@ static void append(float *layer, const ls_kv *kv, const float *x, ls_strides by,
 {
     for (int64_t b = 0; b < kv->B; b++)
         for (int64_t h = 0; h < kv->Hkv; h++) {
-            float *to = layer + ((b * kv->Hkv + h) * kv->room + kv->n) * kv->D;
+            float *to = layer + ((b * kv->Hkv + h) * kv->capacity + kv->n) * kv->D;
             const float *from = x + b * by.batch + h * by.head;
             for (int64_t t = 0; t < T; t++) memcpy(to + t * kv->D, from + t * by.token, (size_t)kv->D * sizeof *to);
         }
@@ -36,9 +36,9 @@ static ls_status check(const ls_tape *t, const ls_attention_call *c, const ls_kv
     if (c->Hq % c->Hkv != 0)
         return ls_fail(LS_SHAPE, "attention_cached: %lld heads of queries, not a multiple of the %lld of keys",
                        (long long)c->Hq, (long long)c->Hkv);
-    if (kv->n < 0 || c->Tq > kv->room - kv->n)
-        return ls_fail(LS_SHAPE, "attention_cached: %lld more tokens after %lld; the cache has room for %lld in all",
-                       (long long)c->Tq, (long long)kv->n, (long long)kv->room);
+    if (kv->n < 0 || c->Tq > kv->capacity - kv->n)
+        return ls_fail(LS_SHAPE, "attention_cached: %lld more tokens after %lld; the cache holds %lld",
+                       (long long)c->Tq, (long long)kv->n, (long long)kv->capacity);
     if (c->D > LS_ATTENTION_MOST_D)
         return ls_fail(LS_UNSUPPORTED, "attention_cached: heads of %lld: at most %d are supported", (long long)c->D,
                        LS_ATTENTION_MOST_D);
@@ -63,12 +63,12 @@ static ls_tensor *apply(ls_tape *t, ls_attention_call *c, ls_kv *kv, int64_t lay
     c->out = y->data;
     c->out_by = ls_strides_dense(c->Tq, c->Hq, c->D);
     if (!ls_tape_dry(t)) {
-        const int64_t at = layer * kv->B * kv->Hkv * kv->room * kv->D;
+        const int64_t at = layer * kv->B * kv->Hkv * kv->capacity * kv->D;
         append(kv->k + at, kv, c->k, c->k_by, c->Tq);
         append(kv->v + at, kv, c->v, c->v_by, c->Tq);
         c->k = kv->k + at;
         c->v = kv->v + at;
-        const int64_t head = kv->room * kv->D;
+        const int64_t head = kv->capacity * kv->D;
         c->k_by = c->v_by = (ls_strides){ .batch = kv->Hkv * head, .token = kv->D, .head = head };
         ls_attention_forward(c);
     }

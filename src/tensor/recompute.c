@@ -222,7 +222,7 @@ ls_status ls_block_play(ls_tape *t, struct ls_node *n)
     t->last = before;
     if (!y) return ls_tape_status(t);
     if (!y->node || y->node->index < first || !ls_tensor_same_shape(y, n->out))
-        return ls_fail(LS_INVALID, "block: done again, it is another one than in forward");
+        return ls_fail(LS_INVALID, "block: recomputed, it is another one than in forward");
 
     ls_tensor *dy = n->out->grad; /* goes over to the block's result */
     n->out->grad = NULL;

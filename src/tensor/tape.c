@@ -120,10 +120,10 @@ void ls_tape_on_done(ls_tape *t, ls_done_fn fn, void *arg)
     t->done_arg = arg;
 }
 
-void ls_tape_on_poke(ls_tape *t, ls_poke_fn fn, void *arg)
+void ls_tape_on_progress(ls_tape *t, ls_progress_fn fn, void *arg)
 {
-    t->poke = fn;
-    t->poke_arg = arg;
+    t->progress = fn;
+    t->progress_arg = arg;
 }
 
 void ls_tape_on_output(ls_tape *t, ls_output_fn fn, void *arg)
@@ -336,8 +336,8 @@ ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what)
     *(t->again ? &t->flops_again : &t->flops) += what->flops;
     if (LS_UNLIKELY(t->tracer != NULL)) ls_tape_trace(t, what, index, what->flops, false);
     if (LS_UNLIKELY(t->output != NULL) && out && !t->dry && !t->again) show_output(t, what, out);
-    if (t->again && t->poke) { /* in backward: collectives in flight */
-        const ls_status st = t->poke(t->poke_arg);
+    if (t->again && t->progress) { /* in backward: collectives in flight */
+        const ls_status st = t->progress(t->progress_arg);
         if (st < 0) return ls_op_fail(t, st);
     }
     bool wanted = false;
@@ -517,7 +517,7 @@ static ls_status play_half(ls_tape *t, struct ls_node *n, bool weight)
     LS_TRY(half(t, n));
     t->flops += flops;
     if (LS_UNLIKELY(t->tracer != NULL)) ls_tape_trace(t, n, n->index, flops, true);
-    return t->poke ? t->poke(t->poke_arg) : LS_OK;
+    return t->progress ? t->progress(t->progress_arg) : LS_OK;
 }
 
 static ls_status play_node(ls_tape *t, struct ls_node *n)

@@ -36,10 +36,10 @@ struct ls_tape {
     ls_status status;       /* first failure, and its sentence */
     char error[496];
     ls_grad_ready_fn ready; /* both NULL: nobody asked */
-    ls_poke_fn poke;
+    ls_progress_fn progress;
     ls_done_fn done;
     ls_output_fn output;
-    void *ready_arg, *poke_arg, *done_arg, *output_arg;
+    void *ready_arg, *progress_arg, *done_arg, *output_arg;
     ls_tracer *tracer;      /* borrowed, may be NULL */
     uint64_t op_t0_ns;
     struct op_label {       /* by index of op: the same in every step, so the text is made once */

@@ -253,7 +253,7 @@ static ls_status begin(call *x)
         return mpi_check(MPI_Ibarrier(x->g->comm, &x->r->request), "starting barrier", x->why);
     case LS_COLLS: break;
     }
-    snprintf(x->why, LS_ERROR_BYTES, "collective number %d is not served by MPI", (int)x->c->coll);
+    snprintf(x->why, LS_ERROR_BYTES, "collective number %d is not supported by the MPI engine", (int)x->c->coll);
     return LS_UNSUPPORTED;
 }
 
