@@ -180,8 +180,8 @@ for transport in shm tcp; do
     check "$transport, a killed rank: exit 82" ends_with 82
     check "$transport, a killed rank: over within 1 s" [ $took -lt 1000 ]
     check "$transport, a killed rank: the first line names it" report rank-died "${ranks[1]}"
-    check "$transport, a killed rank: its signal" says 'was killed by signal 9 (SIGKILL) in step '
-    check "$transport, a killed rank: its last collective" grep -qE '^  collective: (all_reduce|all_gather|broadcast) #[0-9]+' err
+    check "$transport, a killed rank: its signal" grep -qE '^lockstep: error\[rank-died\] gen=1 step=[0-9]+ rank=1 host=[^ ]+ pid=[0-9]+: was killed by signal 9 \(SIGKILL\), ' err
+    check "$transport, a killed rank: its last collective" grep -qE '^lockstep: error.*: was killed by signal 9 \(SIGKILL\).* (all_reduce|all_gather|broadcast) #[0-9]+' err
     check "$transport, a killed rank: the others end" gone "${ranks[0]}"
     check "$transport, a killed rank: failure.json" grep -q '"code_word": "rank-died"' logs-$transport/*/failure.json
     check "$transport, a killed rank: events" grep -q '"event":"detect","gen":1,"rank":1' events-$transport

@@ -58,8 +58,8 @@ for transport in shm tcp; do
         fault $transport kill@1:5 --events events.jsonl
         claim "$transport, killed, $i: exit 82" ends_with 82
         claim "$transport, killed, $i: rank and step come first" first_line_blames rank-died
-        claim "$transport, killed, $i: the signal is named" says 'was killed by signal 9 (SIGKILL) in step 5'
-        claim "$transport, killed, $i: and its last collective" grep -qE '^  collective: all_gather #[0-9]+ of group 0' err
+        claim "$transport, killed, $i: the signal is named" grep -qE '^lockstep: error.* step=5 rank=1 .*: was killed by signal 9 \(SIGKILL\), computing after ' err
+        claim "$transport, killed, $i: and its last collective" grep -qE '^lockstep: error.* all_gather #[0-9]+ of group 0' err
         # from the last step that rank 0 finished, right before the kill, to the end of the launcher
         claim "$transport, killed, $i: over within 1 s of the kill" test "$(since step exit)" -lt 1000
         claim "$transport, killed, $i: nothing is left" nothing_left
@@ -69,11 +69,14 @@ done
 # --- what was saved by then --------------------------------------------------------------------------
 fault shm kill@1:5 --log-dir logs
 claim 'killed before a save: there is no checkpoint' grep -qx '  checkpoint: no checkpoint was saved' err
+claim 'and how to have one' grep -qx '  to go on  : start again; --checkpoint.every N saves while it trains' err
+claim 'the signal is said once' test "$(grep -c SIGKILL err)" = 1
 claim 'killed before a save: failure.json' grep -q '"checkpoint": null' logs/*/failure.json
 rm -rf logs
 fault shm kill@1:5 --checkpoint.every 2 --log-dir logs # steps 2 and 4: rank 1 waits for the save before it goes on
 named=$tmp/run/checkpoints/step-00000004/model.safetensors
 claim 'killed after a save: the newest checkpoint' grep -qFx "  checkpoint: the newest checkpoint of this run is $named (step 4)" err
+claim 'and how to go on from it' grep -qFx "  to go on  : the same command with --model.load $named starts from its weights" err
 claim 'killed after a save: which is there, whole' "$lockstep" ckpt verify "$named"
 claim 'killed after a save: failure.json' grep -qF "\"checkpoint\": \"$named\"" logs/*/failure.json
 claim 'killed after a save: its step' grep -q '"checkpoint_step": 4' logs/*/failure.json
@@ -164,7 +167,8 @@ watches() { # pid: SIGINT is caught, by lockstep: who it is comes first, since t
 answers() { # one line: nothing was kept, or a checkpoint, which is there
     [ "$(grep -c '^lockstep train: ' err)" = 1 ] || { cat err; return 1; }
     says 'error[interrupted]: stopped by Ctrl-C before the first step; nothing was kept' >/dev/null ||
-        "$lockstep" ckpt verify "$(sed -nE 's/^lockstep train: .*stopped by Ctrl-C after step .*; kept //p' err)"
+        "$lockstep" ckpt verify "$(sed -nE 's/^lockstep train: .*stopped by Ctrl-C after step .*; kept //p' err)" ||
+        { cat err; return 1; }
 }
 for ranks in 1 2; do
     for wait in 0 0 0.005 0.01 0.02 0.03 0.05 0.1; do

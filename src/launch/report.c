@@ -172,16 +172,37 @@ static bool last_collective(const ls_job *j, int r, char *buf, size_t n)
     return true;
 }
 
-/* What to do next, after a death. */
+/* What to look at next, after a death; NULL: nothing in particular. */
 static const char *hint(const ls_job_rank *k)
 {
     switch (k->signal) {
-    case SIGKILL: return "; sent by another process, or by the kernel when memory ran out (see dmesg)";
+    case SIGKILL: return "another process sent the signal, or the kernel did when memory ran out (see dmesg)";
     case SIGSEGV: case SIGBUS: case SIGILL: case SIGFPE: case SIGABRT:
-        return "; to see where: --prefix-rank with \"gdb --args\"";
-    case SIGXCPU: case SIGXFSZ: return "; a limit of `ulimit` was reached";
-    default: return "";
+        return "--prefix-rank RANK \"gdb --args\" shows where it happens";
+    case SIGXCPU: case SIGXFSZ: return "a limit of `ulimit` was reached";
+    default: return NULL;
     }
+}
+
+/* Of whoever failed first, wherever it is; else our own. */
+static int pid_of(const ls_job *j)
+{
+    if (j->culprit >= 0) return j->rank[j->culprit].pid;
+    if (j->first_rank < 0) return ls_env_get()->pid();
+    return atomic_load_explicit(&j->page->rank[j->first_rank].pid, memory_order_relaxed);
+}
+
+/* The cause without what the head line has said before it: "rank 1 (pid 41)", "in step 100". */
+static void short_cause(const ls_job *j, char *out, size_t n)
+{
+    char front[64], step[32];
+    const int skip = snprintf(front, sizeof front, "rank %d (pid %d) ", j->first_rank, pid_of(j));
+    const bool same = strncmp(j->message, front, (size_t)skip) == 0;
+    snprintf(out, n, "%s", j->message + (same ? skip : 0));
+    snprintf(step, sizeof step, " in step %u", step_of(j));
+    char *at = same ? strstr(out, step) : NULL;
+    const size_t k = strlen(step);
+    if (at && !(at[k] >= '0' && at[k] <= '9')) memmove(at, at + k, strlen(at + k) + 1);
 }
 
 /* "rank 0 ended with exit code 82; rank 3 was stopped by us" */
@@ -200,14 +221,6 @@ static void consequences(const ls_job *j, ls_text *t)
     if (!any) ls_text_add(t, "none");
 }
 
-/* Of whoever failed first, wherever it is; else our own. */
-static int pid_of(const ls_job *j)
-{
-    if (j->culprit >= 0) return j->rank[j->culprit].pid;
-    if (j->first_rank < 0) return ls_env_get()->pid();
-    return atomic_load_explicit(&j->page->rank[j->first_rank].pid, memory_order_relaxed);
-}
-
 static void head_line(const ls_job *j, const char *host, ls_text *t)
 {
     const ls_job_rank *k = j->culprit >= 0 ? &j->rank[j->culprit] : NULL;
@@ -215,8 +228,9 @@ static void head_line(const ls_job *j, const char *host, ls_text *t)
     ls_text_add(&line, "lockstep: error[%s] gen=%u", ls_status_word(j->status), j->page->generation);
     if (k ? ls_job_joined(j, j->culprit) : j->first_rank >= 0) ls_text_add(&line, " step=%u", step_of(j));
     if (j->first_rank >= 0) ls_text_add(&line, " rank=%d", j->first_rank);
-    ls_text_add(&line, " host=%s pid=%d: %s%s", host, pid_of(j), j->message,
-                k && j->status == LS_RANK_DIED ? hint(k) : "");
+    char cause[sizeof j->message];
+    short_cause(j, cause, sizeof cause);
+    ls_text_add(&line, " host=%s pid=%d: %s", host, pid_of(j), cause);
     for (size_t i = 0; i < line.n; i++)
         if (line.p[i] == '\n') line.p[i] = ' ';
     ls_text_add(t, "%s\n", ls_text_str(&line));
@@ -266,15 +280,14 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
         ls_text_add(t, "  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n", when, host,
                     j->first_rank, j->culprit);
         ls_text_add(t, "  exitcode  : %d (pid: %d)\n", k->signal ? -k->signal : k->code, k->pid);
-        if (k->signal)
-            ls_text_add(t, "  signal    : %d (%s)%s\n", k->signal, ls_signal_name(k->signal),
-                        k->told ? ", from us" : "");
         reply said = read_reply(k);
         const bool recorded = said.message || said.traceback;
         ls_text_add(t, "  error_file: %s\n", !recorded ? "<N/A>" : k->error_fd < 0 ? k->error_file : "not kept; --log-dir DIR keeps it");
         if (said.traceback) add_traceback(t, said.traceback);
         else if (said.message) ls_text_add(t, "  error     : %s\n", said.message);
-        if (last_collective(j, j->first_rank, coll, sizeof coll)) ls_text_add(t, "  collective: %s\n", coll);
+        const bool died = j->status == LS_RANK_DIED && k->signal && !k->told; /* the head line has the collective, too */
+        if (!died && last_collective(j, j->first_rank, coll, sizeof coll)) ls_text_add(t, "  collective: %s\n", coll);
+        if (died && hint(k)) ls_text_add(t, "  hint      : %s\n", hint(k));
         if (!repeats(&k->tail, said.traceback)) {
             if (ls_tail_line(&k->tail, 0, line)) ls_text_add(t, "  its last lines on stderr:\n");
             for (unsigned i = 0; ls_tail_line(&k->tail, i, line); i++) ls_text_add(t, "    | %s\n", line);
@@ -282,7 +295,13 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
         release_reply(&said);
     }
     char saved[LS_SAVED_PATH_BYTES + 128];
-    if (*ls_job_saved(j, saved, sizeof saved)) ls_text_add(t, "  checkpoint: %s\n", saved);
+    if (*ls_job_saved(j, saved, sizeof saved)) {
+        ls_saved s;
+        ls_saved_read(&j->page->saved, &s);
+        ls_text_add(t, "  checkpoint: %s\n", saved);
+        if (*s.path) ls_text_add(t, "  to go on  : the same command with --model.load %s starts from its weights\n", s.path);
+        else ls_text_add(t, "  to go on  : start again; --checkpoint.every N saves while it trains\n");
+    }
     ls_text_add(t, "  consequences: ");
     consequences(j, t);
     if (j->dir) ls_text_add(t, "\n  the same as JSON: %s/failure.json", j->dir);
