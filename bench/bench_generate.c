@@ -38,16 +38,29 @@ static _Noreturn void die(void)
     exit(1);
 }
 
+typedef struct sweeping {
+    const float *x;
+    int64_t n;
+    float sum[LS_TEAM_MOST]; /* of each thread */
+} sweeping;
+
+static void sweep_part(void *arg, int64_t i)
+{
+    sweeping *s = arg;
+    const int64_t first = i * PART;
+    s->sum[ls_team_index()] += add_up(s->x + first, s->n - first < PART ? s->n - first : PART);
+}
+
 /* Seconds to read all parameters. */
 static double sweep(const ls_params *ps, volatile float *sink)
 {
     const float *x = ps->item[0].t.data, *last = ps->item[ps->n - 1].t.data; /* side by side in their arena */
     const int64_t n = last + ls_tensor_count(&ps->item[ps->n - 1].t) - x;
     const uint64_t t0 = now_ns();
-    float sum = 0;
-#pragma omp parallel for schedule(static) reduction(+ : sum)
-    for (int64_t first = 0; first < n; first += PART) sum += add_up(x + first, n - first < PART ? n - first : PART);
-    *sink = sum;
+    static sweeping s;
+    s = (sweeping){ .x = x, .n = n };
+    ls_team_run(sweep_part, &s, (n + PART - 1) / PART);
+    *sink = s.sum[0];
     return 1e-9 * (double)(now_ns() - t0);
 }
 
@@ -83,7 +96,7 @@ static void measure(ls_model *m, const ls_model_preset *p, ls_decoder *d, size_t
     }
     const double s = median(token, TURNS), rate = (double)all / median(pass, TURNS);
     const double best = pass[0] * bytes / (double)all / token[0]; /* sorted by median() */
-    printf("%-12s %7d %8zu %9.1f %9.2f %9.1f %9.2f %9.2f %9.1f %8.1f %% %8.1f %%\n", p->name, ls_thread_count(), context,
+    printf("%-12s %7d %8zu %9.1f %9.2f %9.1f %9.2f %9.2f %9.1f %8.1f %% %8.1f %%\n", p->name, ls_team_size(), context,
            (double)context / prompt, 1e3 * s, 1 / s, 1e-6 * bytes, 1e-9 * rate, rate / bytes,
            100 * median(share, TURNS), 100 * best);
     free(weight);

@@ -9,10 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
+#include "base/team.h"
 #include "golden/attention.h"
 #include "harness_attention.h"
 
@@ -267,11 +265,10 @@ static void a_nan_stays_in_its_row(void **state)
     ls_tape_destroy(t);
 }
 
-#if defined(_OPENMP)
 static void bits_do_not_depend_on_the_number_of_threads(void **state)
 {
     (void)state;
-    const int threads = omp_get_max_threads();
+    const int threads = ls_team_size();
     for (int half = 0; half < 2; half++) {
         problem p = make(2, 130, 130, 4, 2, 40, true);
         halves h = halve(&p);
@@ -280,7 +277,7 @@ static void bits_do_not_depend_on_the_number_of_threads(void **state)
         void *first[4];
         for (int i = 0; i < 4; i++) first[i] = room((size_t)p.n[i] * size);
         for (int n = 1; n <= 3; n++) {
-            omp_set_num_threads(n);
+            ls_team_resize(n);
             ls_tape *t = tape(SLAB);
             as_tensors(&p);
             halves_as_tensors(&p, &h);
@@ -297,9 +294,8 @@ static void bits_do_not_depend_on_the_number_of_threads(void **state)
         drop_halves(&h);
         drop(&p);
     }
-    omp_set_num_threads(threads);
+    ls_team_resize(threads);
 }
-#endif
 
 /* Also when the slab is full of something else. */
 static void two_runs_give_the_same_bits(void **state)
@@ -517,9 +513,7 @@ int main(void)
         cmocka_unit_test(packed_equals_apart_bit_for_bit),
         cmocka_unit_test(decoding_from_a_cache_equals_the_last_rows),
         cmocka_unit_test(huge_scores_do_not_overflow),
-#if defined(_OPENMP)
         cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
-#endif
         cmocka_unit_test(a_nan_stays_in_its_row),
         cmocka_unit_test(two_runs_give_the_same_bits),
         cmocka_unit_test(adds_to_gradients_that_are_there),

@@ -55,7 +55,7 @@ static void bf16_equals_its_formula(void **state)
 static void with_scratch(ls_attention_call *c, bool backward)
 {
     enum { BEHIND = 1024 };
-    const int threads = ls_threads_limit(1); /* scratch of one, so that nothing of it is idle */
+    const int threads = ls_team_resize(1); /* scratch of one, so that nothing of it is idle */
     const size_t size = (size_t)ls_attention_scratch(c, backward) * sizeof *c->scratch;
     char *scratch = aligned_alloc(64, (size + BEHIND + 63) / 64 * 64);
     assert_non_null(scratch);
@@ -63,7 +63,7 @@ static void with_scratch(ls_attention_call *c, bool backward)
     c->scratch = (float *)(void *)scratch;
     if (backward) ls_attention_backward(c);
     else ls_attention_forward(c);
-    ls_threads_limit(threads);
+    ls_team_resize(threads);
     for (size_t i = size; i < size + BEHIND; i++) assert_int_equal((unsigned char)scratch[i], 0xff);
     free(scratch);
 }

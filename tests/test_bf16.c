@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
+#include "base/team.h"
 #include "lockstep/model.h"
 #include "lockstep/optim.h"
 #include "tensor/tape.h"
@@ -178,25 +176,19 @@ static void recompute_and_threads_change_no_bit(void **state)
     (void)state;
     for (size_t k = 0; k < COUNT(names); k++) {
         fixture want;
-#ifdef _OPENMP
-        const int before = omp_get_max_threads();
-        omp_set_num_threads(1);
-#endif
+        const int before = ls_team_size();
+        ls_team_resize(1);
         build(&want, names[k], &(ls_tape_mode){ .dtype = LS_BF16 });
         gradients(&want, 0);
         for (int how = LS_RECOMPUTE_NONE; how <= LS_RECOMPUTE_FULL; how++) {
             fixture f;
-#ifdef _OPENMP
-            omp_set_num_threads(how + 1); /* before the tape is planned: threads have memory of their own */
-#endif
+            ls_team_resize(how + 1); /* before the tape is planned: threads have memory of their own */
             build(&f, names[k], &(ls_tape_mode){ .dtype = LS_BF16, .recompute = (ls_recompute)how });
             gradients(&f, 0);
             assert_same_gradients(&f, &want, ls_recompute_name((ls_recompute)how));
             drop(&f);
         }
-#ifdef _OPENMP
-        omp_set_num_threads(before);
-#endif
+        ls_team_resize(before);
         drop(&want);
     }
 }

@@ -11,11 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
 #include "base/compiler.h"
+#include "base/team.h"
 #include "tensor/gemm.h"
 #include "tensor/gemm_tile.h"
 
@@ -364,7 +362,6 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
     ls_gemm_destroy(g);
 }
 
-#if defined(_OPENMP)
 static const struct { int64_t m, n, k; } threaded[] = {
     { 256, 768, 768 }, { 64, 2304, 768 }, { 1, 5000, 768 },  { 1, 1152, 4096 }, { 33, 200, 4096 },
     { 384, 384, 2048 }, { 800, 96, 1000 }, { 768, 200, 256 }, { 1536, 520, 64 },
@@ -424,11 +421,11 @@ static void bits_do_not_depend_on_the_number_of_threads(void **state)
 {
     (void)state;
     static const int threads[] = { 1, 3, 16 };
-    const int before = omp_get_max_threads();
+    const int before = ls_team_size();
     uint64_t first[THREADED][64];
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         ls_gemm *g;
-        omp_set_num_threads(threads[t]);
+        ls_team_resize(threads[t]);
         assert_int_equal(ls_gemm_create(&g), LS_OK);
         for (size_t i = 0; i < THREADED; i++)
             for (int how = 0; how < 64; how++) {
@@ -442,9 +439,8 @@ static void bits_do_not_depend_on_the_number_of_threads(void **state)
             }
         ls_gemm_destroy(g);
     }
-    omp_set_num_threads(before);
+    ls_team_resize(before);
 }
-#endif
 
 static void one_row_equals_the_plain_loop(void **state)
 {
@@ -627,9 +623,7 @@ int main(void)
         cmocka_unit_test(bf16_sums_are_in_float),
         cmocka_unit_test(every_way_of_the_library_equals_the_plain_loop),
         cmocka_unit_test(products_in_pieces_equal_the_plain_loop),
-#if defined(_OPENMP)
         cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
-#endif
         cmocka_unit_test(packed_weights_equal_the_plain_loop),
         cmocka_unit_test(one_row_equals_the_plain_loop),
         cmocka_unit_test(run_is_right_whoever_multiplies),

@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
+#include "base/team.h"
 #include "lockstep/rng.h"
 #include "lockstep/tensor.h"
 #include "tensor/tape.h"
@@ -316,18 +314,17 @@ static void bf16_equals_its_formula_in_double(void **state)
         }
 }
 
-#if defined(_OPENMP)
 /* 64 rows of a block of 4096: enough for threads. */
 static void bits_do_not_depend_on_the_number_of_threads(void **state)
 {
     (void)state;
-    const int threads = omp_get_max_threads();
+    const int threads = ls_team_size();
     head h = make(80, 24, 9001, 4);
     const size_t nx = (size_t)(h.N * h.C) * sizeof(float), nw = (size_t)(h.V * h.C) * sizeof(float);
     float *dx = room(nx), *dw = room(nw);
     double sum[4];
     for (int n = 1; n <= 3; n++) {
-        omp_set_num_threads(n);
+        ls_team_resize(n);
         ls_tape *t = tape(16 << 20);
         leaf_w(&h);
         (void)fused(t, &h, 0, h.N, 0.5, true, &sum[n], NULL);
@@ -340,12 +337,11 @@ static void bits_do_not_depend_on_the_number_of_threads(void **state)
         assert_memory_equal(h.dw, dw, nw);
         ls_tape_destroy(t);
     }
-    omp_set_num_threads(threads);
+    ls_team_resize(threads);
     free(dx);
     free(dw);
     drop(&h);
 }
-#endif
 
 /* The central difference with h = 1e-5 is off by about h^2 + 2^-52 V / h = 1e-9. */
 static void has_the_slopes_of_its_formula(void **state)
@@ -761,9 +757,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_its_formula_in_double),
         cmocka_unit_test(bf16_equals_its_formula_in_double),
-#if defined(_OPENMP)
         cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
-#endif
         cmocka_unit_test(has_the_slopes_of_its_formula),
         cmocka_unit_test(equals_the_ops_it_fuses),
         cmocka_unit_test(adds_up_to_the_same_however_a_batch_is_split),

@@ -10,10 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
+#include "base/team.h"
 #include "lockstep/tensor.h"
 #include "tensor/tape.h"
 
@@ -181,19 +179,18 @@ static void a_weight_without_a_copy_is_refused(void **state)
     ls_tape_destroy(t);
 }
 
-#if defined(_OPENMP)
 /* Large enough for threads: 256 KiB of dy. */
 static void the_gradient_of_the_bias_does_not_depend_on_threads(void **state)
 {
     (void)state;
     enum { N = 96, I = 3, O = 1500 };
-    const int threads = omp_get_max_threads();
+    const int threads = ls_team_size();
     numbers x = make(N * I), w = make(O * I), dy = make(N * O);
     for (int half = 0; half < 2; half++) {
         float *db[4] = { NULL };
         for (int n = 1; n <= 3; n++) {
             ls_tape *t;
-            omp_set_num_threads(n);
+            ls_team_resize(n);
             assert_int_equal(ls_tape_create((size_t)4 << 20, NULL, NULL, &t), LS_OK);
             db[n] = room(O * sizeof *db[n]);
             ls_tensor gb = { .dtype = LS_F32, .ndim = 1, .dim = { O }, .data = db[n] }, tb = gb;
@@ -209,12 +206,11 @@ static void the_gradient_of_the_bias_does_not_depend_on_threads(void **state)
         }
         for (int n = 1; n <= 3; n++) free(db[n]);
     }
-    omp_set_num_threads(threads);
+    ls_team_resize(threads);
     drop(&x);
     drop(&w);
     drop(&dy);
 }
-#endif
 
 int main(void)
 {
@@ -222,9 +218,7 @@ int main(void)
         cmocka_unit_test(linear_equals_its_formula),
         cmocka_unit_test(last_logits_equal_their_formula),
         cmocka_unit_test(a_weight_without_a_copy_is_refused),
-#if defined(_OPENMP)
         cmocka_unit_test(the_gradient_of_the_bias_does_not_depend_on_threads),
-#endif
     };
     return cmocka_run_group_tests_name("op_linear", tests, NULL, NULL);
 }

@@ -121,23 +121,13 @@ static void keep(ls_tape *t, size_t k, char *out, size_t room)
     assert_true((size_t)(at - out) <= room);
 }
 
-static void use_threads(int n)
-{
-#ifdef _OPENMP
-    omp_set_num_threads(n);
-#else
-    (void)n;
-#endif
-}
-
 static void ops_give_the_same_bits_with_any_number_of_threads(void **state)
 {
     (void)state;
-    if (!LS_THREADED) skip();
     static const int threads[] = { 2, 3, 5 };
     const size_t room = 2 * sizeof(float) * ((size_t)3 * N * C + (size_t)V * C + 2 * C);
     char *one = malloc(room), *more = malloc(room);
-    const int before = ls_thread_count();
+    const int before = ls_team_size();
     ls_tape *t;
     assert_true(one && more);
     assert_int_equal(ls_tape_create((size_t)16 << 20, NULL, NULL, &t), LS_OK);
@@ -148,18 +138,18 @@ static void ops_give_the_same_bits_with_any_number_of_threads(void **state)
             assert_true(ls_threads_pay((int64_t)ls_tensor_nbytes(&m.leaf[X])));
             assert_int_equal(ls_tape_set_dtype(t, dtype), LS_OK);
             memset(one, 0, room);
-            use_threads(1);
+            ls_team_resize(1);
             keep(t, k, one, room);
             for (size_t n = 0; n < COUNT(threads); n++) {
                 memset(more, 0, room);
-                use_threads(threads[n]);
+                ls_team_resize(threads[n]);
                 keep(t, k, more, room);
                 if (memcmp(one, more, room) != 0)
                     fail_msg("%s in %s: %d threads give other bits", row[k].name, ls_dtype_name(dtype), threads[n]);
             }
             drop();
         }
-    use_threads(before);
+    ls_team_resize(before);
     ls_tape_destroy(t);
     free(one);
     free(more);

@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include "lockstep/optim.h"
 #include "tensor/threads.h"
@@ -307,14 +304,11 @@ static void keeps_a_copy_in_bf16(void **state)
 static void the_number_of_threads_changes_no_bit(void **state)
 {
     (void)state;
-#ifndef _OPENMP
-    skip();
-#else
     enum { FIRST = 300001, N = FIRST + 77 };
     static float p[2][N], g[N];
     static uint16_t copy[2][FIRST];
     static const int threads[] = { 1, 2, 3, 5 };
-    const int before = omp_get_max_threads();
+    const int before = ls_team_size();
     assert_true(ls_threads_pay(4 * FIRST));
     for (size_t c = 0; c < COUNT(golden); c++) {
         double norm[2] = { 0 };
@@ -324,7 +318,7 @@ static void the_number_of_threads_changes_no_bit(void **state)
             pair m;
             ls_optim *o;
             ls_arena *a = arena_of(3 * sizeof g);
-            omp_set_num_threads(threads[n]);
+            ls_team_resize(threads[n]);
             ls_mt19937_seed(&random, 5);
             ls_mt19937_uniform(&random, -1.0f, 1.0f, N, p[k]);
             bind(&m, p[k], g, FIRST, p[k] + FIRST, g + FIRST, N - FIRST);
@@ -346,8 +340,7 @@ static void the_number_of_threads_changes_no_bit(void **state)
         for (int i = 0; i < N; i++) want += (double)g[i] * (double)g[i];
         assert_true(fabs(norm[0] - sqrt(want)) < 1e-12 * norm[0]);
     }
-    omp_set_num_threads(before);
-#endif
+    ls_team_resize(before);
 }
 
 static void refuses_a_factor_that_is_not_finite(void **state)

@@ -27,6 +27,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
+#include "base/team.h"
 #include "base/context.h"
 #include "harness.h"
 #include "train/trainer.h"
@@ -218,7 +219,6 @@ static ls_status train(const char *const *options, const char *dir)
     return st;
 }
 
-extern void omp_set_num_threads(int n) __attribute__((weak)); /* not where the compiler came without OpenMP */
 
 static void run_rank(int rank, int port, const char *const *options, const char *dir)
 {
@@ -232,7 +232,7 @@ static void run_rank(int rank, int port, const char *const *options, const char 
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     unsetenv("LOCAL_RANK");
     unsetenv("LOCAL_WORLD_SIZE");
-    if (omp_set_num_threads) omp_set_num_threads(1);
+    ls_team_resize(1);
     if (!freopen("/dev/null", "w", stdout)) return;
     if (train(options, dir) == LS_OK) mine->silent = true;
     else snprintf(mine->failure, sizeof mine->failure, "%s", ls_last_error());

@@ -5,15 +5,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
 #include "base/env.h"
 #include "lockstep/world.h"
 #include "tensor/threads.h"
 
-#if defined(_OPENMP)
 static int share_of(int ranks)
 {
     const int share = ls_env_get()->cpus() / ranks;
@@ -28,29 +24,29 @@ static void a_lone_process_has_no_more_threads_than_cores(void **state)
     static const int more[] = { 0, 1, 50 };
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         ls_world *w;
-        omp_set_num_threads(cores + more[i]);
+        ls_team_resize(cores + more[i]);
         assert_int_equal(ls_world_join(NULL, &w), LS_OK);
-        assert_int_equal(omp_get_max_threads(), cores);
+        assert_int_equal(ls_team_size(), cores);
         ls_world_leave(w);
     }
     ls_world *w;
-    omp_set_num_threads(1); /* its owner's wish */
+    ls_team_resize(1); /* its owner's wish */
     assert_int_equal(ls_world_join(NULL, &w), LS_OK);
-    assert_int_equal(omp_get_max_threads(), 1);
+    assert_int_equal(ls_team_size(), 1);
     ls_world_leave(w);
     setenv("OMP_NUM_THREADS", "50", 1); /* the user's */
-    omp_set_num_threads(50);
+    ls_team_resize(50);
     assert_int_equal(ls_world_join(NULL, &w), LS_OK);
-    assert_int_equal(omp_get_max_threads(), 50);
+    assert_int_equal(ls_team_size(), 50);
     ls_world_leave(w);
     unsetenv("OMP_NUM_THREADS");
-    omp_set_num_threads(cores);
+    ls_team_resize(cores);
 }
 
 static ls_status count_mine(ls_world *w, void *arg)
 {
     int *threads = arg;
-    threads[ls_world_rank(w)] = omp_get_max_threads();
+    threads[ls_world_rank(w)] = ls_team_size();
     return LS_OK;
 }
 
@@ -68,7 +64,6 @@ static void ranks_that_are_threads_share_the_cores(void **state)
         }
     unsetenv("OMP_NUM_THREADS");
 }
-#endif
 
 static void parts_cover_everything_once(void **state)
 {
@@ -98,10 +93,8 @@ static void sums_are_cut_by_shape(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#if defined(_OPENMP)
         cmocka_unit_test(a_lone_process_has_no_more_threads_than_cores),
         cmocka_unit_test(ranks_that_are_threads_share_the_cores),
-#endif
         cmocka_unit_test(parts_cover_everything_once),
         cmocka_unit_test(sums_are_cut_by_shape),
     };

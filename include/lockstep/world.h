@@ -73,7 +73,7 @@ typedef struct ls_world_opts {
  * LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; else what Open MPI's mpirun sets, else
  * PMI's variables (MPICH, Intel MPI), else Slurm's; nothing set: what opts->rank and
  * opts->size say, else a world of one.
- * Where OMP_NUM_THREADS is unset (`lockstep run` sets it), a rank gets no more OpenMP
+ * Where OMP_NUM_THREADS is unset (`lockstep run` sets it), a rank computes with no more
  * threads than usable cores / local ranks.
  * Blocks until every rank has joined. LS_JOIN_TIMEOUT names the missing ranks,
  * LS_PORT_BUSY the port and its holder, LS_INVALID a variable that is wrong. */

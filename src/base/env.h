@@ -149,6 +149,7 @@ typedef struct ls_env {
     /* threads and processes */
     int (*thread_start)(void (*fn)(void *), void *arg, void **handle);
     void (*thread_join)(void *handle);
+    void (*at_thread_end)(void (*fn)(void)); /* the calling thread calls fn when it ends; one fn per process */
     int (*spawn)(const ls_child *c, int *pidfd); /* the pid, once its program runs; *pidfd -1: no such thing here */
     /* State without waiting; `code` gets the exit code or signal. Reaps an ended
      * child; after that, and for no child of ours, LS_CHILD_EXITED with code -1. */

@@ -57,6 +57,26 @@ void ls_real_thread_join(void *handle)
     free(t);
 }
 
+/* What the ending thread calls is the key's value: a function pointer, which C has no cast to void * for. */
+static pthread_key_t end_key;
+static pthread_once_t end_once = PTHREAD_ONCE_INIT;
+
+static void call_end(void *p)
+{
+    void (*fn)(void);
+    memcpy(&fn, &p, sizeof fn);
+    fn();
+}
+
+static void make_end_key(void) { (void)pthread_key_create(&end_key, call_end); }
+
+void ls_real_at_thread_end(void (*fn)(void))
+{
+    void *p;
+    memcpy(&p, &fn, sizeof p);
+    if (pthread_once(&end_once, make_end_key) == 0) (void)pthread_setspecific(end_key, p);
+}
+
 /* --- starting a process -------------------------------------------------------------------- */
 
 /* All that the child needs, prepared before the fork: after it, in a program

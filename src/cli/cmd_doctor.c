@@ -152,9 +152,8 @@ static void build(void)
            ls_gemm_library_has_bf16() ? "by the processor's instructions" : "by way of f32: right, and slower");
     const char *told = ls_env_get()->getenv("OMP_NUM_THREADS");
     row("threads");
-    if (LS_THREADED && told) printf("%d a rank, by OMP_NUM_THREADS=%s\n", ls_thread_count(), told);
-    else if (LS_THREADED) printf("%d for a rank alone; usable cores / local ranks for several\n", ls_env_get()->cpus());
-    else puts("one a rank: built without GCC's OpenMP");
+    if (told) printf("%d per rank, by OMP_NUM_THREADS=%s\n", ls_team_size(), told);
+    else printf("%d for a rank alone; usable cores / local ranks for several\n", ls_env_get()->cpus());
     row("transports");
     for (size_t i = 0; ls_transports[i]; i++) printf("%s%s", i ? ", " : "", ls_transports[i]->name);
     puts("");

@@ -67,9 +67,6 @@ static void describe(const ls_job *j, int r, vars *e)
     set(e, "TORCHELASTIC_ERROR_FILE=%s", k->error_file);
     if (!env->getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING")) set(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
     if (!env->getenv("OMP_NUM_THREADS")) set(e, "OMP_NUM_THREADS=%d", j->cpus / n > 1 ? j->cpus / n : 1);
-    /* libgomp reads it when it is loaded. A thread that waits spins for about 0.3 ms instead of 5, then sleeps: longer
-     * than it takes to get from one product to the next, and short beside a wait for another rank. */
-    if (!env->getenv("OMP_WAIT_POLICY") && !env->getenv("GOMP_SPINCOUNT")) set(e, "GOMP_SPINCOUNT=20000");
 
     set(e, "LOCKSTEP_LAUNCHER=1");
     set(e, "LOCKSTEP_STORE=%s", j->store_name);

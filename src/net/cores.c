@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/team.h"
 #include "net/world.h"
 
 #define MASK_WORDS 128 /* 8,192 CPUs */
@@ -62,12 +63,16 @@ static ls_status bind_rank(ls_world *w, const bound *before, int cpus)
         return ls_fail(LS_NO_MEMORY, "the CPUs of rank %d", w->rank);
     }
     memcpy(w->unbound, before->mask, sizeof before->mask);
+    ls_team_end(); /* threads have the CPUs of the one that starts them */
     return LS_OK;
 }
 
 void ls_world_unbind(ls_world *w)
 {
-    if (w->unbound) (void)ls_env_get()->bind_cpus(w->unbound, MASK_WORDS);
+    if (w->unbound) {
+        ls_team_end();
+        (void)ls_env_get()->bind_cpus(w->unbound, MASK_WORDS);
+    }
     free(w->unbound);
     w->unbound = NULL;
 }
@@ -91,25 +96,19 @@ static void log_cpus(const ls_world *w)
     ls_log(LS_LOG_INFO, "device: CPUs %s; local rank %d of %d", text, w->local_rank, w->local_size);
 }
 
-/* Left alone, the OpenMP of each rank starts a thread for every core, and they keep the cores busy waiting for one
- * another: a rank gets at most its share. `lockstep run` and users say how many by OMP_NUM_THREADS; that is for a
- * process, so ranks that are threads take their share of it all the same. */
-static void share_openmp(const ls_world *w, int cpus)
+/* Left alone, each rank would compute with a thread for every core: a rank gets at most cores / local ranks of them.
+ * `lockstep run` and users say how many by OMP_NUM_THREADS; that is for a process, so ranks that are threads get the
+ * same limit all the same. */
+static void limit_threads(const ls_world *w, int cpus)
 {
     const ls_env *env = ls_env_get();
     int share = cpus / w->local_size, usable = env->cpus();
     if (share > usable) share = usable;
     if (share < 1) share = 1;
-    void (*set_threads)(int) = NULL;
-    int (*get_threads)(void) = NULL;
-    void *set = env->symbol(NULL, "omp_set_num_threads"), *get = env->symbol(NULL, "omp_get_max_threads");
-    if (!set || !get || (env->getenv("OMP_NUM_THREADS") && !w->threads)) return;
-    memcpy(&set_threads, &set, sizeof set_threads); /* C has no cast for it */
-    memcpy(&get_threads, &get, sizeof get_threads);
-    if (get_threads() <= share) return;
-    set_threads(share);
-    ls_log(LS_LOG_INFO, "%d OpenMP thread%s for each of %d ranks on %d cores", share, share == 1 ? "" : "s",
-           w->local_size, cpus);
+    if (env->getenv("OMP_NUM_THREADS") && !w->threads) return;
+    if (ls_team_resize(ls_team_size()) <= share) return; /* a process that was forked begins a team of its own */
+    ls_team_resize(share);
+    ls_log(LS_LOG_INFO, "%d thread%s for each of %d ranks on %d cores", share, share == 1 ? "" : "s", w->local_size, cpus);
 }
 
 /* Without a launcher. */
@@ -123,7 +122,7 @@ static ls_status cores_of_all(ls_world *w, int *cpus)
     bool limited = *cpus < count(&mine); /* by a control group, whose limit is everybody's */
     if (!limited && count(&together) > *cpus) *cpus = count(&together);
     if (w->opts.bind && same) LS_TRY(bind_rank(w, &mine, *cpus));
-    share_openmp(w, *cpus);
+    limit_threads(w, *cpus);
     return LS_OK;
 }
 
@@ -131,7 +130,7 @@ ls_status ls_world_cores(ls_world *w, int *cpus)
 {
     ls_status st = LS_OK;
     *cpus = ls_env_get()->cpus();
-    if (w->threads || w->local_size == 1) share_openmp(w, *cpus);
+    if (w->threads || w->local_size == 1) limit_threads(w, *cpus);
     else if (w->by_hand) st = cores_of_all(w, cpus);
     else st = ls_env_int("LOCKSTEP_CPUS", 1, 1 << 20, cpus); /* a bound rank sees only its own */
     if (st == LS_OK) log_cpus(w);

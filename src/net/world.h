@@ -70,7 +70,7 @@ ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts 
 void ls_world_close(ls_world *w);
 
 /* CPUs of all ranks of this host together (cores.c). Ranks that `lockstep run` did not start also get their share of
- * OpenMP threads. Every rank calls it. */
+ * threads to compute with. Every rank calls it. */
 ls_status ls_world_cores(ls_world *w, int *cpus);
 /* Undoes ls_world_opts.bind. */
 void ls_world_unbind(ls_world *w);

@@ -61,32 +61,39 @@ static int64_t scratch_of_thread(const ls_attention_call *c, bool backward)
 
 int64_t ls_attention_scratch(const ls_attention_call *c, bool backward)
 {
-    return ls_thread_count() * scratch_of_thread(c, backward);
+    return ls_team_size() * scratch_of_thread(c, backward);
 }
 
 /* Pieces are independent: threads share them. What backward follows goes by tiles: it makes the same scores again, to
  * the bit, however large they are. */
+static void forward_piece(void *call, int64_t piece)
+{
+    const ls_attention_call *c = *(const ls_attention_call *const *)call;
+    float *scratch = c->scratch ? c->scratch + ls_team_index() * scratch_of_thread(c, false) : NULL;
+    if (is_few(c)) ls_attention_forward_few(c, piece / c->Hq, piece % c->Hq);
+    else if (by_amx(c)) ls_attention_amx_forward(c, piece / c->Hq, piece % c->Hq, scratch);
+    else ls_attention_forward_tiles(c, piece / c->Hq, piece % c->Hq, scratch);
+}
+
 void ls_attention_forward(const ls_attention_call *c)
 {
-    const bool few = is_few(c);
     const bool pay = ls_threads_pay((int64_t)(ls_attention_flops(c) / 4.0));
-    LS_THREADS_FOR(pay, for (int64_t piece = 0; piece < c->B * c->Hq; piece++) {
-        float *scratch = c->scratch ? c->scratch + ls_thread_index() * scratch_of_thread(c, false) : NULL;
-        if (few) ls_attention_forward_few(c, piece / c->Hq, piece % c->Hq);
-        else if (by_amx(c)) ls_attention_amx_forward(c, piece / c->Hq, piece % c->Hq, scratch);
-        else ls_attention_forward_tiles(c, piece / c->Hq, piece % c->Hq, scratch);
-    });
+    ls_threads_for(pay, c->B * c->Hq, forward_piece, &c);
 }
 
 /* The same, a piece being a head of keys with all its heads of queries. */
+static void backward_piece(void *call, int64_t piece)
+{
+    const ls_attention_call *c = *(const ls_attention_call *const *)call;
+    float *scratch = c->scratch + ls_team_index() * scratch_of_thread(c, true);
+    if (by_amx(c)) ls_attention_amx_backward(c, piece / c->Hkv, piece % c->Hkv, scratch);
+    else ls_attention_backward_head(c, piece / c->Hkv, piece % c->Hkv, scratch);
+}
+
 void ls_attention_backward(const ls_attention_call *c)
 {
     const bool pay = ls_threads_pay((int64_t)(2.5 * ls_attention_flops(c) / 4.0));
-    LS_THREADS_FOR(pay, for (int64_t piece = 0; piece < c->B * c->Hkv; piece++) {
-        float *scratch = c->scratch + ls_thread_index() * scratch_of_thread(c, true);
-        if (by_amx(c)) ls_attention_amx_backward(c, piece / c->Hkv, piece % c->Hkv, scratch);
-        else ls_attention_backward_head(c, piece / c->Hkv, piece % c->Hkv, scratch);
-    });
+    ls_threads_for(pay, c->B * c->Hkv, backward_piece, &c);
 }
 
 double ls_attention_flops(const ls_attention_call *c)

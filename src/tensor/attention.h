@@ -69,7 +69,7 @@ ls_strides ls_strides_dense(int64_t T, int64_t H, int64_t D);
  * generation) read keys and values once, at the speed of memory where a head's tokens lie together, as in a cache
  * [B, Hkv, T, D]; from [B, T, Hkv, D] it is a third of that. */
 void ls_attention_forward(const ls_attention_call *c);
-/* Needs out and lse as forward left them. Uses about 480 KB of stack. Both share the heads out over OpenMP's threads;
+/* Needs out and lse as forward left them. Uses about 480 KB of stack. The heads are divided among the team's threads;
  * the bits do not depend on their number. */
 void ls_attention_backward(const ls_attention_call *c);
 /* For each thread, copies of k and v of one head, and backward float sums for dk and dv: 2 or 4 times Tk D floats; with

@@ -6,7 +6,7 @@
  * times a transposed matrix, which only reads memory (gemm_row.c). Who multiplies
  * depends on shape, types and CPU, and never on an address, so the same product
  * gives the same bits every time. Large products take all threads that the process
- * gives OpenMP, small ones that of the caller; the bits do not depend on their
+ * gives the team, small ones that of the caller; the bits do not depend on their
  * number, because pieces of C, cut as the shape says, are what threads share.
  */
 #ifndef LS_TENSOR_GEMM_H

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/env.h"
 #include "tensor/gemm_dnnl.h"
 #include "tensor/threads.h"
 
@@ -33,6 +34,8 @@ struct ls_gemm_library {
     char *scratch; /* owned, shared by all products: they run one after the other */
     size_t scratch_bytes;
     dnnl_cpu_isa_t isa; /* asked once */
+    int (*get_threads)(void); /* of the OpenMP that oneDNN brings; NULL: it brings none */
+    void (*set_threads)(int n);
     int forced;    /* way; -1: choose */
 };
 
@@ -70,6 +73,24 @@ static LS_COLD ls_status refused(dnnl_status_t got, const char *doing)
     return ls_fail(code, "oneDNN: %s failed with status %d", doing, (int)got);
 }
 
+/* oneDNN's OpenMP has its number of threads per calling thread. Found at run time: a linker that does not see the
+ * library which oneDNN needs would resolve a weak symbol to nothing. */
+static void find_openmp(ls_gemm_library *l)
+{
+    void *get = ls_env_get()->symbol(NULL, "omp_get_max_threads"), *set = ls_env_get()->symbol(NULL, "omp_set_num_threads");
+    memcpy(&l->get_threads, &get, sizeof get); /* C has no cast for it */
+    memcpy(&l->set_threads, &set, sizeof set);
+}
+
+/* oneDNN's calls of this thread find n threads from now on; returns how many before. */
+static int limit_threads(const ls_gemm_library *l, int n)
+{
+    if (!l->get_threads || !l->set_threads) return 1; /* built without OpenMP */
+    const int before = l->get_threads();
+    if (n != before) l->set_threads(n);
+    return before;
+}
+
 ls_status ls_gemm_library_open(ls_gemm_library **out)
 {
     *out = NULL;
@@ -77,6 +98,7 @@ ls_status ls_gemm_library_open(ls_gemm_library **out)
     if (!l) return ls_fail(LS_NO_MEMORY, "oneDNN's context");
     l->forced = -1;
     l->isa = dnnl_get_effective_cpu_isa();
+    find_openmp(l);
     dnnl_status_t got = dnnl_engine_create(&l->engine, dnnl_cpu, 0);
     if (got == dnnl_success) got = dnnl_stream_create(&l->stream, l->engine, dnnl_stream_default_flags);
     if (got != dnnl_success) {
@@ -130,7 +152,9 @@ static LS_COLD ls_status add_product(ls_gemm_library *l, const ls_dnnl_product *
         l->cap = cap;
     }
     p.cut = ls_dnnl_cut_of(&p.key, LS_DNNL_MATMUL, l->isa);
+    const int threads = limit_threads(l, 1);
     const dnnl_status_t got = ls_dnnl_prepare(l->engine, &p);
+    limit_threads(l, threads);
     ls_status st = got == dnnl_success ? LS_OK : refused(got, "preparing a matrix product");
     const size_t scratch = (size_t)p.threads * (p.scratch_bytes + p.copy_bytes);
     if (st == LS_OK && scratch > l->scratch_bytes) st = grow_scratch(l, scratch);
@@ -198,7 +222,7 @@ static void run_primitive(running *r, int i)
     const int64_t row = r->cut.across ? 0 : i * r->cut.rows, column = r->cut.across ? i * r->cut.columns : 0;
     const int64_t m = less(r->cut.rows, c->m - row), n = less(r->cut.columns, c->n - column);
     const ls_dnnl_prepared *by = m < r->cut.rows || n < r->cut.columns ? &p->last : &p->whole;
-    const int me = ls_thread_index();
+    const int me = ls_team_index();
     char *scratch = r->l->scratch + (size_t)me * (p->scratch_bytes + p->copy_bytes), *copy = scratch + p->scratch_bytes;
     char *to = (char *)c->c + (size_t)(row * c->n + column) * out;
     const char *a = (const char *)c->a + (size_t)(row * (c->trans_a ? 1 : c->k)) * in;
@@ -227,10 +251,31 @@ static void run_primitive(running *r, int i)
     if (n < c->n) copy_rows(to, (size_t)c->n * out, copy, (size_t)n * out, m, (size_t)n * out);
 }
 
-static void run_piece(running *r, int i)
+/* oneDNN sums in another order where it finds several threads: each call gets one. */
+static void run_piece(void *arg, int64_t i)
 {
-    if (r->product) run_primitive(r, i);
-    else run_sgemm(r, i);
+    running *r = arg;
+    const int threads = limit_threads(r->l, 1);
+    if (r->product) run_primitive(r, (int)i);
+    else run_sgemm(r, (int)i);
+    limit_threads(r->l, threads);
+}
+
+#define STRETCH 16 /* rows of B that are copied at a time */
+
+typedef struct b_rows {
+    char *to;
+    const char *from;
+    size_t to_row, from_row; /* bytes from one to the next; the shorter from_row is copied */
+    int64_t n;
+} b_rows;
+
+static void copy_stretch(void *arg, int64_t i)
+{
+    const b_rows *b = arg;
+    const int64_t first = i * STRETCH, rows = less(STRETCH, b->n - first);
+    copy_rows(b->to + (size_t)first * b->to_row, b->to_row, b->from + (size_t)first * b->from_row, b->from_row, rows,
+              b->from_row);
 }
 
 /* B once more, in scratch memory, for all pieces. */
@@ -239,23 +284,17 @@ static ls_status copy_b(running *r)
     const ls_gemm_call *c = r->call;
     const size_t from_row = (size_t)c->n * sizeof(float), to_row = (size_t)r->cut.b_row * sizeof(float);
     if (r->l->scratch_bytes < (size_t)c->k * to_row) LS_TRY(grow_scratch(r->l, (size_t)c->k * to_row));
-    LS_THREADS_FOR(ls_threads_pay(2 * c->k * (int64_t)from_row), for (int64_t k = 0; k < c->k; k++)
-        memcpy(r->l->scratch + (size_t)k * to_row, (const char *)c->b + (size_t)k * from_row, from_row););
+    b_rows rows = { .to = r->l->scratch, .from = c->b, .to_row = to_row, .from_row = from_row, .n = c->k };
+    const int64_t stretches = (c->k + STRETCH - 1) / STRETCH;
+    ls_threads_for(ls_threads_pay(2 * c->k * (int64_t)from_row), stretches, copy_stretch, &rows);
     return LS_OK;
 }
 
-/* oneDNN, too, finds one thread: within a team by itself, else because that is the limit. */
 static ls_status run_pieces(running *r)
 {
     const int pieces = r->cut.pieces;
     if (r->cut.b_row) LS_TRY(copy_b(r));
-    if (pieces > 1 && ls_thread_count() > 1) {
-        LS_THREADS_FOR(true, for (int i = 0; i < pieces; i++) run_piece(r, i););
-    } else {
-        const int threads = ls_threads_limit(1);
-        for (int i = 0; i < pieces; i++) run_piece(r, i);
-        ls_threads_limit(threads);
-    }
+    ls_team_run(run_piece, r, pieces);
     for (int i = 0; i < pieces; i++)
         if (r->got[i] != dnnl_success) return refused(r->got[i], "a matrix product");
     return LS_OK;
@@ -263,7 +302,7 @@ static ls_status run_pieces(running *r)
 
 static ls_status find_product(ls_gemm_library *l, const ls_gemm_call *c, ls_dnnl_product **out)
 {
-    const ls_dnnl_product wanted = { .key = *c, .threads = ls_thread_count() };
+    const ls_dnnl_product wanted = { .key = *c, .threads = ls_team_size() };
     for (int i = 0; i < l->n; i++)
         if (same(&l->item[i], &wanted)) {
             *out = &l->item[i];
@@ -295,7 +334,9 @@ ls_status ls_gemm_library_pack(ls_gemm_library *l, const ls_gemm_call *c, void *
     const dnnl_exec_arg_t args[] = {
         { DNNL_ARG_FROM, p->plain }, { DNNL_ARG_TO, p->packed }, { DNNL_ARG_SCRATCHPAD, p->pack_scratch },
     };
+    const int threads = limit_threads(l, 1); /* as everywhere: threads of its own would take the cores from the team */
     got = dnnl_primitive_execute(p->pack, l->stream, 3, args);
+    limit_threads(l, threads);
     return got == dnnl_success ? LS_OK : refused(got, "packing a weight");
 }
 

@@ -69,7 +69,6 @@ static dnnl_status_t prepare_packing(dnnl_engine_t engine, ls_dnnl_product *out,
     dnnl_primitive_desc_t desc = NULL;
     ls_dnnl_description plain = NULL;
     const ls_gemm_call *c = &out->key;
-    const int threads = ls_threads_limit(out->threads); /* a copy has the same bits whoever makes it */
     const ls_dnnl_description packed = dnnl_primitive_desc_query_md(product_desc, dnnl_query_weights_md, 0);
     dnnl_status_t got = dnnl_memory_create(&out->packed, packed, engine, DNNL_MEMORY_NONE);
     if (got == dnnl_success) got = describe(&plain, c->in, c->k, c->n, c->trans_b ? c->k : c->n, c->trans_b);
@@ -90,7 +89,6 @@ static dnnl_status_t prepare_packing(dnnl_engine_t engine, ls_dnnl_product *out,
     ls_dnnl_forget(plain);
     if (desc) dnnl_primitive_desc_destroy(desc);
     if (attr) dnnl_primitive_attr_destroy(attr);
-    ls_threads_limit(threads);
     return got;
 }
 
@@ -151,11 +149,9 @@ dnnl_status_t ls_dnnl_prepare(dnnl_engine_t engine, ls_dnnl_product *p)
     const ls_gemm_call *c = &p->key;
     const ls_dnnl_cut at = p->cut;
     const int64_t last = at.across ? c->n - (at.pieces - 1) * at.columns : c->m - (at.pieces - 1) * at.rows;
-    const int threads = ls_threads_limit(1);
     dnnl_status_t got = prepare_piece(engine, p, &p->whole, at.rows, at.columns);
     if (got == dnnl_success && last < (at.across ? at.columns : at.rows))
         got = prepare_piece(engine, p, &p->last, at.across ? c->m : last, at.across ? last : c->n);
-    ls_threads_limit(threads);
     p->scratch_bytes = whole_lines(p->scratch_bytes);
     if (at.dense_a) p->copy_bytes = whole_lines((size_t)(c->k * at.rows) * ls_dnnl_element_bytes(c->in));
     if (at.pieces > 1 && at.across)

@@ -39,10 +39,15 @@ LS_KERNEL static void some(const ls_gemm_call *p, int64_t first, int64_t end)
     LS_BY_DTYPE(p->in, some_of, p, first, end);
 }
 
+static void piece(void *call, int64_t i)
+{
+    const ls_gemm_call *p = *(const ls_gemm_call *const *)call;
+    const int64_t end = (i + 1) * ROWS;
+    some(p, i * ROWS, end < p->n ? end : p->n);
+}
+
 void ls_gemm_row(const ls_gemm_call *p)
 {
     const int64_t pieces = (p->n + ROWS - 1) / ROWS, bytes = p->n * p->k * (int64_t)ls_dtype_size(p->in);
-    LS_THREADS_FOR(ls_threads_pay(bytes), for (int64_t i = 0; i < pieces; i++) {
-        some(p, i * ROWS, i + 1 < pieces ? (i + 1) * ROWS : p->n);
-    });
+    ls_threads_for(ls_threads_pay(bytes), pieces, piece, &p);
 }

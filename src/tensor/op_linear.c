@@ -39,14 +39,26 @@ LS_KERNEL static void some_column_sums(ls_dtype dtype, float *db, const void *dy
     LS_BY_DTYPE(dtype, column_sums_of, db, dy, N, O, first, end, add);
 }
 
+typedef struct sums {
+    float *db;
+    const ls_tensor *dy;
+    int64_t N, O, columns; /* columns: of one piece */
+    bool add;
+} sums;
+
+static void one_piece(void *arg, int64_t i)
+{
+    const sums *s = arg;
+    const int64_t first = i * s->columns, end = first + s->columns < s->O ? first + s->columns : s->O;
+    some_column_sums(s->dy->dtype, s->db, s->dy->data, s->N, s->O, first, end, s->add);
+}
+
 /* db[o] (+)= sum of dy[n][o] over n, in ascending n. */
 static void column_sums(float *db, const ls_tensor *dy, int64_t N, int64_t O, bool add)
 {
-    const bool shared = ls_threads_pay((int64_t)ls_tensor_nbytes(dy));
-    const int64_t columns = shared ? COLUMNS : O;
-    LS_THREADS_FOR(shared, for (int64_t o = 0; o < O; o += columns) {
-        some_column_sums(dy->dtype, db, dy->data, N, O, o, o + columns < O ? o + columns : O, add);
-    });
+    const bool pay = ls_threads_pay((int64_t)ls_tensor_nbytes(dy));
+    sums s = { .db = db, .dy = dy, .N = N, .O = O, .columns = pay ? COLUMNS : O, .add = add };
+    ls_threads_for(pay, (O + s.columns - 1) / s.columns, one_piece, &s);
 }
 
 /* What the products read of w. */

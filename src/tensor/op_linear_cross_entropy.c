@@ -197,6 +197,22 @@ static void take_in(int64_t label, int64_t v0, int64_t nv, float *row, float *to
     }
 }
 
+/* A block of logits and the rows it is of. */
+typedef struct block {
+    const head *h;
+    int64_t first, v0, nv;
+    float *e, *top;
+    rows *r;
+    uint16_t *dl; /* gradients are rounded to it; NULL: they take the place of the logits */
+    double scale;
+} block;
+
+static void take_in_row(void *arg, int64_t i)
+{
+    const block *b = arg;
+    take_in(b->h->labels[b->first + i], b->v0, b->nv, b->e + i * b->nv, b->top + i, b->r, i);
+}
+
 /* Logits of rows [first, first + n) block by block, with what their softmax needs. */
 static ls_status logits(ls_tape *t, const head *h, int64_t first, int64_t n, bool keep, rows *r)
 {
@@ -212,9 +228,8 @@ static ls_status logits(ls_tape *t, const head *h, int64_t first, int64_t n, boo
         l.a = ls_at_const(h->x, first * h->C, h->dtype == LS_BF16);
         l.c = e;
         LS_TRY(multiply(t, h, j, n, &l));
-        LS_THREADS_FOR(ls_threads_pay(n * nv * (int64_t)sizeof *e), for (int64_t i = 0; i < n; i++) {
-            take_in(h->labels[first + i], v0, nv, e + i * nv, top + i, r, i);
-        });
+        block b = { .h = h, .first = first, .v0 = v0, .nv = nv, .e = e, .top = top, .r = r };
+        ls_threads_for(ls_threads_pay(n * nv * (int64_t)sizeof *e), n, take_in_row, &b);
     }
     return LS_OK;
 }
@@ -254,17 +269,23 @@ static void turn(int64_t label, int64_t v0, int64_t nv, float *row, uint16_t *dl
     else if (here) row[label - v0] = slope;
 }
 
+static void turn_row(void *arg, int64_t i)
+{
+    const block *b = arg;
+    turn(b->h->labels[b->first + i], b->v0, b->nv, b->e + i * b->nv, b->dl ? b->dl + i * b->nv : NULL,
+         exp((double)b->top[i] - b->r->sum[i]), b->scale);
+}
+
 /* Turns the kept blocks into gradients of the logits, and these into those of x and w. */
-static ls_status gradients(ls_tape *t, const head *h, int64_t first, int64_t n, const rows *r, const slopes *d)
+static ls_status gradients(ls_tape *t, const head *h, int64_t first, int64_t n, rows *r, const slopes *d)
 {
     const bool bf16 = h->dtype == LS_BF16;
     for (int64_t j = 0; j < h->blocks; j++) {
         const int64_t v0 = first_of(h, j), nv = rows_of(h, j);
         float *e = r->e + j * h->rows * h->block;
-        LS_THREADS_FOR(ls_threads_pay(n * nv * (int64_t)sizeof *e), for (int64_t i = 0; i < n; i++) {
-            turn(h->labels[first + i], v0, nv, e + i * nv, bf16 ? r->dl + i * nv : NULL,
-                 exp((double)r->top[j * h->rows + i] - r->sum[i]), d->scale);
-        });
+        block b = { .h = h, .first = first, .v0 = v0, .nv = nv, .e = e, .top = r->top + j * h->rows, .r = r,
+                    .dl = bf16 ? r->dl : NULL, .scale = d->scale };
+        ls_threads_for(ls_threads_pay(n * nv * (int64_t)sizeof *e), n, turn_row, &b);
         const void *dl = bf16 ? (void *)r->dl : e;
         ls_gemm_call dx = slope_product(h, j, n, d->add_x);
         dx.a = dl;

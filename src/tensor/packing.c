@@ -51,7 +51,7 @@ static bool matches(const struct packed_weight *p, const ls_gemm_call *c, const 
     const ls_gemm_call *o = &p->call;
     return p->w == w && p->first == first && o->b == c->b && o->m == c->m && o->n == c->n && o->k == c->k &&
            o->trans_b == c->trans_b && o->add == c->add && o->in == c->in && o->out == c->out && !o->bias == !c->bias &&
-           p->threads == ls_thread_count();
+           p->threads == ls_team_size();
 }
 
 static LS_COLD ls_status add(ls_packing *p, bool dry, const struct packed_weight *what, struct packed_weight **out)
@@ -81,7 +81,7 @@ static ls_status find_copy(ls_tape *t, ls_gemm_call *c, const ls_tensor *w, int6
         if (matches(&p->item[i], c, w, first)) found = &p->item[i];
     if (!found) {
         if (ls_gemm_packed_bytes(c) == 0) return LS_OK;
-        const struct packed_weight what = { .w = w, .first = first, .call = *c, .threads = ls_thread_count() };
+        const struct packed_weight what = { .w = w, .first = first, .call = *c, .threads = ls_team_size() };
         LS_TRY(add(p, t->dry, &what, &found));
     }
     if (t->dry || !found->has_room) return LS_OK;

@@ -2,36 +2,42 @@
 #include "tensor/share.h"
 
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include "tensor/threads.h"
 
-#ifdef _OPENMP
-static int64_t cut(int64_t n, int64_t unit, int64_t parts, int64_t i)
+#define PARTS_PER_THREAD 4 /* so that a thread which lost its core for a while is helped, */
+#define PART_BYTES ((int64_t)64 << 10) /* of parts that are worth taking */
+
+typedef struct cut_loop {
+    ls_loop loop;
+    const void *call;
+    int64_t n, unit, parts;
+} cut_loop;
+
+static int64_t cut(const cut_loop *c, int64_t i)
 {
-    const int64_t at = ls_part((n + unit - 1) / unit, parts, i) * unit;
-    return at < n ? at : n;
+    const int64_t at = ls_part((c->n + c->unit - 1) / c->unit, c->parts, i) * c->unit;
+    return at < c->n ? at : c->n;
 }
-#endif
+
+static void one_part(void *arg, int64_t i)
+{
+    const cut_loop *c = arg;
+    const int64_t first = cut(c, i), end = cut(c, i + 1);
+    if (first < end) c->loop(c->call, first, end - first);
+}
 
 void ls_share(ls_loop loop, const void *call, int64_t n, int64_t unit, int64_t bytes)
 {
-#ifdef _OPENMP
-    if (ls_threads_pay(bytes) && omp_get_max_threads() > 1) {
-#pragma omp parallel
-        {
-            const int64_t parts = omp_get_num_threads(), me = omp_get_thread_num();
-            const int64_t first = cut(n, unit, parts, me), end = cut(n, unit, parts, me + 1);
-            if (first < end) loop(call, first, end - first);
-        }
+    const int64_t threads = ls_threads_pay(bytes) ? ls_team_size() : 1;
+    if (threads == 1) {
+        loop(call, 0, n);
         return;
     }
-#endif
-    (void)unit;
-    (void)bytes;
-    loop(call, 0, n);
+    int64_t parts = bytes / PART_BYTES;
+    if (parts > threads * PARTS_PER_THREAD) parts = threads * PARTS_PER_THREAD;
+    if (parts < threads) parts = threads;
+    ls_team_run(one_part, &(cut_loop){ loop, call, n, unit, parts }, parts);
 }
 
 static void clear(const void *call, int64_t first, int64_t count)

@@ -11,8 +11,8 @@
 /* Does [first, first + count) of the work that `call` describes. May be an LS_KERNEL. */
 typedef void (*ls_loop)(const void *call, int64_t first, int64_t count);
 
-/* Runs `loop` over [0, n): whole, or, where threads pay for the `bytes` it reads and writes (threads.h), in one part
- * a thread, cut at multiples of `unit`. Returns when all is done. */
+/* Runs `loop` over [0, n): whole, or, where threads pay for the `bytes` it reads and writes (threads.h), in some parts
+ * per thread, cut at multiples of `unit`. Returns when all is done. */
 void ls_share(ls_loop loop, const void *call, int64_t n, int64_t unit, int64_t bytes);
 
 /* Units in elements: of what is long, and of the columns of a matrix. Stores of two threads do not meet in a cache line

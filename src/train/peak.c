@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/team.h"
 #include "tensor/gemm.h"
 #include "train/rundir.h"
 
@@ -20,22 +21,6 @@
 #define LEAST_RUNS 4   /* of a size; the first makes ready */
 
 /* --- measuring ------------------------------------------------------------------------- */
-
-int ls_peak_threads(void)
-{
-    void *symbol = ls_env_get()->symbol(NULL, "omp_get_max_threads");
-    int (*get)(void) = NULL;
-    memcpy(&get, &symbol, sizeof get); /* C has no cast for it */
-    return get ? get() : 1;
-}
-
-static void set_threads(int n)
-{
-    void *symbol = ls_env_get()->symbol(NULL, "omp_set_num_threads");
-    void (*set)(int) = NULL;
-    memcpy(&set, &symbol, sizeof set);
-    if (set && n != ls_peak_threads()) set(n);
-}
 
 /* The shortest of the products of one size, in nanoseconds, within the budget. */
 static ls_status shortest(ls_gemm *g, const ls_gemm_call *call, double budget_ns, double *ns)
@@ -62,8 +47,7 @@ ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *g
     if (dtype != LS_F32 && dtype != LS_BF16) return ls_fail(LS_UNSUPPORTED, "products of %s", ls_dtype_name(dtype));
     float *a = malloc(3 * elements * sizeof *a); /* A, B and C; of bf16 the first half of each */
     ls_gemm *g = NULL;
-    const int before = ls_peak_threads();
-    set_threads(threads);
+    const int before = ls_team_resize(threads);
     ls_status st = a ? ls_gemm_create(&g) : ls_fail(LS_NO_MEMORY, "matrices of %zu elements", elements);
     for (size_t i = 0; st == LS_OK && i < 3 * elements; i++) {
         const float v = (float)(i % 13) * 0.0625f;
@@ -86,7 +70,7 @@ ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *g
         double rate = st == LS_OK ? 2.0 * (double)(n * n * n) / ns / threads : 0.0;
         if (rate > *gflops) *gflops = rate;
     }
-    set_threads(before);
+    ls_team_resize(before);
     ls_gemm_destroy(g);
     free(a);
     return st;

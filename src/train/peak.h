@@ -22,9 +22,7 @@ typedef struct ls_peaks {
     ls_peak_row row[LS_PEAK_ROWS];
 } ls_peaks;
 
-/* Threads that a large product takes in this process: OpenMP's, 1 where it is not there. */
-int ls_peak_threads(void);
-/* Products with so many threads for about so many seconds: the best of them counts, per thread. OpenMP's number of
+/* Products with so many threads for about so many seconds: the best of them counts, per thread. The number of
  * threads is afterwards as it was. LS_UNSUPPORTED: no products of that type. */
 ls_status ls_peak_measure(ls_dtype dtype, int threads, double seconds, double *gflops);
 

@@ -151,7 +151,7 @@ static ls_status fail_together(ls_trainer *t, ls_status st)
     return strcmp(mine, cause) == 0 ? ls_world_aborted(t->w) : st;
 }
 
-/* Before OpenMP starts its threads, which inherit what is blocked: a signal to the process kills it through any thread
+/* Before the team's threads start, which inherit what is blocked: a signal to the process kills it through any thread
  * that does not block it. */
 static ls_status watch_signals(ls_trainer *t)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/team.h"
 #include "net/world.h"
 #include "train/trainer.h"
 
@@ -31,7 +32,7 @@ ls_status ls_watch_open(ls_trainer *t)
     w->reserved =
         (double)(ls_arena_size(t->w->arena) + ls_arena_size(t->arena)) + (double)ls_world_ledger(t->w)->now[LS_MEM_ACT];
     w->memory = w->reserved + (double)env->mem_available() / t->w->local_size;
-    return find_peak(ls_train_dtype(t->c), ls_peak_threads(), &w->peak);
+    return find_peak(ls_train_dtype(t->c), ls_team_size(), &w->peak);
 }
 
 void ls_watch_close(ls_watch *w) { ls_text_free(&w->line); }
@@ -115,7 +116,7 @@ ls_status ls_watch_explain(const ls_train_config *c, int ranks, ls_text *out)
         ls_source_free(&source);
     }
     if (st == LS_OK) st = ls_model_create(&mc, &model);
-    int threads = ls_env_get()->getenv("OMP_NUM_THREADS") ? ls_peak_threads() : ls_env_get()->cpus() / ranks;
+    int threads = ls_env_get()->getenv("OMP_NUM_THREADS") ? ls_team_size() : ls_env_get()->cpus() / ranks;
     if (st == LS_OK) st = find_peak(ls_train_dtype(c), threads > 1 ? threads : 1, &peak);
     if (st == LS_OK) {
         ls_mfu_count(&mc, ls_params_count(&model->params), ls_train_seq_len(c), &mfu);

@@ -1,0 +1,36 @@
+/* team.h -- the threads of a rank, and loops that they share.
+ *
+ * Every thread that computes has a team of its own, whose first member it is; the others are started by its first loop
+ * and sleep when there is nothing to do. A loop is n pieces of work. Each member begins with a range of pieces that
+ * follows from n and the size of the team alone, so that loops over the same memory meet it in the same caches. Then
+ * it takes pieces that others have not begun: a member that another process keeps from its core delays no loop.
+ *
+ * A member that waits spins for a bounded time, offers its core to other processes every 20 us, and then sleeps. Once
+ * an offer was accepted, members sleep almost at once, for a while. OMP_NUM_THREADS and OMP_WAIT_POLICY (active,
+ * passive) are heeded, as users of OpenMP expect. A process that was forked starts a team of its own once
+ * ls_team_resize was called; until then its loops run on the thread that forked.
+ */
+#ifndef LS_BASE_TEAM_H
+#define LS_BASE_TEAM_H
+#include <stdint.h>
+
+#define LS_TEAM_MOST 1024 /* members */
+
+/* Does piece i of n. Pieces run at the same time and in any order. */
+typedef void (*ls_team_fn)(void *arg, int64_t i);
+
+/* Runs fn(arg, i) once for every i of [0, n), n < 2^31; returns when all pieces are done, and what they wrote is
+ * visible. Within a piece, and where threads cannot be started, it runs the pieces one after another itself. */
+void ls_team_run(ls_team_fn fn, void *arg, int64_t n);
+
+/* Threads that a loop of this thread takes: OMP_NUM_THREADS, else the usable cores; 1 within a piece of several. */
+int ls_team_size(void);
+/* Which of them runs, 0 to size - 1: for memory of each one's own. */
+int ls_team_index(void);
+/* Loops of the calling thread take n threads from now on, 1 to LS_TEAM_MOST; returns how many they took. */
+int ls_team_resize(int n);
+
+/* Ends the calling thread's team. The end of the thread does so, too; a later loop starts a new one. */
+void ls_team_end(void);
+
+#endif
