@@ -63,7 +63,7 @@ check '-r 1 fills torchrun'\''s folders' grep -q 'hello 1' logs/job_*/attempt_0/
 # --- Python: as torchrun has it ----------------------------------------------------------------
 cat >train.py <<'PY'
 import os, sys
-print(os.environ["RANK"], sys.argv, int(sys.stdout.write_through))
+sys.stdout.write(f"{os.environ['RANK']} {sys.argv} {int(sys.stdout.write_through)}\n") # at once, or the lines of two ranks mix
 PY
 run -n 2 train.py --lr 3
 check 'a .py file is run by python3 -u' prints "0 ['train.py', '--lr', '3'] 1" "1 ['train.py', '--lr', '3'] 1"

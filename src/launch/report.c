@@ -285,7 +285,8 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
         ls_text_add(t, "  error_file: %s\n", !recorded ? "<N/A>" : k->error_fd < 0 ? k->error_file : "not kept; --log-dir DIR keeps it");
         if (said.traceback) add_traceback(t, said.traceback);
         else if (said.message) ls_text_add(t, "  error     : %s\n", said.message);
-        const bool died = j->status == LS_RANK_DIED && k->signal && !k->told; /* the head line has the collective, too */
+        /* the head line has the collective, too */
+        const bool died = j->status == LS_RANK_DIED && k->signal && !k->told;
         if (!died && last_collective(j, j->first_rank, coll, sizeof coll)) ls_text_add(t, "  collective: %s\n", coll);
         if (died && hint(k)) ls_text_add(t, "  hint      : %s\n", hint(k));
         if (!repeats(&k->tail, said.traceback)) {
