@@ -20,10 +20,10 @@
 #define MEMBER_NS   1000000u    /* a member waits for a loop so long awake: longer than most stretches between two of a step */
 #define OWNER_NS    5000000u    /* and the owner for the pieces that others are in */
 #define LOOK_TURNS  32          /* between two looks at the clock */
-#define PAUSE_NS    20000u      /* between two offers of the core to other processes */
-#define TAKEN_NS    30000u      /* an offer that lasts longer was accepted; a longer gap between two looks may have been */
-#define SHY_NS      20000000u   /* for so long after that, members sleep soon; twice as long each time it happens again, */
-#define SHY_MOST_NS 1000000000u
+#define PAUSE_NS    5000u       /* between two offers of the core to other processes */
+#define TAKEN_NS    1000000u    /* an offer that lasts longer was accepted by a process that computes; a longer gap, too */
+#define SHY_NS      100000000u  /* for so long after that, members sleep soon; twice as long each time it happens again, */
+#define SHY_MOST_NS 2000000000u
 #define SHY_SPIN_NS 3000u
 
 /* Pieces of one member that nobody has begun: the next one in the upper half, the end in the lower. */

@@ -5,7 +5,7 @@
  * follows from n and the size of the team alone, so that loops over the same memory meet it in the same caches. Then
  * it takes pieces that others have not begun: a member that another process keeps from its core delays no loop.
  *
- * A member that waits spins for a bounded time, offers its core to other processes every 20 us, and then sleeps. Once
+ * A member that waits spins for a bounded time, offers its core to other processes every 5 us, and then sleeps. Once
  * an offer was accepted, members sleep almost at once, for a while. OMP_NUM_THREADS and OMP_WAIT_POLICY (active,
  * passive) are heeded, as users of OpenMP expect. A process that was forked starts a team of its own once
  * ls_team_resize was called; until then its loops run on the thread that forked.
