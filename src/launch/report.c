@@ -197,10 +197,11 @@ static void short_cause(const ls_job *j, char *out, size_t n)
 {
     char front[64], step[32];
     const int skip = snprintf(front, sizeof front, "rank %d (pid %d) ", j->first_rank, pid_of(j));
-    const bool same = strncmp(j->message, front, (size_t)skip) == 0;
+    const bool same = j->first_rank >= 0 && strncmp(j->message, front, (size_t)skip) == 0;
     snprintf(out, n, "%s", j->message + (same ? skip : 0));
+    if (!same) return; /* a node, or the launcher itself */
     snprintf(step, sizeof step, " in step %u", step_of(j));
-    char *at = same ? strstr(out, step) : NULL;
+    char *at = strstr(out, step);
     const size_t k = strlen(step);
     if (at && !(at[k] >= '0' && at[k] <= '9')) memmove(at, at + k, strlen(at + k) + 1);
 }
