@@ -74,7 +74,7 @@ done
 # Lines of other ranks, and of the launcher, come by way of stderr.
 on_terminal "$lockstep" train mlp.yaml --nproc-per-node 2 --run.dir run-killed --inject kill@1:200
 claim 'a rank is killed: no bar stays in a line' whole
-claim 'a rank is killed: the report begins a line' lines 1 '^lockstep: .*rank 1.*SIGKILL'
+claim 'a rank is killed: the report begins a line' lines 1 '^lockstep: .*rank=1.*SIGKILL'
 
 # A program whose rank 0 draws a live line until rank 1 has said a line of its own.
 cat >two.py <<'PY'
