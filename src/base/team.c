@@ -26,7 +26,7 @@
 #define SHY_MOST_NS 2000000000u
 #define SHY_SPIN_NS 3000u
 
-/* Pieces of one member that nobody has begun: the next one in the upper half, the end in the lower. */
+/* Pieces of one member that have not begun: the next one in the upper half, the end in the lower. */
 typedef _Atomic uint64_t range;
 
 typedef struct seat {
