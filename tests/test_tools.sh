@@ -214,4 +214,15 @@ printf '/* a poke */\n' >include/lockstep/a.h
 claim 'of public headers their comments, too' red 'include/lockstep/a.h:1' tools/check-words
 claim 'check-style passes it on' red 'include/lockstep/a.h:1' tools/check-style
 claim 'nothing found ends with 0' tools/check-words a.c
+
+# --- draw-trace: of a collective only what lies beside no computing is exposed
+slice() { printf '{"ph":"X","pid":%d,"tid":%d,"name":"%s","cat":"%s","ts":%d,"dur":%d,"args":{"step":1,"bytes":8}}' "$@"; }
+printf '{"traceEvents":[%s,%s,%s,%s,%s]}' "$(slice 0 1 step step 0 1000)" "$(slice 0 1 linear forward 0 400)" "$(slice 0 1 linear backward 400 200)" \
+    "$(slice 0 2 'bucket 0' comm 500 300)" "$(slice 0 1 'optimizer step' optim 900 100)" >trace.json
+drawn() { "$source_dir/tools/draw-trace" trace.json picture.svg "$@"; }
+claim 'draw-trace: 200 of 1000 us are exposed' has_line 'rank 0: 20.0 % of 1.00 ms exposed' drawn
+claim 'one red box' test "$(grep -c '<rect.*d1342f.*<title>' picture.svg)" = 1
+claim 'the picture is XML' python3 -c 'import sys, xml.dom.minidom as x; x.parse("picture.svg")'
+claim 'a part of it' has_line 'rank 0: 40.0 % of 0.50 ms exposed' drawn --from 0.5
+claim 'an empty part is refused' red 'nothing lies between' drawn --from 2 --to 3
 finish
