@@ -124,6 +124,19 @@ static void small_numbers_have_smaller_units(void **state)
     }
 }
 
+static void bytes_have_the_unit_that_fits(void **state)
+{
+    (void)state;
+    static const struct {
+        double nbytes;
+        const char *want;
+    } row[] = { { 0.0, "0 B" },          { 1023.0, "1023 B" },           { 1024.0, "1.00 KiB" },
+                { 27347911.0, "26.08 MiB" }, { 1288490189.0, "1.20 GiB" }, { 0x1p50, "1024.00 TiB" } };
+    char buf[32];
+    for (size_t i = 0; i < COUNT(row); i++)
+        assert_string_equal(ls_bytes_text(row[i].nbytes, buf, sizeof buf), row[i].want);
+}
+
 /* A terminal wraps a line once at most: its end gives way. */
 static void a_line_fits_into_two_lines_of_the_terminal(void **state)
 {
@@ -269,6 +282,7 @@ int main(void)
         cmocka_unit_test(lines_are_those_of_the_documentation),
         cmocka_unit_test(colours_are_torchtitans_and_leave_the_text_alone),
         cmocka_unit_test(small_numbers_have_smaller_units),
+        cmocka_unit_test(bytes_have_the_unit_that_fits),
         cmocka_unit_test(a_line_fits_into_two_lines_of_the_terminal),
         cmocka_unit_test(evaluations_are_those_of_the_documentation),
         cmocka_unit_test(readers_find_their_numbers),
