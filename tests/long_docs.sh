@@ -17,13 +17,15 @@ left_out() { # command: why it is not run here; fails for a command that is
     *) return 1 ;;
     esac
 }
+exports='' # of the commands so far: who pastes them has one shell
 pasted() { # folder, command
-    as root "cd $1 && $2"
+    as root "$exports cd $1 && $2"
     local status=$?
     if fails_on_purpose "$2"; then
         [ $status -ne 0 ] && grep -q 'lockstep: error\[rank-died\]' "$tmp/out" && return 0
         echo "exit status $status, expected a report"
     elif [ $status = 0 ]; then
+        [[ $2 != 'export '* ]] || exports="$exports $2;"
         return 0
     fi
     echo "exit status $status"
@@ -56,6 +58,7 @@ for page in README.md docs/quickstart.md; do
 done
 
 # --- by an installed program, in another folder ------------------------------------------------------------------------
+exports=''
 part 'make install'
 claim 'make install' pasted lockstep 'make install PREFIX=/usr/local && ldconfig'
 mkdir "$root/root/elsewhere"
