@@ -135,4 +135,21 @@ claim 'no library is red' red 'build first' exports
 # The list that the linker gets is made of the same headers.
 printf '%s\n' '{' '  global:' '    ls_a;' '    ls_b;' '    ls_g;' '    ls_h;' '  local: *;' '};' >want.map
 claim 'scripts/exports lists the public names' diff want.map <("$source_dir/scripts/exports" include/lockstep/world.h)
+# --- check-docs: links between two pages
+mkdir -p pages/docs pages/include/lockstep
+touch pages/include/lockstep/a.h
+printf '# A page\n\n## What `make` does, in 2 steps\n\n```\n# no heading\n```\n[b](docs/b.md#the-end) [here](#what-make-does-in-2-steps)\n' >pages/a.md
+printf '# B\n\n## The [end](x)\n[a](../a.md#a-page) [out](https://example.org/x#y)\n' >pages/docs/b.md
+touch pages/docs/x
+docs() { "$source_dir/tools/check-docs" pages; }
+claim 'check-docs: links to pages and headings pass' docs
+sed -i 's/#a-page/#the-page/' pages/docs/b.md
+claim 'a heading that is not there is red' red 'link to ../a.md#the-page: docs/../a.md has no such heading' docs
+sed -i 's/#the-page/#no-heading/' pages/docs/b.md
+claim 'so is a line of code that looks like one' red 'has no such heading' docs
+sed -i 's/#no-heading//; s,b.md#the-end,c.md,' pages/docs/b.md pages/a.md
+claim 'so is a page that is not there' red 'link to docs/c.md, which does not exist' docs
+sed -i 's,docs/c.md,docs/b.md,; s/(#what-make/(#how-make/' pages/a.md
+claim 'and a heading of the same page' red 'link to #how-make-does-in-2-steps' docs
+
 finish
