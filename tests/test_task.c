@@ -9,6 +9,7 @@
 
 #include <signal.h>
 
+#include "base/context.h"
 #include "base/env.h"
 #include "harness.h"
 #include "group/impl.h"
@@ -119,12 +120,63 @@ static ls_status counts_from_the_end_of_the_work(ls_world *w, void *arg)
     return ls_barrier(g);
 }
 
+/* Rank 1's work ends while rank 0, who waits for it, looks: at each of its looks at the clock once. */
+static ls_task_slot *ending;
+static int looks_left;
+#define OVER 77 /* a rank's step when it is through */
+
+static uint64_t ends_meanwhile(void)
+{
+    if (ending && looks_left-- == 0) {
+        ls_task_slot *slot = ending;
+        ending = NULL;
+        ls_task_end(slot);
+    }
+    return env->mono_ns();
+}
+
+static ls_status counts_work_that_ends_meanwhile(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w);
+    LS_TRY(ls_barrier(g));
+    if (ls_world_rank(w) == 0) {
+        while (atomic_load(&w->page->rank[1].step) != OVER && !atomic_load(&w->page->abort_by)) nap(MS);
+        ls_task_slot *slot = &w->page->rank[1].task;
+        ls_env hooked = *env;
+        hooked.mono_ns = ends_meanwhile;
+        const uint32_t far = 1000; /* a collective that rank 1 has not come to */
+        atomic_store(&w->page->rank[0].waits_for, ls_page_waits_for(g->id, far));
+        int looks = 0;
+        for (ending = slot; !ending || looks == 0; looks++) {
+            ls_task_begin(slot, LS_TASK_WRITING, 60000 * MS, FILE_NAME);
+            ending = slot;
+            looks_left = looks;
+            ls_context_get()->env = &hooked;
+            const uint64_t excused = ls_blame_excused(g);
+            ls_context_get()->env = env;
+            LS_EXPECT(excused > 0, "not excused by work that ended at look %d", looks);
+        }
+        LS_EXPECT(looks >= 3, "it looked at the clock %d times", looks - 1);
+        atomic_store(&w->page->rank[0].waits_for, 0);
+        ls_task_end(slot);
+        ls_world_at(w, OVER, 0);
+    } else { /* in no collective any more, until that is over */
+        ls_world_at(w, OVER, 0);
+        while (atomic_load(&w->page->rank[0].step) != OVER && !atomic_load(&w->page->abort_by)) nap(MS);
+    }
+    return ls_barrier(g);
+}
+
 static void others_have_their_whole_time_after_the_work(void **state)
 {
     (void)state;
-    ls_world_opts o = { .transport = "shm", .coll_timeout_ns = 300000 * MS };
-    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, counts_from_the_end_of_the_work, NULL);
-    if (r.failed) fail_msg("%s", r.text);
+    static const ls_rank_fn row[] = { counts_from_the_end_of_the_work, counts_work_that_ends_meanwhile };
+    for (int i = 0; i < 2; i++) {
+        ls_world_opts o = { .transport = "shm", .coll_timeout_ns = 300000 * MS };
+        ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, 2, &o, row[i], NULL);
+        if (r.failed) fail_msg("%s", r.text);
+    }
 }
 
 /* --- but no longer, and for nobody else -------------------------------------------------------------------- */

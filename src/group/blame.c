@@ -395,10 +395,11 @@ static uint64_t newest_end(const ls_world *w)
 
 uint64_t ls_blame_excused(const ls_group *g)
 {
-    const uint64_t now_ns = ls_env_get()->mono_ns(), end_ns = newest_end(g->w);
+    const uint64_t now_ns = ls_env_get()->mono_ns();
     search s = { .g = g, .direct = -1, .idle = -1, .from = -1, .to = -1 };
     search_from(&s, g->w->rank);
     const uint64_t until_ns = s.idle < 0 || (s.from >= 0 && s.sure) ? 0 : excused_until(g->w, s.idle, now_ns);
+    const uint64_t end_ns = newest_end(g->w); /* read last: work that ends meanwhile excuses by the one or the other */
     if (until_ns == 0 && end_ns && now_ns < end_ns + g->w->opts.coll_timeout_ns)
         return end_ns + g->w->opts.coll_timeout_ns;
     return until_ns;
