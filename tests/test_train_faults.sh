@@ -90,7 +90,7 @@ for transport in shm tcp; do
     claim "$transport, stopped: rank and step come first" blames rank-hung
     claim "$transport, stopped: its state is named" grep -qE 'state T' err
     claim "$transport, stopped: it is a deadline that has passed" \
-        grep -qE 'rank 0 waited [0-9]+\.[0-9] s in all_reduce .* for rank 1|rank 1 .* is stopped .* and silent for [0-9]+\.[0-9] s' err
+        grep -qE 'rank 0 waited [0-9]+\.[0-9] s in all_reduce .* for rank 1|rank=1 .* is stopped .* and silent for [0-9]+\.[0-9] s' err
     claim "$transport, stopped: nothing is left" nothing_left
     fault $transport hang@1:5 --comm.timeout 1s
     claim "$transport, hung: exit 83" ends_with 83
