@@ -31,7 +31,7 @@ static struct {
     int refused, error;      /* which rank may not read, and what it is told; error 0: it reads something else */
     enum event event;        /* at the second read of a vector by rank 0 */
     int event_error;
-    ls_world *w;             /* rank 0's */
+    ls_world *w;             /* of this process */
     _Atomic int reads;       /* of vectors, by this process */
 } fake;
 
@@ -43,6 +43,10 @@ static int fake_read(int pid, uint64_t address, void *to, size_t n)
         return -fake.error;
     }
     const bool vector = n > sizeof(uint64_t) * LS_ATTACH_PROOF;
+    if (vector && rank != 0 && fake.event == JOB_ABORTED && atomic_load(&fake.reads) > 0) { /* rank 0 has freed its vector */
+        for (const uint64_t end = ls_env_real.mono_ns() + 10000000000u; ls_env_real.mono_ns() < end; ls_env_real.yield())
+            if (atomic_load(&fake.w->page->abort_by)) return -EFAULT;
+    }
     if (vector && atomic_fetch_add(&fake.reads, 1) == 1 && rank == 0 && fake.event != NOTHING) {
         if (fake.event == FAILS) return -fake.event_error;
         if (fake.event == JOB_ABORTED) (void)ls_page_abort(fake.w->page, 2, LS_INTERNAL, "rank 1: the vector is freed");
@@ -420,10 +424,8 @@ static ls_status in_the_middle(ls_world *w, void *arg)
     const size_t n = (size_t)3 << 19;
     char *in = calloc(2, n), *out = in + n;
     g->e->terms.cost.in_memory.attach = 0.0;
-    if (g->rank == 0) {
-        fake.w = w;
-        d->o->attached = g->attached;
-    }
+    fake.w = w;
+    if (g->rank == 0) d->o->attached = g->attached;
     atomic_store(&fake.reads, 0);
     if (!g->attached) {
         free(in);

@@ -37,15 +37,18 @@ static LS_COLD ls_status refused(int rank, int pid, uint64_t address, size_t n, 
                    (unsigned long long)address, strerror(error));
 }
 
-ls_status ls_attach_read(const ls_world *w, int rank, uint64_t address, void *to, size_t n)
+ls_status ls_attach_read(ls_world *w, int rank, uint64_t address, void *to, size_t n)
 {
     const int pid = atomic_load_explicit(&w->page->rank[rank].pid, memory_order_relaxed);
     const int r = ls_env_get()->read_process(pid, address, to, n);
-    return LS_LIKELY(r == 0) ? LS_OK : refused(rank, pid, address, n, -r);
+    if (LS_LIKELY(r == 0)) return LS_OK;
+    /* who gives the job up takes its vectors back: that is no fault of its own */
+    if (atomic_load_explicit(&w->page->abort_by, memory_order_acquire)) return ls_world_aborted(w);
+    return refused(rank, pid, address, n, -r);
 }
 
 /* The ranks of this host whose proofs we can read, a bit each. */
-static uint64_t readable(const ls_world *w)
+static uint64_t readable(ls_world *w)
 {
     uint64_t can = 0;
     for (int r = 0; r < w->size; r++) {

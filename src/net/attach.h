@@ -23,6 +23,7 @@ ls_status ls_attach_meet(ls_world *w);
 static inline bool ls_attach_reads(const ls_world *w, int reader, int owner) { return w->reads[reader] >> owner & 1u; }
 
 /* Reads n bytes at an address of another rank of this host. LS_UNSUPPORTED, LS_SYSTEM: the system has no such thing,
- * refuses it; LS_PEER_RESET: the rank's process has ended; LS_PROTOCOL: those bytes are not mapped there. */
-ls_status ls_attach_read(const ls_world *w, int rank, uint64_t address, void *to, size_t n);
+ * refuses it; LS_PEER_RESET: the rank's process has ended; LS_PROTOCOL: those bytes are not mapped there. Where the job
+ * was given up: ls_world_aborted. */
+ls_status ls_attach_read(ls_world *w, int rank, uint64_t address, void *to, size_t n);
 #endif
