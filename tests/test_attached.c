@@ -43,8 +43,9 @@ static int fake_read(int pid, uint64_t address, void *to, size_t n)
         return -fake.error;
     }
     const bool vector = n > sizeof(uint64_t) * LS_ATTACH_PROOF;
-    if (vector && rank != 0 && fake.event == JOB_ABORTED && atomic_load(&fake.reads) > 0) { /* rank 0 has freed its vector */
-        for (const uint64_t end = ls_env_real.mono_ns() + 10000000000u; ls_env_real.mono_ns() < end; ls_env_real.yield())
+    if (vector && rank != 0 && fake.event == JOB_ABORTED && atomic_load(&fake.reads) > 0) { /* rank 0 has freed its */
+        const uint64_t end = ls_env_real.mono_ns() + 10000000000u;
+        for (; ls_env_real.mono_ns() < end; ls_env_real.yield())
             if (atomic_load(&fake.w->page->abort_by)) return -EFAULT;
     }
     if (vector && atomic_fetch_add(&fake.reads, 1) == 1 && rank == 0 && fake.event != NOTHING) {
