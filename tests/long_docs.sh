@@ -17,15 +17,16 @@ left_out() { # command: why it is not run here; fails for a command that is
     *) return 1 ;;
     esac
 }
-exports='' # of the commands so far: who pastes them has one shell
+# exports of the commands so far, in a file, since a claim is a process of its own: who pastes them has one shell
+: >"$tmp/exports"
 pasted() { # folder, command
-    as root "$exports cd $1 && $2"
+    as root "$(cat "$tmp/exports") cd $1 && $2"
     local status=$?
     if fails_on_purpose "$2"; then
         [ $status -ne 0 ] && grep -q 'lockstep: error\[rank-died\]' "$tmp/out" && return 0
         echo "exit status $status, expected a report"
     elif [ $status = 0 ]; then
-        [[ $2 != 'export '* ]] || exports="$exports $2;"
+        [[ $2 != 'export '* ]] || echo "$2;" >>"$tmp/exports"
         return 0
     fi
     echo "exit status $status"
@@ -58,7 +59,7 @@ for page in README.md docs/quickstart.md; do
 done
 
 # --- by an installed program, in another folder ------------------------------------------------------------------------
-exports=''
+: >"$tmp/exports"
 part 'make install'
 claim 'make install' pasted lockstep 'make install PREFIX=/usr/local && ldconfig'
 mkdir "$root/root/elsewhere"
