@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/store_wire.h"
+#include "meet/store_wire.h"
 
 #define ABORT_LOOK_NS 20000000u
 
@@ -120,9 +120,9 @@ static ls_status read_reply(ls_store_client *c, void *value, size_t *n, int *fd,
 {
     store_reply r;
     LS_TRY(recv_all(c, &r, sizeof r, deadline_ns, doing));
-    if (r.nvalue > LS_STORE_VALUE_MAX)
-        return ls_fail(LS_PROTOCOL, "a reply of %u bytes from the rendezvous store", r.nvalue);
     size_t room = n ? *n : 0;
+    if (r.nvalue > LS_STORE_VALUE_MAX && r.nvalue > room)
+        return ls_fail(LS_PROTOCOL, "a reply of %u bytes from the rendezvous store", r.nvalue);
     if (r.status < 0 || r.nvalue > room) {
         char text[400];
         size_t k = r.nvalue < sizeof text - 1 ? r.nvalue : sizeof text - 1;
@@ -280,6 +280,20 @@ ls_status ls_store_get(ls_store_client *c, const char *key, void *value, size_t 
     return st == LS_JOIN_TIMEOUT ? nobody_set(key) : st;
 }
 
+ls_status ls_store_exchange(ls_store_client *c, const char *key, const void *mine, size_t n, int size, void *all,
+                            uint64_t deadline_ns)
+{
+    size_t got = n * (size_t)size;
+    LS_TRY(request(c, STORE_EXCHANGE, key, mine, n, deadline_ns));
+    ls_status st = read_reply(c, all, &got, NULL, deadline_ns, key);
+    if (st == LS_JOIN_TIMEOUT)
+        return ls_fail(st, "not all ranks provided '%s' before the join deadline", key);
+    if (st == LS_OK && got != n * (size_t)size)
+        return ls_fail(LS_PROTOCOL, "the rendezvous store sent %zu bytes for '%s', expected %zu from each of %d ranks", got,
+                       key, n, size);
+    return st;
+}
+
 ls_status ls_store_set_fd(ls_store_client *c, const char *key, int fd, uint64_t deadline_ns)
 {
     const ls_env *env = ls_env_get();
@@ -302,13 +316,16 @@ ls_status ls_store_get_fd(ls_store_client *c, const char *key, int *fd, uint64_t
     return st;
 }
 
-ls_status ls_store_ask_missing(ls_store_client *c, char *buf, size_t n, uint64_t deadline_ns)
+ls_status ls_store_ask_missing(ls_store_client *c, char *buf, size_t n, int *missing, uint64_t deadline_ns)
 {
-    size_t k = n - 1;
-    buf[0] = 0;
+    store_missing m;
+    size_t k = sizeof m;
     LS_TRY(request(c, STORE_MISSING, "missing", NULL, 0, deadline_ns));
-    LS_TRY(read_reply(c, buf, &k, NULL, deadline_ns, "asking who is missing"));
-    buf[k] = 0;
+    LS_TRY(read_reply(c, &m, &k, NULL, deadline_ns, "asking who is missing"));
+    if (k != sizeof m) return ls_fail(LS_PROTOCOL, "the rendezvous store said who is missing in %zu bytes", k);
+    m.text[sizeof m.text - 1] = 0;
+    snprintf(buf, n, "%s", m.text);
+    *missing = m.count;
     return LS_OK;
 }
 

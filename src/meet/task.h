@@ -4,8 +4,8 @@
  * it may at most. Ranks that wait for it then wait for as long as its process is alive and the time is not over, and
  * whoever says where it is can name the file.
  */
-#ifndef LS_NET_TASK_H
-#define LS_NET_TASK_H
+#ifndef LS_MEET_TASK_H
+#define LS_MEET_TASK_H
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ _Static_assert(sizeof(ls_task) == LS_TASK_WORDS * 8, "fills its words");
 
 /* A task in shared memory: written by its rank (or by who mirrors a rank of another host), read by anybody. */
 typedef struct ls_task_slot {
-    _Atomic uint32_t version; /* net/words.h */
+    _Atomic uint32_t version; /* meet/words.h */
     _Atomic uint64_t word[LS_TASK_WORDS];
 } ls_task_slot;
 

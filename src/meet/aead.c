@@ -1,5 +1,5 @@
 /* aead.c -- ChaCha20-Poly1305 of libsodium, with the counter of a Noise CipherState. */
-#include "net/aead.h"
+#include "meet/aead.h"
 
 #include <sodium.h>
 #include <string.h>

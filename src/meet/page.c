@@ -1,5 +1,5 @@
 /* page.c -- formatting, reading and aborting through the world page. */
-#include "net/page.h"
+#include "meet/page.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +10,74 @@
 
 size_t ls_page_bytes(int nranks)
 {
-    size_t n = sizeof(ls_world_page) + (size_t)nranks * sizeof(ls_rank_slot);
-    return (n + 4095) & ~(size_t)4095;
+    const uint32_t n = (uint32_t)nranks;
+    return (ls_page_slots_end(n) + n * LS_PAGE_GROUPS * ls_page_sent_bytes(n) + 4095) & ~(size_t)4095;
+}
+
+static ls_status no_page(int nranks, size_t nbytes)
+{
+    return ls_fail(LS_NO_MEMORY, "no shared memory for the world page of %d ranks (%zu KiB)", nranks, nbytes >> 10);
+}
+
+/* Whose rows of ls_page_sent() are used is not known yet: n^2 of them would be much memory for nothing. */
+ls_status ls_page_create(int nranks, uint32_t generation, ls_world_page **out, int *fd)
+{
+    const ls_env *env = ls_env_get();
+    const size_t n = ls_page_bytes(nranks), slots = ls_page_slots_end((uint32_t)nranks);
+    *fd = env->memfd_sparse("lockstep-page", n, slots);
+    *out = *fd >= 0 ? env->map_shared(*fd, n, false) : NULL;
+    if (*out && env->reserve(*out, slots) < 0) {
+        env->unmap(*out, n);
+        *out = NULL;
+    }
+    if (*out) {
+        ls_page_format(*out, nranks, generation);
+        return LS_OK;
+    }
+    if (*fd >= 0) env->close_fd(*fd);
+    *fd = -1;
+    return no_page(nranks, slots);
+}
+
+ls_status ls_page_create_dry(int nranks, int rank, uint32_t generation, ls_world_page **out)
+{
+    const ls_env *env = ls_env_get();
+    const size_t n = ls_page_bytes(nranks);
+    const int fd = env->memfd_sparse("lockstep-page", n, 0);
+    ls_world_page *p = fd >= 0 ? env->map_shared(fd, n, false) : NULL;
+    if (fd >= 0) env->close_fd(fd);
+    *out = NULL;
+    if (p && (env->reserve(p, sizeof *p) < 0 || env->reserve(&p->rank[rank], sizeof p->rank[rank]) < 0)) {
+        env->unmap(p, n);
+        p = NULL;
+    }
+    if (!p) return no_page(nranks, sizeof *p + sizeof p->rank[rank]);
+    ls_page_format(p, nranks, generation);
+    *out = p;
+    return LS_OK;
+}
+
+ls_status ls_page_map(int fd, int nranks, ls_world_page **out)
+{
+    const ls_env *env = ls_env_get();
+    const size_t n = ls_page_bytes(nranks), slots = ls_page_slots_end((uint32_t)nranks);
+    const int64_t there = env->fd_size(fd);
+    *out = NULL;
+    if (there < (int64_t)n)
+        return ls_fail(LS_PROTOCOL, "the world page has %lld bytes, expected %zu for %d ranks", (long long)there, n, nranks);
+    ls_world_page *p = env->map_shared(fd, n, false);
+    if (!p) return no_page(nranks, slots);
+    ls_status st = env->reserve(p, slots) < 0 ? no_page(nranks, slots) : ls_page_check(p, n, nranks);
+    if (st < 0) env->unmap(p, n);
+    else *out = p;
+    return st;
+}
+
+ls_status ls_page_reserve_sent(ls_world_page *p, int rank, uint32_t block)
+{
+    const size_t n = ls_page_sent_bytes(p->nranks);
+    if (ls_env_get()->reserve(ls_page_sent(p, rank, block, 0), n) == 0) return LS_OK;
+    return ls_fail(LS_NO_MEMORY, "no shared memory for what rank %d says of its messages (%zu bytes)", rank, n);
 }
 
 void ls_page_format(ls_world_page *p, int nranks, uint32_t generation)
@@ -93,28 +159,44 @@ bool ls_page_cause(const ls_world_page *p, int *rank, ls_status *s, char *text, 
     return true;
 }
 
-const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *buf, size_t n)
+/* What the rank calls that group; it may have made another one in its place since. */
+static const char *group_text(const ls_coll_desc *d, const ls_rank_slot *slot, char buf[LS_GROUP_TEXT_BYTES])
 {
-    char label[LS_BLACKBOX_STRING_BYTES + 4] = "", op[32] = "", root[24] = "";
+    const ls_flow *f = &slot->flow[d->block % LS_PAGE_GROUPS];
+    if (d->group == LS_GROUP_OTHER || !f->name[0]) return "another group";
+    if (atomic_load_explicit(&f->named, memory_order_acquire) != d->group) return "another group";
+    snprintf(buf, LS_GROUP_TEXT_BYTES, "%.*s", LS_GROUP_TEXT_BYTES - 1, f->name);
+    return buf;
+}
+
+const char *ls_desc_text(const ls_coll_desc *d, const ls_rank_slot *slot, char *buf, size_t n)
+{
+    char label[LS_BLACKBOX_STRING_BYTES + 4] = "", op[32] = "", root[24] = "", name[LS_GROUP_TEXT_BYTES];
+    const char *group = group_text(d, slot, name);
     ls_coll coll = (ls_coll)d->coll;
     if (d->label > 0 && d->label < LS_BLACKBOX_STRINGS)
-        snprintf(label, sizeof label, " (%.*s)", LS_BLACKBOX_STRING_BYTES - 1, box->string[d->label]);
+        snprintf(label, sizeof label, " (%.*s)", LS_BLACKBOX_STRING_BYTES - 1, slot->box.string[d->label]);
     if (coll == LS_ALL_REDUCE || coll == LS_REDUCE_SCATTER || coll == LS_REDUCE)
         snprintf(op, sizeof op, " %s", ls_redop_name((ls_redop)d->op));
     if (coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER)
         snprintf(root, sizeof root, " root %d", (int)d->root);
     if (coll == LS_SENDRECV)
-        snprintf(buf, n, "%s #%u%s of group %u: %llu %s %s rank %d", d->op ? "recv" : "send", d->seq, label, d->group,
+        snprintf(buf, n, "%s #%u%s of %s: %llu %s %s rank %d", d->op ? "recv" : "send", d->seq, label, group,
                  (unsigned long long)d->count, ls_dtype_name((ls_dtype)d->dtype), d->op ? "from" : "to", (int)d->root);
     else if (coll == LS_BARRIER)
-        snprintf(buf, n, "barrier #%u%s of group %u", d->seq, label, d->group);
+        snprintf(buf, n, "barrier #%u%s of %s", d->seq, label, group);
     else
-        snprintf(buf, n, "%s #%u%s of group %u: %llu %s%s%s", ls_coll_name(coll), d->seq, label, d->group,
+        snprintf(buf, n, "%s #%u%s of %s: %llu %s%s%s", ls_coll_name(coll), d->seq, label, group,
                  (unsigned long long)d->count, ls_dtype_name((ls_dtype)d->dtype), op, root);
     return buf;
 }
 
-void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d) { ls_desc_write(&slot->message, d); }
+void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d)
+{
+    uint64_t word[4];
+    ls_desc_pack(d, word);
+    ls_desc_write(&slot->message, word);
+}
 
 /* TORN: the rank lost its time slice, or its life, while it wrote. */
 typedef enum desc_state { ABSENT, TORN, WHOLE } desc_state;
@@ -188,12 +270,12 @@ const char *ls_page_where(const ls_world_page *p, int rank, char *buf, size_t n)
     if (ls_task_read(&slot->task, &task))
         snprintf(buf, n, "in step %u, %s", step, ls_task_text(&task, ls_env_get()->mono_ns(), what, sizeof what));
     else if (ls_page_awaited(p, rank, &d))
-        snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));
+        snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, slot, what, sizeof what));
     else if (!ls_page_last_words(p, rank, &d))
         snprintf(buf, n, "in step %u, before its first collective", step);
     else if (atomic_load_explicit(&slot->in_coll, memory_order_relaxed))
-        snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));
+        snprintf(buf, n, "in step %u, in %s", step, ls_desc_text(&d, slot, what, sizeof what));
     else
-        snprintf(buf, n, "in step %u, computing after %s", step, ls_desc_text(&d, &slot->box, what, sizeof what));
+        snprintf(buf, n, "in step %u, computing after %s", step, ls_desc_text(&d, slot, what, sizeof what));
     return buf;
 }

@@ -1,5 +1,5 @@
 /* words.c -- writing and reading records in shared memory. */
-#include "net/words.h"
+#include "meet/words.h"
 
 #include <string.h>
 

@@ -2,12 +2,12 @@
  *
  * One for each host but node 0's, driven by its launcher's loop or, without a launcher, by the
  * thread that serves the host's store. Every 100 ms, and at once when the job has a cause here, it sends
- * a beat (net/beat.h) and gets one. When node 0 has been silent for `silent_ns` it is
+ * a beat (meet/beat.h) and gets one. When node 0 has been silent for `silent_ns` it is
  * gone: that is the job's cause then.
  */
-#ifndef LS_NET_AGENT_H
-#define LS_NET_AGENT_H
-#include "net/store.h"
+#ifndef LS_MEET_AGENT_H
+#define LS_MEET_AGENT_H
+#include "meet/store.h"
 
 typedef struct ls_agent ls_agent;
 

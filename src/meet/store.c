@@ -1,5 +1,5 @@
 /* store.c -- the rendezvous server: a state machine over non-blocking sockets. */
-#include "net/store.h"
+#include "meet/store.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -9,14 +9,14 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "net/address.h"
-#include "net/beat.h"
-#include "net/store_wire.h"
+#include "meet/address.h"
+#include "meet/beat.h"
+#include "meet/store_wire.h"
 
-#define MAX_CONNS (2 * LS_MAX_RANKS + LS_STORE_STRANGERS) /* a rank and an agent for each */
 #define MAX_KEYS 65536
 #define FIRST_BEAT_NS 5000000000ull /* an agent has pages to make before it tells anything */
-#define IN_BYTES (sizeof(store_request) + LS_STORE_KEY_MAX + LS_STORE_VALUE_MAX)
+#define FIRST_IN_BYTES 1024 /* of a request; most fit */
+_Static_assert(FIRST_IN_BYTES >= sizeof(store_hello) && FIRST_IN_BYTES >= sizeof(store_request), "read before the handshake");
 
 enum stage { HELLO, REQUEST, BODY, DESCRIPTOR };
 
@@ -29,10 +29,12 @@ typedef struct conn {
     bool agent;
     uint64_t deadline_ns; /* of the hello */
     enum stage stage;
-    char *in;             /* owned, IN_BYTES */
-    size_t have;
+    char *in;             /* owned, of nin bytes */
+    size_t nin, have;
     char *out;            /* owned: a reply on its way; NULL: none */
     size_t nout, at;
+    const char *body;     /* borrowed: nbody bytes that follow it; NULL: none */
+    size_t nbody;
     int out_fd;           /* sent after it; borrowed from the table; -1: none */
     bool close_after;
 } conn;
@@ -43,6 +45,16 @@ typedef struct entry {
     size_t n;
     int fd;               /* owned; -1: a plain value */
 } entry;
+
+/* What all ranks tell one another: ls_store_exchange. */
+typedef struct exchange {
+    char key[LS_STORE_KEY_MAX + 1];
+    char *all;            /* owned: [nranks][n] */
+    size_t n;
+    ls_rank_set told;     /* owned: those who have said theirs */
+    int ntold;
+    struct exchange *next;
+} exchange;
 
 /* Another host, as its agent tells. */
 typedef struct node {
@@ -57,39 +69,86 @@ struct ls_store {
     uint8_t psk[LS_NOISE_KEY_BYTES]; /* of the door */
     uint8_t key[LS_NOISE_KEY_BYTES]; /* that the job's links derive theirs from */
     int listen_unix, listen_tcp, port;
-    conn conn[MAX_CONNS];
-    int nconns;
-    entry *entry;         /* owned */
+    conn *conn;                /* owned, secret memory: doors have keys */
+    int nconns, conn_cap;
+    ls_pollfd *fds;            /* owned: of the last ls_store_fds */
+    int fds_cap;
+    entry *entry;              /* owned */
     int nentries, cap;
-    int32_t pid[LS_MAX_RANKS]; /* of the ranks that said hello; 0: not yet */
-    bool left[LS_MAX_RANKS];   /* and said goodbye */
-    node node[LS_MAX_RANKS];
-    uint64_t local;            /* ranks that came over the Unix socket */
+    exchange *exchange;        /* owned, a list */
+    int32_t *pid;              /* owned, [nranks]: of the ranks that said hello; 0: not yet */
+    ls_rank_set left, local;   /* ranks that said goodbye; that came over the Unix socket */
+    node *node;                /* owned, [nnodes] */
+    int nnodes;
     uint64_t step_ns;          /* when we last looked */
     uint64_t rejected;
 };
+
+/* What there is one of for each rank or host; called again once their number is known. */
+static ls_status make_room(ls_store *s)
+{
+    const int nnodes = s->c.nnodes ? s->c.nnodes : s->c.nranks; /* no more hosts than ranks */
+    if (nnodes > 0 && !s->node && !(s->node = calloc((size_t)nnodes, sizeof *s->node)))
+        return ls_fail(LS_NO_MEMORY, "a rendezvous store for %d nodes", nnodes);
+    s->nnodes = nnodes;
+    if (s->c.nranks == 0) return LS_OK;
+    if (!(s->pid = calloc((size_t)s->c.nranks, sizeof *s->pid)))
+        return ls_fail(LS_NO_MEMORY, "a rendezvous store for %d ranks", s->c.nranks);
+    LS_TRY(ls_rank_set_create(s->c.nranks, &s->left));
+    return ls_rank_set_create(s->c.nranks, &s->local);
+}
+
+/* Memory that holds keys is not left to realloc. */
+static void free_conns(ls_store *s)
+{
+    const size_t nbytes = (size_t)s->conn_cap * sizeof *s->conn;
+    if (s->conn) sodium_memzero(s->conn, nbytes);
+    ls_env_get()->unmap(s->conn, nbytes);
+    s->conn = NULL;
+    s->conn_cap = 0;
+}
+
+/* For one more connection: a rank and an agent for each, and strangers. */
+static bool room_for_conn(ls_store *s)
+{
+    const int most = s->c.nranks + s->nnodes + LS_STORE_STRANGERS;
+    if (s->nconns == most) return false;
+    if (s->nconns < s->conn_cap) return true;
+    const int cap = 2 * s->conn_cap < LS_STORE_STRANGERS ? LS_STORE_STRANGERS : 2 * s->conn_cap;
+    conn *more = ls_env_get()->map_secret((size_t)cap * sizeof *more);
+    if (!more) return false;
+    if (s->nconns > 0) memcpy(more, s->conn, (size_t)s->nconns * sizeof *more);
+    free_conns(s);
+    s->conn = more;
+    s->conn_cap = cap;
+    return true;
+}
 
 ls_status ls_store_create(const ls_store_config *c, ls_store **out)
 {
     const ls_env *env = ls_env_get();
     *out = NULL;
-    if (c->nranks < 0 || c->nranks > LS_MAX_RANKS)
-        return ls_fail(LS_INVALID, "a job of %d ranks: expected 1 to %d", c->nranks, LS_MAX_RANKS);
+    if (c->nranks < 0 || c->nranks > LS_WORLD_MOST_RANKS)
+        return ls_fail(LS_INVALID, "a job of %d ranks: expected 1 to %d", c->nranks, LS_WORLD_MOST_RANKS);
     const char *addr = c->tcp_addr ? c->tcp_addr : "127.0.0.1";
     if (c->tcp_port != 0) LS_TRY(ls_address_check(addr, !c->no_secret));
     ls_store *s = env->map_secret(sizeof *s); /* it holds the keys for the whole job */
     if (!s) return ls_fail(LS_NO_MEMORY, "rendezvous store");
     s->c = *c;
     if (!s->c.silent_ns) s->c.silent_ns = LS_STORE_SILENT_NS;
-    s->listen_tcp = -1;
+    s->listen_unix = s->listen_tcp = -1;
+    ls_status st = make_room(s);
+    if (st < 0) {
+        ls_store_destroy(s);
+        return st;
+    }
     ls_door_derive(c->secret, "store", 0, 0, s->psk);
     env->random(s->key, sizeof s->key);
 
     s->listen_unix = env->listen_unix(c->unix_name);
     if (s->listen_unix < 0) {
         int err = -s->listen_unix;
-        sodium_memzero(s, sizeof *s);
-        env->unmap(s, sizeof *s);
+        ls_store_destroy(s);
         if (err == EADDRINUSE)
             return ls_fail(LS_PORT_BUSY, "another job already meets at '%s': choose another MASTER_PORT", c->unix_name);
         return ls_fail(LS_SYSTEM, "listening on the socket '%s': %s", c->unix_name, strerror(err));
@@ -133,33 +192,48 @@ void ls_store_destroy(ls_store *s)
         if (s->entry[i].fd >= 0) env->close_fd(s->entry[i].fd);
     }
     free(s->entry);
+    while (s->exchange) {
+        exchange *x = s->exchange;
+        s->exchange = x->next;
+        ls_rank_set_free(&x->told);
+        free(x->all);
+        free(x);
+    }
+    free(s->pid);
+    free(s->node);
+    ls_rank_set_free(&s->left);
+    ls_rank_set_free(&s->local);
+    free_conns(s);
+    free(s->fds);
     if (s->listen_unix >= 0) env->close_fd(s->listen_unix);
     if (s->listen_tcp >= 0) env->close_fd(s->listen_tcp);
     sodium_memzero(s, sizeof *s);
     env->unmap(s, sizeof *s);
 }
 
-void ls_store_begin(ls_store *s, int nranks, ls_world_page *page, int page_fd)
+ls_status ls_store_begin(ls_store *s, int nranks, ls_world_page *page, int page_fd)
 {
     s->c.nranks = nranks;
+    LS_TRY(make_room(s));
     s->c.page = page;
     s->c.page_fd = page_fd;
-    for (int i = 0; i < LS_MAX_RANKS; i++) s->node[i].beat_ns = ls_env_get()->mono_ns() + FIRST_BEAT_NS;
+    for (int i = 0; i < s->nnodes; i++) s->node[i].beat_ns = ls_env_get()->mono_ns() + FIRST_BEAT_NS;
+    return LS_OK;
 }
 
-uint64_t ls_store_local(const ls_store *s) { return s->local; }
+const ls_rank_set *ls_store_local(const ls_store *s) { return &s->local; }
 
 int ls_store_agents(const ls_store *s)
 {
     int n = 0;
-    for (int i = 0; i < LS_MAX_RANKS; i++) n += s->node[i].here && !s->node[i].left;
+    for (int i = 0; i < s->nnodes; i++) n += s->node[i].here && !s->node[i].left;
     return n;
 }
 
 int ls_store_agents_told(const ls_store *s)
 {
     int n = 0;
-    for (int i = 0; i < LS_MAX_RANKS; i++) n += s->node[i].here && !s->node[i].left && s->node[i].told;
+    for (int i = 0; i < s->nnodes; i++) n += s->node[i].here && !s->node[i].left && s->node[i].told;
     return n;
 }
 
@@ -175,28 +249,35 @@ int ls_store_connected(const ls_store *s)
 
 int ls_store_missing(const ls_store *s, char *buf, size_t n)
 {
-    int missing = 0;
-    size_t at = 0;
+    ls_rank_set missing;
     if (n) buf[0] = 0;
-    for (int r = 0; r < s->c.nranks; r++) {
-        if (s->pid[r]) continue;
-        if (at < n) at += (size_t)snprintf(buf + at, n - at, "%s%d", missing ? ", " : "", r);
-        missing++;
-    }
-    return missing;
+    if (ls_rank_set_create(s->c.nranks, &missing) < 0) return s->c.nranks; /* no memory to say which */
+    for (int r = 0; r < s->c.nranks; r++)
+        if (!s->pid[r]) ls_rank_set_add(&missing, r);
+    const int count = ls_rank_set_count(&missing);
+    if (n) ls_rank_set_text(&missing, buf, n);
+    ls_rank_set_free(&missing);
+    return count;
 }
 
-int ls_store_fds(const ls_store *s, ls_pollfd *fds, int max)
+ls_pollfd *ls_store_fds(ls_store *s, int more, int *n)
 {
-    int n = 0;
-    if (n < max) fds[n++] = (ls_pollfd){ .fd = s->listen_unix, .events = LS_POLL_IN };
-    if (s->listen_tcp >= 0 && n < max) fds[n++] = (ls_pollfd){ .fd = s->listen_tcp, .events = LS_POLL_IN };
-    for (int i = 0; i < s->nconns && n < max; i++)
-        fds[n++] =
-            (ls_pollfd){ .fd = s->conn[i].fd,
-                         .events = (short)(LS_POLL_IN |
-                                           (s->conn[i].out || ls_door_writes(&s->conn[i].door) ? LS_POLL_OUT : 0)) };
-    return n;
+    const int want = 2 + s->nconns + more;
+    *n = 0;
+    if (want > s->fds_cap) {
+        ls_pollfd *fds = realloc(s->fds, 2 * (size_t)want * sizeof *fds);
+        if (!fds) return NULL;
+        s->fds = fds;
+        s->fds_cap = 2 * want;
+    }
+    s->fds[(*n)++] = (ls_pollfd){ .fd = s->listen_unix, .events = LS_POLL_IN };
+    if (s->listen_tcp >= 0) s->fds[(*n)++] = (ls_pollfd){ .fd = s->listen_tcp, .events = LS_POLL_IN };
+    for (int i = 0; i < s->nconns; i++) {
+        const bool writes = s->conn[i].out || ls_door_writes(&s->conn[i].door);
+        s->fds[(*n)++] =
+            (ls_pollfd){ .fd = s->conn[i].fd, .events = (short)(LS_POLL_IN | (writes ? LS_POLL_OUT : 0)) };
+    }
+    return s->fds;
 }
 
 /* --- bytes -------------------------------------------------------------------- */
@@ -221,9 +302,21 @@ static bool reply(conn *c, ls_status status, const void *value, size_t n, int fd
     memcpy(c->out, &r, sizeof r);
     if (n) memcpy(c->out + sizeof r, value, n);
     c->nout = sizeof r + n;
-    c->at = 0;
+    c->body = NULL;
+    c->at = c->nbody = 0;
     c->out_fd = fd;
     c->waiting = false;
+    return true;
+}
+
+/* A value that lives as long as the store and goes to many. */
+static bool reply_shared(conn *c, const char *value, size_t n)
+{
+    if (!reply(c, LS_OK, NULL, 0, -1)) return false;
+    store_reply r = { .status = LS_OK, .nvalue = (uint32_t)n };
+    memcpy(c->out, &r, sizeof r);
+    c->body = value;
+    c->nbody = n;
     return true;
 }
 
@@ -236,8 +329,10 @@ static bool refuse(conn *c, ls_status status, const char *text)
 static bool flush(conn *c)
 {
     const ls_env *env = ls_env_get();
-    while (c->out && c->at < c->nout) {
-        ssize_t k = conn_send(c, c->out + c->at, c->nout - c->at);
+    while (c->out && c->at < c->nout + c->nbody) {
+        const bool head = c->at < c->nout;
+        ssize_t k = head ? conn_send(c, c->out + c->at, c->nout - c->at)
+                         : conn_send(c, c->body + (c->at - c->nout), c->nbody - (c->at - c->nout));
         if (k == -EAGAIN) return true;
         if (k < 0) return false;
         c->at += (size_t)k;
@@ -322,11 +417,18 @@ static bool answer_get(ls_store *s, conn *c)
     return reply(c, LS_OK, e->value, e->n, e->fd);
 }
 
+static bool is_get(const conn *c)
+{
+    store_request q;
+    memcpy(&q, c->in, sizeof q);
+    return q.op == STORE_GET || q.op == STORE_GET_FD;
+}
+
 static void answer_waiters(ls_store *s)
 {
     for (int i = 0; i < s->nconns; i++) {
         conn *c = &s->conn[i];
-        if (!c->waiting || c->out || !answer_get(s, c) || c->waiting) continue;
+        if (!c->waiting || c->out || !is_get(c) || !answer_get(s, c) || c->waiting) continue;
         c->stage = REQUEST;
         c->have = 0;
     }
@@ -346,7 +448,80 @@ const void *ls_store_look(ls_store *s, const char *key, size_t *n)
     return e ? e->value : NULL;
 }
 
+/* --- what all tell all --------------------------------------------------------- */
+
+static exchange *exchange_of(ls_store *s, const char *key, size_t n)
+{
+    exchange *x = s->exchange;
+    while (x && strcmp(x->key, key) != 0) x = x->next;
+    if (x || (s->c.nranks > 0 && n > UINT32_MAX / (size_t)s->c.nranks)) return x;
+    x = calloc(1, sizeof *x);
+    if (x) x->all = malloc(n > 0 ? n * (size_t)s->c.nranks : 1);
+    if (!x || !x->all || ls_rank_set_create(s->c.nranks, &x->told) < 0) {
+        if (x) free(x->all);
+        free(x);
+        return NULL;
+    }
+    snprintf(x->key, sizeof x->key, "%s", key);
+    x->n = n;
+    x->next = s->exchange;
+    return s->exchange = x;
+}
+
+/* Whom to ask for whom once all are here: their requests stay in conn.in meanwhile. */
+static void answer_exchange(ls_store *s, const exchange *x)
+{
+    for (int i = 0; i < s->nconns; i++) {
+        conn *c = &s->conn[i];
+        char key[LS_STORE_KEY_MAX + 1];
+        store_request q;
+        if (!c->waiting || c->out) continue;
+        memcpy(&q, c->in, sizeof q);
+        if (q.op != STORE_EXCHANGE || strcmp(key_of(c, key), x->key) != 0) continue;
+        if (!reply_shared(c, x->all, x->n * (size_t)s->c.nranks)) continue; /* it waits until its deadline */
+        c->stage = REQUEST;
+        c->have = 0;
+    }
+}
+
+static bool on_exchange(ls_store *s, conn *c, const char *key, const char *value, size_t n)
+{
+    char text[256];
+    exchange *x = c->agent ? NULL : exchange_of(s, key, n);
+    if (!x) return !c->agent && refuse(c, LS_NO_MEMORY, "the store is full");
+    if (x->n != n) {
+        snprintf(text, sizeof text, "rank %d provided %zu bytes for '%.60s', rank %d %zu: do all ranks run the same build?",
+                 c->rank, n, key, ls_rank_set_next(&x->told, 0), x->n);
+        return refuse(c, LS_PROTOCOL, text);
+    }
+    if (ls_rank_set_has(&x->told, c->rank)) {
+        snprintf(text, sizeof text, "rank %d provided '%.60s' twice", c->rank, key);
+        return refuse(c, LS_INVALID, text);
+    }
+    ls_rank_set_add(&x->told, c->rank);
+    if (n > 0) memcpy(x->all + (size_t)c->rank * n, value, n);
+    c->waiting = true;
+    if (++x->ntold < s->c.nranks) return true;
+    answer_exchange(s, x);
+    return true;
+}
+
 /* --- requests ---------------------------------------------------------------- */
+
+/* Only agents that have proved who they are send more than a value. */
+static size_t most_value(const ls_store *s, const conn *c, uint32_t op)
+{
+    return op == STORE_BEAT && c->agent ? ls_beat_most_bytes((uint32_t)s->c.nranks) : LS_STORE_VALUE_MAX;
+}
+
+static bool grow_in(conn *c, size_t n)
+{
+    char *more = n <= c->nin ? c->in : realloc(c->in, n);
+    if (!more) return false;
+    c->in = more;
+    if (n > c->nin) c->nin = n;
+    return true;
+}
 
 static bool welcome(ls_store *s, conn *c, int rank)
 {
@@ -358,13 +533,13 @@ static bool welcome(ls_store *s, conn *c, int rank)
 static bool on_agent(ls_store *s, conn *c, const store_hello *h)
 {
     char text[256];
-    if (h->rank >= LS_MAX_RANKS) return false;
-    node *o = &s->node[h->rank];
     if (s->c.nnodes && h->size && (h->size != (uint32_t)s->c.nnodes || h->rank >= h->size)) {
         snprintf(text, sizeof text, "node %u of %u came to a job of %d nodes: --nnodes must be the same everywhere",
                  h->rank, h->size, s->c.nnodes);
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
+    if (h->rank >= (uint32_t)s->nnodes) return false;
+    node *o = &s->node[h->rank];
     if (o->here || (h->rank == 0 && s->c.nnodes)) {
         snprintf(text, sizeof text, "node %u joined twice: every node needs its own --node-rank", h->rank);
         return refuse(c, LS_CONFIG_MISMATCH, text);
@@ -396,14 +571,14 @@ static bool on_hello(ls_store *s, conn *c)
                  h.size, s->c.nranks);
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
-    if (s->left[h.rank]) return refuse(c, LS_AGAIN, ""); /* it joins the next job at this place, and is early */
+    if (ls_rank_set_has(&s->left, (int)h.rank)) return refuse(c, LS_AGAIN, ""); /* it joins the next job at this place, and is early */
     if (s->pid[h.rank]) {
         snprintf(text, sizeof text, "rank %u joined twice: pid %d and pid %d; every process needs its own RANK", h.rank,
                  (int)s->pid[h.rank], (int)h.pid);
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
     s->pid[h.rank] = h.pid;
-    if (c->unix_socket) s->local |= 1ull << h.rank;
+    if (c->unix_socket) ls_rank_set_add(&s->local, (int)h.rank);
     return welcome(s, c, (int)h.rank);
 }
 
@@ -414,14 +589,14 @@ static bool on_beat(ls_store *s, conn *c, const char *value, size_t n)
     if (!c->agent) return false;
     s->node[c->rank].beat_ns = now;
     if (!s->c.page) return reply(c, LS_OK, NULL, 0, -1);
-    uint64_t theirs;
-    if (!ls_beat_read(s->c.page, ~s->local, value, n, now, &theirs)) return false;
-    char *out = malloc(LS_BEAT_MAX_BYTES);
-    if (!out) return false;
+    ls_rank_set theirs;
+    if (ls_rank_set_create(s->c.nranks, &theirs) < 0) return false;
+    char *out = malloc(ls_beat_most_bytes((uint32_t)s->c.nranks));
+    bool sent = out && ls_beat_read(s->c.page, (ls_beat_of){ &s->local, true }, value, n, now, &theirs);
     bool aborted = atomic_load_explicit(&s->c.page->abort_by, memory_order_acquire) != 0;
-    size_t k = ls_beat_write(s->c.page, ~theirs, now, out);
-    bool sent = reply(c, LS_OK, out, k, -1);
+    if (sent) sent = reply(c, LS_OK, out, ls_beat_write(s->c.page, (ls_beat_of){ &theirs, true }, now, out), -1);
     free(out);
+    ls_rank_set_free(&theirs);
     s->node[c->rank].told = aborted;
     return sent;
 }
@@ -430,7 +605,8 @@ static bool on_body(ls_store *s, conn *c)
 {
     store_request q;
     memcpy(&q, c->in, sizeof q);
-    char key[LS_STORE_KEY_MAX + 1], text[512];
+    char key[LS_STORE_KEY_MAX + 1];
+    store_missing missing = { 0 };
     key_of(c, key);
     switch (q.op) {
     case STORE_SET:
@@ -442,12 +618,13 @@ static bool on_body(ls_store *s, conn *c)
     case STORE_GET:
     case STORE_GET_FD: return answer_get(s, c);
     case STORE_MISSING:
-        ls_store_missing(s, text, sizeof text);
-        return reply(c, LS_OK, text, strlen(text), -1);
+        missing.count = ls_store_missing(s, missing.text, sizeof missing.text);
+        return reply(c, LS_OK, &missing, sizeof missing, -1);
+    case STORE_EXCHANGE: return on_exchange(s, c, key, c->in + sizeof q + q.nkey, q.nvalue);
     case STORE_BYE:
         c->bye = true;
         if (c->agent) s->node[c->rank].left = true;
-        else s->left[c->rank] = true;
+        else ls_rank_set_add(&s->left, c->rank);
         return reply(c, LS_OK, NULL, 0, -1);
     case STORE_BEAT: return on_beat(s, c, c->in + sizeof q + q.nkey, q.nvalue);
     default: return false;
@@ -472,7 +649,7 @@ static bool serve(ls_store *s, conn *c)
         ls_status st = ls_door_step(&c->door, c->fd);
         if (st != LS_OK) return st == LS_AGAIN;
     }
-    if (!c->in && !(c->in = malloc(IN_BYTES))) return false;
+    if (!c->in && !grow_in(c, FIRST_IN_BYTES)) return false;
     while (!c->out && !c->waiting) { /* one request at a time */
         if (c->stage == DESCRIPTOR) {
             int fd = env->recv_fd(c->fd);
@@ -507,7 +684,8 @@ static bool serve(ls_store *s, conn *c)
         } else if (c->stage == REQUEST) {
             store_request q;
             memcpy(&q, c->in, sizeof q);
-            if (q.nkey > LS_STORE_KEY_MAX || q.nvalue > LS_STORE_VALUE_MAX) return false;
+            if (q.nkey > LS_STORE_KEY_MAX || q.nvalue > most_value(s, c, q.op)) return false;
+            if (!grow_in(c, sizeof q + q.nkey + q.nvalue)) return false;
             c->stage = BODY;
         } else {
             store_request q;
@@ -562,7 +740,7 @@ static void look_for_silence(ls_store *s, uint64_t now_ns)
 {
     const uint64_t absent = s->step_ns && now_ns - s->step_ns > s->c.silent_ns / 4 ? now_ns - s->step_ns : 0;
     s->step_ns = now_ns;
-    for (int i = 0; i < LS_MAX_RANKS && s->c.page; i++) {
+    for (int i = 0; i < s->nnodes && s->c.page; i++) {
         node *o = &s->node[i];
         if (!o->here || o->left) continue;
         o->beat_ns += absent;
@@ -615,7 +793,7 @@ static void admit(ls_store *s, int listener, bool unix_socket, uint64_t now_ns)
             oldest = oldest_stranger(s, NULL, &n);
             if (n >= LS_STORE_STRANGERS) drop(s, oldest);
         }
-        if (s->nconns == MAX_CONNS) { /* only our own user can bring it to that */
+        if (!room_for_conn(s)) { /* only our own user can bring it to that */
             env->close_fd(fd);
             continue;
         }

@@ -3,21 +3,22 @@
  * A state machine without a thread of its own: the launcher drives it from its
  * event loop, a job without a launcher from one thread of rank 0. It listens on
  * an abstract Unix socket, where the user id decides and then the job's secret, and,
- * if told, on a TCP port, behind the door (net/door.h).
+ * if told, on a TCP port, behind the door (meet/door.h).
  *
  * A job on several hosts has one store on each: the ranks of a host meet at theirs,
  * for memory and descriptors, and all of them at node 0's, over TCP. There, too, each
- * other host's agent (net/agent.h) tells every 100 ms what its ranks do.
+ * other host's agent (meet/agent.h) tells every 100 ms what its ranks do.
  */
-#ifndef LS_NET_STORE_H
-#define LS_NET_STORE_H
+#ifndef LS_MEET_STORE_H
+#define LS_MEET_STORE_H
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/env.h"
+#include "base/rank_set.h"
 #include "lockstep/status.h"
-#include "net/door.h"
-#include "net/page.h"
-#include "net/secret.h"
+#include "meet/door.h"
+#include "meet/page.h"
+#include "meet/secret.h"
 
 #define LS_STORE_KEY_MAX 128
 #define LS_STORE_VALUE_MAX 65536
@@ -53,26 +54,27 @@ typedef struct ls_store_config {
 ls_status ls_store_create(const ls_store_config *c, ls_store **out);
 void ls_store_destroy(ls_store *s);
 int ls_store_port(const ls_store *s); /* the bound TCP port; 0: none */
-/* How many ranks there are, where that was not known; the page is borrowed. From here on a silent agent is gone. */
-void ls_store_begin(ls_store *s, int nranks, ls_world_page *page, int page_fd);
+/* How many ranks there are, where that was not known; the page is borrowed. From here on a silent agent is gone.
+ * LS_NO_MEMORY */
+ls_status ls_store_begin(ls_store *s, int nranks, ls_world_page *page, int page_fd);
 /* From the serving side: sets a key (LS_NO_MEMORY), and looks at one (NULL: not set; borrowed until the next step). */
 ls_status ls_store_put(ls_store *s, const char *key, const void *value, size_t n);
 const void *ls_store_look(ls_store *s, const char *key, size_t *n);
 /* What is said of a host that was silent for so long, into buf. */
 const char *ls_store_silence(uint64_t silent_ns, char *buf, size_t n);
 /* Ranks that came over the Unix socket: those of this host. */
-uint64_t ls_store_local(const ls_store *s);
+const ls_rank_set *ls_store_local(const ls_store *s);
 /* Agents that have come and have not said goodbye; and of them, those that know of the job's cause by now. */
 int ls_store_agents(const ls_store *s);
 int ls_store_agents_told(const ls_store *s);
 
-/* For an event loop: fills fds (at most max) and returns how many; then, after a
- * wait, moves everything that is ready. `now_ns` enforces hello deadlines. */
-int ls_store_fds(const ls_store *s, ls_pollfd *fds, int max);
+/* For an event loop: the *n descriptors to wait for now, borrowed until the next call, with room after them for `more`
+ * of the caller's (NULL: no memory for them, and *n is 0); then, after a wait, moves everything that is ready. `now_ns`
+ * enforces hello deadlines. */
+ls_pollfd *ls_store_fds(ls_store *s, int more, int *n);
 ls_status ls_store_step(ls_store *s, uint64_t now_ns);
-#define LS_STORE_MAX_FDS (LS_MAX_RANKS + LS_STORE_STRANGERS + 2)
 
-/* Which ranks have not said hello yet: "2, 3" into buf; their number. */
+/* Which ranks have not said hello yet: "2, 3, 7-9" into buf; their number. */
 int ls_store_missing(const ls_store *s, char *buf, size_t n);
 /* Ranks whose connection is open. */
 int ls_store_connected(const ls_store *s);
@@ -110,12 +112,23 @@ ls_status ls_store_set(ls_store_client *c, const char *key, const void *value, s
 /* Waits until the key is set. *n: capacity in, size out (LS_INVALID if larger).
  * LS_JOIN_TIMEOUT at the deadline; the connection is of no more use then. */
 ls_status ls_store_get(ls_store_client *c, const char *key, void *value, size_t *n, uint64_t deadline_ns);
+/* Every rank of the job calls this once for a key, each with n bytes, and all get everybody's, [size][n] at `all`, once
+ * the last one has called. LS_PROTOCOL for a rank whose n is another one's. The deadline as for ls_store_get. */
+ls_status ls_store_exchange(ls_store_client *c, const char *key, const void *mine, size_t n, int size, void *all,
+                            uint64_t deadline_ns);
 /* Descriptors, by key; Unix sockets only. The getter owns what it gets. */
 ls_status ls_store_set_fd(ls_store_client *c, const char *key, int fd, uint64_t deadline_ns);
 ls_status ls_store_get_fd(ls_store_client *c, const char *key, int *fd, uint64_t deadline_ns);
-/* Which ranks have not joined: "2, 3" into buf, "" when all have. */
-ls_status ls_store_ask_missing(ls_store_client *c, char *buf, size_t n, uint64_t deadline_ns);
+/* Which ranks have not joined: "2, 3" into buf, "" when all have; and how many. */
+ls_status ls_store_ask_missing(ls_store_client *c, char *buf, size_t n, int *missing, uint64_t deadline_ns);
 /* Says that the coming disconnect is in order. */
 ls_status ls_store_bye(ls_store_client *c);
+
+/* A store served by a thread of this process. node0: NULL, or this host's link to the store of node 0, which is taken
+ * over, also on failure; text says where that is. */
+struct ls_store_server;
+ls_status ls_store_serve(const ls_store_config *c, ls_store_client *node0, const char *text,
+                         struct ls_store_server **out);
+void ls_store_serve_stop(struct ls_store_server *s); /* NULL is fine; waits up to 2 s for the ranks to leave */
 
 #endif

@@ -3,8 +3,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "net/agent.h"
-#include "net/world.h"
+#include "meet/agent.h"
+#include "meet/store.h"
 
 struct ls_store_server {
     ls_store *store;
@@ -18,7 +18,6 @@ struct ls_store_server {
 static void serve(void *arg)
 {
     struct ls_store_server *s = arg;
-    ls_pollfd fds[LS_STORE_MAX_FDS + 2];
     uint64_t give_up = UINT64_MAX;
     for (;;) {
         uint64_t now = s->env->mono_ns();
@@ -28,14 +27,16 @@ static void serve(void *arg)
             if (ls_store_connected(s->store) == 0 || now > give_up) return;
         }
         uint64_t until = now + (give_up == UINT64_MAX ? 50000000u : 1000000u);
-        int n = ls_store_fds(s->store, fds, LS_STORE_MAX_FDS);
+        int n;
+        ls_pollfd *fds = ls_store_fds(s->store, 2, &n);
         if (s->agent) {
             uint64_t again = ls_agent_step(s->agent, now);
             if (again < until) until = again;
-            if (ls_agent_fd(s->agent) >= 0) fds[n++] = (ls_pollfd){ .fd = ls_agent_fd(s->agent), .events = LS_POLL_IN };
+            if (fds && ls_agent_fd(s->agent) >= 0)
+                fds[n++] = (ls_pollfd){ .fd = ls_agent_fd(s->agent), .events = LS_POLL_IN };
         }
-        if (give_up == UINT64_MAX) fds[n++] = (ls_pollfd){ .fd = s->bell[0], .events = LS_POLL_IN };
-        s->env->wait(NULL, 0, fds, n, until);
+        if (fds && give_up == UINT64_MAX) fds[n++] = (ls_pollfd){ .fd = s->bell[0], .events = LS_POLL_IN };
+        s->env->wait(NULL, 0, fds, n, fds ? until : now + 1000000u);
     }
 }
 

@@ -12,9 +12,9 @@
  *
  * A state machine on memory: no sockets, no clock, no random numbers of its own.
  */
-#ifndef LS_NET_NOISE_H
-#define LS_NET_NOISE_H
-#include "net/aead.h"
+#ifndef LS_MEET_NOISE_H
+#define LS_MEET_NOISE_H
+#include "meet/aead.h"
 
 #define LS_NOISE_KEY_BYTES 32
 #define LS_NOISE_HASH_BYTES 64

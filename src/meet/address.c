@@ -1,5 +1,5 @@
 /* address.c -- numeric addresses, names, and the rule about who may listen where. */
-#include "net/address.h"
+#include "meet/address.h"
 
 #include <stdio.h>
 #include <stdlib.h>

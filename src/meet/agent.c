@@ -1,41 +1,55 @@
 /* agent.c -- one request at a time, without ever waiting for it. */
-#include "net/agent.h"
+#include "meet/agent.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/beat.h"
-#include "net/store_wire.h"
+#include "meet/beat.h"
+#include "meet/store_wire.h"
 
 #define BEAT_NS 100000000ull
 #define KEY "beat"
 #define KEY_BYTES (sizeof KEY - 1)
-_Static_assert(LS_BEAT_MAX_BYTES <= LS_STORE_VALUE_MAX, "a heartbeat is one value");
 
 struct ls_agent {
     ls_store_client *c;    /* owned */
     ls_world_page *page;   /* borrowed */
     const ls_store *local; /* borrowed */
     char node0[80];
-    char out[sizeof(store_request) + KEY_BYTES + LS_BEAT_MAX_BYTES];
-    size_t nout, at;       /* the request on its way */
-    char in[sizeof(store_reply) + LS_BEAT_MAX_BYTES];
-    size_t nin;
+    size_t most;           /* bytes of a beat */
+    char *out, *in;        /* owned: the request on its way, and the reply */
+    size_t nout, at, nin;
     bool asked;            /* a reply is owed */
     bool tells;            /* the request on its way has the cause */
     bool settled, gone;
     uint64_t sent_ns, step_ns, heard_ns, silent_ns;
 };
 
+static void release(ls_agent *a)
+{
+    if (!a) return;
+    free(a->out);
+    free(a->in);
+    free(a);
+}
+
 ls_status ls_agent_create(ls_store_client *c, ls_world_page *page, const ls_store *local, const char *node0,
                           uint64_t silent_ns, ls_agent **out)
 {
     ls_agent *a = *out = calloc(1, sizeof *a);
-    if (!a) {
+    const size_t most = ls_beat_most_bytes(page->nranks);
+    if (a) {
+        a->most = most;
+        a->out = malloc(sizeof(store_request) + KEY_BYTES + most);
+        a->in = malloc(sizeof(store_reply) + most);
+    }
+    if (!a || !a->out || !a->in) {
+        release(a);
+        *out = NULL;
         ls_store_disconnect(c);
-        return ls_fail(LS_NO_MEMORY, "the link to node 0");
+        return ls_fail(LS_NO_MEMORY, "the link to node 0 (heartbeats of %u ranks)", page->nranks);
     }
     a->c = c;
     a->page = page;
@@ -63,7 +77,8 @@ static void node0_gone(ls_agent *a, const char *how)
 static void ask(ls_agent *a, uint64_t now_ns)
 {
     a->tells = has_cause(a);
-    size_t n = ls_beat_write(a->page, ls_store_local(a->local), now_ns, a->out + sizeof(store_request) + KEY_BYTES);
+    const ls_beat_of ours = { ls_store_local(a->local), false };
+    size_t n = ls_beat_write(a->page, ours, now_ns, a->out + sizeof(store_request) + KEY_BYTES);
     store_request q = { .op = STORE_BEAT, .nkey = KEY_BYTES, .nvalue = (uint32_t)n };
     memcpy(a->out, &q, sizeof q);
     memcpy(a->out + sizeof q, KEY, KEY_BYTES);
@@ -93,15 +108,14 @@ static bool hear(ls_agent *a, uint64_t now_ns)
         size_t want = sizeof r;
         if (a->nin >= sizeof r) {
             memcpy(&r, a->in, sizeof r);
-            if (r.status != LS_OK || r.nvalue > LS_BEAT_MAX_BYTES || r.has_fd) return false;
+            if (r.status != LS_OK || r.nvalue > a->most || r.has_fd) return false;
             want += r.nvalue;
         }
         if (a->nin >= sizeof r && a->nin == want) {
-            uint64_t told;
             a->asked = false;
             a->heard_ns = now_ns;
-            uint64_t others = ~ls_store_local(a->local);
-            if (r.nvalue && !ls_beat_read(a->page, others, a->in + sizeof r, r.nvalue, now_ns, &told)) return false;
+            const ls_beat_of others = { ls_store_local(a->local), true };
+            if (r.nvalue && !ls_beat_read(a->page, others, a->in + sizeof r, r.nvalue, now_ns, NULL)) return false;
             a->settled = a->settled || a->tells;
             return true;
         }
@@ -147,5 +161,5 @@ void ls_agent_leave(ls_agent *a, uint64_t deadline_ns)
     }
     if (!a->gone && !a->asked) (void)ls_store_bye(a->c);
     ls_store_disconnect(a->c);
-    free(a);
+    release(a);
 }

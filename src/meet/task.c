@@ -1,10 +1,10 @@
 /* task.c -- telling of long work, and reading what others tell. */
-#include "net/task.h"
+#include "meet/task.h"
 
 #include <stdio.h>
 
 #include "base/env.h"
-#include "net/words.h"
+#include "meet/words.h"
 
 void ls_task_write(ls_task_slot *slot, const ls_task *t)
 {

@@ -1,5 +1,5 @@
 /* secret.c -- secret files. */
-#include "net/secret.h"
+#include "meet/secret.h"
 
 #include <errno.h>
 #include <sodium.h>

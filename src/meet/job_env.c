@@ -1,6 +1,6 @@
 /* job_env.c -- rank and size from the environment that a launcher leaves (torchrun's, Open MPI's, PMI's, Slurm's), or
  * from the program. */
-#include "net/job_env.h"
+#include "meet/job_env.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "lockstep/world.h"
-#include "net/address.h"
-#include "net/hostlist.h"
+#include "meet/address.h"
+#include "meet/hostlist.h"
 
 #define MOST_RANKS (1 << 20) /* what a variable may say; how many can join is checked later */
 
@@ -143,28 +143,48 @@ static ls_status meet_pmi(ls_job_env *j)
     return LS_OK;
 }
 
+/* The number of hosts in a list, and the first one. */
+static ls_status read_hosts(const char *list, char first[LS_HOST_MAX_NAME + 1], int *nhosts)
+{
+    char (*hosts)[LS_HOST_MAX_NAME + 1] = calloc(LS_WORLD_MOST_RANKS, sizeof *hosts);
+    if (!hosts) return ls_fail(LS_NO_MEMORY, "the step's list of nodes");
+    ls_status st = ls_hostlist_expand(list, hosts, LS_WORLD_MOST_RANKS, nhosts);
+    if (st == LS_OK) memcpy(first, hosts[0], sizeof *hosts);
+    free(hosts);
+    return st;
+}
+
+/* Our tasks, of those that SLURM_STEP_TASKS_PER_NODE says each node has. */
+static ls_status read_tasks(const char *counts, int node, ls_job_env *j)
+{
+    int ntasks = 0, sum = 0, *tasks = calloc(LS_WORLD_MOST_RANKS, sizeof *tasks);
+    if (!tasks) return ls_fail(LS_NO_MEMORY, "the step's list of tasks");
+    ls_status st = ls_tasklist_expand(counts, tasks, LS_WORLD_MOST_RANKS, &ntasks);
+    for (int i = 0; i < ntasks && st == LS_OK; i++) sum += tasks[i];
+    if (st == LS_OK && (sum != j->size || node >= ntasks))
+        st = ls_fail(LS_INVALID, "SLURM_STEP_TASKS_PER_NODE is '%.80s' (%d tasks on %d nodes), but the step has %d tasks and "
+                                 "this is node %d", counts, sum, ntasks, j->size, node);
+    if (st == LS_OK) j->local_size = tasks[node];
+    free(tasks);
+    return st;
+}
+
 /* Where the ranks of a step are, and how many are here. */
 static ls_status place_slurm(ls_job_env *j)
 {
-    char hosts[LS_MAX_RANKS][LS_HOST_MAX_NAME + 1];
-    int nhosts = 0, ntasks = 0, tasks[LS_MAX_RANKS], node = 0, nodes = 0, per_node = -1;
+    char first[LS_HOST_MAX_NAME + 1];
+    int nhosts = 0, node = 0, nodes = 0, per_node = -1;
     const char *list = env_text("SLURM_STEP_NODELIST"), *counts = env_text("SLURM_STEP_TASKS_PER_NODE");
     LS_TRY(ls_env_int("SLURM_NODEID", 0, MOST_RANKS, &node));
     LS_TRY(ls_env_int("SLURM_NNODES", 1, MOST_RANKS, &nodes));
     LS_TRY(ls_env_int("SLURM_STEP_NUM_NODES", 1, MOST_RANKS, &nodes));
     LS_TRY(ls_env_int("SLURM_NTASKS_PER_NODE", 1, MOST_RANKS, &per_node));
     if (!list) list = env_text("SLURM_JOB_NODELIST");
-    if (list) LS_TRY(ls_hostlist_expand(list, hosts, LS_MAX_RANKS, &nhosts));
-    if (list && !*j->addr) memcpy(j->addr, hosts[0], sizeof j->addr);
+    if (list) LS_TRY(read_hosts(list, first, &nhosts));
+    if (list && !*j->addr) memcpy(j->addr, first, sizeof j->addr);
     if (nodes == 0) nodes = nhosts > 0 ? nhosts : 1;
     if (counts) {
-        int sum = 0;
-        LS_TRY(ls_tasklist_expand(counts, tasks, LS_MAX_RANKS, &ntasks));
-        for (int i = 0; i < ntasks; i++) sum += tasks[i];
-        if (sum != j->size || node >= ntasks)
-            return ls_fail(LS_INVALID, "SLURM_STEP_TASKS_PER_NODE is '%.80s' (%d tasks on %d nodes), but the step has %d "
-                                       "tasks and this is node %d", counts, sum, ntasks, j->size, node);
-        j->local_size = tasks[node];
+        LS_TRY(read_tasks(counts, node, j));
     } else if (nodes > 1) {
         if (per_node < 0)
             return ls_fail(LS_INVALID, "environment variable SLURM_STEP_TASKS_PER_NODE is not set, and the step has %d "
@@ -271,7 +291,8 @@ static ls_status check_several(ls_job_env *j, const names *n)
     j->node = (j->rank - j->local_rank) / j->local_size; /* equal numbers of ranks, in the hosts' order */
     LS_TRY(ls_env_int("SLURM_NODEID", 0, MOST_RANKS, &j->node));
     if (ls_job_has_port(j)) LS_TRY(ls_env_int("GROUP_RANK", 0, MOST_RANKS, &j->node));
-    if (j->node < 0 || j->node >= LS_MAX_RANKS) return ls_fail(LS_INVALID, "this is node %d: expected 0 to 63", j->node);
+    if (j->node < 0 || j->node >= LS_WORLD_MOST_RANKS)
+        return ls_fail(LS_INVALID, "this is node %d: expected 0 to %d", j->node, LS_WORLD_MOST_RANKS - 1);
     if ((j->rank == 0) != (j->node == 0 && j->local_rank == 0))
         return ls_fail(LS_INVALID, "rank %d is local rank %d on node %d: rank 0, and only it, must be the first of node 0",
                        j->rank, j->local_rank, j->node);
@@ -296,8 +317,8 @@ static ls_status check(ls_job_env *j, const names *n)
     if (j->rank >= j->size)
         return ls_fail(LS_INVALID, "%s is %d and %s %d: expected %s from 0 to %d", n->rank, j->rank, n->size, j->size,
                        n->rank, j->size - 1);
-    if (j->size > LS_MAX_RANKS)
-        return ls_fail(LS_INVALID, "%s is %d: this version joins at most %d ranks", n->size, j->size, LS_MAX_RANKS);
+    if (j->size > LS_WORLD_MOST_RANKS)
+        return ls_fail(LS_INVALID, "%s is %d: a world has at most %d ranks", n->size, j->size, LS_WORLD_MOST_RANKS);
     bool here = !*j->addr || strcmp(j->addr, "127.0.0.1") == 0 || strcmp(j->addr, "localhost") == 0 ||
                 strcmp(j->addr, "::1") == 0;
     if (ls_job_has_port(j) && !j->store && !here && j->local_size < 0)
@@ -308,6 +329,10 @@ static ls_status check(ls_job_env *j, const names *n)
     if (j->local_size < 0) j->local_size = j->size;
     if (j->local_rank >= j->local_size)
         return ls_fail(LS_INVALID, "%s is %d of %d ranks on this machine", n->local_rank, j->local_rank, j->local_size);
+    if (j->local_size > LS_HOST_MOST_RANKS)
+        return ls_fail(LS_INVALID, "%d ranks are on this machine: at most %d, since each maps the memory of all others there; "
+                                   "start fewer, with more threads each, or use more machines",
+                       j->local_size, LS_HOST_MOST_RANKS);
     j->several = j->local_size != j->size;
     if (j->several) LS_TRY(check_several(j, n));
     return LS_OK;

@@ -1,6 +1,6 @@
 /* address.h -- where we listen: on the loopback, unless told otherwise and there is a secret. */
-#ifndef LS_NET_ADDRESS_H
-#define LS_NET_ADDRESS_H
+#ifndef LS_MEET_ADDRESS_H
+#define LS_MEET_ADDRESS_H
 #include <stdbool.h>
 #include <stddef.h>
 #include "lockstep/status.h"

@@ -5,10 +5,11 @@
  * world page that stand for ranks of other hosts; so whoever looks at the page for
  * blame, for a mismatch or for a report need not care where a rank is.
  */
-#ifndef LS_NET_BEAT_H
-#define LS_NET_BEAT_H
+#ifndef LS_MEET_BEAT_H
+#define LS_MEET_BEAT_H
 #include <stdbool.h>
-#include "net/page.h"
+#include "base/rank_set.h"
+#include "meet/page.h"
 
 typedef struct ls_beat_head {
     uint32_t nranks, count; /* of the world; of ranks told here */
@@ -25,10 +26,16 @@ _Static_assert(sizeof(ls_beat_head) == 40, "no padding on the wire");
 typedef struct ls_beat_flow {
     uint32_t group, seq, done, block;
     uint64_t waits[LS_PAGE_LANES];
-    uint32_t message[LS_MAX_RANKS], sent[LS_PAGE_LANES][LS_MAX_RANKS];
+    uint32_t named; /* the group that the name is of */
+    char name[LS_GROUP_TEXT_BYTES];
 } ls_beat_flow;
 
-#define LS_BEAT_FILE_BYTES 24 /* so that a beat of all ranks is one value of the store */
+/* What it has sent to one peer (ls_page_sent). Peers to whom it has sent nothing are not told of. */
+typedef struct ls_beat_peer {
+    uint32_t rank, sent[LS_PAGE_LANES + 1];
+} ls_beat_peer;
+
+#define LS_BEAT_FILE_BYTES 24
 
 typedef struct ls_beat_rank {
     uint32_t rank;
@@ -44,19 +51,30 @@ typedef struct ls_beat_rank {
     char label[LS_BLACKBOX_STRING_BYTES];
     char file[LS_BEAT_FILE_BYTES]; /* the end of a longer path, behind dots */
     ls_beat_flow flow;
+    uint32_t npeers, reserved2; /* ls_beat_peer, which follow */
 } ls_beat_rank;
 _Static_assert(sizeof(ls_beat_rank) == 48 + 64 + 24 + LS_BLACKBOX_STRING_BYTES + LS_BEAT_FILE_BYTES +
-                                               sizeof(ls_beat_flow) &&
-                   sizeof(ls_beat_flow) == 32 + 12 * LS_MAX_RANKS,
+                                               sizeof(ls_beat_flow) + 8 &&
+                   sizeof(ls_beat_flow) == 36 + LS_GROUP_TEXT_BYTES && sizeof(ls_beat_peer) == 16,
                "no padding on the wire");
 
-#define LS_BEAT_MAX_BYTES                                                                                              \
-    (sizeof(ls_beat_head) + LS_ERROR_BYTES + LS_SAVED_PATH_BYTES + LS_MAX_RANKS * sizeof(ls_beat_rank))
+/* Of every beat of a world. Each rank may have sent to all others; more than LS_BEAT_PEERS per rank, on average, are
+ * not told of: then nobody can say where that rank's messages are. */
+#define LS_BEAT_PEERS 64
+size_t ls_beat_most_bytes(uint32_t nranks);
 
-/* Tells of the ranks in `mask` that have joined. Returns the bytes written to out[LS_BEAT_MAX_BYTES]. */
-size_t ls_beat_write(const ls_world_page *p, uint64_t mask, uint64_t now_ns, void *out);
-/* Takes over what is told of ranks in `mask`, and, if rank 0 is one, of its checkpoint; the others are left alone.
- * *told: the ranks it spoke of. False, with the page as it was, when the bytes are no beat of this world. */
-bool ls_beat_read(ls_world_page *p, uint64_t mask, const void *in, size_t n, uint64_t now_ns, uint64_t *told);
+/* Which ranks a beat is about: those in the set or, with `others`, those that are not. */
+typedef struct ls_beat_of {
+    const ls_rank_set *set;
+    bool others;
+} ls_beat_of;
+static inline bool ls_beat_is_of(ls_beat_of of, int rank) { return ls_rank_set_has(of.set, rank) != of.others; }
+
+/* Tells of the ranks in `of` that have joined. Returns the bytes written to out[ls_beat_most_bytes(p->nranks)]. */
+size_t ls_beat_write(const ls_world_page *p, ls_beat_of of, uint64_t now_ns, void *out);
+/* Takes over what is told of ranks in `of`, and, if rank 0 is one, of its checkpoint; the others are left alone.
+ * told (of the world's size; NULL is fine) gets the ranks it spoke of. False, with the page as it was, when the bytes
+ * are no beat of this world. */
+bool ls_beat_read(ls_world_page *p, ls_beat_of of, const void *in, size_t n, uint64_t now_ns, ls_rank_set *told);
 
 #endif

@@ -1,6 +1,6 @@
 /* noise.c -- Noise_NNpsk0_25519_ChaChaPoly_BLAKE2b over libsodium. The names are the
  * specification's: MixHash, MixKey, MixKeyAndHash, EncryptAndHash, Split. */
-#include "net/noise.h"
+#include "meet/noise.h"
 
 #include <sodium.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* door.c -- the handshake on a non-blocking socket, and the sealed stream after it. */
-#include "net/door.h"
+#include "meet/door.h"
 
 #include <errno.h>
 #include <sodium.h>

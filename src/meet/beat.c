@@ -1,39 +1,70 @@
 /* beat.c -- writing and reading beats. */
-#include "net/beat.h"
+#include "meet/beat.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
 
+#define UNKNOWN_GROUP UINT32_MAX
 #define LABEL 1u /* the string of a mirrored slot that holds its newest collective's label */
 
 static uint32_t load(const _Atomic uint32_t *p) { return atomic_load_explicit(p, memory_order_relaxed); }
 static void store(_Atomic uint32_t *p, uint32_t v) { atomic_store_explicit(p, v, memory_order_relaxed); }
 
-static void write_flow(const ls_rank_slot *slot, uint32_t block, ls_beat_flow *b)
+size_t ls_beat_most_bytes(uint32_t nranks)
 {
-    const ls_flow *f = &slot->flow[block];
+    return sizeof(ls_beat_head) + LS_ERROR_BYTES + LS_SAVED_PATH_BYTES +
+           nranks * (sizeof(ls_beat_rank) + LS_BEAT_PEERS * sizeof(ls_beat_peer));
+}
+
+/* The rank's messages, in at most *room entries at `to`, which become fewer. Returns how many; without room the group
+ * is unknown, so that nobody takes what is not told for a message that was not sent. */
+static uint32_t write_flow(const ls_world_page *p, int rank, uint32_t block, ls_beat_flow *b, char *to, size_t *room)
+{
+    const ls_flow *f = &p->rank[rank].flow[block];
+    uint32_t n = 0;
     *b = (ls_beat_flow){ .block = block, .seq = atomic_load_explicit(&f->seq, memory_order_acquire) };
     b->group = load(&f->group);
     b->done = load(&f->done);
-    for (int r = 0; r < LS_MAX_RANKS; r++) b->message[r] = load(&f->message[r]);
-    for (int l = 0; l < LS_PAGE_LANES; l++) {
-        b->waits[l] = atomic_load_explicit(&f->lane[l].waits, memory_order_relaxed);
-        for (int r = 0; r < LS_MAX_RANKS; r++) b->sent[l][r] = load(&f->lane[l].sent[r]);
+    b->named = atomic_load_explicit(&f->named, memory_order_acquire);
+    memcpy(b->name, f->name, sizeof b->name - 1);
+    for (int l = 0; l < LS_PAGE_LANES; l++) b->waits[l] = atomic_load_explicit(&f->waits[l], memory_order_relaxed);
+    for (uint32_t r = 0; r < p->nranks; r++) {
+        ls_beat_peer x = { .rank = r };
+        bool any = false;
+        for (int l = 0; l <= LS_PAGE_LANES; l++) {
+            x.sent[l] = load(&ls_page_sent(p, rank, block, l)[r]);
+            any = any || x.sent[l] != 0;
+        }
+        if (!any) continue;
+        if (n == *room) {
+            b->group = UNKNOWN_GROUP;
+            return 0;
+        }
+        memcpy(to + n++ * sizeof x, &x, sizeof x);
     }
+    *room -= n;
+    return n;
 }
 
-static void take_flow(ls_rank_slot *slot, const ls_beat_flow *b)
+static void take_flow(ls_world_page *p, int rank, const ls_beat_flow *b, const char *peers, uint32_t npeers)
 {
-    ls_flow *f = &slot->flow[b->block];
-    for (int r = 0; r < LS_MAX_RANKS; r++) store(&f->message[r], b->message[r]);
-    for (int l = 0; l < LS_PAGE_LANES; l++) {
-        atomic_store_explicit(&f->lane[l].waits, b->waits[l], memory_order_relaxed);
-        for (int r = 0; r < LS_MAX_RANKS; r++) store(&f->lane[l].sent[r], b->sent[l][r]);
+    ls_flow *f = &p->rank[rank].flow[b->block];
+    const bool known = b->group != UNKNOWN_GROUP && ls_page_reserve_sent(p, rank, b->block) == LS_OK;
+    for (uint32_t r = 0, i = 0; r < p->nranks && known; r++) {
+        ls_beat_peer x = { .rank = UINT32_MAX };
+        if (i < npeers) memcpy(&x, peers + i * sizeof x, sizeof x);
+        const bool its = x.rank == r;
+        for (int l = 0; l <= LS_PAGE_LANES; l++) store(&ls_page_sent(p, rank, b->block, l)[r], its ? x.sent[l] : 0);
+        i += its;
     }
-    store(&f->group, b->group);
+    for (int l = 0; l < LS_PAGE_LANES; l++) atomic_store_explicit(&f->waits[l], b->waits[l], memory_order_relaxed);
+    store(&f->group, known ? b->group : UNKNOWN_GROUP);
     store(&f->done, b->done);
+    memcpy(f->name, b->name, sizeof f->name - 1); /* torn, at worst, for who reads it now */
+    ls_text_printable(f->name);
+    atomic_store_explicit(&f->named, b->named, memory_order_release);
     atomic_store_explicit(&f->seq, b->seq, memory_order_release);
 }
 
@@ -49,7 +80,9 @@ static void write_task(const ls_rank_slot *slot, uint64_t now_ns, ls_beat_rank *
     else snprintf(b->file, sizeof b->file, "...%s", t.file + n - (room - 3));
 }
 
-static void write_rank(const ls_world_page *p, uint32_t rank, uint64_t now_ns, ls_beat_rank *b)
+/* Returns what follows it at `to`: bytes of its peers. */
+static size_t write_rank(const ls_world_page *p, uint32_t rank, uint64_t now_ns, ls_beat_rank *b, char *to,
+                         size_t *room)
 {
     const ls_rank_slot *slot = &p->rank[rank];
     uint64_t beat = atomic_load_explicit(&slot->beat_ns, memory_order_relaxed);
@@ -64,10 +97,13 @@ static void write_rank(const ls_world_page *p, uint32_t rank, uint64_t now_ns, l
     b->has_message = ls_page_awaited(p, (int)rank, &b->message);
     b->has_desc = ls_page_last_coll(p, (int)rank, &b->desc);
     const uint32_t block = (uint32_t)(b->has_message ? b->message.block : b->has_desc ? b->desc.block : 0);
-    write_flow(slot, block % LS_PAGE_GROUPS, &b->flow);
+    if (b->has_message || b->has_desc)
+        b->npeers = write_flow(p, (int)rank, block % LS_PAGE_GROUPS, &b->flow, to, room);
+    else b->flow.group = UNKNOWN_GROUP;
     if (b->has_desc && b->desc.label < LS_BLACKBOX_STRINGS)
         memcpy(b->label, slot->box.string[b->desc.label], sizeof b->label - 1);
     write_task(slot, now_ns, b);
+    return b->npeers * sizeof(ls_beat_peer);
 }
 
 static void take_task(ls_rank_slot *slot, const ls_beat_rank *b, uint64_t now_ns)
@@ -79,7 +115,7 @@ static void take_task(ls_rank_slot *slot, const ls_beat_rank *b, uint64_t now_ns
     ls_task_write(&slot->task, &t);
 }
 
-size_t ls_beat_write(const ls_world_page *p, uint64_t mask, uint64_t now_ns, void *out)
+size_t ls_beat_write(const ls_world_page *p, ls_beat_of of, uint64_t now_ns, void *out)
 {
     char *to = (char *)out + sizeof(ls_beat_head);
     ls_beat_head h = { .nranks = p->nranks };
@@ -101,12 +137,13 @@ size_t ls_beat_write(const ls_world_page *p, uint64_t mask, uint64_t now_ns, voi
     h.path = saved.state == LS_SAVED_ONE ? (uint32_t)strlen(saved.path) : 0;
     memcpy(to, saved.path, h.path);
     to += h.path;
+    size_t room = (size_t)p->nranks * LS_BEAT_PEERS;
     for (uint32_t r = 0; r < p->nranks; r++) {
         ls_beat_rank b;
-        if (!(mask >> r & 1u) || load(&p->rank[r].state) == LS_RANK_STARTING) continue;
-        write_rank(p, r, now_ns, &b);
+        if (!ls_beat_is_of(of, (int)r) || load(&p->rank[r].state) == LS_RANK_STARTING) continue;
+        const size_t peers = write_rank(p, r, now_ns, &b, to + sizeof b, &room);
         memcpy(to, &b, sizeof b);
-        to += sizeof b;
+        to += sizeof b + peers;
         h.count++;
     }
     memcpy(out, &h, sizeof h);
@@ -120,11 +157,28 @@ static bool fits(const ls_world_page *p, const ls_beat_rank *b)
            b->desc.block < LS_PAGE_GROUPS && b->flow.block < LS_PAGE_GROUPS && b->task < LS_TASK_KINDS;
 }
 
-static void take_rank(ls_world_page *p, const ls_beat_rank *b, uint64_t now_ns)
+/* The next rank of a beat and its peers, which are in ascending order; NULL: these bytes have none. */
+static const char *next_rank(const ls_world_page *p, const char *at, const char *end, ls_beat_rank *b,
+                             const char **peers)
+{
+    if ((size_t)(end - at) < sizeof *b) return NULL;
+    memcpy(b, at, sizeof *b);
+    *peers = at + sizeof *b;
+    if (!fits(p, b) || (size_t)(end - *peers) / sizeof(ls_beat_peer) < b->npeers) return NULL;
+    for (uint32_t i = 0, from = 0; i < b->npeers; i++) {
+        ls_beat_peer x;
+        memcpy(&x, *peers + i * sizeof x, sizeof x);
+        if (x.rank < from || x.rank >= p->nranks) return NULL;
+        from = x.rank + 1;
+    }
+    return *peers + b->npeers * sizeof(ls_beat_peer);
+}
+
+static void take_rank(ls_world_page *p, const ls_beat_rank *b, const char *peers, uint64_t now_ns)
 {
     ls_rank_slot *slot = &p->rank[b->rank];
     store(&slot->step, b->step);
-    take_flow(slot, &b->flow);
+    take_flow(p, (int)b->rank, &b->flow, peers, b->npeers);
     store(&slot->micro_batch, b->micro_batch);
     atomic_store_explicit(&slot->pid, b->pid, memory_order_relaxed);
     atomic_store_explicit(&slot->beat_ns, b->still_ns < now_ns ? now_ns - b->still_ns : 0, memory_order_relaxed);
@@ -158,23 +212,24 @@ static void take_saved(ls_world_page *p, const ls_beat_head *h, const char *path
     ls_saved_write(&p->saved, h->saved == LS_SAVED_ONE ? text : NULL, h->saved_step);
 }
 
-bool ls_beat_read(ls_world_page *p, uint64_t mask, const void *in, size_t n, uint64_t now_ns, uint64_t *told)
+bool ls_beat_read(ls_world_page *p, ls_beat_of of, const void *in, size_t n, uint64_t now_ns, ls_rank_set *told)
 {
-    const char *at = in;
+    const char *at = in, *end = at + n, *peers;
     ls_beat_head h;
     ls_beat_rank b;
-    *told = 0;
+    if (told) ls_rank_set_clear(told);
     if (n < sizeof h) return false;
     memcpy(&h, at, sizeof h);
     if (h.nranks != p->nranks || h.count > p->nranks || h.text >= LS_ERROR_BYTES) return false;
     if (h.saved >= LS_SAVED_STATES || h.path >= LS_SAVED_PATH_BYTES) return false;
-    if (n != sizeof h + h.text + h.path + h.count * sizeof b) return false;
+    if (n < sizeof h + h.text + h.path) return false;
     const char *text = at + sizeof h, *path = text + h.text, *ranks = path + h.path;
+    at = ranks;
     for (uint32_t i = 0; i < h.count; i++) {
-        memcpy(&b, ranks + i * sizeof b, sizeof b);
-        if (!fits(p, &b)) return false;
-        *told |= 1ull << b.rank;
+        if (!(at = next_rank(p, at, end, &b, &peers))) return false;
+        if (told) ls_rank_set_add(told, (int)b.rank);
     }
+    if (at != end) return false;
     if (h.abort_by && !load(&p->abort_by)) {
         char line[LS_ERROR_BYTES];
         memcpy(line, text, h.text);
@@ -184,10 +239,11 @@ bool ls_beat_read(ls_world_page *p, uint64_t mask, const void *in, size_t n, uin
         ls_page_blame(p, rank ? h.abort_by : LS_ABORT_BY_LAUNCHER, about ? h.abort_about : -1,
                       h.abort_status < 0 ? (ls_status)h.abort_status : LS_ABORTED, line);
     }
-    if (mask & 1u) take_saved(p, &h, path);
+    if (ls_beat_is_of(of, 0)) take_saved(p, &h, path);
+    at = ranks;
     for (uint32_t i = 0; i < h.count; i++) {
-        memcpy(&b, ranks + i * sizeof b, sizeof b);
-        if (mask >> b.rank & 1u) take_rank(p, &b, now_ns);
+        at = next_rank(p, at, end, &b, &peers);
+        if (ls_beat_is_of(of, (int)b.rank)) take_rank(p, &b, peers, now_ns);
     }
     return true;
 }

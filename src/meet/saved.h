@@ -4,8 +4,8 @@
  * whole and on the disk, and before an older one is removed. So whoever reports the end of the job can say truthfully
  * what was saved. Heartbeats take it to the other hosts.
  */
-#ifndef LS_NET_SAVED_H
-#define LS_NET_SAVED_H
+#ifndef LS_MEET_SAVED_H
+#define LS_MEET_SAVED_H
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +25,7 @@ typedef struct ls_saved {
 _Static_assert(sizeof(ls_saved) == LS_SAVED_WORDS * 8, "fills its words");
 
 typedef struct ls_saved_slot {
-    _Atomic uint32_t version; /* net/words.h */
+    _Atomic uint32_t version; /* meet/words.h */
     _Atomic uint64_t word[LS_SAVED_WORDS];
 } ls_saved_slot;
 

@@ -4,8 +4,8 @@
  * Intel MPI), Slurm's. Slurm comes after MPI, because `mpirun` inside an allocation leaves SLURM_* around. A program
  * that passes its rank and size must agree with the environment, and needs none.
  */
-#ifndef LS_NET_JOB_ENV_H
-#define LS_NET_JOB_ENV_H
+#ifndef LS_MEET_JOB_ENV_H
+#define LS_MEET_JOB_ENV_H
 #include <stdbool.h>
 #include "base/limits.h"
 #include "lockstep/status.h"

@@ -1,5 +1,5 @@
 /* hostlist.c -- Slurm's node[01-03,7] and 2(x3),1, expanded. */
-#include "net/hostlist.h"
+#include "meet/hostlist.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  * The record lies in words of 8 bytes behind a version, which is odd while they are rewritten: readers retry.
  */
-#ifndef LS_NET_WORDS_H
-#define LS_NET_WORDS_H
+#ifndef LS_MEET_WORDS_H
+#define LS_MEET_WORDS_H
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

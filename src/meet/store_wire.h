@@ -1,12 +1,12 @@
 /* store_wire.h -- the store's messages, shared by server and client. */
-#ifndef LS_NET_STORE_WIRE_H
-#define LS_NET_STORE_WIRE_H
+#ifndef LS_MEET_STORE_WIRE_H
+#define LS_MEET_STORE_WIRE_H
 #include <stdatomic.h>
 #include <stdint.h>
-#include "net/store.h"
+#include "meet/store.h"
 
 #define LS_STORE_MAGIC 0x6c732d73746f7265ull /* "ls-store" */
-#define LS_STORE_VERSION 2u
+#define LS_STORE_VERSION 3u
 
 typedef struct store_hello {
     uint64_t magic;
@@ -24,10 +24,17 @@ typedef enum store_op {
     STORE_GET,     /* key -> value, once it is set */
     STORE_SET_FD,  /* key, then one byte that carries a descriptor -> done */
     STORE_GET_FD,  /* key -> a byte that carries the descriptor, once it is set */
-    STORE_MISSING, /* -> text: the ranks that have not joined */
+    STORE_MISSING, /* -> store_missing: the ranks that have not joined */
     STORE_BYE,     /* -> done; the connection will close in order */
-    STORE_BEAT     /* an agent's: a beat (net/beat.h) -> another, of the ranks it does not know */
+    STORE_EXCHANGE,/* key, value -> the values of all ranks in their order, once all have sent theirs */
+    STORE_BEAT     /* an agent's: a beat (meet/beat.h) -> another, of the ranks it does not know */
 } store_op;
+
+/* The reply to STORE_MISSING. */
+typedef struct store_missing {
+    int32_t count;
+    char text[252]; /* ls_rank_set_text */
+} store_missing;
 
 typedef struct store_request {
     uint32_t op, nkey, nvalue, reserved;

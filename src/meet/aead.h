@@ -5,8 +5,8 @@
  * under the next number, so a message that is repeated, dropped or moved does
  * not open. Another cipher can take its place behind these few functions.
  */
-#ifndef LS_NET_AEAD_H
-#define LS_NET_AEAD_H
+#ifndef LS_MEET_AEAD_H
+#define LS_MEET_AEAD_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

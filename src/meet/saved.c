@@ -1,9 +1,9 @@
 /* saved.c -- telling which checkpoint is the newest, and reading it. */
-#include "net/saved.h"
+#include "meet/saved.h"
 
 #include <stdio.h>
 
-#include "net/words.h"
+#include "meet/words.h"
 
 void ls_saved_write(ls_saved_slot *slot, const char *path, int64_t step)
 {

@@ -3,8 +3,8 @@
  * On one host the launcher makes them and hands them down in a memory file. For several hosts they stand in a file
  * that its owner alone can read, as 64 hex digits. They are never an argument, in the environment or in a log.
  */
-#ifndef LS_NET_SECRET_H
-#define LS_NET_SECRET_H
+#ifndef LS_MEET_SECRET_H
+#define LS_MEET_SECRET_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -4,21 +4,22 @@
  * the launcher reads here what a rank did last. Only fixed-width integers and
  * offsets; every word says who writes it.
  */
-#ifndef LS_NET_PAGE_H
-#define LS_NET_PAGE_H
+#ifndef LS_MEET_PAGE_H
+#define LS_MEET_PAGE_H
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include "base/compiler.h"
 #include "base/context.h"
 #include "lockstep/dtype.h"
 #include "lockstep/trace.h"
 #include "lockstep/world.h"
-#include "net/saved.h"
-#include "net/task.h"
+#include "meet/saved.h"
+#include "meet/task.h"
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
-#define LS_PAGE_LAYOUT 5u
+#define LS_PAGE_LAYOUT 7u
 #define LS_PAGE_GROUPS 21  /* groups whose newest collectives a slot describes: all there can be, */
 #define LS_PAGE_HISTORY 64 /* and as many of each as can be in flight */
 
@@ -39,15 +40,15 @@ typedef enum ls_rank_state {
 /* What a rank has sent in one group, for whoever must say where a message was lost: written by whoever moves the
  * rank's works, read when a wait has failed. Ranks are those of the world. */
 #define LS_PAGE_LANES 2
+#define LS_GROUP_TEXT_BYTES 44
+#define LS_GROUP_OTHER UINT32_MAX /* no group's id: of which group is not known, or not to be asked */
 typedef struct ls_flow {
     _Atomic uint32_t group;              /* which group has this place now */
     _Atomic uint32_t seq, done;          /* its newest collective that ran a schedule; 1: that is complete */
-    _Atomic uint32_t message[LS_MAX_RANKS]; /* sends and receives: messages handed to the transport, to each rank */
-    struct {
-        _Atomic uint64_t waits;          /* ls_flow_wait(); 0: for nothing */
-        _Atomic uint32_t sent[LS_MAX_RANKS]; /* messages of that collective handed to the transport */
-    } lane[LS_PAGE_LANES];
-} ls_flow;
+    _Atomic uint64_t waits[LS_PAGE_LANES]; /* of each lane: ls_flow_wait(); 0: for nothing */
+    _Atomic uint32_t named;              /* which group the name is of */
+    char name[LS_GROUP_TEXT_BYTES];      /* for people: "tp 0-3" */
+} ls_flow; /* and how many messages went to whom: ls_page_sent() */
 
 /* A lane's wait in a word: for message `number` of a rank, of which a part may be here; or (sends) for that rank to
  * take what it was sent. */
@@ -83,6 +84,8 @@ typedef struct ls_rank_slot {
 
 enum { LS_IN_NOTHING, LS_IN_COLL, LS_IN_MESSAGE };
 
+#define LS_PAGE_MESSAGES LS_PAGE_LANES /* in place of a lane: messages of sends and receives */
+
 typedef struct ls_world_page {
     uint64_t magic;
     uint32_t layout, generation; /* messages of another generation are refused */
@@ -95,14 +98,40 @@ typedef struct ls_world_page {
     int32_t abort_about;         /* the rank to blame: not the one that noticed */
     char abort_text[LS_ERROR_BYTES];
     ls_saved_slot saved;         /* the newest checkpoint: written by rank 0, or by who mirrors its host */
-    ls_rank_slot rank[];
+    ls_rank_slot rank[];         /* [nranks]; then what ls_page_sent() says, in memory that is there once it is used */
 } ls_world_page;
 
-#define LS_ABORT_BY_LAUNCHER 0xffffu
+#define LS_ABORT_BY_LAUNCHER UINT32_MAX
 
 size_t ls_page_bytes(int nranks);
-/* Formats fresh, zeroed memory. */
+/* Formats fresh, zeroed memory of that size. */
 void ls_page_format(ls_world_page *p, int nranks, uint32_t generation);
+/* A new page in shared memory, formatted and mapped; the caller closes *fd and unmaps ls_page_bytes(nranks).
+ * LS_NO_MEMORY. */
+ls_status ls_page_create(int nranks, uint32_t generation, ls_world_page **out, int *fd);
+/* One for a single rank, of a world whose other ranks are not there: only its slot has memory. */
+ls_status ls_page_create_dry(int nranks, int rank, uint32_t generation, ls_world_page **out);
+/* Maps the page that a peer made. LS_PROTOCOL where it is none for nranks ranks, LS_NO_MEMORY. */
+ls_status ls_page_map(int fd, int nranks, ls_world_page **out);
+/* How many messages of a lane's newest collective a rank has handed to the transport, [nranks] by the rank of the world
+ * that they go to; with LS_PAGE_MESSAGES how many of all its sends. The rank has them reserved before it writes:
+ * ls_page_reserve_sent(). */
+static inline size_t ls_page_sent_bytes(uint32_t nranks)
+{
+    return ((LS_PAGE_LANES + 1) * (size_t)nranks * sizeof(uint32_t) + 63) & ~(size_t)63; /* of one group */
+}
+static inline size_t ls_page_slots_end(uint32_t nranks)
+{
+    return (sizeof(ls_world_page) + (size_t)nranks * sizeof(ls_rank_slot) + 4095) & ~(size_t)4095;
+}
+static inline _Atomic uint32_t *ls_page_sent(const ls_world_page *p, int rank, uint32_t block, int lane)
+{
+    const size_t group = (size_t)(uint32_t)rank * LS_PAGE_GROUPS + block;
+    const size_t at = ls_page_slots_end(p->nranks) + group * ls_page_sent_bytes(p->nranks);
+    return (_Atomic uint32_t *)(void *)((char *)(uintptr_t)p + at) + (size_t)lane * p->nranks;
+}
+/* LS_NO_MEMORY */
+ls_status ls_page_reserve_sent(ls_world_page *p, int rank, uint32_t block);
 /* LS_PROTOCOL unless magic, layout and size fit. */
 ls_status ls_page_check(const ls_world_page *p, size_t nbytes, int nranks);
 
@@ -117,9 +146,9 @@ bool ls_page_cause(const ls_world_page *p, int *rank, ls_status *s, char *text, 
 /* Aborts with LS_RANK_DIED: the rank has ended without saying goodbye; says where it was. */
 void ls_page_died(ls_world_page *p, int rank, int pid);
 
-/* "all_reduce #118 (bucket 3): 1024 float sum" into buf; labels from the slot's
- * box. Returns buf. */
-const char *ls_desc_text(const ls_coll_desc *d, const ls_blackbox *box, char *buf, size_t n);
+/* "all_reduce #118 (bucket 3) of tp 0-3: 1024 float sum" into buf; label and group as the rank's slot names them.
+ * Returns buf. */
+const char *ls_desc_text(const ls_coll_desc *d, const ls_rank_slot *slot, char *buf, size_t n);
 /* Where a collective is described. */
 static inline uint32_t ls_desc_index(uint32_t block, uint32_t seq)
 {
@@ -137,27 +166,37 @@ static inline void ls_desc_pack(const ls_coll_desc *d, uint64_t word[4])
 }
 static inline void ls_desc_unpack(const uint64_t word[4], ls_coll_desc *d)
 {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ /* they lie as the fields do */
+    memcpy(d, word, sizeof *d);
+#else
     *d = (ls_coll_desc){ .generation = (uint32_t)word[0], .group = (uint32_t)(word[0] >> 32), .seq = (uint32_t)word[1],
                          .coll = (uint8_t)(word[1] >> 32), .dtype = (uint8_t)(word[1] >> 40),
                          .op = (uint8_t)(word[1] >> 48), .block = (uint8_t)(word[1] >> 56), .count = word[2],
                          .root = (int32_t)(uint32_t)word[3], .label = (uint32_t)(word[3] >> 32) };
+#endif
 }
-static inline void ls_desc_write(struct ls_desc_slot *ds, const ls_coll_desc *d)
+static inline void ls_desc_write(struct ls_desc_slot *ds, const uint64_t word[4])
 {
-    uint64_t word[4];
-    ls_desc_pack(d, word);
     uint32_t v = atomic_load_explicit(&ds->version, memory_order_relaxed);
     atomic_store_explicit(&ds->version, v + 1, memory_order_relaxed);
     LS_FENCE_RELEASE(); /* readers that see a new field see the odd version */
-    for (int k = 0; k < 4; k++) atomic_store_explicit(&ds->word[k], word[k], memory_order_relaxed);
+    atomic_store_explicit(&ds->word[0], word[0], memory_order_relaxed); /* (compilers leave a loop over these a loop) */
+    atomic_store_explicit(&ds->word[1], word[1], memory_order_relaxed);
+    atomic_store_explicit(&ds->word[2], word[2], memory_order_relaxed);
+    atomic_store_explicit(&ds->word[3], word[3], memory_order_relaxed);
     atomic_store_explicit(&ds->version, v + 2, memory_order_release); /* the description is whole */
 }
-/* The owner writes: d becomes its newest collective. */
+/* The owner writes: these words, of which `i` is the ls_desc_index, become its newest collective. */
+static inline void ls_page_enter_words(ls_rank_slot *slot, uint32_t i, const uint64_t word[4])
+{
+    ls_desc_write(&slot->desc[i], word);
+    atomic_store_explicit(&slot->newest, i, memory_order_release);
+}
 static inline void ls_page_enter(ls_rank_slot *slot, const ls_coll_desc *d)
 {
-    uint32_t i = ls_desc_index(d->block, d->seq);
-    ls_desc_write(&slot->desc[i], d);
-    atomic_store_explicit(&slot->newest, i, memory_order_release);
+    uint64_t word[4];
+    ls_desc_pack(d, word);
+    ls_page_enter_words(slot, ls_desc_index(d->block, d->seq), word);
 }
 /* Likewise d is the message that it waits for. */
 void ls_page_enter_message(ls_rank_slot *slot, const ls_coll_desc *d);

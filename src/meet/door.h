@@ -6,19 +6,19 @@
  *     confirmation (16)                      ->
  *     {length (4), sealed bytes (n + 16)} ...       and the same the other way
  *
- * The two messages in the middle are Noise_NNpsk0 (net/noise.h); its prologue is
+ * The two messages in the middle are Noise_NNpsk0 (meet/noise.h); its prologue is
  * the initiator's head (version, role, generation, ranks) and the job's name, so
  * what was recorded in one place opens in no other. A stranger is found out by
  * his first 80 bytes, and until the confirmation opens nothing is kept of anybody
  * but this struct. All integers are little-endian.
  */
-#ifndef LS_NET_DOOR_H
-#define LS_NET_DOOR_H
+#ifndef LS_MEET_DOOR_H
+#define LS_MEET_DOOR_H
 #include <stdint.h>
 #include <sys/types.h>
 #include "base/env.h"
 #include "lockstep/status.h"
-#include "net/noise.h"
+#include "meet/noise.h"
 
 #define LS_DOOR_MAGIC 0x706574736b636f6cull /* "lockstep" */
 #define LS_DOOR_VERSION 1u

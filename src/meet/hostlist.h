@@ -1,6 +1,6 @@
 /* hostlist.h -- the two compressed lists in which Slurm says where ranks are. */
-#ifndef LS_NET_HOSTLIST_H
-#define LS_NET_HOSTLIST_H
+#ifndef LS_MEET_HOSTLIST_H
+#define LS_MEET_HOSTLIST_H
 #include <stddef.h>
 #include "base/limits.h"
 #include "lockstep/status.h"
