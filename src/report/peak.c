@@ -1,5 +1,5 @@
 /* peak.c -- how fast this machine multiplies matrices: measured, and kept in a file. */
-#include "train/peak.h"
+#include "report/peak.h"
 
 #include <jansson.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/team.h"
 #include "tensor/gemm.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 
 #define VARIABLE   "LOCKSTEP_PEAK"
 #define ONCE_S     0.2 /* a run that is the first of its kind here waits so long */

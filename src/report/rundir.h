@@ -1,6 +1,6 @@
 /* rundir.h -- the folder of a run: config, metrics, checkpoints, traces. */
-#ifndef LS_TRAIN_RUNDIR_H
-#define LS_TRAIN_RUNDIR_H
+#ifndef LS_REPORT_RUNDIR_H
+#define LS_REPORT_RUNDIR_H
 #include <stddef.h>
 #include "base/file.h"
 #include "base/text.h"

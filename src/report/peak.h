@@ -3,8 +3,8 @@
  * The rate of this library's own products (gemm.h) on large square matrices, per thread, by type and number of
  * threads. It is measured once and cached: by `lockstep doctor --peak`, or by the first run that asks for it.
  */
-#ifndef LS_TRAIN_PEAK_H
-#define LS_TRAIN_PEAK_H
+#ifndef LS_REPORT_PEAK_H
+#define LS_REPORT_PEAK_H
 #include "base/text.h"
 #include "lockstep/dtype.h"
 

@@ -1,5 +1,5 @@
 /* say.c -- lines on stdout, the live line on stderr. */
-#include "train/say.h"
+#include "report/say.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,20 +1,13 @@
 /* mfu.c -- model FLOP utilisation by PaLM's definition. */
-#include "train/mfu.h"
-
-#include <string.h>
+#include "report/mfu.h"
 
 void ls_mfu_count(const ls_model_config *c, int64_t params, int64_t T, ls_mfu *out)
 {
-    const ls_lm_config *lm = &c->lm;
-    bool gpt2 = strcmp(c->name, "gpt2") == 0;
-    *out = (ls_mfu){ .params = params };
-    if (gpt2 || strcmp(c->name, "llama") == 0) {
-        *out = (ls_mfu){
-            .params = params, .layers = lm->n_layer, .heads = lm->n_head, .tokens = T, .width = lm->d_model / lm->n_head
-        };
-        if (gpt2) out->tables += lm->seq_len * lm->d_model;
-        if (!lm->tied) out->tables += lm->vocab_size * lm->d_model;
-    }
+    const ls_model_class *cls = ls_model_class_find(c->name);
+    ls_model_flops f = { 0 };
+    if (cls) cls->flops(c, &f);
+    *out = (ls_mfu){ .params = params, .tables = f.tables, .layers = f.layers, .heads = f.heads, .width = f.width,
+                     .tokens = f.layers > 0 ? T : 0 };
     out->flops = 6.0 * (double)(params - out->tables) +
                  12.0 * (double)out->layers * (double)out->heads * (double)out->width * (double)out->tokens;
 }

@@ -4,13 +4,13 @@
  * (components/metrics.py), Megatron-LM (training_log), llm.c (train_gpt2.cu) and nanoGPT (train.py), because
  * people have regular expressions for them.
  */
-#include "train/logline.h"
+#include "report/logline.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "train/say.h"
+#include "report/say.h"
 
 /* Colours as torchtitan has them: SGR codes, two of them 24 bit. */
 enum { RED, GREEN, ORANGE, TURQUOISE, BLUE, CYAN, MAGENTA, RESET };

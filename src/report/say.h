@@ -1,6 +1,6 @@
 /* say.h -- what a run tells people while it goes on. */
-#ifndef LS_TRAIN_SAY_H
-#define LS_TRAIN_SAY_H
+#ifndef LS_REPORT_SAY_H
+#define LS_REPORT_SAY_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

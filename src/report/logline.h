@@ -1,6 +1,6 @@
 /* logline.h -- a step as a line of text, in the formats that tools for training logs read. */
-#ifndef LS_TRAIN_LOGLINE_H
-#define LS_TRAIN_LOGLINE_H
+#ifndef LS_REPORT_LOGLINE_H
+#define LS_REPORT_LOGLINE_H
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/text.h"

@@ -11,8 +11,8 @@
  *
  * and the first one says file_version "brain.Event:2".
  */
-#ifndef LS_TRAIN_TENSORBOARD_H
-#define LS_TRAIN_TENSORBOARD_H
+#ifndef LS_REPORT_TENSORBOARD_H
+#define LS_REPORT_TENSORBOARD_H
 #include <stddef.h>
 #include <stdint.h>
 #include "base/text.h"

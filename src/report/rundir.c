@@ -1,5 +1,5 @@
 /* rundir.c -- making and keeping the run folder. */
-#include "train/rundir.h"
+#include "report/rundir.h"
 
 #include <errno.h>
 #include <stdio.h>

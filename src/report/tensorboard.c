@@ -1,5 +1,5 @@
 /* tensorboard.c -- numbers of a run as an event file that TensorBoard reads. */
-#include "train/tensorboard.h"
+#include "report/tensorboard.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "base/env.h"
 #include "base/hash.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 
 /* --- protocol buffers --------------------------------------------------------------- */
 

@@ -10,8 +10,8 @@
  * channels, T tokens a sequence. What a run computes twice to save memory counts once.
  * Of models without tokens F = 6 N, a sample.
  */
-#ifndef LS_TRAIN_MFU_H
-#define LS_TRAIN_MFU_H
+#ifndef LS_REPORT_MFU_H
+#define LS_REPORT_MFU_H
 #include "base/text.h"
 #include "lockstep/model.h"
 
@@ -23,8 +23,7 @@ typedef struct ls_mfu {
     double flops;                 /* F */
 } ls_mfu;
 
-/* Of a model with so many parameters, whose sequences are T tokens long. c->lm is resolved where it is a language
- * model. */
+/* Of a model with so many parameters, whose sequences are T tokens long; c is resolved. */
 void ls_mfu_count(const ls_model_config *c, int64_t params, int64_t T, ls_mfu *out);
 
 /* The formula with these numbers, in lines for people, for `ranks` ranks of which each can do peak_gflops. */
