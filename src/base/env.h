@@ -85,8 +85,13 @@ typedef struct ls_env {
 
     /* memory */
     void *(*map_private)(size_t n);          /* zeroed, prefaulted; NULL when refused */
+    void *(*map_nothing)(size_t n);          /* addresses alone, which must not be touched; NULL when refused */
     void *(*map_secret)(size_t n);           /* zeroed; in no core dump, and not swapped where that is allowed */
     int (*memfd)(const char *name, size_t n);/* sealed against resizing, blocks reserved */
+    int (*memfd_sparse)(const char *name, size_t n, size_t reserved); /* likewise, blocks for its first bytes: the rest
+                                                is `reserve`d before its first use */
+    int (*reserve)(void *p, size_t n);       /* memory behind n bytes of a map_shared of memfd_sparse: without it,
+                                                touching them kills when memory is short. -ENOMEM */
     int (*scratch)(const char *name);        /* a nameless file in memory, empty; while it is open here, other
                                                 processes of this user can open it as /proc/<our pid>/fd/<its number> */
     void *(*map_shared)(int fd, size_t n, bool prefault);
@@ -126,7 +131,7 @@ typedef struct ls_env {
     int (*connect_unix)(const char *name);   /* -EAGAIN: the listener is busy, ask again */
     /* Numeric addresses or "localhost". Listening: loopback only (-EACCES), port 0 is any. */
     int (*listen_tcp)(const char *addr, int port, int *bound_port);
-    int (*listen_open)(const char *addr, int port, int *bound_port); /* any address: only behind net/door.h */
+    int (*listen_open)(const char *addr, int port, int *bound_port); /* any address: only behind meet/door.h */
     int (*connect_tcp)(const char *addr, int port);
     int (*connect_done)(int fd);             /* 0, -EINPROGRESS, or the failure */
     int (*resolve)(const char *host, char *addr, size_t n); /* a name's first address, numeric; may block for as long

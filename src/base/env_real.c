@@ -120,6 +120,12 @@ static void *map_private(size_t n)
     return p;
 }
 
+static void *map_nothing(size_t n)
+{
+    void *p = mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
 static void *map_secret(size_t n)
 {
     void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -131,19 +137,35 @@ static void *map_secret(size_t n)
 
 /* fallocate reserves every block, so that a full system says ENOSPC here and
  * not SIGBUS at some later store; the seals keep it so for all who map it. */
-static int memfd_real(const char *name, size_t n)
+static int memfd_sparse(const char *name, size_t n, size_t reserved)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return -errno;
     int r = n > INT64_MAX ? -EFBIG : ls_real_result(ftruncate(fd, (off_t)n));
-    if (r == 0 && n > 0) {
-        do r = ls_real_result(fallocate(fd, 0, 0, (off_t)n));
+    if (r == 0 && reserved > 0) {
+        do r = ls_real_result(fallocate(fd, 0, 0, (off_t)reserved));
         while (r == -EINTR);
     }
     if (r == 0) r = ls_real_result(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
     if (r == 0) return fd;
     close(fd);
     return r;
+}
+
+static int memfd_real(const char *name, size_t n) { return memfd_sparse(name, n, n); }
+
+static int reserve(void *p, size_t n)
+{
+    uintptr_t first = (uintptr_t)p & ~(uintptr_t)4095, end = ((uintptr_t)p + n + 4095) & ~(uintptr_t)4095;
+#ifdef MADV_POPULATE_WRITE
+    int r;
+    do r = ls_real_result(madvise((void *)first, end - first, MADV_POPULATE_WRITE));
+    while (r == -EINTR);
+    if (r == 0) return 0;
+    if (r != -EINVAL) return -ENOMEM; /* -EFAULT where a touch would be a SIGBUS */
+#endif
+    for (uintptr_t page = first; page != end; page += 4096) (void)*(const volatile char *)page; /* an older kernel */
+    return 0;
 }
 
 static int scratch(const char *name) { return ls_real_result(memfd_create(name, MFD_CLOEXEC)); }
@@ -214,8 +236,11 @@ const ls_env ls_env_real = {
     .use_tiles = ls_real_use_tiles,
 
     .map_private = map_private,
+    .map_nothing = map_nothing,
     .map_secret = map_secret,
     .memfd = memfd_real,
+    .memfd_sparse = memfd_sparse,
+    .reserve = reserve,
     .scratch = scratch,
     .map_shared = map_shared,
     .map_read = map_read,

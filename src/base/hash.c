@@ -150,6 +150,13 @@ static uint32_t crc_bytes(uint32_t crc, const unsigned char *b, size_t n)
 
 uint32_t ls_crc32c(uint32_t crc, const void *p, size_t n) { return ~crc_bytes(~crc, p, n); }
 
+uint32_t ls_crc32c_step(uint32_t crc, uint64_t x)
+{
+    unsigned char b[8];
+    for (int i = 0; i < 8; i++) b[i] = (unsigned char)(x >> 8 * i);
+    return crc_bytes(crc, b, sizeof b);
+}
+
 #endif
 
 uint32_t ls_crc32c_narrow(uint32_t crc, const void *p, size_t n) { return ~crc_bytes(~crc, p, n); }

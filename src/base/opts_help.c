@@ -83,9 +83,16 @@ static void add_wrapped(ls_text *t, const char *words, size_t left, size_t width
     ls_text_addn(t, "\n", 1);
 }
 
-void ls_opt_describe(const ls_opt *row, bool config, ls_text *out)
+void ls_opt_say(const ls_opt *row, ls_opt_readers *readers, ls_text *out)
 {
-    ls_text_add(out, "%s", row->help ? row->help : "");
+    char names[256];
+    const char *who = readers ? readers(row->name, names, sizeof names) : "";
+    ls_text_add(out, "%s%s%s", who, *who ? ": " : "", row->help ? row->help : "");
+}
+
+void ls_opt_describe(const ls_opt *row, bool config, ls_opt_readers *readers, ls_text *out)
+{
+    ls_opt_say(row, readers, out);
     const char *def = row->def ? row->def : row->type == LS_OPT_BOOL ? "false" : "";
     const char *range = row->range ? row->range : "";
     if (row->type == LS_OPT_BOOL) range = "true|false";
@@ -104,17 +111,17 @@ void ls_opt_describe(const ls_opt *row, bool config, ls_text *out)
     if (row->alias) ls_text_add(out, "]");
 }
 
-static void add_row(ls_text *t, const ls_opt *row, bool config, int width)
+static void add_row(ls_text *t, const ls_opt *row, bool config, const ls_help *h)
 {
-    const int column = width < NARROW ? 10 : 34;
+    const int column = h->width < NARROW ? 10 : 34;
     char left[160], shown[8] = "    ";
     if (row->short_name) snprintf(shown, sizeof shown, "-%c, ", row->short_name);
     int n = snprintf(left, sizeof left, "  %s--%s%s", shown, row->name, ls_opt_placeholder(row->type));
     if (n < column - 1) ls_text_add(t, "%-*s", column, left);
     else ls_text_add(t, "%s\n%*s", left, column, "");
     ls_text words = { 0 };
-    ls_opt_describe(row, config, &words);
-    add_wrapped(t, ls_text_str(&words), (size_t)column, (size_t)width);
+    ls_opt_describe(row, config, h->readers, &words);
+    add_wrapped(t, ls_text_str(&words), (size_t)column, (size_t)h->width);
     t->failed = t->failed || words.failed;
     ls_text_free(&words);
 }
@@ -133,13 +140,13 @@ bool ls_opt_dotted(const ls_opt *table, size_t n)
 }
 
 /* The rows of one section, under its name. */
-static void add_section(ls_text *t, const ls_opt *table, size_t n, const char *any, bool dotted, int width)
+static void add_section(ls_text *t, const ls_opt *table, size_t n, const char *any, bool dotted, const ls_help *h)
 {
     const size_t bytes = section_bytes(any);
     if (bytes) ls_text_add(t, "\n%.*s:\n", (int)bytes, any);
     else ls_text_add(t, "\noptions:\n");
     for (size_t k = 0; k < n; k++)
-        if (same_section(table[k].name, any)) add_row(t, &table[k], !dotted || bytes > 0, width);
+        if (same_section(table[k].name, any)) add_row(t, &table[k], !dotted || bytes > 0, h);
 }
 
 char *ls_opts_help_of(const ls_opt *table, size_t n, const ls_help *h)
@@ -158,7 +165,7 @@ char *ls_opts_help_of(const ls_opt *table, size_t n, const ls_help *h)
     }
     for (size_t i = 0; i < n; i++)
         if (ls_opt_opens_section(table, i) && (!h->section || ls_opt_in_section(&table[i], h->section)))
-            add_section(&t, table, n, table[i].name, dotted, h->width);
+            add_section(&t, table, n, table[i].name, dotted, h);
     if (h->example) ls_text_add(&t, "\nexample:\n  %s\n", h->example);
     return finish(&t);
 }

@@ -43,8 +43,13 @@ bool ls_opt_dotted(const ls_opt *table, size_t n);                /* whether a n
 bool ls_opt_opens_section(const ls_opt *table, size_t i);         /* row i is the first of its section */
 bool ls_opt_in_section(const ls_opt *row, const char *section);   /* "": of no section */
 const char *ls_opt_placeholder(ls_opt_type t);                    /* " N"; "" of a switch */
-/* "learning rate (default 1e-3; 0..1e12) [also --lr]". `config`: the row may stand in a YAML file. */
-void ls_opt_describe(const ls_opt *row, bool config, ls_text *out);
+/* Who reads an option that not every run reads, in buf: "adam and adamw"; "" where there is no such rule. */
+typedef const char *ls_opt_readers(const char *name, char *buf, size_t n);
+/* "adam and adamw: decay (default 0.9; 0..1) [also --beta]". `config`: the row may stand in a YAML file. `readers` may
+ * be NULL. */
+void ls_opt_describe(const ls_opt *row, bool config, ls_opt_readers *readers, ls_text *out);
+/* "adam and adamw: decay": the first part of it. */
+void ls_opt_say(const ls_opt *row, ls_opt_readers *readers, ls_text *out);
 /* Columns for help on stdout: COLUMNS, else the terminal's, else 110; 40 to 110. */
 int ls_help_width(void);
 
@@ -54,6 +59,7 @@ typedef struct ls_help {
     const char *example;        /* NULL: none */
     const char *section;        /* NULL: all; "": the options of no section alone */
     const ls_help_index *index; /* lines that name sections; ends with a section of NULL. NULL: none */
+    ls_opt_readers *readers;    /* NULL: help alone says so */
     int width;
 } ls_help;
 /* malloc'd; NULL when out of memory. */

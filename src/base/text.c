@@ -108,6 +108,13 @@ size_t ls_utf8_next(const char *p, size_t n, bool *valid)
     return want;
 }
 
+uint32_t ls_utf8_code(const char *p, size_t n)
+{
+    uint32_t c = n == 1 ? (uint8_t)p[0] : (uint8_t)p[0] & (0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++) c = c << 6 | ((uint8_t)p[i] & 0x3fu);
+    return c;
+}
+
 size_t ls_utf8_check(const char *p, size_t n)
 {
     size_t at = 0;

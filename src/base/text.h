@@ -34,6 +34,8 @@ const char *ls_bytes_text(double nbytes, char *buf, size_t n);
  * character; where *valid is false, how many belong together as one error: the longest beginning of
  * a character, else one byte. U+FFFD for each gives what Unicode recommends and Python's "replace" does. */
 size_t ls_utf8_next(const char *p, size_t n, bool *valid);
+/* The code point of a valid character of n bytes. */
+uint32_t ls_utf8_code(const char *p, size_t n);
 /* The first of n bytes that is not of valid UTF-8; n when there is none. */
 size_t ls_utf8_check(const char *p, size_t n);
 
