@@ -2,6 +2,7 @@
 #include "net/attach.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -47,26 +48,50 @@ ls_status ls_attach_read(ls_world *w, int rank, uint64_t address, void *to, size
     return refused(rank, pid, address, n, -r);
 }
 
-/* The ranks of this host whose proofs we can read, a bit each. */
-static uint64_t readable(ls_world *w)
+static bool reads_proof(ls_world *w, int r)
 {
-    uint64_t can = 0;
+    uint64_t proof[LS_ATTACH_PROOF];
+    const ls_rank_slot *slot = &w->page->rank[r];
+    ls_status st = r == w->rank ? LS_OK : ls_attach_read(w, r, slot->proof_at, proof, sizeof proof);
+    if (st == LS_OK && r != w->rank && memcmp(proof, slot->proof, sizeof proof) != 0) /* another pid namespace */
+        st = ls_fail(LS_PROTOCOL, "rank %d's process number is another process here", r);
+    if (st < 0) ls_log(LS_LOG_INFO, "private memory of rank %d goes through copies: %s", r, ls_last_error());
+    return st == LS_OK;
+}
+
+/* What a rank tells the others: a bit for each rank of its host, in their order. */
+typedef struct readable {
+    uint64_t word[LS_HOST_MOST_RANKS / 64];
+} readable;
+
+static ls_status take(ls_world *w, const readable *all)
+{
+    w->reads = calloc((size_t)w->size, sizeof *w->reads);
+    if (!w->reads) return ls_fail(LS_NO_MEMORY, "who reads whose memory, of %d ranks", w->size);
     for (int r = 0; r < w->size; r++) {
-        uint64_t proof[LS_ATTACH_PROOF];
-        const ls_rank_slot *slot = &w->page->rank[r];
         if (!ls_world_is_local(w, r)) continue;
-        ls_status st = r == w->rank ? LS_OK : ls_attach_read(w, r, slot->proof_at, proof, sizeof proof);
-        if (st == LS_OK && r != w->rank && memcmp(proof, slot->proof, sizeof proof) != 0) /* another pid namespace */
-            st = ls_fail(LS_PROTOCOL, "rank %d's process number is another process here", r);
-        if (st == LS_OK) can |= 1ull << r;
-        else ls_log(LS_LOG_INFO, "private memory of rank %d goes through copies: %s", r, ls_last_error());
+        LS_TRY(ls_rank_set_create(w->size, &w->reads[r]));
+        for (int q = 0, i = 0; q < w->size; q++) {
+            if (!ls_world_is_local(w, q)) continue;
+            if (all[r].word[i / 64] >> (i % 64) & 1u) ls_rank_set_add(&w->reads[r], q);
+            i++;
+        }
     }
-    return can;
+    return LS_OK;
 }
 
 ls_status ls_attach_meet(ls_world *w)
 {
     if (w->size == 1 || !w->tops->is_mapped) return LS_OK; /* no peers, or a transport without shared memory */
-    uint64_t can = readable(w);
-    return ls_world_exchange(w, "reads", &can, sizeof can, w->reads);
+    readable mine = { { 0 } }, *all = calloc((size_t)w->size, sizeof *all);
+    if (!all) return ls_fail(LS_NO_MEMORY, "who reads whose memory, of %d ranks", w->size);
+    for (int r = 0, i = 0; r < w->size; r++) {
+        if (!ls_world_is_local(w, r)) continue;
+        if (reads_proof(w, r)) mine.word[i / 64] |= 1ull << (i % 64);
+        i++;
+    }
+    ls_status st = ls_world_exchange(w, "reads", &mine, sizeof mine, all);
+    if (st == LS_OK) st = take(w, all);
+    free(all);
+    return st;
 }

@@ -20,7 +20,10 @@ void ls_attach_offer(ls_world *w);
 ls_status ls_attach_meet(ls_world *w);
 
 /* Whether `reader` can read the memory of `owner`: the same answer on every rank. */
-static inline bool ls_attach_reads(const ls_world *w, int reader, int owner) { return w->reads[reader] >> owner & 1u; }
+static inline bool ls_attach_reads(const ls_world *w, int reader, int owner)
+{
+    return w->reads && ls_rank_set_has(&w->reads[reader], owner);
+}
 
 /* Reads n bytes at an address of another rank of this host. LS_UNSUPPORTED, LS_SYSTEM: the system has no such thing,
  * refuses it; LS_PEER_RESET: the rank's process has ended; LS_PROTOCOL: those bytes are not mapped there. Where the job

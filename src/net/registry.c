@@ -1,17 +1,23 @@
 /* registry.c -- the list of transports. */
+#include <stdio.h>
 #include <string.h>
 
-#include "lockstep/transport.h"
 #include "net/transports.h"
 
-const ls_transport_ops *const ls_transports[] = {
-    &ls_transport_self,
-    &ls_transport_shm,
-    &ls_transport_tcp,
-    &ls_transport_mixed,
-    &ls_transport_fault,
-    NULL,
-};
+/* The transports: a line each, in the order in which messages and --help name them. */
+#define TRANSPORTS(transport) \
+    transport(shm, "")        \
+    transport(tcp, "|")       \
+    transport(mixed, "|")     \
+    transport(self, "|")
+
+#define DECLARED(name, bar) extern const ls_transport_ops ls_transport_##name;
+#define LISTED(name, bar) &ls_transport_##name,
+#define CHOICE(name, bar) bar #name
+
+TRANSPORTS(DECLARED)
+const ls_transport_ops *const ls_transports[] = { TRANSPORTS(LISTED) &ls_transport_fault, NULL };
+const char ls_transport_choices[] = TRANSPORTS(CHOICE);
 
 const ls_transport_ops *ls_transport_find(const char *name)
 {
@@ -21,4 +27,44 @@ const ls_transport_ops *ls_transport_find(const char *name)
         if (strncmp(name, t->name, n) == 0 && (name[n] == 0 || name[n] == ':')) return t; /* "fault:shm" */
     }
     return NULL;
+}
+
+ls_status ls_transport_check(const char *name)
+{
+    char names[128];
+    const char *colon = strchr(name, ':');
+    const ls_transport_ops *t = ls_transport_find(name), *inner = colon ? ls_transport_find(colon + 1) : NULL;
+    (void)ls_transport_names(NULL, names, sizeof names);
+    if (!t) return ls_fail(LS_BAD_CONFIG, "no transport named '%s': expected one of %s, or fault:<one of them>", name, names);
+    if (t != &ls_transport_fault || (inner && inner != &ls_transport_fault)) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "transport '%s': expected fault: and one of %s", name, names);
+}
+
+static bool lists(const ls_transport_ops *t, const char *key)
+{
+    for (const char *const *k = t->keys; k && *k; k++)
+        if (strcmp(*k, key) == 0) return true;
+    return false;
+}
+
+bool ls_transport_reads(const char *name, const char *key)
+{
+    const char *colon = strchr(name, ':');
+    const ls_transport_ops *t = ls_transport_find(colon ? colon + 1 : name);
+    return !t || lists(t, key);
+}
+
+const char *ls_transport_names(const char *key, char *buf, size_t n)
+{
+    int names = 0, said = 0;
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int i = 0; ls_transports[i] != &ls_transport_fault; i++) names += !key || lists(ls_transports[i], key);
+    for (int i = 0; ls_transports[i] != &ls_transport_fault && at < n; i++) {
+        if (key && !lists(ls_transports[i], key)) continue;
+        at += (size_t)snprintf(buf + at, n - at, "%s%s", said == 0 ? "" : said < names - 1 ? ", " : " and ",
+                               ls_transports[i]->name);
+        said++;
+    }
+    return buf;
 }

@@ -2,7 +2,7 @@
  * connections come to be. Private to tcp_connect.c and transport_tcp.c.
  *
  *   connector                          acceptor
- *     the door (net/door.h)         <->
+ *     the door (meet/door.h)         <->
  *     frame, frame, ...             <->  frame, frame, ...
  *
  * All integers are little-endian.
@@ -57,6 +57,6 @@ ls_status ls_transport_tcp_over(ls_world *w, ls_tcp_link link[], ls_transport **
 /* Connects this rank with every other one of the set `with` (a bit for each); every rank calls it, and whoever
  * is in another's set has that one in its own. link[r] is the connection to rank r, the caller's to close; those
  * of ranks outside the set have none. LS_JOIN_TIMEOUT names the ranks that did not come. */
-ls_status ls_tcp_connect(ls_world *w, uint64_t with, ls_tcp_link link[LS_MAX_RANKS]);
+ls_status ls_tcp_connect(ls_world *w, const ls_rank_set *with, ls_tcp_link link[]);
 
 #endif

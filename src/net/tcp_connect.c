@@ -2,7 +2,7 @@
  *
  * Every rank listens on a free port, tells address and port through the store,
  * connects to those below it and accepts those above. Both ends come through the
- * door (net/door.h) with a key of this pair of ranks, in this generation.
+ * door (meet/door.h) with a key of this pair of ranks, in this generation.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "net/door.h"
+#include "meet/door.h"
 #include "net/tcp.h"
 
 typedef struct place {
@@ -33,14 +33,14 @@ typedef struct opening {
 
 typedef struct connector {
     ls_world *w;
-    place all[LS_MAX_RANKS];
+    place *all;           /* owned, [size] */
     int listener;
-    uint64_t with;        /* the ranks to connect with */
+    const ls_rank_set *with; /* the ranks to connect with, and perhaps ourselves */
     ls_tcp_link *link;    /* the result */
     int missing;
-    opening o[LS_MAX_RANKS + LS_DOOR_STRANGERS];
     int n;
     unsigned rejected;
+    opening o[];          /* room for all ranks and LS_DOOR_STRANGERS */
 } connector;
 
 uint32_t ls_tcp_crc_head(const ls_tcp_frame *f) { return ls_crc32c(0, f, offsetof(ls_tcp_frame, crc)); }
@@ -50,7 +50,7 @@ uint32_t ls_tcp_crc(const ls_tcp_frame *f, const void *payload)
     return ls_crc32c(ls_tcp_crc_head(f), payload, f->length);
 }
 
-static bool wanted(const connector *c, int rank) { return c->with >> rank & 1u; }
+static bool wanted(const connector *c, int rank) { return rank != c->w->rank && ls_rank_set_has(c->with, rank); }
 
 static void forget(connector *c, opening *o)
 {
@@ -275,16 +275,22 @@ void ls_tcp_close(ls_tcp_link *l)
     *l = (ls_tcp_link){ -1, NULL };
 }
 
-ls_status ls_tcp_connect(ls_world *w, uint64_t with, ls_tcp_link link[LS_MAX_RANKS])
+ls_status ls_tcp_connect(ls_world *w, const ls_rank_set *with, ls_tcp_link link[])
 {
     const ls_env *env = ls_env_get();
-    for (int r = 0; r < LS_MAX_RANKS; r++) link[r] = (ls_tcp_link){ -1, NULL };
-    connector *c = env->map_secret(sizeof *c); /* it holds keys */
-    if (!c) return ls_fail(LS_NO_MEMORY, "connecting %d ranks", w->size);
+    for (int r = 0; r < w->size; r++) link[r] = (ls_tcp_link){ -1, NULL };
+    const size_t nbytes = sizeof(connector) + ((size_t)w->size + LS_DOOR_STRANGERS) * sizeof(opening);
+    place *all = calloc((size_t)w->size, sizeof *all);
+    connector *c = all ? env->map_secret(nbytes) : NULL; /* it holds keys */
+    if (!c) {
+        free(all);
+        return ls_fail(LS_NO_MEMORY, "connecting %d ranks", w->size);
+    }
+    c->all = all;
     c->w = w;
     c->link = link;
-    c->with = with & ~(1ull << w->rank);
-    c->missing = __builtin_popcountll(c->with);
+    c->with = with;
+    c->missing = ls_rank_set_count(with) - ls_rank_set_has(with, w->rank);
     c->listener = -1;
     ls_status st = w->size > 1 ? start(c) : LS_OK;
     if (st == LS_OK && c->missing > 0) {
@@ -302,7 +308,8 @@ ls_status ls_tcp_connect(ls_world *w, uint64_t with, ls_tcp_link link[LS_MAX_RAN
                c->rejected, c->rejected == 1 ? "" : "s");
     if (c->listener >= 0) env->close_fd(c->listener);
     for (int r = 0; r < w->size && st < 0; r++) ls_tcp_close(&link[r]);
-    ls_secret_wipe(c, sizeof *c);
-    env->unmap(c, sizeof *c);
+    ls_secret_wipe(c, nbytes);
+    env->unmap(c, nbytes);
+    free(all);
     return st;
 }

@@ -85,7 +85,7 @@ static bool read_fault(const char **p, fault *f)
     if (f->kind == DELAY && !read_delay(p, &f->ns)) return false;
     if (**p == '@') {
         ++*p;
-        if (!read_number(p, &v) || v >= LS_MAX_RANKS) return false;
+        if (!read_number(p, &v) || v >= LS_WORLD_MOST_RANKS) return false;
         f->rank = (int)v;
     }
     if (**p == ':') {
@@ -124,14 +124,11 @@ static void close_fault(ls_transport *t)
 static ls_status open_fault(ls_world *w, ls_transport **out)
 {
     *out = NULL;
-    const char *colon = strchr(w->opts.transport, ':'), *name = colon ? colon + 1 : "";
     ls_transport *t = calloc(1, sizeof *t);
     if (!t) return ls_fail(LS_NO_MEMORY, "fault transport");
     t->w = w;
-    t->ops = strncmp(name, "fault", 5) == 0 ? NULL : ls_transport_find(name);
-    ls_status st = t->ops ? read_plan(t)
-                          : ls_fail(LS_BAD_CONFIG, "transport '%s': expected fault:shm, fault:tcp or fault:self",
-                                    w->opts.transport);
+    t->ops = w->inner; /* ls_transport_check has seen it */
+    ls_status st = read_plan(t);
     if (st == LS_OK) st = t->ops->open(w, &t->inner);
     if (st < 0) {
         close_fault(t);

@@ -11,12 +11,12 @@
 
 struct ls_transport {
     ls_transport *shm, *tcp; /* owned */
-    uint64_t far;            /* the peers over tcp, a bit for each */
+    ls_rank_set far;         /* owned: the peers over tcp */
 };
 
 static const ls_transport_ops *ops_of(const ls_transport *t, int peer, ls_transport **inner)
 {
-    bool is_far = t->far >> peer & 1u;
+    bool is_far = ls_rank_set_has(&t->far, peer);
     *inner = is_far ? t->tcp : t->shm;
     return is_far ? &ls_transport_tcp : &ls_transport_shm;
 }
@@ -26,6 +26,7 @@ static void close_mixed(ls_transport *t)
     if (!t) return;
     if (t->tcp) ls_transport_tcp.close(t->tcp);
     if (t->shm) ls_transport_shm.close(t->shm);
+    ls_rank_set_free(&t->far);
     free(t);
 }
 
@@ -35,9 +36,10 @@ static ls_status open_mixed(ls_world *w, ls_transport **out)
     const int *node = w->opts.node ? w->opts.node : w->node;
     ls_transport *t = calloc(1, sizeof *t);
     if (!t) return ls_fail(LS_NO_MEMORY, "mixed transport");
-    for (int r = 0; r < w->size; r++)
-        if (node[r] != node[w->rank] || !ls_world_is_local(w, r)) t->far |= 1ull << r;
-    ls_status st = ls_transport_tcp_open(w, t->far, &t->tcp);
+    ls_status st = ls_rank_set_create(w->size, &t->far);
+    for (int r = 0; r < w->size && st == LS_OK; r++)
+        if (node[r] != node[w->rank] || !ls_world_is_local(w, r)) ls_rank_set_add(&t->far, r);
+    if (st == LS_OK) st = ls_transport_tcp_open(w, &t->far, &t->tcp);
     if (st == LS_OK) st = ls_transport_shm_open(w, &t->shm);
     if (st < 0) {
         close_mixed(t);
@@ -100,10 +102,11 @@ static ls_status progress_mixed(ls_transport *t)
 
 static int fds_mixed(ls_transport *t, int *fds, int max) { return ls_transport_tcp.fds(t->tcp, fds, max); }
 
-static bool is_mapped_mixed(ls_transport *t, int peer) { return !(t->far >> peer & 1u); }
+static bool is_mapped_mixed(ls_transport *t, int peer) { return !ls_rank_set_has(&t->far, peer); }
 
 const ls_transport_ops ls_transport_mixed = {
     .name = "mixed",
+    .keys = (const char *const[]){ LS_FRAME_KEYS, "comm.security", NULL },
     .open = open_mixed,
     .close = close_mixed,
     .send = send_mixed,

@@ -21,8 +21,8 @@
  * once. The sender looks at the acknowledgements only when it needs room or
  * waits for a buffer: the line stays with the receiver meanwhile.
  *
- * Pipes are allocated on first use. The directory of a rank (offset of the
- * pipe to each peer and channel) stands at the front of its arena.
+ * Pipes are allocated on first use. The directory of a rank stands at the front of its arena: for each peer the
+ * offset of a row, which is allocated likewise and has the offset of the pipe of each channel.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ typedef struct pipe_shared {
     _Alignas(64) char bounce[BOUNCE_BYTES];
 } pipe_shared;
 
-/* directory entry: offset of the pipe in its sender's arena, 0: not there yet */
+/* directory and row entry: offset in the sender's arena, 0: not there yet */
 typedef _Atomic uint64_t dir_entry;
 
 typedef struct sender {
@@ -101,20 +101,23 @@ typedef struct receiver {
     bool lent;           /* the current piece stands there: `bytes` is its address */
     bool open;           /* the current piece is being copied in blocks, */
     uint32_t blocks;     /* of which this rank copied so many */
-    const char *base;    /* the sender's arena as mapped here */
-    size_t base_bytes;
 } receiver;
 
 struct ls_transport {
     ls_world *w;
-    dir_entry *dir;                                   /* mine: [size][LS_MAX_CHANNELS] */
-    sender *out[LS_MAX_RANKS][LS_MAX_CHANNELS];       /* owned; NULL until used */
-    receiver *in[LS_MAX_RANKS][LS_MAX_CHANNELS];
-    int nsending;                                     /* pipes with a private message half announced */
-    uint32_t first;                                   /* where new pipes begin to count */
+    dir_entry *dir;    /* mine: [size] */
+    sender ***out;     /* owned, [size][LS_MAX_CHANNELS]; NULL until used. The row of a peer is `no_out` till then, */
+    receiver ***in;    /* or no_in */
+    int nsending;      /* pipes with a private message half announced */
+    uint32_t first;    /* where new pipes begin to count */
+    sender *no_out[LS_MAX_CHANNELS]; /* all NULL */
+    receiver *no_in[LS_MAX_CHANNELS];
 };
 
-static size_t dir_bytes(int size) { return (size_t)size * LS_MAX_CHANNELS * sizeof(dir_entry); }
+static size_t dir_bytes(int size) { return (size_t)size * sizeof(dir_entry); }
+#define ROW_BYTES (LS_MAX_CHANNELS * sizeof(dir_entry))
+
+static void close_shm(ls_transport *t);
 
 ls_status ls_transport_shm_open(ls_world *w, ls_transport **out)
 {
@@ -122,10 +125,17 @@ ls_status ls_transport_shm_open(ls_world *w, ls_transport **out)
     ls_transport *t = calloc(1, sizeof *t);
     if (!t) return ls_fail(LS_NO_MEMORY, "shm transport");
     t->w = w;
+    t->out = calloc((size_t)w->size, sizeof *t->out);
+    t->in = calloc((size_t)w->size, sizeof *t->in);
+    for (int r = 0; r < w->size && t->out && t->in; r++) {
+        t->out[r] = t->no_out;
+        t->in[r] = t->no_in;
+    }
     void *dir;
-    ls_status st = ls_arena_alloc(w->arena, dir_bytes(w->size), LS_MEM_COMM, &dir);
+    ls_status st = t->out && t->in ? LS_OK : ls_fail(LS_NO_MEMORY, "pipes to %d ranks", w->size);
+    if (st == LS_OK) st = ls_arena_alloc(w->arena, dir_bytes(w->size), LS_MEM_COMM, &dir);
     if (st < 0) {
-        free(t);
+        close_shm(t);
         return ls_while(st, "opening the shm transport");
     }
     t->dir = dir;
@@ -154,15 +164,41 @@ static bool is_mapped_shm(ls_transport *t, int peer)
 static void close_shm(ls_transport *t)
 {
     if (!t) return;
-    for (int p = 0; p < t->w->size; p++)
+    for (int p = 0; p < t->w->size && t->out && t->in; p++) {
         for (int c = 0; c < LS_MAX_CHANNELS; c++) {
             free(t->out[p][c]);
             free(t->in[p][c]);
         }
+        if (t->out[p] != t->no_out) free(t->out[p]);
+        if (t->in[p] != t->no_in) free(t->in[p]);
+    }
+    free(t->out);
+    free(t->in);
     free(t);
 }
 
 /* --- sending --------------------------------------------------------------- */
+
+/* The row of our pipes to a peer, in our directory and here. */
+static ls_status row_to(ls_transport *t, int peer, dir_entry **row)
+{
+    if (t->out[peer] == t->no_out) {
+        sender **out = calloc(LS_MAX_CHANNELS, sizeof *out);
+        if (!out) return ls_fail(LS_NO_MEMORY, "shm pipes to rank %d", peer);
+        t->out[peer] = out;
+    }
+    uint64_t offset = atomic_load_explicit(&t->dir[peer], memory_order_relaxed);
+    if (offset == 0) {
+        void *p;
+        LS_TRY(ls_arena_alloc(t->w->arena, ROW_BYTES, LS_MEM_COMM, &p));
+        memset(p, 0, ROW_BYTES);
+        offset = ls_world_offset(t->w, p, ROW_BYTES);
+        /* release: the zeroed row is visible before it can be found */
+        atomic_store_explicit(&t->dir[peer], offset, memory_order_release);
+    }
+    *row = (dir_entry *)(void *)ls_world_peer(t->w, t->w->rank, offset, ROW_BYTES);
+    return LS_OK;
+}
 
 static ls_status sender_of(ls_transport *t, int peer, int channel, sender **out)
 {
@@ -173,6 +209,8 @@ static ls_status sender_of(ls_transport *t, int peer, int channel, sender **out)
     }
     *out = NULL;
     void *p;
+    dir_entry *row;
+    LS_TRY(row_to(t, peer, &row));
     LS_TRY(ls_arena_alloc(t->w->arena, sizeof(pipe_shared), LS_MEM_COMM, &p));
     s = calloc(1, sizeof *s);
     if (!s) return ls_fail(LS_NO_MEMORY, "shm pipe to rank %d", peer);
@@ -184,9 +222,9 @@ static ls_status sender_of(ls_transport *t, int peer, int channel, sender **out)
     for (uint32_t i = 0; i < CELLS; i++) atomic_store_explicit(&s->p->cell[i].seq, t->first, memory_order_relaxed);
     s->head = s->tail = t->first * 64;
     t->out[peer][channel] = s;
-    uint64_t offset = (uint64_t)((char *)p - (char *)ls_arena_base(t->w->arena));
+    uint64_t offset = ls_world_offset(t->w, p, sizeof(pipe_shared));
     /* release: the zeroed cells are visible before the pipe can be found */
-    atomic_store_explicit(&t->dir[peer * LS_MAX_CHANNELS + channel], offset, memory_order_release);
+    atomic_store_explicit(&row[channel], offset, memory_order_release);
     *out = s;
     return LS_OK;
 }
@@ -234,7 +272,7 @@ static char *bounce(sender *s, size_t n)
 static void announce_at(const ls_transport *t, sender *s, uint64_t sig, const char *p, size_t n)
 {
     cell *c = next_cell(s);
-    c->offset = (uint64_t)(p - (char *)ls_arena_base(t->w->arena));
+    c->offset = ls_world_offset(t->w, p, n);
     c->nbytes = n;
     announce(s, c, sig, IN_ARENA);
 }
@@ -393,13 +431,19 @@ static receiver *receiver_of(ls_transport *t, int peer, int channel)
     receiver *r = t->in[peer][channel];
     if (LS_LIKELY(r != NULL)) return r;
     const dir_entry *dir = (const dir_entry *)(const void *)t->w->peer_base[peer];
-    uint64_t offset = atomic_load_explicit(&dir[t->w->rank * LS_MAX_CHANNELS + channel], memory_order_acquire);
-    char *p = ls_world_peer(t->w, peer, offset, sizeof(pipe_shared)); /* copied once, checked, used */
+    uint64_t offset = atomic_load_explicit(&dir[t->w->rank], memory_order_acquire);
+    const char *row = ls_world_peer(t->w, peer, offset, ROW_BYTES); /* copied once, checked, used */
+    if (offset == 0 || offset % 64 != 0 || !row) return NULL;
+    offset = atomic_load_explicit(&((const dir_entry *)(const void *)row)[channel], memory_order_acquire);
+    char *p = ls_world_peer(t->w, peer, offset, sizeof(pipe_shared)); /* likewise */
     if (offset == 0 || offset % 64 != 0 || !p) return NULL;
+    if (t->in[peer] == t->no_in) {
+        receiver **in = calloc(LS_MAX_CHANNELS, sizeof *in);
+        if (!in) return NULL;
+        t->in[peer] = in;
+    }
     r = calloc(1, sizeof *r);
     if (!r) return NULL;
-    r->base = t->w->peer_base[peer];
-    r->base_bytes = t->w->peer_bytes[peer];
     r->may_lend = ls_attach_reads(t->w, t->w->rank, peer);
     r->p = (pipe_shared *)(void *)p;
     r->got = r->p->first;
@@ -408,7 +452,7 @@ static receiver *receiver_of(ls_transport *t, int peer, int channel)
 }
 
 /* The next piece, once it is here. */
-static ls_status look(receiver *r, int peer)
+static ls_status look(ls_transport *t, receiver *r, int peer)
 {
     const cell *c = &r->p->cell[r->got % CELLS];
     /* acquire: pairs with announce(); what the cell names is visible */
@@ -427,10 +471,10 @@ static ls_status look(receiver *r, int peer)
         r->left = n;
         return LS_OK;
     }
-    if (LS_UNLIKELY(here != IN_ARENA || n == 0 || n > r->base_bytes || offset > r->base_bytes - n))
-        return ls_fail(LS_PROTOCOL, "rank %d offers %llu bytes at offset %llu of an arena of %zu bytes", peer,
-                       (unsigned long long)n, (unsigned long long)offset, r->base_bytes);
-    r->bytes = r->base + offset;
+    r->bytes = here == IN_ARENA && n > 0 ? ls_world_peer(t->w, peer, offset, n) : NULL;
+    if (LS_UNLIKELY(!r->bytes))
+        return ls_fail(LS_PROTOCOL, "rank %d offers %llu bytes at offset %llu, which is outside its arena", peer,
+                       (unsigned long long)n, (unsigned long long)offset);
     r->left = n;
     return LS_OK;
 }
@@ -440,7 +484,7 @@ static ls_status view_shm(ls_transport *t, int peer, int channel, ls_msg *m)
     receiver *r = t->in[peer][channel];
     if (LS_UNLIKELY(!r) && !(r = receiver_of(t, peer, channel))) return LS_AGAIN;
     if (!r->bytes) {
-        ls_status st = look(r, peer);
+        ls_status st = look(t, r, peer);
         if (st != LS_OK) return st;
     }
     *m = (ls_msg){ r->lent ? NULL : r->bytes, r->left, r->sig };
@@ -480,7 +524,7 @@ static ls_status pull_shm(ls_transport *t, int peer, int channel, void *dst, siz
     if (r->lent) return pull_lent(t, peer, channel, dst, got);
     if (!r->open) {
         if (n < SHARED_BYTES || !ls_arena_holds(t->w->arena, dst, n)) return LS_UNSUPPORTED;
-        r->p->to = (uint64_t)((char *)dst - (char *)ls_arena_base(t->w->arena));
+        r->p->to = ls_world_offset(t->w, dst, n);
         atomic_store_explicit(&r->p->helped, 0, memory_order_relaxed);
         atomic_store_explicit(&r->p->claim, (uint64_t)piece << 32, memory_order_release);
         r->open = true;
@@ -506,7 +550,7 @@ static ls_status progress_shm(ls_transport *t)
 {
     if (t->nsending == 0) return LS_OK;
     for (int p = 0; p < t->w->size; p++)
-        for (int c = 0; c < LS_MAX_CHANNELS; c++) {
+        for (int c = 0; c < LS_MAX_CHANNELS && t->out[p] != t->no_out; c++) {
             sender *s = t->out[p][c];
             if (s && s->sending) push(t, s, p);
         }

@@ -27,7 +27,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "net/door.h"
+#include "meet/door.h"
 #include "net/tcp.h"
 #include "net/transports.h"
 
@@ -103,8 +103,10 @@ typedef struct wire {
 
 struct ls_transport {
     ls_world *w;
-    wire *wire[LS_MAX_RANKS]; /* owned; NULL for ourselves and whom we are not connected with */
-    uint64_t busy;            /* peers for whom there is output that could not go yet */
+    wire **wire;         /* owned, [size]; NULL for ourselves and whom we are not connected with */
+    ls_rank_set busy;    /* owned: peers for whom there is output that could not go yet */
+    ls_pollfd *fds;      /* owned, [size], and whose they are: scratch of progress_tcp */
+    int *peer;
 };
 
 static uint32_t cost(size_t n) { return LS_TCP_ENTRY + (((uint32_t)n + 15u) & ~15u); }
@@ -257,14 +259,14 @@ static void batch_done(wire *l)
 static void push(ls_transport *t, int peer)
 {
     wire *l = t->wire[peer];
-    t->busy |= 1ull << peer;
+    ls_rank_set_add(&t->busy, peer);
     while (l->link.fd >= 0 && !l->cut_off) {
         if (l->first == l->nspan) {
             batch_done(l);
             fill(t, l);
             if (l->nspan == 0) {
                 if (holds_output(l) && ls_door_flush(l->link.door, l->link.fd) == -EAGAIN) return;
-                if (!l->waiting) t->busy &= ~(1ull << peer);
+                if (!l->waiting) ls_rank_set_remove(&t->busy, peer);
                 return;
             }
         }
@@ -282,7 +284,7 @@ static void push(ls_transport *t, int peer)
         }
         l->first += ls_spans_skip(from, n, (size_t)k);
     }
-    t->busy &= ~(1ull << peer);
+    ls_rank_set_remove(&t->busy, peer);
 }
 
 /* --- input ------------------------------------------------------------------------------------ */
@@ -479,8 +481,7 @@ static void pull(ls_transport *t, int peer)
  * depend on its sender asking for it. */
 static void push_busy(ls_transport *t)
 {
-    for (uint64_t m = t->busy; m; m &= m - 1) {
-        int peer = __builtin_ctzll(m);
+    for (int peer = ls_rank_set_next(&t->busy, 0); peer >= 0; peer = ls_rank_set_next(&t->busy, peer + 1)) {
         pull(t, peer); /* credit */
         push(t, peer);
     }
@@ -576,8 +577,8 @@ static ls_status progress_tcp(ls_transport *t)
 {
     for (int r = 0; r < t->w->size; r++)
         if (t->wire[r] && undeliverable(t->wire[r])) return tell(t, r);
-    ls_pollfd fds[LS_MAX_RANKS];
-    int peer[LS_MAX_RANKS], n = 0;
+    ls_pollfd *fds = t->fds;
+    int *peer = t->peer, n = 0;
     for (int r = 0; r < t->w->size; r++) {
         if (!t->wire[r] || t->wire[r]->link.fd < 0) continue;
         peer[n] = r;
@@ -587,7 +588,7 @@ static ls_status progress_tcp(ls_transport *t)
     ls_env_get()->wait(NULL, 0, fds, n, 0);
     for (int i = 0; i < n; i++) {
         if (fds[i].revents || holds_input(t->wire[peer[i]])) pull(t, peer[i]);
-        if (t->busy >> peer[i] & 1u) push(t, peer[i]);
+        if (ls_rank_set_has(&t->busy, peer[i])) push(t, peer[i]);
     }
     return LS_OK;
 }
@@ -629,6 +630,17 @@ static ls_status parted(void *arg)
     return all ? LS_OK : LS_AGAIN;
 }
 
+static void free_tcp(ls_transport *t)
+{
+    if (!t) return;
+    for (int r = 0; t->wire && r < t->w->size; r++) free_link(t->wire[r]);
+    ls_rank_set_free(&t->busy);
+    free(t->wire);
+    free(t->fds);
+    free(t->peer);
+    free(t);
+}
+
 static int close_fds(void *arg, int *fds, int max) { return fds_tcp(arg, fds, max); }
 
 static void close_tcp(ls_transport *t)
@@ -640,16 +652,21 @@ static void close_tcp(ls_transport *t)
         waiter.fds_arg = t;
         (void)ls_wait(&waiter, parted, t, ls_env_get()->mono_ns() + BYE_NS);
     }
-    for (int r = 0; r < t->w->size; r++) free_link(t->wire[r]);
-    free(t);
+    free_tcp(t);
 }
 
 ls_status ls_transport_tcp_over(ls_world *w, ls_tcp_link link[], ls_transport **out)
 {
     *out = NULL;
     ls_transport *t = calloc(1, sizeof *t);
-    bool whole = t != NULL;
-    if (t) t->w = w;
+    const size_t size = (size_t)w->size;
+    if (t) {
+        t->w = w;
+        t->wire = calloc(size, sizeof *t->wire);
+        t->fds = calloc(size, sizeof *t->fds);
+        t->peer = calloc(size, sizeof *t->peer);
+    }
+    bool whole = t && t->wire && t->fds && t->peer && ls_rank_set_create(w->size, &t->busy) == LS_OK;
     for (int r = 0; r < w->size; r++) {
         bool connected = link[r].fd >= 0;
         wire *l = whole && connected ? calloc(1, sizeof *l) : NULL;
@@ -667,27 +684,34 @@ ls_status ls_transport_tcp_over(ls_world *w, ls_tcp_link link[], ls_transport **
         *out = t;
         return LS_OK;
     }
-    for (int r = 0; t && r < w->size; r++) free_link(t->wire[r]);
-    free(t);
+    free_tcp(t);
     return ls_fail(LS_NO_MEMORY, "connections to %d ranks", w->size - 1);
 }
 
-ls_status ls_transport_tcp_open(ls_world *w, uint64_t with, ls_transport **out)
+ls_status ls_transport_tcp_open(ls_world *w, const ls_rank_set *with, ls_transport **out)
 {
     *out = NULL;
-    ls_tcp_link link[LS_MAX_RANKS];
-    LS_TRY(ls_tcp_connect(w, with, link));
-    return ls_transport_tcp_over(w, link, out);
+    ls_tcp_link *link = calloc((size_t)w->size, sizeof *link);
+    if (!link) return ls_fail(LS_NO_MEMORY, "connections to %d ranks", w->size);
+    ls_status st = ls_tcp_connect(w, with, link);
+    if (st == LS_OK) st = ls_transport_tcp_over(w, link, out);
+    free(link);
+    return st;
 }
 
 static ls_status open_tcp(ls_world *w, ls_transport **out)
 {
-    uint64_t all = w->size == LS_MAX_RANKS ? UINT64_MAX : (1ull << w->size) - 1;
-    return ls_transport_tcp_open(w, all, out);
+    ls_rank_set all;
+    LS_TRY(ls_rank_set_create(w->size, &all));
+    ls_rank_set_add_all(&all);
+    ls_status st = ls_transport_tcp_open(w, &all, out);
+    ls_rank_set_free(&all);
+    return st;
 }
 
 const ls_transport_ops ls_transport_tcp = {
     .name = "tcp",
+    .keys = (const char *const[]){ LS_FRAME_KEYS, "comm.security", NULL },
     .open = open_tcp,
     .close = close_tcp,
     .send = send_tcp,

@@ -1,17 +1,19 @@
-/* transports.h -- what each transport file exports; the list is registry.c's. */
+/* transports.h -- transports that others are made of. Each is a file; registry.c lists them. */
 #ifndef LS_NET_TRANSPORTS_H
 #define LS_NET_TRANSPORTS_H
+#include "base/rank_set.h"
 #include "lockstep/transport.h"
 
-extern const ls_transport_ops ls_transport_self;
 extern const ls_transport_ops ls_transport_shm;
 extern const ls_transport_ops ls_transport_tcp;
-extern const ls_transport_ops ls_transport_mixed;
-extern const ls_transport_ops ls_transport_fault;
+extern const ls_transport_ops ls_transport_fault; /* never alone: "fault:shm" */
 
-/* The same transports for some of the ranks: tcp with those of the set `with` (a bit for each; the set of everyone
+/* The keys that frames over connections read, for ls_transport_ops.keys. */
+#define LS_FRAME_KEYS "comm.wire", "comm.check"
+
+/* The same transports for some of the ranks: tcp with those of the set `with` (that of everyone
  * in it has us), shm with those of this host. */
-ls_status ls_transport_tcp_open(ls_world *w, uint64_t with, ls_transport **out);
+ls_status ls_transport_tcp_open(ls_world *w, const ls_rank_set *with, ls_transport **out);
 ls_status ls_transport_shm_open(ls_world *w, ls_transport **out);
 
 /* For tests of transport_shm: where pipes made from now on begin to count their pieces. */

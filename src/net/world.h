@@ -1,28 +1,27 @@
-/* world.h -- a world from the inside: what transports and groups may touch. */
+/* world.h -- a world from the inside: what transports and groups may touch. net/open.h has what makes one. */
 #ifndef LS_NET_WORLD_H
 #define LS_NET_WORLD_H
 #include "base/compiler.h"
+#include "base/rank_set.h"
 #include "base/wait.h"
 #include "lockstep/transport.h"
 #include "lockstep/world.h"
-#include "net/address.h"
-#include "net/job_env.h"
-#include "net/page.h"
-#include "net/store.h"
+#include "meet/address.h"
+#include "meet/job_env.h"
+#include "meet/page.h"
+#include "meet/store.h"
 
-/* What the threads of one process share instead of descriptors. */
-typedef struct ls_thread_host {
-    int size;
-    ls_world_page *page;
-    ls_arena *arena[LS_MAX_RANKS];
-    const char *store_name;
-    uint8_t secret[LS_SECRET_BYTES];
-} ls_thread_host;
+/* The segments of a peer's arena behind the first, which are mapped when they are needed. */
+typedef struct ls_peer_segments {
+    _Atomic uint64_t mapped; /* which of them are, a bit each (release) */
+    ls_segment segment[LS_ARENA_SEGMENTS];
+} ls_peer_segments;
+_Static_assert(LS_ARENA_SEGMENTS <= 64, "a bit each");
 
 struct ls_world {
     int rank, size, local_rank, local_size;
     int nnodes;                       /* hosts of the job, numbered by their lowest rank */
-    int node[LS_MAX_RANKS];           /* [size] which of them each rank is on; the same on every rank */
+    int *node;                        /* owned, [size]: which of them each rank is on; the same on every rank */
     int cpus;                         /* that the ranks of this host have together */
     uint64_t *unbound;                /* owned: the CPUs that this rank's thread had before ls_world_opts.bind; NULL */
     uint32_t generation;
@@ -30,13 +29,13 @@ struct ls_world {
     ls_job_source source;             /* who said which rank we are, */
     const char *source_text;          /* and that for people; static */
     bool threads;                     /* ranks are threads of this process */
+    bool dry;                         /* no other rank is there (dry.c) */
     bool bounce_past_cache;           /* private messages are copied into shared memory past the caches; set by the
                                          group floor, by the calibration */
     bool by_hand;                     /* no launcher: rank 0 serves the store */
 
     ls_world_page *page;              /* this host's, mapped; owned unless threads. A slot for every rank of the world:
                                          those of ranks on other hosts show what was heard of them last */
-    size_t page_bytes;
     ls_store_client *store;           /* owned: where all ranks meet; NULL in a world of one */
     ls_store_client *host_store;      /* where those of this host do: owned, or `store` itself */
     uint8_t job[LS_DOOR_JOB_BYTES];   /* the job's name, and the key that links between its ranks derive theirs from */
@@ -49,14 +48,21 @@ struct ls_world {
     ls_ledger ledger;
     ls_tracer *tracer;                /* owned */
     ls_arena *arena;                  /* this rank's shared arena; owned unless threads */
-    char *peer_base[LS_MAX_RANKS];    /* the arena of each rank of this host as mapped here; else NULL */
-    size_t peer_bytes[LS_MAX_RANKS];
+    bool arena_given;                 /* ls_world_opts.arena_bytes was: who gave it has plans for all of it */
+    char **peer_base;                 /* owned, [size]: the first segment of the arena of each rank of this host, as
+                                         mapped here; else NULL */
+    size_t *peer_bytes;               /* owned, [size] */
+    _Atomic(ls_peer_segments *) *peer_more; /* owned, [size]: the others; NULL: none was needed yet */
+    ls_arena *const *thread_arena;    /* borrowed: of ranks that are threads, whose arenas are mapped; else NULL */
+    _Atomic uint32_t store_busy;      /* 1 while a thread of this rank talks to a store after the join */
 
     uint64_t proof[2];                /* for peers to read (attach.h) */
-    uint64_t reads[LS_MAX_RANKS];     /* whose private memory each rank can read, a bit each; the same on every rank */
+    ls_rank_set *reads;               /* owned, [size]: of each rank of this host, whose private memory it can read; the
+                                         same on all of them. NULL: nobody can */
 
     ls_waiter waiter;
-    const ls_transport_ops *tops;
+    const ls_transport_ops *tops;     /* that opts.transport names, and */
+    const ls_transport_ops *inner;    /* the one that it names behind a colon, as in fault:shm; NULL: none */
     ls_transport *tp;
 
     ls_group *group;                  /* set and owned by the group floor */
@@ -64,10 +70,13 @@ struct ls_world {
     bool failed;                      /* leave without waiting; the rank's own thread sets it */
 };
 
-/* Everything up to the transport: page, store, arenas. */
-ls_status ls_world_open(const ls_world_opts *opts, ls_world **out);
-ls_status ls_world_open_thread(ls_thread_host *h, int rank, const ls_world_opts *opts, ls_world **out);
-void ls_world_close(ls_world *w);
+/* What there is one of for each rank, all zero; for worlds that are made by hand, in tests. LS_NO_MEMORY. */
+ls_status ls_world_make_room(ls_world *w);
+void ls_world_free_room(ls_world *w);
+
+/* peers.c: makes this rank's arena and maps those of its host; undoes the latter. */
+ls_status ls_world_share_arenas(ls_world *w, uint64_t deadline_ns);
+void ls_world_unmap_peers(ls_world *w);
 
 /* CPUs of all ranks of this host together (cores.c). Ranks that `lockstep run` did not start also get their share of
  * threads to compute with. Every rank calls it. */
@@ -76,6 +85,12 @@ ls_status ls_world_cores(ls_world *w, int *cpus);
 void ls_world_unbind(ls_world *w);
 /* The calling thread runs on `count` of the CPUs that it may use, from the first-th (from 0) on. 0 or -errno. */
 int ls_cores_stay_on(int first, int count);
+
+/* Whether every rank of this host has a core, and its thread for communication another one. */
+static inline bool ls_world_has_cores(const ls_world *w)
+{
+    return w->cpus >= w->local_size * (w->opts.progress == LS_PROGRESS_THREAD ? 2 : 1);
+}
 
 /* Whether a rank is on this host: its arena is mapped here and its slot in the page is its own. */
 static inline bool ls_world_is_local(const ls_world *w, int rank) { return w->node[rank] == w->node[w->rank]; }
@@ -98,31 +113,37 @@ ls_status ls_world_aborted(ls_world *w);
  * and gets LS_RANK_DIED with the sentence; else s. */
 ls_status ls_world_verdict(ls_world *w, ls_status s);
 
-/* What a rank that cannot join tells the others, so that they need not wait for it. Returns s, or the
- * cause when the job was given up already. */
-ls_status ls_world_join_failed(ls_world *w, ls_status s);
-
 /* Looks whether who serves this host's store (the launcher, or its first rank) is alive; if not, that is the job's
  * cause. Cheap, not free: for waits that stall. */
 ls_status ls_world_check_server(ls_world *w);
 
+/* The same in a segment behind the first, which is mapped if it was not yet. */
+LS_COLD char *ls_world_peer_more(ls_world *w, int rank, uint64_t offset, size_t n);
+
 /* The address of a peer's registered memory as mapped here, or NULL when [offset,
  * offset + n) is not inside its arena. Offsets come from shared memory: copy
  * them once, then ask. */
-static inline char *ls_world_peer(const ls_world *w, int rank, uint64_t offset, size_t n)
+static inline char *ls_world_peer(ls_world *w, int rank, uint64_t offset, size_t n)
 {
     size_t size = w->peer_bytes[rank];
-    return n <= size && offset <= size - n ? w->peer_base[rank] + offset : NULL;
+    if (LS_LIKELY(n <= size && offset <= size - n)) return w->peer_base[rank] + offset;
+    return offset >> LS_ARENA_PLACE_BITS ? ls_world_peer_more(w, rank, offset, n) : NULL;
 }
 
-/* A store served by a thread of this process. node0: NULL, or this host's link to the store of node 0, which is taken
- * over, also on failure; text says where that is. */
-ls_status ls_store_serve(const ls_store_config *c, ls_store_client *node0, const char *text,
-                         struct ls_store_server **out);
-void ls_store_serve_stop(struct ls_store_server *s); /* NULL is fine; waits up to 2 s for the ranks to leave */
+/* Where registered memory of ours lies, for peers to ask ls_world_peer; LS_NOT_REGISTERED: it is not ours, or not in
+ * one piece. */
+#define LS_NOT_REGISTERED UINT64_MAX
+static inline uint64_t ls_world_offset(const ls_world *w, const void *p, size_t n)
+{
+    const uintptr_t place = (uintptr_t)p - (uintptr_t)w->peer_base[w->rank];
+    const size_t size = w->peer_bytes[w->rank];
+    uint64_t offset;
+    if (LS_LIKELY(n <= size && place <= size - n)) return place;
+    return ls_arena_offset(w->arena, p, n, &offset) ? offset : LS_NOT_REGISTERED;
+}
 
-/* All ranks put `n` bytes under key/<rank>, all get everybody's: [size][n]. Blocking,
- * through the store: for setting up, not for work. */
+/* All ranks put `n` bytes under a key, all get everybody's: [size][n]. Blocking, once for each key,
+ * through the store: for setting up, not for work. In a dry world everybody says what this rank does. */
 ls_status ls_world_exchange(ls_world *w, const char *key, const void *mine, size_t n, void *all);
 
 #endif

@@ -1,0 +1,110 @@
+/* dry.c -- one rank of a world whose other ranks are not there: to plan with.
+ *
+ * It knows who is where and has a page, an arena of addresses alone and a tracer, as a rank that has joined. Nothing
+ * goes over its transport, which is there for its name and for what it says of mapped memory: by these collectives
+ * choose how they are carried out.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/open.h"
+#include "net/transports.h"
+
+struct ls_transport {
+    const ls_world *w;
+    ls_transport_ops ops; /* named as the real one; peers are mapped where its may be */
+};
+
+static bool on_this_host(ls_transport *t, int peer) { return ls_world_is_local(t->w, peer); }
+static void close_dry(ls_transport *t) { free(t); }
+
+static ls_status no_message(void)
+{
+    return ls_fail(LS_UNSUPPORTED, "a dry world has no messages: the rank at the other end does not exist");
+}
+
+static ls_status send_dry(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket)
+{
+    (void)t, (void)peer, (void)channel, (void)m, (void)ticket;
+    return no_message();
+}
+
+static ls_status view_dry(ls_transport *t, int peer, int channel, ls_msg *m)
+{
+    (void)t, (void)peer, (void)channel, (void)m;
+    return no_message();
+}
+
+/* Hosts numbered by their lowest rank; this rank's place on its own. */
+static void take_places(ls_world *w, const int *node)
+{
+    for (int r = 0; r < w->size; r++) {
+        int q = r > 0 && (!node || node[r - 1] == node[r]) ? r - 1 : 0; /* mostly */
+        while (q < r && node && node[q] != node[r]) q++;
+        w->node[r] = q == r ? w->nnodes++ : w->node[q];
+    }
+    for (int r = 0; r < w->size; r++) {
+        if (!ls_world_is_local(w, r)) continue;
+        if (w->local_size++ == 0) w->host_first = r;
+        if (r < w->rank) w->local_rank++;
+    }
+}
+
+static ls_status open_transport(ls_world *w)
+{
+    const char *name = w->opts.transport ? w->opts.transport : w->size == 1 ? "self" : w->nnodes == 1 ? "shm" : "mixed";
+    const char *colon = strchr(name, ':'); /* faults are of messages: they hide what the other transport maps */
+    const ls_transport_ops *real = ls_transport_find(name), *inner = colon ? ls_transport_find(colon + 1) : real;
+    char names[128];
+    w->opts.transport = name;
+    if (!real || !inner || inner == &ls_transport_fault || (colon && real != &ls_transport_fault))
+        return ls_fail(LS_BAD_CONFIG, "no transport of a dry world is named '%s': expected one of %s, or fault:<one of them>",
+                       name, ls_transport_names(NULL, names, sizeof names));
+    w->inner = colon ? inner : NULL;
+    w->tp = calloc(1, sizeof *w->tp);
+    if (!w->tp) return ls_fail(LS_NO_MEMORY, "the transport of a dry world");
+    w->tp->w = w;
+    w->tp->ops = (ls_transport_ops){ .name = real->name, .close = close_dry, .send = send_dry, .view = view_dry,
+                                     .is_mapped = real->is_mapped ? on_this_host : NULL };
+    w->tops = &w->tp->ops;
+    return LS_OK;
+}
+
+static ls_status open_memory(ls_world *w)
+{
+    LS_TRY(ls_page_create_dry(w->size, w->rank, 1, &w->page));
+    LS_TRY(ls_arena_create_dry(&w->ledger, &w->arena));
+    return ls_tracer_create(&w->page->rank[w->rank].box, &w->tracer);
+}
+
+ls_status ls_world_open_dry(int rank, int size, const int *node, const ls_world_opts *opts, ls_world **out)
+{
+    *out = NULL;
+    if (size < 1 || size > LS_WORLD_MOST_RANKS)
+        return ls_fail(LS_INVALID, "a dry world of %d ranks: expected 1 to %d", size, LS_WORLD_MOST_RANKS);
+    if (rank < 0 || rank >= size) return ls_fail(LS_INVALID, "rank %d of a dry world: expected 0 to %d", rank, size - 1);
+    ls_world *w = calloc(1, sizeof *w);
+    if (!w) return ls_fail(LS_NO_MEMORY, "a dry world");
+    w->dry = true;
+    w->rank = rank;
+    w->size = size;
+    w->source_text = "the program: the other ranks are not there";
+    ls_world_fill_defaults(w, opts);
+    ls_status st = ls_world_make_room(w);
+    if (st == LS_OK) {
+        take_places(w, node);
+        w->opts.node = NULL; /* it is in w->node now */
+        st = open_memory(w);
+    }
+    if (st == LS_OK) st = open_transport(w);
+    if (st < 0) {
+        ls_world_close(w);
+        return st;
+    }
+    w->generation = w->page->generation;
+    w->cpus = ls_env_get()->cpus();
+    w->waiter = (ls_waiter){ .abort_word = &w->page->abort_by, .parked = &w->page->rank[rank].parked,
+                             .may_spin = ls_world_has_cores(w) };
+    *out = w;
+    return LS_OK;
+}
