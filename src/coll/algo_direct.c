@@ -64,5 +64,6 @@ const ls_algo ls_algo_direct = {
     .name = "direct",
     .colls = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER | 1u << LS_ALL_TO_ALL,
     .source = "van de Geijn 1991; Rabenseifner 2004",
+    .one_owner = true,
     .emit = emit,
 };

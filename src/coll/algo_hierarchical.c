@@ -241,5 +241,6 @@ const ls_algo ls_algo_hierarchical = {
     .colls = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER | 1u << LS_BROADCAST | 1u << LS_REDUCE,
     .source = "Karonis et al. 2000",
     .levels = true,
+    .one_owner = true,
     .emit = emit,
 };

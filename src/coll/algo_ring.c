@@ -48,5 +48,6 @@ const ls_algo ls_algo_ring = {
     .name = "ring",
     .colls = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER,
     .source = "Patarasuk and Yuan 2009",
+    .one_owner = true,
     .emit = emit,
 };

@@ -1,11 +1,9 @@
-/* algos.h -- every algorithm, one file each, and the slices they share. */
+/* algos.h -- the slices that algorithms share. Each algorithm is a file; registry.c lists them. */
 #ifndef LS_COLL_ALGOS_H
 #define LS_COLL_ALGOS_H
 #include "lockstep/sched.h"
 
-extern const ls_algo ls_algo_ring, ls_algo_direct, ls_algo_oneshot, ls_algo_fold, ls_algo_tree, ls_algo_dissemination;
-extern const ls_algo ls_algo_recursive_doubling, ls_algo_halving_doubling, ls_algo_double_tree, ls_algo_chain,
-    ls_algo_hierarchical, ls_algo_master, ls_algo_linear, ls_algo_pairwise, ls_algo_bruck, ls_algo_ring_gloo;
+extern const ls_algo ls_algo_direct; /* the others are registry.c's alone */
 
 /* Segment `segment` of the share that rank `owner` (taken modulo size, and
  * above -size) has of OUT. */

@@ -16,7 +16,7 @@ static bool folds(const ls_sched *s)
 }
 
 /* The time of one candidate; LS_UNSUPPORTED when it may not be used. */
-static ls_status time_of(const ls_machine *m, const ls_question *q, size_t nbytes, ls_plan *p)
+static ls_status time_of(const ls_machine *m, const ls_question *q, size_t nbytes, ls_choice *p)
 {
     size_t n = (size_t)q->size;
     ls_status st = LS_OK;
@@ -38,23 +38,23 @@ static ls_status time_of(const ls_machine *m, const ls_question *q, size_t nbyte
     return st;
 }
 
-static void insert(ls_plan p, ls_plan *out, int *n)
+static void insert(ls_choice p, ls_choice *out, int *n)
 {
     int at = *n;
-    if (at == LS_MAX_PLANS) return;
+    if (at == LS_MAX_CHOICES) return;
     for (; at > 0 && p.ns < out[at - 1].ns; at--) out[at] = out[at - 1];
     out[at] = p;
     ++*n;
 }
 
 /* An algorithm in 1, 2, 4 ... segments, until more of them do not help. */
-static ls_status consider(const ls_machine *m, const ls_question *q, size_t nbytes, const ls_algo *a, ls_plan *out,
+static ls_status consider(const ls_machine *m, const ls_question *q, size_t nbytes, const ls_algo *a, ls_choice *out,
                           int *n)
 {
     int most = a->pipelined ? MOST_SEGMENTS : q->nlanes;
     double best = (double)INFINITY;
     for (int k = 1; k <= most && (k == 1 || nbytes / (size_t)k >= SEGMENT_BYTES); k *= 2) {
-        ls_plan p = { a, k, k < q->nlanes ? k : q->nlanes, 0.0 };
+        ls_choice p = { a, k, k < q->nlanes ? k : q->nlanes, 0.0 };
         ls_status st = time_of(m, q, nbytes, &p);
         if (st == LS_UNSUPPORTED) return LS_OK;
         if (st < 0) return st;
@@ -72,7 +72,7 @@ static bool on_one_host(const ls_question *q)
     return true;
 }
 
-ls_status ls_choose(const ls_machine *m, const ls_question *q, size_t nbytes, ls_plan *out, int *n)
+ls_status ls_choose(const ls_machine *m, const ls_question *q, size_t nbytes, ls_choice *out, int *n)
 {
     *n = 0;
     for (int i = 0; ls_algos[i]; i++) {

@@ -4,13 +4,13 @@
 #include "coll/sim.h"
 
 /* One way to carry out a collective. */
-typedef struct ls_plan {
+typedef struct ls_choice {
     const ls_algo *algo;
     int segments, nlanes;
     double ns; /* by the cost model */
-} ls_plan;
+} ls_choice;
 
-#define LS_MAX_PLANS 128
+#define LS_MAX_CHOICES 128
 
 typedef struct ls_question {
     ls_coll coll;
@@ -22,7 +22,7 @@ typedef struct ls_question {
 } ls_question;
 
 /* All algorithms that serve, whole and cut in segments, fastest first (equal ones in the registry's order):
- * out[LS_MAX_PLANS]. The same question gives the same answer on every rank. LS_UNSUPPORTED: none serves. */
-ls_status ls_choose(const ls_machine *m, const ls_question *q, size_t nbytes, ls_plan *out, int *n);
+ * out[LS_MAX_CHOICES]. The same question gives the same answer on every rank. LS_UNSUPPORTED: none serves. */
+ls_status ls_choose(const ls_machine *m, const ls_question *q, size_t nbytes, ls_choice *out, int *n);
 
 #endif

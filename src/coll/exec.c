@@ -30,9 +30,8 @@ ls_status ls_run_bind(ls_run *r, const ls_sched *s)
     r->counts = r->recv_counts = NULL;
     r->tickets = NULL;
     r->nth = NULL;
-    if (s->shape.size > LS_MAX_RANKS)
-        return ls_fail(LS_UNSUPPORTED, "%s over %d ranks: at most %d", ls_coll_name(s->shape.coll), s->shape.size,
-                       LS_MAX_RANKS);
+    r->src = NULL;
+    r->share = NULL;
     for (int l = 0; l < s->shape.nlanes; l++) {
         nsteps += s->lane[l].n;
         for (uint32_t i = 0; i < s->lane[l].n; i++) {
@@ -48,7 +47,9 @@ ls_status ls_run_bind(ls_run *r, const ls_sched *s)
     LS_TRY(ls_layout_create(s, &r->layout));
     r->tickets = calloc(nsteps + 1, sizeof *r->tickets);
     r->nth = calloc((size_t)s->shape.nlanes * 2 * (size_t)s->shape.size, sizeof *r->nth);
-    if (!r->tickets || !r->nth) {
+    r->src = calloc((size_t)s->shape.size, sizeof *r->src);
+    r->share = s->cut ? calloc((size_t)s->shape.size, sizeof *r->share) : NULL;
+    if (!r->tickets || !r->nth || !r->src || (s->cut && !r->share)) {
         ls_run_free(r);
         return ls_fail(LS_NO_MEMORY, "run of %zu steps", nsteps);
     }
@@ -63,8 +64,12 @@ void ls_run_free(ls_run *r)
     ls_layout_free(&r->layout);
     free(r->tickets);
     free(r->nth);
+    free(r->src);
+    free(r->share);
     r->tickets = NULL;
     r->nth = NULL;
+    r->src = NULL;
+    r->share = NULL;
     r->sched = NULL;
 }
 
@@ -102,14 +107,13 @@ static bool reduces(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUCE_SCA
 static void cut(ls_run *r)
 {
     const ls_sched *s = r->sched;
-    size_t share[LS_MAX_RANKS];
     if (r->counts && s->shape.coll == LS_ALL_TO_ALL) {
         ls_layout_set_counts(&r->layout, r->recv_counts, r->counts);
     } else if (r->counts) {
         ls_layout_set_counts(&r->layout, r->counts, NULL);
     } else if (s->cut) {
-        s->cut(r->count, r->elem, s->shape.size, share);
-        ls_layout_set_counts(&r->layout, share, NULL);
+        s->cut(r->count, r->elem, s->shape.size, r->share);
+        ls_layout_set_counts(&r->layout, r->share, NULL);
     } else {
         ls_layout_set(&r->layout, r->count);
     }
@@ -129,7 +133,7 @@ ls_status ls_run_start(ls_run *r)
     if (r->count == 0) return LS_OK;
     copy_in(r);
     if (reduces(s->shape.coll) && !s->one_sum && scales_first(r))
-        ls_scale(r->buf[LS_BUF_OUT], r->count, r->red.dtype, 1.0 / s->shape.size);
+        ls_scale_values(r->buf[LS_BUF_OUT], r->count, r->red.dtype, 1.0 / s->shape.size);
     return LS_OK;
 }
 
@@ -206,7 +210,10 @@ static size_t piece(const ls_run *r, size_t n) { return r->budget && n > PIECE ?
 
 static bool spent(const ls_run *r) { return r->budget && r->moved >= r->budget; }
 
-static bool is_narrow(const ls_run *r, int peer) { return r->narrow >> peer & 1u; }
+static bool is_narrow(const ls_run *r, int peer)
+{
+    return LS_UNLIKELY(r->narrow != NULL) && ls_rank_set_has(r->narrow, peer);
+}
 
 /* `elements` of a message, into dst or onto it. */
 static void put(const ls_run *r, const ls_step *s, char *dst, const void *from, size_t elements)
@@ -250,7 +257,7 @@ static ls_status sum(ls_run *r, int lane, const ls_step *s)
     ls_lane_run *lr = &r->lane[lane];
     const ls_shape *shape = &r->sched->shape;
     const size_t want = nbytes(r, s->dst);
-    const void *src[LS_MAX_RANKS];
+    const void **src = r->src;
     const ls_redop op = r->red.op == LS_AVG && !scales_first(r) ? LS_SUM : r->red.op;
     void *dst = at(r, s->dst);
     do {

@@ -16,6 +16,7 @@
 #define LS_COLL_EXEC_H
 #include <stddef.h>
 #include <stdint.h>
+#include "base/rank_set.h"
 #include "coll/layout.h"
 #include "lockstep/dtype.h"
 #include "lockstep/sched.h"
@@ -55,8 +56,8 @@ typedef struct ls_run {
                                 all_to_all, sendrecv: IN, read where it lies, not OUT */
     void *buf[3];            /* [LS_BUF_OUT], and [LS_BUF_TMP] of ls_sched_tmp_bytes() */
     uint32_t out_first;      /* buf[LS_BUF_OUT] begins with this chunk: who lends scratch lends what is touched */
-    uint64_t narrow;         /* f32 only: ranks of the group with whom values travel as bf16, a bit for each; if
-                                `rounds`, complete sums are rounded to bf16, so that all have the same */
+    const ls_rank_set *narrow; /* f32 only: ranks of the group with whom values travel as bf16; NULL: none. If `rounds`,
+                                complete sums are rounded to bf16, so that all have the same */
     bool rounds;
     void *wire;              /* scratch of 2 * count bytes where there are such ranks: what they are sent */
     size_t budget;           /* bytes that one ls_run_progress may move before it returns; 0: no limit */
@@ -75,6 +76,8 @@ typedef struct ls_run {
     ls_layout layout;
     size_t elem, moved, origin; /* origin: elements in front of out_first */
     uint64_t *tickets;
+    const void **src;        /* [size]: what a step sums */
+    size_t *share;           /* [size], where the algorithm has a rule of its own; else NULL */
     uint32_t *nth;           /* [lanes][2][size]: messages sent to and received from each rank so far */
     ls_lane_run lane[LS_MAX_LANES];
 } ls_run;

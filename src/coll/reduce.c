@@ -100,14 +100,14 @@ void ls_reduce_2_narrow(void *dst_f32, const void *src_bf16, size_t count, ls_re
     }
 }
 
-void ls_reduce_n_narrow(void *dst_f32, const void *const *src, int nsrc, uint64_t narrow, size_t count, ls_redop op,
-                        double scale)
+void ls_reduce_n_narrow(void *dst_f32, const void *const *src, int nsrc, const ls_rank_set *narrow, size_t count,
+                        ls_redop op, double scale)
 {
     float acc[BLOCK];
     if (op != LS_AVG) scale = 1.0;
     EACH_BLOCK(at, n, count) {
         for (int i = 0; i < nsrc; i++) {
-            const bool small = narrow >> i & 1u;
+            const bool small = ls_rank_set_has(narrow, i);
             const ls_reduce_kernels *k = &ls_reduce_kernel_table[small ? LS_BF16 : LS_F32];
             const char *from = (const char *)src[i] + (small ? 2 : 4) * at;
             if (i == 0) k->load(acc, from, n, scale);
@@ -117,7 +117,7 @@ void ls_reduce_n_narrow(void *dst_f32, const void *const *src, int nsrc, uint64_
     }
 }
 
-void ls_scale(void *v, size_t count, ls_dtype dtype, double factor)
+void ls_scale_values(void *v, size_t count, ls_dtype dtype, double factor)
 {
     if (is_float(dtype)) ls_reduce_kernel_table[dtype].scale(v, count, factor);
 }

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/rank_set.h"
 #include "lockstep/dtype.h"
 
 /* dst[j][i] = op over k of (scale * src[k][i]), for every j and i < count.
@@ -27,7 +28,7 @@ void ls_reduce_n_past_cache(void *dst, const void *const *src, int nsrc, size_t 
 void ls_reduce_2(void *dst, const void *src, size_t count, ls_dtype dtype, ls_redop op);
 
 /* v[i] *= factor (the own vector of an average, before its first hop). Integers are left alone. */
-void ls_scale(void *v, size_t count, ls_dtype dtype, double factor);
+void ls_scale_values(void *v, size_t count, ls_dtype dtype, double factor);
 
 /* v[i] /= divisor, for averages that divide the sum. Integers are left alone. */
 void ls_divide(void *v, size_t count, ls_dtype dtype, double divisor);
@@ -39,9 +40,9 @@ void ls_widen(void *dst_f32, const void *src_bf16, size_t count);
 void ls_round_bf16(void *v_f32, size_t count);
 /* dst[i] = dst[i] op src[i], src as bf16. */
 void ls_reduce_2_narrow(void *dst_f32, const void *src_bf16, size_t count, ls_redop op);
-/* ls_reduce_n into one f32 vector, from sources of which those in the set `narrow` (a bit for each) are bf16. */
-void ls_reduce_n_narrow(void *dst_f32, const void *const *src, int nsrc, uint64_t narrow, size_t count, ls_redop op,
-                        double scale);
+/* ls_reduce_n into one f32 vector, from sources of which those in the set `narrow` are bf16. */
+void ls_reduce_n_narrow(void *dst_f32, const void *const *src, int nsrc, const ls_rank_set *narrow, size_t count,
+                        ls_redop op, double scale);
 
 /* half <-> float, round to nearest even. */
 float ls_f16_to_f32(uint16_t h);

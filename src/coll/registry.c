@@ -1,32 +1,37 @@
 /* registry.c -- the list of algorithms.
  *
  * The prover's test, the executor's test and `lockstep coll --list` walk this
- * list, so a line here is all that a new algorithm needs.
+ * list, so a line here is all that a new algorithm needs beside its file.
  */
 #include <string.h>
 
 #include "base/limits.h"
 #include "coll/algos.h"
 
-const ls_algo *const ls_algos[] = {
-    &ls_algo_ring,
-    &ls_algo_ring_gloo,
-    &ls_algo_direct,
-    &ls_algo_oneshot,
-    &ls_algo_fold,
-    &ls_algo_recursive_doubling,
-    &ls_algo_halving_doubling,
-    &ls_algo_tree,
-    &ls_algo_double_tree,
-    &ls_algo_chain,
-    &ls_algo_hierarchical,
-    &ls_algo_dissemination,
-    &ls_algo_linear,
-    &ls_algo_pairwise,
-    &ls_algo_bruck,
-    &ls_algo_master,
-    NULL,
-};
+/* The algorithms: a line each, in the order in which `lockstep coll --list` names them. */
+#define ALGORITHMS(algo)     \
+    algo(ring)               \
+    algo(ring_gloo)          \
+    algo(direct)             \
+    algo(oneshot)            \
+    algo(fold)               \
+    algo(recursive_doubling) \
+    algo(halving_doubling)   \
+    algo(tree)               \
+    algo(double_tree)        \
+    algo(chain)              \
+    algo(hierarchical)       \
+    algo(dissemination)      \
+    algo(linear)             \
+    algo(pairwise)           \
+    algo(bruck)              \
+    algo(master)
+
+#define DECLARED(name) extern const ls_algo ls_algo_##name;
+#define LISTED(name) &ls_algo_##name,
+
+ALGORITHMS(DECLARED)
+const ls_algo *const ls_algos[] = { ALGORITHMS(LISTED) NULL };
 
 const ls_algo *ls_algo_find(const char *name)
 {
