@@ -1,11 +1,23 @@
-/* args.c -- is what a collective was called with possible? Looked at before any byte moves.
+/* args.c -- what a collective is called with: whether it is possible, looked at before any byte moves, and the rare
+ * parts of the work that is made of it.
  *
  * ls_args_check finds the sentence; most calls never get here (ls_args_plain).
  * Buffers may be the same or apart. "In place" has these spellings: `in` NULL
  * or equal to `out`, or the share standing where it belongs in the vector.
  */
+#include "group/args.h"
+
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/log.h"
-#include "group/impl.h"
+#include "group/spans.h"
+
+ls_status ls_no_group(void)
+{
+    return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group; a rank whose color was below 0 "
+                               "at ls_group_split is in none");
+}
 
 static bool rooted(ls_coll c) { return c == LS_BROADCAST || c == LS_REDUCE || c == LS_GATHER || c == LS_SCATTER; }
 
@@ -31,45 +43,10 @@ static ls_status total_of(const ls_group *g, const ls_coll_args *a, const size_t
 static ls_range share_of(const ls_group *g, const ls_coll_args *a, int r)
 {
     ls_range s = { 0, 0 };
-    if (!a->counts) {
-        (void)ls_shard_range(a->count, r, g->size, &s);
-        return s;
-    }
+    if (!a->counts) return ls_shard_of(a->count, r, g->size);
     for (int q = 0; q < r; q++) s.first += a->counts[q];
     s.count = a->counts[r];
     return s;
-}
-
-static ls_status check_numbers(const ls_group *g, const ls_coll_args *a)
-{
-    if (g->failed < 0) return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", g->id, g->error);
-    if (ls_elsewhere(g))
-        return ls_fail(LS_INVALID, "group %u is rank %d's, and this is rank %d: each rank has handles of its own", g->id,
-                       g->w->rank, ls_context_get()->rank);
-    if ((unsigned)a->coll >= LS_COLLS) return ls_fail(LS_INVALID, "collective number %d does not exist", (int)a->coll);
-    const char *name = ls_coll_name(a->coll);
-    if ((unsigned)a->dtype >= LS_DTYPES)
-        return ls_fail(LS_INVALID, "%s: dtype number %d does not exist", name, (int)a->dtype);
-    if ((unsigned)a->op >= LS_REDOPS)
-        return ls_fail(LS_INVALID, "%s: reduction number %d does not exist", name, (int)a->op);
-    if (a->op == LS_AVG && !ls_has_average(a->dtype))
-        return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
-    if (a->root < 0 || a->root >= g->size)
-        return ls_fail(LS_INVALID, "%s: root %d of a group of %d: expected 0 to %d", name, a->root, g->size,
-                       g->size - 1);
-    if (a->counts && !may_have_counts(a->coll)) return ls_fail(LS_INVALID, "%s has no counts per rank", name);
-    if (a->counts && a->coll == LS_ALL_TO_ALL && !a->recv_counts)
-        return ls_fail(LS_INVALID, "%s: counts of what is sent, but none of what is received", name);
-    if (a->recv_counts && (!a->counts || a->coll != LS_ALL_TO_ALL))
-        return ls_fail(LS_INVALID, "%s: counts of what is received, but %s", name,
-                       a->coll == LS_ALL_TO_ALL ? "none of what is sent" : "only all_to_all has these");
-    if (a->count > LS_MOST_ELEMENTS)
-        return ls_fail(LS_INVALID, "%s: %zu elements of %s are more than memory can hold", name, a->count,
-                       ls_dtype_name(a->dtype));
-    if (a->coll == LS_ALL_TO_ALL && !a->counts && a->count % (size_t)g->size != 0)
-        return ls_fail(LS_INVALID, "%s: %zu elements for %d ranks: expected a multiple of %d, or counts per rank", name,
-                       a->count, g->size, g->size);
-    return LS_OK;
 }
 
 /* What this rank brings and gets, in elements; `need`: there must be a buffer for it. */
@@ -114,13 +91,13 @@ static ls_status check_buffers(const ls_group *g, const ls_coll_args *a)
 {
     const char *name = ls_coll_name(a->coll);
     const size_t elem = ls_dtype_size(a->dtype);
-    size_t sent = a->count, received = a->count;
+    size_t sent = a->count, received;
     part in, out;
-    if (a->counts) {
-        LS_TRY(total_of(g, a, a->counts, "counts", &sent));
-        received = sent;
-    }
-    if (a->counts && a->coll == LS_ALL_TO_ALL) LS_TRY(total_of(g, a, a->recv_counts, "recv_counts", &received));
+    ls_status st = a->counts ? total_of(g, a, a->counts, "counts", &sent) : LS_OK;
+    received = sent;
+    if (st == LS_OK && a->counts && a->coll == LS_ALL_TO_ALL)
+        st = total_of(g, a, a->recv_counts, "recv_counts", &received);
+    if (st < 0) return st;
     parts_of(g, a, sent, received, &in, &out);
     if (out.need && !out.p && (out.count > 0 || (a->coll == LS_ALL_TO_ALL && sent > 0 && !in.p)))
         return ls_fail(LS_INVALID, "%s: no buffer for %zu elements of %s%s", name, out.count, ls_dtype_name(a->dtype),
@@ -138,11 +115,62 @@ static ls_status check_buffers(const ls_group *g, const ls_coll_args *a)
                    name, in.count * elem, out.count * elem, (long long)((intptr_t)out.p - (intptr_t)in.p));
 }
 
+static ls_status check_spans(const ls_coll_args *a)
+{
+    const char *name = ls_coll_name(a->coll);
+    size_t end = 0;
+    if (a->coll != LS_REDUCE_SCATTER && a->coll != LS_ALL_GATHER)
+        return ls_fail(LS_INVALID, "%s: spans are for reduce_scatter and all_gather", name);
+    if (a->nspans < 0) return ls_fail(LS_INVALID, "%s: %d spans: expected 0 or more", name, a->nspans);
+    if (a->counts || (a->in && a->in != a->out))
+        return ls_fail(LS_INVALID, "%s: a vector of spans is worked on in place, and has no counts", name);
+    for (int i = 0; i < a->nspans; i++) {
+        const ls_matrix_span *s = &a->span[i];
+        const size_t left = s->first <= a->count ? a->count - s->first : 0;
+        if (s->first < end || s->row == 0 || s->first > a->count || s->rows > left / s->row)
+            return ls_fail(LS_INVALID, "%s: span %d, %zu rows of %zu elements from element %zu on: expected it after element "
+                           "%zu and in a vector of %zu", name, i, s->rows, s->row, s->first, end, a->count);
+        end = s->first + s->rows * s->row;
+    }
+    return LS_OK;
+}
+
 ls_status ls_args_check(const ls_group *g, const ls_coll_args *a)
 {
-    LS_TRY(check_numbers(g, a));
-    return check_buffers(g, a);
+    if (g->failed < 0) return ls_fail(LS_INVALID, "group %s cannot be used any more: %s", g->text, g->error);
+    if (ls_elsewhere(g))
+        return ls_fail(LS_INVALID, "group %s is rank %d's, and this is rank %d: each rank has handles of its own", g->text,
+                       g->w->rank, ls_context_get()->rank);
+    if ((unsigned)a->coll >= LS_COLLS) return ls_fail(LS_INVALID, "collective number %d does not exist", (int)a->coll);
+    if (a->coll == LS_SENDRECV)
+        return ls_fail(LS_INVALID, "sendrecv is no collective: start a message by ls_p2p_start");
+    const char *name = ls_coll_name(a->coll);
+    if ((unsigned)a->dtype >= LS_DTYPES)
+        return ls_fail(LS_INVALID, "%s: dtype number %d does not exist", name, (int)a->dtype);
+    if ((unsigned)a->op >= LS_REDOPS)
+        return ls_fail(LS_INVALID, "%s: reduction number %d does not exist", name, (int)a->op);
+    if (a->op == LS_AVG && !ls_has_average(a->dtype))
+        return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
+    if (a->root < 0 || a->root >= g->size)
+        return ls_fail(LS_INVALID, "%s: root %d of a group of %d: expected 0 to %d", name, a->root, g->size,
+                       g->size - 1);
+    if (a->counts && !may_have_counts(a->coll)) return ls_fail(LS_INVALID, "%s has no counts per rank", name);
+    if (a->counts && a->coll == LS_ALL_TO_ALL && !a->recv_counts)
+        return ls_fail(LS_INVALID, "%s: counts of what is sent, but none of what is received", name);
+    if (a->recv_counts && (!a->counts || a->coll != LS_ALL_TO_ALL))
+        return ls_fail(LS_INVALID, "%s: counts of what is received, but %s", name,
+                       a->coll == LS_ALL_TO_ALL ? "none of what is sent" : "only all_to_all has these");
+    if (a->count > LS_MOST_ELEMENTS)
+        return ls_fail(LS_INVALID, "%s: %zu elements of %s are more than memory can hold", name, a->count,
+                       ls_dtype_name(a->dtype));
+    if (a->coll == LS_ALL_TO_ALL && !a->counts && a->count % (size_t)g->size != 0)
+        return ls_fail(LS_INVALID, "%s: %zu elements for %d ranks: expected a multiple of %d, or counts per rank", name,
+                       a->count, g->size, g->size);
+    const ls_status st = a->span ? check_spans(a) : LS_OK;
+    return st < 0 ? st : check_buffers(g, a);
 }
+
+/* --- the work that is made of it --------------------------------------------------------------------------- */
 
 void ls_args_in_place(const ls_group *g, ls_coll_args *a)
 {
@@ -161,4 +189,37 @@ void ls_args_in_place(const ls_group *g, ls_coll_args *a)
     } else if (a->coll == LS_SCATTER && root && out == in + own.first * elem) {
         a->out = NULL;
     }
+}
+
+/* Keeps the counts that came with the call, or that its spans make; the total becomes the work's count. */
+LS_COLD ls_status ls_args_keep_counts(ls_work *k, const ls_coll_args *a)
+{
+    ls_group *g = k->g;
+    size_t n = (size_t)g->size;
+    if (!g->counts && !(g->counts = calloc(LS_WORKS * 2 * n, sizeof *g->counts)))
+        return ls_fail(LS_NO_MEMORY, "counts per rank of group %s", g->text);
+    size_t *kept = g->counts + (size_t)(k - g->work) * 2 * n;
+    if (a->counts) memcpy(kept, a->counts, n * sizeof *kept);
+    else
+        for (size_t r = 0; r < n; r++) kept[r] = ls_spans_count(a->span, a->nspans, (int)r, g->size);
+    k->span = a->counts ? NULL : a->span;
+    k->nspans = a->nspans;
+    k->a.count = 0;
+    for (size_t r = 0; r < n; r++) k->a.count += kept[r];
+    k->counts = kept;
+    if (a->coll != LS_ALL_TO_ALL) return LS_OK;
+    memcpy(kept + n, a->recv_counts, n * sizeof *kept);
+    k->recv_counts = kept + n;
+    return LS_OK;
+}
+
+LS_COLD uint32_t ls_args_sign_counts(const ls_work *k)
+{
+    uint64_t h = 0x9e3779b97f4a7c15ull;
+    for (int r = 0; r < k->g->size; r++) h = (h ^ k->counts[r]) * 0xd6e8feb86659fd93ull, h ^= h >> 32;
+    for (int i = 0; k->span && i < k->nspans; i++) {
+        const size_t box[3] = { k->span[i].first, k->span[i].rows, k->span[i].row };
+        for (int j = 0; j < 3; j++) h = (h ^ box[j]) * 0xd6e8feb86659fd93ull, h ^= h >> 32;
+    }
+    return (uint32_t)h;
 }

@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "group/impl.h"
+#include "group/engine.h"
+#include "group/form.h"
+#include "group/mismatch.h"
+#include "group/spans.h"
 
 /* One build of the mpi plugin per implementation: they share names but not numbers. */
 typedef struct flavour {
@@ -23,6 +26,7 @@ struct ls_backend {
     const ls_backend_ops *ops;
     ls_backend_lib *lib;     /* owned */
     ls_backend_group *world; /* owned */
+    ls_range *share, *from;  /* owned, [world size]: scratch of start */
     const char *name;        /* of its flavour */
     _Atomic uint32_t busy;   /* 1 while a thread is inside the library */
     char text[400];          /* for people */
@@ -142,12 +146,18 @@ static void enter(struct ls_backend *b)
 static bool try_enter(struct ls_backend *b) { return !atomic_exchange_explicit(&b->busy, 1, memory_order_acquire); }
 static void leave(struct ls_backend *b) { atomic_store_explicit(&b->busy, 0, memory_order_release); }
 
+static void release(struct ls_backend *b)
+{
+    if (b) free(b->share);
+    free(b);
+}
+
 ls_status ls_backend_open(ls_engine *e)
 {
     ls_world *w = e->w;
     const char *asked = w->opts.backend;
     const flavour *f;
-    char path[512], why[LS_ERROR_BYTES] = "", what[200], here = 1, all[LS_MAX_RANKS];
+    char path[512], why[LS_ERROR_BYTES] = "", what[200], here = 1;
     if (!asked || strcmp(asked, "sched") == 0) {
         if (!w->opts.rank_order) return LS_OK;
         return ls_fail(LS_BAD_CONFIG, "comm.order ranks is for backend mpi: Lockstep's own algorithms state their order");
@@ -162,19 +172,27 @@ ls_status ls_backend_open(ls_engine *e)
                                       "decides what travels");
     LS_TRY(check_launcher(w, &f));
     struct ls_backend *b = calloc(1, sizeof *b);
-    if (!b) return ls_fail(LS_NO_MEMORY, "a backend");
+    char *all = calloc((size_t)w->size, 1);
+    if (b) b->share = calloc(2 * (size_t)w->size, sizeof *b->share);
+    if (!b || !all || !b->share) {
+        free(all);
+        release(b);
+        return ls_fail(LS_NO_MEMORY, "a backend for %d ranks", w->size);
+    }
+    b->from = b->share + w->size;
     b->name = f->name;
     ls_status st = load(f, true, &b->ops, path, sizeof path);
     if (st < 0) st = ls_while(st, "opening backend mpi");
     /* nobody enters MPI, where nothing ends a wait, before all can */
     if (st == LS_OK) st = ls_world_exchange(w, "backend", &here, 1, all);
+    free(all);
     if (st == LS_OK) {
         bool threaded = w->opts.progress == LS_PROGRESS_THREAD;
         st = b->ops->open(w->rank, w->size, threaded, &b->lib, &b->world, why);
         if (st < 0) st = ls_fail(st, "%s", why);
     }
     if (st < 0) {
-        free(b);
+        release(b);
         return st;
     }
     e->backend = b;
@@ -212,7 +230,7 @@ void ls_backend_close(ls_engine *e)
     if (w->failed && w->size > 1) say_over(w);
     enter(b);
     b->ops->close(b->lib, b->world, w->failed);
-    free(b);
+    release(b);
     e->backend = NULL;
 }
 
@@ -227,7 +245,7 @@ ls_status ls_backend_split(ls_group *parent, int color, ls_backend_group **out)
     enter(b);
     ls_status st = b->ops->split(parent->backend, color, out, why);
     leave(b);
-    return st < 0 ? ls_fail(st, "splitting group %u: %s", parent->id, why) : LS_OK;
+    return st < 0 ? ls_fail(st, "splitting group %s: %s", parent->text, why) : LS_OK;
 }
 
 void ls_backend_destroy(ls_engine *e, ls_backend_group *g)
@@ -253,14 +271,15 @@ static ls_range recv_share(const ls_work *k, int r)
 static ls_status start(struct ls_backend *b, ls_work *k)
 {
     ls_group *g = k->g;
-    ls_range share[LS_MAX_RANKS], from[LS_MAX_RANKS];
+    ls_range *share = b->share, *from = b->from;
     char why[LS_ERROR_BYTES] = "";
     bool all_to_all = k->a.coll == LS_ALL_TO_ALL, message = k->a.coll == LS_SENDRECV;
+    if (k->span) ls_spans_pack(k);
     for (int r = 0; r < g->size; r++) share[r] = message ? (ls_range){ 0, 0 } : ls_work_share(k, r);
     for (int r = 0; r < g->size && all_to_all; r++) from[r] = recv_share(k, r);
-    ls_backend_call c = { .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root, .peer = k->a.peer,
-                          .tag = (int)(k->says >> 55),
-                          .in = k->a.in, .out = k->a.out, .count = k->a.count, .rank_order = g->w->opts.rank_order,
+    ls_backend_call c = { .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root,
+                          .peer = k->peer, .tag = (int)(k->says >> 55), .in = k->a.in, .out = k->a.out,
+                          .count = k->a.count, .rank_order = g->w->opts.rank_order,
                           .share = share,
                           .recv_share = all_to_all ? from : NULL };
     ls_status st = b->ops->start(g->backend, &c, &k->request, why);
@@ -280,8 +299,15 @@ ls_status ls_backend_turn(ls_work *k)
     char text[LS_ERROR_BYTES];
     if (st < 0) memcpy(text, ls_last_error(), sizeof text);
     leave(b);
+    if (st == LS_OK && k->span) ls_spans_unpack(k);
     if (st == LS_AGAIN || k->a.coll == LS_SENDRECV) return st;
     /* what moves has no description with it, and may fit all the same */
-    ls_status differs = ls_blame_compare(k->g, k);
+    ls_status differs = ls_mismatch_compare(k->g, k);
     return differs < 0 || st == LS_OK ? differs : ls_fail(st, "%s", text);
 }
+
+const ls_form ls_form_backend = {
+    .name = "mpi",
+    .about = "whole, by the library that --backend names",
+    .turn = ls_backend_turn,
+};

@@ -77,7 +77,7 @@ typedef struct ls_backend_info {
 } ls_backend_info;
 bool ls_backend_list(int i, ls_backend_info *out);
 
-/* One turn of a work of kind LS_WORK_BACKEND: starts it, then asks for it. */
+/* One turn of a work that goes there: starts it, then asks for it. */
 ls_status ls_backend_turn(ls_work *k);
 /* A group's part of ls_group_split, after all have agreed to it, and of ls_group_destroy. */
 ls_status ls_backend_split(ls_group *parent, int color, ls_backend_group **out);

@@ -5,11 +5,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "group/impl.h"
+#include "group/group.h"
 
 #define PASSES 4            /* over all measurements, so that a disturbance does not hit all of one */
 #define POINT_NS 20000000u  /* spent on one of them in a pass, */
 #define BATCHES 300         /* in at most so many batches of operations: short, so that some find both ranks running */
+#define MOST_CROWD 64 /* ranks, which then share their cores */
 #define LARGEST ((size_t)4 << 20)
 #define MESSAGES 64       /* sent in a row, for the gap */
 
@@ -180,7 +181,7 @@ ls_status ls_calibrate_host(ls_calibration *out)
     ls_world_opts so = { .transport = "shm", .arena_bytes = LS_SWITCH_ARENA_BYTES };
     LS_TRY(ls_world_threads(2, &so, switch_rank, out));
     int cores = ls_env_get()->cpus();
-    out->ranks = (size_t)(cores < 2 ? 4 : cores > LS_MAX_RANKS / 2 ? LS_MAX_RANKS : 2 * cores);
+    out->ranks = (size_t)(cores < 2 ? 4 : cores > MOST_CROWD / 2 ? MOST_CROWD : 2 * cores);
     ls_world_opts o = { .transport = "shm", .arena_bytes = (size_t)1 << 20 };
     return ls_world_threads((int)out->ranks, &o, crowd_rank, out);
 }

@@ -2,7 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "group/impl.h"
+#include "group/args.h"
+#include "group/engine.h"
+#include "group/memory/oneshot.h"
+#include "group/memory/quick.h"
+#include "group/select.h"
+#include "group/spans.h"
 
 #define SCRATCH_BYTES ((size_t)64 << 10)
 #define MOST_BYTES (SIZE_MAX / 16)
@@ -121,13 +126,27 @@ static ls_status scratch(ls_world *w, size_t nbytes, char **out)
     return LS_OK;
 }
 
+/* Whether a form of the group packs vectors of spans. */
+static bool packs(ls_group *g, ls_coll coll)
+{
+    const ls_matrix_span none = { 0 };
+    const ls_work k = { .g = g, .a = { .coll = coll }, .span = &none };
+    return g->size > 1 && !ls_select(&k)->spans;
+}
+
+ls_status ls_group_reserve_spans(ls_group *g, size_t nbytes)
+{
+    if (!g) return ls_no_group();
+    return packs(g, LS_REDUCE_SCATTER) || packs(g, LS_ALL_GATHER) ? ls_spans_reserve(g, nbytes) : LS_OK;
+}
+
 ls_status ls_all_reduce_coalesced(ls_group *g, void *const *tensor, const size_t *count, int ntensors, ls_dtype dtype,
                                   ls_redop op)
 {
     size_t elem = ls_dtype_size(dtype), total = 0;
     char *packed;
     if (!g) return ls_no_group();
-    if (g->failed < 0) return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", g->id, g->error);
+    if (g->failed < 0) return ls_fail(LS_INVALID, "group %s cannot be used any more: %s", g->text, g->error);
     if (ntensors < 0 || (ntensors > 0 && (!tensor || !count)))
         return ls_fail(LS_INVALID, "all_reduce_coalesced: %d tensors without a list of them", ntensors);
     if (elem == 0) return ls_fail(LS_INVALID, "all_reduce_coalesced: dtype number %d does not exist", (int)dtype);

@@ -4,48 +4,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "group/backend.h"
-#include "group/impl.h"
-
-/* A group of one: the result is the input. */
-static ls_status local_turn(const ls_work *k)
-{
-    if (k->a.in && k->a.out && k->nbytes > 0) memcpy(k->a.out, k->a.in, k->nbytes);
-    return LS_OK;
-}
-
-static ls_status turn_work(ls_work *k)
-{
-    switch (k->kind) {
-    case LS_WORK_LOCAL: return local_turn(k);
-    case LS_WORK_ONESHOT:
-    case LS_WORK_MAPPED:
-    case LS_WORK_MAIL:
-    case LS_WORK_ROOTED:
-    case LS_WORK_ATTACHED:
-    case LS_WORK_STAGED: return ls_mapped_turn(k);
-    case LS_WORK_EXEC: return ls_schedule_turn(k);
-    case LS_WORK_P2P: break; /* in queues of their own */
-    case LS_WORK_BACKEND: return ls_backend_turn(k);
-    }
-    return LS_INTERNAL;
-}
-
-void ls_engine_complete(ls_work *k, ls_status st)
-{
-    ls_group *g = k->g;
-    if (LS_LIKELY(st == LS_OK)) st = ls_unless_aborted(g->w);
-    if (LS_UNLIKELY(st < 0)) memcpy(g->error, ls_last_error(), sizeof g->error);
-    k->status = st;
-    if (k->kind != LS_WORK_P2P) g->ran = k->kind;
-    if (k->t0_ns) {
-        k->t1_ns = ls_env_get()->mono_ns();
-        ls_world *w = g->w;
-        atomic_store_explicit(&w->page->rank[w->rank].beat_ns, k->t1_ns, memory_order_relaxed);
-    }
-    if (LS_UNLIKELY(st < 0)) atomic_store_explicit(&g->frozen, st, memory_order_release); /* the rest stays */
-    atomic_store_explicit(&k->done, 1, memory_order_release); /* results and status are visible */
-}
+#include "group/engine.h"
+#include "group/form.h"
+#include "group/message.h"
+#include "group/record.h"
 
 static ls_status turn_collectives(ls_group *g)
 {
@@ -54,13 +16,13 @@ static ls_status turn_collectives(ls_group *g)
     /* acquire: pairs with ls_coll_start; the work's fields are visible */
     while (head != atomic_load_explicit(&g->tail, memory_order_acquire)) {
         ls_work *k = ls_queued(g, head);
-        ls_work_kind kind = k->kind;
+        const ls_form *form = k->form;
         int phase = k->phase;
         size_t pos = k->pos;
-        ls_status st = turn_work(k);
-        if (st == LS_AGAIN) return moved || k->kind != kind || k->phase != phase || k->pos != pos ? LS_OK : LS_AGAIN;
+        ls_status st = ls_form_turn(k);
+        if (st == LS_AGAIN) return moved || k->form != form || k->phase != phase || k->pos != pos ? LS_OK : LS_AGAIN;
         atomic_store_explicit(&g->head, ++head, memory_order_relaxed);
-        ls_engine_complete(k, st);
+        ls_work_complete(k, st);
         if (LS_UNLIKELY(st < 0)) return LS_OK;
         moved = true;
     }
@@ -71,9 +33,9 @@ ls_status ls_engine_turn_group(ls_group *g)
 {
     if (LS_UNLIKELY(atomic_load_explicit(&g->frozen, memory_order_relaxed))) return LS_AGAIN;
     ls_status st = turn_collectives(g);
-    struct ls_p2p_state *s = atomic_load_explicit(&g->p2p, memory_order_acquire);
+    ls_messages *s = atomic_load_explicit(&g->p2p, memory_order_acquire);
     if (LS_LIKELY(!s) || atomic_load_explicit(&g->frozen, memory_order_relaxed)) return st;
-    return ls_p2p_turn(g, s) == LS_OK ? LS_OK : st;
+    return ls_messages_turn(g, s) == LS_OK ? LS_OK : st;
 }
 
 ls_status ls_engine_turn(ls_engine *e)
@@ -95,8 +57,8 @@ static bool idle(const ls_engine *e)
         if (!g) continue;
         uint32_t head = atomic_load_explicit(&g->head, memory_order_relaxed);
         if (head != atomic_load_explicit(&g->tail, memory_order_acquire)) return false;
-        struct ls_p2p_state *s = atomic_load_explicit(&g->p2p, memory_order_acquire);
-        if (s && !ls_p2p_idle(s)) return false;
+        ls_messages *s = atomic_load_explicit(&g->p2p, memory_order_acquire);
+        if (s && !ls_messages_idle(s)) return false;
     }
     return true;
 }
@@ -160,7 +122,7 @@ ls_status ls_engine_create(ls_world *w)
     ls_engine *e = calloc(1, sizeof *e);
     if (!e) return ls_fail(LS_NO_MEMORY, "progress engine");
     e->w = w;
-    atomic_store_explicit(&e->slow_rank, -1, memory_order_relaxed);
+    atomic_store_explicit(&e->past.slow_rank, -1, memory_order_relaxed);
     w->engine = e;
     return LS_OK;
 }
@@ -195,19 +157,63 @@ void ls_engine_destroy(ls_world *w)
         free(g);
     }
     if (w->engine) free(w->engine->own_scratch);
+    if (w->engine) free(w->engine->tuning.cpus);
+    if (w->engine) ls_record_free(w->engine->record);
     free(w->engine);
     w->engine = NULL;
 }
 
+void ls_counters_add(ls_counters *to, const ls_counters *from)
+{
+    enum { OTHERS = 3, ALL = OTHERS + 2 * LS_COLLS };
+    const _Atomic uint64_t *have[ALL] = { &from->exposed_ns, &from->busy_ns, &from->slow_waits };
+    _Atomic uint64_t *sum[ALL] = { &to->exposed_ns, &to->busy_ns, &to->slow_waits };
+    for (int c = 0; c < LS_COLLS; c++) {
+        have[OTHERS + 2 * c] = &from->of[c].ops, have[OTHERS + 2 * c + 1] = &from->of[c].bytes;
+        sum[OTHERS + 2 * c] = &to->of[c].ops, sum[OTHERS + 2 * c + 1] = &to->of[c].bytes;
+    }
+    for (int i = 0; i < ALL; i++)
+        atomic_fetch_add_explicit(sum[i], atomic_load_explicit(have[i], memory_order_relaxed), memory_order_relaxed);
+}
+
+static ls_comm_stats stats_of(const ls_counters *c)
+{
+    ls_comm_stats s = {
+        .exposed_ns = atomic_load_explicit(&c->exposed_ns, memory_order_relaxed),
+        .busy_ns = atomic_load_explicit(&c->busy_ns, memory_order_relaxed),
+        .slow_waits = atomic_load_explicit(&c->slow_waits, memory_order_relaxed),
+        .slow_rank = atomic_load_explicit(&c->slow_rank, memory_order_relaxed),
+    };
+    for (int i = 0; i < LS_COLLS; i++) {
+        s.ops += s.of[i].ops = atomic_load_explicit(&c->of[i].ops, memory_order_relaxed);
+        s.bytes += s.of[i].bytes = atomic_load_explicit(&c->of[i].bytes, memory_order_relaxed);
+    }
+    return s;
+}
+
 void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out)
 {
-    ls_engine *e = w->engine;
-    *out = (ls_comm_stats){
-        .ops = atomic_load_explicit(&e->ops, memory_order_relaxed),
-        .bytes = atomic_load_explicit(&e->bytes, memory_order_relaxed),
-        .exposed_ns = atomic_load_explicit(&e->exposed_ns, memory_order_relaxed),
-        .busy_ns = atomic_load_explicit(&e->busy_ns, memory_order_relaxed),
-        .slow_waits = atomic_load_explicit(&e->slow_waits, memory_order_relaxed),
-        .slow_rank = atomic_load_explicit(&e->slow_rank, memory_order_relaxed),
-    };
+    const ls_engine *e = w->engine;
+    ls_counters all = { .slow_rank = atomic_load_explicit(&e->past.slow_rank, memory_order_relaxed) };
+    ls_counters_add(&all, &e->past);
+    for (int i = 0; i < LS_MAX_GROUPS; i++) {
+        const ls_group *g = atomic_load_explicit(&e->group[i], memory_order_acquire);
+        if (g) ls_counters_add(&all, &g->counts_so_far);
+    }
+    *out = stats_of(&all);
+}
+
+void ls_group_stats_read(const ls_group *g, ls_comm_stats *out) { *out = stats_of(&g->counts_so_far); }
+
+void ls_comm_stats_since(const ls_comm_stats *before, ls_comm_stats *now)
+{
+    now->ops -= before->ops;
+    now->bytes -= before->bytes;
+    now->exposed_ns -= before->exposed_ns;
+    now->busy_ns -= before->busy_ns;
+    now->slow_waits -= before->slow_waits;
+    for (int c = 0; c < LS_COLLS; c++) {
+        now->of[c].ops -= before->of[c].ops;
+        now->of[c].bytes -= before->of[c].bytes;
+    }
 }

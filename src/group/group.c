@@ -5,12 +5,19 @@
 
 #include "base/log.h"
 #include "group/backend.h"
-#include "group/impl.h"
+#include "group/args.h"
+#include "group/choice.h"
+#include "group/engine.h"
+#include "group/message.h"
+#include "group/p2p.h"
+#include "group/run.h"
+#include "group/sign.h"
 #include "net/attach.h"
 
 int ls_group_rank(const ls_group *g) { return g->rank; }
 int ls_group_size(const ls_group *g) { return g->size; }
 ls_world *ls_group_world(ls_group *g) { return g->w; }
+const char *ls_group_text(const ls_group *g) { return g->text; }
 int ls_group_world_rank(const ls_group *g, int rank) { return rank >= 0 && rank < g->size ? g->world_rank[rank] : -1; }
 
 /* Whether every member's arena is mapped here, and ours there. */
@@ -25,10 +32,12 @@ static bool all_mapped(const ls_world *w, int size, const int *world_rank)
 static bool all_read(const ls_world *w, int size, const int *world_rank)
 {
     bool all = true;
-    for (int r = 0; r < size; r++)
-        for (int q = 0; q < size; q++) all &= ls_attach_reads(w, world_rank[r], world_rank[q]);
+    for (int r = 0; r < size && all; r++)
+        for (int q = 0; q < size && all; q++) all = ls_attach_reads(w, world_rank[r], world_rank[q]);
     return all;
 }
+
+size_t ls_group_bytes(int size) { return size > 0 ? sizeof(ls_area) : 0; }
 
 static ls_status new_area(ls_world *w, ls_area **out)
 {
@@ -36,6 +45,7 @@ static ls_status new_area(ls_world *w, ls_area **out)
     void *p;
     if (e->nspare > 0) {
         ls_area *used = *out = e->spare[--e->nspare];
+        if (w->dry) return LS_OK; /* an address alone */
         uint64_t offset = used->stage_offset, whole = used->whole_offset;
         uint32_t nbytes = used->stage_bytes;
         memset(used, 0, sizeof *used);
@@ -45,7 +55,7 @@ static ls_status new_area(ls_world *w, ls_area **out)
         return LS_OK;
     }
     LS_TRY(ls_arena_alloc(w->arena, sizeof(ls_area), LS_MEM_COMM, &p));
-    memset(p, 0, sizeof(ls_area));
+    if (!w->dry) memset(p, 0, sizeof(ls_area));
     *out = p;
     return LS_OK;
 }
@@ -56,14 +66,15 @@ static void place_members(ls_group *g)
     const ls_world *w = g->w;
     const int *node = w->group ? w->group->node : w->opts.node ? w->opts.node : w->node;
     for (int r = 0; r < g->size; r++) {
-        int q = 0;
+        int q = r > 0 && node[g->world_rank[r - 1]] == node[g->world_rank[r]] ? r - 1 : 0; /* mostly */
         while (node[g->world_rank[q]] != node[g->world_rank[r]]) q++;
         g->node[r] = q == r ? g->nnodes++ : g->node[q];
+        if (q < r) continue;
         int members = 0, ranks = 0;
         for (int m = 0; m < g->size; m++) members += node[g->world_rank[m]] == node[g->world_rank[r]];
         for (int m = 0; m < w->size; m++) ranks += node[m] == node[g->world_rank[r]];
-        int cores = g->e->terms.cpus[g->world_rank[r]] * members / ranks; /* the others are as busy */
-        if (q == r) g->cores[g->node[r]] = cores > 0 ? cores : 1;
+        int cores = g->e->tuning.cpus[g->world_rank[r]] * members / ranks; /* the others are as busy */
+        g->cores[g->node[r]] = cores > 0 ? cores : 1;
     }
 }
 
@@ -72,19 +83,53 @@ static void place_members(ls_group *g)
 
 static uint64_t area_word(const ls_world *w, const ls_area *mine)
 {
-    uint64_t offset = (uint64_t)((const char *)mine - w->peer_base[w->rank]);
+    uint64_t offset = ls_world_offset(w, mine, sizeof *mine);
     return offset | (w->waiter.may_spin ? 0 : SHARES_CORE);
 }
 
-static ls_status create(ls_world *w, int rank, int size, const int *world_rank, uint32_t id, int block, ls_area *mine,
-                        const uint64_t *area, ls_group **out)
+/* What it has one of for each member stands behind the struct. The newest of those destroyed that is large enough
+ * serves again. NULL: no memory. */
+static ls_group *new_group(ls_engine *e, int size)
+{
+    const size_t n = (size_t)size, room = n * (sizeof(ls_member) + sizeof(uint32_t[2]) + 3 * sizeof(int));
+    ls_group **at = &e->gone, *g;
+    while (*at && (*at)->room < room) at = &(*at)->next_gone;
+    const size_t has = *at ? (*at)->room : room;
+    if ((g = *at)) *at = g->next_gone;
+    else g = malloc(sizeof *g + room);
+    if (!g) return NULL;
+    memset(g, 0, sizeof *g + room);
+    g->room = has;
+    g->member = (ls_member *)(void *)(g + 1);
+    g->p2p_seq = (uint32_t (*)[2])(void *)(g->member + n);
+    g->world_rank = (int *)(void *)(g->p2p_seq + n);
+    g->node = g->world_rank + n;
+    g->cores = g->node + n;
+    return g;
+}
+
+/* "tp 0-3": what it is called, and its ranks in the world. */
+static ls_status name_group(ls_group *g, const char *name)
+{
+    ls_rank_set members;
+    if (g->id == 0) {
+        snprintf(g->text, sizeof g->text, "world");
+        return LS_OK;
+    }
+    LS_TRY(ls_rank_set_create(g->w->size, &members));
+    for (int r = 0; r < g->size; r++) ls_rank_set_add(&members, g->world_rank[r]);
+    const size_t n = (size_t)snprintf(g->text, sizeof g->text, "%s ", name ? name : g->size > 1 ? "ranks" : "rank");
+    ls_rank_set_text(&members, g->text + n, sizeof g->text - n);
+    ls_rank_set_free(&members);
+    return LS_OK;
+}
+
+static ls_status create(ls_world *w, const char *name, int rank, int size, const int *world_rank, uint32_t id,
+                        int block, ls_area *mine, const uint64_t *area, ls_group **out)
 {
     *out = NULL;
-    ls_group *g = w->engine->gone; /* the newest of those destroyed serves again */
-    if (g) w->engine->gone = g->next_gone;
-    else g = malloc(sizeof *g);
-    if (!g) return ls_fail(LS_NO_MEMORY, "a group");
-    memset(g, 0, sizeof *g);
+    ls_group *g = new_group(w->engine, size);
+    if (!g) return ls_fail(LS_NO_MEMORY, "a group of %d ranks", size);
     g->w = w;
     g->id = id;
     g->rank = rank;
@@ -92,14 +137,18 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
     g->e = w->engine;
     g->slot = &w->page->rank[w->rank];
     g->flow = &g->slot->flow[block];
+    g->messages = ls_page_sent(w->page, w->rank, (uint32_t)block, LS_PAGE_MESSAGES);
     g->generation = w->generation;
-    g->p2p_sign = ls_p2p_sign(g);
-    g->spins = w->waiter.may_spin;
+    g->p2p_sign = ls_message_sign(g);
+    g->spins = w->waiter.may_spin && !w->dry; /* what spins does not become a work, and would not be noted */
     g->channel = block * LS_GROUP_CHANNELS;
+    ls_coll_describes(g);
     g->mapped = all_mapped(w, size, world_rank);
     g->attached = g->mapped && all_read(w, size, world_rank);
     for (g->nspare = 0; g->nspare < LS_WORKS; g->nspare++) g->spare[g->nspare] = (uint8_t)g->nspare;
-    ls_status st = ls_select_init(g);
+    ls_status st = ls_page_reserve_sent(w->page, w->rank, (uint32_t)block);
+    if (st == LS_OK) st = ls_choice_init(g);
+    if (st == LS_OK && w->opts.wire_bf16 && !g->mapped) st = ls_rank_set_create(size, &g->narrow);
     if (st < 0) {
         free(g);
         return st;
@@ -108,9 +157,10 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
         g->world_rank[r] = world_rank[r];
         char *p = r == rank ? (char *)mine : NULL;
         g->crowded |= (area[r] & SHARES_CORE) != 0;
-        if (r != rank && g->mapped)
+        if (r != rank && g->mapped && !w->dry)
             p = ls_world_peer(w, world_rank[r], area[r] & ~(uint64_t)SHARES_CORE, sizeof(ls_area));
-        if ((r == rank || g->mapped) && (!p || (uintptr_t)p % 64 != 0)) {
+        if ((r == rank || (g->mapped && !w->dry)) && (!p || (uintptr_t)p % 64 != 0)) {
+            ls_rank_set_free(&g->narrow);
             free(g);
             return ls_fail(LS_PROTOCOL, "rank %d offers a group area outside its arena", world_rank[r]);
         }
@@ -119,16 +169,28 @@ static ls_status create(ls_world *w, int rank, int size, const int *world_rank, 
                                     .bytes = w->peer_bytes[world_rank[r]],
                                     .parked = &w->page->rank[world_rank[r]].parked };
     }
-    for (int r = 0; r < size && w->opts.wire_bf16 && !g->mapped; r++)
-        if (r != rank && !(w->tops->is_mapped && w->tops->is_mapped(w->tp, world_rank[r]))) g->narrow |= 1ull << r;
+    for (int r = 0; r < size && g->narrow.size > 0; r++)
+        if (r != rank && !(w->tops->is_mapped && w->tops->is_mapped(w->tp, world_rank[r])))
+            ls_rank_set_add(&g->narrow, r);
+    if ((st = name_group(g, name)) < 0) {
+        ls_rank_set_free(&g->narrow);
+        free(g);
+        return st;
+    }
+    g->trace_name = ls_tracer_label(w->tracer, g->text);
+    atomic_store_explicit(&g->counts_so_far.slow_rank, -1, memory_order_relaxed);
     place_members(g);
-    for (int r = 0; r < LS_MAX_RANKS; r++) atomic_store_explicit(&g->flow->message[r], 0, memory_order_relaxed);
+    atomic_store_explicit(&g->flow->named, LS_GROUP_OTHER, memory_order_release); /* until the name is whole */
+    memcpy(g->flow->name, g->text, sizeof g->text);
+    atomic_store_explicit(&g->flow->named, id, memory_order_release);
+    for (int r = 0; r < w->size; r++) atomic_store_explicit(&g->messages[r], 0, memory_order_relaxed);
     atomic_store_explicit(&g->flow->done, 1, memory_order_relaxed);
     atomic_store_explicit(&g->flow->seq, UINT32_MAX, memory_order_relaxed); /* before the first */
     atomic_store_explicit(&g->flow->group, id, memory_order_release);
-    ls_log(LS_LOG_INFO, "group %u: rank %d of %d, transport %s, %s, algorithm %s", id, rank, size, w->tops->name,
-           g->mapped ? "registered memory is reduced in place" : "messages are copied",
-           *g->e->terms.algo ? g->e->terms.algo : "by size");
+    if (!w->dry)
+        ls_log(LS_LOG_INFO, "group %s: rank %d of %d, transport %s, %s, algorithm %s", g->text, rank, size, w->tops->name,
+               g->mapped ? "registered memory is reduced in place" : "messages are copied",
+               *g->e->tuning.algo ? g->e->tuning.algo : "by size");
     atomic_store_explicit(&w->engine->group[block], g, memory_order_release);
     *out = g;
     return LS_OK;
@@ -152,7 +214,7 @@ typedef struct greeting {
 /* Rank 0's calibration and wishes count, so that all ranks choose the same algorithms whatever is on their hosts. */
 static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area)
 {
-    ls_terms *t = &w->engine->terms;
+    ls_tuning *t = &w->engine->tuning;
     const char *asked = ls_env_get()->getenv("LOCKSTEP_ALGO");
     greeting me = { .area = area_word(w, mine), .cpus = w->cpus };
     if (!asked || !*asked) asked = w->opts.algo ? w->opts.algo : "";
@@ -160,7 +222,13 @@ static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area)
     LS_TRY(ls_algo_parse(asked, by));
     strcpy(me.algo, asked);
     if (w->rank == 0) LS_TRY(ls_cost_load(&me.cost, me.cost_from, sizeof me.cost_from));
+    else if (w->dry && ls_cost_load(&me.cost, me.cost_from, sizeof me.cost_from) < 0) me.cost = ls_cost_preset;
     greeting *all = calloc((size_t)w->size, sizeof *all);
+    if (all) t->cpus = calloc((size_t)w->size, sizeof *t->cpus);
+    if (all && !t->cpus) {
+        free(all);
+        all = NULL;
+    }
     if (!all) return ls_fail(LS_NO_MEMORY, "%d greetings", w->size);
     ls_status st = ls_world_exchange(w, "area", &me, sizeof me, all);
     for (int r = 0; r < w->size && st == LS_OK; r++) {
@@ -180,13 +248,18 @@ ls_status ls_group_create_world(ls_world *w)
     LS_TRY(ls_engine_create(w));
     ls_area *mine;
     LS_TRY(new_area(w, &mine));
-    uint64_t area[LS_MAX_RANKS];
-    LS_TRY(agree(w, mine, area));
-    LS_TRY(ls_attach_meet(w)); /* all have offered: they have an area */
-    int identity[LS_MAX_RANKS];
-    for (int r = 0; r < w->size; r++) identity[r] = r;
-    LS_TRY(create(w, w->rank, w->size, identity, 0, 0, mine, area, &w->group));
+    uint64_t *area = calloc((size_t)w->size, sizeof *area);
+    int *identity = calloc((size_t)w->size, sizeof *identity);
+    ls_status st = area && identity ? LS_OK : ls_fail(LS_NO_MEMORY, "a group of %d ranks", w->size);
+    if (st == LS_OK) st = agree(w, mine, area);
+    if (st == LS_OK && !w->dry) st = ls_attach_meet(w); /* all have offered: they have an area */
+    for (int r = 0; r < w->size && st == LS_OK; r++) identity[r] = r;
+    if (st == LS_OK) st = create(w, NULL, w->rank, w->size, identity, 0, 0, mine, area, &w->group);
+    free(identity);
+    free(area);
+    LS_TRY(st);
     w->engine->next_id = 1;
+    if (w->dry) return LS_OK;
     LS_TRY(ls_backend_open(w->engine));
     hand_over(w->group, ls_backend_world(w->engine));
     return LS_OK;
@@ -205,27 +278,44 @@ static int64_t used_blocks(ls_engine *e)
     return used;
 }
 
-ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
+/* How the ranks of a group divide. */
+typedef struct division {
+    ls_color_fn color;
+    const void *arg;
+    const char *name; /* for people; NULL: none */
+} division;
+
+/* Of every rank, what it says; in a dry world what it would. */
+static ls_status all_offers(ls_group *parent, const division *by, const ls_area *mine, offer *all)
 {
-    *out = NULL;
-    if (!parent) return ls_no_group();
-    if (parent->failed < 0)
-        return ls_fail(LS_INVALID, "group %u cannot be used any more: %s", parent->id, parent->error);
+    ls_engine *e = parent->e;
+    const int64_t area = (int64_t)area_word(parent->w, mine);
+    const offer here = { by->color(by->arg, parent->rank), e->next_id, used_blocks(e), area };
+    all[parent->rank] = here;
+    for (int r = 0; parent->w->dry && r < parent->size; r++) {
+        all[r] = here;
+        all[r].color = by->color(by->arg, r);
+    }
+    return ls_all_gather(parent, NULL, all, (size_t)parent->size * (sizeof(offer) / sizeof(int64_t)), LS_I64);
+}
+
+/* With room for what all members say, and for the members of the new group. */
+static ls_status split(ls_group *parent, const division *by, offer *all, int *world_rank, uint64_t *area,
+                       ls_group **out)
+{
     ls_world *w = parent->w;
     ls_engine *e = w->engine;
     ls_area *mine;
     LS_TRY(new_area(w, &mine));
 
-    offer all[LS_MAX_RANKS];
-    all[parent->rank] = (offer){ color, e->next_id, used_blocks(e), (int64_t)area_word(w, mine) };
-    ls_status st = ls_all_gather(parent, NULL, all, (size_t)parent->size * (sizeof(offer) / sizeof(int64_t)), LS_I64);
+    ls_status st = all_offers(parent, by, mine, all);
     /* Some members may have our offer, and have made a group with that area: it must not serve another one. The group
      * has failed, so no split follows that would miss it. */
-    if (st < 0) return ls_while(st, "splitting group %u", parent->id);
+    if (st < 0) return ls_while(st, "splitting group %s", parent->text);
 
+    const int64_t color = all[parent->rank].color;
     int64_t used = 0, next_id = 0, id = 0;
-    int size = 0, rank = 0, world_rank[LS_MAX_RANKS];
-    uint64_t area[LS_MAX_RANKS];
+    int size = 0, rank = 0;
     for (int r = 0; r < parent->size; r++) {
         used |= all[r].used_blocks;
         if (all[r].next_id > next_id) next_id = all[r].next_id;
@@ -247,13 +337,63 @@ ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
     ls_backend_group *b = NULL;
     if (block == LS_MAX_GROUPS)
         st = ls_fail(LS_INVALID, "more than %d groups at once: destroy one first", LS_MAX_GROUPS);
-    else if (color >= 0) st = create(w, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, area, out);
+    else if (color >= 0)
+        st = create(w, by->name, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, area, out);
     if (color < 0 || block == LS_MAX_GROUPS) e->spare[e->nspare++] = mine; /* on all members alike */
     /* (where we alone could not make the group, the others have: its area stays theirs until the world ends) */
     if (st < 0) return color < 0 ? LS_OK : st;
-    st = ls_backend_split(parent, color, &b);
+    st = ls_backend_split(parent, (int)color, &b);
     if (st < 0) *out = NULL; /* the engine frees it with the world */
     else if (*out) hand_over(*out, b);
+    return st;
+}
+
+static bool is_name(const char *name)
+{
+    size_t n = 0;
+    for (; name[n]; n++)
+        if (name[n] <= ' ' || name[n] > '~') return false;
+    return n > 0 && n < 16;
+}
+
+static int given_color(const void *arg, int rank)
+{
+    (void)rank;
+    return *(const int *)arg;
+}
+
+ls_status ls_group_split(ls_group *parent, int color, ls_group **out)
+{
+    return ls_group_split_named(parent, color, NULL, out);
+}
+
+ls_status ls_group_split_named(ls_group *parent, int color, const char *name, ls_group **out)
+{
+    *out = NULL;
+    if (parent && parent->w->dry)
+        return ls_fail(LS_UNSUPPORTED, "splitting group %s in a dry world needs the colors that the other ranks give, which do not exist: call "
+                                       "ls_group_split_by", parent->text);
+    return ls_group_split_by(parent, given_color, &color, name, out);
+}
+
+ls_status ls_group_split_by(ls_group *parent, ls_color_fn color, const void *arg, const char *name, ls_group **out)
+{
+    *out = NULL;
+    if (!parent) return ls_no_group();
+    if (name && !is_name(name))
+        return ls_fail(LS_INVALID, "a group's name is '%.40s': expected 1 to 15 printable characters without blanks", name);
+    if (parent->failed < 0)
+        return ls_fail(LS_INVALID, "group %s cannot be used any more: %s", parent->text, parent->error);
+    const size_t n = (size_t)parent->size;
+    offer *all = calloc(n, sizeof *all);
+    int *world_rank = calloc(n, sizeof *world_rank);
+    uint64_t *area = calloc(n, sizeof *area);
+    const division by = { color, arg, name };
+    ls_status st = all && world_rank && area ? split(parent, &by, all, world_rank, area, out)
+                                             : ls_fail(LS_NO_MEMORY, "splitting a group of %d ranks", parent->size);
+    free(area);
+    free(world_rank);
+    free(all);
     return st;
 }
 
@@ -294,11 +434,13 @@ static void release(ls_group *g, bool clean)
     atomic_store_explicit(&e->group[block], NULL, memory_order_release);
     ls_engine_settle(e); /* the thread may be looking at g */
     if (clean && e->nspare < LS_MAX_GROUPS) e->spare[e->nspare++] = g->member[g->rank].area;
+    ls_counters_add(&e->past, &g->counts_so_far);
     ls_sched_cache_free(g->cache);
-    free(g->plans);
-    ls_p2p_free(atomic_load_explicit(&g->p2p, memory_order_relaxed));
+    free(g->choices);
+    ls_messages_free(atomic_load_explicit(&g->p2p, memory_order_relaxed));
     free(g->counts);
     free(g->copy);
+    ls_rank_set_free(&g->narrow);
     /* its memory stays until the world goes, so that a call on it can say so */
     g->cache = NULL;
     g->counts = NULL;
@@ -323,7 +465,7 @@ void ls_group_destroy(ls_group *g)
 {
     if (!g || g->destroyed || g == g->w->group) return; /* the world's own goes with the world */
     bool clean = g->failed >= 0 && !g->w->failed && ls_p2p_drain(g) == LS_OK && ls_barrier(g) == LS_OK;
-    if (clean && g->mapped) clean = part(g) == LS_OK;
+    if (clean && g->mapped && !g->w->dry) clean = part(g) == LS_OK;
     if (clean) ls_backend_destroy(g->e, g->backend);
     release(g, clean);
 }

@@ -5,7 +5,8 @@
 
 #include "base/log.h"
 #include "group/backend.h"
-#include "group/impl.h"
+#include "group/engine.h"
+#include "net/open.h"
 
 static ls_status complete(ls_world *w, ls_world **out)
 {
@@ -111,8 +112,9 @@ static ls_status verdict(const rank_thread *t, int size, const ls_world_page *pa
 ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, void *arg)
 {
     const ls_env *env = ls_env_get();
-    if (size < 1 || size > LS_MAX_RANKS)
-        return ls_fail(LS_INVALID, "%d thread ranks: expected 1 to %d", size, LS_MAX_RANKS);
+    if (size < 1 || size > LS_HOST_MOST_RANKS)
+        return ls_fail(LS_INVALID, "%d thread ranks: expected 1 to %d, since each looks at the memory of all others", size,
+                       LS_HOST_MOST_RANKS);
     if (opts && (opts->size || opts->bind))
         return ls_fail(LS_INVALID, "size, rank and bind of ls_world_opts are for ranks that are processes: ls_world_threads "
                                    "numbers its threads by itself");
@@ -120,21 +122,16 @@ ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, v
     struct ls_store_server *server = NULL;
     rank_thread *t = calloc((size_t)size, sizeof *t);
     ls_thread_host *host = calloc(1, sizeof *host);
-    size_t page_bytes = ls_page_bytes(size), arena = opts && opts->arena_bytes ? opts->arena_bytes : (size_t)16 << 20;
+    if (host) host->arena = calloc((size_t)size, sizeof(ls_arena *));
+    size_t arena = opts && opts->arena_bytes ? opts->arena_bytes : LS_WORLD_ARENA_BYTES;
     int started = 0, fd = -1;
     char name[64];
-    if (!t || !host) {
+    if (!t || !host || !host->arena) {
         st = ls_fail(LS_NO_MEMORY, "%d thread ranks", size);
         goto done;
     }
     host->size = size;
-    fd = env->memfd("lockstep-page", page_bytes);
-    if (fd >= 0) host->page = env->map_shared(fd, page_bytes, true);
-    if (!host->page) {
-        st = ls_fail(LS_NO_MEMORY, "no shared memory for the world page (%zu KiB)", page_bytes >> 10);
-        goto done;
-    }
-    ls_page_format(host->page, size, 1);
+    if ((st = ls_page_create(size, LS_STORE_GENERATION, &host->page, &fd)) < 0) goto done;
     for (int r = 0; r < size; r++)
         if ((st = ls_arena_create(arena, true, NULL, &host->arena[r])) < 0) goto done;
 
@@ -159,8 +156,9 @@ ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, v
 done:
     ls_store_serve_stop(server);
     if (host) {
-        for (int r = 0; r < size; r++) ls_arena_destroy(host->arena[r]);
-        if (host->page) env->unmap(host->page, page_bytes);
+        for (int r = 0; host->arena && r < size; r++) ls_arena_destroy(host->arena[r]);
+        free(host->arena);
+        if (host->page) env->unmap(host->page, ls_page_bytes(size));
     }
     if (fd >= 0) env->close_fd(fd);
     free(host);

@@ -3,13 +3,18 @@
  * A group runs one schedule at a time, so schedules, their runs and scratch
  * memory are kept per group and reused: a repeated collective allocates nothing.
  */
+#include "group/run.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "group/impl.h"
-#include "lockstep/shard.h"
-
-#define TURN_BYTES ((size_t)256 << 10) /* of one turn: a poke must not take long */
+#include "coll/exec.h"
+#include "coll/traffic.h"
+#include "group/choice.h"
+#include "group/engine.h"
+#include "group/form.h"
+#include "group/mismatch.h"
+#include "group/spans.h"
 
 typedef struct entry {
     const ls_algo *algo;
@@ -47,8 +52,8 @@ void ls_sched_cache_free(struct ls_sched_cache *c)
 
 static ls_status find(ls_group *g, const ls_work *k, entry **out)
 {
-    ls_plan plan;
-    LS_TRY(ls_select_plan(k, &plan));
+    ls_choice choice;
+    LS_TRY(ls_choice_of(k, &choice));
     bool uneven = k->a.coll == LS_ALL_TO_ALL && k->counts;
     bool rooted = k->a.coll == LS_BROADCAST || k->a.coll == LS_REDUCE || k->a.coll == LS_GATHER ||
                   k->a.coll == LS_SCATTER;
@@ -56,24 +61,24 @@ static ls_status find(ls_group *g, const ls_work *k, entry **out)
                        .rank = g->rank,
                        .size = g->size,
                        .root = rooted ? k->a.root : 0,
-                       .segments = plan.segments,
-                       .nlanes = plan.nlanes,
+                       .segments = choice.segments,
+                       .nlanes = choice.nlanes,
                        .uneven = uneven,
                        .node = g->node };
     *out = NULL;
     if (!g->cache && !(g->cache = calloc(1, sizeof *g->cache)))
-        return ls_fail(LS_NO_MEMORY, "schedules of group %u", g->id);
+        return ls_fail(LS_NO_MEMORY, "schedules of group %s", g->text);
     for (entry *e = g->cache->first; e; e = e->next)
-        if (e->algo == plan.algo && e->shape.coll == shape.coll && e->shape.root == shape.root &&
-            e->shape.segments == plan.segments && e->shape.nlanes == plan.nlanes && e->shape.uneven == uneven) {
+        if (e->algo == choice.algo && e->shape.coll == shape.coll && e->shape.root == shape.root &&
+            e->shape.segments == choice.segments && e->shape.nlanes == choice.nlanes && e->shape.uneven == uneven) {
             *out = e;
             return LS_OK;
         }
     entry *e = calloc(1, sizeof *e);
     if (!e) return ls_fail(LS_NO_MEMORY, "a schedule");
-    e->algo = plan.algo;
+    e->algo = choice.algo;
     e->shape = shape;
-    ls_status st = ls_sched_emit(plan.algo, &shape, &e->sched);
+    ls_status st = ls_sched_emit(choice.algo, &shape, &e->sched);
     if (st == LS_OK && (st = ls_run_bind(&e->run, &e->sched)) < 0) ls_sched_free(&e->sched);
     if (st < 0) {
         free(e);
@@ -204,11 +209,11 @@ static ls_status start(ls_group *g, ls_work *k, entry *e)
     r->counts = k->counts;
     r->recv_counts = k->recv_counts;
     r->buf[LS_BUF_TMP] = g->cache->tmp;
-    r->narrow = ls_select_narrow(k) ? g->narrow : 0;
-    r->rounds = r->narrow != 0; /* on all members or on none: who is far from one is far from another */
+    r->narrow = ls_choice_narrow(k) ? &g->narrow : NULL;
+    r->rounds = r->narrow != NULL; /* on all members or on none: who is far from one is far from another */
     if (r->narrow) LS_TRY(grow(&g->cache->wire, &g->cache->nwire, k->a.count * 2));
     r->wire = g->cache->wire;
-    r->budget = TURN_BYTES;
+    r->budget = LS_TURN_BYTES;
     r->received = r->sent = 0;
     g->ran_algo = e->algo;
     g->ran_segments = e->shape.segments;
@@ -224,10 +229,10 @@ static LS_COLD void show(ls_group *g, const ls_work *k, const ls_run *r)
         ls_run_wait x;
         const bool runs = l < r->sched->shape.nlanes, waits = runs && ls_run_waits(r, l, &x);
         uint64_t word = waits ? ls_flow_wait(g->world_rank[x.peer], x.sends, x.part, x.number) : 0;
+        _Atomic uint32_t *sent = ls_page_sent(g->w->page, g->w->rank, (uint32_t)(g->channel / LS_GROUP_CHANNELS), l);
         for (int p = 0; p < g->size; p++)
-            atomic_store_explicit(&f->lane[l].sent[g->world_rank[p]], runs ? ls_run_sent(r, l, p) : 0,
-                                  memory_order_relaxed);
-        atomic_store_explicit(&f->lane[l].waits, word, memory_order_relaxed);
+            atomic_store_explicit(&sent[g->world_rank[p]], runs ? ls_run_sent(r, l, p) : 0, memory_order_relaxed);
+        atomic_store_explicit(&f->waits[l], word, memory_order_relaxed);
     }
     atomic_store_explicit(&f->done, 0, memory_order_relaxed);
     atomic_store_explicit(&f->seq, k->desc.seq, memory_order_release); /* what is above is about it */
@@ -239,11 +244,12 @@ static inline void show_done(ls_group *g, const ls_work *k)
     atomic_store_explicit(&g->flow->seq, k->desc.seq, memory_order_release);
 }
 
-ls_status ls_schedule_turn(ls_work *k)
+static ls_status turn(ls_work *k)
 {
     ls_group *g = k->g;
     entry *e;
     if (k->phase == 0) {
+        if (k->span) ls_spans_pack(k);
         LS_TRY(find(g, k, &e));
         LS_TRY(start(g, k, e));
         g->cache->running = e;
@@ -254,7 +260,7 @@ ls_status ls_schedule_turn(ls_work *k)
     ls_run *r = &e->run;
     ls_status st = ls_run_progress(r);
     k->pos = (size_t)(r->received + r->sent); /* shows whether something moved */
-    if (st == LS_COLL_MISMATCH && r->mismatch_peer >= 0) return ls_blame_mismatch(g, k, r->mismatch_peer);
+    if (st == LS_COLL_MISMATCH && r->mismatch_peer >= 0) return ls_mismatch(g, k, r->mismatch_peer);
     if (st == LS_AGAIN && ls_run_stamp(r) != g->shown) {
         g->shown = ls_run_stamp(r);
         show(g, k, r);
@@ -262,7 +268,26 @@ ls_status ls_schedule_turn(ls_work *k)
     if (st != LS_OK) return st;
     show_done(g, k);
     if (e->nbytes > 0 && e->to != e->from) memcpy(e->to, e->from, e->nbytes);
+    if (k->span) ls_spans_unpack(k);
     /* through shared memory a payload byte is read by its receiver; on a wire its sender sends it */
-    ls_count_bytes(g, g->mapped ? r->received : r->sent);
+    ls_count_bytes(g, k->a.coll, g->mapped ? r->received : r->sent);
     return LS_OK;
 }
+
+ls_status ls_run_traffic(const ls_work *k, bool rounds, ls_traffic *out)
+{
+    ls_group *g = k->g;
+    entry *e;
+    if (ls_choice_narrow(k)) return ls_fail(LS_UNSUPPORTED, "bytes of sums that travel as bf16");
+    LS_TRY(find(g, k, &e));
+    const size_t *counts = k->recv_counts ? k->recv_counts : k->counts;
+    LS_TRY(ls_sched_traffic(&e->sched, k->a.count, counts, k->recv_counts ? k->counts : NULL, ls_dtype_size(k->a.dtype),
+                            out));
+    /* through shared memory a payload byte is read by its receiver; on a wire its sender sends it */
+    out->counted = g->mapped ? out->read : out->written;
+    return rounds ? ls_sched_rounds(e->algo, &e->shape, &out->rounds) : LS_OK;
+}
+
+static ls_status traffic(const ls_work *k, ls_traffic *out) { return ls_run_traffic(k, true, out); }
+
+const ls_form ls_form_schedule = { .name = "schedule", .about = "a schedule", .turn = turn, .traffic = traffic };

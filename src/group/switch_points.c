@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "group/calibrate.h"
-#include "group/impl.h"
+#include "group/engine.h"
 
 #define PASSES 4
 #define POINT_NS 6000000u /* spent on one way at one size in a pass, */
@@ -89,7 +89,7 @@ double ls_switch_conclude(int i, const size_t *nbytes, double (*ns)[2], int n)
 
 ls_status ls_calibrate_switch_points(ls_group *g, ls_calibration *out)
 {
-    ls_switch_points *s = &g->e->terms.cost.in_memory;
+    ls_switch_points *s = &g->e->tuning.cost.in_memory;
     void *shared;
     if (g->crowded || !g->mapped) return LS_OK; /* they are not asked there */
     g->forced = NULL;

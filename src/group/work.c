@@ -3,7 +3,15 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "group/impl.h"
+#include "group/args.h"
+#include "group/form.h"
+#include "group/hang.h"
+#include "group/message.h"
+#include "group/mismatch.h"
+#include "group/record.h"
+#include "group/select.h"
+#include "group/sign.h"
+#include "group/spans.h"
 
 #define QUICK_TURNS 64         /* turns of a wait before the clock is read at all, */
 #define PATIENCE 32            /* and looks at a flag in each of them */
@@ -12,62 +20,14 @@
 #define ASK_NS 200000000u      /* how long a backend is asked for an answer at every turn */
 #define CHECK_NS 5000000u      /* how often a stalled wait compares descriptions */
 
-ls_status ls_no_group(void)
-{
-    return ls_fail(LS_INVALID, "no group: call ls_world_join first, then ls_world_group; a rank whose color was below 0 "
-                               "at ls_group_split is in none");
-}
-
-/* Keeps the counts that came with the call; the total becomes the work's count. */
-static LS_COLD ls_status keep_counts(ls_work *k, const ls_coll_args *a)
+/* Numbers a work in memory. */
+static inline void number(ls_work *k)
 {
     ls_group *g = k->g;
-    size_t n = (size_t)g->size;
-    if (!g->counts && !(g->counts = calloc(LS_WORKS * 2 * n, sizeof *g->counts)))
-        return ls_fail(LS_NO_MEMORY, "counts per rank of group %u", g->id);
-    size_t *kept = g->counts + (size_t)(k - g->work) * 2 * n;
-    memcpy(kept, a->counts, n * sizeof *kept);
-    k->a.count = 0;
-    for (size_t r = 0; r < n; r++) k->a.count += kept[r];
-    k->counts = kept;
-    if (a->coll != LS_ALL_TO_ALL) return LS_OK;
-    memcpy(kept + n, a->recv_counts, n * sizeof *kept);
-    k->recv_counts = kept + n;
-    return LS_OK;
-}
-
-static LS_COLD uint32_t counts_signature(const ls_work *k)
-{
-    uint64_t h = 0x9e3779b97f4a7c15ull;
-    for (int r = 0; r < k->g->size; r++) h = (h ^ k->counts[r]) * 0xd6e8feb86659fd93ull, h ^= h >> 32;
-    return (uint32_t)h;
-}
-
-/* A free work for the call. Field by field, see ls_coll_describe. */
-static inline ls_work *take(ls_group *g, const ls_coll_args *a)
-{
-    ls_work *k = &g->work[g->spare[--g->nspare]];
-    k->g = g;
-    k->a.coll = a->coll;
-    k->a.in = a->in == a->out ? NULL : a->in; /* in place has one spelling from here on */
-    k->a.out = a->out;
-    k->a.count = a->count;
-    k->a.counts = a->counts;
-    k->a.recv_counts = a->recv_counts;
-    k->a.dtype = a->dtype;
-    k->a.op = a->op;
-    k->a.root = a->root;
-    k->a.peer = a->peer;
-    k->a.label = a->label;
-    if (k->a.in && a->coll != LS_ALL_REDUCE) ls_args_in_place(g, &k->a);
-    k->counts = k->recv_counts = NULL;
-    k->copied = NULL;
-    k->status = LS_OK;
-    k->live = true;
-    k->phase = 0;
-    k->pos = 0;
-    atomic_store_explicit(&k->done, 0, memory_order_relaxed);
-    return k;
+    if (k->form->rooted) g->rooted++;
+    else g->mseq++;
+    k->mseq = g->mseq;
+    k->rooted = g->rooted;
 }
 
 /* Fills a work, in the order that matters for speed: what peers wait for first, what is for people
@@ -78,35 +38,40 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     if (!g) return ls_no_group();
     if (LS_UNLIKELY(!ls_args_plain(g, a))) LS_TRY(ls_args_check(g, a));
     if (LS_UNLIKELY(g->nspare == 0))
-        return ls_fail(LS_INVALID, "%d collectives were started on group %u and none of them waited for", LS_WORKS,
-                       g->id);
+        return ls_fail(LS_INVALID, "%d collectives were started on group %s and none of them waited for", LS_WORKS,
+                       g->text);
 
     ls_engine *e = g->e;
-    ls_work *k = take(g, a);
-    if (LS_UNLIKELY(a->counts != NULL)) {
-        ls_status st = keep_counts(k, a);
-        if (st < 0) {
-            g->nspare++;
-            return st;
-        }
-    }
+    ls_work *k = ls_args_take(g, a);
+    ls_status st = LS_OK;
+    if (LS_UNLIKELY(a->counts || a->span)) st = ls_args_keep_counts(k, a);
     k->nbytes = k->a.count * ls_dtype_size(a->dtype);
-    k->kind = ls_select(k);
+    k->form = ls_select(k);
+    if (LS_UNLIKELY(k->span != NULL) && st == LS_OK) st = ls_spans_begin(k);
+    if (LS_UNLIKELY(e->record != NULL) && st == LS_OK) st = ls_record_add(e->record, k);
+    if (LS_UNLIKELY(st < 0)) {
+        g->nspare++;
+        return st;
+    }
     k->t0_ns = k->nbytes >= timed_bytes ? ls_env_get()->mono_ns() : 0;
     /* ranks of an all_to_all need not send alike */
-    ls_coll_describe(g, g->seq++, a, k->recv_counts ? 0 : k->a.count, &k->desc);
-    uint32_t counts = LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL ? counts_signature(k) : 0;
-    k->sig = ls_coll_sign(g, &k->desc, counts);
-    if (ls_in_memory(k->kind)) {
-        if (k->kind == LS_WORK_MAPPED || k->kind == LS_WORK_ROOTED) ls_staged_prepare(k);
-        ls_mapped_number(k);
+    ls_coll_words d = ls_coll_describe(g, g->seq++, a, k->recv_counts ? 0 : k->a.count);
+    uint32_t counts = LS_UNLIKELY(k->counts != NULL) && a->coll != LS_ALL_TO_ALL ? ls_args_sign_counts(k) : 0;
+    k->sig = ls_coll_sign(g, &d, counts);
+    ls_desc_unpack(d.word, &k->desc);
+    if (ls_in_memory(k->form)) {
+        if (k->form->prepare) k->form->prepare(k);
+        number(k);
         /* nothing is ahead of it: its turn is now */
         uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
         if (!ls_engine_threaded(e) && atomic_load_explicit(&g->head, memory_order_relaxed) == tail)
-            ls_mapped_publish(k);
+            ls_form_publish(k);
     }
-    if (a->label) k->desc.label = ls_tracer_label(g->w->tracer, a->label);
-    ls_coll_entered(g, &k->desc);
+    if (a->label) {
+        k->desc.label = ls_tracer_label(g->w->tracer, a->label);
+        d.word[3] |= (uint64_t)k->desc.label << 32;
+    }
+    ls_coll_entered(g, &d);
     *out = k;
     return LS_OK;
 }
@@ -123,8 +88,8 @@ static void enqueue(ls_work *k)
 
 ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
 {
-    if (a->coll == LS_SENDRECV) return ls_p2p_start(g, a, out);
-    LS_TRY(begin(g, a, LS_TIMED_BYTES, out));
+    const ls_status st = begin(g, a, LS_TIMED_BYTES, out);
+    if (LS_UNLIKELY(st < 0)) return st;
     enqueue(*out);
     if (!ls_engine_threaded(g->e)) (void)ls_engine_turn_group(g); /* a failure stays in the work */
     return LS_OK;
@@ -179,8 +144,8 @@ static ls_status ready(void *arg)
     if (k->g->backend && now < x->ask_ns) x->moved++; /* nobody would wake us: ask on, no nap yet */
     if (now < x->check_ns) return LS_AGAIN;
     x->check_ns = now + CHECK_NS;
-    vote(x, ls_blame_whom(k->g, k), now);
-    ls_status st = ls_blame_check(k->g);
+    vote(x, ls_hang_whom(k->g, k), now);
+    ls_status st = ls_mismatch_check(k->g);
     return st < 0 ? st : LS_AGAIN;
 }
 
@@ -235,20 +200,21 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
         waiter.fds = NULL;
     }
     ls_rank_slot *slot = g->slot;
-    bool message = k->desc.coll == LS_SENDRECV; /* (its kind may be changing under a progress thread) */
+    bool message = k->desc.coll == LS_SENDRECV; /* (its form may be changing under a progress thread) */
     uint64_t what = message ? 0 : ls_page_waits_for(g->id, k->desc.seq);
     if (message) ls_page_enter_message(slot, &k->desc);
     atomic_store_explicit(&slot->in_coll, message ? LS_IN_MESSAGE : LS_IN_COLL, memory_order_release); /* described */
     atomic_store_explicit(&slot->waits_for, what, memory_order_release); /* what we entered before is described */
-    ls_status st = LS_RANK_HUNG;
-    for (uint64_t until = now + w->opts.coll_timeout_ns; st == LS_RANK_HUNG && until; until = ls_blame_excused(g))
-        st = ls_wait(&waiter, ready, &x, until);
+    uint64_t until = now + w->opts.coll_timeout_ns;
+    ls_status st = ls_wait(&waiter, ready, &x, until);
+    while (st == LS_RANK_HUNG && (until = ls_hang_excused(g)) != 0) st = ls_wait(&waiter, ready, &x, until);
     if (is_done(k)) st = LS_OK; /* in the very last moment */
-    if (st == LS_RANK_HUNG) st = ls_blame_timeout(g, k, env->mono_ns() - now);
+    if (st == LS_RANK_HUNG) st = ls_hang_timeout(g, k, env->mono_ns() - now);
     else if (st == LS_ABORTED) st = ls_world_aborted(w);
     if (x.late >= 0 && env->mono_ns() - now >= LS_SLOW_NS) {
-        atomic_fetch_add_explicit(&g->e->slow_waits, 1, memory_order_relaxed);
-        atomic_store_explicit(&g->e->slow_rank, x.late, memory_order_relaxed);
+        atomic_fetch_add_explicit(&g->counts_so_far.slow_waits, 1, memory_order_relaxed);
+        atomic_store_explicit(&g->counts_so_far.slow_rank, x.late, memory_order_relaxed);
+        atomic_store_explicit(&g->e->past.slow_rank, x.late, memory_order_relaxed);
     }
     atomic_store_explicit(&slot->waits_for, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->in_coll, LS_IN_NOTHING, memory_order_relaxed);
@@ -259,22 +225,22 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
 static void record(const ls_work *k, uint64_t wait_t0)
 {
     ls_group *g = k->g;
-    ls_engine *e = g->w->engine;
     uint64_t end = is_done(k) ? k->t1_ns : ls_env_get()->mono_ns();
     uint64_t exposed = end > wait_t0 ? end - wait_t0 : 0; /* complete before anybody waited: all of it was hidden */
-    atomic_fetch_add_explicit(&e->exposed_ns, exposed, memory_order_relaxed);
+    atomic_fetch_add_explicit(&g->counts_so_far.exposed_ns, exposed, memory_order_relaxed);
     if (!is_done(k)) return;
     uint64_t from = k->t0_ns > g->busy_until_ns ? k->t0_ns : g->busy_until_ns;
     if (k->t1_ns > from) {
-        atomic_fetch_add_explicit(&e->busy_ns, k->t1_ns - from, memory_order_relaxed);
+        atomic_fetch_add_explicit(&g->counts_so_far.busy_ns, k->t1_ns - from, memory_order_relaxed);
         g->busy_until_ns = k->t1_ns;
     }
     uint8_t kind = LS_EV_COLL;
-    if (k->kind == LS_WORK_P2P) kind = k->a.in ? LS_EV_SEND : LS_EV_RECV;
-    int16_t peer = (int16_t)(k->kind == LS_WORK_P2P ? k->desc.root : -1);
+    const bool message = k->desc.coll == LS_SENDRECV;
+    if (message) kind = k->a.in ? LS_EV_SEND : LS_EV_RECV;
+    int16_t peer = (int16_t)(message ? k->desc.root : -1);
     ls_event ev = { .t0_ns = k->t0_ns, .t1_ns = k->t1_ns, .kind = kind, .seq = k->desc.seq, .peer = peer,
                     .bytes = k->a.count * ls_dtype_size(k->a.dtype), .dtype = k->desc.dtype, .group = (uint16_t)g->id,
-                    .label = (uint16_t)k->desc.label };
+                    .label = (uint16_t)k->desc.label, .group_name = g->trace_name };
     ls_tracer_add(g->w->tracer, &ev);
     if (exposed < 1000) return;
     ev.kind = LS_EV_WAIT;
@@ -318,7 +284,7 @@ static ls_status finish(ls_work *k, uint64_t wait_t0)
     if (LS_UNLIKELY(st < 0)) st = ls_group_fail(g, st);
     if (wait_t0) record(k, wait_t0);
     k->live = false;
-    if (k->kind == LS_WORK_P2P) ls_p2p_recycle(k);
+    if (k->desc.coll == LS_SENDRECV) ls_message_recycle(k);
     else g->spare[g->nspare++] = (uint8_t)(k - g->work);
     return st;
 }
@@ -341,19 +307,20 @@ static bool at_once(ls_work *k, ls_status *st)
     int turns = g->spins ? QUICK_TURNS : 1;
     if (g->spins) g->patience = PATIENCE;
     *st = LS_AGAIN;
-    for (int turn = 0; turn < turns && *st == LS_AGAIN && ls_in_memory(k->kind); turn++) *st = ls_mapped_turn(k);
+    for (int turn = 0; turn < turns && *st == LS_AGAIN; turn++) *st = ls_form_turn(k);
     g->patience = 0;
     if (LS_LIKELY(*st == LS_OK)) *st = ls_unless_aborted(g->w);
     return *st != LS_AGAIN;
 }
 
-ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig, ls_work_kind kind, bool shown)
+ls_status ls_coll_late(ls_group *g, const ls_coll_args *a, uint32_t sig, const ls_form *form, bool shown)
 {
-    ls_work *k = take(g, a);
+    ls_work *k = ls_args_take(g, a);
     k->nbytes = k->a.count * ls_dtype_size(k->a.dtype);
-    k->kind = kind;
+    k->form = form;
     k->t0_ns = 0;
-    ls_coll_describe(g, g->seq - 1, a, a->count, &k->desc);
+    const ls_coll_words d = ls_coll_describe(g, g->seq - 1, a, a->count);
+    ls_desc_unpack(d.word, &k->desc);
     k->sig = sig;
     k->mseq = g->mseq;
     k->rooted = g->rooted;
@@ -382,7 +349,7 @@ ls_status ls_coll_run(ls_group *g, const ls_coll_args *a)
         atomic_store_explicit(&k->done, 1, memory_order_relaxed);
         record(k, k->t0_ns);
     }
-    g->ran = k->kind;
+    g->ran = k->form;
     k->live = false;
     g->spare[g->nspare++] = (uint8_t)(k - g->work);
     return st;

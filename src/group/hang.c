@@ -1,162 +1,11 @@
-/* blame.c -- what to say when ranks call different collectives, or one does not come. */
+/* hang.c -- what to say when a rank does not come, or a message is lost. */
+#include "group/hang.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "group/impl.h"
-
-#define DESCRIBED_NS 100000000u
-#define HEARSAY_NS 500000000u /* the same for a member on another host: descriptions come some ten times a second */
-
-static const ls_blackbox *box_of(const ls_group *g, int member)
-{
-    return &g->w->page->rank[g->world_rank[member]].box;
-}
-
-ls_status ls_blame_message(ls_group *g, const ls_coll_desc *mine, const ls_coll_desc *theirs)
-{
-    ls_world *w = g->w;
-    char what[160], sent[160], text[LS_ERROR_BYTES];
-    ls_desc_text(mine, box_of(g, g->rank), what, sizeof what);
-    ls_desc_text(theirs, &w->page->rank[mine->root].box, sent, sizeof sent);
-    snprintf(text, sizeof text,
-             "rank %d called %s, but rank %d called %s: sends and receives of a pair must match in order, count and "
-             "dtype",
-             w->rank, what, (int)mine->root, sent);
-    if (!ls_page_abort(w->page, 1 + (uint32_t)w->rank, LS_COLL_MISMATCH, text)) return ls_world_aborted(w);
-    return ls_fail(LS_COLL_MISMATCH, "%s", text);
-}
-
-/* Tells the whole job: `mine` is what we called, `theirs` what rank `peer` of the world did instead. Who is not the
- * first to tell hands on what the first has said. */
-static ls_status mismatch(ls_group *g, const ls_coll_desc *mine, int peer, const char *theirs)
-{
-    ls_world *w = g->w;
-    char what[160], text[LS_ERROR_BYTES];
-    ls_desc_text(mine, box_of(g, g->rank), what, sizeof what);
-    snprintf(text, sizeof text,
-             "rank %d called %s, but rank %d %s: every rank of a group must call the same collectives in the "
-             "same order",
-             w->rank, what, peer, theirs);
-    if (!ls_page_abort(w->page, 1 + (uint32_t)w->rank, LS_COLL_MISMATCH, text)) return ls_world_aborted(w);
-    return ls_fail(LS_COLL_MISMATCH, "%s", text);
-}
-
-static ls_status mismatch_with(ls_group *g, const ls_coll_desc *mine, int peer, const ls_coll_desc *d)
-{
-    char what[160], text[200];
-    ls_desc_text(d, &g->w->page->rank[peer].box, what, sizeof what);
-    snprintf(text, sizeof text, "called %s", what);
-    return mismatch(g, mine, peer, text);
-}
-
-/* What must agree; the label is for people. */
-static bool same(const ls_coll_desc *a, const ls_coll_desc *b)
-{
-    return a->generation == b->generation && a->coll == b->coll && a->dtype == b->dtype && a->op == b->op &&
-           a->count == b->count && a->root == b->root;
-}
-
-/* The first collective up to k that this rank and rank `peer` of the world describe differently. It may be an
- * earlier one: a root is through with a broadcast before anybody has looked at it. */
-static bool first_difference(const ls_group *g, const ls_work *k, int peer, ls_coll_desc *mine, ls_coll_desc *theirs)
-{
-    const ls_world_page *page = g->w->page;
-    ls_coll_desc at = k->desc;
-    for (uint32_t back = LS_PAGE_HISTORY; back-- > 0;) {
-        at.seq = k->desc.seq - back;
-        if (ls_page_find_coll(page, peer, &at, theirs) && ls_page_find_coll(page, g->w->rank, &at, mine) &&
-            !same(mine, theirs))
-            return true;
-    }
-    return false;
-}
-
-/* Both call it the same, but the member's message is not of it. */
-static ls_status not_its_message(ls_group *g, const ls_work *k, int peer)
-{
-    char what[160];
-    if (k->counts) return mismatch(g, &k->desc, peer, "called it with other counts per rank");
-    ls_desc_text(&k->desc, box_of(g, g->rank), what, sizeof what);
-    return ls_fail(LS_PROTOCOL,
-                   "rank %d: a message of rank %d to %s is not of it, though both called the same: one was lost or "
-                   "repeated on the way",
-                   g->w->rank, peer, what);
-}
-
-ls_status ls_blame_mismatch(ls_group *g, const ls_work *k, int member)
-{
-    const ls_env *env = ls_env_get();
-    int peer = g->world_rank[member];
-    ls_coll_desc mine, theirs;
-    /* a member whose bytes are here may be some instructions, or a time slice, before its description */
-    uint64_t patience = ls_world_is_local(g->w, peer) ? DESCRIBED_NS : HEARSAY_NS;
-    for (uint64_t end = env->mono_ns() + patience;;) {
-        if (first_difference(g, k, peer, &mine, &theirs)) return mismatch_with(g, &mine, peer, &theirs);
-        if (ls_page_find_coll(g->w->page, peer, &k->desc, &theirs)) return not_its_message(g, k, peer);
-        if (env->mono_ns() >= end) return mismatch(g, &k->desc, peer, "called something else");
-        env->yield();
-    }
-}
-
-ls_status ls_blame_block(const ls_work *k, int member, size_t sends, size_t expects)
-{
-    ls_group *g = k->g;
-    char text[160];
-    snprintf(text, sizeof text, "sends it %zu elements in all_to_all #%u, where %zu are expected", sends, k->desc.seq,
-             expects);
-    return mismatch(g, &k->desc, g->world_rank[member], text);
-}
-
-ls_status ls_blame_compare(ls_group *g, const ls_work *k)
-{
-    ls_coll_desc d;
-    for (int r = 0; r < g->size; r++)
-        if (r != g->rank && ls_page_find_coll(g->w->page, g->world_rank[r], &k->desc, &d) && !same(&k->desc, &d))
-            return ls_blame_mismatch(g, k, r);
-    return LS_OK;
-}
-
-/* A member that has not entered k and never will: it waits for a collective of another group that needs us, who wait
- * here; or it is gone. What was true once stays true: such a member cannot go on without us. */
-static ls_status check_absent(ls_group *g, const ls_work *k, int rank)
-{
-    const ls_world_page *page = g->w->page;
-    const ls_rank_slot *slot = &page->rank[rank];
-    if (!ls_world_is_local(g->w, rank)) return LS_OK; /* of those we hear not all that they entered */
-    /* acquire, and before the question whether it has entered k: pairs with the waiting rank, which had said by
-     * then what it entered */
-    uint64_t waits_for = atomic_load_explicit(&slot->waits_for, memory_order_acquire);
-    uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
-    if (ls_page_entered(page, rank, &k->desc)) return LS_OK;
-    if (state == LS_RANK_DONE) return mismatch(g, &k->desc, rank, "has left the world");
-    for (int i = 0; waits_for && i < LS_MAX_GROUPS; i++) {
-        const ls_group *other = atomic_load_explicit(&g->e->group[i], memory_order_relaxed);
-        if (!other || other == g || other->id != ls_waited_group(waits_for)) continue;
-        ls_coll_desc where = { .group = other->id, .seq = ls_waited_seq(waits_for), .block = (uint8_t)i }, d;
-        if ((int32_t)(other->seq - where.seq) > 0) continue; /* we have entered it */
-        if (ls_page_find_coll(page, rank, &where, &d)) return mismatch_with(g, &k->desc, rank, &d);
-    }
-    return LS_OK;
-}
-
-ls_status ls_blame_check(ls_group *g)
-{
-    uint32_t head = atomic_load_explicit(&g->head, memory_order_relaxed);
-    uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);
-    for (uint32_t i = head; i != tail; i++) {
-        const ls_work *k = ls_queued(g, i);
-        for (int r = 0; r < g->size; r++) {
-            ls_coll_desc d;
-            if (r == g->rank) continue;
-            if (ls_page_find_coll(g->w->page, g->world_rank[r], &k->desc, &d)) {
-                if (!same(&k->desc, &d)) return ls_blame_mismatch(g, k, r);
-            } else if (i == head) {
-                LS_TRY(check_absent(g, k, g->world_rank[r]));
-            }
-        }
-    }
-    return ls_world_check_server(g->w);
-}
+#include "group/engine.h"
 
 /* The first member but us that has not entered a collective, as a rank of the world; -1: all have. */
 static int first_absent(const ls_group *g, const ls_coll_desc *d)
@@ -199,9 +48,9 @@ static int stillest(const ls_group *g)
     return rank;
 }
 
-int ls_blame_whom(const ls_group *g, const ls_work *k)
+int ls_hang_whom(const ls_group *g, const ls_work *k)
 {
-    int rank = k->desc.coll == LS_SENDRECV ? g->world_rank[k->a.peer] : first_absent(g, &k->desc);
+    int rank = k->desc.coll == LS_SENDRECV ? g->world_rank[k->peer] : first_absent(g, &k->desc);
     return rank < 0 ? stillest(g) : root_of(g, rank);
 }
 
@@ -211,8 +60,8 @@ int ls_blame_whom(const ls_group *g, const ls_work *k)
  * to a message that was sent and has not come, or to a rank that waits for nothing. */
 typedef struct search {
     const ls_group *g;
-    uint64_t seen;           /* ranks that were looked at, a bit each */
-    int stack[LS_MAX_RANKS]; /* those still to look at */
+    ls_rank_set seen;        /* owned: ranks that were looked at */
+    int *stack;              /* owned: those still to look at; NULL: no memory, and nothing is found */
     int n;
     int direct;              /* the rank that we wait for ourselves; -1: none is known */
     int idle;                /* the first that waits for nothing or is stopped, best one without excuse; -1: none */
@@ -258,9 +107,10 @@ static uint64_t excused_until(const ls_world *w, int rank, uint64_t now_ns)
 
 static void look_at(search *s, int rank)
 {
-    if (rank < 0 || rank >= s->g->w->size || s->seen >> rank & 1u) return;
+    if (rank < 0 || rank >= s->g->w->size || ls_rank_set_has(&s->seen, rank)) return;
     if (s->direct < 0 && rank != s->g->w->rank) s->direct = rank;
-    s->seen |= 1ull << rank;
+    if (!s->stack) return;
+    ls_rank_set_add(&s->seen, rank);
     s->stack[s->n++] = rank;
 }
 
@@ -286,7 +136,7 @@ static void follow_lane(search *s, const ls_flow *mine, int block, int lane, int
     if (peek(&f->group) != peek(&mine->group)) return;
     const int32_t ahead = (int32_t)(peek(&f->seq) - seq);
     const bool complete = ahead > 0 || (ahead == 0 && peek(&f->done));
-    if (complete || (ahead == 0 && peek(&f->lane[lane].sent[to]) > number))
+    if (complete || (ahead == 0 && peek(&ls_page_sent(s->g->w->page, from, (uint32_t)block, lane)[to]) > number))
         on_its_way(s, from, to, number, waits >> 61 & 1u, complete || is_waiting(s, from));
 }
 
@@ -298,7 +148,7 @@ static bool follow_schedules(search *s, int rank)
         const ls_flow *f = &slot_of(s, rank)->flow[block];
         if (peek(&f->done) || peek(&f->seq) == UINT32_MAX) continue;
         for (int lane = 0; lane < LS_PAGE_LANES; lane++) {
-            uint64_t waits = atomic_load_explicit(&f->lane[lane].waits, memory_order_acquire);
+            uint64_t waits = atomic_load_explicit(&f->waits[lane], memory_order_acquire);
             if (!waits) continue;
             follow_lane(s, f, block, lane, rank, waits);
             any = true;
@@ -313,7 +163,8 @@ static bool follow_message(search *s, int rank)
     if (!ls_page_awaited(s->g->w->page, rank, &d) || d.root < 0 || d.root >= s->g->w->size) return false;
     look_at(s, d.root);
     const ls_flow *f = &slot_of(s, d.root)->flow[d.block % LS_PAGE_GROUPS];
-    if (d.op == 0 || peek(&f->group) != d.group || (int32_t)(peek(&f->message[rank]) - d.seq) <= 0) return true;
+    const _Atomic uint32_t *sent = ls_page_sent(s->g->w->page, d.root, d.block % LS_PAGE_GROUPS, LS_PAGE_MESSAGES);
+    if (d.op == 0 || peek(&f->group) != d.group || (int32_t)(peek(&sent[rank]) - d.seq) <= 0) return true;
     on_its_way(s, d.root, rank, d.seq, false, is_waiting(s, d.root)); /* a sender that waits moves all that it sends */
     return true;
 }
@@ -335,6 +186,19 @@ static bool follow_absent(search *s, int rank)
         return any;
     }
     return false;
+}
+
+static search search_of(const ls_group *g)
+{
+    search s = { .g = g, .direct = -1, .idle = -1, .from = -1, .to = -1 };
+    if (ls_rank_set_create(g->w->size, &s.seen) == LS_OK) s.stack = calloc((size_t)g->w->size, sizeof *s.stack);
+    return s;
+}
+
+static void search_end(search *s)
+{
+    ls_rank_set_free(&s->seen);
+    free(s->stack);
 }
 
 static void search_from(search *s, int rank)
@@ -369,7 +233,7 @@ static int idle_member(const search *s)
 static bool all_local(const search *s)
 {
     for (int r = 0; r < s->g->w->size; r++)
-        if (s->seen >> r & 1u && !ls_world_is_local(s->g->w, r)) return false;
+        if (ls_rank_set_has(&s->seen, r) && !ls_world_is_local(s->g->w, r)) return false;
     return true;
 }
 
@@ -393,25 +257,26 @@ static uint64_t newest_end(const ls_world *w)
     return newest;
 }
 
-uint64_t ls_blame_excused(const ls_group *g)
+uint64_t ls_hang_excused(const ls_group *g)
 {
     const uint64_t now_ns = ls_env_get()->mono_ns();
-    search s = { .g = g, .direct = -1, .idle = -1, .from = -1, .to = -1 };
+    search s = search_of(g);
     search_from(&s, g->w->rank);
     const uint64_t until_ns = s.idle < 0 || (s.from >= 0 && s.sure) ? 0 : excused_until(g->w, s.idle, now_ns);
+    search_end(&s);
     const uint64_t end_ns = newest_end(g->w); /* read last: work that ends meanwhile excuses by the one or the other */
     if (until_ns == 0 && end_ns && now_ns < end_ns + g->w->opts.coll_timeout_ns)
         return end_ns + g->w->opts.coll_timeout_ns;
     return until_ns;
 }
 
-ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
+ls_status ls_hang_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
 {
     ls_world *w = g->w;
     char what[160], where[256], there[256], one[48], other[48], text[2 * LS_ERROR_BYTES];
-    search s = { .g = g, .direct = -1, .idle = -1, .from = -1, .to = -1 };
+    search s = search_of(g);
     const double waited = (double)waited_ns * 1e-9;
-    ls_desc_text(&k->desc, box_of(g, g->rank), what, sizeof what);
+    ls_desc_text(&k->desc, &w->page->rank[w->rank], what, sizeof what);
     search_from(&s, w->rank);
     const bool lost = s.from >= 0 && s.sure;
     if (!lost && s.idle < 0 && s.from < 0) s.idle = idle_member(&s);
@@ -433,7 +298,7 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
                  w->rank, waited, what, who(w, s.direct, one, sizeof one),
                  ls_page_where(w->page, s.direct, where, sizeof where));
     } else {
-        const int whom = s.direct >= 0 ? s.direct : ls_blame_whom(g, k);
+        const int whom = s.direct >= 0 ? s.direct : ls_hang_whom(g, k);
         const int from = s.from >= 0 ? s.from : whom, to = s.from >= 0 ? s.to : w->rank;
         ls_page_where(w->page, from, where, sizeof where);
         ls_page_where(w->page, to, there, sizeof there);
@@ -443,6 +308,7 @@ ls_status ls_blame_timeout(ls_group *g, const ls_work *k, uint64_t waited_ns)
                  w->rank, waited, what, from, to, who(w, from, one, sizeof one), where, who(w, to, other, sizeof other),
                  there);
     }
+    search_end(&s);
     if (!ls_page_blame(w->page, 1 + (uint32_t)w->rank, about, LS_RANK_HUNG, text)) return ls_world_aborted(w);
     return ls_fail(LS_RANK_HUNG, "%s", text);
 }

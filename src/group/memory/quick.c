@@ -1,14 +1,17 @@
 /* quick.c -- a short blocking sum, or a barrier, whose members all come at once; a short broadcast whose root does.
  *
- * The same oneshot as in mapped.c, and the same mail as in mail.c, byte for byte: whether a rank gets here or
+ * The same oneshot as in oneshot.c, and the same mail as in mail.c, byte for byte: whether a rank gets here or
  * there is its own matter. But it is what latency is measured with, and filling a work costs as much as the
  * memory needs to carry a line from one core to another. So here everything stays in registers; who is not at
  * once followed by its peers becomes a work after all.
  */
-#include <string.h>
+#include "group/memory/quick.h"
 
 #include "coll/reduce.h"
-#include "group/mapped.h"
+#include "group/form.h"
+#include "group/memory/mail.h"
+#include "group/memory/oneshot.h"
+#include "group/sign.h"
 
 #define LOOKS 2048 /* at what is not there yet, before it becomes a work */
 
@@ -25,7 +28,7 @@ static LS_ALWAYS_INLINE void add_few(float *out, const void *const *src, int nsr
 /* The members' vectors of at most a line. */
 static LS_ALWAYS_INLINE void add_lines(ls_group *g, const ls_coll_args *a, uint32_t half, size_t nbytes)
 {
-    const void *src[LS_MAX_RANKS];
+    const void *src[LS_HOST_MOST_RANKS];
     void *out = a->out;
     const double scale = a->op == LS_AVG ? 1.0 / g->size : 1.0;
     for (int r = 0; r < g->size; r++) src[r] = g->member[r].area->line[half].bytes;
@@ -33,7 +36,7 @@ static LS_ALWAYS_INLINE void add_lines(ls_group *g, const ls_coll_args *a, uint3
         add_few(out, src, g->size, a->count, (float)scale);
     else
         ls_reduce_n(&out, 1, src, g->size, a->count, a->dtype, a->op, scale);
-    ls_count_bytes(g, (size_t)(g->size - 1) * nbytes);
+    ls_count_bytes(g, a->coll, (size_t)(g->size - 1) * nbytes);
 }
 
 /* Waits for word to read `want`. */
@@ -52,7 +55,7 @@ static LS_ALWAYS_INLINE bool add_packets(ls_group *g, const ls_coll_args *a, siz
 {
     _Alignas(64) char scratch[LS_SHORT_READ_BYTES];
     char *to = scratch;
-    const void *src[LS_MAX_RANKS];
+    const void *src[LS_HOST_MOST_RANKS];
     void *out = a->out;
     int looks = 0;
     for (int r = 0; r < g->size; r++) {
@@ -66,7 +69,7 @@ static LS_ALWAYS_INLINE bool add_packets(ls_group *g, const ls_coll_args *a, siz
         to += nbytes;
     }
     ls_reduce_n(&out, 1, src, g->size, a->count, a->dtype, a->op, a->op == LS_AVG ? 1.0 / g->size : 1.0);
-    ls_count_bytes(g, (size_t)(g->size - 1) * nbytes);
+    ls_count_bytes(g, a->coll, (size_t)(g->size - 1) * nbytes);
     return true;
 }
 
@@ -87,9 +90,9 @@ static LS_COLD ls_status aborted(ls_group *g, ls_status st)
     return ls_group_fail(g, st);
 }
 
-static LS_ALWAYS_INLINE ls_status over(ls_group *g, ls_work_kind kind)
+static LS_ALWAYS_INLINE ls_status over(ls_group *g, const ls_form *form)
 {
-    g->ran = kind;
+    g->ran = form;
     ls_status st = ls_unless_aborted(g->w);
     return LS_LIKELY(st == LS_OK) ? LS_OK : aborted(g, st);
 }
@@ -99,16 +102,15 @@ static LS_COLD ls_status late(ls_group *g, ls_coll coll, const void *in, void *o
                               ls_redop op, uint32_t sig)
 {
     ls_coll_args a = { .coll = coll, .in = in, .out = out, .count = count, .dtype = dtype, .op = op };
-    return ls_coll_late(g, &a, sig, LS_WORK_ONESHOT, true);
+    return ls_coll_late(g, &a, sig, &ls_form_oneshot, true);
 }
 
 static LS_ALWAYS_INLINE ls_status quick(ls_group *g, const ls_coll_args *a, size_t nbytes)
 {
     const char *bytes = a->in ? a->in : a->out;
-    ls_coll_desc d;
-    ls_coll_describe(g, g->seq++, a, a->count, &d);
+    const ls_coll_words d = ls_coll_describe(g, g->seq++, a, a->count);
     const uint32_t sig = ls_coll_sign(g, &d, 0), mseq = ++g->mseq, half = mseq & 1;
-    const bool packets = nbytes > LS_LINE_BYTES;
+    const bool packets = nbytes > LS_LINE_PAYLOAD;
     ls_area *mine = g->member[g->rank].area;
     ls_line *line = &mine->line[half];
     if (packets) ls_packets_write(mine->packet[half], bytes, nbytes, sig, mseq);
@@ -122,7 +124,7 @@ static LS_ALWAYS_INLINE ls_status quick(ls_group *g, const ls_coll_args *a, size
         return late(g, a->coll, a->in, a->out, a->count, a->dtype, a->op, sig); /* as a work it says why, too */
     if (!packets && nbytes > 0) add_lines(g, a, half, nbytes);
     if ((int32_t)(g->rooted - g->mail.seen) > 0) g->mail.seen = g->rooted; /* whoever is here is through with those */
-    return over(g, LS_WORK_ONESHOT);
+    return over(g, &ls_form_oneshot);
 }
 
 ls_status ls_quick_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)
@@ -148,7 +150,7 @@ static LS_COLD ls_status late_mail(ls_group *g, void *buf, size_t count, ls_dtyp
                                    bool shown)
 {
     ls_coll_args a = { .coll = LS_BROADCAST, .out = buf, .count = count, .dtype = dtype, .root = root };
-    return ls_coll_late(g, &a, sig, LS_WORK_MAIL, shown);
+    return ls_coll_late(g, &a, sig, &ls_form_mail, shown);
 }
 
 /* A leaf's part; false when the root's line does not come, or is of something else. Where the line was there already,
@@ -181,9 +183,8 @@ ls_status ls_quick_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtyp
     const size_t nbytes = count * ls_dtype_size(dtype);
     const uint32_t rooted = ++g->rooted;
     const bool writes = g->rank == root;
-    ls_coll_desc d;
     ls_coll_args a = { .coll = LS_BROADCAST, .out = buf, .count = count, .dtype = dtype, .root = root };
-    ls_coll_describe(g, g->seq++, &a, count, &d);
+    const ls_coll_words d = ls_coll_describe(g, g->seq++, &a, count);
     const uint32_t sig = ls_coll_sign(g, &d, 0);
     const bool posted = writes && ls_mail_post(g, rooted, sig, buf, nbytes, 0);
     ls_coll_entered(g, &d);
@@ -191,8 +192,8 @@ ls_status ls_quick_broadcast(ls_group *g, void *buf, size_t count, ls_dtype dtyp
     if (!writes) {
         if (LS_UNLIKELY(!from_root(g, buf, nbytes, root, rooted, sig)))
             return late_mail(g, buf, count, dtype, root, sig, true);
-        ls_count_bytes(g, nbytes);
+        ls_count_bytes(g, LS_BROADCAST, nbytes);
     }
     ls_mail_through(g, rooted);
-    return over(g, LS_WORK_MAIL);
+    return over(g, &ls_form_mail);
 }

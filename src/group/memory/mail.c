@@ -15,11 +15,11 @@
  *
  * A reduction sums in ascending rank order, as everything in mapped memory does.
  */
-#include <string.h>
+#include "group/memory/mail.h"
 
-#include "base/copy.h"
 #include "coll/reduce.h"
-#include "group/mapped.h"
+#include "group/memory/memory.h"
+#include "group/mismatch.h"
 
 #define TELL_EVERY 4u /* collectives; a writer may find its ring that much shorter */
 #define ALIGN 64u
@@ -56,10 +56,11 @@ void ls_mail_through(ls_group *g, uint32_t rooted)
 /* --- writing --------------------------------------------------------------------------- */
 
 /* Frees the bytes of what every member is through with. */
-static void reclaim(ls_mail *x)
+static void reclaim(ls_group *g)
 {
-    while (x->freed != x->sent && (int32_t)(x->seen - x->mark[x->freed % LS_MAIL_LINES].rooted) >= 0)
-        x->tail = x->mark[x->freed++ % LS_MAIL_LINES].end;
+    ls_mail *x = &g->mail;
+    while (x->freed != x->sent && (int32_t)(x->seen - g->mark[x->freed % LS_MAIL_LINES].rooted) >= 0)
+        x->tail = g->mark[x->freed++ % LS_MAIL_LINES].end;
 }
 
 /* Room for n bytes in one piece, from `head` on; false while there is none. */
@@ -68,10 +69,10 @@ static bool room(ls_group *g, uint32_t rooted, uint32_t n)
     ls_mail *x = &g->mail;
     uint32_t at = x->head % LS_MAIL_BYTES, skip = at + n > LS_MAIL_BYTES ? LS_MAIL_BYTES - at : 0;
     if (x->sent - x->freed == LS_MAIL_LINES || x->head + skip + n - x->tail > LS_MAIL_BYTES) {
-        reclaim(x);
+        reclaim(g);
         if (x->head + skip + n - x->tail > LS_MAIL_BYTES) {
             look(g, rooted);
-            reclaim(x);
+            reclaim(g);
         }
         if (x->head + skip + n - x->tail > LS_MAIL_BYTES) return false;
     }
@@ -88,16 +89,16 @@ bool ls_mail_post(ls_group *g, uint32_t rooted, uint32_t sig, const char *bytes,
         look(g, rooted);
         if (rooted - x->seen > LS_MAIL_LINES) return false;
     }
-    if (nbytes > LS_LINE_BYTES) {
+    if (nbytes > LS_LINE_PAYLOAD) {
         uint32_t n = ((uint32_t)nbytes + ALIGN - 1) / ALIGN * ALIGN;
         if (LS_UNLIKELY(!room(g, rooted, n))) return false;
         offset = x->head % LS_MAIL_BYTES;
         char *to = mine->mail_bytes + offset;
-        if ((double)nbytes >= g->e->terms.cost.in_memory.mail_string) ls_copy_string(to, bytes, nbytes);
+        if ((double)nbytes >= g->e->tuning.cost.in_memory.mail_string) ls_copy_string(to, bytes, nbytes);
         else memcpy(to, bytes, nbytes);
         x->head += n;
-        x->mark[x->sent % LS_MAIL_LINES].rooted = rooted;
-        x->mark[x->sent++ % LS_MAIL_LINES].end = x->head;
+        g->mark[x->sent % LS_MAIL_LINES].rooted = rooted;
+        g->mark[x->sent++ % LS_MAIL_LINES].end = x->head;
     } else if (nbytes > 0) {
         memcpy(line->bytes, bytes, nbytes);
     }
@@ -107,6 +108,12 @@ bool ls_mail_post(ls_group *g, uint32_t rooted, uint32_t sig, const char *bytes,
     atomic_store_explicit(&line->seq, rooted, memory_order_release); /* line and bytes are visible before it */
     ls_wake_members(g);
     return true;
+}
+
+static bool fits(const ls_work *k, const ls_algo *asked)
+{
+    (void)asked;
+    return ls_most_from_one(k) <= LS_MAIL_MOST;
 }
 
 /* The part of the vector that this rank gives. */
@@ -123,7 +130,7 @@ static bool writes(const ls_work *k)
     return k->a.coll == LS_BROADCAST || k->a.coll == LS_SCATTER ? root : !root;
 }
 
-bool ls_mail_publish(ls_work *k)
+static bool publish(ls_work *k)
 {
     if (!writes(k)) return true;
     size_t nbytes;
@@ -145,14 +152,14 @@ ls_status ls_mail_from(ls_work *k, int r, const ls_line **out)
         }
         ls_cpu_relax();
     }
-    if (LS_UNLIKELY(line->sig != k->sig)) return ls_blame_mismatch(g, k, r);
+    if (LS_UNLIKELY(line->sig != k->sig)) return ls_mismatch(g, k, r);
     *out = line;
     return LS_OK;
 }
 
 const char *ls_mail_bytes(const ls_group *g, int r, const ls_line *line, size_t nbytes)
 {
-    if (nbytes <= LS_LINE_BYTES) return line->bytes;
+    if (nbytes <= LS_LINE_PAYLOAD) return line->bytes;
     uint64_t at = line->offset; /* copied once, then checked */
     return at <= LS_MAIL_BYTES - nbytes ? g->member[r].area->mail_bytes + at : NULL;
 }
@@ -179,7 +186,7 @@ static ls_status from_root(ls_work *k)
     const char *from = ls_mail_bytes(g, k->a.root, line, k->nbytes);
     if (!from) return outside(g, k->a.root);
     if (s.count > 0) memcpy(k->a.out, from + s.first * elem, s.count * elem);
-    ls_count_bytes(g, s.count * elem);
+    ls_count_bytes(g, k->a.coll, s.count * elem);
     return LS_OK;
 }
 
@@ -196,7 +203,7 @@ static ls_status gathered(ls_work *k)
             ls_status st = ls_mail_from(k, k->peer, &line);
             if (st != LS_OK) return st;
             if (!(from = ls_mail_bytes(g, k->peer, line, n))) return outside(g, k->peer);
-            ls_count_bytes(g, n);
+            ls_count_bytes(g, k->a.coll, n);
         }
         if (from && n > 0) memcpy((char *)k->a.out + s.first * elem, from, n);
     }
@@ -206,7 +213,7 @@ static ls_status gathered(ls_work *k)
 static ls_status reduced(ls_work *k)
 {
     ls_group *g = k->g;
-    const void *src[LS_MAX_RANKS];
+    const void *src[LS_HOST_MOST_RANKS];
     const ls_line *line;
     void *out = k->a.out;
     for (; k->peer < g->size; k->peer++) {
@@ -220,11 +227,11 @@ static ls_status reduced(ls_work *k)
         if (!src[r] && k->nbytes > 0) return outside(g, r);
     }
     ls_reduce_n(&out, 1, src, g->size, k->a.count, k->a.dtype, k->a.op, ls_scale_of(k));
-    ls_count_bytes(g, (size_t)(g->size - 1) * k->nbytes);
+    ls_count_bytes(g, k->a.coll, (size_t)(g->size - 1) * k->nbytes);
     return LS_OK;
 }
 
-ls_status ls_mail_turn(ls_work *k)
+static ls_status turn(ls_work *k)
 {
     ls_status st = LS_OK;
     if (k->a.coll == LS_BROADCAST || k->a.coll == LS_SCATTER) st = from_root(k);
@@ -232,3 +239,30 @@ ls_status ls_mail_turn(ls_work *k)
     if (st == LS_OK) ls_mail_through(k->g, k->rooted);
     return st;
 }
+
+/* (How far it is a rank says now and then only: no flag of its own.) */
+static ls_status traffic(const ls_work *k, ls_traffic *out)
+{
+    const ls_group *g = k->g;
+    const size_t own = ls_work_share(k, g->rank).count * ls_dtype_size(k->a.dtype);
+    const bool root = g->rank == k->a.root;
+    *out = (ls_traffic){ .flags = writes(k), .rounds = 1 };
+    switch (k->a.coll) {
+    case LS_BROADCAST: out->read = root ? 0 : k->nbytes; break;
+    case LS_SCATTER: out->read = root ? 0 : own; break;
+    case LS_GATHER: out->read = root ? k->nbytes - own : 0; break;
+    default: out->read = out->added = root ? ((size_t)g->size - 1) * k->nbytes : 0; break;
+    }
+    return ls_counted(out);
+}
+
+const ls_form ls_form_mail = {
+    .name = "mail",
+    .about = "in memory: the root's mailboxes (short enough for them)",
+    .colls = 1u << LS_BROADCAST | 1u << LS_REDUCE | 1u << LS_GATHER | 1u << LS_SCATTER,
+    .fits = fits,
+    .rooted = true,
+    .publish = publish,
+    .turn = turn,
+    .traffic = traffic,
+};

@@ -1,5 +1,5 @@
 /* staged.c -- long vectors in private memory, piece by piece through slots that every rank has mapped.
- * (Sums and all_gathers of up to LS_WHOLE_BYTES go whole: fold.c copies them into a slot and works on that.)
+ * (Sums and all_gathers of up to LS_WHOLE_BYTES go whole: in_place.c copies them into a slot and works on that.)
  *
  * Each rank has LS_STAGE_SLOTS slots. Piece i of a collective goes through slot i % LS_STAGE_SLOTS in up to three
  * steps:
@@ -16,18 +16,20 @@
  * Bytes copied per rank, n ranks, S bytes: all_reduce in 2 S (n-1)/n, out S/n; without a byte of registered memory. In
  * registered memory no byte is copied, which is why a group says once what its callers could do.
  */
-#include <stdlib.h>
-#include <string.h>
+#include "group/memory/staged.h"
 
-#include "base/copy.h"
+#include <stdlib.h>
+
 #include "base/log.h"
 #include "coll/reduce.h"
-#include "group/mapped.h"
+#include "group/memory/memory.h"
+#include "group/mismatch.h"
 
 /* Of a slot, where the arena has room. The longer a piece, the fewer waits; all slots of two ranks fit their
  * second-level caches. */
 static const uint32_t sizes[] = { 256u << 10, 64u << 10 };
 
+#define ROOM_BYTES ((size_t)16 << 20)
 #define ROOM_FACTOR 4 /* as much again, thrice, stays free: callers have plans for their arena */
 
 enum step { PUT, TAKE, FINISH, STEPS };
@@ -62,6 +64,12 @@ static bool finishes(const ls_work *k, int r)
 }
 
 /* --- what is where ---------------------------------------------------------------------- */
+
+/* Into so many parts a slot is cut: one for each rank, or one for all. */
+static int parts_of_slot(const ls_work *k)
+{
+    return sums(k->a.coll) || k->a.coll == LS_ALL_TO_ALL || k->a.coll == LS_SCATTER ? k->g->size : 1;
+}
 
 /* Elements of the vector that are for rank r, or from it. */
 static ls_range part(const ls_work *k, int r)
@@ -110,7 +118,7 @@ static void copy(char *to, const char *from, ls_range s, size_t elem)
 static void show(const ls_group *g, char *to, const char *from, ls_range s, size_t elem)
 {
     const size_t nbytes = s.count * elem;
-    if ((double)nbytes >= g->e->terms.cost.in_memory.stage_past_cache) ls_copy_past_cache(to, from, nbytes);
+    if ((double)nbytes >= g->e->tuning.cost.in_memory.stage_past_cache) ls_copy_past_cache(to, from, nbytes);
     else if (nbytes > 0) memcpy(to, from, nbytes);
 }
 
@@ -138,7 +146,7 @@ static void take_sum(const ls_work *k, size_t i)
     ls_group *g = k->g;
     size_t elem = ls_dtype_size(k->a.dtype);
     ls_range whole = part(k, g->rank), s = piece(k, whole, i);
-    const void *src[LS_MAX_RANKS];
+    const void *src[LS_HOST_MOST_RANKS];
     void *dst[2];
     char *out = k->a.out;
     int ndst = 0;
@@ -149,7 +157,7 @@ static void take_sum(const ls_work *k, size_t i)
     else if (k->a.coll == LS_ALL_REDUCE || g->rank == k->a.root) dst[ndst++] = out + s.first * elem;
     if (k->a.coll == LS_ALL_REDUCE || ndst == 0) dst[ndst++] = slot(k, g->rank, i, g->rank);
     ls_reduce_n(dst, ndst, src, g->size, s.count, k->a.dtype, k->a.op, ls_scale_of(k));
-    ls_count_bytes(g, (size_t)(g->size - 1) * s.count * elem);
+    ls_count_bytes(g, k->a.coll, (size_t)(g->size - 1) * s.count * elem);
 }
 
 /* Our part of rank r's piece. */
@@ -167,7 +175,7 @@ static void take_from(const ls_work *k, int r, size_t i)
     default: to = s = piece(k, part(k, r), i); break;
     }
     copy((char *)k->a.out + to.first * elem, slot(k, r, i, g->rank), s, elem);
-    ls_count_bytes(g, s.count * elem);
+    ls_count_bytes(g, k->a.coll, s.count * elem);
 }
 
 static void take(const ls_work *k, size_t i)
@@ -190,7 +198,7 @@ static void finish(const ls_work *k, size_t i)
         int r = (g->rank + d) % g->size;
         ls_range s = piece(k, part(k, r), i);
         copy((char *)k->a.out + s.first * elem, slot(k, r, i, r), s, elem);
-        ls_count_bytes(g, s.count * elem);
+        ls_count_bytes(g, k->a.coll, s.count * elem);
     }
 }
 
@@ -286,7 +294,8 @@ static ls_status longest_part(const ls_work *k, size_t *out)
             if (!ls_block_of(k, r, q, &s))
                 return ls_fail(LS_PROTOCOL, "rank %d describes no block", g->world_rank[r]);
             if (s.count > *out) *out = s.count;
-            if (q == g->rank && s.count != k->recv_counts[r]) return ls_blame_block(k, r, s.count, k->recv_counts[r]);
+            if (q == g->rank && s.count != k->recv_counts[r])
+                return ls_mismatch_block(k, r, s.count, k->recv_counts[r]);
         }
     }
     return LS_OK;
@@ -296,10 +305,10 @@ LS_COLD void ls_hint_private(const ls_work *k)
 {
     ls_group *g = k->g;
     const void *p = ls_offered(k);
-    if (!p || ls_offset_of(&g->member[g->rank], p, 1) != LS_NOT_REGISTERED) return;
+    if (!p || ls_offset_of(g, p, 1) != LS_NOT_REGISTERED) return;
     g->hinted = true;
     ls_log(LS_LOG_INFO,
-           "group %u: %s of %zu bytes in private memory goes through a copy: memory from ls_alloc() is faster", g->id,
+           "group %s: %s of %zu bytes in private memory goes through a copy: memory from ls_alloc() is faster", g->text,
            ls_coll_name(k->a.coll), k->nbytes);
 }
 
@@ -319,13 +328,15 @@ static ls_status keep_copy(ls_work *k)
     return LS_OK;
 }
 
-/* Memory of our arena by its offset there; 0 where others may want it more. */
-static uint64_t lent(ls_world *w, const ls_member *me, size_t nbytes)
+/* Memory of our arena by its offset there; 0 where others may want it more: an arena whose size nobody
+ * chose grows to ROOM_BYTES for it. */
+static uint64_t lent(ls_world *w, size_t nbytes)
 {
     void *p;
-    if (ls_arena_room(w->arena) < ROOM_FACTOR * nbytes) return 0;
-    if (ls_arena_alloc(w->arena, nbytes, LS_MEM_COMM, &p) < 0) return 0;
-    return (uint64_t)((char *)p - me->base);
+    size_t room = ls_arena_room(w->arena), used = ls_arena_size(w->arena) - room;
+    if (!w->arena_given && used < ROOM_BYTES && room < ROOM_BYTES - used) room = ROOM_BYTES - used;
+    if (room < ROOM_FACTOR * nbytes || ls_arena_alloc(w->arena, nbytes, LS_MEM_COMM, &p) < 0) return 0;
+    return ls_world_offset(w, p, nbytes);
 }
 
 void ls_staged_prepare(ls_work *k)
@@ -335,18 +346,18 @@ void ls_staged_prepare(ls_work *k)
     const ls_member *me = &g->member[g->rank];
     if (LS_LIKELY(k->nbytes <= LS_ONESHOT_BYTES || atomic_load_explicit(&g->stage_bytes, memory_order_relaxed) != 0))
         return;
-    bool in = !k->a.in || ls_offset_of(me, k->a.in, 1) != LS_NOT_REGISTERED;
-    bool out = !k->a.out || ls_offset_of(me, k->a.out, 1) != LS_NOT_REGISTERED;
+    bool in = !k->a.in || ls_offset_of(g, k->a.in, 1) != LS_NOT_REGISTERED;
+    bool out = !k->a.out || ls_offset_of(g, k->a.out, 1) != LS_NOT_REGISTERED;
     if (in && out) return;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && me->area->stage_bytes == 0; i++) {
-        uint64_t offset = lent(w, me, (size_t)LS_STAGE_SLOTS * sizes[i]);
+        uint64_t offset = lent(w, (size_t)LS_STAGE_SLOTS * sizes[i]);
         if (offset == 0) continue;
         me->area->stage_offset = offset;
         me->area->stage_bytes = sizes[i];
     }
     /* A progress thread reads these for private vectors alone, and none of this group's was given to it before this
      * one, the first: the queue's tail (release) comes behind. From the second on nothing is written here. */
-    if (me->area->whole_offset == 0) me->area->whole_offset = lent(w, me, 2 * LS_WHOLE_BYTES);
+    if (me->area->whole_offset == 0) me->area->whole_offset = lent(w, 2 * LS_WHOLE_BYTES);
     uint32_t have = me->area->stage_bytes > 0 ? me->area->stage_bytes : LS_STAGE_BYTES;
     atomic_store_explicit(&g->stage_bytes, have, memory_order_release); /* the offset is there */
 }
@@ -359,7 +370,7 @@ static ls_status find_stage(ls_group *g, int r, const ls_line *line)
     m->stage = m->area->stage[0];
     m->stage_bytes = LS_STAGE_BYTES;
     if (n <= LS_STAGE_BYTES) return LS_OK;
-    m->stage = ls_at_member(m, m->area->stage_offset, (size_t)LS_STAGE_SLOTS * n);
+    m->stage = ls_at_member(g, r, m->area->stage_offset, (size_t)LS_STAGE_SLOTS * n);
     m->stage_bytes = n;
     return m->stage ? LS_OK : ls_fail(LS_PROTOCOL, "rank %d offers a stage outside its arena", g->world_rank[r]);
 }
@@ -388,13 +399,12 @@ ls_status ls_staged_start(ls_work *k)
     LS_TRY(longest_part(k, &longest));
     LS_TRY(find_stages(k, &most));
     LS_TRY(keep_copy(k));
-    bool parts = sums(k->a.coll) || k->a.coll == LS_ALL_TO_ALL || k->a.coll == LS_SCATTER;
-    k->parts = parts ? g->size : 1;
+    k->parts = parts_of_slot(k);
     k->piece = most / (size_t)k->parts / 64 * 64 / elem;
     k->npieces = (uint32_t)((longest + k->piece - 1) / k->piece);
     k->stage = g->stage;
     g->stage += k->npieces;
-    k->kind = LS_WORK_STAGED;
+    k->form = &ls_form_staged;
     k->phase = 1;
     k->peer = 0;
     k->pos = 0;
@@ -403,7 +413,7 @@ ls_status ls_staged_start(ls_work *k)
     return LS_AGAIN;
 }
 
-ls_status ls_staged_turn(ls_work *k)
+static ls_status turn(ls_work *k)
 {
     size_t end = k->npieces > 0 ? ((size_t)k->npieces + STEPS - 1) * STEPS : 0;
     for (size_t moved = 0; k->pos < end; k->pos++) {
@@ -418,3 +428,46 @@ ls_status ls_staged_turn(ls_work *k)
     ls_wake_members(k->g);
     return LS_OK;
 }
+
+/* Of what the shortest slots hold: so many pieces has the longest part. */
+static uint64_t pieces(const ls_work *k)
+{
+    const ls_group *g = k->g;
+    const uint32_t have = atomic_load_explicit(&g->stage_bytes, memory_order_relaxed);
+    const size_t elem = ls_dtype_size(k->a.dtype), slot = have > LS_STAGE_BYTES ? have : LS_STAGE_BYTES;
+    const size_t each = slot / (size_t)parts_of_slot(k) / 64 * 64 / elem;
+    size_t longest = 0;
+    for (int r = 0; r < g->size; r++)
+        if (part(k, r).count > longest) longest = part(k, r).count;
+    return (longest + each - 1) / each;
+}
+
+static ls_status traffic(const ls_work *k, ls_traffic *out)
+{
+    const ls_group *g = k->g;
+    const size_t elem = ls_dtype_size(k->a.dtype), mine = part(k, g->rank).count * elem;
+    const bool gets_sum = finishes(k, g->rank), root = g->rank == k->a.root;
+    const uint64_t steps = (uint64_t)gives(k, g->rank) + takes(k, g->rank) + gets_sum;
+    *out = (ls_traffic){ .flags = (gives(k, g->rank) || root ? 1u : 0u) + (uint64_t)STEPS + steps * pieces(k),
+                         .rounds = 2 + finishes(k, k->a.root) };
+    if (sums(k->a.coll)) {
+        out->read = out->added = ((size_t)g->size - 1) * mine;
+        if (gets_sum) out->read += k->nbytes - mine;
+    } else if (k->a.coll == LS_BROADCAST) {
+        out->read = root ? 0 : k->nbytes;
+    } else if (k->a.coll == LS_SCATTER) {
+        out->read = root ? 0 : mine;
+    } else if (k->a.coll == LS_GATHER) {
+        out->read = root ? k->nbytes - mine : 0;
+    } else {
+        out->read = ls_parts_of_others(k) * elem;
+    }
+    return ls_counted(out);
+}
+
+const ls_form ls_form_staged = {
+    .name = "staged",
+    .about = "in memory: in pieces, through slots",
+    .turn = turn,
+    .traffic = traffic,
+};

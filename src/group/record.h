@@ -1,0 +1,13 @@
+/* record.h -- what is called in a dry world: noted in place of being carried out. */
+#ifndef LS_GROUP_RECORD_H
+#define LS_GROUP_RECORD_H
+#include "group/work.h"
+
+typedef struct ls_record ls_record;
+
+ls_status ls_record_create(ls_record **out);
+void ls_record_free(ls_record *r); /* NULL is fine */
+/* Notes a work whose form was chosen, and gives it one that does nothing. */
+LS_COLD ls_status ls_record_add(ls_record *r, ls_work *k);
+
+#endif

@@ -1,0 +1,96 @@
+/* spans.c -- a rank's rows of several matrices: where they are, and packed side by side. */
+#include "group/spans.h"
+
+#include <string.h>
+
+#include "group/group.h"
+
+static ls_range rows_of(const ls_matrix_span *s, int r, int size) { return ls_shard_of(s->rows, r, size); }
+
+size_t ls_spans_extent(const ls_work *k)
+{
+    if (k->nspans == 0) return 0;
+    const ls_matrix_span *last = &k->span[k->nspans - 1];
+    return last->first + last->rows * last->row;
+}
+
+size_t ls_spans_count(const ls_matrix_span *span, int nspans, int r, int size)
+{
+    size_t n = 0;
+    for (int i = 0; i < nspans; i++) n += rows_of(&span[i], r, size).count * span[i].row;
+    return n;
+}
+
+size_t ls_spans_at(const ls_work *k, int r, size_t pos, size_t *left)
+{
+    for (int i = 0; i < k->nspans; i++) {
+        const ls_matrix_span *s = &k->span[i];
+        const ls_range rows = rows_of(s, r, k->g->size);
+        const size_t n = rows.count * s->row;
+        if (pos < n) {
+            *left = n - pos;
+            return s->first + rows.first * s->row + pos;
+        }
+        pos -= n;
+    }
+    *left = 0;
+    return 0;
+}
+
+/* Rank r's part, between where it lies and where it is packed. */
+static void move(const ls_work *k, int r, bool pack)
+{
+    const size_t elem = ls_dtype_size(k->a.dtype);
+    const ls_range share = ls_work_share(k, r);
+    char *packed = k->packed + share.first * elem, *out = k->unpacked;
+    for (size_t pos = 0, left; pos < share.count; pos += left) {
+        char *at = out + ls_spans_at(k, r, pos, &left) * elem;
+        if (pack) memcpy(packed + pos * elem, at, left * elem);
+        else memcpy(at, packed + pos * elem, left * elem);
+    }
+}
+
+/* Ranks whose parts this rank brings. */
+static bool brings(const ls_work *k, int r) { return k->a.coll == LS_REDUCE_SCATTER || r == k->g->rank; }
+
+/* And gets. */
+static bool gets(const ls_work *k, int r) { return (k->a.coll == LS_REDUCE_SCATTER) == (r == k->g->rank); }
+
+ls_status ls_spans_reserve(ls_group *g, size_t nbytes)
+{
+    void *p;
+    if (nbytes <= g->npacked) return LS_OK;
+    const ls_status st = ls_arena_alloc(g->w->arena, nbytes, LS_MEM_COMM, &p);
+    if (st < 0) return ls_while(st, "finding %zu bytes to pack spans in", nbytes);
+    g->packed = p;
+    g->npacked = nbytes;
+    return LS_OK;
+}
+
+ls_status ls_spans_begin(ls_work *k)
+{
+    if (k->g->size == 1) return LS_OK;
+    if (!k->form->spans) {
+        LS_TRY(ls_spans_reserve(k->g, k->nbytes));
+        k->packed = k->g->packed; /* which stays, when a later work finds it too small */
+        return LS_OK;
+    }
+    const size_t nbytes = ls_spans_extent(k) * ls_dtype_size(k->a.dtype);
+    if (ls_world_offset(k->g->w, k->a.out, nbytes) != LS_NOT_REGISTERED) return LS_OK;
+    return ls_fail(LS_INVALID, "%s: ranks here map each other's memory, and a vector of spans has to lie in memory from "
+                   "ls_alloc()", ls_coll_name(k->a.coll));
+}
+
+void ls_spans_pack(ls_work *k)
+{
+    k->unpacked = k->a.out;
+    for (int r = 0; r < k->g->size; r++)
+        if (brings(k, r)) move(k, r, true);
+    k->a.out = k->packed;
+}
+
+void ls_spans_unpack(ls_work *k)
+{
+    for (int r = 0; r < k->g->size; r++)
+        if (gets(k, r)) move(k, r, false);
+}
