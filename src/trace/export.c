@@ -65,6 +65,23 @@ static size_t read_box(const ls_blackbox *box, int rank, uint32_t first_step, ui
     return n;
 }
 
+bool ls_trace_is_cut(const ls_blackbox *box, uint32_t first_step)
+{
+    const uint64_t count = ls_shared_count(&box->count);
+    ls_event oldest;
+    if (count <= LS_BLACKBOX_EVENTS) return false;
+    ls_shared_load(&oldest, &box->ev[(count + 1) % LS_BLACKBOX_EVENTS], sizeof oldest); /* of those that stay a while */
+    return oldest.step >= first_step;
+}
+
+/* False: there is no such string. */
+static bool string_of(const ls_blackbox *box, uint32_t index, char out[LS_BLACKBOX_STRING_BYTES])
+{
+    if (index == 0 || index >= LS_BLACKBOX_STRINGS || index >= ls_shared_count32(&box->nstrings)) return false;
+    snprintf(out, LS_BLACKBOX_STRING_BYTES, "%.*s", LS_BLACKBOX_STRING_BYTES - 1, box->string[index]);
+    return true;
+}
+
 static void name_of(const ls_blackbox *box, const ls_event *ev, char out[LS_BLACKBOX_STRING_BYTES])
 {
     static const char *const kinds[LS_EV_KINDS] = { [LS_EV_OP] = "op",           [LS_EV_COLL] = "collective",
@@ -72,10 +89,7 @@ static void name_of(const ls_blackbox *box, const ls_event *ev, char out[LS_BLAC
                                                     [LS_EV_RECV] = "recv",       [LS_EV_OPTIM] = "optimizer step",
                                                     [LS_EV_DATA] = "load data",  [LS_EV_STEP] = "step",
                                                     [LS_EV_MARK] = "mark" };
-    uint32_t known = ls_shared_count32(&box->nstrings);
-    bool labelled = ev->label > 0 && ev->label < known && ev->label < LS_BLACKBOX_STRINGS;
-    snprintf(out, LS_BLACKBOX_STRING_BYTES, "%.*s", LS_BLACKBOX_STRING_BYTES - 1,
-             labelled ? box->string[ev->label] : kinds[ev->kind]);
+    if (!string_of(box, ev->label, out)) snprintf(out, LS_BLACKBOX_STRING_BYTES, "%s", kinds[ev->kind]);
 }
 
 /* --- lanes --------------------------------------------------------------------------------- */
@@ -162,9 +176,12 @@ static void add_slice(output *o, const slice *s, const ls_blackbox *box)
 
     ls_text_add(t, ",\"args\":{\"step\":%u", ev->step);
     if (ev->micro_batch) ls_text_add(t, ",\"micro_batch\":%u", ev->micro_batch);
-    if (moves)
-        ls_text_add(t, ",\"group\":%u,\"seq\":%u,\"dtype\":\"%s\"", ev->group, ev->seq,
-                    ls_dtype_name((ls_dtype)ev->dtype));
+    if (moves) {
+        ls_text_add(t, ",\"group\":");
+        if (string_of(box, ev->group_name, name)) ls_json_string(t, name);
+        else ls_text_add(t, "%u", ev->group);
+        ls_text_add(t, ",\"seq\":%u,\"dtype\":\"%s\"", ev->seq, ls_dtype_name((ls_dtype)ev->dtype));
+    }
     if (moves || ev->bytes) ls_text_add(t, ",\"bytes\":%llu", (unsigned long long)ev->bytes);
     if (ev->peer >= 0) ls_text_add(t, ",\"peer\":%d", ev->peer);
     if (isfinite(ev->gflops) && ev->gflops > 0) ls_text_add(t, ",\"gflops\":%.6g", (double)ev->gflops);
