@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "base/env.h"
 #include "tensor/gemm_dnnl.h"
 #include "tensor/threads.h"
 
@@ -34,8 +33,7 @@ struct ls_gemm_library {
     char *scratch; /* owned, shared by all products: they run one after the other */
     size_t scratch_bytes;
     dnnl_cpu_isa_t isa; /* asked once */
-    int (*get_threads)(void); /* of the OpenMP that oneDNN brings; NULL: it brings none */
-    void (*set_threads)(int n);
+    ls_dnnl_openmp openmp;
     int forced;    /* way; -1: choose */
 };
 
@@ -67,30 +65,6 @@ void ls_gemm_library_describe(char *out, size_t n)
 const char *ls_gemm_library_way(int i) { return i >= 0 && i < LS_DNNL_WAYS ? way_names[i] : NULL; }
 void ls_gemm_library_force(ls_gemm_library *l, int i) { l->forced = i; }
 
-static LS_COLD ls_status refused(dnnl_status_t got, const char *doing)
-{
-    const ls_status code = got == dnnl_out_of_memory ? LS_NO_MEMORY : LS_INTERNAL;
-    return ls_fail(code, "oneDNN: %s failed with status %d", doing, (int)got);
-}
-
-/* oneDNN's OpenMP has its number of threads per calling thread. Found at run time: a linker that does not see the
- * library which oneDNN needs would resolve a weak symbol to nothing. */
-static void find_openmp(ls_gemm_library *l)
-{
-    void *get = ls_env_get()->symbol(NULL, "omp_get_max_threads"), *set = ls_env_get()->symbol(NULL, "omp_set_num_threads");
-    memcpy(&l->get_threads, &get, sizeof get); /* C has no cast for it */
-    memcpy(&l->set_threads, &set, sizeof set);
-}
-
-/* oneDNN's calls of this thread find n threads from now on; returns how many before. */
-static int limit_threads(const ls_gemm_library *l, int n)
-{
-    if (!l->get_threads || !l->set_threads) return 1; /* built without OpenMP */
-    const int before = l->get_threads();
-    if (n != before) l->set_threads(n);
-    return before;
-}
-
 ls_status ls_gemm_library_open(ls_gemm_library **out)
 {
     *out = NULL;
@@ -98,12 +72,12 @@ ls_status ls_gemm_library_open(ls_gemm_library **out)
     if (!l) return ls_fail(LS_NO_MEMORY, "oneDNN's context");
     l->forced = -1;
     l->isa = dnnl_get_effective_cpu_isa();
-    find_openmp(l);
+    l->openmp = ls_dnnl_find_openmp();
     dnnl_status_t got = dnnl_engine_create(&l->engine, dnnl_cpu, 0);
     if (got == dnnl_success) got = dnnl_stream_create(&l->stream, l->engine, dnnl_stream_default_flags);
     if (got != dnnl_success) {
         ls_gemm_library_close(l);
-        return refused(got, "creating an engine");
+        return ls_dnnl_refused(got, "creating an engine");
     }
     *out = l;
     return LS_OK;
@@ -152,10 +126,10 @@ static LS_COLD ls_status add_product(ls_gemm_library *l, const ls_dnnl_product *
         l->cap = cap;
     }
     p.cut = ls_dnnl_cut_of(&p.key, LS_DNNL_MATMUL, l->isa);
-    const int threads = limit_threads(l, 1);
+    const int threads = ls_dnnl_limit_threads(&l->openmp, 1);
     const dnnl_status_t got = ls_dnnl_prepare(l->engine, &p);
-    limit_threads(l, threads);
-    ls_status st = got == dnnl_success ? LS_OK : refused(got, "preparing a matrix product");
+    ls_dnnl_limit_threads(&l->openmp, threads);
+    ls_status st = got == dnnl_success ? LS_OK : ls_dnnl_refused(got, "preparing a matrix product");
     const size_t scratch = (size_t)p.threads * (p.scratch_bytes + p.copy_bytes);
     if (st == LS_OK && scratch > l->scratch_bytes) st = grow_scratch(l, scratch);
     if (st < 0) {
@@ -255,10 +229,10 @@ static void run_primitive(running *r, int i)
 static void run_piece(void *arg, int64_t i)
 {
     running *r = arg;
-    const int threads = limit_threads(r->l, 1);
+    const int threads = ls_dnnl_limit_threads(&r->l->openmp, 1);
     if (r->product) run_primitive(r, (int)i);
     else run_sgemm(r, (int)i);
-    limit_threads(r->l, threads);
+    ls_dnnl_limit_threads(&r->l->openmp, threads);
 }
 
 #define STRETCH 16 /* rows of B that are copied at a time */
@@ -296,7 +270,7 @@ static ls_status run_pieces(running *r)
     if (r->cut.b_row) LS_TRY(copy_b(r));
     ls_team_run(run_piece, r, pieces);
     for (int i = 0; i < pieces; i++)
-        if (r->got[i] != dnnl_success) return refused(r->got[i], "a matrix product");
+        if (r->got[i] != dnnl_success) return ls_dnnl_refused(r->got[i], "a matrix product");
     return LS_OK;
 }
 
@@ -330,14 +304,15 @@ ls_status ls_gemm_library_pack(ls_gemm_library *l, const ls_gemm_call *c, void *
     dnnl_status_t got = dnnl_memory_set_data_handle(p->plain, from);
     if (got == dnnl_success) got = dnnl_memory_set_data_handle(p->packed, to);
     if (got == dnnl_success) got = dnnl_memory_set_data_handle(p->pack_scratch, l->scratch);
-    if (got != dnnl_success) return refused(got, "naming an operand");
+    if (got != dnnl_success) return ls_dnnl_refused(got, "naming an operand");
     const dnnl_exec_arg_t args[] = {
         { DNNL_ARG_FROM, p->plain }, { DNNL_ARG_TO, p->packed }, { DNNL_ARG_SCRATCHPAD, p->pack_scratch },
     };
-    const int threads = limit_threads(l, 1); /* as everywhere: threads of its own would take the cores from the team */
+    /* As everywhere: threads of its own would take the cores from the team. */
+    const int threads = ls_dnnl_limit_threads(&l->openmp, 1);
     got = dnnl_primitive_execute(p->pack, l->stream, 3, args);
-    limit_threads(l, threads);
-    return got == dnnl_success ? LS_OK : refused(got, "packing a weight");
+    ls_dnnl_limit_threads(&l->openmp, threads);
+    return got == dnnl_success ? LS_OK : ls_dnnl_refused(got, "packing a weight");
 }
 
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *c)

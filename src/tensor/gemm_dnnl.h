@@ -3,7 +3,8 @@
  *   gemm_dnnl.c           the library side of gemm.h: chooses, finds the prepared product, runs its pieces
  *   gemm_dnnl_cut.c       into which pieces a product is cut
  *   gemm_dnnl_prepare.c   primitives and memory objects of one shape
- *   gemm_dnnl_words.c     the differences between oneDNN 2 and 3
+ *   gemm_dnnl_words.c     the differences between oneDNN 2 and 3; its threads and failures
+ *   conv_dnnl.c           convolutions
  */
 #ifndef LS_TENSOR_GEMM_DNNL_H
 #define LS_TENSOR_GEMM_DNNL_H
@@ -62,6 +63,21 @@ static inline size_t ls_dnnl_element_bytes(ls_dtype dtype)
     return dtype == LS_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
 
+/* --- one thread ------------------------------------------------------------------- */
+
+/* The OpenMP that oneDNN brings has its number of threads per calling thread. */
+typedef struct ls_dnnl_openmp {
+    int (*get)(void); /* NULL: it brings none */
+    void (*set)(int n);
+} ls_dnnl_openmp;
+
+ls_dnnl_openmp ls_dnnl_find_openmp(void);
+/* oneDNN's calls of this thread find n threads from now on; returns how many before. */
+int ls_dnnl_limit_threads(const ls_dnnl_openmp *o, int n);
+
+/* A failure, with what failed. */
+ls_status ls_dnnl_refused(dnnl_status_t got, const char *doing);
+
 /* --- oneDNN 2 and 3 describe matrices in different words ------------------------- */
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -71,12 +87,18 @@ typedef const dnnl_memory_desc_t *ls_dnnl_description;
 #endif
 
 /* The caller forgets what it described, whether it succeeded or not. */
-dnnl_status_t ls_dnnl_describe_strided(ls_dnnl_description *out, dnnl_data_type_t type, const dnnl_dims_t dims,
-                                       const dnnl_dims_t strides);
+dnnl_status_t ls_dnnl_describe_strided(ls_dnnl_description *out, dnnl_data_type_t type, int ndims,
+                                       const dnnl_dims_t dims, const dnnl_dims_t strides);
 dnnl_status_t ls_dnnl_describe_any(ls_dnnl_description *out, dnnl_data_type_t type, const dnnl_dims_t dims);
 dnnl_status_t ls_dnnl_describe_as(ls_dnnl_description *out, dnnl_memory_t memory);
 void ls_dnnl_forget(ls_dnnl_description d); /* NULL is fine */
 dnnl_status_t ls_dnnl_append_sum(dnnl_post_ops_t post);
+/* The three halves of a convolution: src, weights, bias and dst, or their gradients, in the order of operands. `hint`
+ * is the forward's description, for the other two. */
+typedef enum ls_dnnl_conv_half { LS_DNNL_FORWARD, LS_DNNL_BACKWARD_WEIGHT, LS_DNNL_BACKWARD_INPUT } ls_dnnl_conv_half;
+dnnl_status_t ls_dnnl_describe_conv(dnnl_primitive_desc_t *out, dnnl_engine_t engine, ls_dnnl_conv_half half,
+                                    const ls_dnnl_description d[LS_DNNL_OPERANDS], int64_t stride, int64_t padding,
+                                    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint);
 dnnl_status_t ls_dnnl_describe_matmul(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                       const ls_dnnl_description d[LS_DNNL_OPERANDS], dnnl_primitive_attr_t attr);
 #endif

@@ -38,7 +38,7 @@ static dnnl_status_t describe(ls_dnnl_description *out, ls_dtype dtype, int64_t 
 {
     const dnnl_dims_t dims = { rows, columns };
     const dnnl_dims_t strides = { transposed ? 1 : row, transposed ? row : 1 };
-    return ls_dnnl_describe_strided(out, dtype == LS_BF16 ? dnnl_bf16 : dnnl_f32, dims, strides);
+    return ls_dnnl_describe_strided(out, dtype == LS_BF16 ? dnnl_bf16 : dnnl_f32, 2, dims, strides);
 }
 
 static dnnl_status_t describe_packed(ls_dnnl_description *out, const ls_gemm_call *c, dnnl_memory_t as)

@@ -58,14 +58,13 @@ LS_KERNEL_CHOOSING static void backward(const void *call, int64_t first, int64_t
 
 static void run_forward(const ls_tensor *x, const ls_tensor *y)
 {
-    ls_share(forward, &(map){ .dtype = x->dtype, .out = y->data, .from = x->data }, ls_tensor_count(x), LS_SHARE_LINE,
-             2 * (int64_t)ls_tensor_nbytes(x));
+    const map m = { .dtype = x->dtype, .out = y->data, .from = x->data };
+    ls_parallel_for(forward, &m, ls_tensor_count(x), LS_SHARE_LINE, 2 * (int64_t)ls_tensor_nbytes(x));
 }
 
 static ls_status map_again(ls_tape *t, struct ls_node *n)
 {
-    (void)t;
-    run_forward(n->in[0], n->out);
+    if (!ls_tape_dry(t)) run_forward(n->in[0], n->out);
     return LS_OK;
 }
 
@@ -75,12 +74,13 @@ static ls_status map_backward(ls_tape *t, struct ls_node *n)
     map m = { .dtype = x->dtype, .from = MAP_KEEPS_OUTPUT ? n->out->data : x->data };
     LS_TRY(ls_grad_begin_in_place(t, n, x, &m.add, &m.out));
     m.dy = n->out->grad->data;
-    if (!ls_tape_dry(t)) ls_share(backward, &m, ls_tensor_count(x), LS_SHARE_LINE, 3 * (int64_t)ls_tensor_nbytes(x));
+    if (!ls_tape_dry(t))
+        ls_parallel_for(backward, &m, ls_tensor_count(x), LS_SHARE_LINE, 3 * (int64_t)ls_tensor_nbytes(x));
     return ls_grad_end(t, x);
 }
 
 /* y, by an op with these two functions; flops are those of an element. */
-static ls_tensor *map_apply(ls_tape *t, const ls_op *op, ls_tensor *x, double flops_forward, double flops_backward)
+static ls_tensor *map_apply(ls_tape *t, const ls_tape_op *op, ls_tensor *x, double flops_forward, double flops_backward)
 {
     if (!ls_op_begin(t, op->name, x != NULL)) return NULL;
     const ls_status st = ls_op_check_activation(t, op->name, "input", x);

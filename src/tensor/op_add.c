@@ -39,7 +39,13 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return LS_OK;
 }
 
-static const ls_op add = { .name = "add", .napplied = 2, .backward_input = backward_input };
+static double bytes(const struct ls_node *n, const ls_tensor *out, ls_tape_phase phase)
+{
+    (void)n;
+    return phase == LS_PHASE_BACKWARD_INPUT ? 0.0 : 3.0 * (double)ls_tensor_nbytes(out);
+}
+
+static const ls_tape_op add = { .name = "add", .napplied = 2, .backward_input = backward_input, .bytes = bytes };
 
 static ls_status check(const ls_tape *t, const ls_tensor *a, const ls_tensor *b)
 {
@@ -61,7 +67,7 @@ ls_tensor *ls_add(ls_tape *t, ls_tensor *a, ls_tensor *b)
     if (!y) return NULL;
     const int64_t n = ls_tensor_count(a);
     if (!ls_tape_dry(t))
-        ls_share(forward, &(sum){ a->dtype, y->data, a->data, b->data }, n, LS_SHARE_LINE,
+        ls_parallel_for(forward, &(sum){ a->dtype, y->data, a->data, b->data }, n, LS_SHARE_LINE,
                  3 * (int64_t)ls_tensor_nbytes(a));
     return ls_op_end(t, y, &(struct ls_node){ .op = &add, .in = { a, b }, .flops = (double)n, .label_a = (uint32_t)n });
 }

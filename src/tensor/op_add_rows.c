@@ -92,7 +92,7 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     if (!ls_tape_dry(t)) {
         const ls_tensor *dy = n->out->grad;
         const rows r = { .dtype = dy->dtype, .add = add, .B = B, .TC = TC, .x = dy->data, .dw = dw };
-        ls_share(add_weight, &r, TC, LS_SHARE_LINE, (int64_t)ls_tensor_nbytes(dy));
+        ls_parallel_for(add_weight, &r, TC, LS_SHARE_LINE, (int64_t)ls_tensor_nbytes(dy));
         if (!add) ls_clear(r.dw + TC, ls_tensor_count(w) - TC);
     }
     return ls_grad_end(t, w);
@@ -100,7 +100,7 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 
 static ls_status backward_input(ls_tape *t, struct ls_node *n) { return ls_grad_pass(t, n, n->in[0]); }
 
-static const ls_op add_rows = {
+static const ls_tape_op add_rows = {
     .name = "add_rows", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
 };
 
@@ -114,9 +114,9 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w)
         return ls_fail(LS_SHAPE, "add_rows: T = %lld of input %s is more than P = %lld of rows %s",
                        (long long)x->dim[x->ndim - 2], ls_tensor_shape(x, xs, sizeof xs), (long long)w->dim[0],
                        ls_tensor_shape(w, ws, sizeof ws));
-    if (w->bf16_only)
-        return ls_fail(LS_UNSUPPORTED, "add_rows reads rows %s in float, but ranks share them out and have no more than "
-                       "their copies in bf16: set `whole` of that parameter", ls_tensor_shape(w, ws, sizeof ws));
+    if (!w->data && w->bf16)
+        return ls_fail(LS_UNSUPPORTED, "add_rows reads rows %s in float, but they are sharded and stand here in bf16 alone: "
+                       "set `f32` of that parameter", ls_tensor_shape(w, ws, sizeof ws));
     LS_TRY(ls_op_check_activation(t, "add_rows", "input", x));
     return ls_op_check(t, "add_rows", "rows", w);
 }
@@ -132,7 +132,7 @@ ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w)
     const int64_t TC = sequence(x, &B);
     if (!ls_tape_dry(t)) {
         const rows r = { .dtype = x->dtype, .B = B, .TC = TC, .y = y->data, .x = x->data, .w = w->data };
-        ls_share(forward, &r, TC, LS_SHARE_LINE, 2 * (int64_t)ls_tensor_nbytes(x));
+        ls_parallel_for(forward, &r, TC, LS_SHARE_LINE, 2 * (int64_t)ls_tensor_nbytes(x));
     }
     return ls_op_end(t, y, &(struct ls_node){
         .op = &add_rows, .in = { x, w }, .flops = (double)(B * TC), .flops_weight = (double)(B * TC),

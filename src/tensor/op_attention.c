@@ -23,7 +23,8 @@ static bool by_amx(const ls_tape *t, ls_dtype dtype, int64_t Tk)
 }
 
 /* Computes out and records the op; where c's data comes from is the caller's business. */
-static ls_tensor *apply(ls_tape *t, const ls_op *op, ls_attention_call *c, ls_tensor *out, const struct ls_node *in)
+static ls_tensor *apply(ls_tape *t, const ls_tape_op *op, ls_attention_call *c, ls_tensor *out,
+                        const struct ls_node *in)
 {
     bool wanted = false;
     for (int i = 0; i < LS_OP_INPUTS; i++) wanted |= ls_grad_wanted(in->in[i]);
@@ -122,7 +123,7 @@ static ls_status backward_apart(ls_tape *t, struct ls_node *n)
     return LS_OK;
 }
 
-static const ls_op attention = { .name = "attention", .napplied = 3, .backward_input = backward_apart };
+static const ls_tape_op attention = { .name = "attention", .napplied = 3, .backward_input = backward_apart };
 
 static ls_status check_apart(const ls_tensor *q, const ls_tensor *k, const ls_tensor *v)
 {
@@ -187,7 +188,7 @@ static ls_status backward_packed(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, n->in[0]);
 }
 
-static const ls_op attention_packed = {
+static const ls_tape_op attention_packed = {
     .name = "attention", .napplied = 1, .backward_input = backward_packed,
 };
 

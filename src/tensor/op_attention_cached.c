@@ -14,7 +14,7 @@
 #include "tensor/attention.h"
 #include "tensor/tape.h"
 
-static const ls_op cached = { .name = "attention_cached" };
+static const ls_tape_op cached = { .name = "attention_cached" };
 
 /* New tokens [B, T, H, D], laid out by `by`, become tokens [n, n + T) of the layer. */
 static void append(float *layer, const ls_kv *kv, const float *x, ls_strides by, int64_t T)

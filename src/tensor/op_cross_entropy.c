@@ -88,7 +88,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, logits);
 }
 
-static const ls_op cross_entropy = { .name = "cross_entropy", .napplied = 2, .backward_input = backward_input };
+static const ls_tape_op cross_entropy = { .name = "cross_entropy", .napplied = 2, .backward_input = backward_input };
 
 static ls_status check(const ls_tape *t, const ls_tensor *logits, const ls_tensor *labels)
 {

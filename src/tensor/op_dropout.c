@@ -73,7 +73,7 @@ static void apply(const void *call, int64_t first, int64_t count)
 static void run(const ls_tensor *x, const job *j)
 {
     const int64_t n = ls_tensor_count(x);
-    ls_share(apply, j, n, CHUNK, n * BYTES);
+    ls_parallel_for(apply, j, n, CHUNK, n * BYTES);
 }
 
 static ls_status backward_input(ls_tape *t, struct ls_node *n)
@@ -86,7 +86,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, x);
 }
 
-static const ls_op dropout = { .name = "dropout", .napplied = 1, .backward_input = backward_input };
+static const ls_tape_op dropout = { .name = "dropout", .napplied = 1, .backward_input = backward_input };
 
 ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first)
 {

@@ -63,14 +63,23 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     if (!ls_tape_dry(t)) {
         const ls_tensor *dy = n->out->grad;
         if (!add) ls_clear(dw, ls_tensor_count(w));
-        ls_share(scatter, &(lookup){
+        ls_parallel_for(scatter, &(lookup){
             .dtype = dy->dtype, .N = ls_tensor_count(ids), .C = w->dim[1], .id = ids->data, .dy = dy->data, .dw = dw,
         }, w->dim[1], LS_SHARE_COLUMNS, 3 * (int64_t)ls_tensor_nbytes(dy));
     }
     return ls_grad_end(t, w);
 }
 
-static const ls_op embedding = { .name = "embedding", .napplied = 1, .backward_weight = backward_weight };
+/* Rows are read and written, or in backward read and added to; never the whole table. */
+static double bytes(const struct ls_node *n, const ls_tensor *out, ls_tape_phase phase)
+{
+    const double rows = (double)ls_tensor_nbytes(out), sums = 2.0 * (double)ls_tensor_count(out) * sizeof(float);
+    return (double)ls_tensor_nbytes(n->in[0]) + rows + (phase == LS_PHASE_BACKWARD_WEIGHT ? sums : rows);
+}
+
+static const ls_tape_op embedding = {
+    .name = "embedding", .napplied = 1, .backward_weight = backward_weight, .bytes = bytes,
+};
 
 /* The sentence about id i; its place as an index: "[1, 3]". */
 static LS_COLD ls_status outside(const ls_tensor *ids, int64_t i, int64_t V)
@@ -94,7 +103,7 @@ static ls_status check(const ls_tape *t, const ls_tensor *ids, const ls_tensor *
                        ls_tensor_shape(ids, is, sizeof is), ls_tensor_shape(w, ws, sizeof ws), LS_MAX_DIMS - 1);
     if (ids->dtype != LS_I64)
         return ls_fail(LS_UNSUPPORTED, "embedding: ids are %s, expected int64", ls_dtype_name(ids->dtype));
-    LS_TRY(ls_op_check(t, "embedding", "table", w));
+    if (ls_tape_dtype(t) != LS_BF16 || !w->bf16) LS_TRY(ls_op_check(t, "embedding", "table", w));
     if (ls_tape_dry(t)) return LS_OK;
     if (ls_tape_dtype(t) == LS_BF16 && !w->bf16)
         return ls_fail(LS_UNSUPPORTED, "embedding: activations are bfloat16 and the table has no copy in it; call "
@@ -118,7 +127,7 @@ ls_tensor *ls_embedding(ls_tape *t, ls_tensor *ids, ls_tensor *w)
     ls_tensor *y = ls_op_output(t, ls_tape_dtype(t), ids->ndim + 1, dim);
     if (!y) return NULL;
     if (!ls_tape_dry(t))
-        ls_share(gather, &(lookup){
+        ls_parallel_for(gather, &(lookup){
             .dtype = y->dtype, .C = C, .id = ids->data, .y = y->data, .w = y->dtype == LS_BF16 ? w->bf16 : w->data,
         }, N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
     return ls_op_end(t, y, &(struct ls_node){

@@ -32,6 +32,6 @@ static LS_ALWAYS_INLINE float gradient(float dy, float x)
 #define MAP_KEEPS_OUTPUT 0
 #include "tensor/map.h"
 
-static const ls_op gelu = MAP_OP("gelu");
+static const ls_tape_op gelu = MAP_OP("gelu");
 
 ls_tensor *ls_gelu(ls_tape *t, ls_tensor *x) { return map_apply(t, &gelu, x, 16.0, 24.0); }

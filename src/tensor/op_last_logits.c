@@ -11,7 +11,7 @@
 
 #include "tensor/tape.h"
 
-static const ls_op last_logits = { .name = "last_logits" };
+static const ls_tape_op last_logits = { .name = "last_logits" };
 
 static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w)
 {

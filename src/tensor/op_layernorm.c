@@ -146,15 +146,14 @@ static void run_forward(norm *k, const ls_tensor *b, ls_tensor *y)
 {
     k->b = b->data;
     k->out = y->data;
-    ls_share(forward, k, k->N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
+    ls_parallel_for(forward, k, k->N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
 }
 
 static ls_status again(ls_tape *t, struct ls_node *n)
 {
     norm k = describe(n->in[0], n->in[1], n->saved);
-    (void)t;
     k.again = true;
-    run_forward(&k, n->in[2], n->out);
+    if (!ls_tape_dry(t)) run_forward(&k, n->in[2], n->out);
     return LS_OK;
 }
 
@@ -171,7 +170,7 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
         if (!add && !ls_tape_dry(t)) memset(to, 0, (size_t)k.C * sizeof(float));
         *out[i] = to;
     }
-    if (!ls_tape_dry(t)) ls_share(weight, &k, k.C, LS_SHARE_COLUMNS, 2 * (int64_t)ls_tensor_nbytes(x));
+    if (!ls_tape_dry(t)) ls_parallel_for(weight, &k, k.C, LS_SHARE_COLUMNS, 2 * (int64_t)ls_tensor_nbytes(x));
     if (ls_grad_wanted(n->in[2])) LS_TRY(ls_grad_end(t, n->in[2]));
     return ls_grad_wanted(n->in[1]) ? ls_grad_end(t, n->in[1]) : LS_OK;
 }
@@ -181,11 +180,11 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     ls_tensor *x = n->in[0];
     norm k = describe_backward(n);
     LS_TRY(ls_grad_begin_in_place(t, n, x, &k.add, &k.out));
-    if (!ls_tape_dry(t)) ls_share(input, &k, k.N, 1, 3 * (int64_t)ls_tensor_nbytes(x));
+    if (!ls_tape_dry(t)) ls_parallel_for(input, &k, k.N, 1, 3 * (int64_t)ls_tensor_nbytes(x));
     return ls_grad_end(t, x);
 }
 
-static const ls_op layernorm = {
+static const ls_tape_op layernorm = {
     .name = "layernorm", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
     .again = again,
 };
@@ -221,7 +220,8 @@ ls_tensor *ls_layernorm(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, fl
         run_forward(&k, b, y);
     }
     return ls_op_end(t, y, &(struct ls_node){
-        .op = &layernorm, .in = { x, w, b }, .saved = mean, .label_a = (uint32_t)N, .label_b = (uint32_t)C,
+        .op = &layernorm, .in = { x, w, b }, .saved = mean,
+        .saved_bytes = (uint32_t)(2 * (size_t)N * sizeof *mean), .label_a = (uint32_t)N, .label_b = (uint32_t)C,
         .flops = FLOPS_FORWARD * count, .flops_weight = FLOPS_WEIGHT * count, .flops_input = FLOPS_INPUT * count,
     });
 }

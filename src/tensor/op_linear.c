@@ -106,7 +106,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, x);
 }
 
-static const ls_op linear = {
+static const ls_tape_op linear = {
     .name = "linear", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
 };
 
@@ -122,7 +122,10 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
     if ((x->dtype != LS_F32 && x->dtype != LS_BF16) || w->dtype != LS_F32 || (b && b->dtype != LS_F32))
         return ls_fail(LS_UNSUPPORTED, "linear: input is %s, weight %s: expected float, or an input of bfloat16",
                        ls_dtype_name(x->dtype), ls_dtype_name(w->dtype));
-    if (!ls_tape_dry(t) && (!w->data || (b && !b->data)))
+    if (!ls_tape_dry(t) && x->dtype == LS_F32 && !w->data && w->bf16)
+        return ls_fail(LS_UNSUPPORTED, "linear: the input is float, and weight %s is sharded and stands here in bfloat16 "
+                       "alone: set `f32` of that parameter", ls_tensor_shape(w, ws, sizeof ws));
+    if (!ls_tape_dry(t) && ((x->dtype == LS_F32 && !w->data) || (b && !b->data)))
         return ls_fail(LS_INVALID, "linear: a parameter has no memory yet; call ls_params_bind first");
     if (!ls_tape_dry(t) && x->dtype == LS_BF16 && !w->bf16)
         return ls_fail(LS_UNSUPPORTED, "linear: the input is bfloat16, and the weight has no copy in bfloat16");

@@ -357,7 +357,7 @@ static ls_status backward(ls_tape *t, struct ls_node *n)
     return ls_grad_wanted(x) ? ls_grad_end(t, x) : LS_OK;
 }
 
-static const ls_op linear_cross_entropy = {
+static const ls_tape_op linear_cross_entropy = {
     .name = "linear_cross_entropy", .napplied = 3, .backward_input = backward,
 };
 
@@ -378,7 +378,8 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
     if (x->dtype == LS_BF16 && !w->bf16)
         return ls_fail(LS_UNSUPPORTED, "linear_cross_entropy: the input is bfloat16, and the weight has no copy in "
                        "bfloat16");
-    if (!w->data) return ls_fail(LS_INVALID, "linear_cross_entropy: the weight has no memory yet; call ls_params_bind");
+    if (x->dtype == LS_F32 && !w->data)
+        return ls_fail(LS_INVALID, "linear_cross_entropy: the weight has no memory yet; call ls_params_bind");
     const int64_t *label = labels->data, V = w->dim[0];
     for (int64_t n = 0; n < ls_tensor_count(labels); n++) {
         if ((label[n] < 0 || label[n] >= V) && label[n] != LS_IGNORE_INDEX)

@@ -13,6 +13,6 @@ static LS_ALWAYS_INLINE float gradient(float dy, float y) { return y <= 0.0f ? 0
 #define MAP_KEEPS_OUTPUT 1
 #include "tensor/map.h"
 
-static const ls_op relu = MAP_OP("relu");
+static const ls_tape_op relu = MAP_OP("relu");
 
 ls_tensor *ls_relu(ls_tape *t, ls_tensor *x) { return map_apply(t, &relu, x, 1.0, 1.0); }

@@ -125,15 +125,14 @@ static norm describe_backward(const struct ls_node *n)
 static void run_forward(norm *k, ls_tensor *y)
 {
     k->out = y->data;
-    ls_share(forward, k, k->N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
+    ls_parallel_for(forward, k, k->N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
 }
 
 static ls_status again(ls_tape *t, struct ls_node *n)
 {
     norm k = describe(n->in[0], n->in[1], n->saved);
-    (void)t;
     k.again = true;
-    run_forward(&k, n->out);
+    if (!ls_tape_dry(t)) run_forward(&k, n->out);
     return LS_OK;
 }
 
@@ -147,7 +146,7 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     if (!ls_tape_dry(t)) {
         k.dw = dw;
         if (!add) memset(dw, 0, (size_t)k.C * sizeof *k.dw);
-        ls_share(weight, &k, k.C, LS_SHARE_COLUMNS, 2 * (int64_t)ls_tensor_nbytes(n->in[0]));
+        ls_parallel_for(weight, &k, k.C, LS_SHARE_COLUMNS, 2 * (int64_t)ls_tensor_nbytes(n->in[0]));
     }
     return ls_grad_end(t, w);
 }
@@ -157,11 +156,11 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     ls_tensor *x = n->in[0];
     norm k = describe_backward(n);
     LS_TRY(ls_grad_begin_in_place(t, n, x, &k.add, &k.out));
-    if (!ls_tape_dry(t)) ls_share(input, &k, k.N, 1, 3 * (int64_t)ls_tensor_nbytes(x));
+    if (!ls_tape_dry(t)) ls_parallel_for(input, &k, k.N, 1, 3 * (int64_t)ls_tensor_nbytes(x));
     return ls_grad_end(t, x);
 }
 
-static const ls_op rmsnorm = {
+static const ls_tape_op rmsnorm = {
     .name = "rmsnorm", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
     .again = again,
 };
@@ -194,7 +193,8 @@ ls_tensor *ls_rmsnorm(ls_tape *t, ls_tensor *x, ls_tensor *w, float eps)
         run_forward(&k, y);
     }
     return ls_op_end(t, y, &(struct ls_node){
-        .op = &rmsnorm, .in = { x, w }, .saved = rstd, .label_a = (uint32_t)N, .label_b = (uint32_t)C,
+        .op = &rmsnorm, .in = { x, w }, .saved = rstd,
+        .saved_bytes = (uint32_t)((size_t)N * sizeof *rstd), .label_a = (uint32_t)N, .label_b = (uint32_t)C,
         .flops = FLOPS_FORWARD * count, .flops_weight = FLOPS_WEIGHT * count, .flops_input = FLOPS_INPUT * count,
     });
 }

@@ -114,7 +114,7 @@ void ls_rope_turn(const ls_rope_call *r)
 {
     const int64_t stretches = (r->T + AFRESH - 1) / AFRESH * r->B;
     const int64_t bytes = 2 * r->B * r->T * r->H * r->D * (int64_t)ls_dtype_size(r->dtype);
-    ls_share(turn_stretches, r, stretches, 1, bytes);
+    ls_parallel_for(turn_stretches, r, stretches, 1, bytes);
 }
 
 static ls_status backward_input(ls_tape *t, struct ls_node *n)
@@ -133,7 +133,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     return ls_grad_end(t, n->in[0]);
 }
 
-static const ls_op rope = { .name = "rope", .napplied = 1, .backward_input = backward_input };
+static const ls_tape_op rope = { .name = "rope", .napplied = 1, .backward_input = backward_input };
 
 static ls_status check(const ls_tape *t, const ls_tensor *x, double theta, int64_t first_position)
 {

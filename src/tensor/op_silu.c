@@ -17,6 +17,6 @@ static LS_ALWAYS_INLINE float gradient(float dy, float x)
 #define MAP_KEEPS_OUTPUT 0
 #include "tensor/map.h"
 
-static const ls_op silu = MAP_OP("silu");
+static const ls_tape_op silu = MAP_OP("silu");
 
 ls_tensor *ls_silu(ls_tape *t, ls_tensor *x) { return map_apply(t, &silu, x, 16.0, 20.0); }

@@ -98,14 +98,13 @@ LS_KERNEL_CHOOSING static void backward(const void *call, int64_t first, int64_t
 
 static void run_forward(const ls_tensor *gate, const ls_tensor *up, ls_tensor *y)
 {
-    ls_share(forward, &(glu){ .dtype = y->dtype, .gate = gate->data, .up = up->data, .y = y->data },
+    ls_parallel_for(forward, &(glu){ .dtype = y->dtype, .gate = gate->data, .up = up->data, .y = y->data },
              ls_tensor_count(y), LS_SHARE_LINE, 3 * (int64_t)ls_tensor_nbytes(y));
 }
 
 static ls_status again(ls_tape *t, struct ls_node *n)
 {
-    (void)t;
-    run_forward(n->in[0], n->in[1], n->out);
+    if (!ls_tape_dry(t)) run_forward(n->in[0], n->in[1], n->out);
     return LS_OK;
 }
 
@@ -119,13 +118,13 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     }
     g.dy = n->out->grad->data;
     if (!ls_tape_dry(t))
-        ls_share(backward, &g, ls_tensor_count(x[0]), LS_SHARE_LINE, 5 * (int64_t)ls_tensor_nbytes(x[0]));
+        ls_parallel_for(backward, &g, ls_tensor_count(x[0]), LS_SHARE_LINE, 5 * (int64_t)ls_tensor_nbytes(x[0]));
     for (int k = 0; k < 2; k++)
         if (ls_grad_wanted(x[k])) LS_TRY(ls_grad_end(t, x[k]));
     return LS_OK;
 }
 
-static const ls_op swiglu = { .name = "swiglu", .napplied = 2, .backward_input = backward_input, .again = again };
+static const ls_tape_op swiglu = { .name = "swiglu", .napplied = 2, .backward_input = backward_input, .again = again };
 
 static ls_status check(const ls_tape *t, const ls_tensor *gate, const ls_tensor *up)
 {

@@ -30,21 +30,21 @@ ls_status ls_tape_pack_memory(ls_tape *t, void *memory, size_t nbytes)
 {
     if (t->dry) return ls_fail(LS_INVALID, "packing: a dry tape has no memory");
     ls_tape_pack_end(t);
-    t->packing.base = memory;
-    t->packing.size = memory ? nbytes : 0;
-    t->packing.used = 0;
-    t->packing.n = 0;
+    t->scratch->packing.base = memory;
+    t->scratch->packing.size = memory ? nbytes : 0;
+    t->scratch->packing.used = 0;
+    t->scratch->packing.n = 0;
     return LS_OK;
 }
 
 void ls_tape_pack_begin(ls_tape *t)
 {
-    t->packing.on = t->dry || t->packing.base;
-    t->packing.round++;
+    t->scratch->packing.on = t->dry || t->scratch->packing.base;
+    t->scratch->packing.round++;
 }
 
-void ls_tape_pack_end(ls_tape *t) { t->packing.on = false; }
-size_t ls_tape_packed_bytes(const ls_tape *t) { return t->packing.used; }
+void ls_tape_pack_end(ls_tape *t) { t->scratch->packing.on = false; }
+size_t ls_tape_packed_bytes(const ls_tape *t) { return t->scratch->packing.used; }
 
 static bool matches(const struct packed_weight *p, const ls_gemm_call *c, const ls_tensor *w, int64_t first)
 {
@@ -75,7 +75,7 @@ static LS_COLD ls_status add(ls_packing *p, bool dry, const struct packed_weight
 /* Points c->packed at the copy, if there can be one. */
 static ls_status find_copy(ls_tape *t, ls_gemm_call *c, const ls_tensor *w, int64_t first)
 {
-    ls_packing *p = &t->packing;
+    ls_packing *p = &t->scratch->packing;
     struct packed_weight *found = NULL;
     for (int i = 0; i < p->n && !found; i++)
         if (matches(&p->item[i], c, w, first)) found = &p->item[i];
@@ -86,7 +86,7 @@ static ls_status find_copy(ls_tape *t, ls_gemm_call *c, const ls_tensor *w, int6
     }
     if (t->dry || !found->has_room) return LS_OK;
     if (found->round != p->round) {
-        LS_TRY(ls_gemm_pack(t->gemm, c, p->base + found->at, &found->liked));
+        LS_TRY(ls_gemm_pack(t->scratch->gemm, c, p->base + found->at, &found->liked));
         found->round = p->round;
     }
     if (found->liked) c->packed = p->base + found->at;
@@ -96,6 +96,6 @@ static ls_status find_copy(ls_tape *t, ls_gemm_call *c, const ls_tensor *w, int6
 ls_status ls_op_product(ls_tape *t, const ls_gemm_call *call, const ls_tensor *w, int64_t first)
 {
     ls_gemm_call c = *call;
-    if (t->packing.on && w && w->grad && !w->node) LS_TRY(find_copy(t, &c, w, first));
-    return t->dry ? LS_OK : ls_gemm_run(t->gemm, &c);
+    if (t->scratch->packing.on && w && w->grad && !w->node) LS_TRY(find_copy(t, &c, w, first));
+    return t->dry ? LS_OK : ls_gemm_run(t->scratch->gemm, &c);
 }

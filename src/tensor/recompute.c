@@ -34,45 +34,7 @@ const char *ls_recompute_name(ls_recompute how) { return names[how]; }
 
 void ls_tape_set_recompute(ls_tape *t, ls_recompute how) { t->recompute = how; }
 
-/* --- selective: one result ------------------------------------------------------------ */
-
-void ls_tape_give_back(ls_tape *t, struct ls_node *n)
-{
-    ls_slab_give(&t->slab, n->out_at, n->out_bytes);
-    n->out->data = NULL;
-    n->given_back = true;
-    n->made_again = false;
-}
-
-static ls_status make_again(ls_tape *t, struct ls_node *n)
-{
-    LS_TRY(ls_tape_make_inputs(t, n));
-    n->out_at = ls_slab_take(&t->slab, n->out_bytes);
-    if (n->out_at == LS_SLAB_FULL)
-        return ls_fail(LS_NO_MEMORY, "tape: %zu bytes to make %s again do not fit: %zu of its %zu bytes are in use",
-                       n->out_bytes, n->op->name, t->slab.used, t->slab.size);
-    n->given_back = false;
-    n->made_again = true;
-    const uint32_t index = t->nops++;
-    t->flops_again += n->flops;
-    if (t->dry) return LS_OK;
-    if (LS_UNLIKELY(t->tracer != NULL)) t->op_t0_ns = ls_tracer_now(t->tracer);
-    if (n->out_bytes > 0) n->out->data = t->base + n->out_at;
-    LS_TRY(n->op->again(t, n));
-    if (LS_UNLIKELY(t->tracer != NULL)) {
-        t->again = true;
-        ls_tape_trace(t, n, index, n->flops, false);
-        t->again = false;
-    }
-    return LS_OK;
-}
-
-ls_status ls_tape_make_inputs(ls_tape *t, struct ls_node *n)
-{
-    for (int i = 0; i < LS_OP_INPUTS; i++)
-        if (n->in[i] && n->in[i]->node && n->in[i]->node->given_back) LS_TRY(make_again(t, n->in[i]->node));
-    return LS_OK;
-}
+/* --- selective: some results ----------------------------------------------------------- */
 
 static ls_tensor *forward_selective(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg)
 {
@@ -98,20 +60,16 @@ typedef struct block {
     int nleaves;
 } block;
 
-static ls_status refuse_backward(ls_tape *t, struct ls_node *n)
-{
-    (void)t;
-    return ls_fail(LS_INTERNAL, "%s: played as an op", n->op->name);
-}
-
-const ls_op ls_block_op = { .name = "block", .napplied = 1, .backward_input = refuse_backward };
-
-int ls_block_leaves(const struct ls_node *n, ls_tensor *const **leaf)
+static int leaves_of(const struct ls_node *n, ls_tensor *const **leaf)
 {
     const block *b = n->saved;
     *leaf = b->leaf;
     return b->nleaves;
 }
+
+static ls_status play_block(ls_tape *t, struct ls_node *n);
+
+static const ls_tape_op block_op = { .name = "block", .napplied = 1, .play = play_block, .inputs = leaves_of };
 
 static ls_status add_leaf(ls_tape *t, ls_tensor *x)
 {
@@ -131,32 +89,41 @@ static ls_status find_leaves(ls_tape *t, struct ls_node *root, const ls_tensor *
 {
     t->nleaves = 0;
     ls_tape_count_uses(root, first);
-    for (struct ls_node *n = root; n; n = n->prev)
-        for (int i = 0; n->live && i < LS_OP_INPUTS; i++) {
-            ls_tensor *in = n->in[i];
-            if (!ls_grad_wanted(in) || (in->node && in->node->index >= first)) continue;
-            if (in->node && in != x)
+    for (struct ls_node *n = root; n; n = n->prev) {
+        ls_tensor *const *in;
+        const int count = ls_tape_inputs(n, &in);
+        for (int i = 0; n->live && i < count; i++) {
+            if (!ls_grad_wanted(in[i]) || (in[i]->node && in[i]->node->index >= first)) continue;
+            if (in[i]->node && in[i] != x)
                 return ls_fail(LS_INVALID, "block: %s takes a result of %s from outside the block: only the block's input, "
-                               "parameters and leaves without a gradient may be", n->op->name, in->node->op->name);
-            LS_TRY(add_leaf(t, in));
+                               "parameters and leaves without a gradient may be", n->op->name, in[i]->node->op->name);
+            LS_TRY(add_leaf(t, in[i]));
         }
+    }
     return LS_OK;
 }
 
-/* Everything since the mark ends but y, which moves down to there. */
-static ls_tensor *keep_only(ls_tape *t, ls_tensor *y, ls_tape_mark mark)
+/* What a block makes in forward lies in `work` from here on, */
+static ls_tape_mark begin_block(ls_tape *t)
 {
-    const char *limit = t->base + (t->dry ? mark.dry_used : mark.used);
+    t->room = t->work;
+    t->in_block = true;
+    return ls_tape_mark_now(t);
+}
+
+/* and ends there; of y, which stays, there is a copy where it was made since the mark. */
+static ls_tensor *end_block(ls_tape *t, ls_tensor *y, ls_tape_mark mark)
+{
+    const char *limit = t->room->base + (t->dry ? mark.dry_used : mark.used);
+    const bool made_before = ls_room_holds(&t->own, y) && (t->work != &t->own || (const char *)y < limit);
     const ls_tensor was = *y;
-    if ((const char *)y < limit && (const char *)y >= t->base) { /* made before: an input of the block */
-        ls_tape_release(t, mark);
-        return y;
-    }
     ls_tape_release(t, mark);
+    t->room = &t->own;
+    if (made_before) return y; /* an input of the block */
     ls_tensor *kept = ls_tape_take_node(t, sizeof *kept);
     void *data = kept ? ls_op_alloc(t, ls_tensor_nbytes(&was)) : NULL;
     if (t->status < 0) return NULL;
-    if (!t->dry) memmove(data, was.data, ls_tensor_nbytes(&was)); /* its old place lies above both */
+    if (!t->dry) memmove(data, was.data, ls_tensor_nbytes(&was)); /* its old place lies above, or elsewhere */
     *kept = was;
     kept->data = data;
     kept->node = NULL;
@@ -170,7 +137,7 @@ static const void *copy_of(ls_tape *t, const void *p, size_t nbytes)
     return to;
 }
 
-static ls_tensor *record(ls_tape *t, ls_tensor *x, ls_tensor *y, block b, size_t nbytes)
+static ls_tensor *record(ls_tape *t, ls_tensor *x, ls_tensor *y, block b, size_t nbytes, const struct ls_unit *unit)
 {
     b.arg = copy_of(t, b.arg, nbytes);
     const void *leaf = copy_of(t, t->leaves, (size_t)t->nleaves * sizeof *t->leaves);
@@ -180,7 +147,7 @@ static ls_tensor *record(ls_tape *t, ls_tensor *x, ls_tensor *y, block b, size_t
     struct ls_node *n = ls_tape_take_node(t, sizeof *n);
     if (t->status < 0) return NULL;
     *n = (struct ls_node){
-        .op = &ls_block_op, .in = { x }, .saved = saved, .prev = t->last, .out = y, .index = t->nops++,
+        .op = &block_op, .in = { x }, .saved = saved, .prev = t->last, .out = y, .index = t->nops++, .unit = unit,
     };
     y->node = n;
     t->last = n;
@@ -189,25 +156,26 @@ static ls_tensor *record(ls_tape *t, ls_tensor *x, ls_tensor *y, block b, size_t
 
 static ls_tensor *forward_full(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg, size_t nbytes)
 {
-    const ls_tape_mark mark = ls_tape_mark_now(t);
+    const ls_tape_mark mark = begin_block(t);
     const uint32_t first = t->nops;
     struct ls_node *const before = t->last;
     t->last = NULL;
-    t->in_block = true;
     ls_tensor *y = fn(t, x, arg);
     t->in_block = false;
     t->last = before;
     if (!y) return NULL;
     t->nleaves = 0;
+    const struct ls_unit *unit = t->unit;
     if (y->node && y->node->index >= first) {
         const ls_status st = find_leaves(t, y->node, x, first);
         if (st < 0) return ls_op_fail(t, st);
+        unit = y->node->unit; /* which may have begun in the block */
     }
-    y = keep_only(t, y, mark);
-    return y && t->nleaves > 0 ? record(t, x, y, (block){ .fn = fn, .arg = arg }, nbytes) : y;
+    y = end_block(t, y, mark);
+    return y && t->nleaves > 0 ? record(t, x, y, (block){ .fn = fn, .arg = arg }, nbytes, unit) : y;
 }
 
-ls_status ls_block_play(ls_tape *t, struct ls_node *n)
+static ls_status play_block(ls_tape *t, struct ls_node *n)
 {
     const block *b = n->saved;
     const ls_tape_mark mark = ls_tape_mark_now(t);
@@ -215,8 +183,11 @@ ls_status ls_block_play(ls_tape *t, struct ls_node *n)
     struct ls_node *const before = t->last;
     const bool grad = t->grad;
     t->last = NULL;
+    t->replays++;
     t->in_block = t->again = t->grad = true;
+    t->unit = n->unit;
     ls_tensor *y = b->fn(t, n->in[0], b->arg);
+    t->unit = NULL;
     t->in_block = t->again = false;
     t->grad = grad;
     t->last = before;
@@ -234,16 +205,15 @@ ls_status ls_block_play(ls_tape *t, struct ls_node *n)
 
 static ls_tensor *forward_only(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg)
 {
-    const ls_tape_mark mark = ls_tape_mark_now(t);
-    t->in_block = true;
+    const ls_tape_mark mark = begin_block(t);
     ls_tensor *y = fn(t, x, arg);
     t->in_block = false;
-    return y ? keep_only(t, y, mark) : NULL;
+    return y ? end_block(t, y, mark) : NULL;
 }
 
 ls_tensor *ls_block(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg, size_t nbytes)
 {
-    if (!ls_op_begin(t, ls_block_op.name, x != NULL)) return NULL;
+    if (!ls_op_begin(t, block_op.name, x != NULL)) return NULL;
     if (t->in_block) return fn(t, x, arg);
     if (!t->grad) return forward_only(t, x, fn, arg);
     switch (t->recompute) {

@@ -16,7 +16,7 @@ typedef struct cut_loop {
 
 static int64_t cut(const cut_loop *c, int64_t i)
 {
-    const int64_t at = ls_part((c->n + c->unit - 1) / c->unit, c->parts, i) * c->unit;
+    const int64_t at = ls_part_begin((c->n + c->unit - 1) / c->unit, c->parts, i) * c->unit;
     return at < c->n ? at : c->n;
 }
 
@@ -27,7 +27,7 @@ static void one_part(void *arg, int64_t i)
     if (first < end) c->loop(c->call, first, end - first);
 }
 
-void ls_share(ls_loop loop, const void *call, int64_t n, int64_t unit, int64_t bytes)
+void ls_parallel_for(ls_loop loop, const void *call, int64_t n, int64_t unit, int64_t bytes)
 {
     const int64_t threads = ls_threads_pay(bytes) ? ls_team_size() : 1;
     if (threads == 1) {
@@ -45,4 +45,4 @@ static void clear(const void *call, int64_t first, int64_t count)
     memset(*(float *const *)call + first, 0, (size_t)count * sizeof(float));
 }
 
-void ls_clear(float *to, int64_t n) { ls_share(clear, &to, n, LS_SHARE_LINE, n * (int64_t)sizeof *to); }
+void ls_clear(float *to, int64_t n) { ls_parallel_for(clear, &to, n, LS_SHARE_LINE, n * (int64_t)sizeof *to); }

@@ -14,31 +14,43 @@
 /* A kind of op. Each half of backward adds to the gradients of its inputs, and is
  * called only when one of them is wanted; a tape plays both halves unless a
  * schedule splits them. Either may be NULL. */
-typedef struct ls_op {
+typedef struct ls_tape_op {
     const char *name;
     int napplied; /* the op is applied to in[0 .. napplied); the inputs from there on are parameters */
     ls_status (*backward_weight)(ls_tape *t, struct ls_node *n); /* to parameters */
     ls_status (*backward_input)(ls_tape *t, struct ls_node *n);  /* to what the op was applied to */
     /* Fills n->out->data once more, to the bit, from in[] and `saved`: for ops that are cheap for the bytes of
      * their result and do not read it in backward. It was made by ls_op_output_again, or has the memory of in[0].
+     * On a dry tape it takes and releases the memory that it needs.
      * NULL: the result stays. */
     ls_status (*again)(ls_tape *t, struct ls_node *n);
-} ls_op;
+    /* In place of both halves: of a node that is a whole block. */
+    ls_status (*play)(ls_tape *t, struct ls_node *n);
+    /* For an op whose `saved` points to more: makes n, a copy of a node, independent of memory that backward reuses
+     * (ls_tape_kept). Its weight half may read the result, too. */
+    ls_status (*keep)(ls_tape *t, struct ls_node *n);
+    /* What a phase reads and writes, for listeners. NULL: all inputs and results, once. */
+    double (*bytes)(const struct ls_node *n, const ls_tensor *out, ls_tape_phase phase);
+    /* Of an op with other inputs than n->in: how many, and which. Of a block only those that want a gradient. */
+    int (*inputs)(const struct ls_node *n, ls_tensor *const **in);
+} ls_tape_op;
 
 /* One application of an op. */
 struct ls_node {
-    const ls_op *op;
+    const ls_tape_op *op;
     ls_tensor *in[LS_OP_INPUTS]; /* NULL where an optional input is missing */
     const void *saved;           /* what forward keeps for backward; in the slab */
     double flops, flops_weight, flops_input; /* of forward and of the halves of backward */
     uint32_t label_a, label_b;   /* 784 and 256 of "linear 784x256"; 0: not shown */
     /* filled in by the tape */
+    const struct ls_unit *unit;  /* it is a part of; NULL: of none */
     struct ls_node *prev;        /* recorded before this one */
     ls_tensor *out;
     uint32_t index;              /* of the op since the reset */
+    uint32_t saved_bytes;        /* of an op with parameters whose backward reads `saved` */
     bool live;                   /* contributes to what is being played backwards */
     bool borrowed;               /* out->grad belongs to the caller: read only */
-    bool given_back;             /* out has no memory: ls_op.again before it is read */
+    bool given_back;             /* out has no memory: ls_tape_op.again before it is read */
     bool made_again;             /* out has memory until this node has been played */
     size_t out_at, out_bytes;    /* of ls_op_output_again: where in the slab */
 };
@@ -68,12 +80,21 @@ ls_tensor *ls_op_fail(ls_tape *t, ls_status st);
 bool ls_tape_dry(const ls_tape *t); /* shapes only: do not touch data */
 bool ls_tape_amx(const ls_tape *t); /* ls_amx_ready (amx.h) when the tape was created */
 ls_gemm *ls_tape_gemm(const ls_tape *t);
+struct ls_conv_library **ls_tape_convolutions(const ls_tape *t); /* prepared ones; NULL before the first */
 /* ls_gemm_run of a product whose B is w from element `first` on: by a packed copy of it where the tape has them
  * (ls_tape_pack_begin) and w is a parameter. w NULL: never. A dry tape takes only note of the room for the copy. */
 ls_status ls_op_product(ls_tape *t, const ls_gemm_call *call, const ls_tensor *w, int64_t first);
 
+/* How many inputs n has, and which; NULL among them: one that is missing. */
+static inline int ls_tape_inputs(const struct ls_node *n, ls_tensor *const **in)
+{
+    if (n->op->inputs) return n->op->inputs(n, in);
+    *in = n->in;
+    return LS_OP_INPUTS;
+}
+
 /* Whether anybody wants the gradient of x. */
-bool ls_grad_wanted(const ls_tensor *x);
+static inline bool ls_grad_wanted(const ls_tensor *x) { return x && (x->node || x->grad); }
 /* Where a contribution to x's gradient goes, in x's dtype: write it, or add to what is
  * there when *add. In the slab for what the tape made. Ended by ls_grad_end. */
 ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, void **out);

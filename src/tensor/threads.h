@@ -41,6 +41,9 @@ static inline int64_t ls_sum_blocks(int64_t rows, int64_t row_bytes)
 }
 
 /* Where part i of [0, n) begins, of `parts` about equal ones; part `parts` begins at n. */
-static inline int64_t ls_part(int64_t n, int64_t parts, int64_t i) { return n / parts * i + n % parts * i / parts; }
+static inline int64_t ls_part_begin(int64_t n, int64_t parts, int64_t i)
+{
+    return n / parts * i + n % parts * i / parts;
+}
 
 #endif
