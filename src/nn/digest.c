@@ -29,10 +29,8 @@ static void add_values(ls_digest *d, const float *v, size_t n)
 #define COLUMNS 16 /* a cache line of floats */
 
 /* [O, I] as a file has it: [I, O]. */
-static ls_status add_turned(ls_digest *d, const ls_tensor *t)
+static ls_status add_transposed(ls_digest *d, const float *w, int64_t O, int64_t I)
 {
-    const int64_t O = t->dim[0], I = t->dim[1];
-    const float *w = t->data;
     float *rows = malloc(COLUMNS * (size_t)O * sizeof *rows);
     if (!rows) return ls_fail(LS_NO_MEMORY, "digest: %lld elements", (long long)O * COLUMNS);
     for (int64_t i0 = 0; i0 < I; i0 += COLUMNS) {
@@ -45,7 +43,30 @@ static ls_status add_turned(ls_digest *d, const ls_tensor *t)
     return LS_OK;
 }
 
-ls_status ls_params_digest(const ls_params *ps, char hex[33])
+static ls_status here(void *arg, const ls_param *p, const float **out)
+{
+    (void)arg;
+    *out = p->t.data;
+    if (*out && ls_part_is_all(&p->part)) return LS_OK;
+    return ls_fail(LS_INVALID, "digest: parameter '%s' %s", p->name,
+                   *out ? "is a part of a tensor here: name a source of values that has all of it (ls_params_digest_of)"
+                        : "has no memory yet; call ls_params_bind first");
+}
+
+static ls_status add_param(ls_digest *d, const ls_param *p, const ls_values *values)
+{
+    const float *v;
+    int64_t dim[LS_MAX_DIMS], n = 1;
+    LS_TRY(values->whole(values->arg, p, &v));
+    ls_part_shape(&p->part, &p->t, dim);
+    for (int i = 0; i < p->t.ndim; i++) n *= dim[i];
+    ls_digest_add(d, p->name, strlen(p->name) + 1);
+    if (p->transposed) return add_transposed(d, v, dim[0], dim[1]);
+    add_values(d, v, (size_t)n);
+    return LS_OK;
+}
+
+ls_status ls_params_digest_of(const ls_params *ps, const ls_values *values, char hex[33])
 {
     ls_status st = LS_OK;
     const ls_param **order = NULL;
@@ -60,19 +81,13 @@ ls_status ls_params_digest(const ls_params *ps, char hex[33])
     }
     for (int i = 0; i < ps->n; i++) order[i] = &ps->item[i];
     qsort(order, (size_t)ps->n, sizeof *order, by_name);
-    for (int i = 0; i < ps->n; i++) {
-        const ls_param *p = order[i];
-        if (!p->t.data) {
-            st = ls_fail(LS_INVALID, "digest: parameter '%s' has no memory yet; call ls_params_bind first", p->name);
-            goto done;
-        }
-        ls_digest_add(d, p->name, strlen(p->name) + 1);
-        if (!p->turned) add_values(d, p->t.data, (size_t)ls_tensor_count(&p->t));
-        else if ((st = add_turned(d, &p->t)) < 0) goto done;
-    }
-    ls_digest_hex(d, hex);
+    for (int i = 0; st == LS_OK && i < ps->n; i++)
+        st = add_param(d, order[i], values ? values : &(ls_values){ here, NULL });
+    if (st == LS_OK) ls_digest_hex(d, hex);
 done:
     ls_digest_destroy(d);
     free(order);
     return st;
 }
+
+ls_status ls_params_digest(const ls_params *ps, char hex[33]) { return ls_params_digest_of(ps, NULL, hex); }

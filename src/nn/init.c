@@ -1,29 +1,68 @@
-/* init.c -- initial values of parameters. */
+/* init.c -- first values of parameters. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "lockstep/nn.h"
 
-ls_status ls_init_linear(ls_init how, ls_mt19937 *torch, uint64_t seed, int stream, ls_param *weight, ls_param *bias)
+ls_status ls_init_part(ls_param *p, uint64_t seed, ls_dist from)
 {
-    if (weight->t.ndim != 2) return ls_fail(LS_SHAPE, "parameter '%s': %d dimensions, expected a weight [O, I]",
-                                            weight->name, weight->t.ndim);
+    const uint64_t stream = ls_stream(LS_STREAM_VALUES, p->id);
+    const int64_t count = ls_tensor_count(&p->t);
+    float *v = p->t.data;
+    if (!v) return ls_fail(LS_INVALID, "parameter '%s' has no memory yet; call ls_params_bind first", p->name);
+    LS_TRY(ls_part_check(p->name, &p->part, &p->t));
+    for (int64_t i = 0, next; i < count; i = next) {
+        const uint64_t at = (uint64_t)ls_part_index(&p->part, &p->t, i, &next);
+        const size_t n = (size_t)(next - i);
+        switch (from.kind) {
+        case LS_DIST_UNIFORM: ls_philox_uniform(seed, stream, at, n, from.a, from.b, v + i); break;
+        case LS_DIST_NORMAL: ls_philox_normal(seed, stream, at, n, from.a, v + i); break;
+        case LS_DIST_CONSTANT:
+            for (size_t k = 0; k < n; k++) v[(size_t)i + k] = from.a;
+            break;
+        }
+    }
+    return LS_OK;
+}
+
+/* PyTorch's generator knows no places: all of the global tensor is drawn, and what is here is kept. */
+static ls_status draw_torch(ls_param *p, ls_mt19937 *torch, float lo, float hi)
+{
+    const size_t here = (size_t)ls_tensor_count(&p->t);
+    const size_t all = ls_part_is_all(&p->part) ? here : here / (size_t)p->part.count * (size_t)p->part.of;
+    float *v = p->t.data;
+    LS_TRY(ls_part_check(p->name, &p->part, &p->t));
+    float *drawn = all == here ? v : malloc(all * sizeof *drawn);
+    if (!drawn) return ls_fail(LS_NO_MEMORY, "parameter '%s': %zu elements to draw", p->name, all);
+    ls_mt19937_uniform(torch, lo, hi, all, drawn);
+    if (drawn == v) return LS_OK;
+    for (size_t i = 0; i < here; i++) v[i] = drawn[ls_part_index(&p->part, &p->t, (int64_t)i, NULL)];
+    free(drawn);
+    return LS_OK;
+}
+
+ls_status ls_init_linear(ls_init how, ls_mt19937 *torch, uint64_t seed, ls_param *weight, ls_param *bias)
+{
+    if (weight->t.ndim < 2) return ls_fail(LS_SHAPE, "parameter '%s': %d dimensions, expected a weight [O, I, ..]",
+                                           weight->name, weight->t.ndim);
     if (!weight->t.data || (bias && !bias->t.data))
         return ls_fail(LS_INVALID, "parameter '%s' has no memory yet; call ls_params_bind first", weight->name);
     if (how == LS_INIT_TORCH && !torch) return ls_fail(LS_INVALID, "init torch: no generator given");
 
     /* 1 / sqrt(fan_in) both times, but PyTorch gets to the weight's as kaiming_uniform_(a = sqrt(5)):
      * its roundings are kept, so that no value differs in its last bit. */
-    const double fan_in = (double)weight->t.dim[1], slope = sqrt(5.0);
+    int64_t shape[LS_MAX_DIMS];
+    ls_part_shape(&weight->part, &weight->t, shape);
+    double fan_in = 1.0; /* of a convolution [O, C, k, k]: C k^2 */
+    for (int i = 1; i < weight->t.ndim; i++) fan_in *= (double)shape[i];
+    const double slope = sqrt(5.0);
     const double gain = sqrt(2.0 / (1.0 + slope * slope));
     const float bound[2] = { (float)(sqrt(3.0) * (gain / sqrt(fan_in))), (float)(1.0 / sqrt(fan_in)) };
     ls_param *const p[2] = { weight, bias };
     for (int i = 0; i < 2; i++) {
         if (!p[i]) continue;
-        const size_t n = (size_t)ls_tensor_count(&p[i]->t);
-        if (how == LS_INIT_TORCH) ls_mt19937_uniform(torch, -bound[i], bound[i], n, p[i]->t.data);
-        else
-            ls_philox_uniform(seed, ls_stream(LS_STREAM_VALUES, (uint64_t)(stream + i)), 0, n, -bound[i], bound[i],
-                              p[i]->t.data);
+        if (how == LS_INIT_TORCH) LS_TRY(draw_torch(p[i], torch, -bound[i], bound[i]));
+        else LS_TRY(ls_init_part(p[i], seed, (ls_dist){ LS_DIST_UNIFORM, -bound[i], bound[i] }));
     }
     return LS_OK;
 }

@@ -25,23 +25,37 @@ ls_status ls_params_add(ls_params *ps, const char *name, int ndim, const int64_t
         ps->item = more;
         ps->cap = cap;
     }
+    for (int i = 0; i < ps->n; i++) ps->item[i].t.name = ps->item[i].name; /* where the list is now */
     ls_param *p = &ps->item[ps->n++];
     *p = (ls_param){ .t = { .dtype = LS_F32, .ndim = ndim }, .grad = { .dtype = LS_F32, .ndim = ndim } };
     snprintf(p->name, sizeof p->name, "%s", name);
+    p->t.name = p->name;
     for (int i = 0; i < ndim; i++) p->t.dim[i] = p->grad.dim[i] = dim[i];
+    p->id = (uint32_t)ps->n - 1;
+    p->unit = -1;
+    p->part = ls_part_all(&p->t);
+    p->own = p->keeps = (ls_range){ 0, (size_t)ls_tensor_count(&p->t) };
     return LS_OK;
+}
+
+static ls_status bind(ls_arena *a, const ls_param *p, size_t nbytes, ls_mem_kind kind, void **out)
+{
+    const ls_status st = ls_arena_alloc(a, nbytes, kind, out);
+    return st < 0 ? ls_while(st, "allocating parameter %s", p->name) : LS_OK;
 }
 
 ls_status ls_params_bind(ls_params *ps, ls_arena *values, ls_arena *grads)
 {
-    for (int i = 0; i < ps->n; i++)
-        LS_TRY(ls_arena_alloc(values, ls_tensor_nbytes(&ps->item[i].t), LS_MEM_PARAM, &ps->item[i].t.data));
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        LS_TRY(bind(values, p, ls_tensor_nbytes(&p->t), LS_MEM_PARAM, &p->t.data));
+    }
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         p->t.grad = NULL;
-        p->t.grad_ready = false;
+        p->t.grad_ready = p->dmaster_ready = false;
         if (!grads) continue;
-        LS_TRY(ls_arena_alloc(grads, ls_tensor_nbytes(&p->grad), LS_MEM_GRAD, &p->grad.data));
+        LS_TRY(bind(grads, p, ls_tensor_nbytes(&p->grad), LS_MEM_GRAD, &p->grad.data));
         p->t.grad = &p->grad;
     }
     return LS_OK;
@@ -51,14 +65,7 @@ ls_status ls_params_bind(ls_params *ps, ls_arena *values, ls_arena *grads)
 
 size_t ls_param_bf16_nbytes(const ls_param *p)
 {
-    return p->t.ndim >= 2 ? (size_t)ls_tensor_count(&p->t) * sizeof(uint16_t) : 0;
-}
-
-size_t ls_params_bf16_nbytes(const ls_params *ps)
-{
-    size_t n = 0;
-    for (int i = 0; i < ps->n; i++) n += (ls_param_bf16_nbytes(&ps->item[i]) + 63) / 64 * 64;
-    return n;
+    return p->t.ndim >= 2 && !p->f32 ? (size_t)ls_tensor_count(&p->t) * sizeof(uint16_t) : 0;
 }
 
 ls_status ls_params_bind_bf16(ls_params *ps, ls_arena *values)
@@ -67,7 +74,7 @@ ls_status ls_params_bind_bf16(ls_params *ps, ls_arena *values)
         ls_param *p = &ps->item[i];
         const size_t nbytes = ls_param_bf16_nbytes(p);
         if (nbytes == 0) continue;
-        LS_TRY(ls_arena_alloc(values, nbytes, LS_MEM_PARAM, &p->bf16));
+        LS_TRY(bind(values, p, nbytes, LS_MEM_PARAM, &p->bf16));
         p->t.bf16 = p->bf16;
     }
     return LS_OK;
@@ -86,7 +93,7 @@ void ls_params_round(ls_params *ps)
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         const int64_t n = ls_tensor_count(&p->t);
-        if (p->bf16 && p->t.data) ls_share(round_values, p, n, LS_SHARE_LINE, 6 * n);
+        if (p->bf16 && p->t.data) ls_parallel_for(round_values, p, n, LS_SHARE_LINE, 6 * n);
     }
 }
 
@@ -95,6 +102,7 @@ void ls_params_round(ls_params *ps)
 void ls_params_free(ls_params *ps)
 {
     free(ps->item);
+    ls_arena_destroy(ps->loan);
     *ps = (ls_params){ 0 };
 }
 
@@ -103,6 +111,14 @@ ls_param *ls_params_find(const ls_params *ps, const char *name)
     for (int i = 0; i < ps->n; i++)
         if (strcmp(ps->item[i].name, name) == 0) return &ps->item[i];
     return NULL;
+}
+
+const ls_param *ls_params_largest(const ls_params *ps)
+{
+    const ls_param *most = NULL;
+    for (int i = 0; i < ps->n; i++)
+        if (!most || ls_tensor_count(&ps->item[i].t) > ls_tensor_count(&most->t)) most = &ps->item[i];
+    return most;
 }
 
 int64_t ls_params_count(const ls_params *ps)
@@ -121,7 +137,8 @@ size_t ls_params_nbytes(const ls_params *ps)
 
 void ls_params_zero_grad(ls_params *ps)
 {
-    for (int i = 0; i < ps->n; i++) ps->item[i].t.grad_ready = ps->item[i].t.grad_reduced = false;
+    for (int i = 0; i < ps->n; i++)
+        ps->item[i].t.grad_ready = ps->item[i].t.grad_reduced = ps->item[i].dmaster_ready = false;
 }
 
 void ls_params_decay_matrices(ls_params *ps)

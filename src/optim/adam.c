@@ -12,13 +12,10 @@
 #include <math.h>
 
 #include "base/bf16.h"
+#include "base/compiler.h"
 #include "optim/optim.h"
-#include "tensor/share.h"
-
-#define BYTES 28 /* moved for an element */
 
 typedef struct pass {
-    ls_update u;
     float *m, *v;
     float decay;                /* adam: times p, into g */
     float shrink;               /* adamw: times p */
@@ -28,15 +25,16 @@ typedef struct pass {
     float eps, minus_step;
 } pass;
 
-static LS_ALWAYS_INLINE void loop(const pass *whole, int64_t first, int64_t end, bool with_copy)
+static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool with_copy)
 {
-    const pass f = *whole;
-    float *restrict p = f.u.p, *restrict m = f.m, *restrict v = f.v;
-    const float *restrict g = f.u.g;
-    uint16_t *restrict copy = f.u.bf16;
+    const pass f = *with;
+    const float scale = u->grad_scale;
+    float *restrict p = u->p, *restrict m = f.m, *restrict v = f.v;
+    const float *restrict g = u->g;
+    uint16_t *restrict copy = u->bf16;
     LS_INDEPENDENT
-    for (int64_t i = first; i < end; i++) {
-        float d = g[i] * f.u.grad_scale;
+    for (int64_t i = 0; i < u->n; i++) {
+        float d = g[i] * scale;
         d = f.decay == 0.0f ? d : fmaf(p[i], f.decay, d);
         float x = p[i] * f.shrink;
         m[i] = fmaf(d, f.one_minus_beta1, m[i] * f.beta1);
@@ -48,31 +46,49 @@ static LS_ALWAYS_INLINE void loop(const pass *whole, int64_t first, int64_t end,
     }
 }
 
-LS_KERNEL static void update(const void *call, int64_t first, int64_t count)
+LS_KERNEL static void run(const ls_update *u, const pass *f)
 {
-    const pass *f = call;
-    if (f->u.bf16) loop(f, first, first + count, true);
-    else loop(f, first, first + count, false);
+    if (u->bf16) loop(u, f, true);
+    else loop(u, f, false);
 }
 
-void ls_adam_update(const ls_optim_config *c, bool decoupled, int64_t step, const ls_update *u, float *exp_avg,
-                    float *exp_avg_sq)
+static void adam(const ls_optim_config *c, bool decoupled, const ls_update *u)
 {
-    double correction1 = 1.0 - pow(c->beta1, (double)step), correction2 = 1.0 - pow(c->beta2, (double)step);
-    double weight_decay = u->decay ? c->weight_decay : 0.0;
+    double correction1 = 1.0 - pow(c->beta1, (double)u->step), correction2 = 1.0 - pow(c->beta2, (double)u->step);
     const pass f = {
-        .u = *u,
-        .m = exp_avg,
-        .v = exp_avg_sq,
-        .decay = decoupled ? 0.0f : (float)weight_decay,
-        .shrink = decoupled ? (float)(1.0 - c->lr * weight_decay) : 1.0f,
+        .m = ls_update_state(u, 0),
+        .v = ls_update_state(u, 1),
+        .decay = decoupled ? 0.0f : (float)u->weight_decay,
+        .shrink = decoupled ? (float)(1.0 - u->lr * u->weight_decay) : 1.0f,
         .beta1 = (float)c->beta1,
         .one_minus_beta1 = (float)(1.0 - c->beta1),
         .beta2 = (float)c->beta2,
         .one_minus_beta2 = (float)(1.0 - c->beta2),
         .root_correction2 = (float)sqrt(correction2),
         .eps = (float)c->eps,
-        .minus_step = (float)-(c->lr / correction1),
+        .minus_step = (float)-(u->lr / correction1),
     };
-    ls_share(update, &f, u->n, LS_SHARE_LINE, BYTES * u->n);
+    run(u, &f);
 }
+
+static void update(const ls_optim_config *c, const ls_update *u) { adam(c, false, u); }
+static void update_decoupled(const ls_optim_config *c, const ls_update *u) { adam(c, true, u); }
+
+static ls_status check(const ls_optim_config *c)
+{
+    const ls_optim_rule rule[] = { { "beta1", c->beta1, 1.0 }, { "beta2", c->beta2, 1.0 }, { "eps", c->eps, 0.0 } };
+    return ls_optim_check(c->name, rule, 3);
+}
+
+static const char *const keys[] = { "optim.betas", "optim.eps", NULL };
+
+#define STATES .nstates = 2, .state_name = { "exp_avg", "exp_avg_sq" }, .keys = keys
+
+const ls_optim_class ls_optim_adam = {
+    .name = "adam", .defaults = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 },
+    STATES, .check = check, .update = update,
+};
+const ls_optim_class ls_optim_adamw = {
+    .name = "adamw", .defaults = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01 },
+    STATES, .check = check, .update = update_decoupled,
+};

@@ -28,7 +28,6 @@ LS_KERNEL static double squares(const float *g, size_t n)
 #define BLOCK ((int64_t)64 << 10) /* elements, at least */
 
 #define AT_ONCE 128               /* parameters whose sums travel together */
-#define SHARED ((int64_t)1 << 18) /* elements from which on a part of them takes longer to add than to ask for */
 
 typedef struct blocks {
     const float *g;
@@ -50,49 +49,37 @@ static double sum_of_squares(const float *g, int64_t n)
     double sum[MOST_BLOCKS], all = 0.0;
     const int64_t even = (n + MOST_BLOCKS - 1) / MOST_BLOCKS, size = even < BLOCK ? BLOCK : (even + 7) / 8 * 8;
     const int64_t count = (n + size - 1) / size;
-    ls_share(sum_blocks, &(blocks){ g, n, size, sum }, count, 1, n * (int64_t)sizeof *g);
+    ls_parallel_for(sum_blocks, &(blocks){ g, n, size, sum }, count, 1, n * (int64_t)sizeof *g);
     for (int64_t k = 0; k < count; k++) all += sum[k];
     return all;
 }
 
-static bool has_gradient(const ls_param *p) { return p->t.grad_ready && p->grad.data; }
+static bool has_gradient(const ls_param *p) { return ls_param_has_gradient(p) && ls_param_gradients(p); }
 
-static bool any_sharded(const ls_params *ps)
+/* Whether this rank has all of a gradient, and not a part of it that others add to. */
+static bool has_all(const ls_param *p)
 {
-    for (int i = 0; i < ps->n; i++)
-        if (ps->item[i].sharded) return true;
-    return false;
+    return ls_part_is_all(&p->part) && p->own.count == (size_t)ls_tensor_count(&p->t);
 }
 
-static int64_t elements(const ls_params *ps)
+static double sum_of(const ls_param *p, ls_range of)
 {
-    int64_t n = 0;
-    for (int i = 0; i < ps->n; i++)
-        if (has_gradient(&ps->item[i])) n += ls_tensor_count(&ps->item[i].t);
-    return n;
+    return has_gradient(p) ? sum_of_squares(ls_param_gradients(p) + (of.first - p->own.first), (int64_t)of.count) : 0.0;
 }
 
-/* A sharded parameter's parts are summed where they are; of the others each by the rank in whose part of all elements
- * it begins, and by the rest taken from it: zeros change no bit of a sum. */
-static ls_status norm_of(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit)
+/* Every rank adds up the elements it keeps, and takes the sums of the others: zeros change no bit of a sum. `g` NULL:
+ * this rank has all gradients and adds up all. `dry`: gradients have addresses and no memory, and their norm is 0. */
+static ls_status norm_of(ls_group *g, const ls_params *ps, bool dry, double *norm, const ls_param **culprit)
 {
     double sum = 0.0, of[AT_ONCE];
-    int64_t before = 0;
-    const int64_t all = g ? elements(ps) : 0;
-    const bool shared = g && ls_group_size(g) > 1 && (all >= SHARED || (all > 0 && any_sharded(ps)));
     if (culprit) *culprit = NULL;
     for (int first = 0; first < ps->n; first += AT_ONCE) {
         const int n = ps->n - first < AT_ONCE ? ps->n - first : AT_ONCE;
         for (int i = 0; i < n; i++) {
             const ls_param *p = &ps->item[first + i];
-            const int64_t count = has_gradient(p) ? ls_tensor_count(&p->t) : 0;
-            const bool mine = !shared || p->sharded || before * ls_group_size(g) / all == ls_group_rank(g);
-            const ls_range part = p->sharded ? p->own : (ls_range){ 0, (size_t)count };
-            of[i] =
-                mine && count > 0 ? sum_of_squares((const float *)p->grad.data + part.first, (int64_t)part.count) : 0.0;
-            before += count;
+            of[i] = dry ? 0.0 : sum_of(p, g ? p->keeps : p->own);
         }
-        if (shared) LS_TRY(ls_all_reduce(g, NULL, of, (size_t)n, LS_F64, LS_SUM));
+        if (g) LS_TRY(ls_all_reduce(g, NULL, of, (size_t)n, LS_F64, LS_SUM));
         for (int i = 0; i < n; i++) {
             sum += of[i];
             if (LS_LIKELY(isfinite(sum))) continue; /* squares of floats do not overflow a double */
@@ -107,16 +94,24 @@ static ls_status norm_of(ls_group *g, const ls_params *ps, double *norm, const l
 
 ls_status ls_grad_norm(const ls_params *ps, double *norm, const ls_param **culprit)
 {
-    if (any_sharded(ps))
-        return ls_fail(LS_INVALID, "ls_grad_norm of sharded gradients: every rank has a part of them, call "
-                                   "ls_grad_norm_shared");
-    return norm_of(NULL, ps, norm, culprit);
+    for (int i = 0; i < ps->n; i++)
+        if (!has_all(&ps->item[i]))
+            return ls_fail(LS_INVALID, "ls_grad_norm: this rank has a part of the gradient of %s, and others the rest: call "
+                                       "ls_grad_norm_shared", ps->item[i].name);
+    return norm_of(NULL, ps, false, norm, culprit);
 }
 
 ls_status ls_grad_norm_shared(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit)
 {
     if (!g) return ls_fail(LS_INVALID, "ls_grad_norm_shared without a group: ls_grad_norm needs none");
-    return norm_of(g, ps, norm, culprit);
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        if (!p->replicas && ls_group_size(g) > 1)
+            return ls_fail(LS_INVALID, "ls_grad_norm_shared over %d ranks: nothing says which of them counts the gradient of "
+                                       "%s: call ls_ddp_create first", ls_group_size(g), p->name);
+    }
+    const bool dry = ls_world_is_dry(ls_group_world(g));
+    return norm_of(ls_group_size(g) > 1 ? g : NULL, ps, dry, norm, culprit);
 }
 
 double ls_clip_scale(double norm, double max_norm)

@@ -7,26 +7,24 @@
 #include <math.h>
 
 #include "base/bf16.h"
+#include "base/compiler.h"
 #include "optim/optim.h"
-#include "tensor/share.h"
-
-#define BYTES 12 /* moved for an element, without momentum */
 
 typedef struct pass {
-    ls_update u;
     float *b;
     float momentum, decay, minus_lr;
 } pass;
 
-static LS_ALWAYS_INLINE void loop(const pass *whole, int64_t first, int64_t end, bool with_momentum, bool with_copy)
+static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool with_momentum, bool with_copy)
 {
-    const pass f = *whole;
-    float *restrict p = f.u.p, *restrict b = f.b;
-    const float *restrict g = f.u.g;
-    uint16_t *restrict copy = f.u.bf16;
+    const pass f = *with;
+    const float scale = u->grad_scale;
+    float *restrict p = u->p, *restrict b = f.b;
+    const float *restrict g = u->g;
+    uint16_t *restrict copy = u->bf16;
     LS_INDEPENDENT
-    for (int64_t i = first; i < end; i++) {
-        float d = g[i] * f.u.grad_scale;
+    for (int64_t i = 0; i < u->n; i++) {
+        float d = g[i] * scale;
         d = f.decay == 0.0f ? d : fmaf(p[i], f.decay, d);
         if (with_momentum) d = b[i] = f.momentum * b[i] + d;
         const float x = fmaf(d, f.minus_lr, p[i]);
@@ -35,24 +33,35 @@ static LS_ALWAYS_INLINE void loop(const pass *whole, int64_t first, int64_t end,
     }
 }
 
-LS_KERNEL static void update(const void *call, int64_t first, int64_t count)
+LS_KERNEL static void run(const ls_update *u, const pass *f)
 {
-    const pass *f = call;
-    const int64_t end = first + count;
-    if (f->b && f->u.bf16) loop(f, first, end, true, true);
-    else if (f->b) loop(f, first, end, true, false);
-    else if (f->u.bf16) loop(f, first, end, false, true);
-    else loop(f, first, end, false, false);
+    if (f->b && u->bf16) loop(u, f, true, true);
+    else if (f->b) loop(u, f, true, false);
+    else if (u->bf16) loop(u, f, false, true);
+    else loop(u, f, false, false);
 }
 
-void ls_sgd_update(const ls_optim_config *c, const ls_update *u, float *buffer)
+static void update(const ls_optim_config *c, const ls_update *u)
 {
     const pass f = {
-        .u = *u,
-        .b = buffer,
+        .b = ls_update_state(u, 0),
         .momentum = (float)c->momentum,
-        .decay = u->decay ? (float)c->weight_decay : 0.0f,
-        .minus_lr = (float)-c->lr,
+        .decay = (float)u->weight_decay,
+        .minus_lr = (float)-u->lr,
     };
-    ls_share(update, &f, u->n, LS_SHARE_LINE, BYTES * u->n);
+    run(u, &f);
 }
+
+static int uses(const ls_optim_config *c) { return c->momentum != 0.0 ? 1 : 0; }
+
+static ls_status check(const ls_optim_config *c)
+{
+    return ls_optim_check(c->name, &(ls_optim_rule){ "momentum", c->momentum, 0.0 }, 1);
+}
+
+static const char *const keys[] = { "optim.momentum", NULL };
+
+const ls_optim_class ls_optim_sgd = {
+    .name = "sgd", .defaults = { .lr = 1e-3 }, .nstates = 1, .state_name = { "momentum_buffer" },
+    .uses = uses, .keys = keys, .check = check, .update = update,
+};

@@ -1,0 +1,123 @@
+/* unit.c -- the list of a model's units, and the one loop over them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lockstep/unit.h"
+
+/* --- describing a model ------------------------------------------------------------------ */
+
+static ls_unit *newest(const ls_units *us) { return us->n ? &us->item[us->n - 1] : NULL; }
+
+/* Whether the newest unit has all that its forward reads. */
+static ls_status check_newest(const ls_units *us)
+{
+    const ls_unit *u = newest(us);
+    if (!u || u->npositions == u->cls->nparams) return LS_OK;
+    return ls_fail(LS_INVALID, "unit '%s' has %d parameter%s, but its forward reads %d: add the others, or correct nparams",
+                   u->name, u->npositions, u->npositions == 1 ? "" : "s", u->cls->nparams);
+}
+
+ls_status ls_units_begin(ls_units *us, const char *name, int number, const ls_unit_class *cls, const void *arg)
+{
+    LS_TRY(check_newest(us));
+    if (!name || !*name || strlen(name) >= LS_UNIT_NAME)
+        return ls_fail(LS_INVALID, "unit name '%s': expected 1 to %d bytes", name ? name : "", LS_UNIT_NAME - 1);
+    for (int i = 0; i < us->n; i++)
+        if (strcmp(us->item[i].name, name) == 0) return ls_fail(LS_INVALID, "two units are called '%s'", name);
+    if (us->n == us->cap) {
+        const int cap = us->cap ? 2 * us->cap : 8;
+        ls_unit *more = realloc(us->item, (size_t)cap * sizeof *more);
+        if (!more) return ls_fail(LS_NO_MEMORY, "list of %d units", cap);
+        us->item = more;
+        us->cap = cap;
+    }
+    int *position = cls->nparams > 0 ? calloc((size_t)cls->nparams, sizeof *position) : NULL;
+    if (cls->nparams > 0 && !position) return ls_fail(LS_NO_MEMORY, "unit '%s'", name);
+    const ls_unit *before = newest(us);
+    const int first = before ? before->first + before->nparams : us->nroot;
+    ls_unit *u = &us->item[us->n++];
+    *u = (ls_unit){ .number = number, .first = first, .position = position, .cls = cls, .arg = arg };
+    snprintf(u->name, sizeof u->name, "%s", name);
+    return LS_OK;
+}
+
+/* Gives parameter `index` the unit's next position. */
+static ls_status place(ls_unit *u, int index, const char *name)
+{
+    if (u->npositions == u->cls->nparams)
+        return ls_fail(LS_INVALID, "unit '%s': parameter '%s' is one more than the %d that its forward reads", u->name, name,
+                       u->cls->nparams);
+    u->position[u->npositions++] = index;
+    return LS_OK;
+}
+
+ls_status ls_units_add(ls_units *us, ls_params *ps, const char *name, int ndim, const int64_t *dim)
+{
+    ls_unit *u = newest(us);
+    const int index = ps->n;
+    if (index != (u ? u->first + u->nparams : us->nroot))
+        return ls_fail(LS_INVALID, "unit '%s': parameter '%s' follows %d parameters, of which the units know %d", u ? u->name : "root",
+                       name, index, u ? u->first + u->nparams : us->nroot);
+    const ls_status st = ls_params_add(ps, name, ndim, dim);
+    if (st < 0) return ls_while(st, "registering the parameters of unit '%s'", u ? u->name : "root");
+    if (!u) {
+        us->nroot++;
+        return LS_OK;
+    }
+    u->nparams++;
+    ps->item[index].unit = us->n - 1;
+    return place(u, index, name);
+}
+
+ls_status ls_units_share(ls_units *us, const ls_params *ps, const char *name)
+{
+    ls_unit *u = newest(us);
+    if (!u) return ls_fail(LS_INVALID, "parameter '%s' is to be shared by a unit, and there is none yet", name);
+    for (int i = 0; i < us->nroot; i++)
+        if (strcmp(ps->item[i].name, name) == 0) return place(u, i, name);
+    return ls_fail(LS_INVALID, "unit '%s' shares parameter '%s', which is not the root's: add it before the first unit", u->name,
+                   name);
+}
+
+ls_status ls_units_end(const ls_units *us, const ls_params *ps)
+{
+    const ls_unit *u = newest(us);
+    if (!u) return ls_fail(LS_INVALID, "a model of %d parameters has no unit", ps->n);
+    LS_TRY(check_newest(us));
+    const int known = u->first + u->nparams;
+    if (known == ps->n) return LS_OK;
+    return ls_fail(LS_INVALID, "parameter '%s' belongs to no unit: add it by ls_units_add", ps->item[known].name);
+}
+
+void ls_units_free(ls_units *us)
+{
+    for (int i = 0; i < us->n; i++) free(us->item[i].position);
+    free(us->item);
+    *us = (ls_units){ 0 };
+}
+
+/* --- computing --------------------------------------------------------------------------- */
+
+/* What a block is computed from: the tape keeps a copy of it until backward is over. */
+typedef struct call {
+    const ls_unit *u;
+    ls_pass pass;
+} call;
+
+static ls_tensor *compute(ls_tape *t, ls_tensor *x, const void *arg)
+{
+    const call *c = arg;
+    return c->u->cls->forward(c->u, t, x, &c->pass);
+}
+
+ls_tensor *ls_units_forward(const ls_units *us, int first, int count, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+{
+    for (const ls_unit *u = us->item + first; count-- > 0; u++) {
+        const call c = { .u = u, .pass = *pass };
+        ls_tape_unit_begin(t, u);
+        x = u->cls->recompute ? ls_block(t, x, compute, &c, sizeof c) : compute(t, x, &c);
+        ls_tape_unit_end(t);
+    }
+    return x;
+}
