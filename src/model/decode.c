@@ -1,6 +1,6 @@
 /* decode.c -- a language model, read a few tokens at a time; and generation, which reads what it makes.
  *
- * The formula is the model's own (ls_model_class.hidden), on a tape without gradients. A prompt goes through in pieces
+ * The formula is the model's own units, on a tape without gradients. A prompt goes through in pieces
  * of PIECE tokens, so that its activations have a bound; then a token at a time, which takes as long as reading all
  * weights once. All memory is taken at the start.
  */
@@ -9,7 +9,6 @@
 
 #include "base/env.h"
 #include "lockstep/decode.h"
-#include "model/lm.h"
 #include "tensor/tape.h"
 
 #define PIECE 256
@@ -27,16 +26,25 @@ struct ls_decoder {
 
 /* --- memory ---------------------------------------------------------------------------- */
 
+/* x through the units [0, units), after the tokens that are in kv. */
+static ls_tensor *forward(const ls_model *m, int units, ls_tape *t, ls_tensor *x, ls_kv *kv)
+{
+    ls_pass pass = ls_model_pass(m);
+    pass.kv = kv;
+    pass.at.first = kv->n;
+    pass.output = LS_OUTPUT_LAST_LOGITS;
+    return ls_units_forward(&m->units, 0, units, t, x, &pass);
+}
+
 /* Bytes of slab that n tokens take. */
-static ls_status slab_of(const ls_model *model, const ls_kv *kv, int64_t n, size_t *bytes)
+static ls_status slab_of(const ls_model *m, const ls_kv *kv, int64_t n, size_t *bytes)
 {
     ls_tape *t;
-    ls_model copy = *model, *m = &copy;
     ls_kv dry = *kv;
     const int64_t dim[2] = { 1, n };
     LS_TRY(ls_tape_create_dry(&t));
     ls_tape_set_grad(t, false);
-    ls_lm_last_logits(m, t, m->cls->hidden(m, t, ls_tape_input(t, LS_I64, 2, dim, NULL), &dry));
+    forward(m, m->units.n, t, ls_tape_input(t, LS_I64, 2, dim, NULL), &dry);
     const ls_status st = ls_tape_status(t);
     *bytes = ls_tape_peak(t);
     ls_tape_destroy(t);
@@ -63,16 +71,18 @@ static void parts_of(ls_decoder *d, part out[PARTS])
 
 static int64_t piece_of(const ls_kv *kv) { return kv->capacity < PIECE ? kv->capacity : PIECE; }
 
-static ls_status take_memory(ls_decoder *d, ls_ledger *ledger)
+static ls_status take_memory(ls_decoder *d, ls_ledger *ledger, bool dry)
 {
     part parts[PARTS];
     size_t all = 0, slab;
+    void *p;
     parts_of(d, parts);
     LS_TRY(slab_of(d->m, &d->kv, piece_of(&d->kv), &slab));
-    LS_TRY(ls_tape_create(slab, ledger, NULL, &d->t));
+    LS_TRY(dry ? ls_tape_create_dry(&d->t) : ls_tape_create(slab, ledger, NULL, &d->t));
     ls_tape_set_grad(d->t, false);
     for (int i = 0; i < PARTS; i++) all += parts[i].nbytes + 64;
-    LS_TRY(ls_arena_create(all, false, ledger, &d->arena));
+    LS_TRY(dry ? ls_arena_create_dry(ledger, &d->arena) : ls_arena_create(all, false, ledger, &d->arena));
+    if (dry) LS_TRY(ls_arena_alloc(d->arena, slab, LS_MEM_ACT, &p)); /* which else the tape counts */
     for (int i = 0; i < PARTS; i++) LS_TRY(ls_arena_alloc(d->arena, parts[i].nbytes, LS_MEM_ACT, parts[i].p));
     return LS_OK;
 }
@@ -86,40 +96,35 @@ static ls_kv cache_of(const ls_lm_config *c)
 
 static ls_status is_of_language(const ls_model *m)
 {
-    if (m->cls->hidden) return LS_OK;
-    return ls_fail(LS_UNSUPPORTED, "a model '%s' is not one of language: gpt2 and llama are", m->cls->name);
+    char names[128];
+    if (m->cls->lm) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "a model '%s' is not one of language: %s are", m->cls->name,
+                   ls_model_names(LS_LM_KEY, names, sizeof names));
 }
 
-ls_status ls_decoder_bytes(const ls_model *m, size_t *out)
-{
-    LS_TRY(is_of_language(m));
-    const ls_lm_config *c = m->state;
-    ls_decoder d = { .kv = cache_of(c), .V = (size_t)c->vocab_size };
-    part parts[PARTS];
-    LS_TRY(slab_of(m, &d.kv, piece_of(&d.kv), out));
-    parts_of(&d, parts);
-    *out = (*out + 63) / 64 * 64;
-    for (int i = 0; i < PARTS; i++) *out += (parts[i].nbytes + 63) / 64 * 64;
-    return LS_OK;
-}
-
-ls_status ls_decoder_create(ls_model *m, ls_ledger *ledger, ls_decoder **out)
+static ls_status create(ls_model *m, ls_ledger *ledger, bool dry, ls_decoder **out)
 {
     *out = NULL;
     LS_TRY(is_of_language(m));
-    const ls_lm_config *c = m->state;
+    const ls_lm_config *c = &m->lm;
     ls_decoder *d = calloc(1, sizeof *d);
     if (!d) return ls_fail(LS_NO_MEMORY, "a decoder");
     d->m = m;
     d->V = (size_t)c->vocab_size;
     d->kv = cache_of(c);
-    const ls_status st = take_memory(d, ledger);
+    const ls_status st = take_memory(d, ledger, dry);
     if (st < 0) {
         ls_decoder_destroy(d);
         return ls_while(st, "allocating the decoder");
     }
     *out = d;
     return LS_OK;
+}
+
+ls_status ls_decoder_create(ls_model *m, ls_ledger *ledger, ls_decoder **out) { return create(m, ledger, false, out); }
+ls_status ls_decoder_create_dry(ls_model *m, ls_ledger *ledger, ls_decoder **out)
+{
+    return create(m, ledger, true, out);
 }
 
 void ls_decoder_destroy(ls_decoder *d)
@@ -142,8 +147,8 @@ static ls_status read_piece(ls_decoder *d, int64_t n, const float **logits)
     const int64_t dim[2] = { 1, n };
     ls_tape_reset(d->t);
     ls_tensor *x = ls_tape_input(d->t, LS_I64, 2, dim, d->id + d->kv.n);
-    ls_tensor *h = d->m->cls->hidden(d->m, d->t, x, &d->kv);
-    ls_tensor *y = logits && h ? ls_lm_last_logits(d->m, d->t, h) : NULL;
+    const int units = d->m->units.n - (logits ? 0 : 1); /* the head is for logits alone */
+    const ls_tensor *y = forward(d->m, units, d->t, x, &d->kv);
     LS_TRY(ls_tape_status(d->t));
     if (logits) *logits = y->data;
     d->kv.n += n;

@@ -13,103 +13,172 @@
 #include "model/lm.h"
 
 #include <math.h>
+#include <stddef.h>
 
-enum { EMBED, FIRST_BLOCK }; /* indices of parameters */
-enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ, GATE_PROJ, UP_PROJ, DOWN_PROJ, INPUT_NORM, POST_NORM, PER_BLOCK };
+/* --- sizes ------------------------------------------------------------------------------ */
 
-static ls_status add_block(ls_model *m, int64_t l, int64_t C, int64_t kv, int64_t F)
+static ls_status resolve(const ls_model_config *c, ls_model_config *out)
 {
-    LS_TRY(ls_lm_add(m, "model.layers.%d.self_attn.q_proj.weight", l, C, C));
-    LS_TRY(ls_lm_add(m, "model.layers.%d.self_attn.k_proj.weight", l, kv, C));
-    LS_TRY(ls_lm_add(m, "model.layers.%d.self_attn.v_proj.weight", l, kv, C));
-    LS_TRY(ls_lm_add(m, "model.layers.%d.self_attn.o_proj.weight", l, C, C));
-    LS_TRY(ls_lm_add(m, "model.layers.%d.mlp.gate_proj.weight", l, F, C));
-    LS_TRY(ls_lm_add(m, "model.layers.%d.mlp.up_proj.weight", l, F, C));
-    LS_TRY(ls_lm_add(m, "model.layers.%d.mlp.down_proj.weight", l, C, F));
-    LS_TRY(ls_lm_add(m, "model.layers.%d.input_layernorm.weight", l, C, 0));
-    return ls_lm_add(m, "model.layers.%d.post_attention_layernorm.weight", l, C, 0);
+    LS_TRY(ls_lm_resolve(c, out));
+    const ls_lm_config *s = &out->lm;
+    if (s->d_model / s->n_head % 2 != 0)
+        return ls_fail(LS_BAD_CONFIG, "model.d_model %lld over model.n_head %lld gives heads of %lld channels: rotary "
+                       "positions need an even number", (long long)s->d_model, (long long)s->n_head,
+                       (long long)(s->d_model / s->n_head));
+    const double p[] = { s->embd_dropout, s->attn_dropout, s->resid_dropout };
+    for (int i = 0; i < 3; i++)
+        if (p[i] > 0) return ls_fail(LS_UNSUPPORTED, "a dropout of %g: llama has none here; set it to 0", p[i]);
+    return LS_OK;
 }
 
-static ls_status create(const ls_model_config *c, ls_model *m)
+/* V C + L (2 C^2 + 2 C C Hkv / H + 3 C F + 2 C) + C, and V C more where the head has a matrix of its own. */
+static int64_t count(const ls_model_config *c)
 {
-    LS_TRY(ls_lm_create(c, m));
-    const ls_lm_config *s = m->state;
-    const int64_t C = s->d_model, kv = C / s->n_head * s->n_kv_head;
-    LS_TRY(ls_lm_add(m, "model.embed_tokens.weight", 0, s->vocab_size, C));
-    for (int64_t l = 0; l < s->n_layer; l++) LS_TRY(add_block(m, l, C, kv, s->d_ff));
-    LS_TRY(ls_lm_add(m, "model.norm.weight", 0, C, 0));
-    return s->tied ? LS_OK : ls_lm_add(m, "lm_head.weight", 0, s->vocab_size, C);
+    const int64_t V = c->lm.vocab_size, L = c->lm.n_layer, C = c->lm.d_model, F = c->lm.d_ff;
+    const int64_t kv = C / c->lm.n_head * c->lm.n_kv_head;
+    return V * C + L * (2 * C * C + 2 * C * kv + 3 * C * F + 2 * C) + C + (c->lm.tied ? 0 : V * C);
 }
 
-static ls_status init(ls_model *m, const ls_model_config *c)
+static void flops(const ls_model_config *c, ls_model_flops *out)
 {
-    static const char *const residual[] = { ".o_proj.weight", ".down_proj.weight", NULL };
-    return ls_lm_init(m, c, residual);
+    const int64_t V = c->lm.vocab_size, C = c->lm.d_model, H = c->lm.n_head;
+    *out = (ls_model_flops){ .tables = c->lm.tied ? 0 : V * C, .layers = c->lm.n_layer, .heads = H, .width = C / H };
+}
+
+#define SIZES(V, T, L, H, K, C, F, tie) \
+    { .vocab_size = (V), .seq_len = (T), .n_layer = (L), .n_head = (H), .n_kv_head = (K), .d_model = (C), .d_ff = (F), \
+      .norm_eps = 1e-5, .rope_theta = 10000, .tied = (tie) }
+
+/* Sizes of small models that people train on stories; llama-1b is TinyLlama's (Zhang et al. 2024). */
+static const ls_model_preset presets[] = {
+    { "llama-tiny", "llama", SIZES(512, 512, 5, 8, 4, 64, 172, true) },
+    { "llama-15m", "llama", SIZES(32000, 256, 6, 6, 6, 288, 768, true) },
+    { "llama-110m", "llama", SIZES(32000, 1024, 12, 12, 12, 768, 2048, true) },
+    { "llama-1b", "llama", SIZES(32000, 2048, 22, 32, 4, 2048, 5632, false) },
+    { NULL, NULL, { 0 } },
+};
+
+/* --- parameters ----------------------------------------------------------------------------- */
+
+enum { EMBED, IN_EMBEDDING };
+static const ls_lm_param embedding_params[] = {
+    [EMBED] = { "model.embed_tokens.weight", { LS_LM_V, LS_LM_C }, .head = true },
+};
+
+enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ, GATE_PROJ, UP_PROJ, DOWN_PROJ, INPUT_NORM, POST_NORM, IN_BLOCK };
+static const ls_lm_param block_params[] = {
+    [Q_PROJ] = { "model.layers.%d.self_attn.q_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_NORMAL },
+    [K_PROJ] = { "model.layers.%d.self_attn.k_proj.weight", { LS_LM_KV, LS_LM_C }, .init = LS_LM_NORMAL },
+    [V_PROJ] = { "model.layers.%d.self_attn.v_proj.weight", { LS_LM_KV, LS_LM_C }, .init = LS_LM_NORMAL },
+    [O_PROJ] = { "model.layers.%d.self_attn.o_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL },
+    [GATE_PROJ] = { "model.layers.%d.mlp.gate_proj.weight", { LS_LM_F, LS_LM_C }, .init = LS_LM_NORMAL },
+    [UP_PROJ] = { "model.layers.%d.mlp.up_proj.weight", { LS_LM_F, LS_LM_C }, .init = LS_LM_NORMAL },
+    [DOWN_PROJ] = { "model.layers.%d.mlp.down_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL },
+    [INPUT_NORM] = { "model.layers.%d.input_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
+    [POST_NORM] = { "model.layers.%d.post_attention_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
+};
+
+enum { NORM, HEAD, IN_HEAD };
+static const ls_lm_param head_params[] = {
+    [NORM] = { "model.norm.weight", { LS_LM_C }, .init = LS_LM_ONE },
+    [HEAD] = { "lm_head.weight", { LS_LM_V, LS_LM_C }, .head = true },
+};
+
+/* --- forward ------------------------------------------------------------------------------------ */
+
+#define P(position) (&ls_unit_param(u, pass, position)->t)
+
+/* ids [B, T] -> [B, T, C]. */
+static ls_tensor *embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, const ls_pass *pass)
+{
+    return ls_embedding(t, ls_lm_ids(u, t, ids, pass), P(EMBED));
 }
 
 /* x w^T as heads: [B, T, C] -> [B, T, heads, D]. */
-static ls_tensor *heads(ls_tape *t, ls_tensor *x, ls_param *w, int64_t n, int64_t D)
+static ls_tensor *heads(ls_tape *t, ls_tensor *x, ls_tensor *w, int64_t n, int64_t D)
 {
-    ls_tensor *y = ls_linear(t, x, &w->t, NULL);
+    ls_tensor *y = ls_linear(t, x, w, NULL);
     return y ? ls_reshape(t, y, 4, (int64_t[]){ y->dim[0], y->dim[1], n, D }) : NULL;
 }
 
-static ls_tensor *attention(const ls_lm_block *b, ls_tape *t, ls_tensor *x)
+static ls_tensor *attention(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    const ls_lm_config *c = b->c;
-    ls_param *w = b->w;
-    const int64_t D = c->d_model / c->n_head, first = b->kv ? b->kv->n : 0;
+    const ls_lm_config *c = ls_lm_sizes(u);
+    const int64_t D = c->d_model / c->n_head, first = pass->at.first;
     const float scale = (float)(1.0 / sqrt((double)D));
-    ls_tensor *h = ls_rmsnorm(t, x, &w[INPUT_NORM].t, (float)c->norm_eps);
-    ls_tensor *q = ls_rope(t, heads(t, h, &w[Q_PROJ], c->n_head, D), c->rope_theta, first);
-    ls_tensor *k = ls_rope(t, heads(t, h, &w[K_PROJ], c->n_kv_head, D), c->rope_theta, first);
-    ls_tensor *v = heads(t, h, &w[V_PROJ], c->n_kv_head, D);
-    ls_tensor *y = b->kv ? ls_attention_cached(t, q, k, v, scale, b->kv, b->layer)
-                         : ls_attention(t, q, k, v, scale, true);
+    ls_tensor *h = ls_rmsnorm(t, x, P(INPUT_NORM), (float)c->norm_eps);
+    ls_tensor *q = ls_rope(t, heads(t, h, P(Q_PROJ), c->n_head, D), c->rope_theta, first);
+    ls_tensor *k = ls_rope(t, heads(t, h, P(K_PROJ), c->n_kv_head, D), c->rope_theta, first);
+    ls_tensor *v = heads(t, h, P(V_PROJ), c->n_kv_head, D);
+    ls_tensor *y = pass->kv ? ls_attention_cached(t, q, k, v, scale, pass->kv, u->number)
+                            : ls_attention(t, q, k, v, scale, pass->at.causal);
     if (y) y = ls_reshape(t, y, 3, (int64_t[]){ y->dim[0], y->dim[1], c->d_model });
-    return ls_linear(t, y, &w[O_PROJ].t, NULL);
+    return ls_linear(t, y, P(O_PROJ), NULL);
 }
 
-static ls_tensor *mlp(const ls_lm_config *c, ls_tape *t, ls_tensor *x, ls_param *w)
+static ls_tensor *mlp(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    ls_tensor *h = ls_rmsnorm(t, x, &w[POST_NORM].t, (float)c->norm_eps);
-    ls_tensor *gate = ls_linear(t, h, &w[GATE_PROJ].t, NULL);
-    ls_tensor *up = ls_linear(t, h, &w[UP_PROJ].t, NULL);
-    return ls_linear(t, ls_swiglu(t, gate, up), &w[DOWN_PROJ].t, NULL);
+    ls_tensor *h = ls_rmsnorm(t, x, P(POST_NORM), (float)ls_lm_sizes(u)->norm_eps);
+    ls_tensor *gate = ls_linear(t, h, P(GATE_PROJ), NULL);
+    ls_tensor *up = ls_linear(t, h, P(UP_PROJ), NULL);
+    return ls_linear(t, ls_swiglu(t, gate, up), P(DOWN_PROJ), NULL);
 }
 
 /* x [B, T, C] -> the same shape. */
-static ls_tensor *block(ls_tape *t, ls_tensor *x, const void *arg)
+static ls_tensor *block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    const ls_lm_block *b = arg;
-    x = ls_add(t, x, attention(b, t, x));
-    return ls_add(t, x, mlp(b->c, t, x, b->w));
+    x = ls_add(t, x, attention(u, t, x, pass));
+    return ls_add(t, x, mlp(u, t, x, pass));
 }
 
-/* ids [B, T] -> the last norm's [B, T, C]. */
-static ls_tensor *hidden(ls_model *m, ls_tape *t, ls_tensor *ids, ls_kv *kv)
+/* x [B, T, C] -> logits or loss. */
+static ls_tensor *head(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    const ls_lm_config *c = m->state;
-    ls_param *p = m->params.item;
-    ls_tensor *x = ls_embedding(t, ls_lm_ids(m, t, ids, kv), &p[EMBED].t);
-    for (int64_t l = 0; l < c->n_layer; l++) {
-        const ls_lm_block b = { .c = c, .w = p + FIRST_BLOCK + l * PER_BLOCK, .layer = l, .kv = kv };
-        x = ls_block(t, x, block, &b, sizeof b);
-    }
-    return ls_rmsnorm(t, x, &p[FIRST_BLOCK + c->n_layer * PER_BLOCK].t, (float)c->norm_eps);
+    x = ls_rmsnorm(t, x, P(NORM), (float)ls_lm_sizes(u)->norm_eps);
+    return ls_lm_output(t, x, P(HEAD), pass);
 }
 
-static ls_tensor *forward(ls_model *m, ls_tape *t, ls_tensor *x) { return ls_lm_logits(m, t, hidden(m, t, x, NULL)); }
+/* --- Hugging Face's config.json -------------------------------------------------------------------- */
 
-static ls_tensor *loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums)
-{
-    return ls_lm_loss(m, t, hidden(m, t, x, NULL), labels, sums);
-}
+#define AT(member) offsetof(ls_lm_config, member)
+
+static const ls_hf_key config_json[] = {
+    { "vocab_size", LS_HF_SIZE, AT(vocab_size), NULL, NULL },
+    { "max_position_embeddings", LS_HF_SIZE, AT(seq_len), "2048", NULL },
+    { "hidden_size", LS_HF_SIZE, AT(d_model), NULL, NULL },
+    { "intermediate_size", LS_HF_SIZE, AT(d_ff), NULL, NULL },
+    { "num_hidden_layers", LS_HF_SIZE, AT(n_layer), NULL, NULL },
+    { "num_attention_heads", LS_HF_SIZE, AT(n_head), NULL, NULL },
+    { "num_key_value_heads", LS_HF_SIZE, AT(n_kv_head), "0", NULL }, /* 0, null: as many as the others */
+    { "rms_norm_eps", LS_HF_REAL, AT(norm_eps), "1e-6", NULL },
+    { "rope_theta", LS_HF_REAL, AT(rope_theta), "10000.0", NULL },
+    { "attention_dropout", LS_HF_ONLY, 0, "0.0", "0" },
+    { "tie_word_embeddings", LS_HF_FLAG, AT(tied), "false", NULL },
+    { "hidden_act", LS_HF_ONLY, 0, "\"silu\"", "\"swish\"" },
+    { "attention_bias", LS_HF_ONLY, 0, "false", NULL },
+    { "mlp_bias", LS_HF_ONLY, 0, "false", NULL },
+    { "partial_rotary_factor", LS_HF_CHECK, 0, "1.0", "1" },
+    { 0 },
+};
+
+/* --- all together -------------------------------------------------------------------------------------- */
+
+static const ls_lm_class lm = {
+    .embedding = { embedding_params, { embedding, IN_EMBEDDING, false } },
+    .block = { block_params, { block, IN_BLOCK, true } },
+    .head = { head_params, { head, IN_HEAD, false } },
+    .architecture = "LlamaForCausalLM",
+    .prefix = "model.",
+    .keys = config_json,
+    .buffers = (const char *const[]){ ".rotary_emb.inv_freq", NULL },
+    .rotary = true,
+};
 
 extern const ls_model_class ls_model_llama; /* listed in registry.c */
 
 const ls_model_class ls_model_llama = {
     .name = "llama", .summary = "Llama: rotary positions, RMS norm, SwiGLU, grouped queries",
-    .create = create, .init = init, .input = ls_lm_input, .forward = forward, .loss = loss,
-    .hidden = hidden, .destroy = ls_lm_destroy,
+    .keys = (const char *const[]){ LS_LM_KEYS, "model.n_kv_head", "model.rope_theta", NULL },
+    .presets = presets, .lm = &lm, .resolve = resolve, .count = count, .flops = flops,
+    .create = ls_lm_create, .init = ls_lm_init_values, .input = ls_lm_input,
 };

@@ -1,50 +1,115 @@
-/* lm.h -- what the language models of this floor share. */
+/* lm.h -- what a language model says of itself, and what the language models share.
+ *
+ * A language model here is an embedding, L equal blocks and a head. Its file has a table of parameters for each of the
+ * three, the forward of each, and the keys of its config.json; creating it, its initial values, decoding and
+ * Hugging Face's files follow from the tables.
+ */
 #ifndef LS_MODEL_LM_H
 #define LS_MODEL_LM_H
 #include "lockstep/model.h"
 
-/* Resolves c->lm for c->name into m->state, an ls_lm_config. */
+/* --- the tables ---------------------------------------------------------------------------- */
+
+/* The length of a dimension. */
+typedef enum ls_lm_dim {
+    LS_LM_NONE, /* there is no such dimension */
+    LS_LM_V,    /* vocab_size */
+    LS_LM_T,    /* seq_len */
+    LS_LM_C,    /* d_model */
+    LS_LM_3C,   /* queries, keys and values side by side */
+    LS_LM_KV,   /* n_kv_head heads */
+    LS_LM_F,    /* d_ff */
+} ls_lm_dim;
+
+/* How a parameter begins. */
+typedef enum ls_lm_init {
+    LS_LM_NORMAL,   /* normal with standard deviation 0.02 */
+    LS_LM_RESIDUAL, /* the same by sqrt(2 L), because 2 L of them add up in the residual stream (Radford et al. 2019) */
+    LS_LM_ZERO,     /* a bias */
+    LS_LM_ONE,      /* the weight of a norm */
+} ls_lm_init;
+
+/* A parameter of a unit, at this place in the unit's table. */
+typedef struct ls_lm_param {
+    const char *name; /* in checkpoints and in Hugging Face's files; "%d" becomes the layer */
+    ls_lm_dim dim[2]; /* [out, in], or a vector's */
+    ls_lm_init init;
+    bool transposed;  /* Hugging Face's file has [in, out] ("Conv1D") */
+    bool head;        /* of the embedding and of the head: one matrix where c->tied */
+    bool f32;         /* ls_param.f32: ls_add_rows reads it */
+} ls_lm_param;
+
+/* One of the three kinds of unit. */
+typedef struct ls_lm_unit {
+    const ls_lm_param *param; /* [cls.nparams] */
+    ls_unit_class cls;
+} ls_lm_unit;
+
+/* A key of config.json. */
+typedef enum ls_hf_kind {
+    LS_HF_SIZE,  /* int64_t; null counts as absent */
+    LS_HF_REAL,  /* double */
+    LS_HF_FLAG,  /* bool */
+    LS_HF_ONLY,  /* `absent` (or `alias`) is the only value supported, and is not kept: any other is another formula */
+    LS_HF_CHECK, /* the same, and not written */
+} ls_hf_kind;
+
+typedef struct ls_hf_key {
+    const char *key;
+    ls_hf_kind kind;
+    size_t at;          /* in ls_lm_config */
+    const char *absent; /* transformers' value where the key is absent, as JSON; NULL: must be there */
+    const char *alias;  /* LS_HF_ONLY, LS_HF_CHECK: a second name of the same value; NULL: none */
+} ls_hf_key;
+
+typedef struct ls_lm_class {
+    ls_lm_unit embedding, block, head;
+    /* Hugging Face's files: */
+    const char *architecture;      /* "GPT2LMHeadModel"; model_type is the class's name */
+    const char *prefix;            /* of the names, which files may lack: "transformer." */
+    const ls_hf_key *keys;         /* ends with a key of NULL; in the order in which they are written */
+    const char *const *buffers;    /* ends of names that older files have and that are no parameters; NULL-ended */
+    bool rotary;                   /* rope_theta counts, and transformers' keys for it are read, which may also have
+                                    * those of LS_HF_CHECK */
+} ls_lm_class;
+
+/* --- ls_model_class of a language model -------------------------------------------------------- */
+
+/* The keys that all of them read, for ls_model_class.keys. */
+#define LS_LM_KEYS                                                                                                       \
+    LS_LM_KEY, "model.seq_len", "model.n_layer", "model.n_head", "model.d_model", "model.d_ff", "model.norm_eps",        \
+        "model.tied", "data.tokenizer", "data.ignore_token", "train.seq_len", "train.recompute", "train.pack_weights",   \
+        "train.sample_every"
+
+/* Defaults, and what must hold for each of them: a class's resolve calls it, then checks what it is alone with. */
+ls_status ls_lm_resolve(const ls_model_config *c, ls_model_config *out);
+/* Units and parameters by m->cls->lm; a tied matrix is the root's. */
 ls_status ls_lm_create(const ls_model_config *c, ls_model *m);
-void ls_lm_destroy(ls_model *m);
-/* ls_model_class.input: ids and labels, both [batch, tokens]; tokens 0: seq_len. */
+/* Initial values by the tables (ls_init_part). LS_UNSUPPORTED for LS_INIT_TORCH. */
+ls_status ls_lm_init_values(ls_model *m, const ls_model_config *c);
+/* ids and labels, both [batch, tokens]; tokens 0: seq_len. */
 void ls_lm_input(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in);
 
-/* Registers the parameter `name`, [d0, d1], or [d0] where d1 is 0. A "%d" in the name becomes the layer. */
-ls_status ls_lm_add(ls_model *m, const char *name, int64_t layer, int64_t d0, int64_t d1);
+/* The table entry of the matrix that is one where a model ties them: of the embedding, of the head. */
+const ls_lm_param *ls_lm_tied(const ls_lm_unit *u);
 
-/* Every parameter's first values: matrices normal with standard deviation 0.02; those whose
- * names end in one of `residual` (NULL-ended) divided by sqrt(2 L), because 2 L of them add up
- * in the residual stream (Radford et al. 2019); biases 0 and the norms' weights 1. Philox,
- * keyed by (seed, index of the parameter) and element. LS_UNSUPPORTED for LS_INIT_TORCH. */
-ls_status ls_lm_init(ls_model *m, const ls_model_config *c, const char *const *residual);
+/* --- pieces of forward ------------------------------------------------------------------------------ */
 
-/* --- pieces of forward ------------------------------------------------------------------ */
+/* Sizes of the model that the unit is of. */
+static inline const ls_lm_config *ls_lm_sizes(const ls_unit *u) { return &((const ls_model *)u->arg)->lm; }
 
-/* ids, unless they are not I64 [B, T], or T and what kv (may be NULL) has is more than seq_len: LS_SHAPE. */
-ls_tensor *ls_lm_ids(const ls_model *m, ls_tape *t, ls_tensor *ids, const ls_kv *kv);
-/* Rows [first, ..) of w, a matrix, as a leaf without gradient: the learned positions from there on. */
-ls_tensor *ls_lm_rows_from(ls_tape *t, ls_tensor *w, int64_t first);
-/* Dropout with probability p at place `site` of the formula, by `draw` and the element's index in
+/* ids, unless they are not I64 [B, T], or T and what came before is more than seq_len: LS_SHAPE. */
+ls_tensor *ls_lm_ids(const ls_unit *u, ls_tape *t, ls_tensor *ids, const ls_pass *pass);
+/* Learned positions: those rows of w, a matrix, that the pass begins at. */
+ls_tensor *ls_lm_rows_at(ls_tape *t, ls_tensor *w, const ls_pass *pass);
+/* Dropout with probability p at place `site` of the formula, by pass->draw and the element's index in
  * the whole step; x itself where no gradient is recorded. */
-ls_tensor *ls_lm_dropout(const ls_draw *draw, ls_tape *t, ls_tensor *x, double p, int64_t site);
+ls_tensor *ls_lm_dropout(const ls_pass *pass, ls_tape *t, ls_tensor *x, double p, int64_t site);
 /* The same for the probabilities of an attention of `heads` heads over T tokens; p = 0 where no gradient is
  * recorded. */
-ls_attention_dropout ls_lm_attention_dropout(const ls_draw *draw, const ls_tape *t, double p, int64_t site,
+ls_attention_dropout ls_lm_attention_dropout(const ls_pass *pass, const ls_tape *t, double p, int64_t site,
                                              int64_t heads, int64_t T);
-/* What one block of the stack is made from: the arg of ls_block. */
-typedef struct ls_lm_block {
-    const ls_lm_config *c;
-    ls_param *w;   /* the block's first parameter */
-    int64_t layer;
-    ls_kv *kv;     /* where the keys and values of this and of what came before are; NULL: of this alone, not kept */
-    ls_draw draw;  /* as it was in forward */
-} ls_lm_block;
-/* logits [B, T, V] = h head^T, of the last norm's h [B, T, C]. The embedding is parameter 0, a head of
- * its own the last. */
-ls_tensor *ls_lm_logits(ls_model *m, ls_tape *t, ls_tensor *h);
-/* The logits after the last token of each sequence alone, [B, V]: without gradient. */
-ls_tensor *ls_lm_last_logits(ls_model *m, ls_tape *t, ls_tensor *h);
-/* ls_model_class.loss from the same h. */
-ls_tensor *ls_lm_loss(ls_model *m, ls_tape *t, ls_tensor *h, ls_tensor *labels, ls_loss_sums *sums);
+/* What pass->output asks for, of the last norm's h [B, T, C] and the head's matrix w [V, C]. */
+ls_tensor *ls_lm_output(ls_tape *t, ls_tensor *h, ls_tensor *w, const ls_pass *pass);
 
 #endif

@@ -1,13 +1,27 @@
 /* registry.c -- the list of models, and what all of them have in common. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lockstep/model.h"
 #include "tensor/tape.h"
 
-extern const ls_model_class ls_model_mlp, ls_model_gpt2, ls_model_llama;
+/* The models: a line each, in the order in which messages and --help name them. */
+#define MODELS(model) \
+    model(mlp)        \
+    model(gpt2)       \
+    model(llama)      \
+    model(cnn)
 
-const ls_model_class *const ls_model_classes[] = { &ls_model_mlp, &ls_model_gpt2, &ls_model_llama, NULL };
+#define DECLARED(name) extern const ls_model_class ls_model_##name;
+#define LISTED(name) &ls_model_##name,
+#define CHOICE(name) #name "|"
+
+MODELS(DECLARED)
+const ls_model_class *const ls_model_classes[] = { MODELS(LISTED) NULL };
+const char ls_model_choices[] = MODELS(CHOICE) "moe"; /* the last is not implemented yet */
+
+/* --- finding one -------------------------------------------------------------------------- */
 
 const ls_model_class *ls_model_class_find(const char *name)
 {
@@ -16,43 +30,194 @@ const ls_model_class *ls_model_class_find(const char *name)
     return NULL;
 }
 
-ls_status ls_model_create(const ls_model_config *c, ls_model **out)
+static bool lists(const ls_model_class *cls, const char *key)
 {
+    for (const char *const *k = cls->keys; *k; k++)
+        if (strcmp(*k, key) == 0) return true;
+    return false;
+}
+
+bool ls_model_reads(const ls_model_class *cls, const char *key)
+{
+    if (cls && lists(cls, key)) return true;
+    for (int i = 0; ls_model_classes[i]; i++)
+        if (lists(ls_model_classes[i], key)) return false;
+    return true;
+}
+
+const char *ls_model_names(const char *key, char *buf, size_t n)
+{
+    const char *name[32]; /* more models than that need a longer sentence */
+    int names = 0;
+    for (int i = 0; ls_model_classes[i] && names < 32; i++)
+        if (!key || lists(ls_model_classes[i], key)) name[names++] = ls_model_classes[i]->name;
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int i = 0; i < names && at < n; i++)
+        at += (size_t)snprintf(buf + at, n - at, "%s%s", i == 0 ? "" : i < names - 1 ? ", " : " and ", name[i]);
+    return buf;
+}
+
+const ls_model_preset *ls_model_preset_find(const char *name)
+{
+    for (int i = 0; name && ls_model_classes[i]; i++)
+        for (const ls_model_preset *p = ls_model_classes[i]->presets; p && p->name; p++)
+            if (strcmp(p->name, name) == 0) return p;
+    return NULL;
+}
+
+const char *ls_model_preset_names(char *buf, size_t n)
+{
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int i = 0; ls_model_classes[i]; i++)
+        for (const ls_model_preset *p = ls_model_classes[i]->presets; p && p->name && at < n; p++)
+            at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? ", " : "", p->name);
+    return buf;
+}
+
+/* --- sizes -------------------------------------------------------------------------------- */
+
+ls_status ls_model_class_of(const ls_model_config *c, const ls_model_class **out)
+{
+    char names[128];
+    *out = c->cls ? c->cls : ls_model_class_find(c->name);
+    if (*out) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "model.name: no model '%s'; known: %s", c->name ? c->name : "",
+                   ls_model_names(NULL, names, sizeof names));
+}
+
+ls_status ls_model_resolve(const ls_model_config *c, ls_model_config *out)
+{
+    const ls_model_class *cls;
+    LS_TRY(ls_model_class_of(c, &cls));
+    return cls->resolve(c, out);
+}
+
+int64_t ls_model_count(const ls_model_config *c)
+{
+    ls_model_config resolved;
+    const ls_model_class *cls;
+    if (ls_model_class_of(c, &cls) < 0 || cls->resolve(c, &resolved) < 0) return 0;
+    return cls->count ? cls->count(&resolved) : 0;
+}
+
+/* --- creating it ---------------------------------------------------------------------------- */
+
+/* "b [3, 5], c [3]": what a unit has, as far as there is room. */
+static const char *params_text(const ls_unit *u, const ls_pass *pass, char *buf, size_t n)
+{
+    char shape[96];
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int k = 0; k < u->npositions && at < n; k++) {
+        const ls_param *p = ls_unit_param(u, pass, k);
+        at += (size_t)snprintf(buf + at, n - at, "%s%s %s", k ? ", " : "", p->name,
+                               ls_tensor_shape(&p->t, shape, sizeof shape));
+    }
+    return buf;
+}
+
+/* Whether x, which the last unit gives where a loss is asked for, is one. */
+static ls_status check_loss(const ls_model *m, const ls_tensor *x)
+{
+    char shape[96];
+    if (x && ls_tensor_count(x) == 1) return LS_OK;
+    return ls_fail(LS_SHAPE, "unit '%s' gives %s where pass->output asks for a loss: expected one element",
+                   m->units.item[m->units.n - 1].name, x ? ls_tensor_shape(x, shape, sizeof shape) : "nothing");
+}
+
+/* Each unit once on a dry tape, with two samples of one token: do its parameters' shapes fit what it does? */
+static ls_status check_shapes(const ls_model *m)
+{
+    ls_tape *t;
+    ls_model_input in;
+    LS_TRY(ls_tape_create_dry(&t));
+    ls_tape_set_grad(t, false);
+    m->cls->input(m, 2, 1, &in);
+    ls_pass pass = ls_model_pass(m);
+    ls_tensor *x = ls_tape_input(t, in.dtype, in.ndim, in.dim, NULL);
+    pass.labels = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, NULL);
+    pass.output = LS_OUTPUT_LOSS;
+    ls_status st = ls_tape_status(t);
+    for (int i = 0; st == LS_OK && i < m->units.n; i++) {
+        x = ls_units_forward(&m->units, i, 1, t, x, &pass);
+        st = ls_tape_status(t);
+        if (st < 0) {
+            const ls_unit *u = &m->units.item[i];
+            char params[160];
+            st = ls_while(st, "checking the shapes of unit '%s' (%s)", u->name, params_text(u, &pass, params, sizeof params));
+        }
+    }
+    if (st == LS_OK) st = check_loss(m, x);
+    ls_tape_destroy(t);
+    return st;
+}
+
+static ls_status describe(ls_model *m, const ls_model_config *c)
+{
+    LS_TRY(m->cls->create(c, m));
+    LS_TRY(ls_units_end(&m->units, &m->params));
+    return check_shapes(m);
+}
+
+ls_status ls_model_create_of(const ls_model_class *cls, const ls_model_config *c, ls_model **out)
+{
+    ls_model_config resolved;
     *out = NULL;
-    const ls_model_class *cls = ls_model_class_find(c->name);
-    if (!cls) return ls_fail(LS_BAD_CONFIG, "model.name: no model '%s'; known: mlp, gpt2, llama", c->name ? c->name : "");
+    LS_TRY(cls->resolve(c, &resolved));
     ls_model *m = calloc(1, sizeof *m);
-    if (!m) return ls_fail(LS_NO_MEMORY, "model '%s'", c->name);
+    if (!m) return ls_fail(LS_NO_MEMORY, "model '%s'", cls->name);
     m->cls = cls;
-    const ls_status st = cls->create(c, m);
+    const ls_status st = describe(m, &resolved);
     if (st < 0) {
         ls_model_destroy(m);
-        return st;
+        return ls_while(st, "creating model '%s'", cls->name);
     }
     *out = m;
     return LS_OK;
 }
 
-ls_status ls_model_init(ls_model *m, const ls_model_config *c) { return m->cls->init(m, c); }
-
-ls_tensor *ls_model_forward(ls_model *m, ls_tape *t, ls_tensor *x) { return m->cls->forward(m, t, x); }
-
-ls_tensor *ls_model_loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums)
+ls_status ls_model_create(const ls_model_config *c, ls_model **out)
 {
-    if (sums) *sums = (ls_loss_sums){ .correct = -1 };
-    if (m->cls->loss) return m->cls->loss(m, t, x, labels, sums);
-    if (sums && labels) sums->counted = ls_tensor_count(labels);
-    return ls_softmax_cross_entropy(t, ls_model_forward(m, t, x), labels, sums ? &sums->sum : NULL,
-                                    sums ? &sums->correct : NULL);
+    const ls_model_class *cls;
+    *out = NULL;
+    LS_TRY(ls_model_class_of(c, &cls));
+    return ls_model_create_of(cls, c, out);
 }
+
+ls_status ls_model_init(ls_model *m, const ls_model_config *c) { return m->cls->init(m, c); }
 
 void ls_model_destroy(ls_model *m)
 {
     if (!m) return;
-    if (m->cls->destroy) m->cls->destroy(m);
+    ls_units_free(&m->units);
     ls_params_free(&m->params);
     ls_arena_destroy(m->arena);
     free(m);
+}
+
+/* --- computing ------------------------------------------------------------------------------- */
+
+ls_pass ls_model_pass(const ls_model *m)
+{
+    return (ls_pass){ .params = &m->params, .draw = m->draw, .at = { .causal = true } };
+}
+
+ls_tensor *ls_model_forward(const ls_model *m, ls_tape *t, ls_tensor *x)
+{
+    const ls_pass pass = ls_model_pass(m);
+    return ls_units_forward(&m->units, 0, m->units.n, t, x, &pass);
+}
+
+ls_tensor *ls_model_loss(const ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums)
+{
+    ls_pass pass = ls_model_pass(m);
+    pass.output = LS_OUTPUT_LOSS;
+    pass.labels = labels;
+    pass.sums = sums;
+    if (sums) *sums = (ls_loss_sums){ .correct = -1 };
+    return ls_units_forward(&m->units, 0, m->units.n, t, x, &pass);
 }
 
 /* The step on a dry tape, with a copy of the parameters that wants gradients: so the
