@@ -1,0 +1,294 @@
+/* bucket.c -- which gradients travel together, where they lie, and when a bucket starts. */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "parallel/strategy.h"
+
+#define FIRST_BUCKET ((size_t)1 << 20)
+#define BUCKET_CAP ((size_t)25 << 20)
+#define POKE_NS 50000u
+
+ls_ddp_config ls_ddp_defaults(const ls_ddp_config *c)
+{
+    ls_ddp_config d = c ? *c : (ls_ddp_config){ 0 };
+    if (d.first_bucket == 0) d.first_bucket = FIRST_BUCKET;
+    if (d.bucket_cap == 0) d.bucket_cap = BUCKET_CAP;
+    return d;
+}
+
+/* --- who counts ----------------------------------------------------------------------------------- */
+
+void ls_dp_keep(ls_params *ps, bool (*shards)(const ls_param *p), int rank, int size)
+{
+    const int64_t all = ls_params_count(ps);
+    int64_t before = 0;
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        const bool mine = before * size / all == rank;
+        p->keeps = mine || (shards && shards(p)) ? p->own : (ls_range){ 0, 0 };
+        before += ls_tensor_count(&p->t);
+    }
+}
+
+/* --- which -------------------------------------------------------------------------------------- */
+
+/* What is being filled for one key (dtype and device). */
+typedef struct filling {
+    int key, bucket; /* bucket: number of the open one, -1: none */
+    int limit;       /* index into limits; advances with every closed bucket */
+    size_t nbytes;
+} filling;
+
+int ls_bucket_assign(const size_t *nbytes, const int *key, int n, const size_t *limits, int nlimits, bool sorted,
+                     int *bucket)
+{
+    filling *open = calloc((size_t)n + 1, sizeof *open);
+    int *number = malloc(((size_t)n + 1) * sizeof *number); /* of a bucket, once closed */
+    int nopen = 0, nbuckets = 0, nclosed = 0;
+    if (!open || !number) {
+        free(open);
+        free(number);
+        return 0;
+    }
+    for (int i = 0; i < n; i++) {
+        int want = key ? key[i] : 0, f = 0;
+        while (f < nopen && open[f].key != want) f++;
+        if (f == nopen) open[nopen++] = (filling){ .key = want, .bucket = -1 };
+        filling *o = &open[f];
+        if (o->bucket < 0) {
+            o->bucket = nbuckets++;
+            o->nbytes = 0;
+        }
+        bucket[i] = o->bucket; /* first in, then look: a bucket may exceed its limit */
+        o->nbytes += nbytes[i];
+        if (o->nbytes >= limits[o->limit]) {
+            number[o->bucket] = nclosed++;
+            o->bucket = -1;
+            if (o->limit < nlimits - 1) o->limit++;
+        }
+    }
+    for (int f = 0; f < nopen; f++) /* what is left over comes last */
+        if (open[f].bucket >= 0) number[open[f].bucket] = nclosed++;
+    /* Buckets were opened in the order of their smallest tensor: that is torch's
+     * sorted numbering; otherwise they are numbered as they closed. */
+    if (!sorted)
+        for (int i = 0; i < n; i++) bucket[i] = number[bucket[i]];
+    free(open);
+    free(number);
+    return nbuckets;
+}
+
+/* --- where --------------------------------------------------------------------------------------- */
+
+ls_status ls_buckets_alloc(ls_group *g, const ls_params *ps, char **grads)
+{
+    void *p = NULL;
+    size_t n = 0; /* enough for any assignment: every bucket ends at a multiple of size cache lines */
+    const size_t padding = (size_t)ls_group_size(g) * LS_BUCKET_ALIGN;
+    for (int i = 0; i < ps->n; i++) n += ls_bucket_param_bytes(&ps->item[i]) + padding;
+    const ls_status st = ls_alloc(ls_group_world(g), n, LS_MEM_GRAD, &p);
+    *grads = p;
+    if (st >= 0) return LS_OK;
+    return ls_while(st, "placing the gradients of %d parameters, of which %s is the largest", ps->n, ls_params_largest(ps)->name);
+}
+
+void ls_buckets_free(ls_ddp *d)
+{
+    for (int i = 0; i < d->nbuckets; i++) {
+        free(d->b[i].param);
+        free(d->b[i].at);
+        free(d->b[i].span);
+    }
+    free(d->b);
+    d->b = NULL;
+    d->nbuckets = 0;
+}
+
+static ls_status make_one(ls_ddp *d, int k, const int *order, const int *number)
+{
+    const ls_params *ps = d->ps;
+    ls_bucket *b = &d->b[k];
+    size_t used = 0;
+    snprintf(b->label, sizeof b->label, "bucket %d", k);
+    b->param = malloc((size_t)ps->n * sizeof *b->param);
+    b->at = malloc((size_t)ps->n * sizeof *b->at);
+    if (!b->param || !b->at) return ls_fail(LS_NO_MEMORY, "a bucket of %d parameters", ps->n);
+    b->reduce = LS_ALL_REDUCE;
+    for (int i = 0; i < ps->n; i++) {
+        if (number[i] != k) continue;
+        const ls_param *p = &ps->item[order[i]];
+        b->at[b->nparams] = used / sizeof(float);
+        b->param[b->nparams++] = order[i];
+        b->nbytes += ls_tensor_nbytes(&p->t);
+        d->bucket_of[order[i]] = k;
+        used += ls_bucket_param_bytes(p);
+    }
+    b->count = ls_bucket_bytes(used, ls_group_size(d->g)) / sizeof(float);
+    return LS_OK;
+}
+
+ls_status ls_buckets_make(ls_ddp *d, const int *order, const int *number, int nbuckets)
+{
+    ls_buckets_free(d);
+    d->b = calloc((size_t)nbuckets, sizeof *d->b);
+    if (!d->b) return ls_fail(LS_NO_MEMORY, "%d buckets", nbuckets);
+    d->nbuckets = nbuckets;
+    for (int k = 0; k < nbuckets; k++) LS_TRY(make_one(d, k, order, number));
+    return LS_OK;
+}
+
+void ls_buckets_put(ls_ddp *d, int k, float *data)
+{
+    ls_bucket *b = &d->b[k];
+    b->data = data;
+    for (int i = 0; i < b->nparams; i++) {
+        ls_param *p = &d->ps->item[b->param[i]];
+        p->grad.data = data ? data + b->at[i] : NULL;
+        p->t.grad = &p->grad;
+    }
+}
+
+ls_status ls_buckets_place(ls_ddp *d, const int *order, const int *number, int nbuckets)
+{
+    float *const grads = (float *)(void *)d->grads;
+    size_t at = 0;
+    LS_TRY(ls_buckets_make(d, order, number, nbuckets));
+    for (int k = 0; k < nbuckets; at += d->b[k++].count) ls_buckets_put(d, k, grads + at);
+    if (!d->dry) memset(grads, 0, at * sizeof *grads); /* padding takes part in the sums */
+    return LS_OK;
+}
+
+ls_status ls_bucket_lend(const ls_param *p, int rank, float **out)
+{
+    *out = p->grad.data;
+    if (!p->t.grad_ready) return LS_OK;
+    return ls_fail(LS_INVALID,
+                   "the values of %s on rank %d: its gradient would be overwritten, and no optimizer's step has used it: "
+                   "call ls_optim_step or ls_params_zero_grad first",
+                   p->name, rank);
+}
+
+/* --- when --------------------------------------------------------------------------------------------- */
+
+static ls_status wait_for(ls_bucket *b)
+{
+    ls_work *work = b->work;
+    b->work = NULL;
+    return ls_work_wait(work);
+}
+
+ls_status ls_buckets_wait_one(ls_ddp *d)
+{
+    const int k = d->waited++;
+    const ls_bucket *b = &d->b[k];
+    LS_TRY(wait_for(&d->b[k]));
+    /* Of the step's last backward: an optimizer may use it. */
+    for (int i = 0; i < b->nparams; i++) d->ps->item[b->param[i]].t.grad_reduced = d->last;
+    return d->strategy->arrived ? d->strategy->arrived(d, k) : LS_OK;
+}
+
+void ls_buckets_begin(ls_ddp *d)
+{
+    d->next = d->waited = 0;
+    for (int k = 0; k < d->nbuckets; k++) d->b[k].nready = 0;
+    memset(d->ready, 0, (size_t)d->ps->n * sizeof *d->ready);
+    if (d->narrived > 0) d->narrived = 0;
+}
+
+LS_KERNEL static void divide(float *x, size_t n, float by)
+{
+    for (size_t i = 0; i < n; i++) x[i] /= by;
+}
+
+/* Starts the collective of the bucket whose turn it is. */
+static ls_status launch(ls_ddp *d, ls_bucket *b)
+{
+    /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
+    if (d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)ls_group_size(d->g));
+    const ls_coll_args a = { .coll = b->reduce,
+                             .out = b->data,
+                             .count = b->count,
+                             .span = b->span,
+                             .nspans = b->span ? b->nparams : 0,
+                             .dtype = LS_F32,
+                             .op = d->c.bucket_view ? LS_SUM : LS_AVG,
+                             .label = b->label };
+    while (d->next - d->waited >= LS_BUCKETS_IN_FLIGHT) LS_TRY(ls_buckets_wait_one(d));
+    return ls_coll_start(d->g, &a, &b->work);
+}
+
+/* The last gradient of a bucket starts it, unless an earlier bucket is not full yet. */
+static ls_status reduce_full(ls_ddp *d)
+{
+    while (d->next < d->nbuckets && d->b[d->next].nready == d->b[d->next].nparams) {
+        LS_TRY(launch(d, &d->b[d->next]));
+        d->next++;
+    }
+    return LS_OK;
+}
+
+static ls_status wait_for_all(ls_ddp *d)
+{
+    while (d->waited < d->next) LS_TRY(ls_buckets_wait_one(d));
+    return LS_OK;
+}
+
+ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t)
+{
+    ls_ddp *d = arg;
+    ls_params *ps = d->ps;
+    uintptr_t first = (uintptr_t)&ps->item[0].t, p = (uintptr_t)t;
+    if (p < first || p > (uintptr_t)&ps->item[ps->n - 1].t) return LS_OK; /* a leaf of somebody else */
+    int i = (int)((p - first) / sizeof(ls_param));
+    if (d->state == LS_DP_LOCAL) return LS_OK;
+    if (d->ready[i])
+        return ls_fail(LS_INVALID,
+                       "Expected to mark a variable ready only once: parameter %d (%s) got its gradient twice "
+                       "in one backward; call ls_ddp_begin_forward before every forward",
+                       i, ps->item[i].name);
+    d->ready[i] = true;
+    d->state = LS_DP_PENDING;
+    if (d->narrived >= 0) d->arrival[d->narrived++] = i;
+    d->b[d->bucket_of[i]].nready++;
+    const bool lent = !d->grads; /* its memory is used again before backward ends */
+    if (d->c.no_overlap && !lent) return LS_OK;
+    LS_TRY(reduce_full(d));
+    return d->c.no_overlap ? wait_for_all(d) : LS_OK;
+}
+
+ls_status ls_buckets_progress(void *arg)
+{
+    ls_ddp *d = arg;
+    return ls_progress(ls_group_world(d->g), POKE_NS);
+}
+
+ls_status ls_buckets_done(void *arg)
+{
+    ls_ddp *d = arg;
+    if (d->state != LS_DP_PENDING) return LS_OK;
+    LS_TRY(reduce_full(d)); /* without overlap this is where all of them start */
+    LS_TRY(wait_for_all(d));
+    /* Else the optimizer's step, or the next forward, says what is missing. */
+    if (d->next == d->nbuckets) d->state = LS_DP_REDUCED;
+    return LS_OK;
+}
+
+ls_status ls_buckets_each(ls_ddp *d, bool (*call)(const ls_ddp *d, int k, ls_coll_args *out))
+{
+    ls_status st = LS_OK;
+    int oldest = 0; /* of the buckets in flight */
+    for (int k = 0; st == LS_OK && k < d->nbuckets; k++) {
+        ls_coll_args a = { .label = d->b[k].label };
+        if (!call(d, k, &a)) continue;
+        while (st == LS_OK && k - oldest >= LS_BUCKETS_IN_FLIGHT) st = wait_for(&d->b[oldest++]);
+        if (st == LS_OK) st = ls_coll_start(d->g, &a, &d->b[k].work);
+    }
+    while (oldest < d->nbuckets) {
+        const ls_status one = wait_for(&d->b[oldest++]);
+        if (st == LS_OK) st = one;
+    }
+    return st;
+}

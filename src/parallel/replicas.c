@@ -1,0 +1,249 @@
+/* replicas.c -- the calls of dp.h: one model on all ranks of a group, wrapped by a strategy. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/text.h"
+#include "parallel/strategy.h"
+
+/* --- before it is wrapped ------------------------------------------------------------------- */
+
+ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own)
+{
+    const ls_dp_strategy *s;
+    if (dtype != LS_F32 && dtype != LS_BF16)
+        return ls_fail(LS_UNSUPPORTED, "parameters for %s: expected f32 or bf16", ls_dtype_name(dtype));
+    LS_TRY(ls_dp_strategy_find(c, &s));
+    return s->bind(g, ps, c, dtype, own);
+}
+
+/* --- the same model everywhere -------------------------------------------------------- */
+
+typedef struct param_desc {
+    char name[LS_NAME_BYTES];
+    int64_t ndim, dim[LS_MAX_DIMS];
+} param_desc;
+
+static void describe(const ls_param *p, param_desc *out)
+{
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%s", p->name);
+    out->ndim = p->t.ndim;
+    for (int i = 0; i < p->t.ndim; i++) out->dim[i] = p->t.dim[i];
+}
+
+static const char *desc_text(const param_desc *p, char *buf, size_t n)
+{
+    ls_tensor t = { .ndim = (int)p->ndim };
+    char shape[64];
+    for (int i = 0; i < t.ndim && i < LS_MAX_DIMS; i++) t.dim[i] = p->dim[i];
+    snprintf(buf, n, "%s %s", p->name, ls_tensor_shape(&t, shape, sizeof shape));
+    return buf;
+}
+
+static ls_status same_model(ls_group *g, const ls_params *ps)
+{
+    int size = ls_group_size(g), rank = ls_group_rank(g);
+    int64_t *count = calloc((size_t)size, sizeof *count);
+    if (!count) return ls_fail(LS_NO_MEMORY, "comparing the models of %d ranks", size);
+    count[rank] = ps->n;
+    ls_status st = ls_all_gather(g, NULL, count, (size_t)size, LS_I64);
+    for (int r = 0; r < size && st == LS_OK; r++)
+        if (count[r] != count[0])
+            st = ls_fail(LS_CONFIG_MISMATCH,
+                         "DDP expects same model across all ranks, but Rank 0 has %lld params, while rank %d has "
+                         "inconsistent %lld params: build the same model on every rank",
+                         (long long)count[0], r, (long long)count[r]);
+    free(count);
+    LS_TRY(st);
+    if (ps->n == 0) return ls_fail(LS_INVALID, "DDP needs at least one parameter that wants a gradient");
+
+    size_t n = (size_t)ps->n;
+    param_desc *all = malloc((size_t)size * n * sizeof *all);
+    if (!all) return ls_fail(LS_NO_MEMORY, "comparing %d parameters over %d ranks", ps->n, size);
+    for (size_t i = 0; i < n; i++) describe(&ps->item[i], &all[(size_t)rank * n + i]);
+    st = ls_all_gather(g, NULL, all, (size_t)size * n * sizeof *all, LS_U8);
+    for (int r = 1; st == LS_OK && r < size; r++)
+        for (size_t i = 0; st == LS_OK && i < n; i++) { /* everybody sees all and comes to one verdict */
+            char a[160], b[160];
+            if (memcmp(&all[i], &all[(size_t)r * n + i], sizeof *all) == 0) continue;
+            st = ls_fail(LS_CONFIG_MISMATCH,
+                         "parameter %zu is %s on rank 0, but %s on rank %d: build the same model on every rank", i,
+                         desc_text(&all[i], a, sizeof a), desc_text(&all[(size_t)r * n + i], b, sizeof b), r);
+        }
+    free(all);
+    return st;
+}
+
+static void set_replicas(ls_params *ps, ls_group *g)
+{
+    for (int i = 0; i < ps->n; i++) ps->item[i].replicas = g;
+}
+
+ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out)
+{
+    *out = NULL;
+    if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
+    const bool dry = ls_world_is_dry(ls_group_world(g));
+    if (!dry) LS_TRY(same_model(g, ps));
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        if (!p->t.data)
+            return ls_fail(LS_INVALID, "parameter %s has no values: call ls_ddp_bind before ls_ddp_create", p->name);
+        LS_TRY(ls_broadcast(g, p->t.data, (size_t)ls_tensor_count(&p->t), LS_F32, 0));
+    }
+    if (!dry) ls_params_round(ps);
+
+    ls_status st = LS_NO_MEMORY;
+    size_t n = (size_t)ps->n;
+    ls_ddp *d = calloc(1, sizeof *d);
+    if (!d) return ls_fail(LS_NO_MEMORY, "DDP");
+    d->strategy = s;
+    d->g = g;
+    d->ps = ps;
+    d->c = ls_ddp_defaults(c);
+    d->dry = dry;
+    d->bucket_of = calloc(n, sizeof *d->bucket_of);
+    d->ready = calloc(n, sizeof *d->ready);
+    d->arrival = calloc(n, sizeof *d->arrival);
+    if (!d->bucket_of || !d->ready || !d->arrival) {
+        st = ls_fail(LS_NO_MEMORY, "DDP of %d parameters", ps->n);
+        goto fail;
+    }
+    if ((st = s->place(d)) < 0) goto fail;
+    ps->wrapper = d;
+    ls_params_zero_grad(ps); /* earlier gradients lay elsewhere */
+    set_replicas(ps, g);
+    *out = d;
+    return LS_OK;
+fail:
+    ls_ddp_destroy(d);
+    return st;
+}
+
+ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out)
+{
+    const ls_dp_strategy *s;
+    *out = NULL;
+    LS_TRY(ls_dp_strategy_find(c, &s));
+    return ls_dp_create(s, g, ps, c, out);
+}
+
+/* Unless a later wrapper has taken the parameters over. */
+static bool holds_gradients(const ls_ddp *d) { return d->ps->wrapper == d; }
+
+void ls_ddp_destroy(ls_ddp *d)
+{
+    if (!d) return;
+    for (int i = 0; i < d->nbuckets; i++)
+        if (d->b[i].work) (void)ls_work_wait(d->b[i].work); /* peers may still be reading */
+    if (holds_gradients(d)) {
+        set_replicas(d->ps, NULL);
+        d->ps->wrapper = NULL;
+        for (int i = 0; i < d->ps->n; i++) { /* their memory is the world's */
+            ls_param *p = &d->ps->item[i];
+            p->grad.data = NULL;
+            p->dmaster = NULL;
+            p->t.grad = NULL;
+            p->t.grad_ready = p->t.grad_reduced = p->dmaster_ready = false;
+            p->keeps = p->own;
+        }
+    }
+    if (d->strategy->destroy) d->strategy->destroy(d);
+    for (int i = 0; i < d->ntapes; i++) ls_tape_unlisten(d->tape[i], d);
+    free(d->tape);
+    ls_buckets_free(d);
+    free(d->bucket_of);
+    free(d->ready);
+    free(d->arrival);
+    free(d);
+}
+
+/* --- a step ---------------------------------------------------------------------------------- */
+
+static LS_COLD ls_status unfinished(const ls_ddp *d)
+{
+    ls_text list = { 0 };
+    for (int i = 0; i < d->ps->n; i++)
+        if (!d->ready[i]) ls_text_add(&list, "%s%d (%s)", list.n ? ", " : "", i, d->ps->item[i].name);
+    ls_status st =
+        ls_fail(LS_INVALID,
+                "Expected to have finished reduction in the prior iteration before starting a new one: rank %d got no "
+                "gradient for parameter %.300s; every parameter must take part in the loss",
+                ls_group_rank(d->g), ls_text_str(&list));
+    ls_text_free(&list);
+    return st;
+}
+
+static void on_end(void *arg, ls_tape *t)
+{
+    ls_ddp *d = arg;
+    for (int i = 0; i < d->ntapes; i++)
+        if (d->tape[i] == t) d->tape[i--] = d->tape[--d->ntapes];
+}
+
+static ls_status listen_to(ls_ddp *d, ls_tape *t)
+{
+    ls_tape_events events = d->strategy->events;
+    events.end = on_end;
+    for (int i = 0; i < d->ntapes; i++)
+        if (d->tape[i] == t) return LS_OK;
+    if (d->ntapes == d->tapes_cap) {
+        ls_tape **more = realloc(d->tape, (size_t)(d->ntapes + 4) * sizeof *more);
+        if (!more) return ls_fail(LS_NO_MEMORY, "list of %d tapes", d->ntapes + 4);
+        d->tape = more;
+        d->tapes_cap = d->ntapes + 4;
+    }
+    LS_TRY(ls_tape_listen(t, &events, d));
+    d->tape[d->ntapes++] = t;
+    return LS_OK;
+}
+
+ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
+{
+    const ls_dp_strategy *s = d->strategy;
+    if (d->state == LS_DP_PENDING) return unfinished(d);
+    if (ls_tape_pending(t))
+        return ls_fail(LS_INVALID,
+                       "ls_ddp_begin_forward on rank %d: the tape holds a forward whose backward has not run, and the "
+                       "coming backward must do what was said before that forward (sync %s): call ls_ddp_begin_forward "
+                       "before the forward, once per backward, or ls_tape_reset first",
+                       ls_group_rank(d->g), d->last ? "true" : "false");
+    LS_TRY(s->begin_forward(d));
+    const bool reduced = sync || s->every_backward;
+    d->last = sync;
+    d->state = reduced ? LS_DP_SYNC : LS_DP_LOCAL;
+    if (reduced) ls_buckets_begin(d);
+    return listen_to(d, t);
+}
+
+int ls_ddp_reductions(const ls_ddp *d, int n) { return d->strategy->every_backward ? n : 1; }
+
+ls_status ls_ddp_after_step(ls_ddp *d)
+{
+    if (d->state != LS_DP_REDUCED) return LS_OK;
+    if (d->strategy->after_step) LS_TRY(d->strategy->after_step(d));
+    d->state = LS_DP_CURRENT;
+    return LS_OK;
+}
+
+static ls_status whole_of(void *arg, const ls_param *p, const float **out)
+{
+    ls_ddp *d = arg;
+    return d->strategy->whole(d, p, out);
+}
+
+ls_values ls_ddp_values(ls_ddp *d) { return (ls_values){ whole_of, d }; }
+
+/* --- inspection ------------------------------------------------------------------------------- */
+
+int ls_ddp_buckets(const ls_ddp *d) { return d->nbuckets; }
+bool ls_ddp_rebuilt(const ls_ddp *d) { return d->narrived < 0; }
+const char *ls_ddp_bucket_order(const ls_ddp *d) { return ls_ddp_rebuilt(d) ? d->strategy->order : "first iteration"; }
+
+ls_ddp_bucket_info ls_ddp_bucket(const ls_ddp *d, int index)
+{
+    const ls_bucket *b = &d->b[index];
+    return (ls_ddp_bucket_info){ .index = index, .param = b->param, .nparams = b->nparams, .nbytes = b->nbytes };
+}

@@ -1,0 +1,331 @@
+/* shard.c -- each rank owns rows: which, where values and gradients lie, and how all ranks get the new values. */
+#include "parallel/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool ls_shard_cuts(const ls_param *p) { return p->t.ndim >= 2 && !p->f32; }
+
+/* --- which bucket ------------------------------------------------------------------------------ */
+
+static void plan_free(ls_shard_plan *p)
+{
+    free(p->order);
+    free(p->number);
+    free(p->grad);
+    free(p->value);
+    *p = (ls_shard_plan){ 0 };
+}
+
+/* Positions of the order from `first` on that may share buckets. */
+static int run_of(const ls_params *ps, const ls_shard_plan *l, int first, bool at_units)
+{
+    int n = 1;
+    const int unit = ps->item[l->order[first]].unit;
+    while (first + n < ps->n && (!at_units || ps->item[l->order[first + n]].unit == unit)) n++;
+    return n;
+}
+
+/* Which parameters share a bucket. False: no memory. */
+static bool number_buckets(const ls_params *ps, const ls_ddp_config *c, const size_t *nbytes, const int *key,
+                           bool at_units, ls_shard_plan *out)
+{
+    const ls_ddp_config d = ls_ddp_defaults(c);
+    const size_t limits[2] = { d.first_bucket, d.bucket_cap };
+    for (int first = 0, n; first < ps->n; first += n) {
+        n = run_of(ps, out, first, at_units);
+        const int later = first > 0; /* the first bucket's limit is for the first one alone */
+        int *const number = out->number + first;
+        const int more = ls_bucket_assign(nbytes + first, key + first, n, limits + later, 2 - later, false, number);
+        if (more == 0) return false;
+        for (int i = 0; i < n; i++) number[i] += out->nbuckets;
+        out->nbuckets += more;
+    }
+    return true;
+}
+
+static bool assign(const ls_params *ps, const ls_ddp_config *c, bool at_units, ls_shard_plan *out)
+{
+    const size_t n = (size_t)ps->n + 1;
+    size_t *nbytes = calloc(n, sizeof *nbytes);
+    int *key = calloc(n, sizeof *key);
+    *out = (ls_shard_plan){ .order = calloc(n, sizeof *out->order),
+                            .number = calloc(n, sizeof *out->number),
+                            .grad = calloc(n, sizeof *out->grad),
+                            .value = calloc(n, sizeof *out->value) };
+    bool done = nbytes && key && out->order && out->number && out->grad && out->value;
+    for (int i = 0; done && i < ps->n; i++) {
+        const ls_param *p = &ps->item[ps->n - 1 - i];
+        out->order[i] = ps->n - 1 - i;
+        nbytes[i] = ls_tensor_nbytes(&p->t);
+        key[i] = ls_shard_cuts(p);
+    }
+    done = done && number_buckets(ps, c, nbytes, key, at_units, out);
+    free(nbytes);
+    free(key);
+    return done;
+}
+
+static ls_status plan_make(const ls_params *ps, const ls_ddp_config *c, bool at_units, int size, ls_shard_plan *out)
+{
+    if (!assign(ps, c, at_units, out)) {
+        plan_free(out);
+        return ls_fail(LS_NO_MEMORY, "buckets of %d parameters", ps->n);
+    }
+    size_t begin = 0;
+    for (int k = 0; k < out->nbuckets; k++) {
+        size_t end = begin;
+        bool sharded = false;
+        for (int i = 0; i < ps->n; i++) {
+            const int at = out->order[i];
+            if (out->number[i] != k) continue;
+            out->grad[at] = end;
+            out->value[at] = out->count + end - begin;
+            end += ls_bucket_param_bytes(&ps->item[at]) / sizeof(float);
+            sharded = ls_shard_cuts(&ps->item[at]);
+        }
+        const size_t count = ls_bucket_bytes((end - begin) * sizeof(float), size) / sizeof(float);
+        begin += count;
+        if (sharded) out->count += count;
+    }
+    return LS_OK;
+}
+
+/* --- who owns what --------------------------------------------------------------------------- */
+
+static size_t row_of(const ls_param *p) { return (size_t)(ls_tensor_count(&p->t) / p->t.dim[0]); }
+
+/* What `rank` owns of a parameter, elements: of a matrix its rows. */
+static ls_range owned(const ls_param *p, int rank, int size)
+{
+    if (!ls_shard_cuts(p)) return (ls_range){ 0, (size_t)ls_tensor_count(&p->t) };
+    const ls_range rows = ls_shard_of((size_t)p->t.dim[0], rank, size);
+    return (ls_range){ rows.first * row_of(p), rows.count * row_of(p) };
+}
+
+/* --- memory ------------------------------------------------------------------------------------- */
+
+/* In float peers read t.data. In bf16 they read the copies; until ls_shard_place, the gradient's memory has all values,
+ * so that they can be initialised, loaded and broadcast like any others (ls_bucket_lend lists who borrows it). */
+static ls_status bind_sharded(ls_param *p, int rank, void *read_by_peers, ls_dtype dtype, ls_arena *own)
+{
+    void *master = NULL;
+    float *all;
+    p->t.data = read_by_peers;
+    if (dtype == LS_F32) return LS_OK;
+    LS_TRY(ls_bucket_lend(p, rank, &all));
+    p->t.data = all;
+    p->t.bf16 = p->bf16 = read_by_peers;
+    LS_TRY(ls_arena_alloc(own, p->own.count * sizeof(float), LS_MEM_PARAM, &master));
+    p->master = master;
+    return LS_OK;
+}
+
+static ls_status bind_whole(ls_param *p, ls_dtype dtype, ls_arena *own)
+{
+    const size_t copy = dtype == LS_BF16 ? ls_param_bf16_nbytes(p) : 0;
+    LS_TRY(ls_arena_alloc(own, ls_tensor_nbytes(&p->t), LS_MEM_PARAM, &p->t.data));
+    if (copy) LS_TRY(ls_arena_alloc(own, copy, LS_MEM_PARAM, &p->bf16));
+    p->t.bf16 = p->bf16;
+    return LS_OK;
+}
+
+/* All buckets, for ever. */
+static ls_status all_grads(ls_group *g, ls_params *ps, const ls_shard_plan *l)
+{
+    char *grads;
+    LS_TRY(ls_buckets_alloc(g, ps, &grads));
+    for (int i = 0; i < ps->n; i++) ps->item[i].grad.data = grads + l->grad[i] * sizeof(float);
+    return LS_OK;
+}
+
+static void end_loan(ls_params *ps)
+{
+    ls_arena_destroy(ps->loan);
+    ps->loan = NULL;
+}
+
+ls_status ls_shard_loan(ls_group *g, ls_params *ps)
+{
+    ls_world *w = ls_group_world(g);
+    size_t n = 0;
+    for (int i = 0; i < ps->n; i++)
+        if (ls_shard_cuts(&ps->item[i])) n += ls_bucket_param_bytes(&ps->item[i]);
+    end_loan(ps);
+    if (n == 0) return LS_OK;
+    LS_TRY(ls_world_is_dry(w) ? ls_arena_create_dry(ls_world_ledger(w), &ps->loan)
+                              : ls_arena_create(n, false, ls_world_ledger(w), &ps->loan));
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        if (ls_shard_cuts(p)) LS_TRY(ls_arena_alloc(ps->loan, ls_bucket_param_bytes(p), LS_MEM_ACT, &p->grad.data));
+    }
+    return LS_OK;
+}
+
+static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype,
+                          ls_arena *own)
+{
+    void *base = NULL;
+    const size_t n = l->count * ls_dtype_size(dtype);
+    const ls_status st = n ? ls_alloc(ls_group_world(g), n, LS_MEM_PARAM, &base) : LS_OK;
+    if (st < 0) return ls_while(st, "placing values where peers read them: %s is the largest", ls_params_largest(ps)->name);
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        p->own = owned(p, ls_group_rank(g), ls_group_size(g));
+        p->t.grad = NULL;
+        p->t.grad_ready = p->dmaster_ready = false;
+        p->master = p->dmaster = NULL;
+    }
+    LS_TRY(how->grads ? how->grads(g, ps, l, dtype, own) : all_grads(g, ps, l));
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        char *const value = (char *)base + l->value[i] * ls_dtype_size(dtype);
+        const ls_status bound =
+            ls_shard_cuts(p) ? bind_sharded(p, ls_group_rank(g), value, dtype, own) : bind_whole(p, dtype, own);
+        if (bound < 0) return ls_while(bound, "allocating parameter %s", p->name);
+    }
+    return LS_OK;
+}
+
+ls_status ls_shard_bind(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
+                        ls_arena *own)
+{
+    ls_shard_plan l;
+    LS_TRY(plan_make(ps, c, how->at_units, ls_group_size(g), &l));
+    const ls_status st = bind_all(how, g, ps, &l, dtype, own);
+    plan_free(&l);
+    return st;
+}
+
+/* --- buckets ------------------------------------------------------------------------------------ */
+
+static char *read_by_peers(const ls_param *p) { return p->bf16 ? p->bf16 : p->t.data; }
+
+/* LS_INVALID unless ls_shard_bind has bound the parameters so. *grads: where the memory of all buckets begins, if they
+ * have it. */
+static ls_status check_bound(const ls_ddp *d, const ls_shard_plan *l, bool have_memory, char **grads)
+{
+    const char *base = NULL;
+    *grads = NULL;
+    for (int i = 0; i < d->ps->n; i++) {
+        const ls_param *p = &d->ps->item[i];
+        const ls_range own = owned(p, ls_group_rank(d->g), ls_group_size(d->g));
+        const size_t at = l->value[i] * (p->bf16 ? sizeof(uint16_t) : sizeof(float)), of = l->grad[i] * sizeof(float);
+        char *grad = p->grad.data;
+        if (have_memory && !*grads && grad) *grads = grad - of;
+        if (!base && ls_shard_cuts(p) && read_by_peers(p)) base = read_by_peers(p) - at;
+        const bool values = !ls_shard_cuts(p) || (base && read_by_peers(p) == base + at);
+        const bool gradient = !have_memory || (*grads && grad == *grads + of);
+        if (!values || !gradient || p->own.first != own.first || p->own.count != own.count)
+            return ls_fail(LS_INVALID,
+                           "zero_stage %d: parameter %s does not lie where its values are gathered: call "
+                           "ls_ddp_bind with the same configuration before ls_ddp_create",
+                           d->c.zero_stage, p->name);
+    }
+    return LS_OK;
+}
+
+/* Whether ops read the copy alone, and each rank has the floats it owns. */
+static bool in_bf16(const ls_param *p) { return ls_shard_cuts(p) && p->bf16; }
+
+/* The first values are in the copies: what is left of them in float is each rank's own. */
+static void split_values(ls_params *ps, bool dry)
+{
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        if (!in_bf16(p)) continue;
+        if (!dry) memcpy(p->master, (const float *)p->t.data + p->own.first, p->own.count * sizeof(float));
+        p->t.data = NULL;
+    }
+}
+
+/* A bucket of matrices, which are reduced and gathered by rows. */
+static ls_status scatter(const ls_params *ps, ls_bucket *b)
+{
+    if (!ls_shard_cuts(&ps->item[b->param[0]])) return LS_OK;
+    b->reduce = LS_REDUCE_SCATTER;
+    b->span = calloc((size_t)b->nparams, sizeof *b->span);
+    if (!b->span) return ls_fail(LS_NO_MEMORY, "%d matrices of a bucket", b->nparams);
+    for (int i = 0; i < b->nparams; i++) {
+        const ls_param *p = &ps->item[b->param[i]];
+        b->span[i] = (ls_matrix_span){ b->at[i], (size_t)p->t.dim[0], row_of(p) };
+    }
+    return LS_OK;
+}
+
+/* Where ranks do not map each other's memory, a bucket of matrices travels packed: the place for it is known now. */
+static ls_status reserve(ls_ddp *d)
+{
+    size_t most = 0;
+    for (int k = 0; k < d->nbuckets; k++) {
+        const ls_bucket *b = &d->b[k];
+        size_t count = 0;
+        for (int i = 0; b->span && i < b->nparams; i++) count += b->span[i].rows * b->span[i].row;
+        if (count > most) most = count;
+    }
+    return ls_group_reserve_spans(d->g, most * sizeof(float));
+}
+
+ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
+{
+    ls_shard_plan l;
+    const int rank = ls_group_rank(d->g), size = ls_group_size(d->g);
+    LS_TRY(plan_make(d->ps, &d->c, how->at_units, size, &l));
+    ls_status st = check_bound(d, &l, !how->grads, &d->grads);
+    if (st == LS_OK) {
+        split_values(d->ps, d->dry);
+        end_loan(d->ps);
+        ls_dp_keep(d->ps, ls_shard_cuts, rank, size);
+        st = how->grads ? ls_buckets_make(d, l.order, l.number, l.nbuckets)
+                        : ls_buckets_place(d, l.order, l.number, l.nbuckets);
+    }
+    for (int k = 0; st == LS_OK && k < d->nbuckets; k++) st = scatter(d->ps, &d->b[k]);
+    if (st == LS_OK) st = reserve(d);
+    d->narrived = -1;
+    plan_free(&l);
+    return st;
+}
+
+/* --- values ------------------------------------------------------------------------------------- */
+
+/* What each rank has updated goes to all. */
+static bool gather_bucket(const ls_ddp *d, int k, ls_coll_args *out)
+{
+    const ls_bucket *b = &d->b[k];
+    const ls_param *first = &d->ps->item[b->param[0]];
+    if (b->reduce != LS_REDUCE_SCATTER) return false;
+    out->coll = LS_ALL_GATHER;
+    out->count = b->count;
+    out->span = b->span;
+    out->nspans = b->nparams;
+    out->out = read_by_peers(first);
+    out->dtype = first->bf16 ? LS_BF16 : LS_F32;
+    return true;
+}
+
+ls_status ls_shard_after_step(ls_ddp *d) { return ls_buckets_each(d, gather_bucket); }
+
+/* Floats that only their owners have come together in borrowed memory. */
+static ls_status gather_master(const ls_shard_how *how, ls_ddp *d, const ls_param *p, const float **out)
+{
+    const int size = ls_group_size(d->g);
+    float *all;
+    LS_TRY(how->lend ? how->lend(d, p, &all) : ls_bucket_lend(p, ls_group_rank(d->g), &all));
+    size_t *count = calloc((size_t)size, sizeof *count);
+    if (!count) return ls_fail(LS_NO_MEMORY, "the shards of %d ranks", size);
+    for (int r = 0; r < size; r++) count[r] = owned(p, r, size).count;
+    memcpy(all + p->own.first, p->master, p->own.count * sizeof(float));
+    const ls_status st = ls_all_gather_v(d->g, NULL, all, count, LS_F32);
+    free(count);
+    *out = all;
+    return st;
+}
+
+ls_status ls_shard_whole(const ls_shard_how *how, ls_ddp *d, const ls_param *p, const float **out)
+{
+    if (in_bf16(p)) return gather_master(how, d, p, out);
+    *out = p->t.data;
+    if (d->state != LS_DP_REDUCED || !ls_shard_cuts(p)) return LS_OK;
+    return ls_fail(LS_INVALID, "the values of %s on rank %d: ls_ddp_after_step was not called after the last backward "
+                               "that reduced", p->name, ls_group_rank(d->g));
+}

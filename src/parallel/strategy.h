@@ -1,0 +1,171 @@
+/* strategy.h -- data parallelism around a model: a table of functions per strategy, and what strategies share.
+ *
+ *   replicas.c  the calls of dp.h: one model on all ranks, wrapped by a strategy
+ *   registry.c  which strategy a configuration means
+ *   bucket.c    which gradients travel together, where they lie, and when a bucket starts
+ *   shard.c     what strategies share in which ranks own different rows
+ *   ddp.c       gradients are all_reduced, every rank updates all parameters
+ *   fsdp.c      each rank owns a shard: ZeRO's first stage
+ *
+ * Words, here and in nn.h:
+ *
+ *   part    which elements of the global tensor a rank's tensor is (ls_param.part). Tensor parallelism divides so; data
+ *           parallelism does not: all replicas have the same part
+ *   own     the elements of a rank's tensor that its optimizer updates (ls_param.own): all of them, or its shard
+ *   shard   what one rank owns where each of the replicas owns something else: rows of a matrix
+ *   keeps   of `own` those that this rank counts in the norm, so that every element is counted once (ls_param.keeps)
+ *   span    where one matrix of a bucket lies, and how long its rows are (ls_matrix_span), for a collective by rows
+ *   shared  a parameter that several units use, and that therefore belongs to the root (ls_param.unit is -1)
+ *   range   [first, first + count) of anything (ls_range)
+ */
+#ifndef LS_PARALLEL_STRATEGY_H
+#define LS_PARALLEL_STRATEGY_H
+#include "lockstep/dp.h"
+
+#define LS_BUCKET_ALIGN     64u /* bytes: where parameters begin in a bucket; buckets end at multiples of W of them */
+#define LS_BUCKETS_IN_FLIGHT 32 /* a group carries 64 collectives at once */
+
+typedef struct ls_dp_strategy ls_dp_strategy;
+
+/* Gradients that travel together. */
+typedef struct ls_bucket {
+    int *param; /* owned: indices, in the order they lie in memory */
+    size_t *at; /* owned: [nparams] where each begins, elements from `data` */
+    int nparams;
+    size_t nbytes; /* of the parameters */
+    float *data;   /* borrowed from the world's arena; peers read and write it. NULL: no memory now (ls_buckets_put) */
+    size_t count;  /* elements, padding included */
+    int nready;
+    ls_coll reduce;        /* LS_ALL_REDUCE; LS_REDUCE_SCATTER: each rank gets the sums of its own rows only */
+    ls_matrix_span *span;  /* owned: [nparams] its matrices, for LS_REDUCE_SCATTER; NULL: gradients are not sharded */
+    ls_work *work;  /* NULL when nothing is in flight */
+    char label[24]; /* "bucket 3" */
+} ls_bucket;
+
+/* What becomes of gradients and parameters from one forward to the next, in this order. */
+typedef enum ls_dp_state {
+    LS_DP_IDLE,    /* no backward was announced yet (ls_ddp_begin_forward) */
+    LS_DP_LOCAL,   /* the coming backward is not reduced: its gradients stay on this rank (no_sync) */
+    LS_DP_SYNC,    /* the coming backward is reduced, and has given no gradient yet */
+    LS_DP_PENDING, /* it has given some gradients, and not all buckets are reduced */
+    LS_DP_REDUCED, /* all buckets are reduced. If the optimizer steps, each rank has new values of what it owns only */
+    LS_DP_CURRENT, /* after_step has given every rank all new values */
+} ls_dp_state;
+
+struct ls_ddp {
+    const ls_dp_strategy *strategy;
+    ls_group *g;   /* borrowed */
+    ls_params *ps; /* borrowed */
+    ls_ddp_config c;
+    ls_dp_state state;
+    bool last;    /* the newest backward that was announced completes the gradients of a step */
+    bool dry;     /* in a dry world: values and gradients have addresses, and no memory */
+    char *grads;  /* borrowed: memory of all buckets, for ever; NULL: not placed yet, or the strategy lends memory */
+    void *mine;   /* the strategy's; its `destroy` releases it */
+    ls_bucket *b; /* owned */
+    int nbuckets;
+    int next;       /* the bucket to be started, strictly in order */
+    int waited;     /* the oldest bucket whose reduction was not waited for */
+    int *bucket_of; /* owned: [nparams] */
+    bool *ready;    /* owned: [nparams], in the current reduced backward */
+    int *arrival;   /* owned: parameters in the order their gradients came, */
+    int narrived;   /* so many; -1 once buckets stay as they are */
+    ls_tape **tape; /* owned: the list of tapes that it listens to */
+    int ntapes, tapes_cap;
+};
+
+/* A strategy is one of these, in a file of its own, and a word in LS_DP_STRATEGIES. What most of them do alike is
+ * below and in shard.h. */
+struct ls_dp_strategy {
+    const char *name;            /* ls_plan.dp */
+    int first_stage, last_stage; /* of ls_ddp_config.zero_stage */
+    bool shards;                 /* ranks own different elements */
+    bool every_backward;         /* every announced backward is reduced; else those that begin_forward says are to be */
+    const char *order;           /* for people: the order of buckets that stay as they are */
+    /* Tells every parameter what this rank owns, and takes memory for values, and for their copies in bf16; for
+     * gradients, too, unless `place` does. */
+    ls_status (*bind)(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own);
+    /* Makes the buckets, and says where gradients lie: ls_buckets_place gives every one memory for ever, ls_buckets_put
+     * one bucket for as long as the strategy likes. Every t.data has rank 0's first values, and so have the copies. */
+    ls_status (*place)(ls_ddp *d);
+    ls_tape_events events; /* of the tapes; arg is the ls_ddp. `end` is not a strategy's */
+    /* Before a forward; may refuse it. The rules that all strategies have are checked. */
+    ls_status (*begin_forward)(ls_ddp *d);
+    /* The reduction of bucket k is complete: once per bucket and reduced backward, in ascending order, in a call that
+     * waits for it (ls_buckets_wait_one, or the end of backward). In a backward that completes the gradients of a step
+     * they are marked as reduced. NULL: they stay where they are. */
+    ls_status (*arrived)(ls_ddp *d, int k);
+    /* NULL: nothing is to be done. */
+    ls_status (*after_step)(ls_ddp *d);
+    /* All values of one parameter; every rank asks for the same. Valid until the next backward or optimizer step. */
+    ls_status (*whole)(ls_ddp *d, const ls_param *p, const float **out);
+    /* Before the buckets go; NULL: nothing is to be done. */
+    void (*destroy)(ls_ddp *d);
+};
+
+/* All strategies, in the order of the stages that are theirs: ls_dp_ddp, ... */
+#define LS_DP_STRATEGIES(X) X(ddp) X(fsdp)
+#define LS_DP_STRATEGY(file) extern const ls_dp_strategy ls_dp_##file;
+LS_DP_STRATEGIES(LS_DP_STRATEGY)
+#undef LS_DP_STRATEGY
+
+/* registry.c: the strategy that a configuration means. LS_UNSUPPORTED names what there is. */
+ls_status ls_dp_strategy_find(const ls_ddp_config *c, const ls_dp_strategy **out);
+/* replicas.c: ls_ddp_create with this strategy. */
+ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
+
+/* --- bucket.c: which, and where -------------------------------------------------------------------- */
+
+/* Sizes that nobody has given. */
+ls_ddp_config ls_ddp_defaults(const ls_ddp_config *c);
+/* Says who counts an element in the norm. Of a parameter that is sharded (NULL: none is) its owner does, of
+ * what all ranks own the one in whose part of all elements the parameter begins. */
+void ls_dp_keep(ls_params *ps, bool (*shards)(const ls_param *p), int rank, int size);
+
+/* Bytes of a parameter's gradient in a bucket. */
+static inline size_t ls_bucket_param_bytes(const ls_param *p)
+{
+    return (ls_tensor_nbytes(&p->t) + LS_BUCKET_ALIGN - 1) / LS_BUCKET_ALIGN * LS_BUCKET_ALIGN;
+}
+/* Bytes of a bucket whose parameters take `used`. */
+static inline size_t ls_bucket_bytes(size_t used, int size)
+{
+    const size_t unit = (size_t)size * LS_BUCKET_ALIGN;
+    return (used + unit - 1) / unit * unit;
+}
+/* Memory of the world's arena for all buckets, whatever their order: how much a strategy takes that has them all for
+ * ever. */
+ls_status ls_buckets_alloc(ls_group *g, const ls_params *ps, char **grads);
+/* Makes buckets of order[] as numbered by number[] (by position). They have no memory yet. */
+ls_status ls_buckets_make(ls_ddp *d, const int *order, const int *number, int nbuckets);
+/* Lets bucket k and its gradients lie at `data`, count elements; NULL: they have no memory, and nothing may write them.
+ * What was there stays as it was. */
+void ls_buckets_put(ls_ddp *d, int k, float *data);
+/* Makes buckets, and puts them one after another in d->grads, all zeros. */
+ls_status ls_buckets_place(ls_ddp *d, const int *order, const int *number, int nbuckets);
+void ls_buckets_free(ls_ddp *d);
+
+/* Memory for all values of a parameter, in float, where ops read its copy in bf16 alone: that of its gradient, which
+ * is free between the optimizer's step and the next backward. LS_INVALID, naming the parameter, while a gradient
+ * is there. All who borrow it: first values, from ls_ddp_bind to ls_ddp_create; ls_ddp_values, for a checkpoint, a
+ * digest, and the samples of a run. */
+ls_status ls_bucket_lend(const ls_param *p, int rank, float **out);
+
+/* --- bucket.c: when -------------------------------------------------------------------------------- */
+
+/* Before a backward that is reduced. */
+void ls_buckets_begin(ls_ddp *d);
+/* Waits for the oldest reduction in flight, and tells the strategy that its bucket arrived. For a strategy whose
+ * memory runs out before backward does; the end of backward waits for all. */
+ls_status ls_buckets_wait_one(ls_ddp *d);
+/* ls_dp_strategy.events: a gradient that is ready counts in its bucket, full buckets start in order, the end of
+ * backward waits for all. */
+ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t);
+ls_status ls_buckets_progress(void *arg);
+ls_status ls_buckets_done(void *arg);
+
+/* One more collective per bucket, of those for which `call` sets *out (false: none), with as many in flight as a group
+ * carries. Returns the first failure; nothing is in flight then, either. */
+ls_status ls_buckets_each(ls_ddp *d, bool (*call)(const ls_ddp *d, int k, ls_coll_args *out));
+
+#endif
