@@ -1,4 +1,4 @@
-/* hf.h -- the index of a sharded model, as bytes in memory. */
+/* hf.h -- the index of a sharded model, as bytes in memory; which models have files. */
 #ifndef LS_CKPT_HF_H
 #define LS_CKPT_HF_H
 #include <stddef.h>
@@ -23,6 +23,9 @@ ls_status ls_hf_index_parse(const char *what, const void *text, size_t n, ls_hf_
 void ls_hf_index_free(ls_hf_index *ix); /* zeroed is fine */
 /* NULL if absent. */
 const struct ls_hf_place *ls_hf_index_find(const ls_hf_index *ix, const char *name);
+
+/* The class of a model that Hugging Face has files for; NULL: there is none of that name. */
+const ls_model_class *ls_hf_class(const char *model);
 
 /* LS_BAD_FILE when the name ends as pickles do, with what to do instead; `what` is what is shown. */
 ls_status ls_hf_refuse_pickle(const char *what, const char *name);

@@ -1,4 +1,4 @@
-/* hf_config.c -- config.json: one table a model, for reading and for writing. */
+/* hf_config.c -- config.json, read and written by the table that a model's class has (model/lm.h). */
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
@@ -9,102 +9,55 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "ckpt/hf.h"
 #include "ckpt/json.h"
-#include "lockstep/hf.h"
+#include "model/lm.h"
 
-typedef enum kind {
-    SIZE,  /* int64_t; null counts as absent */
-    TOKEN, /* int64_t, -1 for null or absent; of a list the first */
-    REAL,  /* double */
-    FLAG,  /* bool */
-    ONLY   /* only the value of `absent` (or `alias`) is supported, and nothing is kept: any other is another formula */
-} kind;
-
-/* A key of config.json. */
-typedef struct field {
+/* Of every model, at the end. */
+static const struct token_key {
     const char *key;
-    kind kind;
-    size_t at;          /* in ls_hf_config */
-    const char *absent; /* transformers' value where the key is absent, as JSON; NULL: must be there */
-    const char *alias;  /* ONLY: a second name of the same value; NULL: none */
-} field;
-
-#define AT(member) offsetof(ls_hf_config, member)
-
-static const field gpt2_fields[] = {
-    { "vocab_size", SIZE, AT(lm.vocab_size), NULL, NULL },
-    { "n_positions", SIZE, AT(lm.seq_len), NULL, NULL },
-    { "n_embd", SIZE, AT(lm.d_model), NULL, NULL },
-    { "n_layer", SIZE, AT(lm.n_layer), NULL, NULL },
-    { "n_head", SIZE, AT(lm.n_head), NULL, NULL },
-    { "n_inner", SIZE, AT(lm.d_ff), "0", NULL }, /* 0, null: 4 n_embd */
-    { "layer_norm_epsilon", REAL, AT(lm.norm_eps), "1e-5", NULL },
-    { "embd_pdrop", REAL, AT(lm.embd_dropout), "0.1", NULL },
-    { "attn_pdrop", REAL, AT(lm.attn_dropout), "0.1", NULL },
-    { "resid_pdrop", REAL, AT(lm.resid_dropout), "0.1", NULL },
-    { "tie_word_embeddings", FLAG, AT(lm.tied), "true", NULL },
-    { "activation_function", ONLY, 0, "\"gelu_new\"", "\"gelu_pytorch_tanh\"" },
-    { "scale_attn_weights", ONLY, 0, "true", NULL },
-    { "scale_attn_by_inverse_layer_idx", ONLY, 0, "false", NULL },
-    { "reorder_and_upcast_attn", ONLY, 0, "false", NULL },
-    { "add_cross_attention", ONLY, 0, "false", NULL },
-    { "bos_token_id", TOKEN, AT(bos), "null", NULL },
-    { "eos_token_id", TOKEN, AT(eos), "null", NULL },
-    { 0 },
+    size_t at; /* in ls_hf_config */
+} tokens[] = {
+    { "bos_token_id", offsetof(ls_hf_config, bos) },
+    { "eos_token_id", offsetof(ls_hf_config, eos) },
 };
+#define TOKENS (sizeof tokens / sizeof *tokens)
 
-static const field llama_fields[] = {
-    { "vocab_size", SIZE, AT(lm.vocab_size), NULL, NULL },
-    { "max_position_embeddings", SIZE, AT(lm.seq_len), "2048", NULL },
-    { "hidden_size", SIZE, AT(lm.d_model), NULL, NULL },
-    { "intermediate_size", SIZE, AT(lm.d_ff), NULL, NULL },
-    { "num_hidden_layers", SIZE, AT(lm.n_layer), NULL, NULL },
-    { "num_attention_heads", SIZE, AT(lm.n_head), NULL, NULL },
-    { "num_key_value_heads", SIZE, AT(lm.n_kv_head), "0", NULL }, /* 0, null: as many as the others */
-    { "rms_norm_eps", REAL, AT(lm.norm_eps), "1e-6", NULL },
-    { "rope_theta", REAL, AT(lm.rope_theta), "10000.0", NULL },
-    { "attention_dropout", REAL, AT(lm.attn_dropout), "0.0", NULL },
-    { "tie_word_embeddings", FLAG, AT(lm.tied), "false", NULL },
-    { "hidden_act", ONLY, 0, "\"silu\"", "\"swish\"" },
-    { "attention_bias", ONLY, 0, "false", NULL },
-    { "mlp_bias", ONLY, 0, "false", NULL },
-    { "bos_token_id", TOKEN, AT(bos), "null", NULL },
-    { "eos_token_id", TOKEN, AT(eos), "null", NULL },
-    { 0 },
-};
+static int64_t *token_at(ls_hf_config *c, size_t i) { return (int64_t *)((char *)c + tokens[i].at); }
 
 /* Of every model, where it is there; not written. */
-static const field refused[] = {
-    { "quantization_config", ONLY, 0, "null", NULL },
-    { "is_encoder_decoder", ONLY, 0, "false", NULL },
-    { "pruned_heads", ONLY, 0, "{}", "null" },
-    { "sliding_window", ONLY, 0, "null", NULL },
-    { "use_sliding_window", ONLY, 0, "false", "null" },
-    { "partial_rotary_factor", ONLY, 0, "1.0", "1" },
+static const ls_hf_key refused[] = {
+    { "quantization_config", LS_HF_CHECK, 0, "null", NULL },
+    { "is_encoder_decoder", LS_HF_CHECK, 0, "false", NULL },
+    { "pruned_heads", LS_HF_CHECK, 0, "{}", "null" },
+    { "sliding_window", LS_HF_CHECK, 0, "null", NULL },
+    { "use_sliding_window", LS_HF_CHECK, 0, "false", "null" },
     { 0 },
-};
-
-static const struct model_row {
-    const char *model, *architecture; /* model_type and architectures */
-    const field *fields;
-} models[] = {
-    { "gpt2", "GPT2LMHeadModel", gpt2_fields },
-    { "llama", "LlamaForCausalLM", llama_fields },
 };
 
 static const struct { const char *name; ls_dtype dtype; } dtypes[] = {
     { "float32", LS_F32 }, { "bfloat16", LS_BF16 }, { "float16", LS_F16 },
 };
 
+const ls_model_class *ls_hf_class(const char *model)
+{
+    const ls_model_class *cls = ls_model_class_find(model);
+    return cls && cls->lm ? cls : NULL;
+}
+
 ls_status ls_hf_config_of(const ls_model_config *c, ls_hf_config *out)
 {
+    char names[128];
+    ls_model_config resolved;
+    const ls_model_class *cls = ls_hf_class(c->name);
     *out = (ls_hf_config){ .bos = -1, .eos = -1, .dtype = LS_F32 };
-    for (size_t i = 0; c->name && i < sizeof models / sizeof *models; i++)
-        if (strcmp(c->name, models[i].model) == 0) out->model = models[i].model;
-    if (!out->model)
-        return ls_fail(LS_UNSUPPORTED, "model '%s' has no form in Hugging Face's files; gpt2 and llama have",
-                       c->name ? c->name : "");
-    return ls_lm_resolve(out->model, &c->lm, &out->lm);
+    if (!cls)
+        return ls_fail(LS_UNSUPPORTED, "model '%s' has no form in Hugging Face's files; %s have", c->name ? c->name : "",
+                       ls_model_names(LS_LM_KEY, names, sizeof names));
+    LS_TRY(cls->resolve(c, &resolved));
+    out->model = cls->name;
+    out->lm = resolved.lm;
+    return LS_OK;
 }
 
 /* --- reading ----------------------------------------------------------------------- */
@@ -117,7 +70,7 @@ static ls_status wrong(const char *what, const char *key, const json_t *v, const
     return st;
 }
 
-static ls_status read_size(const char *what, const field *f, const json_t *v, int64_t *out)
+static ls_status read_size(const char *what, const ls_hf_key *f, const json_t *v, int64_t *out)
 {
     if (json_is_null(v)) v = NULL;
     if (!v && f->absent) {
@@ -129,17 +82,17 @@ static ls_status read_size(const char *what, const field *f, const json_t *v, in
     return LS_OK;
 }
 
-static ls_status read_token(const char *what, const field *f, const json_t *v, int64_t *out)
+static ls_status read_token(const char *what, const char *key, const json_t *v, int64_t *out)
 {
     *out = -1;
     if (json_is_array(v)) v = json_array_get(v, 0);
     if (!v || json_is_null(v)) return LS_OK;
-    if (!json_is_integer(v) || json_integer_value(v) < -1) return wrong(what, f->key, v, "a token's id");
+    if (!json_is_integer(v) || json_integer_value(v) < -1) return wrong(what, key, v, "a token's id");
     *out = json_integer_value(v);
     return LS_OK;
 }
 
-static ls_status read_only(const char *what, const field *f, const json_t *v)
+static ls_status read_only(const char *what, const ls_hf_key *f, const json_t *v)
 {
     if (!v) return LS_OK;
     char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
@@ -152,20 +105,18 @@ static ls_status read_only(const char *what, const field *f, const json_t *v)
     return st;
 }
 
-static ls_status read_field(const char *what, const field *f, const json_t *j, ls_hf_config *out)
+static ls_status read_key(const char *what, const ls_hf_key *f, const json_t *j, ls_lm_config *out)
 {
     const json_t *v = json_object_get(j, f->key);
     void *at = (char *)out + f->at;
     switch (f->kind) {
-    case SIZE:
+    case LS_HF_SIZE:
         return read_size(what, f, v, at);
-    case TOKEN:
-        return read_token(what, f, v, at);
-    case REAL:
+    case LS_HF_REAL:
         if (v && !json_is_number(v)) return wrong(what, f->key, v, "a number");
         *(double *)at = v ? json_number_value(v) : strtod(f->absent, NULL);
         return LS_OK;
-    case FLAG:
+    case LS_HF_FLAG:
         if (v && !json_is_boolean(v)) return wrong(what, f->key, v, "true or false");
         *(bool *)at = v ? json_is_true(v) : strcmp(f->absent, "true") == 0;
         return LS_OK;
@@ -175,7 +126,7 @@ static ls_status read_field(const char *what, const field *f, const json_t *j, l
 }
 
 /* Rotary positions are plain: transformers 4 says so by rope_theta and rope_scaling, 5 by rope_parameters. */
-static ls_status read_rope(const char *what, const json_t *j, ls_hf_config *out)
+static ls_status read_rope(const char *what, const json_t *j, const ls_hf_key *own, ls_hf_config *out)
 {
     static const char *const keys[] = { "rope_scaling", "rope_parameters" };
     for (int i = 0; i < 2; i++) {
@@ -187,7 +138,8 @@ static ls_status read_rope(const char *what, const json_t *j, ls_hf_config *out)
         if (type && (!json_is_string(type) || strcmp(json_string_value(type), "default") != 0))
             return ls_fail(LS_UNSUPPORTED, "%s: \"%s\" scales the rotary positions (\"%.40s\"); only plain ones are supported",
                            what, keys[i], json_is_string(type) ? json_string_value(type) : "?");
-        for (const field *f = refused; f->key; f++) LS_TRY(read_only(what, f, json_object_get(rope, f->key)));
+        for (const ls_hf_key *f = own; f->key; f++)
+            if (f->kind == LS_HF_CHECK) LS_TRY(read_only(what, f, json_object_get(rope, f->key)));
         if (theta && !json_is_number(theta)) return wrong(what, "rope_theta", theta, "a number");
         if (theta) out->lm.rope_theta = json_number_value(theta);
     }
@@ -214,31 +166,41 @@ static ls_status read_dtype(const char *what, const json_t *j, ls_hf_config *out
     return wrong(what, "torch_dtype", v, "\"float32\", \"bfloat16\" or \"float16\"");
 }
 
+/* A language model of the registry. */
+static ls_status read_type(const char *what, const json_t *type, const ls_model_class **out)
+{
+    char names[128], expected[160];
+    *out = json_is_string(type) ? ls_hf_class(json_string_value(type)) : NULL;
+    if (*out) return LS_OK;
+    ls_model_names(LS_LM_KEY, names, sizeof names);
+    if (json_is_string(type))
+        return ls_fail(LS_UNSUPPORTED, "%s: \"model_type\" is \"%.40s\"; supported are %s", what, json_string_value(type), names);
+    snprintf(expected, sizeof expected, "a kind of model; supported are %s", names);
+    return wrong(what, "model_type", type, expected);
+}
+
 static ls_status read_object(const char *what, const json_t *j, ls_hf_config *out)
 {
-    const json_t *type = json_object_get(j, "model_type");
-    const struct model_row *row = NULL;
-    for (size_t i = 0; json_is_string(type) && i < sizeof models / sizeof *models; i++)
-        if (strcmp(json_string_value(type), models[i].model) == 0) row = &models[i];
-    if (!row && json_is_string(type))
-        return ls_fail(LS_UNSUPPORTED, "%s: \"model_type\" is \"%.40s\"; supported are gpt2 and llama", what,
-                       json_string_value(type));
-    if (!row) return wrong(what, "model_type", type, "\"gpt2\" or \"llama\"");
-    out->model = row->model;
-    for (const field *f = row->fields; f->key; f++) LS_TRY(read_field(what, f, j, out));
-    for (const field *f = refused; f->key; f++) LS_TRY(read_only(what, f, json_object_get(j, f->key)));
+    const ls_model_class *cls;
+    LS_TRY(read_type(what, json_object_get(j, "model_type"), &cls));
+    const ls_lm_class *lm = cls->lm;
+    out->model = cls->name;
+    for (const ls_hf_key *f = lm->keys; f->key; f++) LS_TRY(read_key(what, f, j, &out->lm));
+    for (size_t i = 0; i < TOKENS; i++)
+        LS_TRY(read_token(what, tokens[i].key, json_object_get(j, tokens[i].key), token_at(out, i)));
+    for (const ls_hf_key *f = refused; f->key; f++) LS_TRY(read_only(what, f, json_object_get(j, f->key)));
     LS_TRY(read_dtype(what, j, out));
-    if (row->fields == llama_fields) LS_TRY(read_rope(what, j, out));
-    if (row->fields == llama_fields && out->lm.attn_dropout > 0)
-        return ls_fail(LS_UNSUPPORTED, "%s: \"attention_dropout\" is %g; supported is 0.0", what, out->lm.attn_dropout);
-    if (row->fields != llama_fields) out->lm.rope_theta = 10000; /* not used */
-    if (!(out->lm.norm_eps > 0) || !(out->lm.rope_theta > 0)) /* to ls_lm_resolve 0 would be the default */
+    if (lm->rotary) LS_TRY(read_rope(what, j, lm->keys, out));
+    else out->lm.rope_theta = 10000; /* not used */
+    if (!(out->lm.norm_eps > 0) || !(out->lm.rope_theta > 0)) /* to the class 0 would be the default */
         return ls_fail(LS_BAD_CONFIG, "%s: the norms' epsilon is %g, the rotary base %g; expected more than 0", what,
                        out->lm.norm_eps, out->lm.rope_theta);
 
-    const ls_lm_config lm = out->lm;
-    const ls_status st = ls_lm_resolve(out->model, &lm, &out->lm);
-    return st < 0 ? ls_while(st, "reading %s", what) : LS_OK;
+    ls_model_config resolved;
+    const ls_status st = cls->resolve(&(ls_model_config){ .name = cls->name, .lm = out->lm }, &resolved);
+    if (st < 0) return ls_while(st, "reading %s", what);
+    out->lm = resolved.lm;
+    return LS_OK;
 }
 
 /* The nesting is bounded before jansson sees the text: its parser is recursive. */
@@ -297,22 +259,19 @@ static void add_real(ls_text *out, double v)
     ls_text_add(out, "%s%s", digits, strpbrk(digits, ".e") ? "" : ".0");
 }
 
-static void add_field(ls_text *out, const field *f, const ls_hf_config *c)
+static void add_key(ls_text *out, const ls_hf_key *f, const ls_lm_config *c)
 {
     const void *at = (const char *)c + f->at;
+    if (f->kind == LS_HF_CHECK) return;
     ls_text_add(out, ",\n  \"%s\": ", f->key);
     switch (f->kind) {
-    case SIZE:
+    case LS_HF_SIZE:
         ls_text_add(out, "%lld", (long long)*(const int64_t *)at);
         break;
-    case TOKEN:
-        if (*(const int64_t *)at < 0) ls_text_add(out, "null");
-        else ls_text_add(out, "%lld", (long long)*(const int64_t *)at);
-        break;
-    case REAL:
+    case LS_HF_REAL:
         add_real(out, *(const double *)at);
         break;
-    case FLAG:
+    case LS_HF_FLAG:
         ls_text_add(out, "%s", *(const bool *)at ? "true" : "false");
         break;
     default:
@@ -320,15 +279,24 @@ static void add_field(ls_text *out, const field *f, const ls_hf_config *c)
     }
 }
 
+static void add_token(ls_text *out, const char *key, int64_t id)
+{
+    ls_text_add(out, ",\n  \"%s\": ", key);
+    if (id < 0) ls_text_add(out, "null");
+    else ls_text_add(out, "%lld", (long long)id);
+}
+
 ls_status ls_hf_config_text(const ls_hf_config *c, char **out)
 {
     ls_text text = { 0 };
+    const ls_model_class *cls = ls_hf_class(c->model);
     *out = NULL;
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        if (strcmp(c->model, models[i].model) != 0) continue;
-        ls_text_add(&text, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"", models[i].architecture,
-                    models[i].model);
-        for (const field *f = models[i].fields; f->key; f++) add_field(&text, f, c);
+    if (!cls) return ls_fail(LS_UNSUPPORTED, "model '%s' has no config.json", c->model ? c->model : "");
+    ls_text_add(&text, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"", cls->lm->architecture, cls->name);
+    for (const ls_hf_key *f = cls->lm->keys; f->key; f++) add_key(&text, f, &c->lm);
+    for (size_t i = 0; i < TOKENS; i++) {
+        ls_hf_config copy = *c;
+        add_token(&text, tokens[i].key, *token_at(&copy, i));
     }
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (dtypes[i].dtype == c->dtype) ls_text_add(&text, ",\n  \"torch_dtype\": \"%s\"", dtypes[i].name);

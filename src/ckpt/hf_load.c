@@ -1,7 +1,8 @@
 /* hf_load.c -- from a Hugging Face folder into a model's parameters.
  *
  * First everything that headers and names can tell (open_folder, match, check), then the
- * values, tensor by tensor: read, widened to f32, turned where the file has [in, out].
+ * values, tensor by tensor: read, widened to f32, transposed where the file has [in, out]. Of a
+ * parameter that is a part of a tensor (ls_param.part) that part alone is read.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "ckpt/hf.h"
 #include "ckpt/hf_names.h"
 #include "coll/reduce.h"
+#include "model/lm.h"
 
 /* An open folder. */
 typedef struct folder {
@@ -25,6 +27,7 @@ typedef struct folder {
     ls_ckpt **shard;   /* owned */
     int nshards;
     bool bare;         /* the names lack their prefix */
+    const ls_lm_class *lm; /* of the model that config.json describes */
 } folder;
 
 /* --- opening ------------------------------------------------------------------------------ */
@@ -101,11 +104,11 @@ static void close_folder(folder *f)
     ls_hf_index_free(&f->index);
 }
 
-static const char *prefix_of(const char *model) { return strcmp(model, "gpt2") == 0 ? "transformer." : "model."; }
-
 static ls_status open_folder(const char *dir, const ls_hf_config *c, folder *f)
 {
-    *f = (folder){ .dir = dir, .bare = true };
+    const ls_model_class *cls = ls_hf_class(c->model);
+    if (!cls) return ls_fail(LS_UNSUPPORTED, "%s: a model '%s' has no form in Hugging Face's files", dir, c->model ? c->model : "");
+    *f = (folder){ .dir = dir, .bare = true, .lm = cls->lm };
     ls_status st;
     if (type_of(dir, HF_WHOLE) != LS_FILE_NONE) {
         f->shard = calloc(1, sizeof *f->shard);
@@ -115,7 +118,7 @@ static ls_status open_folder(const char *dir, const ls_hf_config *c, folder *f)
     } else {
         st = nothing_to_open(dir);
     }
-    const char *prefix = prefix_of(c->model);
+    const char *prefix = f->lm->prefix;
     for (int s = 0; st == LS_OK && s < f->nshards; s++)
         for (int i = 0; i < ls_ckpt_count(f->shard[s]); i++)
             if (strncmp(ls_ckpt_at(f->shard[s], i)->name, prefix, strlen(prefix)) == 0) f->bare = false;
@@ -126,11 +129,14 @@ static ls_status open_folder(const char *dir, const ls_hf_config *c, folder *f)
 /* --- names --------------------------------------------------------------------------------- */
 
 /* The parameter's name as the files have it. */
-static const char *file_name(const folder *f, const ls_hf_config *c, const char *name)
+static const char *file_name(const folder *f, const char *name)
 {
-    const size_t n = strlen(prefix_of(c->model));
-    return f->bare && strncmp(name, prefix_of(c->model), n) == 0 ? name + n : name;
+    const size_t n = strlen(f->lm->prefix);
+    return f->bare && strncmp(name, f->lm->prefix, n) == 0 ? name + n : name;
 }
+
+/* The head's matrix, which a file may have though it is tied. */
+static const char *head_name(const folder *f) { return ls_lm_tied(&f->lm->head)->name; }
 
 /* The tensor of this name in the files and, in *shard, where; NULL if absent. */
 static const ls_ckpt_tensor *find(const folder *f, const char *name, int *shard)
@@ -172,13 +178,12 @@ static ls_status say_names(name_list *l, const folder *f, const char *verb, cons
 }
 
 /* Written by older versions of transformers, and no parameters. */
-static bool is_buffer(const char *name)
+static bool is_buffer(const folder *f, const char *name)
 {
-    static const char *const buffers[] = { ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq" };
     const size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
-        const size_t k = strlen(buffers[i]);
-        if (n >= k && strcmp(name + n - k, buffers[i]) == 0) return true;
+    for (const char *const *buffer = f->lm->buffers; *buffer; buffer++) {
+        const size_t k = strlen(*buffer);
+        if (n >= k && strcmp(name + n - k, *buffer) == 0) return true;
     }
     return false;
 }
@@ -187,9 +192,9 @@ static bool is_buffer(const char *name)
 static bool is_known(const folder *f, const ls_hf_config *c, const ls_params *ps, const char *name)
 {
     char whole[LS_NAME_BYTES];
-    const int n = snprintf(whole, sizeof whole, "%s%s", f->bare ? prefix_of(c->model) : "", name);
+    const int n = snprintf(whole, sizeof whole, "%s%s", f->bare ? f->lm->prefix : "", name);
     if (n > 0 && (size_t)n < sizeof whole && ls_params_find(ps, whole)) return true;
-    return strcmp(name, HF_HEAD) == 0 && (c->lm.tied || ls_params_find(ps, name));
+    return strcmp(name, head_name(f)) == 0 && (c->lm.tied || ls_params_find(ps, name));
 }
 
 static ls_status check_names(const folder *f, const ls_hf_config *c, const ls_params *ps)
@@ -197,12 +202,12 @@ static ls_status check_names(const folder *f, const ls_hf_config *c, const ls_pa
     name_list missing = { 0 }, unknown = { 0 };
     int shard;
     for (int i = 0; i < ps->n; i++)
-        if (!find(f, file_name(f, c, ps->item[i].name), &shard))
-            list_name(&missing, f->dir, "missing", file_name(f, c, ps->item[i].name));
+        if (!find(f, file_name(f, ps->item[i].name), &shard))
+            list_name(&missing, f->dir, "missing", file_name(f, ps->item[i].name));
     for (int s = 0; s < f->nshards; s++)
         for (int i = 0; i < ls_ckpt_count(f->shard[s]); i++) {
             const char *name = ls_ckpt_at(f->shard[s], i)->name;
-            if (!is_buffer(name) && !is_known(f, c, ps, name)) list_name(&unknown, f->dir, "unknown", name);
+            if (!is_buffer(f, name) && !is_known(f, c, ps, name)) list_name(&unknown, f->dir, "unknown", name);
         }
     const ls_status st = say_names(&missing, f, "lacks", "the files are of another model than config.json, or not all there");
     const ls_status also = say_names(&unknown, f, "has", "the model does not know them, they are of another one");
@@ -234,11 +239,11 @@ static ls_status check_index(const folder *f)
 
 /* --- shapes ---------------------------------------------------------------------------------- */
 
-static const char *shape_text(int ndim, const int64_t *dim, bool turned, char *buf, size_t n)
+static const char *shape_text(int ndim, const int64_t *dim, bool transposed, char *buf, size_t n)
 {
     size_t at = (size_t)snprintf(buf, n, "[");
     for (int d = 0; d < ndim && at < n; d++)
-        at += (size_t)snprintf(buf + at, n - at, "%s%" PRId64, d ? ", " : "", dim[turned ? ndim - 1 - d : d]);
+        at += (size_t)snprintf(buf + at, n - at, "%s%" PRId64, d ? ", " : "", dim[transposed ? ndim - 1 - d : d]);
     if (at < n) snprintf(buf + at, n - at, "]");
     return buf;
 }
@@ -246,12 +251,15 @@ static const char *shape_text(int ndim, const int64_t *dim, bool turned, char *b
 static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_param *p)
 {
     char found[256], want[128];
+    int64_t dim[LS_MAX_DIMS]; /* of the global tensor, of which p may be a part */
+    LS_TRY(ls_part_check(p->name, &p->part, &p->t));
+    ls_part_shape(&p->part, &p->t, dim);
     bool same = t->ndim == p->t.ndim;
-    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == p->t.dim[p->turned ? t->ndim - 1 - d : d];
+    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == dim[p->transposed ? t->ndim - 1 - d : d];
     if (!same)
         return ls_fail(LS_SHAPE, "%s: tensor '%s' has shape %s, config.json makes it %s", f->dir, t->name,
                        shape_text(t->ndim, t->dim, false, found, sizeof found),
-                       shape_text(p->t.ndim, p->t.dim, p->turned, want, sizeof want));
+                       shape_text(p->t.ndim, dim, p->transposed, want, sizeof want));
     if (t->dtype != LS_F32 && t->dtype != LS_BF16 && t->dtype != LS_F16)
         return ls_fail(LS_UNSUPPORTED, "%s: tensor '%s' has elements of type %s; F32, BF16 and F16 are read", f->dir, t->name,
                        t->dtype_name);
@@ -260,33 +268,53 @@ static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_
 
 /* --- values ------------------------------------------------------------------------------------ */
 
-static ls_status read_tensor(const folder *f, int shard, const ls_ckpt_tensor *t, bool turned, void *raw, float *out)
+/* What is here of a parameter, as it stands in the file. */
+static ls_status read_here(const folder *f, int shard, const ls_ckpt_tensor *t, const ls_param *p, void *dst)
 {
-    if (t->dtype == LS_F32 && !turned) return ls_ckpt_read(f->shard[shard], t, out);
-    LS_TRY(ls_ckpt_read(f->shard[shard], t, raw));
-    if (turned) {
-        ls_ckpt_turn(raw, t->dtype, t->dim[1], t->dim[0], out);
+    ls_tensor here = p->t;
+    ls_part part = p->part;
+    if (ls_part_is_all(&part)) return ls_ckpt_read(f->shard[shard], t, dst);
+    if (p->transposed) {
+        here.dim[0] = p->t.dim[1];
+        here.dim[1] = p->t.dim[0];
+        part.dim = 1 - part.dim;
+    }
+    return ls_ckpt_read_part(f->shard[shard], t, &part, &here, dst);
+}
+
+static ls_status read_tensor(const folder *f, int shard, const ls_ckpt_tensor *t, const ls_param *p, void *raw,
+                             float *out)
+{
+    if (t->dtype == LS_F32 && !p->transposed) return read_here(f, shard, t, p, out);
+    LS_TRY(read_here(f, shard, t, p, raw));
+    if (p->transposed) {
+        ls_ckpt_transpose(raw, t->dtype, p->t.dim[0], p->t.dim[1], out);
         return LS_OK;
     }
-    const size_t n = (size_t)(t->end - t->begin) / ls_dtype_size(t->dtype);
+    const size_t n = (size_t)ls_tensor_count(&p->t);
     for (size_t k = 0; k < n; k++) out[k] = ls_ckpt_value(raw, t->dtype, k);
     return LS_OK;
+}
+
+static const ls_param *embedding_of(const folder *f, const ls_params *ps)
+{
+    return ls_params_find(ps, ls_lm_tied(&f->lm->embedding)->name);
 }
 
 /* A head that config.json ties, and the files have nevertheless. */
 static ls_status check_head(const folder *f, const ls_hf_config *c, const ls_params *ps, void *raw)
 {
     int shard;
-    const ls_ckpt_tensor *t = find(f, HF_HEAD, &shard);
-    const ls_param *embedding = &ps->item[0];
+    const ls_ckpt_tensor *t = find(f, head_name(f), &shard);
+    const ls_param *embedding = embedding_of(f, ps);
     if (!c->lm.tied || !t) return LS_OK;
     const size_t nbytes = ls_tensor_nbytes(&embedding->t);
     float *head = malloc(nbytes);
-    if (!head) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes for '" HF_HEAD "'", f->dir, nbytes);
-    ls_status st = read_tensor(f, shard, t, false, raw, head);
+    if (!head) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes for '%s'", f->dir, nbytes, t->name);
+    ls_status st = read_tensor(f, shard, t, embedding, raw, head); /* the same part of it */
     if (st == LS_OK && memcmp(head, embedding->t.data, nbytes) != 0)
-        st = ls_fail(LS_BAD_FILE, "%s: '" HF_HEAD "' differs from '%s', though config.json ties them: set "
-                     "\"tie_word_embeddings\" to false if both are meant", f->dir, embedding->name);
+        st = ls_fail(LS_BAD_FILE, "%s: '%s' differs from '%s', though config.json ties them: set "
+                     "\"tie_word_embeddings\" to false if both are meant", f->dir, t->name, embedding->name);
     free(head);
     return st;
 }
@@ -298,21 +326,23 @@ static ls_status load(const folder *f, const ls_hf_config *c, ls_params *ps)
     LS_TRY(check_index(f));
     LS_TRY(check_names(f, c, ps));
     for (int i = 0; i < ps->n; i++) {
-        const ls_ckpt_tensor *t = find(f, file_name(f, c, ps->item[i].name), &shard);
+        const ls_ckpt_tensor *t = find(f, file_name(f, ps->item[i].name), &shard);
         LS_TRY(check_shape(f, t, &ps->item[i]));
-        if (t->end - t->begin > most) most = (size_t)(t->end - t->begin);
+        const size_t nbytes = (size_t)ls_tensor_count(&ps->item[i].t) * ls_dtype_size(t->dtype);
+        if (nbytes > most) most = nbytes;
     }
-    const ls_ckpt_tensor *head = c->lm.tied ? find(f, HF_HEAD, &shard) : NULL;
-    if (head) LS_TRY(check_shape(f, head, &ps->item[0]));
-    if (head && head->end - head->begin > most) most = (size_t)(head->end - head->begin);
+    const ls_ckpt_tensor *head = c->lm.tied ? find(f, head_name(f), &shard) : NULL;
+    if (head) LS_TRY(check_shape(f, head, embedding_of(f, ps)));
+    const size_t head_bytes = head ? (size_t)ls_tensor_count(&embedding_of(f, ps)->t) * ls_dtype_size(head->dtype) : 0;
+    if (head_bytes > most) most = head_bytes;
 
     void *raw = malloc(most);
     if (!raw) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes to read a tensor", f->dir, most);
     ls_status st = LS_OK;
     for (int i = 0; st == LS_OK && i < ps->n; i++) {
         ls_param *p = &ps->item[i];
-        const ls_ckpt_tensor *t = find(f, file_name(f, c, p->name), &shard);
-        st = read_tensor(f, shard, t, p->turned, raw, p->t.data);
+        const ls_ckpt_tensor *t = find(f, file_name(f, p->name), &shard);
+        st = read_tensor(f, shard, t, p, raw, p->t.data);
     }
     if (st == LS_OK) st = check_head(f, c, ps, raw);
     free(raw);

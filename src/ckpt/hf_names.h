@@ -4,7 +4,6 @@
 
 #define HF_WHOLE "model.safetensors"
 #define HF_INDEX "model.safetensors.index.json"
-#define HF_HEAD "lm_head.weight"
 #define HF_CONFIG_KEY "lockstep.config" /* in the metadata of a checkpoint of Lockstep's: the text of config.json */
 
 #endif

@@ -14,13 +14,14 @@ static ls_status config_of(const char *path, ls_hf_config *out)
     LS_TRY(ls_hf_refuse_pickle(path, path));
     LS_TRY(ls_ckpt_open(path, &c));
     const char *config = ls_ckpt_meta(c, HF_CONFIG_KEY), *model = ls_ckpt_meta(c, "lockstep.model");
+    char names[128];
+    ls_model_names(LS_LM_KEY, names, sizeof names);
     ls_status st;
     if (config) st = ls_hf_config_parse(path, config, strlen(config), out);
     else if (model)
-        st = ls_fail(LS_UNSUPPORTED, "%s: is of a model '%.40s', which Hugging Face has no form for: gpt2 and llama have. The "
-                     "file itself is safetensors, which any program reads", path, model);
-    else st = ls_fail(LS_BAD_FILE, "%s: its metadata has no " HF_CONFIG_KEY ": it is not a checkpoint of Lockstep's gpt2 or "
-                      "llama", path);
+        st = ls_fail(LS_UNSUPPORTED, "%s: is of a model '%.40s', which Hugging Face has no form for: %s have. The "
+                     "file itself is safetensors, which any program reads", path, model, names);
+    else st = ls_fail(LS_BAD_FILE, "%s: its metadata has no " HF_CONFIG_KEY ": it is not a checkpoint of Lockstep's %s", path, names);
     ls_ckpt_close(c);
     return st;
 }

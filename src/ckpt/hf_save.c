@@ -96,35 +96,71 @@ static ls_status check_target(const char *dir, ls_dtype dtype)
     return ls_fail(LS_INVALID, "%s: is not an empty folder: name a new one, so that no shard of another model stays in it", dir);
 }
 
-ls_status ls_hf_save(const char *dir, const ls_hf_config *c, const ls_params *ps, ls_dtype dtype, size_t max_shard)
+/* Config, parameters, and what makes the folder complete. */
+static ls_status write_all(const char *dir, const ls_hf_config *c, const ls_ckpt_item *item, const int *first,
+                           int shards)
 {
-    LS_TRY(check_target(dir, dtype));
-    ls_status st = LS_OK;
     char *config = NULL, *generation = NULL;
-    int *first = malloc((size_t)(ps->n + 1) * sizeof *first);
-    ls_ckpt_item *item = malloc((size_t)(ps->n + 1) * sizeof *item);
-    if (!first || !item) {
+    ls_hf_config as = *c;
+    as.dtype = item->dtype;
+    ls_status st = ls_hf_config_text(&as, &config);
+    if (st == LS_OK) st = write_shards(dir, item, first, shards);
+    if (st == LS_OK && shards > 1) st = write_index(dir, item, first[shards], first, shards);
+    if (st == LS_OK) st = ls_hf_generation_text(c, &generation);
+    if (st == LS_OK) st = write_text(dir, "generation_config.json", generation, strlen(generation));
+    if (st == LS_OK) st = write_text(dir, "config.json", config, strlen(config));
+    free(generation);
+    free(config);
+    return st;
+}
+
+/* Asks for every value when the rank does that writes. */
+static ls_status attend(const ls_params *ps, const ls_values *values, const int *first, int shards)
+{
+    for (int s = 0; s < shards; s++) LS_TRY(ls_ckpt_attend(ps->item + first[s], first[s + 1] - first[s], values));
+    return LS_OK;
+}
+
+static ls_status save(const char *dir, const ls_hf_config *c, const ls_params *ps, const ls_values *values,
+                      ls_dtype dtype, size_t max_shard)
+{
+    ls_status st = LS_OK;
+    const size_t n = (size_t)ps->n + 1;
+    int *first = malloc(n * sizeof *first);
+    ls_ckpt_item *item = calloc(n, sizeof *item);
+    ls_tensor *shape = calloc(n, sizeof *shape);
+    if (!first || !item || !shape) {
         st = ls_fail(LS_NO_MEMORY, "a list of %d tensors", ps->n);
         goto done;
     }
-    for (int i = 0; i < ps->n; i++)
-        item[i] = (ls_ckpt_item){ .name = ps->item[i].name, .from = &ps->item[i].t, .dtype = dtype,
-                                  .turned = ps->item[i].turned };
+    for (int i = 0; st == LS_OK && i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        item[i] = ls_ckpt_item_of(p, p->name, values, &shape[i]);
+        item[i].dtype = dtype;
+        if (!values && !ls_part_is_all(&p->part))
+            st = ls_fail(LS_INVALID, "parameter '%s' is a part of a tensor here: save it by ls_hf_save_of", p->name);
+    }
+    if (st < 0) goto done;
     const int shards = cut(item, ps->n, max_shard, first);
-    ls_hf_config as = *c;
-    as.dtype = dtype;
-    if ((st = ls_hf_config_text(&as, &config)) < 0) goto done;
-    if ((st = write_shards(dir, item, first, shards)) < 0) goto done;
-    if (shards > 1 && (st = write_index(dir, item, ps->n, first, shards)) < 0) goto done;
-    if ((st = ls_hf_generation_text(c, &generation)) < 0) goto done;
-    if ((st = write_text(dir, "generation_config.json", generation, strlen(generation))) < 0) goto done;
-    st = write_text(dir, "config.json", config, strlen(config));
+    st = dir ? write_all(dir, c, item, first, shards) : attend(ps, values, first, shards);
 done:
-    free(generation);
-    free(config);
+    free(shape);
     free(item);
     free(first);
     return st;
+}
+
+ls_status ls_hf_save(const char *dir, const ls_hf_config *c, const ls_params *ps, ls_dtype dtype, size_t max_shard)
+{
+    LS_TRY(check_target(dir, dtype));
+    return save(dir, c, ps, NULL, dtype, max_shard);
+}
+
+ls_status ls_hf_save_of(const char *dir, const ls_hf_config *c, const ls_params *ps, const ls_values *values,
+                        ls_dtype dtype, size_t max_shard)
+{
+    if (dir) LS_TRY(check_target(dir, dtype));
+    return save(dir, c, ps, values, dtype, max_shard);
 }
 
 /* --- checkpoints ------------------------------------------------------------------------------ */

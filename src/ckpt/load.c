@@ -119,6 +119,17 @@ ls_status ls_ckpt_read(ls_ckpt *c, const ls_ckpt_tensor *t, void *dst)
     return check_digest(c, t, ls_hash64(dst, n, 0));
 }
 
+ls_status ls_ckpt_read_part(ls_ckpt *c, const ls_ckpt_tensor *t, const ls_part *part, const ls_tensor *here, void *dst)
+{
+    const size_t elem = ls_dtype_size(t->dtype);
+    for (int64_t i = 0, next; i < ls_tensor_count(here); i = next) {
+        const uint64_t at = (uint64_t)ls_part_index(part, here, i, &next) * elem;
+        LS_TRY(read_at(c->path, c->fd, (char *)dst + (size_t)i * elem, (size_t)(next - i) * elem,
+                       c->header.data_at + t->begin + at));
+    }
+    return LS_OK;
+}
+
 static ls_status verify_tensor(ls_ckpt *c, const ls_ckpt_tensor *t, char *buffer)
 {
     ls_digest *d = ls_digest_create();
@@ -155,7 +166,7 @@ float ls_ckpt_value(const void *raw, ls_dtype dtype, size_t k)
 }
 
 /* In squares that stay in the cache. */
-void ls_ckpt_turn(const void *raw, ls_dtype dtype, int64_t O, int64_t I, float *out)
+void ls_ckpt_transpose(const void *raw, ls_dtype dtype, int64_t O, int64_t I, float *out)
 {
     enum { SIDE = 32 };
     for (int64_t i0 = 0; i0 < I; i0 += SIDE)
@@ -194,14 +205,23 @@ static const ls_ckpt_tensor *find_param(const ls_ckpt *c, const ls_param *p, con
     return n > 0 && (size_t)n < sizeof name ? ls_ckpt_find(c, name) : NULL;
 }
 
+/* The tensor that a parameter is, or is a part of, in a file. */
+static ls_tensor file_tensor(const ls_param *p)
+{
+    ls_tensor t = p->t;
+    ls_part_shape(&p->part, &p->t, t.dim);
+    if (p->transposed) {
+        const int64_t rows = t.dim[0];
+        t.dim[0] = t.dim[1];
+        t.dim[1] = rows;
+    }
+    return t;
+}
+
 static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_tensor *t)
 {
     char want[128], found[256];
-    ls_tensor in_file = p->t;
-    if (p->turned) {
-        in_file.dim[0] = p->t.dim[1];
-        in_file.dim[1] = p->t.dim[0];
-    }
+    const ls_tensor in_file = file_tensor(p);
     if (!t)
         return ls_fail(LS_SHAPE, "%s: has no tensor '%s', which the model needs: the file is of another model "
                        "(`lockstep ckpt ls` shows what it holds)", c->path, p->name);
@@ -217,24 +237,48 @@ static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_te
     return p->t.data ? LS_OK : ls_fail(LS_INVALID, "parameter '%s' has no memory: bind the parameters first", p->name);
 }
 
+/* What is here of a parameter, from all of its tensor in the file; `transposed`: scratch of its size. */
+static void take_values(ls_param *p, const void *file, float *transposed)
+{
+    const ls_tensor t = file_tensor(p);
+    const bool all = ls_part_is_all(&p->part);
+    float *out = p->t.data;
+    if (p->transposed) ls_ckpt_transpose(file, t.dtype, t.dim[1], t.dim[0], all ? out : transposed);
+    else if (all) memcpy(out, file, ls_tensor_nbytes(&t));
+    const float *from = p->transposed ? transposed : file;
+    for (int64_t i = 0, next; !all && i < ls_tensor_count(&p->t); i = next) {
+        const int64_t at = ls_part_index(&p->part, &p->t, i, &next);
+        memcpy(out + i, from + at, (size_t)(next - i) * sizeof *out);
+    }
+}
+
 /* Reads into a copy first, so that a failure halfway leaves the model as it was. */
 static ls_status load_all(ls_ckpt *c, ls_params *ps, const char *front)
 {
-    char *copy = malloc(ls_params_nbytes(ps) + 1), *at = copy;
-    if (!copy) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes to load it do not fit in memory", c->path, ls_params_nbytes(ps));
+    size_t all = 1, longest = 1;
+    for (int i = 0; i < ps->n; i++) {
+        const ls_tensor t = file_tensor(&ps->item[i]);
+        const size_t nbytes = ls_tensor_nbytes(&t);
+        all += nbytes;
+        if (nbytes > longest && ps->item[i].transposed && !ls_part_is_all(&ps->item[i].part)) longest = nbytes;
+    }
+    char *copy = malloc(all), *at = copy;
+    float *transposed = malloc(longest);
     ls_status st = LS_OK;
+    if (!copy || !transposed) st = ls_fail(LS_NO_MEMORY, "%s: %zu bytes to load it do not fit in memory", c->path, all);
     for (int i = 0; st == LS_OK && i < ps->n; i++) {
+        const ls_tensor t = file_tensor(&ps->item[i]);
         st = ls_ckpt_read(c, find_param(c, &ps->item[i], front), at);
-        at += ls_tensor_nbytes(&ps->item[i].t);
+        at += ls_tensor_nbytes(&t);
     }
     at = copy;
     for (int i = 0; st == LS_OK && i < ps->n; i++) {
-        const ls_tensor *t = &ps->item[i].t;
-        if (ps->item[i].turned) ls_ckpt_turn(at, t->dtype, t->dim[0], t->dim[1], t->data);
-        else memcpy(t->data, at, ls_tensor_nbytes(t));
-        at += ls_tensor_nbytes(&ps->item[i].t);
+        const ls_tensor t = file_tensor(&ps->item[i]);
+        take_values(&ps->item[i], at, transposed);
+        at += ls_tensor_nbytes(&t);
     }
     free(copy);
+    free(transposed);
     return st;
 }
 

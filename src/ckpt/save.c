@@ -33,7 +33,7 @@ static ls_status check_meta(const char *const *meta)
 
 /* --- an item's bytes, piece by piece ------------------------------------------ */
 
-#define PIECE ((size_t)1 << 18) /* elements converted at a time, and at least a row of a turned matrix */
+#define PIECE ((size_t)1 << 18) /* elements converted at a time, and at least a row of a transposed matrix */
 
 /* Where a piece is converted. */
 typedef struct workspace {
@@ -45,7 +45,7 @@ typedef struct workspace {
 /* Takes the next bytes. */
 typedef ls_status (*sink)(void *arg, const void *p, size_t n);
 
-static bool converts(const ls_ckpt_item *it) { return it->turned || it->dtype != it->from->dtype; }
+static bool converts(const ls_ckpt_item *it) { return it->transposed || it->dtype != it->from->dtype; }
 
 size_t ls_ckpt_item_nbytes(const ls_ckpt_item *it)
 {
@@ -59,7 +59,7 @@ static ls_status workspace_create(const ls_ckpt_item *item, int n, workspace *w)
         if (!converts(&item[i])) continue;
         const size_t row = (size_t)item[i].from->dim[0];
         if (w->room < PIECE) w->room = PIECE;
-        if (item[i].turned && row > w->room) w->room = row;
+        if (item[i].transposed && row > w->room) w->room = row;
     }
     if (w->room == 0) return LS_OK;
     w->f32 = malloc(w->room * sizeof *w->f32);
@@ -73,11 +73,9 @@ static void workspace_free(workspace *w)
     free(w->f16);
 }
 
-/* Rows [first, first + rows) of the turned matrix: out[i][o] = from[o][i]. */
-static void turn(const ls_tensor *from, int64_t first, int64_t rows, float *out)
+/* Rows [first, first + rows) of the transpose of w [O, I]: out[i][o] = w[o][i]. */
+static void transpose(const float *w, int64_t O, int64_t I, int64_t first, int64_t rows, float *out)
 {
-    const int64_t O = from->dim[0], I = from->dim[1];
-    const float *w = from->data;
     for (int64_t o = 0; o < O; o++)
         for (int64_t i = 0; i < rows; i++) out[i * O + o] = w[o * I + first + i];
 }
@@ -89,12 +87,11 @@ static ls_status convert(const ls_ckpt_item *it, workspace *w, const float *v, s
     return fn(arg, w->f16, n * sizeof *w->f16);
 }
 
-static ls_status stream(const ls_ckpt_item *it, workspace *w, sink fn, void *arg)
+static ls_status stream_values(const ls_ckpt_item *it, const float *v, workspace *w, sink fn, void *arg)
 {
     const size_t count = (size_t)ls_tensor_count(it->from);
-    if (!converts(it)) return fn(arg, it->from->data, ls_tensor_nbytes(it->from));
-    if (!it->turned) {
-        const float *v = it->from->data;
+    if (!converts(it)) return fn(arg, v, ls_tensor_nbytes(it->from));
+    if (!it->transposed) {
         for (size_t at = 0; at < count; at += PIECE)
             LS_TRY(convert(it, w, v + at, count - at < PIECE ? count - at : PIECE, fn, arg));
         return LS_OK;
@@ -102,10 +99,17 @@ static ls_status stream(const ls_ckpt_item *it, workspace *w, sink fn, void *arg
     const int64_t O = it->from->dim[0], I = it->from->dim[1], most = (int64_t)w->room / O;
     for (int64_t i = 0; i < I; i += most) {
         const int64_t rows = I - i < most ? I - i : most;
-        turn(it->from, i, rows, w->f32);
+        transpose(v, O, I, i, rows, w->f32);
         LS_TRY(convert(it, w, w->f32, (size_t)(rows * O), fn, arg));
     }
     return LS_OK;
+}
+
+static ls_status stream(const ls_ckpt_item *it, workspace *w, sink fn, void *arg)
+{
+    const float *v = it->from->data;
+    if (it->values) LS_TRY(it->values->whole(it->values->arg, it->param, &v));
+    return stream_values(it, v, w, fn, arg);
 }
 
 static ls_status to_digest(void *arg, const void *p, size_t n)
@@ -132,15 +136,15 @@ static ls_status check_items(const ls_ckpt_item *item, int n)
 {
     for (int i = 0; i < n; i++) {
         const ls_tensor *t = item[i].from;
-        if (!t->data || !ls_ckpt_dtype_name(t->dtype))
+        if ((!t->data && !item[i].values) || !ls_ckpt_dtype_name(t->dtype))
             return ls_fail(LS_INVALID, "parameter '%s' has no %s: bind the parameters before saving them", item[i].name,
                            t->data ? "element type" : "values");
         const bool narrows = item[i].dtype == LS_BF16 || item[i].dtype == LS_F16;
         if (item[i].dtype != t->dtype && !(t->dtype == LS_F32 && narrows))
             return ls_fail(LS_INVALID, "parameter '%s' is %s: it cannot be written as %s", item[i].name,
                            ls_dtype_name(t->dtype), ls_dtype_name(item[i].dtype));
-        if (item[i].turned && (t->ndim != 2 || t->dtype != LS_F32))
-            return ls_fail(LS_INVALID, "parameter '%s' cannot be turned: it is not a matrix of float", item[i].name);
+        if (item[i].transposed && (t->ndim != 2 || t->dtype != LS_F32))
+            return ls_fail(LS_INVALID, "parameter '%s' cannot be transposed: it is not a matrix of float", item[i].name);
     }
     return LS_OK;
 }
@@ -191,7 +195,7 @@ static ls_status make_header(const ls_ckpt_item *item, int n, const char *const 
         ls_json_string(out, item[i].name);
         ls_text_add(out, ":{\"dtype\":\"%s\",\"shape\":[", ls_ckpt_dtype_name(item[i].dtype));
         for (int d = 0; d < t->ndim; d++)
-            ls_text_add(out, "%s%" PRId64, d ? "," : "", t->dim[item[i].turned ? 1 - d : d]);
+            ls_text_add(out, "%s%" PRId64, d ? "," : "", t->dim[item[i].transposed ? 1 - d : d]);
         ls_text_add(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at, at + ls_ckpt_item_nbytes(&item[i]));
         at += ls_ckpt_item_nbytes(&item[i]);
     }
@@ -260,14 +264,32 @@ static size_t pairs(const char *const *meta)
     return n;
 }
 
-ls_status ls_ckpt_save_prefixed(const char *path, const ls_params *ps, const char *prefix, const char *const *meta)
+ls_status ls_ckpt_attend(const ls_param *p, int n, const ls_values *values)
+{
+    const float *unused;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < n; i++) LS_TRY(values->whole(values->arg, &p[i], &unused));
+    return LS_OK;
+}
+
+ls_ckpt_item ls_ckpt_item_of(const ls_param *p, const char *name, const ls_values *values, ls_tensor *shape)
+{
+    *shape = (ls_tensor){ .dtype = p->t.dtype, .ndim = p->t.ndim, .data = values ? NULL : p->t.data };
+    ls_part_shape(&p->part, &p->t, shape->dim);
+    return (ls_ckpt_item){ .name = name, .from = shape, .values = values, .param = p, .dtype = p->t.dtype,
+                           .transposed = p->transposed };
+}
+
+static ls_status save(const char *path, const ls_params *ps, const char *prefix, const ls_values *values,
+                      const char *const *meta)
 {
     const size_t room = strlen(prefix) + LS_NAME_BYTES, npairs = pairs(meta);
     ls_ckpt_item *item = calloc((size_t)ps->n + 1, sizeof *item);
+    ls_tensor *shape = calloc((size_t)ps->n + 1, sizeof *shape);
     char *name = calloc((size_t)ps->n + 1, room);
     const char **all = calloc(2 * npairs + 3, sizeof *all);
     ls_status st = LS_OK;
-    if (!item || !name || !all) {
+    if (!item || !shape || !name || !all) {
         st = ls_fail(LS_NO_MEMORY, "%s: a list of %d tensors", path, ps->n);
         goto done;
     }
@@ -280,21 +302,34 @@ ls_status ls_ckpt_save_prefixed(const char *path, const ls_params *ps, const cha
         all[2 * npairs] = LS_CKPT_PREFIX_KEY;
         all[2 * npairs + 1] = prefix;
     }
-    for (int i = 0; i < ps->n; i++) {
+    for (int i = 0; st == LS_OK && i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         char *own = name + (size_t)i * room;
         snprintf(own, room, "%s%s", prefix, p->name);
-        item[i] = (ls_ckpt_item){ .name = own, .from = &p->t, .dtype = p->t.dtype, .turned = p->turned };
+        item[i] = ls_ckpt_item_of(p, own, values, &shape[i]);
+        if (!values && !ls_part_is_all(&p->part))
+            st = ls_fail(LS_INVALID, "parameter '%s' is a part of a tensor here: save it by ls_ckpt_save_of", p->name);
     }
     if (st == LS_OK) st = ls_ckpt_write(path, item, ps->n, all);
 done:
     free(all);
     free(name);
+    free(shape);
     free(item);
     return st;
 }
 
+ls_status ls_ckpt_save_prefixed(const char *path, const ls_params *ps, const char *prefix, const char *const *meta)
+{
+    return save(path, ps, prefix, NULL, meta);
+}
+
 ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta)
 {
-    return ls_ckpt_save_prefixed(path, ps, "", meta);
+    return save(path, ps, "", NULL, meta);
+}
+
+ls_status ls_ckpt_save_of(const char *path, const ls_params *ps, const ls_values *values, const char *const *meta)
+{
+    return path ? save(path, ps, "", values, meta) : ls_ckpt_attend(ps->item, ps->n, values);
 }

@@ -231,3 +231,13 @@ ls_status ls_set_fetch(const ls_set *s, char path[LS_SET_PATH])
     ls_commit_folder_destroy(folder);
     return st;
 }
+
+ls_status ls_set_get(const ls_set *s, void (*say)(const char *line), char path[LS_SET_PATH])
+{
+    char origin[LS_SET_ORIGIN], line[LS_SET_PATH + LS_SET_ORIGIN + 256];
+    if (ls_set_find(s, path)) return LS_OK;
+    LS_TRY(ls_set_place(s, path));
+    snprintf(line, sizeof line, "fetching %s: %s, into %s", s->name, ls_set_origin(s, origin, sizeof origin), path);
+    say(line);
+    return ls_set_fetch(s, path);
+}

@@ -1,8 +1,9 @@
 /* prefetch.c -- workers fill the batches that come next, one job per batch. */
+#include "data/prefetch.h"
+
 #include <stdlib.h>
 
 #include "base/workers.h"
-#include "data/loader.h"
 
 /* A batch on its way: job j has slot j mod nslots. */
 typedef struct slot {
@@ -35,7 +36,7 @@ static ls_status fill(void *arg, uint64_t job)
     return LS_OK;
 }
 
-ls_status ls_prefetch_create(ls_loader *l, int workers, int per_worker, ls_prefetch **out)
+ls_status ls_prefetch_create(const ls_loader *l, int workers, int per_worker, ls_prefetch **out)
 {
     const size_t room = ls_loader_room(l);
     *out = NULL;

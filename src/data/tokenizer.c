@@ -1,4 +1,4 @@
-/* tokenizer.c -- text to token ids and back, for every kind of tokenizer.
+/* tokenizer.c -- text to token ids and back, for every kind of tokenizer. tokenizer_open.c opens one by its name.
  *
  * Encoding: special tokens are cut out first if they are asked for; what lies
  * between is cut into words (split.c) and each word becomes tokens (bpe.c), or
@@ -6,18 +6,11 @@
  */
 #include "data/tokenizer.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/env.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "data/sets.h"
-#include "data/tokenizer_json.h"
-
-#define CODE_POINTS 0x110000u
 
 /* --- making one -------------------------------------------------------------------- */
 
@@ -73,117 +66,6 @@ ls_status ls_tokenizer_finish(ls_tokenizer *t)
     return ls_bpe_finish(&t->bpe);
 }
 
-static ls_status fill_bytes(ls_tokenizer *t)
-{
-    for (uint32_t b = 0; b < 256; b++) {
-        char byte = (char)b;
-        LS_TRY(ls_vocab_add(&t->vocab, b, &byte, 1));
-    }
-    LS_TRY(ls_tokenizer_add_special(t, LS_END_OF_TEXT, strlen(LS_END_OF_TEXT), 256, true));
-    return ls_tokenizer_finish(t);
-}
-
-static size_t put_utf8(uint32_t c, char p[4])
-{
-    if (c < 0x80) {
-        p[0] = (char)c;
-        return 1;
-    }
-    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (size_t i = n - 1; i > 0; i--, c >>= 6) p[i] = (char)(0x80 | (c & 0x3f));
-    p[0] = (char)(0xf00u >> n | c);
-    return n;
-}
-
-static uint32_t get_utf8(const char *p, size_t n)
-{
-    uint32_t c = n == 1 ? (uint8_t)p[0] : (uint8_t)p[0] & (0xffu >> (n + 1));
-    for (size_t i = 1; i < n; i++) c = c << 6 | ((uint8_t)p[i] & 0x3fu);
-    return c;
-}
-
-static ls_status fill_chars(ls_tokenizer *t, const char *text, size_t n, uint8_t *seen)
-{
-    for (size_t at = 0; at < n;) {
-        bool valid;
-        size_t k = ls_utf8_next(text + at, n - at, &valid);
-        if (!valid) return ls_fail(LS_INVALID, "byte %zu of the text: 0x%02x is not UTF-8", at, (unsigned)(uint8_t)text[at]);
-        if (text[at] == 0) return ls_fail(LS_INVALID, "byte %zu of the text: NUL cannot be a token", at); /* nor a key */
-        seen[get_utf8(text + at, k)] = 1;
-        at += k;
-    }
-    t->chars = true;
-    uint32_t id = 0;
-    for (uint32_t c = 0; c < CODE_POINTS; c++) {
-        char p[4];
-        if (seen[c]) LS_TRY(ls_vocab_add(&t->vocab, id++, p, put_utf8(c, p)));
-    }
-    LS_TRY(ls_tokenizer_add_special(t, LS_END_OF_TEXT, strlen(LS_END_OF_TEXT), id, true));
-    return ls_tokenizer_finish(t);
-}
-
-ls_status ls_tokenizer_open_chars(const char *text, size_t n, ls_tokenizer **out)
-{
-    ls_tokenizer *t;
-    *out = NULL;
-    LS_TRY(ls_tokenizer_new(&t));
-    uint8_t *seen = calloc(CODE_POINTS, 1);
-    ls_status st = seen ? fill_chars(t, text, n, seen) : ls_fail(LS_NO_MEMORY, "the characters of a text");
-    free(seen);
-    if (st == LS_OK) *out = t;
-    else ls_tokenizer_close(t);
-    return st;
-}
-
-static ls_status open_ascii(ls_tokenizer **out)
-{
-    char text[97] = "\t\n";
-    for (int c = ' '; c <= '~'; c++) text[2 + c - ' '] = (char)c;
-    return ls_tokenizer_open_chars(text, 97, out);
-}
-
-static ls_status open_bytes(ls_tokenizer **out)
-{
-    ls_tokenizer *t;
-    LS_TRY(ls_tokenizer_new(&t));
-    ls_status st = fill_bytes(t);
-    if (st == LS_OK) *out = t;
-    else ls_tokenizer_close(t);
-    return st;
-}
-
-static ls_status open_folder(const char *dir, ls_tokenizer **out)
-{
-    char json[LS_TOKENIZER_PATH];
-    ls_file_info info;
-    const int n = snprintf(json, sizeof json, "%s/tokenizer.json", dir);
-    const bool there = n > 0 && (size_t)n < sizeof json && ls_env_get()->info(json, &info) == 0 &&
-                       info.type != LS_FILE_NONE;
-    return there ? ls_tokenizer_open_json(json, out) : ls_tokenizer_open_gpt2(dir, out);
-}
-
-/* GPT-2's, from the user's folder or from where data sets are. */
-static ls_status open_published(ls_tokenizer **out)
-{
-    const ls_set *set = ls_set_of_tokenizer("gpt2");
-    char found[LS_SET_PATH];
-    if (!set) return ls_tokenizer_open_gpt2(ls_env_get()->getenv("LOCKSTEP_GPT2"), out);
-    return ls_set_find(set, found) ? ls_tokenizer_open_gpt2(found, out) : ls_set_missing(set);
-}
-
-ls_status ls_tokenizer_open(const char *what, ls_tokenizer **out)
-{
-    const ls_env *env = ls_env_get();
-    char none[1];
-    *out = NULL;
-    if (strcmp(what, "byte") == 0) return open_bytes(out);
-    if (strcmp(what, "char") == 0) return open_ascii(out);
-    if (strcmp(what, "gpt2") == 0) return open_published(out);
-    int listed = env->list(what, none, 0);
-    bool folder = listed != -ENOTDIR && listed != -ENOENT;
-    return folder ? open_folder(what, out) : ls_tokenizer_open_json(what, out);
-}
-
 /* --- facts --------------------------------------------------------------------------- */
 
 uint32_t ls_tokenizer_vocab_size(const ls_tokenizer *t) { return t->vocab.n; }
@@ -223,7 +105,7 @@ static ls_status encode_chars(const ls_tokenizer *t, const char *text, size_t fi
         uint32_t id = ls_vocab_find(&t->vocab, text + at, k);
         if (id == LS_NO_TOKEN)
             return ls_fail(LS_INVALID, "byte %zu of the text: the character U+%04X is not one of the tokenizer's", at,
-                           get_utf8(text + at, k));
+                           ls_utf8_code(text + at, k));
         out->p[out->n++] = id;
         at += k;
     }

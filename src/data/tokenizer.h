@@ -7,6 +7,7 @@
 #include "lockstep/data.h"
 
 #define LS_END_OF_TEXT "<|endoftext|>"
+#define LS_TOKENIZER_PATH 1024 /* bytes of the path of one of its files */
 
 /* A token that stands for more than its text, which is in the vocabulary. */
 typedef struct ls_special {
@@ -39,7 +40,10 @@ ls_status ls_tokenizer_parse_json(const char *name, const char *text, size_t n, 
 /* vocab.bpe and encoder.json, each from memory. */
 ls_status ls_tokenizer_parse_gpt2(const char *merges_name, const char *merges, size_t nmerges, const char *vocab_name,
                                   const char *vocab, size_t nvocab, ls_tokenizer **out);
+/* What ls_tokenizer_open opens: a tokenizer.json, a folder with GPT-2's two files, "byte", "char". */
 ls_status ls_tokenizer_open_json(const char *path, ls_tokenizer **out);
 ls_status ls_tokenizer_open_gpt2(const char *dir, ls_tokenizer **out);
+ls_status ls_tokenizer_open_bytes(ls_tokenizer **out);
+ls_status ls_tokenizer_open_ascii(ls_tokenizer **out);
 
 #endif

@@ -5,8 +5,6 @@
 
 #include "data/tokenizer.h"
 
-#define LS_TOKENIZER_PATH 1024
-
 /* A JSON document, after a look at its nesting and with its keys once each. LS_BAD_FILE names line and column. */
 ls_status ls_tokenizer_json_load(const char *name, const char *text, size_t n, json_t **out);
 /* An object of tokens in the alphabet of vocab.h and their ids. */
