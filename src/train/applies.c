@@ -1,25 +1,18 @@
-/* applies.c -- keys that belong to one kind of model, data, optimizer or transport, and that nothing else reads. */
+/* applies.c -- keys that belong to one kind of model, data, optimizer or transport, and that nothing else reads. Which
+ * keys a model, an optimizer or a transport reads its class says (keys); the others are here. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "lockstep/optim.h"
+#include "lockstep/transport.h"
 #include "train/config.h"
 
 static bool is(const char *word, const char *a) { return strcmp(word, a) == 0; }
 
 static bool never(const ls_train_config *c) { return !c; }
-static bool mlp(const ls_train_config *c) { return !ls_train_is_lm(c); }
-static bool lm(const ls_train_config *c) { return ls_train_is_lm(c); }
-static bool gpt2(const ls_train_config *c) { return is(c->model.name, "gpt2"); }
-static bool llama(const ls_train_config *c) { return is(c->model.name, "llama"); }
-/* gpt2 has as many as heads: saying so, as presets and folders of Hugging Face do, is right. */
-static bool key_heads(const ls_train_config *c)
-{
-    return llama(c) || (gpt2(c) && c->model.n_kv_head == c->model.n_head);
-}
 static bool files(const ls_train_config *c) { return !is(ls_train_data_name(c), "synthetic"); }
 static bool samples(const ls_train_config *c) { return c->train.sample_every > 0; }
-static bool sgd(const ls_train_config *c) { return is(c->optim.name, "sgd"); }
-static bool adam(const ls_train_config *c) { return !sgd(c); }
 static bool falls(const ls_train_config *c) { return !is(c->optim.schedule, "constant"); }
 static bool wsd(const ls_train_config *c) { return is(c->optim.schedule, "wsd"); }
 static bool mpi(const ls_train_config *c) { return is(c->comm.backend, "mpi"); }
@@ -31,9 +24,6 @@ static bool formatted(const ls_train_config *c)
     return is(ls_train_data_name(c), ls_train_is_lm(c) ? "tokens" : "idx") || is(ls_train_data_name(c), "fashion-mnist");
 }
 
-/* Empty: nobody knows before the ranks meet. */
-static bool wires(const ls_train_config *c) { return !is(c->comm.transport, "shm") && !is(c->comm.transport, "self"); }
-
 typedef struct rule {
     const char *key;
     bool (*applies)(const ls_train_config *);
@@ -41,39 +31,11 @@ typedef struct rule {
     const char *by;    /* the key that decides, whose value is shown; NULL: none */
 } rule;
 
-#define WORDS "model.name gpt2 and llama"
-
 static const rule rules[] = {
-    { "model.dims", mlp, "model.name mlp", "model.name" },
-    { "model.activation", mlp, "model.name mlp", "model.name" },
-    { "model.n_layer", lm, WORDS, "model.name" },
-    { "model.n_head", lm, WORDS, "model.name" },
-    { "model.norm_eps", lm, WORDS, "model.name" },
-    { "model.n_kv_head", key_heads, "model.name llama", "model.name" },
-    { "model.d_model", lm, WORDS, "model.name" },
-    { "model.d_ff", lm, WORDS, "model.name" },
-    { "model.vocab_size", lm, WORDS, "model.name" },
-    { "model.seq_len", lm, WORDS, "model.name" },
-    { "model.tied", lm, WORDS, "model.name" },
-    { "model.rope_theta", llama, "model.name llama", "model.name" },
-    { "model.embd_dropout", gpt2, "model.name gpt2", "model.name" },
-    { "model.attn_dropout", gpt2, "model.name gpt2", "model.name" },
-    { "model.resid_dropout", gpt2, "model.name gpt2", "model.name" },
     { "data.path", files, "data in files", "data.name" },
     { "data.format", formatted, "data.name tokens, fashion-mnist and idx", "data.name" },
-    { "data.tokenizer", lm, WORDS, "model.name" },
-    { "data.ignore_token", lm, WORDS, "model.name" },
-    { "data.drop_last", mlp, "model.name mlp (a batch of tokens goes on into the next epoch)", "model.name" },
-    { "data.workers", mlp, "model.name mlp (tokens are read ahead by the system)", "model.name" },
-    { "train.seq_len", lm, WORDS, "model.name" },
-    { "train.recompute", lm, WORDS, "model.name" },
-    { "train.pack_weights", lm, WORDS, "model.name" },
-    { "train.sample_every", lm, WORDS, "model.name" },
     { "train.sample_tokens", samples, "train.sample_every above 0", "train.sample_every" },
     { "train.sample_prompt", samples, "train.sample_every above 0", "train.sample_every" },
-    { "optim.momentum", sgd, "optim.name sgd", "optim.name" },
-    { "optim.betas", adam, "optim.name adam and adamw", "optim.name" },
-    { "optim.eps", adam, "optim.name adam and adamw", "optim.name" },
     { "optim.min_lr", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.min_lr_ratio", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.decay_steps", wsd, "optim.schedule wsd", "optim.schedule" },
@@ -82,8 +44,6 @@ static const rule rules[] = {
     { "zero.reshard", never, "zero.stage 3, which is not implemented", NULL },
     { "pipeline.schedule", never, "parallel.pp above 1, which is not implemented", NULL },
     { "comm.order", mpi, "comm.backend mpi", "comm.backend" },
-    { "comm.security", wires, "comm.transport tcp and mixed", "comm.transport" },
-    { "comm.check", wires, "comm.transport tcp and mixed", "comm.transport" },
     { "dump-buckets", trains, "training", "eval-only" },
     { "inject", trains, "training", "eval-only" },
 };
@@ -106,8 +66,85 @@ static ls_status refuse(const ls_opts *o, const ls_train_config *c, const rule *
     return st;
 }
 
+/* --- keys of models -------------------------------------------------------------------------- */
+
+static ls_status refuse_model_key(const ls_opts *o, const ls_train_config *c, const char *key)
+{
+    static const struct { const char *key, *why; } more[] = {
+        { "data.drop_last", " (a batch of tokens goes on into the next epoch)" },
+        { "data.workers", " (tokens are read ahead by the system)" },
+    };
+    char names[128], owner[256];
+    const char *why = "";
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (is(key, more[i].key)) why = more[i].why;
+    snprintf(owner, sizeof owner, "model.name %s%s", ls_model_names(key, names, sizeof names), why);
+    return refuse(o, c, &(rule){ .key = key, .owner = owner, .by = "model.name" });
+}
+
+/* As many heads of keys and values as of queries: saying so, as presets and folders of Hugging Face do, is right for
+ * every language model. */
+static bool says_what_is_so(const ls_train_config *c, const char *key)
+{
+    return is(key, "model.n_kv_head") && ls_train_is_lm(c) && c->model.n_kv_head == c->model.n_head;
+}
+
+static ls_status check_model_keys(const ls_opts *o, const ls_train_config *c)
+{
+    const ls_model_class *cls = ls_model_class_find(c->model.name);
+    for (size_t i = 0; cls && i < ls_train_nopts; i++) {
+        const char *key = ls_train_opts[i].name;
+        if (!ls_opts_is_set(o, key) || ls_opts_is_default(o, key)) continue;
+        if (!ls_model_reads(cls, key) && !says_what_is_so(c, key)) return refuse_model_key(o, c, key);
+    }
+    return LS_OK;
+}
+
+/* --- keys of optimizers ------------------------------------------------------------------------ */
+
+static ls_status check_optim_keys(const ls_opts *o, const ls_train_config *c)
+{
+    const ls_optim_class *cls = ls_optim_class_find(c->optim.name);
+    char names[128], owner[160];
+    for (size_t i = 0; cls && i < ls_train_nopts; i++) {
+        const char *key = ls_train_opts[i].name;
+        if (!ls_opts_is_set(o, key) || ls_opts_is_default(o, key) || ls_optim_reads(cls, key)) continue;
+        snprintf(owner, sizeof owner, "optim.name %s", ls_optim_names(key, names, sizeof names));
+        return refuse(o, c, &(rule){ .key = key, .owner = owner, .by = "optim.name" });
+    }
+    return LS_OK;
+}
+
+/* --- keys of transports ------------------------------------------------------------------------ */
+
+/* Where comm.transport is empty, it is chosen when the ranks meet: no key is refused. */
+static ls_status check_transport_keys(const ls_opts *o, const ls_train_config *c)
+{
+    char names[128], owner[160];
+    for (size_t i = 0; *c->comm.transport && i < ls_train_nopts; i++) {
+        const char *key = ls_train_opts[i].name;
+        if (!ls_opts_is_set(o, key) || ls_opts_is_default(o, key)) continue;
+        if (!*ls_transport_names(key, names, sizeof names) || ls_transport_reads(c->comm.transport, key)) continue;
+        snprintf(owner, sizeof owner, "comm.transport %s", names);
+        return refuse(o, c, &(rule){ .key = key, .owner = owner, .by = "comm.transport" });
+    }
+    return LS_OK;
+}
+
+/* --- help ------------------------------------------------------------------------------------- */
+
+const char *ls_train_readers(const char *key, char *buf, size_t n)
+{
+    char lm[256];
+    if (is(ls_model_names(key, buf, n), ls_model_names(LS_LM_KEY, lm, sizeof lm))) snprintf(buf, n, "language models");
+    return *buf || *ls_optim_names(key, buf, n) ? buf : ls_transport_names(key, buf, n);
+}
+
 ls_status ls_train_check_given(const ls_opts *o, const ls_train_config *c)
 {
+    LS_TRY(check_model_keys(o, c));
+    LS_TRY(check_optim_keys(o, c));
+    LS_TRY(check_transport_keys(o, c));
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const rule *r = &rules[i];
         if (ls_opts_is_set(o, r->key) && !ls_opts_is_default(o, r->key) && !r->applies(c)) return refuse(o, c, r);

@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "lockstep/parallel.h"
+#include "lockstep/optim.h"
 #include "lockstep/sched.h"
+#include "lockstep/transport.h"
 #include "lockstep/world.h"
 #include "tensor/attention.h"
 #include "train/load.h"
@@ -25,56 +28,56 @@
 #define MOST_TOKENS ((int64_t)1 << 31) /* a rank computes at a time: times 2^24 values and 8 bytes they fit 64 bits */
 
 const ls_opt ls_train_opts[] = {
-    { "model.name", LS_OPT_CHOICE, AT(model.name), "mlp", "mlp|gpt2|llama|moe", "kind of model (not implemented: moe)", 0, NULL },
+    { "model.name", LS_OPT_CHOICE, AT(model.name), "mlp", ls_model_choices, "kind of model (not implemented: moe)", 0, NULL },
     { "model.preset", LS_OPT_STRING, AT(model.preset), "", NULL,
-      "gpt2, llama: sizes by name, as gpt2-medium or llama-15m; keys that are given win", 0, NULL },
-    { "model.dims", LS_OPT_INTS, AT(model.dims), "784,256,128,10", "1..16777216", "mlp: inputs, hidden widths, classes",
-      0, NULL },
-    { "model.activation", LS_OPT_CHOICE, AT(model.activation), "relu", "relu|gelu", "mlp: between the layers", 0,
+      "language models: sizes by name, as gpt2-medium or llama-15m; keys that are given win", 0, NULL },
+    { "model.dims", LS_OPT_INTS, AT(model.dims), "784,256,128,10", "1..16777216",
+      "inputs, hidden widths (cnn: channels), classes", 0, NULL },
+    { "model.activation", LS_OPT_CHOICE, AT(model.activation), "relu", "relu|gelu", "between the layers", 0,
       NULL },
     { "model.init", LS_OPT_CHOICE, AT(model.init), "philox", "torch|philox|file",
       "from PyTorch's generator, by global index, or from model.load, whose values win", 0, NULL },
     { "model.load", LS_OPT_STRING, AT(model.load), "", NULL,
       "what to start from: a safetensors file, a run folder, or a folder of Hugging Face; its sizes become the model's", 0, NULL },
-    { "model.n_layer", LS_OPT_INT, AT(model.n_layer), "12", "1..1024", "gpt2, llama, moe: blocks", 0, NULL },
-    { "model.n_head", LS_OPT_INT, AT(model.n_head), "12", "1..1024", "gpt2, llama, moe: attention heads", 0, NULL },
-    { "model.n_kv_head", LS_OPT_INT, AT(model.n_kv_head), "0", "0..1024", "llama, moe: key and value heads; 0: those of model.load, else n_head",
-      0, NULL },
-    { "model.d_model", LS_OPT_INT, AT(model.d_model), "768", "1..1048576", "gpt2, llama, moe: width of a token", 0,
+    { "model.n_layer", LS_OPT_INT, AT(model.n_layer), "12", "1..1024", "blocks", 0, NULL },
+    { "model.n_head", LS_OPT_INT, AT(model.n_head), "12", "1..1024", "attention heads", 0, NULL },
+    { "model.n_kv_head", LS_OPT_INT, AT(model.n_kv_head), "0", "0..1024",
+      "heads of keys and values, each for a group of queries; 0: those of model.load, else n_head", 0, NULL },
+    { "model.d_model", LS_OPT_INT, AT(model.d_model), "768", "1..1048576", "width of a token", 0,
       NULL },
     { "model.d_ff", LS_OPT_INT, AT(model.d_ff), "0", "0..16777216",
-      "gpt2, llama, moe: width inside the mlp; 0: that of model.load, else 4 d_model", 0, NULL },
+      "width inside the mlp; 0: that of model.load, else 4 d_model", 0, NULL },
     { "model.vocab_size", LS_OPT_INT, AT(model.vocab_size), "0", "0..16777216",
-      "gpt2, llama, moe: tokens; 0: those of model.load, else of the data's tokenizer", 0, NULL },
-    { "model.seq_len", LS_OPT_INT, AT(model.seq_len), "1024", "1..16777216", "gpt2, llama, moe: longest sequence", 0,
+      "tokens; 0: those of model.load, else of the data's tokenizer", 0, NULL },
+    { "model.seq_len", LS_OPT_INT, AT(model.seq_len), "1024", "1..16777216", "longest sequence", 0,
       NULL },
-    { "model.tied", LS_OPT_BOOL, AT(model.tied), "true", NULL, "gpt2, llama: the head's matrix is the embedding's", 0,
+    { "model.tied", LS_OPT_BOOL, AT(model.tied), "true", NULL, "the head's matrix is the embedding's", 0,
       "model.tie_word_embeddings" },
-    { "model.rope_theta", LS_OPT_DOUBLE, AT(model.rope_theta), "10000", "1..1e12", "llama: base of the rotary angles", 0,
+    { "model.rope_theta", LS_OPT_DOUBLE, AT(model.rope_theta), "10000", "1..1e12", "base of the angles of rotary positions", 0,
       NULL },
-    { "model.norm_eps", LS_OPT_DOUBLE, AT(model.norm_eps), "1e-5", "1e-30..1", "gpt2, llama: what the norms add to a variance", 0,
+    { "model.norm_eps", LS_OPT_DOUBLE, AT(model.norm_eps), "1e-5", "1e-30..1", "what the norms add to a variance", 0,
       "model.layer_norm_epsilon|model.rms_norm_eps" },
-    { "model.embd_dropout", LS_OPT_DOUBLE, AT(model.embd_dropout), "0", "0..0.999", "gpt2: dropout after the embedding", 0,
+    { "model.embd_dropout", LS_OPT_DOUBLE, AT(model.embd_dropout), "0", "0..0.999", "dropout after the embedding", 0,
       "model.embd_pdrop" },
-    { "model.attn_dropout", LS_OPT_DOUBLE, AT(model.attn_dropout), "0", "0..0.999", "gpt2: of attention's weights", 0,
+    { "model.attn_dropout", LS_OPT_DOUBLE, AT(model.attn_dropout), "0", "0..0.999", "dropout of attention's weights", 0,
       "model.attn_pdrop" },
     { "model.resid_dropout", LS_OPT_DOUBLE, AT(model.resid_dropout), "0", "0..0.999",
-      "gpt2: of what is added to the residual stream", 0, "model.resid_pdrop" },
+      "dropout of what is added to the residual stream", 0, "model.resid_pdrop" },
     { "data.name", LS_OPT_STRING, AT(data.name), "", NULL,
-      "mlp: fashion-mnist (default), idx, synthetic; gpt2, llama: tokens (default), sotu, moby-dick, or a text: a "
+      "images: fashion-mnist (default), idx, synthetic; language models: tokens (default), sotu, moby-dick, or a text: a "
       "file that ends in .txt, .md or .jsonl (its field text), each also with .gz, or a folder of them", 0, NULL },
     { "data.path", LS_OPT_STRING, AT(data.path), "", NULL,
       "folder of the IDX files (default: fashion-mnist's, which is fetched), or of train.bin, val.bin and tokenizer.json "
       "(of a text: by default in .cache/tokens), or a token file", 0, NULL },
     { "data.format", LS_OPT_CHOICE, AT(data.format), "auto", "auto|idx|llmc|nanogpt",
-      "of data.path; auto: idx for an mlp, else as the token file begins", 0, NULL },
+      "of data.path; auto: idx for images, else as the token file begins", 0, NULL },
     { "data.tokenizer", LS_OPT_STRING, AT(data.tokenizer), "", NULL,
-      "of text: gpt2 (default), byte, char, a tokenizer.json or its folder, or one with vocab.bpe and encoder.json", 0, NULL },
+      "tokenizer of a text: gpt2 (default), byte, char, a tokenizer.json or its folder, or one with vocab.bpe and encoder.json", 0, NULL },
     { "data.ignore_token", LS_OPT_INT, AT(data.ignore_token), "-1", "-1..16777215",
       "a token that does not count in the loss when it is to be predicted, such as padding; -1: all count", 0, NULL },
     { "data.shuffle", LS_OPT_BOOL, AT(data.shuffle), "true", NULL, "a new order every epoch", 0, NULL },
     { "data.drop_last", LS_OPT_BOOL, AT(data.drop_last), "false", NULL,
-      "leave out samples that do not fill ranks and batches (tokens: a batch goes on into the next epoch)", 0, NULL },
+      "leave out samples that do not fill ranks and batches", 0, NULL },
     { "data.workers", LS_OPT_INT, AT(data.workers), "0", "0..64",
       "threads per rank that prepare the next batches; 0: the rank does. Any number gives the same batches", 0, NULL },
     { "train.steps", LS_OPT_INT, AT(train.steps), "0", "0.." STEPS, "optimizer steps, whatever train.epochs is; 0: train.epochs decides", 0, NULL },
@@ -84,7 +87,7 @@ const ls_opt ls_train_opts[] = {
     { "train.micro_batch", LS_OPT_INT, AT(train.micro_batch), "0", "0.." BATCH,
       "samples a forward on one rank; 0: no accumulation", 0, NULL },
     { "train.seq_len", LS_OPT_INT, AT(train.seq_len), "0", "0..16777216",
-      "gpt2, llama: tokens of a sample; 0: model.seq_len", 0, "training.seq_len" },
+      "tokens of a sample; 0: model.seq_len", 0, "training.seq_len" },
     { "train.seed", LS_OPT_INT, AT(train.seed), "0", "0.." SEED, "of initial values and data order", 0, NULL },
     { "train.dtype", LS_OPT_CHOICE, AT(train.dtype), "f32", "f32|bf16",
       "of activations and products; weights, gradients and sums stay in f32", 0, NULL },
@@ -99,19 +102,19 @@ const ls_opt ls_train_opts[] = {
       "batches of train.global_batch samples that an evaluation takes, from the first; 0: all there are", 0,
       "validation.steps|train.eval_iters" },
     { "train.sample_every", LS_OPT_INT, AT(train.sample_every), "0", "0.." STEPS,
-      "gpt2, llama: steps between samples of what the model writes, and one at the end; 0: none", 0, NULL },
+      "steps between samples of what the model writes, and one at the end; 0: none", 0, NULL },
     { "train.sample_tokens", LS_OPT_INT, AT(train.sample_tokens), "64", "1..65536", "tokens of a sample, at most", 0, NULL },
     { "train.sample_prompt", LS_OPT_STRING, AT(train.sample_prompt), "", NULL,
       "how samples begin; empty: with an end of text", 0, NULL },
     { "train.numerics", LS_OPT_CHOICE, AT(train.numerics), "default", "default", "other orders of sums (not implemented)", 0, NULL },
-    { "optim.name", LS_OPT_CHOICE, AT(optim.name), "adam", "sgd|adam|adamw", "optimizer", 0, NULL },
+    { "optim.name", LS_OPT_CHOICE, AT(optim.name), "adam", ls_optim_choices, "optimizer; values that are not given are its own defaults", 0, NULL },
     { "optim.lr", LS_OPT_DOUBLE, AT(optim.lr), "1e-3", "0.." RATE, "learning rate", 0, NULL },
-    { "optim.momentum", LS_OPT_DOUBLE, AT(optim.momentum), "0", "0..1", "sgd", 0, NULL },
-    { "optim.betas", LS_OPT_DOUBLES, AT(optim.betas), "0.9,0.999", "0..<1", "adam, adamw: decay of the two moments", 0,
+    { "optim.momentum", LS_OPT_DOUBLE, AT(optim.momentum), "0", "0..1", "how much of the last update stays in the next", 0, NULL },
+    { "optim.betas", LS_OPT_DOUBLES, AT(optim.betas), "0.9,0.999", "0..<1", "decay of the moments", 0,
       NULL },
-    { "optim.eps", LS_OPT_DOUBLE, AT(optim.eps), "1e-8", "0..1", "adam, adamw", 0, NULL },
+    { "optim.eps", LS_OPT_DOUBLE, AT(optim.eps), "1e-8", "0..1", "added to the denominator", 0, NULL },
     { "optim.weight_decay", LS_OPT_DOUBLE, AT(optim.weight_decay), "0", "0..1000",
-      "adamw: decoupled, 0.01 unless given; else added to the gradient", 0, NULL },
+      "added to the gradient, or decoupled from it where the optimizer does so, as adamw, with 0.01 unless given", 0, NULL },
     { "optim.decay", LS_OPT_CHOICE, AT(optim.decay), "all", "all|matrices",
       "what weight decay is for: every parameter, or tensors of two and more dimensions only", 0, NULL },
     { "optim.clip", LS_OPT_DOUBLE, AT(optim.clip), "0", "0..1e12", "largest global gradient norm; 0: no clipping", 0,
@@ -124,15 +127,15 @@ const ls_opt ls_train_opts[] = {
       "the same as a fraction of optim.lr; only one of the two", 0, NULL },
     { "optim.decay_steps", LS_OPT_INT, AT(optim.decay_steps), "0", "0.." STEPS,
       "wsd: steps of the decay at the end; 0: a fifth of all", 0, NULL },
-    { "parallel.dp", LS_OPT_INT, AT(parallel.dp), "0", "0..64", "data parallel ranks; 0: all", 0,
+    { "parallel.dp", LS_OPT_INT, AT(parallel.dp), "0", "0..65536", "data parallel ranks; 0: all", 0,
       "parallelism.data_parallel_degree" },
-    { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..64", "tensor parallel ranks (not implemented)", 0,
+    { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..65536", "tensor parallel ranks (not implemented)", 0,
       "parallelism.tensor_parallel_degree|tensor-model-parallel-size" },
-    { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..64", "pipeline stages (not implemented)", 0,
+    { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..65536", "pipeline stages (not implemented)", 0,
       "parallelism.pipeline_parallel_degree|pipeline-model-parallel-size" },
-    { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..64", "context parallel ranks (not implemented)", 0,
+    { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..65536", "context parallel ranks (not implemented)", 0,
       "parallelism.context_parallel_degree|context-parallel-size" },
-    { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..64", "expert parallel ranks (not implemented)", 0,
+    { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..65536", "expert parallel ranks (not implemented)", 0,
       "parallelism.expert_parallel_degree|expert-model-parallel-size" },
     { "parallel.order", LS_OPT_CHOICE, AT(parallel.order), "pp-dp-ep-cp-tp", "pp-dp-ep-cp-tp",
       "axes of the mesh, slowest first (not implemented)", 0, NULL },
@@ -182,8 +185,8 @@ const ls_opt ls_train_opts[] = {
       "who carries out collectives; mpi: the MPI library, under mpirun; auto, gloo: sched (not implemented: nccl)", 0, NULL },
     { "comm.order", LS_OPT_CHOICE, AT(comm.order), "library", "library|ranks",
       "backend mpi: order of sums: the library's own, or ascending ranks, to the bit as without it", 0, NULL },
-    { "comm.transport", LS_OPT_STRING, AT(comm.transport), "", NULL,
-      "shm, tcp, mixed, or fault:<one of them>; empty: shm, and mixed where the ranks are on several nodes", 0, NULL },
+    { "comm.transport", LS_OPT_STRING, AT(comm.transport), "", ls_transport_choices,
+      "how messages travel, or fault:<one of them>; empty: shm, and mixed where the ranks are on several nodes", 0, NULL },
     { "comm.algo", LS_OPT_STRING, AT(comm.algo), "", NULL,
       "algorithm of every collective that it serves, or all_reduce=ring,broadcast=chain; empty: the fastest", 0, NULL },
     { "comm.progress", LS_OPT_CHOICE, AT(comm.progress), "inline", "inline|thread",
@@ -192,13 +195,15 @@ const ls_opt ls_train_opts[] = {
     { "comm.wire", LS_OPT_CHOICE, AT(comm.wire), "f32", "f32|bf16",
       "how f32 gradients travel between nodes; bf16: half the bytes, sums still in f32", 0, NULL },
     { "comm.security", LS_OPT_CHOICE, AT(comm.security), "auto", "auto|auth|encrypt",
-      "bytes on tcp: encrypted, or as they are once both ends are authenticated; auto: encrypted between nodes", 0, NULL },
-    { "comm.check", LS_OPT_CHOICE, AT(comm.check), "frame", "none|frame", "checksums of frames on tcp", 0, NULL },
+      "bytes are encrypted, or travel as they are once both ends are authenticated; auto: encrypted between nodes", 0, NULL },
+    { "comm.check", LS_OPT_CHOICE, AT(comm.check), "frame", "none|frame", "checksums of frames", 0, NULL },
     { "run.dir", LS_OPT_STRING, AT(run.dir), "", NULL,
       "folder of this run, new or empty (default: runs/<run.name>, with a suffix when that exists)", 0, NULL },
     { "run.name", LS_OPT_STRING, AT(run.name), "run", NULL, "name of this run: its folder, unless run.dir is given", 0, NULL },
     { "nproc-per-node", LS_OPT_STRING, AT(nproc_per_node), "0", NULL,
-      "ranks to start on this machine: 1 to 64, or auto: one per usable core; 0: the parallel degrees' product", 'n', NULL },
+      "ranks to start on this machine: 1 to 256, or auto: one per usable core; 0: the parallel degrees' product", 'n', NULL },
+    { "ranks-as", LS_OPT_CHOICE, AT(ranks_as), "processes", "processes|threads",
+      "what the ranks are; threads of one process: for a debugger, a sanitizer, or many ranks on one machine", 0, NULL },
     { "eval-only", LS_OPT_BOOL, AT(eval_only), "false", NULL,
       "load model.load, print test loss and accuracy, train nothing", 0, NULL },
     { "print-config", LS_OPT_BOOL, AT(print_config), "false", NULL, "print every value and where it comes from", 0,
@@ -224,7 +229,8 @@ const size_t ls_train_nopts = sizeof ls_train_opts / sizeof *ls_train_opts;
 
 bool ls_train_is_lm(const ls_train_config *c)
 {
-    return strcmp(c->model.name, "gpt2") == 0 || strcmp(c->model.name, "llama") == 0;
+    const ls_model_class *cls = ls_model_class_find(c->model.name);
+    return cls && cls->lm;
 }
 
 ls_ddp_config ls_train_ddp(const ls_train_config *c)
@@ -232,6 +238,22 @@ ls_ddp_config ls_train_ddp(const ls_train_config *c)
     return (ls_ddp_config){ .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
                             .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap,
                             .zero_stage = (int)c->zero.stage };
+}
+
+ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
+{
+    const int64_t others = c->parallel.pp * c->parallel.ep * c->parallel.cp * c->parallel.tp;
+    const int64_t rest = world_size > others ? world_size / others : 1, dp = c->parallel.dp ? c->parallel.dp : rest;
+    const int64_t local = c->train.global_batch / (dp * c->parallel.ep);
+    const int64_t micro = c->train.micro_batch ? c->train.micro_batch : local;
+    *out = (ls_plan){ /* zero.prefetch and zero.reshard belong to stage 3: ls_train_check_given refuses them */
+        .size = { [LS_AXIS_PP] = (int)c->parallel.pp, [LS_AXIS_DP] = (int)dp, [LS_AXIS_EP] = (int)c->parallel.ep,
+                  [LS_AXIS_CP] = (int)c->parallel.cp, [LS_AXIS_TP] = (int)c->parallel.tp },
+        .ddp = ls_train_ddp(c), .hsdp = (int)c->zero.hsdp, .schedule = c->pipeline.schedule,
+        .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
+        .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0, .dtype = ls_train_dtype(c),
+    };
+    return ls_recompute_find(c->train.recompute, &out->recompute);
 }
 
 ls_dtype ls_train_dtype(const ls_train_config *c) { return strcmp(c->train.dtype, "bf16") == 0 ? LS_BF16 : LS_F32; }
@@ -254,23 +276,26 @@ int64_t ls_train_seq_len(const ls_train_config *c) { return c->train.seq_len ? c
 
 ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out)
 {
-    const ls_lm_config lm = {
+    ls_model_config resolved, mc = { .name = c->model.name };
+    mc.lm = (ls_lm_config){
         .vocab_size = vocab, .seq_len = c->model.seq_len, .n_layer = c->model.n_layer, .n_head = c->model.n_head,
         .n_kv_head = c->model.n_kv_head, .d_model = c->model.d_model, .d_ff = c->model.d_ff, .tied = c->model.tied,
         .norm_eps = c->model.norm_eps, .rope_theta = c->model.rope_theta, .embd_dropout = c->model.embd_dropout,
         .attn_dropout = c->model.attn_dropout, .resid_dropout = c->model.resid_dropout,
     };
-    return ls_lm_resolve(c->model.name, &lm, out);
+    LS_TRY(ls_model_resolve(&mc, &resolved));
+    *out = resolved.lm;
+    return LS_OK;
 }
 
 /* The vocabulary is the data's, unless it is given: it decides after the data is known. */
 static ls_status apply_preset(ls_opts *o, const ls_train_config *c)
 {
     const ls_model_preset *p = ls_model_preset_find(c->model.preset);
-    char names[256] = "", origin[96];
-    for (size_t n = 0, i = 0; !p && ls_model_presets[i].name && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", ls_model_presets[i].name);
-    if (!p) return ls_fail(LS_BAD_CONFIG, "model.preset is '%s': expected one of %s", c->model.preset, names);
+    char names[256], origin[96];
+    if (!p)
+        return ls_fail(LS_BAD_CONFIG, "model.preset is '%s': expected one of %s", c->model.preset,
+                       ls_model_preset_names(names, sizeof names));
     if (ls_opts_is_set(o, "model.name") && strcmp(c->model.name, p->model) != 0)
         return ls_fail(LS_BAD_CONFIG, "model.preset %s is of model.name %s, not %s", p->name, p->model, c->model.name);
     const struct { const char *key; int64_t value; } size[] = {
@@ -283,8 +308,8 @@ static ls_status apply_preset(ls_opts *o, const ls_train_config *c)
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         char text[32];
         snprintf(text, sizeof text, "%lld", (long long)size[i].value);
-        const bool heads = strcmp(size[i].key, "model.n_kv_head") == 0 && strcmp(p->model, "gpt2") == 0; /* it has as many */
-        if (!ls_opts_is_set(o, size[i].key) && !heads) LS_TRY(ls_opts_set(o, size[i].key, text, origin));
+        const bool read = ls_model_reads(ls_model_class_find(p->model), size[i].key);
+        if (!ls_opts_is_set(o, size[i].key) && read) LS_TRY(ls_opts_set(o, size[i].key, text, origin));
     }
     return LS_OK;
 }
@@ -294,21 +319,43 @@ bool ls_train_nproc_auto(const ls_train_config *c) { return strcmp(c->nproc_per_
 int ls_train_nproc(const ls_train_config *c)
 {
     const int cpus = ls_train_nproc_auto(c) ? ls_env_get()->cpus() : 0;
-    if (cpus > 0) return cpus < LS_MAX_RANKS ? cpus : LS_MAX_RANKS;
+    if (cpus > 0) return cpus < LS_HOST_MOST_RANKS ? cpus : LS_HOST_MOST_RANKS;
     char *end;
     const long n = strtol(c->nproc_per_node, &end, 10);
-    return end == c->nproc_per_node || *end || n < 0 || n > LS_MAX_RANKS ? -1 : (int)n;
+    return end == c->nproc_per_node || *end || n < 0 || n > LS_HOST_MOST_RANKS ? -1 : (int)n;
+}
+
+ls_status ls_train_optim_defaults(ls_opts *o, const ls_train_config *c, const ls_optim_class *cls)
+{
+    const ls_optim_config *d = cls ? &cls->defaults : NULL;
+    const ls_opt_doubles *b = &c->optim.betas;
+    char betas[64];
+    if (!d) return LS_OK; /* the name is wrong: whoever creates it says so */
+    const struct { const char *key; double now, own; } number[] = {
+        { "optim.lr", c->optim.lr, d->lr },    { "optim.momentum", c->optim.momentum, d->momentum },
+        { "optim.eps", c->optim.eps, d->eps }, { "optim.weight_decay", c->optim.weight_decay, d->weight_decay },
+    };
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+        const char *key = number[i].key;
+        char text[32];
+        if (number[i].now == number[i].own || ls_opts_is_set(o, key) || !ls_optim_reads(cls, key)) continue;
+        snprintf(text, sizeof text, "%.17g", number[i].own);
+        LS_TRY(ls_opts_set(o, key, text, "default"));
+    }
+    if ((b->n == 2 && b->v[0] == d->beta1 && b->v[1] == d->beta2) || ls_opts_is_set(o, "optim.betas") ||
+        !ls_optim_reads(cls, "optim.betas"))
+        return LS_OK;
+    snprintf(betas, sizeof betas, "%.17g,%.17g", d->beta1, d->beta2);
+    return ls_opts_set(o, "optim.betas", betas, "default");
 }
 
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c)
 {
     if (ls_train_nproc(c) < 0)
-        return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': expected 0 to %d, or auto", c->nproc_per_node, LS_MAX_RANKS);
+        return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': expected 0 to %d, or auto", c->nproc_per_node, LS_HOST_MOST_RANKS);
     if (*c->model.preset) LS_TRY(apply_preset(o, c));
     LS_TRY(ls_train_load_config(o, c));
-    if (strcmp(c->optim.name, "adamw") == 0 && !ls_opts_is_set(o, "optim.weight_decay"))
-        return ls_opts_set(o, "optim.weight_decay", "0.01", "default");
-    return LS_OK;
+    return ls_train_optim_defaults(o, c, ls_optim_class_find(c->optim.name));
 }
 
 ls_status ls_train_steps(const ls_train_config *c, int64_t steps_per_epoch, int64_t *out)
@@ -330,6 +377,16 @@ ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2)
     *beta2 = b->v[1];
     return b->n == 2 ? LS_OK
                      : ls_fail(LS_BAD_CONFIG, "optim.betas has %d numbers: expected two, as [0.9, 0.999]", b->n);
+}
+
+ls_status ls_train_optim(const ls_train_config *c, ls_optim_config *out)
+{
+    LS_TRY(ls_optim_defaults(c->optim.name, out));
+    out->lr = c->optim.lr;
+    out->momentum = c->optim.momentum;
+    out->eps = c->optim.eps;
+    out->weight_decay = c->optim.weight_decay;
+    return ls_train_betas(c, &out->beta1, &out->beta2);
 }
 
 ls_status ls_train_lr(const ls_train_config *c, int64_t steps, ls_lr *out)
@@ -362,17 +419,35 @@ ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32
     return LS_OK;
 }
 
-/* What is accepted above for the versions to come, and what this one serves instead. */
-static ls_status served(const ls_train_config *c)
+/* Which values of parallelism are implemented is the plan's business (ls_plan_supported). It is asked for one key after
+ * another, so that a message names the one that is refused. */
+static ls_status check_plan(const ls_train_config *c, int world_size)
+{
+    static const struct { const char *key; size_t at; } number[] = {
+        { "parallel.tp", offsetof(ls_plan, size[LS_AXIS_TP]) }, { "parallel.pp", offsetof(ls_plan, size[LS_AXIS_PP]) },
+        { "parallel.cp", offsetof(ls_plan, size[LS_AXIS_CP]) }, { "parallel.ep", offsetof(ls_plan, size[LS_AXIS_EP]) },
+        { "zero.stage", offsetof(ls_plan, ddp.zero_stage) },    { "zero.hsdp", offsetof(ls_plan, hsdp) },
+        { "pipeline.chunks", offsetof(ls_plan, chunks) },
+    };
+    ls_plan p;
+    LS_TRY(ls_train_plan(c, world_size, &p));
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+        ls_plan one = { .size = { 1, world_size, 1, 1, 1 }, .micro_batch = 1, .micro_batches = 1 };
+        memcpy((char *)&one + number[i].at, (const char *)&p + number[i].at, sizeof(int));
+        const ls_status st = ls_plan_supported(&one, world_size);
+        if (st < 0) return ls_while(st, "checking %s", number[i].key);
+    }
+    if (!ls_ddp_shards(&p.ddp) || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED,
+                   "comm.wire bf16 with zero.stage %lld: it halves the bytes of all_reduce alone, where ZeRO has "
+                   "reduce_scatter and all_gather: leave one of them out", (long long)c->zero.stage);
+}
+
+/* What is accepted above for the versions to come, and what this one supports instead. */
+static ls_status check_supported(const ls_train_config *c, int world_size)
 {
     const struct { const char *key, *found, *serves; } word[] = {
         { "checkpoint.resume", c->checkpoint.resume, "never" },
-    };
-    const struct { const char *key; int64_t found, serves;
-    } number[] = {
-        { "parallel.tp", c->parallel.tp, 1 },         { "parallel.pp", c->parallel.pp, 1 },
-        { "parallel.cp", c->parallel.cp, 1 },         { "parallel.ep", c->parallel.ep, 1 },
-        { "zero.hsdp", c->zero.hsdp, 1 },             { "pipeline.chunks", c->pipeline.chunks, 1 },
     };
     const struct { const char *key; bool on;
     } flag[] = {
@@ -380,22 +455,14 @@ static ls_status served(const ls_train_config *c)
         { "ddp.static_graph", c->ddp.static_graph },
         { "checkpoint.async", c->checkpoint.async },
     };
-    static const char now[] = "this version trains mlp, gpt2 and llama with data parallelism";
+    char names[128], now[192];
+    snprintf(now, sizeof now, "this version trains %s with data parallelism", ls_model_names(NULL, names, sizeof names));
     if (strcmp(c->model.name, "moe") == 0) return ls_fail(LS_UNSUPPORTED, "model.name moe is not implemented: %s", now);
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (strcmp(word[i].found, word[i].serves) != 0)
             return ls_fail(LS_UNSUPPORTED, "%s %s is not implemented, only %s: %s", word[i].key, word[i].found,
                            word[i].serves, now);
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
-        if (number[i].found != number[i].serves)
-            return ls_fail(LS_UNSUPPORTED, "%s %lld is not implemented, only %lld: %s", number[i].key,
-                           (long long)number[i].found, (long long)number[i].serves, now);
-    if (c->zero.stage > 1)
-        return ls_fail(LS_UNSUPPORTED, "zero.stage %lld is not implemented, only 0 and 1: %s", (long long)c->zero.stage, now);
-    if (c->zero.stage == 1 && strcmp(c->comm.wire, "bf16") == 0)
-        return ls_fail(LS_UNSUPPORTED,
-                       "comm.wire bf16 with zero.stage 1: it halves the bytes of all_reduce alone, where zero.stage 1 "
-                       "has reduce_scatter and all_gather: leave one of them out");
+    LS_TRY(check_plan(c, world_size));
     for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
         if (flag[i].on) return ls_fail(LS_UNSUPPORTED, "%s is not implemented: %s", flag[i].key, now);
     if (strcmp(c->comm.backend, "nccl") == 0)
@@ -419,7 +486,7 @@ static ls_status check_lm(const ls_train_config *c, int world_size)
         return ls_fail(LS_BAD_CONFIG, "data.path is missing: a folder that `lockstep data prepare` made, or a token file; or set "
                        "data.name to sotu, moby-dick or a text file");
     if (strcmp(c->model.init, "torch") == 0)
-        return ls_fail(LS_UNSUPPORTED, "model.init torch: only an mlp has PyTorch's initial values; set it to philox");
+        return ls_fail(LS_UNSUPPORTED, "model.init torch: only mlp and cnn have PyTorch's initial values; set it to philox");
     LS_TRY(ls_train_lm(c, c->model.vocab_size ? c->model.vocab_size : 1, &lm));
     if (lm.d_model / lm.n_head > LS_ATTENTION_MOST_D)
         return ls_fail(LS_BAD_CONFIG, "model.d_model %lld over model.n_head %lld gives heads of %lld channels: at most %d are supported",
@@ -437,20 +504,24 @@ static ls_status check_lm(const ls_train_config *c, int world_size)
     return LS_OK;
 }
 
-static ls_status check_mlp(const ls_train_config *c)
+/* A model of features. */
+static ls_status check_features(const ls_train_config *c)
 {
+    const char *a = c->model.name[0] == 'm' ? "an" : "a"; /* mlp, cnn */
+    char names[128];
+    const char *words = ls_model_names(LS_LM_KEY, names, sizeof names);
     const char *name = ls_train_data_name(c);
     if (ls_train_dtype(c) != LS_F32)
-        return ls_fail(LS_UNSUPPORTED, "train.dtype %s: an mlp trains in f32; gpt2 and llama train in bf16, too",
-                       c->train.dtype);
+        return ls_fail(LS_UNSUPPORTED, "train.dtype %s: %s %s trains in f32; %s train in bf16, too", c->train.dtype, a,
+                       c->model.name, words);
     if (c->model.dims.n < 2)
-        return ls_fail(LS_BAD_CONFIG, "model.dims has %d numbers: expected inputs, hidden widths, classes",
+        return ls_fail(LS_BAD_CONFIG, "model.dims has %d numbers: expected inputs, widths or channels, classes",
                        c->model.dims.n);
     if (strcmp(name, "fashion-mnist") != 0 && strcmp(name, "idx") != 0 && strcmp(name, "synthetic") != 0)
-        return ls_fail(LS_BAD_CONFIG, "data.name is '%s': an mlp learns from fashion-mnist, idx or synthetic; gpt2 and llama from "
-                       "text", name);
+        return ls_fail(LS_BAD_CONFIG, "data.name is '%s': %s %s learns from fashion-mnist, idx or synthetic; %s from "
+                       "text", name, a, c->model.name, words);
     if (strcmp(c->data.format, "auto") != 0 && strcmp(c->data.format, "idx") != 0)
-        return ls_fail(LS_BAD_CONFIG, "data.format is %s: an mlp learns from idx files", c->data.format);
+        return ls_fail(LS_BAD_CONFIG, "data.format is %s: %s %s learns from idx files", c->data.format, a, c->model.name);
     return LS_OK;
 }
 
@@ -460,7 +531,7 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     ls_lr lr;
     uint32_t first, last;
     ls_injection inject;
-    LS_TRY(served(c));
+    LS_TRY(check_supported(c, world_size));
     LS_TRY(ls_train_betas(c, &b1, &b2));
     LS_TRY(ls_train_lr(c, c->train.steps, &lr));
     LS_TRY(ls_train_trace_steps(c, &first, &last));
@@ -468,11 +539,12 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     const ls_algo *by[LS_COLLS];
     ls_status st = ls_algo_parse(c->comm.algo, by);
     if (st < 0) return ls_while(st, "comm.algo");
+    if (*c->comm.transport && (st = ls_transport_check(c->comm.transport)) < 0) return ls_while(st, "reading comm.transport");
     if (c->parallel.dp != 0 && c->parallel.dp != world_size)
         return ls_fail(LS_BAD_CONFIG,
                        "parallel.dp is %lld but the job has %d ranks: the product of the parallel degrees must be the "
-                       "number of ranks",
-                       (long long)c->parallel.dp, world_size);
+                       "number of ranks: set it to %d, or to 0 for all",
+                       (long long)c->parallel.dp, world_size, world_size);
     int64_t batch = c->train.global_batch, micro = c->train.micro_batch;
     if (batch % world_size != 0) {
         long long below = batch / world_size * world_size;
@@ -489,5 +561,5 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     if ((file || c->eval_only) && !*c->model.load)
         return ls_fail(LS_BAD_CONFIG, "%s needs model.load: the safetensors file to read",
                        file ? "model.init file" : "--eval-only");
-    return ls_train_is_lm(c) ? check_lm(c, world_size) : check_mlp(c);
+    return ls_train_is_lm(c) ? check_lm(c, world_size) : check_features(c);
 }

@@ -5,6 +5,7 @@
 #include "lockstep/model.h"
 #include "lockstep/optim.h"
 #include "lockstep/opts.h"
+#include "lockstep/parallel.h"
 #include "lockstep/status.h"
 
 typedef struct ls_train_config {
@@ -75,7 +76,7 @@ typedef struct ls_train_config {
         bool check;
     } memory;
     /* flags that are not part of a recipe */
-    const char *nproc_per_node;
+    const char *nproc_per_node, *ranks_as;
     bool eval_only, print_config, dump_buckets, dry_run, help;
     const char *inject, *events, *log_dir, *explain;
 } ls_train_config;
@@ -83,10 +84,13 @@ typedef struct ls_train_config {
 extern const ls_opt ls_train_opts[];
 extern const size_t ls_train_nopts;
 
-/* Defaults that depend on other values (adamw's weight decay, the sizes of model.preset and of model.load); after the
+/* Defaults that depend on other values (those of the optimizer, the sizes of model.preset and of model.load); after the
  * last value was set, before the configuration is printed or used. LS_BAD_CONFIG: no such preset, or of another model;
  * and the failures of ls_train_load_config (train/load.h). */
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c);
+
+/* The part of it about the optimizer: keys that it reads and that were not set get the class's values. */
+ls_status ls_train_optim_defaults(ls_opts *o, const ls_train_config *c, const ls_optim_class *cls);
 
 /* --nproc-per-node as a number: 0 was not given; auto is one rank per usable core. */
 int ls_train_nproc(const ls_train_config *c);
@@ -96,22 +100,24 @@ bool ls_train_nproc_auto(const ls_train_config *c);
  * a second file, and the failures of ls_opts_parse, ls_opts_load_yaml and ls_train_config_resolve. */
 ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **argv);
 
-/* Whether the model is of tokens: gpt2, llama. */
+/* Whether it is a language model. */
 bool ls_train_is_lm(const ls_train_config *c);
 /* Of activations, and of what they are multiplied with. */
 ls_dtype ls_train_dtype(const ls_train_config *c);
 ls_ddp_config ls_train_ddp(const ls_train_config *c);
+/* Who holds and does what on so many ranks. */
+ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out);
 /* data.name, or what stands for "". Static, or c's. */
 const char *ls_train_data_name(const ls_train_config *c);
 /* Whether the micro-batches of a step read packed copies of weights (train.pack_weights). */
 bool ls_train_packs(const ls_train_config *c, int world_size);
 /* Tokens of a sequence in training. */
 int64_t ls_train_seq_len(const ls_train_config *c);
-/* The sizes of a language model with that vocabulary, resolved. LS_BAD_CONFIG as in ls_lm_resolve. */
+/* The sizes of a language model with that vocabulary, resolved. LS_BAD_CONFIG as in ls_model_resolve. */
 ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out);
 
 /* Values that fit their range but not each other, or that this version does not serve:
- * LS_BAD_CONFIG or LS_UNSUPPORTED with what is served. `world_size` >= 1. */
+ * LS_BAD_CONFIG or LS_UNSUPPORTED with what is supported. `world_size` >= 1. */
 ls_status ls_train_config_check(const ls_train_config *c, int world_size);
 
 typedef enum ls_inject_kind {
@@ -134,6 +140,9 @@ typedef struct ls_injection {
  * passes, so a run's config.yaml, which has all keys, runs, and a flag can undo what a file says. */
 ls_status ls_train_check_given(const ls_opts *o, const ls_train_config *c);
 
+/* Who reads a key that not every run reads (ls_opt_readers): "language models", "llama", "adam and adamw". */
+const char *ls_train_readers(const char *key, char *buf, size_t n);
+
 /* "kill@1:20" and so on; LS_USAGE when it is not. */
 ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out);
 
@@ -141,6 +150,8 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
 ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last);
 /* Steps of the run: train.steps, else train.epochs of so many. LS_BAD_CONFIG: more than train.steps may be. */
 ls_status ls_train_steps(const ls_train_config *c, int64_t steps_per_epoch, int64_t *out);
+/* The optimizer that the configuration describes. */
+ls_status ls_train_optim(const ls_train_config *c, ls_optim_config *out);
 /* optim.betas: two numbers in [0, 1). */
 ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2);
 /* The learning rates of a run of so many steps. LS_BAD_CONFIG: optim.min_lr and its ratio, or one above optim.lr. */

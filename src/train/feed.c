@@ -150,7 +150,7 @@ static ls_status open_tokens(ls_feed *f, const ls_train_config *c, const ls_mode
 ls_status ls_feed_open(ls_feed *f, const ls_train_config *c, const ls_model_config *model, const ls_source *source)
 {
     f->ignore = -1;
-    LS_TRY(strcmp(model->name, "mlp") == 0 ? open_features(f, c, model) : open_tokens(f, c, model, source));
+    LS_TRY(ls_train_is_lm(c) ? open_tokens(f, c, model, source) : open_features(f, c, model));
     const char *key = c->train.eval_every ? "train.eval_every" : c->train.eval_batches ? "train.eval_batches" : NULL;
     if (!key || f->test_samples > 0) return LS_OK;
     return ls_fail(LS_BAD_CONFIG, "%s: there is nothing to evaluate on: no val.bin of 2 tokens or more is beside %s: make one, or "
@@ -173,21 +173,21 @@ void ls_feed_close(ls_feed *f)
 
 ls_status ls_feed_step(ls_feed *f, int64_t step)
 {
-    f->done = 0;
     f->step = (ls_rows){ 0 };
     return f->kind->step(f, step);
 }
 
-ls_rows ls_feed_next(ls_feed *f)
+size_t ls_feed_micro_batches(const ls_feed *f) { return (f->step.n + f->micro - 1) / f->micro; }
+
+ls_rows ls_feed_micro_batch(const ls_feed *f, size_t number)
 {
-    const size_t left = f->step.n - f->done, labels = f->tokens ? f->tokens : 1;
+    const size_t at = number * f->micro, before = at < f->step.n ? at : f->step.n, left = f->step.n - before;
     const size_t row = f->tokens ? f->tokens * sizeof(int64_t) : f->features * sizeof(float);
     ls_rows r = f->step;
     r.n = left < f->micro ? left : f->micro;
-    r.x = (char *)f->step.x + f->done * row;
-    r.label = f->step.label + f->done * labels;
-    r.first += f->done;
-    f->done += r.n;
+    r.x = (char *)f->step.x + before * row;
+    r.label = f->step.label + before * (f->tokens ? f->tokens : 1);
+    r.first += before;
     return r;
 }
 

@@ -41,7 +41,6 @@ struct ls_feed {
     int64_t ignore;               /* a token that does not count as a label; -1: all do */
     ls_rows step;                 /* the samples of the step at hand */
     int64_t counted;              /* labels of the step at hand that count: all but LS_IGNORE_INDEX */
-    size_t done;                  /* of them handed out */
 
     ls_dataset train, test;       /* of features; owned, as all below */
     ls_sampler *sampler;
@@ -57,8 +56,10 @@ void ls_feed_close(ls_feed *f); /* zeroed is fine */
 
 /* Begins step `step`, from 0: f->step are its samples on this rank. LS_BAD_FILE: a token outside the vocabulary. */
 ls_status ls_feed_step(ls_feed *f, int64_t step);
-/* The next micro-batch of it; n is 0 at its end. */
-ls_rows ls_feed_next(ls_feed *f);
+/* Micro-batches of it. */
+size_t ls_feed_micro_batches(const ls_feed *f);
+/* One of them, from 0; n is 0 beyond the last. */
+ls_rows ls_feed_micro_batch(const ls_feed *f, size_t number);
 /* Samples [first, first + n) for tests, as many of the n as come at once. */
 ls_status ls_feed_test(ls_feed *f, size_t first, size_t n, ls_rows *out);
 

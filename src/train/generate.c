@@ -6,7 +6,7 @@
 
 #include "base/env.h"
 #include "base/text.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 
 /* --- characters ------------------------------------------------------------------- */
 

@@ -42,14 +42,14 @@ static ls_status hang(void)
 ls_status ls_injection_apply(ls_trainer *t, int64_t step)
 {
     const ls_env *env = ls_env_get();
-    if (t->inject.rank != t->rank || t->inject.step != step) return LS_OK;
+    if (t->inject.rank != ls_world_rank(t->w) || t->inject.step != step) return LS_OK;
     switch (t->inject.kind) {
     case LS_INJECT_KILL: env->kill(env->pid(), SIGKILL); return LS_OK;
     case LS_INJECT_STOP: env->kill(env->pid(), SIGSTOP); return LS_OK;
     case LS_INJECT_HANG: return hang();
     case LS_INJECT_MISMATCH: {
         float unexpected[3] = { 0 };
-        return ls_all_reduce(t->group, NULL, unexpected, 3, LS_F32, LS_MAX);
+        return ls_all_reduce(ls_world_group(t->w), NULL, unexpected, 3, LS_F32, LS_MAX);
     }
     case LS_INJECT_NAN: return LS_OK; /* step.c spoils the loss */
     }

@@ -8,7 +8,7 @@
 #include "base/env.h"
 #include "base/text.h"
 #include "ckpt/hf.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 
 /* What a model says of itself. */
 typedef struct described {
@@ -36,12 +36,13 @@ static ls_status describe_file(const char *path, described *d)
     LS_TRY(ls_ckpt_open(path, &k));
     const char *config = ls_ckpt_meta(k, "lockstep.config"), *model = ls_ckpt_meta(k, "lockstep.model");
     const char *dims = ls_ckpt_meta(k, "lockstep.dims"), *activation = ls_ckpt_meta(k, "lockstep.activation");
+    const ls_model_class *cls = ls_model_class_find(model);
     ls_status st = LS_OK;
     if (config) {
         st = ls_hf_config_parse(path, config, strlen(config), &d->hf);
         d->model = d->hf.model;
-    } else if (model && strcmp(model, "mlp") == 0) {
-        d->model = "mlp";
+    } else if (cls && !cls->lm) {
+        d->model = cls->name;
         snprintf(d->dims, sizeof d->dims, "%s", dims ? dims : "");
         snprintf(d->activation, sizeof d->activation, "%s", activation ? activation : "");
     }
@@ -123,7 +124,7 @@ static ls_status take_dropout(ls_opts *o, const char *key, double found, const d
 static ls_status take_lm(ls_opts *o, const ls_train_config *c, const described *d)
 {
     const ls_lm_config *lm = &d->hf.lm;
-    const bool llama = strcmp(d->model, "llama") == 0;
+    const ls_model_class *cls = ls_model_class_find(d->model);
     const struct { const char *key; const int64_t *now; int64_t found; bool open; } size[] = {
         { "model.n_layer", &c->model.n_layer, lm->n_layer, false },
         { "model.n_head", &c->model.n_head, lm->n_head, false },
@@ -139,10 +140,15 @@ static ls_status take_lm(ls_opts *o, const ls_train_config *c, const described *
     if (!ls_opts_is_set(o, "model.tied")) LS_TRY(ls_opts_set(o, "model.tied", tied[lm->tied], d->origin.p));
     else if (c->model.tied != lm->tied) return contradicts(o, "model.tied", tied[c->model.tied], tied[lm->tied], d);
     LS_TRY(take_real(o, "model.norm_eps", &c->model.norm_eps, lm->norm_eps, d));
-    if (llama) return take_real(o, "model.rope_theta", &c->model.rope_theta, lm->rope_theta, d);
-    LS_TRY(take_dropout(o, "model.embd_dropout", lm->embd_dropout, d));
-    LS_TRY(take_dropout(o, "model.attn_dropout", lm->attn_dropout, d));
-    return take_dropout(o, "model.resid_dropout", lm->resid_dropout, d);
+    if (ls_model_reads(cls, "model.rope_theta"))
+        LS_TRY(take_real(o, "model.rope_theta", &c->model.rope_theta, lm->rope_theta, d));
+    const struct { const char *key; double found; } dropout[] = {
+        { "model.embd_dropout", lm->embd_dropout }, { "model.attn_dropout", lm->attn_dropout },
+        { "model.resid_dropout", lm->resid_dropout },
+    };
+    for (size_t i = 0; i < sizeof dropout / sizeof *dropout; i++)
+        if (ls_model_reads(cls, dropout[i].key)) LS_TRY(take_dropout(o, dropout[i].key, dropout[i].found, d));
+    return LS_OK;
 }
 
 static ls_status take_mlp(ls_opts *o, const ls_train_config *c, const described *d)
@@ -164,7 +170,7 @@ ls_status ls_train_load_config(ls_opts *o, const ls_train_config *c)
     ls_status st = describe(c->model.load, &d);
     if (st < 0) st = ls_while(st, "reading model.load %s", c->model.load);
     if (st == LS_OK && d.model) st = take_word(o, "model.name", &c->model.name, d.model, &d);
-    if (st == LS_OK && d.model) st = strcmp(d.model, "mlp") == 0 ? take_mlp(o, c, &d) : take_lm(o, c, &d);
+    if (st == LS_OK && d.model) st = ls_model_class_find(d.model)->lm ? take_lm(o, c, &d) : take_mlp(o, c, &d);
     forget(&d);
     return st;
 }

@@ -31,13 +31,15 @@ static void announce_memory(const ls_trainer *t)
 static void announce(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
-    char a[32], b[32];
+    const int ranks = ls_world_size(t->w);
+    char a[32], b[32], zero[40] = "";
     int rank, size;
-    if (t->rank != 0) return;
+    if (!t->par.mesh.speaks) return;
+    if (c->zero.stage) snprintf(zero, sizeof zero, " with ZeRO stage %lld", (long long)c->zero.stage);
     ls_say("lockstep %s: %s with %s parameters, %d rank%s over %s, DDP%s", LS_VERSION, c->model.name,
-           ls_number_text((double)ls_params_count(&t->model->params), 0, a, sizeof a), t->size, t->size == 1 ? "" : "s",
+           ls_number_text((double)ls_params_count(&t->par.model->params), 0, a, sizeof a), ranks, ranks == 1 ? "" : "s",
            strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : ls_world_transport(t->w),
-           c->zero.stage ? " with ZeRO stage 1" : "");
+           zero);
     if (ls_world_launched(&rank, &size) && strcmp(ls_world_source(t->w), "lockstep run") != 0)
         ls_say("ranks: from %s\ncollectives: %s", ls_world_source(t->w), ls_comm_text(t->w));
     const ls_feed *f = &t->feed;
@@ -47,7 +49,7 @@ static void announce(ls_trainer *t)
                ls_number_text((double)t->mc.lm.vocab_size, 0, b, sizeof b), f->tokens);
     const long long micros = (long long)(f->local / f->micro);
     ls_say("batch: global %lld = %d rank%s x %lld micro-batch%s x %zu %s%s; %s steps per epoch, %s steps in this run",
-           (long long)c->train.global_batch, t->size, t->size == 1 ? "" : "s", micros, micros == 1 ? "" : "es", f->micro,
+           (long long)c->train.global_batch, ranks, ranks == 1 ? "" : "s", micros, micros == 1 ? "" : "es", f->micro,
            f->tokens ? "sequence" : "sample", f->micro == 1 ? "" : "s",
            ls_number_text((double)f->steps_per_epoch, 0, a, sizeof a),
            ls_number_text((double)t->steps, 0, b, sizeof b));
@@ -58,15 +60,12 @@ static void announce(ls_trainer *t)
 
 static void dump_buckets(const ls_trainer *t)
 {
-    ls_say("buckets (%s):", t->c->zero.stage
-                                ? "last parameters first, matrices apart: each rank updates its shard of those"
-                            : ls_ddp_rebuilt(t->ddp) ? "rebuilt in the order gradients arrived"
-                                                     : "first iteration");
-    for (int i = 0; i < ls_ddp_buckets(t->ddp); i++) {
-        ls_ddp_bucket_info b = ls_ddp_bucket(t->ddp, i);
+    ls_say("buckets (%s):", ls_ddp_bucket_order(t->par.ddp));
+    for (int i = 0; i < ls_ddp_buckets(t->par.ddp); i++) {
+        ls_ddp_bucket_info b = ls_ddp_bucket(t->par.ddp, i);
         ls_text names = { 0 };
         for (int k = 0; k < b.nparams; k++)
-            ls_text_add(&names, "%s%s", k ? ", " : "", t->model->params.item[b.param[k]].name);
+            ls_text_add(&names, "%s%s", k ? ", " : "", t->par.model->params.item[b.param[k]].name);
         ls_say("  bucket %d: %s: %zu bytes", i, ls_text_str(&names), b.nbytes);
         ls_text_free(&names);
     }
@@ -107,7 +106,7 @@ static bool line_is_due(const ls_trainer *t)
 
 static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
 {
-    if (t->rank != 0) return;
+    if (!t->par.mesh.speaks) return;
     const double seconds = (double)sum->step_ns * 1e-9;
     ls_watch_step(t, s);
     if (line_is_due(t)) {
@@ -121,7 +120,7 @@ static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
 
 static void say_eval(ls_trainer *t, const ls_eval *e, double train_loss)
 {
-    if (t->rank != 0) return;
+    if (!t->par.mesh.speaks) return;
     ls_bar_clear(&t->bar);
     if (t->feed.tokens) ls_watch_eval(t, e, train_loss);
     else ls_say("epoch=%lld test_loss=%.4f test_accuracy=%.4f", (long long)t->epoch, e->loss, e->accuracy);
@@ -143,7 +142,7 @@ static bool eval_is_due(const ls_trainer *t)
 static ls_status save(ls_trainer *t)
 {
     LS_TRY(ls_train_save(t));
-    if (t->rank != 0) return LS_OK;
+    if (!t->par.mesh.speaks) return LS_OK;
     ls_bar_clear(&t->bar);
     ls_say("checkpoint: %s", t->checkpoint);
     return LS_OK;
@@ -155,7 +154,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     bool over = t->step == t->steps || t->stop_signal; /* a trace that was to go on longer ends here */
     bool traced = t->trace_last && t->step >= (int64_t)t->trace_first && t->step <= (int64_t)t->trace_last;
     if (traced && (over || t->step == (int64_t)t->trace_last)) LS_TRY(ls_record_trace(t));
-    if (t->rank == 0 && t->c->dump_buckets && (t->step == 1 || t->step == 2)) dump_buckets(t);
+    if (t->par.mesh.speaks && t->c->dump_buckets && (t->step == 1 || t->step == 2)) dump_buckets(t);
     if (eval_is_due(t)) {
         LS_TRY(ls_train_evaluate(t, &eval));
         keep_eval(&eval, out);
@@ -164,8 +163,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
     if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
     const bool sample = ls_samples_due(t), due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
-    if (sample || due || over) LS_TRY(ls_ddp_gather_values(t->ddp));
-    if (sample && t->rank == 0) LS_TRY(ls_samples_say(t));
+    if (sample) LS_TRY(ls_samples_say(t));
     if (due || over) LS_TRY(save(t));
     return LS_OK;
 }
@@ -185,11 +183,11 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
         LS_TRY(after_step(t, &s, out));
     }
     LS_TRY(ls_record_flush(t));
-    if (t->rank == 0) summary(t, &sum);
+    if (t->par.mesh.speaks) summary(t, &sum);
     if (t->stop_signal)
         return ls_fail(t->stop_signal == SIGTERM ? LS_PREEMPTED : LS_INTERRUPTED,
                        "stopped by %s after step %lld of %lld; kept %s", t->stop_signal == SIGTERM ? "SIGTERM" : "Ctrl-C",
-                       (long long)t->step, (long long)t->steps, t->rank == 0 ? t->checkpoint : "a checkpoint");
+                       (long long)t->step, (long long)t->steps, t->par.mesh.speaks ? t->checkpoint : "a checkpoint");
     return LS_OK;
 }
 
@@ -200,7 +198,7 @@ static ls_status eval_only(ls_trainer *t, ls_train_result *out)
         return ls_fail(LS_BAD_CONFIG, "--eval-only: there is nothing to evaluate on: no val.bin is beside %s", t->source.train);
     LS_TRY(ls_train_evaluate(t, &e));
     keep_eval(&e, out);
-    if (t->rank != 0) return LS_OK;
+    if (!t->par.mesh.speaks) return LS_OK;
     if (t->feed.tokens) ls_say("val_loss=%.4f perplexity=%.2f", e.loss, e.perplexity);
     else ls_say("test_loss=%.4f test_accuracy=%.4f", e.loss, e.accuracy);
     return LS_OK;
@@ -211,13 +209,14 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     if (t->c->eval_only) return eval_only(t, out);
     LS_TRY(ls_record_open(t, opts));
     ls_bar_init(&t->bar);
-    if (t->rank != 0) t->bar.terminal = false;
+    if (!t->par.mesh.speaks) t->bar.terminal = false;
     announce(t);
     if (t->steps == 0) LS_TRY(save(t)); /* nothing to do: the initial model is the result */
     LS_TRY(train(t, out));
     LS_TRY(ls_record_memory(t));
-    LS_TRY(ls_params_digest(&t->model->params, out->digest));
-    if (t->rank == 0) {
+    const ls_values values = ls_ddp_values(t->par.ddp);
+    LS_TRY(ls_params_digest_of(&t->par.model->params, &values, out->digest));
+    if (t->par.mesh.speaks) {
         char self[512];
         if (ls_env_get()->self_path(self, sizeof self) < 0) snprintf(self, sizeof self, "lockstep");
         char prompt[64];
@@ -229,11 +228,11 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     return LS_OK;
 }
 
-ls_status ls_train(const ls_train_config *c, ls_opts *opts, ls_train_result *out)
+ls_status ls_train_in(const ls_train_config *c, ls_opts *opts, ls_world *w, ls_stop *stop, ls_train_result *out)
 {
     ls_trainer *t;
     *out = (ls_train_result){ 0 };
-    LS_TRY(ls_trainer_create(c, &t));
+    LS_TRY(ls_trainer_create_in(c, w, stop, &t));
     ls_status st = run(t, opts, out);
     snprintf(out->run_dir, sizeof out->run_dir, "%s", t->run_dir);
     snprintf(out->checkpoint, sizeof out->checkpoint, "%s", t->checkpoint);
@@ -245,4 +244,9 @@ ls_status ls_train(const ls_train_config *c, ls_opts *opts, ls_train_result *out
     }
     ls_trainer_destroy(t);
     return st;
+}
+
+ls_status ls_train(const ls_train_config *c, ls_opts *opts, ls_train_result *out)
+{
+    return ls_train_in(c, opts, NULL, NULL, out);
 }

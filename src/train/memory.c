@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "group/debug.h"
 #include "lockstep/decode.h"
-#include "lockstep/dp.h"
+#include "net/world.h"
+#include "train/dry.h"
 #include "train/feed.h"
 
 #define UNIT            64u                 /* arenas hand out multiples of it, */
@@ -42,60 +44,73 @@ ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_c
 
 /* --- the plan ---------------------------------------------------------------------------- */
 
-/* As large as the larger of a micro-batch of training and some rows of a test. */
-static ls_status plan_tape(const ls_train_config *c, const ls_model *m, int size, ls_memory_plan *out)
+/* What decides whether ranks work in each other's memory. Another library is given vectors packed, as a wire is. */
+static ls_world_opts dry_opts(const ls_train_config *c)
+{
+    const char *transport = strcmp(c->comm.backend, "mpi") == 0 ? "tcp" : c->comm.transport;
+    return (ls_world_opts){ .transport = *transport ? transport : NULL, .algo = *c->comm.algo ? c->comm.algo : NULL };
+}
+
+/* The tape is as large as the larger of a micro-batch of training and some rows of a test. */
+static ls_status plan_tape(const ls_train_config *c, int size, ls_train_dry *d, ls_memory_plan *out)
 {
     const bool lm = ls_train_is_lm(c);
     const int64_t local = c->train.global_batch / size > 0 ? c->train.global_batch / size : 1;
     const int64_t micro = c->train.micro_batch ? c->train.micro_batch : local;
     const int64_t tokens = lm ? ls_train_seq_len(c) : 0, test_rows = lm ? micro : LS_FEED_TEST_ROWS;
-    ls_tape_mode mode = { .dtype = ls_train_dtype(c) };
-    LS_TRY(ls_recompute_find(c->train.recompute, &mode.recompute));
-    const ls_tape_mode test = { .dtype = mode.dtype, .evaluate = true };
-    const size_t a = ls_model_tape_bytes_in(m, micro, tokens, &mode);
-    const size_t b = ls_model_tape_bytes_in(m, test_rows, tokens, &test);
-    if (a == 0 || b == 0) return ls_fail(LS_INVALID, "planning the memory of a step: %s", ls_last_error());
+    const ls_tape_mode test = { .dtype = ls_train_dtype(c), .evaluate = true };
+    void *p;
+    LS_TRY(ls_train_dry_step(c, d, micro));
+    const size_t a = ls_tape_peak(d->par.tape[0]);
+    const size_t b = ls_model_tape_bytes_in(d->par.model, test_rows, tokens, &test);
+    if (b == 0) return LS_INVALID; /* and the sentence says why */
     out->tape = up(a > b ? a : b, UNIT);
-    if (ls_train_packs(c, size)) LS_TRY(ls_model_packed_bytes(m, micro, tokens, &mode, &out->packed));
+    if (!ls_train_packs(c, size)) return LS_OK;
+    out->packed = ls_tape_packed_bytes(d->par.tape[0]);
+    return ls_arena_alloc(d->own, out->packed, LS_MEM_PARAM, &p);
+}
+
+static ls_status plan_all(const ls_train_config *c, int size, ls_train_dry *d, ls_memory_plan *out)
+{
+    const ls_ledger *l = ls_world_ledger(d->w);
+    ls_decoder *decoder = NULL;
+    /* of what is there so far; the rest of the world's arena is of collectives */
+    out->shared = l->now[LS_MEM_PARAM] + l->now[LS_MEM_GRAD] + l->now[LS_MEM_OPTIM] - ls_arena_mark(d->own);
+    ls_status st = plan_tape(c, size, d, out);
+    if (st < 0) return ls_while(st, "planning the memory of a step");
+    if (c->train.sample_every > 0 && ls_train_is_lm(c) && d->par.mesh.speaks)
+        LS_TRY(ls_decoder_create_dry(d->par.model, ls_world_ledger(d->w), &decoder));
+    memcpy(out->bytes, l->peak, sizeof out->bytes);
+    /* first values may have had memory of this kind, which is given back before there are activations */
+    const size_t act = l->now[LS_MEM_ACT] + out->tape;
+    if (out->bytes[LS_MEM_ACT] < act) out->bytes[LS_MEM_ACT] = act;
+    ls_decoder_destroy(decoder);
+    out->own_arena = ls_arena_mark(d->own);
+    const size_t packed = up(ls_debug_look(d->par.mesh.replicas).packed, UNIT);
+    const ls_transport_ops *t = d->w->inner ? d->w->inner : d->w->tops; /* on wires nothing is handed out later */
+    const size_t comm = t->is_mapped ? packed + COMM_BYTES + (size_t)size * COMM_PEER_BYTES : out->bytes[LS_MEM_COMM];
+    out->world_arena = up(out->shared + comm, PAGE);
+    out->bytes[LS_MEM_COMM] = out->world_arena - out->shared; /* what is set aside */
+    for (int k = 0; k < LS_MEM_KINDS; k++) out->total += out->bytes[k];
     return LS_OK;
 }
 
-/* Of what rank 0 updates: with zero.stage 1 a share. */
-static ls_status plan_state(const ls_params *ps, int size, const ls_ddp_config *dc, const ls_optim_config *oc,
-                            size_t *out)
+ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
+                            ls_memory_plan *out)
 {
-    ls_params shares = *ps; /* a list of its own, which learns of shares */
-    if (!(shares.item = malloc((size_t)(ps->n + 1) * sizeof *shares.item)))
-        return ls_fail(LS_NO_MEMORY, "planning %d parameters", ps->n);
-    memcpy(shares.item, ps->item, (size_t)ps->n * sizeof *shares.item);
-    const ls_status st = ls_ddp_shard(&shares, 0, size, dc);
-    *out = up(ls_optim_state_bytes(oc, &shares), UNIT);
-    free(shares.item);
+    const ls_world_opts o = dry_opts(c);
+    ls_train_dry d;
+    *out = (ls_memory_plan){ 0 };
+    ls_status st = ls_train_dry_open(c, mc, rank, size, node, &o, &d);
+    if (st == LS_OK) st = plan_all(c, size, &d, out);
+    ls_train_dry_close(&d);
     return st;
 }
 
-ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model *m, int size, ls_memory_plan *out)
+ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
+                              ls_memory_plan *out)
 {
-    const ls_params *ps = &m->params;
-    const ls_ddp_config dc = ls_train_ddp(c);
-    ls_optim_config oc;
-    size_t samples = 0, own;
-    *out = (ls_memory_plan){ 0 };
-    LS_TRY(ls_optim_defaults(c->optim.name, &oc));
-    oc.momentum = c->optim.momentum;
-    LS_TRY(plan_tape(c, m, size, out));
-    if (c->train.sample_every > 0 && ls_train_is_lm(c)) LS_TRY(ls_decoder_bytes(m, &samples));
-
-    LS_TRY(ls_ddp_bind_bytes(ps, size, &dc, ls_train_dtype(c), &out->shared, &own));
-    LS_TRY(plan_state(ps, size, &dc, &oc, &out->bytes[LS_MEM_OPTIM]));
-    out->bytes[LS_MEM_PARAM] = out->shared + own + out->packed;
-    out->bytes[LS_MEM_GRAD] = up(ls_ddp_arena_bytes(ps, size, &dc), UNIT);
-    out->bytes[LS_MEM_ACT] = out->tape + samples;
-    out->own_arena = own + out->packed + out->bytes[LS_MEM_OPTIM];
-    out->world_arena = up(out->shared + out->bytes[LS_MEM_GRAD] + COMM_BYTES + (size_t)size * COMM_PEER_BYTES, PAGE);
-    out->bytes[LS_MEM_COMM] = out->world_arena - out->shared - out->bytes[LS_MEM_GRAD];
-    for (int k = 0; k < LS_MEM_KINDS; k++) out->total += out->bytes[k];
-    return LS_OK;
+    return ls_memory_plan_on(c, mc, rank, size, NULL, out);
 }
 
 /* --- what fits ------------------------------------------------------------------------------ */
@@ -110,15 +125,16 @@ static bool fits(const ls_train_config *c, const ls_memory_plan *p, int here)
     return p->total <= available(c) / (uint64_t)here;
 }
 
-/* Whether it would be served, and needs so little. */
-static bool would_do(const ls_train_config *c, const ls_model *m, int size, int here, ls_memory_plan *p)
+/* Whether it is supported, and needs so little. */
+static bool would_do(const ls_train_config *c, const ls_model_config *mc, int size, int here, ls_memory_plan *p)
 {
-    return ls_train_config_check(c, size) == LS_OK && ls_memory_plan_make(c, m, size, p) == LS_OK && fits(c, p, here);
+    return ls_train_config_check(c, size) == LS_OK && ls_memory_plan_make(c, mc, 0, size, p) == LS_OK &&
+           fits(c, p, here);
 }
 
 /* The first of `base` with one change that fits; `also` says what base has changed already. False: none does. */
-static bool change_that_fits(const ls_train_config *base, const ls_model *m, int size, int here, const char *also,
-                             char *out, size_t n)
+static bool change_that_fits(const ls_train_config *base, const ls_model_config *mc, int size, int here,
+                             const char *also, char *out, size_t n)
 {
     static const char *const recompute[] = { "selective", "full" };
     ls_memory_plan p;
@@ -127,7 +143,7 @@ static bool change_that_fits(const ls_train_config *base, const ls_model *m, int
     ls_train_config changed = *base;
     for (int i = 0; i < 2; i++) {
         changed.train.recompute = recompute[i];
-        if (!would_do(&changed, m, size, here, &p)) continue;
+        if (!would_do(&changed, mc, size, here, &p)) continue;
         snprintf(out, n, "train.recompute %s%s fits: %.1f MiB a rank", recompute[i], also, mib(p.total));
         return true;
     }
@@ -136,7 +152,7 @@ static bool change_that_fits(const ls_train_config *base, const ls_model *m, int
         for (int64_t parts = local / micro + 1; parts <= local && parts <= MOST_PARTS; parts++) {
             if (local % parts != 0) continue;
             changed.train.micro_batch = local / parts;
-            if (!would_do(&changed, m, size, here, &p)) continue;
+            if (!would_do(&changed, mc, size, here, &p)) continue;
             snprintf(out, n, "train.micro_batch %lld%s%s fits: %.1f MiB a rank", (long long)changed.train.micro_batch,
                      way ? " with train.recompute full" : "", also, mib(p.total));
             return true;
@@ -144,29 +160,44 @@ static bool change_that_fits(const ls_train_config *base, const ls_model *m, int
     }
     changed.train.micro_batch = 1;
     changed.train.dtype = "bf16";
-    if (!would_do(&changed, m, size, here, &p)) return false;
+    if (!would_do(&changed, mc, size, here, &p)) return false;
     snprintf(out, n, "train.dtype bf16, train.micro_batch %lld and train.recompute full%s fit: %.1f MiB a rank",
              (long long)changed.train.micro_batch, also, mib(p.total));
     return true;
 }
 
-/* The cheapest change first: a share of the optimizer's state costs nothing, weights that are not packed a few percent
- * of a step, selective a few elementwise ops, full a third more products, smaller micro-batches their efficiency, bf16
- * bits. */
-static void cheapest_change(const ls_train_config *c, const ls_model *m, int size, int here, char *out, size_t n)
+/* The first of the next stages of ZeRO that fits; `changed`: with another change. False: none does. */
+static bool more_shards_fit(const ls_train_config *c, const ls_model_config *mc, int size, int here, bool changed,
+                            char *out, size_t n)
 {
     ls_memory_plan p;
-    ls_train_config unpacked = *c, shared = *c;
+    ls_train_config shards = *c;
+    for (shards.zero.stage++; size > 1 && shards.zero.stage <= ls_ddp_most_stage(); shards.zero.stage++) {
+        char also[40];
+        snprintf(also, sizeof also, " with zero.stage %d", (int)shards.zero.stage);
+        if (changed && change_that_fits(&shards, mc, size, here, also, out, n)) return true;
+        if (changed || !would_do(&shards, mc, size, here, &p)) continue;
+        snprintf(out, n, "zero.stage %d fits: %.1f MiB a rank", (int)shards.zero.stage, mib(p.total));
+        return true;
+    }
+    return false;
+}
+
+/* The cheapest change first: the next stages of ZeRO, of which the first costs nothing, weights that are not packed a
+ * few percent of a step, selective a few elementwise ops, full a third more products, smaller micro-batches their
+ * efficiency, bf16 bits. */
+static void cheapest_change(const ls_train_config *c, const ls_model_config *mc, int size, int here, char *out,
+                            size_t n)
+{
+    ls_memory_plan p;
+    ls_train_config unpacked = *c;
     unpacked.train.pack_weights = "never";
-    shared.zero.stage = 1;
-    const bool shares = size > 1 && c->zero.stage == 0;
-    if (shares && would_do(&shared, m, size, here, &p))
-        snprintf(out, n, "zero.stage 1 fits: %.1f MiB a rank", mib(p.total));
-    else if (ls_train_packs(c, size) && would_do(&unpacked, m, size, here, &p))
+    if (more_shards_fit(c, mc, size, here, false, out, n)) return;
+    if (ls_train_packs(c, size) && would_do(&unpacked, mc, size, here, &p))
         snprintf(out, n, "train.pack_weights never fits: %.1f MiB a rank", mib(p.total));
-    else if (!change_that_fits(c, m, size, here, "", out, n) &&
-             !change_that_fits(&unpacked, m, size, here, " with train.pack_weights never", out, n) &&
-             !(shares && change_that_fits(&shared, m, size, here, " with zero.stage 1", out, n)))
+    else if (!change_that_fits(c, mc, size, here, "", out, n) &&
+             !change_that_fits(&unpacked, mc, size, here, " with train.pack_weights never", out, n) &&
+             !more_shards_fit(c, mc, size, here, true, out, n))
         snprintf(out, n,
                  "neither recompute nor smaller micro-batches are enough: use a smaller model, fewer ranks or a "
                  "machine with more memory");
@@ -180,14 +211,14 @@ static int largest(const ls_memory_plan *p, int but1, int but2)
     return most;
 }
 
-ls_status ls_memory_check(const ls_train_config *c, const ls_model *m, int size, int here)
+ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, int size, int here)
 {
     ls_memory_plan p;
     char change[200];
     if (!c->memory.check) return LS_OK;
-    LS_TRY(ls_memory_plan_make(c, m, size, &p));
+    LS_TRY(ls_memory_plan_make(c, mc, 0, size, &p));
     if (fits(c, &p, here)) return LS_OK;
-    cheapest_change(c, m, size, here, change, sizeof change);
+    cheapest_change(c, mc, size, here, change, sizeof change);
     const int a = largest(&p, -1, -1), b = largest(&p, a, -1), d = largest(&p, a, b);
     return ls_fail(LS_NO_MEMORY,
                    "%d rank%s on this machine need%s %.1f MiB, but %.1f MiB are available; a rank's: %s %.1f, %s "
@@ -198,10 +229,10 @@ ls_status ls_memory_check(const ls_train_config *c, const ls_model *m, int size,
 
 /* --- before ranks are started ------------------------------------------------------------------ */
 
-static ls_status add_table(const ls_train_config *c, const ls_model *m, int size, ls_text *out)
+static ls_status add_table(const ls_train_config *c, const ls_model_config *mc, int size, ls_text *out)
 {
     ls_memory_plan p;
-    LS_TRY(ls_memory_plan_make(c, m, size, &p));
+    LS_TRY(ls_memory_plan_make(c, mc, 0, size, &p));
     ls_text_add(out, "memory per rank, before the first step:\n%-16s%16s%12s\n", "", "bytes", "MiB");
     for (int k = 0; k < LS_MEM_KINDS; k++)
         if (p.bytes[k]) ls_text_add(out, "%-16s%16zu%12.2f\n", names[k], p.bytes[k], mib(p.bytes[k]));
@@ -210,7 +241,7 @@ static ls_status add_table(const ls_train_config *c, const ls_model *m, int size
                 (double)available(c) / MIB);
     if (!fits(c, &p, size)) {
         char change[200];
-        cheapest_change(c, m, size, size, change, sizeof change);
+        cheapest_change(c, mc, size, size, change, sizeof change);
         ls_text_add(out, ": does not fit; %s", change);
     }
     ls_text_add(out, "\n");
@@ -221,11 +252,8 @@ ls_status ls_memory_explain(const ls_train_config *c, int size, ls_text *out)
 {
     ls_source source = { 0 };
     ls_model_config mc;
-    ls_model *m = NULL;
     ls_status st = ls_train_model(c, &source, &mc);
-    if (st == LS_OK) st = ls_model_create(&mc, &m);
-    if (st == LS_OK) st = out ? add_table(c, m, size, out) : ls_memory_check(c, m, size, size);
-    ls_model_destroy(m);
+    if (st == LS_OK) st = out ? add_table(c, &mc, size, out) : ls_memory_check(c, &mc, size, size);
     ls_source_free(&source);
     return st;
 }

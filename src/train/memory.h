@@ -1,7 +1,7 @@
 /* memory.h -- what a rank takes of memory, known before any of it is taken.
  *
- * The bytes are asked of those who will allocate them: parameters, optimizer, DDP, and a dry run of the model. So the
- * plan is what the ledger says at the end of the run, to the byte.
+ * Everything is made as the run makes it, and one step taken, in a dry world (group.h), where memory is addresses
+ * alone. So the plan is what the ledger says at the end of the run, to the byte.
  */
 #ifndef LS_TRAIN_MEMORY_H
 #define LS_TRAIN_MEMORY_H
@@ -14,20 +14,23 @@ typedef struct ls_memory_plan {
     size_t bytes[LS_MEM_KINDS]; /* most that each kind has in use; comm: what is set aside for it */
     size_t total;
     size_t world_arena, own_arena, tape; /* the three pieces that it is taken in; samples take their own */
-    size_t shared; /* of world_arena: values that peers read; with the parameters */
+    size_t shared; /* of world_arena: values and gradients that peers read and write; by kind they are in `bytes` */
     size_t packed; /* of own_arena: copies of weights; with the parameters */
 } ls_memory_plan;
 
 /* The model that c describes; `source` (zeroed, then the caller's to free) is where its tokens come from. */
 ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_config *out);
 
-/* For rank 0 of `size`, which takes the most. */
-ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model *m, int size, ls_memory_plan *out);
+/* For one rank of `size`; rank 0 takes the most. All ranks are on one node, or, with _on, rank r on node[r]. */
+ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
+                              ls_memory_plan *out);
+ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
+                            ls_memory_plan *out);
 
 /* LS_NO_MEMORY when `here` ranks of `size` on this machine need more than there is (memory.limit, else what the system
  * and its control group have left): with need, what is available, the largest kinds, and the cheapest change that
  * fits. memory.check false: LS_OK. */
-ls_status ls_memory_check(const ls_train_config *c, const ls_model *m, int size, int here);
+ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, int size, int here);
 
 /* Both of a configuration, before ranks are started: a table into `out` (may be NULL), or the check. */
 ls_status ls_memory_explain(const ls_train_config *c, int size, ls_text *out);

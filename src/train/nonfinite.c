@@ -20,30 +20,29 @@ static void look(void *arg, const char *op, const ls_tensor *out)
 
 void ls_train_find_nonfinite(ls_trainer *t, char *buf, size_t n)
 {
-    const ls_params *ps = &t->model->params;
+    const ls_params *ps = &t->par.model->params;
     search s = { buf, n, 0 };
     *buf = 0;
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         ls_tensor value = p->t;
-        if (value.bf16_only) value.dtype = LS_BF16, value.data = p->bf16;
+        if (!value.data) value.dtype = LS_BF16, value.data = p->bf16; /* what ops read */
         if (ls_tensor_finite(&value)) continue;
         snprintf(buf, n, "the parameter %s", ps->item[i].name);
         return;
     }
     /* Without gradients: no collective begins, and no dropout; that does not make what is finite infinite. */
-    ls_rows rows;
-    ls_loss_sums sums;
-    ls_status st = LS_OK;
-    ls_tape_set_grad(t->tape, false);
-    ls_tape_on_output(t->tape, look, &s);
-    t->feed.done = 0;
-    while (st == LS_OK && !*buf && (rows = ls_feed_next(&t->feed)).n > 0) {
+    ls_tape *tape = t->par.tape[0];
+    ls_status st = ls_tape_listen(tape, &(ls_tape_events){ .output = look }, &s);
+    ls_tape_set_grad(tape, false);
+    for (size_t k = 0; st == LS_OK && !*buf && k < ls_feed_micro_batches(&t->feed); k++) {
+        const ls_rows rows = ls_feed_micro_batch(&t->feed, k);
+        ls_loss_sums sums;
         s.op = 0;
-        ls_tape_reset(t->tape);
-        (void)ls_train_loss(t, &rows, &sums);
-        st = ls_tape_status(t->tape);
+        ls_tape_reset(tape);
+        (void)ls_train_loss(t, tape, &rows, &sums);
+        st = ls_tape_status(tape);
     }
-    ls_tape_on_output(t->tape, NULL, NULL);
-    ls_tape_set_grad(t->tape, true);
+    ls_tape_unlisten(tape, &s);
+    ls_tape_set_grad(tape, true);
 }

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "net/world.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 #include "train/trainer.h"
 
 #define METRICS_BYTES 65536 /* buffered between writes */
@@ -18,7 +18,7 @@
 static ls_status write_config(ls_trainer *t, ls_opts *opts)
 {
     char path[320], size[16];
-    snprintf(size, sizeof size, "%d", t->size);
+    snprintf(size, sizeof size, "%d", ls_world_size(t->w));
     LS_TRY(ls_opts_set(opts, "parallel.dp", size, "flag"));
     LS_TRY(ls_opts_set(opts, "run.dir", "", "flag")); /* t->run_dir from here on */
     char *yaml = ls_opts_yaml(opts);
@@ -36,7 +36,7 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
 {
     const ls_env *env = ls_env_get();
     char path[320];
-    if (t->rank != 0) return LS_OK;
+    if (!t->par.mesh.speaks) return LS_OK;
     ls_train_task(t, LS_TASK_WRITING, *t->c->run.dir ? t->c->run.dir : "the run folder");
     LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
     LS_TRY(write_config(t, opts));
@@ -65,11 +65,10 @@ ls_status ls_record_memory(ls_trainer *t)
     ls_text x = { 0 };
     char path[320];
     size_t all = 0;
-    if (t->rank != 0) return LS_OK;
+    if (!t->par.mesh.speaks) return LS_OK;
     for (int k = 0; k < LS_MEM_KINDS; k++) {
         /* what is set aside for communication is taken whole */
-        const size_t peak =
-            k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - l->peak[LS_MEM_GRAD] - t->plan.shared : l->peak[k];
+        const size_t peak = k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - t->plan.shared : l->peak[k];
         ls_text_add(&x, "%s\"%s\": {\"planned\": %zu, \"peak\": %zu}", k ? ", " : "{", ls_mem_kind_name((ls_mem_kind)k),
                     t->plan.bytes[k], peak);
         all += peak;
@@ -109,7 +108,7 @@ ls_status ls_record_flush(ls_trainer *t)
 {
     char path[320];
     LS_TRY(ls_text_status(&t->metrics));
-    if (t->rank != 0) return LS_OK;
+    if (!t->par.mesh.speaks) return LS_OK;
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
     ls_train_task(t, LS_TASK_WRITING, path); /* a disk may take its time */
     write_metrics(t);
@@ -149,7 +148,7 @@ static void add_line(ls_text *x, int64_t step, const ls_scalar *m, size_t n)
 
 ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval, bool line)
 {
-    if (t->rank != 0) return LS_OK;
+    if (!t->par.mesh.speaks) return LS_OK;
     const double seconds = (double)s->step_ns * 1e-9, flops = ls_watch_flops(t, s), peak = t->watch.peak.gflops * 1e9;
     uint64_t hidden = s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
     const ls_scalar every[] = { /* without a name: not in this line */
@@ -160,7 +159,7 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
         { "loss_metrics/global_max_loss", s->max_loss },
         { "grad_norm", s->grad_norm },
         { "lr", s->lr },
-        { "throughput(tps)", (double)(s->tokens ? s->tokens : s->samples) / t->size / seconds },
+        { "throughput(tps)", (double)(s->tokens ? s->tokens : s->samples) / ls_world_size(t->w) / seconds },
         { "tflops", flops * 1e-12 },
         { peak > 0.0 ? "mfu(%)" : NULL, 100.0 * flops / peak },
         { "time_metrics/end_to_end(s)", seconds },
@@ -189,9 +188,9 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
 
 ls_status ls_record_trace(ls_trainer *t)
 {
-    LS_TRY(ls_barrier(t->group)); /* no rank writes events while rank 0 reads them */
+    LS_TRY(ls_barrier(ls_world_group(t->w))); /* no rank writes events while rank 0 reads them */
     ls_status st = LS_OK;
-    if (t->rank == 0) {
+    if (t->par.mesh.speaks) {
         char path[320];
         snprintf(path, sizeof path, "%s/trace", t->run_dir);
         ls_train_task(t, LS_TASK_WRITING, path);
@@ -201,5 +200,5 @@ ls_status ls_record_trace(ls_trainer *t)
         if (st == LS_OK) ls_say("trace of steps %u to %u: %s", t->trace_first, t->trace_last, path);
         ls_train_task(t, LS_TASK_NONE, NULL);
     }
-    return st < 0 ? st : ls_barrier(t->group);
+    return st < 0 ? st : ls_barrier(ls_world_group(t->w));
 }

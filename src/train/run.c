@@ -27,7 +27,7 @@ ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **a
 /* Flags that make no sense for a caller that is a rank already. */
 static ls_status check_flags(const ls_opts *o, const ls_train_config *c)
 {
-    static const char *const of_command[] = { "help", "print-config", "dry-run", "explain" },
+    static const char *const of_command[] = { "help", "print-config", "dry-run", "explain", "ranks-as" },
                       *const of_launcher[] = { "events", "log-dir" };
     for (size_t i = 0; i < sizeof of_command / sizeof *of_command; i++)
         if (!ls_opts_is_default(o, of_command[i]))

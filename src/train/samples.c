@@ -3,6 +3,7 @@
  * The other ranks wait for rank 0 in the next step's collectives, so a sample ends, wherever it is, before
  * they could take it for lost.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
@@ -16,7 +17,7 @@
 
 ls_status ls_samples_open(ls_trainer *t)
 {
-    if (t->rank != 0 || t->c->train.sample_every == 0 || t->feed.tokens == 0) return LS_OK;
+    if (!t->par.mesh.speaks || t->c->train.sample_every == 0 || t->feed.tokens == 0) return LS_OK;
     if (!t->source.opened)
         return ls_fail(LS_BAD_CONFIG,
                        "train.sample_every is %lld, but there is no tokenizer to write text with: set data.tokenizer",
@@ -24,7 +25,7 @@ ls_status ls_samples_open(ls_trainer *t)
     if (*t->source.no_prompt)
         ls_log(LS_LOG_WARN, "train.sample_prompt '%s' is left out, since the tokenizer cannot encode it (%s): samples begin after an "
                "end-of-text token", t->c->train.sample_prompt, t->source.no_prompt);
-    return ls_decoder_create(t->model, ls_world_ledger(t->w), &t->decoder);
+    return ls_decoder_create(t->par.model, ls_world_ledger(t->w), &t->decoder);
 }
 
 bool ls_samples_due(const ls_trainer *t)
@@ -86,7 +87,7 @@ static void say(ls_trainer *t, page *p)
     } while (*at);
 }
 
-ls_status ls_samples_say(ls_trainer *t)
+static ls_status write_sample(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
     const char *prompt = t->source.prompt;
@@ -106,4 +107,33 @@ ls_status ls_samples_say(ls_trainer *t)
     if (st == LS_OK) say(t, &p);
     ls_text_free(&p.text);
     return st < 0 ? ls_while(st, "writing the sample of step %lld", (long long)t->step) : LS_OK;
+}
+
+/* The decoder reads float values, which with zero.stage in bf16 no rank has all of: they are put together, in memory of
+ * the strategy's (ls_ddp_values), and lent to the parameters meanwhile. `lent` marks them. */
+static ls_status borrow(ls_trainer *t, bool *lent)
+{
+    const ls_values values = ls_ddp_values(t->par.ddp);
+    ls_params *ps = &t->par.model->params;
+    for (int i = 0; i < ps->n; i++) {
+        const float *v;
+        if (ps->item[i].t.data) continue;
+        LS_TRY(values.whole(values.arg, &ps->item[i], &v));
+        ps->item[i].t.data = (void *)(uintptr_t)v;
+        lent[i] = true;
+    }
+    return LS_OK;
+}
+
+ls_status ls_samples_say(ls_trainer *t)
+{
+    ls_params *ps = &t->par.model->params;
+    bool *lent = calloc((size_t)ps->n + 1, sizeof *lent);
+    if (!lent) return ls_fail(LS_NO_MEMORY, "a list of %d parameters", ps->n);
+    ls_status st = borrow(t, lent);
+    if (st == LS_OK && t->par.mesh.speaks) st = write_sample(t);
+    for (int i = 0; i < ps->n; i++)
+        if (lent[i]) ps->item[i].t.data = NULL;
+    free(lent);
+    return st;
 }

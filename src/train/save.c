@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "launch/events.h"
 #include "net/world.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 #include "train/trainer.h"
 
 void ls_train_event(ls_trainer *t, const char *what)
@@ -15,12 +15,12 @@ void ls_train_event(ls_trainer *t, const char *what)
     char more[48];
     if (t->events_fd < 0) return;
     snprintf(more, sizeof more, ",\"step\":%lld", (long long)t->step);
-    ls_event_line(t->events_fd, t->w->generation, what, t->rank, more);
+    ls_event_line(t->events_fd, t->w->generation, what, ls_world_rank(t->w), more);
 }
 
 void ls_train_task(ls_trainer *t, ls_task_kind kind, const char *file)
 {
-    ls_task_slot *slot = &t->w->page->rank[t->rank].task;
+    ls_task_slot *slot = &t->w->page->rank[ls_world_rank(t->w)].task;
     if (kind == LS_TASK_NONE) ls_task_end(slot);
     else ls_task_begin(slot, kind, t->c->checkpoint.timeout, file);
 }
@@ -114,7 +114,8 @@ static ls_status write_files(const ls_trainer *t, const char *folder)
                            config ? NULL : "lockstep.activation", c->model.activation, NULL };
     ls_status st = ls_text_status(&dims);
     if (st == LS_OK && config) st = write_companions(t, folder, &hf, config);
-    if (st == LS_OK) st = ls_ckpt_save(path, &t->model->params, meta);
+    const ls_values values = ls_ddp_values(t->par.ddp);
+    if (st == LS_OK) st = ls_ckpt_save_of(path, &t->par.model->params, &values, meta);
     free(config);
     ls_text_free(&dims);
     return st;
@@ -144,6 +145,8 @@ static ls_status write_checkpoint(ls_trainer *t)
 
 ls_status ls_train_save(ls_trainer *t)
 {
-    if (t->rank == 0) LS_TRY(write_checkpoint(t));
-    return ls_barrier(t->group); /* every rank sees the finished file */
+    const ls_values values = ls_ddp_values(t->par.ddp);
+    if (t->par.mesh.speaks) LS_TRY(write_checkpoint(t));
+    else LS_TRY(ls_ckpt_save_of(NULL, &t->par.model->params, &values, NULL)); /* which may need what this rank has */
+    return ls_barrier(ls_world_group(t->w)); /* every rank sees the finished file */
 }

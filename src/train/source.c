@@ -12,9 +12,9 @@
 #include "base/text.h"
 #include "data/idx.h"
 #include "data/prepare.h"
-#include "net/job_env.h"
-#include "train/rundir.h"
-#include "train/say.h"
+#include "meet/job_env.h"
+#include "report/rundir.h"
+#include "report/say.h"
 
 #define CACHE ".cache/tokens"
 #define VAL 0.05                             /* share of a text that is for validation, as in `lockstep data prepare` */

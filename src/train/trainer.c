@@ -9,23 +9,19 @@
 #include "base/context.h"
 #include "base/env.h"
 #include "base/log.h"
-#include "net/page.h"
+#include "group/debug.h"
+#include "meet/job_env.h"
+#include "meet/page.h"
 #include "net/world.h"
 
-static ls_status open_world(ls_trainer *t)
+ls_world_opts ls_train_world_opts(const ls_train_config *c, const ls_memory_plan *p)
 {
-    const ls_train_config *c = t->c;
-    int rank, peers; /* joining checks them; here they only size the arena */
-    (void)ls_world_launched(&rank, &peers);
-    if (peers > LS_MAX_RANKS) peers = LS_MAX_RANKS;
-    LS_TRY(ls_memory_plan_make(c, t->model, peers, &t->plan));
-    LS_TRY(ls_memory_check(c, t->model, peers, 1));
-    ls_world_opts o = {
+    return (ls_world_opts){
         .backend = strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : "sched",
         .rank_order = strcmp(c->comm.order, "ranks") == 0,
         .transport = *c->comm.transport ? c->comm.transport : NULL,
         .algo = *c->comm.algo ? c->comm.algo : NULL,
-        .arena_bytes = t->plan.world_arena,
+        .arena_bytes = p->world_arena,
         .coll_timeout_ns = c->comm.timeout,
         .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
         .wire_bf16 = strcmp(c->comm.wire, "bf16") == 0,
@@ -34,65 +30,83 @@ static ls_status open_world(ls_trainer *t)
                                                              : LS_SECURITY_DEFAULT,
         .no_crc = strcmp(c->comm.check, "none") == 0,
     };
-    LS_TRY(ls_world_join(&o, &t->w));
-    t->group = ls_world_group(t->w);
-    t->rank = ls_world_rank(t->w);
-    t->size = ls_world_size(t->w);
-    return LS_OK;
 }
 
-static ls_status open_tape(ls_trainer *t)
+/* The plan of a rank that has yet to join. That it may be one of several nodes its environment says, which need not be
+ * right: joining checks it. */
+static ls_status plan_memory(ls_trainer *t, int rank, int peers)
 {
-    ls_recompute how;
-    LS_TRY(ls_recompute_find(t->c->train.recompute, &how));
-    LS_TRY(ls_tape_create(t->plan.tape, ls_world_ledger(t->w), ls_world_tracer(t->w), &t->tape));
-    ls_tape_set_recompute(t->tape, how);
-    if (t->plan.packed > 0) {
-        void *memory;
-        LS_TRY(ls_arena_alloc(t->arena, t->plan.packed, LS_MEM_PARAM, &memory));
-        LS_TRY(ls_tape_pack_memory(t->tape, memory, t->plan.packed));
+    ls_job_env job;
+    if (t->thread) {
+        const int *node = ls_debug_look(ls_world_group(t->w)).node;
+        return ls_memory_plan_on(t->c, &t->mc, rank, peers, node, &t->plan);
     }
-    return ls_tape_set_dtype(t->tape, ls_train_dtype(t->c));
+    if (ls_job_env_read(&job) < 0 || job.local_size < 1) job.local_size = peers;
+    int *node = malloc((size_t)peers * sizeof *node);
+    if (!node) return ls_fail(LS_NO_MEMORY, "the nodes of %d ranks", peers);
+    for (int r = 0; r < peers; r++) node[r] = r / job.local_size;
+    const ls_status st = ls_memory_plan_on(t->c, &t->mc, rank, peers, node, &t->plan);
+    free(node);
+    return st;
+}
+
+static ls_status open_world(ls_trainer *t)
+{
+    int rank, peers; /* joining checks them; here they only size the arena */
+    if (t->thread) rank = ls_world_rank(t->w), peers = ls_world_size(t->w);
+    else (void)ls_world_launched(&rank, &peers);
+    if (peers > LS_WORLD_MOST_RANKS) peers = LS_WORLD_MOST_RANKS;
+    if (rank >= peers) rank = peers - 1;
+    LS_TRY(ls_train_config_check(t->c, peers));
+    LS_TRY(plan_memory(t, rank, peers));
+    LS_TRY(ls_memory_check(t->c, &t->mc, peers, 1));
+    const ls_world_opts o = ls_train_world_opts(t->c, &t->plan);
+    if (!t->thread) LS_TRY(ls_world_join(&o, &t->w));
+    t->words = malloc((size_t)ls_world_size(t->w) * sizeof *t->words);
+    return t->words ? LS_OK : ls_fail(LS_NO_MEMORY, "what %d ranks tell", ls_world_size(t->w));
+}
+
+/* Of model.load, in place of those that the model draws. */
+static ls_status load_values(void *arg, ls_model *m)
+{
+    ls_trainer *t = arg;
+    ls_train_task(t, LS_TASK_READING, t->c->model.load);
+    LS_TRY(ls_train_load(t->c, &m->params, &t->special));
+    ls_train_task(t, LS_TASK_NONE, NULL);
+    return LS_OK;
 }
 
 static ls_status open_model(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
     ls_optim_config oc;
-    LS_TRY(ls_optim_defaults(c->optim.name, &oc));
-    oc.lr = c->optim.lr;
-    oc.momentum = c->optim.momentum;
-    oc.eps = c->optim.eps;
-    oc.weight_decay = c->optim.weight_decay;
-    LS_TRY(ls_train_betas(c, &oc.beta1, &oc.beta2));
-
-    ls_params *ps = &t->model->params;
-    LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
-    const ls_ddp_config dc = ls_train_ddp(c);
-    LS_TRY(ls_ddp_bind(t->group, ps, &dc, ls_train_dtype(c), t->arena));
-    if (strcmp(c->model.init, "file") == 0 || *c->model.load) {
-        ls_train_task(t, LS_TASK_READING, c->model.load);
-        LS_TRY(ls_train_load(c, ps, &t->special));
-        ls_train_task(t, LS_TASK_NONE, NULL);
-    } else {
-        LS_TRY(ls_model_init(t->model, &t->mc));
-    }
-
-    if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
+    ls_plan p;
+    LS_TRY(ls_train_optim(c, &oc));
     LS_TRY(ls_train_lr(c, t->steps, &t->lr));
 
-    LS_TRY(ls_ddp_create(t->group, ps, &dc, &t->ddp));
-    ls_params_round(ps); /* the values are rank 0's now */
-    LS_TRY(ls_optim_create(&oc, ps, t->arena, &t->optim));
-    return open_tape(t);
+    LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
+    const bool load = strcmp(c->model.init, "file") == 0 || *c->model.load;
+    const ls_parallel_opts o = { .own = t->arena, .tape_bytes = t->plan.tape, .packed_bytes = t->plan.packed,
+                                 .values = load ? load_values : NULL, .arg = t };
+    LS_TRY(ls_train_plan(c, ls_world_size(t->w), &p));
+    LS_TRY(ls_parallelize(t->w, &p, &t->mc, &o, &t->par));
+    if (!(t->alive = calloc((size_t)t->par.ntapes, sizeof *t->alive)))
+        return ls_fail(LS_NO_MEMORY, "a list of %d micro-batches", t->par.ntapes);
+
+    ls_params *ps = &t->par.model->params;
+    if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
+    return ls_optim_create(&oc, ps, t->arena, &t->optim);
 }
 
-static void size_feed(ls_feed *f, const ls_train_config *c, int rank, int size)
+/* The samples of a rank of the world. */
+static ls_status size_feed(ls_feed *f, const ls_train_config *c, int rank, int world_size)
 {
-    f->rank = rank;
-    f->size = size;
-    f->local = (size_t)(c->train.global_batch / size);
-    f->micro = c->train.micro_batch ? (size_t)c->train.micro_batch : f->local;
+    ls_plan p;
+    LS_TRY(ls_train_plan(c, world_size, &p));
+    ls_mesh_batch(p.size, rank, &f->rank, &f->size);
+    f->local = (size_t)(c->train.global_batch / f->size);
+    f->micro = (size_t)p.micro_batch;
+    return LS_OK;
 }
 
 /* What the configuration asks for at steps that the data, which say how many there are, do not have. */
@@ -110,7 +124,7 @@ static ls_status count_steps(const ls_train_config *c, const ls_feed *f, const l
 static ls_status open_feed(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
-    size_feed(&t->feed, c, t->rank, t->size);
+    LS_TRY(size_feed(&t->feed, c, ls_world_rank(t->w), ls_world_size(t->w)));
     ls_train_task(t, LS_TASK_READING, *t->source.train ? t->source.train : ls_train_data_name(c));
     LS_TRY(ls_feed_open(&t->feed, c, &t->mc, &t->source));
     ls_train_task(t, LS_TASK_NONE, NULL);
@@ -130,7 +144,7 @@ ls_status ls_trainer_check(const ls_train_config *c, int size)
     if (!ls_train_is_lm(c)) return ls_source_prepare(c);
     LS_TRY(ls_train_trace_steps(c, &first, &last));
     LS_TRY(ls_injection_parse(c->inject, size, &inject));
-    size_feed(&f, c, 0, size);
+    LS_TRY(size_feed(&f, c, 0, size));
     ls_status st = ls_train_model(c, &source, &mc);
     if (st == LS_OK) st = ls_feed_open(&f, c, &mc, &source);
     if (st == LS_OK) st = count_steps(c, &f, &inject, first, &steps);
@@ -146,7 +160,7 @@ static ls_status fail_together(ls_trainer *t, ls_status st)
     ls_status s;
     int first;
     (void)ls_world_abort(t->w, st);
-    if (!ls_page_cause(t->w->page, &first, &s, cause, sizeof cause) || first == t->rank) return st;
+    if (!ls_page_cause(t->w->page, &first, &s, cause, sizeof cause) || first == ls_world_rank(t->w)) return st;
     snprintf(mine, sizeof mine, "rank %d: %s", first, ls_last_error());
     return strcmp(mine, cause) == 0 ? ls_world_aborted(t->w) : st;
 }
@@ -156,25 +170,32 @@ static ls_status fail_together(ls_trainer *t, ls_status st)
 static ls_status watch_signals(ls_trainer *t)
 {
     static const int sigs[] = { SIGINT, SIGTERM };
-    return t->c->eval_only ? LS_OK : ls_stop_watch(sigs, 2, &t->stop);
+    return t->thread || t->c->eval_only ? LS_OK : ls_stop_watch(sigs, 2, &t->stop);
 }
 
 ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
+{
+    return ls_trainer_create_in(c, NULL, NULL, out);
+}
+
+ls_status ls_trainer_create_in(const ls_train_config *c, ls_world *w, ls_stop *stop, ls_trainer **out)
 {
     *out = NULL;
     ls_trainer *t = calloc(1, sizeof *t);
     if (!t) return ls_fail(LS_NO_MEMORY, "a trainer");
     t->c = c;
+    t->w = w;
+    t->stop = stop;
+    t->thread = w != NULL;
     t->metrics_fd = t->events_fd = -1;
     t->inject.rank = -1;
     t->special = (ls_train_special){ -1, -1 };
     ls_status st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
     if (st == LS_OK && !ls_train_is_lm(c)) st = ls_source_prepare(c); /* before ranks wait for one another */
     if (st == LS_OK) st = ls_train_model(c, &t->source, &t->mc);
-    if (st == LS_OK) st = ls_model_create(&t->mc, &t->model);
     if (st == LS_OK) st = open_world(t);
-    if (st == LS_OK) st = ls_train_config_check(c, t->size);
-    if (st == LS_OK) st = ls_injection_parse(c->inject, t->size, &t->inject);
+    if (st == LS_OK) st = ls_train_config_check(c, ls_world_size(t->w));
+    if (st == LS_OK) st = ls_injection_parse(c->inject, ls_world_size(t->w), &t->inject);
     if (st == LS_OK) st = open_feed(t);
     if (st == LS_OK) st = watch_signals(t);
     if (st == LS_OK) st = open_model(t);
@@ -194,7 +215,7 @@ void ls_trainer_destroy(ls_trainer *t)
     const ls_env *env = ls_env_get();
     ls_bar_clear(&t->bar);
     if (t->metrics_fd >= 0) env->close_fd(t->metrics_fd);
-    ls_stop_end(t->stop);
+    if (!t->thread) ls_stop_end(t->stop);
     if (t->events_fd >= 0) env->close_fd(t->events_fd);
     ls_text_free(&t->metrics);
     ls_tensorboard_close(t->events);
@@ -203,11 +224,11 @@ void ls_trainer_destroy(ls_trainer *t)
     free(t->saved);
     ls_feed_close(&t->feed);
     ls_source_free(&t->source);
-    ls_tape_destroy(t->tape);
     ls_optim_destroy(t->optim);
-    ls_ddp_destroy(t->ddp);
-    ls_model_destroy(t->model);
+    ls_parallel_destroy(&t->par);
+    free(t->alive);
     ls_arena_destroy(t->arena); /* before the world, whose ledger it keeps */
-    ls_world_leave(t->w);
+    free(t->words);
+    if (!t->thread) ls_world_leave(t->w);
     free(t);
 }

@@ -1,12 +1,14 @@
 /* trainer.h -- one rank's training run from the inside.
  *
- *   trainer.c  builds and destroys everything        step.c     one optimizer step
+ *   trainer.c  builds and destroys everything        parallelize.c  what is here of the model (lockstep/parallel.h)
+ *   step.c     one optimizer step                    loss.c     the loss of some samples
  *   feed.c     its samples                           source.c   where tokens come from
  *   loop.c     steps, logging                        evaluate.c the test set
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
  *   watch.c    log lines                             samples.c  what a language model writes
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
  *   load.c     the model of model.load               run.c      a whole run, from arguments
+ *   threads.c  ranks that are threads                dry.c      a rank whose other ranks are not there
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
@@ -15,27 +17,34 @@
 #include "lockstep/generate.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/train.h"
-#include "net/task.h"
+#include "meet/task.h"
 #include "train/config.h"
+#include "train/dry.h"
 #include "train/feed.h"
 #include "train/load.h"
 #include "train/memory.h"
-#include "train/say.h"
+#include "report/say.h"
 #include "train/source.h"
-#include "train/tensorboard.h"
+#include "report/tensorboard.h"
 #include "train/watch.h"
+
+/* A micro-batch whose backward is to come. */
+typedef struct ls_alive {
+    ls_rows rows;
+    ls_tensor *loss; /* borrowed from its tape */
+    ls_loss_sums sums;
+} ls_alive;
 
 typedef struct ls_trainer {
     const ls_train_config *c;      /* borrowed */
-    ls_world *w;                   /* owned */
-    ls_group *group;               /* borrowed: the data parallel group */
-    int rank, size;
+    ls_world *w;                   /* owned, unless `thread` */
+    bool thread;                   /* this rank is a thread of a process with others: what they share is borrowed */
+    double (*words)[LS_TRAIN_WORDS]; /* owned: [size of the world], of ls_train_tell */
     ls_model_config mc;
-    ls_model *model;               /* owned, as all below */
-    ls_arena *arena;               /* parameters, optimizer state */
-    ls_tape *tape;
     ls_memory_plan plan;
-    ls_ddp *ddp;
+    ls_arena *arena;               /* owned, as all below: parameters, optimizer state */
+    ls_parallel par;               /* what of the model is here: mesh, model, DDP, order of micro-batches, tapes */
+    ls_alive *alive;               /* [par.ntapes] */
     ls_optim *optim;
     ls_lr lr;                      /* what the optimizer's rate follows */
     ls_source source;              /* of tokens */
@@ -46,7 +55,7 @@ typedef struct ls_trainer {
 
     uint32_t trace_first, trace_last;
     ls_injection inject;
-    ls_stop *stop;                 /* owned: SIGINT and SIGTERM; NULL: they are not watched for */
+    ls_stop *stop;                 /* owned, unless `thread`: SIGINT and SIGTERM; NULL: they are not watched for */
     int stop_signal;               /* seen by some rank: everybody stops after this step */
 
     /* rank 0's */
@@ -78,15 +87,25 @@ typedef struct ls_step_stats {
  * one `final` line on stdout from rank 0. `opts` (borrowed) is written to the run folder as config.yaml, with the
  * number of ranks filled in. On failure the job is aborted with the cause. */
 ls_status ls_train(const ls_train_config *c, ls_opts *opts, ls_train_result *out);
+/* The same for a rank that is a thread in a world that it has joined; w and stop (may be NULL) are borrowed. */
+ls_status ls_train_in(const ls_train_config *c, ls_opts *opts, ls_world *w, ls_stop *stop, ls_train_result *out);
+/* ls_train on so many ranks that are threads of this process. LS_UNSUPPORTED: what needs processes. */
+ls_status ls_train_threads(const ls_train_config *c, ls_opts *opts, int nranks, ls_train_result *out);
+/* LS_UNSUPPORTED unless ranks that are threads can do what `c` says. */
+ls_status ls_train_threads_check(const ls_train_config *c);
 
 /* Before ranks are started, or meet: fetches and makes the data that are missing, and finds what would fail in each of
  * `size` ranks alike; of images, whose files take time to read, only that they are there. */
 ls_status ls_trainer_check(const ls_train_config *c, int size);
 ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out);
+/* The same of a rank that is a thread, in a world that it has joined; w and stop (may be NULL) are borrowed. */
+ls_status ls_trainer_create_in(const ls_train_config *c, ls_world *w, ls_stop *stop, ls_trainer **out);
+/* How such a rank joins, with the memory of a plan. */
+ls_world_opts ls_train_world_opts(const ls_train_config *c, const ls_memory_plan *p);
 void ls_trainer_destroy(ls_trainer *t);
 
-/* The loss of some samples, as ls_model_loss makes it. */
-ls_tensor *ls_train_loss(ls_trainer *t, const ls_rows *rows, ls_loss_sums *sums);
+/* The loss of some samples, as ls_model_loss makes it on the tape. */
+ls_tensor *ls_train_loss(ls_trainer *t, ls_tape *tape, const ls_rows *rows, ls_loss_sums *sums);
 /* One step: micro-batches, backward with overlapped reduction, update. LS_NAN, before any weight is
  * touched, names the first rank whose loss is not finite. */
 ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
@@ -94,7 +113,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
 /* Rank 0 writes a checkpoint of the current step, everybody waits until it is durable. */
 ls_status ls_train_save(ls_trainer *t);
 /* This rank begins to read or write a file, which may take longer than comm.timeout but not checkpoint.timeout; NONE:
- * it has ended. The ranks that wait for it know by that (net/task.h). */
+ * it has ended. The ranks that wait for it know by that (meet/task.h). */
 void ls_train_task(ls_trainer *t, ls_task_kind kind, const char *file);
 /* A line with the current step in the job's event file, if there is one: "step", "ckpt_begin" ... */
 void ls_train_event(ls_trainer *t, const char *what);
@@ -129,8 +148,8 @@ ls_status ls_record_trace(ls_trainer *t);
 ls_status ls_samples_open(ls_trainer *t);
 /* The same on every rank. */
 bool ls_samples_due(const ls_trainer *t);
-/* Rank 0 prints one, behind train.sample_prompt; it depends on the weights, train.seed and the step alone, but for its
- * end: it takes a quarter of comm.timeout at most. */
+/* Every rank calls it. Rank 0 prints one, after train.sample_prompt; it depends on the weights, train.seed and the step
+ * alone, except for its end: it takes a quarter of comm.timeout at most. */
 ls_status ls_samples_say(ls_trainer *t);
 
 /* Provokes the fault when its rank and step have come. */

@@ -28,7 +28,7 @@ ls_status ls_watch_open(ls_trainer *t)
     w->format = ls_log_format_find(t->c->log.format);
     if (!w->format) return ls_fail(LS_BAD_CONFIG, "log.format %s", t->c->log.format);
     w->colour = ls_say_on_terminal() && !(no_color && *no_color);
-    ls_mfu_count(&t->mc, ls_params_count(&t->model->params), (int64_t)t->feed.tokens, &w->mfu);
+    ls_mfu_count(&t->mc, ls_params_count(&t->par.model->params), (int64_t)t->feed.tokens, &w->mfu);
     w->reserved =
         (double)(ls_arena_size(t->w->arena) + ls_arena_size(t->arena)) + (double)ls_world_ledger(t->w)->now[LS_MEM_ACT];
     w->memory = w->reserved + (double)env->mem_available() / t->w->local_size;
@@ -41,7 +41,7 @@ static int64_t units(const ls_step_stats *s) { return s->tokens ? s->tokens : s-
 
 double ls_watch_flops(const ls_trainer *t, const ls_step_stats *s)
 {
-    return t->watch.mfu.flops * (double)units(s) / t->size / ((double)s->step_ns * 1e-9);
+    return t->watch.mfu.flops * (double)units(s) / ls_world_size(t->w) / ((double)s->step_ns * 1e-9);
 }
 
 void ls_watch_step(ls_trainer *t, const ls_step_stats *s)
@@ -71,10 +71,10 @@ void ls_watch_line(ls_trainer *t, const ls_step_stats *s, double eta_s)
                         .step_s = seconds / (double)w->since.steps,
                         .rate = rate,
                         .tokens = s->tokens > 0,
-                        .ranks = t->size,
+                        .ranks = ls_world_size(t->w),
                         .memory_bytes = w->reserved,
                         .memory_share = w->reserved / w->memory,
-                        .flops = w->mfu.flops * rate / t->size,
+                        .flops = w->mfu.flops * rate / ls_world_size(t->w),
                         .mfu = (double)NAN,
                         .dtype = t->c->train.dtype,
                         .exposed = (double)w->since.exposed_ns / (double)w->since.step_ns,
@@ -100,29 +100,17 @@ void ls_watch_eval(ls_trainer *t, const ls_eval *e, double train_loss)
 
 ls_status ls_watch_explain(const ls_train_config *c, int ranks, ls_text *out)
 {
-    ls_model_config mc = {
-        .name = c->model.name, .dims = c->model.dims.v, .ndims = c->model.dims.n, .activation = c->model.activation
-    };
+    ls_model_config mc;
     ls_source source = { 0 };
-    ls_model *model = NULL;
-    int64_t vocab = 0;
     ls_mfu mfu;
     ls_peak peak;
-    ls_status st = LS_OK;
-    if (ls_train_is_lm(c)) {
-        st = ls_source_find(c, &source);
-        if (st == LS_OK) st = ls_source_vocab(c, &source, &vocab);
-        if (st == LS_OK) st = ls_train_lm(c, vocab, &mc.lm);
-        ls_source_free(&source);
-    }
-    if (st == LS_OK) st = ls_model_create(&mc, &model);
-    int threads = ls_env_get()->getenv("OMP_NUM_THREADS") ? ls_team_size() : ls_env_get()->cpus() / ranks;
-    if (st == LS_OK) st = find_peak(ls_train_dtype(c), threads > 1 ? threads : 1, &peak);
-    if (st == LS_OK) {
-        ls_mfu_count(&mc, ls_params_count(&model->params), ls_train_seq_len(c), &mfu);
-        ls_mfu_explain(&mfu, ranks, peak.gflops, peak.text, out);
-        st = ls_text_status(out);
-    }
-    ls_model_destroy(model);
-    return st;
+    ls_status st = ls_train_model(c, &source, &mc);
+    ls_source_free(&source);
+    LS_TRY(st);
+    LS_TRY(ls_model_resolve(&mc, &mc));
+    const int threads = ls_env_get()->getenv("OMP_NUM_THREADS") ? ls_team_size() : ls_env_get()->cpus() / ranks;
+    LS_TRY(find_peak(ls_train_dtype(c), threads > 1 ? threads : 1, &peak));
+    ls_mfu_count(&mc, ls_model_count(&mc), ls_train_seq_len(c), &mfu);
+    ls_mfu_explain(&mfu, ranks, peak.gflops, peak.text, out);
+    return ls_text_status(out);
 }

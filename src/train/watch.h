@@ -3,9 +3,9 @@
 #define LS_TRAIN_WATCH_H
 #include "base/text.h"
 #include "train/config.h"
-#include "train/logline.h"
-#include "train/mfu.h"
-#include "train/peak.h"
+#include "report/logline.h"
+#include "report/mfu.h"
+#include "report/peak.h"
 
 typedef struct ls_watch {
     const ls_log_format *format;

@@ -1,0 +1,85 @@
+/* dry.c -- a rank of a run whose other ranks are not there. */
+#include "train/dry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- what both sorts of ranks tell each other ------------------------------------------------------ */
+
+ls_status ls_train_tell(ls_world *w, double (*words)[LS_TRAIN_WORDS], const double mine[LS_TRAIN_WORDS],
+                        const double (**all)[LS_TRAIN_WORDS])
+{
+    const int rank = ls_world_rank(w), size = ls_world_size(w);
+    memcpy(words[rank], mine, sizeof words[rank]);
+    *all = (const double (*)[LS_TRAIN_WORDS])words;
+    return ls_all_gather(ls_world_group(w), NULL, words, (size_t)size * LS_TRAIN_WORDS, LS_F64);
+}
+
+ls_status ls_train_count_labels(ls_group *batch, double *counted)
+{
+    return ls_all_reduce(batch, NULL, counted, 1, LS_F64, LS_SUM);
+}
+
+/* --- the rank --------------------------------------------------------------------------------------- */
+
+ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
+                            const ls_world_opts *o, ls_train_dry *out)
+{
+    ls_plan p;
+    ls_optim_config oc;
+    memset(out, 0, sizeof *out);
+    LS_TRY(ls_train_plan(c, size, &p));
+    if (p.micro_batch < 1) p.micro_batch = 1; /* too many ranks: ls_train_config_check says so */
+    if (p.micro_batches < 1) p.micro_batches = 1;
+    out->micro_batches = p.micro_batches;
+    LS_TRY(ls_train_optim(c, &oc));
+    if (size > 0 && !(out->words = calloc((size_t)size, sizeof *out->words)))
+        return ls_fail(LS_NO_MEMORY, "what %d ranks tell", size);
+    LS_TRY(ls_world_dry(rank, size, node, o, &out->w));
+    LS_TRY(ls_arena_create_dry(ls_world_ledger(out->w), &out->own));
+    LS_TRY(ls_parallelize(out->w, &p, mc, &(ls_parallel_opts){ .own = out->own }, &out->par));
+    return ls_optim_create(&oc, &out->par.model->params, out->own, &out->optim);
+}
+
+void ls_train_dry_close(ls_train_dry *d)
+{
+    ls_optim_destroy(d->optim);
+    ls_parallel_destroy(&d->par);
+    ls_arena_destroy(d->own); /* before the world, whose ledger it keeps */
+    ls_world_leave(d->w);
+    free(d->words);
+}
+
+/* --- its steps -------------------------------------------------------------------------------------- */
+
+static ls_status micro_batch(const ls_train_config *c, ls_train_dry *d, int64_t rows, bool last)
+{
+    const ls_model *m = d->par.model;
+    ls_tape *t = d->par.tape[0];
+    ls_model_input in;
+    ls_tape_reset(t);
+    ls_tape_pack_begin(t);
+    LS_TRY(ls_ddp_begin_forward(d->par.ddp, t, last));
+    m->cls->input(m, rows, ls_train_is_lm(c) ? ls_train_seq_len(c) : 0, &in);
+    ls_tensor *x = ls_tape_input(t, in.dtype, in.ndim, in.dim, NULL);
+    ls_tensor *labels = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, NULL);
+    ls_tensor *loss = ls_model_loss(m, t, x, labels, NULL);
+    LS_TRY(ls_tape_status(t));
+    LS_TRY(ls_backward(t, loss));
+    ls_tape_pack_end(t);
+    return LS_OK;
+}
+
+ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows)
+{
+    const double mine[LS_TRAIN_WORDS] = { 0 };
+    const double (*all)[LS_TRAIN_WORDS];
+    double counted = 0, norm;
+    if (ls_train_is_lm(c) && c->data.ignore_token >= 0) LS_TRY(ls_train_count_labels(d->par.mesh.batch, &counted));
+    const int n = ls_ddp_reductions(d->par.ddp, d->micro_batches);
+    for (int i = 0; i < n; i++) LS_TRY(micro_batch(c, d, rows, i == n - 1));
+    LS_TRY(ls_train_tell(d->w, d->words, mine, &all));
+    LS_TRY(ls_grad_norm_shared(ls_world_group(d->w), &d->par.model->params, &norm, NULL));
+    LS_TRY(ls_optim_step(d->optim));
+    return ls_ddp_after_step(d->par.ddp);
+}

@@ -1,0 +1,37 @@
+/* dry.h -- a rank of a run whose other ranks are not there (group.h: dry worlds), made by the calls of a real one, and
+ * its steps: the same operations, memory and collectives, and nothing is computed.
+ */
+#ifndef LS_TRAIN_DRY_H
+#define LS_TRAIN_DRY_H
+#include "lockstep/group.h"
+#include "lockstep/optim.h"
+#include "lockstep/parallel.h"
+#include "train/config.h"
+
+#define LS_TRAIN_WORDS 3 /* numbers that a rank tells all others at once */
+
+typedef struct ls_train_dry {
+    ls_world *w; /* owned, as all here */
+    ls_arena *own;
+    ls_parallel par;
+    ls_optim *optim;
+    int micro_batches; /* of a step */
+    double (*words)[LS_TRAIN_WORDS];
+} ls_train_dry;
+
+/* `o` and node[] (both may be NULL) as ls_world_dry takes them. To be closed also after a failure. */
+ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
+                            const ls_world_opts *o, ls_train_dry *out);
+/* Records what ls_train_step calls, in its order: step 2 differs from step 1 where buckets are rebuilt, later ones do
+ * not differ. Micro-batches are of `rows` samples; those whose backward is not reduced are left out, since they call
+ * nothing that the others do not. */
+ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows);
+void ls_train_dry_close(ls_train_dry *d);
+
+/* Some numbers of every rank, of the world, in its order: words[size], which all[] then points to. */
+ls_status ls_train_tell(ls_world *w, double (*words)[LS_TRAIN_WORDS], const double mine[LS_TRAIN_WORDS],
+                        const double (**all)[LS_TRAIN_WORDS]);
+/* Labels that count in a step, over all ranks of `batch`, where each knows its own. */
+ls_status ls_train_count_labels(ls_group *batch, double *counted);
+
+#endif

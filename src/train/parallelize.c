@@ -1,0 +1,176 @@
+/* parallelize.c -- a plan applied to a model. */
+#include "lockstep/parallel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/strategy.h"
+
+/* --- 0. can it be done ------------------------------------------------------------------------------- */
+
+static ls_status check_axes(const ls_plan *p, int world_size)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        if (a != LS_AXIS_DP && a != LS_AXIS_PP && p->size[a] > 1) /* ls_pipe_check knows of stages */
+            return ls_fail(LS_UNSUPPORTED, "plan: %s is %d, but only data parallelism is implemented: expected %s 1 and dp %d",
+                           ls_axis_name((ls_axis)a), p->size[a], ls_axis_name((ls_axis)a), world_size);
+    return LS_OK;
+}
+
+/* The sizes of an axis that divide n, the nearest below and above `size`: "2 or 4". */
+static const char *nearest_divisors(int64_t n, int size, char *buf, size_t room)
+{
+    int64_t below = size - 1, above = size + 1;
+    while (below > 1 && n % below != 0) below--;
+    while (above < n && n % above != 0) above++;
+    if (above > n) snprintf(buf, room, "%lld", (long long)below);
+    else snprintf(buf, room, "%lld or %lld", (long long)below, (long long)above);
+    return buf;
+}
+
+/* Axes that cut a dimension of the model into equal parts. (A vocabulary is cut by ls_shard_range; parts differ.) */
+static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const ls_model_config *mc)
+{
+    const ls_lm_config *lm = &mc->lm;
+    const struct { ls_axis axis; int64_t n; const char *what; } row[] = {
+        { LS_AXIS_TP, lm->n_head, "model.n_head" },   { LS_AXIS_TP, lm->n_kv_head, "model.n_kv_head" },
+        { LS_AXIS_PP, lm->n_layer, "model.n_layer" }, { LS_AXIS_CP, lm->seq_len, "model.seq_len" },
+    };
+    char fit[48];
+    for (size_t i = 0; cls->lm && i < sizeof row / sizeof *row; i++) {
+        const int size = p->size[row[i].axis];
+        if (size < 1 || row[i].n < 1 || row[i].n % size == 0) continue;
+        return ls_fail(LS_BAD_CONFIG, "plan: %s %d does not divide %s, which is %lld: nearest valid: %s",
+                       ls_axis_name(row[i].axis), size, row[i].what, (long long)row[i].n,
+                       nearest_divisors(row[i].n, size, fit, sizeof fit));
+    }
+    return LS_OK;
+}
+
+static ls_status check_dp(const ls_plan *p)
+{
+    const ls_dp_strategy *s;
+    LS_TRY(ls_dp_strategy_find(&p->ddp, &s));
+    if (p->dp && strcmp(p->dp, s->name) != 0)
+        return ls_fail(LS_UNSUPPORTED, "plan: dp is '%s', but zero_stage %d is of strategy %s: expected dp %s or NULL", p->dp,
+                       p->ddp.zero_stage, s->name, s->name);
+    if (p->hsdp != 0 && p->hsdp != 1)
+        return ls_fail(LS_UNSUPPORTED, "plan: hsdp is %d: replicas of shards are not implemented: expected 1", p->hsdp);
+    if (p->prefetch != 0 || p->reshard)
+        return ls_fail(LS_UNSUPPORTED, "plan: %s belongs to zero_stage 3, which is not implemented: expected %s",
+                       p->reshard ? "reshard" : "prefetch", p->reshard ? "false" : "0");
+    return LS_OK;
+}
+
+static ls_status check_sequence(const ls_plan *p)
+{
+    if (p->context)
+        return ls_fail(LS_UNSUPPORTED, "plan: context is '%s', which belongs to cp above 1, which is not implemented: expected "
+                       "NULL", p->context);
+    if (p->sequence_parallel)
+        return ls_fail(LS_UNSUPPORTED, "plan: sequence_parallel belongs to tp above 1, which is not implemented: expected false");
+    return LS_OK;
+}
+
+static ls_status check_pipe(const ls_plan *p)
+{
+    const ls_pipe_config c = { .schedule = p->schedule, .chunks = p->chunks, .micro_batches = p->micro_batches };
+    if (p->micro_batch < 1)
+        return ls_fail(LS_BAD_CONFIG, "plan: micro_batch is %lld: expected at least 1 sample per forward", (long long)p->micro_batch);
+    const ls_status st = ls_pipe_check(&c, p->size[LS_AXIS_PP]);
+    return st < 0 ? ls_while(st, "checking the plan") : LS_OK;
+}
+
+static ls_status check_numbers(const ls_plan *p, const ls_model_class *cls)
+{
+    char names[128];
+    const int how = (int)p->recompute;
+    if (how != LS_RECOMPUTE_NONE && how != LS_RECOMPUTE_SELECTIVE && how != LS_RECOMPUTE_FULL)
+        return ls_fail(LS_BAD_CONFIG, "plan: recompute is %d: expected none, selective or full", how);
+    if (p->dtype == LS_F32) return LS_OK;
+    if (p->dtype != LS_BF16)
+        return ls_fail(LS_UNSUPPORTED, "plan: dtype is %s: expected f32 or bf16", ls_dtype_name(p->dtype));
+    if (cls->lm) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "plan: dtype is bf16, but %s computes in f32 only: expected f32; %s compute in bf16, too",
+                   cls->name, ls_model_names(LS_LM_KEY, names, sizeof names));
+}
+
+ls_status ls_plan_supported(const ls_plan *p, int world_size)
+{
+    LS_TRY(check_axes(p, world_size));
+    LS_TRY(check_dp(p));
+    LS_TRY(check_sequence(p));
+    return check_pipe(p);
+}
+
+ls_status ls_plan_check(const ls_plan *p, const ls_model_config *mc, int world_size)
+{
+    ls_model_config resolved;
+    const ls_model_class *cls;
+    LS_TRY(ls_model_class_of(mc, &cls));
+    LS_TRY(cls->resolve(mc, &resolved));
+    LS_TRY(check_model(p, cls, &resolved));
+    LS_TRY(ls_plan_supported(p, world_size));
+    LS_TRY(check_numbers(p, cls));
+    return ls_mesh_check(p->size, world_size);
+}
+
+/* --- 3. who keeps replicas in step ------------------------------------------------------------------- */
+
+static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *o, ls_parallel *out)
+{
+    ls_group *g = out->mesh.replicas;
+    ls_params *ps = &out->model->params;
+    LS_TRY(ls_ddp_bind(g, ps, &p->ddp, p->dtype, o->own));
+    if (!ls_world_is_dry(ls_group_world(g)))
+        LS_TRY(o->values ? o->values(o->arg, out->model) : ls_model_init(out->model, mc));
+    return ls_ddp_create(g, ps, &p->ddp, &out->ddp);
+}
+
+/* --- 5. what stays until backward: one tape today; several would share scratch memory (ls_tape_create_shared) --- */
+
+static ls_status open_tape(ls_world *w, const ls_plan *p, size_t nbytes, ls_tape **out)
+{
+    LS_TRY(nbytes ? ls_tape_create(nbytes, ls_world_ledger(w), ls_world_tracer(w), out) : ls_tape_create_dry(out));
+    ls_tape_set_recompute(*out, p->recompute);
+    return ls_tape_set_dtype(*out, p->dtype);
+}
+
+static ls_status open_tapes(ls_world *w, const ls_plan *p, const ls_parallel_opts *o, ls_parallel *out)
+{
+    const int n = ls_pipe_slots(out->pipe);
+    void *packed;
+    if (!(out->tape = calloc((size_t)n, sizeof *out->tape))) return ls_fail(LS_NO_MEMORY, "a list of %d tapes", n);
+    out->ntapes = n;
+    for (int i = 0; i < n; i++) LS_TRY(open_tape(w, p, o->tape_bytes, &out->tape[i]));
+    if (o->packed_bytes == 0) return LS_OK;
+    LS_TRY(ls_arena_alloc(o->own, o->packed_bytes, LS_MEM_PARAM, &packed));
+    if (o->tape_bytes == 0) return LS_OK; /* a dry tape takes note of the size alone */
+    return ls_tape_pack_memory(out->tape[0], packed, o->packed_bytes);
+}
+
+ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *opts,
+                         ls_parallel *out)
+{
+    memset(out, 0, sizeof *out);
+    LS_TRY(ls_plan_check(p, mc, ls_world_size(w)));
+    LS_TRY(ls_mesh_create(w, p->size, &out->mesh));     /* 1. who is who */
+    LS_TRY(ls_model_create(mc, &out->model));           /* 2. what of the model is here: all of it */
+    LS_TRY(open_replicas(p, mc, opts, out));
+    const ls_pipe_config order = { .stages = out->mesh.axis[LS_AXIS_PP], .schedule = p->schedule, .chunks = p->chunks,
+                                   .micro_batches = p->micro_batches };
+    LS_TRY(ls_pipe_create(&order, &out->pipe));         /* 4. in which order */
+    return open_tapes(w, p, opts, out);
+}
+
+void ls_parallel_destroy(ls_parallel *p)
+{
+    for (int i = 0; i < p->ntapes; i++) ls_tape_destroy(p->tape[i]);
+    free(p->tape);
+    ls_pipe_destroy(p->pipe);
+    ls_ddp_destroy(p->ddp);
+    ls_model_destroy(p->model);
+    ls_mesh_destroy(&p->mesh);
+    memset(p, 0, sizeof *p);
+}
