@@ -3,7 +3,6 @@
  *   cmd_bench.c     options, starting ranks
  *   bench_run.c     measuring, on every rank
  *   bench_data.c    what is sent, and what must arrive
- *   bench_formula.c how many bytes that takes
  *   bench_fit.c     latency and bandwidth behind the rows
  *   bench_report.c  nccl-tests' table and its JSON file
  *   bench_explain.c why an algorithm is chosen, without measuring
@@ -42,7 +41,7 @@ typedef struct ls_bench_opts {
 /* --- bench_data.c ------------------------------------------------------------------- */
 
 /* One collective whose result is known beforehand. Contributions are small integers, so that every sum
- * and product of up to LS_MAX_RANKS of them is exact in every dtype, in any order of adding. */
+ * and product of up to LS_HOST_MOST_RANKS of them is exact in every dtype, in any order of adding. */
 typedef struct ls_bench_case {
     ls_coll coll;
     ls_dtype dtype;
@@ -65,28 +64,15 @@ void ls_bench_fill(const ls_bench_case *c, int rank, size_t first, size_t n, voi
 /* How many of the elements [first, first + n) of the result differ from what `rank` must find there. */
 size_t ls_bench_wrong(const ls_bench_case *c, int rank, size_t first, size_t n, const void *found);
 
-/* --- bench_formula.c ---------------------------------------------------------------- */
-
-/* What carried a collective out. */
-typedef struct ls_bench_ran {
-    const char *algo;   /* a name of the registry, or of a form in mapped memory */
-    int segments;       /* pieces of a share */
-    const int *node;    /* [size] which host each rank is on; borrowed; NULL: all on one */
-} ls_bench_ran;
-
-/* Payload bytes of one rank; in mapped memory `received` is what it reads from peers' memory and writes there. */
-typedef struct ls_bench_traffic { uint64_t sent, received; int rounds; } ls_bench_traffic;
-
-/* By the literature's formula for the algorithm; false when there is none for it. */
-bool ls_bench_formula(const ls_bench_case *c, int rank, const ls_bench_ran *ran, ls_bench_traffic *out);
+/* --- bench_run.c: bytes ---------------------------------------------------------------- */
 
 /* What one operation moved, on every rank. */
 typedef struct ls_bench_count {
     const char *algo;          /* NULL: not counted */
-    bool known;                /* there is a formula */
+    bool known;                /* it says how many bytes it moves */
     int ranks, rounds;
-    uint64_t most;             /* the most that a rank sends or receives, by the formula */
-    uint64_t measured[LS_MAX_RANKS], formula[LS_MAX_RANKS];
+    uint64_t most;             /* the most that a rank sends or receives, by what it says */
+    uint64_t *measured, *formula; /* [ranks], borrowed until the next row */
 } ls_bench_count;
 
 /* --- bench_fit.c ---------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /* bench_data.c -- what lockstep bench sends, and what must arrive.
  *
- * Contributions are integers of so few bits that the sum over LS_MAX_RANKS = 64 ranks, which has
- * 6 bits more, still fits into the significand of the dtype (24, 53, 11 and 8 bits). Products are of
+ * Contributions are integers of so few bits that the sum over up to 64 ranks, which has
+ * 6 bits more, still fits into the significand of the dtype (24, 53, 11 and 8 bits); over up to 256 ranks they have
+ * two bits less, and never less than one: each dtype holds the sum of 256 values that are 0 or -1. Products are of
  * factors 1, 2 and 3, at most 24. Integer types wrap, here as there. So there is one right answer,
  * bit by bit, in whatever order an algorithm adds.
  *
@@ -32,10 +33,11 @@ size_t ls_bench_share_at(const ls_bench_case *c, int from, int to)
 
 static unsigned value_bits(const ls_bench_case *c)
 {
+    const unsigned less = c->size > 64 ? 2 : 0;
     switch (c->dtype) {
-    case LS_F32: return c->narrow ? 2 : 16;
-    case LS_F16: return 5;
-    case LS_BF16: return 2;
+    case LS_F32: return c->narrow ? (less ? 1 : 2) : 16 - less;
+    case LS_F16: return 5 - less;
+    case LS_BF16: return less ? 1 : 2;
     case LS_U8: return 8;
     default: return 20;
     }

@@ -8,7 +8,7 @@
 
 #include "base/env.h"
 #include "cli/bench.h"
-#include "group/impl.h"
+#include "group/debug.h"
 #include "lockstep/lockstep.h"
 
 #define QUICK_NS 20000000u   /* a measurement shorter than this is repeated with more iterations, */
@@ -40,8 +40,10 @@ typedef struct bench {
     double *single;          /* owned, with --csv and --touch: [MAX_ITERS] times of this trial's operations */
     double *each, *all;      /* owned, with -I: [iters] times of the slowest rank, [size][iters] of all; twice,
                                 for the two placements */
-    size_t uneven[LS_MAX_RANKS * LS_MAX_RANKS]; /* what --counts uneven makes of the row's shares */
-    size_t recv_counts[LS_MAX_RANKS];
+    size_t *uneven;          /* owned, [size][size], with --counts uneven: what it makes of the row's shares, */
+    size_t *recv_counts;     /* owned, [size] */
+    double *v;               /* owned, [world size]: a number of each rank */
+    uint64_t *traffic;       /* owned, with --count and --fit: [2][2][size], of both placements, measured and said */
     double wrong;            /* elements on this rank */
     uint32_t round;
     volatile uint64_t sink;  /* where touched data go, so that they are really read */
@@ -341,7 +343,7 @@ static ls_status decide_iters(bench *b, const job *j, int *iters)
 {
     const ls_bench_opts *o = b->o;
     const double aim = o->trial_time ? (double)o->trial_time : (double)QUICK_NS;
-    double v[LS_MAX_RANKS], ns, once;
+    double *v = b->v, ns, once;
     int n = *iters = (int)o->iters;
     if (!o->more_iters && !o->trial_time) return LS_OK;
     for (n = o->trial_time ? 2 : n;; n *= 8) {
@@ -361,7 +363,7 @@ static ls_status decide_iters(bench *b, const job *j, int *iters)
 static ls_status measure(bench *b, const job *j, int *iters, ls_bench_result *out)
 {
     const ls_bench_opts *o = b->o;
-    double v[LS_MAX_RANKS], us[MAX_TRIALS], single[MAX_TRIALS] = { 0 }, ns;
+    double *v = b->v, us[MAX_TRIALS], single[MAX_TRIALS] = { 0 }, ns;
     const double ways = o->ping_pong ? 2 : 1;
     size_t n = (size_t)o->iters;
     double *each = b->each ? b->each + (j->in_place ? n : 0) : NULL;
@@ -387,7 +389,7 @@ static ls_status measure(bench *b, const job *j, int *iters, ls_bench_result *ou
 
 static ls_status check(bench *b, const job *j, double *nwrong)
 {
-    double v[LS_MAX_RANKS];
+    double *v = b->v;
     *nwrong = -1;
     bool told = j->coll != LS_SENDRECV || !j->in_place; /* a buffer cannot be sent and filled at once */
     if (b->o->check == 0 || !told) return LS_OK;
@@ -416,26 +418,30 @@ static ls_status check(bench *b, const job *j, double *nwrong)
 static ls_status count_bytes(bench *b, const job *j, ls_bench_count *out)
 {
     ls_comm_stats before, after;
-    double v[LS_MAX_RANKS];
+    double *v = b->v;
     LS_TRY(ls_barrier(b->g));
     ls_comm_stats_read(b->w, &before);
     const ls_coll_args args = args_of(b, j, 0);
     LS_TRY(operation(b, j, &args));
     ls_comm_stats_read(b->w, &after);
-    ls_bench_ran ran = { ls_select_ran(b->g), b->g->ran_segments, b->g->node };
-    if (j->coll == LS_SENDRECV) ran.algo = "sendrecv";
-    *out = (ls_bench_count){ .algo = ran.algo, .known = true, .ranks = b->size };
+    uint64_t *traffic = b->traffic + (j->in_place ? 2 * b->size : 0);
+    *out = (ls_bench_count){ .algo = j->coll == LS_SENDRECV ? "sendrecv" : ls_debug_look(b->g).ran, .ranks = b->size,
+                             .measured = traffic, .formula = traffic + b->size };
+    ls_traffic t;
+    const ls_status st = ls_debug_traffic(b->g, &args, &t);
+    if (st < 0 && st != LS_UNSUPPORTED) return st;
+    out->known = st == LS_OK; /* alike on every rank */
     LS_TRY(gather(b->g, (double)(after.bytes - before.bytes), v));
-    ls_bench_case c = case_of(b, j, 0);
+    for (int r = 0; r < b->size; r++) out->measured[r] = (uint64_t)v[r];
+    LS_TRY(gather(b->g, (double)t.counted, v));
+    for (int r = 0; r < b->size; r++) out->formula[r] = (uint64_t)v[r];
+    LS_TRY(gather(b->g, (double)(t.read > t.written ? t.read : t.written), v));
     for (int r = 0; r < b->size; r++) {
-        ls_bench_traffic t;
-        out->known = ls_bench_formula(&c, r, &ran, &t) && out->known;
-        out->measured[r] = (uint64_t)v[r];
-        out->formula[r] = b->g->mapped ? t.received : t.sent;
-        out->rounds = t.rounds > out->rounds ? t.rounds : out->rounds;
-        uint64_t more = t.sent > t.received ? t.sent : t.received;
+        uint64_t more = out->formula[r] > (uint64_t)v[r] ? out->formula[r] : (uint64_t)v[r];
         out->most = more > out->most ? more : out->most;
     }
+    LS_TRY(gather(b->g, t.rounds, v));
+    out->rounds = (int)combine(v, b->size, 3);
     return LS_OK;
 }
 
@@ -462,9 +468,10 @@ static ls_status look_who_runs(bench *b, const job *j, ls_bench_result *out)
     char names[256];
     const ls_coll_args args = args_of(b, j, 0);
     LS_TRY(operation(b, j, &args));
-    out->algo = j->coll == LS_SENDRECV ? "messages" : j->count == 0 && j->coll != LS_BARRIER ? NULL : ls_select_ran(b->g);
-    out->segments = b->g->ran == LS_WORK_EXEC && out->algo ? b->g->ran_segments : 0;
-    if (!o->algo || !*o->algo || !out->algo || b->g->ran == LS_WORK_LOCAL) return LS_OK;
+    const ls_debug_group d = ls_debug_look(b->g);
+    out->algo = j->coll == LS_SENDRECV ? "messages" : j->count == 0 && j->coll != LS_BARRIER ? NULL : d.ran;
+    out->segments = out->algo ? d.segments : 0;
+    if (!o->algo || !*o->algo || !out->algo || d.alone) return LS_OK;
     LS_TRY(ls_algo_parse(o->algo, by));
     if (by[j->coll] && strcmp(by[j->coll]->name, out->algo) == 0) return LS_OK;
     ls_bench_algos(o, names, sizeof names);
@@ -602,6 +609,14 @@ static ls_status buffers(bench *b)
     const ls_bench_opts *o = b->o;
     size_t nbytes = (b->stride = stride_of(o)) * (size_t)o->agg;
     void *send, *recv;
+    const size_t size = (size_t)b->size;
+    if (strcmp(o->counts, "uneven") == 0) {
+        b->uneven = calloc(size * size, sizeof *b->uneven);
+        b->recv_counts = calloc(size, sizeof *b->recv_counts);
+        if (!b->uneven || !b->recv_counts) return ls_fail(LS_NO_MEMORY, "the parts of %zu ranks", size);
+    }
+    if ((o->count || o->fit) && !(b->traffic = calloc(4 * size, sizeof *b->traffic)))
+        return ls_fail(LS_NO_MEMORY, "the bytes of %zu ranks", size);
     if (o->per_iter) {
         size_t n = 2 * (size_t)o->iters;
         b->each = calloc(n, sizeof *b->each);
@@ -637,10 +652,11 @@ ls_status ls_bench_run(ls_world *w, const ls_bench_opts *o)
     bench b = { .o = o, .env = ls_env_get(), .w = w };
     bool prints = ls_world_rank(w) == 0;
     ls_bench_report report = { 0 };
-    ls_bench_device device[LS_MAX_RANKS];
-    double v[LS_MAX_RANKS];
-    int color;
-    ls_status st = split(&b, &color);
+    const size_t size = (size_t)ls_world_size(w);
+    ls_bench_device *device = calloc(size, sizeof *device);
+    int color = 0;
+    b.v = calloc(size, sizeof *b.v);
+    ls_status st = device && b.v ? split(&b, &color) : ls_fail(LS_NO_MEMORY, "what %zu ranks say", size);
     if (st == LS_OK) st = buffers(&b);
     if (st == LS_OK && prints) st = ls_bench_report_open(&report, o, stdout);
     if (st == LS_OK) st = introduce(&b, color, device);
@@ -648,16 +664,21 @@ ls_status ls_bench_run(ls_world *w, const ls_bench_opts *o)
     report.carried_by = ls_comm_text(w);
     if (st == LS_OK && prints) ls_bench_report_header(&report, device, ls_world_size(w));
     if (st == LS_OK) st = all_rows(&b, prints ? &report : NULL);
-    if (st == LS_OK) st = gather(ls_world_group(w), b.wrong, v);
+    if (st == LS_OK) st = gather(ls_world_group(w), b.wrong, b.v);
     if (st == LS_OK && prints) st = ls_bench_report_close(&report);
     if (st == LS_OK && prints) {
-        double wrong = combine(v, ls_world_size(w), 1) * ls_world_size(w);
+        double wrong = combine(b.v, ls_world_size(w), 1) * ls_world_size(w);
         if (wrong > 0) st = ls_fail(LS_INTERNAL, "%.0f elements of results were wrong: do not trust this transport or algorithm", wrong);
         else if (report.miscounted > 0)
             st = ls_fail(LS_INTERNAL, "%d of %d results moved other bytes than their formula says", report.miscounted, report.counted);
     }
     ls_bench_report_free(&report);
     if (b.g != ls_world_group(w) && st == LS_OK) ls_group_destroy(b.g);
+    free(device);
+    free(b.v);
+    free(b.uneven);
+    free(b.recv_counts);
+    free(b.traffic);
     free(b.single);
     free(b.all);
     free(b.each);

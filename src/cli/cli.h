@@ -6,7 +6,10 @@
 #include "lockstep/opts.h"
 #include "lockstep/status.h"
 
-typedef struct ls_cmd {
+typedef struct ls_cmd ls_cmd;
+typedef const ls_cmd *const *ls_cmd_list; /* NULL-ended */
+
+struct ls_cmd {
     const char *name;    /* "coll" */
     const char *summary; /* one line for `lockstep --help` */
     const char *usage;   /* "lockstep ckpt ls|verify FILE": words in lower case after the name are what it can do */
@@ -14,8 +17,10 @@ typedef struct ls_cmd {
     const ls_opt *opts;  /* its options; NULL: none */
     const size_t *nopts; /* how many; LS_CMD_OPTS sets both */
     const ls_help_index *sections; /* of its options, for --help; NULL: it has none */
-    int (*run)(int argc, char **argv); /* argv[0] is the subcommand; returns the exit status */
-} ls_cmd;
+    ls_opt_readers *readers; /* who reads which of its options; NULL: no such rule */
+    int (*run)(int argc, char **argv); /* argv[0] is the subcommand; returns the exit status. NULL: */
+    int (*run_with)(ls_cmd_list all, int argc, char **argv); /* the same of one that tells of all commands */
+};
 
 #define LS_CMD_OPTS(table) .opts = table, .nopts = &(const size_t){ sizeof table / sizeof *table }
 
@@ -23,10 +28,13 @@ extern const ls_cmd ls_cmd_bench, ls_cmd_calibrate, ls_cmd_ckpt, ls_cmd_coll, ls
     ls_cmd_doctor, ls_cmd_export, ls_cmd_generate, ls_cmd_help, ls_cmd_import, ls_cmd_run, ls_cmd_secret, ls_cmd_train;
 
 /* --- commands.c: all of them, in the order of `lockstep --help` */
-extern const ls_cmd *const ls_cmds[]; /* NULL-ended */
-const ls_cmd *ls_cli_find(const char *name); /* NULL: there is none */
+extern const ls_cmd *const ls_cmds[]; /* NULL-ended; main.c hands them on */
+
+/* --- cli.c: what commands share */
+int ls_cli_run(ls_cmd_list all, const ls_cmd *cmd, int argc, char **argv);
+const ls_cmd *ls_cli_find(ls_cmd_list all, const char *name); /* NULL: there is none */
 /* The nearest name, or NULL. */
-const char *ls_cli_near(const char *name);
+const char *ls_cli_near(ls_cmd_list all, const char *name);
 /* The words that can stand first after the name ("ls", "verify"), from the usage; how many, at most `most`. Each ends
  * at a blank, '|' or the end. */
 int ls_cli_words(const ls_cmd *cmd, const char **word, int most);
@@ -34,7 +42,7 @@ size_t ls_cli_word_bytes(const char *word);
 /* "lockstep coll: error[invalid]: <last error>" on stderr; returns the exit code of s. */
 int ls_cli_fail(const char *cmd, ls_status s);
 /* What `lockstep --help` says. */
-void ls_cli_overview(ls_text *out);
+void ls_cli_overview(ls_cmd_list all, ls_text *out);
 
 /* --- help.c */
 /* --help of a subcommand, from its table; returns 0. On a terminal a command with sections shows their names. */
@@ -43,10 +51,10 @@ int ls_cli_help(const ls_cmd *cmd);
 int ls_cli_help_section(const ls_cmd *cmd, const char *section);
 /* Manual pages as scdoc reads them: a command's, and that of lockstep. */
 void ls_cli_scdoc(const ls_cmd *cmd, ls_text *out);
-void ls_cli_scdoc_overview(ls_text *out);
+void ls_cli_scdoc_overview(ls_cmd_list all, ls_text *out);
 
 /* --- completion.c */
 /* A script for "bash", "zsh" or "fish" that completes commands, options and their values. LS_USAGE: another shell. */
-ls_status ls_cli_completion(const char *shell, ls_text *out);
+ls_status ls_cli_completion(ls_cmd_list all, const char *shell, ls_text *out);
 
 #endif

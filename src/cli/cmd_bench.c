@@ -11,7 +11,7 @@
 
 #define AT(field) offsetof(ls_bench_opts, field)
 static const ls_opt table[] = {
-    { "ranks", LS_OPT_INT, AT(ranks), "2", "1..64", "ranks to start, unless a launcher did", 'g', "ngpus" },
+    { "ranks", LS_OPT_INT, AT(ranks), "2", "1..256", "ranks to start, unless a launcher did", 'g', "ngpus" },
     { "minbytes", LS_OPT_BYTES, AT(min_bytes), "8", "0..16TiB", "smallest size", 'b', NULL },
     { "maxbytes", LS_OPT_BYTES, AT(max_bytes), "128M", "0..16TiB", "largest size", 'e', NULL },
     { "stepbytes", LS_OPT_BYTES, AT(step_bytes), "1M", "1..16TiB", "from size to size, where no factor is given", 'i', NULL },
@@ -33,7 +33,7 @@ static const ls_opt table[] = {
     { "timeout", LS_OPT_TIME, AT(timeout), "30s", "1ms..24h", "silence of a rank that ends the run", 'T', NULL },
     { "report_timestamps", LS_OPT_BOOL, AT(timestamps), "false", NULL, "when each row was measured", 'S', NULL },
     { "unalign", LS_OPT_INT, AT(unalign), "0", "0..1024", "elements by which buffers miss their alignment", 'u', NULL },
-    { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm, tcp or mixed", 0, NULL },
+    { "transport", LS_OPT_STRING, AT(transport), "shm", ls_transport_choices, "how messages travel, or fault:<one of them>", 0, NULL },
     { "backend", LS_OPT_CHOICE, AT(backend), "sched", "sched|mpi", "who carries them out; mpi: the MPI library, under mpirun", 0, NULL },
     { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size; those that serve: lockstep coll --list", 0, NULL },
     { "touch", LS_OPT_BOOL, AT(touch), "false", NULL, "data are rewritten before and read after each operation, untimed", 0, NULL },
@@ -43,8 +43,8 @@ static const ls_opt table[] = {
     { "trials", LS_OPT_INT, AT(trials), "1", "1..99", "measure each row so often and show the median", 0, NULL },
     { "trial_time", LS_OPT_TIME, AT(trial_time), "0", "0..1h", "as many operations a trial as take so long, instead of --iters", 0, NULL },
     { "ping_pong", LS_OPT_BOOL, AT(ping_pong), "false", NULL, "sendrecv there and back between 2 ranks; the time is half of it", 0, NULL },
-    { "wire", LS_OPT_CHOICE, AT(wire), "f32", "f32|bf16", "how float sums of all_reduce travel on tcp and mixed (comm.wire)", 0, NULL },
-    { "checksums", LS_OPT_BOOL, AT(checksums), "true", NULL, "of frames, on tcp (comm.check)", 0, NULL },
+    { "wire", LS_OPT_CHOICE, AT(wire), "f32", "f32|bf16", "how float sums of all_reduce travel over connections (comm.wire)", 0, NULL },
+    { "checksums", LS_OPT_BOOL, AT(checksums), "true", NULL, "of frames, over connections (comm.check)", 0, NULL },
     { "count", LS_OPT_BOOL, AT(count), "false", NULL, "bytes that each rank moved, beside the formula of the algorithm", 0, NULL },
     { "fit", LS_OPT_BOOL, AT(fit), "false", NULL, "latency and bandwidth (alpha, beta) that fit the rows, with residuals", 0, NULL },
     { "csv", LS_OPT_BOOL, AT(csv), "false", NULL, "rows for a program to read, instead of the table", 0, NULL },
@@ -72,19 +72,22 @@ static ls_status read_collective(const char *name, ls_coll *out)
 /* What would do nothing for the collective, its transport or the way rows are printed. A default asks for nothing. */
 static ls_status check_given(const ls_opts *opts, const ls_bench_opts *o)
 {
-    const bool wire = strcmp(o->transport, "shm") != 0 && strcmp(o->transport, "self") != 0;
+    const bool wire = ls_transport_reads(o->transport, "comm.wire"), frames = ls_transport_reads(o->transport, "comm.check");
+    char wires[160] = "--transport ", framed[160] = "--transport ";
     const bool table_or_json = !o->csv || (o->json && *o->json);
     const struct { const char *flag; bool applies; const char *belongs, *found; } rule[] = {
         { "counts", ls_bench_has_shares(o->coll), "collectives of shares", ls_coll_name(o->coll) },
         { "wire", o->coll == LS_ALL_REDUCE, "all_reduce", ls_coll_name(o->coll) },
-        { "wire", wire, "--transport tcp and mixed", o->transport },
-        { "checksums", wire, "--transport tcp and mixed", o->transport },
+        { "wire", wire, wires, o->transport },
+        { "checksums", frames, framed, o->transport },
         { "per_iter_skip", o->per_iter, "--per_iter_timing", "it is not given" },
         { "per_iter_timing", table_or_json, "the table and its JSON file", "--csv" },
         { "report_timestamps", !o->csv, "the table", "--csv" },
         { "count", table_or_json, "the table and its JSON file", "--csv" },
         { "fit", table_or_json, "the table and its JSON file", "--csv" },
     };
+    (void)ls_transport_names("comm.wire", wires + strlen(wires), sizeof wires - strlen(wires));
+    (void)ls_transport_names("comm.check", framed + strlen(framed), sizeof framed - strlen(framed));
     for (size_t i = 0; i < sizeof rule / sizeof *rule; i++)
         if (!rule[i].applies && !ls_opts_is_default(opts, rule[i].flag))
             return ls_fail(LS_USAGE, "--%s belongs to %s, here is %s: leave it out", rule[i].flag, rule[i].belongs, rule[i].found);
@@ -109,11 +112,21 @@ static ls_status check_algo(const ls_bench_opts *o)
     return LS_OK;
 }
 
+static ls_status no_transport(const char *name)
+{
+    const char *known[32];
+    char names[128];
+    size_t n = 0;
+    for (; ls_transports[n] && n < 32; n++) known[n] = ls_transports[n]->name;
+    const char *near = ls_nearest(name, known, n);
+    return near ? ls_fail(LS_USAGE, "no transport named '%s'; did you mean '%s'?", name, near)
+                : ls_fail(LS_USAGE, "no transport named '%s': expected one of %s", name, ls_transport_names(NULL, names, sizeof names));
+}
+
 /* What ranges cannot say. */
 static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
 {
     int d0, d1, op0, op1;
-    const char *wires[] = { "self", "shm", "tcp", "mixed" };
     (void)ls_bench_dtypes(o->dtype, &d0, &d1); /* a choice: one of them */
     (void)ls_bench_ops(o->op, &op0, &op1);
     bool integers = d0 == d1 && (d0 == LS_I32 || d0 == LS_I64 || d0 == LS_U8);
@@ -139,11 +152,7 @@ static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
         return ls_fail(LS_USAGE, "no algorithm named '%s'%s%s%s", o->algo, near ? "; did you mean '" : "; ", near ? near : "lockstep coll --list",
                        near ? "'?" : " names them");
     }
-    if (!ls_transport_find(o->transport) && strncmp(o->transport, "fault:", 6) != 0) {
-        const char *near = ls_nearest(o->transport, wires, 4);
-        return ls_fail(LS_USAGE, "no transport named '%s'; %s%s%s", o->transport, near ? "did you mean '" : "shm, tcp and mixed are there",
-                       near ? near : "", near ? "'?" : "");
-    }
+    if (!ls_transport_find(o->transport)) return no_transport(o->transport);
     LS_TRY(check_given(opts, o));
     return check_algo(o);
 }

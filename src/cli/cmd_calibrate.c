@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "group/calibrate.h"
 #include "lockstep/lockstep.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 
 typedef struct options {
     const char *output;

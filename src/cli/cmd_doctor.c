@@ -14,11 +14,11 @@
 #include "data/sets.h"
 #include "group/backend.h"
 #include "lockstep/lockstep.h"
-#include "net/job_env.h"
+#include "meet/job_env.h"
 #include "tensor/gemm.h"
 #include "tensor/gemm_tile.h"
 #include "tensor/threads.h"
-#include "train/peak.h"
+#include "report/peak.h"
 
 #define PEAK_S 1.0 /* of products, of each type and number of threads */
 

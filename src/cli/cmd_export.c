@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "lockstep/data.h"
 #include "lockstep/hf.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 
 typedef struct options {
     const char *out, *dtype;

@@ -67,11 +67,11 @@ static bool explain_word(const char *topic)
     return false;
 }
 
-static int unknown(const char *topic)
+static int unknown(ls_cmd_list all, const char *topic)
 {
     ls_text pages = { 0 };
     ls_install_list("docs", ".md", &pages);
-    const char *near = ls_cli_near(topic);
+    const char *near = ls_cli_near(all, topic);
     const int code = ls_cli_fail("help", ls_fail(LS_USAGE, "no topic '%s'%s%s%s; there are the commands of `lockstep --help`, status names of "
                                                            "messages, and pages:%s", topic, near ? ": did you mean '" : "",
                                                  near ? near : "", near ? "'?" : "", pages.n ? pages.p : " none is installed"));
@@ -79,35 +79,35 @@ static int unknown(const char *topic)
     return code;
 }
 
-static int show(const char *topic, const char *section)
+static int show(ls_cmd_list all, const char *topic, const char *section)
 {
     char flag[] = "--help";
-    const ls_cmd *cmd = ls_cli_find(topic);
+    const ls_cmd *cmd = ls_cli_find(all, topic);
     if (cmd && section) return ls_cli_help_section(cmd, section);
-    if (cmd) return cmd->run(2, (char *[]){ (char *)cmd->name, flag, NULL });
+    if (cmd) return ls_cli_run(all, cmd, 2, (char *[]){ (char *)cmd->name, flag, NULL });
     if (section) return ls_cli_fail("help", ls_fail(LS_USAGE, "'%s' is no command, and only a command has sections", topic));
     if (explain_word(topic)) return 0;
     ls_text page = { 0 };
     const bool found = read_page(topic, &page);
     if (found) fputs(ls_text_str(&page), stdout);
     ls_text_free(&page);
-    return found ? 0 : unknown(topic);
+    return found ? 0 : unknown(all, topic);
 }
 
-static int scdoc(const char *name)
+static int scdoc(ls_cmd_list all, const char *name)
 {
     ls_text out = { 0 };
-    const ls_cmd *cmd = name ? ls_cli_find(name) : NULL;
+    const ls_cmd *cmd = name ? ls_cli_find(all, name) : NULL;
     if (name && !cmd) return ls_cli_fail("help", ls_fail(LS_USAGE, "--scdoc: no command '%s'", name));
     if (cmd) ls_cli_scdoc(cmd, &out);
-    else ls_cli_scdoc_overview(&out);
+    else ls_cli_scdoc_overview(all, &out);
     const ls_status st = ls_text_status(&out);
     fputs(ls_text_str(&out), stdout);
     ls_text_free(&out);
     return st < 0 ? ls_cli_fail("help", st) : 0;
 }
 
-static int run(int argc, char **argv)
+static int run(ls_cmd_list all, int argc, char **argv)
 {
     options o = { 0 };
     ls_opts *opts = NULL;
@@ -122,12 +122,12 @@ static int run(int argc, char **argv)
     } else if (o.help) {
         code = ls_cli_help(&ls_cmd_help);
     } else if (o.scdoc) {
-        code = scdoc(topic);
+        code = scdoc(all, topic);
     } else if (topic) {
-        code = show(topic, n > 1 ? ls_opts_positional(opts, 1) : NULL);
+        code = show(all, topic, n > 1 ? ls_opts_positional(opts, 1) : NULL);
     } else {
         ls_text text = { 0 };
-        ls_cli_overview(&text);
+        ls_cli_overview(all, &text);
         fputs(ls_text_str(&text), stdout);
         ls_text_free(&text);
     }
@@ -141,5 +141,5 @@ const ls_cmd ls_cmd_help = {
     .usage = "lockstep help [TOPIC [SECTION]]",
     .example = "lockstep help train optim\n  lockstep help rank-hung\n  lockstep help formats",
     LS_CMD_OPTS(table),
-    .run = run,
+    .run_with = run,
 };

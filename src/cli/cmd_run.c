@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "lockstep/launch.h"
-#include "net/address.h"
+#include "meet/address.h"
 
 #define DEFAULT_PORT 29500 /* torchrun's */
 
@@ -155,13 +155,13 @@ static ls_status count_ranks(const char *text, int *out)
                        "--nproc-per-node %s: this build drives no GPU; give a number, or cpu for one rank per core", text);
     if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
         *out = ls_env_get()->cpus();
-        if (*out > LS_MAX_RANKS) *out = LS_MAX_RANKS;
+        if (*out > LS_HOST_MOST_RANKS) *out = LS_HOST_MOST_RANKS;
         return LS_OK;
     }
     char *end;
     long n = strtol(text, &end, 10);
-    if (end == text || *end || n < 1 || n > LS_MAX_RANKS)
-        return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': expected 1 to %d, auto or cpu", text, LS_MAX_RANKS);
+    if (end == text || *end || n < 1 || n > LS_HOST_MOST_RANKS)
+        return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': expected 1 to %d, auto or cpu", text, LS_HOST_MOST_RANKS);
     *out = (int)n;
     return LS_OK;
 }
@@ -245,7 +245,7 @@ static ls_status check_machines(const run_config *c, ls_launch_opts *o, char hos
     if (most > least)
         return ls_fail(LS_UNSUPPORTED, "--nnodes %.40s: this version does not change the number of machines; give N",
                        c->nnodes);
-    if (least > LS_MAX_RANKS) return ls_fail(LS_USAGE, "--nnodes %ld: at most %d", least, LS_MAX_RANKS);
+    if (least > LS_WORLD_MOST_RANKS) return ls_fail(LS_USAGE, "--nnodes %ld: at most %d", least, LS_WORLD_MOST_RANKS);
     if (c->node_rank >= least)
         return ls_fail(LS_USAGE, "--node-rank %lld of --nnodes %ld: expected 0 to %ld", (long long)c->node_rank, least,
                        least - 1);
@@ -313,13 +313,13 @@ static int launch(const ls_opts *opts, const run_config *c, const char *prefix, 
     return st < 0 ? ls_cli_fail("run", st) : result.exit_code;
 }
 
-static int print_completion(const char *shell)
+static int print_completion(ls_cmd_list all, const char *shell)
 {
     char *words[] = { "completion", (char *)shell, NULL }; /* only read */
-    return ls_cmd_completion.run(2, words);
+    return ls_cli_run(all, ls_cli_find(all, words[0]), 2, words);
 }
 
-static int run(int argc, char **argv)
+static int run(ls_cmd_list all, int argc, char **argv)
 {
     run_config c;
     ls_opts *o;
@@ -331,7 +331,7 @@ static int run(int argc, char **argv)
     if (st == LS_OK) st = read_environment(o);
     int code = st < 0   ? ls_cli_fail("run", st)
                : c.help ? ls_cli_help(&ls_cmd_run)
-               : *c.print_completion ? print_completion(c.print_completion)
+               : *c.print_completion ? print_completion(all, c.print_completion)
                         : launch(o, &c, prefix, argv + rest, argc - rest);
     ls_opts_destroy(o);
     return code;
@@ -343,5 +343,5 @@ const ls_cmd ls_cmd_run = {
     .usage = "lockstep run [flags] [--] PROGRAM ARGS...",
     .example = "lockstep run -n 2 ddp.py --epochs 3",
     LS_CMD_OPTS(table),
-    .run = run,
+    .run_with = run,
 };

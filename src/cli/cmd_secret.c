@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "net/secret.h"
+#include "meet/secret.h"
 
 #define DEFAULT_FILE "lockstep.secret"
 

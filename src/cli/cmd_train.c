@@ -10,7 +10,7 @@
 #include "lockstep/launch.h"
 #include "train/config.h"
 #include "train/memory.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 #include "train/source.h"
 #include "train/trainer.h"
 #include "train/watch.h"
@@ -53,6 +53,9 @@ static void answer_for_ranks(const ls_launch_result *r)
 /* Another launcher started these ranks: flags that only a launcher can follow must be given to that one. */
 static ls_status check_started(const ls_train_config *c)
 {
+    if (strcmp(c->ranks_as, "threads") == 0)
+        return ls_fail(LS_USAGE, "--ranks-as threads: a launcher has started this rank, and it is a process: leave the flag out, or "
+                       "start `lockstep train` without a launcher");
     const char *local = getenv("LOCAL_WORLD_SIZE"), *events = getenv("LOCKSTEP_EVENTS"), *logs = getenv("LOCKSTEP_LOG_DIR");
     /* auto is no number here: a rank that is bound sees its own cores only */
     const int nproc = ls_train_nproc_auto(c) ? 0 : ls_train_nproc(c);
@@ -141,6 +144,15 @@ static int dry_run(const ls_train_config *c)
     return st < 0 ? ls_cli_fail("train", st) : 0;
 }
 
+static int train_threads(const ls_train_config *c, ls_opts *o, int nproc)
+{
+    ls_train_result result;
+    ls_status st = ls_train_threads_check(c);
+    if (st == LS_OK) st = ls_trainer_check(c, nproc);
+    if (st == LS_OK) st = ls_train_threads(c, o, nproc, &result);
+    return st < 0 ? ls_cli_fail("train", st) : 0;
+}
+
 static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
 {
     const int nproc = ranks(c);
@@ -154,6 +166,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
         if (!c->eval_only && (st = ls_rundir_check(c->run.dir)) < 0) return ls_cli_fail("train", st);
+        if (strcmp(c->ranks_as, "threads") == 0) return train_threads(c, o, nproc);
         /* mpi wants mpirun: joining says so */
         const bool watched = *c->events || *c->log_dir; /* the launcher writes them, for a single rank too */
         if ((nproc > 1 || watched) && strcmp(c->comm.backend, "mpi") != 0) {
@@ -231,5 +244,6 @@ const ls_cmd ls_cmd_train = {
     .sections = sections,
     .opts = ls_train_opts,
     .nopts = &ls_train_nopts,
+    .readers = ls_train_readers,
     .run = run,
 };

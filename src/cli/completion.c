@@ -14,7 +14,7 @@ static kind kind_of(const ls_opt *row)
     switch (row->type) {
     case LS_OPT_BOOL: return SWITCH;
     case LS_OPT_CHOICE: return CHOICE;
-    case LS_OPT_STRING: return ANY_FILE; /* or a word of its own, which a file's name does not hinder */
+    case LS_OPT_STRING: return row->range ? CHOICE : ANY_FILE; /* or a word of its own: no name of a file hinders it */
     default: return OTHER;
     }
 }
@@ -43,6 +43,16 @@ static void quoted(ls_text *out, const char *s, const char *quote, const char *m
     }
 }
 
+/* What an option is for, quoted. */
+static void purpose(ls_text *out, const ls_cmd *cmd, const ls_opt *row, const char *quote, const char *more)
+{
+    ls_text words = { 0 };
+    ls_opt_say(row, cmd->readers, &words);
+    quoted(out, ls_text_str(&words), quote, more);
+    out->failed = out->failed || words.failed;
+    ls_text_free(&words);
+}
+
 /* --- bash ------------------------------------------------------------------------------------ */
 
 /* case patterns of one kind of option: 'train --optim.name'|'train -x' */
@@ -52,10 +62,10 @@ static void bash_patterns(ls_text *out, const ls_cmd *cmd, const ls_opt *row, bo
     if (row->short_name) ls_text_add(out, " | '%s -%c'", cmd->name, row->short_name);
 }
 
-static void bash_values(ls_text *out, kind what, const char *action)
+static void bash_values(ls_cmd_list all, ls_text *out, kind what, const char *action)
 {
     bool first = true;
-    for (const ls_cmd *const *cmd = ls_cmds; *cmd; cmd++)
+    for (ls_cmd_list cmd = all; *cmd; cmd++)
         for (size_t i = 0; i < count(*cmd); i++) {
             const ls_opt *row = &(*cmd)->opts[i];
             if (kind_of(row) != what) continue;
@@ -131,12 +141,12 @@ static const char bash_end[] =
     "}\n"
     "complete -F _lockstep lockstep\n";
 
-static void bash(ls_text *out)
+static void bash(ls_cmd_list all, ls_text *out)
 {
     ls_text_add(out, "%s", bash_front);
-    bash_values(out, ANY_FILE, "kind=file");
-    bash_values(out, OTHER, "kind=any");
-    for (const ls_cmd *const *cmd = ls_cmds; *cmd; cmd++)
+    bash_values(all, out, ANY_FILE, "kind=file");
+    bash_values(all, out, OTHER, "kind=any");
+    for (ls_cmd_list cmd = all; *cmd; cmd++)
         for (size_t i = 0; i < count(*cmd); i++) {
             const ls_opt *row = &(*cmd)->opts[i];
             if (kind_of(row) != CHOICE) continue;
@@ -147,9 +157,9 @@ static void bash(ls_text *out)
             ls_text_add(out, "' ;;\n");
         }
     ls_text_add(out, "%s", bash_middle);
-    for (const ls_cmd *const *cmd = ls_cmds; *cmd; cmd++) ls_text_add(out, "%s%s", cmd == ls_cmds ? "" : " ", (*cmd)->name);
+    for (ls_cmd_list cmd = all; *cmd; cmd++) ls_text_add(out, "%s%s", cmd == all ? "" : " ", (*cmd)->name);
     ls_text_add(out, "%s", bash_back);
-    for (const ls_cmd *const *cmd = ls_cmds; *cmd; cmd++) {
+    for (ls_cmd_list cmd = all; *cmd; cmd++) {
         ls_text_add(out, "    %s)\n        first='", (*cmd)->name);
         words(out, *cmd);
         ls_text_add(out, "'\n        options='");
@@ -161,7 +171,7 @@ static void bash(ls_text *out)
 
 /* --- zsh ------------------------------------------------------------------------------------- */
 
-static void zsh_option(ls_text *out, const ls_opt *row)
+static void zsh_option(ls_text *out, const ls_cmd *cmd, const ls_opt *row)
 {
     const kind what = kind_of(row);
     if (row->short_name) ls_text_add(out, "        '(-%c --%s)'{-%c,--%s", row->short_name, row->name, row->short_name, row->name);
@@ -169,7 +179,7 @@ static void zsh_option(ls_text *out, const ls_opt *row)
     if (what != SWITCH) ls_text_add(out, "%s", row->short_name ? "=}" : "=");
     else if (row->short_name) ls_text_add(out, "}");
     ls_text_add(out, "%s[", row->short_name ? "'" : "");
-    quoted(out, row->help ? row->help : "", "'\\''", "[]\\");
+    purpose(out, cmd, row, "'\\''", "[]\\");
     ls_text_add(out, "]");
     if (what != SWITCH) ls_text_add(out, ":%s:", ls_opt_placeholder(row->type) + 1);
     if (what == CHOICE) {
@@ -182,21 +192,21 @@ static void zsh_option(ls_text *out, const ls_opt *row)
     ls_text_add(out, "' \\\n");
 }
 
-static void zsh(ls_text *out)
+static void zsh(ls_cmd_list all, ls_text *out)
 {
     ls_text_add(out, "#compdef lockstep\n# zsh completion for lockstep, as `lockstep completion zsh` prints it.\n\n_lockstep() {\n"
                      "    local -a commands=(\n");
-    for (const ls_cmd *const *cmd = ls_cmds; *cmd; cmd++) {
+    for (ls_cmd_list cmd = all; *cmd; cmd++) {
         ls_text_add(out, "        '%s:", (*cmd)->name);
         quoted(out, (*cmd)->summary, "'\\''", ":\\");
         ls_text_add(out, "'\n");
     }
     ls_text_add(out, "    )\n    if (( CURRENT == 2 )); then\n        _describe command commands\n        return\n    fi\n"
                      "    shift words\n    (( CURRENT-- ))\n    case $words[1] in\n");
-    for (const ls_cmd *const *cmd = ls_cmds; *cmd; cmd++) {
+    for (ls_cmd_list cmd = all; *cmd; cmd++) {
         const char *word[MOST_WORDS];
         ls_text_add(out, "    %s)\n        _arguments \\\n", (*cmd)->name);
-        for (size_t i = 0; i < count(*cmd); i++) zsh_option(out, &(*cmd)->opts[i]);
+        for (size_t i = 0; i < count(*cmd); i++) zsh_option(out, *cmd, &(*cmd)->opts[i]);
         if (strcmp((*cmd)->name, "run") == 0) {
             ls_text_add(out, "        '(-)1:program:_command_names -e' '*::argument:_normal' ;;\n");
         } else if (strcmp((*cmd)->name, "train") == 0) {
@@ -216,15 +226,15 @@ static void zsh(ls_text *out)
 
 /* --- fish ------------------------------------------------------------------------------------ */
 
-static void fish(ls_text *out)
+static void fish(ls_cmd_list all, ls_text *out)
 {
     ls_text_add(out, "# fish completion for lockstep, as `lockstep completion fish` prints it.\n");
-    for (const ls_cmd *const *cmd = ls_cmds; *cmd; cmd++) {
+    for (ls_cmd_list cmd = all; *cmd; cmd++) {
         ls_text_add(out, "complete -c lockstep -n __fish_use_subcommand -f -a %s -d '", (*cmd)->name);
         quoted(out, (*cmd)->summary, "\\'", "\\");
         ls_text_add(out, "'\n");
     }
-    for (const ls_cmd *const *cmd = ls_cmds; *cmd; cmd++) {
+    for (ls_cmd_list cmd = all; *cmd; cmd++) {
         const char *word[MOST_WORDS], *name = (*cmd)->name;
         const bool train = strcmp(name, "train") == 0, help = strcmp(name, "help") == 0;
         if (train || help || ls_cli_words(*cmd, word, MOST_WORDS) > 0) {
@@ -245,17 +255,17 @@ static void fish(ls_text *out)
                 ls_text_add(out, "'");
             }
             ls_text_add(out, " -d '");
-            quoted(out, row->help ? row->help : "", "\\'", "\\");
+            purpose(out, *cmd, row, "\\'", "\\");
             ls_text_add(out, "'\n");
         }
     }
 }
 
-ls_status ls_cli_completion(const char *shell, ls_text *out)
+ls_status ls_cli_completion(ls_cmd_list all, const char *shell, ls_text *out)
 {
-    if (strcmp(shell, "bash") == 0) bash(out);
-    else if (strcmp(shell, "zsh") == 0) zsh(out);
-    else if (strcmp(shell, "fish") == 0) fish(out);
+    if (strcmp(shell, "bash") == 0) bash(all, out);
+    else if (strcmp(shell, "zsh") == 0) zsh(all, out);
+    else if (strcmp(shell, "fish") == 0) fish(all, out);
     else return ls_fail(LS_USAGE, "no completions for '%s': expected bash, zsh or fish", shell);
     return LS_OK;
 }

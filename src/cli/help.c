@@ -13,7 +13,7 @@ static size_t count(const ls_cmd *cmd) { return cmd->nopts ? *cmd->nopts : 0; }
 static int print(const ls_cmd *cmd, const char *section, const ls_help_index *index)
 {
     const ls_help h = { .usage = cmd->usage, .summary = cmd->summary, .example = cmd->example, .section = section,
-                        .index = index, .width = ls_help_width() };
+                        .index = index, .readers = cmd->readers, .width = ls_help_width() };
     char *text = ls_opts_help_of(cmd->opts, count(cmd), &h);
     if (!text) return ls_cli_fail(cmd->name, ls_fail(LS_NO_MEMORY, "the text of --help"));
     fputs(text, stdout);
@@ -52,7 +52,7 @@ static void literal(ls_text *out, const char *s)
         else ls_text_add(out, "\\%c", *s);
 }
 
-static void option(ls_text *out, const ls_opt *row, bool config)
+static void option(ls_text *out, const ls_cmd *cmd, const ls_opt *row, bool config)
 {
     ls_text words = { 0 };
     if (row->short_name) ls_text_add(out, "*-%c*, ", row->short_name);
@@ -62,7 +62,7 @@ static void option(ls_text *out, const ls_opt *row, bool config)
     ls_text_add(out, "*");
     const char *value = ls_opt_placeholder(row->type);
     if (*value) ls_text_add(out, " _%s_", value + 1);
-    ls_opt_describe(row, config, &words);
+    ls_opt_describe(row, config, cmd->readers, &words);
     ls_text_add(out, "\n\t");
     literal(out, ls_text_str(&words));
     ls_text_add(out, "\n\n");
@@ -80,7 +80,7 @@ static void options(ls_text *out, const ls_cmd *cmd)
         if (dot) snprintf(section, sizeof section, "%.*s", (int)(dot - name), name);
         if (dotted) ls_text_add(out, "## %s\n\n", dot ? section : "flags of the command line");
         for (size_t k = i; k < count(cmd); k++)
-            if (ls_opt_in_section(&cmd->opts[k], section)) option(out, &cmd->opts[k], !dotted || dot);
+            if (ls_opt_in_section(&cmd->opts[k], section)) option(out, cmd, &cmd->opts[k], !dotted || dot);
     }
 }
 
@@ -110,11 +110,11 @@ void ls_cli_scdoc(const ls_cmd *cmd, ls_text *out)
     ls_text_add(out, "```\n\n# SEE ALSO\n\n*lockstep*(1)\n");
 }
 
-void ls_cli_scdoc_overview(ls_text *out)
+void ls_cli_scdoc_overview(ls_cmd_list all, ls_text *out)
 {
     title(out, "lockstep", "distributed training on CPUs");
     ls_text_add(out, "*lockstep* _COMMAND_ \\[options\\]++\n*lockstep* *--help*++\n*lockstep* *--version*, *-V*\n\n# COMMANDS\n\n");
-    for (const ls_cmd *const *cmd = ls_cmds; *cmd; cmd++) {
+    for (ls_cmd_list cmd = all; *cmd; cmd++) {
         ls_text_add(out, "*lockstep-%s*(1)\n\t", (*cmd)->name);
         literal(out, (*cmd)->summary);
         ls_text_add(out, "\n\n");

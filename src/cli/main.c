@@ -8,7 +8,7 @@
 static void overview(FILE *to)
 {
     ls_text text = { 0 };
-    ls_cli_overview(&text);
+    ls_cli_overview(ls_cmds, &text);
     fputs(ls_text_str(&text), to);
     ls_text_free(&text);
 }
@@ -35,9 +35,9 @@ int main(int argc, char **argv)
         printf("lockstep %s\n", ls_version());
         return flushed("--version", 0);
     }
-    const ls_cmd *cmd = ls_cli_find(name);
-    if (cmd) return flushed(name, cmd->run(argc - 1, argv + 1));
-    const char *near = ls_cli_near(name);
+    const ls_cmd *cmd = ls_cli_find(ls_cmds, name);
+    if (cmd) return flushed(name, ls_cli_run(ls_cmds, cmd, argc - 1, argv + 1));
+    const char *near = ls_cli_near(ls_cmds, name);
     fprintf(stderr, "lockstep: error[usage]: no command named '%s'%s%s%s; `lockstep --help` lists them\n", name,
             near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
     return ls_status_exit_code(LS_USAGE);

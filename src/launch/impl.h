@@ -8,10 +8,10 @@
 #include "base/text.h"
 #include "launch/events.h"
 #include "lockstep/launch.h"
-#include "net/address.h"
-#include "net/agent.h"
-#include "net/page.h"
-#include "net/store.h"
+#include "meet/address.h"
+#include "meet/agent.h"
+#include "meet/page.h"
+#include "meet/store.h"
 
 #define LS_LAUNCH_SIGNALS "SIGTERM,SIGINT,SIGHUP,SIGQUIT" /* torchrun's */
 #define LS_TAIL_LINES 20       /* of a rank's stderr, kept for the report */
@@ -80,7 +80,7 @@ typedef struct ls_stream {
  * "3", or "0:1,1:2" for single ranks. LS_USAGE names the flag. */
 ls_status ls_logs_parse(const char *flag, const char *text, int nproc, uint8_t *which);
 /* "0,2" into a mask; NULL or "": every rank. */
-ls_status ls_logs_filter(const char *text, int nproc, uint64_t *mask);
+ls_status ls_logs_filter(const char *text, int nproc, ls_rank_set *shown);
 /* The prefix of a rank's teed lines: `form` with ${role_name}, ${local_rank}, ${rank} and ${hostname} filled in, and "$$"
  * for a dollar; NULL: "[${role_name}${local_rank}]:". *out is malloc'd. */
 ls_status ls_logs_prefix(const char *form, const char *role, int local_rank, int rank, char **out);
@@ -113,6 +113,7 @@ const char *ls_tail_line(const ls_tail *t, unsigned i, char out[LS_TAIL_BYTES]);
 typedef struct ls_job_rank {
     int pid, pidfd;         /* pidfd -1: none, ended or not supported */
     bool alive, started;
+    bool was_alive;         /* when we last looked */
     bool own_group;
     bool joined;            /* its slot in the world page was in use when it ended */
     bool told;              /* we sent it a signal to end */
@@ -146,14 +147,13 @@ typedef struct ls_job {
 
     int nnodes, world;      /* hosts; ranks on all of them */
     int first;              /* rank of the world of our rank 0: those of a host follow one another */
-    ls_job_node node[LS_MAX_RANKS];
+    ls_job_node *node;      /* owned, [nnodes]; nproc 0: it has not come yet */
     char node0[LS_ADDRESS_BYTES + 8]; /* "addr:port" of node 0's store; "": one host */
     char address[LS_ADDRESS_BYTES], listen[LS_ADDRESS_BYTES]; /* our own, and where our ranks listen */
     ls_agent *agent;        /* owned: our link to node 0; NULL: that is us */
     uint8_t job[LS_DOOR_JOB_BYTES];
 
     ls_world_page *page;
-    size_t page_bytes;
     int page_fd, secret_fd, signal_fd, events_fd;
     char store_name[64];
     uint8_t secret[LS_SECRET_BYTES];
@@ -161,9 +161,9 @@ typedef struct ls_job {
     uint64_t rejected, rejected_ns; /* strangers reported so far, and when */
 
     ls_console out, err;
-    uint8_t redirect[LS_MAX_RANKS], tee[LS_MAX_RANKS];
+    uint8_t *redirect, *tee; /* owned, [o->nproc] */
     ls_copy copy[2];        /* of stdout and stderr */
-    uint64_t shown;         /* ranks whose output reaches the console */
+    ls_rank_set shown;      /* owned: our ranks whose output reaches the console */
     char *dir;              /* owned: <log_dir>/<run-id>_<random>; NULL: none */
 
     ls_job_rank *rank;      /* owned, o->nproc of them */
@@ -185,6 +185,11 @@ typedef struct ls_job {
     char message[LS_ERROR_BYTES];
 } ls_job;
 
+/* job.c: whether rank r has a place in the world: programs that are not ours never do. */
+bool ls_job_joined(const ls_job *j, int r);
+/* job.c: what rank 0 has saved, as ls_saved_text has it. */
+const char *ls_job_saved(const ls_job *j, char *buf, size_t n);
+const char *ls_signal_name(int sig); /* job.c: "SIGKILL"; "signal" when unknown */
 /* nodes.c: meets the launchers of the other hosts; fills in everything about them, and the page and the store, which
  * a job on one host has by itself. LS_JOIN_TIMEOUT names the nodes that did not come. */
 ls_status ls_job_meet(ls_job *j);
@@ -195,14 +200,9 @@ void ls_job_part(ls_job *j);
 ls_status ls_job_spawn(ls_job *j, int r);
 /* watch.c: the event loop, until no rank is left. */
 void ls_job_watch(ls_job *j);
-/* Sends sig to every rank that is alive, with all its descendants in its process group. */
+/* watch.c: sends sig to every rank that is alive, with all its descendants in its process group. */
 void ls_job_signal(ls_job *j, int sig);
-/* Whether rank r has a place in the world: programs that are not ours never do. */
-bool ls_job_joined(const ls_job *j, int r);
 /* report.c: the exit code, and the report where there is something to report. */
 void ls_job_report(ls_job *j, ls_launch_result *out);
-/* report.c: what rank 0 has saved, as ls_saved_text has it. */
-const char *ls_job_saved(const ls_job *j, char *buf, size_t n);
-const char *ls_signal_name(int sig); /* "SIGKILL"; "signal" when unknown */
 
 #endif

@@ -104,11 +104,12 @@ static ls_status watch_signals(ls_job *j)
 static ls_status check(const ls_launch_opts *o)
 {
     if (!o->argv || !o->argv[0]) return ls_fail(LS_USAGE, "no program to run: lockstep run [flags] -- PROGRAM ARGS...");
-    if (o->nproc < 1 || o->nproc > LS_MAX_RANKS)
-        return ls_fail(LS_USAGE, "%d ranks: expected 1 to %d", o->nproc, LS_MAX_RANKS);
-    if (o->nnodes > 1 && (o->nnodes > LS_MAX_RANKS || o->node_rank < 0 || o->node_rank >= o->nnodes))
+    if (o->nproc < 1 || o->nproc > LS_HOST_MOST_RANKS)
+        return ls_fail(LS_USAGE, "%d ranks on this node: expected 1 to %d, since each maps the memory of all others", o->nproc,
+                       LS_HOST_MOST_RANKS);
+    if (o->nnodes > 1 && (o->nnodes > LS_WORLD_MOST_RANKS || o->node_rank < 0 || o->node_rank >= o->nnodes))
         return ls_fail(LS_USAGE, "node %d of %d: expected 0 to %d, of at most %d", o->node_rank, o->nnodes, o->nnodes - 1,
-                       LS_MAX_RANKS);
+                       LS_WORLD_MOST_RANKS);
     if (o->nnodes > 1 && (!o->master_addr || o->port == 0))
         return ls_fail(LS_USAGE, "a job of %d nodes needs the address and the port of node 0", o->nnodes);
     if (o->port < 0 || o->port > 65535)
@@ -224,7 +225,7 @@ static void destroy(ls_job *j)
     }
     ls_agent_leave(j->agent, env->mono_ns() + LEAVE_NS);
     ls_store_destroy(j->store);
-    if (j->page) env->unmap(j->page, j->page_bytes);
+    if (j->page) env->unmap(j->page, ls_page_bytes(j->world));
     int fds[] = { j->page_fd, j->secret_fd, j->signal_fd, j->events_fd };
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0) env->close_fd(fds[i]);
@@ -232,6 +233,10 @@ static void destroy(ls_job *j)
     ls_text_free(&j->err.pending);
     free(j->dir);
     free(j->rank);
+    free(j->node);
+    free(j->redirect);
+    free(j->tee);
+    ls_rank_set_free(&j->shown);
     ls_secret_wipe(j->secret, sizeof j->secret);
     free(j);
 }
@@ -247,17 +252,18 @@ static ls_status create(const ls_launch_opts *o, ls_job **out)
                    .culprit = -1, .nnodes = o->nnodes > 1 ? o->nnodes : 1,
                    .out = { .fd = 1, .terminal = ls_env_get()->isatty(1) },
                    .err = { .fd = 2, .terminal = ls_env_get()->isatty(2) } };
-    j->rank = calloc((size_t)o->nproc, sizeof *j->rank);
+    const size_t n = (size_t)o->nproc;
+    j->rank = calloc(n, sizeof *j->rank);
+    j->node = calloc((size_t)j->nnodes, sizeof *j->node);
+    j->redirect = calloc(n, 1);
+    j->tee = calloc(n, 1);
     for (int r = 0; j->rank && r < o->nproc; r++) {
         ls_job_rank *k = &j->rank[r];
         k->pidfd = k->error_fd = k->out.from = k->out.to = k->out.file = k->err.from = k->err.to = k->err.file = -1;
     }
     j->copy[0].file = j->copy[1].file = -1;
-    if (!j->rank) {
-        free(j);
-        return ls_fail(LS_NO_MEMORY, "a job of %d ranks", o->nproc);
-    }
-    *out = j;
+    *out = j; /* the caller destroys it, also on failure */
+    if (!j->rank || !j->node || !j->redirect || !j->tee) return ls_fail(LS_NO_MEMORY, "a job of %d ranks", o->nproc);
     return LS_OK;
 }
 

@@ -43,17 +43,19 @@ ls_status ls_logs_parse(const char *flag, const char *text, int nproc, uint8_t *
     return LS_OK;
 }
 
-ls_status ls_logs_filter(const char *text, int nproc, uint64_t *mask)
+ls_status ls_logs_filter(const char *text, int nproc, ls_rank_set *shown)
 {
-    *mask = UINT64_MAX;
-    if (!text || !*text) return LS_OK;
-    *mask = 0;
+    LS_TRY(ls_rank_set_create(nproc, shown));
+    if (!text || !*text) {
+        ls_rank_set_add_all(shown);
+        return LS_OK;
+    }
     for (const char *p = text; *p;) {
         int r = number(&p, nproc - 1);
         if (r < 0 || (*p && *p != ',') || (*p == ',' && !p[1]))
             return ls_fail(LS_USAGE, "--local-ranks-filter is '%s': expected ranks from 0 to %d, as 0,2", text,
                            nproc - 1);
-        *mask |= 1ull << r;
+        ls_rank_set_add(shown, r);
         if (*p == ',') p++;
     }
     return LS_OK;

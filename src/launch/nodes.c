@@ -1,7 +1,7 @@
 /* nodes.c -- the launchers of a job meet: how many ranks each has, and who is rank 0.
  *
  * Node 0's launcher serves the job's store over TCP, behind the door; the others come as agents
- * (net/agent.h), say how many ranks they have, and wait until all have. Ranks are numbered by node. A job on
+ * (meet/agent.h), say how many ranks they have, and wait until all have. Ranks are numbered by node. A job on
  * one machine has none of this: only its own page and store.
  */
 #include <stdio.h>
@@ -23,16 +23,7 @@ const char *ls_job_host(const ls_job *j, int rank)
 
 /* --- what every job has ----------------------------------------------------------------------- */
 
-static ls_status make_page(ls_job *j)
-{
-    const ls_env *env = ls_env_get();
-    j->page_bytes = ls_page_bytes(j->world);
-    j->page_fd = env->memfd("lockstep-page", j->page_bytes);
-    if (j->page_fd >= 0) j->page = env->map_shared(j->page_fd, j->page_bytes, true);
-    if (!j->page) return ls_fail(LS_NO_MEMORY, "no shared memory for the world page (%zu KiB)", j->page_bytes >> 10);
-    ls_page_format(j->page, j->world, LS_STORE_GENERATION);
-    return LS_OK;
-}
+static ls_status make_page(ls_job *j) { return ls_page_create(j->world, LS_STORE_GENERATION, &j->page, &j->page_fd); }
 
 /* Made here on one machine, read from the file on several; handed down in a memory file. */
 static ls_status make_secret(ls_job *j)
@@ -91,19 +82,21 @@ static ls_status take_node(ls_job *j, int i, const void *value, size_t n)
 {
     ls_job_node *o = &j->node[i];
     if (n == sizeof *o) memcpy(o, value, n);
-    if (n != sizeof *o || o->nproc < 1 || o->nproc > LS_MAX_RANKS || o->master_port > 65535)
+    if (n != sizeof *o || o->nproc < 1 || o->nproc > LS_HOST_MOST_RANKS || o->master_port > 65535) {
+        *o = (ls_job_node){ 0 };
         return ls_fail(LS_PROTOCOL, "node %d introduced itself wrongly: do all nodes run the same build?", i);
+    }
     o->host[sizeof o->host - 1] = 0;
     ls_text_printable(o->host);
     return LS_OK;
 }
 
-static ls_status nodes_late(const ls_job *j, const bool *here, uint64_t waited_ns)
+static ls_status nodes_late(const ls_job *j, uint64_t waited_ns)
 {
     ls_text who = { 0 };
     int n = 0;
     for (int i = 0; i < j->nnodes; i++) {
-        if (here[i]) continue;
+        if (j->node[i].nproc) continue;
         ls_text_add(&who, "%s%d", n ? ", " : "", i);
         n++;
     }
@@ -119,7 +112,6 @@ static ls_status nodes_late(const ls_job *j, const bool *here, uint64_t waited_n
 static ls_status gather(ls_job *j, const ls_job_node *mine, uint64_t since_ns, uint64_t deadline_ns)
 {
     const ls_env *env = ls_env_get();
-    bool here[LS_MAX_RANKS] = { false };
     int missing = j->nnodes;
     LS_TRY(make_store(j, 0));
     LS_TRY(ls_store_put(j->store, "node/0", mine, sizeof *mine));
@@ -129,17 +121,16 @@ static ls_status gather(ls_job *j, const ls_job_node *mine, uint64_t since_ns, u
             char key[32];
             size_t n;
             snprintf(key, sizeof key, "node/%d", i);
-            const void *value = here[i] ? NULL : ls_store_look(j->store, key, &n);
+            const void *value = j->node[i].nproc ? NULL : ls_store_look(j->store, key, &n);
             if (!value) continue;
             LS_TRY(take_node(j, i, value, n));
-            here[i] = true;
             missing--;
         }
         uint64_t now = env->mono_ns();
         if (missing == 0) return LS_OK;
-        if (now >= deadline_ns) return nodes_late(j, here, now - since_ns);
-        ls_pollfd fds[LS_STORE_MAX_FDS];
-        int n = ls_store_fds(j->store, fds, LS_STORE_MAX_FDS);
+        if (now >= deadline_ns) return nodes_late(j, now - since_ns);
+        int n;
+        ls_pollfd *fds = ls_store_fds(j->store, 0, &n);
         env->wait(NULL, 0, fds, n, now + 50000000u);
     }
 }
@@ -150,7 +141,6 @@ static ls_status go_there(ls_job *j, const ls_job_node *mine, const char *addr0,
 {
     int fd = -1;
     char key[32];
-    bool here[LS_MAX_RANKS] = { false };
     ls_store_caller who = { .tcp_addr = addr0, .tcp_port = j->o->port, .secret = j->secret, .job = j->job,
                             .agent = true, .rank = j->o->node_rank, .size = j->nnodes };
     LS_TRY(ls_store_connect(&who, deadline_ns, link, &fd));
@@ -161,10 +151,9 @@ static ls_status go_there(ls_job *j, const ls_job_node *mine, const char *addr0,
         size_t n = sizeof o;
         snprintf(key, sizeof key, "node/%d", i);
         ls_status st = ls_store_get(*link, key, &o, &n, deadline_ns);
-        if (st == LS_JOIN_TIMEOUT) return nodes_late(j, here, ls_env_get()->mono_ns() - since_ns);
+        if (st == LS_JOIN_TIMEOUT) return nodes_late(j, ls_env_get()->mono_ns() - since_ns);
         LS_TRY(st);
         LS_TRY(take_node(j, i, &o, n));
-        here[i] = true;
     }
     return LS_OK;
 }
@@ -200,8 +189,8 @@ static ls_status meet_others(ls_job *j, ls_store_client **link)
         if (i == o->node_rank) j->first = j->world;
         j->world += (int)j->node[i].nproc;
     }
-    if (j->world > LS_MAX_RANKS)
-        return ls_fail(LS_USAGE, "%d ranks on %d hosts: this version joins at most %d", j->world, j->nnodes, LS_MAX_RANKS);
+    if (j->world > LS_WORLD_MOST_RANKS)
+        return ls_fail(LS_USAGE, "%d ranks on %d nodes: a world has at most %d", j->world, j->nnodes, LS_WORLD_MOST_RANKS);
     j->master_port = (int)j->node[0].master_port;
     return LS_OK;
 }
@@ -224,7 +213,7 @@ ls_status ls_job_meet(ls_job *j)
     ls_store_client *link = NULL;
     ls_status st = meet_others(j, &link);
     if (st == LS_OK) st = make_page(j);
-    if (st == LS_OK && !link) ls_store_begin(j->store, j->world, j->page, j->page_fd);
+    if (st == LS_OK && !link) st = ls_store_begin(j->store, j->world, j->page, j->page_fd);
     else if (st == LS_OK) st = make_store(j, j->world);
     if (st == LS_OK && link) return ls_agent_create(link, j->page, j->store, j->node0, o->node_timeout_ns, &j->agent);
     if (st < 0) ls_store_disconnect(link);

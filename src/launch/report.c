@@ -12,22 +12,6 @@
 #define REPORT_DRAIN_NS 2000000000ull /* how long a slow terminal may take to swallow the report */
 #define PREEMPTED 75                  /* a rank stopped on purpose after a durable checkpoint */
 
-const char *ls_signal_name(int sig)
-{
-    static const struct { int sig; const char *name;
-    } row[] = {
-        { SIGHUP, "SIGHUP" },   { SIGINT, "SIGINT" },   { SIGQUIT, "SIGQUIT" }, { SIGILL, "SIGILL" },
-        { SIGTRAP, "SIGTRAP" }, { SIGABRT, "SIGABRT" }, { SIGBUS, "SIGBUS" },   { SIGFPE, "SIGFPE" },
-        { SIGKILL, "SIGKILL" }, { SIGUSR1, "SIGUSR1" }, { SIGSEGV, "SIGSEGV" }, { SIGUSR2, "SIGUSR2" },
-        { SIGPIPE, "SIGPIPE" }, { SIGALRM, "SIGALRM" }, { SIGTERM, "SIGTERM" }, { SIGSTOP, "SIGSTOP" },
-        { SIGTSTP, "SIGTSTP" }, { SIGTTIN, "SIGTTIN" }, { SIGTTOU, "SIGTTOU" }, { SIGXCPU, "SIGXCPU" },
-        { SIGXFSZ, "SIGXFSZ" }, { SIGSYS, "SIGSYS" },
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        if (row[i].sig == sig) return row[i].name;
-    return "signal";
-}
-
 /* --- the exit code ------------------------------------------------------------------------- */
 
 /* 75 when the ranks say that they saved and may be queued again. */
@@ -67,17 +51,6 @@ static void make_inert(char *p)
 }
 
 /* --- what was saved ------------------------------------------------------------------------- */
-
-/* Other hosts know by rank 0's heartbeat, which may be behind. */
-const char *ls_job_saved(const ls_job *j, char *buf, size_t n)
-{
-    char text[LS_SAVED_PATH_BYTES + 64];
-    ls_saved s;
-    ls_saved_read(&j->page->saved, &s);
-    ls_saved_text(&s, text, sizeof text);
-    snprintf(buf, n, "%s%s", text, *text && j->first > 0 ? ", by the last heartbeat of rank 0's node" : "");
-    return buf;
-}
 
 /* After a stop on request: ranks that were killed cannot say what they saved. */
 static void note_killed(ls_job *j, const ls_launch_result *r)
@@ -168,7 +141,7 @@ static bool last_collective(const ls_job *j, int r, char *buf, size_t n)
 {
     ls_coll_desc d;
     if (!ls_page_last_words(j->page, r, &d)) return false;
-    ls_desc_text(&d, &j->page->rank[r].box, buf, n);
+    ls_desc_text(&d, &j->page->rank[r], buf, n);
     return true;
 }
 

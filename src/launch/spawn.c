@@ -41,7 +41,7 @@ static void set(vars *e, const char *fmt, ...)
 }
 
 /* What torchrun sets, so that programs written for it find everything; then
- * what our own ranks read (src/net/world.c). */
+ * what our own ranks read (src/meet/job_env.c). */
 static void describe(const ls_job *j, int r, vars *e)
 {
     const ls_env *env = ls_env_get();
@@ -133,7 +133,7 @@ static ls_status open_streams(ls_job *j, int r)
 {
     ls_job_rank *k = &j->rank[r];
     unsigned files = j->redirect[r] | j->tee[r], quiet = j->redirect[r] & ~(unsigned)j->tee[r];
-    bool shown = j->shown >> r & 1u;
+    bool shown = ls_rank_set_has(&j->shown, r);
 
     k->out.prefix = k->err.prefix = k->prefix;
     k->out.prefixed = j->tee[r] & 1u;

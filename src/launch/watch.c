@@ -47,13 +47,6 @@ void ls_job_signal(ls_job *j, int sig)
 
 /* --- what a rank was doing ----------------------------------------------------------------- */
 
-bool ls_job_joined(const ls_job *j, int r)
-{
-    const ls_job_rank *k = &j->rank[r];
-    uint32_t state = atomic_load_explicit(&j->page->rank[j->first + r].state, memory_order_relaxed);
-    return k->joined || (k->alive && state != LS_RANK_STARTING);
-}
-
 /* " in step 12, in all_reduce #118 (bucket 3)", or "" for a program that never joined a world. */
 static const char *where(const ls_job *j, int r, char *buf, size_t n)
 {
@@ -298,13 +291,12 @@ static bool stopped_elsewhere(const ls_job *j, int r)
 /* Notes every end; in RUN, the one that explains the others starts the failure. */
 static void look_at_ranks(ls_job *j)
 {
-    bool was_alive[LS_MAX_RANKS];
     char text[LS_ERROR_BYTES];
     bool broken = false;
     int first = -1;
     for (int r = 0; r < j->o->nproc; r++) {
         ls_job_rank *k = &j->rank[r];
-        was_alive[r] = k->alive;
+        k->was_alive = k->alive;
         if (!k->alive || !collect(j, r)) continue;
         broken = broken || ended_badly(k);
         if (weight(k) == 0) continue;
@@ -321,7 +313,7 @@ static void look_at_ranks(ls_job *j)
     }
     for (int r = 0; j->phase == LS_PHASE_RUN && r < j->o->nproc; r++) ls_stream_release(&j->rank[r].err);
     for (int r = 0; r < j->o->nproc; r++) /* after it is known whose output is held back */
-        if (was_alive[r] && !j->rank[r].alive) {
+        if (j->rank[r].was_alive && !j->rank[r].alive) {
             ls_stream_finish(&j->rank[r].out);
             ls_stream_finish(&j->rank[r].err);
         }
@@ -493,8 +485,12 @@ static void next_phase(ls_job *j, uint64_t now_ns)
 
 static void sleep_until_something(ls_job *j, uint64_t until)
 {
-    ls_pollfd fds[LS_STORE_MAX_FDS + 3 * LS_MAX_RANKS + 4];
-    int n = ls_store_fds(j->store, fds, LS_STORE_MAX_FDS);
+    int n;
+    ls_pollfd *fds = ls_store_fds(j->store, 3 * j->o->nproc + 4, &n);
+    if (!fds) { /* the next turn tries again */
+        ls_env_get()->wait(NULL, 0, NULL, 0, until);
+        return;
+    }
     fds[n++] = (ls_pollfd){ .fd = j->signal_fd, .events = LS_POLL_IN };
     ls_console *consoles[] = { &j->out, &j->err };
     bool slow = false;

@@ -84,7 +84,7 @@ static ls_status contribution(call *x, bool in_place, const void **send)
         LS_TRY(scratch(x, nbytes, &copy));
         if (nbytes > 0) memcpy(copy, *send, nbytes);
     }
-    ls_scale(copy, c->count, c->dtype, 1.0 / x->g->size);
+    ls_scale_values(copy, c->count, c->dtype, 1.0 / x->g->size);
     *send = in_place ? MPI_IN_PLACE : copy;
     return LS_OK;
 }
@@ -108,7 +108,7 @@ static ls_status reduce_scatter(call *x)
     if (x->averages || !c->in) LS_TRY(scratch(x, whole + part, &copy));
     if (x->averages) {
         if (whole > 0) memcpy(copy, send, whole);
-        ls_scale(copy, c->count, c->dtype, 1.0 / x->g->size);
+        ls_scale_values(copy, c->count, c->dtype, 1.0 / x->g->size);
         send = copy;
     }
     if (!c->in) {
@@ -218,7 +218,7 @@ static ls_status add_parts(ls_backend_request *r, char *why)
     size_t elem = ls_dtype_size(c->dtype), nbytes = r->own.count * elem;
     bool root = c->coll == LS_REDUCE && g->rank == c->root;
     const int *counts = r->ints, *displs = r->ints + g->size;
-    const void *part[LS_MAX_RANKS];
+    const void **part = g->part;
     void *sum = (char *)c->out + r->own.first * elem;
     if (c->coll == LS_REDUCE_SCATTER && c->in) sum = c->out;
     if (c->coll == LS_REDUCE && !root) sum = r->scratch + (size_t)g->size * nbytes;

@@ -14,6 +14,7 @@ struct ls_backend_group {
     ls_backend_lib *lib; /* borrowed */
     MPI_Comm comm;       /* owned */
     int rank, size;
+    const void **part;   /* owned, [size]: scratch of calls.c */
 };
 
 struct ls_backend_lib {

@@ -43,6 +43,12 @@ static void describe(char *buf, size_t n)
     snprintf(buf, n, "%s", text);
 }
 
+static void free_group(ls_backend_group *g)
+{
+    free(g->part);
+    free(g);
+}
+
 static ls_status new_group(ls_backend_lib *lib, MPI_Comm comm, ls_backend_group **out, char *why)
 {
     ls_backend_group *g = calloc(1, sizeof *g);
@@ -54,6 +60,12 @@ static ls_status new_group(ls_backend_lib *lib, MPI_Comm comm, ls_backend_group 
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm, &g->rank);
     MPI_Comm_size(comm, &g->size);
+    g->part = calloc((size_t)g->size, sizeof *g->part);
+    if (!g->part) {
+        free(g);
+        snprintf(why, LS_ERROR_BYTES, "no memory for a group");
+        return LS_NO_MEMORY;
+    }
     *out = g;
     return LS_OK;
 }
@@ -120,7 +132,7 @@ static void close(ls_backend_lib *lib, ls_backend_group *world, bool failed)
         mpi_types_free(lib);
         if (lib->owns_mpi) MPI_Finalize();
     }
-    free(world);
+    free_group(world);
     free(lib);
 }
 
@@ -136,7 +148,7 @@ static ls_status split(ls_backend_group *parent, int color, ls_backend_group **o
 static void destroy(ls_backend_group *g)
 {
     MPI_Comm_free(&g->comm);
-    free(g);
+    free_group(g);
 }
 
 extern const ls_backend_ops ls_backend_plugin;
