@@ -54,6 +54,14 @@ ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const 
  * layers are self.net = nn.Sequential(...). The metadata key lockstep.prefix says so, and ls_ckpt_load takes the prefix
  * off: the parameters of the model, and so its digest, keep their names. */
 ls_status ls_ckpt_save_prefixed(const char *path, const ls_params *ps, const char *prefix, const char *const *meta);
+/* The same of values that ranks put together (ls_ddp_values): each of them calls it; path NULL writes nothing. */
+ls_status ls_ckpt_save_of(const char *path, const ls_params *ps, const ls_values *values, const char *const *meta);
+/* Such values where each rank of a group has a part of a tensor (ls_param.part), and of that keeps some elements
+ * (ls_param.keeps), so that every element is kept by one rank. LS_INVALID names a parameter of which that is not so. */
+typedef struct ls_kept ls_kept;
+ls_status ls_kept_create(struct ls_group *g, ls_kept **out); /* g is borrowed */
+ls_values ls_kept_values(ls_kept *k);
+void ls_kept_destroy(ls_kept *k); /* NULL is fine */
 /* Every parameter by name. LS_SHAPE names the tensor, both shapes and what to do;
  * a missing or extra tensor is LS_SHAPE too; names that all start with "module."
  * fail with the hint to strip it unless strip_module. Nothing is changed on failure. */

@@ -20,8 +20,9 @@ typedef struct ls_decoder ls_decoder;
  * 2 L Hkv D seq_len floats of cache, and the activations of one block for 256 tokens.
  * LS_UNSUPPORTED: the model is not one of language. LS_NO_MEMORY. */
 ls_status ls_decoder_create(ls_model *m, ls_ledger *ledger, ls_decoder **out);
-/* Bytes that it will take. m need not be bound. */
-ls_status ls_decoder_bytes(const ls_model *m, size_t *out);
+/* The same with addresses in place of memory, only to be destroyed: the ledger says what one takes. m need not be
+ * bound. */
+ls_status ls_decoder_create_dry(ls_model *m, ls_ledger *ledger, ls_decoder **out);
 void ls_decoder_destroy(ls_decoder *d); /* NULL is fine */
 
 /* Reads n >= 1 tokens that follow those it has. *logits (NULL is fine) gets the V logits of the token that follows, in

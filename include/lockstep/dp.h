@@ -11,9 +11,10 @@
  *     loss = ...; ls_backward(tape, loss); ls_optim_step(o);
  *
  * zero_stage 1 is ZeRO's first stage (Rajbhandari et al. 2020; Megatron's distributed optimizer): a bucket of matrices
- * is reduce_scattered instead, each rank's optimizer keeps the state of its shard only, updates that shard, and the
+ * is reduce_scattered instead, each rank's optimizer has the state of its shard only, updates that shard, and the
  * new values are all_gathered. As many bytes travel (in bf16 three quarters), an update costs 1/W, and replicas end up
- * with the same values.
+ * with the same values. In bf16 training ops read the copies in bf16 alone: each rank has float values of its shard
+ * only (ls_param.master), t.data is NULL, and ls_ddp_values puts them together for a checkpoint.
  * Parameters of one dimension, which are few, stay whole on every rank.
  *
  *     ls_ddp_bind(group, ps, &cfg, LS_F32, arena);   // instead of ls_params_bind
@@ -49,19 +50,16 @@ typedef struct ls_ddp_bucket_info {
 } ls_ddp_bucket_info;
 
 /* Binds values as ls_params_bind does, and for dtype LS_BF16 their copies as ls_params_bind_bf16, in `own`. With
- * zero_stage 1, what is gathered after a step lies in the world's arena, in the order of the buckets: the values of
- * matrices, for LS_BF16 their copies instead; and every matrix learns which part of it this rank owns. */
+ * zero_stage 1 what is gathered after a step lies in the world's arena, in the order of the buckets: the values of
+ * matrices, for LS_BF16 their copies instead; every matrix learns which part of it this rank owns; and gradients get
+ * their memory, where for LS_BF16 t.data is until ls_ddp_create. */
 ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own);
-/* Bytes that it takes (kind param) from the world's arena, and from `own`. */
-ls_status ls_ddp_bind_bytes(const ls_params *ps, int size, const ls_ddp_config *c, ls_dtype dtype, size_t *shared,
-                            size_t *own);
-/* Only tells the parameters what `rank` of `size` owns, to plan for it: nothing with zero_stage 0. */
-ls_status ls_ddp_shard(ls_params *ps, int rank, int size, const ls_ddp_config *c);
 
 /* Every rank of the group calls it. Compares count, names, shapes with all ranks
  * (LS_CONFIG_MISMATCH names both ranks, the parameter and both shapes), binds each
  * parameter's gradient into a bucket in the shared arena, and broadcasts the
- * values from rank 0. `ps` is borrowed until ls_ddp_destroy and must be bound, for zero_stage 1 by ls_ddp_bind with the
+ * values from rank 0, which copies in bf16 get, too. `ps` is borrowed until
+ * ls_ddp_destroy and must be bound, for zero_stage 1 by ls_ddp_bind with the
  * same configuration (LS_INVALID otherwise); its grads may be NULL. Frozen parameters belong into another ls_params.
  *
  * Until ls_ddp_destroy an optimizer's step refuses (LS_INVALID, no weight is changed) every gradient of `ps` that was
@@ -69,13 +67,14 @@ ls_status ls_ddp_shard(ls_params *ps, int rank, int size, const ls_ddp_config *c
  * ls_ddp_begin_forward did not announce, and where a parameter of the bucket took no part in the loss. Gradients may
  * accumulate in any number of backwards as long as the last one before the step synchronises. */
 ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
-/* The parameters keep their values (with zero_stage 1 matrices lie in the world's arena and go with it) and have no
- * gradients any more. NULL is fine. */
+/* The parameters keep their values (with zero_stage 1 what ops read of matrices lies in the world's arena and goes with
+ * it) and have no gradients any more. NULL is fine. */
 void ls_ddp_destroy(ls_ddp *d);
 
 /* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the
- * buckets in flight), rebuilds buckets when due, and decides whether the coming backward synchronises (false is
- * no_sync(): gradients accumulate locally). LS_INVALID when the tape already holds a forward (ls_tape_pending):
+ * buckets in flight), rebuilds buckets when due, and says whether the coming backward completes the gradients of a
+ * step. It is then reduced; others (false is no_sync()) accumulate on this rank, unless the strategy reduces each
+ * backward. LS_INVALID when the tape already holds a forward (ls_tape_pending):
  * that one's backward keeps the `sync` that was given before it. LS_INVALID, with PyTorch's message
  * "Expected to have finished reduction in the prior iteration ...", when the
  * prior synced backward left buckets unfinished. With zero_stage 1 gradients that are reduced cannot be added to:
@@ -85,17 +84,22 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
 /* After every synced backward and its optimizer step, if there is one: all ranks get what each has updated. Without
  * zero_stage 1 there is nothing to do. A following ls_ddp_begin_forward insists on it. */
 ls_status ls_ddp_after_step(ls_ddp *d);
-/* With copies in bf16 these alone are gathered, and float values stay with the ranks that own them. This gathers the
- * values, too, on every rank, as a checkpoint or a digest wants them, through the memory of the gradients. LS_INVALID,
- * and nothing is changed, while these wait for ls_optim_step or ls_params_zero_grad. Without copies or zero_stage 1
- * nothing is to be done. */
-ls_status ls_ddp_gather_values(ls_ddp *d);
+/* All values of one parameter after another, wherever they are, for a checkpoint or a digest. Every rank asks for the
+ * same ones, in the same order. They are valid until the next backward or ls_optim_step. With zero_stage 1 in bf16 they
+ * come together in the memory of the gradient: LS_INVALID, and nothing is changed, while that waits for ls_optim_step
+ * or ls_params_zero_grad. */
+ls_values ls_ddp_values(ls_ddp *d);
 
+int ls_ddp_most_stage(void); /* of ls_ddp_config.zero_stage */
+/* Whether ranks own different elements: then sums are reduce_scattered and values gathered, where others all_reduce. */
+bool ls_ddp_shards(const ls_ddp_config *c);
+/* So many backwards of a step with n micro-batches are reduced: the last one, or all of them. */
+int ls_ddp_reductions(const ls_ddp *d, int n);
+/* In which order parameters lie in buckets, for people: "first iteration", then the strategy's words. */
+const char *ls_ddp_bucket_order(const ls_ddp *d);
 int ls_ddp_buckets(const ls_ddp *d);
 ls_ddp_bucket_info ls_ddp_bucket(const ls_ddp *d, int index);
 bool ls_ddp_rebuilt(const ls_ddp *d);
-/* Registered bytes that ls_ddp_create takes from the world's arena. */
-size_t ls_ddp_arena_bytes(const ls_params *ps, int size, const ls_ddp_config *c);
 
 /* torch._compute_bucket_assignment_by_size: which tensors share a bucket.
  * nbytes[n] and key[n] (dtype and device; equal keys may share; NULL: one key);

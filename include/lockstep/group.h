@@ -25,8 +25,16 @@ extern "C" {
 
 typedef struct ls_work ls_work;
 
+/* A matrix in a vector: `rows` rows of `row` elements each, from element `first` on. */
+typedef struct ls_matrix_span {
+    size_t first, rows, row;
+} ls_matrix_span;
+
+/* The order of its fields keeps it within 80 bytes: compilers clear a longer struct by a loop, which costs every call
+ * about 10 ns. */
 typedef struct ls_coll_args {
     ls_coll coll;
+    ls_dtype dtype;
     const void *in;    /* NULL or == out: in place */
     void *out;
     size_t count;      /* elements of the whole vector. all_to_all: the total that one rank sends, a multiple of
@@ -34,10 +42,13 @@ typedef struct ls_coll_args {
     const size_t *counts; /* NULL: equal parts; else the sizes of [size] parts, read at start, not kept. all_gather,
                           reduce_scatter, gather, scatter: the same on every rank. all_to_all: what goes to each rank */
     const size_t *recv_counts; /* all_to_all with counts: what comes from each rank */
-    ls_dtype dtype;
+    const ls_matrix_span *span; /* reduce_scatter, all_gather, in place: [nspans] matrices in the vector of `count`
+                          elements, in ascending order, the same on every rank. Rank r's part is rows
+                          ls_shard_range(rows, r, size) of each; what is between them stays as it is. Borrowed until
+                          wait. Where ranks map each other's memory the vector is registered. NULL: none */
+    int nspans;
     ls_redop op;
     int root;          /* rank in the group, where it matters */
-    int peer;          /* LS_SENDRECV: in != NULL sends in to it, in == NULL receives from it into out */
     const char *label; /* borrowed until wait; shows in traces and errors: "bucket 3"; may be NULL */
 } ls_coll_args;
 
@@ -98,6 +109,8 @@ typedef struct ls_p2p {
     int peer;
 } ls_p2p;
 ls_status ls_p2p_batch(ls_group *g, const ls_p2p *op, int n);
+/* Starts one of them, does not wait: ls_work_test, ls_work_wait. `label` as in ls_coll_args. */
+ls_status ls_p2p_start(ls_group *g, const ls_p2p *op, const char *label, ls_work **out);
 
 /* Progresses collectives in flight on this thread, for up to budget_ns.
  * A no-op when a progress thread owns them. */
@@ -106,6 +119,23 @@ ls_status ls_progress(ls_world *w, uint64_t budget_ns);
 /* Every rank of `parent` calls it; ranks with equal color >= 0 form a group, in
  * parent's order; color < 0: *out is NULL. Destroy before the parent. */
 ls_status ls_group_split(ls_group *parent, int color, ls_group **out);
+/* The same with a name for people ("tp"; up to 15 printable characters, the same on every member): errors, reports and
+ * traces say "tp 0-3", the name and its ranks in the world. Without a name they say "ranks 0-3"; the world's group is
+ * "world". LS_INVALID for another name. */
+ls_status ls_group_split_named(ls_group *parent, int color, const char *name, ls_group **out);
+/* The same where a rule says which color every rank of the parent gives, and each rank knows it. */
+typedef int (*ls_color_fn)(const void *arg, int rank);
+ls_status ls_group_split_by(ls_group *parent, ls_color_fn color, const void *arg, const char *name, ls_group **out);
+/* "tp 0-3"; lives as long as the group. */
+const char *ls_group_text(const ls_group *g);
+/* Bytes that a group of `size` ranks takes of the shared arena of each, for as long as it lives; a group that is
+ * created later takes the place of one that was destroyed. What private vectors and messages need is taken when they
+ * come. */
+size_t ls_group_bytes(int size);
+/* A caller who knows the largest vector of spans (ls_coll_args.span) that the group will work on, its matrices `nbytes`
+ * together, says so first: where such vectors travel packed, on wires, there is one place for that in the arena, which
+ * otherwise is replaced by a larger one as they come. LS_NO_MEMORY. */
+ls_status ls_group_reserve_spans(ls_group *g, size_t nbytes);
 /* Every member calls it, overlapping groups in the same order. NULL and the world's group are left alone. Messages that
  * were sent in it and that their receiver has not asked for are discarded, with a warning of the receiver's. */
 void ls_group_destroy(ls_group *g);
@@ -126,12 +156,53 @@ const char *ls_comm_text(const ls_world *w);
  * to memory another rank owns, or sent on a wire. */
 typedef struct ls_comm_stats {
     uint64_t ops, bytes;
+    struct { uint64_t ops, bytes; } of[LS_COLLS]; /* of each kind; LS_SENDRECV: messages, sent and received */
     uint64_t exposed_ns; /* time blocked in ls_work_wait, works of 4 KiB and more (blocking calls: 1 MiB) */
     uint64_t busy_ns;    /* time with such works of a group in flight: overlapping ones count once */
     uint64_t slow_waits; /* waits that lasted LS_SLOW_NS and more, whatever their size: a rank came late */
     int slow_rank;       /* the rank of the world that the newest of them waited for, most of the time; -1: none */
 } ls_comm_stats;
-void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out);
+void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out);   /* in all groups, also those that were destroyed */
+void ls_group_stats_read(const ls_group *g, ls_comm_stats *out);  /* in one */
+/* *now becomes what moved since *before was read; slow_rank stays. */
+void ls_comm_stats_since(const ls_comm_stats *before, ls_comm_stats *now);
+
+/* --- to plan with ------------------------------------------------------------------------ */
+
+/* Rank `rank` of a world of `size` whose other ranks do not exist; node[r] (NULL: all on one) says on which node rank
+ * r would be. Everything is created in it by the same calls as in a real one. ls_alloc gives addresses without memory,
+ * as ls_arena_create_dry does; a collective returns at once, moves nothing and is recorded. Which form carries it out
+ * follows from opts (may be NULL), and from the calibration and the CPUs of this machine. LS_UNSUPPORTED: messages;
+ * and ls_group_split, which would need the colors that the other ranks give: call ls_group_split_by. ls_world_leave
+ * ends it. */
+ls_status ls_world_dry(int rank, int size, const int *node, const ls_world_opts *opts, ls_world **out);
+bool ls_world_is_dry(const ls_world *w);
+
+/* A collective that was called in a dry world. */
+typedef struct ls_recorded {
+    ls_group *group;   /* borrowed: alive as long as the world, of use until it is destroyed */
+    ls_coll coll;
+    ls_dtype dtype;
+    ls_redop op;
+    int root;
+    uint64_t bytes;    /* of the whole vector */
+    const size_t *counts, *recv_counts; /* the record's: elements per rank of a call with counts per rank, or with
+                        * spans; NULL: equal parts */
+    uint64_t moved;    /* bytes that this rank would read, write and send, */
+    int rounds;        /* and how often in a row it would wait for others; both 0 with form "schedule":
+                        * ls_recorded_traffic */
+    const char *form;  /* how it would be carried out: "oneshot", "fold" ..., "schedule": ls_recorded_algo. Static */
+    char label[32];    /* the call's, cut to fit; "" */
+} ls_recorded;
+
+/* What was called since the world was made or ls_world_record_clear, in order; valid until the next call. */
+int ls_world_recorded(const ls_world *w, const ls_recorded **out);
+void ls_world_record_clear(ls_world *w);
+/* The algorithm whose schedule would carry it out: "ring". Costs what choosing it costs. Static text. */
+ls_status ls_recorded_algo(const ls_recorded *r, const char **out);
+/* Bytes and rounds, also of a schedule, at the same cost; *rounds (NULL: not wanted) takes a simulation of all ranks.
+ * LS_UNSUPPORTED: sums that travel as bf16 (ls_world_opts.wire_bf16). */
+ls_status ls_recorded_traffic(const ls_recorded *r, uint64_t *moved, int *rounds);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
  *
  * A model is a folder:
  *
- *   config.json                        sizes, of the kinds "gpt2" and "llama"
+ *   config.json                        sizes of a language model of the library (ls_model_class.lm)
  *   model.safetensors                  the parameters in one file, or
  *   model-00001-of-00003.safetensors   in several (shards), and
  *   model.safetensors.index.json       which tensor is in which
@@ -22,13 +22,13 @@ extern "C" {
 
 /* What config.json says, as far as it matters to a model here. */
 typedef struct ls_hf_config {
-    const char *model; /* "gpt2" or "llama", for ls_model_config.name; static */
+    const char *model; /* "gpt2", "llama" ...: for ls_model_config.name, and model_type; static */
     ls_lm_config lm;   /* resolved */
     int64_t bos, eos;  /* token ids; -1: none. Of several the first */
     ls_dtype dtype;    /* of the parameters in the files: F32, BF16 or F16 */
 } ls_hf_config;
 
-/* The sizes of a model built from `c`, without special tokens, in f32. LS_BAD_CONFIG as in ls_lm_resolve. */
+/* The sizes of a model built from `c`, without special tokens, in f32. LS_BAD_CONFIG as in ls_model_resolve. */
 ls_status ls_hf_config_of(const ls_model_config *c, ls_hf_config *out);
 /* Parses config.json, n bytes. Keys that no model here depends on are skipped; one that would
  * change the model's formula is LS_UNSUPPORTED (an activation, scaled rotary positions, biases in
@@ -46,7 +46,8 @@ ls_status ls_hf_generation_text(const ls_hf_config *c, char **out);
 /* Reads the parameters of folder `dir` into ps, which a model of that config.json has registered:
  * F32, BF16 and F16 become f32. Files may lack the prefix "transformer." or "model." of their
  * names, and may hold buffers that are no parameters (attention masks, rotary frequencies). A
- * tied head may be absent, or must equal the embedding.
+ * tied head may be absent, or must equal the embedding. Of a parameter that is a part of a tensor
+ * (ls_param.part) that part alone is read, and its tensor's digest, where there is one, not checked.
  *
  * LS_SHAPE: tensors missing (all of them are named, by the log where the message is too short),
  * tensors that the model does not know, or another shape, with both shapes. LS_BAD_FILE: not
@@ -61,6 +62,10 @@ ls_status ls_hf_load(const char *dir, const ls_hf_config *c, ls_params *ps);
  * alone in its shard) and the index. config.json comes last: a folder that has it is complete.
  * LS_INVALID: the folder is not empty, or dtype is not F32, BF16 or F16; LS_CKPT_FAILED, LS_IO. */
 ls_status ls_hf_save(const char *dir, const ls_hf_config *c, const ls_params *ps, ls_dtype dtype, size_t max_shard);
+/* The same of values that ranks put together (ls_ddp_values, ls_kept_values): each of them calls it; dir NULL writes
+ * nothing. */
+ls_status ls_hf_save_of(const char *dir, const ls_hf_config *c, const ls_params *ps, const ls_values *values,
+                        ls_dtype dtype, size_t max_shard);
 
 /* A language model with its values, from a folder of Hugging Face's files, a checkpoint of Lockstep's, or the
  * folder that has that as model.safetensors. *model and *arena, which has the values, are the caller's to destroy;

@@ -19,7 +19,7 @@ extern "C" {
 typedef struct ls_launch_opts {
     const char *const *argv;    /* NULL-ended command of every rank */
     const char *python;         /* interpreter that runs argv, as `PYTHON -u ARGV...`; NULL: argv[0] is a program */
-    int nproc;                  /* ranks on this machine, 1..LS_MAX_RANKS */
+    int nproc;                  /* ranks on this machine, 1..LS_HOST_MOST_RANKS */
     int nnodes, node_rank;      /* machines of the job and which this is; 0 or 1: only this one */
     const char *master_addr;    /* of several: node 0's address or name, and its store's port is `port` */
     const char *secret_file;    /* of several, the same on each: `lockstep secret new` makes one. NULL: none */

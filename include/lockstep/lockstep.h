@@ -4,8 +4,10 @@
  *   world.h    ranks join a job; registered memory; abort
  *   group.h    groups, collectives, work handles
  *   sched.h    the collectives' schedules: print them, prove them
- *   tensor.h   tape and ops;   nn.h parameters;   model.h models
- *   dp.h       DDP: gradient buckets reduced during backward
+ *   tensor.h   tape and ops;   op.h operations of your own, devices
+ *   nn.h       parameters;   unit.h a model's pieces;   model.h models
+ *   mesh.h     the world as a grid of ranks: groups along each axis;   parallel.h a model on that grid
+ *   dp.h       DDP: gradient buckets reduced during backward;   pipe.h the order of a step's micro-batches
  *   optim.h    SGD, Adam, AdamW;   data.h data sets, sampler, loader
  *   ckpt.h     safetensors checkpoints;   hf.h Hugging Face's folders;   launch.h starting ranks
  *   decode.h   the next token, with a KV cache;   generate.h text from a trained model
@@ -23,10 +25,14 @@
 #include "lockstep/hf.h"
 #include "lockstep/launch.h"
 #include "lockstep/mem.h"
+#include "lockstep/mesh.h"
 #include "lockstep/model.h"
 #include "lockstep/nn.h"
+#include "lockstep/op.h"
 #include "lockstep/optim.h"
 #include "lockstep/opts.h"
+#include "lockstep/parallel.h"
+#include "lockstep/pipe.h"
 #include "lockstep/rng.h"
 #include "lockstep/sched.h"
 #include "lockstep/shard.h"
@@ -35,6 +41,7 @@
 #include "lockstep/trace.h"
 #include "lockstep/train.h"
 #include "lockstep/transport.h"
+#include "lockstep/unit.h"
 #include "lockstep/world.h"
 
 #ifdef __cplusplus

@@ -1,9 +1,8 @@
 /* mem.h -- arenas and the memory ledger.
  *
- * Big memory comes from two arenas per rank: a *shared* one (a sealed memfd that
- * every local rank maps, so that peers read and write gradients in place) and
- * a *private* one. Both are allocated, and their pages touched, once at start:
- * a page fault costs 10 to 50 times a page copy.
+ * Big memory comes from two arenas per rank: a *shared* one (sealed memfds that every local rank maps, so that peers
+ * read and write gradients in place), which grows, and a *private* one. Their pages are touched when they are
+ * allocated: a page fault costs 10 to 50 times a page copy.
  */
 #ifndef LS_MEM_H
 #define LS_MEM_H
@@ -36,7 +35,14 @@ const char *ls_mem_kind_name(ls_mem_kind k);
  * may be NULL) counts what is allocated from it.
  * LS_NO_MEMORY names need and what is available, and nothing is reserved. */
 ls_status ls_arena_create(size_t nbytes, bool shared, ls_ledger *ledger, ls_arena **out);
+/* An arena of addresses without memory, as many as are asked for, to plan with. Its ledger and its marks are those of a
+ * real arena; to read or write what it hands out is a fault. */
+ls_status ls_arena_create_dry(ls_ledger *ledger, ls_arena **out);
+bool ls_arena_is_dry(const ls_arena *a);
 void ls_arena_destroy(ls_arena *a); /* NULL is fine; unmaps and closes */
+/* Another ledger (borrowed; NULL: none) counts what is handed out, and what is in use already moves to it. For the
+ * arena of a rank that is a thread, which is made before the rank is. */
+void ls_arena_charge(ls_arena *a, ls_ledger *ledger);
 
 /* 64-byte aligned, zeroed on the arena's first use only; lives until the arena
  * is destroyed or reset to an older mark. LS_NO_MEMORY when it does not fit. Two
@@ -45,11 +51,33 @@ ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **ou
 size_t ls_arena_mark(const ls_arena *a);
 void ls_arena_reset(ls_arena *a, size_t mark); /* the ledger's `now` follows */
 
-void *ls_arena_base(const ls_arena *a);
-size_t ls_arena_size(const ls_arena *a);
-size_t ls_arena_room(const ls_arena *a); /* bytes not handed out */
-int ls_arena_fd(const ls_arena *a); /* -1 for a private arena */
-/* Whether [p, p + nbytes) lies inside. */
+/* From here on the arena grows: what does not fit gets a further segment, of the same sort and prefaulted. The first is
+ * of 1 MiB, each later one twice as large up to 256 MiB, and none smaller than what is asked for. `added` (may be NULL)
+ * hears of a segment before anything in it is handed out, on the thread that allocates; the descriptor is closed after
+ * it returns. Where it fails, or no memory is left, ls_arena_alloc fails and says what wanted how much. Segments stay
+ * until the arena is destroyed. */
+#define LS_ARENA_SEGMENTS 64 /* at most */
+typedef ls_status (*ls_arena_added_fn)(void *arg, int segment, int fd);
+void ls_arena_may_grow(ls_arena *a, ls_arena_added_fn added, void *arg);
+
+/* One span of an arena's memory, as this process has mapped it. */
+typedef struct ls_segment {
+    char *base;
+    size_t size;
+} ls_segment;
+
+/* The i-th segment; of size 0 where there is none yet. For any thread. */
+ls_segment ls_arena_segment(const ls_arena *a, int i);
+/* Where [p, p + nbytes) lies, for peers: the number of its segment << LS_ARENA_PLACE_BITS | its place in there.
+ * False when it is not inside one. For any thread. */
+#define LS_ARENA_PLACE_BITS 48
+bool ls_arena_offset(const ls_arena *a, const void *p, size_t nbytes, uint64_t *offset);
+
+void *ls_arena_base(const ls_arena *a);  /* of the first segment */
+size_t ls_arena_size(const ls_arena *a); /* of all */
+size_t ls_arena_room(const ls_arena *a); /* bytes not handed out, of all segments together */
+int ls_arena_fd(const ls_arena *a);      /* of the first segment; -1 for a private arena */
+/* Whether [p, p + nbytes) lies inside one segment. */
 bool ls_arena_holds(const ls_arena *a, const void *p, size_t nbytes);
 
 #ifdef __cplusplus

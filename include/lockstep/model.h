@@ -1,8 +1,8 @@
-/* model.h -- models: parameters and a formula. */
+/* model.h -- models: sizes, units with their parameters, initial values. */
 #ifndef LS_MODEL_H
 #define LS_MODEL_H
 #include <stdbool.h>
-#include "lockstep/nn.h"
+#include "lockstep/unit.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -11,13 +11,13 @@ extern "C" {
 typedef struct ls_model ls_model;
 
 /* Sizes of a language model: a decoder-only transformer, ids [B, T] -> a distribution over
- * the next token at each of the B T places. Zeros stand for the defaults of ls_lm_resolve. */
+ * the next token at each of the B T places. Zeros stand for defaults (ls_model_resolve). */
 typedef struct ls_lm_config {
     int64_t vocab_size; /* V: ids are 0 .. V - 1 */
     int64_t seq_len;    /* longest sequence: T is at most this */
     int64_t n_layer;    /* L */
     int64_t n_head;     /* H; each has d_model / n_head channels */
-    int64_t n_kv_head;  /* llama: heads of keys and values; 0: n_head */
+    int64_t n_kv_head;  /* heads of keys and values; 0: n_head. gpt2 has as many */
     int64_t d_model;    /* C */
     int64_t d_ff;       /* width inside the mlp; 0: 4 C */
     double norm_eps;    /* 0: 1e-5 */
@@ -26,33 +26,26 @@ typedef struct ls_lm_config {
     double embd_dropout, attn_dropout, resid_dropout; /* gpt2: probabilities in [0, 1) */
 } ls_lm_config;
 
-/* Fills in what is 0 and checks that the sizes fit together for `model`, "gpt2" or "llama".
- * LS_BAD_CONFIG names the value (model.n_head ...), LS_UNSUPPORTED what no model here does. */
-ls_status ls_lm_resolve(const char *model, const ls_lm_config *c, ls_lm_config *out);
-/* Parameters of such a model, by its formula; c is resolved.
- *   gpt2   V C + T C + L (12 C^2 + 13 C, or with d_ff = F: 4 C^2 + 2 C F + 9 C + F) + 2 C
- *   llama  V C + L (2 C^2 + 2 C C Hkv / H + 3 C F + 2 C) + C
- * and V C more where the head has a matrix of its own. */
-int64_t ls_lm_count(const char *model, const ls_lm_config *c);
-
 /* A named set of sizes: "gpt2-medium", "llama-15m". */
 typedef struct ls_model_preset {
     const char *name;
     const char *model; /* ls_model_config.name */
     ls_lm_config lm;   /* resolved */
 } ls_model_preset;
-extern const ls_model_preset ls_model_presets[]; /* ends with a name of NULL */
 const ls_model_preset *ls_model_preset_find(const char *name); /* NULL if unknown */
+/* The names of all presets, "gpt2-1m, gpt2, ..." into buf; returns buf. */
+const char *ls_model_preset_names(char *buf, size_t n);
 
 /* What a model is built from. */
 typedef struct ls_model_config {
-    const char *name;    /* "mlp", "gpt2" or "llama" */
-    const int64_t *dims; /* mlp: [in, hidden..., classes], at least 2 */
+    const char *name;    /* of a class: "mlp", "gpt2" ... */
+    const int64_t *dims; /* mlp: [in, hidden..., classes]; cnn: [pixels, channels..., classes] */
     int ndims;
-    const char *activation; /* mlp: "relu" (default, NULL) or "gelu" */
-    ls_lm_config lm;        /* gpt2, llama */
+    const char *activation; /* mlp, cnn: "relu" (default, NULL) or "gelu" */
+    ls_lm_config lm;        /* language models */
     ls_init init;
     uint64_t seed;
+    const struct ls_model_class *cls; /* borrowed: a class that a program brings; NULL: the library's of that name */
 } ls_model_config;
 
 /* The x and the labels of a micro-batch. */
@@ -64,62 +57,80 @@ typedef struct ls_model_input {
     int64_t label_dim[LS_MAX_DIMS]; /* of the labels, I64: [N] or [B, T] */
 } ls_model_input;
 
-/* What a loss was made of. */
-typedef struct ls_loss_sums {
-    double sum;      /* of the losses of the counted labels */
-    int64_t counted; /* labels; all but those to be ignored */
-    int64_t correct; /* rows whose largest logit is at the label; -1: not looked at */
-} ls_loss_sums;
+/* What a model computes for a token, or for a sample where samples are not sequences: the numbers of PaLM's formula
+ * for the operations of forward and backward, 6 (parameters - tables) + 12 L H Q T (Chowdhery et al. 2022). */
+typedef struct ls_model_flops {
+    int64_t tables;               /* parameters that are only looked up and take part in no product */
+    int64_t layers, heads, width; /* L layers with H heads of Q channels; 0 where there is no attention */
+} ls_model_flops;
 
-/* A kind of model: one file, one of these, one line in ls_model_classes. */
+/* A kind of model: one file, one of these, and for the library's own a word in its registry. */
 typedef struct ls_model_class {
     const char *name;
     const char *summary;
-    /* Registers parameters; no memory for values yet. */
+    /* Configuration keys that it reads and not every model does ("model.n_layer", "train.recompute"); NULL-ended. */
+    const char *const *keys;
+    const ls_model_preset *presets; /* ends with a name of NULL; NULL: none */
+    /* Of a language model of the library: tables of its parameters and files; else NULL. */
+    const struct ls_lm_class *lm;
+    /* Fills in what is 0 and checks that the sizes fit together. LS_BAD_CONFIG names the value (model.n_head ...),
+     * LS_UNSUPPORTED what this model does not do. */
+    ls_status (*resolve)(const ls_model_config *c, ls_model_config *out);
+    /* The following get a resolved configuration. */
+    int64_t (*count)(const ls_model_config *c); /* parameters, by the model's formula */
+    void (*flops)(const ls_model_config *c, ls_model_flops *out);
+    /* Describes the units and registers their parameters (unit.h); no memory for values yet. */
     ls_status (*create)(const ls_model_config *c, ls_model *m);
-    /* Sets initial values after binding. */
+    /* Draws the initial values, after binding. */
     ls_status (*init)(ls_model *m, const ls_model_config *c);
     /* What a micro-batch of `batch` samples, each of `tokens` tokens, looks like. A model
      * whose samples are not sequences ignores `tokens`. */
     void (*input)(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in);
-    /* x -> logits [N, classes] or [B, T, V]: all of them. */
-    ls_tensor *(*forward)(ls_model *m, ls_tape *t, ls_tensor *x);
-    /* ls_model_loss, where that is not made from forward's result; else NULL. */
-    ls_tensor *(*loss)(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums);
-    /* Language models: ids[B, T], which follow the kv->n tokens in kv (NULL: none, and none are kept) -> what the
-     * head is applied to, [B, T, C]. Others: NULL. */
-    ls_tensor *(*hidden)(ls_model *m, ls_tape *t, ls_tensor *ids, ls_kv *kv);
-    void (*destroy)(ls_model *m);
 } ls_model_class;
 extern const ls_model_class *const ls_model_classes[]; /* NULL-ended */
-const ls_model_class *ls_model_class_find(const char *name);
-
-/* What dropout depends on. */
-typedef struct ls_draw {
-    uint64_t seed, step; /* of the run; the optimizer step */
-    uint64_t sample;     /* the micro-batch's first sample: its place in the step, over all ranks */
-} ls_draw;
+/* The names of all classes as the range of an option, "mlp|gpt2|llama", and of those that are not implemented yet. */
+extern const char ls_model_choices[];
+const ls_model_class *ls_model_class_find(const char *name); /* NULL if unknown */
+/* Whether the class reads the key, or no class says that it does: a key of all models. */
+bool ls_model_reads(const ls_model_class *cls, const char *key);
+/* The models that read `key`, or all where key is NULL, as "mlp, gpt2 and llama" into buf; returns buf. */
+const char *ls_model_names(const char *key, char *buf, size_t n);
+/* A key that language models read, and no other model. */
+#define LS_LM_KEY "model.vocab_size"
 
 struct ls_model {
     const ls_model_class *cls;
     ls_params params;
-    void *state;  /* owned by the class */
+    ls_units units;
+    ls_lm_config lm; /* of a language model: resolved */
     ls_arena *arena; /* owned: ls_model_destroy frees it; NULL: the values lie in arenas of the caller */
-    ls_draw draw; /* set before each forward that has a gradient */
+    ls_draw draw;    /* set before each forward that has a gradient */
 };
 
-/* Registers the parameters; bind them (ls_params_bind), then ls_model_init.
- * LS_BAD_CONFIG names the value that is wrong. */
+/* c->cls, or the library's class of that name. LS_BAD_CONFIG: there is none. */
+ls_status ls_model_class_of(const ls_model_config *c, const ls_model_class **out);
+/* Its resolve, and its count. count resolves c, and is 0 where that fails, or where the class has none. */
+ls_status ls_model_resolve(const ls_model_config *c, ls_model_config *out);
+int64_t ls_model_count(const ls_model_config *c);
+
+/* Describes the units and registers the parameters; bind them (ls_params_bind), then ls_model_init.
+ * LS_BAD_CONFIG names the value that is wrong. A class whose units do not fit together fails here, too, with the
+ * name of the unit: LS_INVALID where parameters are missing or registered twice, LS_SHAPE where shapes do not fit. */
 ls_status ls_model_create(const ls_model_config *c, ls_model **out);
+/* The same for a class of your own, whatever c->name says. */
+ls_status ls_model_create_of(const ls_model_class *cls, const ls_model_config *c, ls_model **out);
 ls_status ls_model_init(ls_model *m, const ls_model_config *c);
-ls_tensor *ls_model_forward(ls_model *m, ls_tape *t, ls_tensor *x);
+/* x -> logits [N, classes] or [B, T, V]: all of them. */
+ls_tensor *ls_model_forward(const ls_model *m, ls_tape *t, ls_tensor *x);
 /* What backward starts from: the sum of -log softmax(logits)[label] over the counted labels, by
  * the number N of all labels of the micro-batch. A step over several micro-batches and ranks
  * starts each backward from N / (labels of the step that count), so any split gives the same.
  *
  * `sums` may be NULL. It must stay until backward is over: a language model never has all its
  * logits, makes them in backward, and only then knows sums->sum and the loss. */
-ls_tensor *ls_model_loss(ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums);
+ls_tensor *ls_model_loss(const ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums);
+/* What a pass through the model begins with: its parameters, m->draw, all of a causal sequence. */
+ls_pass ls_model_pass(const ls_model *m);
 void ls_model_destroy(ls_model *m); /* NULL is fine. Frees m->arena; other arenas are the caller's */
 
 /* Bytes of tape slab that one ls_model_loss and backward of `batch` samples take with all

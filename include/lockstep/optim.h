@@ -18,37 +18,108 @@ extern "C" {
 #endif
 
 typedef struct ls_optim ls_optim;
+typedef struct ls_optim_class ls_optim_class;
 
 typedef struct ls_optim_config {
-    const char *name;    /* "sgd", "adam", "adamw" */
+    const char *name;    /* of a class: "sgd", "adam" ... */
     double lr;
     double momentum;     /* sgd; dampening 0 */
     double beta1, beta2; /* adam, adamw */
     double eps;
     double weight_decay; /* sgd, adam: added to the gradient; adamw: decoupled */
+    const ls_optim_class *cls; /* borrowed: an optimizer that a program brings; NULL: the library's of that name */
+    const void *arg;     /* borrowed: settings of its own; NULL: none */
 } ls_optim_config;
+
+/* --- kinds of optimizers ---------------------------------------------------------- */
+
+#define LS_OPTIM_STATES 4
+
+/* An update of some elements of one parameter: those that a rank owns, or a piece of them. Threads update pieces at the
+ * same time, so element i of every array is made from elements i alone. */
+typedef struct ls_update {
+    int64_t n;           /* elements. Creating an optimizer tries one of no parameter, to see which state it uses */
+    float *p;            /* values, read and written */
+    const float *g;      /* gradients, */
+    float grad_scale;    /* to be multiplied by this first (ls_optim_step_scaled) */
+    uint16_t *bf16;      /* gets p, rounded (ls_f32_to_bf16); NULL: there is no copy */
+    double lr, weight_decay; /* of the parameter's group; decay 0 where it has none */
+    int64_t step;        /* updates of this parameter, from 1 */
+    float *state[LS_OPTIM_STATES]; /* by ls_update_state */
+    unsigned *asked;     /* the library's */
+} ls_update;
+
+/* State number i of the elements, 0 before the first update; NULL: the settings do without it (ls_optim_class.uses). */
+static inline float *ls_update_state(const ls_update *u, int i)
+{
+    if (u->asked) *u->asked |= 1u << (i >= 0 && i < 31 ? i : 31);
+    return i >= 0 && i < LS_OPTIM_STATES ? u->state[i] : NULL;
+}
+
+/* A kind of optimizer: one file, one of these, and for the library's own one line in ls_optim_classes. */
+struct ls_optim_class {
+    const char *name;
+    ls_optim_config defaults;
+    int nstates;         /* arrays of floats per parameter, at most LS_OPTIM_STATES, */
+    const char *state_name[LS_OPTIM_STATES]; /* and what files call them: "exp_avg"; NULL after the last */
+    /* How many of them these settings need; NULL: all. */
+    int (*uses)(const ls_optim_config *c);
+    /* The configuration's keys that set what is its own, as "optim.eps"; NULL-ended; NULL: none. */
+    const char *const *keys;
+    /* LS_BAD_CONFIG for settings out of range, lr and weight_decay apart, which are checked for all; NULL: no rule. */
+    ls_status (*check)(const ls_optim_config *c);
+    void (*update)(const ls_optim_config *c, const ls_update *u);
+};
+extern const ls_optim_class *const ls_optim_classes[]; /* the library's, NULL-ended */
+extern const char ls_optim_choices[];                   /* their names: "sgd|adam|adamw" */
+const ls_optim_class *ls_optim_class_find(const char *name); /* of the library; NULL: none is named so */
+/* Whether one of this class reads a key of the configuration: yes, unless the key is of other classes alone. */
+bool ls_optim_reads(const ls_optim_class *cls, const char *key);
+/* "adam and adamw": those that read the key (NULL: all), in buf. */
+const char *ls_optim_names(const char *key, char *buf, size_t n);
+
+/* --- an optimizer -------------------------------------------------------------------- */
+
+/* Parameters with a rate and a decay of their own, as torch.optim's param_groups have. Those in no group have the
+ * configuration's (in PyTorch they would not be trained). */
+typedef struct ls_optim_group {
+    const char *const *param; /* names; NULL-ended, borrowed until ls_optim_create_groups returns */
+    double lr, weight_decay;  /* the decay is for all of them, ls_param.no_decay or not */
+} ls_optim_group;
 
 /* PyTorch's defaults for a name (adam: 1e-3, 0.9, 0.999, 1e-8, 0; adamw: decay
  * 0.01; sgd: lr 1e-3, momentum 0). LS_BAD_CONFIG for an unknown name. */
 ls_status ls_optim_defaults(const char *name, ls_optim_config *out);
 
 /* State (kind optim) comes from `arena`. params is borrowed.
- * LS_BAD_CONFIG: lr < 0, a beta outside [0, 1), eps < 0, momentum < 0. */
+ * LS_BAD_CONFIG: lr < 0, a beta outside [0, 1), eps < 0, momentum < 0; a class that asks for more state than it
+ * declares, or writes past the end of an array: its update is tried out with one element. */
 ls_status ls_optim_create(const ls_optim_config *c, ls_params *params, ls_arena *arena, ls_optim **out);
+/* The same with groups. LS_BAD_CONFIG names a parameter that is not there, or is in two of them. */
+ls_status ls_optim_create_groups(const ls_optim_config *c, ls_params *params, const ls_optim_group *group, int ngroups,
+                                 ls_arena *arena, ls_optim **out);
 void ls_optim_destroy(ls_optim *o);
-/* Bytes of state that ls_optim_create will take. */
-size_t ls_optim_state_bytes(const ls_optim_config *c, const ls_params *params);
+/* State by name, of the elements that this rank owns of a parameter: [p->own.count], which a program may read and write
+ * between steps. NULL: there is no such parameter, or state. */
+float *ls_optim_state(const ls_optim *o, const char *param, const char *state);
+/* Updates of one parameter so far; -1: there is no such parameter. */
+int64_t ls_optim_steps_of(const ls_optim *o, const char *param);
 /* One update with every parameter whose gradient is ready; it is not ready any more
- * then: the next backward writes it. Decay is not for parameters with no_decay. A copy
- * in bf16 (ls_params_bind_bf16) gets the new values in the same pass. Of a sharded parameter only this rank's part is
- * updated, and only that has state. LS_INVALID, and no weight is touched, when a parameter that DDP wraps on more than
- * one rank has a gradient that was not averaged over the ranks since it was last written (ls_ddp_create says when): the
- * message names the parameter, the rank and the step. Who averages gradients without DDP sets t.grad_reduced. */
+ * then: the next backward writes it. The configuration's decay is not for parameters with no_decay. A copy in
+ * bf16 (ls_params_bind_bf16) gets the new values in the same pass. The elements that this rank owns (ls_param.own)
+ * are updated, and only they have state. LS_INVALID, and no weight is touched, when a parameter that DDP wraps on more
+ * than one rank has a gradient that was not averaged over the ranks since it was last written (ls_ddp_create says
+ * when): the message names the parameter, the rank and the step. Without DDP whoever averages gradients sets
+ * t.grad_reduced. */
 ls_status ls_optim_step(ls_optim *o);
 /* The same with every gradient times grad_scale, inside the pass: ls_clip_scale, 1 / a loss
  * scale, or their product. LS_INVALID, and no weight is touched, unless it is finite and >= 0. */
 ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale);
+/* The rate of parameters in no group. */
 void ls_optim_set_lr(ls_optim *o, double lr);
+/* The rate of a group, by its place among those that were given. LS_INVALID: there is none, or the rate is not finite
+ * and >= 0. */
+ls_status ls_optim_set_group_lr(ls_optim *o, int group, double lr);
 int64_t ls_optim_steps(const ls_optim *o); /* updates done */
 
 /* --- clipping --------------------------------------------------------------- */
@@ -57,9 +128,11 @@ int64_t ls_optim_steps(const ls_optim *o); /* updates done */
  * their order. LS_NAN when it is not finite: *norm is what was found, *culprit (may be NULL)
  * the first parameter whose gradient is not finite. */
 ls_status ls_grad_norm(const ls_params *ps, double *norm, const ls_param **culprit);
-/* The same where all ranks of `g` call it after DDP's backward: each adds up its part of the gradients. To the bit
- * where all have the same; of sharded ones (zero_stage 1), which ls_grad_norm refuses, the sums are cut elsewhere, so
- * to rounding in double. */
+/* The same in every layout: all ranks of `g`, the world, call it after DDP's backward, each adds up the elements that
+ * it alone keeps (ls_param.keeps), and the sums are all_reduced. Where every rank has all gradients it has the bits of
+ * ls_grad_norm. Of sharded ones (zero_stage 1), which ls_grad_norm refuses, sums are cut elsewhere: equal up to
+ * rounding in double. LS_INVALID names a parameter that no strategy (ls_ddp_create) has taken on. In a dry world the
+ * all_reduce is recorded, and the norm is 0. */
 ls_status ls_grad_norm_shared(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit);
 /* What gradients are multiplied by so that their norm is at most max_norm: as torch's
  * clip_grad_norm_, min(1, max_norm / (norm + 1e-6)). max_norm 0: 1, no clipping. */

@@ -38,7 +38,8 @@ typedef struct ls_opt {
     size_t offset;      /* in the target struct */
     const char *def;    /* default, as text; NULL: zero */
     const char *range;  /* "1..64", "0..", ">0", "0..<1" (1 excluded), "a|b|c"; NULL: any. Shown in
-                         * --help, checked; of a list, every element is */
+                         * --help, checked; of a list, every element is; of a string: words that it may be,
+                         * shown and completed, not checked */
     const char *help;   /* one line */
     char short_name;    /* 'n' for -n; 0: none */
     const char *alias;  /* other long names, "a|b"; NULL: none */

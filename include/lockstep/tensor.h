@@ -25,13 +25,15 @@ struct ls_tensor {
     ls_dtype dtype;
     int ndim;
     int64_t dim[LS_MAX_DIMS]; /* contiguous, row-major */
+    const char *name;         /* a parameter's, borrowed from its owner; NULL: none */
     void *data;               /* borrowed from an arena or a tape */
     const void *bf16;         /* the same values rounded to bf16, kept by their owner beside data; NULL: none */
-    bool bf16_only;           /* during training they alone are up to date: ops on bf16 read no data (ls_ddp_bind) */
     ls_tensor *grad;          /* of the same dtype. NULL: none wanted (inputs, labels). A parameter's is set by its
                                * owner */
     struct ls_node *node;     /* producer on the tape; NULL for leaves */
-    bool grad_ready;          /* something has been written to grad since the last zero: add to it */
+    bool grad_ready;          /* something has been written to grad since the last zero: backward adds to it. Whether an
+                               * optimizer has a gradient to use says ls_param_has_gradient */
+    bool grad_at_once;        /* in this backward no part of grad is put off (ls_tape_defer_weights) */
     bool grad_reduced;        /* grad is the same on all ranks: whoever averages it says so (DDP does), and the next
                                * contribution to it clears this */
     int uses;                 /* contributions to grad that this backward has yet to add; of a gradient that the
@@ -77,6 +79,35 @@ double ls_tape_flops_again(const ls_tape *t);
 /* Most bytes of the slab ever in use. */
 size_t ls_tape_peak(const ls_tape *t);
 
+/* --- several micro-batches alive ------------------------------------------------------
+ *
+ * A pipeline has several forwards whose backward is to come. Each has a tape that holds what is kept until then. What
+ * backward makes is released when it returns, so that tapes which are not played at the same time may share the memory
+ * for it, the state of matrix products, and packed weights: */
+typedef struct ls_tape_scratch ls_tape_scratch;
+/* With nbytes (ledger kind act) for the backward of any of its tapes, and for the forward of a block that is recomputed
+ * or not recorded. It outlives its tapes. */
+ls_status ls_tape_scratch_create(size_t nbytes, ls_ledger *ledger, ls_tape_scratch **out);
+/* For dry tapes, which tell what the others need: ls_tape_peak of each, and ls_tape_scratch_peak. */
+ls_status ls_tape_scratch_create_dry(ls_tape_scratch **out);
+void ls_tape_scratch_destroy(ls_tape_scratch *s);
+size_t ls_tape_scratch_peak(const ls_tape_scratch *s);
+/* A tape with slab_bytes for what forward keeps, and for weight halves that are put off. Dry if s is. */
+ls_status ls_tape_create_shared(ls_tape_scratch *s, size_t slab_bytes, ls_ledger *ledger, ls_tracer *tracer,
+                                ls_tape **out);
+
+/* With `on`, ls_backward computes gradients of activations only, and keeps what the gradients of parameters need until
+ * ls_backward_weights: a schedule fills its idle time with them. Where a parameter also gets a gradient from a half
+ * that cannot be put off (the head's matrix from linear_cross_entropy, and so an embedding that is tied to it), all of
+ * its gradient is computed at once. Then both together give the bits of a backward in one, as long as the tapes are
+ * played in the same order in both halves. Listeners hear grad_ready and `done` when the gradients are there; a unit is
+ * entered a second time for its weight halves. LS_INVALID unless ls_tape_create_shared made the tape. Stays over a
+ * reset. */
+ls_status ls_tape_defer_weights(ls_tape *t, bool on);
+/* The weight halves that backwards on this tape have put off since the last call, in their order. Nothing is recorded
+ * on the tape in between. Nothing happens if there are none. ls_tape_pending until then. */
+ls_status ls_backward_weights(ls_tape *t);
+
 /* --- packed weights: memory for time ---------------------------------------------
  *
  * Between pack_begin and pack_end the caller changes no parameter, and products may read copies of weights in the
@@ -100,10 +131,6 @@ ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *di
 ls_status ls_backward(ls_tape *t, ls_tensor *loss);
 /* The same from any tensor and a given gradient of its shape and dtype (a stage boundary). */
 ls_status ls_backward_from(ls_tape *t, ls_tensor *out, const void *grad);
-
-/* Called with every result of forward, in order, and its operation as traces name it: "linear 784x256". */
-typedef void (*ls_output_fn)(void *arg, const char *op, const ls_tensor *out);
-void ls_tape_on_output(ls_tape *t, ls_output_fn fn, void *arg);
 
 /* --- recompute: time for memory ------------------------------------------------
  *
@@ -132,17 +159,64 @@ typedef ls_tensor *(*ls_block_fn)(ls_tape *t, ls_tensor *x, const void *arg);
  * over. Where no gradient is recorded, too, only the result stays. A block inside a block is part of it. */
 ls_tensor *ls_block(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg, size_t nbytes);
 
-/* Called when the last contribution to a leaf's gradient in this backward is in
- * place; bias before weight where one op yields both. */
-typedef ls_status (*ls_grad_ready_fn)(void *arg, ls_tensor *param);
-void ls_tape_on_grad_ready(ls_tape *t, ls_grad_ready_fn fn, void *arg);
-/* Called between the operations of backward: where collectives in flight get a turn. */
-typedef ls_status (*ls_progress_fn)(void *arg);
-void ls_tape_on_progress(ls_tape *t, ls_progress_fn fn, void *arg);
+/* --- units and listeners ---------------------------------------------------------
+ *
+ * A model is a row of units (embedding, blocks, head), each computed, gathered, recomputed and timed as one piece.
+ * Between unit_begin and unit_end ops are recorded as parts of the unit; a block (ls_block) lies in a unit, or has
+ * one. Backward enters a unit before the first of its ops that is played, and leaves it after the last one, its
+ * block's second forward included. A unit that does not lead to the loss is not entered. */
+struct ls_unit;
+void ls_tape_unit_begin(ls_tape *t, const struct ls_unit *unit);
+void ls_tape_unit_end(ls_tape *t);
 
-/* Called at the end of ls_backward, when every gradient has been written. */
-typedef ls_status (*ls_done_fn)(void *arg);
-void ls_tape_on_done(ls_tape *t, ls_done_fn fn, void *arg);
+typedef enum ls_unit_when {
+    LS_UNIT_ENTER, LS_UNIT_LEAVE,                   /* in forward, recorded or not */
+    LS_UNIT_ENTER_BACKWARD, LS_UNIT_LEAVE_BACKWARD,
+} ls_unit_when;
+
+typedef enum ls_tape_phase {
+    LS_PHASE_FORWARD,
+    LS_PHASE_AGAIN,           /* forward once more, in backward (ls_tape_set_recompute) */
+    LS_PHASE_BACKWARD_WEIGHT, /* the gradients of parameters */
+    LS_PHASE_BACKWARD_INPUT,  /* of what the op was applied to */
+} ls_tape_phase;
+
+/* An op in one of its phases. Its text is valid during the call. */
+typedef struct ls_op_event {
+    const char *name;           /* as traces name it: "linear 784x256" */
+    ls_tape_phase phase;
+    double flops;
+    double bytes;               /* that the phase reads and writes: operands and results, each once */
+    const struct ls_unit *unit; /* NULL: none */
+    const ls_tensor *out;       /* the op's result in forward; a dry tape's has no data */
+} ls_op_event;
+
+/* What a tape tells its listeners. Any may be NULL, which costs nothing. A failure ends forward or backward. */
+typedef struct ls_tape_events {
+    ls_status (*unit)(void *arg, const struct ls_unit *unit, ls_unit_when when);
+    /* The last contribution to a leaf's gradient in this backward is in place; bias before weight where one op
+     * yields both. */
+    ls_status (*grad_ready)(void *arg, ls_tensor *param);
+    /* Between the operations of backward: where collectives in flight progress. */
+    ls_status (*progress)(void *arg);
+    /* The end of ls_backward: every gradient has been written. */
+    ls_status (*done)(void *arg);
+    /* Each result of forward, in order, of a tape that computes. */
+    void (*output)(void *arg, const char *op, const ls_tensor *out);
+    /* Each op, after each of its phases; on a dry tape, too. */
+    void (*op)(void *arg, const ls_op_event *e);
+    /* ls_tape_destroy begins: a listener that may end before its tape, and then unlistens, forgets the tape. */
+    void (*end)(void *arg, ls_tape *t);
+} ls_tape_events;
+
+#define LS_TAPE_LISTENERS 4
+
+/* `events` is copied; `arg`, which every call gets, names the listener: one with the same arg is replaced, so this may
+ * be called before every forward. Listeners are called over resets, until ls_tape_unlisten or the tape's
+ * end; arg stays valid that long. LS_INVALID for a fifth listener. */
+ls_status ls_tape_listen(ls_tape *t, const ls_tape_events *events, void *arg);
+/* Nothing happens if there is no such listener. */
+void ls_tape_unlisten(ls_tape *t, const void *arg);
 
 /* --- ops: all f32, all NULL-safe (NULL in, NULL out after a failure) -------- */
 
@@ -221,6 +295,41 @@ ls_tensor *ls_rmsnorm(ls_tape *t, ls_tensor *x, ls_tensor *w, float eps);
  * ls_stream(LS_STREAM_DROPOUT, a number for each step and call) shares nothing with other uses of the seed.
  * Srivastava et al. 2014. */
 ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first);
+
+/* --- the basic set, each an ls_op (op.h); f32, and bf16 unless it says otherwise ---- */
+
+/* a b, and a - b, element by element; equal shapes. */
+ls_tensor *ls_mul(ls_tape *t, ls_tensor *a, ls_tensor *b);
+ls_tensor *ls_sub(ls_tape *t, ls_tensor *a, ls_tensor *b);
+/* factor x, any shape. */
+ls_tensor *ls_scale(ls_tape *t, ls_tensor *x, float factor);
+ls_tensor *ls_tanh(ls_tape *t, ls_tensor *x);
+ls_tensor *ls_sigmoid(ls_tape *t, ls_tensor *x);
+/* Over the last dimension of x[.., C]. */
+ls_tensor *ls_softmax(ls_tape *t, ls_tensor *x);
+/* a[.., M, K] b[.., K, N], with equal dimensions in front: a product of two activations. */
+ls_tensor *ls_matmul(ls_tape *t, ls_tensor *a, ls_tensor *b);
+#define LS_ALL_DIMS (-1)
+/* Over one dimension, which x loses, or over all: a result []. f32. */
+ls_tensor *ls_sum(ls_tape *t, ls_tensor *x, int dim);
+ls_tensor *ls_mean(ls_tape *t, ls_tensor *x, int dim);
+/* x with two dimensions exchanged; a copy. */
+ls_tensor *ls_transpose(ls_tape *t, ls_tensor *x, int dim0, int dim1);
+/* [first, first + count) of dimension dim; a copy. */
+ls_tensor *ls_slice_of(ls_tape *t, ls_tensor *x, int dim, int64_t first, int64_t count);
+/* x[0 .. n), at most 8, one after the other along dim; all other dimensions are equal. */
+ls_tensor *ls_concat(ls_tape *t, ls_tensor *const *x, int n, int dim);
+/* torch.nn.functional.conv2d: x[N, C, H, W] with w[O, C, k, k], b[O] or NULL; 0 <= padding < k. f32. */
+ls_tensor *ls_conv2d(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, int64_t stride, int64_t padding);
+/* The largest of each kernel x kernel window of x[N, C, H, W], windows `stride` apart; ties go to the first. f32. */
+ls_tensor *ls_max_pool2d(ls_tape *t, ls_tensor *x, int64_t kernel, int64_t stride);
+/* Mean of (x - target)^2 over all elements; equal shapes. f32. */
+ls_tensor *ls_mse_loss(ls_tape *t, ls_tensor *x, ls_tensor *target);
+/* Mean of -(target log p + (1 - target) log(1 - p)), logarithms at least -100; p in [0, 1], else LS_INVALID. f32. */
+ls_tensor *ls_bce_loss(ls_tape *t, ls_tensor *p, ls_tensor *target);
+
+/* --- losses and heads --------------------------------------------------------------- */
+
 /* Mean over N of -log softmax(logits[N, C])[label[N]]; labels are I64 in [0, C),
  * else LS_INVALID. sum_out (may be NULL) gets the sum of the N losses in double,
  * correct_out (may be NULL) how many rows have their largest logit at the label. */

@@ -6,6 +6,7 @@
  */
 #ifndef LS_TRACE_H
 #define LS_TRACE_H
+#include <stdbool.h>
 #include <stdint.h>
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
@@ -31,7 +32,8 @@ typedef struct ls_event {
     uint16_t group;
     int16_t peer;          /* -1 where meaningless */
     uint8_t kind, algo, dtype, backward;
-    uint32_t reserved[4];
+    uint32_t group_name;   /* index into the rank's string table: "tp 0-3"; 0: the group has its number alone */
+    uint32_t reserved[3];
 } ls_event;
 
 #define LS_BLACKBOX_EVENTS 4096
@@ -71,6 +73,9 @@ uint64_t ls_tracer_now(const ls_tracer *t);
  * but its oldest event. A NULL box is a rank of another node: left out. Writes the file at `path` atomically. */
 ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t first_step,
                           uint32_t last_step, const char *path);
+/* Whether newer events may have replaced some of first_step or of later ones: an export from there on may lack its
+ * first events. */
+bool ls_trace_is_cut(const ls_blackbox *box, uint32_t first_step);
 
 #ifdef __cplusplus
 }

@@ -27,6 +27,8 @@ typedef struct ls_msg {
 
 typedef struct ls_transport_ops {
     const char *name; /* "shm" */
+    /* Configuration keys that it reads and not every transport does ("comm.check"); NULL-ended; NULL: none. */
+    const char *const *keys;
 
     ls_status (*open)(ls_world *w, ls_transport **out); /* blocks; every rank calls it */
     void (*close)(ls_transport *t);
@@ -70,7 +72,14 @@ typedef struct ls_transport_ops {
 } ls_transport_ops;
 
 extern const ls_transport_ops *const ls_transports[]; /* NULL-ended */
-const ls_transport_ops *ls_transport_find(const char *name); /* NULL if unknown */
+extern const char ls_transport_choices[]; /* their names, except fault's: "shm|tcp|mixed|self" */
+const ls_transport_ops *ls_transport_find(const char *name); /* "shm", "fault:shm"; NULL if unknown */
+/* LS_BAD_CONFIG unless there is one of that name; the message names those that there are. */
+ls_status ls_transport_check(const char *name);
+/* Whether the transport of that name, or the one after its colon, reads a key: yes, if there is none. */
+bool ls_transport_reads(const char *name, const char *key);
+/* Those that read the key (NULL: all, except fault), as "tcp and mixed" into buf; returns buf. */
+const char *ls_transport_names(const char *key, char *buf, size_t n);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,10 @@
 extern "C" {
 #endif
 
-#define LS_MAX_RANKS 64
+/* How many ranks a world may have, and how many of them one host: those have mapped each other's memory, and each looks
+ * at all others in every collective. */
+#define LS_WORLD_MOST_RANKS 65536
+#define LS_HOST_MOST_RANKS 256
 
 typedef struct ls_world ls_world;
 typedef struct ls_group ls_group;
@@ -44,7 +47,8 @@ typedef struct ls_world_opts {
     const char *transport;      /* "shm" (default on one node), "tcp", "mixed" (default on several: shm within a
                                    node, tcp between them), "self"; "fault:<inner>" for tests */
     const char *algo;           /* NULL: chosen by size; else a name of `lockstep coll --list` */
-    size_t arena_bytes;         /* shared arena of this rank; default 16 MiB */
+    size_t arena_bytes;         /* of this rank's shared arena to begin with, default 448 KiB: it grows when more is
+                                   allocated. Who knows how much it will be gets it in one piece */
     uint64_t join_timeout_ns;   /* default 60 s */
     uint64_t coll_timeout_ns;   /* default 30 s */
     ls_progress_mode progress;

@@ -1,0 +1,55 @@
+/* mesh.h -- who a rank is when a world is divided along several axes.
+ *
+ * The ranks of a world form a grid, the slowest axis first: pipeline stages (pp), data parallel replicas (dp), experts
+ * (ep), parts of a sequence (cp), shards of a matrix (tp), which talk most and so are neighbours. Rank r has the
+ * coordinates c with r = (((c.pp dp + c.dp) ep + c.ep) cp + c.cp) tp + c.tp, as in Megatron-LM and torch's
+ * init_device_mesh.
+ */
+#ifndef LS_MESH_H
+#define LS_MESH_H
+#include <stdbool.h>
+#include "lockstep/group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ls_axis { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_EP, LS_AXIS_CP, LS_AXIS_TP, LS_AXES } ls_axis;
+/* "pp", "dp", "ep", "cp", "tp". */
+const char *ls_axis_name(ls_axis axis);
+
+#define LS_MESH_GROUPS (LS_AXES + 4) /* that a mesh has, at most */
+
+/* All groups are borrowed from the mesh: ranks that agree in all other coordinates, in the order of the world. Those of
+ * the same ranks are one group, and those of all ranks are the world's. */
+typedef struct ls_mesh {
+    ls_world *w; /* borrowed */
+    int size[LS_AXES], coord[LS_AXES];
+    ls_group *axis[LS_AXES];   /* ranks along one axis; this rank alone where its size is 1 */
+    ls_group *batch;           /* ranks with different samples: dp x ep */
+    ls_group *replicas;        /* over which gradients of dense parameters are summed: dp x ep x cp */
+    ls_group *expert_replicas; /* and those of an expert: dp x cp */
+    ls_group *embedding;       /* first and last stage, which share a tied embedding; else NULL */
+    bool speaks;               /* prints and saves files: rank 0 of the world */
+    bool has_loss;             /* last stage, tp coordinate 0: knows the loss of its samples */
+    ls_group *owned[LS_MESH_GROUPS];
+    int nowned;
+} ls_mesh;
+
+/* Whether `size` (each at least 1) is a grid of world_size ranks. LS_BAD_CONFIG names the product and, of what would
+ * fit, the nearest sizes. */
+ls_status ls_mesh_check(const int size[LS_AXES], int world_size);
+/* The coordinates of a rank of the grid. */
+void ls_mesh_coord(const int size[LS_AXES], int rank, int coord[LS_AXES]);
+/* The place of `rank` among the ranks that have different samples, and how many those are: its rank in ls_mesh.batch
+ * and that group's size, for callers who need them before there are groups. */
+void ls_mesh_batch(const int size[LS_AXES], int rank, int *index, int *count);
+/* Every rank calls it. `out` is overwritten; after a failure it has nothing to be destroyed. */
+ls_status ls_mesh_create(ls_world *w, const int size[LS_AXES], ls_mesh *out);
+/* Every rank calls it, before ls_world_leave. A mesh of zeros is fine. */
+void ls_mesh_destroy(ls_mesh *m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,83 @@
+/* parallel.h -- a plan applied to a model: who holds and does what of it on the ranks of a world.
+ *
+ *     const ls_plan plan = { .size = { 1, ls_world_size(w), 1, 1, 1 }, .micro_batch = 4, .micro_batches = 2 };
+ *     ls_parallelize(w, &plan, &model_config, &opts, &here);
+ *     ls_optim_create(&optim_config, &here.model->params, arena, &optim);
+ *     for each step:
+ *         ls_pipe_run(here.pipe, 2, &work, arg);   // forward of micro-batch i: ls_ddp_begin_forward, ls_model_loss
+ *         ls_grad_norm_shared(ls_world_group(w), &here.model->params, &norm, NULL);
+ *         ls_optim_step_scaled(optim, ls_clip_scale(norm, 1.0));
+ *         ls_ddp_after_step(here.ddp);
+ *
+ * Data parallelism is implemented: sizes { 1, W, 1, 1, 1 }. A plan that asks for something else is refused.
+ */
+#ifndef LS_PARALLEL_H
+#define LS_PARALLEL_H
+#include "lockstep/dp.h"
+#include "lockstep/mesh.h"
+#include "lockstep/model.h"
+#include "lockstep/pipe.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Everything that decides which rank holds and does what, and nothing else. Zeros stand for defaults, except in `size`,
+ * micro_batch and micro_batches. */
+typedef struct ls_plan {
+    int size[LS_AXES];       /* ranks along each axis of the mesh; those but dp are 1 */
+    const char *dp;          /* "ddp" or "fsdp"; NULL: the strategy that ddp.zero_stage means */
+    ls_ddp_config ddp;       /* buckets; a zero_stage up to ls_ddp_most_stage */
+    int hsdp;                /* replicas of the sharded whole: 0 or 1 */
+    int prefetch;            /* units gathered ahead of their use, of zero_stage 3: 0 */
+    bool reshard;            /* release gathered units after forward, of zero_stage 3: false */
+    const char *schedule;    /* of the pipeline: NULL or "1f1b" */
+    int chunks;              /* pieces of the model per pipeline stage: 0 or 1 */
+    int64_t micro_batch;     /* samples per forward, at most */
+    int micro_batches;       /* forwards per rank and step, at most */
+    const char *context;     /* how a sequence is divided, of cp above 1: NULL */
+    bool sequence_parallel;  /* norms on parts of the sequence, of tp above 1: false */
+    ls_recompute recompute;
+    ls_dtype dtype;          /* of activations; LS_BF16 for language models only */
+} ls_plan;
+
+/* Whether a plan for this model can be applied to a world of so many ranks. LS_UNSUPPORTED: a value that is not
+ * implemented, LS_BAD_CONFIG: one that is wrong (ls_mesh_check); both name it and say what is possible. */
+ls_status ls_plan_check(const ls_plan *p, const ls_model_config *mc, int world_size);
+
+/* Of ls_plan_check what does not depend on the model: the values that are not implemented. */
+ls_status ls_plan_supported(const ls_plan *p, int world_size);
+
+/* What a rank brings along beside its plan. Ranks may differ in it: all get the first values of rank 0. */
+typedef struct ls_parallel_opts {
+    ls_arena *own;       /* borrowed until ls_parallel_destroy: for values (ls_ddp_bind) and packed weights */
+    size_t tape_bytes;   /* of each tape; 0: tapes are dry, and ls_tape_peak tells what a step takes */
+    size_t packed_bytes; /* of `own`, for packed weights (ls_tape_pack_memory); 0: weights are not packed */
+    ls_status (*values)(void *arg, ls_model *m); /* sets the first values, in t.data; NULL: ls_model_init draws them */
+    void *arg;           /* of `values` */
+} ls_parallel_opts;
+
+/* What is here, on this rank. */
+typedef struct ls_parallel {
+    ls_mesh mesh;    /* who is who */
+    ls_model *model; /* owned, as all below: parameters bound, with their first values, the same on all replicas */
+    ls_ddp *ddp;     /* keeps replicas in step */
+    ls_pipe *pipe;   /* the order of a step's micro-batches */
+    ls_tape **tape;  /* [ntapes]: one for each slot of the pipe */
+    int ntapes;
+} ls_parallel;
+
+/* Every rank of the world calls it, with the same plan and model. It reads no file. It fails as ls_plan_check,
+ * ls_model_create, ls_ddp_bind, ls_ddp_create and opts->values do (which a dry world, where values have no memory,
+ * does not call); `out` is then for ls_parallel_destroy, too. Where one
+ * rank fails, others may be waiting for it: it calls ls_world_abort before ls_parallel_destroy, as after any failure
+ * that is not the same on all ranks. */
+ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *opts,
+                         ls_parallel *out);
+/* Every rank calls it, before ls_world_leave; an optimizer of the parameters is destroyed before. Zeros are fine. */
+void ls_parallel_destroy(ls_parallel *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

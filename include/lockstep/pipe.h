@@ -1,0 +1,69 @@
+/* pipe.h -- in which order a rank computes the micro-batches of a step.
+ *
+ * A rank computes its samples of a step in micro-batches: forward, then backward, which adds to the gradients. A pipe
+ * has the order as a list of actions and walks it; it is the only loop over the micro-batches of a step. With one
+ * pipeline stage every schedule gives the same list, which accumulates gradients:
+ *
+ *     forward 0, backward 0, forward 1, backward 1, ...
+ *
+ * A micro-batch is alive from its forward to its backward: its activations are kept in a slot (a tape). Every list is
+ * proved before it runs: each micro-batch goes forward once and then backward once, both in ascending order, so that
+ * gradients are added in the same order in every schedule, and no more micro-batches are alive than there are slots.
+ *
+ * Several stages are not implemented. What a stage sends and receives will be derived from the lists of all stages.
+ */
+#ifndef LS_PIPE_H
+#define LS_PIPE_H
+#include <stdbool.h>
+#include "lockstep/group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_pipe ls_pipe;
+
+typedef enum ls_pipe_what { LS_PIPE_FORWARD, LS_PIPE_BACKWARD } ls_pipe_what;
+
+typedef struct ls_pipe_action {
+    ls_pipe_what what;
+    int chunk;       /* which piece of this stage's part of the model; 0 */
+    int micro_batch; /* of the step, from 0 */
+    int slot;        /* where it is kept while it is alive: 0 .. ls_pipe_slots - 1 */
+    bool last;       /* its backward is the last one of the step: gradients are complete after it */
+} ls_pipe_action;
+
+#define LS_PIPE_MOST_MICRO_BATCHES (1 << 24)
+
+typedef struct ls_pipe_config {
+    ls_group *stages;     /* borrowed: the ranks of this pipeline by stage (ls_mesh.axis); NULL: this rank alone */
+    const char *schedule; /* NULL: "1f1b", the only one that is implemented */
+    int chunks;           /* pieces of the model per stage; 0: 1, which is all that is implemented */
+    int micro_batches;    /* of a step, at most */
+} ls_pipe_config;
+
+/* What an action does. Each gets the `arg` of ls_pipe_run. */
+typedef struct ls_pipe_work {
+    ls_status (*feed)(void *arg, const ls_pipe_action *a);    /* right before each forward: gets samples; may be NULL */
+    ls_status (*forward)(void *arg, const ls_pipe_action *a);
+    ls_status (*backward)(void *arg, const ls_pipe_action *a);
+} ls_pipe_work;
+
+/* Whether a pipe of so many stages can be created; c->stages is not looked at. LS_UNSUPPORTED and LS_BAD_CONFIG name
+ * the value, and what is expected. */
+ls_status ls_pipe_check(const ls_pipe_config *c, int stages);
+/* Makes and proves the list of c->micro_batches. The failures of ls_pipe_check; LS_INTERNAL names the action of the
+ * list that breaks the proof. */
+ls_status ls_pipe_create(const ls_pipe_config *c, ls_pipe **out);
+void ls_pipe_destroy(ls_pipe *p); /* NULL is fine */
+/* Micro-batches that are alive at a time, at most. */
+int ls_pipe_slots(const ls_pipe *p);
+/* A step of so many micro-batches, at most those of ls_pipe_create: fewer where the samples of an epoch run out, which
+ * makes another list and proves it. Nothing is allocated. The first failure of `work` ends the step and is returned as
+ * it is; LS_INVALID: another number of micro-batches. */
+ls_status ls_pipe_run(ls_pipe *p, int micro_batches, const ls_pipe_work *work, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

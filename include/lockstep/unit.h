@@ -1,0 +1,120 @@
+/* unit.h -- units: the pieces of a model that are computed, recomputed, gathered, staged, timed and planned as one.
+ *
+ *   GPT-2     "embedding", "h.0" .. "h.11", "head"      a head is the last norm and the matrix that gives logits
+ *
+ * A unit owns a run of the model's parameters; its forward finds them by their positions in the unit. A parameter that
+ * several units use (an embedding that is the head's matrix, too) belongs to the root. It is needed from its first use
+ * in forward to its last in backward; a unit's own parameters are needed only while the unit is computed.
+ */
+#ifndef LS_UNIT_H
+#define LS_UNIT_H
+#include "lockstep/nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- what forward needs beside x -------------------------------------------------- */
+
+/* What dropout depends on. */
+typedef struct ls_draw {
+    uint64_t seed, step; /* of the run; the optimizer step */
+    uint64_t sample;     /* the micro-batch's first sample: its place in the step, over all ranks */
+} ls_draw;
+
+/* Where the tokens of x stand in their sequences: x[:, t] at place first + t. */
+typedef struct ls_positions {
+    int64_t first;
+    bool causal; /* a token sees itself and the tokens before it, not those after it */
+} ls_positions;
+
+/* What a loss was made of. */
+typedef struct ls_loss_sums {
+    double sum;      /* of the losses of the counted labels */
+    int64_t counted; /* labels; all but those to be ignored */
+    int64_t correct; /* rows whose largest logit is at the label; -1: not looked at */
+} ls_loss_sums;
+
+/* What the last unit gives. */
+typedef enum ls_output {
+    LS_OUTPUT_LOGITS,      /* all of them: [N, classes] or [B, T, V] */
+    LS_OUTPUT_LAST_LOGITS, /* language models: those after the last token of each sequence, [B, V]; no gradient */
+    LS_OUTPUT_LOSS,        /* ls_model_loss: one number */
+} ls_output;
+
+/* One pass of a micro-batch through a model, or through some of its units. Zeros, params and at.causal are a pass
+ * of training that asks for logits. */
+typedef struct ls_pass {
+    const ls_params *params; /* that the units' indices are of */
+    ls_draw draw;
+    ls_positions at;
+    ls_kv *kv;          /* keys and values of the tokens before x; those of x are added. NULL: none are kept */
+    ls_output output;
+    ls_tensor *labels;  /* for a loss */
+    ls_loss_sums *sums; /* for a loss; may be NULL. It must stay until backward is over (ls_model_loss) */
+} ls_pass;
+
+/* --- a unit ----------------------------------------------------------------------- */
+
+#define LS_UNIT_NAME 32
+
+typedef struct ls_unit ls_unit;
+
+/* y from x. It takes from outside only x, its parameters and leaves without a gradient, and gives the same result each
+ * time it is called with the same x and pass: a unit may be recomputed in backward. */
+typedef ls_tensor *(*ls_unit_fn)(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass);
+
+/* What a unit does. */
+typedef struct ls_unit_class {
+    ls_unit_fn forward;
+    int nparams;    /* that forward reads, by position; 0: it has none */
+    bool recompute; /* its activations may be dropped and recomputed (ls_block) */
+} ls_unit_class;
+
+struct ls_unit {
+    char name[LS_UNIT_NAME]; /* "h.3" */
+    int number;              /* among the units of its kind: 3 */
+    int first, nparams;      /* of ls_params: the parameters that belong to it alone */
+    int *position;           /* owned: [npositions], the index in ls_params of the parameter at each position */
+    int npositions;
+    const ls_unit_class *cls;
+    const void *arg;         /* borrowed: sizes, and what else forward reads */
+};
+
+/* The units of a model, in the order in which forward computes them. */
+typedef struct ls_units {
+    ls_unit *item; /* owned */
+    int n, cap;
+    int nroot;     /* ls_params [0, nroot) belong to the root */
+} ls_units;
+
+/* --- describing a model: the root's parameters, then unit by unit -------------------- */
+
+/* Begins the next unit; parameters that are added from here on belong to it. `cls` and `arg` are borrowed.
+ * LS_INVALID: a name that is taken or too long, or the unit before lacks parameters that its forward reads. */
+ls_status ls_units_begin(ls_units *us, const char *name, int number, const ls_unit_class *cls, const void *arg);
+/* Registers a parameter (ls_params_add) of the newest unit (ls_param.unit), at its next position; of the root before
+ * the first unit.
+ * LS_INVALID names the unit where the parameter is registered twice, or is more than its forward reads. */
+ls_status ls_units_add(ls_units *us, ls_params *ps, const char *name, int ndim, const int64_t *dim);
+/* The newest unit uses the root's parameter `name` at its next position. LS_INVALID: the root has none of that name. */
+ls_status ls_units_share(ls_units *us, const ls_params *ps, const char *name);
+/* After the last unit. LS_INVALID: no unit, the last one lacks parameters, or ps has some that no unit knows. */
+ls_status ls_units_end(const ls_units *us, const ls_params *ps);
+void ls_units_free(ls_units *us);
+
+/* --- computing ------------------------------------------------------------------------ */
+
+/* The parameter at `position` of the unit. */
+static inline ls_param *ls_unit_param(const ls_unit *u, const ls_pass *pass, int position)
+{
+    return &pass->params->item[u->position[position]];
+}
+
+/* x through the units [first, first + count): a stage, or with 0 and us->n the whole model. NULL after a failure. */
+ls_tensor *ls_units_forward(const ls_units *us, int first, int count, ls_tape *t, ls_tensor *x, const ls_pass *pass);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
