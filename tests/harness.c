@@ -68,7 +68,7 @@ static ls_rank_report run_processes(int n, const program *p)
     ls_rank_report report = { 0 };
     int port = free_port();
     verdict *v = mmap(NULL, (size_t)n * sizeof *v, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t pid[LS_MAX_RANKS];
+    pid_t pid[LS_TEST_RANKS];
     fflush(NULL);
     for (int r = 0; r < n; r++) {
         v[r].status = LS_RANK_DIED;

@@ -9,6 +9,8 @@
 
 #include "lockstep/lockstep.h"
 
+#define LS_TEST_RANKS 64 /* at most, of a test's own arrays and of its processes */
+
 typedef struct ls_rank_report {
     int failed;     /* ranks that failed */
     ls_status status;

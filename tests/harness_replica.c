@@ -4,6 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parallel/strategy.h"
+
+static ls_status bind(ls_group *g, ls_params *ps, const ls_replica_config *c, ls_arena *own)
+{
+    const ls_dtype dtype = c->bf16 ? LS_BF16 : LS_F32;
+    return c->strategy ? c->strategy->bind(g, ps, c->ddp, dtype, own) : ls_ddp_bind(g, ps, c->ddp, dtype, own);
+}
+
+static ls_status wrap(ls_group *g, ls_params *ps, const ls_replica_config *c, ls_ddp **out)
+{
+    return c->strategy ? ls_dp_create(c->strategy, g, ps, c->ddp, out) : ls_ddp_create(g, ps, c->ddp, out);
+}
+
 static ls_status build(ls_world *w, const ls_replica_config *c, ls_replica *out)
 {
     const ls_model_config mc = { .name = "mlp", .dims = c->dims, .ndims = c->ndims, .init = LS_INIT_PHILOX,
@@ -14,13 +27,13 @@ static ls_status build(ls_world *w, const ls_replica_config *c, ls_replica *out)
     if (c->lr > 0) oc.lr = c->lr;
     LS_TRY(ls_model_create(&mc, &out->model));
     ls_params *ps = &out->model->params;
-    size_t room = 2 * ls_params_nbytes(ps) + ls_optim_state_bytes(&oc, ps) + ((size_t)ps->n + 8) * 512;
-    LS_TRY(ls_arena_create(room, false, NULL, &out->arena));
+    LS_TRY(ls_arena_create(2 * ls_params_nbytes(ps), false, NULL, &out->arena));
+    ls_arena_may_grow(out->arena, NULL, NULL);
     if (c->plain) LS_TRY(ls_params_bind(ps, out->arena, out->arena));
-    else LS_TRY(ls_ddp_bind(ls_world_group(w), ps, c->ddp, c->bf16 ? LS_BF16 : LS_F32, out->arena));
+    else LS_TRY(bind(ls_world_group(w), ps, c, out->arena));
     LS_TRY(ls_model_init(out->model, &mc));
     ls_params_round(ps);
-    if (!c->plain) LS_TRY(ls_ddp_create(ls_world_group(w), ps, c->ddp, &out->ddp));
+    if (!c->plain) LS_TRY(wrap(ls_world_group(w), ps, c, &out->ddp));
     if (c->optim) LS_TRY(ls_optim_create(&oc, ps, out->arena, &out->optim));
     LS_TRY(ls_tape_create(ls_model_tape_bytes(out->model, c->rows), NULL, c->tracer, &out->tape));
     if (c->bf16) LS_TRY(ls_tape_set_dtype(out->tape, LS_BF16));
@@ -85,7 +98,7 @@ float *ls_replica_values(const ls_replica *r) { return gather(&r->model->params,
 
 ls_status ls_expect_equal(ls_world *w, const void *mine, size_t n, const char *what)
 {
-    static _Thread_local char all[LS_MAX_RANKS * 64]; /* of this rank */
+    static _Thread_local char all[LS_TEST_RANKS * 64]; /* of this rank */
     size_t size = (size_t)ls_world_size(w);
     memcpy(all + (size_t)ls_world_rank(w) * n, mine, n);
     LS_TRY(ls_all_gather(ls_world_group(w), NULL, all, size * n, LS_U8));

@@ -21,6 +21,7 @@ typedef struct ls_replica_config {
     uint64_t seed;             /* of the initial values */
     const ls_ddp_config *ddp;  /* NULL: its defaults */
     bool plain;                /* without DDP */
+    const struct ls_dp_strategy *strategy; /* NULL: the one that ddp->zero_stage means */
     bool bf16;                 /* copies of the values, and activations, in bf16 */
     const char *optim;         /* NULL: none */
     double lr;

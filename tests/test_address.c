@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "net/address.h"
+#include "meet/address.h"
 
 #define N(x) (sizeof(x) / sizeof *(x))
 

@@ -47,6 +47,12 @@ static void *map_private(size_t n)
     return ls_env_real.map_private(n);
 }
 
+static void *map_nothing(size_t n)
+{
+    m.maps++;
+    return ls_env_real.map_nothing(n);
+}
+
 static void unmap(void *p, size_t n)
 {
     m.unmapped++;
@@ -68,6 +74,7 @@ static int set_up(void **state)
     env.memfd = memfd;
     env.map_shared = map_shared;
     env.map_private = map_private;
+    env.map_nothing = map_nothing;
     env.unmap = unmap;
     env.close_fd = close_fd;
     was = ls_context_swap(&context);
@@ -290,6 +297,35 @@ static void what_the_system_refuses_is_said_and_given_back(void **state)
     }
 }
 
+/* A thousand times what the machine has: ledger, marks and resets as of an arena with memory. */
+static void a_dry_arena_counts_and_has_no_memory(void **state)
+{
+    (void)state;
+    ls_ledger ledger = { 0 };
+    ls_arena *a;
+    char *p, *q, *last;
+    m.refuse_map = true; /* of memory */
+    assert_int_equal(ls_arena_create_dry(&ledger, &a), LS_OK);
+    assert_true(ls_arena_is_dry(a));
+    assert_int_equal(ls_arena_alloc(a, 100, LS_MEM_PARAM, (void **)&p), LS_OK);
+    assert_int_equal(ls_arena_alloc(a, 1, LS_MEM_GRAD, (void **)&q), LS_OK);
+    assert_ptr_equal(q, p + 128);
+    assert_int_equal((uintptr_t)p % 64, 0);
+    const size_t mark = ls_arena_mark(a);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ls_arena_alloc(a, (size_t)20 << 30, LS_MEM_OPTIM, (void **)&last), LS_OK);
+        assert_true(ls_arena_holds(a, last, (size_t)20 << 30));
+    }
+    assert_int_equal(ledger.now[LS_MEM_PARAM], 128);
+    assert_int_equal(ledger.now[LS_MEM_OPTIM], (size_t)60 << 30);
+    assert_int_equal(ls_arena_mark(a), 192 + ((size_t)60 << 30));
+    ls_arena_reset(a, mark);
+    assert_int_equal(ledger.now[LS_MEM_OPTIM], 0);
+    assert_int_equal(ledger.peak[LS_MEM_OPTIM], (size_t)60 << 30);
+    ls_arena_destroy(a);
+    assert_int_equal(now(&ledger), 0);
+}
+
 static void kinds_have_names(void **state)
 {
     (void)state;
@@ -340,6 +376,28 @@ static void two_threads_may_allocate_at_once(void **state)
     ls_arena_destroy(a);
 }
 
+static void another_ledger_takes_over(void **state)
+{
+    (void)state;
+    ls_ledger one = { 0 }, other = { 0 };
+    ls_arena *a;
+    void *p;
+    assert_int_equal(ls_arena_create(1 << 16, false, &one, &a), LS_OK);
+    assert_int_equal(ls_arena_alloc(a, 128, LS_MEM_PARAM, &p), LS_OK);
+    assert_int_equal(ls_arena_alloc(a, 64, LS_MEM_GRAD, &p), LS_OK);
+    assert_int_equal(ls_arena_alloc(a, 64, LS_MEM_PARAM, &p), LS_OK);
+    ls_arena_charge(a, &other);
+    assert_int_equal(one.now[LS_MEM_PARAM] + one.now[LS_MEM_GRAD], 0);
+    assert_int_equal(other.now[LS_MEM_PARAM], 192);
+    assert_int_equal(other.peak[LS_MEM_GRAD], 64);
+    ls_arena_reset(a, 128); /* what it gives back, it gives back there */
+    assert_int_equal(other.now[LS_MEM_PARAM], 128);
+    assert_int_equal(other.now[LS_MEM_GRAD], 0);
+    ls_arena_charge(a, NULL);
+    assert_int_equal(other.now[LS_MEM_PARAM], 0);
+    ls_arena_destroy(a);
+}
+
 int main(void)
 {
 #define ON_MACHINE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -352,7 +410,9 @@ int main(void)
         ON_MACHINE(a_peer_sees_a_shared_arena_through_its_descriptor),
         ON_MACHINE(too_much_is_refused_before_anything_is_reserved),
         ON_MACHINE(what_the_system_refuses_is_said_and_given_back),
+        ON_MACHINE(a_dry_arena_counts_and_has_no_memory),
         cmocka_unit_test(kinds_have_names),
+        cmocka_unit_test(another_ledger_takes_over),
         cmocka_unit_test(two_threads_may_allocate_at_once),
     };
     return cmocka_run_group_tests_name("arena", tests, NULL, NULL);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/context.h"
-#include "group/impl.h"
 #include "harness.h"
 
 #define RANKS 3

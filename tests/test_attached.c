@@ -13,7 +13,8 @@
 
 #include "base/context.h"
 #include "base/env.h"
-#include "group/impl.h"
+#include "group/engine.h"
+#include "group/select.h"
 #include "harness.h"
 #include "harness_values.h"
 #include "net/attach.h"
@@ -85,7 +86,7 @@ static int leave(void **state)
 /* Whether every rank can read every other one's private memory, found without the code under test. */
 static ls_status system_allows(ls_group *g, bool *out)
 {
-    struct card { int64_t pid, at, value; } all[LS_MAX_RANKS];
+    struct card { int64_t pid, at, value; } all[LS_TEST_RANKS];
     volatile int64_t mine = 0x5eed + g->rank;
     int32_t can = 1;
     all[g->rank] = (struct card){ getpid(), (int64_t)(uintptr_t)&mine, mine };
@@ -144,7 +145,7 @@ static bool is_private(const vectors *x, int rank)
 
 static ls_status call(ls_group *g, const vectors *x, char *in, char *out)
 {
-    size_t send[LS_MAX_RANKS], recv[LS_MAX_RANKS];
+    size_t send[LS_TEST_RANKS], recv[LS_TEST_RANKS];
     const size_t elem = ls_dtype_size(x->dtype);
     for (int r = 0; r < g->size; r++) {
         const bool blocks = x->coll == LS_ALL_TO_ALL;
@@ -170,7 +171,7 @@ static char value(size_t i, int rank, int turn)
 /* The same call staged, and read where it lies if that may be: equal buffers, guards too, and equal counts of bytes. */
 static ls_status both_ways(ls_group *g, const vectors *x, buffers *b, bool may)
 {
-    double *point = &g->e->terms.cost.in_memory.attach;
+    double *point = &g->e->tuning.cost.in_memory.attach;
     char **buf = is_private(x, g->rank) ? b->private : b->registered;
     const size_t size = 3 * x->count * ls_dtype_size(x->dtype) + 2 * PAD;
     uint64_t bytes[2];
@@ -298,7 +299,7 @@ static ls_status messages(ls_world *w, void *arg)
     for (int turn = 0; turn < 16 && st == LS_OK; turn++) {
         const size_t n = sizes[turn % 4];
         const bool lends = turn / 4 % 2, both = turn / 8;
-        g->e->terms.cost.in_memory.attach = lends ? 0.0 : LS_COST_NEVER;
+        g->e->tuning.cost.in_memory.attach = lends ? 0.0 : LS_COST_NEVER;
         for (size_t i = 0; i < n; i++) out[i] = value(i, g->rank, turn);
         memset(in, 0x5a, n + PAD);
         ls_comm_stats before, after;
@@ -324,10 +325,10 @@ static ls_status messages(ls_world *w, void *arg)
     for (int turn = 0; turn < 2 && st == LS_OK; turn++) {
         ls_group *part;
         ls_work *k = NULL;
-        const ls_coll_args a = { .coll = LS_SENDRECV, .in = out, .count = 700001, .dtype = LS_U8, .peer = 1 };
+        const ls_p2p alone = { .send = out, .count = 700001, .dtype = LS_U8, .peer = 1 };
         st = ls_group_split(g, 0, &part);
-        g->e->terms.cost.in_memory.attach = 0.0;
-        if (st == LS_OK && g->rank == 0 && turn == 0) st = ls_coll_start(part, &a, &k);
+        g->e->tuning.cost.in_memory.attach = 0.0;
+        if (st == LS_OK && g->rank == 0 && turn == 0) st = ls_p2p_start(part, &alone, NULL, &k);
         if (st == LS_OK && turn == 1) {
             ls_p2p op = g->rank == 0 ? (ls_p2p){ .send = out, .count = 700001, .dtype = LS_U8, .peer = 1 }
                                      : (ls_p2p){ .recv = in, .count = 700001, .dtype = LS_U8, .peer = 0 };
@@ -349,6 +350,67 @@ static void lends_messages(void **state)
             if (r.failed) fail_msg("%d %s: %s", n, mode ? "processes" : "threads", r.text);
         }
     say_refusals("messages");
+}
+
+/* Every rank knows who reads whom on its host: all read all, except the one rank that may not. With `alone` all of them
+ * have told what this rank tells. */
+static ls_status knows_who_reads(ls_world *w, bool can, bool alone)
+{
+    for (int r = 0; r < w->size; r++) {
+        if (!ls_world_is_local(w, r)) continue;
+        const int told = alone ? w->rank : r;
+        for (int q = 0; q < w->size; q++) {
+            const bool want = ls_world_is_local(w, q) && (told == q || (can && told != fake.refused));
+            LS_EXPECT(ls_rank_set_has(&w->reads[r], q) == want, "rank %d reads rank %d: %d", r, q, !want);
+        }
+    }
+    return LS_OK;
+}
+
+static void forget_who_reads(ls_world *w)
+{
+    for (int r = 0; r < w->size; r++) ls_rank_set_free(&w->reads[r]);
+    free(w->reads);
+    w->reads = NULL;
+}
+
+/* As if the ranks were on two hosts in turn, and the others told what this one tells. */
+static ls_status meets_on_two_hosts(ls_world *w, bool can)
+{
+    int *const one_host = w->node, node[70];
+    ls_rank_set *const reads = w->reads;
+    for (int r = 0; r < w->size; r++) node[r] = r % 2;
+    w->node = node;
+    w->dry = true;
+    ls_status st = ls_attach_meet(w);
+    if (st == LS_OK) st = knows_who_reads(w, can, true);
+    if (w->reads != reads) forget_who_reads(w);
+    w->reads = reads;
+    w->dry = false;
+    w->node = one_host;
+    return st;
+}
+
+static ls_status who_reads(ls_world *w, void *arg)
+{
+    (void)arg;
+    uint64_t mine = 0x5eed, got = 0;
+    const bool can = ls_env_real.read_process(getpid(), (uint64_t)(uintptr_t)&mine, &got, sizeof got) == 0;
+    LS_TRY(knows_who_reads(w, can, false));
+    return meets_on_two_hosts(w, can);
+}
+
+static void every_rank_knows_who_reads_whom(void **state)
+{
+    (void)state;
+    static const int ranks[] = { 6, 70 }; /* 70: in two words of a set */
+    for (int i = 0; i < 2; i++) {
+        const ls_world_opts o = { .arena_bytes = (size_t)1 << 20 };
+        fake.refused = ranks[i] - 3;
+        fake.error = EPERM;
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, ranks[i], &o, who_reads, NULL);
+        if (r.failed) fail_msg("%d ranks: %s", ranks[i], r.text);
+    }
 }
 
 /* Of LS_ATTACH_MOST from rank to rank nothing is read in place, of a little less all is; of messages likewise. */
@@ -389,7 +451,7 @@ static ls_status other_message(ls_world *w, void *arg)
     ls_group *g = ls_world_group(w);
     const size_t n = 700001;
     char *p = calloc(1, n + 1);
-    g->e->terms.cost.in_memory.attach = 0.0;
+    g->e->tuning.cost.in_memory.attach = 0.0;
     ls_status st = g->rank == 0 ? ls_send(g, p, n, LS_U8, 1) : ls_recv(g, p, n + 1, LS_U8, 0);
     free(p);
     return st;
@@ -424,7 +486,7 @@ static ls_status in_the_middle(ls_world *w, void *arg)
     ls_group *g = ls_world_group(w);
     const size_t n = (size_t)3 << 19;
     char *in = calloc(2, n), *out = in + n;
-    g->e->terms.cost.in_memory.attach = 0.0;
+    g->e->tuning.cost.in_memory.attach = 0.0;
     fake.w = w;
     if (g->rank == 0) d->o->attached = g->attached;
     atomic_store(&fake.reads, 0);
@@ -520,6 +582,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(gives_the_bits_of_slots, enter, leave),
         cmocka_unit_test_setup_teardown(is_staged_where_one_rank_cannot_read, enter, leave),
+        cmocka_unit_test_setup_teardown(every_rank_knows_who_reads_whom, enter, leave),
         cmocka_unit_test_setup_teardown(lends_messages, enter, leave),
         cmocka_unit_test_setup_teardown(what_is_too_long_goes_past_the_caches, enter, leave),
         cmocka_unit_test_setup_teardown(another_message_is_named, enter, leave),

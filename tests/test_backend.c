@@ -15,6 +15,8 @@
 #include "group/backend.h"
 #include "lockstep/group.h"
 
+#define MOST_RANKS 64
+
 /* --- as a rank: everything twice, once with each backend --------------------------------------------------- */
 
 #define MOST 70001   /* elements of a vector */
@@ -172,7 +174,7 @@ static ls_status uneven(pass *x, ls_dtype d, ls_redop op)
 {
     ls_group *g = x->g;
     int rank = ls_group_rank(g), size = ls_group_size(g), last = size - 1;
-    size_t counts[LS_MAX_RANKS], to[LS_MAX_RANKS], from[LS_MAX_RANKS], n = 0, got = 0;
+    size_t counts[MOST_RANKS], to[MOST_RANKS], from[MOST_RANKS], n = 0, got = 0;
     for (int r = 0; r < size; r++) {
         counts[r] = r % 3 == 1 ? 0 : 5 * (size_t)r + 1;
         to[r] = (size_t)(rank + 2 * r) % 4;
@@ -209,9 +211,9 @@ static ls_status messages(pass *x, ls_dtype d, size_t n)
     LS_TRY(note(x, "a batch of messages", d, LS_SUM, x->out, n));
 
     /* rank 0 waits for a message that comes after a collective */
-    ls_coll_args a = { .coll = LS_SENDRECV, .out = x->out, .count = n, .dtype = d, .peer = size - 1 };
+    const ls_p2p last = { .recv = x->out, .count = n, .dtype = d, .peer = size - 1 };
     ls_work *early = NULL;
-    if (rank == 0) LS_TRY(ls_coll_start(g, &a, &early));
+    if (rank == 0) LS_TRY(ls_p2p_start(g, &last, NULL, &early));
     LS_TRY(ls_barrier(g));
     if (rank == size - 1) LS_TRY(ls_send(g, x->in, n, d, 0));
     LS_TRY(ls_work_wait(early));

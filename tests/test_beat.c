@@ -7,9 +7,25 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "net/beat.h"
+#include "meet/beat.h"
 
 #define RANKS 4
+
+#define MOST_BYTES                                                                                                     \
+    (sizeof(ls_beat_head) + LS_ERROR_BYTES + LS_SAVED_PATH_BYTES +                                                     \
+     RANKS * (sizeof(ls_beat_rank) + LS_BEAT_PEERS * sizeof(ls_beat_peer)))
+
+/* The ranks whose bits are set. */
+static ls_beat_of only(uint64_t bits)
+{
+    static uint64_t word;
+    static ls_rank_set set = { &word, RANKS };
+    word = bits & ((1u << RANKS) - 1);
+    return (ls_beat_of){ &set, false };
+}
+
+static uint64_t told_word;
+static ls_rank_set told = { &told_word, RANKS };
 
 static ls_world_page *new_page(void)
 {
@@ -33,28 +49,27 @@ static void fill(ls_world_page *p)
     slot->waits_for = ls_page_waits_for(0, 9);
     slot->state = LS_RANK_RUNNING;
     slot->flow[0].seq = 9;
-    slot->flow[0].message[3] = 5;
-    slot->flow[0].lane[1].sent[3] = 6;
-    slot->flow[0].lane[1].waits = ls_flow_wait(1, false, true, 2);
+    ls_page_sent(p, 2, 0, LS_PAGE_MESSAGES)[3] = 5;
+    ls_page_sent(p, 2, 0, 1)[3] = 6;
+    slot->flow[0].waits[1] = ls_flow_wait(1, false, true, 2);
 }
 
 static void long_work_elsewhere_is_seen_as_it_is_there(void **state)
 {
     (void)state;
-    static char beat[LS_BEAT_MAX_BYTES];
+    static char beat[MOST_BYTES];
     ls_world_page *there = new_page(), *here = new_page();
-    uint64_t told;
     ls_task t;
     fill(there);
-    size_t n = ls_beat_write(there, 4, 10000, beat);
-    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
+    size_t n = ls_beat_write(there, only(4), 10000, beat);
+    assert_true(ls_beat_read(here, only(~3ull), beat, n, 50000, &told));
     assert_false(ls_task_read(&here->rank[2].task, &t));
     assert_int_equal(t.since_ns, 0); /* there never was any */
 
     ls_task work = { .kind = LS_TASK_SAVING, .since_ns = 8000, .limit_ns = 3000, .file = "runs/a\x1b" };
     ls_task_write(&there->rank[2].task, &work);
-    n = ls_beat_write(there, 4, 10000, beat);
-    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
+    n = ls_beat_write(there, only(4), 10000, beat);
+    assert_true(ls_beat_read(here, only(~3ull), beat, n, 50000, &told));
     assert_true(ls_task_read(&here->rank[2].task, &t));
     assert_int_equal(t.kind, LS_TASK_SAVING);
     assert_int_equal(t.since_ns, 48000);
@@ -64,15 +79,15 @@ static void long_work_elsewhere_is_seen_as_it_is_there(void **state)
     memset(work.file, 'x', 300);
     strcpy(work.file + 300, "/step-00000010");
     ls_task_write(&there->rank[2].task, &work);
-    n = ls_beat_write(there, 4, 10000, beat);
-    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
+    n = ls_beat_write(there, only(4), 10000, beat);
+    assert_true(ls_beat_read(here, only(~3ull), beat, n, 50000, &told));
     assert_true(ls_task_read(&here->rank[2].task, &t));
     assert_int_equal(strncmp(t.file, "...xxx", 6), 0); /* its end tells most */
     assert_non_null(strstr(t.file, "xxx/step-00000010"));
 
     ls_task_write(&there->rank[2].task, &(ls_task){ .since_ns = 9500 });
-    n = ls_beat_write(there, 4, 10000, beat);
-    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
+    n = ls_beat_write(there, only(4), 10000, beat);
+    assert_true(ls_beat_read(here, only(~3ull), beat, n, 50000, &told));
     assert_false(ls_task_read(&here->rank[2].task, &t));
     assert_int_equal(t.since_ns, 49500); /* when it ended */
     free(there);
@@ -82,14 +97,13 @@ static void long_work_elsewhere_is_seen_as_it_is_there(void **state)
 static void a_rank_elsewhere_is_seen_as_it_is_there(void **state)
 {
     (void)state;
-    static char beat[LS_BEAT_MAX_BYTES];
+    static char beat[MOST_BYTES];
     ls_world_page *there = new_page(), *here = new_page();
     char text[300], want[300];
-    uint64_t told;
     fill(there);
-    size_t n = ls_beat_write(there, 0xc, 10000, beat);
-    assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told));
-    assert_int_equal(told, 4); /* rank 3 has not joined */
+    size_t n = ls_beat_write(there, only(0xc), 10000, beat);
+    assert_true(ls_beat_read(here, only(~3ull), beat, n, 50000, &told));
+    assert_int_equal(told_word, 4); /* rank 3 has not joined */
     assert_int_equal(here->rank[2].state, LS_RANK_RUNNING);
     assert_int_equal(here->rank[2].pid, 4711);
     assert_int_equal(here->rank[2].beat_ns, 49000); /* as long ago, on our clock */
@@ -100,11 +114,50 @@ static void a_rank_elsewhere_is_seen_as_it_is_there(void **state)
     assert_int_equal(theirs.count, 100);
     const ls_flow *flow = &here->rank[2].flow[0];
     assert_int_equal(flow->seq, 9);
-    assert_int_equal(flow->message[3], 5);
-    assert_int_equal(flow->lane[1].sent[3], 6);
-    assert_int_equal(flow->lane[0].sent[3], 0);
-    assert_true(flow->lane[1].waits == ls_flow_wait(1, false, true, 2));
+    assert_int_equal(ls_page_sent(here, 2, 0, LS_PAGE_MESSAGES)[3], 5);
+    assert_int_equal(ls_page_sent(here, 2, 0, 1)[3], 6);
+    assert_int_equal(ls_page_sent(here, 2, 0, 0)[3], 0);
+    assert_int_equal(ls_page_sent(here, 2, 0, 1)[2], 0);
+    assert_true(flow->waits[1] == ls_flow_wait(1, false, true, 2));
     assert_int_equal(here->rank[3].state, LS_RANK_STARTING);
+    free(there);
+    free(here);
+}
+
+/* What a rank has sent is told while there is room; where there is none its group is unknown, so that nobody takes a
+ * message that was not told of for one that was not sent. */
+static void too_many_peers_are_said_to_be_unknown(void **state)
+{
+    (void)state;
+    enum { MANY = 3 * LS_BEAT_PEERS };
+    ls_world_page *there = calloc(1, ls_page_bytes(MANY)), *here = calloc(1, ls_page_bytes(MANY));
+    char *beat = malloc(ls_beat_most_bytes(MANY));
+    ls_rank_set all;
+    assert_true(there && here && beat);
+    assert_int_equal(ls_rank_set_create(MANY, &all), LS_OK);
+    ls_rank_set_add_all(&all);
+    ls_page_format(there, MANY, 1);
+    ls_page_format(here, MANY, 1);
+    for (int r = 0; r < MANY; r++) { /* each has sent to all: thrice as much as there is room for */
+        ls_coll_desc d = { .generation = 1, .group = 7, .seq = 9, .coll = LS_ALL_REDUCE, .count = 100 };
+        ls_page_enter(&there->rank[r], &d);
+        there->rank[r].state = LS_RANK_RUNNING;
+        there->rank[r].flow[0].group = 7;
+        for (int q = 0; q < MANY; q++) ls_page_sent(there, r, 0, 1)[q] = 1 + (uint32_t)q;
+    }
+    size_t n = ls_beat_write(there, (ls_beat_of){ &all, false }, 10000, beat);
+    assert_true(n <= ls_beat_most_bytes(MANY));
+    assert_true(ls_beat_read(here, (ls_beat_of){ &all, false }, beat, n, 50000, NULL));
+    int known = 0;
+    for (int r = 0; r < MANY; r++) {
+        if (here->rank[r].flow[0].group != 7) continue;
+        known++;
+        for (int q = 0; q < MANY; q++) assert_int_equal(ls_page_sent(here, r, 0, 1)[q], 1 + q);
+    }
+    assert_int_equal(known, MANY / 3);
+    assert_int_equal(here->rank[MANY - 1].state, LS_RANK_RUNNING); /* the rest is told of all */
+    ls_rank_set_free(&all);
+    free(beat);
     free(there);
     free(here);
 }
@@ -112,11 +165,10 @@ static void a_rank_elsewhere_is_seen_as_it_is_there(void **state)
 static void a_checkpoint_elsewhere_is_known_here(void **state)
 {
     (void)state;
-    static char beat[LS_BEAT_MAX_BYTES];
+    static char beat[MOST_BYTES];
     ls_world_page *there = new_page(), *here = new_page();
     ls_saved s;
     char path[LS_SAVED_PATH_BYTES], text[LS_SAVED_PATH_BYTES + 64];
-    uint64_t told;
     fill(there);
     ls_page_abort(there, 3, LS_RANK_DIED, "a sentence that stands before it");
     ls_saved_read(&here->saved, &s);
@@ -127,12 +179,12 @@ static void a_checkpoint_elsewhere_is_known_here(void **state)
                                         "the newest checkpoint of this run is xxx" };
     for (int i = 0; i < 4; i++) {
         if (i > 0) ls_saved_write(&there->saved, i == 1 ? NULL : i == 2 ? "a\x1b b" : path, 12);
-        size_t n = ls_beat_write(there, ~0ull, 10000, beat);
+        size_t n = ls_beat_write(there, only(~0ull), 10000, beat);
         assert_true(n <= sizeof beat);
-        assert_true(ls_beat_read(here, ~3ull, beat, n, 50000, &told)); /* rank 0 is here: it knows better */
+        assert_true(ls_beat_read(here, only(~3ull), beat, n, 50000, &told)); /* rank 0 is here: it knows better */
         ls_saved_read(&here->saved, &s);
         assert_int_equal(s.state, i < 2 ? LS_SAVED_UNKNOWN : i == 2 ? LS_SAVED_NONE : LS_SAVED_ONE); /* as it was */
-        assert_true(ls_beat_read(here, ~2ull, beat, n, 50000, &told));
+        assert_true(ls_beat_read(here, only(~2ull), beat, n, 50000, &told));
         assert_int_equal(here->rank[2].step, 7); /* what follows is where it was */
         ls_saved_read(&here->saved, &s);
         ls_saved_text(&s, text, sizeof text);
@@ -146,12 +198,11 @@ static void a_checkpoint_elsewhere_is_known_here(void **state)
 static void nobody_writes_into_the_slot_of_a_rank_that_is_here(void **state)
 {
     (void)state;
-    static char beat[LS_BEAT_MAX_BYTES];
+    static char beat[MOST_BYTES];
     ls_world_page *there = new_page(), *here = new_page();
-    uint64_t told;
     fill(there);
-    size_t n = ls_beat_write(there, ~0ull, 10000, beat);
-    assert_true(ls_beat_read(here, ~4ull, beat, n, 50000, &told));
+    size_t n = ls_beat_write(there, only(~0ull), 10000, beat);
+    assert_true(ls_beat_read(here, only(~4ull), beat, n, 50000, &told));
     assert_int_equal(here->rank[2].state, LS_RANK_STARTING);
     assert_int_equal(here->rank[2].step, 0);
     free(there);
@@ -161,15 +212,14 @@ static void nobody_writes_into_the_slot_of_a_rank_that_is_here(void **state)
 static void the_first_cause_stays(void **state)
 {
     (void)state;
-    static char beat[LS_BEAT_MAX_BYTES];
+    static char beat[MOST_BYTES];
     ls_world_page *there = new_page(), *here = new_page();
     char text[LS_ERROR_BYTES];
     ls_status s;
     int rank;
-    uint64_t told;
     assert_true(ls_page_blame(there, 3, 1, LS_RANK_HUNG, "rank 2 waited\x1b[31m for rank 1"));
-    size_t n = ls_beat_write(there, 0, 10000, beat);
-    assert_true(ls_beat_read(here, ~0ull, beat, n, 50000, &told));
+    size_t n = ls_beat_write(there, only(0), 10000, beat);
+    assert_true(ls_beat_read(here, only(~0ull), beat, n, 50000, &told));
     assert_true(ls_page_cause(here, &rank, &s, text, sizeof text));
     assert_int_equal(rank, 1);
     assert_int_equal(s, LS_RANK_HUNG);
@@ -177,8 +227,8 @@ static void the_first_cause_stays(void **state)
     free(there);
     there = new_page();
     ls_page_abort(there, LS_ABORT_BY_LAUNCHER, LS_PEER_SILENT, "another");
-    n = ls_beat_write(there, 0, 10000, beat);
-    assert_true(ls_beat_read(here, ~0ull, beat, n, 50000, &told));
+    n = ls_beat_write(there, only(0), 10000, beat);
+    assert_true(ls_beat_read(here, only(~0ull), beat, n, 50000, &told));
     assert_true(ls_page_cause(here, &rank, &s, text, sizeof text));
     assert_int_equal(s, LS_RANK_HUNG);
     free(there);
@@ -188,13 +238,12 @@ static void the_first_cause_stays(void **state)
 static void what_is_no_beat_changes_nothing(void **state)
 {
     (void)state;
-    static char beat[LS_BEAT_MAX_BYTES + 1], bad[LS_BEAT_MAX_BYTES + 1];
+    static char beat[MOST_BYTES + 1], bad[MOST_BYTES + 1];
     ls_world_page *there = new_page(), *here = new_page();
-    uint64_t told;
     fill(there);
-    size_t n = ls_beat_write(there, ~0ull, 10000, beat), rank_at = sizeof(ls_beat_head);
-    for (size_t k = 0; k < n; k++) assert_false(ls_beat_read(here, ~0ull, beat, k, 1, &told));
-    assert_false(ls_beat_read(here, ~0ull, beat, n + 1, 1, &told));
+    size_t n = ls_beat_write(there, only(~0ull), 10000, beat), rank_at = sizeof(ls_beat_head);
+    for (size_t k = 0; k < n; k++) assert_false(ls_beat_read(here, only(~0ull), beat, k, 1, &told));
+    assert_false(ls_beat_read(here, only(~0ull), beat, n + 1, 1, &told));
     struct { size_t at; uint32_t value; } row[] = {
         { offsetof(ls_beat_head, nranks), RANKS + 1 },
         { offsetof(ls_beat_head, count), RANKS + 1 },
@@ -209,11 +258,15 @@ static void what_is_no_beat_changes_nothing(void **state)
         { rank_at + offsetof(ls_beat_rank, task), LS_TASK_KINDS },
         { rank_at + offsetof(ls_beat_rank, desc) + offsetof(ls_coll_desc, coll), (uint32_t)LS_PAGE_GROUPS << 24 },
         { rank_at + offsetof(ls_beat_rank, flow) + offsetof(ls_beat_flow, block), LS_PAGE_GROUPS },
+        { rank_at + offsetof(ls_beat_rank, npeers), 0 },
+        { rank_at + offsetof(ls_beat_rank, npeers), 2 },
+        { rank_at + offsetof(ls_beat_rank, npeers), UINT32_MAX },
+        { rank_at + sizeof(ls_beat_rank), RANKS }, /* its only peer */
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         memcpy(bad, beat, n);
         memcpy(bad + row[i].at, &row[i].value, 4);
-        assert_false(ls_beat_read(here, ~0ull, bad, n, 1, &told));
+        assert_false(ls_beat_read(here, only(~0ull), bad, n, 1, &told));
     }
     /* A text, or a path, that fills its message to the byte: one byte less is accepted. */
     for (int which = 0; which < 2; which++)
@@ -227,7 +280,7 @@ static void what_is_no_beat_changes_nothing(void **state)
             h.path = which ? len : 0;
             memset(bad, 'x', sizeof bad);
             memcpy(bad, &h, sizeof h);
-            assert_int_equal(ls_beat_read(here, ~0ull, bad, sizeof h + len, 1, &told), !over);
+            assert_int_equal(ls_beat_read(here, only(~0ull), bad, sizeof h + len, 1, &told), !over);
         }
     assert_int_equal(here->rank[2].state, LS_RANK_STARTING);
     free(there);
@@ -238,6 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_elsewhere_is_seen_as_it_is_there),
+        cmocka_unit_test(too_many_peers_are_said_to_be_unknown),
         cmocka_unit_test(long_work_elsewhere_is_seen_as_it_is_there),
         cmocka_unit_test(a_checkpoint_elsewhere_is_known_here),
         cmocka_unit_test(nobody_writes_into_the_slot_of_a_rank_that_is_here),

@@ -67,7 +67,7 @@ static void sums_round_by_round_are_exact_too(void **state)
             if (!defined(c.dtype, c.op)) continue;
             for (int r = 0; r < c.size; r++) {
                 ls_bench_fill(&c, r, 0, COUNT, r ? next : acc);
-                if (c.op == LS_AVG) ls_scale(r ? next : acc, COUNT, c.dtype, 1.0 / c.size);
+                if (c.op == LS_AVG) ls_scale_values(r ? next : acc, COUNT, c.dtype, 1.0 / c.size);
                 if (r) ls_reduce_2(acc, next, COUNT, c.dtype, c.op);
             }
             if (ls_bench_wrong(&c, 0, 0, COUNT, acc) != 0)

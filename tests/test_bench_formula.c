@@ -1,13 +1,16 @@
-/* bench_formula: what every algorithm moves, on every rank, is what its formula says, to the byte.
+/* What every algorithm and form moves, on every rank, is what it says of itself and what its formula in the literature
+ * says, to the byte.
  * bench_fit: the line behind rows that were made from one. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/bench.h"
-#include "group/impl.h"
+#include "group/debug.h"
+#include "group/engine.h"
 #include "harness.h"
+#include "harness_formula.h"
 #include "lockstep/lockstep.h"
+#include "net/world.h"
 
 #define MOST ((size_t)272 << 10) /* floats: more than a schedule moves as one piece */
 
@@ -20,6 +23,19 @@ typedef struct fixture {
     int operations;
 } fixture;
 
+static ls_coll_args args_of(const fixture *f, const ls_bench_case *c, size_t *recv_counts)
+{
+    const int me = ls_group_rank(f->g), n = c->size;
+    ls_coll_args a = { .coll = c->coll, .in = c->coll == LS_BROADCAST ? NULL : f->in, .out = f->out, .count = c->count,
+                       .dtype = LS_F32, .root = c->root, .counts = c->each };
+    if (c->each && c->coll == LS_ALL_TO_ALL) {
+        for (int r = 0; r < n; r++) recv_counts[r] = c->each[r * n + me];
+        a.counts = c->each + me * n;
+        a.recv_counts = recv_counts;
+    }
+    return a;
+}
+
 static ls_status operation(fixture *f, const ls_bench_case *c)
 {
     int me = ls_group_rank(f->g), n = c->size, right = (me + 1) % n, left = (me + n - 1) % n;
@@ -28,14 +44,8 @@ static ls_status operation(fixture *f, const ls_bench_case *c)
                                  { .recv = f->out, .count = c->count, .dtype = LS_F32, .peer = left } };
         return ls_p2p_batch(f->g, both, 2);
     }
-    size_t recv_counts[LS_MAX_RANKS];
-    ls_coll_args a = { .coll = c->coll, .in = c->coll == LS_BROADCAST ? NULL : f->in, .out = f->out, .count = c->count,
-                       .dtype = LS_F32, .root = c->root, .counts = c->each };
-    if (c->each && c->coll == LS_ALL_TO_ALL) {
-        for (int r = 0; r < n; r++) recv_counts[r] = c->each[r * n + me];
-        a.counts = c->each + me * n;
-        a.recv_counts = recv_counts;
-    }
+    size_t recv_counts[LS_TEST_RANKS];
+    const ls_coll_args a = args_of(f, c, recv_counts);
     ls_work *work;
     LS_TRY(ls_coll_start(f->g, &a, &work));
     return ls_work_wait(work);
@@ -44,21 +54,30 @@ static ls_status operation(fixture *f, const ls_bench_case *c)
 static ls_status compare(fixture *f, const ls_bench_case *c)
 {
     ls_comm_stats before, after;
-    ls_bench_traffic t;
+    ls_test_moved t;
+    ls_traffic says;
     LS_TRY(ls_barrier(f->g));
     ls_comm_stats_read(f->w, &before);
     LS_TRY(operation(f, c));
     ls_comm_stats_read(f->w, &after);
-    ls_bench_ran ran = { c->coll == LS_SENDRECV ? "sendrecv" : ls_select_ran(f->g), f->g->ran_segments, f->g->node };
+    const ls_debug_group d = ls_debug_look(f->g);
+    ls_test_ran ran = { c->coll == LS_SENDRECV ? "sendrecv" : d.ran, d.segments, d.node };
     int me = ls_group_rank(f->g);
-    if (!ls_bench_formula(c, me, &ran, &t))
+    size_t recv_counts[LS_TEST_RANKS];
+    const ls_coll_args a = args_of(f, c, recv_counts);
+    LS_TRY(ls_debug_traffic(f->g, &a, &says));
+    if (!ls_test_formula(c, me, &ran, &t))
         return ls_fail(LS_INTERNAL, "%s by %s: no formula", ls_coll_name(c->coll), ran.algo);
-    uint64_t want = f->g->mapped ? t.received : t.sent, got = after.bytes - before.bytes;
+    const uint64_t want = d.mapped ? t.received : t.sent, got = after.bytes - before.bytes;
+    const bool form = d.mapped && d.segments == 0 && c->coll != LS_SENDRECV;
     f->operations++;
-    if (got == want) return LS_OK;
-    return ls_fail(LS_INTERNAL, "%s by %s, %zu floats%s, rank %d of %d, root %d, %d segments, %s: moved %llu, formula %llu",
-                   ls_coll_name(c->coll), ran.algo, c->count, c->each ? " in uneven shares" : "", me, c->size, c->root,
-                   ran.segments, f->g->mapped ? "memory" : "wire", (unsigned long long)got, (unsigned long long)want);
+    if (got == want && says.counted == want && (form || (says.read == t.received && says.written == t.sent)))
+        return LS_OK;
+    return ls_fail(LS_INTERNAL, "%s by %s, %zu floats%s, rank %d of %d, root %d, %d segments, %s: moved %llu, formula %llu, says "
+                   "%llu, %llu read and %llu written", ls_coll_name(c->coll), ran.algo, c->count,
+                   c->each ? " in uneven shares" : "", me, c->size, c->root, ran.segments, d.mapped ? "memory" : "wire",
+                   (unsigned long long)got, (unsigned long long)want, (unsigned long long)says.counted,
+                   (unsigned long long)says.read, (unsigned long long)says.written);
 }
 
 /* Rank r has r times r floats, rank 0 none; to rank t of an all_to_all one more for each rank between. */
@@ -77,15 +96,23 @@ static bool has_shares(ls_coll c)
     return c == LS_ALL_GATHER || c == LS_REDUCE_SCATTER || c == LS_GATHER || c == LS_SCATTER || c == LS_ALL_TO_ALL;
 }
 
-/* arg: not NULL where buffers are private. */
+typedef struct variant {
+    bool private_memory;
+    bool past_cache; /* stores go past the caches at every size */
+    bool attach;     /* private memory is read where it lies, if it can be */
+} variant;
+
 static ls_status every_collective(ls_world *w, void *arg)
 {
     static _Alignas(64) _Thread_local float own[2][MOST];
-    size_t each[LS_MAX_RANKS * LS_MAX_RANKS];
+    size_t each[LS_TEST_RANKS * LS_TEST_RANKS];
     fixture f = { .w = w, .g = ls_world_group(w) };
     void *in, *out;
-    const ls_algo *algo = ls_algo_find(w->opts.algo);
-    if (arg) {
+    const ls_algo *algo = w->opts.algo ? ls_algo_find(w->opts.algo) : NULL; /* NULL: as the group chooses */
+    const variant *x = arg;
+    if (x->past_cache) w->engine->tuning.cost.in_memory.past_cache = 0.0;
+    w->engine->tuning.cost.in_memory.attach = x->attach ? 0.0 : LS_COST_NEVER;
+    if (x->private_memory) {
         in = own[0];
         out = own[1];
     } else {
@@ -97,7 +124,7 @@ static ls_status every_collective(ls_world *w, void *arg)
     int n = ls_group_size(f.g);
     for (int coll = 0; coll < LS_COLLS; coll++) {
         bool messages = coll == LS_SENDRECV && n > 1 && algo == ls_algos[0]; /* with any algorithm, so with one */
-        if (!messages && (coll == LS_SENDRECV || !(algo->colls & 1u << coll))) continue;
+        if (!messages && (coll == LS_SENDRECV || (algo && !(algo->colls & 1u << coll)))) continue;
         ls_bench_case c = { .coll = (ls_coll)coll, .dtype = LS_F32, .op = LS_SUM, .size = n, .root = n - 1 };
         bool root = coll == LS_BROADCAST || coll == LS_REDUCE || coll == LS_GATHER || coll == LS_SCATTER;
         for (c.root = 0; c.root < (root ? n : 1); c.root += n > 2 ? n / 2 : 1) {
@@ -107,7 +134,7 @@ static ls_status every_collective(ls_world *w, void *arg)
                 if (coll == LS_ALL_TO_ALL) c.count -= c.count % (size_t)n;
                 LS_TRY(compare(&f, &c));
             }
-            bool equal_only = coll == LS_ALL_TO_ALL && strcmp(algo->name, "bruck") == 0;
+            bool equal_only = algo && coll == LS_ALL_TO_ALL && strcmp(algo->name, "bruck") == 0;
             if (!has_shares((ls_coll)coll) || equal_only) continue;
             c.each = each;
             shares_of(&c, each, &c.count);
@@ -117,7 +144,7 @@ static ls_status every_collective(ls_world *w, void *arg)
             c.each = NULL;
         }
     }
-    return f.operations > 0 ? LS_OK : ls_fail(LS_INTERNAL, "%s carried out nothing", algo->name);
+    return f.operations > 0 ? LS_OK : ls_fail(LS_INTERNAL, "%s carried out nothing", algo ? algo->name : "the group");
 }
 
 static void over(const char *transport, int from, int to, bool private_memory)
@@ -126,7 +153,7 @@ static void over(const char *transport, int from, int to, bool private_memory)
         for (size_t i = 0; ls_algos[i]; i++) {
             if (private_memory && !ls_algos[i]->mapped) continue; /* goes by schedules in any memory */
             ls_world_opts o = { .transport = transport, .algo = ls_algos[i]->name, .arena_bytes = (size_t)7 << 20 };
-            if (ls_world_threads(n, &o, every_collective, private_memory ? &o : NULL) < 0)
+            if (ls_world_threads(n, &o, every_collective, &(variant){ .private_memory = private_memory }) < 0)
                 fail_msg("%s over %d ranks on %s: %s", o.algo, n, transport, ls_last_error());
         }
 }
@@ -138,6 +165,20 @@ static void bytes_in_shared_memory(void **state)
     over("shm", 2, 8, true);
 }
 
+/* All that a group chooses by itself: of two ranks with a core each, and of more than there are. */
+static void bytes_of_the_forms(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 8; n++)
+        for (int i = 0; i < 6; i++) {
+            ls_world_opts o = { .transport = "shm", .arena_bytes = (size_t)7 << 20 };
+            variant x = { .private_memory = i & 1, .past_cache = i & 2, .attach = i & 4 };
+            if (ls_world_threads(n, &o, every_collective, &x) < 0)
+                fail_msg("%d ranks, %s memory%s: %s", n, x.private_memory ? "private" : "registered",
+                         x.past_cache ? ", past the caches" : x.attach ? ", attached" : "", ls_last_error());
+        }
+}
+
 static void bytes_on_tcp(void **state)
 {
     (void)state;
@@ -146,11 +187,11 @@ static void bytes_on_tcp(void **state)
 
 /* --- what the formulas say -------------------------------------------------------------------------- */
 
-static ls_bench_traffic traffic(const char *algo, ls_coll coll, int size, int rank, size_t count)
+static ls_test_moved traffic(const char *algo, ls_coll coll, int size, int rank, size_t count)
 {
     ls_bench_case c = { .coll = coll, .dtype = LS_F32, .op = LS_SUM, .size = size, .count = count };
-    ls_bench_traffic t;
-    if (!ls_bench_formula(&c, rank, &(ls_bench_ran){ .algo = algo, .segments = 1 }, &t)) fail_msg("%s has no formula", algo);
+    ls_test_moved t;
+    if (!ls_test_formula(&c, rank, &(ls_test_ran){ .algo = algo, .segments = 1 }, &t)) fail_msg("%s has no formula", algo);
     return t;
 }
 
@@ -168,7 +209,7 @@ static void the_formulas_are_those_of_the_literature(void **state)
         for (int n = 2; n <= 64; n++) {
             size_t count = (size_t)n * 4096 * 16;
             for (int r = 0; r < n; r++) {
-                ls_bench_traffic t = traffic(row[i].algo, row[i].coll, n, r, count);
+                ls_test_moved t = traffic(row[i].algo, row[i].coll, n, r, count);
                 uint64_t want = (uint64_t)(row[i].factor * (n - 1) * 4096 * 16 * 4);
                 if (t.sent != want || t.received != want || (row[i].rounds && t.rounds != row[i].rounds * (n - 1)))
                     fail_msg("%s of %d ranks: rank %d sends %llu, receives %llu, of %llu, in %d rounds", row[i].algo, n, r,
@@ -183,8 +224,8 @@ static void the_formulas_are_those_of_the_literature(void **state)
     assert_int_equal(traffic("recursive_doubling", LS_ALL_REDUCE, 8, 3, 100).sent, 3 * 400);
     assert_int_equal(traffic("tree", LS_BROADCAST, 8, 0, 100).sent, 3 * 400);
     assert_int_equal(traffic("chain", LS_BROADCAST, 8, 7, 100).sent, 0);
-    assert_false(ls_bench_formula(&(ls_bench_case){ .coll = LS_ALL_REDUCE, .size = 2, .count = 1 }, 0,
-                                  &(ls_bench_ran){ .algo = "carrier pigeon", .segments = 1 }, &(ls_bench_traffic){ 0 }));
+    assert_false(ls_test_formula(&(ls_bench_case){ .coll = LS_ALL_REDUCE, .size = 2, .count = 1 }, 0,
+                                  &(ls_test_ran){ .algo = "carrier pigeon", .segments = 1 }, &(ls_test_moved){ 0 }));
 }
 
 /* What is sent is received, over all ranks. */
@@ -198,7 +239,7 @@ static void nothing_gets_lost(void **state)
                 if (!(ls_algos[i]->colls & 1u << coll) || strcmp(ls_algos[i]->name, "fold") == 0) continue;
                 for (int r = 0; r < n; r++) {
                     size_t count = coll == LS_ALL_TO_ALL ? (size_t)n * 33 : 1031;
-                    ls_bench_traffic t = traffic(ls_algos[i]->name, (ls_coll)coll, n, r, count);
+                    ls_test_moved t = traffic(ls_algos[i]->name, (ls_coll)coll, n, r, count);
                     sent += t.sent, received += t.received;
                 }
                 if (sent != received)
@@ -273,6 +314,7 @@ int main(void)
         cmocka_unit_test(the_formulas_are_those_of_the_literature),
         cmocka_unit_test(nothing_gets_lost),
         cmocka_unit_test(bytes_in_shared_memory),
+        cmocka_unit_test(bytes_of_the_forms),
         cmocka_unit_test(bytes_on_tcp),
         cmocka_unit_test(a_line_is_found_again),
         cmocka_unit_test(small_errors_stay_small),

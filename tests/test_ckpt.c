@@ -712,6 +712,35 @@ static void names_the_folder_that_is_missing(void **state)
 }
 
 
+/* A file of one rank, read by ranks that have rows, columns, or heads of q k v. */
+static void parts_are_read_from_the_file_of_the_whole(void **state)
+{
+    const fixture *f = *state;
+    static const struct { ls_part part; int64_t dim[2]; } row[] = {
+        { { 0, 1, 6, 2, 3 }, { 3, 4 } }, { { 1, 1, 4, 1, 2 }, { 6, 2 } }, { { 0, 3, 2, 1, 1 }, { 3, 4 } },
+        { { 0, 1, 6, 0, 6 }, { 6, 4 } },
+    };
+    for (int transposed = 0; transposed < 2; transposed++)
+        for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+            ls_params all = { 0 }, here = { 0 };
+            add_param(&all, "w", 2, (int64_t[]){ 6, 4 }, 1);
+            add_param(&here, "w", 2, row[k].dim, 100);
+            here.item[0].part = row[k].part;
+            all.item[0].transposed = here.item[0].transposed = transposed;
+            assert_int_equal(ls_ckpt_save(f->path, &all, NULL), LS_OK);
+            assert_int_equal(ls_ckpt_load(f->path, &here, false), LS_OK);
+            const float *want = all.item[0].t.data, *got = here.item[0].t.data;
+            for (int64_t i = 0; i < ls_tensor_count(&here.item[0].t); i++)
+                assert_true(got[i] == want[ls_part_index(&here.item[0].part, &here.item[0].t, i, NULL)]);
+            if (k < 3) assert_int_equal(ls_ckpt_save(f->path, &here, NULL), LS_INVALID);
+            here.item[0].part.of++; /* of a larger tensor than the file has */
+            if (k < 3) assert_int_equal(ls_ckpt_load(f->path, &here, false), LS_SHAPE);
+            assert_int_equal(remove(f->path), 0);
+            free_params(&all);
+            free_params(&here);
+        }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -729,6 +758,7 @@ int main(void)
         TEST(refuses_what_is_no_regular_file),
         TEST(recognises_and_strips_the_wrapper_prefix),
         TEST(saves_and_loads_with_a_prefix),
+        TEST(parts_are_read_from_the_file_of_the_whole),
         TEST(says_what_does_not_fit),
         TEST(R42_the_bytes_of_two_writers_fail_their_checksum),
         TEST(R42_two_savers_of_one_path_always_leave_a_whole_file),

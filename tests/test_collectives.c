@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "group/impl.h"
+#include "group/group.h"
 #include "harness.h"
 #include "harness_values.h"
 
@@ -122,7 +122,7 @@ static ls_status wrong(const rank_state *b, const row *x, const char *what, size
 
 static ls_status call(const rank_state *b, const row *x, const void *in, void *out)
 {
-    size_t counts[LS_MAX_RANKS], from[LS_MAX_RANKS];
+    size_t counts[LS_TEST_RANKS], from[LS_TEST_RANKS];
     for (int r = 0; r < b->size; r++) {
         bool blocks = x->coll == LS_ALL_TO_ALL;
         counts[r] = blocks ? ls_test_block(x->count, b->rank, r, b->size, x->uneven) : share(b, x, r).count;
@@ -340,7 +340,7 @@ static ls_status same_bits(rank_state *b, const plan *p)
     for (size_t a = 0; ls_algos[a]; a++)
         for (int c = 0; c < 3; c++)
             for (int half = 0; half < 2; half++) {
-                uint64_t first, again, all[LS_MAX_RANKS], together;
+                uint64_t first, again, all[LS_TEST_RANKS], together;
                 const ls_dtype dtype = half ? LS_BF16 : LS_F32;
                 if (!fits(b, ls_algos[a], colls[c])) continue;
                 b->g->forced = ls_algos[a];

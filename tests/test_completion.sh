@@ -37,6 +37,7 @@ for command in $(commands); do
 done
 claim 'train has many' test "$(tab lockstep train -- | wc -l)" -gt 90
 claim 'bash: choices' gives 'sgd adam adamw' lockstep train --optim.name ''
+claim 'bash: transports' gives 'shm tcp mixed self' lockstep bench --transport ''
 claim 'bash: choices that begin so' gives 'adam adamw' lockstep train --optim.name a
 claim 'bash: choices after =' gives 'adam adamw' lockstep train --optim.name = a
 claim 'bash: all of them after =' gives 'sgd adam adamw' lockstep train --optim.name =

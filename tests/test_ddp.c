@@ -2,6 +2,9 @@
  * What happens when during backward is test_ddp_overlap.c. */
 #include "harness_replica.h"
 
+#include "base/context.h"
+#include "base/env.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,7 +195,7 @@ static ls_status trains_with_sgd(ls_world *w, void *arg)
     int64_t rows = 32 / size;
     ls_replica r;
     ls_status st = ls_replica_create(w, &(ls_replica_config){ SMALL, .seed = 5, .optim = "sgd", .lr = 0.5, .rows = rows }, &r);
-    double all[LS_MAX_RANKS] = { 0 };
+    double all[LS_TEST_RANKS] = { 0 };
     for (uint64_t step = 0; st == LS_OK && step < STEPS; step++) {
         all[rank] = 0;
         ls_params_zero_grad(&r.model->params);
@@ -572,6 +575,47 @@ static void refuses_models_that_differ(void **state)
     assert_non_null(strstr(ls_last_error(), "call ls_world_join before ls_ddp_create"));
 }
 
+/* --- memory that there is not ----------------------------------------------------------------------- */
+
+static uint64_t next_to_nothing(void) { return 4096; }
+
+/* Stage 0: gradients; stage 1: values; and with much memory in the world, the vector of 3 rows that stays in `own`. */
+static ls_status runs_out(ls_world *w, void *arg)
+{
+    static const char *const says[] = { ("while placing the gradients of 2 parameters, of which fc.weight is the largest: while "
+                                         "allocating registered memory on rank 0: the arena of"),
+                                        "while placing values where peers read them: fc.weight is the largest",
+                                        "while allocating parameter fc.bias: 400 bytes (param) do not fit" };
+    const int which = *(const int *)arg;
+    const ls_ddp_config c = { .zero_stage = which > 0 };
+    ls_params ps = { 0 };
+    ls_arena *own;
+    ls_ddp *ddp = NULL;
+    ls_env env = *ls_env_get();
+    const ls_env *before = ls_context_get()->env;
+    LS_TRY(ls_params_add(&ps, "fc.bias", 1, (int64_t[]){ 100 }));
+    LS_TRY(ls_params_add(&ps, "fc.weight", 2, (int64_t[]){ 4096, 1024 }));
+    LS_TRY(ls_arena_create(which == 2 ? 64 : (size_t)32 << 20, false, NULL, &own));
+    if (which == 2) LS_TRY(ls_arena_alloc(own, ls_arena_room(own) - 64, LS_MEM_COMM, &(void *){ NULL }));
+    if (which == 0) LS_TRY(ls_ddp_bind(ls_world_group(w), &ps, &c, LS_F32, own));
+    env.mem_available = next_to_nothing;
+    if (which < 2) ls_context_get()->env = &env;
+    const ls_status st = which == 0 ? ls_ddp_create(ls_world_group(w), &ps, &c, &ddp)
+                                    : ls_ddp_bind(ls_world_group(w), &ps, &c, LS_F32, own);
+    ls_context_get()->env = before;
+    const bool said = st == LS_NO_MEMORY && strstr(ls_last_error(), says[which]);
+    ls_params_free(&ps);
+    ls_arena_destroy(own);
+    LS_EXPECT(said, "%d: %s: %s", which, ls_status_word(st), st < 0 ? ls_last_error() : "");
+    return LS_OK;
+}
+
+static void names_a_parameter_where_memory_ends(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 3; which++) expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, runs_out, &which));
+}
+
 /* One linear layer and a parameter that only ranks below *arg use. */
 static ls_status leaves_one_out(ls_world *w, void *arg)
 {
@@ -787,7 +831,11 @@ static ls_status steps_with_averages(ls_world *w, void *arg)
     ls_ddp_destroy(r.ddp);
     r.ddp = NULL;
     for (int i = 0; i < r.model->params.n; i++) /* their memory is the world's */
-        LS_EXPECT(!r.model->params.item[i].t.grad && !r.model->params.item[i].grad.data, "a gradient outlives its wrapper");
+    {
+        const ls_param *p = &r.model->params.item[i];
+        LS_EXPECT(!p->t.grad && !p->grad.data, "a gradient outlives its wrapper");
+        LS_EXPECT(p->keeps.count == p->own.count, "'%s': the norm leaves elements to another rank", p->name);
+    }
     LS_TRY(ls_optim_step(r.optim));
     ls_replica_destroy(&r);
     return LS_OK;
@@ -927,6 +975,7 @@ int main(void)
         cmocka_unit_test(keeps_gradients_when_it_rebuilds_while_they_accumulate),
         cmocka_unit_test(moves_no_byte_in_the_optimizer_step),
         cmocka_unit_test(adds_up_the_norm_in_parts),
+        cmocka_unit_test(names_a_parameter_where_memory_ends),
         cmocka_unit_test(refuses_models_that_differ),
         cmocka_unit_test(names_the_parameter_that_got_no_gradient),
         cmocka_unit_test(refuses_a_second_backward_without_a_forward),

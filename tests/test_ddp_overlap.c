@@ -223,7 +223,7 @@ static ls_status reduces_while_compute_sleeps(ls_world *w, void *arg)
     ls_coll_desc newest;
     LS_EXPECT(ls_page_last_coll(w->page, ls_world_rank(w), &newest), "no collective yet");
     sleeper sleeps = { .w = w, .seq = newest.seq };
-    ls_tape_on_progress(r.tape, sleep_once, &sleeps);
+    LS_TRY(ls_tape_listen(r.tape, &(ls_tape_events){ .progress = sleep_once }, &sleeps));
     ls_tensor *x = ls_tape_input(r.tape, LS_F32, 2, xdim, r.x);
     ls_tensor *y = ls_tape_input(r.tape, LS_I64, 1, ydim, r.label);
     ls_tensor *loss = ls_softmax_cross_entropy(r.tape, ls_model_forward(r.model, r.tape, x), y, NULL, NULL);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "net/door.h"
+#include "meet/door.h"
 
 #define CONFIRMATION_AT LS_DOOR_HELLO_BYTES /* of what the initiator says */
 

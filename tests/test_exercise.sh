@@ -107,9 +107,9 @@ unset RANK WORLD_SIZE MASTER_ADDR
 claim 'an unknown flag is an error with the nearest name' fails_with 64 "unknown option '--epoch'; did you mean '--epochs'?" "$ddp" --epoch 3
 claim 'and so it is without DDP' fails_with 64 "unknown option '--world-size'" "$single" --world-size 2
 claim 'an argument that is no option is one' fails_with 64 "'2' is no option" "$ddp" 2
-claim 'a value out of range names the range' fails_with 64 '1..64' "$ddp" --world-size 65
+claim 'a value out of range names the range' fails_with 64 '1..256' "$ddp" --world-size 257
 claim 'a folder that is not there names the file' fails_with 74 'nowhere/m.safetensors' "$ddp" --epochs 0 --out nowhere/m.safetensors
-claim 'an unknown transport names those there are' fails_with 78 'expected shm, tcp' "$ddp" --transport pigeon
+claim 'an unknown transport names those there are' fails_with 78 'expected one of shm, tcp' "$ddp" --transport pigeon
 claim '--help lists the options' has_line '--world-size' "$ddp" --help
 
 # --- the demo --------------------------------------------------------------------------------------------------

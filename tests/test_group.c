@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "group/impl.h"
+#include "group/group.h"
 #include "harness.h"
 
 static const char *const wires[] = { "shm", "tcp" };
@@ -145,6 +145,31 @@ static void groups_come_and_go(void **state)
     over_both_wires(LS_TEST_PROCESSES, 4, recreate_rank);
 }
 
+/* The memory of a destroyed group serves again for one that is not larger. */
+static ls_status resize_rank(ls_world *w, void *arg)
+{
+    (void)arg;
+    static const struct { int size, memory; } row[] = { { 1, 0 }, { 4, 1 }, { 2, 1 }, { 1, 1 }, { 4, 1 } };
+    const int me = ls_world_rank(w);
+    const ls_group *at[2] = { NULL, NULL }; /* where the first group is, and the second */
+    for (int i = 0; i < 5; i++) {
+        ls_group *g;
+        LS_TRY(ls_group_split(ls_world_group(w), me / row[i].size, &g));
+        LS_TRY(sum_of_members(g, 10));
+        if (i < 2) at[i] = g;
+        LS_EXPECT(at[0] != at[1], "4 ranks got the memory of 1 rank");
+        LS_EXPECT(g == at[row[i].memory], "group %d, of %d ranks, did not get the memory destroyed last", i, row[i].size);
+        ls_group_destroy(g);
+    }
+    return LS_OK;
+}
+
+static void a_larger_group_does_not_get_the_memory_of_a_smaller_one(void **state)
+{
+    (void)state;
+    over_both_wires(LS_TEST_THREADS, 4, resize_rank);
+}
+
 static ls_status too_many_rank(ls_world *w, void *arg)
 {
     (void)arg;
@@ -168,12 +193,159 @@ static void refuses_one_group_too_many(void **state)
     over_both_wires(LS_TEST_THREADS, 2, too_many_rank);
 }
 
+/* --- names and counters ------------------------------------------------------------------------------------ */
+
+static ls_status has_text(ls_group *g, const char *want)
+{
+    LS_EXPECT(strcmp(ls_group_text(g), want) == 0, "'%s', expected '%s'", ls_group_text(g), want);
+    return LS_OK;
+}
+
+static ls_status named_groups(ls_world *w, void *arg)
+{
+    static const char *const bad[] = { "", "sixteen-letters-", "a b", "a\n", "\x7f" };
+    (void)arg;
+    const int me = ls_world_rank(w);
+    ls_group *world = ls_world_group(w), *row, *odd, *one, *nobody = NULL;
+    ls_comm_stats before, after, all_before, all, own;
+    char want[64];
+    LS_TRY(has_text(world, "world"));
+    LS_TRY(ls_group_split_named(world, me / 3, "tp", &row));
+    LS_TRY(has_text(row, me / 3 ? "tp 3-5" : "tp 0-2"));
+    LS_TRY(ls_group_split(world, me % 2, &odd));
+    LS_TRY(has_text(odd, me % 2 ? "ranks 1, 3, 5" : "ranks 0, 2, 4"));
+    LS_TRY(ls_group_split_named(world, me, "fifteen-letters", &one));
+    snprintf(want, sizeof want, "fifteen-letters %d", me);
+    LS_TRY(has_text(one, want));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        LS_EXPECT(ls_group_split_named(world, 0, bad[i], &nobody) == LS_INVALID && !nobody, "'%s' is a name", bad[i]);
+        LS_EXPECT(strstr(ls_last_error(), "1 to 15 printable characters"), "%s", ls_last_error());
+    }
+    ls_group_stats_read(row, &before);
+    ls_comm_stats_read(w, &all_before);
+    LS_TRY(sum_of_members(row, 100));
+    LS_TRY(sum_of_members(row, 100));
+    LS_TRY(sum_of_members(odd, 100));
+    ls_group_stats_read(row, &after);
+    LS_EXPECT(after.ops == before.ops + 2 && after.bytes > before.bytes, "%d collectives counted",
+              (int)(after.ops - before.ops));
+    ls_group_stats_read(odd, &own);
+    LS_EXPECT(own.ops == 1, "%d collectives counted", (int)own.ops);
+    ls_comm_stats_read(w, &all);
+    LS_EXPECT(all.ops == all_before.ops + 3, "%d collectives counted together", (int)(all.ops - all_before.ops));
+    ls_group_destroy(one);
+    ls_group_destroy(odd);
+    ls_group_destroy(row);
+    ls_comm_stats_read(w, &after);
+    LS_EXPECT(after.ops >= all.ops && after.bytes >= all.bytes, "what a destroyed group has moved is forgotten");
+    return LS_OK;
+}
+
+static void groups_have_names_and_counters(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const ls_world_opts o = { .transport = wires[i] };
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 6, &o, named_groups, NULL);
+        if (r.failed) fail_msg("over %s: %s", wires[i], r.text);
+    }
+}
+
+/* Each kind of call, by itself, is counted as that kind and no other. */
+static ls_status one_of(ls_group *g, ls_coll kind, float *x, float *y)
+{
+    const int next = (ls_group_rank(g) + 1) % ls_group_size(g), before = (ls_group_rank(g) + 5) % ls_group_size(g);
+    const ls_p2p pair[] = { { .send = x, .count = 12, .dtype = LS_F32, .peer = next },
+                            { .recv = y, .count = 12, .dtype = LS_F32, .peer = before } };
+    switch (kind) {
+    case LS_ALL_REDUCE: return ls_all_reduce(g, x, y, 12, LS_F32, LS_SUM);
+    case LS_REDUCE_SCATTER: return ls_reduce_scatter(g, x, y, 12, LS_F32, LS_SUM);
+    case LS_ALL_GATHER: return ls_all_gather(g, x, y, 12, LS_F32);
+    case LS_BROADCAST: return ls_broadcast(g, x, 12, LS_F32, 1);
+    case LS_REDUCE: return ls_reduce(g, x, y, 12, LS_F32, LS_SUM, 1);
+    case LS_GATHER: return ls_gather(g, x, y, 12, LS_F32, 1);
+    case LS_SCATTER: return ls_scatter(g, x, y, 12, LS_F32, 1);
+    case LS_ALL_TO_ALL: return ls_all_to_all(g, x, y, 12, LS_F32);
+    case LS_BARRIER: return ls_barrier(g);
+    default: return ls_p2p_batch(g, pair, 2);
+    }
+}
+
+static ls_status each_kind(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w);
+    float x[12] = { 1 }, y[12];
+    uint64_t ops = 0, bytes = 0;
+    ls_comm_stats first, before, now;
+    ls_group_stats_read(g, &first);
+    for (ls_coll kind = 0; kind < LS_COLLS; kind++) {
+        ls_group_stats_read(g, &before);
+        LS_TRY(one_of(g, kind, x, y));
+        ls_group_stats_read(g, &now);
+        ls_comm_stats_since(&before, &now);
+        for (ls_coll c = 0; c < LS_COLLS; c++) {
+            const uint64_t calls = c != kind ? 0 : kind == LS_SENDRECV ? 2 : 1;
+            LS_EXPECT(now.of[c].ops == calls && (calls || now.of[c].bytes == 0), "%s: %llu of %s, %llu bytes",
+                      ls_coll_name(kind), (unsigned long long)now.of[c].ops, ls_coll_name(c),
+                      (unsigned long long)now.of[c].bytes);
+        }
+        LS_EXPECT(now.ops == now.of[kind].ops && now.bytes == now.of[kind].bytes, "%s: the sums", ls_coll_name(kind));
+        if (kind == LS_ALL_REDUCE || kind == LS_ALL_GATHER)
+            LS_EXPECT(now.bytes > 0, "%s moved nothing", ls_coll_name(kind));
+        ops += now.ops;
+        bytes += now.bytes;
+    }
+    ls_group_stats_read(g, &now);
+    ls_comm_stats_since(&first, &now);
+    LS_EXPECT(now.ops == ops && now.bytes == bytes, "%llu and %llu bytes together", (unsigned long long)now.ops,
+              (unsigned long long)now.bytes);
+    return LS_OK;
+}
+
+static void each_kind_is_counted_by_itself(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const ls_world_opts o = { .transport = wires[i] };
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 6, &o, each_kind, NULL);
+        if (r.failed) fail_msg("over %s: %s", wires[i], r.text);
+    }
+}
+
+/* Two ranks call different collectives in a group: both sides are described in its name. */
+static ls_status differ(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g;
+    float x[4] = { 0 };
+    LS_TRY(ls_group_split_named(ls_world_group(w), 0, "tp", &g));
+    return ls_all_reduce(g, NULL, x, ls_world_rank(w) ? 3 : 4, LS_F32, LS_SUM);
+}
+
+static void errors_say_which_group(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const ls_world_opts o = { .transport = wires[i] };
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, differ, NULL);
+        assert_int_equal(r.status, LS_COLL_MISMATCH);
+        if (!strstr(r.text, "all_reduce #0 of tp 0, 1: 4 float sum") ||
+            !strstr(r.text, "all_reduce #0 of tp 0, 1: 3 float sum"))
+            fail_msg("over %s: %s", wires[i], r.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_have_names_and_counters),
+        cmocka_unit_test(each_kind_is_counted_by_itself),
+        cmocka_unit_test(errors_say_which_group),
         cmocka_unit_test(knows_which_host_each_rank_is_on),
         cmocka_unit_test(splits_by_color_in_the_order_of_the_parent),
         cmocka_unit_test(groups_come_and_go),
+        cmocka_unit_test(a_larger_group_does_not_get_the_memory_of_a_smaller_one),
         cmocka_unit_test(refuses_one_group_too_many),
     };
     return cmocka_run_group_tests_name("group", tests, NULL, NULL);

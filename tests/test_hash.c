@@ -50,6 +50,14 @@ static void follows_the_rule_at_every_length_and_offset(void **state)
         }
 }
 
+static void a_step_is_eight_bytes(void **state)
+{
+    (void)state;
+    static const unsigned char b[8] = { 0xf0, 0xde, 0xbc, 0x9a, 0x78, 0x56, 0x34, 0x12 };
+    for (uint32_t crc = 1; crc != 0; crc <<= 3)
+        assert_int_equal(ls_crc32c_step(crc, 0x123456789abcdef0ull), ~bit_by_bit(~crc, b, sizeof b));
+}
+
 static void goes_on_where_a_piece_ends(void **state)
 {
     (void)state;
@@ -84,6 +92,7 @@ int main(void)
         cmocka_unit_test(digests_are_the_published_ones),
         cmocka_unit_test(gives_the_published_checksums),
         cmocka_unit_test(follows_the_rule_at_every_length_and_offset),
+        cmocka_unit_test(a_step_is_eight_bytes),
         cmocka_unit_test(goes_on_where_a_piece_ends),
     };
     return cmocka_run_group_tests_name("hash", tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "net/hostlist.h"
+#include "meet/hostlist.h"
 
 typedef char host[LS_HOST_MAX_NAME + 1];
 

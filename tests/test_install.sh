@@ -57,7 +57,7 @@ done
 claim 'two ranks find it, too' has_line 'final step=2 ' elsewhere train exercise-mlp --train.steps 2 --nproc-per-node 2
 echo 'train: { steps: 3 }' >"$tmp/elsewhere/exercise-mlp"
 claim 'a file of that name comes first' has_line 'steps: 3 ' elsewhere train exercise-mlp --print-config
-claim 'another name is refused, with those that there are' fails_with 74 'recipes: exercise-mlp fashion-mnist ' elsewhere train nothing
+claim 'another name is refused, with those that there are' fails_with 74 'recipes: exercise-mlp fashion-cnn fashion-mnist ' elsewhere train nothing
 claim 'it prints pages' cmp <(elsewhere help formats) "$source_dir/docs/formats.md"
 claim 'completions are where shells look' cmp <(elsewhere completion bash) "$prefix/share/bash-completion/completions/lockstep"
 claim 'of zsh' cmp <(elsewhere completion zsh) "$prefix/share/zsh/site-functions/_lockstep"

@@ -10,7 +10,7 @@
 
 #include "base/context.h"
 #include "lockstep/world.h"
-#include "net/job_env.h"
+#include "meet/job_env.h"
 
 #define MOST 16
 
@@ -139,7 +139,7 @@ static void takes_the_programs_arguments(void **state)
         { { NULL }, { 2, 2, NULL, 1 }, LS_INVALID, { "rank 2 of 2", "" } },
         { { NULL }, { -1, 2, NULL, 1 }, LS_INVALID, { "rank -1 of 2", "" } },
         { { NULL }, { 0, -2, NULL, 1 }, LS_INVALID, { "rank 0 of -2", "" } },
-        { { NULL }, { 0, 65, NULL, 1 }, LS_INVALID, { "is 65", "at most 64" } },
+        { { NULL }, { 0, 65537, NULL, 1 }, LS_INVALID, { "is 65537", "at most 65536" } },
         { { NULL }, { 0, 2, NULL, 65536 }, LS_INVALID, { "master_port is 65536", "" } },
         { { NULL }, { 1, 0, NULL, 0 }, LS_INVALID, { "no size", "" } },
         { { NULL }, { 0, 0, "localhost", 0 }, LS_INVALID, { "no size", "" } },
@@ -222,7 +222,7 @@ static void says_which_variable_is_wrong(void **state)
         { { "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2" }, LS_INVALID, "PMIX_NAMESPACE" },
         { { "OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=2", "PMIX_NAMESPACE=1" }, LS_INVALID, "OMPI_COMM_WORLD_RANK from 0 to 1" },
         { { "PMI_RANK=-1", "PMI_SIZE=2" }, LS_INVALID, "PMI_RANK is '-1'" },
-        { { "PMI_RANK=0", "PMI_SIZE=65" }, LS_INVALID, "at most 64" },
+        { { "PMI_RANK=0", "PMI_SIZE=65537" }, LS_INVALID, "at most 65536" },
         { { "SLURM_PROCID=0", "SLURM_NTASKS=2" }, LS_INVALID, "SLURM_JOB_ID" },
         { { "SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=x" }, LS_INVALID, "SLURM_JOB_ID is 'x'" },
         { { "SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=1", "SLURM_STEP_NODELIST=a[" }, LS_INVALID, "not closed" },

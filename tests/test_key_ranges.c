@@ -19,7 +19,7 @@
 #include "data/tokens.h"
 #include "train/config.h"
 #include "train/memory.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 #include "train/trainer.h"
 
 static char folder[64];

@@ -20,8 +20,8 @@
 
 #include "base/env.h"
 #include "lockstep/launch.h"
-#include "net/page.h"
-#include "net/store.h"
+#include "meet/page.h"
+#include "meet/store.h"
 
 static char self[4096]; /* this program; set by main and never again */
 
@@ -517,8 +517,8 @@ static void refuses_what_cannot_start(void **state)
         { { .argv = fine, .nproc = 1, .signals = "SIG" }, LS_USAGE, "cannot be stopped by 'SIG'" },
         { { .argv = fine, .nproc = 1, .copy_stdout = "loss", .tee = "1" }, LS_USAGE, "--duplicate-stdout-filters needs --tee 1 and --log-dir" },
         { { .argv = fine, .nproc = 1, .copy_stderr = "loss", .tee = "1", .log_dir = "/absent" }, LS_USAGE, "--duplicate-stderr-filters needs --tee 2" },
-        { { .argv = fine, .nproc = 0 }, LS_USAGE, "expected 1 to 64" },
-        { { .argv = fine, .nproc = 65 }, LS_USAGE, "expected 1 to 64" },
+        { { .argv = fine, .nproc = 0 }, LS_USAGE, "expected 1 to 256" },
+        { { .argv = fine, .nproc = 257 }, LS_USAGE, "expected 1 to 256, since" },
         { { .argv = fine, .nproc = 2, .redirects = "3" }, LS_USAGE, "--log-dir" },
         { { .argv = fine, .nproc = 2, .tee = "4" }, LS_USAGE, "--tee is '4'" },
         { { .argv = fine, .nproc = 2, .tee = "0:1,2:1" }, LS_USAGE, "ranks 0 to 1" },

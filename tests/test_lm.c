@@ -127,14 +127,14 @@ static void logits_and_loss_are_transformers(void **state)
     }
 }
 
-/* |got - want| / |want|; the files have gpt2's matrices turned. */
-static double difference(const ls_param *p, const float *want, bool turned)
+/* |got - want| / |want|; the files have gpt2's matrices transposed. */
+static double difference(const ls_param *p, const float *want, bool transposed)
 {
     const float *got = p->grad.data;
     const int64_t n = ls_tensor_count(&p->t), I = p->t.ndim == 2 ? p->t.dim[1] : 1, O = p->t.dim[0];
     double d = 0, w = 0;
     for (int64_t k = 0; k < n; k++) {
-        const double ref = (double)want[turned ? k % I * O + k / I : k];
+        const double ref = (double)want[transposed ? k % I * O + k / I : k];
         d += ((double)got[k] - ref) * ((double)got[k] - ref);
         w += ref * ref;
     }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "train/logline.h"
+#include "report/logline.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

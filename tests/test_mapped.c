@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "group/impl.h"
+#include "group/group.h"
 #include "harness.h"
 
 #define MOST 65537

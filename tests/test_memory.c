@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "group/debug.h"
 #include "net/world.h"
 #include "harness_text.h"
 #include "train/trainer.h"
@@ -54,12 +55,11 @@ static void expect_plan(fixture *f, const char *name)
         if (ls_train_step(t, &s) < 0) fail_msg("%s: %s", name, ls_last_error());
     if (ls_train_evaluate(t, &e) < 0) fail_msg("%s: %s", name, ls_last_error());
     const ls_ledger *l = ls_world_ledger(t->w);
-    const ls_ddp_config ddp = ls_train_ddp(&f->c);
-    size_t total = 0, shared, own;
-    assert_int_equal(ls_ddp_bind_bytes(&t->model->params, 1, &ddp, ls_train_dtype(&f->c), &shared, &own), LS_OK);
+    size_t total = 0;
     for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) {
         /* of communication: what is set aside */
-        const size_t got = k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - l->peak[LS_MEM_GRAD] - shared : l->peak[k];
+        const size_t aside = ls_arena_size(t->w->arena) - t->plan.shared;
+        const size_t got = k == LS_MEM_COMM ? aside : l->peak[k];
         if (got != t->plan.bytes[k])
             fail_msg("%s, %s: planned %zu bytes, the ledger's peak is %zu", name, ls_mem_kind_name(k), t->plan.bytes[k],
                      got);
@@ -68,9 +68,9 @@ static void expect_plan(fixture *f, const char *name)
     assert_true(l->peak[LS_MEM_COMM] <= t->plan.bytes[LS_MEM_COMM]);
     assert_int_equal(t->plan.total, total);
     assert_int_equal(ls_arena_mark(t->arena), t->plan.own_arena);
-    assert_true(ls_tape_peak(t->tape) <= t->plan.tape); /* equal where training takes more than the test */
+    assert_true(ls_tape_peak(t->par.tape[0]) <= t->plan.tape); /* equal where training takes more than the test */
     if (f->c.train.sample_every == 0 && ls_train_is_lm(&f->c))
-        assert_int_equal((ls_tape_peak(t->tape) + 63) / 64 * 64, t->plan.tape);
+        assert_int_equal((ls_tape_peak(t->par.tape[0]) + 63) / 64 * 64, t->plan.tape);
     ls_trainer_destroy(t);
     ls_opts_destroy(f->o);
 }
@@ -144,29 +144,162 @@ static void every_optimizer_and_samples_are_in_it(void **state)
     }
 }
 
-/* --- when it does not fit ----------------------------------------------------------------------- */
+/* --- each rank's ------------------------------------------------------------------------------- */
 
 typedef struct planned {
     fixture f;
     ls_source source;
     ls_model_config mc;
-    ls_model *m;
 } planned;
 
 static void open_plan(planned *p, const char *model)
 {
     memset(p, 0, sizeof *p);
     begin(&p->f, model);
-    if (ls_train_model(&p->f.c, &p->source, &p->mc) < 0 || ls_model_create(&p->mc, &p->m) < 0)
+    if (ls_train_model(&p->f.c, &p->source, &p->mc) < 0)
         fail_msg("%s", ls_last_error());
 }
 
 static void close_plan(planned *p)
 {
-    ls_model_destroy(p->m);
     ls_source_free(&p->source);
     ls_opts_destroy(p->f.o);
 }
+
+static ls_status rank_takes_what_was_planned(ls_world *w, void *arg)
+{
+    fixture *f = arg;
+    ls_trainer *t;
+    ls_step_stats s;
+    ls_eval e;
+    ls_status st = LS_OK;
+    LS_TRY(ls_trainer_create_in(&f->c, w, NULL, &t));
+    for (int i = 0; st == LS_OK && i < 3; i++) st = ls_train_step(t, &s);
+    if (st == LS_OK) st = ls_train_evaluate(t, &e);
+    const ls_ledger *l = ls_world_ledger(w);
+    for (ls_mem_kind k = 0; st == LS_OK && k < LS_MEM_KINDS; k++)
+        if (k != LS_MEM_COMM && l->peak[k] != t->plan.bytes[k])
+            st = ls_fail(LS_INTERNAL, "rank %d, %s: planned %zu bytes, the ledger's peak is %zu", ls_world_rank(w),
+                         ls_mem_kind_name(k), t->plan.bytes[k], l->peak[k]);
+    if (st < 0) (void)ls_world_abort(w, st);
+    ls_trainer_destroy(t);
+    return st;
+}
+
+/* Rows that three ranks cannot share evenly; samples, which are the first rank's alone. */
+static void every_rank_s_plan_is_its_ledger_s_peak(void **state)
+{
+    (void)state;
+    static const char *const stages[] = { "0", "1" }, *const dtypes[] = { "f32", "bf16" };
+    for (int i = 0; i < 4; i++) {
+        planned p;
+        ls_memory_plan plan;
+        open_plan(&p, "gpt2");
+        set(&p.f, "train.global_batch", "6");
+        set(&p.f, "train.micro_batch", "2");
+        set(&p.f, "train.dtype", dtypes[i % 2]);
+        set(&p.f, "zero.stage", stages[i / 2]);
+        set(&p.f, "train.sample_every", "5");
+        assert_int_equal(ls_train_config_resolve(p.f.o, &p.f.c), LS_OK);
+        assert_int_equal(ls_memory_plan_make(&p.f.c, &p.mc, 0, 3, &plan), LS_OK);
+        const ls_world_opts o = ls_train_world_opts(&p.f.c, &plan);
+        if (ls_world_threads(3, &o, rank_takes_what_was_planned, &p.f) < 0)
+            fail_msg("stage %s, %s: %s", stages[i / 2], dtypes[i % 2], ls_last_error());
+        close_plan(&p);
+    }
+}
+
+/* --- on wires ----------------------------------------------------------------------------------- */
+
+/* On each rank: nothing is set aside that is not taken, but what fills a page; a bucket of matrices is packed in one
+ * place, which is as large as the largest one. */
+typedef struct wired {
+    fixture *f;
+    bool mapped;  /* some ranks map each other's memory: they are given pipes as they use them */
+    size_t place; /* that is wanted, bytes */
+} wired;
+
+static ls_status takes_one_place(const wired *x, ls_trainer *t)
+{
+    const ls_ledger *l = ls_world_ledger(t->w);
+    const size_t place = ls_debug_look(t->par.mesh.replicas).packed, aside = t->plan.bytes[LS_MEM_COMM];
+    for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) {
+        const bool exact = l->peak[k] == t->plan.bytes[k];
+        const bool paged = k == LS_MEM_COMM && l->peak[k] <= aside && (x->mapped || aside - l->peak[k] < 4096);
+        if (!exact && !paged)
+            return ls_fail(LS_INTERNAL, "%s: planned %zu bytes, the ledger's peak is %zu", ls_mem_kind_name(k),
+                           t->plan.bytes[k], l->peak[k]);
+    }
+    if (ls_arena_size(t->w->arena) != t->plan.world_arena)
+        return ls_fail(LS_INTERNAL, "an arena of %zu bytes was planned, it has %zu", t->plan.world_arena,
+                       ls_arena_size(t->w->arena));
+    if (place != x->place) return ls_fail(LS_INTERNAL, "%zu bytes to pack in, expected %zu", place, x->place);
+    return LS_OK;
+}
+
+static ls_status wired_rank(ls_world *w, void *arg)
+{
+    const wired *x = arg;
+    ls_trainer *t;
+    ls_step_stats s;
+    ls_eval e;
+    ls_status st = LS_OK;
+    LS_TRY(ls_trainer_create_in(&x->f->c, w, NULL, &t));
+    for (int i = 0; st == LS_OK && i < 3; i++) st = ls_train_step(t, &s);
+    if (st == LS_OK) st = ls_train_evaluate(t, &e);
+    if (st == LS_OK) st = takes_one_place(x, t);
+    if (st < 0) (void)ls_world_abort(w, st);
+    ls_trainer_destroy(t);
+    return st;
+}
+
+static void a_bucket_is_packed_where_the_plan_says(void **state)
+{
+    (void)state;
+    static const int hosts[] = { 0, 0, 1, 1 };
+    enum { matrices = (3 * 12 * 64 * 64 + 15 * 64) * sizeof(float), largest = 7 * 64 * 64 * sizeof(float) };
+    static const struct {
+        const char *key[5][2];
+        int ranks;
+        const int *node;
+        size_t place;
+    } row[] = {
+        { { { "zero.stage", "1" } }, 2, NULL, 0 },
+        { { { "zero.stage", "1" }, { "comm.transport", "tcp" } }, 2, NULL, matrices },
+        { { { "zero.stage", "1" }, { "comm.transport", "tcp" }, { "train.dtype", "bf16" } }, 3, NULL, matrices },
+        { { { "zero.stage", "1" }, { "comm.transport", "tcp" }, { "ddp.bucket_cap", "80KiB" }, { "ddp.first_bucket", "1KiB" },
+            { "comm.progress", "thread" } }, 2, NULL, largest },
+        { { { "zero.stage", "1" }, { "comm.algo", "ring" } }, 2, NULL, matrices },
+        { { { "zero.stage", "1" } }, 4, hosts, matrices },
+        { { { "zero.stage", "0" }, { "comm.transport", "tcp" } }, 2, NULL, 0 },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        planned p;
+        ls_memory_plan plan, without;
+        open_plan(&p, "gpt2");
+        set(&p.f, "train.global_batch", "12");
+        set(&p.f, "train.micro_batch", "1");
+        for (size_t k = 0; k < COUNT(row[i].key) && row[i].key[k][0]; k++)
+            set(&p.f, row[i].key[k][0], row[i].key[k][1]);
+        assert_int_equal(ls_train_config_resolve(p.f.o, &p.f.c), LS_OK);
+        const int64_t stage = p.f.c.zero.stage;
+        p.f.c.zero.stage = 0;
+        assert_int_equal(ls_memory_plan_on(&p.f.c, &p.mc, 0, row[i].ranks, row[i].node, &without), LS_OK);
+        p.f.c.zero.stage = stage;
+        assert_int_equal(ls_memory_plan_on(&p.f.c, &p.mc, 0, row[i].ranks, row[i].node, &plan), LS_OK);
+        const size_t more = plan.bytes[LS_MEM_COMM] - without.bytes[LS_MEM_COMM];
+        assert_in_range(more + 4096, row[i].place + 1, row[i].place + 2 * 4096 - 1); /* both are whole pages */
+        ls_world_opts o = ls_train_world_opts(&p.f.c, &plan);
+        o.node = row[i].node;
+        if (o.node) o.transport = "mixed";
+        const bool wires = o.transport && strcmp(o.transport, "tcp") == 0;
+        wired x = { &p.f, !wires, row[i].place };
+        if (ls_world_threads(row[i].ranks, &o, wired_rank, &x) < 0) fail_msg("row %zu: %s", i, ls_last_error());
+        close_plan(&p);
+    }
+}
+
+/* --- when it does not fit ----------------------------------------------------------------------- */
 
 static size_t total(planned *p, const char *recompute, int64_t micro, int size)
 {
@@ -174,14 +307,14 @@ static size_t total(planned *p, const char *recompute, int64_t micro, int size)
     ls_train_config c = p->f.c;
     c.train.recompute = recompute;
     c.train.micro_batch = micro;
-    assert_int_equal(ls_memory_plan_make(&c, p->m, size, &plan), LS_OK);
+    assert_int_equal(ls_memory_plan_make(&c, &p->mc, 0, size, &plan), LS_OK);
     return plan.total;
 }
 
 static void expect_advice(planned *p, size_t limit, int here, const char *says)
 {
     p->f.c.memory.limit = limit * (size_t)here;
-    assert_int_equal(ls_memory_check(&p->f.c, p->m, here, here), LS_NO_MEMORY);
+    assert_int_equal(ls_memory_check(&p->f.c, &p->mc, here, here), LS_NO_MEMORY);
     if (!strstr(ls_last_error(), says)) fail_msg("'%s' is not in '%s'", says, ls_last_error());
 }
 
@@ -196,7 +329,7 @@ static void names_the_cheapest_change_that_fits(void **state)
                      full = total(&p, "full", 4, here), full1 = total(&p, "full", 1, here);
         assert_true(none > selective && selective > full && full > full1);
         p.f.c.memory.limit = none * (size_t)here;
-        assert_int_equal(ls_memory_check(&p.f.c, p.m, here, here), LS_OK);
+        assert_int_equal(ls_memory_check(&p.f.c, &p.mc, here, here), LS_OK);
         expect_advice(&p, none - 1, here, "; train.recompute selective fits: ");
         expect_advice(&p, selective - 1, here, "; train.recompute full fits: ");
         expect_advice(&p, full - 1, here,
@@ -243,7 +376,7 @@ static void names_packed_weights_first(void **state)
     open_plan(&p, "gpt2");
     set(&p.f, "train.micro_batch", "2");
     set(&p.f, "train.dtype", "bf16");
-    assert_int_equal(ls_memory_plan_make(&p.f.c, p.m, 1, &plan), LS_OK);
+    assert_int_equal(ls_memory_plan_make(&p.f.c, &p.mc, 0, 1, &plan), LS_OK);
     if (plan.packed > 0) expect_advice(&p, plan.total - 1, 1, "; train.pack_weights never fits: ");
     close_plan(&p);
 }
@@ -255,7 +388,7 @@ static void says_what_is_needed_and_what_takes_it(void **state)
     char want[160];
     ls_memory_plan plan;
     open_plan(&p, "gpt2");
-    assert_int_equal(ls_memory_plan_make(&p.f.c, p.m, 2, &plan), LS_OK);
+    assert_int_equal(ls_memory_plan_make(&p.f.c, &p.mc, 0, 2, &plan), LS_OK);
     snprintf(want, sizeof want,
              "2 ranks on this machine need %.1f MiB, but 1.0 MiB are available; a rank's: communication %.1f",
              2.0 * (double)plan.total / 1048576.0, (double)plan.bytes[LS_MEM_COMM] / 1048576.0);
@@ -286,6 +419,8 @@ int main(void)
         cmocka_unit_test(packed_weights_are_in_it),
         cmocka_unit_test(shares_are_in_it),
         cmocka_unit_test(every_optimizer_and_samples_are_in_it),
+        cmocka_unit_test(every_rank_s_plan_is_its_ledger_s_peak),
+        cmocka_unit_test(a_bucket_is_packed_where_the_plan_says),
         cmocka_unit_test(names_the_cheapest_change_that_fits),
         cmocka_unit_test(names_the_largest_micro_batch_that_fits),
         cmocka_unit_test(names_a_share_of_the_state_first),

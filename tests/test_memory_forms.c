@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/env.h"
-#include "group/impl.h"
+#include "group/group.h"
 #include "harness.h"
 
 #define MOST 40001
@@ -95,7 +95,7 @@ static size_t sum_of(const size_t *counts, int n)
 
 typedef struct call {
     ls_coll_args a;
-    size_t counts[LS_MAX_RANKS], recv_counts[LS_MAX_RANKS];
+    size_t counts[LS_TEST_RANKS], recv_counts[LS_TEST_RANKS];
     const char *got;
     size_t nwant;   /* elements of the result */
     bool scribbles; /* what stands behind them is not defined */
@@ -536,8 +536,8 @@ typedef struct silence {
     size_t count;
     ls_coll coll;
     bool dies;
-    ls_status status[LS_MAX_RANKS];
-    char text[LS_MAX_RANKS][LS_ERROR_BYTES];
+    ls_status status[LS_TEST_RANKS];
+    char text[LS_TEST_RANKS][LS_ERROR_BYTES];
 } silence;
 
 static ls_status never(void *arg)

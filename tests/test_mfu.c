@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "train/mfu.h"
+#include "report/mfu.h"
 
 static ls_mfu of_preset(const char *name, int64_t T)
 {
@@ -17,7 +17,7 @@ static ls_mfu of_preset(const char *name, int64_t T)
     assert_non_null(p);
     const ls_model_config c = { .name = p->model, .lm = p->lm };
     ls_mfu m;
-    ls_mfu_count(&c, ls_lm_count(p->model, &p->lm), T, &m);
+    ls_mfu_count(&c, ls_model_count(&c), T, &m);
     return m;
 }
 
@@ -47,13 +47,13 @@ static void an_untied_embedding_is_only_looked_up(void **state)
                                 .d_model = 64,
                                 .d_ff = 96,
                                 .tied = true };
-    ls_lm_config lm;
+    const ls_model_config sizes = { .name = "llama", .lm = tied };
+    ls_model_config c;
     ls_mfu a, b;
-    assert_int_equal(ls_lm_resolve("llama", &tied, &lm), LS_OK);
-    ls_model_config c = { .name = "llama", .lm = lm };
-    ls_mfu_count(&c, ls_lm_count("llama", &c.lm), 128, &a);
+    assert_int_equal(ls_model_resolve(&sizes, &c), LS_OK);
+    ls_mfu_count(&c, ls_model_count(&c), 128, &a);
     c.lm.tied = false;
-    ls_mfu_count(&c, ls_lm_count("llama", &c.lm), 128, &b);
+    ls_mfu_count(&c, ls_model_count(&c), 128, &b);
     assert_true(a.tables == 0 && b.tables == 64000 && b.params == a.params + 64000);
     assert_true(a.flops == b.flops);
     assert_true(a.flops == 6.0 * (double)a.params + 12.0 * 2 * 4 * 16 * 128);

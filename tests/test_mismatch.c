@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/env.h"
-#include "group/impl.h"
+#include "net/world.h"
 #include "harness.h"
 
 #define MS 1000000ull
@@ -220,9 +220,9 @@ static void runs(ls_test_mode mode, const char *transport, const plan *p)
             names(f->text, &p->usual, where);
             if (p->kind != OTHER_GROUP) names(f->text, &p->odd, where);
             /* who is no root may be through with the other group's, and at the next of this one */
-            else if (!strstr(f->text, "of group 0") ||
-                     (!strstr(f->text, "of group 1") &&
-                      !(rooted(&p->usual) && strstr(f->text, "called barrier #5 of group 0"))))
+            else if (!strstr(f->text, "of world") ||
+                     (!strstr(f->text, "of ranks ") &&
+                      !(rooted(&p->usual) && strstr(f->text, "called barrier #5 of world"))))
                 fail_msg("%s: '%s'", where, f->text);
         }
         if (ns > 10000 * MS) fail_msg("%s: rank %d learns it after %.3f s", where, i, 1e-9 * (double)ns);

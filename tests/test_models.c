@@ -35,13 +35,17 @@ static void presets_have_the_known_number_of_parameters(void **state)
         { "llama-110m", 109529856 },   { "llama-tiny", 260032 },     { "gpt2-1m", 957184 },
     };
     int presets = 0;
-    for (const ls_model_preset *p = ls_model_presets; p->name; p++) presets++;
+    for (int i = 0; ls_model_classes[i]; i++)
+        for (const ls_model_preset *p = ls_model_classes[i]->presets; p && p->name; p++) {
+            assert_string_equal(p->model, ls_model_classes[i]->name);
+            presets++;
+        }
     assert_int_equal(presets, COUNT(row));
     for (size_t i = 0; i < COUNT(row); i++) {
         ls_model *m = create(row[i].name);
         const ls_model_preset *p = ls_model_preset_find(row[i].name);
         assert_int_equal(ls_params_count(&m->params), row[i].count);
-        assert_int_equal(ls_lm_count(p->model, &p->lm), row[i].count);
+        assert_int_equal(ls_model_count(&(ls_model_config){ .name = p->model, .lm = p->lm }), row[i].count);
         ls_model_destroy(m);
     }
 }
@@ -57,17 +61,15 @@ static void the_formula_counts_what_is_registered(void **state)
                                       .n_kv_head = which && i % 2 ? 2 : 0, .d_model = 8 + 8 * (i % 3),
                                       .d_ff = i % 4 ? 5 + i : 0, .tied = i % 2 == 0 };
             const ls_model_config c = { .name = names[which], .lm = lm };
-            ls_lm_config whole;
             ls_model *m;
-            assert_int_equal(ls_lm_resolve(names[which], &lm, &whole), LS_OK);
             assert_int_equal(ls_model_create(&c, &m), LS_OK);
-            assert_int_equal(ls_lm_count(names[which], &whole), ls_params_count(&m->params));
+            assert_int_equal(ls_model_count(&c), ls_params_count(&m->params));
             ls_model_destroy(m);
         }
 }
 
 /* In Hugging Face's order; matrices of gpt2's blocks are the other way round in memory. */
-static void assert_names(const ls_model_config *c, const golden_param *want, size_t n, bool turned)
+static void assert_names(const ls_model_config *c, const golden_param *want, size_t n, bool transposed)
 {
     ls_model *m;
     assert_int_equal(ls_model_create(c, &m), LS_OK);
@@ -76,7 +78,7 @@ static void assert_names(const ls_model_config *c, const golden_param *want, siz
         const ls_param *p = &m->params.item[i];
         assert_string_equal(p->name, want[i].name);
         assert_int_equal(p->t.ndim, want[i].ndim);
-        const bool conv = turned && strstr(p->name, ".h.") && p->t.ndim == 2;
+        const bool conv = transposed && strstr(p->name, ".h.") && p->t.ndim == 2;
         for (int d = 0; d < p->t.ndim; d++) assert_int_equal(p->t.dim[conv ? 1 - d : d], want[i].dim[d]);
     }
     ls_model_destroy(m);
@@ -102,7 +104,7 @@ static void refuses_sizes_that_do_not_fit(void **state)
     static const struct { const char *name; ls_lm_config lm; ls_status status; const char *says; } row[] = {
         { "gpt2", { GOOD }, LS_OK, "" },
         { "llama", { GOOD, .n_kv_head = 2 }, LS_OK, "" },
-        { "mlp", { GOOD }, LS_BAD_CONFIG, "'mlp' is not a language model" },
+        { "moe", { GOOD }, LS_BAD_CONFIG, "no model 'moe'; known: mlp, gpt2" },
         { "gpt2", { .seq_len = 16, .n_layer = 2, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "model.vocab_size is 0" },
         { "gpt2", { .vocab_size = 64, .seq_len = -1, .n_layer = 2, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "seq_len is -1" },
         { "gpt2", { .vocab_size = 64, .seq_len = 1, .n_layer = 1025, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "n_layer is 1025" },
@@ -116,8 +118,8 @@ static void refuses_sizes_that_do_not_fit(void **state)
         { "llama", { GOOD, .attn_dropout = 0.1 }, LS_UNSUPPORTED, "llama has none" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
-        ls_lm_config out;
-        const ls_status st = ls_lm_resolve(row[i].name, &row[i].lm, &out);
+        ls_model_config out;
+        const ls_status st = ls_model_resolve(&(ls_model_config){ .name = row[i].name, .lm = row[i].lm }, &out);
         if (st != row[i].status) fail_msg("row %zu: status %d", i, st);
         if (st < 0 && !strstr(ls_last_error(), row[i].says)) fail_msg("row %zu: %s", i, ls_last_error());
     }
@@ -297,7 +299,7 @@ static void every_place_and_step_has_a_dropout_mask_of_its_own(void **state)
         p->t.grad = &p->grad;
     }
     assert_int_equal(ls_tape_create(ls_model_tape_bytes_of(b.m, 1, TOKENS), NULL, NULL, &t), LS_OK);
-    ls_tape_on_output(t, keep_mask, &m);
+    assert_int_equal(ls_tape_listen(t, &(ls_tape_events){ .output = keep_mask }, &m), LS_OK);
     m.n = 0;
     for (uint64_t step = 0; step < 2; step++) {
         const int64_t dim[2] = { 1, TOKENS };

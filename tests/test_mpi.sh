@@ -81,8 +81,8 @@ for mpi in openmpi mpich; do
 
     # --- what goes wrong
     odd=("$build/tests/test_backend" odd)
-    claim "$mpi: different counts are named" fails_saying any 'rank 1 called all_reduce #1 of group 0: 32 float sum' mpi $mpi 3 "${odd[@]}" count
-    claim "$mpi: so are different reductions, though all bytes fit" fails_saying any 'rank 1 called all_reduce #1 of group 0: 64 float max' mpi $mpi 3 "${odd[@]}" op
+    claim "$mpi: different counts are named" fails_saying any 'rank 1 called all_reduce #1 of world: 32 float sum' mpi $mpi 3 "${odd[@]}" count
+    claim "$mpi: so are different reductions, though all bytes fit" fails_saying any 'rank 1 called all_reduce #1 of world: 64 float max' mpi $mpi 3 "${odd[@]}" op
     claim "$mpi: different collectives" fails_saying any 'rank 1 called broadcast #1' mpi $mpi 3 "${odd[@]}" coll
     claim "$mpi: a message of another type" fails_saying any 'must match in order, count and dtype' mpi $mpi 3 "${odd[@]}" message
     claim "$mpi: a rank that dies ends the job" fails_saying any '' mpi $mpi 3 "${odd[@]}" die

@@ -65,6 +65,27 @@ list <<<"${caught/2 \* a/5 * a}"
 claim 'text that is not there does not apply' says 1 'its old text is 0 times in src/small.c' --check
 list <<<"${caught/ test_small/ test_absent}"
 claim 'a suite that is not there is named' says 1 'tests/ has no suite test_absent' --check
+commit() { git add -A && git -c user.name=a -c user.email=a@b commit -qm "$1" --allow-empty; }
+since() { tools/mutate --list --since HEAD | awk '{ printf "%s ", $1 }'; }
+other='@ other src/other.c test_other
+-     int a;
++     int b;'
+echo '    int a;' >src/other.c
+touch tests/test_other.c
+list <<<"$caught
+$other"
+commit one
+claim '--since a commit: nothing has changed' test -z "$(since)"
+list <<<"${caught/3 \* a/4 * a}
+$other"
+claim 'a mutant has' test "$(since)" = 'product '
+commit two
+echo >>src/other.c
+claim 'the file of one has' test "$(since)" = 'other '
+commit three
+echo >>tests/test_small.c
+claim 'a suite has' test "$(since)" = 'product '
+claim '--since what is no commit is refused' says 1 'nowhere' --since nowhere
 list <<<"$caught
 $caught"
 claim 'a name that is there twice is refused' says 1 'product is there twice' --check

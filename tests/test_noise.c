@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "golden/noise.h"
-#include "net/noise.h"
+#include "meet/noise.h"
 
 #define N(x) (sizeof(x) / sizeof *(x))
 #define M LS_NOISE_MESSAGE_BYTES

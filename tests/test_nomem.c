@@ -24,8 +24,8 @@
 #include "lockstep/mem.h"
 #include "lockstep/optim.h"
 #include "lockstep/trace.h"
-#include "net/agent.h"
-#include "net/door.h"
+#include "meet/agent.h"
+#include "meet/door.h"
 #include "net/tcp.h"
 #include "net/transports.h"
 

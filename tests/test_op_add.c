@@ -88,7 +88,7 @@ static ls_status copy_backward(ls_tape *t, struct ls_node *n)
     return LS_OK;
 }
 
-static const ls_op copying = { .name = "copying", .napplied = 2, .backward_input = copy_backward };
+static const ls_tape_op copying = { .name = "copying", .napplied = 2, .backward_input = copy_backward };
 
 static ls_tensor *add_copying(ls_tape *t, ls_tensor *a, ls_tensor *b)
 {

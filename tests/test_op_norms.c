@@ -146,13 +146,13 @@ static void a_norm_s_bias_is_ready_before_its_weight_and_either_may_be_frozen(vo
     ls_tape *t = tape();
     order o = { 0 };
     make_norm(5, layernorm_formula);
-    ls_tape_on_grad_ready(t, note, &o);
+    assert_int_equal(ls_tape_listen(t, &(ls_tape_events){ .grad_ready = note }, &o), LS_OK);
     assert_int_equal(ls_backward_from(t, layernorm(t, &p.x.t), p.r), LS_OK);
     assert_int_equal(o.n, 3);
     assert_ptr_equal(o.seen[0], &p.b.t);
     assert_ptr_equal(o.seen[1], &p.w.t);
     assert_ptr_equal(o.seen[2], &p.x.t);
-    ls_tape_on_grad_ready(t, NULL, NULL);
+    ls_tape_unlisten(t, &o);
     memcpy(both[0], p.w.slope, sizeof both[0]);
     memcpy(both[1], p.b.slope, sizeof both[1]);
     leaf *l[2] = { &p.w, &p.b };

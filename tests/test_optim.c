@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "harness.h"
 #include "lockstep/optim.h"
 #include "tensor/threads.h"
 #include "lockstep/rng.h"
@@ -30,6 +31,8 @@ static void bind(pair *m, float *p0, float *g0, int64_t n0, float *p1, float *g1
     m->item[0].grad.data = g0;
     m->item[1].grad = m->item[1].t;
     m->item[1].grad.data = g1;
+    m->item[0].own = (ls_range){ 0, (size_t)n0 };
+    m->item[1].own = (ls_range){ 0, (size_t)n1 };
     m->params = (ls_params){ .item = m->item, .n = 2, .cap = 2 };
 }
 
@@ -161,12 +164,15 @@ static void says_how_much_state_it_takes(void **state)
         ls_arena *a;
         assert_int_equal(ls_optim_defaults(row[i].name, &c), LS_OK);
         c.momentum = row[i].momentum;
-        assert_int_equal(ls_optim_state_bytes(&c, &m.params), row[i].want);
-        assert_int_equal(ls_arena_create(4096, false, &ledger, &a), LS_OK);
-        assert_int_equal(ls_optim_create(&c, &m.params, a, &o), LS_OK);
-        assert_int_equal(ledger.now[LS_MEM_OPTIM], row[i].want);
-        ls_optim_destroy(o);
-        ls_arena_destroy(a);
+        for (int dry = 0; dry < 2; dry++) { /* a dry one is told the same, and touches nothing in a step */
+            assert_int_equal(dry ? ls_arena_create_dry(&ledger, &a) : ls_arena_create(4096, false, &ledger, &a), LS_OK);
+            assert_int_equal(ls_optim_create(&c, &m.params, a, &o), LS_OK);
+            assert_int_equal(ledger.now[LS_MEM_OPTIM], row[i].want);
+            if (dry) m.item[0].t.grad_ready = true;
+            if (dry) assert_int_equal(ls_optim_step(o), LS_OK);
+            ls_optim_destroy(o);
+            ls_arena_destroy(a);
+        }
     }
 }
 
@@ -212,13 +218,13 @@ static void refuses_settings_out_of_range(void **state)
 {
     (void)state;
     static const struct { ls_optim_config c; const char *says; } row[] = {
-        { { "sgd", -1, 0, 0, 0, 0, 0 }, "sgd: lr is -1, expected >= 0" },
-        { { "sgd", NAN, 0, 0, 0, 0, 0 }, "sgd: lr is " },
-        { { "sgd", 1, -0.5, 0, 0, 0, 0 }, "sgd: momentum is -0.5, expected >= 0" },
-        { { "sgd", 1, 0, 0, 0, 0, -1 }, "sgd: weight_decay is -1" },
-        { { "adam", 1, 0, 1.0, 0.9, 1e-8, 0 }, "adam: beta1 is 1, expected in [0, 1)" },
-        { { "adam", 1, 0, 0.9, -0.1, 1e-8, 0 }, "adam: beta2 is -0.1, expected in [0, 1)" },
-        { { "adamw", 1, 0, 0.9, 0.9, -1, 0 }, "adamw: eps is -1" },
+        { { "sgd", -1, 0, 0, 0, 0, 0, NULL, NULL }, "sgd: lr is -1, expected >= 0" },
+        { { "sgd", NAN, 0, 0, 0, 0, 0, NULL, NULL }, "sgd: lr is " },
+        { { "sgd", 1, -0.5, 0, 0, 0, 0, NULL, NULL }, "sgd: momentum is -0.5, expected >= 0" },
+        { { "sgd", 1, 0, 0, 0, 0, -1, NULL, NULL }, "sgd: weight_decay is -1" },
+        { { "adam", 1, 0, 1.0, 0.9, 1e-8, 0, NULL, NULL }, "adam: beta1 is 1, expected in [0, 1)" },
+        { { "adam", 1, 0, 0.9, -0.1, 1e-8, 0, NULL, NULL }, "adam: beta2 is -0.1, expected in [0, 1)" },
+        { { "adamw", 1, 0, 0.9, 0.9, -1, 0, NULL, NULL }, "adamw: eps is -1" },
     };
     float p[2], g[2];
     pair m;
@@ -359,44 +365,107 @@ static void refuses_a_factor_that_is_not_finite(void **state)
     ls_optim_destroy(o);
 }
 
-/* What a data parallel wrapper of `ranks` says about its parameters. */
+/* Values and gradients of what is owned, in memory of their own: those in t and grad are not looked at. */
+static void updates_a_shard_that_lies_apart(void **state)
+{
+    (void)state;
+    enum { N = 40, FIRST = 7, SHARD = 21 };
+    for (size_t c = 0; c < COUNT(golden); c++) {
+        float p[N], g[N], master[SHARD], before[SHARD], gradient[SHARD];
+        double norm;
+        uint16_t copy[N] = { 0 };
+        ls_mt19937 random;
+        pair m;
+        ls_optim *o;
+        ls_arena *a = arena_of(1 << 16);
+        ls_mt19937_seed(&random, 3);
+        ls_mt19937_uniform(&random, -1.0f, 1.0f, N, p);
+        bind(&m, p, g, N - 1, p + N - 1, g + N - 1, 1);
+        memcpy(master, p + FIRST, sizeof master);
+        m.item[1].t.grad_ready = false;
+        assert_int_equal(ls_optim_create(&golden[c].config, &m.params, a, &o), LS_OK);
+        pair shard = m;
+        ls_optim *of_shard;
+        shard.params.item = shard.item;
+        shard.item[0].own = (ls_range){ FIRST, SHARD };
+        shard.item[0].master = master;
+        shard.item[0].dmaster = gradient;
+        shard.item[0].bf16 = copy;
+        shard.item[0].t.data = shard.item[0].grad.data = NULL;
+        const size_t whole = ls_arena_mark(a);
+        assert_int_equal(ls_optim_create(&golden[c].config, &shard.params, a, &of_shard), LS_OK);
+        assert_true(ls_arena_mark(a) - whole < whole || golden[c].config.momentum == 0.0);
+        for (int step = 0; step < 3; step++) {
+            ls_mt19937_uniform(&random, -1.0f, 1.0f, N, g);
+            memcpy(gradient, g + FIRST, sizeof gradient);
+            m.item[0].t.grad_ready = true;
+            memcpy(before, master, sizeof before); /* t.grad_ready is said of grad.data, which has no memory */
+            shard.item[0].t.grad_ready = true;
+            assert_int_equal(ls_optim_step(of_shard), LS_OK);
+            assert_memory_equal(before, master, sizeof before);
+            shard.item[0].t.grad_ready = false;
+            shard.item[0].dmaster_ready = true;
+            assert_int_equal(ls_optim_step(o), LS_OK);
+            assert_int_equal(ls_grad_norm(&shard.params, &norm, NULL), LS_INVALID);
+            assert_non_null(strstr(ls_last_error(), "a part of the gradient of a"));
+            assert_int_equal(ls_optim_step(of_shard), LS_OK);
+            assert_false(shard.item[0].dmaster_ready);
+        }
+        assert_memory_equal(master, p + FIRST, sizeof master);
+        for (int i = 0; i < N; i++) {
+            const bool mine = i >= FIRST && i < FIRST + SHARD;
+            assert_int_equal(copy[i], mine ? ls_f32_to_bf16(p[i]) : 0);
+        }
+        ls_optim_destroy(o);
+        ls_optim_destroy(of_shard);
+        ls_arena_destroy(a);
+    }
+}
+
+/* What a data parallel wrapper says about its parameters; without one (ranks 0) nobody asks. */
+static const struct { int ranks; bool reduced[2], ready[2]; const char *blames; } differ[] = {
+    { 0, { false, false }, { true, true }, NULL },   { 1, { false, false }, { true, true }, NULL },
+    { 3, { true, true }, { true, true }, NULL },     { 3, { false, false }, { true, true }, "a" },
+    { 3, { true, false }, { true, true }, "b" },     { 3, { true, false }, { true, false }, NULL },
+    { 3, { false, false }, { false, false }, NULL }, { 3, { false, false }, { false, true }, "b" },
+};
+
+static ls_status steps_with_gradients(ls_world *w, void *arg)
+{
+    const size_t i = *(const size_t *)arg;
+    float p[2] = { 1, 2 }, g[2] = { 1, 1 };
+    char says[96];
+    pair m;
+    ls_optim *o;
+    ls_optim_config c;
+    ls_optim_defaults("sgd", &c);
+    bind(&m, p, g, 1, p + 1, g + 1, 1);
+    for (int k = 0; k < 2; k++) {
+        m.item[k].replicas = differ[i].ranks ? ls_world_group(w) : NULL;
+        m.item[k].t.grad_reduced = differ[i].reduced[k];
+        m.item[k].t.grad_ready = differ[i].ready[k];
+    }
+    LS_TRY(ls_optim_create(&c, &m.params, NULL, &o));
+    const ls_status st = ls_optim_step(o);
+    LS_EXPECT(st == (differ[i].blames ? LS_INVALID : LS_OK), "row %zu: %s", i, ls_status_text(st));
+    LS_EXPECT(ls_optim_steps(o) == (differ[i].blames ? 0 : 1), "row %zu: %d steps", i, (int)ls_optim_steps(o));
+    snprintf(says, sizeof says, "sgd: step 1 on rank %d: the gradient of %s is this rank's own", ls_world_rank(w),
+             differ[i].blames ? differ[i].blames : "");
+    if (differ[i].blames) LS_EXPECT(strstr(ls_last_error(), says), "row %zu: %s", i, ls_last_error());
+    if (differ[i].blames) LS_EXPECT(p[0] == 1.0f && p[1] == 2.0f, "row %zu: values have changed", i);
+    for (int k = 0; k < 2 && !differ[i].blames; k++)
+        LS_EXPECT(!m.item[k].t.grad_ready && !(differ[i].ready[k] && m.item[k].t.grad_reduced), "row %zu: used up", i);
+    ls_optim_destroy(o);
+    return LS_OK;
+}
+
 static void refuses_gradients_that_differ_from_rank_to_rank(void **state)
 {
     (void)state;
-    static const struct { int ranks; bool reduced[2], ready[2]; const char *blames; } row[] = {
-        { 0, { false, false }, { true, true }, NULL },  { 1, { false, false }, { true, true }, NULL },
-        { 3, { true, true }, { true, true }, NULL },    { 3, { false, false }, { true, true }, "a" },
-        { 3, { true, false }, { true, true }, "b" },    { 3, { true, false }, { true, false }, NULL },
-        { 3, { false, false }, { false, false }, NULL }, { 3, { false, false }, { false, true }, "b" },
-    };
-    for (size_t i = 0; i < COUNT(row); i++) {
-        float p[2] = { 1, 2 }, g[2] = { 1, 1 };
-        pair m;
-        ls_optim *o;
-        ls_optim_config c;
-        ls_optim_defaults("sgd", &c);
-        bind(&m, p, g, 1, p + 1, g + 1, 1);
-        for (int k = 0; k < 2; k++) {
-            m.item[k].rank = 2;
-            m.item[k].ranks = row[i].ranks;
-            m.item[k].t.grad_reduced = row[i].reduced[k];
-            m.item[k].t.grad_ready = row[i].ready[k];
-        }
-        assert_int_equal(ls_optim_create(&c, &m.params, NULL, &o), LS_OK);
-        assert_int_equal(ls_optim_step(o), row[i].blames ? LS_INVALID : LS_OK);
-        assert_true(ls_optim_steps(o) == (row[i].blames ? 0 : 1));
-        if (row[i].blames) {
-            char says[96];
-            snprintf(says, sizeof says, "sgd: step 1 on rank 2: the gradient of %s is this rank's own", row[i].blames);
-            if (!strstr(ls_last_error(), says)) fail_msg("row %zu: %s", i, ls_last_error());
-            assert_true(p[0] == 1.0f && p[1] == 2.0f);
-        } else {
-            for (int k = 0; k < 2; k++) {
-                assert_false(m.item[k].t.grad_ready);
-                assert_false(row[i].ready[k] && m.item[k].t.grad_reduced);
-            }
-        }
-        ls_optim_destroy(o);
+    for (size_t i = 0; i < COUNT(differ); i++) {
+        const int ranks = differ[i].ranks ? differ[i].ranks : 1;
+        const ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, ranks, NULL, steps_with_gradients, &i);
+        if (r.failed) fail_msg("%s", r.text);
     }
 }
 
@@ -609,6 +678,7 @@ int main(void)
         cmocka_unit_test(keeps_a_copy_in_bf16),
         cmocka_unit_test(the_number_of_threads_changes_no_bit),
         cmocka_unit_test(refuses_a_factor_that_is_not_finite),
+        cmocka_unit_test(updates_a_shard_that_lies_apart),
         cmocka_unit_test(refuses_gradients_that_differ_from_rank_to_rank),
         cmocka_unit_test(trains_as_pytorch_with_clipping_groups_and_schedules),
         cmocka_unit_test(clips_to_a_largest_norm),

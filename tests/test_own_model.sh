@@ -61,14 +61,60 @@ wait $!
 claim 'on every rank' test $? = 0
 
 # --- the page about it
-pasted() { # every line of its C blocks is in the program; those about data are of another (test_own_data.sh)
-    awk '/^## / { data = /own data$/ } /^```c$/ { on = !data; next } /^```/ { on = 0 } on' "$source_dir/docs/your-own-model.md" |
+pasted() { # every line of its C blocks is in the program; those of chapters that have programs of their own are claimed elsewhere
+    awk '/^## / { other = /own (data|units|optimizer)$|^## An operation/ } /^```c$/ { on = !other; next } /^```/ { on = 0 } on' "$source_dir/docs/your-own-model.md" |
         grep -v '^$' >shown
     [ "$(wc -l <shown)" -ge 30 ] && ! grep -vxFf "$source_dir/examples/own_model.c" shown
 }
 claim 'the page shows lines of the program' pasted
 
+# --- a model as units
+# shellcheck disable=SC2046,SC2086
+claim 'the program with units compiles without a warning' "${CC:-cc}" -std=c17 -O2 -Wall -Wextra -Werror $sanitize \
+    "$source_dir/examples/own_units.c" $(pkg-config --cflags --libs lockstep) -lm -o own_units
+for how in none selective full; do ./own_units "$source_dir/LICENSE" $how >units.$how || exit 1; done
+bytes() { sed -n 's/^ranks .* activations \([0-9]*\) bytes/\1/p' units.$1; }
+claim 'selective takes less memory than none' test "$(bytes selective)" -lt "$(bytes none)"
+claim 'and full takes a third or less' test $((3 * $(bytes full))) -lt "$(bytes none)"
+claim 'the losses are the same to the last digit' \
+    test "$(losses units.none)" = "$(losses units.selective)" -a "$(losses units.none)" = "$(losses units.full)"
+claim 'it learns' awk '/^step/ { last = $4 } END { exit !(last < 0.5) }' units.none
+claim 'and on two ranks' has_line 'ranks 2, units 10' "$run" run --nproc-per-node 2 ./own_units "$source_dir/LICENSE" full
+units_pasted() {
+    awk '/^## / { units = /own units$/ } /^```c$/ { on = units; next } /^```/ { on = 0 } on' "$source_dir/docs/your-own-model.md" |
+        grep -v '^$' >shown
+    [ "$(wc -l <shown)" -ge 15 ] && ! grep -vxFf "$source_dir/examples/own_units.c" shown
+}
+claim 'the page shows lines of it' units_pasted
+
+# --- an operation
+# shellcheck disable=SC2046,SC2086
+claim 'the program with an operation compiles without a warning' "${CC:-cc}" -std=c17 -O2 -Wall -Wextra -Werror $sanitize \
+    "$source_dir/examples/own_op.c" $(pkg-config --cflags --libs lockstep) -lm -o own_op
+claim 'it finds the filter' awk '/^step/ { last = $4; n++ } END { exit !(n == 5 && last == 0) }' <(./own_op)
+op_pasted() {
+    awk '/^## / { op = /^## An operation/ } /^```c$/ { on = op; next } /^```/ { on = 0 } on' "$source_dir/docs/your-own-model.md" |
+        grep -v '^$' >shown
+    [ "$(wc -l <shown)" -ge 10 ] && ! grep -vxFf "$source_dir/examples/own_op.c" shown
+}
+claim 'the page shows lines of that program' op_pasted
+
 claim 'a batch that cannot be divided is refused by every rank' fails_with 78 '3 ranks do not divide a batch of 64' \
     "$run" run --nproc-per-node 3 ./own_model "$source_dir/LICENSE"
 claim 'and no text' fails_with 64 'usage: own_model FILE' ./own_model
+# --- an optimizer of its own
+# shellcheck disable=SC2046,SC2086
+claim 'the program with its own optimizer compiles without a warning' "${CC:-cc}" -std=c17 -O2 -Wall -Wextra -Werror $sanitize \
+    "$source_dir/examples/own_optimizer.c" $(pkg-config --cflags --libs lockstep) -lm -o own_optimizer
+./own_optimizer >lion.one || exit 1
+"$run" run --nproc-per-node 4 ./own_optimizer >lion.four || exit 1
+claim 'Lion learns' awk '/^step/ { if (!first) first = $4; last = $4 } END { exit !(first > 1.3 && last < 0.4) }' lion.one
+lions_agree() { paste -d' ' <(losses lion.one) <(losses lion.four) | awk '{ d = $2 - $4; if (d > 2e-3 || d < -2e-3) exit 1; n++ } END { exit n != 4 }'; }
+claim 'on four ranks as on one, but for rounding' lions_agree
+lion_pasted() {
+    awk '/^## / { on = 0; here = /own optimizer$/ } here && /^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source_dir/docs/your-own-model.md" |
+        grep -v '^$' >shown.lion
+    [ "$(wc -l <shown.lion)" -ge 25 ] && ! grep -vxFf "$source_dir/examples/own_optimizer.c" shown.lion
+}
+claim 'the page shows lines of it' lion_pasted
 finish

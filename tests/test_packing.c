@@ -197,9 +197,9 @@ static void a_packed_run_is_the_plain_one_to_rounding(void **state)
             if (!(fabs(a - b) <= row[d].most * a)) fail_msg("%s, step %d: %.9g and %.9g", row[d].dtype, i + 1, a, b);
             assert_true(b == c && b == e);
         }
-        assert_int_equal(ls_tape_packed_bytes(packed.t->tape), packed.t->plan.packed);
-        assert_int_equal(ls_params_digest(&packed.t->model->params, one), LS_OK);
-        assert_int_equal(ls_params_digest(&again.t->model->params, two), LS_OK);
+        assert_int_equal(ls_tape_packed_bytes(packed.t->par.tape[0]), packed.t->plan.packed);
+        assert_int_equal(ls_params_digest(&packed.t->par.model->params, one), LS_OK);
+        assert_int_equal(ls_params_digest(&again.t->par.model->params, two), LS_OK);
         assert_string_equal(one, two);
         end(&recomputed);
         end(&again);
@@ -219,7 +219,7 @@ static void evaluation_reads_the_weights_of_now(void **state)
         begin(&fresh, d ? "bf16" : "f32", "never", "none");
         for (int i = 0; i < 2; i++) {
             (void)train(&packed, 2);
-            ls_params *from = &packed.t->model->params, *to = &fresh.t->model->params;
+            ls_params *from = &packed.t->par.model->params, *to = &fresh.t->par.model->params;
             for (int k = 0; k < from->n; k++)
                 memcpy(to->item[k].t.data, from->item[k].t.data, ls_tensor_nbytes(&from->item[k].t));
             ls_params_round(to);

@@ -44,6 +44,29 @@ static void parameters_are_found_counted_and_bound(void **state)
     ls_arena_destroy(a);
 }
 
+static void names_the_parameter_that_does_not_fit(void **state)
+{
+    (void)state;
+    ls_params ps = { 0 };
+    ls_arena *a;
+    assert_int_equal(ls_params_add(&ps, "fc.bias", 1, (int64_t[]){ 16 }), LS_OK);
+    assert_int_equal(ls_params_add(&ps, "fc.weight", 2, (int64_t[]){ 64, 16 }), LS_OK);
+    const struct { size_t room; const char *says; } row[] = {
+        { 2048, "while allocating parameter fc.weight: 4096 bytes (param) do not fit" },
+        { 6144, "while allocating parameter fc.weight: 4096 bytes (grad) do not fit" },
+        { 64, "while allocating parameter fc.weight: 2048 bytes (param) do not fit" }, /* the copy in bf16 */
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        void *p;
+        assert_int_equal(ls_arena_create(8192, false, NULL, &a), LS_OK);
+        assert_int_equal(ls_arena_alloc(a, 8192 - row[i].room, LS_MEM_COMM, &p), LS_OK);
+        assert_int_equal(i < 2 ? ls_params_bind(&ps, a, a) : ls_params_bind_bf16(&ps, a), LS_NO_MEMORY);
+        if (!strstr(ls_last_error(), row[i].says)) fail_msg("'%s' does not say '%s'", ls_last_error(), row[i].says);
+        ls_arena_destroy(a);
+    }
+    ls_params_free(&ps);
+}
+
 static void many_parameters_keep_their_order(void **state)
 {
     (void)state;
@@ -85,8 +108,7 @@ static void matrices_get_copies_in_bf16_beside_their_values(void **state)
     ls_params_round(&ps); /* none yet */
     const size_t before = ledger.now[LS_MEM_PARAM];
     assert_int_equal(ls_params_bind_bf16(&ps, a), LS_OK);
-    assert_int_equal(ledger.now[LS_MEM_PARAM] - before, ls_params_bf16_nbytes(&ps));
-    assert_in_range(ls_params_bf16_nbytes(&ps), 2 * (700 * 301 + 21), 2 * (700 * 301 + 21) + 128);
+    assert_in_range(ledger.now[LS_MEM_PARAM] - before, 2 * (700 * 301 + 21), 2 * (700 * 301 + 21) + 128);
     assert_null(ps.item[1].bf16);
     assert_null(ps.item[1].t.bf16);
     for (int i = 0; i < 3; i += 2) {
@@ -141,7 +163,7 @@ static void torch_init_equals_pytorchs_linear(void **state)
     ls_mt19937 g;
     linear(&ps, &a, 4, 3);
     ls_mt19937_seed(&g, 0);
-    assert_int_equal(ls_init_linear(LS_INIT_TORCH, &g, 0, 0, &ps.item[0], &ps.item[1]), LS_OK);
+    assert_int_equal(ls_init_linear(LS_INIT_TORCH, &g, 0, &ps.item[0], &ps.item[1]), LS_OK);
     const float *w = ps.item[0].t.data, *b = ps.item[1].t.data;
     /* nn.Linear(4, 3) after torch.manual_seed(0), ten digits: floats are told apart by nine */
     assert_true(w[0] == -0.0037434101f && w[1] == 0.2682217956f);
@@ -150,17 +172,17 @@ static void torch_init_equals_pytorchs_linear(void **state)
     ls_arena_destroy(a);
 }
 
-static void philox_init_depends_on_seed_and_stream_only(void **state)
+static void philox_init_depends_on_seed_and_id_only(void **state)
 {
     (void)state;
     ls_params ps[2];
     ls_arena *a[2];
     for (int i = 0; i < 2; i++) linear(&ps[i], &a[i], 64, 33);
-    static const struct { uint64_t seed; int stream, same; } row[] = { { 7, 2, 1 }, { 8, 2, 0 }, { 7, 4, 0 } };
-    assert_int_equal(ls_init_linear(LS_INIT_PHILOX, NULL, 7, 2, &ps[0].item[0], &ps[0].item[1]), LS_OK);
+    static const struct { uint64_t seed; uint32_t id; int same; } row[] = { { 7, 0, 1 }, { 8, 0, 0 }, { 7, 4, 0 } };
+    assert_int_equal(ls_init_linear(LS_INIT_PHILOX, NULL, 7, &ps[0].item[0], &ps[0].item[1]), LS_OK);
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(
-            ls_init_linear(LS_INIT_PHILOX, NULL, row[i].seed, row[i].stream, &ps[1].item[0], &ps[1].item[1]), LS_OK);
+        for (int k = 0; k < 2; k++) ps[1].item[k].id = row[i].id + (uint32_t)k;
+        assert_int_equal(ls_init_linear(LS_INIT_PHILOX, NULL, row[i].seed, &ps[1].item[0], &ps[1].item[1]), LS_OK);
         assert_int_equal(memcmp(ps[0].item[0].t.data, ps[1].item[0].t.data, 64 * 33 * 4) == 0, row[i].same);
         assert_int_equal(memcmp(ps[0].item[1].t.data, ps[1].item[1].t.data, 33 * 4) == 0, row[i].same);
     }
@@ -188,12 +210,13 @@ static void init_names_what_is_missing(void **state)
     ls_params ps;
     ls_arena *a;
     linear(&ps, &a, 4, 3);
-    assert_int_equal(ls_init_linear(LS_INIT_TORCH, NULL, 0, 0, &ps.item[0], NULL), LS_INVALID);
+    assert_int_equal(ls_init_linear(LS_INIT_TORCH, NULL, 0, &ps.item[0], NULL), LS_INVALID);
     assert_non_null(strstr(ls_last_error(), "no generator"));
-    assert_int_equal(ls_init_linear(LS_INIT_PHILOX, NULL, 0, 0, &ps.item[1], NULL), LS_SHAPE);
+    assert_int_equal(ls_init_linear(LS_INIT_PHILOX, NULL, 0, &ps.item[1], NULL), LS_SHAPE);
     ps.item[0].t.data = NULL;
-    assert_int_equal(ls_init_linear(LS_INIT_PHILOX, NULL, 0, 0, &ps.item[0], NULL), LS_INVALID);
+    assert_int_equal(ls_init_linear(LS_INIT_PHILOX, NULL, 0, &ps.item[0], NULL), LS_INVALID);
     assert_non_null(strstr(ls_last_error(), "ls_params_bind"));
+    assert_int_equal(ls_init_part(&ps.item[0], 0, (ls_dist){ LS_DIST_CONSTANT, 1, 0 }), LS_INVALID);
     ls_params_free(&ps);
     ls_arena_destroy(a);
 }
@@ -249,7 +272,7 @@ static void the_digest_of_a_turned_matrix_is_that_of_the_file(void **state)
             ((float *)as_is.item[0].t.data)[i] = (float)i;
             ((float *)as_file.item[0].t.data)[i % I * O + i / I] = (float)i;
         }
-        as_is.item[0].turned = true;
+        as_is.item[0].transposed = true;
         assert_int_equal(ls_params_digest(&as_is, got), LS_OK);
         assert_int_equal(ls_params_digest(&as_file, want), LS_OK);
         assert_string_equal(got, want);
@@ -263,12 +286,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_are_found_counted_and_bound),
+        cmocka_unit_test(names_the_parameter_that_does_not_fit),
         cmocka_unit_test(many_parameters_keep_their_order),
         cmocka_unit_test(without_a_gradient_arena_none_is_wanted),
         cmocka_unit_test(matrices_get_copies_in_bf16_beside_their_values),
         cmocka_unit_test(bad_registrations_are_named),
         cmocka_unit_test(torch_init_equals_pytorchs_linear),
-        cmocka_unit_test(philox_init_depends_on_seed_and_stream_only),
+        cmocka_unit_test(philox_init_depends_on_seed_and_id_only),
         cmocka_unit_test(init_names_what_is_missing),
         cmocka_unit_test(the_digest_is_over_sorted_names_and_values),
         cmocka_unit_test(the_digest_of_a_turned_matrix_is_that_of_the_file),

@@ -12,7 +12,7 @@
 
 #include "base/context.h"
 #include "base/file.h"
-#include "train/peak.h"
+#include "report/peak.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/env.h"
-#include "group/impl.h"
+#include "group/args.h"
 #include "harness.h"
 
 #define RANKS 2

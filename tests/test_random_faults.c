@@ -16,7 +16,7 @@
 
 #include "base/context.h"
 #include "base/env.h"
-#include "group/impl.h"
+#include "net/world.h"
 #include "harness.h"
 
 #define MS 1000000ull
@@ -246,11 +246,11 @@ static void carry_out(const scenario *s, outcome *o)
     o->over = true;
 }
 
-/* But for what each was doing meanwhile: "while splitting group 0: ". */
+/* But for what each was doing meanwhile: "while splitting group world: ". */
 static bool same_cause(const char *a, const char *b)
 {
-    for (const char *in = "while splitting group 0: "; strncmp(a, in, strlen(in)) == 0;) a += strlen(in);
-    for (const char *in = "while splitting group 0: "; strncmp(b, in, strlen(in)) == 0;) b += strlen(in);
+    for (const char *in = "while splitting group world: "; strncmp(a, in, strlen(in)) == 0;) a += strlen(in);
+    for (const char *in = "while splitting group world: "; strncmp(b, in, strlen(in)) == 0;) b += strlen(in);
     return strcmp(a, b) == 0;
 }
 

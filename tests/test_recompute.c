@@ -69,8 +69,7 @@ static void build(fixture *f, const char *name, ls_lm_config lm, ls_recompute ho
     const ls_tape_mode mode = { .recompute = how };
     assert_done(ls_tape_create(ls_model_tape_bytes_in(f->m, B, T, &mode), NULL, NULL, &f->t));
     ls_tape_set_recompute(f->t, how);
-    ls_tape_on_grad_ready(f->t, tell, f);
-    ls_tape_on_progress(f->t, poke, f);
+    assert_done(ls_tape_listen(f->t, &(ls_tape_events){ .grad_ready = tell, .progress = poke }, f));
     for (size_t i = 0; i < COUNT(f->ids); i++) {
         f->ids[i] = (int64_t)(i * 37 % V);
         f->labels[i] = (int64_t)((i * 53 + 7) % V);
@@ -361,7 +360,7 @@ static void blocks_may_share_their_parameters(void **state)
     for (size_t how = 0; how < COUNT(ways); how++) {
         ls_tape *t = bare(ways[how]);
         int told = 0;
-        ls_tape_on_grad_ready(t, count, &told);
+        assert_done(ls_tape_listen(t, &(ls_tape_events){ .grad_ready = count }, &told));
         ls_tensor *x = input(t);
         assert_false(ls_tape_pending(t));
         for (int i = 0; i < 3; i++) x = ls_block(t, x, two_products, NULL, 0);

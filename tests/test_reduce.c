@@ -244,11 +244,11 @@ static void scales_and_divides_floats_only(void **state)
     float f[3] = { 3.0f, -6.0f, 1.0f };
     int32_t i[1] = { 10 };
     uint16_t h[1] = { ls_f32_to_f16(3.0f) };
-    ls_scale(f, 2, LS_F32, 1.0 / 3);
+    ls_scale_values(f, 2, LS_F32, 1.0 / 3);
     assert_true(f[0] == 3.0f * (float)(1.0 / 3) && f[1] == -6.0f * (float)(1.0 / 3));
     ls_divide(f + 2, 1, LS_F32, 3.0);
     assert_true(f[2] == 1.0f / 3.0f);
-    ls_scale(i, 1, LS_I32, 0.5);
+    ls_scale_values(i, 1, LS_I32, 0.5);
     ls_divide(i, 1, LS_I32, 2.0);
     assert_int_equal(i[0], 10);
     ls_divide(h, 1, LS_F16, 2.0);

@@ -141,8 +141,8 @@ mistake() { # code, what it says, arguments...
 }
 mistake 64 "did you mean '--nproc-per-node'?" --nproc-per-nod 2 true
 mistake 64 'which program?' --nproc-per-node 2
-mistake 64 'expected 1 to 64' --nproc-per-node 65 true
-mistake 64 'expected 1 to 64' --nproc-per-node two true
+mistake 64 'expected 1 to 256' --nproc-per-node 257 true
+mistake 64 'expected 1 to 256' --nproc-per-node two true
 mistake 64 "cannot run 'absent.py': no such file" --nproc-per-node 2 absent.py
 mistake 64 "cannot run './train.py' by itself" --no-python ./train.py
 mistake 64 '--no-python runs PROGRAM as it is, and --module by Python' --no-python -m json.tool

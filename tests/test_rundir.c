@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 
 static int enter_folder(void **state)
 {

@@ -89,8 +89,10 @@ static size_t take_step(ls_feed *f, int64_t step, int64_t *place, size_t room)
 {
     size_t n = 0;
     if (ls_feed_step(f, step) < 0) fail_msg("%s", ls_last_error());
-    for (ls_rows rows; (rows = ls_feed_next(f)).n > 0; n += rows.n) {
-        assert_true(rows.n <= f->micro);
+    for (size_t k = 0; k < ls_feed_micro_batches(f); k++) {
+        const ls_rows rows = ls_feed_micro_batch(f, k);
+        assert_true(rows.n > 0 && rows.n <= f->micro);
+        n += rows.n;
         for (size_t b = 0; b < rows.n; b++) {
             assert_true(rows.first + b < room);
             assert_int_equal(place[rows.first + b], -1); /* a place is one rank's, and handed out once */
@@ -98,6 +100,7 @@ static size_t take_step(ls_feed *f, int64_t step, int64_t *place, size_t room)
         }
     }
     assert_int_equal(n, f->step.n);
+    assert_int_equal(ls_feed_micro_batch(f, ls_feed_micro_batches(f)).n, 0);
     return n;
 }
 

@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "data/tokens.h"
 #include "lockstep/ckpt.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 #include "train/trainer.h"
 
 /* --- a run in a folder of its own, two checkpoints of which it keeps ------------------------------------- */
@@ -78,7 +78,7 @@ static void drop(fixture *f)
 /* Of a step every parameter has the step's number for values. */
 static ls_status save(fixture *f, int64_t step)
 {
-    ls_params *ps = &f->t->model->params;
+    ls_params *ps = &f->t->par.model->params;
     for (int i = 0; i < ps->n; i++)
         for (int64_t k = 0; k < ls_tensor_count(&ps->item[i].t); k++) ((float *)ps->item[i].t.data)[k] = (float)step;
     f->t->step = step;
@@ -89,7 +89,7 @@ static ls_status save(fixture *f, int64_t step)
 static int64_t step_in(fixture *f, const char *path)
 {
     ls_text found = { 0 };
-    ls_params *ps = &f->t->model->params;
+    ls_params *ps = &f->t->par.model->params;
     int64_t step = -1;
     if (ls_rundir_checkpoint(path, &found) == LS_OK && ls_ckpt_load(found.p, ps, true) == LS_OK) {
         step = (int64_t)((float *)ps->item[0].t.data)[0];

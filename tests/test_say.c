@@ -12,7 +12,7 @@
 
 #include "base/context.h"
 #include "base/log.h"
-#include "train/say.h"
+#include "report/say.h"
 
 #define MOST 20000
 

@@ -12,7 +12,7 @@
 
 #include "base/context.h"
 #include "base/env.h"
-#include "net/secret.h"
+#include "meet/secret.h"
 
 #define DIGITS "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 

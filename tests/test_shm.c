@@ -34,6 +34,7 @@ static void set_up(host *h, size_t arena_bytes)
         *w = (ls_world){
             .rank = r, .size = RANKS, .local_rank = r, .local_size = RANKS, .page = h->page, .arena = arena[r]
         };
+        assert_int_equal(ls_world_make_room(w), LS_OK);
         for (int q = 0; q < RANKS; q++) {
             w->peer_base[q] = ls_arena_base(arena[q]);
             w->peer_bytes[q] = ls_arena_size(arena[q]);
@@ -46,7 +47,16 @@ static void tear_down(host *h)
 {
     for (int r = 0; r < RANKS; r++) shm->close(h->t[r]);
     for (int r = 0; r < RANKS; r++) ls_arena_destroy(h->w[r].arena);
+    for (int r = 0; r < RANKS; r++) ls_world_free_room(&h->w[r]);
     free(h->page);
+}
+
+/* Rank 0's to rank 1, channel 0, by its directory. */
+static char *pipe_of(const host *h)
+{
+    char *base = h->w[0].peer_base[0];
+    const uint64_t row = ((const uint64_t *)(void *)base)[1];
+    return base + *(const uint64_t *)(void *)(base + row);
 }
 
 static unsigned char byte_of(uint32_t id, size_t at)
@@ -378,8 +388,7 @@ static void refuses_bytes_outside_of_the_arena(void **state)
         uint64_t ticket;
         ls_msg m = { "hello", 5, 1 }, seen;
         assert_int_equal(shm->send(h.t[0], 1, 0, &m, &ticket), LS_OK);
-        uint64_t pipe = ((uint64_t *)(void *)h.w[0].peer_base[0])[1 * LS_MAX_CHANNELS];
-        char *cell = h.w[0].peer_base[0] + pipe + 128; /* the first: behind the acknowledgement and the count */
+        char *cell = pipe_of(&h) + 128; /* the first: behind the acknowledgement and the count */
         memcpy(cell + 4, &row[i].here, sizeof row[i].here);
         memcpy(cell + 16, &row[i].offset, sizeof row[i].offset);
         memcpy(cell + 24, &row[i].n, sizeof row[i].n);
@@ -421,7 +430,7 @@ static void send_large(large *x, size_t n, size_t odd)
     assert_int_equal(shm->help(x->h.t[0], 1, 0), LS_AGAIN); /* nobody has said where it belongs */
     assert_int_equal(shm->view(x->h.t[1], 0, 0, &seen), LS_OK);
     assert_int_equal(seen.n, n);
-    x->pipe = x->h.w[0].peer_base[0] + ((uint64_t *)(void *)x->h.w[0].peer_base[0])[1 * LS_MAX_CHANNELS];
+    x->pipe = pipe_of(&x->h);
 }
 
 static void is_through(large *x)

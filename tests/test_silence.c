@@ -7,9 +7,9 @@
 #include <cmocka.h>
 
 #include "fake_net.h"
-#include "net/agent.h"
-#include "net/page.h"
-#include "net/store.h"
+#include "meet/agent.h"
+#include "meet/page.h"
+#include "meet/store.h"
 
 #define MS 1000000ull
 #define STEP (10 * MS)

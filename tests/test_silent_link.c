@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/env.h"
-#include "group/impl.h"
+#include "net/world.h"
 #include "harness.h"
 
 #define MS 1000000ull

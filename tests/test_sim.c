@@ -182,7 +182,7 @@ static void the_predicted_order_is_that_of_the_formulas(void **state)
     assert_true(won[0] > 0 && won[1] > 0 && won[2] > 0); /* each is worth having */
 }
 
-static const ls_plan *plan_by(const ls_plan *p, int n, const char *name)
+static const ls_choice *choice_by(const ls_choice *p, int n, const char *name)
 {
     for (int i = 0; i < n; i++)
         if (strcmp(p[i].algo->name, name) == 0) return &p[i];
@@ -192,7 +192,7 @@ static const ls_plan *plan_by(const ls_plan *p, int n, const char *name)
 static void sorts_every_candidate_by_time(void **state)
 {
     (void)state;
-    ls_plan p[LS_MAX_PLANS], again[LS_MAX_PLANS];
+    ls_choice p[LS_MAX_CHOICES], again[LS_MAX_CHOICES];
     int n, m;
     for (int coll = 0; coll < LS_COLLS; coll++)
         for (int size = 2; size <= 9; size++)
@@ -202,7 +202,7 @@ static void sorts_every_candidate_by_time(void **state)
                 if (ls_choose(&wire, &q, nbytes, p, &n) != LS_OK) fail_msg("%s", ls_last_error());
                 assert_int_equal(ls_choose(&wire, &q, nbytes, again, &m), LS_OK);
                 assert_int_equal(n, m);
-                assert_true(n >= 1 && n < LS_MAX_PLANS);
+                assert_true(n >= 1 && n < LS_MAX_CHOICES);
                 for (int i = 0; i < n; i++) {
                     assert_true(p[i].ns > 0.0 && (i == 0 || p[i].ns >= p[i - 1].ns));
                     assert_true(p[i].algo == again[i].algo && p[i].segments == again[i].segments);
@@ -215,7 +215,7 @@ static void sorts_every_candidate_by_time(void **state)
 static void long_broadcasts_go_in_segments(void **state)
 {
     (void)state;
-    ls_plan p[LS_MAX_PLANS];
+    ls_choice p[LS_MAX_CHOICES];
     int n;
     ls_question q = { .coll = LS_BROADCAST, .size = 8, .nlanes = 2 };
     assert_int_equal(ls_choose(&wire, &q, (size_t)64 << 20, p, &n), LS_OK);
@@ -228,20 +228,20 @@ static void hosts_make_two_levels_worth_it(void **state)
 {
     (void)state;
     static const int dealt_out[8] = { 0, 1, 0, 1, 0, 1, 0, 1 };
-    ls_plan p[LS_MAX_PLANS];
+    ls_choice p[LS_MAX_CHOICES];
     int n;
     ls_question q = { .coll = LS_ALL_REDUCE, .size = 8, .node = dealt_out, .nlanes = 2 };
     for (size_t nbytes = 1 << 16; nbytes <= (size_t)64 << 20; nbytes *= 4) {
         assert_int_equal(ls_choose(&memory, &q, nbytes, p, &n), LS_OK);
         assert_string_equal(p[0].algo->name, "hierarchical");
-        assert_true(plan_by(p, n, "ring")->ns > 2.5 * p[0].ns);
+        assert_true(choice_by(p, n, "ring")->ns > 2.5 * p[0].ns);
     }
 }
 
 static void does_as_it_is_told(void **state)
 {
     (void)state;
-    ls_plan p[LS_MAX_PLANS];
+    ls_choice p[LS_MAX_CHOICES];
     int n;
     ls_question q = { .coll = LS_ALL_REDUCE, .size = 5, .nlanes = 2, .only = ls_algo_find("master") };
     assert_int_equal(ls_choose(&wire, &q, 1000, p, &n), LS_OK);
@@ -252,7 +252,7 @@ static void does_as_it_is_told(void **state)
     q.only = NULL;
     q.ascending = true; /* direct and oneshot have the bits of what peers' memory is summed with */
     assert_int_equal(ls_choose(&memory, &q, 1 << 20, p, &n), LS_OK);
-    assert_true(plan_by(p, n, "direct") && plan_by(p, n, "oneshot") && !plan_by(p, n, "ring") && !plan_by(p, n, "fold"));
+    assert_true(choice_by(p, n, "direct") && choice_by(p, n, "oneshot") && !choice_by(p, n, "ring") && !choice_by(p, n, "fold"));
     assert_string_equal(p[0].algo->name, "direct");
 }
 

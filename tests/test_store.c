@@ -6,8 +6,8 @@
 #include <cmocka.h>
 
 #include "fake_net.h"
-#include "net/page.h"
-#include "net/store.h"
+#include "meet/page.h"
+#include "meet/store.h"
 
 #define END (fake.now_ns + 3000000000u)
 
@@ -51,6 +51,48 @@ static void a_descriptor_is_set_once(void **state)
         ls_store_destroy(s);
         fake_end_net();
     }
+}
+
+/* All ranks say as much for a key, and nobody gets an answer before all have. */
+static void an_exchange_is_of_all_ranks(void **state)
+{
+    (void)state;
+    ls_store *s = NULL;
+    ls_store_config c = { .unix_name = "x", .nranks = 2, .page_fd = -1 };
+    char all[16];
+    c.secret[0] = 1;
+    for (size_t n = 3; n <= 5; n += 2) {
+        fake_begin();
+        assert_int_equal(ls_store_create(&c, &s), LS_OK);
+        fake.idle = step_store;
+        fake.idle_arg = s;
+        ls_store_client *a = come(0), *b = come(1);
+        assert_int_equal(ls_store_exchange(a, "key", "abcd", 4, 2, all, END), LS_JOIN_TIMEOUT);
+        assert_non_null(strstr(fake.context.error, "not all ranks provided 'key'"));
+        assert_int_equal(ls_store_exchange(b, "key", "abcde", n, 2, all, END), LS_PROTOCOL);
+        assert_non_null(strstr(fake.context.error, n == 3 ? "rank 1 provided 3 bytes for 'key', rank 0 4"
+                                                          : "rank 1 provided 5 bytes for 'key', rank 0 4"));
+        ls_store_disconnect(a);
+        ls_store_disconnect(b);
+        ls_store_destroy(s);
+        fake_end_net();
+    }
+    fake_begin(); /* a world of one */
+    c.nranks = 1;
+    assert_int_equal(ls_store_create(&c, &s), LS_OK);
+    fake.idle = step_store;
+    fake.idle_arg = s;
+    ls_store_client *a = NULL;
+    int none = -1;
+    ls_store_caller who = { .unix_name = "x", .secret = secret, .rank = 0, .size = 1 };
+    assert_int_equal(ls_store_connect(&who, END, &a, &none), LS_OK);
+    assert_int_equal(ls_store_exchange(a, "key", "abcd", 4, 1, all, END), LS_OK);
+    assert_memory_equal(all, "abcd", 4);
+    assert_int_equal(ls_store_exchange(a, "key", "abcd", 4, 1, all, END), LS_INVALID);
+    assert_non_null(strstr(fake.context.error, "'key' twice"));
+    ls_store_disconnect(a);
+    ls_store_destroy(s);
+    fake_end_net();
 }
 
 /* Whoever asks n-th whether the other end is our own user's is told that it is not. */
@@ -100,6 +142,7 @@ static void another_user_is_not_let_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(a_descriptor_is_set_once),
+                                        cmocka_unit_test(an_exchange_is_of_all_ranks),
                                         cmocka_unit_test(another_user_is_not_let_in) };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

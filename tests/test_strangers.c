@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "harness.h"
-#include "net/door.h"
-#include "net/store.h"
+#include "meet/door.h"
+#include "meet/store.h"
 #include "net/world.h"
 
 #define S 1000000000ull

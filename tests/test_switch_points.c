@@ -6,7 +6,8 @@
 
 #include "base/env.h"
 #include "group/calibrate.h"
-#include "group/impl.h"
+#include "group/engine.h"
+#include "group/select.h"
 #include "harness.h"
 
 #define RANKS 2
@@ -57,7 +58,7 @@ static ls_status both_ways(ls_world *w, void *arg)
     static const ls_coll colls[] = { LS_REDUCE_SCATTER, LS_ALL_GATHER, LS_ALL_TO_ALL, LS_BROADCAST };
     static const size_t sizes[] = { 2, 12, 256, 512, 1030, 2048, 2500, 4096, MOST / sizeof(float) };
     ls_group *g = ls_world_group(w);
-    ls_switch_points *s = &g->e->terms.cost.in_memory;
+    ls_switch_points *s = &g->e->tuning.cost.in_memory;
     void *shared;
     LS_TRY(ls_alloc(w, 2 * MOST, LS_MEM_COMM, &shared));
     float *own = malloc(2 * MOST), *want = malloc(MOST);

@@ -38,8 +38,8 @@ static ls_status times_backward(ls_tape *t, struct ls_node *n)
     return give(t, n, n->in[0], *(const float *)n->saved);
 }
 
-static const ls_op sum_op = { .name = "sum", .napplied = 2, .backward_input = sum_backward };
-static const ls_op times_op = { .name = "times", .napplied = 1, .backward_input = times_backward };
+static const ls_tape_op sum_op = { .name = "sum", .napplied = 2, .backward_input = sum_backward };
+static const ls_tape_op times_op = { .name = "times", .napplied = 1, .backward_input = times_backward };
 
 static ls_tensor *sum(ls_tape *t, ls_tensor *a, ls_tensor *b)
 {
@@ -120,7 +120,7 @@ static void a_leaf_used_twice_gets_both_contributions_and_is_ready_once(void **s
     ls_tape *t = tape(1 << 16);
     scalar a, b;
     witness w = { 0 };
-    ls_tape_on_grad_ready(t, told, &w);
+    assert_int_equal(ls_tape_listen(t, &(ls_tape_events){ .grad_ready = told }, &w), LS_OK);
     leaf(&a, 5.0f);
     leaf(&b, 7.0f);
     /* 3 a + (2 a + b) */
@@ -141,7 +141,7 @@ static void the_same_leaf_as_both_inputs_counts_twice(void **state)
     ls_tape *t = tape(1 << 16);
     scalar a;
     witness w = { 0 };
-    ls_tape_on_grad_ready(t, told, &w);
+    assert_int_equal(ls_tape_listen(t, &(ls_tape_events){ .grad_ready = told }, &w), LS_OK);
     leaf(&a, 5.0f);
     assert_int_equal(ls_backward(t, sum(t, &a.t, &a.t)), LS_OK);
     assert_true(a.slope == 2.0f);
@@ -221,7 +221,7 @@ static void what_does_not_lead_to_the_loss_stays_untouched(void **state)
     ls_tape *t = tape(1 << 16);
     scalar a, b, c;
     witness w = { 0 };
-    ls_tape_on_grad_ready(t, told, &w);
+    assert_int_equal(ls_tape_listen(t, &(ls_tape_events){ .grad_ready = told }, &w), LS_OK);
     leaf(&a, 1.0f);
     leaf(&b, 1.0f);
     leaf(&c, 1.0f);
@@ -244,7 +244,7 @@ static void a_given_gradient_is_used_and_not_written(void **state)
     const float dy[3] = { 5.0f, 6.0f, 7.0f };
     ls_tensor grad = { .dtype = LS_F32, .ndim = 1, .dim = { 3 }, .data = din };
     witness w = { 0 };
-    ls_tape_on_grad_ready(t, told, &w);
+    assert_int_equal(ls_tape_listen(t, &(ls_tape_events){ .grad_ready = told }, &w), LS_OK);
     ls_tensor *x = ls_tape_input(t, LS_F32, 1, (int64_t[]){ 3 }, in);
     x->grad = &grad; /* the boundary of a stage: its owner wants the gradient */
     assert_int_equal(ls_backward_from(t, ls_relu(t, times(t, 2.0f, x)), dy), LS_OK);
@@ -269,8 +269,7 @@ static void parameters_are_ready_last_layer_first_and_bias_before_weight(void **
     assert_int_equal(ls_params_add(&ps, "2.weight", 2, (int64_t[]){ 2, 4 }), LS_OK);
     assert_int_equal(ls_params_add(&ps, "2.bias", 1, (int64_t[]){ 2 }), LS_OK);
     assert_int_equal(ls_params_bind(&ps, a, a), LS_OK);
-    ls_tape_on_grad_ready(t, told, &w);
-    ls_tape_on_progress(t, poked, &w);
+    assert_int_equal(ls_tape_listen(t, &(ls_tape_events){ .grad_ready = told, .progress = poked }, &w), LS_OK);
 
     float x[6] = { 1.0f, 2.0f, 3.0f };
     int64_t y[2] = { 0, 1 };
@@ -295,7 +294,7 @@ static void a_callbacks_failure_ends_backward_and_is_kept(void **state)
     witness w = { .fail_at = 1 };
     leaf(&a, 1.0f);
     leaf(&b, 1.0f);
-    ls_tape_on_grad_ready(t, told, &w);
+    assert_int_equal(ls_tape_listen(t, &(ls_tape_events){ .grad_ready = told }, &w), LS_OK);
     ls_tensor *y = sum(t, times(t, 2.0f, &a.t), &b.t);
     assert_int_equal(ls_backward(t, y), LS_RANK_DIED);
     assert_int_equal(w.n, 1);
@@ -305,7 +304,7 @@ static void a_callbacks_failure_ends_backward_and_is_kept(void **state)
 
     ls_tape_reset(t);
     w = (witness){ 0 };
-    ls_tape_on_progress(t, poked_badly, &w);
+    assert_int_equal(ls_tape_listen(t, &(ls_tape_events){ .grad_ready = told, .progress = poked_badly }, &w), LS_OK);
     assert_int_equal(ls_backward(t, times(t, 2.0f, times(t, 2.0f, &a.t))), LS_RANK_HUNG);
     assert_int_equal(w.pokes, 1);
     assert_int_equal(w.n, 0);
@@ -558,7 +557,7 @@ static void a_diamond_of_bf16_takes_two_bytes_an_element(void **state)
     struct ls_node n = *right->node; /* y = left + right, written as an op that passes its gradient to both */
     n.in[0] = left;
     n.in[1] = right;
-    static const ls_op both = { .name = "both", .napplied = 2 };
+    static const ls_tape_op both = { .name = "both", .napplied = 2 };
     n.op = &both;
     ls_tensor *y = ls_op_end(t, ls_op_output(t, LS_BF16, 1, (int64_t[]){ 3 }), &n);
     ls_tensor grad = { .dtype = LS_BF16, .ndim = 1, .dim = { 3 }, .data = dy };

@@ -12,8 +12,8 @@
 #include "base/context.h"
 #include "base/env.h"
 #include "harness.h"
-#include "group/impl.h"
-#include "net/task.h"
+#include "group/hang.h"
+#include "meet/task.h"
 #include "net/world.h"
 
 #define MS 1000000ull
@@ -111,11 +111,11 @@ static ls_status counts_from_the_end_of_the_work(ls_world *w, void *arg)
     if (ls_world_rank(w) == 0) {
         const uint64_t now = env->mono_ns(), timeout_ns = w->opts.coll_timeout_ns;
         ls_task_slot *slot = &w->page->rank[1].task;
-        LS_EXPECT(ls_blame_excused(g) == 0, "excused before there was any work");
+        LS_EXPECT(ls_hang_excused(g) == 0, "excused before there was any work");
         ls_task_write(slot, &(ls_task){ .since_ns = now });
-        LS_EXPECT(ls_blame_excused(g) == now + timeout_ns, "not excused from the end of the work on");
+        LS_EXPECT(ls_hang_excused(g) == now + timeout_ns, "not excused from the end of the work on");
         ls_task_write(slot, &(ls_task){ .since_ns = now - 2 * timeout_ns });
-        LS_EXPECT(ls_blame_excused(g) == 0, "excused by work that ended long ago");
+        LS_EXPECT(ls_hang_excused(g) == 0, "excused by work that ended long ago");
     }
     return ls_barrier(g);
 }
@@ -153,7 +153,7 @@ static ls_status counts_work_that_ends_meanwhile(ls_world *w, void *arg)
             ending = slot;
             looks_left = looks;
             ls_context_get()->env = &hooked;
-            const uint64_t excused = ls_blame_excused(g);
+            const uint64_t excused = ls_hang_excused(g);
             ls_context_get()->env = env;
             LS_EXPECT(excused > 0, "not excused by work that ended at look %d", looks);
         }

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "harness.h"
-#include "net/door.h"
+#include "meet/door.h"
 #include "net/tcp.h"
 #include "net/transports.h"
 

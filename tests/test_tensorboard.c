@@ -15,7 +15,7 @@
 #include "base/context.h"
 #include "base/file.h"
 #include "golden/tensorboard.h"
-#include "train/tensorboard.h"
+#include "report/tensorboard.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

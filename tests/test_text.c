@@ -30,6 +30,7 @@ static void accepts_every_code_point_in_its_shortest_form_only(void **state)
             const bool want = n == shortest(c) && c <= 0x10ffff && !(c >= 0xd800 && c <= 0xdfff);
             const size_t used = ls_utf8_next(p, n, &valid);
             if (valid != want || (valid && used != n)) fail_msg("U+%04X in %zu bytes: valid %d, %zu bytes", c, n, valid, used);
+            if (valid && ls_utf8_code(p, n) != c) fail_msg("U+%04X in %zu bytes: taken for U+%04X", c, n, ls_utf8_code(p, n));
             if ((ls_utf8_check(p, n) == n) != want) fail_msg("U+%04X in %zu bytes: ls_utf8_check differs", c, n);
         }
 }

@@ -185,6 +185,11 @@ done
 printf 'int a;' >b.c
 claim 'check-style finds a last line without its end' red 'b.c' tools/check-style
 rm b.c
+printf '#!/bin/sh\n' >program
+claim 'check-style finds a program that is not executable' red 'program' tools/check-style
+chmod +x program
+claim 'and passes one that is' tools/check-style
+rm program
 
 # --- check-words: one example for each rule of tools/words, in its order
 mkdir -p docs src include/lockstep
@@ -214,6 +219,19 @@ printf '/* a poke */\n' >include/lockstep/a.h
 claim 'of public headers their comments, too' red 'include/lockstep/a.h:1' tools/check-words
 claim 'check-style passes it on' red 'include/lockstep/a.h:1' tools/check-style
 claim 'nothing found ends with 0' tools/check-words a.c
+
+# --- run-busy: a benchmark that fails is not a time
+mkdir -p fake/bench
+cat >fake/bench/bench_gpt <<'FAKE'
+#!/bin/bash
+[ "${OMP_WAIT_POLICY:-}" != "$BAD" ] || { echo 'the reason' >&2; exit 1; }
+for step in 1 2 3; do echo "$step,0,$((10 * step))"; done
+FAKE
+chmod +x fake/bench/bench_gpt
+run_busy() { BAD=$1 timeout -k 5 60 "$source_dir/bench/run-busy" "$PWD/fake" 1; }
+claim 'run-busy: the median of the steps after the second' has_line 'gpt2-tiny  busy         5      30.00 +-0.00 ' run_busy none
+claim 'a failed run ends it' fails_with 1 'bench_gpt --threads ' run_busy active
+claim 'and its output is shown' fails_with 1 '| the reason' run_busy ''
 
 # --- draw-trace: of a collective only what lies beside no computing is exposed
 slice() { printf '{"ph":"X","pid":%d,"tid":%d,"name":"%s","cat":"%s","ts":%d,"dur":%d,"args":{"step":1,"bytes":8}}' "$@"; }

@@ -1,6 +1,7 @@
 /* The tracer and the exporter: what goes in comes out, as a trace that viewers accept. */
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -175,6 +177,20 @@ static void the_ring_keeps_the_newest_events_with_their_step(void **state)
     }
     uint64_t before = ls_env_real.mono_ns(), now = ls_tracer_now(tracer[0]);
     assert_true(now >= before && now <= ls_env_real.mono_ns());
+}
+
+static void a_ring_that_is_too_short_for_its_steps_says_so(void **state)
+{
+    (void)state;
+    assert_false(ls_trace_is_cut(boxes[0], 0));
+    for (uint64_t i = 0; i < 2 * LS_BLACKBOX_EVENTS; i++) { /* 64 events per step */
+        ls_tracer_at(tracer[0], (uint32_t)(i / 64), 0);
+        add(0, LS_EV_OP, "op", i, i + 1);
+        if (i + 1 == LS_BLACKBOX_EVENTS) assert_false(ls_trace_is_cut(boxes[0], 0)); /* all are there */
+    }
+    assert_true(ls_trace_is_cut(boxes[0], 63));
+    assert_true(ls_trace_is_cut(boxes[0], 64)); /* its first event is the next to be replaced */
+    assert_false(ls_trace_is_cut(boxes[0], 65));
 }
 
 static void a_label_is_its_text_wherever_it_lies(void **state)
@@ -428,6 +444,78 @@ static void an_export_that_fails_names_the_file_and_leaves_nothing(void **state)
 
 /* --- writing and reading at the same time -------------------------------------------------------- */
 
+static void add_numbered(uint64_t i) /* its time and its bytes say which one it is */
+{
+    const ls_event ev = { .kind = LS_EV_SEND, .t0_ns = BASE + i, .t1_ns = BASE + i, .bytes = i, .peer = -1 };
+    ls_tracer_add(tracer[0], &ev);
+}
+
+/* The trace shows, in order of time, the events numbered shift + i for i in [0, gap) and in [end, n). */
+static void expect_numbers(const json_t *root, size_t shift, size_t gap, size_t end, size_t n)
+{
+    json_t *ev;
+    size_t k, i = 0;
+    json_array_foreach(json_object_get(root, "traceEvents"), k, ev)
+    {
+        if (strcmp(text_of(ev, "ph"), "X") != 0) continue;
+        if (i == gap) i = end;
+        assert_int_equal(json_integer_value(arg_of(ev, "bytes")), shift + i);
+        i++;
+    }
+    assert_int_equal(i, n);
+}
+
+/* The writer may be replacing the oldest one at this moment. */
+static void a_full_ring_shows_all_but_its_oldest_event(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 2 * LS_BLACKBOX_EVENTS + 3; i++) add_numbered(i);
+    json_t *root = export_all(1);
+    expect_numbers(root, LS_BLACKBOX_EVENTS + 4, LS_BLACKBOX_EVENTS, 0, LS_BLACKBOX_EVENTS - 1);
+    json_decref(root);
+}
+
+/* A page of events that no one can read: the export's first load from it waits until write_meanwhile has added some. */
+static struct {
+    char *at;
+    size_t nbytes;
+    uint64_t next, end; /* the events that it adds are [next, end) */
+} page;
+
+static void write_meanwhile(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    const char *at = info->si_addr;
+    if (at < page.at || at >= page.at + page.nbytes) {
+        signal(sig, SIG_DFL); /* a fault of its own */
+        return;
+    }
+    mprotect(page.at, page.nbytes, PROT_READ | PROT_WRITE);
+    while (page.next < page.end) add_numbered(page.next++);
+}
+
+static void an_event_that_is_replaced_while_it_is_read_is_left_out(void **state)
+{
+    (void)state;
+    const uint64_t n = LS_BLACKBOX_EVENTS - 10, more = 30; /* the ring has room, so nothing is replaced at first */
+    const uintptr_t size = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)boxes[0]->ev + size - 1) / size * size;
+    const size_t k = (first - (uintptr_t)boxes[0]->ev) / sizeof(ls_event); /* the first one in the page */
+    const struct sigaction act = { .sa_sigaction = write_meanwhile, .sa_flags = SA_SIGINFO };
+    struct sigaction before;
+    for (uint64_t i = 0; i < n; i++) add_numbered(i);
+    page.at = (char *)first;
+    page.nbytes = size;
+    page.next = n;
+    page.end = LS_BLACKBOX_EVENTS + k + more;
+    assert_int_equal(sigaction(SIGSEGV, &act, &before), 0);
+    assert_int_equal(mprotect(page.at, page.nbytes, PROT_NONE), 0);
+    json_t *root = export_all(1);
+    sigaction(SIGSEGV, &before, NULL);
+    assert_int_equal(page.next, page.end);
+    expect_numbers(root, 0, k, k + more + 1, n); /* event k + more may be being replaced by now */
+    json_decref(root);
+}
+
 static _Atomic bool stop;
 
 static void write_on_and_on(void *arg)
@@ -485,6 +573,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_accepts_no_tracer),
         WITH_BOXES(the_ring_keeps_the_newest_events_with_their_step),
+        WITH_BOXES(a_ring_that_is_too_short_for_its_steps_says_so),
         WITH_BOXES(a_label_is_its_text_wherever_it_lies),
         WITH_BOXES(a_full_table_of_labels_gives_0_and_keeps_what_it_has),
         WITH_BOXES(one_step_of_two_ranks_reads_as_written),
@@ -496,6 +585,8 @@ int main(void)
         WITH_BOXES(hostile_labels_are_inert),
         WITH_BOXES(a_box_in_ruins_gives_a_trace_all_the_same),
         WITH_BOXES(an_export_that_fails_names_the_file_and_leaves_nothing),
+        WITH_BOXES(a_full_ring_shows_all_but_its_oldest_event),
+        WITH_BOXES(an_event_that_is_replaced_while_it_is_read_is_left_out),
         WITH_BOXES(what_is_read_while_a_rank_writes_is_whole_and_of_one_ring),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);

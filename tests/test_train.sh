@@ -228,6 +228,15 @@ else
     echo 'skipped: there is no python3 to read the trace'
 fi
 
+cut_trace() { # 64 micro-batches per rank and step: more events than a ring has
+    rm -rf long_trace
+    train 2 --trace.steps "$1" --train.steps 20 --train.global_batch 128 --train.micro_batch 1 --log.every 20 --run.dir long_trace
+}
+says_what_is_cut() { cut_trace 1:20 && says 'the trace of steps 1 to 20 lacks its first events on 2 of 2 ranks, beginning with rank 0'; }
+is_complete() { cut_trace 19:20 && ! says 'lacks its first events'; }
+claim 'a trace that is longer than a ring says so' says_what_is_cut
+claim 'and a shorter one does not' is_complete
+
 # --- mistakes: the right code, a sentence that says what to do -----------------------------------------------------
 mistake() { # code, text, arguments...
     local want=$1 text=$2

@@ -59,7 +59,7 @@ for transport in shm tcp; do
         claim "$transport, killed, $i: exit 82" ends_with 82
         claim "$transport, killed, $i: rank and step come first" first_line_blames rank-died
         claim "$transport, killed, $i: the signal is named" grep -qE '^lockstep: error.* step=5 rank=1 .*: was killed by signal 9 \(SIGKILL\), computing after ' err
-        claim "$transport, killed, $i: and its last collective" grep -qE '^lockstep: error.* all_gather #[0-9]+ of group 0' err
+        claim "$transport, killed, $i: and its last collective" grep -qE '^lockstep: error.* all_(gather|reduce) #[0-9]+ of world' err
         # from the last step that rank 0 finished, right before the kill, to the end of the launcher
         claim "$transport, killed, $i: over within 1 s of the kill" test "$(since step exit)" -lt 1000
         claim "$transport, killed, $i: nothing is left" nothing_left
@@ -95,14 +95,14 @@ for transport in shm tcp; do
     fault $transport hang@1:5 --comm.timeout 1s
     claim "$transport, hung: exit 83" ends_with 83
     claim "$transport, hung: rank and step come first" blames rank-hung
-    claim "$transport, hung: it is said where it was" says 'which is in step 5, computing after all_gather #'
+    claim "$transport, hung: it is said where it was" says 'which is in step 5, computing after all_reduce #'
     claim "$transport, hung: nothing is left" nothing_left
     rm -f events.jsonl
     fault $transport mismatch@1:5 --events events.jsonl
     claim "$transport, mismatch: exit 76" ends_with 76
     claim "$transport, mismatch: named first" blames coll-mismatch '[01]'
-    claim "$transport, mismatch: one side" says '(bucket 0) of group 0: 50912 float avg'
-    claim "$transport, mismatch: the other side" says 'of group 0: 3 float max'
+    claim "$transport, mismatch: one side" says '(bucket 0) of world: 50912 float avg'
+    claim "$transport, mismatch: the other side" says 'of world: 3 float max'
     claim "$transport, mismatch: with both ranks" grep -qE 'rank [01] called all_reduce .*, but rank [01] called all_reduce' err
     claim "$transport, mismatch: within 0.2 s" test "$(since step detect)" -lt 200
     claim "$transport, mismatch: nothing is left" nothing_left

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "data/tokens.h"
 #include "golden/train_optim.h"
-#include "train/rundir.h"
+#include "report/rundir.h"
 #include "train/trainer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -94,7 +94,7 @@ static void every_key_of_the_optimizer_is_pytorchs(void **state)
         set_all(f, golden_mlp[c].key);
         build(f);
         steps_are(f, GOLDEN_STEPS, golden_mlp[c].loss, where);
-        const ls_params *ps = &f->t->model->params;
+        const ls_params *ps = &f->t->par.model->params;
         int at = 0;
         for (int i = 0; i < ps->n; i++)
             for (int64_t k = 0; k < ls_tensor_count(&ps->item[i].t); k++, at++)
@@ -174,7 +174,7 @@ static double weighed(const ls_param *p)
     double sum = 0;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
-            sum += (double)v[r * columns + c] * cos((double)(p->turned ? c * rows + r : r * columns + c));
+            sum += (double)v[r * columns + c] * cos((double)(p->transposed ? c * rows + r : r * columns + c));
     return sum;
 }
 
@@ -197,7 +197,7 @@ static void a_loaded_model_trains_as_transformers_does(void **state)
         for (size_t k = 0; k < COUNT(golden_lm_key); k += 2) set(f, golden_lm_key[k], golden_lm_key[k + 1]);
         build(f);
         steps_are(f, GOLDEN_LM_STEPS, golden_lm[c].loss, golden_lm[c].model);
-        const ls_params *ps = &f->t->model->params;
+        const ls_params *ps = &f->t->par.model->params;
         for (int i = 0; i < ps->n; i++) {
             const char *name = golden_lm[c].param[i].name;
             assert_non_null(name);

@@ -169,7 +169,7 @@ static const char *const mlp[] = { "model.name", "mlp", "data.name", "synthetic"
 /* The token that a row of the embedding's result stands for; positions are added later. -1: none. */
 static int64_t token_of(const ls_trainer *t, const float *row)
 {
-    const ls_tensor *wte = &t->model->params.item[0].t;
+    const ls_tensor *wte = &t->par.model->params.item[0].t;
     for (int64_t v = 0; v < wte->dim[0]; v++)
         if (memcmp((const float *)wte->data + v * wte->dim[1], row, (size_t)wte->dim[1] * sizeof *row) == 0) return v;
     return -1;
@@ -199,11 +199,11 @@ static void watch(void *arg, const char *op, const ls_tensor *out)
     const size_t each = rows ? (size_t)(ls_tensor_count(out) / rows) : 0; /* a loss has no rows */
     if (strncmp(op, "embedding", 9) == 0) {
         j->site = 0;
-        j->first = (size_t)w->t->rank * w->t->feed.local + w->rows;
+        j->first = (size_t)ls_world_rank(w->t->w) * w->t->feed.local + w->rows;
         w->rows += (size_t)rows;
         for (int64_t r = 0; r < rows; r++) {
             const int64_t token = token_of(w->t, x + (size_t)r * each);
-            if (w->test && token >= 0) b->tested[w->t->rank][token / T]++;
+            if (w->test && token >= 0) b->tested[ls_world_rank(w->t->w)][token / T]++;
             if (!w->test) b->window[j->step][j->first + (size_t)r] = token / T;
         }
     } else if (strncmp(op, "dropout", 7) == 0 && !w->test) {
@@ -213,7 +213,7 @@ static void watch(void *arg, const char *op, const ls_tensor *out)
         }
         j->site++;
     } else if (strncmp(op, "linear", 6) == 0 && w->test && !w->t->feed.tokens && j->site++ % 2 == 0) {
-        b->rows[w->t->rank] += (int)rows; /* the first of an mlp's two layers */
+        b->rows[ls_world_rank(w->t->w)] += (int)rows; /* the first of an mlp's two layers */
     }
 }
 
@@ -232,15 +232,16 @@ static ls_status trains(ls_trainer *t, job *j)
     for (j->step = 0; j->step < STEPS; j->step++) {
         watcher w = { .t = t, .j = j };
         ls_step_stats s;
-        ls_tape_on_output(t->tape, watch, &w);
+        LS_TRY(ls_tape_listen(t->par.tape[0], &(ls_tape_events){ .output = watch }, &w));
         const uint64_t buckets = reductions(t);
         LS_TRY(ls_train_step(t, &s));
+        ls_tape_unlisten(t->par.tape[0], &w);
         j->b->loss[j->step] = s.loss;
         LS_EXPECT(s.samples == GLOBAL && s.tokens == GLOBAL * T, "%lld samples, %lld tokens", (long long)s.samples,
                   (long long)s.tokens);
         const uint64_t more = reductions(t) - buckets; /* once per step, whatever micro-batches there are */
-        LS_EXPECT(t->size == 1 || more == (uint64_t)ls_ddp_buckets(t->ddp), "%d buckets were reduced in step %d, expected %d",
-                  (int)more, (int)j->step, ls_ddp_buckets(t->ddp));
+        LS_EXPECT(ls_world_size(t->w) == 1 || more == (uint64_t)ls_ddp_buckets(t->par.ddp), "%d buckets were reduced in step %d, expected %d",
+                  (int)more, (int)j->step, ls_ddp_buckets(t->par.ddp));
     }
     return LS_OK;
 }
@@ -365,13 +366,14 @@ static double mean_loss_of(ls_trainer *t, size_t first, size_t n, ls_status *st)
     const ls_tokens *data = &t->feed.train_tokens;
     double sum = 0;
     int counted = 0;
-    ls_tape_set_grad(t->tape, false);
+    ls_tape_set_grad(t->par.tape[0], false);
     for (size_t w = first; *st == LS_OK && w < first + n; w++) {
         int64_t id[T + 1], dim[2] = { 1, T };
         if ((*st = ls_tokens_read(data, w * T, T + 1, 17, id)) < 0) break;
-        ls_tape_reset(t->tape);
-        const ls_tensor *y = ls_model_forward(t->model, t->tape, ls_tape_input(t->tape, LS_I64, 2, dim, id));
-        if ((*st = ls_tape_status(t->tape)) < 0) break;
+        ls_tape_reset(t->par.tape[0]);
+        ls_tensor *x = ls_tape_input(t->par.tape[0], LS_I64, 2, dim, id);
+        const ls_tensor *y = ls_model_forward(t->par.model, t->par.tape[0], x);
+        if ((*st = ls_tape_status(t->par.tape[0])) < 0) break;
         for (int p = 0; p < T; p++) {
             const float *l = (const float *)y->data + p * 17;
             double z = 0;
@@ -381,7 +383,7 @@ static double mean_loss_of(ls_trainer *t, size_t first, size_t n, ls_status *st)
             counted++;
         }
     }
-    ls_tape_set_grad(t->tape, true);
+    ls_tape_set_grad(t->par.tape[0], true);
     return sum / counted;
 }
 
@@ -391,8 +393,8 @@ static double mean_loss(ls_trainer *t, ls_status *st) { return mean_loss_of(t, 0
 static double largest_loss(ls_trainer *t, ls_status *st)
 {
     double most = -INFINITY;
-    const size_t each = GLOBAL / (size_t)t->size;
-    for (size_t r = 0; r < (size_t)t->size; r++) {
+    const size_t each = GLOBAL / (size_t)ls_world_size(t->w);
+    for (size_t r = 0; r < (size_t)ls_world_size(t->w); r++) {
         const double mean = mean_loss_of(t, r * each, each, st);
         if (mean > most) most = mean;
     }
@@ -419,12 +421,12 @@ static double moved(ls_trainer *t, ls_param *p, const float *grad, double norm, 
 /* One step that changes no weight; then rank 0 compares its gradient with the slope of the loss of the whole batch. */
 static ls_status takes_one_step(ls_trainer *t, job *j)
 {
-    ls_params *ps = &t->model->params;
+    ls_params *ps = &t->par.model->params;
     board *b = j->b;
     ls_step_stats s;
     ls_status st = LS_OK;
     LS_TRY(ls_train_step(t, &s));
-    if (t->rank != 0) return LS_OK;
+    if (ls_world_rank(t->w) != 0) return LS_OK;
     const double loss = mean_loss(t, &st);
     LS_TRY(st);
     LS_EXPECT(fabs(s.loss - loss) < 1e-6 * loss, "the loss is %.9g, that of the labels that count %.9g", s.loss, loss);
@@ -491,8 +493,9 @@ static ls_status evaluates(ls_trainer *t, job *j)
 {
     watcher w = { .t = t, .j = j, .test = true };
     ls_eval e;
-    ls_tape_on_output(t->tape, watch, &w);
+    LS_TRY(ls_tape_listen(t->par.tape[0], &(ls_tape_events){ .output = watch }, &w));
     LS_TRY(ls_train_evaluate(t, &e));
+    ls_tape_unlisten(t->par.tape[0], &w);
     j->b->eval_loss = e.loss;
     j->b->eval_accuracy = e.accuracy;
     return LS_OK;
@@ -556,11 +559,11 @@ static ls_status trains_and_evaluates(ls_trainer *t, job *j)
     ls_eval e;
     for (j->step = 0; j->step < STEPS; j->step++) {
         LS_TRY(ls_train_step(t, &s));
-        if (t->rank == 0) j->b->loss[j->step] = s.loss;
+        if (ls_world_rank(t->w) == 0) j->b->loss[j->step] = s.loss;
         if (j->kind) LS_TRY(ls_train_evaluate(t, &e));
     }
-    LS_TRY(ls_params_digest(&t->model->params, digest));
-    if (t->rank == 0) memcpy(j->b->after, digest, sizeof digest);
+    LS_TRY(ls_params_digest(&t->par.model->params, digest));
+    if (ls_world_rank(t->w) == 0) memcpy(j->b->after, digest, sizeof digest);
     return LS_OK;
 }
 
@@ -585,10 +588,10 @@ static ls_status trains_three_steps(ls_trainer *t, job *j)
 {
     char before[33], after[33];
     ls_step_stats s;
-    LS_TRY(ls_params_digest(&t->model->params, before));
+    LS_TRY(ls_params_digest(&t->par.model->params, before));
     for (int k = 0; k < 3; k++) LS_TRY(ls_train_step(t, &s));
-    LS_TRY(ls_params_digest(&t->model->params, after));
-    if (t->rank != 0) return LS_OK;
+    LS_TRY(ls_params_digest(&t->par.model->params, after));
+    if (ls_world_rank(t->w) != 0) return LS_OK;
     memcpy(j->b->before, before, sizeof before);
     memcpy(j->b->after, after, sizeof after);
     return LS_OK;
@@ -659,29 +662,29 @@ static void overlap_decides_when_buckets_start(void **state)
  * bucket of 0.bias is compared with the sum, in the order of ranks, of what each rank's backward alone gives. */
 static ls_status averages(ls_trainer *t, job *j)
 {
-    ls_param *bias = ls_params_find(&t->model->params, "0.bias");
+    ls_param *bias = ls_params_find(&t->par.model->params, "0.bias");
     float mean[ROW], all[MOST_RANKS * ROW], divided_sum[ROW] = { 0 }, scaled_sum[ROW] = { 0 };
     ls_step_stats s;
     ls_loss_sums sums;
     LS_TRY(ls_train_step(t, &s));
     memcpy(mean, bias->grad.data, sizeof mean);
-    ls_params_zero_grad(&t->model->params);
-    ls_tape_reset(t->tape);
-    LS_TRY(ls_ddp_begin_forward(t->ddp, t->tape, false));
-    LS_TRY(ls_backward(t->tape, ls_train_loss(t, &t->feed.step, &sums)));
-    memcpy(all + t->rank * ROW, bias->grad.data, sizeof mean);
-    LS_TRY(ls_all_gather(t->group, NULL, all, (size_t)t->size * ROW, LS_F32));
+    ls_params_zero_grad(&t->par.model->params);
+    ls_tape_reset(t->par.tape[0]);
+    LS_TRY(ls_ddp_begin_forward(t->par.ddp, t->par.tape[0], false));
+    LS_TRY(ls_backward(t->par.tape[0], ls_train_loss(t, t->par.tape[0], &t->feed.step, &sums)));
+    memcpy(all + ls_world_rank(t->w) * ROW, bias->grad.data, sizeof mean);
+    LS_TRY(ls_all_gather(ls_world_group(t->w), NULL, all, (size_t)ls_world_size(t->w) * ROW, LS_F32));
     int differ = 0;
     for (int i = 0; i < ROW; i++) {
-        for (int r = 0; r < t->size; r++) {
-            divided_sum[i] += all[r * ROW + i] / (float)t->size;
-            scaled_sum[i] += all[r * ROW + i] * (1.0f / (float)t->size);
+        for (int r = 0; r < ls_world_size(t->w); r++) {
+            divided_sum[i] += all[r * ROW + i] / (float)ls_world_size(t->w);
+            scaled_sum[i] += all[r * ROW + i] * (1.0f / (float)ls_world_size(t->w));
         }
         differ += divided_sum[i] != scaled_sum[i];
         LS_EXPECT(mean[i] == (j->kind ? divided_sum : scaled_sum)[i], "element %d of %d ranks is %a: divided %a, scaled %a", i,
-                  t->size, (double)mean[i], (double)divided_sum[i], (double)scaled_sum[i]);
+                  ls_world_size(t->w), (double)mean[i], (double)divided_sum[i], (double)scaled_sum[i]);
     }
-    LS_EXPECT((differ > 0) == (t->size == 3), "%d elements differ on %d ranks", differ, t->size);
+    LS_EXPECT((differ > 0) == (ls_world_size(t->w) == 3), "%d elements differ on %d ranks", differ, ls_world_size(t->w));
     return LS_OK;
 }
 

@@ -66,9 +66,9 @@ PY
 claim 'gpt2, f32, 2 ranks, once more' alike 2
 if have_python; then claim 'memory.json: planned to the byte; half of the state' as_planned; fi
 
-train 2 --zero.stage 2
-claim 'stage 2 is refused' ends_with 78
-claim 'by name' says 'zero.stage 2 is not implemented, only 0 and 1'
+train 2 --zero.stage 3
+claim 'a stage that is not implemented is refused' ends_with 78
+claim 'by name' says 'ZeRO stage 3 is not implemented, only 0'
 train 2 --zero.stage 1 --comm.wire bf16
 claim 'sums in bf16 on the wire are refused' ends_with 78
 claim 'because there are none' says 'comm.wire bf16 with zero.stage 1: it halves the bytes of all_reduce alone'

@@ -102,7 +102,7 @@ static void takes_16_bytes_a_parameter_with_adam(void **state)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         fixture *f = BUILD("model.dims", "300,200,100,10", "optim.name", row[i].optim);
         const ls_ledger *l = ls_world_ledger(f->t->w);
-        double n = (double)ls_params_count(&f->t->model->params);
+        double n = (double)ls_params_count(&f->t->par.model->params);
         /* every tensor starts at a multiple of 64 bytes: below 1 % of 81,210 parameters */
         assert_true(fabs((double)l->now[LS_MEM_PARAM] / n - row[i].param) < 0.01 * row[i].param);
         assert_true(fabs((double)l->now[LS_MEM_GRAD] / n - row[i].grad) < 0.01 * row[i].grad);
@@ -161,7 +161,7 @@ static void leaves_weights_alone_when_a_gradient_is_not_finite(void **state)
 {
     (void)state;
     fixture *f = BUILD("model.dims", "4,1,2", "train.global_batch", "1");
-    ls_params *ps = &f->t->model->params; /* 0.weight [1, 4], 0.bias [1], 2.weight [2, 1], 2.bias [2] */
+    ls_params *ps = &f->t->par.model->params; /* 0.weight [1, 4], 0.bias [1], 2.weight [2, 1], 2.bias [2] */
     float *w0 = ps->item[0].t.data, *b0 = ps->item[1].t.data, *w2 = ps->item[2].t.data;
     /* The hidden value is 1e-38 whatever x is, the logits are 3 and -3 or the other way round, so the loss is finite.
      * Its gradient by the hidden value, the sum of 3e38 and 3e38, is not: the wrong class is the likely one. */
@@ -193,7 +193,7 @@ static void names_the_first_tensor_that_is_not_finite(void **state)
     };
     for (int k = 0; k < 6; k++) {
         fixture *f = LM("gpt2", "train.global_batch", "4", "train.micro_batch", k < 3 ? "4" : "2");
-        ls_params *ps = &f->t->model->params;
+        ls_params *ps = &f->t->par.model->params;
         const ls_tensor *w = &ps->item[row[k % 3].param].t;
         char before[33], after[33];
         ls_step_stats s;
@@ -217,7 +217,7 @@ static void follows_the_schedule_and_clips(void **state)
     for (int clip = 0; clip < 2; clip++) {
         fixture *f = BUILD("model.dims", "8,4", "optim.name", "sgd", "optim.lr", "0.1", "optim.schedule", "linear",
                            "optim.warmup", "2", "train.steps", "7", "optim.clip", clip ? "0.01" : "0");
-        const ls_params *ps = &f->t->model->params;
+        const ls_params *ps = &f->t->par.model->params;
         for (int k = 0; k < 7; k++) {
             float before[32], bias[4];
             ls_step_stats s;
@@ -245,8 +245,8 @@ static void decays_matrices_only_where_told(void **state)
     static const char *const decay[] = { "all", "matrices" };
     for (int k = 0; k < 2; k++) {
         fixture *f = BUILD("model.dims", "8,4", "optim.name", "adamw", "optim.decay", decay[k]);
-        assert_false(f->t->model->params.item[0].no_decay);
-        assert_int_equal(f->t->model->params.item[1].no_decay, k);
+        assert_false(f->t->par.model->params.item[0].no_decay);
+        assert_int_equal(f->t->par.model->params.item[1].no_decay, k);
         drop(f);
     }
 }
@@ -259,11 +259,12 @@ static double reference(fixture *f, const ls_tokens *data, size_t window, int64_
     int64_t id[T + 1], dim[2] = { 1, T };
     double sum = 0.0;
     assert_int_equal(ls_tokens_read(data, window * T, T + 1, V, id), LS_OK);
-    ls_tape_reset(f->t->tape);
-    ls_tape_set_grad(f->t->tape, false);
-    const ls_tensor *y = ls_model_forward(f->t->model, f->t->tape, ls_tape_input(f->t->tape, LS_I64, 2, dim, id));
-    ls_tape_set_grad(f->t->tape, true);
-    assert_int_equal(ls_tape_status(f->t->tape), LS_OK);
+    ls_tape_reset(f->t->par.tape[0]);
+    ls_tape_set_grad(f->t->par.tape[0], false);
+    ls_tensor *x = ls_tape_input(f->t->par.tape[0], LS_I64, 2, dim, id);
+    const ls_tensor *y = ls_model_forward(f->t->par.model, f->t->par.tape[0], x);
+    ls_tape_set_grad(f->t->par.tape[0], true);
+    assert_int_equal(ls_tape_status(f->t->par.tape[0]), LS_OK);
     for (int t = 0; t < T; t++) {
         const float *l = (const float *)y->data + t * V;
         double z = 0.0;

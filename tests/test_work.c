@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/env.h"
-#include "group/impl.h"
+#include "group/group.h"
 #include "harness.h"
 
 #define MS 1000000ull
@@ -145,7 +145,7 @@ static ls_status fill_up(ls_world *w, void *arg)
         ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = x[LS_WORKS], .count = 8, .dtype = LS_F32 };
         ls_status st = ls_coll_start(g, &a, &work[LS_WORKS]);
         LS_EXPECT(st == LS_INVALID && !work[LS_WORKS], "one too many gives %d", (int)st);
-        LS_EXPECT(strstr(ls_last_error(), "64 collectives were started on group 0"), "%s", ls_last_error());
+        LS_EXPECT(strstr(ls_last_error(), "64 collectives were started on group world"), "%s", ls_last_error());
         LS_EXPECT(ls_barrier(g) == LS_INVALID, "a barrier among 64 works");
         for (int k = LS_WORKS - 1; k >= 0; k--) LS_TRY(ls_work_wait(work[k])); /* the group is as good as ever */
         for (int k = 0; k < LS_WORKS; k++)
@@ -232,9 +232,7 @@ static ls_status refusals(ls_world *w, void *arg)
         { { .coll = LS_BROADCAST, .out = x, .count = 4, .root = -1 }, "root -1" },
         { { .coll = LS_ALL_REDUCE, .count = 4 }, "no buffer for 4 elements of float" },
         { { .coll = LS_ALL_REDUCE, .out = x, .count = 4, .dtype = LS_I32, .op = LS_AVG }, "the average of int32 is not defined" },
-        { { .coll = LS_SENDRECV, .in = x, .out = x, .count = 4, .peer = 2 }, "expected another rank from 0 to 1" },
-        { { .coll = LS_SENDRECV, .in = x, .out = x, .count = 4, .peer = -1 }, "expected another rank from 0 to 1" },
-        { { .coll = LS_SENDRECV, .in = x, .out = x, .count = 4, .peer = ls_world_rank(w) }, "expected another rank from 0 to 1" },
+        { { .coll = LS_SENDRECV, .out = x, .count = 4 }, "sendrecv is no collective: start a message by ls_p2p_start" },
         { { .coll = LS_ALL_REDUCE, .out = x, .count = SIZE_MAX / 2, .dtype = LS_F32 }, "elements of float" },
         { { .coll = LS_ALL_TO_ALL, .in = x, .count = 4 }, "no buffer for 4 elements of float" },
     };
@@ -244,6 +242,20 @@ static ls_status refusals(ls_world *w, void *arg)
         LS_EXPECT(st == LS_INVALID, "row %zu gives %d", i, (int)st);
         LS_EXPECT(!work, "row %zu: a work", i);
         LS_EXPECT(strstr(ls_last_error(), row[i].says), "'%s' does not say '%s'", ls_last_error(), row[i].says);
+    }
+    const struct { ls_p2p op; const char *says; } message[] = {
+        { { .send = x, .count = 4, .peer = 2 }, "expected another rank from 0 to 1" },
+        { { .send = x, .count = 4, .peer = -1 }, "expected another rank from 0 to 1" },
+        { { .recv = x, .count = 4, .peer = ls_world_rank(w) }, "expected another rank from 0 to 1" },
+        { { .send = x, .recv = x, .count = 4, .peer = 1 - ls_world_rank(w) }, "sends and receives at once" },
+        { { .count = 4, .peer = 1 - ls_world_rank(w) }, "recv: no buffer for 4 elements of float" },
+    };
+    for (size_t i = 0; i < sizeof message / sizeof *message; i++) {
+        ls_work *work = (ls_work *)(void *)x;
+        ls_status st = ls_p2p_start(g, &message[i].op, NULL, &work);
+        LS_EXPECT(st == LS_INVALID, "message %zu gives %d", i, (int)st);
+        LS_EXPECT(!work, "message %zu: a work", i);
+        LS_EXPECT(strstr(ls_last_error(), message[i].says), "'%s' does not say '%s'", ls_last_error(), message[i].says);
     }
     LS_EXPECT(ls_work_wait(NULL) == LS_OK, "waiting for nothing");
     return ls_barrier(g); /* nothing of this has numbered a collective */

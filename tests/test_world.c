@@ -13,7 +13,7 @@
 
 #include "base/env.h"
 #include "harness.h"
-#include "net/page.h"
+#include "meet/page.h"
 #include "net/world.h"
 
 #define MS 1000000ull

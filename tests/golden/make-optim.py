@@ -44,7 +44,7 @@ for name, make, kw in CASES:
     optim = make(params, **kw)
     group = optim.param_groups[0]
     b1, b2 = group.get("betas", (0, 0))
-    print('    { { "%s", %r, %r, %r, %r, %r, %r }, {' % (name, group["lr"], group.get("momentum", 0), b1, b2,
+    print('    { { "%s", %r, %r, %r, %r, %r, %r, NULL, NULL }, {' % (name, group["lr"], group.get("momentum", 0), b1, b2,
                                                        group.get("eps", 0), group["weight_decay"]))
     for step in range(1, STEPS + 1):
         grads = [uniform(n) for n in SIZES]

@@ -5,7 +5,7 @@ static const struct {
     ls_optim_config config;
     float want[GOLDEN_SHOWN][GOLDEN_FIRST + GOLDEN_SECOND]; /* both parameters after these steps */
 } golden[] = {
-    { { "sgd", 0.1, 0, 0, 0, 0, 0 }, {
+    { { "sgd", 0.1, 0, 0, 0, 0, 0, NULL, NULL }, {
         { 0x1.697d92p-5f, -0x1.4f96eep-1f, 0x1.95472ap-2f, 0x1.f0d40ep-3f, -0x1.23460cp-1f, -0x1.66d316p-3f,
           -0x1.330456p-1f, 0x1.af9134p-3f, -0x1.71e14cp-2f, 0x1.731774p-1f, 0x1.87fc56p-1f, 0x1.04284ep-3f,
           -0x1.76248p-2f, -0x1.455bcep-1f, -0x1.eec2d2p-5f, -0x1.d3102cp-3f, 0x1.6afc4ep-2f, -0x1.e40bf6p-1f,
@@ -22,7 +22,7 @@ static const struct {
           0x1.55c552p-2f, -0x1.06a018p-1f, 0x1.23c086p-1f, -0x1.4aaccap-1f, 0x1.3d7324p-1f, 0x1.be4dacp-3f,
           0x1.5033c4p-3f, 0x1.2edaa6p-4f, 0x1.c0808p-1f },
     } },
-    { { "sgd", 0.1, 0.9, 0, 0, 0, 0 }, {
+    { { "sgd", 0.1, 0.9, 0, 0, 0, 0, NULL, NULL }, {
         { 0x1.697d92p-5f, -0x1.4f96eep-1f, 0x1.95472ap-2f, 0x1.f0d40ep-3f, -0x1.23460cp-1f, -0x1.66d316p-3f,
           -0x1.330456p-1f, 0x1.af9134p-3f, -0x1.71e14cp-2f, 0x1.731774p-1f, 0x1.87fc56p-1f, 0x1.04284ep-3f,
           -0x1.76248p-2f, -0x1.455bcep-1f, -0x1.eec2d2p-5f, -0x1.d3102cp-3f, 0x1.6afc4ep-2f, -0x1.e40bf6p-1f,
@@ -39,7 +39,7 @@ static const struct {
           -0x1.b8e58cp+1f, 0x1.a1cceep-3f, -0x1.197b9ap-1f, -0x1.fcad54p+0f, 0x1.3a7dcep+0f, 0x1.3091b6p-4f,
           0x1.032f6p-2f, -0x1.640956p-1f, 0x1.2b57cp-1f },
     } },
-    { { "sgd", 0.05, 0.9, 0, 0, 0, 0.01 }, {
+    { { "sgd", 0.05, 0.9, 0, 0, 0, 0.01, NULL, NULL }, {
         { 0x1.d28b6cp-5f, -0x1.41da74p-1f, 0x1.6d823cp-2f, 0x1.1cb3bap-2f, -0x1.1a5378p-1f, -0x1.4cbbaap-3f,
           -0x1.2f5498p-1f, 0x1.e137cep-3f, -0x1.42b7e8p-2f, 0x1.6d3722p-1f, 0x1.798acp-1f, 0x1.d49456p-4f,
           -0x1.95213ep-2f, -0x1.38e4b6p-1f, -0x1.5c6042p-4f, -0x1.04b68p-2f, 0x1.96efcap-2f, -0x1.cc66f6p-1f,
@@ -56,7 +56,7 @@ static const struct {
           -0x1.46267ep+0f, -0x1.112762p-2f, 0x1.5c3cc6p-4f, -0x1.1137b6p+0f, 0x1.b1fe26p-1f, 0x1.b64bd4p-3f,
           0x1.2ff72ap-3f, -0x1.0397cp-2f, 0x1.4d3d74p-1f },
     } },
-    { { "sgd", 0.05, 0, 0, 0, 0, 0.1 }, {
+    { { "sgd", 0.05, 0, 0, 0, 0, 0.1, NULL, NULL }, {
         { 0x1.cff848p-5f, -0x1.407726p-1f, 0x1.6c0a9cp-2f, 0x1.1b4194p-2f, -0x1.19183ap-1f, -0x1.4b5a0ep-3f,
           -0x1.2dfb1p-1f, 0x1.ded3a2p-3f, -0x1.417a26p-2f, 0x1.6b98c2p-1f, 0x1.77e80cp-1f, 0x1.d2b3a6p-4f,
           -0x1.932a56p-2f, -0x1.378a46p-1f, -0x1.5a5a1p-4f, -0x1.036a84p-2f, 0x1.94e7d8p-2f, -0x1.ca6f5p-1f,
@@ -73,7 +73,7 @@ static const struct {
           0x1.2104dap-1f, -0x1.325c92p-1f, 0x1.3d7636p-1f, -0x1.9231f6p-2f, 0x1.0f1488p-1f, 0x1.1ba09cp-2f,
           0x1.9b15f2p-4f, 0x1.f0a6f4p-4f, 0x1.89446cp-1f },
     } },
-    { { "adam", 0.001, 0, 0.9, 0.999, 1e-08, 0 }, {
+    { { "adam", 0.001, 0, 0.9, 0.999, 1e-08, 0, NULL, NULL }, {
         { 0x1.19fd4cp-4f, -0x1.34f002p-1f, 0x1.4716ecp-2f, 0x1.40498cp-2f, -0x1.122a06p-1f, -0x1.34ff1ap-3f,
           -0x1.2c74b6p-1f, 0x1.08ad14p-2f, -0x1.14db44p-2f, 0x1.6835f6p-1f, 0x1.6bf94ap-1f, 0x1.a55b74p-4f,
           -0x1.b3879cp-2f, -0x1.2d3daep-1f, -0x1.bdb9acp-4f, -0x1.1f288cp-2f, 0x1.c250acp-2f, -0x1.b5b4f2p-1f,
@@ -90,7 +90,7 @@ static const struct {
           0x1.db3adep-1f, -0x1.8f126p-1f, 0x1.86599ep-1f, -0x1.70ffc8p-3f, 0x1.09302ep-1f, 0x1.904616p-2f,
           0x1.4ebf98p-5f, 0x1.750098p-3f, 0x1.8442ep-1f },
     } },
-    { { "adam", 0.01, 0, 0.8, 0.95, 1e-06, 0.1 }, {
+    { { "adam", 0.01, 0, 0.8, 0.95, 1e-06, 0.1, NULL, NULL }, {
         { 0x1.ea405p-5f, -0x1.398ba8p-1f, 0x1.504e38p-2f, 0x1.37124p-2f, -0x1.16c5acp-1f, -0x1.476dacp-3f,
           -0x1.311058p-1f, 0x1.feeb92p-3f, -0x1.1e129p-2f, 0x1.6cd19ap-1f, 0x1.7094fp-1f, 0x1.ca3898p-4f,
           -0x1.aa505p-2f, -0x1.31d954p-1f, -0x1.98dc82p-4f, -0x1.15f14p-2f, 0x1.b9196p-2f, -0x1.ba5098p-1f,
@@ -107,7 +107,7 @@ static const struct {
           0x1.9f91cap-1f, -0x1.705dbep-1f, 0x1.6d7898p-1f, -0x1.e7483p-3f, 0x1.1094d2p-1f, 0x1.8589e2p-2f,
           0x1.3b3c6ap-5f, 0x1.2eab4cp-3f, 0x1.736df2p-1f },
     } },
-    { { "adamw", 0.001, 0, 0.9, 0.999, 1e-08, 0.01 }, {
+    { { "adamw", 0.001, 0, 0.9, 0.999, 1e-08, 0.01, NULL, NULL }, {
         { 0x1.19fc9p-4f, -0x1.34ef38p-1f, 0x1.471616p-2f, 0x1.4048bap-2f, -0x1.122952p-1f, -0x1.34fe5p-3f,
           -0x1.2c73f2p-1f, 0x1.08ac66p-2f, -0x1.14da8ep-2f, 0x1.68350ap-1f, 0x1.6bf85cp-1f, 0x1.a55a62p-4f,
           -0x1.b3867ep-2f, -0x1.2d3ce8p-1f, -0x1.bdb884p-4f, -0x1.1f27cep-2f, 0x1.c24f84p-2f, -0x1.b5b3d4p-1f,
@@ -124,7 +124,7 @@ static const struct {
           0x1.db225ep-1f, -0x1.8f0408p-1f, 0x1.864b8cp-1f, -0x1.70f2c6p-3f, 0x1.0926acp-1f, 0x1.9037aep-2f,
           0x1.4eb3bep-5f, 0x1.74f32p-3f, 0x1.8434f6p-1f },
     } },
-    { { "adamw", 0.01, 0, 0.9, 0.95, 1e-08, 0.1 }, {
+    { { "adamw", 0.01, 0, 0.9, 0.95, 1e-08, 0.1, NULL, NULL }, {
         { 0x1.e9adc4p-5f, -0x1.393cb4p-1f, 0x1.4ffacp-2f, 0x1.36bffep-2f, -0x1.167f9ep-1f, -0x1.471f1ep-3f,
           -0x1.30c394p-1f, 0x1.fe6386p-3f, -0x1.1dcbf4p-2f, 0x1.6c7588p-1f, 0x1.7037e4p-1f, 0x1.c9cddp-4f,
           -0x1.a9e08ep-2f, -0x1.318c58p-1f, -0x1.986956p-4f, -0x1.15a77ap-2f, 0x1.b8a5d6p-2f, -0x1.b9e0acp-1f,

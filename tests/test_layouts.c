@@ -1,0 +1,327 @@
+/* Every layout trains the model that one rank trains: models by ranks by ways to divide them. */
+#include "harness.h"
+#include "harness_layout.h"
+#include "harness_text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+/* With 12 samples, 1, 2, 3, 4 and 6 ranks have as many each. Momentum lets a wrong gradient of one step be seen in all
+ * that follow; no adaptive rate blows up rounding where a gradient is next to nothing. */
+#define RECIPE "train.global_batch", "12", "optim.name", "sgd", "optim.momentum", "0.9", "optim.lr", "0.05", \
+               "optim.clip", "1"
+#define LM(model) "model.name", model, "model.n_layer", "2", "model.n_head", "4", "model.d_model", "32", \
+                  "model.seq_len", "16", "data.tokenizer", "char"
+
+static const char *mlp[] = { RECIPE, "model.name", "mlp", "model.dims", "20,31,7", "data.name", "synthetic", NULL };
+static const char *gpt2[] = { RECIPE, LM("gpt2"), "data.name", NULL, "data.path", NULL, NULL };
+static const char *llama[] = { RECIPE, LM("llama"), "model.n_kv_head", "2", "data.name", NULL, "data.path", NULL, NULL };
+static const char *const *const models[] = { mlp, gpt2, llama };
+
+static void fill(const char **run)
+{
+    for (; run[0]; run += 2) {
+        if (strcmp(run[0], "data.name") == 0 && !run[1]) run[1] = text;
+        if (strcmp(run[0], "data.path") == 0 && !run[1]) run[1] = tokens;
+    }
+}
+
+static int open_text(void **state)
+{
+    if (make_text(state) != 0) return 1;
+    fill(gpt2);
+    fill(llama);
+    return 0;
+}
+
+/* Sums of 1 to 6 parts, in float, in another order each. */
+#define F32 2e-5
+
+/* --- what a step calls ------------------------------------------------------------------------------------- */
+
+#define LINE          64u                 /* bytes: where gradients begin in a bucket */
+#define BUCKET        ((uint64_t)1 << 20) /* a bucket is full from here on */
+#define SUMS_AT_ONCE  128                 /* parameters whose squares travel together */
+#define TOLD          24u                 /* bytes that a rank tells in a step: three doubles */
+
+static const char *value_of(const ls_layout *l, const char *key)
+{
+    for (const char *const *f = l->layout; f && *f; f += 2)
+        if (strcmp(f[0], key) == 0) return f[1];
+    return NULL;
+}
+
+static uint64_t up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* Of a collective per bucket over gradients of `bytes`, each bucket padded to a multiple of `unit`. With small buckets
+ * there is at least one, and at most one per gradient. */
+static ls_layout_calls buckets(ls_coll coll, int gradients, uint64_t bytes, uint64_t unit, bool small)
+{
+    ls_layout_calls c = { .group = "world", .coll = coll, .count = 1, .bytes = small ? bytes : up(bytes, unit) };
+    if (!small) assert_true(bytes < BUCKET); /* one bucket */
+    if (small) c.most = gradients;
+    if (small && unit > 1) c.most_bytes = bytes + (uint64_t)gradients * unit;
+    return c;
+}
+
+/* Data parallelism of W ranks, all of which call the same, per step:
+ *
+ *   gradients that every rank needs      all_reduce      each padded to a line, their bucket to W lines
+ *   zero.stage 1: matrices by rows       reduce_scatter  4 bytes per element
+ *                 and their new values   all_gather      4 bytes per element
+ *   losses, labels, signals              all_gather      24 W bytes
+ *   squares for the norm (W above 1)     all_reduce      8 bytes per parameter */
+static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
+{
+    const uint64_t w = (uint64_t)l->ranks;
+    const bool shards = value_of(l, "zero.stage") != NULL, small = value_of(l, "ddp.bucket_cap") != NULL;
+    uint64_t sharded = 0, whole = 0;
+    int nsharded = 0, nwhole = 0, n = 0;
+    (void)rank;
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        const uint64_t nbytes = (uint64_t)ls_tensor_count(&p->t) * sizeof(float);
+        if (shards && p->t.ndim >= 2 && !p->f32) sharded += nbytes, nsharded++;
+        else whole += up(nbytes, LINE), nwhole++;
+    }
+    if (nwhole) out[n++] = buckets(LS_ALL_REDUCE, nwhole, whole, w * LINE, small);
+    if (nsharded) out[n++] = buckets(LS_REDUCE_SCATTER, nsharded, sharded, 1, small);
+    if (nsharded) out[n++] = buckets(LS_ALL_GATHER, nsharded, sharded, 1, small);
+    out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = TOLD * w };
+    if (w > 1)
+        out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_REDUCE,
+                                      .count = (ps->n + SUMS_AT_ONCE - 1) / SUMS_AT_ONCE,
+                                      .bytes = (uint64_t)ps->n * sizeof(double) };
+    return n;
+}
+
+/* --- layouts ------------------------------------------------------------------------------------------------- */
+
+static void ranks_divide_the_batch(void **state)
+{
+    (void)state;
+    static const int ranks[] = { 1, 2, 3, 4, 6 };
+    for (size_t m = 0; m < COUNT(models); m++)
+        for (size_t r = 0; r < COUNT(ranks); r++)
+            assert_layout(&(ls_layout){ .ranks = ranks[r], .run = models[m], .calls = data_parallel }, F32);
+}
+
+static void ranks_have_shares_of_the_state(void **state)
+{
+    (void)state;
+    static const char *const zero[] = { "zero.stage", "1", NULL };
+    static const int ranks[] = { 1, 2, 3, 4 };
+    for (size_t m = 0; m < COUNT(models); m++)
+        for (size_t r = 0; r < COUNT(ranks); r++) {
+            const ls_layout l = { .ranks = ranks[r], .run = models[m], .layout = zero, .calls = data_parallel };
+            assert_layout(&l, F32);
+        }
+}
+
+static void ways_to_carry_out_a_step_change_nothing(void **state)
+{
+    (void)state;
+    static const char *const ways[][7] = {
+        { "train.micro_batch", "1" },
+        { "train.micro_batch", "2", "zero.stage", "1" },
+        { "train.recompute", "full" },
+        { "train.recompute", "selective", "zero.stage", "1" },
+        { "train.pack_weights", "always", "train.micro_batch", "3" },
+        { "ddp.overlap", "false" },
+        { "ddp.bucket_cap", "4KiB", "ddp.first_bucket", "1KiB" },
+        { "ddp.bucket_cap", "4KiB", "zero.stage", "1" },
+        { "comm.transport", "tcp" },
+        { "comm.transport", "tcp", "zero.stage", "1" },
+        { "comm.transport", "fault:shm", "zero.stage", "1" },
+        { "comm.transport", "tcp", "zero.stage", "1", "comm.progress", "thread" },
+        { "comm.progress", "thread", "zero.stage", "1" },
+        { "comm.algo", "ring", "comm.transport", "tcp" },
+    };
+    for (size_t i = 0; i < COUNT(ways); i++)
+        assert_layout(&(ls_layout){ .ranks = 2, .run = gpt2, .layout = ways[i], .calls = data_parallel }, F32);
+}
+
+/* --- the harness, broken ---------------------------------------------------------------------------------- */
+
+static void another_run_is_seen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layout[3], *says;
+    } row[] = {
+        { { "optim.lr", "0.0501" }, "step 2: loss" },
+        { { "train.seed", "1" }, "step 1: loss" },
+        { { "optim.weight_decay", "0.1" }, "step 2: norm" },
+    };
+    char why[1024];
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const ls_layout l = { .ranks = 2, .run = gpt2, .layout = row[i].layout };
+        assert_false(ls_layout_holds(&l, F32, why, sizeof why));
+        if (!strstr(why, row[i].says)) fail_msg("'%s' is not in '%s'", row[i].says, why);
+    }
+    /* of a single step only the parameters tell */
+    const ls_layout one_step = { .ranks = 2, .run = gpt2, .layout = row[0].layout, .steps = 1 };
+    assert_false(ls_layout_holds(&one_step, F32, why, sizeof why));
+    assert_non_null(strstr(why, "of the largest"));
+    assert_false(ls_layout_holds(&(ls_layout){ .ranks = 5, .run = gpt2 }, F32, why, sizeof why));
+    assert_non_null(strstr(why, "global_batch"));
+}
+
+/* --- its verdict: what was found, broken one way at a time ------------------------------------------------------- */
+
+#define CHANGE(name, what) static void name(ls_layout_outcome *o) { what; }
+CHANGE(nothing, (void)o)
+CHANGE(more_state, o->rank[1].peak[LS_MEM_OPTIM] += 64)
+CHANGE(less_to_talk_with, o->rank[1].peak[LS_MEM_COMM] = 0)
+CHANGE(more_to_talk_with, o->rank[1].peak[LS_MEM_COMM] = o->rank[1].planned[LS_MEM_COMM] + 64)
+CHANGE(one_call_less, o->rank[1].group[0].real[LS_ALL_REDUCE].ops--)
+CHANGE(a_float_more, o->rank[1].group[0].real[LS_ALL_GATHER].moved += 4)
+CHANGE(another_kind, o->rank[1].group[0].real[LS_ALL_GATHER].ops--; o->rank[1].group[0].real[LS_BROADCAST].ops++)
+CHANGE(a_group_of_its_own, o->rank[1].ops++)
+CHANGE(norm_of_rank_1, o->rank[1].norm[0] *= 1.1)
+CHANGE(values_of_rank_2, o->rank[2].digest[0] = 'x')
+
+/* A sum over this rank alone, in place of one over all replicas. */
+static void gradient_over_a_wrong_group(ls_layout_outcome *o)
+{
+    ls_layout_group *self = &o->rank[2].group[1];
+    self->dry[LS_ALL_REDUCE].count = 1;
+    self->dry[LS_ALL_REDUCE].bytes = 4096;
+    self->real[LS_ALL_REDUCE].ops = 1;
+}
+
+static void gradient_in_no_group(ls_layout_outcome *o)
+{
+    o->rank[2].group[0].dry[LS_REDUCE_SCATTER].count = 0;
+    o->rank[2].group[0].dry[LS_REDUCE_SCATTER].bytes = 0;
+}
+
+/* All ranks agree on it: a tenth of the squares is in it twice. */
+static void norm_counts_a_shard_twice(ls_layout_outcome *o)
+{
+    for (int r = 0; r < o->ranks; r++) o->rank[r].norm[0] *= sqrt(1.1);
+}
+
+/* All ranks agree on it: they have trained from other first values than one rank does. */
+static void first_values_by_a_local_index(ls_layout_outcome *o)
+{
+    for (int r = 0; r < o->ranks; r++) o->rank[r].loss[0] *= 1.001;
+}
+
+/* The first row of rank 1's part of a matrix, and the last of rank 0's, stand in each other's place. To be made twice:
+ * the values are not a copy. */
+static void wrong_part(ls_layout_outcome *o)
+{
+    const ls_param *p = &o->params.item[0];
+    const int64_t row = p->t.dim[1], at = p->t.dim[0] / o->ranks * row;
+    float *v = p->t.data;
+    for (int64_t i = at; i < at + row; i++) {
+        const float x = v[i];
+        v[i] = v[i - row];
+        v[i - row] = x;
+    }
+}
+
+static int one_broadcast_more(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
+{
+    const int n = data_parallel(l, ps, rank, out);
+    out[n] = (ls_layout_calls){ .group = "world", .coll = LS_BROADCAST, .count = 1, .bytes = 8 };
+    return n + 1;
+}
+
+static int gradients_over_tp(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
+{
+    const int n = data_parallel(l, ps, rank, out);
+    out[0].group = "tp";
+    return n;
+}
+
+static int rank_1_sums_more(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
+{
+    const int n = data_parallel(l, ps, rank, out);
+    if (rank == 1) out[n - 1].bytes += 8;
+    return n;
+}
+
+static void expect_verdict(const ls_layout *l, const ls_layout_outcome *got, const ls_layout_outcome *alone,
+                           const char *says)
+{
+    char why[1024];
+    const bool holds = ls_layout_verdict(l, F32, got, alone, why, sizeof why);
+    if (holds && says) fail_msg("'%s' was expected, and it holds", says);
+    if (!holds && !says) fail_msg("%s", why);
+    if (!says) return;
+    if (!strstr(why, says)) fail_msg("'%s' is not in '%s'", says, why);
+    if (strncmp(why, "3 ranks, zero.stage 1: ", 23) != 0) fail_msg("no layout in '%s'", why);
+}
+
+static void whatever_is_broken_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*change)(ls_layout_outcome *o);
+        const char *says; /* NULL: it holds */
+    } row[] = {
+        { nothing, NULL },
+        { less_to_talk_with, NULL },
+        { more_to_talk_with, "rank 1: memory of kind comm: expected at most " },
+        { more_state, "rank 1: memory of kind optim: expected " },
+        { gradient_over_a_wrong_group, "rank 2: group self 2: all_reduce per step: expected 0 with 0 bytes together, by "
+                                       "the closed form, found 1 with 4096, in a dry world" },
+        { gradient_in_no_group, "rank 2: group world: reduce_scatter per step: expected 1 with " },
+        { one_call_less, "rank 1: group world: all_reduce per step: expected 2, as in a dry world, found 1" },
+        { another_kind, "rank 1: group world: all_gather per step: expected 2, as in a dry world, found 1" },
+        { a_float_more, "rank 1: group world: all_gather: expected " },
+        { a_group_of_its_own, "rank 1: groups outside its mesh: expected 0 collectives per step, found 1, of 0 bytes" },
+        { norm_of_rank_1, "step 1: rank 1 has loss " },
+        { norm_counts_a_shard_twice, "step 1: norm: expected loss " },
+        { first_values_by_a_local_index, "step 1: loss: expected loss " },
+        { values_of_rank_2, "rank 2 ends with the model x" },
+    };
+    static const struct {
+        ls_layout_calls_fn calls;
+        const char *says;
+    } wrong[] = {
+        { one_broadcast_more, "rank 0: group world: broadcast per step: expected 1 with 8 bytes together, by the "
+                              "closed form, found 0 with 0, in a dry world" },
+        { gradients_over_tp, "rank 0: group tp: expected 1 all_reduce per step, by the closed form, found no such" },
+        { rank_1_sums_more, "rank 1: group world: all_reduce per step: expected 2 with " },
+    };
+    static const char *const zero[] = { "zero.stage", "1", NULL };
+    ls_layout l = { .ranks = 3, .run = gpt2, .layout = zero, .calls = data_parallel };
+    ls_layout_outcome *o = calloc(3, sizeof *o), *alone = o, *got = o + 1, *broken = o + 2;
+    assert_non_null(o);
+    if (ls_layout_train(&l, true, alone) < 0 || ls_layout_train(&l, false, got) < 0) fail_msg("%s", ls_last_error());
+    for (size_t i = 0; i < COUNT(row); i++) {
+        *broken = *got;
+        row[i].change(broken);
+        expect_verdict(&l, broken, alone, row[i].says);
+    }
+    assert_int_equal(got->params.item[0].t.ndim, 2);
+    wrong_part(got);
+    expect_verdict(&l, got, alone, ": element ");
+    wrong_part(got);
+    expect_verdict(&l, got, alone, NULL);
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        l.calls = wrong[i].calls;
+        expect_verdict(&l, got, alone, wrong[i].says);
+    }
+    ls_layout_outcome_free(alone);
+    ls_layout_outcome_free(got);
+    free(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_divide_the_batch),
+        cmocka_unit_test(ranks_have_shares_of_the_state),
+        cmocka_unit_test(ways_to_carry_out_a_step_change_nothing),
+        cmocka_unit_test(another_run_is_seen),
+        cmocka_unit_test(whatever_is_broken_is_named),
+    };
+    return cmocka_run_group_tests_name("layouts", tests, open_text, remove_text);
+}
