@@ -67,12 +67,15 @@ static ls_status step(job *j, size_t first)
 /* A fast step that lets replicas drift apart would be worth nothing. */
 static ls_status same_replicas(job *j, ls_world *w)
 {
-    char mine[33], all[LS_MAX_RANKS * 32];
-    LS_TRY(ls_params_digest(&j->model->params, mine));
-    LS_TRY(ls_all_gather(ls_world_group(w), mine, all, 32 * (size_t)ls_world_size(w), LS_U8));
-    for (int r = 0; r < ls_world_size(w); r++)
-        if (memcmp(all + 32 * r, all, 32) != 0) return ls_fail(LS_INTERNAL, "ranks 0 and %d have different models", r);
-    return LS_OK;
+    const size_t size = (size_t)ls_world_size(w);
+    char mine[33], *all = malloc(32 * size);
+    if (!all) return ls_fail(LS_NO_MEMORY, "digests of %zu ranks", size);
+    ls_status st = ls_params_digest(&j->model->params, mine);
+    if (st == LS_OK) st = ls_all_gather(ls_world_group(w), mine, all, 32 * size, LS_U8);
+    for (size_t r = 0; r < size && st == LS_OK; r++)
+        if (memcmp(all + 32 * r, all, 32) != 0) st = ls_fail(LS_INTERNAL, "ranks 0 and %zu have different models", r);
+    free(all);
+    return st;
 }
 
 static ls_status run(ls_world *w, int steps)
@@ -118,8 +121,8 @@ static int start(const char *const *argv, int ranks)
 int main(int argc, char **argv)
 {
     int ranks = argc > 1 ? atoi(argv[1]) : 2, steps = argc > 2 ? atoi(argv[2]) : 2000;
-    if (ranks < 1 || ranks > LS_MAX_RANKS || steps < 1) {
-        fprintf(stderr, "usage: bench_ddp_step [ranks [steps]], 1 to %d ranks\n", LS_MAX_RANKS);
+    if (ranks < 1 || ranks > LS_HOST_MOST_RANKS || steps < 1) {
+        fprintf(stderr, "usage: bench_ddp_step [ranks [steps]], 1 to %d ranks\n", LS_HOST_MOST_RANKS);
         return 64;
     }
     if (!getenv("RANK")) return start((const char *const *)argv, ranks);

@@ -41,14 +41,14 @@ static const ls_opt table[] = {
     { "pack", LS_OPT_CHOICE, AT(pack), "never", "never|always|alternate",
       "whether micro-batches read packed copies of the weights; alternate: in every other step", 0, NULL },
     { "tokens", LS_OPT_INT, AT(tokens), "64", "1..1048576", "tokens a sequence", 0, NULL },
-    { "ranks", LS_OPT_INT, AT(ranks), "1", "1..64", "ranks, data parallel", 0, NULL },
+    { "ranks", LS_OPT_INT, AT(ranks), "1", "1..256", "ranks, data parallel", 0, NULL },
     { "threads", LS_OPT_INT, AT(threads), "1", "1..1024", "threads a rank", 0, NULL },
     { "steps", LS_OPT_INT, AT(steps), "5", "1..", "steps", 0, NULL },
     { "clip", LS_OPT_DOUBLE, AT(clip), "1", "0..", "largest norm of the gradients", 0, NULL },
     { "lr", LS_OPT_DOUBLE, AT(lr), "1e-4", "0..", "AdamW's learning rate", 0, NULL },
     { "dtype", LS_OPT_CHOICE, AT(dtype), "f32", "f32|bf16", "of activations and of what they are multiplied by", 0, NULL },
     { "bucket_cap", LS_OPT_BYTES, AT(bucket_cap), "0", "0..", "bytes of a gradient bucket; 0: DDP's default", 0, NULL },
-    { "zero", LS_OPT_INT, AT(zero), "0", "0..1", "ZeRO's stage: 1 shares the optimizer's work and state out to the ranks", 0, NULL },
+    { "zero", LS_OPT_INT, AT(zero), "0", "0..3", "ZeRO's stage: 1 shares the optimizer's work and state out to the ranks", 0, NULL },
     { "sync", LS_OPT_CHOICE, AT(sync), "always", "always|alternate", "alternate: every other step under no_sync", 0, NULL },
     { "save", LS_OPT_STRING, AT(save), "", NULL, "write the first weights to this file", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
@@ -74,18 +74,14 @@ static ls_model_config gpt2_of(const options *o)
 
 static ls_ddp_config ddp_of(const options *o)
 {
-    return (ls_ddp_config){ .bucket_cap = o->bucket_cap, .zero_stage = (int)o->zero };
+    return (ls_ddp_config){ .bucket_cap = o->bucket_cap, .zero_stage = o->ranks > 1 ? (int)o->zero : 0 };
 }
 
-static ls_status join(job *j, ls_dtype dtype)
+/* Registered memory for gradients, and for values that peers read. */
+static ls_status join(job *j)
 {
-    const ls_ddp_config ddp = ddp_of(j->o);
-    const ls_params *ps = &j->model->params;
-    const int size = (int)j->o->ranks;
-    size_t shared, own;
-    ls_world_opts w = { .arena_bytes = (size_t)4 << 20 };
-    LS_TRY(ls_ddp_bind_bytes(ps, size, &ddp, dtype, &shared, &own));
-    if (size > 1) w.arena_bytes += shared + ls_ddp_arena_bytes(ps, size, &ddp);
+    const size_t values = j->o->ranks > 1 ? ls_params_nbytes(&j->model->params) : 0;
+    const ls_world_opts w = { .arena_bytes = ((size_t)4 << 20) + 2 * values };
     return ls_world_join(&w, &j->w);
 }
 
@@ -98,19 +94,15 @@ static ls_status build(job *j)
     ls_optim_config adamw;
     LS_TRY(ls_model_create(&gpt2, &j->model));
     ls_params *ps = &j->model->params;
-    LS_TRY(join(j, mode.dtype));
+    LS_TRY(join(j));
     const ls_ddp_config ddp = ddp_of(o);
-    if (o->ranks > 1) LS_TRY(ls_ddp_shard(ps, ls_world_rank(j->w), (int)o->ranks, &ddp));
     LS_TRY(ls_optim_defaults("adamw", &adamw));
     adamw.lr = o->lr;
-    size_t shared, own;
-    LS_TRY(ls_ddp_bind_bytes(ps, (int)o->ranks, &ddp, mode.dtype, &shared, &own));
-    const size_t grads = o->ranks > 1 ? 0 : ls_params_nbytes(ps) + shared; /* one rank shares nothing out */
     size_t packed = 0;
     if (strcmp(o->pack, "never") != 0) LS_TRY(ls_model_packed_bytes(j->model, o->batch, o->tokens, &mode, &packed));
-    const size_t state = ls_optim_state_bytes(&adamw, ps);
-    const size_t bytes = own + grads + packed + state + ((size_t)ps->n + 8) * 64;
-    LS_TRY(ls_arena_create(bytes, false, NULL, &j->arena));
+    /* values, gradients and two states, as one rank has them; what is more grows */
+    LS_TRY(ls_arena_create((o->ranks > 1 ? 3 : 4) * ls_params_nbytes(ps) + packed, false, NULL, &j->arena));
+    ls_arena_may_grow(j->arena, NULL, NULL);
     if (o->ranks > 1) LS_TRY(ls_ddp_bind(ls_world_group(j->w), ps, &ddp, mode.dtype, j->arena));
     else LS_TRY(ls_params_bind(ps, j->arena, j->arena));
     if (bf16 && o->ranks == 1) LS_TRY(ls_params_bind_bf16(ps, j->arena));
@@ -189,13 +181,16 @@ static ls_status step(job *j, int64_t s, bool sync, double *loss)
 /* Steps that let replicas drift apart would be worth nothing. */
 static ls_status same_replicas(job *j, char mine[33])
 {
-    char all[LS_MAX_RANKS * 32];
-    if (j->ddp) LS_TRY(ls_ddp_gather_values(j->ddp));
-    LS_TRY(ls_params_digest(&j->model->params, mine));
-    LS_TRY(ls_all_gather(ls_world_group(j->w), mine, all, 32 * (size_t)ls_world_size(j->w), LS_U8));
-    for (int r = 0; r < ls_world_size(j->w); r++)
-        if (memcmp(all + 32 * r, all, 32) != 0) return ls_fail(LS_INTERNAL, "ranks 0 and %d have different models", r);
-    return LS_OK;
+    const size_t size = (size_t)ls_world_size(j->w);
+    const ls_values values = j->ddp ? ls_ddp_values(j->ddp) : (ls_values){ 0 };
+    LS_TRY(ls_params_digest_of(&j->model->params, j->ddp ? &values : NULL, mine));
+    char *all = malloc(32 * size);
+    if (!all) return ls_fail(LS_NO_MEMORY, "digests of %zu ranks", size);
+    ls_status st = ls_all_gather(ls_world_group(j->w), mine, all, 32 * size, LS_U8);
+    for (size_t r = 0; r < size && st == LS_OK; r++)
+        if (memcmp(all + 32 * r, all, 32) != 0) st = ls_fail(LS_INTERNAL, "ranks 0 and %zu have different models", r);
+    free(all);
+    return st;
 }
 
 static ls_status run(job *j)

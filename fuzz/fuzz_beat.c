@@ -3,9 +3,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/beat.h"
+#include "meet/beat.h"
 
 #define RANKS 3
+
+#define MOST_BYTES                                                                                                     \
+    (sizeof(ls_beat_head) + LS_ERROR_BYTES + LS_SAVED_PATH_BYTES +                                                     \
+     RANKS * (sizeof(ls_beat_rank) + LS_BEAT_PEERS * sizeof(ls_beat_peer)))
+
+/* The ranks whose bits are set. */
+static ls_beat_of only(uint64_t bits)
+{
+    static uint64_t word;
+    static ls_rank_set set = { &word, RANKS };
+    word = bits & ((1u << RANKS) - 1);
+    return (ls_beat_of){ &set, false };
+}
+
+static uint64_t told_word;
+static ls_rank_set told = { &told_word, RANKS };
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
@@ -17,26 +33,25 @@ static void clear(ls_world_page *page)
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     static ls_world_page *page; /* large: made once, and only what is written here is cleared */
-    static char out[LS_BEAT_MAX_BYTES];
+    static char out[MOST_BYTES];
     char text[600];
-    uint64_t told;
     if (!page && !(page = calloc(1, ls_page_bytes(RANKS)))) abort();
     memset(page, 0, sizeof *page);
     clear(page);
     ls_page_format(page, RANKS, 1);
     atomic_store(&page->rank[0].state, LS_RANK_RUNNING); /* ours: nobody else may write it */
-    bool taken = ls_beat_read(page, ~1ull, p, n, 1000000000u, &told);
+    bool taken = ls_beat_read(page, only(~1ull), p, n, 1000000000u, &told);
     if (!taken && (page->abort_by || page->rank[1].state || page->rank[2].state)) abort();
     if (page->rank[0].state != LS_RANK_RUNNING || page->rank[0].step != 0) abort();
     for (int r = 0; r < RANKS; r++) {
         ls_coll_desc d;
         (void)ls_page_where(page, r, text, sizeof text);
         (void)ls_page_message_peer(page, r);
-        if (ls_page_last_coll(page, r, &d)) (void)ls_desc_text(&d, &page->rank[r].box, text, sizeof text);
+        if (ls_page_last_coll(page, r, &d)) (void)ls_desc_text(&d, &page->rank[r], text, sizeof text);
     }
-    size_t k = ls_beat_write(page, ~0ull, 2000000000u, out);
-    if (k > LS_BEAT_MAX_BYTES) abort();
+    size_t k = ls_beat_write(page, only(~0ull), 2000000000u, out);
+    if (k > MOST_BYTES) abort();
     clear(page); /* what we tell, we also take */
-    if (!ls_beat_read(page, ~0ull, out, k, 2000000000u, &told)) abort();
+    if (!ls_beat_read(page, only(~0ull), out, k, 2000000000u, &told)) abort();
     return 0;
 }

@@ -1,6 +1,6 @@
 /* fuzz_door.c -- the door on arbitrary bytes, from both sides, before and behind it: it never opens to them, and
  * a stream takes nothing that was not sealed for it. */
-#include "net/door.h"
+#include "meet/door.h"
 
 #include "../tests/fake_net.h"
 

@@ -16,10 +16,11 @@ static void check_config(const ls_hf_config *c)
 {
     char *text;
     ls_hf_config again;
-    ls_lm_config resolved;
+    const ls_model_config of = { .name = c->model, .lm = c->lm };
+    ls_model_config resolved;
     CHECK(strcmp(c->model, "gpt2") == 0 || strcmp(c->model, "llama") == 0);
-    CHECK(ls_lm_resolve(c->model, &c->lm, &resolved) == LS_OK && memcmp(&resolved, &c->lm, sizeof resolved) == 0);
-    CHECK(ls_lm_count(c->model, &c->lm) > 0);
+    CHECK(ls_model_resolve(&of, &resolved) == LS_OK && memcmp(&resolved.lm, &c->lm, sizeof c->lm) == 0);
+    CHECK(ls_model_count(&of) > 0);
     CHECK(ls_hf_config_text(c, &text) == LS_OK);
     CHECK(ls_hf_config_parse("again", text, strlen(text), &again) == LS_OK);
     CHECK(memcmp(&again.lm, &c->lm, sizeof again.lm) == 0 && again.bos == c->bos && again.eos == c->eos);

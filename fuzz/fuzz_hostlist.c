@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/hostlist.h"
+#include "meet/hostlist.h"
 
 #define HOSTS 64
 

@@ -1,7 +1,7 @@
 /* fuzz_store.c -- the rendezvous store under arbitrary clients: ranks that came in properly and then say
  * anything, an agent, strangers on both sockets, in any order. It stays whole and leaks nothing. */
-#include "net/beat.h"
-#include "net/store_wire.h"
+#include "meet/beat.h"
+#include "meet/store_wire.h"
 
 #include "../tests/fake_net.h"
 

@@ -1,7 +1,7 @@
 /* fuzz_store_client.c -- a rank's side of the rendezvous when the store answers with arbitrary bytes: an error
  * or a value that fits, in bounded time. */
-#include "net/agent.h"
-#include "net/store_wire.h"
+#include "meet/agent.h"
+#include "meet/store_wire.h"
 
 #include "../tests/fake_net.h"
 
