@@ -28,7 +28,7 @@ static const ls_opt table[] = {
     { "seed", LS_OPT_INT, AT(seed), "0", "0..", "of the model's initial values", 0, NULL },
     { "init", LS_OPT_CHOICE, AT(init), "torch", "torch|philox", "generator of the initial values", 0, NULL },
     { "out", LS_OPT_STRING, AT(out), "./ddp_model.safetensors", NULL, "where the trained model is saved", 0, NULL },
-    { "world-size", LS_OPT_INT, AT(world_size), "2", "1..64", "ranks to start, unless a launcher did", 0, NULL },
+    { "world-size", LS_OPT_INT, AT(world_size), "2", "1..256", "ranks to start, unless a launcher did", 0, NULL },
     { "port", LS_OPT_INT, AT(port), "12355", "0..65535", "where ranks meet, unless MASTER_PORT says; 0: a free one", 0, NULL },
     { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm or tcp", 0, NULL },
     { "global-loss", LS_OPT_BOOL, AT(global_loss), "false", NULL, "print the mean loss of all ranks, too", 0, NULL },
@@ -44,9 +44,8 @@ static ls_status setup_ddp(int rank, int world_size)
 {
     if (job.world) return ls_fail(LS_INVALID, "setup_ddp was called twice: call cleanup_ddp first");
     const options *o = job.o;
-    size_t grads = sizeof(float) * (size_t)((o->d_in + o->d_out + 2) * o->d_hidden);
     ls_world_opts wo = { .rank = rank, .size = world_size, .master_port = getenv("MASTER_PORT") ? 0 : (int)o->port,
-                         .bind = true, .transport = o->transport, .arena_bytes = grads + ((size_t)4 << 20) };
+                         .bind = true, .transport = o->transport };
     return ls_world_join(&wo, &job.world);
 }
 
