@@ -14,7 +14,7 @@ NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v '
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-clang test-fresh test-long mutate bench bench-peers bench-train check deb asan tsan fuzz install clean
+.PHONY: help setup build train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train check deb asan tsan fuzz install clean
 
 help:
 	@echo 'make train             set up, build, a GPT learns English on 2 ranks         (RECIPE=..., ARGS="--train.steps 500")'
@@ -29,6 +29,7 @@ help:
 	@echo 'make asan, make tsan   the tests under AddressSanitizer and UBSan, under ThreadSanitizer'
 	@echo 'make build             only build: build/lockstep, build/liblockstep.{a,so}'
 	@echo 'make mutate            break the code a line at a time, and see that a test notices  (ARGS="--only optim")'
+	@echo 'make verify            all of these for HEAD, in a clone; stopped, it goes on     (ARGS=--list)'
 	@echo 'make deb               Debian packages: lockstep, liblockstep0, liblockstep-dev, in build-deb'
 	@echo 'make install           into $$DESTDIR$$PREFIX                                 (PREFIX=$(PREFIX))'
 	@echo 'make clean             remove what was built; runs/ stays'
@@ -84,6 +85,9 @@ test-long: build
 mutate: setup
 	@tools/mutate $(ARGS)
 
+verify:
+	@tools/verify $(ARGS)
+
 bench: build
 	@bench/run $(BUILD)
 
@@ -114,4 +118,4 @@ deb: setup
 	@scripts/deb
 
 clean:
-	rm -rf build build-asan build-deb build-clang build-tsan build-fuzz build-mutate
+	rm -rf build build-asan build-deb build-clang build-tsan build-fuzz build-mutate build-verify
