@@ -188,7 +188,7 @@ trace_is_right() { # in steps 3 to 8
     python3 - traced/trace/trace.json <<'PY'
 import json, sys
 x = [e for e in json.load(open(sys.argv[1]))['traceEvents'] if e['ph'] == 'X']
-overlaps = 0
+overlaps = []
 for rank in 0, 1:
     mine = [e for e in x if e['pid'] == rank]
     assert {e['args']['step'] for e in mine} == set(range(3, 9))
@@ -203,27 +203,22 @@ for rank in 0, 1:
             if e['cat'] in ('comm', 'wait'):
                 assert span(e)[1] <= span(optim[0])[0], 'in the optimizer step: ' + e['name']
         assert span(coll[0])[0] < span(early[0])[0], 'bucket 0 starts after the first layer'
-        overlaps += span(coll[0])[1] > span(early[0])[0]
-print(overlaps, 'overlap')
-sys.exit(overlaps == 0)
+        if span(coll[0])[1] > span(early[0])[0]:
+            overlaps.append((rank, step))
+print('overlap on rank, in step:', overlaps)
+sys.exit((0, 5) not in overlaps)
 PY
 }
+# Rank 1 comes 0.2 s late to the backward of step 5: rank 0 has to compute its earlier layers while bucket 0 waits for it.
 trace() {
     rm -rf traced
     train 2 --ddp.first_bucket 64KiB --ddp.bucket_cap 256KiB --model.dims 784,256,128,10 --trace.steps 3:8 --train.steps 10 \
-        --train.global_batch 128 --run.dir traced "$@"
+        --train.global_batch 128 --run.dir traced --inject slow@1:5 "$@"
     trace_is_right
 }
-# A bucket that both ranks come to at the same time is reduced in memory before the first layer begins: nothing overlaps in
-# that step. So it takes one step of six on one rank, and where ranks keep in step all the time, messages that travel.
-overlapped() {
-    trace "$@" && return
-    for _ in 1 2 3 4; do trace "$@" --comm.transport tcp --comm.algo ring && return; done
-    return 1
-}
 if python3 -c 'import json' 2>/dev/null; then
-    claim 'a bucket is reduced while earlier layers compute, none in the optimizer step' overlapped
-    claim 'and so it is by the progress thread' overlapped --comm.progress thread
+    claim 'a bucket is reduced while earlier layers compute, none in the optimizer step' trace
+    claim 'and so it is by the progress thread' trace --comm.progress thread
 else
     echo 'skipped: there is no python3 to read the trace'
 fi
@@ -254,7 +249,7 @@ claim 'a batch smaller than the ranks' once 78 'the nearest that fits is 2' --tr
 claim 'a micro-batch that does not divide' once 78 'which does not divide the 48 samples of a rank' --train.micro_batch 7
 claim 'no file to evaluate' once 78 '--eval-only needs model.load' --eval-only
 claim 'an unknown algorithm' once 78 'lockstep coll --list' --comm.algo nonsense
-claim 'an unknown fault' once 64 'expected kill, stop, hang, nan or mismatch' --inject trip@1:2
+claim 'an unknown fault' once 64 'expected kill, stop, hang, nan, mismatch or slow' --inject trip@1:2
 claim 'a fault on a rank that is not there' once 64 'with RANK below 2' --inject kill@2:2
 claim 'what is not implemented' once 78 'checkpoint.resume auto is not implemented' --checkpoint.resume auto
 claim 'a trace of steps that never come' mistake 78 'trace.steps begins at 30, but the run has 21 steps' --trace.steps 30

@@ -217,7 +217,7 @@ const ls_opt ls_train_opts[] = {
     { "dry-run", LS_OPT_BOOL, AT(dry_run), "false", NULL, "print what a rank will take of memory, and stop", 0, NULL },
     { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL,
       "print index, names and bytes of the gradient buckets", 0, NULL },
-    { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch@RANK:STEP", 0,
+    { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch|slow@RANK:STEP", 0,
       NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "file for the job's events, JSON lines", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },

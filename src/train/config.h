@@ -125,7 +125,8 @@ typedef enum ls_inject_kind {
     LS_INJECT_STOP,
     LS_INJECT_HANG,
     LS_INJECT_NAN,
-    LS_INJECT_MISMATCH
+    LS_INJECT_MISMATCH,
+    LS_INJECT_SLOW
 } ls_inject_kind;
 
 /* What a fault injection asks for; rank -1: nothing. */

@@ -1,4 +1,5 @@
 /* inject.c -- faults on request, for tests and labs. */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +9,11 @@
 #include "train/trainer.h"
 
 #define HANG_NS 3600000000000ull /* far beyond every deadline */
+#define SLOW_NS 200000000ull
 
 ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out)
 {
-    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch" };
+    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch", "slow" };
     *out = (ls_injection){ .rank = -1 };
     if (!*text) return LS_OK;
     const char *at = strchr(text, '@');
@@ -26,32 +28,51 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
         return LS_OK;
     }
     return ls_fail(LS_USAGE,
-                   "--inject is '%s': expected kill, stop, hang, nan or mismatch, then @RANK:STEP with RANK below %d "
-                   "and STEP from 1",
+                   "--inject is '%s': expected kill, stop, hang, nan, mismatch or slow, then @RANK:STEP with RANK below "
+                   "%d and STEP from 1",
                    text, world_size);
 }
 
-static ls_status hang(void)
+static ls_status rest(uint64_t ns)
 {
     const ls_env *env = ls_env_get();
-    uint64_t end = env->mono_ns() + HANG_NS;
-    while (env->mono_ns() < end) env->wait(NULL, 0, NULL, 0, env->mono_ns() + 1000000000u);
+    uint64_t end = env->mono_ns() + ns;
+    for (uint64_t now; (now = env->mono_ns()) < end;) {
+        const uint64_t left = end - now;
+        env->wait(NULL, 0, NULL, 0, now + (left < 1000000000u ? left : 1000000000u));
+    }
     return LS_OK;
 }
 
-ls_status ls_injection_apply(ls_trainer *t, int64_t step)
+static bool due(const ls_trainer *t, int64_t step)
+{
+    return t->inject.rank == ls_world_rank(t->w) && t->inject.step == step;
+}
+
+void ls_injection_before_backward(const ls_trainer *t, int64_t step)
+{
+    if (due(t, step) && t->inject.kind == LS_INJECT_SLOW) rest(SLOW_NS);
+}
+
+void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss)
+{
+    if (due(t, step) && t->inject.kind == LS_INJECT_NAN) *loss = (double)NAN;
+}
+
+ls_status ls_injection_apply(const ls_trainer *t, int64_t step)
 {
     const ls_env *env = ls_env_get();
-    if (t->inject.rank != ls_world_rank(t->w) || t->inject.step != step) return LS_OK;
+    if (!due(t, step)) return LS_OK;
     switch (t->inject.kind) {
     case LS_INJECT_KILL: env->kill(env->pid(), SIGKILL); return LS_OK;
     case LS_INJECT_STOP: env->kill(env->pid(), SIGSTOP); return LS_OK;
-    case LS_INJECT_HANG: return hang();
+    case LS_INJECT_HANG: return rest(HANG_NS);
     case LS_INJECT_MISMATCH: {
         float unexpected[3] = { 0 };
         return ls_all_reduce(ls_world_group(t->w), NULL, unexpected, 3, LS_F32, LS_MAX);
     }
-    case LS_INJECT_NAN: return LS_OK; /* step.c spoils the loss */
+    case LS_INJECT_NAN:
+    case LS_INJECT_SLOW: return LS_OK; /* around backward */
     }
     return LS_OK;
 }

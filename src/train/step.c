@@ -66,9 +66,9 @@ static ls_status backward(void *arg, const ls_pipe_action *a)
 
     /* The loss is a sum by all labels of the micro-batch, the step's a mean over all that count; ranks are averaged. */
     const float weight = (float)((double)m->rows.n * labels * ls_group_size(t->par.mesh.replicas) / step->counted);
+    ls_injection_before_backward(t, t->step + 1);
     LS_TRY(ls_backward_from(t->par.tape[a->slot], m->loss, &weight)); /* a language model's sum is known from here on */
-    if (t->inject.rank == ls_world_rank(t->w) && t->inject.kind == LS_INJECT_NAN && t->inject.step == t->step + 1)
-        m->sums.sum = (double)NAN;
+    ls_injection_after_backward(t, t->step + 1, &m->sums.sum);
     if (!t->par.mesh.has_loss) return LS_OK;
     step->mine[LOSS] += m->sums.sum;
     step->mine[COUNTED] += (double)m->sums.counted;

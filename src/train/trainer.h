@@ -152,7 +152,10 @@ bool ls_samples_due(const ls_trainer *t);
  * alone, except for its end: it takes a quarter of comm.timeout at most. */
 ls_status ls_samples_say(ls_trainer *t);
 
-/* Provokes the fault when its rank and step have come. */
-ls_status ls_injection_apply(ls_trainer *t, int64_t step);
+/* Provokes the fault when its rank and step have come: at the step's begin; before each backward, where a slow rank
+ * waits 0.2 s; and after it, where the sum of losses becomes NaN. */
+ls_status ls_injection_apply(const ls_trainer *t, int64_t step);
+void ls_injection_before_backward(const ls_trainer *t, int64_t step);
+void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss);
 
 #endif
