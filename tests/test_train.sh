@@ -203,6 +203,8 @@ for rank in 0, 1:
             if e['cat'] in ('comm', 'wait'):
                 assert span(e)[1] <= span(optim[0])[0], 'in the optimizer step: ' + e['name']
         assert span(coll[0])[0] < span(early[0])[0], 'bucket 0 starts after the first layer'
+        if (rank, step) == (1, 5):
+            assert [e['dur'] >= 200000 for e in now if e['name'] == 'step'] == [True], 'rank 1 did not rest for 0.2 s'
         if span(coll[0])[1] > span(early[0])[0]:
             overlaps.append((rank, step))
 print('overlap on rank, in step:', overlaps)
