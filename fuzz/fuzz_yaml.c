@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/opts_impl.h"
+#include "base/opts_text.h"
 
 typedef struct settings {
     int64_t i;

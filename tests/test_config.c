@@ -10,7 +10,7 @@
 
 #include "base/context.h"
 #include "base/env.h"
-#include "base/opts_impl.h"
+#include "base/opts_text.h"
 #include "train/config.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

@@ -15,7 +15,7 @@
 
 #include "base/env.h"
 #include "base/file.h"
-#include "base/opts_impl.h"
+#include "base/opts_text.h"
 #include "data/tokens.h"
 #include "train/config.h"
 #include "train/memory.h"

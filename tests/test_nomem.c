@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/opts_impl.h"
+#include "base/opts_text.h"
 #include "data/idx.h"
 #include "data/tokenizer.h"
 #include "data/tokens.h"

@@ -10,7 +10,7 @@
 
 #include "base/env.h"
 #include "base/limits.h"
-#include "base/opts_impl.h"
+#include "base/opts_text.h"
 #include "lockstep/opts.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

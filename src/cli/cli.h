@@ -1,7 +1,7 @@
 /* cli.h -- a subcommand is one file that ends in one of these. */
 #ifndef LS_CLI_H
 #define LS_CLI_H
-#include "base/opts_impl.h"
+#include "base/opts_text.h"
 #include "base/text.h"
 #include "lockstep/opts.h"
 #include "lockstep/status.h"
