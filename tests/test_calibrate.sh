@@ -72,6 +72,8 @@ if [ "$(nproc)" -ge 2 ]; then
     claim 'sums in place above a size' test "$(forms reduce_scatter) $(forms all_gather)" = 'oneshotfold oneshotoneshot'
     points 0 2048
     claim 'that a calibration moves' test "$(forms reduce_scatter) $(forms all_gather)" = 'foldfold oneshotfold'
+    told() { "$lockstep" bench "$1" --explain -g 2 -b 2K -e 8K -f 4 | sed -n 's/^ *\([a-z]*\) .*<- chosen/\1/p' | tr -d '\n'; }
+    claim 'and --explain says beforehand' test "$(told reduce_scatter) $(told all_gather)" = 'foldfold oneshotfold'
     cat >points.sh <<'SH'
 [ "$RANK" = 0 ] || export LOCKSTEP_CALIBRATION=none
 exec "$@"
@@ -80,6 +82,17 @@ SH
         sh points.sh "$lockstep" bench reduce_scatter -b 64 -e 1M -f 4 -n 2 -w 0
 fi
 claim 'shows them' has_line 'mailbox copies use the string instruction from     never' "$lockstep" calibrate --show
+
+# --- what a form moves, of the rank with the most, and its time: alpha x rounds + beta x bytes + gamma x added ones
+told() { "$lockstep" bench reduce --explain -g 3 -r 2 -b 4K -e 4K | sed -n "s/^ *$1 *//p" | tr -s ' '; }
+memory() { echo "{\"lockstep_calibration\": 1, \"memory\": {\"alpha_ns\": $1, \"beta_ns_per_byte\": $2}, \"gamma_ns_per_byte\": 1}" >costs.json; }
+memory 1000 1
+claim 'explains mailboxes by the root' test "$(told mail)" = '2 1 0 8192 0 8192 0 9.19 us <- chosen'
+claim 'what is chosen need not be the fastest by the costs' test "$(told fold)" = '0 2 2 2816 1408 2816 0 6.22 us'
+claim 'a root copies out of slots too' test "$(told staged)" = '2 3 7 5440 0 2688 2752 11.19 us in private memory'
+memory 9000 0
+claim 'explains by the costs that are asked for' test "$(told mail), $(told fold), $(told staged)" = \
+    "2 1 0 8192 0 8192 0 17.19 us <- chosen, 0 2 2 2816 1408 2816 0 20.82 us, 0 3 6 2816 0 2816 4096 29.82 us in private memory"
 
 # --- asking
 claim 'LOCKSTEP_ALGO names one for all' has_line 'asked for: ring' env LOCKSTEP_ALGO=ring "$lockstep" bench all_reduce \

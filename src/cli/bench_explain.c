@@ -1,5 +1,6 @@
 /* bench_explain.c -- lockstep bench --explain: how each size would be carried out, and why. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/bench.h"
@@ -42,20 +43,45 @@ static void candidates(const ls_choice *p, int n)
     if (left) printf("%12s  and %d slower one%s\n", "", left, left == 1 ? "" : "s");
 }
 
-static ls_status explain(ls_group *g, const ls_bench_opts *o, size_t nbytes)
+/* What a rank moves by each form in memory, as it travels to rank 0. */
+typedef struct rank_moves {
+    struct { ls_traffic moved; double ns; } by[LS_DEBUG_FORMS];
+} rank_moves;
+
+/* The forms in memory, each with what the rank moves that has the most to do. */
+static void forms(const ls_debug_form *f, int n, const rank_moves *of, int size)
 {
-    int d0, d1, op0, op1, n;
-    (void)ls_bench_dtypes(o->dtype, &d0, &d1); /* choices: one of them; of "all" the first */
-    (void)ls_bench_ops(o->op, &op0, &op1);
-    const ls_coll_args a = { .coll = o->coll, .dtype = (ls_dtype)d0, .op = (ls_redop)op0, .root = (int)o->root,
-                             .count = nbytes / ls_dtype_size((ls_dtype)d0) };
+    if (n > 0)
+        printf("%12s  %-8s %4s %6s %6s %11s %11s %11s %11s  %s\n", "", "form", "rank", "rounds", "flags", "read", "written",
+               "added", "copied", "by the costs");
+    for (int i = 0; i < n; i++) {
+        int most = 0;
+        for (int r = 1; r < size; r++)
+            if (of[r].by[i].ns > of[most].by[i].ns) most = r;
+        const ls_traffic *t = &of[most].by[i].moved;
+        printf("%12s  %-8s %4d %6d %6llu %11llu %11llu %11llu %11llu %10.2f us%s%s\n", "", f[i].name, most, t->rounds,
+               (unsigned long long)t->flags, (unsigned long long)t->read, (unsigned long long)t->written,
+               (unsigned long long)t->added, (unsigned long long)t->copied, of[most].by[i].ns / 1e3,
+               f[i].private_memory ? "  in private memory" : "", f[i].chosen ? "  <- chosen" : "");
+    }
+}
+
+/* Every rank says what it moves: to rank 0, which has room for all ranks in `all`. */
+static ls_status gather_moves(ls_group *g, const ls_coll_args *a, ls_debug_form *form, int *n, rank_moves *all)
+{
+    rank_moves mine = { 0 };
+    LS_TRY(ls_debug_forms(g, a, form, n));
+    for (int i = 0; i < *n; i++) mine.by[i].moved = form[i].moved, mine.by[i].ns = form[i].ns;
+    return ls_gather(g, &mine, all, sizeof mine * (size_t)ls_group_size(g), LS_U8, 0);
+}
+
+static ls_status explain(ls_group *g, const ls_coll_args *a, size_t nbytes)
+{
     ls_choice choice[LS_MAX_CHOICES];
     const char *about;
-    double ns;
-    LS_TRY(ls_debug_explain(g, &a, &about, &ns, choice, &n));
-    printf("%12zu  %s", nbytes, about);
-    if (ns > 0.0) printf("; %.2f us by the costs", ns / 1e3);
-    printf("%s\n", n > 0 ? "; by the costs:" : "");
+    int n;
+    LS_TRY(ls_debug_explain(g, a, &about, choice, &n));
+    printf("%12zu  %s%s\n", nbytes, about, n > 0 ? "; by the costs:" : "");
     candidates(choice, n);
     return LS_OK;
 }
@@ -63,14 +89,26 @@ static ls_status explain(ls_group *g, const ls_bench_opts *o, size_t nbytes)
 ls_status ls_bench_explain(ls_world *w, const ls_bench_opts *o)
 {
     ls_group *g = ls_world_group(w);
-    ls_status st = LS_OK;
-    if (ls_group_rank(g) == 0) title(o, g);
-    for (size_t nbytes = o->min_bytes; ls_group_rank(g) == 0 && st == LS_OK && nbytes <= o->max_bytes;) {
-        st = explain(g, o, o->coll == LS_BARRIER ? 0 : nbytes);
+    const int size = ls_group_size(g);
+    const bool prints = ls_group_rank(g) == 0;
+    int d0, d1, op0, op1, n;
+    (void)ls_bench_dtypes(o->dtype, &d0, &d1); /* choices: one of them; of "all" the first */
+    (void)ls_bench_ops(o->op, &op0, &op1);
+    ls_coll_args a = { .coll = o->coll, .dtype = (ls_dtype)d0, .op = (ls_redop)op0, .root = (int)o->root };
+    rank_moves *all = malloc((size_t)size * sizeof *all);
+    ls_status st = LS_OK, met = all ? LS_OK : ls_fail(LS_NO_MEMORY, "what %d ranks move", size);
+    if (prints) title(o, g);
+    for (size_t nbytes = o->min_bytes; met == LS_OK && nbytes <= o->max_bytes;) { /* all ranks, even if one fails */
+        ls_debug_form form[LS_DEBUG_FORMS];
+        a.count = o->coll == LS_BARRIER ? 0 : nbytes / ls_dtype_size(a.dtype);
+        met = gather_moves(g, &a, form, &n, all);
+        if (met == LS_OK && prints && st == LS_OK) st = explain(g, &a, o->coll == LS_BARRIER ? 0 : nbytes);
+        if (met == LS_OK && prints && st == LS_OK) forms(form, n, all, size);
         size_t next = o->step_factor > 1 ? nbytes * (size_t)o->step_factor : nbytes + o->step_bytes;
         if (next <= nbytes || o->coll == LS_BARRIER) break;
         nbytes = next;
     }
-    ls_status met = ls_barrier(g);
+    free(all);
+    if (met == LS_OK) met = ls_barrier(g);
     return st < 0 ? st : met;
 }

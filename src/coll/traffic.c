@@ -60,7 +60,7 @@ double ls_traffic_ns(const ls_cost *c, const ls_traffic *t)
 {
     const ls_link_cost *l = &c->link[LS_LEVEL_MEMORY];
     const uint64_t moved = t->read + t->written, added = t->added < moved ? t->added : moved;
-    return t->rounds * l->alpha_ns + (double)(moved - added) * l->beta_ns + (double)added * c->gamma_ns;
+    return t->rounds * l->alpha_ns + (double)(moved - added + t->copied) * l->beta_ns + (double)added * c->gamma_ns;
 }
 
 ls_status ls_sched_rounds(const ls_algo *algo, const ls_shape *shape, int *out)

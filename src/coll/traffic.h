@@ -11,19 +11,20 @@ typedef struct ls_traffic {
     uint64_t read;    /* bytes that come out of others' memory, whoever moves them; or that it receives */
     uint64_t written; /* bytes that it puts into others' memory beside those; or that it sends */
     uint64_t added;   /* bytes that it adds to others */
+    uint64_t copied;  /* forms in memory: bytes that it puts into its own slots, lines and mailboxes */
     uint64_t counted; /* of those read and written, what ls_comm_stats counts: each byte at one of its two ranks */
     int rounds;       /* waits for peers, of which each needs the one before */
 } ls_traffic;
 
 /* Of the schedule's rank: OUT has `count` elements of `elem` bytes in all, or counts[r] of rank r, of which it is sent
- * in[r] (all_to_all, else NULL); values travel as wide as they are. All but `counted` and `rounds`. */
+ * in[r] (all_to_all, else NULL); values travel as wide as they are. All but `copied`, `counted` and `rounds`. */
 ls_status ls_sched_traffic(const ls_sched *s, size_t count, const size_t *counts, const size_t *in, size_t elem,
                            ls_traffic *out);
 /* Rounds until every rank is through: the longest chain of messages, by the simulator. */
 ls_status ls_sched_rounds(const ls_algo *algo, const ls_shape *shape, int *out);
 
-/* By the cost model, in memory: rounds x alpha, beta for each byte moved, gamma instead for each that is added where it
- * lies. */
+/* By the cost model, in memory: rounds x alpha, beta for each byte moved or copied, gamma instead for each that is
+ * added where it lies. */
 double ls_traffic_ns(const ls_cost *c, const ls_traffic *t);
 
 #endif

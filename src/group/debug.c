@@ -37,18 +37,30 @@ ls_status ls_debug_traffic(ls_group *g, const ls_coll_args *a, ls_traffic *out)
     return form->traffic(&k, out);
 }
 
-ls_status ls_debug_explain(ls_group *g, const ls_coll_args *a, const char **about, double *ns, ls_choice *out, int *n)
+ls_status ls_debug_explain(ls_group *g, const ls_coll_args *a, const char **about, ls_choice *out, int *n)
 {
     if (a->span) return ls_fail(LS_UNSUPPORTED, "how spans are carried out is not told beforehand");
     const ls_work k = work_of(g, a);
     const ls_form *form = a->coll == LS_SENDRECV ? &ls_form_messages : ls_select(&k);
-    ls_traffic t;
     *about = form->about;
-    *ns = 0.0;
     *n = 0;
-    if (ls_in_memory(form)) {
-        LS_TRY(form->traffic(&k, &t));
-        *ns = ls_traffic_ns(&g->e->tuning.cost, &t);
-    }
     return form == &ls_form_schedule ? ls_choices_of(&k, out, n) : LS_OK;
 }
+
+ls_status ls_debug_forms(ls_group *g, const ls_coll_args *a, ls_debug_form *out, int *n)
+{
+    if (a->span) return ls_fail(LS_UNSUPPORTED, "how spans are carried out is not told beforehand");
+    const ls_work k = work_of(g, a);
+    const ls_form *form[LS_SELECT_MOST], *chosen = ls_select(&k);
+    int registered;
+    *n = ls_select_able(&k, form, &registered);
+    for (int i = 0; i < *n; i++) {
+        out[i] = (ls_debug_form){ .name = form[i]->name, .chosen = form[i] == chosen };
+        out[i].private_memory = i >= registered;
+        LS_TRY(form[i]->traffic(&k, &out[i].moved));
+        out[i].ns = ls_traffic_ns(&g->e->tuning.cost, &out[i].moved);
+    }
+    return LS_OK;
+}
+
+_Static_assert(LS_DEBUG_FORMS == LS_SELECT_MOST, "all forms fit");

@@ -28,8 +28,22 @@ ls_debug_group ls_debug_look(const ls_group *g);
  * `in` is sent and `out` received). LS_UNSUPPORTED: nothing is known of that. */
 ls_status ls_debug_traffic(ls_group *g, const ls_coll_args *a, ls_traffic *out);
 
-/* How a call would be carried out: for people; by a form in memory, in how many ns by the costs (0: by another one); by
- * a schedule, all that could be chosen for it, fastest first: out[LS_MAX_CHOICES], else *n is 0. */
-ls_status ls_debug_explain(ls_group *g, const ls_coll_args *a, const char **about, double *ns, ls_choice *out, int *n);
+/* How a call would be carried out: for people; by a schedule, all that could be chosen for it, fastest first:
+ * out[LS_MAX_CHOICES], else *n is 0. */
+ls_status ls_debug_explain(ls_group *g, const ls_coll_args *a, const char **about, ls_choice *out, int *n);
+
+/* A form in memory that could carry out a call. */
+typedef struct ls_debug_form {
+    const char *name;
+    bool chosen;         /* it would, where vectors are registered */
+    bool private_memory; /* it is for vectors of which one is private; others are for registered ones */
+    ls_traffic moved;    /* by this rank */
+    double ns;           /* what that takes by the cost model, whose costs the group has */
+} ls_debug_form;
+
+/* All of them, in the same order on every rank: out[LS_DEBUG_FORMS]. *n is 0 where not all memory is mapped, for a
+ * group of one and for LS_SENDRECV. */
+#define LS_DEBUG_FORMS 6
+ls_status ls_debug_forms(ls_group *g, const ls_coll_args *a, ls_debug_form *out, int *n);
 
 #endif

@@ -13,10 +13,12 @@ typedef struct ls_form {
     const char *name;  /* "oneshot": in events, `lockstep bench` and tests */
     const char *about; /* for people: what ranks do */
 
-    /* In memory, for select.c's list, of which the first form that serves and fits carries out the work: a bit per
-     * collective that it serves; and whether it fits one, alike on every member (NULL: always). `asked`: the algorithm
-     * that was asked for, or NULL. Forms that are not listed are what others become while they move. */
+    /* In memory, alike on every member: a bit for each collective that it serves; whether it could carry out one, for
+     * its counts and the room of slots and mailboxes (NULL: always); and whether it is to, which it then can (NULL:
+     * always). `asked`: the algorithm that was asked for, or NULL. Of select.c's list the first form that serves and
+     * fits is taken. Forms that are not in it are what others become while they move. */
     uint32_t colls;
+    bool (*can)(const ls_work *k);
     bool (*fits)(const ls_work *k, const ls_algo *asked);
     /* It walks the spans of a vector (k->span), which is registered; others get it packed (spans.h). */
     bool spans;

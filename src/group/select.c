@@ -29,6 +29,24 @@ const ls_form ls_form_local = {
 /* Short vectors before long ones, and what training calls most before the rest. */
 static const ls_form *const in_memory[] = { &ls_form_oneshot, &ls_form_mail, &ls_form_in_place, &ls_form_rooted };
 
+/* What these become where a vector is private. */
+static const ls_form *const in_private_memory[] = { &ls_form_attached, &ls_form_staged };
+
+static bool serves(const ls_form *f, const ls_work *k) { return f->colls & 1u << k->a.coll; }
+static bool able(const ls_form *f, const ls_work *k) { return serves(f, k) && (!f->can || f->can(k)); }
+
+int ls_select_able(const ls_work *k, const ls_form *out[LS_SELECT_MOST], int *registered)
+{
+    int n = *registered = 0;
+    if (!k->g->mapped || k->g->size == 1) return 0;
+    for (size_t i = 0; i < sizeof in_memory / sizeof *in_memory; i++)
+        if (able(in_memory[i], k)) out[n++] = in_memory[i];
+    *registered = n;
+    for (size_t i = 0; i < sizeof in_private_memory / sizeof *in_private_memory; i++)
+        if (able(in_private_memory[i], k)) out[n++] = in_private_memory[i];
+    return n;
+}
+
 const ls_form *ls_select(const ls_work *k)
 {
     const ls_group *g = k->g;
@@ -38,7 +56,7 @@ const ls_form *ls_select(const ls_work *k)
     if (!g->mapped || (asked && !asked->mapped)) return &ls_form_schedule;
     for (size_t i = 0; i < sizeof in_memory / sizeof *in_memory; i++) {
         const ls_form *f = in_memory[i];
-        if ((f->colls & 1u << k->a.coll) && (!f->fits || f->fits(k, asked))) return f;
+        if (serves(f, k) && (!f->fits || f->fits(k, asked))) return f;
     }
     return &ls_form_schedule;
 }

@@ -11,12 +11,21 @@
 #include "group/memory/memory.h"
 #include "net/attach.h"
 
+/* Of vectors of so many bytes. */
+static bool possible(const ls_work *k, size_t nbytes)
+{
+    const ls_group *g = k->g;
+    if (!g->attached || (k->a.coll == LS_ALL_GATHER && g->size != 2)) return false;
+    return nbytes / (size_t)g->size < LS_ATTACH_MOST;
+}
+
+static bool can(const ls_work *k) { return possible(k, k->nbytes); }
+
 bool ls_attached_long(const ls_work *k, size_t nbytes)
 {
     const ls_group *g = k->g;
-    if (!g->attached || (k->a.coll != LS_ALL_TO_ALL && !(k->a.coll == LS_ALL_GATHER && g->size == 2))) return false;
-    const size_t part = nbytes / (size_t)g->size;
-    return part < LS_ATTACH_MOST && (double)part >= g->e->tuning.cost.in_memory.attach;
+    if (!(ls_form_attached.colls & 1u << k->a.coll) || !possible(k, nbytes)) return false;
+    return (double)(nbytes / (size_t)g->size) >= g->e->tuning.cost.in_memory.attach;
 }
 
 uint64_t ls_attached_address(const ls_work *k, const void *p)
@@ -108,6 +117,8 @@ static ls_status traffic(const ls_work *k, ls_traffic *out)
 const ls_form ls_form_attached = {
     .name = "attached",
     .about = "in memory: read where private vectors lie",
+    .colls = 1u << LS_ALL_TO_ALL | 1u << LS_ALL_GATHER,
+    .can = can,
     .turn = turn,
     .traffic = traffic,
 };

@@ -110,10 +110,13 @@ bool ls_mail_post(ls_group *g, uint32_t rooted, uint32_t sig, const char *bytes,
     return true;
 }
 
+static bool can(const ls_work *k) { return ls_most_from_one(k) <= LS_MAIL_MOST; }
+
+/* Wherever it can. */
 static bool fits(const ls_work *k, const ls_algo *asked)
 {
     (void)asked;
-    return ls_most_from_one(k) <= LS_MAIL_MOST;
+    return can(k);
 }
 
 /* The part of the vector that this rank gives. */
@@ -247,6 +250,7 @@ static ls_status traffic(const ls_work *k, ls_traffic *out)
     const size_t own = ls_work_share(k, g->rank).count * ls_dtype_size(k->a.dtype);
     const bool root = g->rank == k->a.root;
     *out = (ls_traffic){ .flags = writes(k), .rounds = 1 };
+    if (writes(k)) out->copied = k->a.coll == LS_GATHER ? own : k->nbytes;
     switch (k->a.coll) {
     case LS_BROADCAST: out->read = root ? 0 : k->nbytes; break;
     case LS_SCATTER: out->read = root ? 0 : own; break;
@@ -260,6 +264,7 @@ const ls_form ls_form_mail = {
     .name = "mail",
     .about = "in memory: the root's mailboxes (short enough for them)",
     .colls = 1u << LS_BROADCAST | 1u << LS_REDUCE | 1u << LS_GATHER | 1u << LS_SCATTER,
+    .can = can,
     .fits = fits,
     .rooted = true,
     .publish = publish,

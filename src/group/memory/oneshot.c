@@ -17,6 +17,13 @@
 #define CROWDED_SUM_BYTES ((size_t)512) /* for each rank: a wait costs as many turns */
 #define CROWDED_SHARE_BYTES ((size_t)8 << 10) /* of a sum of which a rank makes its share only */
 
+/* What a rank shows fits its slot, and is as long as all others know. */
+static bool can(const ls_work *k)
+{
+    if (k->recv_counts || k->span) return false;
+    return k->nbytes <= LS_ONESHOT_BYTES || ls_most_from_one(k) <= LS_ONESHOT_BYTES;
+}
+
 /* Whole vectors through the slots: always for barriers and forced oneshot, else below a size. */
 static bool fits(const ls_work *k, const ls_algo *f)
 {
@@ -155,10 +162,14 @@ static ls_status traffic(const ls_work *k, ls_traffic *out)
 {
     const ls_group *g = k->g;
     const size_t elem = ls_dtype_size(k->a.dtype), others = (size_t)g->size - 1;
-    *out = (ls_traffic){ .flags = 1, .rounds = 1 };
+    const size_t own = k->a.coll == LS_BARRIER ? 0 : ls_work_share(k, g->rank).count * elem;
+    *out = (ls_traffic){ .flags = 1, .rounds = 1, .copied = k->a.coll == LS_ALL_GATHER ? own : k->nbytes };
     switch (k->a.coll) {
     case LS_ALL_REDUCE: out->read = out->added = others * k->nbytes; break;
-    case LS_REDUCE_SCATTER: out->read = out->added = others * ls_work_share(k, g->rank).count * elem; break;
+    case LS_REDUCE_SCATTER:
+        out->read = out->added = others * own;
+        if (k->nbytes > LS_LINE_PAYLOAD) out->copied -= own;
+        break;
     case LS_ALL_GATHER:
     case LS_ALL_TO_ALL: out->read = ls_parts_of_others(k) * elem; break;
     default: break;
@@ -172,6 +183,7 @@ const ls_form ls_form_oneshot = {
     .about = "in memory: every rank writes into its slot and reads all slots (short enough for them)",
     .colls = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER | 1u << LS_ALL_TO_ALL |
              1u << LS_BARRIER,
+    .can = can,
     .fits = fits,
     .publish = publish,
     .turn = turn,

@@ -442,6 +442,15 @@ static uint64_t pieces(const ls_work *k)
     return (longest + each - 1) / each;
 }
 
+/* Into slots: what others need of our vector, and of a sum that others get ours. */
+static size_t slot_bytes(const ls_work *k, size_t mine)
+{
+    const int me = k->g->rank;
+    const size_t sum = k->a.coll == LS_ALL_REDUCE || (k->a.coll == LS_REDUCE && me != k->a.root) ? mine : 0;
+    if (!gives(k, me)) return 0;
+    return parts_of_slot(k) == 1 ? mine : k->nbytes - mine + sum;
+}
+
 static ls_status traffic(const ls_work *k, ls_traffic *out)
 {
     const ls_group *g = k->g;
@@ -449,7 +458,7 @@ static ls_status traffic(const ls_work *k, ls_traffic *out)
     const bool gets_sum = finishes(k, g->rank), root = g->rank == k->a.root;
     const uint64_t steps = (uint64_t)gives(k, g->rank) + takes(k, g->rank) + gets_sum;
     *out = (ls_traffic){ .flags = (gives(k, g->rank) || root ? 1u : 0u) + (uint64_t)STEPS + steps * pieces(k),
-                         .rounds = 2 + finishes(k, k->a.root) };
+                         .rounds = 2 + finishes(k, k->a.root), .copied = slot_bytes(k, mine) };
     if (sums(k->a.coll)) {
         out->read = out->added = ((size_t)g->size - 1) * mine;
         if (gets_sum) out->read += k->nbytes - mine;
@@ -468,6 +477,8 @@ static ls_status traffic(const ls_work *k, ls_traffic *out)
 const ls_form ls_form_staged = {
     .name = "staged",
     .about = "in memory: in pieces, through slots",
+    .colls = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_REDUCE | 1u << LS_ALL_GATHER |
+             1u << LS_ALL_TO_ALL | 1u << LS_BROADCAST | 1u << LS_GATHER | 1u << LS_SCATTER,
     .turn = turn,
     .traffic = traffic,
 };
