@@ -9,7 +9,7 @@
 static ls_status bind(ls_group *g, ls_params *ps, const ls_replica_config *c, ls_arena *own)
 {
     const ls_dtype dtype = c->bf16 ? LS_BF16 : LS_F32;
-    return c->strategy ? c->strategy->bind(g, ps, c->ddp, dtype, own) : ls_ddp_bind(g, ps, c->ddp, dtype, own);
+    return c->strategy ? ls_dp_bind(c->strategy, g, ps, c->ddp, dtype, own) : ls_ddp_bind(g, ps, c->ddp, dtype, own);
 }
 
 static ls_status wrap(ls_group *g, ls_params *ps, const ls_replica_config *c, ls_ddp **out)

@@ -38,6 +38,7 @@ done
 claim 'train has many' test "$(tab lockstep train -- | wc -l)" -gt 90
 claim 'bash: choices' gives 'sgd adam adamw' lockstep train --optim.name ''
 claim 'bash: transports' gives 'shm tcp mixed self' lockstep bench --transport ''
+claim 'bash: strategies, as they are registered' gives 'auto ddp fsdp' lockstep train --parallel.dp_strategy ''
 claim 'bash: choices that begin so' gives 'adam adamw' lockstep train --optim.name a
 claim 'bash: choices after =' gives 'adam adamw' lockstep train --optim.name = a
 claim 'bash: all of them after =' gives 'sgd adam adamw' lockstep train --optim.name =

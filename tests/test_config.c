@@ -11,6 +11,7 @@
 #include "base/context.h"
 #include "base/env.h"
 #include "base/opts_text.h"
+#include "parallel/strategy.h"
 #include "train/config.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -45,7 +46,7 @@ static const char *const keys[] = {
     "train.sample_every", "train.sample_tokens", "train.sample_prompt",
     "optim.name", "optim.lr", "optim.momentum", "optim.betas", "optim.eps", "optim.weight_decay", "optim.clip",
     "optim.schedule", "optim.warmup", "optim.min_lr", "optim.min_lr_ratio", "optim.decay", "optim.decay_steps",
-    "parallel.dp", "parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep", "parallel.order", "parallel.placement",
+    "parallel.dp", "parallel.dp_strategy", "parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep", "parallel.order", "parallel.placement",
     "ddp.bucket_cap", "ddp.first_bucket", "ddp.find_unused", "ddp.static_graph", "ddp.hook", "ddp.bucket_view",
     "zero.stage", "zero.units", "zero.prefetch", "zero.reshard", "zero.hsdp",
     "pipeline.schedule", "pipeline.chunks",
@@ -171,6 +172,64 @@ static void refuses_values_that_do_not_fit_together(void **state)
         if (ls_train_config_check(&c, row[i].size) != LS_BAD_CONFIG) fail_msg("%s %s passed", row[i].name, row[i].value);
         assert_says(row[i].says);
         ls_opts_destroy(o);
+    }
+}
+
+/* Every word that --help shows is a strategy's name; it brings its stage along, unless another one is given. */
+static void a_strategy_is_chosen_by_name(void **state)
+{
+    (void)state;
+    static const struct { const char *name, *stage, *wire; ls_status st; int has; const char *says; } row[] = {
+        { "auto", NULL, NULL, LS_OK, 0, NULL },
+        { "auto", "1", NULL, LS_OK, 1, NULL },
+        { "ddp", NULL, NULL, LS_OK, 0, NULL },
+        { "ddp", "0", NULL, LS_OK, 0, NULL },
+        { "fsdp", NULL, NULL, LS_OK, 1, NULL },
+        { "fsdp", "1", NULL, LS_OK, 1, NULL },
+        { "ddp", NULL, "bf16", LS_OK, 0, NULL },
+        { "fsdp", NULL, "bf16", LS_UNSUPPORTED, 1, "comm.wire bf16 with zero.stage 1" },
+        { "ddp", "1", NULL, LS_BAD_CONFIG, 1, "parallel.dp_strategy is ddp, but zero.stage is 1: set zero.stage to 0, or "
+                                              "parallel.dp_strategy to fsdp or auto" },
+        { "fsdp", "0", NULL, LS_BAD_CONFIG, 0, "parallel.dp_strategy is fsdp, but zero.stage is 0: set zero.stage to 1, or "
+                                               "parallel.dp_strategy to ddp or auto" },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_train_config c;
+        ls_plan p;
+        ls_opts *o = fresh(&c);
+        set(o, "parallel.dp_strategy", row[i].name);
+        if (row[i].stage) set(o, "zero.stage", row[i].stage);
+        if (row[i].wire) set(o, "comm.wire", row[i].wire);
+        assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
+        const ls_status st = ls_train_config_check(&c, 2);
+        if (st != row[i].st) fail_msg("row %zu: %s", i, st < 0 ? ls_last_error() : "passed");
+        if (st < 0) assert_says(row[i].says);
+        assert_int_equal(ls_train_plan(&c, 2, &p), LS_OK);
+        assert_int_equal(p.ddp.zero_stage, row[i].has);
+        if (strcmp(row[i].name, "auto") == 0) assert_null(p.dp);
+        else assert_string_equal(p.dp, row[i].name);
+        ls_opts_destroy(o);
+    }
+    ls_train_config c;
+    ls_opts *o = fresh(&c);
+    assert_int_equal(ls_opts_set(o, "parallel.dp_strategy", "horovod", "flag"), LS_USAGE);
+    assert_says(ls_dp_choices);
+    set(o, "parallel.dp_strategy", "fsdp");
+    assert_int_equal(ls_train_config_resolve(o, &c), LS_OK);
+    assert_string_equal(ls_opts_origin(o, "zero.stage"), "parallel.dp_strategy fsdp");
+    ls_opts_destroy(o);
+    char names[64];
+    snprintf(names, sizeof names, "%s", ls_dp_choices);
+    assert_string_equal(strtok(names, "|"), "auto");
+    for (const char *name; (name = strtok(NULL, "|"));) {
+        const ls_dp_strategy *s;
+        if (ls_dp_strategy_find(name, NULL, &s) < 0) fail_msg("%s", ls_last_error());
+        assert_string_equal(s->name, name);
+    }
+    for (int stage = 0; stage <= ls_ddp_most_stage(); stage++) {
+        const ls_dp_strategy *s;
+        assert_int_equal(ls_dp_strategy_of(stage, &s), LS_OK);
+        if (!strstr(ls_dp_choices, s->name)) fail_msg("%s is not offered", s->name);
     }
 }
 
@@ -340,7 +399,7 @@ static ls_status takes(const char *key, const char *value)
 {
     static const char *const with[][6] = {
         { "optim.name", "sgd" }, { "model.name", "gpt2", "data.path", "t", "optim.schedule", "wsd" },
-        { "model.name", "llama", "data.path", "t" }, { "comm.backend", "mpi" },
+        { "model.name", "llama", "data.path", "t" }, { "zero.stage", "1" }, { "comm.backend", "mpi" },
     };
     ls_status st = LS_BAD_CONFIG;
     for (size_t i = 0; i < COUNT(with) && st < 0; i++) {
@@ -501,6 +560,7 @@ int main(void)
         cmocka_unit_test(accepts_its_defaults_for_any_world_that_shares_the_batch),
         cmocka_unit_test(refuses_what_this_version_does_not_serve),
         cmocka_unit_test(refuses_values_that_do_not_fit_together),
+        cmocka_unit_test(a_strategy_is_chosen_by_name),
         cmocka_unit_test(reads_steps_and_betas),
         cmocka_unit_test(gives_adamw_its_weight_decay),
         cmocka_unit_test(gives_an_optimizer_its_own_defaults),

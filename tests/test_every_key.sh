@@ -194,6 +194,9 @@ overlaps() { # yes: a bucket leaves before the last gradient is there
 each="$wide --ddp.first_bucket 1 --ddp.bucket_cap 1 --trace.steps 3"
 differ overlaps ddp.overlap mlp "$each" "$each --ddp.overlap false"
 shows zero.stage mlp '-n 2 --zero.stage 1' grep -q 'DDP with ZeRO stage 1' out
+shows parallel.dp_strategy mlp '-n 2 --parallel.dp_strategy fsdp' grep -q 'DDP with ZeRO stage 1' out
+refuse parallel.dp_strategy mlp '--parallel.dp_strategy ddp --zero.stage 1' 78 'parallel.dp_strategy is ddp, but zero.stage is 1: set zero.stage to 0'
+refuse parallel.dp_strategy mlp '--parallel.dp_strategy horovod' 64 '--parallel.dp_strategy: expected one of auto|ddp|fsdp'
 
 # --- what is kept and printed ----------------------------------------------------------------------------------
 shows checkpoint.dir mlp '--checkpoint.dir RUN.kept' ls run.kept/step-00000003/model.safetensors

@@ -55,6 +55,7 @@ CHANGE(no_replica, p->size[LS_AXIS_DP] = 0)
 CHANGE(no_tensor, p->size[LS_AXIS_TP] = 0)
 CHANGE(fsdp_of_nothing, p->dp = "fsdp")
 CHANGE(ddp_of_shards, p->dp = "ddp"; p->ddp.zero_stage = 1)
+CHANGE(horovod, p->dp = "horovod")
 CHANGE(stage_3, p->ddp.zero_stage = 3)
 CHANGE(two_wholes, p->hsdp = 2)
 CHANGE(prefetch, p->prefetch = 1)
@@ -97,8 +98,9 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { three_replicas, &gpt2, LS_BAD_CONFIG, "mesh: dp 3 = 3, but the world has 4 ranks: dp 4 fits" },
         { no_replica, &gpt2, LS_BAD_CONFIG, "mesh: dp is 0; expected 1 to 4" },
         { no_tensor, &gpt2, LS_BAD_CONFIG, "mesh: tp is 0; expected 1 to 4" },
-        { fsdp_of_nothing, &gpt2, LS_UNSUPPORTED, "plan: dp is 'fsdp', but zero_stage 0 is of strategy ddp: expected dp ddp" },
-        { ddp_of_shards, &gpt2, LS_UNSUPPORTED, "plan: dp is 'ddp', but zero_stage 1 is of strategy fsdp: expected dp fsdp" },
+        { fsdp_of_nothing, &gpt2, LS_BAD_CONFIG, "plan: dp is 'fsdp', but zero_stage is 0: expected zero_stage 1, or another dp" },
+        { ddp_of_shards, &gpt2, LS_BAD_CONFIG, "plan: dp is 'ddp', but zero_stage is 1: expected zero_stage 0, or another dp" },
+        { horovod, &gpt2, LS_BAD_CONFIG, "checking dp of the plan: no data parallel strategy 'horovod': expected one of ddp, fsdp" },
         { stage_3, &gpt2, LS_UNSUPPORTED, "ZeRO stage 3 is not implemented, only 0" },
         { two_wholes, &gpt2, LS_UNSUPPORTED, "plan: hsdp is 2: replicas of shards are not implemented: expected 1" },
         { prefetch, &gpt2, LS_UNSUPPORTED, "plan: prefetch belongs to zero_stage 3, which is not implemented: expected 0" },

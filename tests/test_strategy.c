@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lockstep/parallel.h"
 #include "parallel/shard.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -146,7 +147,7 @@ static ls_status whole(ls_ddp *d, const ls_param *p, const float **out) { return
 static void drop(ls_ddp *d) { free(d->mine); }
 
 static const ls_dp_strategy lending = {
-    .name = "lending", .shards = true, .every_backward = true, .order = "unit by unit", .bind = bind_lent,
+    .name = "lending", .first_stage = 1, .last_stage = 1, .shards = true, .every_backward = true, .order = "unit by unit", .bind = bind_lent,
     .place = place_lent, .begin_forward = begin_forward, .arrived = arrived, .after_step = ls_shard_after_step,
     .whole = whole, .destroy = drop,
     .events = { .unit = on_unit, .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress,
@@ -154,6 +155,8 @@ static const ls_dp_strategy lending = {
 };
 
 /* --- what it comes to ------------------------------------------------------------------------------------ */
+
+static const ls_dp_strategy *const brought[] = { &lending, NULL };
 
 static void expect(ls_rank_report r)
 {
@@ -423,6 +426,90 @@ static void a_backward_that_nobody_announced_is_refused(void **state)
     expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, is_not_announced, NULL));
 }
 
+/* --- chosen by name ---------------------------------------------------------------------------------------- */
+
+static ls_plan plan_of(int ranks, const char *dp, int stage)
+{
+    return (ls_plan){ .size = { 1, ranks, 1, 1, 1 }, .micro_batch = ROWS, .micro_batches = 1, .dp = dp,
+                      .own_dp = brought, .ddp = { .zero_stage = stage } };
+}
+
+static void a_name_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *dp; int stage; const ls_dp_strategy *const *own; const char *says; } row[] = {
+        { "lending", 1, brought, NULL },
+        { "fsdp", 1, brought, NULL },
+        { "ddp", 0, brought, NULL },
+        { NULL, 1, brought, NULL },
+        { "lending", 1, NULL, "no data parallel strategy 'lending': expected one of ddp, fsdp" },
+        { "lent", 1, brought, "no data parallel strategy 'lent': expected one of ddp, fsdp, lending" },
+        { "lending", 0, brought, "plan: dp is 'lending', but zero_stage is 0: expected zero_stage 1, or another dp" },
+    };
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_plan p = plan_of(2, row[i].dp, row[i].stage);
+        p.own_dp = row[i].own;
+        const ls_status st = ls_plan_supported(&p, 2);
+        if (st != (row[i].says ? LS_BAD_CONFIG : LS_OK)) fail_msg("row %zu: %s", i, st < 0 ? ls_last_error() : "passed");
+        if (row[i].says && !strstr(ls_last_error(), row[i].says)) fail_msg("row %zu: '%s'", i, ls_last_error());
+    }
+}
+
+/* One plan names it, one leaves the choice to the stage; the plan decides who keeps the replicas in step. */
+static ls_status trains_by_plan(ls_world *w, const ls_model_config *mc, const char *dp, const char *want,
+                                ls_replica *beside)
+{
+    const ls_plan p = plan_of(ls_world_size(w), dp, 1);
+    ls_arena *arena;
+    ls_parallel here;
+    ls_optim_config oc;
+    LS_TRY(ls_arena_create((size_t)1 << 20, false, NULL, &arena));
+    LS_TRY(ls_parallelize(w, &p, mc, &(ls_parallel_opts){ .own = arena, .tape_bytes = (size_t)1 << 20 }, &here));
+    LS_EXPECT(strcmp(here.ddp->strategy->name, want) == 0, "strategy %s, expected %s", here.ddp->strategy->name, want);
+    LS_TRY(ls_optim_defaults("adamw", &oc));
+    oc.lr = 0.02;
+    float x[ROWS * 20];
+    int64_t label[ROWS];
+    ls_replica r = { .model = here.model, .arena = arena, .ddp = here.ddp, .tape = here.tape[0], .x = x, .label = label,
+                     .features = dims[0], .classes = dims[COUNT(dims) - 1], .rows = ROWS };
+    LS_TRY(ls_optim_create(&oc, &here.model->params, arena, &r.optim));
+    for (uint64_t s = 0; s < STEPS; s++) {
+        double mine, other;
+        LS_TRY(step(w, &r, s, 1, &mine));
+        LS_TRY(step(w, beside, s, 1, &other));
+    }
+    for (int i = 0; i < here.model->params.n; i++) {
+        const ls_param *a = &here.model->params.item[i], *b = &beside->model->params.item[i];
+        LS_EXPECT(memcmp(a->t.data, b->t.data, ls_tensor_nbytes(&a->t)) == 0, "%s: other values than DDP's", a->name);
+    }
+    ls_optim_destroy(r.optim);
+    ls_parallel_destroy(&here);
+    ls_arena_destroy(arena);
+    return LS_OK;
+}
+
+static ls_status chosen_by_name(ls_world *w, void *arg)
+{
+    (void)arg;
+    static const char *const row[][2] = { { "lending", "lending" }, { NULL, "fsdp" } };
+    const ls_model_config mc = { .name = "mlp", .dims = dims, .ndims = COUNT(dims), .init = LS_INIT_PHILOX, .seed = 4 };
+    const ls_ddp_config plain = { 0 };
+    const ls_replica_config of_ddp = config_of(&plain, NULL, false);
+    for (size_t i = 0; i < COUNT(row); i++) {
+        ls_replica ddp;
+        LS_TRY(ls_replica_create(w, &of_ddp, &ddp));
+        LS_TRY(trains_by_plan(w, &mc, row[i][0], row[i][1], &ddp));
+        ls_replica_destroy(&ddp);
+    }
+    return LS_OK;
+}
+
+static void a_plan_names_a_strategy_from_outside(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 3; size++) expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, chosen_by_name, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +521,8 @@ int main(void)
         cmocka_unit_test(a_model_that_is_not_wrapped_gives_it_back),
         cmocka_unit_test(a_step_waits_for_the_last_backward),
         cmocka_unit_test(a_backward_that_nobody_announced_is_refused),
+        cmocka_unit_test(a_name_that_does_not_fit_is_refused),
+        cmocka_unit_test(a_plan_names_a_strategy_from_outside),
     };
     return cmocka_run_group_tests_name("strategy", tests, NULL, NULL);
 }

@@ -66,6 +66,16 @@ PY
 claim 'gpt2, f32, 2 ranks, once more' alike 2
 if have_python; then claim 'memory.json: planned to the byte; half of the state' as_planned; fi
 
+rm -rf shared named
+train 2 --run.dir named --parallel.dp_strategy fsdp
+learned >named.out
+claim 'by the name of the strategy: the same output' diff shared.out named.out
+claim 'and its configuration says which stage that is' grep -qx '  stage: 1' named/config.yaml
+claim 'which runs again' "$lockstep" train named/config.yaml -n 2 --run.dir again --train.steps 2
+train 2 --parallel.dp_strategy ddp --zero.stage 1
+claim 'another strategy than the stage means is refused' ends_with 78
+claim 'by the names of both keys' says 'parallel.dp_strategy is ddp, but zero.stage is 1'
+
 train 2 --zero.stage 3
 claim 'a stage that is not implemented is refused' ends_with 78
 claim 'by name' says 'ZeRO stage 3 is not implemented, only 0'

@@ -33,6 +33,9 @@ extern "C" {
 
 typedef struct ls_ddp ls_ddp;
 
+/* A strategy: a table of functions around a model (src/parallel/strategy.h). */
+typedef struct ls_dp_strategy ls_dp_strategy;
+
 typedef struct ls_ddp_config {
     size_t first_bucket; /* bytes; 0: 1 MiB */
     size_t bucket_cap;   /* bytes; 0: 25 MiB */
@@ -91,8 +94,8 @@ ls_status ls_ddp_after_step(ls_ddp *d);
 ls_values ls_ddp_values(ls_ddp *d);
 
 int ls_ddp_most_stage(void); /* of ls_ddp_config.zero_stage */
-/* Whether ranks own different elements: then sums are reduce_scattered and values gathered, where others all_reduce. */
-bool ls_ddp_shards(const ls_ddp_config *c);
+/* The words that choose a strategy, "auto|ddp|fsdp": auto (the one that zero_stage means) and the library's by name. */
+extern const char ls_dp_choices[];
 /* So many backwards of a step with n micro-batches are reduced: the last one, or all of them. */
 int ls_ddp_reductions(const ls_ddp *d, int n);
 /* In which order parameters lie in buckets, for people: "first iteration", then the strategy's words. */

@@ -26,7 +26,8 @@ extern "C" {
  * micro_batch and micro_batches. */
 typedef struct ls_plan {
     int size[LS_AXES];       /* ranks along each axis of the mesh; those but dp are 1 */
-    const char *dp;          /* "ddp" or "fsdp"; NULL: the strategy that ddp.zero_stage means */
+    const char *dp;          /* a strategy by name: "ddp", "fsdp", or of own_dp; NULL: what ddp.zero_stage means */
+    const ls_dp_strategy *const *own_dp; /* borrowed: strategies that a program brings, then NULL; NULL: none */
     ls_ddp_config ddp;       /* buckets; a zero_stage up to ls_ddp_most_stage */
     int hsdp;                /* replicas of the sharded whole: 0 or 1 */
     int prefetch;            /* units gathered ahead of their use, of zero_stage 3: 0 */

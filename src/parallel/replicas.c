@@ -9,13 +9,25 @@
 
 /* --- before it is wrapped ------------------------------------------------------------------- */
 
+/* What a call without a strategy means. */
+static ls_status strategy_of(const ls_ddp_config *c, const ls_dp_strategy **out)
+{
+    return ls_dp_strategy_of(c ? c->zero_stage : 0, out);
+}
+
+ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
+                     ls_arena *own)
+{
+    if (dtype != LS_F32 && dtype != LS_BF16)
+        return ls_fail(LS_UNSUPPORTED, "parameters for %s: expected f32 or bf16", ls_dtype_name(dtype));
+    return s->bind(g, ps, c, dtype, own);
+}
+
 ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own)
 {
     const ls_dp_strategy *s;
-    if (dtype != LS_F32 && dtype != LS_BF16)
-        return ls_fail(LS_UNSUPPORTED, "parameters for %s: expected f32 or bf16", ls_dtype_name(dtype));
-    LS_TRY(ls_dp_strategy_find(c, &s));
-    return s->bind(g, ps, c, dtype, own);
+    LS_TRY(strategy_of(c, &s));
+    return ls_dp_bind(s, g, ps, c, dtype, own);
 }
 
 /* --- the same model everywhere -------------------------------------------------------- */
@@ -126,7 +138,7 @@ ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_d
 {
     const ls_dp_strategy *s;
     *out = NULL;
-    LS_TRY(ls_dp_strategy_find(c, &s));
+    LS_TRY(strategy_of(c, &s));
     return ls_dp_create(s, g, ps, c, out);
 }
 

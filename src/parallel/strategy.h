@@ -25,8 +25,6 @@
 #define LS_BUCKET_ALIGN     64u /* bytes: where parameters begin in a bucket; buckets end at multiples of W of them */
 #define LS_BUCKETS_IN_FLIGHT 32 /* a group carries 64 collectives at once */
 
-typedef struct ls_dp_strategy ls_dp_strategy;
-
 /* Gradients that travel together. */
 typedef struct ls_bucket {
     int *param; /* owned: indices, in the order they lie in memory */
@@ -77,8 +75,8 @@ struct ls_ddp {
 /* A strategy is one of these, in a file of its own, and a word in LS_DP_STRATEGIES. What most of them do alike is
  * below and in shard.h. */
 struct ls_dp_strategy {
-    const char *name;            /* ls_plan.dp */
-    int first_stage, last_stage; /* of ls_ddp_config.zero_stage */
+    const char *name;            /* ls_plan.dp; of the library's, the word in LS_DP_STRATEGIES */
+    int first_stage, last_stage; /* of ls_ddp_config.zero_stage: what it can do */
     bool shards;                 /* ranks own different elements */
     bool every_backward;         /* every announced backward is reduced; else those that begin_forward says are to be */
     const char *order;           /* for people: the order of buckets that stay as they are */
@@ -103,15 +101,25 @@ struct ls_dp_strategy {
     void (*destroy)(ls_ddp *d);
 };
 
-/* All strategies, in the order of the stages that are theirs: ls_dp_ddp, ... */
+/* All strategies of the library: ls_dp_ddp, ... They are in the order of their stages; where several have a stage, it
+ * means the first of them, and the others are chosen by name. */
 #define LS_DP_STRATEGIES(X) X(ddp) X(fsdp)
 #define LS_DP_STRATEGY(file) extern const ls_dp_strategy ls_dp_##file;
 LS_DP_STRATEGIES(LS_DP_STRATEGY)
 #undef LS_DP_STRATEGY
 
-/* registry.c: the strategy that a configuration means. LS_UNSUPPORTED names what there is. */
-ls_status ls_dp_strategy_find(const ls_ddp_config *c, const ls_dp_strategy **out);
-/* replicas.c: ls_ddp_create with this strategy. */
+/* registry.c: the strategy that a zero_stage means. LS_UNSUPPORTED names what there is. */
+ls_status ls_dp_strategy_of(int stage, const ls_dp_strategy **out);
+/* The strategy of that name in `own` (it ends with NULL; NULL: none), else in the library. LS_BAD_CONFIG lists all. */
+ls_status ls_dp_strategy_find(const char *name, const ls_dp_strategy *const *own, const ls_dp_strategy **out);
+/* Whether a strategy can do a zero_stage. */
+static inline bool ls_dp_strategy_has(const ls_dp_strategy *s, int stage)
+{
+    return stage >= s->first_stage && stage <= s->last_stage;
+}
+/* replicas.c: ls_ddp_bind and ls_ddp_create with this strategy. */
+ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
+                     ls_arena *own);
 ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
 
 /* --- bucket.c: which, and where -------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "lockstep/sched.h"
 #include "lockstep/transport.h"
 #include "lockstep/world.h"
+#include "parallel/strategy.h"
 #include "tensor/attention.h"
 #include "train/load.h"
 
@@ -129,6 +130,8 @@ const ls_opt ls_train_opts[] = {
       "wsd: steps of the decay at the end; 0: a fifth of all", 0, NULL },
     { "parallel.dp", LS_OPT_INT, AT(parallel.dp), "0", "0..65536", "data parallel ranks; 0: all", 0,
       "parallelism.data_parallel_degree" },
+    { "parallel.dp_strategy", LS_OPT_CHOICE, AT(parallel.dp_strategy), "auto", ls_dp_choices,
+      "how replicas stay equal; auto: what zero.stage means", 0, NULL },
     { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..65536", "tensor parallel ranks (not implemented)", 0,
       "parallelism.tensor_parallel_degree|tensor-model-parallel-size" },
     { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..65536", "pipeline stages (not implemented)", 0,
@@ -246,11 +249,12 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
     const int64_t rest = world_size > others ? world_size / others : 1, dp = c->parallel.dp ? c->parallel.dp : rest;
     const int64_t local = c->train.global_batch / (dp * c->parallel.ep);
     const int64_t micro = c->train.micro_batch ? c->train.micro_batch : local;
+    const bool by_stage = strcmp(c->parallel.dp_strategy, "auto") == 0;
     *out = (ls_plan){ /* zero.prefetch and zero.reshard belong to stage 3: ls_train_check_given refuses them */
         .size = { [LS_AXIS_PP] = (int)c->parallel.pp, [LS_AXIS_DP] = (int)dp, [LS_AXIS_EP] = (int)c->parallel.ep,
                   [LS_AXIS_CP] = (int)c->parallel.cp, [LS_AXIS_TP] = (int)c->parallel.tp },
-        .ddp = ls_train_ddp(c), .hsdp = (int)c->zero.hsdp, .schedule = c->pipeline.schedule,
-        .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
+        .dp = by_stage ? NULL : c->parallel.dp_strategy, .ddp = ls_train_ddp(c), .hsdp = (int)c->zero.hsdp,
+        .schedule = c->pipeline.schedule, .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
         .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0, .dtype = ls_train_dtype(c),
     };
     return ls_recompute_find(c->train.recompute, &out->recompute);
@@ -349,12 +353,27 @@ ls_status ls_train_optim_defaults(ls_opts *o, const ls_train_config *c, const ls
     return ls_opts_set(o, "optim.betas", betas, "default");
 }
 
+/* A strategy that is chosen by name, where no zero.stage is given, has the first of its own. */
+static ls_status default_stage(ls_opts *o, const ls_train_config *c)
+{
+    const char *name = c->parallel.dp_strategy;
+    const ls_dp_strategy *s;
+    char text[32], origin[96];
+    if (strcmp(name, "auto") == 0 || ls_opts_is_set(o, "zero.stage")) return LS_OK;
+    LS_TRY(ls_dp_strategy_find(name, NULL, &s));
+    if (ls_dp_strategy_has(s, (int)c->zero.stage)) return LS_OK;
+    snprintf(text, sizeof text, "%d", s->first_stage);
+    snprintf(origin, sizeof origin, "parallel.dp_strategy %s", name);
+    return ls_opts_set(o, "zero.stage", text, origin);
+}
+
 ls_status ls_train_config_resolve(ls_opts *o, const ls_train_config *c)
 {
     if (ls_train_nproc(c) < 0)
         return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': expected 0 to %d, or auto", c->nproc_per_node, LS_HOST_MOST_RANKS);
     if (*c->model.preset) LS_TRY(apply_preset(o, c));
     LS_TRY(ls_train_load_config(o, c));
+    LS_TRY(default_stage(o, c));
     return ls_train_optim_defaults(o, c, ls_optim_class_find(c->optim.name));
 }
 
@@ -419,6 +438,21 @@ ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32
     return LS_OK;
 }
 
+/* The strategy of a plan; a stage that it does not have is refused by the names of the keys. */
+static ls_status check_strategy(const ls_plan *p, const ls_dp_strategy **out)
+{
+    const int stage = p->ddp.zero_stage;
+    const ls_dp_strategy *s;
+    LS_TRY(ls_dp_strategy_of(stage, out));
+    if (!p->dp) return LS_OK;
+    LS_TRY(ls_dp_strategy_find(p->dp, NULL, &s));
+    if (!ls_dp_strategy_has(s, stage))
+        return ls_fail(LS_BAD_CONFIG, "parallel.dp_strategy is %s, but zero.stage is %d: set zero.stage to %d, or "
+                       "parallel.dp_strategy to %s or auto", s->name, stage, s->first_stage, (*out)->name);
+    *out = s;
+    return LS_OK;
+}
+
 /* Which values of parallelism are implemented is the plan's business (ls_plan_supported). It is asked for one key after
  * another, so that a message names the one that is refused. */
 static ls_status check_plan(const ls_train_config *c, int world_size)
@@ -437,7 +471,9 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
         const ls_status st = ls_plan_supported(&one, world_size);
         if (st < 0) return ls_while(st, "checking %s", number[i].key);
     }
-    if (!ls_ddp_shards(&p.ddp) || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
+    const ls_dp_strategy *s;
+    LS_TRY(check_strategy(&p, &s));
+    if (!s->shards || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED,
                    "comm.wire bf16 with zero.stage %lld: it halves the bytes of all_reduce alone, where ZeRO has "
                    "reduce_scatter and all_gather: leave one of them out", (long long)c->zero.stage);

@@ -34,7 +34,7 @@ typedef struct ls_train_config {
     } optim;
     struct {
         int64_t dp, tp, pp, cp, ep;
-        const char *order, *placement;
+        const char *dp_strategy, *order, *placement;
     } parallel;
     struct {
         size_t bucket_cap, first_bucket;

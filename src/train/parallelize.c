@@ -48,13 +48,24 @@ static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const 
     return LS_OK;
 }
 
+/* Whose functions the plan's replicas call. */
+static ls_status strategy_of(const ls_plan *p, const ls_dp_strategy **out)
+{
+    char range[32] = "";
+    if (!p->dp) return ls_dp_strategy_of(p->ddp.zero_stage, out);
+    const ls_status st = ls_dp_strategy_find(p->dp, p->own_dp, out);
+    if (st < 0) return ls_while(st, "checking dp of the plan");
+    const ls_dp_strategy *s = *out;
+    if (ls_dp_strategy_has(s, p->ddp.zero_stage)) return LS_OK;
+    if (s->last_stage > s->first_stage) snprintf(range, sizeof range, " to %d", s->last_stage);
+    return ls_fail(LS_BAD_CONFIG, "plan: dp is '%s', but zero_stage is %d: expected zero_stage %d%s, or another dp (NULL: "
+                   "what zero_stage means)", s->name, p->ddp.zero_stage, s->first_stage, range);
+}
+
 static ls_status check_dp(const ls_plan *p)
 {
     const ls_dp_strategy *s;
-    LS_TRY(ls_dp_strategy_find(&p->ddp, &s));
-    if (p->dp && strcmp(p->dp, s->name) != 0)
-        return ls_fail(LS_UNSUPPORTED, "plan: dp is '%s', but zero_stage %d is of strategy %s: expected dp %s or NULL", p->dp,
-                       p->ddp.zero_stage, s->name, s->name);
+    LS_TRY(strategy_of(p, &s));
     if (p->hsdp != 0 && p->hsdp != 1)
         return ls_fail(LS_UNSUPPORTED, "plan: hsdp is %d: replicas of shards are not implemented: expected 1", p->hsdp);
     if (p->prefetch != 0 || p->reshard)
@@ -122,10 +133,12 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
 {
     ls_group *g = out->mesh.replicas;
     ls_params *ps = &out->model->params;
-    LS_TRY(ls_ddp_bind(g, ps, &p->ddp, p->dtype, o->own));
+    const ls_dp_strategy *s;
+    LS_TRY(strategy_of(p, &s));
+    LS_TRY(ls_dp_bind(s, g, ps, &p->ddp, p->dtype, o->own));
     if (!ls_world_is_dry(ls_group_world(g)))
         LS_TRY(o->values ? o->values(o->arg, out->model) : ls_model_init(out->model, mc));
-    return ls_ddp_create(g, ps, &p->ddp, &out->ddp);
+    return ls_dp_create(s, g, ps, &p->ddp, &out->ddp);
 }
 
 /* --- 5. what stays until backward: one tape today; several would share scratch memory (ls_tape_create_shared) --- */
