@@ -1,5 +1,5 @@
-/* Parts of tensors in Hugging Face's files: a rank reads its own alone, and what ranks keep is written as the whole
- * model is. No strategy cuts parameters so yet: the parts are made by hand. */
+/* Parts of tensors in Hugging Face's files: a rank has its own alone and checks every digest, and what ranks keep is
+ * written as the whole model is. No strategy cuts parameters so yet: the parts are made by hand. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,23 +148,53 @@ static size_t file_bytes(const char *dir)
     return (size_t)s.st_size;
 }
 
-/* Headers are of some 10 KiB here. */
-static void a_rank_reads_its_part_alone(void **state)
+/* drop_digests: they get names that nobody looks for, so the file is as another program's. Returns where the bytes of
+ * tensor `name` begin in the file; NULL: those of the first. */
+static long edit_header(const char *dir, bool drop_digests, const char *name)
+{
+    static char header[1 << 16];
+    static const char key[] = "\"lockstep.";
+    char path[256];
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    uint64_t n;
+    assert_int_equal(fread(&n, sizeof n, 1, f), 1);
+    assert_true(n < sizeof header);
+    assert_int_equal(fread(header, 1, n, f), n);
+    header[n] = '\0';
+    for (char *at = header; drop_digests && (at = strstr(at, key)); at++) at[1] = 'L';
+    assert_int_equal(fseek(f, sizeof n, SEEK_SET), 0);
+    assert_int_equal(fwrite(header, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    unsigned long begin = 0;
+    const char *entry = name ? strstr(header, name) : NULL;
+    const char *offsets = entry ? strstr(entry, "\"data_offsets\":") : NULL;
+    if (offsets) assert_int_equal(sscanf(offsets, "\"data_offsets\":[%lu", &begin), 1);
+    return (long)(sizeof n + n + begin);
+}
+
+/* Headers are of some 10 KiB here. What has a digest is read whole, to check it. */
+static void a_rank_has_its_part_and_reads_what_it_checks(void **state)
 {
     (void)state;
     static const ls_dtype dtypes[] = { LS_F32, LS_BF16 };
-    for (size_t m = 0; m < COUNT(models); m++)
+    for (size_t m = 0; m < 2 * COUNT(models); m++)
         for (size_t d = 0; d < COUNT(dtypes); d++) {
+            const ls_model_config *mc = &models[m / 2];
+            const bool digests = m % 2;
             ls_hf_config c;
             ls_model *model, *rounded;
             char name[32];
             snprintf(name, sizeof name, "reads-%zu-%zu", m, d);
             const char *dir = folder(name);
-            if (build(&models[m], &c, &model) < 0 || build(&models[m], &c, &rounded) < 0 ||
+            if (build(mc, &c, &model) < 0 || build(mc, &c, &rounded) < 0 ||
                 ls_hf_save(dir, &c, &model->params, dtypes[d], SIZE_MAX) < 0 ||
                 ls_hf_load(dir, &c, &rounded->params) < 0)
                 fail_msg("%s", ls_last_error());
-            const size_t header = file_bytes(dir) - ls_params_nbytes(&model->params) / (dtypes[d] == LS_F32 ? 1 : 2);
+            if (!digests) (void)edit_header(dir, true, NULL);
+            const size_t all = ls_params_nbytes(&model->params) / (dtypes[d] == LS_F32 ? 1 : 2);
+            const size_t header = file_bytes(dir) - all;
             for (int n = 2; n <= 4; n++)
                 for (int r = 0; r < n; r++) {
                     ls_params ps = { 0 };
@@ -176,12 +206,72 @@ static void a_rank_reads_its_part_alone(void **state)
                         if (is_slice(&ps.item[i], &rounded->params.item[i]) < 0)
                             fail_msg("rank %d of %d: %s", r, n, ls_last_error());
                     }
-                    assert_in_range(bytes_read - before, parts, parts + 2 * header);
+                    const size_t least = digests ? all : parts;
+                    assert_in_range(bytes_read - before, least, least + 2 * header);
                     free_params(&ps);
                 }
             drop(model);
             drop(rounded);
         }
+}
+
+static void flip(const char *dir, long at)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    const int c = fgetc(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    assert_int_equal(fputc(c ^ 1, f), c ^ 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+static ls_status load_cut(const char *dir, const ls_hf_config *c, const ls_params *whole, int r, int n)
+{
+    ls_params ps = { 0 };
+    ls_status st = cut_params(whole, r, n, &ps);
+    if (st == LS_OK) st = ls_hf_load(dir, c, &ps);
+    for (int i = 0; st == LS_OK && i < ps.n; i++) st = is_slice(&ps.item[i], ls_params_find(whole, ps.item[i].name));
+    free_params(&ps);
+    return st;
+}
+
+/* A head that is the embedding once more is cut and compared as the embedding is. Rank 0 of 2 has the rows 0 to 24. */
+static void a_tied_head_is_checked_in_parts(void **state)
+{
+    (void)state;
+    ls_hf_config c, of_file;
+    ls_model *model, *untied;
+    ls_model_config mc = models[2];
+    const char *dir = folder("tied");
+    mc.lm.tied = false;
+    if (build(&models[2], &c, &model) < 0 || build(&mc, &of_file, &untied) < 0) fail_msg("%s", ls_last_error());
+    const ls_param *embedding = ls_params_find(&untied->params, "model.embed_tokens.weight");
+    const ls_param *head = ls_params_find(&untied->params, "lm_head.weight");
+    assert_true(embedding && head);
+    memcpy(head->t.data, embedding->t.data, ls_tensor_nbytes(&head->t));
+    for (int i = 0; i < model->params.n; i++) { /* the same model without its head */
+        const ls_param *from = ls_params_find(&untied->params, model->params.item[i].name);
+        memcpy(model->params.item[i].t.data, from->t.data, ls_tensor_nbytes(&from->t));
+    }
+    if (ls_hf_save(dir, &of_file, &untied->params, LS_F32, SIZE_MAX) < 0) fail_msg("%s", ls_last_error());
+    for (int r = 0; r < 2; r++)
+        if (load_cut(dir, &c, &model->params, r, 2) < 0) fail_msg("rank %d: %s", r, ls_last_error());
+
+    const long last_row = edit_header(dir, false, "\"lm_head.weight\"") + 49 * 32 * 4;
+    flip(dir, last_row); /* of rank 1: both read all of the head, to check it */
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(load_cut(dir, &c, &model->params, r, 2), LS_CKPT_CORRUPT);
+        assert_non_null(strstr(ls_last_error(), "tensor 'lm_head.weight' has the digest"));
+    }
+    assert_int_equal(edit_header(dir, true, "\"lm_head.weight\"") + 49 * 32 * 4, last_row);
+    if (load_cut(dir, &c, &model->params, 0, 2) < 0) fail_msg("without digests: %s", ls_last_error());
+    assert_int_equal(load_cut(dir, &c, &model->params, 1, 2), LS_BAD_FILE);
+    assert_non_null(strstr(ls_last_error(), "'lm_head.weight' differs from 'model.embed_tokens.weight'"));
+    drop(model);
+    drop(untied);
 }
 
 /* --- writing --------------------------------------------------------------------------------------------- */
@@ -324,7 +414,8 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_reads_its_part_alone),
+        cmocka_unit_test(a_rank_has_its_part_and_reads_what_it_checks),
+        cmocka_unit_test(a_tied_head_is_checked_in_parts),
         cmocka_unit_test(what_ranks_keep_is_written_whole),
         cmocka_unit_test(says_what_does_not_fit),
     };

@@ -64,7 +64,12 @@ ls_values ls_kept_values(ls_kept *k);
 void ls_kept_destroy(ls_kept *k); /* NULL is fine */
 /* Every parameter by name. LS_SHAPE names the tensor, both shapes and what to do;
  * a missing or extra tensor is LS_SHAPE too; names that all start with "module."
- * fail with the hint to strip it unless strip_module. Nothing is changed on failure. */
+ * fail with the hint to strip it unless strip_module. Nothing is changed on failure.
+ *
+ * Of a parameter that is a part of a tensor (ls_param.part) the load keeps that part alone. A digest is of a whole
+ * tensor: if the tensor has one, all its bytes are read, at most 1 MiB at a time, and LS_CKPT_CORRUPT names it if any
+ * of them was changed, within the part or not. If it has none, the bytes of the part alone are read. The load allocates
+ * as many bytes as the parameters have here, and that 1 MiB. */
 ls_status ls_ckpt_load(const char *path, ls_params *ps, bool strip_module);
 
 #ifdef __cplusplus

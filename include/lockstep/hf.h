@@ -47,7 +47,7 @@ ls_status ls_hf_generation_text(const ls_hf_config *c, char **out);
  * F32, BF16 and F16 become f32. Files may lack the prefix "transformer." or "model." of their
  * names, and may hold buffers that are no parameters (attention masks, rotary frequencies). A
  * tied head may be absent, or must equal the embedding. Of a parameter that is a part of a tensor
- * (ls_param.part) that part alone is read, and its tensor's digest, where there is one, not checked.
+ * (ls_param.part) that part alone is kept: a tensor with a digest is read whole, piece by piece, to check it.
  *
  * LS_SHAPE: tensors missing (all of them are named, by the log where the message is too short),
  * tensors that the model does not know, or another shape, with both shapes. LS_BAD_FILE: not

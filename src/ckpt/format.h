@@ -50,9 +50,9 @@ const char *ls_ckpt_header_meta(const ls_ckpt_header *h, const char *key);
 /* The format's name of an element type, "F32"; NULL outside the enum. */
 const char *ls_ckpt_dtype_name(ls_dtype d);
 
-/* Reads the part of t that `here`, a tensor of the file's type and order, is: its bytes alone. They have no digest of
- * their own: only `lockstep ckpt verify` and whoever reads all of t notice a changed bit. */
-ls_status ls_ckpt_read_part(ls_ckpt *c, const ls_ckpt_tensor *t, const ls_part *part, const ls_tensor *here, void *dst);
+/* Reads into dst what this rank has of tensor t (p->part: all of it, or a part), in t's type and order. A digest is of
+ * all of t: if t has one, all of t is read, in pieces of 1 MiB, and checked. If it has none, the part alone is read. */
+ls_status ls_ckpt_read_param(ls_ckpt *c, const ls_ckpt_tensor *t, const ls_param *p, void *dst);
 
 /* Element k of values in F32, BF16 or F16. */
 float ls_ckpt_value(const void *raw, ls_dtype dtype, size_t k);

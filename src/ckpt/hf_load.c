@@ -2,7 +2,7 @@
  *
  * First everything that headers and names can tell (open_folder, match, check), then the
  * values, tensor by tensor: read, widened to f32, transposed where the file has [in, out]. Of a
- * parameter that is a part of a tensor (ls_param.part) that part alone is read.
+ * parameter that is a part of a tensor (ls_param.part) that part alone is kept (ls_ckpt_read_param).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -268,25 +268,11 @@ static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_
 
 /* --- values ------------------------------------------------------------------------------------ */
 
-/* What is here of a parameter, as it stands in the file. */
-static ls_status read_here(const folder *f, int shard, const ls_ckpt_tensor *t, const ls_param *p, void *dst)
-{
-    ls_tensor here = p->t;
-    ls_part part = p->part;
-    if (ls_part_is_all(&part)) return ls_ckpt_read(f->shard[shard], t, dst);
-    if (p->transposed) {
-        here.dim[0] = p->t.dim[1];
-        here.dim[1] = p->t.dim[0];
-        part.dim = 1 - part.dim;
-    }
-    return ls_ckpt_read_part(f->shard[shard], t, &part, &here, dst);
-}
-
 static ls_status read_tensor(const folder *f, int shard, const ls_ckpt_tensor *t, const ls_param *p, void *raw,
                              float *out)
 {
-    if (t->dtype == LS_F32 && !p->transposed) return read_here(f, shard, t, p, out);
-    LS_TRY(read_here(f, shard, t, p, raw));
+    if (t->dtype == LS_F32 && !p->transposed) return ls_ckpt_read_param(f->shard[shard], t, p, out);
+    LS_TRY(ls_ckpt_read_param(f->shard[shard], t, p, raw));
     if (p->transposed) {
         ls_ckpt_transpose(raw, t->dtype, p->t.dim[0], p->t.dim[1], out);
         return LS_OK;

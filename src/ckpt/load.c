@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "coll/reduce.h"
 
-#define VERIFY_BYTES ((size_t)1 << 20) /* read at a time */
+#define PIECE_BYTES ((size_t)1 << 20) /* read at a time; a multiple of every element's size */
 #define MODULE "module."               /* what PyTorch's DDP wrapper puts before every name */
 
 struct ls_ckpt {
@@ -119,26 +119,38 @@ ls_status ls_ckpt_read(ls_ckpt *c, const ls_ckpt_tensor *t, void *dst)
     return check_digest(c, t, ls_hash64(dst, n, 0));
 }
 
-ls_status ls_ckpt_read_part(ls_ckpt *c, const ls_ckpt_tensor *t, const ls_part *part, const ls_tensor *here, void *dst)
+/* What of a tensor is wanted, and where it goes. */
+typedef struct wanted {
+    const ls_part *part;
+    const ls_tensor *here;
+    char *dst;
+    int64_t taken; /* elements that are there */
+} wanted;
+
+/* Takes what is wanted of n bytes, which begin at byte `at` of the tensor. Pieces come in order. */
+static void take(wanted *w, size_t elem, const char *piece, uint64_t at, size_t n)
 {
-    const size_t elem = ls_dtype_size(t->dtype);
-    for (int64_t i = 0, next; i < ls_tensor_count(here); i = next) {
-        const uint64_t at = (uint64_t)ls_part_index(part, here, i, &next) * elem;
-        LS_TRY(read_at(c->path, c->fd, (char *)dst + (size_t)i * elem, (size_t)(next - i) * elem,
-                       c->header.data_at + t->begin + at));
+    const int64_t first = (int64_t)(at / elem), end = first + (int64_t)(n / elem);
+    for (int64_t next; w->taken < ls_tensor_count(w->here); w->taken = next) {
+        const int64_t from = ls_part_index(w->part, w->here, w->taken, &next);
+        if (from >= end) return;
+        if (next - w->taken > end - from) next = w->taken + end - from;
+        const size_t n_taken = (size_t)(next - w->taken) * elem;
+        memcpy(w->dst + (size_t)w->taken * elem, piece + (size_t)(from - first) * elem, n_taken);
     }
-    return LS_OK;
 }
 
-static ls_status verify_tensor(ls_ckpt *c, const ls_ckpt_tensor *t, char *buffer)
+/* Reads a tensor whole, through a buffer of PIECE_BYTES, and checks it; w (NULL: nothing) says what to take of it. */
+static ls_status read_pieces(ls_ckpt *c, const ls_ckpt_tensor *t, char *buffer, wanted *w)
 {
     ls_digest *d = ls_digest_create();
-    if (!d) return ls_fail(LS_NO_MEMORY, "%s: no memory to verify it", c->path);
+    if (!d) return ls_fail(LS_NO_MEMORY, "%s: no memory to check '%s'", c->path, t->name);
     ls_status st = LS_OK;
     for (uint64_t at = t->begin; st == LS_OK && at < t->end;) {
-        size_t n = t->end - at < VERIFY_BYTES ? (size_t)(t->end - at) : VERIFY_BYTES;
+        const size_t n = t->end - at < PIECE_BYTES ? (size_t)(t->end - at) : PIECE_BYTES;
         st = read_at(c->path, c->fd, buffer, n, c->header.data_at + at);
         if (st == LS_OK) ls_digest_add(d, buffer, n);
+        if (st == LS_OK && w) take(w, ls_dtype_size(t->dtype), buffer, at - t->begin, n);
         at += n;
     }
     if (st == LS_OK) st = check_digest(c, t, ls_digest_u64(d));
@@ -146,12 +158,44 @@ static ls_status verify_tensor(ls_ckpt *c, const ls_ckpt_tensor *t, char *buffer
     return st;
 }
 
+/* Without a digest there is nothing to check: what is wanted alone is read, run by run. */
+static ls_status read_runs(ls_ckpt *c, const ls_ckpt_tensor *t, const wanted *w)
+{
+    const size_t elem = ls_dtype_size(t->dtype);
+    for (int64_t i = 0, next; i < ls_tensor_count(w->here); i = next) {
+        const uint64_t at = (uint64_t)ls_part_index(w->part, w->here, i, &next) * elem;
+        LS_TRY(read_at(c->path, c->fd, w->dst + (size_t)i * elem, (size_t)(next - i) * elem,
+                       c->header.data_at + t->begin + at));
+    }
+    return LS_OK;
+}
+
+ls_status ls_ckpt_read_param(ls_ckpt *c, const ls_ckpt_tensor *t, const ls_param *p, void *dst)
+{
+    ls_tensor here = p->t; /* as the file has it */
+    ls_part part = p->part;
+    wanted w = { &part, &here, dst, 0 };
+    if (ls_part_is_all(&part)) return ls_ckpt_read(c, t, dst);
+    if (p->transposed) {
+        here.dim[0] = p->t.dim[1];
+        here.dim[1] = p->t.dim[0];
+        part.dim = 1 - part.dim;
+    }
+    if (!t->has_checksum) return read_runs(c, t, &w);
+    char *buffer = malloc(PIECE_BYTES);
+    if (!buffer) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes to read a part of '%s'", c->path, PIECE_BYTES, t->name);
+    const ls_status st = read_pieces(c, t, buffer, &w);
+    free(buffer);
+    return st;
+}
+
 ls_status ls_ckpt_verify(ls_ckpt *c)
 {
-    char *buffer = malloc(VERIFY_BYTES);
+    char *buffer = malloc(PIECE_BYTES);
     if (!buffer) return ls_fail(LS_NO_MEMORY, "%s: no memory to verify it", c->path);
     ls_status st = LS_OK;
-    for (size_t i = 0; st == LS_OK && i < c->header.ntensors; i++) st = verify_tensor(c, &c->header.tensor[i], buffer);
+    for (size_t i = 0; st == LS_OK && i < c->header.ntensors; i++)
+        st = read_pieces(c, &c->header.tensor[i], buffer, NULL);
     free(buffer);
     return st;
 }
@@ -225,6 +269,7 @@ static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_te
     if (!t)
         return ls_fail(LS_SHAPE, "%s: has no tensor '%s', which the model needs: the file is of another model "
                        "(`lockstep ckpt ls` shows what it holds)", c->path, p->name);
+    LS_TRY(ls_part_check(p->name, &p->part, &p->t));
     bool same = t->ndim == p->t.ndim;
     for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == in_file.dim[d];
     if (!same)
@@ -237,48 +282,22 @@ static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_te
     return p->t.data ? LS_OK : ls_fail(LS_INVALID, "parameter '%s' has no memory: bind the parameters first", p->name);
 }
 
-/* What is here of a parameter, from all of its tensor in the file; `transposed`: scratch of its size. */
-static void take_values(ls_param *p, const void *file, float *transposed)
-{
-    const ls_tensor t = file_tensor(p);
-    const bool all = ls_part_is_all(&p->part);
-    float *out = p->t.data;
-    if (p->transposed) ls_ckpt_transpose(file, t.dtype, t.dim[1], t.dim[0], all ? out : transposed);
-    else if (all) memcpy(out, file, ls_tensor_nbytes(&t));
-    const float *from = p->transposed ? transposed : file;
-    for (int64_t i = 0, next; !all && i < ls_tensor_count(&p->t); i = next) {
-        const int64_t at = ls_part_index(&p->part, &p->t, i, &next);
-        memcpy(out + i, from + at, (size_t)(next - i) * sizeof *out);
-    }
-}
-
-/* Reads into a copy first, so that a failure halfway leaves the model as it was. */
+/* What is here of all parameters is read into a copy first, so that a failure halfway leaves the model as it was. */
 static ls_status load_all(ls_ckpt *c, ls_params *ps, const char *front)
 {
-    size_t all = 1, longest = 1;
-    for (int i = 0; i < ps->n; i++) {
-        const ls_tensor t = file_tensor(&ps->item[i]);
-        const size_t nbytes = ls_tensor_nbytes(&t);
-        all += nbytes;
-        if (nbytes > longest && ps->item[i].transposed && !ls_part_is_all(&ps->item[i].part)) longest = nbytes;
-    }
+    size_t all = 1;
+    for (int i = 0; i < ps->n; i++) all += ls_tensor_nbytes(&ps->item[i].t);
     char *copy = malloc(all), *at = copy;
-    float *transposed = malloc(longest);
-    ls_status st = LS_OK;
-    if (!copy || !transposed) st = ls_fail(LS_NO_MEMORY, "%s: %zu bytes to load it do not fit in memory", c->path, all);
-    for (int i = 0; st == LS_OK && i < ps->n; i++) {
-        const ls_tensor t = file_tensor(&ps->item[i]);
-        st = ls_ckpt_read(c, find_param(c, &ps->item[i], front), at);
-        at += ls_tensor_nbytes(&t);
-    }
+    ls_status st = copy ? LS_OK : ls_fail(LS_NO_MEMORY, "%s: %zu bytes to load it do not fit in memory", c->path, all);
+    for (int i = 0; st == LS_OK && i < ps->n; at += ls_tensor_nbytes(&ps->item[i].t), i++)
+        st = ls_ckpt_read_param(c, find_param(c, &ps->item[i], front), &ps->item[i], at);
     at = copy;
-    for (int i = 0; st == LS_OK && i < ps->n; i++) {
-        const ls_tensor t = file_tensor(&ps->item[i]);
-        take_values(&ps->item[i], at, transposed);
-        at += ls_tensor_nbytes(&t);
+    for (int i = 0; st == LS_OK && i < ps->n; at += ls_tensor_nbytes(&ps->item[i].t), i++) {
+        ls_tensor *t = &ps->item[i].t;
+        if (ps->item[i].transposed) ls_ckpt_transpose(at, t->dtype, t->dim[0], t->dim[1], t->data);
+        else memcpy(t->data, at, ls_tensor_nbytes(t));
     }
     free(copy);
-    free(transposed);
     return st;
 }
 
