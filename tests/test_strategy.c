@@ -147,7 +147,8 @@ static ls_status whole(ls_ddp *d, const ls_param *p, const float **out) { return
 static void drop(ls_ddp *d) { free(d->mine); }
 
 static const ls_dp_strategy lending = {
-    .name = "lending", .first_stage = 1, .last_stage = 1, .shards = true, .every_backward = true, .order = "unit by unit", .bind = bind_lent,
+    .name = "lending", .first_stage = 1, .last_stage = 1, .shards = true, .lends = true,
+    .every_backward = true, .order = "unit by unit", .bind = bind_lent,
     .place = place_lent, .begin_forward = begin_forward, .arrived = arrived, .after_step = ls_shard_after_step,
     .whole = whole, .destroy = drop,
     .events = { .unit = on_unit, .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress,
@@ -426,6 +427,26 @@ static void a_backward_that_nobody_announced_is_refused(void **state)
     expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, is_not_announced, NULL));
 }
 
+/* What it says of its memory is what it does. */
+static ls_status forgets_that_it_lends(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_dp_strategy forgetful = lending;
+    forgetful.lends = false;
+    const ls_replica_config c = config_of(&late, &forgetful, false);
+    ls_replica r;
+    const ls_status st = ls_replica_create(w, &c, &r);
+    LS_EXPECT(st == LS_INTERNAL && strstr(ls_last_error(), "strategy lending does not lend memory, and bucket 1 has none"),
+              "%s", st < 0 ? ls_last_error() : "no failure");
+    return LS_OK;
+}
+
+static void a_strategy_says_that_it_lends_memory(void **state)
+{
+    (void)state;
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, forgets_that_it_lends, NULL));
+}
+
 /* --- chosen by name ---------------------------------------------------------------------------------------- */
 
 static ls_plan plan_of(int ranks, const char *dp, int stage)
@@ -521,6 +542,7 @@ int main(void)
         cmocka_unit_test(a_model_that_is_not_wrapped_gives_it_back),
         cmocka_unit_test(a_step_waits_for_the_last_backward),
         cmocka_unit_test(a_backward_that_nobody_announced_is_refused),
+        cmocka_unit_test(a_strategy_says_that_it_lends_memory),
         cmocka_unit_test(a_name_that_does_not_fit_is_refused),
         cmocka_unit_test(a_plan_names_a_strategy_from_outside),
     };

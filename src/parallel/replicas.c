@@ -124,6 +124,11 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
         goto fail;
     }
     if ((st = s->place(d)) < 0) goto fail;
+    for (int k = 0; k < d->nbuckets && !s->lends; k++) {
+        if (d->b[k].data) continue;
+        st = ls_fail(LS_INTERNAL, "strategy %s does not lend memory, and bucket %d has none", s->name, k);
+        goto fail;
+    }
     ps->wrapper = d;
     ls_params_zero_grad(ps); /* earlier gradients lay elsewhere */
     set_replicas(ps, g);
