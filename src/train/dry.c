@@ -26,9 +26,17 @@ ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc,
                             const ls_world_opts *o, ls_train_dry *out)
 {
     ls_plan p;
-    ls_optim_config oc;
     memset(out, 0, sizeof *out);
     LS_TRY(ls_train_plan(c, size, &p));
+    return ls_train_dry_open_plan(c, &p, mc, rank, size, node, o, out);
+}
+
+ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, const ls_model_config *mc, int rank,
+                                 int size, const int *node, const ls_world_opts *o, ls_train_dry *out)
+{
+    ls_plan p = *plan;
+    ls_optim_config oc;
+    memset(out, 0, sizeof *out);
     if (p.micro_batch < 1) p.micro_batch = 1; /* too many ranks: ls_train_config_check says so */
     if (p.micro_batches < 1) p.micro_batches = 1;
     out->micro_batches = p.micro_batches;

@@ -22,6 +22,9 @@ typedef struct ls_train_dry {
 /* `o` and node[] (both may be NULL) as ls_world_dry takes them. To be closed also after a failure. */
 ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
                             const ls_world_opts *o, ls_train_dry *out);
+/* The same of this plan, which need not be what c says. */
+ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, const ls_model_config *mc, int rank,
+                                 int size, const int *node, const ls_world_opts *o, ls_train_dry *out);
 /* Records what ls_train_step calls, in its order: step 2 differs from step 1 where buckets are rebuilt, later ones do
  * not differ. Micro-batches are of `rows` samples; those whose backward is not reduced are left out, since they call
  * nothing that the others do not. */

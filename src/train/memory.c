@@ -9,7 +9,6 @@
 #include "group/debug.h"
 #include "lockstep/decode.h"
 #include "net/world.h"
-#include "train/dry.h"
 #include "train/feed.h"
 
 #define UNIT            64u                 /* arenas hand out multiples of it, */
@@ -70,10 +69,12 @@ static ls_status plan_tape(const ls_train_config *c, int size, ls_train_dry *d, 
     return ls_arena_alloc(d->own, out->packed, LS_MEM_PARAM, &p);
 }
 
-static ls_status plan_all(const ls_train_config *c, int size, ls_train_dry *d, ls_memory_plan *out)
+ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory_plan *out)
 {
     const ls_ledger *l = ls_world_ledger(d->w);
+    const int size = ls_world_size(d->w);
     ls_decoder *decoder = NULL;
+    *out = (ls_memory_plan){ 0 };
     /* of what is there so far; the rest of the world's arena is of collectives */
     out->shared = l->now[LS_MEM_PARAM] + l->now[LS_MEM_GRAD] + l->now[LS_MEM_OPTIM] - ls_arena_mark(d->own);
     ls_status st = plan_tape(c, size, d, out);
@@ -102,7 +103,7 @@ ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc,
     ls_train_dry d;
     *out = (ls_memory_plan){ 0 };
     ls_status st = ls_train_dry_open(c, mc, rank, size, node, &o, &d);
-    if (st == LS_OK) st = plan_all(c, size, &d, out);
+    if (st == LS_OK) st = ls_memory_plan_of(c, &d, out);
     ls_train_dry_close(&d);
     return st;
 }

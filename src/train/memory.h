@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "lockstep/model.h"
 #include "train/config.h"
+#include "train/dry.h"
 #include "train/source.h"
 
 typedef struct ls_memory_plan {
@@ -26,6 +27,9 @@ ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *m
                               ls_memory_plan *out);
 ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
                             ls_memory_plan *out);
+
+/* The same of a dry rank that is there, before its first step (ls_train_dry_open_plan). */
+ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory_plan *out);
 
 /* LS_NO_MEMORY when `here` ranks of `size` on this machine need more than there is (memory.limit, else what the system
  * and its control group have left): with need, what is available, the largest kinds, and the cheapest change that
