@@ -10,6 +10,7 @@
 #include "base/context.h"
 #include "base/env.h"
 #include "lockstep/mem.h"
+#include "mem/ledger.h"
 
 #define N(a) (sizeof(a) / sizeof *(a))
 
@@ -188,15 +189,17 @@ static void the_ledger_equals_a_sum_by_hand(void **state)
     ls_arena_destroy(b);
 }
 
-/* Against a list of what is in use: any order of allocations, marks and resets. */
+/* Against a list of what is in use: any order of allocations, marks and resets, of which some are assigned to units. */
 static void any_order_of_marks_and_resets_leaves_the_ledger_right(void **state)
 {
     (void)state;
     ls_arena *a;
     ls_ledger l = { 0 };
-    static struct { size_t mark, nbytes; int kind; } live[4096];
-    int n = 0;
+    enum { ROWS = 3 };
+    static struct { size_t mark, nbytes, assigned; int kind, row; } live[4096];
+    int n = 0, first;
     uint64_t seed = 7;
+    assert_int_equal(ls_ledger_open(&l, ROWS, &first), LS_OK);
     assert_int_equal(ls_arena_create(1 << 20, false, &l, &a), LS_OK);
     for (int turn = 0; turn < 20000; turn++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -211,10 +214,17 @@ static void any_order_of_marks_and_resets_leaves_the_ledger_right(void **state)
             if (ls_arena_alloc(a, nbytes, (ls_mem_kind)kind, &p) != LS_OK) continue;
             live[n].nbytes = (nbytes + 63) / 64 * 64;
             live[n].kind = kind;
+            live[n].row = (int)(r / 65536 % (ROWS + 1)); /* ROWS: none */
+            live[n].assigned = live[n].row < ROWS ? nbytes / 2 : 0;
+            const char *half = (char *)p + nbytes / 4;
+            assert_int_equal(ls_arena_assign(a, half, live[n].assigned, live[n].row - 1), LS_OK);
             live[n++].mark = ls_arena_mark(a);
         }
         size_t want[LS_MEM_KINDS] = { 0 }, all = 0;
+        size_t unit[ROWS + 1][LS_MEM_KINDS] = { 0 };
         for (int i = 0; i < n; i++) want[live[i].kind] += live[i].nbytes;
+        for (int i = 0; i < n; i++) unit[live[i].row][live[i].kind] += live[i].assigned;
+        for (int i = 0; i < ROWS; i++) assert_memory_equal(l.row[i].now, unit[i], sizeof unit[i]);
         for (int k = 0; k < LS_MEM_KINDS; k++) {
             assert_int_equal(l.now[k], want[k]);
             assert_true(l.peak[k] >= want[k]);
@@ -224,6 +234,108 @@ static void any_order_of_marks_and_resets_leaves_the_ledger_right(void **state)
     }
     ls_arena_destroy(a);
     assert_int_equal(now(&l), 0);
+    ls_ledger_close(&l, first);
+}
+
+static void expect_row(const ls_ledger *l, int row, ls_mem_kind k, size_t now, size_t peak)
+{
+    assert_int_equal(l->row[row].now[k], now);
+    assert_int_equal(l->row[row].peak[k], peak);
+}
+
+static void what_is_assigned_is_its_unit_s_until_it_is_taken_back(void **state)
+{
+    (void)state;
+    ls_arena *a;
+    ls_ledger l = { 0 };
+    char *p, *q;
+    int first;
+    assert_int_equal(ls_ledger_open(&l, 3, &first), LS_OK); /* the root, and units 0 and 1 */
+    assert_int_equal(first, 0);
+    assert_int_equal(ls_arena_create(1 << 14, false, &l, &a), LS_OK);
+    assert_int_equal(ls_arena_alloc(a, 1000, LS_MEM_PARAM, (void **)&p), LS_OK);
+    assert_int_equal(ls_arena_assign(a, p + 300, 200, 0), LS_OK); /* its middle, */
+    assert_int_equal(ls_arena_assign(a, p, 100, -1), LS_OK);      /* its beginning, */
+    assert_int_equal(ls_arena_assign(a, p + 900, 100, 1), LS_OK);
+    assert_int_equal(ls_arena_assign(a, p + 500, 400, 1), LS_OK); /* all between two others, */
+    assert_int_equal(ls_arena_assign(a, p + 1000, 0, 1), LS_OK);  /* nothing */
+    expect_row(&l, 0, LS_MEM_PARAM, 100, 100);
+    expect_row(&l, 1, LS_MEM_PARAM, 200, 200);
+    expect_row(&l, 2, LS_MEM_PARAM, 500, 500);
+    assert_int_equal(l.now[LS_MEM_PARAM], 1024); /* kinds do not change: 224 bytes are no unit's */
+    assert_int_equal(l.held[LS_MEM_PARAM], 800);
+
+    const size_t mark = ls_arena_mark(a);
+    assert_int_equal(ls_arena_alloc(a, 64, LS_MEM_GRAD, (void **)&q), LS_OK);
+    assert_int_equal(ls_arena_assign(a, q, 64, 0), LS_OK);
+    assert_int_equal(ls_arena_alloc(a, 64, LS_MEM_GRAD, (void **)&q), LS_OK); /* after it: nobody's */
+    expect_row(&l, 1, LS_MEM_GRAD, 64, 64);
+    static const struct { size_t at, nbytes; } wrong[] = {
+        { 1000, 100 }, { 50, 100 }, { 250, 100 }, { 320, 8 }, { 1024, 1 }, { 1088, 65 }, { 1 << 20, 1 },
+    };
+    for (size_t i = 0; i < N(wrong); i++)
+        assert_int_equal(ls_arena_assign(a, p + wrong[i].at, wrong[i].nbytes, 0), LS_INVALID);
+    expect_row(&l, 1, LS_MEM_GRAD, 64, 64);
+
+    ls_arena_reset(a, mark);
+    expect_row(&l, 1, LS_MEM_GRAD, 0, 64);
+    ls_arena_reset(a, 512); /* in the middle of what is unit 1's */
+    expect_row(&l, 2, LS_MEM_PARAM, 12, 500);
+    expect_row(&l, 1, LS_MEM_PARAM, 200, 200);
+    assert_int_equal(l.now[LS_MEM_PARAM], 512);
+    ls_arena_charge(a, NULL);
+    for (int i = 0; i < 3; i++) assert_int_equal(l.row[i].now[LS_MEM_PARAM], 0);
+    ls_arena_charge(a, &l);
+    ls_arena_destroy(a);
+    for (int i = 0; i < 3; i++) assert_int_equal(l.row[i].now[LS_MEM_PARAM], 0);
+    assert_int_equal(now(&l), 0);
+    ls_ledger_close(&l, first);
+}
+
+/* Of a model that has gone, an arena may have memory yet. */
+static void later_rows_are_others(void **state)
+{
+    (void)state;
+    ls_arena *a;
+    ls_ledger l = { 0 };
+    void *p;
+    int first, second;
+    assert_int_equal(ls_arena_create(4096, false, &l, &a), LS_OK);
+    assert_int_equal(ls_arena_alloc(a, 128, LS_MEM_PARAM, &p), LS_OK);
+    assert_int_equal(ls_arena_assign(a, p, 64, 0), LS_OK); /* no rows: nothing happens */
+    assert_int_equal(ls_ledger_open(&l, 2, &first), LS_OK);
+    assert_int_equal(ls_arena_assign(a, p, 64, 0), LS_OK);
+    assert_int_equal(ls_ledger_open(&l, 4, &second), LS_OK);
+    assert_int_not_equal(first, second);
+    ls_ledger_close(&l, first); /* has gone already */
+    assert_int_equal(l.nrows, 4);
+    for (int i = 0; i < 4; i++) expect_row(&l, i, LS_MEM_PARAM, 0, 0);
+    assert_int_equal(l.held[LS_MEM_PARAM] + l.most[LS_MEM_PARAM], 0);
+    ls_arena_destroy(a);
+    for (int i = 0; i < 4; i++) expect_row(&l, i, LS_MEM_PARAM, 0, 0);
+    ls_ledger_close(&l, second);
+    assert_null(l.row);
+}
+
+/* The rows' peaks are of one moment. */
+static void rows_peak_together(void **state)
+{
+    (void)state;
+    ls_ledger l = { 0 };
+    int first;
+    assert_int_equal(ls_ledger_open(&l, 2, &first), LS_OK);
+    ls_ledger_assign(&l, LS_MEM_ACT, first, 100);
+    ls_ledger_release(&l, LS_MEM_ACT, first, 90);
+    ls_ledger_assign(&l, LS_MEM_ACT, first + 1, 80);
+    expect_row(&l, 0, LS_MEM_ACT, 10, 100);
+    expect_row(&l, 1, LS_MEM_ACT, 80, 0);
+    ls_ledger_assign(&l, LS_MEM_ACT, first + 1, 11);
+    expect_row(&l, 0, LS_MEM_ACT, 10, 10);
+    expect_row(&l, 1, LS_MEM_ACT, 91, 91);
+    ls_ledger_assign(&l, LS_MEM_ACT, first + 2, 1000); /* no such row */
+    ls_ledger_assign(&l, LS_MEM_ACT, LS_LEDGER_NO_ROW, 1000);
+    assert_int_equal(l.held[LS_MEM_ACT], 101);
+    ls_ledger_close(&l, first);
 }
 
 static void holds_its_own_bytes_only(void **state)
@@ -406,6 +518,9 @@ int main(void)
         ON_MACHINE(the_last_byte_fits_and_one_more_does_not),
         ON_MACHINE(the_ledger_equals_a_sum_by_hand),
         ON_MACHINE(any_order_of_marks_and_resets_leaves_the_ledger_right),
+        ON_MACHINE(what_is_assigned_is_its_unit_s_until_it_is_taken_back),
+        ON_MACHINE(later_rows_are_others),
+        cmocka_unit_test(rows_peak_together),
         ON_MACHINE(holds_its_own_bytes_only),
         ON_MACHINE(a_peer_sees_a_shared_arena_through_its_descriptor),
         ON_MACHINE(too_much_is_refused_before_anything_is_reserved),

@@ -8,6 +8,7 @@
 #include "group/group.h"
 #include "harness.h"
 #include "lockstep/mem.h"
+#include "mem/ledger.h"
 
 /* --- one arena ------------------------------------------------------------------------------------------- */
 
@@ -71,6 +72,34 @@ static void what_does_not_fit_gets_a_further_segment(void **state)
         ls_arena_destroy(a);
         assert_int_equal(l.now[LS_MEM_PARAM] + l.now[LS_MEM_GRAD], 0);
     }
+}
+
+/* What is assigned to a unit in any segment is taken back with it. */
+static void units_hold_memory_of_every_segment(void **state)
+{
+    (void)state;
+    ls_arena *a;
+    ls_ledger l = { 0 };
+    seen s = { 0 };
+    char *p[3];
+    size_t mark[3];
+    int first;
+    assert_int_equal(ls_ledger_open(&l, 4, &first), LS_OK);
+    assert_int_equal(ls_arena_create(4096, false, &l, &a), LS_OK);
+    ls_arena_may_grow(a, added, &s);
+    for (int i = 0; i < 3; i++) { /* each needs a segment of its own, and leaves some of the one before */
+        assert_int_equal(ls_arena_alloc(a, (size_t)3000 << 10 * i, LS_MEM_PARAM, (void **)&p[i]), LS_OK);
+        mark[i] = ls_arena_mark(a);
+    }
+    assert_int_equal(s.calls, 2);
+    for (int i = 2; i >= 0; i--) assert_int_equal(ls_arena_assign(a, p[i] + 64, 1000, i), LS_OK);
+    for (int i = 2; i >= 0; i--) {
+        for (int k = 0; k < 3; k++) assert_int_equal(l.row[1 + k].now[LS_MEM_PARAM], k <= i ? 1000 : 0);
+        ls_arena_reset(a, i > 0 ? mark[i - 1] + 64 : 0);
+    }
+    ls_arena_destroy(a);
+    assert_int_equal(l.held[LS_MEM_PARAM], 0);
+    ls_ledger_close(&l, first);
 }
 
 /* A mark counts bytes over all segments; what was given back is handed out again, and no segment is added for it. */
@@ -251,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_gets_a_further_segment),
+        cmocka_unit_test(units_hold_memory_of_every_segment),
         cmocka_unit_test(marks_reach_over_segments),
         cmocka_unit_test(one_that_is_aborted_says_so),
         cmocka_unit_test(one_that_is_short_of_memory_takes_what_it_needs),

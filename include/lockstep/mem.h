@@ -21,10 +21,23 @@ typedef enum ls_mem_kind {
     LS_MEM_PARAM, LS_MEM_GRAD, LS_MEM_OPTIM, LS_MEM_ACT, LS_MEM_COMM, LS_MEM_DATA, LS_MEM_KINDS
 } ls_mem_kind;
 
-/* Bytes in use (each allocation rounded up to 64) and the high-water mark, by
- * kind. One ledger a rank. */
+/* Bytes that one unit of a model (unit.h) holds, by kind, without what alignment adds: now, and at the moment when all
+ * rows together held most of the kind. */
+#define LS_LEDGER_ROW_NAME 32
+typedef struct ls_ledger_row {
+    char name[LS_LEDGER_ROW_NAME]; /* "h.3"; "root": what several units use */
+    size_t now[LS_MEM_KINDS], peak[LS_MEM_KINDS];
+} ls_ledger_row;
+
+/* Bytes in use (each allocation rounded up to 64) and the high-water mark, by kind. One ledger per rank. What of a kind
+ * is in no row belongs to no unit: alignment, what several ranks or units work in, and memory of a program that
+ * assigns nothing (ls_arena_assign). */
 typedef struct ls_ledger {
     size_t now[LS_MEM_KINDS], peak[LS_MEM_KINDS];
+    ls_ledger_row *row; /* owned by who opened them; NULL: nothing is known of units. First the root's, then by unit */
+    int nrows;
+    int first;          /* rows that were opened before these: a row's number never comes again */
+    size_t held[LS_MEM_KINDS], most[LS_MEM_KINDS]; /* of all rows together, now and at most */
 } ls_ledger;
 
 /* "param" "grad" "optim" "act" "comm" "data". */
@@ -48,6 +61,10 @@ void ls_arena_charge(ls_arena *a, ls_ledger *ledger);
  * is destroyed or reset to an older mark. LS_NO_MEMORY when it does not fit. Two
  * threads may do this at once (a rank and the thread that moves its messages). */
 ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out);
+/* Counts [p, p + nbytes), which is of one allocation and assigned to nothing yet, in the ledger's row of a unit: of its
+ * number in ls_units, or -1 for the root. It stays so until the arena takes the memory back. Nothing happens where the
+ * ledger has no rows. LS_INVALID: the arena has not handed it out so. */
+ls_status ls_arena_assign(ls_arena *a, const void *p, size_t nbytes, int unit);
 size_t ls_arena_mark(const ls_arena *a);
 void ls_arena_reset(ls_arena *a, size_t mark); /* the ledger's `now` follows */
 

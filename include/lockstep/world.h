@@ -118,6 +118,8 @@ ls_status ls_world_abort(ls_world *w, ls_status s);
 /* Registered memory: from the arena that local peers have mapped, 64-byte
  * aligned. Lives as long as the world. */
 ls_status ls_alloc(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out);
+/* Counts a piece of it in the ledger's row of a unit (ls_arena_assign). */
+ls_status ls_assign(ls_world *w, const void *p, size_t nbytes, int unit);
 
 /* Merges the traces of all local ranks into the Chrome trace at `path`; for
  * one rank to call while the others do not train (between two barriers). */

@@ -17,12 +17,14 @@
 
 #define ALIGN 64u
 #define PAGE 4096u
+#define PLACE ((UINT64_C(1) << LS_ARENA_PLACE_BITS) - 1)
 
 /* Spans handed out one after the other with the same kind count as one, so that a
- * reset can tell the ledger what it takes back. */
+ * reset can tell the ledger what it takes back. What is assigned to a unit is a span of its own. */
 typedef struct span {
     size_t end;
     ls_mem_kind kind;
+    int row; /* of the ledger; LS_LEDGER_NO_ROW */
 } span;
 
 typedef struct segment {
@@ -197,6 +199,18 @@ static LS_COLD ls_status does_not_fit(const ls_arena *a, size_t nbytes, ls_mem_k
                    ls_mem_kind_name(kind), why);
 }
 
+/* Room for n more spans. */
+static ls_status spans_fit(ls_arena *a, int n)
+{
+    if (a->nspans + n <= a->cap) return LS_OK;
+    const int cap = a->cap ? 2 * a->cap : 16;
+    span *p = realloc(a->span, (size_t)cap * sizeof *p);
+    if (!p) return ls_fail(LS_NO_MEMORY, "the arena's list of spans");
+    a->span = p;
+    a->cap = cap;
+    return LS_OK;
+}
+
 static ls_status take(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
 {
     const size_t need = nbytes <= SIZE_MAX - ALIGN ? (nbytes + ALIGN - 1) / ALIGN * ALIGN : SIZE_MAX;
@@ -207,15 +221,10 @@ static ls_status take(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
         if (st < 0) return does_not_fit(a, nbytes, kind);
         s = roomy(a, need);
     }
-    if (a->nspans == 0 || a->span[a->nspans - 1].kind != kind) {
-        if (a->nspans == a->cap) {
-            int cap = a->cap ? 2 * a->cap : 16;
-            span *p = realloc(a->span, (size_t)cap * sizeof *p);
-            if (!p) return ls_fail(LS_NO_MEMORY, "the arena's list of spans");
-            a->span = p;
-            a->cap = cap;
-        }
-        a->span[a->nspans++].kind = kind;
+    const span *newest = a->nspans > 0 ? &a->span[a->nspans - 1] : NULL;
+    if (!newest || newest->kind != kind || newest->row != LS_LEDGER_NO_ROW) {
+        LS_TRY(spans_fit(a, 1));
+        a->span[a->nspans++] = (span){ .kind = kind, .row = LS_LEDGER_NO_ROW };
     }
     *out = s->base + s->used;
     s->used += need;
@@ -224,12 +233,51 @@ static ls_status take(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
     return LS_OK;
 }
 
+static void lock(ls_arena *a)
+{
+    while (atomic_flag_test_and_set_explicit(&a->busy, memory_order_acquire)) ls_env_get()->yield();
+}
+
+static void unlock(ls_arena *a) { atomic_flag_clear_explicit(&a->busy, memory_order_release); }
+
 ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
 {
     *out = NULL;
-    while (atomic_flag_test_and_set_explicit(&a->busy, memory_order_acquire)) ls_env_get()->yield();
+    lock(a);
     ls_status st = take(a, nbytes, kind, out);
-    atomic_flag_clear_explicit(&a->busy, memory_order_release);
+    unlock(a);
+    return st;
+}
+
+/* Cuts the span that has the bytes [begin, end) of all that is handed out: they become one of their own. */
+static ls_status assign(ls_arena *a, size_t begin, size_t end, int row)
+{
+    int i = a->nspans - 1; /* mostly what was handed out last */
+    while (i > 0 && a->span[i - 1].end > begin) i--;
+    const span all = i >= 0 ? a->span[i] : (span){ 0 };
+    const size_t start = i > 0 ? a->span[i - 1].end : 0;
+    if (all.end < end || all.row != LS_LEDGER_NO_ROW)
+        return ls_fail(LS_INVALID, "%zu bytes that are assigned to a unit are not free of one allocation", end - begin);
+    const span cut[3] = { { begin, all.kind, LS_LEDGER_NO_ROW }, { end, all.kind, row }, all };
+    const int before = begin > start, n = 1 + before + (all.end > end);
+    LS_TRY(spans_fit(a, n - 1));
+    memmove(a->span + i + n, a->span + i + 1, (size_t)(a->nspans - i - 1) * sizeof *a->span);
+    memcpy(a->span + i, cut + 1 - before, (size_t)n * sizeof *a->span);
+    a->nspans += n - 1;
+    ls_ledger_assign(a->ledger, all.kind, row, end - begin);
+    return LS_OK;
+}
+
+ls_status ls_arena_assign(ls_arena *a, const void *p, size_t nbytes, int unit)
+{
+    uint64_t offset;
+    if (nbytes == 0 || !a->ledger || !a->ledger->row) return LS_OK;
+    if (!ls_arena_offset(a, p, nbytes, &offset))
+        return ls_fail(LS_INVALID, "%zu bytes that are assigned to a unit are not the arena's", nbytes);
+    lock(a);
+    const size_t begin = a->seg[offset >> LS_ARENA_PLACE_BITS].start + (size_t)(offset & PLACE);
+    const ls_status st = assign(a, begin, begin + nbytes, a->ledger->first + 1 + unit);
+    unlock(a);
     return st;
 }
 
@@ -237,8 +285,10 @@ void ls_arena_charge(ls_arena *a, ls_ledger *ledger)
 {
     for (int i = 0; i < a->nspans; i++) {
         const size_t n = a->span[i].end - (i > 0 ? a->span[i - 1].end : 0);
+        ls_ledger_release(a->ledger, a->span[i].kind, a->span[i].row, n);
         ls_ledger_sub(a->ledger, a->span[i].kind, n);
         ls_ledger_add(ledger, a->span[i].kind, n);
+        a->span[i].row = LS_LEDGER_NO_ROW; /* the other one knows nothing of these units */
     }
     a->ledger = ledger;
 }
@@ -252,6 +302,7 @@ void ls_arena_reset(ls_arena *a, size_t mark)
         span *s = &a->span[a->nspans - 1];
         size_t start = a->nspans > 1 ? a->span[a->nspans - 2].end : 0;
         size_t to = start > mark ? start : mark;
+        ls_ledger_release(a->ledger, s->kind, s->row, have - to);
         ls_ledger_sub(a->ledger, s->kind, have - to);
         have = s->end = to;
         if (to == start) a->nspans--;

@@ -139,3 +139,8 @@ ls_status ls_alloc(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out)
     ls_status st = ls_arena_alloc(w->arena, nbytes, kind, out);
     return st < 0 ? ls_while(st, "allocating registered memory on rank %d", w->rank) : st;
 }
+
+ls_status ls_assign(ls_world *w, const void *p, size_t nbytes, int unit)
+{
+    return ls_arena_assign(w->arena, p, nbytes, unit);
+}
