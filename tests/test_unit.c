@@ -267,7 +267,7 @@ static ls_status add(ls_model *m, const char *name, int64_t out, int64_t in)
 /* Two units of a matrix each: what is wrong with them is the configuration's seed. */
 enum {
     NOTHING, SHAPE, TWICE, TOO_FEW, TOO_FEW_LAST, TOO_MANY, SAME_NAME, NOT_THE_ROOTS, OUTSIDE, OUTSIDE_LAST, NO_UNIT,
-    LONG_NAME, NO_LOSS
+    LONG_NAME, ROOTS_NAME, NO_LOSS
 };
 
 static ls_status create(const ls_model_config *c, ls_model *m)
@@ -275,7 +275,9 @@ static ls_status create(const ls_model_config *c, ls_model *m)
     const int wrong = (int)c->seed;
     if (wrong == NO_UNIT) return LS_OK;
     if (wrong == NOT_THE_ROOTS) LS_TRY(add(m, "shared", 3, 4));
-    const char *first = wrong == LONG_NAME ? "a-name-that-is-longer-than-a-unit-may-have" : "first";
+    const char *first = wrong == LONG_NAME    ? "a-name-that-is-longer-than-a-unit-may-have"
+                        : wrong == ROOTS_NAME ? "root"
+                                              : "first";
     LS_TRY(ls_units_begin(&m->units, first, 0, &one_matrix, NULL));
     if (wrong != TOO_FEW) LS_TRY(add(m, "a", 4, 6));
     if (wrong == TOO_MANY) LS_TRY(add(m, "b", 4, 4));
@@ -312,6 +314,7 @@ static void a_model_that_does_not_fit_together_is_refused_at_creation(void **sta
         { OUTSIDE_LAST, LS_INVALID, "parameter 'c' belongs to no unit" },
         { NO_UNIT, LS_INVALID, "has no unit" },
         { LONG_NAME, LS_INVALID, "expected 1 to 31 bytes" },
+        { ROOTS_NAME, LS_INVALID, "a unit is called 'root', which is whose parameters several units use" },
         { NO_LOSS, LS_SHAPE, "unit 'no-loss' gives [2, 3] where pass->output asks for a loss" },
     };
     ls_model *m;

@@ -78,6 +78,8 @@ double ls_tape_flops(const ls_tape *t);
 double ls_tape_flops_again(const ls_tape *t);
 /* Most bytes of the slab ever in use. */
 size_t ls_tape_peak(const ls_tape *t);
+/* Bytes of the slab that are in use now: after forward what it keeps for backward. */
+size_t ls_tape_in_use(const ls_tape *t);
 
 /* --- several micro-batches alive ------------------------------------------------------
  *

@@ -57,6 +57,7 @@ typedef struct ls_pass {
 /* --- a unit ----------------------------------------------------------------------- */
 
 #define LS_UNIT_NAME 32
+#define LS_UNIT_ROOT "root" /* in reports: whose parameters several units use. No unit has this name */
 
 typedef struct ls_unit ls_unit;
 
@@ -91,7 +92,8 @@ typedef struct ls_units {
 /* --- describing a model: the root's parameters, then unit by unit -------------------- */
 
 /* Begins the next unit; parameters that are added from here on belong to it. `cls` and `arg` are borrowed.
- * LS_INVALID: a name that is taken or too long, or the unit before lacks parameters that its forward reads. */
+ * LS_INVALID: a name that is taken, too long or the root's, or the unit before lacks parameters that its forward
+ * reads. */
 ls_status ls_units_begin(ls_units *us, const char *name, int number, const ls_unit_class *cls, const void *arg);
 /* Registers a parameter (ls_params_add) of the newest unit (ls_param.unit), at its next position; of the root before
  * the first unit.

@@ -23,6 +23,8 @@ ls_status ls_units_begin(ls_units *us, const char *name, int number, const ls_un
     LS_TRY(check_newest(us));
     if (!name || !*name || strlen(name) >= LS_UNIT_NAME)
         return ls_fail(LS_INVALID, "unit name '%s': expected 1 to %d bytes", name ? name : "", LS_UNIT_NAME - 1);
+    if (strcmp(name, LS_UNIT_ROOT) == 0)
+        return ls_fail(LS_INVALID, "a unit is called '%s', which is whose parameters several units use: choose another name", LS_UNIT_ROOT);
     for (int i = 0; i < us->n; i++)
         if (strcmp(us->item[i].name, name) == 0) return ls_fail(LS_INVALID, "two units are called '%s'", name);
     if (us->n == us->cap) {
@@ -57,10 +59,10 @@ ls_status ls_units_add(ls_units *us, ls_params *ps, const char *name, int ndim, 
     ls_unit *u = newest(us);
     const int index = ps->n;
     if (index != (u ? u->first + u->nparams : us->nroot))
-        return ls_fail(LS_INVALID, "unit '%s': parameter '%s' follows %d parameters, of which the units know %d", u ? u->name : "root",
+        return ls_fail(LS_INVALID, "unit '%s': parameter '%s' follows %d parameters, of which the units know %d", u ? u->name : LS_UNIT_ROOT,
                        name, index, u ? u->first + u->nparams : us->nroot);
     const ls_status st = ls_params_add(ps, name, ndim, dim);
-    if (st < 0) return ls_while(st, "registering the parameters of unit '%s'", u ? u->name : "root");
+    if (st < 0) return ls_while(st, "registering the parameters of unit '%s'", u ? u->name : LS_UNIT_ROOT);
     if (!u) {
         us->nroot++;
         return LS_OK;

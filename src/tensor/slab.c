@@ -81,3 +81,10 @@ void ls_slab_release(ls_slab *s, size_t mark)
     s->used = mark;
     sink(s);
 }
+
+size_t ls_slab_live(const ls_slab *s)
+{
+    size_t n = s->used;
+    for (int i = 0; i < s->nholes; i++) n -= s->hole[i].n;
+    return n;
+}

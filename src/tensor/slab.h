@@ -34,6 +34,8 @@ size_t ls_slab_push(ls_slab *s, size_t n);
 size_t ls_slab_take(ls_slab *s, size_t n);
 /* Gives back n bytes at `at`, which one of the two returned for n. */
 void ls_slab_give(ls_slab *s, size_t at, size_t n);
+/* Bytes that are in use: below `used`, without holes. */
+size_t ls_slab_live(const ls_slab *s);
 /* Everything above the mark, a former `used`, ends. */
 void ls_slab_release(ls_slab *s, size_t mark);
 

@@ -169,6 +169,7 @@ ls_dtype ls_tape_dtype(const ls_tape *t) { return t->dtype; }
 double ls_tape_flops(const ls_tape *t) { return t->flops; }
 double ls_tape_flops_again(const ls_tape *t) { return t->flops_again; }
 size_t ls_tape_peak(const ls_tape *t) { return t->own.slab.peak; }
+size_t ls_tape_in_use(const ls_tape *t) { return ls_slab_live(&t->own.slab); }
 bool ls_tape_dry(const ls_tape *t) { return t->dry; }
 bool ls_tape_amx(const ls_tape *t) { return t->amx; }
 ls_gemm *ls_tape_gemm(const ls_tape *t) { return t->scratch->gemm; }
