@@ -15,6 +15,8 @@ train 2 --dry-run
 claim 'a dry run ends with 0' ends_with 0
 claim 'it says what a rank takes' prints '^activations +[0-9]+ +[0-9.]+$'
 claim 'and all of them' prints '^2 ranks: [0-9.]+ MiB of [0-9.]+ MiB available$'
+claim 'and what its units hold' prints '^memory per unit, bytes:$'
+claim 'neighbours alike in one line, and what no unit holds in the last' prints '^no unit( +[0-9]+){6}$'
 claim 'and starts nothing' test ! -e runs
 
 train 2 --dry-run --memory.limit 2MiB
@@ -35,6 +37,14 @@ kinds = json.load(open('run/memory.json'))
 assert set(kinds) == {'param', 'grad', 'optim', 'act', 'comm', 'data', 'total'}, kinds
 for name, k in kinds.items(): assert k['planned'] == k['peak'], (name, k)
 assert kinds['total']['peak'] == sum(k['peak'] for n, k in kinds.items() if n != 'total')
+for name, k in kinds.items():
+    if name == 'total': continue
+    units = k['units'].values()
+    assert k['planned'] == sum(u[0] for u in units) and k['peak'] == sum(u[1] for u in units), (name, k)
+    assert all(planned == peak for planned, peak in units), (name, k)
+# layers of an MLP [20, 30, 7], weights and biases in float
+held = [u[0] for n, u in kinds['param']['units'].items() if n and n != 'root']
+assert held == [4 * (20 * 30 + 30), 4 * (30 * 7 + 7)], held
 PY
 }
 if have_python; then claim 'memory.json: the plan was right, to the byte' as_planned; fi

@@ -66,6 +66,7 @@ typedef struct ls_parallel {
     ls_pipe *pipe;   /* the order of a step's micro-batches */
     ls_tape **tape;  /* [ntapes]: one for each slot of the pipe */
     int ntapes;
+    struct ls_unit_ledger *units; /* what each unit of the model holds: rows of ls_world_ledger, until its end */
 } ls_parallel;
 
 /* Every rank of the world calls it, with the same plan and model. It reads no file. It fails as ls_plan_check,

@@ -40,7 +40,8 @@ ls_status ls_params_add(ls_params *ps, const char *name, int ndim, const int64_t
 
 static ls_status bind(ls_arena *a, const ls_param *p, size_t nbytes, ls_mem_kind kind, void **out)
 {
-    const ls_status st = ls_arena_alloc(a, nbytes, kind, out);
+    ls_status st = ls_arena_alloc(a, nbytes, kind, out);
+    if (st >= 0) st = ls_arena_assign(a, *out, nbytes, p->unit);
     return st < 0 ? ls_while(st, "allocating parameter %s", p->name) : LS_OK;
 }
 

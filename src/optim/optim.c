@@ -204,8 +204,10 @@ static ls_status bind_state(ls_optim *o, ls_arena *arena)
     char *next = block;
     for (int i = 0; i < o->params->n; i++)
         for (int s = 0; s < o->nstates; s++) {
+            const ls_param *p = &o->params->item[i];
             o->slot[i].state[s] = (float *)(void *)next;
-            next += state_bytes(&o->params->item[i]);
+            LS_TRY(ls_arena_assign(arena, next, p->own.count * sizeof(float), p->unit));
+            next += state_bytes(p);
         }
     return LS_OK;
 }

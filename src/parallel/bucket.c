@@ -89,8 +89,12 @@ ls_status ls_buckets_alloc(ls_group *g, const ls_params *ps, char **grads)
     size_t n = 0; /* enough for any assignment: every bucket ends at a multiple of size cache lines */
     const size_t padding = (size_t)ls_group_size(g) * LS_BUCKET_ALIGN;
     for (int i = 0; i < ps->n; i++) n += ls_bucket_param_bytes(&ps->item[i]) + padding;
-    const ls_status st = ls_alloc(ls_group_world(g), n, LS_MEM_GRAD, &p);
+    ls_status st = ls_alloc(ls_group_world(g), n, LS_MEM_GRAD, &p);
     *grads = p;
+    for (int i = 0; st >= 0 && i < ps->n; i++) { /* where each will lie is not known, how much it takes is */
+        st = ls_assign(ls_group_world(g), p, ls_tensor_nbytes(&ps->item[i].t), ps->item[i].unit);
+        p = (char *)p + ls_bucket_param_bytes(&ps->item[i]);
+    }
     if (st >= 0) return LS_OK;
     return ls_while(st, "placing the gradients of %d parameters, of which %s is the largest", ps->n, ls_params_largest(ps)->name);
 }

@@ -105,6 +105,13 @@ static ls_range owned(const ls_param *p, int rank, int size)
 
 /* --- memory ------------------------------------------------------------------------------------- */
 
+/* Values of one parameter, of this rank alone. */
+static ls_status bind_one(ls_arena *own, const ls_param *p, size_t nbytes, void **out)
+{
+    LS_TRY(ls_arena_alloc(own, nbytes, LS_MEM_PARAM, out));
+    return ls_arena_assign(own, *out, nbytes, p->unit);
+}
+
 /* In float peers read t.data. In bf16 they read the copies; until ls_shard_place, the gradient's memory has all values,
  * so that they can be initialised, loaded and broadcast like any others (ls_bucket_lend lists who borrows it). */
 static ls_status bind_sharded(ls_param *p, int rank, void *read_by_peers, ls_dtype dtype, ls_arena *own)
@@ -116,7 +123,7 @@ static ls_status bind_sharded(ls_param *p, int rank, void *read_by_peers, ls_dty
     LS_TRY(ls_bucket_lend(p, rank, &all));
     p->t.data = all;
     p->t.bf16 = p->bf16 = read_by_peers;
-    LS_TRY(ls_arena_alloc(own, p->own.count * sizeof(float), LS_MEM_PARAM, &master));
+    LS_TRY(bind_one(own, p, p->own.count * sizeof(float), &master));
     p->master = master;
     return LS_OK;
 }
@@ -124,8 +131,8 @@ static ls_status bind_sharded(ls_param *p, int rank, void *read_by_peers, ls_dty
 static ls_status bind_whole(ls_param *p, ls_dtype dtype, ls_arena *own)
 {
     const size_t copy = dtype == LS_BF16 ? ls_param_bf16_nbytes(p) : 0;
-    LS_TRY(ls_arena_alloc(own, ls_tensor_nbytes(&p->t), LS_MEM_PARAM, &p->t.data));
-    if (copy) LS_TRY(ls_arena_alloc(own, copy, LS_MEM_PARAM, &p->bf16));
+    LS_TRY(bind_one(own, p, ls_tensor_nbytes(&p->t), &p->t.data));
+    if (copy) LS_TRY(bind_one(own, p, copy, &p->bf16));
     p->t.bf16 = p->bf16;
     return LS_OK;
 }
@@ -180,6 +187,8 @@ static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, c
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         char *const value = (char *)base + l->value[i] * ls_dtype_size(dtype);
+        const size_t nbytes = ls_shard_cuts(p) ? (size_t)ls_tensor_count(&p->t) * ls_dtype_size(dtype) : 0;
+        LS_TRY(ls_assign(ls_group_world(g), value, nbytes, p->unit));
         const ls_status bound =
             ls_shard_cuts(p) ? bind_sharded(p, ls_group_rank(g), value, dtype, own) : bind_whole(p, dtype, own);
         if (bound < 0) return ls_while(bound, "allocating parameter %s", p->name);

@@ -217,7 +217,7 @@ const ls_opt ls_train_opts[] = {
       "refuse to start when the ranks of this machine would need more memory than there is", 0, NULL },
     { "memory.limit", LS_OPT_BYTES, AT(memory.limit), "0", "0.." BYTES,
       "memory for the ranks of this machine; 0: what it has available", 0, NULL },
-    { "dry-run", LS_OPT_BOOL, AT(dry_run), "false", NULL, "print what a rank will take of memory, and stop", 0, NULL },
+    { "dry-run", LS_OPT_BOOL, AT(dry_run), "false", NULL, "print what a rank and each unit of the model will take of memory, and stop", 0, NULL },
     { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL,
       "print index, names and bytes of the gradient buckets", 0, NULL },
     { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch|slow@RANK:STEP", 0,

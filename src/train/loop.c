@@ -5,6 +5,7 @@
 
 #include "base/env.h"
 #include "net/world.h"
+#include "train/memory_units.h"
 #include "train/trainer.h"
 
 #define LINES_PER_EPOCH 10 /* of features */
@@ -15,14 +16,11 @@
 /* The parts of the plan add up to its total. */
 static void announce_memory(const ls_trainer *t)
 {
-    static const char *const name[LS_MEM_KINDS] = { [LS_MEM_PARAM] = "parameters",  [LS_MEM_GRAD] = "gradients",
-                                                    [LS_MEM_OPTIM] = "optimizer",   [LS_MEM_ACT] = "activations",
-                                                    [LS_MEM_COMM] = "communication", [LS_MEM_DATA] = "data" };
     char number[32];
     ls_text line = { 0 };
     for (int k = 0; k < LS_MEM_KINDS; k++)
         if (t->plan.bytes[k])
-            ls_text_add(&line, "%s%s %s", line.n ? ", " : "", name[k],
+            ls_text_add(&line, "%s%s %s", line.n ? ", " : "", ls_memory_kind_name(k),
                         ls_bytes_text((double)t->plan.bytes[k], number, sizeof number));
     ls_say("memory per rank: %s; total %s", ls_text_str(&line), ls_bytes_text((double)t->plan.total, number, sizeof number));
     ls_text_free(&line);

@@ -10,6 +10,7 @@
 #include "lockstep/decode.h"
 #include "net/world.h"
 #include "train/feed.h"
+#include "train/memory_units.h"
 
 #define UNIT            64u                 /* arenas hand out multiples of it, */
 #define PAGE            4096u               /* and are multiples of it */
@@ -17,11 +18,6 @@
 #define COMM_PEER_BYTES ((size_t)256 << 10) /* pipes to one peer */
 #define MOST_PARTS      1000000             /* micro-batches a step that are thought of */
 #define MIB             1048576.0
-
-static const char *const names[LS_MEM_KINDS] = {
-    [LS_MEM_PARAM] = "parameters", [LS_MEM_GRAD] = "gradients",     [LS_MEM_OPTIM] = "optimizer",
-    [LS_MEM_ACT] = "activations",  [LS_MEM_COMM] = "communication", [LS_MEM_DATA] = "data",
-};
 
 static size_t up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 static double mib(size_t n) { return (double)n / MIB; }
@@ -96,16 +92,31 @@ ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory
     return LS_OK;
 }
 
-ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
-                            ls_memory_plan *out)
+/* `units` may be NULL. */
+static ls_status plan_rank(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
+                           ls_memory_plan *out, ls_memory_units *units)
 {
     const ls_world_opts o = dry_opts(c);
     ls_train_dry d;
     *out = (ls_memory_plan){ 0 };
     ls_status st = ls_train_dry_open(c, mc, rank, size, node, &o, &d);
     if (st == LS_OK) st = ls_memory_plan_of(c, &d, out);
+    if (st == LS_OK && units) st = ls_memory_units_copy(ls_world_ledger(d.w), units);
     ls_train_dry_close(&d);
     return st;
+}
+
+ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
+                            ls_memory_plan *out)
+{
+    return plan_rank(c, mc, rank, size, node, out, NULL);
+}
+
+ls_status ls_memory_plan_units(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
+                               ls_memory_plan *out, ls_memory_units *units)
+{
+    *units = (ls_memory_units){ 0 };
+    return plan_rank(c, mc, rank, size, NULL, out, units);
 }
 
 ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
@@ -225,7 +236,8 @@ ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, i
                    "%d rank%s on this machine need%s %.1f MiB, but %.1f MiB are available; a rank's: %s %.1f, %s "
                    "%.1f, %s %.1f MiB; %s (memory.check false starts all the same)",
                    here, here == 1 ? "" : "s", here == 1 ? "s" : "", mib(p.total) * here, (double)available(c) / MIB,
-                   names[a], mib(p.bytes[a]), names[b], mib(p.bytes[b]), names[d], mib(p.bytes[d]), change);
+                   ls_memory_kind_name(a), mib(p.bytes[a]), ls_memory_kind_name(b), mib(p.bytes[b]),
+                   ls_memory_kind_name(d), mib(p.bytes[d]), change);
 }
 
 /* --- before ranks are started ------------------------------------------------------------------ */
@@ -233,10 +245,11 @@ ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, i
 static ls_status add_table(const ls_train_config *c, const ls_model_config *mc, int size, ls_text *out)
 {
     ls_memory_plan p;
-    LS_TRY(ls_memory_plan_make(c, mc, 0, size, &p));
+    ls_memory_units units;
+    LS_TRY(ls_memory_plan_units(c, mc, 0, size, &p, &units));
     ls_text_add(out, "memory per rank, before the first step:\n%-16s%16s%12s\n", "", "bytes", "MiB");
     for (int k = 0; k < LS_MEM_KINDS; k++)
-        if (p.bytes[k]) ls_text_add(out, "%-16s%16zu%12.2f\n", names[k], p.bytes[k], mib(p.bytes[k]));
+        if (p.bytes[k]) ls_text_add(out, "%-16s%16zu%12.2f\n", ls_memory_kind_name(k), p.bytes[k], mib(p.bytes[k]));
     ls_text_add(out, "%-16s%16zu%12.2f\n", "total", p.total, mib(p.total));
     ls_text_add(out, "%d rank%s: %.2f MiB of %.2f MiB available", size, size == 1 ? "" : "s", mib(p.total) * size,
                 (double)available(c) / MIB);
@@ -245,7 +258,9 @@ static ls_status add_table(const ls_train_config *c, const ls_model_config *mc, 
         cheapest_change(c, mc, size, size, change, sizeof change);
         ls_text_add(out, ": does not fit; %s", change);
     }
-    ls_text_add(out, "\n");
+    ls_text_add(out, "\n\n");
+    ls_memory_units_table(&p, &units, out);
+    ls_memory_units_free(&units);
     return ls_text_status(out);
 }
 

@@ -31,6 +31,16 @@ ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc,
 /* The same of a dry rank that is there, before its first step (ls_train_dry_open_plan). */
 ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory_plan *out);
 
+/* What each unit of the model holds of a plan's bytes, or held in a run: the ledger's rows. */
+typedef struct ls_memory_units {
+    ls_ledger_row *row; /* [n], owned (memory_units.h) */
+    int n;
+} ls_memory_units;
+
+/* The plan of one rank of `size`, all on one node, with its units. */
+ls_status ls_memory_plan_units(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
+                               ls_memory_plan *out, ls_memory_units *units);
+
 /* LS_NO_MEMORY when `here` ranks of `size` on this machine need more than there is (memory.limit, else what the system
  * and its control group have left): with need, what is available, the largest kinds, and the cheapest change that
  * fits. memory.check false: LS_OK. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/unit_ledger.h"
 #include "parallel/strategy.h"
 
 /* --- 0. can it be done ------------------------------------------------------------------------------- */
@@ -156,7 +157,10 @@ static ls_status open_tapes(ls_world *w, const ls_plan *p, const ls_parallel_opt
     void *packed;
     if (!(out->tape = calloc((size_t)n, sizeof *out->tape))) return ls_fail(LS_NO_MEMORY, "a list of %d tapes", n);
     out->ntapes = n;
-    for (int i = 0; i < n; i++) LS_TRY(open_tape(w, p, o->tape_bytes, &out->tape[i]));
+    for (int i = 0; i < n; i++) {
+        LS_TRY(open_tape(w, p, o->tape_bytes, &out->tape[i]));
+        LS_TRY(ls_unit_ledger_listen(out->units, out->tape[i]));
+    }
     if (o->packed_bytes == 0) return LS_OK;
     LS_TRY(ls_arena_alloc(o->own, o->packed_bytes, LS_MEM_PARAM, &packed));
     if (o->tape_bytes == 0) return LS_OK; /* a dry tape takes note of the size alone */
@@ -170,6 +174,7 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
     LS_TRY(ls_plan_check(p, mc, ls_world_size(w)));
     LS_TRY(ls_mesh_create(w, p->size, &out->mesh));     /* 1. who is who */
     LS_TRY(ls_model_create(mc, &out->model));           /* 2. what of the model is here: all of it */
+    LS_TRY(ls_unit_ledger_open(&out->model->units, ls_world_ledger(w), &out->units));
     LS_TRY(open_replicas(p, mc, opts, out));
     const ls_pipe_config order = { .stages = out->mesh.axis[LS_AXIS_PP], .schedule = p->schedule, .chunks = p->chunks,
                                    .micro_batches = p->micro_batches };
@@ -181,6 +186,7 @@ void ls_parallel_destroy(ls_parallel *p)
 {
     for (int i = 0; i < p->ntapes; i++) ls_tape_destroy(p->tape[i]);
     free(p->tape);
+    ls_unit_ledger_close(p->units);
     ls_pipe_destroy(p->pipe);
     ls_ddp_destroy(p->ddp);
     ls_model_destroy(p->model);

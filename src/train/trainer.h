@@ -139,7 +139,7 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts);
  * event file: in memory, until there are enough or they are flushed. */
 ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval, bool line);
 ls_status ls_record_flush(ls_trainer *t);
-/* Rank 0 writes memory.json: what was planned of each kind, and the most that there was. */
+/* Rank 0 writes memory.json: what was planned of each kind and of its units, and the most that there was. */
 ls_status ls_record_memory(ls_trainer *t);
 /* All ranks' events of the steps asked for, as one Chrome trace; every rank calls it. */
 ls_status ls_record_trace(ls_trainer *t);
