@@ -1,4 +1,4 @@
-/* opts_text.h -- a table of options as text: looked up by name, described, read from YAML, values to and from text. Beside
+/* opts_text.h -- a table of options as text: rows by name, descriptions, YAML, values to and from text. Beside
  * lockstep/opts.h: for help, man pages, completion and tests.
  */
 #ifndef LS_BASE_OPTS_TEXT_H
