@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "harness.h"
+#include "harness_clock.h"
 #include "net/world.h"
 
 #define MS 1000000ull
@@ -54,10 +54,10 @@ static void each_fault_has_its_effect(void **state)
             ls_world_opts o = { .transport = wires[wire], .algo = "ring", .arena_bytes = 4u << 20,
                                 .coll_timeout_ns = hangs ? 300 * MS : 20000 * MS };
             setenv("LOCKSTEP_FAULT", row[i].plan, 1);
-            ls_status st = ls_world_threads(2, &o, ten_sums, NULL);
+            const ls_rank_report r = ls_test_ranks_in_step(LS_TEST_THREADS, 2, &o, ten_sums, NULL);
             unsetenv("LOCKSTEP_FAULT");
-            if (st != row[i].status) fail_msg("%s with '%s': %d %s", wires[wire], row[i].plan, (int)st, ls_last_error());
-            if (st < 0 && !strstr(ls_last_error(), row[i].says)) fail_msg("'%s' gives '%s'", row[i].plan, ls_last_error());
+            if (r.status != row[i].status) fail_msg("%s with '%s': %d %s", wires[wire], row[i].plan, (int)r.status, r.text);
+            if (r.failed && !strstr(r.text, row[i].says)) fail_msg("'%s' gives '%s'", row[i].plan, r.text);
         }
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/env.h"
 #include "net/world.h"
-#include "harness.h"
+#include "harness_clock.h"
 
 #define MS 1000000ull
 #define RUNS 36 /* LOCKSTEP_RUNS sets another number */
@@ -85,7 +85,7 @@ static void the_pair_and_the_direction_are_named(void **state)
         snprintf(plan, sizeof plan, "stall@%d:%d", victim, nth);
         snprintf(where, sizeof where, "run %d: %s, %d ranks, %s, %s", i, plan, n, wire, algo ? algo : "by size");
         setenv("LOCKSTEP_FAULT", plan, 1);
-        ls_rank_report r = ls_test_ranks(mode, n, &o, run_program, &p);
+        ls_rank_report r = ls_test_ranks_in_step(mode, n, &o, run_program, &p);
         unsetenv("LOCKSTEP_FAULT");
         if (!r.failed) continue; /* it does not send so many */
         hung++;
@@ -118,7 +118,7 @@ static void nobody_is_blamed_for_what_cannot_be_known(void **state)
     for (int wire = 0; wire < 2; wire++) {
         ls_world_opts o = { .transport = wire ? "fault:tcp" : "fault:shm", .coll_timeout_ns = 300 * MS };
         setenv("LOCKSTEP_FAULT", "drop@0:1", 1);
-        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, goes_on, NULL);
+        ls_rank_report r = ls_test_ranks_in_step(LS_TEST_THREADS, 2, &o, goes_on, NULL);
         unsetenv("LOCKSTEP_FAULT");
         assert_int_equal(r.status, LS_RANK_HUNG);
         if (!strstr(r.text, "whether rank 0, rank 1 or the link from one to the other is at fault cannot be known"))
@@ -143,7 +143,7 @@ static void a_rank_that_does_not_come_is_blamed(void **state)
     static const char *const wires[] = { "shm", "tcp", "fault:shm", "fault:tcp" };
     for (int i = 0; i < 4; i++) {
         ls_world_opts o = { .transport = wires[i], .coll_timeout_ns = 400 * MS };
-        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 4, &o, does_not_come, NULL);
+        ls_rank_report r = ls_test_ranks_in_step(LS_TEST_THREADS, 4, &o, does_not_come, NULL);
         assert_int_equal(r.status, LS_RANK_HUNG);
         if (!strstr(r.text, " for rank 2 (pid ")) fail_msg("over %s: %s", wires[i], r.text);
     }

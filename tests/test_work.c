@@ -7,7 +7,7 @@
 
 #include "base/env.h"
 #include "group/group.h"
-#include "harness.h"
+#include "harness_clock.h"
 
 #define MS 1000000ull
 
@@ -467,7 +467,7 @@ static void a_failed_wait_gives_the_buffers_back(void **state)
             ls_world_opts o = { .transport = wires[wire],
                                 .progress = mode ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
                                 .coll_timeout_ns = 100 * MS };
-            ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, 2, &o, too_late, NULL);
+            ls_rank_report r = ls_test_ranks_in_step(LS_TEST_PROCESSES, 2, &o, too_late, NULL);
             if (r.failed) fail_msg("over %s%s: %s", wires[wire], mode ? ", progress thread" : "", r.text);
         }
 }
