@@ -22,9 +22,9 @@ says() { grep -qF -- "$1" err || { cat err; return 1; }; }
 prints() { grep -qE -- "$1" out || { cat out; return 1; }; }
 ends_with() { [ "$code" = "$1" ] || { echo "exit status $code, expected $1"; cat err; return 1; }; }
 
-# Runs a command until it succeeds, for at most 20 s.
+# Runs a command until it succeeds, for at most 100 s: longer is a hang.
 until_true() {
-    for _ in {1..2000}; do
+    for _ in {1..10000}; do
         "$@" && return 0
         sleep 0.01
     done

@@ -104,7 +104,7 @@ claim 'a node that never comes is named' one_fails 0 69 '1 of 2 nodes joined.*mi
 claim 'nobody to meet' one_fails 1 69 'is node 0 running' --secret-file s --rdzv-conf join_timeout=0.5
 
 node 0 2 1 --secret-file s --rdzv-conf join_timeout=20 -- true &
-sleep_until() { for _ in $(seq 200); do "$@" && return; sleep 0.05; done; return 1; }
+sleep_until() { for _ in $(seq 1200); do "$@" && return; sleep 0.05; done; return 1; } # longer is a hang
 listens() { (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
 sleep_until listens
 claim 'another secret is refused' one_fails 1 77 'auth-failed.*could not prove' --secret-file other
@@ -179,7 +179,7 @@ gone() { # node that is killed, the other one, what that says
     local code=$? ms=$(((${EPOCHREALTIME/./} - t0) / 1000))
     rm -f events[01]
     [ $code = 82 ] || { echo "exit $code"; cat "err$2"; return 1; }
-    [ $ms -lt 10000 ] || { echo "after $ms ms"; return 1; } # a hang, not a measurement
+    [ $ms -lt 25000 ] || { echo "after $ms ms"; return 1; } # when a deadline of the ranks would have passed
     says "err$2" "$3"
 }
 stopped() { # signal, code of both: node 0 is told to stop
@@ -236,7 +236,7 @@ stopped_launcher() { # --node-timeout's value, how long node 1's launcher is sto
 }
 claim 'a launcher that is stopped for 2 s is waited for' eval 'stopped_launcher 60s 2; test $? = 75 || { cat err0; false; }'
 claim 'a launcher that is silent for longer than --node-timeout is gone' \
-    eval 'stopped_launcher 700ms ""; test $? = 82 && says err0 "node 1 (host .* nothing was heard of it for 0.7 s"'
+    eval 'stopped_launcher 3s ""; test $? = 82 && says err0 "node 1 (host .* nothing was heard of it for 3.[0-9] s"'
 claim 'the limit has a range' fails_with 64 'node-timeout: expected a time' "$lockstep" run --node-timeout 400ms -- true
 
 # --- two network namespaces: addresses that are not the loopback, and a cable to pull ------------------
@@ -278,9 +278,9 @@ if ip netns add "$a" 2>/dev/null; then
 
     cable_pulled() {
         rm -f code[01] events0
-        host 1 --secret-file s --node-timeout 1s -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
+        host 1 --secret-file s --node-timeout 3s -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
             --data.path "$data" --comm.transport tcp --train.epochs 10000 --run.dir pulled &
-        host 0 --secret-file s --node-timeout 1s --events events0 -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
+        host 0 --secret-file s --node-timeout 3s --events events0 -- "$lockstep" train "$source_dir/recipes/fashion-mnist.yaml" \
             --data.path "$data" --comm.transport tcp --train.epochs 10000 --run.dir pulled &
         sleep_until grep -q '"event":"step"' events0 || { cat err0; return 1; }
         local t0=${EPOCHREALTIME/./}
@@ -289,9 +289,9 @@ if ip netns add "$a" 2>/dev/null; then
         local ms=$(((${EPOCHREALTIME/./} - t0) / 1000))
         ip -n "$a" link set "$a" up
         [ "$(cat code0)/$(cat code1)" = 82/82 ] || { echo "exit $(cat code0) $(cat code1)"; cat err0 err1; return 1; }
-        [ $ms -lt 10000 ] || { echo "after $ms ms"; return 1; } # a hang, not a measurement
-        says err0 'error\[peer-silent\].*node 1 (host .* nothing was heard of it for 1.0 s' &&
-            says err1 'error\[peer-silent\].*node 0 (10.99.7.1:29500) .* nothing was heard of it for 1.0 s'
+        [ $ms -lt 25000 ] || { echo "after $ms ms"; return 1; } # when a deadline of the ranks would have passed
+        says err0 'error\[peer-silent\].*node 1 (host .* nothing was heard of it for 3.[0-9] s' &&
+            says err1 'error\[peer-silent\].*node 0 (10.99.7.1:29500) .* nothing was heard of it for 3.[0-9] s'
     }
     claim 'a cable that is pulled is noticed on both sides' cable_pulled
 else

