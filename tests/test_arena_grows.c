@@ -61,7 +61,7 @@ static void what_does_not_fit_gets_a_further_segment(void **state)
         assert_int_equal(ls_arena_alloc(a, 192, LS_MEM_PARAM, &p[2]), LS_OK);
         assert_ptr_equal(p[2], (char *)p[0] + 8000);
         ls_arena_reset(a, 0);
-        assert_int_equal(ls_arena_room(a), two); /* of both segments */
+        assert_int_equal(ls_arena_room(a, NULL), two); /* of both segments */
         assert_int_equal(ls_arena_alloc(a, 8000, LS_MEM_PARAM, &p[0]), LS_OK);
         assert_int_equal(ls_arena_alloc(a, 100000, LS_MEM_GRAD, &p[1]), LS_OK);
         assert_int_equal(ls_arena_mark(a), mark);
@@ -155,6 +155,60 @@ static void one_that_is_aborted_says_so(void **state)
     assert_string_equal(ls_last_error(), "the store is gone");
     assert_null(p);
     ls_arena_destroy(a);
+}
+
+/* Another thread asks for the room while a segment is added, which is in the middle of an allocation. */
+typedef struct asker {
+    ls_arena *a;
+    void *thread;
+    _Atomic bool waits, answered;
+    size_t room, size;
+} asker;
+
+static asker *asks; /* of the running test */
+
+static void wait_and_yield(void)
+{
+    atomic_store(&asks->waits, true);
+    ls_env_real.yield();
+}
+
+static void ask_for_room(void *arg)
+{
+    asker *x = arg;
+    ls_env env = ls_env_real;
+    env.yield = wait_and_yield;
+    ls_context_get()->env = &env;
+    x->room = ls_arena_room(x->a, &x->size);
+    ls_context_get()->env = &ls_env_real;
+    atomic_store(&x->answered, true);
+}
+
+static ls_status added_and_asked(void *arg, int segment, int fd)
+{
+    asker *x = arg;
+    (void)segment, (void)fd;
+    assert_int_equal(ls_env_real.thread_start(ask_for_room, x, &x->thread), 0);
+    while (!atomic_load(&x->waits) && !atomic_load(&x->answered)) ls_env_real.yield();
+    return LS_OK;
+}
+
+static void room_is_that_before_or_after_an_allocation(void **state)
+{
+    (void)state;
+    asker x = { .thread = NULL };
+    void *p;
+    asks = &x;
+    assert_int_equal(ls_arena_create(4096, true, NULL, &x.a), LS_OK);
+    ls_arena_may_grow(x.a, added_and_asked, &x);
+    assert_int_equal(ls_arena_alloc(x.a, 8192, LS_MEM_COMM, &p), LS_OK);
+    ls_env_real.thread_join(x.thread);
+    assert_true(x.waits);
+    assert_int_equal(x.size, ls_arena_size(x.a));
+    assert_int_equal(x.size, 4096 + ((size_t)1 << 20));
+    assert_int_equal(x.room, ((size_t)1 << 20) - 8192); /* the rest of the new segment; the first is passed by */
+    assert_int_equal(ls_arena_room(x.a, NULL), x.room);
+    ls_arena_destroy(x.a);
 }
 
 static uint64_t two_pages(void) { return 8192; }
@@ -283,6 +337,7 @@ int main(void)
         cmocka_unit_test(units_hold_memory_of_every_segment),
         cmocka_unit_test(marks_reach_over_segments),
         cmocka_unit_test(one_that_is_aborted_says_so),
+        cmocka_unit_test(room_is_that_before_or_after_an_allocation),
         cmocka_unit_test(one_that_is_short_of_memory_takes_what_it_needs),
         cmocka_unit_test(one_that_cannot_grow_says_what_wanted_how_much),
         cmocka_unit_test(peers_find_what_lies_behind_the_first_segment),

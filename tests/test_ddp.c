@@ -596,7 +596,7 @@ static ls_status runs_out(ls_world *w, void *arg)
     LS_TRY(ls_params_add(&ps, "fc.bias", 1, (int64_t[]){ 100 }));
     LS_TRY(ls_params_add(&ps, "fc.weight", 2, (int64_t[]){ 4096, 1024 }));
     LS_TRY(ls_arena_create(which == 2 ? 64 : (size_t)32 << 20, false, NULL, &own));
-    if (which == 2) LS_TRY(ls_arena_alloc(own, ls_arena_room(own) - 64, LS_MEM_COMM, &(void *){ NULL }));
+    if (which == 2) LS_TRY(ls_arena_alloc(own, ls_arena_room(own, NULL) - 64, LS_MEM_COMM, &(void *){ NULL }));
     if (which == 0) LS_TRY(ls_ddp_bind(ls_world_group(w), &ps, &c, LS_F32, own));
     env.mem_available = next_to_nothing;
     if (which < 2) ls_context_get()->env = &env;

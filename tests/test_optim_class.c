@@ -208,7 +208,7 @@ static void names_the_largest_parameter_where_state_does_not_fit(void **state)
     void *p;
     open_fixture(&f);
     assert_int_equal(ls_optim_defaults("adam", &c), LS_OK);
-    assert_int_equal(ls_arena_alloc(f.a, ls_arena_room(f.a) - 4096, LS_MEM_COMM, &p), LS_OK);
+    assert_int_equal(ls_arena_alloc(f.a, ls_arena_room(f.a, NULL) - 4096, LS_MEM_COMM, &p), LS_OK);
     assert_int_equal(ls_optim_create(&c, &f.ps, f.a, &o), LS_NO_MEMORY);
     assert_null(o);
     assert_non_null(strstr(ls_last_error(), "while adam: allocating 2 floats of state per element of 2 parameters, of which w is "

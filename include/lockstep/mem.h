@@ -91,8 +91,10 @@ ls_segment ls_arena_segment(const ls_arena *a, int i);
 bool ls_arena_offset(const ls_arena *a, const void *p, size_t nbytes, uint64_t *offset);
 
 void *ls_arena_base(const ls_arena *a);  /* of the first segment */
-size_t ls_arena_size(const ls_arena *a); /* of all */
-size_t ls_arena_room(const ls_arena *a); /* bytes not handed out, of all segments together */
+size_t ls_arena_size(const ls_arena *a); /* of all; for any thread */
+/* Bytes of all segments that are not handed out, and (unless NULL) the arena's size at the same moment. The two threads
+ * that may allocate may ask, too: an answer waits for an allocation that has begun. */
+size_t ls_arena_room(ls_arena *a, size_t *size);
 int ls_arena_fd(const ls_arena *a);      /* of the first segment; -1 for a private arena */
 /* Whether [p, p + nbytes) lies inside one segment. */
 bool ls_arena_holds(const ls_arena *a, const void *p, size_t nbytes);

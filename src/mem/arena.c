@@ -37,7 +37,7 @@ struct ls_arena {
     segment seg[LS_ARENA_SEGMENTS];
     _Atomic int nsegs; /* release: the segment is there for who sees its number */
     int at;            /* that is handed out now; what follows is empty */
-    size_t size;       /* of all */
+    _Atomic size_t size; /* of all */
     bool shared, grows, dry;
     int fd;            /* of the first segment; -1: private */
     ls_arena_added_fn added;
@@ -98,7 +98,7 @@ static void keep_segment(ls_arena *a, const segment *s)
 {
     const int n = count(a);
     a->seg[n] = *s;
-    a->size += s->size;
+    atomic_store_explicit(&a->size, ls_arena_size(a) + s->size, memory_order_relaxed); /* one thread writes at a time */
     atomic_store_explicit(&a->nsegs, n + 1, memory_order_release);
 }
 
@@ -152,7 +152,7 @@ static ls_status grow(ls_arena *a, size_t need)
 {
     const int n = count(a);
     /* doubles from one to the next, whatever large vectors have got of their own: small things share few segments */
-    size_t wish = a->dry ? a->size : FIRST_GROWTH;
+    size_t wish = a->dry ? ls_arena_size(a) : FIRST_GROWTH;
     for (int i = 1; i < n && wish < MOST_GROWTH && !a->dry; i++) wish *= 2;
     segment s;
     int fd;
@@ -188,14 +188,21 @@ static segment *roomy(ls_arena *a, size_t need)
     return NULL;
 }
 
+static size_t room_left(const ls_arena *a)
+{
+    size_t room = 0;
+    for (int i = a->at; i < count(a); i++) room += a->seg[i].size - a->seg[i].used;
+    return room;
+}
+
 static LS_COLD ls_status does_not_fit(const ls_arena *a, size_t nbytes, ls_mem_kind kind)
 {
     if (!a->grows)
         return ls_fail(LS_NO_MEMORY, "%zu bytes (%s) do not fit into the arena: %zu of %zu are free; ask for a larger one",
-                       nbytes, ls_mem_kind_name(kind), ls_arena_room(a), a->size);
+                       nbytes, ls_mem_kind_name(kind), room_left(a), ls_arena_size(a));
     char why[LS_ERROR_BYTES];
     snprintf(why, sizeof why, "%s", ls_last_error());
-    return ls_fail(LS_NO_MEMORY, "the arena of %.1f MiB cannot grow by %.1f MiB (%s): %s", mib(a->size), mib(nbytes),
+    return ls_fail(LS_NO_MEMORY, "the arena of %.1f MiB cannot grow by %.1f MiB (%s): %s", mib(ls_arena_size(a)), mib(nbytes),
                    ls_mem_kind_name(kind), why);
 }
 
@@ -312,13 +319,15 @@ void ls_arena_reset(ls_arena *a, size_t mark)
 }
 
 void *ls_arena_base(const ls_arena *a) { return a->seg[0].base; }
-size_t ls_arena_size(const ls_arena *a) { return a->size; }
+size_t ls_arena_size(const ls_arena *a) { return atomic_load_explicit(&a->size, memory_order_relaxed); }
 int ls_arena_fd(const ls_arena *a) { return a->fd; }
 
-size_t ls_arena_room(const ls_arena *a)
+size_t ls_arena_room(ls_arena *a, size_t *size)
 {
-    size_t room = 0;
-    for (int i = a->at; i < count(a); i++) room += a->seg[i].size - a->seg[i].used;
+    lock(a);
+    const size_t room = room_left(a);
+    if (size) *size = ls_arena_size(a);
+    unlock(a);
     return room;
 }
 

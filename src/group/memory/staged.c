@@ -333,7 +333,7 @@ static ls_status keep_copy(ls_work *k)
 static uint64_t lent(ls_world *w, size_t nbytes)
 {
     void *p;
-    size_t room = ls_arena_room(w->arena), used = ls_arena_size(w->arena) - room;
+    size_t size, room = ls_arena_room(w->arena, &size), used = size - room;
     if (!w->arena_given && used < ROOM_BYTES && room < ROOM_BYTES - used) room = ROOM_BYTES - used;
     if (room < ROOM_FACTOR * nbytes || ls_arena_alloc(w->arena, nbytes, LS_MEM_COMM, &p) < 0) return 0;
     return ls_world_offset(w, p, nbytes);
