@@ -57,6 +57,18 @@ offline() {
     unset LOCKSTEP_GPT2
 }
 
+# A loopback port that is free now, and none of those that the system hands out by itself, nor of tests/harness_port.c.
+free_port() {
+    python3 -c 'import os, socket
+for k in range(700):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try: s.bind(("127.0.0.1", 32000 + (os.getpid() + k) % 700))
+        except OSError: continue
+        print(s.getsockname()[1])
+        break'
+}
+
 finish() {
     printf '%d passed, %d failed\n' $passed $failed
     [ $failed = 0 ]

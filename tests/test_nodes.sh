@@ -5,7 +5,6 @@ lockstep=$build/lockstep
 data=$source_dir/tests/data/fashion-2000
 cd "$tmp" || exit 1
 
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
 # A launcher of one node: node R of N, with K ranks, then flags and "-- program".
 node() {

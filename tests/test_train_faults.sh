@@ -185,7 +185,6 @@ for ranks in 1 2; do
         claim "Ctrl-C $wait s after the start of $ranks: nothing is left" nothing_left
     done
 done
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 for signal in INT TERM; do # rank 1 never comes, so that rank 0 cannot begin
     rm -rf "$tmp/early"
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) "$lockstep" train base.yaml --run.dir "$tmp/early" >out 2>err &

@@ -77,7 +77,7 @@ slow 3 2 --comm.transport tcp --comm.timeout 2s --train.steps 2 --checkpoint.eve
 claim 'tcp: saves of 3 s with comm.timeout 2s: ends in order' ends_with 0
 
 # two hosts: that rank 0 is saving travels with the heartbeat
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(free_port)
 "$lockstep" secret new secret >/dev/null
 host() { # of two, with one rank; more options
     LD_PRELOAD=$tmp/slow.so timeout -k 5 60 "$lockstep" run --nnodes 2 --node-rank "$1" --master-addr 127.0.0.1 --master-port "$port" \
