@@ -16,7 +16,7 @@
 /* In memory that all processes of a test share. */
 typedef struct shared_clock {
     _Atomic uint64_t now_ns, moved_ns;   /* what it shows; when it moved, by the real one */
-    _Atomic uint64_t waits_for;          /* a bit for each thread that is to look: rank r's own, and RANKS + r its helper's */
+    _Atomic uint64_t waits_for;          /* a bit for each thread that is to look: r, of rank r; RANKS + r, its helper */
     _Atomic uint32_t turn;               /* how often it has moved */
     _Atomic uint32_t seen[2 * RANKS];    /* the turn in which a thread looked last, and one */
     _Atomic uint32_t owned[RANKS];       /* a thread of the rank has looked */
@@ -37,7 +37,8 @@ static void move(uint64_t real_ns)
     for (int i = 0; i < 2 * RANKS && real_ns - was < HANG_NS; i++)
         if (waits_for >> i & 1 && atomic_load(&shared->seen[i]) != turn + 1) return;
     if (!atomic_compare_exchange_strong(&shared->turn, &turn, turn + 1)) return;
-    const uint64_t before = atomic_exchange(&shared->moved_ns, real_ns), passed = real_ns > before ? real_ns - before : 0;
+    const uint64_t before = atomic_exchange(&shared->moved_ns, real_ns);
+    const uint64_t passed = real_ns > before ? real_ns - before : 0;
     atomic_fetch_add(&shared->now_ns, waits_for && passed > MOST_STEP_NS ? MOST_STEP_NS : passed);
 }
 

@@ -1,7 +1,7 @@
 /* harness_port.c -- a loopback port that is free now, and that nobody else will take before it is used.
  *
- * The ports are below those that the system hands out by itself (net.ipv4.ip_local_port_range begins at 32768), of which
- * one may be another connection's a moment later. Suites run side by side: each takes a block of ports for its life. */
+ * The ports are below those that the system hands out by itself (net.ipv4.ip_local_port_range begins at 32768), of
+ * which one may be another connection's a moment later. Suites run side by side: each takes a block for its life. */
 #include <arpa/inet.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,8 +13,8 @@ enum { FIRST = 10000, BLOCKS = 85, EACH = 256 }; /* scripts have those from 3200
 
 static int block = -1; /* of this process and its children */
 
-/* Before main, so that a test that counts descriptors finds this one from the beginning. A name in the abstract namespace
- * is free again when the last process that holds it has ended. */
+/* Before main, so that a test that counts descriptors finds this one from the beginning. A name in the abstract
+ * namespace is free again when the last process that holds it has ended. */
 __attribute__((constructor)) static void take_block(void)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

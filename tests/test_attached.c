@@ -60,7 +60,8 @@ static int fake_read(int pid, uint64_t address, void *to, size_t n)
     return ls_env_real.read_process(pid, address, to, n);
 }
 
-static int cores_for_all(void) { return 8; } /* where ranks share cores, some vectors go another way than the tables say */
+/* Where ranks share cores, some vectors go another way than the tables say. */
+static int cores_for_all(void) { return 8; }
 
 static ls_env env;
 static ls_context context;

@@ -60,7 +60,8 @@ static ls_status give_way(lead *l, uint32_t step)
 static void tell(void *arg, const ls_op_event *e)
 {
     lead *l = arg;
-    if (e->phase == LS_PHASE_BACKWARD_WEIGHT && strcmp(e->name, "linear 784x256") == 0) atomic_store(&l->computed, l->step);
+    if (e->phase == LS_PHASE_BACKWARD_WEIGHT && strcmp(e->name, "linear 784x256") == 0)
+        atomic_store(&l->computed, l->step);
 }
 
 /* Steps 1 to LAST_STEP; from FIRST_STEP on rank 1 lets rank 0 lead (NULL: it does not). */
@@ -96,7 +97,8 @@ static ls_status reduces_during_backward(ls_world *w, void *arg)
         LS_EXPECT(nop == 2 && !op[0].backward && op[1].backward, "%d operations of layer 0 in step %u", nop, step);
         LS_EXPECT(coll[0].bytes < coll[1].bytes, "bucket 0 has %d bytes", (int)coll[0].bytes);
         LS_EXPECT(coll[0].t0_ns < op[1].t0_ns, "bucket 0 starts after the backward of layer 0 in step %u", step);
-        LS_EXPECT(ls_world_rank(w) != 0 || coll[0].t1_ns >= op[1].t1_ns, "bucket 0 ends without rank 1 in step %u", step);
+        LS_EXPECT(ls_world_rank(w) != 0 || coll[0].t1_ns >= op[1].t1_ns,
+                  "bucket 0 ends without rank 1 in step %u", step);
     }
     return LS_OK;
 }

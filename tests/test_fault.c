@@ -56,7 +56,8 @@ static void each_fault_has_its_effect(void **state)
             setenv("LOCKSTEP_FAULT", row[i].plan, 1);
             const ls_rank_report r = ls_test_ranks_in_step(LS_TEST_THREADS, 2, &o, ten_sums, NULL);
             unsetenv("LOCKSTEP_FAULT");
-            if (r.status != row[i].status) fail_msg("%s with '%s': %d %s", wires[wire], row[i].plan, (int)r.status, r.text);
+            if (r.status != row[i].status)
+                fail_msg("%s with '%s': %d %s", wires[wire], row[i].plan, (int)r.status, r.text);
             if (r.failed && !strstr(r.text, row[i].says)) fail_msg("'%s' gives '%s'", row[i].plan, r.text);
         }
 }

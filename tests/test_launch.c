@@ -206,7 +206,8 @@ static int stop_on_request(const char *name, int rank, ls_world_page *page)
 /* The three who fail learn of it by the page, however late they run: SIGTERM, which follows, does not end them. */
 static int play(const char *name, int rank, ls_world_page *page)
 {
-    if (strcmp(name, "mismatch") == 0 || strcmp(name, "reset") == 0 || strcmp(name, "killed") == 0) signal(SIGTERM, SIG_IGN);
+    if (strcmp(name, "mismatch") == 0 || strcmp(name, "reset") == 0 || strcmp(name, "killed") == 0)
+        signal(SIGTERM, SIG_IGN);
     if (strcmp(name, "mismatch") == 0) { /* rank 1 finds the cause, rank 0 is the first to leave */
         if (rank == 0) {
             until_aborted(page);
