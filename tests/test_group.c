@@ -123,14 +123,14 @@ static ls_status recreate_rank(ls_world *w, void *arg)
     for (int turn = 0; turn < 100; turn++) {
         ls_group *g;
         LS_TRY(ls_group_split(ls_world_group(w), (me + turn % 2) / 2, &g));
-        LS_TRY(sum_of_members(g, turn % 3 ? 3 : 2000));
+        LS_TRY(sum_of_members(g, turn % 3 ? 3 : 20000));
         ls_group_destroy(g);
     }
     size_t in_use = ls_world_ledger(w)->now[LS_MEM_COMM];
     for (int turn = 0; turn < 20; turn++) {
         ls_group *g;
         LS_TRY(ls_group_split(ls_world_group(w), (me + turn % 2) / 2, &g));
-        LS_TRY(sum_of_members(g, 3));
+        LS_TRY(sum_of_members(g, turn % 3 ? 3 : 20000));
         ls_group_destroy(g);
     }
     LS_EXPECT(ls_world_ledger(w)->now[LS_MEM_COMM] == in_use, "%zu bytes more after twenty groups",

@@ -128,9 +128,9 @@ typedef int (*ls_color_fn)(const void *arg, int rank);
 ls_status ls_group_split_by(ls_group *parent, ls_color_fn color, const void *arg, const char *name, ls_group **out);
 /* "tp 0-3"; lives as long as the group. */
 const char *ls_group_text(const ls_group *g);
-/* Bytes that a group of `size` ranks takes of the shared arena of each, for as long as it lives; a group that is
- * created later takes the place of one that was destroyed. What private vectors and messages need is taken when they
- * come. */
+/* Bytes that a group of `size` ranks takes of the shared arena of each when it is created. What private vectors,
+ * schedules and messages need is taken when they come. It has all of that as long as it lives; a group that is created
+ * later takes over what a destroyed one had. */
 size_t ls_group_bytes(int size);
 /* A caller who knows the largest vector of spans (ls_coll_args.span) that the group will work on, its matrices `nbytes`
  * together, says so first: where such vectors travel packed, on wires, there is one place for that in the arena, which
@@ -171,8 +171,10 @@ void ls_comm_stats_since(const ls_comm_stats *before, ls_comm_stats *now);
 
 /* Rank `rank` of a world of `size` whose other ranks do not exist; node[r] (NULL: all on one) says on which node rank
  * r would be. Everything is created in it by the same calls as in a real one. ls_alloc gives addresses without memory,
- * as ls_arena_create_dry does; a collective returns at once, moves nothing and is recorded. Which form carries it out
- * follows from opts (may be NULL), and from the calibration and the CPUs of this machine. LS_UNSUPPORTED: messages;
+ * as ls_arena_create_dry does; a collective returns at once, moves nothing and is recorded, and takes what it needs of
+ * the arena, so that the ledger is that of a real rank. Which form carries it out follows from opts (may be NULL), and
+ * from the calibration and the CPUs of this machine; where it is a schedule, choosing it costs what it costs a real
+ * rank, once for each size. LS_UNSUPPORTED: messages;
  * and ls_group_split, which would need the colors that the other ranks give: call ls_group_split_by. ls_world_leave
  * ends it. */
 ls_status ls_world_dry(int rank, int size, const int *node, const ls_world_opts *opts, ls_world **out);

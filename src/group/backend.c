@@ -234,6 +234,11 @@ void ls_backend_close(ls_engine *e)
     e->backend = NULL;
 }
 
+bool ls_backend_is_planned(const ls_world *w)
+{
+    return w->dry && w->opts.backend && strcmp(w->opts.backend, "sched") != 0;
+}
+
 ls_backend_group *ls_backend_world(const ls_engine *e) { return e->backend ? e->backend->world : NULL; }
 
 ls_status ls_backend_split(ls_group *parent, int color, ls_backend_group **out)

@@ -66,6 +66,8 @@ struct ls_engine;
 /* Loads and opens what opts.backend names; *out stays NULL for sched. LS_UNSUPPORTED says what to install or how to
  * start the ranks. Every rank calls it. */
 ls_status ls_backend_open(struct ls_engine *e);
+/* In a dry world, where nothing is loaded: opts.backend names another library. */
+bool ls_backend_is_planned(const ls_world *w);
 void ls_backend_close(struct ls_engine *e); /* where there is one */
 ls_backend_group *ls_backend_world(const struct ls_engine *e); /* borrowed; NULL: no backend */
 

@@ -10,7 +10,7 @@ ls_debug_group ls_debug_look(const ls_group *g)
     const bool schedule = g->ran == &ls_form_schedule;
     return (ls_debug_group){ .ran = ls_select_ran(g), .segments = schedule ? g->ran_segments : 0,
                              .alone = g->ran == &ls_form_local, .mapped = g->mapped, .node = g->node,
-                             .nnodes = g->nnodes, .cores = g->cores, .packed = g->npacked,
+                             .nnodes = g->nnodes, .cores = g->cores, .packed = g->has.packed.n,
                              .transport = g->w->tops->name,
                              .cost_from = g->e->tuning.cost_from, .asked = g->e->tuning.algo };
 }

@@ -14,7 +14,7 @@ typedef struct ls_engine {
     struct ls_record *record;                 /* owned: of a dry world, what was called; else NULL */
     _Atomic(ls_group *) group[LS_MAX_GROUPS]; /* by channel block; NULL: free */
     uint32_t next_id;
-    ls_area *spare[LS_MAX_GROUPS];            /* areas of destroyed groups */
+    ls_holding spare[LS_MAX_GROUPS];          /* of destroyed groups */
     ls_group *gone;                           /* owned: destroyed groups, for calls on them and for new ones */
     int nspare;
     ls_counters past;                         /* of groups that were destroyed; slow_rank: of all */

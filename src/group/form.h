@@ -24,7 +24,8 @@ typedef struct ls_form {
     bool spans;
     /* In memory: not everyone waits for everyone. Those collectives have numbers of their own (area.h). */
     bool rooted;
-    /* In memory, optional: on the calling thread, before the work is numbered. */
+    /* In memory, optional: on the calling thread, before the work is numbered; in a dry world, too, so that what it
+     * takes of the arena is planned. */
     void (*prepare)(ls_work *k);
     /* In memory: shows the peers what they wait for; true: it is there. False: not possible yet, ask again. */
     bool (*publish)(ls_work *k);

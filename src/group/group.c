@@ -39,13 +39,14 @@ static bool all_read(const ls_world *w, int size, const int *world_rank)
 
 size_t ls_group_bytes(int size) { return size > 0 ? sizeof(ls_area) : 0; }
 
-static ls_status new_area(ls_world *w, ls_area **out)
+static ls_status take_area(ls_world *w, ls_holding *out)
 {
     ls_engine *e = w->engine;
     void *p;
     if (e->nspare > 0) {
-        ls_area *used = *out = e->spare[--e->nspare];
+        *out = e->spare[--e->nspare];
         if (w->dry) return LS_OK; /* an address alone */
+        ls_area *used = out->area;
         uint64_t offset = used->stage_offset, whole = used->whole_offset;
         uint32_t nbytes = used->stage_bytes;
         memset(used, 0, sizeof *used);
@@ -56,7 +57,7 @@ static ls_status new_area(ls_world *w, ls_area **out)
     }
     LS_TRY(ls_arena_alloc(w->arena, sizeof(ls_area), LS_MEM_COMM, &p));
     if (!w->dry) memset(p, 0, sizeof(ls_area));
-    *out = p;
+    *out = (ls_holding){ .area = p };
     return LS_OK;
 }
 
@@ -125,7 +126,7 @@ static ls_status name_group(ls_group *g, const char *name)
 }
 
 static ls_status create(ls_world *w, const char *name, int rank, int size, const int *world_rank, uint32_t id,
-                        int block, ls_area *mine, const uint64_t *area, ls_group **out)
+                        int block, const ls_holding *mine, const uint64_t *area, ls_group **out)
 {
     *out = NULL;
     ls_group *g = new_group(w->engine, size);
@@ -135,6 +136,7 @@ static ls_status create(ls_world *w, const char *name, int rank, int size, const
     g->rank = rank;
     g->size = size;
     g->e = w->engine;
+    g->has = *mine;
     g->slot = &w->page->rank[w->rank];
     g->flow = &g->slot->flow[block];
     g->messages = ls_page_sent(w->page, w->rank, (uint32_t)block, LS_PAGE_MESSAGES);
@@ -155,7 +157,7 @@ static ls_status create(ls_world *w, const char *name, int rank, int size, const
     }
     for (int r = 0; r < size; r++) {
         g->world_rank[r] = world_rank[r];
-        char *p = r == rank ? (char *)mine : NULL;
+        char *p = r == rank ? (char *)mine->area : NULL;
         g->crowded |= (area[r] & SHARES_CORE) != 0;
         if (r != rank && g->mapped && !w->dry)
             p = ls_world_peer(w, world_rank[r], area[r] & ~(uint64_t)SHARES_CORE, sizeof(ls_area));
@@ -200,7 +202,7 @@ static ls_status create(ls_world *w, const char *name, int rank, int size, const
 static void hand_over(ls_group *g, ls_backend_group *b)
 {
     g->backend = b;
-    if (b) g->mapped = false;
+    if (b || ls_backend_is_planned(g->w)) g->mapped = false;
 }
 
 /* What every rank says before the world has a group. */
@@ -246,21 +248,20 @@ static ls_status agree(ls_world *w, const ls_area *mine, uint64_t *area)
 ls_status ls_group_create_world(ls_world *w)
 {
     LS_TRY(ls_engine_create(w));
-    ls_area *mine;
-    LS_TRY(new_area(w, &mine));
+    ls_holding mine;
+    LS_TRY(take_area(w, &mine));
     uint64_t *area = calloc((size_t)w->size, sizeof *area);
     int *identity = calloc((size_t)w->size, sizeof *identity);
     ls_status st = area && identity ? LS_OK : ls_fail(LS_NO_MEMORY, "a group of %d ranks", w->size);
-    if (st == LS_OK) st = agree(w, mine, area);
+    if (st == LS_OK) st = agree(w, mine.area, area);
     if (st == LS_OK && !w->dry) st = ls_attach_meet(w); /* all have offered: they have an area */
     for (int r = 0; r < w->size && st == LS_OK; r++) identity[r] = r;
-    if (st == LS_OK) st = create(w, NULL, w->rank, w->size, identity, 0, 0, mine, area, &w->group);
+    if (st == LS_OK) st = create(w, NULL, w->rank, w->size, identity, 0, 0, &mine, area, &w->group);
     free(identity);
     free(area);
     LS_TRY(st);
     w->engine->next_id = 1;
-    if (w->dry) return LS_OK;
-    LS_TRY(ls_backend_open(w->engine));
+    if (!w->dry) LS_TRY(ls_backend_open(w->engine));
     hand_over(w->group, ls_backend_world(w->engine));
     return LS_OK;
 }
@@ -305,10 +306,10 @@ static ls_status split(ls_group *parent, const division *by, offer *all, int *wo
 {
     ls_world *w = parent->w;
     ls_engine *e = w->engine;
-    ls_area *mine;
-    LS_TRY(new_area(w, &mine));
+    ls_holding mine;
+    LS_TRY(take_area(w, &mine));
 
-    ls_status st = all_offers(parent, by, mine, all);
+    ls_status st = all_offers(parent, by, mine.area, all);
     /* Some members may have our offer, and have made a group with that area: it must not serve another one. The group
      * has failed, so no split follows that would miss it. */
     if (st < 0) return ls_while(st, "splitting group %s", parent->text);
@@ -338,7 +339,7 @@ static ls_status split(ls_group *parent, const division *by, offer *all, int *wo
     if (block == LS_MAX_GROUPS)
         st = ls_fail(LS_INVALID, "more than %d groups at once: destroy one first", LS_MAX_GROUPS);
     else if (color >= 0)
-        st = create(w, by->name, rank, size, world_rank, (uint32_t)(next_id + id), block, mine, area, out);
+        st = create(w, by->name, rank, size, world_rank, (uint32_t)(next_id + id), block, &mine, area, out);
     if (color < 0 || block == LS_MAX_GROUPS) e->spare[e->nspare++] = mine; /* on all members alike */
     /* (where we alone could not make the group, the others have: its area stays theirs until the world ends) */
     if (st < 0) return color < 0 ? LS_OK : st;
@@ -426,14 +427,14 @@ static ls_status part(ls_group *g)
     return ls_wait(&waiter, everyone_left, &p, ls_env_get()->mono_ns() + g->w->opts.coll_timeout_ns);
 }
 
-/* `clean`: its area may be used again. */
+/* `clean`: what it has of the arena may be used again. */
 static void release(ls_group *g, bool clean)
 {
     ls_engine *e = g->w->engine;
     int block = g->channel / LS_GROUP_CHANNELS;
     atomic_store_explicit(&e->group[block], NULL, memory_order_release);
     ls_engine_settle(e); /* the thread may be looking at g */
-    if (clean && e->nspare < LS_MAX_GROUPS) e->spare[e->nspare++] = g->member[g->rank].area;
+    if (clean && e->nspare < LS_MAX_GROUPS) e->spare[e->nspare++] = g->has;
     ls_counters_add(&e->past, &g->counts_so_far);
     ls_sched_cache_free(g->cache);
     free(g->choices);

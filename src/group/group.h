@@ -39,6 +39,21 @@ typedef struct ls_member {
     _Atomic uint32_t *parked; /* its word in the world page */
 } ls_member;
 
+/* Memory of the arena that is replaced by larger one as works need it; what was replaced stays there, as all memory of
+ * an arena does. */
+typedef struct ls_scratch {
+    char *p;
+    size_t n; /* bytes */
+} ls_scratch;
+
+/* What a group has of its rank's arena. One that is created later takes over what a destroyed one had. */
+typedef struct ls_holding {
+    ls_area *area;
+    bool slots;                /* for private vectors: larger ones than the area's, or no memory was left for them */
+    ls_scratch tmp, out, wire; /* of schedules, see run.c */
+    ls_scratch packed;         /* for vectors of spans, see spans.h */
+} ls_holding;
+
 /* What a rank knows of its mail. */
 typedef struct ls_mail {
     uint32_t seen;       /* every member is through with this rooted collective, or a later one */
@@ -117,8 +132,7 @@ struct ls_group {
 
     char *copy;                   /* owned: scratch of ncopy bytes */
     size_t ncopy;
-    char *packed;                 /* the arena's: npacked bytes for vectors of spans, see spans.h */
-    size_t npacked;
+    ls_holding has;
     size_t *counts;               /* owned: [LS_WORKS][2][size], NULL until a v-variant is called */
     struct ls_sched_cache *cache; /* owned */
     struct ls_choices *choices;   /* owned: what was chosen so far; NULL before the first schedule */
@@ -163,6 +177,16 @@ static inline void ls_wake_members(ls_group *g)
     for (int r = 0; r < g->size; r++)
         if (LS_UNLIKELY(atomic_load_explicit(g->member[r].parked, memory_order_relaxed)))
             ls_world_wake(g->w, g->world_rank[r]);
+}
+
+/* Sees to it that *s holds `want` bytes. LS_NO_MEMORY. */
+static inline ls_status ls_scratch_grow(ls_group *g, ls_scratch *s, size_t want)
+{
+    void *p;
+    if (LS_LIKELY(want <= s->n)) return LS_OK;
+    LS_TRY(ls_arena_alloc(g->w->arena, want, LS_MEM_COMM, &p));
+    *s = (ls_scratch){ p, want };
+    return LS_OK;
 }
 
 /* group.c */

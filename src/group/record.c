@@ -84,6 +84,7 @@ ls_status ls_record_add(ls_record *r, ls_work *k)
     *to = (ls_recorded){ .group = k->g, .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root,
                          .bytes = k->nbytes, .form = k->form == &ls_form_schedule ? "schedule" : k->form->name };
     LS_TRY(moved(k, to));
+    if (k->form == &ls_form_schedule) LS_TRY(ls_run_take(k));
     LS_TRY(copy_counts(k, to));
     if (k->a.label) snprintf(to->label, sizeof to->label, "%s", k->a.label);
     r->n++;

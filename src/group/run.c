@@ -1,7 +1,8 @@
 /* run.c -- collectives carried out by reading a schedule over the transport.
  *
- * A group runs one schedule at a time, so schedules, their runs and scratch
- * memory are kept per group and reused: a repeated collective allocates nothing.
+ * A group runs one schedule at a time, so schedules, their runs and scratch memory are kept per group and reused: a
+ * repeated collective allocates nothing. Scratch and pipes are of the rank's arena. A dry world takes them as well, so
+ * that they are planned.
  */
 #include "group/run.h"
 
@@ -21,6 +22,7 @@ typedef struct entry {
     ls_shape shape;
     ls_sched sched;
     ls_run run;
+    bool connected;        /* there are pipes to all ranks that it sends to */
     const char *from;      /* scratch that holds the caller's result when the run is over, and where it belongs */
     char *to;
     size_t nbytes;
@@ -30,8 +32,6 @@ typedef struct entry {
 struct ls_sched_cache {
     entry *first;          /* owned list: a handful */
     entry *running;        /* of the work that has begun and is not complete */
-    char *tmp, *out, *wire; /* owned scratch */
-    size_t ntmp, nout, nwire;
 };
 
 void ls_sched_cache_free(struct ls_sched_cache *c)
@@ -44,9 +44,6 @@ void ls_sched_cache_free(struct ls_sched_cache *c)
         ls_sched_free(&e->sched);
         free(e);
     }
-    free(c->tmp);
-    free(c->out);
-    free(c->wire);
     free(c);
 }
 
@@ -90,13 +87,25 @@ static ls_status find(ls_group *g, const ls_work *k, entry **out)
     return LS_OK;
 }
 
-static ls_status grow(char **p, size_t *have, size_t want)
+static ls_status grow(ls_group *g, ls_scratch *s, size_t want)
 {
-    if (want <= *have) return LS_OK;
-    free(*p);
-    *p = malloc(want);
-    *have = *p ? want : 0;
-    return *p ? LS_OK : ls_fail(LS_NO_MEMORY, "%zu bytes of scratch for a collective", want);
+    const ls_status st = ls_scratch_grow(g, s, want);
+    return st < 0 ? ls_while(st, "finding %zu bytes of scratch for a collective", want) : LS_OK;
+}
+
+/* Pipes to all ranks that a schedule sends to, also where a vector is too short for each to get a part: what a rank
+ * takes of its arena then depends on the schedules alone. */
+static ls_status open_pipes(ls_group *g, entry *e)
+{
+    const ls_world *w = g->w;
+    if (e->connected || !w->tops->reserve) return LS_OK;
+    for (int l = 0; l < e->sched.shape.nlanes; l++)
+        for (uint32_t i = 0; i < e->sched.lane[l].n; i++) {
+            const ls_step *s = &e->sched.lane[l].step[i];
+            if (s->kind == LS_STEP_SEND) LS_TRY(w->tops->reserve(w->tp, g->world_rank[s->peer], g->channel + l));
+        }
+    e->connected = true;
+    return LS_OK;
 }
 
 static size_t total(const size_t *counts, int n)
@@ -112,9 +121,9 @@ static ls_status lend(ls_group *g, ls_work *k, entry *e, const void *vector, int
 {
     size_t elem = ls_dtype_size(k->a.dtype), n = 0;
     for (int r = first; r < end; r++) n += ls_work_share(k, r).count;
-    LS_TRY(grow(&g->cache->out, &g->cache->nout, n * elem));
+    LS_TRY(grow(g, &g->has.out, n * elem));
     e->run.in = vector;
-    e->run.buf[LS_BUF_OUT] = g->cache->out;
+    e->run.buf[LS_BUF_OUT] = g->has.out.p;
     e->run.out_first = (uint32_t)(first * e->shape.segments);
     return LS_OK;
 }
@@ -185,19 +194,21 @@ static ls_status place(ls_group *g, ls_work *k, entry *e)
         return LS_OK;
     case LS_ALL_TO_ALL:
         if (k->a.in) return LS_OK;
-        LS_TRY(grow(&g->cache->out, &g->cache->nout, k->nbytes));
-        if (k->nbytes > 0) memcpy(g->cache->out, k->a.out, k->nbytes);
-        r->in = g->cache->out;
+        LS_TRY(grow(g, &g->has.out, k->nbytes));
+        if (k->nbytes > 0 && !g->w->dry) memcpy(g->has.out.p, k->a.out, k->nbytes);
+        r->in = g->has.out.p;
         return LS_OK;
     default: return LS_OK;
     }
 }
 
-static ls_status start(ls_group *g, ls_work *k, entry *e)
+/* Everything that a run needs. */
+static ls_status prepare(ls_group *g, ls_work *k, entry *e)
 {
     ls_run *r = &e->run;
     size_t elem = ls_dtype_size(k->a.dtype), nout = k->recv_counts ? total(k->recv_counts, g->size) : k->a.count;
-    LS_TRY(grow(&g->cache->tmp, &g->cache->ntmp, ls_sched_tmp_bytes(&e->sched, nout, elem)));
+    LS_TRY(open_pipes(g, e));
+    LS_TRY(grow(g, &g->has.tmp, ls_sched_tmp_bytes(&e->sched, nout, elem)));
     LS_TRY(place(g, k, e));
     r->ops = g->w->tops;
     r->tp = g->w->tp;
@@ -208,17 +219,30 @@ static ls_status start(ls_group *g, ls_work *k, entry *e)
     r->count = k->a.count;
     r->counts = k->counts;
     r->recv_counts = k->recv_counts;
-    r->buf[LS_BUF_TMP] = g->cache->tmp;
+    r->buf[LS_BUF_TMP] = g->has.tmp.p;
     r->narrow = ls_choice_narrow(k) ? &g->narrow : NULL;
     r->rounds = r->narrow != NULL; /* on all members or on none: who is far from one is far from another */
-    if (r->narrow) LS_TRY(grow(&g->cache->wire, &g->cache->nwire, k->a.count * 2));
-    r->wire = g->cache->wire;
+    if (r->narrow) LS_TRY(grow(g, &g->has.wire, k->a.count * 2));
+    r->wire = g->has.wire.p;
     r->budget = LS_TURN_BYTES;
     r->received = r->sent = 0;
+    return LS_OK;
+}
+
+static ls_status start(ls_group *g, ls_work *k, entry *e)
+{
+    LS_TRY(prepare(g, k, e));
     g->ran_algo = e->algo;
     g->ran_segments = e->shape.segments;
     k->pos = 0;
-    return ls_run_start(r);
+    return ls_run_start(&e->run);
+}
+
+ls_status ls_run_take(ls_work *k)
+{
+    entry *e;
+    LS_TRY(find(k->g, k, &e));
+    return prepare(k->g, k, e);
 }
 
 /* What we have sent so far, and what each lane waits for: whose message is lost may only we know. */

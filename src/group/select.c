@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "group/backend.h"
 #include "group/choice.h"
 #include "group/engine.h"
 
@@ -53,6 +54,7 @@ const ls_form *ls_select(const ls_work *k)
     if (g->size == 1) return &ls_form_local;
     if (g->backend) return &ls_form_backend;
     const ls_algo *asked = g->forced || g->asks ? ls_choice_asked(g, k->a.coll) : NULL;
+    if (!g->mapped && ls_backend_is_planned(g->w)) return &ls_form_backend;
     if (!g->mapped || (asked && !asked->mapped)) return &ls_form_schedule;
     for (size_t i = 0; i < sizeof in_memory / sizeof *in_memory; i++) {
         const ls_form *f = in_memory[i];

@@ -58,13 +58,8 @@ static bool gets(const ls_work *k, int r) { return (k->a.coll == LS_REDUCE_SCATT
 
 ls_status ls_spans_reserve(ls_group *g, size_t nbytes)
 {
-    void *p;
-    if (nbytes <= g->npacked) return LS_OK;
-    const ls_status st = ls_arena_alloc(g->w->arena, nbytes, LS_MEM_COMM, &p);
-    if (st < 0) return ls_while(st, "finding %zu bytes to pack spans in", nbytes);
-    g->packed = p;
-    g->npacked = nbytes;
-    return LS_OK;
+    const ls_status st = ls_scratch_grow(g, &g->has.packed, nbytes);
+    return st < 0 ? ls_while(st, "finding %zu bytes to pack spans in", nbytes) : LS_OK;
 }
 
 ls_status ls_spans_begin(ls_work *k)
@@ -72,7 +67,7 @@ ls_status ls_spans_begin(ls_work *k)
     if (k->g->size == 1) return LS_OK;
     if (!k->form->spans) {
         LS_TRY(ls_spans_reserve(k->g, k->nbytes));
-        k->packed = k->g->packed; /* which stays, when a later work finds it too small */
+        k->packed = k->g->has.packed.p; /* which stays, when a later work finds it too small */
         return LS_OK;
     }
     const size_t nbytes = ls_spans_extent(k) * ls_dtype_size(k->a.dtype);

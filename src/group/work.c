@@ -48,6 +48,7 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     k->nbytes = k->a.count * ls_dtype_size(a->dtype);
     k->form = ls_select(k);
     if (LS_UNLIKELY(k->span != NULL) && st == LS_OK) st = ls_spans_begin(k);
+    if (k->form->prepare && LS_LIKELY(st == LS_OK)) k->form->prepare(k);
     if (LS_UNLIKELY(e->record != NULL) && st == LS_OK) st = ls_record_add(e->record, k);
     if (LS_UNLIKELY(st < 0)) {
         g->nspare++;
@@ -60,7 +61,6 @@ static ls_status begin(ls_group *g, const ls_coll_args *a, size_t timed_bytes, l
     k->sig = ls_coll_sign(g, &d, counts);
     ls_desc_unpack(d.word, &k->desc);
     if (ls_in_memory(k->form)) {
-        if (k->form->prepare) k->form->prepare(k);
         number(k);
         /* nothing is ahead of it: its turn is now */
         uint32_t tail = atomic_load_explicit(&g->tail, memory_order_relaxed);

@@ -1,8 +1,8 @@
 /* dry.c -- one rank of a world whose other ranks are not there: to plan with.
  *
  * It knows who is where and has a page, an arena of addresses alone and a tracer, as a rank that has joined. Nothing
- * goes over its transport, which is there for its name and for what it says of mapped memory: by these collectives
- * choose how they are carried out.
+ * goes over its transport, which is there for its name, for what it says of mapped memory (by these collectives choose
+ * how they are carried out), and for what pipes to ranks of this host take of the arena.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +13,32 @@
 struct ls_transport {
     const ls_world *w;
     ls_transport_ops ops; /* named as the real one; peers are mapped where its may be */
+    uint64_t *pipes;      /* owned, [size]: a bit for each channel to a rank that has a pipe; NULL: none are used */
 };
+_Static_assert(LS_MAX_CHANNELS <= 64, "a bit for each");
 
 static bool on_this_host(ls_transport *t, int peer) { return ls_world_is_local(t->w, peer); }
-static void close_dry(ls_transport *t) { free(t); }
+
+static void close_dry(ls_transport *t)
+{
+    free(t->pipes);
+    free(t);
+}
+
+static ls_status take(const ls_world *w, size_t nbytes)
+{
+    void *p;
+    return ls_arena_alloc(w->arena, nbytes, LS_MEM_COMM, &p);
+}
+
+static ls_status reserve_dry(ls_transport *t, int peer, int channel)
+{
+    const uint64_t bit = (uint64_t)1 << channel;
+    if (!t->pipes || !on_this_host(t, peer) || (t->pipes[peer] & bit)) return LS_OK;
+    if (t->pipes[peer] == 0) LS_TRY(take(t->w, ls_shm_row_bytes()));
+    t->pipes[peer] |= bit;
+    return take(t->w, ls_shm_pipe_bytes());
+}
 
 static ls_status no_message(void)
 {
@@ -65,9 +87,12 @@ static ls_status open_transport(ls_world *w)
     if (!w->tp) return ls_fail(LS_NO_MEMORY, "the transport of a dry world");
     w->tp->w = w;
     w->tp->ops = (ls_transport_ops){ .name = real->name, .close = close_dry, .send = send_dry, .view = view_dry,
-                                     .is_mapped = real->is_mapped ? on_this_host : NULL };
+                                     .reserve = reserve_dry, .is_mapped = real->is_mapped ? on_this_host : NULL };
     w->tops = &w->tp->ops;
-    return LS_OK;
+    if (!inner->is_mapped) return LS_OK; /* no pipes; those of shm a fault's messages go through, too */
+    if (!(w->tp->pipes = calloc((size_t)w->size, sizeof *w->tp->pipes)))
+        return ls_fail(LS_NO_MEMORY, "pipes to %d ranks of a dry world", w->size);
+    return take(w, ls_shm_directory_bytes(w->size));
 }
 
 static ls_status open_memory(ls_world *w)

@@ -69,7 +69,6 @@ void ls_world_fill_defaults(ls_world *w, const ls_world_opts *opts)
     w->opts = opts ? *opts : (ls_world_opts){ 0 };
     const char *asked = w->opts.transport;
     if (w->size == 1 && (!asked || strncmp(asked, "fault", 5) != 0)) w->opts.transport = "self";
-    w->arena_given = w->opts.arena_bytes != 0;
     if (!w->opts.arena_bytes) w->opts.arena_bytes = LS_WORLD_ARENA_BYTES;
     if (!w->opts.join_timeout_ns) w->opts.join_timeout_ns = DEFAULT_JOIN_NS;
     if (!w->opts.coll_timeout_ns) w->opts.coll_timeout_ns = DEFAULT_COLL_NS;

@@ -197,6 +197,11 @@ static ls_status take_fault(ls_transport *t, int peer, int channel, size_t n)
     return t->ops->take(t->inner, peer, channel, n);
 }
 
+static ls_status reserve_fault(ls_transport *t, int peer, int channel)
+{
+    return t->ops->reserve ? t->ops->reserve(t->inner, peer, channel) : LS_OK;
+}
+
 static ls_status progress_fault(ls_transport *t) { return t->ops->progress ? t->ops->progress(t->inner) : LS_OK; }
 
 static int fds_fault(ls_transport *t, int *fds, int max) { return t->ops->fds ? t->ops->fds(t->inner, fds, max) : 0; }
@@ -209,6 +214,7 @@ const ls_transport_ops ls_transport_fault = {
     .sent = sent_fault,
     .view = view_fault,
     .take = take_fault,
+    .reserve = reserve_fault,
     .progress = progress_fault,
     .fds = fds_fault,
 };

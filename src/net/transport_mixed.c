@@ -94,6 +94,13 @@ static ls_status lend_mixed(ls_transport *t, int peer, int channel, const ls_msg
     return ops->lend ? ops->lend(inner, peer, channel, m, ticket) : LS_UNSUPPORTED;
 }
 
+static ls_status reserve_mixed(ls_transport *t, int peer, int channel)
+{
+    ls_transport *inner;
+    const ls_transport_ops *ops = ops_of(t, peer, &inner);
+    return ops->reserve ? ops->reserve(inner, peer, channel) : LS_OK;
+}
+
 static ls_status progress_mixed(ls_transport *t)
 {
     LS_TRY(ls_transport_shm.progress(t->shm));
@@ -116,6 +123,7 @@ const ls_transport_ops ls_transport_mixed = {
     .pull = pull_mixed,
     .help = help_mixed,
     .lend = lend_mixed,
+    .reserve = reserve_mixed,
     .progress = progress_mixed,
     .fds = fds_mixed,
     .is_mapped = is_mapped_mixed,

@@ -114,8 +114,11 @@ struct ls_transport {
     receiver *no_in[LS_MAX_CHANNELS];
 };
 
-static size_t dir_bytes(int size) { return (size_t)size * sizeof(dir_entry); }
 #define ROW_BYTES (LS_MAX_CHANNELS * sizeof(dir_entry))
+
+size_t ls_shm_directory_bytes(int size) { return (size_t)size * sizeof(dir_entry); }
+size_t ls_shm_row_bytes(void) { return ROW_BYTES; }
+size_t ls_shm_pipe_bytes(void) { return sizeof(pipe_shared); }
 
 static void close_shm(ls_transport *t);
 
@@ -133,7 +136,7 @@ ls_status ls_transport_shm_open(ls_world *w, ls_transport **out)
     }
     void *dir;
     ls_status st = t->out && t->in ? LS_OK : ls_fail(LS_NO_MEMORY, "pipes to %d ranks", w->size);
-    if (st == LS_OK) st = ls_arena_alloc(w->arena, dir_bytes(w->size), LS_MEM_COMM, &dir);
+    if (st == LS_OK) st = ls_arena_alloc(w->arena, ls_shm_directory_bytes(w->size), LS_MEM_COMM, &dir);
     if (st < 0) {
         close_shm(t);
         return ls_while(st, "opening the shm transport");
@@ -227,6 +230,12 @@ static ls_status sender_of(ls_transport *t, int peer, int channel, sender **out)
     atomic_store_explicit(&row[channel], offset, memory_order_release);
     *out = s;
     return LS_OK;
+}
+
+static ls_status reserve_shm(ls_transport *t, int peer, int channel)
+{
+    sender *s;
+    return sender_of(t, peer, channel, &s);
 }
 
 /* Learns what the receiver has taken: frees cells and bounce bytes, completes tickets. */
@@ -568,6 +577,7 @@ const ls_transport_ops ls_transport_shm = {
     .pull = pull_shm,
     .help = help_shm,
     .lend = lend_shm,
+    .reserve = reserve_shm,
     .progress = progress_shm,
     .is_mapped = is_mapped_shm,
 };

@@ -16,6 +16,12 @@ extern const ls_transport_ops ls_transport_fault; /* never alone: "fault:shm" */
 ls_status ls_transport_tcp_open(ls_world *w, const ls_rank_set *with, ls_transport **out);
 ls_status ls_transport_shm_open(ls_world *w, ls_transport **out);
 
+/* What shm takes of a rank's arena, one after the other as they are needed: a directory of the ranks that it sends to,
+ * for each of them a row of channels, for each channel in use a pipe. */
+size_t ls_shm_directory_bytes(int size);
+size_t ls_shm_row_bytes(void);
+size_t ls_shm_pipe_bytes(void);
+
 /* For tests of transport_shm: where pipes made from now on begin to count their pieces. */
 void ls_shm_count_from(ls_transport *t, uint32_t first);
 

@@ -48,7 +48,6 @@ struct ls_world {
     ls_ledger ledger;
     ls_tracer *tracer;                /* owned */
     ls_arena *arena;                  /* this rank's shared arena; owned unless threads */
-    bool arena_given;                 /* ls_world_opts.arena_bytes was: who gave it has plans for all of it */
     char **peer_base;                 /* owned, [size]: the first segment of the arena of each rank of this host, as
                                          mapped here; else NULL */
     size_t *peer_bytes;               /* owned, [size] */

@@ -25,12 +25,9 @@
 #include "group/memory/memory.h"
 #include "group/mismatch.h"
 
-/* Of a slot, where the arena has room. The longer a piece, the fewer waits; all slots of two ranks fit their
- * second-level caches. */
-static const uint32_t sizes[] = { 256u << 10, 64u << 10 };
-
-#define ROOM_BYTES ((size_t)16 << 20)
-#define ROOM_FACTOR 4 /* as much again, thrice, stays free: callers have plans for their arena */
+/* Of a slot outside the area. The longer a piece, the fewer waits; all slots of two ranks fit their second-level
+ * caches. */
+#define SLOT_BYTES ((uint32_t)256 << 10)
 
 enum step { PUT, TAKE, FINISH, STEPS };
 
@@ -328,37 +325,38 @@ static ls_status keep_copy(ls_work *k)
     return LS_OK;
 }
 
-/* Memory of our arena by its offset there; 0 where others may want it more: an arena whose size nobody
- * chose grows to ROOM_BYTES for it. */
-static uint64_t lent(ls_world *w, size_t nbytes)
+/* Memory of our arena by its offset there; 0 where there is none any more, which costs speed alone. */
+static uint64_t slots(ls_world *w, size_t nbytes)
 {
     void *p;
-    size_t size, room = ls_arena_room(w->arena, &size), used = size - room;
-    if (!w->arena_given && used < ROOM_BYTES && room < ROOM_BYTES - used) room = ROOM_BYTES - used;
-    if (room < ROOM_FACTOR * nbytes || ls_arena_alloc(w->arena, nbytes, LS_MEM_COMM, &p) < 0) return 0;
-    return ls_world_offset(w, p, nbytes);
+    return ls_arena_alloc(w->arena, nbytes, LS_MEM_COMM, &p) < 0 ? 0 : ls_world_offset(w, p, nbytes);
+}
+
+/* As long as the area lives. In a dry world there is no memory to write down where they are. */
+static void take_slots(ls_group *g)
+{
+    ls_area *area = g->has.area;
+    const uint64_t stage = slots(g->w, (size_t)LS_STAGE_SLOTS * SLOT_BYTES), whole = slots(g->w, 2 * LS_WHOLE_BYTES);
+    g->has.slots = true;
+    if (g->w->dry) return;
+    area->stage_offset = stage;
+    area->stage_bytes = stage ? SLOT_BYTES : 0;
+    /* A progress thread reads these for private vectors alone, and none of this group's was given to it before this
+     * one, the first: the queue's tail (release) comes behind. From the second on nothing is written here. */
+    area->whole_offset = whole;
 }
 
 void ls_staged_prepare(ls_work *k)
 {
     ls_group *g = k->g;
-    ls_world *w = g->w;
-    const ls_member *me = &g->member[g->rank];
     if (LS_LIKELY(k->nbytes <= LS_ONESHOT_BYTES || atomic_load_explicit(&g->stage_bytes, memory_order_relaxed) != 0))
         return;
     bool in = !k->a.in || ls_offset_of(g, k->a.in, 1) != LS_NOT_REGISTERED;
     bool out = !k->a.out || ls_offset_of(g, k->a.out, 1) != LS_NOT_REGISTERED;
     if (in && out) return;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && me->area->stage_bytes == 0; i++) {
-        uint64_t offset = lent(w, (size_t)LS_STAGE_SLOTS * sizes[i]);
-        if (offset == 0) continue;
-        me->area->stage_offset = offset;
-        me->area->stage_bytes = sizes[i];
-    }
-    /* A progress thread reads these for private vectors alone, and none of this group's was given to it before this
-     * one, the first: the queue's tail (release) comes behind. From the second on nothing is written here. */
-    if (me->area->whole_offset == 0) me->area->whole_offset = lent(w, 2 * LS_WHOLE_BYTES);
-    uint32_t have = me->area->stage_bytes > 0 ? me->area->stage_bytes : LS_STAGE_BYTES;
+    if (!g->has.slots) take_slots(g);
+    uint32_t have = g->w->dry ? SLOT_BYTES : g->has.area->stage_bytes;
+    if (have == 0) have = LS_STAGE_BYTES;
     atomic_store_explicit(&g->stage_bytes, have, memory_order_release); /* the offset is there */
 }
 
