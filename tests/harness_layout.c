@@ -68,10 +68,11 @@ static ls_status train(ls_trainer *t, ls_layout_outcome *all, ls_layout_rank *ou
     ls_eval e;
     LS_TRY(take_steps(t, all->steps, out));
     LS_TRY(ls_train_evaluate(t, &e));
-    memcpy(out->peak, ls_world_ledger(t->w)->peak, sizeof out->peak);
-    memcpy(out->planned, t->plan.bytes, sizeof out->planned); /* for this rank and its number of threads */
     const ls_values values = ls_ddp_values(t->par.ddp);
     LS_TRY(ls_params_digest_of(&t->par.model->params, &values, out->digest));
+    LS_TRY(ls_barrier(ls_world_group(t->w)));
+    memcpy(out->peak, ls_world_ledger(t->w)->peak, sizeof out->peak);
+    memcpy(out->planned, t->plan.bytes, sizeof out->planned); /* for this rank and its number of threads */
     return copy_params(&t->par.model->params, &values, t->par.mesh.speaks ? &all->params : NULL);
 }
 

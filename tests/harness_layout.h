@@ -52,8 +52,7 @@ struct ls_layout {
 
 /* Fails the test, and says in which layout, on which rank and in which group, what was expected and what was found,
  * unless
- *   - every rank's memory is as ls_memory_plan_make has planned it for that rank: to the byte, except that of
- *     communication, of which it may take less,
+ *   - every rank's memory is as ls_memory_plan_make has planned it for that rank, to the byte,
  *   - in every group of every rank's mesh a dry world records as many collectives of each kind, of as many bytes, as
  *     the closed form says, and the rank itself counts as many collectives of each kind, and moves as many bytes by
  *     them, as the dry world says; and it calls none in other groups,

@@ -30,10 +30,9 @@ static bool as_planned(const ls_layout_outcome *o, const says *why)
     for (int r = 0; r < o->ranks; r++)
         for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) {
             const size_t planned = o->rank[r].planned[k], peak = o->rank[r].peak[k];
-            const bool reserved = k == LS_MEM_COMM; /* it counts in full, whatever is used of it */
-            if (reserved ? peak > planned : peak != planned)
-                return no(why, "rank %d: memory of kind %s: expected %s%zu bytes, as planned for this rank, found %zu",
-                          r, ls_mem_kind_name(k), reserved ? "at most " : "", planned, peak);
+            if (peak != planned)
+                return no(why, "rank %d: memory of kind %s: expected %zu bytes, as planned for this rank, found %zu", r,
+                          ls_mem_kind_name(k), planned, peak);
         }
     return true;
 }

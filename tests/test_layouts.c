@@ -175,8 +175,8 @@ static void another_run_is_seen(void **state)
 #define CHANGE(name, what) static void name(ls_layout_outcome *o) { what; }
 CHANGE(nothing, (void)o)
 CHANGE(more_state, o->rank[1].peak[LS_MEM_OPTIM] += 64)
-CHANGE(less_to_talk_with, o->rank[1].peak[LS_MEM_COMM] = 0)
-CHANGE(more_to_talk_with, o->rank[1].peak[LS_MEM_COMM] = o->rank[1].planned[LS_MEM_COMM] + 64)
+CHANGE(less_to_talk_with, o->rank[1].peak[LS_MEM_COMM] -= 64)
+CHANGE(more_to_talk_with, o->rank[1].peak[LS_MEM_COMM] += 64)
 CHANGE(one_call_less, o->rank[1].group[0].real[LS_ALL_REDUCE].ops--)
 CHANGE(a_float_more, o->rank[1].group[0].real[LS_ALL_GATHER].moved += 4)
 CHANGE(another_kind, o->rank[1].group[0].real[LS_ALL_GATHER].ops--; o->rank[1].group[0].real[LS_BROADCAST].ops++)
@@ -266,8 +266,8 @@ static void whatever_is_broken_is_named(void **state)
         const char *says; /* NULL: it holds */
     } row[] = {
         { nothing, NULL },
-        { less_to_talk_with, NULL },
-        { more_to_talk_with, "rank 1: memory of kind comm: expected at most " },
+        { less_to_talk_with, "rank 1: memory of kind comm: expected " },
+        { more_to_talk_with, "rank 1: memory of kind comm: expected " },
         { more_state, "rank 1: memory of kind optim: expected " },
         { gradient_over_a_wrong_group, "rank 2: group self 2: all_reduce per step: expected 0 with 0 bytes together, by "
                                        "the closed form, found 1 with 4096, in a dry world" },

@@ -19,16 +19,16 @@ claim 'and what its units hold' prints '^memory per unit, bytes:$'
 claim 'neighbours alike in one line, and what no unit holds in the last' prints '^no unit( +[0-9]+){6}$'
 claim 'and starts nothing' test ! -e runs
 
-train 2 --dry-run --memory.limit 2MiB
+train 2 --dry-run --memory.limit 512KiB
 claim 'a dry run of what does not fit ends with 0 all the same' ends_with 0
-claim 'and says so, with what would fit' prints '^2 ranks: [0-9.]+ MiB of 2.00 MiB available: does not fit; neither recompute nor'
+claim 'and says so, with what would fit' prints '^2 ranks: [0-9.]+ MiB of 0.50 MiB available: does not fit; neither recompute nor'
 
-train 2 --memory.limit 2MiB
+train 2 --memory.limit 512KiB
 claim 'what does not fit ends with 71' ends_with 71
 claim 'before a rank starts, in one line' test "$(wc -l <err)" = 1
-claim 'with need and limit' grep -qE 'error\[no-memory\]: 2 ranks on this machine need [0-9.]+ MiB, but 2\.0 MiB are available' err
+claim 'with need and limit' grep -qE 'error\[no-memory\]: 2 ranks on this machine need [0-9.]+ MiB, but 0\.5 MiB are available' err
 
-train 2 --memory.limit 2MiB --memory.check false --run.dir run
+train 2 --memory.limit 512KiB --memory.check false --run.dir run
 claim 'it can be started all the same' ends_with 0
 as_planned() {
     python3 - <<'PY'

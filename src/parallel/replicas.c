@@ -59,7 +59,8 @@ static ls_status same_model(ls_group *g, const ls_params *ps)
     int size = ls_group_size(g), rank = ls_group_rank(g);
     int64_t *count = calloc((size_t)size, sizeof *count);
     if (!count) return ls_fail(LS_NO_MEMORY, "comparing the models of %d ranks", size);
-    count[rank] = ps->n;
+    const bool dry = ls_world_is_dry(ls_group_world(g)); /* nobody else tells */
+    for (int r = 0; r < size; r++) count[r] = r == rank || dry ? ps->n : 0;
     ls_status st = ls_all_gather(g, NULL, count, (size_t)size, LS_I64);
     for (int r = 0; r < size && st == LS_OK; r++)
         if (count[r] != count[0])
@@ -76,7 +77,7 @@ static ls_status same_model(ls_group *g, const ls_params *ps)
     if (!all) return ls_fail(LS_NO_MEMORY, "comparing %d parameters over %d ranks", ps->n, size);
     for (size_t i = 0; i < n; i++) describe(&ps->item[i], &all[(size_t)rank * n + i]);
     st = ls_all_gather(g, NULL, all, (size_t)size * n * sizeof *all, LS_U8);
-    for (int r = 1; st == LS_OK && r < size; r++)
+    for (int r = 1; st == LS_OK && r < size && !dry; r++)
         for (size_t i = 0; st == LS_OK && i < n; i++) { /* everybody sees all and comes to one verdict */
             char a[160], b[160];
             if (memcmp(&all[i], &all[(size_t)r * n + i], sizeof *all) == 0) continue;
@@ -98,7 +99,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     *out = NULL;
     if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
     const bool dry = ls_world_is_dry(ls_group_world(g));
-    if (!dry) LS_TRY(same_model(g, ps));
+    LS_TRY(same_model(g, ps));
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         if (!p->t.data)

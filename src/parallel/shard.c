@@ -323,7 +323,7 @@ static ls_status gather_master(const ls_shard_how *how, ls_ddp *d, const ls_para
     size_t *count = calloc((size_t)size, sizeof *count);
     if (!count) return ls_fail(LS_NO_MEMORY, "the shards of %d ranks", size);
     for (int r = 0; r < size; r++) count[r] = owned(p, r, size).count;
-    memcpy(all + p->own.first, p->master, p->own.count * sizeof(float));
+    if (!d->dry) memcpy(all + p->own.first, p->master, p->own.count * sizeof(float));
     const ls_status st = ls_all_gather_v(d->g, NULL, all, count, LS_F32);
     free(count);
     *out = all;

@@ -91,3 +91,12 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
     LS_TRY(ls_optim_step(d->optim));
     return ls_ddp_after_step(d->par.ddp);
 }
+
+ls_status ls_train_dry_end(ls_train_dry *d)
+{
+    const ls_values values = ls_ddp_values(d->par.ddp);
+    const ls_params *ps = &d->par.model->params;
+    const float *whole;
+    for (int i = 0; i < ps->n; i++) LS_TRY(values.whole(values.arg, &ps->item[i], &whole));
+    return ls_barrier(ls_world_group(d->w));
+}

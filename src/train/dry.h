@@ -29,6 +29,9 @@ ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, 
  * not differ. Micro-batches are of `rows` samples; those whose backward is not reduced are left out, since they call
  * nothing that the others do not. */
 ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows);
+/* Records what a run calls between its steps and after the last: one whole parameter after another is put together, for
+ * a checkpoint, samples or the digest, and the ranks meet. */
+ls_status ls_train_dry_end(ls_train_dry *d);
 void ls_train_dry_close(ls_train_dry *d);
 
 /* Some numbers of every rank, of the world, in its order: words[size], which all[] then points to. */

@@ -6,18 +6,15 @@
 #include <string.h>
 
 #include "base/env.h"
-#include "group/debug.h"
 #include "lockstep/decode.h"
 #include "net/world.h"
 #include "train/feed.h"
 #include "train/memory_units.h"
 
-#define UNIT            64u                 /* arenas hand out multiples of it, */
-#define PAGE            4096u               /* and are multiples of it */
-#define COMM_BYTES      ((size_t)2 << 20)   /* group areas and the like, beside the buckets */
-#define COMM_PEER_BYTES ((size_t)256 << 10) /* pipes to one peer */
-#define MOST_PARTS      1000000             /* micro-batches a step that are thought of */
-#define MIB             1048576.0
+#define UNIT       64u     /* arenas hand out multiples of it, */
+#define PAGE       4096u   /* and are multiples of it */
+#define MOST_PARTS 1000000 /* micro-batches a step that are thought of */
+#define MIB        1048576.0
 
 static size_t up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 static double mib(size_t n) { return (double)n / MIB; }
@@ -39,15 +36,19 @@ ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_c
 
 /* --- the plan ---------------------------------------------------------------------------- */
 
-/* What decides whether ranks work in each other's memory. Another library is given vectors packed, as a wire is. */
+/* What decides how collectives are carried out. */
 static ls_world_opts dry_opts(const ls_train_config *c)
 {
-    const char *transport = strcmp(c->comm.backend, "mpi") == 0 ? "tcp" : c->comm.transport;
-    return (ls_world_opts){ .transport = *transport ? transport : NULL, .algo = *c->comm.algo ? c->comm.algo : NULL };
+    return (ls_world_opts){ .backend = c->comm.backend,
+                            .transport = *c->comm.transport ? c->comm.transport : NULL,
+                            .algo = *c->comm.algo ? c->comm.algo : NULL,
+                            .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
+                            .wire_bf16 = strcmp(c->comm.wire, "bf16") == 0 };
 }
 
-/* The tape is as large as the larger of a micro-batch of training and some rows of a test. */
-static ls_status plan_tape(const ls_train_config *c, int size, ls_train_dry *d, ls_memory_plan *out)
+/* All that a run calls, whose steps are all like the second: buckets have been rebuilt. The tape is as large as the
+ * larger of a micro-batch of training and some rows of a test. */
+static ls_status plan_steps(const ls_train_config *c, int size, ls_train_dry *d, ls_memory_plan *out)
 {
     const bool lm = ls_train_is_lm(c);
     const int64_t local = c->train.global_batch / size > 0 ? c->train.global_batch / size : 1;
@@ -55,7 +56,8 @@ static ls_status plan_tape(const ls_train_config *c, int size, ls_train_dry *d, 
     const int64_t tokens = lm ? ls_train_seq_len(c) : 0, test_rows = lm ? micro : LS_FEED_TEST_ROWS;
     const ls_tape_mode test = { .dtype = ls_train_dtype(c), .evaluate = true };
     void *p;
-    LS_TRY(ls_train_dry_step(c, d, micro));
+    for (int i = 0; i < 2; i++) LS_TRY(ls_train_dry_step(c, d, micro));
+    LS_TRY(ls_train_dry_end(d));
     const size_t a = ls_tape_peak(d->par.tape[0]);
     const size_t b = ls_model_tape_bytes_in(d->par.model, test_rows, tokens, &test);
     if (b == 0) return LS_INVALID; /* and the sentence says why */
@@ -71,9 +73,7 @@ ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory
     const int size = ls_world_size(d->w);
     ls_decoder *decoder = NULL;
     *out = (ls_memory_plan){ 0 };
-    /* of what is there so far; the rest of the world's arena is of collectives */
-    out->shared = l->now[LS_MEM_PARAM] + l->now[LS_MEM_GRAD] + l->now[LS_MEM_OPTIM] - ls_arena_mark(d->own);
-    ls_status st = plan_tape(c, size, d, out);
+    ls_status st = plan_steps(c, size, d, out);
     if (st < 0) return ls_while(st, "planning the memory of a step");
     if (c->train.sample_every > 0 && ls_train_is_lm(c) && d->par.mesh.speaks)
         LS_TRY(ls_decoder_create_dry(d->par.model, ls_world_ledger(d->w), &decoder));
@@ -83,11 +83,7 @@ ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory
     if (out->bytes[LS_MEM_ACT] < act) out->bytes[LS_MEM_ACT] = act;
     ls_decoder_destroy(decoder);
     out->own_arena = ls_arena_mark(d->own);
-    const size_t packed = up(ls_debug_look(d->par.mesh.replicas).packed, UNIT);
-    const ls_transport_ops *t = d->w->inner ? d->w->inner : d->w->tops; /* on wires nothing is handed out later */
-    const size_t comm = t->is_mapped ? packed + COMM_BYTES + (size_t)size * COMM_PEER_BYTES : out->bytes[LS_MEM_COMM];
-    out->world_arena = up(out->shared + comm, PAGE);
-    out->bytes[LS_MEM_COMM] = out->world_arena - out->shared; /* what is set aside */
+    out->world_arena = up(ls_arena_mark(d->w->arena), PAGE);
     for (int k = 0; k < LS_MEM_KINDS; k++) out->total += out->bytes[k];
     return LS_OK;
 }

@@ -12,10 +12,10 @@
 #include "train/source.h"
 
 typedef struct ls_memory_plan {
-    size_t bytes[LS_MEM_KINDS]; /* most that each kind has in use; comm: what is set aside for it */
+    size_t bytes[LS_MEM_KINDS]; /* most that each kind has in use */
     size_t total;
-    size_t world_arena, own_arena, tape; /* the three pieces that it is taken in; samples take their own */
-    size_t shared; /* of world_arena: values and gradients that peers read and write; by kind they are in `bytes` */
+    size_t world_arena, own_arena, tape; /* the three pieces that it is taken in, the first one in whole pages; samples
+                                            take their own */
     size_t packed; /* of own_arena: copies of weights; with the parameters */
 } ls_memory_plan;
 

@@ -72,13 +72,11 @@ ls_status ls_record_memory(ls_trainer *t)
     if (!t->par.mesh.speaks) return LS_OK;
     LS_TRY(ls_memory_plan_units(t->c, &t->mc, ls_world_rank(t->w), ls_world_size(t->w), &plan, &planned));
     for (int k = 0; k < LS_MEM_KINDS; k++) {
-        /* what is set aside for communication is taken whole */
-        const size_t peak = k == LS_MEM_COMM ? ls_arena_size(t->w->arena) - t->plan.shared : l->peak[k];
         ls_text_add(&x, "%s\"%s\": {\"planned\": %zu, \"peak\": %zu, \"units\": ", k ? ", " : "{",
-                    ls_mem_kind_name((ls_mem_kind)k), t->plan.bytes[k], peak);
-        ls_memory_units_json(&planned, t->plan.bytes[k], &held, peak, (ls_mem_kind)k, &x);
+                    ls_mem_kind_name((ls_mem_kind)k), t->plan.bytes[k], l->peak[k]);
+        ls_memory_units_json(&planned, t->plan.bytes[k], &held, l->peak[k], (ls_mem_kind)k, &x);
         ls_text_add(&x, "}");
-        all += peak;
+        all += l->peak[k];
     }
     ls_memory_units_free(&planned);
     ls_text_add(&x, ", \"total\": {\"planned\": %zu, \"peak\": %zu}}\n", t->plan.total, all);
