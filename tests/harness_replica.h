@@ -3,6 +3,15 @@
 #define LS_TEST_HARNESS_REPLICA_H
 #include "harness.h"
 
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define ROWS     8 /* of a batch, per rank */
+
+/* The test fails with the text of the rank that failed first, if one did. */
+static inline void expect(ls_rank_report r)
+{
+    if (r.failed) fail_msg("%s", r.text);
+}
+
 /* A multilayer perceptron with all that belongs to it. */
 typedef struct ls_replica {
     ls_model *model;   /* owned, as all here */

@@ -10,7 +10,6 @@
 #include "group/group.h"
 #include "net/world.h"
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
 #define FIRST_STEP 3 /* buckets are rebuilt in step 2 */
 #define LAST_STEP 12
 #define MOST 256
@@ -19,11 +18,6 @@
 static const int64_t dims[] = { 784, 256, 128, 10 };
 static const ls_ddp_config two_buckets = { .first_bucket = 64 << 10, .bucket_cap = 256 << 10 };
 static const ls_world_opts roomy = { .arena_bytes = 8 << 20 }, threaded = { .progress = LS_PROGRESS_THREAD };
-
-static void expect(ls_rank_report r)
-{
-    if (r.failed) fail_msg("%s", r.text);
-}
 
 /* The events of one step and kind on this rank, in the order of their start. */
 static int events(ls_world *w, uint32_t step, ls_ev_kind kind, const char *prefix, ls_event *out)

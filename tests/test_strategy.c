@@ -10,8 +10,6 @@
 #include "lockstep/parallel.h"
 #include "parallel/shard.h"
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-#define ROWS     8
 #define STEPS    6
 #define SLOTS    2
 #define MOST     64 /* buckets */
@@ -158,11 +156,6 @@ static const ls_dp_strategy lending = {
 /* --- what it comes to ------------------------------------------------------------------------------------ */
 
 static const ls_dp_strategy *const brought[] = { &lending, NULL };
-
-static void expect(ls_rank_report r)
-{
-    if (r.failed) fail_msg("%s", r.text);
-}
 
 typedef struct run {
     const ls_ddp_config *ddp;

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-#define ROWS     8
 #define STEPS    12
 
 static const int64_t dims[] = { 20, 17, 12, 3 }; /* matrices end within cache lines; some ranks have none of 3 rows */
@@ -22,11 +20,6 @@ static ls_replica_config config_of(const ls_ddp_config *ddp, const char *optim)
     return (ls_replica_config){
         .dims = dims, .ndims = COUNT(dims), .seed = 4, .ddp = ddp, .optim = optim, .lr = 0.02, .rows = ROWS
     };
-}
-
-static void expect(ls_rank_report r)
-{
-    if (r.failed) fail_msg("%s", r.text);
 }
 
 /* --- the same model -------------------------------------------------------------------------------- */
