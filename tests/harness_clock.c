@@ -16,7 +16,7 @@
 /* In memory that all processes of a test share. */
 typedef struct shared_clock {
     _Atomic uint64_t now_ns, moved_ns;   /* what it shows; when it moved, by the real one */
-    _Atomic uint64_t waits_for;          /* a bit for each thread that is to look: r, of rank r; RANKS + r, its helper */
+    _Atomic uint64_t waits_for;          /* a bit for each thread that is to look: r, rank r; RANKS + r, its helper */
     _Atomic uint32_t turn;               /* how often it has moved */
     _Atomic uint32_t seen[2 * RANKS];    /* the turn in which a thread looked last, and one */
     _Atomic uint32_t owned[RANKS];       /* a thread of the rank has looked */
