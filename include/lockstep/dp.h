@@ -33,7 +33,7 @@ extern "C" {
 
 typedef struct ls_ddp ls_ddp;
 
-/* A strategy: a table of functions around a model (src/parallel/strategy.h). */
+/* A strategy: a table of functions around a model. Its fields are not public: one is written in the sources. */
 typedef struct ls_dp_strategy ls_dp_strategy;
 
 typedef struct ls_ddp_config {
