@@ -70,13 +70,14 @@ static void refuses_models_that_differ(void **state)
 
 static uint64_t next_to_nothing(void) { return 4096; }
 
-/* Stage 0: gradients; stage 1: values; and with much memory in the world, the vector of 3 rows that stays in `own`. */
+/* Stage 0: gradients; stage 1: values; and with much memory in the world, the own floats of a matrix that is read in
+ * bf16. */
 static ls_status runs_out(ls_world *w, void *arg)
 {
     static const char *const says[] = { ("while placing the gradients of 2 parameters, of which fc.weight is the largest: while "
                                          "allocating registered memory on rank 0: the arena of"),
                                         "while placing values where peers read them: fc.weight is the largest",
-                                        "while allocating parameter fc.bias: 400 bytes (param) do not fit" };
+                                        "while allocating parameter fc.weight: 16777216 bytes (param) do not fit" };
     const int which = *(const int *)arg;
     const ls_ddp_config c = { .zero_stage = which > 0 };
     ls_params ps = { 0 };
@@ -92,7 +93,7 @@ static ls_status runs_out(ls_world *w, void *arg)
     env.mem_available = next_to_nothing;
     if (which < 2) ls_context_get()->env = &env;
     const ls_status st = which == 0 ? ls_ddp_create(ls_world_group(w), &ps, &c, &ddp)
-                                    : ls_ddp_bind(ls_world_group(w), &ps, &c, LS_F32, own);
+                                    : ls_ddp_bind(ls_world_group(w), &ps, &c, which == 2 ? LS_BF16 : LS_F32, own);
     ls_context_get()->env = before;
     const bool said = st == LS_NO_MEMORY && strstr(ls_last_error(), says[which]);
     ls_params_free(&ps);

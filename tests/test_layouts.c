@@ -69,27 +69,36 @@ static ls_layout_calls buckets(ls_coll coll, int gradients, uint64_t bytes, uint
 
 /* Data parallelism of W ranks, all of which call the same, per step:
  *
- *   gradients that every rank needs      all_reduce      each padded to a line, their bucket to W lines
- *   zero.stage 1: matrices by rows       reduce_scatter  4 bytes per element
- *                 and their new values   all_gather      4 bytes per element
+ *   zero.stage 0: gradients              all_reduce      each padded to a line, their bucket to W lines
+ *   zero.stage 1: gradients              reduce_scatter  4 bytes per element
+ *                 and new values         all_gather      4 bytes per element
+ *        in bf16: copies of matrices     all_gather      2 bytes per element, per bucket
+ *                 all else               all_gather      4 bytes per element, together
  *   losses, labels, signals              all_gather      24 W bytes
  *   squares for the norm (W above 1)     all_reduce      8 bytes per parameter */
 static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
 {
     const uint64_t w = (uint64_t)l->ranks;
     const bool shards = value_of(l, "zero.stage") != NULL, small = value_of(l, "ddp.bucket_cap") != NULL;
-    uint64_t sharded = 0, whole = 0;
-    int nsharded = 0, nwhole = 0, n = 0;
+    const char *dtype = value_of(l, "train.dtype");
+    const bool bf16 = dtype && strcmp(dtype, "bf16") == 0;
+    uint64_t all = 0, padded = 0, copies = 0, floats = 0;
+    int ncopies = 0, n = 0;
     (void)rank;
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         const uint64_t nbytes = (uint64_t)ls_tensor_count(&p->t) * sizeof(float);
-        if (shards && p->t.ndim >= 2 && !p->f32) sharded += nbytes, nsharded++;
-        else whole += up(nbytes, LINE), nwhole++;
+        all += nbytes;
+        padded += up(nbytes, LINE);
+        if (p->t.ndim >= 2 && !p->f32) copies += nbytes / 2, ncopies++;
+        else floats += nbytes;
     }
-    if (nwhole) out[n++] = buckets(LS_ALL_REDUCE, nwhole, whole, w * LINE, small);
-    if (nsharded) out[n++] = buckets(LS_REDUCE_SCATTER, nsharded, sharded, 1, small);
-    if (nsharded) out[n++] = buckets(LS_ALL_GATHER, nsharded, sharded, 1, small);
+    if (!shards) out[n++] = buckets(LS_ALL_REDUCE, ps->n, padded, w * LINE, small);
+    if (shards) out[n++] = buckets(LS_REDUCE_SCATTER, ps->n, all, 1, small);
+    if (shards && !bf16) out[n++] = buckets(LS_ALL_GATHER, ps->n, all, 1, small);
+    if (shards && bf16) out[n++] = buckets(LS_ALL_GATHER, ncopies, copies, 1, small);
+    if (shards && bf16)
+        out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = floats };
     out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = TOLD * w };
     if (w > 1)
         out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_REDUCE,
@@ -119,6 +128,38 @@ static void ranks_have_shares_of_the_state(void **state)
             const ls_layout l = { .ranks = ranks[r], .run = models[m], .layout = zero, .calls = data_parallel };
             assert_layout(&l, F32);
         }
+}
+
+/* In bf16 another order of sums can change a copy by much more than a sum: the reference is the same number of ranks
+ * without shards, whose sums are the same to the bit. Only the norm, in double, is added up from other pieces. */
+static void in_bf16_shares_give_the_same_model(void **state)
+{
+    (void)state;
+    static const char *const shares[][9] = {
+        { "train.dtype", "bf16", "zero.stage", "1" },
+        { "train.dtype", "bf16", "zero.stage", "1", "ddp.bucket_cap", "4KiB", "ddp.first_bucket", "1KiB" },
+    };
+    static const char *const bf16[] = { "train.dtype", "bf16", NULL };
+    static const int ranks[] = { 1, 2, 3, 4 };
+    char why[1024];
+    ls_layout_outcome *o = calloc(2, sizeof *o);
+    assert_non_null(o);
+    for (size_t m = 1; m < COUNT(models); m++) /* an mlp trains in f32 */
+        for (size_t r = 0; r < COUNT(ranks); r++) {
+            const ls_layout whole = { .ranks = ranks[r], .run = models[m], .layout = bf16 };
+            if (ls_layout_train(&whole, false, &o[0]) < 0) fail_msg("%s", ls_last_error());
+            for (size_t i = 0; i < COUNT(shares); i++) {
+                ls_layout l = whole;
+                l.layout = shares[i];
+                l.calls = data_parallel;
+                if (ls_layout_train(&l, false, &o[1]) < 0) fail_msg("%s", ls_last_error());
+                if (!ls_layout_verdict(&l, 1e-12, &o[1], &o[0], why, sizeof why)) fail_msg("%s", why);
+                assert_string_equal(o[1].rank[0].digest, o[0].rank[0].digest);
+                ls_layout_outcome_free(&o[1]);
+            }
+            ls_layout_outcome_free(&o[0]);
+        }
+    free(o);
 }
 
 static void ways_to_carry_out_a_step_change_nothing(void **state)
@@ -272,7 +313,7 @@ static void whatever_is_broken_is_named(void **state)
         { gradient_over_a_wrong_group, "rank 2: group self 2: all_reduce per step: expected 0 with 0 bytes together, by "
                                        "the closed form, found 1 with 4096, in a dry world" },
         { gradient_in_no_group, "rank 2: group world: reduce_scatter per step: expected 1 with " },
-        { one_call_less, "rank 1: group world: all_reduce per step: expected 2, as in a dry world, found 1" },
+        { one_call_less, "rank 1: group world: all_reduce per step: expected 1, as in a dry world, found 0" },
         { another_kind, "rank 1: group world: all_gather per step: expected 2, as in a dry world, found 1" },
         { a_float_more, "rank 1: group world: all_gather: expected " },
         { a_group_of_its_own, "rank 1: groups outside its mesh: expected 0 collectives per step, found 1, of 0 bytes" },
@@ -287,8 +328,8 @@ static void whatever_is_broken_is_named(void **state)
     } wrong[] = {
         { one_broadcast_more, "rank 0: group world: broadcast per step: expected 1 with 8 bytes together, by the "
                               "closed form, found 0 with 0, in a dry world" },
-        { gradients_over_tp, "rank 0: group tp: expected 1 all_reduce per step, by the closed form, found no such" },
-        { rank_1_sums_more, "rank 1: group world: all_reduce per step: expected 2 with " },
+        { gradients_over_tp, "rank 0: group tp: expected 1 reduce_scatter per step, by the closed form, found no such" },
+        { rank_1_sums_more, "rank 1: group world: all_reduce per step: expected 1 with " },
     };
     static const char *const zero[] = { "zero.stage", "1", NULL };
     ls_layout l = { .ranks = 3, .run = gpt2, .layout = zero, .calls = data_parallel };
@@ -319,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_divide_the_batch),
         cmocka_unit_test(ranks_have_shares_of_the_state),
+        cmocka_unit_test(in_bf16_shares_give_the_same_model),
         cmocka_unit_test(ways_to_carry_out_a_step_change_nothing),
         cmocka_unit_test(another_run_is_seen),
         cmocka_unit_test(whatever_is_broken_is_named),

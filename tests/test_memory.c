@@ -258,7 +258,7 @@ static const ls_dp_strategy borrowing = {
     .name = "borrowing", .first_stage = 1, .last_stage = 1, .shards = true, .order = "as fsdp",
     .bind = bind_loan, .place = place_after_loan,
     .events = { .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress, .done = ls_buckets_done },
-    .begin_forward = always, .after_step = ls_shard_after_step, .whole = whole_of,
+    .begin_forward = always, .after_step = ls_buckets_gather, .whole = whole_of,
 };
 static const ls_dp_strategy *const brought[] = { &borrowing, NULL };
 
@@ -364,9 +364,50 @@ static void first_values_and_activations_do_not_add_up(void **state)
         }
 }
 
+/* A gpt2 whose shards on two ranks end at cache lines: by elements, those with a copy in bf16 apart. */
+enum { GPT2_MATRICES = (3 * 12 * 64 + 15) * 64, GPT2_REST = (3 * 13 + 2 + 32) * 64 };
+
+/* Bytes of `kind` that rank `rank` of `size` takes. */
+static size_t planned_for(const planned *p, int rank, int size, ls_mem_kind kind)
+{
+    ls_memory_plan plan;
+    if (ls_memory_plan_make(&p->f.c, &p->mc, rank, size, &plan) < 0) fail_msg("%s", ls_last_error());
+    return plan.bytes[kind];
+}
+
+/* 8 bytes of the optimizer's state per element that a rank owns: without shards per element, with them per element of
+ * all ranks together. Values in float stay where they are read, and go where copies are read in their place. */
+static void a_share_takes_what_the_formula_says(void **state)
+{
+    (void)state;
+    static const char *const dtypes[] = { "f32", "bf16" };
+    for (int i = 0; i < 4; i++) {
+        const int size = i < 2 ? 1 : 2, bf16 = i % 2;
+        planned p;
+        open_plan(&p, "gpt2");
+        set(&p.f, "optim.name", "adamw");
+        set(&p.f, "train.dtype", dtypes[bf16]);
+        assert_int_equal(ls_train_config_resolve(p.f.o, &p.f.c), LS_OK);
+        const size_t all = 4 * (GPT2_MATRICES + GPT2_REST) + (bf16 ? 2 * GPT2_MATRICES : 0);
+        size_t sum = 0, values = 0;
+        for (int rank = 0; rank < size; rank++) {
+            p.f.c.zero.stage = 0;
+            assert_int_equal(planned_for(&p, rank, size, LS_MEM_OPTIM), 8 * (GPT2_MATRICES + GPT2_REST));
+            assert_int_equal(planned_for(&p, rank, size, LS_MEM_PARAM), all);
+            p.f.c.zero.stage = 1;
+            sum += planned_for(&p, rank, size, LS_MEM_OPTIM);
+            values += planned_for(&p, rank, size, LS_MEM_PARAM);
+        }
+        assert_int_equal(sum, 8 * (GPT2_MATRICES + GPT2_REST));
+        /* rows of the embedding differ by one from rank to rank */
+        assert_int_equal(values, (size_t)size * all - (bf16 ? 4 * (size_t)(size - 1) * GPT2_MATRICES : 0));
+        close_plan(&p);
+    }
+}
+
 /* --- on wires ----------------------------------------------------------------------------------- */
 
-/* On each rank: a bucket of matrices is packed in one place, which is as large as the largest one. */
+/* On each rank: a bucket that ranks share by rows is packed in one place, which is as large as the largest one. */
 typedef struct wired {
     fixture *f;
     size_t place; /* that is wanted, bytes */
@@ -391,20 +432,26 @@ static void a_bucket_is_packed_where_the_plan_says(void **state)
 {
     (void)state;
     static const int hosts[] = { 0, 0, 1, 1 };
-    enum { matrices = (3 * 12 * 64 * 64 + 15 * 64) * sizeof(float), largest = 7 * 64 * 64 * sizeof(float) };
+    enum { /* largest: attn.c_attn, ln_1, and the c_proj of the block before */
+        all = (3 * (12 * 64 * 64 + 13 * 64) + (15 + 32 + 2) * 64) * sizeof(float),
+        largest = (3 * 64 * 64 + 3 * 64 + 2 * 64 + 4 * 64 * 64 + 64) * sizeof(float),
+        floats = (20 * 13 * 64 + (32 + 2) * 64) * sizeof(float) /* more than the largest matrix */
+    };
     static const struct {
-        const char *key[5][2];
+        const char *key[6][2];
         int ranks;
         const int *node;
         size_t place;
     } row[] = {
         { { { "zero.stage", "1" } }, 2, NULL, 0 },
-        { { { "zero.stage", "1" }, { "comm.transport", "tcp" } }, 2, NULL, matrices },
-        { { { "zero.stage", "1" }, { "comm.transport", "tcp" }, { "train.dtype", "bf16" } }, 3, NULL, matrices },
+        { { { "zero.stage", "1" }, { "comm.transport", "tcp" } }, 2, NULL, all },
+        { { { "zero.stage", "1" }, { "comm.transport", "tcp" }, { "train.dtype", "bf16" } }, 3, NULL, all },
         { { { "zero.stage", "1" }, { "comm.transport", "tcp" }, { "ddp.bucket_cap", "80KiB" }, { "ddp.first_bucket", "1KiB" },
             { "comm.progress", "thread" } }, 2, NULL, largest },
-        { { { "zero.stage", "1" }, { "comm.algo", "ring" } }, 2, NULL, matrices },
-        { { { "zero.stage", "1" } }, 4, hosts, matrices },
+        { { { "zero.stage", "1" }, { "comm.transport", "tcp" }, { "train.dtype", "bf16" }, { "ddp.bucket_cap", "1" },
+            { "ddp.first_bucket", "1" }, { "model.n_layer", "20" } }, 2, NULL, floats },
+        { { { "zero.stage", "1" }, { "comm.algo", "ring" } }, 2, NULL, all },
+        { { { "zero.stage", "1" } }, 4, hosts, all },
         { { { "zero.stage", "0" }, { "comm.transport", "tcp" } }, 2, NULL, 0 },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
@@ -416,6 +463,7 @@ static void a_bucket_is_packed_where_the_plan_says(void **state)
         for (size_t k = 0; k < COUNT(row[i].key) && row[i].key[k][0]; k++)
             set(&p.f, row[i].key[k][0], row[i].key[k][1]);
         assert_int_equal(ls_train_config_resolve(p.f.o, &p.f.c), LS_OK);
+        p.mc.lm.n_layer = p.f.c.model.n_layer;
         assert_int_equal(ls_memory_plan_on(&p.f.c, &p.mc, 0, row[i].ranks, row[i].node, &plan), LS_OK);
         ls_world_opts o = ls_train_world_opts(&p.f.c, &plan);
         o.node = row[i].node;
@@ -444,7 +492,7 @@ static void communication_takes_what_its_parts_take(void **state)
     (void)state;
     const size_t groups = UP(ls_group_bytes(2)) + UP(ls_group_bytes(1));
     const struct {
-        const char *key[3][2];
+        const char *key[8][2];
         int ranks;
         size_t want;
     } row[] = {
@@ -454,7 +502,13 @@ static void communication_takes_what_its_parts_take(void **state)
         { { { "model.n_layer", "20" }, { "model.d_model", "16" } }, 2, groups + LIST + SLOTS },
         { { { "model.n_layer", "2" }, { "model.d_model", "16" } }, 2, groups + LIST },
         { { { "comm.transport", "tcp" }, { "comm.algo", "ring" } }, 2, groups },
-        { { { "comm.transport", "tcp" }, { "comm.algo", "ring" }, { "zero.stage", "1" } }, 2, groups + MATRICES },
+        { { { "comm.transport", "tcp" }, { "comm.algo", "ring" }, { "zero.stage", "1" } }, 2, groups + BUCKET },
+        /* one place from the start, for the largest that travels: a matrix of the mlp, or all norms together */
+        { { { "comm.transport", "tcp" }, { "comm.algo", "ring" }, { "zero.stage", "1" }, { "model.d_model", "16" },
+            { "ddp.bucket_cap", "1" }, { "ddp.first_bucket", "1" } }, 2, groups + sizeof(float) * 16 * 64 },
+        { { { "comm.transport", "tcp" }, { "comm.algo", "ring" }, { "zero.stage", "1" }, { "model.d_model", "16" },
+            { "ddp.bucket_cap", "1" }, { "ddp.first_bucket", "1" }, { "train.dtype", "bf16" }, { "model.n_layer", "40" } },
+          2, groups + sizeof(float) * 16 * (2 * 40 + 1) },
         { { { "comm.transport", "tcp" }, { "comm.algo", "recursive_doubling" } }, 2, groups + BUCKET },
         { { { "comm.transport", "tcp" }, { "comm.algo", "direct" }, { "comm.wire", "bf16" } }, 2, groups + BUCKET / 2 },
         { { { "comm.transport", "fault:shm" }, { "comm.algo", "ring" } }, 2, groups + LIST + ROW + 2 * PIPE },
@@ -604,6 +658,7 @@ int main(void)
         cmocka_unit_test(every_optimizer_and_samples_are_in_it),
         cmocka_unit_test(every_rank_s_plan_is_its_ledger_s_peak),
         cmocka_unit_test(first_values_and_activations_do_not_add_up),
+        cmocka_unit_test(a_share_takes_what_the_formula_says),
         cmocka_unit_test(a_bucket_is_packed_where_the_plan_says),
         cmocka_unit_test(communication_takes_what_its_parts_take),
         cmocka_unit_test(names_the_cheapest_change_that_fits),

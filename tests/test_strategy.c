@@ -1,6 +1,6 @@
-/* The table of data parallel strategies, by a strategy that is not the library's: of matrices a rank keeps the sums of
- * its own rows only, as in ZeRO's second stage, and lends memory for gradients unit by unit. It uses what ddp and fsdp
- * leave alone: buckets cut at units, memory that comes and goes, arrivals, a reduction in every backward. */
+/* The table of data parallel strategies, by a strategy that is not the library's: a rank keeps the sums of its own rows
+ * only, as in ZeRO's second stage, and lends memory for gradients unit by unit. It uses what ddp and fsdp leave alone:
+ * buckets cut at units, memory that comes and goes, arrivals, a reduction in every backward. */
 #include "harness_replica.h"
 
 #include <math.h>
@@ -35,7 +35,6 @@ static ls_status take_own_rows(ls_group *g, ls_params *ps, const ls_shard_plan *
         ls_param *p = &ps->item[i];
         void *sums;
         p->grad.data = NULL;
-        if (!ls_shard_cuts(p)) continue;
         LS_TRY(ls_arena_alloc(own, p->own.count * sizeof(float), LS_MEM_GRAD, &sums));
         p->dmaster = sums;
     }
@@ -67,8 +66,6 @@ static ls_status zeros(ls_ddp *d, size_t count, float **out)
     return LS_OK;
 }
 
-static bool is_lent(const ls_bucket *b) { return b->reduce == LS_REDUCE_SCATTER; }
-
 static ls_status place_lent(ls_ddp *d)
 {
     size_t most = 0;
@@ -76,10 +73,8 @@ static ls_status place_lent(ls_ddp *d)
     if (!l) return ls_fail(LS_NO_MEMORY, "a lender");
     LS_TRY(ls_shard_place(&how, d));
     for (int k = 0; k < d->nbuckets; k++) {
-        float *at = NULL;
-        if (is_lent(&d->b[k]) && d->b[k].count > most) most = d->b[k].count;
-        if (!is_lent(&d->b[k])) LS_TRY(zeros(d, d->b[k].count, &at));
-        ls_buckets_put(d, k, at);
+        if (d->b[k].count > most) most = d->b[k].count;
+        ls_buckets_put(d, k, NULL);
     }
     for (int s = 0; s < SLOTS; s++) {
         LS_TRY(zeros(d, most, &l->slot[s]));
@@ -109,7 +104,7 @@ static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
     LS_EXPECT(!d->c.no_overlap || d->waited == d->next, "bucket %d is in flight without overlap", d->waited);
     for (int i = u->first; when == LS_UNIT_ENTER_BACKWARD && i < u->first + u->nparams; i++) {
         const int k = d->bucket_of[i];
-        if (is_lent(&d->b[k]) && !d->b[k].data) LS_TRY(lend(d, k));
+        if (!d->b[k].data) LS_TRY(lend(d, k));
     }
     return LS_OK;
 }
@@ -126,7 +121,6 @@ static ls_status arrived(ls_ddp *d, int k)
 {
     lender *l = d->mine;
     l->arrived[l->narrived++ % (2 * MOST)] = k;
-    if (!is_lent(&d->b[k])) return LS_OK;
     for (int i = 0; i < d->b[k].nparams; i++) keep_sums(&d->ps->item[d->b[k].param[i]]);
     ls_buckets_put(d, k, NULL);
     for (int s = 0; s < SLOTS; s++)
@@ -147,7 +141,7 @@ static void drop(ls_ddp *d) { free(d->mine); }
 static const ls_dp_strategy lending = {
     .name = "lending", .first_stage = 1, .last_stage = 1, .shards = true, .lends = true,
     .every_backward = true, .order = "unit by unit", .bind = bind_lent,
-    .place = place_lent, .begin_forward = begin_forward, .arrived = arrived, .after_step = ls_shard_after_step,
+    .place = place_lent, .begin_forward = begin_forward, .arrived = arrived, .after_step = ls_buckets_gather,
     .whole = whole, .destroy = drop,
     .events = { .unit = on_unit, .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress,
                 .done = ls_buckets_done },
@@ -168,7 +162,7 @@ static ls_replica_config config_of(const ls_ddp_config *ddp, const ls_dp_strateg
                                 .optim = "adamw", .lr = 0.02, .rows = ROWS };
 }
 
-/* Every bucket arrives once per backward that is reduced, in order; then no matrix has memory for a gradient. */
+/* Every bucket arrives once per backward that is reduced, in order; then no parameter has memory for a gradient. */
 static ls_status check_arrivals(const ls_replica *r, int backwards)
 {
     lender *l = r->ddp->mine;
@@ -177,7 +171,7 @@ static ls_status check_arrivals(const ls_replica *r, int backwards)
     l->narrived = 0;
     for (int i = 0; i < r->model->params.n; i++) {
         const ls_param *p = &r->model->params.item[i];
-        LS_EXPECT((p->grad.data == NULL) == ls_shard_cuts(p), "%s: memory of its gradient", p->name);
+        LS_EXPECT(p->grad.data == NULL, "%s: memory of its gradient", p->name);
         LS_EXPECT(ls_param_has_gradient(p) && p->t.grad_reduced, "%s: no sum", p->name);
     }
     return LS_OK;
@@ -243,11 +237,11 @@ static ls_status cuts_at_units(ls_world *w, void *arg)
     const ls_replica_config c = config_of(&large, &lending, false);
     ls_replica r;
     LS_TRY(ls_replica_create(w, &c, &r));
-    LS_EXPECT(ls_ddp_buckets(r.ddp) == 2 * ((int)COUNT(dims) - 1), "%d buckets", ls_ddp_buckets(r.ddp));
+    LS_EXPECT(ls_ddp_buckets(r.ddp) == (int)COUNT(dims) - 1, "%d buckets", ls_ddp_buckets(r.ddp));
     for (int k = 0; k < ls_ddp_buckets(r.ddp); k++) {
         const ls_ddp_bucket_info b = ls_ddp_bucket(r.ddp, k);
         for (int i = 0; i < b.nparams; i++) {
-            const int unit = r.model->params.item[b.param[i]].unit, want = (int)COUNT(dims) - 2 - k / 2;
+            const int unit = r.model->params.item[b.param[i]].unit, want = (int)COUNT(dims) - 2 - k;
             LS_EXPECT(unit == want, "bucket %d has a parameter of unit %d, expected %d", k, unit, want);
         }
     }
@@ -262,7 +256,7 @@ static void buckets_can_be_cut_at_units(void **state)
     expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, cuts_at_units, NULL));
 }
 
-/* Matrices that are alike: two of them have memory, however many there are. */
+/* Units that are alike: the gradients of two of them have memory, however many there are. */
 static ls_status takes_little(ls_world *w, void *arg)
 {
     (void)arg;
@@ -273,8 +267,8 @@ static ls_status takes_little(ls_world *w, void *arg)
     const size_t before = ls_world_ledger(w)->now[LS_MEM_GRAD];
     LS_TRY(ls_replica_create(w, &c, &r));
     const size_t got = ls_world_ledger(w)->now[LS_MEM_GRAD] - before;
-    const size_t matrix = 32 * 32 * 4, vectors = (COUNT(deep) - 1) * 128;
-    LS_EXPECT(got == SLOTS * matrix + vectors, "%zu bytes for gradients, expected %zu", got, SLOTS * matrix + vectors);
+    const size_t want = SLOTS * (32 * 32 + 32) * sizeof(float);
+    LS_EXPECT(got == want, "%zu bytes for gradients, expected %zu", got, want);
     double norm;
     for (uint64_t s = 0; s < 3; s++) LS_TRY(step(w, &r, s, 1, &norm));
     ls_replica_destroy(&r);
@@ -323,7 +317,7 @@ static ls_status has_first_values(ls_world *w, void *arg)
     size_t matrices = 0;
     LS_TRY(ls_replica_create(w, &of_lending, &b));
     for (int i = 0; i < b.model->params.n; i++)
-        if (ls_shard_cuts(&b.model->params.item[i])) matrices += ls_bucket_param_bytes(&b.model->params.item[i]);
+        if (b.model->params.item[i].t.ndim > 1) matrices += ls_bucket_param_bytes(&b.model->params.item[i]);
     LS_EXPECT(l->now[LS_MEM_ACT] == before && l->peak[LS_MEM_ACT] == before + matrices, "%zu bytes, at most %zu",
               l->now[LS_MEM_ACT], l->peak[LS_MEM_ACT]);
     const ls_values from = ls_ddp_values(a.ddp), to = ls_ddp_values(b.ddp);
@@ -333,7 +327,7 @@ static ls_status has_first_values(ls_world *w, void *arg)
         LS_TRY(from.whole(from.arg, pa, &va));
         LS_TRY(to.whole(to.arg, pb, &vb));
         LS_EXPECT(memcmp(va, vb, ls_tensor_nbytes(&pa->t)) == 0, "%s: other values", pa->name);
-        LS_EXPECT(!ls_shard_cuts(pb) || (!pb->t.data && pb->bf16), "%s: floats stay", pb->name);
+        LS_EXPECT(pb->t.ndim == 1 || (!pb->t.data && pb->bf16), "%s: floats stay", pb->name);
     }
     ls_replica_destroy(&a);
     ls_replica_destroy(&b);
@@ -429,7 +423,7 @@ static ls_status forgets_that_it_lends(ls_world *w, void *arg)
     const ls_replica_config c = config_of(&late, &forgetful, false);
     ls_replica r;
     const ls_status st = ls_replica_create(w, &c, &r);
-    LS_EXPECT(st == LS_INTERNAL && strstr(ls_last_error(), "strategy lending does not lend memory, and bucket 1 has none"),
+    LS_EXPECT(st == LS_INTERNAL && strstr(ls_last_error(), "strategy lending does not lend memory, and bucket 0 has none"),
               "%s", st < 0 ? ls_last_error() : "no failure");
     return LS_OK;
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parallel/strategy.h"
+
 #define STEPS    12
 
 static const int64_t dims[] = { 20, 17, 12, 3 }; /* matrices end within cache lines; some ranks have none of 3 rows */
@@ -125,42 +127,27 @@ static void gathers_as_many_buckets_as_there_are(void **state)
 
 /* --- shares ---------------------------------------------------------------------------------------- */
 
-/* Every element of a matrix has one owner; state is kept for own elements alone, and nobody else's are touched. */
-static ls_status divides_matrices(ls_world *w, void *arg)
+/* Every rank's ranges of a parameter, one after another: all elements, each once. */
+static ls_status partition(ls_world *w, const char *what, const ls_param *p, ls_range mine)
 {
-    const how *h = arg;
     const int rank = ls_world_rank(w), size = ls_world_size(w);
-    const ls_replica_config c = config_of(h->ddp, "adamw");
-    ls_replica r;
-    LS_TRY(ls_replica_create(w, &c, &r));
-    ls_params *ps = &r.model->params;
-    size_t state = 0, vectors = 0, matrices = 0;
-    for (int i = 0; i < ps->n; i++) {
-        const ls_param *p = &ps->item[i];
-        const int64_t n = ls_tensor_count(&p->t);
-        const bool vector = p->t.ndim == 1;
-        int64_t part[LS_TEST_RANKS * 2], next = 0;
-        LS_EXPECT(!vector || (p->own.first == 0 && p->own.count == (size_t)n), "%s is not whole", p->name);
-        if (vector) vectors += (ls_tensor_nbytes(&p->t) + 63) / 64 * 64;
-        if (vector) continue;
-        matrices += ls_tensor_nbytes(&p->t);
-        state += (p->own.count * sizeof(float) + 63) / 64 * 64;
-        const size_t row = (size_t)(n / p->t.dim[0]);
-        const ls_range mine = ls_shard_of((size_t)p->t.dim[0], rank, size);
-        LS_EXPECT(p->own.first == mine.first * row && p->own.count == mine.count * row, "%s: not cut at rows", p->name);
-        ls_box box;
-        LS_EXPECT(ls_part_boxes(&p->part, &p->t, mine, &box) == (mine.count > 0), "%s: a shard is one box", p->name);
-        part[2 * rank] = (int64_t)p->own.first;
-        part[2 * rank + 1] = (int64_t)p->own.count;
-        LS_TRY(ls_all_gather(ls_world_group(w), NULL, part, (size_t)size * 2, LS_I64));
-        for (int q = 0; q < size; q++) {
-            if (part[2 * q + 1] == 0) continue;
-            LS_EXPECT(part[2 * q] == next, "%s: rank %d owns from %lld on, expected %lld", p->name, q,
-                      (long long)part[2 * q], (long long)next);
-            next += part[2 * q + 1];
-        }
-        LS_EXPECT(next == n, "%s: %lld of %lld elements have an owner", p->name, (long long)next, (long long)n);
+    int64_t part[LS_TEST_RANKS * 2], next = 0;
+    part[2 * rank] = (int64_t)mine.first;
+    part[2 * rank + 1] = (int64_t)mine.count;
+    LS_TRY(ls_all_gather(ls_world_group(w), NULL, part, (size_t)size * 2, LS_I64));
+    for (int q = 0; q < size; q++) {
+        if (part[2 * q + 1] == 0) continue;
+        LS_EXPECT(part[2 * q] == next, "%s: rank %d %s from %lld on, expected %lld", p->name, q, what,
+                  (long long)part[2 * q], (long long)next);
+        next += part[2 * q + 1];
     }
+    LS_EXPECT(next == ls_tensor_count(&p->t), "%s: ranks %s %lld elements together", p->name, what, (long long)next);
+    return LS_OK;
+}
+
+/* Bytes that an optimizer with two states takes of `ps` on this rank. */
+static ls_status state_of(ls_params *ps, size_t *out)
+{
     ls_optim_config oc;
     ls_ledger ledger = { 0 };
     ls_arena *a;
@@ -168,13 +155,35 @@ static ls_status divides_matrices(ls_world *w, void *arg)
     LS_TRY(ls_optim_defaults("adamw", &oc));
     LS_TRY(ls_arena_create_dry(&ledger, &a));
     LS_TRY(ls_optim_create(&oc, ps, a, &o));
-    const size_t got = ledger.now[LS_MEM_OPTIM];
+    *out = ledger.now[LS_MEM_OPTIM];
     ls_optim_destroy(o);
     ls_arena_destroy(a);
-    LS_EXPECT(got == 2 * (state + vectors), "state of %zu bytes, expected %zu", got, 2 * (state + vectors));
-    size_t padding = (size_t)ps->n * 64; /* and a row that others do not have */
-    for (int i = 0; i < ps->n; i++) padding += ls_tensor_nbytes(&ps->item[i].t) / (size_t)ps->item[i].t.dim[0];
-    LS_EXPECT(state <= matrices / (size_t)size + padding, "rank %d: %zu of %zu bytes", rank, state, matrices);
+    return LS_OK;
+}
+
+/* Every element has one owner; state is kept for own elements alone, and nobody else's are touched. */
+static ls_status divides_parameters(ls_world *w, void *arg)
+{
+    const how *h = arg;
+    const int rank = ls_world_rank(w), size = ls_world_size(w);
+    const ls_replica_config c = config_of(h->ddp, "adamw");
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &c, &r));
+    ls_params *ps = &r.model->params;
+    size_t state = 0, got;
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        const size_t row = p->t.ndim == 1 ? 1 : (size_t)p->t.dim[1];
+        state += (p->own.count * sizeof(float) + 63) / 64 * 64;
+        const ls_range mine = ls_shard_of((size_t)p->t.dim[0], rank, size);
+        LS_EXPECT(p->own.first == mine.first * row && p->own.count == mine.count * row, "%s: not cut at rows", p->name);
+        ls_box box;
+        LS_EXPECT(ls_part_boxes(&p->part, &p->t, mine, &box) == (mine.count > 0), "%s: a shard is one box", p->name);
+        LS_TRY(partition(w, "own", p, p->own));
+        LS_TRY(partition(w, "keep", p, p->keeps));
+    }
+    LS_TRY(state_of(ps, &got));
+    LS_EXPECT(got == 2 * state, "state of %zu bytes, expected %zu", got, 2 * state);
 
     float *before = ls_replica_values(&r), *at = before;
     LS_TRY(ls_replica_pass(&r, 0, rank * ROWS, ROWS, true, 1, NULL));
@@ -183,7 +192,7 @@ static ls_status divides_matrices(ls_world *w, void *arg)
         const ls_param *p = &ps->item[i];
         const float *now = p->t.data;
         const size_t n = (size_t)ls_tensor_count(&p->t), end = p->own.first + p->own.count;
-        for (size_t k = 0; p->t.ndim > 1 && k < n; k++)
+        for (size_t k = 0; k < n; k++)
             LS_EXPECT((now[k] == at[k]) == (k < p->own.first || k >= end), "%s[%zu] is%s changed; own: %zu to %zu",
                       p->name, k, now[k] == at[k] ? " not" : "", p->own.first, end);
         at += n;
@@ -199,7 +208,36 @@ static void gives_every_element_one_owner(void **state)
     static const how row[] = { { .ddp = &one_bucket }, { .ddp = &many_buckets }, { .ddp = &one_each } };
     for (int size = 1; size <= 5; size++)
         for (size_t i = 0; i < COUNT(row); i++)
-            expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, divides_matrices, (void *)(uintptr_t)&row[i]));
+            expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, divides_parameters, (void *)(uintptr_t)&row[i]));
+}
+
+/* Where shards end at cache lines nothing is padding: 8 bytes per own element, per element of the model together. */
+static ls_status takes_eight_bytes(ls_world *w, void *arg)
+{
+    (void)arg;
+    static const int64_t even[] = { 24, 64, 128, 64 };
+    const ls_replica_config c = { .dims = even, .ndims = COUNT(even), .ddp = &one_bucket, .optim = "adamw", .rows = ROWS };
+    ls_replica r;
+    LS_TRY(ls_replica_create(w, &c, &r));
+    ls_params *ps = &r.model->params;
+    size_t own = 0, got;
+    for (int i = 0; i < ps->n; i++) own += ps->item[i].own.count;
+    LS_TRY(state_of(ps, &got));
+    int64_t all = (int64_t)got;
+    LS_TRY(ls_all_reduce(ls_world_group(w), NULL, &all, 1, LS_I64, LS_SUM));
+    const int64_t elements = ls_params_count(ps);
+    ls_replica_destroy(&r);
+    LS_EXPECT(got == 8 * own, "%zu bytes of state for %zu own elements", got, own);
+    LS_EXPECT(own == (size_t)elements / (size_t)ls_world_size(w), "%zu own elements of %lld", own, (long long)elements);
+    LS_EXPECT(all == 8 * elements, "%lld bytes of state for %lld elements", (long long)all, (long long)elements);
+    return LS_OK;
+}
+
+static void state_is_of_own_elements_alone(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 4; size *= 2)
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, takes_eight_bytes, NULL));
 }
 
 /* reduce_scatter and all_gather move what all_reduce moves, but for padding. */
@@ -341,7 +379,8 @@ static ls_status gathers_values(ls_world *w, void *arg)
     LS_TRY(ls_replica_create(w, &c, &r));
     ps = &r.model->params;
     write_gradients(ps, 1, true);
-    ls_status st = ls_optim_step(r.optim); /* only owners have float values from here on */
+    ls_status st = ls_optim_step(r.optim); /* only owners have new values from here on */
+    if (st == LS_OK) st = ls_buckets_gather(r.ddp); /* no backward has run, after which ls_ddp_after_step would */
     if (*at != AFTER_THE_STEP) write_gradients(ps, 2, *at != OF_NO_SYNC);
     if (*at == USED_UP) ls_params_zero_grad(ps);
     float *before = ls_replica_grads(&r);
@@ -361,6 +400,7 @@ static ls_status gathers_values(ls_world *w, void *arg)
 
 typedef struct bound {
     const ls_ddp_config *bind, *create; /* bind NULL: by ls_params_bind */
+    bool again;                         /* it was bound for bf16 before */
 } bound;
 
 static ls_status binds_otherwise(ls_world *w, void *arg)
@@ -372,6 +412,7 @@ static ls_status binds_otherwise(ls_world *w, void *arg)
     ls_ddp *d = NULL;
     LS_TRY(ls_model_create(&mc, &m));
     LS_TRY(ls_arena_create(1 << 20, false, NULL, &arena));
+    if (b->again) LS_TRY(ls_ddp_bind(ls_world_group(w), &m->params, b->bind, LS_BF16, arena));
     ls_status st = b->bind ? ls_ddp_bind(ls_world_group(w), &m->params, b->bind, LS_F32, arena)
                            : ls_params_bind(&m->params, arena, NULL);
     if (st == LS_OK) st = ls_model_init(m, &mc);
@@ -388,7 +429,10 @@ static void refuses_what_would_not_work(void **state)
     static const ls_ddp_config none = { 0 };
     const ls_ddp_config next = { .zero_stage = ls_ddp_most_stage() + 1 };
     static const bound row[] = {
-        { NULL, &one_bucket }, { &none, &one_bucket }, { &one_bucket, &many_buckets }, { &many_buckets, &one_bucket }
+        { NULL, &one_bucket, false },
+        { &none, &one_bucket, false },
+        { &one_bucket, &one_each, false },
+        { &one_each, &one_bucket, false },
     };
     refuses(forgets_to_gather, NULL, LS_INVALID, "ls_ddp_after_step was not called");
     refuses(adds_to_reduced_gradients, &(bool){ false }, LS_INVALID, "nothing can be added to it");
@@ -398,20 +442,23 @@ static void refuses_what_would_not_work(void **state)
     refuses(asks_for_a_norm_alone, NULL, LS_INVALID, "call ls_grad_norm_shared");
     refuses(gathers_values, &(when){ BEFORE_THE_STEP }, LS_INVALID, "the values of 0.weight on rank");
     refuses(gathers_values, &(when){ OF_NO_SYNC }, LS_INVALID, "call ls_optim_step or ls_params_zero_grad first");
-    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, gathers_values, &(when){ AFTER_THE_STEP }));
-    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, gathers_values, &(when){ USED_UP }));
+    for (int size = 2; size <= 5; size++) { /* of a vector of 3 elements some ranks own nothing */
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, gathers_values, &(when){ AFTER_THE_STEP }));
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, gathers_values, &(when){ USED_UP }));
+    }
     for (size_t i = 0; i < COUNT(row); i++) refuses(binds_otherwise, &row[i], LS_INVALID, "ls_ddp_bind");
-    refuses(binds_otherwise, &(bound){ &one_bucket, &none }, LS_INVALID, "ls_ddp_bind");
-    refuses(binds_otherwise, &(bound){ &next, &next }, LS_UNSUPPORTED, "is not implemented, only 0");
-    refuses(binds_otherwise, &(bound){ &one_bucket, &next }, LS_UNSUPPORTED, "is not implemented, only 0");
+    refuses(binds_otherwise, &(bound){ &one_bucket, &none, false }, LS_INVALID, "ls_ddp_bind");
+    expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, binds_otherwise, &(bound){ &one_bucket, &one_bucket, true }));
+    refuses(binds_otherwise, &(bound){ &next, &next, false }, LS_UNSUPPORTED, "is not implemented, only 0");
+    refuses(binds_otherwise, &(bound){ &one_bucket, &next, false }, LS_UNSUPPORTED, "is not implemented, only 0");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_the_values_of_ddp),         cmocka_unit_test(gathers_as_many_buckets_as_there_are),
-        cmocka_unit_test(gives_every_element_one_owner), cmocka_unit_test(moves_as_many_bytes_as_ddp),
-        cmocka_unit_test(refuses_what_would_not_work),
+        cmocka_unit_test(gives_every_element_one_owner), cmocka_unit_test(state_is_of_own_elements_alone),
+        cmocka_unit_test(moves_as_many_bytes_as_ddp),    cmocka_unit_test(refuses_what_would_not_work),
     };
     return cmocka_run_group_tests_name("zero", tests, NULL, NULL);
 }

@@ -10,12 +10,14 @@
  *     ls_ddp_begin_forward(ddp, tape, true);
  *     loss = ...; ls_backward(tape, loss); ls_optim_step(o);
  *
- * zero_stage 1 is ZeRO's first stage (Rajbhandari et al. 2020; Megatron's distributed optimizer): a bucket of matrices
- * is reduce_scattered instead, each rank's optimizer has the state of its shard only, updates that shard, and the
- * new values are all_gathered. As many bytes travel (in bf16 three quarters), an update costs 1/W, and replicas end up
- * with the same values. In bf16 training ops read the copies in bf16 alone: each rank has float values of its shard
- * only (ls_param.master), t.data is NULL, and ls_ddp_values puts them together for a checkpoint.
- * Parameters of one dimension, which are few, stay whole on every rank.
+ * zero_stage 1 is ZeRO's first stage (Rajbhandari et al. 2020; Megatron's distributed optimizer): a bucket is
+ * reduce_scattered instead, each rank's optimizer has the state of its shard only, updates that shard, and the new
+ * values are all_gathered. A shard is some rows of a matrix (dimension 0) and some elements of a vector
+ * (ls_shard_range); of a parameter with fewer rows than ranks some ranks own nothing. As many bytes travel (in bf16
+ * three quarters), an update costs 1/W, and replicas end up with the same values. Of matrices that ops read in bf16
+ * alone each rank has float values of its shard only (ls_param.master), t.data is NULL, and ls_ddp_values puts them
+ * together for a checkpoint. Per step and bucket there is one reduce_scatter and one all_gather; in bf16 the
+ * all_gathers have the copies, and one more brings all that is read in float.
  *
  *     ls_ddp_bind(group, ps, &cfg, LS_F32, arena);   // instead of ls_params_bind
  *     ... first values; ls_ddp_create(group, ps, &cfg, &ddp); ls_optim_create(...);
@@ -53,9 +55,9 @@ typedef struct ls_ddp_bucket_info {
 } ls_ddp_bucket_info;
 
 /* Binds values as ls_params_bind does, and for dtype LS_BF16 their copies as ls_params_bind_bf16, in `own`. With
- * zero_stage 1 what is gathered after a step lies in the world's arena, in the order of the buckets: the values of
- * matrices, for LS_BF16 their copies instead; every matrix learns which part of it this rank owns; and gradients get
- * their memory, where for LS_BF16 t.data is until ls_ddp_create. */
+ * zero_stage 1 what is gathered after a step lies in the world's arena, in the order of the buckets: the values, or the
+ * copies of those that have one; every parameter learns which part of it this rank owns; and gradients get their
+ * memory, where t.data of a parameter with a copy is until ls_ddp_create. */
 ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own);
 
 /* Every rank of the group calls it. Compares count, names, shapes with all ranks
@@ -63,15 +65,16 @@ ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
  * parameter's gradient into a bucket in the shared arena, and broadcasts the
  * values from rank 0, which copies in bf16 get, too. `ps` is borrowed until
  * ls_ddp_destroy and must be bound, for zero_stage 1 by ls_ddp_bind with the
- * same configuration (LS_INVALID otherwise); its grads may be NULL. Frozen parameters belong into another ls_params.
+ * same configuration (LS_INVALID if values or gradients lie elsewhere); its grads
+ * may be NULL. Frozen parameters belong into another ls_params.
  *
  * Until ls_ddp_destroy an optimizer's step refuses (LS_INVALID, no weight is changed) every gradient of `ps` that was
  * not averaged over all ranks of a group of more than one: after ls_ddp_begin_forward(.., false), after a backward that
  * ls_ddp_begin_forward did not announce, and where a parameter of the bucket took no part in the loss. Gradients may
  * accumulate in any number of backwards as long as the last one before the step synchronises. */
 ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
-/* The parameters keep their values (with zero_stage 1 what ops read of matrices lies in the world's arena and goes with
- * it) and have no gradients any more. NULL is fine. */
+/* The parameters keep their values (with zero_stage 1 what ops read lies in the world's arena and goes with it) and
+ * have no gradients any more. NULL is fine. */
 void ls_ddp_destroy(ls_ddp *d);
 
 /* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the
@@ -88,7 +91,8 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
  * zero_stage 1 there is nothing to do. A following ls_ddp_begin_forward insists on it. */
 ls_status ls_ddp_after_step(ls_ddp *d);
 /* All values of one parameter after another, wherever they are, for a checkpoint or a digest. Every rank asks for the
- * same ones, in the same order. They are valid until the next backward or ls_optim_step. With zero_stage 1 in bf16 they
+ * same ones, in the same order. They are valid until the next backward or ls_optim_step. With zero_stage 1 LS_INVALID
+ * between a reduced backward and ls_ddp_after_step, for values that are not all here; and values with a copy in bf16
  * come together in the memory of the gradient: LS_INVALID, and nothing is changed, while that waits for ls_optim_step
  * or ls_params_zero_grad. */
 ls_values ls_ddp_values(ls_ddp *d);

@@ -25,7 +25,7 @@ extern "C" {
 
 typedef struct ls_work ls_work;
 
-/* A matrix in a vector: `rows` rows of `row` elements each, from element `first` on. */
+/* A matrix in a vector: `rows` rows of `row` elements each, from element `first` on. A vector has rows of 1. */
 typedef struct ls_matrix_span {
     size_t first, rows, row;
 } ls_matrix_span;

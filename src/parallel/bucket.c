@@ -21,14 +21,14 @@ ls_ddp_config ls_ddp_defaults(const ls_ddp_config *c)
 
 /* --- who counts ----------------------------------------------------------------------------------- */
 
-void ls_dp_keep(ls_params *ps, bool (*shards)(const ls_param *p), int rank, int size)
+void ls_dp_keep(ls_params *ps, int rank, int size)
 {
     const int64_t all = ls_params_count(ps);
     int64_t before = 0;
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         const bool mine = before * size / all == rank;
-        p->keeps = mine || (shards && shards(p)) ? p->own : (ls_range){ 0, 0 };
+        p->keeps = mine ? p->own : (ls_range){ 0, 0 };
         before += ls_tensor_count(&p->t);
     }
 }
@@ -106,9 +106,12 @@ void ls_buckets_free(ls_ddp *d)
         free(d->b[i].at);
         free(d->b[i].span);
     }
+    for (int i = 0; i < d->ngathers; i++) free((void *)(uintptr_t)d->gather[i].call.span);
     free(d->b);
+    free(d->gather);
     d->b = NULL;
-    d->nbuckets = 0;
+    d->gather = NULL;
+    d->nbuckets = d->ngathers = 0;
 }
 
 static ls_status make_one(ls_ddp *d, int k, const int *order, const int *number)
@@ -177,10 +180,10 @@ ls_status ls_bucket_lend(const ls_param *p, int rank, float **out)
 
 /* --- when --------------------------------------------------------------------------------------------- */
 
-static ls_status wait_for(ls_bucket *b)
+static ls_status wait_for(ls_work **w)
 {
-    ls_work *work = b->work;
-    b->work = NULL;
+    ls_work *work = *w;
+    *w = NULL;
     return ls_work_wait(work);
 }
 
@@ -188,7 +191,7 @@ ls_status ls_buckets_wait_one(ls_ddp *d)
 {
     const int k = d->waited++;
     const ls_bucket *b = &d->b[k];
-    LS_TRY(wait_for(&d->b[k]));
+    LS_TRY(wait_for(&d->b[k].work));
     /* Of the step's last backward: an optimizer may use it. */
     for (int i = 0; i < b->nparams; i++) d->ps->item[b->param[i]].t.grad_reduced = d->last;
     return d->strategy->arrived ? d->strategy->arrived(d, k) : LS_OK;
@@ -279,18 +282,16 @@ ls_status ls_buckets_done(void *arg)
     return LS_OK;
 }
 
-ls_status ls_buckets_each(ls_ddp *d, bool (*call)(const ls_ddp *d, int k, ls_coll_args *out))
+ls_status ls_buckets_gather(ls_ddp *d)
 {
     ls_status st = LS_OK;
-    int oldest = 0; /* of the buckets in flight */
-    for (int k = 0; st == LS_OK && k < d->nbuckets; k++) {
-        ls_coll_args a = { .label = d->b[k].label };
-        if (!call(d, k, &a)) continue;
-        while (st == LS_OK && k - oldest >= LS_BUCKETS_IN_FLIGHT) st = wait_for(&d->b[oldest++]);
-        if (st == LS_OK) st = ls_coll_start(d->g, &a, &d->b[k].work);
+    int oldest = 0; /* of those in flight */
+    for (int k = 0; st == LS_OK && k < d->ngathers; k++) {
+        while (st == LS_OK && k - oldest >= LS_BUCKETS_IN_FLIGHT) st = wait_for(&d->gather[oldest++].work);
+        if (st == LS_OK) st = ls_coll_start(d->g, &d->gather[k].call, &d->gather[k].work);
     }
-    while (oldest < d->nbuckets) {
-        const ls_status one = wait_for(&d->b[oldest++]);
+    while (oldest < d->ngathers) {
+        const ls_status one = wait_for(&d->gather[oldest++].work);
         if (st == LS_OK) st = one;
     }
     return st;

@@ -50,7 +50,7 @@ static ls_status place(ls_ddp *d)
                            p->name);
     }
     LS_TRY(ls_buckets_alloc(d->g, d->ps, &d->grads));
-    ls_dp_keep(d->ps, NULL, ls_group_rank(d->g), ls_group_size(d->g));
+    ls_dp_keep(d->ps, ls_group_rank(d->g), ls_group_size(d->g));
     return place_first(d);
 }
 

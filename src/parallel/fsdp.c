@@ -1,8 +1,8 @@
-/* fsdp.c -- ZeRO's first stage: each rank owns a shard of every matrix, and has the optimizer's state for it alone.
+/* fsdp.c -- ZeRO's first stage: each rank owns a shard of every parameter, and has the optimizer's state for it alone.
  * Gradients and values are whole on every rank; shard.h says how they lie.
  *
  *   backward      reduce_scatter   4 (W - 1) / W bytes per element and rank, where all_reduce has twice that
- *   after a step  all_gather       the same in float, half of it in bf16
+ *   after a step  all_gather       the same of what ops read in float, half of it in bf16
  *
  * Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020.
  */
@@ -25,7 +25,7 @@ static ls_status begin_forward(ls_ddp *d)
                        "reduced: ranks have only the values that they have updated themselves",
                        d->c.zero_stage);
     for (int i = 0; d->state == LS_DP_CURRENT && i < d->ps->n; i++)
-        if (ls_shard_cuts(&d->ps->item[i]) && d->ps->item[i].t.grad_ready)
+        if (d->ps->item[i].t.grad_ready)
             return ls_fail(LS_INVALID,
                            "zero_stage %d: the gradient of %s is reduced, and no more than this rank's share of it is "
                            "a sum: nothing can be added to it; call ls_optim_step or ls_params_zero_grad first",
@@ -37,8 +37,8 @@ static ls_status whole(ls_ddp *d, const ls_param *p, const float **out) { return
 
 const ls_dp_strategy ls_dp_fsdp = {
     .name = "fsdp", .first_stage = 1, .last_stage = 1, .shards = true,
-    .order = "last parameters first, matrices apart: each rank updates its shard of those",
+    .order = "last parameters first: each rank updates its shard",
     .bind = bind, .place = place,
     .events = { .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress, .done = ls_buckets_done },
-    .begin_forward = begin_forward, .after_step = ls_shard_after_step, .whole = whole,
+    .begin_forward = begin_forward, .after_step = ls_buckets_gather, .whole = whole,
 };

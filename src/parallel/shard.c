@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool ls_shard_cuts(const ls_param *p) { return p->t.ndim >= 2 && !p->f32; }
-
 /* --- which bucket ------------------------------------------------------------------------------ */
 
 static void plan_free(ls_shard_plan *p)
@@ -27,8 +25,8 @@ static int run_of(const ls_params *ps, const ls_shard_plan *l, int first, bool a
 }
 
 /* Which parameters share a bucket. False: no memory. */
-static bool number_buckets(const ls_params *ps, const ls_ddp_config *c, const size_t *nbytes, const int *key,
-                           bool at_units, ls_shard_plan *out)
+static bool number_buckets(const ls_params *ps, const ls_ddp_config *c, const size_t *nbytes, bool at_units,
+                           ls_shard_plan *out)
 {
     const ls_ddp_config d = ls_ddp_defaults(c);
     const size_t limits[2] = { d.first_bucket, d.bucket_cap };
@@ -36,7 +34,7 @@ static bool number_buckets(const ls_params *ps, const ls_ddp_config *c, const si
         n = run_of(ps, out, first, at_units);
         const int later = first > 0; /* the first bucket's limit is for the first one alone */
         int *const number = out->number + first;
-        const int more = ls_bucket_assign(nbytes + first, key + first, n, limits + later, 2 - later, false, number);
+        const int more = ls_bucket_assign(nbytes + first, NULL, n, limits + later, 2 - later, false, number);
         if (more == 0) return false;
         for (int i = 0; i < n; i++) number[i] += out->nbuckets;
         out->nbuckets += more;
@@ -48,25 +46,35 @@ static bool assign(const ls_params *ps, const ls_ddp_config *c, bool at_units, l
 {
     const size_t n = (size_t)ps->n + 1;
     size_t *nbytes = calloc(n, sizeof *nbytes);
-    int *key = calloc(n, sizeof *key);
     *out = (ls_shard_plan){ .order = calloc(n, sizeof *out->order),
                             .number = calloc(n, sizeof *out->number),
                             .grad = calloc(n, sizeof *out->grad),
                             .value = calloc(n, sizeof *out->value) };
-    bool done = nbytes && key && out->order && out->number && out->grad && out->value;
+    bool done = nbytes && out->order && out->number && out->grad && out->value;
     for (int i = 0; done && i < ps->n; i++) {
         const ls_param *p = &ps->item[ps->n - 1 - i];
         out->order[i] = ps->n - 1 - i;
         nbytes[i] = ls_tensor_nbytes(&p->t);
-        key[i] = ls_shard_cuts(p);
     }
-    done = done && number_buckets(ps, c, nbytes, key, at_units, out);
+    done = done && number_buckets(ps, c, nbytes, at_units, out);
     free(nbytes);
-    free(key);
     return done;
 }
 
-static ls_status plan_make(const ls_params *ps, const ls_ddp_config *c, bool at_units, int size, ls_shard_plan *out)
+/* In what ops read a parameter of a model in `dtype`. */
+static ls_dtype read_as(const ls_param *p, ls_dtype dtype)
+{
+    return dtype == LS_BF16 && ls_param_bf16_nbytes(p) > 0 ? LS_BF16 : LS_F32;
+}
+
+static size_t read_bytes(const ls_param *p, ls_dtype dtype)
+{
+    const size_t n = (size_t)ls_tensor_count(&p->t) * ls_dtype_size(read_as(p, dtype));
+    return (n + LS_BUCKET_ALIGN - 1) / LS_BUCKET_ALIGN * LS_BUCKET_ALIGN;
+}
+
+static ls_status plan_make(const ls_params *ps, const ls_ddp_config *c, bool at_units, ls_dtype dtype, int size,
+                           ls_shard_plan *out)
 {
     if (!assign(ps, c, at_units, out)) {
         plan_free(out);
@@ -75,18 +83,15 @@ static ls_status plan_make(const ls_params *ps, const ls_ddp_config *c, bool at_
     size_t begin = 0;
     for (int k = 0; k < out->nbuckets; k++) {
         size_t end = begin;
-        bool sharded = false;
         for (int i = 0; i < ps->n; i++) {
             const int at = out->order[i];
             if (out->number[i] != k) continue;
             out->grad[at] = end;
-            out->value[at] = out->count + end - begin;
+            out->value[at] = out->nbytes;
             end += ls_bucket_param_bytes(&ps->item[at]) / sizeof(float);
-            sharded = ls_shard_cuts(&ps->item[at]);
+            out->nbytes += read_bytes(&ps->item[at], dtype);
         }
-        const size_t count = ls_bucket_bytes((end - begin) * sizeof(float), size) / sizeof(float);
-        begin += count;
-        if (sharded) out->count += count;
+        begin += ls_bucket_bytes((end - begin) * sizeof(float), size) / sizeof(float);
     }
     return LS_OK;
 }
@@ -95,45 +100,31 @@ static ls_status plan_make(const ls_params *ps, const ls_ddp_config *c, bool at_
 
 static size_t row_of(const ls_param *p) { return (size_t)(ls_tensor_count(&p->t) / p->t.dim[0]); }
 
-/* What `rank` owns of a parameter, elements: of a matrix its rows. */
+/* What `rank` owns of a parameter, elements. */
 static ls_range owned(const ls_param *p, int rank, int size)
 {
-    if (!ls_shard_cuts(p)) return (ls_range){ 0, (size_t)ls_tensor_count(&p->t) };
     const ls_range rows = ls_shard_of((size_t)p->t.dim[0], rank, size);
     return (ls_range){ rows.first * row_of(p), rows.count * row_of(p) };
 }
 
 /* --- memory ------------------------------------------------------------------------------------- */
 
-/* Values of one parameter, of this rank alone. */
-static ls_status bind_one(ls_arena *own, const ls_param *p, size_t nbytes, void **out)
-{
-    LS_TRY(ls_arena_alloc(own, nbytes, LS_MEM_PARAM, out));
-    return ls_arena_assign(own, *out, nbytes, p->unit);
-}
-
-/* In float peers read t.data. In bf16 they read the copies; until ls_shard_place, the gradient's memory has all values,
- * so that they can be initialised, loaded and broadcast like any others (ls_bucket_lend lists who borrows it). */
-static ls_status bind_sharded(ls_param *p, int rank, void *read_by_peers, ls_dtype dtype, ls_arena *own)
+/* What is read in float peers read in t.data. Else they read the copy; until ls_shard_place, the gradient's memory has
+ * all values, so that they can be initialised, loaded and broadcast like any others (ls_bucket_lend lists who borrows
+ * it). */
+static ls_status bind_one(ls_param *p, int rank, void *read_by_peers, ls_dtype dtype, ls_arena *own)
 {
     void *master = NULL;
     float *all;
     p->t.data = read_by_peers;
-    if (dtype == LS_F32) return LS_OK;
+    p->t.bf16 = p->bf16 = NULL;
+    if (read_as(p, dtype) == LS_F32) return LS_OK;
     LS_TRY(ls_bucket_lend(p, rank, &all));
     p->t.data = all;
     p->t.bf16 = p->bf16 = read_by_peers;
-    LS_TRY(bind_one(own, p, p->own.count * sizeof(float), &master));
+    LS_TRY(ls_arena_alloc(own, p->own.count * sizeof(float), LS_MEM_PARAM, &master));
+    LS_TRY(ls_arena_assign(own, master, p->own.count * sizeof(float), p->unit));
     p->master = master;
-    return LS_OK;
-}
-
-static ls_status bind_whole(ls_param *p, ls_dtype dtype, ls_arena *own)
-{
-    const size_t copy = dtype == LS_BF16 ? ls_param_bf16_nbytes(p) : 0;
-    LS_TRY(bind_one(own, p, ls_tensor_nbytes(&p->t), &p->t.data));
-    if (copy) LS_TRY(bind_one(own, p, copy, &p->bf16));
-    p->t.bf16 = p->bf16;
     return LS_OK;
 }
 
@@ -157,14 +148,15 @@ ls_status ls_shard_loan(ls_group *g, ls_params *ps)
     ls_world *w = ls_group_world(g);
     size_t n = 0;
     for (int i = 0; i < ps->n; i++)
-        if (ls_shard_cuts(&ps->item[i])) n += ls_bucket_param_bytes(&ps->item[i]);
+        if (ls_param_bf16_nbytes(&ps->item[i])) n += ls_bucket_param_bytes(&ps->item[i]);
     end_loan(ps);
     if (n == 0) return LS_OK;
     LS_TRY(ls_world_is_dry(w) ? ls_arena_create_dry(ls_world_ledger(w), &ps->loan)
                               : ls_arena_create(n, false, ls_world_ledger(w), &ps->loan));
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
-        if (ls_shard_cuts(p)) LS_TRY(ls_arena_alloc(ps->loan, ls_bucket_param_bytes(p), LS_MEM_ACT, &p->grad.data));
+        if (!ls_param_bf16_nbytes(p)) continue;
+        LS_TRY(ls_arena_alloc(ps->loan, ls_bucket_param_bytes(p), LS_MEM_ACT, &p->grad.data));
     }
     return LS_OK;
 }
@@ -173,8 +165,7 @@ static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, c
                           ls_arena *own)
 {
     void *base = NULL;
-    const size_t n = l->count * ls_dtype_size(dtype);
-    const ls_status st = n ? ls_alloc(ls_group_world(g), n, LS_MEM_PARAM, &base) : LS_OK;
+    const ls_status st = l->nbytes ? ls_alloc(ls_group_world(g), l->nbytes, LS_MEM_PARAM, &base) : LS_OK;
     if (st < 0) return ls_while(st, "placing values where peers read them: %s is the largest", ls_params_largest(ps)->name);
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
@@ -186,11 +177,10 @@ static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, c
     LS_TRY(how->grads ? how->grads(g, ps, l, dtype, own) : all_grads(g, ps, l));
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
-        char *const value = (char *)base + l->value[i] * ls_dtype_size(dtype);
-        const size_t nbytes = ls_shard_cuts(p) ? (size_t)ls_tensor_count(&p->t) * ls_dtype_size(dtype) : 0;
+        char *const value = (char *)base + l->value[i];
+        const size_t nbytes = (size_t)ls_tensor_count(&p->t) * ls_dtype_size(read_as(p, dtype));
         LS_TRY(ls_assign(ls_group_world(g), value, nbytes, p->unit));
-        const ls_status bound =
-            ls_shard_cuts(p) ? bind_sharded(p, ls_group_rank(g), value, dtype, own) : bind_whole(p, dtype, own);
+        const ls_status bound = bind_one(p, ls_group_rank(g), value, dtype, own);
         if (bound < 0) return ls_while(bound, "allocating parameter %s", p->name);
     }
     return LS_OK;
@@ -200,7 +190,7 @@ ls_status ls_shard_bind(const ls_shard_how *how, ls_group *g, ls_params *ps, con
                         ls_arena *own)
 {
     ls_shard_plan l;
-    LS_TRY(plan_make(ps, c, how->at_units, ls_group_size(g), &l));
+    LS_TRY(plan_make(ps, c, how->at_units, dtype, ls_group_size(g), &l));
     const ls_status st = bind_all(how, g, ps, &l, dtype, own);
     plan_free(&l);
     return st;
@@ -219,11 +209,11 @@ static ls_status check_bound(const ls_ddp *d, const ls_shard_plan *l, bool have_
     for (int i = 0; i < d->ps->n; i++) {
         const ls_param *p = &d->ps->item[i];
         const ls_range own = owned(p, ls_group_rank(d->g), ls_group_size(d->g));
-        const size_t at = l->value[i] * (p->bf16 ? sizeof(uint16_t) : sizeof(float)), of = l->grad[i] * sizeof(float);
+        const size_t of = l->grad[i] * sizeof(float);
         char *grad = p->grad.data;
         if (have_memory && !*grads && grad) *grads = grad - of;
-        if (!base && ls_shard_cuts(p) && read_by_peers(p)) base = read_by_peers(p) - at;
-        const bool values = !ls_shard_cuts(p) || (base && read_by_peers(p) == base + at);
+        if (i == 0) base = read_by_peers(p) - l->value[i];
+        const bool values = read_by_peers(p) == base + l->value[i];
         const bool gradient = !have_memory || (*grads && grad == *grads + of);
         if (!values || !gradient || p->own.first != own.first || p->own.count != own.count)
             return ls_fail(LS_INVALID,
@@ -234,27 +224,30 @@ static ls_status check_bound(const ls_ddp *d, const ls_shard_plan *l, bool have_
     return LS_OK;
 }
 
-/* Whether ops read the copy alone, and each rank has the floats it owns. */
-static bool in_bf16(const ls_param *p) { return ls_shard_cuts(p) && p->bf16; }
+/* What the parameters were bound for. */
+static ls_dtype bound_for(const ls_params *ps)
+{
+    for (int i = 0; i < ps->n; i++)
+        if (ps->item[i].bf16) return LS_BF16;
+    return LS_F32;
+}
 
 /* The first values are in the copies: what is left of them in float is each rank's own. */
 static void split_values(ls_params *ps, bool dry)
 {
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
-        if (!in_bf16(p)) continue;
+        if (!p->bf16) continue;
         if (!dry) memcpy(p->master, (const float *)p->t.data + p->own.first, p->own.count * sizeof(float));
         p->t.data = NULL;
     }
 }
 
-/* A bucket of matrices, which are reduced and gathered by rows. */
 static ls_status scatter(const ls_params *ps, ls_bucket *b)
 {
-    if (!ls_shard_cuts(&ps->item[b->param[0]])) return LS_OK;
     b->reduce = LS_REDUCE_SCATTER;
     b->span = calloc((size_t)b->nparams, sizeof *b->span);
-    if (!b->span) return ls_fail(LS_NO_MEMORY, "%d matrices of a bucket", b->nparams);
+    if (!b->span) return ls_fail(LS_NO_MEMORY, "%d parameters of a bucket", b->nparams);
     for (int i = 0; i < b->nparams; i++) {
         const ls_param *p = &ps->item[b->param[i]];
         b->span[i] = (ls_matrix_span){ b->at[i], (size_t)p->t.dim[0], row_of(p) };
@@ -262,33 +255,78 @@ static ls_status scatter(const ls_params *ps, ls_bucket *b)
     return LS_OK;
 }
 
-/* Where ranks do not map each other's memory, a bucket of matrices travels packed: the place for it is known now. */
+/* Appends the all_gather of what ops read as `dtype` in buckets [first, first + n), if there is any. */
+static ls_status add_gather(ls_ddp *d, int first, int n, ls_dtype dtype, const char *label)
+{
+    const char *base = NULL;
+    ls_matrix_span *span = calloc((size_t)d->ps->n, sizeof *span);
+    int nspans = 0;
+    if (!span) return ls_fail(LS_NO_MEMORY, "gathering %d parameters", d->ps->n);
+    for (int k = first; k < first + n; k++) /* in the order in which values lie */
+        for (int i = 0; i < d->b[k].nparams; i++) {
+            const ls_param *p = &d->ps->item[d->b[k].param[i]];
+            if ((p->bf16 ? LS_BF16 : LS_F32) != dtype) continue;
+            if (!base) base = read_by_peers(p);
+            const size_t at = (size_t)(read_by_peers(p) - base) / ls_dtype_size(dtype);
+            span[nspans++] = (ls_matrix_span){ at, (size_t)p->t.dim[0], row_of(p) };
+        }
+    if (nspans == 0) {
+        free(span);
+        return LS_OK;
+    }
+    const ls_matrix_span *last = &span[nspans - 1];
+    d->gather[d->ngathers++].call = (ls_coll_args){ .coll = LS_ALL_GATHER, .dtype = dtype,
+                                                    .out = (void *)(uintptr_t)base,
+                                                    .count = last->first + last->rows * last->row, .span = span,
+                                                    .nspans = nspans, .label = label };
+    return LS_OK;
+}
+
+/* In float a bucket's values travel as its gradients do; in bf16 its copies do, and what has none travels together. */
+static ls_status make_gathers(ls_ddp *d, ls_dtype dtype)
+{
+    d->gather = calloc((size_t)d->nbuckets + 1, sizeof *d->gather);
+    if (!d->gather) return ls_fail(LS_NO_MEMORY, "%d buckets to gather", d->nbuckets);
+    for (int k = 0; k < d->nbuckets; k++) LS_TRY(add_gather(d, k, 1, dtype, d->b[k].label));
+    return dtype == LS_F32 ? LS_OK : add_gather(d, 0, d->nbuckets, LS_F32, "values in f32");
+}
+
+/* The larger of `most` and the bytes of some spans. */
+static size_t larger(size_t most, const ls_matrix_span *span, int n, ls_dtype dtype)
+{
+    size_t count = 0;
+    for (int i = 0; i < n; i++) count += span[i].rows * span[i].row;
+    const size_t nbytes = count * ls_dtype_size(dtype);
+    return nbytes > most ? nbytes : most;
+}
+
+/* Where ranks do not map each other's memory, spans travel packed: the place for them is known now. */
 static ls_status reserve(ls_ddp *d)
 {
     size_t most = 0;
-    for (int k = 0; k < d->nbuckets; k++) {
-        const ls_bucket *b = &d->b[k];
-        size_t count = 0;
-        for (int i = 0; b->span && i < b->nparams; i++) count += b->span[i].rows * b->span[i].row;
-        if (count > most) most = count;
+    for (int k = 0; k < d->nbuckets; k++) most = larger(most, d->b[k].span, d->b[k].nparams, LS_F32);
+    for (int k = 0; k < d->ngathers; k++) {
+        const ls_coll_args *a = &d->gather[k].call;
+        most = larger(most, a->span, a->nspans, a->dtype);
     }
-    return ls_group_reserve_spans(d->g, most * sizeof(float));
+    return ls_group_reserve_spans(d->g, most);
 }
 
 ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
 {
     ls_shard_plan l;
-    const int rank = ls_group_rank(d->g), size = ls_group_size(d->g);
-    LS_TRY(plan_make(d->ps, &d->c, how->at_units, size, &l));
+    const ls_dtype dtype = bound_for(d->ps);
+    LS_TRY(plan_make(d->ps, &d->c, how->at_units, dtype, ls_group_size(d->g), &l));
     ls_status st = check_bound(d, &l, !how->grads, &d->grads);
     if (st == LS_OK) {
         split_values(d->ps, d->dry);
         end_loan(d->ps);
-        ls_dp_keep(d->ps, ls_shard_cuts, rank, size);
+        for (int i = 0; i < d->ps->n; i++) d->ps->item[i].keeps = d->ps->item[i].own;
         st = how->grads ? ls_buckets_make(d, l.order, l.number, l.nbuckets)
                         : ls_buckets_place(d, l.order, l.number, l.nbuckets);
     }
     for (int k = 0; st == LS_OK && k < d->nbuckets; k++) st = scatter(d->ps, &d->b[k]);
+    if (st == LS_OK) st = make_gathers(d, dtype);
     if (st == LS_OK) st = reserve(d);
     d->narrived = -1;
     plan_free(&l);
@@ -296,23 +334,6 @@ ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
 }
 
 /* --- values ------------------------------------------------------------------------------------- */
-
-/* What each rank has updated goes to all. */
-static bool gather_bucket(const ls_ddp *d, int k, ls_coll_args *out)
-{
-    const ls_bucket *b = &d->b[k];
-    const ls_param *first = &d->ps->item[b->param[0]];
-    if (b->reduce != LS_REDUCE_SCATTER) return false;
-    out->coll = LS_ALL_GATHER;
-    out->count = b->count;
-    out->span = b->span;
-    out->nspans = b->nparams;
-    out->out = read_by_peers(first);
-    out->dtype = first->bf16 ? LS_BF16 : LS_F32;
-    return true;
-}
-
-ls_status ls_shard_after_step(ls_ddp *d) { return ls_buckets_each(d, gather_bucket); }
 
 /* Floats that only their owners have come together in borrowed memory. */
 static ls_status gather_master(const ls_shard_how *how, ls_ddp *d, const ls_param *p, const float **out)
@@ -332,9 +353,9 @@ static ls_status gather_master(const ls_shard_how *how, ls_ddp *d, const ls_para
 
 ls_status ls_shard_whole(const ls_shard_how *how, ls_ddp *d, const ls_param *p, const float **out)
 {
-    if (in_bf16(p)) return gather_master(how, d, p, out);
+    if (p->bf16) return gather_master(how, d, p, out);
     *out = p->t.data;
-    if (d->state != LS_DP_REDUCED || !ls_shard_cuts(p)) return LS_OK;
+    if (d->state != LS_DP_REDUCED) return LS_OK;
     return ls_fail(LS_INVALID, "the values of %s on rank %d: ls_ddp_after_step was not called after the last backward "
                                "that reduced", p->name, ls_group_rank(d->g));
 }

@@ -1,35 +1,39 @@
 /* shard.h -- what strategies share in which ranks own different rows: who owns what, where it lies, and how all ranks
  * get the new values.
  *
- * Shards are cut at rows: rank r of W owns rows ls_shard_range(dim[0], r, W) of every matrix, so a shard is a box of
- * the global tensor. A rank's share of a bucket is then a span of each of its matrices, and the bucket stays one
- * collective (ls_coll_args.span). What ops read of a matrix lies in the world's arena like its gradient's bucket does,
- * so that one all_gather in place brings a whole bucket's new values to all: the values in float, or their copies in
- * bf16. Then floats exist for own elements alone (p->master), and t.data is NULL.
+ * Shards are cut at rows: rank r of W owns rows ls_shard_range(dim[0], r, W) of every parameter; a row of a vector is
+ * one element. So a shard is a box of the global tensor, and is empty where there are fewer rows than ranks. A rank's
+ * share of a bucket is then a span of each of its parameters, and the bucket stays one collective (ls_coll_args.span).
+ * What ops read lies in the world's arena like the gradients do, so that all_gathers in place bring new values to all:
  *
- * Vectors, and matrices that are read in float in any case, are not sharded: every rank owns them.
+ *   f32    one per bucket
+ *   bf16   one per bucket, of the copies in bf16; and one, of the whole model, of all that ops read in float in any
+ *          case: vectors, and matrices that say so (ls_param.f32)
+ *
+ * Of a parameter with a copy floats exist for own elements alone (p->master), and t.data is NULL.
  */
 #ifndef LS_PARALLEL_SHARD_H
 #define LS_PARALLEL_SHARD_H
 #include "parallel/strategy.h"
 
-/* How parameters lie in buckets: last parameters first, which is about how gradients arrive; matrices apart from the
- * rest. Position i of the order is parameter order[i], in bucket number[i]. It depends on shapes, units and
- * configuration alone, and stays: an optimizer's state lies where the shards are. */
+/* How parameters lie in buckets: last parameters first, which is about how gradients arrive. Position i of the order is
+ * parameter order[i], in bucket number[i]. It depends on shapes, units and configuration alone, and stays: an
+ * optimizer's state lies where the shards are. */
 typedef struct ls_shard_plan {
     int *order, *number; /* owned, as all here: [nparams] */
     int nbuckets;
     size_t *grad;  /* [nparams], by parameter: elements from the begin of all buckets to its gradient */
-    size_t *value; /* [nparams]: elements from the begin of what peers read to a matrix */
-    size_t count;  /* of that, padding included */
+    size_t *value; /* [nparams]: bytes from the begin of what peers read to its values, or its copy, in this order */
+    size_t nbytes; /* of what peers read, each parameter in whole cache lines */
 } ls_shard_plan;
 
 /* In what such strategies differ. */
 typedef struct ls_shard_how {
     bool at_units; /* no bucket has parameters of two units: when a unit's backward is over, so are its buckets */
-    /* Takes memory for gradients, in the world's arena or in `own`. In bf16 the gradient of every matrix needs a place
-     * (grad.data) until ls_shard_place, since first values stand there: ls_shard_loan gives one. After ls_shard_place
-     * the strategy puts its buckets where it likes (ls_buckets_put). NULL: all buckets have memory for ever. */
+    /* Takes memory for gradients, in the world's arena or in `own`. In bf16 the gradient of every parameter with a copy
+     * needs a place (grad.data) until ls_shard_place, since first values stand there: ls_shard_loan gives one. After
+     * ls_shard_place the strategy puts its buckets where it likes (ls_buckets_put). NULL: all buckets have memory for
+     * ever. */
     ls_status (*grads)(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype, ls_arena *own);
     /* Memory for all values of a parameter in float, until the next backward or optimizer step; where it is one place
      * for all of them, until the next parameter's (a checkpoint and a digest ask for one after another, samples need
@@ -37,17 +41,13 @@ typedef struct ls_shard_how {
     ls_status (*lend)(ls_ddp *d, const ls_param *p, float **out);
 } ls_shard_how;
 
-/* Whether ranks own different rows of a parameter. */
-bool ls_shard_cuts(const ls_param *p);
-
 /* What the functions of a strategy's table (strategy.h) call, or are. */
 ls_status ls_shard_bind(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                         ls_arena *own);
-/* For `grads`: places for the first values of all sharded matrices, which ls_shard_place takes back (ls_params.loan).
- * The memory is of kind activations: there are none yet. */
+/* For `grads` in bf16: places for the first values of all parameters with a copy, which ls_shard_place takes back
+ * (ls_params.loan). The memory is of kind activations: there are none yet. */
 ls_status ls_shard_loan(ls_group *g, ls_params *ps);
 ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d);
-ls_status ls_shard_after_step(ls_ddp *d);
 ls_status ls_shard_whole(const ls_shard_how *how, ls_ddp *d, const ls_param *p, const float **out);
 
 #endif

@@ -5,16 +5,17 @@
  *   bucket.c    which gradients travel together, where they lie, and when a bucket starts
  *   shard.c     what strategies share in which ranks own different rows
  *   ddp.c       gradients are all_reduced, every rank updates all parameters
- *   fsdp.c      each rank owns a shard: ZeRO's first stage
+ *   fsdp.c      each rank owns a shard of every parameter: ZeRO's first stage
  *
  * Words, here and in nn.h:
  *
  *   part    which elements of the global tensor a rank's tensor is (ls_param.part). Tensor parallelism divides so; data
  *           parallelism does not: all replicas have the same part
  *   own     the elements of a rank's tensor that its optimizer updates (ls_param.own): all of them, or its shard
- *   shard   what one rank owns where each of the replicas owns something else: rows of a matrix
+ *   shard   what one rank owns where each of the replicas owns something else: rows of a matrix,
+ *           elements of a vector
  *   keeps   of `own` those that this rank counts in the norm, so that every element is counted once (ls_param.keeps)
- *   span    where one matrix of a bucket lies, and how long its rows are (ls_matrix_span), for a collective by rows
+ *   span    where one parameter of a bucket lies, and how long its rows are (ls_matrix_span), for a collective by rows
  *   shared  a parameter that several units use, and that therefore belongs to the root (ls_param.unit is -1)
  *   range   [first, first + count) of anything (ls_range)
  */
@@ -35,10 +36,16 @@ typedef struct ls_bucket {
     size_t count;  /* elements, padding included */
     int nready;
     ls_coll reduce;        /* LS_ALL_REDUCE; LS_REDUCE_SCATTER: each rank gets the sums of its own rows only */
-    ls_matrix_span *span;  /* owned: [nparams] its matrices, for LS_REDUCE_SCATTER; NULL: gradients are not sharded */
+    ls_matrix_span *span;  /* owned: [nparams] its parameters, for LS_REDUCE_SCATTER; NULL: gradients are not sharded */
     ls_work *work;  /* NULL when nothing is in flight */
     char label[24]; /* "bucket 3" */
 } ls_bucket;
+
+/* New values that all ranks get from their owners after a step. */
+typedef struct ls_dp_gather {
+    ls_coll_args call; /* an all_gather in place; call.span is owned */
+    ls_work *work;     /* NULL when nothing is in flight */
+} ls_dp_gather;
 
 /* What becomes of gradients and parameters from one forward to the next, in this order. */
 typedef enum ls_dp_state {
@@ -62,6 +69,8 @@ struct ls_ddp {
     void *mine;   /* the strategy's; its `destroy` releases it */
     ls_bucket *b; /* owned */
     int nbuckets;
+    ls_dp_gather *gather; /* owned: those after a step (ls_buckets_gather); NULL: none */
+    int ngathers;
     int next;       /* the bucket to be started, strictly in order */
     int waited;     /* the oldest bucket whose reduction was not waited for */
     int *bucket_of; /* owned: [nparams] */
@@ -129,9 +138,9 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
 
 /* Sizes that nobody has given. */
 ls_ddp_config ls_ddp_defaults(const ls_ddp_config *c);
-/* Says who counts an element in the norm. Of a parameter that is sharded (NULL: none is) its owner does, of
- * what all ranks own the one in whose part of all elements the parameter begins. */
-void ls_dp_keep(ls_params *ps, bool (*shards)(const ls_param *p), int rank, int size);
+/* Says who counts an element in the norm where every rank owns all: the rank in whose part of all elements the
+ * parameter begins. */
+void ls_dp_keep(ls_params *ps, int rank, int size);
 
 /* Bytes of a parameter's gradient in a bucket. */
 static inline size_t ls_bucket_param_bytes(const ls_param *p)
@@ -175,8 +184,8 @@ ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t);
 ls_status ls_buckets_progress(void *arg);
 ls_status ls_buckets_done(void *arg);
 
-/* One more collective per bucket, of those for which `call` sets *out (false: none), with as many in flight as a group
- * carries. Returns the first failure; nothing is in flight then, either. */
-ls_status ls_buckets_each(ls_ddp *d, bool (*call)(const ls_ddp *d, int k, ls_coll_args *out));
+/* ls_dp_strategy.after_step: all that d->gather lists, with as many in flight as a group carries. Returns the first
+ * failure; nothing is in flight then, either. */
+ls_status ls_buckets_gather(ls_ddp *d);
 
 #endif
