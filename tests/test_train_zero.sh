@@ -44,6 +44,9 @@ half() { # of what is kept for the optimizer: shards end at cache lines here; ra
 }
 claim 'and takes half of the memory for it' half
 claim 'samples are among it' test "$(grep -ac '^sample' shared.out)" = 3
+cp -r shared/checkpoints/step-00000012 of-two
+claim 'what 2 ranks have saved of shards 4 read, into shards or not' alike 4 --train.micro_batch 1 --model.load of-two
+claim 'and 3 in bf16' alike 3 --train.dtype bf16 --model.load of-two
 claim 'gpt2, bf16, 2 ranks' alike 2 --train.dtype bf16
 claim 'gpt2, bf16, 3 ranks' alike 3 --train.dtype bf16
 claim 'llama, bf16, 2 ranks, buckets of 4 KiB' alike 2 --train.dtype bf16 --model.name llama --ddp.bucket_cap 4KiB --ddp.first_bucket 1KiB
