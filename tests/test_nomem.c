@@ -352,7 +352,7 @@ static ls_status fill_arena(void)
 static ls_status export_trace(void)
 {
     static ls_blackbox box;
-    const ls_blackbox *boxes[] = { &box, &box };
+    const ls_trace_box boxes[] = { { &box, NULL }, { &box, NULL } };
     ls_tracer *t;
     ls_status st = ls_tracer_create(&box, &t);
     if (st != LS_OK) {

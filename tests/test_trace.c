@@ -23,6 +23,7 @@
 
 static char dir[64], path[96];
 static ls_blackbox *boxes[RANKS];
+static ls_event *beside[RANKS]; /* of longer rings; NULL: none */
 static ls_tracer *tracer[RANKS];
 
 static int set_up(void **state)
@@ -45,6 +46,8 @@ static int tear_down(void **state)
     for (int r = 0; r < RANKS; r++) {
         ls_tracer_destroy(tracer[r]);
         free(boxes[r]);
+        free(beside[r]);
+        beside[r] = NULL;
     }
     unlink(path);
     return rmdir(dir); /* fails when a temporary file was left behind */
@@ -62,10 +65,17 @@ static void add_coll(int rank, uint16_t group, uint32_t seq, uint64_t t0, uint64
                                              .dtype = LS_BF16, .t0_ns = BASE + t0, .t1_ns = BASE + t1, .peer = -1 });
 }
 
+static const ls_trace_box *views(void)
+{
+    static ls_trace_box all[RANKS];
+    for (int r = 0; r < RANKS; r++) all[r] = (ls_trace_box){ boxes[r], beside[r] };
+    return all;
+}
+
 static json_t *export_steps(int nranks, uint32_t first, uint32_t last)
 {
     json_error_t e;
-    ls_status st = ls_trace_export((const ls_blackbox *const *)boxes, nranks, first, last, path);
+    ls_status st = ls_trace_export(views(), nranks, first, last, path);
     if (st != LS_OK) fail_msg("%s", ls_last_error());
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
     if (!root) fail_msg("line %d: %s", e.line, e.text);
@@ -182,15 +192,72 @@ static void the_ring_keeps_the_newest_events_with_their_step(void **state)
 static void a_ring_that_is_too_short_for_its_steps_says_so(void **state)
 {
     (void)state;
-    assert_false(ls_trace_is_cut(boxes[0], 0));
+    assert_false(ls_trace_is_cut(&views()[0], 0));
     for (uint64_t i = 0; i < 2 * LS_BLACKBOX_EVENTS; i++) { /* 64 events per step */
         ls_tracer_at(tracer[0], (uint32_t)(i / 64), 0);
         add(0, LS_EV_OP, "op", i, i + 1);
-        if (i + 1 == LS_BLACKBOX_EVENTS) assert_false(ls_trace_is_cut(boxes[0], 0)); /* all are there */
+        if (i + 1 == LS_BLACKBOX_EVENTS) assert_false(ls_trace_is_cut(&views()[0], 0)); /* all are there */
     }
-    assert_true(ls_trace_is_cut(boxes[0], 63));
-    assert_true(ls_trace_is_cut(boxes[0], 64)); /* its first event is the next to be replaced */
-    assert_false(ls_trace_is_cut(boxes[0], 65));
+    assert_true(ls_trace_is_cut(&views()[0], 63));
+    assert_true(ls_trace_is_cut(&views()[0], 64)); /* its first event is the next to be replaced */
+    assert_false(ls_trace_is_cut(&views()[0], 65));
+}
+
+static void make_room(int rank, uint32_t room)
+{
+    free(beside[rank]);
+    beside[rank] = aligned_alloc(64, room * sizeof *beside[rank]); /* and a sanitizer sees what is read past it */
+    memset(beside[rank], 0xa5, room * sizeof *beside[rank]);
+    assert_int_equal(ls_tracer_make_room(tracer[rank], beside[rank], room), LS_OK);
+}
+
+static void a_longer_ring_lies_beside_the_box(void **state)
+{
+    (void)state;
+    const uint32_t room = LS_BLACKBOX_EVENTS + 7;
+    const uint64_t n = 2 * (uint64_t)room + 5;
+    add(0, LS_EV_OP, "before", 0, 1);
+    make_room(0, room);
+    assert_int_equal(boxes[0]->count, 0);
+    assert_int_equal(boxes[0]->room, room);
+    const ls_event first = boxes[0]->ev[0];
+    for (uint64_t i = 0; i < n; i++) {
+        ls_tracer_at(tracer[0], (uint32_t)(i / 2), 0);
+        add(0, LS_EV_OP, "op", i, i + 1);
+        if (i + 1 == room) assert_false(ls_trace_is_cut(&views()[0], 0));
+        if (i == room) assert_true(ls_trace_is_cut(&views()[0], 0));
+    }
+    assert_memory_equal(&first, &boxes[0]->ev[0], sizeof first); /* the box's own is left alone */
+    for (uint64_t i = n - room; i < n; i++) assert_int_equal(beside[0][i % room].t0_ns, BASE + i);
+    assert_int_equal(ls_tracer_count(tracer[0], LS_EV_OP), n + 1);
+    assert_int_equal(ls_tracer_count(tracer[0], LS_EV_COLL), 0);
+    json_t *root = export_steps(1, 0, UINT32_MAX);
+    assert_int_equal(count_of(root, "X"), room - 1); /* all but its oldest event */
+    json_decref(root);
+    assert_int_equal(ls_tracer_make_room(tracer[0], beside[0], LS_BLACKBOX_EVENTS), LS_INVALID);
+    assert_int_equal(ls_tracer_make_room(tracer[0], beside[0], LS_BLACKBOX_MOST + 1), LS_INVALID);
+    assert_int_equal(boxes[0]->room, room);
+}
+
+static void a_box_with_a_ring_that_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    static const uint32_t wrong[] = { 0, 1, LS_BLACKBOX_EVENTS - 1, LS_BLACKBOX_EVENTS + 1, LS_BLACKBOX_MOST,
+                                      LS_BLACKBOX_MOST + 1, UINT32_MAX };
+    static ls_event most[LS_BLACKBOX_MOST];
+    add(0, LS_EV_OP, "op", 0, 1);
+    add(1, LS_EV_OP, "op", 0, 1);
+    boxes[1]->count = UINT64_MAX / 2;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) { /* beside this box is no ring */
+        boxes[1]->room = wrong[i];
+        assert_int_equal(ls_trace_export(views(), 2, 0, 1, path), LS_PROTOCOL);
+        assert_non_null(strstr(ls_last_error(), "rank 1"));
+        assert_false(ls_trace_is_cut(&views()[1], 0));
+        const ls_trace_box with = { boxes[1], most };
+        const bool there = wrong[i] > LS_BLACKBOX_EVENTS && wrong[i] <= LS_BLACKBOX_MOST;
+        assert_int_equal(ls_trace_export(&with, 1, 0, 1, path), there ? LS_OK : LS_PROTOCOL);
+        assert_int_equal(ls_trace_is_cut(&with, 0), there);
+    }
 }
 
 static void a_label_is_its_text_wherever_it_lies(void **state)
@@ -431,7 +498,7 @@ static void a_box_in_ruins_gives_a_trace_all_the_same(void **state)
 static void an_export_that_fails_names_the_file_and_leaves_nothing(void **state)
 {
     (void)state;
-    const ls_blackbox *const *all = (const ls_blackbox *const *)boxes;
+    const ls_trace_box *all = views();
     add(0, LS_EV_OP, "op", 0, 1);
     assert_int_equal(ls_trace_export(all, 0, 0, 1, path), LS_INVALID);
     assert_int_equal(ls_trace_export(all, 1, 0, 1, "/no/such/folder/t.json"), LS_IO);
@@ -573,6 +640,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_accepts_no_tracer),
         WITH_BOXES(the_ring_keeps_the_newest_events_with_their_step),
+        WITH_BOXES(a_longer_ring_lies_beside_the_box),
+        WITH_BOXES(a_box_with_a_ring_that_cannot_be_is_refused),
         WITH_BOXES(a_ring_that_is_too_short_for_its_steps_says_so),
         WITH_BOXES(a_label_is_its_text_wherever_it_lies),
         WITH_BOXES(a_full_table_of_labels_gives_0_and_keeps_what_it_has),

@@ -225,14 +225,34 @@ else
     echo 'skipped: there is no python3 to read the trace'
 fi
 
-cut_trace() { # 64 micro-batches per rank and step: more events than a ring has
+long_trace() { # 64 micro-batches per rank and step: more events than a box has room for itself
     rm -rf long_trace
-    train 2 --trace.steps "$1" --train.steps 20 --train.global_batch 128 --train.micro_batch 1 --log.every 20 --run.dir long_trace
+    train 2 --trace.steps "$1" --train.steps 20 --train.global_batch 128 --train.micro_batch 1 --log.every 20 --run.dir long_trace "${@:2}"
 }
-says_what_is_cut() { cut_trace 1:20 && says 'the trace of steps 1 to 20 lacks its first events on 2 of 2 ranks, beginning with rank 0'; }
-is_complete() { cut_trace 19:20 && ! says 'lacks its first events'; }
-claim 'a trace that is longer than a ring says so' says_what_is_cut
-claim 'and a shorter one does not' is_complete
+all_is_there() { # every micro-batch of every step, with as many operations as the others
+    long_trace 1:20 --train.eval_every 5 && ! says 'lacks its first events' && ! says 'events a rank' &&
+        python3 -c '
+import collections, json
+events = json.load(open("long_trace/trace/trace.json"))["traceEvents"]
+ops = collections.Counter((e["pid"], e["args"]["step"], e["args"].get("micro_batch", 0))
+                          for e in events if e.get("cat") == "backward")
+assert set(ops) == {(r, s, m) for r in range(2) for s in range(1, 21)
+                    for m in range(40 if s == 16 else 64)}, len(ops) # the 2,000 samples end with 80 in step 16
+assert len(set(ops.values())) == 1, set(ops.values())'
+}
+warns() { # and keeps what it can: the steps that it said would fit
+    rm -rf long_trace
+    train 2 --trace.steps 1:1000 --train.steps 1000 --train.global_batch 128 --train.micro_batch 1 --log.every 500 --model.dims 784,4,10 \
+        --train.eval_every 1000 --run.dir long_trace || return
+    says 'trace.steps 1:1000 may take' && says 'which keeps its newest 131072 at most' &&
+        says 'the trace of steps 1 to 1000 lacks its first events on 2 of 2 ranks, beginning with rank 0'
+}
+if python3 -c 'import json' 2>/dev/null; then
+    claim 'a trace of many micro-batches is whole' all_is_there
+else
+    echo 'skipped: there is no python3 to read the trace'
+fi
+claim 'and one that is longer than any ring says so, before and after' warns
 
 # --- mistakes: the right code, a sentence that says what to do -----------------------------------------------------
 mistake() { # code, text, arguments...

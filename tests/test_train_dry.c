@@ -1,4 +1,5 @@
-/* A step in a dry world calls the collectives that ls_train_step calls: the same, in the same order. */
+/* A step in a dry world calls the collectives that ls_train_step calls: the same, in the same order; and counts the
+ * events that it writes. */
 #include <string.h>
 
 #include "harness.h"
@@ -9,7 +10,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-enum { RANKS = 3, STEPS = 3, MOST = LS_PAGE_HISTORY };
+enum { RANKS = 3, STEPS = 5, MOST = LS_PAGE_HISTORY };
 
 typedef struct call {
     int coll, dtype, op;
@@ -26,6 +27,8 @@ typedef struct run {
     ls_opts *o;
     ls_model_config mc;
     calls real[RANKS][STEPS];
+    ls_train_events wrote[RANKS][STEPS];
+    uint64_t waits[RANKS][STEPS];
 } run;
 
 /* --- a real rank: what it said of each call in the world page -------------------------------------- */
@@ -52,12 +55,32 @@ static ls_status read_calls(const ls_trainer *t, uint32_t first, calls *out)
     return LS_OK;
 }
 
+/* What is in the black box of one step. */
+static ls_status read_events(const ls_trainer *t, uint32_t step, ls_train_events *out, uint64_t *waits)
+{
+    const ls_blackbox *box = &t->w->page->rank[ls_world_rank(t->w)].box;
+    LS_EXPECT(box->room == LS_BLACKBOX_EVENTS && box->count < box->room, "%llu events", (unsigned long long)box->count);
+    *out = (ls_train_events){ 0 };
+    *waits = 0;
+    for (uint64_t i = 0; i < box->count; i++) {
+        const ls_event *e = &box->ev[i];
+        if (e->step != step) continue;
+        out->ops += e->kind == LS_EV_OP;
+        out->colls += e->kind == LS_EV_COLL;
+        *waits += e->kind == LS_EV_WAIT;
+        out->others += e->kind != LS_EV_OP && e->kind != LS_EV_COLL && e->kind != LS_EV_WAIT;
+    }
+    return LS_OK;
+}
+
 static ls_status steps(ls_trainer *t, run *x)
 {
     for (int i = 0; i < STEPS; i++) {
         ls_step_stats s;
         const uint32_t first = next_call(t);
         LS_TRY(ls_train_step(t, &s));
+        const int r = ls_world_rank(t->w);
+        LS_TRY(read_events(t, (uint32_t)i + 1, &x->wrote[r][i], &x->waits[r][i]));
         LS_TRY(read_calls(t, first, &x->real[ls_world_rank(t->w)][i]));
         LS_EXPECT(s.comm.ops == (uint64_t)x->real[ls_world_rank(t->w)][i].n, "%llu collectives were counted",
                   (unsigned long long)s.comm.ops);
@@ -91,16 +114,30 @@ static void expect_calls(const ls_recorded *had, int n, const calls *want, int r
     if (n != want->n) fail_msg("rank %d, step %d: %d calls recorded, a real rank makes %d", rank, step + 1, n, want->n);
 }
 
+/* How long a rank waits nobody knows before: once for each collective at most. */
+static void expect_events(const ls_train_events *e, const run *x, int rank, int step)
+{
+    const ls_train_events *w = &x->wrote[rank][step];
+    if (e->ops != w->ops || e->colls != w->colls || e->others != w->others || w->ops == 0 || w->others != 2)
+        fail_msg("rank %d, step %d: counted %llu + %llu + %llu events, a real rank wrote %llu + %llu + %llu", rank, step + 1,
+                 (unsigned long long)e->ops, (unsigned long long)e->colls, (unsigned long long)e->others,
+                 (unsigned long long)w->ops, (unsigned long long)w->colls, (unsigned long long)w->others);
+    assert_true(x->waits[rank][step] <= w->colls);
+    assert_int_equal(ls_train_events_most(e), w->ops + 2 * w->colls + w->others);
+}
+
 static void expect_dry(const run *x, int rank)
 {
     ls_train_dry d;
     if (ls_train_dry_open(&x->c, &x->mc, rank, RANKS, NULL, NULL, &d) < 0) fail_msg("%s", ls_last_error());
     for (int i = 0; i < STEPS; i++) {
         const ls_recorded *had;
+        ls_train_events e;
         ls_world_record_clear(d.w);
-        if (ls_train_dry_step(&x->c, &d, 2) < 0) fail_msg("%s", ls_last_error());
+        if (ls_train_dry_count(&x->c, &d, 2, &e) < 0) fail_msg("%s", ls_last_error());
         const int n = ls_world_recorded(d.w, &had);
         expect_calls(had, n, &x->real[rank][i], rank, i);
+        expect_events(&e, x, rank, i);
     }
     ls_train_dry_close(&d);
 }
@@ -128,6 +165,7 @@ static void a_dry_step_calls_what_a_real_one_calls(void **state)
         { "zero.stage", "1", "ddp.bucket_cap", "4KiB", "ddp.overlap", "false" },
         { "zero.stage", "1", "train.micro_batch", "1", "data.ignore_token", "1" },
         { "zero.stage", "1", "train.dtype", "bf16" },
+        { "zero.stage", "0", "train.micro_batch", "1", "comm.transport", "tcp" },
     };
     for (size_t m = 0; m < COUNT(models); m++)
         for (size_t i = 0; i < (m == 0 ? 4 : COUNT(ways)); i++) {

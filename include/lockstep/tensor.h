@@ -57,6 +57,8 @@ ls_status ls_tape_create(size_t slab_bytes, ls_ledger *ledger, ls_tracer *tracer
  * be NULL, touch no data, and ls_tape_peak then is the slab that the same takes in earnest. Parameters are
  * marked as if they had gradients: ls_params_zero_grad before the first step. */
 ls_status ls_tape_create_dry(ls_tape **out);
+/* Operations are events of `tracer` (borrowed; NULL: of none) from now on, on a dry tape too. */
+void ls_tape_set_tracer(ls_tape *t, ls_tracer *tracer);
 void ls_tape_destroy(ls_tape *t);
 /* Forgets everything recorded and gives the slab back. */
 void ls_tape_reset(ls_tape *t);

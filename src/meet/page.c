@@ -10,8 +10,7 @@
 
 size_t ls_page_bytes(int nranks)
 {
-    const uint32_t n = (uint32_t)nranks;
-    return (ls_page_slots_end(n) + n * LS_PAGE_GROUPS * ls_page_sent_bytes(n) + 4095) & ~(size_t)4095;
+    return ls_page_sent_end((uint32_t)nranks) + (size_t)nranks * LS_BLACKBOX_MOST * sizeof(ls_event);
 }
 
 static ls_status no_page(int nranks, size_t nbytes)
@@ -78,6 +77,12 @@ ls_status ls_page_reserve_sent(ls_world_page *p, int rank, uint32_t block)
     const size_t n = ls_page_sent_bytes(p->nranks);
     if (ls_env_get()->reserve(ls_page_sent(p, rank, block, 0), n) == 0) return LS_OK;
     return ls_fail(LS_NO_MEMORY, "no shared memory for what rank %d says of its messages (%zu bytes)", rank, n);
+}
+
+ls_status ls_page_reserve_events(ls_world_page *p, int rank, uint32_t n)
+{
+    if (ls_env_get()->reserve(ls_page_events(p, rank), n * sizeof(ls_event)) == 0) return LS_OK;
+    return ls_fail(LS_NO_MEMORY, "no shared memory for %u events of rank %d", n, rank);
 }
 
 void ls_page_format(ls_world_page *p, int nranks, uint32_t generation)

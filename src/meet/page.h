@@ -19,7 +19,7 @@
 #include "meet/task.h"
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
-#define LS_PAGE_LAYOUT 7u
+#define LS_PAGE_LAYOUT 8u
 #define LS_PAGE_GROUPS 21  /* groups whose newest collectives a slot describes: all there can be, */
 #define LS_PAGE_HISTORY 64 /* and as many of each as can be in flight */
 
@@ -98,7 +98,8 @@ typedef struct ls_world_page {
     int32_t abort_about;         /* the rank to blame: not the one that noticed */
     char abort_text[LS_ERROR_BYTES];
     ls_saved_slot saved;         /* the newest checkpoint: written by rank 0, or by who mirrors its host */
-    ls_rank_slot rank[];         /* [nranks]; then what ls_page_sent() says, in memory that is there once it is used */
+    ls_rank_slot rank[];         /* [nranks]; then what ls_page_sent() says, and longer rings of
+                                    events: memory that is there once it is used */
 } ls_world_page;
 
 #define LS_ABORT_BY_LAUNCHER UINT32_MAX
@@ -130,6 +131,19 @@ static inline _Atomic uint32_t *ls_page_sent(const ls_world_page *p, int rank, u
     const size_t at = ls_page_slots_end(p->nranks) + group * ls_page_sent_bytes(p->nranks);
     return (_Atomic uint32_t *)(void *)((char *)(uintptr_t)p + at) + (size_t)lane * p->nranks;
 }
+/* Where the ring of a rank's black box lies when it is longer than the box's own, [LS_BLACKBOX_MOST]. The rank has it
+ * reserved before it writes: ls_page_reserve_events(). */
+static inline size_t ls_page_sent_end(uint32_t nranks)
+{
+    return (ls_page_slots_end(nranks) + nranks * LS_PAGE_GROUPS * ls_page_sent_bytes(nranks) + 4095) & ~(size_t)4095;
+}
+static inline ls_event *ls_page_events(const ls_world_page *p, int rank)
+{
+    char *at = (char *)(uintptr_t)p + ls_page_sent_end(p->nranks);
+    return (ls_event *)(void *)at + (size_t)(uint32_t)rank * LS_BLACKBOX_MOST;
+}
+/* The first n. LS_NO_MEMORY */
+ls_status ls_page_reserve_events(ls_world_page *p, int rank, uint32_t n);
 /* LS_NO_MEMORY */
 ls_status ls_page_reserve_sent(ls_world_page *p, int rank, uint32_t block);
 /* LS_PROTOCOL unless magic, layout and size fit. */

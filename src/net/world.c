@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/shared.h"
 
 /* --- room for all ranks ------------------------------------------------------- */
 
@@ -119,22 +120,31 @@ ls_status ls_world_exchange(ls_world *w, const char *key, const void *mine, size
     return ls_store_exchange(w->store, key, mine, n, w->size, all, ls_env_get()->mono_ns() + w->opts.join_timeout_ns);
 }
 
-static void warn_of_cuts(const ls_blackbox *const *box, int size, uint32_t first_step, uint32_t last_step)
+ls_status ls_world_trace_room(ls_world *w, uint64_t events)
+{
+    const uint32_t room = events > LS_BLACKBOX_MOST ? LS_BLACKBOX_MOST : (uint32_t)events;
+    if (room <= LS_BLACKBOX_EVENTS) return LS_OK;
+    LS_TRY(ls_page_reserve_events(w->page, w->rank, room));
+    return ls_tracer_make_room(w->tracer, ls_page_events(w->page, w->rank), room);
+}
+
+static void warn_of_cuts(const ls_trace_box *box, int size, uint32_t first_step, uint32_t last_step)
 {
     int cut = 0, first = -1;
     for (int r = size - 1; r >= 0; r--)
-        if (box[r] && ls_trace_is_cut(box[r], first_step)) cut++, first = r;
+        if (ls_trace_is_cut(&box[r], first_step)) cut++, first = r;
     if (cut > 0)
         ls_log(LS_LOG_WARN, "the trace of steps %u to %u lacks its first events on %d of %d ranks, beginning with rank %d: a rank "
-               "keeps its newest %d events; trace fewer steps, or steps of fewer micro-batches", first_step, last_step, cut,
-               size, first, LS_BLACKBOX_EVENTS);
+               "keeps its newest %u events; trace fewer steps, or steps of fewer micro-batches", first_step, last_step, cut,
+               size, first, ls_shared_count32(&box[first].box->room));
 }
 
 ls_status ls_world_trace_export(ls_world *w, uint32_t first_step, uint32_t last_step, const char *path)
 {
-    const ls_blackbox **box = calloc((size_t)w->size, sizeof *box);
+    ls_trace_box *box = calloc((size_t)w->size, sizeof *box);
     if (!box) return ls_fail(LS_NO_MEMORY, "a trace of %d ranks", w->size);
-    for (int r = 0; r < w->size; r++) box[r] = ls_world_is_local(w, r) ? &w->page->rank[r].box : NULL;
+    for (int r = 0; r < w->size; r++)
+        if (ls_world_is_local(w, r)) box[r] = (ls_trace_box){ &w->page->rank[r].box, ls_page_events(w->page, r) };
     ls_status st = ls_trace_export(box, w->size, first_step, last_step, path);
     if (st == LS_OK) warn_of_cuts(box, w->size, first_step, last_step);
     free(box);

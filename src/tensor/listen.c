@@ -23,6 +23,12 @@ static void count_heard(ls_tape *t)
     t->watched = t->tracer || (t->heard & (LS_HEARS_OP | LS_HEARS_OUTPUT)) != 0;
 }
 
+void ls_tape_set_tracer(ls_tape *t, ls_tracer *tracer)
+{
+    t->tracer = tracer;
+    count_heard(t);
+}
+
 static ls_listener *find(ls_tape *t, const void *arg)
 {
     for (int i = 0; i < LS_TAPE_LISTENERS; i++)

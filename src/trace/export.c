@@ -49,28 +49,43 @@ static bool is_sound(const ls_event *ev)
     return ev->kind > LS_EV_NONE && ev->kind < LS_EV_KINDS && ev->t0_ns <= ev->t1_ns;
 }
 
-/* The events of a box whose owner may be writing at this moment. Event i is
- * being replaced from the time on when i + LS_BLACKBOX_EVENTS were counted. */
-static size_t read_box(const ls_blackbox *box, int rank, uint32_t first_step, uint32_t last_step, slice *out)
+/* A ring as its box described it when it was looked at: the box may say something else by now. */
+typedef struct ring {
+    const ls_event *ev;
+    uint32_t room; /* 0: there is none */
+} ring;
+
+static ring ring_of(const ls_trace_box *b)
 {
-    uint64_t count = ls_shared_count(&box->count), i = count > LS_BLACKBOX_EVENTS ? count - LS_BLACKBOX_EVENTS : 0;
+    const uint32_t room = b->box ? ls_shared_count32(&b->box->room) : 0;
+    if (room == LS_BLACKBOX_EVENTS) return (ring){ b->box->ev, room };
+    if (room > LS_BLACKBOX_EVENTS && room <= LS_BLACKBOX_MOST && b->more) return (ring){ b->more, room };
+    return (ring){ NULL, 0 };
+}
+
+/* The events of a box whose owner may be writing at this moment. Event i is
+ * being replaced from the time on when i + room were counted. */
+static size_t read_box(const ls_blackbox *box, ring rg, int rank, uint32_t first_step, uint32_t last_step, slice *out)
+{
+    uint64_t count = ls_shared_count(&box->count), i = count > rg.room ? count - rg.room : 0;
     size_t n = 0;
     for (; i < count; i++) {
         ls_event ev;
-        ls_shared_load(&ev, &box->ev[i % LS_BLACKBOX_EVENTS], sizeof ev);
-        if (ls_shared_count(&box->count) >= i + LS_BLACKBOX_EVENTS) continue;
+        ls_shared_load(&ev, &rg.ev[i % rg.room], sizeof ev);
+        if (ls_shared_count(&box->count) >= i + rg.room) continue;
         if (!is_sound(&ev) || ev.step < first_step || ev.step > last_step) continue;
         out[n++] = (slice){ .ev = ev, .rank = rank };
     }
     return n;
 }
 
-bool ls_trace_is_cut(const ls_blackbox *box, uint32_t first_step)
+bool ls_trace_is_cut(const ls_trace_box *box, uint32_t first_step)
 {
-    const uint64_t count = ls_shared_count(&box->count);
+    const ring rg = ring_of(box);
+    const uint64_t count = rg.room > 0 ? ls_shared_count(&box->box->count) : 0;
     ls_event oldest;
-    if (count <= LS_BLACKBOX_EVENTS) return false;
-    ls_shared_load(&oldest, &box->ev[(count + 1) % LS_BLACKBOX_EVENTS], sizeof oldest); /* of those that stay a while */
+    if (count <= rg.room) return false;
+    ls_shared_load(&oldest, &rg.ev[(count + 1) % rg.room], sizeof oldest); /* of those that stay a while */
     return oldest.step >= first_step;
 }
 
@@ -101,7 +116,7 @@ static family family_of(const ls_event *ev)
 }
 
 /* Compute is lane 1 and communication 2 and up, so that viewers, which sort by
- * number, show them first. A ring's 4,096 events keep the ranges apart. */
+ * number, show them first. No rank has 10,000 collectives and messages in flight at once. */
 static int tid_of(family f, int k)
 {
     static const int first[FAMILIES] = { 20000, 2, 10000 };
@@ -267,18 +282,45 @@ static ls_status add_flows(output *o, const slice *s, size_t n)
     return LS_OK;
 }
 
-ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t first_step, uint32_t last_step,
-                          const char *path)
+/* *room: events of all rings. */
+static ls_status find_rings(const ls_trace_box *box, int nranks, ring *rings, size_t *room)
+{
+    *room = 0;
+    for (int r = 0; r < nranks; r++) {
+        if (!box[r].box) continue;
+        rings[r] = ring_of(&box[r]);
+        if (rings[r].room == 0)
+            return ls_fail(LS_PROTOCOL, "the black box of rank %d has a ring that is neither of %d events nor, beside it, of up "
+                           "to %d", r, LS_BLACKBOX_EVENTS, LS_BLACKBOX_MOST);
+        *room += rings[r].room;
+    }
+    return LS_OK;
+}
+
+/* *out[*n], the caller's to free: the events of those steps. */
+static ls_status read_boxes(const ls_trace_box *box, int nranks, uint32_t first_step, uint32_t last_step, slice **out, size_t *n)
+{
+    ring *rings = calloc((size_t)nranks, sizeof *rings);
+    size_t room = 0;
+    *out = NULL;
+    *n = 0;
+    ls_status st = rings ? find_rings(box, nranks, rings, &room) : ls_fail(LS_NO_MEMORY, "the rings of %d ranks", nranks);
+    if (st == LS_OK && !(*out = malloc((room + 1) * sizeof **out)))
+        st = ls_fail(LS_NO_MEMORY, "the events of %d ranks for a trace", nranks);
+    for (int r = 0; r < nranks && st == LS_OK; r++)
+        if (rings[r].room > 0) *n += read_box(box[r].box, rings[r], r, first_step, last_step, *out + *n);
+    free(rings);
+    return st;
+}
+
+ls_status ls_trace_export(const ls_trace_box *box, int nranks, uint32_t first_step, uint32_t last_step, const char *path)
 {
     output o = { .base_ns = UINT64_MAX };
     ls_status st = LS_OK;
-    size_t n = 0;
+    slice *s;
+    size_t n;
     if (nranks < 1) return ls_fail(LS_INVALID, "a trace of %d ranks: expected at least 1", nranks);
-    slice *s = malloc((size_t)nranks * LS_BLACKBOX_EVENTS * sizeof *s);
-    if (!s) return ls_fail(LS_NO_MEMORY, "the events of %d ranks for a trace", nranks);
-
-    for (int r = 0; r < nranks; r++)
-        if (box[r]) n += read_box(box[r], r, first_step, last_step, s + n);
+    LS_TRY(read_boxes(box, nranks, first_step, last_step, &s, &n));
     qsort(s, n, sizeof *s, by_rank_and_time);
     for (size_t i = 0; i < n; i++)
         if (s[i].ev.t0_ns < o.base_ns) o.base_ns = s[i].ev.t0_ns;
@@ -290,10 +332,10 @@ ls_status ls_trace_export(const ls_blackbox *const *box, int nranks, uint32_t fi
                 (unsigned long long)o.base_ns, nranks);
     size_t i = 0;
     for (int r = 0; r < nranks && st == LS_OK; r++) {
-        if (!box[r]) continue;
+        if (!box[r].box) continue;
         size_t first = i;
         while (i < n && s[i].rank == r) i++;
-        st = add_rank(&o, r, s + first, i - first, box[r]);
+        st = add_rank(&o, r, s + first, i - first, box[r].box);
     }
     if (st == LS_OK) st = add_flows(&o, s, n);
     ls_text_add(&o.text, "\n]}\n");

@@ -17,7 +17,10 @@ _Static_assert(offsetof(ls_blackbox, ev) % 64 == 0, "and starts on one");
 
 struct ls_tracer {
     ls_blackbox *box;     /* borrowed: in the world page, where others read it at any time */
+    ls_event *ring;       /* borrowed: [room] */
+    uint32_t room, at;    /* at: count % room */
     uint64_t count;       /* our copy of box->count */
+    uint64_t kinds[LS_EV_KINDS];
     uint32_t nstrings;    /* and of box->nstrings */
     uint32_t step;
     uint16_t micro_batch;
@@ -31,13 +34,32 @@ ls_status ls_tracer_create(ls_blackbox *box, ls_tracer **out)
     ls_tracer *t = calloc(1, sizeof *t);
     if (!t) return ls_fail(LS_NO_MEMORY, "a tracer of %zu bytes", sizeof *t);
     t->box = box;
+    t->ring = box->ev;
+    t->room = LS_BLACKBOX_EVENTS;
     t->nstrings = 1; /* index 0 is the empty label */
     ls_shared_publish(&box->count, 0);
+    ls_shared_publish32(&box->room, t->room);
     box->string[0][0] = 0;
     ls_shared_publish32(&box->nstrings, 1);
     *out = t;
     return LS_OK;
 }
+
+ls_status ls_tracer_make_room(ls_tracer *t, ls_event *more, uint32_t room)
+{
+    if (!t) return LS_OK;
+    if (room <= LS_BLACKBOX_EVENTS || room > LS_BLACKBOX_MOST)
+        return ls_fail(LS_INVALID, "a ring of %u events: expected %d to %d", room, LS_BLACKBOX_EVENTS + 1, LS_BLACKBOX_MOST);
+    t->ring = more;
+    t->room = room;
+    t->at = 0;
+    t->count = 0;
+    ls_shared_publish(&t->box->count, 0);
+    ls_shared_publish32(&t->box->room, room);
+    return LS_OK;
+}
+
+uint64_t ls_tracer_count(const ls_tracer *t, ls_ev_kind kind) { return t ? t->kinds[kind] : 0; }
 
 void ls_tracer_destroy(ls_tracer *t) { free(t); }
 
@@ -79,9 +101,10 @@ void ls_tracer_add(ls_tracer *t, const ls_event *ev)
     ls_event e = *ev;
     e.step = t->step;
     e.micro_batch = t->micro_batch;
-    ls_blackbox *b = t->box;
-    ls_shared_store(&b->ev[t->count % LS_BLACKBOX_EVENTS], &e, sizeof e);
-    ls_shared_publish(&b->count, ++t->count);
+    ls_shared_store(&t->ring[t->at], &e, sizeof e);
+    if (++t->at == t->room) t->at = 0;
+    if (e.kind < LS_EV_KINDS) t->kinds[e.kind]++;
+    ls_shared_publish(&t->box->count, ++t->count);
 }
 
 void ls_tracer_at(ls_tracer *t, uint32_t step, uint16_t micro_batch)

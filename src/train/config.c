@@ -183,7 +183,7 @@ const ls_opt ls_train_opts[] = {
     { "log.tensorboard", LS_OPT_BOOL, AT(log.tensorboard), "true", NULL,
       "write an event file for TensorBoard into <run.dir>/tb", 0, "metrics.enable_tensorboard" },
     { "trace.steps", LS_OPT_STRING, AT(trace.steps), "", NULL,
-      "FIRST:LAST steps to record into <run.dir>/trace/trace.json", 0, NULL },
+      "FIRST:LAST steps to record into <run.dir>/trace/trace.json; 131,072 events a rank at most", 0, NULL },
     { "comm.backend", LS_OPT_CHOICE, AT(comm.backend), "sched", "sched|auto|gloo|mpi|nccl",
       "who carries out collectives; mpi: the MPI library, under mpirun; auto, gloo: sched (not implemented: nccl)", 0, NULL },
     { "comm.order", LS_OPT_CHOICE, AT(comm.order), "library", "library|ranks",

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
+
 /* --- what both sorts of ranks tell each other ------------------------------------------------------ */
 
 ls_status ls_train_tell(ls_world *w, double (*words)[LS_TRAIN_WORDS], const double mine[LS_TRAIN_WORDS],
@@ -20,7 +22,25 @@ ls_status ls_train_count_labels(ls_group *batch, double *counted)
     return ls_all_reduce(batch, NULL, counted, 1, LS_F64, LS_SUM);
 }
 
+uint64_t ls_train_record(ls_world *w, ls_ev_kind kind, const char *label, uint64_t t0_ns)
+{
+    ls_tracer *tr = ls_world_tracer(w);
+    ls_event ev = { .t0_ns = t0_ns, .kind = (uint8_t)kind, .peer = -1, .label = ls_tracer_label(tr, label) };
+    ev.t1_ns = ls_env_get()->mono_ns();
+    ls_tracer_add(tr, &ev);
+    return ev.t1_ns;
+}
+
 /* --- the rank --------------------------------------------------------------------------------------- */
+
+ls_world_opts ls_train_dry_opts(const ls_train_config *c)
+{
+    return (ls_world_opts){ .backend = c->comm.backend,
+                            .transport = *c->comm.transport ? c->comm.transport : NULL,
+                            .algo = *c->comm.algo ? c->comm.algo : NULL,
+                            .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
+                            .wire_bf16 = strcmp(c->comm.wire, "bf16") == 0 };
+}
 
 ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
                             const ls_world_opts *o, ls_train_dry *out)
@@ -89,7 +109,29 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
     LS_TRY(ls_train_tell(d->w, d->words, mine, &all));
     LS_TRY(ls_grad_norm_shared(ls_world_group(d->w), &d->par.model->params, &norm, NULL));
     LS_TRY(ls_optim_step(d->optim));
-    return ls_ddp_after_step(d->par.ddp);
+    LS_TRY(ls_ddp_after_step(d->par.ddp));
+    ls_train_record(d->w, LS_EV_OPTIM, "optimizer step", 0);
+    ls_train_record(d->w, LS_EV_STEP, "step", 0);
+    return LS_OK;
+}
+
+static ls_train_events events_of(const ls_tracer *t)
+{
+    return (ls_train_events){ .ops = ls_tracer_count(t, LS_EV_OP), .colls = ls_tracer_count(t, LS_EV_COLL),
+                              .others = ls_tracer_count(t, LS_EV_OPTIM) + ls_tracer_count(t, LS_EV_STEP) };
+}
+
+ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t rows, ls_train_events *out)
+{
+    ls_tracer *tracer = ls_world_tracer(d->w);
+    const ls_train_events before = events_of(tracer);
+    const uint64_t all = (uint64_t)d->micro_batches, done = (uint64_t)ls_ddp_reductions(d->par.ddp, d->micro_batches);
+    ls_tape_set_tracer(d->par.tape[0], tracer);
+    const ls_status st = ls_train_dry_step(c, d, rows);
+    ls_tape_set_tracer(d->par.tape[0], NULL);
+    const ls_train_events now = events_of(tracer);
+    *out = (ls_train_events){ (now.ops - before.ops) / done * all, now.colls - before.colls, now.others - before.others };
+    return st;
 }
 
 ls_status ls_train_dry_end(ls_train_dry *d)

@@ -6,6 +6,7 @@
 #include "lockstep/group.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
+#include "lockstep/trace.h"
 #include "train/config.h"
 
 #define LS_TRAIN_WORDS 3 /* numbers that a rank tells all others at once */
@@ -19,6 +20,8 @@ typedef struct ls_train_dry {
     double (*words)[LS_TRAIN_WORDS];
 } ls_train_dry;
 
+/* What decides how the collectives of such a run are carried out. */
+ls_world_opts ls_train_dry_opts(const ls_train_config *c);
 /* `o` and node[] (both may be NULL) as ls_world_dry takes them. To be closed also after a failure. */
 ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
                             const ls_world_opts *o, ls_train_dry *out);
@@ -29,11 +32,22 @@ ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, 
  * not differ. Micro-batches are of `rows` samples; those whose backward is not reduced are left out, since they call
  * nothing that the others do not. */
 ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows);
+/* Events of one step of a rank. */
+typedef struct ls_train_events {
+    uint64_t ops;    /* of its tapes */
+    uint64_t colls;  /* collectives that are timed; each may be waited for, which is one event more */
+    uint64_t others; /* the step, its update */
+} ls_train_events;
+static inline uint64_t ls_train_events_most(const ls_train_events *e) { return e->ops + 2 * e->colls + e->others; }
+/* ls_train_dry_step, and how many events ls_train_step writes: as many, of all its micro-batches, but for waits. */
+ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t rows, ls_train_events *out);
 /* Records what a run calls between its steps and after the last: one whole parameter after another is put together, for
  * a checkpoint, samples or the digest, and the ranks meet. */
 ls_status ls_train_dry_end(ls_train_dry *d);
 void ls_train_dry_close(ls_train_dry *d);
 
+/* An event that ends now; returns when that is. */
+uint64_t ls_train_record(ls_world *w, ls_ev_kind kind, const char *label, uint64_t t0_ns);
 /* Some numbers of every rank, of the world, in its order: words[size], which all[] then points to. */
 ls_status ls_train_tell(ls_world *w, double (*words)[LS_TRAIN_WORDS], const double mine[LS_TRAIN_WORDS],
                         const double (**all)[LS_TRAIN_WORDS]);

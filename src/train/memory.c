@@ -36,16 +36,6 @@ ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_c
 
 /* --- the plan ---------------------------------------------------------------------------- */
 
-/* What decides how collectives are carried out. */
-static ls_world_opts dry_opts(const ls_train_config *c)
-{
-    return (ls_world_opts){ .backend = c->comm.backend,
-                            .transport = *c->comm.transport ? c->comm.transport : NULL,
-                            .algo = *c->comm.algo ? c->comm.algo : NULL,
-                            .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
-                            .wire_bf16 = strcmp(c->comm.wire, "bf16") == 0 };
-}
-
 /* All that a run calls, whose steps are all like the second: buckets have been rebuilt. The tape is as large as the
  * larger of a micro-batch of training and some rows of a test. */
 static ls_status plan_steps(const ls_train_config *c, int size, ls_train_dry *d, ls_memory_plan *out)
@@ -92,7 +82,7 @@ ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory
 static ls_status plan_rank(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
                            ls_memory_plan *out, ls_memory_units *units)
 {
-    const ls_world_opts o = dry_opts(c);
+    const ls_world_opts o = ls_train_dry_opts(c);
     ls_train_dry d;
     *out = (ls_memory_plan){ 0 };
     ls_status st = ls_train_dry_open(c, mc, rank, size, node, &o, &d);

@@ -10,6 +10,7 @@
 #include "net/world.h"
 #include "report/rundir.h"
 #include "train/memory_units.h"
+#include "group/debug.h"
 #include "train/trainer.h"
 
 #define METRICS_BYTES 65536 /* buffered between writes */
@@ -191,6 +192,62 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
 }
 
 /* --- traces ------------------------------------------------------------------------------ */
+
+/* Multiples of `every` (0: none) in [first, last). */
+static uint64_t times(int64_t every, int64_t first, int64_t last)
+{
+    return every > 0 ? (uint64_t)((last - 1) / every - (first - 1) / every) : 0;
+}
+
+/* An evaluation's batches are forwards, which take no more than a micro-batch; and parameters that are split may have to
+ * be whole for it, for a checkpoint, for samples. */
+static uint64_t between_steps(const ls_trainer *t, const ls_train_events *step, uint64_t whole)
+{
+    const ls_train_config *c = t->c;
+    const int64_t first = t->trace_first, last = t->trace_last;
+    const int64_t every = c->train.eval_every ? c->train.eval_every : t->feed.steps_per_epoch;
+    const size_t share = t->feed.test_samples / (size_t)t->feed.size + 1, batches = t->feed.test_rows ? share / t->feed.test_rows + 1 : 0;
+    const uint64_t eval = step->ops * batches + 2 * step->colls + whole;
+    return times(every, first, last) * eval + (times(c->checkpoint.every, first, last) +
+           times(c->train.sample_every, first, last)) * whole;
+}
+
+/* *step: of the one that has most of the first three, which the later ones are like. */
+static ls_status count_events(const ls_train_config *c, ls_train_dry *d, int64_t rows, ls_train_events *step, uint64_t *whole)
+{
+    *step = (ls_train_events){ 0 };
+    for (int i = 0; i < 3; i++) {
+        ls_train_events e;
+        LS_TRY(ls_train_dry_count(c, d, rows, &e));
+        if (ls_train_events_most(&e) > ls_train_events_most(step)) *step = e;
+    }
+    const uint64_t before = ls_tracer_count(ls_world_tracer(d->w), LS_EV_COLL);
+    LS_TRY(ls_train_dry_end(d));
+    *whole = 2 * (ls_tracer_count(ls_world_tracer(d->w), LS_EV_COLL) - before);
+    return LS_OK;
+}
+
+ls_status ls_record_make_room(ls_trainer *t)
+{
+    const ls_world_opts o = ls_train_dry_opts(t->c);
+    const int *node = ls_debug_look(ls_world_group(t->w)).node;
+    const uint64_t steps = (uint64_t)t->trace_last - t->trace_first + 1;
+    ls_train_events step = { 0 };
+    uint64_t whole = 0;
+    ls_train_dry d;
+    ls_status st = ls_train_dry_open(t->c, &t->mc, ls_world_rank(t->w), ls_world_size(t->w), node, &o, &d);
+    if (st == LS_OK) st = count_events(t->c, &d, (int64_t)t->feed.micro, &step, &whole);
+    ls_train_dry_close(&d);
+    if (st < 0) return ls_while(st, "counting the events of a step");
+
+    const uint64_t each = ls_train_events_most(&step);
+    const uint64_t n = steps * each + between_steps(t, &step, whole) + 1; /* a full ring does not show its oldest event */
+    if (n > LS_BLACKBOX_MOST && ls_world_rank(t->w) == 0)
+        ls_log(LS_LOG_WARN, "trace.steps %u:%u may take %llu events a rank, which keeps its newest %d at most: about %llu steps",
+               t->trace_first, t->trace_last, (unsigned long long)n, LS_BLACKBOX_MOST,
+               (unsigned long long)((LS_BLACKBOX_MOST - 1) / each));
+    return ls_world_trace_room(t->w, n);
+}
 
 ls_status ls_record_trace(ls_trainer *t)
 {

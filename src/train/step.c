@@ -141,17 +141,6 @@ static ls_status get_samples(ls_trainer *t, ls_step_stats *out)
     return LS_OK;
 }
 
-/* An event that ends now. Each looks at the clock for itself: where the outer of two slices ends no
- * later than the inner one, rounding makes trace viewers stumble. */
-static uint64_t record(ls_trainer *t, ls_ev_kind kind, const char *label, uint64_t t0_ns)
-{
-    ls_tracer *tr = ls_world_tracer(t->w);
-    ls_event ev = { .t0_ns = t0_ns, .kind = (uint8_t)kind, .peer = -1, .label = ls_tracer_label(tr, label) };
-    ev.t1_ns = ls_env_get()->mono_ns();
-    ls_tracer_add(tr, &ev);
-    return ev.t1_ns;
-}
-
 ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
 {
     const ls_env *env = ls_env_get();
@@ -175,8 +164,10 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip))); /* on all ranks alike */
 
     LS_TRY(ls_ddp_after_step(t->par.ddp));
-    record(t, LS_EV_OPTIM, "optimizer step", o0);
-    uint64_t t1 = record(t, LS_EV_STEP, "step", t0);
+    /* Each looks at the clock for itself: where the outer of two slices ends no later than the inner one, rounding makes
+     * trace viewers stumble. */
+    ls_train_record(t->w, LS_EV_OPTIM, "optimizer step", o0);
+    uint64_t t1 = ls_train_record(t->w, LS_EV_STEP, "step", t0);
     ls_comm_stats_read(t->w, &out->comm);
     ls_comm_stats_since(&before, &out->comm);
     out->step_ns = t1 - t0;

@@ -197,6 +197,7 @@ ls_status ls_trainer_create_in(const ls_train_config *c, ls_world *w, ls_stop *s
     if (st == LS_OK) st = ls_train_config_check(c, ls_world_size(t->w));
     if (st == LS_OK) st = ls_injection_parse(c->inject, ls_world_size(t->w), &t->inject);
     if (st == LS_OK) st = open_feed(t);
+    if (st == LS_OK && t->trace_last) st = ls_record_make_room(t);
     if (st == LS_OK) st = watch_signals(t);
     if (st == LS_OK) st = open_model(t);
     if (st == LS_OK) st = ls_samples_open(t);

@@ -141,6 +141,8 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
 ls_status ls_record_flush(ls_trainer *t);
 /* Rank 0 writes memory.json: what was planned of each kind and of its units, and the most that there was. */
 ls_status ls_record_memory(ls_trainer *t);
+/* Before the first step: this rank's black box gets room for the events of the steps asked for. */
+ls_status ls_record_make_room(ls_trainer *t);
 /* All ranks' events of the steps asked for, as one Chrome trace; every rank calls it. */
 ls_status ls_record_trace(ls_trainer *t);
 
