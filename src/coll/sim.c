@@ -11,7 +11,6 @@
 typedef struct lane_state {
     uint32_t pc, released; /* as in exec.c: sends before `released` have been read, the last at read_ns */
     double t, read_ns;     /* free for its next step; */
-    double start;          /* of that step; INFINITY: it waits for another lane */
 } lane_state;
 
 typedef struct send_state {
@@ -21,6 +20,14 @@ typedef struct send_state {
     int behind;         /* on a wire: the next to leave this rank; -1 */
     int rank, peer, lane;
 } send_state;
+
+/* The least of n times, and of equal ones the first: a tree whose leaf i is time i, and whose inner nodes name the less of
+ * their two. */
+typedef struct least {
+    int leaves;   /* a power of two */
+    int *winner;  /* [2 leaves]; root at 1 */
+    double *time; /* [leaves]; INFINITY: none */
+} least;
 
 /* Messages that wait to leave a rank. */
 typedef struct leaving {
@@ -37,6 +44,7 @@ typedef struct sim {
     size_t *first;           /* [size][nlanes]: where a lane's steps start in `send` */
     int *head;               /* [from][to][lane]: the oldest send that is not received yet; -1 */
     leaving *leaving;        /* [size] */
+    least steps, departures; /* when lanes take their next step; when ranks' messages leave, at the earliest */
     double *busy;            /* [size]: a rank's core is free from then on */
     double *out, *in;        /* [size + nhosts]: the ways out of and into ranks, then hosts */
     double *core;            /* cores of crowded hosts */
@@ -58,6 +66,37 @@ static ls_level level(const sim *x, int a, int b)
 {
     if (host_of(x, a) != host_of(x, b)) return LS_LEVEL_NETWORK;
     return x->m->memory ? LS_LEVEL_MEMORY : LS_LEVEL_LOOPBACK;
+}
+
+/* --- what is next ---------------------------------------------------------------------------- */
+
+static void least_free(least *w)
+{
+    free(w->winner);
+    free(w->time);
+}
+
+static bool least_create(int n, least *out)
+{
+    out->leaves = 1;
+    while (out->leaves < n) out->leaves *= 2;
+    const size_t k = (size_t)out->leaves;
+    out->winner = malloc(2 * k * sizeof *out->winner);
+    out->time = malloc(k * sizeof *out->time);
+    if (!out->winner || !out->time) return false;
+    for (size_t i = 0; i < k; i++) out->time[i] = (double)INFINITY;
+    for (size_t i = 2 * k; i-- > 1;) out->winner[i] = i >= k ? (int)(i - k) : out->winner[2 * i];
+    return true;
+}
+
+static void least_set(least *w, int i, double time)
+{
+    if (w->time[i] == time) return;
+    w->time[i] = time;
+    for (int k = (w->leaves + i) / 2; k > 0; k /= 2) {
+        const int a = w->winner[2 * k], b = w->winner[2 * k + 1];
+        w->winner[k] = w->time[b] < w->time[a] ? b : a;
+    }
 }
 
 /* --- hardware ------------------------------------------------------------------------------- */
@@ -127,15 +166,18 @@ static double arrival(const sim *x, int from, int to, int l)
 static void look(sim *x, int rank, int l)
 {
     lane_state *ls = lane_of(x, rank, l);
-    ls->start = (double)INFINITY;
-    if (ls->pc >= x->s[rank]->lane[l].n) return;
+    const int i = rank * x->nlanes + l;
+    if (ls->pc >= x->s[rank]->lane[l].n) {
+        least_set(&x->steps, i, (double)INFINITY);
+        return;
+    }
     const ls_step *a = &x->s[rank]->lane[l].step[ls->pc];
     double start = ls->t;
     if (a->after_send >= 0) start = later(start, released(x, rank, l, (uint32_t)a->after_send + 1));
     if (a->kind == LS_STEP_RECV || a->kind == LS_STEP_RECV_REDUCE) start = later(start, arrival(x, a->peer, rank, l));
-    for (int q = 0; a->kind == LS_STEP_SUM && q < x->size; q++)
+    for (int q = 0; a->kind == LS_STEP_SUM && q < x->size && isfinite(start); q++)
         if (q != rank) start = later(start, arrival(x, q, rank, l));
-    ls->start = start;
+    least_set(&x->steps, i, start);
 }
 
 /* In memory it is there; a wire takes it when it is free. */
@@ -157,6 +199,7 @@ static void offer(sim *x, int rank, int l, const ls_step *a, double start)
     if (q->first < 0) q->first = i;
     else x->send[q->last].behind = i;
     q->last = i;
+    least_set(&x->departures, rank, departure(x, rank));
 }
 
 static void depart(sim *x, int rank)
@@ -170,6 +213,7 @@ static void depart(sim *x, int rank)
     *way_out(x, a, l) = *way_in(x, a, l) = a->read = start + ns;
     a->ready = start + c->alpha_ns + a->nbytes * c->beta_ns;
     q->first = a->behind;
+    least_set(&x->departures, rank, departure(x, rank));
     look(x, rank, a->lane);
     look(x, a->peer, a->lane);
 }
@@ -188,7 +232,7 @@ static void step(sim *x, int rank, int l)
     lane_state *ls = lane_of(x, rank, l);
     const ls_cost *c = x->m->cost;
     const ls_step *a = &x->s[rank]->lane[l].step[ls->pc];
-    double start = ls->start, n = bytes(x, a->dst), copy = c->link[LS_LEVEL_MEMORY].beta_ns;
+    double start = x->steps.time[rank * x->nlanes + l], n = bytes(x, a->dst), copy = c->link[LS_LEVEL_MEMORY].beta_ns;
     bool waits = a->kind == LS_STEP_RECV || a->kind == LS_STEP_RECV_REDUCE || a->kind == LS_STEP_SUM;
     if (waits && start > ls->t && x->crowd[host_of(x, rank)]) start += c->poke_ns;
     ls->t = start;
@@ -227,14 +271,13 @@ static ls_status run(sim *x, double *ns)
 {
     for (int i = 0; i < x->size * x->nlanes; i++) look(x, i / x->nlanes, i % x->nlanes);
     for (;;) {
-        int first = 0, rank = 0; /* in the order of time, so that who is ready first gets the hardware */
-        for (int i = 1; i < x->size * x->nlanes; i++)
-            if (x->lane[i].start < x->lane[first].start) first = i;
-        double leaves = departure(x, 0);
-        for (int r = 1; r < x->size; r++)
-            if (departure(x, r) < leaves) leaves = departure(x, rank = r);
-        if (!isfinite(x->lane[first].start) && !isfinite(leaves)) break;
-        if (x->lane[first].start <= leaves) step(x, first / x->nlanes, first % x->nlanes);
+        /* In the order of time, so that who is ready first gets the hardware. Ways are only ever taken for longer, so a
+         * departure that was looked at earlier is late at most. */
+        const int first = x->steps.winner[1], rank = x->departures.winner[1];
+        const double starts = x->steps.time[first], leaves = x->departures.time[rank];
+        if (!isfinite(starts) && !isfinite(leaves)) break;
+        if (starts <= leaves) step(x, first / x->nlanes, first % x->nlanes);
+        else if (departure(x, rank) > leaves) least_set(&x->departures, rank, departure(x, rank));
         else depart(x, rank);
     }
     *ns = 0.0;
@@ -282,6 +325,8 @@ static void free_all(sim *x)
     free(x->core);
     free(x->core_first);
     free(x->crowd);
+    least_free(&x->steps);
+    least_free(&x->departures);
 }
 
 static ls_status allocate(sim *x)
@@ -310,7 +355,8 @@ static ls_status allocate(sim *x)
     x->out = calloc(n + hosts, sizeof *x->out);
     x->in = calloc(n + hosts, sizeof *x->in);
     x->core = calloc(cores + 1, sizeof *x->core);
-    if (!x->lane || !x->send || !x->head || !x->leaving || !x->busy || !x->out || !x->in || !x->core)
+    if (!x->lane || !x->send || !x->head || !x->leaving || !x->busy || !x->out || !x->in || !x->core ||
+        !least_create((int)lanes, &x->steps) || !least_create(x->size, &x->departures))
         return ls_fail(LS_NO_MEMORY, "timing %zu steps", steps);
     return LS_OK;
 }
