@@ -54,6 +54,14 @@ static void what_is_sent_has_a_word_for_each_rank_group_lane_and_peer(void **sta
             if (turn == 0) *at = i + 1;
             else assert_int_equal(*at, i + 1);
         }
+    for (int r = 0; r < MANY; r++) { /* behind them are the longer rings, one after the other */
+        const char *first = (const char *)ls_page_events(p, r);
+        const char *end = (const char *)(ls_page_events(p, r) + LS_BLACKBOX_MOST);
+        assert_true(first >= (const char *)&ls_page_sent(p, MANY - 1, GROUPS - 1, LANES - 1)[MANY]);
+        const char *next = (const char *)ls_page_events(p, r + 1);
+        assert_true(end <= (r == MANY - 1 ? (const char *)p + ls_page_bytes(MANY) : next));
+        assert_int_equal((uintptr_t)first % 64, (uintptr_t)p % 64);
+    }
     free(p);
 }
 

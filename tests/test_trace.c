@@ -208,7 +208,7 @@ static void make_room(int rank, uint32_t room)
     free(beside[rank]);
     beside[rank] = aligned_alloc(64, room * sizeof *beside[rank]); /* and a sanitizer sees what is read past it */
     memset(beside[rank], 0xa5, room * sizeof *beside[rank]);
-    assert_int_equal(ls_tracer_make_room(tracer[rank], beside[rank], room), LS_OK);
+    assert_int_equal(ls_tracer_set_capacity(tracer[rank], beside[rank], room), LS_OK);
 }
 
 static void a_longer_ring_lies_beside_the_box(void **state)
@@ -219,7 +219,7 @@ static void a_longer_ring_lies_beside_the_box(void **state)
     add(0, LS_EV_OP, "before", 0, 1);
     make_room(0, room);
     assert_int_equal(boxes[0]->count, 0);
-    assert_int_equal(boxes[0]->room, room);
+    assert_int_equal(boxes[0]->capacity, room);
     const ls_event first = boxes[0]->ev[0];
     for (uint64_t i = 0; i < n; i++) {
         ls_tracer_at(tracer[0], (uint32_t)(i / 2), 0);
@@ -234,9 +234,9 @@ static void a_longer_ring_lies_beside_the_box(void **state)
     json_t *root = export_steps(1, 0, UINT32_MAX);
     assert_int_equal(count_of(root, "X"), room - 1); /* all but its oldest event */
     json_decref(root);
-    assert_int_equal(ls_tracer_make_room(tracer[0], beside[0], LS_BLACKBOX_EVENTS), LS_INVALID);
-    assert_int_equal(ls_tracer_make_room(tracer[0], beside[0], LS_BLACKBOX_MOST + 1), LS_INVALID);
-    assert_int_equal(boxes[0]->room, room);
+    assert_int_equal(ls_tracer_set_capacity(tracer[0], beside[0], LS_BLACKBOX_EVENTS), LS_INVALID);
+    assert_int_equal(ls_tracer_set_capacity(tracer[0], beside[0], LS_BLACKBOX_MOST + 1), LS_INVALID);
+    assert_int_equal(boxes[0]->capacity, room);
 }
 
 static void a_box_with_a_ring_that_cannot_be_is_refused(void **state)
@@ -249,7 +249,7 @@ static void a_box_with_a_ring_that_cannot_be_is_refused(void **state)
     add(1, LS_EV_OP, "op", 0, 1);
     boxes[1]->count = UINT64_MAX / 2;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) { /* beside this box is no ring */
-        boxes[1]->room = wrong[i];
+        boxes[1]->capacity = wrong[i];
         assert_int_equal(ls_trace_export(views(), 2, 0, 1, path), LS_PROTOCOL);
         assert_non_null(strstr(ls_last_error(), "rank 1"));
         assert_false(ls_trace_is_cut(&views()[1], 0));

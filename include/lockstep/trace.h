@@ -36,18 +36,18 @@ typedef struct ls_event {
     uint32_t reserved[3];
 } ls_event;
 
-#define LS_BLACKBOX_EVENTS 4096      /* that a box has room for itself */
+#define LS_BLACKBOX_EVENTS 4096      /* of the ring in a box */
 #define LS_BLACKBOX_MOST 131072      /* of a longer ring beside it */
 #define LS_BLACKBOX_STRINGS 256
 #define LS_BLACKBOX_STRING_BYTES 48
 
 /* A rank's ring and string table. Lives in the world page; one writer, which
  * may write at any moment: event i is in place while count lies in
- * (i, i + room), a string never changes once it is counted. */
+ * (i, i + capacity), a string never changes once it is counted. */
 typedef struct ls_blackbox {
-    uint64_t count __attribute__((aligned(64))); /* events written to the ring; the newest is (count-1) % room */
+    uint64_t count __attribute__((aligned(64))); /* events written to the ring; the newest is (count-1) % capacity */
     uint32_t nstrings;                           /* string[0] is "" */
-    uint32_t room;                               /* LS_BLACKBOX_EVENTS: the ring is ev; more: it lies beside the box */
+    uint32_t capacity;                           /* LS_BLACKBOX_EVENTS: the ring is ev; more: it lies beside the box */
     char string[LS_BLACKBOX_STRINGS][LS_BLACKBOX_STRING_BYTES];
     ls_event ev[LS_BLACKBOX_EVENTS] __attribute__((aligned(64)));
 } ls_blackbox;
@@ -57,9 +57,9 @@ typedef struct ls_tracer ls_tracer;
 
 /* Starts with an empty ring of LS_BLACKBOX_EVENTS. `box` is borrowed. */
 ls_status ls_tracer_create(ls_blackbox *box, ls_tracer **out);
-/* From now on the ring, which is empty again, is more[room] (borrowed), beside the box. Readers are told where it lies
- * (ls_trace_box). LS_INVALID unless LS_BLACKBOX_EVENTS < room <= LS_BLACKBOX_MOST. */
-ls_status ls_tracer_make_room(ls_tracer *t, ls_event *more, uint32_t room);
+/* From now on the ring, which is empty again, is more[capacity] (borrowed), beside the box. Readers are told where it
+ * lies (ls_trace_box). LS_INVALID unless LS_BLACKBOX_EVENTS < capacity <= LS_BLACKBOX_MOST. */
+ls_status ls_tracer_set_capacity(ls_tracer *t, ls_event *more, uint32_t capacity);
 /* How many events of a kind were added since the tracer was created. */
 uint64_t ls_tracer_count(const ls_tracer *t, ls_ev_kind kind);
 void ls_tracer_destroy(ls_tracer *t);
@@ -82,7 +82,7 @@ typedef struct ls_trace_box {
  * X slices (i for marks) in microseconds relative to baseTimeNanoseconds, flow
  * events joining the ranks of one collective. Slices of one (pid, tid) nest or
  * follow, never cross. Ranks may go on writing meanwhile; a full ring shows all
- * but its oldest event. Writes the file at `path` atomically. LS_PROTOCOL: a box whose room no ring has. */
+ * but its oldest event. Writes the file at `path` atomically. LS_PROTOCOL: a box whose capacity no ring has. */
 ls_status ls_trace_export(const ls_trace_box *box, int nranks, uint32_t first_step,
                           uint32_t last_step, const char *path);
 /* Whether newer events may have replaced some of first_step or of later ones: an export from there on may lack its

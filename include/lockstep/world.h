@@ -121,9 +121,9 @@ ls_status ls_alloc(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out);
 /* Counts a piece of it in the ledger's row of a unit (ls_arena_assign). */
 ls_status ls_assign(ls_world *w, const void *p, size_t nbytes, int unit);
 
-/* This rank's black box has room for so many events from now on, as many as it can at most (LS_BLACKBOX_MOST); those that
- * it has are forgotten, unless it has room already. LS_NO_MEMORY. */
-ls_status ls_world_trace_room(ls_world *w, uint64_t events);
+/* This rank's black box keeps its newest `events` from now on, LS_BLACKBOX_MOST at most. Where that is more than
+ * LS_BLACKBOX_EVENTS it begins empty; else nothing changes. LS_NO_MEMORY. */
+ls_status ls_world_trace_capacity(ls_world *w, uint64_t events);
 /* Merges the traces of all local ranks into the Chrome trace at `path`; for
  * one rank to call while the others do not train (between two barriers). */
 ls_status ls_world_trace_export(ls_world *w, uint32_t first_step, uint32_t last_step, const char *path);

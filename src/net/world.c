@@ -120,12 +120,12 @@ ls_status ls_world_exchange(ls_world *w, const char *key, const void *mine, size
     return ls_store_exchange(w->store, key, mine, n, w->size, all, ls_env_get()->mono_ns() + w->opts.join_timeout_ns);
 }
 
-ls_status ls_world_trace_room(ls_world *w, uint64_t events)
+ls_status ls_world_trace_capacity(ls_world *w, uint64_t events)
 {
     const uint32_t room = events > LS_BLACKBOX_MOST ? LS_BLACKBOX_MOST : (uint32_t)events;
     if (room <= LS_BLACKBOX_EVENTS) return LS_OK;
     LS_TRY(ls_page_reserve_events(w->page, w->rank, room));
-    return ls_tracer_make_room(w->tracer, ls_page_events(w->page, w->rank), room);
+    return ls_tracer_set_capacity(w->tracer, ls_page_events(w->page, w->rank), room);
 }
 
 static void warn_of_cuts(const ls_trace_box *box, int size, uint32_t first_step, uint32_t last_step)
@@ -136,7 +136,7 @@ static void warn_of_cuts(const ls_trace_box *box, int size, uint32_t first_step,
     if (cut > 0)
         ls_log(LS_LOG_WARN, "the trace of steps %u to %u lacks its first events on %d of %d ranks, beginning with rank %d: a rank "
                "keeps its newest %u events; trace fewer steps, or steps of fewer micro-batches", first_step, last_step, cut,
-               size, first, ls_shared_count32(&box[first].box->room));
+               size, first, ls_shared_count32(&box[first].box->capacity));
 }
 
 ls_status ls_world_trace_export(ls_world *w, uint32_t first_step, uint32_t last_step, const char *path)

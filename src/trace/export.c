@@ -57,7 +57,7 @@ typedef struct ring {
 
 static ring ring_of(const ls_trace_box *b)
 {
-    const uint32_t room = b->box ? ls_shared_count32(&b->box->room) : 0;
+    const uint32_t room = b->box ? ls_shared_count32(&b->box->capacity) : 0;
     if (room == LS_BLACKBOX_EVENTS) return (ring){ b->box->ev, room };
     if (room > LS_BLACKBOX_EVENTS && room <= LS_BLACKBOX_MOST && b->more) return (ring){ b->more, room };
     return (ring){ NULL, 0 };
@@ -298,7 +298,8 @@ static ls_status find_rings(const ls_trace_box *box, int nranks, ring *rings, si
 }
 
 /* *out[*n], the caller's to free: the events of those steps. */
-static ls_status read_boxes(const ls_trace_box *box, int nranks, uint32_t first_step, uint32_t last_step, slice **out, size_t *n)
+static ls_status read_boxes(const ls_trace_box *box, int nranks, uint32_t first_step, uint32_t last_step, slice **out,
+                            size_t *n)
 {
     ring *rings = calloc((size_t)nranks, sizeof *rings);
     size_t room = 0;
@@ -313,7 +314,8 @@ static ls_status read_boxes(const ls_trace_box *box, int nranks, uint32_t first_
     return st;
 }
 
-ls_status ls_trace_export(const ls_trace_box *box, int nranks, uint32_t first_step, uint32_t last_step, const char *path)
+ls_status ls_trace_export(const ls_trace_box *box, int nranks, uint32_t first_step, uint32_t last_step,
+                          const char *path)
 {
     output o = { .base_ns = UINT64_MAX };
     ls_status st = LS_OK;

@@ -38,14 +38,14 @@ ls_status ls_tracer_create(ls_blackbox *box, ls_tracer **out)
     t->room = LS_BLACKBOX_EVENTS;
     t->nstrings = 1; /* index 0 is the empty label */
     ls_shared_publish(&box->count, 0);
-    ls_shared_publish32(&box->room, t->room);
+    ls_shared_publish32(&box->capacity, t->room);
     box->string[0][0] = 0;
     ls_shared_publish32(&box->nstrings, 1);
     *out = t;
     return LS_OK;
 }
 
-ls_status ls_tracer_make_room(ls_tracer *t, ls_event *more, uint32_t room)
+ls_status ls_tracer_set_capacity(ls_tracer *t, ls_event *more, uint32_t room)
 {
     if (!t) return LS_OK;
     if (room <= LS_BLACKBOX_EVENTS || room > LS_BLACKBOX_MOST)
@@ -55,7 +55,7 @@ ls_status ls_tracer_make_room(ls_tracer *t, ls_event *more, uint32_t room)
     t->at = 0;
     t->count = 0;
     ls_shared_publish(&t->box->count, 0);
-    ls_shared_publish32(&t->box->room, room);
+    ls_shared_publish32(&t->box->capacity, room);
     return LS_OK;
 }
 

@@ -130,7 +130,9 @@ ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t 
     const ls_status st = ls_train_dry_step(c, d, rows);
     ls_tape_set_tracer(d->par.tape[0], NULL);
     const ls_train_events now = events_of(tracer);
-    *out = (ls_train_events){ (now.ops - before.ops) / done * all, now.colls - before.colls, now.others - before.others };
+    out->ops = (now.ops - before.ops) / done * all;
+    out->colls = now.colls - before.colls;
+    out->others = now.others - before.others;
     return st;
 }
 

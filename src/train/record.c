@@ -199,21 +199,23 @@ static uint64_t times(int64_t every, int64_t first, int64_t last)
     return every > 0 ? (uint64_t)((last - 1) / every - (first - 1) / every) : 0;
 }
 
-/* An evaluation's batches are forwards, which take no more than a micro-batch; and parameters that are split may have to
- * be whole for it, for a checkpoint, for samples. */
+/* An evaluation's batches are forwards, which take no more than a micro-batch; and parameters that are split may have
+ * to be whole for it, for a checkpoint, for samples. */
 static uint64_t between_steps(const ls_trainer *t, const ls_train_events *step, uint64_t whole)
 {
     const ls_train_config *c = t->c;
     const int64_t first = t->trace_first, last = t->trace_last;
     const int64_t every = c->train.eval_every ? c->train.eval_every : t->feed.steps_per_epoch;
-    const size_t share = t->feed.test_samples / (size_t)t->feed.size + 1, batches = t->feed.test_rows ? share / t->feed.test_rows + 1 : 0;
+    const size_t share = t->feed.test_samples / (size_t)t->feed.size + 1;
+    const size_t batches = t->feed.test_rows ? share / t->feed.test_rows + 1 : 0;
     const uint64_t eval = step->ops * batches + 2 * step->colls + whole;
     return times(every, first, last) * eval + (times(c->checkpoint.every, first, last) +
            times(c->train.sample_every, first, last)) * whole;
 }
 
 /* *step: of the one that has most of the first three, which the later ones are like. */
-static ls_status count_events(const ls_train_config *c, ls_train_dry *d, int64_t rows, ls_train_events *step, uint64_t *whole)
+static ls_status count_events(const ls_train_config *c, ls_train_dry *d, int64_t rows, ls_train_events *step,
+                              uint64_t *whole)
 {
     *step = (ls_train_events){ 0 };
     for (int i = 0; i < 3; i++) {
@@ -241,12 +243,13 @@ ls_status ls_record_make_room(ls_trainer *t)
     if (st < 0) return ls_while(st, "counting the events of a step");
 
     const uint64_t each = ls_train_events_most(&step);
-    const uint64_t n = steps * each + between_steps(t, &step, whole) + 1; /* a full ring does not show its oldest event */
+    /* A full ring does not show its oldest event. */
+    const uint64_t n = steps * each + between_steps(t, &step, whole) + 1;
     if (n > LS_BLACKBOX_MOST && ls_world_rank(t->w) == 0)
-        ls_log(LS_LOG_WARN, "trace.steps %u:%u may take %llu events a rank, which keeps its newest %d at most: about %llu steps",
-               t->trace_first, t->trace_last, (unsigned long long)n, LS_BLACKBOX_MOST,
+        ls_log(LS_LOG_WARN, "trace.steps %u:%u may take %llu events a rank, which keeps its newest %d at most: about "
+               "%llu steps", t->trace_first, t->trace_last, (unsigned long long)n, LS_BLACKBOX_MOST,
                (unsigned long long)((LS_BLACKBOX_MOST - 1) / each));
-    return ls_world_trace_room(t->w, n);
+    return ls_world_trace_capacity(t->w, n);
 }
 
 ls_status ls_record_trace(ls_trainer *t)

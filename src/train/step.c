@@ -164,8 +164,8 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip))); /* on all ranks alike */
 
     LS_TRY(ls_ddp_after_step(t->par.ddp));
-    /* Each looks at the clock for itself: where the outer of two slices ends no later than the inner one, rounding makes
-     * trace viewers stumble. */
+    /* Each looks at the clock for itself: where the outer of two slices ends no later than the inner one, rounding
+     * makes trace viewers stumble. */
     ls_train_record(t->w, LS_EV_OPTIM, "optimizer step", o0);
     uint64_t t1 = ls_train_record(t->w, LS_EV_STEP, "step", t0);
     ls_comm_stats_read(t->w, &out->comm);
