@@ -141,6 +141,62 @@ static void crowded_hosts_hand_out_their_cores(void **state)
     check("all_gather", 4, t, 4 * 3 * (64.0 + share * 0.125) / 2);
 }
 
+/* Schedules written by hand, of one lane. */
+enum { CHUNK = 1 << 20 };
+static const ls_slice mine = { LS_BUF_OUT, 0, 1 };
+
+static void empty(ls_sched *s, const ls_sched **all, int size, const int *node)
+{
+    for (int r = 0; r < size; r++) {
+        s[r] = (ls_sched){ .shape = { LS_ALL_GATHER, r, size, 0, 1, 1, node, false }, .nchunks = { 0, (uint32_t)size, 0 } };
+        all[r] = &s[r];
+    }
+}
+
+static double time_by_hand(ls_sched *s, const ls_sched **all, int size, const ls_machine *m)
+{
+    double ns = -1.0;
+    if (ls_sched_time(m, all, size, (size_t)size * CHUNK, &ns) != LS_OK) fail_msg("%s", ls_last_error());
+    for (int r = 0; r < size; r++) ls_sched_free(&s[r]);
+    return ns;
+}
+
+/* Ranks 0 and 1 want the only core of their host at the same moment: rank 0 copies, then rank 1, while rank 0's message is
+ * on its way. */
+static void of_ranks_that_are_ready_at_once_the_first_goes_first(void **state)
+{
+    (void)state;
+    static const int node[] = { 0, 0, 1 }, one[] = { 1, 1 };
+    const ls_machine crowded = { &cost, true, one };
+    ls_sched s[3];
+    const ls_sched *all[3];
+    empty(s, all, 3, node);
+    for (int r = 0; r < 2; r++) assert_int_equal(ls_sched_copy(&s[r], 0, mine, (ls_slice){ LS_BUF_OUT, 1, 1 }), LS_OK);
+    assert_int_equal(ls_sched_send(&s[0], 0, 2, mine), LS_OK);
+    assert_int_equal(ls_sched_recv(&s[2], 0, 0, mine), LS_OK);
+    check("copy, then message", 3, time_by_hand(s, all, 3, &crowded), 0.125 * CHUNK + 65536.0 + 8.0 * CHUNK);
+}
+
+/* Rank 0's message holds the way out of its host, where rank 1's to rank 4 waits. Rank 3 has its own to rank 4 ready
+ * later, but can send it earlier. */
+static void a_message_that_waits_for_one_way_does_not_hold_another(void **state)
+{
+    (void)state;
+    static const int node[] = { 0, 0, 1, 2, 3 };
+    const double way = 2048.0 + 8.0 * CHUNK;
+    ls_sched s[5];
+    const ls_sched *all[5];
+    empty(s, all, 5, node);
+    assert_int_equal(ls_sched_send(&s[0], 0, 2, mine), LS_OK);
+    assert_int_equal(ls_sched_send(&s[1], 0, 4, mine), LS_OK);
+    assert_int_equal(ls_sched_copy(&s[3], 0, mine, (ls_slice){ LS_BUF_OUT, 1, 1 }), LS_OK);
+    assert_int_equal(ls_sched_send(&s[3], 0, 4, mine), LS_OK);
+    assert_int_equal(ls_sched_recv(&s[2], 0, 0, mine), LS_OK);
+    assert_int_equal(ls_sched_recv(&s[4], 0, 3, mine), LS_OK);
+    assert_int_equal(ls_sched_recv(&s[4], 0, 1, mine), LS_OK);
+    check("two to one host", 5, time_by_hand(s, all, 5, &memory), 0.125 * CHUNK + way + 65536.0 + 8.0 * CHUNK);
+}
+
 static void refuses_a_schedule_that_never_ends(void **state)
 {
     (void)state;
@@ -266,6 +322,8 @@ int main(void)
         cmocka_unit_test(everything_through_one_rank_grows_with_their_number),
         cmocka_unit_test(ranks_of_a_host_share_its_wire),
         cmocka_unit_test(crowded_hosts_hand_out_their_cores),
+        cmocka_unit_test(of_ranks_that_are_ready_at_once_the_first_goes_first),
+        cmocka_unit_test(a_message_that_waits_for_one_way_does_not_hold_another),
         cmocka_unit_test(refuses_a_schedule_that_never_ends),
         cmocka_unit_test(the_predicted_order_is_that_of_the_formulas),
         cmocka_unit_test(sorts_every_candidate_by_time),

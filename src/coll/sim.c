@@ -21,8 +21,8 @@ typedef struct send_state {
     int rank, peer, lane;
 } send_state;
 
-/* The least of n times, and of equal ones the first: a tree whose leaf i is time i, and whose inner nodes name the less of
- * their two. */
+/* The least of n times, and of equal ones the first: a tree whose leaf i is time i, and whose inner nodes name the less
+ * of their two. */
 typedef struct least {
     int leaves;   /* a power of two */
     int *winner;  /* [2 leaves]; root at 1 */
