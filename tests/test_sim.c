@@ -148,7 +148,8 @@ static const ls_slice mine = { LS_BUF_OUT, 0, 1 };
 static void empty(ls_sched *s, const ls_sched **all, int size, const int *node)
 {
     for (int r = 0; r < size; r++) {
-        s[r] = (ls_sched){ .shape = { LS_ALL_GATHER, r, size, 0, 1, 1, node, false }, .nchunks = { 0, (uint32_t)size, 0 } };
+        s[r] = (ls_sched){ .shape = { LS_ALL_GATHER, r, size, 0, 1, 1, node, false },
+                           .nchunks = { 0, (uint32_t)size, 0 } };
         all[r] = &s[r];
     }
 }
@@ -161,8 +162,8 @@ static double time_by_hand(ls_sched *s, const ls_sched **all, int size, const ls
     return ns;
 }
 
-/* Ranks 0 and 1 want the only core of their host at the same moment: rank 0 copies, then rank 1, while rank 0's message is
- * on its way. */
+/* Ranks 0 and 1 want the only core of their host at the same moment: rank 0 copies, then rank 1, while rank 0's message
+ * is on its way. */
 static void of_ranks_that_are_ready_at_once_the_first_goes_first(void **state)
 {
     (void)state;
