@@ -103,7 +103,8 @@ int main(int argc, char **argv)
         }
         printf("%5d of %4d on %3d, %s  %10.2f %10.2f %10.2f %10.2f %12d %12.1f\n", row[i].rank, row[i].size,
                (row[i].size + row[i].per_host - 1) / row[i].per_host, row[i].stage ? "ZeRO" : "DDP ",
-               median(part[0], repeats), median(part[1], repeats), median(part[2], repeats), median(all, repeats), p.collectives, (double)p.bytes / 1048576.0);
+               median(part[0], repeats), median(part[1], repeats), median(part[2], repeats), median(all, repeats),
+               p.collectives, (double)p.bytes / 1048576.0);
     }
     return 0;
 }
