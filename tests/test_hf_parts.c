@@ -243,7 +243,7 @@ static void a_tied_head_is_checked_in_parts(void **state)
 {
     (void)state;
     ls_hf_config c, of_file;
-    ls_model *model, *untied;
+    ls_model *model, *untied = NULL;
     ls_model_config mc = models[2];
     const char *dir = folder("tied");
     mc.lm.tied = false;

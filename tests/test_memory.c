@@ -60,7 +60,7 @@ static ls_status run_all(ls_trainer *t)
 
 static void expect_plan(fixture *f, const char *name)
 {
-    ls_trainer *t;
+    ls_trainer *t = NULL;
     if (ls_train_config_resolve(f->o, &f->c) < 0 || ls_trainer_create(&f->c, &t) < 0)
         fail_msg("%s: %s", name, ls_last_error());
     if (run_all(t) < 0) fail_msg("%s: %s", name, ls_last_error());
