@@ -244,7 +244,7 @@ warns() { # and keeps what it can: the steps that it said would fit
     rm -rf long_trace
     train 2 --trace.steps 1:1000 --train.steps 1000 --train.global_batch 128 --train.micro_batch 1 --log.every 500 --model.dims 784,4,10 \
         --train.eval_every 1000 --run.dir long_trace || return
-    says 'trace.steps 1:1000 may take' && says 'which keeps its newest 131072 at most' &&
+    says 'trace.steps 1:1000 needs up to' && says 'per rank, but at most 131072 are kept' &&
         says 'the trace of steps 1 to 1000 lacks its first events on 2 of 2 ranks, beginning with rank 0'
 }
 if python3 -c 'import json' 2>/dev/null; then

@@ -314,7 +314,7 @@ static void a_model_that_does_not_fit_together_is_refused_at_creation(void **sta
         { OUTSIDE_LAST, LS_INVALID, "parameter 'c' belongs to no unit" },
         { NO_UNIT, LS_INVALID, "has no unit" },
         { LONG_NAME, LS_INVALID, "expected 1 to 31 bytes" },
-        { ROOTS_NAME, LS_INVALID, "a unit is called 'root', which is whose parameters several units use" },
+        { ROOTS_NAME, LS_INVALID, "the unit name 'root' is reserved for parameters that several units use" },
         { NO_LOSS, LS_SHAPE, "unit 'no-loss' gives [2, 3] where pass->output asks for a loss" },
     };
     ls_model *m;

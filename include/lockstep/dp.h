@@ -13,11 +13,12 @@
  * zero_stage 1 is ZeRO's first stage (Rajbhandari et al. 2020; Megatron's distributed optimizer): a bucket is
  * reduce_scattered instead, each rank's optimizer has the state of its shard only, updates that shard, and the new
  * values are all_gathered. A shard is some rows of a matrix (dimension 0) and some elements of a vector
- * (ls_shard_range); of a parameter with fewer rows than ranks some ranks own nothing. As many bytes travel (in bf16
- * three quarters), an update costs 1/W, and replicas end up with the same values. Of matrices that ops read in bf16
- * alone each rank has float values of its shard only (ls_param.master), t.data is NULL, and ls_ddp_values puts them
- * together for a checkpoint. Per step and bucket there is one reduce_scatter and one all_gather; in bf16 the
- * all_gathers have the copies, and one more brings all that is read in float.
+ * (ls_shard_range); if a parameter has fewer rows than there are ranks, some ranks own nothing of it. In float each
+ * bucket is one reduce_scatter during backward and one all_gather after the step. In bf16 a bucket is all_gathered only
+ * if one of its parameters has a copy in bf16, and one further all_gather brings all values that ops read in float. The
+ * traffic equals DDP's (about three quarters of it in bf16), each rank updates 1/W of the elements, and replicas end up
+ * with the same values. A matrix that ops read in bf16 has float values on each rank for its own rows only
+ * (ls_param.master), and t.data is NULL; ls_ddp_values gathers them for a checkpoint.
  *
  *     ls_ddp_bind(group, ps, &cfg, LS_F32, arena);   // instead of ls_params_bind
  *     ... first values; ls_ddp_create(group, ps, &cfg, &ddp); ls_optim_create(...);
@@ -35,7 +36,7 @@ extern "C" {
 
 typedef struct ls_ddp ls_ddp;
 
-/* A strategy: a table of functions around a model. Its fields are not public: one is written in the sources. */
+/* A data parallel strategy: a table of functions. It is opaque here; parallel/strategy.h of the sources defines it. */
 typedef struct ls_dp_strategy ls_dp_strategy;
 
 typedef struct ls_ddp_config {
@@ -91,10 +92,10 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
  * zero_stage 1 there is nothing to do. A following ls_ddp_begin_forward insists on it. */
 ls_status ls_ddp_after_step(ls_ddp *d);
 /* All values of one parameter after another, wherever they are, for a checkpoint or a digest. Every rank asks for the
- * same ones, in the same order. They are valid until the next backward or ls_optim_step. With zero_stage 1 LS_INVALID
- * between a reduced backward and ls_ddp_after_step, for values that are not all here; and values with a copy in bf16
- * come together in the memory of the gradient: LS_INVALID, and nothing is changed, while that waits for ls_optim_step
- * or ls_params_zero_grad. */
+ * same ones, in the same order. They are valid until the next backward or ls_optim_step. With zero_stage 1 a
+ * parameter that ops read in float gives LS_INVALID between a reduced backward and ls_ddp_after_step, because this rank
+ * lacks the new values of the others. One with a copy in bf16 is gathered into the memory of its gradient: LS_INVALID,
+ * and nothing is changed, while that gradient waits for ls_optim_step or ls_params_zero_grad. */
 ls_values ls_ddp_values(ls_ddp *d);
 
 int ls_ddp_most_stage(void); /* of ls_ddp_config.zero_stage */

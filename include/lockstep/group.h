@@ -173,10 +173,10 @@ void ls_comm_stats_since(const ls_comm_stats *before, ls_comm_stats *now);
  * r would be. Everything is created in it by the same calls as in a real one. ls_alloc gives addresses without memory,
  * as ls_arena_create_dry does; a collective returns at once, moves nothing and is recorded, and takes what it needs of
  * the arena, so that the ledger is that of a real rank. Which form carries it out follows from opts (may be NULL), and
- * from the calibration and the CPUs of this machine; where it is a schedule, choosing it costs what it costs a real
- * rank, once for each size. LS_UNSUPPORTED: messages;
- * and ls_group_split, which would need the colors that the other ranks give: call ls_group_split_by. ls_world_leave
- * ends it. */
+ * from the calibration and the CPUs of this machine. If that form is a schedule, all algorithms are timed as on a real
+ * rank, once per collective and power of two of the size, which takes seconds in a world of hundreds of ranks on many
+ * nodes. LS_UNSUPPORTED: messages; and ls_group_split, which would need the colors that the other ranks give: call
+ * ls_group_split_by. ls_world_leave ends it. */
 ls_status ls_world_dry(int rank, int size, const int *node, const ls_world_opts *opts, ls_world **out);
 bool ls_world_is_dry(const ls_world *w);
 

@@ -29,15 +29,16 @@ typedef struct ls_ledger_row {
     size_t now[LS_MEM_KINDS], peak[LS_MEM_KINDS];
 } ls_ledger_row;
 
-/* Bytes in use (each allocation rounded up to 64) and the high-water mark, by kind. One ledger per rank. What of a kind
- * is in no row belongs to no unit: alignment, what several ranks or units work in, and memory of a program that
- * assigns nothing (ls_arena_assign). */
+/* Bytes in use (each allocation rounded up to 64) and the high-water mark, by kind. One ledger per rank. Bytes of a
+ * kind that are in no row: alignment, scratch memory of backward, packed weights, communication, samples, and whatever
+ * was not assigned (ls_arena_assign). */
 typedef struct ls_ledger {
     size_t now[LS_MEM_KINDS], peak[LS_MEM_KINDS];
-    ls_ledger_row *row; /* owned by who opened them; NULL: nothing is known of units. First the root's, then by unit */
+    ls_ledger_row *row; /* [nrows], from ls_parallelize to ls_parallel_destroy: row[0] the root, row[1 + u] unit u;
+                           NULL: not counted by unit */
     int nrows;
-    int first;          /* rows that were opened before these: a row's number never comes again */
-    size_t held[LS_MEM_KINDS], most[LS_MEM_KINDS]; /* of all rows together, now and at most */
+    int first;          /* number of row[0]: numbers are not used again once rows are closed */
+    size_t held[LS_MEM_KINDS], most[LS_MEM_KINDS]; /* bytes of all rows together, now and at most */
 } ls_ledger;
 
 /* "param" "grad" "optim" "act" "comm" "data". */
@@ -61,9 +62,9 @@ void ls_arena_charge(ls_arena *a, ls_ledger *ledger);
  * is destroyed or reset to an older mark. LS_NO_MEMORY when it does not fit. Two
  * threads may do this at once (a rank and the thread that moves its messages). */
 ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out);
-/* Counts [p, p + nbytes), which is of one allocation and assigned to nothing yet, in the ledger's row of a unit: of its
- * number in ls_units, or -1 for the root. It stays so until the arena takes the memory back. Nothing happens where the
- * ledger has no rows. LS_INVALID: the arena has not handed it out so. */
+/* Counts [p, p + nbytes) in the ledger's row of a unit (its number in ls_units; -1: the root) until the arena takes the
+ * memory back. Nothing happens where the ledger has no rows; an unknown unit is counted nowhere. The bytes are of one
+ * kind, handed out, and assigned to nothing yet: LS_INVALID otherwise. LS_NO_MEMORY: no memory to note it. */
 ls_status ls_arena_assign(ls_arena *a, const void *p, size_t nbytes, int unit);
 size_t ls_arena_mark(const ls_arena *a);
 void ls_arena_reset(ls_arena *a, size_t mark); /* the ledger's `now` follows */

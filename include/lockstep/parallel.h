@@ -26,8 +26,10 @@ extern "C" {
  * micro_batch and micro_batches. */
 typedef struct ls_plan {
     int size[LS_AXES];       /* ranks along each axis of the mesh; those but dp are 1 */
-    const char *dp;          /* a strategy by name: "ddp", "fsdp", or of own_dp; NULL: what ddp.zero_stage means */
-    const ls_dp_strategy *const *own_dp; /* borrowed: strategies that a program brings, then NULL; NULL: none */
+    const char *dp;          /* a strategy by name: "ddp", "fsdp", or one of own_dp, with a ddp.zero_stage that it has;
+                                NULL: chosen by ddp.zero_stage */
+    const ls_dp_strategy *const *own_dp; /* borrowed, ends with NULL: strategies written against the sources, looked up
+                                            before the library's; NULL: none */
     ls_ddp_config ddp;       /* buckets; a zero_stage up to ls_ddp_most_stage */
     int hsdp;                /* replicas of the sharded whole: 0 or 1 */
     int prefetch;            /* units gathered ahead of their use, of zero_stage 3: 0 */
@@ -66,7 +68,7 @@ typedef struct ls_parallel {
     ls_pipe *pipe;   /* the order of a step's micro-batches */
     ls_tape **tape;  /* [ntapes]: one for each slot of the pipe */
     int ntapes;
-    struct ls_unit_ledger *units; /* what each unit of the model holds: rows of ls_world_ledger, until its end */
+    struct ls_unit_ledger *units; /* counts memory per unit, in the rows of ls_world_ledger: read them before the end */
 } ls_parallel;
 
 /* Every rank of the world calls it, with the same plan and model. It reads no file. It fails as ls_plan_check,

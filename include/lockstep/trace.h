@@ -36,8 +36,8 @@ typedef struct ls_event {
     uint32_t reserved[3];
 } ls_event;
 
-#define LS_BLACKBOX_EVENTS 4096      /* of the ring in a box */
-#define LS_BLACKBOX_MOST 131072      /* of a longer ring beside it */
+#define LS_BLACKBOX_EVENTS 4096 /* in a box's own ring */
+#define LS_BLACKBOX_MOST 131072 /* at most, in a longer ring outside the box */
 #define LS_BLACKBOX_STRINGS 256
 #define LS_BLACKBOX_STRING_BYTES 48
 
@@ -57,8 +57,8 @@ typedef struct ls_tracer ls_tracer;
 
 /* Starts with an empty ring of LS_BLACKBOX_EVENTS. `box` is borrowed. */
 ls_status ls_tracer_create(ls_blackbox *box, ls_tracer **out);
-/* From now on the ring, which is empty again, is more[capacity] (borrowed), beside the box. Readers are told where it
- * lies (ls_trace_box). LS_INVALID unless LS_BLACKBOX_EVENTS < capacity <= LS_BLACKBOX_MOST. */
+/* From now on the ring, which is empty again, is more[capacity], borrowed until ls_tracer_destroy; who exports passes
+ * its address (ls_trace_box.more). LS_INVALID unless LS_BLACKBOX_EVENTS < capacity <= LS_BLACKBOX_MOST. */
 ls_status ls_tracer_set_capacity(ls_tracer *t, ls_event *more, uint32_t capacity);
 /* How many events of a kind were added since the tracer was created. */
 uint64_t ls_tracer_count(const ls_tracer *t, ls_ev_kind kind);
@@ -73,7 +73,7 @@ uint64_t ls_tracer_now(const ls_tracer *t);
 
 /* A black box to read. Nothing that it says is trusted. */
 typedef struct ls_trace_box {
-    const ls_blackbox *box; /* NULL: of a rank of another node */
+    const ls_blackbox *box; /* NULL: a rank of another node, which an export leaves out */
     const ls_event *more;   /* [LS_BLACKBOX_MOST]: a ring longer than the box's own; NULL: there is none */
 } ls_trace_box;
 
@@ -82,7 +82,8 @@ typedef struct ls_trace_box {
  * X slices (i for marks) in microseconds relative to baseTimeNanoseconds, flow
  * events joining the ranks of one collective. Slices of one (pid, tid) nest or
  * follow, never cross. Ranks may go on writing meanwhile; a full ring shows all
- * but its oldest event. Writes the file at `path` atomically. LS_PROTOCOL: a box whose capacity no ring has. */
+ * but its oldest event. Writes the file at `path` atomically. LS_PROTOCOL: a box says a capacity that is
+ * neither LS_BLACKBOX_EVENTS nor, where `more` is given, up to LS_BLACKBOX_MOST. */
 ls_status ls_trace_export(const ls_trace_box *box, int nranks, uint32_t first_step,
                           uint32_t last_step, const char *path);
 /* Whether newer events may have replaced some of first_step or of later ones: an export from there on may lack its

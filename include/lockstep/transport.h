@@ -58,7 +58,8 @@ typedef struct ls_transport_ops {
      * LS_UNSUPPORTED: not by that peer, or not that memory; send() it. view() shows it with p NULL. */
     ls_status (*lend)(ls_transport *t, int peer, int channel, const ls_msg *m, uint64_t *ticket);
 
-    /* Optional: takes what messages to a peer on a channel need of this rank's arena; else the first send() does. */
+    /* Optional: allocates what messages to a peer on a channel need of this rank's arena, so that the memory plan has
+     * it; else the first send() does. Called before a schedule sends to that peer; a second call does nothing. */
     ls_status (*reserve)(ls_transport *t, int peer, int channel);
 
     /* Optional: progresses queued output and input without waiting. It fails when a peer will never get some

@@ -57,7 +57,7 @@ typedef struct ls_pass {
 /* --- a unit ----------------------------------------------------------------------- */
 
 #define LS_UNIT_NAME 32
-#define LS_UNIT_ROOT "root" /* in reports: whose parameters several units use. No unit has this name */
+#define LS_UNIT_ROOT "root" /* in reports, the owner of parameters that several units use; no unit may have this name */
 
 typedef struct ls_unit ls_unit;
 

@@ -118,11 +118,12 @@ ls_status ls_world_abort(ls_world *w, ls_status s);
 /* Registered memory: from the arena that local peers have mapped, 64-byte
  * aligned. Lives as long as the world. */
 ls_status ls_alloc(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out);
-/* Counts a piece of it in the ledger's row of a unit (ls_arena_assign). */
+/* Counts [p, p + nbytes) of memory from ls_alloc in the ledger's row of a unit; fails as ls_arena_assign. */
 ls_status ls_assign(ls_world *w, const void *p, size_t nbytes, int unit);
 
-/* This rank's black box keeps its newest `events` from now on, LS_BLACKBOX_MOST at most. Where that is more than
- * LS_BLACKBOX_EVENTS it begins empty; else nothing changes. LS_NO_MEMORY. */
+/* This rank's ring keeps its newest `events` (64 bytes each, in the world page, not in the ledger) from now on,
+ * LS_BLACKBOX_MOST at most, and begins empty; up to LS_BLACKBOX_EVENTS nothing changes. LS_NO_MEMORY: there is no
+ * shared memory for it, and the ring stays as it was. */
 ls_status ls_world_trace_capacity(ls_world *w, uint64_t events);
 /* Merges the traces of all local ranks into the Chrome trace at `path`; for
  * one rank to call while the others do not train (between two barriers). */

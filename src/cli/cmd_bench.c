@@ -49,7 +49,8 @@ static const ls_opt table[] = {
     { "fit", LS_OPT_BOOL, AT(fit), "false", NULL, "latency and bandwidth (alpha, beta) that fit the rows, with residuals", 0, NULL },
     { "csv", LS_OPT_BOOL, AT(csv), "false", NULL, "rows for a program to read, instead of the table", 0, NULL },
     { "threads", LS_OPT_BOOL, AT(threads), "false", NULL, "ranks are threads of one process", 0, NULL },
-    { "explain", LS_OPT_BOOL, AT(explain), "false", NULL, "measure nothing; print what would be chosen, what else could, and the modelled times", 0, NULL },
+    { "explain", LS_OPT_BOOL, AT(explain), "false", NULL,
+      "measure nothing; print which algorithm or form would run, the alternatives, and modelled times", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "this text", 'h', NULL },
 };
 

@@ -24,7 +24,7 @@ ls_status ls_units_begin(ls_units *us, const char *name, int number, const ls_un
     if (!name || !*name || strlen(name) >= LS_UNIT_NAME)
         return ls_fail(LS_INVALID, "unit name '%s': expected 1 to %d bytes", name ? name : "", LS_UNIT_NAME - 1);
     if (strcmp(name, LS_UNIT_ROOT) == 0)
-        return ls_fail(LS_INVALID, "a unit is called '%s', which is whose parameters several units use: choose another name", LS_UNIT_ROOT);
+        return ls_fail(LS_INVALID, "the unit name '%s' is reserved for parameters that several units use: choose another name", LS_UNIT_ROOT);
     for (int i = 0; i < us->n; i++)
         if (strcmp(us->item[i].name, name) == 0) return ls_fail(LS_INVALID, "two units are called '%s'", name);
     if (us->n == us->cap) {

@@ -246,7 +246,7 @@ ls_status ls_record_make_room(ls_trainer *t)
     /* A full ring does not show its oldest event. */
     const uint64_t n = steps * each + between_steps(t, &step, whole) + 1;
     if (n > LS_BLACKBOX_MOST && ls_world_rank(t->w) == 0)
-        ls_log(LS_LOG_WARN, "trace.steps %u:%u may take %llu events a rank, which keeps its newest %d at most: about "
+        ls_log(LS_LOG_WARN, "trace.steps %u:%u needs up to %llu events per rank, but at most %d are kept: trace about "
                "%llu steps", t->trace_first, t->trace_last, (unsigned long long)n, LS_BLACKBOX_MOST,
                (unsigned long long)((LS_BLACKBOX_MOST - 1) / each));
     return ls_world_trace_capacity(t->w, n);
