@@ -36,7 +36,7 @@ extern "C" {
 
 typedef struct ls_ddp ls_ddp;
 
-/* A data parallel strategy: a table of functions. It is opaque here; parallel/strategy.h of the sources defines it. */
+/* A data parallel strategy: a table of functions. It is opaque here; a strategy is written inside the sources. */
 typedef struct ls_dp_strategy ls_dp_strategy;
 
 typedef struct ls_ddp_config {
