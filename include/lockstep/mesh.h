@@ -20,8 +20,8 @@ const char *ls_axis_name(ls_axis axis);
 
 #define LS_MESH_GROUPS (LS_AXES + 4) /* that a mesh has, at most */
 
-/* All groups are borrowed from the mesh: ranks that agree in all other coordinates, in the order of the world. Those of
- * the same ranks are one group, and those of all ranks are the world's. */
+/* All groups are borrowed from the mesh. An axis group has the ranks that agree in all other coordinates, in world
+ * order. Groups with the same ranks are the same object; a group with all ranks is the world's. */
 typedef struct ls_mesh {
     ls_world *w; /* borrowed */
     int size[LS_AXES], coord[LS_AXES];

@@ -6,7 +6,7 @@
  *     for (int r = ls_rank_set_next(&far, 0); r >= 0; r = ls_rank_set_next(&far, r + 1)) ...
  *     ls_rank_set_free(&far);
  *
- * A set of zero bytes is a set of size 0: nobody is in it, and it need not be freed. */
+ * A set of zero bytes is a set of size 0: it has no ranks and need not be freed. */
 #ifndef LS_BASE_RANK_SET_H
 #define LS_BASE_RANK_SET_H
 #include <stdbool.h>

@@ -16,8 +16,9 @@ typedef struct ls_traffic {
     int rounds;       /* waits for peers, of which each needs the one before */
 } ls_traffic;
 
-/* Of the schedule's rank: OUT has `count` elements of `elem` bytes in all, or counts[r] of rank r, of which it is sent
- * in[r] (all_to_all, else NULL); values travel as wide as they are. All but `copied`, `counted` and `rounds`. */
+/* What the schedule's rank moves. The result (LS_BUF_OUT) has `count` elements of `elem` bytes, or counts[r] from rank
+ * r; in an all_to_all this rank sends in[r] elements to rank r, else `in` is NULL. Values are sent with their own type.
+ * `copied`, `counted` and `rounds` are not set. */
 ls_status ls_sched_traffic(const ls_sched *s, size_t count, const size_t *counts, const size_t *in, size_t elem,
                            ls_traffic *out);
 /* Rounds until every rank is through: the longest chain of messages, by the simulator. */

@@ -55,7 +55,7 @@ static char *room_for_copy(const ls_work *k, size_t nbytes)
     return ls_at_member(k->g, k->g->rank, area->whole_offset, 2 * LS_WHOLE_BYTES) + half * LS_WHOLE_BYTES;
 }
 
-/* Our own share nobody else reads: it need not go through the slot, where that is worth two copies instead of one. */
+/* No other rank reads our own share. From APART_BYTES on, two copies around it cost less than one copy of all. */
 static bool keeps_share(const ls_work *k)
 {
     return k->staged && k->a.coll == LS_ALL_REDUCE && k->nbytes >= APART_BYTES;
@@ -127,7 +127,7 @@ typedef struct vectors {
     bool spread;              /* that is registered: everyone writes into all */
 } vectors;
 
-/* Where everything is, checked; false when somebody's is not registered. */
+/* Finds and checks the vectors of all ranks; false when one of them is not registered. */
 static bool find(const ls_work *k, vectors *v)
 {
     const ls_group *g = k->g;

@@ -56,7 +56,7 @@ static const char *contribution(const ls_work *k, size_t *nbytes)
     }
 }
 
-/* Of what is summed in shares nobody else reads our own. */
+/* In a sum by shares no other rank reads our own share. */
 static void put_slot(const ls_work *k, char *slot, const char *bytes, size_t nbytes)
 {
     size_t first = nbytes, end = nbytes;
