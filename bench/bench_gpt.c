@@ -56,6 +56,7 @@ static const ls_opt table[] = {
 
 typedef struct job {
     const options *o;
+    ls_model_config gpt2;
     ls_world *w;
     ls_model *model;
     ls_arena *arena;
@@ -77,12 +78,48 @@ static ls_ddp_config ddp_of(const options *o)
     return (ls_ddp_config){ .bucket_cap = o->bucket_cap, .zero_stage = o->ranks > 1 ? (int)o->zero : 0 };
 }
 
-/* Registered memory for gradients, and for values that peers read. */
-static ls_status join(job *j)
+/* Values, gradients and the optimizer's state, from the world's arena and j's own. */
+static ls_status state(job *j, ls_dtype dtype)
 {
-    const size_t values = j->o->ranks > 1 ? ls_params_nbytes(&j->model->params) : 0;
-    const ls_world_opts w = { .arena_bytes = ((size_t)4 << 20) + 2 * values };
-    return ls_world_join(&w, &j->w);
+    const options *o = j->o;
+    const ls_ddp_config ddp = ddp_of(o);
+    ls_params *ps = &j->model->params;
+    ls_optim_config adamw;
+    LS_TRY(ls_optim_defaults("adamw", &adamw));
+    adamw.lr = o->lr;
+    if (o->ranks > 1) LS_TRY(ls_ddp_bind(ls_world_group(j->w), ps, &ddp, dtype, j->arena));
+    else LS_TRY(ls_params_bind(ps, j->arena, j->arena));
+    if (dtype == LS_BF16 && o->ranks == 1) LS_TRY(ls_params_bind_bf16(ps, j->arena));
+    if (!ls_arena_is_dry(j->arena)) LS_TRY(ls_model_init(j->model, &j->gpt2));
+    if (o->ranks > 1) LS_TRY(ls_ddp_create(ls_world_group(j->w), ps, &ddp, &j->ddp));
+    return ls_optim_create(&adamw, ps, j->arena, &j->adamw);
+}
+
+static void forget(job *j)
+{
+    ls_tape_destroy(j->tape);
+    ls_optim_destroy(j->adamw);
+    ls_ddp_destroy(j->ddp);
+    ls_model_destroy(j->model);
+    ls_arena_destroy(j->arena);
+    ls_world_leave(j->w);
+}
+
+/* Bytes of both arenas that state() takes: it runs in a dry world. */
+static ls_status plan(const options *o, ls_dtype dtype, size_t *shared, size_t *own)
+{
+    job dry = { .o = o, .gpt2 = gpt2_of(o) };
+    ls_status st = ls_model_create(&dry.gpt2, &dry.model);
+    if (st == LS_OK) st = ls_world_dry(0, (int)o->ranks, NULL, NULL, &dry.w);
+    if (st == LS_OK) st = ls_arena_create_dry(NULL, &dry.arena);
+    if (st == LS_OK) st = state(&dry, dtype);
+    *shared = *own = 0;
+    if (st == LS_OK) {
+        for (int k = 0; k < LS_MEM_KINDS; k++) *shared += ls_world_ledger(dry.w)->now[k];
+        *own = ls_arena_mark(dry.arena);
+    }
+    forget(&dry);
+    return st;
 }
 
 static ls_status build(job *j)
@@ -90,26 +127,17 @@ static ls_status build(job *j)
     const options *o = j->o;
     const bool bf16 = strcmp(o->dtype, "bf16") == 0;
     const ls_tape_mode mode = { .dtype = bf16 ? LS_BF16 : LS_F32 };
-    const ls_model_config gpt2 = gpt2_of(o);
-    ls_optim_config adamw;
-    LS_TRY(ls_model_create(&gpt2, &j->model));
+    size_t packed = 0, shared, own;
+    LS_TRY(plan(o, mode.dtype, &shared, &own));
+    LS_TRY(ls_model_create(&j->gpt2, &j->model));
     ls_params *ps = &j->model->params;
-    LS_TRY(join(j));
-    const ls_ddp_config ddp = ddp_of(o);
-    LS_TRY(ls_optim_defaults("adamw", &adamw));
-    adamw.lr = o->lr;
-    size_t packed = 0;
+    const ls_world_opts w = { .arena_bytes = ((size_t)4 << 20) + shared };
+    LS_TRY(ls_world_join(&w, &j->w));
     if (strcmp(o->pack, "never") != 0) LS_TRY(ls_model_packed_bytes(j->model, o->batch, o->tokens, &mode, &packed));
-    /* values, gradients and two states, as one rank has them; what is more grows */
-    LS_TRY(ls_arena_create((o->ranks > 1 ? 3 : 4) * ls_params_nbytes(ps) + packed, false, NULL, &j->arena));
-    ls_arena_may_grow(j->arena, NULL, NULL);
-    if (o->ranks > 1) LS_TRY(ls_ddp_bind(ls_world_group(j->w), ps, &ddp, mode.dtype, j->arena));
-    else LS_TRY(ls_params_bind(ps, j->arena, j->arena));
-    if (bf16 && o->ranks == 1) LS_TRY(ls_params_bind_bf16(ps, j->arena));
-    LS_TRY(ls_model_init(j->model, &gpt2));
+    LS_TRY(ls_arena_create(own + packed, false, NULL, &j->arena));
+    ls_arena_may_grow(j->arena, NULL, NULL); /* shares of the ranks differ a little */
+    LS_TRY(state(j, mode.dtype));
     if (*o->save && ls_world_rank(j->w) == 0) LS_TRY(ls_ckpt_save(o->save, ps, NULL));
-    if (o->ranks > 1) LS_TRY(ls_ddp_create(ls_world_group(j->w), ps, &ddp, &j->ddp));
-    LS_TRY(ls_optim_create(&adamw, ps, j->arena, &j->adamw));
     ls_params_round(ps);
     const size_t slab = ls_model_tape_bytes_in(j->model, o->batch, o->tokens, &mode);
     if (slab == 0) return LS_UNSUPPORTED; /* and the sentence says what */
@@ -220,7 +248,7 @@ static ls_status run(job *j)
 
 static int rank(const options *o)
 {
-    job j = { .o = o };
+    job j = { .o = o, .gpt2 = gpt2_of(o) };
     ls_status st = LS_OK;
     if (o->zero && strcmp(o->sync, "always") != 0)
         st = ls_fail(LS_USAGE,
@@ -233,12 +261,7 @@ static int rank(const options *o)
     if (st < 0 && j.w) (void)ls_world_abort(j.w, st);
     free(j.y);
     free(j.x);
-    ls_tape_destroy(j.tape);
-    ls_optim_destroy(j.adamw);
-    ls_ddp_destroy(j.ddp);
-    ls_model_destroy(j.model);
-    ls_arena_destroy(j.arena);
-    ls_world_leave(j.w);
+    forget(&j);
     return ls_status_exit_code(st);
 }
 
