@@ -70,5 +70,5 @@ for mold, orders in ((False, 1), (True, verdict.ORDERS)):
         assert other == (flags + ' -DLS_NO_VERDICT -Wno-unused-function').strip() and order == same_order, p
     assert len(set(p.with_signing for p in pairs)) == len(pairs)
 PY
-claim 'the help says how long it takes' has_line 'It takes about 9 minutes on 2 idle cores' "$verdict" --help
+claim 'the help says how long it takes' has_line 'It takes about 6 minutes on 2 idle cores' "$verdict" --help
 finish
