@@ -58,7 +58,7 @@ test: build
 asan tsan: setup
 	@$(call CONFIGURE,build-$@,$@)
 	@$(call NINJA,build-$@)
-	@tools/run-tests build-$@ -j $(JOBS)
+	@tools/run-tests build-$@ -j $(JOBS) --timeout 900
 
 test-clang: setup
 	@scripts/setup --clang
