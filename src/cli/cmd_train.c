@@ -198,7 +198,7 @@ static const ls_help_index sections[] = {
     { "optim", "the optimizer, its learning rate and schedule" },
     { "parallel", "how ranks divide the work" },
     { "ddp", "gradient buckets and when they travel" },
-    { "zero", "what every rank keeps only a share of" },
+    { "zero", "what every rank keeps only a part of" },
     { "pipeline", "stages of a pipeline" },
     { "checkpoint", "when the model is saved, and which saves stay" },
     { "log", "log lines and metrics" },
