@@ -242,7 +242,16 @@ static void run_rank(int rank, int port, const char *const *options, const char 
 
 extern int ls_test_free_port(void);
 
-static void expect_nothing(const char *name, const char *const *options)
+/* The kernel takes a page away now and then; what a step touches for the first time comes each time. */
+enum { TRIES = 3 };
+
+/* Page faults, fewer than one a step, and nothing else. */
+static bool few_faults(const counts *c)
+{
+    return c->silent && c->counted && !c->allocations && !c->frees && !c->syscalls && c->faults < LAST - FIRST;
+}
+
+static void expect_nothing_at(int attempt, const char *name, const char *const *options)
 {
     char dir[64];
     counts *all = mmap(NULL, RANKS * sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -270,6 +279,16 @@ static void expect_nothing(const char *name, const char *const *options)
     char command[160];
     snprintf(command, sizeof command, "rm -rf '%s'", dir);
     assert_int_equal(system(command), 0);
+    bool again = attempt < TRIES && supported, faulted = false;
+    for (int r = 0; r < RANKS; r++) {
+        again = again && few_faults(&all[r]);
+        faulted = faulted || all[r].faults;
+    }
+    if (again && faulted) {
+        munmap(all, RANKS * sizeof *all);
+        expect_nothing_at(attempt + 1, name, options);
+        return;
+    }
     for (int r = 0; supported && r < RANKS; r++) {
         const counts *c = &all[r];
         if (!c->silent || !c->counted) fail_msg("%s, rank %d: %s", name, r, *c->failure ? c->failure : "ended early");
@@ -287,6 +306,8 @@ static void expect_nothing(const char *name, const char *const *options)
     munmap(all, RANKS * sizeof *all);
     if (!supported) skip(); /* a kernel before 5.11 */
 }
+
+static void expect_nothing(const char *name, const char *const *options) { expect_nothing_at(1, name, options); }
 
 #define STEADY "train.steps", "30", "log.every", "100", "optim.name", "adamw", "optim.clip", "1.0"
 
