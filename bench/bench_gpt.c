@@ -90,7 +90,11 @@ static ls_status state(job *j, ls_dtype dtype)
     if (o->ranks > 1) LS_TRY(ls_ddp_bind(ls_world_group(j->w), ps, &ddp, dtype, j->arena));
     else LS_TRY(ls_params_bind(ps, j->arena, j->arena));
     if (dtype == LS_BF16 && o->ranks == 1) LS_TRY(ls_params_bind_bf16(ps, j->arena));
-    if (!ls_arena_is_dry(j->arena)) LS_TRY(ls_model_init(j->model, &j->gpt2));
+    if (!ls_arena_is_dry(j->arena)) {
+        LS_TRY(ls_model_init(j->model, &j->gpt2));
+        /* here every rank still has all values in f32 */
+        if (*o->save && ls_world_rank(j->w) == 0) LS_TRY(ls_ckpt_save(o->save, ps, NULL));
+    }
     if (o->ranks > 1) LS_TRY(ls_ddp_create(ls_world_group(j->w), ps, &ddp, &j->ddp));
     return ls_optim_create(&adamw, ps, j->arena, &j->adamw);
 }
@@ -135,9 +139,8 @@ static ls_status build(job *j)
     LS_TRY(ls_world_join(&w, &j->w));
     if (strcmp(o->pack, "never") != 0) LS_TRY(ls_model_packed_bytes(j->model, o->batch, o->tokens, &mode, &packed));
     LS_TRY(ls_arena_create(own + packed, false, NULL, &j->arena));
-    ls_arena_may_grow(j->arena, NULL, NULL); /* shares of the ranks differ a little */
+    ls_arena_may_grow(j->arena, NULL, NULL); /* rank 0 was planned; others may need a little more */
     LS_TRY(state(j, mode.dtype));
-    if (*o->save && ls_world_rank(j->w) == 0) LS_TRY(ls_ckpt_save(o->save, ps, NULL));
     ls_params_round(ps);
     const size_t slab = ls_model_tape_bytes_in(j->model, o->batch, o->tokens, &mode);
     if (slab == 0) return LS_UNSUPPORTED; /* and the sentence says what */
