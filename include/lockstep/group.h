@@ -162,7 +162,7 @@ typedef struct ls_comm_stats {
     uint64_t slow_waits; /* waits that lasted LS_SLOW_NS and more, whatever their size: a rank came late */
     int slow_rank;       /* the rank of the world that the newest of them waited for, most of the time; -1: none */
 } ls_comm_stats;
-void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out);   /* in all groups, also those destroyed */
+void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out);   /* in every group, destroyed or not */
 void ls_group_stats_read(const ls_group *g, ls_comm_stats *out);  /* in one */
 /* *now becomes what moved since *before was read; slow_rank stays. */
 void ls_comm_stats_since(const ls_comm_stats *before, ls_comm_stats *now);
