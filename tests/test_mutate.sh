@@ -56,6 +56,17 @@ list < <(for i in {1..19}; do sed "s/@ product/@ product$i/" <<<"$caught"; done;
 claim '19 of 20 caught, the other explained: enough' says 0 '95.0 % caught'
 list < <(for i in {1..18}; do sed "s/@ product/@ product$i/" <<<"$caught"; done; printf '%s\n= the value is not used\n' "$survivor")
 claim '18 of 19 are not enough' says 1 '94.7 % caught'
+printf 'processor : 0\nflags\t: fpu swift sse\n' >cpuinfo
+list <<<"$caught
+? swift
+
+${survivor}
+? swift nimble"
+claim 'a mutant of code that this processor does not run is left out' says 0 'left out, since this processor lacks nimble: constant' \
+    --cpuinfo cpuinfo
+claim 'and the others are not' says 0 '1 caught, 0 survived' --cpuinfo cpuinfo
+printf 'Features : fpu nimble swift\n' >cpuinfo
+claim 'with what it needs it is broken, too' says 1 '1 caught, 1 survived' --cpuinfo cpuinfo
 list <<<"${caught/3 \* a/9}"
 claim 'a suite that does not end is red, too' says 0 'which did not end'
 claim 'nothing that it started is left' bash -c '! grep -lsz "$1" /proc/[0-9]*/cmdline | grep .' _ "$tree/build-mutat[e]"
