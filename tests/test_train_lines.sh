@@ -17,7 +17,8 @@ log: { tensorboard: false, every: 7 }
 YAML
 
 # python3 terminal.py COMMAND...: runs it on a pseudo-terminal, and prints the lines that are seen there, as they are when
-# the cursor leaves them; the last line is `bars N status S`: how often a bar was drawn, and the exit status.
+# the cursor leaves them; the last line is `bars N status S`: how often a bar was drawn, and the exit status. The file
+# `shown` is there once the bar of a step 1 of 2 stands on the terminal.
 cat >terminal.py <<'PY'
 import fcntl, os, pty, re, struct, sys, termios
 pid, fd = pty.fork()
@@ -33,6 +34,8 @@ while True:
     if not part:
         break
     raw += part
+    if b'| step 1/2' in raw and not os.path.exists('shown'):
+        open('shown', 'w').close()
 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 line, at = [], 0
 text = raw.decode()
@@ -50,7 +53,7 @@ for m in re.finditer(r'\x1b\[([0-9;]*)([A-Za-z])|(.)', text, re.S):
         at += 1
 print('bars', len(re.findall(r'\[[#-]+\] +\d+% \| epoch', text)), 'status', status)
 PY
-on_terminal() { timeout -k 5 120 python3 terminal.py "$@" >seen; }
+on_terminal() { rm -f shown; timeout -k 5 120 python3 terminal.py "$@" >seen; }
 
 # A bar was drawn, and no line has a part of it.
 whole() {
@@ -76,19 +79,16 @@ on_terminal "$lockstep" train mlp.yaml --nproc-per-node 2 --run.dir run-killed -
 claim 'a rank is killed: no bar stays in a line' whole
 claim 'a rank is killed: the report begins a line' lines 1 '^lockstep: .*rank=1.*SIGKILL'
 
-# A program whose rank 0 draws a live line until rank 1 has said a line of its own.
+# A program whose rank 0 draws a live line, which stands on the terminal when rank 1 says a line of its own.
 cat >two.py <<'PY'
 import os, sys, time
 if os.environ['RANK'] == '0':
+    os.write(2, b'\r[##--]  50% | epoch 0 | step 1/2\x1b[K')
     while not os.path.exists('said'):
-        os.write(2, b'\r[##--]  50% | epoch 0 | step 1/2\x1b[K')
-        if not os.path.exists('drawn'):
-            time.sleep(0.2) # until the launcher passes an unfinished line on, or later: the lines are whole either way
-            open('drawn', 'w').close()
         time.sleep(0.01)
     os.write(2, b'\r[####] 100% | epoch 0 | step 2/2\x1b[K\n')
 else:
-    while not os.path.exists('drawn'):
+    while not os.path.exists('shown'):
         time.sleep(0.01)
     os.write(2, b'a line of rank 1\n')
     open('said', 'w').close()
@@ -102,10 +102,8 @@ cat >fails.py <<'PY'
 import os, sys, time
 if os.environ['RANK'] == '0':
     os.write(2, b'\r[##--]  50% | epoch 0 | step 1/2\x1b[K')
-    time.sleep(0.2) # until the launcher passes an unfinished line on, or later: the report is whole either way
-    open('stands', 'w').close()
     time.sleep(100)
-while not os.path.exists('stands'):
+while not os.path.exists('shown'):
     time.sleep(0.01)
 sys.exit(3)
 PY
