@@ -72,6 +72,8 @@ static ls_status place_lent(ls_ddp *d)
     lender *l = d->mine = calloc(1, sizeof *l);
     if (!l) return ls_fail(LS_NO_MEMORY, "a lender");
     LS_TRY(ls_shard_place(&how, d));
+    d->lends = true;
+    d->every_backward = true;
     for (int k = 0; k < d->nbuckets; k++) {
         if (d->b[k].count > most) most = d->b[k].count;
         ls_buckets_put(d, k, NULL);
@@ -139,9 +141,8 @@ static ls_status whole(ls_ddp *d, const ls_param *p, const float **out) { return
 static void drop(ls_ddp *d) { free(d->mine); }
 
 static const ls_dp_strategy lending = {
-    .name = "lending", .first_stage = 1, .last_stage = 1, .shards = true, .lends = true,
-    .every_backward = true, .order = "unit by unit", .bind = bind_lent,
-    .place = place_lent, .begin_forward = begin_forward, .arrived = arrived, .after_step = ls_buckets_gather,
+    .name = "lending", .first_stage = 1, .last_stage = 1, .shards = true, .order = "unit by unit",
+    .bind = bind_lent, .place = place_lent, .begin_forward = begin_forward, .arrived = arrived, .after_step = ls_buckets_gather,
     .whole = whole, .destroy = drop,
     .events = { .unit = on_unit, .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress,
                 .done = ls_buckets_done },
@@ -414,12 +415,19 @@ static void a_backward_that_nobody_announced_is_refused(void **state)
     expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, is_not_announced, NULL));
 }
 
+static ls_status place_forgetfully(ls_ddp *d)
+{
+    LS_TRY(place_lent(d));
+    d->lends = false;
+    return LS_OK;
+}
+
 /* What it says of its memory is what it does. */
 static ls_status forgets_that_it_lends(ls_world *w, void *arg)
 {
     (void)arg;
     ls_dp_strategy forgetful = lending;
-    forgetful.lends = false;
+    forgetful.place = place_forgetfully;
     const ls_replica_config c = config_of(&late, &forgetful, false);
     ls_replica r;
     const ls_status st = ls_replica_create(w, &c, &r);

@@ -1,5 +1,5 @@
-/* ZeRO's first stage beside DDP, which is its reference: the same values, to the bit, from a share of the state; then
- * the ways to use it wrongly. Its training in bf16 is in test_train_zero.sh. */
+/* ZeRO's first two stages beside DDP, which is their reference: the same values, to the bit, from a share of the state;
+ * then the ways to use the first one wrongly. Training in bf16 is in test_train_zero.sh. */
 #include "harness_replica.h"
 
 #include <math.h>
@@ -16,6 +16,9 @@ static const ls_world_opts wires = { .transport = "tcp" };
 static const ls_ddp_config one_bucket = { .zero_stage = 1 };
 static const ls_ddp_config one_each = { .first_bucket = 1, .bucket_cap = 1, .zero_stage = 1 }; /* empty shards */
 static const ls_ddp_config many_buckets = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 1 };
+static const ls_ddp_config own_sums = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 2 };
+static const ls_ddp_config own_sums_late = { .zero_stage = 2, .no_overlap = true };
+static const ls_ddp_config last_sums = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 2, .reduce_last = true };
 
 static ls_replica_config config_of(const ls_ddp_config *ddp, const char *optim)
 {
@@ -82,11 +85,15 @@ static void has_the_values_of_ddp(void **state)
                                { &many_buckets, "adamw", 2 },
                                { &many_buckets, "sgd", 1 },
                                { &one_each, "adamw", 2 },
-                               { &many_buckets, "adam", 4 } };
+                               { &many_buckets, "adam", 4 },
+                               { &own_sums, "adamw", 1 }, /* of several micro-batches sums round otherwise: test_slots.c */
+                               { &own_sums_late, "sgd", 1 },
+                               { &last_sums, "adamw", 4 } };
     for (int size = 1; size <= 5; size++)
         for (size_t i = 0; i < COUNT(row); i++)
             expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, equals_ddp, (void *)(uintptr_t)&row[i]));
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < COUNT(row); i++) {
+        if (i > 1 && row[i].ddp != &own_sums) continue;
         expect(ls_test_ranks(LS_TEST_PROCESSES, 3, NULL, equals_ddp, (void *)(uintptr_t)&row[i]));
         expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &threaded, equals_ddp, (void *)(uintptr_t)&row[i]));
         /* of two ranks: sums of three have another order where no memory is mapped */

@@ -45,7 +45,10 @@ typedef struct ls_ddp_config {
     bool bucket_view;    /* divide contributions by W (PyTorch's gradient_as_bucket_view) instead of
                             multiplying them by 1/W */
     bool no_overlap;     /* start every bucket at the end of backward (to measure overlap) */
-    int zero_stage;      /* 0: every rank updates all parameters; 1: its shard of them */
+    int zero_stage;      /* 0: every rank updates all parameters; 1: its shard of them; 2: and has the gradients of
+                            its shard alone */
+    bool reduce_last;    /* zero_stage 2: of several micro-batches the last one's backward is reduced alone, for all of
+                            them: less traffic, and every rank has whole gradients, as with stage 1 */
 } ls_ddp_config;
 
 typedef struct ls_ddp_bucket_info {

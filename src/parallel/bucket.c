@@ -260,7 +260,7 @@ ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t)
     d->state = LS_DP_PENDING;
     if (d->narrived >= 0) d->arrival[d->narrived++] = i;
     d->b[d->bucket_of[i]].nready++;
-    if (d->c.no_overlap && !d->strategy->lends) return LS_OK;
+    if (d->c.no_overlap && !d->lends) return LS_OK;
     LS_TRY(reduce_full(d));
     return d->c.no_overlap ? wait_for_all(d) : LS_OK;
 }

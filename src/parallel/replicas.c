@@ -125,7 +125,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
         goto fail;
     }
     if ((st = s->place(d)) < 0) goto fail;
-    for (int k = 0; k < d->nbuckets && !s->lends; k++) {
+    for (int k = 0; k < d->nbuckets && !d->lends; k++) {
         if (d->b[k].data) continue;
         st = ls_fail(LS_INTERNAL, "strategy %s does not lend memory, and bucket %d has none", s->name, k);
         goto fail;
@@ -229,14 +229,14 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
                        "before the forward, once per backward, or ls_tape_reset first",
                        ls_group_rank(d->g), d->last ? "true" : "false");
     LS_TRY(s->begin_forward(d));
-    const bool reduced = sync || s->every_backward;
+    const bool reduced = sync || d->every_backward;
     d->last = sync;
     d->state = reduced ? LS_DP_SYNC : LS_DP_LOCAL;
     if (reduced) ls_buckets_begin(d);
     return listen_to(d, t);
 }
 
-int ls_ddp_reductions(const ls_ddp *d, int n) { return d->strategy->every_backward ? n : 1; }
+int ls_ddp_reductions(const ls_ddp *d, int n) { return d->every_backward ? n : 1; }
 
 ls_status ls_ddp_after_step(ls_ddp *d)
 {

@@ -4,8 +4,9 @@
  *   registry.c  which strategy a configuration means
  *   bucket.c    which gradients travel together, where they lie, and when a bucket starts
  *   shard.c     what strategies share in which ranks own different rows
+ *   slots.c     memory for gradients that units use in turn
  *   ddp.c       gradients are all_reduced, every rank updates all parameters
- *   fsdp.c      each rank owns a shard of every parameter: ZeRO's first stage
+ *   fsdp.c      each rank owns a shard of every parameter: ZeRO's stages
  *
  * Words, here and in nn.h:
  *
@@ -65,6 +66,10 @@ struct ls_ddp {
     ls_dp_state state;
     bool last;    /* the newest backward that was announced completes the gradients of a step */
     bool dry;     /* in a dry world: values and gradients have addresses, and no memory */
+    /* What `place` says of the configuration at hand; false before. */
+    bool lends;          /* gradients have memory for a part of backward only, which uses it again: a full bucket is
+                            reduced at once, without overlap, too */
+    bool every_backward; /* every announced backward is reduced; else those that begin_forward says are to be */
     char *grads;  /* borrowed: memory of all buckets, for ever; NULL: the strategy puts each bucket (ls_buckets_put) */
     void *mine;   /* the strategy's; its `destroy` releases it */
     ls_bucket *b; /* owned */
@@ -87,16 +92,13 @@ struct ls_dp_strategy {
     const char *name;            /* ls_plan.dp; of the library's, the word in LS_DP_STRATEGIES */
     int first_stage, last_stage; /* of ls_ddp_config.zero_stage: what it can do */
     bool shards;                 /* ranks own different elements */
-    bool lends;                  /* gradients have memory for a part of backward only, which uses it again: a full
-                                    bucket is reduced at once, without overlap, too */
-    bool every_backward;         /* every announced backward is reduced; else those that begin_forward says are to be */
     const char *order;           /* for people: the order of buckets that stay as they are */
     /* Tells every parameter what this rank owns, and takes memory for values, and for their copies in bf16; for
      * gradients, too, unless `place` does. */
     ls_status (*bind)(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own);
     /* Makes the buckets, and says where gradients lie: ls_buckets_place gives every one memory for ever, ls_buckets_put
-     * one bucket for as long as the strategy likes; if it lends, a bucket may have none at first. Every t.data has rank
-     * 0's first values, and so have the copies. */
+     * one bucket for as long as the strategy likes; if it lends (d->lends), a bucket may have none at first. Every
+     * t.data has rank 0's first values, and so have the copies. */
     ls_status (*place)(ls_ddp *d);
     ls_tape_events events; /* of the tapes; arg is the ls_ddp. `end` is not a strategy's */
     /* Before a forward; may refuse it. The rules that all strategies have are checked. */

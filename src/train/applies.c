@@ -16,6 +16,7 @@ static bool samples(const ls_train_config *c) { return c->train.sample_every > 0
 static bool falls(const ls_train_config *c) { return !is(c->optim.schedule, "constant"); }
 static bool wsd(const ls_train_config *c) { return is(c->optim.schedule, "wsd"); }
 static bool mpi(const ls_train_config *c) { return is(c->comm.backend, "mpi"); }
+static bool shards_gradients(const ls_train_config *c) { return c->zero.stage >= 2; }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
 
 /* Token files that are there, or the images' own: those that are made of a text have a format of their own. */
@@ -39,6 +40,7 @@ static const rule rules[] = {
     { "optim.min_lr", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.min_lr_ratio", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.decay_steps", wsd, "optim.schedule wsd", "optim.schedule" },
+    { "zero.reduce", shards_gradients, "zero.stage 2", "zero.stage" },
     { "zero.units", never, "zero.stage 3, which is not implemented", NULL },
     { "zero.prefetch", never, "zero.stage 3, which is not implemented", NULL },
     { "zero.reshard", never, "zero.stage 3, which is not implemented", NULL },

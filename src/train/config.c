@@ -157,7 +157,10 @@ const ls_opt ls_train_opts[] = {
       "the same parameters take part in every step (not implemented)", 0, NULL },
     { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none", "communication hook (not implemented)", 0, NULL },
     { "zero.stage", LS_OPT_INT, AT(zero.stage), "0", "0..3",
-      "sharded over dp: 1 optimizer state, 2 gradients too, 3 parameters too (not implemented: 2, 3)", 0, NULL },
+      "sharded over dp: 1 optimizer state, 2 gradients too, 3 parameters too (not implemented: 3)", 0, NULL },
+    { "zero.reduce", LS_OPT_CHOICE, AT(zero.reduce), "every", "every|last",
+      "stage 2: backwards whose gradients are reduced: every micro-batch's, or the last one's of a step, for which each rank "
+      "has whole gradients", 0, NULL },
     { "zero.units", LS_OPT_CHOICE, AT(zero.units), "layer", "layer|model", "what stage 3 gathers at a time (not implemented)", 0, NULL },
     { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "stage 3: units gathered ahead of their use (not implemented)", 0,
       NULL },
@@ -240,7 +243,7 @@ ls_ddp_config ls_train_ddp(const ls_train_config *c)
 {
     return (ls_ddp_config){ .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
                             .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap,
-                            .zero_stage = (int)c->zero.stage };
+                            .zero_stage = (int)c->zero.stage, .reduce_last = strcmp(c->zero.reduce, "last") == 0 };
 }
 
 ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
@@ -453,6 +456,17 @@ static ls_status check_strategy(const ls_plan *p, const ls_dp_strategy **out)
     return LS_OK;
 }
 
+/* A sample is written from all float values, for which there is no room where gradients are sharded. */
+static ls_status check_samples(const ls_train_config *c)
+{
+    const bool sharded = c->zero.stage >= 2 && strcmp(c->zero.reduce, "last") != 0;
+    if (!sharded || ls_train_dtype(c) == LS_F32 || c->train.sample_every == 0) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED,
+                   "train.sample_every %lld with zero.stage %lld and train.dtype bf16: samples are written from float "
+                   "values, which no rank has all of: set train.sample_every to 0, or zero.reduce to last",
+                   (long long)c->train.sample_every, (long long)c->zero.stage);
+}
+
 /* Which values of parallelism are implemented is the plan's business (ls_plan_supported). It is asked for one key after
  * another, so that a message names the one that is refused. */
 static ls_status check_plan(const ls_train_config *c, int world_size)
@@ -473,6 +487,7 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     }
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
+    LS_TRY(check_samples(c));
     if (!s->shards || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED,
                    "comm.wire bf16 with zero.stage %lld: it halves the bytes of all_reduce alone, where ZeRO has "

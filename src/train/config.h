@@ -43,7 +43,7 @@ typedef struct ls_train_config {
     } ddp;
     struct {
         int64_t stage, prefetch, hsdp;
-        const char *units;
+        const char *reduce, *units;
         bool reshard;
     } zero;
     struct {

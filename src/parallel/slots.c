@@ -1,0 +1,191 @@
+/* slots.c -- memory for gradients that units use in turn. */
+#include "parallel/slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+/* A bucket's memory, and what it waits for. */
+typedef struct turn {
+    float *data;
+    int before; /* the last bucket of the unit that has the slot before; -1: none */
+} turn;
+
+struct ls_slots {
+    turn *turn;  /* owned: [nbuckets] */
+    float *slot; /* the first one: large enough for the largest unit */
+};
+
+/* --- sums of own rows --------------------------------------------------------------------------- */
+
+ls_status ls_slots_bind(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype, ls_arena *own)
+{
+    (void)l;
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        void *sums;
+        p->grad.data = NULL;
+        const ls_status st = ls_arena_alloc(own, p->own.count * sizeof(float), LS_MEM_GRAD, &sums);
+        if (st < 0) return ls_while(st, "allocating this rank's sums of parameter %s", p->name);
+        LS_TRY(ls_arena_assign(own, sums, p->own.count * sizeof(float), p->unit));
+        p->dmaster = sums;
+    }
+    return dtype == LS_BF16 ? ls_shard_loan(g, ps) : LS_OK;
+}
+
+/* --- places ------------------------------------------------------------------------------------- */
+
+static int unit_of(const ls_ddp *d, int k) { return d->ps->item[d->b[k].param[0]].unit; }
+
+/* Buckets from the first-th on that are of one unit. */
+static int run_of(const ls_ddp *d, int first)
+{
+    int n = 1;
+    while (first + n < d->nbuckets && unit_of(d, first + n) == unit_of(d, first)) n++;
+    return n;
+}
+
+/* Elements that buckets [first, first + n) take. */
+static size_t room_of(const ls_ddp *d, int first, int n)
+{
+    size_t count = 0;
+    for (int k = first; k < first + n; k++) count += d->b[k].count;
+    return count;
+}
+
+/* Elements of a slot, how many of them are used, and the elements of the root. */
+static size_t measure(const ls_ddp *d, int *nslots, size_t *root)
+{
+    size_t most = 0;
+    *nslots = 0;
+    *root = 0;
+    for (int k = 0, n; k < d->nbuckets; k += n) {
+        n = run_of(d, k);
+        const size_t room = room_of(d, k, n);
+        if (unit_of(d, k) < 0) {
+            *root += room;
+            continue;
+        }
+        if (room > most) most = room;
+        if (*nslots < LS_SLOTS) ++*nslots;
+    }
+    return most;
+}
+
+static void put_buckets(ls_slots *s, const ls_ddp *d, int first, int n, float *data, int before)
+{
+    for (int k = first; k < first + n; data += d->b[k++].count) s->turn[k] = (turn){ data, before };
+}
+
+/* Who lies where is known now: units come in the order of their buckets. */
+static void place_all(ls_slots *s, const ls_ddp *d, size_t slot, int nslots)
+{
+    int last[LS_SLOTS] = { -1, -1 }, at = 0;
+    float *root = s->slot + slot * (size_t)nslots;
+    for (int k = 0, n; k < d->nbuckets; k += n) {
+        n = run_of(d, k);
+        if (unit_of(d, k) < 0) {
+            put_buckets(s, d, k, n, root, -1);
+            root += room_of(d, k, n);
+            continue;
+        }
+        put_buckets(s, d, k, n, s->slot + slot * (size_t)at, last[at]);
+        last[at] = k + n - 1;
+        at = (at + 1) % LS_SLOTS;
+    }
+}
+
+ls_status ls_slots_create(ls_ddp *d, ls_slots **out)
+{
+    int nslots;
+    size_t root;
+    const size_t slot = measure(d, &nslots, &root), nbytes = (slot * (size_t)nslots + root) * sizeof(float);
+    void *p;
+    ls_slots *s = *out = calloc(1, sizeof *s);
+    if (s) s->turn = calloc((size_t)d->nbuckets, sizeof *s->turn);
+    if (!s || !s->turn) return ls_fail(LS_NO_MEMORY, "the places of %d buckets", d->nbuckets);
+    const ls_status st = ls_alloc(ls_group_world(d->g), nbytes, LS_MEM_GRAD, &p);
+    if (st < 0)
+        return ls_while(st, "placing the gradients of the root and of %d units at a time, %s being the largest parameter",
+                        nslots, ls_params_largest(d->ps)->name);
+    s->slot = p;
+    place_all(s, d, slot, nslots);
+    for (int k = 0; k < d->nbuckets; k++) ls_buckets_put(d, k, NULL);
+    return LS_OK;
+}
+
+void ls_slots_destroy(ls_slots *s)
+{
+    if (!s) return;
+    free(s->turn);
+    free(s);
+}
+
+/* --- a backward ----------------------------------------------------------------------------------- */
+
+void ls_slots_begin(ls_slots *s, ls_ddp *d)
+{
+    for (int k = 0; k < d->nbuckets; k++)
+        if (unit_of(d, k) < 0) ls_buckets_put(d, k, s->turn[k].data);
+}
+
+/* Bucket k is to be reduced, and not all of its gradients are there. */
+static LS_COLD ls_status incomplete(const ls_ddp *d, int k, const ls_unit *u)
+{
+    const ls_bucket *b = &d->b[k];
+    int i = 0;
+    while (i < b->nparams - 1 && d->ready[b->param[i]]) i++;
+    return ls_fail(LS_INVALID,
+                   "zero_stage %d: the gradients of unit %s need the memory of %s, which got none on rank %d: every "
+                   "parameter must take part in the loss",
+                   d->c.zero_stage, u->name, d->ps->item[b->param[i]].name, ls_group_rank(d->g));
+}
+
+ls_status ls_slots_enter(ls_slots *s, ls_ddp *d, const ls_unit *u)
+{
+    for (int i = u->first; i < u->first + u->nparams; i++) {
+        const int k = d->bucket_of[i];
+        if (d->b[k].data) continue;
+        while (d->waited <= s->turn[k].before) {
+            if (d->waited == d->next) return incomplete(d, d->next, u);
+            LS_TRY(ls_buckets_wait_one(d));
+        }
+        ls_buckets_put(d, k, s->turn[k].data);
+    }
+    return LS_OK;
+}
+
+LS_KERNEL static void add(float *restrict to, const float *restrict from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) to[i] += from[i];
+}
+
+/* Where this rank's rows of a sum stay. */
+static void keep(ls_param *p)
+{
+    const float *sum = (const float *)p->grad.data + p->own.first;
+    if (p->dmaster_ready) add(p->dmaster, sum, p->own.count);
+    else memcpy(p->dmaster, sum, p->own.count * sizeof *sum);
+}
+
+ls_status ls_slots_arrived(ls_ddp *d, int k)
+{
+    for (int i = 0; i < d->b[k].nparams; i++) {
+        ls_param *p = &d->ps->item[d->b[k].param[i]];
+        if (!d->dry) keep(p);
+        p->dmaster_ready = true;
+        p->t.grad_ready = false; /* the next backward writes, it does not add */
+    }
+    ls_buckets_put(d, k, NULL);
+    return LS_OK;
+}
+
+float *ls_slots_lend(const ls_slots *s, const ls_ddp *d, const ls_param *p)
+{
+    if (p->unit >= 0) return s->slot;
+    const int i = (int)(p - d->ps->item), k = d->bucket_of[i];
+    int at = 0;
+    while (d->b[k].param[at] != i) at++;
+    return s->turn[k].data + d->b[k].at[at];
+}
