@@ -477,7 +477,7 @@ static const struct { const char *with[4], *key, *value, *says; } unread[] = {
     { { NULL }, "optim.min_lr", "1e-5", "optim.min_lr belongs to optim.schedule linear, cosine and wsd, and optim.schedule is constant" },
     { { NULL }, "optim.min_lr_ratio", "0.1", "optim.schedule is constant" },
     { { "optim.schedule", "cosine" }, "optim.decay_steps", "3", "optim.decay_steps belongs to optim.schedule wsd, and optim.schedule is cosine" },
-    { { "zero.stage", "1" }, "zero.reduce", "last", "zero.reduce belongs to zero.stage 2, and zero.stage is 1" },
+    { { "zero.stage", "1" }, "zero.reduce", "last", "zero.reduce belongs to zero.stage 2 and 3, and zero.stage is 1" },
     { { NULL }, "zero.units", "model", "zero.units belongs to zero.stage 3, which is not implemented" },
     { { "zero.stage", "1" }, "zero.prefetch", "2", "zero.stage 3, which is not implemented" },
     { { NULL }, "zero.reshard", "false", "zero.stage 3, which is not implemented" },

@@ -172,6 +172,7 @@ refuse parallel.placement mlp '--parallel.placement spread' 64 '--parallel.place
 refuse ddp.find_unused mlp '--ddp.find_unused true' 78 'ddp.find_unused is not implemented'
 refuse ddp.static_graph mlp '--ddp.static_graph true' 78 'ddp.static_graph is not implemented'
 refuse ddp.hook mlp '--ddp.hook bf16' 64 '--ddp.hook: expected one of'
+refuse zero.reduce mlp '--zero.reduce last' 78 'zero.reduce belongs to zero.stage 2 and 3, and zero.stage is 0'
 refuse zero.units mlp '--zero.units model' 78 'zero.units belongs to zero.stage 3'
 refuse zero.prefetch mlp '--zero.prefetch 2' 78 'zero.prefetch belongs to zero.stage 3'
 refuse zero.reshard mlp '--zero.reshard false' 78 'zero.reshard belongs to zero.stage 3'

@@ -67,6 +67,46 @@ static ls_layout_calls buckets(ls_coll coll, int gradients, uint64_t bytes, uint
     return c;
 }
 
+static int number_of(const ls_layout *l, const char *key, int def)
+{
+    const char *v = value_of(l, key);
+    return v ? atoi(v) : def;
+}
+
+/* Bytes of a name that parameters of one unit have in common: "model.layers.3.", "0.", "transformer.ln_f."; the head's
+ * matrix of its own belongs to the unit before it. */
+static size_t unit_name(const char *name)
+{
+    const char *digit = strpbrk(name, "0123456789"), *last = strrchr(name, '.');
+    if (strncmp(name, "lm_head", 7) == 0) return 0;
+    return digit && (digit == name || digit[-1] == '.') ? (size_t)(strchr(digit, '.') - name) + 1 : (size_t)(last - name);
+}
+
+static bool has_copy(const ls_param *p, bool bf16) { return bf16 && p->t.ndim >= 2 && !p->f32; }
+
+/* Units that have parameters, the root among them; with `copies` those that have a copy in bf16. */
+static int units_of(const ls_params *ps, bool copies)
+{
+    int units = 0;
+    bool counted = false;
+    for (int i = 0; i < ps->n; i++) {
+        const size_t n = unit_name(ps->item[i].name);
+        if (i == 0 || strncmp(ps->item[i].name, ps->item[i - 1].name, n) != 0) counted = false;
+        if (counted || (copies && !has_copy(&ps->item[i], true))) continue;
+        counted = true;
+        units++;
+    }
+    return units;
+}
+
+/* Backwards of a step that are reduced. */
+static int reductions(const ls_layout *l, int stage)
+{
+    const char *which = value_of(l, "zero.reduce");
+    const int local = 12 / l->ranks, micro = number_of(l, "train.micro_batch", local);
+    return stage < 2 || (which && strcmp(which, "last") == 0) ? 1 : local / micro;
+}
+
 /* Data parallelism of W ranks, all of which call the same, per step:
  *
  *   zero.stage 0: gradients              all_reduce      each padded to a line, their bucket to W lines
@@ -74,14 +114,17 @@ static ls_layout_calls buckets(ls_coll coll, int gradients, uint64_t bytes, uint
  *                 and new values         all_gather      4 bytes per element
  *        in bf16: copies of matrices     all_gather      2 bytes per element, per bucket
  *                 all else               all_gather      4 bytes per element, together
+ *   zero.stage 2: as 1, with buckets for each unit alone, and gradients of every micro-batch
+ *   zero.stage 3: as 2, and in place of new values two barriers, before and after they are written
  *   losses, labels, signals              all_gather      24 W bytes
  *   squares for the norm (W above 1)     all_reduce      8 bytes per parameter */
 static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
 {
     const uint64_t w = (uint64_t)l->ranks;
-    const bool shards = value_of(l, "zero.stage") != NULL, small = value_of(l, "ddp.bucket_cap") != NULL;
+    const int stage = number_of(l, "zero.stage", 0), times = reductions(l, stage);
+    const bool small = value_of(l, "ddp.bucket_cap") != NULL, at_units = stage >= 2 && !value_of(l, "zero.reduce");
     const char *dtype = value_of(l, "train.dtype");
-    const bool bf16 = dtype && strcmp(dtype, "bf16") == 0;
+    const bool bf16 = dtype && strcmp(dtype, "bf16") == 0, gathers = stage == 1 || stage == 2;
     uint64_t all = 0, padded = 0, copies = 0, floats = 0;
     int ncopies = 0, n = 0;
     (void)rank;
@@ -90,15 +133,18 @@ static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_l
         const uint64_t nbytes = (uint64_t)ls_tensor_count(&p->t) * sizeof(float);
         all += nbytes;
         padded += up(nbytes, LINE);
-        if (p->t.ndim >= 2 && !p->f32) copies += nbytes / 2, ncopies++;
+        if (has_copy(p, bf16)) copies += nbytes / 2, ncopies++;
         else floats += nbytes;
     }
-    if (!shards) out[n++] = buckets(LS_ALL_REDUCE, ps->n, padded, w * LINE, small);
-    if (shards) out[n++] = buckets(LS_REDUCE_SCATTER, ps->n, all, 1, small);
-    if (shards && !bf16) out[n++] = buckets(LS_ALL_GATHER, ps->n, all, 1, small);
-    if (shards && bf16) out[n++] = buckets(LS_ALL_GATHER, ncopies, copies, 1, small);
-    if (shards && bf16)
+    if (stage == 0) out[n++] = buckets(LS_ALL_REDUCE, ps->n, padded, w * LINE, small);
+    if (stage > 0) out[n++] = buckets(LS_REDUCE_SCATTER, ps->n * times, all * (uint64_t)times, 1, small);
+    if (stage > 0) out[n - 1].count = times * (at_units ? units_of(ps, false) : 1);
+    if (gathers && !bf16) out[n++] = buckets(LS_ALL_GATHER, ps->n, all, 1, small);
+    if (gathers && bf16) out[n++] = buckets(LS_ALL_GATHER, ncopies, copies, 1, small);
+    if (gathers) out[n - 1].count = at_units ? units_of(ps, bf16) : 1;
+    if (gathers && bf16)
         out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = floats };
+    if (stage == 3) out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_BARRIER, .count = 2 };
     out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = TOLD * w };
     if (w > 1)
         out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_REDUCE,
@@ -121,11 +167,12 @@ static void ranks_divide_the_batch(void **state)
 static void ranks_have_shares_of_the_state(void **state)
 {
     (void)state;
-    static const char *const zero[] = { "zero.stage", "1", NULL };
+    static const char *const zero[][3] = { { "zero.stage", "1" }, { "zero.stage", "2" }, { "zero.stage", "3" } };
     static const int ranks[] = { 1, 2, 3, 4 };
-    for (size_t m = 0; m < COUNT(models); m++)
+    for (size_t i = 0; i < COUNT(models) * COUNT(zero); i++)
         for (size_t r = 0; r < COUNT(ranks); r++) {
-            const ls_layout l = { .ranks = ranks[r], .run = models[m], .layout = zero, .calls = data_parallel };
+            const ls_layout l = { .ranks = ranks[r], .run = models[i % COUNT(models)], .layout = zero[i / COUNT(models)],
+                                  .calls = data_parallel };
             assert_layout(&l, F32);
         }
 }
@@ -138,6 +185,10 @@ static void in_bf16_shares_give_the_same_model(void **state)
     static const char *const shares[][9] = {
         { "train.dtype", "bf16", "zero.stage", "1" },
         { "train.dtype", "bf16", "zero.stage", "1", "ddp.bucket_cap", "4KiB", "ddp.first_bucket", "1KiB" },
+        { "train.dtype", "bf16", "zero.stage", "2" },
+        { "train.dtype", "bf16", "zero.stage", "2", "ddp.bucket_cap", "4KiB", "ddp.first_bucket", "1KiB" },
+        { "train.dtype", "bf16", "zero.stage", "3" },
+        { "train.dtype", "bf16", "zero.stage", "3", "zero.reduce", "last" },
     };
     static const char *const bf16[] = { "train.dtype", "bf16", NULL };
     static const int ranks[] = { 1, 2, 3, 4 };
@@ -180,6 +231,18 @@ static void ways_to_carry_out_a_step_change_nothing(void **state)
         { "comm.transport", "tcp", "zero.stage", "1", "comm.progress", "thread" },
         { "comm.progress", "thread", "zero.stage", "1" },
         { "comm.algo", "ring", "comm.transport", "tcp" },
+        { "train.micro_batch", "2", "zero.stage", "2" },
+        { "train.micro_batch", "2", "zero.stage", "2", "zero.reduce", "last" },
+        { "train.recompute", "selective", "zero.stage", "2" },
+        { "train.recompute", "full", "zero.stage", "3" },
+        { "ddp.overlap", "false", "zero.stage", "2" },
+        { "ddp.bucket_cap", "4KiB", "zero.stage", "2" },
+        { "comm.transport", "tcp", "zero.stage", "2" },
+        { "comm.progress", "thread", "zero.stage", "2" },
+        { "train.micro_batch", "1", "zero.stage", "3" },
+        { "ddp.overlap", "false", "zero.stage", "3" },
+        { "ddp.bucket_cap", "4KiB", "zero.stage", "3" },
+        { "comm.progress", "thread", "zero.stage", "3" },
     };
     for (size_t i = 0; i < COUNT(ways); i++)
         assert_layout(&(ls_layout){ .ranks = 2, .run = gpt2, .layout = ways[i], .calls = data_parallel }, F32);

@@ -13,7 +13,6 @@
 #include "group/debug.h"
 #include "net/world.h"
 #include "harness_text.h"
-#include "parallel/shard.h"
 #include "train/trainer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -127,12 +126,13 @@ static void shares_are_in_it(void **state)
 {
     (void)state;
     static const char *const models[] = { "mlp", "gpt2", "llama", "gpt2" }, *const dtypes[] = { "f32", "bf16", "bf16", "f32" };
-    for (int i = 0; i < 4; i++) {
+    static const char *const stages[] = { "1", "2", "3" };
+    for (size_t i = 0; i < COUNT(models) * COUNT(stages); i++) {
         fixture f;
-        begin(&f, models[i]);
-        set(&f, "train.dtype", dtypes[i]);
-        set(&f, "zero.stage", "1");
-        expect_plan(&f, models[i]);
+        begin(&f, models[i % COUNT(models)]);
+        set(&f, "train.dtype", dtypes[i % COUNT(models)]);
+        set(&f, "zero.stage", stages[i / COUNT(models)]);
+        expect_plan(&f, models[i % COUNT(models)]);
     }
 }
 
@@ -202,8 +202,8 @@ static ls_status rank_takes_what_was_planned(ls_world *w, void *arg)
 static void every_rank_s_plan_is_its_ledger_s_peak(void **state)
 {
     (void)state;
-    static const char *const stages[] = { "0", "1" }, *const dtypes[] = { "f32", "bf16" };
-    for (int i = 0; i < 4; i++) {
+    static const char *const stages[] = { "0", "1", "2", "3" }, *const dtypes[] = { "f32", "bf16" };
+    for (int i = 0; i < 8; i++) {
         planned p;
         ls_memory_plan plan;
         open_plan(&p, "gpt2");
@@ -211,7 +211,7 @@ static void every_rank_s_plan_is_its_ledger_s_peak(void **state)
         set(&p.f, "train.micro_batch", "2");
         set(&p.f, "train.dtype", dtypes[i % 2]);
         set(&p.f, "zero.stage", stages[i / 2]);
-        set(&p.f, "train.sample_every", "5");
+        if (i < 4 || i % 2 == 0) set(&p.f, "train.sample_every", "5"); /* bf16 has no floats to sample from */
         assert_int_equal(ls_train_config_resolve(p.f.o, &p.f.c), LS_OK);
         assert_int_equal(ls_memory_plan_make(&p.f.c, &p.mc, 0, 3, &plan), LS_OK);
         const ls_world_opts o = ls_train_world_opts(&p.f.c, &plan);
@@ -223,145 +223,46 @@ static void every_rank_s_plan_is_its_ledger_s_peak(void **state)
 
 /* --- first values in memory of their own ------------------------------------------------------------- */
 
-/* A strategy as fsdp, except that in bf16 first values lie in a loan, of kind activations, until it is created. */
-static ls_status take_a_loan(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype, ls_arena *own)
+enum { WIDE = 8192 }; /* rows of the largest matrix, of 64 elements each */
+
+/* A gpt2 whose largest matrix is larger than the activations of a few tokens. */
+static void open_wide(planned *p, const char *stage, const char *samples, const char *length)
 {
-    (void)l, (void)own;
-    for (int i = 0; i < ps->n; i++) ps->item[i].grad.data = NULL;
-    return dtype == LS_BF16 ? ls_shard_loan(g, ps) : LS_OK;
+    static const char *const wide[] = { "model.n_layer", "1", "model.d_ff", "8192", "train.dtype", "bf16",
+                                        "train.pack_weights", "never" };
+    memset(p, 0, sizeof *p);
+    begin(&p->f, "gpt2");
+    for (size_t i = 0; i < COUNT(wide); i += 2) set(&p->f, wide[i], wide[i + 1]);
+    set(&p->f, "train.micro_batch", samples);
+    set(&p->f, "train.seq_len", length);
+    set(&p->f, "zero.stage", stage);
+    if (ls_train_config_resolve(p->f.o, &p->f.c) < 0 || ls_train_model(&p->f.c, &p->source, &p->mc) < 0)
+        fail_msg("%s", ls_last_error());
 }
 
-static const ls_shard_how how = { .grads = take_a_loan };
-
-static ls_status bind_loan(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own)
-{
-    return ls_shard_bind(&how, g, ps, c, dtype, own);
-}
-
-static ls_status place_after_loan(ls_ddp *d)
-{
-    LS_TRY(ls_shard_place(&how, d));
-    for (int k = 0; k < d->nbuckets; k++) {
-        const size_t n = d->b[k].count * sizeof(float);
-        void *data;
-        LS_TRY(ls_alloc(ls_group_world(d->g), n, LS_MEM_GRAD, &data));
-        if (!d->dry) memset(data, 0, n);
-        ls_buckets_put(d, k, data);
-    }
-    return LS_OK;
-}
-
-static ls_status always(ls_ddp *d) { return d ? LS_OK : LS_INVALID; }
-static ls_status whole_of(ls_ddp *d, const ls_param *p, const float **out) { return ls_shard_whole(&how, d, p, out); }
-
-static const ls_dp_strategy borrowing = {
-    .name = "borrowing", .first_stage = 1, .last_stage = 1, .shards = true, .order = "as fsdp",
-    .bind = bind_loan, .place = place_after_loan,
-    .events = { .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress, .done = ls_buckets_done },
-    .begin_forward = always, .after_step = ls_buckets_gather, .whole = whole_of,
-};
-static const ls_dp_strategy *const brought[] = { &borrowing, NULL };
-
-typedef struct borrower {
-    const planned *p;
-    ls_plan plan;
-} borrower;
-
-static ls_status plan_borrower(const borrower *b, int rank, int size, ls_memory_plan *out)
-{
-    ls_train_dry d;
-    ls_status st = ls_train_dry_open_plan(&b->p->f.c, &b->plan, &b->p->mc, rank, size, NULL, NULL, &d);
-    if (st == LS_OK) st = ls_memory_plan_of(&b->p->f.c, &d, out);
-    ls_train_dry_close(&d);
-    return st;
-}
-
-/* A step of tokens 0. */
-static ls_status borrower_steps(ls_world *w, const borrower *b, ls_parallel *here, ls_optim *optim, int64_t *ids)
-{
-    ls_model_input in;
-    double norm;
-    here->model->cls->input(here->model, b->plan.micro_batch, ls_train_seq_len(&b->p->f.c), &in);
-    for (int i = 0; i < b->plan.micro_batches; i++) {
-        ls_tape *t = here->tape[0];
-        ls_tape_reset(t);
-        LS_TRY(ls_ddp_begin_forward(here->ddp, t, i + 1 == b->plan.micro_batches));
-        ls_tensor *x = ls_tape_input(t, in.dtype, in.ndim, in.dim, ids);
-        ls_tensor *y = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, ids);
-        ls_tensor *loss = ls_model_loss(here->model, t, x, y, NULL);
-        LS_TRY(ls_tape_status(t));
-        LS_TRY(ls_backward(t, loss));
-    }
-    LS_TRY(ls_grad_norm_shared(ls_world_group(w), &here->model->params, &norm, NULL));
-    LS_TRY(ls_optim_step(optim));
-    return ls_ddp_after_step(here->ddp);
-}
-
-static ls_status borrower_takes(ls_world *w, const borrower *b, const ls_memory_plan *m, ls_arena *own, int64_t *ids,
-                                ls_parallel *here, ls_optim **optim)
-{
-    static const ls_mem_kind kinds[] = { LS_MEM_PARAM, LS_MEM_GRAD, LS_MEM_OPTIM, LS_MEM_ACT };
-    const ls_parallel_opts o = { .own = own, .tape_bytes = m->tape };
-    ls_optim_config oc;
-    LS_TRY(ls_train_optim(&b->p->f.c, &oc));
-    LS_TRY(ls_parallelize(w, &b->plan, &b->p->mc, &o, here));
-    LS_TRY(ls_optim_create(&oc, &here->model->params, own, optim));
-    LS_TRY(borrower_steps(w, b, here, *optim, ids));
-    const ls_ledger *l = ls_world_ledger(w);
-    for (size_t i = 0; i < COUNT(kinds); i++)
-        if (l->peak[kinds[i]] != m->bytes[kinds[i]])
-            return ls_fail(LS_INTERNAL, "%s: planned %zu bytes, the ledger's peak is %zu", ls_mem_kind_name(kinds[i]),
-                           m->bytes[kinds[i]], l->peak[kinds[i]]);
-    return LS_OK;
-}
-
-static ls_status borrower_rank(ls_world *w, void *arg)
-{
-    const borrower *b = arg;
-    ls_parallel here = { 0 };
-    ls_optim *optim = NULL;
-    ls_arena *own;
-    ls_memory_plan m;
-    LS_TRY(plan_borrower(b, ls_world_rank(w), ls_world_size(w), &m));
-    LS_TRY(ls_arena_create(m.own_arena, false, ls_world_ledger(w), &own));
-    int64_t *ids = calloc((size_t)(b->plan.micro_batch * ls_train_seq_len(&b->p->f.c)), sizeof *ids);
-    const ls_status st = ids ? borrower_takes(w, b, &m, own, ids, &here, &optim) : LS_NO_MEMORY;
-    if (st < 0) (void)ls_world_abort(w, st);
-    ls_optim_destroy(optim);
-    ls_parallel_destroy(&here);
-    ls_arena_destroy(own);
-    free(ids);
-    return st;
-}
-
-/* The loan goes before there are activations: of both, the larger one is the peak. */
+/* In bf16 the floats of one parameter at a time have memory, of kind activations, until the model is wrapped: of the two
+ * the larger one is the peak. */
 static void first_values_and_activations_do_not_add_up(void **state)
 {
     (void)state;
-    enum { matrices = (3 * 12 * 64 * 64 + 15 * 64) * sizeof(float) };
-    static const struct { const char *micro; bool loan; } row[] = { { "1", true }, { "4", false } };
-    for (int ranks = 1; ranks <= 2; ranks++)
-        for (size_t i = 0; i < COUNT(row); i++) {
+    static const struct { const char *samples, *length; bool room; } row[] = { { "1", "2", true }, { "4", "32", false } };
+    static const char *const stages[] = { "1", "2", "3" };
+    for (size_t i = 0; i < COUNT(row) * COUNT(stages); i++) {
+        const bool room = row[i % COUNT(row)].room;
+        const char *stage = stages[i / COUNT(row)];
+        for (int ranks = 1; ranks <= 2; ranks++) {
             planned p;
             ls_memory_plan m;
-            open_plan(&p, "gpt2");
-            set(&p.f, "train.micro_batch", row[i].micro);
-            set(&p.f, "train.dtype", "bf16");
-            set(&p.f, "train.pack_weights", "never");
-            set(&p.f, "zero.stage", "1");
-            assert_int_equal(ls_train_config_resolve(p.f.o, &p.f.c), LS_OK);
-            borrower b = { .p = &p };
-            assert_int_equal(ls_train_plan(&p.f.c, ranks, &b.plan), LS_OK);
-            b.plan.dp = borrowing.name;
-            b.plan.own_dp = brought;
-            if (plan_borrower(&b, 0, ranks, &m) < 0) fail_msg("%s", ls_last_error());
-            assert_int_equal(m.tape < matrices, row[i].loan);
-            assert_int_equal(m.bytes[LS_MEM_ACT], row[i].loan ? matrices : m.tape);
+            open_wide(&p, stage, row[i % COUNT(row)].samples, row[i % COUNT(row)].length);
+            if (ls_memory_plan_make(&p.f.c, &p.mc, 0, ranks, &m) < 0) fail_msg("%s", ls_last_error());
+            assert_int_equal(m.tape < WIDE * 64 * sizeof(float), room);
+            assert_int_equal(m.bytes[LS_MEM_ACT], room ? WIDE * 64 * sizeof(float) : m.tape);
             const ls_world_opts o = ls_train_world_opts(&p.f.c, &m);
-            if (ls_world_threads(ranks, &o, borrower_rank, &b) < 0)
-                fail_msg("%d ranks, micro-batches of %s: %s", ranks, row[i].micro, ls_last_error());
+            if (ls_world_threads(ranks, &o, rank_takes_what_was_planned, &p.f) < 0)
+                fail_msg("stage %s, %d ranks, %s samples: %s", stage, ranks, row[i % COUNT(row)].samples, ls_last_error());
             close_plan(&p);
         }
+    }
 }
 
 /* A gpt2 whose shards on two ranks end at cache lines: by elements, those with a copy in bf16 apart. */

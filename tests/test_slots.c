@@ -98,15 +98,12 @@ static size_t layer_bytes(size_t out, int size)
     return up(up(out * 32 * 4, LS_BUCKET_ALIGN) + up(out * 4, LS_BUCKET_ALIGN), (size_t)size * LS_BUCKET_ALIGN);
 }
 
-/* Own rows of all layers, each in whole cache lines. */
+/* Own rows of all layers, in whole cache lines together. */
 static size_t own_bytes(int rank, int size)
 {
-    size_t n = 0;
-    for (size_t l = 1; l < COUNT(deep); l++) {
-        const size_t rows = ls_shard_of((size_t)deep[l], rank, size).count;
-        n += up(rows * 32 * 4, 64) + up(rows * 4, 64);
-    }
-    return n;
+    size_t rows = 0;
+    for (size_t l = 1; l < COUNT(deep); l++) rows += ls_shard_of((size_t)deep[l], rank, size).count;
+    return up(rows * (32 + 1) * 4, 64);
 }
 
 typedef struct memory {

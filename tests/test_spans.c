@@ -58,6 +58,37 @@ static ls_status reduces(ls_world *w, const struct row *x, float *v)
     return LS_OK;
 }
 
+/* The part alone, packed into memory of its own; the vector stays as it was between the matrices. */
+static ls_status reduces_apart(ls_world *w, const struct row *x, float *v)
+{
+    const int rank = ls_world_rank(w), size = ls_world_size(w);
+    ls_work *work;
+    size_t mine = 0, at = 0;
+    for (size_t i = 0; i < x->count; i++) {
+        const int whose = owner(x, i, size);
+        v[i] = whose < 0 ? GUARD : value(rank, i);
+        mine += whose == rank;
+    }
+    float *got = malloc((mine + 1) * sizeof *got);
+    LS_EXPECT(got, "memory");
+    got[mine] = GUARD;
+    const ls_coll_args a = { .coll = LS_REDUCE_SCATTER, .in = v, .out = got, .count = x->count, .span = x->span,
+                             .nspans = x->n, .dtype = LS_F32, .op = LS_SUM };
+    LS_TRY(ls_coll_start(ls_world_group(w), &a, &work));
+    LS_TRY(ls_work_wait(work));
+    for (size_t i = 0; i < x->count; i++) {
+        const int whose = owner(x, i, size);
+        float want = 0;
+        for (int r = 0; whose == rank && r < size; r++) want += value(r, i);
+        LS_EXPECT(whose != rank || got[at++] == want, "apart, of %zu: %g for v[%zu], expected %g", x->count,
+                  (double)got[at - 1], i, (double)want);
+        LS_EXPECT(whose >= 0 || v[i] == GUARD, "apart, of %zu: v[%zu] is %g", x->count, i, (double)v[i]);
+    }
+    LS_EXPECT(got[mine] == GUARD, "apart, of %zu: more than %zu elements", x->count, mine);
+    free(got);
+    return LS_OK;
+}
+
 static ls_status gathers(ls_world *w, const struct row *x, float *v)
 {
     const int rank = ls_world_rank(w), size = ls_world_size(w);
@@ -104,6 +135,7 @@ static ls_status all_rows(ls_world *w, void *arg)
     LS_TRY(ls_alloc(w, 13u << 20, LS_MEM_GRAD, &v));
     for (size_t i = 0; i < n; i++) {
         LS_TRY(reduces(w, &rows[i], v));
+        LS_TRY(reduces_apart(w, &rows[i], v));
         LS_TRY(gathers(w, &rows[i], v));
         if (rows[i].count < 1 << 20) LS_TRY(gathers_several(w, &rows[i], v));
     }

@@ -168,6 +168,10 @@ static void a_dry_step_calls_what_a_real_one_calls(void **state)
         { "zero.stage", "1", "train.micro_batch", "1", "data.ignore_token", "1" },
         { "zero.stage", "1", "train.dtype", "bf16" },
         { "zero.stage", "0", "train.micro_batch", "1", "comm.transport", "tcp" },
+        { "zero.stage", "2", "train.micro_batch", "1" },
+        { "zero.stage", "3", "train.micro_batch", "1" },
+        { "zero.stage", "2", "train.dtype", "bf16", "ddp.overlap", "false" },
+        { "zero.stage", "3", "train.dtype", "bf16", "zero.reduce", "last" },
     };
     for (size_t m = 0; m < COUNT(models); m++)
         for (size_t k = 0; k < 3 * (m == 0 ? 4 : COUNT(ways)); k++) {

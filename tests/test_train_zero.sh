@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_train_zero.sh -- zero.stage 1 as a user meets it: the same model as without, in float and in bf16, on any number of
-# ranks and over wires; the same checkpoints and samples on the way; and a share of the optimizer's memory.
+# test_train_zero.sh -- zero.stage as a user meets it: the same model as without, in float and in bf16, on any number of
+# ranks and over wires; the same checkpoints and samples on the way; and a share of the memory.
 #
 #   tests/test_train_zero.sh BUILD
 . "$(dirname "$0")/harness_train.sh"
@@ -17,6 +17,7 @@ have_python() { python3 -c 'import json' 2>/dev/null; }
 # What the weights have to do with, of a run's output.
 learned() { grep -aE '^(step=|final|sample|\|)' out && grep -aoE '^step: .* grad_norm: +[0-9.]+' out; }
 
+stage=1 sums=
 # Two runs with the same options, with and without: what they print and keep.
 alike() { # ranks, options...
     local ranks=$1
@@ -25,7 +26,7 @@ alike() { # ranks, options...
     train "$ranks" --run.dir whole "$@"
     ends_with 0 || return 1
     learned >whole.out
-    train "$ranks" --run.dir shared --zero.stage 1 "$@"
+    train "$ranks" --run.dir shared --zero.stage $stage $sums "$@"
     ends_with 0 || return 1
     learned >shared.out
     diff whole.out shared.out && grep -q '^final step=12 ' shared.out || return 1
@@ -79,9 +80,32 @@ train 2 --parallel.dp_strategy ddp --zero.stage 1
 claim 'another strategy than the stage means is refused' ends_with 78
 claim 'by the names of both keys' says 'parallel.dp_strategy is ddp, but zero.stage is 1'
 
-train 2 --zero.stage 3
-claim 'a stage that is not implemented is refused' ends_with 78
-claim 'by name' says 'ZeRO stage 3 is not implemented, only 0'
+# Where the sums of micro-batches are added up before ranks are, they round as without shards.
+no_samples='--train.sample_every 0'
+for stage in 2 3; do
+    sums='--zero.reduce last'
+    claim "stage $stage, the last backward reduced: f32, 2 ranks" alike 2
+    claim "stage $stage, the last backward reduced: bf16, 3 ranks" alike 3 --train.dtype bf16
+    sums=
+    claim "stage $stage, one micro-batch: f32, 3 ranks" alike 3 --train.micro_batch 4
+    claim "stage $stage, one micro-batch: bf16, 2 ranks" alike 2 --train.dtype bf16 --train.micro_batch 6 $no_samples
+    claim "stage $stage, one micro-batch: llama, bf16, 3 ranks, buckets of 4 KiB" \
+        alike 3 --train.dtype bf16 --train.micro_batch 4 --model.name llama --ddp.bucket_cap 4KiB $no_samples
+    claim "stage $stage, recomputed, where a thread moves the bytes" \
+        alike 2 --train.micro_batch 6 --train.recompute full --comm.progress thread
+    claim 'it says what it does' prints ", DDP with ZeRO stage $stage\$"
+done
+stage=2
+claim 'stage 2 over wires, 2 ranks' alike 2 --train.micro_batch 6 --comm.transport tcp
+train 2 --zero.stage 3 --comm.transport tcp
+claim 'one copy of the parameters needs memory that all ranks map' ends_with 78
+claim 'and says what works' says 'do not map each other.s memory .*zero_stage 3 .2 works there'
+train 2 --zero.stage 2 --train.dtype bf16
+claim 'samples in bf16, from float values that no rank has, are refused' ends_with 78
+claim 'by name' says 'train.sample_every 4 with zero.stage 2 and train.dtype bf16'
+train 2 --zero.stage 3 --train.sample_every 0 --train.pack_weights always
+claim 'a second form of the one copy is refused' ends_with 78
+claim 'by name, too' says 'train.pack_weights always with zero.stage 3'
 train 2 --zero.stage 1 --comm.wire bf16
 claim 'sums in bf16 on the wire are refused' ends_with 78
 claim 'because there are none' says 'comm.wire bf16 with zero.stage 1: it halves the bytes of all_reduce alone'

@@ -42,10 +42,11 @@ typedef struct ls_coll_args {
     const size_t *counts; /* NULL: equal parts; else the sizes of [size] parts, read at start, not kept. all_gather,
                           reduce_scatter, gather, scatter: the same on every rank. all_to_all: what goes to each rank */
     const size_t *recv_counts; /* all_to_all with counts: what comes from each rank */
-    const ls_matrix_span *span; /* reduce_scatter, all_gather, in place: [nspans] matrices in the vector of `count`
-                          elements, in ascending order, the same on every rank. Rank r's part is rows
-                          ls_shard_range(rows, r, size) of each; what is between them stays as it is. Borrowed until
-                          wait. Where ranks map each other's memory the vector is registered. NULL: none */
+    const ls_matrix_span *span; /* reduce_scatter, all_gather: [nspans] matrices in the vector of `count` elements, in
+                          ascending order, the same on every rank. Rank r's part is rows ls_shard_range(rows, r, size)
+                          of each; what is between them stays as it is. In place; or, of reduce_scatter, with `in` the
+                          vector and `out` for this rank's part alone, its rows side by side. Borrowed until wait.
+                          Where ranks map each other's memory the vector is registered. NULL: none */
     int nspans;
     ls_redop op;
     int root;          /* rank in the group, where it matters */
@@ -136,6 +137,14 @@ size_t ls_group_bytes(int size);
  * together, says so first: where such vectors travel packed, on wires, there is one place for that in the arena, which
  * otherwise is replaced by a larger one as they come. LS_NO_MEMORY. */
 ls_status ls_group_reserve_spans(ls_group *g, size_t nbytes);
+/* Memory that there is once, in rank 0's arena, for all members, which read and write it. Every member calls it. The
+ * ledgers do not know of it: each member counts its part (ls_count_shared). It lives as long as the world. Who writes it
+ * agrees with the others by collectives, which order memory. LS_UNSUPPORTED where members do not map each other's
+ * memory; LS_NO_MEMORY on rank 0, for whom the others wait. */
+ls_status ls_group_alloc_shared(ls_group *g, size_t nbytes, ls_mem_kind kind, void **out);
+/* nbytes of such memory are this rank's, in its ledger and in the row of a unit (-1: the root; LS_NO_UNIT: in none). */
+#define LS_NO_UNIT (-2)
+void ls_count_shared(ls_world *w, ls_mem_kind kind, int unit, size_t nbytes);
 /* Every member calls it, overlapping groups in the same order. NULL and the world's group are left alone. Messages that
  * were sent in it and that their receiver has not asked for are discarded, with a warning of the receiver's. */
 void ls_group_destroy(ls_group *g);

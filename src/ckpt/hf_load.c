@@ -263,7 +263,7 @@ static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_
     if (t->dtype != LS_F32 && t->dtype != LS_BF16 && t->dtype != LS_F16)
         return ls_fail(LS_UNSUPPORTED, "%s: tensor '%s' has elements of type %s; F32, BF16 and F16 are read", f->dir, t->name,
                        t->dtype_name);
-    return p->t.data ? LS_OK : ls_fail(LS_INVALID, "parameter '%s' has no memory: bind the parameters first", p->name);
+    return ls_param_takes_values(p) ? LS_OK : ls_fail(LS_INVALID, "parameter '%s' has no memory: bind the parameters first", p->name);
 }
 
 /* --- values ------------------------------------------------------------------------------------ */
@@ -295,14 +295,27 @@ static ls_status check_head(const folder *f, const ls_hf_config *c, const ls_par
     const ls_param *embedding = embedding_of(f, ps);
     if (!c->lm.tied || !t) return LS_OK;
     const size_t nbytes = ls_tensor_nbytes(&embedding->t);
-    float *head = malloc(nbytes);
-    if (!head) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes for '%s'", f->dir, nbytes, t->name);
-    ls_status st = read_tensor(f, shard, t, embedding, raw, head); /* the same part of it */
-    if (st == LS_OK && memcmp(head, embedding->t.data, nbytes) != 0)
+    float *head = malloc(nbytes), *rows = malloc(nbytes);
+    ls_status st = head && rows ? read_tensor(f, shard, t, embedding, raw, head) /* the same part of it */
+                                : ls_fail(LS_NO_MEMORY, "%s: %zu bytes for '%s'", f->dir, 2 * nbytes, t->name);
+    const ls_ckpt_tensor *of_rows = find(f, file_name(f, embedding->name), &shard);
+    if (st == LS_OK) st = read_tensor(f, shard, of_rows, embedding, raw, rows);
+    if (st == LS_OK && memcmp(head, rows, nbytes) != 0)
         st = ls_fail(LS_BAD_FILE, "%s: '%s' differs from '%s', though config.json ties them: set "
                      "\"tie_word_embeddings\" to false if both are meant", f->dir, t->name, embedding->name);
     free(head);
+    free(rows);
     return st;
+}
+
+static ls_status load_one(const folder *f, ls_param *p, void *raw)
+{
+    int shard;
+    float *values;
+    const ls_ckpt_tensor *t = find(f, file_name(f, p->name), &shard);
+    LS_TRY(ls_param_open(p, &values));
+    if (values) LS_TRY(read_tensor(f, shard, t, p, raw, values));
+    return ls_param_close(p);
 }
 
 static ls_status load(const folder *f, const ls_hf_config *c, ls_params *ps)
@@ -325,11 +338,7 @@ static ls_status load(const folder *f, const ls_hf_config *c, ls_params *ps)
     void *raw = malloc(most);
     if (!raw) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes to read a tensor", f->dir, most);
     ls_status st = LS_OK;
-    for (int i = 0; st == LS_OK && i < ps->n; i++) {
-        ls_param *p = &ps->item[i];
-        const ls_ckpt_tensor *t = find(f, file_name(f, p->name), &shard);
-        st = read_tensor(f, shard, t, p, raw, p->t.data);
-    }
+    for (int i = 0; st == LS_OK && i < ps->n; i++) st = load_one(f, &ps->item[i], raw);
     if (st == LS_OK) st = check_head(f, c, ps, raw);
     free(raw);
     return st;

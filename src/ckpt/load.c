@@ -279,7 +279,18 @@ static ls_status check_fit(const ls_ckpt *c, const ls_param *p, const ls_ckpt_te
     if (t->dtype != p->t.dtype)
         return ls_fail(LS_SHAPE, "%s: tensor '%s' has elements of type %s, the model's are %s: convert the file first",
                        c->path, t->name, t->dtype_name, ls_ckpt_dtype_name(p->t.dtype));
-    return p->t.data ? LS_OK : ls_fail(LS_INVALID, "parameter '%s' has no memory: bind the parameters first", p->name);
+    return ls_param_takes_values(p) ? LS_OK : ls_fail(LS_INVALID, "parameter '%s' has no memory: bind the parameters first", p->name);
+}
+
+/* Values as they stand in the file. */
+static ls_status put(ls_param *p, const char *from)
+{
+    const ls_tensor *t = &p->t;
+    float *to;
+    LS_TRY(ls_param_open(p, &to));
+    if (to && p->transposed) ls_ckpt_transpose(from, t->dtype, t->dim[0], t->dim[1], to);
+    else if (to) memcpy(to, from, ls_tensor_nbytes(t));
+    return ls_param_close(p);
 }
 
 /* What is here of all parameters is read into a copy first, so that a failure halfway leaves the model as it was. */
@@ -292,11 +303,7 @@ static ls_status load_all(ls_ckpt *c, ls_params *ps, const char *front)
     for (int i = 0; st == LS_OK && i < ps->n; at += ls_tensor_nbytes(&ps->item[i].t), i++)
         st = ls_ckpt_read_param(c, find_param(c, &ps->item[i], front), &ps->item[i], at);
     at = copy;
-    for (int i = 0; st == LS_OK && i < ps->n; at += ls_tensor_nbytes(&ps->item[i].t), i++) {
-        ls_tensor *t = &ps->item[i].t;
-        if (ps->item[i].transposed) ls_ckpt_transpose(at, t->dtype, t->dim[0], t->dim[1], t->data);
-        else memcpy(t->data, at, ls_tensor_nbytes(t));
-    }
+    for (int i = 0; st == LS_OK && i < ps->n; at += ls_tensor_nbytes(&ps->item[i].t), i++) st = put(&ps->item[i], at);
     free(copy);
     return st;
 }

@@ -65,6 +65,7 @@ static void parts_of(const ls_group *g, const ls_coll_args *a, size_t sent, size
     switch (a->coll) {
     case LS_REDUCE_SCATTER:
         if (a->in && a->in != a->out) out->count = own.count, out->first = own.first;
+        if (a->in && a->in != a->out && a->span) out->count = ls_spans_count(a->span, a->nspans, g->rank, g->size);
         break;
     case LS_ALL_GATHER: in->count = own.count, in->first = own.first; break;
     case LS_REDUCE:
@@ -104,7 +105,8 @@ static ls_status check_buffers(const ls_group *g, const ls_coll_args *a)
                        rooted(a->coll) && g->rank == a->root ? " on the root" : "");
     if (!in.p || !out.p || in.count == 0 || out.count == 0 || in.p == out.p) return LS_OK;
     if (in.p + in.count * elem <= out.p || out.p + out.count * elem <= in.p) return LS_OK;
-    if (a->coll == LS_REDUCE_SCATTER || a->coll == LS_SCATTER) {
+    if (a->span) {} /* what is packed stands nowhere in the vector */
+    else if (a->coll == LS_REDUCE_SCATTER || a->coll == LS_SCATTER) {
         if (out.p == in.p + out.first * elem) return LS_OK;
     } else if (a->coll == LS_ALL_GATHER || a->coll == LS_GATHER) {
         if (in.p == out.p + in.first * elem) return LS_OK;
@@ -122,8 +124,9 @@ static ls_status check_spans(const ls_coll_args *a)
     if (a->coll != LS_REDUCE_SCATTER && a->coll != LS_ALL_GATHER)
         return ls_fail(LS_INVALID, "%s: spans are for reduce_scatter and all_gather", name);
     if (a->nspans < 0) return ls_fail(LS_INVALID, "%s: %d spans: expected 0 or more", name, a->nspans);
-    if (a->counts || (a->in && a->in != a->out))
-        return ls_fail(LS_INVALID, "%s: a vector of spans is worked on in place, and has no counts", name);
+    if (a->counts) return ls_fail(LS_INVALID, "%s: a vector of spans has no counts", name);
+    if (a->coll == LS_ALL_GATHER && a->in && a->in != a->out)
+        return ls_fail(LS_INVALID, "%s: a vector of spans is gathered in place", name);
     for (int i = 0; i < a->nspans; i++) {
         const ls_matrix_span *s = &a->span[i];
         const size_t left = s->first <= a->count ? a->count - s->first : 0;

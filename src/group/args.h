@@ -50,7 +50,7 @@ static inline ls_work *ls_args_take(ls_group *g, const ls_coll_args *a)
     k->a.op = a->op;
     k->a.root = a->root;
     k->a.label = a->label;
-    if (k->a.in && a->coll != LS_ALL_REDUCE) ls_args_in_place(g, &k->a);
+    if (k->a.in && a->coll != LS_ALL_REDUCE && !a->span) ls_args_in_place(g, &k->a);
     k->counts = k->recv_counts = NULL;
     k->span = NULL;
     k->copied = NULL;

@@ -37,17 +37,29 @@ size_t ls_spans_at(const ls_work *k, int r, size_t pos, size_t *left)
     return 0;
 }
 
-/* Rank r's part, between where it lies and where it is packed. */
-static void move(const ls_work *k, int r, bool pack)
+/* Rank r's part of a vector, packed. */
+static void pack(const ls_work *k, int r, const char *vector, char *packed)
 {
-    const size_t elem = ls_dtype_size(k->a.dtype);
-    const ls_range share = ls_work_share(k, r);
-    char *packed = k->packed + share.first * elem, *out = k->unpacked;
-    for (size_t pos = 0, left; pos < share.count; pos += left) {
-        char *at = out + ls_spans_at(k, r, pos, &left) * elem;
-        if (pack) memcpy(packed + pos * elem, at, left * elem);
-        else memcpy(at, packed + pos * elem, left * elem);
+    const size_t elem = ls_dtype_size(k->a.dtype), count = ls_work_share(k, r).count;
+    for (size_t pos = 0, left; pos < count; pos += left) {
+        const char *at = vector + ls_spans_at(k, r, pos, &left) * elem;
+        memcpy(packed + pos * elem, at, left * elem);
     }
+}
+
+static void unpack(const ls_work *k, int r, const char *packed, char *vector)
+{
+    const size_t elem = ls_dtype_size(k->a.dtype), count = ls_work_share(k, r).count;
+    for (size_t pos = 0, left; pos < count; pos += left) {
+        char *at = vector + ls_spans_at(k, r, pos, &left) * elem;
+        memcpy(at, packed + pos * elem, left * elem);
+    }
+}
+
+/* Where it is in k->packed. */
+static char *packed_part(const ls_work *k, int r)
+{
+    return k->packed + ls_work_share(k, r).first * ls_dtype_size(k->a.dtype);
 }
 
 /* Ranks whose parts this rank brings. */
@@ -62,30 +74,45 @@ ls_status ls_spans_reserve(ls_group *g, size_t nbytes)
     return st < 0 ? ls_while(st, "finding %zu bytes to pack spans in", nbytes) : LS_OK;
 }
 
+/* One rank's part is all: what is in place stays, what is apart is packed. */
+static ls_status begin_alone(ls_work *k)
+{
+    if (k->a.in && !k->g->w->dry) pack(k, 0, k->a.in, k->a.out);
+    k->a.in = NULL;
+    return LS_OK;
+}
+
 ls_status ls_spans_begin(ls_work *k)
 {
-    if (k->g->size == 1) return LS_OK;
+    if (k->g->size == 1) return begin_alone(k);
     if (!k->form->spans) {
         LS_TRY(ls_spans_reserve(k->g, k->nbytes));
         k->packed = k->g->has.packed.p; /* which stays, when a later work finds it too small */
         return LS_OK;
     }
     const size_t nbytes = ls_spans_extent(k) * ls_dtype_size(k->a.dtype);
-    if (ls_world_offset(k->g->w, k->a.out, nbytes) != LS_NOT_REGISTERED) return LS_OK;
+    if (ls_world_offset(k->g->w, k->a.in ? k->a.in : k->a.out, nbytes) != LS_NOT_REGISTERED) return LS_OK;
     return ls_fail(LS_INVALID, "%s: ranks here map each other's memory, and a vector of spans has to lie in memory from "
                    "ls_alloc()", ls_coll_name(k->a.coll));
 }
 
 void ls_spans_pack(ls_work *k)
 {
+    k->apart = k->a.in != NULL;
     k->unpacked = k->a.out;
     for (int r = 0; r < k->g->size; r++)
-        if (brings(k, r)) move(k, r, true);
+        if (brings(k, r)) pack(k, r, k->apart ? k->a.in : k->a.out, packed_part(k, r));
+    k->a.in = NULL;
     k->a.out = k->packed;
 }
 
 void ls_spans_unpack(ls_work *k)
 {
-    for (int r = 0; r < k->g->size; r++)
-        if (gets(k, r)) move(k, r, false);
+    const ls_group *g = k->g;
+    if (k->apart) {
+        memcpy(k->unpacked, packed_part(k, g->rank), ls_work_share(k, g->rank).count * ls_dtype_size(k->a.dtype));
+        return;
+    }
+    for (int r = 0; r < g->size; r++)
+        if (gets(k, r)) unpack(k, r, packed_part(k, r), k->unpacked);
 }

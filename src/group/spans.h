@@ -18,8 +18,8 @@ size_t ls_spans_at(const ls_work *k, int r, size_t pos, size_t *left);
 ls_status ls_spans_reserve(ls_group *g, size_t nbytes);
 /* On the calling thread, once the form is chosen and k->counts are the parts. */
 ls_status ls_spans_begin(ls_work *k);
-/* For a form that packs, on whatever thread moves the work: k->a.out becomes the packed vector; and, after LS_OK, what
- * this rank has got goes where it belongs. */
+/* For a form that packs, on whatever thread moves the work: k->a.out becomes the packed vector, in place; and, after
+ * LS_OK, what this rank has got goes where it belongs. */
 void ls_spans_pack(ls_work *k);
 void ls_spans_unpack(ls_work *k);
 

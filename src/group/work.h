@@ -38,7 +38,8 @@ struct ls_work {
     ls_coll_desc desc;
 
     int nspans;
-    char *packed, *unpacked; /* borrowed: where a vector of spans is packed, rank by rank; and where it belongs */
+    char *packed, *unpacked; /* borrowed: where a vector of spans is packed, rank by rank; and where it belongs, */
+    bool apart;              /* or where this rank's part alone does, packed */
     size_t piece;            /* staged: elements of a part in a slot, of which there are `parts`, */
     uint32_t npieces, stage; /* in so many pieces, numbered from `stage` on */
     int parts;

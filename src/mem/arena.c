@@ -24,7 +24,7 @@
 typedef struct span {
     size_t end;
     ls_mem_kind kind;
-    int row; /* of the ledger; LS_LEDGER_NO_ROW */
+    int row; /* of the ledger; LS_LEDGER_NO_ROW, LS_LEDGER_UNCOUNTED */
 } span;
 
 typedef struct segment {
@@ -218,7 +218,8 @@ static ls_status spans_fit(ls_arena *a, int n)
     return LS_OK;
 }
 
-static ls_status take(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
+/* `row`: LS_LEDGER_NO_ROW or LS_LEDGER_UNCOUNTED. */
+static ls_status take(ls_arena *a, size_t nbytes, ls_mem_kind kind, int row, void **out)
 {
     const size_t need = nbytes <= SIZE_MAX - ALIGN ? (nbytes + ALIGN - 1) / ALIGN * ALIGN : SIZE_MAX;
     segment *s = roomy(a, need);
@@ -229,14 +230,14 @@ static ls_status take(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
         s = roomy(a, need);
     }
     const span *newest = a->nspans > 0 ? &a->span[a->nspans - 1] : NULL;
-    if (!newest || newest->kind != kind || newest->row != LS_LEDGER_NO_ROW) {
+    if (!newest || newest->kind != kind || newest->row != row) {
         LS_TRY(spans_fit(a, 1));
-        a->span[a->nspans++] = (span){ .kind = kind, .row = LS_LEDGER_NO_ROW };
+        a->span[a->nspans++] = (span){ .kind = kind, .row = row };
     }
     *out = s->base + s->used;
     s->used += need;
     a->span[a->nspans - 1].end = used(a);
-    ls_ledger_add(a->ledger, kind, need);
+    if (row != LS_LEDGER_UNCOUNTED) ls_ledger_add(a->ledger, kind, need);
     return LS_OK;
 }
 
@@ -247,13 +248,23 @@ static void lock(ls_arena *a)
 
 static void unlock(ls_arena *a) { atomic_flag_clear_explicit(&a->busy, memory_order_release); }
 
-ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
+static ls_status take_alone(ls_arena *a, size_t nbytes, ls_mem_kind kind, int row, void **out)
 {
     *out = NULL;
     lock(a);
-    ls_status st = take(a, nbytes, kind, out);
+    const ls_status st = take(a, nbytes, kind, row, out);
     unlock(a);
     return st;
+}
+
+ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
+{
+    return take_alone(a, nbytes, kind, LS_LEDGER_NO_ROW, out);
+}
+
+ls_status ls_arena_alloc_uncounted(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out)
+{
+    return take_alone(a, nbytes, kind, LS_LEDGER_UNCOUNTED, out);
 }
 
 /* Cuts the span that has the bytes [begin, end) of all that is handed out: they become one of their own. */
@@ -292,6 +303,7 @@ void ls_arena_charge(ls_arena *a, ls_ledger *ledger)
 {
     for (int i = 0; i < a->nspans; i++) {
         const size_t n = a->span[i].end - (i > 0 ? a->span[i - 1].end : 0);
+        if (a->span[i].row == LS_LEDGER_UNCOUNTED) continue;
         ls_ledger_release(a->ledger, a->span[i].kind, a->span[i].row, n);
         ls_ledger_sub(a->ledger, a->span[i].kind, n);
         ls_ledger_add(ledger, a->span[i].kind, n);
@@ -310,7 +322,7 @@ void ls_arena_reset(ls_arena *a, size_t mark)
         size_t start = a->nspans > 1 ? a->span[a->nspans - 2].end : 0;
         size_t to = start > mark ? start : mark;
         ls_ledger_release(a->ledger, s->kind, s->row, have - to);
-        ls_ledger_sub(a->ledger, s->kind, have - to);
+        if (s->row != LS_LEDGER_UNCOUNTED) ls_ledger_sub(a->ledger, s->kind, have - to);
         have = s->end = to;
         if (to == start) a->nspans--;
     }

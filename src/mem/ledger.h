@@ -3,7 +3,8 @@
 #define LS_MEM_LEDGER_H
 #include "lockstep/mem.h"
 
-#define LS_LEDGER_NO_ROW (-1)
+#define LS_LEDGER_NO_ROW    (-1)
+#define LS_LEDGER_UNCOUNTED (-2) /* bytes that the arena's ledger does not know of */
 
 void ls_ledger_add(ls_ledger *l, ls_mem_kind k, size_t nbytes); /* NULL is fine */
 void ls_ledger_sub(ls_ledger *l, ls_mem_kind k, size_t nbytes);

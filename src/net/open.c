@@ -208,6 +208,7 @@ void ls_world_close(ls_world *w)
     } else {
         ls_world_unmap_peers(w);
         ls_arena_destroy(w->arena);
+        ls_arena_destroy(w->elsewhere);
         if (w->page) env->unmap(w->page, ls_page_bytes(w->size));
     }
     if (!w->dry) ls_context_get()->rank = -1;

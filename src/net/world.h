@@ -48,6 +48,7 @@ struct ls_world {
     ls_ledger ledger;
     ls_tracer *tracer;                /* owned */
     ls_arena *arena;                  /* this rank's shared arena; owned unless threads */
+    ls_arena *elsewhere;              /* owned: in a dry world, addresses in the arenas of others; NULL: none yet */
     char **peer_base;                 /* owned, [size]: the first segment of the arena of each rank of this host, as
                                          mapped here; else NULL */
     size_t *peer_bytes;               /* owned, [size] */

@@ -4,13 +4,24 @@
 
 #include "lockstep/nn.h"
 
-ls_status ls_init_part(ls_param *p, uint64_t seed, ls_dist from)
+/* --- where they go ------------------------------------------------------------------------- */
+
+ls_status ls_param_open(ls_param *p, float **out)
+{
+    *out = p->t.data;
+    if (p->sink) return p->sink->open(p->sink, p, out);
+    if (*out) return LS_OK;
+    return ls_fail(LS_INVALID, "parameter '%s' has no memory for first values; call ls_params_bind or ls_ddp_bind first", p->name);
+}
+
+ls_status ls_param_close(ls_param *p) { return p->sink ? p->sink->close(p->sink, p) : LS_OK; }
+
+/* --- what they are ------------------------------------------------------------------------- */
+
+static void draw(const ls_param *p, uint64_t seed, ls_dist from, float *v)
 {
     const uint64_t stream = ls_stream(LS_STREAM_VALUES, p->id);
     const int64_t count = ls_tensor_count(&p->t);
-    float *v = p->t.data;
-    if (!v) return ls_fail(LS_INVALID, "parameter '%s' has no memory yet; call ls_params_bind first", p->name);
-    LS_TRY(ls_part_check(p->name, &p->part, &p->t));
     for (int64_t i = 0, next; i < count; i = next) {
         const uint64_t at = (uint64_t)ls_part_index(&p->part, &p->t, i, &next);
         const size_t n = (size_t)(next - i);
@@ -22,16 +33,22 @@ ls_status ls_init_part(ls_param *p, uint64_t seed, ls_dist from)
             break;
         }
     }
-    return LS_OK;
+}
+
+ls_status ls_init_part(ls_param *p, uint64_t seed, ls_dist from)
+{
+    float *v;
+    LS_TRY(ls_part_check(p->name, &p->part, &p->t));
+    LS_TRY(ls_param_open(p, &v));
+    if (v) draw(p, seed, from, v);
+    return ls_param_close(p);
 }
 
 /* PyTorch's generator knows no places: all of the global tensor is drawn, and what is here is kept. */
-static ls_status draw_torch(ls_param *p, ls_mt19937 *torch, float lo, float hi)
+static ls_status draw_torch(const ls_param *p, ls_mt19937 *torch, float lo, float hi, float *v)
 {
     const size_t here = (size_t)ls_tensor_count(&p->t);
     const size_t all = ls_part_is_all(&p->part) ? here : here / (size_t)p->part.count * (size_t)p->part.of;
-    float *v = p->t.data;
-    LS_TRY(ls_part_check(p->name, &p->part, &p->t));
     float *drawn = all == here ? v : malloc(all * sizeof *drawn);
     if (!drawn) return ls_fail(LS_NO_MEMORY, "parameter '%s': %zu elements to draw", p->name, all);
     ls_mt19937_uniform(torch, lo, hi, all, drawn);
@@ -41,11 +58,20 @@ static ls_status draw_torch(ls_param *p, ls_mt19937 *torch, float lo, float hi)
     return LS_OK;
 }
 
+static ls_status init_torch(ls_param *p, ls_mt19937 *torch, float bound)
+{
+    float *v;
+    LS_TRY(ls_part_check(p->name, &p->part, &p->t));
+    LS_TRY(ls_param_open(p, &v));
+    if (v) LS_TRY(draw_torch(p, torch, -bound, bound, v));
+    return ls_param_close(p);
+}
+
 ls_status ls_init_linear(ls_init how, ls_mt19937 *torch, uint64_t seed, ls_param *weight, ls_param *bias)
 {
     if (weight->t.ndim < 2) return ls_fail(LS_SHAPE, "parameter '%s': %d dimensions, expected a weight [O, I, ..]",
                                            weight->name, weight->t.ndim);
-    if (!weight->t.data || (bias && !bias->t.data))
+    if (!ls_param_takes_values(weight) || (bias && !ls_param_takes_values(bias)))
         return ls_fail(LS_INVALID, "parameter '%s' has no memory yet; call ls_params_bind first", weight->name);
     if (how == LS_INIT_TORCH && !torch) return ls_fail(LS_INVALID, "init torch: no generator given");
 
@@ -61,7 +87,7 @@ ls_status ls_init_linear(ls_init how, ls_mt19937 *torch, uint64_t seed, ls_param
     ls_param *const p[2] = { weight, bias };
     for (int i = 0; i < 2; i++) {
         if (!p[i]) continue;
-        if (how == LS_INIT_TORCH) LS_TRY(draw_torch(p[i], torch, -bound[i], bound[i]));
+        if (how == LS_INIT_TORCH) LS_TRY(init_torch(p[i], torch, bound[i]));
         else LS_TRY(ls_init_part(p[i], seed, (ls_dist){ LS_DIST_UNIFORM, -bound[i], bound[i] }));
     }
     return LS_OK;

@@ -89,21 +89,30 @@ LS_KERNEL static void round_values(const void *call, int64_t first, int64_t coun
     for (int64_t i = first; i < first + count; i++) to[i] = ls_to_bf16(from[i]);
 }
 
+void ls_param_round(const ls_param *p)
+{
+    const int64_t n = ls_tensor_count(&p->t);
+    if (p->bf16 && p->t.data) ls_parallel_for(round_values, p, n, LS_SHARE_LINE, 6 * n);
+}
+
 void ls_params_round(ls_params *ps)
 {
-    for (int i = 0; i < ps->n; i++) {
-        const ls_param *p = &ps->item[i];
-        const int64_t n = ls_tensor_count(&p->t);
-        if (p->bf16 && p->t.data) ls_parallel_for(round_values, p, n, LS_SHARE_LINE, 6 * n);
-    }
+    for (int i = 0; i < ps->n; i++) ls_param_round(&ps->item[i]);
 }
 
 /* --- all of them ---------------------------------------------------------------------- */
 
+void ls_params_take_sink(ls_params *ps, ls_sink *sink)
+{
+    if (ps->sink) ps->sink->destroy(ps->sink);
+    ps->sink = sink;
+    for (int i = 0; i < ps->n; i++) ps->item[i].sink = NULL;
+}
+
 void ls_params_free(ls_params *ps)
 {
+    if (ps->sink) ps->sink->destroy(ps->sink);
     free(ps->item);
-    ls_arena_destroy(ps->loan);
     *ps = (ls_params){ 0 };
 }
 

@@ -216,7 +216,8 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
     /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
     if (d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)ls_group_size(d->g));
     const ls_coll_args a = { .coll = b->reduce,
-                             .out = b->data,
+                             .in = b->sums ? b->data : NULL,
+                             .out = b->sums ? b->sums : b->data,
                              .count = b->count,
                              .span = b->span,
                              .nspans = b->span ? b->nparams : 0,

@@ -3,10 +3,11 @@
  *
  *   stage 1   gradients and values are whole on every rank
  *   stage 2   of gradients a rank keeps the sums of its own rows; two units at a time are whole (slots.h)
+ *   stage 3   and what ops read stands once on the host, for all ranks: a rank updates its own rows there
  *
- *   backward      reduce_scatter   4 (W - 1) / W bytes per element and rank, where all_reduce has twice that; with stage
- *                                  2 for each micro-batch, unless ls_ddp_config.reduce_last
- *   after a step  all_gather       the same of what ops read in float, half of it in bf16
+ *   backward      reduce_scatter   4 (W - 1) / W bytes per element and rank, where all_reduce has twice that; from stage
+ *                                  2 on for each micro-batch, unless ls_ddp_config.reduce_last
+ *   after a step  all_gather       the same of what ops read in float, half of it in bf16; with stage 3 nothing
  *
  * Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020.
  */
@@ -19,16 +20,22 @@ static ls_status lend(ls_ddp *d, const ls_param *p, float **out)
     return LS_OK;
 }
 
-static const ls_shard_how whole_gradients = { 0 };
-static const ls_shard_how own_gradients = { .at_units = true, .grads = ls_slots_bind, .lend = lend };
-
 static bool keeps_own(const ls_ddp_config *c) { return c->zero_stage >= 2 && !c->reduce_last; }
+static bool has_one_copy(const ls_ddp_config *c) { return c->zero_stage == 3; }
 
-static const ls_shard_how *how_of(const ls_ddp_config *c) { return keeps_own(c) ? &own_gradients : &whole_gradients; }
+static const ls_shard_how *how_of(const ls_ddp_config *c)
+{
+    static const ls_shard_how how[2][2] = {
+        { { 0 }, { .at_units = true, .grads = ls_slots_bind, .lend = lend } },
+        { { .one_copy = true }, { .one_copy = true, .at_units = true, .grads = ls_slots_bind, .lend = lend } },
+    };
+    return &how[has_one_copy(c)][keeps_own(c)];
+}
 
 static ls_status bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own)
 {
-    return ls_shard_bind(how_of(c), g, ps, c, dtype, own);
+    const ls_status st = ls_shard_bind(how_of(c), g, ps, c, dtype, own);
+    return st == LS_UNSUPPORTED && has_one_copy(c) ? ls_while(st, "sharding parameters with zero_stage 3 (2 works there)") : st;
 }
 
 static ls_status place(ls_ddp *d)
@@ -42,11 +49,7 @@ static ls_status place(ls_ddp *d)
     return st;
 }
 
-static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
-{
-    ls_ddp *d = arg;
-    return d->mine && when == LS_UNIT_ENTER_BACKWARD ? ls_slots_enter(d->mine, d, u) : LS_OK;
-}
+/* --- a step ----------------------------------------------------------------------------------------- */
 
 /* Sums that are apart from what backward writes can be added to; others can not. */
 static ls_status check_unused(const ls_ddp *d)
@@ -72,7 +75,24 @@ static ls_status begin_forward(ls_ddp *d)
     return LS_OK;
 }
 
+static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
+{
+    ls_ddp *d = arg;
+    return d->mine && when == LS_UNIT_ENTER_BACKWARD ? ls_slots_enter(d->mine, d, u) : LS_OK;
+}
+
 static ls_status arrived(ls_ddp *d, int k) { return d->mine ? ls_slots_arrived(d, k) : LS_OK; }
+
+/* Nobody's optimizer changes the one copy while another rank's backward reads it. */
+static ls_status done(void *arg)
+{
+    ls_ddp *d = arg;
+    const bool reduces = d->state == LS_DP_PENDING;
+    LS_TRY(ls_buckets_done(d));
+    return reduces && d->last && has_one_copy(&d->c) ? ls_barrier(d->g) : LS_OK;
+}
+
+static ls_status after_step(ls_ddp *d) { return has_one_copy(&d->c) ? ls_barrier(d->g) : ls_buckets_gather(d); }
 
 static ls_status whole(ls_ddp *d, const ls_param *p, const float **out)
 {
@@ -82,11 +102,9 @@ static ls_status whole(ls_ddp *d, const ls_param *p, const float **out)
 static void destroy(ls_ddp *d) { ls_slots_destroy(d->mine); }
 
 const ls_dp_strategy ls_dp_fsdp = {
-    .name = "fsdp", .first_stage = 1, .last_stage = 2, .shards = true,
+    .name = "fsdp", .first_stage = 1, .last_stage = 3, .shards = true,
     .order = "last parameters first: each rank updates its shard",
     .bind = bind, .place = place,
-    .events = { .unit = on_unit, .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress,
-                .done = ls_buckets_done },
-    .begin_forward = begin_forward, .arrived = arrived, .after_step = ls_buckets_gather, .whole = whole,
-    .destroy = destroy,
+    .events = { .unit = on_unit, .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress, .done = done },
+    .begin_forward = begin_forward, .arrived = arrived, .after_step = after_step, .whole = whole, .destroy = destroy,
 };

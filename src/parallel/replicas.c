@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 #include "base/text.h"
+#include "parallel/first_values.h"
 #include "parallel/strategy.h"
 
 /* --- before it is wrapped ------------------------------------------------------------------- */
@@ -54,7 +55,7 @@ static const char *desc_text(const param_desc *p, char *buf, size_t n)
     return buf;
 }
 
-static ls_status same_model(ls_group *g, const ls_params *ps)
+ls_status ls_dp_same_model(ls_group *g, const ls_params *ps)
 {
     int size = ls_group_size(g), rank = ls_group_rank(g);
     int64_t *count = calloc((size_t)size, sizeof *count);
@@ -99,9 +100,11 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     *out = NULL;
     if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
     const bool dry = ls_world_is_dry(ls_group_world(g));
-    LS_TRY(same_model(g, ps));
+    LS_TRY(ls_dp_same_model(g, ps));
+    LS_TRY(ls_first_values_end(g, ps));
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
+        if (p->settled) continue;
         if (!p->t.data)
             return ls_fail(LS_INVALID, "parameter %s has no values: call ls_ddp_bind before ls_ddp_create", p->name);
         LS_TRY(ls_broadcast(g, p->t.data, (size_t)ls_tensor_count(&p->t), LS_F32, 0));

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parallel/first_values.h"
+
 /* --- which bucket ------------------------------------------------------------------------------ */
 
 static void plan_free(ls_shard_plan *p)
@@ -109,18 +111,16 @@ static ls_range owned(const ls_param *p, int rank, int size)
 
 /* --- memory ------------------------------------------------------------------------------------- */
 
-/* What is read in float peers read in t.data. Else they read the copy; until ls_shard_place, the gradient's memory has
- * all values, so that they can be initialised, loaded and broadcast like any others (ls_bucket_lend lists who borrows
- * it). */
-static ls_status bind_one(ls_param *p, int rank, void *read_by_peers, ls_dtype dtype, ls_arena *own)
+/* What is read in float peers read in t.data, else in the copy: then floats of own rows are all that stays. */
+static ls_status bind_one(ls_param *p, void *read_by_peers, ls_dtype dtype, ls_arena *own)
 {
     void *master = NULL;
-    float *all;
-    p->t.data = read_by_peers;
-    p->t.bf16 = p->bf16 = NULL;
-    if (read_as(p, dtype) == LS_F32) return LS_OK;
-    LS_TRY(ls_bucket_lend(p, rank, &all));
-    p->t.data = all;
+    p->t.data = p->bf16 = NULL;
+    p->t.bf16 = NULL;
+    if (read_as(p, dtype) == LS_F32) {
+        p->t.data = read_by_peers;
+        return LS_OK;
+    }
     p->t.bf16 = p->bf16 = read_by_peers;
     LS_TRY(ls_arena_alloc(own, p->own.count * sizeof(float), LS_MEM_PARAM, &master));
     LS_TRY(ls_arena_assign(own, master, p->own.count * sizeof(float), p->unit));
@@ -137,53 +137,50 @@ static ls_status all_grads(ls_group *g, ls_params *ps, const ls_shard_plan *l)
     return LS_OK;
 }
 
-static void end_loan(ls_params *ps)
+/* Where peers read values: memory of each rank, or of all together. */
+static ls_status values_memory(const ls_shard_how *how, ls_group *g, const ls_params *ps, size_t nbytes, char **out)
 {
-    ls_arena_destroy(ps->loan);
-    ps->loan = NULL;
+    void *base = NULL;
+    const ls_status st = nbytes == 0     ? LS_OK
+                         : how->one_copy ? ls_group_alloc_shared(g, nbytes, LS_MEM_PARAM, &base)
+                                         : ls_alloc(ls_group_world(g), nbytes, LS_MEM_PARAM, &base);
+    *out = base;
+    return st < 0 ? ls_while(st, "placing values where peers read them: %s is the largest", ls_params_largest(ps)->name) : st;
 }
 
-ls_status ls_shard_loan(ls_group *g, ls_params *ps)
+/* Counts a parameter's values for its unit: what is here of them, or, of one copy for all, what this rank owns. */
+static ls_status count_values(const ls_shard_how *how, ls_group *g, const ls_param *p, char *at, ls_dtype dtype)
 {
+    const size_t size = ls_dtype_size(read_as(p, dtype)), count = (size_t)ls_tensor_count(&p->t);
     ls_world *w = ls_group_world(g);
-    size_t n = 0;
-    for (int i = 0; i < ps->n; i++)
-        if (ls_param_bf16_nbytes(&ps->item[i])) n += ls_bucket_param_bytes(&ps->item[i]);
-    end_loan(ps);
-    if (n == 0) return LS_OK;
-    LS_TRY(ls_world_is_dry(w) ? ls_arena_create_dry(ls_world_ledger(w), &ps->loan)
-                              : ls_arena_create(n, false, ls_world_ledger(w), &ps->loan));
-    for (int i = 0; i < ps->n; i++) {
-        ls_param *p = &ps->item[i];
-        if (!ls_param_bf16_nbytes(p)) continue;
-        LS_TRY(ls_arena_alloc(ps->loan, ls_bucket_param_bytes(p), LS_MEM_ACT, &p->grad.data));
-    }
+    if (!how->one_copy) return ls_assign(w, at, count * size, p->unit);
+    ls_count_shared(w, LS_MEM_PARAM, p->unit, p->own.count * size);
+    if (ls_group_rank(g) == 0) ls_count_shared(w, LS_MEM_PARAM, LS_NO_UNIT, read_bytes(p, dtype) - count * size);
     return LS_OK;
 }
 
 static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype,
                           ls_arena *own)
 {
-    void *base = NULL;
-    const ls_status st = l->nbytes ? ls_alloc(ls_group_world(g), l->nbytes, LS_MEM_PARAM, &base) : LS_OK;
-    if (st < 0) return ls_while(st, "placing values where peers read them: %s is the largest", ls_params_largest(ps)->name);
+    char *base;
+    ls_params_take_sink(ps, NULL);
+    LS_TRY(values_memory(how, g, ps, l->nbytes, &base));
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         p->own = owned(p, ls_group_rank(g), ls_group_size(g));
         p->t.grad = NULL;
-        p->t.grad_ready = p->dmaster_ready = false;
+        p->t.grad_ready = p->dmaster_ready = p->settled = false;
         p->master = p->dmaster = NULL;
     }
     LS_TRY(how->grads ? how->grads(g, ps, l, dtype, own) : all_grads(g, ps, l));
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
-        char *const value = (char *)base + l->value[i];
-        const size_t nbytes = (size_t)ls_tensor_count(&p->t) * ls_dtype_size(read_as(p, dtype));
-        LS_TRY(ls_assign(ls_group_world(g), value, nbytes, p->unit));
-        const ls_status bound = bind_one(p, ls_group_rank(g), value, dtype, own);
+        char *const value = base + l->value[i];
+        LS_TRY(count_values(how, g, p, value, dtype));
+        const ls_status bound = bind_one(p, value, dtype, own);
         if (bound < 0) return ls_while(bound, "allocating parameter %s", p->name);
     }
-    return LS_OK;
+    return dtype == LS_BF16 || how->one_copy ? ls_first_values_create(g, ps, how->one_copy) : LS_OK;
 }
 
 ls_status ls_shard_bind(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
@@ -230,17 +227,6 @@ static ls_dtype bound_for(const ls_params *ps)
     for (int i = 0; i < ps->n; i++)
         if (ps->item[i].bf16) return LS_BF16;
     return LS_F32;
-}
-
-/* The first values are in the copies: what is left of them in float is each rank's own. */
-static void split_values(ls_params *ps, bool dry)
-{
-    for (int i = 0; i < ps->n; i++) {
-        ls_param *p = &ps->item[i];
-        if (!p->bf16) continue;
-        if (!dry) memcpy(p->master, (const float *)p->t.data + p->own.first, p->own.count * sizeof(float));
-        p->t.data = NULL;
-    }
 }
 
 static ls_status scatter(const ls_params *ps, ls_bucket *b)
@@ -319,14 +305,12 @@ ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
     LS_TRY(plan_make(d->ps, &d->c, how->at_units, dtype, ls_group_size(d->g), &l));
     ls_status st = check_bound(d, &l, !how->grads, &d->grads);
     if (st == LS_OK) {
-        split_values(d->ps, d->dry);
-        end_loan(d->ps);
         for (int i = 0; i < d->ps->n; i++) d->ps->item[i].keeps = d->ps->item[i].own;
         st = how->grads ? ls_buckets_make(d, l.order, l.number, l.nbuckets)
                         : ls_buckets_place(d, l.order, l.number, l.nbuckets);
     }
     for (int k = 0; st == LS_OK && k < d->nbuckets; k++) st = scatter(d->ps, &d->b[k]);
-    if (st == LS_OK) st = make_gathers(d, dtype);
+    if (st == LS_OK && !how->one_copy) st = make_gathers(d, dtype);
     if (st == LS_OK) st = reserve(d);
     d->narrived = -1;
     plan_free(&l);

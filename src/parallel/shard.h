@@ -29,11 +29,10 @@ typedef struct ls_shard_plan {
 
 /* In what such strategies differ. */
 typedef struct ls_shard_how {
+    bool one_copy; /* what ops read stands once, for all ranks (ls_group_alloc_shared): nothing is gathered */
     bool at_units; /* no bucket has parameters of two units: when a unit's backward is over, so are its buckets */
-    /* Takes memory for gradients, in the world's arena or in `own`. In bf16 the gradient of every parameter with a copy
-     * needs a place (grad.data) until ls_shard_place, since first values stand there: ls_shard_loan gives one. After
-     * ls_shard_place the strategy puts its buckets where it likes (ls_buckets_put). NULL: all buckets have memory for
-     * ever. */
+    /* Takes memory for gradients, in the world's arena or in `own`. After ls_shard_place the strategy puts its buckets
+     * where it likes (ls_buckets_put). NULL: all buckets have memory for ever. */
     ls_status (*grads)(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype, ls_arena *own);
     /* Memory for all values of a parameter in float, until the next backward or optimizer step; where it is one place
      * for all of them, until the next parameter's (a checkpoint and a digest ask for one after another, samples need
@@ -44,9 +43,6 @@ typedef struct ls_shard_how {
 /* What the functions of a strategy's table (strategy.h) call, or are. */
 ls_status ls_shard_bind(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                         ls_arena *own);
-/* For `grads` in bf16: places for the first values of all parameters with a copy, which ls_shard_place takes back
- * (ls_params.loan). The memory is of kind activations: there are none yet. */
-ls_status ls_shard_loan(ls_group *g, ls_params *ps);
 ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d);
 ls_status ls_shard_whole(const ls_shard_how *how, ls_ddp *d, const ls_param *p, const float **out);
 

@@ -2,7 +2,6 @@
 #include "parallel/slots.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/compiler.h"
 
@@ -19,19 +18,26 @@ struct ls_slots {
 
 /* --- sums of own rows --------------------------------------------------------------------------- */
 
+/* Those of a bucket side by side: that is how a reduction gives them. */
 ls_status ls_slots_bind(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype, ls_arena *own)
 {
-    (void)l;
-    for (int i = 0; i < ps->n; i++) {
-        ls_param *p = &ps->item[i];
-        void *sums;
-        p->grad.data = NULL;
-        const ls_status st = ls_arena_alloc(own, p->own.count * sizeof(float), LS_MEM_GRAD, &sums);
-        if (st < 0) return ls_while(st, "allocating this rank's sums of parameter %s", p->name);
-        LS_TRY(ls_arena_assign(own, sums, p->own.count * sizeof(float), p->unit));
-        p->dmaster = sums;
-    }
-    return dtype == LS_BF16 ? ls_shard_loan(g, ps) : LS_OK;
+    size_t count = 0;
+    void *p;
+    (void)g, (void)dtype;
+    for (int i = 0; i < ps->n; i++) count += ps->item[i].own.count;
+    const ls_status st = ls_arena_alloc(own, count * sizeof(float), LS_MEM_GRAD, &p);
+    if (st < 0) return ls_while(st, "allocating this rank's sums of gradients: %s is the largest parameter", ls_params_largest(ps)->name);
+    float *at = p;
+    for (int k = 0; k < l->nbuckets; k++)
+        for (int i = 0; i < ps->n; i++) {
+            ls_param *q = &ps->item[l->order[i]];
+            if (l->number[i] != k) continue;
+            q->grad.data = NULL;
+            q->dmaster = at;
+            LS_TRY(ls_arena_assign(own, at, q->own.count * sizeof(float), q->unit));
+            at += q->own.count;
+        }
+    return LS_OK;
 }
 
 /* --- places ------------------------------------------------------------------------------------- */
@@ -124,10 +130,18 @@ void ls_slots_destroy(ls_slots *s)
 
 /* --- a backward ----------------------------------------------------------------------------------- */
 
+/* The first sums since the last step go straight to where they stay; later ones are added there (ls_slots_arrived). */
+static void put_bucket(const ls_slots *s, ls_ddp *d, int k)
+{
+    const ls_param *first = &d->ps->item[d->b[k].param[0]];
+    d->b[k].sums = first->dmaster_ready ? NULL : first->dmaster;
+    ls_buckets_put(d, k, s->turn[k].data);
+}
+
 void ls_slots_begin(ls_slots *s, ls_ddp *d)
 {
     for (int k = 0; k < d->nbuckets; k++)
-        if (unit_of(d, k) < 0) ls_buckets_put(d, k, s->turn[k].data);
+        if (unit_of(d, k) < 0) put_bucket(s, d, k);
 }
 
 /* Bucket k is to be reduced, and not all of its gradients are there. */
@@ -151,7 +165,7 @@ ls_status ls_slots_enter(ls_slots *s, ls_ddp *d, const ls_unit *u)
             if (d->waited == d->next) return incomplete(d, d->next, u);
             LS_TRY(ls_buckets_wait_one(d));
         }
-        ls_buckets_put(d, k, s->turn[k].data);
+        put_bucket(s, d, k);
     }
     return LS_OK;
 }
@@ -161,19 +175,12 @@ LS_KERNEL static void add(float *restrict to, const float *restrict from, size_t
     for (size_t i = 0; i < n; i++) to[i] += from[i];
 }
 
-/* Where this rank's rows of a sum stay. */
-static void keep(ls_param *p)
-{
-    const float *sum = (const float *)p->grad.data + p->own.first;
-    if (p->dmaster_ready) add(p->dmaster, sum, p->own.count);
-    else memcpy(p->dmaster, sum, p->own.count * sizeof *sum);
-}
-
 ls_status ls_slots_arrived(ls_ddp *d, int k)
 {
     for (int i = 0; i < d->b[k].nparams; i++) {
         ls_param *p = &d->ps->item[d->b[k].param[i]];
-        if (!d->dry) keep(p);
+        const float *sum = (const float *)p->grad.data + p->own.first;
+        if (!d->b[k].sums && !d->dry) add(p->dmaster, sum, p->own.count);
         p->dmaster_ready = true;
         p->t.grad_ready = false; /* the next backward writes, it does not add */
     }

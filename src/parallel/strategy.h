@@ -4,6 +4,7 @@
  *   registry.c  which strategy a configuration means
  *   bucket.c    which gradients travel together, where they lie, and when a bucket starts
  *   shard.c     what strategies share in which ranks own different rows
+ *   first_values.c  first values of parameters that a rank has no memory for all of
  *   slots.c     memory for gradients that units use in turn
  *   ddp.c       gradients are all_reduced, every rank updates all parameters
  *   fsdp.c      each rank owns a shard of every parameter: ZeRO's stages
@@ -38,6 +39,7 @@ typedef struct ls_bucket {
     int nready;
     ls_coll reduce;        /* LS_ALL_REDUCE; LS_REDUCE_SCATTER: each rank gets the sums of its own rows only */
     ls_matrix_span *span;  /* owned: [nparams] its parameters, for LS_REDUCE_SCATTER; NULL: gradients are not sharded */
+    float *sums;    /* borrowed: where this rank's rows of the sums go, side by side; NULL: they stay in `data` */
     ls_work *work;  /* NULL when nothing is in flight */
     char label[24]; /* "bucket 3" */
 } ls_bucket;
@@ -98,7 +100,7 @@ struct ls_dp_strategy {
     ls_status (*bind)(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own);
     /* Makes the buckets, and says where gradients lie: ls_buckets_place gives every one memory for ever, ls_buckets_put
      * one bucket for as long as the strategy likes; if it lends (d->lends), a bucket may have none at first. Every
-     * t.data has rank 0's first values, and so have the copies. */
+     * t.data has rank 0's first values, and so have the copies, and the floats of own rows where t.data is NULL. */
     ls_status (*place)(ls_ddp *d);
     ls_tape_events events; /* of the tapes; arg is the ls_ddp. `end` is not a strategy's */
     /* Before a forward; may refuse it. The rules that all strategies have are checked. */
@@ -131,6 +133,8 @@ static inline bool ls_dp_strategy_has(const ls_dp_strategy *s, int stage)
 {
     return stage >= s->first_stage && stage <= s->last_stage;
 }
+/* replicas.c: LS_CONFIG_MISMATCH unless all ranks have parameters of the same names and shapes. */
+ls_status ls_dp_same_model(ls_group *g, const ls_params *ps);
 /* replicas.c: ls_ddp_bind and ls_ddp_create with this strategy. */
 ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                      ls_arena *own);
@@ -169,8 +173,7 @@ void ls_buckets_free(ls_ddp *d);
 
 /* Memory for all values of a parameter, in float, where ops read its copy in bf16 alone: that of its gradient, which
  * is free between the optimizer's step and the next backward. LS_INVALID, naming the parameter, while a gradient
- * is there. All who borrow it: first values, from ls_ddp_bind to ls_ddp_create; ls_ddp_values, for a checkpoint, a
- * digest, and the samples of a run. */
+ * is there. Who borrows it: ls_ddp_values, for a checkpoint, a digest, and the samples of a run. */
 ls_status ls_bucket_lend(const ls_param *p, int rank, float **out);
 
 /* --- bucket.c: when -------------------------------------------------------------------------------- */

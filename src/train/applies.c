@@ -40,7 +40,7 @@ static const rule rules[] = {
     { "optim.min_lr", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.min_lr_ratio", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.decay_steps", wsd, "optim.schedule wsd", "optim.schedule" },
-    { "zero.reduce", shards_gradients, "zero.stage 2", "zero.stage" },
+    { "zero.reduce", shards_gradients, "zero.stage 2 and 3", "zero.stage" },
     { "zero.units", never, "zero.stage 3, which is not implemented", NULL },
     { "zero.prefetch", never, "zero.stage 3, which is not implemented", NULL },
     { "zero.reshard", never, "zero.stage 3, which is not implemented", NULL },

@@ -157,9 +157,9 @@ const ls_opt ls_train_opts[] = {
       "the same parameters take part in every step (not implemented)", 0, NULL },
     { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none", "communication hook (not implemented)", 0, NULL },
     { "zero.stage", LS_OPT_INT, AT(zero.stage), "0", "0..3",
-      "sharded over dp: 1 optimizer state, 2 gradients too, 3 parameters too (not implemented: 3)", 0, NULL },
+      "sharded over dp: 1 optimizer state, 2 gradients too, 3 parameters too: one copy for all ranks, on one node", 0, NULL },
     { "zero.reduce", LS_OPT_CHOICE, AT(zero.reduce), "every", "every|last",
-      "stage 2: backwards whose gradients are reduced: every micro-batch's, or the last one's of a step, for which each rank "
+      "stages 2, 3: backwards whose gradients are reduced: every micro-batch's, or the last one's of a step, for which each rank "
       "has whole gradients", 0, NULL },
     { "zero.units", LS_OPT_CHOICE, AT(zero.units), "layer", "layer|model", "what stage 3 gathers at a time (not implemented)", 0, NULL },
     { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "stage 3: units gathered ahead of their use (not implemented)", 0,
@@ -275,6 +275,7 @@ const char *ls_train_data_name(const ls_train_config *c)
 bool ls_train_packs(const ls_train_config *c, int world_size)
 {
     if (strcmp(c->train.pack_weights, "auto") != 0) return strcmp(c->train.pack_weights, "always") == 0;
+    if (c->zero.stage == 3) return false; /* no rank has weights of its own */
     const int64_t local = c->train.global_batch / world_size;
     return ls_train_dtype(c) == LS_BF16 && c->train.micro_batch > 0 && local / c->train.micro_batch >= PACKS_FROM;
 }
@@ -456,6 +457,14 @@ static ls_status check_strategy(const ls_plan *p, const ls_dp_strategy **out)
     return LS_OK;
 }
 
+/* Where weights stand once for all ranks, nobody has a second form of them. */
+static ls_status check_packed(const ls_train_config *c)
+{
+    if (c->zero.stage < 3 || strcmp(c->train.pack_weights, "always") != 0) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "train.pack_weights always with zero.stage 3: each rank would have a copy of all weights, "
+                   "which stage 3 is there to avoid: set train.pack_weights to auto, or zero.stage to 2");
+}
+
 /* A sample is written from all float values, for which there is no room where gradients are sharded. */
 static ls_status check_samples(const ls_train_config *c)
 {
@@ -488,6 +497,7 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
     LS_TRY(check_samples(c));
+    LS_TRY(check_packed(c));
     if (!s->shards || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED,
                    "comm.wire bf16 with zero.stage %lld: it halves the bytes of all_reduce alone, where ZeRO has "

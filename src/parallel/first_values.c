@@ -1,0 +1,93 @@
+/* first_values.c -- first values of parameters that a rank has no memory for all of. */
+#include "parallel/first_values.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/strategy.h"
+
+typedef struct first_values {
+    ls_sink sink; /* first: it is the pointer that parameters have */
+    ls_group *g;
+    ls_arena *arena; /* owned; NULL: no parameter needs room */
+    float *room;     /* for one parameter */
+    bool one_copy;
+} first_values;
+
+static bool writes(const first_values *f) { return ls_group_rank(f->g) == 0; }
+
+static ls_status open_one(ls_sink *s, ls_param *p, float **out)
+{
+    const first_values *f = (const first_values *)(void *)s;
+    *out = !writes(f) ? NULL : p->bf16 ? f->room : p->t.data;
+    return LS_OK;
+}
+
+/* Of all values, in `room`: the copy, and the floats of own rows. */
+static void keep(const first_values *f, ls_param *p)
+{
+    p->t.data = f->room;
+    if (!f->one_copy || writes(f)) ls_param_round(p);
+    p->t.data = NULL;
+    memcpy(p->master, f->room + p->own.first, p->own.count * sizeof(float));
+}
+
+static ls_status close_one(ls_sink *s, ls_param *p)
+{
+    const first_values *f = (const first_values *)(void *)s;
+    if (p->bf16) LS_TRY(ls_broadcast(f->g, f->room, (size_t)ls_tensor_count(&p->t), LS_F32, 0));
+    if (p->bf16 && !ls_world_is_dry(ls_group_world(f->g))) keep(f, p);
+    p->settled = true;
+    p->sink = NULL;
+    return LS_OK;
+}
+
+static void destroy(ls_sink *s)
+{
+    first_values *f = (first_values *)(void *)s;
+    ls_arena_destroy(f->arena);
+    free(f);
+}
+
+static ls_status make_room(first_values *f, const ls_params *ps)
+{
+    ls_world *w = ls_group_world(f->g);
+    size_t most = 0;
+    void *p;
+    for (int i = 0; i < ps->n; i++)
+        if (ps->item[i].bf16 && ls_tensor_nbytes(&ps->item[i].t) > most) most = ls_tensor_nbytes(&ps->item[i].t);
+    if (most == 0) return LS_OK;
+    LS_TRY(ls_world_is_dry(w) ? ls_arena_create_dry(ls_world_ledger(w), &f->arena)
+                              : ls_arena_create(most, false, ls_world_ledger(w), &f->arena));
+    LS_TRY(ls_arena_alloc(f->arena, most, LS_MEM_ACT, &p));
+    f->room = p;
+    return LS_OK;
+}
+
+ls_status ls_first_values_create(ls_group *g, ls_params *ps, bool one_copy)
+{
+    LS_TRY(ls_dp_same_model(g, ps));
+    first_values *f = calloc(1, sizeof *f);
+    if (!f) return ls_fail(LS_NO_MEMORY, "first values");
+    *f = (first_values){ .sink = { open_one, close_one, destroy }, .g = g, .one_copy = one_copy };
+    ls_params_take_sink(ps, &f->sink);
+    for (int i = 0; i < ps->n; i++)
+        if (ps->item[i].bf16 || one_copy) ps->item[i].sink = &f->sink;
+    return make_room(f, ps);
+}
+
+ls_status ls_first_values_end(ls_group *g, ls_params *ps)
+{
+    float *room;
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        if (!p->sink) continue;
+        if (!ls_world_is_dry(ls_group_world(g)))
+            return ls_fail(LS_INVALID, "parameter %s has no first values: call ls_model_init, or load a checkpoint, between "
+                           "ls_ddp_bind and ls_ddp_create", p->name);
+        LS_TRY(ls_param_open(p, &room));
+        LS_TRY(ls_param_close(p));
+    }
+    ls_params_take_sink(ps, NULL);
+    return LS_OK;
+}
