@@ -96,6 +96,21 @@ static float *gather(const ls_params *ps, bool grads)
 float *ls_replica_grads(const ls_replica *r) { return gather(&r->model->params, true); }
 float *ls_replica_values(const ls_replica *r) { return gather(&r->model->params, false); }
 
+ls_status ls_replica_whole(const ls_replica *r, float **out)
+{
+    const ls_params *ps = &r->model->params;
+    const ls_values values = ls_ddp_values(r->ddp);
+    float *at = *out = malloc((size_t)ls_params_count(ps) * sizeof *at);
+    LS_EXPECT(at, "memory for %lld values", (long long)ls_params_count(ps));
+    for (int i = 0; i < ps->n; i++) {
+        const float *v;
+        LS_TRY(values.whole(values.arg, &ps->item[i], &v));
+        memcpy(at, v, ls_tensor_nbytes(&ps->item[i].t));
+        at += ls_tensor_count(&ps->item[i].t);
+    }
+    return LS_OK;
+}
+
 ls_status ls_expect_equal(ls_world *w, const void *mine, size_t n, const char *what)
 {
     static _Thread_local char all[LS_TEST_RANKS * 64]; /* of this rank */

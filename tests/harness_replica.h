@@ -51,6 +51,8 @@ ls_status ls_replica_pass(ls_replica *r, uint64_t batch, int64_t first, int64_t 
  * caller frees it. */
 float *ls_replica_grads(const ls_replica *r);
 float *ls_replica_values(const ls_replica *r);
+/* All values, where no rank may have them all in its parameters (ls_ddp_values). Every rank calls it. */
+ls_status ls_replica_whole(const ls_replica *r, float **out);
 
 /* LS_INTERNAL, naming the rank and `what`, unless every rank has the same n <= 64 bytes. */
 ls_status ls_expect_equal(ls_world *w, const void *mine, size_t n, const char *what);

@@ -99,6 +99,36 @@ static int units_of(const ls_params *ps, bool copies)
     return units;
 }
 
+static bool is(const ls_layout *l, const char *key, const char *value)
+{
+    const char *v = value_of(l, key);
+    return v && strcmp(v, value) == 0;
+}
+
+/* Values of parameters [first, first + n), as ops read them. */
+static uint64_t read_bytes(const ls_params *ps, int first, int n, bool bf16)
+{
+    uint64_t bytes = 0;
+    for (int i = first; i < first + n; i++)
+        bytes += (uint64_t)ls_tensor_count(&ps->item[i].t) * (has_copy(&ps->item[i], bf16) ? 2 : 4);
+    return bytes;
+}
+
+/* zero.copy rank: of each micro-batch every unit's values before its forward, and before its backward, but the last
+ * one's, which are still there; with zero.reshard never once a step. The root's once a step. */
+static ls_layout_calls gathered(const ls_layout *l, const ls_params *ps, bool bf16)
+{
+    const bool root = ps->n > 4 && !ls_params_find(ps, "lm_head.weight"), never = is(l, "zero.reshard", "never");
+    const int units = units_of(ps, false) - root, local = 12 / l->ranks, times = local / number_of(l, "train.micro_batch", local);
+    const int at_most = never ? 1 : 2 * times, last = never ? 0 : is(l, "zero.reshard", "always") ? 0 : times;
+    const char *name = ps->item[ps->n - 1].name;
+    int of_last = 1; /* parameters of the last unit */
+    while (of_last < ps->n && strncmp(ps->item[ps->n - 1 - of_last].name, name, unit_name(name)) == 0) of_last++;
+    const uint64_t all = read_bytes(ps, root, ps->n - root, bf16), least = read_bytes(ps, ps->n - of_last, of_last, bf16);
+    return (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = at_most * units - last + root,
+                              .bytes = (uint64_t)at_most * all - (uint64_t)last * least + (root ? read_bytes(ps, 0, 1, bf16) : 0) };
+}
+
 /* Backwards of a step that are reduced. */
 static int reductions(const ls_layout *l, int stage)
 {
@@ -115,14 +145,15 @@ static int reductions(const ls_layout *l, int stage)
  *        in bf16: copies of matrices     all_gather      2 bytes per element, per bucket
  *                 all else               all_gather      4 bytes per element, together
  *   zero.stage 2: as 1, with buckets for each unit alone, and gradients of every micro-batch
- *   zero.stage 3: as 2, and in place of new values two barriers, before and after they are written
+ *   zero.stage 3: as 2, and in place of new values two barriers, before and after they are written; with zero.copy
+ *                 rank values of units, see gathered()
  *   losses, labels, signals              all_gather      24 W bytes
  *   squares for the norm (W above 1)     all_reduce      8 bytes per parameter */
 static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
 {
     const uint64_t w = (uint64_t)l->ranks;
     const int stage = number_of(l, "zero.stage", 0), times = reductions(l, stage);
-    const bool small = value_of(l, "ddp.bucket_cap") != NULL, at_units = stage >= 2 && !value_of(l, "zero.reduce");
+    const bool small = value_of(l, "ddp.bucket_cap") != NULL, at_units = (stage >= 2 && !value_of(l, "zero.reduce")) || is(l, "zero.copy", "rank");
     const char *dtype = value_of(l, "train.dtype");
     const bool bf16 = dtype && strcmp(dtype, "bf16") == 0, gathers = stage == 1 || stage == 2;
     uint64_t all = 0, padded = 0, copies = 0, floats = 0;
@@ -144,7 +175,9 @@ static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_l
     if (gathers) out[n - 1].count = at_units ? units_of(ps, bf16) : 1;
     if (gathers && bf16)
         out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = floats };
-    if (stage == 3) out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_BARRIER, .count = 2 };
+    if (stage == 3 && !is(l, "zero.copy", "rank"))
+        out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_BARRIER, .count = 2 };
+    if (is(l, "zero.copy", "rank")) out[n++] = gathered(l, ps, bf16);
     out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = TOLD * w };
     if (w > 1)
         out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_REDUCE,
@@ -189,6 +222,7 @@ static void in_bf16_shares_give_the_same_model(void **state)
         { "train.dtype", "bf16", "zero.stage", "2", "ddp.bucket_cap", "4KiB", "ddp.first_bucket", "1KiB" },
         { "train.dtype", "bf16", "zero.stage", "3" },
         { "train.dtype", "bf16", "zero.stage", "3", "zero.reduce", "last" },
+        { "train.dtype", "bf16", "zero.stage", "3", "zero.copy", "rank" },
     };
     static const char *const bf16[] = { "train.dtype", "bf16", NULL };
     static const int ranks[] = { 1, 2, 3, 4 };
@@ -216,7 +250,7 @@ static void in_bf16_shares_give_the_same_model(void **state)
 static void ways_to_carry_out_a_step_change_nothing(void **state)
 {
     (void)state;
-    static const char *const ways[][7] = {
+    static const char *const ways[][9] = {
         { "train.micro_batch", "1" },
         { "train.micro_batch", "2", "zero.stage", "1" },
         { "train.recompute", "full" },
@@ -243,6 +277,13 @@ static void ways_to_carry_out_a_step_change_nothing(void **state)
         { "ddp.overlap", "false", "zero.stage", "3" },
         { "ddp.bucket_cap", "4KiB", "zero.stage", "3" },
         { "comm.progress", "thread", "zero.stage", "3" },
+        { "zero.stage", "3", "zero.copy", "rank" },
+        { "zero.stage", "3", "zero.copy", "rank", "zero.prefetch", "0" },
+        { "zero.stage", "3", "zero.copy", "rank", "zero.prefetch", "9", "train.micro_batch", "2" },
+        { "zero.stage", "3", "zero.copy", "rank", "zero.reshard", "always" },
+        { "zero.stage", "3", "zero.copy", "rank", "zero.reshard", "never", "train.micro_batch", "2" },
+        { "zero.stage", "3", "zero.copy", "rank", "train.recompute", "full", "comm.transport", "tcp" },
+        { "zero.stage", "3", "zero.copy", "rank", "comm.progress", "thread", "zero.reduce", "last" },
     };
     for (size_t i = 0; i < COUNT(ways); i++)
         assert_layout(&(ls_layout){ .ranks = 2, .run = gpt2, .layout = ways[i], .calls = data_parallel }, F32);

@@ -57,9 +57,15 @@ CHANGE(fsdp_of_nothing, p->dp = "fsdp")
 CHANGE(ddp_of_shards, p->dp = "ddp"; p->ddp.zero_stage = 1)
 CHANGE(horovod, p->dp = "horovod")
 CHANGE(stage_3, p->ddp.zero_stage = 3)
+CHANGE(stage_4, p->ddp.zero_stage = 4)
+CHANGE(gathers, p->ddp.zero_stage = 3; p->ddp.copy = LS_ZERO_COPY_RANK; p->ddp.prefetch = 2; p->ddp.reshard = LS_RESHARD_NEVER)
+CHANGE(last_of_2, p->ddp.zero_stage = 2; p->ddp.reduce_last = true)
+CHANGE(last_of_1, p->ddp.zero_stage = 1; p->ddp.reduce_last = true)
+CHANGE(copies_of_2, p->ddp.zero_stage = 2; p->ddp.copy = LS_ZERO_COPY_RANK)
+CHANGE(no_unit, p->ddp.zero_stage = 3; p->ddp.copy = LS_ZERO_COPY_RANK; p->ddp.prefetch = -1)
 CHANGE(two_wholes, p->hsdp = 2)
-CHANGE(prefetch, p->prefetch = 1)
-CHANGE(reshard, p->reshard = true)
+CHANGE(prefetch, p->ddp.zero_stage = 3; p->ddp.prefetch = 1)
+CHANGE(reshard, p->ddp.reshard = LS_RESHARD_ALWAYS)
 CHANGE(gpipe, p->schedule = "gpipe")
 CHANGE(two_chunks, p->chunks = 2)
 CHANGE(no_sample, p->micro_batch = 0)
@@ -83,6 +89,9 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { defaults, &gpt2, LS_OK, NULL },
         { shards, &gpt2, LS_OK, NULL },
         { bf16, &gpt2, LS_OK, NULL },
+        { stage_3, &gpt2, LS_OK, NULL },
+        { gathers, &gpt2, LS_OK, NULL },
+        { last_of_2, &gpt2, LS_OK, NULL },
         { two_stages, &gpt2, LS_UNSUPPORTED, "pp is 2: pipeline stages are not implemented: expected 1" },
         { two_experts, &gpt2, LS_UNSUPPORTED, "plan: ep is 2, but only data parallelism is implemented: expected ep 1 and dp 4" },
         { two_contexts, &gpt2, LS_UNSUPPORTED, "plan: cp is 2, but only data parallelism is implemented: expected cp 1 and dp 4" },
@@ -98,13 +107,16 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { three_replicas, &gpt2, LS_BAD_CONFIG, "mesh: dp 3 = 3, but the world has 4 ranks: dp 4 fits" },
         { no_replica, &gpt2, LS_BAD_CONFIG, "mesh: dp is 0; expected 1 to 4" },
         { no_tensor, &gpt2, LS_BAD_CONFIG, "mesh: tp is 0; expected 1 to 4" },
-        { fsdp_of_nothing, &gpt2, LS_BAD_CONFIG, "plan: dp is 'fsdp', but zero_stage is 0: expected zero_stage 1, or another dp" },
+        { fsdp_of_nothing, &gpt2, LS_BAD_CONFIG, "plan: dp is 'fsdp', but zero_stage is 0: expected zero_stage 1 to 3, or another dp" },
         { ddp_of_shards, &gpt2, LS_BAD_CONFIG, "plan: dp is 'ddp', but zero_stage is 1: expected zero_stage 0, or another dp" },
         { horovod, &gpt2, LS_BAD_CONFIG, "checking dp of the plan: no data parallel strategy 'horovod': expected one of ddp, fsdp" },
-        { stage_3, &gpt2, LS_UNSUPPORTED, "ZeRO stage 3 is not implemented, only 0" },
+        { stage_4, &gpt2, LS_UNSUPPORTED, "ZeRO stage 4 is not implemented, only 0 to 3" },
+        { last_of_1, &gpt2, LS_BAD_CONFIG, "plan: reduce_last belongs to zero_stage 2 and 3, and zero_stage is 1: expected false" },
+        { copies_of_2, &gpt2, LS_BAD_CONFIG, "plan: copy belongs to zero_stage 3, and zero_stage is 2: expected LS_ZERO_COPY_HOST" },
+        { no_unit, &gpt2, LS_BAD_CONFIG, "plan: prefetch is -1: expected 0 or more units" },
         { two_wholes, &gpt2, LS_UNSUPPORTED, "plan: hsdp is 2: replicas of shards are not implemented: expected 1" },
-        { prefetch, &gpt2, LS_UNSUPPORTED, "plan: prefetch belongs to zero_stage 3, which is not implemented: expected 0" },
-        { reshard, &gpt2, LS_UNSUPPORTED, "plan: reshard belongs to zero_stage 3, which is not implemented: expected false" },
+        { prefetch, &gpt2, LS_BAD_CONFIG, "plan: prefetch belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected 0" },
+        { reshard, &gpt2, LS_BAD_CONFIG, "plan: reshard belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected LS_RESHARD_DEFAULT" },
         { gpipe, &gpt2, LS_UNSUPPORTED, "pipeline schedule 'gpipe' is not implemented: expected 1f1b" },
         { two_chunks, &gpt2, LS_UNSUPPORTED, "2 pipeline chunks per stage are not implemented: expected 1" },
         { no_sample, &gpt2, LS_BAD_CONFIG, "plan: micro_batch is 0: expected at least 1 sample per forward" },

@@ -203,7 +203,7 @@ static void says_what_is_wrong_with_spans(void **state)
     static wrong row[] = {
         { { .coll = LS_ALL_REDUCE, .count = 80, .span = one, .nspans = 1 }, false,
           "spans are for reduce_scatter and all_gather" },
-        { { .coll = LS_ALL_GATHER, .count = 80, .span = one, .nspans = 1 }, true, "is worked on in place" },
+        { { .coll = LS_ALL_GATHER, .count = 80, .span = one, .nspans = 1 }, true, "a vector of spans is gathered in place" },
         { { .coll = LS_ALL_GATHER, .count = 80, .span = back, .nspans = 2 }, false,
           "span 1, 2 rows of 3 elements from element 10 on: expected it after element 14" },
         { { .coll = LS_ALL_GATHER, .count = 50, .span = beyond, .nspans = 1 }, false, "in a vector of 50" },

@@ -20,6 +20,11 @@ static const ls_ddp_config own_sums = { .first_bucket = 512, .bucket_cap = 700, 
 static const ls_ddp_config own_sums_late = { .zero_stage = 2, .no_overlap = true };
 static const ls_ddp_config one_copy = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 3 };
 static const ls_ddp_config last_of_one = { .zero_stage = 3, .reduce_last = true };
+static const ls_ddp_config gathered = { .zero_stage = 3, .copy = LS_ZERO_COPY_RANK, .prefetch = 1 };
+static const ls_ddp_config gathered_late = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 3, .copy = LS_ZERO_COPY_RANK,
+                                             .reshard = LS_RESHARD_ALWAYS };
+static const ls_ddp_config gathered_once = { .zero_stage = 3, .reduce_last = true, .copy = LS_ZERO_COPY_RANK, .prefetch = 2,
+                                             .reshard = LS_RESHARD_NEVER };
 static const ls_ddp_config last_sums = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 2, .reduce_last = true };
 
 static ls_replica_config config_of(const ls_ddp_config *ddp, const char *optim)
@@ -68,7 +73,8 @@ static ls_status equals_ddp(ls_world *w, void *arg)
         LS_TRY(step(w, &b, s, h->parts, &nb));
         clipped |= na > 0.3;
         LS_EXPECT(fabs(na - nb) <= 1e-12 * na, "step %d: norm %.17g, of shares %.17g", (int)s, na, nb);
-        float *va = ls_replica_values(&a), *vb = ls_replica_values(&b);
+        float *va = ls_replica_values(&a), *vb = NULL;
+        LS_TRY(ls_replica_whole(&b, &vb));
         const bool same = memcmp(va, vb, n) == 0;
         free(va);
         free(vb);
@@ -92,13 +98,16 @@ static void has_the_values_of_ddp(void **state)
                                { &own_sums_late, "sgd", 1 },
                                { &one_copy, "adamw", 1 },
                                { &last_of_one, "adam", 2 },
+                               { &gathered, "adamw", 1 },
+                               { &gathered_late, "sgd", 1 },
+                               { &gathered_once, "adam", 2 },
                                { &last_sums, "adamw", 4 } };
     for (int size = 1; size <= 5; size++)
         for (size_t i = 0; i < COUNT(row); i++)
             expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, equals_ddp, (void *)(uintptr_t)&row[i]));
     for (size_t i = 0; i < COUNT(row); i++) {
-        const bool mapped = row[i].ddp->zero_stage == 3; /* memory is, of all ranks */
-        if (i > 1 && row[i].ddp != &own_sums && !mapped) continue;
+        const bool mapped = row[i].ddp->zero_stage == 3 && row[i].ddp->copy == LS_ZERO_COPY_HOST; /* memory is, of all ranks */
+        if (i > 1 && row[i].ddp->zero_stage < 2) continue;
         expect(ls_test_ranks(LS_TEST_PROCESSES, 3, NULL, equals_ddp, (void *)(uintptr_t)&row[i]));
         expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &threaded, equals_ddp, (void *)(uintptr_t)&row[i]));
         if (mapped) continue;

@@ -39,6 +39,20 @@ typedef struct ls_ddp ls_ddp;
 /* A data parallel strategy: a table of functions. It is opaque here; a strategy is written inside the sources. */
 typedef struct ls_dp_strategy ls_dp_strategy;
 
+/* With zero_stage 3, where the values are that ops read. */
+typedef enum ls_zero_copy {
+    LS_ZERO_COPY_HOST, /* once, for all ranks of a host: nothing is gathered. LS_UNSUPPORTED where ranks do not map each
+                          other's memory */
+    LS_ZERO_COPY_RANK, /* each rank gathers a unit's before it needs them: what FSDP does */
+} ls_zero_copy;
+
+/* With LS_ZERO_COPY_RANK, what becomes of a unit's values after its forward. */
+typedef enum ls_reshard {
+    LS_RESHARD_DEFAULT, /* their memory is used again, but for the last unit's, which backward needs first */
+    LS_RESHARD_ALWAYS,  /* the last one's, too */
+    LS_RESHARD_NEVER,   /* they stay until the next step: memory for all units, and a third less traffic */
+} ls_reshard;
+
 typedef struct ls_ddp_config {
     size_t first_bucket; /* bytes; 0: 1 MiB */
     size_t bucket_cap;   /* bytes; 0: 25 MiB */
@@ -46,9 +60,12 @@ typedef struct ls_ddp_config {
                             multiplying them by 1/W */
     bool no_overlap;     /* start every bucket at the end of backward (to measure overlap) */
     int zero_stage;      /* 0: every rank updates all parameters; 1: its shard of them; 2: and has the gradients of
-                            its shard alone */
-    bool reduce_last;    /* zero_stage 2: of several micro-batches the last one's backward is reduced alone, for all of
-                            them: less traffic, and every rank has whole gradients, as with stage 1 */
+                            its shard alone; 3: and the values, but for those of the units at hand */
+    bool reduce_last;    /* zero_stage 2, 3: of several micro-batches the last one's backward is reduced alone, for all
+                            of them: less traffic, and every rank has whole gradients, as with stage 1 */
+    ls_zero_copy copy;   /* zero_stage 3 */
+    int prefetch;        /* units that are gathered ahead of their use, with LS_ZERO_COPY_RANK */
+    ls_reshard reshard;
 } ls_ddp_config;
 
 typedef struct ls_ddp_bucket_info {
@@ -91,6 +108,10 @@ void ls_ddp_destroy(ls_ddp *d);
  * LS_INVALID until ls_optim_step or ls_params_zero_grad has used them up. */
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
 
+/* Before a tape is used without ls_ddp_begin_forward, as for an evaluation: with LS_ZERO_COPY_RANK the values of a unit
+ * are gathered for it. Nothing happens twice. */
+ls_status ls_ddp_listen(ls_ddp *d, ls_tape *t);
+
 /* After every synced backward and its optimizer step, if there is one: all ranks get what each has updated. Without
  * zero_stage 1 there is nothing to do. A following ls_ddp_begin_forward insists on it. */
 ls_status ls_ddp_after_step(ls_ddp *d);
@@ -106,6 +127,8 @@ int ls_ddp_most_stage(void); /* of ls_ddp_config.zero_stage */
 extern const char ls_dp_choices[];
 /* So many backwards of a step with n micro-batches are reduced: the last one, or all of them. */
 int ls_ddp_reductions(const ls_ddp *d, int n);
+/* Whether a forward is a collective call, too (LS_ZERO_COPY_RANK): every rank has as many of them as the others. */
+bool ls_ddp_forwards_meet(const ls_ddp *d);
 /* In which order parameters lie in buckets, for people: "first iteration", then the strategy's words. */
 const char *ls_ddp_bucket_order(const ls_ddp *d);
 int ls_ddp_buckets(const ls_ddp *d);

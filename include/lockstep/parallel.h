@@ -30,10 +30,8 @@ typedef struct ls_plan {
                                 NULL: chosen by ddp.zero_stage */
     const ls_dp_strategy *const *own_dp; /* borrowed, ends with NULL: strategies written against the sources, looked up
                                             before the library's; NULL: none */
-    ls_ddp_config ddp;       /* buckets; a zero_stage up to ls_ddp_most_stage */
+    ls_ddp_config ddp;       /* buckets, what is sharded and how: a zero_stage up to ls_ddp_most_stage */
     int hsdp;                /* replicas of the sharded whole: 0 or 1 */
-    int prefetch;            /* units gathered ahead of their use, of zero_stage 3: 0 */
-    bool reshard;            /* release gathered units after forward, of zero_stage 3: false */
     const char *schedule;    /* of the pipeline: NULL or "1f1b" */
     int chunks;              /* pieces of the model per pipeline stage: 0 or 1 */
     int64_t micro_batch;     /* samples per forward, at most */

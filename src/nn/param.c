@@ -47,6 +47,7 @@ static ls_status bind(ls_arena *a, const ls_param *p, size_t nbytes, ls_mem_kind
 
 ls_status ls_params_bind(ls_params *ps, ls_arena *values, ls_arena *grads)
 {
+    ls_params_take_sink(ps, NULL);
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         LS_TRY(bind(values, p, ls_tensor_nbytes(&p->t), LS_MEM_PARAM, &p->t.data));
@@ -54,7 +55,7 @@ ls_status ls_params_bind(ls_params *ps, ls_arena *values, ls_arena *grads)
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         p->t.grad = NULL;
-        p->t.grad_ready = p->dmaster_ready = false;
+        p->t.grad_ready = p->dmaster_ready = p->settled = false;
         if (!grads) continue;
         LS_TRY(bind(grads, p, ls_tensor_nbytes(&p->grad), LS_MEM_GRAD, &p->grad.data));
         p->t.grad = &p->grad;

@@ -19,7 +19,7 @@ static bool writes(const first_values *f) { return ls_group_rank(f->g) == 0; }
 static ls_status open_one(ls_sink *s, ls_param *p, float **out)
 {
     const first_values *f = (const first_values *)(void *)s;
-    *out = !writes(f) ? NULL : p->bf16 ? f->room : p->t.data;
+    *out = !writes(f) ? NULL : p->master ? f->room : p->t.data;
     return LS_OK;
 }
 
@@ -35,8 +35,8 @@ static void keep(const first_values *f, ls_param *p)
 static ls_status close_one(ls_sink *s, ls_param *p)
 {
     const first_values *f = (const first_values *)(void *)s;
-    if (p->bf16) LS_TRY(ls_broadcast(f->g, f->room, (size_t)ls_tensor_count(&p->t), LS_F32, 0));
-    if (p->bf16 && !ls_world_is_dry(ls_group_world(f->g))) keep(f, p);
+    if (p->master) LS_TRY(ls_broadcast(f->g, f->room, (size_t)ls_tensor_count(&p->t), LS_F32, 0));
+    if (p->master && !ls_world_is_dry(ls_group_world(f->g))) keep(f, p);
     p->settled = true;
     p->sink = NULL;
     return LS_OK;
@@ -55,7 +55,7 @@ static ls_status make_room(first_values *f, const ls_params *ps)
     size_t most = 0;
     void *p;
     for (int i = 0; i < ps->n; i++)
-        if (ps->item[i].bf16 && ls_tensor_nbytes(&ps->item[i].t) > most) most = ls_tensor_nbytes(&ps->item[i].t);
+        if (ps->item[i].master && ls_tensor_nbytes(&ps->item[i].t) > most) most = ls_tensor_nbytes(&ps->item[i].t);
     if (most == 0) return LS_OK;
     LS_TRY(ls_world_is_dry(w) ? ls_arena_create_dry(ls_world_ledger(w), &f->arena)
                               : ls_arena_create(most, false, ls_world_ledger(w), &f->arena));
@@ -72,7 +72,7 @@ ls_status ls_first_values_create(ls_group *g, ls_params *ps, bool one_copy)
     *f = (first_values){ .sink = { open_one, close_one, destroy }, .g = g, .one_copy = one_copy };
     ls_params_take_sink(ps, &f->sink);
     for (int i = 0; i < ps->n; i++)
-        if (ps->item[i].bf16 || one_copy) ps->item[i].sink = &f->sink;
+        if (ps->item[i].master || one_copy) ps->item[i].sink = &f->sink;
     return make_room(f, ps);
 }
 

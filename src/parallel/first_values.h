@@ -9,9 +9,9 @@
 #include "lockstep/group.h"
 #include "lockstep/nn.h"
 
-/* The parameters' sink (ls_params.sink) for those that are read in bf16, and with `one_copy` (all ranks read the same
- * memory) for all. They are bound: own, bf16 and master, or t.data in float. The memory is of kind activations: there
- * are none yet. Every rank of the group calls it; LS_CONFIG_MISMATCH if their models differ. */
+/* The parameters' sink (ls_params.sink) for those of which a rank keeps the floats of its own rows (master), and with
+ * `one_copy` (all ranks read the same memory) for all. They are bound: own, and master or t.data. The memory is of kind
+ * activations: there are none yet. Every rank of the group calls it; LS_CONFIG_MISMATCH if their models differ. */
 ls_status ls_first_values_create(ls_group *g, ls_params *ps, bool one_copy);
 /* All first values have come. LS_INVALID names a parameter whose have not; in a dry world they come by this call. */
 ls_status ls_first_values_end(ls_group *g, ls_params *ps);

@@ -3,50 +3,72 @@
  *
  *   stage 1   gradients and values are whole on every rank
  *   stage 2   of gradients a rank keeps the sums of its own rows; two units at a time are whole (slots.h)
- *   stage 3   and what ops read stands once on the host, for all ranks: a rank updates its own rows there
+ *   stage 3   and the values that ops read stand once on the host, for all ranks, each of which updates its own rows
+ *             there; or a rank gathers those of the unit at hand (gathered.h)
  *
  *   backward      reduce_scatter   4 (W - 1) / W bytes per element and rank, where all_reduce has twice that; from stage
  *                                  2 on for each micro-batch, unless ls_ddp_config.reduce_last
  *   after a step  all_gather       the same of what ops read in float, half of it in bf16; with stage 3 nothing
+ *   a unit        all_gather       with LS_ZERO_COPY_RANK: the same before its forward, and before its backward
  *
  * Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020.
  */
+#include <stdlib.h>
+
+#include "parallel/gathered.h"
 #include "parallel/shard.h"
 #include "parallel/slots.h"
 
+/* ls_ddp.mine */
+typedef struct fsdp {
+    ls_slots *slots;     /* NULL: gradients are whole */
+    ls_gathered *values; /* NULL: they have memory for ever */
+    bool one_copy;
+} fsdp;
+
 static ls_status lend(ls_ddp *d, const ls_param *p, float **out)
 {
-    *out = ls_slots_lend(d->mine, d, p);
+    const fsdp *f = d->mine;
+    *out = ls_slots_lend(f->slots, d, p);
     return LS_OK;
 }
 
 static bool keeps_own(const ls_ddp_config *c) { return c->zero_stage >= 2 && !c->reduce_last; }
-static bool has_one_copy(const ls_ddp_config *c) { return c->zero_stage == 3; }
 
-static const ls_shard_how *how_of(const ls_ddp_config *c)
+static ls_shard_values values_of(const ls_ddp_config *c)
 {
-    static const ls_shard_how how[2][2] = {
-        { { 0 }, { .at_units = true, .grads = ls_slots_bind, .lend = lend } },
-        { { .one_copy = true }, { .one_copy = true, .at_units = true, .grads = ls_slots_bind, .lend = lend } },
-    };
-    return &how[has_one_copy(c)][keeps_own(c)];
+    return c->zero_stage < 3 ? LS_SHARD_EACH : c->copy == LS_ZERO_COPY_RANK ? LS_SHARD_GATHERED : LS_SHARD_ONE_COPY;
+}
+
+/* Buckets are cut at units where units have memory in turn, for gradients or for values. */
+static ls_shard_how how_of(const ls_ddp_config *c)
+{
+    ls_shard_how how = { .values = values_of(c), .at_units = keeps_own(c) || values_of(c) == LS_SHARD_GATHERED };
+    if (keeps_own(c)) how.grads = ls_slots_bind;
+    if (keeps_own(c)) how.lend = lend;
+    return how;
 }
 
 static ls_status bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own)
 {
-    const ls_status st = ls_shard_bind(how_of(c), g, ps, c, dtype, own);
-    return st == LS_UNSUPPORTED && has_one_copy(c) ? ls_while(st, "sharding parameters with zero_stage 3 (2 works there)") : st;
+    const ls_shard_how how = how_of(c);
+    const ls_status st = ls_shard_bind(&how, g, ps, c, dtype, own);
+    if (st != LS_UNSUPPORTED || how.values != LS_SHARD_ONE_COPY) return st;
+    return ls_while(st, "sharding parameters with zero_stage 3 (zero.copy rank works there)");
 }
 
 static ls_status place(ls_ddp *d)
 {
-    ls_slots *s = NULL;
-    LS_TRY(ls_shard_place(how_of(&d->c), d));
+    const ls_shard_how how = how_of(&d->c);
+    fsdp *f = d->mine = calloc(1, sizeof *f);
+    if (!f) return ls_fail(LS_NO_MEMORY, "fsdp");
+    f->one_copy = how.values == LS_SHARD_ONE_COPY;
+    LS_TRY(ls_shard_place(&how, d));
+    d->forwards_meet = how.values == LS_SHARD_GATHERED;
+    if (d->forwards_meet) LS_TRY(ls_gathered_create(d, &f->values));
     if (!keeps_own(&d->c)) return LS_OK;
     d->lends = d->every_backward = true;
-    const ls_status st = ls_slots_create(d, &s);
-    d->mine = s;
-    return st;
+    return ls_slots_create(d, &f->slots);
 }
 
 /* --- a step ----------------------------------------------------------------------------------------- */
@@ -54,7 +76,8 @@ static ls_status place(ls_ddp *d)
 /* Sums that are apart from what backward writes can be added to; others can not. */
 static ls_status check_unused(const ls_ddp *d)
 {
-    for (int i = 0; !d->mine && d->state == LS_DP_CURRENT && i < d->ps->n; i++)
+    const fsdp *f = d->mine;
+    for (int i = 0; !f->slots && d->state == LS_DP_CURRENT && i < d->ps->n; i++)
         if (d->ps->item[i].t.grad_ready)
             return ls_fail(LS_INVALID,
                            "zero_stage %d: the gradient of %s is reduced, and no more than this rank's share of it is "
@@ -71,35 +94,58 @@ static ls_status begin_forward(ls_ddp *d)
                        "reduced: ranks have only the values that they have updated themselves",
                        d->c.zero_stage);
     LS_TRY(check_unused(d));
-    if (d->mine) ls_slots_begin(d->mine, d);
+    const fsdp *f = d->mine;
+    if (f->slots) ls_slots_begin(f->slots, d);
     return LS_OK;
 }
 
 static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
 {
     ls_ddp *d = arg;
-    return d->mine && when == LS_UNIT_ENTER_BACKWARD ? ls_slots_enter(d->mine, d, u) : LS_OK;
+    const fsdp *f = d->mine;
+    const bool backward = when == LS_UNIT_ENTER_BACKWARD || when == LS_UNIT_LEAVE_BACKWARD;
+    const bool enters = when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD;
+    if (f->values && enters) LS_TRY(ls_gathered_enter(f->values, u, backward));
+    if (f->values && !enters) ls_gathered_leave(f->values, u, backward, d->state == LS_DP_SYNC || d->state == LS_DP_LOCAL);
+    return f->slots && when == LS_UNIT_ENTER_BACKWARD ? ls_slots_enter(f->slots, d, u) : LS_OK;
 }
 
-static ls_status arrived(ls_ddp *d, int k) { return d->mine ? ls_slots_arrived(d, k) : LS_OK; }
+static ls_status arrived(ls_ddp *d, int k)
+{
+    const fsdp *f = d->mine;
+    return f->slots ? ls_slots_arrived(d, k) : LS_OK;
+}
 
 /* Nobody's optimizer changes the one copy while another rank's backward reads it. */
 static ls_status done(void *arg)
 {
     ls_ddp *d = arg;
+    const fsdp *f = d->mine;
     const bool reduces = d->state == LS_DP_PENDING;
     LS_TRY(ls_buckets_done(d));
-    return reduces && d->last && has_one_copy(&d->c) ? ls_barrier(d->g) : LS_OK;
+    return reduces && d->last && f->one_copy ? ls_barrier(d->g) : LS_OK;
 }
 
-static ls_status after_step(ls_ddp *d) { return has_one_copy(&d->c) ? ls_barrier(d->g) : ls_buckets_gather(d); }
+static ls_status after_step(ls_ddp *d)
+{
+    const fsdp *f = d->mine;
+    return f->one_copy ? ls_barrier(d->g) : f->values ? ls_gathered_expire(f->values) : ls_buckets_gather(d);
+}
 
 static ls_status whole(ls_ddp *d, const ls_param *p, const float **out)
 {
-    return ls_shard_whole(how_of(&d->c), d, p, out);
+    const ls_shard_how how = how_of(&d->c);
+    return ls_shard_whole(&how, d, p, out);
 }
 
-static void destroy(ls_ddp *d) { ls_slots_destroy(d->mine); }
+static void destroy(ls_ddp *d)
+{
+    fsdp *f = d->mine;
+    if (!f) return;
+    ls_slots_destroy(f->slots);
+    ls_gathered_destroy(f->values);
+    free(f);
+}
 
 const ls_dp_strategy ls_dp_fsdp = {
     .name = "fsdp", .first_stage = 1, .last_stage = 3, .shards = true,

@@ -21,6 +21,7 @@ ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const 
 {
     if (dtype != LS_F32 && dtype != LS_BF16)
         return ls_fail(LS_UNSUPPORTED, "parameters for %s: expected f32 or bf16", ls_dtype_name(dtype));
+    ps->bound = dtype;
     return s->bind(g, ps, c, dtype, own);
 }
 
@@ -221,6 +222,8 @@ static ls_status listen_to(ls_ddp *d, ls_tape *t)
     return LS_OK;
 }
 
+ls_status ls_ddp_listen(ls_ddp *d, ls_tape *t) { return listen_to(d, t); }
+
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
 {
     const ls_dp_strategy *s = d->strategy;
@@ -239,6 +242,7 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
     return listen_to(d, t);
 }
 
+bool ls_ddp_forwards_meet(const ls_ddp *d) { return d->forwards_meet; }
 int ls_ddp_reductions(const ls_ddp *d, int n) { return d->every_backward ? n : 1; }
 
 ls_status ls_ddp_after_step(ls_ddp *d)

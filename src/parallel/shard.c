@@ -111,17 +111,15 @@ static ls_range owned(const ls_param *p, int rank, int size)
 
 /* --- memory ------------------------------------------------------------------------------------- */
 
-/* What is read in float peers read in t.data, else in the copy: then floats of own rows are all that stays. */
+/* What is read in float peers read in t.data, else in the copy: then floats of own rows are all that stays. NULL: that
+ * is so in any case. */
 static ls_status bind_one(ls_param *p, void *read_by_peers, ls_dtype dtype, ls_arena *own)
 {
     void *master = NULL;
-    p->t.data = p->bf16 = NULL;
-    p->t.bf16 = NULL;
-    if (read_as(p, dtype) == LS_F32) {
-        p->t.data = read_by_peers;
-        return LS_OK;
-    }
-    p->t.bf16 = p->bf16 = read_by_peers;
+    const bool floats = read_as(p, dtype) == LS_F32;
+    p->t.data = floats ? read_by_peers : NULL;
+    p->t.bf16 = p->bf16 = floats ? NULL : read_by_peers;
+    if (p->t.data) return LS_OK;
     LS_TRY(ls_arena_alloc(own, p->own.count * sizeof(float), LS_MEM_PARAM, &master));
     LS_TRY(ls_arena_assign(own, master, p->own.count * sizeof(float), p->unit));
     p->master = master;
@@ -141,9 +139,10 @@ static ls_status all_grads(ls_group *g, ls_params *ps, const ls_shard_plan *l)
 static ls_status values_memory(const ls_shard_how *how, ls_group *g, const ls_params *ps, size_t nbytes, char **out)
 {
     void *base = NULL;
-    const ls_status st = nbytes == 0     ? LS_OK
-                         : how->one_copy ? ls_group_alloc_shared(g, nbytes, LS_MEM_PARAM, &base)
-                                         : ls_alloc(ls_group_world(g), nbytes, LS_MEM_PARAM, &base);
+    const bool none = nbytes == 0 || how->values == LS_SHARD_GATHERED;
+    const ls_status st = none                               ? LS_OK
+                         : how->values == LS_SHARD_ONE_COPY ? ls_group_alloc_shared(g, nbytes, LS_MEM_PARAM, &base)
+                                                            : ls_alloc(ls_group_world(g), nbytes, LS_MEM_PARAM, &base);
     *out = base;
     return st < 0 ? ls_while(st, "placing values where peers read them: %s is the largest", ls_params_largest(ps)->name) : st;
 }
@@ -153,7 +152,8 @@ static ls_status count_values(const ls_shard_how *how, ls_group *g, const ls_par
 {
     const size_t size = ls_dtype_size(read_as(p, dtype)), count = (size_t)ls_tensor_count(&p->t);
     ls_world *w = ls_group_world(g);
-    if (!how->one_copy) return ls_assign(w, at, count * size, p->unit);
+    if (how->values == LS_SHARD_GATHERED) return LS_OK;
+    if (how->values == LS_SHARD_EACH) return ls_assign(w, at, count * size, p->unit);
     ls_count_shared(w, LS_MEM_PARAM, p->unit, p->own.count * size);
     if (ls_group_rank(g) == 0) ls_count_shared(w, LS_MEM_PARAM, LS_NO_UNIT, read_bytes(p, dtype) - count * size);
     return LS_OK;
@@ -175,12 +175,12 @@ static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, c
     LS_TRY(how->grads ? how->grads(g, ps, l, dtype, own) : all_grads(g, ps, l));
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
-        char *const value = base + l->value[i];
+        char *const value = base ? base + l->value[i] : NULL;
         LS_TRY(count_values(how, g, p, value, dtype));
         const ls_status bound = bind_one(p, value, dtype, own);
         if (bound < 0) return ls_while(bound, "allocating parameter %s", p->name);
     }
-    return dtype == LS_BF16 || how->one_copy ? ls_first_values_create(g, ps, how->one_copy) : LS_OK;
+    return dtype == LS_BF16 || how->values != LS_SHARD_EACH ? ls_first_values_create(g, ps, how->values == LS_SHARD_ONE_COPY) : LS_OK;
 }
 
 ls_status ls_shard_bind(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
@@ -199,8 +199,9 @@ static char *read_by_peers(const ls_param *p) { return p->bf16 ? p->bf16 : p->t.
 
 /* LS_INVALID unless ls_shard_bind has bound the parameters so. *grads: where the memory of all buckets begins, if they
  * have it. */
-static ls_status check_bound(const ls_ddp *d, const ls_shard_plan *l, bool have_memory, char **grads)
+static ls_status check_bound(const ls_ddp *d, const ls_shard_how *how, const ls_shard_plan *l, char **grads)
 {
+    const bool have_memory = !how->grads;
     const char *base = NULL;
     *grads = NULL;
     for (int i = 0; i < d->ps->n; i++) {
@@ -209,8 +210,9 @@ static ls_status check_bound(const ls_ddp *d, const ls_shard_plan *l, bool have_
         const size_t of = l->grad[i] * sizeof(float);
         char *grad = p->grad.data;
         if (have_memory && !*grads && grad) *grads = grad - of;
-        if (i == 0) base = read_by_peers(p) - l->value[i];
-        const bool values = read_by_peers(p) == base + l->value[i];
+        const char *at = read_by_peers(p);
+        if (i == 0 && at) base = at - l->value[i];
+        const bool values = how->values == LS_SHARD_GATHERED ? !at && p->master : at && base && at == base + l->value[i];
         const bool gradient = !have_memory || (*grads && grad == *grads + of);
         if (!values || !gradient || p->own.first != own.first || p->own.count != own.count)
             return ls_fail(LS_INVALID,
@@ -219,14 +221,6 @@ static ls_status check_bound(const ls_ddp *d, const ls_shard_plan *l, bool have_
                            d->c.zero_stage, p->name);
     }
     return LS_OK;
-}
-
-/* What the parameters were bound for. */
-static ls_dtype bound_for(const ls_params *ps)
-{
-    for (int i = 0; i < ps->n; i++)
-        if (ps->item[i].bf16) return LS_BF16;
-    return LS_F32;
 }
 
 static ls_status scatter(const ls_params *ps, ls_bucket *b)
@@ -301,16 +295,16 @@ static ls_status reserve(ls_ddp *d)
 ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
 {
     ls_shard_plan l;
-    const ls_dtype dtype = bound_for(d->ps);
+    const ls_dtype dtype = d->ps->bound;
     LS_TRY(plan_make(d->ps, &d->c, how->at_units, dtype, ls_group_size(d->g), &l));
-    ls_status st = check_bound(d, &l, !how->grads, &d->grads);
+    ls_status st = check_bound(d, how, &l, &d->grads);
     if (st == LS_OK) {
         for (int i = 0; i < d->ps->n; i++) d->ps->item[i].keeps = d->ps->item[i].own;
         st = how->grads ? ls_buckets_make(d, l.order, l.number, l.nbuckets)
                         : ls_buckets_place(d, l.order, l.number, l.nbuckets);
     }
     for (int k = 0; st == LS_OK && k < d->nbuckets; k++) st = scatter(d->ps, &d->b[k]);
-    if (st == LS_OK && !how->one_copy) st = make_gathers(d, dtype);
+    if (st == LS_OK && how->values == LS_SHARD_EACH) st = make_gathers(d, dtype);
     if (st == LS_OK) st = reserve(d);
     d->narrived = -1;
     plan_free(&l);
@@ -337,7 +331,7 @@ static ls_status gather_master(const ls_shard_how *how, ls_ddp *d, const ls_para
 
 ls_status ls_shard_whole(const ls_shard_how *how, ls_ddp *d, const ls_param *p, const float **out)
 {
-    if (p->bf16) return gather_master(how, d, p, out);
+    if (p->master) return gather_master(how, d, p, out);
     *out = p->t.data;
     if (d->state != LS_DP_REDUCED) return LS_OK;
     return ls_fail(LS_INVALID, "the values of %s on rank %d: ls_ddp_after_step was not called after the last backward "

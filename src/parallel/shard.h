@@ -27,9 +27,16 @@ typedef struct ls_shard_plan {
     size_t nbytes; /* of what peers read, each parameter in whole cache lines */
 } ls_shard_plan;
 
+/* Where the values are that ops read. */
+typedef enum ls_shard_values {
+    LS_SHARD_EACH,     /* each rank has all, and gathers new ones after a step */
+    LS_SHARD_ONE_COPY, /* they stand once, for all ranks (ls_group_alloc_shared): nothing is gathered */
+    LS_SHARD_GATHERED, /* a rank has floats of its own rows (ls_param.master); the strategy puts others together */
+} ls_shard_values;
+
 /* In what such strategies differ. */
 typedef struct ls_shard_how {
-    bool one_copy; /* what ops read stands once, for all ranks (ls_group_alloc_shared): nothing is gathered */
+    ls_shard_values values;
     bool at_units; /* no bucket has parameters of two units: when a unit's backward is over, so are its buckets */
     /* Takes memory for gradients, in the world's arena or in `own`. After ls_shard_place the strategy puts its buckets
      * where it likes (ls_buckets_put). NULL: all buckets have memory for ever. */

@@ -71,6 +71,7 @@ struct ls_ddp {
     /* What `place` says of the configuration at hand; false before. */
     bool lends;          /* gradients have memory for a part of backward only, which uses it again: a full bucket is
                             reduced at once, without overlap, too */
+    bool forwards_meet;  /* ranks gather values in forward: each has as many forwards as the others */
     bool every_backward; /* every announced backward is reduced; else those that begin_forward says are to be */
     char *grads;  /* borrowed: memory of all buckets, for ever; NULL: the strategy puts each bucket (ls_buckets_put) */
     void *mine;   /* the strategy's; its `destroy` releases it */

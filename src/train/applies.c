@@ -17,6 +17,8 @@ static bool falls(const ls_train_config *c) { return !is(c->optim.schedule, "con
 static bool wsd(const ls_train_config *c) { return is(c->optim.schedule, "wsd"); }
 static bool mpi(const ls_train_config *c) { return is(c->comm.backend, "mpi"); }
 static bool shards_gradients(const ls_train_config *c) { return c->zero.stage >= 2; }
+static bool shards_values(const ls_train_config *c) { return c->zero.stage == 3; }
+static bool gathers(const ls_train_config *c) { return shards_values(c) && is(c->zero.copy, "rank"); }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
 
 /* Token files that are there, or the images' own: those that are made of a text have a format of their own. */
@@ -41,9 +43,10 @@ static const rule rules[] = {
     { "optim.min_lr_ratio", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.decay_steps", wsd, "optim.schedule wsd", "optim.schedule" },
     { "zero.reduce", shards_gradients, "zero.stage 2 and 3", "zero.stage" },
-    { "zero.units", never, "zero.stage 3, which is not implemented", NULL },
-    { "zero.prefetch", never, "zero.stage 3, which is not implemented", NULL },
-    { "zero.reshard", never, "zero.stage 3, which is not implemented", NULL },
+    { "zero.copy", shards_values, "zero.stage 3", "zero.stage" },
+    { "zero.units", never, "versions to come: units are layers", NULL },
+    { "zero.prefetch", gathers, "zero.stage 3 with zero.copy rank", "zero.copy" },
+    { "zero.reshard", gathers, "zero.stage 3 with zero.copy rank", "zero.copy" },
     { "pipeline.schedule", never, "parallel.pp above 1, which is not implemented", NULL },
     { "comm.order", mpi, "comm.backend mpi", "comm.backend" },
     { "dump-buckets", trains, "training", "eval-only" },

@@ -161,11 +161,12 @@ const ls_opt ls_train_opts[] = {
     { "zero.reduce", LS_OPT_CHOICE, AT(zero.reduce), "every", "every|last",
       "stages 2, 3: backwards whose gradients are reduced: every micro-batch's, or the last one's of a step, for which each rank "
       "has whole gradients", 0, NULL },
-    { "zero.units", LS_OPT_CHOICE, AT(zero.units), "layer", "layer|model", "what stage 3 gathers at a time (not implemented)", 0, NULL },
-    { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "stage 3: units gathered ahead of their use (not implemented)", 0,
-      NULL },
-    { "zero.reshard", LS_OPT_BOOL, AT(zero.reshard), "true", NULL,
-      "stage 3: release gathered parameters after forward (not implemented)", 0, NULL },
+    { "zero.copy", LS_OPT_CHOICE, AT(zero.copy), "host", "host|rank",
+      "stage 3: values stand once for all ranks of a node, or each rank gathers those of the unit at hand", 0, NULL },
+    { "zero.units", LS_OPT_CHOICE, AT(zero.units), "layer", "layer|model", "what stage 3 gathers at a time (not implemented: model)", 0, NULL },
+    { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "zero.copy rank: units gathered ahead of their use", 0, NULL },
+    { "zero.reshard", LS_OPT_CHOICE, AT(zero.reshard), "default", "always|never|default",
+      "zero.copy rank: units whose gathered values are given up after forward; default: all but the last", 0, NULL },
     { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..64", "replicas of the sharded whole (not implemented)", 0, NULL },
     { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", "gpipe|1f1b|interleaved|zero-bubble",
       "order of micro-batches over stages (not implemented)", 0, NULL },
@@ -241,9 +242,15 @@ bool ls_train_is_lm(const ls_train_config *c)
 
 ls_ddp_config ls_train_ddp(const ls_train_config *c)
 {
+    const bool gathers = c->zero.stage == 3 && strcmp(c->zero.copy, "rank") == 0;
     return (ls_ddp_config){ .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
                             .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap,
-                            .zero_stage = (int)c->zero.stage, .reduce_last = strcmp(c->zero.reduce, "last") == 0 };
+                            .zero_stage = (int)c->zero.stage, .reduce_last = strcmp(c->zero.reduce, "last") == 0,
+                            .copy = gathers ? LS_ZERO_COPY_RANK : LS_ZERO_COPY_HOST,
+                            .prefetch = gathers ? (int)c->zero.prefetch : 0,
+                            .reshard = strcmp(c->zero.reshard, "always") == 0  ? LS_RESHARD_ALWAYS
+                                       : strcmp(c->zero.reshard, "never") == 0 ? LS_RESHARD_NEVER
+                                                                               : LS_RESHARD_DEFAULT };
 }
 
 ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
@@ -253,7 +260,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
     const int64_t local = c->train.global_batch / (dp * c->parallel.ep);
     const int64_t micro = c->train.micro_batch ? c->train.micro_batch : local;
     const bool by_stage = strcmp(c->parallel.dp_strategy, "auto") == 0;
-    *out = (ls_plan){ /* zero.prefetch and zero.reshard belong to stage 3: ls_train_check_given refuses them */
+    *out = (ls_plan){
         .size = { [LS_AXIS_PP] = (int)c->parallel.pp, [LS_AXIS_DP] = (int)dp, [LS_AXIS_EP] = (int)c->parallel.ep,
                   [LS_AXIS_CP] = (int)c->parallel.cp, [LS_AXIS_TP] = (int)c->parallel.tp },
         .dp = by_stage ? NULL : c->parallel.dp_strategy, .ddp = ls_train_ddp(c), .hsdp = (int)c->zero.hsdp,
@@ -468,12 +475,13 @@ static ls_status check_packed(const ls_train_config *c)
 /* A sample is written from all float values, for which there is no room where gradients are sharded. */
 static ls_status check_samples(const ls_train_config *c)
 {
-    const bool sharded = c->zero.stage >= 2 && strcmp(c->zero.reduce, "last") != 0;
-    if (!sharded || ls_train_dtype(c) == LS_F32 || c->train.sample_every == 0) return LS_OK;
+    const bool own_sums = c->zero.stage >= 2 && strcmp(c->zero.reduce, "last") != 0;
+    const bool floats = ls_train_dtype(c) == LS_F32 && (c->zero.stage < 3 || strcmp(c->zero.copy, "host") == 0);
+    if (!own_sums || floats || c->train.sample_every == 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED,
-                   "train.sample_every %lld with zero.stage %lld and train.dtype bf16: samples are written from float "
+                   "train.sample_every %lld with zero.stage %lld and train.dtype %s: samples are written from float "
                    "values, which no rank has all of: set train.sample_every to 0, or zero.reduce to last",
-                   (long long)c->train.sample_every, (long long)c->zero.stage);
+                   (long long)c->train.sample_every, (long long)c->zero.stage, c->train.dtype);
 }
 
 /* Which values of parallelism are implemented is the plan's business (ls_plan_supported). It is asked for one key after

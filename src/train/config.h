@@ -43,8 +43,7 @@ typedef struct ls_train_config {
     } ddp;
     struct {
         int64_t stage, prefetch, hsdp;
-        const char *reduce, *units;
-        bool reshard;
+        const char *reduce, *copy, *units, *reshard;
     } zero;
     struct {
         const char *schedule;

@@ -6,26 +6,39 @@
 enum { LOSS, COUNTED, CORRECT, SUMS };
 _Static_assert(SUMS == LS_TRAIN_WORDS, "what a rank tells the others");
 
+/* The rows of a pass, and how far it gets in a part of `most` samples, which the largest is. A rank whose part has ended
+ * goes along where ranks gather values in forward: with a row that does not count (*counts). */
+static ls_status next_rows(ls_trainer *t, ls_range part, size_t done, size_t most, ls_rows *rows, size_t *step, bool *counts)
+{
+    *counts = done < part.count;
+    LS_TRY(ls_feed_test(&t->feed, *counts ? part.first + done : 0, most - done, rows));
+    *step = rows->n;
+    if (!*counts) rows->n = 1;
+    else if (rows->n > part.count - done) rows->n = part.count - done;
+    return LS_OK;
+}
+
 static ls_status my_part(ls_trainer *t, size_t n, double mine[SUMS])
 {
-    ls_range part;
+    ls_range part, largest;
     ls_status st = LS_OK;
     ls_tape *tape = t->par.tape[0];
-    LS_TRY(ls_shard_range(n, ls_group_rank(t->par.mesh.batch), ls_group_size(t->par.mesh.batch), &part));
+    const int rank = ls_group_rank(t->par.mesh.batch), ranks = ls_group_size(t->par.mesh.batch);
+    LS_TRY(ls_shard_range(n, rank, ranks, &part));
+    LS_TRY(ls_shard_range(n, ls_ddp_forwards_meet(t->par.ddp) ? 0 : rank, ranks, &largest));
     ls_tape_set_grad(tape, false);
-    for (size_t done = 0; st == LS_OK && done < part.count;) {
+    for (size_t done = 0, step; st == LS_OK && done < largest.count; done += step) {
         ls_rows rows;
         ls_loss_sums batch;
-        if ((st = ls_feed_test(&t->feed, part.first + done, part.count - done, &rows)) < 0) break;
+        bool counts;
+        if ((st = next_rows(t, part, done, largest.count, &rows, &step, &counts)) < 0) break;
         ls_tape_reset(tape);
         (void)ls_train_loss(t, tape, &rows, &batch);
         st = ls_tape_status(tape);
-        if (t->par.mesh.has_loss) {
-            mine[LOSS] += batch.sum;
-            mine[COUNTED] += (double)batch.counted;
-            mine[CORRECT] += (double)batch.correct;
-        }
-        done += rows.n;
+        if (!t->par.mesh.has_loss || !counts) continue;
+        mine[LOSS] += batch.sum;
+        mine[COUNTED] += (double)batch.counted;
+        mine[CORRECT] += (double)batch.correct;
     }
     ls_tape_set_grad(tape, true);
     return st;

@@ -63,16 +63,28 @@ static ls_status strategy_of(const ls_plan *p, const ls_dp_strategy **out)
                    "what zero_stage means)", s->name, p->ddp.zero_stage, s->first_stage, range);
 }
 
+/* What only some stages have. */
+static ls_status check_sharded(const ls_ddp_config *c)
+{
+    const bool gathers = c->zero_stage == 3 && c->copy == LS_ZERO_COPY_RANK;
+    if (c->reduce_last && c->zero_stage < 2)
+        return ls_fail(LS_BAD_CONFIG, "plan: reduce_last belongs to zero_stage 2 and 3, and zero_stage is %d: expected false", c->zero_stage);
+    if (c->copy != LS_ZERO_COPY_HOST && c->zero_stage < 3)
+        return ls_fail(LS_BAD_CONFIG, "plan: copy belongs to zero_stage 3, and zero_stage is %d: expected LS_ZERO_COPY_HOST", c->zero_stage);
+    if ((c->prefetch != 0 || c->reshard != LS_RESHARD_DEFAULT) && !gathers)
+        return ls_fail(LS_BAD_CONFIG, "plan: %s belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected %s",
+                       c->prefetch ? "prefetch" : "reshard", c->prefetch ? "0" : "LS_RESHARD_DEFAULT");
+    if (c->prefetch < 0) return ls_fail(LS_BAD_CONFIG, "plan: prefetch is %d: expected 0 or more units", c->prefetch);
+    return LS_OK;
+}
+
 static ls_status check_dp(const ls_plan *p)
 {
     const ls_dp_strategy *s;
     LS_TRY(strategy_of(p, &s));
     if (p->hsdp != 0 && p->hsdp != 1)
         return ls_fail(LS_UNSUPPORTED, "plan: hsdp is %d: replicas of shards are not implemented: expected 1", p->hsdp);
-    if (p->prefetch != 0 || p->reshard)
-        return ls_fail(LS_UNSUPPORTED, "plan: %s belongs to zero_stage 3, which is not implemented: expected %s",
-                       p->reshard ? "reshard" : "prefetch", p->reshard ? "false" : "0");
-    return LS_OK;
+    return check_sharded(&p->ddp);
 }
 
 static ls_status check_sequence(const ls_plan *p)
@@ -160,6 +172,7 @@ static ls_status open_tapes(ls_world *w, const ls_plan *p, const ls_parallel_opt
     for (int i = 0; i < n; i++) {
         LS_TRY(open_tape(w, p, o->tape_bytes, &out->tape[i]));
         LS_TRY(ls_unit_ledger_listen(out->units, out->tape[i]));
+        LS_TRY(ls_ddp_listen(out->ddp, out->tape[i]));
     }
     if (o->packed_bytes == 0) return LS_OK;
     LS_TRY(ls_arena_alloc(o->own, o->packed_bytes, LS_MEM_PARAM, &packed));

@@ -1,0 +1,234 @@
+/* gathered.c -- values that a rank has whole only while they are computed with. */
+#include "parallel/gathered.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "base/compiler.h"
+
+/* The values of a unit, or of the root: what is gathered at once. */
+typedef struct piece {
+    int *param;           /* owned: [nparams] indices of parameters, in the order in which they lie */
+    int nparams;
+    ls_matrix_span *span; /* owned: [nparams] where each lies, in bytes */
+    size_t nbytes;        /* of all, each in whole cache lines */
+    char *data;           /* borrowed: a slot, or the root's place; NULL: it has no memory now */
+    bool whole;           /* its values are there */
+    ls_work *work;        /* of the gathering that was started; NULL: none */
+    char label[LS_UNIT_NAME];
+} piece;
+
+struct ls_gathered {
+    ls_ddp *d;       /* borrowed, as are the parameters */
+    piece *piece;    /* owned: in the order of buckets: the last unit first, the root last */
+    int npieces, nunits; /* pieces; those of units, which come first */
+    int *piece_of;   /* owned: [nbuckets] */
+    char **slot;     /* owned: [nslots]; NULL: one is in use */
+    int nslots, nfree; /* free slots come first */
+    char *root;      /* memory of the root; NULL: it has no parameters */
+};
+
+/* --- what is gathered at once ----------------------------------------------------------------------- */
+
+static bool in_bf16(const ls_gathered *v, const ls_param *p)
+{
+    return v->d->ps->bound == LS_BF16 && ls_param_bf16_nbytes(p) > 0;
+}
+
+static size_t elem_of(const ls_gathered *v, const ls_param *p) { return in_bf16(v, p) ? sizeof(uint16_t) : sizeof(float); }
+
+static int unit_of(const ls_ddp *d, int k) { return d->ps->item[d->b[k].param[0]].unit; }
+
+/* Adds the parameters of bucket k. */
+static ls_status add_bucket(ls_gathered *v, piece *x, int k)
+{
+    const ls_bucket *b = &v->d->b[k];
+    const size_t n = (size_t)(x->nparams + b->nparams);
+    int *param = realloc(x->param, n * sizeof *param);
+    if (param) x->param = param;
+    ls_matrix_span *span = realloc(x->span, n * sizeof *span);
+    if (span) x->span = span;
+    if (!param || !span) return ls_fail(LS_NO_MEMORY, "gathering %zu parameters", n);
+    for (int i = 0; i < b->nparams; i++) {
+        const ls_param *p = &v->d->ps->item[b->param[i]];
+        const size_t nbytes = (size_t)ls_tensor_count(&p->t) * elem_of(v, p), rows = (size_t)p->t.dim[0];
+        x->param[x->nparams] = b->param[i];
+        x->span[x->nparams++] = (ls_matrix_span){ x->nbytes, rows, nbytes / rows };
+        x->nbytes += (nbytes + LS_BUCKET_ALIGN - 1) / LS_BUCKET_ALIGN * LS_BUCKET_ALIGN;
+    }
+    v->piece_of[k] = (int)(x - v->piece);
+    return LS_OK;
+}
+
+static ls_status make_pieces(ls_gathered *v)
+{
+    const ls_ddp *d = v->d;
+    v->piece = calloc((size_t)d->nbuckets, sizeof *v->piece);
+    v->piece_of = calloc((size_t)d->nbuckets, sizeof *v->piece_of);
+    if (!v->piece || !v->piece_of) return ls_fail(LS_NO_MEMORY, "gathering %d buckets", d->nbuckets);
+    for (int k = 0; k < d->nbuckets; k++) {
+        if (k == 0 || unit_of(d, k) != unit_of(d, k - 1)) {
+            piece *x = &v->piece[v->npieces++];
+            if (unit_of(d, k) >= 0) v->nunits = v->npieces;
+            snprintf(x->label, sizeof x->label, unit_of(d, k) < 0 ? "values of the root" : "values of unit %d", unit_of(d, k));
+        }
+        LS_TRY(add_bucket(v, &v->piece[v->npieces - 1], k));
+    }
+    return LS_OK;
+}
+
+/* --- memory ------------------------------------------------------------------------------------------- */
+
+static ls_status make_slots(ls_gathered *v)
+{
+    const int most = v->nunits, wanted = v->d->c.reshard == LS_RESHARD_NEVER ? most : v->d->c.prefetch + 1;
+    ls_world *w = ls_group_world(v->d->g);
+    size_t largest = 0;
+    void *p;
+    for (int i = 0; i < v->nunits; i++)
+        if (v->piece[i].nbytes > largest) largest = v->piece[i].nbytes;
+    v->nslots = v->nfree = wanted < most ? wanted : most;
+    v->slot = calloc((size_t)v->nslots + 1, sizeof *v->slot);
+    if (!v->slot) return ls_fail(LS_NO_MEMORY, "a list of %d slots", v->nslots);
+    for (int s = 0; s < v->nslots; s++) {
+        const ls_status st = ls_alloc(w, largest, LS_MEM_PARAM, &p);
+        if (st < 0) return ls_while(st, "placing the values of %d units, %s being the largest parameter", v->nslots,
+                                    ls_params_largest(v->d->ps)->name);
+        v->slot[s] = p;
+    }
+    if (v->nunits == v->npieces) return LS_OK;
+    LS_TRY(ls_alloc(w, v->piece[v->nunits].nbytes, LS_MEM_PARAM, &p));
+    v->root = p;
+    return LS_OK;
+}
+
+/* Where the group packs what travels on wires. */
+static ls_status reserve(const ls_gathered *v)
+{
+    size_t most = 0;
+    for (int i = 0; i < v->npieces; i++)
+        if (v->piece[i].nbytes > most) most = v->piece[i].nbytes;
+    return ls_group_reserve_spans(v->d->g, most);
+}
+
+ls_status ls_gathered_create(ls_ddp *d, ls_gathered **out)
+{
+    ls_gathered *v = *out = calloc(1, sizeof *v);
+    if (!v) return ls_fail(LS_NO_MEMORY, "gathered values");
+    v->d = d;
+    LS_TRY(make_pieces(v));
+    LS_TRY(make_slots(v));
+    return reserve(v);
+}
+
+void ls_gathered_destroy(ls_gathered *v)
+{
+    if (!v) return;
+    for (int i = 0; i < v->npieces && v->piece; i++) {
+        if (v->piece[i].work) (void)ls_work_wait(v->piece[i].work); /* peers may still be reading */
+        free(v->piece[i].param);
+        free(v->piece[i].span);
+    }
+    free(v->piece);
+    free(v->piece_of);
+    free(v->slot);
+    free(v);
+}
+
+/* --- gathering ---------------------------------------------------------------------------------------- */
+
+LS_KERNEL static void round_rows(uint16_t *restrict to, const float *restrict from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) to[i] = ls_to_bf16(from[i]);
+}
+
+/* This rank's rows, as ops read them, to where they lie among all. */
+static void write_own(const ls_gathered *v, const piece *x)
+{
+    for (int i = 0; i < x->nparams; i++) {
+        const ls_param *p = &v->d->ps->item[x->param[i]];
+        char *to = x->data + x->span[i].first + p->own.first * elem_of(v, p);
+        if (in_bf16(v, p)) round_rows((uint16_t *)(void *)to, p->master, p->own.count);
+        else memcpy(to, p->master, p->own.count * sizeof(float));
+    }
+}
+
+static ls_status start(ls_gathered *v, piece *x)
+{
+    if (x->whole || x->work) return LS_OK;
+    const ls_matrix_span *last = &x->span[x->nparams - 1];
+    x->data = x == &v->piece[v->nunits] ? v->root : v->slot[--v->nfree];
+    if (!v->d->dry) write_own(v, x);
+    const ls_coll_args a = { .coll = LS_ALL_GATHER, .dtype = LS_U8, .out = x->data, .count = last->first + last->rows * last->row,
+                             .span = x->span, .nspans = x->nparams, .label = x->label };
+    return ls_coll_start(v->d->g, &a, &x->work);
+}
+
+/* Parameters have values, or have none. */
+static void show(const ls_gathered *v, const piece *x, bool there)
+{
+    for (int i = 0; i < x->nparams; i++) {
+        ls_param *p = &v->d->ps->item[x->param[i]];
+        void *at = there ? x->data + x->span[i].first : NULL;
+        if (in_bf16(v, p)) p->t.bf16 = at;
+        else p->t.data = at;
+    }
+}
+
+static ls_status ensure(ls_gathered *v, piece *x)
+{
+    LS_TRY(start(v, x));
+    if (x->whole) return LS_OK;
+    ls_work *work = x->work;
+    x->work = NULL;
+    LS_TRY(ls_work_wait(work));
+    x->whole = true;
+    show(v, x, true);
+    return LS_OK;
+}
+
+static void release(ls_gathered *v, piece *x)
+{
+    if (!x->whole) return;
+    show(v, x, false);
+    x->whole = false;
+    if (x != &v->piece[v->nunits]) v->slot[v->nfree++] = x->data;
+    x->data = NULL;
+}
+
+/* NULL: the unit has no parameters of its own. */
+static piece *piece_of(const ls_gathered *v, const ls_unit *u)
+{
+    return u->nparams ? &v->piece[v->piece_of[v->d->bucket_of[u->first]]] : NULL;
+}
+
+ls_status ls_gathered_enter(ls_gathered *v, const ls_unit *u, bool backward)
+{
+    piece *x = piece_of(v, u);
+    if (v->root) LS_TRY(ensure(v, &v->piece[v->nunits]));
+    if (!x) return LS_OK;
+    LS_TRY(ensure(v, x));
+    const int at = (int)(x - v->piece), step = backward ? 1 : -1;
+    for (int i = at + step, n = v->d->c.prefetch; n > 0 && i >= 0 && i < v->nunits && v->nfree > 0; i += step, n--)
+        LS_TRY(start(v, &v->piece[i]));
+    return LS_OK;
+}
+
+void ls_gathered_leave(ls_gathered *v, const ls_unit *u, bool backward, bool returns)
+{
+    piece *x = piece_of(v, u);
+    const ls_reshard how = v->d->c.reshard;
+    const bool next = returns && !backward && x == v->piece; /* backward begins with the last unit */
+    if (x && how != LS_RESHARD_NEVER && !(next && how == LS_RESHARD_DEFAULT)) release(v, x);
+}
+
+ls_status ls_gathered_expire(ls_gathered *v)
+{
+    for (int i = 0; i < v->npieces; i++) { /* none is on its way: a backward ends with the first unit */
+        if (v->piece[i].work) LS_TRY(ensure(v, &v->piece[i]));
+        release(v, &v->piece[i]);
+    }
+    return LS_OK;
+}
