@@ -76,7 +76,7 @@ static ls_status runs_out(ls_world *w, void *arg)
 {
     static const char *const says[] = { ("while placing the gradients of 2 parameters, of which fc.weight is the largest: while "
                                          "allocating registered memory on rank 0: the arena of"),
-                                        "while placing values where peers read them: fc.weight is the largest",
+                                        "while allocating values that peers read: fc.weight is the largest parameter",
                                         "while allocating parameter fc.weight: 16777216 bytes (param) do not fit" };
     const int which = *(const int *)arg;
     const ls_ddp_config c = { .zero_stage = which > 0 };

@@ -177,6 +177,13 @@ refuse zero.copy mlp '--zero.copy rank' 78 'zero.copy belongs to zero.stage 3, a
 refuse zero.units mlp '--zero.units model' 78 'zero.units belongs to versions to come'
 refuse zero.prefetch mlp '--zero.prefetch 2' 78 'zero.prefetch belongs to zero.stage 3 with zero.copy rank'
 refuse zero.reshard mlp '--zero.reshard never' 78 'zero.reshard belongs to zero.stage 3 with zero.copy rank'
+of_two='--dry-run --parallel.dp 2'
+differ output zero.stage mlp "$of_two" "$of_two --zero.stage 2"
+differ output zero.reduce mlp "$of_two --zero.stage 2" "$of_two --zero.stage 2 --zero.reduce last"
+differ output zero.copy mlp "$of_two --zero.stage 3" "$of_two --zero.stage 3 --zero.copy rank"
+differ output zero.prefetch mlp "$of_two --zero.stage 3 --zero.copy rank" "$of_two --zero.stage 3 --zero.copy rank --zero.prefetch 0"
+differ output zero.reshard mlp "$of_two --zero.stage 3 --zero.copy rank --zero.prefetch 0" \
+    "$of_two --zero.stage 3 --zero.copy rank --zero.prefetch 0 --zero.reshard never"
 refuse zero.hsdp mlp '--zero.hsdp 2' 78 'checking zero.hsdp: plan: hsdp is 2'
 refuse pipeline.schedule mlp '--pipeline.schedule gpipe' 78 'pipeline.schedule belongs to parallel.pp above 1'
 refuse pipeline.chunks mlp '--pipeline.chunks 2' 78 'checking pipeline.chunks: '

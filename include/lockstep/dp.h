@@ -39,18 +39,18 @@ typedef struct ls_ddp ls_ddp;
 /* A data parallel strategy: a table of functions. It is opaque here; a strategy is written inside the sources. */
 typedef struct ls_dp_strategy ls_dp_strategy;
 
-/* With zero_stage 3, where the values are that ops read. */
+/* With zero_stage 3: where the parameter values are stored that operations read. */
 typedef enum ls_zero_copy {
-    LS_ZERO_COPY_HOST, /* once, for all ranks of a host: nothing is gathered. LS_UNSUPPORTED where ranks do not map each
-                          other's memory */
-    LS_ZERO_COPY_RANK, /* each rank gathers a unit's before it needs them: what FSDP does */
+    LS_ZERO_COPY_HOST, /* one copy, which all ranks of the host read; each rank updates its own rows there. Nothing is
+                          gathered. LS_UNSUPPORTED unless the ranks map each other's memory */
+    LS_ZERO_COPY_RANK, /* each rank all_gathers a unit's values before it needs them, as PyTorch's FSDP does */
 } ls_zero_copy;
 
-/* With LS_ZERO_COPY_RANK, what becomes of a unit's values after its forward. */
+/* With LS_ZERO_COPY_RANK: which units release their gathered values after forward, and gather them again for backward. */
 typedef enum ls_reshard {
-    LS_RESHARD_DEFAULT, /* their memory is used again, but for the last unit's, which backward needs first */
-    LS_RESHARD_ALWAYS,  /* the last one's, too */
-    LS_RESHARD_NEVER,   /* they stay until the next step: memory for all units, and a third less traffic */
+    LS_RESHARD_DEFAULT, /* all units except the last one, whose values backward needs first */
+    LS_RESHARD_ALWAYS,  /* all units */
+    LS_RESHARD_NEVER,   /* none: values stay until the next step. A third less traffic, and memory for all units */
 } ls_reshard;
 
 typedef struct ls_ddp_config {
@@ -59,13 +59,14 @@ typedef struct ls_ddp_config {
     bool bucket_view;    /* divide contributions by W (PyTorch's gradient_as_bucket_view) instead of
                             multiplying them by 1/W */
     bool no_overlap;     /* start every bucket at the end of backward (to measure overlap) */
-    int zero_stage;      /* 0: every rank updates all parameters; 1: its shard of them; 2: and has the gradients of
-                            its shard alone; 3: and the values, but for those of the units at hand */
-    bool reduce_last;    /* zero_stage 2, 3: of several micro-batches the last one's backward is reduced alone, for all
-                            of them: less traffic, and every rank has whole gradients, as with stage 1 */
+    int zero_stage;      /* 0: every rank updates all parameters; 1: each rank updates its shard, and stores optimizer
+                            state for that shard only; 2: gradients are sharded, too; 3: parameter values, too */
+    bool reduce_last;    /* zero_stage 2, 3: true: gradients of several micro-batches are summed on each rank and reduced
+                            once, in the last backward. Less traffic, but each rank stores all gradients, as in stage 1.
+                            false: every backward is reduced */
     ls_zero_copy copy;   /* zero_stage 3 */
-    int prefetch;        /* units that are gathered ahead of their use, with LS_ZERO_COPY_RANK */
-    ls_reshard reshard;
+    int prefetch;        /* LS_ZERO_COPY_RANK: number of units that are gathered ahead of the one in use */
+    ls_reshard reshard;  /* LS_ZERO_COPY_RANK */
 } ls_ddp_config;
 
 typedef struct ls_ddp_bucket_info {
@@ -108,8 +109,8 @@ void ls_ddp_destroy(ls_ddp *d);
  * LS_INVALID until ls_optim_step or ls_params_zero_grad has used them up. */
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
 
-/* Before a tape is used without ls_ddp_begin_forward, as for an evaluation: with LS_ZERO_COPY_RANK the values of a unit
- * are gathered for it. Nothing happens twice. */
+/* Makes d listen to a tape that is used without ls_ddp_begin_forward, such as that of an evaluation: with
+ * LS_ZERO_COPY_RANK, d gathers the values of each unit as the tape enters it. Repeated calls do nothing. */
 ls_status ls_ddp_listen(ls_ddp *d, ls_tape *t);
 
 /* After every synced backward and its optimizer step, if there is one: all ranks get what each has updated. Without
@@ -127,7 +128,7 @@ int ls_ddp_most_stage(void); /* of ls_ddp_config.zero_stage */
 extern const char ls_dp_choices[];
 /* So many backwards of a step with n micro-batches are reduced: the last one, or all of them. */
 int ls_ddp_reductions(const ls_ddp *d, int n);
-/* Whether a forward is a collective call, too (LS_ZERO_COPY_RANK): every rank has as many of them as the others. */
+/* True if a forward includes collectives (LS_ZERO_COPY_RANK): then every rank must run the same number of forwards. */
 bool ls_ddp_forwards_meet(const ls_ddp *d);
 /* In which order parameters lie in buckets, for people: "first iteration", then the strategy's words. */
 const char *ls_ddp_bucket_order(const ls_ddp *d);

@@ -44,9 +44,10 @@ typedef struct ls_coll_args {
     const size_t *recv_counts; /* all_to_all with counts: what comes from each rank */
     const ls_matrix_span *span; /* reduce_scatter, all_gather: [nspans] matrices in the vector of `count` elements, in
                           ascending order, the same on every rank. Rank r's part is rows ls_shard_range(rows, r, size)
-                          of each; what is between them stays as it is. In place; or, of reduce_scatter, with `in` the
-                          vector and `out` for this rank's part alone, its rows side by side. Borrowed until wait.
-                          Where ranks map each other's memory the vector is registered. NULL: none */
+                          of each matrix; elements between matrices stay as they are. The call is in place, except
+                          that reduce_scatter may be given the vector in `in` and an `out` that receives the rows of
+                          this rank only, side by side. Borrowed until wait. If ranks map each other's memory, the
+                          vector must be registered. NULL: none */
     int nspans;
     ls_redop op;
     int root;          /* rank in the group, where it matters */
@@ -137,12 +138,12 @@ size_t ls_group_bytes(int size);
  * together, says so first: where such vectors travel packed, on wires, there is one place for that in the arena, which
  * otherwise is replaced by a larger one as they come. LS_NO_MEMORY. */
 ls_status ls_group_reserve_spans(ls_group *g, size_t nbytes);
-/* Memory that there is once, in rank 0's arena, for all members, which read and write it. Every member calls it. The
- * ledgers do not know of it: each member counts its part (ls_count_shared). It lives as long as the world. Who writes it
- * agrees with the others by collectives, which order memory. LS_UNSUPPORTED where members do not map each other's
- * memory; LS_NO_MEMORY on rank 0, for whom the others wait. */
+/* Allocates memory in rank 0's arena that all members read and write. Every member calls it. It lives as long as the
+ * world. Members order their accesses by collectives. No ledger counts it: each member counts the bytes that it is
+ * responsible for with ls_count_shared. LS_UNSUPPORTED: members do not map each other's memory. LS_NO_MEMORY is returned
+ * on rank 0 only, while the other members wait. */
 ls_status ls_group_alloc_shared(ls_group *g, size_t nbytes, ls_mem_kind kind, void **out);
-/* nbytes of such memory are this rank's, in its ledger and in the row of a unit (-1: the root; LS_NO_UNIT: in none). */
+/* Counts nbytes of shared memory in this rank's ledger, and in the row of a unit (-1: the root; LS_NO_UNIT: in no row). */
 #define LS_NO_UNIT (-2)
 void ls_count_shared(ls_world *w, ls_mem_kind kind, int unit, size_t nbytes);
 /* Every member calls it, overlapping groups in the same order. NULL and the world's group are left alone. Messages that

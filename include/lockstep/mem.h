@@ -62,7 +62,7 @@ void ls_arena_charge(ls_arena *a, ls_ledger *ledger);
  * is destroyed or reset to an older mark. LS_NO_MEMORY when it does not fit. Two
  * threads may do this at once (a rank and the thread that moves its messages). */
 ls_status ls_arena_alloc(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out);
-/* The same, and the ledger does not know of it: memory that several ranks use, of which each counts its part. */
+/* The same, but the ledger does not count it: for memory that several ranks use, and each counts in part. */
 ls_status ls_arena_alloc_uncounted(ls_arena *a, size_t nbytes, ls_mem_kind kind, void **out);
 /* Counts [p, p + nbytes) in the ledger's row of a unit (its number in ls_units; -1: the root) until the arena takes the
  * memory back. Nothing happens where the ledger has no rows; an unknown unit is counted nowhere. The bytes are of one

@@ -50,9 +50,9 @@ int ls_part_boxes(const ls_part *p, const ls_tensor *here, ls_range rows, ls_box
 struct ls_group;
 struct ls_param;
 
-/* Takes first values of parameters that have no memory for all of them (ls_ddp_bind). `open` sets *out to memory for all
- * values of one, or to NULL where this rank's are not used; `close` takes them. Ranks do this for the same parameters in
- * the same order: close is a collective call. */
+/* Receives the initial values of parameters for which a rank has no memory to store all of them (ls_ddp_bind). `open`
+ * sets *out to memory for all values of one parameter, or to NULL if this rank's values are not used. `close` distributes
+ * them; it is a collective call, so all ranks initialize the same parameters in the same order. */
 typedef struct ls_sink {
     ls_status (*open)(struct ls_sink *s, struct ls_param *p, float **out);
     ls_status (*close)(struct ls_sink *s, struct ls_param *p);
@@ -77,9 +77,9 @@ typedef struct ls_param {
                       * during backward only. NULL: they stand in grad.data. Read it by ls_param_gradients */
     bool dmaster_ready; /* dmaster has sums since the last zero (ls_param_has_gradient) */
     void *bf16;      /* t.bf16, for those who change the value; NULL: no copy */
-    ls_sink *sink;   /* borrowed: of ls_params. Its first values are still to come, and go there; NULL: they stand in
-                      * t.data, or have come */
-    bool settled;    /* the first values are the same on all ranks already */
+    ls_sink *sink;   /* borrowed from ls_params: receives the initial values, which are still missing. NULL: they are
+                      * written to t.data, or were distributed already */
+    bool settled;    /* the initial values are the same on all ranks already */
     struct ls_group *replicas; /* borrowed: the ranks over which its gradient is averaged (ls_ddp_create); NULL: none.
                       * If there are several an optimizer refuses a gradient that is not t.grad_reduced */
     bool no_decay;   /* an optimizer's weight decay leaves it alone */
@@ -106,8 +106,8 @@ typedef struct ls_params {
     ls_param *item; /* owned; addresses are fixed once registration is over */
     int n, cap;
     const struct ls_ddp *wrapper; /* borrowed: whose memory the gradients lie in (ls_ddp_create); NULL: no wrapper's */
-    ls_dtype bound; /* of the activations that the parameters were bound for (ls_ddp_bind) */
-    ls_sink *sink;  /* owned: takes first values, from ls_ddp_bind to ls_ddp_create; NULL: none */
+    ls_dtype bound; /* dtype of the activations that the parameters were bound for (ls_ddp_bind) */
+    ls_sink *sink;  /* owned: receives initial values between ls_ddp_bind and ls_ddp_create; NULL: none */
 } ls_params;
 
 /* Registers; dims are checked to be positive. The data pointers stay NULL until ls_params_bind. */
@@ -124,7 +124,7 @@ ls_status ls_params_bind_bf16(ls_params *ps, ls_arena *values);
 size_t ls_param_bf16_nbytes(const ls_param *p);
 /* Rewrites all copies from the values in t.data, rounded to nearest even. Nothing happens without copies, or values. */
 void ls_params_round(ls_params *ps);
-void ls_param_round(const ls_param *p); /* the copy of one */
+void ls_param_round(const ls_param *p); /* the copy of one parameter */
 void ls_params_free(ls_params *ps);
 ls_param *ls_params_find(const ls_params *ps, const char *name); /* NULL if absent */
 const ls_param *ls_params_largest(const ls_params *ps);          /* of most elements here; NULL: there are none */
@@ -157,14 +157,14 @@ typedef struct ls_dist {
     float a, b; /* constant: a; uniform: in [a, b); normal: with mean 0 and standard deviation a */
 } ls_dist;
 
-/* The parameters own `sink` (NULL: none) in place of the one that they had; those whose first values it takes get it by
- * the caller (ls_param.sink), the others have none. */
+/* Transfers ownership of `sink` (NULL: none) to the parameters; the sink they had before is destroyed. No parameter uses
+ * the new one until the caller sets its ls_param.sink. */
 void ls_params_take_sink(ls_params *ps, ls_sink *sink);
-/* Whoever writes first values calls ls_param_open, writes all values of the tensor here to *out, unless that is NULL, and
- * calls ls_param_close. LS_INVALID: the parameter has no memory yet, or no more (its first values came). */
+/* To write initial values: call ls_param_open, write all values of this rank's tensor to *out unless it is NULL, then call
+ * ls_param_close. LS_INVALID: the parameter has no memory yet, or its values were distributed already. */
 ls_status ls_param_open(ls_param *p, float **out);
 ls_status ls_param_close(ls_param *p);
-/* Whether ls_param_open would find memory. */
+/* True if ls_param_open would find memory. */
 static inline bool ls_param_takes_values(const ls_param *p) { return p->t.data || p->sink; }
 
 /* Draws what is here of a parameter. Each value depends on seed, p->id and the element's index in the global tensor

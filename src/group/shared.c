@@ -1,9 +1,9 @@
-/* shared.c -- memory that there is once for the ranks of a group. */
+/* shared.c -- memory that all ranks of a group share. */
 #include "group/group.h"
 #include "group/memory/memory.h"
 #include "mem/ledger.h"
 
-/* Of a rank that does not exist. */
+/* Addresses in place of rank 0's memory, in a dry world, where rank 0 does not exist. */
 static ls_status somewhere(ls_world *w, size_t nbytes, ls_mem_kind kind, void **out)
 {
     if (!w->elsewhere) LS_TRY(ls_arena_create_dry(NULL, &w->elsewhere));

@@ -56,7 +56,7 @@ static void unpack(const ls_work *k, int r, const char *packed, char *vector)
     }
 }
 
-/* Where it is in k->packed. */
+/* Where rank r's part lies in k->packed. */
 static char *packed_part(const ls_work *k, int r)
 {
     return k->packed + ls_work_share(k, r).first * ls_dtype_size(k->a.dtype);
@@ -74,7 +74,7 @@ ls_status ls_spans_reserve(ls_group *g, size_t nbytes)
     return st < 0 ? ls_while(st, "finding %zu bytes to pack spans in", nbytes) : LS_OK;
 }
 
-/* One rank's part is all: what is in place stays, what is apart is packed. */
+/* In a group of one, the rank's part is the whole vector: it is packed into `out`, or stays where it is. */
 static ls_status begin_alone(ls_work *k)
 {
     if (k->a.in && !k->g->w->dry) pack(k, 0, k->a.in, k->a.out);

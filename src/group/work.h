@@ -38,8 +38,8 @@ struct ls_work {
     ls_coll_desc desc;
 
     int nspans;
-    char *packed, *unpacked; /* borrowed: where a vector of spans is packed, rank by rank; and where it belongs, */
-    bool apart;              /* or where this rank's part alone does, packed */
+    char *packed, *unpacked; /* borrowed: the packed vector of spans, rank by rank; and where the result belongs: */
+    bool apart;              /* this rank's rows only, side by side; false: the whole vector, in place */
     size_t piece;            /* staged: elements of a part in a slot, of which there are `parts`, */
     uint32_t npieces, stage; /* in so many pieces, numbered from `stage` on */
     int parts;

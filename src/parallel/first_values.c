@@ -1,4 +1,4 @@
-/* first_values.c -- first values of parameters that a rank has no memory for all of. */
+/* first_values.c -- initial values of parameters for which a rank has no memory to store all of them. */
 #include "parallel/first_values.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ typedef struct first_values {
     ls_sink sink; /* first: it is the pointer that parameters have */
     ls_group *g;
     ls_arena *arena; /* owned; NULL: no parameter needs room */
-    float *room;     /* for one parameter */
+    float *room;     /* buffer for the largest parameter */
     bool one_copy;
 } first_values;
 
@@ -23,7 +23,7 @@ static ls_status open_one(ls_sink *s, ls_param *p, float **out)
     return LS_OK;
 }
 
-/* Of all values, in `room`: the copy, and the floats of own rows. */
+/* Stores this rank's part of the values in `room`: the rounded copy, and the f32 values of its own rows. */
 static void keep(const first_values *f, ls_param *p)
 {
     p->t.data = f->room;
@@ -83,7 +83,7 @@ ls_status ls_first_values_end(ls_group *g, ls_params *ps)
         ls_param *p = &ps->item[i];
         if (!p->sink) continue;
         if (!ls_world_is_dry(ls_group_world(g)))
-            return ls_fail(LS_INVALID, "parameter %s has no first values: call ls_model_init, or load a checkpoint, between "
+            return ls_fail(LS_INVALID, "parameter %s has no initial values: call ls_model_init, or load a checkpoint, between "
                            "ls_ddp_bind and ls_ddp_create", p->name);
         LS_TRY(ls_param_open(p, &room));
         LS_TRY(ls_param_close(p));

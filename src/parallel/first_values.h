@@ -1,19 +1,21 @@
-/* first_values.h -- first values of parameters that a rank has no memory for all of.
+/* first_values.h -- initial values of parameters for which a rank has no memory to store all of them.
  *
- * Those of rank 0 count, for every rank. One parameter after another is written into memory for the largest one, on rank
- * 0 alone, and goes from there to all ranks, each of which rounds its copy and keeps the floats of its own rows. Where
- * all ranks read one copy in float, rank 0 writes there, and nothing travels.
+ * Rank 0's values are used on every rank. Rank 0 writes one parameter at a time into a buffer of the size of the largest
+ * parameter and broadcasts it. Each rank then rounds its bf16 copy from the buffer and saves the f32 values of its own
+ * rows. If all ranks read one shared f32 copy, rank 0 writes there, and nothing is broadcast.
  */
 #ifndef LS_PARALLEL_FIRST_VALUES_H
 #define LS_PARALLEL_FIRST_VALUES_H
 #include "lockstep/group.h"
 #include "lockstep/nn.h"
 
-/* The parameters' sink (ls_params.sink) for those of which a rank keeps the floats of its own rows (master), and with
- * `one_copy` (all ranks read the same memory) for all. They are bound: own, and master or t.data. The memory is of kind
- * activations: there are none yet. Every rank of the group calls it; LS_CONFIG_MISMATCH if their models differ. */
+/* Gives the parameters a sink (ls_params.sink). It receives the values of each parameter that has f32 master weights for
+ * this rank's rows (ls_param.master), and with `one_copy` (all ranks read the same memory) of every parameter. The
+ * parameters must be bound: own, and master or t.data. The ledger counts the buffer as activations, because there are no
+ * activations yet. Every rank of the group calls it. LS_CONFIG_MISMATCH: the ranks' models differ. */
 ls_status ls_first_values_create(ls_group *g, ls_params *ps, bool one_copy);
-/* All first values have come. LS_INVALID names a parameter whose have not; in a dry world they come by this call. */
+/* Destroys the sink after initialization. LS_INVALID names a parameter whose initial values are missing; a dry world has
+ * none, so there this call replays the collectives that would have distributed them. */
 ls_status ls_first_values_end(ls_group *g, ls_params *ps);
 
 #endif

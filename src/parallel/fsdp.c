@@ -1,15 +1,16 @@
-/* fsdp.c -- ZeRO: each rank owns rows of every parameter, and has the optimizer's state for them alone (shard.h says how
- * they lie).
+/* fsdp.c -- ZeRO: each rank owns rows of every parameter, and stores optimizer state for its own rows only (shard.h shows
+ * the memory layout).
  *
- *   stage 1   gradients and values are whole on every rank
- *   stage 2   of gradients a rank keeps the sums of its own rows; two units at a time are whole (slots.h)
- *   stage 3   and the values that ops read stand once on the host, for all ranks, each of which updates its own rows
- *             there; or a rank gathers those of the unit at hand (gathered.h)
+ *   stage 1   every rank stores all gradients and all values
+ *   stage 2   a rank stores reduced gradients of its own rows, and all gradients of two units at a time (slots.h)
+ *   stage 3   in addition, the host stores one copy of the values, in which each rank updates its own rows
+ *             (LS_ZERO_COPY_HOST); or a rank gathers the values of the unit in use (LS_ZERO_COPY_RANK, gathered.h)
  *
- *   backward      reduce_scatter   4 (W - 1) / W bytes per element and rank, where all_reduce has twice that; from stage
- *                                  2 on for each micro-batch, unless ls_ddp_config.reduce_last
- *   after a step  all_gather       the same of what ops read in float, half of it in bf16; with stage 3 nothing
- *   a unit        all_gather       with LS_ZERO_COPY_RANK: the same before its forward, and before its backward
+ * Traffic per rank, where P is the bytes of the parameters in f32 (all_reduce, in DDP, has 2 P (W - 1) / W):
+ *
+ *   backward      reduce_scatter   P (W - 1) / W, from stage 2 on per micro-batch unless ls_ddp_config.reduce_last
+ *   after a step  all_gather       stages 1 and 2: P (W - 1) / W, half of it in bf16
+ *   each unit     all_gather       LS_ZERO_COPY_RANK: the same, once before forward and once before backward
  *
  * Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020.
  */
@@ -21,8 +22,8 @@
 
 /* ls_ddp.mine */
 typedef struct fsdp {
-    ls_slots *slots;     /* NULL: gradients are whole */
-    ls_gathered *values; /* NULL: they have memory for ever */
+    ls_slots *slots;     /* NULL: this rank stores all gradients */
+    ls_gathered *values; /* NULL: all values have memory */
     bool one_copy;
 } fsdp;
 
@@ -40,7 +41,7 @@ static ls_shard_values values_of(const ls_ddp_config *c)
     return c->zero_stage < 3 ? LS_SHARD_EACH : c->copy == LS_ZERO_COPY_RANK ? LS_SHARD_GATHERED : LS_SHARD_ONE_COPY;
 }
 
-/* Buckets are cut at units where units have memory in turn, for gradients or for values. */
+/* Buckets end at unit boundaries if units take turns in memory for gradients or for values. */
 static ls_shard_how how_of(const ls_ddp_config *c)
 {
     ls_shard_how how = { .values = values_of(c), .at_units = keeps_own(c) || values_of(c) == LS_SHARD_GATHERED };
@@ -54,7 +55,7 @@ static ls_status bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
     const ls_shard_how how = how_of(c);
     const ls_status st = ls_shard_bind(&how, g, ps, c, dtype, own);
     if (st != LS_UNSUPPORTED || how.values != LS_SHARD_ONE_COPY) return st;
-    return ls_while(st, "sharding parameters with zero_stage 3 (zero.copy rank works there)");
+    return ls_while(st, "storing one copy of the parameters per host (zero.copy rank, LS_ZERO_COPY_RANK, needs no shared memory)");
 }
 
 static ls_status place(ls_ddp *d)
@@ -73,7 +74,8 @@ static ls_status place(ls_ddp *d)
 
 /* --- a step ----------------------------------------------------------------------------------------- */
 
-/* Sums that are apart from what backward writes can be added to; others can not. */
+/* After a reduction in place only this rank's rows of a gradient are sums, so a further backward cannot add to it. With
+ * slots the sums have memory of their own. */
 static ls_status check_unused(const ls_ddp *d)
 {
     const fsdp *f = d->mine;
@@ -116,7 +118,7 @@ static ls_status arrived(ls_ddp *d, int k)
     return f->slots ? ls_slots_arrived(d, k) : LS_OK;
 }
 
-/* Nobody's optimizer changes the one copy while another rank's backward reads it. */
+/* The barrier keeps any rank's optimizer from changing the one copy while another rank's backward reads it. */
 static ls_status done(void *arg)
 {
     ls_ddp *d = arg;

@@ -1,4 +1,4 @@
-/* gathered.c -- values that a rank has whole only while they are computed with. */
+/* gathered.c -- all_gathers parameter values unit by unit, and releases them after use. */
 #include "parallel/gathered.h"
 
 #include <stdio.h>
@@ -8,29 +8,29 @@
 #include "base/bf16.h"
 #include "base/compiler.h"
 
-/* The values of a unit, or of the root: what is gathered at once. */
+/* The values of a unit, or of the root: one all_gather. */
 typedef struct piece {
     int *param;           /* owned: [nparams] indices of parameters, in the order in which they lie */
     int nparams;
     ls_matrix_span *span; /* owned: [nparams] where each lies, in bytes */
     size_t nbytes;        /* of all, each in whole cache lines */
-    char *data;           /* borrowed: a slot, or the root's place; NULL: it has no memory now */
-    bool whole;           /* its values are there */
-    ls_work *work;        /* of the gathering that was started; NULL: none */
+    char *data;           /* borrowed: a slot, or the root's memory; NULL: it has no memory now */
+    bool whole;           /* all values were gathered */
+    ls_work *work;        /* the all_gather in flight; NULL: none */
     char label[LS_UNIT_NAME];
 } piece;
 
 struct ls_gathered {
     ls_ddp *d;       /* borrowed, as are the parameters */
-    piece *piece;    /* owned: in the order of buckets: the last unit first, the root last */
-    int npieces, nunits; /* pieces; those of units, which come first */
+    piece *piece;    /* owned, in the order of buckets: the last unit comes first, the root last */
+    int npieces, nunits; /* all pieces; those of units */
     int *piece_of;   /* owned: [nbuckets] */
-    char **slot;     /* owned: [nslots]; NULL: one is in use */
-    int nslots, nfree; /* free slots come first */
+    char **slot;     /* owned: a stack of free slots, [nfree] of [nslots] */
+    int nslots, nfree;
     char *root;      /* memory of the root; NULL: it has no parameters */
 };
 
-/* --- what is gathered at once ----------------------------------------------------------------------- */
+/* --- pieces ------------------------------------------------------------------------------------------- */
 
 static bool in_bf16(const ls_gathered *v, const ls_param *p)
 {
@@ -94,7 +94,7 @@ static ls_status make_slots(ls_gathered *v)
     if (!v->slot) return ls_fail(LS_NO_MEMORY, "a list of %d slots", v->nslots);
     for (int s = 0; s < v->nslots; s++) {
         const ls_status st = ls_alloc(w, largest, LS_MEM_PARAM, &p);
-        if (st < 0) return ls_while(st, "placing the values of %d units, %s being the largest parameter", v->nslots,
+        if (st < 0) return ls_while(st, "allocating the values of %d units; %s is the largest parameter", v->nslots,
                                     ls_params_largest(v->d->ps)->name);
         v->slot[s] = p;
     }
@@ -104,7 +104,7 @@ static ls_status make_slots(ls_gathered *v)
     return LS_OK;
 }
 
-/* Where the group packs what travels on wires. */
+/* Reserves the buffer in which the group packs a piece that travels over wires. */
 static ls_status reserve(const ls_gathered *v)
 {
     size_t most = 0;
@@ -144,7 +144,7 @@ LS_KERNEL static void round_rows(uint16_t *restrict to, const float *restrict fr
     for (size_t i = 0; i < n; i++) to[i] = ls_to_bf16(from[i]);
 }
 
-/* This rank's rows, as ops read them, to where they lie among all. */
+/* Writes this rank's rows to their place in the piece, in the dtype that operations read. */
 static void write_own(const ls_gathered *v, const piece *x)
 {
     for (int i = 0; i < x->nparams; i++) {
@@ -166,7 +166,7 @@ static ls_status start(ls_gathered *v, piece *x)
     return ls_coll_start(v->d->g, &a, &x->work);
 }
 
-/* Parameters have values, or have none. */
+/* Sets, or clears, the parameters' pointers to their values. */
 static void show(const ls_gathered *v, const piece *x, bool there)
 {
     for (int i = 0; i < x->nparams; i++) {
@@ -226,7 +226,7 @@ void ls_gathered_leave(ls_gathered *v, const ls_unit *u, bool backward, bool ret
 
 ls_status ls_gathered_expire(ls_gathered *v)
 {
-    for (int i = 0; i < v->npieces; i++) { /* none is on its way: a backward ends with the first unit */
+    for (int i = 0; i < v->npieces; i++) { /* nothing is in flight after a backward, which ends with the first unit */
         if (v->piece[i].work) LS_TRY(ensure(v, &v->piece[i]));
         release(v, &v->piece[i]);
     }

@@ -1,11 +1,11 @@
-/* gathered.h -- values that a rank has whole only while they are computed with: it keeps the floats of its own rows
- * (ls_param.master), and all ranks put a unit's values together before its forward and before its backward.
+/* gathered.h -- sharded parameter values (FSDP). Each rank stores the f32 values of its own rows (ls_param.master). All
+ * ranks all_gather the values of a unit before its forward and before its backward.
  *
- *   forward     | embedding | h.0      | h.1      | ...     one slot for the unit at hand, and one for each unit that
- *   gathering     h.0         h.1        h.2        ...     is gathered ahead of its use (ls_ddp_config.prefetch)
+ *   forward     | embedding | h.0      | h.1      | ...     memory: one slot for the unit in use, and one for each unit
+ *   all_gather    h.0         h.1        h.2        ...     that is gathered ahead (ls_ddp_config.prefetch)
  *
- * A unit is one all_gather. What ops read in bf16 is rounded from floats by its owner and travels in bf16. The root's
- * values are gathered once a step and stay until its end.
+ * There is one all_gather per unit. Values that operations read in bf16 are rounded by their owner and travel in bf16. The
+ * root's values are gathered once per step and stay until its end.
  *
  * Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", 2023.
  */
@@ -16,16 +16,17 @@
 
 typedef struct ls_gathered ls_gathered;
 
-/* After buckets that are cut at units were made. */
+/* Call it after ls_shard_place, with buckets that end at unit boundaries. */
 ls_status ls_gathered_create(ls_ddp *d, ls_gathered **out);
 void ls_gathered_destroy(ls_gathered *v); /* NULL is fine */
 
-/* A unit's forward or backward begins: its values, and the root's, are there when it returns, and those of the next
- * units are on their way. */
+/* At the start of a unit's forward or backward: waits for its values and the root's, and starts to gather those of the
+ * next units. */
 ls_status ls_gathered_enter(ls_gathered *v, const ls_unit *u, bool backward);
-/* It is over. `returns`: a backward will come back to it. */
+/* At the end of a unit's forward or backward: releases its values unless they are needed soon. `returns`: a backward will
+ * follow this forward. */
 void ls_gathered_leave(ls_gathered *v, const ls_unit *u, bool backward, bool returns);
-/* Owners have new values: nobody reads the old ones any more. */
+/* After an optimizer step: releases all gathered values, because their owners have newer ones. */
 ls_status ls_gathered_expire(ls_gathered *v);
 
 #endif

@@ -111,8 +111,8 @@ static ls_range owned(const ls_param *p, int rank, int size)
 
 /* --- memory ------------------------------------------------------------------------------------- */
 
-/* What is read in float peers read in t.data, else in the copy: then floats of own rows are all that stays. NULL: that
- * is so in any case. */
+/* Points a parameter at the values that operations read: t.data for f32, t.bf16 for bf16. If that is not f32 memory of
+ * this rank (bf16, or read_by_peers is NULL), allocates f32 master weights for this rank's rows. */
 static ls_status bind_one(ls_param *p, void *read_by_peers, ls_dtype dtype, ls_arena *own)
 {
     void *master = NULL;
@@ -135,7 +135,7 @@ static ls_status all_grads(ls_group *g, ls_params *ps, const ls_shard_plan *l)
     return LS_OK;
 }
 
-/* Where peers read values: memory of each rank, or of all together. */
+/* Allocates the values that peers read, per rank or once for all ranks. */
 static ls_status values_memory(const ls_shard_how *how, ls_group *g, const ls_params *ps, size_t nbytes, char **out)
 {
     void *base = NULL;
@@ -144,10 +144,10 @@ static ls_status values_memory(const ls_shard_how *how, ls_group *g, const ls_pa
                          : how->values == LS_SHARD_ONE_COPY ? ls_group_alloc_shared(g, nbytes, LS_MEM_PARAM, &base)
                                                             : ls_alloc(ls_group_world(g), nbytes, LS_MEM_PARAM, &base);
     *out = base;
-    return st < 0 ? ls_while(st, "placing values where peers read them: %s is the largest", ls_params_largest(ps)->name) : st;
+    return st < 0 ? ls_while(st, "allocating values that peers read: %s is the largest parameter", ls_params_largest(ps)->name) : st;
 }
 
-/* Counts a parameter's values for its unit: what is here of them, or, of one copy for all, what this rank owns. */
+/* Counts a parameter's values in the ledger's row of its unit. Of a copy that all ranks share, a rank counts its own rows. */
 static ls_status count_values(const ls_shard_how *how, ls_group *g, const ls_param *p, char *at, ls_dtype dtype)
 {
     const size_t size = ls_dtype_size(read_as(p, dtype)), count = (size_t)ls_tensor_count(&p->t);

@@ -27,19 +27,19 @@ typedef struct ls_shard_plan {
     size_t nbytes; /* of what peers read, each parameter in whole cache lines */
 } ls_shard_plan;
 
-/* Where the values are that ops read. */
+/* Where the parameter values are stored that operations read. */
 typedef enum ls_shard_values {
-    LS_SHARD_EACH,     /* each rank has all, and gathers new ones after a step */
-    LS_SHARD_ONE_COPY, /* they stand once, for all ranks (ls_group_alloc_shared): nothing is gathered */
-    LS_SHARD_GATHERED, /* a rank has floats of its own rows (ls_param.master); the strategy puts others together */
+    LS_SHARD_EACH,     /* each rank stores all of them, and gathers the new ones after a step */
+    LS_SHARD_ONE_COPY, /* all ranks share one copy (ls_group_alloc_shared): nothing is gathered */
+    LS_SHARD_GATHERED, /* a rank stores the f32 values of its own rows (ls_param.master); the strategy gathers the others */
 } ls_shard_values;
 
 /* In what such strategies differ. */
 typedef struct ls_shard_how {
     ls_shard_values values;
-    bool at_units; /* no bucket has parameters of two units: when a unit's backward is over, so are its buckets */
-    /* Takes memory for gradients, in the world's arena or in `own`. After ls_shard_place the strategy puts its buckets
-     * where it likes (ls_buckets_put). NULL: all buckets have memory for ever. */
+    bool at_units; /* buckets end at unit boundaries: a unit's buckets are complete when its backward ends */
+    /* Allocates gradients, in the world's arena or in `own`. After ls_shard_place the strategy assigns memory to its
+     * buckets (ls_buckets_put). NULL: each bucket has memory for the whole run. */
     ls_status (*grads)(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype, ls_arena *own);
     /* Memory for all values of a parameter in float, until the next backward or optimizer step; where it is one place
      * for all of them, until the next parameter's (a checkpoint and a digest ask for one after another, samples need

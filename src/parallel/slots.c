@@ -1,14 +1,14 @@
-/* slots.c -- memory for gradients that units use in turn. */
+/* slots.c -- memory for sharded gradients: two slots that units alternate between. */
 #include "parallel/slots.h"
 
 #include <stdlib.h>
 
 #include "base/compiler.h"
 
-/* A bucket's memory, and what it waits for. */
+/* Where a bucket lies during backward, and which bucket must be reduced first. */
 typedef struct turn {
     float *data;
-    int before; /* the last bucket of the unit that has the slot before; -1: none */
+    int before; /* last bucket of the unit that uses the slot before; -1: none */
 } turn;
 
 struct ls_slots {
@@ -16,9 +16,9 @@ struct ls_slots {
     float *slot; /* the first one: large enough for the largest unit */
 };
 
-/* --- sums of own rows --------------------------------------------------------------------------- */
+/* --- reduced gradients of own rows --------------------------------------------------------------- */
 
-/* Those of a bucket side by side: that is how a reduction gives them. */
+/* The rows of a bucket lie side by side, as reduce_scatter writes them. */
 ls_status ls_slots_bind(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype, ls_arena *own)
 {
     size_t count = 0;
@@ -26,7 +26,7 @@ ls_status ls_slots_bind(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_d
     (void)g, (void)dtype;
     for (int i = 0; i < ps->n; i++) count += ps->item[i].own.count;
     const ls_status st = ls_arena_alloc(own, count * sizeof(float), LS_MEM_GRAD, &p);
-    if (st < 0) return ls_while(st, "allocating this rank's sums of gradients: %s is the largest parameter", ls_params_largest(ps)->name);
+    if (st < 0) return ls_while(st, "allocating reduced gradients of this rank's rows: %s is the largest parameter", ls_params_largest(ps)->name);
     float *at = p;
     for (int k = 0; k < l->nbuckets; k++)
         for (int i = 0; i < ps->n; i++) {
@@ -44,7 +44,7 @@ ls_status ls_slots_bind(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_d
 
 static int unit_of(const ls_ddp *d, int k) { return d->ps->item[d->b[k].param[0]].unit; }
 
-/* Buckets from the first-th on that are of one unit. */
+/* How many buckets, from `first` on, belong to one unit. */
 static int run_of(const ls_ddp *d, int first)
 {
     int n = 1;
@@ -52,7 +52,7 @@ static int run_of(const ls_ddp *d, int first)
     return n;
 }
 
-/* Elements that buckets [first, first + n) take. */
+/* Elements of buckets [first, first + n). */
 static size_t room_of(const ls_ddp *d, int first, int n)
 {
     size_t count = 0;
@@ -60,7 +60,7 @@ static size_t room_of(const ls_ddp *d, int first, int n)
     return count;
 }
 
-/* Elements of a slot, how many of them are used, and the elements of the root. */
+/* Returns the elements of a slot: those of the largest unit. *nslots: how many are needed. *root: elements of the root. */
 static size_t measure(const ls_ddp *d, int *nslots, size_t *root)
 {
     size_t most = 0;
@@ -84,7 +84,7 @@ static void put_buckets(ls_slots *s, const ls_ddp *d, int first, int n, float *d
     for (int k = first; k < first + n; data += d->b[k++].count) s->turn[k] = (turn){ data, before };
 }
 
-/* Who lies where is known now: units come in the order of their buckets. */
+/* Assigns slots in advance: backward visits units in the order of their buckets. */
 static void place_all(ls_slots *s, const ls_ddp *d, size_t slot, int nslots)
 {
     int last[LS_SLOTS] = { -1, -1 }, at = 0;
@@ -113,7 +113,7 @@ ls_status ls_slots_create(ls_ddp *d, ls_slots **out)
     if (!s || !s->turn) return ls_fail(LS_NO_MEMORY, "the places of %d buckets", d->nbuckets);
     const ls_status st = ls_alloc(ls_group_world(d->g), nbytes, LS_MEM_GRAD, &p);
     if (st < 0)
-        return ls_while(st, "placing the gradients of the root and of %d units at a time, %s being the largest parameter",
+        return ls_while(st, "allocating gradients of the root and of %d units at a time; %s is the largest parameter",
                         nslots, ls_params_largest(d->ps)->name);
     s->slot = p;
     place_all(s, d, slot, nslots);
@@ -130,7 +130,7 @@ void ls_slots_destroy(ls_slots *s)
 
 /* --- a backward ----------------------------------------------------------------------------------- */
 
-/* The first sums since the last step go straight to where they stay; later ones are added there (ls_slots_arrived). */
+/* The first reduction since the last step writes to the reduced gradients; ls_slots_arrived adds later ones. */
 static void put_bucket(const ls_slots *s, ls_ddp *d, int k)
 {
     const ls_param *first = &d->ps->item[d->b[k].param[0]];
@@ -144,7 +144,7 @@ void ls_slots_begin(ls_slots *s, ls_ddp *d)
         if (unit_of(d, k) < 0) put_bucket(s, d, k);
 }
 
-/* Bucket k is to be reduced, and not all of its gradients are there. */
+/* Bucket k must be reduced before unit u can start, but one of its parameters has no gradient. */
 static LS_COLD ls_status incomplete(const ls_ddp *d, int k, const ls_unit *u)
 {
     const ls_bucket *b = &d->b[k];

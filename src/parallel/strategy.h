@@ -4,8 +4,9 @@
  *   registry.c  which strategy a configuration means
  *   bucket.c    which gradients travel together, where they lie, and when a bucket starts
  *   shard.c     what strategies share in which ranks own different rows
- *   first_values.c  first values of parameters that a rank has no memory for all of
- *   slots.c     memory for gradients that units use in turn
+ *   first_values.c  initial values of parameters that no rank stores as a whole
+ *   slots.c     memory for sharded gradients
+ *   gathered.c  parameter values that are gathered unit by unit
  *   ddp.c       gradients are all_reduced, every rank updates all parameters
  *   fsdp.c      each rank owns a shard of every parameter: ZeRO's stages
  *
@@ -39,7 +40,7 @@ typedef struct ls_bucket {
     int nready;
     ls_coll reduce;        /* LS_ALL_REDUCE; LS_REDUCE_SCATTER: each rank gets the sums of its own rows only */
     ls_matrix_span *span;  /* owned: [nparams] its parameters, for LS_REDUCE_SCATTER; NULL: gradients are not sharded */
-    float *sums;    /* borrowed: where this rank's rows of the sums go, side by side; NULL: they stay in `data` */
+    float *sums;    /* borrowed: receives this rank's rows of the sums, side by side; NULL: the sums are in `data` */
     ls_work *work;  /* NULL when nothing is in flight */
     char label[24]; /* "bucket 3" */
 } ls_bucket;
@@ -66,13 +67,13 @@ struct ls_ddp {
     ls_params *ps; /* borrowed */
     ls_ddp_config c;
     ls_dp_state state;
-    bool last;    /* the newest backward that was announced completes the gradients of a step */
+    bool last;    /* the newest announced backward completes the gradients of a step */
     bool dry;     /* in a dry world: values and gradients have addresses, and no memory */
-    /* What `place` says of the configuration at hand; false before. */
-    bool lends;          /* gradients have memory for a part of backward only, which uses it again: a full bucket is
-                            reduced at once, without overlap, too */
-    bool forwards_meet;  /* ranks gather values in forward: each has as many forwards as the others */
-    bool every_backward; /* every announced backward is reduced; else those that begin_forward says are to be */
+    /* Set by `place` according to the configuration; false before. */
+    bool lends;          /* gradients have memory during a part of backward only, and then it is reused: a full bucket is
+                            reduced immediately, even with no_overlap */
+    bool forwards_meet;  /* forwards include collectives: every rank must run the same number of them */
+    bool every_backward; /* every announced backward is reduced; otherwise only those announced with `sync` */
     char *grads;  /* borrowed: memory of all buckets, for ever; NULL: the strategy puts each bucket (ls_buckets_put) */
     void *mine;   /* the strategy's; its `destroy` releases it */
     ls_bucket *b; /* owned */

@@ -157,16 +157,16 @@ const ls_opt ls_train_opts[] = {
       "the same parameters take part in every step (not implemented)", 0, NULL },
     { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none", "communication hook (not implemented)", 0, NULL },
     { "zero.stage", LS_OPT_INT, AT(zero.stage), "0", "0..3",
-      "sharded over dp: 1 optimizer state, 2 gradients too, 3 parameters too: one copy for all ranks, on one node", 0, NULL },
+      "shard over dp: 1 optimizer state, 2 also gradients, 3 also parameters", 0, NULL },
     { "zero.reduce", LS_OPT_CHOICE, AT(zero.reduce), "every", "every|last",
-      "stages 2, 3: backwards whose gradients are reduced: every micro-batch's, or the last one's of a step, for which each rank "
-      "has whole gradients", 0, NULL },
+      "stages 2, 3: reduce gradients in every micro-batch, or once, in the last one (each rank then stores all gradients)", 0,
+      NULL },
     { "zero.copy", LS_OPT_CHOICE, AT(zero.copy), "host", "host|rank",
-      "stage 3: values stand once for all ranks of a node, or each rank gathers those of the unit at hand", 0, NULL },
+      "stage 3: one copy of the parameters per node, or each rank gathers a layer before it needs it", 0, NULL },
     { "zero.units", LS_OPT_CHOICE, AT(zero.units), "layer", "layer|model", "what stage 3 gathers at a time (not implemented: model)", 0, NULL },
-    { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "zero.copy rank: units gathered ahead of their use", 0, NULL },
+    { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "zero.copy rank: layers gathered ahead", 0, NULL },
     { "zero.reshard", LS_OPT_CHOICE, AT(zero.reshard), "default", "always|never|default",
-      "zero.copy rank: units whose gathered values are given up after forward; default: all but the last", 0, NULL },
+      "zero.copy rank: layers that release their values after forward; default: all except the last", 0, NULL },
     { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..64", "replicas of the sharded whole (not implemented)", 0, NULL },
     { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", "gpipe|1f1b|interleaved|zero-bubble",
       "order of micro-batches over stages (not implemented)", 0, NULL },
@@ -464,7 +464,7 @@ static ls_status check_strategy(const ls_plan *p, const ls_dp_strategy **out)
     return LS_OK;
 }
 
-/* Where weights stand once for all ranks, nobody has a second form of them. */
+/* Packing gives each rank a second copy of all weights, which stage 3 is there to avoid. */
 static ls_status check_packed(const ls_train_config *c)
 {
     if (c->zero.stage < 3 || strcmp(c->train.pack_weights, "always") != 0) return LS_OK;
@@ -472,15 +472,15 @@ static ls_status check_packed(const ls_train_config *c)
                    "which stage 3 is there to avoid: set train.pack_weights to auto, or zero.stage to 2");
 }
 
-/* A sample is written from all float values, for which there is no room where gradients are sharded. */
+/* A sample needs all f32 weights at once, and no rank has memory for them if gradients are sharded in bf16. */
 static ls_status check_samples(const ls_train_config *c)
 {
     const bool own_sums = c->zero.stage >= 2 && strcmp(c->zero.reduce, "last") != 0;
     const bool floats = ls_train_dtype(c) == LS_F32 && (c->zero.stage < 3 || strcmp(c->zero.copy, "host") == 0);
     if (!own_sums || floats || c->train.sample_every == 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED,
-                   "train.sample_every %lld with zero.stage %lld and train.dtype %s: samples are written from float "
-                   "values, which no rank has all of: set train.sample_every to 0, or zero.reduce to last",
+                   "train.sample_every %lld with zero.stage %lld and train.dtype %s: writing a sample needs all f32 weights, and "
+                   "no rank stores all of them: set train.sample_every to 0, or zero.reduce to last",
                    (long long)c->train.sample_every, (long long)c->zero.stage, c->train.dtype);
 }
 

@@ -6,8 +6,8 @@
 enum { LOSS, COUNTED, CORRECT, SUMS };
 _Static_assert(SUMS == LS_TRAIN_WORDS, "what a rank tells the others");
 
-/* The rows of a pass, and how far it gets in a part of `most` samples, which the largest is. A rank whose part has ended
- * goes along where ranks gather values in forward: with a row that does not count (*counts). */
+/* Loads the rows of the next forward; `done` of this rank's samples are evaluated, and the largest part has `most`. If
+ * forwards include collectives, a rank that has no samples left still runs a forward, of one row, and does not count it. */
 static ls_status next_rows(ls_trainer *t, ls_range part, size_t done, size_t most, ls_rows *rows, size_t *step, bool *counts)
 {
     *counts = done < part.count;
