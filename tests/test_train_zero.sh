@@ -81,32 +81,36 @@ claim 'another strategy than the stage means is refused' ends_with 78
 claim 'by the names of both keys' says 'parallel.dp_strategy is ddp, but zero.stage is 1'
 
 # Where the sums of micro-batches are added up before ranks are, they round as without shards.
-no_samples='--train.sample_every 0'
-for stage in 2 3; do
+for stage in 2 3 '3 --zero.copy rank' '3 --zero.copy rank --zero.prefetch 0 --zero.reshard never'; do
     sums='--zero.reduce last'
     claim "stage $stage, the last backward reduced: f32, 2 ranks" alike 2
     claim "stage $stage, the last backward reduced: bf16, 3 ranks" alike 3 --train.dtype bf16
     sums=
     claim "stage $stage, one micro-batch: f32, 3 ranks" alike 3 --train.micro_batch 4
-    claim "stage $stage, one micro-batch: bf16, 2 ranks" alike 2 --train.dtype bf16 --train.micro_batch 6 $no_samples
+    claim "stage $stage, one micro-batch: bf16, 2 ranks" alike 2 --train.dtype bf16 --train.micro_batch 6
     claim "stage $stage, one micro-batch: llama, bf16, 3 ranks, buckets of 4 KiB" \
-        alike 3 --train.dtype bf16 --train.micro_batch 4 --model.name llama --ddp.bucket_cap 4KiB $no_samples
+        alike 3 --train.dtype bf16 --train.micro_batch 4 --model.name llama --ddp.bucket_cap 4KiB
     claim "stage $stage, recomputed, where a thread moves the bytes" \
         alike 2 --train.micro_batch 6 --train.recompute full --comm.progress thread
-    claim 'it says what it does' prints ", DDP with ZeRO stage $stage\$"
+    claim 'it says what it does' prints ", DDP with ZeRO stage ${stage%% *}\$"
 done
-stage=2
-claim 'stage 2 over wires, 2 ranks' alike 2 --train.micro_batch 6 --comm.transport tcp
+for stage in 2 '3 --zero.copy rank'; do
+    claim "stage $stage over wires, 2 ranks" alike 2 --train.micro_batch 6 --comm.transport tcp
+done
 train 2 --zero.stage 3 --comm.transport tcp
 claim 'one copy of the parameters needs memory that all ranks map' ends_with 78
 claim 'with the reason' says "these ranks do not map each other's memory"
 claim 'and what works' says 'zero.copy rank, LS_ZERO_COPY_RANK, needs no shared memory'
-train 2 --zero.stage 2 --train.dtype bf16
-claim 'samples in bf16, from float values that no rank has, are refused' ends_with 78
-claim 'by name' says 'train.sample_every 4 with zero.stage 2 and train.dtype bf16'
-train 2 --zero.stage 3 --train.sample_every 0 --train.pack_weights always
+train 2 --zero.stage 3 --train.pack_weights always
 claim 'a second form of the one copy is refused' ends_with 78
 claim 'by name, too' says 'train.pack_weights always with zero.stage 3'
+gather='--zero.stage 3 --zero.copy rank'
+train 3 $gather --inject nan@1:5
+claim 'a loss that is not finite, where forwards gather values: exit 80' ends_with 80
+claim 'and its rank and step' says 'the loss of rank 1 in step 5 is not finite; no weight was changed by this step'
+train 3 $gather --optim.lr 1e30 --optim.clip 0
+claim 'weights that are not finite: exit 80' ends_with 80
+claim 'and where that began' says 'is not finite: it began with the '
 train 2 --zero.stage 1 --comm.wire bf16
 claim 'sums in bf16 on the wire are refused' ends_with 78
 claim 'because there are none' says 'comm.wire bf16 with zero.stage 1: it halves the bytes of all_reduce alone'

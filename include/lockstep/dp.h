@@ -128,6 +128,9 @@ int ls_ddp_most_stage(void); /* of ls_ddp_config.zero_stage */
 extern const char ls_dp_choices[];
 /* So many backwards of a step with n micro-batches are reduced: the last one, or all of them. */
 int ls_ddp_reductions(const ls_ddp *d, int n);
+/* True if values from ls_ddp_values stay valid until the next backward or optimizer step; false: until the next parameter
+ * is asked for. */
+bool ls_ddp_values_stay(const ls_ddp *d);
 /* True if a forward includes collectives (LS_ZERO_COPY_RANK): then every rank must run the same number of forwards. */
 bool ls_ddp_forwards_meet(const ls_ddp *d);
 /* In which order parameters lie in buckets, for people: "first iteration", then the strategy's words. */

@@ -242,6 +242,7 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
     return listen_to(d, t);
 }
 
+bool ls_ddp_values_stay(const ls_ddp *d) { return !d->lends; }
 bool ls_ddp_forwards_meet(const ls_ddp *d) { return d->forwards_meet; }
 int ls_ddp_reductions(const ls_ddp *d, int n) { return d->every_backward ? n : 1; }
 

@@ -472,18 +472,6 @@ static ls_status check_packed(const ls_train_config *c)
                    "which stage 3 is there to avoid: set train.pack_weights to auto, or zero.stage to 2");
 }
 
-/* A sample needs all f32 weights at once, and no rank has memory for them if gradients are sharded in bf16. */
-static ls_status check_samples(const ls_train_config *c)
-{
-    const bool own_sums = c->zero.stage >= 2 && strcmp(c->zero.reduce, "last") != 0;
-    const bool floats = ls_train_dtype(c) == LS_F32 && (c->zero.stage < 3 || strcmp(c->zero.copy, "host") == 0);
-    if (!own_sums || floats || c->train.sample_every == 0) return LS_OK;
-    return ls_fail(LS_UNSUPPORTED,
-                   "train.sample_every %lld with zero.stage %lld and train.dtype %s: writing a sample needs all f32 weights, and "
-                   "no rank stores all of them: set train.sample_every to 0, or zero.reduce to last",
-                   (long long)c->train.sample_every, (long long)c->zero.stage, c->train.dtype);
-}
-
 /* Which values of parallelism are implemented is the plan's business (ls_plan_supported). It is asked for one key after
  * another, so that a message names the one that is refused. */
 static ls_status check_plan(const ls_train_config *c, int world_size)
@@ -504,7 +492,6 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     }
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
-    LS_TRY(check_samples(c));
     LS_TRY(check_packed(c));
     if (!s->shards || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED,

@@ -98,13 +98,19 @@ static ls_status micro_batch(const ls_train_config *c, ls_train_dry *d, int64_t 
     return LS_OK;
 }
 
+/* Micro-batches that a dry step runs: those that have collectives. */
+static int passes_of(const ls_train_dry *d)
+{
+    return ls_ddp_forwards_meet(d->par.ddp) ? d->micro_batches : ls_ddp_reductions(d->par.ddp, d->micro_batches);
+}
+
 ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows)
 {
     const double mine[LS_TRAIN_WORDS] = { 0 };
     const double (*all)[LS_TRAIN_WORDS];
     double counted = 0, norm;
     if (ls_train_is_lm(c) && c->data.ignore_token >= 0) LS_TRY(ls_train_count_labels(d->par.mesh.batch, &counted));
-    const int n = ls_ddp_reductions(d->par.ddp, d->micro_batches);
+    const int n = passes_of(d);
     for (int i = 0; i < n; i++) LS_TRY(micro_batch(c, d, rows, i == n - 1));
     LS_TRY(ls_train_tell(d->w, d->words, mine, &all));
     LS_TRY(ls_grad_norm_shared(ls_world_group(d->w), &d->par.model->params, &norm, NULL));
@@ -125,7 +131,7 @@ ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t 
 {
     ls_tracer *tracer = ls_world_tracer(d->w);
     const ls_train_events before = events_of(tracer);
-    const uint64_t all = (uint64_t)d->micro_batches, done = (uint64_t)ls_ddp_reductions(d->par.ddp, d->micro_batches);
+    const uint64_t all = (uint64_t)d->micro_batches, done = (uint64_t)passes_of(d);
     ls_tape_set_tracer(d->par.tape[0], tracer);
     const ls_status st = ls_train_dry_step(c, d, rows);
     ls_tape_set_tracer(d->par.tape[0], NULL);

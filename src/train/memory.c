@@ -11,8 +11,7 @@
 #include "train/feed.h"
 #include "train/memory_units.h"
 
-#define UNIT       64u     /* arenas hand out multiples of it, */
-#define PAGE       4096u   /* and are multiples of it */
+#define PAGE       4096u   /* arenas are multiples of it */
 #define MOST_PARTS 1000000 /* micro-batches a step that are thought of */
 #define MIB        1048576.0
 
@@ -51,10 +50,27 @@ static ls_status plan_steps(const ls_train_config *c, int size, ls_train_dry *d,
     const size_t a = ls_tape_peak(d->par.tape[0]);
     const size_t b = ls_model_tape_bytes_in(d->par.model, test_rows, tokens, &test);
     if (b == 0) return LS_INVALID; /* and the sentence says why */
-    out->tape = up(a > b ? a : b, UNIT);
+    out->tape = up(a > b ? a : b, LS_MEMORY_UNIT);
     if (!ls_train_packs(c, size)) return LS_OK;
     out->packed = ls_tape_packed_bytes(d->par.tape[0]);
     return ls_arena_alloc(d->own, out->packed, LS_MEM_PARAM, &p);
+}
+
+size_t ls_memory_samples(const ls_train_config *c, const ls_parallel *par)
+{
+    const ls_params *ps = &par->model->params;
+    size_t n = 0;
+    if (c->train.sample_every == 0 || !ls_train_is_lm(c) || !par->mesh.speaks || ls_ddp_values_stay(par->ddp)) return 0;
+    for (int i = 0; i < ps->n; i++)
+        if (!ps->item[i].t.data) n += up(ls_tensor_nbytes(&ps->item[i].t), LS_MEMORY_UNIT);
+    return n;
+}
+
+static ls_status plan_samples(const ls_train_config *c, ls_train_dry *d)
+{
+    void *p;
+    const size_t nbytes = ls_memory_samples(c, &d->par);
+    return nbytes ? ls_arena_alloc(d->own, nbytes, LS_MEM_PARAM, &p) : LS_OK;
 }
 
 ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory_plan *out)
@@ -67,6 +83,7 @@ ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory
     if (st < 0) return ls_while(st, "planning the memory of a step");
     if (c->train.sample_every > 0 && ls_train_is_lm(c) && d->par.mesh.speaks)
         LS_TRY(ls_decoder_create_dry(d->par.model, ls_world_ledger(d->w), &decoder));
+    LS_TRY(plan_samples(c, d));
     memcpy(out->bytes, l->peak, sizeof out->bytes);
     /* first values may have had memory of this kind, which is given back before there are activations */
     const size_t act = l->now[LS_MEM_ACT] + out->tape;

@@ -208,7 +208,8 @@ static uint64_t between_steps(const ls_trainer *t, const ls_train_events *step, 
     const int64_t every = c->train.eval_every ? c->train.eval_every : t->feed.steps_per_epoch;
     const size_t share = t->feed.test_samples / (size_t)t->feed.size + 1;
     const size_t batches = t->feed.test_rows ? share / t->feed.test_rows + 1 : 0;
-    const uint64_t eval = step->ops * batches + 2 * step->colls + whole;
+    const uint64_t meets = ls_ddp_forwards_meet(t->par.ddp) ? batches : 0; /* forwards that have collectives */
+    const uint64_t eval = step->ops * batches + (2 + meets) * step->colls + whole;
     return times(every, first, last) * eval + (times(c->checkpoint.every, first, last) +
            times(c->train.sample_every, first, last)) * whole;
 }

@@ -25,6 +25,10 @@ ls_status ls_samples_open(ls_trainer *t)
     if (*t->source.no_prompt)
         ls_log(LS_LOG_WARN, "train.sample_prompt '%s' is left out, since the tokenizer cannot encode it (%s): samples begin after an "
                "end-of-text token", t->c->train.sample_prompt, t->source.no_prompt);
+    const size_t nbytes = ls_memory_samples(t->c, &t->par);
+    void *p = NULL;
+    if (nbytes) LS_TRY(ls_arena_alloc(t->arena, nbytes, LS_MEM_PARAM, &p));
+    t->sample_values = p;
     return ls_decoder_create(t->par.model, ls_world_ledger(t->w), &t->decoder);
 }
 
@@ -109,18 +113,24 @@ static ls_status write_sample(ls_trainer *t)
     return st < 0 ? ls_while(st, "writing the sample of step %lld", (long long)t->step) : LS_OK;
 }
 
-/* The decoder reads float values, which with zero.stage in bf16 no rank has all of: they are put together, in memory of
- * the strategy's (ls_ddp_values), and lent to the parameters meanwhile. `lent` marks them. */
+/* The decoder reads f32 values. If ranks store only their own rows of them, all ranks put one parameter after another
+ * together (ls_ddp_values). The parameters point to the result for the time of the sample; `lent` marks them. */
 static ls_status borrow(ls_trainer *t, bool *lent)
 {
     const ls_values values = ls_ddp_values(t->par.ddp);
+    const bool stay = ls_ddp_values_stay(t->par.ddp);
     ls_params *ps = &t->par.model->params;
+    char *at = t->sample_values;
     for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        const size_t nbytes = ls_tensor_nbytes(&p->t);
         const float *v;
-        if (ps->item[i].t.data) continue;
-        LS_TRY(values.whole(values.arg, &ps->item[i], &v));
-        ps->item[i].t.data = (void *)(uintptr_t)v;
+        if (p->t.data) continue;
+        LS_TRY(values.whole(values.arg, p, &v));
+        if (!stay && !at) continue; /* another rank writes the sample */
+        p->t.data = stay ? (void *)(uintptr_t)v : memcpy(at, v, nbytes);
         lent[i] = true;
+        if (at) at += (nbytes + LS_MEMORY_UNIT - 1) / LS_MEMORY_UNIT * LS_MEMORY_UNIT;
     }
     return LS_OK;
 }

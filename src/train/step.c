@@ -93,8 +93,9 @@ static ls_status run_micro_batches(ls_trainer *t, double counted, double mine[WO
 static LS_COLD ls_status not_finite(ls_trainer *t, int rank)
 {
     char first[160] = "";
-    if (rank != ls_world_rank(t->w)) LS_TRY(ls_barrier(ls_world_group(t->w)));
-    else ls_train_find_nonfinite(t, first, sizeof first);
+    const bool mine = rank == ls_world_rank(t->w);
+    if (mine || ls_ddp_forwards_meet(t->par.ddp)) ls_train_find_nonfinite(t, first, sizeof first);
+    if (!mine) LS_TRY(ls_barrier(ls_world_group(t->w)));
     return ls_fail(LS_NAN, "the loss of rank %d in step %lld is not finite%s%s; no weight was changed by this step: lower "
                    "optim.lr, or look at that rank's data",
                    rank, (long long)t->step + 1, *first ? ": it began with " : "", first);

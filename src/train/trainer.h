@@ -68,6 +68,7 @@ typedef struct ls_trainer {
     ls_tensorboard *events;        /* owned; NULL: none wanted */
     ls_watch watch;
     ls_decoder *decoder;           /* owned; NULL: no samples are wanted */
+    char *sample_values;           /* in `arena`: room for ls_memory_samples; NULL: none is needed */
     ls_bar bar;
 } ls_trainer;
 
@@ -126,8 +127,8 @@ typedef struct ls_eval {
     double perplexity; /* e^loss; of tokens, else 0 */
 } ls_eval;
 
-/* What of this rank's step was the first that is not finite: a parameter, or a result of forward, which is done
- * again for it. "" when all are finite, or forward fails. */
+/* Names the first value of this rank's step that is not finite: a parameter, or a result of forward, which is computed
+ * again to find it. "" if all are finite, or forward fails. If forwards include collectives, every rank calls it. */
 void ls_train_find_nonfinite(ls_trainer *t, char *buf, size_t n);
 
 /* The test set, or train.eval_batches of it, every sample once, shared by the ranks. The same on every rank. */
