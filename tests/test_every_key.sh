@@ -22,6 +22,7 @@ optim: { name: adam, lr: 0.01 }
 log: { tensorboard: false, every: 1 }
 YAML
 sed 's/name: adam,/name: sgd,/' mlp.yaml >sgd.yaml
+sed 's/8, 6, 3/8, 32, 32, 3/; s/steps: 3/steps: 6/' mlp.yaml >wide.yaml
 lm() {
     cat <<YAML
 model: { name: $1, n_layer: 1, n_head: 2, d_model: 8, seq_len: 16 }
@@ -171,7 +172,16 @@ refuse parallel.order mlp '--parallel.order tp-pp-dp-ep-cp' 64 '--parallel.order
 refuse parallel.placement mlp '--parallel.placement spread' 64 '--parallel.placement: expected one of'
 refuse ddp.find_unused mlp '--ddp.find_unused true' 78 'ddp.find_unused is not implemented'
 refuse ddp.static_graph mlp '--ddp.static_graph true' 78 'ddp.static_graph is not implemented'
-refuse ddp.hook mlp '--ddp.hook bf16' 64 '--ddp.hook: expected one of'
+refuse ddp.hook mlp '--ddp.hook f8' 64 '--ddp.hook: expected one of'
+for hook in f16 bf16 powersgd; do differ last ddp.hook wide '-n 2' "-n 2 --ddp.hook $hook"; done
+differ last ddp.hook wide '-n 3' '-n 3 --ddp.hook allreduce'
+psgd='-n 2 --ddp.hook powersgd --ddp.powersgd_start 2'
+differ last ddp.powersgd_rank wide "$psgd" "$psgd --ddp.powersgd_rank 2"
+differ last ddp.powersgd_start wide "$psgd" "$psgd --ddp.powersgd_start 3"
+differ last ddp.powersgd_feedback wide "$psgd" "$psgd --ddp.powersgd_feedback false"
+differ last ddp.powersgd_warm_start wide "$psgd" "$psgd --ddp.powersgd_warm_start false"
+refuse ddp.powersgd_rank mlp '--ddp.powersgd_rank 2' 78 'ddp.powersgd_rank belongs to ddp.hook powersgd'
+refuse ddp.hook mlp '-n 2 --ddp.hook f16 --zero.stage 1' 78 'ddp.hook f16 with zero.stage 1'
 refuse zero.reduce mlp '--zero.reduce last' 78 'zero.reduce belongs to zero.stage 2 and 3, and zero.stage is 0'
 refuse zero.copy mlp '--zero.copy rank' 78 'zero.copy belongs to zero.stage 3, and zero.stage is 0'
 refuse zero.units mlp '--zero.units model' 78 'zero.units belongs to versions to come'

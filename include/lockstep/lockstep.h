@@ -23,6 +23,7 @@
 #include "lockstep/generate.h"
 #include "lockstep/group.h"
 #include "lockstep/hf.h"
+#include "lockstep/hook.h"
 #include "lockstep/launch.h"
 #include "lockstep/mem.h"
 #include "lockstep/mesh.h"

@@ -14,6 +14,7 @@
 #ifndef LS_PARALLEL_H
 #define LS_PARALLEL_H
 #include "lockstep/dp.h"
+#include "lockstep/hook.h"
 #include "lockstep/mesh.h"
 #include "lockstep/model.h"
 #include "lockstep/pipe.h"
@@ -31,6 +32,8 @@ typedef struct ls_plan {
     const ls_dp_strategy *const *own_dp; /* borrowed, ends with NULL: strategies written against the sources, looked up
                                             before the library's; NULL: none */
     ls_ddp_config ddp;       /* buckets, what is sharded and how: a zero_stage up to ls_ddp_most_stage */
+    const char *hook;        /* communication hook by name (ls_hook_named), of zero_stage 0; NULL: none */
+    ls_powersgd_config powersgd; /* of hook "powersgd" */
     int hsdp;                /* replicas of the sharded whole: 0 or 1 */
     const char *schedule;    /* of the pipeline: NULL or "1f1b" */
     int chunks;              /* pieces of the model per pipeline stage: 0 or 1 */
@@ -54,7 +57,7 @@ typedef struct ls_parallel_opts {
     ls_arena *own;       /* borrowed until ls_parallel_destroy: for values (ls_ddp_bind) and packed weights */
     size_t tape_bytes;   /* of each tape; 0: tapes are dry, and ls_tape_peak tells what a step takes */
     size_t packed_bytes; /* of `own`, for packed weights (ls_tape_pack_memory); 0: weights are not packed */
-    ls_status (*values)(void *arg, ls_model *m); /* sets the first values, in t.data; NULL: ls_model_init draws them */
+    ls_status (*values)(void *arg, ls_model *m); /* writes initial values (ls_param_open); NULL: ls_model_init draws them */
     void *arg;           /* of `values` */
 } ls_parallel_opts;
 

@@ -28,6 +28,7 @@ void ls_philox_blocks(uint64_t seed, uint64_t stream, uint64_t block, size_t n, 
  * number below it is what the use counts. Streams are half of Philox's counter, so two uses never share a word. */
 typedef enum ls_stream_use {
     LS_STREAM_VALUES = 0x00,  /* initial values; number: the parameter's index. A program's own streams are here, too */
+    LS_STREAM_FACTORS = 0x20, /* factors of PowerSGD; number: 2^24 backward + the parameter's index */
     LS_STREAM_SAMPLE = 0x40,  /* tokens that are generated; number: 0, blocks count positions */
     LS_STREAM_ORDER = 0x80,   /* the order of token windows; number: the epoch */
     LS_STREAM_DROPOUT = 0xc0, /* language models' dropout; number: 2^16 step + the place in the model. With ls_dropout

@@ -62,25 +62,18 @@ void ls_reduce_2(void *dst, const void *src, size_t count, ls_dtype dtype, ls_re
 #define EACH_BLOCK(first, n, count)                                                                                    \
     for (size_t first = 0, n; n = count - first < BLOCK ? count - first : BLOCK, first < count; first += n)
 
-void ls_narrow(void *dst_bf16, const void *src_f32, size_t count)
+void ls_convert(void *dst, ls_dtype to, const void *src, ls_dtype from, size_t count)
 {
-    const ls_reduce_kernels *f = &ls_reduce_kernel_table[LS_F32], *b = &ls_reduce_kernel_table[LS_BF16];
+    const size_t read = ls_dtype_size(from), written = ls_dtype_size(to);
     float acc[BLOCK];
     EACH_BLOCK(at, n, count) {
-        f->load(acc, (const char *)src_f32 + 4 * at, n, 1.0);
-        b->store((char *)dst_bf16 + 2 * at, acc, n);
+        ls_reduce_kernel_table[from].load(acc, (const char *)src + read * at, n, 1.0);
+        ls_reduce_kernel_table[to].store((char *)dst + written * at, acc, n);
     }
 }
 
-void ls_widen(void *dst_f32, const void *src_bf16, size_t count)
-{
-    const ls_reduce_kernels *f = &ls_reduce_kernel_table[LS_F32], *b = &ls_reduce_kernel_table[LS_BF16];
-    float acc[BLOCK];
-    EACH_BLOCK(at, n, count) {
-        b->load(acc, (const char *)src_bf16 + 2 * at, n, 1.0);
-        f->store((char *)dst_f32 + 4 * at, acc, n);
-    }
-}
+void ls_narrow(void *dst_bf16, const void *src_f32, size_t count) { ls_convert(dst_bf16, LS_BF16, src_f32, LS_F32, count); }
+void ls_widen(void *dst_f32, const void *src_bf16, size_t count) { ls_convert(dst_f32, LS_F32, src_bf16, LS_BF16, count); }
 
 void ls_round_bf16(void *v_f32, size_t count)
 {

@@ -37,6 +37,8 @@ void ls_divide(void *v, size_t count, ls_dtype dtype, double divisor);
  * ls_round_bf16 only, which does both ways. */
 void ls_narrow(void *dst_bf16, const void *src_f32, size_t count);
 void ls_widen(void *dst_f32, const void *src_bf16, size_t count);
+/* From one of LS_F32, LS_BF16 and LS_F16 to another, rounded to nearest, ties to even. */
+void ls_convert(void *dst, ls_dtype to, const void *src, ls_dtype from, size_t count);
 void ls_round_bf16(void *v_f32, size_t count);
 /* dst[i] = dst[i] op src[i], src as bf16. */
 void ls_reduce_2_narrow(void *dst_f32, const void *src_bf16, size_t count, ls_redop op);

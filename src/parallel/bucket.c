@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "parallel/strategy.h"
+#include "parallel/hook.h"
 
 #define FIRST_BUCKET ((size_t)1 << 20)
 #define BUCKET_CAP ((size_t)25 << 20)
@@ -191,7 +191,8 @@ ls_status ls_buckets_wait_one(ls_ddp *d)
 {
     const int k = d->waited++;
     const ls_bucket *b = &d->b[k];
-    LS_TRY(wait_for(&d->b[k].work));
+    if (b->work) LS_TRY(wait_for(&d->b[k].work)); /* a hook may have none */
+    if (d->hook) LS_TRY(ls_hook_finish(d, k));
     /* Of the step's last backward: an optimizer may use it. */
     for (int i = 0; i < b->nparams; i++) d->ps->item[b->param[i]].t.grad_reduced = d->last;
     return d->strategy->arrived ? d->strategy->arrived(d, k) : LS_OK;
@@ -210,9 +211,11 @@ LS_KERNEL static void divide(float *x, size_t n, float by)
     for (size_t i = 0; i < n; i++) x[i] /= by;
 }
 
-/* Starts the collective of the bucket whose turn it is. */
+/* Starts the reduction of the bucket whose turn it is. */
 static ls_status launch(ls_ddp *d, ls_bucket *b)
 {
+    while (d->next - d->waited >= LS_BUCKETS_IN_FLIGHT) LS_TRY(ls_buckets_wait_one(d));
+    if (d->hook) return ls_hook_start(d, d->next);
     /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
     if (d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)ls_group_size(d->g));
     const ls_coll_args a = { .coll = b->reduce,
@@ -224,7 +227,6 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
                              .dtype = LS_F32,
                              .op = d->c.bucket_view ? LS_SUM : LS_AVG,
                              .label = b->label };
-    while (d->next - d->waited >= LS_BUCKETS_IN_FLIGHT) LS_TRY(ls_buckets_wait_one(d));
     return ls_coll_start(d->g, &a, &b->work);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 #include "base/text.h"
+#include "lockstep/hook.h"
 #include "parallel/first_values.h"
 #include "parallel/strategy.h"
 
@@ -172,6 +173,7 @@ void ls_ddp_destroy(ls_ddp *d)
             p->keeps = p->own;
         }
     }
+    if (d->hook && d->hook->destroy) d->hook->destroy(d->hook);
     if (d->strategy->destroy) d->strategy->destroy(d);
     for (int i = 0; i < d->ntapes; i++) ls_tape_unlisten(d->tape[i], d);
     free(d->tape);

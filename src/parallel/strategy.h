@@ -82,6 +82,7 @@ struct ls_ddp {
     int ngathers;
     int next;       /* the bucket to be started, strictly in order */
     int waited;     /* the oldest bucket whose reduction was not waited for */
+    struct ls_comm_hook *hook; /* owned: reduces buckets; NULL: they are all_reduced or reduce_scattered here */
     int *bucket_of; /* owned: [nparams] */
     bool *ready;    /* owned: [nparams], in the current reduced backward */
     int *arrival;   /* owned: parameters in the order their gradients came, */

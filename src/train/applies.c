@@ -19,6 +19,7 @@ static bool mpi(const ls_train_config *c) { return is(c->comm.backend, "mpi"); }
 static bool shards_gradients(const ls_train_config *c) { return c->zero.stage >= 2; }
 static bool shards_values(const ls_train_config *c) { return c->zero.stage == 3; }
 static bool gathers(const ls_train_config *c) { return shards_values(c) && is(c->zero.copy, "rank"); }
+static bool powersgd(const ls_train_config *c) { return is(c->ddp.hook, "powersgd"); }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
 
 /* Token files that are there, or the images' own: those that are made of a text have a format of their own. */
@@ -42,6 +43,10 @@ static const rule rules[] = {
     { "optim.min_lr", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.min_lr_ratio", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.decay_steps", wsd, "optim.schedule wsd", "optim.schedule" },
+    { "ddp.powersgd_rank", powersgd, "ddp.hook powersgd", "ddp.hook" },
+    { "ddp.powersgd_start", powersgd, "ddp.hook powersgd", "ddp.hook" },
+    { "ddp.powersgd_feedback", powersgd, "ddp.hook powersgd", "ddp.hook" },
+    { "ddp.powersgd_warm_start", powersgd, "ddp.hook powersgd", "ddp.hook" },
     { "zero.reduce", shards_gradients, "zero.stage 2 and 3", "zero.stage" },
     { "zero.copy", shards_values, "zero.stage 3", "zero.stage" },
     { "zero.units", never, "versions to come: units are layers", NULL },

@@ -155,7 +155,15 @@ const ls_opt ls_train_opts[] = {
       NULL },
     { "ddp.static_graph", LS_OPT_BOOL, AT(ddp.static_graph), "false", NULL,
       "the same parameters take part in every step (not implemented)", 0, NULL },
-    { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none", "communication hook (not implemented)", 0, NULL },
+    { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none|allreduce|f16|bf16|powersgd",
+      "communication hook that reduces gradients: rounded to 16 bits, or as factors of low rank", 0, NULL },
+    { "ddp.powersgd_rank", LS_OPT_INT, AT(ddp.powersgd_rank), "1", "1..1024", "ddp.hook powersgd: rank of the factors", 0, NULL },
+    { "ddp.powersgd_start", LS_OPT_INT, AT(ddp.powersgd_start), "1000", "2..1000000000",
+      "ddp.hook powersgd: steps before the first compressed one", 0, NULL },
+    { "ddp.powersgd_feedback", LS_OPT_BOOL, AT(ddp.powersgd_feedback), "true", NULL,
+      "ddp.hook powersgd: add the error of a step to the gradients of the next one", 0, NULL },
+    { "ddp.powersgd_warm_start", LS_OPT_BOOL, AT(ddp.powersgd_warm_start), "true", NULL,
+      "ddp.hook powersgd: begin with the factors of the step before; false: with random ones", 0, NULL },
     { "zero.stage", LS_OPT_INT, AT(zero.stage), "0", "0..3",
       "shard over dp: 1 optimizer state, 2 also gradients, 3 also parameters", 0, NULL },
     { "zero.reduce", LS_OPT_CHOICE, AT(zero.reduce), "every", "every|last",
@@ -259,11 +267,15 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
     const int64_t rest = world_size > others ? world_size / others : 1, dp = c->parallel.dp ? c->parallel.dp : rest;
     const int64_t local = c->train.global_batch / (dp * c->parallel.ep);
     const int64_t micro = c->train.micro_batch ? c->train.micro_batch : local;
-    const bool by_stage = strcmp(c->parallel.dp_strategy, "auto") == 0;
+    const bool by_stage = strcmp(c->parallel.dp_strategy, "auto") == 0, hooked = strcmp(c->ddp.hook, "none") != 0;
     *out = (ls_plan){
         .size = { [LS_AXIS_PP] = (int)c->parallel.pp, [LS_AXIS_DP] = (int)dp, [LS_AXIS_EP] = (int)c->parallel.ep,
                   [LS_AXIS_CP] = (int)c->parallel.cp, [LS_AXIS_TP] = (int)c->parallel.tp },
         .dp = by_stage ? NULL : c->parallel.dp_strategy, .ddp = ls_train_ddp(c), .hsdp = (int)c->zero.hsdp,
+        .hook = hooked ? c->ddp.hook : NULL,
+        .powersgd = { .rank = (int)c->ddp.powersgd_rank, .start = c->ddp.powersgd_start,
+                      .no_feedback = !c->ddp.powersgd_feedback, .no_warm_start = !c->ddp.powersgd_warm_start,
+                      .seed = (uint64_t)c->train.seed },
         .schedule = c->pipeline.schedule, .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
         .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0, .dtype = ls_train_dtype(c),
     };
@@ -493,6 +505,9 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
     LS_TRY(check_packed(c));
+    if (s->shards && p.hook)
+        return ls_fail(LS_UNSUPPORTED, "ddp.hook %s with zero.stage %lld: hooks are for stage 0, where gradients are all_reduced: "
+                       "leave one of them out", p.hook, (long long)c->zero.stage);
     if (!s->shards || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED,
                    "comm.wire bf16 with zero.stage %lld: it halves the bytes of all_reduce alone, where ZeRO has "

@@ -40,6 +40,8 @@ typedef struct ls_train_config {
         size_t bucket_cap, first_bucket;
         bool find_unused, static_graph, bucket_view, overlap;
         const char *hook;
+        int64_t powersgd_rank, powersgd_start;
+        bool powersgd_feedback, powersgd_warm_start;
     } ddp;
     struct {
         int64_t stage, prefetch, hsdp;

@@ -78,10 +78,22 @@ static ls_status check_sharded(const ls_ddp_config *c)
     return LS_OK;
 }
 
+/* LS_BAD_CONFIG unless there is such a hook. */
+static ls_status check_hook(const ls_plan *p, const ls_dp_strategy *s)
+{
+    ls_comm_hook *h;
+    if (!p->hook) return LS_OK;
+    LS_TRY(ls_hook_named(p->hook, &p->powersgd, &h));
+    h->destroy(h);
+    if (!s->shards) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "plan: hook is %s, and strategy %s shards gradients: expected NULL, or zero_stage 0", p->hook, s->name);
+}
+
 static ls_status check_dp(const ls_plan *p)
 {
     const ls_dp_strategy *s;
     LS_TRY(strategy_of(p, &s));
+    LS_TRY(check_hook(p, s));
     if (p->hsdp != 0 && p->hsdp != 1)
         return ls_fail(LS_UNSUPPORTED, "plan: hsdp is %d: replicas of shards are not implemented: expected 1", p->hsdp);
     return check_sharded(&p->ddp);
@@ -142,6 +154,15 @@ ls_status ls_plan_check(const ls_plan *p, const ls_model_config *mc, int world_s
 
 /* --- 3. who keeps replicas in step ------------------------------------------------------------------- */
 
+static ls_status open_hook(const ls_plan *p, ls_ddp *d)
+{
+    ls_comm_hook *h;
+    LS_TRY(ls_hook_named(p->hook, &p->powersgd, &h));
+    const ls_status st = ls_ddp_set_hook(d, h);
+    if (st < 0) h->destroy(h);
+    return st;
+}
+
 static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *o, ls_parallel *out)
 {
     ls_group *g = out->mesh.replicas;
@@ -151,7 +172,8 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
     LS_TRY(ls_dp_bind(s, g, ps, &p->ddp, p->dtype, o->own));
     if (!ls_world_is_dry(ls_group_world(g)))
         LS_TRY(o->values ? o->values(o->arg, out->model) : ls_model_init(out->model, mc));
-    return ls_dp_create(s, g, ps, &p->ddp, &out->ddp);
+    LS_TRY(ls_dp_create(s, g, ps, &p->ddp, &out->ddp));
+    return p->hook ? open_hook(p, out->ddp) : LS_OK;
 }
 
 /* --- 5. what stays until backward: one tape today; several would share scratch memory (ls_tape_create_shared) --- */
