@@ -58,6 +58,9 @@ typedef struct ls_ddp_config {
     size_t bucket_cap;   /* bytes; 0: 25 MiB */
     bool bucket_view;    /* divide contributions by W (PyTorch's gradient_as_bucket_view) instead of
                             multiplying them by 1/W */
+    bool find_unused;    /* parameters may take no part in the loss, other ones on each rank and in each step. If no rank uses
+                            one, its gradient stays as it was. Costs an all_reduce of 4 bytes per parameter and step */
+    bool static_graph;   /* some parameters take no part in any loss, the same ones on all ranks and in all steps */
     bool no_overlap;     /* start every bucket at the end of backward (to measure overlap) */
     int zero_stage;      /* 0: every rank updates all parameters; 1: each rank updates its shard, and stores optimizer
                             state for that shard only; 2: gradients are sharded, too; 3: parameter values, too */
@@ -98,6 +101,18 @@ ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_d
 /* The parameters keep their values (with zero_stage 1 what ops read lies in the world's arena and goes with it) and
  * have no gradients any more. NULL is fine. */
 void ls_ddp_destroy(ls_ddp *d);
+
+/* State of a model that is no parameter and gets no gradient, such as running means. */
+typedef struct ls_buffer {
+    const char *name; /* for messages */
+    void *data;       /* [count], borrowed */
+    size_t count;
+    ls_dtype dtype;
+} ls_buffer;
+
+/* Every rank calls it with the same list. All ranks get rank 0's values at once, and again in each ls_ddp_begin_forward,
+ * unless the backward before it was not reduced. The list is copied. LS_CONFIG_MISMATCH: ranks have different numbers. */
+ls_status ls_ddp_set_buffers(ls_ddp *d, const ls_buffer *b, int n);
 
 /* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the
  * buckets in flight), rebuilds buckets when due, and says whether the coming backward completes the gradients of a

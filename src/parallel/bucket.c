@@ -6,6 +6,7 @@
 
 #include "base/compiler.h"
 #include "parallel/hook.h"
+#include "parallel/unused.h"
 
 #define FIRST_BUCKET ((size_t)1 << 20)
 #define BUCKET_CAP ((size_t)25 << 20)
@@ -246,6 +247,13 @@ static ls_status wait_for_all(ls_ddp *d)
     return LS_OK;
 }
 
+void ls_buckets_count_ready(ls_ddp *d, int i)
+{
+    d->ready[i] = true;
+    if (d->narrived >= 0) d->arrival[d->narrived++] = i;
+    d->b[d->bucket_of[i]].nready++;
+}
+
 ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t)
 {
     ls_ddp *d = arg;
@@ -253,16 +261,17 @@ ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t)
     uintptr_t first = (uintptr_t)&ps->item[0].t, p = (uintptr_t)t;
     if (p < first || p > (uintptr_t)&ps->item[ps->n - 1].t) return LS_OK; /* a leaf of somebody else */
     int i = (int)((p - first) / sizeof(ls_param));
+    if (d->unused) LS_TRY(ls_unused_reached(d, i));
     if (d->state == LS_DP_LOCAL) return LS_OK;
     if (d->ready[i])
         return ls_fail(LS_INVALID,
                        "Expected to mark a variable ready only once: parameter %d (%s) got its gradient twice "
                        "in one backward; call ls_ddp_begin_forward before every forward",
                        i, ps->item[i].name);
-    d->ready[i] = true;
+    const bool begins = d->state == LS_DP_SYNC;
     d->state = LS_DP_PENDING;
-    if (d->narrived >= 0) d->arrival[d->narrived++] = i;
-    d->b[d->bucket_of[i]].nready++;
+    ls_buckets_count_ready(d, i);
+    if (begins && d->unused) LS_TRY(ls_unused_mark(d));
     if (d->c.no_overlap && !d->lends) return LS_OK;
     LS_TRY(reduce_full(d));
     return d->c.no_overlap ? wait_for_all(d) : LS_OK;
@@ -277,11 +286,17 @@ ls_status ls_buckets_progress(void *arg)
 ls_status ls_buckets_done(void *arg)
 {
     ls_ddp *d = arg;
+    if (d->state == LS_DP_SYNC && d->unused) { /* it has reached no parameter at all: other ranks may have */
+        d->state = LS_DP_PENDING;
+        LS_TRY(ls_unused_mark(d));
+    }
     if (d->state != LS_DP_PENDING) return LS_OK;
     LS_TRY(reduce_full(d)); /* without overlap this is where all of them start */
     LS_TRY(wait_for_all(d));
     /* Else the optimizer's step, or the next forward, says what is missing. */
-    if (d->next == d->nbuckets) d->state = LS_DP_REDUCED;
+    if (d->next < d->nbuckets) return LS_OK;
+    if (d->unused) LS_TRY(ls_unused_settle(d));
+    d->state = LS_DP_REDUCED;
     return LS_OK;
 }
 

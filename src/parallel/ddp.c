@@ -25,15 +25,30 @@ static ls_status whole(ls_ddp *d, const ls_param *p, const float **out)
 
 /* --- buckets --------------------------------------------------------------------------------------- */
 
+/* With find_unused gradients do not arrive in one order: buckets follow registration, and the last one starts first. */
+static int assign_reversed(const ls_ddp *d, int *number)
+{
+    const size_t n = (size_t)d->ps->n, limits[2] = { d->c.first_bucket, d->c.bucket_cap };
+    size_t *nbytes = calloc(n, sizeof *nbytes);
+    for (size_t i = 0; nbytes && i < n; i++) nbytes[i] = ls_tensor_nbytes(&d->ps->item[i].t);
+    const int nbuckets = nbytes ? ls_bucket_assign(nbytes, NULL, (int)n, limits, 2, true, number) : 0;
+    for (size_t i = 0; i < n; i++) number[i] = nbuckets - 1 - number[i];
+    free(nbytes);
+    return nbuckets;
+}
+
 /* One bucket in registration order: what PyTorch does before it has seen a backward. */
 static ls_status place_first(ls_ddp *d)
 {
+    const bool stays = d->c.find_unused && !d->c.static_graph;
     int *order = calloc((size_t)d->ps->n, sizeof *order), *number = calloc((size_t)d->ps->n, sizeof *number);
-    ls_status st = order && number ? LS_OK : ls_fail(LS_NO_MEMORY, "bucket of %d parameters", d->ps->n);
+    const int nbuckets = !order || !number ? 0 : stays ? assign_reversed(d, number) : 1;
+    ls_status st = nbuckets ? LS_OK : ls_fail(LS_NO_MEMORY, "bucket of %d parameters", d->ps->n);
     if (st == LS_OK) {
         for (int i = 0; i < d->ps->n; i++) order[i] = i;
-        st = ls_buckets_place(d, order, number, 1);
+        st = ls_buckets_place(d, order, number, nbuckets);
     }
+    if (stays) d->narrived = -1;
     free(order);
     free(number);
     return st;

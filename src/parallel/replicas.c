@@ -8,6 +8,7 @@
 #include "lockstep/hook.h"
 #include "parallel/first_values.h"
 #include "parallel/strategy.h"
+#include "parallel/unused.h"
 
 /* --- before it is wrapped ------------------------------------------------------------------- */
 
@@ -129,7 +130,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
         st = ls_fail(LS_NO_MEMORY, "DDP of %d parameters", ps->n);
         goto fail;
     }
-    if ((st = s->place(d)) < 0) goto fail;
+    if ((st = ls_unused_create(d)) < 0 || (st = s->place(d)) < 0) goto fail;
     for (int k = 0; k < d->nbuckets && !d->lends; k++) {
         if (d->b[k].data) continue;
         st = ls_fail(LS_INTERNAL, "strategy %s does not lend memory, and bucket %d has none", s->name, k);
@@ -177,6 +178,8 @@ void ls_ddp_destroy(ls_ddp *d)
     if (d->strategy->destroy) d->strategy->destroy(d);
     for (int i = 0; i < d->ntapes; i++) ls_tape_unlisten(d->tape[i], d);
     free(d->tape);
+    ls_unused_destroy(d->unused);
+    free(d->buffer);
     ls_buckets_free(d);
     free(d->bucket_of);
     free(d->ready);
@@ -237,6 +240,7 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
                        "before the forward, once per backward, or ls_tape_reset first",
                        ls_group_rank(d->g), d->last ? "true" : "false");
     LS_TRY(s->begin_forward(d));
+    if (d->state == LS_DP_IDLE || d->last) LS_TRY(ls_dp_sync_buffers(d));
     const bool reduced = sync || d->every_backward;
     d->last = sync;
     d->state = reduced ? LS_DP_SYNC : LS_DP_LOCAL;

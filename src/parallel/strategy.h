@@ -83,6 +83,9 @@ struct ls_ddp {
     int next;       /* the bucket to be started, strictly in order */
     int waited;     /* the oldest bucket whose reduction was not waited for */
     struct ls_comm_hook *hook; /* owned: reduces buckets; NULL: they are all_reduced or reduce_scattered here */
+    struct ls_unused *unused;  /* owned: parameters that a backward does not reach; NULL: it must reach all */
+    struct ls_buffer *buffer;  /* owned: [nbuffers] */
+    int nbuffers;
     int *bucket_of; /* owned: [nparams] */
     bool *ready;    /* owned: [nparams], in the current reduced backward */
     int *arrival;   /* owned: parameters in the order their gradients came, */
@@ -143,6 +146,11 @@ ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const 
                      ls_arena *own);
 ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
 
+/* --- buffers.c ---------------------------------------------------------------------------------------- */
+
+/* All ranks get rank 0's buffers. */
+ls_status ls_dp_sync_buffers(ls_ddp *d);
+
 /* --- bucket.c: which, and where -------------------------------------------------------------------- */
 
 /* Sizes that nobody has given. */
@@ -186,6 +194,8 @@ void ls_buckets_begin(ls_ddp *d);
 /* Waits for the oldest reduction in flight, and tells the strategy that its bucket arrived. For a strategy whose
  * memory runs out before backward does; the end of backward waits for all. */
 ls_status ls_buckets_wait_one(ls_ddp *d);
+/* Parameter i is ready in this backward, which has not started its bucket. */
+void ls_buckets_count_ready(ls_ddp *d, int i);
 /* ls_dp_strategy.events: a gradient that is ready counts in its bucket, full buckets start in order, the end of
  * backward waits for all. */
 ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t);
