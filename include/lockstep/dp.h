@@ -114,6 +114,21 @@ typedef struct ls_buffer {
  * unless the backward before it was not reduced. The list is copied. LS_CONFIG_MISMATCH: ranks have different numbers. */
 ls_status ls_ddp_set_buffers(ls_ddp *d, const ls_buffer *b, int n);
 
+/* Uneven inputs: between the two calls below, ranks may run different numbers of forwards. */
+typedef struct ls_join_config {
+    bool divide_by_active; /* divide sums of gradients by the number of ranks that still have inputs; false: by all ranks */
+    bool stop_together;    /* when the inputs of one rank end, every rank gets LS_INVALID instead: at its next forward, or
+                              from ls_ddp_join_end */
+} ls_join_config;
+
+/* Every rank calls it before its first forward. c NULL: zeros. LS_UNSUPPORTED: zero_stage above 0, or a communication hook. */
+ls_status ls_ddp_join_begin(ls_ddp *d, const ls_join_config *c);
+/* This rank's inputs have ended. It takes part in the collectives of ls_ddp_begin_forward and of backward, with zeros,
+ * until the inputs of all ranks have ended. Then all ranks get the parameters and buffers of the rank that has trained
+ * longest; of several, the largest rank. Collectives that a program calls itself between the two calls are not mirrored:
+ * they fail as LS_COLL_MISMATCH on the ranks that still have inputs. */
+ls_status ls_ddp_join_end(ls_ddp *d);
+
 /* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the
  * buckets in flight), rebuilds buckets when due, and says whether the coming backward completes the gradients of a
  * step. It is then reduced; others (false is no_sync()) accumulate on this rank, unless the strategy reduces each

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "coll/reduce.h"
 #include "parallel/hook.h"
+#include "parallel/join.h"
 #include "parallel/unused.h"
 
 #define FIRST_BUCKET ((size_t)1 << 20)
@@ -218,7 +220,10 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
     while (d->next - d->waited >= LS_BUCKETS_IN_FLIGHT) LS_TRY(ls_buckets_wait_one(d));
     if (d->hook) return ls_hook_start(d, d->next);
     /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
-    if (d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)ls_group_size(d->g));
+    const int by = ls_join_divisor(d);
+    const bool scaled = d->c.bucket_view || by != ls_group_size(d->g);
+    if (d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)by);
+    else if (scaled && !d->dry) ls_scale_values(b->data, b->count, LS_F32, 1.0 / by);
     const ls_coll_args a = { .coll = b->reduce,
                              .in = b->sums ? b->data : NULL,
                              .out = b->sums ? b->sums : b->data,
@@ -226,7 +231,7 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
                              .span = b->span,
                              .nspans = b->span ? b->nparams : 0,
                              .dtype = LS_F32,
-                             .op = d->c.bucket_view ? LS_SUM : LS_AVG,
+                             .op = scaled ? LS_SUM : LS_AVG,
                              .label = b->label };
     return ls_coll_start(d->g, &a, &b->work);
 }

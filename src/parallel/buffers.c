@@ -4,12 +4,12 @@
 
 #include "parallel/strategy.h"
 
-ls_status ls_dp_sync_buffers(ls_ddp *d)
+ls_status ls_dp_sync_buffers(ls_ddp *d, int from)
 {
     for (int i = 0; i < d->nbuffers; i++) {
         const ls_buffer *b = &d->buffer[i];
-        const ls_status st = ls_broadcast(d->g, b->data, b->count, b->dtype, 0);
-        if (st < 0) return ls_while(st, "copying buffer %s from rank 0", b->name);
+        const ls_status st = ls_broadcast(d->g, b->data, b->count, b->dtype, from);
+        if (st < 0) return ls_while(st, "copying buffer %s from rank %d", b->name, from);
     }
     return LS_OK;
 }
@@ -38,5 +38,5 @@ ls_status ls_ddp_set_buffers(ls_ddp *d, const ls_buffer *b, int n)
     free(d->buffer);
     d->buffer = list;
     d->nbuffers = n;
-    return ls_dp_sync_buffers(d);
+    return ls_dp_sync_buffers(d, 0);
 }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "lockstep/hook.h"
 #include "parallel/first_values.h"
+#include "parallel/join.h"
 #include "parallel/strategy.h"
 #include "parallel/unused.h"
 
@@ -180,6 +181,7 @@ void ls_ddp_destroy(ls_ddp *d)
     free(d->tape);
     ls_unused_destroy(d->unused);
     free(d->buffer);
+    free(d->join);
     ls_buckets_free(d);
     free(d->bucket_of);
     free(d->ready);
@@ -229,9 +231,14 @@ static ls_status listen_to(ls_ddp *d, ls_tape *t)
 
 ls_status ls_ddp_listen(ls_ddp *d, ls_tape *t) { return listen_to(d, t); }
 
+ls_status ls_dp_before_forward(ls_ddp *d)
+{
+    LS_TRY(d->strategy->begin_forward(d));
+    return d->state == LS_DP_IDLE || d->last ? ls_dp_sync_buffers(d, 0) : LS_OK;
+}
+
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
 {
-    const ls_dp_strategy *s = d->strategy;
     if (d->state == LS_DP_PENDING) return unfinished(d);
     if (ls_tape_pending(t))
         return ls_fail(LS_INVALID,
@@ -239,8 +246,8 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
                        "coming backward must do what was said before that forward (sync %s): call ls_ddp_begin_forward "
                        "before the forward, once per backward, or ls_tape_reset first",
                        ls_group_rank(d->g), d->last ? "true" : "false");
-    LS_TRY(s->begin_forward(d));
-    if (d->state == LS_DP_IDLE || d->last) LS_TRY(ls_dp_sync_buffers(d));
+    if (d->join) LS_TRY(ls_join_forward(d, sync));
+    LS_TRY(ls_dp_before_forward(d));
     const bool reduced = sync || d->every_backward;
     d->last = sync;
     d->state = reduced ? LS_DP_SYNC : LS_DP_LOCAL;

@@ -84,6 +84,7 @@ struct ls_ddp {
     int waited;     /* the oldest bucket whose reduction was not waited for */
     struct ls_comm_hook *hook; /* owned: reduces buckets; NULL: they are all_reduced or reduce_scattered here */
     struct ls_unused *unused;  /* owned: parameters that a backward does not reach; NULL: it must reach all */
+    struct ls_join *join;      /* owned: uneven inputs; NULL: every rank runs the same number of forwards */
     struct ls_buffer *buffer;  /* owned: [nbuffers] */
     int nbuffers;
     int *bucket_of; /* owned: [nparams] */
@@ -141,6 +142,8 @@ static inline bool ls_dp_strategy_has(const ls_dp_strategy *s, int stage)
 }
 /* replicas.c: LS_CONFIG_MISMATCH unless all ranks have parameters of the same names and shapes. */
 ls_status ls_dp_same_model(ls_group *g, const ls_params *ps);
+/* replicas.c: the collectives that come before a forward. */
+ls_status ls_dp_before_forward(ls_ddp *d);
 /* replicas.c: ls_ddp_bind and ls_ddp_create with this strategy. */
 ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                      ls_arena *own);
@@ -148,8 +151,8 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
 
 /* --- buffers.c ---------------------------------------------------------------------------------------- */
 
-/* All ranks get rank 0's buffers. */
-ls_status ls_dp_sync_buffers(ls_ddp *d);
+/* All ranks get rank `from`'s buffers. */
+ls_status ls_dp_sync_buffers(ls_ddp *d, int from);
 
 /* --- bucket.c: which, and where -------------------------------------------------------------------- */
 
