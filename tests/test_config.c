@@ -131,8 +131,6 @@ static void refuses_what_this_version_does_not_serve(void **state)
         { "parallel.ep", "2", "plan: ep is 2, but only data parallelism is implemented: expected ep 1" },
         { "zero.hsdp", "2", "plan: hsdp is 2: replicas of shards are not implemented: expected 1" },
         { "pipeline.chunks", "2", "2 pipeline chunks per stage are not implemented: expected 1" },
-        { "ddp.find_unused", "true", "ddp.find_unused is not implemented" },
-        { "ddp.static_graph", "true", "ddp.static_graph is not implemented" },
         { "checkpoint.async", "true", "checkpoint.async" },
         { "checkpoint.resume", "auto", "checkpoint.resume auto is not implemented, only never" },
         { "comm.backend", "nccl", "comm.backend nccl is not implemented: sched, mpi, auto and gloo are" },

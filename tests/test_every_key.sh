@@ -170,8 +170,11 @@ shows parallel.dp mlp '--parallel.dp 2' grep -q ', 2 ranks over shm' out
 for axis in tp pp cp ep; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "checking parallel.$axis: "; done
 refuse parallel.order mlp '--parallel.order tp-pp-dp-ep-cp' 64 '--parallel.order: expected one of'
 refuse parallel.placement mlp '--parallel.placement spread' 64 '--parallel.placement: expected one of'
-refuse ddp.find_unused mlp '--ddp.find_unused true' 78 'ddp.find_unused is not implemented'
-refuse ddp.static_graph mlp '--ddp.static_graph true' 78 'ddp.static_graph is not implemented'
+differ output ddp.find_unused mlp '-n 2 --dump-buckets' '-n 2 --dump-buckets --ddp.find_unused true'
+shows ddp.static_graph mlp '-n 2 --ddp.static_graph true' grep -q 'DDP (static_graph)' out
+for key in find_unused static_graph; do
+    refuse ddp.$key mlp "-n 2 --zero.stage 1 --ddp.$key true" 78 "ddp.$key true with zero.stage 1"
+done
 refuse ddp.hook mlp '--ddp.hook f8' 64 '--ddp.hook: expected one of'
 for hook in f16 bf16 powersgd; do differ last ddp.hook wide '-n 2' "-n 2 --ddp.hook $hook"; done
 differ last ddp.hook wide '-n 3' '-n 3 --ddp.hook allreduce'

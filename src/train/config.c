@@ -151,10 +151,9 @@ const ls_opt ls_train_opts[] = {
       "reduce buckets during backward; false: after it, to measure what overlap hides", 0, NULL },
     { "ddp.bucket_view", LS_OPT_BOOL, AT(ddp.bucket_view), "false", NULL,
       "divide gradients by the number of ranks instead of multiplying them by its inverse", 0, NULL },
-    { "ddp.find_unused", LS_OPT_BOOL, AT(ddp.find_unused), "false", NULL, "allow parameters without a gradient (not implemented)", 0,
-      NULL },
+    { "ddp.find_unused", LS_OPT_BOOL, AT(ddp.find_unused), "false", NULL, "parameters may take no part in the loss, other ones on each rank and in each step", 0, NULL },
     { "ddp.static_graph", LS_OPT_BOOL, AT(ddp.static_graph), "false", NULL,
-      "the same parameters take part in every step (not implemented)", 0, NULL },
+      "some parameters take no part in the loss, the same ones on all ranks and in all steps", 0, NULL },
     { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none|allreduce|f16|bf16|powersgd",
       "communication hook that reduces gradients: rounded to 16 bits, or as factors of low rank", 0, NULL },
     { "ddp.powersgd_rank", LS_OPT_INT, AT(ddp.powersgd_rank), "1", "1..1024", "ddp.hook powersgd: rank of the factors", 0, NULL },
@@ -253,6 +252,7 @@ ls_ddp_config ls_train_ddp(const ls_train_config *c)
     const bool gathers = c->zero.stage == 3 && strcmp(c->zero.copy, "rank") == 0;
     return (ls_ddp_config){ .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
                             .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap,
+                            .find_unused = c->ddp.find_unused, .static_graph = c->ddp.static_graph,
                             .zero_stage = (int)c->zero.stage, .reduce_last = strcmp(c->zero.reduce, "last") == 0,
                             .copy = gathers ? LS_ZERO_COPY_RANK : LS_ZERO_COPY_HOST,
                             .prefetch = gathers ? (int)c->zero.prefetch : 0,
@@ -484,6 +484,16 @@ static ls_status check_packed(const ls_train_config *c)
                    "which stage 3 is there to avoid: set train.pack_weights to auto, or zero.stage to 2");
 }
 
+/* What needs whole gradients. */
+static ls_status check_whole(const ls_train_config *c)
+{
+    const char *key = c->ddp.find_unused ? "find_unused true" : c->ddp.static_graph ? "static_graph true" : NULL;
+    const bool hooked = strcmp(c->ddp.hook, "none") != 0;
+    if (!key && !hooked) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "ddp.%s%s with zero.stage %lld: it is for stage 0, where gradients are not sharded: leave one of them "
+                   "out", key ? key : "hook ", key ? "" : c->ddp.hook, (long long)c->zero.stage);
+}
+
 /* Which values of parallelism are implemented is the plan's business (ls_plan_supported). It is asked for one key after
  * another, so that a message names the one that is refused. */
 static ls_status check_plan(const ls_train_config *c, int world_size)
@@ -505,9 +515,7 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
     LS_TRY(check_packed(c));
-    if (s->shards && p.hook)
-        return ls_fail(LS_UNSUPPORTED, "ddp.hook %s with zero.stage %lld: hooks are for stage 0, where gradients are all_reduced: "
-                       "leave one of them out", p.hook, (long long)c->zero.stage);
+    if (s->shards) LS_TRY(check_whole(c));
     if (!s->shards || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED,
                    "comm.wire bf16 with zero.stage %lld: it halves the bytes of all_reduce alone, where ZeRO has "
@@ -522,8 +530,6 @@ static ls_status check_supported(const ls_train_config *c, int world_size)
     };
     const struct { const char *key; bool on;
     } flag[] = {
-        { "ddp.find_unused", c->ddp.find_unused },
-        { "ddp.static_graph", c->ddp.static_graph },
         { "checkpoint.async", c->checkpoint.async },
     };
     char names[128], now[192];

@@ -26,18 +26,29 @@ static void announce_memory(const ls_trainer *t)
     ls_text_free(&line);
 }
 
+/* What data parallelism does besides plain DDP, in words after "DDP". */
+static void describe_dp(const ls_train_config *c, char *buf, size_t n)
+{
+    const bool hooked = strcmp(c->ddp.hook, "none") != 0;
+    const char *graph = c->ddp.static_graph ? "static_graph" : c->ddp.find_unused ? "find_unused" : "";
+    *buf = 0;
+    if (c->zero.stage) snprintf(buf, n, " with ZeRO stage %lld", (long long)c->zero.stage);
+    else if (hooked || *graph)
+        snprintf(buf, n, " (%s%s%s%s)", graph, hooked && *graph ? ", " : "", hooked ? "hook " : "", hooked ? c->ddp.hook : "");
+}
+
 static void announce(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
     const int ranks = ls_world_size(t->w);
-    char a[32], b[32], zero[40] = "";
+    char a[32], b[32], dp[64];
     int rank, size;
     if (!t->par.mesh.speaks) return;
-    if (c->zero.stage) snprintf(zero, sizeof zero, " with ZeRO stage %lld", (long long)c->zero.stage);
+    describe_dp(c, dp, sizeof dp);
     ls_say("lockstep %s: %s with %s parameters, %d rank%s over %s, DDP%s", LS_VERSION, c->model.name,
            ls_number_text((double)ls_params_count(&t->par.model->params), 0, a, sizeof a), ranks, ranks == 1 ? "" : "s",
            strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : ls_world_transport(t->w),
-           zero);
+           dp);
     if (ls_world_launched(&rank, &size) && strcmp(ls_world_source(t->w), "lockstep run") != 0)
         ls_say("ranks: from %s\ncollectives: %s", ls_world_source(t->w), ls_comm_text(t->w));
     const ls_feed *f = &t->feed;

@@ -94,6 +94,9 @@ static ls_status check_dp(const ls_plan *p)
     const ls_dp_strategy *s;
     LS_TRY(strategy_of(p, &s));
     LS_TRY(check_hook(p, s));
+    if (s->shards && (p->ddp.find_unused || p->ddp.static_graph))
+        return ls_fail(LS_UNSUPPORTED, "plan: %s is true, and strategy %s shards gradients: expected false, or zero_stage 0",
+                       p->ddp.find_unused ? "find_unused" : "static_graph", s->name);
     if (p->hsdp != 0 && p->hsdp != 1)
         return ls_fail(LS_UNSUPPORTED, "plan: hsdp is %d: replicas of shards are not implemented: expected 1", p->hsdp);
     return check_sharded(&p->ddp);
