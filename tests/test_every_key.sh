@@ -178,6 +178,8 @@ done
 refuse ddp.hook mlp '--ddp.hook f8' 64 '--ddp.hook: expected one of'
 for hook in f16 bf16 powersgd; do differ last ddp.hook wide '-n 2' "-n 2 --ddp.hook $hook"; done
 differ last ddp.hook wide '-n 3' '-n 3 --ddp.hook allreduce'
+differ both ddp.guard mlp '-n 2 --inject diverge@1:2' '-n 2 --inject diverge@1:2 --ddp.guard false'
+refuse ddp.guard mlp '-n 2 --zero.stage 1 --ddp.guard false' 78 'ddp.guard belongs to zero.stage 0'
 psgd='-n 2 --ddp.hook powersgd --ddp.powersgd_start 2'
 differ last ddp.powersgd_rank wide "$psgd" "$psgd --ddp.powersgd_rank 2"
 differ last ddp.powersgd_start wide "$psgd" "$psgd --ddp.powersgd_start 3"

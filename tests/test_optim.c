@@ -318,6 +318,7 @@ static void the_number_of_threads_changes_no_bit(void **state)
     assert_true(ls_threads_pay(4 * FIRST));
     for (size_t c = 0; c < COUNT(golden); c++) {
         double norm[2] = { 0 };
+        uint64_t hash[2] = { 0 };
         for (size_t n = 0; n < COUNT(threads); n++) {
             const int k = n > 0;
             ls_mt19937 random;
@@ -330,6 +331,7 @@ static void the_number_of_threads_changes_no_bit(void **state)
             bind(&m, p[k], g, FIRST, p[k] + FIRST, g + FIRST, N - FIRST);
             m.item[0].bf16 = copy[k];
             assert_int_equal(ls_optim_create(&golden[c].config, &m.params, a, &o), LS_OK);
+            assert_int_equal(ls_optim_hash_values(o), LS_OK);
             for (int step = 0; step < 3; step++) {
                 ls_mt19937_uniform(&random, -1.0f, 1.0f, N, g);
                 written(&m);
@@ -339,6 +341,8 @@ static void the_number_of_threads_changes_no_bit(void **state)
             if (k) assert_memory_equal(p[0], p[1], sizeof p[0]);
             if (k) assert_memory_equal(copy[0], copy[1], sizeof copy[0]);
             if (k) assert_true(norm[0] == norm[1]);
+            hash[k] = ls_optim_hash(o);
+            if (k) assert_true(hash[0] == hash[1]);
             ls_optim_destroy(o);
             ls_arena_destroy(a);
         }
@@ -347,6 +351,63 @@ static void the_number_of_threads_changes_no_bit(void **state)
         assert_true(fabs(norm[0] - sqrt(want)) < 1e-12 * norm[0]);
     }
     ls_team_resize(before);
+}
+
+/* The formula of optim.h, over the values as they are after the update. */
+static uint32_t hash_by_hand(const float *p, int64_t n)
+{
+    uint32_t sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &p[i], sizeof bits);
+        sum += bits * (2u * (uint32_t)i + 1u);
+    }
+    return sum;
+}
+
+enum { HASHED = 100001 }; /* more than the optimizer hashes at once */
+
+/* Updates HASHED values and 3 more; `bit`: the lowest bit of one of them is turned before. */
+static uint64_t hash_after_update(int64_t bit, float *p)
+{
+    static float g[HASHED];
+    float p1[3] = { 1, 2, 3 }, g1[3] = { 4, 5, 6 };
+    const ls_optim_config c = { .name = "adamw", .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 };
+    pair m;
+    ls_optim *o;
+    ls_arena *a = arena_of(8 * HASHED + 4096);
+    ls_philox_normal(1, 0, 0, HASHED, 1.0f, p);
+    ls_philox_normal(2, 0, 0, HASHED, 1.0f, g);
+    if (bit >= 0) {
+        uint32_t bits;
+        memcpy(&bits, &p[bit], sizeof bits);
+        bits ^= 1;
+        memcpy(&p[bit], &bits, sizeof bits);
+    }
+    bind(&m, p, g, HASHED, p1, g1, 3);
+    assert_int_equal(ls_optim_create(&c, &m.params, a, &o), LS_OK);
+    assert_true(ls_optim_hash(o) == 0);
+    assert_int_equal(ls_optim_hash_values(o), LS_OK);
+    assert_int_equal(ls_optim_step(o), LS_OK);
+    assert_true(ls_optim_hash_of(o, 0) == hash_by_hand(p, HASHED) && ls_optim_hash_of(o, 1) == hash_by_hand(p1, 3));
+    const uint64_t hash = ls_optim_hash(o);
+    assert_true(hash != 0 && hash < 1ull << 48);
+    assert_int_equal(ls_optim_hash_values(o), LS_INVALID);
+    ls_optim_destroy(o);
+    ls_arena_destroy(a);
+    return hash;
+}
+
+static void hashes_what_it_writes(void **state)
+{
+    (void)state;
+    static float p[HASHED], q[HASHED];
+    const uint64_t one = hash_after_update(-1, p);
+    assert_true(hash_after_update(-1, q) == one);
+    for (int64_t bit = 0; bit < HASHED; bit += 9973) {
+        const uint64_t other = hash_after_update(bit, q);
+        assert_true((other == one) == (memcmp(p, q, sizeof p) == 0)); /* rounding may have hidden it */
+    }
 }
 
 static void refuses_a_factor_that_is_not_finite(void **state)
@@ -677,6 +738,7 @@ int main(void)
         cmocka_unit_test(scales_gradients_inside_the_pass),
         cmocka_unit_test(keeps_a_copy_in_bf16),
         cmocka_unit_test(the_number_of_threads_changes_no_bit),
+        cmocka_unit_test(hashes_what_it_writes),
         cmocka_unit_test(refuses_a_factor_that_is_not_finite),
         cmocka_unit_test(updates_a_shard_that_lies_apart),
         cmocka_unit_test(refuses_gradients_that_differ_from_rank_to_rank),

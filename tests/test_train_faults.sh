@@ -35,7 +35,7 @@ fault() {
     shift 2
     litter | sort >before
     rm -rf "$tmp/run"
-    train 2 --comm.transport "$transport" --inject "$what" --run.dir "$tmp/run" --train.epochs 5 "$@"
+    train "${ranks:-2}" --comm.transport "$transport" --inject "$what" --run.dir "$tmp/run" --train.epochs 5 "$@"
     took=$(((${EPOCHREALTIME/./} - start) / 1000))
 }
 # The report has this code word, rank 1 and step 5. Before it may only stand what the rank that failed
@@ -121,6 +121,22 @@ saved=$(ls -d "$tmp"/run/checkpoints/step-00000004)
 claim 'nan: the newest checkpoint is that of four clean steps' test "$(sed -n '$s/.*digest=//p' out)" = "$clean"
 claim 'nan: and there is none of step 5' test ! -e "${saved%4}5"
 claim 'nan: nothing is left' nothing_left
+
+# --- replicas that part ----------------------------------------------------------------------------------
+for ranks in 2 3; do
+    fault shm diverge@1:5
+    claim "diverged, $ranks ranks: exit 81" ends_with 81
+    claim "diverged, $ranks ranks: the rank comes first, in the step that has compared" \
+        grep -qE "^lockstep: error\[diverged\] gen=1 step=6 rank=1 " err
+    claim "diverged, $ranks ranks: what, where, since when" \
+        says 'replicas have other parameters since the update of step 5: 0.weight on rank 1. Every rank must make the same update'
+    claim "diverged, $ranks ranks: no final line" test "$(grep -c ^final out)" = 0
+done
+ranks=2
+fault shm diverge@1:5 --train.steps 5 --train.epochs 0
+claim 'diverged in the last update: exit 81' ends_with 81
+fault shm diverge@1:5 --ddp.guard false
+claim 'diverged, and nobody looks: exit 0' ends_with 0
 
 # --- Ctrl-C -------------------------------------------------------------------------------------------------
 endless() { # more options; leaves pid, and returns in the middle of training

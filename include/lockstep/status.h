@@ -39,6 +39,7 @@ extern "C" {
     X(CONFIG_MISMATCH, -17, "config-mismatch", 78, "ranks disagree about model or configuration")  \
     X(UNSUPPORTED, -18, "unsupported", 78, "not built in, or not on this device")                  \
     X(NAN, -19, "nan", 80, "a loss or gradient is not finite")                                     \
+    X(DIVERGED, -31, "diverged", 81, "ranks that should have the same parameters have others")      \
     X(RANK_DIED, -20, "rank-died", 82, "a rank's process ended unexpectedly")                      \
     X(PEER_RESET, -21, "peer-reset", 82, "a connection to a peer broke")                           \
     X(FRAME_CRC, -22, "frame-crc", 82, "bytes changed between two ranks")                          \

@@ -2,6 +2,7 @@
 #include "optim/optim.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +11,14 @@
 #include "base/text.h"
 #include "tensor/share.h"
 
+#define HASHED      32768 /* elements that are hashed at once, after their update: they are still in the second-level cache */
 #define BYTES       12 /* moved per element: p read and written, g read; */
 #define STATE_BYTES 8  /* one state read and written */
 
 typedef struct slot {
     float *state[LS_OPTIM_STATES]; /* borrowed from the arena; NULL: not needed */
     int64_t steps;                 /* updates of this parameter: one without a gradient falls behind */
+    _Atomic uint32_t hash;         /* of the values that the newest update has written (ls_optim_hash_values) */
     int group;                     /* -1: none */
 } slot;
 
@@ -27,6 +30,7 @@ struct ls_optim {
     ls_optim_config config;
     const ls_optim_class *cls; /* borrowed */
     int nstates;               /* that the configuration uses */
+    bool hashes;               /* slot.hash is wanted */
     bool dry;                  /* state and values have addresses, and no memory */
     ls_params *params;         /* borrowed */
     slot *slot;                /* owned: [params->n] */
@@ -297,11 +301,11 @@ static ls_status check_reduced(const ls_optim *o)
 typedef struct pass {
     const ls_optim *o;
     const ls_update *u;
+    _Atomic uint32_t *hash; /* NULL: none is wanted */
 } pass;
 
-static void update_piece(const void *call, int64_t first, int64_t count)
+static void update_some(const pass *f, int64_t first, int64_t count)
 {
-    const pass *f = call;
     ls_update u = *f->u;
     u.n = count;
     u.p += first;
@@ -309,6 +313,32 @@ static void update_piece(const void *call, int64_t first, int64_t count)
     if (u.bf16) u.bf16 += first;
     for (int s = 0; s < f->o->nstates; s++) u.state[s] += first;
     f->o->cls->update(&f->o->config, &u);
+}
+
+/* A sum modulo 2^32 of the bits of each value times an odd number of its own: the same however the values are divided
+ * into pieces, and another one when any single value differs. */
+LS_KERNEL static uint32_t hash_of(const float *p, int64_t first, int64_t count)
+{
+    uint32_t sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &p[first + i], sizeof bits);
+        sum += bits * ((uint32_t)(first + i) * 2u + 1u);
+    }
+    return sum;
+}
+
+static void update_piece(const void *call, int64_t first, int64_t count)
+{
+    const pass *f = call;
+    uint32_t hash = 0;
+    for (int64_t at = 0, n; at < count && f->hash; at += n) {
+        n = count - at < HASHED ? count - at : HASHED;
+        update_some(f, first + at, n);
+        hash += hash_of(f->u->p, first + at, n);
+    }
+    if (f->hash) atomic_fetch_add_explicit(f->hash, hash, memory_order_relaxed);
+    else update_some(f, first, count);
 }
 
 ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)
@@ -330,7 +360,8 @@ ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)
         };
         memcpy(u.state, s->state, sizeof u.state);
         const int64_t bytes = (BYTES + STATE_BYTES * o->nstates) * u.n;
-        if (!o->dry) ls_parallel_for(update_piece, &(pass){ o, &u }, u.n, LS_SHARE_LINE, bytes);
+        atomic_store_explicit(&s->hash, 0, memory_order_relaxed);
+        if (!o->dry) ls_parallel_for(update_piece, &(pass){ o, &u, o->hashes ? &s->hash : NULL }, u.n, LS_SHARE_LINE, bytes);
         p->t.grad_ready = p->t.grad_reduced = p->dmaster_ready = false;
     }
     o->steps++;
@@ -352,6 +383,28 @@ ls_status ls_optim_set_group_lr(ls_optim *o, int group, double lr)
 }
 
 int64_t ls_optim_steps(const ls_optim *o) { return o->steps; }
+
+const ls_params *ls_optim_params(const ls_optim *o) { return o->params; }
+
+ls_status ls_optim_hash_values(ls_optim *o)
+{
+    if (o->steps > 0) return ls_fail(LS_INVALID, "%s: ls_optim_hash_values after %lld updates: call it before the first one",
+                                     o->config.name, (long long)o->steps);
+    o->hashes = true;
+    return LS_OK;
+}
+
+uint32_t ls_optim_hash_of(const ls_optim *o, int i) { return atomic_load_explicit(&o->slot[i].hash, memory_order_relaxed); }
+
+uint64_t ls_optim_hash(const ls_optim *o)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < o->params->n && o->hashes; i++) {
+        h = (h ^ ls_optim_hash_of(o, i)) * 0x9e3779b97f4a7c15ull;
+        h ^= h >> 32;
+    }
+    return h >> 16;
+}
 
 int64_t ls_optim_steps_of(const ls_optim *o, const char *param)
 {

@@ -17,4 +17,8 @@ typedef struct ls_optim_rule {
 } ls_optim_rule;
 ls_status ls_optim_check(const char *name, const ls_optim_rule *rule, int n);
 
+/* optim.c: what the optimizer updates; the hash of what it wrote last to parameter i. */
+const ls_params *ls_optim_params(const ls_optim *o);
+uint32_t ls_optim_hash_of(const ls_optim *o, int i);
+
 #endif

@@ -154,6 +154,8 @@ const ls_opt ls_train_opts[] = {
     { "ddp.find_unused", LS_OPT_BOOL, AT(ddp.find_unused), "false", NULL, "parameters may take no part in the loss, other ones on each rank and in each step", 0, NULL },
     { "ddp.static_graph", LS_OPT_BOOL, AT(ddp.static_graph), "false", NULL,
       "some parameters take no part in the loss, the same ones on all ranks and in all steps", 0, NULL },
+    { "ddp.guard", LS_OPT_BOOL, AT(ddp.guard), "true", NULL,
+      "compare the parameters of all ranks after each update, by hashes that travel with the loss", 0, NULL },
     { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none|allreduce|f16|bf16|powersgd",
       "communication hook that reduces gradients: rounded to 16 bits, or as factors of low rank", 0, NULL },
     { "ddp.powersgd_rank", LS_OPT_INT, AT(ddp.powersgd_rank), "1", "1..1024", "ddp.hook powersgd: rank of the factors", 0, NULL },

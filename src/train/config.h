@@ -38,7 +38,7 @@ typedef struct ls_train_config {
     } parallel;
     struct {
         size_t bucket_cap, first_bucket;
-        bool find_unused, static_graph, bucket_view, overlap;
+        bool find_unused, static_graph, bucket_view, overlap, guard;
         const char *hook;
         int64_t powersgd_rank, powersgd_start;
         bool powersgd_feedback, powersgd_warm_start;
@@ -127,7 +127,8 @@ typedef enum ls_inject_kind {
     LS_INJECT_HANG,
     LS_INJECT_NAN,
     LS_INJECT_MISMATCH,
-    LS_INJECT_SLOW
+    LS_INJECT_SLOW,
+    LS_INJECT_DIVERGE
 } ls_inject_kind;
 
 /* What a fault injection asks for; rank -1: nothing. */

@@ -9,7 +9,7 @@
 #include "lockstep/trace.h"
 #include "train/config.h"
 
-#define LS_TRAIN_WORDS 3 /* numbers that a rank tells all others at once */
+#define LS_TRAIN_WORDS 4 /* numbers that a rank tells all others at once */
 
 typedef struct ls_train_dry {
     ls_world *w; /* owned, as all here */

@@ -3,7 +3,7 @@
 
 #include "train/trainer.h"
 
-enum { LOSS, COUNTED, CORRECT, SUMS };
+enum { LOSS, COUNTED, CORRECT, UNUSED, SUMS };
 _Static_assert(SUMS == LS_TRAIN_WORDS, "what a rank tells the others");
 
 /* Loads the rows of the next forward; `done` of this rank's samples are evaluated, and the largest part has `most`. If

@@ -13,7 +13,7 @@
 
 ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out)
 {
-    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch", "slow" };
+    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch", "slow", "diverge" };
     *out = (ls_injection){ .rank = -1 };
     if (!*text) return LS_OK;
     const char *at = strchr(text, '@');
@@ -28,7 +28,7 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
         return LS_OK;
     }
     return ls_fail(LS_USAGE,
-                   "--inject is '%s': expected kill, stop, hang, nan, mismatch or slow, then @RANK:STEP with RANK below "
+                   "--inject is '%s': expected kill, stop, hang, nan, mismatch, slow or diverge, then @RANK:STEP with RANK below "
                    "%d and STEP from 1",
                    text, world_size);
 }
@@ -54,6 +54,12 @@ void ls_injection_before_backward(const ls_trainer *t, int64_t step)
     if (due(t, step) && t->inject.kind == LS_INJECT_SLOW) rest(SLOW_NS);
 }
 
+void ls_injection_before_update(const ls_trainer *t, int64_t step)
+{
+    const ls_param *p = &t->par.model->params.item[0];
+    if (due(t, step) && t->inject.kind == LS_INJECT_DIVERGE) ((float *)p->grad.data)[0] += 1.0f;
+}
+
 void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss)
 {
     if (due(t, step) && t->inject.kind == LS_INJECT_NAN) *loss = (double)NAN;
@@ -72,7 +78,8 @@ ls_status ls_injection_apply(const ls_trainer *t, int64_t step)
         return ls_all_reduce(ls_world_group(t->w), NULL, unexpected, 3, LS_F32, LS_MAX);
     }
     case LS_INJECT_NAN:
-    case LS_INJECT_SLOW: return LS_OK; /* around backward */
+    case LS_INJECT_DIVERGE:
+    case LS_INJECT_SLOW: return LS_OK; /* around backward, before the update */
     }
     return LS_OK;
 }

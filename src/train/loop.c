@@ -222,6 +222,7 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     announce(t);
     if (t->steps == 0) LS_TRY(save(t)); /* nothing to do: the initial model is the result */
     LS_TRY(train(t, out));
+    LS_TRY(ls_train_compare(t));
     LS_TRY(ls_record_memory(t));
     const ls_values values = ls_ddp_values(t->par.ddp);
     LS_TRY(ls_params_digest_of(&t->par.model->params, &values, out->digest));

@@ -8,8 +8,8 @@
 #include "train/trainer.h"
 
 /* What every rank tells the others after its backward: the loss summed over its labels that count, how many those are,
- * and the signal that asks it to stop (0: none). Ranks that do not know a loss say 0 of 0. */
-enum { LOSS, COUNTED, STOP, WORDS };
+ * the signal that asks it to stop (0: none), and a hash of its parameters. Ranks that do not know a loss say 0 of 0. */
+enum { LOSS, COUNTED, STOP, HASH, WORDS };
 _Static_assert(WORDS == LS_TRAIN_WORDS, "what a rank tells the others");
 
 /* Labels that count in the step at hand, over all ranks; they differ from rank to rank only where some do not. */
@@ -101,15 +101,29 @@ static LS_COLD ls_status not_finite(ls_trainer *t, int rank)
                    rank, (long long)t->step + 1, *first ? ": it began with " : "", first);
 }
 
+ls_status ls_train_compare(ls_trainer *t)
+{
+    ls_group *g = t->par.mesh.replicas;
+    char since[64];
+    int culprit;
+    if (!t->guarded) return LS_OK;
+    snprintf(since, sizeof since, "since the update of step %lld", (long long)t->step);
+    const ls_status st = ls_optim_compare(t->optim, g, since, &culprit);
+    if (st == LS_DIVERGED && culprit != ls_group_rank(g)) LS_TRY(ls_barrier(g)); /* that rank ends the job */
+    return st;
+}
+
 /* Sums in rank order, so that every rank has the same bits; finds a rank whose loss is not finite. */
 static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *out)
 {
     const double (*all)[WORDS];
     LS_TRY(ls_train_tell(t->w, t->words, mine, &all));
+    bool same = true;
     double sum = 0, counted = 0;
     out->max_loss = -INFINITY;
     for (int r = 0; r < ls_world_size(t->w); r++) {
         if (!isfinite(all[r][LOSS])) return not_finite(t, r);
+        same &= !(all[r][HASH] < all[0][HASH]) && !(all[r][HASH] > all[0][HASH]);
         if (all[r][STOP] > 0) t->stop_signal = (int)all[r][STOP];
         sum += all[r][LOSS];
         counted += all[r][COUNTED];
@@ -117,7 +131,7 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *o
         if (mean > out->max_loss) out->max_loss = mean;
     }
     out->loss = sum / counted;
-    return LS_OK;
+    return same ? LS_OK : ls_train_compare(t);
 }
 
 /* Of the averaged gradient, so that every rank finds the same. */
@@ -153,6 +167,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     ls_world_at(t->w, (uint32_t)t->step + 1, 0);
     LS_TRY(ls_injection_apply(t, t->step + 1));
     mine[STOP] = ls_stop_seen(t->stop);
+    mine[HASH] = (double)ls_optim_hash(t->optim);
 
     double counted;
     LS_TRY(get_samples(t, out));
@@ -160,6 +175,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(run_micro_batches(t, counted, mine));
     LS_TRY(agree(t, mine, out));
     LS_TRY(grad_norm(t, &out->grad_norm));
+    ls_injection_before_update(t, t->step + 1);
     uint64_t o0 = env->mono_ns();
     ls_optim_set_lr(t->optim, out->lr = ls_lr_at(&t->lr, t->step));
     LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip))); /* on all ranks alike */

@@ -95,7 +95,9 @@ static ls_status open_model(ls_trainer *t)
 
     ls_params *ps = &t->par.model->params;
     if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
-    return ls_optim_create(&oc, ps, t->arena, &t->optim);
+    LS_TRY(ls_optim_create(&oc, ps, t->arena, &t->optim));
+    t->guarded = c->ddp.guard && c->zero.stage == 0 && ls_group_size(t->par.mesh.replicas) > 1;
+    return t->guarded ? ls_optim_hash_values(t->optim) : LS_OK;
 }
 
 /* The samples of a rank of the world. */

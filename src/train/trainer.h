@@ -46,6 +46,7 @@ typedef struct ls_trainer {
     ls_parallel par;               /* what of the model is here: mesh, model, DDP, order of micro-batches, tapes */
     ls_alive *alive;               /* [par.ntapes] */
     ls_optim *optim;
+    bool guarded;                  /* ranks compare hashes of their parameters (ddp.guard) */
     ls_lr lr;                      /* what the optimizer's rate follows */
     ls_source source;              /* of tokens */
     ls_train_special special;      /* of model.load */
@@ -107,6 +108,9 @@ void ls_trainer_destroy(ls_trainer *t);
 
 /* The loss of some samples, as ls_model_loss makes it on the tape. */
 ls_tensor *ls_train_loss(ls_trainer *t, ls_tape *tape, const ls_rows *rows, ls_loss_sums *sums);
+/* LS_DIVERGED, naming parameters and ranks, unless all replicas have the parameters that they should have after the
+ * newest update. Every rank calls it. */
+ls_status ls_train_compare(ls_trainer *t);
 /* One step: micro-batches, backward with overlapped reduction, update. LS_NAN, before any weight is
  * touched, names the first rank whose loss is not finite. */
 ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
@@ -156,9 +160,10 @@ bool ls_samples_due(const ls_trainer *t);
 ls_status ls_samples_say(ls_trainer *t);
 
 /* Provokes the fault when its rank and step have come: at the step's begin; before each backward, where a slow rank
- * waits 0.2 s; and after it, where the sum of losses becomes NaN. */
+ * waits 0.2 s; after it, where the sum of losses becomes NaN; and before the update, where a gradient changes. */
 ls_status ls_injection_apply(const ls_trainer *t, int64_t step);
 void ls_injection_before_backward(const ls_trainer *t, int64_t step);
+void ls_injection_before_update(const ls_trainer *t, int64_t step);
 void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss);
 
 #endif
