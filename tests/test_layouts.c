@@ -45,7 +45,7 @@ static int open_text(void **state)
 #define LINE          64u                 /* bytes: where gradients begin in a bucket */
 #define BUCKET        ((uint64_t)1 << 20) /* a bucket is full from here on */
 #define SUMS_AT_ONCE  128                 /* parameters whose squares travel together */
-#define TOLD          24u                 /* bytes that a rank tells in a step: three doubles */
+#define TOLD          32u                 /* bytes that a rank tells in a step: three doubles */
 
 static const char *value_of(const ls_layout *l, const char *key)
 {

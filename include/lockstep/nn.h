@@ -106,6 +106,7 @@ typedef struct ls_params {
     ls_param *item; /* owned; addresses are fixed once registration is over */
     int n, cap;
     const struct ls_ddp *wrapper; /* borrowed: whose memory the gradients lie in (ls_ddp_create); NULL: no wrapper's */
+    int layout;     /* how a strategy that shards has bound them; 0: all values and gradients are here */
     ls_dtype bound; /* dtype of the activations that the parameters were bound for (ls_ddp_bind) */
     ls_sink *sink;  /* owned: receives initial values between ls_ddp_bind and ls_ddp_create; NULL: none */
 } ls_params;

@@ -14,7 +14,7 @@ ls_status ls_group_alloc_shared(ls_group *g, size_t nbytes, ls_mem_kind kind, vo
 {
     int64_t place = -1;
     *out = NULL;
-    if (!g->mapped)
+    if (!g->mapped && g->size > 1)
         return ls_fail(LS_UNSUPPORTED, "%zu bytes for all of %s at once: these ranks do not map each other's memory", nbytes,
                        ls_group_text(g));
     if (g->rank == 0) {

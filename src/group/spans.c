@@ -74,6 +74,15 @@ ls_status ls_spans_reserve(ls_group *g, size_t nbytes)
     return st < 0 ? ls_while(st, "finding %zu bytes to pack spans in", nbytes) : LS_OK;
 }
 
+/* From now on the work is on the packed vector, in place. */
+static void use_packed(ls_work *k)
+{
+    k->apart = k->a.in != NULL;
+    k->unpacked = k->a.out;
+    k->a.in = NULL;
+    k->a.out = k->packed;
+}
+
 /* In a group of one, the rank's part is the whole vector: it is packed into `out`, or stays where it is. */
 static ls_status begin_alone(ls_work *k)
 {
@@ -88,6 +97,7 @@ ls_status ls_spans_begin(ls_work *k)
     if (!k->form->spans) {
         LS_TRY(ls_spans_reserve(k->g, k->nbytes));
         k->packed = k->g->has.packed.p; /* which stays, when a later work finds it too small */
+        if (k->g->w->dry) use_packed(k); /* nothing is packed there */
         return LS_OK;
     }
     const size_t nbytes = ls_spans_extent(k) * ls_dtype_size(k->a.dtype);
@@ -98,12 +108,10 @@ ls_status ls_spans_begin(ls_work *k)
 
 void ls_spans_pack(ls_work *k)
 {
-    k->apart = k->a.in != NULL;
-    k->unpacked = k->a.out;
+    const char *vector = k->a.in ? k->a.in : k->a.out;
     for (int r = 0; r < k->g->size; r++)
-        if (brings(k, r)) pack(k, r, k->apart ? k->a.in : k->a.out, packed_part(k, r));
-    k->a.in = NULL;
-    k->a.out = k->packed;
+        if (brings(k, r)) pack(k, r, vector, packed_part(k, r));
+    use_packed(k);
 }
 
 void ls_spans_unpack(ls_work *k)

@@ -48,6 +48,7 @@ static ls_status bind(ls_arena *a, const ls_param *p, size_t nbytes, ls_mem_kind
 ls_status ls_params_bind(ls_params *ps, ls_arena *values, ls_arena *grads)
 {
     ls_params_take_sink(ps, NULL);
+    ps->layout = 0;
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         LS_TRY(bind(values, p, ls_tensor_nbytes(&p->t), LS_MEM_PARAM, &p->t.data));

@@ -267,7 +267,7 @@ ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t)
     if (p < first || p > (uintptr_t)&ps->item[ps->n - 1].t) return LS_OK; /* a leaf of somebody else */
     int i = (int)((p - first) / sizeof(ls_param));
     if (d->unused) LS_TRY(ls_unused_reached(d, i));
-    if (d->state == LS_DP_LOCAL) return LS_OK;
+    if (d->state == LS_DP_LOCAL || d->state == LS_DP_IDLE) return LS_OK; /* not announced: it stays on this rank */
     if (d->ready[i])
         return ls_fail(LS_INVALID,
                        "Expected to mark a variable ready only once: parameter %d (%s) got its gradient twice "

@@ -61,6 +61,7 @@ static ls_status bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
 static ls_status place(ls_ddp *d)
 {
     const ls_shard_how how = how_of(&d->c);
+    if (d->c.prefetch < 0) return ls_fail(LS_BAD_CONFIG, "prefetch is %d: expected 0 or more units", d->c.prefetch);
     fsdp *f = d->mine = calloc(1, sizeof *f);
     if (!f) return ls_fail(LS_NO_MEMORY, "fsdp");
     f->one_copy = how.values == LS_SHARD_ONE_COPY;
@@ -125,7 +126,7 @@ static ls_status done(void *arg)
     const fsdp *f = d->mine;
     const bool reduces = d->state == LS_DP_PENDING;
     LS_TRY(ls_buckets_done(d));
-    return reduces && d->last && f->one_copy ? ls_barrier(d->g) : LS_OK;
+    return reduces && d->state == LS_DP_REDUCED && d->last && f->one_copy ? ls_barrier(d->g) : LS_OK;
 }
 
 static ls_status after_step(ls_ddp *d)

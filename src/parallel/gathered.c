@@ -155,17 +155,6 @@ static void write_own(const ls_gathered *v, const piece *x)
     }
 }
 
-static ls_status start(ls_gathered *v, piece *x)
-{
-    if (x->whole || x->work) return LS_OK;
-    const ls_matrix_span *last = &x->span[x->nparams - 1];
-    x->data = x == &v->piece[v->nunits] ? v->root : v->slot[--v->nfree];
-    if (!v->d->dry) write_own(v, x);
-    const ls_coll_args a = { .coll = LS_ALL_GATHER, .dtype = LS_U8, .out = x->data, .count = last->first + last->rows * last->row,
-                             .span = x->span, .nspans = x->nparams, .label = x->label };
-    return ls_coll_start(v->d->g, &a, &x->work);
-}
-
 /* Sets, or clears, the parameters' pointers to their values. */
 static void show(const ls_gathered *v, const piece *x, bool there)
 {
@@ -175,6 +164,42 @@ static void show(const ls_gathered *v, const piece *x, bool there)
         if (in_bf16(v, p)) p->t.bf16 = at;
         else p->t.data = at;
     }
+}
+
+static void release(ls_gathered *v, piece *x)
+{
+    if (!x->whole) return;
+    show(v, x, false);
+    x->whole = false;
+    if (x != &v->piece[v->nunits]) v->slot[v->nfree++] = x->data;
+    x->data = NULL;
+}
+
+/* Backward never came for a forward, or a forward has failed: its units still have slots. */
+static LS_COLD ls_status free_slot(ls_gathered *v)
+{
+    for (int i = 0; i < v->nunits && v->nfree == 0; i++) {
+        piece *x = &v->piece[i];
+        ls_work *work = x->work;
+        if (!x->whole && !work) continue;
+        x->work = NULL;
+        if (work) LS_TRY(ls_work_wait(work));
+        x->whole = true;
+        release(v, x);
+    }
+    return LS_OK;
+}
+
+static ls_status start(ls_gathered *v, piece *x)
+{
+    if (x->whole || x->work) return LS_OK;
+    if (x != &v->piece[v->nunits] && v->nfree == 0) LS_TRY(free_slot(v));
+    const ls_matrix_span *last = &x->span[x->nparams - 1];
+    x->data = x == &v->piece[v->nunits] ? v->root : v->slot[--v->nfree];
+    if (!v->d->dry) write_own(v, x);
+    const ls_coll_args a = { .coll = LS_ALL_GATHER, .dtype = LS_U8, .out = x->data, .count = last->first + last->rows * last->row,
+                             .span = x->span, .nspans = x->nparams, .label = x->label };
+    return ls_coll_start(v->d->g, &a, &x->work);
 }
 
 static ls_status ensure(ls_gathered *v, piece *x)
@@ -189,19 +214,17 @@ static ls_status ensure(ls_gathered *v, piece *x)
     return LS_OK;
 }
 
-static void release(ls_gathered *v, piece *x)
-{
-    if (!x->whole) return;
-    show(v, x, false);
-    x->whole = false;
-    if (x != &v->piece[v->nunits]) v->slot[v->nfree++] = x->data;
-    x->data = NULL;
-}
-
 /* NULL: the unit has no parameters of its own. */
 static piece *piece_of(const ls_gathered *v, const ls_unit *u)
 {
     return u->nparams ? &v->piece[v->piece_of[v->d->bucket_of[u->first]]] : NULL;
+}
+
+/* A group carries 64 collectives at once, of which buckets may be LS_BUCKETS_IN_FLIGHT. */
+static int ahead(const ls_gathered *v)
+{
+    const int most = 64 - LS_BUCKETS_IN_FLIGHT - 2;
+    return v->d->c.prefetch < most ? v->d->c.prefetch : most;
 }
 
 ls_status ls_gathered_enter(ls_gathered *v, const ls_unit *u, bool backward)
@@ -211,7 +234,7 @@ ls_status ls_gathered_enter(ls_gathered *v, const ls_unit *u, bool backward)
     if (!x) return LS_OK;
     LS_TRY(ensure(v, x));
     const int at = (int)(x - v->piece), step = backward ? 1 : -1;
-    for (int i = at + step, n = v->d->c.prefetch; n > 0 && i >= 0 && i < v->nunits && v->nfree > 0; i += step, n--)
+    for (int i = at + step, n = ahead(v); n > 0 && i >= 0 && i < v->nunits && v->nfree > 0; i += step, n--)
         LS_TRY(start(v, &v->piece[i]));
     return LS_OK;
 }

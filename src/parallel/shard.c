@@ -159,11 +159,15 @@ static ls_status count_values(const ls_shard_how *how, ls_group *g, const ls_par
     return LS_OK;
 }
 
+/* What ls_shard_bind and ls_shard_place have to agree on, as a number above 0. */
+static int layout_of(const ls_shard_how *how) { return 1 + (int)how->values * 4 + how->at_units * 2 + (how->grads != NULL); }
+
 static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype,
                           ls_arena *own)
 {
     char *base;
     ls_params_take_sink(ps, NULL);
+    ps->layout = layout_of(how);
     LS_TRY(values_memory(how, g, ps, l->nbytes, &base));
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
@@ -213,8 +217,8 @@ static ls_status check_bound(const ls_ddp *d, const ls_shard_how *how, const ls_
         const char *at = read_by_peers(p);
         if (i == 0 && at) base = at - l->value[i];
         const bool values = how->values == LS_SHARD_GATHERED ? !at && p->master : at && base && at == base + l->value[i];
-        const bool gradient = !have_memory || (*grads && grad == *grads + of);
-        if (!values || !gradient || p->own.first != own.first || p->own.count != own.count)
+        const bool gradient = have_memory ? *grads && grad == *grads + of : p->dmaster != NULL;
+        if (d->ps->layout != layout_of(how) || !values || !gradient || p->own.first != own.first || p->own.count != own.count)
             return ls_fail(LS_INVALID,
                            "zero_stage %d: parameter %s does not lie where its values are gathered: call "
                            "ls_ddp_bind with the same configuration before ls_ddp_create",

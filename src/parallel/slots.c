@@ -2,6 +2,7 @@
 #include "parallel/slots.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/compiler.h"
 
@@ -140,8 +141,10 @@ static void put_bucket(const ls_slots *s, ls_ddp *d, int k)
 
 void ls_slots_begin(ls_slots *s, ls_ddp *d)
 {
-    for (int k = 0; k < d->nbuckets; k++)
+    for (int k = 0; k < d->nbuckets; k++) {
         if (unit_of(d, k) < 0) put_bucket(s, d, k);
+        else ls_buckets_put(d, k, NULL); /* a backward that has failed may have left it there */
+    }
 }
 
 /* Bucket k must be reduced before unit u can start, but one of its parameters has no gradient. */
@@ -180,7 +183,8 @@ ls_status ls_slots_arrived(ls_ddp *d, int k)
     for (int i = 0; i < d->b[k].nparams; i++) {
         ls_param *p = &d->ps->item[d->b[k].param[i]];
         const float *sum = (const float *)p->grad.data + p->own.first;
-        if (!d->b[k].sums && !d->dry) add(p->dmaster, sum, p->own.count);
+        if (!d->b[k].sums && !d->dry && p->dmaster_ready) add(p->dmaster, sum, p->own.count);
+        else if (!d->b[k].sums && !d->dry) memcpy(p->dmaster, sum, p->own.count * sizeof *sum); /* zeroed since */
         p->dmaster_ready = true;
         p->t.grad_ready = false; /* the next backward writes, it does not add */
     }

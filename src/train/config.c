@@ -517,6 +517,8 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
     LS_TRY(check_packed(c));
+    if (s->shards && strncmp(c->inject, "diverge", 7) == 0)
+        return ls_fail(LS_UNSUPPORTED, "--inject diverge with zero.stage %lld: there are no replicas that could part", (long long)c->zero.stage);
     if (s->shards) LS_TRY(check_whole(c));
     if (!s->shards || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED,

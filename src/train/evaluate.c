@@ -10,9 +10,10 @@ _Static_assert(SUMS == LS_TRAIN_WORDS, "what a rank tells the others");
  * forwards include collectives, a rank that has no samples left still runs a forward, of one row, and does not count it. */
 static ls_status next_rows(ls_trainer *t, ls_range part, size_t done, size_t most, ls_rows *rows, size_t *step, bool *counts)
 {
+    const size_t left = most - done;
     *counts = done < part.count;
-    LS_TRY(ls_feed_test(&t->feed, *counts ? part.first + done : 0, most - done, rows));
-    *step = rows->n;
+    *step = left < t->feed.test_rows ? left : t->feed.test_rows; /* the same on all ranks, however much is loaded here */
+    LS_TRY(ls_feed_test(&t->feed, *counts ? part.first + done : 0, *step, rows));
     if (!*counts) rows->n = 1;
     else if (rows->n > part.count - done) rows->n = part.count - done;
     return LS_OK;

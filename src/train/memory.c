@@ -128,6 +128,16 @@ ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *m
     return ls_memory_plan_on(c, mc, rank, size, NULL, out);
 }
 
+ls_status ls_memory_plan_arenas(const ls_train_config *c, const ls_model_config *mc, int size, size_t *arena)
+{
+    for (int r = 0; r < size; r++) {
+        ls_memory_plan p;
+        LS_TRY(ls_memory_plan_make(c, mc, r, size, &p));
+        arena[r] = p.world_arena;
+    }
+    return LS_OK;
+}
+
 /* --- what fits ------------------------------------------------------------------------------ */
 
 static uint64_t available(const ls_train_config *c)

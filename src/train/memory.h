@@ -30,6 +30,9 @@ ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *m
 ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
                             ls_memory_plan *out);
 
+/* world_arena of each rank's plan, all on one node: [size]. A rank that has memory for all of them needs more. */
+ls_status ls_memory_plan_arenas(const ls_train_config *c, const ls_model_config *mc, int size, size_t *arena);
+
 /* The same of a dry rank that is there, before its first step (ls_train_dry_open_plan). */
 ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory_plan *out);
 

@@ -19,7 +19,7 @@ static void look(void *arg, const char *op, const ls_tensor *out)
 }
 
 /* Of what this rank stores of a parameter: the values that operations read, or those of its own rows. */
-static bool finite(const ls_param *p)
+static bool is_finite(const ls_param *p)
 {
     ls_tensor value = p->t;
     if (!value.data && p->bf16) value.dtype = LS_BF16, value.data = p->bf16;
@@ -34,7 +34,7 @@ void ls_train_find_nonfinite(ls_trainer *t, char *buf, size_t n)
     search s = { buf, n, 0 };
     *buf = 0;
     for (int i = 0; i < ps->n && !*buf; i++)
-        if (!finite(&ps->item[i])) snprintf(buf, n, "the parameter %s", ps->item[i].name);
+        if (!is_finite(&ps->item[i])) snprintf(buf, n, "the parameter %s", ps->item[i].name);
     /* Without gradients: nothing is reduced, and no dropout; that does not make what is finite infinite. */
     ls_tape *tape = t->par.tape[0];
     ls_status st = ls_tape_listen(tape, &(ls_tape_events){ .output = look }, &s);

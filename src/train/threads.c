@@ -5,6 +5,7 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/context.h"
@@ -50,7 +51,7 @@ ls_status ls_train_threads_check(const ls_train_config *c)
 }
 
 /* The memory of the ranks' arenas. */
-static ls_status plan_world(const ls_train_config *c, int nranks, ls_world_opts *out)
+static ls_status plan_world(const ls_train_config *c, int nranks, size_t *arena, ls_world_opts *out)
 {
     ls_source source = { 0 };
     ls_model_config mc;
@@ -58,7 +59,9 @@ static ls_status plan_world(const ls_train_config *c, int nranks, ls_world_opts 
     ls_status st = ls_train_model(c, &source, &mc);
     if (st == LS_OK) st = ls_memory_check(c, &mc, nranks, nranks);
     if (st == LS_OK) st = ls_memory_plan_make(c, &mc, 0, nranks, &p);
+    if (st == LS_OK) st = ls_memory_plan_arenas(c, &mc, nranks, arena);
     if (st == LS_OK) *out = ls_train_world_opts(c, &p);
+    out->arena_of = arena;
     ls_source_free(&source);
     return st;
 }
@@ -67,12 +70,15 @@ ls_status ls_train_threads(const ls_train_config *c, ls_opts *opts, int nranks, 
 {
     static const int sigs[] = { SIGINT, SIGTERM };
     job j = { .c = c, .opts = opts, .result = out };
-    ls_world_opts wo;
+    ls_world_opts wo = { 0 };
     *out = (ls_train_result){ 0 };
     LS_TRY(ls_train_threads_check(c));
-    LS_TRY(plan_world(c, nranks, &wo));
-    if (!c->eval_only) LS_TRY(ls_stop_watch(sigs, 2, &j.stop)); /* threads inherit what is blocked: first */
-    ls_status st = ls_world_threads(nranks, &wo, thread_rank, &j);
+    size_t *arena = calloc((size_t)nranks, sizeof *arena);
+    if (!arena) return ls_fail(LS_NO_MEMORY, "the plans of %d ranks", nranks);
+    ls_status st = plan_world(c, nranks, arena, &wo);
+    if (st == LS_OK && !c->eval_only) st = ls_stop_watch(sigs, 2, &j.stop); /* threads inherit what is blocked: first */
+    if (st == LS_OK) st = ls_world_threads(nranks, &wo, thread_rank, &j);
+    free(arena);
     if (st == LS_OK && j.stopped < 0) st = ls_fail(j.stopped, "%s", j.why);
     ls_stop_end(j.stop);
     return st;

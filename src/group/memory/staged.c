@@ -349,6 +349,7 @@ static void take_slots(ls_group *g)
 void ls_staged_prepare(ls_work *k)
 {
     ls_group *g = k->g;
+    if (k->span) return; /* spans are read where they lie, or packed */
     if (LS_LIKELY(k->nbytes <= LS_ONESHOT_BYTES || atomic_load_explicit(&g->stage_bytes, memory_order_relaxed) != 0))
         return;
     bool in = !k->a.in || ls_offset_of(g, k->a.in, 1) != LS_NOT_REGISTERED;
