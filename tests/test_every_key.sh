@@ -170,17 +170,23 @@ shows parallel.dp mlp '--parallel.dp 2' grep -q ', 2 ranks over shm' out
 for axis in tp pp cp ep; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "checking parallel.$axis: "; done
 refuse parallel.order mlp '--parallel.order tp-pp-dp-ep-cp' 64 '--parallel.order: expected one of'
 refuse parallel.placement mlp '--parallel.placement spread' 64 '--parallel.placement: expected one of'
-differ output ddp.find_unused mlp '-n 2 --dump-buckets' '-n 2 --dump-buckets --ddp.find_unused true'
+buckets() { grep -E '^(buckets| +bucket)' "$1/out"; }
+differ buckets ddp.find_unused mlp '-n 2 --dump-buckets' '-n 2 --dump-buckets --ddp.find_unused true'
 shows ddp.static_graph mlp '-n 2 --ddp.static_graph true' grep -q 'DDP (static_graph)' out
 for key in find_unused static_graph; do
     refuse ddp.$key mlp "-n 2 --zero.stage 1 --ddp.$key true" 78 "ddp.$key true with zero.stage 1"
 done
 refuse ddp.hook mlp '--ddp.hook f8' 64 '--ddp.hook: expected one of'
-for hook in f16 bf16 powersgd; do differ last ddp.hook wide '-n 2' "-n 2 --ddp.hook $hook"; done
+for hook in f16 bf16; do differ last ddp.hook wide '-n 2' "-n 2 --ddp.hook $hook"; done
 differ last ddp.hook wide '-n 3' '-n 3 --ddp.hook allreduce'
-differ both ddp.guard mlp '-n 2 --inject diverge@1:2' '-n 2 --inject diverge@1:2 --ddp.guard false'
+refuse ddp.guard mlp '-n 2 --inject diverge@1:2' 81 'replicas have other parameters'
+go mlp -n 2 --inject diverge@1:2 --ddp.guard false
+claim 'train ddp.guard false: nobody looks' test "$(cat "$at/code")" = 0
+refuse inject mlp '-n 2 --zero.stage 1 --inject diverge@1:2' 78 '--inject diverge with zero.stage 1'
+refuse ddp.bucket_view mlp '-n 2 --ddp.hook f16 --ddp.bucket_view true' 78 'ddp.bucket_view belongs to ddp.hook none'
 refuse ddp.guard mlp '-n 2 --zero.stage 1 --ddp.guard false' 78 'ddp.guard belongs to zero.stage 0'
 psgd='-n 2 --ddp.hook powersgd --ddp.powersgd_start 2'
+differ last ddp.hook wide '-n 2' "$psgd"
 differ last ddp.powersgd_rank wide "$psgd" "$psgd --ddp.powersgd_rank 2"
 differ last ddp.powersgd_start wide "$psgd" "$psgd --ddp.powersgd_start 3"
 differ last ddp.powersgd_feedback wide "$psgd" "$psgd --ddp.powersgd_feedback false"

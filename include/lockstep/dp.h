@@ -125,7 +125,7 @@ typedef struct ls_join_config {
 ls_status ls_ddp_join_begin(ls_ddp *d, const ls_join_config *c);
 /* This rank's inputs have ended. It takes part in the collectives of ls_ddp_begin_forward and of backward, with zeros,
  * until the inputs of all ranks have ended. Then all ranks get the parameters and buffers of the rank that has trained
- * longest; of several, the largest rank. Collectives that a program calls itself between the two calls are not mirrored:
+ * longest; of several, the largest rank. Optimizer state is not copied. Collectives that a program calls itself between the two calls are not mirrored:
  * they fail as LS_COLL_MISMATCH on the ranks that still have inputs. */
 ls_status ls_ddp_join_end(ls_ddp *d);
 

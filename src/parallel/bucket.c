@@ -7,7 +7,6 @@
 #include "base/compiler.h"
 #include "coll/reduce.h"
 #include "parallel/hook.h"
-#include "parallel/join.h"
 #include "parallel/unused.h"
 
 #define FIRST_BUCKET ((size_t)1 << 20)
@@ -220,7 +219,7 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
     while (d->next - d->waited >= LS_BUCKETS_IN_FLIGHT) LS_TRY(ls_buckets_wait_one(d));
     if (d->hook) return ls_hook_start(d, d->next);
     /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
-    const int by = ls_join_divisor(d);
+    const int by = d->divisor;
     const bool scaled = d->c.bucket_view || by != ls_group_size(d->g);
     if (d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)by);
     else if (scaled && !d->dry) ls_scale_values(b->data, b->count, LS_F32, 1.0 / by);
@@ -250,13 +249,6 @@ static ls_status wait_for_all(ls_ddp *d)
 {
     while (d->waited < d->next) LS_TRY(ls_buckets_wait_one(d));
     return LS_OK;
-}
-
-void ls_buckets_count_ready(ls_ddp *d, int i)
-{
-    d->ready[i] = true;
-    if (d->narrived >= 0) d->arrival[d->narrived++] = i;
-    d->b[d->bucket_of[i]].nready++;
 }
 
 ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t)

@@ -14,6 +14,12 @@ ls_status ls_dp_sync_buffers(ls_ddp *d, int from)
     return LS_OK;
 }
 
+ls_status ls_dp_before_forward(ls_ddp *d, int from)
+{
+    LS_TRY(d->strategy->begin_forward(d));
+    return d->state == LS_DP_IDLE || d->last ? ls_dp_sync_buffers(d, from) : LS_OK;
+}
+
 static ls_status same_number(ls_ddp *d, int n)
 {
     const int size = ls_group_size(d->g), rank = ls_group_rank(d->g);

@@ -43,6 +43,8 @@ ls_status ls_ddp_set_hook(ls_ddp *d, ls_comm_hook *h)
                        "all_reduced", h->name, d->c.zero_stage);
     if (d->hook)
         return ls_fail(LS_INVALID, "communication hook %s: there is one already, %s", h->name, d->hook->name);
+    if (d->join)
+        return ls_fail(LS_UNSUPPORTED, "communication hook %s after ls_ddp_join_begin: a joined rank cannot mirror what a hook calls", h->name);
     if (d->state != LS_DP_IDLE)
         return ls_fail(LS_INVALID, "communication hook %s: set it before the first ls_ddp_begin_forward", h->name);
     for (int i = 0; i < d->ps->n; i++) /* each of them may end a bucket */

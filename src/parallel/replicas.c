@@ -35,64 +35,7 @@ ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
     return ls_dp_bind(s, g, ps, c, dtype, own);
 }
 
-/* --- the same model everywhere -------------------------------------------------------- */
-
-typedef struct param_desc {
-    char name[LS_NAME_BYTES];
-    int64_t ndim, dim[LS_MAX_DIMS];
-} param_desc;
-
-static void describe(const ls_param *p, param_desc *out)
-{
-    memset(out, 0, sizeof *out);
-    snprintf(out->name, sizeof out->name, "%s", p->name);
-    out->ndim = p->t.ndim;
-    for (int i = 0; i < p->t.ndim; i++) out->dim[i] = p->t.dim[i];
-}
-
-static const char *desc_text(const param_desc *p, char *buf, size_t n)
-{
-    ls_tensor t = { .ndim = (int)p->ndim };
-    char shape[64];
-    for (int i = 0; i < t.ndim && i < LS_MAX_DIMS; i++) t.dim[i] = p->dim[i];
-    snprintf(buf, n, "%s %s", p->name, ls_tensor_shape(&t, shape, sizeof shape));
-    return buf;
-}
-
-ls_status ls_dp_same_model(ls_group *g, const ls_params *ps)
-{
-    int size = ls_group_size(g), rank = ls_group_rank(g);
-    int64_t *count = calloc((size_t)size, sizeof *count);
-    if (!count) return ls_fail(LS_NO_MEMORY, "comparing the models of %d ranks", size);
-    const bool dry = ls_world_is_dry(ls_group_world(g)); /* nobody else tells */
-    for (int r = 0; r < size; r++) count[r] = r == rank || dry ? ps->n : 0;
-    ls_status st = ls_all_gather(g, NULL, count, (size_t)size, LS_I64);
-    for (int r = 0; r < size && st == LS_OK; r++)
-        if (count[r] != count[0])
-            st = ls_fail(LS_CONFIG_MISMATCH,
-                         "DDP expects same model across all ranks, but Rank 0 has %lld params, while rank %d has "
-                         "inconsistent %lld params: build the same model on every rank",
-                         (long long)count[0], r, (long long)count[r]);
-    free(count);
-    LS_TRY(st);
-    if (ps->n == 0) return ls_fail(LS_INVALID, "DDP needs at least one parameter that wants a gradient");
-
-    size_t n = (size_t)ps->n;
-    param_desc *all = malloc((size_t)size * n * sizeof *all);
-    if (!all) return ls_fail(LS_NO_MEMORY, "comparing %d parameters over %d ranks", ps->n, size);
-    for (size_t i = 0; i < n; i++) describe(&ps->item[i], &all[(size_t)rank * n + i]);
-    st = ls_all_gather(g, NULL, all, (size_t)size * n * sizeof *all, LS_U8);
-    for (int r = 1; st == LS_OK && r < size && !dry; r++)
-        for (size_t i = 0; st == LS_OK && i < n; i++) { /* everybody sees all and comes to one verdict */
-            char a[160], b[160];
-            if (memcmp(&all[i], &all[(size_t)r * n + i], sizeof *all) == 0) continue;
-            st = ls_fail(LS_CONFIG_MISMATCH,
-                         "parameter %zu is %s on rank 0, but %s on rank %d: build the same model on every rank", i,
-                         desc_text(&all[i], a, sizeof a), desc_text(&all[(size_t)r * n + i], b, sizeof b), r);
-        }
-    free(all);
-    return st;
-}
+/* --- wrapping it ------------------------------------------------------------------------ */
 
 static void set_replicas(ls_params *ps, ls_group *g)
 {
@@ -124,6 +67,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     d->ps = ps;
     d->c = ls_ddp_defaults(c);
     d->dry = dry;
+    d->divisor = ls_group_size(g);
     d->bucket_of = calloc(n, sizeof *d->bucket_of);
     d->ready = calloc(n, sizeof *d->ready);
     d->arrival = calloc(n, sizeof *d->arrival);
@@ -231,12 +175,6 @@ static ls_status listen_to(ls_ddp *d, ls_tape *t)
 
 ls_status ls_ddp_listen(ls_ddp *d, ls_tape *t) { return listen_to(d, t); }
 
-ls_status ls_dp_before_forward(ls_ddp *d)
-{
-    LS_TRY(d->strategy->begin_forward(d));
-    return d->state == LS_DP_IDLE || d->last ? ls_dp_sync_buffers(d, 0) : LS_OK;
-}
-
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
 {
     if (d->state == LS_DP_PENDING) return unfinished(d);
@@ -246,8 +184,10 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
                        "coming backward must do what was said before that forward (sync %s): call ls_ddp_begin_forward "
                        "before the forward, once per backward, or ls_tape_reset first",
                        ls_group_rank(d->g), d->last ? "true" : "false");
-    if (d->join) LS_TRY(ls_join_forward(d, sync));
-    LS_TRY(ls_dp_before_forward(d));
+    int from = 0;
+    if (d->join) LS_TRY(ls_join_forward(d, sync, &from));
+    LS_TRY(ls_dp_before_forward(d, from));
+    for (int i = 0; d->unused && i < d->ps->n; i++) d->ps->item[i].t.uses = 0; /* a forward that failed may have left some */
     const bool reduced = sync || d->every_backward;
     d->last = sync;
     d->state = reduced ? LS_DP_SYNC : LS_DP_LOCAL;
@@ -279,7 +219,11 @@ ls_values ls_ddp_values(ls_ddp *d) { return (ls_values){ whole_of, d }; }
 
 int ls_ddp_buckets(const ls_ddp *d) { return d->nbuckets; }
 bool ls_ddp_rebuilt(const ls_ddp *d) { return d->narrived < 0; }
-const char *ls_ddp_bucket_order(const ls_ddp *d) { return ls_ddp_rebuilt(d) ? d->strategy->order : "first iteration"; }
+const char *ls_ddp_bucket_order(const ls_ddp *d)
+{
+    if (d->c.find_unused && !d->c.static_graph) return "registration order, the last bucket first: find_unused";
+    return ls_ddp_rebuilt(d) ? d->strategy->order : "first iteration";
+}
 
 ls_ddp_bucket_info ls_ddp_bucket(const ls_ddp *d, int index)
 {

@@ -1,6 +1,11 @@
 /* strategy.h -- data parallelism around a model: a table of functions per strategy, and what strategies share.
  *
  *   replicas.c  the calls of dp.h: one model on all ranks, wrapped by a strategy
+ *   same_model.c  whether all ranks have the same parameters
+ *   buffers.c   state of a model that is no parameter
+ *   unused.c    parameters that a backward does not reach
+ *   join.c      ranks with different numbers of inputs
+ *   hook.c, hook_powersgd.c  communication hooks
  *   registry.c  which strategy a configuration means
  *   bucket.c    which gradients travel together, where they lie, and when a bucket starts
  *   shard.c     what strategies share in which ranks own different rows
@@ -85,6 +90,7 @@ struct ls_ddp {
     struct ls_comm_hook *hook; /* owned: reduces buckets; NULL: they are all_reduced or reduce_scattered here */
     struct ls_unused *unused;  /* owned: parameters that a backward does not reach; NULL: it must reach all */
     struct ls_join *join;      /* owned: uneven inputs; NULL: every rank runs the same number of forwards */
+    int divisor;               /* of sums of gradients: the number of ranks, or of those that still have inputs */
     struct ls_buffer *buffer;  /* owned: [nbuffers] */
     int nbuffers;
     int *bucket_of; /* owned: [nparams] */
@@ -94,6 +100,14 @@ struct ls_ddp {
     ls_tape **tape; /* owned: the list of tapes that it listens to */
     int ntapes, tapes_cap;
 };
+
+/* Parameter i is ready in this backward, which has not started its bucket. */
+static inline void ls_buckets_count_ready(ls_ddp *d, int i)
+{
+    d->ready[i] = true;
+    if (d->narrived >= 0) d->arrival[d->narrived++] = i;
+    d->b[d->bucket_of[i]].nready++;
+}
 
 /* A strategy is one of these, in a file of its own, and a word in LS_DP_STRATEGIES. What most of them do alike is
  * below and in shard.h. */
@@ -140,10 +154,8 @@ static inline bool ls_dp_strategy_has(const ls_dp_strategy *s, int stage)
 {
     return stage >= s->first_stage && stage <= s->last_stage;
 }
-/* replicas.c: LS_CONFIG_MISMATCH unless all ranks have parameters of the same names and shapes. */
+/* same_model.c: LS_CONFIG_MISMATCH unless all ranks have parameters of the same names and shapes. */
 ls_status ls_dp_same_model(ls_group *g, const ls_params *ps);
-/* replicas.c: the collectives that come before a forward. */
-ls_status ls_dp_before_forward(ls_ddp *d);
 /* replicas.c: ls_ddp_bind and ls_ddp_create with this strategy. */
 ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                      ls_arena *own);
@@ -153,6 +165,8 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
 
 /* All ranks get rank `from`'s buffers. */
 ls_status ls_dp_sync_buffers(ls_ddp *d, int from);
+/* The collectives that come before a forward: those of the strategy, and buffers, of rank `from`. */
+ls_status ls_dp_before_forward(ls_ddp *d, int from);
 
 /* --- bucket.c: which, and where -------------------------------------------------------------------- */
 
@@ -197,8 +211,6 @@ void ls_buckets_begin(ls_ddp *d);
 /* Waits for the oldest reduction in flight, and tells the strategy that its bucket arrived. For a strategy whose
  * memory runs out before backward does; the end of backward waits for all. */
 ls_status ls_buckets_wait_one(ls_ddp *d);
-/* Parameter i is ready in this backward, which has not started its bucket. */
-void ls_buckets_count_ready(ls_ddp *d, int i);
 /* ls_dp_strategy.events: a gradient that is ready counts in its bucket, full buckets start in order, the end of
  * backward waits for all. */
 ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t);

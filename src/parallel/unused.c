@@ -51,9 +51,9 @@ void ls_unused_destroy(ls_unused *u)
 
 static LS_COLD ls_status changed(const ls_ddp *d, int i)
 {
-    return ls_fail(LS_INVALID, "static_graph: parameter %d (%s) %s in this backward on rank %d, but not in the first one: set "
-                   "find_unused instead", i, d->ps->item[i].name, d->unused->expected[i] ? "gets no gradient" : "gets a gradient",
-                   ls_group_rank(d->g));
+    const bool before = d->unused->expected[i];
+    return ls_fail(LS_INVALID, "static_graph: on rank %d parameter %d (%s) got %s gradient in the first backward, and gets %s in this one: "
+                   "set find_unused instead", ls_group_rank(d->g), i, d->ps->item[i].name, before ? "a" : "no", before ? "none" : "one");
 }
 
 ls_status ls_unused_reached(ls_ddp *d, int i)
@@ -87,6 +87,8 @@ ls_status ls_unused_mark(ls_ddp *d)
     }
     return LS_OK;
 }
+
+void ls_unused_forget(ls_ddp *d) { memset(d->unused->reached, 0, (size_t)d->unused->n * sizeof *d->unused->reached); }
 
 /* --- who has used what --------------------------------------------------------------------------------- */
 

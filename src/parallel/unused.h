@@ -21,6 +21,8 @@ ls_status ls_unused_reached(ls_ddp *d, int i);
 /* At the first gradient of a reduced backward: the parameters that it will not reach contribute zeros, or what earlier
  * backwards have accumulated, and are ready. */
 ls_status ls_unused_mark(ls_ddp *d);
+/* This rank takes no part in the coming reduction: what earlier backwards have reached does not count. */
+void ls_unused_forget(ls_ddp *d);
 /* After the last bucket of a reduced backward. LS_CONFIG_MISMATCH: static_graph, and ranks use different parameters. */
 ls_status ls_unused_settle(ls_ddp *d);
 

@@ -20,6 +20,7 @@ static bool shards_gradients(const ls_train_config *c) { return c->zero.stage >=
 static bool shards_values(const ls_train_config *c) { return c->zero.stage == 3; }
 static bool gathers(const ls_train_config *c) { return shards_values(c) && is(c->zero.copy, "rank"); }
 static bool replicates(const ls_train_config *c) { return c->zero.stage == 0 && !is(c->parallel.dp_strategy, "fsdp"); }
+static bool unhooked(const ls_train_config *c) { return is(c->ddp.hook, "none"); }
 static bool powersgd(const ls_train_config *c) { return is(c->ddp.hook, "powersgd"); }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
 
@@ -45,6 +46,7 @@ static const rule rules[] = {
     { "optim.min_lr_ratio", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.decay_steps", wsd, "optim.schedule wsd", "optim.schedule" },
     { "ddp.guard", replicates, "zero.stage 0", "zero.stage" },
+    { "ddp.bucket_view", unhooked, "ddp.hook none", "ddp.hook" },
     { "ddp.powersgd_rank", powersgd, "ddp.hook powersgd", "ddp.hook" },
     { "ddp.powersgd_start", powersgd, "ddp.hook powersgd", "ddp.hook" },
     { "ddp.powersgd_feedback", powersgd, "ddp.hook powersgd", "ddp.hook" },

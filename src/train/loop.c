@@ -173,7 +173,10 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
     const bool sample = ls_samples_due(t), due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
     if (sample) LS_TRY(ls_samples_say(t));
-    if (due || over) LS_TRY(save(t));
+    if (due || over) { /* what has parted is not saved */
+        LS_TRY(ls_train_compare(t));
+        LS_TRY(save(t));
+    }
     return LS_OK;
 }
 
@@ -222,7 +225,6 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     announce(t);
     if (t->steps == 0) LS_TRY(save(t)); /* nothing to do: the initial model is the result */
     LS_TRY(train(t, out));
-    LS_TRY(ls_train_compare(t));
     LS_TRY(ls_record_memory(t));
     const ls_values values = ls_ddp_values(t->par.ddp);
     LS_TRY(ls_params_digest_of(&t->par.model->params, &values, out->digest));

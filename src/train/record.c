@@ -211,7 +211,7 @@ static uint64_t between_steps(const ls_trainer *t, const ls_train_events *step, 
     const uint64_t meets = ls_ddp_forwards_meet(t->par.ddp) ? batches : 0; /* forwards that have collectives */
     const uint64_t eval = step->ops * batches + (2 + meets) * step->colls + whole;
     return times(every, first, last) * eval + (times(c->checkpoint.every, first, last) +
-           times(c->train.sample_every, first, last)) * whole;
+           times(c->train.sample_every, first, last)) * whole + 2 * times(c->checkpoint.every, first, last);
 }
 
 /* *step: of the one that has most of the first three, which the later ones are like. */
