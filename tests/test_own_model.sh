@@ -62,7 +62,7 @@ claim 'on every rank' test $? = 0
 
 # --- the page about it
 pasted() { # every line of its C blocks is in the program; those of chapters that have programs of their own are claimed elsewhere
-    awk '/^## / { other = /own (data|units|optimizer)$|^## An operation/ } /^```c$/ { on = !other; next } /^```/ { on = 0 } on' "$source_dir/docs/your-own-model.md" |
+    awk '/^## / { other = /own (data|units|optimizer|communication hook)$|^## An operation/ } /^```c$/ { on = !other; next } /^```/ { on = 0 } on' "$source_dir/docs/your-own-model.md" |
         grep -v '^$' >shown
     [ "$(wc -l <shown)" -ge 30 ] && ! grep -vxFf "$source_dir/examples/own_model.c" shown
 }
@@ -117,4 +117,20 @@ lion_pasted() {
     [ "$(wc -l <shown.lion)" -ge 25 ] && ! grep -vxFf "$source_dir/examples/own_optimizer.c" shown.lion
 }
 claim 'the page shows lines of it' lion_pasted
+# --- a communication hook of its own
+# shellcheck disable=SC2046,SC2086
+claim 'the program with its own hook compiles without a warning' "${CC:-cc}" -std=c17 -O2 -Wall -Wextra -Werror $sanitize \
+    "$source_dir/examples/own_hook.c" $(pkg-config --cflags --libs lockstep) -lm -o own_hook
+"$run" run --nproc-per-node 4 ./own_hook plain >hook.plain || exit 1
+"$run" run --nproc-per-node 4 ./own_hook >hook.four || exit 1
+claim 'with 8 bits it learns' awk '/^step/ { if (!first) first = $4; last = $4 } END { exit !(first > 1.3 && last < 0.4) }' hook.four
+hooks_agree() { paste -d' ' <(losses hook.plain) <(losses hook.four) | awk '{ d = $2 - $4; if (d > 0.03 || d < -0.03) exit 1; n++ } END { exit n != 4 }'; }
+claim 'nearly as with 32' hooks_agree
+claim 'and not the same: the hook is used' bash -c '! cmp -s hook.plain hook.four'
+hook_pasted() {
+    awk '/^## / { on = 0; here = /own communication hook$/ } here && /^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source_dir/docs/your-own-model.md" |
+        grep -v '^$' >shown.hook
+    [ "$(wc -l <shown.hook)" -ge 20 ] && ! grep -vxFf "$source_dir/examples/own_hook.c" shown.hook
+}
+claim 'the page shows lines of it' hook_pasted
 finish

@@ -185,7 +185,7 @@ static ls_status step(ls_world *w, ls_replica *r, uint64_t n, int parts, double 
     for (int m = 0; m < parts; m++)
         LS_TRY(ls_replica_pass(r, n, (ls_world_rank(w) * parts + m) * each, each, m + 1 == parts, 1.0f / (float)parts,
                                NULL));
-    if (r->ddp->mine) LS_TRY(check_arrivals(r, parts));
+    if (r->ddp->strategy->arrived == arrived) LS_TRY(check_arrivals(r, parts));
     LS_TRY(ls_grad_norm_shared(ls_world_group(w), &r->model->params, norm, NULL));
     LS_TRY(ls_optim_step_scaled(r->optim, ls_clip_scale(*norm, 0.3)));
     return ls_ddp_after_step(r->ddp);

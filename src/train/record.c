@@ -201,14 +201,14 @@ static uint64_t times(int64_t every, int64_t first, int64_t last)
 
 /* An evaluation's batches are forwards, which take no more than a micro-batch; and parameters that are split may have
  * to be whole for it, for a checkpoint, for samples. */
-static uint64_t between_steps(const ls_trainer *t, const ls_train_events *step, uint64_t whole)
+static uint64_t between_steps(const ls_trainer *t, const ls_train_events *step, uint64_t whole, bool meet)
 {
     const ls_train_config *c = t->c;
     const int64_t first = t->trace_first, last = t->trace_last;
     const int64_t every = c->train.eval_every ? c->train.eval_every : t->feed.steps_per_epoch;
     const size_t share = t->feed.test_samples / (size_t)t->feed.size + 1;
     const size_t batches = t->feed.test_rows ? share / t->feed.test_rows + 1 : 0;
-    const uint64_t meets = ls_ddp_forwards_meet(t->par.ddp) ? batches : 0; /* forwards that have collectives */
+    const uint64_t meets = meet ? batches : 0; /* forwards that have collectives */
     const uint64_t eval = step->ops * batches + (2 + meets) * step->colls + whole;
     return times(every, first, last) * eval + (times(c->checkpoint.every, first, last) +
            times(c->train.sample_every, first, last)) * whole + 2 * times(c->checkpoint.every, first, last);
@@ -240,12 +240,13 @@ ls_status ls_record_make_room(ls_trainer *t)
     ls_train_dry d;
     ls_status st = ls_train_dry_open(t->c, &t->mc, ls_world_rank(t->w), ls_world_size(t->w), node, &o, &d);
     if (st == LS_OK) st = count_events(t->c, &d, (int64_t)t->feed.micro, &step, &whole);
+    const bool meet = st == LS_OK && ls_ddp_forwards_meet(d.par.ddp);
     ls_train_dry_close(&d);
     if (st < 0) return ls_while(st, "counting the events of a step");
 
     const uint64_t each = ls_train_events_most(&step);
     /* A full ring does not show its oldest event. */
-    const uint64_t n = steps * each + between_steps(t, &step, whole) + 3; /* one more comparison of replicas at the end */
+    const uint64_t n = steps * each + between_steps(t, &step, whole, meet) + 3; /* one more comparison of replicas at the end */
     if (n > LS_BLACKBOX_MOST && ls_world_rank(t->w) == 0)
         ls_log(LS_LOG_WARN, "trace.steps %u:%u needs up to %llu events per rank, but at most %d are kept: trace about "
                "%llu steps", t->trace_first, t->trace_last, (unsigned long long)n, LS_BLACKBOX_MOST,
