@@ -1,6 +1,7 @@
-/* own_hook.c -- a communication hook that the library does not have; docs/your-own-model.md goes through it. Each rank rounds
- * its gradients to 8 bits and sends them to all ranks, each of which averages what it gets. With up to seven ranks this is
- * less traffic than an all_reduce in f32. What rounding loses is added to the gradients of the next step.
+/* own_hook.c -- a communication hook that the library does not have; docs/your-own-model.md goes through it. Each
+ * rank rounds its gradients to 8 bits and sends them to all ranks, each of which averages what it gets. With up to
+ * seven ranks this is less traffic than an all_reduce in f32. What rounding loses is added to the gradients of the
+ * next step.
  *
  * Which of four quadrants is a point in? */
 #include <lockstep/lockstep.h>
@@ -67,7 +68,8 @@ static ls_status finish(ls_comm_hook *h, ls_group *g, const ls_grad_bucket *b, c
         const int8_t *from = message(c, g, b, c->finished, r);
         float scale;
         memcpy(&scale, from, sizeof scale);
-        for (size_t i = 0; i < b->count; i++) b->data[i] += (float)from[sizeof scale + i] * scale / (float)ls_group_size(g);
+        scale /= (float)ls_group_size(g);
+        for (size_t i = 0; i < b->count; i++) b->data[i] += (float)from[sizeof scale + i] * scale;
     }
     c->finished += b->count;
     return LS_OK;

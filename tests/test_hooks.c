@@ -53,7 +53,8 @@ static ls_status of_all_ranks(ls_world *w, ls_replica *r, uint64_t batch, float 
     return ls_all_gather(ls_world_group(w), NULL, all, size * n, LS_F32);
 }
 
-static ls_status hooked(ls_world *w, const ls_ddp_config *ddp, const char *name, const ls_powersgd_config *c, ls_replica *out)
+static ls_status hooked(ls_world *w, const ls_ddp_config *ddp, const char *name, const ls_powersgd_config *c,
+                        ls_replica *out)
 {
     const ls_replica_config rc = config_of(ddp);
     ls_comm_hook *h;

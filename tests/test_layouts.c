@@ -79,7 +79,8 @@ static size_t unit_name(const char *name)
 {
     const char *digit = strpbrk(name, "0123456789"), *last = strrchr(name, '.');
     if (strncmp(name, "lm_head", 7) == 0) return 0;
-    return digit && (digit == name || digit[-1] == '.') ? (size_t)(strchr(digit, '.') - name) + 1 : (size_t)(last - name);
+    const bool numbered = digit && (digit == name || digit[-1] == '.');
+    return numbered ? (size_t)(strchr(digit, '.') - name) + 1 : (size_t)(last - name);
 }
 
 static bool has_copy(const ls_param *p, bool bf16) { return bf16 && p->t.ndim >= 2 && !p->f32; }
@@ -124,9 +125,10 @@ static ls_layout_calls gathered(const ls_layout *l, const ls_params *ps, bool bf
     const char *name = ps->item[ps->n - 1].name;
     int of_last = 1; /* parameters of the last unit */
     while (of_last < ps->n && strncmp(ps->item[ps->n - 1 - of_last].name, name, unit_name(name)) == 0) of_last++;
-    const uint64_t all = read_bytes(ps, root, ps->n - root, bf16), least = read_bytes(ps, ps->n - of_last, of_last, bf16);
+    const uint64_t all = read_bytes(ps, root, ps->n - root, bf16);
+    const uint64_t least = read_bytes(ps, ps->n - of_last, of_last, bf16), once = root ? read_bytes(ps, 0, 1, bf16) : 0;
     return (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = at_most * units - last + root,
-                              .bytes = (uint64_t)at_most * all - (uint64_t)last * least + (root ? read_bytes(ps, 0, 1, bf16) : 0) };
+                              .bytes = (uint64_t)at_most * all - (uint64_t)last * least + once };
 }
 
 /* Backwards of a step that are reduced. */
@@ -204,8 +206,8 @@ static void ranks_have_shares_of_the_state(void **state)
     static const int ranks[] = { 1, 2, 3, 4 };
     for (size_t i = 0; i < COUNT(models) * COUNT(zero); i++)
         for (size_t r = 0; r < COUNT(ranks); r++) {
-            const ls_layout l = { .ranks = ranks[r], .run = models[i % COUNT(models)], .layout = zero[i / COUNT(models)],
-                                  .calls = data_parallel };
+            const ls_layout l = { .ranks = ranks[r], .run = models[i % COUNT(models)],
+                                  .layout = zero[i / COUNT(models)], .calls = data_parallel };
             assert_layout(&l, F32);
         }
 }

@@ -250,8 +250,8 @@ static void open_wide(planned *p, const char *stage, const char *samples, const 
         fail_msg("%s", ls_last_error());
 }
 
-/* In bf16 the floats of one parameter at a time have memory, of kind activations, until the model is wrapped: of the two
- * the larger one is the peak. */
+/* In bf16 the floats of one parameter at a time have memory, of kind activations, until the model is wrapped: of
+ * the two the larger one is the peak. */
 static void first_values_and_activations_do_not_add_up(void **state)
 {
     (void)state;
@@ -393,7 +393,8 @@ static void a_bucket_is_packed_where_the_plan_says(void **state)
 #define LIST     ((size_t)64)                        /* of pipes, for up to 8 ranks */
 #define MATRICES ((size_t)(3 * (4 * 64 + 3 * 256) + 15) * 64 * sizeof(float)) /* 3 layers, 15 characters */
 #define BUCKET   (MATRICES + (size_t)7 * 64 * sizeof(float)) /* with the norms: each begins a line */
-#define PIPE     ((size_t)(64 * 64 + (256 << 10)) + 3 * 64) /* cells, bytes, a line each of who takes, who counts, who helps */
+#define PIPE     ((size_t)(64 * 64 + (256 << 10)) + 3 * 64) /* cells, bytes, a line each of who takes, who counts,
+                                                               who helps */
 #define ROW      ((size_t)64 * 8)                    /* of the channels to a rank */
 
 /* Every rank is in two groups: the world's, and one of its own, for the axes of a single rank. On a wire a ring has no

@@ -114,8 +114,9 @@ static size_t expected(ls_mem_kind k, elements e, bool bf16, int64_t stage)
     }
 }
 
-/* Gradients of no unit. Stages 0 and 1: each bucket ends at a cache line of each rank, and any assignment to buckets has
- * room. From 2 on: two blocks at a time and the root, each in one bucket, and what fills the last line of the sums. */
+/* Gradients of no unit. Stages 0 and 1: each bucket ends at a cache line of each rank, and any assignment to
+ * buckets has room. From 2 on: two blocks at a time and the root, each in one bucket, and what fills the last line
+ * of the sums. */
 static size_t unowned_gradients(size_t V, int64_t stage, size_t sums)
 {
     const size_t nparams = 2 + 12 * LAYERS + 2, unit = W * 64, block = 4 * (12 * C * C + 13 * C), root = 4 * V * C;

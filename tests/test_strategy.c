@@ -142,7 +142,8 @@ static void drop(ls_ddp *d) { free(d->mine); }
 
 static const ls_dp_strategy lending = {
     .name = "lending", .first_stage = 1, .last_stage = 1, .shards = true, .order = "unit by unit",
-    .bind = bind_lent, .place = place_lent, .begin_forward = begin_forward, .arrived = arrived, .after_step = ls_buckets_gather,
+    .bind = bind_lent, .place = place_lent, .begin_forward = begin_forward, .arrived = arrived,
+    .after_step = ls_buckets_gather,
     .whole = whole, .destroy = drop,
     .events = { .unit = on_unit, .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress,
                 .done = ls_buckets_done },

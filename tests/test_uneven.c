@@ -1,5 +1,5 @@
-/* Ranks whose inputs end at different steps (ls_ddp_join_begin). The reference is one model, whose gradients are those of
- * the ranks that still have inputs, added up here. */
+/* Ranks whose inputs end at different steps (ls_ddp_join_begin). The reference is one model, whose gradients are
+ * those of the ranks that still have inputs, added up here. */
 #include "harness_replica.h"
 
 #include <math.h>
@@ -54,7 +54,8 @@ static ls_status reference_step(ls_replica *plain, const how *h, int size, int s
         for (size_t k = 0; k < n; k++) sum[k] += one[k] * by;
         free(one);
     }
-    for (int i = 0; i < ps->n; at += ls_tensor_count(&ps->item[i++].t)) memcpy(ps->item[i].grad.data, at, ls_tensor_nbytes(&ps->item[i].t));
+    for (int i = 0; i < ps->n; at += ls_tensor_count(&ps->item[i++].t))
+        memcpy(ps->item[i].grad.data, at, ls_tensor_nbytes(&ps->item[i].t));
     free(sum);
     *any = active > 0;
     return active ? ls_optim_step(plain->optim) : LS_OK;

@@ -16,7 +16,8 @@ static const ls_world_opts wires = { .transport = "tcp" };
 
 static ls_replica_config config_of(const ls_ddp_config *ddp)
 {
-    return (ls_replica_config){ .dims = dims, .ndims = COUNT(dims), .seed = 4, .ddp = ddp, .plain = !ddp, .rows = ROWS };
+    return (ls_replica_config){ .dims = dims, .ndims = COUNT(dims), .seed = 4, .ddp = ddp, .plain = !ddp,
+                                .rows = ROWS };
 }
 
 /* --- layers that are left out ------------------------------------------------------------------------- */
@@ -34,7 +35,8 @@ static void leave_out(ls_replica *r, const ls_unit_class *layer, unsigned skip)
     for (unsigned l = 0; l < LAYERS; l++) r->model->units.item[l].cls = skip >> l & 1 ? &nothing : layer;
 }
 
-/* What a rank leaves out in a step: something else on each; layer 1 everywhere in step 5, everything on rank 0 in step 6. */
+/* What a rank leaves out in a step: something else on each; layer 1 everywhere in step 5, everything on rank 0 in
+ * step 6. */
 static unsigned skip_of(int rank, int step)
 {
     if (step == 6 && rank == 0) return 7;
@@ -47,8 +49,8 @@ static ls_status pass(ls_world *w, ls_replica *r, int step, bool sync)
 }
 
 /* Adds a step's average to sum[n]; used[i] says whether some rank uses parameter i. */
-static ls_status average(ls_world *w, ls_replica *plain, const ls_unit_class *layer, int step, unsigned (*without)(int, int),
-                         float *sum, bool *used)
+static ls_status average(ls_world *w, ls_replica *plain, const ls_unit_class *layer, int step,
+                         unsigned (*without)(int, int), float *sum, bool *used)
 {
     const ls_params *ps = &plain->model->params;
     const size_t n = (size_t)ls_params_count(ps), size = (size_t)ls_world_size(w);
@@ -306,7 +308,8 @@ static ls_status asks_for_it(ls_world *w, void *arg)
 static void what_is_not_possible_is_refused(void **state)
 {
     (void)state;
-    static const ls_ddp_config sharded = { .find_unused = true, .zero_stage = 1 }, sharded_too = { .static_graph = true, .zero_stage = 2 };
+    static const ls_ddp_config sharded = { .find_unused = true, .zero_stage = 1 };
+    static const ls_ddp_config sharded_too = { .static_graph = true, .zero_stage = 2 };
     expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, shards, (void *)(uintptr_t)&sharded));
     expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, shards, (void *)(uintptr_t)&sharded_too));
     expect(ls_test_ranks(LS_TEST_THREADS, 2, NULL, asks_for_it, NULL));

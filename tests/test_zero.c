@@ -21,10 +21,10 @@ static const ls_ddp_config own_sums_late = { .zero_stage = 2, .no_overlap = true
 static const ls_ddp_config one_copy = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 3 };
 static const ls_ddp_config last_of_one = { .zero_stage = 3, .reduce_last = true };
 static const ls_ddp_config gathered = { .zero_stage = 3, .copy = LS_ZERO_COPY_RANK, .prefetch = 1 };
-static const ls_ddp_config gathered_late = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 3, .copy = LS_ZERO_COPY_RANK,
-                                             .reshard = LS_RESHARD_ALWAYS };
-static const ls_ddp_config gathered_once = { .zero_stage = 3, .reduce_last = true, .copy = LS_ZERO_COPY_RANK, .prefetch = 2,
-                                             .reshard = LS_RESHARD_NEVER };
+static const ls_ddp_config gathered_late = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 3,
+                                             .copy = LS_ZERO_COPY_RANK, .reshard = LS_RESHARD_ALWAYS };
+static const ls_ddp_config gathered_once = { .zero_stage = 3, .reduce_last = true, .copy = LS_ZERO_COPY_RANK,
+                                             .prefetch = 2, .reshard = LS_RESHARD_NEVER };
 static const ls_ddp_config last_sums = { .first_bucket = 512, .bucket_cap = 700, .zero_stage = 2, .reduce_last = true };
 
 static ls_replica_config config_of(const ls_ddp_config *ddp, const char *optim)
@@ -94,7 +94,8 @@ static void has_the_values_of_ddp(void **state)
                                { &many_buckets, "sgd", 1 },
                                { &one_each, "adamw", 2 },
                                { &many_buckets, "adam", 4 },
-                               { &own_sums, "adamw", 1 }, /* of several micro-batches sums round otherwise: test_slots.c */
+                               { &own_sums, "adamw", 1 }, /* of several micro-batches sums round otherwise:
+                                                             test_slots.c */
                                { &own_sums_late, "sgd", 1 },
                                { &one_copy, "adamw", 1 },
                                { &last_of_one, "adam", 2 },
@@ -106,7 +107,7 @@ static void has_the_values_of_ddp(void **state)
         for (size_t i = 0; i < COUNT(row); i++)
             expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, equals_ddp, (void *)(uintptr_t)&row[i]));
     for (size_t i = 0; i < COUNT(row); i++) {
-        const bool mapped = row[i].ddp->zero_stage == 3 && row[i].ddp->copy == LS_ZERO_COPY_HOST; /* memory is, of all ranks */
+        const bool mapped = row[i].ddp->zero_stage == 3 && row[i].ddp->copy == LS_ZERO_COPY_HOST; /* one copy */
         if (i > 1 && row[i].ddp->zero_stage < 2) continue;
         expect(ls_test_ranks(LS_TEST_PROCESSES, 3, NULL, equals_ddp, (void *)(uintptr_t)&row[i]));
         expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &threaded, equals_ddp, (void *)(uintptr_t)&row[i]));

@@ -41,12 +41,12 @@ typedef struct ls_dp_strategy ls_dp_strategy;
 
 /* With zero_stage 3: where the parameter values are stored that operations read. */
 typedef enum ls_zero_copy {
-    LS_ZERO_COPY_HOST, /* one copy, which all ranks of the host read; each rank updates its own rows there. Nothing is
+    LS_ZERO_COPY_HOST, /* one copy, which all ranks of the node read; each rank updates its own rows there. Nothing is
                           gathered. LS_UNSUPPORTED unless the ranks map each other's memory */
     LS_ZERO_COPY_RANK, /* each rank all_gathers a unit's values before it needs them, as PyTorch's FSDP does */
 } ls_zero_copy;
 
-/* With LS_ZERO_COPY_RANK: which units release their gathered values after forward, and gather them again for backward. */
+/* With LS_ZERO_COPY_RANK: which units release their values after forward, and gather them again for backward. */
 typedef enum ls_reshard {
     LS_RESHARD_DEFAULT, /* all units except the last one, whose values backward needs first */
     LS_RESHARD_ALWAYS,  /* all units */
@@ -58,15 +58,16 @@ typedef struct ls_ddp_config {
     size_t bucket_cap;   /* bytes; 0: 25 MiB */
     bool bucket_view;    /* divide contributions by W (PyTorch's gradient_as_bucket_view) instead of
                             multiplying them by 1/W */
-    bool find_unused;    /* parameters may take no part in the loss, other ones on each rank and in each step. If no rank uses
-                            one, its gradient stays as it was. Costs an all_reduce of 4 bytes per parameter and step */
+    bool find_unused;    /* parameters may take no part in the loss, other ones on each rank and in each step. If no
+                            rank uses one, its gradient stays as it was. Costs an all_reduce of 4 bytes per parameter
+                            and step */
     bool static_graph;   /* some parameters take no part in any loss, the same ones on all ranks and in all steps */
     bool no_overlap;     /* start every bucket at the end of backward (to measure overlap) */
     int zero_stage;      /* 0: every rank updates all parameters; 1: each rank updates its shard, and stores optimizer
                             state for that shard only; 2: gradients are sharded, too; 3: parameter values, too */
-    bool reduce_last;    /* zero_stage 2, 3: true: gradients of several micro-batches are summed on each rank and reduced
-                            once, in the last backward. Less traffic, but each rank stores all gradients, as in stage 1.
-                            false: every backward is reduced */
+    bool reduce_last;    /* zero_stage 2, 3: true: gradients of several micro-batches are summed on each rank and
+                            reduced once, in the last backward. Less traffic, but each rank stores all gradients, as
+                            in stage 1. false: every backward is reduced */
     ls_zero_copy copy;   /* zero_stage 3 */
     int prefetch;        /* LS_ZERO_COPY_RANK: number of units that are gathered ahead of the one in use */
     ls_reshard reshard;  /* LS_ZERO_COPY_RANK */
@@ -110,23 +111,27 @@ typedef struct ls_buffer {
     ls_dtype dtype;
 } ls_buffer;
 
-/* Every rank calls it with the same list. All ranks get rank 0's values at once, and again in each ls_ddp_begin_forward,
- * unless the backward before it was not reduced. The list is copied. LS_CONFIG_MISMATCH: ranks have different numbers. */
+/* Every rank calls it with the same list. All ranks get rank 0's values at once, and again in each
+ * ls_ddp_begin_forward, unless the backward before it was not reduced. The list is copied. LS_CONFIG_MISMATCH:
+ * ranks have different numbers. */
 ls_status ls_ddp_set_buffers(ls_ddp *d, const ls_buffer *b, int n);
 
 /* Uneven inputs: between the two calls below, ranks may run different numbers of forwards. */
 typedef struct ls_join_config {
-    bool divide_by_active; /* divide sums of gradients by the number of ranks that still have inputs; false: by all ranks */
-    bool stop_together;    /* when the inputs of one rank end, every rank gets LS_INVALID instead: at its next forward, or
-                              from ls_ddp_join_end */
+    bool divide_by_active; /* divide sums of gradients by the number of ranks that still have inputs; false: by all
+                              ranks */
+    bool stop_together;    /* when the inputs of one rank end, every rank gets LS_INVALID instead: at its next forward,
+                              or from ls_ddp_join_end */
 } ls_join_config;
 
-/* Every rank calls it before its first forward. c NULL: zeros. LS_UNSUPPORTED: zero_stage above 0, or a communication hook. */
+/* Every rank calls it before its first forward. c NULL: zeros. LS_UNSUPPORTED: zero_stage above 0, or a
+ * communication hook. */
 ls_status ls_ddp_join_begin(ls_ddp *d, const ls_join_config *c);
-/* This rank's inputs have ended. It takes part in the collectives of ls_ddp_begin_forward and of backward, with zeros,
- * until the inputs of all ranks have ended. Then all ranks get the parameters and buffers of the rank that has trained
- * longest; of several, the largest rank. Optimizer state is not copied. Collectives that a program calls itself between the two calls are not mirrored:
- * they fail as LS_COLL_MISMATCH on the ranks that still have inputs. */
+/* This rank's inputs have ended. It takes part in the collectives of ls_ddp_begin_forward and of backward, with
+ * zeros, until the inputs of all ranks have ended. Then all ranks get the parameters and buffers of the rank that
+ * has trained longest; of several, the largest rank. Optimizer state is not copied. Collectives that a program
+ * calls itself between the two calls are not mirrored: they fail as LS_COLL_MISMATCH on the ranks that still have
+ * inputs. */
 ls_status ls_ddp_join_end(ls_ddp *d);
 
 /* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the
@@ -158,8 +163,8 @@ int ls_ddp_most_stage(void); /* of ls_ddp_config.zero_stage */
 extern const char ls_dp_choices[];
 /* So many backwards of a step with n micro-batches are reduced: the last one, or all of them. */
 int ls_ddp_reductions(const ls_ddp *d, int n);
-/* True if values from ls_ddp_values stay valid until the next backward or optimizer step; false: until the next parameter
- * is asked for. */
+/* True if values from ls_ddp_values stay valid until the next backward or optimizer step; false: until the next
+ * parameter is asked for. */
 bool ls_ddp_values_stay(const ls_ddp *d);
 /* True if a forward includes collectives (LS_ZERO_COPY_RANK): then every rank must run the same number of forwards. */
 bool ls_ddp_forwards_meet(const ls_ddp *d);

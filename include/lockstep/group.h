@@ -138,12 +138,13 @@ size_t ls_group_bytes(int size);
  * together, says so first: where such vectors travel packed, on wires, there is one place for that in the arena, which
  * otherwise is replaced by a larger one as they come. LS_NO_MEMORY. */
 ls_status ls_group_reserve_spans(ls_group *g, size_t nbytes);
-/* Allocates memory in rank 0's arena that all members read and write. Every member calls it. It lives as long as the
- * world. Members order their accesses by collectives. No ledger counts it: each member counts the bytes that it is
- * responsible for with ls_count_shared. LS_UNSUPPORTED: members do not map each other's memory. LS_NO_MEMORY is returned
- * on rank 0 only, while the other members wait. */
+/* Allocates memory in rank 0's arena that all members read and write. Every member calls it. It lives as long as
+ * the world. Members order their accesses by collectives. No ledger counts it: each member counts the bytes that
+ * it is responsible for with ls_count_shared. LS_UNSUPPORTED: members do not map each other's memory. LS_NO_MEMORY
+ * is returned on rank 0 only, while the other members wait. */
 ls_status ls_group_alloc_shared(ls_group *g, size_t nbytes, ls_mem_kind kind, void **out);
-/* Counts nbytes of shared memory in this rank's ledger, and in the row of a unit (-1: the root; LS_NO_UNIT: in no row). */
+/* Counts nbytes of shared memory in this rank's ledger, and in the row of a unit (-1: the root; LS_NO_UNIT: in no
+ * row). */
 #define LS_NO_UNIT (-2)
 void ls_count_shared(ls_world *w, ls_mem_kind kind, int unit, size_t nbytes);
 /* Every member calls it, overlapping groups in the same order. NULL and the world's group are left alone. Messages that
@@ -156,8 +157,8 @@ ls_world *ls_group_world(ls_group *g);
 int ls_group_world_rank(const ls_group *g, int rank);
 
 /* Who carries out collectives and in which order they add, for people: "Lockstep's schedules; sums in ascending
- * rank order where memory is mapped, else as each algorithm adds", "mpi (Open MPI v4.1.4); sums in MPI's own order; ...".
- * Lives as long as the world. */
+ * rank order where memory is mapped, else as each algorithm adds", "mpi (Open MPI v4.1.4); sums in MPI's own
+ * order; ...". Lives as long as the world. */
 const char *ls_comm_text(const ls_world *w);
 
 #define LS_SLOW_NS 100000000u

@@ -50,9 +50,10 @@ int ls_part_boxes(const ls_part *p, const ls_tensor *here, ls_range rows, ls_box
 struct ls_group;
 struct ls_param;
 
-/* Receives the initial values of parameters for which a rank has no memory to store all of them (ls_ddp_bind). `open`
- * sets *out to memory for all values of one parameter, or to NULL if this rank's values are not used. `close` distributes
- * them; it is a collective call, so all ranks initialize the same parameters in the same order. */
+/* Receives the initial values of parameters for which a rank has no memory to store all of them (ls_ddp_bind).
+ * `open` sets *out to memory for all values of one parameter, or to NULL if this rank's values are not used.
+ * `close` distributes them; it is a collective call, so all ranks initialize the same parameters in the same
+ * order. */
 typedef struct ls_sink {
     ls_status (*open)(struct ls_sink *s, struct ls_param *p, float **out);
     ls_status (*close)(struct ls_sink *s, struct ls_param *p);
@@ -158,11 +159,11 @@ typedef struct ls_dist {
     float a, b; /* constant: a; uniform: in [a, b); normal: with mean 0 and standard deviation a */
 } ls_dist;
 
-/* Transfers ownership of `sink` (NULL: none) to the parameters; the sink they had before is destroyed. No parameter uses
- * the new one until the caller sets its ls_param.sink. */
+/* Transfers ownership of `sink` (NULL: none) to the parameters; the sink they had before is destroyed. No
+ * parameter uses the new one until the caller sets its ls_param.sink. */
 void ls_params_take_sink(ls_params *ps, ls_sink *sink);
-/* To write initial values: call ls_param_open, write all values of this rank's tensor to *out unless it is NULL, then call
- * ls_param_close. LS_INVALID: the parameter has no memory yet, or its values were distributed already. */
+/* To write initial values: call ls_param_open, write all values of this rank's tensor to *out unless it is NULL,
+ * then call ls_param_close. LS_INVALID: the parameter has no memory yet, or its values were distributed already. */
 ls_status ls_param_open(ls_param *p, float **out);
 ls_status ls_param_close(ls_param *p);
 /* True if ls_param_open would find memory. */

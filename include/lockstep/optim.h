@@ -126,8 +126,8 @@ int64_t ls_optim_steps(const ls_optim *o); /* updates done */
 
 /* From the next update on, the optimizer hashes the values that it writes, while they are in the cache. */
 ls_status ls_optim_hash_values(ls_optim *o);
-/* One number for the values that the updates so far have written; 0 without ls_optim_hash_values. Two ranks that own the
- * same elements and have other values have the same number with probability 2^-32. It fits a double. */
+/* One number for the values that the updates so far have written; 0 without ls_optim_hash_values. Two ranks that
+ * own the same elements and have other values have the same number with probability 2^-32. It fits a double. */
 uint64_t ls_optim_hash(const ls_optim *o);
 /* Every rank of g calls it. LS_DIVERGED unless all have the same hash of every parameter: it names the parameters that
  * differ, and the ranks whose hash most ranks do not have; *culprit (may be NULL) is the first of them. `since` (may be

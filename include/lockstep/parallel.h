@@ -57,7 +57,8 @@ typedef struct ls_parallel_opts {
     ls_arena *own;       /* borrowed until ls_parallel_destroy: for values (ls_ddp_bind) and packed weights */
     size_t tape_bytes;   /* of each tape; 0: tapes are dry, and ls_tape_peak tells what a step takes */
     size_t packed_bytes; /* of `own`, for packed weights (ls_tape_pack_memory); 0: weights are not packed */
-    ls_status (*values)(void *arg, ls_model *m); /* writes initial values (ls_param_open); NULL: ls_model_init draws them */
+    ls_status (*values)(void *arg, ls_model *m); /* writes initial values (ls_param_open); NULL: ls_model_init
+                                                    draws them */
     void *arg;           /* of `values` */
 } ls_parallel_opts;
 

@@ -47,7 +47,8 @@ typedef struct ls_world_opts {
     const char *transport;      /* "shm" (default on one node), "tcp", "mixed" (default on several: shm within a
                                    node, tcp between them), "self"; "fault:<inner>" for tests */
     const char *algo;           /* NULL: chosen by size; else a name of `lockstep coll --list` */
-    const size_t *arena_of;     /* ls_world_threads: [size] arena_bytes of each rank, borrowed during the call; NULL: all alike */
+    const size_t *arena_of;     /* ls_world_threads: [size] arena_bytes of each rank, borrowed during the call;
+                                   NULL: all alike */
     size_t arena_bytes;         /* of this rank's shared arena to begin with, default 448 KiB: it grows when more is
                                    allocated. Who knows how much it will be gets it in one piece */
     uint64_t join_timeout_ns;   /* default 60 s */

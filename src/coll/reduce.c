@@ -72,8 +72,15 @@ void ls_convert(void *dst, ls_dtype to, const void *src, ls_dtype from, size_t c
     }
 }
 
-void ls_narrow(void *dst_bf16, const void *src_f32, size_t count) { ls_convert(dst_bf16, LS_BF16, src_f32, LS_F32, count); }
-void ls_widen(void *dst_f32, const void *src_bf16, size_t count) { ls_convert(dst_f32, LS_F32, src_bf16, LS_BF16, count); }
+void ls_narrow(void *dst_bf16, const void *src_f32, size_t count)
+{
+    ls_convert(dst_bf16, LS_BF16, src_f32, LS_F32, count);
+}
+
+void ls_widen(void *dst_f32, const void *src_bf16, size_t count)
+{
+    ls_convert(dst_f32, LS_F32, src_bf16, LS_BF16, count);
+}
 
 void ls_round_bf16(void *v_f32, size_t count)
 {

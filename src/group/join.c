@@ -132,8 +132,10 @@ ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, v
     }
     host->size = size;
     if ((st = ls_page_create(size, LS_STORE_GENERATION, &host->page, &fd)) < 0) goto done;
-    for (int r = 0; r < size; r++)
-        if ((st = ls_arena_create(opts && opts->arena_of ? opts->arena_of[r] : arena, true, NULL, &host->arena[r])) < 0) goto done;
+    for (int r = 0; r < size; r++) {
+        const size_t nbytes = opts && opts->arena_of ? opts->arena_of[r] : arena;
+        if ((st = ls_arena_create(nbytes, true, NULL, &host->arena[r])) < 0) goto done;
+    }
 
     random_name(name, sizeof name);
     host->store_name = name;

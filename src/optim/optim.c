@@ -11,7 +11,8 @@
 #include "base/text.h"
 #include "tensor/share.h"
 
-#define HASHED      32768 /* elements that are hashed at once, after their update: they are still in the second-level cache */
+#define HASHED      32768 /* elements that are hashed at once, after their update: they are still in the
+                             second-level cache */
 #define BYTES       12 /* moved per element: p read and written, g read; */
 #define STATE_BYTES 8  /* one state read and written */
 
@@ -361,7 +362,8 @@ ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)
         memcpy(u.state, s->state, sizeof u.state);
         const int64_t bytes = (BYTES + STATE_BYTES * o->nstates) * u.n;
         atomic_store_explicit(&s->hash, 0, memory_order_relaxed);
-        if (!o->dry) ls_parallel_for(update_piece, &(pass){ o, &u, o->hashes ? &s->hash : NULL }, u.n, LS_SHARE_LINE, bytes);
+        const pass f = { o, &u, o->hashes ? &s->hash : NULL };
+        if (!o->dry) ls_parallel_for(update_piece, &f, u.n, LS_SHARE_LINE, bytes);
         p->t.grad_ready = p->t.grad_reduced = p->dmaster_ready = false;
     }
     o->steps++;
@@ -394,7 +396,10 @@ ls_status ls_optim_hash_values(ls_optim *o)
     return LS_OK;
 }
 
-uint32_t ls_optim_hash_of(const ls_optim *o, int i) { return atomic_load_explicit(&o->slot[i].hash, memory_order_relaxed); }
+uint32_t ls_optim_hash_of(const ls_optim *o, int i)
+{
+    return atomic_load_explicit(&o->slot[i].hash, memory_order_relaxed);
+}
 
 uint64_t ls_optim_hash(const ls_optim *o)
 {

@@ -1,5 +1,5 @@
-/* fsdp.c -- ZeRO: each rank owns rows of every parameter, and stores optimizer state for its own rows only (shard.h shows
- * the memory layout).
+/* fsdp.c -- ZeRO: each rank owns rows of every parameter, and stores optimizer state for its own rows only (shard.h
+ * shows the memory layout).
  *
  *   stage 1   every rank stores all gradients and all values
  *   stage 2   a rank stores reduced gradients of its own rows, and all gradients of two units at a time (slots.h)
@@ -55,7 +55,7 @@ static ls_status bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
     const ls_shard_how how = how_of(c);
     const ls_status st = ls_shard_bind(&how, g, ps, c, dtype, own);
     if (st != LS_UNSUPPORTED || how.values != LS_SHARD_ONE_COPY) return st;
-    return ls_while(st, "storing one copy of the parameters per host (zero.copy rank, LS_ZERO_COPY_RANK, needs no shared memory)");
+    return ls_while(st, "storing one copy of the parameters per node (zero.copy rank, LS_ZERO_COPY_RANK, needs no shared memory)");
 }
 
 static ls_status place(ls_ddp *d)
@@ -109,7 +109,8 @@ static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
     const bool backward = when == LS_UNIT_ENTER_BACKWARD || when == LS_UNIT_LEAVE_BACKWARD;
     const bool enters = when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD;
     if (f->values && enters) LS_TRY(ls_gathered_enter(f->values, u, backward));
-    if (f->values && !enters) ls_gathered_leave(f->values, u, backward, d->state == LS_DP_SYNC || d->state == LS_DP_LOCAL);
+    const bool returns = d->state == LS_DP_SYNC || d->state == LS_DP_LOCAL;
+    if (f->values && !enters) ls_gathered_leave(f->values, u, backward, returns);
     return f->slots && when == LS_UNIT_ENTER_BACKWARD ? ls_slots_enter(f->slots, d, u) : LS_OK;
 }
 

@@ -37,7 +37,10 @@ static bool in_bf16(const ls_gathered *v, const ls_param *p)
     return v->d->ps->bound == LS_BF16 && ls_param_bf16_nbytes(p) > 0;
 }
 
-static size_t elem_of(const ls_gathered *v, const ls_param *p) { return in_bf16(v, p) ? sizeof(uint16_t) : sizeof(float); }
+static size_t elem_of(const ls_gathered *v, const ls_param *p)
+{
+    return in_bf16(v, p) ? sizeof(uint16_t) : sizeof(float);
+}
 
 static int unit_of(const ls_ddp *d, int k) { return d->ps->item[d->b[k].param[0]].unit; }
 
@@ -197,8 +200,8 @@ static ls_status start(ls_gathered *v, piece *x)
     const ls_matrix_span *last = &x->span[x->nparams - 1];
     x->data = x == &v->piece[v->nunits] ? v->root : v->slot[--v->nfree];
     if (!v->d->dry) write_own(v, x);
-    const ls_coll_args a = { .coll = LS_ALL_GATHER, .dtype = LS_U8, .out = x->data, .count = last->first + last->rows * last->row,
-                             .span = x->span, .nspans = x->nparams, .label = x->label };
+    const ls_coll_args a = { .coll = LS_ALL_GATHER, .dtype = LS_U8, .out = x->data,
+                             .count = last->first + last->rows * last->row, .span = x->span, .nspans = x->nparams, .label = x->label };
     return ls_coll_start(v->d->g, &a, &x->work);
 }
 

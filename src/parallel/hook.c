@@ -47,8 +47,9 @@ ls_status ls_ddp_set_hook(ls_ddp *d, ls_comm_hook *h)
         return ls_fail(LS_UNSUPPORTED, "communication hook %s after ls_ddp_join_begin: a joined rank cannot mirror what a hook calls", h->name);
     if (d->state != LS_DP_IDLE)
         return ls_fail(LS_INVALID, "communication hook %s: set it before the first ls_ddp_begin_forward", h->name);
-    for (int i = 0; i < d->ps->n; i++) /* each of them may end a bucket */
-        most += (ls_bucket_param_bytes(&d->ps->item[i]) + (size_t)ls_group_size(d->g) * LS_BUCKET_ALIGN) / sizeof(float);
+    const size_t padding = (size_t)ls_group_size(d->g) * LS_BUCKET_ALIGN; /* each of them may end a bucket */
+    for (int i = 0; i < d->ps->n; i++)
+        most += (ls_bucket_param_bytes(&d->ps->item[i]) + padding) / sizeof(float);
     if (h->attach) LS_TRY(h->attach(h, d->g, d->ps, most));
     d->hook = h;
     return LS_OK;
@@ -108,7 +109,8 @@ static ls_status start_compress(ls_comm_hook *h, ls_group *g, const ls_grad_buck
 }
 
 /* Buckets finish in the order in which they started: the same places. */
-static ls_status finish_compress(ls_comm_hook *h, ls_group *g, const ls_grad_bucket *b, const float **out, size_t *count)
+static ls_status finish_compress(ls_comm_hook *h, ls_group *g, const ls_grad_bucket *b, const float **out,
+                                 size_t *count)
 {
     compress *c = (compress *)(void *)h;
     (void)out, (void)count;

@@ -1,7 +1,7 @@
 /* hook_powersgd.c -- PowerSGD: gradient matrices that travel as two factors of low rank.
  *
- * A matrix M [n, m] is this rank's gradient, plus its error of the backward before. One step of subspace iteration gives
- * the factors of the average over W ranks:
+ * A matrix M [n, m] is this rank's gradient, plus its error of the backward before. One step of subspace iteration
+ * gives the factors of the average over W ranks:
  *
  *   P = M Q             [n, r]    summed over ranks, then its columns are made orthonormal
  *   Q = M^T P           [m, r]    summed over ranks, divided by W: Q of the next backward starts from it
@@ -263,7 +263,7 @@ ls_status ls_hook_powersgd(const ls_powersgd_config *c, ls_comm_hook **out)
     if (d.start == 0) d.start = START;
     if (d.rank < 1) return ls_fail(LS_BAD_CONFIG, "PowerSGD: rank is %d: expected 1 or more", d.rank);
     if (d.start < LEAST_START)
-        return ls_fail(LS_BAD_CONFIG, "PowerSGD: start is %lld: expected at least %d, since DDP makes its buckets anew after the first "
+        return ls_fail(LS_BAD_CONFIG, "PowerSGD: start is %lld: expected at least %d, since DDP rebuilds its buckets after the first "
                        "backward", (long long)d.start, LEAST_START);
     powersgd *s = calloc(1, sizeof *s);
     if (!s) return ls_fail(LS_NO_MEMORY, "a communication hook");

@@ -187,7 +187,8 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
     int from = 0;
     if (d->join) LS_TRY(ls_join_forward(d, sync, &from));
     LS_TRY(ls_dp_before_forward(d, from));
-    for (int i = 0; d->unused && i < d->ps->n; i++) d->ps->item[i].t.uses = 0; /* a forward that failed may have left some */
+    for (int i = 0; d->unused && i < d->ps->n; i++)
+        d->ps->item[i].t.uses = 0; /* a forward that failed may have left some */
     const bool reduced = sync || d->every_backward;
     d->last = sync;
     d->state = reduced ? LS_DP_SYNC : LS_DP_LOCAL;

@@ -147,7 +147,8 @@ static ls_status values_memory(const ls_shard_how *how, ls_group *g, const ls_pa
     return st < 0 ? ls_while(st, "allocating values that peers read: %s is the largest parameter", ls_params_largest(ps)->name) : st;
 }
 
-/* Counts a parameter's values in the ledger's row of its unit. Of a copy that all ranks share, a rank counts its own rows. */
+/* Counts a parameter's values in the ledger's row of its unit. Of a copy that all ranks share, a rank counts its
+ * own rows. */
 static ls_status count_values(const ls_shard_how *how, ls_group *g, const ls_param *p, char *at, ls_dtype dtype)
 {
     const size_t size = ls_dtype_size(read_as(p, dtype)), count = (size_t)ls_tensor_count(&p->t);
@@ -160,7 +161,10 @@ static ls_status count_values(const ls_shard_how *how, ls_group *g, const ls_par
 }
 
 /* What ls_shard_bind and ls_shard_place have to agree on, as a number above 0. */
-static int layout_of(const ls_shard_how *how) { return 1 + (int)how->values * 4 + how->at_units * 2 + (how->grads != NULL); }
+static int layout_of(const ls_shard_how *how)
+{
+    return 1 + (int)how->values * 4 + how->at_units * 2 + (how->grads != NULL);
+}
 
 static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype,
                           ls_arena *own)
@@ -184,7 +188,8 @@ static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, c
         const ls_status bound = bind_one(p, value, dtype, own);
         if (bound < 0) return ls_while(bound, "allocating parameter %s", p->name);
     }
-    return dtype == LS_BF16 || how->values != LS_SHARD_EACH ? ls_first_values_create(g, ps, how->values == LS_SHARD_ONE_COPY) : LS_OK;
+    if (dtype == LS_F32 && how->values == LS_SHARD_EACH) return LS_OK;
+    return ls_first_values_create(g, ps, how->values == LS_SHARD_ONE_COPY);
 }
 
 ls_status ls_shard_bind(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
@@ -216,9 +221,11 @@ static ls_status check_bound(const ls_ddp *d, const ls_shard_how *how, const ls_
         if (have_memory && !*grads && grad) *grads = grad - of;
         const char *at = read_by_peers(p);
         if (i == 0 && at) base = at - l->value[i];
-        const bool values = how->values == LS_SHARD_GATHERED ? !at && p->master : at && base && at == base + l->value[i];
+        const bool values = how->values == LS_SHARD_GATHERED ? !at && p->master
+                                                             : at && base && at == base + l->value[i];
         const bool gradient = have_memory ? *grads && grad == *grads + of : p->dmaster != NULL;
-        if (d->ps->layout != layout_of(how) || !values || !gradient || p->own.first != own.first || p->own.count != own.count)
+        const bool rows = p->own.first == own.first && p->own.count == own.count;
+        if (d->ps->layout != layout_of(how) || !values || !gradient || !rows)
             return ls_fail(LS_INVALID,
                            "zero_stage %d: parameter %s does not lie where its values are gathered: call "
                            "ls_ddp_bind with the same configuration before ls_ddp_create",

@@ -31,7 +31,8 @@ typedef struct ls_shard_plan {
 typedef enum ls_shard_values {
     LS_SHARD_EACH,     /* each rank stores all of them, and gathers the new ones after a step */
     LS_SHARD_ONE_COPY, /* all ranks share one copy (ls_group_alloc_shared): nothing is gathered */
-    LS_SHARD_GATHERED, /* a rank stores the f32 values of its own rows (ls_param.master); the strategy gathers the others */
+    LS_SHARD_GATHERED, /* a rank stores the f32 values of its own rows (ls_param.master); the strategy gathers the
+                          others */
 } ls_shard_values;
 
 /* In what such strategies differ. */

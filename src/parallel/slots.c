@@ -61,7 +61,8 @@ static size_t room_of(const ls_ddp *d, int first, int n)
     return count;
 }
 
-/* Returns the elements of a slot: those of the largest unit. *nslots: how many are needed. *root: elements of the root. */
+/* Returns the elements of a slot: those of the largest unit. *nslots: how many are needed. *root: elements of the
+ * root. */
 static size_t measure(const ls_ddp *d, int *nslots, size_t *root)
 {
     size_t most = 0;

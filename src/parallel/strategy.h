@@ -75,8 +75,8 @@ struct ls_ddp {
     bool last;    /* the newest announced backward completes the gradients of a step */
     bool dry;     /* in a dry world: values and gradients have addresses, and no memory */
     /* Set by `place` according to the configuration; false before. */
-    bool lends;          /* gradients have memory during a part of backward only, and then it is reused: a full bucket is
-                            reduced immediately, even with no_overlap */
+    bool lends;          /* gradients have memory during a part of backward only, and then it is reused: a full bucket
+                            is reduced immediately, even with no_overlap */
     bool forwards_meet;  /* forwards include collectives: every rank must run the same number of them */
     bool every_backward; /* every announced backward is reduced; otherwise only those announced with `sync` */
     char *grads;  /* borrowed: memory of all buckets, for ever; NULL: the strategy puts each bucket (ls_buckets_put) */

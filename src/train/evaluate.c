@@ -6,13 +6,16 @@
 enum { LOSS, COUNTED, CORRECT, UNUSED, SUMS };
 _Static_assert(SUMS == LS_TRAIN_WORDS, "what a rank tells the others");
 
-/* Loads the rows of the next forward; `done` of this rank's samples are evaluated, and the largest part has `most`. If
- * forwards include collectives, a rank that has no samples left still runs a forward, of one row, and does not count it. */
-static ls_status next_rows(ls_trainer *t, ls_range part, size_t done, size_t most, ls_rows *rows, size_t *step, bool *counts)
+/* Loads the rows of the next forward; `done` of this rank's samples are evaluated, and the largest part has
+ * `most`. If forwards include collectives, a rank that has no samples left still runs a forward, of one row, and
+ * does not count it. */
+static ls_status next_rows(ls_trainer *t, ls_range part, size_t done, size_t most, ls_rows *rows, size_t *step,
+                           bool *counts)
 {
     const size_t left = most - done;
     *counts = done < part.count;
-    *step = left < t->feed.test_rows ? left : t->feed.test_rows; /* the same on all ranks, however much is loaded here */
+    *step = left < t->feed.test_rows ? left : t->feed.test_rows; /* the same on all ranks, however much is loaded
+                                                                    here */
     LS_TRY(ls_feed_test(&t->feed, *counts ? part.first + done : 0, *step, rows));
     if (!*counts) rows->n = 1;
     else if (rows->n > part.count - done) rows->n = part.count - done;

@@ -36,8 +36,8 @@ ls_status ls_memory_plan_arenas(const ls_train_config *c, const ls_model_config 
 /* The same of a dry rank that is there, before its first step (ls_train_dry_open_plan). */
 ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory_plan *out);
 
-/* Bytes of `own_arena` for f32 values that a sample needs (train.sample_every) and this rank does not store: of the rank
- * that writes samples, if the strategy puts only one parameter at a time together (ls_ddp_values_stay). */
+/* Bytes of `own_arena` for f32 values that a sample needs (train.sample_every) and this rank does not store: of
+ * the rank that writes samples, if the strategy puts only one parameter at a time together (ls_ddp_values_stay). */
 size_t ls_memory_samples(const ls_train_config *c, const ls_parallel *par);
 
 /* What each unit of the model holds of a plan's bytes, or held in a run: the ledger's rows. */
