@@ -104,6 +104,9 @@ claim 'and what works' says 'zero.copy rank, LS_ZERO_COPY_RANK, needs no shared 
 train 2 --zero.stage 3 --train.pack_weights always
 claim 'a second form of the one copy is refused' ends_with 78
 claim 'by name, too' says 'train.pack_weights always with zero.stage 3'
+stage='3 --zero.copy rank' sums='--zero.reduce last'
+claim 'where forwards gather values, ranks with fewer samples of an evaluation gather as often' \
+    alike 3 --train.micro_batch 1 --train.eval_batches 0
 gather='--zero.stage 3 --zero.copy rank'
 train 3 $gather --inject nan@1:5
 claim 'a loss that is not finite, where forwards gather values: exit 80' ends_with 80

@@ -117,6 +117,46 @@ static void has_the_values_of_ddp(void **state)
     }
 }
 
+/* Values that all ranks share are written by one: here every rank has another seed, and rank 0 is first. */
+static ls_status takes_the_first_ranks_values(ls_world *w, void *arg)
+{
+    const ls_ddp_config *ddp = arg;
+    ls_replica_config c = config_of(ddp, "sgd"), plain = c;
+    ls_replica r, first;
+    ls_group *g = ls_world_group(w);
+    plain.plain = true;
+    LS_TRY(ls_replica_create(w, &plain, &first));
+    ls_model_config mc = { .name = "mlp", .dims = dims, .ndims = COUNT(dims), .init = LS_INIT_PHILOX,
+                           .seed = c.seed + (uint64_t)ls_world_rank(w) };
+    r = (ls_replica){ .features = dims[0] };
+    LS_TRY(ls_model_create(&mc, &r.model));
+    ls_params *ps = &r.model->params;
+    LS_TRY(ls_arena_create(2 * ls_params_nbytes(ps), false, NULL, &r.arena));
+    ls_arena_may_grow(r.arena, NULL, NULL);
+    LS_TRY(ls_ddp_bind(g, ps, ddp, LS_F32, r.arena));
+    if (ls_world_rank(w) == 0 || ddp->copy == LS_ZERO_COPY_RANK) LS_TRY(ls_model_init(r.model, &mc));
+    LS_TRY(ls_barrier(g));
+    if (ls_world_rank(w) != 0 && ddp->copy == LS_ZERO_COPY_HOST) LS_TRY(ls_model_init(r.model, &mc));
+    LS_TRY(ls_ddp_create(g, ps, ddp, &r.ddp));
+    float *want = ls_replica_values(&first), *got = NULL;
+    LS_TRY(ls_replica_whole(&r, &got));
+    const bool same = memcmp(want, got, ls_params_nbytes(ps)) == 0;
+    free(want);
+    free(got);
+    LS_EXPECT(same, "the values are not those of rank 0's seed");
+    ls_replica_destroy(&first);
+    ls_replica_destroy(&r);
+    return LS_OK;
+}
+
+static void starts_from_the_values_of_rank_0(void **state)
+{
+    (void)state;
+    const ls_ddp_config *row[] = { &one_bucket, &own_sums, &one_copy, &gathered };
+    for (size_t i = 0; i < COUNT(row); i++)
+        expect(ls_test_ranks(LS_TEST_THREADS, 3, NULL, takes_the_first_ranks_values, (void *)(uintptr_t)row[i]));
+}
+
 /* More buckets than travel at once. */
 static ls_status gathers_many_buckets(ls_world *w, void *arg)
 {
@@ -451,7 +491,11 @@ static void refuses_what_would_not_work(void **state)
     (void)state;
     static const ls_ddp_config none = { 0 };
     const ls_ddp_config next = { .zero_stage = ls_ddp_most_stage() + 1 };
+    static const ls_ddp_config second = { .zero_stage = 2 }, once = { .zero_stage = 3, .reduce_last = true };
     static const bound row[] = {
+        { &one_bucket, &second, false }, /* the same rows, at the same places */
+        { &second, &one_bucket, false },
+        { &one_bucket, &once, false },
         { NULL, &one_bucket, false },
         { &none, &one_bucket, false },
         { &one_bucket, &one_each, false },
@@ -479,6 +523,7 @@ static void refuses_what_would_not_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(starts_from_the_values_of_rank_0),
         cmocka_unit_test(has_the_values_of_ddp),         cmocka_unit_test(gathers_as_many_buckets_as_there_are),
         cmocka_unit_test(gives_every_element_one_owner), cmocka_unit_test(state_is_of_own_elements_alone),
         cmocka_unit_test(moves_as_many_bytes_as_ddp),    cmocka_unit_test(refuses_what_would_not_work),

@@ -201,7 +201,8 @@ static ls_status start(ls_gathered *v, piece *x)
     x->data = x == &v->piece[v->nunits] ? v->root : v->slot[--v->nfree];
     if (!v->d->dry) write_own(v, x);
     const ls_coll_args a = { .coll = LS_ALL_GATHER, .dtype = LS_U8, .out = x->data,
-                             .count = last->first + last->rows * last->row, .span = x->span, .nspans = x->nparams, .label = x->label };
+                             .count = last->first + last->rows * last->row, .span = x->span,
+                             .nspans = x->nparams, .label = x->label };
     return ls_coll_start(v->d->g, &a, &x->work);
 }
 
