@@ -138,6 +138,9 @@ size_t ls_group_bytes(int size);
  * together, says so first: where such vectors travel packed, on wires, there is one place for that in the arena, which
  * otherwise is replaced by a larger one as they come. LS_NO_MEMORY. */
 ls_status ls_group_reserve_spans(ls_group *g, size_t nbytes);
+/* Whether all members map each other's memory, as ranks of one node do unless a configuration says otherwise. All
+ * members get the same answer. */
+bool ls_group_is_mapped(const ls_group *g);
 /* Allocates memory in rank 0's arena that all members read and write. Every member calls it. It lives as long as
  * the world. Members order their accesses by collectives. No ledger counts it: each member counts the bytes that
  * it is responsible for with ls_count_shared. LS_UNSUPPORTED: members do not map each other's memory. LS_NO_MEMORY

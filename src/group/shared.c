@@ -10,11 +10,13 @@ static ls_status somewhere(ls_world *w, size_t nbytes, ls_mem_kind kind, void **
     return ls_arena_alloc(w->elsewhere, nbytes, kind, out);
 }
 
+bool ls_group_is_mapped(const ls_group *g) { return g->mapped || g->size == 1; }
+
 ls_status ls_group_alloc_shared(ls_group *g, size_t nbytes, ls_mem_kind kind, void **out)
 {
     int64_t place = -1;
     *out = NULL;
-    if (!g->mapped && g->size > 1)
+    if (!ls_group_is_mapped(g))
         return ls_fail(LS_UNSUPPORTED, "%zu bytes for all of %s at once: these ranks do not map each other's memory", nbytes,
                        ls_group_text(g));
     if (g->rank == 0) {
