@@ -50,7 +50,7 @@ static ls_status lend_a_slot(ls_ddp *d, const ls_param *p, float **out)
     return LS_OK;
 }
 
-static const ls_shard_how how = { .at_units = true, .grads = take_own_rows, .lend = lend_a_slot };
+static const ls_shard_how how = { .at_units = true, .lends = true, .grads = take_own_rows, .lend = lend_a_slot };
 
 static ls_status bind_lent(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own)
 {

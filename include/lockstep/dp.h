@@ -71,6 +71,10 @@ typedef struct ls_ddp_config {
     ls_zero_copy copy;   /* zero_stage 3 */
     int prefetch;        /* LS_ZERO_COPY_RANK: number of units that are gathered ahead of the one in use */
     ls_reshard reshard;  /* LS_ZERO_COPY_RANK */
+    /* Hybrid sharding (HSDP), of zero_stage 1 to 3: parameters and state are sharded over `shards`, and each shard is
+     * held by every rank of `copies`. Both groups are borrowed and contain this rank. The product of their sizes is the
+     * size of the group that is given to the calls below. NULL, NULL: one set of shards over all ranks. */
+    ls_group *shards, *copies;
 } ls_ddp_config;
 
 typedef struct ls_ddp_bucket_info {

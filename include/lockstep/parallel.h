@@ -34,7 +34,7 @@ typedef struct ls_plan {
     ls_ddp_config ddp;       /* buckets, what is sharded and how: a zero_stage up to ls_ddp_most_stage */
     const char *hook;        /* communication hook by name (ls_hook_named), of zero_stage 0; NULL: none */
     ls_powersgd_config powersgd; /* of hook "powersgd" */
-    int hsdp;                /* replicas of the sharded whole: 0 or 1 */
+    int hsdp;                /* hybrid sharding: number of sets of shards, each on consecutive ranks. 0, 1: one */
     const char *schedule;    /* of the pipeline: NULL or "1f1b" */
     int chunks;              /* pieces of the model per pipeline stage: 0 or 1 */
     int64_t micro_batch;     /* samples per forward, at most */
@@ -65,6 +65,7 @@ typedef struct ls_parallel_opts {
 /* What is here, on this rank. */
 typedef struct ls_parallel {
     ls_mesh mesh;    /* who is who */
+    ls_group *shards, *copies; /* owned: hybrid sharding (ls_ddp_config.shards); NULL: none */
     ls_model *model; /* owned, as all below: parameters bound, with their first values, the same on all replicas */
     ls_ddp *ddp;     /* keeps replicas in step */
     ls_pipe *pipe;   /* the order of a step's micro-batches */

@@ -220,7 +220,8 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
     if (d->hook) return ls_hook_start(d, d->next);
     /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
     const int by = d->divisor;
-    const bool scaled = d->c.bucket_view || by != ls_group_size(d->g);
+    ls_group *const g = b->reduce == LS_REDUCE_SCATTER ? d->shards : d->g;
+    const bool scaled = d->c.bucket_view || by != ls_group_size(g);
     if (d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)by);
     else if (scaled && !d->dry) ls_scale_values(b->data, b->count, LS_F32, 1.0 / by);
     const ls_coll_args a = { .coll = b->reduce,
@@ -232,7 +233,7 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
                              .dtype = LS_F32,
                              .op = scaled ? LS_SUM : LS_AVG,
                              .label = b->label };
-    return ls_coll_start(d->g, &a, &b->work);
+    return ls_coll_start(g, &a, &b->work);
 }
 
 /* The last gradient of a bucket starts it, unless an earlier bucket is not full yet. */
@@ -303,7 +304,7 @@ ls_status ls_buckets_gather(ls_ddp *d)
     int oldest = 0; /* of those in flight */
     for (int k = 0; st == LS_OK && k < d->ngathers; k++) {
         while (st == LS_OK && k - oldest >= LS_BUCKETS_IN_FLIGHT) st = wait_for(&d->gather[oldest++].work);
-        if (st == LS_OK) st = ls_coll_start(d->g, &d->gather[k].call, &d->gather[k].work);
+        if (st == LS_OK) st = ls_coll_start(d->shards, &d->gather[k].call, &d->gather[k].work);
     }
     while (oldest < d->ngathers) {
         const ls_status one = wait_for(&d->gather[oldest++].work);

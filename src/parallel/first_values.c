@@ -9,6 +9,8 @@
 typedef struct first_values {
     ls_sink sink; /* first: it is the pointer that parameters have */
     ls_group *g;
+    ls_group *copies; /* hybrid sharding: ls_ddp_config.copies */
+    bool leads;       /* rank 0 of those that share a copy: writes the values that all of them read */
     ls_arena *arena; /* owned; NULL: no parameter needs room */
     float *room;     /* buffer for the largest parameter */
     bool one_copy;
@@ -27,7 +29,7 @@ static ls_status open_one(ls_sink *s, ls_param *p, float **out)
 static void keep(const first_values *f, ls_param *p)
 {
     p->t.data = f->room;
-    if (!f->one_copy || writes(f)) ls_param_round(p);
+    if (!f->one_copy || f->leads) ls_param_round(p);
     p->t.data = NULL;
     memcpy(p->master, f->room + p->own.first, p->own.count * sizeof(float));
 }
@@ -35,7 +37,9 @@ static void keep(const first_values *f, ls_param *p)
 static ls_status close_one(ls_sink *s, ls_param *p)
 {
     const first_values *f = (const first_values *)(void *)s;
-    if (p->master) LS_TRY(ls_broadcast(f->g, f->room, (size_t)ls_tensor_count(&p->t), LS_F32, 0));
+    const size_t count = (size_t)ls_tensor_count(&p->t);
+    if (p->master) LS_TRY(ls_broadcast(f->g, f->room, count, LS_F32, 0));
+    else if (f->copies && f->leads) LS_TRY(ls_broadcast(f->copies, p->t.data, count, LS_F32, 0));
     if (p->master && !ls_world_is_dry(ls_group_world(f->g))) keep(f, p);
     p->settled = true;
     p->sink = NULL;
@@ -64,12 +68,13 @@ static ls_status make_room(first_values *f, const ls_params *ps)
     return LS_OK;
 }
 
-ls_status ls_first_values_create(ls_group *g, ls_params *ps, bool one_copy)
+ls_status ls_first_values_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, bool one_copy)
 {
     LS_TRY(ls_dp_same_model(g, ps));
     first_values *f = calloc(1, sizeof *f);
     if (!f) return ls_fail(LS_NO_MEMORY, "first values");
-    *f = (first_values){ .sink = { open_one, close_one, destroy }, .g = g, .one_copy = one_copy };
+    *f = (first_values){ .sink = { open_one, close_one, destroy }, .g = g, .copies = c ? c->copies : NULL,
+                         .leads = ls_group_rank(ls_dp_shards(g, c)) == 0, .one_copy = one_copy };
     ls_params_take_sink(ps, &f->sink);
     for (int i = 0; i < ps->n; i++)
         if (ps->item[i].master || one_copy) ps->item[i].sink = &f->sink;

@@ -12,10 +12,15 @@
  *   after a step  all_gather       stages 1 and 2: P (W - 1) / W, half of it in bf16
  *   each unit     all_gather       LS_ZERO_COPY_RANK: the same, once before forward and once before backward
  *
+ * With hybrid sharding W is the number of shards, and the sums of shards are all_reduced between the ranks that hold
+ * the same ones (copies.h). If all ranks map each other's memory, a bucket is all_reduced over all ranks instead. Sums
+ * then add in ascending rank order, as without shards.
+ *
  * Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020.
  */
 #include <stdlib.h>
 
+#include "parallel/copies.h"
 #include "parallel/gathered.h"
 #include "parallel/shard.h"
 #include "parallel/slots.h"
@@ -24,6 +29,7 @@
 typedef struct fsdp {
     ls_slots *slots;     /* NULL: this rank stores all gradients */
     ls_gathered *values; /* NULL: all values have memory */
+    ls_copies *copies;   /* NULL: nobody else holds this rank's shard, or buckets are all_reduced over all ranks */
     bool one_copy;
 } fsdp;
 
@@ -34,6 +40,9 @@ static ls_status lend(ls_ddp *d, const ls_param *p, float **out)
     return LS_OK;
 }
 
+/* Sums are complete within a set of shards first, then over all sets. */
+static bool in_two_steps(const ls_group *g, const ls_ddp_config *c) { return c->copies && !ls_group_is_mapped(g); }
+
 static bool keeps_own(const ls_ddp_config *c) { return c->zero_stage >= 2 && !c->reduce_last; }
 
 static ls_shard_values values_of(const ls_ddp_config *c)
@@ -42,25 +51,33 @@ static ls_shard_values values_of(const ls_ddp_config *c)
 }
 
 /* Buckets end at unit boundaries if units take turns in memory for gradients or for values. */
-static ls_shard_how how_of(const ls_ddp_config *c)
+static ls_shard_how how_of(const ls_group *g, const ls_ddp_config *c)
 {
-    ls_shard_how how = { .values = values_of(c), .at_units = keeps_own(c) || values_of(c) == LS_SHARD_GATHERED };
-    if (keeps_own(c)) how.grads = ls_slots_bind;
-    if (keeps_own(c)) how.lend = lend;
-    return how;
+    return (ls_shard_how){ .values = values_of(c),
+                           .at_units = keeps_own(c) || values_of(c) == LS_SHARD_GATHERED,
+                           .lends = keeps_own(c),
+                           .sums_all = c->copies && !in_two_steps(g, c),
+                           .grads = keeps_own(c) || in_two_steps(g, c) ? ls_slots_bind : NULL,
+                           .lend = keeps_own(c) ? lend : NULL };
 }
 
 static ls_status bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype, ls_arena *own)
 {
-    const ls_shard_how how = how_of(c);
+    const ls_shard_how how = how_of(g, c);
     const ls_status st = ls_shard_bind(&how, g, ps, c, dtype, own);
     if (st != LS_UNSUPPORTED || how.values != LS_SHARD_ONE_COPY) return st;
     return ls_while(st, "storing one copy of the parameters per node (zero.copy rank, LS_ZERO_COPY_RANK, needs no shared memory)");
 }
 
+/* Reduced gradients of own rows go where the optimizer reads them, side by side. */
+static void sum_apart(ls_ddp *d)
+{
+    for (int k = 0; k < d->nbuckets; k++) d->b[k].sums = d->ps->item[d->b[k].param[0]].dmaster;
+}
+
 static ls_status place(ls_ddp *d)
 {
-    const ls_shard_how how = how_of(&d->c);
+    const ls_shard_how how = how_of(d->g, &d->c);
     if (d->c.prefetch < 0) return ls_fail(LS_BAD_CONFIG, "prefetch is %d: expected 0 or more units", d->c.prefetch);
     fsdp *f = d->mine = calloc(1, sizeof *f);
     if (!f) return ls_fail(LS_NO_MEMORY, "fsdp");
@@ -68,6 +85,8 @@ static ls_status place(ls_ddp *d)
     LS_TRY(ls_shard_place(&how, d));
     d->forwards_meet = how.values == LS_SHARD_GATHERED;
     if (d->forwards_meet) LS_TRY(ls_gathered_create(d, &f->values));
+    if (in_two_steps(d->g, &d->c)) LS_TRY(ls_copies_create(d, &f->copies));
+    if (f->copies && !keeps_own(&d->c)) sum_apart(d);
     if (!keeps_own(&d->c)) return LS_OK;
     d->lends = d->every_backward = true;
     return ls_slots_create(d, &f->slots);
@@ -81,7 +100,7 @@ static ls_status check_unused(const ls_ddp *d)
 {
     const fsdp *f = d->mine;
     for (int i = 0; !f->slots && d->state == LS_DP_CURRENT && i < d->ps->n; i++)
-        if (d->ps->item[i].t.grad_ready)
+        if (d->ps->item[i].t.grad_ready || d->ps->item[i].dmaster_ready)
             return ls_fail(LS_INVALID,
                            "zero_stage %d: the gradient of %s is reduced, and no more than this rank's share of it is "
                            "a sum: nothing can be added to it; call ls_optim_step or ls_params_zero_grad first",
@@ -114,10 +133,33 @@ static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
     return f->slots && when == LS_UNIT_ENTER_BACKWARD ? ls_slots_enter(f->slots, d, u) : LS_OK;
 }
 
+/* The gradients that backward wrote are used up. */
+static void take_sums(const ls_ddp *d, const ls_bucket *b)
+{
+    for (int i = 0; i < b->nparams; i++) {
+        ls_param *p = &d->ps->item[b->param[i]];
+        p->dmaster_ready = true;
+        p->t.grad_ready = false;
+    }
+}
+
 static ls_status arrived(ls_ddp *d, int k)
 {
     const fsdp *f = d->mine;
-    return f->slots ? ls_slots_arrived(d, k) : LS_OK;
+    if (f->slots) LS_TRY(ls_slots_arrived(d, k));
+    else if (f->copies) take_sums(d, &d->b[k]);
+    return f->copies && d->last ? ls_copies_start(f->copies, k) : LS_OK;
+}
+
+/* Between two operations of backward: a bucket whose sums are complete within this set travels on to the others. */
+static ls_status progress(void *arg)
+{
+    ls_ddp *d = arg;
+    const fsdp *f = d->mine;
+    LS_TRY(ls_buckets_progress(d));
+    if (!f->copies) return LS_OK;
+    while (d->waited < d->next && ls_work_test(d->b[d->waited].work) == LS_OK) LS_TRY(ls_buckets_wait_one(d));
+    return LS_OK;
 }
 
 /* The barrier keeps any rank's optimizer from changing the one copy while another rank's backward reads it. */
@@ -127,18 +169,19 @@ static ls_status done(void *arg)
     const fsdp *f = d->mine;
     const bool reduces = d->state == LS_DP_PENDING;
     LS_TRY(ls_buckets_done(d));
-    return reduces && d->state == LS_DP_REDUCED && d->last && f->one_copy ? ls_barrier(d->g) : LS_OK;
+    if (f->copies) LS_TRY(ls_copies_finish(f->copies));
+    return reduces && d->state == LS_DP_REDUCED && d->last && f->one_copy ? ls_barrier(d->shards) : LS_OK;
 }
 
 static ls_status after_step(ls_ddp *d)
 {
     const fsdp *f = d->mine;
-    return f->one_copy ? ls_barrier(d->g) : f->values ? ls_gathered_expire(f->values) : ls_buckets_gather(d);
+    return f->one_copy ? ls_barrier(d->shards) : f->values ? ls_gathered_expire(f->values) : ls_buckets_gather(d);
 }
 
 static ls_status whole(ls_ddp *d, const ls_param *p, const float **out)
 {
-    const ls_shard_how how = how_of(&d->c);
+    const ls_shard_how how = how_of(d->g, &d->c);
     return ls_shard_whole(&how, d, p, out);
 }
 
@@ -148,6 +191,7 @@ static void destroy(ls_ddp *d)
     if (!f) return;
     ls_slots_destroy(f->slots);
     ls_gathered_destroy(f->values);
+    ls_copies_destroy(f->copies);
     free(f);
 }
 
@@ -155,6 +199,6 @@ const ls_dp_strategy ls_dp_fsdp = {
     .name = "fsdp", .first_stage = 1, .last_stage = 3, .shards = true,
     .order = "last parameters first: each rank updates its shard",
     .bind = bind, .place = place,
-    .events = { .unit = on_unit, .grad_ready = ls_buckets_grad_ready, .progress = ls_buckets_progress, .done = done },
+    .events = { .unit = on_unit, .grad_ready = ls_buckets_grad_ready, .progress = progress, .done = done },
     .begin_forward = begin_forward, .arrived = arrived, .after_step = after_step, .whole = whole, .destroy = destroy,
 };

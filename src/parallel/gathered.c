@@ -113,7 +113,7 @@ static ls_status reserve(const ls_gathered *v)
     size_t most = 0;
     for (int i = 0; i < v->npieces; i++)
         if (v->piece[i].nbytes > most) most = v->piece[i].nbytes;
-    return ls_group_reserve_spans(v->d->g, most);
+    return ls_group_reserve_spans(v->d->shards, most);
 }
 
 ls_status ls_gathered_create(ls_ddp *d, ls_gathered **out)
@@ -203,7 +203,7 @@ static ls_status start(ls_gathered *v, piece *x)
     const ls_coll_args a = { .coll = LS_ALL_GATHER, .dtype = LS_U8, .out = x->data,
                              .count = last->first + last->rows * last->row, .span = x->span,
                              .nspans = x->nparams, .label = x->label };
-    return ls_coll_start(v->d->g, &a, &x->work);
+    return ls_coll_start(v->d->shards, &a, &x->work);
 }
 
 static ls_status ensure(ls_gathered *v, piece *x)

@@ -19,11 +19,28 @@ static ls_status strategy_of(const ls_ddp_config *c, const ls_dp_strategy **out)
     return ls_dp_strategy_of(c ? c->zero_stage : 0, out);
 }
 
+/* Whether the groups of hybrid sharding fit the strategy and each other. */
+static ls_status check_copies(const ls_dp_strategy *s, const ls_group *g, const ls_ddp_config *c)
+{
+    if (!c || (!c->shards && !c->copies)) return LS_OK;
+    if (!s->shards)
+        return ls_fail(LS_INVALID, "hybrid sharding with strategy %s, which does not shard: expected zero_stage 1, 2 or 3, or no "
+                       "groups in ls_ddp_config", s->name);
+    if (!c->shards || !c->copies)
+        return ls_fail(LS_INVALID, "hybrid sharding needs two groups, ls_ddp_config.shards and copies: %s is NULL",
+                       c->shards ? "copies" : "shards");
+    const int a = ls_group_size(c->shards), b = ls_group_size(c->copies), n = ls_group_size(g);
+    if (a * b == n) return LS_OK;
+    return ls_fail(LS_INVALID, "hybrid sharding: %d shards (%s) with %d copies of each (%s) are %d ranks: expected %d, the size of "
+                   "the group", a, ls_group_text(c->shards), b, ls_group_text(c->copies), a * b, n);
+}
+
 ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                      ls_arena *own)
 {
     if (dtype != LS_F32 && dtype != LS_BF16)
         return ls_fail(LS_UNSUPPORTED, "parameters for %s: expected f32 or bf16", ls_dtype_name(dtype));
+    LS_TRY(check_copies(s, g, c));
     ps->bound = dtype;
     return s->bind(g, ps, c, dtype, own);
 }
@@ -47,6 +64,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     *out = NULL;
     if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
     const bool dry = ls_world_is_dry(ls_group_world(g));
+    LS_TRY(check_copies(s, g, c));
     LS_TRY(ls_dp_same_model(g, ps));
     LS_TRY(ls_first_values_end(g, ps));
     for (int i = 0; i < ps->n; i++) {
@@ -64,6 +82,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     if (!d) return ls_fail(LS_NO_MEMORY, "DDP");
     d->strategy = s;
     d->g = g;
+    d->shards = ls_dp_shards(g, c);
     d->ps = ps;
     d->c = ls_ddp_defaults(c);
     d->dry = dry;

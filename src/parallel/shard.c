@@ -163,13 +163,14 @@ static ls_status count_values(const ls_shard_how *how, ls_group *g, const ls_par
 /* What ls_shard_bind and ls_shard_place have to agree on, as a number above 0. */
 static int layout_of(const ls_shard_how *how)
 {
-    return 1 + (int)how->values * 4 + how->at_units * 2 + (how->grads != NULL);
+    return 1 + (int)how->values * 8 + how->at_units * 4 + how->lends * 2 + (how->grads != NULL);
 }
 
-static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype,
-                          ls_arena *own)
+static ls_status bind_all(const ls_shard_how *how, ls_group *all, ls_params *ps, const ls_ddp_config *c,
+                          const ls_shard_plan *l, ls_dtype dtype, ls_arena *own)
 {
     char *base;
+    ls_group *const g = ls_dp_shards(all, c);
     ls_params_take_sink(ps, NULL);
     ps->layout = layout_of(how);
     LS_TRY(values_memory(how, g, ps, l->nbytes, &base));
@@ -180,7 +181,8 @@ static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, c
         p->t.grad_ready = p->dmaster_ready = p->settled = false;
         p->master = p->dmaster = NULL;
     }
-    LS_TRY(how->grads ? how->grads(g, ps, l, dtype, own) : all_grads(g, ps, l));
+    if (how->grads) LS_TRY(how->grads(g, ps, l, dtype, own));
+    if (!how->lends) LS_TRY(all_grads(all, ps, l));
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         char *const value = base ? base + l->value[i] : NULL;
@@ -189,7 +191,7 @@ static ls_status bind_all(const ls_shard_how *how, ls_group *g, ls_params *ps, c
         if (bound < 0) return ls_while(bound, "allocating parameter %s", p->name);
     }
     if (dtype == LS_F32 && how->values == LS_SHARD_EACH) return LS_OK;
-    return ls_first_values_create(g, ps, how->values == LS_SHARD_ONE_COPY);
+    return ls_first_values_create(all, ps, c, how->values == LS_SHARD_ONE_COPY);
 }
 
 ls_status ls_shard_bind(const ls_shard_how *how, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
@@ -197,7 +199,7 @@ ls_status ls_shard_bind(const ls_shard_how *how, ls_group *g, ls_params *ps, con
 {
     ls_shard_plan l;
     LS_TRY(plan_make(ps, c, how->at_units, dtype, ls_group_size(g), &l));
-    const ls_status st = bind_all(how, g, ps, &l, dtype, own);
+    const ls_status st = bind_all(how, g, ps, c, &l, dtype, own);
     plan_free(&l);
     return st;
 }
@@ -210,12 +212,12 @@ static char *read_by_peers(const ls_param *p) { return p->bf16 ? p->bf16 : p->t.
  * have it. */
 static ls_status check_bound(const ls_ddp *d, const ls_shard_how *how, const ls_shard_plan *l, char **grads)
 {
-    const bool have_memory = !how->grads;
+    const bool have_memory = !how->lends;
     const char *base = NULL;
     *grads = NULL;
     for (int i = 0; i < d->ps->n; i++) {
         const ls_param *p = &d->ps->item[i];
-        const ls_range own = owned(p, ls_group_rank(d->g), ls_group_size(d->g));
+        const ls_range own = owned(p, ls_group_rank(d->shards), ls_group_size(d->shards));
         const size_t of = l->grad[i] * sizeof(float);
         char *grad = p->grad.data;
         if (have_memory && !*grads && grad) *grads = grad - of;
@@ -223,7 +225,8 @@ static ls_status check_bound(const ls_ddp *d, const ls_shard_how *how, const ls_
         if (i == 0 && at) base = at - l->value[i];
         const bool values = how->values == LS_SHARD_GATHERED ? !at && p->master
                                                              : at && base && at == base + l->value[i];
-        const bool gradient = have_memory ? *grads && grad == *grads + of : p->dmaster != NULL;
+        const bool whole = !have_memory || (*grads && grad == *grads + of);
+        const bool gradient = whole && (how->grads != NULL) == (p->dmaster != NULL);
         const bool rows = p->own.first == own.first && p->own.count == own.count;
         if (d->ps->layout != layout_of(how) || !values || !gradient || !rows)
             return ls_fail(LS_INVALID,
@@ -295,12 +298,21 @@ static size_t larger(size_t most, const ls_matrix_span *span, int n, ls_dtype dt
 static ls_status reserve(ls_ddp *d)
 {
     size_t most = 0;
-    for (int k = 0; k < d->nbuckets; k++) most = larger(most, d->b[k].span, d->b[k].nparams, LS_F32);
+    for (int k = 0; k < d->nbuckets; k++)
+        if (d->b[k].span) most = larger(most, d->b[k].span, d->b[k].nparams, LS_F32);
     for (int k = 0; k < d->ngathers; k++) {
         const ls_coll_args *a = &d->gather[k].call;
         most = larger(most, a->span, a->nspans, a->dtype);
     }
-    return ls_group_reserve_spans(d->g, most);
+    return ls_group_reserve_spans(d->shards, most);
+}
+
+/* Of ranks that hold the same shard, the first counts it in the norm. */
+static void keep(const ls_ddp *d)
+{
+    const bool counts = !d->c.copies || ls_group_rank(d->c.copies) == 0;
+    for (int i = 0; i < d->ps->n; i++)
+        d->ps->item[i].keeps = counts ? d->ps->item[i].own : (ls_range){ d->ps->item[i].own.first, 0 };
 }
 
 ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
@@ -310,11 +322,11 @@ ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
     LS_TRY(plan_make(d->ps, &d->c, how->at_units, dtype, ls_group_size(d->g), &l));
     ls_status st = check_bound(d, how, &l, &d->grads);
     if (st == LS_OK) {
-        for (int i = 0; i < d->ps->n; i++) d->ps->item[i].keeps = d->ps->item[i].own;
-        st = how->grads ? ls_buckets_make(d, l.order, l.number, l.nbuckets)
+        keep(d);
+        st = how->lends ? ls_buckets_make(d, l.order, l.number, l.nbuckets)
                         : ls_buckets_place(d, l.order, l.number, l.nbuckets);
     }
-    for (int k = 0; st == LS_OK && k < d->nbuckets; k++) st = scatter(d->ps, &d->b[k]);
+    for (int k = 0; st == LS_OK && !how->sums_all && k < d->nbuckets; k++) st = scatter(d->ps, &d->b[k]);
     if (st == LS_OK && how->values == LS_SHARD_EACH) st = make_gathers(d, dtype);
     if (st == LS_OK) st = reserve(d);
     d->narrived = -1;
@@ -327,14 +339,14 @@ ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
 /* Floats that only their owners have come together in borrowed memory. */
 static ls_status gather_master(const ls_shard_how *how, ls_ddp *d, const ls_param *p, const float **out)
 {
-    const int size = ls_group_size(d->g);
+    const int size = ls_group_size(d->shards);
     float *all;
     LS_TRY(how->lend ? how->lend(d, p, &all) : ls_bucket_lend(p, ls_group_rank(d->g), &all));
     size_t *count = calloc((size_t)size, sizeof *count);
     if (!count) return ls_fail(LS_NO_MEMORY, "the shards of %d ranks", size);
     for (int r = 0; r < size; r++) count[r] = owned(p, r, size).count;
     if (!d->dry) memcpy(all + p->own.first, p->master, p->own.count * sizeof(float));
-    const ls_status st = ls_all_gather_v(d->g, NULL, all, count, LS_F32);
+    const ls_status st = ls_all_gather_v(d->shards, NULL, all, count, LS_F32);
     free(count);
     *out = all;
     return st;

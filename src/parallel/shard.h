@@ -39,8 +39,10 @@ typedef enum ls_shard_values {
 typedef struct ls_shard_how {
     ls_shard_values values;
     bool at_units; /* buckets end at unit boundaries: a unit's buckets are complete when its backward ends */
-    /* Allocates gradients, in the world's arena or in `own`. After ls_shard_place the strategy assigns memory to its
-     * buckets (ls_buckets_put). NULL: each bucket has memory for the whole run. */
+    bool lends;    /* after ls_shard_place the strategy assigns memory to its buckets (ls_buckets_put). false: each
+                      bucket has memory for the whole run */
+    bool sums_all; /* buckets are all_reduced over all ranks, although a rank uses the sums of its own rows only */
+    /* Allocates sums of this rank's own rows (ls_param.dmaster) in `own`. NULL: they stand in the buckets. */
     ls_status (*grads)(ls_group *g, ls_params *ps, const ls_shard_plan *l, ls_dtype dtype, ls_arena *own);
     /* Memory for all values of a parameter in float, until the next backward or optimizer step; where it is one place
      * for all of them, until the next parameter's (a checkpoint and a digest ask for one after another, samples need

@@ -136,7 +136,7 @@ void ls_slots_destroy(ls_slots *s)
 static void put_bucket(const ls_slots *s, ls_ddp *d, int k)
 {
     const ls_param *first = &d->ps->item[d->b[k].param[0]];
-    d->b[k].sums = first->dmaster_ready ? NULL : first->dmaster;
+    d->b[k].sums = first->dmaster_ready || !d->b[k].span ? NULL : first->dmaster; /* all_reduced: it stays in place */
     ls_buckets_put(d, k, s->turn[k].data);
 }
 

@@ -12,6 +12,7 @@
  *   first_values.c  initial values of parameters that no rank stores as a whole
  *   slots.c     memory for sharded gradients
  *   gathered.c  parameter values that are gathered unit by unit
+ *   copies.c    shards that several ranks hold (HSDP)
  *   ddp.c       gradients are all_reduced, every rank updates all parameters
  *   fsdp.c      each rank owns a shard of every parameter: ZeRO's stages
  *
@@ -68,7 +69,8 @@ typedef enum ls_dp_state {
 
 struct ls_ddp {
     const ls_dp_strategy *strategy;
-    ls_group *g;   /* borrowed */
+    ls_group *g;   /* borrowed: all ranks */
+    ls_group *shards; /* borrowed: the ranks over which parameters are sharded; g unless c.shards says otherwise */
     ls_params *ps; /* borrowed */
     ls_ddp_config c;
     ls_dp_state state;
@@ -156,6 +158,8 @@ static inline bool ls_dp_strategy_has(const ls_dp_strategy *s, int stage)
 }
 /* same_model.c: LS_CONFIG_MISMATCH unless all ranks have parameters of the same names and shapes. */
 ls_status ls_dp_same_model(ls_group *g, const ls_params *ps);
+/* The ranks over which a configuration shards. */
+static inline ls_group *ls_dp_shards(ls_group *g, const ls_ddp_config *c) { return c && c->shards ? c->shards : g; }
 /* replicas.c: ls_ddp_bind and ls_ddp_create with this strategy. */
 ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                      ls_arena *own);

@@ -20,6 +20,7 @@ static bool shards_gradients(const ls_train_config *c) { return c->zero.stage >=
 static bool shards_values(const ls_train_config *c) { return c->zero.stage == 3; }
 static bool gathers(const ls_train_config *c) { return shards_values(c) && is(c->zero.copy, "rank"); }
 static bool replicates(const ls_train_config *c) { return c->zero.stage == 0 && !is(c->parallel.dp_strategy, "fsdp"); }
+static bool shards(const ls_train_config *c) { return !replicates(c); }
 static bool unhooked(const ls_train_config *c) { return is(c->ddp.hook, "none"); }
 static bool powersgd(const ls_train_config *c) { return is(c->ddp.hook, "powersgd"); }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
@@ -56,6 +57,7 @@ static const rule rules[] = {
     { "zero.units", never, "versions to come: units are layers", NULL },
     { "zero.prefetch", gathers, "zero.stage 3 with zero.copy rank", "zero.copy" },
     { "zero.reshard", gathers, "zero.stage 3 with zero.copy rank", "zero.copy" },
+    { "zero.hsdp", shards, "zero.stage 1 to 3", "zero.stage" },
     { "pipeline.schedule", never, "parallel.pp above 1, which is not implemented", NULL },
     { "comm.order", mpi, "comm.backend mpi", "comm.backend" },
     { "dump-buckets", trains, "training", "eval-only" },

@@ -177,7 +177,8 @@ const ls_opt ls_train_opts[] = {
     { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "zero.copy rank: layers gathered ahead", 0, NULL },
     { "zero.reshard", LS_OPT_CHOICE, AT(zero.reshard), "default", "always|never|default",
       "zero.copy rank: layers that release their values after forward; default: all except the last", 0, NULL },
-    { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..64", "replicas of the sharded whole (not implemented)", 0, NULL },
+    { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..4096",
+      "hybrid sharding: so many sets of shards, each on consecutive ranks, such as one per node", 0, NULL },
     { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", "gpipe|1f1b|interleaved|zero-bubble",
       "order of micro-batches over stages (not implemented)", 0, NULL },
     { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "1", "1..64", "model chunks per stage (not implemented)", 0, NULL },
@@ -504,7 +505,6 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     static const struct { const char *key; size_t at; } number[] = {
         { "parallel.tp", offsetof(ls_plan, size[LS_AXIS_TP]) }, { "parallel.pp", offsetof(ls_plan, size[LS_AXIS_PP]) },
         { "parallel.cp", offsetof(ls_plan, size[LS_AXIS_CP]) }, { "parallel.ep", offsetof(ls_plan, size[LS_AXIS_EP]) },
-        { "zero.stage", offsetof(ls_plan, ddp.zero_stage) },    { "zero.hsdp", offsetof(ls_plan, hsdp) },
         { "pipeline.chunks", offsetof(ls_plan, chunks) },
     };
     ls_plan p;
@@ -518,6 +518,10 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
     LS_TRY(check_packed(c));
+    const ls_plan hybrid = { .size = { 1, world_size, 1, 1, 1 }, .ddp.zero_stage = p.ddp.zero_stage, .hsdp = p.hsdp,
+                             .micro_batch = 1, .micro_batches = 1 };
+    const ls_status sets = ls_plan_supported(&hybrid, world_size);
+    if (sets < 0) return ls_while(sets, "checking zero.hsdp");
     if (s->shards && strncmp(c->inject, "diverge", 7) == 0)
         return ls_fail(LS_UNSUPPORTED, "--inject diverge with zero.stage %lld: there are no replicas that could part", (long long)c->zero.stage);
     if (s->shards) LS_TRY(check_whole(c));

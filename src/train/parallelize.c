@@ -89,7 +89,24 @@ static ls_status check_hook(const ls_plan *p, const ls_dp_strategy *s)
     return ls_fail(LS_UNSUPPORTED, "plan: hook is %s, and strategy %s shards gradients: expected NULL, or zero_stage 0", p->hook, s->name);
 }
 
-static ls_status check_dp(const ls_plan *p)
+/* How often the sharded whole is there. */
+static ls_status check_copies(const ls_plan *p, int world_size)
+{
+    char fit[48];
+    if (p->ddp.shards || p->ddp.copies)
+        return ls_fail(LS_BAD_CONFIG, "plan: ddp has groups for hybrid sharding, which ls_parallelize makes: expected NULL, and hsdp");
+    if (p->hsdp == 0 || p->hsdp == 1) return LS_OK;
+    if (p->ddp.zero_stage == 0)
+        return ls_fail(LS_BAD_CONFIG, "plan: hsdp belongs to zero_stage 1 to 3, and zero_stage is 0: expected 1");
+    const int replicas = world_size / p->size[LS_AXIS_PP];
+    if (p->hsdp > 1 && p->hsdp <= replicas && replicas % p->hsdp == 0) return LS_OK;
+    if (p->hsdp < 1 || p->hsdp > replicas)
+        return ls_fail(LS_BAD_CONFIG, "plan: hsdp is %d: expected 1 to %d, the number of ranks", p->hsdp, replicas);
+    return ls_fail(LS_BAD_CONFIG, "plan: hsdp %d does not divide the number of ranks, which is %d: nearest valid: %s", p->hsdp,
+                   replicas, nearest_divisors(replicas, p->hsdp, fit, sizeof fit));
+}
+
+static ls_status check_dp(const ls_plan *p, int world_size)
 {
     const ls_dp_strategy *s;
     LS_TRY(strategy_of(p, &s));
@@ -97,8 +114,7 @@ static ls_status check_dp(const ls_plan *p)
     if (s->shards && (p->ddp.find_unused || p->ddp.static_graph))
         return ls_fail(LS_UNSUPPORTED, "plan: %s is true, and strategy %s shards gradients: expected false, or zero_stage 0",
                        p->ddp.find_unused ? "find_unused" : "static_graph", s->name);
-    if (p->hsdp != 0 && p->hsdp != 1)
-        return ls_fail(LS_UNSUPPORTED, "plan: hsdp is %d: replicas of shards are not implemented: expected 1", p->hsdp);
+    LS_TRY(check_copies(p, world_size));
     return check_sharded(&p->ddp);
 }
 
@@ -138,7 +154,7 @@ static ls_status check_numbers(const ls_plan *p, const ls_model_class *cls)
 ls_status ls_plan_supported(const ls_plan *p, int world_size)
 {
     LS_TRY(check_axes(p, world_size));
-    LS_TRY(check_dp(p));
+    LS_TRY(check_dp(p, world_size));
     LS_TRY(check_sequence(p));
     return check_pipe(p);
 }
@@ -166,16 +182,33 @@ static ls_status open_hook(const ls_plan *p, ls_ddp *d)
     return st;
 }
 
-static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *o, ls_parallel *out)
+/* Consecutive ranks hold one set of shards. */
+static int set_of(const void *shards, int rank) { return rank / *(const int *)shards; }
+static int shard_of(const void *shards, int rank) { return rank % *(const int *)shards; }
+
+static ls_status open_sets(const ls_plan *p, ls_parallel *out)
 {
     ls_group *g = out->mesh.replicas;
+    if (p->hsdp < 2) return LS_OK;
+    const int shards = ls_group_size(g) / p->hsdp;
+    LS_TRY(ls_group_split_by(g, set_of, &shards, "shards", &out->shards));
+    return ls_group_split_by(g, shard_of, &shards, "copies", &out->copies);
+}
+
+static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *o, ls_parallel *out)
+{
+    ls_group *const g = out->mesh.replicas;
     ls_params *ps = &out->model->params;
     const ls_dp_strategy *s;
+    ls_ddp_config c = p->ddp;
     LS_TRY(strategy_of(p, &s));
-    LS_TRY(ls_dp_bind(s, g, ps, &p->ddp, p->dtype, o->own));
+    LS_TRY(open_sets(p, out));
+    c.shards = out->shards;
+    c.copies = out->copies;
+    LS_TRY(ls_dp_bind(s, g, ps, &c, p->dtype, o->own));
     if (!ls_world_is_dry(ls_group_world(g)))
         LS_TRY(o->values ? o->values(o->arg, out->model) : ls_model_init(out->model, mc));
-    LS_TRY(ls_dp_create(s, g, ps, &p->ddp, &out->ddp));
+    LS_TRY(ls_dp_create(s, g, ps, &c, &out->ddp));
     return p->hook ? open_hook(p, out->ddp) : LS_OK;
 }
 
@@ -228,6 +261,8 @@ void ls_parallel_destroy(ls_parallel *p)
     ls_pipe_destroy(p->pipe);
     ls_ddp_destroy(p->ddp);
     ls_model_destroy(p->model);
+    ls_group_destroy(p->copies);
+    ls_group_destroy(p->shards);
     ls_mesh_destroy(&p->mesh);
     memset(p, 0, sizeof *p);
 }
