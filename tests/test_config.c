@@ -129,7 +129,6 @@ static void refuses_what_this_version_does_not_serve(void **state)
         { "parallel.pp", "2", "pp is 2: pipeline stages are not implemented: expected 1" },
         { "parallel.cp", "2", "plan: cp is 2, but only data parallelism is implemented: expected cp 1" },
         { "parallel.ep", "2", "plan: ep is 2, but only data parallelism is implemented: expected ep 1" },
-        { "zero.hsdp", "2", "plan: hsdp is 2: replicas of shards are not implemented: expected 1" },
         { "pipeline.chunks", "2", "2 pipeline chunks per stage are not implemented: expected 1" },
         { "checkpoint.async", "true", "checkpoint.async" },
         { "checkpoint.resume", "auto", "checkpoint.resume auto is not implemented, only never" },

@@ -205,7 +205,11 @@ differ output zero.copy mlp "$of_two --zero.stage 3" "$of_two --zero.stage 3 --z
 differ output zero.prefetch mlp "$of_two --zero.stage 3 --zero.copy rank" "$of_two --zero.stage 3 --zero.copy rank --zero.prefetch 0"
 differ output zero.reshard mlp "$of_two --zero.stage 3 --zero.copy rank --zero.prefetch 0" \
     "$of_two --zero.stage 3 --zero.copy rank --zero.prefetch 0 --zero.reshard never"
-refuse zero.hsdp mlp '--zero.hsdp 2' 78 'checking zero.hsdp: plan: hsdp is 2'
+refuse zero.hsdp mlp '--zero.hsdp 2' 78 'zero.hsdp belongs to zero.stage 1 to 3'
+of_four='--dry-run --parallel.dp 4 --zero.stage 1'
+differ output zero.hsdp mlp "$of_four" "$of_four --zero.hsdp 2"
+refuse zero.hsdp mlp "$of_four --zero.hsdp 3" 78 'checking zero.hsdp: plan: hsdp 3 does not divide the number of ranks, which is 4: nearest valid: 2 or 4'
+refuse zero.hsdp mlp "$of_four --zero.hsdp 5" 78 'checking zero.hsdp: plan: hsdp is 5: expected 1 to 4, the number of ranks'
 refuse pipeline.schedule mlp '--pipeline.schedule gpipe' 78 'pipeline.schedule belongs to parallel.pp above 1'
 refuse pipeline.chunks mlp '--pipeline.chunks 2' 78 'checking pipeline.chunks: '
 refuse checkpoint.async mlp '--checkpoint.async true' 78 'checkpoint.async is not implemented'

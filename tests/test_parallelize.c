@@ -65,6 +65,10 @@ CHANGE(last_of_1, p->ddp.zero_stage = 1; p->ddp.reduce_last = true)
 CHANGE(copies_of_2, p->ddp.zero_stage = 2; p->ddp.copy = LS_ZERO_COPY_RANK)
 CHANGE(no_unit, p->ddp.zero_stage = 3; p->ddp.copy = LS_ZERO_COPY_RANK; p->ddp.prefetch = -1)
 CHANGE(two_wholes, p->hsdp = 2)
+CHANGE(three_sets, p->ddp.zero_stage = 1; p->hsdp = 3)
+CHANGE(eight_sets, p->ddp.zero_stage = 1; p->hsdp = 8)
+CHANGE(minus_sets, p->ddp.zero_stage = 1; p->hsdp = -1)
+CHANGE(own_groups, p->ddp.zero_stage = 1; p->ddp.shards = (ls_group *)(uintptr_t)p)
 CHANGE(prefetch, p->ddp.zero_stage = 3; p->ddp.prefetch = 1)
 CHANGE(reshard, p->ddp.reshard = LS_RESHARD_ALWAYS)
 CHANGE(gpipe, p->schedule = "gpipe")
@@ -115,7 +119,11 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { last_of_1, &gpt2, LS_BAD_CONFIG, "plan: reduce_last belongs to zero_stage 2 and 3, and zero_stage is 1: expected false" },
         { copies_of_2, &gpt2, LS_BAD_CONFIG, "plan: copy belongs to zero_stage 3, and zero_stage is 2: expected LS_ZERO_COPY_HOST" },
         { no_unit, &gpt2, LS_BAD_CONFIG, "plan: prefetch is -1: expected 0 or more units" },
-        { two_wholes, &gpt2, LS_UNSUPPORTED, "plan: hsdp is 2: replicas of shards are not implemented: expected 1" },
+        { two_wholes, &gpt2, LS_BAD_CONFIG, "plan: hsdp belongs to zero_stage 1 to 3, and zero_stage is 0: expected 1" },
+        { three_sets, &gpt2, LS_BAD_CONFIG, "plan: hsdp 3 does not divide the number of ranks, which is 4: nearest valid: 2 or 4" },
+        { eight_sets, &gpt2, LS_BAD_CONFIG, "plan: hsdp is 8: expected 1 to 4, the number of ranks" },
+        { minus_sets, &gpt2, LS_BAD_CONFIG, "plan: hsdp is -1: expected 1 to 4, the number of ranks" },
+        { own_groups, &gpt2, LS_BAD_CONFIG, "plan: ddp has groups for hybrid sharding, which ls_parallelize makes" },
         { prefetch, &gpt2, LS_BAD_CONFIG, "plan: prefetch belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected 0" },
         { reshard, &gpt2, LS_BAD_CONFIG, "plan: reshard belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected LS_RESHARD_DEFAULT" },
         { gpipe, &gpt2, LS_UNSUPPORTED, "pipeline schedule 'gpipe' is not implemented: expected 1f1b" },

@@ -94,9 +94,42 @@ for stage in 2 3 '3 --zero.copy rank' '3 --zero.copy rank --zero.prefetch 0 --ze
         alike 2 --train.micro_batch 6 --train.recompute full --comm.progress thread
     claim 'it says what it does' prints ", DDP with ZeRO stage ${stage%% *}\$"
 done
+for stage in 1 '2 --zero.reduce last' '3 --zero.reduce last' '3 --zero.reduce last --zero.copy rank'; do
+    kind=$stage
+    stage="$stage --zero.hsdp 2"
+    claim "two sets of shards, stage $kind: f32, 4 ranks" alike 4 --train.micro_batch 1
+    claim "two sets of shards, stage $kind: bf16, 4 ranks" alike 4 --train.micro_batch 1 --train.dtype bf16
+done
 for stage in 2 '3 --zero.copy rank'; do
     claim "stage $stage over wires, 2 ranks" alike 2 --train.micro_batch 6 --comm.transport tcp
 done
+# Two launchers, of two ranks each, that are two nodes.
+two_nodes() { # options...
+    local port r code=0 pid=()
+    port=$(free_port)
+    [ -e secret ] || (umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
+    rm -rf apart
+    for r in 0 1; do
+        timeout -k 5 60 "$lockstep" run --nnodes 2 --node-rank $r --nproc-per-node 2 --master-addr 127.0.0.1 \
+            --master-port "$port" --secret-file secret -- "$lockstep" train base.yaml --train.micro_batch 1 \
+            --run.dir apart "$@" >"out$r" 2>"err$r" &
+        pid[r]=$!
+    done
+    for r in 0 1; do wait "${pid[r]}" || code=$?; done
+    cp out0 out && cat err0 err1 >err
+    return $code
+}
+near() { # of the loss of one node's four ranks without shards, to 1e-6
+    two_nodes "$@" || { cat err; return 1; }
+    awk -v a="$(printf '%.12f' "$(loss reference.out)")" -v b="$(printf '%.12f' "$(loss)")" \
+        'BEGIN { d = a - b; exit !(a > 0 && d < 1e-6 * a && d > -1e-6 * a) }'
+}
+train 4 --train.micro_batch 1
+cp out reference.out
+claim 'one set of shards on each of two nodes, one copy of the parameters on each' near --zero.stage 3 --zero.hsdp 2
+claim 'with sums of the last backward' near --zero.stage 3 --zero.hsdp 2 --zero.reduce last
+claim 'where each rank gathers' near --zero.stage 3 --zero.hsdp 2 --zero.copy rank
+claim 'stage 1' near --zero.stage 1 --zero.hsdp 2
 train 2 --zero.stage 3 --comm.transport tcp
 claim 'one copy of the parameters needs memory that all ranks map' ends_with 78
 claim 'with the reason' says "these ranks do not map each other's memory"
