@@ -172,6 +172,13 @@ int ls_ddp_reductions(const ls_ddp *d, int n);
 bool ls_ddp_values_stay(const ls_ddp *d);
 /* True if a forward includes collectives (LS_ZERO_COPY_RANK): then every rank must run the same number of forwards. */
 bool ls_ddp_forwards_meet(const ls_ddp *d);
+/* Bytes of this rank, with their padding, that units use one after another: of gathered parameter values
+ * (LS_ZERO_COPY_RANK), and of gradients that backward writes (zero_stage 2 and 3 where every backward is reduced). The
+ * root's are among them. 0: a strategy without such memory. */
+typedef struct ls_ddp_in_use {
+    size_t values, gradients;
+} ls_ddp_in_use;
+ls_ddp_in_use ls_ddp_units_in_use(const ls_ddp *d);
 /* In which order parameters lie in buckets, for people: "first iteration", then the strategy's words. */
 const char *ls_ddp_bucket_order(const ls_ddp *d);
 int ls_ddp_buckets(const ls_ddp *d);

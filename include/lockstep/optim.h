@@ -121,6 +121,7 @@ void ls_optim_set_lr(ls_optim *o, double lr);
  * and >= 0. */
 ls_status ls_optim_set_group_lr(ls_optim *o, int group, double lr);
 int64_t ls_optim_steps(const ls_optim *o); /* updates done */
+int ls_optim_nstates(const ls_optim *o);   /* floats of state per element, with these settings */
 
 /* --- are replicas the same? ---------------------------------------------------------- */
 

@@ -385,6 +385,7 @@ ls_status ls_optim_set_group_lr(ls_optim *o, int group, double lr)
 }
 
 int64_t ls_optim_steps(const ls_optim *o) { return o->steps; }
+int ls_optim_nstates(const ls_optim *o) { return o->nstates; }
 
 const ls_params *ls_optim_params(const ls_optim *o) { return o->params; }
 

@@ -100,10 +100,12 @@ static ls_status make_slots(ls_gathered *v)
         if (st < 0) return ls_while(st, "allocating the values of %d units; %s is the largest parameter", v->nslots,
                                     ls_params_largest(v->d->ps)->name);
         v->slot[s] = p;
+        v->d->in_use.values += largest;
     }
     if (v->nunits == v->npieces) return LS_OK;
     LS_TRY(ls_alloc(w, v->piece[v->nunits].nbytes, LS_MEM_PARAM, &p));
     v->root = p;
+    v->d->in_use.values += v->piece[v->nunits].nbytes;
     return LS_OK;
 }
 

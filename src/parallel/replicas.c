@@ -217,6 +217,7 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
 
 bool ls_ddp_values_stay(const ls_ddp *d) { return !d->lends; }
 bool ls_ddp_forwards_meet(const ls_ddp *d) { return d->forwards_meet; }
+ls_ddp_in_use ls_ddp_units_in_use(const ls_ddp *d) { return d->in_use; }
 int ls_ddp_reductions(const ls_ddp *d, int n) { return d->every_backward ? n : 1; }
 
 ls_status ls_ddp_after_step(ls_ddp *d)

@@ -118,6 +118,7 @@ ls_status ls_slots_create(ls_ddp *d, ls_slots **out)
         return ls_while(st, "allocating gradients of the root and of %d units at a time; %s is the largest parameter",
                         nslots, ls_params_largest(d->ps)->name);
     s->slot = p;
+    d->in_use.gradients = nbytes;
     place_all(s, d, slot, nslots);
     for (int k = 0; k < d->nbuckets; k++) ls_buckets_put(d, k, NULL);
     return LS_OK;

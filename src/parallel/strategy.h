@@ -76,11 +76,12 @@ struct ls_ddp {
     ls_dp_state state;
     bool last;    /* the newest announced backward completes the gradients of a step */
     bool dry;     /* in a dry world: values and gradients have addresses, and no memory */
-    /* Set by `place` according to the configuration; false before. */
+    /* Set by `place` according to the configuration; false and 0 before. */
     bool lends;          /* gradients have memory during a part of backward only, and then it is reused: a full bucket
                             is reduced immediately, even with no_overlap */
     bool forwards_meet;  /* forwards include collectives: every rank must run the same number of them */
     bool every_backward; /* every announced backward is reduced; otherwise only those announced with `sync` */
+    ls_ddp_in_use in_use; /* bytes that units use one after another */
     char *grads;  /* borrowed: memory of all buckets, for ever; NULL: the strategy puts each bucket (ls_buckets_put) */
     void *mine;   /* the strategy's; its `destroy` releases it */
     ls_bucket *b; /* owned */

@@ -156,14 +156,24 @@ const char *ls_train_readers(const char *key, char *buf, size_t n)
     return *buf || *ls_optim_names(key, buf, n) ? buf : ls_transport_names(key, buf, n);
 }
 
-ls_status ls_train_check_given(const ls_opts *o, const ls_train_config *c)
+static bool applies(const rule *r, const ls_train_config *const *variant, int n)
 {
+    bool any = false;
+    for (int i = 0; i < n; i++) any |= r->applies(variant[i]);
+    return any;
+}
+
+ls_status ls_train_check_given_any(const ls_opts *o, const ls_train_config *const *variant, int n)
+{
+    const ls_train_config *c = variant[0];
     LS_TRY(check_model_keys(o, c));
     LS_TRY(check_optim_keys(o, c));
     LS_TRY(check_transport_keys(o, c));
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const rule *r = &rules[i];
-        if (ls_opts_is_set(o, r->key) && !ls_opts_is_default(o, r->key) && !r->applies(c)) return refuse(o, c, r);
+        if (ls_opts_is_set(o, r->key) && !ls_opts_is_default(o, r->key) && !applies(r, variant, n)) return refuse(o, c, r);
     }
     return LS_OK;
 }
+
+ls_status ls_train_check_given(const ls_opts *o, const ls_train_config *c) { return ls_train_check_given_any(o, &c, 1); }

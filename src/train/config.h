@@ -142,6 +142,9 @@ typedef struct ls_injection {
  * LS_UNSUPPORTED with the key, what it belongs to and what is set. A value that equals the default asks for nothing and
  * passes, so a run's config.yaml, which has all keys, runs, and a flag can undo what a file says. */
 ls_status ls_train_check_given(const ls_opts *o, const ls_train_config *c);
+/* The same where a key may be read by any of [n] variants of a configuration, of the same model, optimizer and
+ * transport. */
+ls_status ls_train_check_given_any(const ls_opts *o, const ls_train_config *const *variant, int n);
 
 /* Who reads a key that not every run reads (ls_opt_readers): "language models", "llama", "adam and adamw". */
 const char *ls_train_readers(const char *key, char *buf, size_t n);

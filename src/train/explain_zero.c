@@ -1,0 +1,341 @@
+/* explain_zero.c -- ZeRO's formulas for a model, and beside them what a dry world takes and calls. */
+#include "train/explain_zero.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/slots.h"
+#include "train/memory_units.h"
+
+/* --- formulas ----------------------------------------------------------------------------------------- */
+
+/* So many bytes per element of P, M or V; `sharded`: over all ranks together. */
+typedef struct term {
+    size_t bytes;
+    char of;
+    bool sharded;
+} term;
+
+typedef struct formula {
+    term term[2]; /* of 0 bytes: none */
+} formula;
+
+/* Elements of a model, or of what one rank owns of it. */
+typedef struct elements {
+    size_t p, m;
+} elements;
+
+static size_t count_of(const elements *e, char of) { return of == 'P' ? e->p : of == 'M' ? e->m : e->p - e->m; }
+
+static bool gathers(const ls_ddp_config *d) { return d->zero_stage == 3 && d->copy == LS_ZERO_COPY_RANK; }
+static bool shards_sums(const ls_ddp_config *d) { return d->zero_stage >= 2 && !d->reduce_last; }
+
+static formula formula_of(ls_zero_class k, const ls_ddp_config *d, bool bf16, int nstates)
+{
+    const int stage = d->zero_stage;
+    switch (k) {
+    case LS_ZERO_VALUES: /* an optimizer's f32 values of what operations read in bf16 are sharded from stage 1 on */
+        if (bf16 && (stage == 1 || stage == 2)) return (formula){ { { 4, 'V', false }, { 4, 'M', true } } };
+        return (formula){ { { 4, 'P', stage == 3 } } };
+    case LS_ZERO_COPIES: return (formula){ { { bf16 && !gathers(d) ? 2 : 0, 'M', stage == 3 } } };
+    case LS_ZERO_GRADS: return (formula){ { { 4, 'P', shards_sums(d) } } };
+    default: return (formula){ { { 4 * (size_t)nstates, 'P', stage > 0 } } };
+    }
+}
+
+static void formula_text(const formula *f, char *out, size_t n)
+{
+    size_t at = 0;
+    *out = 0;
+    for (int i = 0; i < 2 && f->term[i].bytes > 0; i++)
+        at += (size_t)snprintf(out + at, n - at, "%s%zu %c%s", i ? " + " : "", f->term[i].bytes, f->term[i].of,
+                               f->term[i].sharded ? "/W" : "");
+}
+
+/* Bytes by the formula, and how many more a rank has that owns `own`. */
+static ls_zero_held held_by(const formula *f, const elements *all, const elements *own, int size)
+{
+    ls_zero_held h = { 0 };
+    for (int i = 0; i < 2; i++) {
+        const term *t = &f->term[i];
+        const size_t whole = t->bytes * count_of(all, t->of), share = t->sharded ? whole / (size_t)size : whole;
+        h.formula += share;
+        h.rows += t->sharded ? (int64_t)(t->bytes * count_of(own, t->of)) - (int64_t)share : 0;
+    }
+    return h;
+}
+
+/* --- a model's elements and units ---------------------------------------------------------------------- */
+
+static bool copied(const ls_params *ps, const ls_param *p) { return ps->bound == LS_BF16 && ls_param_bf16_nbytes(p) > 0; }
+
+static void count(const ls_params *ps, elements *all, elements *own)
+{
+    *all = *own = (elements){ 0 };
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        const size_t n = (size_t)ls_tensor_count(&p->t);
+        all->p += n;
+        own->p += p->own.count;
+        all->m += copied(ps, p) ? n : 0;
+        own->m += copied(ps, p) ? p->own.count : 0;
+    }
+}
+
+/* Bytes of parameters [first, first + n): of the values that operations read, or of gradients. */
+static size_t bytes_of(const ls_params *ps, int first, int n, bool gradients)
+{
+    size_t bytes = 0;
+    for (const ls_param *p = ps->item + first; p < ps->item + first + n; p++)
+        bytes += (size_t)ls_tensor_count(&p->t) * (!gradients && copied(ps, p) ? 2 : 4);
+    return bytes;
+}
+
+/* Most bytes of `many` neighbours among the units that have parameters; *last is what the last of them has. */
+static size_t neighbours(const ls_model *m, int many, bool gradients, size_t *last)
+{
+    const ls_units *us = &m->units;
+    size_t most = 0;
+    *last = 0;
+    for (int from = 0; from < us->n; from++) {
+        size_t sum = 0;
+        if (us->item[from].nparams == 0) continue;
+        *last = bytes_of(&m->params, us->item[from].first, us->item[from].nparams, gradients);
+        for (int i = from, left = many; i < us->n && left > 0; i++) {
+            sum += bytes_of(&m->params, us->item[i].first, us->item[i].nparams, gradients);
+            left -= us->item[i].nparams > 0;
+        }
+        if (sum > most) most = sum;
+    }
+    return most;
+}
+
+static size_t root_of(const ls_model *m, bool gradients) { return bytes_of(&m->params, 0, m->units.nroot, gradients); }
+
+/* --- memory ---------------------------------------------------------------------------------------------- */
+
+static ls_status differ(const char *what, size_t ledger, size_t want)
+{
+    return ls_fail(LS_INTERNAL, "%s: the ledger has %zu bytes of a rank's units, and formula and rows are %zu", what, ledger,
+                   want);
+}
+
+/* Of `rest` bytes in no unit the first are for `other` purposes: the others are alignment. */
+static ls_status align(const char *what, size_t rest, size_t other, ls_zero_held *h)
+{
+    if (rest < other)
+        return ls_fail(LS_INTERNAL, "%s: the ledger has %zu bytes of no unit, and %zu are in use", what, rest, other);
+    h->alignment = rest - other;
+    return LS_OK;
+}
+
+static ls_status in_use(const char *what, size_t taken, size_t want, ls_zero_in_use *out)
+{
+    if (taken < want) return ls_fail(LS_INTERNAL, "%s: units use %zu bytes, and the formula is %zu", what, taken, want);
+    *out = (ls_zero_in_use){ want, taken - want };
+    return LS_OK;
+}
+
+/* What its units use one after another, beside what the largest neighbours take. */
+static ls_status use(const ls_train_dry *d, const ls_ddp_config *dc, ls_zero_rank *out)
+{
+    const ls_model *m = d->par.model;
+    const ls_ddp_in_use taken = ls_ddp_units_in_use(d->par.ddp);
+    const int at_once = dc->reshard == LS_RESHARD_NEVER ? m->units.n : dc->prefetch + 1;
+    size_t last, values = 0, grads = 0;
+    if (gathers(dc)) values = neighbours(m, at_once, false, &last) + root_of(m, false);
+    if (shards_sums(dc)) grads = neighbours(m, LS_SLOTS, true, &last) + root_of(m, true);
+    LS_TRY(in_use("values", taken.values, values, &out->values));
+    return in_use("gradients", taken.gradients, grads, &out->grads);
+}
+
+/* The ledger's rows have what is of use, without padding: they must be the formula, and what is in no row is padding. */
+static ls_status hold(const ls_train_config *c, const ls_train_dry *d, const ls_zero_costs *z, ls_zero_rank *out)
+{
+    const ls_ledger *l = ls_world_ledger(d->w);
+    const ls_memory_units rows = { l->row, l->nrows };
+    const ls_ddp_config dc = ls_train_ddp(c);
+    elements all, own;
+    size_t want[LS_ZERO_CLASSES], rest[LS_MEM_KINDS], row[LS_MEM_KINDS];
+    count(&d->par.model->params, &all, &own);
+    for (ls_zero_class k = 0; k < LS_ZERO_CLASSES; k++) {
+        const formula f = formula_of(k, &dc, z->dtype == LS_BF16, z->nstates);
+        out->held[k] = held_by(&f, &all, &own, z->size);
+        want[k] = ls_zero_planned(&out->held[k]);
+    }
+    for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) {
+        rest[k] = ls_memory_no_unit(&rows, k, out->plan.bytes[k]);
+        row[k] = out->plan.bytes[k] - rest[k];
+    }
+    const size_t values = want[LS_ZERO_VALUES] + want[LS_ZERO_COPIES];
+    if (row[LS_MEM_PARAM] != values) return differ("parameters", row[LS_MEM_PARAM], values);
+    if (row[LS_MEM_GRAD] != want[LS_ZERO_GRADS]) return differ("gradients", row[LS_MEM_GRAD], want[LS_ZERO_GRADS]);
+    if (row[LS_MEM_OPTIM] != want[LS_ZERO_STATE]) return differ("optimizer", row[LS_MEM_OPTIM], want[LS_ZERO_STATE]);
+    LS_TRY(use(d, &dc, out));
+    out->packed = (out->plan.packed + LS_MEMORY_UNIT - 1) / LS_MEMORY_UNIT * LS_MEMORY_UNIT;
+    out->samples = ls_memory_samples(c, &d->par);
+    const ls_ddp_in_use taken = ls_ddp_units_in_use(d->par.ddp);
+    LS_TRY(align("parameters", rest[LS_MEM_PARAM], taken.values + out->packed + out->samples, &out->held[LS_ZERO_VALUES]));
+    LS_TRY(align("gradients", rest[LS_MEM_GRAD], taken.gradients, &out->held[LS_ZERO_GRADS]));
+    return align("optimizer", rest[LS_MEM_OPTIM], 0, &out->held[LS_ZERO_STATE]);
+}
+
+/* --- traffic --------------------------------------------------------------------------------------------- */
+
+/* What the collectives of a step carry: `times` whole vectors of so many bytes, of each (W-1)/W. */
+typedef struct travel {
+    uint64_t bytes;
+    bool unknown; /* there is no formula */
+    char text[LS_ZERO_FORMULA];
+} travel;
+
+static travel sums(const ls_train_config *c, const ls_ddp_config *d, const ls_zero_costs *z, int reductions)
+{
+    const bool half = strcmp(c->ddp.hook, "f16") == 0 || strcmp(c->ddp.hook, "bf16") == 0;
+    const uint64_t bytes = half ? 2 : 4, times = d->zero_stage == 0 ? 2 : (uint64_t)reductions;
+    travel t = { .bytes = times * bytes * z->elements, .unknown = strcmp(c->ddp.hook, "powersgd") == 0 };
+    if (t.unknown) snprintf(t.text, sizeof t.text, "?");
+    else if (times == 1) snprintf(t.text, sizeof t.text, "%d P", (int)bytes);
+    else snprintf(t.text, sizeof t.text, "%d (%d P)", (int)times, (int)bytes);
+    return t;
+}
+
+static travel new_values(const ls_ddp_config *d, const ls_zero_costs *z)
+{
+    travel t = { 0 };
+    const int m = z->micro_batches, often = d->reshard == LS_RESHARD_NEVER ? 1 : 2 * m;
+    const int less = d->reshard == LS_RESHARD_DEFAULT ? m : 0;
+    size_t n = 0;
+    if (d->zero_stage == 1 || d->zero_stage == 2) {
+        t.bytes = z->units + z->root;
+        snprintf(t.text, sizeof t.text, z->dtype == LS_BF16 ? "2 M + 4 V" : "4 P");
+    } else if (gathers(d)) {
+        t.bytes = (uint64_t)often * z->units - (uint64_t)less * z->last + z->root;
+        if (often > 1) n += (size_t)snprintf(t.text, sizeof t.text, "%d ", often);
+        n += (size_t)snprintf(t.text + n, sizeof t.text - n, "U");
+        if (less > 1) n += (size_t)snprintf(t.text + n, sizeof t.text - n, " - %d L", less);
+        if (less == 1) n += (size_t)snprintf(t.text + n, sizeof t.text - n, " - L");
+        if (z->root > 0) snprintf(t.text + n, sizeof t.text - n, " + R");
+    }
+    return t;
+}
+
+/* Collectives of a strategy have a label; those of the step itself, such as the norm's, have none. */
+static ls_status add_up(ls_world *w, ls_zero_rank *out)
+{
+    const ls_recorded *had;
+    const int n = ls_world_recorded(w, &had);
+    for (int i = 0; i < n; i++) {
+        uint64_t moved;
+        LS_TRY(ls_recorded_traffic(&had[i], &moved, NULL));
+        if (!*had[i].label) out->others += moved;
+        else out->counted[had[i].coll == LS_ALL_GATHER ? LS_ZERO_NEW : LS_ZERO_SUMS] += moved;
+    }
+    return LS_OK;
+}
+
+static ls_status move(const ls_train_config *c, ls_train_dry *d, const ls_zero_costs *z, ls_zero_column *col, ls_zero_rank *out)
+{
+    const ls_ddp_config dc = ls_train_ddp(c);
+    const travel t[LS_ZERO_TRAVELS] = { sums(c, &dc, z, ls_ddp_reductions(d->par.ddp, z->micro_batches)),
+                                        new_values(&dc, z) };
+    for (int k = 0; k < LS_ZERO_TRAVELS; k++) {
+        const uint64_t others = (uint64_t)z->size - 1, size = (uint64_t)z->size;
+        out->formula[k] = t[k].unknown ? 0 : t[k].bytes / size * others + t[k].bytes % size * others / size;
+        memcpy(col->travels[k], t[k].text, sizeof col->travels[k]);
+    }
+    ls_world_record_clear(d->w);
+    LS_TRY(ls_train_dry_step(c, d, 1));
+    return add_up(d->w, out);
+}
+
+/* --- columns ----------------------------------------------------------------------------------------------- */
+
+/* What does not depend on rank and stage. */
+static void describe(const ls_train_dry *d, ls_zero_costs *z)
+{
+    const ls_model *m = d->par.model;
+    elements all, own;
+    count(&m->params, &all, &own);
+    z->elements = all.p;
+    z->copied = all.m;
+    z->nstates = ls_optim_nstates(d->optim);
+    z->micro_batches = d->micro_batches;
+    z->root = root_of(m, false);
+    z->units = bytes_of(&m->params, 0, m->params.n, false) - z->root;
+    (void)neighbours(m, 1, false, &z->last);
+}
+
+static ls_status make_rank(const ls_train_config *c, const ls_model_config *mc, int rank, ls_zero_costs *z,
+                           ls_zero_column *col)
+{
+    const ls_world_opts o = ls_train_dry_opts(c);
+    ls_zero_rank *out = &col->rank[rank];
+    ls_train_dry d;
+    ls_status st = ls_train_dry_open(c, mc, rank, z->size, NULL, &o, &d);
+    if (st == LS_OK) st = ls_memory_plan_of(c, &d, &out->plan);
+    if (st == LS_OK) describe(&d, z);
+    if (st == LS_OK) st = hold(c, &d, z, out);
+    if (st == LS_OK) st = move(c, &d, z, col, out);
+    ls_train_dry_close(&d);
+    return st < 0 ? ls_while(st, "zero.stage %d, rank %d of %d", col->stage, rank, z->size) : LS_OK;
+}
+
+/* The configuration of a column. Keys that its stage does not read have their defaults. */
+static ls_train_config config_of(const ls_train_config *c, const ls_zero_column *col)
+{
+    ls_train_config k = *c;
+    k.parallel.dp_strategy = "auto";
+    k.zero.stage = col->stage;
+    k.zero.copy = col->copy ? col->copy : "host";
+    k.zero.reshard = col->reshard ? col->reshard : "default";
+    if (col->stage < 2) k.zero.reduce = "every";
+    return k;
+}
+
+static bool same(const char *a, const char *b) { return !a || strcmp(a, b) == 0; }
+
+static ls_status make_column(const ls_train_config *c, const ls_model_config *mc, bool strict, ls_zero_costs *z,
+                             ls_zero_column *col)
+{
+    const ls_train_config k = config_of(c, col);
+    const ls_ddp_config d = ls_train_ddp(&k);
+    col->chosen = col->stage == c->zero.stage && same(col->copy, c->zero.copy) && same(col->reshard, c->zero.reshard);
+    ls_status st = ls_train_config_check(&k, z->size);
+    if (st == LS_OK && !(col->rank = calloc((size_t)z->size, sizeof *col->rank)))
+        return ls_fail(LS_NO_MEMORY, "what %d ranks hold", z->size);
+    for (int r = 0; st == LS_OK && r < z->size; r++) st = make_rank(&k, mc, r, z, col);
+    if (st < 0 && (strict || (st != LS_UNSUPPORTED && st != LS_BAD_CONFIG))) return st;
+    if (st < 0) snprintf(col->refused, sizeof col->refused, "%s", ls_last_error());
+    for (ls_zero_class f = 0; st == LS_OK && f < LS_ZERO_CLASSES; f++) {
+        const formula by = formula_of(f, &d, z->dtype == LS_BF16, z->nstates);
+        formula_text(&by, col->held[f], sizeof col->held[f]);
+    }
+    return LS_OK;
+}
+
+ls_status ls_zero_costs_make(const ls_train_config *c, const ls_model_config *mc, int size,
+                             const bool stages[LS_ZERO_STAGES], bool strict, ls_zero_costs *out)
+{
+    static const struct { int stage; const char *copy, *reshard; } way[LS_ZERO_COLUMNS] = {
+        { 0, NULL, NULL },        { 1, NULL, NULL },         { 2, NULL, NULL },      { 3, "host", NULL },
+        { 3, "rank", "always" },  { 3, "rank", "default" },  { 3, "rank", "never" },
+    };
+    *out = (ls_zero_costs){ .size = size, .dtype = ls_train_dtype(c) };
+    const ls_train_config plain = config_of(c, &(ls_zero_column){ .stage = 0 });
+    LS_TRY(ls_train_config_check(&plain, size)); /* what it refuses has nothing to do with ZeRO */
+    for (int i = 0; i < LS_ZERO_COLUMNS; i++) {
+        if (!stages[way[i].stage]) continue;
+        ls_zero_column *col = &out->column[out->n++];
+        *col = (ls_zero_column){ .stage = way[i].stage, .copy = way[i].copy, .reshard = way[i].reshard };
+        LS_TRY(make_column(c, mc, strict, out, col));
+    }
+    return LS_OK;
+}
+
+void ls_zero_costs_free(ls_zero_costs *z)
+{
+    for (int i = 0; i < z->n; i++) free(z->column[i].rank);
+    *z = (ls_zero_costs){ 0 };
+}
