@@ -228,6 +228,13 @@ shows list '^halving_doubling +all_reduce' --list
 shows file 'exit=[1-9]' --file absent
 shows help '^usage: lockstep coll' --help
 
+cmd=explain before=(zero --model.dims 8,4,2 --data.name synthetic)
+shows ranks '^W = 2 ranks' -n 2
+hides stages '^zero.stage.* 3$' --stages 0,1
+shows json '"world_size": 4' --json
+shows help '^usage: lockstep explain zero' --help
+before=()
+
 cmd=doctor
 shows help '^usage: lockstep doctor' --help
 row['doctor peak']=1
@@ -339,16 +346,16 @@ before=()
 shows help '^usage: lockstep help' --help
 
 # --- every flag has a row; what is marked is refused ----------------------------------------------------------------
-for cmd in run bench calibrate coll data ckpt export import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
+for cmd in run bench calibrate coll data ckpt explain export import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
 claim 'secret has none' test -z "$(flags_of secret)"
 claim 'nor has completion' test -z "$(flags_of completion)"
 commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
-claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor export generate help import run secret train '
+claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export generate help import run secret train '
 marked() { # command, mark: the flags whose row of --help, joined to one line, has it
     "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' |
         sed -nE "s/^(      |  -., )--([a-z-]+) .*\\(${2:-not implemented}.*/\\2/p" | tr '\n' ' '
 }
 claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'max-restarts logs-specs '
 claim 'and what has no effect' test "$(marked run 'no effect')" = 'monitor-interval start-method event-log-handler numa-binding '
-for cmd in bench calibrate coll data ckpt export import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
+for cmd in bench calibrate coll data ckpt explain export import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
 finish

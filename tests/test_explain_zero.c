@@ -1,5 +1,5 @@
-/* What `lockstep explain zero` says, for 1, 2, 4 and 8 ranks and every stage: its formulas against closed forms of a
- * GPT-2 written down here, and what is planned and counted against the ledgers and counters of real runs, to the byte. */
+/* What `lockstep explain zero` says for 1, 2, 4 and 8 ranks and every stage: formulas against closed forms of a GPT-2
+ * that are written down here; plan and counts against ledgers and counters of real runs, to the byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,8 +82,10 @@ static ls_status as_planned(ls_trainer *t, const ls_zero_rank *r)
     LS_EXPECT(total == r->plan.total, "%zu bytes together, expected %zu", total, r->plan.total);
     /* the classes are the kinds, and nothing is left over */
     size_t held[LS_ZERO_CLASSES];
-    for (int k = 0; k < LS_ZERO_CLASSES; k++) held[k] = (size_t)((int64_t)(r->held[k].formula + r->held[k].alignment) + r->held[k].rows);
-    const size_t param = held[LS_ZERO_VALUES] + held[LS_ZERO_COPIES] + r->values.formula + r->values.padding + r->packed + r->samples;
+    for (int k = 0; k < LS_ZERO_CLASSES; k++)
+        held[k] = (size_t)((int64_t)(r->held[k].formula + r->held[k].alignment) + r->held[k].rows);
+    const size_t in_use = r->values.formula + r->values.padding;
+    const size_t param = held[LS_ZERO_VALUES] + held[LS_ZERO_COPIES] + in_use + r->packed + r->samples;
     const size_t grad = held[LS_ZERO_GRADS] + r->grads.formula + r->grads.padding;
     LS_EXPECT(param == l->peak[LS_MEM_PARAM], "lines of parameters add up to %zu, the ledger has %zu", param, l->peak[LS_MEM_PARAM]);
     LS_EXPECT(grad == l->peak[LS_MEM_GRAD], "lines of gradients add up to %zu, the ledger has %zu", grad, l->peak[LS_MEM_GRAD]);

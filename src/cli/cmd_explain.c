@@ -1,4 +1,4 @@
-/* cmd_explain.c -- lockstep explain: what a choice of the configuration costs, by formula and as a run would count it. */
+/* cmd_explain.c -- lockstep explain: what a setting costs, by formula and as a run would count it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ static ls_status explain_zero(const options *o, ls_text *out)
     if (o->ranks.n == 0 || o->stages.n == 0)
         return ls_fail(LS_USAGE, "--%s is empty: expected numbers, as %s", o->ranks.n == 0 ? "ranks" : "stages",
                        o->ranks.n == 0 ? "1,2,4" : "0,1,2,3");
-    LS_TRY(ls_train_config_check(&o->c, 1));
+    for (int i = 0; i < o->ranks.n; i++) LS_TRY(ls_zero_costs_check(&o->c, (int)o->ranks.v[i]));
     ls_status st = ls_train_model(&o->c, &source, &mc);
     if (o->json) ls_text_add(out, "[");
     for (int i = 0; st == LS_OK && i < o->ranks.n; i++) st = explain_one(o, &mc, (int)o->ranks.v[i], i == 0, out);

@@ -171,9 +171,13 @@ ls_status ls_train_check_given_any(const ls_opts *o, const ls_train_config *cons
     LS_TRY(check_transport_keys(o, c));
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const rule *r = &rules[i];
-        if (ls_opts_is_set(o, r->key) && !ls_opts_is_default(o, r->key) && !applies(r, variant, n)) return refuse(o, c, r);
+        const bool given = ls_opts_is_set(o, r->key) && !ls_opts_is_default(o, r->key);
+        if (given && !applies(r, variant, n)) return refuse(o, c, r);
     }
     return LS_OK;
 }
 
-ls_status ls_train_check_given(const ls_opts *o, const ls_train_config *c) { return ls_train_check_given_any(o, &c, 1); }
+ls_status ls_train_check_given(const ls_opts *o, const ls_train_config *c)
+{
+    return ls_train_check_given_any(o, &c, 1);
+}

@@ -68,7 +68,10 @@ static ls_zero_held held_by(const formula *f, const elements *all, const element
 
 /* --- a model's elements and units ---------------------------------------------------------------------- */
 
-static bool copied(const ls_params *ps, const ls_param *p) { return ps->bound == LS_BF16 && ls_param_bf16_nbytes(p) > 0; }
+static bool copied(const ls_params *ps, const ls_param *p)
+{
+    return ps->bound == LS_BF16 && ls_param_bf16_nbytes(p) > 0;
+}
 
 static void count(const ls_params *ps, elements *all, elements *own)
 {
@@ -150,7 +153,7 @@ static ls_status use(const ls_train_dry *d, const ls_ddp_config *dc, ls_zero_ran
     return in_use("gradients", taken.gradients, grads, &out->grads);
 }
 
-/* The ledger's rows have what is of use, without padding: they must be the formula, and what is in no row is padding. */
+/* The ledger's rows have no padding, so they must be what the formula and whole rows say. The rest is in no row. */
 static ls_status hold(const ls_train_config *c, const ls_train_dry *d, const ls_zero_costs *z, ls_zero_rank *out)
 {
     const ls_ledger *l = ls_world_ledger(d->w);
@@ -235,7 +238,8 @@ static ls_status add_up(ls_world *w, ls_zero_rank *out)
     return LS_OK;
 }
 
-static ls_status move(const ls_train_config *c, ls_train_dry *d, const ls_zero_costs *z, ls_zero_column *col, ls_zero_rank *out)
+static ls_status move(const ls_train_config *c, ls_train_dry *d, const ls_zero_costs *z, ls_zero_column *col,
+                      ls_zero_rank *out)
 {
     const ls_ddp_config dc = ls_train_ddp(c);
     const travel t[LS_ZERO_TRAVELS] = { sums(c, &dc, z, ls_ddp_reductions(d->par.ddp, z->micro_batches)),
@@ -315,6 +319,12 @@ static ls_status make_column(const ls_train_config *c, const ls_model_config *mc
     return LS_OK;
 }
 
+ls_status ls_zero_costs_check(const ls_train_config *c, int size)
+{
+    const ls_train_config plain = config_of(c, &(ls_zero_column){ .stage = 0 });
+    return ls_train_config_check(&plain, size);
+}
+
 ls_status ls_zero_costs_make(const ls_train_config *c, const ls_model_config *mc, int size,
                              const bool stages[LS_ZERO_STAGES], bool strict, ls_zero_costs *out)
 {
@@ -323,8 +333,6 @@ ls_status ls_zero_costs_make(const ls_train_config *c, const ls_model_config *mc
         { 3, "rank", "always" },  { 3, "rank", "default" },  { 3, "rank", "never" },
     };
     *out = (ls_zero_costs){ .size = size, .dtype = ls_train_dtype(c) };
-    const ls_train_config plain = config_of(c, &(ls_zero_column){ .stage = 0 });
-    LS_TRY(ls_train_config_check(&plain, size)); /* what it refuses has nothing to do with ZeRO */
     for (int i = 0; i < LS_ZERO_COLUMNS; i++) {
         if (!stages[way[i].stage]) continue;
         ls_zero_column *col = &out->column[out->n++];

@@ -67,9 +67,10 @@ typedef struct ls_zero_costs {
     ls_zero_column column[LS_ZERO_COLUMNS];
 } ls_zero_costs;
 
-/* Every stage k with stages[k], for `size` ranks of one node. What a run would refuse of a stage is said in its columns;
- * `strict`, it is a failure. LS_BAD_CONFIG and LS_UNSUPPORTED as in ls_train_config_check, of what no stage could have.
- * LS_INTERNAL: ledger and formula differ. To be freed also after a failure. */
+/* Before the model is made: fails as ls_train_config_check does, because of what has nothing to do with stages. */
+ls_status ls_zero_costs_check(const ls_train_config *c, int size);
+/* Every stage k with stages[k], for `size` ranks of one node. If a run would refuse a stage, its columns say why; with
+ * `strict` that is a failure. LS_INTERNAL: ledger and formula differ. To be freed also after a failure. */
 ls_status ls_zero_costs_make(const ls_train_config *c, const ls_model_config *mc, int size,
                              const bool stages[LS_ZERO_STAGES], bool strict, ls_zero_costs *out);
 void ls_zero_costs_free(ls_zero_costs *z); /* zeros are fine */

@@ -66,7 +66,7 @@ static void line(const table *t, const char *name, cell *of, int arg, bool zeros
     ls_text_add(t->out, "\n");
 }
 
-/* A line of words: at + offset is an array of them in each column. */
+/* A line of words. */
 static void words(const table *t, const char *name, const char *(*of)(const ls_zero_column *, int), int arg)
 {
     ls_text_add(t->out, "%-*s", NAME, name);
@@ -86,8 +86,10 @@ static const char *stage_of(const ls_zero_column *col, int arg)
     return number[col->chosen][col->stage];
 }
 
-/* One number per column that is no rank's: text that `of` writes. */
-static void numbers(const table *t, const char *name, void (*of)(const ls_zero_costs *, const ls_zero_column *, char *, size_t))
+/* A line of numbers that `of` writes as text. */
+typedef void number(const ls_zero_costs *z, const ls_zero_column *col, char *buf, size_t n);
+
+static void numbers(const table *t, const char *name, number *of)
 {
     ls_text_add(t->out, "%-*s", NAME, name);
     for (int i = 0; i < t->z->n; i++) {
@@ -229,7 +231,8 @@ static void add_word(ls_text *out, const char *key, const char *s)
 
 static void add_rank(const ls_zero_rank *r, int rank, ls_text *out)
 {
-    static const char *const name[] = { "parameters", "copies", "gradients", "optimizer" }, *const moved[] = { "gradients", "parameters" };
+    static const char *const name[LS_ZERO_CLASSES] = { "parameters", "copies", "gradients", "optimizer" };
+    static const char *const moved[LS_ZERO_TRAVELS] = { "gradients", "parameters" };
     ls_text_add(out, "\n      {\"rank\": %d, \"held\": {", rank);
     for (int k = 0; k < LS_ZERO_CLASSES; k++)
         ls_text_add(out, "%s\"%s\": {\"formula\": %lld, \"rows\": %lld, \"alignment\": %lld, \"planned\": %lld}", k ? ", " : "",

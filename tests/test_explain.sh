@@ -1,0 +1,136 @@
+#!/bin/bash
+# test_explain.sh -- `lockstep explain zero` as a user meets it: the textbook's numbers in the table, the same numbers as
+# in memory.json of runs whose ranks are processes, and what wrong input leads to.
+#
+#   tests/test_explain.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+gunzip -c "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" >whale.txt
+# Matrices of 8 rows or a multiple of it, and rows of whole cache lines: nothing is padded but biases.
+cat >base.yaml <<YAML
+model: { name: mlp, dims: [64, 128, 64, 32] }
+data: { name: synthetic }
+train: { steps: 3, global_batch: 32 }
+optim: { name: adam }
+YAML
+cat >gpt2.yaml <<YAML
+model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 32, seq_len: 32 }
+data: { name: whale.txt, tokenizer: byte }
+train: { steps: 3, global_batch: 8, micro_batch: 1, dtype: bf16, eval_every: 3, eval_batches: 1 }
+zero: { stage: 3, copy: rank, reshard: never }
+YAML
+have_python() { python3 -c 'import json' 2>/dev/null; }
+explain() {
+    timeout -k 5 60 "$lockstep" explain zero "$@" >out 2>err
+    code=$?
+}
+
+# --- the table
+elements=$((64 * 128 + 128 + 128 * 64 + 64 + 64 * 32 + 32))
+explain base.yaml -n 4
+claim 'it ends with 0' ends_with 0
+claim 'it says how many parameters there are' prints "^P = $elements parameters\$"
+claim 'and which column the configuration means' prints '^zero.stage +0 \* +1 +2 +3 +3 +3 +3$'
+claim 'and how the columns differ' prints '^zero.reshard +- +- +- +- +always +default +never$'
+claim 'the formulas of parameters' prints '^parameters, f32 +4 P +4 P +4 P +4 P/W +4 P/W +4 P/W +4 P/W$'
+claim 'of gradients' prints '^gradients +4 P +4 P +4 P/W +4 P/W'
+claim 'and of state' prints '^optimizer state +8 P +8 P/W +8 P/W +8 P/W'
+claim 'and what they come to' prints "^  by formula +$((8 * elements)) +$((2 * elements)) +$((2 * elements)) "
+claim '16, 10, 7 and 4 bytes per parameter, and some padding' \
+    prints '^  bytes per parameter +16\.[01][0-9]* +10\.[01][0-9]* +7\.0[0-9]* +4\.0[0-9]* +4\.0'
+claim 'twice, once, and three times what travels' prints '^  in \(W-1\)/W 4 P, no others +2\.00[0-9] +2\.000 +2\.000 +1\.000 +3\.000 +2\.[0-9]+ +2\.000$'
+claim 'of a gather for each unit, forward and backward' prints '^parameters +- +4 P +4 P +- +2 U +2 U - L +U$'
+claim 'what a peak is made of' prints '^values of units in use +0 +0 +0 +0 +[1-9]'
+claim 'and all of it' prints '^peak, planned( +[1-9][0-9]+){7}$'
+claim 'nothing was trained' test ! -e runs
+
+explain base.yaml -n 1,2,4,8 --stages 0,2
+claim 'a table for each number of ranks' test "$(grep -c '^W = ' out)" = 4
+claim 'of the stages that were asked for' prints '^zero.stage +0 \* +2$'
+explain base.yaml -n 2 --optim.name sgd --optim.momentum 0
+claim 'without state there is no formula for it' prints '^optimizer state( +-){7}$'
+explain base.yaml -n 2 --zero.prefetch 0
+claim 'a key that some columns read is read' prints '^zero.prefetch 0: units in use are 1 neighbours'
+claim 'and makes the peak smaller' prints "^values of units in use +0 +0 +0 +0 +$((4 * (64 * 128 + 128))) +$((4 * (64 * 128 + 128))) "
+explain gpt2.yaml -n 2
+claim 'the column of the configuration, with all of its keys' prints '^zero.stage +0 +1 +2 +3 +3 +3 +3 \*$'
+claim 'formulas in bf16' prints '^copies in bf16 +2 M +2 M +2 M +2 M/W +- +- +-$'
+claim 'master weights are sharded from stage 1 on' prints '^parameters, f32 +4 P +4 V \+ 4 M/W +4 V \+ 4 M/W +4 P/W'
+claim 'each micro-batch is reduced from stage 2 on' prints '^gradients +2 \(4 P\) +4 P +4 \(4 P\) +4 \(4 P\)'
+
+# --- a run's own numbers
+# Every kind of rank 0, in JSON and in memory.json; and the lines of a kind add up to it.
+as_run() {
+    python3 - "$@" <<'PY'
+import json, sys
+ranks, stage, copy, reshard = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+world = json.load(open('out'))[0]
+assert world['world_size'] == ranks
+way = [w for w in world['ways'] if w['stage'] == stage and (w['copy'] or 'host') == copy and (w['reshard'] or 'default') == reshard]
+assert len(way) == 1 and not way[0]['refused'] and len(way[0]['ranks']) == ranks, way
+rank = way[0]['ranks'][0]
+memory = json.load(open('run/memory.json'))
+for kind, bytes in rank['planned'].items():
+    assert memory[kind]['peak'] == bytes, (kind, memory[kind], bytes)
+held, use = rank['held'], rank['in_use']
+for h in held.values(): assert h['planned'] == h['formula'] + h['rows'] + h['alignment'], h
+def in_use(k): return use[k]['formula'] + use[k]['padding']
+assert memory['param']['peak'] == held['parameters']['planned'] + held['copies']['planned'] + in_use('values') + use['packed'] + use['samples']
+assert memory['grad']['peak'] == held['gradients']['planned'] + in_use('gradients')
+assert memory['optim']['peak'] == held['optimizer']['planned']
+PY
+}
+compare() { # file, ranks, stage, copy, reshard
+    local file=$1 ranks=$2 stage=$3 copy=$4 reshard=$5 keys=(--zero.stage "$3")
+    [ "$stage" != 3 ] || keys+=(--zero.copy "$copy")
+    [ "$copy" != rank ] || keys+=(--zero.reshard "$reshard")
+    rm -rf run
+    timeout -k 5 60 "$lockstep" train "$file" -n "$ranks" "${keys[@]}" --run.dir run >run.out 2>&1 || { cat run.out; return 1; }
+    explain "$file" -n "$ranks" --json
+    ends_with 0 && as_run "$ranks" "$stage" "$copy" "$reshard"
+}
+sed '/^zero/d' gpt2.yaml >plain.yaml
+if have_python; then
+    for ranks in 1 2 4 8; do
+        claim "$ranks processes, f32, stage 1: memory.json" compare base.yaml $ranks 1 host default
+        claim "$ranks processes, bf16, stage 3: memory.json" compare plain.yaml $ranks 3 host default
+    done
+    for way in '0 host default' '2 host default' '3 rank always' '3 rank default' '3 rank never'; do
+        # shellcheck disable=SC2086
+        claim "2 processes, bf16, stage $way: memory.json" compare plain.yaml 2 $way
+    done
+    explain base.yaml -n 1,2 --json
+    claim 'JSON of two numbers of ranks' python3 -c 'import json; assert [w["world_size"] for w in json.load(open("out"))] == [1, 2]'
+    explain plain.yaml -n 2 --train.pack_weights always --json
+    claim 'JSON says what is refused' \
+        python3 -c 'import json; assert [bool(w["refused"]) for w in json.load(open("out"))[0]["ways"]] == [False] * 3 + [True] * 4'
+fi
+
+# --- wrong input
+refuses() { # status, text, words...
+    local status=$1 text=$2
+    shift 2
+    fails_with "$status" "$text" "$lockstep" explain "$@"
+}
+claim 'what is explained must be said' refuses 64 'expected zero and a recipe, as in `lockstep explain zero gpt2-tiny`'
+claim 'and be known' refuses 64 "'tp' is not explained: expected zero" tp base.yaml
+claim 'a configuration must be given' refuses 64 'which run? Give a YAML file' zero
+claim 'an unknown recipe' refuses 74 'nothing-like-it: No such file, and no recipe of that name' zero nothing-like-it
+claim 'a stage that does not exist' refuses 64 '--stages' zero base.yaml --stages 4
+claim 'nor as a key' refuses 64 'zero.stage' zero base.yaml --zero.stage 4
+claim 'no ranks' refuses 64 '--ranks' zero base.yaml -n 0
+claim 'more than a node has' refuses 64 '1..256' zero base.yaml -n 257
+claim 'no number' refuses 64 '--ranks' zero base.yaml -n many
+claim 'ranks that cannot share the batch' refuses 78 'train.global_batch is 32, which 3 ranks cannot share equally' zero base.yaml -n 3
+claim 'the ranks of the configuration are others' refuses 78 'parallel.dp is 2 but the job has 4 ranks' zero base.yaml --parallel.dp 2
+claim 'or the same' has_line 'W = 2 ranks' "$lockstep" explain zero base.yaml --parallel.dp 2 -n 2
+claim 'packed weights with stage 3, which was asked for' \
+    refuses 78 'train.pack_weights always with zero.stage 3' zero plain.yaml -n 2 --stages 3 --train.pack_weights always
+explain plain.yaml -n 2 --train.pack_weights always
+claim 'packed weights: stages 0 to 2 are shown all the same' ends_with 0
+claim 'stage 3 is not' prints '^peak, planned( +[0-9]+){3}( +refused){4}$'
+claim 'and why is said' prints '^refused, zero.stage 3: .*train.pack_weights always with zero.stage 3'
+claim 'a key that nothing reads' refuses 78 'optim.betas belongs to optim.name adam and adamw' zero base.yaml --optim.name sgd --optim.betas 0.9,0.95
+claim 'an option of another command' refuses 64 '--dry-run belongs to `lockstep train`' zero base.yaml --dry-run
+claim 'two recipes' refuses 64 'is a second one' zero base.yaml gpt2.yaml
+claim '--help has an example' has_line 'lockstep explain zero gpt2-tiny -n 1,2,4' "$lockstep" explain --help
+finish
