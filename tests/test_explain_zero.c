@@ -70,13 +70,15 @@ static ls_status as_planned(ls_trainer *t, const ls_zero_rank *r)
     const ls_comm_stats *got = &s.comm;
     const uint64_t sums = got->of[LS_REDUCE_SCATTER].bytes, values = got->of[LS_ALL_GATHER].bytes;
     const uint64_t want = r->counted[LS_ZERO_SUMS] + r->counted[LS_ZERO_NEW] + r->others;
-    LS_EXPECT(got->bytes == want, "%llu bytes travelled, expected %llu", (unsigned long long)got->bytes, (unsigned long long)want);
-    LS_EXPECT(sums == 0 || sums == r->counted[LS_ZERO_SUMS], "reduce_scatter moved %llu bytes", (unsigned long long)sums);
+    LS_EXPECT(got->bytes == want, "%llu bytes travelled, expected %llu", (unsigned long long)got->bytes,
+              (unsigned long long)want);
+    LS_EXPECT(sums == 0 || sums == r->counted[LS_ZERO_SUMS], "reduce_scatter moved %llu bytes",
+              (unsigned long long)sums);
     LS_EXPECT(values >= r->counted[LS_ZERO_NEW], "all_gather moved %llu bytes", (unsigned long long)values);
     LS_TRY(ls_train_evaluate(t, &e));
     for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) {
-        LS_EXPECT(l->peak[k] == r->plan.bytes[k], "%s: the ledger has %zu bytes, expected %zu", ls_mem_kind_name(k), l->peak[k],
-                  r->plan.bytes[k]);
+        LS_EXPECT(l->peak[k] == r->plan.bytes[k], "%s: the ledger has %zu bytes, expected %zu", ls_mem_kind_name(k),
+                  l->peak[k], r->plan.bytes[k]);
         total += l->peak[k];
     }
     LS_EXPECT(total == r->plan.total, "%zu bytes together, expected %zu", total, r->plan.total);
@@ -87,8 +89,10 @@ static ls_status as_planned(ls_trainer *t, const ls_zero_rank *r)
     const size_t in_use = r->values.formula + r->values.padding;
     const size_t param = held[LS_ZERO_VALUES] + held[LS_ZERO_COPIES] + in_use + r->packed + r->samples;
     const size_t grad = held[LS_ZERO_GRADS] + r->grads.formula + r->grads.padding;
-    LS_EXPECT(param == l->peak[LS_MEM_PARAM], "lines of parameters add up to %zu, the ledger has %zu", param, l->peak[LS_MEM_PARAM]);
-    LS_EXPECT(grad == l->peak[LS_MEM_GRAD], "lines of gradients add up to %zu, the ledger has %zu", grad, l->peak[LS_MEM_GRAD]);
+    LS_EXPECT(param == l->peak[LS_MEM_PARAM], "parameters: lines add up to %zu, the ledger has %zu", param,
+              l->peak[LS_MEM_PARAM]);
+    LS_EXPECT(grad == l->peak[LS_MEM_GRAD], "gradients: lines add up to %zu, the ledger has %zu", grad,
+              l->peak[LS_MEM_GRAD]);
     LS_EXPECT(held[LS_ZERO_STATE] == l->peak[LS_MEM_OPTIM], "the optimizer's lines add up to %zu", held[LS_ZERO_STATE]);
     return LS_OK;
 }
@@ -239,7 +243,8 @@ static void expect_classes(const model *m, int rank, const ls_zero_column *col, 
 static void expect_in_use(const model *m, const ls_zero_column *col, bool every, expected *e)
 {
     const size_t w = (size_t)m->size;
-    const bool gathered = col->copy && strcmp(col->copy, "rank") == 0, never = col->reshard && strcmp(col->reshard, "never") == 0;
+    const bool gathered = col->copy && strcmp(col->copy, "rank") == 0;
+    const bool never = col->reshard && strcmp(col->reshard, "never") == 0;
     size_t block = 0, lines = 0, all = 0, padded = 0;
     for (const shape *s = m->of; s < m->of + m->n; s++) {
         block += s->unit == 1 ? 4 * elements(s) : 0;
@@ -284,8 +289,8 @@ static void expect_traffic(const model *m, int rank, const ls_zero_column *col, 
 static void compare(const char *what, const run *x, const ls_zero_column *col, int rank, long long got, long long want)
 {
     if (got != want)
-        fail_msg("%d ranks, %s, stage %d, copy %s, reshard %s, rank %d, %s: %lld, expected %lld", x->size, x->c.train.dtype,
-                 col->stage, col->copy ? col->copy : "-", col->reshard ? col->reshard : "-", rank, what, got, want);
+        fail_msg("%d ranks, %s, stage %d, copy %s, reshard %s, rank %d, %s: %lld, expected %lld", x->size,
+                 x->c.train.dtype, col->stage, col->copy ? col->copy : "-", col->reshard ? col->reshard : "-", rank, what, got, want);
 }
 
 static void expect_rank(const run *x, const ls_zero_column *col, int rank, bool every)
@@ -405,7 +410,8 @@ static void a_stage_that_a_run_refuses_says_why(void **state)
     assert_done(ls_zero_costs_make(&x.c, &x.mc, x.size, every_stage, false, &z));
     for (int i = 0; i < z.n; i++) {
         assert_int_equal(*z.column[i].refused != 0, z.column[i].stage == 3);
-        if (z.column[i].stage == 3) assert_non_null(strstr(z.column[i].refused, "train.pack_weights always with zero.stage 3"));
+        if (z.column[i].stage == 3)
+            assert_non_null(strstr(z.column[i].refused, "train.pack_weights always with zero.stage 3"));
     }
     ls_zero_costs_free(&z);
     assert_int_equal(ls_zero_costs_make(&x.c, &x.mc, x.size, every_stage, true, &z), LS_UNSUPPORTED);

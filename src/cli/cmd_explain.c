@@ -97,7 +97,8 @@ static ls_status subject(int argc, char **argv)
 {
     if (argc >= 2 && strcmp(argv[1], "zero") == 0) return LS_OK;
     if (argc >= 2 && argv[1][0] != '-')
-        return ls_fail(LS_USAGE, "'%s' is not explained: expected zero, as in `lockstep explain zero gpt2-tiny`", argv[1]);
+        return ls_fail(LS_USAGE, "'%s' is not explained: expected zero, as in `lockstep explain zero gpt2-tiny`",
+                       argv[1]);
     return ls_fail(LS_USAGE, "expected zero and a recipe, as in `lockstep explain zero gpt2-tiny`");
 }
 

@@ -120,8 +120,8 @@ static size_t root_of(const ls_model *m, bool gradients) { return bytes_of(&m->p
 
 static ls_status differ(const char *what, size_t ledger, size_t want)
 {
-    return ls_fail(LS_INTERNAL, "%s: the ledger has %zu bytes of a rank's units, and formula and rows are %zu", what, ledger,
-                   want);
+    return ls_fail(LS_INTERNAL, "%s: the ledger has %zu bytes of a rank's units, and formula and rows are %zu", what,
+                   ledger, want);
 }
 
 /* Of `rest` bytes in no unit the first are for `other` purposes: the others are alignment. */
@@ -179,7 +179,8 @@ static ls_status hold(const ls_train_config *c, const ls_train_dry *d, const ls_
     out->packed = (out->plan.packed + LS_MEMORY_UNIT - 1) / LS_MEMORY_UNIT * LS_MEMORY_UNIT;
     out->samples = ls_memory_samples(c, &d->par);
     const ls_ddp_in_use taken = ls_ddp_units_in_use(d->par.ddp);
-    LS_TRY(align("parameters", rest[LS_MEM_PARAM], taken.values + out->packed + out->samples, &out->held[LS_ZERO_VALUES]));
+    const size_t values_in_use = taken.values + out->packed + out->samples;
+    LS_TRY(align("parameters", rest[LS_MEM_PARAM], values_in_use, &out->held[LS_ZERO_VALUES]));
     LS_TRY(align("gradients", rest[LS_MEM_GRAD], taken.gradients, &out->held[LS_ZERO_GRADS]));
     return align("optimizer", rest[LS_MEM_OPTIM], 0, &out->held[LS_ZERO_STATE]);
 }

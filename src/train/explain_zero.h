@@ -52,7 +52,7 @@ typedef struct ls_zero_column {
     bool chosen;                /* the configuration says this one */
     char refused[400];          /* why a run would be refused; "": it would not, and all below is set */
     char held[LS_ZERO_CLASSES][LS_ZERO_FORMULA];    /* "4 V + 4 M/W", bytes; "": none */
-    char travels[LS_ZERO_TRAVELS][LS_ZERO_FORMULA]; /* "2 U - L + R", times (W-1)/W; "": none, "?": there is no formula */
+    char travels[LS_ZERO_TRAVELS][LS_ZERO_FORMULA]; /* "2 U + R", times (W-1)/W; "": none, "?": unknown */
     ls_zero_rank *rank;         /* owned: [size] */
 } ls_zero_column;
 

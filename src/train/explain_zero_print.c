@@ -128,7 +128,9 @@ static void in_gradients(const ls_zero_costs *z, const ls_zero_column *col, char
 
 /* --- the table ------------------------------------------------------------------------------------------------ */
 
-static const char *const classes[LS_ZERO_CLASSES] = { "parameters, f32", "copies in bf16", "gradients", "optimizer state" };
+static const char *const classes[LS_ZERO_CLASSES] = {
+    "parameters, f32", "copies in bf16", "gradients", "optimizer state"
+};
 
 static int wider(int width, int n) { return width > n + 2 ? width : n + 2; }
 
@@ -214,8 +216,8 @@ void ls_zero_costs_words(const ls_train_config *c, const ls_zero_costs *z, ls_te
     ls_text_add(out, "P = %zu parameters", z->elements);
     if (z->dtype == LS_BF16)
         ls_text_add(out, ", of which M = %zu are read in bf16 and V = %zu in f32", z->copied, z->elements - z->copied);
-    ls_text_add(out, "\nU = %zu bytes that units read, the last one L = %zu; R = %zu bytes of the root, which several units read\n",
-                z->units, z->last, z->root);
+    ls_text_add(out, "\nU = %zu bytes that units read, of which the last unit reads L = %zu\n", z->units, z->last);
+    ls_text_add(out, "R = %zu bytes of the root, which several units read\n", z->root);
     ls_text_add(out, "zero.prefetch %lld: units in use are %lld neighbours; *: what this configuration says\n\n",
                 (long long)c->zero.prefetch, (long long)c->zero.prefetch + 1);
 }
@@ -235,17 +237,20 @@ static void add_rank(const ls_zero_rank *r, int rank, ls_text *out)
     static const char *const moved[LS_ZERO_TRAVELS] = { "gradients", "parameters" };
     ls_text_add(out, "\n      {\"rank\": %d, \"held\": {", rank);
     for (int k = 0; k < LS_ZERO_CLASSES; k++)
-        ls_text_add(out, "%s\"%s\": {\"formula\": %lld, \"rows\": %lld, \"alignment\": %lld, \"planned\": %lld}", k ? ", " : "",
-                    name[k], (long long)formula(r, k), (long long)rows(r, k), (long long)alignment(r, k), (long long)planned(r, k));
+        ls_text_add(out, "%s\"%s\": {\"formula\": %zu, \"rows\": %lld, \"alignment\": %zu, \"planned\": %zu}",
+                    k ? ", " : "", name[k], r->held[k].formula, (long long)r->held[k].rows, r->held[k].alignment,
+                    ls_zero_planned(&r->held[k]));
     ls_text_add(out, "},\n       \"in_use\": {");
     for (int k = 0; k < 2; k++)
         ls_text_add(out, "%s\"%s\": {\"formula\": %lld, \"padding\": %lld}", k ? ", " : "", k ? "gradients" : "values",
                     (long long)used_formula(r, k), (long long)used_padding(r, k));
     ls_text_add(out, ", \"packed\": %zu, \"samples\": %zu},\n       \"planned\": {", r->packed, r->samples);
-    for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) ls_text_add(out, "\"%s\": %zu, ", ls_mem_kind_name(k), r->plan.bytes[k]);
+    for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++)
+        ls_text_add(out, "\"%s\": %zu, ", ls_mem_kind_name(k), r->plan.bytes[k]);
     ls_text_add(out, "\"total\": %zu},\n       \"traffic\": {", r->plan.total);
     for (int k = 0; k < LS_ZERO_TRAVELS; k++)
-        ls_text_add(out, "\"%s\": {\"formula\": %lld, \"counted\": %lld}, ", moved[k], (long long)travels(r, k), (long long)counted(r, k));
+        ls_text_add(out, "\"%s\": {\"formula\": %lld, \"counted\": %lld}, ", moved[k],
+                    (long long)travels(r, k), (long long)counted(r, k));
     ls_text_add(out, "\"others\": %lld}}", (long long)others(r, 0));
 }
 
@@ -267,8 +272,8 @@ static void add_column(const ls_zero_costs *z, const ls_zero_column *col, ls_tex
 
 void ls_zero_costs_json(const ls_zero_costs *z, ls_text *out)
 {
-    ls_text_add(out, "{\"world_size\": %d, \"dtype\": \"%s\", \"parameters\": %zu, \"in_bf16\": %zu, \"units_bytes\": %zu, "
-                     "\"last_bytes\": %zu, \"root_bytes\": %zu, \"states\": %d, \"micro_batches\": %d,\n  \"ways\": [",
+    ls_text_add(out, "{\"world_size\": %d, \"dtype\": \"%s\", \"parameters\": %zu, \"in_bf16\": %zu, "
+                     "\"units_bytes\": %zu, \"last_bytes\": %zu, \"root_bytes\": %zu, \"states\": %d, \"micro_batches\": %d,\n  \"ways\": [",
                 z->size, ls_dtype_name(z->dtype), z->elements, z->copied, z->units, z->last, z->root, z->nstates,
                 z->micro_batches);
     for (int i = 0; i < z->n; i++) {
