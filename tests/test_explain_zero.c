@@ -290,7 +290,8 @@ static void compare(const char *what, const run *x, const ls_zero_column *col, i
 {
     if (got != want)
         fail_msg("%d ranks, %s, stage %d, copy %s, reshard %s, rank %d, %s: %lld, expected %lld", x->size,
-                 x->c.train.dtype, col->stage, col->copy ? col->copy : "-", col->reshard ? col->reshard : "-", rank, what, got, want);
+                 x->c.train.dtype, col->stage, col->copy ? col->copy : "-", col->reshard ? col->reshard : "-", rank, what,
+                 got, want);
 }
 
 static void expect_rank(const run *x, const ls_zero_column *col, int rank, bool every)

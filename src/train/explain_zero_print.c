@@ -273,7 +273,8 @@ static void add_column(const ls_zero_costs *z, const ls_zero_column *col, ls_tex
 void ls_zero_costs_json(const ls_zero_costs *z, ls_text *out)
 {
     ls_text_add(out, "{\"world_size\": %d, \"dtype\": \"%s\", \"parameters\": %zu, \"in_bf16\": %zu, "
-                     "\"units_bytes\": %zu, \"last_bytes\": %zu, \"root_bytes\": %zu, \"states\": %d, \"micro_batches\": %d,\n  \"ways\": [",
+                     "\"units_bytes\": %zu, \"last_bytes\": %zu, \"root_bytes\": %zu, \"states\": %d, "
+                     "\"micro_batches\": %d,\n  \"ways\": [",
                 z->size, ls_dtype_name(z->dtype), z->elements, z->copied, z->units, z->last, z->root, z->nstates,
                 z->micro_batches);
     for (int i = 0; i < z->n; i++) {
