@@ -56,6 +56,13 @@ claim 'the column of the configuration, with all of its keys' prints '^zero.stag
 claim 'formulas in bf16' prints '^copies in bf16 +2 M +2 M +2 M +2 M/W +- +- +-$'
 claim 'master weights are sharded from stage 1 on' prints '^parameters, f32 +4 P +4 V \+ 4 M/W +4 V \+ 4 M/W +4 P/W'
 claim 'each micro-batch is reduced from stage 2 on' prints '^gradients +2 \(4 P\) +4 P +4 \(4 P\) +4 \(4 P\)'
+explain base.yaml -n 2 --ddp.hook bf16
+claim 'a hook halves the bytes of stage 0' prints "^  by formula +$((2 * elements)) +refused"
+claim 'by the formula, too' prints '^gradients +2 \(2 P\)( +-){6}$'
+claim 'and others refuse it' prints '^refused, zero.stage 1: ddp.hook bf16 with zero.stage 1'
+explain base.yaml -n 2 --comm.transport tcp
+claim 'over wires as much travels' prints '^  in \(W-1\)/W 4 P, no others +2\.000 +2\.000 +2\.000 +refused +3\.000 +2\.[0-9]+ +2\.000$'
+claim 'and there is no memory for one copy' prints "^refused, zero.stage 3: .*these ranks do not map each other's memory"
 
 # --- a run's own numbers
 # Every kind of rank 0, in JSON and in memory.json; and the lines of a kind add up to it.
@@ -129,6 +136,8 @@ explain plain.yaml -n 2 --train.pack_weights always
 claim 'packed weights: stages 0 to 2 are shown all the same' ends_with 0
 claim 'stage 3 is not' prints '^peak, planned( +[0-9]+){3}( +refused){4}$'
 claim 'and why is said' prints '^refused, zero.stage 3: .*train.pack_weights always with zero.stage 3'
+claim 'traffic without a formula: factors' refuses 78 'ddp.hook powersgd: its bytes change after ddp.powersgd_start steps' zero base.yaml -n 2 --ddp.hook powersgd
+claim 'or rounded on the wire' refuses 78 'comm.wire bf16: how many bytes sums have' zero base.yaml -n 2 --comm.transport tcp --comm.wire bf16
 claim 'a key that nothing reads' refuses 78 'optim.betas belongs to optim.name adam and adamw' zero base.yaml --optim.name sgd --optim.betas 0.9,0.95
 claim 'an option of another command' refuses 64 '--dry-run belongs to `lockstep train`' zero base.yaml --dry-run
 claim 'two recipes' refuses 64 'is a second one' zero base.yaml gpt2.yaml

@@ -52,7 +52,7 @@ typedef struct ls_zero_column {
     bool chosen;                /* the configuration says this one */
     char refused[400];          /* why a run would be refused; "": it would not, and all below is set */
     char held[LS_ZERO_CLASSES][LS_ZERO_FORMULA];    /* "4 V + 4 M/W", bytes; "": none */
-    char travels[LS_ZERO_TRAVELS][LS_ZERO_FORMULA]; /* "2 U + R", times (W-1)/W; "": none, "?": unknown */
+    char travels[LS_ZERO_TRAVELS][LS_ZERO_FORMULA]; /* "2 U + R", times (W-1)/W; "": none */
     ls_zero_rank *rank;         /* owned: [size] */
 } ls_zero_column;
 
@@ -67,7 +67,8 @@ typedef struct ls_zero_costs {
     ls_zero_column column[LS_ZERO_COLUMNS];
 } ls_zero_costs;
 
-/* Before the model is made: fails as ls_train_config_check does, because of what has nothing to do with stages. */
+/* Before the model is made: fails as ls_train_config_check does, because of what has nothing to do with stages.
+ * LS_UNSUPPORTED: traffic that has no formula (comm.wire bf16, ddp.hook powersgd). */
 ls_status ls_zero_costs_check(const ls_train_config *c, int size);
 /* Every stage k with stages[k], for `size` ranks of one node. If a run would refuse a stage, its columns say why; with
  * `strict` that is a failure. LS_INTERNAL: ledger and formula differ. To be freed also after a failure. */
