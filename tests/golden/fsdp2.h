@@ -1,0 +1,19 @@
+/* Losses of PyTorch 2.15.0's FSDP2 on CPUs (gloo, f32): the five steps of a GPT-2 whose first weights are those of
+ * fsdp2/model.safetensors.
+ *
+ * torch.distributed.fsdp.fully_shard of each block and then of the model; the head's weight is wte's. Step s has four
+ * sequences of 17 tokens. Token i of the run, counted over all steps and sequences, is
+ * ((i * 2654435761) mod 2^32 >> 7) mod 64. Each rank has as many sequences as every other. The loss is the mean over 4 x 16
+ * labels before the step's update: clipping of the norm of all gradients to 1, then torch.optim.AdamW(lr=1e-2), fused,
+ * whose other arguments have their defaults (betas 0.9 and 0.999, eps 1e-8, weight_decay 0.01, of all parameters).
+ *
+ * A program that writes the model out in nn.Modules gave these numbers; make-fsdp2.py, with the model of transformers, gives
+ * them to 1e-6. */
+enum { FSDP2_STEPS = 5, FSDP2_SEQUENCES = 4, FSDP2_LENGTH = 16, FSDP2_VOCAB = 64 };
+static const struct {
+    int ranks;
+    double loss[FSDP2_STEPS];
+} golden_fsdp2[] = {
+    { 2, { 4.1792562, 4.09933877, 4.02586532, 3.92750859, 3.82109535 } }, /* the same with reshard_after_forward=False */
+    { 4, { 4.17925632, 4.09933889, 4.0258652, 3.92750877, 3.82109535 } },
+};
