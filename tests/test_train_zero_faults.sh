@@ -1,0 +1,76 @@
+#!/bin/bash
+# test_train_zero_faults.sh -- a rank that is killed (SIGKILL) with every stage of ZeRO, at the beginning of a step and at any
+# moment: the report names rank, step and collective, and nothing is left.
+#
+#   tests/test_train_zero_faults.sh BUILD        LOCKSTEP_TEST_LONG=1: more repetitions
+. "$(dirname "$0")/harness_faults.sh"
+times=3
+[ -z "${LOCKSTEP_TEST_LONG:-}" ] || times=20
+gunzip -c "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" >whale.txt
+cat >base.yaml <<YAML
+model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 32, seq_len: 32 }
+data: { name: whale.txt, tokenizer: byte }
+train: { global_batch: 12, micro_batch: 2 }
+optim: { name: adamw, lr: 3e-3, clip: 0.5 }
+YAML
+ranks=3
+
+names_the_collective() { # the first line of the report: what rank 1 was in, or computing after
+    grep -m1 '^lockstep: ' err | grep -qE "was killed by signal 9 \(SIGKILL\), (in|computing after) ($1) #[0-9]+( \([^)]*\))? of world" ||
+        { cat err; return 1; }
+}
+survivors_end() { # every other rank ended by itself, as a consequence
+    grep -qx '  consequences: rank 0 ended with exit code 82; rank 2 ended with exit code 82' err || { cat err; return 1; }
+}
+
+# Starts an endless run over $1 with more options, and kills rank 1 from outside at any moment after step 3.
+pid_of_rank_1() {
+    local child
+    for child in $(pgrep -P "$1"); do
+        tr '\0' '\n' <"/proc/$child/environ" 2>/dev/null | grep -qx RANK=1 && echo "$child"
+    done
+}
+kill_at_any_moment() { # transport, seconds, options...
+    local transport=$1 wait=$2 launcher victim
+    shift 2
+    litter | sort >before
+    rm -rf out err "$tmp/run"
+    "$lockstep" train base.yaml --nproc-per-node $ranks --comm.transport "$transport" --run.dir "$tmp/run" --train.epochs 1000 \
+        --log.every 1 "$@" >out 2>err &
+    launcher=$!
+    until_true grep -qs '^step:  3 ' out
+    victim=$(pid_of_rank_1 $launcher)
+    sleep "$wait" # no state to wait for: any moment is to be right
+    kill -KILL "$victim"
+    wait $launcher 2>/dev/null
+    code=$?
+    [ -n "$victim" ]
+}
+step_is_known() { # the step that rank 0 has written last, or one of its neighbours
+    local last said
+    last=$(sed -nE 's/^step: +([0-9]+) .*/\1/p' out | tail -1)
+    said=$(grep -m1 '^lockstep: ' err | sed -nE 's/.*error\[rank-died\] gen=1 step=([0-9]+) rank=1 .*/\1/p')
+    [ -n "$said" ] && [ "$said" -ge $((last - 1)) ] && [ "$said" -le $((last + 2)) ] || { echo "step $said, the last line has $last"; cat err; return 1; }
+}
+
+collectives='all_reduce|reduce_scatter|all_gather|barrier'
+for transport in shm tcp; do
+    for stage in '0' '1' '2' '3' '3 --zero.copy rank'; do
+        [ "$transport $stage" != 'tcp 3' ] || continue # one copy needs memory that all ranks map (test_train_zero.sh)
+        how="$transport, stage $stage"
+        fault $transport kill@1:5 --zero.stage $stage
+        claim "$how, killed: exit 82" ends_with 82
+        claim "$how, killed: rank and step come first" first_line_blames rank-died
+        claim "$how, killed: the collective is named" names_the_collective "$collectives"
+        claim "$how, killed: the other ranks end as a consequence" survivors_end
+        claim "$how, killed: nothing is left" nothing_left
+        for ((i = 1; i <= times; i++)); do
+            claim "$how, killed at any moment, $i: a rank 1 was there" kill_at_any_moment $transport 0.0$((i * 3)) --zero.stage $stage
+            claim "$how, killed at any moment, $i: exit 82" ends_with 82
+            claim "$how, killed at any moment, $i: the step is the one at hand" step_is_known
+            claim "$how, killed at any moment, $i: the collective is named" names_the_collective "$collectives"
+            claim "$how, killed at any moment, $i: nothing is left" nothing_left
+        done
+    done
+done
+finish
