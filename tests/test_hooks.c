@@ -342,6 +342,58 @@ static void feedback_brings_back_what_factors_lose(void **state)
     expect(ls_test_ranks(LS_TEST_THREADS, 3, NULL, feeds_back, NULL));
 }
 
+/* Which bucket a matrix is in changes neither its factors nor their sums: each of more buckets than travel at once has
+ * its own. Vectors, and matrices that factors would not make smaller, are averages in any case. */
+static ls_status equals_one_bucket(ls_world *w, void *arg)
+{
+    int64_t deep[41];
+    const int64_t width = *(const int64_t *)arg;
+    const ls_ddp_config one_each = { .first_bucket = 1, .bucket_cap = 1 };
+    const ls_powersgd_config c = { .start = 2, .rank = 2 };
+    ls_replica a, b;
+    ls_comm_hook *h;
+    for (size_t i = 0; i < COUNT(deep); i++) deep[i] = width;
+    ls_replica_config together = { .dims = deep, .ndims = COUNT(deep), .seed = 4, .ddp = &plain, .rows = ROWS };
+    ls_replica_config apart = together;
+    apart.ddp = &one_each;
+    LS_TRY(ls_replica_create(w, &together, &a));
+    LS_TRY(ls_replica_create(w, &apart, &b));
+    if (width > 2) { /* no factors: the reference is DDP without a hook */
+        LS_TRY(ls_hook_named("powersgd", &c, &h));
+        LS_TRY(ls_ddp_set_hook(a.ddp, h));
+    }
+    LS_TRY(ls_hook_named("powersgd", &c, &h));
+    LS_TRY(ls_ddp_set_hook(b.ddp, h));
+    for (uint64_t s = 0; s < 6; s++) {
+        float *want, *got;
+        double far = 0, most = 0;
+        LS_TRY(reduced(w, &a, s, &want));
+        LS_TRY(reduced(w, &b, s, &got));
+        for (size_t i = 0; i < count_of(&a); i++) {
+            far = fmax(far, fabs((double)want[i] - (double)got[i]));
+            most = fmax(most, fabs((double)want[i]));
+        }
+        free(want);
+        free(got);
+        LS_EXPECT(most > 0, "backward %d: gradients are zero", (int)s);
+        LS_EXPECT(s < 2 || ls_ddp_buckets(b.ddp) == 80, "%d buckets", ls_ddp_buckets(b.ddp));
+        /* without factors: of the largest, the roundings of two ways to take an average */
+        LS_EXPECT(far <= (width > 2 ? 0.0 : 1e-6 * most), "backward %d: averages differ by %g", (int)s, far);
+    }
+    ls_replica_destroy(&a);
+    ls_replica_destroy(&b);
+    return LS_OK;
+}
+
+static void every_bucket_has_its_own_factors(void **state)
+{
+    (void)state;
+    for (int64_t width = 2; width <= 12; width += 10)
+        for (int size = 1; size <= 4; size++)
+            expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, equals_one_bucket, &width));
+    expect(ls_test_ranks(LS_TEST_PROCESSES, 3, &threaded, equals_one_bucket, &(int64_t){ 12 }));
+}
+
 /* A gradient of zeros has factors of zeros, from which no later one would recover. */
 static ls_status comes_back(ls_world *w, void *arg)
 {
@@ -438,10 +490,25 @@ static ls_status is_called(ls_world *w, void *arg)
         free(one);
         free(two);
     }
-    c->too_many = 5;
-    c->started = c->finished = 0;
-    const ls_status st = reduced(w, &b, 0, &two);
-    LS_EXPECT(st == LS_INVALID && strstr(ls_last_error(), "communication hook counting returned "), "%s", ls_last_error());
+    float *const values = ls_replica_values(&b);
+    for (int k = 0; k < 2; k++) { /* five too many, and one too few */
+        c->too_many = k ? (size_t)-1 : 5;
+        c->started = c->finished = 0;
+        const ls_status st = reduced(w, &b, 0, &two);
+        LS_EXPECT(st == LS_INVALID && strstr(ls_last_error(), "communication hook counting returned "), "%s", ls_last_error());
+        LS_EXPECT(strstr(ls_last_error(), "elements for bucket 0 on rank "), "%s", ls_last_error());
+        ls_ddp_destroy(b.ddp); /* the next one begins anew; the values stay */
+        b.ddp = NULL;
+        float *const now = ls_replica_values(&b);
+        const bool lost = memcmp(values, now, count_of(&b) * sizeof *now) != 0;
+        free(now);
+        LS_EXPECT(gone && !lost, "after a wrong size: %s", lost ? "other values" : "the hook stays");
+        if (k) break;
+        c = count_create(&gone);
+        LS_TRY(ls_ddp_create(ls_world_group(w), &b.model->params, &small, &b.ddp));
+        LS_TRY(ls_ddp_set_hook(b.ddp, &c->hook));
+    }
+    free(values);
     ls_replica_destroy(&a);
     ls_replica_destroy(&b);
     LS_EXPECT(gone, "it is not destroyed");
@@ -506,6 +573,7 @@ int main(void)
         cmocka_unit_test(sixteen_bits_are_half_of_the_traffic),
         cmocka_unit_test(matrices_travel_as_two_factors),
         cmocka_unit_test(feedback_brings_back_what_factors_lose),
+        cmocka_unit_test(every_bucket_has_its_own_factors),
         cmocka_unit_test(a_gradient_of_zeros_is_no_end),
         cmocka_unit_test(a_program_brings_its_own),
         cmocka_unit_test(mistakes_are_named),

@@ -140,13 +140,87 @@ static void a_rank_without_inputs_counts_as_zero(void **state)
                                { &unused, inputs_early, { 0 }, 1 },
                                { &small, inputs_early, { .divide_by_active = true }, 1 },
                                { &late, inputs_late, { .divide_by_active = true }, 2 } };
-    for (int size = 1; size <= 8; size += size < 5 ? 1 : 3)
+    for (int size = 1; size <= 8; size++)
         for (size_t i = 0; i < COUNT(row); i++)
             expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, trains, (void *)(uintptr_t)&row[i]));
     for (size_t i = 0; i < 2; i++) {
         expect(ls_test_ranks(LS_TEST_PROCESSES, 3, &threaded, trains, (void *)(uintptr_t)&row[i]));
         expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &wires, trains, (void *)(uintptr_t)&row[i]));
     }
+}
+
+/* --- an optimizer with state ---------------------------------------------------------------------------------- */
+
+/* The mean gradient of all ranks' batch 50, by DDP's rule. */
+static ls_status step_of_all(ls_replica *plain, int size)
+{
+    ls_params *ps = &plain->model->params;
+    const size_t n = (size_t)ls_params_count(ps);
+    const float by = (float)(1.0 / size);
+    float *sum = calloc(n, sizeof *sum), *at = sum;
+    LS_EXPECT(sum, "memory");
+    for (int r = 0; r < size; r++) {
+        ls_params_zero_grad(ps);
+        LS_TRY(ls_replica_pass(plain, 50, r * 2, 2, true, 1.0f, NULL));
+        float *one = ls_replica_grads(plain);
+        for (size_t k = 0; k < n; k++) sum[k] += one[k] * by;
+        free(one);
+    }
+    for (int i = 0; i < ps->n; at += ls_tensor_count(&ps->item[i++].t))
+        memcpy(ps->item[i].grad.data, at, ls_tensor_nbytes(&ps->item[i].t));
+    free(sum);
+    return ls_optim_step(plain->optim);
+}
+
+/* Ranks end with the parameters of the last one, and each with the state of its own steps. The references: `last` steps
+ * as long as any rank, `own` as long as this one. */
+static ls_status has_state(ls_world *w, void *arg)
+{
+    const how *h = arg;
+    const int rank = ls_world_rank(w), size = ls_world_size(w), mine = h->inputs(rank, size);
+    ls_replica_config of_plain = config_of(NULL), of_ddp = config_of(h->ddp);
+    ls_replica last, own, b;
+    bool any = true;
+    of_plain.optim = of_ddp.optim = "adamw";
+    LS_TRY(ls_replica_create(w, &of_plain, &last));
+    LS_TRY(ls_replica_create(w, &of_plain, &own));
+    LS_TRY(ls_replica_create(w, &of_ddp, &b));
+    LS_TRY(ls_ddp_join_begin(b.ddp, &h->c));
+    for (int s = 0; s < mine; s++) {
+        LS_TRY(reference_step(&last, h, size, s, &any));
+        LS_TRY(reference_step(&own, h, size, s, &any));
+        ls_params_zero_grad(&b.model->params);
+        LS_TRY(ls_replica_pass(&b, (uint64_t)s, rank * 2, 2, true, 1.0f, NULL));
+        LS_TRY(ls_optim_step(b.optim));
+        LS_TRY(same(&last, &b, h, s));
+    }
+    LS_TRY(ls_ddp_join_end(b.ddp));
+    for (int s = mine; any; s++) LS_TRY(reference_step(&last, h, size, s, &any));
+    LS_TRY(same(&last, &b, h, 100));
+    for (int i = 0; i < own.model->params.n; i++) {
+        const ls_tensor *t = &last.model->params.item[i].t;
+        memcpy(own.model->params.item[i].t.data, t->data, ls_tensor_nbytes(t));
+    }
+    LS_TRY(step_of_all(&own, size)); /* by the state of its own steps; ranks that joined at other steps now differ */
+    ls_params_zero_grad(&b.model->params);
+    LS_TRY(ls_replica_pass(&b, 50, rank * 2, 2, true, 1.0f, NULL));
+    LS_TRY(ls_optim_step(b.optim));
+    LS_TRY(same(&own, &b, h, 101));
+    ls_replica_destroy(&last);
+    ls_replica_destroy(&own);
+    ls_replica_destroy(&b);
+    return LS_OK;
+}
+
+static void state_is_that_of_a_ranks_own_steps(void **state)
+{
+    (void)state;
+    static const how row[] = { { &small, inputs_early, { 0 }, 1 },
+                               { &small, inputs_late, { 0 }, 1 },
+                               { &late, inputs_even, { 0 }, 1 } };
+    for (int size = 1; size <= 8; size++)
+        for (size_t i = 0; i < COUNT(row); i++)
+            expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, has_state, (void *)(uintptr_t)&row[i]));
 }
 
 /* --- mistakes ----------------------------------------------------------------------------------------------- */
@@ -224,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_without_inputs_counts_as_zero),
+        cmocka_unit_test(state_is_that_of_a_ranks_own_steps),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests_name("uneven", tests, NULL, NULL);

@@ -2,8 +2,11 @@
  * reference adds up gradients of models without DDP. */
 #include "harness_replica.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lockstep/hook.h"
 
 static const int64_t dims[] = { 12, 12, 12, 12, 3 }; /* the first three layers may be left out */
 enum { LAYERS = 3, STEPS = 8 };
@@ -116,25 +119,81 @@ static void what_a_rank_does_not_use_counts_as_zero(void **state)
 {
     (void)state;
     static const ls_ddp_config *const ddp[] = { &one_bucket, &small, &late };
-    for (int size = 1; size <= 8; size += size < 5 ? 1 : 3)
+    for (int size = 1; size <= 8; size++)
         for (size_t i = 0; i < COUNT(ddp); i++)
             expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, averages, (void *)(uintptr_t)ddp[i]));
     expect(ls_test_ranks(LS_TEST_PROCESSES, 3, &threaded, averages, (void *)(uintptr_t)&small));
     expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &wires, averages, (void *)(uintptr_t)&small));
 }
 
+/* With a hook, too. allreduce divides, where the reference multiplies by the reciprocal: the same for powers of two.
+ * bf16 rounds every rank's part and the average, to 8 bits. */
+static ls_status averages_by_a_hook(ls_world *w, void *arg)
+{
+    const char *name = arg;
+    const bool rounds = strcmp(name, "bf16") == 0;
+    const ls_replica_config of_ddp = config_of(&small), of_plain = config_of(NULL);
+    ls_comm_hook *h;
+    ls_replica a, b;
+    LS_TRY(ls_replica_create(w, &of_plain, &a));
+    LS_TRY(ls_replica_create(w, &of_ddp, &b));
+    LS_TRY(ls_hook_named(name, NULL, &h));
+    LS_TRY(ls_ddp_set_hook(b.ddp, h));
+    const ls_unit_class *layer = b.model->units.item[0].cls;
+    const size_t n = (size_t)ls_params_count(&a.model->params);
+    float *want = calloc(n, sizeof *want);
+    bool used[2 * (LAYERS + 1)];
+    LS_EXPECT(want, "memory");
+    for (int s = 0; s < STEPS; s++) {
+        LS_TRY(average(w, &a, layer, s, skip_of, want, used));
+        ls_params_zero_grad(&b.model->params);
+        leave_out(&b, layer, skip_of(ls_world_rank(w), s));
+        LS_TRY(pass(w, &b, s, true));
+        if (!rounds) LS_TRY(same(&b, s, want, used, false));
+        const float *at = want;
+        for (int i = 0; rounds && i < b.model->params.n; at += ls_tensor_count(&b.model->params.item[i++].t)) {
+            const ls_param *p = &b.model->params.item[i];
+            double far = 0, most = 0;
+            for (int64_t k = 0; k < ls_tensor_count(&p->t); k++) {
+                far = fmax(far, fabs((double)((float *)p->grad.data)[k] - (double)at[k]));
+                most = fmax(most, fabs((double)at[k]));
+            }
+            LS_EXPECT(p->t.grad_ready == used[i], "step %d: %s has %s gradient", s, p->name, used[i] ? "no" : "a");
+            LS_EXPECT(!used[i] || (most > 0 && far <= most / 32), "step %d: %s is %g from its average", s, p->name, far);
+        }
+    }
+    free(want);
+    ls_replica_destroy(&a);
+    ls_replica_destroy(&b);
+    return LS_OK;
+}
+
+static void a_hook_reduces_what_some_ranks_do_not_use(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 8; size *= 2) {
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, averages_by_a_hook, "allreduce"));
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, averages_by_a_hook, "bf16"));
+    }
+    expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &threaded, averages_by_a_hook, "allreduce"));
+}
+
 /* Nobody has zeroed gradients: what no rank uses stays to the bit, also where ranks have other values. */
 static ls_status stays(ls_world *w, void *arg)
 {
-    const ls_replica_config c = config_of(arg);
+    const char *hook = arg;
+    const ls_replica_config c = config_of(&small);
+    ls_comm_hook *h;
     ls_replica r;
     LS_TRY(ls_replica_create(w, &c, &r));
+    if (hook) LS_TRY(ls_hook_named(hook, &(ls_powersgd_config){ .start = 2 }, &h));
+    if (hook) LS_TRY(ls_ddp_set_hook(r.ddp, h));
     const ls_unit_class *layer = r.model->units.item[0].cls;
     const ls_param *p = &r.model->params.item[2]; /* of layer 1 */
     const size_t nbytes = ls_tensor_nbytes(&p->t);
     float before[12 * 12];
     LS_EXPECT(nbytes == sizeof before, "%zu bytes", nbytes);
-    LS_TRY(pass(w, &r, 0, true));
+    for (int s = 0; s < 3; s++) LS_TRY(pass(w, &r, 0, true));
     ((float *)p->grad.data)[3] += (float)ls_world_rank(w);
     memcpy(before, p->grad.data, nbytes);
     leave_out(&r, layer, 2);
@@ -178,7 +237,9 @@ static void gradients_of_earlier_backwards_count(void **state)
 {
     (void)state;
     for (int size = 1; size <= 3; size++) {
-        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, stays, (void *)(uintptr_t)&small));
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, stays, NULL));
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, stays, "bf16"));
+        expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, stays, "powersgd"));
         expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, accumulates, (void *)(uintptr_t)&small));
     }
 }
@@ -235,6 +296,7 @@ static ls_status is_static(ls_world *w, void *arg)
     LS_EXPECT(want, "memory");
     leave_out(&b, layer, 2);
     for (int s = 0; s < 4; s++) {
+        LS_EXPECT(s > 1 || ls_ddp_buckets(b.ddp) == 1, "step %d: %d buckets before the first backward", s, ls_ddp_buckets(b.ddp));
         LS_TRY(average(w, &a, layer, s, middle, want, used));
         ls_params_zero_grad(&b.model->params);
         LS_TRY(pass(w, &b, s, true));
@@ -357,6 +419,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_rank_does_not_use_counts_as_zero),
+        cmocka_unit_test(a_hook_reduces_what_some_ranks_do_not_use),
         cmocka_unit_test(gradients_of_earlier_backwards_count),
         cmocka_unit_test(buckets_follow_registration),
         cmocka_unit_test(a_static_graph_is_that_of_the_first_backward),
