@@ -55,6 +55,44 @@ static void starts_with_one_bucket_and_rebuilds_in_arrival_order(void **state)
     expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &o, follows_the_plan, NULL));
 }
 
+typedef struct tensors {
+    int n;
+    int64_t count[9]; /* elements of each tensor */
+    const char *plan;
+} tensors;
+
+/* With find_unused buckets are those of registration order from the beginning, the last one first. */
+static ls_status has_default_sizes(ls_world *w, void *arg)
+{
+    const tensors *x = arg;
+    const ls_ddp_config dc = { .find_unused = true };
+    ls_params ps = { 0 };
+    ls_arena *arena;
+    ls_ddp *d;
+    LS_TRY(ls_arena_create((size_t)33 << 20, false, NULL, &arena));
+    for (int i = 0; i < x->n; i++) LS_TRY(ls_params_add(&ps, (char[]){ 'w', (char)('0' + i), 0 }, 1, &x->count[i]));
+    LS_TRY(ls_params_bind(&ps, arena, NULL));
+    LS_TRY(ls_ddp_create(ls_world_group(w), &ps, &dc, &d));
+    const ls_status st = has_buckets(d, x->plan);
+    ls_ddp_destroy(d);
+    ls_params_free(&ps);
+    ls_arena_destroy(arena);
+    return st;
+}
+
+/* PyTorch's assignment of eight tensors of 4 MiB and one of 40 bytes, without sizes given; and both sides of 1 MiB. */
+static void first_bucket_is_1_MiB_and_others_25(void **state)
+{
+    (void)state;
+    enum { M = 1 << 20, K = 1 << 18 }; /* floats of 4 MiB and of 1 MiB */
+    static const tensors row[] = { { 9, { M, M, M, M, M, M, M, M, 10 }, "8 (40) | 1 2 3 4 5 6 7 (29360128) | 0 (4194304) " },
+                                 { 2, { K, 10 }, "1 (40) | 0 (1048576) " },
+                                 { 2, { K - 1, 10 }, "0 1 (1048612) " } };
+    const ls_world_opts o = { .arena_bytes = 64 << 20 };
+    for (size_t i = 0; i < COUNT(row); i++)
+        expect(ls_test_ranks(LS_TEST_THREADS, 1, &o, has_default_sizes, (void *)(uintptr_t)&row[i]));
+}
+
 /* More buckets than collectives that a group can have in flight. */
 static ls_status uses_many_buckets(ls_world *w, void *arg)
 {
@@ -272,13 +310,13 @@ static ls_status averages_gradients(ls_world *w, void *arg)
 static void gives_every_rank_the_mean_of_all_gradients(void **state)
 {
     (void)state;
-    for (int size = 1; size <= 5; size++) {
+    for (int size = 1; size <= 6; size++) {
         averages scaled = { 0 }, divided = { .bucket_view = true };
         expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, averages_gradients, &scaled));
         expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, averages_gradients, &divided));
         /* x / W and x * (1 / W) are the same for powers of two, and are not for others: so it is in PyTorch */
         bool same = memcmp(scaled.grad, divided.grad, scaled.n * sizeof *scaled.grad) == 0;
-        assert_int_equal(same, size != 3 && size != 5);
+        assert_int_equal(same, size != 3 && size != 5 && size != 6);
         free(scaled.grad);
         free(divided.grad);
     }
@@ -513,6 +551,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_with_one_bucket_and_rebuilds_in_arrival_order),
+        cmocka_unit_test(first_bucket_is_1_MiB_and_others_25),
         cmocka_unit_test(has_as_many_buckets_as_it_likes),
         cmocka_unit_test(rebuilds_in_the_order_of_rank_0),
         cmocka_unit_test(keeps_replicas_bitwise_equal_for_100_steps),

@@ -40,13 +40,13 @@ static ls_status sums_of_ddp(ls_world *w, float **out)
     ls_replica r;
     LS_TRY(ls_replica_create(w, &c, &r));
     const size_t n = (size_t)ls_params_count(&r.model->params);
-    float *sum = *out = calloc(n, sizeof *sum);
+    float *sum = *out = malloc(n * sizeof *sum);
     LS_EXPECT(sum, "memory");
     for (int m = 0; m < PARTS; m++) {
         ls_params_zero_grad(&r.model->params);
         LS_TRY(pass(w, &r, m, true));
         float *one = ls_replica_grads(&r);
-        for (size_t k = 0; k < n; k++) sum[k] += one[k];
+        for (size_t k = 0; k < n; k++) sum[k] = m ? sum[k] + one[k] : one[k]; /* 0 + -0 would be another zero */
         free(one);
     }
     ls_replica_destroy(&r);
