@@ -19,6 +19,8 @@
 static const char *mlp[] = { RECIPE, "model.name", "mlp", "model.dims", "20,31,7", "data.name", "synthetic", NULL };
 static const char *gpt2[] = { RECIPE, LM("gpt2"), "data.name", NULL, "data.path", NULL, NULL };
 static const char *llama[] = { RECIPE, LM("llama"), "model.n_kv_head", "2", "data.name", NULL, "data.path", NULL, NULL };
+static const char *gpt2_untied[] = { RECIPE, LM("gpt2"), "model.tied", "false", "data.name", NULL, "data.path", NULL, NULL };
+static const char *llama_untied[] = { RECIPE, LM("llama"), "model.tied", "false", "data.name", NULL, "data.path", NULL, NULL };
 static const char *const *const models[] = { mlp, gpt2, llama };
 
 static void fill(const char **run)
@@ -34,6 +36,8 @@ static int open_text(void **state)
     if (make_text(state) != 0) return 1;
     fill(gpt2);
     fill(llama);
+    fill(gpt2_untied);
+    fill(llama_untied);
     return 0;
 }
 
@@ -73,14 +77,25 @@ static int number_of(const ls_layout *l, const char *key, int def)
     return v ? atoi(v) : def;
 }
 
-/* Bytes of a name that parameters of one unit have in common: "model.layers.3.", "0.", "transformer.ln_f."; the head's
- * matrix of its own belongs to the unit before it. */
-static size_t unit_name(const char *name)
+/* Bytes of a name up to a block's number, which parameters of the block have in common: "model.layers.3.", "0."; 0: it has
+ * no number. */
+static size_t numbered(const char *name)
 {
-    const char *digit = strpbrk(name, "0123456789"), *last = strrchr(name, '.');
-    if (strncmp(name, "lm_head", 7) == 0) return 0;
-    const bool numbered = digit && (digit == name || digit[-1] == '.');
-    return numbered ? (size_t)(strchr(digit, '.') - name) + 1 : (size_t)(last - name);
+    const char *digit = strpbrk(name, "0123456789");
+    return digit && (digit == name || digit[-1] == '.') ? (size_t)(strchr(digit, '.') - name) + 1 : 0;
+}
+
+static bool untied_head(const ls_params *ps) { return ls_params_find(ps, "lm_head.weight") != NULL; }
+
+/* Whether parameter i belongs to the unit of the one before it. Tables of tokens and positions are one unit, but a
+ * table of tokens that the head reads, too, belongs to the root. A head of its own is one unit with the last norm. */
+static bool continues(const ls_params *ps, int i)
+{
+    if (i == 0) return false;
+    const char *name = ps->item[i].name, *before = ps->item[i - 1].name;
+    const size_t n = numbered(name), m = numbered(before);
+    if (n > 0 || m > 0) return n == m && strncmp(name, before, n) == 0;
+    return i > 1 || untied_head(ps);
 }
 
 static bool has_copy(const ls_param *p, bool bf16) { return bf16 && p->t.ndim >= 2 && !p->f32; }
@@ -91,8 +106,7 @@ static int units_of(const ls_params *ps, bool copies)
     int units = 0;
     bool counted = false;
     for (int i = 0; i < ps->n; i++) {
-        const size_t n = unit_name(ps->item[i].name);
-        if (i == 0 || strncmp(ps->item[i].name, ps->item[i - 1].name, n) != 0) counted = false;
+        if (!continues(ps, i)) counted = false;
         if (counted || (copies && !has_copy(&ps->item[i], true))) continue;
         counted = true;
         units++;
@@ -119,12 +133,11 @@ static uint64_t read_bytes(const ls_params *ps, int first, int n, bool bf16)
  * one's, which are still there; with zero.reshard never once a step. The root's once a step. */
 static ls_layout_calls gathered(const ls_layout *l, const ls_params *ps, bool bf16)
 {
-    const bool root = ps->n > 4 && !ls_params_find(ps, "lm_head.weight"), never = is(l, "zero.reshard", "never");
+    const bool root = ps->n > 4 && !untied_head(ps), never = is(l, "zero.reshard", "never");
     const int units = units_of(ps, false) - root, local = 12 / l->ranks, times = local / number_of(l, "train.micro_batch", local);
     const int at_most = never ? 1 : 2 * times, last = never ? 0 : is(l, "zero.reshard", "always") ? 0 : times;
-    const char *name = ps->item[ps->n - 1].name;
     int of_last = 1; /* parameters of the last unit */
-    while (of_last < ps->n && strncmp(ps->item[ps->n - 1 - of_last].name, name, unit_name(name)) == 0) of_last++;
+    while (continues(ps, ps->n - of_last)) of_last++;
     const uint64_t all = read_bytes(ps, root, ps->n - root, bf16);
     const uint64_t least = read_bytes(ps, ps->n - of_last, of_last, bf16), once = root ? read_bytes(ps, 0, 1, bf16) : 0;
     return (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = at_most * units - last + root,
@@ -289,6 +302,28 @@ static void ways_to_carry_out_a_step_change_nothing(void **state)
     };
     for (size_t i = 0; i < COUNT(ways); i++)
         assert_layout(&(ls_layout){ .ranks = 2, .run = gpt2, .layout = ways[i], .calls = data_parallel }, F32);
+}
+
+/* A head with a matrix of its own is the last unit, the embedding the first; nothing belongs to the root. */
+static void an_untied_head_is_gathered_like_a_unit(void **state)
+{
+    (void)state;
+    static const char *const ways[][9] = {
+        { "zero.stage", "1" },
+        { "zero.stage", "2" },
+        { "zero.stage", "3" },
+        { "zero.stage", "3", "zero.copy", "rank" },
+        { "zero.stage", "3", "zero.copy", "rank", "zero.reshard", "always" },
+        { "zero.stage", "3", "zero.copy", "rank", "zero.reshard", "never", "train.micro_batch", "2" },
+        { "zero.stage", "3", "zero.copy", "rank", "train.micro_batch", "2", "train.recompute", "full" },
+    };
+    static const char *const *const untied[] = { gpt2_untied, llama_untied };
+    for (size_t m = 0; m < COUNT(untied); m++)
+        for (size_t i = 0; i < 2 * COUNT(ways); i++) {
+            const ls_layout l = { .ranks = 2 + (int)(i % 2), .run = untied[m], .layout = ways[i / 2],
+                                  .calls = data_parallel };
+            assert_layout(&l, F32);
+        }
 }
 
 /* --- the harness, broken ---------------------------------------------------------------------------------- */
@@ -468,6 +503,7 @@ int main(void)
         cmocka_unit_test(ranks_have_shares_of_the_state),
         cmocka_unit_test(in_bf16_shares_give_the_same_model),
         cmocka_unit_test(ways_to_carry_out_a_step_change_nothing),
+        cmocka_unit_test(an_untied_head_is_gathered_like_a_unit),
         cmocka_unit_test(another_run_is_seen),
         cmocka_unit_test(whatever_is_broken_is_named),
     };
