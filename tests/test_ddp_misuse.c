@@ -102,9 +102,59 @@ static ls_status runs_out(ls_world *w, void *arg)
     return LS_OK;
 }
 
+typedef struct shortage {
+    ls_ddp_config ddp;
+    bool at_once;      /* before the values are bound; false: between that and ls_ddp_create */
+    const char *says;
+} shortage;
+
+/* A unit that is larger than what there is, or all of its parameters in the root. */
+static ls_status unit_without_memory(ls_world *w, const shortage *x, bool root)
+{
+    const int64_t dims[] = { 1024, 4096, 4 };
+    const ls_model_config mc = { .name = "mlp", .dims = dims, .ndims = COUNT(dims), .init = LS_INIT_PHILOX };
+    ls_model *m;
+    ls_arena *own;
+    ls_ddp *ddp = NULL;
+    ls_env env = *ls_env_get();
+    const ls_env *before = ls_context_get()->env;
+    LS_TRY(ls_model_create(&mc, &m));
+    for (int i = 0; root && i < m->params.n; i++) m->params.item[i].unit = -1;
+    LS_TRY(ls_arena_create((size_t)64 << 20, false, NULL, &own));
+    env.mem_available = next_to_nothing;
+    if (x->at_once) ls_context_get()->env = &env;
+    ls_status st = ls_ddp_bind(ls_world_group(w), &m->params, &x->ddp, LS_F32, own);
+    if (!x->at_once && st == LS_OK) st = ls_model_init(m, &mc);
+    ls_context_get()->env = &env;
+    if (st == LS_OK) st = ls_ddp_create(ls_world_group(w), &m->params, &x->ddp, &ddp);
+    ls_context_get()->env = before;
+    const bool said = st == LS_NO_MEMORY && strstr(ls_last_error(), x->says) && strstr(ls_last_error(), "0.weight") && !ddp;
+    ls_ddp_destroy(ddp);
+    ls_model_destroy(m);
+    ls_arena_destroy(own);
+    LS_EXPECT(said, "stage %d, copy %d: %s: %s", x->ddp.zero_stage, (int)x->ddp.copy, ls_status_word(st), st < 0 ? ls_last_error() : "");
+    return LS_OK;
+}
+
+static ls_status units_without_memory(ls_world *w, void *arg)
+{
+    LS_TRY(unit_without_memory(w, arg, false));
+    return unit_without_memory(w, arg, true);
+}
+
 static void names_a_parameter_where_memory_ends(void **state)
 {
     (void)state;
+    static const shortage row[] = {
+        { { .zero_stage = 1 }, true, "allocating values that peers read" },
+        { { .zero_stage = 2 }, false, "allocating gradients of the root and of " },
+        { { .zero_stage = 2, .reduce_last = true }, true, "allocating values that peers read" },
+        { { .zero_stage = 3 }, true, "allocating values that peers read" },
+        { { .zero_stage = 3 }, false, "allocating gradients of the root and of " },
+        { { .zero_stage = 3, .copy = LS_ZERO_COPY_RANK, .reduce_last = true }, false, "allocating the values of " },
+    };
+    for (size_t i = 0; i < COUNT(row); i++)
+        expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, units_without_memory, (void *)(uintptr_t)&row[i]));
     for (int which = 0; which < 3; which++) expect(ls_test_ranks(LS_TEST_THREADS, 1, NULL, runs_out, &which));
 }
 

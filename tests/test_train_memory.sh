@@ -28,6 +28,15 @@ claim 'what does not fit ends with 71' ends_with 71
 claim 'before a rank starts, in one line' test "$(wc -l <err)" = 1
 claim 'with need and limit' grep -qE 'error\[no-memory\]: 2 ranks on this machine need [0-9.]+ MiB, but 0\.5 MiB are available' err
 
+for stage in 1 2 3 '3 --zero.copy rank'; do # a layer of 36 MiB
+    train 2 --memory.limit 20MiB --model.dims 3000,3000,10 --zero.stage $stage --run.dir large
+    claim "stage $stage, a layer that does not fit: exit 71" ends_with 71
+    claim "stage $stage, a layer that does not fit: with need and limit" \
+        grep -qE 'error\[no-memory\]: 2 ranks on this machine need [0-9.]+ MiB, but 20\.0 MiB are available' err
+    claim "stage $stage, a layer that does not fit: before a rank starts, in one line" test "$(wc -l <err)" = 1
+    claim "stage $stage, a layer that does not fit: no run folder" test ! -e large
+done
+
 train 2 --memory.limit 512KiB --memory.check false --run.dir run
 claim 'it can be started all the same' ends_with 0
 as_planned() {

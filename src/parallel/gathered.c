@@ -103,7 +103,8 @@ static ls_status make_slots(ls_gathered *v)
         v->d->in_use.values += largest;
     }
     if (v->nunits == v->npieces) return LS_OK;
-    LS_TRY(ls_alloc(w, v->piece[v->nunits].nbytes, LS_MEM_PARAM, &p));
+    const ls_status st = ls_alloc(w, v->piece[v->nunits].nbytes, LS_MEM_PARAM, &p);
+    if (st < 0) return ls_while(st, "allocating the values of the root; %s is the largest parameter", ls_params_largest(v->d->ps)->name);
     v->root = p;
     v->d->in_use.values += v->piece[v->nunits].nbytes;
     return LS_OK;
