@@ -189,7 +189,7 @@ static ls_status halves(ls_world *w, void *arg)
 static void sixteen_bits_are_half_of_the_traffic(void **state)
 {
     (void)state;
-    static const how row[] = { { &plain, "f16" }, { &small, "bf16" } };
+    static const how row[] = { { &plain, "f16" }, { &small, "f16" }, { &plain, "bf16" }, { &small, "bf16" } };
     for (size_t i = 0; i < COUNT(row); i++) {
         expect(ls_test_ranks(LS_TEST_PROCESSES, 2, NULL, halves, (void *)(uintptr_t)&row[i]));
         expect(ls_test_ranks(LS_TEST_PROCESSES, 3, &wires, halves, (void *)(uintptr_t)&row[i]));
