@@ -41,7 +41,7 @@ kill_at_any_moment() { # transport, seconds, options...
     until_true grep -qs '^step:  3 ' out
     victim=$(pid_of_rank_1 $launcher)
     sleep "$wait" # no state to wait for: any moment is to be right
-    kill -KILL "$victim"
+    kill -KILL "${victim:-$launcher}"
     wait $launcher 2>/dev/null
     code=$?
     [ -n "$victim" ]
