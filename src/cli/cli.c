@@ -3,7 +3,10 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/env.h"
 
 #define MOST_COMMANDS 64
 
@@ -67,4 +70,19 @@ void ls_cli_overview(ls_cmd_list all, ls_text *out)
                 "  lockstep help TOPIC       explains a command, a page of the handbook, or a status name\n"
                 "  lockstep --version, -V    what was built\n\nexample:\n  %s\n",
                 train ? train->example : "");
+}
+
+ls_status ls_cli_launch(const ls_launch_opts *o, int argc, char **argv, ls_launch_result *out)
+{
+    char self[4096];
+    ls_launch_opts mine = *o;
+    if (ls_env_get()->self_path(self, sizeof self) < 0) return ls_fail(LS_SYSTEM, "the path of this program is unknown");
+    const char **child = calloc((size_t)argc + 2, sizeof *child);
+    if (!child) return ls_fail(LS_NO_MEMORY, "arguments of the ranks");
+    child[0] = self;
+    for (int i = 0; i < argc; i++) child[i + 1] = argv[i];
+    mine.argv = child;
+    const ls_status st = ls_launch(&mine, out);
+    free(child);
+    return st;
 }

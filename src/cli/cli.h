@@ -3,6 +3,7 @@
 #define LS_CLI_H
 #include "base/opts_text.h"
 #include "base/text.h"
+#include "lockstep/launch.h"
 #include "lockstep/opts.h"
 #include "lockstep/status.h"
 
@@ -26,7 +27,7 @@ struct ls_cmd {
 
 extern const ls_cmd ls_cmd_bench, ls_cmd_calibrate, ls_cmd_ckpt, ls_cmd_coll, ls_cmd_completion, ls_cmd_data,
     ls_cmd_doctor, ls_cmd_explain, ls_cmd_export, ls_cmd_generate, ls_cmd_help, ls_cmd_import, ls_cmd_run,
-    ls_cmd_secret, ls_cmd_train;
+    ls_cmd_secret, ls_cmd_train, ls_cmd_tune;
 
 /* --- commands.c: all of them, in the order of `lockstep --help` */
 extern const ls_cmd *const ls_cmds[]; /* NULL-ended; main.c hands them on */
@@ -42,6 +43,8 @@ int ls_cli_words(const ls_cmd *cmd, const char **word, int most);
 size_t ls_cli_word_bytes(const char *word);
 /* "lockstep coll: error[invalid]: <last error>" on stderr; returns the exit code of s. */
 int ls_cli_fail(const char *cmd, ls_status s);
+/* Starts this program again, once per rank, with the same arguments; o->argv is set here. Waits as ls_launch does. */
+ls_status ls_cli_launch(const ls_launch_opts *o, int argc, char **argv, ls_launch_result *out);
 /* What `lockstep --help` says. */
 void ls_cli_overview(ls_cmd_list all, ls_text *out);
 

@@ -204,17 +204,9 @@ static ls_status run_rank(const ls_bench_opts *o)
 /* This program again, once per rank, with the same arguments. */
 static int spawn(const ls_bench_opts *o, int argc, char **argv)
 {
-    char self[4096];
-    if (ls_env_get()->self_path(self, sizeof self) < 0)
-        return ls_cli_fail("bench", ls_fail(LS_SYSTEM, "the path of this program is unknown"));
-    const char **child = calloc((size_t)argc + 2, sizeof *child);
-    if (!child) return ls_cli_fail("bench", ls_fail(LS_NO_MEMORY, "arguments of the ranks"));
-    child[0] = self;
-    for (int i = 0; i < argc; i++) child[i + 1] = argv[i];
-    ls_launch_opts lo = { .argv = child, .nproc = (int)o->ranks, .timeout_ns = o->timeout };
+    const ls_launch_opts lo = { .nproc = (int)o->ranks, .timeout_ns = o->timeout };
     ls_launch_result result;
-    ls_status st = ls_launch(&lo, &result);
-    free(child);
+    ls_status st = ls_cli_launch(&lo, argc, argv, &result);
     return st < 0 ? ls_cli_fail("bench", st) : result.exit_code;
 }
 

@@ -99,19 +99,11 @@ static int fail_alike(ls_status st, int argc, char **argv)
 /* This program again, once per rank, with the same arguments. */
 static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
 {
-    char self[4096];
-    if (ls_env_get()->self_path(self, sizeof self) < 0)
-        return ls_cli_fail("train", ls_fail(LS_SYSTEM, "the path of this program is unknown"));
-    const char **child = calloc((size_t)argc + 2, sizeof *child);
-    if (!child) return ls_cli_fail("train", ls_fail(LS_NO_MEMORY, "arguments of the ranks"));
-    child[0] = self;
-    for (int i = 0; i < argc; i++) child[i + 1] = argv[i];
-    ls_launch_opts o = { .argv = child, .nproc = nproc, .timeout_ns = c->comm.timeout,
-                         .log_dir = *c->log_dir ? c->log_dir : NULL, .events = *c->events ? c->events : NULL,
-                         .ranks_answer = true };
+    const ls_launch_opts o = { .nproc = nproc, .timeout_ns = c->comm.timeout,
+                               .log_dir = *c->log_dir ? c->log_dir : NULL,
+                               .events = *c->events ? c->events : NULL, .ranks_answer = true };
     ls_launch_result result;
-    ls_status st = ls_launch(&o, &result);
-    free(child);
+    ls_status st = ls_cli_launch(&o, argc, argv, &result);
     if (st < 0) return ls_cli_fail("train", st);
     if (!c->eval_only) answer_for_ranks(&result);
     return result.exit_code;
