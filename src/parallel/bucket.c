@@ -170,6 +170,14 @@ ls_status ls_buckets_place(ls_ddp *d, const int *order, const int *number, int n
     return LS_OK;
 }
 
+void ls_buckets_limit(ls_ddp *d, size_t first_bucket, size_t bucket_cap, bool overlap)
+{
+    d->c.first_bucket = first_bucket;
+    d->c.bucket_cap = bucket_cap;
+    d->c.no_overlap = !overlap;
+    d->narrived = 0;
+}
+
 ls_status ls_bucket_lend(const ls_param *p, int rank, float **out)
 {
     *out = p->grad.data;

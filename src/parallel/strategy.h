@@ -13,6 +13,7 @@
  *   slots.c     memory for sharded gradients
  *   gathered.c  parameter values that are gathered unit by unit
  *   copies.c    shards that several ranks hold (HSDP)
+ *   overlap.c   the predicted time of a step with overlapped buckets (overlap.h)
  *   ddp.c       gradients are all_reduced, every rank updates all parameters
  *   fsdp.c      each rank owns a shard of every parameter: ZeRO's stages
  *
@@ -200,6 +201,10 @@ ls_status ls_buckets_make(ls_ddp *d, const int *order, const int *number, int nb
 /* Lets bucket k and its gradients lie at `data`, count elements; NULL: they have no memory, and nothing may write them.
  * What was there stays as it was. */
 void ls_buckets_put(ls_ddp *d, int k, float *data);
+/* Every rank calls it between two steps, with the same limits: the next reduced backward is the last one with the
+ * present buckets; then they are rebuilt with these limits, in the order of that backward. For ls_dp_ddp without
+ * find_unused. */
+void ls_buckets_limit(ls_ddp *d, size_t first_bucket, size_t bucket_cap, bool overlap);
 /* Makes buckets, and puts them one after another in d->grads, all zeros. */
 ls_status ls_buckets_place(ls_ddp *d, const int *order, const int *number, int nbuckets);
 void ls_buckets_free(ls_ddp *d);
