@@ -340,22 +340,29 @@ shows json '^\{' --json
 before=()
 shows help '^usage: lockstep ckpt' --help
 
+cmd=tune
+shows help '^usage: lockstep tune' --help
+before=(buckets)
+shows nproc-per-node '\(2 ranks over' -n 2 --steps 0 "$source_dir/recipes/exercise-mlp.yaml"
+shows steps ' - +-' --steps 0 -n 2 "$source_dir/recipes/exercise-mlp.yaml"
+before=()
+
 cmd=help before=(coll)
 shows scdoc '^lockstep-coll\(1\)' --scdoc
 before=()
 shows help '^usage: lockstep help' --help
 
 # --- every flag has a row; what is marked is refused ----------------------------------------------------------------
-for cmd in run bench calibrate coll data ckpt explain export import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
+for cmd in run bench calibrate tune coll data ckpt explain export import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
 claim 'secret has none' test -z "$(flags_of secret)"
 claim 'nor has completion' test -z "$(flags_of completion)"
 commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
-claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export generate help import run secret train '
+claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export generate help import run secret train tune '
 marked() { # command, mark: the flags whose row of --help, joined to one line, has it
     "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' |
         sed -nE "s/^(      |  -., )--([a-z-]+) .*\\(${2:-not implemented}.*/\\2/p" | tr '\n' ' '
 }
 claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'max-restarts logs-specs '
 claim 'and what has no effect' test "$(marked run 'no effect')" = 'monitor-interval start-method event-log-handler numa-binding '
-for cmd in bench calibrate coll data ckpt explain export import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
+for cmd in bench calibrate tune coll data ckpt explain export import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
 finish

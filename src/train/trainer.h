@@ -9,6 +9,7 @@
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
  *   load.c     the model of model.load               run.c      a whole run, from arguments
  *   threads.c  ranks that are threads                dry.c      a rank whose other ranks are not there
+ *   tune.c     steps with several bucket caps (tune.h)
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H

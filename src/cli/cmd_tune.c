@@ -1,0 +1,153 @@
+/* cmd_tune.c -- lockstep tune buckets: which ddp.bucket_cap is the fastest for a recipe, on these ranks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "lockstep/launch.h"
+#include "train/memory.h"
+#include "train/trainer.h"
+#include "train/tune.h"
+
+typedef struct options {
+    const char *nproc;
+    int64_t steps;
+    bool help;
+} options;
+
+static const ls_opt table[] = {
+    { .name = "nproc-per-node", .type = LS_OPT_STRING, .offset = offsetof(options, nproc), .short_name = 'n',
+      .help = "ranks to start on this machine, 2 or more, or auto: one per usable core; it may come after the recipe, too" },
+    { .name = "steps", .type = LS_OPT_INT, .offset = offsetof(options, steps), .def = "5", .range = "0..1000",
+      .help = "steps to measure for each cap, after 2 that are not counted; 0: none, steps are predicted only" },
+    { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
+      .short_name = 'h' },
+};
+
+/* As a recipe has it, and without loss. */
+static const char *size_text(size_t nbytes, char *out, size_t n)
+{
+    const size_t kib = (size_t)1 << 10, mib = (size_t)1 << 20;
+    if (nbytes % mib == 0) snprintf(out, n, "%zuMiB", nbytes / mib);
+    else if (nbytes % kib == 0) snprintf(out, n, "%zuKiB", nbytes / kib);
+    else snprintf(out, n, "%zu", nbytes);
+    return out;
+}
+
+static void print(const ls_train_config *c, const ls_tune *t)
+{
+    char text[32];
+    const ls_overlap_step *best = &t->row[t->best].predicted;
+    int fastest = 0;
+    printf("all_reduce: alpha %.2f us, beta %.4f ns/B, off by up to %.0f %% (%d ranks over %s)\n", t->alpha_ns / 1e3, t->beta_ns,
+           100 * t->worst, t->ranks, t->transport);
+    printf("backward: %.3f ms for %d gradients of %zu bytes, %.4f ns/B; rest of a step: %.3f ms\n", t->backward_ns / 1e6,
+           t->ngradients, t->nbytes, t->backward_ns / (double)t->nbytes, t->rest_ns / 1e6);
+    printf("\n%12s %8s %14s %12s %14s %12s\n", "cap", "buckets", "predicted ms", "exposed ms", "measured ms", "exposed ms");
+    for (int i = 0; i < t->nrows; i++) {
+        const ls_tune_row *r = &t->row[i];
+        const bool last = i == t->nrows - 1, now = r->predicted.bucket_cap == c->ddp.bucket_cap;
+        if (r->step_ns < t->row[fastest].step_ns) fastest = i;
+        printf("%12s %8d %14.3f %12.3f", last ? "unbounded" : size_text(r->predicted.bucket_cap, text, sizeof text),
+               r->predicted.nbuckets, r->predicted.step_ns / 1e6, r->predicted.exposed_ns / 1e6);
+        if (r->step_ns > 0) printf(" %14.3f %12.3f", r->step_ns / 1e6, r->exposed_ns / 1e6);
+        else printf(" %14s %12s", "-", "-");
+        printf("%s%s\n", now ? "  as configured" : "", i == t->best ? "  recommended" : "");
+    }
+    printf("\nrecommended: ddp.bucket_cap: %s\n", size_text(best->bucket_cap, text, sizeof text));
+    if (best->first_bucket != c->ddp.first_bucket)
+        printf("recommended: ddp.first_bucket: %s\n", size_text(best->first_bucket, text, sizeof text));
+    if (t->row[fastest].step_ns > 0 && fastest != t->best)
+        printf("the shortest measured step is that of %s, %.3f ms; with the recommended cap it is %.3f ms\n",
+               size_text(t->row[fastest].predicted.bucket_cap, text, sizeof text), t->row[fastest].step_ns / 1e6,
+               t->row[t->best].step_ns / 1e6);
+}
+
+/* Flags of `lockstep train` that would do nothing here. */
+static ls_status check_flags(const ls_opts *opts)
+{
+    static const char *const other[] = { "eval-only", "print-config", "dry-run", "explain", "dump-buckets", "inject",
+                                         "events",    "log-dir",      "ranks-as" };
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (!ls_opts_is_default(opts, other[i]))
+            return ls_fail(LS_USAGE, "--%s belongs to `lockstep train`: leave it out", other[i]);
+    return LS_OK;
+}
+
+static ls_status check(const ls_train_config *c, int world_size)
+{
+    LS_TRY(ls_tune_check(c, world_size));
+    LS_TRY(ls_train_config_check(c, world_size));
+    LS_TRY(ls_trainer_check(c, world_size));
+    return ls_memory_explain(c, world_size, NULL);
+}
+
+static int tune(const ls_train_config *c, const options *o, int argc, char **argv)
+{
+    ls_tune result;
+    int rank, size;
+    ls_status st = LS_OK;
+    if (!ls_world_launched(&rank, &size) && strcmp(c->comm.backend, "mpi") != 0) { /* mpi wants mpirun: joining says so */
+        const int nproc = ls_train_nproc(c);
+        const ls_launch_opts lo = { .nproc = nproc, .timeout_ns = c->comm.timeout };
+        ls_launch_result launched;
+        if ((st = check(c, nproc ? nproc : 1)) >= 0) st = ls_cli_launch(&lo, argc, argv, &launched);
+        return st < 0 ? ls_cli_fail("tune", st) : launched.exit_code;
+    }
+    st = ls_tune_check(c, size);
+    if (st >= 0) st = ls_train_config_check(c, size);
+    if (st >= 0) st = ls_tune_buckets(c, o->steps, &result);
+    if (st >= 0 && rank == 0) print(c, &result);
+    if (st == LS_ABORTED) return ls_status_exit_code(st); /* the rank that failed first says why */
+    return st < 0 ? ls_cli_fail("tune", st) : 0;
+}
+
+/* The recipe and what follows it, as `lockstep train` reads them. */
+static ls_status read_recipe(ls_opts *opts, const ls_train_config *c, const options *o, int argc, char **argv)
+{
+    char **args = calloc((size_t)argc + 4, sizeof *args);
+    int n = 0;
+    if (!args) return ls_fail(LS_NO_MEMORY, "%d arguments", argc);
+    args[n++] = argv[0];
+    if (o->nproc && *o->nproc) {
+        args[n++] = "--nproc-per-node";
+        args[n++] = (char *)(uintptr_t)o->nproc; /* only read */
+    }
+    for (int i = 0; i < argc; i++) args[n++] = argv[i];
+    ls_status st = ls_train_read(opts, c, n, args);
+    if (st >= 0 && !c->help) st = check_flags(opts);
+    if (st >= 0 && !c->help) st = ls_train_check_given(opts, c);
+    free(args);
+    return st;
+}
+
+static int run(int argc, char **argv)
+{
+    options o = { 0 };
+    ls_train_config c = { 0 };
+    ls_opts *own = NULL, *opts = NULL;
+    int rest = 0, code = 0;
+    const int first = argc > 1 && strcmp(argv[1], "buckets") == 0;
+    ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &own);
+    if (st >= 0) st = ls_opts_create(ls_train_opts, ls_train_nopts, &c, &opts);
+    if (st >= 0) st = ls_opts_parse(own, argc - first, argv + first, true, &rest);
+    rest += first;
+    if (st >= 0 && !o.help && !first) st = ls_fail(LS_USAGE, "what shall be tuned? expected `lockstep tune buckets RECIPE`");
+    if (st >= 0 && !o.help && rest >= argc)
+        st = ls_fail(LS_USAGE, "which run? expected a YAML file or the name of a recipe, as `lockstep tune buckets recipes/sotu-cpu.yaml -n 2`");
+    if (st >= 0 && !o.help) st = read_recipe(opts, &c, &o, argc - rest, argv + rest);
+    if (st < 0) code = ls_cli_fail("tune", st);
+    else code = o.help || c.help ? ls_cli_help(&ls_cmd_tune) : tune(&c, &o, argc, argv);
+    ls_opts_destroy(opts);
+    ls_opts_destroy(own);
+    return code;
+}
+
+const ls_cmd ls_cmd_tune = {
+    .name = "tune",
+    .summary = "recommend a bucket cap for a recipe, from measured and predicted step times",
+    .usage = "lockstep tune buckets [options] CONFIG.yaml|RECIPE [--section.key value]...",
+    .example = "lockstep tune buckets recipes/fashion-mnist.yaml -n 2",
+    LS_CMD_OPTS(table),
+    .run = run,
+};

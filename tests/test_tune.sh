@@ -1,0 +1,77 @@
+#!/bin/bash
+# lockstep tune buckets: the table's shape, the recommended cap, what was measured, and wrong input. No claim depends on a time.
+. "$(dirname "$0")/harness.sh"
+cd "$tmp" || exit 1
+lockstep=$build/lockstep
+recipe=$source_dir/recipes/exercise-mlp.yaml
+deep='--model.dims 64,128,128,128,128,10'
+tune() { "$lockstep" tune buckets -n 2 --steps "$1" "$recipe" $deep "${@:2}"; }
+
+tune 2 --ddp.first_bucket 16KiB --ddp.bucket_cap 40KiB >table || exit 1
+tune 0 --comm.transport tcp >predicted || exit 1
+cat >look.py <<'PY'
+import re, sys
+unit = {"": 1, "KiB": 1024, "MiB": 1 << 20}
+def size(s): n, u = re.fullmatch(r"(\d+)(|KiB|MiB)", s).groups(); return int(n) * unit[u]
+text = open(sys.argv[1]).read()
+head = re.search(r"^backward: (\S+) ms for (\d+) gradients of (\d+) bytes, \S+ ns/B; rest of a step: (\S+) ms$", text, re.M)
+backward, gradients, total, rest = float(head[1]), int(head[2]), int(head[3]), float(head[4])
+cost = re.search(r"^all_reduce: alpha (\S+) us, beta (\S+) ns/B, off by up to (\S+) % \(2 ranks over (\S+)\)$", text, re.M)
+rows = [r.split() for r in text.splitlines() if re.match(r" +(\d\S*|unbounded) +\d+ ", r)]
+caps = [r[0] for r in rows]
+PY
+claim 'the table is whole' python3 - table <<'PY'
+exec(open("look.py").read())
+widths = [64, 128, 128, 128, 128, 10]
+assert gradients == 10 and total == 4 * sum(a * b + b for a, b in zip(widths, widths[1:])), (gradients, total)
+assert float(cost[1]) >= 0 and float(cost[2]) >= 0 and cost[4] == "shm", cost
+assert caps == ["1KiB", "4KiB", "16KiB", "40KiB", "64KiB", "unbounded"], caps
+buckets = [int(r[1]) for r in rows]
+# layers have 5160, 66048, 66048, 66048, 33280 bytes, the last layer first, of which all but 40 and 512 are the weights
+assert buckets == [5, 5, 4, 4, 4, 1], buckets
+for r in rows: # predicted: rest + backward + exposed, all rounded to a microsecond
+    assert abs(float(r[2]) - (rest + backward + float(r[3]))) < 0.003, r
+    assert float(r[4]) > 0 and float(r[5]) >= 0, r
+assert ["as" in r for r in rows] == [c == "40KiB" for c in caps], rows
+PY
+for f in table predicted; do
+    claim "the recommended cap of $f has the shortest predicted step" python3 - $f <<'PY'
+exec(open("look.py").read())
+least = min(float(r[2]) for r in rows)
+marked = [r for r in rows if r[-1] == "recommended"]
+assert len(marked) == 1 and float(marked[0][2]) == least, rows
+cap = re.findall(r"^recommended: ddp.bucket_cap: (\S+)$", text, re.M)
+assert len(cap) == 1 and size(cap[0]) == (total if marked[0][0] == "unbounded" else size(marked[0][0])), (cap, marked)
+PY
+done
+claim '--steps 0 measures no cap' python3 - predicted <<'PY'
+exec(open("look.py").read())
+assert rows and all(r[4] == r[5] == "-" for r in rows), rows
+assert cost[4] == "tcp", cost
+PY
+claim 'and says no shortest measured step' test "$(grep -c 'shortest measured' predicted)" = 0
+claim 'saves nothing' test -z "$(find . -mindepth 1 ! -name table ! -name predicted ! -name look.py)"
+buckets() { # of a run, after the rebuild
+    "$lockstep" train "$recipe" $deep -n 2 --train.steps 2 --run.dir "$1" --ddp.first_bucket "$2" --ddp.bucket_cap "$3" --dump-buckets |
+        sed -n '/^buckets (rebuilt/,$p' | grep -c '^  bucket '
+}
+claim 'a run has as many buckets as predicted: 4 KiB' test "$(buckets a 4KiB 4KiB)" = 5
+claim '64 KiB' test "$(buckets b 16KiB 64KiB)" = 4
+
+wrong() { "$lockstep" tune "$@"; }
+claim 'no subject' fails_with 64 'expected `lockstep tune buckets RECIPE`' wrong
+claim 'another subject' fails_with 64 'expected `lockstep tune buckets RECIPE`' wrong rings "$recipe"
+claim 'no recipe' fails_with 64 'which run?' wrong buckets -n 2
+claim 'a recipe that is not there' fails_with 74 'absent.yaml' wrong buckets absent.yaml -n 2
+claim 'one rank' fails_with 64 'at least 2, because one rank reduces nothing' wrong buckets "$recipe"
+claim 'negative steps' fails_with 64 'steps' wrong buckets --steps -1 "$recipe"
+claim 'an unknown key' fails_with 64 'ddp.bucket_cop' wrong buckets "$recipe" -n 2 --ddp.bucket_cop 1
+claim 'ZeRO' fails_with 78 'zero.stage is 1' wrong buckets "$recipe" -n 2 --zero.stage 1
+claim 'a hook' fails_with 78 'ddp.hook is bf16' wrong buckets "$recipe" -n 2 --ddp.hook bf16
+claim 'no overlap' fails_with 78 'ddp.overlap is false' wrong buckets "$recipe" -n 2 --ddp.overlap false
+claim 'find_unused' fails_with 78 'ddp.find_unused is true' wrong buckets "$recipe" -n 2 --ddp.find_unused
+claim 'a batch that 3 ranks cannot share' fails_with 78 'train.global_batch' wrong buckets "$recipe" -n 3 --train.global_batch 64
+for flag in '--eval-only' '--print-config' '--dry-run' '--explain mfu' '--dump-buckets' '--inject nan@0:1' '--events e' '--log-dir l' '--ranks-as threads'; do
+    claim "$flag belongs to train" fails_with 64 "${flag%% *} belongs to" wrong buckets "$recipe" -n 2 $flag
+done
+finish
