@@ -312,7 +312,7 @@ static void makes_a_learning_rate_schedule_of_its_keys(void **state)
         set(o, "optim.warmup", row[i].warmup);
         set(o, row[i].key, row[i].value);
         assert_int_equal(ls_train_config_check(&c, 1), LS_OK);
-        assert_int_equal(ls_train_lr(&c, 100, &got), LS_OK);
+        assert_int_equal(ls_train_lr(&c, 1, 100, &got), LS_OK);
         assert_int_equal(got.kind, row[i].want.kind);
         assert_true(got.peak == row[i].want.peak && got.min_ratio == row[i].want.min_ratio);
         assert_true(got.warmup == row[i].want.warmup && got.steps == 100 && got.decay == row[i].want.decay);
@@ -320,6 +320,21 @@ static void makes_a_learning_rate_schedule_of_its_keys(void **state)
     }
     ls_train_config c;
     ls_opts *o = fresh(&c);
+    ls_lr scaled;
+    set(o, "optim.lr", "0.25");
+    set(o, "optim.min_lr", "0.5");
+    set(o, "optim.scale_lr", "linear");
+    assert_int_equal(ls_train_lr(&c, 4, 100, &scaled), LS_OK);
+    assert_true(scaled.peak == 1.0 && scaled.min_ratio == 0.5); /* optim.min_lr stays 0.5 */
+    assert_int_equal(ls_train_config_check(&c, 1), LS_BAD_CONFIG);
+    assert_says("optim.min_lr is 0.5, more than optim.lr, which is 0.25");
+    set(o, "optim.scale_lr", "sqrt");
+    assert_int_equal(ls_train_lr(&c, 4, 100, &scaled), LS_OK);
+    assert_true(scaled.peak == 0.5 && scaled.min_ratio == 1.0);
+    assert_int_equal(ls_train_config_check(&c, 2), LS_BAD_CONFIG);
+    assert_says("more than optim.lr, which is 0.353553 after optim.scale_lr sqrt");
+    ls_opts_destroy(o);
+    o = fresh(&c);
     set(o, "optim.min_lr", "0.1");
     assert_int_equal(ls_train_config_check(&c, 1), LS_BAD_CONFIG);
     assert_says("optim.min_lr is 0.1, more than optim.lr, which is 0.001");

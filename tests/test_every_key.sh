@@ -161,6 +161,7 @@ differ last optim.decay gpt2 '' '--optim.decay matrices'
 differ last optim.clip mlp '' '--optim.clip 0.01'
 differ last optim.schedule mlp '' '--optim.schedule linear'
 differ last optim.warmup mlp '' '--optim.warmup 2'
+shows optim.scale_lr mlp '--nproc-per-node 2 --optim.scale_lr linear' grep -q '^learning rate: .* x 2 ranks' out
 differ last optim.min_lr mlp '--optim.schedule cosine' '--optim.schedule cosine --optim.min_lr 1e-3'
 differ last optim.min_lr_ratio mlp '--optim.schedule cosine' '--optim.schedule cosine --optim.min_lr_ratio 0.5'
 differ last optim.decay_steps mlp '--optim.schedule wsd' '--optim.schedule wsd --optim.decay_steps 2'

@@ -653,6 +653,23 @@ static void names_the_first_gradient_that_is_not_finite(void **state)
 
 /* --- learning rates ------------------------------------------------------------------------------------ */
 
+static void scales_rates_with_the_number_of_ranks(void **state)
+{
+    (void)state;
+    static const struct { const char *how; int ranks; double want; } row[] = {
+        { "none", 1, 1 },   { "none", 8, 1 },    { "linear", 1, 1 }, { "linear", 3, 3 },
+        { "linear", 8, 8 }, { "sqrt", 1, 1 },    { "sqrt", 4, 2 },   { "sqrt", 2, 1.4142135623730951 },
+    };
+    double got;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        assert_int_equal(ls_lr_scale(row[i].how, row[i].ranks, &got), LS_OK);
+        assert_true(got == row[i].want);
+    }
+    assert_int_equal(ls_lr_scale("cubic", 2, &got), LS_BAD_CONFIG);
+    assert_int_equal(ls_lr_scale(NULL, 2, &got), LS_BAD_CONFIG);
+    assert_int_equal(ls_lr_scale("linear", 0, &got), LS_INVALID);
+}
+
 static void has_rates_that_can_be_checked_by_hand(void **state)
 {
     (void)state;
@@ -746,6 +763,7 @@ int main(void)
         cmocka_unit_test(clips_to_a_largest_norm),
         cmocka_unit_test(sums_norms_of_any_length_and_skips_what_is_not_ready),
         cmocka_unit_test(names_the_first_gradient_that_is_not_finite),
+        cmocka_unit_test(scales_rates_with_the_number_of_ranks),
         cmocka_unit_test(has_rates_that_can_be_checked_by_hand),
         cmocka_unit_test(scales_losses_as_pytorch_says),
         cmocka_unit_test(goes_on_from_a_saved_scale),

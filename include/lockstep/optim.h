@@ -178,6 +178,10 @@ typedef struct ls_lr {
 
 /* "constant", "linear", "cosine", "wsd"; LS_BAD_CONFIG otherwise. */
 ls_status ls_lr_find(const char *name, ls_lr_kind *out);
+/* What a rate is multiplied with when `ranks` ranks train together, each on a batch as large as that of one: "none": 1;
+ * "linear": ranks (Goyal et al. 2017, with warm-up); "sqrt": the square root of ranks (Krizhevsky 2014).
+ * LS_BAD_CONFIG: another word; LS_INVALID: ranks below 1. */
+ls_status ls_lr_scale(const char *how, int ranks, double *out);
 /* The rate of the update that has `step` updates before it: 0 is the first. Depends on nothing else. */
 double ls_lr_at(const ls_lr *c, int64_t step);
 

@@ -19,6 +19,17 @@ ls_status ls_lr_find(const char *name, ls_lr_kind *out)
                    name ? name : "");
 }
 
+ls_status ls_lr_scale(const char *how, int ranks, double *out)
+{
+    *out = 1.0;
+    if (ranks < 1) return ls_fail(LS_INVALID, "a learning rate for %d ranks: expected at least 1", ranks);
+    if (how && strcmp(how, "linear") == 0) *out = ranks;
+    else if (how && strcmp(how, "sqrt") == 0) *out = sqrt((double)ranks);
+    else if (!how || strcmp(how, "none") != 0)
+        return ls_fail(LS_BAD_CONFIG, "no scaling of the learning rate is named '%s': expected none, linear or sqrt", how ? how : "");
+    return LS_OK;
+}
+
 /* How far step s is between `first` and `end`. */
 static double progress(int64_t s, int64_t first, int64_t end)
 {

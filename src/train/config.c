@@ -122,6 +122,8 @@ const ls_opt ls_train_opts[] = {
       "optim.grad_clip" },
     { "optim.schedule", LS_OPT_CHOICE, AT(optim.schedule), "constant", "constant|linear|cosine|wsd",
       "of the learning rate after warm-up; wsd: constant, then a linear decay", 0, "optim.lr_schedule" },
+    { "optim.scale_lr", LS_OPT_CHOICE, AT(optim.scale_lr), "none", "none|linear|sqrt",
+      "multiply optim.lr by the number of data parallel ranks, or by its square root; optim.min_lr stays as it is", 0, NULL },
     { "optim.warmup", LS_OPT_INT, AT(optim.warmup), "0", "0.." STEPS, "steps of linear warm-up", 0, "optim.warmup_steps" },
     { "optim.min_lr", LS_OPT_DOUBLE, AT(optim.min_lr), "0", "0.." RATE, "where a schedule ends", 0, NULL },
     { "optim.min_lr_ratio", LS_OPT_DOUBLE, AT(optim.min_lr_ratio), "0", "0..1",
@@ -435,14 +437,17 @@ ls_status ls_train_optim(const ls_train_config *c, ls_optim_config *out)
     return ls_train_betas(c, &out->beta1, &out->beta2);
 }
 
-ls_status ls_train_lr(const ls_train_config *c, int64_t steps, ls_lr *out)
+ls_status ls_train_lr(const ls_train_config *c, int ranks, int64_t steps, ls_lr *out)
 {
-    const double peak = c->optim.lr, low = c->optim.min_lr, ratio = c->optim.min_lr_ratio;
+    double factor;
+    LS_TRY(ls_lr_scale(c->optim.scale_lr, ranks, &factor));
+    const double peak = c->optim.lr * factor, low = c->optim.min_lr, ratio = c->optim.min_lr_ratio;
     if (low > 0.0 && ratio > 0.0)
         return ls_fail(LS_BAD_CONFIG, "optim.min_lr is %g and optim.min_lr_ratio is %g: expected only one of them: set the other to 0", low,
                        ratio);
     if (low > peak)
-        return ls_fail(LS_BAD_CONFIG, "optim.min_lr is %g, more than optim.lr, which is %g", low, peak);
+        return ls_fail(LS_BAD_CONFIG, "optim.min_lr is %g, more than optim.lr, which is %g%s%s", low, peak,
+                       factor > 1 ? " after optim.scale_lr " : "", factor > 1 ? c->optim.scale_lr : "");
     *out = (ls_lr){
         .peak = peak, .min_ratio = low > 0.0 ? low / peak : ratio, .warmup = c->optim.warmup, .steps = steps,
         .decay = c->optim.decay_steps ? c->optim.decay_steps : steps / 5,
@@ -619,7 +624,7 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     ls_injection inject;
     LS_TRY(check_supported(c, world_size));
     LS_TRY(ls_train_betas(c, &b1, &b2));
-    LS_TRY(ls_train_lr(c, c->train.steps, &lr));
+    LS_TRY(ls_train_lr(c, world_size, c->train.steps, &lr));
     LS_TRY(ls_train_trace_steps(c, &first, &last));
     LS_TRY(ls_injection_parse(c->inject, world_size, &inject));
     const ls_algo *by[LS_COLLS];

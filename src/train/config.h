@@ -27,7 +27,7 @@ typedef struct ls_train_config {
         const char *dtype, *recompute, *pack_weights, *numerics, *sample_prompt;
     } train;
     struct {
-        const char *name, *schedule, *decay;
+        const char *name, *schedule, *decay, *scale_lr;
         double lr, momentum, eps, weight_decay, clip, min_lr, min_lr_ratio;
         ls_opt_doubles betas;
         int64_t warmup, decay_steps;
@@ -160,7 +160,8 @@ ls_status ls_train_steps(const ls_train_config *c, int64_t steps_per_epoch, int6
 ls_status ls_train_optim(const ls_train_config *c, ls_optim_config *out);
 /* optim.betas: two numbers in [0, 1). */
 ls_status ls_train_betas(const ls_train_config *c, double *beta1, double *beta2);
-/* The learning rates of a run of so many steps. LS_BAD_CONFIG: optim.min_lr and its ratio, or one above optim.lr. */
-ls_status ls_train_lr(const ls_train_config *c, int64_t steps, ls_lr *out);
+/* The learning rates of a run of so many steps on so many data parallel ranks. LS_BAD_CONFIG:
+ * optim.min_lr and its ratio, or one above optim.lr. */
+ls_status ls_train_lr(const ls_train_config *c, int ranks, int64_t steps, ls_lr *out);
 
 #endif

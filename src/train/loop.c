@@ -37,6 +37,14 @@ static void describe_dp(const ls_train_config *c, char *buf, size_t n)
         snprintf(buf, n, " (%s%s%s%s)", graph, hooked && *graph ? ", " : "", hooked ? "hook " : "", hooked ? c->ddp.hook : "");
 }
 
+static void announce_scale(const ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    const bool root = strcmp(c->optim.scale_lr, "sqrt") == 0;
+    ls_say("learning rate: %g = optim.lr %g x %s%d%s rank%s%s (optim.scale_lr %s)", t->lr.peak, c->optim.lr, root ? "sqrt(" : "",
+           t->feed.size, root ? ")" : "", t->feed.size == 1 ? "" : "s", t->lr.warmup ? ", reached by warm-up" : "", c->optim.scale_lr);
+}
+
 static void announce(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
@@ -62,6 +70,8 @@ static void announce(ls_trainer *t)
            f->tokens ? "sequence" : "sample", f->micro == 1 ? "" : "s",
            ls_number_text((double)f->steps_per_epoch, 0, a, sizeof a),
            ls_number_text((double)t->steps, 0, b, sizeof b));
+    if (strcmp(c->optim.scale_lr, "none") != 0)
+        announce_scale(t);
     announce_memory(t);
     ls_say("peak: %s", t->watch.peak.text);
     ls_say("run folder: %s", t->run_dir);
