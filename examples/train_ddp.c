@@ -14,7 +14,7 @@ typedef struct options {
     const char *init, *out;
     const char *transport;
     int64_t world_size, port;
-    bool help, global_loss;
+    bool help, global_loss, no_sampler;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -32,6 +32,7 @@ static const ls_opt table[] = {
     { "port", LS_OPT_INT, AT(port), "12355", "0..65535", "where ranks meet, unless MASTER_PORT says; 0: a free one", 0, NULL },
     { "transport", LS_OPT_STRING, AT(transport), "shm", NULL, "shm or tcp", 0, NULL },
     { "global-loss", LS_OPT_BOOL, AT(global_loss), "false", NULL, "print the mean loss of all ranks, too", 0, NULL },
+    { "no-sampler", LS_OPT_BOOL, AT(no_sampler), "false", NULL, "give every rank all samples, to see the warning", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
 };
 
@@ -69,6 +70,7 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
     ls_sampler *sampler = NULL;
     ls_loader *loader = NULL;
     ls_optim_config oc;
+    bool checked = false; /* whether ranks have different samples */
     *trained = NULL;
     ls_status st = setup_ddp(rank, world_size);
     if (st == LS_OK) st = ls_model_create(model_class, &model);
@@ -81,7 +83,7 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
     if (st == LS_OK) st = ls_optim_create(&oc, &model->params, model->arena, &adam);
     if (st == LS_OK) st = ls_tape_create(ls_model_tape_bytes(model, o->batch), NULL, NULL, &tape);
     if (st == LS_OK) st = ls_sampler_create(data->n, world_size, rank, true, 0, false, &sampler);
-    if (st == LS_OK) st = ls_loader_create(data, sampler, (size_t)o->batch, false, &loader);
+    if (st == LS_OK) st = ls_loader_create(data, o->no_sampler ? NULL : sampler, (size_t)o->batch, false, &loader);
 
     for (int64_t epoch = 0; st == LS_OK && epoch < epochs; epoch++) {
         double mean = 0, all[2] = { 0 }; /* rank 0's mean of its batches; sum over samples and their number */
@@ -89,6 +91,9 @@ static ls_status train_ddp(int rank, int world_size, const ls_model_config *mode
         ls_loader_rewind(loader);
         while (st == LS_OK && (st = ls_loader_next(loader)) == LS_OK && loader->n > 0) {
             const int64_t n = (int64_t)loader->n, xdim[2] = { n, (int64_t)data->features };
+            bool same;
+            if (!checked && (st = ls_loader_check_sharded(loader, ls_world_group(job.world), &same)) < 0) break;
+            checked = true;
             ls_params_zero_grad(&model->params);
             ls_tape_reset(tape);
             if ((st = ls_ddp_begin_forward(ddp, tape, true)) < 0) break;

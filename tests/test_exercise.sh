@@ -113,6 +113,10 @@ claim 'an unknown transport names those there are' fails_with 78 'expected one o
 claim '--help lists the options' has_line '--world-size' "$ddp" --help
 
 # --- the demo --------------------------------------------------------------------------------------------------
+"$ddp" --world-size 2 --port 0 --epochs 2 --no-sampler --out unsharded >/dev/null 2>warned || exit 1
+"$ddp" --world-size 2 --port 0 --epochs 2 --out sharded >/dev/null 2>silent || exit 1
+claim 'R35 ranks with the same samples are warned of, once' test "$(grep -c 'all 2 ranks have the same 32 sample ids in their first batch' warned)" = 1
+claim 'R35 with a sampler there is no warning' test "$(grep -c 'sample ids' silent)" = 0
 "$build/examples/demo_ddp_concepts" >demo || exit 1
 claim 'R85 the demo has three parts, with their headings in order' \
     diff <(printf '%s\n' '1. DistributedSampler' '2. Gradient AllReduce' '3. Parameter sync') <(grep -oE '^[0-9]\. [^:]*' demo)

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "lockstep/group.h"
 #include "lockstep/mem.h"
 #include "lockstep/status.h"
 
@@ -102,6 +103,13 @@ void ls_loader_rewind(ls_loader *l);          /* to the start of the sampler's c
  * Workers fill up to workers * prefetch batches that follow the one at hand, in the order that the sampler has now:
  * after ls_loader_rewind, ls_sampler_set_epoch or another `next` they begin again from there. */
 ls_status ls_loader_next(ls_loader *l);
+/* For programs whose ranks choose their samples themselves. Every rank of g calls it once, with the n >= 0 sample ids
+ * of its first batch, in order. *same: there are several ranks, at least one sample, and all ranks have the same ids.
+ * Then rank 0 prints a warning, because such ranks compute the same gradient, and more ranks train no faster. Costs one
+ * all_reduce of 16 bytes. The trainer's own data are always sharded. */
+ls_status ls_check_sharded(ls_group *g, const int64_t *id, size_t n, bool *same);
+/* The same for the batch at hand of a loader. LS_NO_MEMORY. */
+ls_status ls_loader_check_sharded(const ls_loader *l, ls_group *g, bool *same);
 /* Ends the workers, once each has finished the get that it is in. NULL is fine. */
 void ls_loader_destroy(ls_loader *l);
 
