@@ -321,6 +321,9 @@ static ls_status make_column(const ls_train_config *c, const ls_model_config *mc
 ls_status ls_zero_costs_check(const ls_train_config *c, int size)
 {
     const ls_train_config plain = config_of(c, &(ls_zero_column){ .stage = 0 });
+    if (c->zero.hsdp > 1)
+        return ls_fail(LS_UNSUPPORTED, "zero.hsdp %lld: the formulas are those of one set of shards: leave it out",
+                       (long long)c->zero.hsdp);
     if (strcmp(c->comm.wire, "bf16") == 0)
         return ls_fail(LS_UNSUPPORTED, "comm.wire bf16: how many bytes sums have that are rounded on the wire is not "
                        "counted before a run: leave it out");
