@@ -5,7 +5,7 @@ cd "$tmp" || exit 1
 lockstep=$build/lockstep
 recipe=$source_dir/recipes/exercise-mlp.yaml
 deep='--model.dims 64,128,128,128,128,10'
-tune() { "$lockstep" tune buckets -n 2 --steps "$1" "$recipe" $deep "${@:2}"; }
+tune() { "$lockstep" tune buckets -n 2 "$recipe" --steps "$1" $deep "${@:2}"; }
 
 tune 2 --ddp.first_bucket 16KiB --ddp.bucket_cap 40KiB >table || exit 1
 tune 0 --comm.transport tcp >predicted || exit 1
@@ -32,6 +32,8 @@ assert buckets == [5, 5, 4, 4, 4, 1], buckets
 for r in rows: # predicted: rest + backward + exposed, all rounded to a microsecond
     assert abs(float(r[2]) - (rest + backward + float(r[3]))) < 0.003, r
     assert float(r[4]) > 0 and float(r[5]) >= 0, r
+one = rows[-1] # the last gradient ends backward: one bucket exposes alpha + beta S
+assert abs(float(one[3]) - (float(cost[1]) / 1e3 + float(cost[2]) * total / 1e6)) < 0.002, (one, cost[0])
 assert ["as" in r for r in rows] == [c == "40KiB" for c in caps], rows
 PY
 for f in table predicted; do
@@ -61,6 +63,7 @@ claim '64 KiB' test "$(buckets b 16KiB 64KiB)" = 4
 wrong() { "$lockstep" tune "$@"; }
 claim 'no subject' fails_with 64 'expected `lockstep tune buckets RECIPE`' wrong
 claim 'another subject' fails_with 64 'expected `lockstep tune buckets RECIPE`' wrong rings "$recipe"
+claim 'nothing but the subject' fails_with 64 'which run?' wrong buckets
 claim 'no recipe' fails_with 64 'which run?' wrong buckets -n 2
 claim 'a recipe that is not there' fails_with 74 'absent.yaml' wrong buckets absent.yaml -n 2
 claim 'one rank' fails_with 64 'at least 2, because one rank reduces nothing' wrong buckets "$recipe"

@@ -9,20 +9,23 @@
 #include "train/trainer.h"
 #include "train/tune.h"
 
+#define NO_RECIPE "which run? expected a YAML file or the name of a recipe, as `lockstep tune buckets gpt2-tiny -n 2`"
+
 typedef struct options {
-    const char *nproc;
+    ls_train_config c; /* first: the offsets of ls_train_opts are those in it */
     int64_t steps;
-    bool help;
 } options;
 
+/* For --help: what is this command's own, and -n. Every key of `lockstep train` is read, too (all_opts). */
 static const ls_opt table[] = {
-    { .name = "nproc-per-node", .type = LS_OPT_STRING, .offset = offsetof(options, nproc), .short_name = 'n',
-      .help = "ranks to start on this machine, 2 or more, or auto: one per usable core; it may come after the recipe, too" },
+    { .name = "nproc-per-node", .type = LS_OPT_STRING, .offset = offsetof(options, c.nproc_per_node), .short_name = 'n',
+      .help = "ranks to start on this machine, 2 or more, or auto: one per usable core" },
     { .name = "steps", .type = LS_OPT_INT, .offset = offsetof(options, steps), .def = "5", .range = "0..1000",
       .help = "steps to measure for each cap, after 2 that are not counted; 0: none, steps are predicted only" },
-    { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
+    { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, c.help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };
+#define STEPS_ROW 1
 
 /* As a recipe has it, and without loss. */
 static const char *size_text(size_t nbytes, char *out, size_t n)
@@ -82,8 +85,9 @@ static ls_status check(const ls_train_config *c, int world_size)
     return ls_memory_explain(c, world_size, NULL);
 }
 
-static int tune(const ls_train_config *c, const options *o, int argc, char **argv)
+static int tune(const options *o, int argc, char **argv)
 {
+    const ls_train_config *c = &o->c;
     ls_tune result;
     int rank, size;
     ls_status st = LS_OK;
@@ -102,51 +106,49 @@ static int tune(const ls_train_config *c, const options *o, int argc, char **arg
     return st < 0 ? ls_cli_fail("tune", st) : 0;
 }
 
-/* The recipe and what follows it, as `lockstep train` reads them. */
-static ls_status read_recipe(ls_opts *opts, const ls_train_config *c, const options *o, int argc, char **argv)
+/* The keys and flags of `lockstep train`, and --steps; the caller frees them. NULL: out of memory. */
+static ls_opt *all_opts(void)
 {
-    char **args = calloc((size_t)argc + 4, sizeof *args);
-    int n = 0;
-    if (!args) return ls_fail(LS_NO_MEMORY, "%d arguments", argc);
-    args[n++] = argv[0];
-    if (o->nproc && *o->nproc) {
-        args[n++] = "--nproc-per-node";
-        args[n++] = (char *)(uintptr_t)o->nproc; /* only read */
-    }
-    for (int i = 0; i < argc; i++) args[n++] = argv[i];
-    ls_status st = ls_train_read(opts, c, n, args);
-    if (st >= 0 && !c->help) st = check_flags(opts);
-    if (st >= 0 && !c->help) st = ls_train_check_given(opts, c);
-    free(args);
-    return st;
+    ls_opt *all = malloc((ls_train_nopts + 1) * sizeof *all);
+    if (!all) return NULL;
+    memcpy(all, ls_train_opts, ls_train_nopts * sizeof *all);
+    all[ls_train_nopts] = table[STEPS_ROW];
+    return all;
+}
+
+/* argv: "buckets", then the recipe and flags in any order; only --help may stand alone. */
+static ls_status read_all(ls_opts *opts, const options *o, int argc, char **argv)
+{
+    const bool buckets = argc > 1 && strcmp(argv[1], "buckets") == 0;
+    const bool help = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    if (!buckets && !help) return ls_fail(LS_USAGE, "what shall be tuned? expected `lockstep tune buckets RECIPE`");
+    if (buckets && argc == 2) return ls_fail(LS_USAGE, NO_RECIPE);
+    LS_TRY(ls_train_read(opts, &o->c, argc - buckets, argv + buckets));
+    if (o->c.help) return LS_OK;
+    if (ls_opts_npositional(opts) == 0) return ls_fail(LS_USAGE, NO_RECIPE);
+    LS_TRY(check_flags(opts));
+    return ls_train_check_given(opts, &o->c);
 }
 
 static int run(int argc, char **argv)
 {
     options o = { 0 };
-    ls_train_config c = { 0 };
-    ls_opts *own = NULL, *opts = NULL;
-    int rest = 0, code = 0;
-    const int first = argc > 1 && strcmp(argv[1], "buckets") == 0;
-    ls_status st = ls_opts_create(table, sizeof table / sizeof *table, &o, &own);
-    if (st >= 0) st = ls_opts_create(ls_train_opts, ls_train_nopts, &c, &opts);
-    if (st >= 0) st = ls_opts_parse(own, argc - first, argv + first, true, &rest);
-    rest += first;
-    if (st >= 0 && !o.help && !first) st = ls_fail(LS_USAGE, "what shall be tuned? expected `lockstep tune buckets RECIPE`");
-    if (st >= 0 && !o.help && rest >= argc)
-        st = ls_fail(LS_USAGE, "which run? expected a YAML file or the name of a recipe, as `lockstep tune buckets recipes/sotu-cpu.yaml -n 2`");
-    if (st >= 0 && !o.help) st = read_recipe(opts, &c, &o, argc - rest, argv + rest);
+    ls_opts *opts = NULL;
+    ls_opt *all = all_opts();
+    int code = 0;
+    ls_status st = all ? ls_opts_create(all, ls_train_nopts + 1, &o, &opts) : ls_fail(LS_NO_MEMORY, "the table of options");
+    if (st >= 0) st = read_all(opts, &o, argc, argv);
     if (st < 0) code = ls_cli_fail("tune", st);
-    else code = o.help || c.help ? ls_cli_help(&ls_cmd_tune) : tune(&c, &o, argc, argv);
+    else code = o.c.help ? ls_cli_help(&ls_cmd_tune) : tune(&o, argc, argv);
     ls_opts_destroy(opts);
-    ls_opts_destroy(own);
+    free(all);
     return code;
 }
 
 const ls_cmd ls_cmd_tune = {
     .name = "tune",
     .summary = "recommend a bucket cap for a recipe, from measured and predicted step times",
-    .usage = "lockstep tune buckets [options] CONFIG.yaml|RECIPE [--section.key value]...",
+    .usage = "lockstep tune buckets CONFIG.yaml|RECIPE [options] [--section.key value]...",
     .example = "lockstep tune buckets recipes/fashion-mnist.yaml -n 2",
     LS_CMD_OPTS(table),
     .run = run,

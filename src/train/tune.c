@@ -89,11 +89,11 @@ static ls_status measure_all_reduce(ls_world *w, ls_tune *out)
 
 /* --- steps ------------------------------------------------------------------------------------------ */
 
-/* When backward began, when each gradient was ready, and when all were: of the newest backward. */
+/* When backward began, and when each gradient was ready: of the newest backward. */
 typedef struct recorder {
     const ls_params *ps;
     bool running;
-    uint64_t begin, end;
+    uint64_t begin;
     uint64_t *ready; /* [ps->n]; 0: it was not */
 } recorder;
 
@@ -116,12 +116,11 @@ static ls_status on_ready(void *arg, ls_tensor *t)
     return LS_OK;
 }
 
-/* Called before DDP's, which waits for the buckets: this listener came first. */
+/* DDP's listener may have reduced the buckets before: backward ended with its last gradient. */
 static ls_status on_done(void *arg)
 {
     recorder *r = arg;
     r->running = false;
-    r->end = ls_env_get()->mono_ns();
     return LS_OK;
 }
 
@@ -157,7 +156,9 @@ static ls_status run_steps(ls_trainer *t, int64_t steps, ls_tune_row *row)
 /* What one rank's step was like: ready[n], then the whole backward, then the rest of the step. */
 static void profile(const recorder *r, const ls_step_stats *s, double *out)
 {
-    const double backward = (double)(r->end - r->begin);
+    uint64_t last = r->begin;
+    for (int i = 0; i < r->ps->n; i++) last = r->ready[i] > last ? r->ready[i] : last;
+    const double backward = (double)(last - r->begin);
     const double rest = (double)s->step_ns - backward - (double)s->comm.exposed_ns;
     for (int i = 0; i < r->ps->n; i++) out[i] = r->ready[i] ? (double)(r->ready[i] - r->begin) : backward;
     out[r->ps->n] = backward;
