@@ -64,6 +64,10 @@ for coll in all_reduce reduce_scatter all_gather broadcast reduce gather scatter
 done
 claim 'an element more or less is a share of its own' test "$(quick gather -g 4 -b 48 -e 48 --counts uneven | rows - | awk '{ print $1, $2, $5, $9, $13 }')" = '48 3 0 0 0'
 claim 'sums that travel as bf16 are right' has_line '# Out of bounds values : 0 OK' quick all_reduce -g 3 -b 64K -e 64K --transport tcp --wire bf16
+for coll in all_reduce reduce_scatter; do
+    claim "$coll of values that travel as bf16: bytes as said" \
+        has_line '# Bytes on each rank   : 2 of 2 as the formula says OK' quick $coll -g 3 -b 64K -e 64K --transport tcp --wire bf16 --count
+done
 claim 'there and back between two ranks is right too' has_line '# Out of bounds values : 0 OK' quick sendrecv --ping_pong -b 8 -e 16K -f 16 -d all
 claim 'ranks may measure in groups' test "$(NCCL_TESTS_SPLIT='MOD 2' quick all_reduce -g 4 -b 64 -e 64 |
     awk '/^#  Rank/ { printf "%s ", $5 }')" = '0 1 0 1 '
@@ -103,7 +107,7 @@ claim 'or is refused where another would run' fails_with 64 'cannot carry out al
 claim 'bruck has no uneven form' fails_with 64 'pairwise would: expected one of direct' quick all_to_all -b 1K -e 1K --algo bruck --counts uneven
 claim 'an algorithm of another collective is refused' fails_with 64 'does not serve all_reduce' quick all_reduce -e 8 --algo broadcast=chain
 claim 'checksums are of tcp' fails_with 64 '--checksums belongs to --transport tcp and mixed, here is shm' quick all_reduce -e 8 --checksums false
-claim 'bf16 on the wire is for all_reduce' fails_with 64 '--wire belongs to all_reduce, here is reduce' quick reduce -e 8 --transport tcp --wire bf16
+claim 'bf16 on the wire is for gradients' fails_with 64 '--wire belongs to all_reduce and reduce_scatter, here is reduce' quick reduce -e 8 --transport tcp --wire bf16
 claim 'a skip needs single times' fails_with 64 '--per_iter_skip belongs to --per_iter_timing' quick all_reduce -e 8 -K 1
 claim 'rows for a program have no counts' fails_with 64 '--count belongs to the table and its JSON file, here is --csv' quick all_reduce -e 8 --csv --count
 claim 'sizes grow by one of two' fails_with 64 'sizes grow by one of them' quick all_reduce -e 8 -i 8 -f 4

@@ -216,8 +216,8 @@ int ls_world_recorded(const ls_world *w, const ls_recorded **out);
 void ls_world_record_clear(ls_world *w);
 /* The algorithm whose schedule would carry it out: "ring". Costs what choosing it costs. Static text. */
 ls_status ls_recorded_algo(const ls_recorded *r, const char **out);
-/* Bytes and rounds, also of a schedule, at the same cost; *rounds (NULL: not wanted) takes a simulation of all ranks.
- * LS_UNSUPPORTED: sums that travel as bf16 (ls_world_opts.wire_bf16). */
+/* Bytes and rounds, also of a schedule, at the same cost; *rounds (NULL: not wanted) takes a simulation of all
+ * ranks. */
 ls_status ls_recorded_traffic(const ls_recorded *r, uint64_t *moved, int *rounds);
 
 #ifdef __cplusplus

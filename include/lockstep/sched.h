@@ -88,8 +88,8 @@ typedef struct ls_algo {
     ls_cut *cut;        /* all_reduce, where the order of additions depends on the cut; NULL: ls_shard_range */
     bool pipelined;     /* segments follow one another: many are worth it */
     bool levels;        /* for several nodes */
-    bool one_owner;     /* all_reduce: one rank completes each chunk and sends it to the others, so a chunk may travel
-                           rounded (comm.wire) */
+    bool one_owner;     /* all_reduce, reduce_scatter: one rank completes each chunk, and sends it to the others if they
+                           get it, too; chunks are sent from OUT alone. So they may travel rounded (comm.wire) */
     bool by_name;       /* runs only when it is asked for, however fast */
     bool (*fits)(const ls_shape *s);
     ls_status (*emit)(ls_sched *out, const ls_shape *s);

@@ -62,9 +62,9 @@ typedef struct ls_world_opts {
     const char *listen;         /* address of this node to listen on for other nodes; default: the one they reach it by,
                                    and the loopback alone for a job on one node. Any but the loopback needs a secret:
                                    LS_AUTH_FAILED says how to make one */
-    bool wire_bf16;             /* tcp, mixed: sums and averages of f32 by all_reduce, above 32 KiB, travel between
-                                   nodes as bf16 (comm.wire: bf16): docs/collectives.md has the rule of rounding.
-                                   The same on every rank. With another transport: LS_BAD_CONFIG */
+    bool wire_bf16;             /* tcp, mixed: sums and averages of f32 by all_reduce and reduce_scatter, above 32 KiB,
+                                   travel between nodes as bf16 (comm.wire: bf16): docs/collectives.md has the rule
+                                   of rounding. The same on every rank. With another transport: LS_BAD_CONFIG */
     int rank, size;             /* with size > 0 the program says which rank this process is, as with PyTorch's
                                    init_process_group(rank=, world_size=): no launcher is needed. LS_CONFIG_MISMATCH
                                    names both where the environment says something else */

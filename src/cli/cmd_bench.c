@@ -43,7 +43,7 @@ static const ls_opt table[] = {
     { "trials", LS_OPT_INT, AT(trials), "1", "1..99", "measure each row so often and show the median", 0, NULL },
     { "trial_time", LS_OPT_TIME, AT(trial_time), "0", "0..1h", "as many operations a trial as take so long, instead of --iters", 0, NULL },
     { "ping_pong", LS_OPT_BOOL, AT(ping_pong), "false", NULL, "sendrecv there and back between 2 ranks; the time is half of it", 0, NULL },
-    { "wire", LS_OPT_CHOICE, AT(wire), "f32", "f32|bf16", "how float sums of all_reduce travel over connections (comm.wire)", 0, NULL },
+    { "wire", LS_OPT_CHOICE, AT(wire), "f32", "f32|bf16", "how float sums of all_reduce and reduce_scatter travel over connections (comm.wire)", 0, NULL },
     { "checksums", LS_OPT_BOOL, AT(checksums), "true", NULL, "of frames, over connections (comm.check)", 0, NULL },
     { "count", LS_OPT_BOOL, AT(count), "false", NULL, "bytes that each rank moved, beside the formula of the algorithm", 0, NULL },
     { "fit", LS_OPT_BOOL, AT(fit), "false", NULL, "latency and bandwidth (alpha, beta) that fit the rows, with residuals", 0, NULL },
@@ -78,7 +78,7 @@ static ls_status check_given(const ls_opts *opts, const ls_bench_opts *o)
     const bool table_or_json = !o->csv || (o->json && *o->json);
     const struct { const char *flag; bool applies; const char *belongs, *found; } rule[] = {
         { "counts", ls_bench_has_shares(o->coll), "collectives of shares", ls_coll_name(o->coll) },
-        { "wire", o->coll == LS_ALL_REDUCE, "all_reduce", ls_coll_name(o->coll) },
+        { "wire", o->coll == LS_ALL_REDUCE || o->coll == LS_REDUCE_SCATTER, "all_reduce and reduce_scatter", ls_coll_name(o->coll) },
         { "wire", wire, wires, o->transport },
         { "checksums", frames, framed, o->transport },
         { "per_iter_skip", o->per_iter, "--per_iter_timing", "it is not given" },

@@ -61,5 +61,6 @@ const ls_algo ls_algo_pairwise = {
     .name = "pairwise",
     .colls = 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_TO_ALL | 1u << LS_SENDRECV,
     .source = "Thakur, Rabenseifner and Gropp 2005",
+    .one_owner = true,
     .emit = emit,
 };

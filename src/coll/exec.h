@@ -85,7 +85,7 @@ typedef struct ls_run {
 /* Owns nothing of the schedule, which must outlive the run. LS_UNSUPPORTED for
  * schedules that FOLD: those need mapped memory and another reader.
  *
- * With `narrow`, every chunk's sum must be completed by one rank and sent from OUT: ring, direct, hierarchical. */
+ * With `narrow`, every chunk's sum must be completed by one rank and sent from OUT (ls_algo.one_owner). */
 ls_status ls_run_bind(ls_run *r, const ls_sched *s);
 void ls_run_free(ls_run *r); /* NULL and zeroed are fine */
 

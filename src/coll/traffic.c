@@ -6,22 +6,29 @@
 #include "coll/layout.h"
 #include "coll/sim.h"
 
-static void count_step(const ls_layout *l, const ls_step *s, int size, size_t elem, ls_traffic *t)
+/* Bytes of an element on its way between this rank and a peer. */
+static size_t travels(const ls_rank_set *narrow, int peer, size_t elem)
 {
-    const uint64_t others = (uint64_t)size - 1;
+    return narrow && ls_rank_set_has(narrow, peer) ? 2 : elem;
+}
+
+static void count_step(const ls_layout *l, const ls_step *s, const ls_shape *shape, size_t elem,
+                       const ls_rank_set *narrow, ls_traffic *t)
+{
     switch (s->kind) {
     case LS_STEP_SEND:
-        t->written += ls_layout_count(l, s->src) * elem;
+        t->written += ls_layout_count(l, s->src) * travels(narrow, s->peer, elem);
         t->flags++;
         break;
-    case LS_STEP_RECV: t->read += ls_layout_count(l, s->dst) * elem; break;
+    case LS_STEP_RECV: t->read += ls_layout_count(l, s->dst) * travels(narrow, s->peer, elem); break;
     case LS_STEP_RECV_REDUCE:
-        t->read += ls_layout_count(l, s->dst) * elem;
+        t->read += ls_layout_count(l, s->dst) * travels(narrow, s->peer, elem);
         t->added += ls_layout_count(l, s->dst) * elem;
         break;
     case LS_STEP_SUM:
-        t->read += others * ls_layout_count(l, s->dst) * elem;
-        t->added += others * ls_layout_count(l, s->dst) * elem;
+        for (int p = 0; p < shape->size; p++)
+            if (p != shape->rank) t->read += ls_layout_count(l, s->dst) * travels(narrow, p, elem);
+        t->added += ((uint64_t)shape->size - 1) * ls_layout_count(l, s->dst) * elem;
         break;
     case LS_STEP_REDUCE: t->added += ls_layout_count(l, s->dst) * elem; break;
     case LS_STEP_COPY:
@@ -30,7 +37,7 @@ static void count_step(const ls_layout *l, const ls_step *s, int size, size_t el
 }
 
 ls_status ls_sched_traffic(const ls_sched *s, size_t count, const size_t *counts, const size_t *in, size_t elem,
-                           ls_traffic *out)
+                           const ls_rank_set *narrow, ls_traffic *out)
 {
     ls_layout l;
     *out = (ls_traffic){ 0 };
@@ -51,7 +58,7 @@ ls_status ls_sched_traffic(const ls_sched *s, size_t count, const size_t *counts
     }
     for (int lane = 0; lane < s->shape.nlanes; lane++)
         for (uint32_t i = 0; i < s->lane[lane].n; i++)
-            count_step(&l, &s->lane[lane].step[i], s->shape.size, elem, out);
+            count_step(&l, &s->lane[lane].step[i], &s->shape, elem, narrow, out);
     ls_layout_free(&l);
     return LS_OK;
 }

@@ -3,6 +3,7 @@
  */
 #ifndef LS_COLL_TRAFFIC_H
 #define LS_COLL_TRAFFIC_H
+#include "base/rank_set.h"
 #include "coll/cost.h"
 #include "lockstep/sched.h"
 
@@ -17,10 +18,11 @@ typedef struct ls_traffic {
 } ls_traffic;
 
 /* What the schedule's rank moves. The result (LS_BUF_OUT) has `count` elements of `elem` bytes, or counts[r] from rank
- * r; in an all_to_all this rank sends in[r] elements to rank r, else `in` is NULL. Values are sent with their own type.
- * `copied`, `counted` and `rounds` are not set. */
+ * r; in an all_to_all this rank sends in[r] elements to rank r, else `in` is NULL. Between this rank and
+ * those in `narrow` (NULL: none) values of 4 bytes travel as 2 (ls_run.narrow). `copied`, `counted` and `rounds` are
+ * not set. */
 ls_status ls_sched_traffic(const ls_sched *s, size_t count, const size_t *counts, const size_t *in, size_t elem,
-                           ls_traffic *out);
+                           const ls_rank_set *narrow, ls_traffic *out);
 /* Rounds until every rank is through: the longest chain of messages, by the simulator. */
 ls_status ls_sched_rounds(const ls_algo *algo, const ls_shape *shape, int *out);
 

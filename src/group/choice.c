@@ -14,29 +14,35 @@
 
 #define WIRE_WHOLE_BYTES ((size_t)32 << 10) /* on a wire: below it latency is all, and bf16 would not pay */
 
-static LS_COLD ls_status not_narrow(const ls_algo *asked)
+/* Collectives whose sums may travel as bf16: those that gradients are reduced by. */
+static bool may_be_narrow(ls_coll c) { return c == LS_ALL_REDUCE || c == LS_REDUCE_SCATTER; }
+
+static LS_COLD ls_status not_narrow(ls_coll coll, const ls_algo *asked)
 {
     char names[256] = "";
     size_t at = 0;
     for (int i = 0; ls_algos[i] && at < sizeof names; i++)
-        if (ls_algos[i]->one_owner)
+        if (ls_algos[i]->one_owner && ls_algos[i]->colls & 1u << coll)
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "", ls_algos[i]->name);
-    return ls_fail(LS_BAD_CONFIG, "comm.wire: bf16 goes with a comm.algo where one rank completes each sum (%s), not with %s",
-                   names, asked->name);
+    return ls_fail(LS_BAD_CONFIG, "comm.wire: bf16 goes with an algorithm of %s where one rank completes each sum (%s), "
+                   "not with %s", ls_coll_name(coll), names, asked->name);
 }
 
 ls_status ls_choice_init(ls_group *g)
 {
     LS_TRY(ls_algo_parse(g->e->tuning.algo, g->asked));
     for (int c = 0; c < LS_COLLS; c++) g->asks = g->asks || g->asked[c];
-    const ls_algo *sums = g->asked[LS_ALL_REDUCE];
-    return sums && g->w->opts.wire_bf16 && !sums->one_owner ? not_narrow(sums) : LS_OK;
+    for (int c = 0; c < LS_COLLS && g->w->opts.wire_bf16; c++) {
+        const ls_algo *sums = may_be_narrow((ls_coll)c) ? g->asked[c] : NULL;
+        if (sums && !sums->one_owner) return not_narrow((ls_coll)c, sums);
+    }
+    return LS_OK;
 }
 
 bool ls_choice_narrow(const ls_work *k)
 {
     const ls_group *g = k->g;
-    return LS_UNLIKELY(g->narrow.size > 0) && k->a.coll == LS_ALL_REDUCE && k->a.dtype == LS_F32 &&
+    return LS_UNLIKELY(g->narrow.size > 0) && may_be_narrow(k->a.coll) && k->a.dtype == LS_F32 &&
            (k->a.op == LS_SUM || k->a.op == LS_AVG) && k->nbytes > WIRE_WHOLE_BYTES;
 }
 

@@ -221,7 +221,8 @@ static ls_status prepare(ls_group *g, ls_work *k, entry *e)
     r->recv_counts = k->recv_counts;
     r->buf[LS_BUF_TMP] = g->has.tmp.p;
     r->narrow = ls_choice_narrow(k) ? &g->narrow : NULL;
-    r->rounds = r->narrow != NULL; /* on all members or on none: who is far from one is far from another */
+    /* on all members or on none: who is far from one is far from another */
+    r->rounds = r->narrow != NULL && k->a.coll == LS_ALL_REDUCE;
     if (r->narrow) LS_TRY(grow(g, &g->has.wire, k->a.count * 2));
     r->wire = g->has.wire.p;
     r->budget = LS_TURN_BYTES;
@@ -302,11 +303,10 @@ ls_status ls_run_traffic(const ls_work *k, bool rounds, ls_traffic *out)
 {
     ls_group *g = k->g;
     entry *e;
-    if (ls_choice_narrow(k)) return ls_fail(LS_UNSUPPORTED, "bytes of sums that travel as bf16");
     LS_TRY(find(g, k, &e));
     const size_t *counts = k->recv_counts ? k->recv_counts : k->counts;
     LS_TRY(ls_sched_traffic(&e->sched, k->a.count, counts, k->recv_counts ? k->counts : NULL, ls_dtype_size(k->a.dtype),
-                            out));
+                            ls_choice_narrow(k) ? &g->narrow : NULL, out));
     /* through shared memory a payload byte is read by its receiver; on a wire its sender sends it */
     out->counted = g->mapped ? out->read : out->written;
     return rounds ? ls_sched_rounds(e->algo, &e->shape, &out->rounds) : LS_OK;
