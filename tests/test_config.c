@@ -183,7 +183,8 @@ static void a_strategy_is_chosen_by_name(void **state)
         { "fsdp", NULL, NULL, LS_OK, 1, NULL },
         { "fsdp", "1", NULL, LS_OK, 1, NULL },
         { "ddp", NULL, "bf16", LS_OK, 0, NULL },
-        { "fsdp", NULL, "bf16", LS_UNSUPPORTED, 1, "comm.wire bf16 with zero.stage 1" },
+        { "fsdp", NULL, "bf16", LS_OK, 1, NULL },
+        { "fsdp", "3", "bf16", LS_OK, 3, NULL },
         { "ddp", "1", NULL, LS_BAD_CONFIG, 1, "parallel.dp_strategy is ddp, but zero.stage is 1: set zero.stage to 0, or "
                                               "parallel.dp_strategy to fsdp or auto" },
         { "fsdp", "0", NULL, LS_BAD_CONFIG, 0, "parallel.dp_strategy is fsdp, but zero.stage is 0: set zero.stage to 1, or "

@@ -529,11 +529,7 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     if (sets < 0) return ls_while(sets, "checking zero.hsdp");
     if (s->shards && strncmp(c->inject, "diverge", 7) == 0)
         return ls_fail(LS_UNSUPPORTED, "--inject diverge with zero.stage %lld: there are no replicas that could part", (long long)c->zero.stage);
-    if (s->shards) LS_TRY(check_whole(c));
-    if (!s->shards || strcmp(c->comm.wire, "bf16") != 0) return LS_OK;
-    return ls_fail(LS_UNSUPPORTED,
-                   "comm.wire bf16 with zero.stage %lld: it halves the bytes of all_reduce alone, where ZeRO has "
-                   "reduce_scatter and all_gather: leave one of them out", (long long)c->zero.stage);
+    return s->shards ? check_whole(c) : LS_OK;
 }
 
 /* What is accepted above for the versions to come, and what this one supports instead. */
