@@ -164,6 +164,18 @@ differ last optim.warmup mlp '' '--optim.warmup 2'
 shows optim.scale_lr mlp '--nproc-per-node 2 --optim.scale_lr linear' grep -q '^learning rate: .* x 2 ranks' out
 differ last optim.min_lr mlp '--optim.schedule cosine' '--optim.schedule cosine --optim.min_lr 1e-3'
 differ last optim.min_lr_ratio mlp '--optim.schedule cosine' '--optim.schedule cosine --optim.min_lr_ratio 0.5'
+scales() { grep -o '"loss_scale": [0-9.e+]*, "skipped_steps": [0-9]*' "$1/run/metrics.jsonl"; }
+shows optim.loss_scale mlp '--optim.loss_scale 128' grep -q '"loss_scale": 128, "skipped_steps": 0' run/metrics.jsonl
+differ scales optim.loss_scale mlp '--optim.loss_scale 128' '--optim.loss_scale dynamic'
+refuse optim.loss_scale mlp '--optim.loss_scale fast' 78 "optim.loss_scale is 'fast': expected none, dynamic or a number above 0"
+refuse optim.loss_scale mlp '-n 2 --optim.loss_scale dynamic --ddp.hook powersgd' 78 'optim.loss_scale dynamic with ddp.hook powersgd'
+scaled='--optim.loss_scale dynamic --inject overflow@0:2'
+differ scales optim.scale_init mlp "$scaled" "$scaled --optim.scale_init 1024"
+differ scales optim.scale_backoff mlp "$scaled" "$scaled --optim.scale_backoff 0.25"
+refuse optim.scale_backoff mlp '--optim.loss_scale dynamic --optim.scale_backoff 0' 78 'optim.scale_backoff is 0'
+differ scales optim.scale_interval mlp '--optim.loss_scale dynamic' '--optim.loss_scale dynamic --optim.scale_interval 1'
+differ scales optim.scale_growth mlp '--optim.loss_scale dynamic --optim.scale_interval 1' \
+    '--optim.loss_scale dynamic --optim.scale_interval 1 --optim.scale_growth 4'
 differ last optim.decay_steps mlp '--optim.schedule wsd' '--optim.schedule wsd --optim.decay_steps 2'
 
 # --- parallel, not implemented ----------------------------------------------------------------------------

@@ -201,7 +201,7 @@ void ls_grad_scaler_init(ls_grad_scaler *s);
 /* LS_BAD_FILE for what is out of range; *s stays as it is. */
 ls_status ls_grad_scaler_restore(ls_grad_scaler *s, const ls_grad_scaler *saved);
 /* After a backward whose gradients have this norm (ls_grad_norm; the same on every rank): adapts the
- * scale. False: it is not finite, this step must not be taken. */
+ * scale. False: it is not finite, this step must not be taken: ls_params_zero_grad drops its gradients. */
 bool ls_grad_scaler_update(ls_grad_scaler *s, double grad_norm);
 
 #ifdef __cplusplus

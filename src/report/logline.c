@@ -72,6 +72,10 @@ static void torchtitan(const ls_log_values *v, bool colour, ls_text *out)
     extra(&x, text);
     snprintf(text, sizeof text, "  lr: %.2e", v->lr);
     extra(&x, text);
+    if (v->loss_scale > 0.0) {
+        snprintf(text, sizeof text, "  scale: %g  skipped: %lld", v->loss_scale, (long long)v->skipped);
+        extra(&x, text);
+    }
     snprintf(text, sizeof text, "  ETA: %s", ls_eta_text(v->eta_s, eta, sizeof eta));
     extra(&x, text);
 }
@@ -89,11 +93,11 @@ static void megatron(const ls_log_values *v, bool colour, ls_text *out)
                 (long long)v->step, (long long)v->steps, (long long)v->samples, 1e3 * v->step_s);
     ls_text_add(out, " throughput per GPU (TFLOP/s/GPU): %.1f | learning rate: %.6E | global batch size: %5lld |",
                 1e-12 * v->flops, v->lr, (long long)v->global_batch);
-    /* f32 and bf16 need no loss scale; a step that is not finite ends the run */
+    /* a loss that is not finite ends the run */
     ls_text_add(out,
-                " lm loss: %.6E | loss scale: 1.0 | grad norm: %.3f | number of skipped iterations: %3d |"
+                " lm loss: %.6E | loss scale: %.1f | grad norm: %.3f | number of skipped iterations: %3lld |"
                 " number of nan iterations: %3d |",
-                v->loss, v->grad_norm, 0, 0);
+                v->loss, v->loss_scale > 0.0 ? v->loss_scale : 1.0, v->grad_norm, (long long)v->skipped, 0);
 }
 
 static void megatron_eval(const ls_log_eval *e, bool colour, ls_text *out)

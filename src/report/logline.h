@@ -9,6 +9,8 @@
 typedef struct ls_log_values {
     int64_t step, steps; /* the one that is over, from 1; of the run */
     double loss, grad_norm, lr;
+    double loss_scale;          /* 0: the loss is not scaled */
+    int64_t skipped;            /* steps since the line before that changed no weight */
     double loss_z, grad_norm_z; /* how far from the steps before, in their standard deviations; NAN: too few */
     double step_s;              /* seconds per step */
     double rate;                /* per second, all ranks: tokens, or samples where there are no tokens */
@@ -42,9 +44,9 @@ typedef struct ls_log_format {
 
 /* torchtitan:
  *     step:  1  loss: 10.82500  grad_norm:  1.4100  memory:  1.20GiB(5.00%)  tps: 34,720  tflops: 12.34  mfu: 41.20%
- *   and then tok/s (or samples/s) of all ranks, exposed, lr, ETA; tps is per rank. The only one with colours. Below a
- *   tenth of a GiB or teraflop a smaller unit stands there (MiB, gflops). On a terminal the line fits into two of its
- *   lines: of what follows mfu, the parts that do not fit are left out.
+ *   and then tok/s (or samples/s) of all ranks, exposed, lr, scale and skipped (if the loss is scaled), ETA; tps is per
+ *   rank. The only one with colours. Below a tenth of a GiB or teraflop a smaller unit stands there (MiB, gflops). On a
+ *   terminal the line fits into two of its lines: of what follows mfu, the parts that do not fit are left out.
  * megatron: Megatron-LM's training_log. llmc: train_gpt2.cu's. nanogpt: train.py's, which counts from 0.
  *
  * Ends with a name of NULL. */

@@ -23,6 +23,7 @@ static bool replicates(const ls_train_config *c) { return c->zero.stage == 0 && 
 static bool shards(const ls_train_config *c) { return !replicates(c); }
 static bool unhooked(const ls_train_config *c) { return is(c->ddp.hook, "none"); }
 static bool powersgd(const ls_train_config *c) { return is(c->ddp.hook, "powersgd"); }
+static bool rescales(const ls_train_config *c) { return is(c->optim.loss_scale, "dynamic"); }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
 
 /* Token files that are there, or the images' own: those that are made of a text have a format of their own. */
@@ -46,6 +47,10 @@ static const rule rules[] = {
     { "optim.min_lr", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.min_lr_ratio", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.decay_steps", wsd, "optim.schedule wsd", "optim.schedule" },
+    { "optim.scale_init", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
+    { "optim.scale_growth", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
+    { "optim.scale_backoff", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
+    { "optim.scale_interval", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
     { "ddp.guard", replicates, "zero.stage 0", "zero.stage" },
     { "ddp.bucket_view", unhooked, "ddp.hook none", "ddp.hook" },
     { "ddp.powersgd_rank", powersgd, "ddp.hook powersgd", "ddp.hook" },

@@ -1,6 +1,8 @@
 /* config.c -- the option table of `lockstep train`, and what does not fit together. */
 #include "train/config.h"
 
+#include <float.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +132,15 @@ const ls_opt ls_train_opts[] = {
       "the same as a fraction of optim.lr; only one of the two", 0, NULL },
     { "optim.decay_steps", LS_OPT_INT, AT(optim.decay_steps), "0", "0.." STEPS,
       "wsd: steps of the decay at the end; 0: a fifth of all", 0, NULL },
+    { "optim.loss_scale", LS_OPT_STRING, AT(optim.loss_scale), "none", NULL,
+      "none, a number or dynamic: backward computes gradients of the loss times the scale, the update divides by it", 0, NULL },
+    { "optim.scale_init", LS_OPT_DOUBLE, AT(optim.scale_init), "65536", "1e-30..1e38", "optim.loss_scale dynamic: the first scale", 0, NULL },
+    { "optim.scale_growth", LS_OPT_DOUBLE, AT(optim.scale_growth), "2", "1..1e6",
+      "optim.loss_scale dynamic: the scale is multiplied by it after scale_interval finite steps in a row", 0, NULL },
+    { "optim.scale_backoff", LS_OPT_DOUBLE, AT(optim.scale_backoff), "0.5", "0..<1",
+      "optim.loss_scale dynamic: the scale is multiplied by it when gradients are not finite, and the step is skipped", 0, NULL },
+    { "optim.scale_interval", LS_OPT_INT, AT(optim.scale_interval), "2000", "1.." STEPS,
+      "optim.loss_scale dynamic: finite steps in a row until the scale grows", 0, NULL },
     { "parallel.dp", LS_OPT_INT, AT(parallel.dp), "0", "0..65536", "data parallel ranks; 0: all", 0,
       "parallelism.data_parallel_degree" },
     { "parallel.dp_strategy", LS_OPT_CHOICE, AT(parallel.dp_strategy), "auto", ls_dp_choices,
@@ -237,7 +248,7 @@ const ls_opt ls_train_opts[] = {
     { "dry-run", LS_OPT_BOOL, AT(dry_run), "false", NULL, "print the planned memory per rank and per unit of the model, and stop", 0, NULL },
     { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL,
       "print index, names and bytes of the gradient buckets", 0, NULL },
-    { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch|slow|diverge@RANK:STEP", 0,
+    { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch|slow|diverge|overflow@RANK:STEP", 0,
       NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "file for the job's events, JSON lines", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
@@ -455,6 +466,30 @@ ls_status ls_train_lr(const ls_train_config *c, int ranks, int64_t steps, ls_lr 
     return ls_lr_find(c->optim.schedule, &out->kind);
 }
 
+ls_status ls_train_scaler(const ls_train_config *c, ls_grad_scaler *out, bool *adapts)
+{
+    const char *text = c->optim.loss_scale;
+    char *end;
+    double scale = 1.0;
+    ls_grad_scaler_init(out);
+    *adapts = strcmp(text, "dynamic") == 0;
+    if (*adapts) {
+        scale = c->optim.scale_init;
+        out->growth = c->optim.scale_growth;
+        out->backoff = c->optim.scale_backoff;
+        out->interval = c->optim.scale_interval;
+        if (!(out->backoff > 0.0)) return ls_fail(LS_BAD_CONFIG, "optim.scale_backoff is 0: expected more, and less than 1");
+    } else if (strcmp(text, "none") != 0) {
+        scale = strtod(text, &end);
+        if (end == text || *end)
+            return ls_fail(LS_BAD_CONFIG, "optim.loss_scale is '%s': expected none, dynamic or a number above 0", text);
+    }
+    out->scale = (float)scale;
+    if (out->scale >= FLT_MIN && isfinite(out->scale)) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "optim.%s is %g: expected a number from %g to %g", *adapts ? "scale_init" : "loss_scale", scale,
+                   (double)FLT_MIN, (double)FLT_MAX);
+}
+
 ls_status ls_train_trace_steps(const ls_train_config *c, uint32_t *first, uint32_t *last)
 {
     const char *text = c->trace.steps;
@@ -612,6 +647,17 @@ static ls_status check_features(const ls_train_config *c)
     return LS_OK;
 }
 
+/* PowerSGD puts what it has left out of a step into the next one: what is not finite would stay for good. */
+static ls_status check_scaler(const ls_train_config *c)
+{
+    ls_grad_scaler scaler;
+    bool adapts;
+    LS_TRY(ls_train_scaler(c, &scaler, &adapts));
+    if (!adapts || strcmp(c->ddp.hook, "powersgd") != 0) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "optim.loss_scale dynamic with ddp.hook powersgd: factors and errors of a skipped step would "
+                   "not be finite any more: set optim.loss_scale to none or a number");
+}
+
 ls_status ls_train_config_check(const ls_train_config *c, int world_size)
 {
     double b1, b2;
@@ -621,6 +667,7 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     LS_TRY(check_supported(c, world_size));
     LS_TRY(ls_train_betas(c, &b1, &b2));
     LS_TRY(ls_train_lr(c, world_size, c->train.steps, &lr));
+    LS_TRY(check_scaler(c));
     LS_TRY(ls_train_trace_steps(c, &first, &last));
     LS_TRY(ls_injection_parse(c->inject, world_size, &inject));
     const ls_algo *by[LS_COLLS];

@@ -31,6 +31,9 @@ typedef struct ls_train_config {
         double lr, momentum, eps, weight_decay, clip, min_lr, min_lr_ratio;
         ls_opt_doubles betas;
         int64_t warmup, decay_steps;
+        const char *loss_scale;
+        double scale_init, scale_growth, scale_backoff;
+        int64_t scale_interval;
     } optim;
     struct {
         int64_t dp, tp, pp, cp, ep;
@@ -106,6 +109,9 @@ bool ls_train_is_lm(const ls_train_config *c);
 /* Of activations, and of what they are multiplied with. */
 ls_dtype ls_train_dtype(const ls_train_config *c);
 ls_ddp_config ls_train_ddp(const ls_train_config *c);
+/* What the loss is multiplied by, and whether that adapts (optim.loss_scale); 1 with optim.loss_scale none.
+ * LS_BAD_CONFIG: it is not none, dynamic or a number above 0; a scale that is no float. */
+ls_status ls_train_scaler(const ls_train_config *c, ls_grad_scaler *out, bool *adapts);
 /* Who holds and does what on so many ranks. */
 ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out);
 /* data.name, or what stands for "". Static, or c's. */
@@ -128,7 +134,8 @@ typedef enum ls_inject_kind {
     LS_INJECT_NAN,
     LS_INJECT_MISMATCH,
     LS_INJECT_SLOW,
-    LS_INJECT_DIVERGE
+    LS_INJECT_DIVERGE,
+    LS_INJECT_OVERFLOW
 } ls_inject_kind;
 
 /* What a fault injection asks for; rank -1: nothing. */

@@ -13,7 +13,7 @@
 
 ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out)
 {
-    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch", "slow", "diverge" };
+    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch", "slow", "diverge", "overflow" };
     *out = (ls_injection){ .rank = -1 };
     if (!*text) return LS_OK;
     const char *at = strchr(text, '@');
@@ -28,8 +28,8 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
         return LS_OK;
     }
     return ls_fail(LS_USAGE,
-                   "--inject is '%s': expected kill, stop, hang, nan, mismatch, slow or diverge, then @RANK:STEP with RANK below "
-                   "%d and STEP from 1",
+                   "--inject is '%s': expected kill, stop, hang, nan, mismatch, slow, diverge or overflow, then @RANK:STEP with "
+                   "RANK below %d and STEP from 1",
                    text, world_size);
 }
 
@@ -49,9 +49,10 @@ static bool due(const ls_trainer *t, int64_t step)
     return t->inject.rank == ls_world_rank(t->w) && t->inject.step == step;
 }
 
-void ls_injection_before_backward(const ls_trainer *t, int64_t step)
+void ls_injection_before_backward(const ls_trainer *t, int64_t step, float *weight)
 {
     if (due(t, step) && t->inject.kind == LS_INJECT_SLOW) rest(SLOW_NS);
+    if (due(t, step) && t->inject.kind == LS_INJECT_OVERFLOW) *weight = INFINITY;
 }
 
 void ls_injection_before_update(const ls_trainer *t, int64_t step)
@@ -79,6 +80,7 @@ ls_status ls_injection_apply(const ls_trainer *t, int64_t step)
     }
     case LS_INJECT_NAN:
     case LS_INJECT_DIVERGE:
+    case LS_INJECT_OVERFLOW:
     case LS_INJECT_SLOW: return LS_OK; /* around backward, before the update */
     }
     return LS_OK;

@@ -166,6 +166,8 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
         { "loss_metrics/global_max_loss", s->max_loss },
         { "grad_norm", s->grad_norm },
         { "lr", s->lr },
+        { t->scales ? "loss_scale" : NULL, s->loss_scale },
+        { t->scales ? "skipped_steps" : NULL, (double)t->skipped },
         { "throughput(tps)", (double)(s->tokens ? s->tokens : s->samples) / ls_world_size(t->w) / seconds },
         { "tflops", flops * 1e-12 },
         { peak > 0.0 ? "mfu(%)" : NULL, 100.0 * flops / peak },

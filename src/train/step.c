@@ -66,8 +66,9 @@ static ls_status backward(void *arg, const ls_pipe_action *a)
 
     /* The loss is a sum by all labels of the micro-batch, the step's a mean over all that count; ranks are averaged. */
     const float weight = (float)((double)m->rows.n * labels * ls_group_size(t->par.mesh.replicas) / step->counted);
-    ls_injection_before_backward(t, t->step + 1);
-    LS_TRY(ls_backward_from(t->par.tape[a->slot], m->loss, &weight)); /* a language model's sum is known from here on */
+    float scaled = weight * t->scaler.scale;
+    ls_injection_before_backward(t, t->step + 1, &scaled);
+    LS_TRY(ls_backward_from(t->par.tape[a->slot], m->loss, &scaled)); /* a language model's sum is known from here on */
     ls_injection_after_backward(t, t->step + 1, &m->sums.sum);
     if (!t->par.mesh.has_loss) return LS_OK;
     step->mine[LOSS] += m->sums.sum;
@@ -134,16 +135,37 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *o
     return same ? LS_OK : ls_train_compare(t);
 }
 
-/* Of the averaged gradient, so that every rank finds the same. */
-static ls_status grad_norm(const ls_trainer *t, double *out)
+static LS_COLD ls_status gradient_not_finite(const ls_trainer *t, const ls_param *culprit)
+{
+    char with[64] = "", advice[64] = "lower optim.lr, or set optim.clip";
+    if (t->scales) snprintf(with, sizeof with, " with a loss scale of %g", (double)t->scaler.scale);
+    if (t->scales && !t->adapts) snprintf(advice, sizeof advice, "set optim.loss_scale to a lower number, or to dynamic");
+    return ls_fail(LS_NAN,
+                   "the gradient of %s in step %lld is not finite%s, though the loss is; no weight was changed by "
+                   "this step: %s", culprit->name, (long long)t->step + 1, with, advice);
+}
+
+/* Of the averaged gradient, so that every rank finds the same, and decides the same about scale and step. A scale of 1
+ * or less is not what makes a gradient overflow. */
+static ls_status grad_norm(ls_trainer *t, ls_step_stats *out)
 {
     const ls_param *culprit;
-    const ls_status st = ls_grad_norm_shared(ls_world_group(t->w), &t->par.model->params, out, &culprit);
-    if (st != LS_NAN) return st;
-    return ls_fail(LS_NAN,
-                   "the gradient of %s in step %lld is not finite, though the loss is; no weight was changed by "
-                   "this step: lower optim.lr, or set optim.clip",
-                   culprit->name, (long long)t->step + 1);
+    const ls_status st = ls_grad_norm_shared(ls_world_group(t->w), &t->par.model->params, &out->grad_norm, &culprit);
+    out->loss_scale = (double)t->scaler.scale;
+    out->grad_norm /= out->loss_scale;
+    if (st == LS_NAN && !(t->adapts && t->scaler.scale > 1.0f)) return gradient_not_finite(t, culprit);
+    if (st < 0 && st != LS_NAN) return st;
+    out->skipped = t->adapts && !ls_grad_scaler_update(&t->scaler, out->grad_norm);
+    t->skipped += out->skipped;
+    return LS_OK;
+}
+
+static ls_status update(ls_trainer *t, ls_step_stats *out)
+{
+    ls_optim_set_lr(t->optim, out->lr = ls_lr_at(&t->lr, t->step));
+    if (out->skipped) ls_params_zero_grad(&t->par.model->params);
+    else LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip) / out->loss_scale));
+    return ls_ddp_after_step(t->par.ddp);
 }
 
 static ls_status get_samples(ls_trainer *t, ls_step_stats *out)
@@ -174,13 +196,10 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(count_labels(t, &counted));
     LS_TRY(run_micro_batches(t, counted, mine));
     LS_TRY(agree(t, mine, out));
-    LS_TRY(grad_norm(t, &out->grad_norm));
+    LS_TRY(grad_norm(t, out));
     ls_injection_before_update(t, t->step + 1);
     uint64_t o0 = env->mono_ns();
-    ls_optim_set_lr(t->optim, out->lr = ls_lr_at(&t->lr, t->step));
-    LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip))); /* on all ranks alike */
-
-    LS_TRY(ls_ddp_after_step(t->par.ddp));
+    LS_TRY(update(t, out)); /* on all ranks alike */
     /* Each looks at the clock for itself: where the outer of two slices ends no later than the inner one, rounding
      * makes trace viewers stumble. */
     ls_train_record(t->w, LS_EV_OPTIM, "optimizer step", o0);

@@ -83,6 +83,8 @@ static ls_status open_model(ls_trainer *t)
     ls_plan p;
     LS_TRY(ls_train_optim(c, &oc));
     LS_TRY(ls_train_lr(c, t->feed.size, t->steps, &t->lr));
+    LS_TRY(ls_train_scaler(c, &t->scaler, &t->adapts));
+    t->scales = strcmp(c->optim.loss_scale, "none") != 0;
 
     LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
     const bool load = strcmp(c->model.init, "file") == 0 || *c->model.load;

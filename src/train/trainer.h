@@ -49,6 +49,9 @@ typedef struct ls_trainer {
     ls_optim *optim;
     bool guarded;                  /* ranks compare hashes of their parameters (ddp.guard) */
     ls_lr lr;                      /* what the optimizer's rate follows */
+    ls_grad_scaler scaler;         /* the same on every rank; scale 1 with optim.loss_scale none */
+    bool scales, adapts;           /* optim.loss_scale is not none; it is dynamic */
+    int64_t skipped;               /* steps so far whose gradients were not finite, which changed no weight */
     ls_source source;              /* of tokens */
     ls_train_special special;      /* of model.load */
     ls_feed feed;
@@ -80,6 +83,8 @@ typedef struct ls_step_stats {
     double max_loss;      /* the largest of the ranks' means, of ranks with labels that count */
     double grad_norm;     /* of the averaged gradient, before clipping */
     double lr;            /* of this step's update */
+    double loss_scale;    /* of this step's gradients; 1: they were not scaled */
+    bool skipped;         /* they were not finite: no weight has changed */
     int64_t samples;      /* of all ranks */
     int64_t tokens;       /* in them; 0: of features */
     uint64_t step_ns, data_ns;
@@ -113,7 +118,8 @@ ls_tensor *ls_train_loss(ls_trainer *t, ls_tape *tape, const ls_rows *rows, ls_l
  * newest update. Every rank calls it. */
 ls_status ls_train_compare(ls_trainer *t);
 /* One step: micro-batches, backward with overlapped reduction, update. LS_NAN, before any weight is
- * touched, names the first rank whose loss is not finite. */
+ * touched, names the first rank whose loss is not finite, or a parameter whose gradient is not. With optim.loss_scale
+ * dynamic and a scale above 1 such a gradient lowers the scale instead, and the update is left out, on every rank. */
 ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
 
 /* Rank 0 writes a checkpoint of the current step, everybody waits until it is durable. */
@@ -161,9 +167,10 @@ bool ls_samples_due(const ls_trainer *t);
 ls_status ls_samples_say(ls_trainer *t);
 
 /* Provokes the fault when its rank and step have come: at the step's begin; before each backward, where a slow rank
- * waits 0.2 s; after it, where the sum of losses becomes NaN; and before the update, where a gradient changes. */
+ * waits 0.2 s, and where the weight of the loss becomes infinite; after it, where the sum of losses becomes NaN; and
+ * before the update, where a gradient changes. */
 ls_status ls_injection_apply(const ls_trainer *t, int64_t step);
-void ls_injection_before_backward(const ls_trainer *t, int64_t step);
+void ls_injection_before_backward(const ls_trainer *t, int64_t step, float *weight);
 void ls_injection_before_update(const ls_trainer *t, int64_t step);
 void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss);
 

@@ -52,6 +52,7 @@ void ls_watch_step(ls_trainer *t, const ls_step_stats *s)
     w->loss_z = ls_log_window_add(&w->losses, s->loss);
     w->norm_z = ls_log_window_add(&w->norms, s->grad_norm);
     w->since.steps++;
+    w->since.skipped += s->skipped;
     w->since.step_ns += s->step_ns;
     w->since.exposed_ns += s->comm.exposed_ns;
     w->since.units += (uint64_t)units(s);
@@ -66,6 +67,8 @@ void ls_watch_line(ls_trainer *t, const ls_step_stats *s, double eta_s)
                         .loss = s->loss,
                         .grad_norm = s->grad_norm,
                         .lr = s->lr,
+                        .loss_scale = t->scales ? s->loss_scale : 0.0,
+                        .skipped = w->since.skipped,
                         .loss_z = w->loss_z,
                         .grad_norm_z = w->norm_z,
                         .step_s = seconds / (double)w->since.steps,

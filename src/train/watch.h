@@ -17,7 +17,7 @@ typedef struct ls_watch {
     ls_log_window losses, norms;
     double loss_z, norm_z; /* of the newest step among them */
     struct {
-        int64_t steps;
+        int64_t steps, skipped;
         uint64_t step_ns, exposed_ns, units; /* units: tokens, or samples of features */
     } since;                                 /* the line before */
     ls_text line;                            /* owned */
