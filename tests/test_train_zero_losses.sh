@@ -52,6 +52,10 @@ for dtype in f32 bf16; do
                 same $ranks --train.dtype $dtype --train.recompute full --zero.stage $stage
         done
     done
+    for stage in 1 '2 --zero.reduce last' '3 --zero.reduce last' '3 --zero.reduce last --zero.copy rank'; do
+        claim "$dtype, 4 ranks, two sets of shards, stage $stage: DDP's losses and model" \
+            same 4 --train.dtype $dtype --train.recompute full --zero.stage $stage --zero.hsdp 2
+    done
     claim "$dtype: gathered once a step, selective recomputation: the same" same 4 --train.dtype $dtype --train.recompute selective \
         --zero.stage 3 --zero.reduce last --zero.copy rank --zero.reshard never
 done
@@ -87,5 +91,11 @@ ring='--comm.transport tcp --comm.algo ring'
 for stage in '0' '1' '2' '2 --zero.reduce last' '3 --zero.copy rank' '3 --zero.copy rank --zero.reduce last'; do
     claim "tcp, stage $stage: the losses of shared memory to 1e-6" near 3 $sgd $ring --train.recompute full --zero.stage $stage
     claim "tcp, stage $stage: another order of sums" differ
+done
+claim 'momentum: DDP on 4 ranks' run ddp 4 $sgd
+for stage in 1 '2' '3 --zero.copy rank' '3 --zero.copy rank --zero.reduce last'; do
+    claim "tcp, two sets of shards, stage $stage: the losses of shared memory to 1e-6" \
+        near 4 $sgd $ring --train.recompute full --zero.stage $stage --zero.hsdp 2
+    claim "tcp, two sets of shards, stage $stage: another order of sums" differ
 done
 finish
