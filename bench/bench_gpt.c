@@ -7,9 +7,11 @@
  *   build/bench/bench_gpt --batch 4 --tokens 64 --threads 2               (GPT-2 124M; starts its ranks by itself)
  *   build/bench/bench_gpt --ranks 2 --batch 2 --sync alternate            (every other step communicates nothing)
  *   build/bench/bench_gpt --ranks 2 --batch 2 --zero 1                    (each rank updates half)
+ *   build/bench/bench_gpt --ranks 2 --batch 2 --zero 3 --copy rank        (and gathers the weights of a layer)
  *
  * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end the
- * digest of the model, which all ranks must have, and the largest resident set of rank 0.
+ * digest of the model, which all ranks must have, the largest resident set of rank 0, and the memory of all ranks
+ * together, of which each counts its share of pages that several map (Pss).
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -22,11 +24,11 @@
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, micro_batches, tokens, ranks, threads, steps, zero;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps, zero, prefetch;
     size_t bucket_cap;
     double clip, lr;
-    const char *dtype, *sync, *pack, *save;
-    bool help;
+    const char *dtype, *sync, *pack, *save, *reduce, *copy, *reshard;
+    bool guard, help;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -48,7 +50,14 @@ static const ls_opt table[] = {
     { "lr", LS_OPT_DOUBLE, AT(lr), "1e-4", "0..", "AdamW's learning rate", 0, NULL },
     { "dtype", LS_OPT_CHOICE, AT(dtype), "f32", "f32|bf16", "of activations and of what they are multiplied by", 0, NULL },
     { "bucket_cap", LS_OPT_BYTES, AT(bucket_cap), "0", "0..", "bytes of a gradient bucket; 0: DDP's default", 0, NULL },
-    { "zero", LS_OPT_INT, AT(zero), "0", "0..3", "ZeRO's stage: 1 shares the optimizer's work and state out to the ranks", 0, NULL },
+    { "zero", LS_OPT_INT, AT(zero), "0", "0..3", "ZeRO's stage: 1 shards optimizer state, 2 gradients, 3 weights", 0, NULL },
+    { "reduce", LS_OPT_CHOICE, AT(reduce), "every", "every|last", "stages 2 and 3: which micro-batches are reduced", 0, NULL },
+    { "copy", LS_OPT_CHOICE, AT(copy), "host", "host|rank", "stage 3: one copy of the weights, or layers gathered by each rank",
+      0, NULL },
+    { "prefetch", LS_OPT_INT, AT(prefetch), "1", "0..64", "copy rank: layers gathered ahead", 0, NULL },
+    { "reshard", LS_OPT_CHOICE, AT(reshard), "default", "always|never|default",
+      "copy rank: layers that release their weights after forward", 0, NULL },
+    { "guard", LS_OPT_BOOL, AT(guard), "false", NULL, "hash the updated weights, as the trainer's replica guard does", 0, NULL },
     { "sync", LS_OPT_CHOICE, AT(sync), "always", "always|alternate", "alternate: every other step under no_sync", 0, NULL },
     { "save", LS_OPT_STRING, AT(save), "", NULL, "write the first weights to this file", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
@@ -75,7 +84,15 @@ static ls_model_config gpt2_of(const options *o)
 
 static ls_ddp_config ddp_of(const options *o)
 {
-    return (ls_ddp_config){ .bucket_cap = o->bucket_cap, .zero_stage = o->ranks > 1 ? (int)o->zero : 0 };
+    const bool gathers = o->zero == 3 && strcmp(o->copy, "rank") == 0;
+    return (ls_ddp_config){ .bucket_cap = o->bucket_cap,
+                            .zero_stage = o->ranks > 1 ? (int)o->zero : 0,
+                            .reduce_last = o->zero > 1 && strcmp(o->reduce, "last") == 0,
+                            .copy = gathers ? LS_ZERO_COPY_RANK : LS_ZERO_COPY_HOST,
+                            .prefetch = gathers ? (int)o->prefetch : 0,
+                            .reshard = strcmp(o->reshard, "always") == 0  ? LS_RESHARD_ALWAYS
+                                       : strcmp(o->reshard, "never") == 0 ? LS_RESHARD_NEVER
+                                                                          : LS_RESHARD_DEFAULT };
 }
 
 /* Values, gradients and the optimizer's state, from the world's arena and j's own. */
@@ -96,7 +113,8 @@ static ls_status state(job *j, ls_dtype dtype)
         if (*o->save && ls_world_rank(j->w) == 0) LS_TRY(ls_ckpt_save(o->save, ps, NULL));
     }
     if (o->ranks > 1) LS_TRY(ls_ddp_create(ls_world_group(j->w), ps, &ddp, &j->ddp));
-    return ls_optim_create(&adamw, ps, j->arena, &j->adamw);
+    LS_TRY(ls_optim_create(&adamw, ps, j->arena, &j->adamw));
+    return o->guard ? ls_optim_hash_values(j->adamw) : LS_OK;
 }
 
 static void forget(job *j)
@@ -224,6 +242,18 @@ static ls_status same_replicas(job *j, char mine[33])
     return st;
 }
 
+/* Of this process, MiB; 0: the system does not say. */
+static double pss(void)
+{
+    char line[128];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "Pss: %lf kB", &kib) == 1) break;
+    if (f) fclose(f);
+    return kib / 1024;
+}
+
 static ls_status run(job *j)
 {
     const bool alternate = strcmp(j->o->sync, "alternate") == 0;
@@ -242,10 +272,13 @@ static ls_status run(job *j)
         fflush(stdout);
     }
     struct rusage u;
+    double memory = pss();
     char digest[33] = "";
+    LS_TRY(ls_all_reduce(ls_world_group(j->w), NULL, &memory, 1, LS_F64, LS_SUM));
     if (!alternate) LS_TRY(same_replicas(j, digest));
     if (first && *digest) printf("digest,%s\n", digest);
     if (first && getrusage(RUSAGE_SELF, &u) == 0) printf("max_rss_mib,%.1f\n", (double)u.ru_maxrss / 1024);
+    if (first) printf("pss_mib,%.1f\n", memory);
     return LS_OK;
 }
 
@@ -256,6 +289,7 @@ static int rank(const options *o)
     if (o->zero && strcmp(o->sync, "always") != 0)
         st = ls_fail(LS_USAGE,
                      "--zero 1 --sync alternate: a share is updated with what all ranks have summed; use --zero 0");
+    if (o->guard && o->zero) st = ls_fail(LS_USAGE, "--guard is for replicas: use --zero 0");
     if (st == LS_OK) st = build(&j);
     if (st == LS_OK && ls_world_size(j.w) != o->ranks)
         st = ls_fail(LS_CONFIG_MISMATCH, "--ranks is %lld and there are %d", (long long)o->ranks, ls_world_size(j.w));
