@@ -68,6 +68,8 @@ done
 claim 'gradients in f16 on the way: the step is skipped' skips 2 --ddp.hook f16
 claim "Megatron-LM's line has scale and skipped steps" skips 2 --log.format megatron --log.every 5
 claim 'as its readers expect them' prints '\| loss scale: 4096\.0 \| grad norm: (inf|-?nan) \| number of skipped iterations:   1 \|'
+later() { tail -n 1 <<<"$(grep -a 'number of skipped iterations' out)" | grep -q 'number of skipped iterations:   0 |' || { cat out; return 1; }; }
+claim 'a later line counts its own steps alone' later
 
 # What a scale does not help against.
 ends_at() { train 2 --inject overflow@1:3 "$@"; ends_with 80; }
