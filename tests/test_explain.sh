@@ -137,6 +137,8 @@ claim 'packed weights: stages 0 to 2 are shown all the same' ends_with 0
 claim 'stage 3 is not' prints '^peak, planned( +[0-9]+){3}( +refused){4}$'
 claim 'and why is said' prints '^refused, zero.stage 3: .*train.pack_weights always with zero.stage 3'
 claim 'traffic without a formula: factors' refuses 78 'ddp.hook powersgd: its bytes change after ddp.powersgd_start steps' zero base.yaml -n 2 --ddp.hook powersgd
+claim 'or of another library' refuses 78 'comm.backend mpi: the bytes that another library moves are not known' zero base.yaml -n 2 --comm.backend mpi
+claim 'a strategy that the stage is not' refuses 78 'parallel.dp_strategy is ddp, but zero.stage is 1' zero base.yaml -n 2 --parallel.dp_strategy ddp --zero.stage 1
 claim 'or of several sets of shards' refuses 78 'zero.hsdp 2: the formulas are those of one set of shards' zero base.yaml -n 2 --zero.hsdp 2 --zero.stage 1
 claim 'or rounded on the wire' refuses 78 'comm.wire bf16: how many bytes sums have' zero base.yaml -n 2 --comm.transport tcp --comm.wire bf16
 claim 'a key that nothing reads' refuses 78 'optim.betas belongs to optim.name adam and adamw' zero base.yaml --optim.name sgd --optim.betas 0.9,0.95

@@ -129,7 +129,10 @@ static void tries_caps_from_a_kibibyte_to_all_bytes(void **state)
         { 100 * KIB, 80 * KIB, 6, { KIB, 4 * KIB, 16 * KIB, 64 * KIB, 80 * KIB, 100 * KIB } },
         { 100 * KIB, 16 * KIB, 5, { KIB, 4 * KIB, 16 * KIB, 64 * KIB, 100 * KIB } },
         { 4 * KIB, 4 * KIB, 2, { KIB, 4 * KIB } },
-        { 100, 50, 1, { 100 } },
+        { 100, 50, 2, { 50, 100 } },
+        { 100, 100, 1, { 100 } },
+        { 100, 0, 1, { 100 } },
+        { 3 * KIB, 512, 3, { 512, KIB, 3 * KIB } },
     };
     size_t cap[LS_OVERLAP_CAPS];
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

@@ -78,12 +78,38 @@ static void asks_a_loader_for_the_batch_at_hand(void **state)
         if (ls_world_threads(RANKS, NULL, load, &row[i]) < 0) fail_msg("row %zu: %s", i, ls_last_error());
 }
 
+/* Of no batch there are no ids. */
+static ls_status without_a_batch(ls_world *w, void *arg)
+{
+    ls_dataset d = { 0 };
+    ls_loader *l = NULL;
+    bool same;
+    (void)arg;
+    LS_TRY(ls_dataset_synthetic(0, 30, 2, 2, &d));
+    ls_status st = ls_loader_create(&d, NULL, 4, false, &l);
+    const ls_status before = st == LS_OK ? ls_loader_check_sharded(l, ls_world_group(w), &same) : st;
+    if (st == LS_OK) st = ls_loader_next(l);
+    if (st == LS_OK) ls_loader_rewind(l);
+    const ls_status after = st == LS_OK ? ls_loader_check_sharded(l, ls_world_group(w), &same) : st;
+    ls_loader_destroy(l);
+    ls_dataset_free(&d);
+    if (st < 0) return st;
+    return before == LS_INVALID && after == LS_INVALID ? LS_OK : ls_fail(LS_INTERNAL, "%d before the first batch, %d after a rewind", before, after);
+}
+
+static void asks_for_a_batch_first(void **state)
+{
+    (void)state;
+    if (ls_world_threads(RANKS, NULL, without_a_batch, NULL) < 0) fail_msg("%s", ls_last_error());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_ranks_with_the_same_ids),
         cmocka_unit_test(a_single_rank_shares_with_nobody),
         cmocka_unit_test(asks_a_loader_for_the_batch_at_hand),
+        cmocka_unit_test(asks_for_a_batch_first),
     };
     return cmocka_run_group_tests_name("sharded", tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "parallel/strategy.h"
 
@@ -308,6 +309,102 @@ static void sets_exchange_sums_of_their_shards(void **state)
         expect(ls_test_ranks(LS_TEST_PROCESSES, 4, &wires, sends_sums_of_shards, &row[i]));
 }
 
+/* Sums of all sets cannot take in those of one: a second reduced backward without a step is refused, and after a zero
+ * everything is as before. */
+static ls_status adds_to_no_final_sum(ls_world *w, void *arg)
+{
+    const hybrid *h = arg;
+    ls_ddp_config c;
+    ls_replica r;
+    LS_TRY(split(w, h, &c));
+    const ls_replica_config rc = config_of(&c, "sgd");
+    LS_TRY(ls_replica_create(w, &rc, &r));
+    LS_TRY(ls_replica_pass(&r, 0, 0, ROWS, true, 1, NULL));
+    LS_TRY(ls_ddp_after_step(r.ddp));
+    const ls_status st = ls_replica_pass(&r, 0, 0, ROWS, true, 1, NULL);
+    LS_EXPECT(st == LS_INVALID && strstr(ls_last_error(), "nothing can be added to it"), "%s", ls_last_error());
+    ls_params_zero_grad(&r.model->params);
+    LS_TRY(ls_replica_pass(&r, 0, 0, ROWS / 2, false, 1, NULL)); /* of several micro-batches the last one is final */
+    LS_TRY(ls_replica_pass(&r, 0, 0, ROWS / 2, true, 1, NULL));
+    LS_TRY(ls_optim_step(r.optim));
+    LS_TRY(ls_ddp_after_step(r.ddp));
+    LS_TRY(ls_replica_pass(&r, 0, 0, ROWS, true, 1, NULL));
+    ls_replica_destroy(&r);
+    ls_group_destroy(c.copies);
+    ls_group_destroy(c.shards);
+    return LS_OK;
+}
+
+static void sums_of_all_sets_are_final(void **state)
+{
+    (void)state;
+    hybrid row[] = { { &own_sums, 2, 2, false }, { &many_buckets, 2, 2, false }, { &gathered, 4, 2, false } };
+    for (size_t i = 0; i < COUNT(row); i++)
+        expect(ls_test_ranks(LS_TEST_PROCESSES, 4, &wires, adds_to_no_final_sum, &row[i]));
+}
+
+/* An operation of the program fails in the middle of a backward, on every rank alike. Two ranks are slow, so that sums
+ * of their buckets are on the way to the other set, and those of the others are not. */
+typedef struct failing {
+    ls_world *w;
+    int seen, n;
+} failing;
+
+static ls_status fails_at_the_last(void *arg, ls_tensor *t)
+{
+    failing *f = arg;
+    (void)t;
+    f->seen++;
+    if (ls_world_rank(f->w) < 2) usleep(10000);
+    return f->seen == f->n ? ls_fail(LS_INVALID, "an operation of the program fails") : LS_OK;
+}
+
+static ls_status ends_alike(ls_world *w, void *arg)
+{
+    const hybrid *h = arg;
+    ls_ddp_config c;
+    ls_replica r;
+    LS_TRY(split(w, h, &c));
+    const ls_replica_config rc = config_of(&c, "sgd");
+    LS_TRY(ls_replica_create(w, &rc, &r));
+    failing f = { w, 0, r.model->params.n };
+    const ls_tape_events events = { .grad_ready = fails_at_the_last };
+    LS_TRY(ls_tape_listen(r.tape, &events, &f));
+    const ls_status st = ls_replica_pass(&r, 0, 0, ROWS, true, 1, NULL);
+    LS_EXPECT(st == LS_INVALID, "the backward passed");
+    ls_tape_unlisten(r.tape, &f);
+    ls_replica_destroy(&r);
+    LS_TRY(ls_barrier(ls_world_group(w))); /* the world is as it was */
+    ls_group_destroy(c.copies);
+    ls_group_destroy(c.shards);
+    return LS_OK;
+}
+
+static void a_failed_backward_leaves_sets_alike(void **state)
+{
+    (void)state;
+    hybrid row[] = { { &own_sums, 2, 1, false }, { &many_buckets, 2, 1, false } };
+    for (size_t i = 0; i < COUNT(row); i++) expect(ls_test_ranks(LS_TEST_PROCESSES, 4, &wires, ends_alike, &row[i]));
+}
+
+/* The same partition given twice. */
+static ls_status refuses_no_grid(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w), *half, *other;
+    ls_replica r;
+    LS_TRY(ls_group_split_named(g, ls_world_rank(w) / 2, "half", &half));
+    LS_TRY(ls_group_split_named(g, ls_world_rank(w) / 2 + 2, "other", &other));
+    const ls_ddp_config twice = { .zero_stage = 2, .shards = half, .copies = other };
+    const ls_replica_config c = config_of(&twice, "sgd");
+    const ls_status st = ls_replica_create(w, &c, &r);
+    LS_EXPECT(st == LS_INVALID && strstr(ls_last_error(), "ranks 0 and 2 have the same place in shards and in copies"), "%s",
+              ls_last_error());
+    ls_group_destroy(other);
+    ls_group_destroy(half);
+    return LS_OK;
+}
+
 static ls_status refuses_sets(ls_world *w, void *arg)
 {
     (void)arg;
@@ -333,6 +430,7 @@ static void refuses_groups_that_are_no_sets(void **state)
 {
     (void)state;
     expect(ls_test_ranks(LS_TEST_THREADS, 4, NULL, refuses_sets, NULL));
+    expect(ls_test_ranks(LS_TEST_THREADS, 4, NULL, refuses_no_grid, NULL));
 }
 
 /* --- shares ---------------------------------------------------------------------------------------- */
@@ -672,6 +770,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_from_the_values_of_rank_0), cmocka_unit_test(sets_of_shards_have_the_values_of_ddp),
         cmocka_unit_test(sets_exchange_sums_of_their_shards), cmocka_unit_test(refuses_groups_that_are_no_sets),
+        cmocka_unit_test(sums_of_all_sets_are_final), cmocka_unit_test(a_failed_backward_leaves_sets_alike),
         cmocka_unit_test(has_the_values_of_ddp),         cmocka_unit_test(gathers_as_many_buckets_as_there_are),
         cmocka_unit_test(gives_every_element_one_owner), cmocka_unit_test(state_is_of_own_elements_alone),
         cmocka_unit_test(moves_as_many_bytes_as_ddp),    cmocka_unit_test(refuses_what_would_not_work),

@@ -145,7 +145,8 @@ ls_status ls_ddp_join_end(ls_ddp *d);
  * that one's backward keeps the `sync` that was given before it. LS_INVALID, with PyTorch's message
  * "Expected to have finished reduction in the prior iteration ...", when the
  * prior synced backward left buckets unfinished. With zero_stage 1 gradients that are reduced cannot be added to:
- * LS_INVALID until ls_optim_step or ls_params_zero_grad has used them up. */
+ * LS_INVALID until ls_optim_step or ls_params_zero_grad has used them up. The same holds for zero_stage 2 and 3 with
+ * hybrid sharding over wires. */
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
 
 /* Makes d listen to a tape that is used without ls_ddp_begin_forward, such as that of an evaluation: with

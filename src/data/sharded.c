@@ -22,6 +22,8 @@ ls_status ls_check_sharded(ls_group *g, const int64_t *id, size_t n, bool *same)
 
 ls_status ls_loader_check_sharded(const ls_loader *l, ls_group *g, bool *same)
 {
+    if (l->next < l->n || l->n == 0)
+        return ls_fail(LS_INVALID, "ls_loader_check_sharded: there is no batch: call it between ls_loader_next and ls_loader_rewind");
     const size_t first = l->next - l->n;
     if (l->sampler) return ls_check_sharded(g, l->sampler->index + first, l->n, same);
     int64_t *id = malloc((l->n + 1) * sizeof *id);

@@ -4,9 +4,10 @@
  *   ranks     0     1  |  2     3        4 ranks, 2 copies of the sharded whole
  *   shard     a     b  |  a     b        ls_ddp_config.shards: 0 1 and 2 3; copies: 0 2 and 1 3
  *
- * A bucket is reduce_scattered among the ranks of a set. Its sums are then all_reduced among the ranks that hold the
- * same shard, during the backward that completes the gradients of a step. So of P bytes of parameters, with S shards
- * in each of C sets, a rank sends P (S - 1) / S within its set and 2 P / S (C - 1) / C to other sets.
+ * Over wires a bucket is reduce_scattered among the ranks of a set. Its sums are then all_reduced among the ranks that
+ * hold the same shard, in the backward that completes the gradients of a step. So of P bytes of parameters, with S
+ * shards in each of C sets, a rank sends P (S - 1) / S within its set and 2 P / S (C - 1) / C to other sets. If all
+ * ranks map each other's memory, there is one all_reduce over all of them instead (fsdp.c), and this file is not used.
  *
  * Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", 2023, section 3.2.2.
  */

@@ -94,13 +94,19 @@ static ls_status place(ls_ddp *d)
 
 /* --- a step ----------------------------------------------------------------------------------------- */
 
-/* After a reduction in place only this rank's rows of a gradient are sums, so a further backward cannot add to it. With
- * slots the sums have memory of their own. */
+/* Whether a further backward cannot add to a gradient. After a reduction in place only this rank's rows are sums. With
+ * slots the sums have memory of their own; but sums over several sets cannot take in those of one set. */
+static bool is_final(const fsdp *f, const ls_param *p)
+{
+    if (f->slots) return f->copies && p->dmaster_ready && p->t.grad_reduced;
+    return p->t.grad_ready || p->dmaster_ready;
+}
+
 static ls_status check_unused(const ls_ddp *d)
 {
     const fsdp *f = d->mine;
-    for (int i = 0; !f->slots && d->state == LS_DP_CURRENT && i < d->ps->n; i++)
-        if (d->ps->item[i].t.grad_ready || d->ps->item[i].dmaster_ready)
+    for (int i = 0; d->state == LS_DP_CURRENT && i < d->ps->n; i++)
+        if (is_final(f, &d->ps->item[i]))
             return ls_fail(LS_INVALID,
                            "zero_stage %d: the gradient of %s is reduced, and no more than this rank's share of it is "
                            "a sum: nothing can be added to it; call ls_optim_step or ls_params_zero_grad first",
@@ -185,10 +191,19 @@ static ls_status whole(ls_ddp *d, const ls_param *p, const float **out)
     return ls_shard_whole(&how, d, p, out);
 }
 
+/* A backward has failed, and ranks may have got a different number of buckets on their way to the other sets: after
+ * this all have the same ones in flight. */
+static void start_rest(const ls_ddp *d, const fsdp *f)
+{
+    for (int k = d->waited; f->copies && d->state == LS_DP_PENDING && d->last && k < d->next; k++)
+        (void)ls_copies_start(f->copies, k);
+}
+
 static void destroy(ls_ddp *d)
 {
     fsdp *f = d->mine;
     if (!f) return;
+    start_rest(d, f);
     ls_slots_destroy(f->slots);
     ls_gathered_destroy(f->values);
     ls_copies_destroy(f->copies);

@@ -61,10 +61,10 @@ int ls_overlap_caps(size_t total, size_t now, size_t cap[LS_OVERLAP_CAPS])
 {
     int n = 0;
     for (size_t c = LEAST_CAP; c < total && n < LS_OVERLAP_CAPS - 2; c *= CAP_FACTOR) {
-        if (n > 0 && now > cap[n - 1] && now < c) cap[n++] = now;
+        if ((n == 0 || now > cap[n - 1]) && now > 0 && now < c) cap[n++] = now;
         cap[n++] = c;
     }
-    if (n > 0 && now > cap[n - 1] && now < total && n < LS_OVERLAP_CAPS - 1) cap[n++] = now;
+    if ((n == 0 || now > cap[n - 1]) && now > 0 && now < total && n < LS_OVERLAP_CAPS - 1) cap[n++] = now;
     cap[n++] = total;
     return n;
 }

@@ -54,6 +54,26 @@ ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
 
 /* --- wrapping it ------------------------------------------------------------------------ */
 
+/* Every rank calls it. LS_INVALID unless the groups are rows and columns of a grid, of which rank 0 is the corner. */
+static ls_status check_grid(ls_group *g, const ls_ddp_config *c)
+{
+    const int size = ls_group_size(g), me = ls_group_rank(g);
+    if (!c || !c->copies) return LS_OK;
+    int32_t *at = calloc((size_t)size, sizeof *at);
+    if (!at) return ls_fail(LS_NO_MEMORY, "the places of %d ranks in sets of shards", size);
+    at[me] = ls_group_rank(c->copies) * ls_group_size(c->shards) + ls_group_rank(c->shards);
+    ls_status st = ls_all_gather(g, NULL, at, (size_t)size, LS_I32);
+    for (int r = 0; st == LS_OK && r < size; r++)
+        for (int q = 0; st == LS_OK && q < r; q++)
+            if (at[q] == at[r])
+                st = ls_fail(LS_INVALID, "hybrid sharding: ranks %d and %d have the same place in shards and in copies: expected "
+                             "that every rank of shards is in another group of copies", q, r);
+    if (st == LS_OK && at[0] != 0)
+        st = ls_fail(LS_INVALID, "hybrid sharding: rank 0 is not the first of shards and of copies, whose values all ranks get");
+    free(at);
+    return st;
+}
+
 static void set_replicas(ls_params *ps, ls_group *g)
 {
     for (int i = 0; i < ps->n; i++) ps->item[i].replicas = g;
@@ -65,6 +85,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
     const bool dry = ls_world_is_dry(ls_group_world(g));
     LS_TRY(check_copies(s, g, c));
+    if (!dry) LS_TRY(check_grid(g, c));
     LS_TRY(ls_dp_same_model(g, ps));
     LS_TRY(ls_first_values_end(g, ps));
     for (int i = 0; i < ps->n; i++) {
@@ -126,6 +147,7 @@ void ls_ddp_destroy(ls_ddp *d)
     if (!d) return;
     for (int i = 0; i < d->nbuckets; i++)
         if (d->b[i].work) (void)ls_work_wait(d->b[i].work); /* peers may still be reading */
+    if (d->strategy->destroy) d->strategy->destroy(d);
     if (holds_gradients(d)) {
         set_replicas(d->ps, NULL);
         d->ps->wrapper = NULL;
@@ -139,7 +161,6 @@ void ls_ddp_destroy(ls_ddp *d)
         }
     }
     if (d->hook && d->hook->destroy) d->hook->destroy(d->hook);
-    if (d->strategy->destroy) d->strategy->destroy(d);
     for (int i = 0; i < d->ntapes; i++) ls_tape_unlisten(d->tape[i], d);
     free(d->tape);
     ls_unused_destroy(d->unused);

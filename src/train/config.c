@@ -563,7 +563,7 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     const ls_status sets = ls_plan_supported(&hybrid, world_size);
     if (sets < 0) return ls_while(sets, "checking zero.hsdp");
     if (s->shards && strncmp(c->inject, "diverge", 7) == 0)
-        return ls_fail(LS_UNSUPPORTED, "--inject diverge with zero.stage %lld: there are no replicas that could part", (long long)c->zero.stage);
+        return ls_fail(LS_UNSUPPORTED, "--inject diverge with zero.stage %lld: shards are not compared: use zero.stage 0", (long long)c->zero.stage);
     return s->shards ? check_whole(c) : LS_OK;
 }
 

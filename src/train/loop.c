@@ -32,7 +32,9 @@ static void describe_dp(const ls_train_config *c, char *buf, size_t n)
     const bool hooked = strcmp(c->ddp.hook, "none") != 0;
     const char *graph = c->ddp.static_graph ? "static_graph" : c->ddp.find_unused ? "find_unused" : "";
     *buf = 0;
-    if (c->zero.stage) snprintf(buf, n, " with ZeRO stage %lld", (long long)c->zero.stage);
+    char sets[48] = "";
+    if (c->zero.hsdp > 1) snprintf(sets, sizeof sets, ", %lld sets of shards", (long long)c->zero.hsdp);
+    if (c->zero.stage) snprintf(buf, n, " with ZeRO stage %lld%s", (long long)c->zero.stage, sets);
     else if (hooked || *graph)
         snprintf(buf, n, " (%s%s%s%s)", graph, hooked && *graph ? ", " : "", hooked ? "hook " : "", hooked ? c->ddp.hook : "");
 }
