@@ -77,4 +77,13 @@ claim 'a batch that 3 ranks cannot share' fails_with 78 'train.global_batch' wro
 for flag in '--eval-only' '--print-config' '--dry-run' '--explain mfu' '--dump-buckets' '--inject nan@0:1' '--events e' '--log-dir l' '--ranks-as threads'; do
     claim "$flag belongs to train" fails_with 64 "${flag%% *} belongs to" wrong buckets "$recipe" -n 2 $flag
 done
+under() { # another launcher, with $1 ranks
+    "$lockstep" run -n "$1" -- "$lockstep" tune buckets "$recipe" --steps 0 "${@:2}"
+}
+claim 'as many ranks as the launcher has started' under 2 -n 2
+claim 'another number of them' fails_with 64 'the launcher has started 2 ranks' under 2 -n 3
+once() { test "$(under 2 "$@" 2>&1 | grep -c '^lockstep tune: error')" = 1; }
+claim 'ranks say it once' once -n 3
+claim 'and an unknown key' once --ddp.bucket_cop 1
+claim 'and what cannot be tuned' once --zero.stage 1
 finish

@@ -48,6 +48,14 @@ ls_status ls_cli_launch(const ls_launch_opts *o, int argc, char **argv, ls_launc
 /* What `lockstep --help` says. */
 void ls_cli_overview(ls_cmd_list all, ls_text *out);
 
+/* --- started.c: of ranks that a launcher has started */
+struct ls_train_config;
+/* LS_USAGE: -n is another number of ranks than the launcher has started on this machine. */
+ls_status ls_cli_check_started(const struct ls_train_config *c);
+/* Before ranks meet: ls_cli_fail, but an error that all of them find in the same arguments and files is reported by the
+ * first rank of each node only. */
+int ls_cli_fail_alike(const char *cmd, ls_status st, int argc, char **argv);
+
 /* --- help.c */
 /* --help of a subcommand, from its table; returns 0. On a terminal a command with sections shows their names. */
 int ls_cli_help(const ls_cmd *cmd);

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/env.h"
 #include "cli/cli.h"
 #include "lockstep/launch.h"
 #include "train/config.h"
@@ -17,7 +16,6 @@
 
 /* --- stopped before there is anything to keep ----------------------------------------------------- */
 
-#define COMMAND_BYTES 65536 /* of a launcher's command line */
 #define TOO_EARLY "before the first step; nothing was kept"
 
 /* Until training watches for them (train/trainer.c), which blocks them. */
@@ -56,44 +54,13 @@ static ls_status check_started(const ls_train_config *c)
     if (strcmp(c->ranks_as, "threads") == 0)
         return ls_fail(LS_USAGE, "--ranks-as threads: a launcher has started this rank, and it is a process: leave the flag out, or "
                        "start `lockstep train` without a launcher");
-    const char *local = getenv("LOCAL_WORLD_SIZE"), *events = getenv("LOCKSTEP_EVENTS"), *logs = getenv("LOCKSTEP_LOG_DIR");
-    /* auto is no number here: a rank that is bound sees its own cores only */
-    const int nproc = ls_train_nproc_auto(c) ? 0 : ls_train_nproc(c);
-    if (nproc && local && atoi(local) != nproc)
-        return ls_fail(LS_USAGE, "--nproc-per-node is %d, but the launcher has started %s ranks on this machine: leave it out", nproc,
-                       local);
+    const char *events = getenv("LOCKSTEP_EVENTS"), *logs = getenv("LOCKSTEP_LOG_DIR");
+    LS_TRY(ls_cli_check_started(c));
     if (*c->events && (!events || strcmp(events, c->events) != 0))
         return ls_fail(LS_USAGE, "--events is the launcher's to write: give it to `lockstep run`");
     if (*c->log_dir && (!logs || strcmp(logs, c->log_dir) != 0))
         return ls_fail(LS_USAGE, "--log-dir is the launcher's to fill: give it to `lockstep run`");
     return LS_OK;
-}
-
-/* Whether the launcher's own command line ends with our arguments: then every rank of this node has them. */
-static bool same_for_all(int argc, char **argv)
-{
-    char path[40], text[COMMAND_BYTES];
-    snprintf(path, sizeof path, "/proc/%d/cmdline", ls_env_get()->parent_pid());
-    FILE *f = fopen(path, "rb");
-    size_t at = f ? fread(text, 1, sizeof text, f) : 0;
-    bool same = at > 0 && at < sizeof text; /* a longer one is not known */
-    if (f) fclose(f);
-    for (int i = argc - 1; same && i >= 0; i--) {
-        const size_t k = strlen(argv[i]) + 1;
-        same = at >= k && memcmp(text + at - k, argv[i], k) == 0;
-        at -= same ? k : 0;
-    }
-    return same;
-}
-
-/* Before ranks meet: an error that all of them find in the same arguments and files is reported by the first rank of
- * each node. */
-static int fail_alike(ls_status st, int argc, char **argv)
-{
-    const char *local = getenv("LOCAL_RANK");
-    const bool alike = st != LS_NO_MEMORY && st != LS_SYSTEM && st != LS_INTERNAL;
-    const bool other = alike && getenv("LOCKSTEP_LAUNCHER") && local && atoi(local) > 0;
-    return other && same_for_all(argc, argv) ? ls_status_exit_code(st) : ls_cli_fail("train", st);
 }
 
 /* This program again, once per rank, with the same arguments. */
@@ -171,7 +138,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         st = check_started(c);
         if (st == LS_OK) st = ls_train_config_check(c, size);
         if (st == LS_OK) st = ls_source_prepare(c);
-        if (st < 0) return fail_alike(st, argc, argv);
+        if (st < 0) return ls_cli_fail_alike("train", st, argc, argv);
     }
     ls_train_result result;
     st = ls_train(c, o, &result);
@@ -210,7 +177,7 @@ static int run(int argc, char **argv)
     if (st < 0) return ls_cli_fail("train", st);
     int code = 0;
     if ((st = ls_train_read(o, &c, argc, argv)) < 0) {
-        code = fail_alike(st, argc, argv);
+        code = ls_cli_fail_alike("train", st, argc, argv);
     } else if (c.help) {
         code = ls_cli_help(&ls_cmd_train);
     } else if (c.print_config) {
@@ -218,7 +185,7 @@ static int run(int argc, char **argv)
         printf("%s", text ? text : "");
         free(text);
     } else if ((st = ls_train_check_given(o, &c)) < 0) {
-        code = fail_alike(st, argc, argv);
+        code = ls_cli_fail_alike("train", st, argc, argv);
     } else if (strcmp(c.explain, "none") != 0) {
         code = explain(&c);
     } else {

@@ -37,6 +37,12 @@ static const char *size_text(size_t nbytes, char *out, size_t n)
     return out;
 }
 
+/* The last row's cap has room for all gradients. */
+static const char *cap_text(const ls_tune *t, int row, char *out, size_t n)
+{
+    return row == t->nrows - 1 ? "unbounded" : size_text(t->row[row].predicted.bucket_cap, out, n);
+}
+
 static void print(const ls_train_config *c, const ls_tune *t)
 {
     char text[32];
@@ -49,10 +55,9 @@ static void print(const ls_train_config *c, const ls_tune *t)
     printf("\n%12s %8s %14s %12s %14s %12s\n", "cap", "buckets", "predicted ms", "exposed ms", "measured ms", "exposed ms");
     for (int i = 0; i < t->nrows; i++) {
         const ls_tune_row *r = &t->row[i];
-        const bool last = i == t->nrows - 1, now = r->predicted.bucket_cap == c->ddp.bucket_cap;
+        const bool now = r->predicted.bucket_cap == c->ddp.bucket_cap;
         if (r->step_ns < t->row[fastest].step_ns) fastest = i;
-        printf("%12s %8d %14.3f %12.3f", last ? "unbounded" : size_text(r->predicted.bucket_cap, text, sizeof text),
-               r->predicted.nbuckets, r->predicted.step_ns / 1e6, r->predicted.exposed_ns / 1e6);
+        printf("%12s %8d %14.3f %12.3f", cap_text(t, i, text, sizeof text), r->predicted.nbuckets, r->predicted.step_ns / 1e6, r->predicted.exposed_ns / 1e6);
         if (r->step_ns > 0) printf(" %14.3f %12.3f", r->step_ns / 1e6, r->exposed_ns / 1e6);
         else printf(" %14s %12s", "-", "-");
         printf("%s%s\n", now ? "  as configured" : "", i == t->best ? "  recommended" : "");
@@ -62,7 +67,7 @@ static void print(const ls_train_config *c, const ls_tune *t)
         printf("recommended: ddp.first_bucket: %s\n", size_text(best->first_bucket, text, sizeof text));
     if (t->row[fastest].step_ns > 0 && fastest != t->best)
         printf("the shortest measured step is that of %s, %.3f ms; with the recommended cap it is %.3f ms\n",
-               size_text(t->row[fastest].predicted.bucket_cap, text, sizeof text), t->row[fastest].step_ns / 1e6,
+               cap_text(t, fastest, text, sizeof text), t->row[fastest].step_ns / 1e6,
                t->row[t->best].step_ns / 1e6);
 }
 
@@ -98,9 +103,11 @@ static int tune(const options *o, int argc, char **argv)
         if ((st = check(c, nproc ? nproc : 1)) >= 0) st = ls_cli_launch(&lo, argc, argv, &launched);
         return st < 0 ? ls_cli_fail("tune", st) : launched.exit_code;
     }
-    st = ls_tune_check(c, size);
+    st = ls_cli_check_started(c);
+    if (st >= 0) st = ls_tune_check(c, size);
     if (st >= 0) st = ls_train_config_check(c, size);
-    if (st >= 0) st = ls_tune_buckets(c, o->steps, &result);
+    if (st < 0) return ls_cli_fail_alike("tune", st, argc, argv);
+    st = ls_tune_buckets(c, o->steps, &result);
     if (st >= 0 && rank == 0) print(c, &result);
     if (st == LS_ABORTED) return ls_status_exit_code(st); /* the rank that failed first says why */
     return st < 0 ? ls_cli_fail("tune", st) : 0;
@@ -138,7 +145,7 @@ static int run(int argc, char **argv)
     int code = 0;
     ls_status st = all ? ls_opts_create(all, ls_train_nopts + 1, &o, &opts) : ls_fail(LS_NO_MEMORY, "the table of options");
     if (st >= 0) st = read_all(opts, &o, argc, argv);
-    if (st < 0) code = ls_cli_fail("tune", st);
+    if (st < 0) code = ls_cli_fail_alike("tune", st, argc, argv);
     else code = o.c.help ? ls_cli_help(&ls_cmd_tune) : tune(&o, argc, argv);
     ls_opts_destroy(opts);
     free(all);
