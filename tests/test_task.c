@@ -122,22 +122,44 @@ static ls_status counts_from_the_end_of_the_work(ls_world *w, void *arg)
     return ls_barrier(g);
 }
 
-/* Rank 1's work ends while rank 0, who waits for it, looks: at each of its looks at the clock once. */
-static ls_task_slot *ending;
+/* Rank 1's work ends, or its next work begins, while rank 0, who waits for it, looks: at each reading of the clock. */
+static ls_task_slot *changing;
+static bool begins;
 static int looks_left;
 #define OVER 77 /* a rank's step when it is through */
 
-static uint64_t ends_meanwhile(void)
+static uint64_t changes_meanwhile(void)
 {
-    if (ending && looks_left-- == 0) {
-        ls_task_slot *slot = ending;
-        ending = NULL;
-        ls_task_end(slot);
+    if (changing && looks_left-- == 0) {
+        ls_task_slot *slot = changing;
+        changing = NULL;
+        if (begins) ls_task_begin(slot, LS_TASK_SAVING, 60000 * MS, FILE_NAME);
+        else ls_task_end(slot);
     }
     return env->mono_ns();
 }
 
-static ls_status counts_work_that_ends_meanwhile(ls_world *w, void *arg)
+/* Either kind of change, at every look at the clock. */
+static ls_status excused_whenever_it_changes(const ls_group *g, ls_task_slot *slot)
+{
+    ls_env hooked = *env;
+    hooked.mono_ns = changes_meanwhile;
+    int looks = 0;
+    for (changing = slot; !changing || looks == 0; looks++) {
+        ls_task_begin(slot, LS_TASK_WRITING, 60000 * MS, FILE_NAME);
+        if (begins) ls_task_end(slot);
+        changing = slot;
+        looks_left = looks;
+        ls_context_get()->env = &hooked;
+        const uint64_t excused = ls_hang_excused(g);
+        ls_context_get()->env = env;
+        LS_EXPECT(excused > 0, "not excused by work that %s at look %d", begins ? "began" : "ended", looks);
+    }
+    LS_EXPECT(looks >= 3, "it looked at the clock %d times", looks - 1);
+    return LS_OK;
+}
+
+static ls_status counts_work_that_changes_meanwhile(ls_world *w, void *arg)
 {
     (void)arg;
     ls_group *g = ls_world_group(w);
@@ -145,21 +167,12 @@ static ls_status counts_work_that_ends_meanwhile(ls_world *w, void *arg)
     if (ls_world_rank(w) == 0) {
         while (atomic_load(&w->page->rank[1].step) != OVER && !atomic_load(&w->page->abort_by)) nap(MS);
         ls_task_slot *slot = &w->page->rank[1].task;
-        ls_env hooked = *env;
-        hooked.mono_ns = ends_meanwhile;
         const uint32_t far = 1000; /* a collective that rank 1 has not come to */
         atomic_store(&w->page->rank[0].waits_for, ls_page_waits_for(g->id, far));
-        int looks = 0;
-        for (ending = slot; !ending || looks == 0; looks++) {
-            ls_task_begin(slot, LS_TASK_WRITING, 60000 * MS, FILE_NAME);
-            ending = slot;
-            looks_left = looks;
-            ls_context_get()->env = &hooked;
-            const uint64_t excused = ls_hang_excused(g);
-            ls_context_get()->env = env;
-            LS_EXPECT(excused > 0, "not excused by work that ended at look %d", looks);
+        for (int i = 0; i < 2; i++) {
+            begins = i == 1;
+            LS_TRY(excused_whenever_it_changes(g, slot));
         }
-        LS_EXPECT(looks >= 3, "it looked at the clock %d times", looks - 1);
         atomic_store(&w->page->rank[0].waits_for, 0);
         ls_task_end(slot);
         ls_world_at(w, OVER, 0);
@@ -173,7 +186,7 @@ static ls_status counts_work_that_ends_meanwhile(ls_world *w, void *arg)
 static void others_have_their_whole_time_after_the_work(void **state)
 {
     (void)state;
-    static const ls_rank_fn row[] = { counts_from_the_end_of_the_work, counts_work_that_ends_meanwhile };
+    static const ls_rank_fn row[] = { counts_from_the_end_of_the_work, counts_work_that_changes_meanwhile };
     for (int i = 0; i < 2; i++) {
         ls_world_opts o = { .transport = "shm", .coll_timeout_ns = 300000 * MS };
         ls_rank_report r = ls_test_ranks(LS_TEST_PROCESSES, 2, &o, row[i], NULL);

@@ -257,16 +257,37 @@ static uint64_t newest_end(const ls_world *w)
     return newest;
 }
 
-uint64_t ls_hang_excused(const ls_group *g)
+/* How often long work of any rank has begun or ended. */
+static uint32_t task_changes(const ls_world *w)
+{
+    uint32_t n = 0;
+    for (int r = 0; r < w->size; r++) n += peek(&w->page->rank[r].task.version);
+    return n;
+}
+
+static uint64_t excused_at_one_look(const ls_group *g)
 {
     const uint64_t now_ns = ls_env_get()->mono_ns();
     search s = search_of(g);
     search_from(&s, g->w->rank);
     const uint64_t until_ns = s.idle < 0 || (s.from >= 0 && s.sure) ? 0 : excused_until(g->w, s.idle, now_ns);
     search_end(&s);
-    const uint64_t end_ns = newest_end(g->w); /* read last: work that ends meanwhile excuses by the one or the other */
-    if (until_ns == 0 && end_ns && now_ns < end_ns + g->w->opts.coll_timeout_ns)
+    const uint64_t then_ns = ls_env_get()->mono_ns();
+    const uint64_t end_ns = newest_end(g->w);
+    if (until_ns == 0 && end_ns && then_ns < end_ns + g->w->opts.coll_timeout_ns)
         return end_ns + g->w->opts.coll_timeout_ns;
+    return until_ns;
+}
+
+uint64_t ls_hang_excused(const ls_group *g)
+{
+    enum { LOOKS = 4 }; /* work that begins or ends between the two readings of a look shows in neither */
+    uint64_t until_ns = 0;
+    for (int look = 0; look < LOOKS && until_ns == 0; look++) {
+        const uint32_t before = task_changes(g->w);
+        until_ns = excused_at_one_look(g);
+        if (task_changes(g->w) == before) break;
+    }
     return until_ns;
 }
 
