@@ -22,6 +22,7 @@ typedef struct job {
     ls_opts *o[RANKS];
     int first;           /* the rank that fails before the others begin */
     _Atomic bool failed; /* it has */
+    _Atomic int met;     /* ranks whose world is made */
     ls_status status[RANKS];
     char text[RANKS][LS_ERROR_BYTES];
 } job;
@@ -32,8 +33,9 @@ static ls_status create(ls_world *w, void *arg)
     const int rank = ls_world_rank(w);
     ls_trainer *t;
     const uint64_t until = ls_env_real.mono_ns() + WAIT_NS;
-    while (rank != j->first && !atomic_load(&j->failed)) {
-        LS_EXPECT(ls_env_real.mono_ns() < until, "rank %d waited for rank %d in vain", rank, j->first);
+    atomic_fetch_add(&j->met, 1);
+    while (atomic_load(&j->met) < RANKS || (rank != j->first && !atomic_load(&j->failed))) {
+        LS_EXPECT(ls_env_real.mono_ns() < until, "rank %d waited in vain for the %d ranks, rank %d first", rank, RANKS, j->first);
         ls_env_real.yield();
     }
     j->status[rank] = ls_trainer_create_in(&j->c[rank], w, NULL, &t);
