@@ -170,7 +170,7 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
         if (!add && !ls_tape_dry(t)) memset(to, 0, (size_t)k.C * sizeof(float));
         *out[i] = to;
     }
-    if (!ls_tape_dry(t)) ls_parallel_for(weight, &k, k.C, LS_SHARE_COLUMNS, 2 * (int64_t)ls_tensor_nbytes(x));
+    if (!ls_tape_dry(t)) ls_share_columns(weight, &k, k.C, 2 * (int64_t)ls_tensor_nbytes(x));
     if (ls_grad_wanted(n->in[2])) LS_TRY(ls_grad_end(t, n->in[2]));
     return ls_grad_wanted(n->in[1]) ? ls_grad_end(t, n->in[1]) : LS_OK;
 }

@@ -16,49 +16,42 @@
 
 #include "base/compiler.h"
 #include "tensor/element.h"
+#include "tensor/share.h"
 #include "tensor/tape.h"
-#include "tensor/threads.h"
-
-#define COLUMNS 256 /* of dy that one thread adds up at a time */
-
-static LS_ALWAYS_INLINE void column_sums_of(float *restrict db, const void *restrict dy, int64_t N, int64_t O,
-                                            int64_t first, int64_t end, bool add, bool bf16)
-{
-    int64_t n = 0;
-    if (!add) {
-        for (int64_t o = first; o < end; o++) db[o] = ls_get(dy, o, bf16);
-        n = 1;
-    }
-    for (; n < N; n++)
-        for (int64_t o = first; o < end; o++) db[o] += ls_get(dy, n * O + o, bf16);
-}
-
-LS_KERNEL static void some_column_sums(ls_dtype dtype, float *db, const void *dy, int64_t N, int64_t O, int64_t first,
-                                       int64_t end, bool add)
-{
-    LS_BY_DTYPE(dtype, column_sums_of, db, dy, N, O, first, end, add);
-}
 
 typedef struct sums {
     float *db;
-    const ls_tensor *dy;
-    int64_t N, O, columns; /* columns: of one piece */
+    const void *dy;
+    int64_t N, O;
     bool add;
 } sums;
 
-static void one_piece(void *arg, int64_t i)
+static LS_ALWAYS_INLINE void column_sums_of(const sums *s, int64_t first, int64_t end, bool bf16)
 {
-    const sums *s = arg;
-    const int64_t first = i * s->columns, end = first + s->columns < s->O ? first + s->columns : s->O;
-    some_column_sums(s->dy->dtype, s->db, s->dy->data, s->N, s->O, first, end, s->add);
+    float *const db = s->db;
+    const void *const dy = s->dy;
+    if (!s->add)
+        for (int64_t o = first; o < end; o++) db[o] = ls_get(dy, o, bf16);
+    for (int64_t n = s->add ? 0 : 1; n < s->N; n++)
+        LS_INDEPENDENT
+        for (int64_t o = first; o < end; o++) db[o] += ls_get(dy, n * s->O + o, bf16);
 }
 
-/* db[o] (+)= sum of dy[n][o] over n, in ascending n. */
+/* Columns: db[o] (+)= sum of dy[n][o] over n, in ascending n. */
+LS_KERNEL static void f32_column_sums(const void *call, int64_t first, int64_t count)
+{
+    column_sums_of(call, first, first + count, false);
+}
+
+LS_KERNEL static void bf16_column_sums(const void *call, int64_t first, int64_t count)
+{
+    column_sums_of(call, first, first + count, true);
+}
+
 static void column_sums(float *db, const ls_tensor *dy, int64_t N, int64_t O, bool add)
 {
-    const bool pay = ls_threads_pay((int64_t)ls_tensor_nbytes(dy));
-    sums s = { .db = db, .dy = dy, .N = N, .O = O, .columns = pay ? COLUMNS : O, .add = add };
-    ls_threads_for(pay, (O + s.columns - 1) / s.columns, one_piece, &s);
+    ls_share_columns(dy->dtype == LS_BF16 ? bf16_column_sums : f32_column_sums,
+                     &(sums){ .db = db, .dy = dy->data, .N = N, .O = O, .add = add }, O, (int64_t)ls_tensor_nbytes(dy));
 }
 
 /* What the products read of w. */

@@ -146,7 +146,7 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     if (!ls_tape_dry(t)) {
         k.dw = dw;
         if (!add) memset(dw, 0, (size_t)k.C * sizeof *k.dw);
-        ls_parallel_for(weight, &k, k.C, LS_SHARE_COLUMNS, 2 * (int64_t)ls_tensor_nbytes(n->in[0]));
+        ls_share_columns(weight, &k, k.C, 2 * (int64_t)ls_tensor_nbytes(n->in[0]));
     }
     return ls_grad_end(t, w);
 }

@@ -14,6 +14,10 @@
 #define LS_SHARE_LINE 64
 #define LS_SHARE_COLUMNS 16
 
+/* A loop over the columns of a matrix whose rows are added up. Parts are as wide as they can be while every thread has
+ * one: a few columns of a row are too little memory to be fetched ahead. `bytes` is ls_parallel_for's. */
+void ls_share_columns(ls_loop loop, const void *call, int64_t columns, int64_t bytes);
+
 /* to[0 .. n) = 0. */
 void ls_clear(float *to, int64_t n);
 
