@@ -3,6 +3,7 @@
 #
 #   tests/test_bench_zero.sh BUILD
 . "$(dirname "$0")/harness.sh"
+cd "$tmp" || exit 1
 small='--n_layer 2 --d_model 64 --n_head 2 --vocab 512 --seq_len 64'
 zero() {
     timeout -k 5 60 "$source_dir/bench/zero" "$@" >out 2>err
@@ -10,13 +11,13 @@ zero() {
 }
 says() { grep -qF -- "$1" "${2:-out}" || { cat out err; return 1; }; }
 
-zero --build "$build" --passes 2 --steps 2 --rows rows.csv -- $small
+zero --build "$build" --torch no --passes 2 --steps 2 --rows rows.csv -- $small
 claim 'it measures: times may miss, nothing else' test $code -le 1
 claim 'every contestant has a turn in each pass' test "$(wc -l <rows.csv)" = 13
 claim 'and the weights of DDP' test "$(grep -c "ddp's" out)" = 6
 rotated() { [ "$(sed -nE 's/^pass ([12]) of 2: (.*[a-z0-9]) +[0-9.]+ ms.*/\1 \2/p' err | sed -n '1p;7p')" = $'1 ddp\n2 ddp, guarded' ] || { cat err; return 1; }; }
 claim 'another one begins each pass' rotated
-zero --build "$build" --passes 1 --steps 1 --only 'zero 2' --rows rows.csv -- $small
+zero --build "$build" --torch no --passes 1 --steps 1 --only 'zero 2' --rows rows.csv -- $small
 claim 'one of them' test "$(cut -d, -f2 rows.csv | tr '\n' ' ')" = 'contestant ddp zero 2 '
 
 given() { # ms of zero 1, in passes where ddp takes 100, 200 and 300; its digest
@@ -33,6 +34,57 @@ claim 'and it says so' says "ddp's  missed"
 given 96 180 297 bb
 claim 'other weights than DDP in one pass: exit 1' test $code = 1
 claim 'and it says so' says OTHERS
+
+# PyTorch's turns: made-up programs that take as long as is said here, each with its memory
+mkdir -p fake/bench fake/peers
+cat >fake/bench/bench_gpt <<'SH'
+#!/bin/bash
+ms=1000 pss=4000
+for a; do case $a in --zero) ms=900 pss=3000 ;; esac; done
+printf 'step,sync,ms,loss\n1,1,9999,1\n2,1,9999,1\n3,1,%s,1\ndigest,aa\npss_mib,%s\n' $ms $pss
+SH
+cat >fake/python <<SH
+#!/bin/bash
+exec python3 -B - "\$@" <<'PY'
+import os, sys
+sys.path.insert(0, '$source_dir/bench')
+from pin import pin
+cores = os.sched_getaffinity(0)
+for rank in 0, 1:
+    os.sched_setaffinity(0, cores)
+    pin(0 if 'ONE_CORE' in os.environ else rank, 1)
+shard = sys.argv[sys.argv.index('--shard') + 1]
+plain = 'MALLOC_TRIM_THRESHOLD_' not in os.environ and 'LD_PRELOAD' not in os.environ
+ms = {'fsdp': 2400, 'fsdp-keep': int(os.environ.get('KEPT_MS', 1990)), 'zero1': 1600}[shard]
+for s in range(int(sys.argv[sys.argv.index('--steps') + 1])):
+    print('%d,1,%d,1' % (s + 1, 7000 if s < 2 else ms))
+print('pss_mib,%d' % ({'fsdp': 9000, 'fsdp-keep': 4500, 'zero1': 4400}[shard] - 100 * plain))
+PY
+SH
+chmod +x fake/bench/bench_gpt fake/python
+printf '%s\n9.9.9+cpu\n\n' "$PWD/fake/python" >fake/peers/torch.newest
+export BENCH_PROCESSOR='Made-up 9000' # no setting was tuned for it
+zero --build fake --passes 4 --steps 1 --rows fake.csv
+claim 'PyTorch has its turns in every third pass, and without settings once' \
+    test "$(grep -c ',fully_shard,\|"fully_shard, kept whole",\|,ZeroRedundancyOptimizer,' fake.csv) $(grep -c ', as it comes"' fake.csv)" = '6 3'
+claim 'the faster of fully_shard counts: 1990 / 900; the lesser of its memories, 3000 / 4400' \
+    says 'FSDP2 / zero 3, copy host: 2.211 of the time (2.211 to 2.211), demand 2.2; 0.682 of its memory, demand 0.7'
+claim 'which is enough' fails_with 1 '' grep -q 'demand 0.7  missed$' <(grep FSDP2 out)
+claim 'of ZeroRedundancyOptimizer: 1600 / 900, 3000 / 4300' \
+    says 'ZeroRedundancyOptimizer / zero 1: 1.778 of the time (1.778 to 1.778), demand 1.7; 0.698 of its memory, demand 0.7'
+claim 'every demand is met: exit 0' test $code = 0
+KEPT_MS=1970 zero --build fake --passes 1 --steps 1 --rows fake.csv
+claim 'less than the demand: it says so' says '2.189 of the time (2.189 to 2.189), demand 2.2; 0.682 of its memory, demand 0.7  missed'
+claim 'and exit 1' test $code = 1
+zero --report fake.csv
+claim 'the same of kept rows' says '2.189 of the time (2.189 to 2.189), demand 2.2; 0.682 of its memory, demand 0.7  missed'
+ONE_CORE=1 zero --build fake --passes 1 --steps 1 --rows fake.csv
+claim "PyTorch's ranks that are on one core do not count" says 'ranks are not pinned' err
+rm fake/peers/torch.newest
+zero --build fake --passes 1 --steps 1 --rows fake.csv
+claim 'no PyTorch: that is told' says 'without PyTorch: bench/train/fetch --torch and bench/train/build fetch and find it'
+zero --build fake --torch no --passes 1 --steps 1 --rows fake.csv
+claim 'unless nobody asked' fails_with 1 '' grep PyTorch out
 zero --only nobody
 claim 'no such contestant' says 'no contestant beside ddp has such a name; there are "ddp, guarded", "zero 1"' err
 zero --passes 0
@@ -40,6 +92,6 @@ claim 'no pass' says 'expected at least 1 of each' err
 sed -i '$d' given.csv
 zero --report given.csv
 claim 'rows that are not all there' says 'expected a row of ddp and of each other contestant in every pass' err
-zero --build "$build" --passes 1 -- --no-such-option
+zero --build "$build" --torch no --passes 1 -- --no-such-option
 claim 'what bench_gpt refuses is passed on' says 'no-such-option' err
 finish

@@ -150,6 +150,15 @@ def optimizer(model):
     return torch.optim.AdamW(model.parameters(), lr=o.lr, **how)
 
 
+def pss():
+    """MiB of this process, where pages that several map count by a share; 0: the system does not say."""
+    try:
+        with open('/proc/self/smaps_rollup') as f:
+            return sum(float(line.split()[1]) for line in f if line.startswith('Pss:')) / 1024
+    except OSError:
+        return 0.0
+
+
 def train(rank, meeting):
     pin(rank, o.threads)
     torch.set_num_threads(o.threads)
@@ -192,7 +201,11 @@ def train(rank, meeting):
             dist.all_reduce(ms, dist.ReduceOp.MAX)  # of the slowest rank, as bench_gpt.c has it
         if rank == 0:
             print('%d,%d,%.3f,%.7g' % (step + 1, sync, ms, value), flush=True)
+    memory = torch.tensor(pss(), dtype=torch.float64)
+    if o.ranks > 1:
+        dist.all_reduce(memory)
     if rank == 0:
+        print('pss_mib,%.1f' % memory, flush=True)
         print('max_rss_mib,%.1f' % (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), flush=True)
     if o.ranks > 1:
         dist.barrier()
