@@ -105,6 +105,8 @@ bench-train: build
 	@bench/train/compare --build $(BUILD) $(ARGS)
 
 bench-zero: build
+	@bench/train/build $(BUILD)
+	@bench/zero --build $(BUILD) --memory
 	@bench/zero --build $(BUILD) $(ARGS)
 
 check: build

@@ -11,7 +11,8 @@
  *
  * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end the
  * digest of the model, which all ranks must have, the largest resident set of rank 0, and the memory of all ranks
- * together, of which each counts its share of pages that several map (Pss).
+ * together: `held_mib,KIND,MIB` by their ledgers, `pss_mib` resident, of which each counts its share of pages that
+ * several map.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -127,17 +128,19 @@ static void forget(job *j)
     ls_world_leave(j->w);
 }
 
-/* Bytes of both arenas that state() takes: it runs in a dry world. */
+/* Bytes of both arenas that state() takes on this rank: it runs in a dry world. */
 static ls_status plan(const options *o, ls_dtype dtype, size_t *shared, size_t *own)
 {
     job dry = { .o = o, .gpt2 = gpt2_of(o) };
+    int rank, size;
+    if (!ls_world_launched(&rank, &size) || rank >= o->ranks) rank = 0; /* joining says what is wrong */
     ls_status st = ls_model_create(&dry.gpt2, &dry.model);
-    if (st == LS_OK) st = ls_world_dry(0, (int)o->ranks, NULL, NULL, &dry.w);
+    if (st == LS_OK) st = ls_world_dry(rank, (int)o->ranks, NULL, NULL, &dry.w);
     if (st == LS_OK) st = ls_arena_create_dry(NULL, &dry.arena);
     if (st == LS_OK) st = state(&dry, dtype);
     *shared = *own = 0;
     if (st == LS_OK) {
-        for (int k = 0; k < LS_MEM_KINDS; k++) *shared += ls_world_ledger(dry.w)->now[k];
+        *shared = ls_world_arena_used(dry.w);
         *own = ls_arena_mark(dry.arena);
     }
     forget(&dry);
@@ -156,13 +159,12 @@ static ls_status build(job *j)
     const ls_world_opts w = { .arena_bytes = ((size_t)4 << 20) + shared };
     LS_TRY(ls_world_join(&w, &j->w));
     if (strcmp(o->pack, "never") != 0) LS_TRY(ls_model_packed_bytes(j->model, o->batch, o->tokens, &mode, &packed));
-    LS_TRY(ls_arena_create(own + packed, false, NULL, &j->arena));
-    ls_arena_may_grow(j->arena, NULL, NULL); /* rank 0 was planned; others may need a little more */
+    LS_TRY(ls_arena_create(own + packed, false, ls_world_ledger(j->w), &j->arena));
     LS_TRY(state(j, mode.dtype));
     ls_params_round(ps);
     const size_t slab = ls_model_tape_bytes_in(j->model, o->batch, o->tokens, &mode);
     if (slab == 0) return LS_UNSUPPORTED; /* and the sentence says what */
-    LS_TRY(ls_tape_create(slab, NULL, NULL, &j->tape));
+    LS_TRY(ls_tape_create(slab, ls_world_ledger(j->w), NULL, &j->tape));
     LS_TRY(ls_tape_set_dtype(j->tape, mode.dtype));
     if (packed) {
         void *memory;
@@ -254,6 +256,17 @@ static double pss(void)
     return kib / 1024;
 }
 
+static ls_status print_memory(job *j, bool first)
+{
+    const ls_ledger *l = ls_world_ledger(j->w);
+    double memory[LS_MEM_KINDS + 1] = { [LS_MEM_KINDS] = pss() };
+    for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) memory[k] = (double)l->now[k] / (1 << 20);
+    LS_TRY(ls_all_reduce(ls_world_group(j->w), NULL, memory, LS_MEM_KINDS + 1, LS_F64, LS_SUM));
+    for (ls_mem_kind k = 0; k < LS_MEM_KINDS && first; k++) printf("held_mib,%s,%.3f\n", ls_mem_kind_name(k), memory[k]);
+    if (first) printf("pss_mib,%.1f\n", memory[LS_MEM_KINDS]);
+    return LS_OK;
+}
+
 static ls_status run(job *j)
 {
     const bool alternate = strcmp(j->o->sync, "alternate") == 0;
@@ -272,13 +285,11 @@ static ls_status run(job *j)
         fflush(stdout);
     }
     struct rusage u;
-    double memory = pss();
     char digest[33] = "";
-    LS_TRY(ls_all_reduce(ls_world_group(j->w), NULL, &memory, 1, LS_F64, LS_SUM));
+    LS_TRY(print_memory(j, first));
     if (!alternate) LS_TRY(same_replicas(j, digest));
     if (first && *digest) printf("digest,%s\n", digest);
     if (first && getrusage(RUSAGE_SELF, &u) == 0) printf("max_rss_mib,%.1f\n", (double)u.ru_maxrss / 1024);
-    if (first) printf("pss_mib,%.1f\n", memory);
     return LS_OK;
 }
 

@@ -35,6 +35,26 @@ given 96 180 297 bb
 claim 'other weights than DDP in one pass: exit 1' test $code = 1
 claim 'and it says so' says OTHERS
 
+# resident memory: the formula of this model by hand, 2 layers of 49984, 512 + 64 rows of 64, 2 x 64: 136960 values
+zero --build "$build" --memory -- $small
+claim 'memory of 4 ranks is what the formula says' test $code = 0
+claim 'values once' says 'param           0.5        0.5'
+claim 'state once' says 'optim           1.0        1.0'
+claim 'sums once, and on each rank gradients of two layers and of the root: 547840 + 4 (2 199936 + 131072)' says 'grad            2.5        '
+mkdir -p more/bench
+cat >more/bench/bench_gpt <<'SH'
+#!/bin/bash
+printf 'held_mib,%s\n' param,${PARAM:-474.700} grad,${GRAD:-1279.954} optim,949.400 act,214.503 comm,0.534
+echo "pss_mib,${PSS:-2974.2}"
+SH
+chmod +x more/bench/bench_gpt
+zero --build more --memory
+claim 'of GPT-2 124M' test $code = 0
+for wrong in PARAM=475.4 PARAM=474.0 GRAD=1290 PSS=3020 PSS=2880; do
+    missed() { (export "$wrong"; zero --build more --memory; says '  missed' && test $code = 1); }
+    claim "$wrong is told" missed
+done
+
 # PyTorch's turns: made-up programs that take as long as is said here, each with its memory
 mkdir -p fake/bench fake/peers
 cat >fake/bench/bench_gpt <<'SH'

@@ -317,6 +317,23 @@ static void any_rank_of_a_thousand(void **state)
     ls_context_swap(was);
 }
 
+/* 1000 bytes take 1024. */
+static void a_rank_s_part_of_shared_memory(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        ls_world *w;
+        void *p;
+        assert_int_equal(ls_world_dry(rank, 2, NULL, NULL, &w), LS_OK);
+        const size_t before = ls_world_arena_used(w);
+        assert_int_equal(ls_alloc(w, 1000, LS_MEM_PARAM, &p), LS_OK);
+        assert_int_equal(ls_world_arena_used(w) - before, 1024);
+        assert_int_equal(ls_group_alloc_shared(ls_world_group(w), (size_t)1 << 30, LS_MEM_PARAM, &p), LS_OK);
+        assert_int_equal(ls_world_arena_used(w) - before, 1024 + (rank == 0 ? 1 << 30 : 0));
+        ls_world_leave(w);
+    }
+}
+
 /* --- the step of a model ------------------------------------------------------------------------------------- */
 
 /* The gradients of a step travel once: reduced in one bucket at first, in those of the order of arrival then. */
@@ -408,7 +425,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_what_real_ranks_move), cmocka_unit_test(hosts_decide_how),
         cmocka_unit_test(the_transport_decides_how),
-        cmocka_unit_test(any_rank_of_a_thousand),    cmocka_unit_test(a_step_s_gradients_are_noted),
+        cmocka_unit_test(any_rank_of_a_thousand),    cmocka_unit_test(a_rank_s_part_of_shared_memory),
+        cmocka_unit_test(a_step_s_gradients_are_noted),
         cmocka_unit_test(refuses_what_cannot_be),    cmocka_unit_test(places_are_those_of_a_rank_that_has_joined),
         cmocka_unit_test(waits_spin_where_those_of_a_real_rank_would),
         cmocka_unit_test(algorithms_are_those_that_real_ranks_choose),

@@ -101,6 +101,7 @@ const char *ls_world_source(const ls_world *w) { return w->source_text; }
 ls_group *ls_world_group(ls_world *w) { return w ? w->group : NULL; }
 ls_tracer *ls_world_tracer(ls_world *w) { return w->tracer; }
 ls_ledger *ls_world_ledger(ls_world *w) { return &w->ledger; }
+size_t ls_world_arena_used(const ls_world *w) { return ls_arena_mark(w->arena); }
 const char *ls_world_transport(const ls_world *w) { return w->opts.transport; }
 
 void ls_world_at(ls_world *w, uint32_t step, uint16_t micro_batch)
