@@ -460,7 +460,7 @@ static size_t total(planned *p, const char *recompute, int64_t micro, int size)
 static void expect_advice(planned *p, size_t limit, int here, const char *says)
 {
     p->f.c.memory.limit = limit * (size_t)here;
-    assert_int_equal(ls_memory_check(&p->f.c, &p->mc, here, here), LS_NO_MEMORY);
+    assert_int_equal(ls_memory_check(&p->f.c, &p->mc, NULL, here, here), LS_NO_MEMORY);
     if (!strstr(ls_last_error(), says)) fail_msg("'%s' is not in '%s'", says, ls_last_error());
 }
 
@@ -475,7 +475,7 @@ static void names_the_cheapest_change_that_fits(void **state)
                      full = total(&p, "full", 4, here), full1 = total(&p, "full", 1, here);
         assert_true(none > selective && selective > full && full > full1);
         p.f.c.memory.limit = none * (size_t)here;
-        assert_int_equal(ls_memory_check(&p.f.c, &p.mc, here, here), LS_OK);
+        assert_int_equal(ls_memory_check(&p.f.c, &p.mc, NULL, here, here), LS_OK);
         expect_advice(&p, none - 1, here, "; train.recompute selective fits: ");
         expect_advice(&p, selective - 1, here, "; train.recompute full fits: ");
         expect_advice(&p, full - 1, here,

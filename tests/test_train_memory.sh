@@ -57,4 +57,14 @@ assert held == [4 * (20 * 30 + 30), 4 * (30 * 7 + 7)], held
 PY
 }
 if have_python; then claim 'memory.json: the plan was right, to the byte' as_planned; fi
+# --- a rank of several nodes -----------------------------------------------------------------------
+# What all nodes gather is packed in a place of its own: a rank needs more than on one node, and checks before it joins.
+large=(--model.dims 3000,3000,10 --zero.stage 1)
+train 4 --dry-run "${large[@]}"
+alone=$(awk '$1 == "total" && !n++ { print $2 }' out)
+"$lockstep" secret new secret >secret.out
+LOCKSTEP_SECRET_FILE=secret RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 timeout 60 \
+    "$lockstep" train base.yaml "${large[@]}" --memory.limit "$alone" --run.dir nodes >out 2>err
+claim 'over two nodes a rank needs more than on one' grep -qE 'error\[no-memory\]: 1 rank on this machine needs [0-9.]+ MiB, but [0-9.]+ MiB are available' err
+claim 'by what is packed' awk -v alone="$alone" '/no-memory/ { sub(/.*needs /, ""); more = $1 * 1048576 > alone + 3000 * 3000 * 4 } END { exit !more }' err
 finish

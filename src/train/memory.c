@@ -236,12 +236,14 @@ static int largest(const ls_memory_plan *p, int but1, int but2)
     return most;
 }
 
-ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, int size, int here)
+ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, const ls_memory_plan *plan, int size,
+                          int here)
 {
     ls_memory_plan p;
     char change[200];
     if (!c->memory.check) return LS_OK;
-    LS_TRY(ls_memory_plan_make(c, mc, 0, size, &p));
+    if (plan) p = *plan;
+    else LS_TRY(ls_memory_plan_make(c, mc, 0, size, &p));
     if (fits(c, &p, here)) return LS_OK;
     cheapest_change(c, mc, size, here, change, sizeof change);
     const int a = largest(&p, -1, -1), b = largest(&p, a, -1), d = largest(&p, a, b);
@@ -282,7 +284,7 @@ ls_status ls_memory_explain(const ls_train_config *c, int size, ls_text *out)
     ls_source source = { 0 };
     ls_model_config mc;
     ls_status st = ls_train_model(c, &source, &mc);
-    if (st == LS_OK) st = out ? add_table(c, &mc, size, out) : ls_memory_check(c, &mc, size, size);
+    if (st == LS_OK) st = out ? add_table(c, &mc, size, out) : ls_memory_check(c, &mc, NULL, size, size);
     ls_source_free(&source);
     return st;
 }

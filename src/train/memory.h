@@ -52,8 +52,9 @@ ls_status ls_memory_plan_units(const ls_train_config *c, const ls_model_config *
 
 /* LS_NO_MEMORY when `here` ranks of `size` on this machine need more than there is (memory.limit, else what the system
  * and its control group have left): with need, what is available, the largest kinds, and the cheapest change that
- * fits. memory.check false: LS_OK. */
-ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, int size, int here);
+ * fits. memory.check false: LS_OK. `plan`: what one of the ranks here needs; NULL: rank 0 of `size` on one node. */
+ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, const ls_memory_plan *plan, int size,
+                          int here);
 
 /* Both of a configuration, before ranks are started: a table into `out` (may be NULL), or the check. */
 ls_status ls_memory_explain(const ls_train_config *c, int size, ls_text *out);

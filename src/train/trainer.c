@@ -59,7 +59,7 @@ static ls_status open_world(ls_trainer *t)
     if (rank >= peers) rank = peers - 1;
     LS_TRY(ls_train_config_check(t->c, peers));
     LS_TRY(plan_memory(t, rank, peers));
-    LS_TRY(ls_memory_check(t->c, &t->mc, peers, 1));
+    LS_TRY(ls_memory_check(t->c, &t->mc, &t->plan, peers, 1));
     const ls_world_opts o = ls_train_world_opts(t->c, &t->plan);
     if (!t->thread) LS_TRY(ls_world_join(&o, &t->w));
     t->words = malloc((size_t)ls_world_size(t->w) * sizeof *t->words);
