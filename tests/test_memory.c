@@ -10,6 +10,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/context.h"
+#include "base/env.h"
+#include "base/team.h"
 #include "group/debug.h"
 #include "net/world.h"
 #include "harness_text.h"
@@ -445,6 +448,52 @@ static void communication_takes_what_its_parts_take(void **state)
     }
 }
 
+/* --- threads of a rank: scratch memory of each --------------------------------------------------- */
+
+static int eight_cores(void) { return 8; }
+static const char *threads_not_told(const char *name)
+{
+    return strcmp(name, "OMP_NUM_THREADS") == 0 ? NULL : ls_env_real.getenv(name);
+}
+static const char *three_threads(const char *name)
+{
+    return strcmp(name, "OMP_NUM_THREADS") == 0 ? "3" : ls_env_real.getenv(name);
+}
+
+/* Activations of a rank of `size`, planned by a thread whose loops take `threads`, and do so after that, too. */
+static size_t acts(planned *p, const char *(*told)(const char *), int threads, int size, const int *node)
+{
+    ls_memory_plan plan;
+    ls_env env = ls_env_real;
+    env.cpus = eight_cores;
+    env.getenv = told;
+    ls_context context = { .env = &env, .rank = -1 }, *was = ls_context_swap(&context);
+    const int before = ls_team_resize(threads);
+    if (ls_memory_plan_on(&p->f.c, &p->mc, 0, size, node, &plan) < 0) fail_msg("%s", ls_last_error());
+    assert_int_equal(ls_team_resize(before), threads);
+    ls_context_swap(was);
+    return plan.bytes[LS_MEM_ACT];
+}
+
+static void plans_with_the_threads_of_a_rank(void **state)
+{
+    (void)state;
+    static const int two_nodes[] = { 0, 0, 1, 1 };
+    planned p;
+    open_plan(&p, "gpt2");
+    set(&p.f, "train.recompute", "full");
+    set(&p.f, "train.global_batch", "16");
+    set(&p.f, "train.micro_batch", "1");
+    const size_t one = acts(&p, three_threads, 1, 4, NULL), two = acts(&p, three_threads, 2, 4, NULL),
+                 four = acts(&p, three_threads, 4, 4, NULL);
+    assert_true(one < two && two < four);                                     /* as many as it was told */
+    assert_int_equal(acts(&p, threads_not_told, 8, 4, NULL), two);            /* 8 cores, 4 ranks */
+    assert_int_equal(acts(&p, threads_not_told, 8, 4, two_nodes), four);      /* 2 of them here */
+    assert_int_equal(acts(&p, threads_not_told, 1, 4, NULL), one);            /* never more than it has */
+    assert_int_equal(acts(&p, threads_not_told, 8, 16, NULL), acts(&p, three_threads, 1, 16, NULL)); /* too few cores */
+    close_plan(&p);
+}
+
 /* --- when it does not fit ----------------------------------------------------------------------- */
 
 static size_t total(planned *p, const char *recompute, int64_t micro, int size)
@@ -574,6 +623,7 @@ int main(void)
         cmocka_unit_test(a_share_takes_what_the_formula_says),
         cmocka_unit_test(a_bucket_is_packed_where_the_plan_says),
         cmocka_unit_test(communication_takes_what_its_parts_take),
+        cmocka_unit_test(plans_with_the_threads_of_a_rank),
         cmocka_unit_test(names_the_cheapest_change_that_fits),
         cmocka_unit_test(names_the_largest_micro_batch_that_fits),
         cmocka_unit_test(names_a_share_of_the_state_first),

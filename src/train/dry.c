@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/team.h"
 
 /* --- what both sorts of ranks tell each other ------------------------------------------------------ */
 
@@ -42,6 +43,18 @@ ls_world_opts ls_train_dry_opts(const ls_train_config *c)
                             .wire_bf16 = strcmp(c->comm.wire, "bf16") == 0 };
 }
 
+/* What a rank's loops take depends on its threads, which have scratch memory each. It would have as many as the
+ * launcher gives it or joining leaves it (net/cores.c): those that it was told, else its share of the cores. */
+static void take_threads(int rank, int size, const int *node, ls_train_dry *out)
+{
+    const ls_env *env = ls_env_get();
+    int here = 0, threads = ls_team_size();
+    for (int r = 0; r < size; r++) here += !node || (rank < size && node[r] == node[rank]);
+    const int share = here > 0 && env->cpus() >= here ? env->cpus() / here : 1;
+    if (!env->getenv("OMP_NUM_THREADS") && share < threads) threads = share;
+    out->threads = ls_team_resize(threads);
+}
+
 ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
                             const ls_world_opts *o, ls_train_dry *out)
 {
@@ -64,6 +77,7 @@ ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, 
     if (size > 0 && !(out->words = calloc((size_t)size, sizeof *out->words)))
         return ls_fail(LS_NO_MEMORY, "what %d ranks tell", size);
     LS_TRY(ls_world_dry(rank, size, node, o, &out->w));
+    take_threads(rank, size, node, out);
     LS_TRY(ls_arena_create_dry(ls_world_ledger(out->w), &out->own));
     LS_TRY(ls_parallelize(out->w, &p, mc, &(ls_parallel_opts){ .own = out->own }, &out->par));
     return ls_optim_create(&oc, &out->par.model->params, out->own, &out->optim);
@@ -76,6 +90,7 @@ void ls_train_dry_close(ls_train_dry *d)
     ls_arena_destroy(d->own); /* before the world, whose ledger it keeps */
     ls_world_leave(d->w);
     free(d->words);
+    if (d->threads) (void)ls_team_resize(d->threads);
 }
 
 /* --- its steps -------------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@ typedef struct ls_train_dry {
     ls_parallel par;
     ls_optim *optim;
     int micro_batches; /* of a step */
+    int threads;       /* that this thread's loops took before: the rank's are those that it would have */
     double (*words)[LS_TRAIN_WORDS];
 } ls_train_dry;
 
