@@ -99,7 +99,8 @@ claim 'and exit 1' test $code = 1
 zero --report fake.csv
 claim 'the same of kept rows' says '2.189 of the time (2.189 to 2.189), demand 2.2; 0.682 of its memory, demand 0.7  missed'
 ONE_CORE=1 zero --build fake --passes 1 --steps 1 --rows fake.csv
-claim "PyTorch's ranks that are on one core do not count" says 'ranks are not pinned' err
+claim "PyTorch's ranks that are on one core do not count" grep -q '^failed: fully_shard of PyTorch 9.9.9, .*: ranks are not pinned' out
+claim 'and the others are judged' test "$(grep -c ' ddp.s' out) $code" = '6 0'
 rm fake/peers/torch.newest
 zero --build fake --passes 1 --steps 1 --rows fake.csv
 claim 'no PyTorch: that is told' says 'without PyTorch: bench/train/fetch --torch and bench/train/build fetch and find it'
