@@ -25,8 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FRAMES 8192u             /* a power of two */
-#define FRAME_BYTES 2048
+#define FRAMES 2048u             /* a power of two */
+#define FRAME_BYTES 9216         /* a jumbo frame */
 #define QUEUE_BYTES ((size_t)2 << 20)
 #define OVERHEAD_BYTES 24        /* preamble, checksum and gap of Ethernet */
 #define SPIN_NS 60000            /* a sleep takes about so long: what is due sooner is waited for awake */
