@@ -8,11 +8,16 @@
  *   build/bench/bench_gpt --ranks 2 --batch 2 --sync alternate            (every other step communicates nothing)
  *   build/bench/bench_gpt --ranks 2 --batch 2 --zero 1                    (each rank updates half)
  *   build/bench/bench_gpt --ranks 2 --batch 2 --zero 3 --copy rank        (and gathers the weights of a layer)
+ *   build/bench/bench_gpt --ranks 4 --batch 1 --zero 3 --hsdp 2           (two sets of shards)
  *
  * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end the
  * digest of the model, which all ranks must have, the largest resident set of rank 0, and the memory of all ranks
  * together: `held_mib,KIND,MIB` by their ledgers, `pss_mib` resident, of which each counts its share of pages that
  * several map.
+ *
+ * With --units rank 0 also prints what it did when, in milliseconds since its step began: the passes through the units
+ * of the model, `unit,step,forward|backward,begin,end,bytes of its parameters`; gradients, `grad,step,ready,bytes`; and
+ * what comes after backward, `update,step,begin,end`. `root,bytes`: of the parameters that several units use.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -25,11 +30,11 @@
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, micro_batches, tokens, ranks, threads, steps, zero, prefetch;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps, zero, prefetch, hsdp;
     size_t bucket_cap;
     double clip, lr;
-    const char *dtype, *sync, *pack, *save, *reduce, *copy, *reshard;
-    bool guard, help;
+    const char *dtype, *sync, *pack, *save, *reduce, *copy, *reshard, *security, *progress;
+    bool guard, units, help;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -58,6 +63,10 @@ static const ls_opt table[] = {
     { "prefetch", LS_OPT_INT, AT(prefetch), "1", "0..64", "copy rank: layers gathered ahead", 0, NULL },
     { "reshard", LS_OPT_CHOICE, AT(reshard), "default", "always|never|default",
       "copy rank: layers that release their weights after forward", 0, NULL },
+    { "hsdp", LS_OPT_INT, AT(hsdp), "1", "1..256", "stages 1 to 3: sets of shards, each on consecutive ranks", 0, NULL },
+    { "units", LS_OPT_BOOL, AT(units), "false", NULL, "print when the pass through each unit began and ended", 0, NULL },
+    { "security", LS_OPT_CHOICE, AT(security), "auto", "auto|auth|encrypt", "between nodes (comm.security)", 0, NULL },
+    { "progress", LS_OPT_CHOICE, AT(progress), "inline", "inline|thread", "what moves collectives (comm.progress)", 0, NULL },
     { "guard", LS_OPT_BOOL, AT(guard), "false", NULL, "hash the updated weights, as the trainer's replica guard does", 0, NULL },
     { "sync", LS_OPT_CHOICE, AT(sync), "always", "always|alternate", "alternate: every other step under no_sync", 0, NULL },
     { "save", LS_OPT_STRING, AT(save), "", NULL, "write the first weights to this file", 0, NULL },
@@ -70,10 +79,13 @@ typedef struct job {
     ls_world *w;
     ls_model *model;
     ls_arena *arena;
+    ls_group *shards, *copies; /* NULL: one set of shards */
     ls_ddp *ddp; /* NULL: one rank */
     ls_optim *adamw;
     ls_tape *tape;
     int64_t *x, *y; /* [batch, tokens]: ids, and the ones that follow them */
+    int64_t step;
+    uint64_t began_ns, entered_ns; /* the step, the unit */
 } job;
 
 static ls_model_config gpt2_of(const options *o)
@@ -96,15 +108,30 @@ static ls_ddp_config ddp_of(const options *o)
                                                                           : LS_RESHARD_DEFAULT };
 }
 
+static int set_of(const void *shards, int rank) { return rank / *(const int *)shards; }
+static int shard_of(const void *shards, int rank) { return rank % *(const int *)shards; }
+
+static ls_status open_sets(job *j)
+{
+    const options *o = j->o;
+    const int shards = (int)(o->ranks / o->hsdp);
+    if (o->hsdp == 1) return LS_OK;
+    LS_TRY(ls_group_split_by(ls_world_group(j->w), set_of, &shards, "shards", &j->shards));
+    return ls_group_split_by(ls_world_group(j->w), shard_of, &shards, "copies", &j->copies);
+}
+
 /* Values, gradients and the optimizer's state, from the world's arena and j's own. */
 static ls_status state(job *j, ls_dtype dtype)
 {
     const options *o = j->o;
-    const ls_ddp_config ddp = ddp_of(o);
+    ls_ddp_config ddp = ddp_of(o);
     ls_params *ps = &j->model->params;
     ls_optim_config adamw;
     LS_TRY(ls_optim_defaults("adamw", &adamw));
     adamw.lr = o->lr;
+    LS_TRY(open_sets(j));
+    ddp.shards = j->shards;
+    ddp.copies = j->copies;
     if (o->ranks > 1) LS_TRY(ls_ddp_bind(ls_world_group(j->w), ps, &ddp, dtype, j->arena));
     else LS_TRY(ls_params_bind(ps, j->arena, j->arena));
     if (dtype == LS_BF16 && o->ranks == 1) LS_TRY(ls_params_bind_bf16(ps, j->arena));
@@ -123,6 +150,8 @@ static void forget(job *j)
     ls_tape_destroy(j->tape);
     ls_optim_destroy(j->adamw);
     ls_ddp_destroy(j->ddp);
+    ls_group_destroy(j->copies);
+    ls_group_destroy(j->shards);
     ls_model_destroy(j->model);
     ls_arena_destroy(j->arena);
     ls_world_leave(j->w);
@@ -147,6 +176,42 @@ static ls_status plan(const options *o, ls_dtype dtype, size_t *shared, size_t *
     return st;
 }
 
+static double ms_since(uint64_t began_ns) { return 1e-6 * (double)(now_ns() - began_ns); }
+
+static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
+{
+    job *j = arg;
+    const ls_params *ps = &j->model->params;
+    const bool backward = when == LS_UNIT_LEAVE_BACKWARD;
+    size_t nbytes = 0;
+    if (when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD) j->entered_ns = now_ns();
+    if (when != LS_UNIT_LEAVE && !backward) return LS_OK;
+    for (int i = u->first; i < u->first + u->nparams; i++) nbytes += ls_tensor_nbytes(&ps->item[i].t);
+    printf("unit,%lld,%s,%.3f,%.3f,%zu\n", (long long)j->step + 1, backward ? "backward" : "forward",
+           1e-6 * (double)(j->entered_ns - j->began_ns), ms_since(j->began_ns), nbytes);
+    return LS_OK;
+}
+
+static ls_status on_grad(void *arg, ls_tensor *param)
+{
+    const job *j = arg;
+    printf("grad,%lld,%.3f,%zu\n", (long long)j->step + 1, ms_since(j->began_ns), ls_tensor_nbytes(param));
+    return LS_OK;
+}
+
+/* With --units: rank 0 notes times. What the units do not have, the root has. */
+static ls_status listen_to_units(job *j)
+{
+    const ls_params *ps = &j->model->params;
+    const ls_tape_events events = { .unit = on_unit, .grad_ready = on_grad };
+    size_t root = 0;
+    if (!j->o->units || ls_world_rank(j->w) != 0) return LS_OK;
+    for (int i = 0; i < ps->n; i++)
+        if (ps->item[i].unit < 0) root += ls_tensor_nbytes(&ps->item[i].t);
+    printf("root,%zu\n", root);
+    return ls_tape_listen(j->tape, &events, j);
+}
+
 static ls_status build(job *j)
 {
     const options *o = j->o;
@@ -156,16 +221,22 @@ static ls_status build(job *j)
     LS_TRY(plan(o, mode.dtype, &shared, &own));
     LS_TRY(ls_model_create(&j->gpt2, &j->model));
     ls_params *ps = &j->model->params;
-    const ls_world_opts w = { .arena_bytes = ((size_t)4 << 20) + shared };
+    const ls_world_opts w = { .arena_bytes = ((size_t)4 << 20) + shared,
+                              .progress = strcmp(o->progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
+                              .security = strcmp(o->security, "auth") == 0      ? LS_SECURITY_AUTH
+                                          : strcmp(o->security, "encrypt") == 0 ? LS_SECURITY_ENCRYPT
+                                                                                : LS_SECURITY_DEFAULT };
     LS_TRY(ls_world_join(&w, &j->w));
     if (strcmp(o->pack, "never") != 0) LS_TRY(ls_model_packed_bytes(j->model, o->batch, o->tokens, &mode, &packed));
     LS_TRY(ls_arena_create(own + packed, false, ls_world_ledger(j->w), &j->arena));
+    ls_arena_may_grow(j->arena, NULL, NULL); /* the plan is that of ranks of one node */
     LS_TRY(state(j, mode.dtype));
     ls_params_round(ps);
     const size_t slab = ls_model_tape_bytes_in(j->model, o->batch, o->tokens, &mode);
     if (slab == 0) return LS_UNSUPPORTED; /* and the sentence says what */
     LS_TRY(ls_tape_create(slab, ls_world_ledger(j->w), NULL, &j->tape));
     LS_TRY(ls_tape_set_dtype(j->tape, mode.dtype));
+    LS_TRY(listen_to_units(j));
     if (packed) {
         void *memory;
         LS_TRY(ls_arena_alloc(j->arena, packed, LS_MEM_PARAM, &memory));
@@ -214,6 +285,8 @@ static ls_status step(job *j, int64_t s, bool sync, double *loss)
     ls_params *ps = &j->model->params;
     double norm;
     *loss = 0;
+    j->step = s;
+    j->began_ns = now_ns();
     ls_params_zero_grad(ps);
     if (strcmp(j->o->pack, "always") == 0 || s % 2 == 1) ls_tape_pack_begin(j->tape);
     for (int64_t i = 0; i < j->o->micro_batches; i++) {
@@ -221,12 +294,16 @@ static ls_status step(job *j, int64_t s, bool sync, double *loss)
         LS_TRY(micro_batch(j, i, sync, loss));
     }
     ls_tape_pack_end(j->tape);
+    const double updating = ms_since(j->began_ns);
     /* Without communication replicas part, which is the point of the comparison: the optimizer is told otherwise. */
     for (int i = 0; i < ps->n && !sync; i++) ps->item[i].t.grad_reduced = true;
     if (j->ddp && sync) LS_TRY(ls_grad_norm_shared(ls_world_group(j->w), ps, &norm, NULL));
     else LS_TRY(ls_grad_norm(ps, &norm, NULL));
     LS_TRY(ls_optim_step_scaled(j->adamw, ls_clip_scale(norm, j->o->clip)));
-    return j->ddp ? ls_ddp_after_step(j->ddp) : LS_OK;
+    if (j->ddp) LS_TRY(ls_ddp_after_step(j->ddp));
+    if (j->o->units && ls_world_rank(j->w) == 0)
+        printf("update,%lld,%.3f,%.3f\n", (long long)s + 1, updating, ms_since(j->began_ns));
+    return LS_OK;
 }
 
 /* Steps that let replicas drift apart would be worth nothing. */
@@ -300,6 +377,8 @@ static int rank(const options *o)
     if (o->zero && strcmp(o->sync, "always") != 0)
         st = ls_fail(LS_USAGE,
                      "--zero 1 --sync alternate: a share is updated with what all ranks have summed; use --zero 0");
+    if (o->hsdp > 1 && (!o->zero || o->ranks % o->hsdp != 0))
+        st = ls_fail(LS_USAGE, "--hsdp %lld: expected --zero 1 to 3, and a divisor of --ranks %lld", (long long)o->hsdp, (long long)o->ranks);
     if (o->guard && o->zero) st = ls_fail(LS_USAGE, "--guard is for replicas: use --zero 0");
     if (st == LS_OK) st = build(&j);
     if (st == LS_OK && ls_world_size(j.w) != o->ranks)
