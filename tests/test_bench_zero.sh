@@ -44,6 +44,7 @@ claim 'sums once, and on each rank gradients of two layers and of the root: 5478
 mkdir -p more/bench
 cat >more/bench/bench_gpt <<'SH'
 #!/bin/bash
+printf '1,1,9,1\n2,1,9,1\n'
 printf 'held_mib,%s\n' param,${PARAM:-474.700} grad,${GRAD:-1279.954} optim,949.400 act,214.503 comm,0.534
 echo "pss_mib,${PSS:-2974.2}"
 SH
