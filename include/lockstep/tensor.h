@@ -201,7 +201,7 @@ typedef struct ls_tape_events {
     /* The last contribution to a leaf's gradient in this backward is in place; bias before weight where one op
      * yields both. */
     ls_status (*grad_ready)(void *arg, ls_tensor *param);
-    /* Between the operations of backward: where collectives in flight progress. */
+    /* After each operation, of forward as well: where collectives in flight progress. */
     ls_status (*progress)(void *arg);
     /* The end of ls_backward: every gradient has been written. */
     ls_status (*done)(void *arg);

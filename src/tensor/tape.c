@@ -362,7 +362,7 @@ ls_tensor *ls_op_end(ls_tape *t, ls_tensor *out, const struct ls_node *what)
     const uint32_t index = t->nops++;
     *(t->again ? &t->flops_again : &t->flops) += what->flops;
     if (LS_UNLIKELY(t->watched)) ls_tape_tell_op(t, what, out, index, t->again ? LS_PHASE_AGAIN : LS_PHASE_FORWARD);
-    if (t->again && ls_tape_heard(t, LS_HEARS_PROGRESS)) { /* in backward: collectives in flight */
+    if (ls_tape_heard(t, LS_HEARS_PROGRESS)) { /* collectives in flight: values of the next unit, or gradients */
         const ls_status st = ls_tape_tell_progress(t);
         if (st < 0) return ls_op_fail(t, st);
     }
