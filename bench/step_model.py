@@ -1,7 +1,8 @@
 """step_model.py -- how long a step takes on two hosts, by formulas. Used by bench/zero-hosts.
 
-What goes in was measured on one host, or is given: the times of a step without communication (gpt_step.Profile), the time after
-backward, and the rate and the delay of the wire. Nothing that was measured over the wire goes in, and no factor is fitted.
+What goes in was measured on one host, or of the wire alone: the times of a step without communication (gpt_step.Profile), the time
+after backward, the delay of the wire, and what plain connections get of its rate. No step over the wire goes in, and no factor is
+fitted.
 
 The wire carries one collective after another, in each direction at the same time:
 
@@ -41,10 +42,12 @@ def ready_buckets(grads, first=FIRST, cap=CAP):
 
 
 class Wire:
-    """One direction. mtu: bytes of a packet, of which 52 are headers of IP and TCP; Ethernet adds 38, with the gap."""
+    """One direction. mtu: bytes of a packet, of which 52 are headers of IP and TCP; Ethernet adds 38, with the gap. rate: bits of
+    payload that plain connections get, by bits_per_s; None: as many as packets leave room for."""
 
-    def __init__(self, bits_per_s, delay_us, mtu):
-        self.ms_per_byte = 8e3 * (mtu + 38) / (mtu - 52) / bits_per_s
+    def __init__(self, bits_per_s, delay_us, mtu, rate=None):
+        most = (mtu - 52) / (mtu + 38)
+        self.ms_per_byte = 8e3 / bits_per_s / min(rate or most, most)
         self.delay_ms = delay_us / 1e3
         self.free = 0.0
         self.nbytes = 0.0

@@ -37,6 +37,8 @@ P
 }
 claim 'a packet of 9000 bytes has 8948 of payload, and takes 9038 bytes of the wire: 1e9 bits/s' \
     model 'round(m.Wire(1e9, 200, 9000).ms_per_byte * 8948 * 1e6)' 72304
+claim 'plain connections that get 80 % of it: 8 bits at 0.8e9 bits/s' model 'round(m.Wire(1e9, 200, 9000, 0.8).ms_per_byte * 1e6, 6)' 10.0
+claim 'and never more than packets leave room for' model 'm.Wire(1e9, 200, 9000, 1.5).ms_per_byte == m.Wire(1e9, 200, 9000).ms_per_byte' True
 claim 'buckets are full when their bytes reach the cap, and ready with the last gradient' \
     model 'm.ready_buckets([(1, 2), (2, 2), (3, 5), (4, 1), (5, 4)], 3, 6)' '[(2, 4), (4, 6), (5, 4)]'
 claim 'DDP, one bucket: all 20 bytes and 2 rounds after backward: 900 + 20 + 20' model 'with_bytes(m.ddp, p)' '(940.0, 20.0)'
