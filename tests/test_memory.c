@@ -506,10 +506,19 @@ static size_t total(planned *p, const char *recompute, int64_t micro, int size)
     return plan.total;
 }
 
+/* Whether rank `rank` of `size` fits where rank r is on node[r]; its plan is made so. */
+static ls_status check_rank(const planned *p, int rank, int size, int here, const int *node)
+{
+    ls_memory_plan plan;
+    const ls_memory_ranks r = { .size = size, .here = here, .rank = rank, .node = node };
+    if (ls_memory_plan_on(&p->f.c, &p->mc, rank, size, node, &plan) < 0) fail_msg("%s", ls_last_error());
+    return ls_memory_check(&p->f.c, &p->mc, &r, &plan);
+}
+
 static void expect_advice(planned *p, size_t limit, int here, const char *says)
 {
     p->f.c.memory.limit = limit * (size_t)here;
-    assert_int_equal(ls_memory_check(&p->f.c, &p->mc, NULL, here, here), LS_NO_MEMORY);
+    assert_int_equal(check_rank(p, 0, here, here, NULL), LS_NO_MEMORY);
     if (!strstr(ls_last_error(), says)) fail_msg("'%s' is not in '%s'", says, ls_last_error());
 }
 
@@ -524,7 +533,7 @@ static void names_the_cheapest_change_that_fits(void **state)
                      full = total(&p, "full", 4, here), full1 = total(&p, "full", 1, here);
         assert_true(none > selective && selective > full && full > full1);
         p.f.c.memory.limit = none * (size_t)here;
-        assert_int_equal(ls_memory_check(&p.f.c, &p.mc, NULL, here, here), LS_OK);
+        assert_int_equal(check_rank(&p, 0, here, here, NULL), LS_OK);
         expect_advice(&p, none - 1, here, "; train.recompute selective fits: ");
         expect_advice(&p, selective - 1, here, "; train.recompute full fits: ");
         expect_advice(&p, full - 1, here,
@@ -611,6 +620,93 @@ static void a_trainer_refuses_and_can_be_told_not_to(void **state)
     ls_opts_destroy(f.o);
 }
 
+/* --- on several nodes ----------------------------------------------------------------------------- */
+
+static const int two_nodes[] = { 0, 0, 1, 1 };
+enum { NODES_RANKS = 4 };
+
+static size_t total_on(const planned *p, int rank, const int *node)
+{
+    ls_memory_plan plan;
+    if (ls_memory_plan_on(&p->f.c, &p->mc, rank, NODES_RANKS, node, &plan) < 0) fail_msg("%s", ls_last_error());
+    return plan.total;
+}
+
+/* A gpt2 whose buckets are packed between nodes and not within one: each rank of two nodes needs more memory. */
+static void open_nodes(planned *p)
+{
+    open_plan(p, "gpt2");
+    set(&p->f, "train.micro_batch", "1");
+    set(&p->f, "zero.stage", "1");
+    assert_true(total_on(p, 0, two_nodes) > total_on(p, 0, NULL));
+}
+
+static ls_status rank_of_two_nodes(ls_world *w, void *arg)
+{
+    fixture *f = arg;
+    ls_trainer *t;
+    LS_TRY(ls_trainer_create_in(&f->c, w, NULL, &t));
+    ls_trainer_destroy(t);
+    return LS_OK;
+}
+
+static ls_status start_on_two_nodes(planned *p, size_t limit)
+{
+    ls_memory_plan plan;
+    if (ls_memory_plan_on(&p->f.c, &p->mc, 0, NODES_RANKS, two_nodes, &plan) < 0) fail_msg("%s", ls_last_error());
+    ls_world_opts o = ls_train_world_opts(&p->f.c, &plan);
+    o.node = two_nodes;
+    o.transport = "mixed";
+    p->f.c.memory.limit = limit;
+    return ls_world_threads(NODES_RANKS, &o, rank_of_two_nodes, &p->f);
+}
+
+static void a_trainer_compares_the_plan_of_its_nodes(void **state)
+{
+    (void)state;
+    planned p;
+    open_nodes(&p);
+    const size_t one = total_on(&p, 0, NULL), two = total_on(&p, 0, two_nodes);
+    assert_int_equal(start_on_two_nodes(&p, one + (two - one) / 2), LS_NO_MEMORY); /* a rank may have fewer threads */
+    if (start_on_two_nodes(&p, two) < 0) fail_msg("%s", ls_last_error());
+    close_plan(&p);
+}
+
+/* Rank 0 writes samples, for which it puts the model together; the others do not. */
+static void each_rank_needs_what_its_own_plan_says(void **state)
+{
+    (void)state;
+    planned p;
+    open_nodes(&p);
+    set(&p.f, "zero.stage", "3");
+    set(&p.f, "zero.copy", "rank");
+    set(&p.f, "train.sample_every", "5");
+    const size_t last = total_on(&p, NODES_RANKS - 1, two_nodes);
+    assert_true(last < total_on(&p, 0, two_nodes));
+    p.f.c.memory.limit = last;
+    assert_int_equal(check_rank(&p, NODES_RANKS - 1, NODES_RANKS, 1, two_nodes), LS_OK);
+    assert_int_equal(check_rank(&p, 0, NODES_RANKS, 1, two_nodes), LS_NO_MEMORY);
+    close_plan(&p);
+}
+
+static void a_change_fits_if_it_does_on_these_nodes(void **state)
+{
+    (void)state;
+    planned p;
+    open_nodes(&p);
+    const size_t one = total_on(&p, 0, NULL), two = total_on(&p, 0, two_nodes);
+    set(&p.f, "zero.stage", "0");
+    assert_true(two < total_on(&p, 0, two_nodes));
+    p.f.c.memory.limit = two;
+    assert_int_equal(check_rank(&p, 0, NODES_RANKS, 1, two_nodes), LS_NO_MEMORY);
+    assert_non_null(strstr(ls_last_error(), "; zero.stage 1 fits: "));
+    p.f.c.memory.limit = two - 1;
+    assert_true(one < two);
+    assert_int_equal(check_rank(&p, 0, NODES_RANKS, 1, two_nodes), LS_NO_MEMORY);
+    assert_null(strstr(ls_last_error(), "; zero.stage 1 fits: "));
+    close_plan(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,6 +726,9 @@ int main(void)
         cmocka_unit_test(names_packed_weights_first),
         cmocka_unit_test(says_what_is_needed_and_what_takes_it),
         cmocka_unit_test(a_trainer_refuses_and_can_be_told_not_to),
+        cmocka_unit_test(a_trainer_compares_the_plan_of_its_nodes),
+        cmocka_unit_test(each_rank_needs_what_its_own_plan_says),
+        cmocka_unit_test(a_change_fits_if_it_does_on_these_nodes),
     };
     return cmocka_run_group_tests_name("memory", tests, make_text, remove_text);
 }

@@ -151,24 +151,25 @@ static bool fits(const ls_train_config *c, const ls_memory_plan *p, int here)
 }
 
 /* Whether it is supported, and needs so little. */
-static bool would_do(const ls_train_config *c, const ls_model_config *mc, int size, int here, ls_memory_plan *p)
+static bool would_do(const ls_train_config *c, const ls_model_config *mc, const ls_memory_ranks *r,
+                     ls_memory_plan *p)
 {
-    return ls_train_config_check(c, size) == LS_OK && ls_memory_plan_make(c, mc, 0, size, p) == LS_OK &&
-           fits(c, p, here);
+    return ls_train_config_check(c, r->size) == LS_OK &&
+           ls_memory_plan_on(c, mc, r->rank, r->size, r->node, p) == LS_OK && fits(c, p, r->here);
 }
 
 /* The first of `base` with one change that fits; `also` says what base has changed already. False: none does. */
-static bool change_that_fits(const ls_train_config *base, const ls_model_config *mc, int size, int here,
+static bool change_that_fits(const ls_train_config *base, const ls_model_config *mc, const ls_memory_ranks *r,
                              const char *also, char *out, size_t n)
 {
     static const char *const recompute[] = { "selective", "full" };
     ls_memory_plan p;
-    const int64_t local = base->train.global_batch / size > 0 ? base->train.global_batch / size : 1;
+    const int64_t local = base->train.global_batch / r->size > 0 ? base->train.global_batch / r->size : 1;
     const int64_t micro = base->train.micro_batch ? base->train.micro_batch : local;
     ls_train_config changed = *base;
     for (int i = 0; i < 2; i++) {
         changed.train.recompute = recompute[i];
-        if (!would_do(&changed, mc, size, here, &p)) continue;
+        if (!would_do(&changed, mc, r, &p)) continue;
         snprintf(out, n, "train.recompute %s%s fits: %.1f MiB a rank", recompute[i], also, mib(p.total));
         return true;
     }
@@ -177,7 +178,7 @@ static bool change_that_fits(const ls_train_config *base, const ls_model_config 
         for (int64_t parts = local / micro + 1; parts <= local && parts <= MOST_PARTS; parts++) {
             if (local % parts != 0) continue;
             changed.train.micro_batch = local / parts;
-            if (!would_do(&changed, mc, size, here, &p)) continue;
+            if (!would_do(&changed, mc, r, &p)) continue;
             snprintf(out, n, "train.micro_batch %lld%s%s fits: %.1f MiB a rank", (long long)changed.train.micro_batch,
                      way ? " with train.recompute full" : "", also, mib(p.total));
             return true;
@@ -185,23 +186,23 @@ static bool change_that_fits(const ls_train_config *base, const ls_model_config 
     }
     changed.train.micro_batch = 1;
     changed.train.dtype = "bf16";
-    if (!would_do(&changed, mc, size, here, &p)) return false;
+    if (!would_do(&changed, mc, r, &p)) return false;
     snprintf(out, n, "train.dtype bf16, train.micro_batch %lld and train.recompute full%s fit: %.1f MiB a rank",
              (long long)changed.train.micro_batch, also, mib(p.total));
     return true;
 }
 
 /* The first of the next stages of ZeRO that fits; `changed`: with another change. False: none does. */
-static bool more_shards_fit(const ls_train_config *c, const ls_model_config *mc, int size, int here, bool changed,
-                            char *out, size_t n)
+static bool more_shards_fit(const ls_train_config *c, const ls_model_config *mc, const ls_memory_ranks *r,
+                            bool changed, char *out, size_t n)
 {
     ls_memory_plan p;
     ls_train_config shards = *c;
-    for (shards.zero.stage++; size > 1 && shards.zero.stage <= ls_ddp_most_stage(); shards.zero.stage++) {
+    for (shards.zero.stage++; r->size > 1 && shards.zero.stage <= ls_ddp_most_stage(); shards.zero.stage++) {
         char also[40];
         snprintf(also, sizeof also, " with zero.stage %d", (int)shards.zero.stage);
-        if (changed && change_that_fits(&shards, mc, size, here, also, out, n)) return true;
-        if (changed || !would_do(&shards, mc, size, here, &p)) continue;
+        if (changed && change_that_fits(&shards, mc, r, also, out, n)) return true;
+        if (changed || !would_do(&shards, mc, r, &p)) continue;
         snprintf(out, n, "zero.stage %d fits: %.1f MiB a rank", (int)shards.zero.stage, mib(p.total));
         return true;
     }
@@ -211,18 +212,18 @@ static bool more_shards_fit(const ls_train_config *c, const ls_model_config *mc,
 /* The cheapest change first: the next stages of ZeRO, of which the first costs nothing, weights that are not packed a
  * few percent of a step, selective a few elementwise ops, full a third more products, smaller micro-batches their
  * efficiency, bf16 bits. */
-static void cheapest_change(const ls_train_config *c, const ls_model_config *mc, int size, int here, char *out,
+static void cheapest_change(const ls_train_config *c, const ls_model_config *mc, const ls_memory_ranks *r, char *out,
                             size_t n)
 {
     ls_memory_plan p;
     ls_train_config unpacked = *c;
     unpacked.train.pack_weights = "never";
-    if (more_shards_fit(c, mc, size, here, false, out, n)) return;
-    if (ls_train_packs(c, size) && would_do(&unpacked, mc, size, here, &p))
+    if (more_shards_fit(c, mc, r, false, out, n)) return;
+    if (ls_train_packs(c, r->size) && would_do(&unpacked, mc, r, &p))
         snprintf(out, n, "train.pack_weights never fits: %.1f MiB a rank", mib(p.total));
-    else if (!change_that_fits(c, mc, size, here, "", out, n) &&
-             !change_that_fits(&unpacked, mc, size, here, " with train.pack_weights never", out, n) &&
-             !more_shards_fit(c, mc, size, here, true, out, n))
+    else if (!change_that_fits(c, mc, r, "", out, n) &&
+             !change_that_fits(&unpacked, mc, r, " with train.pack_weights never", out, n) &&
+             !more_shards_fit(c, mc, r, true, out, n))
         snprintf(out, n,
                  "neither recompute nor smaller micro-batches are enough: use a smaller model, fewer ranks or a "
                  "machine with more memory");
@@ -236,23 +237,20 @@ static int largest(const ls_memory_plan *p, int but1, int but2)
     return most;
 }
 
-ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, const ls_memory_plan *plan, int size,
-                          int here)
+ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, const ls_memory_ranks *r,
+                          const ls_memory_plan *p)
 {
-    ls_memory_plan p;
     char change[200];
-    if (!c->memory.check) return LS_OK;
-    if (plan) p = *plan;
-    else LS_TRY(ls_memory_plan_make(c, mc, 0, size, &p));
-    if (fits(c, &p, here)) return LS_OK;
-    cheapest_change(c, mc, size, here, change, sizeof change);
-    const int a = largest(&p, -1, -1), b = largest(&p, a, -1), d = largest(&p, a, b);
+    const int here = r->here;
+    if (!c->memory.check || fits(c, p, here)) return LS_OK;
+    cheapest_change(c, mc, r, change, sizeof change);
+    const int a = largest(p, -1, -1), b = largest(p, a, -1), d = largest(p, a, b);
     return ls_fail(LS_NO_MEMORY,
                    "%d rank%s on this machine need%s %.1f MiB, but %.1f MiB are available; a rank's: %s %.1f, %s "
                    "%.1f, %s %.1f MiB; %s (memory.check false starts all the same)",
-                   here, here == 1 ? "" : "s", here == 1 ? "s" : "", mib(p.total) * here, (double)available(c) / MIB,
-                   ls_memory_kind_name(a), mib(p.bytes[a]), ls_memory_kind_name(b), mib(p.bytes[b]),
-                   ls_memory_kind_name(d), mib(p.bytes[d]), change);
+                   here, here == 1 ? "" : "s", here == 1 ? "s" : "", mib(p->total) * here, (double)available(c) / MIB,
+                   ls_memory_kind_name(a), mib(p->bytes[a]), ls_memory_kind_name(b), mib(p->bytes[b]),
+                   ls_memory_kind_name(d), mib(p->bytes[d]), change);
 }
 
 /* --- before ranks are started ------------------------------------------------------------------ */
@@ -270,7 +268,7 @@ static ls_status add_table(const ls_train_config *c, const ls_model_config *mc, 
                 (double)available(c) / MIB);
     if (!fits(c, &p, size)) {
         char change[200];
-        cheapest_change(c, mc, size, size, change, sizeof change);
+        cheapest_change(c, mc, &(ls_memory_ranks){ .size = size, .here = size }, change, sizeof change);
         ls_text_add(out, ": does not fit; %s", change);
     }
     ls_text_add(out, "\n\n");
@@ -279,12 +277,19 @@ static ls_status add_table(const ls_train_config *c, const ls_model_config *mc, 
     return ls_text_status(out);
 }
 
+static ls_status check(const ls_train_config *c, const ls_model_config *mc, int size)
+{
+    ls_memory_plan p;
+    LS_TRY(ls_memory_plan_make(c, mc, 0, size, &p));
+    return ls_memory_check(c, mc, &(ls_memory_ranks){ .size = size, .here = size }, &p);
+}
+
 ls_status ls_memory_explain(const ls_train_config *c, int size, ls_text *out)
 {
     ls_source source = { 0 };
     ls_model_config mc;
     ls_status st = ls_train_model(c, &source, &mc);
-    if (st == LS_OK) st = out ? add_table(c, &mc, size, out) : ls_memory_check(c, &mc, NULL, size, size);
+    if (st == LS_OK) st = out ? add_table(c, &mc, size, out) : check(c, &mc, size);
     ls_source_free(&source);
     return st;
 }

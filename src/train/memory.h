@@ -50,11 +50,18 @@ typedef struct ls_memory_units {
 ls_status ls_memory_plan_units(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
                                ls_memory_plan *out, ls_memory_units *units);
 
-/* LS_NO_MEMORY when `here` ranks of `size` on this machine need more than there is (memory.limit, else what the system
- * and its control group have left): with need, what is available, the largest kinds, and the cheapest change that
- * fits. memory.check false: LS_OK. `plan`: what one of the ranks here needs; NULL: rank 0 of `size` on one node. */
-ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, const ls_memory_plan *plan, int size,
-                          int here);
+/* Ranks whose memory is compared with the memory that is available: `here` ranks of `size` run on this machine, and
+ * each of them needs as much as rank `rank`. */
+typedef struct ls_memory_ranks {
+    int size, here, rank;
+    const int *node; /* rank r runs on node[r]; NULL: all ranks run on one node */
+} ls_memory_ranks;
+
+/* `p` is the plan of rank r->rank on these nodes. LS_NO_MEMORY if the r->here ranks need more than is available
+ * (memory.limit, else what the system and its control group have left); the message has the need, what is available,
+ * the largest kinds, and the cheapest change that fits. memory.check false: LS_OK. */
+ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, const ls_memory_ranks *r,
+                          const ls_memory_plan *p);
 
 /* Both of a configuration, before ranks are started: a table into `out` (may be NULL), or the check. */
 ls_status ls_memory_explain(const ls_train_config *c, int size, ls_text *out);

@@ -32,20 +32,25 @@ ls_world_opts ls_train_world_opts(const ls_train_config *c, const ls_memory_plan
     };
 }
 
+/* This rank's plan, if rank r runs on node[r], and whether it fits. */
+static ls_status plan_on(ls_trainer *t, int rank, int peers, const int *node)
+{
+    const ls_memory_ranks mine = { .size = peers, .here = 1, .rank = rank, .node = node };
+    LS_TRY(ls_memory_plan_on(t->c, &t->mc, rank, peers, node, &t->plan));
+    return ls_memory_check(t->c, &t->mc, &mine, &t->plan);
+}
+
 /* The plan of a rank that has yet to join. That it may be one of several nodes its environment says, which need not be
  * right: joining checks it. */
 static ls_status plan_memory(ls_trainer *t, int rank, int peers)
 {
     ls_job_env job;
-    if (t->thread) {
-        const int *node = ls_debug_look(ls_world_group(t->w)).node;
-        return ls_memory_plan_on(t->c, &t->mc, rank, peers, node, &t->plan);
-    }
+    if (t->thread) return plan_on(t, rank, peers, ls_debug_look(ls_world_group(t->w)).node);
     if (ls_job_env_read(&job) < 0 || job.local_size < 1) job.local_size = peers;
     int *node = malloc((size_t)peers * sizeof *node);
     if (!node) return ls_fail(LS_NO_MEMORY, "the nodes of %d ranks", peers);
     for (int r = 0; r < peers; r++) node[r] = r / job.local_size;
-    const ls_status st = ls_memory_plan_on(t->c, &t->mc, rank, peers, node, &t->plan);
+    const ls_status st = plan_on(t, rank, peers, node);
     free(node);
     return st;
 }
@@ -59,7 +64,6 @@ static ls_status open_world(ls_trainer *t)
     if (rank >= peers) rank = peers - 1;
     LS_TRY(ls_train_config_check(t->c, peers));
     LS_TRY(plan_memory(t, rank, peers));
-    LS_TRY(ls_memory_check(t->c, &t->mc, &t->plan, peers, 1));
     const ls_world_opts o = ls_train_world_opts(t->c, &t->plan);
     if (!t->thread) LS_TRY(ls_world_join(&o, &t->w));
     t->words = malloc((size_t)ls_world_size(t->w) * sizeof *t->words);
