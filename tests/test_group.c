@@ -336,12 +336,50 @@ static void errors_say_which_group(void **state)
     }
 }
 
+/* Ranks start collectives of two groups in different orders: within one group that is an error, and one group's must not
+ * wait for the other's. */
+static ls_status moves_beside(ls_world *w, void *arg)
+{
+    const bool wire = *(const bool *)arg;
+    const int me = ls_world_rank(w);
+    ls_group *world = ls_world_group(w), *second;
+    float x[3] = { 1, 2, 3 }, y[3] = { 10, 20, 30 };
+    const ls_coll_args a = { .coll = LS_ALL_REDUCE, .dtype = LS_F32, .op = LS_SUM, .count = 3, .out = x };
+    ls_work *first = NULL;
+    LS_TRY(ls_group_second(world, "again", &second));
+    LS_EXPECT((second != NULL) == wire, "over %s there is %s second group", wire ? "connections" : "memory", second ? "a" : "no");
+    if (!second) return LS_OK;
+    LS_TRY(has_text(second, "again 0-2"));
+    LS_EXPECT(ls_group_size(second) == 3 && ls_group_rank(second) == me, "rank %d of %d", ls_group_rank(second),
+              ls_group_size(second));
+    if (me == 0) LS_TRY(ls_coll_start(world, &a, &first));
+    LS_TRY(ls_all_reduce(second, NULL, y, 3, LS_F32, LS_SUM)); /* ranks 1 and 2 come to the other one after it */
+    if (me != 0) LS_TRY(ls_coll_start(world, &a, &first));
+    LS_TRY(ls_work_wait(first));
+    for (int i = 0; i < 3; i++)
+        LS_EXPECT(x[i] == 3.0f * (float)(i + 1) && y[i] == 30.0f * (float)(i + 1), "%g and %g", (double)x[i], (double)y[i]);
+    ls_group_destroy(second);
+    return LS_OK;
+}
+
+static void a_second_group_moves_beside_the_first(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const ls_world_opts o = { .transport = wires[i] };
+        bool wire = strcmp(wires[i], "tcp") == 0;
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 3, &o, moves_beside, &wire);
+        if (r.failed) fail_msg("over %s: %s", wires[i], r.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_have_names_and_counters),
         cmocka_unit_test(each_kind_is_counted_by_itself),
         cmocka_unit_test(errors_say_which_group),
+        cmocka_unit_test(a_second_group_moves_beside_the_first),
         cmocka_unit_test(knows_which_host_each_rank_is_on),
         cmocka_unit_test(splits_by_color_in_the_order_of_the_parent),
         cmocka_unit_test(groups_come_and_go),

@@ -128,6 +128,11 @@ ls_status ls_group_split_named(ls_group *parent, int color, const char *name, ls
 /* The same where a rule says which color every rank of the parent gives, and each rank knows it. */
 typedef int (*ls_color_fn)(const void *arg, int rank);
 ls_status ls_group_split_by(ls_group *parent, ls_color_fn color, const void *arg, const char *name, ls_group **out);
+/* A second group of the same ranks, with a name of its own: its collectives move while those of g do. On connections a
+ * group carries out one collective after the other, so the second one uses the time in which the first one's messages
+ * are on their way. Every member calls it. *out is NULL if members map each other's memory, if there is one member, or
+ * if another library carries out collectives: then nothing would be gained. Destroy it before g. */
+ls_status ls_group_second(ls_group *g, const char *name, ls_group **out);
 /* "tp 0-3"; lives as long as the group. */
 const char *ls_group_text(const ls_group *g);
 /* Bytes that a group of `size` ranks takes of the shared arena of each when it is created. What private vectors,

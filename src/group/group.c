@@ -398,6 +398,20 @@ ls_status ls_group_split_by(ls_group *parent, ls_color_fn color, const void *arg
     return st;
 }
 
+static int all_of_them(const void *arg, int rank)
+{
+    (void)arg, (void)rank;
+    return 0;
+}
+
+ls_status ls_group_second(ls_group *g, const char *name, ls_group **out)
+{
+    *out = NULL;
+    if (!g) return ls_no_group();
+    if (ls_group_is_mapped(g) || g->backend || ls_backend_is_planned(g->w)) return LS_OK;
+    return ls_group_split_by(g, all_of_them, NULL, name, out);
+}
+
 typedef struct parting {
     ls_group *g;
     _Atomic uint32_t *left;
