@@ -17,12 +17,12 @@
 #include <stdint.h>
 
 #include "lockstep/mem.h"
-#include "lockstep/mesh.h"
+#include "lockstep/parallel.h"
 #include "lockstep/nn.h"
 
 #define LS_LAYOUT_RANKS  64                   /* at most, as all here */
 #define LS_LAYOUT_STEPS  16
-#define LS_LAYOUT_GROUPS (1 + LS_MESH_GROUPS) /* the world's, and those that a mesh owns */
+#define LS_LAYOUT_GROUPS (2 + LS_MESH_GROUPS) /* the world's, those that a mesh owns, and one of the strategy's */
 #define LS_LAYOUT_CALLS  16                   /* rows of a closed form */
 #define LS_LAYOUT_STEADY 3 /* the first step whose collectives are those of all later ones: DDP's second begins with a
                             * broadcast of the order in which gradients arrived */
@@ -109,7 +109,8 @@ struct ls_train_config;
 struct ls_model_config;
 ls_status ls_layout_dry(const struct ls_train_config *c, const struct ls_model_config *mc, int rank, int ranks,
                         const ls_world_opts *o, ls_layout_rank *out);
-/* All groups of a mesh, each once, the world's first. Returns how many there are. */
-int ls_layout_groups(const ls_mesh *m, ls_group *out[LS_LAYOUT_GROUPS]);
+/* All groups of a run, each once, the world's first, then those of its mesh, then a second one of the strategy
+ * (ls_group_second). Returns how many there are. */
+int ls_layout_groups(const ls_parallel *p, ls_group *out[LS_LAYOUT_GROUPS]);
 
 #endif

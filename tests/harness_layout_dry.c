@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "parallel/strategy.h"
 #include "train/dry.h"
 
 static ls_status count(const ls_recorded *r, ls_layout_group *to)
@@ -20,14 +21,14 @@ static ls_status take_down(const ls_train_dry *d, ls_layout_rank *out)
     ls_group *group[LS_LAYOUT_GROUPS];
     const ls_recorded *had;
     const int n = ls_world_recorded(d->w, &had);
-    out->ngroups = ls_layout_groups(&d->par.mesh, group);
+    out->ngroups = ls_layout_groups(&d->par, group);
     for (int k = 0; k < out->ngroups; k++)
         snprintf(out->group[k].text, sizeof out->group[k].text, "%s", ls_group_text(group[k]));
     for (int i = 0; i < n; i++) {
         int k = 0;
         while (k < out->ngroups && group[k] != had[i].group) k++;
         if (k == out->ngroups)
-            return ls_fail(LS_INTERNAL, "a dry step calls %s in group %s, which the mesh does not have",
+            return ls_fail(LS_INTERNAL, "a dry step calls %s in group %s, which the run does not have",
                            ls_coll_name(had[i].coll), ls_group_text(had[i].group));
         LS_TRY(count(&had[i], &out->group[k]));
     }
@@ -54,10 +55,12 @@ ls_status ls_layout_dry(const ls_train_config *c, const ls_model_config *mc, int
     return st < 0 ? ls_while(st, "rank %d of %d in a dry world", rank, ranks) : LS_OK;
 }
 
-int ls_layout_groups(const ls_mesh *m, ls_group *out[LS_LAYOUT_GROUPS])
+int ls_layout_groups(const ls_parallel *p, ls_group *out[LS_LAYOUT_GROUPS])
 {
+    const ls_mesh *m = &p->mesh;
     int n = 0;
     out[n++] = ls_world_group(m->w);
     for (int i = 0; i < m->nowned; i++) out[n++] = m->owned[i];
+    if (p->ddp->second) out[n++] = p->ddp->second;
     return n;
 }

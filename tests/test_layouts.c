@@ -120,6 +120,9 @@ static bool is(const ls_layout *l, const char *key, const char *value)
     return v && strcmp(v, value) == 0;
 }
 
+/* Whether ranks exchange messages, so that buckets, or values, have a second group. */
+static bool is_connected(const ls_layout *l) { return value_of(l, "comm.transport") != NULL; }
+
 /* Values of parameters [first, first + n), as ops read them. */
 static uint64_t read_bytes(const ls_params *ps, int first, int n, bool bf16)
 {
@@ -140,7 +143,8 @@ static ls_layout_calls gathered(const ls_layout *l, const ls_params *ps, bool bf
     while (continues(ps, ps->n - of_last)) of_last++;
     const uint64_t all = read_bytes(ps, root, ps->n - root, bf16);
     const uint64_t least = read_bytes(ps, ps->n - of_last, of_last, bf16), once = root ? read_bytes(ps, 0, 1, bf16) : 0;
-    return (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = at_most * units - last + root,
+    return (ls_layout_calls){ .group = is_connected(l) ? "values" : "world", .coll = LS_ALL_GATHER,
+                              .count = at_most * units - last + root,
                               .bytes = (uint64_t)at_most * all - (uint64_t)last * least + once };
 }
 
@@ -154,7 +158,8 @@ static int reductions(const ls_layout *l, int stage)
 
 /* Data parallelism of W ranks, all of which call the same, per step:
  *
- *   zero.stage 0: gradients              all_reduce      each padded to a line, their bucket to W lines
+ *   zero.stage 0: gradients              all_reduce      each padded to a line, their bucket to W lines; over
+ *                                                        connections every other bucket in the group "buckets"
  *   zero.stage 1: gradients              reduce_scatter  4 bytes per element
  *                 and new values         all_gather      4 bytes per element
  *        in bf16: copies of matrices     all_gather      2 bytes per element, per bucket
@@ -183,6 +188,13 @@ static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_l
         else floats += nbytes;
     }
     if (stage == 0) out[n++] = buckets(LS_ALL_REDUCE, ps->n, padded, w * LINE, small);
+    if (stage == 0 && small && is_connected(l)) { /* by turns, so one more of them in the first group at most */
+        out[n] = out[n - 1];
+        out[n - 1].most = (ps->n + 1) / 2;
+        out[n].most = ps->n / 2;
+        out[n - 1].bytes = out[n].bytes = w * LINE;
+        out[n++].group = "buckets";
+    }
     if (stage > 0) out[n++] = buckets(LS_REDUCE_SCATTER, ps->n * times, all * (uint64_t)times, 1, small);
     if (stage > 0) out[n - 1].count = times * (at_units ? units_of(ps, false) : 1);
     if (gathers && !bf16) out[n++] = buckets(LS_ALL_GATHER, ps->n, all, 1, small);
@@ -275,6 +287,7 @@ static void ways_to_carry_out_a_step_change_nothing(void **state)
         { "ddp.bucket_cap", "4KiB", "ddp.first_bucket", "1KiB" },
         { "ddp.bucket_cap", "4KiB", "zero.stage", "1" },
         { "comm.transport", "tcp" },
+        { "comm.transport", "tcp", "ddp.bucket_cap", "4KiB", "ddp.first_bucket", "1KiB" },
         { "comm.transport", "tcp", "zero.stage", "1" },
         { "comm.transport", "fault:shm", "zero.stage", "1" },
         { "comm.transport", "tcp", "zero.stage", "1", "comm.progress", "thread" },

@@ -400,13 +400,14 @@ static void a_bucket_is_packed_where_the_plan_says(void **state)
                                                                who helps */
 #define ROW      ((size_t)64 * 8)                    /* of the channels to a rank */
 
-/* Every rank is in two groups: the world's, and one of its own, for the axes of a single rank. On a wire a ring has no
+/* Every rank is in two groups: the world's, and one of its own, for the axes of a single rank; with DDP over a wire in a
+ * second one of all ranks, too. On a wire a ring has no
  * scratch, recursive doubling receives a whole vector there, and what travels as bf16 is written down in 2 bytes per
  * element. A ring of two ranks has two lanes, with a pipe each. */
 static void communication_takes_what_its_parts_take(void **state)
 {
     (void)state;
-    const size_t groups = UP(ls_group_bytes(2)) + UP(ls_group_bytes(1));
+    const size_t groups = UP(ls_group_bytes(2)) + UP(ls_group_bytes(1)), second = UP(ls_group_bytes(2));
     const struct {
         const char *key[8][2];
         int ranks;
@@ -417,7 +418,7 @@ static void communication_takes_what_its_parts_take(void **state)
         /* parameters are short; a description of them all is not */
         { { { "model.n_layer", "20" }, { "model.d_model", "16" } }, 2, groups + LIST + SLOTS },
         { { { "model.n_layer", "2" }, { "model.d_model", "16" } }, 2, groups + LIST },
-        { { { "comm.transport", "tcp" }, { "comm.algo", "ring" } }, 2, groups },
+        { { { "comm.transport", "tcp" }, { "comm.algo", "ring" } }, 2, groups + second },
         { { { "comm.transport", "tcp" }, { "comm.algo", "ring" }, { "zero.stage", "1" } }, 2, groups + BUCKET },
         /* one place from the start, for the largest that travels: a matrix of the mlp, or all norms together */
         { { { "comm.transport", "tcp" }, { "comm.algo", "ring" }, { "zero.stage", "1" }, { "model.d_model", "16" },
@@ -425,9 +426,9 @@ static void communication_takes_what_its_parts_take(void **state)
         { { { "comm.transport", "tcp" }, { "comm.algo", "ring" }, { "zero.stage", "1" }, { "model.d_model", "16" },
             { "ddp.bucket_cap", "1" }, { "ddp.first_bucket", "1" }, { "train.dtype", "bf16" }, { "model.n_layer", "40" } },
           2, groups + sizeof(float) * 16 * (2 * 40 + 1) },
-        { { { "comm.transport", "tcp" }, { "comm.algo", "recursive_doubling" } }, 2, groups + BUCKET },
-        { { { "comm.transport", "tcp" }, { "comm.algo", "direct" }, { "comm.wire", "bf16" } }, 2, groups + BUCKET / 2 },
-        { { { "comm.transport", "fault:shm" }, { "comm.algo", "ring" } }, 2, groups + LIST + ROW + 2 * PIPE },
+        { { { "comm.transport", "tcp" }, { "comm.algo", "recursive_doubling" } }, 2, groups + second + BUCKET },
+        { { { "comm.transport", "tcp" }, { "comm.algo", "direct" }, { "comm.wire", "bf16" } }, 2, groups + second + BUCKET / 2 },
+        { { { "comm.transport", "fault:shm" }, { "comm.algo", "ring" } }, 2, groups + second + LIST + ROW + 2 * PIPE },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
         planned p;

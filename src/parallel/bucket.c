@@ -221,6 +221,13 @@ LS_KERNEL static void divide(float *x, size_t n, float by)
     for (size_t i = 0; i < n; i++) x[i] /= by;
 }
 
+/* Over connections, all_reduces alternate between two groups: one bucket crosses while ranks of a node sum another. */
+static ls_group *group_of(const ls_ddp *d, const ls_bucket *b)
+{
+    if (b->reduce == LS_REDUCE_SCATTER) return d->shards;
+    return d->second && d->next % 2 == 1 ? d->second : d->g;
+}
+
 /* Starts the reduction of the bucket whose turn it is. */
 static ls_status launch(ls_ddp *d, ls_bucket *b)
 {
@@ -228,7 +235,7 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
     if (d->hook) return ls_hook_start(d, d->next);
     /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
     const int by = d->divisor;
-    ls_group *const g = b->reduce == LS_REDUCE_SCATTER ? d->shards : d->g;
+    ls_group *const g = group_of(d, b);
     const bool scaled = d->c.bucket_view || by != ls_group_size(g);
     if (d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)by);
     else if (scaled && !d->dry) ls_scale_values(b->data, b->count, LS_F32, 1.0 / by);

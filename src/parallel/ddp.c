@@ -66,6 +66,7 @@ static ls_status place(ls_ddp *d)
     }
     LS_TRY(ls_buckets_alloc(d->g, d->ps, &d->grads));
     ls_dp_keep(d->ps, ls_group_rank(d->g), ls_group_size(d->g));
+    LS_TRY(ls_group_second(d->g, "buckets", &d->second));
     return place_first(d);
 }
 

@@ -110,13 +110,16 @@ static ls_status make_slots(ls_gathered *v)
     return LS_OK;
 }
 
+/* Values and sums of gradients travel at the same time. */
+static ls_group *group_of(const ls_gathered *v) { return v->d->second ? v->d->second : v->d->shards; }
+
 /* Reserves the buffer in which the group packs a piece that travels over wires. */
 static ls_status reserve(const ls_gathered *v)
 {
     size_t most = 0;
     for (int i = 0; i < v->npieces; i++)
         if (v->piece[i].nbytes > most) most = v->piece[i].nbytes;
-    return ls_group_reserve_spans(v->d->shards, most);
+    return ls_group_reserve_spans(group_of(v), most);
 }
 
 ls_status ls_gathered_create(ls_ddp *d, ls_gathered **out)
@@ -124,6 +127,7 @@ ls_status ls_gathered_create(ls_ddp *d, ls_gathered **out)
     ls_gathered *v = *out = calloc(1, sizeof *v);
     if (!v) return ls_fail(LS_NO_MEMORY, "gathered values");
     v->d = d;
+    LS_TRY(ls_group_second(d->shards, "values", &d->second));
     LS_TRY(make_pieces(v));
     LS_TRY(make_slots(v));
     return reserve(v);
@@ -206,7 +210,7 @@ static ls_status start(ls_gathered *v, piece *x)
     const ls_coll_args a = { .coll = LS_ALL_GATHER, .dtype = LS_U8, .out = x->data,
                              .count = last->first + last->rows * last->row, .span = x->span,
                              .nspans = x->nparams, .label = x->label };
-    return ls_coll_start(v->d->shards, &a, &x->work);
+    return ls_coll_start(group_of(v), &a, &x->work);
 }
 
 static ls_status ensure(ls_gathered *v, piece *x)

@@ -127,6 +127,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     *out = d;
     return LS_OK;
 fail:
+    d->second = NULL; /* destroying a group needs all its ranks, and others may have succeeded: it ends with the world */
     ls_ddp_destroy(d);
     return st;
 }
@@ -167,6 +168,7 @@ void ls_ddp_destroy(ls_ddp *d)
     free(d->buffer);
     free(d->join);
     ls_buckets_free(d);
+    ls_group_destroy(d->second);
     free(d->bucket_of);
     free(d->ready);
     free(d->arrival);

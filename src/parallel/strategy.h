@@ -72,6 +72,8 @@ struct ls_ddp {
     const ls_dp_strategy *strategy;
     ls_group *g;   /* borrowed: all ranks */
     ls_group *shards; /* borrowed: the ranks over which parameters are sharded; g unless c.shards says otherwise */
+    ls_group *second; /* owned: the ranks of g or of shards once more, so that two collectives move at the same time
+                         (ls_group_second); NULL: there is no need */
     ls_params *ps; /* borrowed */
     ls_ddp_config c;
     ls_dp_state state;
