@@ -359,6 +359,7 @@ static void a_bucket_is_packed_where_the_plan_says(void **state)
         size_t place;
     } row[] = {
         { { { "zero.stage", "1" } }, 2, NULL, 0 },
+        { { { "zero.stage", "1" }, { "comm.backend", "gloo" } }, 2, NULL, 0 }, /* another name for sched */
         { { { "zero.stage", "1" }, { "comm.transport", "tcp" } }, 2, NULL, all },
         { { { "zero.stage", "1" }, { "comm.transport", "tcp" }, { "train.dtype", "bf16" } }, 3, NULL, all },
         { { { "zero.stage", "1" }, { "comm.transport", "tcp" }, { "ddp.bucket_cap", "80KiB" }, { "ddp.first_bucket", "1KiB" },

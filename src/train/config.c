@@ -299,6 +299,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
     return ls_recompute_find(c->train.recompute, &out->recompute);
 }
 
+const char *ls_train_backend(const ls_train_config *c) { return strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : "sched"; }
 ls_dtype ls_train_dtype(const ls_train_config *c) { return strcmp(c->train.dtype, "bf16") == 0 ? LS_BF16 : LS_F32; }
 
 const char *ls_train_data_name(const ls_train_config *c)

@@ -108,6 +108,8 @@ ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **a
 bool ls_train_is_lm(const ls_train_config *c);
 /* Of activations, and of what they are multiplied with. */
 ls_dtype ls_train_dtype(const ls_train_config *c);
+/* What ls_world_opts.backend is for comm.backend: "sched" or "mpi". */
+const char *ls_train_backend(const ls_train_config *c);
 ls_ddp_config ls_train_ddp(const ls_train_config *c);
 /* What the loss is multiplied by, and whether that adapts (optim.loss_scale); 1 with optim.loss_scale none.
  * LS_BAD_CONFIG: it is not none, dynamic or a number above 0; a scale that is no float. */

@@ -36,7 +36,7 @@ uint64_t ls_train_record(ls_world *w, ls_ev_kind kind, const char *label, uint64
 
 ls_world_opts ls_train_dry_opts(const ls_train_config *c)
 {
-    return (ls_world_opts){ .backend = c->comm.backend,
+    return (ls_world_opts){ .backend = ls_train_backend(c),
                             .transport = *c->comm.transport ? c->comm.transport : NULL,
                             .algo = *c->comm.algo ? c->comm.algo : NULL,
                             .progress = strcmp(c->comm.progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,

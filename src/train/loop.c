@@ -57,7 +57,7 @@ static void announce(ls_trainer *t)
     describe_dp(c, dp, sizeof dp);
     ls_say("lockstep %s: %s with %s parameters, %d rank%s over %s, DDP%s", LS_VERSION, c->model.name,
            ls_number_text((double)ls_params_count(&t->par.model->params), 0, a, sizeof a), ranks, ranks == 1 ? "" : "s",
-           strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : ls_world_transport(t->w),
+           strcmp(ls_train_backend(c), "mpi") == 0 ? "mpi" : ls_world_transport(t->w),
            dp);
     if (ls_world_launched(&rank, &size) && strcmp(ls_world_source(t->w), "lockstep run") != 0)
         ls_say("ranks: from %s\ncollectives: %s", ls_world_source(t->w), ls_comm_text(t->w));

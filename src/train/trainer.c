@@ -17,7 +17,7 @@
 ls_world_opts ls_train_world_opts(const ls_train_config *c, const ls_memory_plan *p)
 {
     return (ls_world_opts){
-        .backend = strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : "sched",
+        .backend = ls_train_backend(c),
         .rank_order = strcmp(c->comm.order, "ranks") == 0,
         .transport = *c->comm.transport ? c->comm.transport : NULL,
         .algo = *c->comm.algo ? c->comm.algo : NULL,
