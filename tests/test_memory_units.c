@@ -171,7 +171,7 @@ static ls_status rank_holds_what_it_should(ls_world *w, void *arg)
     LS_TRY(ls_trainer_create_in(&f->c, w, NULL, &t));
     for (int i = 0; st == LS_OK && i < 3; i++) st = ls_train_step(t, &s);
     if (st == LS_OK) st = ls_train_evaluate(t, &e);
-    if (st == LS_OK) st = ls_memory_plan_units(&f->c, &f->mc, rank, W, &plan, &planned);
+    if (st == LS_OK) st = ls_memory_plan_units(&f->c, &f->mc, rank, W, NULL, &plan, &planned);
     const ls_ledger *l = ls_world_ledger(w);
     const ls_memory_units held = { l->row, l->nrows };
     if (st == LS_OK) st = check("planned", f, rank, &planned, plan.bytes);
@@ -204,6 +204,57 @@ static void every_rank_s_units_hold_what_closed_forms_say(void **state)
         assert_done(ls_world_threads(W, &o, rank_holds_what_it_should, &f));
         close_gpt2(&f);
     }
+}
+
+/* --- on several nodes ---------------------------------------------------------------------------- */
+
+enum { NODES_RANKS = 4 };
+static const int two_nodes[NODES_RANKS] = { 0, 0, 1, 1 };
+
+/* A trainer has the units of the plan that it runs with. With a set of shards on each node, sums of own rows lie beside
+ * all gradients, 4 bytes of each of a rank's elements, which they do not on one node. */
+static ls_status units_of_its_nodes(ls_world *w, void *arg)
+{
+    fixture *f = arg;
+    const int rank = ls_world_rank(w);
+    const ls_ledger *l = ls_world_ledger(w);
+    ls_trainer *t;
+    ls_step_stats s;
+    LS_TRY(ls_trainer_create_in(&f->c, w, NULL, &t));
+    ls_status st = ls_train_step(t, &s);
+    if (st == LS_OK && t->planned.n != ROWS) st = ls_fail(LS_INTERNAL, "%d rows", t->planned.n);
+    for (int i = 0; st == LS_OK && i < ROWS; i++) {
+        const ls_ledger_row *row = &t->planned.row[i];
+        size_t all = 0, own = 0;
+        for (int k = 0; k < t->par.model->params.n; k++) {
+            const ls_param *p = &t->par.model->params.item[k];
+            if (p->unit != i - 1) continue;
+            all += (size_t)ls_tensor_count(&p->t);
+            own += p->own.count;
+        }
+        st = differs("beside all gradients", rank, row->name, LS_MEM_GRAD, row->peak[LS_MEM_GRAD], 4 * (all + own));
+        for (ls_mem_kind k = 0; st == LS_OK && k < LS_MEM_KINDS; k++)
+            st = differs("run and plan", rank, row->name, k, l->row[i].peak[k], row->peak[k]);
+    }
+    if (st < 0) (void)ls_world_abort(w, st);
+    ls_trainer_destroy(t);
+    return st;
+}
+
+static void a_trainer_plans_units_on_its_nodes(void **state)
+{
+    (void)state;
+    fixture f;
+    ls_memory_plan plan;
+    open_gpt2(&f, "f32", "1");
+    assert_done(ls_opts_set(f.o, "zero.hsdp", "2", "flag"));
+    assert_done(ls_opts_set(f.o, "train.micro_batch", "1", "flag"));
+    assert_done(ls_memory_plan_on(&f.c, &f.mc, 0, NODES_RANKS, two_nodes, &plan));
+    ls_world_opts o = ls_train_world_opts(&f.c, &plan);
+    o.node = two_nodes;
+    o.transport = "mixed";
+    assert_done(ls_world_threads(NODES_RANKS, &o, units_of_its_nodes, &f));
+    close_gpt2(&f);
 }
 
 /* --- how it is shown ------------------------------------------------------------------------------ */
@@ -261,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_s_units_hold_what_closed_forms_say),
+        cmocka_unit_test(a_trainer_plans_units_on_its_nodes),
         cmocka_unit_test(neighbours_that_hold_the_same_have_one_line),
         cmocka_unit_test(a_kind_s_object_has_every_unit_and_what_none_holds),
     };

@@ -130,6 +130,18 @@ claim 'one set of shards on each of two nodes, one copy of the parameters on eac
 claim 'with sums of the last backward' near --zero.stage 3 --zero.hsdp 2 --zero.reduce last
 claim 'where each rank gathers' near --zero.stage 3 --zero.hsdp 2 --zero.copy rank
 claim 'stage 1' near --zero.stage 1 --zero.hsdp 2
+# Sums of own rows lie beside all gradients where nodes do not map each other's memory: 4 bytes of each half of a row.
+by_unit() {
+    python3 - <<'PY'
+import json
+for name, kind in json.load(open('apart/memory.json')).items():
+    if name == 'total': continue
+    assert kind['planned'] == kind['peak'], (name, kind)
+    for unit, (planned, peak) in kind['units'].items(): assert planned == peak, (name, unit, planned, peak)
+    if name == 'grad': assert kind['units']['h.0'][0] == 6 * (12 * 32 * 32 + 13 * 32), kind
+PY
+}
+if have_python; then claim 'memory.json has the plan of this node, for each unit' by_unit; fi
 train 2 --zero.stage 3 --comm.transport tcp
 claim 'one copy of the parameters needs memory that all ranks map' ends_with 78
 claim 'with the reason' says "these ranks do not map each other's memory"

@@ -116,10 +116,10 @@ ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc,
 }
 
 ls_status ls_memory_plan_units(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
-                               ls_memory_plan *out, ls_memory_units *units)
+                               const int *node, ls_memory_plan *out, ls_memory_units *units)
 {
     *units = (ls_memory_units){ 0 };
-    return plan_rank(c, mc, rank, size, NULL, out, units);
+    return plan_rank(c, mc, rank, size, node, out, units);
 }
 
 ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
@@ -259,7 +259,7 @@ static ls_status add_table(const ls_train_config *c, const ls_model_config *mc, 
 {
     ls_memory_plan p;
     ls_memory_units units;
-    LS_TRY(ls_memory_plan_units(c, mc, 0, size, &p, &units));
+    LS_TRY(ls_memory_plan_units(c, mc, 0, size, NULL, &p, &units));
     ls_text_add(out, "memory per rank, before the first step:\n%-16s%16s%12s\n", "", "bytes", "MiB");
     for (int k = 0; k < LS_MEM_KINDS; k++)
         if (p.bytes[k]) ls_text_add(out, "%-16s%16zu%12.2f\n", ls_memory_kind_name(k), p.bytes[k], mib(p.bytes[k]));

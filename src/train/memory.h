@@ -46,9 +46,9 @@ typedef struct ls_memory_units {
     int n;
 } ls_memory_units;
 
-/* The plan of one rank of `size`, all on one node, with its units. */
+/* The plan of one rank of `size`, on these nodes (NULL: all on one), with its units. */
 ls_status ls_memory_plan_units(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
-                               ls_memory_plan *out, ls_memory_units *units);
+                               const int *node, ls_memory_plan *out, ls_memory_units *units);
 
 /* Ranks whose memory is compared with the memory that is available: `here` ranks of `size` run on this machine, and
  * each of them needs as much as rank `rank`. */

@@ -67,19 +67,15 @@ ls_status ls_record_memory(ls_trainer *t)
     ls_text x = { 0 };
     char path[320];
     size_t all = 0;
-    ls_memory_plan plan;
-    ls_memory_units planned;
     const ls_memory_units held = { l->row, l->nrows };
     if (!t->par.mesh.speaks) return LS_OK;
-    LS_TRY(ls_memory_plan_units(t->c, &t->mc, ls_world_rank(t->w), ls_world_size(t->w), &plan, &planned));
     for (int k = 0; k < LS_MEM_KINDS; k++) {
         ls_text_add(&x, "%s\"%s\": {\"planned\": %zu, \"peak\": %zu, \"units\": ", k ? ", " : "{",
                     ls_mem_kind_name((ls_mem_kind)k), t->plan.bytes[k], l->peak[k]);
-        ls_memory_units_json(&planned, t->plan.bytes[k], &held, l->peak[k], (ls_mem_kind)k, &x);
+        ls_memory_units_json(&t->planned, t->plan.bytes[k], &held, l->peak[k], (ls_mem_kind)k, &x);
         ls_text_add(&x, "}");
         all += l->peak[k];
     }
-    ls_memory_units_free(&planned);
     ls_text_add(&x, ", \"total\": {\"planned\": %zu, \"peak\": %zu}}\n", t->plan.total, all);
     snprintf(path, sizeof path, "%s/memory.json", t->run_dir);
     ls_status st = ls_text_status(&x);

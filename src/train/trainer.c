@@ -13,6 +13,7 @@
 #include "meet/job_env.h"
 #include "meet/page.h"
 #include "net/world.h"
+#include "train/memory_units.h"
 
 ls_world_opts ls_train_world_opts(const ls_train_config *c, const ls_memory_plan *p)
 {
@@ -36,7 +37,7 @@ ls_world_opts ls_train_world_opts(const ls_train_config *c, const ls_memory_plan
 static ls_status plan_on(ls_trainer *t, int rank, int peers, const int *node)
 {
     const ls_memory_ranks mine = { .size = peers, .here = 1, .rank = rank, .node = node };
-    LS_TRY(ls_memory_plan_on(t->c, &t->mc, rank, peers, node, &t->plan));
+    LS_TRY(ls_memory_plan_units(t->c, &t->mc, rank, peers, node, &t->plan, &t->planned));
     return ls_memory_check(t->c, &t->mc, &mine, &t->plan);
 }
 
@@ -233,6 +234,7 @@ void ls_trainer_destroy(ls_trainer *t)
     free(t->saved);
     ls_feed_close(&t->feed);
     ls_source_free(&t->source);
+    ls_memory_units_free(&t->planned);
     ls_optim_destroy(t->optim);
     ls_parallel_destroy(&t->par);
     free(t->alive);

@@ -42,7 +42,8 @@ typedef struct ls_trainer {
     bool thread;                   /* this rank is a thread of a process with others: what they share is borrowed */
     double (*words)[LS_TRAIN_WORDS]; /* owned: [size of the world], of ls_train_tell */
     ls_model_config mc;
-    ls_memory_plan plan;
+    ls_memory_plan plan;           /* of this rank on its nodes */
+    ls_memory_units planned;       /* owned: of the plan */
     ls_arena *arena;               /* owned, as all below: parameters, optimizer state */
     ls_parallel par;               /* what of the model is here: mesh, model, DDP, order of micro-batches, tapes */
     ls_alive *alive;               /* [par.ntapes] */
