@@ -64,12 +64,29 @@ explain base.yaml -n 2 --comm.transport tcp
 claim 'over wires as much travels' prints '^  in \(W-1\)/W 4 P, no others +2\.000 +2\.000 +2\.000 +refused +3\.000 +2\.[0-9]+ +2\.000$'
 claim 'and there is no memory for one copy' prints "^refused, zero.stage 3: .*these ranks do not map each other's memory"
 
+# --- several sets of shards, and sums that are rounded on the wire
+explain base.yaml -n 4 --zero.hsdp 2
+claim 'the sets' prints '^W = 4 ranks, C = 2 sets of S = 2 shards: '
+claim 'state is sharded within a set' prints '^optimizer state +8 P +8 P/S +8 P/S'
+claim 'gradients, where memory is shared' prints '^gradients: \(W-1\)/W of( +2 \(4 P\)){7}$'
+claim 'values within a set' prints '^parameters: \(S-1\)/S of +- +4 P +4 P +- +2 U +2 U - L +U$'
+claim 'nothing between sets alone' test "$(grep -c '^between sets' out)" = 0
+explain base.yaml -n 4 --zero.hsdp 2 --comm.transport tcp
+claim 'over connections sums are complete within a set first' prints '^gradients in set: \(S-1\)/S of +- +4 P +4 P +- +4 P +4 P +4 P$'
+claim 'then between sets' prints '^between sets: \(C-1\)/C of +-( +2 \(4 P\)/S){2} +-( +2 \(4 P\)/S){3}$'
+claim 'stage 1 has memory for both' prints '^gradients +4 P +4 P \+ 4 P/S +4 P/S +- '
+claim 'one copy per node is refused' prints "^refused, zero.stage 3: .*these ranks do not map each other's memory"
+explain base.yaml -n 2 --comm.transport tcp --comm.wire bf16 --stages 0,1,2
+claim 'half of the bytes, of what is rounded' prints '^gradients +2 \(4 P - 2 N\) +4 P - 2 N +4 P - 2 N$'
+claim 'which are so many elements' prints "^  N, in bf16 on the wire +$elements +$elements +$((64 * 128 + 128 + 128 * 64 + 64))\$"
+
 # --- a run's own numbers
 # Every kind of rank 0, in JSON and in memory.json; and the lines of a kind add up to it.
 as_run() {
     python3 - "$@" <<'PY'
 import json, sys
 ranks, stage, copy, reshard = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+moved = [json.loads(line)['comm/bytes'] for line in open('run/metrics.jsonl') if 'comm/bytes' in line]
 world = json.load(open('out'))[0]
 assert world['world_size'] == ranks
 way = [w for w in world['ways'] if w['stage'] == stage and (w['copy'] or 'host') == copy and (w['reshard'] or 'default') == reshard]
@@ -84,15 +101,17 @@ def in_use(k): return use[k]['formula'] + use[k]['padding']
 assert memory['param']['peak'] == held['parameters']['planned'] + held['copies']['planned'] + in_use('values') + use['packed'] + use['samples']
 assert memory['grad']['peak'] == held['gradients']['planned'] + in_use('gradients')
 assert memory['optim']['peak'] == held['optimizer']['planned']
+traffic = rank['traffic']
+assert moved[-1] == traffic['others'] + sum(t['counted'] for t in traffic.values() if isinstance(t, dict)), (moved, traffic)
 PY
 }
-compare() { # file, ranks, stage, copy, reshard
-    local file=$1 ranks=$2 stage=$3 copy=$4 reshard=$5 keys=(--zero.stage "$3")
+compare() { # file, ranks, stage, copy, reshard, more keys
+    local file=$1 ranks=$2 stage=$3 copy=$4 reshard=$5 keys=(--zero.stage "$3") more=("${@:6}")
     [ "$stage" != 3 ] || keys+=(--zero.copy "$copy")
     [ "$copy" != rank ] || keys+=(--zero.reshard "$reshard")
     rm -rf run
-    timeout -k 5 60 "$lockstep" train "$file" -n "$ranks" "${keys[@]}" --run.dir run >run.out 2>&1 || { cat run.out; return 1; }
-    explain "$file" -n "$ranks" --json
+    timeout -k 5 60 "$lockstep" train "$file" -n "$ranks" "${keys[@]}" "${more[@]}" --run.dir run >run.out 2>&1 || { cat run.out; return 1; }
+    explain "$file" -n "$ranks" "${more[@]}" --json
     ends_with 0 && as_run "$ranks" "$stage" "$copy" "$reshard"
 }
 sed '/^zero/d' gpt2.yaml >plain.yaml
@@ -105,6 +124,20 @@ if have_python; then
         # shellcheck disable=SC2086
         claim "2 processes, bf16, stage $way: memory.json" compare plain.yaml 2 $way
     done
+    for way in '1 host default' '2 host default' '3 host default' '3 rank always' '3 rank default' '3 rank never'; do
+        # shellcheck disable=SC2086
+        claim "4 processes, bf16, 2 sets of shards, stage $way: memory.json and metrics.jsonl" \
+            compare plain.yaml 4 $way --zero.hsdp 2
+        [ "$way" != '3 host default' ] || continue
+        for wire in f32 bf16; do
+            # shellcheck disable=SC2086
+            claim "over connections, comm.wire $wire, stage $way" \
+                compare plain.yaml 4 $way --zero.hsdp 2 --comm.transport tcp --comm.wire $wire
+        done
+    done
+    claim 'a set for each rank needs no shared memory for one copy' \
+        compare plain.yaml 4 3 host default --zero.hsdp 4 --comm.transport tcp
+    claim 'backend gloo is planned as what it is' compare base.yaml 2 2 host default --comm.backend gloo
     explain base.yaml -n 1,2 --json
     claim 'JSON of two numbers of ranks' python3 -c 'import json; assert [w["world_size"] for w in json.load(open("out"))] == [1, 2]'
     explain plain.yaml -n 2 --train.pack_weights always --json
@@ -139,8 +172,16 @@ claim 'and why is said' prints '^refused, zero.stage 3: .*train.pack_weights alw
 claim 'traffic without a formula: factors' refuses 78 'ddp.hook powersgd: its bytes change after ddp.powersgd_start steps' zero base.yaml -n 2 --ddp.hook powersgd
 claim 'or of another library' refuses 78 'comm.backend mpi: the bytes that another library moves are not known' zero base.yaml -n 2 --comm.backend mpi
 claim 'a strategy that the stage is not' refuses 78 'parallel.dp_strategy is ddp, but zero.stage is 1' zero base.yaml -n 2 --parallel.dp_strategy ddp --zero.stage 1
-claim 'or of several sets of shards' refuses 78 'zero.hsdp 2: the formulas are those of one set of shards' zero base.yaml -n 2 --zero.hsdp 2 --zero.stage 1
-claim 'or rounded on the wire' refuses 78 'comm.wire bf16: how many bytes sums have' zero base.yaml -n 2 --comm.transport tcp --comm.wire bf16
+claim 'sums that are rounded where there is no wire, as a run refuses them' \
+    refuses 78 "comm.wire: bf16 is for connections between nodes, and transport 'shm' has none" zero base.yaml -n 2 --comm.wire bf16
+claim 'but one rank has no sums' has_line 'W = 1 rank: ' "$lockstep" explain zero base.yaml -n 1 --comm.wire bf16
+claim 'sets that cannot share the ranks, which were asked for' \
+    refuses 78 'hsdp 3 does not divide the number of ranks, which is 4: nearest valid: 2 or 4' zero base.yaml -n 4 --stages 1 --zero.hsdp 3
+explain base.yaml -n 4 --zero.hsdp 3
+claim 'stage 0 has no sets' prints '^peak, planned( +[0-9]+)( +refused){6}$'
+claim 'and the others say why not' prints '^refused, zero.stage 1: .*hsdp 3 does not divide the number of ranks, which is 4'
+explain base.yaml -n 2 --comm.backend gloo
+claim 'a backend of another name that is our own' ends_with 0
 claim 'a key that nothing reads' refuses 78 'optim.betas belongs to optim.name adam and adamw' zero base.yaml --optim.name sgd --optim.betas 0.9,0.95
 claim 'an option of another command' refuses 64 '--dry-run belongs to `lockstep train`' zero base.yaml --dry-run
 claim 'two recipes' refuses 64 'is a second one' zero base.yaml gpt2.yaml

@@ -207,6 +207,8 @@ typedef struct ls_recorded {
     ls_redop op;
     int root;
     uint64_t bytes;    /* of the whole vector */
+    bool rounded;      /* between ranks that do not map each other's memory its sums travel as bf16
+                        * (ls_world_opts.wire_bf16) */
     const size_t *counts, *recv_counts; /* the record's: elements per rank of a call with counts per rank, or with
                         * spans; NULL: equal parts */
     uint64_t moved;    /* bytes that this rank would read, write and send, */

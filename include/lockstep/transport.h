@@ -82,6 +82,8 @@ const ls_transport_ops *ls_transport_find(const char *name); /* "shm", "fault:sh
 ls_status ls_transport_check(const char *name);
 /* Whether the transport of that name, or the one after its colon, reads a key: yes, if there is none. */
 bool ls_transport_reads(const char *name, const char *key);
+/* LS_BAD_CONFIG unless sums may travel as bf16 over that transport (ls_world_opts.wire_bf16). */
+ls_status ls_transport_check_wire(const char *name);
 /* Those that read the key (NULL: all, except fault), as "tcp and mixed" into buf; returns buf. */
 const char *ls_transport_names(const char *key, char *buf, size_t n);
 

@@ -82,7 +82,8 @@ ls_status ls_record_add(ls_record *r, ls_work *k)
     }
     ls_recorded *to = &r->item[r->n];
     *to = (ls_recorded){ .group = k->g, .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root,
-                         .bytes = k->nbytes, .form = k->form == &ls_form_schedule ? "schedule" : k->form->name };
+                         .bytes = k->nbytes, .rounded = k->form == &ls_form_schedule && ls_choice_narrow(k),
+                         .form = k->form == &ls_form_schedule ? "schedule" : k->form->name };
     LS_TRY(moved(k, to));
     if (k->form == &ls_form_schedule) LS_TRY(ls_run_take(k));
     LS_TRY(copy_counts(k, to));

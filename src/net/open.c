@@ -50,14 +50,11 @@ static ls_status finish_open(ls_world *w)
 
     if (!w->opts.transport) w->opts.transport = w->size == 1 ? "self" : w->nnodes == 1 ? "shm" : "mixed";
     const char *name = w->opts.transport;
-    char names[128];
     LS_TRY(ls_transport_check(name));
     w->tops = ls_transport_find(name);
     const char *colon = strchr(name, ':');
     w->inner = colon ? ls_transport_find(colon + 1) : NULL;
-    if (w->opts.wire_bf16 && w->size > 1 && !ls_transport_reads(name, "comm.wire"))
-        return ls_fail(LS_BAD_CONFIG, "comm.wire: bf16 is for connections between nodes, and transport '%s' has none: use one of "
-                       "%s, or comm.wire: f32", name, ls_transport_names("comm.wire", names, sizeof names));
+    if (w->opts.wire_bf16 && w->size > 1) LS_TRY(ls_transport_check_wire(name));
     w->waiter.wire = w->tops->fds != NULL;
     ls_status st = w->tops->open(w, &w->tp);
     ls_secret_wipe(w->link_key, sizeof w->link_key); /* every link that there will be has its keys */

@@ -54,6 +54,14 @@ bool ls_transport_reads(const char *name, const char *key)
     return !t || lists(t, key);
 }
 
+ls_status ls_transport_check_wire(const char *name)
+{
+    char names[128];
+    if (ls_transport_reads(name, "comm.wire")) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "comm.wire: bf16 is for connections between nodes, and transport '%s' has none: use one of "
+                   "%s, or comm.wire: f32", name, ls_transport_names("comm.wire", names, sizeof names));
+}
+
 const char *ls_transport_names(const char *key, char *buf, size_t n)
 {
     int names = 0, said = 0;

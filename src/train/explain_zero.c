@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lockstep/transport.h"
 #include "parallel/slots.h"
 #include "train/memory_units.h"
 
 /* --- formulas ----------------------------------------------------------------------------------------- */
 
-/* So many bytes per element of P, M or V; `sharded`: over all ranks together. */
+/* So many bytes per element of P, M or V; `sharded`: over the ranks of a set together. */
 typedef struct term {
     size_t bytes;
     char of;
@@ -30,8 +31,11 @@ static size_t count_of(const elements *e, char of) { return of == 'P' ? e->p : o
 
 static bool gathers(const ls_ddp_config *d) { return d->zero_stage == 3 && d->copy == LS_ZERO_COPY_RANK; }
 static bool shards_sums(const ls_ddp_config *d) { return d->zero_stage >= 2 && !d->reduce_last; }
+/* Several sets of shards whose ranks do not all map each other's memory: sums are complete within a set first. */
+static bool in_two_steps(const ls_parallel *p) { return p->copies && !ls_group_is_mapped(p->mesh.replicas); }
 
-static formula formula_of(ls_zero_class k, const ls_ddp_config *d, bool bf16, int nstates)
+/* `apart`: sums of own rows have memory of their own. */
+static formula formula_of(ls_zero_class k, const ls_ddp_config *d, bool apart, bool bf16, int nstates)
 {
     const int stage = d->zero_stage;
     switch (k) {
@@ -39,27 +43,29 @@ static formula formula_of(ls_zero_class k, const ls_ddp_config *d, bool bf16, in
         if (bf16 && (stage == 1 || stage == 2)) return (formula){ { { 4, 'V', false }, { 4, 'M', true } } };
         return (formula){ { { 4, 'P', stage == 3 } } };
     case LS_ZERO_COPIES: return (formula){ { { bf16 && !gathers(d) ? 2 : 0, 'M', stage == 3 } } };
-    case LS_ZERO_GRADS: return (formula){ { { 4, 'P', shards_sums(d) } } };
+    case LS_ZERO_GRADS:
+        if (apart && !shards_sums(d)) return (formula){ { { 4, 'P', false }, { 4, 'P', true } } };
+        return (formula){ { { 4, 'P', shards_sums(d) } } };
     default: return (formula){ { { 4 * (size_t)nstates, 'P', stage > 0 } } };
     }
 }
 
-static void formula_text(const formula *f, char *out, size_t n)
+static void formula_text(const formula *f, bool sets, char *out, size_t n)
 {
     size_t at = 0;
     *out = 0;
     for (int i = 0; i < 2 && f->term[i].bytes > 0; i++)
         at += (size_t)snprintf(out + at, n - at, "%s%zu %c%s", i ? " + " : "", f->term[i].bytes, f->term[i].of,
-                               f->term[i].sharded ? "/W" : "");
+                               !f->term[i].sharded ? "" : sets ? "/S" : "/W");
 }
 
-/* Bytes by the formula, and how many more a rank has that owns `own`. */
-static ls_zero_held held_by(const formula *f, const elements *all, const elements *own, int size)
+/* Bytes by the formula, and how many more a rank has that owns `own`, of so many shards. */
+static ls_zero_held held_by(const formula *f, const elements *all, const elements *own, int shards)
 {
     ls_zero_held h = { 0 };
     for (int i = 0; i < 2; i++) {
         const term *t = &f->term[i];
-        const size_t whole = t->bytes * count_of(all, t->of), share = t->sharded ? whole / (size_t)size : whole;
+        const size_t whole = t->bytes * count_of(all, t->of), share = t->sharded ? whole / (size_t)shards : whole;
         h.formula += share;
         h.rows += t->sharded ? (int64_t)(t->bytes * count_of(own, t->of)) - (int64_t)share : 0;
     }
@@ -154,7 +160,8 @@ static ls_status use(const ls_train_dry *d, const ls_ddp_config *dc, ls_zero_ran
 }
 
 /* The ledger's rows have no padding, so they must be what the formula and whole rows say. The rest is in no row. */
-static ls_status hold(const ls_train_config *c, const ls_train_dry *d, const ls_zero_costs *z, ls_zero_rank *out)
+static ls_status hold(const ls_train_config *c, const ls_train_dry *d, const ls_zero_costs *z, ls_zero_column *col,
+                      ls_zero_rank *out)
 {
     const ls_ledger *l = ls_world_ledger(d->w);
     const ls_memory_units rows = { l->row, l->nrows };
@@ -163,8 +170,9 @@ static ls_status hold(const ls_train_config *c, const ls_train_dry *d, const ls_
     size_t want[LS_ZERO_CLASSES], rest[LS_MEM_KINDS], row[LS_MEM_KINDS];
     count(&d->par.model->params, &all, &own);
     for (ls_zero_class k = 0; k < LS_ZERO_CLASSES; k++) {
-        const formula f = formula_of(k, &dc, z->dtype == LS_BF16, z->nstates);
-        out->held[k] = held_by(&f, &all, &own, z->size);
+        const formula f = formula_of(k, &dc, in_two_steps(&d->par), z->dtype == LS_BF16, z->nstates);
+        formula_text(&f, z->sets > 1, col->held[k], sizeof col->held[k]);
+        out->held[k] = held_by(&f, &all, &own, ls_zero_shards(z, dc.zero_stage));
         want[k] = ls_zero_planned(&out->held[k]);
     }
     for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) {
@@ -187,25 +195,92 @@ static ls_status hold(const ls_train_config *c, const ls_train_dry *d, const ls_
 
 /* --- traffic --------------------------------------------------------------------------------------------- */
 
-/* What the collectives of a step carry: `times` whole vectors of so many bytes, of each (W-1)/W. */
+/* What the collectives of a step carry: vectors of so many bytes together, of which a rank moves `part`/`of`. */
 typedef struct travel {
-    uint64_t bytes;
+    uint64_t bytes, part, of;
     char text[LS_ZERO_FORMULA];
 } travel;
 
-static travel sums(const ls_train_config *c, const ls_ddp_config *d, const ls_zero_costs *z, int reductions)
+/* What a recorded collective is for; -1: it has no label, as those of the step itself have none, such as the norm's. */
+static int purpose(const ls_parallel *p, const ls_recorded *had)
+{
+    if (!*had->label) return -1;
+    if (had->coll == LS_ALL_GATHER) return LS_ZERO_NEW;
+    return !p->copies ? LS_ZERO_SUMS : had->group == p->copies ? LS_ZERO_SUMS_SETS
+           : had->group == p->shards ? LS_ZERO_SUMS_SET : LS_ZERO_SUMS;
+}
+
+static ls_status add_up(ls_world *w, const ls_parallel *p, ls_zero_rank *out)
+{
+    const ls_recorded *had;
+    const int n = ls_world_recorded(w, &had);
+    for (int i = 0; i < n; i++) {
+        const int k = purpose(p, &had[i]);
+        uint64_t moved;
+        LS_TRY(ls_recorded_traffic(&had[i], &moved, NULL));
+        if (k < 0) out->others += moved;
+        else out->counted[k] += moved;
+    }
+    return LS_OK;
+}
+
+/* The bucket of a collective; a hook's has no number, but buckets start in order. */
+static int bucket_of(const ls_recorded *had, int nth)
+{
+    static const char word[] = "bucket ";
+    const char *const number = strncmp(had->label, word, sizeof word - 1) == 0 ? had->label + sizeof word - 1 : "";
+    return *number >= '0' && *number <= '9' ? (int)strtol(number, NULL, 10) : nth;
+}
+
+/* Elements of the buckets whose sums travel as bf16, for each purpose. Later reductions of a step repeat the first. */
+static void count_rounded(ls_world *w, const ls_parallel *p, ls_zero_rank *out)
+{
+    const ls_recorded *had;
+    const int n = ls_world_recorded(w, &had), nbuckets = ls_ddp_buckets(p->ddp);
+    int nth[LS_ZERO_TRAVELS] = { 0 };
+    for (int i = 0; i < n; i++) {
+        const int k = purpose(p, &had[i]);
+        if (k < 0 || k == LS_ZERO_NEW || nth[k]++ >= nbuckets || !had[i].rounded) continue;
+        out->rounded[k] += ls_ddp_bucket(p->ddp, bucket_of(&had[i], nth[k] - 1)).nbytes / sizeof(float);
+    }
+}
+
+/* `times` whole vectors of gradients; `over` is a divisor that the text has: "/S". `may_round`: N has a meaning. */
+static void add_sums(const ls_train_config *c, const ls_zero_costs *z, uint64_t times, bool may_round, uint64_t rounded,
+                     const char *over, travel *t)
 {
     const bool half = strcmp(c->ddp.hook, "f16") == 0 || strcmp(c->ddp.hook, "bf16") == 0;
-    const uint64_t bytes = half ? 2 : 4, times = d->zero_stage == 0 ? 2 : (uint64_t)reductions;
-    travel t = { .bytes = times * bytes * z->elements };
-    if (times == 1) snprintf(t.text, sizeof t.text, "%d P", (int)bytes);
-    else snprintf(t.text, sizeof t.text, "%d (%d P)", (int)times, (int)bytes);
-    return t;
+    const int bytes = half ? 2 : 4;
+    const char *const less = may_round && !half ? " - 2 N" : "";
+    t->bytes = times * ((uint64_t)bytes * z->elements - 2 * rounded);
+    if (times == 1 && !*over) snprintf(t->text, sizeof t->text, "%d P%s", bytes, less);
+    else snprintf(t->text, sizeof t->text, "%d (%d P%s)%s", (int)times, bytes, less, over);
+}
+
+/* What travels of gradients. Several sets whose ranks all map each other's memory all_reduce over all ranks. */
+static void sums(const ls_train_config *c, const ls_train_dry *d, const ls_zero_costs *z, const ls_zero_rank *r,
+                 travel t[LS_ZERO_TRAVELS])
+{
+    const ls_parallel *p = &d->par;
+    const uint64_t w = (uint64_t)z->size, s = (uint64_t)ls_zero_shards(z, (int)c->zero.stage);
+    const uint64_t times = (uint64_t)ls_ddp_reductions(p->ddp, z->micro_batches);
+    const bool wire = z->wire_bf16 && !ls_group_is_mapped(p->mesh.replicas);
+    if (!in_two_steps(p)) {
+        const uint64_t passes = c->zero.stage == 0 || p->copies ? 2 : 1; /* an all_reduce has both */
+        t[LS_ZERO_SUMS] = (travel){ .part = w - 1, .of = w };
+        add_sums(c, z, passes * times, wire, r->rounded[LS_ZERO_SUMS], "", &t[LS_ZERO_SUMS]);
+        return;
+    }
+    t[LS_ZERO_SUMS_SET] = (travel){ .part = s - 1, .of = s };
+    add_sums(c, z, times, wire, r->rounded[LS_ZERO_SUMS_SET], "", &t[LS_ZERO_SUMS_SET]);
+    t[LS_ZERO_SUMS_SETS] = (travel){ .part = w / s - 1, .of = w };
+    add_sums(c, z, 2, wire, r->rounded[LS_ZERO_SUMS_SETS], "/S", &t[LS_ZERO_SUMS_SETS]);
 }
 
 static travel new_values(const ls_ddp_config *d, const ls_zero_costs *z)
 {
-    travel t = { 0 };
+    const uint64_t s = (uint64_t)ls_zero_shards(z, d->zero_stage);
+    travel t = { .part = s - 1, .of = s };
     const int m = z->micro_batches, often = d->reshard == LS_RESHARD_NEVER ? 1 : 2 * m;
     const int less = d->reshard == LS_RESHARD_DEFAULT ? m : 0;
     size_t n = 0;
@@ -223,34 +298,22 @@ static travel new_values(const ls_ddp_config *d, const ls_zero_costs *z)
     return t;
 }
 
-/* Collectives of a strategy have a label; those of the step itself, such as the norm's, have none. */
-static ls_status add_up(ls_world *w, ls_zero_rank *out)
-{
-    const ls_recorded *had;
-    const int n = ls_world_recorded(w, &had);
-    for (int i = 0; i < n; i++) {
-        uint64_t moved;
-        LS_TRY(ls_recorded_traffic(&had[i], &moved, NULL));
-        if (!*had[i].label) out->others += moved;
-        else out->counted[had[i].coll == LS_ALL_GATHER ? LS_ZERO_NEW : LS_ZERO_SUMS] += moved;
-    }
-    return LS_OK;
-}
-
 static ls_status move(const ls_train_config *c, ls_train_dry *d, const ls_zero_costs *z, ls_zero_column *col,
                       ls_zero_rank *out)
 {
     const ls_ddp_config dc = ls_train_ddp(c);
-    const travel t[LS_ZERO_TRAVELS] = { sums(c, &dc, z, ls_ddp_reductions(d->par.ddp, z->micro_batches)),
-                                        new_values(&dc, z) };
-    for (int k = 0; k < LS_ZERO_TRAVELS; k++) {
-        const uint64_t others = (uint64_t)z->size - 1, size = (uint64_t)z->size;
-        out->formula[k] = t[k].bytes / size * others + t[k].bytes % size * others / size;
-        memcpy(col->travels[k], t[k].text, sizeof col->travels[k]);
-    }
+    travel t[LS_ZERO_TRAVELS] = { [LS_ZERO_NEW] = new_values(&dc, z) };
     ls_world_record_clear(d->w);
     LS_TRY(ls_train_dry_step(c, d, 1));
-    return add_up(d->w, out);
+    LS_TRY(add_up(d->w, &d->par, out));
+    count_rounded(d->w, &d->par, out);
+    sums(c, d, z, out, t);
+    for (int k = 0; k < LS_ZERO_TRAVELS; k++) {
+        const uint64_t bytes = t[k].bytes, part = t[k].part, of = t[k].of;
+        memcpy(col->travels[k], t[k].text, sizeof col->travels[k]);
+        if (of > 0) out->formula[k] = bytes / of * part + bytes % of * part / of;
+    }
+    return LS_OK;
 }
 
 /* --- columns ----------------------------------------------------------------------------------------------- */
@@ -279,7 +342,7 @@ static ls_status make_rank(const ls_train_config *c, const ls_model_config *mc, 
     ls_status st = ls_train_dry_open(c, mc, rank, z->size, NULL, &o, &d);
     if (st == LS_OK) st = ls_memory_plan_of(c, &d, &out->plan);
     if (st == LS_OK) describe(&d, z);
-    if (st == LS_OK) st = hold(c, &d, z, out);
+    if (st == LS_OK) st = hold(c, &d, z, col, out);
     if (st == LS_OK) st = move(c, &d, z, col, out);
     ls_train_dry_close(&d);
     return st < 0 ? ls_while(st, "planning zero.stage %d for rank %d of %d", col->stage, rank, z->size) : LS_OK;
@@ -294,6 +357,7 @@ static ls_train_config config_of(const ls_train_config *c, const ls_zero_column 
     k.zero.copy = col->copy ? col->copy : "host";
     k.zero.reshard = col->reshard ? col->reshard : "default";
     if (col->stage < 2) k.zero.reduce = "every";
+    if (col->stage == 0) k.zero.hsdp = 1;
     return k;
 }
 
@@ -303,7 +367,6 @@ static ls_status make_column(const ls_train_config *c, const ls_model_config *mc
                              ls_zero_column *col)
 {
     const ls_train_config k = config_of(c, col);
-    const ls_ddp_config d = ls_train_ddp(&k);
     col->chosen = col->stage == c->zero.stage && same(col->copy, c->zero.copy) && same(col->reshard, c->zero.reshard);
     ls_status st = ls_train_config_check(&k, z->size);
     if (st == LS_OK && !(col->rank = calloc((size_t)z->size, sizeof *col->rank)))
@@ -311,10 +374,6 @@ static ls_status make_column(const ls_train_config *c, const ls_model_config *mc
     for (int r = 0; st == LS_OK && r < z->size; r++) st = make_rank(&k, mc, r, z, col);
     if (st < 0 && (strict || (st != LS_UNSUPPORTED && st != LS_BAD_CONFIG))) return st;
     if (st < 0) snprintf(col->refused, sizeof col->refused, "%s", ls_last_error());
-    for (ls_zero_class f = 0; st == LS_OK && f < LS_ZERO_CLASSES; f++) {
-        const formula by = formula_of(f, &d, z->dtype == LS_BF16, z->nstates);
-        formula_text(&by, col->held[f], sizeof col->held[f]);
-    }
     return LS_OK;
 }
 
@@ -322,15 +381,11 @@ ls_status ls_zero_costs_check(const ls_train_config *c, int size)
 {
     const ls_train_config plain = config_of(c, &(ls_zero_column){ .stage = 0 });
     if (strcmp(c->parallel.dp_strategy, "auto") != 0) LS_TRY(ls_train_config_check(c, size)); /* it may not fit the stage */
-    if (strcmp(c->comm.backend, "sched") != 0)
+    if (strcmp(ls_train_backend(c), "sched") != 0)
         return ls_fail(LS_UNSUPPORTED, "comm.backend %s: the bytes that another library moves are not known: leave it out",
                        c->comm.backend);
-    if (c->zero.hsdp > 1)
-        return ls_fail(LS_UNSUPPORTED, "zero.hsdp %lld: the formulas are those of one set of shards: leave it out",
-                       (long long)c->zero.hsdp);
-    if (strcmp(c->comm.wire, "bf16") == 0)
-        return ls_fail(LS_UNSUPPORTED, "comm.wire bf16: how many bytes sums have that are rounded on the wire is not "
-                       "counted before a run: leave it out");
+    if (strcmp(c->comm.wire, "bf16") == 0 && size > 1)
+        LS_TRY(ls_transport_check_wire(*c->comm.transport ? c->comm.transport : "shm"));
     if (strcmp(c->ddp.hook, "powersgd") == 0)
         return ls_fail(LS_UNSUPPORTED, "ddp.hook powersgd: its bytes change after ddp.powersgd_start steps, and there is no "
                        "formula for them: leave it out");
@@ -344,7 +399,8 @@ ls_status ls_zero_costs_make(const ls_train_config *c, const ls_model_config *mc
         { 0, NULL, NULL },        { 1, NULL, NULL },         { 2, NULL, NULL },      { 3, "host", NULL },
         { 3, "rank", "always" },  { 3, "rank", "default" },  { 3, "rank", "never" },
     };
-    *out = (ls_zero_costs){ .size = size, .dtype = ls_train_dtype(c) };
+    *out = (ls_zero_costs){ .size = size, .sets = c->zero.hsdp > 1 ? (int)c->zero.hsdp : 1, .dtype = ls_train_dtype(c),
+                            .wire_bf16 = strcmp(c->comm.wire, "bf16") == 0 };
     for (int i = 0; i < LS_ZERO_COLUMNS; i++) {
         if (!stages[way[i].stage]) continue;
         ls_zero_column *col = &out->column[out->n++];

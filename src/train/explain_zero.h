@@ -4,8 +4,10 @@
  *   P   elements of all parameters
  *   M   of them those with a copy in bf16 (train.dtype bf16), and V the others: P = M + V
  *   U   bytes of the values that units read; L those of the last unit; R those of the root
+ *   C   sets of shards (zero.hsdp), and S = W/C the shards of a set; with one set S = W
+ *   N   comm.wire bf16: elements in buckets whose sums travel as bf16, because their bytes are enough for it
  *
- * A formula divides P or M by W. A shard is whole rows, and memory comes in cache lines; how many bytes each of the
+ * A formula divides P or M by S. A shard is whole rows, and memory comes in cache lines; how many bytes each of the
  * two adds is said beside it. So formula, rows and alignment are the plan, and the plan is the ledger of a run.
  */
 #ifndef LS_TRAIN_EXPLAIN_ZERO_H
@@ -20,8 +22,11 @@
 typedef enum ls_zero_class {
     LS_ZERO_VALUES, LS_ZERO_COPIES, LS_ZERO_GRADS, LS_ZERO_STATE, LS_ZERO_CLASSES
 } ls_zero_class;
-/* What travels in a step. */
-typedef enum ls_zero_travel { LS_ZERO_SUMS, LS_ZERO_NEW, LS_ZERO_TRAVELS } ls_zero_travel;
+/* What travels in a step: gradients over all ranks, (W-1)/W of them; or, with several sets of shards over connections,
+ * within a set, (S-1)/S, and then the sums of a shard between the sets, (C-1)/C; and new values within a set. */
+typedef enum ls_zero_travel {
+    LS_ZERO_SUMS, LS_ZERO_SUMS_SET, LS_ZERO_SUMS_SETS, LS_ZERO_NEW, LS_ZERO_TRAVELS
+} ls_zero_travel;
 
 /* Bytes of a class; planned are all three together. */
 typedef struct ls_zero_held {
@@ -42,6 +47,7 @@ typedef struct ls_zero_rank {
     ls_zero_in_use values, grads;
     size_t packed, samples; /* copies of weights, and f32 values of a sample: kept in the parameters' kind */
     uint64_t formula[LS_ZERO_TRAVELS], counted[LS_ZERO_TRAVELS]; /* bytes per step */
+    uint64_t rounded[LS_ZERO_TRAVELS]; /* N; 0 where nothing travels as bf16 */
     uint64_t others;        /* counted: norm, losses, signals */
 } ls_zero_rank;
 
@@ -52,12 +58,13 @@ typedef struct ls_zero_column {
     bool chosen;                /* the configuration says this one */
     char refused[400];          /* why a run would be refused; "": it would not, and all below is set */
     char held[LS_ZERO_CLASSES][LS_ZERO_FORMULA];    /* "4 V + 4 M/W", bytes; "": none */
-    char travels[LS_ZERO_TRAVELS][LS_ZERO_FORMULA]; /* "2 U + R", times (W-1)/W; "": none */
+    char travels[LS_ZERO_TRAVELS][LS_ZERO_FORMULA]; /* "2 U + R", of which (W-1)/W travels; "": none */
     ls_zero_rank *rank;         /* owned: [size] */
 } ls_zero_column;
 
 typedef struct ls_zero_costs {
-    int size;
+    int size, sets; /* W and C; every column is refused, except of stage 0, if C does not divide W */
+    bool wire_bf16;
     ls_dtype dtype;
     size_t elements, copied; /* P and M */
     size_t units, last, root; /* U, L and R */
@@ -67,14 +74,17 @@ typedef struct ls_zero_costs {
     ls_zero_column column[LS_ZERO_COLUMNS];
 } ls_zero_costs;
 
-/* Before the model is made: fails as ls_train_config_check does, because of what has nothing to do with stages.
- * LS_UNSUPPORTED: traffic that has no formula (comm.wire bf16, ddp.hook powersgd). */
+/* Before the model is made: fails as a run of `size` ranks on one node does, because of what has nothing to do with
+ * stages. LS_UNSUPPORTED: traffic that has no formula (comm.backend mpi, ddp.hook powersgd). */
 ls_status ls_zero_costs_check(const ls_train_config *c, int size);
 /* Every stage k with stages[k], for `size` ranks of one node. If a run would refuse a stage, its columns say why; with
  * `strict` that is a failure. LS_INTERNAL: ledger and formula differ. To be freed also after a failure. */
 ls_status ls_zero_costs_make(const ls_train_config *c, const ls_model_config *mc, int size,
                              const bool stages[LS_ZERO_STAGES], bool strict, ls_zero_costs *out);
 void ls_zero_costs_free(ls_zero_costs *z); /* zeros are fine */
+
+/* Ranks over which a column's shards are spread. */
+static inline int ls_zero_shards(const ls_zero_costs *z, int stage) { return stage > 0 ? z->size / z->sets : z->size; }
 
 /* What a rank holds of a class. */
 static inline size_t ls_zero_planned(const ls_zero_held *h)

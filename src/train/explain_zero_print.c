@@ -36,11 +36,16 @@ static int64_t peak(const ls_zero_rank *r, int arg) { return (void)arg, (int64_t
 
 static int64_t travels(const ls_zero_rank *r, int k) { return (int64_t)r->formula[k]; }
 static int64_t counted(const ls_zero_rank *r, int k) { return (int64_t)r->counted[k]; }
+static int64_t rounded(const ls_zero_rank *r, int k) { return (int64_t)r->rounded[k]; }
 static int64_t others(const ls_zero_rank *r, int arg) { return (void)arg, (int64_t)r->others; }
-static int64_t all_counted(const ls_zero_rank *r, int arg)
+/* Of gradients and values. */
+static int64_t model_counted(const ls_zero_rank *r)
 {
-    return counted(r, LS_ZERO_SUMS) + counted(r, LS_ZERO_NEW) + others(r, arg);
+    int64_t sum = 0;
+    for (int k = 0; k < LS_ZERO_TRAVELS; k++) sum += counted(r, k);
+    return sum;
 }
+static int64_t all_counted(const ls_zero_rank *r, int arg) { return model_counted(r) + others(r, arg); }
 
 /* --- lines -------------------------------------------------------------------------------------------------- */
 
@@ -123,7 +128,7 @@ static void in_gradients(const ls_zero_costs *z, const ls_zero_column *col, char
     const double of = 4.0 * (double)z->elements * (z->size - 1) / z->size;
     const ls_zero_rank *r = &col->rank[0];
     if (z->size == 1) snprintf(buf, n, "-");
-    else snprintf(buf, n, "%.3f", (double)(counted(r, LS_ZERO_SUMS) + counted(r, LS_ZERO_NEW)) / of);
+    else snprintf(buf, n, "%.3f", (double)model_counted(r) / of);
 }
 
 /* --- the table ------------------------------------------------------------------------------------------------ */
@@ -178,12 +183,24 @@ static void add_peak(const table *t)
     line(t, "peak, planned", peak, 0, true);
 }
 
+/* Whether some column has a formula for it. With one set of shards, gradients travel over all ranks, and values do. */
+static bool is_shown(const ls_zero_costs *z, int k)
+{
+    bool any = z->sets == 1 && (k == LS_ZERO_SUMS || k == LS_ZERO_NEW);
+    for (int i = 0; i < z->n; i++) any |= *z->column[i].travels[k] != 0;
+    return any;
+}
+
 static void add_traffic(const table *t)
 {
-    static const char *const what[LS_ZERO_TRAVELS] = { "gradients", "parameters" };
-    ls_text_add(t->out, "\ntraffic of a step: (W-1)/W of\n");
+    static const char *const one_set[LS_ZERO_TRAVELS] = { [LS_ZERO_SUMS] = "gradients", [LS_ZERO_NEW] = "parameters" };
+    static const char *const sets[LS_ZERO_TRAVELS] = { "gradients: (W-1)/W of", "gradients in set: (S-1)/S of",
+                                                       "between sets: (C-1)/C of", "parameters: (S-1)/S of" };
+    ls_text_add(t->out, "\ntraffic of a step%s\n", t->z->sets == 1 ? ": (W-1)/W of" : "");
     for (int k = 0; k < LS_ZERO_TRAVELS; k++) {
-        words(t, what[k], travels_of, k);
+        if (!is_shown(t->z, k)) continue;
+        words(t, t->z->sets == 1 ? one_set[k] : sets[k], travels_of, k);
+        line(t, "  N, in bf16 on the wire", rounded, k, false);
         line(t, "  by formula", travels, k, true);
         line(t, "  counted", counted, k, true);
     }
@@ -195,7 +212,10 @@ static void add_traffic(const table *t)
 void ls_zero_costs_table(const ls_zero_costs *z, ls_text *out)
 {
     const table t = { .z = z, .out = out, .width = width_of(z) };
-    ls_text_add(out, "W = %d rank%s: memory and traffic of rank 0, bytes\n", z->size, z->size == 1 ? "" : "s");
+    ls_text_add(out, "W = %d rank%s", z->size, z->size == 1 ? "" : "s");
+    if (z->sets > 1 && z->size % z->sets == 0)
+        ls_text_add(out, ", C = %d sets of S = %d shard%s", z->sets, z->size / z->sets, z->size == z->sets ? "" : "s");
+    ls_text_add(out, ": memory and traffic of rank 0, bytes\n");
     words(&t, "zero.stage", stage_of, 0);
     words(&t, "zero.copy", copy_of, 0);
     words(&t, "zero.reshard", reshard_of, 0);
@@ -209,6 +229,15 @@ void ls_zero_costs_table(const ls_zero_costs *z, ls_text *out)
     }
 }
 
+/* Whether the formula of some column has N. */
+static bool rounds(const ls_zero_costs *z)
+{
+    bool any = false;
+    for (int i = 0; i < z->n; i++)
+        for (int k = 0; k < LS_ZERO_TRAVELS; k++) any |= strchr(z->column[i].travels[k], 'N') != NULL;
+    return any;
+}
+
 void ls_zero_costs_words(const ls_train_config *c, const ls_zero_costs *z, ls_text *out)
 {
     ls_text_add(out, "%s, %s, %s: %zu bytes of state per parameter\n", c->model.name, c->train.dtype, c->optim.name,
@@ -218,6 +247,7 @@ void ls_zero_costs_words(const ls_train_config *c, const ls_zero_costs *z, ls_te
         ls_text_add(out, ", of which M = %zu are read in bf16 and V = %zu in f32", z->copied, z->elements - z->copied);
     ls_text_add(out, "\nU = %zu bytes that units read, of which the last unit reads L = %zu\n", z->units, z->last);
     ls_text_add(out, "R = %zu bytes of the root, which several units read\n", z->root);
+    if (rounds(z)) ls_text_add(out, "N = parameters in buckets that are long enough for their sums to travel in bf16\n");
     ls_text_add(out, "zero.prefetch %lld: units in use are %lld neighbours; *: what this configuration says\n\n",
                 (long long)c->zero.prefetch, (long long)c->zero.prefetch + 1);
 }
@@ -234,7 +264,8 @@ static void add_word(ls_text *out, const char *key, const char *s)
 static void add_rank(const ls_zero_rank *r, int rank, ls_text *out)
 {
     static const char *const name[LS_ZERO_CLASSES] = { "parameters", "copies", "gradients", "optimizer" };
-    static const char *const moved[LS_ZERO_TRAVELS] = { "gradients", "parameters" };
+    static const char *const moved[LS_ZERO_TRAVELS] = { "gradients", "gradients_in_set", "gradients_between_sets",
+                                                        "parameters" };
     ls_text_add(out, "\n      {\"rank\": %d, \"held\": {", rank);
     for (int k = 0; k < LS_ZERO_CLASSES; k++)
         ls_text_add(out, "%s\"%s\": {\"formula\": %zu, \"rows\": %lld, \"alignment\": %zu, \"planned\": %zu}",
@@ -249,8 +280,8 @@ static void add_rank(const ls_zero_rank *r, int rank, ls_text *out)
         ls_text_add(out, "\"%s\": %zu, ", ls_mem_kind_name(k), r->plan.bytes[k]);
     ls_text_add(out, "\"total\": %zu},\n       \"traffic\": {", r->plan.total);
     for (int k = 0; k < LS_ZERO_TRAVELS; k++)
-        ls_text_add(out, "\"%s\": {\"formula\": %lld, \"counted\": %lld}, ", moved[k],
-                    (long long)travels(r, k), (long long)counted(r, k));
+        ls_text_add(out, "\"%s\": {\"formula\": %lld, \"counted\": %lld, \"rounded\": %lld}, ", moved[k],
+                    (long long)travels(r, k), (long long)counted(r, k), (long long)rounded(r, k));
     ls_text_add(out, "\"others\": %lld}}", (long long)others(r, 0));
 }
 
@@ -272,11 +303,11 @@ static void add_column(const ls_zero_costs *z, const ls_zero_column *col, ls_tex
 
 void ls_zero_costs_json(const ls_zero_costs *z, ls_text *out)
 {
-    ls_text_add(out, "{\"world_size\": %d, \"dtype\": \"%s\", \"parameters\": %zu, \"in_bf16\": %zu, "
+    ls_text_add(out, "{\"world_size\": %d, \"sets\": %d, \"dtype\": \"%s\", \"parameters\": %zu, \"in_bf16\": %zu, "
                      "\"units_bytes\": %zu, \"last_bytes\": %zu, \"root_bytes\": %zu, \"states\": %d, "
                      "\"micro_batches\": %d,\n  \"ways\": [",
-                z->size, ls_dtype_name(z->dtype), z->elements, z->copied, z->units, z->last, z->root, z->nstates,
-                z->micro_batches);
+                z->size, z->sets, ls_dtype_name(z->dtype), z->elements, z->copied, z->units, z->last, z->root,
+                z->nstates, z->micro_batches);
     for (int i = 0; i < z->n; i++) {
         if (i > 0) ls_text_add(out, ",");
         add_column(z, &z->column[i], out);
