@@ -137,6 +137,20 @@ if have_python; then
     done
     claim 'a set for each rank needs no shared memory for one copy' \
         compare plain.yaml 4 3 host default --zero.hsdp 4 --comm.transport tcp
+    for way in '0 host default' '2 host default' '3 rank always'; do
+        # shellcheck disable=SC2086
+        claim "sums rounded at every hop, stage $way" \
+            compare base.yaml 4 $way --comm.transport tcp --comm.wire bf16 --comm.algo ring
+    done
+    claim 'sums that are not rounded, since these ranks map each other'"'"'s memory' \
+        compare base.yaml 2 1 host default --comm.transport mixed --comm.wire bf16
+    claim 'the formula has no N then' python3 -c 'import json
+assert all(r["traffic"]["gradients"]["rounded"] == 0 for w in json.load(open("out"))[0]["ways"] for r in w["ranks"])'
+    claim 'a hook that all_reduces in f32 is rounded, too' \
+        compare base.yaml 2 0 host default --comm.transport tcp --comm.wire bf16 --ddp.hook allreduce
+    claim 'and counted' python3 -c 'import json
+w = json.load(open("out"))[0]; t = w["ways"][0]["ranks"][0]["traffic"]["gradients"]
+assert t["rounded"] == w["parameters"] and t["formula"] == 2 * w["parameters"], t'
     claim 'backend gloo is planned as what it is' compare base.yaml 2 2 host default --comm.backend gloo
     explain base.yaml -n 1,2 --json
     claim 'JSON of two numbers of ranks' python3 -c 'import json; assert [w["world_size"] for w in json.load(open("out"))] == [1, 2]'
