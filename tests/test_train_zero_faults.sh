@@ -16,11 +16,13 @@ YAML
 ranks=3
 
 names_the_collective() { # the first line of the report: what rank 1 was in, or computing after
-    grep -m1 '^lockstep: ' err | grep -qE "was killed by signal 9 \(SIGKILL\), (in|computing after) ($1) #[0-9]+( \([^)]*\))? of world" ||
+    grep -m1 '^lockstep: ' err | grep -qE "was killed by signal 9 \(SIGKILL\), (in|computing after) $1" ||
         { cat err; return 1; }
 }
 survivors_end() { # every other rank ended by itself, as a consequence
-    grep -qx '  consequences: rank 0 ended with exit code 82; rank 2 ended with exit code 82' err || { cat err; return 1; }
+    local r all=
+    for ((r = 0; r < ranks; r++)); do [ $r = 1 ] || all+="${all:+; }rank $r ended with exit code 82"; done
+    grep -qx "  consequences: $all" err || { cat err; return 1; }
 }
 
 # Starts an endless run over $1 with more options, and kills rank 1 from outside at any moment after step 3.
@@ -53,24 +55,38 @@ step_is_known() { # the step that rank 0 has written last, or one of its neighbo
     [ -n "$said" ] && [ "$said" -ge $((last - 1)) ] && [ "$said" -le $((last + 2)) ] || { echo "step $said, the last line has $last"; cat err; return 1; }
 }
 
-collectives='all_reduce|reduce_scatter|all_gather|barrier'
+collectives='(all_reduce|reduce_scatter|all_gather|barrier)'
+groups=world
+of="#[0-9]+( \\([^)]*\\))? of"
+killed_under() { # what is tested, transport, options...
+    local how=$1 transport=$2
+    shift 2
+    fault $transport kill@1:5 "$@"
+    claim "$how, killed: exit 82" ends_with 82
+    claim "$how, killed: rank and step come first" first_line_blames rank-died
+    claim "$how, killed: the collective is named" names_the_collective "$collectives $of $groups"
+    claim "$how, killed: the other ranks end as a consequence" survivors_end
+    claim "$how, killed: nothing is left" nothing_left
+    for ((i = 1; i <= times; i++)); do
+        claim "$how, killed at any moment, $i: a rank 1 was there" kill_at_any_moment $transport 0.0$((i * 3)) "$@"
+        claim "$how, killed at any moment, $i: exit 82" ends_with 82
+        claim "$how, killed at any moment, $i: the step is the one at hand" step_is_known
+        claim "$how, killed at any moment, $i: the collective is named" names_the_collective "$collectives $of $groups"
+        claim "$how, killed at any moment, $i: nothing is left" nothing_left
+    done
+}
+
 for transport in shm tcp; do
     for stage in '0' '1' '2' '3' '3 --zero.copy rank'; do
         [ "$transport $stage" != 'tcp 3' ] || continue # one copy needs memory that all ranks map (test_train_zero.sh)
-        how="$transport, stage $stage"
-        fault $transport kill@1:5 --zero.stage $stage
-        claim "$how, killed: exit 82" ends_with 82
-        claim "$how, killed: rank and step come first" first_line_blames rank-died
-        claim "$how, killed: the collective is named" names_the_collective "$collectives"
-        claim "$how, killed: the other ranks end as a consequence" survivors_end
-        claim "$how, killed: nothing is left" nothing_left
-        for ((i = 1; i <= times; i++)); do
-            claim "$how, killed at any moment, $i: a rank 1 was there" kill_at_any_moment $transport 0.0$((i * 3)) --zero.stage $stage
-            claim "$how, killed at any moment, $i: exit 82" ends_with 82
-            claim "$how, killed at any moment, $i: the step is the one at hand" step_is_known
-            claim "$how, killed at any moment, $i: the collective is named" names_the_collective "$collectives"
-            claim "$how, killed at any moment, $i: nothing is left" nothing_left
-        done
+        killed_under "$transport, stage $stage" $transport --zero.stage $stage
     done
 done
+
+# Two sets of two ranks: rank 1 shares a set with rank 0, and its shards with rank 3.
+ranks=4
+two_sets='--zero.hsdp 2 --train.micro_batch 1'
+groups='(world|shards [0-9,-]+|copies [0-9,-]+)'
+killed_under 'shm, stage 3, hsdp 2' shm --zero.stage 3 $two_sets
+killed_under 'tcp, stage 3 --zero.copy rank, hsdp 2' tcp --zero.stage 3 --zero.copy rank $two_sets
 finish
