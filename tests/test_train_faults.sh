@@ -87,13 +87,49 @@ claim 'nan: nothing is left' nothing_left
 
 # --- replicas that part ----------------------------------------------------------------------------------
 for ranks in 2 3; do
+    unlike= # of two ranks neither is in the majority
+    [ $ranks != 2 ] || unlike=', unlike rank 0'
     fault shm diverge@1:5
     claim "diverged, $ranks ranks: exit 81" ends_with 81
     claim "diverged, $ranks ranks: the rank comes first, in the step that has compared" \
         grep -qE "^lockstep: error\[diverged\] gen=1 step=6 rank=1 " err
     claim "diverged, $ranks ranks: what, where, since when" \
-        says 'replicas have other parameters since the update of step 5: 0.weight on rank 1. Every rank must make the same update'
+        says 'replicas have other parameters since the update of step 5: 0.weight on rank 1'"$unlike"'. Every rank must make the same update'
     claim "diverged, $ranks ranks: no final line" test "$(grep -c ^final out)" = 0
+done
+
+# Several sets of shards: ranks that hold the same shard are compared, and no others.
+two='--zero.hsdp 2' three='--zero.hsdp 3'
+while read -r ranks transport rank named options; do
+    how="diverged, $ranks ranks over $transport, zero.stage $options"
+    fault $transport diverge@$rank:5 --zero.stage $options
+    claim "$how: exit 81" ends_with 81
+    claim "$how: the rank and the step that has compared" grep -qE "^lockstep: error\[diverged\] gen=1 step=6 rank=${named%%,*} " err
+    claim "$how: what, where, since when" \
+        says "replicas have other parameters since the update of step 5: 0.weight on rank ${named//_/ }. Every rank must make the same update"
+done <<ROWS
+4 shm 1 3,_unlike_rank_1 1 $two
+4 shm 2 2,_unlike_rank_0 2 $two
+4 shm 1 3,_unlike_rank_1 3 $two
+4 tcp 3 3,_unlike_rank_1 3 --zero.copy rank $two
+6 shm 1 1 1 $three
+6 tcp 4 4 2 $three
+ROWS
+ranks=4
+fault shm diverge@1:5 --zero.stage 1 $two --train.steps 5 --train.epochs 0
+claim 'diverged in the last update of shards: exit 81' ends_with 81
+fault tcp diverge@1:5 --zero.stage 1 $two --ddp.guard false
+claim 'diverged shards, and nobody looks: exit 0' ends_with 0
+traffic() { # collectives of all ranks in step 3, and bytes of rank 0 in step 4
+    grep -o '"cat":"comm"' "$tmp/run/trace/trace.json" && grep -o '"comm/bytes": [0-9]*' "$tmp/run/metrics.jsonl" | tail -1
+}
+for stage in 0 "1 $two"; do
+    for guard in true false; do
+        fault tcp slow@1:2 --zero.stage $stage --ddp.guard $guard --train.steps 4 --train.epochs 0 --trace.steps 3:3
+        traffic >$guard.count
+    done
+    claim "stage $stage: the guard adds neither a collective nor a byte to a step" \
+        eval '[ -s true.count ] && cmp true.count false.count'
 done
 ranks=2
 fault shm diverge@1:5 --train.steps 5 --train.epochs 0

@@ -130,10 +130,12 @@ ls_status ls_optim_hash_values(ls_optim *o);
 /* One number for the values that the updates so far have written; 0 without ls_optim_hash_values. Two ranks that
  * own the same elements and have other values have the same number with probability 2^-32. It fits a double. */
 uint64_t ls_optim_hash(const ls_optim *o);
-/* Every rank of g calls it. LS_DIVERGED unless all have the same hash of every parameter: it names the parameters that
- * differ, and the ranks whose hash most ranks do not have; *culprit (may be NULL) is the first of them. `since` (may be
- * NULL): words for the message on when the difference began. */
-ls_status ls_optim_compare(const ls_optim *o, ls_group *g, const char *since, int *culprit);
+/* Every rank of g calls it, with the same `shards`: ranks of g whose numbers are equal modulo `shards` own the same
+ * elements; 1: all ranks do. LS_DIVERGED unless ranks with the same elements have the same hash of every parameter: it
+ * names the parameters that differ, and the ranks whose hash most of these ranks do not have; if there is no majority
+ * it names a rank with the other hash, too. *culprit (may be NULL) is the first rank named. `since` (may be NULL): words
+ * for the message on when the difference began. LS_INVALID: `shards` is below 1 or does not divide the size of g. */
+ls_status ls_optim_compare(const ls_optim *o, ls_group *g, int shards, const char *since, int *culprit);
 
 /* --- clipping --------------------------------------------------------------- */
 

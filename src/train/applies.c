@@ -21,6 +21,7 @@ static bool shards_values(const ls_train_config *c) { return c->zero.stage == 3;
 static bool gathers(const ls_train_config *c) { return shards_values(c) && is(c->zero.copy, "rank"); }
 static bool replicates(const ls_train_config *c) { return c->zero.stage == 0 && !is(c->parallel.dp_strategy, "fsdp"); }
 static bool shards(const ls_train_config *c) { return !replicates(c); }
+static bool compares(const ls_train_config *c) { return replicates(c) || c->zero.hsdp > 1; }
 static bool unhooked(const ls_train_config *c) { return is(c->ddp.hook, "none"); }
 static bool powersgd(const ls_train_config *c) { return is(c->ddp.hook, "powersgd"); }
 static bool rescales(const ls_train_config *c) { return is(c->optim.loss_scale, "dynamic"); }
@@ -51,7 +52,7 @@ static const rule rules[] = {
     { "optim.scale_growth", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
     { "optim.scale_backoff", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
     { "optim.scale_interval", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
-    { "ddp.guard", replicates, "zero.stage 0", "zero.stage" },
+    { "ddp.guard", compares, "zero.stage 0 and zero.hsdp above 1", "zero.stage" },
     { "ddp.bucket_view", unhooked, "ddp.hook none", "ddp.hook" },
     { "ddp.powersgd_rank", powersgd, "ddp.hook powersgd", "ddp.hook" },
     { "ddp.powersgd_start", powersgd, "ddp.hook powersgd", "ddp.hook" },

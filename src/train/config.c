@@ -169,7 +169,7 @@ const ls_opt ls_train_opts[] = {
     { "ddp.static_graph", LS_OPT_BOOL, AT(ddp.static_graph), "false", NULL,
       "some parameters take no part in the loss, the same ones on all ranks and in all steps", 0, NULL },
     { "ddp.guard", LS_OPT_BOOL, AT(ddp.guard), "true", NULL,
-      "compare the parameters of all ranks after each update, by hashes that travel with the loss", 0, NULL },
+      "compare the parameters (zero.hsdp: shards) of all ranks after each update, by hashes that travel with the loss", 0, NULL },
     { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none|allreduce|f16|bf16|powersgd",
       "communication hook that reduces gradients: rounded to 16 bits, or as factors of low rank", 0, NULL },
     { "ddp.powersgd_rank", LS_OPT_INT, AT(ddp.powersgd_rank), "1", "1..1024", "ddp.hook powersgd: rank of the factors", 0, NULL },
@@ -563,8 +563,9 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
                              .micro_batch = 1, .micro_batches = 1 };
     const ls_status sets = ls_plan_supported(&hybrid, world_size);
     if (sets < 0) return ls_while(sets, "checking zero.hsdp");
-    if (s->shards && strncmp(c->inject, "diverge", 7) == 0)
-        return ls_fail(LS_UNSUPPORTED, "--inject diverge with zero.stage %lld: shards are not compared: use zero.stage 0", (long long)c->zero.stage);
+    if (s->shards && c->zero.hsdp < 2 && strncmp(c->inject, "diverge", 7) == 0)
+        return ls_fail(LS_UNSUPPORTED, "--inject diverge with zero.stage %lld: each shard is on one rank, and there is nothing to compare it "
+                       "with: use zero.stage 0, or zero.hsdp above 1", (long long)c->zero.stage);
     return s->shards ? check_whole(c) : LS_OK;
 }
 

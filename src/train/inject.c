@@ -57,8 +57,13 @@ void ls_injection_before_backward(const ls_trainer *t, int64_t step, float *weig
 
 void ls_injection_before_update(const ls_trainer *t, int64_t step)
 {
-    const ls_param *p = &t->par.model->params.item[0];
-    if (due(t, step) && t->inject.kind == LS_INJECT_DIVERGE) ((float *)p->grad.data)[0] += 1.0f;
+    const ls_params *ps = &t->par.model->params;
+    if (!due(t, step) || t->inject.kind != LS_INJECT_DIVERGE) return;
+    for (int i = 0; i < ps->n; i++) {
+        if (ps->item[i].own.count == 0) continue; /* fewer rows than ranks */
+        ls_param_gradients(&ps->item[i])[0] += 1.0f;
+        return;
+    }
 }
 
 void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss)

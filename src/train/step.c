@@ -8,7 +8,7 @@
 #include "train/trainer.h"
 
 /* What every rank tells the others after its backward: the loss summed over its labels that count, how many those are,
- * the signal that asks it to stop (0: none), and a hash of its parameters. Ranks that do not know a loss say 0 of 0. */
+ * the signal that asks it to stop (0: none), and a hash of the values that its optimizer wrote. Ranks that do not know a loss say 0 of 0. */
 enum { LOSS, COUNTED, STOP, HASH, WORDS };
 _Static_assert(WORDS == LS_TRAIN_WORDS, "what a rank tells the others");
 
@@ -107,9 +107,9 @@ ls_status ls_train_compare(ls_trainer *t)
     ls_group *g = t->par.mesh.replicas;
     char since[64];
     int culprit;
-    if (!t->guarded) return LS_OK;
+    if (!t->guard) return LS_OK;
     snprintf(since, sizeof since, "since the update of step %lld", (long long)t->step);
-    const ls_status st = ls_optim_compare(t->optim, g, since, &culprit);
+    const ls_status st = ls_optim_compare(t->optim, g, t->guard, since, &culprit);
     if (st == LS_DIVERGED && culprit != ls_group_rank(g)) LS_TRY(ls_barrier(g)); /* that rank ends the job */
     return st;
 }
@@ -119,12 +119,14 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *o
 {
     const double (*all)[WORDS];
     LS_TRY(ls_train_tell(t->w, t->words, mine, &all));
+    const int shards = t->guard ? t->guard : 1; /* without a guard, all hashes are 0 */
     bool same = true;
     double sum = 0, counted = 0;
     out->max_loss = -INFINITY;
     for (int r = 0; r < ls_world_size(t->w); r++) {
         if (!isfinite(all[r][LOSS])) return not_finite(t, r);
-        same &= !(all[r][HASH] < all[0][HASH]) && !(all[r][HASH] > all[0][HASH]);
+        const double hash = all[r % shards][HASH];
+        same &= !(all[r][HASH] < hash) && !(all[r][HASH] > hash);
         if (all[r][STOP] > 0) t->stop_signal = (int)all[r][STOP];
         sum += all[r][LOSS];
         counted += all[r][COUNTED];

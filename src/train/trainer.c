@@ -81,6 +81,13 @@ static ls_status load_values(void *arg, ls_model *m)
     return LS_OK;
 }
 
+/* Ranks whose numbers are equal modulo this update the same elements; 0: no two ranks do. */
+static int shards_of(const ls_trainer *t)
+{
+    const int shards = t->par.shards ? ls_group_size(t->par.shards) : t->c->zero.stage == 0 ? 1 : 0;
+    return shards < ls_group_size(t->par.mesh.replicas) ? shards : 0;
+}
+
 static ls_status open_model(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
@@ -103,8 +110,8 @@ static ls_status open_model(ls_trainer *t)
     ls_params *ps = &t->par.model->params;
     if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
     LS_TRY(ls_optim_create(&oc, ps, t->arena, &t->optim));
-    t->guarded = c->ddp.guard && c->zero.stage == 0 && ls_group_size(t->par.mesh.replicas) > 1;
-    return t->guarded ? ls_optim_hash_values(t->optim) : LS_OK;
+    t->guard = c->ddp.guard ? shards_of(t) : 0;
+    return t->guard ? ls_optim_hash_values(t->optim) : LS_OK;
 }
 
 /* The samples of a rank of the world. */
