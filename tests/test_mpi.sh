@@ -23,6 +23,32 @@ fails_saying() { # status, text, command...: as fails_with, on either stream, mp
 
 # --- without mpirun
 claim 'backend mpi without mpirun: 78, and what to do' fails_with 78 'put mpirun -n 2 before' "${train[@]}" --comm.backend mpi -n 2
+# It comes before what is wrong for one rank, or for as many as were asked for.
+while read -r options; do
+    claim "with $options: mpirun comes first" fails_with 78 'put mpirun -n 4 before' "${train[@]}" --comm.backend mpi -n 4 $options
+    claim "under lockstep run, with $options: mpirun comes first" fails_with 78 'put mpirun -n 4 before the command in its place' \
+        "$build/lockstep" run --nproc-per-node 4 -- "${train[@]}" --comm.backend mpi $options
+done <<'ROWS'
+--zero.stage 1 --zero.hsdp 2
+--zero.stage 1 --zero.hsdp 3
+--inject kill@3:2
+--inject kill@4:2
+--train.global_batch 6
+--trace.steps 10:12 --train.steps 3
+ROWS
+claim 'a log folder, which a launcher fills: mpirun comes first' fails_with 78 'put mpirun -n 2 before' \
+    "${train[@]}" --comm.backend mpi --log-dir logs
+claim 'tune buckets: mpirun comes first' fails_with 78 'put mpirun -n 4 before' \
+    "$build/lockstep" tune buckets exercise-mlp --comm.backend mpi -n 4
+claim 'on one rank, too, which tune refuses' fails_with 78 'put mpirun -n 2 before' \
+    "$build/lockstep" tune buckets exercise-mlp --comm.backend mpi
+claim 'bench: mpirun comes first' fails_with 78 'put mpirun -n 3 before' \
+    "$build/lockstep" bench sendrecv --backend mpi --ranks 3 --timeout 1s
+claim 'with a root that is not there, too' fails_with 78 'put mpirun -n 3 before' \
+    "$build/lockstep" bench broadcast --backend mpi --ranks 3 --root 3
+claim 'explain zero starts no ranks: it says what it cannot know' fails_with 78 'comm.backend mpi: the bytes that another library' \
+    "$build/lockstep" explain zero "${train[@]:2}" --comm.backend mpi -n 4
+claim 'a dry run starts no ranks' "${train[@]}" --comm.backend mpi -n 4 --dry-run
 claim 'under lockstep run: 78, and mpirun in its place' fails_with 78 'in its place' \
     "$build/lockstep" run --nproc-per-node 2 -- "$build/lockstep" bench all_reduce --backend mpi
 claim 'ranks that are threads: 78' fails_with 78 'ranks are threads' "$build/lockstep" bench all_reduce --backend mpi --threads

@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
+#include "group/backend.h"
 #include "lockstep/launch.h"
 #include "lockstep/lockstep.h"
 #include "net/world.h"
@@ -215,6 +216,8 @@ static int start(ls_bench_opts *o, int argc, char **argv)
     int rank, size;
     bool launched = ls_world_launched(&rank, &size);
     ls_status st = LS_OK;
+    if (!o->threads && strcmp(o->backend, "mpi") == 0 && (st = ls_backend_launched((int)o->ranks)) < 0)
+        return ls_cli_fail_alike("bench", st, argc, argv);
     if (!launched && o->root >= o->ranks)
         st = ls_fail(LS_USAGE, "--root %lld of %lld ranks: expected 0 to %lld", (long long)o->root, (long long)o->ranks, (long long)o->ranks - 1);
     else if (!launched && o->coll == LS_SENDRECV && o->ranks < 2)
@@ -224,7 +227,7 @@ static int start(ls_bench_opts *o, int argc, char **argv)
     else if (o->threads) {
         ls_world_opts wo = world_opts(o);
         st = ls_world_threads((int)o->ranks, &wo, run_thread, o);
-    } else if (!launched && o->ranks > 1 && strcmp(o->backend, "mpi") != 0) { /* mpi wants mpirun: joining says so */
+    } else if (!launched && o->ranks > 1) {
         return spawn(o, argc, argv);
     } else {
         st = run_rank(o);

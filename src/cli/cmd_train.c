@@ -121,14 +121,15 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     int rank, size;
     const bool launched = ls_world_launched(&rank, &size);
     if (rank == 0 && !c->eval_only) answer_early(); /* one voice */
+    if (strcmp(c->ranks_as, "threads") != 0) st = ls_train_check_launcher(c);
+    if (st < 0) return ls_cli_fail_alike("train", st, argc, argv);
     if (!launched) {
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
         if (!c->eval_only && (st = ls_rundir_check(c->run.dir)) < 0) return ls_cli_fail("train", st);
         if (strcmp(c->ranks_as, "threads") == 0) return train_threads(c, o, nproc);
-        /* mpi wants mpirun: joining says so */
         const bool watched = *c->events || *c->log_dir; /* the launcher writes them, for a single rank too */
-        if ((nproc > 1 || watched) && strcmp(c->comm.backend, "mpi") != 0) {
+        if (nproc > 1 || watched) {
             if ((st = ls_trainer_check(c, nproc)) < 0) return ls_cli_fail("train", st);
             if ((st = ls_memory_explain(c, nproc, NULL)) < 0) return ls_cli_fail("train", st);
             return spawn(c, nproc, argc, argv);

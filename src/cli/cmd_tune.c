@@ -96,7 +96,9 @@ static int tune(const options *o, int argc, char **argv)
     ls_tune result;
     int rank, size;
     ls_status st = LS_OK;
-    if (!ls_world_launched(&rank, &size) && strcmp(c->comm.backend, "mpi") != 0) { /* mpi wants mpirun: joining says so */
+    const bool is_rank = ls_world_launched(&rank, &size);
+    if ((st = ls_train_check_launcher(c)) < 0) return ls_cli_fail_alike("tune", st, argc, argv);
+    if (!is_rank) {
         const int nproc = ls_train_nproc(c);
         const ls_launch_opts lo = { .nproc = nproc, .timeout_ns = c->comm.timeout };
         ls_launch_result launched;

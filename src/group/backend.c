@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/log.h"
 #include "group/engine.h"
 #include "group/form.h"
@@ -35,11 +36,11 @@ struct ls_backend {
 /* --- finding it ---------------------------------------------------------------------------------------- */
 
 /* Which build fits the launcher that started us; NULL: none does. */
-static const flavour *flavour_for(const ls_world *w)
+static const flavour *flavour_for(ls_job_source source)
 {
-    if (w->source == LS_JOB_OPENMPI) return &flavours[0];
-    if (w->source == LS_JOB_PMI) return &flavours[1];
-    if (w->source == LS_JOB_SLURM && ls_env_get()->getenv("PMIX_NAMESPACE")) return &flavours[0]; /* srun --mpi=pmix */
+    if (source == LS_JOB_OPENMPI) return &flavours[0];
+    if (source == LS_JOB_PMI) return &flavours[1];
+    if (source == LS_JOB_SLURM && ls_env_get()->getenv("PMIX_NAMESPACE")) return &flavours[0]; /* srun --mpi=pmix */
     return NULL;
 }
 
@@ -125,17 +126,29 @@ bool ls_backend_list(int i, ls_backend_info *out)
 
 /* --- opening it ---------------------------------------------------------------------------------------- */
 
+static LS_COLD ls_status no_mpirun(ls_job_source source, const char *text, int ranks)
+{
+    if (source == LS_JOB_ALONE)
+        return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts, and no launcher has started any: put "
+                                       "mpirun -n %d before the command", ranks > 1 ? ranks : 2);
+    return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts; these come from %s: put mpirun -n %d before "
+                                   "the command in its place", text, ranks);
+}
+
+ls_status ls_backend_launched(int ranks)
+{
+    ls_job_env j;
+    LS_TRY(ls_job_env_read(&j));
+    if (flavour_for(j.source)) return LS_OK;
+    return no_mpirun(j.source, ls_job_source_text(&j), j.source == LS_JOB_ALONE ? ranks : j.size);
+}
+
 static ls_status check_launcher(const ls_world *w, const flavour **out)
 {
     if (w->threads)
         return ls_fail(LS_UNSUPPORTED, "backend mpi needs a process for each rank: here ranks are threads");
-    *out = flavour_for(w);
-    if (*out) return LS_OK;
-    if (w->source == LS_JOB_ALONE)
-        return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts, and no launcher has started any: put "
-                                       "mpirun -n 2 before the command");
-    return ls_fail(LS_UNSUPPORTED, "backend mpi needs ranks that mpirun starts; these come from %s: put mpirun -n %d before "
-                                   "the command in its place", w->source_text, w->size);
+    *out = flavour_for(w->source);
+    return *out ? LS_OK : no_mpirun(w->source, w->source_text, w->size);
 }
 
 static void enter(struct ls_backend *b)

@@ -63,6 +63,9 @@ typedef struct ls_backend_ops {
 
 struct ls_engine;
 
+/* For a command with backend mpi, before it checks anything that depends on the number of ranks: LS_UNSUPPORTED unless
+ * the environment says that mpirun started this process. `ranks`: how many the message says to start; below 2: 2. */
+ls_status ls_backend_launched(int ranks);
 /* Loads and opens what opts.backend names; *out stays NULL for sched. LS_UNSUPPORTED says what to install or how to
  * start the ranks. Every rank calls it. */
 ls_status ls_backend_open(struct ls_engine *e);

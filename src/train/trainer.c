@@ -9,6 +9,7 @@
 #include "base/context.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "group/backend.h"
 #include "group/debug.h"
 #include "meet/job_env.h"
 #include "meet/page.h"
@@ -189,6 +190,11 @@ static ls_status watch_signals(ls_trainer *t)
     return t->thread || t->c->eval_only ? LS_OK : ls_stop_watch(sigs, 2, &t->stop);
 }
 
+ls_status ls_train_check_launcher(const ls_train_config *c)
+{
+    return strcmp(c->comm.backend, "mpi") == 0 ? ls_backend_launched(ls_train_nproc(c)) : LS_OK;
+}
+
 ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
 {
     return ls_trainer_create_in(c, NULL, NULL, out);
@@ -206,7 +212,8 @@ ls_status ls_trainer_create_in(const ls_train_config *c, ls_world *w, ls_stop *s
     t->metrics_fd = t->events_fd = -1;
     t->inject.rank = -1;
     t->special = (ls_train_special){ -1, -1 };
-    ls_status st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
+    ls_status st = w ? LS_OK : ls_train_check_launcher(c);
+    if (st == LS_OK) st = ls_train_trace_steps(c, &t->trace_first, &t->trace_last);
     if (st == LS_OK && !ls_train_is_lm(c)) st = ls_source_prepare(c); /* before ranks wait for one another */
     if (st == LS_OK) st = ls_train_model(c, &t->source, &t->mc);
     if (st == LS_OK) st = open_world(t);

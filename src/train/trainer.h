@@ -104,6 +104,9 @@ ls_status ls_train_threads(const ls_train_config *c, ls_opts *opts, int nranks, 
 /* LS_UNSUPPORTED unless ranks that are threads can do what `c` says. */
 ls_status ls_train_threads_check(const ls_train_config *c);
 
+/* Before anything that depends on the number of ranks is checked: with comm.backend mpi LS_UNSUPPORTED, unless mpirun
+ * started this process (ls_backend_launched). */
+ls_status ls_train_check_launcher(const ls_train_config *c);
 /* Before ranks are started, or meet: fetches and makes the data that are missing, and finds what would fail in each of
  * `size` ranks alike; of images, whose files take time to read, only that they are there. */
 ls_status ls_trainer_check(const ls_train_config *c, int size);
