@@ -415,6 +415,49 @@ static void a_forked_child_works(void **state)
     assert_int_equal(sum[0], 12);
 }
 
+static int cpus_here = 1;
+static int few_cpus(void) { return cpus_here; }
+
+static void ranks_share_the_cores_equally(void **state)
+{
+    (void)state;
+    static const struct { int cpus, ranks, want; } row[] = {
+        { 8, 2, 4 }, { 8, 3, 2 }, { 8, 8, 1 }, { 8, 9, 1 }, { 1, 1, 1 }, { 8, 1, 8 }, { 8, 0, 1 }, { 0, 2, 1 },
+    };
+    env.cpus = few_cpus;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        assert_int_equal(ls_team_share(row[i].cpus, row[i].ranks), row[i].want);
+        cpus_here = row[i].cpus;
+        ls_team_resize(LS_TEAM_MOST); /* of a team that is no smaller than the share, a plan takes the share */
+        assert_int_equal(ls_team_planned(row[i].ranks), row[i].want);
+    }
+}
+
+static void a_plan_has_no_more_threads_than_the_team(void **state)
+{
+    (void)state;
+    env.cpus = few_cpus;
+    cpus_here = 8;
+    ls_team_resize(3);
+    assert_int_equal(ls_team_planned(2), 3);
+    assert_int_equal(ls_team_planned(4), 2);
+}
+
+static void what_is_told_counts_for_every_number_of_ranks(void **state)
+{
+    (void)state;
+    env.cpus = few_cpus;
+    cpus_here = 8;
+    assert_false(ls_team_told());
+    setenv("OMP_NUM_THREADS", "5", 1);
+    ls_team_resize(5);
+    assert_true(ls_team_told());
+    assert_int_equal(ls_team_planned(1), 5);
+    assert_int_equal(ls_team_planned(8), 5); /* even if they are oversubscribed: the user said so */
+    assert_int_equal(ls_team_share(8, 8), 1);
+    unsetenv("OMP_NUM_THREADS");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +470,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_idle_team_sleeps, enter, leave),
         cmocka_unit_test_setup_teardown(a_wanted_core_is_given_up, enter, leave),
         cmocka_unit_test_setup_teardown(sizes_come_from_the_environment, enter, leave),
+        cmocka_unit_test_setup_teardown(ranks_share_the_cores_equally, enter, leave),
+        cmocka_unit_test_setup_teardown(a_plan_has_no_more_threads_than_the_team, enter, leave),
+        cmocka_unit_test_setup_teardown(what_is_told_counts_for_every_number_of_ranks, enter, leave),
         cmocka_unit_test_setup_teardown(a_team_ends_with_its_thread, enter, leave),
         cmocka_unit_test_setup_teardown(a_forked_child_works, enter, leave),
     };

@@ -8,7 +8,6 @@
 #include "base/team.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -255,6 +254,19 @@ int ls_team_size(void)
     if (mine.busy) return 1;
     if (mine.size == 0) mine.size = size_from_environment();
     return mine.size;
+}
+
+bool ls_team_told(void) { return ls_env_get()->getenv("OMP_NUM_THREADS") != NULL; }
+
+int ls_team_share(int cpus, int ranks)
+{
+    return ranks > 0 && cpus > ranks ? cpus / ranks : 1;
+}
+
+int ls_team_planned(int ranks)
+{
+    const int share = ls_team_share(ls_env_get()->cpus(), ranks), size = ls_team_size();
+    return ls_team_told() || size < share ? size : share;
 }
 
 int ls_team_index(void) { return mine.index; }

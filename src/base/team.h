@@ -12,6 +12,7 @@
  */
 #ifndef LS_BASE_TEAM_H
 #define LS_BASE_TEAM_H
+#include <stdbool.h>
 #include <stdint.h>
 
 #define LS_TEAM_MOST 1024 /* members */
@@ -25,6 +26,13 @@ void ls_team_run(ls_team_fn fn, void *arg, int64_t n);
 
 /* Threads that a loop of this thread takes: OMP_NUM_THREADS, else the usable cores; 1 within a piece of several. */
 int ls_team_size(void);
+/* OMP_NUM_THREADS is set: each rank has as many threads as it says. */
+bool ls_team_told(void);
+/* Otherwise: threads of each of `ranks` ranks that compute on `cpus` cores. An equal share, at least 1. */
+int ls_team_share(int cpus, int ranks);
+/* Threads that each of `ranks` ranks would have on the cores that this process may use, by these two rules: for plans. At
+ * most ls_team_size. */
+int ls_team_planned(int ranks);
 /* Which of them runs, 0 to size - 1: for memory of each one's own. */
 int ls_team_index(void);
 /* Loops of the calling thread take n threads from now on, 1 to LS_TEAM_MOST; returns how many they took. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/team.h"
 #include "launch/impl.h"
 
 #define MAX_VARS 40
@@ -66,7 +67,7 @@ static void describe(const ls_job *j, int r, vars *e)
     set(e, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", j->o->signals ? j->o->signals : LS_LAUNCH_SIGNALS);
     set(e, "TORCHELASTIC_ERROR_FILE=%s", k->error_file);
     if (!env->getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING")) set(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
-    if (!env->getenv("OMP_NUM_THREADS")) set(e, "OMP_NUM_THREADS=%d", j->cpus / n > 1 ? j->cpus / n : 1);
+    if (!ls_team_told()) set(e, "OMP_NUM_THREADS=%d", ls_team_share(j->cpus, n));
 
     set(e, "LOCKSTEP_LAUNCHER=1");
     set(e, "LOCKSTEP_STORE=%s", j->store_name);

@@ -101,11 +101,9 @@ static void log_cpus(const ls_world *w)
  * same limit all the same. */
 static void limit_threads(const ls_world *w, int cpus)
 {
-    const ls_env *env = ls_env_get();
-    int share = cpus / w->local_size, usable = env->cpus();
-    if (share > usable) share = usable;
-    if (share < 1) share = 1;
-    if (env->getenv("OMP_NUM_THREADS") && !w->threads) return;
+    const int usable = ls_team_share(ls_env_get()->cpus(), 1), equal = ls_team_share(cpus, w->local_size);
+    const int share = equal < usable ? equal : usable;
+    if (ls_team_told() && !w->threads) return;
     if (ls_team_resize(ls_team_size()) <= share) return; /* a process that was forked begins a team of its own */
     ls_team_resize(share);
     ls_log(LS_LOG_INFO, "%d thread%s for each of %d ranks on %d cores", share, share == 1 ? "" : "s", w->local_size, cpus);

@@ -44,15 +44,12 @@ ls_world_opts ls_train_dry_opts(const ls_train_config *c)
 }
 
 /* What a rank's loops take depends on its threads, which have scratch memory each. It would have as many as the
- * launcher gives it or joining leaves it (net/cores.c): those that it was told, else its share of the cores. */
+ * launcher gives it or joining leaves it (net/cores.c). */
 static void take_threads(int rank, int size, const int *node, ls_train_dry *out)
 {
-    const ls_env *env = ls_env_get();
-    int here = 0, threads = ls_team_size();
+    int here = 0;
     for (int r = 0; r < size; r++) here += !node || (rank < size && node[r] == node[rank]);
-    const int share = here > 0 && env->cpus() >= here ? env->cpus() / here : 1;
-    if (!env->getenv("OMP_NUM_THREADS") && share < threads) threads = share;
-    out->threads = ls_team_resize(threads);
+    out->threads = ls_team_resize(ls_team_planned(here));
 }
 
 ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,

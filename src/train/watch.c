@@ -111,8 +111,7 @@ ls_status ls_watch_explain(const ls_train_config *c, int ranks, ls_text *out)
     ls_source_free(&source);
     LS_TRY(st);
     LS_TRY(ls_model_resolve(&mc, &mc));
-    const int threads = ls_env_get()->getenv("OMP_NUM_THREADS") ? ls_team_size() : ls_env_get()->cpus() / ranks;
-    LS_TRY(find_peak(ls_train_dtype(c), threads > 1 ? threads : 1, &peak));
+    LS_TRY(find_peak(ls_train_dtype(c), ls_team_planned(ranks), &peak));
     ls_mfu_count(&mc, ls_model_count(&mc), ls_train_seq_len(c), &mfu);
     ls_mfu_explain(&mfu, ranks, peak.gflops, peak.text, out);
     return ls_text_status(out);
