@@ -223,6 +223,50 @@ static void state_is_that_of_a_ranks_own_steps(void **state)
             expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, has_state, (void *)(uintptr_t)&row[i]));
 }
 
+/* What dp.h advises for training on: with a new optimizer on every rank, replicas stay equal. */
+static ls_status trains_on(ls_world *w, void *arg)
+{
+    const how *h = arg;
+    const int rank = ls_world_rank(w), mine = h->inputs(rank, ls_world_size(w));
+    ls_replica_config of_ddp = config_of(h->ddp);
+    ls_optim_config fresh;
+    ls_replica b;
+    of_ddp.optim = "adamw";
+    LS_TRY(ls_optim_defaults(of_ddp.optim, &fresh));
+    LS_TRY(ls_replica_create(w, &of_ddp, &b));
+    LS_TRY(ls_ddp_join_begin(b.ddp, &h->c));
+    for (int s = 0; s < mine; s++) {
+        ls_params_zero_grad(&b.model->params);
+        LS_TRY(ls_replica_pass(&b, (uint64_t)s, rank * 2, 2, true, 1.0f, NULL));
+        LS_TRY(ls_optim_step(b.optim));
+    }
+    LS_TRY(ls_ddp_join_end(b.ddp));
+    ls_optim_destroy(b.optim);
+    b.optim = NULL;
+
+    LS_TRY(ls_optim_create(&fresh, &b.model->params, b.arena, &b.optim));
+    for (int s = 0; s < 3; s++) {
+        ls_params_zero_grad(&b.model->params);
+        LS_TRY(ls_replica_pass(&b, (uint64_t)(50 + s), rank * 2, 2, true, 1.0f, NULL));
+        LS_TRY(ls_optim_step(b.optim));
+        float *v = ls_replica_values(&b);
+        const ls_status st = ls_expect_equal(w, v, (size_t)ls_params_count(&b.model->params), "values");
+        free(v);
+        LS_TRY(st);
+    }
+    ls_replica_destroy(&b);
+    return LS_OK;
+}
+
+static void a_new_optimizer_keeps_replicas_equal(void **state)
+{
+    (void)state;
+    static const how row[] = { { &small, inputs_early, { 0 }, 1 }, { &small, inputs_late, { .divide_by_active = true }, 1 } };
+    for (int size = 1; size <= 5; size++)
+        for (size_t i = 0; i < COUNT(row); i++)
+            expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, trains_on, (void *)(uintptr_t)&row[i]));
+}
+
 /* --- mistakes ----------------------------------------------------------------------------------------------- */
 
 static ls_status stops(ls_world *w, void *arg)
@@ -299,6 +343,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_without_inputs_counts_as_zero),
         cmocka_unit_test(state_is_that_of_a_ranks_own_steps),
+        cmocka_unit_test(a_new_optimizer_keeps_replicas_equal),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests_name("uneven", tests, NULL, NULL);
