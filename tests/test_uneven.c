@@ -243,7 +243,6 @@ static ls_status trains_on(ls_world *w, void *arg)
     LS_TRY(ls_ddp_join_end(b.ddp));
     ls_optim_destroy(b.optim);
     b.optim = NULL;
-
     LS_TRY(ls_optim_create(&fresh, &b.model->params, b.arena, &b.optim));
     for (int s = 0; s < 3; s++) {
         ls_params_zero_grad(&b.model->params);
@@ -261,7 +260,8 @@ static ls_status trains_on(ls_world *w, void *arg)
 static void a_new_optimizer_keeps_replicas_equal(void **state)
 {
     (void)state;
-    static const how row[] = { { &small, inputs_early, { 0 }, 1 }, { &small, inputs_late, { .divide_by_active = true }, 1 } };
+    static const how row[] = { { &small, inputs_early, { 0 }, 1 },
+                               { &small, inputs_late, { .divide_by_active = true }, 1 } };
     for (int size = 1; size <= 5; size++)
         for (size_t i = 0; i < COUNT(row); i++)
             expect(ls_test_ranks(LS_TEST_THREADS, size, NULL, trains_on, (void *)(uintptr_t)&row[i]));

@@ -134,11 +134,11 @@ ls_status ls_ddp_join_begin(ls_ddp *d, const ls_join_config *c);
 /* This rank's inputs have ended. It takes part in the collectives of ls_ddp_begin_forward and of backward, with
  * zeros, until the inputs of all ranks have ended. Then all ranks get the parameters and buffers of the rank that
  * has trained longest; of several, the largest rank. Optimizer state is not copied, as in PyTorch: a rank whose inputs
- * ended early has made fewer updates, so its state and step counts are older, and the next update on each rank would
- * part the replicas. A program that trains on after this call does one of three things: it destroys the optimizer on
- * every rank and creates a new one, whose state is zero (moments begin anew); it sets stop_together, with which every rank has made the same
- * updates; or it uses SGD without momentum, which has no state. Collectives that a program calls itself between the
- * two calls are not mirrored: they fail as LS_COLL_MISMATCH on the ranks that still have inputs. */
+ * ended early has made fewer updates, so its state and its step counts are older, and the next update on each rank
+ * would part the replicas. A program that trains on after this call does one of three things: it destroys the
+ * optimizer on every rank and creates a new one, whose state is zero; it sets stop_together, with which every rank has
+ * made the same updates; or it uses SGD without momentum, which has no state. Collectives that a program calls itself
+ * between the two calls are not mirrored: they fail as LS_COLL_MISMATCH on the ranks that still have inputs. */
 ls_status ls_ddp_join_end(ls_ddp *d);
 
 /* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the

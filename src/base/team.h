@@ -30,8 +30,8 @@ int ls_team_size(void);
 bool ls_team_told(void);
 /* Otherwise: threads of each of `ranks` ranks that compute on `cpus` cores. An equal share, at least 1. */
 int ls_team_share(int cpus, int ranks);
-/* Threads that each of `ranks` ranks would have on the cores that this process may use, by these two rules: for plans. At
- * most ls_team_size. */
+/* Threads that each of `ranks` ranks would have on the cores that this process may use, by these two rules: for plans.
+ * At most ls_team_size. */
 int ls_team_planned(int ranks);
 /* Which of them runs, 0 to size - 1: for memory of each one's own. */
 int ls_team_index(void);

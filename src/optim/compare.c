@@ -70,12 +70,14 @@ ls_status ls_optim_compare(const ls_optim *o, ls_group *g, int shards, const cha
     const size_t n = (size_t)ps->n;
     if (culprit) *culprit = -1;
     if (shards < 1 || size % shards != 0)
-        return ls_fail(LS_INVALID, "comparing replicas: %d shards on %d ranks: expected a number that divides them", shards, size);
+        return ls_fail(LS_INVALID, "comparing replicas: %d shards on %d ranks: expected a number that divides %d",
+                       shards, size, size);
     uint32_t *all = calloc((size_t)size * n, sizeof *all);
     if (!all) return ls_fail(LS_NO_MEMORY, "comparing %d parameters of %d ranks", ps->n, size);
     for (int i = 0; i < ps->n; i++) all[(size_t)rank * n + (size_t)i] = ls_optim_hash_of(o, i);
     ls_status st = ls_all_gather(g, NULL, all, (size_t)size * n, LS_I32);
-    if (st == LS_OK && !ls_world_is_dry(ls_group_world(g))) st = verdict(ps, &(table){ all, ps->n, size, shards }, since, culprit);
+    const table t = { all, ps->n, size, shards };
+    if (st == LS_OK && !ls_world_is_dry(ls_group_world(g))) st = verdict(ps, &t, since, culprit);
     free(all);
     return st;
 }

@@ -8,7 +8,8 @@
 #include "train/trainer.h"
 
 /* What every rank tells the others after its backward: the loss summed over its labels that count, how many those are,
- * the signal that asks it to stop (0: none), and a hash of the values that its optimizer wrote. Ranks that do not know a loss say 0 of 0. */
+ * the signal that asks it to stop (0: none), and a hash of the values that its optimizer wrote. Ranks that do not know
+ * a loss say 0 of 0. */
 enum { LOSS, COUNTED, STOP, HASH, WORDS };
 _Static_assert(WORDS == LS_TRAIN_WORDS, "what a rank tells the others");
 

@@ -48,8 +48,8 @@ typedef struct ls_trainer {
     ls_parallel par;               /* what of the model is here: mesh, model, DDP, order of micro-batches, tapes */
     ls_alive *alive;               /* [par.ntapes] */
     ls_optim *optim;
-    int guard;                     /* ddp.guard: ranks whose numbers are equal modulo this own the same elements, and compare
-                                    * hashes of the values that their optimizers wrote; 0: ranks are not compared */
+    int guard;                     /* ddp.guard: ranks whose numbers are equal modulo this own the same elements, and
+                                    * compare hashes of what their optimizers wrote; 0: ranks are not compared */
     ls_lr lr;                      /* what the optimizer's rate follows */
     ls_grad_scaler scaler;         /* the same on every rank; scale 1 with optim.loss_scale none */
     bool scales, adapts;           /* optim.loss_scale is not none; it is dynamic */
