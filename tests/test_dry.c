@@ -27,7 +27,7 @@ static const call calls[] = {
     { LS_ALL_GATHER, 70000, BY_SPANS },
 };
 
-static const ls_matrix_span spans[] = { { 0, 7, 1000 }, { 10000, 2, 30000 } };
+static const ls_matrix_span spans[] = { { 0, 7, 1000, NULL }, { 10000, 2, 30000, NULL } };
 
 static ls_status make(ls_group *g, const call *c, float *p)
 {

@@ -48,6 +48,14 @@ static ls_status reach(ls_world *w, void *arg)
     LS_EXPECT(connections == far, "%d connections, expected %d", connections, far);
 
     ls_group *world = ls_world_group(w), *host;
+    for (int r = 0, nodes = 0; r < y->n; r++) { /* numbered by their first ranks */
+        int q = 0;
+        while (y->node[q] != y->node[r]) q++;
+        const int want = q == r ? nodes++ : ls_group_node(world, q);
+        LS_EXPECT(ls_group_node(world, r) == want, "rank %d is on node %d, expected %d", r, ls_group_node(world, r), want);
+        LS_EXPECT(r + 1 < y->n || ls_group_nodes(world) == nodes, "%d nodes, expected %d", ls_group_nodes(world), nodes);
+    }
+    LS_EXPECT(ls_group_node(world, -1) == -1 && ls_group_node(world, y->n) == -1, "the node of no rank");
     LS_EXPECT(world->mapped == (far == 0), "the group of all is mapped: %d", world->mapped);
     LS_TRY(ls_group_split(world, y->node[me], &host));
     LS_EXPECT(ls_group_size(host) == near && host->mapped, "%d ranks on this host, mapped: %d", ls_group_size(host),

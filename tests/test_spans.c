@@ -9,10 +9,10 @@
 #define GUARD    777.0f
 
 /* Matrices side by side and apart, with fewer rows than ranks, with none, and one after which nothing comes. */
-static const ls_matrix_span few[] = { { 0, 5, 3 }, { 16, 1, 7 }, { 23, 7, 1 }, { 40, 0, 4 }, { 40, 3, 2 } };
-static const ls_matrix_span one[] = { { 8, 4, 16 } };
-static const ls_matrix_span wide[] = { { 0, 1001, 33 }, { 33040, 3, 20000 }, { 93040, 257, 130 } }; /* several turns */
-static const ls_matrix_span huge[] = { { 0, 513, 4096 }, { 2101248, 1023, 1000 } }; /* past the caches, on 3 ranks */
+static const ls_matrix_span few[] = { { 0, 5, 3, NULL }, { 16, 1, 7, NULL }, { 23, 7, 1, NULL }, { 40, 0, 4, NULL }, { 40, 3, 2, NULL } };
+static const ls_matrix_span one[] = { { 8, 4, 16, NULL } };
+static const ls_matrix_span wide[] = { { 0, 1001, 33, NULL }, { 33040, 3, 20000, NULL }, { 93040, 257, 130, NULL } }; /* several turns */
+static const ls_matrix_span huge[] = { { 0, 513, 4096, NULL }, { 2101248, 1023, 1000, NULL } }; /* past the caches, on 3 ranks */
 static const struct row { const ls_matrix_span *span; int n; size_t count; } rows[] = {
     { few, COUNT(few), 46 }, { one, 1, 80 }, { wide, COUNT(wide), 126500 }, { huge, COUNT(huge), 3124300 }, { few, 0, 5 },
 };
@@ -25,7 +25,7 @@ static int owner(const struct row *x, size_t i, int size)
         if (i < s->first || i >= s->first + s->rows * s->row) continue;
         const size_t row = (i - s->first) / s->row;
         for (int r = 0; r < size; r++) {
-            const ls_range rows_of = ls_shard_of(s->rows, r, size);
+            const ls_range rows_of = s->part ? s->part[r] : ls_shard_of(s->rows, r, size);
             if (row >= rows_of.first && row < rows_of.first + rows_of.count) return r;
         }
     }
@@ -142,6 +142,33 @@ static ls_status all_rows(ls_world *w, void *arg)
     return LS_OK;
 }
 
+/* Every other of twice as many parts, the last rank's first: the rows between them are nobody's. */
+static ls_status rows_of_choice(ls_world *w, void *arg)
+{
+    enum { MOST = 8 };
+    static _Thread_local ls_range part[MOST][LS_TEST_RANKS];
+    ls_matrix_span span[MOST];
+    const int size = ls_world_size(w);
+    const size_t n = *(const size_t *)arg;
+    void *v;
+    LS_TRY(ls_alloc(w, 13u << 20, LS_MEM_GRAD, &v));
+    for (size_t i = 0; i < n; i++) {
+        struct row x = rows[i];
+        LS_EXPECT(x.n <= MOST, "%d spans", x.n);
+        for (int k = 0; k < x.n; k++) {
+            span[k] = x.span[k];
+            span[k].part = part[k];
+            for (int r = 0; r < size; r++) part[k][r] = ls_shard_of(span[k].rows, 2 * (size - 1 - r), 2 * size);
+        }
+        x.span = span;
+        LS_TRY(reduces(w, &x, v));
+        LS_TRY(reduces_apart(w, &x, v));
+        LS_TRY(gathers(w, &x, v));
+        LS_TRY(gathers_several(w, &x, v));
+    }
+    return LS_OK;
+}
+
 static void works_by_every_form(void **state)
 {
     (void)state;
@@ -157,6 +184,9 @@ static void works_by_every_form(void **state)
             const ls_rank_report r = ls_test_ranks(processes ? LS_TEST_PROCESSES : LS_TEST_THREADS, size, &opts[o],
                                                    all_rows, o == 0 && size <= 3 ? &all : &small);
             if (r.failed) fail_msg("options %zu, %d ranks: %s", o, size, r.text);
+            const ls_rank_report c = ls_test_ranks(processes ? LS_TEST_PROCESSES : LS_TEST_THREADS, size, &opts[o],
+                                                   rows_of_choice, &small);
+            if (c.failed) fail_msg("options %zu, %d ranks, parts of choice: %s", o, size, c.text);
         }
 }
 
@@ -180,8 +210,10 @@ typedef struct wrong {
     const char *says;
 } wrong;
 
-static const ls_matrix_span back[] = { { 8, 2, 3 }, { 10, 2, 3 } }, beyond[] = { { 8, 5, 9 } };
-static const ls_matrix_span empty[] = { { 8, 5, 0 } };
+static const ls_matrix_span back[] = { { 8, 2, 3, NULL }, { 10, 2, 3, NULL } }, beyond[] = { { 8, 5, 9, NULL } };
+static const ls_range past[] = { { 0, 2 }, { 3, 2 } };
+static const ls_matrix_span astray[] = { { .first = 8, .rows = 4, .row = 2, .part = past } };
+static const ls_matrix_span empty[] = { { 8, 5, 0, NULL } };
 
 static ls_status starts(ls_world *w, void *arg)
 {
@@ -208,6 +240,8 @@ static void says_what_is_wrong_with_spans(void **state)
           "span 1, 2 rows of 3 elements from element 10 on: expected it after element 14" },
         { { .coll = LS_ALL_GATHER, .count = 50, .span = beyond, .nspans = 1 }, false, "in a vector of 50" },
         { { .coll = LS_REDUCE_SCATTER, .count = 50, .span = empty, .nspans = 1 }, false, "5 rows of 0 elements" },
+        { { .coll = LS_ALL_GATHER, .count = 50, .span = astray, .nspans = 1 }, false,
+          "span 0: rank 1's part is 2 rows from row 3 on: expected rows of 4" },
         { { .coll = LS_ALL_GATHER, .count = 80, .span = one, .nspans = -1 }, false, "-1 spans: expected 0 or more" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
@@ -220,7 +254,7 @@ static void says_what_is_wrong_with_spans(void **state)
 /* Parts of equal size, of matrices that lie elsewhere on rank 1. */
 static ls_status lies_elsewhere(ls_world *w, void *arg)
 {
-    static const ls_matrix_span here[] = { { 0, 4, 2 }, { 8, 4, 2 } }, there[] = { { 0, 4, 2 }, { 10, 4, 2 } };
+    static const ls_matrix_span here[] = { { 0, 4, 2, NULL }, { 8, 4, 2, NULL } }, there[] = { { 0, 4, 2, NULL }, { 10, 4, 2, NULL } };
     (void)arg;
     void *v;
     ls_work *work;

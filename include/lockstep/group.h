@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include "lockstep/dtype.h"
 #include "lockstep/sched.h"
+#include "lockstep/shard.h"
 #include "lockstep/world.h"
 
 #ifdef __cplusplus
@@ -28,6 +29,8 @@ typedef struct ls_work ls_work;
 /* A matrix in a vector: `rows` rows of `row` elements each, from element `first` on. A vector has rows of 1. */
 typedef struct ls_matrix_span {
     size_t first, rows, row;
+    const ls_range *part; /* borrowed: [size] which rows are each rank's, no row being two ranks'; rows that are
+                             nobody's stay as they are. NULL: rank r's are ls_shard_range(rows, r, size) */
 } ls_matrix_span;
 
 /* The order of its fields keeps it within 80 bytes: compilers clear a longer struct by a loop, which costs every call
@@ -44,7 +47,7 @@ typedef struct ls_coll_args {
     const size_t *recv_counts; /* all_to_all with counts: what comes from each rank */
     const ls_matrix_span *span; /* reduce_scatter, all_gather: [nspans] matrices in the vector of `count` elements, in
                           ascending order, the same on every rank. Rank r's part is rows ls_shard_range(rows, r, size)
-                          of each matrix; elements between matrices stay as they are. The call is in place, except
+                          of each matrix, unless the matrix says otherwise; elements between matrices stay as they are. The call is in place, except
                           that reduce_scatter may be given the vector in `in` and an `out` that receives the rows of
                           this rank only, side by side. Borrowed until wait. If ranks map each other's memory, the
                           vector must be registered. NULL: none */
@@ -163,6 +166,10 @@ int ls_group_size(const ls_group *g);
 ls_world *ls_group_world(ls_group *g);
 /* The world rank of a rank of the group. */
 int ls_group_world_rank(const ls_group *g, int rank);
+/* The nodes that the group's ranks are on: how many, and on which of them a rank is. Nodes are numbered by their first
+ * rank in the group. */
+int ls_group_nodes(const ls_group *g);
+int ls_group_node(const ls_group *g, int rank);
 
 /* Who carries out collectives and in which order they add, for people: "Lockstep's schedules; sums in ascending
  * rank order where memory is mapped, else as each algorithm adds", "mpi (Open MPI v4.1.4); sums in MPI's own

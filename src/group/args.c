@@ -117,7 +117,18 @@ static ls_status check_buffers(const ls_group *g, const ls_coll_args *a)
                    name, in.count * elem, out.count * elem, (long long)((intptr_t)out.p - (intptr_t)in.p));
 }
 
-static ls_status check_spans(const ls_coll_args *a)
+/* Whether the parts of a span are rows of it. (That no two ranks have the same row is not checked.) */
+static ls_status check_parts(const ls_group *g, const ls_coll_args *a, int i)
+{
+    const ls_matrix_span *s = &a->span[i];
+    for (int r = 0; s->part && r < g->size; r++)
+        if (s->part[r].first > s->rows || s->part[r].count > s->rows - s->part[r].first)
+            return ls_fail(LS_INVALID, "%s: span %d: rank %d's part is %zu rows from row %zu on: expected rows of %zu",
+                           ls_coll_name(a->coll), i, r, s->part[r].count, s->part[r].first, s->rows);
+    return LS_OK;
+}
+
+static ls_status check_spans(const ls_group *g, const ls_coll_args *a)
 {
     const char *name = ls_coll_name(a->coll);
     size_t end = 0;
@@ -133,6 +144,7 @@ static ls_status check_spans(const ls_coll_args *a)
         if (s->first < end || s->row == 0 || s->first > a->count || s->rows > left / s->row)
             return ls_fail(LS_INVALID, "%s: span %d, %zu rows of %zu elements from element %zu on: expected it after element "
                            "%zu and in a vector of %zu", name, i, s->rows, s->row, s->first, end, a->count);
+        LS_TRY(check_parts(g, a, i));
         end = s->first + s->rows * s->row;
     }
     return LS_OK;
@@ -169,7 +181,7 @@ ls_status ls_args_check(const ls_group *g, const ls_coll_args *a)
     if (a->coll == LS_ALL_TO_ALL && !a->counts && a->count % (size_t)g->size != 0)
         return ls_fail(LS_INVALID, "%s: %zu elements for %d ranks: expected a multiple of %d, or counts per rank", name,
                        a->count, g->size, g->size);
-    const ls_status st = a->span ? check_spans(a) : LS_OK;
+    const ls_status st = a->span ? check_spans(g, a) : LS_OK;
     return st < 0 ? st : check_buffers(g, a);
 }
 
@@ -223,6 +235,8 @@ LS_COLD uint32_t ls_args_sign_counts(const ls_work *k)
     for (int i = 0; k->span && i < k->nspans; i++) {
         const size_t box[3] = { k->span[i].first, k->span[i].rows, k->span[i].row };
         for (int j = 0; j < 3; j++) h = (h ^ box[j]) * 0xd6e8feb86659fd93ull, h ^= h >> 32;
+        for (int r = 0; k->span[i].part && r < k->g->size; r++)
+            h = (h ^ k->span[i].part[r].first) * 0xd6e8feb86659fd93ull, h ^= h >> 32;
     }
     return (uint32_t)h;
 }

@@ -19,6 +19,8 @@ int ls_group_size(const ls_group *g) { return g->size; }
 ls_world *ls_group_world(ls_group *g) { return g->w; }
 const char *ls_group_text(const ls_group *g) { return g->text; }
 int ls_group_world_rank(const ls_group *g, int rank) { return rank >= 0 && rank < g->size ? g->world_rank[rank] : -1; }
+int ls_group_nodes(const ls_group *g) { return g->nnodes; }
+int ls_group_node(const ls_group *g, int rank) { return rank >= 0 && rank < g->size ? g->node[rank] : -1; }
 
 /* Whether every member's arena is mapped here, and ours there. */
 static bool all_mapped(const ls_world *w, int size, const int *world_rank)

@@ -5,7 +5,10 @@
 
 #include "group/group.h"
 
-static ls_range rows_of(const ls_matrix_span *s, int r, int size) { return ls_shard_of(s->rows, r, size); }
+static ls_range rows_of(const ls_matrix_span *s, int r, int size)
+{
+    return s->part ? s->part[r] : ls_shard_of(s->rows, r, size);
+}
 
 size_t ls_spans_extent(const ls_work *k)
 {

@@ -1,4 +1,4 @@
-/* spans.h -- vectors that are made of matrices, of which a rank's part is some rows of each.
+/* spans.h -- vectors that are made of matrices, of which a rank's part is some rows of each (ls_matrix_span.part).
  *
  * A form that walks spans (ls_form.spans) works on them where they lie. Any other one packs the parts that it needs,
  * rank by rank, into a vector with counts when the turn of the work comes, and unpacks them at its end. A group carries

@@ -58,7 +58,7 @@ static ls_status add_bucket(ls_gathered *v, piece *x, int k)
         const ls_param *p = &v->d->ps->item[b->param[i]];
         const size_t nbytes = (size_t)ls_tensor_count(&p->t) * elem_of(v, p), rows = (size_t)p->t.dim[0];
         x->param[x->nparams] = b->param[i];
-        x->span[x->nparams++] = (ls_matrix_span){ x->nbytes, rows, nbytes / rows };
+        x->span[x->nparams++] = (ls_matrix_span){ .first = x->nbytes, .rows = rows, .row = nbytes / rows };
         x->nbytes += (nbytes + LS_BUCKET_ALIGN - 1) / LS_BUCKET_ALIGN * LS_BUCKET_ALIGN;
     }
     v->piece_of[k] = (int)(x - v->piece);

@@ -244,7 +244,7 @@ static ls_status scatter(const ls_params *ps, ls_bucket *b)
     if (!b->span) return ls_fail(LS_NO_MEMORY, "%d parameters of a bucket", b->nparams);
     for (int i = 0; i < b->nparams; i++) {
         const ls_param *p = &ps->item[b->param[i]];
-        b->span[i] = (ls_matrix_span){ b->at[i], (size_t)p->t.dim[0], row_of(p) };
+        b->span[i] = (ls_matrix_span){ .first = b->at[i], .rows = (size_t)p->t.dim[0], .row = row_of(p) };
     }
     return LS_OK;
 }
@@ -262,7 +262,7 @@ static ls_status add_gather(ls_ddp *d, int first, int n, ls_dtype dtype, const c
             if ((p->bf16 ? LS_BF16 : LS_F32) != dtype) continue;
             if (!base) base = read_by_peers(p);
             const size_t at = (size_t)(read_by_peers(p) - base) / ls_dtype_size(dtype);
-            span[nspans++] = (ls_matrix_span){ at, (size_t)p->t.dim[0], row_of(p) };
+            span[nspans++] = (ls_matrix_span){ .first = at, .rows = (size_t)p->t.dim[0], .row = row_of(p) };
         }
     if (nspans == 0) {
         free(span);
