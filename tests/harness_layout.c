@@ -14,6 +14,7 @@ typedef struct job {
     ls_train_config c;
     ls_opts *o;              /* owned: c's texts are in it */
     ls_layout_outcome *out;
+    const int *node;
 } job;
 
 /* --- one rank -------------------------------------------------------------------------------------------- */
@@ -112,16 +113,17 @@ static ls_status run(job *j, const ls_model_config *mc)
 {
     ls_layout_outcome *out = j->out;
     ls_memory_plan p;
-    LS_TRY(ls_memory_plan_make(&j->c, mc, 0, out->ranks, &p));
-    const ls_world_opts wo = ls_train_world_opts(&j->c, &p);
+    LS_TRY(ls_memory_plan_on(&j->c, mc, 0, out->ranks, j->node, &p));
+    ls_world_opts wo = ls_train_world_opts(&j->c, &p);
+    wo.node = j->node;
     LS_TRY(ls_world_threads(out->ranks, &wo, one_rank, j));
-    for (int r = 0; r < out->ranks; r++) LS_TRY(ls_layout_dry(&j->c, mc, r, out->ranks, &wo, &out->rank[r]));
+    for (int r = 0; r < out->ranks; r++) LS_TRY(ls_layout_dry(&j->c, mc, r, out->ranks, j->node, &wo, &out->rank[r]));
     return LS_OK;
 }
 
 ls_status ls_layout_train(const ls_layout *l, bool alone, ls_layout_outcome *out)
 {
-    job j = { .out = out };
+    job j = { .out = out, .node = alone ? NULL : l->node };
     ls_source source = { 0 };
     ls_model_config mc;
     memset(out, 0, sizeof *out);

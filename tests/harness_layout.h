@@ -22,7 +22,7 @@
 
 #define LS_LAYOUT_RANKS  64                   /* at most, as all here */
 #define LS_LAYOUT_STEPS  16
-#define LS_LAYOUT_GROUPS (2 + LS_MESH_GROUPS) /* the world's, those that a mesh owns, and one of the strategy's */
+#define LS_LAYOUT_GROUPS (1 + LS_MESH_GROUPS + 5) /* the world's, those that a mesh owns, and those of sharding */
 #define LS_LAYOUT_CALLS  16                   /* rows of a closed form */
 #define LS_LAYOUT_STEADY 3 /* the first step whose collectives are those of all later ones: DDP's second begins with a
                             * broadcast of the order in which gradients arrived */
@@ -48,12 +48,13 @@ struct ls_layout {
     int steps;                 /* 0: 4. Collectives are those of the last one; of less than LS_LAYOUT_STEADY steps they
                                 * are not compared */
     ls_layout_calls_fn calls;  /* NULL: the dry world alone says what a step calls */
+    const int *node;           /* [ranks] as if rank r were on node node[r]; with comm.transport mixed. NULL: one node */
 };
 
 /* Fails the test, and says in which layout, on which rank and in which group, what was expected and what was found,
  * unless
  *   - every rank's memory is as ls_memory_plan_make has planned it for that rank, to the byte,
- *   - in every group of every rank's mesh a dry world records as many collectives of each kind, of as many bytes, as
+ *   - in every group of every rank's mesh, and of its shards, a dry world records as many collectives of each kind, of as many bytes, as
  *     the closed form says, and the rank itself counts as many collectives of each kind, and moves as many bytes by
  *     them, as the dry world says; and it calls none in other groups,
  *   - all ranks have the same losses, norms and parameters, to the bit,
@@ -108,9 +109,8 @@ size_t ls_layout_name(const ls_layout *l, char *buf, size_t n);
 struct ls_train_config;
 struct ls_model_config;
 ls_status ls_layout_dry(const struct ls_train_config *c, const struct ls_model_config *mc, int rank, int ranks,
-                        const ls_world_opts *o, ls_layout_rank *out);
-/* All groups of a run, each once, the world's first, then those of its mesh, then a second one of the strategy
- * (ls_group_second). Returns how many there are. */
+                        const int *node, const ls_world_opts *o, ls_layout_rank *out);
+/* All groups of a rank, each once, the world's first. Returns how many there are. */
 int ls_layout_groups(const ls_parallel *p, ls_group *out[LS_LAYOUT_GROUPS]);
 
 #endif

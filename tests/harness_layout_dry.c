@@ -28,7 +28,7 @@ static ls_status take_down(const ls_train_dry *d, ls_layout_rank *out)
         int k = 0;
         while (k < out->ngroups && group[k] != had[i].group) k++;
         if (k == out->ngroups)
-            return ls_fail(LS_INTERNAL, "a dry step calls %s in group %s, which the run does not have",
+            return ls_fail(LS_INTERNAL, "a dry step calls %s in group %s, which the rank does not have",
                            ls_coll_name(had[i].coll), ls_group_text(had[i].group));
         LS_TRY(count(&had[i], &out->group[k]));
     }
@@ -45,10 +45,10 @@ static ls_status take_steps(const ls_train_config *c, ls_train_dry *d)
 }
 
 ls_status ls_layout_dry(const ls_train_config *c, const ls_model_config *mc, int rank, int ranks,
-                        const ls_world_opts *o, ls_layout_rank *out)
+                        const int *node, const ls_world_opts *o, ls_layout_rank *out)
 {
     ls_train_dry d;
-    ls_status st = ls_train_dry_open(c, mc, rank, ranks, NULL, o, &d);
+    ls_status st = ls_train_dry_open(c, mc, rank, ranks, node, o, &d);
     if (st == LS_OK) st = take_steps(c, &d);
     if (st == LS_OK) st = take_down(&d, out);
     ls_train_dry_close(&d);
@@ -57,10 +57,11 @@ ls_status ls_layout_dry(const ls_train_config *c, const ls_model_config *mc, int
 
 int ls_layout_groups(const ls_parallel *p, ls_group *out[LS_LAYOUT_GROUPS])
 {
-    const ls_mesh *m = &p->mesh;
+    ls_group *const sharding[] = { p->shards, p->copies, p->node, p->column, p->ddp->second };
     int n = 0;
-    out[n++] = ls_world_group(m->w);
-    for (int i = 0; i < m->nowned; i++) out[n++] = m->owned[i];
-    if (p->ddp->second) out[n++] = p->ddp->second;
+    out[n++] = ls_world_group(p->mesh.w);
+    for (int i = 0; i < p->mesh.nowned; i++) out[n++] = p->mesh.owned[i];
+    for (size_t i = 0; i < sizeof sharding / sizeof *sharding; i++)
+        if (sharding[i]) out[n++] = sharding[i];
     return n;
 }

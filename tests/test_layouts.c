@@ -77,6 +77,9 @@ static int number_of(const ls_layout *l, const char *key, int def)
     return v ? atoi(v) : def;
 }
 
+/* Samples of a rank. */
+static int local_of(const ls_layout *l) { return number_of(l, "train.global_batch", 12) / l->ranks; }
+
 /* Bytes of a name up to a block's number, which parameters of the block have in common: "model.layers.3.", "0."; 0: it has
  * no number. */
 static size_t numbered(const char *name)
@@ -137,7 +140,7 @@ static uint64_t read_bytes(const ls_params *ps, int first, int n, bool bf16)
 static ls_layout_calls gathered(const ls_layout *l, const ls_params *ps, bool bf16)
 {
     const bool root = ps->n > 4 && !untied_head(ps), never = is(l, "zero.reshard", "never");
-    const int units = units_of(ps, false) - root, local = 12 / l->ranks, times = local / number_of(l, "train.micro_batch", local);
+    const int units = units_of(ps, false) - root, local = local_of(l), times = local / number_of(l, "train.micro_batch", local);
     const int at_most = never ? 1 : 2 * times, last = never ? 0 : is(l, "zero.reshard", "always") ? 0 : times;
     int of_last = 1; /* parameters of the last unit */
     while (continues(ps, ps->n - of_last)) of_last++;
@@ -152,8 +155,33 @@ static ls_layout_calls gathered(const ls_layout *l, const ls_params *ps, bool bf
 static int reductions(const ls_layout *l, int stage)
 {
     const char *which = value_of(l, "zero.reduce");
-    const int local = 12 / l->ranks, micro = number_of(l, "train.micro_batch", local);
+    const int local = local_of(l), micro = number_of(l, "train.micro_batch", local);
     return stage < 2 || (which && strcmp(which, "last") == 0) ? 1 : local / micro;
+}
+
+/* zero.copy host on several nodes: after the step the ranks with the same place on their nodes bring each their rows, of
+ * every bucket, and in bf16 of what is read in f32 once more. */
+static int between_nodes(const ls_layout *l, const ls_params *ps, int rank, bool at_units, bool bf16, ls_layout_calls *out)
+{
+    int place[LS_LAYOUT_RANKS];
+    uint64_t copies = 0, floats = 0;
+    for (int r = 0; r < l->ranks; r++) {
+        place[r] = 0;
+        for (int q = 0; q < r; q++) place[r] += l->node[q] == l->node[r];
+    }
+    for (int r = 0; r < l->ranks; r++)
+        for (int i = 0; i < ps->n && place[r] == place[rank]; i++) {
+            const ls_param *p = &ps->item[i];
+            const uint64_t rows = ls_shard_of((size_t)p->t.dim[0], r, l->ranks).count;
+            const uint64_t elements = rows * (uint64_t)(ls_tensor_count(&p->t) / p->t.dim[0]);
+            if (has_copy(p, bf16)) copies += 2 * elements;
+            else floats += 4 * elements;
+        }
+    out[0] = (ls_layout_calls){ .group = "column", .coll = LS_ALL_GATHER, .count = at_units ? units_of(ps, bf16) : 1,
+                                .bytes = bf16 ? copies : floats };
+    if (value_of(l, "ddp.bucket_cap")) out[0].most = ps->n; /* buckets are small */
+    out[1] = (ls_layout_calls){ .group = "column", .coll = LS_ALL_GATHER, .count = 1, .bytes = floats };
+    return bf16 ? 2 : 1;
 }
 
 /* Data parallelism of W ranks, all of which call the same, per step:
@@ -165,20 +193,20 @@ static int reductions(const ls_layout *l, int stage)
  *        in bf16: copies of matrices     all_gather      2 bytes per element, per bucket
  *                 all else               all_gather      4 bytes per element, together
  *   zero.stage 2: as 1, with buckets for each unit alone, and gradients of every micro-batch
- *   zero.stage 3: as 2, and in place of new values two barriers, before and after they are written; with zero.copy
- *                 rank values of units, see gathered()
+ *   zero.stage 3: as 2, and in place of new values two barriers of each node, before and after they are written, and on
+ *                 several nodes the values in between, see between_nodes(); with zero.copy rank values of units, see
+ *                 gathered()
  *   losses, labels, signals              all_gather      24 W bytes
  *   squares for the norm (W above 1)     all_reduce      8 bytes per parameter */
 static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
 {
     const uint64_t w = (uint64_t)l->ranks;
     const int stage = number_of(l, "zero.stage", 0), times = reductions(l, stage);
-    const bool small = value_of(l, "ddp.bucket_cap") != NULL, at_units = (stage >= 2 && !value_of(l, "zero.reduce")) || is(l, "zero.copy", "rank");
+    const bool small = value_of(l, "ddp.bucket_cap") != NULL, at_units = (stage >= 2 && !is(l, "zero.reduce", "last")) || is(l, "zero.copy", "rank");
     const char *dtype = value_of(l, "train.dtype");
     const bool bf16 = dtype && strcmp(dtype, "bf16") == 0, gathers = stage == 1 || stage == 2;
     uint64_t all = 0, padded = 0, copies = 0, floats = 0;
     int ncopies = 0, n = 0;
-    (void)rank;
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         const uint64_t nbytes = (uint64_t)ls_tensor_count(&p->t) * sizeof(float);
@@ -203,7 +231,8 @@ static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_l
     if (gathers && bf16)
         out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = floats };
     if (stage == 3 && !is(l, "zero.copy", "rank"))
-        out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_BARRIER, .count = 2 };
+        out[n++] = (ls_layout_calls){ .group = l->node ? "node" : "world", .coll = LS_BARRIER, .count = 2 };
+    if (stage == 3 && !is(l, "zero.copy", "rank") && l->node) n += between_nodes(l, ps, rank, at_units, bf16, out + n);
     if (is(l, "zero.copy", "rank")) out[n++] = gathered(l, ps, bf16);
     out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = TOLD * w };
     if (w > 1)
@@ -337,6 +366,72 @@ static void an_untied_head_is_gathered_like_a_unit(void **state)
                                   .calls = data_parallel };
             assert_layout(&l, F32);
         }
+}
+
+/* --- several nodes ------------------------------------------------------------------------------------------ */
+
+static const int two_by_two[] = { 0, 0, 1, 1 }, turns[] = { 0, 1, 0, 1 }, two_by_three[] = { 0, 0, 0, 1, 1, 1 };
+static const int four_by_two[] = { 0, 0, 1, 1, 2, 2, 3, 3 }, apart[] = { 0, 1, 2 };
+static const struct nodes {
+    int ranks;
+    const int *node;
+    const char *batch;
+} nodes[] = {
+    { 4, two_by_two, "12" }, { 4, turns, "12" }, { 6, two_by_three, "12" }, { 8, four_by_two, "16" }, { 3, apart, "12" },
+};
+
+/* Trains `run` on the ranks of some nodes with up to 6 keys and their values more, in two ways, and compares what comes
+ * out of them: collectives and memory of the second, and its losses, norms and weights with those of the first. */
+static void compare(const char **run, const struct nodes *n, const char *const *more, const char *const first[4],
+                    const char *const second[4], double tolerance)
+{
+    char why[1024];
+    ls_layout_outcome *o = calloc(2, sizeof *o);
+    assert_non_null(o);
+    for (int i = 0; i < 2; i++) {
+        const char *layout[24] = { "comm.transport", "mixed", "train.global_batch", n->batch };
+        for (int k = 0; k < 4; k++) layout[4 + k] = i ? second[k] : first[k];
+        for (int k = 0; k < 6 && more[k]; k++) layout[8 + k] = more[k];
+        const ls_layout l = { .ranks = n->ranks, .run = run, .layout = layout, .node = n->node,
+                              .calls = i ? data_parallel : NULL };
+        if (ls_layout_train(&l, false, &o[i]) < 0) fail_msg("%s", ls_last_error());
+        if (i && !ls_layout_verdict(&l, tolerance, &o[1], &o[0], why, sizeof why)) fail_msg("%s", why);
+    }
+    if (tolerance < 1e-10) assert_string_equal(o[1].rank[0].digest, o[0].rank[0].digest);
+    for (int i = 0; i < 2; i++) ls_layout_outcome_free(&o[i]);
+    free(o);
+}
+
+static const char *const plain[4] = { "zero.stage", "0", "zero.stage", "0" };
+static const char *const stage_2[4] = { "zero.stage", "2", "zero.stage", "2" };
+static const char *const by_rank[4] = { "zero.stage", "3", "zero.copy", "rank" };
+static const char *const by_node[4] = { "zero.stage", "3", "zero.copy", "host" };
+
+/* Where each rank gathers all values, sums are the same; only the norm is added up from other pieces, in double. */
+static void nodes_have_one_copy_each(void **state)
+{
+    (void)state;
+    static const char *const more[][6] = { { "train.dtype", "f32" },
+                                           { "train.dtype", "bf16" },
+                                           { "train.dtype", "f32", "train.micro_batch", "1" },
+                                           { "train.dtype", "bf16", "ddp.bucket_cap", "4KiB" },
+                                           { "train.dtype", "bf16", "train.micro_batch", "1", "comm.progress", "thread" } };
+    for (size_t n = 0; n < COUNT(nodes); n++) {
+        compare(mlp, &nodes[n], more[n % 2 * 2], by_rank, by_node, 1e-12);
+        for (size_t i = 0; i < COUNT(more); i++) compare(n % 2 ? llama : gpt2, &nodes[n], more[i], by_rank, by_node, 1e-12);
+        compare(gpt2, &nodes[n], more[0], plain, by_node, 1e-6); /* all_reduce adds in another order */
+    }
+}
+
+/* Buckets are not those of zero.copy rank, but of stage 2. */
+static void nodes_sum_the_last_backward(void **state)
+{
+    (void)state;
+    static const char *const more[][6] = {
+        { "zero.reduce", "last", "train.dtype", "f32", "train.micro_batch", "1" },
+        { "zero.reduce", "last", "train.dtype", "bf16", "train.micro_batch", "1" },
+    };
+    for (size_t n = 0; n < COUNT(nodes); n++) compare(gpt2, &nodes[n], more[n % 2], stage_2, by_node, 1e-12);
 }
 
 /* --- the harness, broken ---------------------------------------------------------------------------------- */
@@ -517,6 +612,8 @@ int main(void)
         cmocka_unit_test(in_bf16_shares_give_the_same_model),
         cmocka_unit_test(ways_to_carry_out_a_step_change_nothing),
         cmocka_unit_test(an_untied_head_is_gathered_like_a_unit),
+        cmocka_unit_test(nodes_have_one_copy_each),
+        cmocka_unit_test(nodes_sum_the_last_backward),
         cmocka_unit_test(another_run_is_seen),
         cmocka_unit_test(whatever_is_broken_is_named),
     };

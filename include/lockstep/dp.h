@@ -41,8 +41,9 @@ typedef struct ls_dp_strategy ls_dp_strategy;
 
 /* With zero_stage 3: where the parameter values are stored that operations read. */
 typedef enum ls_zero_copy {
-    LS_ZERO_COPY_HOST, /* one copy, which all ranks of the node read; each rank updates its own rows there. Nothing is
-                          gathered. LS_UNSUPPORTED unless the ranks map each other's memory */
+    LS_ZERO_COPY_HOST, /* one copy per node, which all ranks of the node read; each rank updates its own rows there. On
+                          one node nothing is gathered. On several (ls_ddp_config.node) the nodes exchange new values
+                          once, after a step. LS_UNSUPPORTED unless the ranks of a node map each other's memory */
     LS_ZERO_COPY_RANK, /* each rank all_gathers a unit's values before it needs them, as PyTorch's FSDP does */
 } ls_zero_copy;
 
@@ -75,6 +76,10 @@ typedef struct ls_ddp_config {
      * held by every rank of `copies`. Both groups are borrowed and contain this rank. The product of their sizes is the
      * size of the group that is given to the calls below. NULL, NULL: one set of shards over all ranks. */
     ls_group *shards, *copies;
+    /* LS_ZERO_COPY_HOST where the ranks of one set of shards are on several nodes: `node` has those that share one copy
+     * of the values, and `column` one rank of each node: it brings its own rows into the copies of the others. Both are
+     * borrowed and contain this rank, and every node has as many ranks. NULL, NULL: all ranks of a set share one copy. */
+    ls_group *node, *column;
 } ls_ddp_config;
 
 typedef struct ls_ddp_bucket_info {

@@ -66,6 +66,7 @@ typedef struct ls_parallel_opts {
 typedef struct ls_parallel {
     ls_mesh mesh;    /* who is who */
     ls_group *shards, *copies; /* owned: hybrid sharding (ls_ddp_config.shards); NULL: none */
+    ls_group *node, *column;   /* owned: one copy of the values per node (ls_ddp_config.node); NULL: none */
     ls_model *model; /* owned, as all below: parameters bound, with their first values, the same on all replicas */
     ls_ddp *ddp;     /* keeps replicas in step */
     ls_pipe *pipe;   /* the order of a step's micro-batches */

@@ -108,7 +108,10 @@ void ls_buckets_free(ls_ddp *d)
         free(d->b[i].at);
         free(d->b[i].span);
     }
-    for (int i = 0; i < d->ngathers; i++) free((void *)(uintptr_t)d->gather[i].call.span);
+    for (int i = 0; i < d->ngathers; i++) {
+        free((void *)(uintptr_t)d->gather[i].call.span);
+        free(d->gather[i].part);
+    }
     free(d->b);
     free(d->gather);
     d->b = NULL;
@@ -319,7 +322,7 @@ ls_status ls_buckets_gather(ls_ddp *d)
     int oldest = 0; /* of those in flight */
     for (int k = 0; st == LS_OK && k < d->ngathers; k++) {
         while (st == LS_OK && k - oldest >= LS_BUCKETS_IN_FLIGHT) st = wait_for(&d->gather[oldest++].work);
-        if (st == LS_OK) st = ls_coll_start(d->shards, &d->gather[k].call, &d->gather[k].work);
+        if (st == LS_OK) st = ls_coll_start(d->gathers_in, &d->gather[k].call, &d->gather[k].work);
     }
     while (oldest < d->ngathers) {
         const ls_status one = wait_for(&d->gather[oldest++].work);

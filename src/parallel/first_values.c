@@ -9,7 +9,8 @@
 typedef struct first_values {
     ls_sink sink; /* first: it is the pointer that parameters have */
     ls_group *g;
-    ls_group *copies; /* hybrid sharding: ls_ddp_config.copies */
+    ls_group *copies; /* between the first ranks of all sets of shards (ls_ddp_config.copies); NULL: not one of them */
+    ls_group *column; /* between the first ranks of all nodes of a set (ls_ddp_config.column); NULL: not one of them */
     bool leads;       /* rank 0 of those that share a copy: writes the values that all of them read */
     ls_arena *arena; /* owned; NULL: no parameter needs room */
     float *room;     /* buffer for the largest parameter */
@@ -39,7 +40,8 @@ static ls_status close_one(ls_sink *s, ls_param *p)
     const first_values *f = (const first_values *)(void *)s;
     const size_t count = (size_t)ls_tensor_count(&p->t);
     if (p->master) LS_TRY(ls_broadcast(f->g, f->room, count, LS_F32, 0));
-    else if (f->copies && f->leads) LS_TRY(ls_broadcast(f->copies, p->t.data, count, LS_F32, 0));
+    if (!p->master && f->copies) LS_TRY(ls_broadcast(f->copies, p->t.data, count, LS_F32, 0));
+    if (!p->master && f->column) LS_TRY(ls_broadcast(f->column, p->t.data, count, LS_F32, 0));
     if (p->master && !ls_world_is_dry(ls_group_world(f->g))) keep(f, p);
     p->settled = true;
     p->sink = NULL;
@@ -73,8 +75,9 @@ ls_status ls_first_values_create(ls_group *g, ls_params *ps, const ls_ddp_config
     LS_TRY(ls_dp_same_model(g, ps));
     first_values *f = calloc(1, sizeof *f);
     if (!f) return ls_fail(LS_NO_MEMORY, "first values");
-    *f = (first_values){ .sink = { open_one, close_one, destroy }, .g = g, .copies = c ? c->copies : NULL,
-                         .leads = ls_group_rank(ls_dp_shards(g, c)) == 0, .one_copy = one_copy };
+    const bool leads_set = ls_group_rank(ls_dp_shards(g, c)) == 0, leads = ls_group_rank(ls_dp_node(g, c)) == 0;
+    *f = (first_values){ .sink = { open_one, close_one, destroy }, .g = g, .copies = c && leads_set ? c->copies : NULL,
+                         .column = c && leads ? c->column : NULL, .leads = leads, .one_copy = one_copy };
     ls_params_take_sink(ps, &f->sink);
     for (int i = 0; i < ps->n; i++)
         if (ps->item[i].master || one_copy) ps->item[i].sink = &f->sink;

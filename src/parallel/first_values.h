@@ -3,7 +3,7 @@
  * Rank 0's values are used on every rank. Rank 0 writes one parameter at a time into a buffer of the size of the
  * largest parameter and broadcasts it. Each rank then rounds its bf16 copy from the buffer and saves the f32 values
  * of its own rows. If ranks read one shared f32 copy, rank 0 writes there, and nothing is broadcast, except to the
- * further copies of hybrid sharding.
+ * further copies: of other sets in hybrid sharding, and of other nodes.
  */
 #ifndef LS_PARALLEL_FIRST_VALUES_H
 #define LS_PARALLEL_FIRST_VALUES_H

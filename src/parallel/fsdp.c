@@ -3,14 +3,16 @@
  *
  *   stage 1   every rank stores all gradients and all values
  *   stage 2   a rank stores reduced gradients of its own rows, and all gradients of two units at a time (slots.h)
- *   stage 3   in addition, the host stores one copy of the values, in which each rank updates its own rows
+ *   stage 3   in addition, each node stores one copy of the values, in which each rank updates its own rows
  *             (LS_ZERO_COPY_HOST); or a rank gathers the values of the unit in use (LS_ZERO_COPY_RANK, gathered.h)
  *
  * Traffic per rank, where P is the bytes of the parameters in f32 (all_reduce, in DDP, has 2 P (W - 1) / W):
  *
  *   backward      reduce_scatter   P (W - 1) / W, from stage 2 on per micro-batch unless ls_ddp_config.reduce_last
  *   after a step  all_gather       stages 1 and 2: P (W - 1) / W, half of it in bf16
- *   each unit     all_gather       LS_ZERO_COPY_RANK: the same, once before forward and once before backward
+ *                                 LS_ZERO_COPY_HOST on N nodes: P (N - 1) / W, half of it in bf16, between the ranks
+ *                                 that have the same place on their nodes; on one node nothing
+ *   each unit     all_gather       LS_ZERO_COPY_RANK: P (W - 1) / W, once before forward and once before backward
  *
  * With hybrid sharding W is the number of shards, and the sums of shards are all_reduced between the ranks that hold
  * the same ones (copies.h). If all ranks map each other's memory, a bucket is all_reduced over all ranks instead. Sums
@@ -54,6 +56,7 @@ static ls_shard_values values_of(const ls_ddp_config *c)
 static ls_shard_how how_of(const ls_group *g, const ls_ddp_config *c)
 {
     return (ls_shard_how){ .values = values_of(c),
+                           .nodes = c->column != NULL,
                            .at_units = keeps_own(c) || values_of(c) == LS_SHARD_GATHERED,
                            .lends = keeps_own(c),
                            .sums_all = c->copies && !in_two_steps(g, c),
@@ -168,7 +171,7 @@ static ls_status progress(void *arg)
     return LS_OK;
 }
 
-/* The barrier keeps any rank's optimizer from changing the one copy while another rank's backward reads it. */
+/* The barrier keeps any rank's optimizer from changing a copy while another rank's backward reads it. */
 static ls_status done(void *arg)
 {
     ls_ddp *d = arg;
@@ -176,13 +179,17 @@ static ls_status done(void *arg)
     const bool reduces = d->state == LS_DP_PENDING;
     LS_TRY(ls_buckets_done(d));
     if (f->copies) LS_TRY(ls_copies_finish(f->copies));
-    return reduces && d->state == LS_DP_REDUCED && d->last && f->one_copy ? ls_barrier(d->shards) : LS_OK;
+    return reduces && d->state == LS_DP_REDUCED && d->last && f->one_copy ? ls_barrier(ls_dp_node(d->g, &d->c)) : LS_OK;
 }
 
+/* A rank's collectives between nodes write to its node's copy rows that no rank of the node updates. After the barrier
+ * the copy has all new values. */
 static ls_status after_step(ls_ddp *d)
 {
     const fsdp *f = d->mine;
-    return f->one_copy ? ls_barrier(d->shards) : f->values ? ls_gathered_expire(f->values) : ls_buckets_gather(d);
+    if (f->values) return ls_gathered_expire(f->values);
+    LS_TRY(ls_buckets_gather(d));
+    return f->one_copy ? ls_barrier(ls_dp_node(d->g, &d->c)) : LS_OK;
 }
 
 static ls_status whole(ls_ddp *d, const ls_param *p, const float **out)

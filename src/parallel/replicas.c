@@ -35,12 +35,34 @@ static ls_status check_copies(const ls_dp_strategy *s, const ls_group *g, const 
                    "the group", a, ls_group_text(c->shards), b, ls_group_text(c->copies), a * b, n);
 }
 
+/* Whether the groups of nodes fit the configuration and each other: a column has one rank of each node. */
+static ls_status check_nodes(ls_group *g, const ls_ddp_config *c)
+{
+    if (!c || (!c->node && !c->column)) return LS_OK;
+    if (c->zero_stage != 3 || c->copy != LS_ZERO_COPY_HOST)
+        return ls_fail(LS_INVALID, "ls_ddp_config.node and column belong to zero_stage 3 with LS_ZERO_COPY_HOST: expected NULL");
+    if (!c->node || !c->column)
+        return ls_fail(LS_INVALID, "one copy per node needs two groups, ls_ddp_config.node and column: %s is NULL",
+                       c->node ? "column" : "node");
+    const int a = ls_group_size(c->node), b = ls_group_size(c->column), n = ls_group_size(ls_dp_shards(g, c));
+    if (a * b != n)
+        return ls_fail(LS_INVALID, "one copy per node: %d ranks of a node (%s) by %d nodes (%s) are %d ranks: expected %d, the "
+                       "number of shards", a, ls_group_text(c->node), b, ls_group_text(c->column), a * b, n);
+    for (int r = 0; r < a; r++)
+        for (int q = 0; q < b; q++)
+            if (r != ls_group_rank(c->node) && ls_group_world_rank(c->node, r) == ls_group_world_rank(c->column, q))
+                return ls_fail(LS_INVALID, "one copy per node: rank %d is in this rank's node and in its column: expected one "
+                               "rank of each node in a column", ls_group_world_rank(c->node, r));
+    return LS_OK;
+}
+
 ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                      ls_arena *own)
 {
     if (dtype != LS_F32 && dtype != LS_BF16)
         return ls_fail(LS_UNSUPPORTED, "parameters for %s: expected f32 or bf16", ls_dtype_name(dtype));
     LS_TRY(check_copies(s, g, c));
+    LS_TRY(check_nodes(g, c));
     ps->bound = dtype;
     return s->bind(g, ps, c, dtype, own);
 }
@@ -54,24 +76,38 @@ ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
 
 /* --- wrapping it ------------------------------------------------------------------------ */
 
-/* Every rank calls it. LS_INVALID unless the groups are rows and columns of a grid, of which rank 0 is the corner. */
-static ls_status check_grid(ls_group *g, const ls_ddp_config *c)
+/* Two ways to divide the ranks of a group. */
+typedef struct grid {
+    const char *what, *row_name, *column_name; /* for messages */
+    ls_group *row, *column;
+} grid;
+
+/* Every rank of g calls it. LS_INVALID unless the groups are rows and columns of a grid, of which rank 0 is the corner. */
+static ls_status check_grid(ls_group *g, const grid *x)
 {
     const int size = ls_group_size(g), me = ls_group_rank(g);
-    if (!c || !c->copies) return LS_OK;
+    if (!x->column) return LS_OK;
     int32_t *at = calloc((size_t)size, sizeof *at);
-    if (!at) return ls_fail(LS_NO_MEMORY, "the places of %d ranks in sets of shards", size);
-    at[me] = ls_group_rank(c->copies) * ls_group_size(c->shards) + ls_group_rank(c->shards);
+    if (!at) return ls_fail(LS_NO_MEMORY, "the places of %d ranks in %s and %s", size, x->row_name, x->column_name);
+    at[me] = ls_group_rank(x->column) * ls_group_size(x->row) + ls_group_rank(x->row);
     ls_status st = ls_all_gather(g, NULL, at, (size_t)size, LS_I32);
     for (int r = 0; st == LS_OK && r < size; r++)
         for (int q = 0; st == LS_OK && q < r; q++)
             if (at[q] == at[r])
-                st = ls_fail(LS_INVALID, "hybrid sharding: ranks %d and %d have the same place in shards and in copies: expected "
-                             "that every rank of shards is in another group of copies", q, r);
+                st = ls_fail(LS_INVALID, "%s: ranks %d and %d have the same place in %s and in %s: expected that every rank of %s is "
+                             "in another group of %s", x->what, q, r, x->row_name, x->column_name, x->row_name, x->column_name);
     if (st == LS_OK && at[0] != 0)
-        st = ls_fail(LS_INVALID, "hybrid sharding: rank 0 is not the first of shards and of copies, whose values all ranks get");
+        st = ls_fail(LS_INVALID, "%s: rank 0 is not the first of %s and of %s, whose values all ranks get", x->what, x->row_name,
+                     x->column_name);
     free(at);
     return st;
+}
+
+static ls_status check_grids(ls_group *g, const ls_ddp_config *c)
+{
+    if (!c) return LS_OK;
+    LS_TRY(check_grid(g, &(grid){ "hybrid sharding", "shards", "copies", c->shards, c->copies }));
+    return check_grid(ls_dp_shards(g, c), &(grid){ "one copy per node", "node", "column", c->node, c->column });
 }
 
 static void set_replicas(ls_params *ps, ls_group *g)
@@ -85,7 +121,8 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     if (!g) return ls_fail(LS_INVALID, "no process group: call ls_world_join before ls_ddp_create");
     const bool dry = ls_world_is_dry(ls_group_world(g));
     LS_TRY(check_copies(s, g, c));
-    if (!dry) LS_TRY(check_grid(g, c));
+    LS_TRY(check_nodes(g, c));
+    if (!dry) LS_TRY(check_grids(g, c));
     LS_TRY(ls_dp_same_model(g, ps));
     LS_TRY(ls_first_values_end(g, ps));
     for (int i = 0; i < ps->n; i++) {
@@ -104,6 +141,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     d->strategy = s;
     d->g = g;
     d->shards = ls_dp_shards(g, c);
+    d->gathers_in = c && c->column ? c->column : d->shards;
     d->ps = ps;
     d->c = ls_ddp_defaults(c);
     d->dry = dry;

@@ -135,7 +135,7 @@ static ls_status all_grads(ls_group *g, ls_params *ps, const ls_shard_plan *l)
     return LS_OK;
 }
 
-/* Allocates the values that peers read, per rank or once for all ranks. */
+/* Allocates the values that peers read, per rank or once for all ranks of `g`. */
 static ls_status values_memory(const ls_shard_how *how, ls_group *g, const ls_params *ps, size_t nbytes, char **out)
 {
     void *base = NULL;
@@ -147,15 +147,15 @@ static ls_status values_memory(const ls_shard_how *how, ls_group *g, const ls_pa
     return st < 0 ? ls_while(st, "allocating values that peers read: %s is the largest parameter", ls_params_largest(ps)->name) : st;
 }
 
-/* Counts a parameter's values in the ledger's row of its unit. Of a copy that all ranks share, a rank counts its
- * own rows. */
+/* Counts a parameter's values in the ledger's row of its unit. Of a copy that all ranks of `g` share, each counts as
+ * many rows as if it were sharded over them: its own ones on one node. */
 static ls_status count_values(const ls_shard_how *how, ls_group *g, const ls_param *p, char *at, ls_dtype dtype)
 {
     const size_t size = ls_dtype_size(read_as(p, dtype)), count = (size_t)ls_tensor_count(&p->t);
     ls_world *w = ls_group_world(g);
     if (how->values == LS_SHARD_GATHERED) return LS_OK;
     if (how->values == LS_SHARD_EACH) return ls_assign(w, at, count * size, p->unit);
-    ls_count_shared(w, LS_MEM_PARAM, p->unit, p->own.count * size);
+    ls_count_shared(w, LS_MEM_PARAM, p->unit, owned(p, ls_group_rank(g), ls_group_size(g)).count * size);
     if (ls_group_rank(g) == 0) ls_count_shared(w, LS_MEM_PARAM, LS_NO_UNIT, read_bytes(p, dtype) - count * size);
     return LS_OK;
 }
@@ -163,17 +163,17 @@ static ls_status count_values(const ls_shard_how *how, ls_group *g, const ls_par
 /* What ls_shard_bind and ls_shard_place have to agree on, as a number above 0. */
 static int layout_of(const ls_shard_how *how)
 {
-    return 1 + (int)how->values * 8 + how->at_units * 4 + how->lends * 2 + (how->grads != NULL);
+    return 1 + how->nodes * 32 + (int)how->values * 8 + how->at_units * 4 + how->lends * 2 + (how->grads != NULL);
 }
 
 static ls_status bind_all(const ls_shard_how *how, ls_group *all, ls_params *ps, const ls_ddp_config *c,
                           const ls_shard_plan *l, ls_dtype dtype, ls_arena *own)
 {
     char *base;
-    ls_group *const g = ls_dp_shards(all, c);
+    ls_group *const g = ls_dp_shards(all, c), *const node = ls_dp_node(all, c);
     ls_params_take_sink(ps, NULL);
     ps->layout = layout_of(how);
-    LS_TRY(values_memory(how, g, ps, l->nbytes, &base));
+    LS_TRY(values_memory(how, node, ps, l->nbytes, &base));
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         p->own = owned(p, ls_group_rank(g), ls_group_size(g));
@@ -186,7 +186,7 @@ static ls_status bind_all(const ls_shard_how *how, ls_group *all, ls_params *ps,
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
         char *const value = base ? base + l->value[i] : NULL;
-        LS_TRY(count_values(how, g, p, value, dtype));
+        LS_TRY(count_values(how, node, p, value, dtype));
         const ls_status bound = bind_one(p, value, dtype, own);
         if (bound < 0) return ls_while(bound, "allocating parameter %s", p->name);
     }
@@ -249,6 +249,29 @@ static ls_status scatter(const ls_params *ps, ls_bucket *b)
     return LS_OK;
 }
 
+/* The shard of rank i of the column, by its rank among the shards. */
+static int shard_of_column(const ls_ddp *d, int i)
+{
+    int r = 0;
+    while (ls_group_world_rank(d->shards, r) != ls_group_world_rank(d->c.column, i)) r++;
+    return r;
+}
+
+/* Between nodes a rank brings the rows of its own shard: says so in the spans. */
+static ls_status set_parts(const ls_ddp *d, ls_dp_gather *x, ls_matrix_span *span, int nspans)
+{
+    const int ranks = ls_group_size(d->c.column);
+    x->part = calloc((size_t)nspans * (size_t)ranks, sizeof *x->part);
+    if (!x->part) return ls_fail(LS_NO_MEMORY, "the rows of %d ranks of %d parameters", ranks, nspans);
+    for (int r = 0; r < ranks; r++) {
+        const int shard = shard_of_column(d, r);
+        for (int i = 0; i < nspans; i++)
+            x->part[i * ranks + r] = ls_shard_of(span[i].rows, shard, ls_group_size(d->shards));
+    }
+    for (int i = 0; i < nspans; i++) span[i].part = x->part + (size_t)i * (size_t)ranks;
+    return LS_OK;
+}
+
 /* Appends the all_gather of what ops read as `dtype` in buckets [first, first + n), if there is any. */
 static ls_status add_gather(ls_ddp *d, int first, int n, ls_dtype dtype, const char *label)
 {
@@ -269,11 +292,11 @@ static ls_status add_gather(ls_ddp *d, int first, int n, ls_dtype dtype, const c
         return LS_OK;
     }
     const ls_matrix_span *last = &span[nspans - 1];
-    d->gather[d->ngathers++].call = (ls_coll_args){ .coll = LS_ALL_GATHER, .dtype = dtype,
-                                                    .out = (void *)(uintptr_t)base,
-                                                    .count = last->first + last->rows * last->row, .span = span,
-                                                    .nspans = nspans, .label = label };
-    return LS_OK;
+    ls_dp_gather *x = &d->gather[d->ngathers++];
+    x->call = (ls_coll_args){ .coll = LS_ALL_GATHER, .dtype = dtype, .out = (void *)(uintptr_t)base,
+                              .count = last->first + last->rows * last->row, .span = span, .nspans = nspans,
+                              .label = label };
+    return d->c.column ? set_parts(d, x, span, nspans) : LS_OK;
 }
 
 /* In float a bucket's values travel as its gradients do; in bf16 its copies do, and what has none travels together. */
@@ -285,11 +308,19 @@ static ls_status make_gathers(ls_ddp *d, ls_dtype dtype)
     return dtype == LS_F32 ? LS_OK : add_gather(d, 0, d->nbuckets, LS_F32, "values in f32");
 }
 
-/* The larger of `most` and the bytes of some spans. */
-static size_t larger(size_t most, const ls_matrix_span *span, int n, ls_dtype dtype)
+/* Rows of a span that the `ranks` of a group bring. */
+static size_t rows_brought(const ls_matrix_span *s, int ranks)
+{
+    size_t rows = 0;
+    for (int r = 0; s->part && r < ranks; r++) rows += s->part[r].count;
+    return s->part ? rows : s->rows;
+}
+
+/* The larger of `most` and the bytes of some spans in a group of so many ranks. */
+static size_t larger(size_t most, const ls_matrix_span *span, int n, ls_dtype dtype, int ranks)
 {
     size_t count = 0;
-    for (int i = 0; i < n; i++) count += span[i].rows * span[i].row;
+    for (int i = 0; i < n; i++) count += rows_brought(&span[i], ranks) * span[i].row;
     const size_t nbytes = count * ls_dtype_size(dtype);
     return nbytes > most ? nbytes : most;
 }
@@ -297,14 +328,16 @@ static size_t larger(size_t most, const ls_matrix_span *span, int n, ls_dtype dt
 /* Where ranks do not map each other's memory, spans travel packed: the place for them is known now. */
 static ls_status reserve(ls_ddp *d)
 {
-    size_t most = 0;
+    const bool one_group = d->gathers_in == d->shards;
+    size_t sums = 0, values = 0;
     for (int k = 0; k < d->nbuckets; k++)
-        if (d->b[k].span) most = larger(most, d->b[k].span, d->b[k].nparams, LS_F32);
+        if (d->b[k].span) sums = larger(sums, d->b[k].span, d->b[k].nparams, LS_F32, ls_group_size(d->shards));
     for (int k = 0; k < d->ngathers; k++) {
         const ls_coll_args *a = &d->gather[k].call;
-        most = larger(most, a->span, a->nspans, a->dtype);
+        values = larger(values, a->span, a->nspans, a->dtype, ls_group_size(d->gathers_in));
     }
-    return ls_group_reserve_spans(d->shards, most);
+    LS_TRY(ls_group_reserve_spans(d->shards, one_group && values > sums ? values : sums));
+    return one_group ? LS_OK : ls_group_reserve_spans(d->gathers_in, values);
 }
 
 /* Of ranks that hold the same shard, the first counts it in the norm. */
@@ -327,7 +360,7 @@ ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
                         : ls_buckets_place(d, l.order, l.number, l.nbuckets);
     }
     for (int k = 0; st == LS_OK && !how->sums_all && k < d->nbuckets; k++) st = scatter(d->ps, &d->b[k]);
-    if (st == LS_OK && how->values == LS_SHARD_EACH) st = make_gathers(d, dtype);
+    if (st == LS_OK && (how->values == LS_SHARD_EACH || how->nodes)) st = make_gathers(d, dtype);
     if (st == LS_OK) st = reserve(d);
     d->narrived = -1;
     plan_free(&l);

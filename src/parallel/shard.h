@@ -30,7 +30,7 @@ typedef struct ls_shard_plan {
 /* Where the parameter values are stored that operations read. */
 typedef enum ls_shard_values {
     LS_SHARD_EACH,     /* each rank stores all of them, and gathers the new ones after a step */
-    LS_SHARD_ONE_COPY, /* all ranks share one copy (ls_group_alloc_shared): nothing is gathered */
+    LS_SHARD_ONE_COPY, /* all ranks of a node share one copy (ls_group_alloc_shared); nodes gather the new values */
     LS_SHARD_GATHERED, /* a rank stores the f32 values of its own rows (ls_param.master); the strategy gathers the
                           others */
 } ls_shard_values;
@@ -38,6 +38,7 @@ typedef enum ls_shard_values {
 /* In what such strategies differ. */
 typedef struct ls_shard_how {
     ls_shard_values values;
+    bool nodes;    /* LS_SHARD_ONE_COPY: there are several copies, one per node */
     bool at_units; /* buckets end at unit boundaries: a unit's buckets are complete when its backward ends */
     bool lends;    /* after ls_shard_place the strategy assigns memory to its buckets (ls_buckets_put). false: each
                       bucket has memory for the whole run */

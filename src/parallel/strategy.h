@@ -55,6 +55,7 @@ typedef struct ls_bucket {
 /* New values that all ranks get from their owners after a step. */
 typedef struct ls_dp_gather {
     ls_coll_args call; /* an all_gather in place; call.span is owned */
+    ls_range *part;    /* owned: which rows the ranks bring (ls_matrix_span.part), span after span; NULL: as shards */
     ls_work *work;     /* NULL when nothing is in flight */
 } ls_dp_gather;
 
@@ -74,6 +75,7 @@ struct ls_ddp {
     ls_group *shards; /* borrowed: the ranks over which parameters are sharded; g unless c.shards says otherwise */
     ls_group *second; /* owned: the ranks of g or of shards once more, so that two collectives move at the same time
                          (ls_group_second); NULL: there is no need */
+    ls_group *gathers_in; /* borrowed: the ranks that `gather` is between: c.column, or shards */
     ls_params *ps; /* borrowed */
     ls_ddp_config c;
     ls_dp_state state;
@@ -164,6 +166,8 @@ static inline bool ls_dp_strategy_has(const ls_dp_strategy *s, int stage)
 ls_status ls_dp_same_model(ls_group *g, const ls_params *ps);
 /* The ranks over which a configuration shards. */
 static inline ls_group *ls_dp_shards(ls_group *g, const ls_ddp_config *c) { return c && c->shards ? c->shards : g; }
+/* Those of them that share one copy of the values (LS_ZERO_COPY_HOST). */
+static inline ls_group *ls_dp_node(ls_group *g, const ls_ddp_config *c) { return c && c->node ? c->node : ls_dp_shards(g, c); }
 /* replicas.c: ls_ddp_bind and ls_ddp_create with this strategy. */
 ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                      ls_arena *own);

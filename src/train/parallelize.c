@@ -93,6 +93,8 @@ static ls_status check_hook(const ls_plan *p, const ls_dp_strategy *s)
 static ls_status check_copies(const ls_plan *p, int world_size)
 {
     char fit[48];
+    if (p->ddp.node || p->ddp.column)
+        return ls_fail(LS_BAD_CONFIG, "plan: ddp has groups of nodes, which ls_parallelize makes: expected NULL");
     if (p->ddp.shards || p->ddp.copies)
         return ls_fail(LS_BAD_CONFIG, "plan: ddp has groups for hybrid sharding, which ls_parallelize makes: expected NULL, and hsdp");
     if (p->hsdp == 0 || p->hsdp == 1) return LS_OK;
@@ -195,6 +197,44 @@ static ls_status open_sets(const ls_plan *p, ls_parallel *out)
     return ls_group_split_by(g, shard_of, &shards, "copies", &out->copies);
 }
 
+static int node_of(const void *group, int rank) { return ls_group_node(group, rank); }
+
+/* Which of the ranks of its node it is. */
+static int place_of(const void *group, int rank)
+{
+    int place = 0;
+    for (int r = 0; r < rank; r++) place += ls_group_node(group, r) == ls_group_node(group, rank);
+    return place;
+}
+
+/* LS_UNSUPPORTED unless every node has as many ranks of g as the first one. */
+static ls_status check_equal(const ls_group *g)
+{
+    const int size = ls_group_size(g);
+    int first = 0;
+    for (int r = 0; r < size; r++) first += ls_group_node(g, r) == 0;
+    for (int node = 1; node < ls_group_nodes(g); node++) {
+        int here = 0;
+        for (int r = 0; r < size; r++) here += ls_group_node(g, r) == node;
+        if (here != first)
+            return ls_fail(LS_UNSUPPORTED, "one copy of the parameters per node: node 0 has %d rank%s and node %d has %d: expected as "
+                           "many ranks on every node, or zero.copy rank (LS_ZERO_COPY_RANK)", first, first == 1 ? "" : "s", node,
+                           here);
+    }
+    return LS_OK;
+}
+
+/* Where one set of shards is on several nodes: the ranks of a node share one copy of the values. */
+static ls_status open_nodes(const ls_plan *p, ls_parallel *out)
+{
+    ls_group *g = out->shards ? out->shards : out->mesh.replicas;
+    if (p->ddp.zero_stage != 3 || p->ddp.copy != LS_ZERO_COPY_HOST) return LS_OK;
+    if (ls_group_is_mapped(g) || ls_group_nodes(g) == 1) return LS_OK; /* ls_ddp_bind refuses what it cannot share */
+    LS_TRY(check_equal(g));
+    LS_TRY(ls_group_split_by(g, node_of, g, "node", &out->node));
+    return ls_group_split_by(g, place_of, g, "column", &out->column);
+}
+
 static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *o, ls_parallel *out)
 {
     ls_group *const g = out->mesh.replicas;
@@ -203,8 +243,11 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
     ls_ddp_config c = p->ddp;
     LS_TRY(strategy_of(p, &s));
     LS_TRY(open_sets(p, out));
+    LS_TRY(open_nodes(p, out));
     c.shards = out->shards;
     c.copies = out->copies;
+    c.node = out->node;
+    c.column = out->column;
     LS_TRY(ls_dp_bind(s, g, ps, &c, p->dtype, o->own));
     if (!ls_world_is_dry(ls_group_world(g)))
         LS_TRY(o->values ? o->values(o->arg, out->model) : ls_model_init(out->model, mc));
@@ -261,6 +304,8 @@ void ls_parallel_destroy(ls_parallel *p)
     ls_pipe_destroy(p->pipe);
     ls_ddp_destroy(p->ddp);
     ls_model_destroy(p->model);
+    ls_group_destroy(p->column);
+    ls_group_destroy(p->node);
     ls_group_destroy(p->copies);
     ls_group_destroy(p->shards);
     ls_mesh_destroy(&p->mesh);
