@@ -231,7 +231,7 @@ static int data_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_l
     if (gathers && bf16)
         out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = floats };
     if (stage == 3 && !is(l, "zero.copy", "rank"))
-        out[n++] = (ls_layout_calls){ .group = l->node ? "node" : "world", .coll = LS_BARRIER, .count = 2 };
+        out[n++] = (ls_layout_calls){ .group = l->node ? "node-ranks" : "world", .coll = LS_BARRIER, .count = 2 };
     if (stage == 3 && !is(l, "zero.copy", "rank") && l->node) n += between_nodes(l, ps, rank, at_units, bf16, out + n);
     if (is(l, "zero.copy", "rank")) out[n++] = gathered(l, ps, bf16);
     out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = TOLD * w };

@@ -104,18 +104,20 @@ for stage in 2 '3 --zero.copy rank'; do
     claim "stage $stage over wires, 2 ranks" alike 2 --train.micro_batch 6 --comm.transport tcp
 done
 # Two launchers, of two ranks each, that are two nodes.
+ranks_of=(2 2) # how many ranks they start
 two_nodes() { # options...
-    local port r code=0 pid=()
+    local port r pid=()
+    code=0
     port=$(free_port)
     [ -e secret ] || (umask 077 && head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
     rm -rf apart
     for r in 0 1; do
-        timeout -k 5 60 "$lockstep" run --nnodes 2 --node-rank $r --nproc-per-node 2 --master-addr 127.0.0.1 \
+        timeout -k 5 60 "$lockstep" run --nnodes 2 --node-rank $r --nproc-per-node ${ranks_of[r]} --master-addr 127.0.0.1 \
             --master-port "$port" --secret-file secret -- "$lockstep" train base.yaml --train.micro_batch 1 \
             --run.dir apart "$@" >"out$r" 2>"err$r" &
         pid[r]=$!
     done
-    for r in 0 1; do wait "${pid[r]}" || code=$?; done
+    for r in 1 0; do wait "${pid[r]}" || code=$?; done # the first node counts
     cp out0 out && cat err0 err1 >err
     return $code
 }
@@ -142,6 +144,48 @@ for name, kind in json.load(open('apart/memory.json')).items():
 PY
 }
 if have_python; then claim 'memory.json has the plan of this node, for each unit' by_unit; fi
+three_on_each() {
+    ranks_of=(3 3)
+    near --zero.stage 3 --zero.reduce last
+}
+by_node='--zero.stage 3 --zero.reduce last' by_stage_2='--zero.stage 2 --zero.reduce last'
+claim 'one set of shards over two nodes, one copy of the parameters on each' near --zero.stage 3
+if have_python; then
+    planned() { python3 -c 'import json; m = json.load(open("apart/memory.json")); assert all(k["planned"] == k["peak"] for k in m.values()), m'; }
+    claim 'with memory as planned' planned
+fi
+# What two runs on two nodes print and save.
+on_nodes_alike() { # options of one, options of the other, options of both
+    local a=$1 b=$2
+    shift 2
+    two_nodes $a "$@" || { cat err; return 1; }
+    rm -rf whole && mv apart whole && learned >whole.out
+    two_nodes $b "$@" || { cat err; return 1; }
+    learned >shared.out
+    diff whole.out shared.out && grep -q '^final step=12 ' shared.out || return 1
+    for step in 5 10 12; do
+        cmp {whole,apart}/checkpoints/step-$(printf %08d $step)/model.safetensors || return 1
+    done
+}
+claim 'the same output and files as where each rank gathers: f32' \
+    on_nodes_alike '--zero.stage 3 --zero.copy rank' '--zero.stage 3'
+claim 'bf16' on_nodes_alike '--zero.stage 3 --zero.copy rank' '--zero.stage 3' --train.dtype bf16
+claim 'as where each rank has all, with sums of the last backward: f32' on_nodes_alike "$by_stage_2" "$by_node"
+claim 'bf16, llama, where a thread moves the bytes' \
+    on_nodes_alike "$by_stage_2" "$by_node" --train.dtype bf16 --model.name llama --comm.progress thread
+claim 'three ranks on each' three_on_each
+ranks_of=(2 1)
+two_nodes --zero.stage 3
+claim 'nodes with different numbers of ranks are refused' ends_with 78
+claim 'with the numbers and what works' says \
+    'node 0 has 2 ranks and node 1 has 1: expected as many ranks on every node, or zero.copy rank'
+ranks_of=(2 2)
+two_nodes --zero.stage 3 --comm.transport tcp
+claim 'where the ranks of a node do not map each other, too' ends_with 78
+claim 'with that reason' says "at once: these ranks do not map each other's memory"
+two_nodes --zero.stage 3 --inject kill@3:5
+claim 'a rank that dies: exit 82' ends_with 82
+claim 'and its rank and step' says 'error[rank-died] gen=1 step=5 rank=3 '
 train 2 --zero.stage 3 --comm.transport tcp
 claim 'one copy of the parameters needs memory that all ranks map' ends_with 78
 claim 'with the reason' says "these ranks do not map each other's memory"

@@ -231,7 +231,7 @@ static ls_status open_nodes(const ls_plan *p, ls_parallel *out)
     if (p->ddp.zero_stage != 3 || p->ddp.copy != LS_ZERO_COPY_HOST) return LS_OK;
     if (ls_group_is_mapped(g) || ls_group_nodes(g) == 1) return LS_OK; /* ls_ddp_bind refuses what it cannot share */
     LS_TRY(check_equal(g));
-    LS_TRY(ls_group_split_by(g, node_of, g, "node", &out->node));
+    LS_TRY(ls_group_split_by(g, node_of, g, "node-ranks", &out->node));
     return ls_group_split_by(g, place_of, g, "column", &out->column);
 }
 
