@@ -69,6 +69,7 @@ CHANGE(three_sets, p->ddp.zero_stage = 1; p->hsdp = 3)
 CHANGE(eight_sets, p->ddp.zero_stage = 1; p->hsdp = 8)
 CHANGE(minus_sets, p->ddp.zero_stage = 1; p->hsdp = -1)
 CHANGE(own_groups, p->ddp.zero_stage = 1; p->ddp.shards = (ls_group *)(uintptr_t)p)
+CHANGE(own_nodes, p->ddp.zero_stage = 3; p->ddp.node = (ls_group *)(uintptr_t)p)
 CHANGE(prefetch, p->ddp.zero_stage = 3; p->ddp.prefetch = 1)
 CHANGE(reshard, p->ddp.reshard = LS_RESHARD_ALWAYS)
 CHANGE(gpipe, p->schedule = "gpipe")
@@ -124,6 +125,7 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { eight_sets, &gpt2, LS_BAD_CONFIG, "plan: hsdp is 8: expected 1 to 4, the number of ranks" },
         { minus_sets, &gpt2, LS_BAD_CONFIG, "plan: hsdp is -1: expected 1 to 4, the number of ranks" },
         { own_groups, &gpt2, LS_BAD_CONFIG, "plan: ddp has groups for hybrid sharding, which ls_parallelize makes" },
+        { own_nodes, &gpt2, LS_BAD_CONFIG, "plan: ddp has groups of nodes, which ls_parallelize makes: expected NULL" },
         { prefetch, &gpt2, LS_BAD_CONFIG, "plan: prefetch belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected 0" },
         { reshard, &gpt2, LS_BAD_CONFIG, "plan: reshard belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected LS_RESHARD_DEFAULT" },
         { gpipe, &gpt2, LS_UNSUPPORTED, "pipeline schedule 'gpipe' is not implemented: expected 1f1b" },
