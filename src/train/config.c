@@ -185,7 +185,8 @@ const ls_opt ls_train_opts[] = {
       "stages 2, 3: reduce gradients in every micro-batch, or once, in the last one (each rank then stores all gradients)", 0,
       NULL },
     { "zero.copy", LS_OPT_CHOICE, AT(zero.copy), "host", "host|rank",
-      "stage 3: one copy of the parameters per node, or each rank gathers a layer before it needs it", 0, NULL },
+      "stage 3: one copy of the parameters per node, with new values from other nodes once per step; or each rank gathers a layer "
+      "before it needs it", 0, NULL },
     { "zero.units", LS_OPT_CHOICE, AT(zero.units), "layer", "layer|model", "what stage 3 gathers at a time (not implemented: model)", 0, NULL },
     { "zero.prefetch", LS_OPT_INT, AT(zero.prefetch), "1", "0..64", "zero.copy rank: layers gathered ahead", 0, NULL },
     { "zero.reshard", LS_OPT_CHOICE, AT(zero.reshard), "default", "always|never|default",
