@@ -48,13 +48,13 @@ struct ls_layout {
     int steps;                 /* 0: 4. Collectives are those of the last one; of less than LS_LAYOUT_STEADY steps they
                                 * are not compared */
     ls_layout_calls_fn calls;  /* NULL: the dry world alone says what a step calls */
-    const int *node;           /* [ranks] as if rank r were on node node[r]; with comm.transport mixed. NULL: one node */
+    const int *node;           /* [ranks] as if rank r were on node node[r]; with comm.transport mixed. NULL: one */
 };
 
 /* Fails the test, and says in which layout, on which rank and in which group, what was expected and what was found,
  * unless
  *   - every rank's memory is as ls_memory_plan_make has planned it for that rank, to the byte,
- *   - in every group of every rank's mesh, and of its shards, a dry world records as many collectives of each kind, of as many bytes, as
+ *   - in every group of every rank, a dry world records as many collectives of each kind, of as many bytes, as
  *     the closed form says, and the rank itself counts as many collectives of each kind, and moves as many bytes by
  *     them, as the dry world says; and it calls none in other groups,
  *   - all ranks have the same losses, norms and parameters, to the bit,

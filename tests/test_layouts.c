@@ -159,9 +159,10 @@ static int reductions(const ls_layout *l, int stage)
     return stage < 2 || (which && strcmp(which, "last") == 0) ? 1 : local / micro;
 }
 
-/* zero.copy host on several nodes: after the step the ranks with the same place on their nodes bring each their rows, of
+/* zero.copy host on several nodes: after the step the ranks with the same place on their nodes bring each their rows of
  * every bucket, and in bf16 of what is read in f32 once more. */
-static int between_nodes(const ls_layout *l, const ls_params *ps, int rank, bool at_units, bool bf16, ls_layout_calls *out)
+static int between_nodes(const ls_layout *l, const ls_params *ps, int rank, bool at_units, bool bf16,
+                         ls_layout_calls *out)
 {
     int place[LS_LAYOUT_RANKS];
     uint64_t copies = 0, floats = 0;
@@ -418,7 +419,8 @@ static void nodes_have_one_copy_each(void **state)
                                            { "train.dtype", "bf16", "train.micro_batch", "1", "comm.progress", "thread" } };
     for (size_t n = 0; n < COUNT(nodes); n++) {
         compare(mlp, &nodes[n], more[n % 2 * 2], by_rank, by_node, 1e-12);
-        for (size_t i = 0; i < COUNT(more); i++) compare(n % 2 ? llama : gpt2, &nodes[n], more[i], by_rank, by_node, 1e-12);
+        for (size_t i = 0; i < COUNT(more); i++)
+            compare(n % 2 ? llama : gpt2, &nodes[n], more[i], by_rank, by_node, 1e-12);
         compare(gpt2, &nodes[n], more[0], plain, by_node, 1e-6); /* all_reduce adds in another order */
     }
 }

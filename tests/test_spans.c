@@ -8,11 +8,14 @@
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 #define GUARD    777.0f
 
+#define ROWS(first, rows, row) { first, rows, row, NULL }
+
 /* Matrices side by side and apart, with fewer rows than ranks, with none, and one after which nothing comes. */
-static const ls_matrix_span few[] = { { 0, 5, 3, NULL }, { 16, 1, 7, NULL }, { 23, 7, 1, NULL }, { 40, 0, 4, NULL }, { 40, 3, 2, NULL } };
-static const ls_matrix_span one[] = { { 8, 4, 16, NULL } };
-static const ls_matrix_span wide[] = { { 0, 1001, 33, NULL }, { 33040, 3, 20000, NULL }, { 93040, 257, 130, NULL } }; /* several turns */
-static const ls_matrix_span huge[] = { { 0, 513, 4096, NULL }, { 2101248, 1023, 1000, NULL } }; /* past the caches, on 3 ranks */
+static const ls_matrix_span few[] = { ROWS(0, 5, 3), ROWS(16, 1, 7), ROWS(23, 7, 1), ROWS(40, 0, 4), ROWS(40, 3, 2) };
+static const ls_matrix_span one[] = { ROWS(8, 4, 16) };
+static const ls_matrix_span wide[] = { ROWS(0, 1001, 33), ROWS(33040, 3, 20000), /* several turns */
+                                       ROWS(93040, 257, 130) };
+static const ls_matrix_span huge[] = { ROWS(0, 513, 4096), ROWS(2101248, 1023, 1000) }; /* 3 ranks: past the caches */
 static const struct row { const ls_matrix_span *span; int n; size_t count; } rows[] = {
     { few, COUNT(few), 46 }, { one, 1, 80 }, { wide, COUNT(wide), 126500 }, { huge, COUNT(huge), 3124300 }, { few, 0, 5 },
 };
@@ -210,10 +213,10 @@ typedef struct wrong {
     const char *says;
 } wrong;
 
-static const ls_matrix_span back[] = { { 8, 2, 3, NULL }, { 10, 2, 3, NULL } }, beyond[] = { { 8, 5, 9, NULL } };
+static const ls_matrix_span back[] = { ROWS(8, 2, 3), ROWS(10, 2, 3) }, beyond[] = { ROWS(8, 5, 9) };
 static const ls_range past[] = { { 0, 2 }, { 3, 2 } };
 static const ls_matrix_span astray[] = { { .first = 8, .rows = 4, .row = 2, .part = past } };
-static const ls_matrix_span empty[] = { { 8, 5, 0, NULL } };
+static const ls_matrix_span empty[] = { ROWS(8, 5, 0) };
 
 static ls_status starts(ls_world *w, void *arg)
 {
@@ -254,7 +257,7 @@ static void says_what_is_wrong_with_spans(void **state)
 /* Parts of equal size, of matrices that lie elsewhere on rank 1. */
 static ls_status lies_elsewhere(ls_world *w, void *arg)
 {
-    static const ls_matrix_span here[] = { { 0, 4, 2, NULL }, { 8, 4, 2, NULL } }, there[] = { { 0, 4, 2, NULL }, { 10, 4, 2, NULL } };
+    static const ls_matrix_span here[] = { ROWS(0, 4, 2), ROWS(8, 4, 2) }, there[] = { ROWS(0, 4, 2), ROWS(10, 4, 2) };
     (void)arg;
     void *v;
     ls_work *work;

@@ -77,8 +77,9 @@ typedef struct ls_ddp_config {
      * size of the group that is given to the calls below. NULL, NULL: one set of shards over all ranks. */
     ls_group *shards, *copies;
     /* LS_ZERO_COPY_HOST where the ranks of one set of shards are on several nodes: `node` has those that share one copy
-     * of the values, and `column` one rank of each node: it brings its own rows into the copies of the others. Both are
-     * borrowed and contain this rank, and every node has as many ranks. NULL, NULL: all ranks of a set share one copy. */
+     * of the values. `column` has one rank of each node; each of them brings its own rows into the copies of the
+     * others. Both are borrowed and contain this rank, and all nodes have the same number of ranks. NULL, NULL: all
+     * ranks of a set share one copy. */
     ls_group *node, *column;
 } ls_ddp_config;
 

@@ -29,8 +29,8 @@ typedef struct ls_work ls_work;
 /* A matrix in a vector: `rows` rows of `row` elements each, from element `first` on. A vector has rows of 1. */
 typedef struct ls_matrix_span {
     size_t first, rows, row;
-    const ls_range *part; /* borrowed: [size] which rows are each rank's, no row being two ranks'; rows that are
-                             nobody's stay as they are. NULL: rank r's are ls_shard_range(rows, r, size) */
+    const ls_range *part; /* borrowed: [size] the rows of each rank; no two ranks have the same row, and rows that no
+                             rank has stay as they are. NULL: rank r has ls_shard_range(rows, r, size) */
 } ls_matrix_span;
 
 /* The order of its fields keeps it within 80 bytes: compilers clear a longer struct by a loop, which costs every call
@@ -47,10 +47,10 @@ typedef struct ls_coll_args {
     const size_t *recv_counts; /* all_to_all with counts: what comes from each rank */
     const ls_matrix_span *span; /* reduce_scatter, all_gather: [nspans] matrices in the vector of `count` elements, in
                           ascending order, the same on every rank. Rank r's part is rows ls_shard_range(rows, r, size)
-                          of each matrix, unless the matrix says otherwise; elements between matrices stay as they are. The call is in place, except
-                          that reduce_scatter may be given the vector in `in` and an `out` that receives the rows of
-                          this rank only, side by side. Borrowed until wait. If ranks map each other's memory, the
-                          vector must be registered. NULL: none */
+                          of each matrix, unless its `part` says otherwise; elements between matrices stay as they
+                          are. The call is in place, except that reduce_scatter may be given the vector in `in` and an
+                          `out` that receives the rows of this rank only, side by side. Borrowed until wait. If ranks
+                          map each other's memory, the vector must be registered. NULL: none */
     int nspans;
     ls_redop op;
     int root;          /* rank in the group, where it matters */

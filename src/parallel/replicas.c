@@ -40,7 +40,8 @@ static ls_status check_nodes(ls_group *g, const ls_ddp_config *c)
 {
     if (!c || (!c->node && !c->column)) return LS_OK;
     if (c->zero_stage != 3 || c->copy != LS_ZERO_COPY_HOST)
-        return ls_fail(LS_INVALID, "ls_ddp_config.node and column belong to zero_stage 3 with LS_ZERO_COPY_HOST: expected NULL");
+        return ls_fail(LS_INVALID, "ls_ddp_config.node and column belong to zero_stage 3 with LS_ZERO_COPY_HOST: expected "
+                       "NULL");
     if (!c->node || !c->column)
         return ls_fail(LS_INVALID, "one copy per node needs two groups, ls_ddp_config.node and column: %s is NULL",
                        c->node ? "column" : "node");
@@ -82,7 +83,7 @@ typedef struct grid {
     ls_group *row, *column;
 } grid;
 
-/* Every rank of g calls it. LS_INVALID unless the groups are rows and columns of a grid, of which rank 0 is the corner. */
+/* Every rank of g calls it. LS_INVALID unless the groups are rows and columns of a grid, with rank 0 in its corner. */
 static ls_status check_grid(ls_group *g, const grid *x)
 {
     const int size = ls_group_size(g), me = ls_group_rank(g);

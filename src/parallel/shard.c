@@ -249,12 +249,14 @@ static ls_status scatter(const ls_params *ps, ls_bucket *b)
     return LS_OK;
 }
 
-/* The shard of rank i of the column, by its rank among the shards. */
-static int shard_of_column(const ls_ddp *d, int i)
+/* Whose shard rank i of the column has, by the rank among the shards. */
+static ls_status shard_of_column(const ls_ddp *d, int i, int *out)
 {
-    int r = 0;
-    while (ls_group_world_rank(d->shards, r) != ls_group_world_rank(d->c.column, i)) r++;
-    return r;
+    const int rank = ls_group_world_rank(d->c.column, i), size = ls_group_size(d->shards);
+    for (*out = 0; *out < size; ++*out)
+        if (ls_group_world_rank(d->shards, *out) == rank) return LS_OK;
+    return ls_fail(LS_INVALID, "one copy per node: rank %d is in this rank's column (%s), and has none of the shards (%s)", rank,
+                   ls_group_text(d->c.column), ls_group_text(d->shards));
 }
 
 /* Between nodes a rank brings the rows of its own shard: says so in the spans. */
@@ -264,7 +266,8 @@ static ls_status set_parts(const ls_ddp *d, ls_dp_gather *x, ls_matrix_span *spa
     x->part = calloc((size_t)nspans * (size_t)ranks, sizeof *x->part);
     if (!x->part) return ls_fail(LS_NO_MEMORY, "the rows of %d ranks of %d parameters", ranks, nspans);
     for (int r = 0; r < ranks; r++) {
-        const int shard = shard_of_column(d, r);
+        int shard;
+        LS_TRY(shard_of_column(d, r, &shard));
         for (int i = 0; i < nspans; i++)
             x->part[i * ranks + r] = ls_shard_of(span[i].rows, shard, ls_group_size(d->shards));
     }

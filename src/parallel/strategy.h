@@ -167,7 +167,10 @@ ls_status ls_dp_same_model(ls_group *g, const ls_params *ps);
 /* The ranks over which a configuration shards. */
 static inline ls_group *ls_dp_shards(ls_group *g, const ls_ddp_config *c) { return c && c->shards ? c->shards : g; }
 /* Those of them that share one copy of the values (LS_ZERO_COPY_HOST). */
-static inline ls_group *ls_dp_node(ls_group *g, const ls_ddp_config *c) { return c && c->node ? c->node : ls_dp_shards(g, c); }
+static inline ls_group *ls_dp_node(ls_group *g, const ls_ddp_config *c)
+{
+    return c && c->node ? c->node : ls_dp_shards(g, c);
+}
 /* replicas.c: ls_ddp_bind and ls_ddp_create with this strategy. */
 ls_status ls_dp_bind(const ls_dp_strategy *s, ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dtype dtype,
                      ls_arena *own);
