@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "group/debug.h"
 #include "parallel/strategy.h"
 
 #define STEPS    12
@@ -545,6 +546,11 @@ static ls_status sends_its_rows_once(ls_world *w, void *arg)
     ls_group_stats_read(c.column, &before);
     LS_TRY(step(w, &r, 0, 2, &norm));
     ls_group_stats_read(c.column, &after);
+    int64_t column = (int64_t)own;
+    LS_TRY(ls_all_reduce(c.column, NULL, &column, 1, LS_I64, LS_SUM));
+    const size_t packed = ls_debug_look(c.column).packed;
+    LS_EXPECT(ls_ddp_buckets(r.ddp) == 1 ? packed == (size_t)column : packed < (size_t)column,
+              "%zu bytes to pack the column's rows in, which are %lld", packed, (long long)column);
     const uint64_t sent = after.bytes - before.bytes, want = own * (uint64_t)(ls_group_size(c.column) - 1);
     LS_EXPECT(sent == want, "%llu bytes to the other nodes, expected %llu", (unsigned long long)sent,
               (unsigned long long)want);
