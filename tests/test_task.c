@@ -194,6 +194,44 @@ static void others_have_their_whole_time_after_the_work(void **state)
     }
 }
 
+/* Rank 1 comes while rank 0, whose time is over, asks whether a debugger holds it. */
+static _Atomic int called;
+
+static bool comes_meanwhile(int pid)
+{
+    atomic_store(&called, 1);
+    while (atomic_load(&called) != 2) nap(MS); /* until rank 1 is in the barrier, or about to be */
+    nap(20 * MS);
+    return env->traced(pid);
+}
+
+static ls_status comes_in_the_last_moment(ls_world *w, void *arg)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(w);
+    ls_env hooked = *env;
+    hooked.traced = comes_meanwhile;
+    LS_TRY(ls_barrier(g));
+    if (ls_world_rank(w) == 0) {
+        ls_context_get()->env = &hooked;
+        const ls_status st = ls_barrier(g);
+        ls_context_get()->env = env;
+        return st;
+    }
+    while (!atomic_load(&called) && !atomic_load(&w->page->abort_by)) nap(MS);
+    atomic_store(&called, 2);
+    return ls_barrier(g);
+}
+
+static void a_rank_that_comes_in_the_last_moment_is_not_late(void **state)
+{
+    (void)state;
+    const ls_world_opts o = { .transport = "shm", .coll_timeout_ns = 2000 * MS };
+    atomic_store(&called, 0);
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, comes_in_the_last_moment, NULL);
+    if (r.failed) fail_msg("%s", r.text);
+}
+
 /* --- but no longer, and for nobody else -------------------------------------------------------------------- */
 
 typedef struct trouble {
@@ -299,6 +337,7 @@ int main(void)
         cmocka_unit_test(says_what_for_how_long_and_what_is_allowed),
         cmocka_unit_test(others_wait_as_long_as_the_work_may_take),
         cmocka_unit_test(others_have_their_whole_time_after_the_work),
+        cmocka_unit_test(a_rank_that_comes_in_the_last_moment_is_not_late),
         cmocka_unit_test(names_who_is_late_and_why),
     };
     return cmocka_run_group_tests_name("task", tests, NULL, NULL);

@@ -19,6 +19,7 @@
 #define BETTER_CAUSE_NS 100000000u
 #define ASK_NS 200000000u      /* how long a backend is asked for an answer at every turn */
 #define CHECK_NS 5000000u      /* how often a stalled wait compares descriptions */
+#define LAST_LOOK_NS 10000000u /* for ranks that came while this one searched for whom it waits */
 
 /* Numbers a work in memory. */
 static inline void number(ls_work *k)
@@ -208,6 +209,7 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     uint64_t until = now + w->opts.coll_timeout_ns;
     ls_status st = ls_wait(&waiter, ready, &x, until);
     while (st == LS_RANK_HUNG && (until = ls_hang_excused(g)) != 0) st = ls_wait(&waiter, ready, &x, until);
+    if (st == LS_RANK_HUNG) st = ls_wait(&waiter, ready, &x, env->mono_ns() + LAST_LOOK_NS);
     if (is_done(k)) st = LS_OK; /* in the very last moment */
     if (st == LS_RANK_HUNG) st = ls_hang_timeout(g, k, env->mono_ns() - now);
     else if (st == LS_ABORTED) st = ls_world_aborted(w);
