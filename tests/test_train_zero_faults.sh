@@ -56,7 +56,7 @@ step_is_known() { # the step that rank 0 has written last, or one of its neighbo
 }
 
 collectives='(all_reduce|reduce_scatter|all_gather|barrier)'
-groups=world
+groups='(world|buckets 0-2|values 0-2)(:|$)' # over tcp some have a second group
 of="#[0-9]+( \\([^)]*\\))? of"
 killed_under() { # what is tested, transport, options...
     local how=$1 transport=$2
@@ -86,7 +86,7 @@ done
 # Two sets of two ranks: rank 1 shares a set with rank 0, and its shards with rank 3.
 ranks=4
 two_sets='--zero.hsdp 2 --train.micro_batch 1'
-groups='(world|shards 0, 1|copies 1, 3)(:|$)'
+groups='(world|shards 0, 1|copies 1, 3|values 0, 1)(:|$)'
 killed_under 'shm, stage 3, hsdp 2' shm --zero.stage 3 $two_sets
 killed_under 'tcp, stage 3 --zero.copy rank, hsdp 2' tcp --zero.stage 3 --zero.copy rank $two_sets
 finish
