@@ -132,8 +132,8 @@ differ last train.seed mlp '' '--train.seed 1'
 differ last train.seed gpt2 '--data.shuffle false' '--data.shuffle false --train.seed 1'
 differ last train.dtype gpt2 '' '--train.dtype bf16'
 differ output train.recompute gpt2 '--dry-run' '--dry-run --train.recompute full'
-differ output train.pack_weights gpt2 '--dry-run --model.d_model 256 --train.dtype bf16 --train.micro_batch 1 --train.pack_weights never' \
-    '--dry-run --model.d_model 256 --train.dtype bf16 --train.micro_batch 1 --train.pack_weights always'
+packs='--dry-run --model.d_model 256 --model.seq_len 64 --train.seq_len 64 --train.micro_batch 1 --train.pack_weights'
+differ output train.pack_weights gpt2 "$packs never" "$packs always"
 differ output train.eval_every gpt2 '' '--train.eval_every 2'
 shows train.eval_every gpt2 '--train.eval_every 2' lines '^validate step' 2
 vals() { grep '^validate step' "$1/out"; }
