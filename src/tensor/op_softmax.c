@@ -13,7 +13,7 @@
 #include "tensor/share.h"
 #include "tensor/vecmath.h"
 
-static LS_ALWAYS_INLINE float power(float d) { return d < -87.0f ? 0.0f : ls_expf(d); }
+static LS_ALWAYS_INLINE float power(float d) { return ls_selectf(d < -87.0f, 0.0f, ls_expf(d)); }
 
 static LS_ALWAYS_INLINE double row_powers(const void *x, int64_t at, float max, int64_t C, bool bf16)
 {

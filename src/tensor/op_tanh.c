@@ -17,7 +17,7 @@ typedef struct attributes {
 static LS_ALWAYS_INLINE float value(float x, const attributes *a)
 {
     (void)a;
-    const float size = x < 0.0f ? -x : x, e = ls_expf(-2.0f * size), far = (1.0f - e) / (1.0f + e);
+    const float size = ls_selectf(x < 0.0f, -x, x), e = ls_expf(-2.0f * size), far = (1.0f - e) / (1.0f + e);
     const float q = x * x;
     float p = -1382.0f / 155925.0f;
     p = p * q + 62.0f / 2835.0f;
@@ -25,7 +25,7 @@ static LS_ALWAYS_INLINE float value(float x, const attributes *a)
     p = p * q + 2.0f / 15.0f;
     p = p * q - 1.0f / 3.0f;
     const float close = x + x * (p * q);
-    return size < 0.35f ? close : x < 0.0f ? -far : far; /* a NaN is not close: far is one */
+    return ls_selectf(size < 0.35f, close, ls_selectf(x < 0.0f, -far, far)); /* a NaN is not close: far is one */
 }
 
 static LS_ALWAYS_INLINE float gradient(float dy, float x, const attributes *a)

@@ -3,8 +3,21 @@
  * so every instruction set gives the same bits. */
 #ifndef LS_TENSOR_VECMATH_H
 #define LS_TENSOR_VECMATH_H
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+/* c ? a : b, by masks: of `c ? a : b` GCC may make branches, and a loop with branches is vectorised for AVX-512 alone. */
+static inline __attribute__((always_inline)) float ls_selectf(bool c, float a, float b)
+{
+    const uint32_t mask = -(uint32_t)c;
+    uint32_t bits, other;
+    memcpy(&bits, &a, sizeof bits);
+    memcpy(&other, &b, sizeof other);
+    bits = (bits & mask) | (other & ~mask);
+    memcpy(&a, &bits, sizeof a);
+    return a;
+}
 
 /* e^x to 2 ulp for x in [-87, 88]; below 1.2e-38 it is about that, above 88 about 1.7e38; NaN for NaN.
  *
@@ -12,9 +25,8 @@
  * exact; e^r by its Taylor polynomial of degree 7 (error 5e-9); times 2^k. */
 static inline __attribute__((always_inline)) float ls_expf(float x)
 {
-    const float low = -87.0f, high = 88.0f;
-    float c = x < low ? low : x;
-    c = c > high ? high : c;
+    float c = ls_selectf(x < -87.0f, -87.0f, x);
+    c = ls_selectf(c > 88.0f, 88.0f, c);
     const float shift = 0x1.8p23f; /* adding it rounds to an integer, found in the low bits */
     const float z = c * 0x1.715476p0f + shift;
     const float k = z - shift;
