@@ -362,6 +362,42 @@ static ls_status moves_beside(ls_world *w, void *arg)
     return LS_OK;
 }
 
+/* The time in which both groups have a work in flight counts once. Rank 0 waits for rank 1 in both. */
+static ls_status busy_at_the_same_time(ls_world *w, void *arg)
+{
+    (void)arg;
+    enum { COUNT = 2000, NAP_NS = 30000000 };
+    ls_group *second;
+    ls_comm_stats before, after;
+    float x[COUNT] = { 0 }, y[COUNT] = { 0 };
+    const ls_env *env = ls_env_get();
+    ls_work *work[2];
+    LS_TRY(ls_group_second(ls_world_group(w), "again", &second));
+    ls_coll_args a = { .coll = LS_ALL_REDUCE, .dtype = LS_F32, .op = LS_SUM, .count = COUNT, .out = x };
+    ls_comm_stats_read(w, &before);
+    const uint64_t began = env->mono_ns();
+    while (ls_world_rank(w) == 1 && env->mono_ns() < began + NAP_NS) env->wait(NULL, 0, NULL, 0, began + NAP_NS);
+    LS_TRY(ls_coll_start(ls_world_group(w), &a, &work[0]));
+    a.out = y;
+    LS_TRY(ls_coll_start(second, &a, &work[1]));
+    for (int i = 0; i < 2; i++) LS_TRY(ls_work_wait(work[i]));
+    const uint64_t took = env->mono_ns() - began;
+    ls_comm_stats_read(w, &after);
+    ls_comm_stats_since(&before, &after);
+    LS_EXPECT((after.busy_ns > NAP_NS / 2 || ls_world_rank(w) == 1) && after.busy_ns <= took, "busy for %llu ns, of %llu", (unsigned long long)after.busy_ns,
+              (unsigned long long)took);
+    ls_group_destroy(second);
+    return LS_OK;
+}
+
+static void groups_that_are_busy_together_count_once(void **state)
+{
+    (void)state;
+    const ls_world_opts o = { .transport = "tcp" };
+    ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, busy_at_the_same_time, NULL);
+    if (r.failed) fail_msg("%s", r.text);
+}
+
 static void a_second_group_moves_beside_the_first(void **state)
 {
     (void)state;
@@ -380,6 +416,7 @@ int main(void)
         cmocka_unit_test(each_kind_is_counted_by_itself),
         cmocka_unit_test(errors_say_which_group),
         cmocka_unit_test(a_second_group_moves_beside_the_first),
+        cmocka_unit_test(groups_that_are_busy_together_count_once),
         cmocka_unit_test(knows_which_host_each_rank_is_on),
         cmocka_unit_test(splits_by_color_in_the_order_of_the_parent),
         cmocka_unit_test(groups_come_and_go),

@@ -201,6 +201,7 @@ void ls_comm_stats_read(const ls_world *w, ls_comm_stats *out)
         if (g) ls_counters_add(&all, &g->counts_so_far);
     }
     *out = stats_of(&all);
+    out->busy_ns = atomic_load_explicit(&e->busy_ns, memory_order_relaxed); /* groups overlap: not the sum of theirs */
 }
 
 void ls_group_stats_read(const ls_group *g, ls_comm_stats *out) { *out = stats_of(&g->counts_so_far); }

@@ -18,6 +18,8 @@ typedef struct ls_engine {
     ls_group *gone;                           /* owned: destroyed groups, for calls on them and for new ones */
     int nspare;
     ls_counters past;                         /* of groups that were destroyed; slow_rank: of all */
+    _Atomic uint64_t busy_ns;                 /* time with timed works of any group in flight, */
+    uint64_t busy_until_ns;                   /* and the end of those recorded so far */
     ls_tuning tuning;
     struct ls_backend *backend;               /* owned; NULL: collectives are carried out here */
 

@@ -223,6 +223,15 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     return st;
 }
 
+/* Adds the time of a work that no earlier one has covered, up to *until. */
+static void add_busy(const ls_work *k, _Atomic uint64_t *busy_ns, uint64_t *until)
+{
+    const uint64_t from = k->t0_ns > *until ? k->t0_ns : *until;
+    if (k->t1_ns <= from) return;
+    atomic_fetch_add_explicit(busy_ns, k->t1_ns - from, memory_order_relaxed);
+    *until = k->t1_ns;
+}
+
 /* Events are written by the calling thread only, whoever moved the work: a ring has one writer. */
 static void record(const ls_work *k, uint64_t wait_t0)
 {
@@ -231,11 +240,8 @@ static void record(const ls_work *k, uint64_t wait_t0)
     uint64_t exposed = end > wait_t0 ? end - wait_t0 : 0; /* complete before anybody waited: all of it was hidden */
     atomic_fetch_add_explicit(&g->counts_so_far.exposed_ns, exposed, memory_order_relaxed);
     if (!is_done(k)) return;
-    uint64_t from = k->t0_ns > g->busy_until_ns ? k->t0_ns : g->busy_until_ns;
-    if (k->t1_ns > from) {
-        atomic_fetch_add_explicit(&g->counts_so_far.busy_ns, k->t1_ns - from, memory_order_relaxed);
-        g->busy_until_ns = k->t1_ns;
-    }
+    add_busy(k, &g->counts_so_far.busy_ns, &g->busy_until_ns);
+    add_busy(k, &g->e->busy_ns, &g->e->busy_until_ns);
     uint8_t kind = LS_EV_COLL;
     const bool message = k->desc.coll == LS_SENDRECV;
     if (message) kind = k->a.in ? LS_EV_SEND : LS_EV_RECV;
