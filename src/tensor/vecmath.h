@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* c ? a : b, by masks: of `c ? a : b` GCC may make branches, and a loop with branches is vectorised for AVX-512 alone. */
+/* c ? a : b, by masks: of `c ? a : b` GCC may make branches, and it vectorises loops with branches for AVX-512 only. */
 static inline __attribute__((always_inline)) float ls_selectf(bool c, float a, float b)
 {
     const uint32_t mask = -(uint32_t)c;
