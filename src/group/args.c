@@ -235,8 +235,10 @@ LS_COLD uint32_t ls_args_sign_counts(const ls_work *k)
     for (int i = 0; k->span && i < k->nspans; i++) {
         const size_t box[3] = { k->span[i].first, k->span[i].rows, k->span[i].row };
         for (int j = 0; j < 3; j++) h = (h ^ box[j]) * 0xd6e8feb86659fd93ull, h ^= h >> 32;
-        for (int r = 0; k->span[i].part && r < k->g->size; r++)
+        for (int r = 0; k->span[i].part && r < k->g->size; r++) {
             h = (h ^ k->span[i].part[r].first) * 0xd6e8feb86659fd93ull, h ^= h >> 32;
+            h = (h ^ k->span[i].part[r].count) * 0xd6e8feb86659fd93ull, h ^= h >> 32;
+        }
     }
     return (uint32_t)h;
 }

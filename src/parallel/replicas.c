@@ -142,7 +142,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     d->strategy = s;
     d->g = g;
     d->shards = ls_dp_shards(g, c);
-    d->gathers_in = c && c->column ? c->column : d->shards;
+    d->gathers_in = d->shards;
     d->ps = ps;
     d->c = ls_ddp_defaults(c);
     d->dry = dry;
@@ -166,7 +166,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     *out = d;
     return LS_OK;
 fail:
-    d->second = NULL; /* destroying a group needs all its ranks, and others may have succeeded: it ends with the world */
+    d->second = NULL; /* destroying a group takes all its ranks, and others may have succeeded: the world does it */
     ls_ddp_destroy(d);
     return st;
 }

@@ -299,7 +299,7 @@ static ls_status add_gather(ls_ddp *d, int first, int n, ls_dtype dtype, const c
     x->call = (ls_coll_args){ .coll = LS_ALL_GATHER, .dtype = dtype, .out = (void *)(uintptr_t)base,
                               .count = last->first + last->rows * last->row, .span = span, .nspans = nspans,
                               .label = label };
-    return d->c.column ? set_parts(d, x, span, nspans) : LS_OK;
+    return d->gathers_in != d->shards ? set_parts(d, x, span, nspans) : LS_OK;
 }
 
 /* In float a bucket's values travel as its gradients do; in bf16 its copies do, and what has none travels together. */
@@ -356,6 +356,7 @@ ls_status ls_shard_place(const ls_shard_how *how, ls_ddp *d)
     ls_shard_plan l;
     const ls_dtype dtype = d->ps->bound;
     LS_TRY(plan_make(d->ps, &d->c, how->at_units, dtype, ls_group_size(d->g), &l));
+    if (how->nodes) d->gathers_in = d->c.column;
     ls_status st = check_bound(d, how, &l, &d->grads);
     if (st == LS_OK) {
         keep(d);
