@@ -336,8 +336,8 @@ static void errors_say_which_group(void **state)
     }
 }
 
-/* Ranks start collectives of two groups in different orders: within one group that is an error, and one group's must not
- * wait for the other's. */
+/* Ranks start collectives of two groups in different orders: within one group that is an error, and here neither waits
+ * for the other. */
 static ls_status moves_beside(ls_world *w, void *arg)
 {
     const bool wire = *(const bool *)arg;

@@ -401,8 +401,8 @@ static void a_bucket_is_packed_where_the_plan_says(void **state)
                                                                who helps */
 #define ROW      ((size_t)64 * 8)                    /* of the channels to a rank */
 
-/* Every rank is in two groups: the world's, and one of its own, for the axes of a single rank; with DDP over a wire in a
- * second one of all ranks, too. On a wire a ring has no
+/* Every rank is in two groups: the world's, and one of its own, for the axes of a single rank. With DDP over a wire it
+ * is in a second one of all ranks, too. On a wire a ring has no
  * scratch, recursive doubling receives a whole vector there, and what travels as bf16 is written down in 2 bytes per
  * element. A ring of two ranks has two lanes, with a pipe each. */
 static void communication_takes_what_its_parts_take(void **state)

@@ -410,7 +410,7 @@ ls_status ls_group_second(ls_group *g, const char *name, ls_group **out)
 {
     *out = NULL;
     if (!g) return ls_no_group();
-    if (ls_group_is_mapped(g) || g->backend || ls_backend_is_planned(g->w)) return LS_OK;
+    if (g->mapped || g->size == 1 || g->backend || ls_backend_is_planned(g->w)) return LS_OK;
     return ls_group_split_by(g, all_of_them, NULL, name, out);
 }
 
@@ -481,7 +481,10 @@ void ls_group_free(ls_group *g)
 void ls_group_destroy(ls_group *g)
 {
     if (!g || g->destroyed || g == g->w->group) return; /* the world's own goes with the world */
+    char said[LS_ERROR_BYTES]; /* why the caller may be giving up */
+    memcpy(said, ls_last_error(), sizeof said);
     bool clean = g->failed >= 0 && !g->w->failed && ls_p2p_drain(g) == LS_OK && ls_barrier(g) == LS_OK;
+    memcpy(ls_context_get()->error, said, sizeof said);
     if (clean && g->mapped && !g->w->dry) clean = part(g) == LS_OK;
     if (clean) ls_backend_destroy(g->e, g->backend);
     release(g, clean);
