@@ -197,7 +197,7 @@ go mlp -n 2 --inject diverge@1:2 --ddp.guard false
 claim 'train ddp.guard false: nobody looks' test "$(cat "$at/code")" = 0
 refuse inject mlp '-n 2 --zero.stage 1 --inject diverge@1:2' 78 '--inject diverge with zero.stage 1: each shard is on one rank'
 refuse ddp.bucket_view mlp '-n 2 --ddp.hook f16 --ddp.bucket_view true' 78 'ddp.bucket_view belongs to ddp.hook none'
-refuse ddp.guard mlp '-n 2 --zero.stage 1 --ddp.guard false' 78 'ddp.guard belongs to zero.stage 0 and zero.hsdp above 1'
+refuse ddp.guard mlp '-n 2 --zero.stage 1 --ddp.guard false' 78 'ddp.guard belongs to zero.stage 0, or zero.stage 1 to 3 with zero.hsdp above 1'
 refuse ddp.guard mlp '-n 4 --zero.stage 1 --zero.hsdp 2 --inject diverge@1:2' 81 'replicas have other parameters'
 go mlp -n 4 --zero.stage 1 --zero.hsdp 2 --inject diverge@1:2 --ddp.guard false
 claim 'train ddp.guard false with zero.hsdp: nobody looks' test "$(cat "$at/code")" = 0

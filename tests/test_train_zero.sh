@@ -178,7 +178,7 @@ ranks_of=(2 1)
 two_nodes --zero.stage 3
 claim 'nodes with different numbers of ranks are refused' ends_with 78
 claim 'with the numbers and what works' says \
-    'node 0 has 2 ranks and node 1 has 1: expected as many ranks on every node, or zero.copy rank'
+    'node 0 has 2 ranks and node 1 has 1: expected the same number of ranks on every node, or zero.copy rank'
 ranks_of=(2 2)
 two_nodes --zero.stage 3 --comm.transport tcp
 claim 'where the ranks of a node do not map each other, too' ends_with 78

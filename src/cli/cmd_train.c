@@ -76,18 +76,11 @@ static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
     return result.exit_code;
 }
 
-static int ranks(const ls_train_config *c)
-{
-    int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * (c->parallel.dp ? c->parallel.dp : 1);
-    const int nproc = ls_train_nproc(c);
-    return nproc ? nproc : (int)product;
-}
-
 static int explain(const ls_train_config *c)
 {
     ls_text out = { 0 };
-    ls_status st = ls_train_config_check(c, ranks(c));
-    if (st >= 0) st = ls_watch_explain(c, ranks(c), &out);
+    ls_status st = ls_train_config_check(c, ls_train_ranks(c));
+    if (st >= 0) st = ls_watch_explain(c, ls_train_ranks(c), &out);
     if (st >= 0) printf("%s", ls_text_str(&out));
     ls_text_free(&out);
     return st < 0 ? ls_cli_fail("train", st) : 0;
@@ -96,8 +89,8 @@ static int explain(const ls_train_config *c)
 static int dry_run(const ls_train_config *c)
 {
     ls_text out = { 0 };
-    ls_status st = ls_train_config_check(c, ranks(c));
-    if (st >= 0) st = ls_memory_explain(c, ranks(c), &out);
+    ls_status st = ls_train_config_check(c, ls_train_ranks(c));
+    if (st >= 0) st = ls_memory_explain(c, ls_train_ranks(c), &out);
     if (st >= 0) printf("%s", ls_text_str(&out));
     ls_text_free(&out);
     return st < 0 ? ls_cli_fail("train", st) : 0;
@@ -114,7 +107,7 @@ static int train_threads(const ls_train_config *c, ls_opts *o, int nproc)
 
 static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
 {
-    const int nproc = ranks(c);
+    const int nproc = ls_train_ranks(c);
     signal(SIGPIPE, SIG_IGN); /* who reads our lines may go: a run's product is its files. Ranks inherit it */
     if (c->dry_run) return dry_run(c);
     ls_status st = LS_OK;

@@ -52,7 +52,7 @@ static const rule rules[] = {
     { "optim.scale_growth", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
     { "optim.scale_backoff", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
     { "optim.scale_interval", rescales, "optim.loss_scale dynamic", "optim.loss_scale" },
-    { "ddp.guard", compares, "zero.stage 0 and zero.hsdp above 1", "zero.stage" },
+    { "ddp.guard", compares, "zero.stage 0, or zero.stage 1 to 3 with zero.hsdp above 1", "zero.stage" },
     { "ddp.bucket_view", unhooked, "ddp.hook none", "ddp.hook" },
     { "ddp.powersgd_rank", powersgd, "ddp.hook powersgd", "ddp.hook" },
     { "ddp.powersgd_start", powersgd, "ddp.hook powersgd", "ddp.hook" },

@@ -169,7 +169,8 @@ const ls_opt ls_train_opts[] = {
     { "ddp.static_graph", LS_OPT_BOOL, AT(ddp.static_graph), "false", NULL,
       "some parameters take no part in the loss, the same ones on all ranks and in all steps", 0, NULL },
     { "ddp.guard", LS_OPT_BOOL, AT(ddp.guard), "true", NULL,
-      "compare the parameters (zero.hsdp: shards) of all ranks after each update, by hashes that travel with the loss", 0, NULL },
+      "after each update compare all ranks' parameters (zero.hsdp: those of ranks with the same shard), by hashes that travel "
+      "with the loss", 0, NULL },
     { "ddp.hook", LS_OPT_CHOICE, AT(ddp.hook), "none", "none|allreduce|f16|bf16|powersgd",
       "communication hook that reduces gradients: rounded to 16 bits, or as factors of low rank", 0, NULL },
     { "ddp.powersgd_rank", LS_OPT_INT, AT(ddp.powersgd_rank), "1", "1..1024", "ddp.hook powersgd: rank of the factors", 0, NULL },
@@ -369,6 +370,13 @@ int ls_train_nproc(const ls_train_config *c)
     char *end;
     const long n = strtol(c->nproc_per_node, &end, 10);
     return end == c->nproc_per_node || *end || n < 0 || n > LS_HOST_MOST_RANKS ? -1 : (int)n;
+}
+
+int ls_train_ranks(const ls_train_config *c)
+{
+    const int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * (c->parallel.dp ? c->parallel.dp : 1);
+    const int nproc = ls_train_nproc(c);
+    return nproc ? nproc : (int)product;
 }
 
 ls_status ls_train_optim_defaults(ls_opts *o, const ls_train_config *c, const ls_optim_class *cls)

@@ -98,6 +98,8 @@ ls_status ls_train_optim_defaults(ls_opts *o, const ls_train_config *c, const ls
 
 /* --nproc-per-node as a number: 0 was not given; auto is one rank per usable core. */
 int ls_train_nproc(const ls_train_config *c);
+/* Ranks that a run without a launcher has: that number, or if it was not given, the product of the parallel degrees. */
+int ls_train_ranks(const ls_train_config *c);
 bool ls_train_nproc_auto(const ls_train_config *c);
 
 /* A YAML file (at most one) and flags into a configuration, resolved. argv[0] is skipped. LS_USAGE: no argument at all,

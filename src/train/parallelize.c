@@ -207,7 +207,7 @@ static int place_of(const void *group, int rank)
     return place;
 }
 
-/* LS_UNSUPPORTED unless every node has as many ranks of g as the first one. */
+/* LS_UNSUPPORTED unless every node has as many ranks of g as the first one. Nodes are numbered within g. */
 static ls_status check_equal(const ls_group *g)
 {
     const int size = ls_group_size(g);
@@ -217,8 +217,8 @@ static ls_status check_equal(const ls_group *g)
         int here = 0;
         for (int r = 0; r < size; r++) here += ls_group_node(g, r) == node;
         if (here != first)
-            return ls_fail(LS_UNSUPPORTED, "one copy of the parameters per node: node 0 has %d rank%s and node %d has %d: expected as "
-                           "many ranks on every node, or zero.copy rank (LS_ZERO_COPY_RANK)", first, first == 1 ? "" : "s", node,
+            return ls_fail(LS_UNSUPPORTED, "one copy of the parameters per node: node 0 has %d rank%s and node %d has %d: expected the "
+                           "same number of ranks on every node, or zero.copy rank (LS_ZERO_COPY_RANK)", first, first == 1 ? "" : "s", node,
                            here);
     }
     return LS_OK;

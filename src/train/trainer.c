@@ -192,7 +192,7 @@ static ls_status watch_signals(ls_trainer *t)
 
 ls_status ls_train_check_launcher(const ls_train_config *c)
 {
-    return strcmp(c->comm.backend, "mpi") == 0 ? ls_backend_launched(ls_train_nproc(c)) : LS_OK;
+    return strcmp(c->comm.backend, "mpi") == 0 ? ls_backend_launched(ls_train_ranks(c)) : LS_OK;
 }
 
 ls_status ls_trainer_create(const ls_train_config *c, ls_trainer **out)
