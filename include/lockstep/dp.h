@@ -76,10 +76,10 @@ typedef struct ls_ddp_config {
      * held by every rank of `copies`. Both groups are borrowed and contain this rank. The product of their sizes is the
      * size of the group that is given to the calls below. NULL, NULL: one set of shards over all ranks. */
     ls_group *shards, *copies;
-    /* LS_ZERO_COPY_HOST where the ranks of one set of shards are on several nodes: `node` has those that share one copy
-     * of the values. `column` has one rank of each node; each of them brings its own rows into the copies of the
-     * others. Both are borrowed and contain this rank, and all nodes have the same number of ranks. NULL, NULL: all
-     * ranks of a set share one copy. */
+    /* LS_ZERO_COPY_HOST where the ranks of one set of shards are on several nodes: `node` has the ranks of this node,
+     * which share one copy of the values. `column` has one rank of each node; after a step these ranks all_gather their
+     * updated rows into the copies of their nodes. Both are borrowed and contain this rank, and all nodes have the same
+     * number of ranks. NULL, NULL: all ranks of a set share one copy. */
     ls_group *node, *column;
 } ls_ddp_config;
 
@@ -110,7 +110,8 @@ ls_status ls_ddp_bind(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_dty
  * accumulate in any number of backwards as long as the last one before the step synchronises. */
 ls_status ls_ddp_create(ls_group *g, ls_params *ps, const ls_ddp_config *c, ls_ddp **out);
 /* The parameters keep their values (with zero_stage 1 what ops read lies in the world's arena and goes with it) and
- * have no gradients any more. NULL is fine. */
+ * have no gradients any more. NULL is fine. Every rank calls it before ls_world_leave, several in the same order: over
+ * connections it waits for the other ranks. After a failure that not all ranks share, call ls_world_abort first. */
 void ls_ddp_destroy(ls_ddp *d);
 
 /* State of a model that is no parameter and gets no gradient, such as running means. */
@@ -140,11 +141,11 @@ ls_status ls_ddp_join_begin(ls_ddp *d, const ls_join_config *c);
 /* This rank's inputs have ended. It takes part in the collectives of ls_ddp_begin_forward and of backward, with
  * zeros, until the inputs of all ranks have ended. Then all ranks get the parameters and buffers of the rank that
  * has trained longest; of several, the largest rank. Optimizer state is not copied, as in PyTorch: a rank whose inputs
- * ended early has made fewer updates, so its state and its step counts are older, and the next update on each rank
- * would part the replicas. A program that trains on after this call does one of three things: it destroys the
- * optimizer on every rank and creates a new one, whose state is zero; it sets stop_together, with which every rank has
- * made the same updates; or it uses SGD without momentum, which has no state. Collectives that a program calls itself
- * between the two calls are not mirrored: they fail as LS_COLL_MISMATCH on the ranks that still have inputs. */
+ * ended early has made fewer updates, so its state and its step counts are older, and the replicas would differ after
+ * the next update. To train on after this call, a program destroys the optimizer on every rank and creates a new one,
+ * whose state is zero, or it uses SGD without momentum, which has no state. (With stop_together every rank has made the
+ * same updates; to train on, create a new ls_ddp on every rank.) Collectives that a program calls itself between the
+ * two calls are not mirrored: they fail as LS_COLL_MISMATCH on the ranks that still have inputs. */
 ls_status ls_ddp_join_end(ls_ddp *d);
 
 /* Before every forward, once per backward: hooks into the tape's backward (whose end waits for the

@@ -133,7 +133,7 @@ uint64_t ls_optim_hash(const ls_optim *o);
 /* Every rank of g calls it, with the same `shards`: ranks of g whose numbers are equal modulo `shards` own the same
  * elements; 1: all ranks do. LS_DIVERGED unless ranks with the same elements have the same hash of every parameter: it
  * names the parameters that differ, and the ranks whose hash most of these ranks do not have; if there is no majority
- * it names a rank with the other hash, too. *culprit (may be NULL) is the first rank named. `since` (may be NULL):
+ * it also names a rank that these differ from. *culprit (may be NULL) is the first rank named. `since` (may be NULL):
  * words for the message on when the difference began. LS_INVALID: `shards` is below 1 or does not divide g's size. */
 ls_status ls_optim_compare(const ls_optim *o, ls_group *g, int shards, const char *since, int *culprit);
 

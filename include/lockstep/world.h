@@ -108,7 +108,8 @@ ls_group *ls_world_group(ls_world *w);   /* borrowed: all ranks; NULL for no wor
 ls_tracer *ls_world_tracer(ls_world *w); /* borrowed */
 ls_ledger *ls_world_ledger(ls_world *w); /* borrowed: this rank's memory by kind */
 /* Bytes in use of this rank's shared arena. In a dry world (group.h), after the calls that a real rank would make: what
- * to ask for in arena_bytes. Of what all ranks share (ls_group_alloc_shared) rank 0 has all and the others none. */
+ * to ask for in arena_bytes. Of what all ranks of a group share (ls_group_alloc_shared) its rank 0 has all and the
+ * others none. */
 size_t ls_world_arena_used(const ls_world *w);
 const char *ls_world_transport(const ls_world *w); /* "shm": what was asked for or chosen; lives as long as w */
 

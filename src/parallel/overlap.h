@@ -9,8 +9,9 @@
  *   step            = rest + backward + exposed
  *
  * Buckets of almost no bytes cost alpha each; one bucket of all gradients cannot start before backward ends. Between
- * the two is the cap that is sought. Where the processors that compute move the bytes as well, as in shared memory,
- * backward does not go on as if it were alone, and a step takes longer than predicted.
+ * the two is the cap that is sought. Over connections two buckets move at a time (ls_group_second), so there the end of
+ * the last bucket may come earlier than predicted. Where the processors that compute move the bytes as well, as in
+ * shared memory, backward does not go on as if it were alone, and a step takes longer than predicted.
  */
 #ifndef LS_PARALLEL_OVERLAP_H
 #define LS_PARALLEL_OVERLAP_H
