@@ -1,5 +1,5 @@
-/* Long work of one rank outside collectives: the others wait for it beyond comm.timeout as long as it may take, and for
- * nobody else; who takes too long, is stopped or dies is named with what it did. */
+/* Long work of one rank outside collectives, such as a save: the other ranks wait for it beyond comm.timeout, and for
+ * no other rank. A rank that takes too long, is stopped or dies is named together with its work. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

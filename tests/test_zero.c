@@ -1,5 +1,5 @@
-/* ZeRO's first two stages beside DDP, which is their reference: the same values, to the bit, from a share of the state;
- * then the ways to use the first one wrongly. Training in bf16 is in test_train_zero.sh. */
+/* ZeRO's stages, several sets of shards and copies on several nodes beside DDP, which is their reference: the same
+ * values, from a shard of the state; then wrong uses of each. Training in bf16 is in test_train_zero.sh. */
 #include "harness_replica.h"
 
 #include <math.h>
