@@ -334,6 +334,7 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
     (void)state;
     static const struct { int64_t m, n, k; } size[] = {
         { 1700, 900, 20 }, { 1536, 300, 30 }, { 800, 1024, 20 }, { 500, 90, 300 }, { 100, 1500, 64 },
+        { 540, 530, 2100 }, /* of A transposed, the sum over K is cut */
     };
     ls_gemm *g;
     assert_int_equal(ls_gemm_create(&g), LS_OK);
@@ -365,6 +366,7 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
 static const struct { int64_t m, n, k; } threaded[] = {
     { 256, 768, 768 }, { 64, 2304, 768 }, { 1, 5000, 768 },  { 1, 1152, 4096 }, { 33, 200, 4096 },
     { 384, 384, 2048 }, { 800, 96, 1000 }, { 768, 200, 256 }, { 1536, 520, 64 },
+    { 560, 530, 2100 },
 };
 #define THREADED (sizeof threaded / sizeof *threaded)
 

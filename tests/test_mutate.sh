@@ -67,6 +67,14 @@ claim 'a mutant of code that this processor does not run is left out' says 0 'le
 claim 'and the others are not' says 0 '1 caught, 0 survived' --cpuinfo cpuinfo
 printf 'Features : fpu nimble swift\n' >cpuinfo
 claim 'with what it needs it is broken, too' says 1 '1 caught, 1 survived' --cpuinfo cpuinfo
+list <<<"$caught
+? !sse
+
+${survivor}
+? swift !nimble"
+claim 'one of code for processors that lack a flag is left out where there is one' says 0 \
+    'left out, since this processor has nimble: constant' --cpuinfo cpuinfo
+claim 'and broken where there is none' says 1 '1 caught, 1 survived' --cpuinfo <(printf 'flags : swift\n')
 list <<<"${caught/3 \* a/9}"
 claim 'a suite that does not end is red, too' says 0 'which did not end'
 claim 'nothing that it started is left' bash -c '! grep -lsz "$1" /proc/[0-9]*/cmdline | grep .' _ "$tree/build-mutat[e]"

@@ -183,6 +183,16 @@ static void run_sgemm(running *r, int i)
                            c->trans_a ? c->m : c->k, b, b_row, c->add || c->bias ? 1.0f : 0.0f, to, c->n);
 }
 
+/* The stretch i of a sum: the first into C, the others into scratch memory. */
+static void run_stretch(running *r, int i)
+{
+    const ls_gemm_call *c = r->call;
+    const int64_t k = i * r->cut.terms;
+    float *to = i == 0 ? (float *)c->c : (float *)r->l->scratch + (i - 1) * c->m * c->n;
+    r->got[i] = dnnl_sgemm('T', 'N', c->m, c->n, less(r->cut.terms, c->k - k), 1.0f, (const float *)c->a + k * c->m, c->m,
+                           (const float *)c->b + k * c->n, c->n, i == 0 && c->add ? 1.0f : 0.0f, to, c->n);
+}
+
 static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row, int64_t rows, size_t bytes)
 {
     for (int64_t i = 0; i < rows; i++) memcpy(to + (size_t)i * to_row, from + (size_t)i * from_row, bytes);
@@ -231,6 +241,7 @@ static void run_piece(void *arg, int64_t i)
     running *r = arg;
     const int threads = ls_dnnl_limit_threads(&r->l->openmp, 1);
     if (r->product) run_primitive(r, (int)i);
+    else if (r->cut.terms) run_stretch(r, (int)i);
     else run_sgemm(r, (int)i);
     ls_dnnl_limit_threads(&r->l->openmp, threads);
 }
@@ -264,13 +275,25 @@ static ls_status copy_b(running *r)
     return LS_OK;
 }
 
+/* A row of C, in the order of the stretches. */
+static void add_stretches(void *arg, int64_t row)
+{
+    const running *r = arg;
+    const ls_gemm_call *c = r->call;
+    for (int64_t i = 1; i < r->cut.pieces; i++)
+        add_row((float *)c->c + row * c->n, (const float *)r->l->scratch + ((i - 1) * c->m + row) * c->n, c->n);
+}
+
 static ls_status run_pieces(running *r)
 {
     const int pieces = r->cut.pieces;
+    const size_t c_bytes = (size_t)(r->call->m * r->call->n) * sizeof(float), room = (size_t)(pieces - 1) * c_bytes;
     if (r->cut.b_row) LS_TRY(copy_b(r));
+    if (r->cut.terms && r->l->scratch_bytes < room) LS_TRY(grow_scratch(r->l, room));
     ls_team_run(run_piece, r, pieces);
     for (int i = 0; i < pieces; i++)
         if (r->got[i] != dnnl_success) return ls_dnnl_refused(r->got[i], "a matrix product");
+    if (r->cut.terms) ls_threads_for(ls_threads_pay((int64_t)room), r->call->m, add_stretches, r);
     return LS_OK;
 }
 

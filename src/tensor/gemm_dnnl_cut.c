@@ -3,8 +3,8 @@
  * One thread runs the same pieces as sixteen do, so a piece must be about as fast, for its size, as the whole product.
  * Each piece brings what it reads into an order of oneDNN's own, so the more pieces share an operand, the oftener it is
  * brought into it; and small pieces get other kernels. The limits below were measured (bench_gemm gpt; oneDNN 2.6.3, a
- * Xeon with AMX, one thread) and are all that is known of the machine: the cut follows from shape, types and
- * instruction set.
+ * Xeon with AMX, one thread; those of AVX2 on an EPYC of the third generation, two threads) and are all that is known
+ * of the machine: the cut follows from shape, types and instruction set.
  */
 #if defined(LOCKSTEP_GEMM_DNNL)
 #include "tensor/gemm_dnnl.h"
@@ -35,10 +35,14 @@ static ls_dnnl_cut in_pieces(const ls_gemm_call *c, int pieces, bool across)
 
 /* --- sgemm ------------------------------------------------------------------------------ */
 
-/* oneDNN's sgemm for AVX-512 packs A and B where C is large, 1/m + 1/n < 0.00196, and that is up to 1.3 times as fast
- * as reading them as they are. It also packs where A is transposed and the rows of B begin a multiple of 1024 elements
- * apart, so that pieces that are small get the fast kernel, too, from a copy of B. */
-static bool is_packed(int64_t m, int64_t n) { return (double)(m + n) < 0.00196 * (double)m * (double)n; }
+/* oneDNN's sgemm packs A and B where C is large, and that is up to 1.3 times as fast as reading them as they are (1.5
+ * times with AVX2, where A is transposed). For AVX-512 it also packs where A is transposed and the rows of B begin a
+ * multiple of 1024 elements apart, so that pieces that are small get the fast kernel, too, from a copy of B. */
+#define PACKS_AVX512 0.00196
+#define PACKS_AVX2   0.0038
+
+static bool is_large(int64_t m, int64_t n, double limit) { return (double)(m + n) < limit * (double)m * (double)n; }
+static bool is_packed(int64_t m, int64_t n) { return is_large(m, n, PACKS_AVX512); }
 
 #define PACKED_ROW 1024
 #define COPY_PAYS 1536   /* rows of C: the copy of B is then 4 % of the product or less */
@@ -61,6 +65,22 @@ static ls_dnnl_cut cut_packed(const ls_gemm_call *c)
     return at;
 }
 
+#define FEWEST_TERMS 512 /* of a stretch: to add it to the others is then less than 2 % of it */
+#define MOST_STRETCHES 4
+
+/* With AVX2, C is packed and its pieces are not: dw of a narrow model and many tokens. Stretches of the sum keep C. */
+static bool cut_terms(const ls_gemm_call *c, const ls_dnnl_cut *pieces, dnnl_cpu_isa_t isa, ls_dnnl_cut *out)
+{
+    if (!has(isa, dnnl_cpu_isa_avx2) || has(isa, dnnl_cpu_isa_avx512_core)) return false;
+    if (!c->trans_a || c->trans_b || c->bias || c->k < 2 * FEWEST_TERMS || pieces->pieces == 1) return false;
+    if (!is_large(c->m, c->n, PACKS_AVX2) || is_large(pieces->rows, pieces->columns, PACKS_AVX2)) return false;
+    const int64_t stretches = c->k / FEWEST_TERMS < MOST_STRETCHES ? 2 : MOST_STRETCHES;
+    *out = (ls_dnnl_cut){ .rows = c->m, .columns = c->n };
+    out->terms = ((c->k + stretches - 1) / stretches + UNIT - 1) / UNIT * UNIT;
+    out->pieces = (int)((c->k + out->terms - 1) / out->terms);
+    return true;
+}
+
 #define SGEMM_PIECE 96
 
 static ls_dnnl_cut cut_sgemm(const ls_gemm_call *c, dnnl_cpu_isa_t isa)
@@ -73,7 +93,9 @@ static ls_dnnl_cut cut_sgemm(const ls_gemm_call *c, dnnl_cpu_isa_t isa)
         const ls_dnnl_cut at = in_pieces(c, pieces, across);
         if (is_packed(at.rows, at.columns)) return at;
     }
-    return in_pieces(c, most, across);
+    const ls_dnnl_cut at = in_pieces(c, most, across);
+    ls_dnnl_cut of_terms;
+    return cut_terms(c, &at, isa, &of_terms) ? of_terms : at;
 }
 
 /* --- matmul ----------------------------------------------------------------------------- */
