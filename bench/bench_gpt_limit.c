@@ -31,6 +31,7 @@ int main(void)
 
 enum { MAX_REPS = 9, MAX_THREADS = 64 };
 #define ENOUGH_NS 400000000u /* of one product by one way */
+#define NO_WAY 1e9 /* seconds */
 #define COPY_BYTES ((size_t)256 << 20)
 
 /* C[m, n] = op(A)[m, k] op(B)[k, n]; op transposes what is stored the other way round. */
@@ -159,10 +160,10 @@ static double time_s(const machine *w, const product *p, const way *by)
     double s[MAX_REPS];
     int reps = 0;
     const uint64_t began = now_ns();
-    if (!run(w, p, by)) return 1e9; /* and it is warm now */
+    if (!run(w, p, by)) return NO_WAY; /* and it is warm now */
     do {
         const uint64_t t0 = now_ns();
-        if (!run(w, p, by)) return 1e9;
+        if (!run(w, p, by)) return NO_WAY;
         s[reps++] = 1e-9 * (double)(now_ns() - t0);
     } while (reps < MAX_REPS && (reps < 3 || now_ns() - began < ENOUGH_NS));
     return median(s, reps);
@@ -170,11 +171,11 @@ static double time_s(const machine *w, const product *p, const way *by)
 
 static double quickest_s(const machine *w, const product *p)
 {
-    double best = p->bf16 ? 1e9 : time_s(w, p, NULL);
+    double best = p->bf16 ? NO_WAY : time_s(w, p, NULL);
     bool (*const ways[])(const machine *, const product *, way *) = { by_matmul, by_inner_product };
     for (int i = 0; i < 2; i++) {
         way by = { 0 };
-        const double s = ways[i](w, p, &by) ? time_s(w, p, &by) : 1e9;
+        const double s = ways[i](w, p, &by) ? time_s(w, p, &by) : NO_WAY;
         if (s < best) best = s;
         for (int k = 0; k < 3; k++)
             if (by.memory[k]) dnnl_memory_destroy(by.memory[k]);
@@ -263,6 +264,10 @@ int main(int argc, char **argv)
         printf("# [%lld, %lld] x %lld:", (long long)O, (long long)I, (long long)matrix[i].times);
         for (int p = 0; p < 3; p++) {
             const double s = quickest_s(&w, &one[p]);
+            if (s >= NO_WAY) {
+                fprintf(stderr, "bench_gpt_limit: oneDNN has no product in %s on this processor\n", argv[3]);
+                return 1;
+            }
             gemm_s += s * (double)matrix[i].times;
             flops += each * (double)matrix[i].times;
             printf(" %s %.3f %.0f", p == 0 ? "forward" : p == 1 ? "dx" : "dw", 1e3 * s, 1e-9 * each / s);
