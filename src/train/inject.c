@@ -55,15 +55,17 @@ void ls_injection_before_backward(const ls_trainer *t, int64_t step, float *weig
     if (due(t, step) && t->inject.kind == LS_INJECT_OVERFLOW) *weight = INFINITY;
 }
 
-void ls_injection_before_update(const ls_trainer *t, int64_t step)
+ls_status ls_injection_before_update(const ls_trainer *t, int64_t step)
 {
     const ls_params *ps = &t->par.model->params;
-    if (!due(t, step) || t->inject.kind != LS_INJECT_DIVERGE) return;
+    if (!due(t, step) || t->inject.kind != LS_INJECT_DIVERGE) return LS_OK;
     for (int i = 0; i < ps->n; i++) {
         if (ps->item[i].own.count == 0) continue; /* fewer rows than ranks */
         ls_param_gradients(&ps->item[i])[0] += 1.0f;
-        return;
+        return LS_OK;
     }
+    return ls_fail(LS_BAD_CONFIG, "--inject diverge@%d:%lld: rank %d owns no row of any parameter, so nothing of it can differ: "
+                   "name another rank, or use fewer", t->inject.rank, (long long)step, t->inject.rank);
 }
 
 void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss)

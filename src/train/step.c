@@ -200,7 +200,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(run_micro_batches(t, counted, mine));
     LS_TRY(agree(t, mine, out));
     LS_TRY(grad_norm(t, out));
-    ls_injection_before_update(t, t->step + 1);
+    LS_TRY(ls_injection_before_update(t, t->step + 1));
     uint64_t o0 = env->mono_ns();
     LS_TRY(update(t, out)); /* on all ranks alike */
     /* Each looks at the clock for itself: where the outer of two slices ends no later than the inner one, rounding

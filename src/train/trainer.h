@@ -176,7 +176,7 @@ ls_status ls_samples_say(ls_trainer *t);
  * before the update, where a gradient changes. */
 ls_status ls_injection_apply(const ls_trainer *t, int64_t step);
 void ls_injection_before_backward(const ls_trainer *t, int64_t step, float *weight);
-void ls_injection_before_update(const ls_trainer *t, int64_t step);
+ls_status ls_injection_before_update(const ls_trainer *t, int64_t step);
 void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss);
 
 #endif
