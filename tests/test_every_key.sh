@@ -23,6 +23,7 @@ log: { tensorboard: false, every: 1 }
 YAML
 sed 's/name: adam,/name: sgd,/' mlp.yaml >sgd.yaml
 sed 's/8, 6, 3/8, 32, 32, 3/; s/steps: 3/steps: 6/' mlp.yaml >wide.yaml
+sed 's/8, 6, 3/8, 4, 3/; s/global_batch: 12/global_batch: 20/' mlp.yaml >few.yaml # rows for 4 shards
 lm() {
     cat <<YAML
 model: { name: $1, n_layer: 1, n_head: 2, d_model: 8, seq_len: 16 }
@@ -134,6 +135,7 @@ differ last train.dtype gpt2 '' '--train.dtype bf16'
 differ output train.recompute gpt2 '--dry-run' '--dry-run --train.recompute full'
 packs='--dry-run --model.d_model 256 --model.seq_len 64 --train.seq_len 64 --train.micro_batch 1 --train.pack_weights'
 differ output train.pack_weights gpt2 "$packs never" "$packs always"
+shows train.pack_weights gpt2 '--train.pack_weights always' grep -q '^packed weights: none' out
 differ output train.eval_every gpt2 '' '--train.eval_every 2'
 shows train.eval_every gpt2 '--train.eval_every 2' lines '^validate step' 2
 vals() { grep '^validate step' "$1/out"; }
@@ -196,6 +198,7 @@ refuse ddp.guard mlp '-n 2 --inject diverge@1:2' 81 'replicas have other paramet
 go mlp -n 2 --inject diverge@1:2 --ddp.guard false
 claim 'train ddp.guard false: nobody looks' test "$(cat "$at/code")" = 0
 refuse inject mlp '-n 2 --zero.stage 1 --inject diverge@1:2' 78 '--inject diverge with zero.stage 1: each shard is on one rank'
+refuse inject few '-n 10 --zero.stage 1 --zero.hsdp 2 --inject diverge@4:2' 78 'rank 4 owns no row of any parameter'
 refuse ddp.bucket_view mlp '-n 2 --ddp.hook f16 --ddp.bucket_view true' 78 'ddp.bucket_view belongs to ddp.hook none'
 refuse ddp.guard mlp '-n 2 --zero.stage 1 --ddp.guard false' 78 'ddp.guard belongs to zero.stage 0, or zero.stage 1 to 3 with zero.hsdp above 1'
 refuse ddp.guard mlp '-n 4 --zero.stage 1 --zero.hsdp 2 --inject diverge@1:2' 81 'replicas have other parameters'
