@@ -336,6 +336,32 @@ static void errors_say_which_group(void **state)
     }
 }
 
+/* Rank 0 gives up for a reason of its own and destroys a group, in which rank 1 then calls what nobody else does. */
+static ls_status gives_up(ls_world *w, void *arg)
+{
+    char *said = arg; /* [LS_ERROR_BYTES], what rank 0 knows in the end */
+    ls_group *g;
+    float x[4] = { 0 };
+    LS_TRY(ls_group_split_named(ls_world_group(w), 0, "tp", &g));
+    if (ls_world_rank(w) == 1) return ls_all_reduce(g, NULL, x, 4, LS_F32, LS_SUM);
+    (void)ls_fail(LS_NO_MEMORY, "why rank 0 gives up");
+    ls_group_destroy(g);
+    snprintf(said, LS_ERROR_BYTES, "%s", ls_last_error());
+    return LS_NO_MEMORY;
+}
+
+static void what_failed_is_still_known_after_destroy(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const ls_world_opts o = { .transport = wires[i] };
+        char said[LS_ERROR_BYTES] = "";
+        ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, 2, &o, gives_up, said);
+        assert_string_equal(said, "why rank 0 gives up");
+        assert_int_equal(r.status, LS_COLL_MISMATCH); /* so destroying did fail */
+    }
+}
+
 /* Ranks start collectives of two groups in different orders: within one group that is an error, and here neither waits
  * for the other. */
 static ls_status moves_beside(ls_world *w, void *arg)
@@ -384,8 +410,8 @@ static ls_status busy_at_the_same_time(ls_world *w, void *arg)
     const uint64_t took = env->mono_ns() - began;
     ls_comm_stats_read(w, &after);
     ls_comm_stats_since(&before, &after);
-    LS_EXPECT((after.busy_ns > NAP_NS / 2 || ls_world_rank(w) == 1) && after.busy_ns <= took, "busy for %llu ns, of %llu", (unsigned long long)after.busy_ns,
-              (unsigned long long)took);
+    LS_EXPECT((after.busy_ns > NAP_NS / 2 || ls_world_rank(w) == 1) && after.busy_ns <= took, "busy for %llu ns, of %llu",
+              (unsigned long long)after.busy_ns, (unsigned long long)took);
     ls_group_destroy(second);
     return LS_OK;
 }
@@ -415,6 +441,7 @@ int main(void)
         cmocka_unit_test(groups_have_names_and_counters),
         cmocka_unit_test(each_kind_is_counted_by_itself),
         cmocka_unit_test(errors_say_which_group),
+        cmocka_unit_test(what_failed_is_still_known_after_destroy),
         cmocka_unit_test(a_second_group_moves_beside_the_first),
         cmocka_unit_test(groups_that_are_busy_together_count_once),
         cmocka_unit_test(knows_which_host_each_rank_is_on),

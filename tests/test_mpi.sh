@@ -23,6 +23,7 @@ fails_saying() { # status, text, command...: as fails_with, on either stream, mp
 
 # --- without mpirun
 claim 'backend mpi without mpirun: 78, and what to do' fails_with 78 'put mpirun -n 2 before' "${train[@]}" --comm.backend mpi -n 2
+claim 'as many ranks as the degrees of the plan say' fails_with 78 'put mpirun -n 3 before' "${train[@]}" --comm.backend mpi --parallel.dp 3
 # It comes before what is wrong for one rank, or for as many as were asked for.
 while read -r options; do
     claim "with $options: mpirun comes first" fails_with 78 'put mpirun -n 4 before' "${train[@]}" --comm.backend mpi -n 4 $options
