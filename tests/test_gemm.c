@@ -328,13 +328,14 @@ static void packed_weights_equal_the_plain_loop(void **state)
     ls_gemm_destroy(g);
 }
 
-/* Shapes that are cut into pieces, the last of another size: with copies of A, of B and of C. */
+/* Shapes that are cut into pieces, the last of another size: with copies of A, of B, of columns of B, and of C. */
 static void products_in_pieces_equal_the_plain_loop(void **state)
 {
     (void)state;
     static const struct { int64_t m, n, k; } size[] = {
         { 1700, 900, 20 }, { 1536, 300, 30 }, { 800, 1024, 20 }, { 500, 90, 300 }, { 100, 1500, 64 },
         { 540, 530, 2100 }, /* of A transposed, the sum over K is cut */
+        { 128, 1024, 300 }, { 100, 4096, 40 },
     };
     ls_gemm *g;
     assert_int_equal(ls_gemm_create(&g), LS_OK);
@@ -366,7 +367,7 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
 static const struct { int64_t m, n, k; } threaded[] = {
     { 256, 768, 768 }, { 64, 2304, 768 }, { 1, 5000, 768 },  { 1, 1152, 4096 }, { 33, 200, 4096 },
     { 384, 384, 2048 }, { 800, 96, 1000 }, { 768, 200, 256 }, { 1536, 520, 64 },
-    { 560, 530, 2100 },
+    { 560, 530, 2100 }, { 128, 2048, 200 },
 };
 #define THREADED (sizeof threaded / sizeof *threaded)
 

@@ -167,15 +167,32 @@ LS_KERNEL static void add_row(float *restrict to, const float *restrict x, int64
     for (int64_t j = 0; j < n; j++) to[j] += x[j];
 }
 
+static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row, int64_t rows, size_t bytes)
+{
+    for (int64_t i = 0; i < rows; i++) memcpy(to + (size_t)i * to_row, from + (size_t)i * from_row, bytes);
+}
+
+/* Of a thread's copy of columns of B, in whole cache lines. */
+static size_t dense_b_bytes(const running *r)
+{
+    return ((size_t)(r->call->k * r->cut.columns) * sizeof(float) + 63) / 64 * 64;
+}
+
 static void run_sgemm(running *r, int i)
 {
     const ls_gemm_call *c = r->call;
     const int64_t row = r->cut.across ? 0 : i * r->cut.rows, column = r->cut.across ? i * r->cut.columns : 0;
     const int64_t m = less(r->cut.rows, c->m - row), n = less(r->cut.columns, c->n - column);
     const float *a = (const float *)c->a + row * (c->trans_a ? 1 : c->k);
-    const int64_t b_row = r->cut.b_row ? r->cut.b_row : c->trans_b ? c->k : c->n;
+    int64_t b_row = r->cut.b_row ? r->cut.b_row : c->trans_b ? c->k : c->n;
     const float *b = (const float *)(r->cut.b_row ? r->l->scratch : c->b) + column * (c->trans_b ? c->k : 1);
     float *to = (float *)c->c + row * c->n + column;
+    if (r->cut.dense_b) {
+        char *copy = r->l->scratch + (size_t)ls_team_index() * dense_b_bytes(r);
+        copy_rows(copy, (size_t)n * sizeof *b, (const char *)b, (size_t)c->n * sizeof *b, c->k, (size_t)n * sizeof *b);
+        b = (const float *)(const void *)copy;
+        b_row = n;
+    }
     for (int64_t j = 0; c->bias && j < m; j++) /* it knows no bias: C begins with it */
         if (c->add) add_row(to + j * c->n, c->bias + column, n);
         else memcpy(to + j * c->n, c->bias + column, (size_t)n * sizeof *to);
@@ -191,11 +208,6 @@ static void run_stretch(running *r, int i)
     float *to = i == 0 ? (float *)c->c : (float *)r->l->scratch + (i - 1) * c->m * c->n;
     r->got[i] = dnnl_sgemm('T', 'N', c->m, c->n, less(r->cut.terms, c->k - k), 1.0f, (const float *)c->a + k * c->m, c->m,
                            (const float *)c->b + k * c->n, c->n, i == 0 && c->add ? 1.0f : 0.0f, to, c->n);
-}
-
-static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row, int64_t rows, size_t bytes)
-{
-    for (int64_t i = 0; i < rows; i++) memcpy(to + (size_t)i * to_row, from + (size_t)i * from_row, bytes);
 }
 
 static void run_primitive(running *r, int i)
@@ -287,13 +299,14 @@ static void add_stretches(void *arg, int64_t row)
 static ls_status run_pieces(running *r)
 {
     const int pieces = r->cut.pieces;
-    const size_t c_bytes = (size_t)(r->call->m * r->call->n) * sizeof(float), room = (size_t)(pieces - 1) * c_bytes;
+    const size_t sums = r->cut.terms ? (size_t)(pieces - 1) * (size_t)(r->call->m * r->call->n) * sizeof(float) : 0;
+    const size_t copies = r->cut.dense_b ? (size_t)ls_team_size() * dense_b_bytes(r) : 0, room = sums + copies;
     if (r->cut.b_row) LS_TRY(copy_b(r));
-    if (r->cut.terms && r->l->scratch_bytes < room) LS_TRY(grow_scratch(r->l, room));
+    if (r->l->scratch_bytes < room) LS_TRY(grow_scratch(r->l, room));
     ls_team_run(run_piece, r, pieces);
     for (int i = 0; i < pieces; i++)
         if (r->got[i] != dnnl_success) return ls_dnnl_refused(r->got[i], "a matrix product");
-    if (r->cut.terms) ls_threads_for(ls_threads_pay((int64_t)room), r->call->m, add_stretches, r);
+    if (r->cut.terms) ls_threads_for(ls_threads_pay((int64_t)sums), r->call->m, add_stretches, r);
     return LS_OK;
 }
 

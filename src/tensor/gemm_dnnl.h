@@ -28,6 +28,7 @@ typedef struct ls_dnnl_cut {
     int pieces;
     bool across;           /* side by side */
     bool dense_a;          /* each piece first copies its columns of a transposed A */
+    bool dense_b;          /* each piece first copies its columns of B */
     int64_t terms;         /* of a stretch: each is a whole C, and they are added up; 0: every piece has all of K */
     int64_t b_row;         /* the product copies B first, rows that many elements apart; 0: B is read as it is */
 } ls_dnnl_cut;

@@ -68,7 +68,7 @@ static ls_dnnl_cut cut_packed(const ls_gemm_call *c)
 #define FEWEST_TERMS 512 /* of a stretch: to add it to the others is then less than 2 % of it */
 #define MOST_STRETCHES 4
 
-/* With AVX2, C is packed and its pieces are not: dw of a narrow model and many tokens. Stretches of the sum keep C. */
+/* With AVX2, C is packed and its pieces are not: dw of small weights and many tokens. Stretches of the sum keep C. */
 static bool cut_terms(const ls_gemm_call *c, const ls_dnnl_cut *pieces, dnnl_cpu_isa_t isa, ls_dnnl_cut *out)
 {
     if (!has(isa, dnnl_cpu_isa_avx2) || has(isa, dnnl_cpu_isa_avx512_core)) return false;
@@ -78,6 +78,21 @@ static bool cut_terms(const ls_gemm_call *c, const ls_dnnl_cut *pieces, dnnl_cpu
     *out = (ls_dnnl_cut){ .rows = c->m, .columns = c->n };
     out->terms = ((c->k + stretches - 1) / stretches + UNIT - 1) / UNIT * UNIT;
     out->pieces = (int)((c->k + out->terms - 1) / out->terms);
+    return true;
+}
+
+#define DENSE_COLUMNS 192 /* a copy of B stays in the cache, with up to 768 terms */
+
+/* With AVX2, sgemm packs A and B also where the rows of B begin a multiple of 1024 elements apart, and with few rows of
+ * C it is then half as fast: dx of few tokens. Copies of columns of B have shorter rows. */
+static bool cut_columns(const ls_gemm_call *c, const ls_dnnl_cut *pieces, dnnl_cpu_isa_t isa, ls_dnnl_cut *out)
+{
+    if (!has(isa, dnnl_cpu_isa_avx2) || has(isa, dnnl_cpu_isa_avx512_core)) return false;
+    if (c->trans_b || c->n % PACKED_ROW != 0 || is_large(pieces->rows, pieces->columns, PACKS_AVX2)) return false;
+    const int64_t fewest = (c->n + LS_DNNL_MOST_PIECES - 1) / LS_DNNL_MOST_PIECES;
+    *out = (ls_dnnl_cut){ .rows = c->m, .across = true, .dense_b = true };
+    out->columns = fewest <= DENSE_COLUMNS ? DENSE_COLUMNS : (fewest + UNIT - 1) / UNIT * UNIT;
+    out->pieces = (int)((c->n + out->columns - 1) / out->columns);
     return true;
 }
 
@@ -94,8 +109,8 @@ static ls_dnnl_cut cut_sgemm(const ls_gemm_call *c, dnnl_cpu_isa_t isa)
         if (is_packed(at.rows, at.columns)) return at;
     }
     const ls_dnnl_cut at = in_pieces(c, most, across);
-    ls_dnnl_cut of_terms;
-    return cut_terms(c, &at, isa, &of_terms) ? of_terms : at;
+    ls_dnnl_cut other;
+    return cut_terms(c, &at, isa, &other) || cut_columns(c, &at, isa, &other) ? other : at;
 }
 
 /* --- matmul ----------------------------------------------------------------------------- */
