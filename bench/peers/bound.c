@@ -177,7 +177,8 @@ static double load(int me)
 
 #define ROUNDS 200000
 
-/* A vector of the processor, and as many as two multiply-adds a cycle take to hide their latency: all stay in registers. */
+/* A vector of the processor, and as many as it takes to hide the latency of two multiply-adds per cycle. All stay in
+ * registers. */
 #if defined(__AVX512F__)
 typedef vec lanes;
 enum { SUMS = 16 };

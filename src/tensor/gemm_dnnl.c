@@ -206,8 +206,10 @@ static void run_stretch(running *r, int i)
     const ls_gemm_call *c = r->call;
     const int64_t k = i * r->cut.terms;
     float *to = i == 0 ? (float *)c->c : (float *)r->l->scratch + (i - 1) * c->m * c->n;
-    r->got[i] = dnnl_sgemm('T', 'N', c->m, c->n, less(r->cut.terms, c->k - k), 1.0f, (const float *)c->a + k * c->m, c->m,
-                           (const float *)c->b + k * c->n, c->n, i == 0 && c->add ? 1.0f : 0.0f, to, c->n);
+    const float *a = (const float *)c->a + k * c->m, *b = (const float *)c->b + k * c->n;
+    const int64_t terms = less(r->cut.terms, c->k - k);
+    const float keep = i == 0 && c->add ? 1.0f : 0.0f;
+    r->got[i] = dnnl_sgemm('T', 'N', c->m, c->n, terms, 1.0f, a, c->m, b, c->n, keep, to, c->n);
 }
 
 static void run_primitive(running *r, int i)
