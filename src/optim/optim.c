@@ -11,8 +11,9 @@
 #include "base/text.h"
 #include "tensor/share.h"
 
-#define HASHED      32768 /* elements that are hashed at once, after their update: they are still in the
-                             second-level cache */
+#define HASHED      2048 /* elements that are hashed at once, after their update: they are still in the cache */
+#define LINE        16   /* elements */
+#define AHEAD       (8 * LINE)
 #define BYTES       12 /* moved per element: p read and written, g read; */
 #define STATE_BYTES 8  /* one state read and written */
 
@@ -320,13 +321,23 @@ static void update_some(const pass *f, int64_t first, int64_t count)
  * into pieces, and another one when any single value differs. */
 LS_KERNEL static uint32_t hash_of(const float *p, int64_t first, int64_t count)
 {
-    uint32_t sum = 0;
-    for (int64_t i = 0; i < count; i++) {
+    uint32_t sum = 0, odd = (uint32_t)first * 2u + 1u;
+    for (int64_t i = 0; i < count; i++, odd += 2u) {
         uint32_t bits;
         memcpy(&bits, &p[first + i], sizeof bits);
-        sum += bits * ((uint32_t)(first + i) * 2u + 1u);
+        sum += bits * odd;
     }
     return sum;
+}
+
+/* What the next update reads comes while this one is hashed, so that memory does not rest meanwhile. */
+static void fetch(const pass *f, int64_t first, int64_t count)
+{
+    for (int64_t i = first; i < first + count; i += LINE) {
+        __builtin_prefetch(f->u->p + i, 1);
+        __builtin_prefetch(f->u->g + i);
+        for (int s = 0; s < f->o->nstates; s++) __builtin_prefetch(f->u->state[s] + i, 1);
+    }
 }
 
 static void update_piece(const void *call, int64_t first, int64_t count)
@@ -336,6 +347,7 @@ static void update_piece(const void *call, int64_t first, int64_t count)
     for (int64_t at = 0, n; at < count && f->hash; at += n) {
         n = count - at < HASHED ? count - at : HASHED;
         update_some(f, first + at, n);
+        fetch(f, first + at + n, count - at - n < AHEAD ? count - at - n : AHEAD);
         hash += hash_of(f->u->p, first + at, n);
     }
     if (f->hash) atomic_fetch_add_explicit(f->hash, hash, memory_order_relaxed);
