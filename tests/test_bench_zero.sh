@@ -4,6 +4,7 @@
 #   tests/test_bench_zero.sh BUILD
 . "$(dirname "$0")/harness.sh"
 cd "$tmp" || exit 1
+sanitize=$(sed -n 's/^LOCKSTEP_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt") # whose own memory is resident, too
 small='--n_layer 2 --d_model 64 --n_head 2 --vocab 512 --seq_len 64'
 zero() {
     timeout -k 5 60 "$source_dir/bench/zero" "$@" >out 2>err
@@ -37,7 +38,7 @@ claim 'and it says so' says OTHERS
 
 # resident memory: the formula of this model by hand, 2 layers of 49984, 512 + 64 rows of 64, 2 x 64: 136960 values
 zero --build "$build" --memory -- $small
-claim 'memory of 4 ranks is what the formula says' test $code = 0
+[ -n "$sanitize" ] || claim 'memory of 4 ranks is what the formula says' test $code = 0
 claim 'values once' says 'param           0.5        0.5'
 claim 'state once' says 'optim           1.0        1.0'
 claim 'sums once, and on each rank gradients of two layers and of the root: 547840 + 4 (2 199936 + 131072)' says 'grad            2.5        '
