@@ -1,14 +1,12 @@
 """step_model.py -- how long a step takes on two hosts, by formulas. Used by bench/zero-hosts.
 
-What goes in was measured on one host, or of the wire alone: the times of a step without communication (gpt_step.Profile), the time
-after backward, the delay of the wire, and what plain connections get of its rate, while the ranks compute and while they do not. No
-step over the wire goes in, and no factor is fitted.
+What goes in was measured on one host, or of the wire with plain connections: the times of a step without communication
+(gpt_step.Profile; where the wire is in use, beside such connections, which take cores from the ranks), the time after backward, the
+delay of the wire, and what the connections get of its rate. No step over the wire goes in, and no factor is fitted.
 
-The wire carries one collective after another, in each direction at the same time. Each takes
+The wire carries one collective after another, in each direction at the same time:
 
-    rounds * delay + bytes / rate
-
-where the rate is the lower one as long as the ranks compute: cores that the wire's program and connections need are busy then.
+    free = max(free, ready) + rounds * delay + bytes / rate
 
 With H = 2 hosts, and schedules of two levels (src/coll/algo_hierarchical.c), of a vector of n bytes there cross in each direction
 
@@ -24,8 +22,7 @@ With P bytes of parameters, R of them in the root (which several units use) and 
                                                zero.reshard: default keeps, as it does the root; gradients
 and in all of them the gradient norm, 2 rounds.
 
-What ranks of one host do among each other, sums, checksums and copies of Lockstep cost time of cores, and are taken to be hidden by
-the wire.
+What ranks of one host do among each other, sums and checksums cost time of cores, and are taken to be hidden by the wire.
 """
 
 HOSTS = 2
@@ -45,103 +42,76 @@ def ready_buckets(grads, first=FIRST, cap=CAP):
 
 
 class Wire:
-    """One direction, and the clock of a step. mtu: bytes of a packet, of which 52 are headers of IP and TCP; Ethernet adds 38, with
-    the gap. rate: bits of payload that plain connections get, by bits_per_s, and beside: while ranks compute; None: as many as
-    packets leave room for."""
+    """One direction. mtu: bytes of a packet, of which 52 are headers of IP and TCP; Ethernet adds 38, with the gap. rate: bits of
+    payload that plain connections get, by bits_per_s; None: as many as packets leave room for."""
 
-    def __init__(self, bits_per_s, delay_us, mtu, rate=None, beside=None):
+    def __init__(self, bits_per_s, delay_us, mtu, rate=None):
         most = (mtu - 52) / (mtu + 38)
-        rate = min(rate or most, most)
-        self.ms_per_byte = 8e3 / bits_per_s / rate
-        self.ms_per_byte_beside = 8e3 / bits_per_s / min(beside or rate, rate)
+        self.ms_per_byte = 8e3 / bits_per_s / min(rate or most, most)
         self.delay_ms = delay_us / 1e3
-        self.now = 0.0
-        self.queue = []  # [delay left, bytes left] of each collective that has not arrived
+        self.free = 0.0
         self.nbytes = 0.0
 
-    def carry(self, nbytes, rounds):
-        """A collective that may start now."""
+    def carry(self, ready, nbytes, rounds):
+        """When a collective has arrived that may start at `ready`."""
+        self.free = max(self.free, ready) + rounds * self.delay_ms + nbytes * self.ms_per_byte
         self.nbytes += nbytes
-        self.queue.append([rounds * self.delay_ms, nbytes])
-        return self.queue[-1]
+        return self.free
 
-    def all_reduce(self, n):
-        return self.carry(n * 2 * (HOSTS - 1) / HOSTS, 2 * (HOSTS - 1))
+    def all_reduce(self, ready, n):
+        return self.carry(ready, n * 2 * (HOSTS - 1) / HOSTS, 2 * (HOSTS - 1))
 
-    def share(self, n):
+    def share(self, ready, n):
         """reduce_scatter or all_gather."""
-        return self.carry(n * (HOSTS - 1) / HOSTS, HOSTS - 1)
-
-    def move(self, ms, ms_per_byte):
-        """The first in the queue moves for so long, or until it has arrived: how long that took."""
-        first = self.queue[0]
-        delay = min(first[0], ms)
-        first[0] -= delay
-        carried = min(first[1] * ms_per_byte, ms - delay) if first[0] == 0 else 0.0
-        first[1] = 0.0 if carried == first[1] * ms_per_byte else first[1] - carried / ms_per_byte
-        if first == [0, 0]:
-            self.queue.pop(0)
-        return delay + carried
-
-    def compute(self, ms):
-        """The ranks compute for so long, and what is in the queue moves meanwhile."""
-        end = self.now + ms
-        while self.queue and self.now < end:
-            self.now += self.move(end - self.now, self.ms_per_byte_beside)
-        self.now = end
-
-    def wait(self, collective=None):
-        """Until it has arrived, or all have: when that is."""
-        arrived = lambda: not self.queue if collective is None else all(one is not collective for one in self.queue)
-        while not arrived():
-            self.now += self.move(float('inf'), self.ms_per_byte)
-        return self.now
+        return self.carry(ready, n * (HOSTS - 1) / HOSTS, HOSTS - 1)
 
 
 def ddp(p, wire):
     """When backward and its collectives have ended."""
     for ready, nbytes in ready_buckets(p.grads):
-        wire.compute(ready - wire.now)
-        wire.all_reduce(nbytes)
-    wire.compute(p.backward_end - wire.now)
-    return wire.wait()
+        wire.all_reduce(ready, nbytes)
+    return max(p.backward_end, wire.free)
 
 
 def hsdp(p, wire):
     """Sets of shards on one host each, whose values its ranks share: nothing is gathered."""
-    wire.compute(p.backward_end - sum(ms for ms, _ in p.backward))
+    t = p.backward_end - sum(ms for ms, _ in p.backward)
     for ms, nbytes in p.backward:
-        wire.compute(ms)
+        t += ms
         if nbytes:
-            wire.all_reduce(nbytes)
-    wire.all_reduce(p.root)
-    return wire.wait()
+            wire.all_reduce(t, nbytes)
+    wire.all_reduce(p.backward_end, p.root)
+    return max(p.backward_end, wire.free)
 
 
 def fsdp(p, wire):
     """One set of shards over all ranks: units are gathered, one ahead (zero.prefetch 1, zero.reshard default)."""
-    gathered, sums = {}, []
-    wire.wait(wire.share(p.root))
+    gathered, t = {}, wire.share(0, p.root)
 
-    def through(units, numbers, sums=None):
+    def through(units, numbers, t, leave=None):
         for at, (ms, nbytes) in enumerate(units):
             for i in range(at, min(at + 2, len(units))):
                 if numbers[i] not in gathered and units[i][1]:
-                    gathered[numbers[i]] = wire.share(units[i][1])
-                if i == at and numbers[i] in gathered:
-                    wire.wait(gathered[numbers[i]])
-            wire.compute(ms)
-            if sums is not None and nbytes:
-                sums.append(wire.share(nbytes))
-                if len(sums) >= SLOTS:
-                    wire.wait(sums[-SLOTS])  # the next unit takes the slot of the one before this
+                    gathered[numbers[i]] = wire.share(t, units[i][1])
+                if i == at:
+                    t = max(t, gathered.get(numbers[i], 0))
+            t += ms
+            if leave:
+                t = max(t, leave(t, nbytes))
+        return t
     n = len(p.forward)
-    through(p.forward, list(range(n)))
+    t = through(p.forward, list(range(n)), t)
     for i in range(n - 1):
         gathered.pop(i, None)
-    through(p.backward, list(reversed(range(n))), sums)
-    wire.share(p.root)
-    return wire.wait()
+    reduced = [0.0] * SLOTS
+
+    def leave(t, nbytes):
+        """Until when the next unit waits: the slot of the one before this is its own."""
+        reduced.append(wire.share(t, nbytes) if nbytes else t)
+        return reduced[-SLOTS]
+    t = through(p.backward, list(reversed(range(n))), t, leave)
+    wire.share(t, p.root)
+    return max(t, wire.free)
 
 
 def step(strategy, p, update_ms, wire):
