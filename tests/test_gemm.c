@@ -334,7 +334,7 @@ static void products_in_pieces_equal_the_plain_loop(void **state)
     (void)state;
     static const struct { int64_t m, n, k; } size[] = {
         { 1700, 900, 20 }, { 1536, 300, 30 }, { 800, 1024, 20 }, { 500, 90, 300 }, { 100, 1500, 64 },
-        { 540, 530, 2100 }, /* of A transposed, the sum over K is cut */
+        { 540, 530, 2100 }, /* with A transposed: split-K, with AVX2 */
         { 128, 1024, 300 }, { 100, 4096, 40 },
     };
     ls_gemm *g;

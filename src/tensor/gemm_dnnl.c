@@ -200,14 +200,14 @@ static void run_sgemm(running *r, int i)
                            c->trans_a ? c->m : c->k, b, b_row, c->add || c->bias ? 1.0f : 0.0f, to, c->n);
 }
 
-/* The stretch i of a sum: the first into C, the others into scratch memory. */
-static void run_stretch(running *r, int i)
+/* Piece i of a sum over K: the first into C, the others into scratch memory. */
+static void run_split_k(running *r, int i)
 {
     const ls_gemm_call *c = r->call;
-    const int64_t k = i * r->cut.terms;
+    const int64_t k = i * r->cut.split_k;
     float *to = i == 0 ? (float *)c->c : (float *)r->l->scratch + (i - 1) * c->m * c->n;
     const float *a = (const float *)c->a + k * c->m, *b = (const float *)c->b + k * c->n;
-    const int64_t terms = less(r->cut.terms, c->k - k);
+    const int64_t terms = less(r->cut.split_k, c->k - k);
     const float keep = i == 0 && c->add ? 1.0f : 0.0f;
     r->got[i] = dnnl_sgemm('T', 'N', c->m, c->n, terms, 1.0f, a, c->m, b, c->n, keep, to, c->n);
 }
@@ -255,7 +255,7 @@ static void run_piece(void *arg, int64_t i)
     running *r = arg;
     const int threads = ls_dnnl_limit_threads(&r->l->openmp, 1);
     if (r->product) run_primitive(r, (int)i);
-    else if (r->cut.terms) run_stretch(r, (int)i);
+    else if (r->cut.split_k) run_split_k(r, (int)i);
     else run_sgemm(r, (int)i);
     ls_dnnl_limit_threads(&r->l->openmp, threads);
 }
@@ -289,8 +289,8 @@ static ls_status copy_b(running *r)
     return LS_OK;
 }
 
-/* A row of C, in the order of the stretches. */
-static void add_stretches(void *arg, int64_t row)
+/* A row of C: the pieces of a sum over K, in their order. */
+static void add_split_k(void *arg, int64_t row)
 {
     const running *r = arg;
     const ls_gemm_call *c = r->call;
@@ -301,14 +301,14 @@ static void add_stretches(void *arg, int64_t row)
 static ls_status run_pieces(running *r)
 {
     const int pieces = r->cut.pieces;
-    const size_t sums = r->cut.terms ? (size_t)(pieces - 1) * (size_t)(r->call->m * r->call->n) * sizeof(float) : 0;
+    const size_t sums = r->cut.split_k ? (size_t)(pieces - 1) * (size_t)(r->call->m * r->call->n) * sizeof(float) : 0;
     const size_t copies = r->cut.dense_b ? (size_t)ls_team_size() * dense_b_bytes(r) : 0, room = sums + copies;
     if (r->cut.b_row) LS_TRY(copy_b(r));
     if (r->l->scratch_bytes < room) LS_TRY(grow_scratch(r->l, room));
     ls_team_run(run_piece, r, pieces);
     for (int i = 0; i < pieces; i++)
         if (r->got[i] != dnnl_success) return ls_dnnl_refused(r->got[i], "a matrix product");
-    if (r->cut.terms) ls_threads_for(ls_threads_pay((int64_t)sums), r->call->m, add_stretches, r);
+    if (r->cut.split_k) ls_threads_for(ls_threads_pay((int64_t)sums), r->call->m, add_split_k, r);
     return LS_OK;
 }
 

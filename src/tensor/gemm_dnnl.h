@@ -22,14 +22,14 @@ enum { LS_DNNL_A, LS_DNNL_B, LS_DNNL_BIAS, LS_DNNL_C, LS_DNNL_SCRATCH, LS_DNNL_O
 
 #define LS_DNNL_MOST_PIECES 16
 
-/* C in pieces of equally many rows, or columns, or the sum over K in stretches; the last one has what is left. */
+/* C in pieces of equally many rows or columns, or the sum over K (split-K); the last piece has what is left. */
 typedef struct ls_dnnl_cut {
     int64_t rows, columns; /* of a piece */
     int pieces;
     bool across;           /* side by side */
     bool dense_a;          /* each piece first copies its columns of a transposed A */
     bool dense_b;          /* each piece first copies its columns of B */
-    int64_t terms;         /* of a stretch: each is a whole C, and they are added up; 0: every piece has all of K */
+    int64_t split_k;       /* terms of K in a piece, which is a whole C; the pieces are added up. 0: all of K */
     int64_t b_row;         /* the product copies B first, rows that many elements apart; 0: B is read as it is */
 } ls_dnnl_cut;
 

@@ -65,19 +65,24 @@ static ls_dnnl_cut cut_packed(const ls_gemm_call *c)
     return at;
 }
 
-#define FEWEST_TERMS 512 /* of a stretch: to add it to the others is then less than 2 % of it */
-#define MOST_STRETCHES 4
-
-/* With AVX2, C is packed and its pieces are not: dw of small weights and many tokens. Stretches of the sum keep C. */
-static bool cut_terms(const ls_gemm_call *c, const ls_dnnl_cut *pieces, dnnl_cpu_isa_t isa, ls_dnnl_cut *out)
+static bool avx2_alone(dnnl_cpu_isa_t isa)
 {
-    if (!has(isa, dnnl_cpu_isa_avx2) || has(isa, dnnl_cpu_isa_avx512_core)) return false;
-    if (!c->trans_a || c->trans_b || c->bias || c->k < 2 * FEWEST_TERMS || pieces->pieces == 1) return false;
+    return has(isa, dnnl_cpu_isa_avx2) && !has(isa, dnnl_cpu_isa_avx512_core);
+}
+
+#define SPLIT_K_FEWEST 512 /* terms of a piece: to add it to the others then takes less than 2 % of its time */
+#define SPLIT_K_PIECES 4   /* at most */
+
+/* With AVX2, C is packed and its pieces are not: dw of small weights and many tokens. Each part is a whole C. */
+static bool cut_split_k(const ls_gemm_call *c, const ls_dnnl_cut *pieces, dnnl_cpu_isa_t isa, ls_dnnl_cut *out)
+{
+    if (!avx2_alone(isa)) return false;
+    if (!c->trans_a || c->trans_b || c->bias || c->k < 2 * SPLIT_K_FEWEST || pieces->pieces == 1) return false;
     if (!is_large(c->m, c->n, PACKS_AVX2) || is_large(pieces->rows, pieces->columns, PACKS_AVX2)) return false;
-    const int64_t stretches = c->k / FEWEST_TERMS < MOST_STRETCHES ? 2 : MOST_STRETCHES;
+    const int64_t parts = c->k / SPLIT_K_FEWEST < SPLIT_K_PIECES ? 2 : SPLIT_K_PIECES;
     *out = (ls_dnnl_cut){ .rows = c->m, .columns = c->n };
-    out->terms = ((c->k + stretches - 1) / stretches + UNIT - 1) / UNIT * UNIT;
-    out->pieces = (int)((c->k + out->terms - 1) / out->terms);
+    out->split_k = ((c->k + parts - 1) / parts + UNIT - 1) / UNIT * UNIT;
+    out->pieces = (int)((c->k + out->split_k - 1) / out->split_k);
     return true;
 }
 
@@ -87,7 +92,7 @@ static bool cut_terms(const ls_gemm_call *c, const ls_dnnl_cut *pieces, dnnl_cpu
  * C it is then half as fast: dx of few tokens. Copies of columns of B have shorter rows. */
 static bool cut_columns(const ls_gemm_call *c, const ls_dnnl_cut *pieces, dnnl_cpu_isa_t isa, ls_dnnl_cut *out)
 {
-    if (!has(isa, dnnl_cpu_isa_avx2) || has(isa, dnnl_cpu_isa_avx512_core)) return false;
+    if (!avx2_alone(isa)) return false;
     if (c->trans_b || c->n % PACKED_ROW != 0 || is_large(pieces->rows, pieces->columns, PACKS_AVX2)) return false;
     const int64_t fewest = (c->n + LS_DNNL_MOST_PIECES - 1) / LS_DNNL_MOST_PIECES;
     *out = (ls_dnnl_cut){ .rows = c->m, .across = true, .dense_b = true };
@@ -110,7 +115,7 @@ static ls_dnnl_cut cut_sgemm(const ls_gemm_call *c, dnnl_cpu_isa_t isa)
     }
     const ls_dnnl_cut at = in_pieces(c, most, across);
     ls_dnnl_cut other;
-    return cut_terms(c, &at, isa, &other) || cut_columns(c, &at, isa, &other) ? other : at;
+    return cut_split_k(c, &at, isa, &other) || cut_columns(c, &at, isa, &other) ? other : at;
 }
 
 /* --- matmul ----------------------------------------------------------------------------- */
