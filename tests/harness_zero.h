@@ -57,4 +57,10 @@ static inline ls_status split(ls_world *w, const hybrid *h, ls_ddp_config *c)
     return ls_group_split_named(ls_world_group(w), rank % shards, "copies", &c->copies);
 }
 
+static inline void destroy_sets(ls_ddp_config *c)
+{
+    ls_group_destroy(c->copies);
+    ls_group_destroy(c->shards);
+}
+
 #endif

@@ -40,8 +40,7 @@ static void destroy_nodes(ls_ddp_config *c)
 {
     ls_group_destroy(c->column);
     ls_group_destroy(c->node);
-    ls_group_destroy(c->copies);
-    ls_group_destroy(c->shards);
+    destroy_sets(c);
 }
 
 /* Where each rank gathers, the sums are the same: so are the values. Every rank has all of them in its node's copy. */

@@ -49,8 +49,7 @@ static ls_status sets_equal_ddp(ls_world *w, void *arg)
     }
     ls_replica_destroy(&a);
     ls_replica_destroy(&b);
-    ls_group_destroy(sharded.copies);
-    ls_group_destroy(sharded.shards);
+    destroy_sets(&sharded);
     return LS_OK;
 }
 
@@ -97,8 +96,7 @@ static ls_status sends_sums_of_shards(ls_world *w, void *arg)
     LS_EXPECT(sent == own, "%llu bytes to the other set, expected %zu: 2 (2 - 1) / 2 of the shard",
               (unsigned long long)sent, own);
     ls_replica_destroy(&r);
-    ls_group_destroy(c.copies);
-    ls_group_destroy(c.shards);
+    destroy_sets(&c);
     return LS_OK;
 }
 
@@ -131,8 +129,7 @@ static ls_status adds_to_no_final_sum(ls_world *w, void *arg)
     LS_TRY(ls_ddp_after_step(r.ddp));
     LS_TRY(ls_replica_pass(&r, 0, 0, ROWS, true, 1, NULL));
     ls_replica_destroy(&r);
-    ls_group_destroy(c.copies);
-    ls_group_destroy(c.shards);
+    destroy_sets(&c);
     return LS_OK;
 }
 
@@ -176,8 +173,7 @@ static ls_status ends_alike(ls_world *w, void *arg)
     ls_tape_unlisten(r.tape, &f);
     ls_replica_destroy(&r);
     LS_TRY(ls_barrier(ls_world_group(w))); /* the world is as it was */
-    ls_group_destroy(c.copies);
-    ls_group_destroy(c.shards);
+    destroy_sets(&c);
     return LS_OK;
 }
 

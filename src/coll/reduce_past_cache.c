@@ -10,7 +10,7 @@
 
 #if defined(__x86_64__)
 typedef float floats __attribute__((vector_size(LINE), aligned(4), may_alias));
-typedef float half __attribute__((vector_size(LINE / 2), aligned(4), may_alias));
+typedef float half_line __attribute__((vector_size(LINE / 2), aligned(4), may_alias));
 
 /* n elements, whole lines; dst at the start of a line. Sums as ls_reduce_n makes them. */
 __attribute__((target("avx512f"))) static void sum_lines(float *dst, const float *const *src, int nsrc, size_t n,
@@ -25,11 +25,11 @@ __attribute__((target("avx512f"))) static void sum_lines(float *dst, const float
 }
 
 /* The same for processors that store half a line at once. */
-__attribute__((target("avx"))) static void sum_halves(float *dst, const float *const *src, int nsrc, size_t n, float scale)
+__attribute__((target("avx"))) static void sum_half_lines(float *dst, const float *const *src, int nsrc, size_t n, float scale)
 {
     for (size_t i = 0; i < n; i += LINE / 2 / sizeof *dst) {
-        half sum = *(const half *)(const void *)(src[0] + i) * scale;
-        for (int r = 1; r < nsrc; r++) sum += *(const half *)(const void *)(src[r] + i) * scale;
+        half_line sum = *(const half_line *)(const void *)(src[0] + i) * scale;
+        for (int r = 1; r < nsrc; r++) sum += *(const half_line *)(const void *)(src[r] + i) * scale;
         _mm256_stream_ps(dst + i, (__m256)sum);
     }
     _mm_sfence();
@@ -54,7 +54,7 @@ void ls_reduce_n_past_cache(void *dst, const void *const *src, int nsrc, size_t 
         }
         void *last = (float *)dst + tail;
         if (head > 0) ls_reduce_n(&dst, 1, src, nsrc, head, dtype, op, scale);
-        (__builtin_cpu_supports("avx512f") ? sum_lines : sum_halves)((float *)dst + head, from, nsrc, lines,
+        (__builtin_cpu_supports("avx512f") ? sum_lines : sum_half_lines)((float *)dst + head, from, nsrc, lines,
                                                                      op == LS_AVG ? (float)scale : 1.0f);
         if (tail < count) ls_reduce_n(&last, 1, end, nsrc, count - tail, dtype, op, scale);
         return;

@@ -64,8 +64,8 @@ ls_status ls_injection_before_update(const ls_trainer *t, int64_t step)
         ls_param_gradients(&ps->item[i])[0] += 1.0f;
         return LS_OK;
     }
-    return ls_fail(LS_BAD_CONFIG, "--inject diverge@%d:%lld: rank %d owns no row of any parameter, so nothing of it can differ: "
-                   "name another rank, or use fewer", t->inject.rank, (long long)step, t->inject.rank);
+    return ls_fail(LS_BAD_CONFIG, "--inject diverge@%d:%lld: rank %d owns no row of any parameter, so it has nothing to change: "
+                   "name another rank, or use fewer ranks", t->inject.rank, (long long)step, t->inject.rank);
 }
 
 void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss)

@@ -76,8 +76,8 @@ static void announce(ls_trainer *t)
         announce_scale(t);
     announce_memory(t);
     if (strcmp(c->train.pack_weights, "always") == 0 && t->plan.packed == 0)
-        ls_say("packed weights: none, although train.pack_weights is always: on this processor no product of this model in %s has "
-               "an order of its own for weights", c->train.dtype);
+        ls_say("packed weights: none. train.pack_weights is always, but on this processor the library packs no weight of this "
+               "model in %s", c->train.dtype);
     ls_say("peak: %s", t->watch.peak.text);
     ls_say("run folder: %s", t->run_dir);
 }
