@@ -60,7 +60,7 @@ test: build
 asan tsan: setup
 	@$(call CONFIGURE,build-$@,$@)
 	@$(call NINJA,build-$@)
-	@tools/run-tests build-$@ -j $(JOBS) --timeout 900
+	@tools/run-tests build-$@ -j $(JOBS) --timeout 3600 # under ThreadSanitizer the examples of a page take half an hour
 
 test-clang: setup
 	@scripts/setup --clang

@@ -12,9 +12,10 @@ zero() {
 }
 says() { grep -qF -- "$1" "${2:-out}" || { cat out err; return 1; }; }
 
-zero --build "$build" --torch no --passes 2 --steps 2 --rows rows.csv -- $small
+zero --build "$build" --torch no --passes 2 --steps 2 --guard '3 0' --rows rows.csv -- $small
 claim 'it measures: times may miss, nothing else' test $code -le 1
 claim 'every contestant has a turn in each pass' test "$(wc -l <rows.csv)" = 13
+claim 'what the guard costs is measured apart' grep -qE '^replica guard: an update of [0-9.]+ ms takes [0-9.]+ ms with it, -?[0-9.]+ ms more .*: -?[0-9.]+ % of a step, demand 0\.3 %' out
 claim 'and the weights of DDP' test "$(grep -c "ddp's" out)" = 6
 rotated() { [ "$(sed -nE 's/^pass ([12]) of 2: (.*[a-z0-9]) +[0-9.]+ ms.*/\1 \2/p' err | sed -n '1p;7p')" = $'1 ddp\n2 ddp, guarded' ] || { cat err; return 1; }; }
 claim 'another one begins each pass' rotated
@@ -83,7 +84,8 @@ for s in range(int(sys.argv[sys.argv.index('--steps') + 1])):
 print('pss_mib,%d' % ({'fsdp': 9000, 'fsdp-keep': int(os.environ.get('FSDP_MIB', 4500)), 'zero1': 4400}[shard] - 100 * plain))
 PY
 SH
-chmod +x fake/bench/bench_gpt fake/python
+printf '#!/bin/bash\necho "update_ms,90.000,92.000,${MORE:-2.900}"\n' >fake/bench/bench_guard
+chmod +x fake/bench/bench_gpt fake/bench/bench_guard fake/python
 printf '%s\n9.9.9+cpu\n\n' "$PWD/fake/python" >fake/peers/torch.newest
 export BENCH_PROCESSOR='Made-up 9000' # no setting was tuned for it
 zero --build fake --passes 4 --steps 1 --rows fake.csv
@@ -94,7 +96,13 @@ claim 'the faster of fully_shard counts: 1990 / 900; its memory, 3000 / 4500, an
 claim 'which is enough' fails_with 1 '' grep -q 'missed$' <(grep FSDP2 out)
 claim 'of ZeroRedundancyOptimizer: 1600 / 900, 3000 / 4400' \
     says 'ZeroRedundancyOptimizer / zero 1: 1.778 of the time (1.778 to 1.778), demand 1.7; zero 1, 0.682 of its memory, demand 0.7'
+claim 'the guard: 2.9 of 1000 ms' says 'replica guard: an update of 90.0 ms takes 92.0 ms with it, 2.90 ms more (median of pairs): 0.29 % of a step, demand 0.3 %'
 claim 'every demand is met: exit 0' test $code = 0
+MORE=3.100 zero --build fake --torch no --passes 1 --steps 1 --rows fake.csv
+claim 'more than 0.3 % of a step for the guard: it says so' says '0.31 % of a step, demand 0.3 %  missed'
+claim 'a dear guard: exit 1' test $code = 1
+zero --build fake --torch no --passes 1 --steps 1 --only 'zero 1' --rows fake.csv
+claim 'without the guarded contestant the guard is not measured' fails_with 1 '' grep guard out
 KEPT_MS=1970 zero --build fake --passes 1 --steps 1 --rows fake.csv
 claim 'less than the demand: it says so' says 'demand 0.7 (0.682 of it without settings)  missed'
 claim 'and exit 1' test $code = 1
