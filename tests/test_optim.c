@@ -368,11 +368,11 @@ static uint32_t hash_by_hand(const float *p, int64_t n)
 enum { HASHED = 100001 }; /* more than the optimizer hashes at once */
 
 /* Updates HASHED values and 3 more; `bit`: the lowest bit of one of them is turned before. */
-static uint64_t hash_after_update(int64_t bit, float *p)
+static uint64_t hash_after_update_by(const ls_optim_config *c, bool copy, int64_t bit, float *p)
 {
     static float g[HASHED];
+    static uint16_t bf16[HASHED];
     float p1[3] = { 1, 2, 3 }, g1[3] = { 4, 5, 6 };
-    const ls_optim_config c = { .name = "adamw", .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 };
     pair m;
     ls_optim *o;
     ls_arena *a = arena_of(8 * HASHED + 4096);
@@ -385,7 +385,8 @@ static uint64_t hash_after_update(int64_t bit, float *p)
         memcpy(&p[bit], &bits, sizeof bits);
     }
     bind(&m, p, g, HASHED, p1, g1, 3);
-    assert_int_equal(ls_optim_create(&c, &m.params, a, &o), LS_OK);
+    if (copy) m.params.item[0].bf16 = bf16;
+    assert_int_equal(ls_optim_create(c, &m.params, a, &o), LS_OK);
     assert_true(ls_optim_hash(o) == 0);
     assert_int_equal(ls_optim_hash_values(o), LS_OK);
     assert_int_equal(ls_optim_step(o), LS_OK);
@@ -396,6 +397,34 @@ static uint64_t hash_after_update(int64_t bit, float *p)
     ls_optim_destroy(o);
     ls_arena_destroy(a);
     return hash;
+}
+
+static uint64_t hash_after_update(int64_t bit, float *p)
+{
+    const ls_optim_config c = { .name = "adamw", .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 };
+    return hash_after_update_by(&c, false, bit, p);
+}
+
+/* Each class that hashes by itself, and a program's own that leaves it to the library. */
+static void every_optimizer_hashes_alike(void **state)
+{
+    (void)state;
+    static float p[HASHED];
+    ls_optim_class own = *ls_optim_class_find("adamw");
+    assert_true(own.hashes);
+    own.hashes = false;
+    const ls_optim_config row[] = {
+        { .name = "adamw", .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 },
+        { .name = "adamw", .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .cls = &own },
+        { .name = "adam", .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1 },
+        { .name = "sgd", .lr = 0.01, .momentum = 0.9 }, { .name = "sgd", .lr = 0.01 },
+    };
+    uint64_t hash[2][5];
+    for (int copy = 0; copy < 2; copy++)
+        for (int i = 0; i < 5; i++) hash[copy][i] = hash_after_update_by(&row[i], copy, -1, p);
+    for (int i = 0; i < 5; i++) assert_true(hash[0][i] == hash[1][i]); /* a copy changes no value */
+    assert_true(hash[0][0] == hash[0][1]);
+    assert_true(hash[0][0] != hash[0][2] && hash[0][2] != hash[0][3]);
 }
 
 static void hashes_what_it_writes(void **state)
@@ -756,6 +785,7 @@ int main(void)
         cmocka_unit_test(keeps_a_copy_in_bf16),
         cmocka_unit_test(the_number_of_threads_changes_no_bit),
         cmocka_unit_test(hashes_what_it_writes),
+        cmocka_unit_test(every_optimizer_hashes_alike),
         cmocka_unit_test(refuses_a_factor_that_is_not_finite),
         cmocka_unit_test(updates_a_shard_that_lies_apart),
         cmocka_unit_test(refuses_gradients_that_differ_from_rank_to_rank),

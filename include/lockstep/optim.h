@@ -45,6 +45,8 @@ typedef struct ls_update {
     uint16_t *bf16;      /* gets p, rounded (ls_f32_to_bf16); NULL: there is no copy */
     double lr, weight_decay; /* of the parameter's group; decay 0 where it has none */
     int64_t step;        /* updates of this parameter, from 1 */
+    int64_t first;       /* the place of element 0 among those that this rank owns of the parameter */
+    uint32_t *hash;      /* for classes with `hashes`: gets what ls_update_hash says, added. NULL: not wanted */
     float *state[LS_OPTIM_STATES]; /* by ls_update_state */
     unsigned *asked;     /* the library's */
 } ls_update;
@@ -54,6 +56,14 @@ static inline float *ls_update_state(const ls_update *u, int i)
 {
     if (u->asked) *u->asked |= 1u << (i >= 0 && i < 31 ? i : 31);
     return i >= 0 && i < LS_OPTIM_STATES ? u->state[i] : NULL;
+}
+
+/* What the new value x of element i adds to *u->hash, modulo 2^32: its bits times an odd number of its own, so that a
+ * sum is the same however elements are divided into pieces, and another one if any single value differs. */
+static inline uint32_t ls_update_hash(const ls_update *u, int64_t i, float x)
+{
+    union { float x; uint32_t bits; } as = { x };
+    return as.bits * (2u * (uint32_t)u->first + 2u * (uint32_t)i + 1u);
 }
 
 /* A kind of optimizer: one file, one of these, and for the library's own one line in ls_optim_classes. */
@@ -68,6 +78,8 @@ struct ls_optim_class {
     const char *const *keys;
     /* LS_BAD_CONFIG for settings out of range, lr and weight_decay apart, which are checked for all; NULL: no rule. */
     ls_status (*check)(const ls_optim_config *c);
+    bool hashes;         /* update hashes what it writes, if that is wanted (ls_update.hash); false: the library reads
+                            the values once more for it */
     void (*update)(const ls_optim_config *c, const ls_update *u);
 };
 extern const ls_optim_class *const ls_optim_classes[]; /* the library's, NULL-ended */

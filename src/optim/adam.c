@@ -25,9 +25,10 @@ typedef struct pass {
     float eps, minus_step;
 } pass;
 
-static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool with_copy)
+static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool with_copy, bool with_hash)
 {
     const pass f = *with;
+    uint32_t hash = 0;
     const float scale = u->grad_scale;
     float *restrict p = u->p, *restrict m = f.m, *restrict v = f.v;
     const float *restrict g = u->g;
@@ -43,13 +44,17 @@ static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool wit
         x = x + f.minus_step * m[i] / denom;
         p[i] = x;
         if (with_copy) copy[i] = ls_to_bf16(x);
+        if (with_hash) hash += ls_update_hash(u, i, x);
     }
+    if (with_hash) *u->hash += hash;
 }
 
 LS_KERNEL static void run(const ls_update *u, const pass *f)
 {
-    if (u->bf16) loop(u, f, true);
-    else loop(u, f, false);
+    if (u->bf16 && u->hash) loop(u, f, true, true);
+    else if (u->bf16) loop(u, f, true, false);
+    else if (u->hash) loop(u, f, false, true);
+    else loop(u, f, false, false);
 }
 
 static void adam(const ls_optim_config *c, bool decoupled, const ls_update *u)
@@ -86,9 +91,9 @@ static const char *const keys[] = { "optim.betas", "optim.eps", NULL };
 
 const ls_optim_class ls_optim_adam = {
     .name = "adam", .defaults = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 },
-    STATES, .check = check, .update = update,
+    STATES, .check = check, .hashes = true, .update = update,
 };
 const ls_optim_class ls_optim_adamw = {
     .name = "adamw", .defaults = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01 },
-    STATES, .check = check, .update = update_decoupled,
+    STATES, .check = check, .hashes = true, .update = update_decoupled,
 };

@@ -11,9 +11,7 @@
 #include "base/text.h"
 #include "tensor/share.h"
 
-#define HASHED      2048 /* elements that are hashed at once, after their update: they are still in the cache */
-#define LINE        16   /* elements */
-#define AHEAD       (8 * LINE)
+#define HASHED      8192 /* elements that are hashed at once, after their update: they are still in the cache */
 #define BYTES       12 /* moved per element: p read and written, g read; */
 #define STATE_BYTES 8  /* one state read and written */
 
@@ -306,52 +304,40 @@ typedef struct pass {
     _Atomic uint32_t *hash; /* NULL: none is wanted */
 } pass;
 
-static void update_some(const pass *f, int64_t first, int64_t count)
+static ls_update some_of(const pass *f, int64_t first, int64_t count, uint32_t *hash)
 {
     ls_update u = *f->u;
     u.n = count;
+    u.first = first;
+    u.hash = hash;
     u.p += first;
     u.g += first;
     if (u.bf16) u.bf16 += first;
     for (int s = 0; s < f->o->nstates; s++) u.state[s] += first;
-    f->o->cls->update(&f->o->config, &u);
+    return u;
 }
 
-/* A sum modulo 2^32 of the bits of each value times an odd number of its own: the same however the values are divided
- * into pieces, and another one when any single value differs. */
-LS_KERNEL static uint32_t hash_of(const float *p, int64_t first, int64_t count)
+/* Of a class that does not hash by itself. */
+LS_KERNEL static uint32_t hash_of(const ls_update *u)
 {
-    uint32_t sum = 0, odd = (uint32_t)first * 2u + 1u;
-    for (int64_t i = 0; i < count; i++, odd += 2u) {
-        uint32_t bits;
-        memcpy(&bits, &p[first + i], sizeof bits);
-        sum += bits * odd;
-    }
+    uint32_t sum = 0;
+    for (int64_t i = 0; i < u->n; i++) sum += ls_update_hash(u, i, u->p[i]);
     return sum;
-}
-
-/* What the next update reads comes while this one is hashed, so that memory does not rest meanwhile. */
-static void fetch(const pass *f, int64_t first, int64_t count)
-{
-    for (int64_t i = first; i < first + count; i += LINE) {
-        __builtin_prefetch(f->u->p + i, 1);
-        __builtin_prefetch(f->u->g + i);
-        for (int s = 0; s < f->o->nstates; s++) __builtin_prefetch(f->u->state[s] + i, 1);
-    }
 }
 
 static void update_piece(const void *call, int64_t first, int64_t count)
 {
     const pass *f = call;
     uint32_t hash = 0;
-    for (int64_t at = 0, n; at < count && f->hash; at += n) {
-        n = count - at < HASHED ? count - at : HASHED;
-        update_some(f, first + at, n);
-        fetch(f, first + at + n, count - at - n < AHEAD ? count - at - n : AHEAD);
-        hash += hash_of(f->u->p, first + at, n);
+    const bool hashes = f->o->cls->hashes;
+    const int64_t most = f->hash && !hashes ? HASHED : count; /* hashed while they are in the cache */
+    for (int64_t at = first, n; at < first + count; at += n) {
+        n = first + count - at < most ? first + count - at : most;
+        const ls_update u = some_of(f, at, n, hashes && f->hash ? &hash : NULL);
+        f->o->cls->update(&f->o->config, &u);
+        if (f->hash && !hashes) hash += hash_of(&u);
     }
     if (f->hash) atomic_fetch_add_explicit(f->hash, hash, memory_order_relaxed);
-    else update_some(f, first, count);
 }
 
 ls_status ls_optim_step_scaled(ls_optim *o, double grad_scale)

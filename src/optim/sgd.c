@@ -15,9 +15,11 @@ typedef struct pass {
     float momentum, decay, minus_lr;
 } pass;
 
-static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool with_momentum, bool with_copy)
+static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool with_momentum, bool with_copy,
+                                  bool with_hash)
 {
     const pass f = *with;
+    uint32_t hash = 0;
     const float scale = u->grad_scale;
     float *restrict p = u->p, *restrict b = f.b;
     const float *restrict g = u->g;
@@ -30,15 +32,23 @@ static LS_ALWAYS_INLINE void loop(const ls_update *u, const pass *with, bool wit
         const float x = fmaf(d, f.minus_lr, p[i]);
         p[i] = x;
         if (with_copy) copy[i] = ls_to_bf16(x);
+        if (with_hash) hash += ls_update_hash(u, i, x);
     }
+    if (with_hash) *u->hash += hash;
+}
+
+static LS_ALWAYS_INLINE void choose(const ls_update *u, const pass *f, bool with_hash)
+{
+    if (f->b && u->bf16) loop(u, f, true, true, with_hash);
+    else if (f->b) loop(u, f, true, false, with_hash);
+    else if (u->bf16) loop(u, f, false, true, with_hash);
+    else loop(u, f, false, false, with_hash);
 }
 
 LS_KERNEL static void run(const ls_update *u, const pass *f)
 {
-    if (f->b && u->bf16) loop(u, f, true, true);
-    else if (f->b) loop(u, f, true, false);
-    else if (u->bf16) loop(u, f, false, true);
-    else loop(u, f, false, false);
+    if (u->hash) choose(u, f, true);
+    else choose(u, f, false);
 }
 
 static void update(const ls_optim_config *c, const ls_update *u)
@@ -63,5 +73,5 @@ static const char *const keys[] = { "optim.momentum", NULL };
 
 const ls_optim_class ls_optim_sgd = {
     .name = "sgd", .defaults = { .lr = 1e-3 }, .nstates = 1, .state_name = { "momentum_buffer" },
-    .uses = uses, .keys = keys, .check = check, .update = update,
+    .uses = uses, .keys = keys, .check = check, .hashes = true, .update = update,
 };
