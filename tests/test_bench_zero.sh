@@ -7,7 +7,7 @@ cd "$tmp" || exit 1
 sanitize=$(sed -n 's/^LOCKSTEP_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt") # whose own memory is resident, too
 small='--n_layer 2 --d_model 64 --n_head 2 --vocab 512 --seq_len 64'
 zero() {
-    timeout -k 5 60 "$source_dir/bench/zero" "$@" >out 2>err
+    timeout -k 5 ${sanitize:+30}60 "$source_dir/bench/zero" "$@" >out 2>err
     code=$?
 }
 says() { grep -qF -- "$1" "${2:-out}" || { cat out err; return 1; }; }

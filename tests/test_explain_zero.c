@@ -560,6 +560,9 @@ static void packed_weights_and_samples_have_their_lines(void **state)
 {
     (void)state;
     const bool stages[LS_ZERO_STAGES] = { true, true, true, false };
+    /* On some processors, and in builds with ThreadSanitizer, no product reads packed weights. */
+    const ls_gemm_call large = { .in = LS_BF16, .out = LS_BF16, .m = 256, .n = 256, .k = 256 };
+    const bool packs = ls_gemm_packed_bytes(&large) > 0;
     run x;
     open_run(&x, 2, "bf16");
     const char *const larger[] = { "model.d_model", "64", "model.seq_len", "32", "train.micro_batch", "2" };
@@ -572,7 +575,7 @@ static void packed_weights_and_samples_have_their_lines(void **state)
     assert_done(ls_zero_costs_make(&x.c, &x.mc, x.size, stages, true, &z));
     assert_int_equal(z.n, 3);
     for (int i = 0; i < z.n; i++) {
-        assert_int_equal(z.column[i].rank[0].packed > 0, ls_gemm_library_has_bf16());
+        assert_int_equal(z.column[i].rank[0].packed > 0, packs);
         assert_int_equal(z.column[i].rank[0].samples > 0, i == 2); /* before, gradients lend their memory */
         assert_int_equal(z.column[i].rank[1].samples, 0);
         train(&x, &z.column[i]);
