@@ -62,8 +62,8 @@ typedef struct ls_kept ls_kept;
 ls_status ls_kept_create(struct ls_group *g, ls_kept **out); /* g is borrowed */
 ls_values ls_kept_values(ls_kept *k);
 void ls_kept_destroy(ls_kept *k); /* NULL is fine */
-/* Every parameter by name. LS_SHAPE names the tensor, both shapes and what to do;
- * a missing or extra tensor is LS_SHAPE too; names that all start with "module."
+/* Every parameter by name, from a file, or from the folder of a checkpoint of all ranks (state.h). LS_SHAPE names the
+ * tensor, both shapes and what to do; a missing or extra tensor is LS_SHAPE too; names that all start with "module."
  * fail with the hint to strip it unless strip_module. Nothing is changed on failure.
  *
  * Of a parameter that is a part of a tensor (ls_param.part) the load keeps that part alone. A digest is of a whole

@@ -51,7 +51,7 @@ ls_status ls_commit_folder_finish(ls_commit_folder *c, bool replace);
 /* Removes the temporary folder and the files in it unless finished. NULL is fine. */
 void ls_commit_folder_destroy(ls_commit_folder *c);
 
-/* Removes a folder of plain files, as far as it can. It loses its name first, so that no reader finds half of it. */
+/* Removes a folder as ls_remove_folder does. It loses its name first, so that no reader finds half of it. */
 void ls_commit_folder_remove(const char *path);
 /* Removes the temporary files and folders in `folder` that process `pid` left there when it was killed. Returns their
  * number. */

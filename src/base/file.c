@@ -92,7 +92,7 @@ ls_status ls_mkdirs(const char *path)
     return LS_OK;
 }
 
-void ls_remove_folder(const char *path)
+static void remove_within(const char *path, int depth)
 {
     const ls_env *env = ls_env_get();
     char *names = malloc(NAMES_BYTES);
@@ -102,12 +102,14 @@ void ls_remove_folder(const char *path)
         char *file = malloc(n);
         if (!file) continue;
         snprintf(file, n, "%s/%s", path, name);
-        env->unlink(file);
+        if (env->unlink(file) == -EISDIR && depth > 0) remove_within(file, depth - 1);
         free(file);
     }
     env->rmdir(path);
     free(names);
 }
+
+void ls_remove_folder(const char *path) { remove_within(path, 1); }
 
 bool ls_file_cached(const char *variable, const char *name, char *path, size_t n)
 {

@@ -18,7 +18,7 @@ ls_status ls_file_same(const char *a, const char *b, bool *same);
 
 /* Makes a folder and its parents; one that exists is fine. LS_IO, LS_BAD_CONFIG: the name is too long. */
 ls_status ls_mkdirs(const char *path);
-/* Removes a folder of plain files, and them, as far as it can. */
+/* Removes a folder, the files in it and folders of files in it, as far as it can. Links are removed, not followed. */
 void ls_remove_folder(const char *path);
 
 /* Where a measurement of this machine, or what was fetched for its user, is saved: the file that the environment's

@@ -31,6 +31,8 @@ ls_digest *ls_digest_create(void)
 
 void ls_digest_add(ls_digest *d, const void *p, size_t n) { XXH3_128bits_update(d->xx, p, n); }
 
+void ls_digest_reset(ls_digest *d) { XXH3_128bits_reset(d->xx); }
+
 void ls_digest_hex(const ls_digest *d, char out[33])
 {
     XXH128_hash_t h = XXH3_128bits_digest(d->xx);

@@ -10,6 +10,8 @@ uint64_t ls_hash64(const void *p, size_t n, uint64_t seed);
 typedef struct ls_digest ls_digest;
 ls_digest *ls_digest_create(void); /* NULL when out of memory */
 void ls_digest_add(ls_digest *d, const void *p, size_t n);
+/* Begins again, with no byte. */
+void ls_digest_reset(ls_digest *d);
 /* Canonical order (high word first), 32 lower-case hex digits and a NUL. */
 void ls_digest_hex(const ls_digest *d, char out[33]);
 /* XXH3-64 of the same bytes: what ls_hash64 gives with seed 0. */

@@ -21,6 +21,14 @@
 #define LS_CKPT_MAX_NAME    1024u       /* bytes of a tensor's name */
 #define LS_CKPT_MAX_ENTRY   4096u       /* bytes of one tensor's description */
 
+/* manifests of checkpoints */
+#define LS_MANIFEST_MAX_BYTES     (64u << 20)
+#define LS_MANIFEST_MAX_FILES     65536u
+#define LS_MANIFEST_MAX_NAME      128u            /* bytes */
+#define LS_MANIFEST_MAX_ENTRY     (8u << 20)      /* bytes of one file's description: 512 GiB of blocks */
+#define LS_MANIFEST_MAX_RANKS     65536
+#define LS_MANIFEST_MAX_COMPANION ((size_t)1 << 30) /* bytes of a file beside the ranks' */
+
 /* Hugging Face's model folders */
 #define LS_HF_MAX_CONFIG     (1u << 20)  /* bytes of config.json */
 #define LS_HF_MAX_INDEX      (16u << 20) /* bytes of model.safetensors.index.json */

@@ -45,7 +45,8 @@ static ls_status bad(const parser *p, size_t at, const char *rule)
     return ls_fail(LS_BAD_FILE, "%s: byte %zu of the safetensors header: %s", p->what, at, rule);
 }
 
-static ls_status bad_at(const parser *p, ls_span s, const char *rule) { return bad(p, (size_t)(s.p - p->text), rule); }
+static ls_status bad_at(const parser *p, ls_json_span s, const char *rule) { return bad(p, (size_t)(s.p - p->text),
+                                                                                        rule); }
 
 static ls_status no_memory(const parser *p)
 {
@@ -62,7 +63,7 @@ static void *grown(void *list, size_t n, size_t *cap, size_t item)
     return p;
 }
 
-static ls_status decode(const parser *p, ls_span s, size_t limit, char **out)
+static ls_status decode(const parser *p, ls_json_span s, size_t limit, char **out)
 {
     const char *rule;
     *out = ls_json_decode(s, limit, &rule);
@@ -80,7 +81,7 @@ static bool has_controls(const char *s)
 
 /* --- one tensor ------------------------------------------------------------ */
 
-static ls_status read_shape(const parser *p, ls_span s, const json_t *shape, unsigned element, ls_ckpt_tensor *t)
+static ls_status read_shape(const parser *p, ls_json_span s, const json_t *shape, unsigned element, ls_ckpt_tensor *t)
 {
     if (!json_is_array(shape)) return bad_at(p, s, "\"shape\" is not a list");
     if (json_array_size(shape) > LS_CKPT_MAX_DIMS) return bad_at(p, s, "\"shape\" has more than 8 dimensions");
@@ -96,7 +97,7 @@ static ls_status read_shape(const parser *p, ls_span s, const json_t *shape, uns
     return nbytes == t->end - t->begin ? LS_OK : bad_at(p, s, "\"shape\" and \"data_offsets\" disagree about the size");
 }
 
-static ls_status read_tensor(const parser *p, ls_span s, const json_t *j, ls_ckpt_tensor *t)
+static ls_status read_tensor(const parser *p, ls_json_span s, const json_t *j, ls_ckpt_tensor *t)
 {
     const json_t *dtype = json_object_get(j, "dtype"), *offsets = json_object_get(j, "data_offsets");
     const json_t *shape = json_object_get(j, "shape");
@@ -121,7 +122,7 @@ static ls_status read_tensor(const parser *p, ls_span s, const json_t *j, ls_ckp
     return bad_at(p, s, "\"dtype\" is not one of the format's");
 }
 
-static ls_status add_tensor(parser *p, ls_span key, ls_span value)
+static ls_status add_tensor(parser *p, ls_json_span key, ls_json_span value)
 {
     ls_ckpt_header *h = p->h;
     if (h->ntensors == LS_CKPT_MAX_TENSORS) return bad_at(p, key, "more tensors than are accepted");
@@ -149,7 +150,7 @@ static ls_status add_tensor(parser *p, ls_span key, ls_span value)
 
 /* --- metadata -------------------------------------------------------------- */
 
-static ls_status add_meta(parser *p, ls_span key, ls_span value)
+static ls_status add_meta(parser *p, ls_json_span key, ls_json_span value)
 {
     ls_ckpt_header *h = p->h;
     if (h->nmeta == LS_CKPT_MAX_TENSORS) return bad_at(p, key, "more metadata than is accepted");
@@ -171,11 +172,11 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const ls_ckpt_meta_pair *)a)->key, ((const ls_ckpt_meta_pair *)b)->key);
 }
 
-static ls_status read_metadata(parser *p, ls_span object)
+static ls_status read_metadata(parser *p, ls_json_span object)
 {
     size_t start = (size_t)(object.p - p->text);
     ls_json_walk w = { .text = p->text, .n = start + object.n, .at = start };
-    ls_span key, value;
+    ls_json_span key, value;
     int more;
     while ((more = ls_json_next(&w, &key, &value)) > 0) LS_TRY(add_meta(p, key, value));
     if (more < 0) return bad(p, w.at, w.rule);
@@ -368,7 +369,7 @@ ls_status ls_ckpt_header_parse(const char *what, const void *bytes, size_t n, ui
 
     parser p = { .what = what, .text = bytes, .n = size, .h = out };
     ls_json_walk w = { .text = bytes, .n = size, .at = LS_CKPT_PREFIX };
-    ls_span key, value;
+    ls_json_span key, value;
     ls_status st = LS_OK;
     bool metadata = false;
     int more = 0;

@@ -207,7 +207,7 @@ static ls_status read_object(const char *what, const json_t *j, ls_hf_config *ou
 static ls_status check_nesting(const char *what, const char *text, size_t n)
 {
     ls_json_walk w = { .text = text, .n = n };
-    ls_span key, value;
+    ls_json_span key, value;
     int more;
     while (w.at < n && memchr(" \t\r\n", text[w.at], 4)) w.at++;
     while ((more = ls_json_next(&w, &key, &value)) > 0) continue;

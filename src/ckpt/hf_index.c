@@ -38,7 +38,7 @@ static ls_status bad(const parser *p, const char *at, const char *rule)
 
 static ls_status no_memory(const parser *p) { return ls_fail(LS_NO_MEMORY, "%s: %zu bytes", p->what, p->n); }
 
-static ls_status decode(const parser *p, ls_span s, size_t limit, char **out)
+static ls_status decode(const parser *p, ls_json_span s, size_t limit, char **out)
 {
     const char *rule;
     *out = ls_json_decode(s, limit, &rule);
@@ -53,7 +53,7 @@ static bool is_plain(const char *name)
 }
 
 /* The shard's number; a new one takes over the name, which is NULL afterwards. */
-static ls_status number_of(parser *p, ls_span at, char **name, int *out)
+static ls_status number_of(parser *p, ls_json_span at, char **name, int *out)
 {
     ls_hf_index *ix = p->ix;
     for (*out = ix->nshards - 1; *out >= 0; --*out) /* the newest first: neighbours in the map share a shard */
@@ -72,7 +72,7 @@ static ls_status number_of(parser *p, ls_span at, char **name, int *out)
     return LS_OK;
 }
 
-static ls_status add_place(parser *p, ls_span key, ls_span value)
+static ls_status add_place(parser *p, ls_json_span key, ls_json_span value)
 {
     ls_hf_index *ix = p->ix;
     if (ix->nplaces == LS_CKPT_MAX_TENSORS) return bad(p, key.p, "more tensors than are accepted");
@@ -104,11 +104,11 @@ const struct ls_hf_place *ls_hf_index_find(const ls_hf_index *ix, const char *na
     return ix->nplaces ? bsearch(&want, ix->place, ix->nplaces, sizeof want, by_name) : NULL;
 }
 
-static ls_status read_map(parser *p, ls_span object)
+static ls_status read_map(parser *p, ls_json_span object)
 {
     const size_t start = (size_t)(object.p - p->text);
     ls_json_walk w = { .text = p->text, .n = start + object.n, .at = start };
-    ls_span key, value;
+    ls_json_span key, value;
     int more;
     while ((more = ls_json_next(&w, &key, &value)) > 0) LS_TRY(add_place(p, key, value));
     if (more < 0) return bad(p, p->text + w.at, w.rule);
@@ -121,7 +121,7 @@ static ls_status read_map(parser *p, ls_span object)
 }
 
 /* {"total_size": bytes, ...}: what is in it decides nothing, since files on the hub count tied tensors twice. */
-static ls_status read_metadata(const parser *p, ls_span object)
+static ls_status read_metadata(const parser *p, ls_json_span object)
 {
     json_error_t e;
     json_t *j = object.n <= LS_JSON_MAX_STRING ? json_loadb(object.p, object.n, JSON_REJECT_DUPLICATES, &e) : NULL;
@@ -134,7 +134,7 @@ static ls_status read_metadata(const parser *p, ls_span object)
 static ls_status parse(parser *p)
 {
     ls_json_walk w = { .text = p->text, .n = p->n };
-    ls_span key, value;
+    ls_json_span key, value;
     int more;
     bool map = false, metadata = false;
     while (w.at < p->n && memchr(" \t\r\n", p->text[w.at], 4)) w.at++;

@@ -66,7 +66,7 @@ static int skip_value(ls_json_walk *w)
     return 0;
 }
 
-int ls_json_next(ls_json_walk *w, ls_span *key, ls_span *value)
+int ls_json_next(ls_json_walk *w, ls_json_span *key, ls_json_span *value)
 {
     if (w->pairs == 0 && !take(w, '{')) return broken(w, "expected '{'");
     skip_blanks(w);
@@ -79,19 +79,19 @@ int ls_json_next(ls_json_walk *w, ls_span *key, ls_span *value)
     size_t start = w->at;
     if (start >= w->n || w->text[start] != '"') return broken(w, "expected a name in quotes");
     if (skip_string(w) < 0) return -1;
-    *key = (ls_span){ w->text + start, w->at - start };
+    *key = (ls_json_span){ w->text + start, w->at - start };
 
     skip_blanks(w);
     if (!take(w, ':')) return broken(w, "expected ':'");
     skip_blanks(w);
     start = w->at;
     if (skip_value(w) < 0) return -1;
-    *value = (ls_span){ w->text + start, w->at - start };
+    *value = (ls_json_span){ w->text + start, w->at - start };
     w->pairs++;
     return 1;
 }
 
-char *ls_json_decode(ls_span s, size_t limit, const char **rule)
+char *ls_json_decode(ls_json_span s, size_t limit, const char **rule)
 {
     char *copy = NULL;
     json_t *j = NULL;

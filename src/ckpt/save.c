@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/commit.h"
+#include "base/context.h"
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -112,22 +113,67 @@ static ls_status stream(const ls_ckpt_item *it, workspace *w, sink fn, void *arg
     return stream_values(it, v, w, fn, arg);
 }
 
-static ls_status to_digest(void *arg, const void *p, size_t n)
+/* --- where the bytes go ---------------------------------------------------------- */
+
+/* A file that is being written, and the digests of what was written of it so far. */
+typedef struct output {
+    ls_commit *file;     /* owned */
+    ls_digest *tensor;   /* owned: of the item at hand */
+    ls_digest *block;    /* owned: of the block at hand */
+    size_t in_block;     /* bytes of it so far */
+    ls_ckpt_sums *sums;  /* borrowed; NULL: none are wanted */
+    int asked;           /* items whose values were asked for */
+} output;
+
+void ls_ckpt_sums_free(ls_ckpt_sums *s)
 {
-    ls_digest_add(arg, p, n);
-    return LS_OK;
+    free(s->block);
+    *s = (ls_ckpt_sums){ 0 };
 }
 
-static ls_status to_file(void *arg, const void *p, size_t n) { return ls_commit_write(arg, p, n); }
-
-static ls_status digest_of(const ls_ckpt_item *it, workspace *w, uint64_t *out)
+static ls_status output_open(output *o, const char *path, ls_ckpt_sums *sums, uint64_t nbytes)
 {
-    ls_digest *d = ls_digest_create();
-    if (!d) return ls_fail(LS_NO_MEMORY, "a digest of '%s'", it->name);
-    const ls_status st = stream(it, w, to_digest, d);
-    *out = ls_digest_u64(d);
-    ls_digest_destroy(d);
-    return st;
+    *o = (output){ .tensor = ls_digest_create(), .block = ls_digest_create(), .sums = sums };
+    if (sums) sums->block = malloc((size_t)((nbytes + LS_CKPT_BLOCK - 1) / LS_CKPT_BLOCK + 1) * sizeof *sums->block);
+    if (!o->tensor || !o->block || (sums && !sums->block))
+        return ls_fail(LS_NO_MEMORY, "%s: digests of %" PRIu64 " bytes", path, nbytes);
+    return ls_commit_create(path, &o->file);
+}
+
+static void output_close(output *o)
+{
+    ls_commit_destroy(o->file);
+    ls_digest_destroy(o->tensor);
+    ls_digest_destroy(o->block);
+}
+
+static void end_block(output *o)
+{
+    if (o->in_block == 0) return;
+    o->sums->block[o->sums->nblocks++] = ls_digest_u64(o->block);
+    ls_digest_reset(o->block);
+    o->in_block = 0;
+}
+
+/* A sink: a block at a time, so that its digests are computed while it is in the cache. */
+static ls_status to_file(void *arg, const void *p, size_t n)
+{
+    output *o = arg;
+    const char *at = p;
+    while (n > 0) {
+        const size_t left = LS_CKPT_BLOCK - o->in_block, k = n < left ? n : left;
+        LS_TRY(ls_commit_write(o->file, at, k));
+        ls_digest_add(o->tensor, at, k);
+        if (o->sums) ls_digest_add(o->block, at, k);
+        o->in_block += k;
+        if (o->in_block == LS_CKPT_BLOCK) {
+            if (o->sums) end_block(o);
+            o->in_block = 0;
+        }
+        at += k;
+        n -= k;
+    }
+    return LS_OK;
 }
 
 /* --- the header ------------------------------------------------------------------ */
@@ -157,38 +203,65 @@ static void add_pair(ls_text *out, const char *key, const char *value)
     ls_json_string(out, value);
 }
 
-/* *digest_at: where the 16 zeros stand that become the header's digest. */
-static ls_status add_metadata(ls_text *out, const ls_ckpt_item *item, int n, const char *const *meta, workspace *w,
-                              size_t *digest_at)
+#define DIGITS "0000000000000000" /* of a digest that is not known yet */
+
+/* The text up to the data section, and where in it digests are to be filled in. */
+typedef struct header {
+    ls_text text;
+    size_t own;     /* of the 16 digits of the header's digest, */
+    size_t *tensor; /* owned: and of each item's */
+} header;
+
+static void header_free(header *h)
 {
+    ls_text_free(&h->text);
+    free(h->tensor);
+}
+
+static void fill_in(header *h, size_t at, uint64_t digest)
+{
+    char hex[17];
+    snprintf(hex, sizeof hex, "%016" PRIx64, digest);
+    memcpy(h->text.p + at, hex, 16);
+}
+
+/* The header's own digest is that of the header with zeros in its place. */
+static void fill_in_own(header *h)
+{
+    memcpy(h->text.p + h->own, DIGITS, 16);
+    fill_in(h, h->own, ls_hash64(h->text.p, h->text.n, 0));
+}
+
+static ls_status add_metadata(header *h, const ls_ckpt_item *item, int n, const char *const *meta)
+{
+    ls_text *out = &h->text;
     ls_text_add(out, "{");
     LS_TRY(ls_text_status(out));
     add_pair(out, "format", "pt");
     add_pair(out, "lockstep.version", "1");
-    add_pair(out, "lockstep.header", "0000000000000000");
-    *digest_at = out->n - 17;
+    add_pair(out, "lockstep.header", DIGITS);
+    h->own = out->n - 17;
     for (; meta && *meta; meta += 2) add_pair(out, meta[0], meta[1]);
     for (int i = 0; i < n; i++) {
-        char key[14 + LS_CKPT_MAX_NAME + 1], hex[17];
-        uint64_t digest = 0;
-        LS_TRY(digest_of(&item[i], w, &digest));
+        char key[14 + LS_CKPT_MAX_NAME + 1];
         snprintf(key, sizeof key, "lockstep.xxh3.%s", item[i].name);
-        snprintf(hex, sizeof hex, "%016" PRIx64, digest);
-        add_pair(out, key, hex);
+        add_pair(out, key, DIGITS);
+        h->tensor[i] = out->n - 17;
     }
     ls_text_add(out, "}");
     return ls_text_status(out);
 }
 
-/* The size prefix and the header, up to the first byte of data. */
-static ls_status make_header(const ls_ckpt_item *item, int n, const char *const *meta, workspace *w, ls_text *out)
+/* The size prefix and the header, up to the first byte of data, with zeros for the items' digests. */
+static ls_status make_header(const ls_ckpt_item *item, int n, const char *const *meta, header *h)
 {
+    ls_text *out = &h->text;
     uint64_t at = 0, size = 0;
-    size_t digest_at;
+    if (!(h->tensor = calloc((size_t)n + 1, sizeof *h->tensor))) return ls_fail(LS_NO_MEMORY, "a list of %d tensors", n);
     ls_text_addn(out, (const char *)&size, sizeof size);
     ls_text_add(out, "{\"__metadata__\":");
     LS_TRY(ls_text_status(out));
-    LS_TRY(add_metadata(out, item, n, meta, w, &digest_at));
+    LS_TRY(add_metadata(h, item, n, meta));
     for (int i = 0; i < n; i++) {
         const ls_tensor *t = item[i].from;
         ls_text_add(out, ",");
@@ -202,57 +275,95 @@ static ls_status make_header(const ls_ckpt_item *item, int n, const char *const 
     ls_text_add(out, "}");
     while (!out->failed && out->n % DATA_ALIGN != 0) ls_text_addn(out, " ", 1);
     LS_TRY(ls_text_status(out));
-
     size = out->n - sizeof size;
     memcpy(out->p, &size, sizeof size);
-    char hex[17];
-    snprintf(hex, sizeof hex, "%016" PRIx64, ls_hash64(out->p, out->n, 0));
-    memcpy(out->p + digest_at, hex, 16);
+    fill_in_own(h);
     return LS_OK;
 }
 
 /* --- the file ---------------------------------------------------------------------- */
 
-static ls_status write_file(const char *path, const ls_text *header, const ls_ckpt_item *item, int n, workspace *w)
+/* The header is written twice: its digests are known after the data. */
+static ls_status write_all(output *o, header *h, const ls_ckpt_item *item, int n, workspace *w)
 {
-    ls_commit *c;
-    LS_TRY(ls_commit_create(path, &c));
-    ls_status st = ls_commit_write(c, header->p, header->n);
-    for (int i = 0; st == LS_OK && i < n; i++) st = stream(&item[i], w, to_file, c);
-    if (st == LS_OK) st = ls_commit_finish(c);
-    ls_commit_destroy(c);
-    return st;
+    LS_TRY(ls_commit_write(o->file, h->text.p, h->text.n));
+    for (int i = 0; i < n; i++) {
+        ls_digest_reset(o->tensor);
+        o->asked = i + 1;
+        LS_TRY(stream(&item[i], w, to_file, o));
+        fill_in(h, h->tensor[i], ls_digest_u64(o->tensor));
+    }
+    fill_in_own(h);
+    LS_TRY(ls_commit_rewrite(o->file, 0, h->text.p, h->text.n));
+    if (o->sums) end_block(o);
+    return ls_commit_finish(o->file);
+}
+
+static ls_status write_file(const char *path, header *h, const ls_ckpt_item *item, int n, workspace *w, uint64_t total,
+                            ls_ckpt_sums *sums, int *asked)
+{
+    output o;
+    ls_status st = output_open(&o, path, sums, total - h->text.n);
+    if (st == LS_OK) st = write_all(&o, h, item, n, w);
+    *asked = o.asked;
+    output_close(&o);
+    if (st < 0 || !sums) return st;
+    sums->bytes = total;
+    sums->header_bytes = h->text.n;
+    sums->header = ls_hash64(h->text.p, h->text.n, 0);
+    return LS_OK;
+}
+
+/* After a failure the other ranks still bring their parts of the remaining values, and wait for this one. */
+static void attend_rest(const ls_ckpt_item *item, int n, int asked)
+{
+    char why[LS_ERROR_BYTES];
+    const float *unused;
+    snprintf(why, sizeof why, "%s", ls_last_error());
+    for (int i = asked; i < n; i++)
+        if (item[i].values && item[i].values->whole(item[i].values->arg, item[i].param, &unused) < 0) break;
+    (void)ls_fail(LS_IO, "%s", why);
 }
 
 ls_status ls_ckpt_write(const char *path, const ls_ckpt_item *item, int n, const char *const *meta)
 {
-    ls_text header = { 0 };
+    return ls_ckpt_write_summed(path, item, n, meta, NULL);
+}
+
+ls_status ls_ckpt_write_summed(const char *path, const ls_ckpt_item *item, int n, const char *const *meta,
+                               ls_ckpt_sums *sums)
+{
+    header h = { 0 };
     ls_ckpt_header check = { 0 };
     workspace w = { 0 };
+    int asked = 0;
+    if (sums) *sums = (ls_ckpt_sums){ 0 };
     ls_status st = check_meta(meta);
     if (st == LS_OK) st = check_items(item, n);
     if (st == LS_OK) st = workspace_create(item, n, &w);
-    if (st == LS_OK) st = make_header(item, n, meta, &w, &header);
+    if (st == LS_OK) st = make_header(item, n, meta, &h);
     if (st != LS_OK) goto done;
 
     /* What we could not read back (a name twice, a control character) is not written. */
-    uint64_t total = header.n;
+    uint64_t total = h.text.n;
     for (int i = 0; i < n; i++) total += ls_ckpt_item_nbytes(&item[i]);
-    st = ls_ckpt_header_parse(path, header.p, header.n, total, &check);
+    st = ls_ckpt_header_parse(path, h.text.p, h.text.n, total, &check);
     if (st != LS_OK) {
         st = ls_while(st == LS_NO_MEMORY ? st : LS_INVALID, "checking a checkpoint before it is written");
         goto done;
     }
 
-    st = write_file(path, &header, item, n, &w);
+    st = write_file(path, &h, item, n, &w, total, sums, &asked);
     if (st == LS_IO) {
         const char *slash = strrchr(path, '/');
         st = ls_fail(LS_CKPT_FAILED, "%s (the checkpoint needs %" PRIu64 " bytes in %.*s; an older one stays as it was)",
                      ls_last_error(), total, slash ? (int)(slash - path) + (slash == path) : 1, slash ? path : ".");
     }
 done:
+    if (st < 0) attend_rest(item, n, asked);
+    if (st < 0 && sums) ls_ckpt_sums_free(sums);
     ls_ckpt_header_free(&check);
-    ls_text_free(&header);
+    header_free(&h);
     workspace_free(&w);
     return st;
 }
@@ -267,8 +378,7 @@ static size_t pairs(const char *const *meta)
 ls_status ls_ckpt_attend(const ls_param *p, int n, const ls_values *values)
 {
     const float *unused;
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < n; i++) LS_TRY(values->whole(values->arg, &p[i], &unused));
+    for (int i = 0; i < n; i++) LS_TRY(values->whole(values->arg, &p[i], &unused));
     return LS_OK;
 }
 
@@ -281,7 +391,7 @@ ls_ckpt_item ls_ckpt_item_of(const ls_param *p, const char *name, const ls_value
 }
 
 static ls_status save(const char *path, const ls_params *ps, const char *prefix, const ls_values *values,
-                      const char *const *meta)
+                      const char *const *meta, ls_ckpt_sums *sums)
 {
     const size_t room = strlen(prefix) + LS_NAME_BYTES, npairs = pairs(meta);
     ls_ckpt_item *item = calloc((size_t)ps->n + 1, sizeof *item);
@@ -310,7 +420,7 @@ static ls_status save(const char *path, const ls_params *ps, const char *prefix,
         if (!values && !ls_part_is_all(&p->part))
             st = ls_fail(LS_INVALID, "parameter '%s' is a part of a tensor here: save it by ls_ckpt_save_of", p->name);
     }
-    if (st == LS_OK) st = ls_ckpt_write(path, item, ps->n, all);
+    if (st == LS_OK) st = ls_ckpt_write_summed(path, item, ps->n, all, sums);
 done:
     free(all);
     free(name);
@@ -321,15 +431,21 @@ done:
 
 ls_status ls_ckpt_save_prefixed(const char *path, const ls_params *ps, const char *prefix, const char *const *meta)
 {
-    return save(path, ps, prefix, NULL, meta);
+    return save(path, ps, prefix, NULL, meta, NULL);
 }
 
 ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const *meta)
 {
-    return save(path, ps, "", NULL, meta);
+    return save(path, ps, "", NULL, meta, NULL);
 }
 
 ls_status ls_ckpt_save_of(const char *path, const ls_params *ps, const ls_values *values, const char *const *meta)
 {
-    return path ? save(path, ps, "", values, meta) : ls_ckpt_attend(ps->item, ps->n, values);
+    return path ? save(path, ps, "", values, meta, NULL) : ls_ckpt_attend(ps->item, ps->n, values);
+}
+
+ls_status ls_ckpt_save_summed(const char *path, const ls_params *ps, const ls_values *values, const char *const *meta,
+                              ls_ckpt_sums *sums)
+{
+    return save(path, ps, "", values, meta, sums);
 }
