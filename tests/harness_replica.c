@@ -31,7 +31,7 @@ static ls_status build(ls_world *w, const ls_replica_config *c, ls_replica *out)
     ls_arena_may_grow(out->arena, NULL, NULL);
     if (c->plain) LS_TRY(ls_params_bind(ps, out->arena, out->arena));
     else LS_TRY(bind(ls_world_group(w), ps, c, out->arena));
-    LS_TRY(ls_model_init(out->model, &mc));
+    LS_TRY(c->saved ? ls_checkpoint_values(c->saved, ps) : ls_model_init(out->model, &mc));
     ls_params_round(ps);
     if (!c->plain) LS_TRY(wrap(ls_world_group(w), ps, c, &out->ddp));
     if (c->optim) LS_TRY(ls_optim_create(&oc, ps, out->arena, &out->optim));

@@ -28,6 +28,7 @@ typedef struct ls_replica_config {
     const int64_t *dims;
     int ndims;
     uint64_t seed;             /* of the initial values */
+    ls_checkpoint *saved;           /* borrowed: has them instead; NULL: they are drawn */
     const ls_ddp_config *ddp;  /* NULL: its defaults */
     bool plain;                /* without DDP */
     const struct ls_dp_strategy *strategy; /* NULL: the one that ddp->zero_stage means */

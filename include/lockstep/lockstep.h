@@ -37,6 +37,7 @@
 #include "lockstep/rng.h"
 #include "lockstep/sched.h"
 #include "lockstep/shard.h"
+#include "lockstep/state.h"
 #include "lockstep/status.h"
 #include "lockstep/tensor.h"
 #include "lockstep/trace.h"

@@ -133,7 +133,11 @@ void ls_optim_set_lr(ls_optim *o, double lr);
  * and >= 0. */
 ls_status ls_optim_set_group_lr(ls_optim *o, int group, double lr);
 int64_t ls_optim_steps(const ls_optim *o); /* updates done */
-int ls_optim_nstates(const ls_optim *o);   /* floats of state per element, with these settings */
+int ls_optim_nstates(const ls_optim *o);   /* floats of state per element, with these settings, */
+const char *ls_optim_state_name(const ls_optim *o, int i); /* and the name of one of them; static */
+/* To go on where another optimizer stopped: updates of a parameter so far (param NULL: of the optimizer, which
+ * ls_optim_steps gives). LS_INVALID: there is no such parameter, or steps is negative. */
+ls_status ls_optim_set_steps(ls_optim *o, const char *param, int64_t steps);
 
 /* --- are replicas the same? ---------------------------------------------------------- */
 

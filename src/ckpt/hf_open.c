@@ -6,14 +6,15 @@
 #include "base/text.h"
 #include "ckpt/hf.h"
 #include "ckpt/hf_names.h"
+#include "ckpt/weights.h"
 
 /* What a checkpoint says of its model. */
 static ls_status config_of(const char *path, ls_hf_config *out)
 {
-    ls_ckpt *c;
+    ls_weights w;
     LS_TRY(ls_hf_refuse_pickle(path, path));
-    LS_TRY(ls_ckpt_open(path, &c));
-    const char *config = ls_ckpt_meta(c, HF_CONFIG_KEY), *model = ls_ckpt_meta(c, "lockstep.model");
+    LS_TRY(ls_weights_open(path, &w));
+    const char *config = ls_weights_meta(&w, HF_CONFIG_KEY), *model = ls_weights_meta(&w, "lockstep.model");
     char names[128];
     ls_model_names(LS_LM_KEY, names, sizeof names);
     ls_status st;
@@ -22,7 +23,7 @@ static ls_status config_of(const char *path, ls_hf_config *out)
         st = ls_fail(LS_UNSUPPORTED, "%s: is of a model '%.40s', which Hugging Face has no form for: %s have. The "
                      "file itself is safetensors, which any program reads", path, model, names);
     else st = ls_fail(LS_BAD_FILE, "%s: its metadata has no " HF_CONFIG_KEY ": it is not a checkpoint of Lockstep's %s", path, names);
-    ls_ckpt_close(c);
+    ls_weights_close(&w);
     return st;
 }
 
@@ -80,9 +81,10 @@ ls_status ls_hf_open(const char *path, ls_hf_config *c, ls_model **model, ls_are
     ls_text_add(&inside, "%s/" HF_WHOLE, path);
     ls_status st = ls_text_status(&inside);
     const bool folder = ls_env_get()->info(path, &info) == 0 && info.type == LS_FILE_DIR;
+    const bool sharded = folder && ls_weights_are_sharded(path);
     bool ours = true;
-    if (st == LS_OK && folder) st = folder_is_ours(path, inside.p, &ours);
-    const char *file = folder ? inside.p : path;
+    if (st == LS_OK && folder && !sharded) st = folder_is_ours(path, inside.p, &ours);
+    const char *file = folder && !sharded ? inside.p : path;
     if (st == LS_OK) st = ours ? config_of(file, c) : ls_hf_config_read(path, c);
     if (st == LS_OK) st = build(c, model, arena);
     if (st == LS_OK) st = ours ? ls_ckpt_load(file, &(*model)->params, true) : ls_hf_load(path, c, &(*model)->params);

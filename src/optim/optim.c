@@ -385,6 +385,8 @@ ls_status ls_optim_set_group_lr(ls_optim *o, int group, double lr)
 int64_t ls_optim_steps(const ls_optim *o) { return o->steps; }
 int ls_optim_nstates(const ls_optim *o) { return o->nstates; }
 
+const char *ls_optim_state_name(const ls_optim *o, int i) { return o->cls->state_name[i]; }
+
 const ls_params *ls_optim_params(const ls_optim *o) { return o->params; }
 
 ls_status ls_optim_hash_values(ls_optim *o)
@@ -414,6 +416,17 @@ int64_t ls_optim_steps_of(const ls_optim *o, const char *param)
 {
     const ls_param *p = ls_params_find(o->params, param);
     return p ? o->slot[p - o->params->item].steps : -1;
+}
+
+ls_status ls_optim_set_steps(ls_optim *o, const char *param, int64_t steps)
+{
+    const ls_param *p = param ? ls_params_find(o->params, param) : NULL;
+    if (steps < 0 || (param && !p))
+        return ls_fail(LS_INVALID, "%s: %lld updates%s%s: %s", o->config.name, (long long)steps, param ? " of " : "",
+                       param ? param : "", steps < 0 ? "expected 0 or more" : "there is no such parameter");
+    if (p) o->slot[p - o->params->item].steps = steps;
+    else o->steps = steps;
+    return LS_OK;
 }
 
 float *ls_optim_state(const ls_optim *o, const char *param, const char *state)

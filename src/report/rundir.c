@@ -8,9 +8,12 @@
 
 #include "base/context.h"
 #include "base/log.h"
+#include "ckpt/steps.h"
+#include "ckpt/weights.h"
 #include "lockstep/ckpt.h"
 
 #define SUFFIXES 10000
+#define METRICS_MOST ((size_t)1 << 32) /* bytes */
 
 /* A folder that scripts have made before is as good as none. */
 static ls_status check_empty(const char *dir)
@@ -27,7 +30,7 @@ static ls_status check_empty(const char *dir)
     ls_text_printable(first);
     return ls_fail(LS_BAD_CONFIG,
                    "run.dir %s exists already%s%s%s: a run is never overwritten. Give a --run.dir that does not exist or is "
-                   "empty, or leave it out: runs/<run.name> gets a new suffix by itself",
+                   "empty, or leave it out: runs/<run.name> gets a new suffix by itself. --checkpoint.resume auto goes on with a run in its folder",
                    dir, is_folder ? " and holds " : ", and is no folder", first, is_folder && count != 1 ? " and more" : "");
 }
 
@@ -71,49 +74,65 @@ ls_status ls_rundir_create(const char *dir, const char *name, char *out, size_t 
     return ls_fail(LS_IO, "%s and %d more with suffixes exist already: choose another --run.name", base, SUFFIXES - 1);
 }
 
+ls_status ls_rundir_continue(const char *dir, char *out, size_t n)
+{
+    const int k = snprintf(out, n, "%s", dir);
+    if (k <= 0 || (size_t)k + 16 > n) return ls_fail(LS_BAD_CONFIG, "run.dir or run.name is too long: at most %zu bytes", n - 16);
+    char sub[512];
+    snprintf(sub, sizeof sub, "%s/checkpoints", out);
+    return ls_mkdirs(sub);
+}
+
+/* {"step": N, ...: the first key of a line. A line that was cut off when the process was killed has no end. */
+static bool is_of(const char *line, const char *end, int64_t step)
+{
+    static const char key[] = "{\"step\":";
+    const size_t n = sizeof key - 1;
+    return (size_t)(end - line) > n && memcmp(line, key, n) == 0 && strtoll(line + n, NULL, 10) <= step;
+}
+
+ls_status ls_rundir_cut_metrics(const char *path, int64_t step)
+{
+    ls_file_info info;
+    char *text, *to;
+    size_t n;
+    if (ls_env_get()->info(path, &info) < 0 || info.type == LS_FILE_NONE) return LS_OK;
+    LS_TRY(ls_file_read(path, METRICS_MOST, &text, &n));
+    to = text;
+    for (const char *line = text, *end; (end = memchr(line, '\n', n - (size_t)(line - text))); line = end + 1) {
+        if (!is_of(line, end, step)) continue;
+        memmove(to, line, (size_t)(end + 1 - line));
+        to += end + 1 - line;
+    }
+    const ls_status st = to == text + n ? LS_OK : ls_file_write(path, text, (size_t)(to - text));
+    free(text);
+    return st;
+}
+
 static bool is_regular(const char *path)
 {
     ls_file_info info;
     return ls_env_get()->info(path, &info) == 0 && info.type == LS_FILE_REGULAR;
 }
 
-/* "step-" and digits. */
-static bool is_step(const char *name)
-{
-    const size_t n = strlen(name);
-    return n > 5 && strncmp(name, "step-", 5) == 0 && strspn(name + 5, "0123456789") == n - 5;
-}
-
-/* Names are sorted, and a step has eight digits or more: the longest, and of those the last, is the newest. NULL:
- * there is none before `than`. */
-static const char *newest(const char *names, int count, const char *than)
-{
-    const char *best = NULL;
-    for (const char *name = names; count-- > 0; name += strlen(name) + 1) {
-        const size_t n = strlen(name);
-        if (!is_step(name) || (best && n < strlen(best))) continue;
-        if (than && (n > strlen(than) || (n == strlen(than) && strcmp(name, than) >= 0))) continue;
-        best = name;
-    }
-    return best;
-}
-
 /* Whether a file is there whole, as far as its header and its size say; the digests are checked where it is read. */
-static ls_status is_whole(const char *file)
+static ls_status is_whole(const char *path)
 {
-    ls_ckpt *c;
-    LS_TRY(ls_ckpt_open(file, &c));
-    ls_ckpt_close(c);
-    return LS_OK;
+    ls_weights w;
+    const ls_status st = ls_weights_open(path, &w);
+    ls_weights_close(&w);
+    return st;
 }
 
 /* The newest whole one of `count` names in the folder `steps`; out stays empty if there is none. Older programs wrote
  * into the folder itself, so that a save that failed left one that is not whole. */
 static ls_status newest_whole(const char *steps, const char *names, int count, ls_text *out)
 {
-    for (const char *name = NULL; (name = newest(names, count, name));) {
+    for (const char *name = NULL; (name = ls_steps_newest(names, count, name));) {
         out->n = 0;
-        ls_text_add(out, "%s/%s/model.safetensors", steps, name);
+        ls_text_add(out, "%s/%s", steps, name);
+        LS_TRY(ls_text_status(out));
+        if (!ls_weights_are_sharded(out->p)) ls_text_add(out, "/model.safetensors");
         LS_TRY(ls_text_status(out));
         const ls_status st = is_whole(out->p);
         if (st == LS_OK || st == LS_NO_MEMORY) return st;
@@ -132,6 +151,7 @@ ls_status ls_rundir_checkpoint(const char *path, ls_text *out)
     ls_text_add(out, "%s", path);
     LS_TRY(ls_text_status(out));
     if (env->info(path, &info) == 0 && (info.type == LS_FILE_REGULAR || info.type == LS_FILE_NONE)) return LS_OK;
+    if (ls_weights_are_sharded(path)) return LS_OK;
     ls_text_add(out, "/model.safetensors");
     LS_TRY(ls_text_status(out));
     if (is_regular(out->p)) return LS_OK;
@@ -145,7 +165,7 @@ ls_status ls_rundir_checkpoint(const char *path, ls_text *out)
     if (st == LS_OK) st = newest_whole(steps.p, names, env->list(steps.p, names, room), out);
     if (st == LS_OK && out->n == 0)
         st = ls_fail(LS_BAD_FILE,
-                     "%s: neither model.safetensors nor a whole checkpoints/step-*/model.safetensors is in this folder",
+                     "%s: neither model.safetensors nor a whole checkpoint checkpoints/step-* is in this folder",
                      path);
     free(names);
     ls_text_free(&steps);

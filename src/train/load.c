@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "base/text.h"
 #include "ckpt/hf.h"
+#include "ckpt/weights.h"
 #include "report/rundir.h"
 
 /* What a model says of itself. */
@@ -31,11 +32,11 @@ static void forget(described *d)
 
 static ls_status describe_file(const char *path, described *d)
 {
-    ls_ckpt *k;
+    ls_weights w;
     LS_TRY(ls_hf_refuse_pickle(path, path));
-    LS_TRY(ls_ckpt_open(path, &k));
-    const char *config = ls_ckpt_meta(k, "lockstep.config"), *model = ls_ckpt_meta(k, "lockstep.model");
-    const char *dims = ls_ckpt_meta(k, "lockstep.dims"), *activation = ls_ckpt_meta(k, "lockstep.activation");
+    LS_TRY(ls_weights_open(path, &w));
+    const char *config = ls_weights_meta(&w, "lockstep.config"), *model = ls_weights_meta(&w, "lockstep.model");
+    const char *dims = ls_weights_meta(&w, "lockstep.dims"), *activation = ls_weights_meta(&w, "lockstep.activation");
     const ls_model_class *cls = ls_model_class_find(model);
     ls_status st = LS_OK;
     if (config) {
@@ -46,7 +47,7 @@ static ls_status describe_file(const char *path, described *d)
         snprintf(d->dims, sizeof d->dims, "%s", dims ? dims : "");
         snprintf(d->activation, sizeof d->activation, "%s", activation ? activation : "");
     }
-    ls_ckpt_close(k);
+    ls_weights_close(&w);
     return st;
 }
 
@@ -57,7 +58,8 @@ static ls_status describe(const char *load, described *d)
     *d = (described){ .hf = { .bos = -1, .eos = -1 } };
     ls_text_add(&d->origin, "%s/config.json", load);
     LS_TRY(ls_text_status(&d->origin));
-    if (ls_env_get()->info(d->origin.p, &info) == 0 && info.type == LS_FILE_REGULAR) {
+    const bool config = ls_env_get()->info(d->origin.p, &info) == 0 && info.type == LS_FILE_REGULAR;
+    if (config && !ls_weights_are_sharded(load)) {
         ls_text_add(&d->folder, "%s", load);
         LS_TRY(ls_text_status(&d->folder));
         LS_TRY(ls_hf_config_read(load, &d->hf));

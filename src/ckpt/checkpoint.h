@@ -1,0 +1,49 @@
+/* checkpoint.h -- an open checkpoint from the inside: its files, and where each box of each tensor is.
+ *
+ *   checkpoint.c         opens and closes one           checkpoint_read.c    reads boxes, and checks what it reads
+ *   checkpoint_index.c   tensors, by name, of boxes     checkpoint_values.c  parameters' values into a model
+ *   checkpoint_newest.c  the newest whole one
+ */
+#ifndef LS_CKPT_CHECKPOINT_H
+#define LS_CKPT_CHECKPOINT_H
+#include "ckpt/format.h"
+#include "ckpt/manifest.h"
+#include "lockstep/state.h"
+
+/* One rank's file. */
+typedef struct ls_checkpoint_file {
+    char *path;              /* owned */
+    const ls_ckpt_sums *sums; /* borrowed from the manifest; NULL: there is none */
+    uint64_t bytes;
+    ls_ckpt_header header;
+} ls_checkpoint_file;
+
+/* A box of a tensor, as it is in a file. */
+typedef struct ls_checkpoint_chunk {
+    const ls_ckpt_tensor *in;        /* borrowed from the file's header: name, type, shape of the box, bytes */
+    int file;
+    int64_t first[LS_CKPT_MAX_DIMS]; /* where the box begins in the whole tensor */
+} ls_checkpoint_chunk;
+
+struct ls_checkpoint {
+    char *folder;            /* owned, as all here */
+    bool has_manifest;
+    ls_manifest manifest;
+    ls_checkpoint_file *file;     /* [nfiles] */
+    int nfiles;
+    ls_checkpoint_chunk *chunk;   /* [nchunks], tensor by tensor */
+    size_t nchunks;
+    ls_checkpoint_tensor *tensor; /* [ntensors], names ascending */
+    int ntensors;
+    /* What is open now: one file at a time, and a block of it that was read and checked. */
+    int open_file, fd;       /* -1: none */
+    int64_t block;           /* -1: none */
+    char *buffer;            /* [LS_CKPT_BLOCK] */
+};
+
+/* checkpoint_index.c: fills chunk and tensor from the files' headers. */
+ls_status ls_checkpoint_index(ls_checkpoint *s);
+/* checkpoint_read.c: makes `file` the open one. */
+ls_status ls_checkpoint_use(ls_checkpoint *s, int file);
+
+#endif

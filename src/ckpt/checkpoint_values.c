@@ -1,0 +1,81 @@
+/* checkpoint_values.c -- parameters' values out of a checkpoint that ranks have saved. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/state.h"
+
+static const char *shape_text(const int64_t *dim, int ndim, ls_text *out)
+{
+    ls_text_add(out, "[");
+    for (int d = 0; d < ndim; d++) ls_text_add(out, "%s%" PRId64, d ? ", " : "", dim[d]);
+    ls_text_add(out, "]");
+    return ls_text_str(out);
+}
+
+ls_status ls_checkpoint_check(const ls_checkpoint *s, const char *name, ls_dtype dtype, int ndim, const int64_t *dim)
+{
+    const ls_checkpoint_tensor *t = ls_checkpoint_find(s, name);
+    ls_text want = { 0 }, found = { 0 };
+    if (!t)
+        return ls_fail(LS_SHAPE, "%s: has no tensor '%s', which the program needs: the checkpoint is of another model "
+                       "or optimizer "
+                       "(`lockstep ckpt ls` shows what it holds)", s->folder, name);
+    bool same = t->ndim == ndim;
+    for (int d = 0; same && d < ndim; d++) same = t->dim[d] == dim[d];
+    ls_status st = LS_OK;
+    if (!same)
+        st = ls_fail(LS_SHAPE, "%s: tensor '%s' has shape %s, the program's has %s: build the model with the "
+                     "checkpoint's sizes, or "
+                     "load another checkpoint", s->folder, name, shape_text(t->dim, t->ndim, &found),
+                         shape_text(dim, ndim, &want));
+    else if (t->dtype != dtype)
+        st = ls_fail(LS_SHAPE, "%s: tensor '%s' has elements of type %s, the program's are %s", s->folder, name,
+                     t->dtype_name,
+                     ls_ckpt_dtype_name(dtype));
+    ls_text_free(&want);
+    ls_text_free(&found);
+    return st;
+}
+
+/* Every tensor of the checkpoint that is no optimizer's or program's is one of the model. */
+static ls_status check_all(const ls_checkpoint *s, const ls_params *ps)
+{
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        int64_t dim[LS_MAX_DIMS];
+        ls_piece_shape(p, dim);
+        LS_TRY(ls_part_check(p->name, &p->part, &p->t));
+        LS_TRY(ls_checkpoint_check(s, p->name, p->t.dtype, p->t.ndim, dim));
+        if (!ls_param_takes_values(p))
+            return ls_fail(LS_INVALID, "parameter '%s' has no memory for values, or has its first values already: call "
+                           "ls_checkpoint_values before ls_ddp_create", p->name);
+    }
+    for (int i = 0; i < s->ntensors; i++) {
+        const char *name = s->tensor[i].name;
+        const bool other = strncmp(name, LS_STATE_OPTIM, sizeof LS_STATE_OPTIM - 1) == 0 ||
+                           strncmp(name, LS_STATE_OWN, sizeof LS_STATE_OWN - 1) == 0;
+        if (!other && !ls_params_find(ps, name))
+            return ls_fail(LS_SHAPE, "%s: has a tensor '%s', which the model does not know: the checkpoint is of "
+                           "another model",
+                           s->folder, name);
+    }
+    return LS_OK;
+}
+
+static ls_status load_one(ls_checkpoint *s, ls_param *p)
+{
+    float *to;
+    LS_TRY(ls_param_open(p, &to));
+    const ls_range all = { 0, (size_t)ls_tensor_count(&p->t) };
+    if (to) LS_TRY(ls_piece_read(s, p->name, p, all, to));
+    return ls_param_close(p);
+}
+
+ls_status ls_checkpoint_values(ls_checkpoint *s, ls_params *ps)
+{
+    LS_TRY(check_all(s, ps));
+    for (int i = 0; i < ps->n; i++) LS_TRY(load_one(s, &ps->item[i]));
+    return LS_OK;
+}

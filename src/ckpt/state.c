@@ -1,0 +1,169 @@
+/* state.c -- what a state consists of, and loading it. */
+#include "ckpt/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/context.h"
+
+/* --- what it consists of ------------------------------------------------------------------ */
+
+ls_status ls_state_create(ls_group *g, ls_state **out)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out) return ls_fail(LS_NO_MEMORY, "a state");
+    (*out)->g = g;
+    (*out)->generation = 1;
+    return LS_OK;
+}
+
+void ls_state_destroy(ls_state *s)
+{
+    if (!s) return;
+    free(s->own);
+    free(s);
+}
+
+void ls_state_set_meta(ls_state *s, const char *const *meta) { s->meta = meta; }
+
+ls_status ls_state_add_model(ls_state *s, ls_params *ps, ls_optim *o)
+{
+    if (s->ps) return ls_fail(LS_INVALID, "ls_state_add_model: the state has a model already: one state per model");
+    s->ps = ps;
+    s->optim = o;
+    return LS_OK;
+}
+
+static ls_status add(ls_state *s, const char *name, void *p, ls_dtype dtype, int64_t count)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const size_t n = strlen(name);
+    if (n == 0 || n >= LS_NAME_BYTES || strspn(name, letters) != n)
+        return ls_fail(LS_INVALID, "ls_state_add: the name '%s' has to have 1 to %d letters, digits, '.', '_' and '-'", name,
+                       LS_NAME_BYTES - 1);
+    for (int i = 0; i < s->nown; i++)
+        if (strcmp(s->own[i].name + sizeof LS_STATE_OWN - 1, name) == 0)
+            return ls_fail(LS_INVALID, "ls_state_add: '%s' was added before", name);
+    if (!p || count < 1) return ls_fail(LS_INVALID, "ls_state_add: '%s' has no bytes", name);
+    ls_state_own *list = realloc(s->own, (size_t)(s->nown + 1) * sizeof *list);
+    if (!list) return ls_fail(LS_NO_MEMORY, "a state of %d additions", s->nown + 1);
+    s->own = list;
+    list[s->nown] = (ls_state_own){ .p = p, .dtype = dtype, .count = count };
+    snprintf(list[s->nown].name, sizeof list->name, "%s%s", LS_STATE_OWN, name);
+    s->nown++;
+    return LS_OK;
+}
+
+ls_status ls_state_add(ls_state *s, const char *name, void *p, size_t nbytes)
+{
+    return add(s, name, p, LS_U8, (int64_t)nbytes);
+}
+
+ls_status ls_state_add_i64(ls_state *s, const char *name, int64_t *p) { return add(s, name, p, LS_I64, 1); }
+ls_status ls_state_add_f64(ls_state *s, const char *name, double *p) { return add(s, name, p, LS_F64, 1); }
+
+/* --- do all ranks agree? ----------------------------------------------------------------------- */
+
+ls_status ls_state_agree(ls_group *g, ls_status mine)
+{
+    const int rank = ls_group_rank(g), size = ls_group_size(g);
+    char message[LS_ERROR_BYTES] = "";
+    int64_t *all = calloc((size_t)size, sizeof *all);
+    if (!all) return ls_fail(LS_NO_MEMORY, "what %d ranks say of a checkpoint", size);
+    if (mine < 0) snprintf(message, sizeof message, "%s", ls_last_error());
+    all[rank] = mine;
+    ls_status st = ls_all_gather(g, NULL, all, (size_t)size, LS_I64);
+    int first = 0;
+    while (first < size && all[first] >= 0) first++;
+    if (st == LS_OK && first < size) {
+        st = ls_broadcast(g, message, sizeof message, LS_U8, first);
+        message[sizeof message - 1] = 0;
+        const ls_status cause = (ls_status)all[first];
+        if (st == LS_OK && size == 1) st = ls_fail(cause, "%s", message);
+        else if (st == LS_OK) st = ls_fail(cause, "rank %d: %s", ls_group_world_rank(g, first), message);
+    }
+    free(all);
+    return st;
+}
+
+/* --- loading it ------------------------------------------------------------------------------ */
+
+#define STATE_NAME_BYTES (LS_NAME_BYTES + 64)
+
+static void state_name(char out[STATE_NAME_BYTES], const char *state, const char *param)
+{
+    snprintf(out, STATE_NAME_BYTES, LS_STATE_OPTIM "%.40s.%s", state, param);
+}
+
+static ls_status check_optim(const ls_state *s, const ls_checkpoint *from)
+{
+    static const int64_t one[] = { 1 };
+    char name[STATE_NAME_BYTES];
+    int64_t dim[LS_MAX_DIMS];
+    LS_TRY(ls_checkpoint_check(from, LS_STATE_OPTIM "steps", LS_I64, 1, one));
+    for (int i = 0; i < s->ps->n; i++) {
+        const ls_param *p = &s->ps->item[i];
+        ls_piece_shape(p, dim);
+        state_name(name, "step", p->name);
+        LS_TRY(ls_checkpoint_check(from, name, LS_I64, 1, one));
+        for (int k = 0; k < ls_optim_nstates(s->optim); k++) {
+            state_name(name, ls_optim_state_name(s->optim, k), p->name);
+            LS_TRY(ls_checkpoint_check(from, name, LS_F32, p->t.ndim, dim));
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status read_steps(const ls_state *s, ls_checkpoint *from, const char *name, const char *param)
+{
+    int64_t steps;
+    LS_TRY(ls_checkpoint_read(from, ls_checkpoint_find(from, name), NULL, NULL, &steps));
+    return ls_optim_set_steps(s->optim, param, steps);
+}
+
+/* Each rank reads what it owns. */
+static ls_status load_optim(const ls_state *s, ls_checkpoint *from)
+{
+    char name[STATE_NAME_BYTES];
+    LS_TRY(read_steps(s, from, LS_STATE_OPTIM "steps", NULL));
+    for (int i = 0; i < s->ps->n; i++) {
+        const ls_param *p = &s->ps->item[i];
+        state_name(name, "step", p->name);
+        LS_TRY(read_steps(s, from, name, p->name));
+        for (int k = 0; k < ls_optim_nstates(s->optim) && p->own.count > 0; k++) {
+            const char *state = ls_optim_state_name(s->optim, k);
+            state_name(name, state, p->name);
+            LS_TRY(ls_piece_read(from, name, p, p->own, ls_optim_state(s->optim, p->name, state)));
+        }
+    }
+    return LS_OK;
+}
+
+/* A checkpoint with more state than the program asks for was saved by another optimizer or program. */
+static ls_status check_no_more(const ls_state *s, const ls_checkpoint *from)
+{
+    size_t expected = (size_t)s->nown;
+    if (s->optim) expected += 1 + (size_t)s->ps->n * (size_t)(1 + ls_optim_nstates(s->optim));
+    size_t found = 0;
+    for (int i = 0; i < ls_checkpoint_count(from); i++) {
+        const char *name = ls_checkpoint_at(from, i)->name;
+        found += strncmp(name, LS_STATE_OWN, sizeof LS_STATE_OWN - 1) == 0 ||
+                 (s->optim && strncmp(name, LS_STATE_OPTIM, sizeof LS_STATE_OPTIM - 1) == 0);
+    }
+    if (found == expected) return LS_OK;
+    return ls_fail(LS_SHAPE, "%s: has %zu tensors of state, the program has %zu: it was saved with another optimizer or by another "
+                   "program (`lockstep ckpt ls` shows what it holds)", ls_checkpoint_folder(from), found, expected);
+}
+
+ls_status ls_state_load(ls_state *s, ls_checkpoint *from)
+{
+    for (int i = 0; i < s->nown; i++) LS_TRY(ls_checkpoint_check(from, s->own[i].name, s->own[i].dtype, 1,
+                                                                 &s->own[i].count));
+    if (s->optim) LS_TRY(check_optim(s, from));
+    LS_TRY(check_no_more(s, from));
+    if (s->optim) LS_TRY(load_optim(s, from));
+    for (int i = 0; i < s->nown; i++) LS_TRY(ls_checkpoint_read(from, ls_checkpoint_find(from, s->own[i].name), NULL,
+                                                                NULL, s->own[i].p));
+    return LS_OK;
+}
