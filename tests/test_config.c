@@ -51,7 +51,7 @@ static const char *const keys[] = {
     "ddp.bucket_cap", "ddp.first_bucket", "ddp.find_unused", "ddp.static_graph", "ddp.hook", "ddp.bucket_view",
     "zero.stage", "zero.reduce", "zero.copy", "zero.units", "zero.prefetch", "zero.reshard", "zero.hsdp",
     "pipeline.schedule", "pipeline.chunks",
-    "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.timeout", "checkpoint.async", "checkpoint.resume",
+    "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.timeout", "checkpoint.async", "checkpoint.resume", "checkpoint.consolidate",
     "log.every", "log.format", "log.tensorboard", "trace.steps",
     "comm.backend", "comm.transport", "comm.algo", "comm.progress", "comm.timeout", "comm.wire", "comm.check",
     "run.dir", "run.name", "memory.check", "memory.limit", "dry-run",
@@ -132,7 +132,6 @@ static void refuses_what_this_version_does_not_serve(void **state)
         { "parallel.ep", "2", "plan: ep is 2, but only data parallelism is implemented: expected ep 1" },
         { "pipeline.chunks", "2", "2 pipeline chunks per stage are not implemented: expected 1" },
         { "checkpoint.async", "true", "checkpoint.async" },
-        { "checkpoint.resume", "auto", "checkpoint.resume auto is not implemented, only never" },
         { "comm.backend", "nccl", "comm.backend nccl is not implemented: sched, mpi, auto and gloo are" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {

@@ -232,7 +232,6 @@ refuse zero.hsdp mlp "$of_four --zero.hsdp 5" 78 'checking zero.hsdp: plan: hsdp
 refuse pipeline.schedule mlp '--pipeline.schedule gpipe' 78 'pipeline.schedule belongs to parallel.pp above 1'
 refuse pipeline.chunks mlp '--pipeline.chunks 2' 78 'checking pipeline.chunks: '
 refuse checkpoint.async mlp '--checkpoint.async true' 78 'checkpoint.async is not implemented'
-refuse checkpoint.resume mlp '--checkpoint.resume auto' 78 'checkpoint.resume auto is not implemented'
 
 # --- ddp, zero ----------------------------------------------------------------------------------------------
 wide='-n 2 --model.dims 8,64,64,3 --comm.transport tcp'
@@ -258,6 +257,24 @@ go mlp --checkpoint.every 1
 claim 'train checkpoint.every: one more is kept' in_folder "$at" checkpoints 2
 go mlp
 claim 'train checkpoint.every: not without' in_folder "$at" checkpoints 1
+row['train checkpoint.resume']=1
+go mlp --train.steps 2 --run.dir resumed
+go mlp --train.steps 3 --run.dir resumed --checkpoint.resume auto
+claim 'train checkpoint.resume: one more step is taken' grep -q '^resuming step 2 of resumed/checkpoints/step-00000002' "$at/out"
+go mlp --train.steps 4 --checkpoint.resume resumed
+claim 'train checkpoint.resume: of another run' grep -q '^resuming step 3 of resumed/checkpoints/step-00000003' "$at/out"
+refuse checkpoint.resume mlp '--checkpoint.resume nowhere' 65 'checkpoint.resume nowhere: there is no checkpoint'
+row['train checkpoint.consolidate']=1
+for when in always last never; do
+    go mlp --checkpoint.every 2 --train.steps 3 --checkpoint.consolidate $when
+    found=$(cd "$at/run/checkpoints" && echo */model.safetensors)
+    case $when in
+    always) want='step-00000002/model.safetensors step-00000003/model.safetensors' ;;
+    last) want='step-00000003/model.safetensors' ;;
+    never) want='*/model.safetensors' ;;
+    esac
+    claim "train checkpoint.consolidate: $when" test "$found" = "$want"
+done
 shows checkpoint.keep mlp '--checkpoint.every 1 --checkpoint.keep 3' checkpoints 3
 row['train checkpoint.timeout']=1 # its effect takes a slow disk, which that suite has
 claim 'train checkpoint.timeout: has its row there' grep -q "claim 'a save longer than checkpoint.timeout: 83'" "$source_dir/tests/test_train_save.sh"

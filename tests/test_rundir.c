@@ -136,19 +136,24 @@ static void refuses_names_that_are_too_long(void **state)
     assert_int_equal(ls_rundir_create(name, "run", out, sizeof out), LS_OK);
 }
 
-static void removes_a_folder_of_files_but_nothing_below(void **state)
+static void removes_a_folder_and_folders_of_files_in_it(void **state)
 {
     (void)state;
-    assert_int_equal(ls_mkdirs("flat"), LS_OK);
-    assert_int_equal(ls_mkdirs("deep/er"), LS_OK);
+    assert_int_equal(ls_mkdirs("flat/sharded"), LS_OK);
+    assert_int_equal(ls_mkdirs("deep/er/still"), LS_OK);
+    assert_int_equal(ls_mkdirs("kept"), LS_OK);
+    fclose(fopen("kept/a", "w"));
+    assert_int_equal(symlink("../kept", "flat/link"), 0);
+    fclose(fopen("flat/sharded/c", "w"));
+    fclose(fopen("deep/er/still/a", "w"));
     fclose(fopen("flat/a", "w"));
     fclose(fopen("flat/b", "w"));
-    fclose(fopen("deep/er/a", "w"));
     ls_remove_folder("flat");
     ls_remove_folder("deep");
     ls_remove_folder("none");
     assert_false(is_folder("flat"));
-    assert_int_equal(access("deep/er/a", F_OK), 0);
+    assert_int_equal(access("deep/er/still/a", F_OK), 0); /* a folder too deep */
+    assert_int_equal(access("kept/a", F_OK), 0);          /* what a link led to */
 }
 
 int main(void)
@@ -159,7 +164,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(appends_a_number_to_a_folder_that_exists, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(refuses_a_folder_that_is_given_and_exists, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(refuses_names_that_are_too_long, enter_folder, leave_folder),
-        cmocka_unit_test_setup_teardown(removes_a_folder_of_files_but_nothing_below, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(removes_a_folder_and_folders_of_files_in_it, enter_folder, leave_folder),
     };
     return cmocka_run_group_tests_name("rundir", tests, NULL, NULL);
 }

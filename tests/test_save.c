@@ -66,6 +66,7 @@ static void build(fixture *f)
     ls_token_writer_close(&w);
     if (ls_trainer_create(&f->c, &f->t) < 0) fail_msg("%s", ls_last_error());
     strcpy(f->t->run_dir, "run");
+    f->t->config = strdup("run: { name: test }\n");
     assert_int_equal(ls_mkdirs("run/checkpoints"), LS_OK);
 }
 
@@ -305,7 +306,7 @@ static void skips_folders_that_are_not_whole(void **state)
         "mkdir run/checkpoints/step-00000003",
         "mkdir run/checkpoints/step-00000003 && : >run/checkpoints/step-00000003/model.safetensors",
         ("cp -r run/checkpoints/step-00000002 run/checkpoints/step-100000000 && "
-         "truncate -s -1 run/checkpoints/step-100000000/model.safetensors"),
+         "truncate -s -1 run/checkpoints/step-100000000/sharded/*"),
         "cp -r run/checkpoints/step-00000001 run/checkpoints/step-00000009.old", /* no step */
         "cp -r run/checkpoints/step-00000001 run/checkpoints/.step-00000009.0123456701234567.tmp",
     };
@@ -316,7 +317,7 @@ static void skips_folders_that_are_not_whole(void **state)
         assert_int_equal(system(spoil[i]), 0);
         assert_int_equal(step_in(&f, "run"), 2);
     }
-    assert_int_equal(system("rm run/checkpoints/*/model.safetensors"), 0);
+    assert_int_equal(system("rm run/checkpoints/*/manifest.json"), 0);
     ls_text found = { 0 };
     assert_int_equal(ls_rundir_checkpoint("run", &found), LS_BAD_FILE);
     ls_text_free(&found);
@@ -373,8 +374,9 @@ static void follows_the_umask(void **state)
         snprintf(path, sizeof path, "run/checkpoints/step-%08zu", 100 + i);
         assert_int_equal(stat(path, &s), 0);
         assert_int_equal(s.st_mode & 07777, row[i].dir);
-        static const char *const files[] = { "model.safetensors", "config.json" };
-        for (int k = 0; k < 2; k++) {
+        static const char *const files[] = { "manifest.json", "config.json",
+                                             "sharded/shard-00001-model-00001-of-00001.safetensors" };
+        for (int k = 0; k < 3; k++) {
             char file[128];
             snprintf(file, sizeof file, "%s/%s", path, files[k]);
             assert_int_equal(stat(file, &s), 0);

@@ -37,9 +37,9 @@ claim 'the signal is said once' test "$(grep -c SIGKILL err)" = 1
 claim 'killed before a save: failure.json' grep -q '"checkpoint": null' logs/*/failure.json
 rm -rf logs
 fault shm kill@1:5 --checkpoint.every 2 --log-dir logs # steps 2 and 4: rank 1 waits for the save before it goes on
-named=$tmp/run/checkpoints/step-00000004/model.safetensors
+named=$tmp/run/checkpoints/step-00000004
 claim 'killed after a save: the newest checkpoint' grep -qFx "  checkpoint: the newest checkpoint of this run is $named (step 4)" err
-claim 'and how to go on from it' grep -qFx "  to go on  : the same command with --model.load $named starts from its weights" err
+claim 'and how to go on from it' grep -qFx "  to go on  : the same command with --checkpoint.resume $named" err
 claim 'killed after a save: which is there, whole' "$lockstep" ckpt verify "$named"
 claim 'killed after a save: failure.json' grep -qF "\"checkpoint\": \"$named\"" logs/*/failure.json
 claim 'killed after a save: its step' grep -q '"checkpoint_step": 4' logs/*/failure.json
@@ -80,7 +80,7 @@ claim 'nan: rank and step come first' blames nan
 claim 'nan: and are in the sentence' says 'the loss of rank 1 in step 5 is not finite; no weight was changed by this step'
 claim 'nan: no final line' test "$(grep -c ^final out)" = 0
 saved=$(ls -d "$tmp"/run/checkpoints/step-00000004)
-"$lockstep" train base.yaml --train.epochs 0 --model.load "$saved/model.safetensors" --run.dir loaded >out 2>err
+"$lockstep" train base.yaml --train.epochs 0 --model.load "$saved" --run.dir loaded >out 2>err
 claim 'nan: the newest checkpoint is that of four clean steps' test "$(sed -n '$s/.*digest=//p' out)" = "$clean"
 claim 'nan: and there is none of step 5' test ! -e "${saved%4}5"
 claim 'nan: nothing is left' nothing_left

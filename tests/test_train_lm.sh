@@ -25,7 +25,7 @@ claim 'off a terminal stderr is empty' test ! -s err
 first=$(final)
 wide=$(sed -nE 's/^validate step: 12  loss: +([0-9.]+) .*/\1/p' out)
 step=run/checkpoints/step-00000012
-claim 'a checkpoint is a folder of Hugging Face' diff <(printf '%s\n' config.json generation_config.json model.safetensors tokenizer.json tokenizer_config.json) <(ls $step)
+claim 'a checkpoint is a folder of Hugging Face' diff <(printf '%s\n' config.json config.yaml generation_config.json manifest.json model.safetensors sharded tokenizer.json tokenizer_config.json) <(ls $step)
 claim 'generation_config.json has the end of text' diff - $step/generation_config.json <<'JSON'
 {
   "bos_token_id": 256,

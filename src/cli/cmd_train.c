@@ -119,7 +119,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
     if (!launched) {
         /* before any rank starts: one message instead of one a rank */
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
-        if (!c->eval_only && (st = ls_rundir_check(c->run.dir)) < 0) return ls_cli_fail("train", st);
+        if (!c->eval_only && !ls_resume_in_place(c) && (st = ls_rundir_check(c->run.dir)) < 0) return ls_cli_fail("train", st);
         if (strcmp(c->ranks_as, "threads") == 0) return train_threads(c, o, nproc);
         const bool watched = *c->events || *c->log_dir; /* the launcher writes them, for a single rank too */
         if (nproc > 1 || watched) {

@@ -274,7 +274,7 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
         ls_saved s;
         ls_saved_read(&j->page->saved, &s);
         ls_text_add(t, "  checkpoint: %s\n", saved);
-        if (*s.path) ls_text_add(t, "  to go on  : the same command with --model.load %s starts from its weights\n", s.path);
+        if (*s.path) ls_text_add(t, "  to go on  : the same command with --checkpoint.resume %s\n", s.path);
         else ls_text_add(t, "  to go on  : start again; --checkpoint.every N saves while it trains\n");
     }
     ls_text_add(t, "  consequences: ");

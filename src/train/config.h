@@ -55,7 +55,7 @@ typedef struct ls_train_config {
         int64_t chunks;
     } pipeline;
     struct {
-        const char *dir, *resume;
+        const char *dir, *resume, *consolidate;
         int64_t every, keep;
         uint64_t timeout;
         bool async;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "lockstep/tensor.h"
 
 #define SYNTHETIC_TRAIN 1000
@@ -169,6 +170,30 @@ void ls_feed_close(ls_feed *f)
     ls_tokens_close(&f->train_tokens);
     ls_tokens_close(&f->test_tokens);
     *f = (ls_feed){ 0 };
+}
+
+#define SOME_BYTES ((size_t)1 << 18)
+
+/* Of n bytes at p, the first, middle and last ones. */
+static uint64_t some(const void *p, size_t n, uint64_t seed)
+{
+    const char *at = p;
+    if (!p) return seed;
+    if (n <= 3 * SOME_BYTES) return ls_hash64(at, n, seed);
+    seed = ls_hash64(at, SOME_BYTES, seed);
+    seed = ls_hash64(at + n / 2, SOME_BYTES, seed);
+    return ls_hash64(at + n - SOME_BYTES, SOME_BYTES, seed);
+}
+
+uint64_t ls_feed_checksum(const ls_feed *f)
+{
+    const ls_tokens *t = &f->train_tokens;
+    const ls_dataset *d = &f->train;
+    uint64_t sum = 0;
+    if (f->tokens) return t->u16 ? some(t->u16, t->n * sizeof *t->u16, 0) : some(t->u32, t->n * sizeof *t->u32, 0);
+    sum = some(d->x, d->n * d->features * sizeof *d->x, sum);
+    sum = some(d->bytes, d->n * d->features, sum);
+    return some(d->label, d->n * sizeof *d->label, sum);
 }
 
 ls_status ls_feed_step(ls_feed *f, int64_t step)

@@ -54,6 +54,8 @@ struct ls_feed {
 ls_status ls_feed_open(ls_feed *f, const ls_train_config *c, const ls_model_config *model, const ls_source *source);
 void ls_feed_close(ls_feed *f); /* zeroed is fine */
 
+/* A checksum of some of the training data: their beginning, middle and end. Another file has another one. */
+uint64_t ls_feed_checksum(const ls_feed *f);
 /* Begins step `step`, from 0: f->step are its samples on this rank. LS_BAD_FILE: a token outside the vocabulary. */
 ls_status ls_feed_step(ls_feed *f, int64_t step);
 /* Micro-batches of it. */

@@ -125,7 +125,7 @@ static bool line_is_due(const ls_trainer *t)
 {
     int64_t every = t->c->log.every, tenth = t->feed.steps_per_epoch / LINES_PER_EPOCH;
     if (every == 0) every = t->feed.tokens ? STEPS_PER_LINE : tenth > 0 ? tenth : 1;
-    return t->step == 1 || t->step % every == 0 || t->step == t->steps || t->stop_signal;
+    return t->step == t->begun + 1 || t->step % every == 0 || t->step == t->steps || t->stop_signal;
 }
 
 static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
@@ -135,7 +135,7 @@ static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
     ls_watch_step(t, s);
     if (line_is_due(t)) {
         ls_bar_clear(&t->bar);
-        ls_watch_line(t, s, seconds / (double)t->step * (double)(t->steps - t->step));
+        ls_watch_line(t, s, seconds / (double)(t->step - t->begun) * (double)(t->steps - t->step));
     }
     ls_bar_draw(&t->bar, t->step, t->steps, t->epoch, s->loss, (double)sum->units / seconds, unit(t));
 }
@@ -239,6 +239,8 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     if (!t->par.mesh.speaks) t->bar.terminal = false;
     announce(t);
     if (t->steps == 0) LS_TRY(save(t)); /* nothing to do: the initial model is the result */
+    out->loss = t->loss;
+    out->steps = t->step;
     LS_TRY(train(t, out));
     LS_TRY(ls_record_memory(t));
     const ls_values values = ls_ddp_values(t->par.ddp);

@@ -23,24 +23,34 @@ static ls_status write_config(ls_trainer *t, ls_opts *opts)
     snprintf(size, sizeof size, "%d", ls_world_size(t->w));
     LS_TRY(ls_opts_set(opts, "parallel.dp", size, "flag"));
     LS_TRY(ls_opts_set(opts, "run.dir", "", "flag")); /* t->run_dir from here on */
-    char *yaml = ls_opts_yaml(opts);
-    if (!yaml) return ls_fail(LS_NO_MEMORY, "the resolved configuration");
+    t->config = ls_opts_yaml(opts);
+    if (!t->config) return ls_fail(LS_NO_MEMORY, "the resolved configuration");
     snprintf(path, sizeof path, "%s/config.yaml", t->run_dir);
-    ls_status st = ls_file_write(path, yaml, strlen(yaml));
-    free(yaml);
-    return st;
+    return ls_file_write(path, t->config, strlen(t->config));
 }
 
 /* What only describes the run must not end it. */
 static void go_on_without(const char *why) { ls_log(LS_LOG_WARN, "%s; training goes on without it", why); }
 
-ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
+/* A run that goes on in its folder: metrics of steps that are taken again go, and the checkpoints in it are this run's.
+ * */
+static ls_status go_on_in_place(ls_trainer *t)
+{
+    char path[400];
+    ls_resume_folder(t->c, path, sizeof path);
+    LS_TRY(ls_rundir_continue(path, t->run_dir, sizeof t->run_dir));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
+    LS_TRY(ls_rundir_cut_metrics(path, t->begun));
+    return ls_train_adopt(t);
+}
+
+static ls_status open_folder(ls_trainer *t, ls_opts *opts)
 {
     const ls_env *env = ls_env_get();
     char path[320];
-    if (!t->par.mesh.speaks) return LS_OK;
     ls_train_task(t, LS_TASK_WRITING, *t->c->run.dir ? t->c->run.dir : "the run folder");
-    LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
+    if (ls_resume_in_place(t->c)) LS_TRY(go_on_in_place(t));
+    else LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
     LS_TRY(write_config(t, opts));
     /* Now, and not when hours of work are to be saved. */
     const char *dir = t->c->checkpoint.dir;
@@ -56,9 +66,15 @@ ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
     snprintf(path, sizeof path, "%s/tb", t->run_dir);
     if (t->c->log.tensorboard && ls_tensorboard_open(path, &t->events) < 0) go_on_without(ls_last_error());
     ls_status opened = ls_watch_open(t);
-    ls_saved_write(&t->w->page->saved, NULL, 0);
+    ls_saved_write(&t->w->page->saved, t->begun ? t->checkpoint : NULL, t->begun);
     ls_train_task(t, LS_TASK_NONE, NULL);
     return opened;
+}
+
+ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
+{
+    if (t->par.mesh.speaks) LS_TRY(open_folder(t, opts));
+    return ls_broadcast(ls_world_group(t->w), t->run_dir, sizeof t->run_dir, LS_U8, 0);
 }
 
 ls_status ls_record_memory(ls_trainer *t)

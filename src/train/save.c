@@ -4,7 +4,11 @@
 #include <string.h>
 
 #include "base/commit.h"
+#include "base/env.h"
 #include "base/file.h"
+#include "ckpt/save.h"
+#include "ckpt/state.h"
+#include "ckpt/steps.h"
 #include "launch/events.h"
 #include "net/world.h"
 #include "report/rundir.h"
@@ -34,22 +38,46 @@ static ls_status folder_of(const ls_trainer *t, int64_t step, char *out, size_t 
     return k > 0 && (size_t)k < n ? LS_OK : ls_fail(LS_BAD_CONFIG, "checkpoint.dir is longer than %zu bytes", n - 16);
 }
 
+static ls_status remember(ls_trainer *t, int64_t step)
+{
+    if (t->nsaved > 0 && t->saved[t->nsaved - 1] == step) return LS_OK; /* written again */
+    int64_t *p = realloc(t->saved, (size_t)(t->nsaved + 1) * sizeof *p);
+    if (!p) return ls_fail(LS_NO_MEMORY, "the list of checkpoints");
+    t->saved = p;
+    p[t->nsaved++] = step;
+    return LS_OK;
+}
+
 /* Remembers the step, and deletes the oldest this run has written beyond checkpoint.keep: what others
  * left in the same folder is theirs. */
 static ls_status keep_newest(ls_trainer *t)
 {
-    if (t->nsaved > 0 && t->saved[t->nsaved - 1] == t->step) return LS_OK; /* written again */
-    int64_t *p = realloc(t->saved, (size_t)(t->nsaved + 1) * sizeof *p);
-    if (!p) return ls_fail(LS_NO_MEMORY, "the list of checkpoints");
-    t->saved = p;
-    p[t->nsaved++] = t->step;
+    LS_TRY(remember(t, t->step));
     while ((int64_t)t->nsaved > t->c->checkpoint.keep) {
         char folder[320];
-        LS_TRY(folder_of(t, p[0], folder, sizeof folder));
+        LS_TRY(folder_of(t, t->saved[0], folder, sizeof folder));
         ls_commit_folder_remove(folder);
-        memmove(p, p + 1, (size_t)--t->nsaved * sizeof *p);
+        memmove(t->saved, t->saved + 1, (size_t)--t->nsaved * sizeof *t->saved);
     }
     return LS_OK;
+}
+
+ls_status ls_train_adopt(ls_trainer *t)
+{
+    char folder[320], *slash, *names = malloc(LS_STEPS_NAMES_BYTES);
+    if (!names) return ls_fail(LS_NO_MEMORY, "the names of checkpoints");
+    ls_status st = folder_of(t, 0, folder, sizeof folder);
+    if (st == LS_OK && (slash = strrchr(folder, '/'))) *slash = 0;
+    const int count = st == LS_OK ? ls_env_get()->list(folder, names, LS_STEPS_NAMES_BYTES) : 0;
+    const char *name = NULL;
+    int64_t step[64];
+    int n = 0;
+    while (n < 64 && (name = ls_steps_newest(names, count > 0 ? count : 0, name)))
+        if ((step[n] = ls_steps_number(name)) <= t->begun) n++;
+    while (st == LS_OK && n > 0) st = remember(t, step[--n]);
+    if (st == LS_OK && t->nsaved > 0) st = folder_of(t, t->begun, t->checkpoint, sizeof t->checkpoint);
+    free(names);
+    return st;
 }
 
 /* A language model's sizes and special tokens: the tokenizer's end of text begins and ends a text, unless the loaded
@@ -95,58 +123,95 @@ static void dims_text(const ls_trainer *t, ls_text *out)
     for (int i = 0; i < t->mc.ndims; i++) ls_text_add(out, "%s%lld", i ? "," : "", (long long)t->mc.dims[i]);
 }
 
-static ls_status write_files(const ls_trainer *t, const char *folder)
+/* model.safetensors, whole, beside what each rank has written: every rank brings its part of the values. */
+static ls_status write_model(const ls_trainer *t, const char *folder, ls_manifest *m)
 {
-    const ls_train_config *c = t->c;
-    char path[400], step[32], seed[32], *config = NULL;
+    const ls_values values = ls_ddp_values(t->par.ddp);
+    const ls_params *ps = &t->par.model->params;
+    char path[400], step[32];
+    const char *meta[2 * LS_TRAIN_META + 3] = { "lockstep.step", step };
+    ls_ckpt_sums sums;
+    if (!folder) return ls_ckpt_save_of(NULL, ps, &values, NULL);
+    memcpy(meta + 2, t->meta, sizeof t->meta);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     snprintf(step, sizeof step, "%lld", (long long)t->step);
-    snprintf(seed, sizeof seed, "%lld", (long long)c->train.seed);
+    LS_TRY(ls_ckpt_save_summed(path, ps, &values, meta, &sums));
+    return ls_manifest_add(m, "model.safetensors", &sums);
+}
+
+/* What files say of the model, for who reads them without the run's configuration. */
+ls_status ls_train_describe(ls_trainer *t)
+{
     ls_hf_config hf;
     ls_text dims = { 0 };
-    if (ls_train_is_lm(c)) {
+    char *config = NULL;
+    const bool lm = ls_train_is_lm(t->c);
+    if (lm) {
         LS_TRY(config_of(t, &hf));
         LS_TRY(ls_hf_config_text(&hf, &config));
+    } else {
+        dims_text(t, &dims);
+        LS_TRY(ls_text_status(&dims));
+        config = dims.p; /* the trainer owns it now */
     }
-    dims_text(t, &dims);
-    const char *meta[] = { "lockstep.step", step, "lockstep.seed", seed, "lockstep.model", c->model.name,
-                           config ? "lockstep.config" : "lockstep.dims", config ? config : ls_text_str(&dims),
-                           config ? NULL : "lockstep.activation", c->model.activation, NULL };
-    ls_status st = ls_text_status(&dims);
-    if (st == LS_OK && config) st = write_companions(t, folder, &hf, config);
-    const ls_values values = ls_ddp_values(t->par.ddp);
-    if (st == LS_OK) st = ls_ckpt_save_of(path, &t->par.model->params, &values, meta);
-    free(config);
-    ls_text_free(&dims);
-    return st;
+    t->described = config;
+    snprintf(t->seed, sizeof t->seed, "%lld", (long long)t->c->train.seed);
+    const char *const meta[] = { "lockstep.seed", t->seed, "lockstep.model", t->c->model.name,
+                                 lm ? "lockstep.config" : "lockstep.dims", config ? config : "",
+                                 lm ? NULL : "lockstep.activation", t->c->model.activation, NULL };
+    memcpy(t->meta, meta, sizeof meta);
+    ls_state_set_meta(t->state, t->meta);
+    return LS_OK;
+}
+
+static bool is_last(const ls_trainer *t) { return t->step == t->steps || t->stop_signal; }
+
+static bool wants_model(const ls_trainer *t)
+{
+    const char *when = t->c->checkpoint.consolidate;
+    return strcmp(when, "always") == 0 || (strcmp(when, "last") == 0 && is_last(t));
+}
+
+/* What is beside the ranks' files: the configuration, a language model's config.json and tokenizer, and on request the
+ * whole model. */
+static ls_status write_companions_of(void *arg, const char *folder, ls_manifest *m)
+{
+    const ls_trainer *t = arg;
+    ls_status st = folder ? write_text(folder, "config.yaml", t->config) : LS_OK;
+    if (st == LS_OK && folder && ls_train_is_lm(t->c)) {
+        ls_hf_config hf;
+        st = config_of(t, &hf);
+        if (st == LS_OK) st = write_companions(t, folder, &hf, t->described);
+    }
+    if (!wants_model(t)) return st;
+    const ls_status written = write_model(t, folder, m); /* the others bring values, whatever happened before */
+    return st < 0 ? st : written;
+}
+
+static void fill_kept(ls_trainer *t)
+{
+    t->kept = (ls_train_kept){
+        .step = t->step, .seed = t->c->train.seed, .position = t->step * t->c->train.global_batch,
+        .samples = (int64_t)t->feed.samples, .data = (int64_t)ls_feed_checksum(&t->feed), .clean = t->scaler.clean,
+        .scale = (double)t->scaler.scale, .skipped = t->skipped, .loss = t->loss,
+    };
 }
 
 /* The folder gets its name when everything in it is on the disk, and older ones go after that. */
-static ls_status write_checkpoint(ls_trainer *t)
-{
-    char folder[320];
-    ls_commit_folder *c = NULL;
-    LS_TRY(folder_of(t, t->step, folder, sizeof folder));
-    ls_train_event(t, "ckpt_begin");
-    ls_train_task(t, LS_TASK_SAVING, folder);
-    ls_status st = ls_commit_folder_create(folder, &c);
-    if (st == LS_OK) st = write_files(t, ls_commit_folder_path(c));
-    if (st == LS_OK) st = ls_commit_folder_finish(c, true);
-    ls_commit_folder_destroy(c);
-    if (st == LS_IO) st = ls_fail(LS_CKPT_FAILED, "%s", ls_last_error());
-    if (st < 0) return ls_while(st, "saving step %lld", (long long)t->step);
-    snprintf(t->checkpoint, sizeof t->checkpoint, "%s/model.safetensors", folder);
-    ls_saved_write(&t->w->page->saved, t->checkpoint, t->step);
-    ls_train_event(t, "ckpt_durable");
-    st = keep_newest(t);
-    ls_train_task(t, LS_TASK_NONE, NULL);
-    return st;
-}
-
 ls_status ls_train_save(ls_trainer *t)
 {
-    const ls_values values = ls_ddp_values(t->par.ddp);
-    if (t->par.mesh.speaks) LS_TRY(write_checkpoint(t));
-    else LS_TRY(ls_ckpt_save_of(NULL, &t->par.model->params, &values, NULL)); /* which may need what this rank has */
-    return ls_barrier(ls_world_group(t->w)); /* every rank sees the finished file */
+    char folder[320];
+    LS_TRY(folder_of(t, t->step, folder, sizeof folder));
+    fill_kept(t);
+    ls_train_event(t, "ckpt_begin");
+    ls_train_task(t, LS_TASK_SAVING, folder);
+    ls_status st = ls_state_save_with(t->state, folder, t->step, write_companions_of, t);
+    if (st == LS_OK && t->par.mesh.speaks) {
+        snprintf(t->checkpoint, sizeof t->checkpoint, "%s", folder);
+        ls_saved_write(&t->w->page->saved, t->checkpoint, t->step);
+        ls_train_event(t, "ckpt_durable");
+        st = keep_newest(t);
+    }
+    ls_train_task(t, LS_TASK_NONE, NULL);
+    return st < 0 ? st : ls_barrier(ls_world_group(t->w));
 }

@@ -134,7 +134,7 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *o
         double mean = all[r][LOSS] / all[r][COUNTED]; /* a NAN where no label of a rank counts: never the largest */
         if (mean > out->max_loss) out->max_loss = mean;
     }
-    out->loss = sum / counted;
+    t->loss = out->loss = sum / counted;
     return same ? LS_OK : ls_train_compare(t);
 }
 

@@ -72,10 +72,16 @@ static ls_status open_world(ls_trainer *t)
     return t->words ? LS_OK : ls_fail(LS_NO_MEMORY, "what %d ranks tell", ls_world_size(t->w));
 }
 
-/* Of model.load, in place of those that the model draws. */
+/* Of the checkpoint that the run goes on from, or of model.load, in place of those that the model draws. */
 static ls_status load_values(void *arg, ls_model *m)
 {
     ls_trainer *t = arg;
+    if (t->from) {
+        ls_train_task(t, LS_TASK_READING, ls_checkpoint_folder(t->from));
+        LS_TRY(ls_checkpoint_values(t->from, &m->params));
+        ls_train_task(t, LS_TASK_NONE, NULL);
+        return LS_OK;
+    }
     ls_train_task(t, LS_TASK_READING, t->c->model.load);
     LS_TRY(ls_train_load(t->c, &m->params, &t->special));
     ls_train_task(t, LS_TASK_NONE, NULL);
@@ -100,7 +106,7 @@ static ls_status open_model(ls_trainer *t)
     t->scales = strcmp(c->optim.loss_scale, "none") != 0;
 
     LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
-    const bool load = strcmp(c->model.init, "file") == 0 || *c->model.load;
+    const bool load = t->from || strcmp(c->model.init, "file") == 0 || *c->model.load;
     const ls_parallel_opts o = { .own = t->arena, .tape_bytes = t->plan.tape, .packed_bytes = t->plan.packed,
                                  .values = load ? load_values : NULL, .arg = t };
     LS_TRY(ls_train_plan(c, ls_world_size(t->w), &p));
@@ -112,7 +118,52 @@ static ls_status open_model(ls_trainer *t)
     if (strcmp(c->optim.decay, "matrices") == 0) ls_params_decay_matrices(ps);
     LS_TRY(ls_optim_create(&oc, ps, t->arena, &t->optim));
     t->guard = c->ddp.guard ? shards_of(t) : 0;
-    return t->guard ? ls_optim_hash_values(t->optim) : LS_OK;
+    if (t->guard) LS_TRY(ls_optim_hash_values(t->optim));
+    LS_TRY(ls_state_create(ls_world_group(t->w), &t->state));
+    LS_TRY(ls_state_add_model(t->state, ps, t->optim));
+    LS_TRY(ls_train_kept_add(t->state, &t->kept));
+    return ls_train_describe(t);
+}
+
+/* The optimizer's state, and where the run was. */
+static ls_status load_state(ls_trainer *t)
+{
+    const ls_train_kept *k = &t->kept;
+    if (!t->from) return LS_OK;
+    ls_train_task(t, LS_TASK_READING, ls_checkpoint_folder(t->from));
+    LS_TRY(ls_state_load(t->state, t->from));
+    ls_train_task(t, LS_TASK_NONE, NULL);
+    LS_TRY(ls_resume_check_data(k, &t->feed, t->from));
+    if (k->step > t->steps)
+        return ls_fail(LS_BAD_CONFIG, "%s is of step %lld, and the run has %lld steps: raise train.steps or train.epochs",
+                       ls_checkpoint_folder(t->from), (long long)k->step, (long long)t->steps);
+    t->step = t->begun = k->step;
+    t->loss = k->loss;
+    t->skipped = k->skipped;
+    if (t->adapts) {
+        t->scaler.scale = (float)k->scale;
+        t->scaler.clean = k->clean;
+    }
+    ls_checkpoint_close(t->from);
+    t->from = NULL;
+    return LS_OK;
+}
+
+/* Which checkpoint, and whether its run was configured alike: before anything is built of it. */
+static ls_status open_checkpoint(ls_trainer *t)
+{
+    ls_text changed = { 0 };
+    if (t->c->eval_only) return LS_OK;
+    ls_train_task(t, LS_TASK_READING, "checkpoints");
+    ls_status st = ls_resume_open(t->c, ls_world_group(t->w), &t->from);
+    ls_train_task(t, LS_TASK_NONE, NULL);
+    if (st == LS_OK && t->from) st = ls_resume_check(t->c, t->from, &changed);
+    if (st == LS_OK && t->from && ls_world_rank(t->w) == 0)
+        ls_say("resuming step %lld of %s, saved by %d rank%s%s%s", (long long)ls_checkpoint_step(t->from),
+               ls_checkpoint_folder(t->from), ls_checkpoint_world_size(t->from),
+               ls_checkpoint_world_size(t->from) == 1 ? "" : "s", changed.n ? "; changed since: " : "", ls_text_str(&changed));
+    ls_text_free(&changed);
+    return st;
 }
 
 /* The samples of a rank of the world. */
@@ -219,10 +270,12 @@ ls_status ls_trainer_create_in(const ls_train_config *c, ls_world *w, ls_stop *s
     if (st == LS_OK) st = open_world(t);
     if (st == LS_OK) st = ls_train_config_check(c, ls_world_size(t->w));
     if (st == LS_OK) st = ls_injection_parse(c->inject, ls_world_size(t->w), &t->inject);
+    if (st == LS_OK) st = open_checkpoint(t);
     if (st == LS_OK) st = open_feed(t);
     if (st == LS_OK && t->trace_last) st = ls_record_make_room(t);
     if (st == LS_OK) st = watch_signals(t);
     if (st == LS_OK) st = open_model(t);
+    if (st == LS_OK) st = load_state(t);
     if (st == LS_OK) st = ls_samples_open(t);
     if (st < 0) {
         if (t->w) st = fail_together(t, st);
@@ -246,6 +299,10 @@ void ls_trainer_destroy(ls_trainer *t)
     ls_watch_close(&t->watch);
     ls_decoder_destroy(t->decoder);
     free(t->saved);
+    free(t->config);
+    free(t->described);
+    ls_checkpoint_close(t->from);
+    ls_state_destroy(t->state);
     ls_feed_close(&t->feed);
     ls_source_free(&t->source);
     ls_memory_units_free(&t->planned);

@@ -9,7 +9,7 @@
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
  *   load.c     the model of model.load               run.c      a whole run, from arguments
  *   threads.c  ranks that are threads                dry.c      a rank whose other ranks are not there
- *   tune.c     steps with several bucket caps (tune.h)
+ *   resume.c   going on from a checkpoint (resume.h)   tune.c     steps with several bucket caps (tune.h)
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
@@ -24,10 +24,13 @@
 #include "train/feed.h"
 #include "train/load.h"
 #include "train/memory.h"
+#include "train/resume.h"
 #include "report/say.h"
 #include "train/source.h"
 #include "report/tensorboard.h"
 #include "train/watch.h"
+
+#define LS_TRAIN_META 4 /* pairs of metadata */
 
 /* A micro-batch whose backward is to come. */
 typedef struct ls_alive {
@@ -58,6 +61,12 @@ typedef struct ls_trainer {
     ls_train_special special;      /* of model.load */
     ls_feed feed;
     int64_t steps, step;           /* step: the last one finished, from 1 */
+    int64_t begun;                 /* steps before this process began: those of the checkpoint that it goes on from */
+    double loss;                   /* of the last step finished */
+    ls_state *state;               /* owned: what a checkpoint has */
+    ls_train_kept kept;            /* in `state` */
+    ls_checkpoint *from;           /* owned: the checkpoint that the run goes on from; NULL: it begins, or has loaded it
+                                      */
     int64_t epoch;                 /* of the step at hand, from 0 */
 
     uint32_t trace_first, trace_last;
@@ -65,8 +74,15 @@ typedef struct ls_trainer {
     ls_stop *stop;                 /* owned, unless `thread`: SIGINT and SIGTERM; NULL: they are not watched for */
     int stop_signal;               /* seen by some rank: everybody stops after this step */
 
+    char run_dir[256];
+
+    char *described;               /* owned: config.json of a language model, the sizes of another */
+    const char *meta[2 * LS_TRAIN_META + 1]; /* pairs that files have of the model */
+    char seed[24];                 /* the text of one of them */
+
     /* rank 0's */
-    char run_dir[256], checkpoint[360];
+    char *config;                  /* owned: the text of config.yaml */
+    char checkpoint[360];
     int64_t *saved;                /* owned: steps whose checkpoints this run has written and kept */
     int nsaved;
     int metrics_fd;                /* -1 on other ranks */
@@ -127,8 +143,14 @@ ls_status ls_train_compare(ls_trainer *t);
  * dynamic and a scale above 1 such a gradient lowers the scale instead, and the update is left out, on every rank. */
 ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
 
-/* Rank 0 writes a checkpoint of the current step, everybody waits until it is durable. */
+/* All ranks write a checkpoint of the current step, and wait until it is durable. LS_CKPT_FAILED, on all of them: it
+ * was not written, and older ones are as they were. */
 ls_status ls_train_save(ls_trainer *t);
+/* What checkpoints say of the model: once the model is there. */
+ls_status ls_train_describe(ls_trainer *t);
+/* Rank 0 takes the checkpoints that are in the run's folder, up to the present step, for its own: checkpoint.keep
+ * counts them. */
+ls_status ls_train_adopt(ls_trainer *t);
 /* This rank begins to read or write a file, which may take longer than comm.timeout but not checkpoint.timeout; NONE:
  * it has ended. The ranks that wait for it know by that (meet/task.h). */
 void ls_train_task(ls_trainer *t, ls_task_kind kind, const char *file);

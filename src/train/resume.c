@@ -1,0 +1,144 @@
+/* resume.c -- which checkpoint a run goes on from, and whether it may. */
+#include "train/resume.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/opts_text.h"
+#include "base/text.h"
+
+#define PATH_BYTES 1024
+
+ls_status ls_train_kept_add(ls_state *s, ls_train_kept *k)
+{
+    const struct { const char *name; int64_t *p; } whole[] = {
+        { "step", &k->step }, { "seed", &k->seed }, { "position", &k->position }, { "samples", &k->samples },
+        { "data", &k->data }, { "clean", &k->clean }, { "skipped", &k->skipped },
+    };
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) LS_TRY(ls_state_add_i64(s, whole[i].name, whole[i].p));
+    LS_TRY(ls_state_add_f64(s, "scale", &k->scale));
+    return ls_state_add_f64(s, "loss", &k->loss);
+}
+
+/* --- which checkpoint ----------------------------------------------------------------------------------- */
+
+bool ls_resume_asked(const ls_train_config *c) { return strcmp(c->checkpoint.resume, "never") != 0; }
+bool ls_resume_in_place(const ls_train_config *c) { return strcmp(c->checkpoint.resume, "auto") == 0; }
+
+void ls_resume_folder(const ls_train_config *c, char *out, size_t n)
+{
+    if (*c->run.dir) snprintf(out, n, "%s", c->run.dir);
+    else snprintf(out, n, "runs/%s", c->run.name);
+}
+
+static bool exists(const char *format, const char *path, char out[PATH_BYTES])
+{
+    ls_file_info info;
+    snprintf(out, PATH_BYTES, format, path);
+    return ls_env_get()->info(out, &info) == 0 && info.type != LS_FILE_NONE;
+}
+
+/* A checkpoint's own folder; else the newest in a run's folder, or in a folder of checkpoints. Rank 0 looks, and the
+ * others hear from it. */
+static ls_status open_named(const char *path, ls_group *g, ls_checkpoint **out)
+{
+    char dir[PATH_BYTES];
+    int64_t is_one = exists("%s/manifest.json", path, dir);
+    LS_TRY(ls_broadcast(g, &is_one, 1, LS_I64, 0));
+    if (is_one) return ls_checkpoint_open_all(g, path, out);
+    if (!exists("%s/checkpoints", path, dir)) snprintf(dir, sizeof dir, "%s", path);
+    LS_TRY(ls_checkpoint_newest(g, dir, out));
+    if (*out) return LS_OK;
+    return ls_fail(LS_BAD_FILE, "checkpoint.resume %s: there is no checkpoint: name a run's folder, a folder step-XXXXXXXX in its "
+                   "checkpoints, or auto", path);
+}
+
+ls_status ls_resume_open(const ls_train_config *c, ls_group *g, ls_checkpoint **out)
+{
+    char folder[PATH_BYTES / 2], dir[PATH_BYTES];
+    *out = NULL;
+    if (!ls_resume_asked(c)) return LS_OK;
+    if (!ls_resume_in_place(c)) return open_named(c->checkpoint.resume, g, out);
+    ls_resume_folder(c, folder, sizeof folder);
+    if (*c->checkpoint.dir) snprintf(dir, sizeof dir, "%s", c->checkpoint.dir);
+    else snprintf(dir, sizeof dir, "%s/checkpoints", folder);
+    return ls_checkpoint_newest(g, dir, out);
+}
+
+/* --- is it the same run? ---------------------------------------------------------------------------------- */
+
+/* How long a run is, who does what and where, what is reported, and where data and first values come from: the data are
+ * compared with those of the checkpoint (ls_resume_check_data), and first values are not used. A name that ends with a
+ * dot or an underscore stands for all that begin so. */
+static const char *const may_change[] = {
+    "train.steps", "train.epochs", "train.micro_batch", "train.recompute", "train.pack_weights", "train.eval_", "train.sample_",
+    "parallel.", "ddp.", "zero.", "pipeline.", "checkpoint.", "log.", "trace.", "comm.", "run.", "memory.", "data.path",
+    "data.workers", "model.load", "model.init",
+};
+
+static bool may(const char *key)
+{
+    for (size_t i = 0; i < sizeof may_change / sizeof *may_change; i++) {
+        const char *name = may_change[i];
+        const size_t n = strlen(name);
+        const bool all = name[n - 1] == '.' || name[n - 1] == '_';
+        if (all ? strncmp(key, name, n) == 0 : strcmp(key, name) == 0) return true;
+    }
+    return false;
+}
+
+/* Values that follow from others (of model.load, of the ranks) stand in the checkpoint's configuration as well. */
+static ls_status compare(const ls_train_config *now, const ls_train_config *then, ls_text *refused, ls_text *changed)
+{
+    for (size_t i = 0; i < ls_train_nopts; i++) {
+        const ls_opt *row = &ls_train_opts[i];
+        ls_text a = { 0 }, b = { 0 };
+        if (!strchr(row->name, '.')) continue; /* a flag, not configuration */
+        ls_opt_format(row, (const char *)then + row->offset, &a);
+        ls_opt_format(row, (const char *)now + row->offset, &b);
+        ls_text *to = may(row->name) ? changed : refused;
+        const bool same = strcmp(ls_text_str(&a), ls_text_str(&b)) == 0;
+        const bool said = may(row->name) && strncmp(row->name, "train.", 6) != 0; /* of those that may, the others say enough */
+        if (!same && !said)
+            ls_text_add(to, "%s%s %s -> %s", to->n ? ", " : "", row->name, *ls_text_str(&a) ? ls_text_str(&a) : "\"\"",
+                        *ls_text_str(&b) ? ls_text_str(&b) : "\"\"");
+        ls_text_free(&a);
+        ls_text_free(&b);
+    }
+    LS_TRY(ls_text_status(refused));
+    return ls_text_status(changed);
+}
+
+ls_status ls_resume_check(const ls_train_config *c, const ls_checkpoint *from, ls_text *changed)
+{
+    char path[PATH_BYTES];
+    ls_train_config then;
+    ls_opts *o = NULL;
+    ls_text refused = { 0 };
+    snprintf(path, sizeof path, "%s/config.yaml", ls_checkpoint_folder(from));
+    ls_status st = ls_opts_create(ls_train_opts, ls_train_nopts, &then, &o);
+    if (st == LS_OK) st = ls_opts_load_yaml(o, path);
+    if (st < 0) st = ls_while(st, "reading the configuration of the run that saved");
+    if (st == LS_OK) st = compare(c, &then, &refused, changed);
+    if (st == LS_OK && refused.n > 0)
+        st = ls_fail(LS_BAD_CONFIG, "the run that saved %s had another configuration (there -> here): %s. Give the same values; or begin "
+                     "a new run with its weights: --checkpoint.resume never --model.load %s", ls_checkpoint_folder(from), refused.p,
+                     ls_checkpoint_folder(from));
+    ls_text_free(&refused);
+    ls_opts_destroy(o);
+    return st;
+}
+
+ls_status ls_resume_check_data(const ls_train_kept *k, const ls_feed *f, const ls_checkpoint *from)
+{
+    if (k->samples != (int64_t)f->samples)
+        return ls_fail(LS_BAD_CONFIG, "the data set has %zu samples, and had %" PRId64 " when %s was saved: its samples would be in "
+                       "another order; give the same data (data.path)", f->samples, k->samples, ls_checkpoint_folder(from));
+    if (k->data != (int64_t)ls_feed_checksum(f))
+        return ls_fail(LS_BAD_CONFIG, "the data set has as many samples as when %s was saved, but other ones: give the same data "
+                       "(data.path)", ls_checkpoint_folder(from));
+    return LS_OK;
+}

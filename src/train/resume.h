@@ -1,0 +1,43 @@
+/* resume.h -- a run that goes on from a checkpoint: which one, whether it is this run's, and what it has of the run. */
+#ifndef LS_TRAIN_RESUME_H
+#define LS_TRAIN_RESUME_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "lockstep/state.h"
+#include "train/config.h"
+#include "train/feed.h"
+
+/* What a checkpoint has of a run besides parameters and the optimizer's state. The place in the data follows from the
+ * step, and random numbers follow from seed and step, so neither needs more than that. */
+typedef struct ls_train_kept {
+    int64_t step;     /* finished */
+    int64_t seed;     /* train.seed */
+    int64_t position; /* samples that all ranks have used: step times train.global_batch, without what an epoch's end
+                         left */
+    int64_t samples;  /* of the data set, */
+    int64_t data;     /* and a checksum of some of it (ls_feed_checksum) */
+    int64_t clean;    /* of the loss scale, as the next one (ls_grad_scaler) */
+    double scale;
+    int64_t skipped;  /* steps that changed no weight */
+    double loss;      /* of the step */
+} ls_train_kept;
+
+/* Adds all of it to a state. */
+ls_status ls_train_kept_add(ls_state *s, ls_train_kept *k);
+
+/* checkpoint.resume is not never. */
+bool ls_resume_asked(const ls_train_config *c);
+/* It is auto: the run goes on in its own folder. */
+bool ls_resume_in_place(const ls_train_config *c);
+/* The run's folder with checkpoint.resume auto: run.dir, or runs/<run.name>. */
+void ls_resume_folder(const ls_train_config *c, char *out, size_t n);
+/* Every rank calls it: opens the checkpoint to go on from, with every byte checked. *out is NULL if there is none and
+ * checkpoint.resume is auto: the run begins. LS_BAD_FILE: the PATH has none. LS_CKPT_CORRUPT. */
+ls_status ls_resume_open(const ls_train_config *c, ls_group *g, ls_checkpoint **out);
+/* LS_BAD_CONFIG names each key whose value is another one than in the run that saved, unless it is one that may change.
+ * *changed gets those that may and did: "train.steps 100 -> 200, ..." */
+ls_status ls_resume_check(const ls_train_config *c, const ls_checkpoint *from, ls_text *changed);
+/* LS_BAD_CONFIG: the data set is another one. */
+ls_status ls_resume_check_data(const ls_train_kept *k, const ls_feed *f, const ls_checkpoint *from);
+
+#endif
