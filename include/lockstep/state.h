@@ -69,13 +69,18 @@ void ls_checkpoint_close(ls_checkpoint *s); /* NULL is fine */
 const char *ls_checkpoint_folder(const ls_checkpoint *s);
 int64_t ls_checkpoint_step(const ls_checkpoint *s);     /* 0 without a manifest, as the next one */
 int ls_checkpoint_world_size(const ls_checkpoint *s);   /* ranks that wrote it */
+int64_t ls_checkpoint_generation(const ls_checkpoint *s);
 int ls_checkpoint_nfiles(const ls_checkpoint *s);       /* files of ranks */
+/* Names of the files beside them: config.yaml, model.safetensors ... */
+int ls_checkpoint_nbeside(const ls_checkpoint *s);
+const char *ls_checkpoint_beside(const ls_checkpoint *s, int i);
 bool ls_checkpoint_has_manifest(const ls_checkpoint *s);
 /* A value of the metadata that ls_state_set_meta gave; NULL if absent. */
 const char *ls_checkpoint_meta(const ls_checkpoint *s, const char *key);
 int ls_checkpoint_count(const ls_checkpoint *s);
 const ls_checkpoint_tensor *ls_checkpoint_at(const ls_checkpoint *s, int i);                 /* names ascending */
 const ls_checkpoint_tensor *ls_checkpoint_find(const ls_checkpoint *s, const char *name);    /* NULL if absent */
+uint64_t ls_checkpoint_nbytes(const ls_checkpoint *s, const ls_checkpoint_tensor *t);
 /* Reads the box of elements [first[d], first[d] + count[d]) of every dimension d into dst, row-major; first NULL: all
  * of the tensor. Each MiB that is read is checked: LS_CKPT_CORRUPT names file and byte. LS_INVALID: a box beyond the
  * tensor. */

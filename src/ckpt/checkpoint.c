@@ -235,6 +235,22 @@ void ls_checkpoint_close(ls_checkpoint *s)
 const char *ls_checkpoint_folder(const ls_checkpoint *s) { return s->folder; }
 int64_t ls_checkpoint_step(const ls_checkpoint *s) { return s->manifest.step; }
 int ls_checkpoint_world_size(const ls_checkpoint *s) { return s->manifest.world_size; }
+int64_t ls_checkpoint_generation(const ls_checkpoint *s) { return s->manifest.generation; }
+
+int ls_checkpoint_nbeside(const ls_checkpoint *s)
+{
+    int n = 0;
+    while (ls_checkpoint_beside(s, n)) n++;
+    return n;
+}
+
+const char *ls_checkpoint_beside(const ls_checkpoint *s, int i)
+{
+    for (size_t k = 0; k < s->manifest.nfiles; k++)
+        if (!strchr(s->manifest.file[k].name, '/') && i-- == 0) return s->manifest.file[k].name;
+    return NULL;
+}
+
 int ls_checkpoint_nfiles(const ls_checkpoint *s) { return s->nfiles; }
 bool ls_checkpoint_has_manifest(const ls_checkpoint *s) { return s->has_manifest; }
 const char *ls_checkpoint_meta(const ls_checkpoint *s, const char *key)
@@ -244,6 +260,14 @@ const char *ls_checkpoint_meta(const ls_checkpoint *s, const char *key)
 
 int ls_checkpoint_count(const ls_checkpoint *s) { return s->ntensors; }
 const ls_checkpoint_tensor *ls_checkpoint_at(const ls_checkpoint *s, int i) { return &s->tensor[i]; }
+
+uint64_t ls_checkpoint_nbytes(const ls_checkpoint *s, const ls_checkpoint_tensor *t)
+{
+    const ls_checkpoint_chunk *c = s->chunk + t->first_chunk;
+    uint64_t n = 0;
+    for (int i = 0; i < t->nchunks; i++) n += c[i].in->end - c[i].in->begin;
+    return n;
+}
 
 const ls_checkpoint_tensor *ls_checkpoint_find(const ls_checkpoint *s, const char *name)
 {

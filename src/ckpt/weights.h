@@ -17,4 +17,22 @@ ls_status ls_weights_open(const char *path, ls_weights *out);
 const char *ls_weights_meta(const ls_weights *w, const char *key); /* NULL if absent */
 void ls_weights_close(ls_weights *w);
 
+/* A whole tensor of it. */
+typedef struct ls_weights_tensor {
+    const char *name, *dtype_name; /* borrowed, as `dim` */
+    ls_dtype dtype;
+    int ndim;
+    const int64_t *dim;
+    uint64_t nbytes;
+    bool is_state; /* of an optimizer or a program, not of the model */
+} ls_weights_tensor;
+
+int ls_weights_count(const ls_weights *w);
+/* All of them, names ascending, malloc'd for the caller; NULL: out of memory. */
+ls_weights_tensor *ls_weights_list(const ls_weights *w);
+/* False if absent. */
+bool ls_weights_find(const ls_weights *w, const char *name, ls_weights_tensor *out);
+/* nbytes into dst, checked. */
+ls_status ls_weights_read(ls_weights *w, const ls_weights_tensor *t, void *dst);
+
 #endif

@@ -1,4 +1,4 @@
-/* cmd_ckpt.c -- lockstep ckpt: list and verify checkpoints. */
+/* cmd_ckpt.c -- lockstep ckpt: list, check, compare and merge checkpoints. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "base/text.h"
+#include "cli/ckpt_folder.h"
 #include "cli/cli.h"
 #include "lockstep/ckpt.h"
 
@@ -16,25 +17,19 @@
 
 typedef struct options {
     bool json, help;
+    const char *out;
 } options;
 
 static const ls_opt table[] = {
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false",
-      .help = "ls: print JSON, one object a file and line" },
+      .help = "ls, show: print JSON, one object a file and line" },
+    { .name = "out", .type = LS_OPT_STRING, .offset = offsetof(options, out), .def = "", .help = "merge: the new folder" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };
 
 /* What is done to each file. */
 typedef ls_status (*action)(const char *path, const options *o);
-
-/* Text from a file must not steer a terminal: only printable ASCII stands for itself. */
-static void put(const char *s)
-{
-    for (; *s; s++)
-        if (*s >= 0x20 && *s < 0x7f) putchar(*s);
-        else printf("\\x%02x", (unsigned)(unsigned char)*s);
-}
 
 static bool is_digest(const char *key)
 {
@@ -51,22 +46,22 @@ static void list_text(const ls_ckpt *c, const char *path)
         width = n > width && n <= 60 ? n : width;
         nbytes += t->end - t->begin;
     }
-    put(path);
+    ls_cli_ckpt_put(path);
     printf(": %d tensors, %" PRIu64 " bytes, %s\n", ls_ckpt_count(c), nbytes,
            ls_ckpt_has_digests(c) ? "a digest for each" : "no digests");
     for (int i = 0; i < ls_ckpt_nmeta(c); i++) {
         const char *key = ls_ckpt_meta_key(c, i);
         if (is_digest(key)) continue;
         printf("  # ");
-        put(key);
+        ls_cli_ckpt_put(key);
         printf(": ");
-        put(ls_ckpt_meta(c, key));
+        ls_cli_ckpt_put(ls_ckpt_meta(c, key));
         putchar('\n');
     }
     for (int i = 0; i < ls_ckpt_count(c); i++) {
         const ls_ckpt_tensor *t = ls_ckpt_at(c, i);
         printf("  ");
-        put(t->name);
+        ls_cli_ckpt_put(t->name);
         printf("%*s %-7s %12" PRIu64 " bytes  ", width - (int)strlen(t->name) > 0 ? width - (int)strlen(t->name) : 0, "",
                t->dtype_name, t->end - t->begin);
         if (t->has_checksum) printf("%016" PRIx64 "  ", t->checksum);
@@ -113,6 +108,7 @@ static ls_status list_json(const ls_ckpt *c, const char *path)
 static ls_status list(const char *path, const options *o)
 {
     ls_ckpt *c;
+    if (ls_cli_ckpt_is_folder(path)) return ls_cli_ckpt_list_folder(path, o->json);
     LS_TRY(ls_ckpt_open(path, &c));
     ls_status st = LS_OK;
     if (o->json) st = list_json(c, path);
@@ -125,11 +121,12 @@ static ls_status verify(const char *path, const options *o)
 {
     (void)o;
     ls_ckpt *c;
+    if (ls_cli_ckpt_is_folder(path)) return ls_cli_ckpt_verify_folder(path);
     LS_TRY(ls_ckpt_open(path, &c));
     ls_status st = ls_ckpt_verify(c);
     if (st == LS_OK) {
         printf("ok  ");
-        put(path);
+        ls_cli_ckpt_put(path);
         printf("  %d tensors, %s\n", ls_ckpt_count(c),
                ls_ckpt_has_digests(c) ? "every byte as it was saved" : "well-formed; it has no digests to check its bytes with");
     }
@@ -164,10 +161,14 @@ static void visit_file(walk *w, const char *path)
     if (st < 0) failed(w, st);
 }
 
-/* Every *.safetensors file below, in byte order. Links are not followed, hidden names (an
- * unfinished save is one) not looked at. */
+/* Every *.safetensors file below, in byte order, and every checkpoint of all ranks as a whole. Links are not followed,
+ * hidden names (an unfinished save is one) not looked at. */
 static void visit_folder(walk *w, const char *dir, int depth)
 {
+    if (ls_cli_ckpt_is_folder(dir)) {
+        visit_file(w, dir);
+        return;
+    }
     char *names = malloc(NAMES_BYTES);
     int n = names ? ls_env_get()->list(dir, names, NAMES_BYTES) : 0;
     if (!names || n < 0) {
@@ -216,10 +217,71 @@ static int visit_all(const ls_opts *opts, action each, const options *o)
     return w.exit_code;
 }
 
+static ls_status show(const char *path, const options *o) { return ls_cli_ckpt_show(path, o->json); }
+
+static ls_status digest(const char *path, const options *o)
+{
+    (void)o;
+    return ls_cli_ckpt_digest(path);
+}
+
+/* What a verb does, and with how many paths. */
+typedef struct verb {
+    const char *name;
+    action each; /* of each path, or, with `walks`, of each checkpoint in or below it; NULL: of two */
+    bool walks;
+} verb;
+
+static const verb verbs[] = {
+    { "ls", list, true }, { "show", show, false }, { "verify", verify, true }, { "diff", NULL, false }, { "merge", NULL, false },
+    { "digest", digest, false },
+};
+#define NVERBS (sizeof verbs / sizeof *verbs)
+
+/* Exit status 1: they differ. */
+static int diff(const ls_opts *opts)
+{
+    bool same;
+    if (ls_opts_npositional(opts) != 3)
+        return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "diff: expected two checkpoints, each a folder or a file"));
+    const ls_status st = ls_cli_ckpt_diff(ls_opts_positional(opts, 1), ls_opts_positional(opts, 2), &same);
+    return st < 0 ? ls_cli_fail("ckpt", st) : !same;
+}
+
+static int merge(const ls_opts *opts, const options *o)
+{
+    if (ls_opts_npositional(opts) != 2 || !*o->out)
+        return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "merge: expected a checkpoint's folder, and --out FOLDER"));
+    const ls_status st = ls_cli_ckpt_merge(ls_opts_positional(opts, 1), o->out);
+    return st < 0 ? ls_cli_fail("ckpt", st) : 0;
+}
+
+static int carry_out(const verb *v, const ls_opts *opts, const options *o)
+{
+    int code = 0;
+    if (*o->out && strcmp(v->name, "merge") != 0)
+        return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "--out belongs to merge, and this is %s", v->name));
+    if (strcmp(v->name, "diff") == 0) return diff(opts);
+    if (strcmp(v->name, "merge") == 0) return merge(opts, o);
+    if (v->walks) return visit_all(opts, v->each, o);
+    for (int i = 1; i < ls_opts_npositional(opts); i++) {
+        const ls_status st = v->each(ls_opts_positional(opts, i), o);
+        if (st < 0 && code == 0) code = ls_cli_fail("ckpt", st);
+    }
+    return code;
+}
+
+static ls_status unknown(const char *word)
+{
+    const char *names[NVERBS];
+    for (size_t i = 0; i < NVERBS; i++) names[i] = verbs[i].name;
+    const char *near = ls_nearest(word, names, NVERBS);
+    return ls_fail(LS_USAGE, "nothing named '%s'%s%s%s", word, near ? "; did you mean '" : "", near ? near : "",
+                   near ? "'?" : "; there are ls, show, verify, diff, merge and digest");
+}
+
 static int run(int argc, char **argv)
 {
-    static const char *const verbs[] = { "ls", "verify" };
-    static const action actions[] = { list, verify };
     options o = { 0 };
     ls_opts *opts = NULL;
     int rest = 0, code = 0;
@@ -228,14 +290,13 @@ static int run(int argc, char **argv)
     if (st == LS_OK && o.help) {
         code = ls_cli_help(&ls_cmd_ckpt);
     } else if (st == LS_OK && ls_opts_npositional(opts) < 2) {
-        st = ls_fail(LS_USAGE, "expected ls or verify, then files or folders; --help shows an example");
+        st = ls_fail(LS_USAGE, "expected ls, show, verify, diff, merge or digest, then files or folders; --help shows an example");
     } else if (st == LS_OK) {
-        const char *verb = ls_opts_positional(opts, 0), *near = ls_nearest(verb, verbs, 2);
+        const char *word = ls_opts_positional(opts, 0);
         size_t v = 0;
-        while (v < 2 && strcmp(verb, verbs[v]) != 0) v++;
-        if (v < 2) code = visit_all(opts, actions[v], &o);
-        else st = ls_fail(LS_USAGE, "nothing named '%s'%s%s%s", verb, near ? "; did you mean '" : "", near ? near : "",
-                          near ? "'?" : "; there are ls and verify");
+        while (v < NVERBS && strcmp(word, verbs[v].name) != 0) v++;
+        if (v < NVERBS) code = carry_out(&verbs[v], opts, &o);
+        else st = unknown(word);
     }
     if (st < 0) code = ls_cli_fail("ckpt", st);
     ls_opts_destroy(opts);
@@ -244,8 +305,8 @@ static int run(int argc, char **argv)
 
 const ls_cmd ls_cmd_ckpt = {
     .name = "ckpt",
-    .summary = "list and verify checkpoints",
-    .usage = "lockstep ckpt ls|verify FILE|FOLDER... [--json]",
+    .summary = "list, check, compare and merge checkpoints",
+    .usage = "lockstep ckpt ls|show|verify|diff|merge|digest FILE|FOLDER... [--json] [--out FOLDER]",
     .example = "lockstep ckpt verify runs/fashion-mnist",
     LS_CMD_OPTS(table),
     .run = run,
