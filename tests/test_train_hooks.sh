@@ -13,7 +13,7 @@ run() { # name, mean of so many, first, ranks, recipe, options...
     local name=$1 mean=$2 first=$3 ranks=$4
     shift 4
     rm -rf "$name"
-    timeout -k 5 100 "$lockstep" train "$@" --nproc-per-node "$ranks" --run.dir "$name" >out 2>err
+    timeout -k 5 400 "$lockstep" train "$@" --nproc-per-node "$ranks" --run.dir "$name" >out 2>err
     code=$?
     ends_with 0 || return 1
     sed -nE 's/.*"loss_metrics\/global_avg_loss": ([^,]+),.*/\1/p' "$name/metrics.jsonl" >losses

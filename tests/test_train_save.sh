@@ -145,6 +145,24 @@ for how in train run; do
     claim "$how: a second Ctrl-C in the second save: there is no other" test "$(ls -A $how/checkpoints)" = step-00000001
 done
 
+# --- a save that fails is not the end ---------------------------------------------------------------------------
+full() { FULL=$1 LD_PRELOAD=$tmp/slow.so train 2 --train.steps "$2" --checkpoint.every 1 --run.dir "$3"; }
+full step-00000002. 5 once
+claim 'a disk that is full once: training goes on' ends_with 0
+claim 'a disk that is full once: that is said'     says 'ckpt-failed: while saving step 2 as once/checkpoints/step-00000002: rank 0: '
+claim 'a disk that is full once: and what is left' says 'training goes on, and the newest checkpoint is once/checkpoints/step-00000001'
+claim 'a disk that is full once: the later ones are whole' test "$("$lockstep" ckpt verify once | wc -l)" = 2
+claim 'a disk that is full once: nothing temporary is left' nothing_temporary once
+full step-00000001. 4 first
+claim 'the first save fails' says 'training goes on, and there is no checkpoint yet'
+full sharded 9 always
+claim 'three saves in a row: 74' ends_with 74
+claim 'three saves in a row: two warnings' test "$(grep -c 'training goes on, and there is no checkpoint yet' err)" = 2
+claim 'three saves in a row: the third ends the run' says 'error[ckpt-failed] gen=1 step=3 rank=0'
+full step-00000003. 3 last
+claim 'the last save: 74' ends_with 74
+claim 'the last save: the one before is whole' test "$("$lockstep" ckpt verify last | grep -c 'step 2,')" = 1
+
 # --- results that nobody reads, or that cannot be written -----------------------------------------------------
 for ranks in 1 2; do
     "$lockstep" train base.yaml --nproc-per-node $ranks --train.steps 20 --log.every 1 --run.dir piped$ranks 2>err | :

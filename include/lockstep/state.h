@@ -116,6 +116,8 @@ void ls_state_set_meta(ls_state *s, const char *const *meta);
  * checkpoint of that name is replaced. LS_CKPT_FAILED on all ranks if one could not write: the message names the first
  * one and says why; the temporary folder is removed, and older checkpoints stay as they were. */
 ls_status ls_state_save(ls_state *s, const char *folder, int64_t step);
+/* The rank of the group whose failure that was, after a save that failed: the others have its message. */
+int ls_state_culprit(const ls_state *s);
 /* Every rank calls it after ls_checkpoint_values, with the optimizer created: its state, and what ls_state_add has
  * added. LS_SHAPE: something is missing or has another size, and nothing is changed. */
 ls_status ls_state_load(ls_state *s, ls_checkpoint *from);

@@ -29,7 +29,7 @@ ls_status ls_checkpoint_open_all(ls_group *g, const char *path, ls_checkpoint **
 {
     ls_status st = ls_checkpoint_open(path, out);
     if (st == LS_OK) st = ls_checkpoint_verify(*out, ls_group_rank(g), ls_group_size(g));
-    st = ls_state_agree(g, st);
+    st = ls_state_agree(g, st, NULL);
     if (st == LS_OK) return st;
     ls_checkpoint_close(*out);
     *out = NULL;
@@ -71,7 +71,7 @@ ls_status ls_checkpoint_newest(ls_group *g, const char *dir, ls_checkpoint **out
     const int count = reads ? ls_env_get()->list(dir, names, LS_STEPS_NAMES_BYTES) : 0;
     ls_status st = names ? LS_OK : ls_fail(LS_NO_MEMORY, "the names in %s", dir);
     if (count < 0 && count != -ENOENT) st = ls_fail(LS_IO, "%s: cannot be listed: %s", dir, strerror(-count));
-    st = ls_state_agree(g, st);
+    st = ls_state_agree(g, st, NULL);
     if (st == LS_OK) st = newest(g, dir, names, count, out);
     free(names);
     return st;

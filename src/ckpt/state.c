@@ -25,6 +25,8 @@ void ls_state_destroy(ls_state *s)
     free(s);
 }
 
+int ls_state_culprit(const ls_state *s) { return s->culprit; }
+
 void ls_state_set_meta(ls_state *s, const char *const *meta) { s->meta = meta; }
 
 ls_status ls_state_add_model(ls_state *s, ls_params *ps, ls_optim *o)
@@ -65,7 +67,7 @@ ls_status ls_state_add_f64(ls_state *s, const char *name, double *p) { return ad
 
 /* --- do all ranks agree? ----------------------------------------------------------------------- */
 
-ls_status ls_state_agree(ls_group *g, ls_status mine)
+ls_status ls_state_agree(ls_group *g, ls_status mine, int *culprit)
 {
     const int rank = ls_group_rank(g), size = ls_group_size(g);
     char message[LS_ERROR_BYTES] = "";
@@ -77,6 +79,7 @@ ls_status ls_state_agree(ls_group *g, ls_status mine)
     int first = 0;
     while (first < size && all[first] >= 0) first++;
     if (st == LS_OK && first < size) {
+        if (culprit) *culprit = first;
         st = ls_broadcast(g, message, sizeof message, LS_U8, first);
         message[sizeof message - 1] = 0;
         const ls_status cause = (ls_status)all[first];

@@ -55,6 +55,7 @@ struct ls_state {
     int nown;
     int64_t generation; /* of the job: what a manifest says */
     const char *const *meta; /* borrowed: pairs; NULL: none */
+    int culprit;        /* the rank of g whose failure the last failed save was */
 };
 
 /* ls_state_save with files beside sharded/: every rank calls `companions`, rank 0 with the folder that is being written
@@ -64,7 +65,7 @@ typedef ls_status (*ls_state_companions)(void *arg, const char *folder, ls_manif
 ls_status ls_state_save_with(ls_state *s, const char *folder, int64_t step, ls_state_companions companions, void *arg);
 
 /* Every rank of g calls it with what its part of the work gave. LS_OK if all succeeded; else the first rank's failure,
- * on every rank, with its message. */
-ls_status ls_state_agree(ls_group *g, ls_status mine);
+ * on every rank, with its message; *culprit (NULL: not wanted) is that rank's number in g. */
+ls_status ls_state_agree(ls_group *g, ls_status mine, int *culprit);
 
 #endif

@@ -334,21 +334,24 @@ typedef struct beside {
     void *arg;
 } beside;
 
-static ls_status save(const ls_state *s, const char *folder, int64_t step, const beside *more, ls_commit_folder **c,
+static ls_status save(ls_state *s, const char *folder, int64_t step, const beside *more, ls_commit_folder **c,
                       ls_ckpt_sums *sums, int files, ls_manifest *m)
 {
     beginning b = { 0 };
     const bool leads = ls_group_rank(s->g) == 0;
-    LS_TRY(ls_state_agree(s->g, leads ? begin(folder, step, c, &b) : LS_OK));
+    LS_TRY(ls_state_agree(s->g, leads ? begin(folder, step, c, &b) : LS_OK, &s->culprit));
     LS_TRY(ls_broadcast(s->g, &b, sizeof b, LS_U8, 0));
     ls_status st = LS_OK;
     if (b.step != step)
         st = ls_fail(LS_INVALID, "ls_state_save of step %" PRId64 ", and rank 0 saves step %" PRId64, step, b.step);
     if (st == LS_OK) st = write_mine(s, &b, files, sums);
-    LS_TRY(ls_state_agree(s->g, st));
+    LS_TRY(ls_state_agree(s->g, st, &s->culprit));
     LS_TRY(gather_sums(s->g, sums, files, m));
-    if (more->write) LS_TRY(ls_state_agree(s->g, more->write(more->arg, leads ? b.path : NULL, leads ? m : NULL)));
-    return ls_state_agree(s->g, leads ? finish(s, &b, *c, m) : LS_OK);
+    if (more->write) {
+        st = more->write(more->arg, leads ? b.path : NULL, leads ? m : NULL);
+        LS_TRY(ls_state_agree(s->g, st, &s->culprit));
+    }
+    return ls_state_agree(s->g, leads ? finish(s, &b, *c, m) : LS_OK, &s->culprit);
 }
 
 ls_status ls_state_save(ls_state *s, const char *folder, int64_t step)

@@ -4,12 +4,14 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/log.h"
 #include "net/world.h"
 #include "train/memory_units.h"
 #include "train/trainer.h"
 
 #define LINES_PER_EPOCH 10 /* of features */
 #define STEPS_PER_LINE 10  /* of tokens, whose epochs may be long */
+#define MOST_FAILED_SAVES 3 /* in a row: the run ends */
 
 /* --- what users see ------------------------------------------------------------------ */
 
@@ -163,9 +165,26 @@ static bool eval_is_due(const ls_trainer *t)
     return t->feed.test_samples > 0 && (t->step == t->steps || t->step % every == 0);
 }
 
-static ls_status save(ls_trainer *t)
+/* A save that fails is not the end of a run that goes on, unless the ones before it have failed, too. On all ranks alike. */
+static ls_status forgive(ls_trainer *t, ls_status st, bool last)
 {
-    LS_TRY(ls_train_save(t));
+    if (st != LS_CKPT_FAILED) return st;
+    if (last || ++t->failed_saves == MOST_FAILED_SAVES) { /* the rank whose disk it is ends the job */
+        if (ls_state_culprit(t->state) != ls_world_rank(t->w)) LS_TRY(ls_barrier(ls_world_group(t->w)));
+        return st;
+    }
+    if (!t->par.mesh.speaks) return LS_OK;
+    ls_bar_clear(&t->bar);
+    ls_log(LS_LOG_WARN, "ckpt-failed: %s; training goes on, and %s%s", ls_last_error(),
+           *t->checkpoint ? "the newest checkpoint is " : "there is no checkpoint yet", t->checkpoint);
+    return LS_OK;
+}
+
+static ls_status save(ls_trainer *t, bool last)
+{
+    const ls_status st = ls_train_save(t);
+    if (st < 0) return forgive(t, st, last);
+    t->failed_saves = 0;
     if (!t->par.mesh.speaks) return LS_OK;
     ls_bar_clear(&t->bar);
     ls_say("checkpoint: %s", t->checkpoint);
@@ -190,7 +209,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     if (sample) LS_TRY(ls_samples_say(t));
     if (due || over) { /* what has parted is not saved */
         LS_TRY(ls_train_compare(t));
-        LS_TRY(save(t));
+        LS_TRY(save(t, over));
     }
     return LS_OK;
 }
@@ -238,7 +257,7 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     ls_bar_init(&t->bar);
     if (!t->par.mesh.speaks) t->bar.terminal = false;
     announce(t);
-    if (t->steps == 0) LS_TRY(save(t)); /* nothing to do: the initial model is the result */
+    if (t->steps == 0) LS_TRY(save(t, true)); /* nothing to do: the initial model is the result */
     out->loss = t->loss;
     out->steps = t->step;
     LS_TRY(train(t, out));

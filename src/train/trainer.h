@@ -65,6 +65,7 @@ typedef struct ls_trainer {
     double loss;                   /* of the last step finished */
     ls_state *state;               /* owned: what a checkpoint has */
     ls_train_kept kept;            /* in `state` */
+    int failed_saves;              /* since the last one that succeeded */
     ls_checkpoint *from;           /* owned: the checkpoint that the run goes on from; NULL: it begins, or has loaded it
                                       */
     int64_t epoch;                 /* of the step at hand, from 0 */
