@@ -165,7 +165,8 @@ static bool eval_is_due(const ls_trainer *t)
     return t->feed.test_samples > 0 && (t->step == t->steps || t->step % every == 0);
 }
 
-/* A save that fails is not the end of a run that goes on, unless the ones before it have failed, too. On all ranks alike. */
+/* A save that fails is not the end of a run that goes on, unless the ones before it have failed, too. All ranks decide
+ * alike. */
 static ls_status forgive(ls_trainer *t, ls_status st, bool last)
 {
     if (st != LS_CKPT_FAILED) return st;
