@@ -68,7 +68,8 @@ static ls_status configure(ls_opts *o, const ls_train_config *c, size_t which, c
     return ls_train_config_resolve(o, c);
 }
 
-/* The checkpoints of a run that went well: the newest two of its three at least, the last with its model. */
+/* The checkpoints of a run that went well: the newest two of its three at least, the last with its model, unless it is not
+ * wanted. */
 static bool kept_its_checkpoints(const char *run_dir, const ls_train_config *c)
 {
     ls_file_info info;
@@ -76,7 +77,9 @@ static bool kept_its_checkpoints(const char *run_dir, const ls_train_config *c)
     for (int64_t step = STEPS - 1; step <= STEPS; step++) {
         char path[200];
         if (step < STEPS && c->checkpoint.every != 1) continue;
-        snprintf(path, sizeof path, "%s/checkpoints/step-%08lld/model.safetensors", run_dir, (long long)step);
+        const bool model = step == STEPS && strcmp(c->checkpoint.consolidate, "never") != 0;
+        snprintf(path, sizeof path, "%s/checkpoints/step-%08lld/%s", run_dir, (long long)step,
+                 model ? "model.safetensors" : "manifest.json");
         if (env->info(path, &info) < 0 || info.type != LS_FILE_REGULAR) return false;
     }
     return true;

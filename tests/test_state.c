@@ -15,6 +15,7 @@ typedef struct job {
     const ls_ddp_config *ddp;
     const char *optim;
     bool bf16;
+    bool in_rows;           /* ranks own all, and each saves some rows */
     const int64_t *dims;    /* NULL: those of harness_zero.h */
     const char *from;       /* folder of checkpoints to go on from; NULL: begins */
     int until;              /* steps, those before `from` included */
@@ -35,6 +36,16 @@ static ls_status save(ls_state *state, const char *dir, int64_t at)
     char folder[256];
     snprintf(folder, sizeof folder, "%s/step-%08lld", dir, (long long)at);
     return ls_state_save(state, folder, at);
+}
+
+static void keep_some_rows(ls_world *w, ls_params *ps)
+{
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        const size_t rows = (size_t)p->t.dim[0], row = (size_t)ls_tensor_count(&p->t) / rows;
+        const ls_range mine = ls_shard_of(rows, ls_world_rank(w), ls_world_size(w));
+        p->keeps = (ls_range){ mine.first * row, mine.count * row };
+    }
 }
 
 static ls_status run(ls_world *w, void *arg)
@@ -65,6 +76,7 @@ static ls_status run(ls_world *w, void *arg)
     if (ls_world_rank(w) == 0) j->first = mine.step;
     while (mine.step < j->until) LS_TRY(step(w, &r, (uint64_t)mine.step++, 2, &mine.norm));
     strcpy(mine.note, "saved");
+    if (j->in_rows) keep_some_rows(w, &r.model->params);
     if (j->to) LS_TRY(save(state, j->to, mine.step));
     const ls_values values = ls_ddp_values(r.ddp);
     char digest[33];
@@ -191,6 +203,19 @@ static void training_goes_on_with_the_same_bits(void **state)
             }
 }
 
+static void a_rank_may_save_some_of_what_it_owns(void **state)
+{
+    char from[256], a[280], b[280];
+    job saver = { .ddp = &plain_ddp, .optim = "adamw", .until = 3, .to = inside(state, "rows", from), .in_rows = true };
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, NULL, run, &saver));
+    job loader = { .ddp = &plain_ddp, .optim = "adamw", .from = from, .until = 3, .to = *state };
+    expect(ls_test_ranks(LS_TEST_THREADS, 3, NULL, run, &loader));
+    assert_string_equal(loader.digest, saver.digest);
+    snprintf(a, sizeof a, "%s/step-00000003", from);
+    snprintf(b, sizeof b, "%s/step-00000003", (char *)*state);
+    expect_same(a, b);
+}
+
 static void processes_over_wires_save_and_load(void **state)
 {
     char dir[256];
@@ -209,6 +234,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_layout_loads_what_every_layout_saves, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(bf16_loads_its_master_values, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(training_goes_on_with_the_same_bits, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_rank_may_save_some_of_what_it_owns, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(processes_over_wires_save_and_load, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -162,7 +162,7 @@ static ls_status add_meta(parser *p, ls_json_span key, ls_json_span value)
     *m = (ls_ckpt_meta_pair){ 0 };
     LS_TRY(decode(p, key, LS_JSON_MAX_STRING, &m->key));
     h->nmeta++;
-    LS_TRY(decode(p, value, LS_JSON_MAX_STRING, &m->value));
+    LS_TRY(decode(p, value, LS_CKPT_MAX_HEADER, &m->value)); /* DCP_SHARDING_INFO grows with the model */
     if (strcmp(m->key, "lockstep.header") == 0 && value.n == 18) p->header_digest_at = (size_t)(value.p + 1 - p->text);
     return LS_OK;
 }

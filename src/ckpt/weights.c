@@ -1,6 +1,8 @@
 /* weights.c -- one file or a folder of all ranks' files. */
 #include "ckpt/weights.h"
 
+#include <stdio.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,12 +13,9 @@
 static bool has(const char *folder, const char *name)
 {
     ls_file_info info;
-    ls_text path = { 0 };
-    ls_text_add(&path, "%s/%s", folder, name);
-    const bool there = ls_text_status(&path) == LS_OK && ls_env_get()->info(path.p, &info) == 0 &&
-        info.type != LS_FILE_NONE;
-    ls_text_free(&path);
-    return there;
+    char path[4096]; /* no path that can be opened is longer */
+    const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < sizeof path && ls_env_get()->info(path, &info) == 0 && info.type != LS_FILE_NONE;
 }
 
 bool ls_weights_are_sharded(const char *path)
