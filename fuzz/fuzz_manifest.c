@@ -1,5 +1,5 @@
-/* fuzz_manifest.c -- manifests of checkpoints on arbitrary bytes, as they are and with a digest that fits: refused, or written
- * again to the same meaning. */
+/* fuzz_manifest.c -- manifests of checkpoints on arbitrary bytes, as they are and with a digest that fits: refused, or
+ * written again to the same meaning. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static void again(const ls_manifest *m)
     if (ls_manifest_text(m, &text) < 0 || ls_manifest_parse("again", text.p, text.n, &back) < 0) abort();
     if (back.step != m->step || back.world_size != m->world_size || back.nfiles != m->nfiles) abort();
     for (size_t i = 0; i < m->nfiles; i++)
-        if (strcmp(back.file[i].name, m->file[i].name) != 0 || back.file[i].sums.bytes != m->file[i].sums.bytes) abort();
+        if (strcmp(back.file[i].name, m->file[i].name) != 0 ||
+            back.file[i].sums.bytes != m->file[i].sums.bytes) abort();
     ls_manifest_free(&back);
     ls_text_free(&text);
 }

@@ -404,7 +404,7 @@ static void the_newest_whole_one_is_found(void **state)
     snprintf(path, sizeof path, "%s/step-100000000/%s", (char *)*state, file[1]);
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(newest(*state), 20);
-    for (size_t i = 1; i < COUNT(file); i++) { /* of data: only a reader of all bytes finds it; another rank each time */
+    for (size_t i = 1; i < COUNT(file); i++) { /* of data, which only a reader of all bytes sees: once of each rank */
         size_t n;
         snprintf(path, sizeof path, "%s/step-00000020/%s", (char *)*state, file[i]);
         unsigned char *p = slurp(path, &n);

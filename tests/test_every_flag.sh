@@ -337,6 +337,11 @@ before=()
 shows help '^usage: lockstep import' --help
 cmd=ckpt before=(ls run)
 shows json '^\{' --json
+before=(merge "$(echo run/checkpoints/step-* | cut -d' ' -f1)")
+row['ckpt out']=1
+claim 'ckpt out: a folder' matches exit=0 "$(output --out one)"
+claim 'ckpt out: is there' test -e one/model.safetensors
+claim 'ckpt out: is asked for' matches 'exit=64' "$(output)"
 before=()
 shows help '^usage: lockstep ckpt' --help
 

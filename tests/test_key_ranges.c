@@ -68,8 +68,8 @@ static ls_status configure(ls_opts *o, const ls_train_config *c, size_t which, c
     return ls_train_config_resolve(o, c);
 }
 
-/* The checkpoints of a run that went well: the newest two of its three at least, the last with its model, unless it is not
- * wanted. */
+/* The checkpoints of a run that went well: the newest two of its three at least, the last with its model, unless it is
+ * not wanted. */
 static bool kept_its_checkpoints(const char *run_dir, const ls_train_config *c)
 {
     ls_file_info info;
