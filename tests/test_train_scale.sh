@@ -10,7 +10,7 @@ model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 32, seq_len: 32 }
 data: { name: whale.txt, tokenizer: byte }
 train: { steps: 12, global_batch: 12, micro_batch: 2, eval_every: 6, eval_batches: 2 }
 optim: { name: adamw, lr: 3e-3, clip: 0.5 }
-checkpoint: { every: 1, keep: 99 }
+checkpoint: { every: 1, keep: 99, consolidate: always }
 YAML
 learned() { grep -aE '^(validate|final)' out && grep -aoE '^step: .* grad_norm: +[0-9.]+' out; }
 model() { printf '%s/checkpoints/step-%08d/model.safetensors' "$1" "$2"; }

@@ -21,7 +21,7 @@ for ranks in 1 2 3; do
         claim "one voice: $ranks ranks $more" test "$(grep -c '^final ' out)" = 1
         claim "nothing on stderr: $ranks ranks $more" test ! -s err
         checkpoint=$(sed -nE 's/^checkpoint: //p' out)
-        claim "the same file: $ranks ranks $more" cmp "$checkpoint" "${checkpoint/#t$ranks/p$ranks}"
+        claim "the same file: $ranks ranks $more" cmp "$checkpoint/model.safetensors" "${checkpoint/#t$ranks/p$ranks}/model.safetensors"
         rm -rf "p$ranks" "t$ranks"
     done
 done

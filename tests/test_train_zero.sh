@@ -10,7 +10,7 @@ model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 32, seq_len: 32 }
 data: { name: whale.txt, tokenizer: byte }
 train: { steps: 12, global_batch: 12, micro_batch: 2, eval_every: 6, eval_batches: 2, sample_every: 4, sample_tokens: 20 }
 optim: { name: adamw, lr: 3e-3, clip: 0.5 }
-checkpoint: { every: 5, keep: 9 }
+checkpoint: { every: 5, keep: 9, consolidate: always }
 YAML
 have_python() { python3 -c 'import json' 2>/dev/null; }
 
