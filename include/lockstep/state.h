@@ -22,7 +22,8 @@
  *
  * A tensor's name is the parameter's; `optim.<state>.<parameter>` is its optimizer state ("optim.exp_avg.0.weight"),
  * `optim.step.<parameter>` the number of its updates, `state.<name>` what ls_state_add has added. Each element is in
- * the file of one rank. torch.distributed.checkpoint's HuggingFaceStorageReader reads `sharded`.
+ * the file of one rank. The names and the metadata are those that PyTorch's
+ * HuggingFaceStorageReader (torch.distributed.checkpoint) looks for.
  *
  * The folder is written under a temporary name, and gets its own when all of it is on the disk: a crash at any moment
  * leaves the older checkpoints and perhaps this one, whole. All ranks must see the same folder: on several nodes it is
@@ -67,7 +68,7 @@ ls_status ls_checkpoint_open_all(ls_group *g, const char *folder, ls_checkpoint 
 ls_status ls_checkpoint_newest(ls_group *g, const char *dir, ls_checkpoint **out);
 void ls_checkpoint_close(ls_checkpoint *s); /* NULL is fine */
 const char *ls_checkpoint_folder(const ls_checkpoint *s);
-int64_t ls_checkpoint_step(const ls_checkpoint *s);     /* 0 without a manifest, as the next one */
+int64_t ls_checkpoint_step(const ls_checkpoint *s);     /* 0 without a manifest, as the next two */
 int ls_checkpoint_world_size(const ls_checkpoint *s);   /* ranks that wrote it */
 int64_t ls_checkpoint_generation(const ls_checkpoint *s);
 int ls_checkpoint_nfiles(const ls_checkpoint *s);       /* files of ranks */
