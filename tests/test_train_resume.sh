@@ -162,6 +162,7 @@ head -50 text.txt >short.txt
 "$lockstep" data prepare short.txt --out shorter --tokenizer char --val 0.1 >/dev/null
 claim 'less data' refused 'the data set has' --data.path shorter --train.steps 20
 claim 'and nothing was written' test ! -e other
+claim 'with --eval-only' refused '--eval-only reads model.load, and checkpoint.resume copy goes on' --eval-only --model.load copy
 gpt 2 --checkpoint.resume tokens --run.dir none
 claim 'a folder without a checkpoint: 65' ends_with 65
 claim 'a folder without a checkpoint is named' says 'checkpoint.resume tokens: there is no checkpoint'

@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "base/limits.h"
+#include "ckpt/bytes.h"
 
 #define SUFFIX ".safetensors"
 #define NAMES_BYTES ((size_t)1 << 22) /* of the files in sharded/ */
@@ -100,22 +101,6 @@ static ls_status find_files(ls_checkpoint *s)
 
 /* --- headers ---------------------------------------------------------------------- */
 
-static ls_status read_exactly(const ls_checkpoint *s, const ls_checkpoint_file *f, void *dst, size_t n)
-{
-    char *at = dst;
-    for (uint64_t offset = 0; n > 0;) {
-        const ssize_t k = ls_env_get()->pread(s->fd, at, n, offset);
-        if (k == -EINTR) continue;
-        if (k < 0) return ls_fail(LS_IO, "%s: cannot be read: %s", f->path, strerror((int)-k));
-        if (k == 0) return ls_fail(LS_CKPT_CORRUPT, "%s: ends at byte %" PRIu64 ": it was cut while it was read",
-                                   f->path, offset);
-        at += k;
-        offset += (uint64_t)k;
-        n -= (size_t)k;
-    }
-    return LS_OK;
-}
-
 static ls_status check_sums(const ls_checkpoint *s, const ls_checkpoint_file *f, const void *header, size_t n)
 {
     if (!f->sums) return LS_OK;
@@ -139,12 +124,12 @@ static ls_status read_header(ls_checkpoint *s, int i)
     if (f->sums && f->bytes != f->sums->bytes) return check_sums(s, f, NULL, 0);
     const size_t n = f->bytes < sizeof first ? (size_t)f->bytes : sizeof first;
     size_t size;
-    LS_TRY(read_exactly(s, f, first, n));
+    LS_TRY(ls_ckpt_read_at(f->path, s->fd, first, n, 0));
     ls_status st = ls_ckpt_header_size(f->path, first, n, f->bytes, &size);
     if (st < 0) return f->sums ? ls_fail(LS_CKPT_CORRUPT, "%s", ls_last_error()) : st;
     char *text = malloc(size);
     if (!text) return ls_fail(LS_NO_MEMORY, "%s: its header of %zu bytes does not fit in memory", f->path, size);
-    st = read_exactly(s, f, text, size);
+    st = ls_ckpt_read_at(f->path, s->fd, text, size, 0);
     if (st == LS_OK) st = check_sums(s, f, text, size);
     if (st == LS_OK) st = ls_ckpt_header_parse(f->path, text, size, f->bytes, &f->header);
     free(text);

@@ -1,23 +1,14 @@
 /* checkpoint_read.c -- reading boxes of tensors out of a checkpoint's files, with a check of every MiB that is read. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/compiler.h"
 #include "base/env.h"
 #include "base/hash.h"
+#include "ckpt/bytes.h"
 #include "ckpt/checkpoint.h"
 
 /* --- bytes of a file ----------------------------------------------------------------- */
-
-static LS_COLD ls_status not_opened(const char *path, int err)
-{
-    if (err == -ELOOP) return ls_fail(LS_UNSAFE_PATH, "%s: is a symbolic link", path);
-    if (err == -EISDIR || err == -EINVAL || err == -ENXIO) return ls_fail(LS_UNSAFE_PATH, "%s: is not a regular file",
-                                                                          path);
-    return ls_fail(LS_IO, "%s: cannot be opened: %s", path, strerror(-err));
-}
 
 static ls_status use_path(ls_checkpoint *s, int file, const char *path)
 {
@@ -25,27 +16,10 @@ static ls_status use_path(ls_checkpoint *s, int file, const char *path)
     if (s->fd >= 0) ls_env_get()->close_fd(s->fd);
     s->block = -1;
     s->open_file = file;
-    s->fd = ls_env_get()->open_read(path);
-    return s->fd >= 0 ? LS_OK : not_opened(path, s->fd);
+    return ls_ckpt_open_read(path, &s->fd);
 }
 
 ls_status ls_checkpoint_use(ls_checkpoint *s, int file) { return use_path(s, file, s->file[file].path); }
-
-static ls_status pread_all(const ls_checkpoint *s, const char *path, void *dst, size_t n, uint64_t offset)
-{
-    char *at = dst;
-    while (n > 0) {
-        const ssize_t k = ls_env_get()->pread(s->fd, at, n, offset);
-        if (k == -EINTR) continue;
-        if (k < 0) return ls_fail(LS_IO, "%s: byte %" PRIu64 " cannot be read: %s", path, offset, strerror((int)-k));
-        if (k == 0) return ls_fail(LS_CKPT_CORRUPT, "%s: ends at byte %" PRIu64 ": it was cut while it was read", path,
-                                   offset);
-        at += k;
-        n -= (size_t)k;
-        offset += (uint64_t)k;
-    }
-    return LS_OK;
-}
 
 static size_t block_bytes(const ls_ckpt_sums *sums, size_t block)
 {
@@ -58,7 +32,7 @@ static ls_status read_block(const ls_checkpoint *s, const char *path, const ls_c
 {
     const size_t n = block_bytes(sums, block);
     const uint64_t offset = sums->header_bytes + (uint64_t)block * LS_CKPT_BLOCK;
-    LS_TRY(pread_all(s, path, dst, n, offset));
+    LS_TRY(ls_ckpt_read_at(path, s->fd, dst, n, offset));
     const uint64_t found = ls_hash64(dst, n, 0);
     if (found == sums->block[block]) return LS_OK;
     return ls_fail(LS_CKPT_CORRUPT, "%s: bytes %" PRIu64 " to %" PRIu64 " have the checksum %016" PRIx64 ", expected "
@@ -72,7 +46,7 @@ static ls_status read_data(ls_checkpoint *s, int file, uint64_t at, size_t n, ch
 {
     const ls_checkpoint_file *f = &s->file[file];
     LS_TRY(ls_checkpoint_use(s, file));
-    if (!f->sums) return pread_all(s, f->path, dst, n, f->header.data_at + at);
+    if (!f->sums) return ls_ckpt_read_at(f->path, s->fd, dst, n, f->header.data_at + at);
     while (n > 0) {
         const size_t block = (size_t)(at / LS_CKPT_BLOCK), skip = (size_t)(at % LS_CKPT_BLOCK),
             all = block_bytes(f->sums, block);
@@ -182,7 +156,7 @@ static ls_status verify_header(const ls_checkpoint *s, const char *path, const l
     for (uint64_t at = 0; st == LS_OK && at < sums->header_bytes;) {
         const uint64_t left = sums->header_bytes - at;
         const size_t n = left < LS_CKPT_BLOCK ? (size_t)left : LS_CKPT_BLOCK;
-        st = pread_all(s, path, s->buffer, n, at);
+        st = ls_ckpt_read_at(path, s->fd, s->buffer, n, at);
         if (st == LS_OK) ls_digest_add(d, s->buffer, n);
         at += n;
     }

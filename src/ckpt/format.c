@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/limits.h"
+#include "ckpt/bytes.h"
 #include "ckpt/json.h"
 
 /* The format's element types. Lockstep lists and checks all of them. */
@@ -272,17 +273,7 @@ const ls_ckpt_tensor *ls_ckpt_header_find(const ls_ckpt_header *h, const char *n
 /* --- digests ----------------------------------------------------------------- */
 
 /* Exactly 16 lower-case hex digits. */
-static bool read_hex(const char *s, uint64_t *out)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < 16; i++) {
-        const char *digit = s[i] ? strchr("0123456789abcdef", s[i]) : NULL;
-        if (!digit) return false;
-        v = v << 4 | (uint64_t)(digit - "0123456789abcdef");
-    }
-    *out = v;
-    return s[16] == 0;
-}
+static bool read_hex(const char *s, uint64_t *out) { return ls_ckpt_read_hex(s, out) && s[16] == 0; }
 
 static ls_status check_header_digest(const parser *p)
 {

@@ -11,41 +11,9 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "ckpt/bytes.h"
 
 #define PIECE_BYTES ((size_t)1 << 20) /* read at a time; a multiple of every element's size */
-
-/* Exactly n bytes from offset on. */
-static ls_status read_at(const char *path, int fd, void *dst, size_t n, uint64_t offset)
-{
-    char *at = dst;
-    while (n > 0) {
-        ssize_t k = ls_env_get()->pread(fd, at, n, offset);
-        if (k == -EINTR) continue;
-        if (k < 0) return ls_fail(LS_IO, "%s: byte %" PRIu64 " cannot be read: %s", path, offset, strerror((int)-k));
-        if (k == 0) return ls_fail(LS_CKPT_CORRUPT, "%s: ends at byte %" PRIu64 ": it was cut while it was read", path, offset);
-        at += k;
-        n -= (size_t)k;
-        offset += (uint64_t)k;
-    }
-    return LS_OK;
-}
-
-static ls_status open_file(const char *path, int *fd)
-{
-    *fd = ls_env_get()->open_read(path);
-    if (*fd >= 0) return LS_OK;
-    switch (*fd) {
-    case -ELOOP:
-        return ls_fail(LS_UNSAFE_PATH, "%s: is a symbolic link; name the file that it leads to", path);
-    case -EISDIR:
-        return ls_fail(LS_INVALID, "%s: is a folder; name a .safetensors file in it", path);
-    case -EINVAL:
-    case -ENXIO:
-        return ls_fail(LS_UNSAFE_PATH, "%s: is not a regular file", path);
-    default:
-        return ls_fail(LS_IO, "%s: cannot be opened: %s", path, strerror(-*fd));
-    }
-}
 
 static ls_status read_header(ls_ckpt *c)
 {
@@ -54,11 +22,11 @@ static ls_status read_header(ls_ckpt *c)
     if (file_size < 0) return ls_fail(LS_IO, "%s: its size cannot be read: %s", c->path, strerror((int)-file_size));
 
     size_t n = (uint64_t)file_size < sizeof first ? (size_t)file_size : sizeof first, size;
-    LS_TRY(read_at(c->path, c->fd, first, n, 0));
+    LS_TRY(ls_ckpt_read_at(c->path, c->fd, first, n, 0));
     LS_TRY(ls_ckpt_header_size(c->path, first, n, (uint64_t)file_size, &size));
     char *text = malloc(size);
     if (!text) return ls_fail(LS_NO_MEMORY, "%s: its header of %zu bytes does not fit in memory", c->path, size);
-    ls_status st = read_at(c->path, c->fd, text, size, 0);
+    ls_status st = ls_ckpt_read_at(c->path, c->fd, text, size, 0);
     if (st == LS_OK) st = ls_ckpt_header_parse(c->path, text, size, (uint64_t)file_size, &c->header);
     free(text);
     return st;
@@ -73,7 +41,7 @@ ls_status ls_ckpt_open(const char *path, ls_ckpt **out)
     *c = (ls_ckpt){ .path = (char *)(c + 1), .fd = -1 };
     memcpy(c->path, path, n);
 
-    ls_status st = open_file(path, &c->fd);
+    ls_status st = ls_ckpt_open_read(path, &c->fd);
     if (st == LS_OK) st = read_header(c);
     if (st == LS_OK) *out = c;
     else ls_ckpt_close(c);
@@ -107,7 +75,7 @@ static ls_status check_digest(const ls_ckpt *c, const ls_ckpt_tensor *t, uint64_
 ls_status ls_ckpt_read(ls_ckpt *c, const ls_ckpt_tensor *t, void *dst)
 {
     size_t n = (size_t)(t->end - t->begin);
-    LS_TRY(read_at(c->path, c->fd, dst, n, c->header.data_at + t->begin));
+    LS_TRY(ls_ckpt_read_at(c->path, c->fd, dst, n, c->header.data_at + t->begin));
     return check_digest(c, t, ls_hash64(dst, n, 0));
 }
 
@@ -140,7 +108,7 @@ static ls_status read_pieces(ls_ckpt *c, const ls_ckpt_tensor *t, char *buffer, 
     ls_status st = LS_OK;
     for (uint64_t at = t->begin; st == LS_OK && at < t->end;) {
         const size_t n = t->end - at < PIECE_BYTES ? (size_t)(t->end - at) : PIECE_BYTES;
-        st = read_at(c->path, c->fd, buffer, n, c->header.data_at + at);
+        st = ls_ckpt_read_at(c->path, c->fd, buffer, n, c->header.data_at + at);
         if (st == LS_OK) ls_digest_add(d, buffer, n);
         if (st == LS_OK && w) take(w, ls_dtype_size(t->dtype), buffer, at - t->begin, n);
         at += n;
@@ -156,7 +124,7 @@ static ls_status read_runs(ls_ckpt *c, const ls_ckpt_tensor *t, const wanted *w)
     const size_t elem = ls_dtype_size(t->dtype);
     for (int64_t i = 0, next; i < ls_tensor_count(w->here); i = next) {
         const uint64_t at = (uint64_t)ls_part_index(w->part, w->here, i, &next) * elem;
-        LS_TRY(read_at(c->path, c->fd, w->dst + (size_t)i * elem, (size_t)(next - i) * elem,
+        LS_TRY(ls_ckpt_read_at(c->path, c->fd, w->dst + (size_t)i * elem, (size_t)(next - i) * elem,
                        c->header.data_at + t->begin + at));
     }
     return LS_OK;

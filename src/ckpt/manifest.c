@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/limits.h"
+#include "ckpt/bytes.h"
 #include "ckpt/json.h"
 
 #define TAIL_KEY "\"digest\":\""
@@ -160,24 +161,11 @@ static ls_status check_digest(const parser *p)
                    tail + sizeof TAIL_KEY - 1);
 }
 
-/* Lower-case hex digits of one number. */
-static bool read_hex(const char *s, uint64_t *out)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < 16; i++) {
-        const char *digit = s[i] ? strchr("0123456789abcdef", s[i]) : NULL;
-        if (!digit) return false;
-        v = v << 4 | (uint64_t)(digit - "0123456789abcdef");
-    }
-    *out = v;
-    return true;
-}
-
 static bool read_blocks(const char *s, size_t n, ls_ckpt_sums *out)
 {
     if (n % 16 != 0 || !(out->block = malloc(n / 16 * sizeof *out->block + 1))) return false;
     for (out->nblocks = 0; out->nblocks < n / 16; out->nblocks++)
-        if (!read_hex(s + 16 * out->nblocks, &out->block[out->nblocks])) return false;
+        if (!ls_ckpt_read_hex(s + 16 * out->nblocks, &out->block[out->nblocks])) return false;
     return true;
 }
 
@@ -193,7 +181,7 @@ static const char *read_sums(const json_t *j, ls_ckpt_sums *out)
         return "a file has fewer bytes than its header";
     out->bytes = (uint64_t)json_integer_value(bytes);
     out->header_bytes = (uint64_t)json_integer_value(header_bytes);
-    if (json_string_length(header) != 16 || !read_hex(json_string_value(header), &out->header))
+    if (json_string_length(header) != 16 || !ls_ckpt_read_hex(json_string_value(header), &out->header))
         return "\"header\" is not 16 hex digits";
     if (!read_blocks(json_string_value(blocks), json_string_length(blocks), out)) return "\"blocks\" are not hex digits, 16 each";
     const uint64_t data = out->bytes - out->header_bytes;

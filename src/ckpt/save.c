@@ -149,8 +149,7 @@ static void output_close(output *o)
 
 static void end_block(output *o)
 {
-    if (o->in_block == 0) return;
-    o->sums->block[o->sums->nblocks++] = ls_digest_u64(o->block);
+    if (o->in_block > 0 && o->sums) o->sums->block[o->sums->nblocks++] = ls_digest_u64(o->block);
     ls_digest_reset(o->block);
     o->in_block = 0;
 }
@@ -166,10 +165,7 @@ static ls_status to_file(void *arg, const void *p, size_t n)
         ls_digest_add(o->tensor, at, k);
         if (o->sums) ls_digest_add(o->block, at, k);
         o->in_block += k;
-        if (o->in_block == LS_CKPT_BLOCK) {
-            if (o->sums) end_block(o);
-            o->in_block = 0;
-        }
+        if (o->in_block == LS_CKPT_BLOCK) end_block(o);
         at += k;
         n -= k;
     }
@@ -295,7 +291,7 @@ static ls_status write_all(output *o, header *h, const ls_ckpt_item *item, int n
     }
     fill_in_own(h);
     LS_TRY(ls_commit_rewrite(o->file, 0, h->text.p, h->text.n));
-    if (o->sums) end_block(o);
+    end_block(o);
     return ls_commit_finish(o->file);
 }
 

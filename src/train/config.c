@@ -698,6 +698,9 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank",
                        (long long)micro, (long long)(batch / world_size));
     bool file = strcmp(c->model.init, "file") == 0;
+    if (c->eval_only && strcmp(c->checkpoint.resume, "never") != 0)
+        return ls_fail(LS_BAD_CONFIG, "--eval-only reads model.load, and checkpoint.resume %s goes on with a training: leave "
+                       "one of them out", c->checkpoint.resume);
     if ((file || c->eval_only) && !*c->model.load)
         return ls_fail(LS_BAD_CONFIG, "%s needs model.load: the safetensors file to read",
                        file ? "model.init file" : "--eval-only");
