@@ -1,8 +1,8 @@
 /* ls_checkpoint_*, and ls_state_save where it fails: no flipped bit, cut file, exchanged shard or foreign file passes
  * for a checkpoint; a save that fails on one rank fails on all, and leaves the older checkpoint and nothing else. */
+#include "harness_files.h"
 #include "harness_replica.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,15 +67,6 @@ static ls_status save(ls_world *w, void *arg)
     return st;
 }
 
-static int make_folder(void **state)
-{
-    char *dir = strdup("/tmp/lockstep-test-saved-XXXXXX");
-    assert_non_null(dir);
-    assert_non_null(mkdtemp(dir));
-    *state = dir;
-    return 0;
-}
-
 static void sh(const char *format, const char *a, const char *b)
 {
     char command[1024];
@@ -83,45 +74,10 @@ static void sh(const char *format, const char *a, const char *b)
     assert_int_equal(system(command), 0);
 }
 
-static int remove_folder(void **state)
-{
-    sh("rm -rf '%s' %s", *state, "");
-    free(*state);
-    return 0;
-}
-
-static const char *inside(void **state, const char *name, char path[256])
-{
-    snprintf(path, 256, "%s/%s", (char *)*state, name);
-    return path;
-}
-
 static void make(const char *folder, int64_t step, uint64_t seed, int ranks)
 {
     job j = { .folder = folder, .step = step, .seed = seed, .stage = ranks > 1 ? 3 : 0 };
     expect(ls_test_ranks(LS_TEST_THREADS, ranks, NULL, save, &j));
-}
-
-static unsigned char *slurp(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, 0, SEEK_END), 0);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    unsigned char *p = malloc(*n + 1);
-    assert_non_null(p);
-    assert_int_equal(fread(p, 1, *n, f), *n);
-    fclose(f);
-    return p;
-}
-
-static void spill(const char *path, const void *p, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(p, 1, n, f), n);
-    fclose(f);
 }
 
 /* What a reader who wants all of it gets. */
@@ -521,16 +477,6 @@ static int mkdir_fails(const char *path)
 {
     const int err = counted();
     return err && err != -EAGAIN && err != -EINTR ? err : ls_env_real.mkdir(path);
-}
-
-static int entries(const char *dir)
-{
-    int n = 0;
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-    closedir(d);
-    return n;
 }
 
 static void a_save_that_fails_anywhere_loses_nothing(void **state)

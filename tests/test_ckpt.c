@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 
 #include "base/context.h"
+#include "harness_files.h"
 #include "lockstep/ckpt.h"
 
 /* --- a small model and a folder of its own for each test -------------------------- */
@@ -67,16 +68,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int entries(const char *dir)
-{
-    int n = 0;
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-    closedir(d);
-    return n;
-}
-
 static int teardown(void **state)
 {
     fixture *f = *state;
@@ -86,25 +77,6 @@ static int teardown(void **state)
     free_params(&f->ps);
     free(f);
     return 0;
-}
-
-static unsigned char *slurp(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    unsigned char *p = malloc(1 << 20);
-    assert_non_null(p);
-    *n = fread(p, 1, 1 << 20, f);
-    fclose(f);
-    return p;
-}
-
-static void spill(const char *path, const void *p, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(p, 1, n, f), n);
-    fclose(f);
 }
 
 /* A file with this JSON header and n zero bytes of data. */

@@ -1,5 +1,6 @@
 /* ls_state_*, ls_checkpoint_*: a state that W ranks have saved under one stage of ZeRO is the same, to the bit, on W'
  * ranks under another stage; training goes on with the same bits; another model's checkpoint is refused. */
+#include "harness_files.h"
 #include "harness_zero.h"
 
 #include <stdio.h>
@@ -86,32 +87,6 @@ static ls_status run(ls_world *w, void *arg)
     ls_checkpoint_close(saved);
     ls_replica_destroy(&r);
     return LS_OK;
-}
-
-/* --- folders of a test's own ---------------------------------------------------------------------- */
-
-static int make_folder(void **state)
-{
-    char *dir = strdup("/tmp/lockstep-test-state-XXXXXX");
-    assert_non_null(dir);
-    assert_non_null(mkdtemp(dir));
-    *state = dir;
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", (char *)*state);
-    assert_int_equal(system(command), 0);
-    free(*state);
-    return 0;
-}
-
-static const char *inside(void **state, const char *name, char path[256])
-{
-    snprintf(path, 256, "%s/%.64s", (char *)*state, name);
-    return path;
 }
 
 /* Both checkpoints have the same tensors, of the same bytes. */

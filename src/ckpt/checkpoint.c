@@ -80,8 +80,7 @@ static ls_status check_listed(void *arg, const char *name)
     free(inside);
     return known ? LS_OK
                  : ls_fail(LS_CKPT_CORRUPT, "%s/" LS_SHARDED_NAME "/%s: is not in the manifest: it is of another "
-                           "checkpoint; move "
-                           "it away", s->folder, name);
+                           "checkpoint; move it away", s->folder, name);
 }
 
 /* The files that the manifest names and no others; without one, those that are there. */
@@ -109,8 +108,7 @@ static ls_status check_sums(const ls_checkpoint *s, const ls_checkpoint_file *f,
                        f->sums->bytes);
     if (n == f->sums->header_bytes && ls_hash64(header, n, 0) == f->sums->header) return LS_OK;
     return ls_fail(LS_CKPT_CORRUPT, "%s: its header is not the one that the manifest of step %" PRId64 " has a "
-                   "checksum of: it was "
-                   "changed, or the file is of another save or rank", f->path, s->manifest.step);
+                   "checksum of: it was changed, or the file is of another save or rank", f->path, s->manifest.step);
 }
 
 static ls_status read_header(ls_checkpoint *s, int i)

@@ -112,8 +112,7 @@ static ls_status check_tensor(const ls_checkpoint *s, const ls_checkpoint_tensor
     }
     if (here == all) return LS_OK;
     return ls_fail(LS_BAD_FILE, "%s: tensor '%s' has %" PRIu64 " elements, the files have %" PRIu64 " of them: a "
-                   "rank's file is "
-                   "missing", s->folder, t->name, all, here);
+                   "rank's file is missing", s->folder, t->name, all, here);
 }
 
 static ls_status add_tensor(ls_checkpoint *s, size_t first, size_t end)

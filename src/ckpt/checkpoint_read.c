@@ -162,8 +162,7 @@ static ls_status verify_header(const ls_checkpoint *s, const char *path, const l
     }
     if (st == LS_OK && ls_digest_u64(d) != sums->header)
         st = ls_fail(LS_CKPT_CORRUPT, "%s: its header has the checksum %016" PRIx64 ", expected %016" PRIx64 ": it "
-                     "was changed after "
-                     "it was saved", path, ls_digest_u64(d), sums->header);
+                     "was changed after it was saved", path, ls_digest_u64(d), sums->header);
     ls_digest_destroy(d);
     return st;
 }

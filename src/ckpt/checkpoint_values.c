@@ -20,15 +20,13 @@ ls_status ls_checkpoint_check(const ls_checkpoint *s, const char *name, ls_dtype
     ls_text want = { 0 }, found = { 0 };
     if (!t)
         return ls_fail(LS_SHAPE, "%s: has no tensor '%s', which the program needs: the checkpoint is of another model "
-                       "or optimizer "
-                       "(`lockstep ckpt ls` shows what it holds)", s->folder, name);
+                       "or optimizer (`lockstep ckpt ls` shows what it holds)", s->folder, name);
     bool same = t->ndim == ndim;
     for (int d = 0; same && d < ndim; d++) same = t->dim[d] == dim[d];
     ls_status st = LS_OK;
     if (!same)
         st = ls_fail(LS_SHAPE, "%s: tensor '%s' has shape %s, the program's has %s: build the model with the "
-                     "checkpoint's sizes, or "
-                     "load another checkpoint", s->folder, name, shape_text(t->dim, t->ndim, &found),
+                     "checkpoint's sizes, or load another checkpoint", s->folder, name, shape_text(t->dim, t->ndim, &found),
                          shape_text(dim, ndim, &want));
     else if (t->dtype != dtype)
         st = ls_fail(LS_SHAPE, "%s: tensor '%s' has elements of type %s, the program's are %s", s->folder, name,

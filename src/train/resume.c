@@ -101,7 +101,8 @@ static ls_status compare(const ls_train_config *now, const ls_train_config *then
         ls_opt_format(row, (const char *)now + row->offset, &b);
         ls_text *to = may(row->name) ? changed : refused;
         const bool same = strcmp(ls_text_str(&a), ls_text_str(&b)) == 0;
-        const bool said = may(row->name) && strncmp(row->name, "train.", 6) != 0; /* of those that may, the others say enough */
+        /* What the run prints anyway, such as its ranks and its stage, is not named among the changes. */
+        const bool said = may(row->name) && strncmp(row->name, "train.", 6) != 0;
         if (!same && !said)
             ls_text_add(to, "%s%s %s -> %s", to->n ? ", " : "", row->name, *ls_text_str(&a) ? ls_text_str(&a) : "\"\"",
                         *ls_text_str(&b) ? ls_text_str(&b) : "\"\"");

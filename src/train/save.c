@@ -62,6 +62,7 @@ static ls_status keep_newest(ls_trainer *t)
     return LS_OK;
 }
 
+/* Names come newest first; t->saved has the oldest first. */
 ls_status ls_train_adopt(ls_trainer *t)
 {
     char folder[320], *slash, *names = malloc(LS_STEPS_NAMES_BYTES);
@@ -69,12 +70,13 @@ ls_status ls_train_adopt(ls_trainer *t)
     ls_status st = folder_of(t, 0, folder, sizeof folder);
     if (st == LS_OK && (slash = strrchr(folder, '/'))) *slash = 0;
     const int count = st == LS_OK ? ls_env_get()->list(folder, names, LS_STEPS_NAMES_BYTES) : 0;
-    const char *name = NULL;
-    int64_t step[64];
-    int n = 0;
-    while (n < 64 && (name = ls_steps_newest(names, count > 0 ? count : 0, name)))
-        if ((step[n] = ls_steps_number(name)) <= t->begun) n++;
-    while (st == LS_OK && n > 0) st = remember(t, step[--n]);
+    for (const char *name = NULL; st == LS_OK && (name = ls_steps_newest(names, count, name));)
+        if (ls_steps_number(name) <= t->begun) st = remember(t, ls_steps_number(name));
+    for (int i = 0, k = t->nsaved - 1; i < k; i++, k--) {
+        const int64_t step = t->saved[i];
+        t->saved[i] = t->saved[k];
+        t->saved[k] = step;
+    }
     if (st == LS_OK && t->nsaved > 0) st = folder_of(t, t->begun, t->checkpoint, sizeof t->checkpoint);
     free(names);
     return st;
