@@ -22,8 +22,8 @@
  *
  * A tensor's name is the parameter's; `optim.<state>.<parameter>` is its optimizer state ("optim.exp_avg.0.weight"),
  * `optim.step.<parameter>` the number of its updates, `state.<name>` what ls_state_add has added. Each element is in
- * the file of one rank. The names and the metadata are those that PyTorch's
- * HuggingFaceStorageReader (torch.distributed.checkpoint) looks for.
+ * the file of one rank. PyTorch's HuggingFaceStorageReader
+ * (torch.distributed.checkpoint) reads the folder `sharded`.
  *
  * The folder is written under a temporary name, and gets its own when all of it is on the disk: a crash at any moment
  * leaves the older checkpoints and perhaps this one, whole. All ranks must see the same folder: on several nodes it is
