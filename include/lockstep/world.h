@@ -102,6 +102,8 @@ int ls_world_rank(const ls_world *w);
 int ls_world_size(const ls_world *w);
 int ls_world_local_rank(const ls_world *w);
 int ls_world_local_size(const ls_world *w);
+/* 1; each time that its launcher starts a failed job again one more. */
+uint32_t ls_world_generation(const ls_world *w);
 /* Who said so: "Open MPI's environment (OMPI_COMM_WORLD_RANK)". Static text. */
 const char *ls_world_source(const ls_world *w);
 ls_group *ls_world_group(ls_world *w);   /* borrowed: all ranks; NULL for no world */

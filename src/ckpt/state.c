@@ -14,7 +14,7 @@ ls_status ls_state_create(ls_group *g, ls_state **out)
     *out = calloc(1, sizeof **out);
     if (!*out) return ls_fail(LS_NO_MEMORY, "a state");
     (*out)->g = g;
-    (*out)->generation = 1;
+    (*out)->generation = ls_world_generation(ls_group_world(g));
     return LS_OK;
 }
 

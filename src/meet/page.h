@@ -19,7 +19,7 @@
 #include "meet/task.h"
 
 #define LS_PAGE_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
-#define LS_PAGE_LAYOUT 8u
+#define LS_PAGE_LAYOUT 9u
 #define LS_PAGE_GROUPS 21  /* groups whose newest collectives a slot describes: all there can be, */
 #define LS_PAGE_HISTORY 64 /* and as many of each as can be in flight */
 
@@ -98,6 +98,7 @@ typedef struct ls_world_page {
     int32_t abort_about;         /* the rank to blame: not the one that noticed */
     char abort_text[LS_ERROR_BYTES];
     ls_saved_slot saved;         /* the newest checkpoint: written by rank 0, or by who mirrors its host */
+    ls_run_dir_slot run_dir;     /* of a training: written by rank 0 */
     ls_rank_slot rank[];         /* [nranks]; then what ls_page_sent() says, and longer rings of
                                     events: memory that is there once it is used */
 } ls_world_page;

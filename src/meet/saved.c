@@ -19,6 +19,19 @@ void ls_saved_read(const ls_saved_slot *slot, ls_saved *out)
     if (out->state >= LS_SAVED_STATES) out->state = LS_SAVED_UNKNOWN;
 }
 
+void ls_run_dir_write(ls_run_dir_slot *slot, const char *path)
+{
+    char text[LS_RUN_DIR_BYTES] = "";
+    snprintf(text, sizeof text, "%s", path);
+    ls_words_write(&slot->version, slot->word, text, LS_RUN_DIR_WORDS);
+}
+
+void ls_run_dir_read(const ls_run_dir_slot *slot, char out[LS_RUN_DIR_BYTES])
+{
+    if (!ls_words_read(&slot->version, slot->word, out, LS_RUN_DIR_WORDS)) *out = 0;
+    out[LS_RUN_DIR_BYTES - 1] = 0; /* shared memory: anything may stand there */
+}
+
 const char *ls_saved_text(const ls_saved *s, char *buf, size_t n)
 {
     if (s->state == LS_SAVED_ONE)

@@ -1,4 +1,4 @@
-/* saved.h -- the newest durable checkpoint of a job, in the world page.
+/* saved.h -- the newest durable checkpoint of a job, and the folder of its run, in the world page.
  *
  * Rank 0 of a training writes it: that there is none when it has made its run folder, then each checkpoint when it is
  * whole and on the disk, and before an older one is removed. So whoever reports the end of the job can say truthfully
@@ -28,6 +28,20 @@ typedef struct ls_saved_slot {
     _Atomic uint32_t version; /* meet/words.h */
     _Atomic uint64_t word[LS_SAVED_WORDS];
 } ls_saved_slot;
+
+/* The folder of a training's run, by which a job that is started again finds it: rank 0 writes it when it has made the
+ * folder, and the launcher of its node reads it. */
+#define LS_RUN_DIR_BYTES 256
+#define LS_RUN_DIR_WORDS (LS_RUN_DIR_BYTES / 8)
+
+typedef struct ls_run_dir_slot {
+    _Atomic uint32_t version; /* meet/words.h */
+    _Atomic uint64_t word[LS_RUN_DIR_WORDS];
+} ls_run_dir_slot;
+
+void ls_run_dir_write(ls_run_dir_slot *slot, const char *path);
+/* "" when none was told. */
+void ls_run_dir_read(const ls_run_dir_slot *slot, char out[LS_RUN_DIR_BYTES]);
 
 /* path NULL: there is none yet. */
 void ls_saved_write(ls_saved_slot *slot, const char *path, int64_t step);

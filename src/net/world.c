@@ -97,6 +97,7 @@ int ls_world_rank(const ls_world *w) { return w->rank; }
 int ls_world_size(const ls_world *w) { return w->size; }
 int ls_world_local_rank(const ls_world *w) { return w->local_rank; }
 int ls_world_local_size(const ls_world *w) { return w->local_size; }
+uint32_t ls_world_generation(const ls_world *w) { return w->generation; }
 const char *ls_world_source(const ls_world *w) { return w->source_text; }
 ls_group *ls_world_group(ls_world *w) { return w ? w->group : NULL; }
 ls_tracer *ls_world_tracer(ls_world *w) { return w->tracer; }

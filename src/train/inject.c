@@ -44,9 +44,10 @@ static ls_status rest(uint64_t ns)
     return LS_OK;
 }
 
+/* A job that was started again by its launcher has had its fault. */
 static bool due(const ls_trainer *t, int64_t step)
 {
-    return t->inject.rank == ls_world_rank(t->w) && t->inject.step == step;
+    return t->inject.rank == ls_world_rank(t->w) && t->inject.step == step && ls_world_generation(t->w) == 1;
 }
 
 void ls_injection_before_backward(const ls_trainer *t, int64_t step, float *weight)

@@ -37,7 +37,7 @@ static void go_on_without(const char *why) { ls_log(LS_LOG_WARN, "%s; training g
 static ls_status go_on_in_place(ls_trainer *t)
 {
     char path[400];
-    ls_resume_folder(t->c, path, sizeof path);
+    ls_resume_folder(t->c, &t->again, path, sizeof path);
     LS_TRY(ls_rundir_continue(path, t->run_dir, sizeof t->run_dir));
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
     LS_TRY(ls_rundir_cut_metrics(path, t->begun));
@@ -49,8 +49,9 @@ static ls_status open_folder(ls_trainer *t, ls_opts *opts)
     const ls_env *env = ls_env_get();
     char path[320];
     ls_train_task(t, LS_TASK_WRITING, *t->c->run.dir ? t->c->run.dir : "the run folder");
-    if (ls_resume_in_place(t->c)) LS_TRY(go_on_in_place(t));
+    if (ls_resume_in_place(t->c) || *t->again.run_dir) LS_TRY(go_on_in_place(t));
     else LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
+    ls_run_dir_write(&t->w->page->run_dir, t->run_dir);
     LS_TRY(write_config(t, opts));
     /* Now, and not when hours of work are to be saved. */
     const char *dir = t->c->checkpoint.dir;

@@ -28,9 +28,20 @@ ls_status ls_train_kept_add(ls_state *s, ls_train_kept *k)
 bool ls_resume_asked(const ls_train_config *c) { return strcmp(c->checkpoint.resume, "never") != 0; }
 bool ls_resume_in_place(const ls_train_config *c) { return strcmp(c->checkpoint.resume, "auto") == 0; }
 
-void ls_resume_folder(const ls_train_config *c, char *out, size_t n)
+ls_status ls_resume_again(ls_group *g, ls_train_again *out)
 {
-    if (*c->run.dir) snprintf(out, n, "%s", c->run.dir);
+    const ls_env *env = ls_env_get();
+    const char *dir = env->getenv("LOCKSTEP_RUN_DIR"), *saved = env->getenv("LOCKSTEP_CHECKPOINT");
+    *out = (ls_train_again){ 0 };
+    snprintf(out->run_dir, sizeof out->run_dir, "%s", dir ? dir : "");
+    snprintf(out->checkpoint, sizeof out->checkpoint, "%s", saved ? saved : "");
+    return ls_broadcast(g, out, sizeof *out, LS_U8, 0);
+}
+
+void ls_resume_folder(const ls_train_config *c, const ls_train_again *a, char *out, size_t n)
+{
+    if (*a->run_dir) snprintf(out, n, "%s", a->run_dir);
+    else if (*c->run.dir) snprintf(out, n, "%s", c->run.dir);
     else snprintf(out, n, "runs/%s", c->run.name);
 }
 
@@ -56,13 +67,24 @@ static ls_status open_named(const char *path, ls_group *g, ls_checkpoint **out)
                    "checkpoints, or auto", path);
 }
 
-ls_status ls_resume_open(const ls_train_config *c, ls_group *g, ls_checkpoint **out)
+/* The newest of this job. In checkpoint.dir there may be newer ones of other runs. */
+static ls_status open_again(const ls_train_config *c, const ls_train_again *a, ls_group *g, ls_checkpoint **out)
+{
+    char dir[PATH_BYTES];
+    if (!*a->checkpoint) return LS_OK;
+    if (*c->checkpoint.dir) return ls_checkpoint_open_all(g, a->checkpoint, out);
+    snprintf(dir, sizeof dir, "%s/checkpoints", a->run_dir);
+    return ls_checkpoint_newest(g, dir, out);
+}
+
+ls_status ls_resume_open(const ls_train_config *c, const ls_train_again *a, ls_group *g, ls_checkpoint **out)
 {
     char folder[PATH_BYTES / 2], dir[PATH_BYTES];
     *out = NULL;
-    if (!ls_resume_asked(c)) return LS_OK;
+    LS_TRY(open_again(c, a, g, out));
+    if (*out || !ls_resume_asked(c)) return LS_OK;
     if (!ls_resume_in_place(c)) return open_named(c->checkpoint.resume, g, out);
-    ls_resume_folder(c, folder, sizeof folder);
+    ls_resume_folder(c, a, folder, sizeof folder);
     if (*c->checkpoint.dir) snprintf(dir, sizeof dir, "%s", c->checkpoint.dir);
     else snprintf(dir, sizeof dir, "%s/checkpoints", folder);
     return ls_checkpoint_newest(g, dir, out);

@@ -25,15 +25,25 @@ typedef struct ls_train_kept {
 /* Adds all of it to a state. */
 ls_status ls_train_kept_add(ls_state *s, ls_train_kept *k);
 
+/* What an earlier generation of this job left, as its launcher tells rank 0 (LOCKSTEP_RUN_DIR, LOCKSTEP_CHECKPOINT). */
+typedef struct ls_train_again {
+    char run_dir[256];    /* "": the job begins, or ended before it had a folder */
+    char checkpoint[400]; /* its newest checkpoint; "": none */
+} ls_train_again;
+
+/* Every rank of g calls it: what rank 0 was told. */
+ls_status ls_resume_again(ls_group *g, ls_train_again *out);
+
 /* checkpoint.resume is not never. */
 bool ls_resume_asked(const ls_train_config *c);
 /* It is auto: the run goes on in its own folder. */
 bool ls_resume_in_place(const ls_train_config *c);
-/* The run's folder with checkpoint.resume auto: run.dir, or runs/<run.name>. */
-void ls_resume_folder(const ls_train_config *c, char *out, size_t n);
-/* Every rank calls it: opens the checkpoint to go on from, with every byte checked. *out is NULL if there is none and
- * checkpoint.resume is auto: the run begins. LS_BAD_FILE: the PATH has none. LS_CKPT_CORRUPT. */
-ls_status ls_resume_open(const ls_train_config *c, ls_group *g, ls_checkpoint **out);
+/* The folder in which a run goes on: an earlier generation's; with checkpoint.resume auto run.dir, or runs/<run.name>. */
+void ls_resume_folder(const ls_train_config *c, const ls_train_again *a, char *out, size_t n);
+/* Every rank calls it: opens the checkpoint to go on from, with every byte checked. The newest one of an earlier
+ * generation comes before what checkpoint.resume names. *out is NULL if there is none: the run begins. LS_BAD_FILE: the
+ * PATH of checkpoint.resume has none. LS_CKPT_CORRUPT. */
+ls_status ls_resume_open(const ls_train_config *c, const ls_train_again *a, ls_group *g, ls_checkpoint **out);
 /* LS_BAD_CONFIG names each key whose value is another one than in the run that saved, unless it is one that may change.
  * *changed gets those that may and did: "train.steps 100 -> 200, ..." */
 ls_status ls_resume_check(const ls_train_config *c, const ls_checkpoint *from, ls_text *changed);

@@ -155,7 +155,8 @@ static ls_status open_checkpoint(ls_trainer *t)
     ls_text changed = { 0 };
     if (t->c->eval_only) return LS_OK;
     ls_train_task(t, LS_TASK_READING, "checkpoints");
-    ls_status st = ls_resume_open(t->c, ls_world_group(t->w), &t->from);
+    ls_status st = ls_world_generation(t->w) > 1 ? ls_resume_again(ls_world_group(t->w), &t->again) : LS_OK;
+    if (st == LS_OK) st = ls_resume_open(t->c, &t->again, ls_world_group(t->w), &t->from);
     ls_train_task(t, LS_TASK_NONE, NULL);
     if (st == LS_OK && t->from) st = ls_resume_check(t->c, t->from, &changed);
     if (st == LS_OK && t->from && ls_world_rank(t->w) == 0)

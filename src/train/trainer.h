@@ -68,6 +68,7 @@ typedef struct ls_trainer {
     int failed_saves;              /* since the last one that succeeded */
     ls_checkpoint *from;           /* owned: the checkpoint that the run goes on from; NULL: it begins, or has loaded it
                                       */
+    ls_train_again again;          /* what an earlier generation of the job left */
     int64_t epoch;                 /* of the step at hand, from 0 */
 
     uint32_t trace_first, trace_last;
