@@ -51,7 +51,7 @@ shows rdzv-endpoint ' at 23452 ' --rdzv-endpoint 127.0.0.1:23452
 shows rdzv-id ' of job7 ' --rdzv-id job7
 shows rdzv-conf 'only join_timeout=SECONDS is implemented' --rdzv-conf read_timeout=3
 claim 'run rdzv-endpoint: its host' matches '^lockstep run: the host name of --rdzv-endpoint has no effect' "$(output --rdzv-endpoint 192.0.2.1:23452)"
-shows max-restarts 'error\[unsupported\]: --max-restarts 3: ' --max-restarts 3
+shows max-restarts 'restart   : none: all 1 of --max-restarts are used' --max-restarts 1 sh -c 'exit 3'
 shows logs-specs 'error\[unsupported\]: --logs-specs mine: ' --logs-specs mine
 without_effect=('monitor-interval 5' 'start-method fork' 'event-log-handler console' 'numa-binding node')
 for words in "${without_effect[@]}"; do
@@ -367,7 +367,7 @@ marked() { # command, mark: the flags whose row of --help, joined to one line, h
     "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' |
         sed -nE "s/^(      |  -., )--([a-z-]+) .*\\(${2:-not implemented}.*/\\2/p" | tr '\n' ' '
 }
-claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'max-restarts logs-specs '
+claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'logs-specs '
 claim 'and what has no effect' test "$(marked run 'no effect')" = 'monitor-interval start-method event-log-handler numa-binding '
 for cmd in bench calibrate tune coll data ckpt explain export import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
 finish

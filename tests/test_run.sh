@@ -146,7 +146,6 @@ mistake 64 'expected 1 to 256' --nproc-per-node two true
 mistake 64 "cannot run 'absent.py': no such file" --nproc-per-node 2 absent.py
 mistake 64 "cannot run './train.py' by itself" --no-python ./train.py
 mistake 64 '--no-python runs PROGRAM as it is, and --module by Python' --no-python -m json.tool
-mistake 78 '--max-restarts 3: this version does not start a failed job again' --max-restarts 3 train.py
 mistake 64 'no such program' --nproc-per-node 2 -- no-such-program
 mistake 64 '--log-dir' -r 3 true
 mistake 78 'this build drives no GPU' --nproc-per-node gpu true

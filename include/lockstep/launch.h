@@ -20,6 +20,8 @@ typedef struct ls_launch_opts {
     const char *const *argv;    /* NULL-ended command of every rank */
     const char *python;         /* interpreter that runs argv, as `PYTHON -u ARGV...`; NULL: argv[0] is a program */
     int nproc;                  /* ranks on this machine, 1..LS_HOST_MOST_RANKS */
+    int least_nproc;            /* after a failure the job may go on with so few; 0: with nproc only */
+    int max_restarts;           /* a failed job is started again so often, as a new generation: ls_launch has the rules */
     int nnodes, node_rank;      /* machines of the job and which this is; 0 or 1: only this one */
     const char *master_addr;    /* of several: node 0's address or name, and its store's port is `port` */
     const char *secret_file;    /* of several, the same on each: `lockstep secret new` makes one. NULL: none */
@@ -60,13 +62,22 @@ typedef struct ls_launch_result {
     int signal;           /* that killed it; 0 */
     bool unanswered;      /* the user stopped it, and rank 0 ended without a word: by a signal, or told by another */
     bool killed;          /* ... some rank only by SIGKILL, after a second signal or when the time to save was over */
+    int restarts;         /* how often the job was started again after a failure */
     char message[496];    /* the first cause, one line */
     char saved[496];      /* of a training: "the newest checkpoint of this run is FILE (step 10)" or "no checkpoint was saved";
                              "": none has told */
 } ls_launch_result;
 
-/* Starts, watches, reports on stderr, stops the rest, returns when all are gone.
- * Fails itself only when nothing could be started. */
+/* Starts, watches, reports on stderr, stops the rest, returns when all are gone. Fails itself only when nothing could be
+ * started.
+ *
+ * With max_restarts a job that failed is started again as a new generation, when all its ranks are gone: a training
+ * goes on in its run folder from its newest checkpoint. It is not started again if the same would happen (exit codes 64,
+ * 65, 74, 76, 77, 78 and 80, those of faults in usage, data, disk, program, permission, configuration and numerics), after
+ * a stop on request, or after three failures in a row between which a training has saved nothing new.
+ * With least_nproc the next generation has one rank fewer than the one that lost a rank, but no less than that. If the
+ * program refuses the number (78), the next smaller one is tried. When such a generation has saved a checkpoint, it is
+ * stopped in order (SIGTERM) and goes on with nproc ranks again. */
 ls_status ls_launch(const ls_launch_opts *o, ls_launch_result *out);
 
 #ifdef __cplusplus

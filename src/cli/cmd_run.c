@@ -28,7 +28,8 @@ typedef struct run_config {
 static const ls_opt table[] = {
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this text", 'h', NULL },
     { "nproc-per-node", LS_OPT_STRING, AT(nproc), "1", NULL,
-      "ranks on this machine: a number, or auto or cpu: one per usable core", 'n', NULL },
+      "ranks on this machine: a number, or auto or cpu: one per usable core; MIN:MAX: begin with MAX, and with --max-restarts go on "
+      "with one fewer after a failure, and with MAX again after the next checkpoint", 'n', NULL },
     { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines: N; on each, run the same command with its own --node-rank", 0,
       NULL },
     { "node-rank", LS_OPT_INT, AT(node_rank), "0", "0..63", "which of them this is", 0, NULL },
@@ -52,8 +53,7 @@ static const ls_opt table[] = {
     { "rdzv-id", LS_OPT_STRING, AT(rdzv_id), "none", NULL, "name of the run: TORCHELASTIC_RUN_ID and log folder", 0,
       NULL },
     { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "join_timeout=SECONDS for all machines to come", 0, NULL },
-    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..1000000", "restarts of a job that failed (not implemented)",
-      0, NULL },
+    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..1000000", "start a job that failed again, so often: as a new generation, a training from its newest checkpoint", 0, NULL },
     { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "seconds between two polls of the ranks (no effect)", 0,
       NULL },
     { "start-method", LS_OPT_CHOICE, AT(start_method), "spawn", "spawn|fork|forkserver", "of Python's multiprocessing (no effect)", 0,
@@ -148,8 +148,21 @@ static ls_status read_flags(ls_opts *o, int argc, char **argv, const char **pref
     return LS_OK;
 }
 
-static ls_status count_ranks(const char *text, int *out)
+static ls_status count_given(const char *text, size_t n, const char *all, int *out)
 {
+    char *end;
+    const long ranks = strtol(text, &end, 10);
+    if (end == text || end != text + n || ranks < 1 || ranks > LS_HOST_MOST_RANKS)
+        return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': expected 1 to %d, MIN:MAX, auto or cpu", all, LS_HOST_MOST_RANKS);
+    *out = (int)ranks;
+    return LS_OK;
+}
+
+/* *least is 0 unless there is a MIN. */
+static ls_status count_ranks(const char *text, int *least, int *out)
+{
+    const char *colon = strchr(text, ':');
+    *least = 0;
     if (strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0)
         return ls_fail(LS_UNSUPPORTED,
                        "--nproc-per-node %s: this build drives no GPU; give a number, or cpu for one rank per core", text);
@@ -158,12 +171,11 @@ static ls_status count_ranks(const char *text, int *out)
         if (*out > LS_HOST_MOST_RANKS) *out = LS_HOST_MOST_RANKS;
         return LS_OK;
     }
-    char *end;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || n < 1 || n > LS_HOST_MOST_RANKS)
-        return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': expected 1 to %d, auto or cpu", text, LS_HOST_MOST_RANKS);
-    *out = (int)n;
-    return LS_OK;
+    if (!colon) return count_given(text, strlen(text), text, out);
+    LS_TRY(count_given(text, (size_t)(colon - text), text, least));
+    LS_TRY(count_given(colon + 1, strlen(colon + 1), text, out));
+    if (*least <= *out) return LS_OK;
+    return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': MIN is larger than MAX", text);
 }
 
 /* join_timeout=60,key=value: what a rendezvous of torchrun's is told. */
@@ -184,9 +196,9 @@ static ls_status read_conf(const char *conf, uint64_t *join_timeout_ns)
 /* What this version does not do, and flags of ours that one machine has no use for. */
 static ls_status check_given(const ls_opts *o, const run_config *c, int nnodes)
 {
-    if (c->max_restarts > 0)
-        return ls_fail(LS_UNSUPPORTED, "--max-restarts %lld: this version does not start a failed job again; give 0, or leave it out",
-                       (long long)c->max_restarts);
+    if (strchr(c->nproc, ':') && c->max_restarts == 0)
+        return ls_fail(LS_USAGE, "--nproc-per-node %.40s is for a job that is started again after a failure: give --max-restarts K, "
+                                 "or one number", c->nproc);
     if (*c->logs_specs)
         return ls_fail(LS_UNSUPPORTED, "--logs-specs %.60s: it names a Python class, and this launcher runs none; leave it out: "
                                        "--log-dir, --redirects and --tee say where logs go", c->logs_specs);
@@ -264,12 +276,12 @@ static const char *given(const char *text) { return text && *text ? text : NULL;
 
 static int launch(const ls_opts *opts, const run_config *c, const char *prefix, char **program, int nprogram)
 {
-    int nproc = 1;
+    int nproc = 1, least = 0;
     char host[256];
     ls_launch_opts o = { 0 };
     ls_status st = check_machines(c, &o, host);
     if (st == LS_OK) st = check_given(opts, c, o.nnodes);
-    if (st == LS_OK) st = count_ranks(c->nproc, &nproc);
+    if (st == LS_OK) st = count_ranks(c->nproc, &least, &nproc);
     if (st == LS_OK && nprogram == 0)
         st = ls_fail(LS_USAGE, "which program? lockstep run -n 2 PROGRAM ARGS...");
     if (st == LS_OK && c->prefix_rank >= 0 && !prefix)
@@ -286,6 +298,8 @@ static int launch(const ls_opts *opts, const run_config *c, const char *prefix, 
 
     o.argv = argv;
     o.nproc = nproc;
+    o.least_nproc = least;
+    o.max_restarts = (int)c->max_restarts;
     o.secret_file = given(c->secret_file);
     o.listen = given(c->listen);
     o.local_addr = given(c->local_addr);

@@ -60,6 +60,9 @@ static ls_status check_started(const ls_train_config *c)
         return ls_fail(LS_USAGE, "--events is the launcher's to write: give it to `lockstep run`");
     if (*c->log_dir && (!logs || strcmp(logs, c->log_dir) != 0))
         return ls_fail(LS_USAGE, "--log-dir is the launcher's to fill: give it to `lockstep run`");
+    const char *restarts = getenv("TORCHELASTIC_MAX_RESTARTS");
+    if (c->max_restarts && (!restarts || strtoll(restarts, NULL, 10) != c->max_restarts))
+        return ls_fail(LS_USAGE, "--max-restarts is for the launcher, which starts ranks again: give it to `lockstep run`");
     return LS_OK;
 }
 
@@ -68,7 +71,8 @@ static int spawn(const ls_train_config *c, int nproc, int argc, char **argv)
 {
     const ls_launch_opts o = { .nproc = nproc, .timeout_ns = c->comm.timeout,
                                .log_dir = *c->log_dir ? c->log_dir : NULL,
-                               .events = *c->events ? c->events : NULL, .ranks_answer = true };
+                               .events = *c->events ? c->events : NULL, .ranks_answer = true,
+                               .max_restarts = (int)c->max_restarts };
     ls_launch_result result;
     ls_status st = ls_cli_launch(&o, argc, argv, &result);
     if (st < 0) return ls_cli_fail("train", st);
@@ -121,7 +125,7 @@ static int train(const ls_train_config *c, ls_opts *o, int argc, char **argv)
         if ((st = ls_train_config_check(c, nproc)) < 0) return ls_cli_fail("train", st);
         if (!c->eval_only && !ls_resume_in_place(c) && (st = ls_rundir_check(c->run.dir)) < 0) return ls_cli_fail("train", st);
         if (strcmp(c->ranks_as, "threads") == 0) return train_threads(c, o, nproc);
-        const bool watched = *c->events || *c->log_dir; /* the launcher writes them, for a single rank too */
+        const bool watched = *c->events || *c->log_dir || c->max_restarts; /* by a launcher, a single rank too */
         if (nproc > 1 || watched) {
             if ((st = ls_trainer_check(c, nproc)) < 0) return ls_cli_fail("train", st);
             if ((st = ls_memory_explain(c, nproc, NULL)) < 0) return ls_cli_fail("train", st);

@@ -75,7 +75,7 @@ static void print(const ls_train_config *c, const ls_tune *t)
 static ls_status check_flags(const ls_opts *opts)
 {
     static const char *const other[] = { "eval-only", "print-config", "dry-run", "explain", "dump-buckets", "inject",
-                                         "events",    "log-dir",      "ranks-as" };
+                                         "events",    "log-dir",      "ranks-as", "max-restarts" };
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         if (!ls_opts_is_default(opts, other[i]))
             return ls_fail(LS_USAGE, "--%s belongs to `lockstep train`: leave it out", other[i]);

@@ -136,10 +136,27 @@ typedef struct ls_job_node {
     char host[LS_STORE_HOST_BYTES];
 } ls_job_node;
 
+/* What the generations of a job have in common. */
+typedef struct ls_generations {
+    ls_launch_opts o;        /* of the present one: as the caller gave them, but nproc may be smaller */
+    int nproc;               /* the caller's */
+    int next_nproc;          /* of the generation that is to begin */
+    uint32_t number;         /* of the present one, from 1 */
+    int restarts;            /* after failures, so far */
+    int idle;                /* failures in a row without a new checkpoint between them */
+    bool trains;             /* a rank has told what it saves */
+    int64_t durable;         /* step of the newest checkpoint; -1: none */
+    char checkpoint[LS_SAVED_PATH_BYTES], run_dir[LS_RUN_DIR_BYTES]; /* of the training; "": none */
+    char *dir;               /* owned: <log_dir>/<run-id>_<random>; NULL: none */
+    bool again;              /* the present one is followed by another */
+    char note[160];          /* what the report says of that; "": nothing */
+} ls_generations;
+
 typedef enum ls_phase { LS_PHASE_RUN, LS_PHASE_GRACE, LS_PHASE_TERM, LS_PHASE_KILL } ls_phase;
 
 typedef struct ls_job {
-    const ls_launch_opts *o;
+    const ls_launch_opts *o; /* borrowed from gens */
+    ls_generations *gens;    /* borrowed */
     const char *role, *run_id;
     uint64_t timeout_ns;
     int cpus;               /* usable by all ranks together */
@@ -164,7 +181,7 @@ typedef struct ls_job {
     uint8_t *redirect, *tee; /* owned, [o->nproc] */
     ls_copy copy[2];        /* of stdout and stderr */
     ls_rank_set shown;      /* owned: our ranks whose output reaches the console */
-    char *dir;              /* owned: <log_dir>/<run-id>_<random>; NULL: none */
+    char *dir;              /* borrowed from gens; NULL: none */
 
     ls_job_rank *rank;      /* owned, o->nproc of them */
     int nalive;
@@ -176,6 +193,8 @@ typedef struct ls_job {
     uint64_t stop_moved;     /* since then: where all ranks are, as one number */
     uint32_t stop_step;      /* the furthest step of any rank when it came */
     bool answered;           /* our line about it was printed */
+    bool growing;            /* nobody asked: the next generation has more ranks */
+    bool unended;            /* a rank of ours does not even end on SIGKILL */
     bool sigint_ignored;    /* when we were started, and so in the ranks */
     int first_rank;         /* of the first failure, in the world; -1: none yet, or a launcher's own */
     int culprit;            /* the same among our ranks; -1: none of them */
@@ -200,9 +219,16 @@ void ls_job_part(ls_job *j);
 ls_status ls_job_spawn(ls_job *j, int r);
 /* watch.c: the event loop, until no rank is left. */
 void ls_job_watch(ls_job *j);
+/* generation.c: the next one is the present one. */
+void ls_generation_begin(ls_generations *g);
+/* generation.c: once the ranks are gone, whether another generation follows, given the exit code that this one alone
+ * would end with. */
+void ls_generation_decide(ls_job *j, int code);
+/* generation.c: whether a job that goes on with fewer ranks has saved what the next one, with all of them, goes on from. */
+bool ls_generation_may_grow(const ls_job *j);
 /* watch.c: sends sig to every rank that is alive, with all its descendants in its process group. */
 void ls_job_signal(ls_job *j, int sig);
-/* report.c: the exit code, and the report where there is something to report. */
+/* report.c: the exit code, and the report where there is something to report; it asks ls_generation_decide. */
 void ls_job_report(ls_job *j, ls_launch_result *out);
 
 #endif

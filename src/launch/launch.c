@@ -26,11 +26,13 @@ static bool safe_in_a_path(char c)
     return letter || digit || c == '-' || c == '_' || c == '.';
 }
 
-/* <log_dir>/<run-id>_<random>, as torchrun has it. */
+/* <log_dir>/<run-id>_<random>, as torchrun has it. Generations share it. */
 static ls_status make_dir(ls_job *j)
 {
     uint64_t r;
     ls_text path = { 0 };
+    j->dir = j->gens->dir;
+    if (j->dir) return LS_OK;
     ls_env_get()->random(&r, sizeof r);
     ls_text_add(&path, "%s/", j->o->log_dir);
     size_t front = path.n;
@@ -38,7 +40,7 @@ static ls_status make_dir(ls_job *j)
     LS_TRY(ls_text_status(&path));
     for (char *p = path.p + front; *p; p++)
         if (!safe_in_a_path(*p) || (*p == '.' && p == path.p + front)) *p = '_';
-    j->dir = path.p;
+    j->dir = j->gens->dir = path.p;
     return ls_logs_mkdir(j->dir);
 }
 
@@ -116,6 +118,9 @@ static ls_status check(const ls_launch_opts *o)
         return ls_fail(LS_USAGE, "port %d: expected 1 to 65535, or 0 for a free one", o->port);
     uint64_t any;
     LS_TRY(read_signals(o->signals, &any));
+    if (o->least_nproc < 0 || o->least_nproc > o->nproc)
+        return ls_fail(LS_USAGE, "at least %d ranks of %d on this node: expected 1 to %d", o->least_nproc, o->nproc, o->nproc);
+    if (o->max_restarts < 0) return ls_fail(LS_USAGE, "%d restarts: expected 0 or more", o->max_restarts);
     if (o->prefix_cmd && (o->prefix_rank < 0 || o->prefix_rank >= o->nproc))
         return ls_fail(LS_USAGE, "a prefix for rank %d: expected 0 to %d", o->prefix_rank, o->nproc - 1);
     return LS_OK;
@@ -166,7 +171,7 @@ static ls_status open_copies(ls_job *j)
     for (unsigned i = 0; i < 2 && st == LS_OK; i++) {
         ls_text path = { 0 };
         if (!j->copy[i].words) continue;
-        ls_text_add(&path, "%s/attempt_0", j->dir);
+        ls_text_add(&path, "%s/attempt_%u", j->dir, j->gens->number - 1);
         st = ls_text_status(&path);
         if (st == LS_OK) st = ls_logs_mkdir(path.p);
         ls_text_add(&path, "/filtered_%s.log", i ? "stderr" : "stdout");
@@ -197,7 +202,8 @@ static ls_status open_files(ls_job *j)
 static ls_status start_ranks(ls_job *j)
 {
     char more[64];
-    ls_event_line(j->events_fd, j->page->generation, "gen_start", -1, "");
+    snprintf(more, sizeof more, ",\"world_size\":%d,\"from_step\":%lld", j->world, (long long)(j->gens->durable < 0 ? 0 : j->gens->durable));
+    ls_event_line(j->events_fd, j->page->generation, "gen_start", -1, more);
     for (int r = 0; r < j->o->nproc; r++) {
         LS_TRY(ls_job_spawn(j, r));
         snprintf(more, sizeof more, ",\"pid\":%d", j->rank[r].pid);
@@ -231,7 +237,6 @@ static void destroy(ls_job *j)
         if (fds[i] >= 0) env->close_fd(fds[i]);
     ls_text_free(&j->out.pending);
     ls_text_free(&j->err.pending);
-    free(j->dir);
     free(j->rank);
     free(j->node);
     free(j->redirect);
@@ -241,12 +246,13 @@ static void destroy(ls_job *j)
     free(j);
 }
 
-static ls_status create(const ls_launch_opts *o, ls_job **out)
+static ls_status create(ls_generations *g, ls_job **out)
 {
+    const ls_launch_opts *o = &g->o;
     *out = NULL;
     ls_job *j = calloc(1, sizeof *j);
     if (!j) return ls_fail(LS_NO_MEMORY, "a job");
-    *j = (ls_job){ .o = o, .role = o->role ? o->role : "default", .run_id = o->run_id ? o->run_id : "none",
+    *j = (ls_job){ .o = o, .gens = g, .role = o->role ? o->role : "default", .run_id = o->run_id ? o->run_id : "none",
                    .timeout_ns = o->timeout_ns ? o->timeout_ns : DEFAULT_TIMEOUT_NS, .cpus = ls_env_get()->cpus(),
                    .page_fd = -1, .secret_fd = -1, .signal_fd = -1, .events_fd = -1, .first_rank = -1,
                    .culprit = -1, .nnodes = o->nnodes > 1 ? o->nnodes : 1,
@@ -289,23 +295,36 @@ static ls_status run(ls_job *j, ls_launch_result *out)
         ls_job_report(j, out);
         char more[64];
         snprintf(more, sizeof more, ",\"code\":%d", out->exit_code);
-        ls_event_line(j->events_fd, j->page->generation, "exit", -1, more);
+        if (!j->gens->again) ls_event_line(j->events_fd, j->page->generation, "exit", -1, more);
     }
+    return st;
+}
+
+static ls_status launch_one(ls_generations *g, ls_launch_result *out)
+{
+    ls_job *j = NULL;
+    *out = (ls_launch_result){ .first_rank = -1 };
+    ls_status st = create(g, &j);
+    if (st == LS_OK) st = run(j, out);
+    destroy(j);
     return st;
 }
 
 ls_status ls_launch(const ls_launch_opts *o, ls_launch_result *out)
 {
-    ls_job *j = NULL;
+    ls_generations g = { .o = *o, .nproc = o->nproc, .next_nproc = o->nproc, .durable = -1 };
     *out = (ls_launch_result){ .first_rank = -1 };
     ls_status st = check(o);
-    if (st == LS_OK) st = create(o, &j);
-    if (st == LS_OK) st = run(j, out);
+    do {
+        ls_generation_begin(&g);
+        if (st == LS_OK) st = launch_one(&g, out);
+    } while (st == LS_OK && g.again);
     if (st < 0) { /* nothing ran */
         out->status = st;
         out->exit_code = ls_status_exit_code(st);
         snprintf(out->message, sizeof out->message, "%s", ls_last_error());
     }
-    destroy(j);
+    out->restarts = g.restarts;
+    free(g.dir);
     return st;
 }

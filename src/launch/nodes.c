@@ -23,7 +23,7 @@ const char *ls_job_host(const ls_job *j, int rank)
 
 /* --- what every job has ----------------------------------------------------------------------- */
 
-static ls_status make_page(ls_job *j) { return ls_page_create(j->world, LS_STORE_GENERATION, &j->page, &j->page_fd); }
+static ls_status make_page(ls_job *j) { return ls_page_create(j->world, j->gens->number, &j->page, &j->page_fd); }
 
 /* Made here on one machine, read from the file on several; handed down in a memory file. */
 static ls_status make_secret(ls_job *j)

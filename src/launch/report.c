@@ -241,6 +241,13 @@ static bool repeats(const ls_tail *tail, const char *traceback)
 
 /* --- the two forms ----------------------------------------------------------------------------- */
 
+/* A failure after which the job goes on is told beside the logs of its generation. */
+static void add_json_path(const ls_job *j, ls_text *t)
+{
+    if (j->gens->again) ls_text_add(t, "%s/attempt_%u/failure.json", j->dir, j->gens->number - 1);
+    else ls_text_add(t, "%s/failure.json", j->dir);
+}
+
 static void write_report(const ls_job *j, const char *host, const char *when, ls_text *t)
 {
     char coll[256], line[LS_TAIL_BYTES];
@@ -274,12 +281,16 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
         ls_saved s;
         ls_saved_read(&j->page->saved, &s);
         ls_text_add(t, "  checkpoint: %s\n", saved);
-        if (*s.path) ls_text_add(t, "  to go on  : the same command with --checkpoint.resume %s\n", s.path);
-        else ls_text_add(t, "  to go on  : start again; --checkpoint.every N saves while it trains\n");
+        if (*s.path && !j->gens->again) ls_text_add(t, "  to go on  : the same command with --checkpoint.resume %s\n", s.path);
+        else if (!j->gens->again) ls_text_add(t, "  to go on  : start again; --checkpoint.every N saves while it trains\n");
     }
+    if (*j->gens->note) ls_text_add(t, "  restart   : %s\n", j->gens->note);
     ls_text_add(t, "  consequences: ");
     consequences(j, t);
-    if (j->dir) ls_text_add(t, "\n  the same as JSON: %s/failure.json", j->dir);
+    if (j->dir) {
+        ls_text_add(t, "\n  the same as JSON: ");
+        add_json_path(j, t);
+    }
     ls_text_add(t, "\n");
     make_inert(t->p);
 }
@@ -300,6 +311,7 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
     member(t, "time", when);
     member(t, "host", host);
     member(t, "message", j->message);
+    if (*j->gens->note) member(t, "restart", j->gens->note);
     if (j->culprit < 0 && j->first_rank >= 0) ls_text_add(t, ",\n  \"rank\": %d", j->first_rank);
     if (j->culprit >= 0) {
         const ls_job_rank *k = &j->rank[j->culprit];
@@ -339,7 +351,7 @@ static void save_json(const ls_job *j, const ls_text *json)
 {
     const ls_env *env = ls_env_get();
     ls_text path = { 0 };
-    ls_text_add(&path, "%s/failure.json", j->dir);
+    add_json_path(j, &path);
     int fd = path.failed || json->failed ? -1 : env->create(path.p);
     if (fd >= 0) {
         if (env->write(fd, json->p, json->n) != (ssize_t)json->n)
@@ -354,6 +366,7 @@ void ls_job_report(ls_job *j, ls_launch_result *out)
     const ls_env *env = ls_env_get();
     char host[64] = "?", when[40];
     int code = exit_code(j);
+    ls_generation_decide(j, code);
     *out = (ls_launch_result){ .status = j->status, .exit_code = code, .first_rank = -1 };
     ls_job_saved(j, out->saved, sizeof out->saved);
     if (j->status == LS_OK && j->user_signal) {

@@ -60,8 +60,8 @@ static void describe(const ls_job *j, int r, vars *e)
     set(e, "ROLE_WORLD_SIZE=%d", j->world);
     set(e, "MASTER_ADDR=%s", j->nnodes > 1 ? j->o->master_addr : "127.0.0.1");
     set(e, "MASTER_PORT=%d", j->master_port);
-    set(e, "TORCHELASTIC_RESTART_COUNT=0");
-    set(e, "TORCHELASTIC_MAX_RESTARTS=0");
+    set(e, "TORCHELASTIC_RESTART_COUNT=%d", j->gens->restarts);
+    set(e, "TORCHELASTIC_MAX_RESTARTS=%d", j->o->max_restarts);
     set(e, "TORCHELASTIC_RUN_ID=%s", j->run_id);
     set(e, "TORCHELASTIC_USE_AGENT_STORE=False");
     set(e, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", j->o->signals ? j->o->signals : LS_LAUNCH_SIGNALS);
@@ -78,6 +78,8 @@ static void describe(const ls_job *j, int r, vars *e)
         set(e, "LOCKSTEP_LISTEN=%s", j->listen);
         if (j->agent) set(e, "LOCKSTEP_RENDEZVOUS=%s", j->node0);
     }
+    if (*j->gens->run_dir) set(e, "LOCKSTEP_RUN_DIR=%s", j->gens->run_dir);
+    if (*j->gens->checkpoint) set(e, "LOCKSTEP_CHECKPOINT=%s", j->gens->checkpoint);
     if (j->o->events) set(e, "LOCKSTEP_EVENTS=%s", j->o->events);
     if (j->o->log_dir) set(e, "LOCKSTEP_LOG_DIR=%s", j->o->log_dir);
     /* stderr is a pipe to us; a rank whose bytes reach a terminal unchanged may draw a progress bar */
@@ -112,7 +114,7 @@ static ls_status show_one_device(int r, vars *e)
 static ls_status open_log(const ls_job *j, int r, const char *name, int *fd)
 {
     ls_text path = { 0 };
-    ls_text_add(&path, "%s/attempt_0/%d/%s", j->dir, r, name);
+    ls_text_add(&path, "%s/attempt_%u/%d/%s", j->dir, j->gens->number - 1, r, name);
     ls_status st = ls_text_status(&path);
     if (st == LS_OK && (*fd = ls_env_get()->create(path.p)) < 0)
         st = ls_fail(LS_IO, "making the log file %s: %s", path.p, strerror(-*fd));
@@ -167,7 +169,7 @@ static ls_status name_error_file(ls_job *j, int r)
         if (k->error_fd < 0) return ls_fail(LS_NO_MEMORY, "a file for the error of rank %d: %s", r, strerror(-k->error_fd));
         ls_text_add(&path, "/proc/%d/fd/%d", env->pid(), k->error_fd);
     } else {
-        ls_text_add(&dir, "%s/attempt_0/%d", j->dir, r);
+        ls_text_add(&dir, "%s/attempt_%u/%d", j->dir, j->gens->number - 1, r);
         if ((st = ls_text_status(&dir)) == LS_OK) st = ls_logs_mkdir(dir.p);
         if (*j->dir != '/') err = env->folder(here, sizeof here);
         if (st == LS_OK && err < 0) st = ls_fail(LS_IO, "--log-dir %s is in a folder without a name: %s", j->o->log_dir, strerror(-err));

@@ -425,6 +425,19 @@ static void pass_signal_on(ls_job *j, int sig)
     }
 }
 
+/* A generation with fewer ranks ends in order, and the next one has all of them. */
+static void look_for_growth(ls_job *j)
+{
+    if (!ls_generation_may_grow(j)) return;
+    char line[120];
+    const int n = snprintf(line, sizeof line, "lockstep: generation %u begins with %d ranks again: stopping this one\n",
+                           j->gens->number + 1, j->gens->nproc);
+    if (!j->o->quiet) ls_console_say(&j->err, line, (size_t)n);
+    j->growing = j->answered = true;
+    begin_stop(j, SIGTERM);
+    pass_signal_on(j, SIGTERM);
+}
+
 static void on_signal(ls_job *j, int sig)
 {
     const ls_env *env = ls_env_get();
@@ -432,6 +445,13 @@ static void on_signal(ls_job *j, int sig)
     if (sig == SIGINT && behind_debugger(j)) return;             /* the terminal sent it to the debugger, too */
     uint64_t now = env->mono_ns();
     if (sig == j->user_signal && now - j->user_signal_ns < ECHO_NS) return; /* one wish, sent to us and to our group */
+    if (j->growing) { /* the user's own wish comes first */
+        j->growing = j->answered = false;
+        begin_stop(j, sig);
+        answer(j, now, false);
+        pass_signal_on(j, sig);
+        return;
+    }
     if (j->phase != LS_PHASE_RUN) {                              /* the second time, or when all is lost anyway */
         answer(j, now, true);
         enter(j, LS_PHASE_KILL, now, TERM_NS);
@@ -467,6 +487,7 @@ static void give_up(ls_job *j)
         ls_log(LS_LOG_WARN, "rank %d (pid %d, state %c) does not end on SIGKILL: the kernel will end it later", j->first + r,
                k->pid, ls_env_get()->proc_state(k->pid));
         k->alive = false;
+        j->unended = true;
         k->signal = SIGKILL;
         j->nalive--;
         if (k->pidfd >= 0) ls_env_get()->close_fd(k->pidfd);
@@ -539,6 +560,7 @@ void ls_job_watch(ls_job *j)
         if (j->nalive > 0) answer(j, now, false);
         look_for_stopped(j);
         look_for_overdue(j);
+        look_for_growth(j);
         correct_blame(j);
         next_phase(j, now);
         ls_console_flush(&j->out);

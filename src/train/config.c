@@ -252,11 +252,13 @@ const ls_opt ls_train_opts[] = {
     { "dry-run", LS_OPT_BOOL, AT(dry_run), "false", NULL, "print the planned memory per rank and per unit of the model, and stop", 0, NULL },
     { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL,
       "print index, names and bytes of the gradient buckets", 0, NULL },
-    { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch|slow|diverge|overflow@RANK:STEP", 0,
+    { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch|slow|diverge|overflow@RANK:STEP; not in ranks that were started again", 0,
       NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "file for the job's events, JSON lines", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
     { "log-dir", LS_OPT_STRING, AT(log_dir), "", NULL, "folder for the ranks' logs", 0, NULL },
+    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..1000000",
+      "start the ranks again after a failure, so often: they go on from the run's newest checkpoint", 0, NULL },
 };
 const size_t ls_train_nopts = sizeof ls_train_opts / sizeof *ls_train_opts;
 

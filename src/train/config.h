@@ -83,6 +83,7 @@ typedef struct ls_train_config {
     const char *nproc_per_node, *ranks_as;
     bool eval_only, print_config, dump_buckets, dry_run, help;
     const char *inject, *events, *log_dir, *explain;
+    int64_t max_restarts;
 } ls_train_config;
 
 extern const ls_opt ls_train_opts[];

@@ -28,7 +28,7 @@ ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **a
 static ls_status check_flags(const ls_opts *o, const ls_train_config *c)
 {
     static const char *const of_command[] = { "help", "print-config", "dry-run", "explain", "ranks-as" },
-                      *const of_launcher[] = { "events", "log-dir" };
+                      *const of_launcher[] = { "events", "log-dir", "max-restarts" };
     for (size_t i = 0; i < sizeof of_command / sizeof *of_command; i++)
         if (!ls_opts_is_default(o, of_command[i]))
             return ls_fail(LS_USAGE, "--%s is for `lockstep train`; ls_train_run only trains: leave it out", of_command[i]);
