@@ -38,7 +38,7 @@ cmd=run before=() after=(sh -c 'echo "rank $RANK of $WORLD_SIZE at $MASTER_PORT 
     echo "local $LOCAL_RANK sees $CUDA_VISIBLE_DEVICES"; echo to stderr >&2; grep Cpus_allowed_list /proc/self/status')
 unset CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES
 shows nproc-per-node '^rank 2 of 3 ' --nproc-per-node 3
-shows nnodes 'does not change the number of machines' --nnodes 1:2
+shows nnodes 'a job of 2 nodes needs a secret' --nnodes 1:2
 shows node-rank '--node-rank 1 of --nnodes 1: expected 0 to 0' --node-rank 1
 shows master-addr '^lockstep run: --master-addr has no effect with --nnodes 1' --master-addr 192.0.2.1
 shows local-addr '^lockstep run: --local-addr has no effect with --nnodes 1' --local-addr 127.0.0.1
@@ -49,7 +49,7 @@ shows listen 'exit=(77|69)' --listen 0.0.0.0
 shows rdzv-backend "expected one of static\|c10d, found 'etcd'" --rdzv-backend etcd
 shows rdzv-endpoint ' at 23452 ' --rdzv-endpoint 127.0.0.1:23452
 shows rdzv-id ' of job7 ' --rdzv-id job7
-shows rdzv-conf 'only join_timeout=SECONDS is implemented' --rdzv-conf read_timeout=3
+shows rdzv-conf 'only join_timeout=SECONDS and last_call_timeout=SECONDS are implemented' --rdzv-conf read_timeout=3
 claim 'run rdzv-endpoint: its host' matches '^lockstep run: the host name of --rdzv-endpoint has no effect' "$(output --rdzv-endpoint 192.0.2.1:23452)"
 shows max-restarts 'restart   : none: all 1 of --max-restarts are used' --max-restarts 1 sh -c 'exit 3'
 shows logs-specs 'error\[unsupported\]: --logs-specs mine: ' --logs-specs mine

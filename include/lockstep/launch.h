@@ -23,6 +23,8 @@ typedef struct ls_launch_opts {
     int least_nproc;            /* after a failure the job may go on with so few; 0: with nproc only */
     int max_restarts;           /* a failed job is started again so often, as a new generation: ls_launch has the rules */
     int nnodes, node_rank;      /* machines of the job and which this is; 0 or 1: only this one */
+    int least_nnodes;           /* the job begins, and goes on after a failure, with so few, node 0 among them; 0: nnodes */
+    uint64_t last_call_ns;      /* for more of them to come once least_nnodes are there; 0: 30 s, 3 s after a failure */
     const char *master_addr;    /* of several: node 0's address or name, and its store's port is `port` */
     const char *secret_file;    /* of several, the same on each: `lockstep secret new` makes one. NULL: none */
     const char *listen;         /* address of this machine to listen on; NULL: the one the others reach it by */
@@ -77,7 +79,10 @@ typedef struct ls_launch_result {
  * a stop on request, or after three failures in a row between which a training has saved nothing new.
  * With least_nproc the next generation has one rank fewer than the one that lost a rank, but no less than that. If the
  * program refuses the number (78), the next smaller one is tried. When such a generation has saved a checkpoint, it is
- * stopped in order (SIGTERM) and goes on with nproc ranks again. */
+ * stopped in order (SIGTERM) and goes on with nproc ranks again.
+ * Of several nodes each launcher does this by itself, and they meet again at node 0. With least_nnodes the job goes on
+ * without a node that does not come; when that one comes, it is stopped in order after its next checkpoint, and goes on
+ * with it. */
 ls_status ls_launch(const ls_launch_opts *o, ls_launch_result *out);
 
 #ifdef __cplusplus

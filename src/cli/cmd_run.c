@@ -30,7 +30,8 @@ static const ls_opt table[] = {
     { "nproc-per-node", LS_OPT_STRING, AT(nproc), "1", NULL,
       "ranks on this machine: a number, or auto or cpu: one per usable core; MIN:MAX: begin with MAX, and with --max-restarts go on "
       "with one fewer after a failure, and with MAX again after the next checkpoint", 'n', NULL },
-    { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines: N; on each, run the same command with its own --node-rank", 0,
+    { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines: N, or MIN:MAX: begin and go on with those that are there, node 0 among them; on each, run the same command "
+      "with its own --node-rank", 0,
       NULL },
     { "node-rank", LS_OPT_INT, AT(node_rank), "0", "0..63", "which of them this is", 0, NULL },
     { "master-addr", LS_OPT_STRING, AT(master_addr), "127.0.0.1", NULL,
@@ -52,7 +53,7 @@ static const ls_opt table[] = {
     { "rdzv-endpoint", LS_OPT_STRING, AT(rdzv_endpoint), "", NULL, "HOST:PORT, the same as --master-addr and --master-port", 0, NULL },
     { "rdzv-id", LS_OPT_STRING, AT(rdzv_id), "none", NULL, "name of the run: TORCHELASTIC_RUN_ID and log folder", 0,
       NULL },
-    { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "join_timeout=SECONDS for all machines to come", 0, NULL },
+    { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "join_timeout=SECONDS for all machines to come; of MIN:MAX, last_call_timeout=SECONDS for more than MIN", 0, NULL },
     { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..1000000", "start a job that failed again, so often: as a new generation, a training from its newest checkpoint", 0, NULL },
     { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "seconds between two polls of the ranks (no effect)", 0,
       NULL },
@@ -178,18 +179,26 @@ static ls_status count_ranks(const char *text, int *least, int *out)
     return ls_fail(LS_USAGE, "--nproc-per-node is '%.40s': MIN is larger than MAX", text);
 }
 
-/* join_timeout=60,key=value: what a rendezvous of torchrun's is told. */
-static ls_status read_conf(const char *conf, uint64_t *join_timeout_ns)
+/* join_timeout=60,last_call_timeout=5: what a rendezvous of torchrun's is told. */
+static ls_status read_conf(const char *conf, ls_launch_opts *o)
 {
     for (const char *p = conf; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        const struct { const char *key; uint64_t *ns; } row[] = { { "join_timeout=", &o->join_timeout_ns },
+                                                                  { "last_call_timeout=", &o->last_call_ns } };
+        const size_t nrows = sizeof row / sizeof *row;
+        size_t i = 0;
+        while (i < nrows && strncmp(p, row[i].key, strlen(row[i].key)) != 0) i++;
+        if (i == nrows)
+            return ls_fail(LS_UNSUPPORTED, "--rdzv-conf %.60s: only join_timeout=SECONDS and last_call_timeout=SECONDS are implemented", conf);
+        const char *value = p + strlen(row[i].key);
         char *end;
-        if (strncmp(p, "join_timeout=", 13) != 0)
-            return ls_fail(LS_UNSUPPORTED, "--rdzv-conf %.60s: only join_timeout=SECONDS is implemented", conf);
-        double seconds = strtod(p + 13, &end);
-        if (end == p + 13 || (*end && *end != ',') || !(seconds > 0 && seconds < 1e9))
-            return ls_fail(LS_USAGE, "--rdzv-conf %.60s: join_timeout is a number of seconds", conf);
-        *join_timeout_ns = (uint64_t)(seconds * 1e9);
+        const double seconds = strtod(value, &end);
+        if (end == value || (*end && *end != ',') || !(seconds > 0 && seconds < 1e9))
+            return ls_fail(LS_USAGE, "--rdzv-conf %.60s: %.*s is a number of seconds", conf, (int)strlen(row[i].key) - 1, row[i].key);
+        *row[i].ns = (uint64_t)(seconds * 1e9);
     }
+    if (o->last_call_ns && !o->least_nnodes)
+        return ls_fail(LS_USAGE, "--rdzv-conf %.60s: last_call_timeout belongs to --nnodes MIN:MAX: leave it out", conf);
     return LS_OK;
 }
 
@@ -205,6 +214,8 @@ static ls_status check_given(const ls_opts *o, const run_config *c, int nnodes)
     const char *alone = *c->secret_file && !*c->listen ? "secret-file" : NULL;
     if (!alone && !ls_opts_is_default(o, "node-timeout")) alone = "node-timeout";
     if (nnodes == 1 && alone) return ls_fail(LS_USAGE, "--%s belongs to several machines, and --nnodes is 1: leave it out", alone);
+    if (nnodes > 1 && strchr(c->nproc, ':'))
+        return ls_fail(LS_USAGE, "--nproc-per-node %.40s is for one machine, and --nnodes is %.40s: give one number", c->nproc, c->nnodes);
     if (c->standalone && nnodes > 1) return ls_fail(LS_USAGE, "--standalone is for one machine, and --nnodes is %d", nnodes);
     if (c->no_python && c->module && !c->run_path)
         return ls_fail(LS_USAGE, "--no-python runs PROGRAM as it is, and --module by Python: leave one of them out");
@@ -254,21 +265,19 @@ static ls_status check_machines(const run_config *c, ls_launch_opts *o, char hos
     long least = strtol(c->nnodes, &end, 10), most = *end == ':' ? strtol(end + 1, &end, 10) : least;
     if (end == c->nnodes || *end || least < 1 || most < least)
         return ls_fail(LS_USAGE, "--nnodes is '%.40s': expected N or MIN:MAX", c->nnodes);
-    if (most > least)
-        return ls_fail(LS_UNSUPPORTED, "--nnodes %.40s: this version does not change the number of machines; give N",
-                       c->nnodes);
-    if (least > LS_WORLD_MOST_RANKS) return ls_fail(LS_USAGE, "--nnodes %ld: at most %d", least, LS_WORLD_MOST_RANKS);
-    if (c->node_rank >= least)
-        return ls_fail(LS_USAGE, "--node-rank %lld of --nnodes %ld: expected 0 to %ld", (long long)c->node_rank, least,
-                       least - 1);
-    o->nnodes = (int)least;
+    if (most > LS_WORLD_MOST_RANKS) return ls_fail(LS_USAGE, "--nnodes %ld: at most %d", most, LS_WORLD_MOST_RANKS);
+    if (c->node_rank >= most)
+        return ls_fail(LS_USAGE, "--node-rank %lld of --nnodes %ld: expected 0 to %ld", (long long)c->node_rank, most,
+                       most - 1);
+    o->nnodes = (int)most;
+    o->least_nnodes = most > least ? (int)least : 0;
     o->node_rank = (int)c->node_rank;
     o->port = (int)c->master_port;
     snprintf(host, 256, "%s", c->master_addr);
     if (*c->rdzv_endpoint) LS_TRY(ls_address_parse(c->rdzv_endpoint, host, 256, &o->port));
-    if (least > 1 && o->port == 0) o->port = DEFAULT_PORT;
+    if (most > 1 && o->port == 0) o->port = DEFAULT_PORT;
     o->master_addr = host;
-    return read_conf(c->rdzv_conf, &o->join_timeout_ns);
+    return read_conf(c->rdzv_conf, o);
 }
 
 /* "0" and "" mean that nobody asked. */

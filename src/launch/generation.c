@@ -26,7 +26,8 @@ static bool is_reduced(const ls_generations *g) { return g->o.nproc < g->nproc; 
 bool ls_generation_may_grow(const ls_job *j)
 {
     ls_saved now;
-    if (j->nnodes > 1 || !is_reduced(j->gens) || j->phase != LS_PHASE_RUN) return false;
+    const bool wanted = j->nnodes > 1 ? j->o->node_rank == 0 && ls_store_waiting(j->store) > 0 : is_reduced(j->gens);
+    if (!wanted || j->phase != LS_PHASE_RUN) return false;
     ls_saved_read(&j->page->saved, &now);
     return now.state == LS_SAVED_ONE && now.step > j->gens->durable;
 }
@@ -90,8 +91,11 @@ void ls_generation_decide(ls_job *j, int code)
     }
     if (j->status >= 0 || j->user_signal || g->o.max_restarts == 0) return;
     if (try_fewer(j, g, code)) return;
-    g->idle = progress || !g->trains ? 0 : g->idle + 1;
-    if (is_hopeless(code))
+    const bool other = j->nnodes > 1 && j->o->node_rank > 0; /* what was saved node 0 knows best */
+    g->idle = progress || !g->trains || other ? 0 : g->idle + 1;
+    if (j->nnodes > 1) code = ls_status_exit_code(j->status); /* all launchers decide alike */
+    const bool may_fit = j->nhere < j->nnodes && code == ls_status_exit_code(LS_BAD_CONFIG);
+    if (is_hopeless(code) && !may_fit)
         snprintf(g->note, sizeof g->note, "none: exit code %d means that the same would happen again", code);
     else if (j->unended)
         snprintf(g->note, sizeof g->note, "none: a rank of this generation does not end");

@@ -132,7 +132,7 @@ typedef struct ls_job_node {
     uint32_t nproc;
     int32_t pid;
     uint32_t master_port;   /* node 0's: for the ranks' own rendezvous */
-    uint32_t reserved;
+    uint32_t generation, restarts; /* node 0's: those of the job */
     char host[LS_STORE_HOST_BYTES];
 } ls_job_node;
 
@@ -164,7 +164,8 @@ typedef struct ls_job {
 
     int nnodes, world;      /* hosts; ranks on all of them */
     int first;              /* rank of the world of our rank 0: those of a host follow one another */
-    ls_job_node *node;      /* owned, [nnodes]; nproc 0: it has not come yet */
+    ls_job_node *node;      /* owned, [nnodes]; nproc 0: it has not come */
+    int nhere, group_rank;  /* nodes that have come, and which of them this is */
     char node0[LS_ADDRESS_BYTES + 8]; /* "addr:port" of node 0's store; "": one host */
     char address[LS_ADDRESS_BYTES], listen[LS_ADDRESS_BYTES]; /* our own, and where our ranks listen */
     ls_agent *agent;        /* owned: our link to node 0; NULL: that is us */

@@ -5,11 +5,15 @@
  * one machine has none of this: only its own page and store.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "launch/impl.h"
 
 #define JOIN_NS 60000000000ull
+#define LAST_CALL_NS 30000000000ull  /* for further nodes, once there are enough: torchrun's */
+#define AGAIN_CALL_NS 3000000000ull  /* the same of a later generation: those that are left know when to come */
+#define GRANT_NS 60000000000ull      /* for node 0 to say who is in, at least */
 
 const char *ls_job_host(const ls_job *j, int rank)
 {
@@ -48,7 +52,7 @@ static ls_status make_store(ls_job *j, int nranks)
     ls_env_get()->random(r, sizeof r);
     snprintf(j->store_name, sizeof j->store_name, "lockstep-%016llx%016llx", (unsigned long long)r[0],
              (unsigned long long)r[1]);
-    ls_store_config c = { .unix_name = j->store_name, .nranks = nranks, .page_fd = j->page_fd, .page = j->page,
+    ls_store_config c = { .unix_name = j->store_name, .generation = j->gens->number, .nranks = nranks, .page_fd = j->page_fd, .page = j->page,
                           .silent_ns = j->o->node_timeout_ns };
     memcpy(c.secret, j->secret, sizeof c.secret);
     memcpy(c.job, j->job, sizeof c.job);
@@ -68,7 +72,8 @@ static ls_status make_store(ls_job *j, int nranks)
 static ls_status introduce(ls_job *j, ls_job_node *mine)
 {
     const ls_env *env = ls_env_get();
-    *mine = (ls_job_node){ .nproc = (uint32_t)j->o->nproc, .pid = env->pid() };
+    *mine = (ls_job_node){ .nproc = (uint32_t)j->o->nproc, .pid = env->pid(), .generation = j->gens->number,
+                           .restarts = (uint32_t)j->gens->restarts };
     if (env->hostname(mine->host, sizeof mine->host) < 0) snprintf(mine->host, sizeof mine->host, "?");
     if (j->o->node_rank > 0) return LS_OK;
     int port = env->free_port();
@@ -77,12 +82,12 @@ static ls_status introduce(ls_job *j, ls_job_node *mine)
     return LS_OK;
 }
 
-/* Takes node i's word. */
-static ls_status take_node(ls_job *j, int i, const void *value, size_t n)
+/* What is said of node i. */
+static ls_status take_node(ls_job *j, int i, const ls_job_node *said)
 {
     ls_job_node *o = &j->node[i];
-    if (n == sizeof *o) memcpy(o, value, n);
-    if (n != sizeof *o || o->nproc < 1 || o->nproc > LS_HOST_MOST_RANKS || o->master_port > 65535) {
+    *o = *said;
+    if (o->nproc < 1 || o->nproc > LS_HOST_MOST_RANKS || o->master_port > 65535) {
         *o = (ls_job_node){ 0 };
         return ls_fail(LS_PROTOCOL, "node %d introduced itself wrongly: do all nodes run the same build?", i);
     }
@@ -108,31 +113,75 @@ static ls_status nodes_late(const ls_job *j, uint64_t waited_ns)
     return st;
 }
 
-/* As node 0: serves until every node has introduced itself. */
+/* Those that have introduced themselves since the last look. */
+static ls_status look_who_came(ls_job *j, int *missing)
+{
+    for (int i = 0; i < j->nnodes; i++) {
+        char key[32];
+        size_t n;
+        ls_job_node said;
+        snprintf(key, sizeof key, "node/%d", i);
+        const void *value = j->node[i].nproc ? NULL : ls_store_look(j->store, key, &n);
+        if (!value) continue;
+        if (n != sizeof said) return ls_fail(LS_PROTOCOL, "node %d introduced itself wrongly: do all nodes run the same build?", i);
+        memcpy(&said, value, sizeof said);
+        LS_TRY(take_node(j, i, &said));
+        --*missing;
+    }
+    return LS_OK;
+}
+
+/* The job begins with those that are here: they hear who that is. */
+static ls_status close_list(ls_job *j)
+{
+    for (int i = 1; i < j->nnodes; i++)
+        if (!j->node[i].nproc) ls_store_exclude(j->store, i);
+    return ls_store_put(j->store, "nodes", j->node, (size_t)j->nnodes * sizeof *j->node);
+}
+
+/* As node 0: serves until every node has introduced itself, or enough of them have, and no other has come for a while. */
 static ls_status gather(ls_job *j, const ls_job_node *mine, uint64_t since_ns, uint64_t deadline_ns)
 {
     const ls_env *env = ls_env_get();
-    int missing = j->nnodes;
+    const ls_launch_opts *o = j->o;
+    const int spare = o->least_nnodes ? j->nnodes - o->least_nnodes : 0;
+    const uint64_t last_call = o->last_call_ns ? o->last_call_ns : j->gens->number > 1 ? AGAIN_CALL_NS : LAST_CALL_NS;
+    int missing = j->nnodes, before = missing;
+    uint64_t enough_ns = 0;
     LS_TRY(make_store(j, 0));
     LS_TRY(ls_store_put(j->store, "node/0", mine, sizeof *mine));
     for (;;) {
         LS_TRY(ls_store_step(j->store, env->mono_ns()));
-        for (int i = 0; i < j->nnodes; i++) {
-            char key[32];
-            size_t n;
-            snprintf(key, sizeof key, "node/%d", i);
-            const void *value = j->node[i].nproc ? NULL : ls_store_look(j->store, key, &n);
-            if (!value) continue;
-            LS_TRY(take_node(j, i, value, n));
-            missing--;
-        }
-        uint64_t now = env->mono_ns();
-        if (missing == 0) return LS_OK;
-        if (now >= deadline_ns) return nodes_late(j, now - since_ns);
+        LS_TRY(look_who_came(j, &missing));
+        const uint64_t now = env->mono_ns();
+        if (missing < before) enough_ns = now + last_call;
+        before = missing;
+        if (missing == 0 || (missing <= spare && now >= enough_ns)) return close_list(j);
+        if (now >= deadline_ns && missing > spare) return nodes_late(j, now - since_ns);
         int n;
         ls_pollfd *fds = ls_store_fds(j->store, 0, &n);
         env->wait(NULL, 0, fds, n, now + 50000000u);
     }
+}
+
+/* Who is in the job, from node 0; LS_AGAIN: it has begun without this node. */
+static ls_status read_list(ls_job *j, ls_store_client *link, uint64_t since_ns, uint64_t deadline_ns)
+{
+    ls_job_node *all = calloc((size_t)j->nnodes, sizeof *all);
+    size_t n = (size_t)j->nnodes * sizeof *all;
+    if (!all) return ls_fail(LS_NO_MEMORY, "a list of %d nodes", j->nnodes);
+    ls_status st = ls_store_get(link, "nodes", all, &n, deadline_ns);
+    if (st == LS_JOIN_TIMEOUT)
+        st = ls_fail(LS_JOIN_TIMEOUT, "node 0 (%s) waits for other nodes, after %.1f s: its launcher says which are missing", j->node0,
+                     (double)(ls_env_get()->mono_ns() - since_ns) * 1e-9);
+    if (st == LS_PEER_RESET) st = LS_AGAIN; /* or it has ended: the next try tells */
+    if (st == LS_OK && n != (size_t)j->nnodes * sizeof *all)
+        st = ls_fail(LS_PROTOCOL, "node 0 told of %zu bytes of nodes: do all nodes run the same build, with the same --nnodes?", n);
+    if (st == LS_OK && !all[j->o->node_rank].nproc) st = LS_AGAIN;
+    for (int i = 0; st == LS_OK && i < j->nnodes; i++)
+        if (all[i].nproc) st = take_node(j, i, &all[i]);
+    free(all);
+    return st;
 }
 
 /* As another node: goes to node 0. *link stays open. */
@@ -143,18 +192,22 @@ static ls_status go_there(ls_job *j, const ls_job_node *mine, const char *addr0,
     char key[32];
     ls_store_caller who = { .tcp_addr = addr0, .tcp_port = j->o->port, .secret = j->secret, .job = j->job,
                             .agent = true, .rank = j->o->node_rank, .size = j->nnodes };
-    LS_TRY(ls_store_connect(&who, deadline_ns, link, &fd));
     snprintf(key, sizeof key, "node/%d", j->o->node_rank);
-    LS_TRY(ls_store_set(*link, key, mine, sizeof *mine, deadline_ns));
-    for (int i = 0; i < j->nnodes; i++) {
-        ls_job_node o;
-        size_t n = sizeof o;
-        snprintf(key, sizeof key, "node/%d", i);
-        ls_status st = ls_store_get(*link, key, &o, &n, deadline_ns);
-        if (st == LS_JOIN_TIMEOUT) return nodes_late(j, ls_env_get()->mono_ns() - since_ns);
-        LS_TRY(st);
-        LS_TRY(take_node(j, i, &o, n));
+    for (;;) {
+        LS_TRY(ls_store_connect(&who, deadline_ns, link, &fd));
+        /* a job that waits for nodes has its own limit, and one that is put off has waited longer */
+        const uint64_t now = ls_env_get()->mono_ns(), until = deadline_ns > now + GRANT_NS ? deadline_ns : now + GRANT_NS;
+        ls_status st = ls_store_set(*link, key, mine, sizeof *mine, until);
+        if (st == LS_OK) st = read_list(j, *link, since_ns, until);
+        if (st == LS_PEER_RESET) st = LS_AGAIN;
+        if (st == LS_OK) break;
+        ls_store_disconnect(*link);
+        *link = NULL;
+        if (st < 0) return st;
+        if (ls_env_get()->mono_ns() >= deadline_ns) deadline_ns = ls_env_get()->mono_ns() + GRANT_NS;
     }
+    j->gens->number = j->node[0].generation;
+    j->gens->restarts = (int)j->node[0].restarts;
     return LS_OK;
 }
 
@@ -184,13 +237,17 @@ static ls_status meet_others(ls_job *j, ls_store_client **link)
             return ls_fail(LS_SYSTEM, "no address of this node on the way to %s", j->node0);
         if (!o->listen) memcpy(j->listen, j->address, sizeof j->listen);
     }
-    j->world = 0;
+    j->world = j->nhere = 0;
     for (int i = 0; i < j->nnodes; i++) {
-        if (i == o->node_rank) j->first = j->world;
+        if (i == o->node_rank) {
+            j->first = j->world;
+            j->group_rank = j->nhere;
+        }
         j->world += (int)j->node[i].nproc;
+        j->nhere += j->node[i].nproc > 0;
     }
     if (j->world > LS_WORLD_MOST_RANKS)
-        return ls_fail(LS_USAGE, "%d ranks on %d nodes: a world has at most %d", j->world, j->nnodes, LS_WORLD_MOST_RANKS);
+        return ls_fail(LS_USAGE, "%d ranks on %d nodes: a world has at most %d", j->world, j->nhere, LS_WORLD_MOST_RANKS);
     j->master_port = (int)j->node[0].master_port;
     return LS_OK;
 }
@@ -206,6 +263,7 @@ ls_status ls_job_meet(ls_job *j)
     LS_TRY(make_secret(j));
     ls_door_job(j->run_id, j->job);
     j->world = o->nproc;
+    j->nhere = 1;
     if (j->nnodes == 1) {
         LS_TRY(make_page(j));
         return make_store(j, j->world);

@@ -51,12 +51,12 @@ static void describe(const ls_job *j, int r, vars *e)
     set(e, "RANK=%d", j->first + r);
     set(e, "LOCAL_RANK=%d", j->o->virtual_local_rank ? 0 : r);
     if (j->o->virtual_local_rank) set(e, "LOCKSTEP_LOCAL_RANK=%d", r);
-    set(e, "GROUP_RANK=%d", j->o->node_rank);
+    set(e, "GROUP_RANK=%d", j->group_rank);
     set(e, "ROLE_RANK=%d", j->first + r);
     set(e, "ROLE_NAME=%s", j->role);
     set(e, "WORLD_SIZE=%d", j->world);
     set(e, "LOCAL_WORLD_SIZE=%d", n);
-    set(e, "GROUP_WORLD_SIZE=%d", j->nnodes);
+    set(e, "GROUP_WORLD_SIZE=%d", j->nhere);
     set(e, "ROLE_WORLD_SIZE=%d", j->world);
     set(e, "MASTER_ADDR=%s", j->nnodes > 1 ? j->o->master_addr : "127.0.0.1");
     set(e, "MASTER_PORT=%d", j->master_port);

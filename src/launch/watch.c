@@ -29,6 +29,8 @@
 #define STOP_NS 3600000000000ull    /* after either: for ranks that move, at most */
 #define STOP_STEPS 2u               /* that they may still begin: all of them agree to stop */
 #define PART_NS 1000000000ull       /* to tell the other hosts why we end */
+#define WORD_NS 10000000000ull      /* for node 0 to say why the ranks stopped */
+#define MORE_NODES "the next generation begins with more nodes"
 #define REJECT_LOG_NS 1000000000ull /* one line about strangers in this time */
 
 /* Its process group gets it; a rank behind a debugger shares ours. */
@@ -288,6 +290,14 @@ static bool stopped_elsewhere(const ls_job *j, int r)
     return j->nnodes > 1 && !j->user_signal && !k->signal && in_order;
 }
 
+/* Why a job that did not fail is stopped, for its ranks and the other launchers. */
+static const char *why_stopped(const ls_job *j, char *buf, size_t n)
+{
+    if (j->growing) snprintf(buf, n, "%s", MORE_NODES);
+    else snprintf(buf, n, "stopped by the user (%s)", ls_signal_name(j->user_signal));
+    return buf;
+}
+
 /* Notes every end; in RUN, the one that explains the others starts the failure. */
 static void look_at_ranks(ls_job *j)
 {
@@ -305,8 +315,7 @@ static void look_at_ranks(ls_job *j)
     if (first >= 0 && j->phase == LS_PHASE_RUN && stopped_elsewhere(j, first)) {
         stop_with_others(j, j->rank[first].code == ls_status_exit_code(LS_PREEMPTED) ? SIGTERM : SIGINT);
     } else if (broken && j->user_signal) { /* the others must not wait for it */
-        snprintf(text, sizeof text, "stopped by the user (%s)", ls_signal_name(j->user_signal));
-        ls_page_abort(j->page, LS_ABORT_BY_LAUNCHER, LS_INTERRUPTED, text);
+        ls_page_abort(j->page, LS_ABORT_BY_LAUNCHER, LS_INTERRUPTED, why_stopped(j, text, sizeof text));
     } else if (first >= 0 && j->phase == LS_PHASE_RUN) {
         describe_end(j, first, text, sizeof text);
         fail_by(j, first, LS_RANK_DIED, text);
@@ -430,8 +439,10 @@ static void look_for_growth(ls_job *j)
 {
     if (!ls_generation_may_grow(j)) return;
     char line[120];
-    const int n = snprintf(line, sizeof line, "lockstep: generation %u begins with %d ranks again: stopping this one\n",
-                           j->gens->number + 1, j->gens->nproc);
+    int n = j->nnodes > 1 ? snprintf(line, sizeof line, "lockstep: generation %u begins with %d more node%s: stopping this one\n",
+                                     j->gens->number + 1, ls_store_waiting(j->store), ls_store_waiting(j->store) == 1 ? "" : "s")
+                          : snprintf(line, sizeof line, "lockstep: generation %u begins with %d ranks again: stopping this one\n",
+                                     j->gens->number + 1, j->gens->nproc);
     if (!j->o->quiet) ls_console_say(&j->err, line, (size_t)n);
     j->growing = j->answered = true;
     begin_stop(j, SIGTERM);
@@ -570,16 +581,30 @@ void ls_job_watch(ls_job *j)
     }
 }
 
+/* Our ranks have stopped because ranks of other nodes did: node 0 says whether another generation follows. */
+static bool waits_for_word(const ls_job *j)
+{
+    return j->agent && j->o->least_nnodes > 0 && j->status == LS_OK && j->user_signal && j->answered && !j->growing;
+}
+
+static void hear_word(ls_job *j)
+{
+    char text[LS_ERROR_BYTES];
+    ls_status s;
+    int by;
+    if (ls_page_cause(j->page, &by, &s, text, sizeof text) && strcmp(text, MORE_NODES) == 0) j->growing = true;
+}
+
 void ls_job_part(ls_job *j)
 {
     const ls_env *env = ls_env_get();
     bool failed = j->status < 0 || j->user_signal;
-    uint64_t end = failed ? env->mono_ns() + PART_NS : UINT64_MAX;
+    const bool listens = waits_for_word(j);
+    uint64_t end = failed ? env->mono_ns() + (listens ? WORD_NS : PART_NS) : UINT64_MAX;
     char text[80];
-    snprintf(text, sizeof text, "stopped by the user (%s)", ls_signal_name(j->user_signal));
-    if (failed && !atomic_load_explicit(&j->page->abort_by, memory_order_acquire))
+    if (failed && !listens && !atomic_load_explicit(&j->page->abort_by, memory_order_acquire))
         ls_page_abort(j->page, LS_ABORT_BY_LAUNCHER, j->status < 0 ? j->status : LS_INTERRUPTED,
-                      j->status < 0 ? j->message : text);
+                      j->status < 0 ? j->message : why_stopped(j, text, sizeof text));
     for (uint64_t now; (now = env->mono_ns()) < end;) {
         uint64_t until = look_at_hosts(j, now);
         bool told = atomic_load_explicit(&j->page->abort_by, memory_order_acquire) != 0;
@@ -588,7 +613,7 @@ void ls_job_part(ls_job *j)
             end = now + PART_NS;
             look_for_abort(j);
         }
-        if (j->agent && (failed ? ls_agent_settled(j->agent) : true)) break;
+        if (j->agent && (listens ? told : failed ? ls_agent_settled(j->agent) : true)) break;
         if (!j->agent && (failed ? ls_store_agents_told(j->store) : 0) == ls_store_agents(j->store)) break;
         for (int sig; (sig = env->signal_read(j->signal_fd)) > 0;)
             if (sig != SIGCHLD && sig != SIGPIPE) {
@@ -597,6 +622,7 @@ void ls_job_part(ls_job *j)
             }
         sleep_until_something(j, until < now + TICK_NS ? until : now + TICK_NS);
     }
+    if (listens) hear_word(j);
     ls_agent_leave(j->agent, env->mono_ns() + PART_NS);
     j->agent = NULL;
 }

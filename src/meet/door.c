@@ -143,7 +143,8 @@ static ls_status read_head(ls_door *d, int fd)
         d->stage = REFUSE;
         return LS_OK;
     }
-    return h.role == d->head.role && h.generation == d->head.generation ? LS_OK : refused();
+    const bool unknown = h.role == LS_DOOR_STORE && h.generation == LS_DOOR_ANY_GENERATION;
+    return h.role == d->head.role && (unknown || h.generation == d->head.generation) ? LS_OK : refused();
 }
 
 static ls_status accept_hello(ls_door *d, int fd)

@@ -29,6 +29,9 @@
 #define LS_DOOR_PER_ADDRESS 16              /* from one address that is not our own */
 #define LS_DOOR_ACCEPTS 16                  /* let in at a turn: each is heard before others take its place */
 
+/* Of a launcher that goes to a job's store: node 0 tells it which generation there is. */
+#define LS_DOOR_ANY_GENERATION 0u
+
 typedef enum ls_door_role { LS_DOOR_STORE = 1, LS_DOOR_RANK = 2 } ls_door_role;
 
 typedef struct ls_door_head {

@@ -27,6 +27,7 @@ typedef struct conn {
     char from[46];        /* address of a tcp connection */
     int rank;             /* -1 until its hello is accepted; the node of an agent */
     bool agent;
+    bool put_off;         /* one of the job's, which comes too early or too late */
     uint64_t deadline_ns; /* of the hello */
     enum stage stage;
     char *in;             /* owned, of nin bytes */
@@ -59,6 +60,7 @@ typedef struct exchange {
 /* Another host, as its agent tells. */
 typedef struct node {
     bool here, left, told; /* told: it knows of the job's cause */
+    bool waits;            /* it came when the job had begun without it */
     int32_t pid;           /* of the agent */
     char host[LS_STORE_HOST_BYTES];
     uint64_t beat_ns;      /* when it was heard of last */
@@ -136,6 +138,7 @@ ls_status ls_store_create(const ls_store_config *c, ls_store **out)
     if (!s) return ls_fail(LS_NO_MEMORY, "rendezvous store");
     s->c = *c;
     if (!s->c.silent_ns) s->c.silent_ns = LS_STORE_SILENT_NS;
+    if (!s->c.generation) s->c.generation = LS_STORE_GENERATION;
     s->listen_unix = s->listen_tcp = -1;
     ls_status st = make_room(s);
     if (st < 0) {
@@ -174,7 +177,7 @@ ls_status ls_store_create(const ls_store_config *c, ls_store **out)
 static void drop(ls_store *s, int i)
 {
     conn *c = &s->conn[i];
-    if (c->rank < 0) s->rejected++;
+    if (c->rank < 0 && !c->put_off) s->rejected++;
     ls_env_get()->close_fd(c->fd);
     ls_door_close(&c->door);
     free(c->in);
@@ -228,6 +231,20 @@ int ls_store_agents(const ls_store *s)
     int n = 0;
     for (int i = 0; i < s->nnodes; i++) n += s->node[i].here && !s->node[i].left;
     return n;
+}
+
+int ls_store_waiting(const ls_store *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->nnodes; i++) n += s->node[i].waits;
+    return n;
+}
+
+void ls_store_exclude(ls_store *s, int at)
+{
+    s->node[at] = (node){ 0 };
+    for (int i = s->nconns - 1; i >= 0; i--)
+        if (s->conn[i].agent && s->conn[i].rank == at) drop(s, i);
 }
 
 int ls_store_agents_told(const ls_store *s)
@@ -530,6 +547,13 @@ static bool welcome(ls_store *s, conn *c, int rank)
     return reply(c, LS_OK, s->key, sizeof s->key, c->unix_socket && !c->agent ? s->c.page_fd : -1);
 }
 
+/* It comes again. */
+static bool put_off(conn *c)
+{
+    c->put_off = true;
+    return refuse(c, LS_AGAIN, "");
+}
+
 static bool on_agent(ls_store *s, conn *c, const store_hello *h)
 {
     char text[256];
@@ -540,6 +564,10 @@ static bool on_agent(ls_store *s, conn *c, const store_hello *h)
     }
     if (h->rank >= (uint32_t)s->nnodes) return false;
     node *o = &s->node[h->rank];
+    if (s->c.page && s->c.nnodes && h->rank > 0 && (!o->here || o->left)) { /* the next generation begins with it */
+        o->waits = true;
+        return put_off(c);
+    }
     if (o->here || (h->rank == 0 && s->c.nnodes)) {
         snprintf(text, sizeof text, "node %u joined twice: every node needs its own --node-rank", h->rank);
         return refuse(c, LS_CONFIG_MISMATCH, text);
@@ -564,14 +592,15 @@ static bool on_hello(ls_store *s, conn *c)
         return refuse(c, LS_VERSION_MISMATCH, "this rank speaks another version of the store's protocol: run the same "
                                               "build everywhere");
     if (h.agent) return on_agent(s, c, &h);
-    if (s->c.nranks == 0) return refuse(c, LS_AGAIN, ""); /* not all hosts are here yet */
+    if (!c->unix_socket && c->door.head.generation != s->c.generation) return false;
+    if (s->c.nranks == 0) return put_off(c); /* not all hosts are here yet */
     if (h.size != (uint32_t)s->c.nranks || h.rank >= h.size) {
         snprintf(text, sizeof text,
                  "rank %u of a world of %u came to a job of %d: WORLD_SIZE and RANK must agree on every rank", h.rank,
                  h.size, s->c.nranks);
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
-    if (ls_rank_set_has(&s->left, (int)h.rank)) return refuse(c, LS_AGAIN, ""); /* it joins the next job at this place, and is early */
+    if (ls_rank_set_has(&s->left, (int)h.rank)) return put_off(c); /* it joins the next job at this place, and is early */
     if (s->pid[h.rank]) {
         snprintf(text, sizeof text, "rank %u joined twice: pid %d and pid %d; every process needs its own RANK", h.rank,
                  (int)s->pid[h.rank], (int)h.pid);
@@ -731,6 +760,7 @@ static void lost(ls_store *s, const conn *c)
     if (c->rank < 0 || c->bye) return;
     if (c->agent && !s->c.page) s->node[c->rank].here = false; /* before the job began: another may come */
     if (!s->c.page) return;
+    if (c->agent) s->node[c->rank].left = true;
     if (c->agent) host_gone(s, c->rank, "its connection closed: its launcher has ended, or the node");
     else if (s->c.watch_ranks && c->unix_socket) ls_page_died(s->c.page, c->rank, s->pid[c->rank]);
 }
@@ -803,7 +833,7 @@ static void admit(ls_store *s, int listener, bool unix_socket, uint64_t now_ns)
         };
         memcpy(c->from, from, sizeof from);
         if (!unix_socket)
-            ls_door_accept(&c->door, LS_DOOR_STORE, LS_STORE_GENERATION, s->c.job, psk_of_store, s);
+            ls_door_accept(&c->door, LS_DOOR_STORE, s->c.generation, s->c.job, psk_of_store, s);
     }
 }
 

@@ -42,6 +42,7 @@ typedef struct ls_store_config {
     uint8_t secret[LS_SECRET_BYTES];
     bool no_secret;        /* ranks started by hand: the user id alone decides, tcp admits nobody */
     uint8_t job[LS_DOOR_JOB_BYTES]; /* its name: ls_door_job */
+    uint32_t generation;   /* ranks of another one are refused; 0: LS_STORE_GENERATION */
     int nnodes;            /* hosts that agents come from; 0: nobody counts them */
     uint64_t silent_ns;    /* silence after which a host is gone; 0: LS_STORE_SILENT_NS */
     int nranks;            /* 0: not known yet (ls_store_begin) */
@@ -66,6 +67,10 @@ const char *ls_store_silence(uint64_t silent_ns, char *buf, size_t n);
 const ls_rank_set *ls_store_local(const ls_store *s);
 /* Agents that have come and have not said goodbye; and of them, those that know of the job's cause by now. */
 int ls_store_agents(const ls_store *s);
+/* Nodes that came when the job had begun without them, and want to be in its next generation. */
+int ls_store_waiting(const ls_store *s);
+/* Before the job begins: it begins without this node, even if it has come. */
+void ls_store_exclude(ls_store *s, int node);
 int ls_store_agents_told(const ls_store *s);
 
 /* For an event loop: the *n descriptors to wait for now, borrowed until the next call, with room after them for `more`
@@ -92,12 +97,14 @@ typedef struct ls_store_caller {
     int tcp_port;
     const uint8_t *secret;   /* [LS_SECRET_BYTES] */
     const uint8_t *job;      /* [LS_DOOR_JOB_BYTES]; tcp only */
+    uint32_t generation;     /* of a rank; 0: LS_STORE_GENERATION. An agent need not know it */
     bool agent;              /* then rank and size are a node's number and the number of nodes, 0: unknown */
     int rank, size;
     uint8_t *key;            /* NULL, or [LS_NOISE_KEY_BYTES]: what the links of this job derive their keys from */
 } ls_store_caller;
 
-/* Connects (retrying until the deadline: ranks may come before the store), says
+/* Connects (retrying until the deadline: ranks may come before the store; an agent that finds its job without it, as
+ * long as that job lasts), says
  * hello, receives the page's descriptor (*page_fd, -1 over tcp; the caller closes).
  * LS_JOIN_TIMEOUT, LS_AUTH_FAILED, LS_CONFIG_MISMATCH (wrong world size, rank twice). */
 ls_status ls_store_connect(const ls_store_caller *who, uint64_t deadline_ns, ls_store_client **out, int *page_fd);

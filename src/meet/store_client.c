@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "meet/store_wire.h"
 
 #define ABORT_LOOK_NS 20000000u
@@ -170,7 +171,8 @@ static ls_status come_in(ls_store_client *c, const ls_store_caller *who, uint64_
 {
     const ls_env *env = ls_env_get();
     uint8_t psk[LS_NOISE_KEY_BYTES];
-    ls_door_head head = { .role = LS_DOOR_STORE, .generation = LS_STORE_GENERATION };
+    const uint32_t generation = who->generation ? who->generation : LS_STORE_GENERATION;
+    ls_door_head head = { .role = LS_DOOR_STORE, .generation = who->agent ? LS_DOOR_ANY_GENERATION : generation };
     int r;
     while ((r = env->connect_done(c->fd)) == -EINPROGRESS)
         if (wait_for(c, LS_POLL_OUT, deadline_ns, "connecting") < 0) return LS_AGAIN;
@@ -214,6 +216,8 @@ static ls_status say_hello(ls_store_client *c, const ls_store_caller *who, uint6
     return st;
 }
 
+static const char put_off[] = "the store asks to come again";
+
 /* One try. LS_AGAIN: another may do better. */
 static ls_status try_to_connect(ls_store_client *c, const ls_store_caller *who, uint64_t deadline_ns, int *page_fd,
                                 const char **how)
@@ -232,13 +236,19 @@ static ls_status try_to_connect(ls_store_client *c, const ls_store_caller *who, 
         return ls_fail(LS_AUTH_FAILED, "the job's meeting point '%s' belongs to another user: choose another MASTER_PORT",
                        who->unix_name);
     }
+    *how = put_off;
     return say_hello(c, who, deadline_ns, page_fd);
 }
+
+#define PAUSE_NS 10000000ull
+#define LONGEST_PAUSE_NS 200000000ull /* of a node whose turn may come in an hour */
 
 ls_status ls_store_connect(const ls_store_caller *who, uint64_t deadline_ns, ls_store_client **out, int *page_fd)
 {
     const ls_env *env = ls_env_get();
     const char *how;
+    const uint64_t begun = env->mono_ns(), patience = deadline_ns > begun ? deadline_ns - begun : 0;
+    uint64_t pause = PAUSE_NS;
     *out = NULL;
     *page_fd = -1;
     ls_store_client *c = calloc(1, sizeof *c);
@@ -258,7 +268,12 @@ ls_status ls_store_connect(const ls_store_caller *who, uint64_t deadline_ns, ls_
             free(c);
             return st < 0 ? st : nobody_there(who, how);
         }
-        env->wait(NULL, 0, NULL, 0, env->mono_ns() + 10000000u);
+        if (who->agent && how == put_off) { /* the job is there: its next generation is worth waiting for */
+            deadline_ns = env->mono_ns() + patience;
+            if (pause == PAUSE_NS) ls_log(LS_LOG_WARN, "node %d: the job has begun without it; waiting for the next generation", who->rank);
+            if (pause < LONGEST_PAUSE_NS) pause += pause / 2;
+        }
+        env->wait(NULL, 0, NULL, 0, env->mono_ns() + pause);
     }
 }
 

@@ -159,6 +159,7 @@ static ls_status join_others(ls_world *w, const ls_job_env *j, const uint8_t sec
     w->store = w->host_store;
     if (elsewhere) {
         who.key = w->link_key;
+        who.generation = w->page->generation;
         w->store = NULL;
         LS_TRY(ls_store_connect(&who, deadline_ns, &w->store, &none));
         ls_store_watch(w->store, &w->page->abort_by);

@@ -1,0 +1,106 @@
+#!/bin/bash
+# test_restart_nodes.sh -- a job on several nodes is started again: a rank is lost, a node is lost, and a node that comes
+# later is taken into the next generation. The nodes are launchers on this machine that share its file system.
+#
+#   tests/test_restart_nodes.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+export OMP_NUM_THREADS=1
+for ((i = 0; i < 60; i++)); do echo "Rank $((i * 7919 % 97)) saves what it has, and rank $((i * 31 % 53)) goes on."; done >text.txt
+"$lockstep" data prepare text.txt --out tokens --tokenizer char --val 0.1 >/dev/null || exit 1
+"$lockstep" secret new s >/dev/null || exit 1
+cat >gpt.yaml <<YAML
+model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 16, seq_len: 16, embd_dropout: 0.1, resid_dropout: 0.1 }
+data: { path: $tmp/tokens }
+train: { steps: 14, global_batch: 24, seq_len: 12, seed: 5 }
+optim: { name: adamw, lr: 0.01, clip: 0.5, schedule: cosine, warmup: 4 }
+log: { tensorboard: false, every: 1 }
+YAML
+node() { # rank, nodes, flags and program: one rank here
+    local rank=$1 nodes=$2
+    shift 2
+    timeout -k 5 100 "$lockstep" run --nnodes "$nodes" --node-rank "$rank" --master-addr 127.0.0.1 --master-port "$port" \
+        --secret-file s "$@" >"out$rank" 2>"err$rank"
+    echo $? >"code$rank"
+}
+both() { # flags and program
+    port=$(free_port)
+    rm -f code? out? err?
+    node 1 2 "$@" &
+    node 0 2 "$@"
+    wait
+}
+codes() { cat code? | tr '\n' ' '; }
+is() { [ "$1" = "$2" ] || { echo "'$1', expected '$2'"; tail -n 40 err?; return 1; }; }
+has() { grep -qE -- "$2" "$1" || { cat "$1"; return 1; }; }
+steps_of() { sed -nE 's/^\{"step": ([0-9]+), .*/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
+all_steps() { seq -s ' ' 1 "$1" | sed 's/$/ /'; }
+worlds() { sed -nE 's/.*"gen_start".*"world_size":([0-9]+).*/\1/p' "$1" | tr '\n' ' '; }
+
+# --- the same nodes -----------------------------------------------------------------------------------------
+both -- "$lockstep" train gpt.yaml --run.dir whole
+want=$(tail -1 out0)
+claim 'two nodes' is "$(codes)" '0 0 '
+for stage in 0 3; do
+    for rank in 0 1; do
+        both --max-restarts 2 --events events.$stage.$rank -- "$lockstep" train gpt.yaml --zero.stage $stage --run.dir cut$stage$rank \
+            --checkpoint.every 4 --inject kill@$rank:11
+        claim "stage $stage, rank $rank is lost: both launchers end well" is "$(codes)" '0 0 '
+        claim "stage $stage, rank $rank: the same end" is "$(tail -1 out0)" "$want"
+        claim "stage $stage, rank $rank: from step 8" has out0 '^resuming step 8 of '
+        claim "stage $stage, rank $rank: each step once" is "$(steps_of cut$stage$rank)" "$(all_steps 14)"
+    done
+done
+claim 'node 1 says what follows, too' has err1 '  restart   : as generation 2 .* restart 1 of 2'
+both --max-restarts 1 -- sh -c '[ $RANK = 1 ] && exec sleep 100; exit 3'
+claim 'all restarts are used: both end' is "$(codes)" '3 82 '
+both --max-restarts 3 -- "$lockstep" train gpt.yaml --run.dir nan --inject nan@1:3
+claim 'numerics: not again, on both' has err0 'restart   : none: exit code 80'
+claim '... and node 1' has err1 'restart   : none: exit code 80'
+
+# --- a node is lost, and comes again ------------------------------------------------------------------------------
+# Three nodes; the launcher of node 2 is killed in the first generation, and started again in the second.
+port=$(free_port)
+rm -f code? out? err?
+elastic() { # node, more options
+    local rank=$1
+    shift
+    node "$rank" 2:3 --max-restarts 3 --rdzv-conf last_call_timeout=2 "$@" -- "$lockstep" train gpt.yaml --run.dir elastic \
+        --train.steps 3000 --checkpoint.every 100 --checkpoint.keep 2 --log.every 500
+}
+elastic 1 &
+(exec timeout -k 5 100 "$lockstep" run --nnodes 2:3 --node-rank 2 --master-addr 127.0.0.1 --master-port "$port" --secret-file s --max-restarts 3 \
+    --rdzv-conf last_call_timeout=2 -- "$lockstep" train gpt.yaml --run.dir elastic --train.steps 3000 --checkpoint.every 100 --checkpoint.keep 2 \
+    --log.every 500 >out2 2>err2) &
+lost=$!
+elastic 0 --events events &
+until_true grep -qs '"event":"ckpt_durable"' events
+pkill -KILL -P $lost # the launcher; its rank dies with it
+until_true grep -qs '"event":"ckpt_durable","gen":2' events
+elastic 2
+wait
+claim 'the nodes that are left go on, and the third is taken in again' is "$(worlds events)" '3 2 3 '
+claim '... all end well' is "$(codes)" '0 0 0 '
+claim '... node 0 says why it stopped' has err0 'lockstep: generation 3 begins with 1 more node: stopping this one'
+claim '... node 2 says that it waits' has err2 'node 2: the job has begun without it; waiting for the next generation'
+claim '... each step once' is "$(steps_of elastic)" "$(all_steps 3000)"
+claim '... the last line is one of three ranks' has elastic/checkpoints/step-00003000/manifest.json '"world_size":3'
+
+# --- fewer than the least ------------------------------------------------------------------------------------------
+port=$(free_port)
+rm -f code? out? err?
+node 0 2:3 --rdzv-conf join_timeout=1,last_call_timeout=1 -- true
+claim 'too few nodes: named' is "$(codes)" '69 '
+claim '... which are missing' has err0 '1 of 3 nodes joined within .* missing nodes 1, 2'
+node 1 2:3 --rdzv-conf last_call_timeout=0.2 -- sh -c 'echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE' &
+node 0 2:3 --rdzv-conf last_call_timeout=0.2 -- sh -c 'echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE'
+wait
+claim 'enough nodes begin without the third' is "$(cat out0 out1 | tr '\n' ' ')" '0/2 0/2 1/2 1/2 '
+port=$(free_port)
+rm -f code? out? err?
+node 2 1:3 --rdzv-conf last_call_timeout=3 -- sh -c 'echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE' &
+node 0 1:3 --rdzv-conf last_call_timeout=3 -- sh -c 'echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE'
+wait
+claim 'the place of a missing node is closed' is "$(cat out0 out2 | tr '\n' ' ')" '0/2 0/2 1/2 1/2 '
+claim 'last_call_timeout without MIN:MAX' eval 'node 0 2 --rdzv-conf last_call_timeout=3 -- true; has err0 "belongs to --nnodes MIN:MAX"'
+claim 'MIN:MAX ranks on several nodes' eval 'node 0 2 -n 1:2 --max-restarts 1 -- true; has err0 "is for one machine"'
+finish
