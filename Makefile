@@ -80,7 +80,7 @@ test-long: build
 	@$(MAKEME) asan
 	@$(MAKEME) tsan
 	@$(MAKEME) fuzz
-	@scripts/setup --viewer --fresh --deb
+	@scripts/setup --viewer --fresh --deb --strace
 	@tools/run-tests $(BUILD) -j $(JOBS) --long
 
 # More than half an hour on two cores; ARGS="--write FILE" keeps the result of each mutant.
