@@ -135,6 +135,7 @@ rm -f events
 gpt 2:4 3 --run.dir fewer --train.steps 40 --checkpoint.every 4 --inject kill@1:11
 claim 'MIN:MAX: it ends well' ends_with 0
 claim '... with one rank fewer, and all of them again after a checkpoint' is "$(worlds)" '4 3 4 '
+claim '... one that is newer than what it began from' test "$(sed -nE 's/.*"gen":3.*"from_step":([0-9]+).*/\1/p' events)" -ge 12
 claim '... and says so' says 'lockstep: generation 3 begins with 4 ranks again: stopping this one'
 claim '... each step once' is "$(steps_of fewer)" "$(all_steps 40)"
 cp out fewer.out
