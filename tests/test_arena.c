@@ -441,7 +441,7 @@ static void a_dry_arena_counts_and_has_no_memory(void **state)
 static void kinds_have_names(void **state)
 {
     (void)state;
-    static const char *const names[] = { "param", "grad", "optim", "act", "comm", "data" };
+    static const char *const names[] = { "param", "grad", "optim", "act", "comm", "data", "ckpt" };
     for (int k = 0; k < LS_MEM_KINDS; k++) assert_string_equal(ls_mem_kind_name((ls_mem_kind)k), names[k]);
     assert_string_equal(ls_mem_kind_name(LS_MEM_KINDS), "?");
 }

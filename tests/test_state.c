@@ -1,5 +1,6 @@
 /* ls_state_*, ls_checkpoint_*: a state that W ranks have saved under one stage of ZeRO is the same, to the bit, on W'
  * ranks under another stage; training goes on with the same bits; another model's checkpoint is refused. */
+#include "harness_checkpoint.h"
 #include "harness_files.h"
 #include "harness_zero.h"
 
@@ -89,30 +90,6 @@ static ls_status run(ls_world *w, void *arg)
     return LS_OK;
 }
 
-/* Both checkpoints have the same tensors, of the same bytes. */
-static void expect_same(const char *a, const char *b)
-{
-    ls_checkpoint *x, *y;
-    assert_int_equal(ls_checkpoint_open(a, &x), LS_OK);
-    assert_int_equal(ls_checkpoint_open(b, &y), LS_OK);
-    assert_int_equal(ls_checkpoint_count(x), ls_checkpoint_count(y));
-    for (int i = 0; i < ls_checkpoint_count(x); i++) {
-        const ls_checkpoint_tensor *t = ls_checkpoint_at(x, i), *u = ls_checkpoint_find(y, t->name);
-        size_t n = ls_dtype_size(t->dtype);
-        assert_non_null(u);
-        assert_memory_equal(t->dim, u->dim, sizeof t->dim);
-        for (int d = 0; d < t->ndim; d++) n *= (size_t)t->dim[d];
-        char *p = malloc(n), *q = malloc(n);
-        assert_int_equal(ls_checkpoint_read(x, t, NULL, NULL, p), LS_OK);
-        assert_int_equal(ls_checkpoint_read(y, u, NULL, NULL, q), LS_OK);
-        if (memcmp(p, q, n) != 0) fail_msg("%s differs between %s and %s", t->name, a, b);
-        free(p);
-        free(q);
-    }
-    ls_checkpoint_close(x);
-    ls_checkpoint_close(y);
-}
-
 /* --- the same state in every layout ------------------------------------------------------------------ */
 
 static void every_layout_loads_what_every_layout_saves(void **state)
@@ -133,7 +110,7 @@ static void every_layout_loads_what_every_layout_saves(void **state)
                 assert_string_equal(loader.digest, saver.digest);
                 snprintf(a, sizeof a, "%s/step-00000003", from);
                 snprintf(b, sizeof b, "%s/step-00000003", to);
-                expect_same(a, b);
+                expect_same_checkpoint(a, b);
             }
         }
 }
@@ -154,7 +131,7 @@ static void bf16_loads_its_master_values(void **state)
             assert_string_equal(loader.digest, saver.digest);
             snprintf(a, sizeof a, "%s/step-00000000", from);
             snprintf(b, sizeof b, "%s/step-00000000", to);
-            expect_same(a, b);
+            expect_same_checkpoint(a, b);
         }
     }
 }
@@ -188,7 +165,7 @@ static void a_rank_may_save_some_of_what_it_owns(void **state)
     assert_string_equal(loader.digest, saver.digest);
     snprintf(a, sizeof a, "%s/step-00000003", from);
     snprintf(b, sizeof b, "%s/step-00000003", (char *)*state);
-    expect_same(a, b);
+    expect_same_checkpoint(a, b);
 }
 
 static void processes_over_wires_save_and_load(void **state)

@@ -18,7 +18,8 @@ extern "C" {
 typedef struct ls_arena ls_arena;
 
 typedef enum ls_mem_kind {
-    LS_MEM_PARAM, LS_MEM_GRAD, LS_MEM_OPTIM, LS_MEM_ACT, LS_MEM_COMM, LS_MEM_DATA, LS_MEM_KINDS
+    LS_MEM_PARAM, LS_MEM_GRAD, LS_MEM_OPTIM, LS_MEM_ACT, LS_MEM_COMM, LS_MEM_DATA, LS_MEM_CKPT,
+    LS_MEM_KINDS
 } ls_mem_kind;
 
 /* Bytes that one unit of a model (unit.h) holds, by kind, without what alignment adds: now, and at the moment when all
@@ -41,7 +42,7 @@ typedef struct ls_ledger {
     size_t held[LS_MEM_KINDS], most[LS_MEM_KINDS]; /* bytes of all rows together, now and at most */
 } ls_ledger;
 
-/* "param" "grad" "optim" "act" "comm" "data". */
+/* "param" "grad" "optim" "act" "comm" "data" "ckpt". */
 const char *ls_mem_kind_name(ls_mem_kind k);
 
 /* An arena of nbytes (rounded up to pages), zeroed and prefaulted. `shared`

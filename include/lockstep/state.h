@@ -117,6 +117,34 @@ void ls_state_set_meta(ls_state *s, const char *const *meta);
  * checkpoint of that name is replaced. LS_CKPT_FAILED on all ranks if one could not write: the message names the first
  * one and says why; the temporary folder is removed, and older checkpoints stay as they were. */
 ls_status ls_state_save(ls_state *s, const char *folder, int64_t step);
+
+/* --- a save while the program goes on --------------------------------------------------------------
+ *
+ *     ls_state_save_begin(state, "ckpts/step-00000100", 100);   copies what this rank saves, and returns
+ *     ... steps, after each of which
+ *     ls_state_save_poll(state);                                LS_AGAIN: not durable yet
+ *     ...
+ *     ls_state_save_wait(state);                                before the program ends
+ *
+ * A thread of each rank writes the copy; the program may change what it has added at once. One save can be in flight:
+ * ls_state_save and ls_state_save_begin return LS_INVALID until poll or wait has said that it is over. Every rank calls
+ * these functions, between the same two steps. A crash at any moment leaves older checkpoints as they were. */
+
+/* Bytes of the copy on this rank: what it saves. They can differ between ranks. */
+size_t ls_state_copy_bytes(const ls_state *s);
+/* Memory for the copy, touched now, counted by the world's ledger as LS_MEM_CKPT; and the thread that writes it. Once,
+ * after everything was added; without it the first ls_state_save_begin does it. Signals that this thread blocks, the
+ * writing thread blocks, too. LS_NO_MEMORY, LS_SYSTEM. */
+ls_status ls_state_reserve(ls_state *s);
+/* Begins a save, of values as they are now. The metadata (ls_state_set_meta) stay until it is over. Failures as of
+ * ls_state_save, then or from poll and wait. */
+ls_status ls_state_save_begin(ls_state *s, const char *folder, int64_t step);
+/* LS_AGAIN: the save goes on. LS_OK: it is durable, or none is in flight. A failure, on all ranks, as of ls_state_save:
+ * the save is over, and its temporary folder is removed. Costs the exchange of one word while a save is in flight. */
+ls_status ls_state_save_poll(ls_state *s);
+/* The same, but it waits until the save is over: never LS_AGAIN. */
+ls_status ls_state_save_wait(ls_state *s);
+
 /* The rank of the group whose failure that was, after a save that failed: the others have its message. */
 int ls_state_culprit(const ls_state *s);
 /* Every rank calls it after ls_checkpoint_values, with the optimizer created: its state, and what ls_state_add has

@@ -121,12 +121,19 @@ int ls_workers_posted(const ls_workers *w)
     return (int)(atomic_load_explicit(&w->posted, memory_order_relaxed) - w->next);
 }
 
+static bool is_done(const ls_workers *w, uint64_t job)
+{
+    /* acquire: what the job wrote is visible */
+    return atomic_load_explicit(&w->result[job % (uint64_t)w->slots].done, memory_order_acquire) == job + 1;
+}
+
+bool ls_workers_ready(const ls_workers *w) { return is_done(w, w->next); }
+
 static void wait_for(ls_workers *w, uint64_t job)
 {
-    const result *r = &w->result[job % (uint64_t)w->slots];
     for (;;) {
         const uint32_t heard = atomic_load_explicit(&w->news, memory_order_acquire);
-        if (atomic_load_explicit(&r->done, memory_order_acquire) == job + 1) return;
+        if (is_done(w, job)) return;
         sleep_on(w->env, &w->news, heard);
     }
 }

@@ -22,6 +22,8 @@ void ls_workers_post(ls_workers *w);
 /* Posted and not yet taken; the number of the next one to take. */
 int ls_workers_posted(const ls_workers *w);
 uint64_t ls_workers_next(const ls_workers *w);
+/* Whether the oldest posted job is done, so that taking it does not wait; false if none is posted. */
+bool ls_workers_ready(const ls_workers *w);
 /* Waits for the oldest posted job and returns what it returned; a failure's message is then this thread's. */
 ls_status ls_workers_take(ls_workers *w);
 /* Forgets all posted jobs: those that were not begun never are. Returns when no job runs any more. */

@@ -21,6 +21,7 @@ ls_status ls_state_create(ls_group *g, ls_state **out)
 void ls_state_destroy(ls_state *s)
 {
     if (!s) return;
+    ls_state_async_destroy(s);
     free(s->own);
     free(s);
 }

@@ -1,8 +1,10 @@
 /* state.h -- a state from the inside: which boxes of which tensors a rank has in memory.
  *
- *   state.c       what a state consists of, and loading it
- *   state_save.c  the files of all ranks, and the order in which they become a checkpoint
- *   piece.c       elements of a parameter as boxes of a tensor in a file
+ *   state.c        what a state consists of, and loading it
+ *   shards.c       the files of one rank
+ *   state_save.c   the files of all ranks, and the order in which they become a checkpoint (saving.h)
+ *   state_async.c  the same while the program goes on
+ *   piece.c        elements of a parameter as boxes of a tensor in a file
  */
 #ifndef LS_CKPT_STATE_H
 #define LS_CKPT_STATE_H
@@ -47,6 +49,8 @@ typedef struct ls_state_own {
     int64_t count;
 } ls_state_own;
 
+typedef struct ls_state_async ls_state_async;
+
 struct ls_state {
     ls_group *g;        /* borrowed, as the next two */
     ls_params *ps;      /* NULL: no model */
@@ -56,6 +60,7 @@ struct ls_state {
     int64_t generation; /* of the job: what a manifest says */
     const char *const *meta; /* borrowed: pairs; NULL: none */
     int culprit;        /* the rank of g whose failure the last failed save was */
+    ls_state_async *async; /* owned: the copy of ls_state_save_begin, and the thread that writes it; NULL: none yet */
 };
 
 /* ls_state_save with files beside sharded/: every rank calls `companions`, rank 0 with the folder that is being written
@@ -63,6 +68,20 @@ struct ls_state {
  * checksums of it adds to m, the others are read back. */
 typedef ls_status (*ls_state_companions)(void *arg, const char *folder, ls_manifest *m);
 ls_status ls_state_save_with(ls_state *s, const char *folder, int64_t step, ls_state_companions companions, void *arg);
+
+/* ls_state_save_begin with files beside sharded/: the thread of rank 0 calls `beside` (NULL: none) with the folder that
+ * is being written, when the files of all ranks are there. arg is borrowed until the save is over. */
+ls_status ls_state_save_begin_with(ls_state *s, const char *folder, int64_t step,
+                                   ls_status (*beside)(void *arg, const char *folder), void *arg);
+bool ls_state_saving(const ls_state *s); /* a save is in flight: the same on all ranks */
+/* LS_INVALID, with the name of the caller's function, if one is. */
+ls_status ls_state_check_idle(const ls_state *s, const char *call);
+/* For programs that exchange words between ranks anyway, in place of ls_state_save_poll. Busy: this rank's thread is at
+ * work for the save in flight; costs no system call. Advance: every rank calls it, at the same place, with whether any
+ * rank said busy; returns what ls_state_save_poll does. With false it waits for the threads. */
+bool ls_state_save_busy(const ls_state *s);
+ls_status ls_state_save_advance(ls_state *s, bool busy);
+void ls_state_async_destroy(ls_state *s);
 
 /* Every rank of g calls it with what its part of the work gave. LS_OK if all succeeded; else the first rank's failure,
  * on every rank, with its message; *culprit (NULL: not wanted) is that rank's number in g. */

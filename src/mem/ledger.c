@@ -6,6 +6,7 @@
 static const char *const names[LS_MEM_KINDS] = {
     [LS_MEM_PARAM] = "param", [LS_MEM_GRAD] = "grad", [LS_MEM_OPTIM] = "optim",
     [LS_MEM_ACT] = "act",     [LS_MEM_COMM] = "comm", [LS_MEM_DATA] = "data",
+    [LS_MEM_CKPT] = "ckpt",
 };
 
 const char *ls_mem_kind_name(ls_mem_kind k) { return (unsigned)k < LS_MEM_KINDS ? names[k] : "?"; }

@@ -8,6 +8,7 @@
 static const char *const names[LS_MEM_KINDS] = {
     [LS_MEM_PARAM] = "parameters", [LS_MEM_GRAD] = "gradients",     [LS_MEM_OPTIM] = "optimizer",
     [LS_MEM_ACT] = "activations",  [LS_MEM_COMM] = "communication", [LS_MEM_DATA] = "data",
+    [LS_MEM_CKPT] = "checkpoint copy",
 };
 
 const char *ls_memory_kind_name(int k) { return names[k]; }
