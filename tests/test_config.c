@@ -131,7 +131,6 @@ static void refuses_what_this_version_does_not_serve(void **state)
         { "parallel.cp", "2", "plan: cp is 2, but only data parallelism is implemented: expected cp 1" },
         { "parallel.ep", "2", "plan: ep is 2, but only data parallelism is implemented: expected ep 1" },
         { "pipeline.chunks", "2", "2 pipeline chunks per stage are not implemented: expected 1" },
-        { "checkpoint.async", "true", "checkpoint.async" },
         { "comm.backend", "nccl", "comm.backend nccl is not implemented: sched, mpi, auto and gloo are" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {

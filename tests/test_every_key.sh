@@ -231,7 +231,6 @@ refuse zero.hsdp mlp "$of_four --zero.hsdp 3" 78 'checking zero.hsdp: plan: hsdp
 refuse zero.hsdp mlp "$of_four --zero.hsdp 5" 78 'checking zero.hsdp: plan: hsdp is 5: expected 1 to 4, the number of ranks'
 refuse pipeline.schedule mlp '--pipeline.schedule gpipe' 78 'pipeline.schedule belongs to parallel.pp above 1'
 refuse pipeline.chunks mlp '--pipeline.chunks 2' 78 'checking pipeline.chunks: '
-refuse checkpoint.async mlp '--checkpoint.async true' 78 'checkpoint.async is not implemented'
 
 # --- ddp, zero ----------------------------------------------------------------------------------------------
 wide='-n 2 --model.dims 8,64,64,3 --comm.transport tcp'
@@ -276,6 +275,8 @@ for when in always last never; do
     claim "train checkpoint.consolidate: $when" test "$found" = "$want"
 done
 shows checkpoint.keep mlp '--checkpoint.every 1 --checkpoint.keep 3' checkpoints 3
+refuse checkpoint.async mlp '--checkpoint.async true --checkpoint.consolidate always' 78 'set checkpoint.consolidate to last or never'
+shows checkpoint.async mlp '--checkpoint.async true' grep -q '"ckpt": {"planned": [1-9]' run/memory.json
 row['train checkpoint.timeout']=1 # its effect takes a slow disk, which that suite has
 claim 'train checkpoint.timeout: has its row there' grep -q "claim 'a save longer than checkpoint.timeout: 83'" "$source_dir/tests/test_train_save.sh"
 shows log.every mlp '--log.every 2 --train.steps 5' lines '^step: ' 4

@@ -139,6 +139,41 @@ static void shares_are_in_it(void **state)
     }
 }
 
+/* The copy of checkpoint.async: 12 bytes an element, and what the trainer adds to its state. */
+static void the_copy_for_checkpoints_is_in_it(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "mlp", "gpt2", "llama" }, *const stages[] = { "0", "1", "2", "3" };
+    for (size_t i = 0; i < COUNT(models) * COUNT(stages); i++) {
+        fixture f;
+        ls_source source = { 0 };
+        ls_model_config mc;
+        ls_memory_plan with, without;
+        begin(&f, models[i % COUNT(models)]);
+        set(&f, "optim.name", "adamw");
+        set(&f, "zero.stage", stages[i / COUNT(models)]);
+        assert_int_equal(ls_train_config_resolve(f.o, &f.c), LS_OK);
+        assert_int_equal(ls_train_model(&f.c, &source, &mc), LS_OK);
+        size_t copy = 0, optim = 0;
+        for (int r = 0; r < 3; r++) {
+            f.c.checkpoint.async = false;
+            assert_int_equal(ls_memory_plan_make(&f.c, &mc, r, 3, &without), LS_OK);
+            f.c.checkpoint.async = true;
+            assert_int_equal(ls_memory_plan_make(&f.c, &mc, r, 3, &with), LS_OK);
+            assert_int_equal(without.bytes[LS_MEM_CKPT], 0);
+            assert_int_equal(with.total - without.total, with.bytes[LS_MEM_CKPT]);
+            copy += with.bytes[LS_MEM_CKPT];
+            optim += with.bytes[LS_MEM_OPTIM] / (i < COUNT(models) ? 3 : 1); /* each of the replicas has all of it */
+        }
+        /* optimizer state is padded to lines: at most 64 bytes a state of a parameter, of a rank */
+        const size_t want = optim / 8 * 12, padding = 3 * 2 * 64 * 12 / 8 * 64;
+        if (copy > want + 1024 || copy + padding < want) fail_msg("%s: %zu bytes of copies, %zu of state", models[i % COUNT(models)], copy, optim);
+        set(&f, "checkpoint.async", "true");
+        ls_source_free(&source);
+        expect_plan(&f, models[i % COUNT(models)]);
+    }
+}
+
 static void every_optimizer_and_samples_are_in_it(void **state)
 {
     (void)state;
@@ -715,6 +750,7 @@ int main(void)
         cmocka_unit_test(the_plan_is_the_ledger_s_peak),
         cmocka_unit_test(packed_weights_are_in_it),
         cmocka_unit_test(shares_are_in_it),
+        cmocka_unit_test(the_copy_for_checkpoints_is_in_it),
         cmocka_unit_test(every_optimizer_and_samples_are_in_it),
         cmocka_unit_test(every_rank_s_plan_is_its_ledger_s_peak),
         cmocka_unit_test(first_values_and_activations_do_not_add_up),

@@ -273,7 +273,7 @@ claim 'no file to evaluate' once 78 '--eval-only needs model.load' --eval-only
 claim 'an unknown algorithm' once 78 'lockstep coll --list' --comm.algo nonsense
 claim 'an unknown fault' once 64 'expected kill, stop, hang, nan, mismatch, slow, diverge or overflow' --inject trip@1:2
 claim 'a fault on a rank that is not there' once 64 'with RANK below 2' --inject kill@2:2
-claim 'what is not implemented' once 78 'checkpoint.async is not implemented' --checkpoint.async true
+claim 'what is not implemented' once 78 'comm.backend nccl is not implemented' --comm.backend nccl
 claim 'a trace of steps that never come' mistake 78 'trace.steps begins at 30, but the run has 21 steps' --trace.steps 30
 claim 'a folder of data that is not there' mistake 74 'data.path names the folder of the data' --data.path nowhere
 claim 'a run folder that cannot be made' mistake 74 'making the folder base.yaml: Not a directory' --run.dir base.yaml/run

@@ -204,7 +204,8 @@ const ls_opt ls_train_opts[] = {
     { "checkpoint.keep", LS_OPT_INT, AT(checkpoint.keep), "2", "2.." STEPS, "newest checkpoints that stay", 0, NULL },
     { "checkpoint.timeout", LS_OPT_TIME, AT(checkpoint.timeout), "30m", "1ms..24h",
       "longest time for a save, or other reading or writing of files that other ranks wait for", 0, NULL },
-    { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL, "write while training goes on (not implemented)", 0, NULL },
+    { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL,
+      "save from a copy in memory, which a thread of each rank writes while training goes on; the last save is waited for", 0, NULL },
     { "checkpoint.resume", LS_OPT_STRING, AT(checkpoint.resume), "never", "auto|never|PATH",
       "go on from a checkpoint: auto: the newest one in the run's folder, or begin; PATH: that one, in a new run folder", 0, NULL },
     { "checkpoint.consolidate", LS_OPT_CHOICE, AT(checkpoint.consolidate), "last", "always|last|never",
@@ -263,6 +264,8 @@ const ls_opt ls_train_opts[] = {
 const size_t ls_train_nopts = sizeof ls_train_opts / sizeof *ls_train_opts;
 
 /* --- language models ------------------------------------------------------------------- */
+
+bool ls_train_copies(const ls_train_config *c) { return c->checkpoint.async && !c->eval_only; }
 
 bool ls_train_is_lm(const ls_train_config *c)
 {
@@ -585,16 +588,10 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
 /* What is accepted above for the versions to come, and what this one supports instead. */
 static ls_status check_supported(const ls_train_config *c, int world_size)
 {
-    const struct { const char *key; bool on;
-    } flag[] = {
-        { "checkpoint.async", c->checkpoint.async },
-    };
     char names[128], now[192];
     snprintf(now, sizeof now, "this version trains %s with data parallelism", ls_model_names(NULL, names, sizeof names));
     if (strcmp(c->model.name, "moe") == 0) return ls_fail(LS_UNSUPPORTED, "model.name moe is not implemented: %s", now);
     LS_TRY(check_plan(c, world_size));
-    for (size_t i = 0; i < sizeof flag / sizeof *flag; i++)
-        if (flag[i].on) return ls_fail(LS_UNSUPPORTED, "%s is not implemented: %s", flag[i].key, now);
     if (strcmp(c->comm.backend, "nccl") == 0)
         return ls_fail(LS_UNSUPPORTED, "comm.backend %s is not implemented: sched, mpi, auto and gloo are", c->comm.backend);
     return LS_OK;
@@ -700,6 +697,10 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank",
                        (long long)micro, (long long)(batch / world_size));
     bool file = strcmp(c->model.init, "file") == 0;
+    if (c->checkpoint.async && strcmp(c->checkpoint.consolidate, "always") == 0)
+        return ls_fail(LS_BAD_CONFIG, "checkpoint.async true with checkpoint.consolidate always: all ranks would stop training for "
+                       "each model.safetensors: set checkpoint.consolidate to last or never (`lockstep ckpt merge` makes the file from a "
+                       "checkpoint), or checkpoint.async to false");
     if (c->eval_only && strcmp(c->checkpoint.resume, "never") != 0)
         return ls_fail(LS_BAD_CONFIG, "--eval-only reads model.load, and checkpoint.resume %s goes on with a training: leave "
                        "one of them out", c->checkpoint.resume);

@@ -109,6 +109,8 @@ ls_status ls_train_read(ls_opts *o, const ls_train_config *c, int argc, char **a
 
 /* Whether it is a language model. */
 bool ls_train_is_lm(const ls_train_config *c);
+/* A training with checkpoint.async: checkpoints are written from a copy. */
+bool ls_train_copies(const ls_train_config *c);
 /* Of activations, and of what they are multiplied with. */
 ls_dtype ls_train_dtype(const ls_train_config *c);
 /* What ls_world_opts.backend is for comm.backend: "sched" or "mpi". */

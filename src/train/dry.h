@@ -8,14 +8,17 @@
 #include "lockstep/parallel.h"
 #include "lockstep/trace.h"
 #include "train/config.h"
+#include "train/resume.h"
 
-#define LS_TRAIN_WORDS 4 /* numbers that a rank tells all others at once */
+#define LS_TRAIN_WORDS 5 /* numbers that a rank tells all others at once */
 
 typedef struct ls_train_dry {
     ls_world *w; /* owned, as all here */
     ls_arena *own;
     ls_parallel par;
     ls_optim *optim;
+    ls_state *state;    /* with checkpoint.async: what of it is copied; NULL */
+    ls_train_kept kept; /* in it */
     int micro_batches; /* of a step */
     int threads;       /* that this thread's loops took before: the rank's are those that it would have */
     double (*words)[LS_TRAIN_WORDS];

@@ -3,8 +3,8 @@
 
 #include "train/trainer.h"
 
-enum { LOSS, COUNTED, CORRECT, UNUSED, SUMS };
-_Static_assert(SUMS == LS_TRAIN_WORDS, "what a rank tells the others");
+enum { LOSS, COUNTED, CORRECT, SUMS };
+_Static_assert(SUMS <= LS_TRAIN_WORDS, "what a rank tells the others");
 
 /* Loads the rows of the next forward; `done` of this rank's samples are evaluated, and the largest part has
  * `most`. If forwards include collectives, a rank that has no samples left still runs a forward, of one row, and
@@ -22,7 +22,7 @@ static ls_status next_rows(ls_trainer *t, ls_range part, size_t done, size_t mos
     return LS_OK;
 }
 
-static ls_status my_part(ls_trainer *t, size_t n, double mine[SUMS])
+static ls_status my_part(ls_trainer *t, size_t n, double mine[LS_TRAIN_WORDS])
 {
     ls_range part, largest;
     ls_status st = LS_OK;
@@ -52,8 +52,8 @@ ls_status ls_train_evaluate(ls_trainer *t, ls_eval *out)
 {
     const size_t most = (size_t)t->c->train.eval_batches * (size_t)t->c->train.global_batch;
     const size_t n = most && most < t->feed.test_samples ? most : t->feed.test_samples;
-    double mine[SUMS] = { 0 }, total[SUMS] = { 0 };
-    const double (*all)[SUMS];
+    double mine[LS_TRAIN_WORDS] = { 0 }, total[SUMS] = { 0 };
+    const double (*all)[LS_TRAIN_WORDS];
     *out = (ls_eval){ 0 };
     LS_TRY(my_part(t, n, mine));
     LS_TRY(ls_train_tell(t->w, t->words, mine, &all));

@@ -5,6 +5,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "ckpt/state.h"
 #include "net/world.h"
 #include "train/memory_units.h"
 #include "train/trainer.h"
@@ -181,9 +182,8 @@ static ls_status forgive(ls_trainer *t, ls_status st, bool last)
     return LS_OK;
 }
 
-static ls_status save(ls_trainer *t, bool last)
+static ls_status saved(ls_trainer *t, ls_status st, bool last)
 {
-    const ls_status st = ls_train_save(t);
     if (st < 0) return forgive(t, st, last);
     t->failed_saves = 0;
     if (!t->par.mesh.speaks) return LS_OK;
@@ -192,9 +192,37 @@ static ls_status save(ls_trainer *t, bool last)
     return LS_OK;
 }
 
+/* The save in flight, if there is one. */
+static ls_status advance_save(ls_trainer *t, bool wait)
+{
+    const ls_status st = ls_train_save_advance(t, wait);
+    return st == LS_AGAIN ? LS_OK : saved(t, st, false);
+}
+
+static void say_waits(ls_trainer *t)
+{
+    if (!ls_state_saving(t->state) || t->save_waited || !t->par.mesh.speaks) return;
+    t->save_waited = true;
+    ls_bar_clear(&t->bar);
+    ls_log(LS_LOG_WARN, "ckpt-waits: the checkpoint of step %lld is due, and that of step %lld is still being written: training waits "
+                        "for it (this is said once); a higher checkpoint.every, or a faster disk, avoids that",
+           (long long)t->step, (long long)t->saving);
+}
+
+/* One save is in flight at a time, and none when the run ends. */
+static ls_status save(ls_trainer *t, bool last)
+{
+    if (!last) say_waits(t);
+    LS_TRY(advance_save(t, true));
+    if (last || !t->c->checkpoint.async) return saved(t, ls_train_save(t), last);
+    const ls_status st = ls_train_save_begin(t);
+    return st < 0 ? forgive(t, st, last) : LS_OK;
+}
+
 static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_result *out)
 {
     ls_eval eval = { 0 };
+    LS_TRY(advance_save(t, false));
     bool over = t->step == t->steps || t->stop_signal; /* a trace that was to go on longer ends here */
     bool traced = t->trace_last && t->step >= (int64_t)t->trace_first && t->step <= (int64_t)t->trace_last;
     if (traced && (over || t->step == (int64_t)t->trace_last)) LS_TRY(ls_record_trace(t));
@@ -224,7 +252,7 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
         LS_TRY(ls_train_step(t, &s));
         out->loss = s.loss;
         out->steps = t->step;
-        ls_train_event(t, "step");
+        ls_train_event(t, "step", t->step);
         add(&sum, &s);
         log_step(t, &s, &sum);
         LS_TRY(after_step(t, &s, out));

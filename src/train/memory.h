@@ -17,7 +17,7 @@ typedef struct ls_memory_plan {
     size_t bytes[LS_MEM_KINDS]; /* most that each kind has in use */
     size_t total;
     size_t world_arena, own_arena, tape; /* the three pieces that it is taken in, the first one in whole pages; samples
-                                            take their own */
+                                            and the copy of checkpoint.async take their own */
     size_t packed; /* of own_arena: copies of weights; with the parameters */
 } ls_memory_plan;
 

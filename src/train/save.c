@@ -6,6 +6,7 @@
 #include "base/commit.h"
 #include "base/env.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "ckpt/save.h"
 #include "ckpt/state.h"
 #include "ckpt/steps.h"
@@ -14,11 +15,11 @@
 #include "report/rundir.h"
 #include "train/trainer.h"
 
-void ls_train_event(ls_trainer *t, const char *what)
+void ls_train_event(ls_trainer *t, const char *what, int64_t step)
 {
     char more[48];
     if (t->events_fd < 0) return;
-    snprintf(more, sizeof more, ",\"step\":%lld", (long long)t->step);
+    snprintf(more, sizeof more, ",\"step\":%lld", (long long)step);
     ls_event_line(t->events_fd, t->w->generation, what, ls_world_rank(t->w), more);
 }
 
@@ -50,9 +51,9 @@ static ls_status remember(ls_trainer *t, int64_t step)
 
 /* Remembers the step, and deletes the oldest this run has written beyond checkpoint.keep: what others
  * left in the same folder is theirs. */
-static ls_status keep_newest(ls_trainer *t)
+static ls_status keep_newest(ls_trainer *t, int64_t step)
 {
-    LS_TRY(remember(t, t->step));
+    LS_TRY(remember(t, step));
     while ((int64_t)t->nsaved > t->c->checkpoint.keep) {
         char folder[320];
         LS_TRY(folder_of(t, t->saved[0], folder, sizeof folder));
@@ -174,17 +175,23 @@ static bool wants_model(const ls_trainer *t)
     return strcmp(when, "always") == 0 || (strcmp(when, "last") == 0 && is_last(t));
 }
 
-/* What is beside the ranks' files: the configuration, a language model's config.json and tokenizer, and on request the
- * whole model. */
+/* What is beside the ranks' files: the configuration, a language model's config.json and tokenizer. None of it changes
+ * while a run goes on, so a thread may read it. */
+static ls_status write_beside(void *arg, const char *folder)
+{
+    const ls_trainer *t = arg;
+    ls_hf_config hf;
+    LS_TRY(write_text(folder, "config.yaml", t->config));
+    if (!ls_train_is_lm(t->c)) return LS_OK;
+    LS_TRY(config_of(t, &hf));
+    return write_companions(t, folder, &hf, t->described);
+}
+
+/* And on request the whole model. */
 static ls_status write_companions_of(void *arg, const char *folder, ls_manifest *m)
 {
     const ls_trainer *t = arg;
-    ls_status st = folder ? write_text(folder, "config.yaml", t->config) : LS_OK;
-    if (st == LS_OK && folder && ls_train_is_lm(t->c)) {
-        ls_hf_config hf;
-        st = config_of(t, &hf);
-        if (st == LS_OK) st = write_companions(t, folder, &hf, t->described);
-    }
+    const ls_status st = folder ? write_beside(arg, folder) : LS_OK;
     if (!wants_model(t)) return st;
     const ls_status written = write_model(t, folder, m); /* the others bring values, whatever happened before */
     return st < 0 ? st : written;
@@ -199,21 +206,63 @@ static void fill_kept(ls_trainer *t)
     };
 }
 
+/* Before an older one is removed, the page has the new one. */
+static ls_status is_durable(ls_trainer *t, const char *folder, int64_t step)
+{
+    if (!t->par.mesh.speaks) return LS_OK;
+    snprintf(t->checkpoint, sizeof t->checkpoint, "%s", folder);
+    ls_saved_write(&t->w->page->saved, t->checkpoint, step);
+    ls_train_event(t, "ckpt_durable", step);
+    return keep_newest(t, step);
+}
+
 /* The folder gets its name when everything in it is on the disk, and older ones go after that. */
 ls_status ls_train_save(ls_trainer *t)
 {
     char folder[320];
     LS_TRY(folder_of(t, t->step, folder, sizeof folder));
     fill_kept(t);
-    ls_train_event(t, "ckpt_begin");
+    ls_train_event(t, "ckpt_begin", t->step);
     ls_train_task(t, LS_TASK_SAVING, folder);
     ls_status st = ls_state_save_with(t->state, folder, t->step, write_companions_of, t);
-    if (st == LS_OK && t->par.mesh.speaks) {
-        snprintf(t->checkpoint, sizeof t->checkpoint, "%s", folder);
-        ls_saved_write(&t->w->page->saved, t->checkpoint, t->step);
-        ls_train_event(t, "ckpt_durable");
-        st = keep_newest(t);
-    }
+    if (st == LS_OK) st = is_durable(t, folder, t->step);
     ls_train_task(t, LS_TASK_NONE, NULL);
     return st < 0 ? st : ls_barrier(ls_world_group(t->w));
+}
+
+/* --- while training goes on ------------------------------------------------------------------------------ */
+
+ls_status ls_train_save_begin(ls_trainer *t)
+{
+    char folder[320];
+    LS_TRY(folder_of(t, t->step, folder, sizeof folder));
+    fill_kept(t);
+    ls_train_event(t, "ckpt_begin", t->step);
+    ls_train_task(t, LS_TASK_SAVING, folder);
+    const ls_status st = ls_state_save_begin_with(t->state, folder, t->step, write_beside, t);
+    ls_train_task(t, LS_TASK_NONE, NULL);
+    t->saving = t->step;
+    t->save_busy = true; /* until all ranks have told otherwise */
+    return st;
+}
+
+ls_status ls_train_save_advance(ls_trainer *t, bool wait)
+{
+    char folder[320];
+    if (!ls_state_saving(t->state)) return LS_AGAIN;
+    LS_TRY(folder_of(t, t->saving, folder, sizeof folder));
+    if (wait) ls_train_task(t, LS_TASK_SAVING, folder);
+    ls_status st = wait ? ls_state_save_wait(t->state) : ls_state_save_advance(t->state, t->save_busy);
+    if (st == LS_OK) st = is_durable(t, folder, t->saving);
+    if (wait) ls_train_task(t, LS_TASK_NONE, NULL);
+    return st;
+}
+
+void ls_train_save_settle(ls_trainer *t)
+{
+    const ls_status st = ls_train_save_advance(t, true);
+    if (st == LS_AGAIN || !t->par.mesh.speaks) return;
+    ls_bar_clear(&t->bar);
+    if (st == LS_OK) ls_say("checkpoint: %s", t->checkpoint);
+    else ls_log(LS_LOG_WARN, "ckpt-failed: %s", ls_last_error());
 }

@@ -5,12 +5,13 @@
 
 #include "base/compiler.h"
 #include "base/env.h"
+#include "ckpt/state.h"
 #include "train/trainer.h"
 
 /* What every rank tells the others after its backward: the loss summed over its labels that count, how many those are,
- * the signal that asks it to stop (0: none), and a hash of the values that its optimizer wrote. Ranks that do not know
- * a loss say 0 of 0. */
-enum { LOSS, COUNTED, STOP, HASH, WORDS };
+ * the signal that asks it to stop (0: none), a hash of the values that its optimizer wrote, and whether it still writes
+ * a checkpoint. Ranks that do not know a loss say 0 of 0. */
+enum { LOSS, COUNTED, STOP, HASH, SAVING, WORDS };
 _Static_assert(WORDS == LS_TRAIN_WORDS, "what a rank tells the others");
 
 /* Labels that count in the step at hand, over all ranks; they differ from rank to rank only where some do not. */
@@ -95,6 +96,7 @@ static ls_status run_micro_batches(ls_trainer *t, double counted, double mine[WO
 static LS_COLD ls_status not_finite(ls_trainer *t, int rank)
 {
     char first[160] = "";
+    ls_train_save_settle(t); /* what it saves is of a step before this one */
     const bool mine = rank == ls_world_rank(t->w);
     if (mine || ls_ddp_forwards_meet(t->par.ddp)) ls_train_find_nonfinite(t, first, sizeof first);
     if (!mine) LS_TRY(ls_barrier(ls_world_group(t->w)));
@@ -123,6 +125,8 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *o
     const int shards = t->guard ? t->guard : 1; /* without a guard, all hashes are 0 */
     bool same = true;
     double sum = 0, counted = 0;
+    t->save_busy = false;
+    for (int r = 0; r < ls_world_size(t->w); r++) t->save_busy |= all[r][SAVING] > 0;
     out->max_loss = -INFINITY;
     for (int r = 0; r < ls_world_size(t->w); r++) {
         if (!isfinite(all[r][LOSS])) return not_finite(t, r);
@@ -156,7 +160,10 @@ static ls_status grad_norm(ls_trainer *t, ls_step_stats *out)
     const ls_status st = ls_grad_norm_shared(ls_world_group(t->w), &t->par.model->params, &out->grad_norm, &culprit);
     out->loss_scale = (double)t->scaler.scale;
     out->grad_norm /= out->loss_scale;
-    if (st == LS_NAN && !(t->adapts && t->scaler.scale > 1.0f)) return gradient_not_finite(t, culprit);
+    if (st == LS_NAN && !(t->adapts && t->scaler.scale > 1.0f)) {
+        ls_train_save_settle(t);
+        return gradient_not_finite(t, culprit);
+    }
     if (st < 0 && st != LS_NAN) return st;
     out->skipped = t->adapts && !ls_grad_scaler_update(&t->scaler, out->grad_norm);
     t->skipped += out->skipped;
@@ -198,6 +205,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(get_samples(t, out));
     LS_TRY(count_labels(t, &counted));
     LS_TRY(run_micro_batches(t, counted, mine));
+    mine[SAVING] = ls_state_save_busy(t->state);
     LS_TRY(agree(t, mine, out));
     LS_TRY(grad_norm(t, out));
     LS_TRY(ls_injection_before_update(t, t->step + 1));

@@ -122,6 +122,7 @@ static ls_status open_model(ls_trainer *t)
     LS_TRY(ls_state_create(ls_world_group(t->w), &t->state));
     LS_TRY(ls_state_add_model(t->state, ps, t->optim));
     LS_TRY(ls_train_kept_add(t->state, &t->kept));
+    if (ls_train_copies(c)) LS_TRY(ls_state_reserve(t->state));
     return ls_train_describe(t);
 }
 
@@ -299,11 +300,11 @@ void ls_trainer_destroy(ls_trainer *t)
     ls_tensorboard_close(t->events);
     ls_watch_close(&t->watch);
     ls_decoder_destroy(t->decoder);
+    ls_state_destroy(t->state); /* first: its thread reads some of what follows */
     free(t->saved);
     free(t->config);
     free(t->described);
     ls_checkpoint_close(t->from);
-    ls_state_destroy(t->state);
     ls_feed_close(&t->feed);
     ls_source_free(&t->source);
     ls_memory_units_free(&t->planned);

@@ -66,6 +66,9 @@ typedef struct ls_trainer {
     ls_state *state;               /* owned: what a checkpoint has */
     ls_train_kept kept;            /* in `state` */
     int failed_saves;              /* since the last one that succeeded */
+    int64_t saving;                /* step of the newest save that was begun with checkpoint.async, */
+    bool save_busy;                /* whether some rank was at work for it when ranks told each other last, */
+    bool save_waited;              /* and whether it was said that another one waits for such a save */
     ls_checkpoint *from;           /* owned: the checkpoint that the run goes on from; NULL: it begins, or has loaded it
                                       */
     ls_train_again again;          /* what an earlier generation of the job left */
@@ -148,6 +151,13 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out);
 /* All ranks write a checkpoint of the current step, and wait until it is durable. LS_CKPT_FAILED, on all of them: it
  * was not written, and older ones are as they were. */
 ls_status ls_train_save(ls_trainer *t);
+/* The same of a copy, while training goes on: begins it. No other save may be in flight. */
+ls_status ls_train_save_begin(ls_trainer *t);
+/* All ranks call it after each step. LS_OK: the checkpoint that was in flight is durable now. LS_AGAIN: it goes on, or
+ * none is in flight. Failures as above. With `wait` it returns when none is in flight. */
+ls_status ls_train_save_advance(ls_trainer *t, bool wait);
+/* All ranks call it before a failure that all have found ends the run: a save that is in flight is waited for. */
+void ls_train_save_settle(ls_trainer *t);
 /* What checkpoints say of the model: once the model is there. */
 ls_status ls_train_describe(ls_trainer *t);
 /* Rank 0 takes the checkpoints that are in the run's folder, up to the present step, for its own: checkpoint.keep
@@ -156,8 +166,8 @@ ls_status ls_train_adopt(ls_trainer *t);
 /* This rank begins to read or write a file, which may take longer than comm.timeout but not checkpoint.timeout; NONE:
  * it has ended. The ranks that wait for it know by that (meet/task.h). */
 void ls_train_task(ls_trainer *t, ls_task_kind kind, const char *file);
-/* A line with the current step in the job's event file, if there is one: "step", "ckpt_begin" ... */
-void ls_train_event(ls_trainer *t, const char *what);
+/* A line with a step in the job's event file, if there is one: "step", "ckpt_begin" ... */
+void ls_train_event(ls_trainer *t, const char *what, int64_t step);
 
 /* What an evaluation found, if there was one. */
 typedef struct ls_eval {
