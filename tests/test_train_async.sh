@@ -113,6 +113,28 @@ claim 'three saves in a row: nothing temporary is left' nothing_temporary always
 SLOW=40 LD_PRELOAD=$tmp/slow.so train 2 "${every[@]}" --train.steps 21 --checkpoint.timeout 1s --comm.timeout 5s --run.dir hung
 claim 'a thread that hangs: 83 when the next save waits longer than checkpoint.timeout' ends_with 83
 
+# --- every so often ---------------------------------------------------------------------------------------------------
+gaps() { # between the begins of the first so many saves: the least one, in ms
+    sed -nE 's/.*"t_ns":([0-9]+).*"ckpt_begin".*/\1/p' events | head -"$1" |
+        awk 'NR > 1 && (!least || $1 - last < least) { least = $1 - last } { last = $1 } END { printf "%d", least / 1e6 }'
+}
+for async in true false; do
+    rm -f events
+    train 3 --checkpoint.async $async --checkpoint.every 30ms --train.epochs 60 --events events --run.dir often-$async
+    saves=$(grep -c ckpt_durable events)
+    claim "every 30ms, async $async: ends in order" ends_with 0
+    claim "every 30ms, async $async: there are several, and not one for each step" test "$saves" -ge 3 -a "$saves" -lt 400
+    claim "every 30ms, async $async: none is begun sooner" test "$(gaps $((saves - 1)))" -ge 30
+    claim "every 30ms, async $async: the configuration has the time" grep -q '^  every: 30ms' often-$async/config.yaml
+done
+train 2 --checkpoint.every 10h --train.steps 30 --run.dir seldom
+claim 'every 10h: one at the end' test "$(ls seldom/checkpoints)" = step-00000030
+train 2 --checkpoint.every 0s
+claim 'every 0s is refused' ends_with 64
+claim 'every 0s: what is expected' says "expected a time such as 10m, or an integer in 0..4294967295, found '0s'"
+train 2 --checkpoint.every 1.5
+claim 'every 1.5 steps is refused' ends_with 64
+
 # --- refused ------------------------------------------------------------------------------------------------------------
 train 2 --checkpoint.async true --checkpoint.consolidate always
 claim 'with model.safetensors in each checkpoint: refused' ends_with 78

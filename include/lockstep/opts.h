@@ -22,6 +22,7 @@ typedef enum ls_opt_type {
     LS_OPT_DOUBLE,   /* double */
     LS_OPT_BYTES,    /* size_t; "25MiB", "64KiB", "1G" (powers of 1024) */
     LS_OPT_TIME,     /* uint64_t ns; "30" or "30s", "500ms", "2m" */
+    LS_OPT_EVERY,    /* int64_t: a number of steps, "10"; or a time with its unit, "10m": the negative number of its ns */
     LS_OPT_STRING,   /* const char *, owned by the ls_opts */
     LS_OPT_CHOICE,   /* const char *, one of `range` */
     LS_OPT_INTS,     /* ls_opt_ints: "[784, 256, 10]" or "784,256,10" */

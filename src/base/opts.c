@@ -79,7 +79,8 @@ static void store(ls_opts *o, size_t i, const ls_opt_value *v, char *text)
     void *field = (char *)o->target + o->table[i].offset;
     switch (o->table[i].type) {
     case LS_OPT_BOOL: *(bool *)field = v->b; break;
-    case LS_OPT_INT: *(int64_t *)field = v->i; break;
+    case LS_OPT_INT:
+    case LS_OPT_EVERY: *(int64_t *)field = v->i; break;
     case LS_OPT_DOUBLE: *(double *)field = v->d; break;
     case LS_OPT_BYTES: *(size_t *)field = v->bytes; break;
     case LS_OPT_TIME: *(uint64_t *)field = v->ns; break;
@@ -279,7 +280,8 @@ bool ls_opts_is_default(const ls_opts *o, const char *name)
     if (row->def && !ls_opt_read(row, row->def, &def, why, sizeof why)) return false;
     switch (row->type) {
     case LS_OPT_BOOL: return *(const bool *)field == def.b;
-    case LS_OPT_INT: return *(const int64_t *)field == def.i;
+    case LS_OPT_INT:
+    case LS_OPT_EVERY: return *(const int64_t *)field == def.i;
     case LS_OPT_DOUBLE: return *(const double *)field == def.d; /* both were read from text */
     case LS_OPT_BYTES: return *(const size_t *)field == def.bytes;
     case LS_OPT_TIME: return *(const uint64_t *)field == def.ns;

@@ -46,6 +46,7 @@ const char *ls_opt_placeholder(ls_opt_type t)
     case LS_OPT_DOUBLE: return " X";
     case LS_OPT_BYTES: return " SIZE";
     case LS_OPT_TIME: return " TIME";
+    case LS_OPT_EVERY: return " N|TIME";
     case LS_OPT_CHOICE: return " WORD";
     case LS_OPT_INTS: return " N,N";
     case LS_OPT_DOUBLES: return " X,X";

@@ -112,6 +112,16 @@ static bool read_time(const char *text, uint64_t *v)
     return read_with_unit(text, time_units, sizeof time_units / sizeof *time_units, true, v);
 }
 
+/* A time that is not over at once; its unit tells it from a number of steps. */
+static bool read_interval(const char *text, int64_t *v)
+{
+    uint64_t ns;
+    const size_t n = strlen(text);
+    if (n == 0 || (text[n - 1] >= '0' && text[n - 1] <= '9') || !read_time(text, &ns) || ns == 0) return false;
+    *v = -(int64_t)ns; /* below INT64_MAX (read_with_unit) */
+    return true;
+}
+
 bool ls_opt_bool_word(const char *text, bool *out)
 {
     static const char *const yes[] = { "true", "yes", "on", "1" }, *const no[] = { "false", "no", "off", "0" };
@@ -132,6 +142,7 @@ static bool read_scalar(ls_opt_type type, const char *text, double *v)
     uint64_t ns;
     switch (type) {
     case LS_OPT_INT:
+    case LS_OPT_EVERY:
     case LS_OPT_INTS: if (!read_int(text, &i)) return false; *v = (double)i; return true;
     case LS_OPT_BYTES: if (!read_bytes(text, &bytes)) return false; *v = (double)bytes; return true;
     case LS_OPT_TIME: if (!read_time(text, &ns)) return false; *v = (double)ns; return true;
@@ -198,6 +209,7 @@ void ls_opt_expected(const ls_opt *row, char *buf, size_t n)
         [LS_OPT_DOUBLE] = "a number",
         [LS_OPT_BYTES] = "a size such as 64KiB or 25MiB",
         [LS_OPT_TIME] = "a time such as 30s or 500ms",
+        [LS_OPT_EVERY] = "a time such as 10m, or an integer",
         [LS_OPT_STRING] = "a text",
         [LS_OPT_CHOICE] = "one of",
         [LS_OPT_INTS] = "a list of integers such as [784, 256, 10]",
@@ -257,6 +269,7 @@ bool ls_opt_read(const ls_opt *row, const char *text, ls_opt_value *out, char *w
     case LS_OPT_DOUBLE: ok = read_double(text, &out->d) && in_range(row, out->d); break;
     case LS_OPT_BYTES: ok = read_bytes(text, &out->bytes) && in_range(row, (double)out->bytes); break;
     case LS_OPT_TIME: ok = read_time(text, &out->ns) && in_range(row, (double)out->ns); break;
+    case LS_OPT_EVERY: ok = read_int(text, &out->i) ? in_range(row, (double)out->i) : read_interval(text, &out->i); break;
     case LS_OPT_STRING: ok = true; break;
     case LS_OPT_CHOICE: ok = is_choice(row->range, text); break;
     case LS_OPT_INTS:
@@ -356,6 +369,10 @@ void ls_opt_format(const ls_opt *row, const void *field, ls_text *out)
     case LS_OPT_DOUBLE: format_double(out, *(const double *)field); break;
     case LS_OPT_BYTES: format_with_unit(out, *(const size_t *)field, sizes, 4); break;
     case LS_OPT_TIME: format_with_unit(out, *(const uint64_t *)field, times, 4); break;
+    case LS_OPT_EVERY:
+        if (*(const int64_t *)field < 0) format_with_unit(out, (uint64_t)-*(const int64_t *)field, times, 4);
+        else ls_text_add(out, "%lld", (long long)*(const int64_t *)field);
+        break;
     case LS_OPT_STRING:
     case LS_OPT_CHOICE: {
         const char *s = *(const char *const *)field;

@@ -56,7 +56,8 @@ typedef struct ls_train_config {
     } pipeline;
     struct {
         const char *dir, *resume, *consolidate;
-        int64_t every, keep;
+        int64_t every; /* steps; below 0: ns (LS_OPT_EVERY) */
+        int64_t keep;
         uint64_t timeout;
         bool async;
     } checkpoint;

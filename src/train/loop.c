@@ -214,9 +214,16 @@ static ls_status save(ls_trainer *t, bool last)
 {
     if (!last) say_waits(t);
     LS_TRY(advance_save(t, true));
+    t->save_ns = ls_env_get()->mono_ns();
     if (last || !t->c->checkpoint.async) return saved(t, ls_train_save(t), last);
     const ls_status st = ls_train_save_begin(t);
     return st < 0 ? forgive(t, st, last) : LS_OK;
+}
+
+static bool save_is_due(const ls_trainer *t)
+{
+    const int64_t every = t->c->checkpoint.every;
+    return every > 0 ? t->step % every == 0 : t->save_due;
 }
 
 static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_result *out)
@@ -234,7 +241,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     }
     LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
     if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
-    const bool sample = ls_samples_due(t), due = t->c->checkpoint.every > 0 && t->step % t->c->checkpoint.every == 0;
+    const bool sample = ls_samples_due(t), due = save_is_due(t);
     if (sample) LS_TRY(ls_samples_say(t));
     if (due || over) { /* what has parted is not saved */
         LS_TRY(ls_train_compare(t));
@@ -246,6 +253,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
 static ls_status train(ls_trainer *t, ls_train_result *out)
 {
     totals sum = { 0 };
+    t->save_ns = ls_env_get()->mono_ns();
     while (t->step < t->steps && !t->stop_signal) {
         ls_step_stats s;
         t->epoch = t->step / t->feed.steps_per_epoch;

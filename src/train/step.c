@@ -9,9 +9,9 @@
 #include "train/trainer.h"
 
 /* What every rank tells the others after its backward: the loss summed over its labels that count, how many those are,
- * the signal that asks it to stop (0: none), a hash of the values that its optimizer wrote, and whether it still writes
- * a checkpoint. Ranks that do not know a loss say 0 of 0. */
-enum { LOSS, COUNTED, STOP, HASH, SAVING, WORDS };
+ * the signal that asks it to stop (0: none), a hash of the values that its optimizer wrote, whether it still writes a
+ * checkpoint, and, rank 0, whether its clock says that one is due. Ranks that do not know a loss say 0 of 0. */
+enum { LOSS, COUNTED, STOP, HASH, SAVING, DUE, WORDS };
 _Static_assert(WORDS == LS_TRAIN_WORDS, "what a rank tells the others");
 
 /* Labels that count in the step at hand, over all ranks; they differ from rank to rank only where some do not. */
@@ -126,6 +126,7 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *o
     bool same = true;
     double sum = 0, counted = 0;
     t->save_busy = false;
+    t->save_due = all[0][DUE] > 0;
     for (int r = 0; r < ls_world_size(t->w); r++) t->save_busy |= all[r][SAVING] > 0;
     out->max_loss = -INFINITY;
     for (int r = 0; r < ls_world_size(t->w); r++) {
@@ -206,6 +207,8 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(count_labels(t, &counted));
     LS_TRY(run_micro_batches(t, counted, mine));
     mine[SAVING] = ls_state_save_busy(t->state);
+    const int64_t every = t->c->checkpoint.every;
+    mine[DUE] = every < 0 && env->mono_ns() - t->save_ns >= (uint64_t)-every;
     LS_TRY(agree(t, mine, out));
     LS_TRY(grad_norm(t, out));
     LS_TRY(ls_injection_before_update(t, t->step + 1));

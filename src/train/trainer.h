@@ -66,6 +66,8 @@ typedef struct ls_trainer {
     ls_state *state;               /* owned: what a checkpoint has */
     ls_train_kept kept;            /* in `state` */
     int failed_saves;              /* since the last one that succeeded */
+    uint64_t save_ns;              /* when the newest save was begun, or the first step, */
+    bool save_due;                 /* and whether rank 0 has found that checkpoint.every, a time, has gone by since */
     int64_t saving;                /* step of the newest save that was begun with checkpoint.async, */
     bool save_busy;                /* whether some rank was at work for it when ranks told each other last, */
     bool save_waited;              /* and whether it was said that another one waits for such a save */
