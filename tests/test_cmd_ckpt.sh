@@ -64,7 +64,7 @@ state=folder/checkpoints/step-00000006
 "$build/lockstep" train exercise-mlp -n 2 --zero.stage 2 --train.steps 6 --checkpoint.every 3 --run.dir folder --run.name f >trained 2>&1
 claim 'ls: each tensor as a whole, and where it is' has_line '  0.weight                  F32            32768 bytes in 2 files  [128, 64]' ckpt ls $state
 claim 'ls: with the state of the optimizer' has_line '  optim.exp_avg_sq.2.bias   F32               40 bytes in 2 files  [10]' ckpt ls $state
-claim 'ls --json' test "$(ckpt ls $state --json | python3 -c 'import json,sys; d=json.load(sys.stdin); print(d["step"], d["world_size"], d["files"], len(d["tensors"]))')" = '6 2 2 26'
+claim 'ls --json' test "$(ckpt ls $state --json | python3 -c 'import json,sys; d=json.load(sys.stdin); print(d["step"], d["world_size"], d["files"], len(d["tensors"]))')" = '6 2 2 29'
 claim 'show: step and ranks' has_line "$state: step 6, saved by 2 ranks, generation 1" ckpt show $state
 claim 'show: the state' has_line 'position 192, samples 1000, scale 1, seed 0, skipped 0, step 6' ckpt show $state
 claim 'show: files' has_line '  files      2 of ranks, config.yaml, model.safetensors' ckpt show $state
@@ -72,7 +72,7 @@ claim 'show --json' test "$(ckpt show $state --json | python3 -c 'import json,sy
 claim 'verify: of a run, all' test "$(ckpt verify folder | cut -d' ' -f 3-6)" = $'folder/checkpoints/step-00000003  step 3,\nfolder/checkpoints/step-00000006  step 6,'
 claim 'digest: that of the last line' test "$(ckpt digest $state)" = "$(sed -n '$s/.*digest=//p' trained)  $state"
 claim 'digest: of one file' test "$(ckpt digest $state/model.safetensors | cut -d' ' -f1)" = "$(sed -n '$s/.*digest=//p' trained)"
-claim 'diff: of itself' test "$(ckpt diff $state $state)" = 'the same 26 tensors, to the bit'
+claim 'diff: of itself' test "$(ckpt diff $state $state)" = 'the same 29 tensors, to the bit'
 claim 'diff: of another step: 1' fails_with 1 '' ckpt diff folder/checkpoints/step-00000003 $state
 ckpt diff folder/checkpoints/step-00000003 $state >differ
 claim 'diff: each tensor that differs' test "$(grep -c 'elements differ, the first at \[0' differ)" = 20 # not seed, samples, data, clean, scale and skipped
@@ -89,7 +89,7 @@ rm changed/model.safetensors
 claim 'verify: one that is gone: 65' fails_with 65 'changed/model.safetensors: is missing, and the manifest names it' ckpt verify changed
 claim 'diff: a tensor that one has not' fails_with 1 '' ckpt diff $state/model.safetensors $state
 ckpt diff $state $state/model.safetensors >differ
-claim 'diff: each of them' test "$(grep -c ": not in $state/model.safetensors" differ)" = 22
+claim 'diff: each of them' test "$(grep -c ": not in $state/model.safetensors" differ)" = 25
 claim 'merge' has_line 'merged: the model of folder/checkpoints/step-00000003, step 3' ckpt merge folder/checkpoints/step-00000003 --out merged
 claim 'merge: the same model' test "$(ckpt digest merged/model.safetensors | cut -d' ' -f1)" = "$(ckpt digest folder/checkpoints/step-00000003 | cut -d' ' -f1)"
 claim 'merge: into a folder that is there' fails_with 74 'cannot take its name' ckpt merge $state --out merged

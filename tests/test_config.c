@@ -51,7 +51,7 @@ static const char *const keys[] = {
     "ddp.bucket_cap", "ddp.first_bucket", "ddp.find_unused", "ddp.static_graph", "ddp.hook", "ddp.bucket_view",
     "zero.stage", "zero.reduce", "zero.copy", "zero.units", "zero.prefetch", "zero.reshard", "zero.hsdp",
     "pipeline.schedule", "pipeline.chunks",
-    "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.timeout", "checkpoint.async", "checkpoint.resume", "checkpoint.consolidate",
+    "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.best", "checkpoint.timeout", "checkpoint.async", "checkpoint.resume", "checkpoint.consolidate",
     "log.every", "log.format", "log.tensorboard", "trace.steps",
     "comm.backend", "comm.transport", "comm.algo", "comm.progress", "comm.timeout", "comm.wire", "comm.check",
     "run.dir", "run.name", "memory.check", "memory.limit", "dry-run",

@@ -275,6 +275,8 @@ for when in always last never; do
     claim "train checkpoint.consolidate: $when" test "$found" = "$want"
 done
 shows checkpoint.keep mlp '--checkpoint.every 1 --checkpoint.keep 3' checkpoints 3
+shows checkpoint.best mlp '--checkpoint.best loss' test -e run/checkpoints/best
+refuse checkpoint.best mlp '--data.name synthetic --checkpoint.best fastest' 64 "expected one of none|loss|accuracy, found 'fastest'"
 refuse checkpoint.async mlp '--checkpoint.async true --checkpoint.consolidate always' 78 'set checkpoint.consolidate to last or never'
 shows checkpoint.async mlp '--checkpoint.async true' grep -q '"ckpt": {"planned": [1-9]' run/memory.json
 row['train checkpoint.timeout']=1 # its effect takes a slow disk, which that suite has

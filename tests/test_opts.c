@@ -20,6 +20,7 @@ typedef struct settings {
     double lr, beta;
     size_t bucket;
     uint64_t timeout;
+    int64_t every;
     const char *dir, *name;
     ls_opt_ints dims;
     ls_opt_doubles betas;
@@ -34,6 +35,7 @@ static const ls_opt table[] = {
     { "optim.betas", LS_OPT_DOUBLES, offsetof(settings, betas), "0.9,0.999", "0..<1", "decays", 0, NULL },
     { "ddp.bucket_cap", LS_OPT_BYTES, offsetof(settings, bucket), "25MiB", "1KiB..1G", "bytes", 0, NULL },
     { "comm.timeout", LS_OPT_TIME, offsetof(settings, timeout), "30s", ">0", "deadline", 0, NULL },
+    { "save.every", LS_OPT_EVERY, offsetof(settings, every), "0", "0..100", "between saves", 0, NULL },
     { "run.dir", LS_OPT_STRING, offsetof(settings, dir), NULL, NULL, "folder", 0, NULL },
     { "model.dims", LS_OPT_INTS, offsetof(settings, dims), "[784, 10]", "1..4096", "widths", 0, NULL },
     { "data.drop_last", LS_OPT_BOOL, offsetof(settings, drop_last), NULL, NULL, "drop the rest", 0, NULL },
@@ -113,6 +115,18 @@ static void reads_values_with_units_and_exponents(void **state)
         assert_int_equal(ls_opts_set(o, "train.steps", ints[i].text, "flag"), LS_OK);
         assert_int_equal(s.steps, ints[i].want);
     }
+    static const struct { const char *text, *again; int64_t want; } intervals[] = {
+        { "7", "7", 7 }, { "0", "0", 0 }, { "1e2", "100", 100 }, { "90s", "90s", -90000000000 }, { "10m", "600s", -600000000000 },
+        { "1.5ms", "1500us", -1500000 },
+    };
+    for (size_t i = 0; i < COUNT(intervals); i++) {
+        ls_text text = { 0 };
+        assert_int_equal(ls_opts_set(o, "save.every", intervals[i].text, "flag"), LS_OK);
+        assert_int_equal(s.every, intervals[i].want);
+        ls_opt_format(&table[ls_opts_find(o, "save.every")], &s.every, &text);
+        assert_string_equal(text.p, intervals[i].again);
+        ls_text_free(&text);
+    }
     assert_int_equal(ls_opts_set(o, "optim.lr", "1e-4", "flag"), LS_OK);
     assert_true(s.lr == 1e-4);
     assert_int_equal(ls_opts_set(o, "model.dims", "[ 784,256 , 10 ]", "flag"), LS_OK);
@@ -127,6 +141,10 @@ static void refuses_what_a_type_or_range_excludes(void **state)
 {
     (void)state;
     static const struct { const char *name, *value, *says; } row[] = {
+        { "save.every", "ten", "--save.every: expected a time such as 10m, or an integer in 0..100, found 'ten'" },
+        { "save.every", "101", "found '101'" },     { "save.every", "-1", "found '-1'" },
+        { "save.every", "1.5", "found '1.5'" },     { "save.every", "0ms", "found '0ms'" },
+        { "save.every", "-1s", "found '-1s'" },     { "save.every", "", "found ''" },
         { "train.steps", "ten", "--train.steps: expected an integer in 1.., found 'ten'" },
         { "train.steps", "", "found ''" },
         { "train.steps", "0", "expected an integer in 1.." },

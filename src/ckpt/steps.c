@@ -3,8 +3,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/env.h"
+#include "base/file.h"
+
+#define BEST_MOST ((size_t)64) /* bytes of the file `best` */
 
 /* "step-" and digits. */
 static bool is_step(const char *name)
@@ -24,6 +30,27 @@ const char *ls_steps_newest(const char *names, int count, const char *than)
         best = name;
     }
     return best;
+}
+
+ls_status ls_steps_resolve(const char *path, char *out, size_t n)
+{
+    const char *slash = strrchr(path, '/');
+    ls_file_info info;
+    char *text;
+    size_t length;
+    const int k = snprintf(out, n, "%s", path);
+    if (k < 0 || (size_t)k >= n) return ls_fail(LS_BAD_FILE, "%.100s...: a name of more than %zu bytes", path, n - 1);
+    if (strcmp(slash ? slash + 1 : path, LS_STEPS_BEST) != 0 || ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR)
+        return LS_OK;
+    LS_TRY(ls_file_read(path, BEST_MOST, &text, &length));
+    if (length > 0 && text[length - 1] == '\n') text[--length] = 0;
+    ls_status st = LS_OK;
+    if (!is_step(text) || strlen(text) != length)
+        st = ls_fail(LS_BAD_FILE, "%s: expected the name of a folder step-XXXXXXXX beside it, found %zu other bytes", path, length);
+    else if ((size_t)snprintf(out, n, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, text) >= n)
+        st = ls_fail(LS_BAD_FILE, "%s: a name of more than %zu bytes", path, n - 1);
+    free(text);
+    return st;
 }
 
 int64_t ls_steps_number(const char *name) { return strtoll(name + 5, NULL, 10); }

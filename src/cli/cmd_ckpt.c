@@ -7,11 +7,13 @@
 
 #include "base/env.h"
 #include "base/text.h"
+#include "ckpt/steps.h"
 #include "cli/ckpt_folder.h"
 #include "cli/cli.h"
 #include "lockstep/ckpt.h"
 
 #define SUFFIX ".safetensors"
+#define PATH_BYTES 4096
 #define NAMES_BYTES ((size_t)1 << 20) /* of one folder's entries */
 #define MAX_FOLDERS 8                 /* inside one another */
 
@@ -154,10 +156,18 @@ static void failed(walk *w, ls_status st)
     if (w->exit_code == 0) w->exit_code = code;
 }
 
+/* A file `best` stands for the checkpoint that it names. */
+static ls_status act(action each, const char *path, const options *o)
+{
+    char named[PATH_BYTES];
+    LS_TRY(ls_steps_resolve(path, named, sizeof named));
+    return each(named, o);
+}
+
 static void visit_file(walk *w, const char *path)
 {
     w->files++;
-    ls_status st = w->each(path, w->o);
+    ls_status st = act(w->each, path, w->o);
     if (st < 0) failed(w, st);
 }
 
@@ -242,17 +252,22 @@ static const verb verbs[] = {
 static int diff(const ls_opts *opts)
 {
     bool same;
+    char a[PATH_BYTES], b[PATH_BYTES];
     if (ls_opts_npositional(opts) != 3)
         return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "diff: expected two checkpoints, each a folder or a file"));
-    const ls_status st = ls_cli_ckpt_diff(ls_opts_positional(opts, 1), ls_opts_positional(opts, 2), &same);
+    ls_status st = ls_steps_resolve(ls_opts_positional(opts, 1), a, sizeof a);
+    if (st == LS_OK) st = ls_steps_resolve(ls_opts_positional(opts, 2), b, sizeof b);
+    if (st == LS_OK) st = ls_cli_ckpt_diff(a, b, &same);
     return st < 0 ? ls_cli_fail("ckpt", st) : !same;
 }
+
+static ls_status merge_one(const char *path, const options *o) { return ls_cli_ckpt_merge(path, o->out); }
 
 static int merge(const ls_opts *opts, const options *o)
 {
     if (ls_opts_npositional(opts) != 2 || !*o->out)
         return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "merge: expected a checkpoint's folder, and --out FOLDER"));
-    const ls_status st = ls_cli_ckpt_merge(ls_opts_positional(opts, 1), o->out);
+    const ls_status st = act(merge_one, ls_opts_positional(opts, 1), o);
     return st < 0 ? ls_cli_fail("ckpt", st) : 0;
 }
 
@@ -265,7 +280,7 @@ static int carry_out(const verb *v, const ls_opts *opts, const options *o)
     if (strcmp(v->name, "merge") == 0) return merge(opts, o);
     if (v->walks) return visit_all(opts, v->each, o);
     for (int i = 1; i < ls_opts_npositional(opts); i++) {
-        const ls_status st = v->each(ls_opts_positional(opts, i), o);
+        const ls_status st = act(v->each, ls_opts_positional(opts, i), o);
         if (st < 0 && code == 0) code = ls_cli_fail("ckpt", st);
     }
     return code;

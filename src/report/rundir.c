@@ -12,6 +12,7 @@
 #include "ckpt/weights.h"
 #include "lockstep/ckpt.h"
 
+#define PATH_BYTES 4096
 #define SUFFIXES 10000
 #define METRICS_MOST ((size_t)1 << 32) /* bytes */
 
@@ -143,11 +144,13 @@ static ls_status newest_whole(const char *steps, const char *names, int count, l
     return LS_OK;
 }
 
-ls_status ls_rundir_checkpoint(const char *path, ls_text *out)
+ls_status ls_rundir_checkpoint(const char *name, ls_text *out)
 {
     const ls_env *env = ls_env_get();
     ls_file_info info;
+    char path[PATH_BYTES];
     *out = (ls_text){ 0 };
+    LS_TRY(ls_steps_resolve(name, path, sizeof path));
     ls_text_add(out, "%s", path);
     LS_TRY(ls_text_status(out));
     if (env->info(path, &info) == 0 && (info.type == LS_FILE_REGULAR || info.type == LS_FILE_NONE)) return LS_OK;

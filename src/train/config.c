@@ -202,6 +202,8 @@ const ls_opt ls_train_opts[] = {
     { "checkpoint.every", LS_OPT_EVERY, AT(checkpoint.every), "0", "0.." STEPS,
       "steps between checkpoints, or a time by the clock of rank 0, such as 10m; 0: one at the end", 0, NULL },
     { "checkpoint.keep", LS_OPT_INT, AT(checkpoint.keep), "2", "2.." STEPS, "newest checkpoints that stay", 0, NULL },
+    { "checkpoint.best", LS_OPT_CHOICE, AT(checkpoint.best), "none", "none|loss|accuracy",
+      "keep the checkpoint of the best evaluation, too: the least loss, or the highest accuracy; checkpoints/best names it", 0, NULL },
     { "checkpoint.timeout", LS_OPT_TIME, AT(checkpoint.timeout), "30m", "1ms..24h",
       "longest time for a save, or other reading or writing of files that other ranks wait for", 0, NULL },
     { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL,
@@ -697,6 +699,8 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank",
                        (long long)micro, (long long)(batch / world_size));
     bool file = strcmp(c->model.init, "file") == 0;
+    if (ls_train_is_lm(c) && strcmp(c->checkpoint.best, "accuracy") == 0)
+        return ls_fail(LS_BAD_CONFIG, "checkpoint.best is accuracy, and an evaluation of %s has a loss alone: set it to loss", c->model.name);
     if (c->checkpoint.async && strcmp(c->checkpoint.consolidate, "always") == 0)
         return ls_fail(LS_BAD_CONFIG, "checkpoint.async true with checkpoint.consolidate always: all ranks would stop training for "
                        "each model.safetensors: set checkpoint.consolidate to last or never (`lockstep ckpt merge` makes the file from a "

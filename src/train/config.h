@@ -55,7 +55,7 @@ typedef struct ls_train_config {
         int64_t chunks;
     } pipeline;
     struct {
-        const char *dir, *resume, *consolidate;
+        const char *dir, *resume, *consolidate, *best;
         int64_t every; /* steps; below 0: ns (LS_OPT_EVERY) */
         int64_t keep;
         uint64_t timeout;

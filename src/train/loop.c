@@ -182,13 +182,15 @@ static ls_status forgive(ls_trainer *t, ls_status st, bool last)
     return LS_OK;
 }
 
-static ls_status saved(ls_trainer *t, ls_status st, bool last)
+static ls_status saved(ls_trainer *t, ls_status st, int64_t step, bool last)
 {
+    if (st < 0) ls_best_failed(t, step);
     if (st < 0) return forgive(t, st, last);
     t->failed_saves = 0;
     if (!t->par.mesh.speaks) return LS_OK;
     ls_bar_clear(&t->bar);
-    ls_say("checkpoint: %s", t->checkpoint);
+    if (t->best.step == step && step > 0) ls_say("checkpoint: %s, the best so far: %s %.4f", t->checkpoint, t->c->checkpoint.best, t->best.value);
+    else ls_say("checkpoint: %s", t->checkpoint);
     return LS_OK;
 }
 
@@ -196,7 +198,7 @@ static ls_status saved(ls_trainer *t, ls_status st, bool last)
 static ls_status advance_save(ls_trainer *t, bool wait)
 {
     const ls_status st = ls_train_save_advance(t, wait);
-    return st == LS_AGAIN ? LS_OK : saved(t, st, false);
+    return st == LS_AGAIN ? LS_OK : saved(t, st, t->saving, false);
 }
 
 static void say_waits(ls_trainer *t)
@@ -215,9 +217,9 @@ static ls_status save(ls_trainer *t, bool last)
     if (!last) say_waits(t);
     LS_TRY(advance_save(t, true));
     t->save_ns = ls_env_get()->mono_ns();
-    if (last || !t->c->checkpoint.async) return saved(t, ls_train_save(t), last);
+    if (last || !t->c->checkpoint.async) return saved(t, ls_train_save(t), t->step, last);
     const ls_status st = ls_train_save_begin(t);
-    return st < 0 ? forgive(t, st, last) : LS_OK;
+    return st < 0 ? saved(t, st, t->step, last) : LS_OK;
 }
 
 static bool save_is_due(const ls_trainer *t)
@@ -241,7 +243,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     }
     LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
     if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
-    const bool sample = ls_samples_due(t), due = save_is_due(t);
+    const bool sample = ls_samples_due(t), best = ls_best_look(t, &eval), due = best || save_is_due(t);
     if (sample) LS_TRY(ls_samples_say(t));
     if (due || over) { /* what has parted is not saved */
         LS_TRY(ls_train_compare(t));

@@ -9,6 +9,7 @@
 #include "base/env.h"
 #include "base/opts_text.h"
 #include "base/text.h"
+#include "ckpt/steps.h"
 
 #define PATH_BYTES 1024
 
@@ -17,9 +18,11 @@ ls_status ls_train_kept_add(ls_state *s, ls_train_kept *k)
     const struct { const char *name; int64_t *p; } whole[] = {
         { "step", &k->step }, { "seed", &k->seed }, { "position", &k->position }, { "samples", &k->samples },
         { "data", &k->data }, { "clean", &k->clean }, { "skipped", &k->skipped },
+        { "best_of", &k->best.of }, { "best_step", &k->best.step },
     };
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) LS_TRY(ls_state_add_i64(s, whole[i].name, whole[i].p));
     LS_TRY(ls_state_add_f64(s, "scale", &k->scale));
+    LS_TRY(ls_state_add_f64(s, "best", &k->best.value));
     return ls_state_add_f64(s, "loss", &k->loss);
 }
 
@@ -56,7 +59,9 @@ static bool exists(const char *format, const char *path, char out[PATH_BYTES])
  * others hear from it. */
 static ls_status open_named(const char *path, ls_group *g, ls_checkpoint **out)
 {
-    char dir[PATH_BYTES];
+    char dir[PATH_BYTES], named[PATH_BYTES];
+    LS_TRY(ls_steps_resolve(path, named, sizeof named));
+    path = named;
     int64_t is_one = exists("%s/manifest.json", path, dir);
     LS_TRY(ls_broadcast(g, &is_one, 1, LS_I64, 0));
     if (is_one) return ls_checkpoint_open_all(g, path, out);

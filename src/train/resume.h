@@ -7,6 +7,13 @@
 #include "train/config.h"
 #include "train/feed.h"
 
+/* The best evaluation of a run (checkpoint.best). */
+typedef struct ls_train_best {
+    int64_t of;   /* the metric: 0 none, 1 loss, 2 accuracy of an evaluation */
+    int64_t step; /* of the best evaluation; 0: there was none */
+    double value; /* that it found */
+} ls_train_best;
+
 /* What a checkpoint has of a run besides parameters and the optimizer's state. The place in the data follows from the
  * step, and random numbers follow from seed and step, so neither needs more than that. */
 typedef struct ls_train_kept {
@@ -20,6 +27,7 @@ typedef struct ls_train_kept {
     double scale;
     int64_t skipped;  /* steps that changed no weight */
     double loss;      /* of the step */
+    ls_train_best best; /* of the run so far, this step included (checkpoint.best) */
 } ls_train_kept;
 
 /* Adds all of it to a state. */

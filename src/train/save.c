@@ -49,16 +49,20 @@ static ls_status remember(ls_trainer *t, int64_t step)
     return LS_OK;
 }
 
-/* Remembers the step, and deletes the oldest this run has written beyond checkpoint.keep: what others
- * left in the same folder is theirs. */
+/* Remembers the step, and deletes what this run has written before the newest checkpoint.keep, except the best one: what
+ * others left in the same folder is theirs. */
 static ls_status keep_newest(ls_trainer *t, int64_t step)
 {
     LS_TRY(remember(t, step));
-    while ((int64_t)t->nsaved > t->c->checkpoint.keep) {
+    for (int i = 0; (int64_t)(t->nsaved - i) > t->c->checkpoint.keep;) {
         char folder[320];
-        LS_TRY(folder_of(t, t->saved[0], folder, sizeof folder));
+        if (t->saved[i] == t->best.step) {
+            i++;
+            continue;
+        }
+        LS_TRY(folder_of(t, t->saved[i], folder, sizeof folder));
         ls_commit_folder_remove(folder);
-        memmove(t->saved, t->saved + 1, (size_t)--t->nsaved * sizeof *t->saved);
+        memmove(t->saved + i, t->saved + i + 1, (size_t)(--t->nsaved - i) * sizeof *t->saved);
     }
     return LS_OK;
 }
@@ -79,6 +83,7 @@ ls_status ls_train_adopt(ls_trainer *t)
         t->saved[k] = step;
     }
     if (st == LS_OK && t->nsaved > 0) st = folder_of(t, t->begun, t->checkpoint, sizeof t->checkpoint);
+    if (st == LS_OK) st = ls_best_adopt(t);
     free(names);
     return st;
 }
@@ -202,7 +207,7 @@ static void fill_kept(ls_trainer *t)
     t->kept = (ls_train_kept){
         .step = t->step, .seed = t->c->train.seed, .position = t->step * t->c->train.global_batch,
         .samples = (int64_t)t->feed.samples, .data = (int64_t)ls_feed_checksum(&t->feed), .clean = t->scaler.clean,
-        .scale = (double)t->scaler.scale, .skipped = t->skipped, .loss = t->loss,
+        .scale = (double)t->scaler.scale, .skipped = t->skipped, .loss = t->loss, .best = t->best,
     };
 }
 
@@ -213,6 +218,10 @@ static ls_status is_durable(ls_trainer *t, const char *folder, int64_t step)
     snprintf(t->checkpoint, sizeof t->checkpoint, "%s", folder);
     ls_saved_write(&t->w->page->saved, t->checkpoint, step);
     ls_train_event(t, "ckpt_durable", step);
+    if (ls_best_durable(t, folder, step) < 0) { /* the older ones stay, among them the one that the file names */
+        ls_log(LS_LOG_WARN, "%s; training goes on, and older checkpoints stay", ls_last_error());
+        return remember(t, step);
+    }
     return keep_newest(t, step);
 }
 

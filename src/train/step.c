@@ -9,9 +9,14 @@
 #include "train/trainer.h"
 
 /* What every rank tells the others after its backward: the loss summed over its labels that count, how many those are,
- * the signal that asks it to stop (0: none), a hash of the values that its optimizer wrote, whether it still writes a
- * checkpoint, and, rank 0, whether its clock says that one is due. Ranks that do not know a loss say 0 of 0. */
-enum { LOSS, COUNTED, STOP, HASH, SAVING, DUE, WORDS };
+ * flags, and a hash of the values that its optimizer wrote. Ranks that do not know a loss say 0 of 0. */
+enum { LOSS, COUNTED, FLAGS, HASH, WORDS };
+/* The flags: the signal that asks a rank to stop (0: none), plus these. */
+enum {
+    SIGNALS = 256,    /* more than there are */
+    SAVING = SIGNALS, /* the rank still writes a checkpoint */
+    DUE = 2 * SIGNALS /* rank 0: checkpoint.every, a time, has gone by */
+};
 _Static_assert(WORDS == LS_TRAIN_WORDS, "what a rank tells the others");
 
 /* Labels that count in the step at hand, over all ranks; they differ from rank to rank only where some do not. */
@@ -126,14 +131,15 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *o
     bool same = true;
     double sum = 0, counted = 0;
     t->save_busy = false;
-    t->save_due = all[0][DUE] > 0;
-    for (int r = 0; r < ls_world_size(t->w); r++) t->save_busy |= all[r][SAVING] > 0;
+    t->save_due = ((unsigned)all[0][FLAGS] & DUE) != 0;
+    for (int r = 0; r < ls_world_size(t->w); r++) t->save_busy |= ((unsigned)all[r][FLAGS] & SAVING) != 0;
     out->max_loss = -INFINITY;
     for (int r = 0; r < ls_world_size(t->w); r++) {
         if (!isfinite(all[r][LOSS])) return not_finite(t, r);
         const double hash = all[r % shards][HASH];
         same &= !(all[r][HASH] < hash) && !(all[r][HASH] > hash);
-        if (all[r][STOP] > 0) t->stop_signal = (int)all[r][STOP];
+        const int stop = (int)all[r][FLAGS] % SIGNALS;
+        if (stop > 0) t->stop_signal = stop;
         sum += all[r][LOSS];
         counted += all[r][COUNTED];
         double mean = all[r][LOSS] / all[r][COUNTED]; /* a NAN where no label of a rank counts: never the largest */
@@ -189,6 +195,13 @@ static ls_status get_samples(ls_trainer *t, ls_step_stats *out)
     return LS_OK;
 }
 
+static double flags(const ls_trainer *t, int stop)
+{
+    const int64_t every = t->c->checkpoint.every;
+    const bool due = every < 0 && ls_env_get()->mono_ns() - t->save_ns >= (uint64_t)-every;
+    return stop + (ls_state_save_busy(t->state) ? SAVING : 0) + (due ? DUE : 0);
+}
+
 ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
 {
     const ls_env *env = ls_env_get();
@@ -199,16 +212,14 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     ls_comm_stats_read(t->w, &before);
     ls_world_at(t->w, (uint32_t)t->step + 1, 0);
     LS_TRY(ls_injection_apply(t, t->step + 1));
-    mine[STOP] = ls_stop_seen(t->stop);
+    const int stop = ls_stop_seen(t->stop);
     mine[HASH] = (double)ls_optim_hash(t->optim);
 
     double counted;
     LS_TRY(get_samples(t, out));
     LS_TRY(count_labels(t, &counted));
     LS_TRY(run_micro_batches(t, counted, mine));
-    mine[SAVING] = ls_state_save_busy(t->state);
-    const int64_t every = t->c->checkpoint.every;
-    mine[DUE] = every < 0 && env->mono_ns() - t->save_ns >= (uint64_t)-every;
+    mine[FLAGS] = flags(t, stop);
     LS_TRY(agree(t, mine, out));
     LS_TRY(grad_norm(t, out));
     LS_TRY(ls_injection_before_update(t, t->step + 1));

@@ -278,6 +278,7 @@ ls_status ls_trainer_create_in(const ls_train_config *c, ls_world *w, ls_stop *s
     if (st == LS_OK) st = watch_signals(t);
     if (st == LS_OK) st = open_model(t);
     if (st == LS_OK) st = load_state(t);
+    if (st == LS_OK && !c->eval_only) st = ls_best_open(t);
     if (st == LS_OK) st = ls_samples_open(t);
     if (st < 0) {
         if (t->w) st = fail_together(t, st);

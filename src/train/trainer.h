@@ -9,6 +9,7 @@
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
  *   load.c     the model of model.load               run.c      a whole run, from arguments
  *   threads.c  ranks that are threads                dry.c      a rank whose other ranks are not there
+ *   best.c     the best checkpoint
  *   resume.c   going on from a checkpoint (resume.h)   tune.c     steps with several bucket caps (tune.h)
  */
 #ifndef LS_TRAIN_TRAINER_H
@@ -65,6 +66,7 @@ typedef struct ls_trainer {
     double loss;                   /* of the last step finished */
     ls_state *state;               /* owned: what a checkpoint has */
     ls_train_kept kept;            /* in `state` */
+    ls_train_best best, best_before; /* the best evaluation so far, and the one before */
     int failed_saves;              /* since the last one that succeeded */
     uint64_t save_ns;              /* when the newest save was begun, or the first step, */
     bool save_due;                 /* and whether rank 0 has found that checkpoint.every, a time, has gone by since */
@@ -160,6 +162,15 @@ ls_status ls_train_save_begin(ls_trainer *t);
 ls_status ls_train_save_advance(ls_trainer *t, bool wait);
 /* All ranks call it before a failure that all have found ends the run: a save that is in flight is waited for. */
 void ls_train_save_settle(ls_trainer *t);
+/* The best checkpoint (checkpoint.best). Open: once the state is loaded; LS_BAD_CONFIG: there is nothing to evaluate on.
+ * Look: whether the evaluation of this step is the best so far, so that a checkpoint of this step is due, on all ranks
+ * alike. Failed: that checkpoint was not saved. The other two are rank 0's. Durable: it is, and the file `best` has to
+ * name it. Adopt: the file has to name what the checkpoint says that the run goes on from. */
+ls_status ls_best_open(ls_trainer *t);
+bool ls_best_look(ls_trainer *t, const struct ls_eval *e);
+void ls_best_failed(ls_trainer *t, int64_t step);
+ls_status ls_best_durable(ls_trainer *t, const char *folder, int64_t step);
+ls_status ls_best_adopt(ls_trainer *t);
 /* What checkpoints say of the model: once the model is there. */
 ls_status ls_train_describe(ls_trainer *t);
 /* Rank 0 takes the checkpoints that are in the run's folder, up to the present step, for its own: checkpoint.keep
