@@ -11,10 +11,15 @@
 
 #include "base/commit.h"
 #include "base/context.h"
+#include "base/team.h"
 #include "ckpt/state.h"
 
 static const ls_ddp_config plain_ddp = { 0 };
 static const ls_ddp_config *const stage[] = { &plain_ddp, &many_buckets, &own_sums, &one_copy, &gathered };
+
+/* Copies of several MiB, by several threads. */
+static const ls_ddp_config large = { .zero_stage = 2 };
+static const int64_t large_dims[] = { 20, 701, 499, 3 };
 
 /* --- a program with a model, and state of its own ------------------------------------------------- */
 
@@ -31,7 +36,8 @@ typedef struct program {
 static ls_status begin(program *p, ls_world *w, const ls_ddp_config *ddp)
 {
     *p = (program){ .w = w, .note = "begun", .rate = 0.5 };
-    const ls_replica_config c = config_of(ddp, "adamw");
+    ls_replica_config c = config_of(ddp, "adamw");
+    if (ddp == &large) c.dims = large_dims;
     LS_TRY(ls_replica_create(w, &c, &p->r));
     LS_TRY(ls_state_create(ls_world_group(w), &p->state));
     LS_TRY(ls_state_add_model(p->state, &p->r.model->params, p->r.optim));
@@ -119,6 +125,7 @@ static ls_status save_twice(ls_world *w, void *arg)
     LS_TRY(folder_of(j, "waited", a));
     LS_TRY(folder_of(j, "async", b));
     LS_TRY(begin(&p, w, j->ddp));
+    if (j->ddp == &large) ls_team_resize(3);
     for (int i = 0; i < 3; i++) LS_TRY(go_on(&p));
     LS_TRY(ls_state_save(p.state, a, 3));
     LS_TRY(ls_state_save_begin(p.state, b, 3));
@@ -143,6 +150,16 @@ static void writes_what_the_save_that_is_waited_for_writes(void **state)
             snprintf(b, sizeof b, "%s/async", dir);
             expect_same_checkpoint(a, b);
         }
+}
+
+static void copies_with_all_threads(void **state)
+{
+    char dir[256], a[280], b[280];
+    job j = { .ddp = &large, .dir = inside(state, "large", dir) };
+    expect(ls_test_ranks(LS_TEST_PROCESSES, 2, &(ls_world_opts){ .arena_bytes = 32u << 20 }, save_twice, &j));
+    snprintf(a, sizeof a, "%s/waited", dir);
+    snprintf(b, sizeof b, "%s/async", dir);
+    expect_same_checkpoint(a, b);
 }
 
 static void goes_over_wires(void **state)
@@ -373,6 +390,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(writes_what_the_save_that_is_waited_for_writes),
+        TEST(copies_with_all_threads),
         TEST(goes_over_wires),
         TEST(the_program_goes_on_meanwhile),
         TEST(a_disk_that_fails_leaves_the_older),

@@ -7,7 +7,7 @@
  *   4. rank 0   other files, the manifest, flush, rename to the final name, flush of the parent   ls_save_commit
  *   5. all      is it durable?                                                           ls_save_end
  *
- * state_save.c does all of it at once. state_async.c copies the boxes after 1; a thread of each rank does 2 with the
+ * saving.c has the parts. state_save.c does one after another. state_async.c copies the boxes after 1; a thread of each rank does 2 with the
  * copy and a thread of rank 0 does 4, while the program goes on, which does 3 and 5 when no thread is busy any more.
  *
  * A crash before the rename leaves a temporary folder, which ls_commit_sweep removes, and the older checkpoints.

@@ -2,8 +2,10 @@
  *
  *   state.c        what a state consists of, and loading it
  *   shards.c       the files of one rank
- *   state_save.c   the files of all ranks, and the order in which they become a checkpoint (saving.h)
+ *   saving.c       the files of all ranks, and the order in which they become a checkpoint (saving.h)
+ *   state_save.c   a save that is waited for
  *   state_async.c  the same while the program goes on
+ *   agree.c        whether all ranks have succeeded
  *   piece.c        elements of a parameter as boxes of a tensor in a file
  */
 #ifndef LS_CKPT_STATE_H

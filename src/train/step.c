@@ -149,8 +149,9 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *o
     return same ? LS_OK : ls_train_compare(t);
 }
 
-static LS_COLD ls_status gradient_not_finite(const ls_trainer *t, const ls_param *culprit)
+static LS_COLD ls_status gradient_not_finite(ls_trainer *t, const ls_param *culprit)
 {
+    ls_train_save_settle(t);
     char with[64] = "", advice[64] = "lower optim.lr, or set optim.clip";
     if (t->scales) snprintf(with, sizeof with, " with a loss scale of %g", (double)t->scaler.scale);
     if (t->scales && !t->adapts) snprintf(advice, sizeof advice, "set optim.loss_scale to a lower number, or to dynamic");
@@ -167,10 +168,7 @@ static ls_status grad_norm(ls_trainer *t, ls_step_stats *out)
     const ls_status st = ls_grad_norm_shared(ls_world_group(t->w), &t->par.model->params, &out->grad_norm, &culprit);
     out->loss_scale = (double)t->scaler.scale;
     out->grad_norm /= out->loss_scale;
-    if (st == LS_NAN && !(t->adapts && t->scaler.scale > 1.0f)) {
-        ls_train_save_settle(t);
-        return gradient_not_finite(t, culprit);
-    }
+    if (st == LS_NAN && !(t->adapts && t->scaler.scale > 1.0f)) return gradient_not_finite(t, culprit);
     if (st < 0 && st != LS_NAN) return st;
     out->skipped = t->adapts && !ls_grad_scaler_update(&t->scaler, out->grad_norm);
     t->skipped += out->skipped;
