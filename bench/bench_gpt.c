@@ -18,6 +18,8 @@
  * With --units rank 0 also prints what it did when, in milliseconds since its step began: the passes through the units
  * of the model, `unit,step,forward|backward,begin,end,bytes of its parameters`; gradients, `grad,step,ready,bytes`; and
  * what comes after backward, `update,step,begin,end`. `root,bytes`: of the parameters that several units use.
+ *
+ * With --ckpt FOLDER saves and loads of checkpoints follow (gpt_ckpt.h): what bench/ckpt reads.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -26,14 +28,15 @@
 #include <sys/resource.h>
 
 #include "lockstep/lockstep.h"
+#include "gpt_ckpt.h"
 #include "median.h"
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, micro_batches, tokens, ranks, threads, steps, zero, prefetch, hsdp;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp;
     size_t bucket_cap;
     double clip, lr;
-    const char *dtype, *sync, *pack, *save, *reduce, *copy, *reshard, *security, *progress;
+    const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress;
     bool guard, units, help;
 } options;
 
@@ -70,6 +73,8 @@ static const ls_opt table[] = {
     { "guard", LS_OPT_BOOL, AT(guard), "false", NULL, "hash the updated weights, as the trainer's replica guard does", 0, NULL },
     { "sync", LS_OPT_CHOICE, AT(sync), "always", "always|alternate", "alternate: every other step under no_sync", 0, NULL },
     { "save", LS_OPT_STRING, AT(save), "", NULL, "write the first weights to this file", 0, NULL },
+    { "ckpt", LS_OPT_STRING, AT(ckpt), "", NULL, "after the steps, measure checkpoints in this folder (gpt_ckpt.h)", 0, NULL },
+    { "turns", LS_OPT_INT, AT(turns), "3", "1..1000", "of saves and loads, with --ckpt", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
 };
 
@@ -344,6 +349,32 @@ static ls_status print_memory(job *j, bool first)
     return LS_OK;
 }
 
+static ls_status timed_step(job *j, int64_t s, bool sync, double *loss, double *ms)
+{
+    next_batch(j, s * j->o->micro_batches);
+    LS_TRY(ls_barrier(ls_world_group(j->w)));
+    const uint64_t t0 = now_ns();
+    LS_TRY(step(j, s, sync, loss));
+    *ms = ms_since(t0);
+    return ls_all_reduce(ls_world_group(j->w), NULL, ms, 1, LS_F64, LS_MAX);
+}
+
+static ls_status one_more(void *arg, double *ms)
+{
+    job *j = arg;
+    double loss;
+    return timed_step(j, j->step + 1, true, &loss, ms);
+}
+
+static ls_status checkpoints(job *j)
+{
+    ckpt_turns c = { .w = j->w, .ps = &j->model->params, .optim = j->adamw, .model = &j->gpt2, .folder = j->o->ckpt,
+                     .turns = j->o->turns, .step = one_more, .arg = j };
+    const ls_status st = *j->o->ckpt ? ckpt_measure(&c) : LS_OK;
+    ckpt_close(&c);
+    return st;
+}
+
 static ls_status run(job *j)
 {
     const bool alternate = strcmp(j->o->sync, "alternate") == 0;
@@ -351,16 +382,12 @@ static ls_status run(job *j)
     if (first) printf("step,sync,ms,loss\n");
     for (int64_t s = 0; s < j->o->steps; s++) {
         const bool sync = !alternate || s % 2 == 0;
-        double loss;
-        next_batch(j, s * j->o->micro_batches);
-        LS_TRY(ls_barrier(ls_world_group(j->w)));
-        const uint64_t t0 = now_ns();
-        LS_TRY(step(j, s, sync, &loss));
-        double ms = 1e-6 * (double)(now_ns() - t0);
-        LS_TRY(ls_all_reduce(ls_world_group(j->w), NULL, &ms, 1, LS_F64, LS_MAX));
+        double loss, ms;
+        LS_TRY(timed_step(j, s, sync, &loss, &ms));
         if (first) printf("%lld,%d,%.3f,%.7g\n", (long long)s + 1, sync, ms, loss);
         fflush(stdout);
     }
+    LS_TRY(checkpoints(j));
     struct rusage u;
     char digest[33] = "";
     LS_TRY(print_memory(j, first));

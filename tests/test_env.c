@@ -361,6 +361,7 @@ static void files_are_written_and_read_back(void **state)
     assert_true(fd >= 0);
     assert_int_equal(env->create("a"), -EEXIST);
     assert_int_equal(env->write(fd, "hello", 5), 5);
+    assert_int_equal(env->write_behind(fd, 0, 1), 0);
     assert_int_equal(env->fsync(fd), 0);
     env->close_fd(fd);
     fd = env->append("a");

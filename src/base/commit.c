@@ -10,12 +10,14 @@
 
 #include "base/env.h"
 
+#define BEHIND ((uint64_t)8 << 20) /* bytes that wait for the disk before they are told to go there */
 #define WRITE_MAX ((size_t)1 << 30) /* Linux writes at most 2 GiB - 4 KiB at once */
 
 struct ls_commit {
     char *path, *temporary, *folder; /* one block, owned, after the struct */
     int fd;                          /* of the temporary file; -1 when closed */
     bool exists;                     /* the temporary name is there to be removed */
+    uint64_t written, behind;        /* bytes; those that were told to go to the disk */
 };
 
 size_t ls_commit_temporary_bytes(const char *path) { return strlen(path) + sizeof "..0123456789abcdef.tmp"; }
@@ -75,7 +77,11 @@ ls_status ls_commit_write(ls_commit *c, const void *p, size_t n)
         if (k <= 0) return ls_fail(LS_IO, "%s: cannot be written: %s", c->path, strerror(k < 0 ? (int)-k : EIO));
         at += k;
         n -= (size_t)k;
+        c->written += (uint64_t)k;
     }
+    if (c->written - c->behind < BEHIND) return LS_OK;
+    (void)ls_env_get()->write_behind(c->fd, c->behind, (size_t)(c->written - c->behind)); /* a failure shows at the flush */
+    c->behind = c->written;
     return LS_OK;
 }
 

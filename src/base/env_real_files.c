@@ -78,6 +78,11 @@ ssize_t ls_real_write(int fd, const void *p, size_t n)
     return k < 0 ? -errno : k;
 }
 
+int ls_real_write_behind(int fd, uint64_t offset, size_t n)
+{
+    return ls_real_result(sync_file_range(fd, (off64_t)offset, (off64_t)n, SYNC_FILE_RANGE_WRITE));
+}
+
 int ls_real_fsync(int fd) { return ls_real_result(fsync(fd)); }
 
 int ls_real_fsync_dir(const char *path)

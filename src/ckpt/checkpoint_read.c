@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "ckpt/bytes.h"
 #include "ckpt/checkpoint.h"
+#include "lockstep/shard.h"
 
 /* --- bytes of a file ----------------------------------------------------------------- */
 
@@ -168,14 +169,15 @@ static ls_status verify_header(const ls_checkpoint *s, const char *path, const l
 }
 
 /* A file that is not one of the ranks' has a number of its own, too, so that it is not taken for one that is open. */
-static ls_status verify_file(ls_checkpoint *s, size_t i, uint64_t *number, int part, int parts)
+static ls_status verify_file(ls_checkpoint *s, size_t i, uint64_t *number, const ls_range *mine)
 {
     const ls_manifest_file *f = &s->manifest.file[i];
     char path[4096];
     const int n = snprintf(path, sizeof path, "%s/%s", s->folder, f->name);
     if (n < 0 || (size_t)n >= sizeof path) return ls_fail(LS_BAD_FILE, "%s: its name is too long", s->folder);
     for (size_t b = 0; b <= f->sums.nblocks; b++) { /* the header, then the blocks */
-        if ((*number)++ % (uint64_t)parts != (uint64_t)part) continue;
+        const uint64_t at = (*number)++;
+        if (at < mine->first || at >= mine->first + mine->count) continue;
         LS_TRY(use_path(s, -2 - (int)i, path));
         s->block = -1;
         LS_TRY(b == 0 ? verify_header(s, path, &f->sums) : read_block(s, path, &f->sums, b - 1, s->buffer));
@@ -186,8 +188,12 @@ static ls_status verify_file(ls_checkpoint *s, size_t i, uint64_t *number, int p
 ls_status ls_checkpoint_verify(ls_checkpoint *s, int part, int parts)
 {
     uint64_t number = 0;
+    size_t all = 0;
+    ls_range mine;
     if (parts < 1 || part < 0 || part >= parts) return ls_fail(LS_INVALID, "part %d of %d of a checkpoint", part,
                                                                parts);
-    for (size_t i = 0; i < s->manifest.nfiles; i++) LS_TRY(verify_file(s, i, &number, part, parts));
+    for (size_t i = 0; i < s->manifest.nfiles; i++) all += s->manifest.file[i].sums.nblocks + 1;
+    LS_TRY(ls_shard_range(all, part, parts, &mine)); /* one after another, as disks are fast */
+    for (size_t i = 0; i < s->manifest.nfiles; i++) LS_TRY(verify_file(s, i, &number, &mine));
     return LS_OK;
 }

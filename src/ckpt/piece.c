@@ -49,14 +49,22 @@ ls_status ls_piece_boxes(const ls_param *p, ls_range range, ls_piece *out, int *
     return LS_OK;
 }
 
-/* A transposed box is read as it is in the file, and then turned. */
-static ls_status read_transposed(ls_checkpoint *s, const ls_checkpoint_tensor *t, const ls_box *box, size_t count,
-                                 float *dst)
+#define STRIP ((int64_t)1 << 18) /* elements, and at least a row, that are transposed at a time */
+
+/* A transposed box is read as it is in the file, some rows at a time, and they become columns. */
+static ls_status read_transposed(ls_checkpoint *s, const ls_checkpoint_tensor *t, const ls_box *box, float *dst)
 {
-    float *file = malloc(count * sizeof *file);
-    if (!file) return ls_fail(LS_NO_MEMORY, "tensor '%s': %zu elements to transpose", t->name, count);
-    const ls_status st = ls_checkpoint_read(s, t, box->first, box->count, file);
-    if (st == LS_OK) ls_ckpt_transpose(file, LS_F32, box->count[1], box->count[0], dst);
+    const int64_t rows = box->count[0], columns = box->count[1], most = STRIP / columns > 0 ? STRIP / columns : 1;
+    ls_status st = LS_OK;
+    float *file = malloc((size_t)((most < rows ? most : rows) * columns) * sizeof *file);
+    if (!file) return ls_fail(LS_NO_MEMORY, "tensor '%s': %lld elements to transpose", t->name, (long long)(most * columns));
+    for (int64_t r = 0; st == LS_OK && r < rows; r += most) {
+        ls_box strip = *box;
+        strip.first[0] += r;
+        strip.count[0] = rows - r < most ? rows - r : most;
+        st = ls_checkpoint_read(s, t, strip.first, strip.count, file);
+        if (st == LS_OK) ls_ckpt_turn(file, (size_t)columns, strip.count[0], columns, dst + r, (size_t)rows);
+    }
     free(file);
     return st;
 }
@@ -69,7 +77,7 @@ ls_status ls_piece_read(ls_checkpoint *s, const char *name, const ls_param *p, l
     if (!piece) return ls_fail(LS_NO_MEMORY, "parameter '%s': its boxes", p->name);
     ls_status st = ls_piece_boxes(p, range, piece, &n);
     for (int i = 0; st == LS_OK && i < n; i++)
-        st = p->transposed ? read_transposed(s, t, &piece[i].box, piece[i].count, dst + piece[i].first)
+        st = p->transposed ? read_transposed(s, t, &piece[i].box, dst + piece[i].first)
                            : ls_checkpoint_read(s, t, piece[i].box.first, piece[i].box.count, dst + piece[i].first);
     free(piece);
     return st;

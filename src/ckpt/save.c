@@ -77,8 +77,7 @@ static void workspace_free(workspace *w)
 /* Rows [first, first + rows) of the transpose of w [O, I]: out[i][o] = w[o][i]. */
 static void transpose(const float *w, int64_t O, int64_t I, int64_t first, int64_t rows, float *out)
 {
-    for (int64_t o = 0; o < O; o++)
-        for (int64_t i = 0; i < rows; i++) out[i * O + o] = w[o * I + first + i];
+    ls_ckpt_turn(w + first, (size_t)I, O, rows, out, (size_t)O);
 }
 
 static ls_status convert(const ls_ckpt_item *it, workspace *w, const float *v, size_t n, sink fn, void *arg)
