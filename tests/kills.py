@@ -29,6 +29,7 @@ a.add_argument("--transport", default="")
 a.add_argument("--ranks", type=int, default=2, help="per node")
 a.add_argument("--nodes", default="", help="prefixes of two launchers, separated by a semicolon")
 a.add_argument("--addr", default="127.0.0.1")
+a.add_argument("--option", action="append", default=[], help="of the training, for example --zero.copy=rank")
 a.add_argument("--recipe", default="gpt.yaml")
 a.add_argument("--steps", type=int, default=60)
 a.add_argument("--every", type=int, default=10)
@@ -57,7 +58,7 @@ class Job:
         self.folder, self.events = folder, os.path.join(folder, "events")
         train = [args.lockstep, "train", args.recipe, "--run.dir", os.path.join(folder, "run"), "--checkpoint.resume", "auto",
                  "--checkpoint.every", str(args.every), "--train.steps", str(args.steps), "--zero.stage", str(args.stage),
-                 "--log.every", "1000000"]
+                 "--log.every", "1000000"] + args.option
         if args.transport:
             train += ["--comm.transport", args.transport]
         prefixes = [shlex.split(p) for p in args.nodes.split(";")] if args.nodes else [[]]

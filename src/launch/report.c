@@ -361,10 +361,21 @@ static void save_json(const ls_job *j, const ls_text *json)
     ls_text_free(&path);
 }
 
+/* The ranks had done all their work when the next generation was to begin. */
+static void forget_needless_stop(ls_job *j)
+{
+    bool done = j->growing;
+    for (int r = 0; r < j->o->nproc; r++) done = done && !j->rank[r].code && !j->rank[r].signal;
+    if (!done) return;
+    j->growing = false;
+    j->user_signal = 0;
+}
+
 void ls_job_report(ls_job *j, ls_launch_result *out)
 {
     const ls_env *env = ls_env_get();
     char host[64] = "?", when[40];
+    forget_needless_stop(j);
     int code = exit_code(j);
     ls_generation_decide(j, code);
     *out = (ls_launch_result){ .status = j->status, .exit_code = code, .first_rank = -1 };

@@ -146,7 +146,7 @@ static void describe_end(const ls_job *j, int r, char *text, size_t n)
                  where(j, r, at, sizeof at));
 }
 
-/* Removes the temporary files of a save, or other work, in which our rank r was killed. */
+/* Removes the temporary files of a save, or other work, in which our rank r was killed: once no other rank writes there. */
 static void sweep(const ls_job *j, int r)
 {
     ls_task task;
@@ -178,7 +178,6 @@ static bool collect(ls_job *j, int r)
 
     k->joined = ls_job_joined(j, r);
     k->alive = false;
-    if (state == LS_CHILD_SIGNALED) sweep(j, r);
     k->stopped_ns = 0;
     j->nalive--;
     k->code = state == LS_CHILD_EXITED ? code : 0;
@@ -579,6 +578,8 @@ void ls_job_watch(ls_job *j)
         uint64_t tick = now + (unfinished ? LS_LINE_NS : TICK_NS);
         if (j->nalive > 0) sleep_until_something(j, tick < until ? tick : until);
     }
+    for (int r = 0; r < j->o->nproc; r++)
+        if (j->rank[r].started && j->rank[r].signal) sweep(j, r);
 }
 
 /* Our ranks have stopped because ranks of other nodes did: node 0 says whether another generation follows. */
