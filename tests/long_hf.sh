@@ -55,6 +55,16 @@ for model in gpt2 llama; do
     claim "$model: a run" test -s err -o -d run-$model/checkpoints/step-00000040
     claim "$model: transformers finds the loss of the run in its checkpoint" oracle trained run-$model/checkpoints/step-00000040 \
         tokens/val.bin 32 "$(sed -nE 's/^validate step: 40  loss: +([0-9.]+) .*/\1/p' out)"
+    # of files of ranks alone, `ckpt merge` makes such a folder
+    lockstep train --model.name $model --model.n_layer 2 --model.n_head 2 --model.d_model 32 --model.seq_len 32 --data.name whale.txt \
+        --data.tokenizer byte --data.path tokens --train.steps 40 --train.global_batch 9 --nproc-per-node 3 --zero.stage 3 \
+        --checkpoint.consolidate never --run.dir shards-of-$model >out 2>err
+    claim "$model: ckpt merge" lockstep ckpt merge shards-of-$model/checkpoints/step-00000040 --out merged-$model
+    claim "$model: transformers finds the loss of the run in the merged folder, within float rounding" oracle trained merged-$model tokens/val.bin 32 \
+        "$(sed -nE '$s/.*"eval\/loss": ([^,]+),.*/\1/p' shards-of-$model/metrics.jsonl)" 2e-6
+    claim "$model: and its parameters are the ranks' to the bit" test "$(lockstep ckpt digest merged-$model/model.safetensors | cut -d' ' -f1)" = \
+        "$(sed -nE '$s/.* digest=//p' out)"
+    claim "$model: transformers has these bits" oracle bits merged-$model
 done
 
 # the tokenizer of a run and of its export, to AutoTokenizer: the same ids, nothing around them, the text again

@@ -25,6 +25,10 @@
  * the file of one rank. PyTorch's HuggingFaceStorageReader
  * (torch.distributed.checkpoint) reads the folder `sharded`.
  *
+ * What PyTorch's HuggingFaceStorageWriter (save_distributed) wrote of {"model": ..., "optim": ...}, the state dicts of
+ * get_state_dict, is a checkpoint, too: `model.0.weight` gets the name 0.weight here, and
+ * `optim.state.0.weight.exp_avg` the name optim.exp_avg.0.weight.
+ *
  * The folder is written under a temporary name, and gets its own when all of it is on the disk: a crash at any moment
  * leaves the older checkpoints and perhaps this one, whole. All ranks must see the same folder: on several nodes it is
  * on a file system that they share.
@@ -55,7 +59,8 @@ typedef struct ls_checkpoint_tensor {
 } ls_checkpoint_tensor;
 
 /* Opens a checkpoint's folder. The manifest and the headers of all files are read and checked; data are checked as they
- * are read. A folder `sharded` without a manifest, which another program wrote, is opened, too, without checksums.
+ * are read. A folder `sharded` without a manifest, which another program wrote, is opened, too, without checksums; so
+ * are files shard-*.safetensors in `folder` itself.
  * LS_BAD_FILE: no checkpoint, or one whose files lack elements of a tensor or have some of them twice. LS_CKPT_CORRUPT
  * names a file that is missing, was changed, is of another save, or does not belong to the checkpoint. LS_UNSAFE_PATH:
  * a link in place of a file. LS_IO. */
@@ -76,6 +81,8 @@ int ls_checkpoint_nfiles(const ls_checkpoint *s);       /* files of ranks */
 int ls_checkpoint_nbeside(const ls_checkpoint *s);
 const char *ls_checkpoint_beside(const ls_checkpoint *s, int i);
 bool ls_checkpoint_has_manifest(const ls_checkpoint *s);
+/* Whether another program, PyTorch's DCP, wrote it: there is no manifest, and nothing that ls_state_add adds. */
+bool ls_checkpoint_is_foreign(const ls_checkpoint *s);
 /* A value of the metadata that ls_state_set_meta gave; NULL if absent. */
 const char *ls_checkpoint_meta(const ls_checkpoint *s, const char *key);
 int ls_checkpoint_count(const ls_checkpoint *s);
@@ -91,7 +98,9 @@ ls_status ls_checkpoint_read(ls_checkpoint *s, const ls_checkpoint_tensor *t, co
  * LS_CKPT_CORRUPT. Without a manifest there is nothing to check. */
 ls_status ls_checkpoint_verify(ls_checkpoint *s, int part, int parts);
 /* The parameters' values, where a model draws its first ones: before ls_ddp_create. Every rank that has the model calls
- * it. LS_SHAPE names a tensor that is missing, unknown, or of another shape; nothing is changed then. */
+ * it. LS_SHAPE names a tensor that is missing, unknown, or of another shape; nothing is changed then. In a checkpoint
+ * of another program a tensor may be unknown if it has the values of a parameter of its shape, to the bit, and no
+ * optimizer state: PyTorch saves a tied head under both of its names. */
 ls_status ls_checkpoint_values(ls_checkpoint *s, ls_params *ps);
 
 /* --- a state --------------------------------------------------------------------------------------- */
@@ -148,7 +157,8 @@ ls_status ls_state_save_wait(ls_state *s);
 /* The rank of the group whose failure that was, after a save that failed: the others have its message. */
 int ls_state_culprit(const ls_state *s);
 /* Every rank calls it after ls_checkpoint_values, with the optimizer created: its state, and what ls_state_add has
- * added. LS_SHAPE: something is missing or has another size, and nothing is changed. */
+ * added. LS_SHAPE: something is missing or has another size, and nothing is changed. From a checkpoint of another
+ * program the optimizer's state alone is loaded: what ls_state_add has added stays as it is. */
 ls_status ls_state_load(ls_state *s, ls_checkpoint *from);
 
 #ifdef __cplusplus

@@ -13,6 +13,7 @@
 #include "ckpt/bytes.h"
 
 #define SUFFIX ".safetensors"
+#define SHARD  "shard-" /* begins the names of files of ranks */
 #define NAMES_BYTES ((size_t)1 << 22) /* of the files in sharded/ */
 
 static bool ends_with(const char *s, const char *end)
@@ -65,6 +66,7 @@ static ls_status each_file(const char *dir, ls_status (*fn)(void *arg, const cha
 static ls_status add_listed(void *arg, const char *name)
 {
     ls_checkpoint *s = arg;
+    if (s->flat) return strncmp(name, SHARD, sizeof SHARD - 1) == 0 ? add_file(s, name, NULL) : LS_OK;
     char *inside = joined(LS_SHARDED_NAME, name);
     const ls_status st = inside ? add_file(s, inside, NULL) : no_memory(s->folder);
     free(inside);
@@ -86,7 +88,7 @@ static ls_status check_listed(void *arg, const char *name)
 /* The files that the manifest names and no others; without one, those that are there. */
 static ls_status find_files(ls_checkpoint *s)
 {
-    char *dir = joined(s->folder, LS_SHARDED_NAME);
+    char *dir = joined(s->folder, s->flat ? "." : LS_SHARDED_NAME);
     if (!dir) return no_memory(s->folder);
     ls_status st = each_file(dir, s->has_manifest ? check_listed : add_listed, s);
     for (size_t i = 0; st == LS_OK && i < s->manifest.nfiles; i++) {
@@ -159,17 +161,40 @@ static ls_status check_companions(const ls_checkpoint *s)
 
 /* --- all of it ---------------------------------------------------------------------- */
 
-static ls_status read_manifest(ls_checkpoint *s)
+static ls_file_type type_of(const char *folder, const char *name)
 {
     ls_file_info info = { 0 };
-    char *path = joined(s->folder, LS_MANIFEST_NAME), *dir = joined(s->folder, LS_SHARDED_NAME);
-    ls_status st = path && dir ? LS_OK : no_memory(s->folder);
-    if (st == LS_OK) s->has_manifest = ls_env_get()->info(path, &info) == 0 && info.type != LS_FILE_NONE;
-    const bool sharded = dir && ls_env_get()->info(dir, &info) == 0 && info.type == LS_FILE_DIR;
-    if (st == LS_OK && (s->has_manifest || !sharded)) st = ls_manifest_read(s->folder, &s->manifest);
+    char *path = joined(folder, name);
+    const bool there = path && ls_env_get()->info(path, &info) == 0;
     free(path);
-    free(dir);
-    return st;
+    return there ? info.type : LS_FILE_NONE;
+}
+
+static ls_status see_shard(void *arg, const char *name)
+{
+    if (strncmp(name, SHARD, sizeof SHARD - 1) == 0) *(bool *)arg = true;
+    return LS_OK;
+}
+
+/* Files of ranks without a folder of their own, as HuggingFaceStorageWriter writes them without consolidation. */
+static bool is_flat(const char *folder)
+{
+    bool any = false;
+    return type_of(folder, LS_SHARDED_NAME) == LS_FILE_NONE && each_file(folder, see_shard, &any) == LS_OK && any;
+}
+
+bool ls_checkpoint_is_folder(const char *path)
+{
+    return type_of(path, LS_MANIFEST_NAME) == LS_FILE_REGULAR || type_of(path, LS_SHARDED_NAME) == LS_FILE_DIR ||
+           is_flat(path);
+}
+
+static ls_status read_manifest(ls_checkpoint *s)
+{
+    s->has_manifest = type_of(s->folder, LS_MANIFEST_NAME) != LS_FILE_NONE;
+    if (!s->has_manifest && type_of(s->folder, LS_SHARDED_NAME) == LS_FILE_DIR) return LS_OK;
+    s->flat = !s->has_manifest && is_flat(s->folder);
+    return s->flat ? LS_OK : ls_manifest_read(s->folder, &s->manifest);
 }
 
 static ls_status open_all(ls_checkpoint *s)

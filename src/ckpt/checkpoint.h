@@ -2,7 +2,7 @@
  *
  *   checkpoint.c         opens and closes one           checkpoint_read.c    reads boxes, and checks what it reads
  *   checkpoint_index.c   tensors, by name, of boxes     checkpoint_values.c  parameters' values into a model
- *   checkpoint_newest.c  the newest whole one
+ *   checkpoint_newest.c  the newest whole one     torch_names.c        names in files of PyTorch's
  */
 #ifndef LS_CKPT_CHECKPOINT_H
 #define LS_CKPT_CHECKPOINT_H
@@ -28,6 +28,7 @@ typedef struct ls_checkpoint_chunk {
 struct ls_checkpoint {
     char *folder;            /* owned, as all here */
     bool has_manifest;
+    bool flat;               /* the ranks' files are in the folder itself, not in sharded/ */
     ls_manifest manifest;
     ls_checkpoint_file *file;     /* [nfiles] */
     int nfiles;
@@ -43,6 +44,11 @@ struct ls_checkpoint {
 
 /* checkpoint_index.c: fills chunk and tensor from the files' headers. */
 ls_status ls_checkpoint_index(ls_checkpoint *s);
+/* torch_names.c: gives the tensors of another program's files the names that Lockstep's have, after the offsets in the
+ * files' metadata were read, which have the original ones. */
+void ls_checkpoint_translate(ls_checkpoint *s);
+/* Whether `path` is a folder that ls_checkpoint_open is made for. */
+bool ls_checkpoint_is_folder(const char *path);
 /* checkpoint_read.c: makes `file` the open one. */
 ls_status ls_checkpoint_use(ls_checkpoint *s, int file);
 

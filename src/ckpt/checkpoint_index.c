@@ -147,6 +147,7 @@ ls_status ls_checkpoint_index(ls_checkpoint *s)
         LS_TRY(read_info(&s->file[i], mine));
         at += h->ntensors;
     }
+    if (ls_checkpoint_is_foreign(s)) ls_checkpoint_translate(s);
     if (n > 0) qsort(s->chunk, n, sizeof *s->chunk, by_name);
     for (size_t first = 0, end; first < n; first = end) {
         end = first + 1;

@@ -1,5 +1,6 @@
 /* checkpoint_values.c -- parameters' values out of a checkpoint that ranks have saved. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,8 +38,64 @@ ls_status ls_checkpoint_check(const ls_checkpoint *s, const char *name, ls_dtype
     return st;
 }
 
+ls_status ls_checkpoint_updates(ls_checkpoint *s, const char *name, int64_t *out)
+{
+    static const int64_t one[] = { 1 };
+    const ls_checkpoint_tensor *t = ls_checkpoint_find(s, name);
+    float x = 0;
+    if (!t || !ls_checkpoint_is_foreign(s) || t->dtype != LS_F32 || t->ndim > 1 || (t->ndim == 1 && t->dim[0] != 1)) {
+        LS_TRY(ls_checkpoint_check(s, name, LS_I64, 1, one));
+        return ls_checkpoint_read(s, t, NULL, NULL, out);
+    }
+    LS_TRY(ls_checkpoint_read(s, t, NULL, NULL, &x));
+    if (!(x >= 0 && x < 0x1p62f) || floorf(x) < x)
+        return ls_fail(LS_SHAPE, "%s: tensor '%s' is %g, expected a number of updates", s->folder, name, (double)x);
+    *out = (int64_t)x;
+    return LS_OK;
+}
+
+static bool has_state(const ls_checkpoint *s, const char *name)
+{
+    const size_t n = strlen(name);
+    for (int i = 0; i < s->ntensors; i++) {
+        const char *other = s->tensor[i].name;
+        const size_t k = strlen(other);
+        if (strncmp(other, LS_STATE_OPTIM, sizeof LS_STATE_OPTIM - 1) == 0 && k > n && other[k - n - 1] == '.' &&
+            strcmp(other + k - n, name) == 0) return true;
+    }
+    return false;
+}
+
+static ls_status equal(ls_checkpoint *s, const ls_checkpoint_tensor *a, const ls_checkpoint_tensor *b, bool *same)
+{
+    const size_t n = (size_t)ls_checkpoint_nbytes(s, a);
+    char *p = malloc(n + 1), *q = malloc(n + 1);
+    ls_status st = p && q ? LS_OK : ls_fail(LS_NO_MEMORY, "tensor '%s': twice %zu bytes", a->name, n);
+    if (st == LS_OK) st = ls_checkpoint_read(s, a, NULL, NULL, p);
+    if (st == LS_OK) st = ls_checkpoint_read(s, b, NULL, NULL, q);
+    *same = st == LS_OK && memcmp(p, q, n) == 0;
+    free(p);
+    free(q);
+    return st;
+}
+
+/* A tensor that the model does not know: another name of a parameter's values, or too much. */
+static ls_status check_unknown(ls_checkpoint *s, const ls_params *ps, const ls_checkpoint_tensor *t)
+{
+    bool tied = false;
+    for (int i = 0; i < ps->n && !tied && ls_checkpoint_is_foreign(s) && !has_state(s, t->name); i++) {
+        const ls_checkpoint_tensor *u = ls_checkpoint_find(s, ps->item[i].name);
+        bool alike = u && u->dtype == t->dtype && u->ndim == t->ndim;
+        for (int d = 0; alike && d < t->ndim; d++) alike = u->dim[d] == t->dim[d];
+        if (alike) LS_TRY(equal(s, t, u, &tied));
+    }
+    return tied ? LS_OK
+                : ls_fail(LS_SHAPE, "%s: has a tensor '%s', which the model does not know: the checkpoint is of another model",
+                          s->folder, t->name);
+}
+
 /* Every tensor of the checkpoint that is no optimizer's or program's is one of the model. */
-static ls_status check_all(const ls_checkpoint *s, const ls_params *ps)
+static ls_status check_all(ls_checkpoint *s, const ls_params *ps)
 {
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
@@ -54,10 +111,7 @@ static ls_status check_all(const ls_checkpoint *s, const ls_params *ps)
         const char *name = s->tensor[i].name;
         const bool other = strncmp(name, LS_STATE_OPTIM, sizeof LS_STATE_OPTIM - 1) == 0 ||
                            strncmp(name, LS_STATE_OWN, sizeof LS_STATE_OWN - 1) == 0;
-        if (!other && !ls_params_find(ps, name))
-            return ls_fail(LS_SHAPE, "%s: has a tensor '%s', which the model does not know: the checkpoint is of "
-                           "another model",
-                           s->folder, name);
+        if (!other && !ls_params_find(ps, name)) LS_TRY(check_unknown(s, ps, &s->tensor[i]));
     }
     return LS_OK;
 }

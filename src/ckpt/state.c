@@ -73,41 +73,37 @@ static void state_name(char out[STATE_NAME_BYTES], const char *state, const char
     snprintf(out, STATE_NAME_BYTES, LS_STATE_OPTIM "%.40s.%s", state, param);
 }
 
-static ls_status check_optim(const ls_state *s, const ls_checkpoint *from)
+/* PyTorch's has no number of the optimizer's own steps: it is that of the parameter that has had most. */
+static ls_status check_optim(const ls_state *s, ls_checkpoint *from, int64_t *steps)
 {
-    static const int64_t one[] = { 1 };
     char name[STATE_NAME_BYTES];
     int64_t dim[LS_MAX_DIMS];
-    LS_TRY(ls_checkpoint_check(from, LS_STATE_OPTIM "steps", LS_I64, 1, one));
+    int64_t updates, most = 0;
     for (int i = 0; i < s->ps->n; i++) {
         const ls_param *p = &s->ps->item[i];
         ls_piece_shape(p, dim);
         state_name(name, "step", p->name);
-        LS_TRY(ls_checkpoint_check(from, name, LS_I64, 1, one));
+        LS_TRY(ls_checkpoint_updates(from, name, &updates));
+        if (updates > most) most = updates;
         for (int k = 0; k < ls_optim_nstates(s->optim); k++) {
             state_name(name, ls_optim_state_name(s->optim, k), p->name);
             LS_TRY(ls_checkpoint_check(from, name, LS_F32, p->t.ndim, dim));
         }
     }
-    return LS_OK;
-}
-
-static ls_status read_steps(const ls_state *s, ls_checkpoint *from, const char *name, const char *param)
-{
-    int64_t steps;
-    LS_TRY(ls_checkpoint_read(from, ls_checkpoint_find(from, name), NULL, NULL, &steps));
-    return ls_optim_set_steps(s->optim, param, steps);
+    *steps = most;
+    return ls_checkpoint_is_foreign(from) ? LS_OK : ls_checkpoint_updates(from, LS_STATE_OPTIM "steps", steps);
 }
 
 /* Each rank reads what it owns. */
-static ls_status load_optim(const ls_state *s, ls_checkpoint *from)
+static ls_status load_optim(const ls_state *s, ls_checkpoint *from, int64_t steps)
 {
     char name[STATE_NAME_BYTES];
-    LS_TRY(read_steps(s, from, LS_STATE_OPTIM "steps", NULL));
+    LS_TRY(ls_optim_set_steps(s->optim, NULL, steps));
     for (int i = 0; i < s->ps->n; i++) {
         const ls_param *p = &s->ps->item[i];
         state_name(name, "step", p->name);
-        LS_TRY(read_steps(s, from, name, p->name));
+        LS_TRY(ls_checkpoint_updates(from, name, &steps));
+        LS_TRY(ls_optim_set_steps(s->optim, p->name, steps));
         for (int k = 0; k < ls_optim_nstates(s->optim) && p->own.count > 0; k++) {
             const char *state = ls_optim_state_name(s->optim, k);
             state_name(name, state, p->name);
@@ -117,14 +113,18 @@ static ls_status load_optim(const ls_state *s, ls_checkpoint *from)
     return LS_OK;
 }
 
+#define SETTINGS LS_STATE_OPTIM "param_groups." /* of PyTorch: a learning rate that is a tensor */
+
 /* A checkpoint with more state than the program asks for was saved by another optimizer or program. */
 static ls_status check_no_more(const ls_state *s, const ls_checkpoint *from)
 {
-    size_t expected = (size_t)s->nown;
-    if (s->optim) expected += 1 + (size_t)s->ps->n * (size_t)(1 + ls_optim_nstates(s->optim));
+    const bool ours = !ls_checkpoint_is_foreign(from);
+    size_t expected = ours ? (size_t)s->nown : 0;
+    if (s->optim) expected += ours + (size_t)s->ps->n * (size_t)(1 + ls_optim_nstates(s->optim));
     size_t found = 0;
     for (int i = 0; i < ls_checkpoint_count(from); i++) {
         const char *name = ls_checkpoint_at(from, i)->name;
+        if (!ours && strncmp(name, SETTINGS, sizeof SETTINGS - 1) == 0) continue;
         found += strncmp(name, LS_STATE_OWN, sizeof LS_STATE_OWN - 1) == 0 ||
                  (s->optim && strncmp(name, LS_STATE_OPTIM, sizeof LS_STATE_OPTIM - 1) == 0);
     }
@@ -135,12 +135,14 @@ static ls_status check_no_more(const ls_state *s, const ls_checkpoint *from)
 
 ls_status ls_state_load(ls_state *s, ls_checkpoint *from)
 {
-    for (int i = 0; i < s->nown; i++) LS_TRY(ls_checkpoint_check(from, s->own[i].name, s->own[i].dtype, 1,
-                                                                 &s->own[i].count));
-    if (s->optim) LS_TRY(check_optim(s, from));
+    const int nown = ls_checkpoint_is_foreign(from) ? 0 : s->nown;
+    int64_t steps = 0;
+    for (int i = 0; i < nown; i++) LS_TRY(ls_checkpoint_check(from, s->own[i].name, s->own[i].dtype, 1,
+                                                              &s->own[i].count));
+    if (s->optim) LS_TRY(check_optim(s, from, &steps));
     LS_TRY(check_no_more(s, from));
-    if (s->optim) LS_TRY(load_optim(s, from));
-    for (int i = 0; i < s->nown; i++) LS_TRY(ls_checkpoint_read(from, ls_checkpoint_find(from, s->own[i].name), NULL,
+    if (s->optim) LS_TRY(load_optim(s, from, steps));
+    for (int i = 0; i < nown; i++) LS_TRY(ls_checkpoint_read(from, ls_checkpoint_find(from, s->own[i].name), NULL,
                                                                 NULL, s->own[i].p));
     return LS_OK;
 }

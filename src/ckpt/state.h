@@ -41,6 +41,10 @@ ls_status ls_piece_read(ls_checkpoint *s, const char *name, const ls_param *p, l
 /* LS_SHAPE unless the checkpoint has such a tensor. */
 ls_status ls_checkpoint_check(const ls_checkpoint *s, const char *name, ls_dtype dtype, int ndim, const int64_t *dim);
 
+/* The number of updates in the tensor `name`: one I64, or of another program also one F32, as PyTorch has it. LS_SHAPE:
+ * there is none, or it is no whole number. */
+ls_status ls_checkpoint_updates(ls_checkpoint *s, const char *name, int64_t *out);
+
 /* --- states ----------------------------------------------------------------------------------------- */
 
 /* What a program has added. */

@@ -2,12 +2,11 @@
 #include "ckpt/weights.h"
 
 #include <stdio.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
-#include "ckpt/manifest.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/state.h"
 
 static bool has(const char *folder, const char *name)
@@ -20,13 +19,13 @@ static bool has(const char *folder, const char *name)
 
 bool ls_weights_are_sharded(const char *path)
 {
-    return has(path, LS_MANIFEST_NAME) && !has(path, "model.safetensors") && !has(path, "model.safetensors.index.json");
+    return ls_checkpoint_is_folder(path) && !has(path, "model.safetensors") && !has(path, "model.safetensors.index.json");
 }
 
 ls_status ls_weights_open(const char *path, ls_weights *out)
 {
     *out = (ls_weights){ 0 };
-    return has(path, LS_MANIFEST_NAME) ? ls_checkpoint_open(path, &out->folder) : ls_ckpt_open(path, &out->file);
+    return ls_checkpoint_is_folder(path) ? ls_checkpoint_open(path, &out->folder) : ls_ckpt_open(path, &out->file);
 }
 
 const char *ls_weights_meta(const ls_weights *w, const char *key)

@@ -27,17 +27,6 @@ void ls_cli_ckpt_put(const char *s)
         else printf("\\x%02x", (unsigned)(unsigned char)*s);
 }
 
-bool ls_cli_ckpt_is_folder(const char *path)
-{
-    ls_file_info info;
-    ls_text name = { 0 };
-    ls_text_add(&name, "%s/" LS_MANIFEST_NAME, path);
-    const bool is = ls_text_status(&name) == LS_OK && ls_env_get()->info(name.p, &info) == 0 &&
-        info.type == LS_FILE_REGULAR;
-    ls_text_free(&name);
-    return is;
-}
-
 static void add_shape(ls_text *out, const int64_t *dim, int ndim, const char *comma)
 {
     ls_text_add(out, "[");
@@ -82,8 +71,8 @@ static void list_text(const ls_checkpoint *c)
         nbytes += ls_checkpoint_nbytes(c, ls_checkpoint_at(c, i));
     }
     ls_cli_ckpt_put(ls_checkpoint_folder(c));
-    printf(": %d tensors in %d files, %" PRIu64 " bytes, a checksum of each MiB\n", ls_checkpoint_count(c), ls_checkpoint_nfiles(c),
-           nbytes);
+    printf(": %d tensors in %d files, %" PRIu64 " bytes, %s\n", ls_checkpoint_count(c), ls_checkpoint_nfiles(c), nbytes,
+           ls_checkpoint_has_manifest(c) ? "a checksum of each MiB" : "no checksums");
     for (int i = 0; i < ls_checkpoint_count(c); i++) {
         const ls_checkpoint_tensor *t = ls_checkpoint_at(c, i);
         const int left = width - (int)strlen(t->name);
@@ -114,8 +103,15 @@ ls_status ls_cli_ckpt_verify_folder(const char *path)
 {
     ls_checkpoint *c;
     LS_TRY(ls_checkpoint_open(path, &c));
-    const ls_status st = ls_checkpoint_verify(c, 0, 1);
-    if (st == LS_OK) {
+    ls_status st = ls_checkpoint_verify(c, 0, 1);
+    if (st == LS_OK && !ls_checkpoint_has_manifest(c) && !ls_checkpoint_is_foreign(c))
+        st = ls_fail(LS_CKPT_CORRUPT, "%s: has no manifest.json, which Lockstep writes last: it is not whole", path);
+    if (st == LS_OK && ls_checkpoint_is_foreign(c)) {
+        printf("ok  ");
+        ls_cli_ckpt_put(path);
+        printf("  %d tensors in %d files of another program, well-formed; there are no checksums of its bytes\n",
+               ls_checkpoint_count(c), ls_checkpoint_nfiles(c));
+    } else if (st == LS_OK) {
         printf("ok  ");
         ls_cli_ckpt_put(path);
         printf("  step %" PRId64 ", %d tensors in %d files, every byte as it was saved\n", ls_checkpoint_step(c), ls_checkpoint_count(c),
@@ -203,7 +199,9 @@ static ls_status show(ls_checkpoint *c, bool json, ls_text *out)
         ls_text_add(out, "}}\n");
         return LS_OK;
     }
-    ls_text_add(out, "%s: step %" PRId64 ", saved by %d rank%s, generation %" PRId64 "\n", ls_checkpoint_folder(c), ls_checkpoint_step(c),
+    if (ls_checkpoint_is_foreign(c)) ls_text_add(out, "%s: saved by another program\n", ls_checkpoint_folder(c));
+    else
+        ls_text_add(out, "%s: step %" PRId64 ", saved by %d rank%s, generation %" PRId64 "\n", ls_checkpoint_folder(c), ls_checkpoint_step(c),
                 ls_checkpoint_world_size(c), ls_checkpoint_world_size(c) == 1 ? "" : "s", ls_checkpoint_generation(c));
     ls_text_add(out, "  model      %d tensors, %s parameters, %s\n", s.nmodel, ls_number_text((double)s.elements, 0, a, sizeof a),
                 ls_bytes_text((double)s.model, b, sizeof b));
@@ -499,7 +497,8 @@ ls_status ls_cli_ckpt_merge(const char *path, const char *out)
         ls_cli_ckpt_put(out);
         printf(": the model of ");
         ls_cli_ckpt_put(path);
-        printf(", step %" PRId64 "\n", ls_checkpoint_step(c));
+        if (ls_checkpoint_has_manifest(c)) printf(", step %" PRId64, ls_checkpoint_step(c));
+        putchar('\n');
     }
     ls_checkpoint_close(c);
     return st;

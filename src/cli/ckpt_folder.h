@@ -6,8 +6,6 @@
 /* Text from a file must not steer a terminal: only printable ASCII stands for itself. */
 void ls_cli_ckpt_put(const char *s);
 
-/* Whether `path` is the folder of a checkpoint of all ranks. */
-bool ls_cli_ckpt_is_folder(const char *path);
 /* Prints its tensors, each as a whole; with `json` one object. */
 ls_status ls_cli_ckpt_list_folder(const char *path, bool json);
 /* Checks every byte of every file, and prints a line. */

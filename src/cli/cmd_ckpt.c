@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "base/text.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/steps.h"
 #include "cli/ckpt_folder.h"
 #include "cli/cli.h"
@@ -110,7 +111,7 @@ static ls_status list_json(const ls_ckpt *c, const char *path)
 static ls_status list(const char *path, const options *o)
 {
     ls_ckpt *c;
-    if (ls_cli_ckpt_is_folder(path)) return ls_cli_ckpt_list_folder(path, o->json);
+    if (ls_checkpoint_is_folder(path)) return ls_cli_ckpt_list_folder(path, o->json);
     LS_TRY(ls_ckpt_open(path, &c));
     ls_status st = LS_OK;
     if (o->json) st = list_json(c, path);
@@ -123,7 +124,7 @@ static ls_status verify(const char *path, const options *o)
 {
     (void)o;
     ls_ckpt *c;
-    if (ls_cli_ckpt_is_folder(path)) return ls_cli_ckpt_verify_folder(path);
+    if (ls_checkpoint_is_folder(path)) return ls_cli_ckpt_verify_folder(path);
     LS_TRY(ls_ckpt_open(path, &c));
     ls_status st = ls_ckpt_verify(c);
     if (st == LS_OK) {
@@ -175,7 +176,7 @@ static void visit_file(walk *w, const char *path)
  * hidden names (an unfinished save is one) not looked at. */
 static void visit_folder(walk *w, const char *dir, int depth)
 {
-    if (ls_cli_ckpt_is_folder(dir)) {
+    if (ls_checkpoint_is_folder(dir)) {
         visit_file(w, dir);
         return;
     }

@@ -296,7 +296,8 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     ls_bar_init(&t->bar);
     if (!t->par.mesh.speaks) t->bar.terminal = false;
     announce(t);
-    if (t->steps == 0) LS_TRY(save(t, true)); /* nothing to do: the initial model is the result */
+    const bool begins_at_end = t->step == t->steps && (t->steps == 0 || !ls_resume_in_place(t->c));
+    if (begins_at_end) LS_TRY(save(t, true)); /* nothing to do: the first model is the result */
     out->loss = t->loss;
     out->steps = t->step;
     LS_TRY(train(t, out));

@@ -9,6 +9,8 @@
 #include "base/env.h"
 #include "base/opts_text.h"
 #include "base/text.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/hf.h"
 #include "ckpt/steps.h"
 
 #define PATH_BYTES 1024
@@ -62,7 +64,8 @@ static ls_status open_named(const char *path, ls_group *g, ls_checkpoint **out)
     char dir[PATH_BYTES], named[PATH_BYTES];
     LS_TRY(ls_steps_resolve(path, named, sizeof named));
     path = named;
-    int64_t is_one = exists("%s/manifest.json", path, dir);
+    int64_t is_one = ls_checkpoint_is_folder(path);
+    LS_TRY(ls_hf_refuse_pickle(path, path));
     LS_TRY(ls_broadcast(g, &is_one, 1, LS_I64, 0));
     if (is_one) return ls_checkpoint_open_all(g, path, out);
     if (!exists("%s/checkpoints", path, dir)) snprintf(dir, sizeof dir, "%s", path);
@@ -146,6 +149,7 @@ ls_status ls_resume_check(const ls_train_config *c, const ls_checkpoint *from, l
     ls_train_config then;
     ls_opts *o = NULL;
     ls_text refused = { 0 };
+    if (ls_checkpoint_is_foreign(from)) return LS_OK; /* it says nothing of a run */
     snprintf(path, sizeof path, "%s/config.yaml", ls_checkpoint_folder(from));
     ls_status st = ls_opts_create(ls_train_opts, ls_train_nopts, &then, &o);
     if (st == LS_OK) st = ls_opts_load_yaml(o, path);

@@ -1,6 +1,7 @@
 /* trainer.c -- builds what a run needs, in the order in which it can fail, and undoes it. */
 #include "train/trainer.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,6 +127,16 @@ static ls_status open_model(ls_trainer *t)
     return ls_train_describe(t);
 }
 
+/* Another program's checkpoint has the steps of its optimizer, and not where the run was in its data. */
+static void begin_after(ls_trainer *t)
+{
+    t->kept = (ls_train_kept){ .step = ls_optim_steps(t->optim), .clean = t->scaler.clean,
+                               .scale = (double)t->scaler.scale, .loss = NAN };
+    if (ls_world_rank(t->w) == 0)
+        ls_say("resuming %s, saved by another program: the optimizer's state is of step %lld, and the data go on as if this run "
+               "had taken these steps", ls_checkpoint_folder(t->from), (long long)t->kept.step);
+}
+
 /* The optimizer's state, and where the run was. */
 static ls_status load_state(ls_trainer *t)
 {
@@ -134,7 +145,8 @@ static ls_status load_state(ls_trainer *t)
     ls_train_task(t, LS_TASK_READING, ls_checkpoint_folder(t->from));
     LS_TRY(ls_state_load(t->state, t->from));
     ls_train_task(t, LS_TASK_NONE, NULL);
-    LS_TRY(ls_resume_check_data(k, &t->feed, t->from));
+    if (ls_checkpoint_is_foreign(t->from)) begin_after(t);
+    else LS_TRY(ls_resume_check_data(k, &t->feed, t->from));
     if (k->step > t->steps)
         return ls_fail(LS_BAD_CONFIG, "%s is of step %lld, and the run has %lld steps: raise train.steps or train.epochs",
                        ls_checkpoint_folder(t->from), (long long)k->step, (long long)t->steps);
@@ -160,7 +172,7 @@ static ls_status open_checkpoint(ls_trainer *t)
     if (st == LS_OK) st = ls_resume_open(t->c, &t->again, ls_world_group(t->w), &t->from);
     ls_train_task(t, LS_TASK_NONE, NULL);
     if (st == LS_OK && t->from) st = ls_resume_check(t->c, t->from, &changed);
-    if (st == LS_OK && t->from && ls_world_rank(t->w) == 0)
+    if (st == LS_OK && t->from && ls_world_rank(t->w) == 0 && !ls_checkpoint_is_foreign(t->from))
         ls_say("resuming step %lld of %s, saved by %d rank%s%s%s", (long long)ls_checkpoint_step(t->from),
                ls_checkpoint_folder(t->from), ls_checkpoint_world_size(t->from),
                ls_checkpoint_world_size(t->from) == 1 ? "" : "s", changed.n ? "; changed since: " : "", ls_text_str(&changed));

@@ -73,7 +73,7 @@ def ids_of(path):
     return numpy.fromfile(path, dtype=numpy.uint16)[512:].astype(numpy.int64)
 
 
-def trained(folder, path, length, loss):
+def trained(folder, path, length, loss, within="1e-4"):
     length = int(length)
     ids = torch.from_numpy(ids_of(path))
     windows = (len(ids) - 1) // length
@@ -81,8 +81,18 @@ def trained(folder, path, length, loss):
     with torch.no_grad():
         logits = load(folder)(input_ids=x, use_cache=False).logits
     got = torch.nn.functional.cross_entropy(logits.double().flatten(0, 1), y.flatten()).item()
-    assert abs(got - float(loss)) < 1e-4, (got, loss)
+    assert abs(got - float(loss)) < float(within), (got, loss)
     print("loss", got)
+
+
+def bits(folder):
+    model = dict(load(folder).named_parameters())
+    with safe_open(os.path.join(folder, "model.safetensors"), framework="pt") as f:
+        saved = {name: f.get_tensor(name) for name in f.keys()}
+    assert set(saved) == set(model), set(saved) ^ set(model)
+    for name, t in saved.items():
+        assert torch.equal(t.view(torch.int32), model[name].detach().view(torch.int32)), name
+    print(len(saved), "tensors")
 
 
 def vocabulary(merges, out):
@@ -142,4 +152,4 @@ def generate(prompts, *folders):
 
 
 {"make": make, "same": same, "logits": logits, "tensors": tensors, "generate": generate,
- "trained": trained, "vocabulary": vocabulary, "tokenizes": tokenizes}[sys.argv[1]](*sys.argv[2:])
+ "trained": trained, "bits": bits, "vocabulary": vocabulary, "tokenizes": tokenizes}[sys.argv[1]](*sys.argv[2:])
