@@ -100,8 +100,63 @@ claim 'diff: of one: 64' fails_with 64 'expected two checkpoints' ckpt diff $sta
 claim 'another verb with --out: 64' fails_with 64 '--out belongs to merge' ckpt ls $state --out x
 claim 'show: of a file: 65' fails_with 65 'has no manifest.json' ckpt show merged
 
+# --- reshard: of a checkpoint that 3 ranks have saved
+cat >three.yaml <<YAML
+model: { name: mlp, dims: [64, 13, 10] }
+data: { name: synthetic }
+train: { steps: 5, global_batch: 24 }
+optim: { name: adamw, lr: 0.01 }
+YAML
+three() { timeout -k 5 60 "$build/lockstep" train three.yaml "$@" 2>/dev/null | tail -1; }
+three -n 3 --zero.stage 3 --train.steps 3 --run.dir three >/dev/null
+of=three/checkpoints/step-00000003
+files() { (cd "$1" && ls -A . sharded); }
+boxes() {
+    python3 -c '
+import json, os, sys
+for file in sorted(os.listdir(sys.argv[1])):
+    with open(sys.argv[1] + file, "rb") as f: h = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    meta = h.pop("__metadata__")
+    info = json.loads(meta["DCP_SHARDING_INFO"])
+    print(file, sorted((k, t["dtype"], t["shape"], info[k]["saved_offsets"]) for k, t in h.items()))
+    print(sorted((k, v) for k, v in meta.items() if k != "DCP_SHARDING_INFO" and not k.startswith(("lockstep.save", "lockstep.xxh3", "lockstep.header"))))
+' "$1/sharded/"
+}
+for ranks in 1 2 4 8 13 20; do
+    claim "reshard to $ranks" test "$(ckpt reshard $of as$ranks --ranks $ranks)" = "as$ranks: step 3 of $of, as $ranks rank$([ $ranks = 1 ] || echo s) would have saved it"
+    claim "to $ranks: the same tensors" test "$(ckpt diff $of as$ranks)" = 'the same 26 tensors, to the bit'
+    claim "to $ranks: every byte" ckpt verify as$ranks
+    claim "to $ranks: step, ranks, generation" has_line "as$ranks: step 3, saved by $ranks rank$([ $ranks = 1 ] || echo s), generation 1" ckpt show as$ranks
+    claim "to $ranks: the same values of the run" test "$(ckpt show as$ranks | grep '  state')" = "$(ckpt show $of | grep '  state')"
+    claim "to $ranks: the files beside it" cmp as$ranks/config.yaml $of/config.yaml
+    claim "to $ranks: the whole model" cmp as$ranks/model.safetensors $of/model.safetensors
+done
+for ranks in 1 2 4; do # a run of so many ranks has saved the same files: not the same values, but the same boxes of them
+    three -n $ranks --zero.stage 1 --train.steps 3 --run.dir of$ranks >/dev/null
+    claim "to $ranks: the files of so many ranks" diff <(files as$ranks) <(files of$ranks/checkpoints/step-00000003)
+    claim "to $ranks: with the same boxes" test -n "$(boxes as$ranks)" -a "$(boxes as$ranks)" = "$(boxes of$ranks/checkpoints/step-00000003)"
+done
+claim 'of 20 ranks some have nothing' test "$(ls as20/sharded | wc -l)" = 13
+want=$(three -n 2 --checkpoint.resume $of --run.dir on-3)
+for ranks in 1 2 4 8; do claim "a run goes on from $ranks as from 3" test -n "$want" -a "$(three -n 2 --checkpoint.resume as$ranks --run.dir on$ranks)" = "$want"; done
+claim 'and back: the same files' test "$(ckpt reshard as8 back --ranks 3 >/dev/null && ckpt diff back $of)" = 'the same 26 tensors, to the bit'
+claim 'reshard: a folder that is there' fails_with 74 'as2: is there already' ckpt reshard $of as2 --ranks 2
+mkdir there
+claim 'reshard: and be it empty' fails_with 74 'there: is there already' ckpt reshard $of there --ranks 2
+cp -r as2 bad
+printf '\x55' | dd of=bad/sharded/shard-00002-model-00001-of-00001.safetensors bs=1 seek=$(($(stat -c %s bad/sharded/shard-00002-*) - 1)) conv=notrunc status=none
+claim 'reshard: damaged: 65' fails_with 65 'bad/sharded/shard-00002-model-00001-of-00001.safetensors: bytes' ckpt reshard bad from-bad --ranks 2
+rm bad/sharded/shard-00002-*
+claim 'reshard: a file is missing: 65' fails_with 65 'is missing, and the manifest names it' ckpt reshard bad from-bad --ranks 2
+claim 'reshard: nothing is left of it' test -z "$(ls -Ad from-bad .from-bad* 2>/dev/null)"
+claim 'reshard: without --ranks: 64' fails_with 64 'and --ranks N' ckpt reshard $of new
+claim 'reshard: without a folder: 64' fails_with 64 'a new folder' ckpt reshard $of --ranks 2
+claim 'reshard: more ranks than there can be: 64' fails_with 64 '65536' ckpt reshard $of new --ranks 65537
+claim 'another verb with --ranks: 64' fails_with 64 '--ranks belongs to reshard' ckpt ls $of --ranks 2
+claim 'reshard: of one file: 65' fails_with 65 '' ckpt reshard $of/model.safetensors new --ranks 2
+
 # --- usage
-claim 'no arguments: 64' fails_with 64 'expected ls, show, verify, diff, merge or digest' ckpt
+claim 'no arguments: 64' fails_with 64 'expected ls, show, verify, diff, merge, reshard or digest' ckpt
 claim 'a verb that is not there: 64, with the nearest' fails_with 64 "did you mean 'verify'" ckpt verfy x
 claim 'help shows an example' has_line 'example:' ckpt --help
 

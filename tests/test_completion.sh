@@ -47,7 +47,7 @@ claim 'bash: no file is a number' gives '' lockstep train --train.steps ''
 claim 'bash: a switch takes nothing' gives --peak lockstep doctor --p
 claim 'bash: a file' gives my.yaml lockstep train --data.path m
 claim 'bash: recipes and files' gives "my.yaml $(cd "$source_dir/recipes" && ls | sed 's/\.yaml$//')" lockstep train ''
-claim 'bash: what ckpt can do' gives 'diff digest ls merge show verify' lockstep ckpt ''
+claim 'bash: what ckpt can do' gives 'diff digest ls merge reshard show verify' lockstep ckpt ''
 claim 'bash: then files' gives my.yaml lockstep ckpt ls ''
 claim 'bash: collectives' gives all_reduce lockstep bench all_r
 claim 'bash: shells' gives 'bash zsh fish' lockstep completion ''

@@ -342,6 +342,11 @@ row['ckpt out']=1
 claim 'ckpt out: a folder' matches exit=0 "$(output --out one)"
 claim 'ckpt out: is there' test -e one/model.safetensors
 claim 'ckpt out: is asked for' matches 'exit=64' "$(output)"
+before=(reshard "$(echo run/checkpoints/step-* | cut -d' ' -f1)" two)
+row['ckpt ranks']=1
+claim 'ckpt ranks: so many files' matches 'exit=0' "$(output --ranks 2)"
+claim 'ckpt ranks: are there' test "$(ls two/sharded | wc -l)" = 2
+claim 'ckpt ranks: is asked for' matches 'exit=64' "$(output)"
 before=()
 shows help '^usage: lockstep ckpt' --help
 

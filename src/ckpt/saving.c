@@ -136,6 +136,12 @@ static ls_status write_manifest(const char *folder, const ls_manifest *m)
     return st;
 }
 
+ls_status ls_save_folder(ls_saving *v, const char *folder, int64_t step)
+{
+    *v = (ls_saving){ .step = step };
+    return make_folder(folder, step, &v->commit, &v->b);
+}
+
 /* --- a save, in parts ------------------------------------------------------------------------------------- */
 
 ls_status ls_save_begin(ls_saving *v, const ls_state *s, const char *folder, int64_t step, int *culprit)
@@ -170,7 +176,7 @@ ls_status ls_save_commit(ls_saving *v)
     if (err < 0) return ls_fail(LS_IO, "%s: cannot be flushed to the disk: %s", sharded, strerror(-err));
     LS_TRY(sum_companions(v->b.path, m));
     LS_TRY(write_manifest(v->b.path, m));
-    return ls_commit_folder_finish(v->commit, true);
+    return ls_commit_folder_finish(v->commit, !v->anew);
 }
 
 /* A disk's failure is the save's. */

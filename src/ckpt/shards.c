@@ -10,7 +10,7 @@
 #include "base/team.h"
 #include "lockstep/group.h"
 
-#define NAME_BYTES (LS_NAME_BYTES + 64)
+#define NAME_BYTES LS_SHARD_NAME
 
 /* The tensors of one file. */
 typedef struct ls_shard {
@@ -102,14 +102,10 @@ static ls_status put_all(const ls_state *s, shard *f, int k)
 {
     static const int64_t zero[] = { 0 };
     for (int i = 0; s->ps && i < s->ps->n; i++) LS_TRY(put_param(s, f, &s->ps->item[i], k));
-    if (k == 0 && ls_group_rank(s->g) == 0) {
-        if (s->optim) put_number(f, LS_STATE_OPTIM "steps", ls_optim_steps(s->optim));
-        for (int i = 0; i < s->nown; i++) put(f, s->own[i].name, s->own[i].dtype, 1, zero, &s->own[i].count, false,
-                                              s->own[i].p);
-    }
-    if (f->n == 0) return LS_OK;
-    ls_text_add(&f->info, "}");
-    return ls_text_status(&f->info);
+    if (k > 0 || ls_group_rank(s->g) != 0) return LS_OK;
+    if (s->optim) put_number(f, LS_STATE_OPTIM "steps", ls_optim_steps(s->optim));
+    for (int i = 0; i < s->nown; i++) put(f, s->own[i].name, s->own[i].dtype, 1, zero, &s->own[i].count, false, s->own[i].p);
+    return LS_OK;
 }
 
 static int most_boxes(const ls_state *s)
@@ -126,40 +122,57 @@ static int most_tensors(const ls_state *s)
     return (s->ps ? s->ps->n * each : 0) + s->nown + 1;
 }
 
-enum { OF_FILE = 1, OF_SAVE = 4, MOST_PAIRS = 32 }; /* pairs of metadata that come before the program's */
+enum { OF_FILE = 1, OF_SAVE = 4, MOST_PAIRS = OF_FILE + OF_SAVE + LS_SHARD_META }; /* pairs; the program's come last */
 
-static ls_status list_meta(const ls_state *s, ls_shards *out)
+static ls_status list_meta(ls_shards *out, const char *const *meta)
 {
     const char *own[2 * OF_SAVE] = { "DCP_VERSION",   "1.0",     "lockstep.step", out->step,
                                      "lockstep.rank", out->rank, "lockstep.save", out->save };
     int n = 0;
-    while (s->meta && s->meta[2 * n]) n++;
-    if (OF_FILE + OF_SAVE + n > MOST_PAIRS)
-        return ls_fail(LS_INVALID, "ls_state_set_meta: more than %d pairs", MOST_PAIRS - OF_FILE - OF_SAVE);
+    while (meta && meta[2 * n]) n++;
+    if (n > LS_SHARD_META) return ls_fail(LS_INVALID, "ls_state_set_meta: more than %d pairs", LS_SHARD_META);
     out->meta = calloc(2 * MOST_PAIRS + 1, sizeof *out->meta);
     if (!out->meta) return ls_fail(LS_NO_MEMORY, "the metadata of a checkpoint");
     memcpy(out->meta, own, sizeof own);
-    if (n > 0) memcpy(out->meta + 2 * OF_SAVE, s->meta, 2 * (size_t)n * sizeof *out->meta);
+    if (n > 0) memcpy(out->meta + 2 * OF_SAVE, meta, 2 * (size_t)n * sizeof *out->meta);
     return LS_OK;
 }
 
-ls_status ls_shards_list(const ls_state *s, const char *save, int64_t step, ls_shards *out)
+ls_status ls_shards_begin(ls_shards *out, const char *save, int64_t step, int number, int files, int most)
 {
-    const int files = most_boxes(s);
-    *out = (ls_shards){ 0 };
+    *out = (ls_shards){ .number = number };
     snprintf(out->save, sizeof out->save, "%s", save);
     snprintf(out->step, sizeof out->step, "%" PRId64, step);
-    out->number = ls_group_rank(s->g);
-    snprintf(out->rank, sizeof out->rank, "%d", out->number);
+    snprintf(out->rank, sizeof out->rank, "%d", number);
     out->file = calloc((size_t)files, sizeof *out->file);
     out->sums = calloc((size_t)files, sizeof *out->sums);
     if (!out->file || !out->sums) return ls_fail(LS_NO_MEMORY, "checksums of %d files", files);
     out->n = files;
-    for (int k = 0; k < files; k++) {
-        LS_TRY(shard_create(&out->file[k], most_tensors(s)));
-        LS_TRY(put_all(s, &out->file[k], k));
+    for (int k = 0; k < files; k++) LS_TRY(shard_create(&out->file[k], most));
+    return LS_OK;
+}
+
+void ls_shards_put(ls_shards *f, int k, const char *name, ls_dtype dtype, int ndim, const int64_t *first,
+                   const int64_t *count, bool transposed, const void *data)
+{
+    put(&f->file[k], name, dtype, ndim, first, count, transposed, data);
+}
+
+ls_status ls_shards_end(ls_shards *f, const char *const *meta)
+{
+    for (int k = 0; k < f->n; k++) {
+        if (f->file[k].n == 0) continue;
+        ls_text_add(&f->file[k].info, "}");
+        LS_TRY(ls_text_status(&f->file[k].info));
     }
-    return list_meta(s, out);
+    return list_meta(f, meta);
+}
+
+ls_status ls_shards_list(const ls_state *s, const char *save, int64_t step, ls_shards *out)
+{
+    LS_TRY(ls_shards_begin(out, save, step, ls_group_rank(s->g), most_boxes(s), most_tensors(s)));
+    for (int k = 0; k < out->n; k++) LS_TRY(put_all(s, &out->file[k], k));
+    return ls_shards_end(out, s->meta);
 }
 
 void ls_shards_free(ls_shards *f)

@@ -23,6 +23,18 @@ typedef struct ls_shards {
 ls_status ls_shards_list(const ls_state *s, const char *save, int64_t step, ls_shards *out);
 void ls_shards_free(ls_shards *f); /* zeroed is fine */
 
+#define LS_SHARD_NAME (LS_NAME_BYTES + 64) /* bytes of a tensor's name, with its end */
+#define LS_SHARD_META 27                   /* pairs of metadata that a program can add */
+
+/* The same for who has the tensors without a state: a list of `files` empty files of rank `number`, of at most `most`
+ * tensors each; boxes; and the pairs of metadata (NULL: none), which end the list. */
+ls_status ls_shards_begin(ls_shards *out, const char *save, int64_t step, int number, int files, int most);
+/* Into file k: a tensor's box that begins at first[], of these sizes in the file; `transposed`: files have its first two
+ * exchanged. `data` is borrowed until the file is written. */
+void ls_shards_put(ls_shards *f, int k, const char *name, ls_dtype dtype, int ndim, const int64_t *first,
+                   const int64_t *count, bool transposed, const void *data);
+ls_status ls_shards_end(ls_shards *f, const char *const *meta);
+
 /* Bytes that ls_shards_copy needs for what this rank saves. */
 size_t ls_shards_copy_bytes(const ls_state *s);
 /* Copies all data to `to`, by all threads of the rank's team; the list's data are there from now on. LS_INTERNAL: more

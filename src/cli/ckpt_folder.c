@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "ckpt/format.h"
 #include "ckpt/manifest.h"
+#include "ckpt/reshard.h"
 #include "ckpt/save.h"
 #include "ckpt/state.h"
 
@@ -499,6 +500,23 @@ ls_status ls_cli_ckpt_merge(const char *path, const char *out)
         ls_cli_ckpt_put(path);
         if (ls_checkpoint_has_manifest(c)) printf(", step %" PRId64, ls_checkpoint_step(c));
         putchar('\n');
+    }
+    ls_checkpoint_close(c);
+    return st;
+}
+
+/* --- reshard --------------------------------------------------------------------------------------------- */
+
+ls_status ls_cli_ckpt_reshard(const char *path, const char *out, int ranks)
+{
+    ls_checkpoint *c;
+    LS_TRY(ls_checkpoint_open(path, &c));
+    const ls_status st = ls_checkpoint_reshard(c, ranks, out);
+    if (st == LS_OK) {
+        ls_cli_ckpt_put(out);
+        printf(": step %" PRId64 " of ", ls_checkpoint_step(c));
+        ls_cli_ckpt_put(path);
+        printf(", as %d rank%s would have saved it\n", ranks, ranks == 1 ? "" : "s");
     }
     ls_checkpoint_close(c);
     return st;

@@ -20,4 +20,7 @@ ls_status ls_cli_ckpt_diff(const char *a, const char *b, bool *same);
 /* Writes the model into one file of the new folder `out`, with the files beside it that Hugging Face's models have. */
 ls_status ls_cli_ckpt_merge(const char *path, const char *out);
 
+/* Writes the new folder `out`: the checkpoint as `ranks` ranks would have written it. */
+ls_status ls_cli_ckpt_reshard(const char *path, const char *out, int ranks);
+
 #endif

@@ -1,4 +1,4 @@
-/* cmd_ckpt.c -- lockstep ckpt: list, check, compare and merge checkpoints. */
+/* cmd_ckpt.c -- lockstep ckpt: list, check, compare, merge and reshard checkpoints. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,12 +21,15 @@
 typedef struct options {
     bool json, help;
     const char *out;
+    int64_t ranks;
 } options;
 
 static const ls_opt table[] = {
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false",
       .help = "ls, show: print JSON, one object a file and line" },
     { .name = "out", .type = LS_OPT_STRING, .offset = offsetof(options, out), .def = "", .help = "merge: the new folder" },
+    { .name = "ranks", .type = LS_OPT_INT, .offset = offsetof(options, ranks), .def = "0", .range = "0..65536",
+      .help = "reshard: write the files of so many ranks" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };
@@ -245,7 +248,7 @@ typedef struct verb {
 
 static const verb verbs[] = {
     { "ls", list, true }, { "show", show, false }, { "verify", verify, true }, { "diff", NULL, false }, { "merge", NULL, false },
-    { "digest", digest, false },
+    { "reshard", NULL, false }, { "digest", digest, false },
 };
 #define NVERBS (sizeof verbs / sizeof *verbs)
 
@@ -272,11 +275,22 @@ static int merge(const ls_opts *opts, const options *o)
     return st < 0 ? ls_cli_fail("ckpt", st) : 0;
 }
 
+static int reshard(const ls_opts *opts, const options *o)
+{
+    if (ls_opts_npositional(opts) != 3 || o->ranks < 1)
+        return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "reshard: expected a checkpoint's folder, a new folder, and --ranks N"));
+    const ls_status st = ls_cli_ckpt_reshard(ls_opts_positional(opts, 1), ls_opts_positional(opts, 2), (int)o->ranks);
+    return st < 0 ? ls_cli_fail("ckpt", st) : 0;
+}
+
 static int carry_out(const verb *v, const ls_opts *opts, const options *o)
 {
     int code = 0;
     if (*o->out && strcmp(v->name, "merge") != 0)
         return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "--out belongs to merge, and this is %s", v->name));
+    if (o->ranks && strcmp(v->name, "reshard") != 0)
+        return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "--ranks belongs to reshard, and this is %s", v->name));
+    if (strcmp(v->name, "reshard") == 0) return reshard(opts, o);
     if (strcmp(v->name, "diff") == 0) return diff(opts);
     if (strcmp(v->name, "merge") == 0) return merge(opts, o);
     if (v->walks) return visit_all(opts, v->each, o);
@@ -293,7 +307,7 @@ static ls_status unknown(const char *word)
     for (size_t i = 0; i < NVERBS; i++) names[i] = verbs[i].name;
     const char *near = ls_nearest(word, names, NVERBS);
     return ls_fail(LS_USAGE, "nothing named '%s'%s%s%s", word, near ? "; did you mean '" : "", near ? near : "",
-                   near ? "'?" : "; there are ls, show, verify, diff, merge and digest");
+                   near ? "'?" : "; there are ls, show, verify, diff, merge, reshard and digest");
 }
 
 static int run(int argc, char **argv)
@@ -306,7 +320,7 @@ static int run(int argc, char **argv)
     if (st == LS_OK && o.help) {
         code = ls_cli_help(&ls_cmd_ckpt);
     } else if (st == LS_OK && ls_opts_npositional(opts) < 2) {
-        st = ls_fail(LS_USAGE, "expected ls, show, verify, diff, merge or digest, then files or folders; --help shows an example");
+        st = ls_fail(LS_USAGE, "expected ls, show, verify, diff, merge, reshard or digest, then files or folders; --help shows an example");
     } else if (st == LS_OK) {
         const char *word = ls_opts_positional(opts, 0);
         size_t v = 0;
@@ -322,7 +336,7 @@ static int run(int argc, char **argv)
 const ls_cmd ls_cmd_ckpt = {
     .name = "ckpt",
     .summary = "list, check, compare and merge checkpoints",
-    .usage = "lockstep ckpt ls|show|verify|diff|merge|digest FILE|FOLDER... [--json] [--out FOLDER]",
+    .usage = "lockstep ckpt ls|show|verify|diff|merge|reshard|digest FILE|FOLDER... [--json] [--out FOLDER] [--ranks N]",
     .example = "lockstep ckpt verify runs/fashion-mnist",
     LS_CMD_OPTS(table),
     .run = run,
