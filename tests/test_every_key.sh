@@ -332,6 +332,7 @@ shows dry-run mlp '--dry-run' grep -q '^parameters ' out
 shows ranks-as mlp '--ranks-as threads --inject kill@0:1' grep -q 'would take all ranks with it' err # more: test_train_threads.sh
 shows dump-buckets mlp '--dump-buckets' grep -q '^buckets (' out
 shows inject mlp '--inject nan@0:2' grep -q 'the loss of rank 0 in step 2 is not finite' err
+shows compare mlp "--compare $at/run" grep -q '^compared with .*: 3 steps and ' out
 refuse inject mlp '--inject nan@0:9' 78 'inject nan@0:9: the run has 3 steps'
 shows events mlp '--events RUN.events' grep -q '"event":"rank_exit"' run.events
 claim 'train --log-dir: not under another launcher' fails_with 64 '--log-dir is the launcher' "$lockstep" run "$lockstep" train mlp.yaml --log-dir l

@@ -3,7 +3,6 @@
 #include "cli/ckpt_folder.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,119 +269,6 @@ ls_status ls_cli_ckpt_digest(const char *path)
     ls_digest_destroy(d);
     free(list);
     ls_weights_close(&w);
-    return st;
-}
-
-/* --- diff --------------------------------------------------------------------------------------------------------- */
-
-static double element(const void *p, ls_dtype dtype, uint64_t i)
-{
-    switch (dtype) {
-    case LS_F32: return (double)((const float *)p)[i];
-    case LS_F64: return ((const double *)p)[i];
-    case LS_I64: return (double)((const int64_t *)p)[i];
-    case LS_I32: return (double)((const int32_t *)p)[i];
-    case LS_BF16:
-    case LS_F16: return (double)ls_ckpt_value(p, dtype, i);
-    default: return (double)((const unsigned char *)p)[i];
-    }
-}
-
-/* "[3, 17]": where an element is. */
-static void add_place(ls_text *out, const ls_weights_tensor *t, uint64_t i)
-{
-    int64_t at[LS_CKPT_MAX_DIMS];
-    for (int d = t->ndim - 1; d >= 0; d--) {
-        at[d] = (int64_t)(i % (uint64_t)t->dim[d]);
-        i /= (uint64_t)t->dim[d];
-    }
-    add_shape(out, at, t->ndim, ", ");
-}
-
-static void say_difference(const ls_weights_tensor *t, const void *p, const void *q)
-{
-    const size_t size = ls_dtype_size(t->dtype) ? ls_dtype_size(t->dtype) : 1;
-    const uint64_t n = t->nbytes / size;
-    uint64_t first = n, differ = 0;
-    double most = 0;
-    ls_text place = { 0 };
-    for (uint64_t i = 0; i < n; i++) {
-        if (memcmp((const char *)p + i * size, (const char *)q + i * size, size) == 0) continue;
-        const double d = fabs(element(p, t->dtype, i) - element(q, t->dtype, i));
-        if (first == n) first = i;
-        if (d > most) most = d;
-        differ++;
-    }
-    add_place(&place, t, first);
-    ls_cli_ckpt_put(t->name);
-    printf(": %" PRIu64 " of %" PRIu64 " elements differ, the first at %s: %.9g and %.9g; at most %.3g apart\n", differ, n,
-           ls_text_str(&place), element(p, t->dtype, first), element(q, t->dtype, first), most);
-    ls_text_free(&place);
-}
-
-static bool same_shape(const ls_weights_tensor *a, const ls_weights_tensor *b)
-{
-    bool same = a->ndim == b->ndim && strcmp(a->dtype_name, b->dtype_name) == 0;
-    for (int d = 0; same && d < a->ndim; d++) same = a->dim[d] == b->dim[d];
-    return same;
-}
-
-static ls_status compare(ls_weights *a, ls_weights *b, const ls_weights_tensor *t, const char *path, bool *same)
-{
-    ls_weights_tensor u;
-    const bool found = ls_weights_find(b, t->name, &u);
-    if (!found || !same_shape(t, &u)) {
-        ls_cli_ckpt_put(t->name);
-        printf(found ? ": another shape or type in " : ": not in ");
-        ls_cli_ckpt_put(path);
-        putchar('\n');
-        *same = false;
-        return LS_OK;
-    }
-    void *p = malloc(t->nbytes + 1), *q = malloc(t->nbytes + 1);
-    ls_status st = p && q ? LS_OK : ls_fail(LS_NO_MEMORY, "tensor '%s': twice %" PRIu64 " bytes", t->name, t->nbytes);
-    if (st == LS_OK) st = ls_weights_read(a, t, p);
-    if (st == LS_OK) st = ls_weights_read(b, &u, q);
-    if (st == LS_OK && memcmp(p, q, t->nbytes) != 0) {
-        say_difference(t, p, q);
-        *same = false;
-    }
-    free(p);
-    free(q);
-    return st;
-}
-
-/* Tensors of `b` that `a` lacks. */
-static ls_status say_missing(const ls_weights *a, const ls_weights *b, const char *path, bool *same)
-{
-    ls_weights_tensor *list = ls_weights_list(b), u;
-    if (!list) return ls_fail(LS_NO_MEMORY, "%s: a list of tensors", path);
-    for (int i = 0; i < ls_weights_count(b); i++) {
-        if (ls_weights_find(a, list[i].name, &u)) continue;
-        ls_cli_ckpt_put(list[i].name);
-        printf(": not in ");
-        ls_cli_ckpt_put(path);
-        putchar('\n');
-        *same = false;
-    }
-    free(list);
-    return LS_OK;
-}
-
-ls_status ls_cli_ckpt_diff(const char *a, const char *b, bool *same)
-{
-    ls_weights x, y = { 0 };
-    *same = true;
-    LS_TRY(ls_weights_open(a, &x));
-    ls_status st = ls_weights_open(b, &y);
-    ls_weights_tensor *list = ls_weights_list(&x);
-    if (st == LS_OK && !list) st = ls_fail(LS_NO_MEMORY, "%s: a list of tensors", a);
-    for (int i = 0; st == LS_OK && i < ls_weights_count(&x); i++) st = compare(&x, &y, &list[i], b, same);
-    if (st == LS_OK) st = say_missing(&x, &y, a, same);
-    if (st == LS_OK && *same) printf("the same %d tensors, to the bit\n", ls_weights_count(&x));
-    free(list);
-    ls_weights_close(&x);
-    ls_weights_close(&y);
     return st;
 }
 

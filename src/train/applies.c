@@ -68,6 +68,7 @@ static const rule rules[] = {
     { "comm.order", mpi, "comm.backend mpi", "comm.backend" },
     { "dump-buckets", trains, "training", "eval-only" },
     { "inject", trains, "training", "eval-only" },
+    { "compare", trains, "training", "eval-only" },
 };
 
 /* The value of the key that decides: of data.name, what stands for "". */

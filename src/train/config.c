@@ -257,6 +257,8 @@ const ls_opt ls_train_opts[] = {
       "print index, names and bytes of the gradient buckets", 0, NULL },
     { "inject", LS_OPT_STRING, AT(inject), "", NULL, "provoke a fault: kill|stop|hang|nan|mismatch|slow|diverge|overflow@RANK:STEP; not in ranks that were started again", 0,
       NULL },
+    { "compare", LS_OPT_STRING, AT(compare), "", NULL,
+      "folder of a run: stop at the first step that differs from it, with exit status 81", 0, NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "file for the job's events, JSON lines", 0, NULL },
     { "help", LS_OPT_BOOL, AT(help), "false", NULL, "print this and stop", 'h', NULL },
     { "log-dir", LS_OPT_STRING, AT(log_dir), "", NULL, "folder for the ranks' logs", 0, NULL },

@@ -249,7 +249,7 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
         LS_TRY(ls_train_compare(t));
         LS_TRY(save(t, over));
     }
-    return LS_OK;
+    return ls_compare_step(t, s);
 }
 
 static ls_status train(ls_trainer *t, ls_train_result *out)
@@ -269,6 +269,7 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
     }
     LS_TRY(ls_record_flush(t));
     if (t->par.mesh.speaks) summary(t, &sum);
+    ls_compare_say(t);
     if (t->stop_signal)
         return ls_fail(t->stop_signal == SIGTERM ? LS_PREEMPTED : LS_INTERRUPTED,
                        "stopped by %s after step %lld of %lld; kept %s", t->stop_signal == SIGTERM ? "SIGTERM" : "Ctrl-C",

@@ -292,6 +292,7 @@ ls_status ls_trainer_create_in(const ls_train_config *c, ls_world *w, ls_stop *s
     if (st == LS_OK) st = load_state(t);
     if (st == LS_OK && !c->eval_only) st = ls_best_open(t);
     if (st == LS_OK) st = ls_samples_open(t);
+    if (st == LS_OK) st = ls_compare_open(t, &t->compare);
     if (st < 0) {
         if (t->w) st = fail_together(t, st);
         ls_trainer_destroy(t);
@@ -318,6 +319,7 @@ void ls_trainer_destroy(ls_trainer *t)
     free(t->config);
     free(t->described);
     ls_checkpoint_close(t->from);
+    ls_compare_close(t->compare);
     ls_feed_close(&t->feed);
     ls_source_free(&t->source);
     ls_memory_units_free(&t->planned);

@@ -10,6 +10,7 @@
  *   load.c     the model of model.load               run.c      a whole run, from arguments
  *   threads.c  ranks that are threads                dry.c      a rank whose other ranks are not there
  *   best.c     the best checkpoint
+ *   compare_run.c  where a run parts from a recorded one (compare_run.h)
  *   resume.c   going on from a checkpoint (resume.h)   tune.c     steps with several bucket caps (tune.h)
  */
 #ifndef LS_TRAIN_TRAINER_H
@@ -20,6 +21,7 @@
 #include "lockstep/lockstep.h"
 #include "lockstep/train.h"
 #include "meet/task.h"
+#include "train/compare_run.h"
 #include "train/config.h"
 #include "train/dry.h"
 #include "train/feed.h"
@@ -73,6 +75,7 @@ typedef struct ls_trainer {
     int64_t saving;                /* step of the newest save that was begun with checkpoint.async, */
     bool save_busy;                /* whether some rank was at work for it when ranks told each other last, */
     bool save_waited;              /* and whether it was said that another one waits for such a save */
+    ls_compare_run *compare;       /* owned; NULL: no --compare */
     ls_checkpoint *from;           /* owned: the checkpoint that the run goes on from; NULL: it begins, or has loaded it
                                       */
     ls_train_again again;          /* what an earlier generation of the job left */
