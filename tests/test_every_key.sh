@@ -283,6 +283,7 @@ row['train checkpoint.timeout']=1 # its effect takes a slow disk, which that sui
 claim 'train checkpoint.timeout: has its row there' grep -q "claim 'a save longer than checkpoint.timeout: 83'" "$source_dir/tests/test_train_save.sh"
 shows log.every mlp '--log.every 2 --train.steps 5' lines '^step: ' 4
 shows log.format mlp '--log.format megatron' grep -q '^ iteration ' out
+shows log.samples mlp '--log.samples true' ls run/samples/rank-00000.jsonl
 shows log.tensorboard mlp '--log.tensorboard true' ls run/tb
 shows trace.steps mlp '--trace.steps 2' ls run/trace/trace.json
 shows run.dir mlp '--run.dir RUN.mine' ls run.mine/metrics.jsonl

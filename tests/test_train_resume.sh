@@ -46,6 +46,7 @@ killed_and_resumed 'bf16, stage 0' 2 --train.dtype bf16 --train.micro_batch 4
 for stage in 1 3; do killed_and_resumed "bf16, stage $stage" 3 --zero.stage $stage --train.dtype bf16; done
 killed_and_resumed 'one rank' 1 2>/dev/null # the shell says that it was killed
 killed_and_resumed 'loss scale' 2 --optim.loss_scale dynamic --optim.scale_interval 3 --optim.scale_init 1024
+killed_and_resumed 'a log line now and then' 2 --log.every 50
 killed_and_resumed 'tcp' 2 --comm.transport tcp
 killed_and_resumed 'sets of shards' 4 --zero.stage 2 --zero.hsdp 2
 

@@ -15,7 +15,8 @@ ls_status ls_cli_ckpt_show(const char *path, bool json);
 /* Prints the digest of the model, as the last line of a training has it. */
 ls_status ls_cli_ckpt_digest(const char *path);
 /* Compares two: prints each tensor that differs, names ascending, with its first element that does, and how far they
- * are apart. Of two runs' folders: the first step that has a checkpoint in both and differs. *same is false if any does. */
+ * are apart. Of two runs' folders: the first step that has a checkpoint in both and differs. *same is false if any
+ * does. */
 ls_status ls_cli_ckpt_diff(const char *a, const char *b, bool *same);
 /* Writes the model into one file of the new folder `out`, with the files beside it that Hugging Face's models have. */
 ls_status ls_cli_ckpt_merge(const char *path, const char *out);

@@ -217,6 +217,8 @@ const ls_opt ls_train_opts[] = {
       "of the log line", 0, NULL },
     { "log.tensorboard", LS_OPT_BOOL, AT(log.tensorboard), "true", NULL,
       "write an event file for TensorBoard into <run.dir>/tb", 0, "metrics.enable_tensorboard" },
+    { "log.samples", LS_OPT_BOOL, AT(log.samples), "false", NULL,
+      "write which samples each rank uses in each step into <run.dir>/samples", 0, NULL },
     { "trace.steps", LS_OPT_STRING, AT(trace.steps), "", NULL,
       "FIRST:LAST steps to record into <run.dir>/trace/trace.json; at most 131,072 events per rank", 0, NULL },
     { "comm.backend", LS_OPT_CHOICE, AT(comm.backend), "sched", "sched|auto|gloo|mpi|nccl",

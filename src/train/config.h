@@ -64,7 +64,7 @@ typedef struct ls_train_config {
     struct {
         int64_t every;
         const char *format;
-        bool tensorboard;
+        bool tensorboard, samples;
     } log;
     struct {
         const char *steps;

@@ -33,7 +33,15 @@ static ls_status features_test(ls_feed *f, size_t first, ls_rows *out)
     return LS_OK;
 }
 
-static const ls_feed_kind features = { features_step, features_test };
+/* The loader's list is this rank's: every size-th entry of the epoch's order, from `rank` on. */
+static ls_feed_place features_place(const ls_feed *f, size_t i)
+{
+    const size_t mine = (size_t)(f->number % f->steps_per_epoch) * f->local + i;
+    return (ls_feed_place){ (int64_t)f->sampler->epoch, (int64_t)(mine * (size_t)f->size) + f->rank,
+                            f->sampler->index[mine] };
+}
+
+static const ls_feed_kind features = { features_step, features_test, features_place };
 
 static ls_status open_images(ls_feed *f, const ls_train_config *c)
 {
@@ -107,7 +115,14 @@ static ls_status tokens_test(ls_feed *f, size_t first, ls_rows *out)
     return LS_OK;
 }
 
-static const ls_feed_kind tokens = { tokens_step, tokens_test };
+static ls_feed_place tokens_place(const ls_feed *f, size_t i)
+{
+    const uint64_t g = (uint64_t)f->number * f->local * (uint64_t)f->size + (uint64_t)f->rank * f->local + i;
+    return (ls_feed_place){ (int64_t)(g / f->samples), (int64_t)(g % f->samples),
+                            (int64_t)(f->token_loader->first[i] / f->tokens) };
+}
+
+static const ls_feed_kind tokens = { tokens_step, tokens_test, tokens_place };
 
 static ls_status open_token_file(const ls_train_config *c, const char *path, ls_tokens *out)
 {
@@ -199,8 +214,11 @@ uint64_t ls_feed_checksum(const ls_feed *f)
 ls_status ls_feed_step(ls_feed *f, int64_t step)
 {
     f->step = (ls_rows){ 0 };
+    f->number = step;
     return f->kind->step(f, step);
 }
+
+ls_feed_place ls_feed_place_of(const ls_feed *f, size_t i) { return f->kind->place(f, i); }
 
 size_t ls_feed_micro_batches(const ls_feed *f) { return (f->step.n + f->micro - 1) / f->micro; }
 

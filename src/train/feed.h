@@ -24,10 +24,19 @@ typedef struct ls_rows {
 
 typedef struct ls_feed ls_feed;
 
+/* Where a sample of the run's order comes from. */
+typedef struct ls_feed_place {
+    int64_t epoch;    /* from 0 */
+    int64_t position; /* in the epoch's order, over all ranks; of features `samples` and more are repeats: the order
+                         begins again, so that each rank has as many samples */
+    int64_t index;    /* of the sample in the data set: of tokens, a window of them */
+} ls_feed_place;
+
 /* A kind of data: one of each in feed.c. */
 typedef struct ls_feed_kind {
     ls_status (*step)(ls_feed *f, int64_t step);              /* f->step: this rank's samples */
     ls_status (*test)(ls_feed *f, size_t first, ls_rows *out); /* some samples from `first` on, at least one */
+    ls_feed_place (*place)(const ls_feed *f, size_t i);       /* of a sample of f->step */
 } ls_feed_kind;
 
 struct ls_feed {
@@ -39,6 +48,7 @@ struct ls_feed {
     size_t features, tokens;      /* of a sample: one of them is 0 */
     int64_t steps_per_epoch;
     int64_t ignore;               /* a token that does not count as a label; -1: all do */
+    int64_t number;               /* of the step at hand, from 0 */
     ls_rows step;                 /* the samples of the step at hand */
     int64_t counted;              /* labels of the step at hand that count: all but LS_IGNORE_INDEX */
 
@@ -58,6 +68,8 @@ void ls_feed_close(ls_feed *f); /* zeroed is fine */
 uint64_t ls_feed_checksum(const ls_feed *f);
 /* Begins step `step`, from 0: f->step are its samples on this rank. LS_BAD_FILE: a token outside the vocabulary. */
 ls_status ls_feed_step(ls_feed *f, int64_t step);
+/* The i-th sample of the step at hand on this rank, in [0, step.n). */
+ls_feed_place ls_feed_place_of(const ls_feed *f, size_t i);
 /* Micro-batches of it. */
 size_t ls_feed_micro_batches(const ls_feed *f);
 /* One of them, from 0; n is 0 beyond the last. */

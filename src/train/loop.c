@@ -241,9 +241,10 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
         keep_eval(&eval, out);
         say_eval(t, &eval, s->loss);
     }
-    LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
-    if (line_is_due(t)) LS_TRY(ls_record_flush(t)); /* a reader is not far behind */
     const bool sample = ls_samples_due(t), best = ls_best_look(t, &eval), due = best || save_is_due(t);
+    LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
+    LS_TRY(ls_sample_log_step(t));
+    if (line_is_due(t) || due) LS_TRY(ls_record_flush(t)); /* a reader is not far behind, and a checkpoint not ahead */
     if (sample) LS_TRY(ls_samples_say(t));
     if (due || over) { /* what has parted is not saved */
         LS_TRY(ls_train_compare(t));

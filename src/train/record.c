@@ -41,6 +41,7 @@ static ls_status go_on_in_place(ls_trainer *t)
     LS_TRY(ls_rundir_continue(path, t->run_dir, sizeof t->run_dir));
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->run_dir);
     LS_TRY(ls_rundir_cut_metrics(path, t->begun));
+    LS_TRY(ls_sample_log_cut(t));
     return ls_train_adopt(t);
 }
 
@@ -53,6 +54,7 @@ static ls_status open_folder(ls_trainer *t, ls_opts *opts)
     else LS_TRY(ls_rundir_create(t->c->run.dir, t->c->run.name, t->run_dir, sizeof t->run_dir));
     ls_run_dir_write(&t->w->page->run_dir, t->run_dir);
     LS_TRY(write_config(t, opts));
+    LS_TRY(ls_sample_log_folder(t));
     /* Now, and not when hours of work are to be saved. */
     const char *dir = t->c->checkpoint.dir;
     ls_status st = *dir ? ls_mkdirs(dir) : LS_OK;
@@ -75,7 +77,8 @@ static ls_status open_folder(ls_trainer *t, ls_opts *opts)
 ls_status ls_record_open(ls_trainer *t, ls_opts *opts)
 {
     if (t->par.mesh.speaks) LS_TRY(open_folder(t, opts));
-    return ls_broadcast(ls_world_group(t->w), t->run_dir, sizeof t->run_dir, LS_U8, 0);
+    LS_TRY(ls_broadcast(ls_world_group(t->w), t->run_dir, sizeof t->run_dir, LS_U8, 0));
+    return ls_sample_log_open(t);
 }
 
 ls_status ls_record_memory(ls_trainer *t)

@@ -274,7 +274,7 @@ ls_status ls_trainer_create_in(const ls_train_config *c, ls_world *w, ls_stop *s
     t->w = w;
     t->stop = stop;
     t->thread = w != NULL;
-    t->metrics_fd = t->events_fd = -1;
+    t->metrics_fd = t->events_fd = t->samples_fd = -1;
     t->inject.rank = -1;
     t->special = (ls_train_special){ -1, -1 };
     ls_status st = w ? LS_OK : ls_train_check_launcher(c);
@@ -308,6 +308,8 @@ void ls_trainer_destroy(ls_trainer *t)
     const ls_env *env = ls_env_get();
     ls_bar_clear(&t->bar);
     if (t->metrics_fd >= 0) env->close_fd(t->metrics_fd);
+    if (t->samples_fd >= 0) env->close_fd(t->samples_fd);
+    ls_text_free(&t->sample_line);
     if (!t->thread) ls_stop_end(t->stop);
     if (t->events_fd >= 0) env->close_fd(t->events_fd);
     ls_text_free(&t->metrics);

@@ -6,6 +6,7 @@
  *   loop.c     steps, logging                        evaluate.c the test set
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
  *   watch.c    log lines                             samples.c  what a language model writes
+ *   sample_log.c  which samples each rank has used
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
  *   load.c     the model of model.load               run.c      a whole run, from arguments
  *   threads.c  ranks that are threads                dry.c      a rank whose other ranks are not there
@@ -87,6 +88,8 @@ typedef struct ls_trainer {
     int stop_signal;               /* seen by some rank: everybody stops after this step */
 
     char run_dir[256];
+    int samples_fd;                /* the file of log.samples of this rank; -1 */
+    ls_text sample_line;           /* owned: its newest line */
 
     char *described;               /* owned: config.json of a language model, the sizes of another */
     const char *meta[2 * LS_TRAIN_META + 1]; /* pairs that files have of the model */
@@ -208,6 +211,13 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
 ls_status ls_record_flush(ls_trainer *t);
 /* Rank 0 writes memory.json: what was planned of each kind and of its units, and the most that there was. */
 ls_status ls_record_memory(ls_trainer *t);
+/* sample_log.c, the file of each rank that log.samples asks for. Rank 0: in a run that goes on in its folder, lines of
+ * steps that are taken again go, of all ranks that there ever were; and the folder for the files. */
+ls_status ls_sample_log_cut(const ls_trainer *t);
+ls_status ls_sample_log_folder(const ls_trainer *t);
+/* Every rank, after that; and after each step a line. LS_IO ends the run: a list with gaps proves nothing. */
+ls_status ls_sample_log_open(ls_trainer *t);
+ls_status ls_sample_log_step(ls_trainer *t);
 /* Before the first step: this rank's black box gets room for the events of the steps asked for. */
 ls_status ls_record_make_room(ls_trainer *t);
 /* All ranks' events of the steps asked for, as one Chrome trace; every rank calls it. */
