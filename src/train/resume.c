@@ -61,7 +61,7 @@ static bool exists(const char *format, const char *path, char out[PATH_BYTES])
  * others hear from it. */
 static ls_status open_named(const char *path, ls_group *g, ls_checkpoint **out)
 {
-    char dir[PATH_BYTES], named[PATH_BYTES];
+    char dir[PATH_BYTES], named[PATH_BYTES / 2];
     LS_TRY(ls_steps_resolve(path, named, sizeof named));
     path = named;
     int64_t is_one = ls_checkpoint_is_folder(path);
