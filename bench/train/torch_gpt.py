@@ -40,6 +40,8 @@ def arguments():
     a.add_argument('--shard', choices=['none', 'zero1', 'fsdp', 'fsdp-keep'], default='none',
                    help='zero1: ZeroRedundancyOptimizer; fsdp: fully_shard of every block; keep: parameters stay whole after forward')
     a.add_argument('--zero', type=int, default=0, help='what bench_gpt calls it; --shard says how')
+    a.add_argument('--ckpt', metavar='FOLDER', help='after the steps, measure checkpoints there (torch_ckpt.py); with --shard fsdp')
+    a.add_argument('--turns', type=int, default=3, help='of saves and loads, with --ckpt')
     a.add_argument('--weights', metavar='FILE', help='first weights: what bench_gpt --save wrote')
     return a.parse_args()
 
@@ -182,8 +184,8 @@ def train(rank, meeting):
     if rank == 0:
         print('# PyTorch %s' % torch.__version__)
         print('step,sync,ms,loss', flush=True)
-    for step in range(o.steps):
-        sync = o.sync == 'always' or step % 2 == 0
+
+    def one(step, sync):
         x, y = batch(step, rank)
         if o.ranks > 1:
             dist.barrier()
@@ -199,8 +201,16 @@ def train(rank, meeting):
         ms = torch.tensor(1e3 * (time.perf_counter() - began))
         if o.ranks > 1:
             dist.all_reduce(ms, dist.ReduceOp.MAX)  # of the slowest rank, as bench_gpt.c has it
+        return ms.item(), value
+
+    for step in range(o.steps):
+        sync = o.sync == 'always' or step % 2 == 0
+        ms, value = one(step, sync)
         if rank == 0:
             print('%d,%d,%.3f,%.7g' % (step + 1, sync, ms, value), flush=True)
+    if o.ckpt:
+        import torch_ckpt
+        torch_ckpt.measure(model, adamw, lambda: one(o.steps, True)[0], o.ckpt, o.turns)
     memory = torch.tensor(pss(), dtype=torch.float64)
     if o.ranks > 1:
         dist.all_reduce(memory)
