@@ -213,7 +213,6 @@ ls_status ls_checkpoint_open(const char *folder, ls_checkpoint **out)
     ls_checkpoint *s = calloc(1, sizeof *s);
     if (!s) return no_memory(folder);
     s->fd = s->open_file = -1;
-    s->block = -1;
     s->folder = malloc(n);
     s->buffer = malloc(LS_CKPT_BLOCK);
     if (s->folder) memcpy(s->folder, folder, n);
@@ -236,6 +235,7 @@ void ls_checkpoint_close(ls_checkpoint *s)
     free(s->chunk);
     free(s->tensor);
     free(s->buffer);
+    free(s->blocks);
     free(s->folder);
     free(s);
 }

@@ -25,6 +25,15 @@ typedef struct ls_checkpoint_chunk {
     int64_t first[LS_CKPT_MAX_DIMS]; /* where the box begins in the whole tensor */
 } ls_checkpoint_chunk;
 
+/* Blocks that were read and checked, of which more may be wanted: small tensors share them, and those of several
+ * ranks' files are read by turns. */
+#define LS_CHECKPOINT_KEPT 16
+typedef struct ls_checkpoint_block {
+    int file;
+    size_t block;
+    uint64_t used; /* the number of the read that wanted it last; 0: there is none */
+} ls_checkpoint_block;
+
 struct ls_checkpoint {
     char *folder;            /* owned, as all here */
     bool has_manifest;
@@ -36,10 +45,11 @@ struct ls_checkpoint {
     size_t nchunks;
     ls_checkpoint_tensor *tensor; /* [ntensors], names ascending */
     int ntensors;
-    /* What is open now: one file at a time, and a block of it that was read and checked. */
-    int open_file, fd;       /* -1: none */
-    int64_t block;           /* -1: none */
-    char *buffer;            /* [LS_CKPT_BLOCK] */
+    int open_file, fd;       /* one file is open at a time; -1: none */
+    char *buffer;            /* [LS_CKPT_BLOCK]: of who checks all bytes */
+    ls_checkpoint_block kept[LS_CHECKPOINT_KEPT];
+    char *blocks;            /* [LS_CHECKPOINT_KEPT * LS_CKPT_BLOCK]; NULL: none was read yet */
+    uint64_t reads;          /* of kept ones */
 };
 
 /* checkpoint_index.c: fills chunk and tensor from the files' headers. */

@@ -1,6 +1,7 @@
 /* checkpoint_read.c -- reading boxes of tensors out of a checkpoint's files, with a check of every MiB that is read. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
@@ -15,7 +16,6 @@ static ls_status use_path(ls_checkpoint *s, int file, const char *path)
 {
     if (s->fd >= 0 && s->open_file == file) return LS_OK;
     if (s->fd >= 0) ls_env_get()->close_fd(s->fd);
-    s->block = -1;
     s->open_file = file;
     return ls_ckpt_open_read(path, &s->fd);
 }
@@ -42,25 +42,51 @@ static ls_status read_block(const ls_checkpoint *s, const char *path, const ls_c
                        sums->block[block]);
 }
 
+/* A block of a rank's file that is wanted in part: one that is there, or in place of the one not wanted for longest. */
+static ls_status keep_block(ls_checkpoint *s, int file, size_t block, const char **out)
+{
+    int slot = 0;
+    if (!s->blocks && !(s->blocks = malloc(LS_CHECKPOINT_KEPT * LS_CKPT_BLOCK)))
+        return ls_fail(LS_NO_MEMORY, "%s: blocks of %zu bytes", s->folder, LS_CKPT_BLOCK);
+    for (int i = 0; i < LS_CHECKPOINT_KEPT; i++) {
+        const ls_checkpoint_block *k = &s->kept[i];
+        if (k->used && k->file == file && k->block == block) {
+            slot = i;
+            break;
+        }
+        if (k->used < s->kept[slot].used) slot = i;
+    }
+    ls_checkpoint_block *k = &s->kept[slot];
+    char *at = s->blocks + (size_t)slot * LS_CKPT_BLOCK;
+    if (!k->used || k->file != file || k->block != block) {
+        k->used = 0;
+        LS_TRY(ls_checkpoint_use(s, file));
+        LS_TRY(read_block(s, s->file[file].path, s->file[file].sums, block, at));
+    }
+    *k = (ls_checkpoint_block){ file, block, ++s->reads };
+    *out = at;
+    return LS_OK;
+}
+
 /* n bytes of the data section of a rank's file, from byte `at` on. */
 static ls_status read_data(ls_checkpoint *s, int file, uint64_t at, size_t n, char *dst)
 {
     const ls_checkpoint_file *f = &s->file[file];
-    LS_TRY(ls_checkpoint_use(s, file));
-    if (!f->sums) return ls_ckpt_read_at(f->path, s->fd, dst, n, f->header.data_at + at);
+    if (!f->sums) {
+        LS_TRY(ls_checkpoint_use(s, file));
+        return ls_ckpt_read_at(f->path, s->fd, dst, n, f->header.data_at + at);
+    }
     while (n > 0) {
         const size_t block = (size_t)(at / LS_CKPT_BLOCK), skip = (size_t)(at % LS_CKPT_BLOCK),
             all = block_bytes(f->sums, block);
         const size_t k = n < all - skip ? n : all - skip;
         if (k == all) {
+            LS_TRY(ls_checkpoint_use(s, file));
             LS_TRY(read_block(s, f->path, f->sums, block, dst));
         } else {
-            if (s->block != (int64_t)block) {
-                s->block = -1;
-                LS_TRY(read_block(s, f->path, f->sums, block, s->buffer));
-                s->block = (int64_t)block;
-            }
-            memcpy(dst, s->buffer + skip, k);
+            const char *kept = NULL;
+            LS_TRY(keep_block(s, file, block, &kept));
+            memcpy(dst, kept + skip, k);
         }
         at += k;
         dst += k;
@@ -179,7 +205,6 @@ static ls_status verify_file(ls_checkpoint *s, size_t i, uint64_t *number, const
         const uint64_t at = (*number)++;
         if (at < mine->first || at >= mine->first + mine->count) continue;
         LS_TRY(use_path(s, -2 - (int)i, path));
-        s->block = -1;
         LS_TRY(b == 0 ? verify_header(s, path, &f->sums) : read_block(s, path, &f->sums, b - 1, s->buffer));
     }
     return LS_OK;
