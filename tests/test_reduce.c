@@ -157,6 +157,15 @@ static void two_vectors_equal_a_plain_loop(void **state)
             }
 }
 
+/* LS_SUM_TREE by its contract, of vectors [first, first + n): of two halves; or of the largest tree and the rest. */
+static number tree(ls_dtype t, char *const *v, size_t i, int first, int n)
+{
+    int most = 1;
+    if (n == 1) return load(t, v[first], i);
+    while (2 * most < n) most *= 2;
+    return op2(t, LS_SUM, tree(t, v, i, first, most), tree(t, v, i, first + most, n - most));
+}
+
 /* nsrc vectors into the first ndst of them, in place, and into one apart. */
 static void check_many(ls_dtype t, ls_redop op, int nsrc, int ndst, bool in_place, size_t n, uint64_t *seed)
 {
@@ -176,7 +185,8 @@ static void check_many(ls_dtype t, ls_redop op, int nsrc, int ndst, bool in_plac
     for (size_t i = 0; i < n; i++) {
         number want = load(t, was[0], i);
         if (op == LS_AVG) want = times(t, want, scale);
-        for (int k = 1; k < nsrc; k++) {
+        if (op == LS_SUM_TREE) want = tree(t, was, i, 0, nsrc);
+        for (int k = 1; k < nsrc && op != LS_SUM_TREE; k++) {
             number x = load(t, was[k], i);
             want = op2(t, op, want, op == LS_AVG ? times(t, x, scale) : x);
         }
@@ -209,6 +219,34 @@ static void many_vectors_equal_a_plain_loop(void **state)
                     if (shape[s][0] + shape[s][1] <= MOST)
                         check_many((ls_dtype)d, (ls_redop)op, shape[s][0], shape[s][1], false, counts[c], &seed);
                 }
+}
+
+static void a_tree_is_added_pairwise(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    for (int d = 0; d < LS_DTYPES; d++)
+        for (int nsrc = 1; nsrc <= MOST; nsrc++)
+            for (size_t c = 0; c < NCOUNTS; c += 2) {
+                check_many((ls_dtype)d, LS_SUM_TREE, nsrc, nsrc, true, counts[c], &seed);
+                if (nsrc < MOST) check_many((ls_dtype)d, LS_SUM_TREE, nsrc, 1, false, counts[c], &seed);
+            }
+}
+
+/* 1 + 2^-24 is 1 in float, and 2^-24 + 2^-24 is not nothing: ranks 2 and 3 are a pair, ranks 1 and 2 are none. */
+static void a_tree_is_not_the_ascending_sum(void **state)
+{
+    (void)state;
+    const float v[4] = { 1.0f, 0x1p-24f, 0x1p-24f, 0x1p-24f };
+    const void *src[4] = { &v[0], &v[1], &v[2], &v[3] };
+    float out;
+    void *dst = &out;
+    ls_reduce_n(&dst, 1, src, 4, 1, LS_F32, LS_SUM, 1.0);
+    assert_true(out == 1.0f);
+    ls_reduce_n(&dst, 1, src, 4, 1, LS_F32, LS_SUM_TREE, 1.0);
+    assert_true(out == 1.0f + 0x1p-23f);
+    ls_reduce_n_past_cache(dst, src, 4, 1, LS_F32, LS_SUM_TREE, 1.0);
+    assert_true(out == 1.0f + 0x1p-23f);
 }
 
 static void sixteen_bits_are_rounded_once_in_a_sum_of_many(void **state)
@@ -366,6 +404,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_vectors_equal_a_plain_loop),
         cmocka_unit_test(many_vectors_equal_a_plain_loop),
+        cmocka_unit_test(a_tree_is_added_pairwise),
+        cmocka_unit_test(a_tree_is_not_the_ascending_sum),
         cmocka_unit_test(sixteen_bits_are_rounded_once_in_a_sum_of_many),
         cmocka_unit_test(averages_scale_before_they_add),
         cmocka_unit_test(scales_and_divides_floats_only),

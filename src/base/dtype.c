@@ -9,8 +9,9 @@ static const char *const dtypes[LS_DTYPES] = {
     [LS_F32] = "float", [LS_F64] = "double", [LS_BF16] = "bfloat16", [LS_F16] = "half",
     [LS_I32] = "int32", [LS_I64] = "int64",  [LS_U8] = "uint8",
 };
-static const char *const redops[LS_REDOPS] = {
+static const char *const redops[LS_SUM_TREE + 1] = {
     [LS_SUM] = "sum", [LS_AVG] = "avg", [LS_MAX] = "max", [LS_MIN] = "min", [LS_PROD] = "prod",
+    [LS_SUM_TREE] = "tree",
 };
 static const char *const coll_names[LS_COLLS] = {
     [LS_ALL_REDUCE] = "all_reduce", [LS_REDUCE_SCATTER] = "reduce_scatter",
@@ -22,7 +23,7 @@ static const char *const coll_names[LS_COLLS] = {
 
 extern inline size_t ls_dtype_size(ls_dtype d); /* for who cannot inline it */
 const char *ls_dtype_name(ls_dtype d) { return (unsigned)d < LS_DTYPES ? dtypes[d] : "?"; }
-const char *ls_redop_name(ls_redop op) { return (unsigned)op < LS_REDOPS ? redops[op] : "?"; }
+const char *ls_redop_name(ls_redop op) { return (unsigned)op <= LS_SUM_TREE ? redops[op] : "?"; }
 const char *ls_coll_name(ls_coll c) { return (unsigned)c < LS_COLLS ? coll_names[c] : "?"; }
 
 ls_coll ls_coll_find(const char *name)

@@ -36,6 +36,11 @@ void ls_reduce_n(void *const *dst, int ndst, const void *const *src, int nsrc, s
     const size_t elem = ls_dtype_size(dtype);
     double acc[BLOCK]; /* the widest type's alignment and size */
 
+    if (op == LS_SUM_TREE && nsrc > 2) {
+        ls_reduce_tree(dst, ndst, src, nsrc, count, dtype);
+        return;
+    }
+    if (op == LS_SUM_TREE) op = LS_SUM; /* one pair */
     if (op != LS_AVG) scale = 1.0; /* x * 1.0 is x: sums and averages share their loops */
     if (dtype == LS_F32 && (op == LS_SUM || op == LS_AVG)) {
         if (!ls_reduce_f32_streams(dst, ndst, src, nsrc, count, (float)scale))

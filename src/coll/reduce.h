@@ -9,7 +9,7 @@
 
 /* dst[j][i] = op over k of (scale * src[k][i]), for every j and i < count.
  *
- * Sources are combined in the given order, in one pass; every destination gets
+ * Sources are combined in the given order, of LS_SUM_TREE pairwise, in one pass; every destination gets
  * the same bits. A destination may be equal to a source (exactly, no partial
  * overlap). 16-bit types are accumulated in f32 and rounded once. Integers
  * wrap. `scale` matters for LS_AVG only (1 / ranks, on every contribution
@@ -17,9 +17,12 @@
 void ls_reduce_n(void *const *dst, int ndst, const void *const *src, int nsrc, size_t count, ls_dtype dtype,
                  ls_redop op, double scale);
 
-/* The same into one place, which is none of the sources. Float sums of up to LS_PAST_CACHE_SOURCES vectors are stored
- * past the caches (base/copy.h), where the processor can do that; they are visible before whatever the caller writes
- * next. */
+/* ls_reduce_n with LS_SUM_TREE, which calls it. */
+void ls_reduce_tree(void *const *dst, int ndst, const void *const *src, int nsrc, size_t count, ls_dtype dtype);
+
+/* ls_reduce_n into one place, which is none of the sources. Float sums of up to LS_PAST_CACHE_SOURCES vectors are
+ * stored past the caches (base/copy.h), where the processor can do that; they are visible before whatever the caller
+ * writes next. */
 #define LS_PAST_CACHE_SOURCES 16
 void ls_reduce_n_past_cache(void *dst, const void *const *src, int nsrc, size_t count, ls_dtype dtype, ls_redop op,
                             double scale);

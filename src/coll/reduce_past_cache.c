@@ -39,6 +39,7 @@ __attribute__((target("avx"))) static void sum_half_lines(float *dst, const floa
 void ls_reduce_n_past_cache(void *dst, const void *const *src, int nsrc, size_t count, ls_dtype dtype, ls_redop op,
                             double scale)
 {
+    if (op == LS_SUM_TREE && nsrc <= 2) op = LS_SUM; /* one pair */
 #if defined(__x86_64__)
     bool sums = dtype == LS_F32 && (op == LS_SUM || op == LS_AVG) && (uintptr_t)dst % sizeof(float) == 0;
     if (sums && nsrc <= LS_PAST_CACHE_SOURCES && __builtin_cpu_supports("avx")) {

@@ -150,6 +150,16 @@ static ls_status check_spans(const ls_group *g, const ls_coll_args *a)
     return LS_OK;
 }
 
+static ls_status check_tree(const ls_group *g, const ls_coll_args *a)
+{
+    if (a->op != LS_SUM_TREE) return LS_OK;
+    if (a->coll == LS_REDUCE)
+        return ls_fail(LS_INVALID, "reduce with LS_SUM_TREE: that order of sums is for all_reduce and reduce_scatter");
+    if (!g->backend) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "%s with LS_SUM_TREE: MPI adds in an order of its own: use comm.backend sched",
+                   ls_coll_name(a->coll));
+}
+
 ls_status ls_args_check(const ls_group *g, const ls_coll_args *a)
 {
     if (g->failed < 0) return ls_fail(LS_INVALID, "group %s cannot be used any more: %s", g->text, g->error);
@@ -162,8 +172,9 @@ ls_status ls_args_check(const ls_group *g, const ls_coll_args *a)
     const char *name = ls_coll_name(a->coll);
     if ((unsigned)a->dtype >= LS_DTYPES)
         return ls_fail(LS_INVALID, "%s: dtype number %d does not exist", name, (int)a->dtype);
-    if ((unsigned)a->op >= LS_REDOPS)
+    if ((unsigned)a->op > LS_SUM_TREE)
         return ls_fail(LS_INVALID, "%s: reduction number %d does not exist", name, (int)a->op);
+    LS_TRY(check_tree(g, a));
     if (a->op == LS_AVG && !ls_has_average(a->dtype))
         return ls_fail(LS_INVALID, "%s: the average of %s is not defined: use a sum", name, ls_dtype_name(a->dtype));
     if (a->root < 0 || a->root >= g->size)

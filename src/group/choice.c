@@ -60,7 +60,8 @@ const ls_algo *ls_choice_asked(const ls_group *g, ls_coll coll)
 #define CLASSES 48 /* powers of two */
 
 struct ls_choices {
-    struct { const ls_algo *asked; ls_choice choice; } of[2][LS_COLLS][CLASSES]; /* [1]: rounded once */
+    /* [1]: rounded once; [2]: LS_SUM_TREE */
+    struct { const ls_algo *asked; ls_choice choice; } of[3][LS_COLLS][CLASSES];
 };
 
 static int class_of(size_t nbytes)
@@ -79,11 +80,12 @@ static const ls_algo *wanted(const ls_work *k)
     return ls_choice_narrow(k) ? narrow_schedule(k->g) : NULL;
 }
 
-/* Sums in one pass over all vectors: in mapped memory, where its own forms add so; and of 16-bit types, which are
- * rounded once then, on one host. (Across hosts every pass over a wire counts for more.) */
+/* Sums in one pass over all vectors: of LS_SUM_TREE, whose order the pass has; in mapped memory, where its own forms
+ * add so; and of 16-bit types, which are rounded once then, on one host. (Across hosts every pass over a wire counts
+ * for more.) */
 static bool in_one_pass(const ls_work *k)
 {
-    return k->g->mapped || (ls_dtype_size(k->a.dtype) == 2 && k->g->nnodes == 1);
+    return k->a.op == LS_SUM_TREE || k->g->mapped || (ls_dtype_size(k->a.dtype) == 2 && k->g->nnodes == 1);
 }
 
 ls_status ls_choices_of(const ls_work *k, ls_choice *out, int *n)
@@ -93,8 +95,12 @@ ls_status ls_choices_of(const ls_work *k, ls_choice *out, int *n)
                      .cores = g->cores };
     ls_question q = { .coll = k->a.coll, .size = g->size, .node = g->node, .nlanes = LS_GROUP_LANES,
                       .only = wanted(k) };
-    q.ascending = !q.only && in_one_pass(k);
-    return ls_choose(&m, &q, (size_t)1 << class_of(k->nbytes), out, n);
+    const bool tree = k->a.op == LS_SUM_TREE;
+    q.ascending = tree || (!q.only && in_one_pass(k));
+    const ls_status st = ls_choose(&m, &q, (size_t)1 << class_of(k->nbytes), out, n);
+    if (st != LS_UNSUPPORTED || !tree || !q.only) return st;
+    return ls_fail(st, "%s with LS_SUM_TREE over %d ranks: %s adds in an order of its own: use direct, or no algorithm by name",
+                   ls_coll_name(k->a.coll), g->size, q.only->name);
 }
 
 ls_status ls_choice_of(const ls_work *k, ls_choice *out)
@@ -106,7 +112,7 @@ ls_status ls_choice_of(const ls_work *k, ls_choice *out)
         return LS_OK;
     }
     if (!g->choices && !(g->choices = calloc(1, sizeof *g->choices))) return ls_fail(LS_NO_MEMORY, "choices of group %s", g->text);
-    int c = class_of(k->nbytes), once = in_one_pass(k);
+    int c = class_of(k->nbytes), once = k->a.op == LS_SUM_TREE ? 2 : in_one_pass(k);
     const ls_algo *asked = wanted(k), **made_for = &g->choices->of[once][k->a.coll][c].asked;
     ls_choice *choice = &g->choices->of[once][k->a.coll][c].choice;
     if (!choice->algo || *made_for != asked) {
