@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "base/compiler.h"
+#include "base/exact.h"
 #include "lockstep/optim.h"
 #include "tensor/share.h"
 
@@ -101,17 +102,83 @@ ls_status ls_grad_norm(const ls_params *ps, double *norm, const ls_param **culpr
     return norm_of(NULL, ps, false, norm, culprit);
 }
 
-ls_status ls_grad_norm_shared(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit)
+static ls_status check_counted(const char *call, const ls_group *g, const ls_params *ps)
 {
-    if (!g) return ls_fail(LS_INVALID, "ls_grad_norm_shared without a group: ls_grad_norm needs none");
+    if (!g) return ls_fail(LS_INVALID, "%s without a group: ls_grad_norm needs none", call);
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         if (!p->replicas && ls_group_size(g) > 1)
-            return ls_fail(LS_INVALID, "ls_grad_norm_shared over %d ranks: nothing says which of them counts the gradient of "
-                                       "%s: call ls_ddp_create first", ls_group_size(g), p->name);
+            return ls_fail(LS_INVALID, "%s over %d ranks: nothing says which of them counts the gradient of %s: call "
+                                       "ls_ddp_create first", call, ls_group_size(g), p->name);
     }
+    return LS_OK;
+}
+
+ls_status ls_grad_norm_shared(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit)
+{
+    LS_TRY(check_counted("ls_grad_norm_shared", g, ps));
     const bool dry = ls_world_is_dry(ls_group_world(g));
     return norm_of(ls_group_size(g) > 1 ? g : NULL, ps, dry, norm, culprit);
+}
+
+/* --- the same bits in every layout -------------------------------------------------------------------------- */
+
+#define MOST_PARTS 16 /* of a parameter's rows: threads have one each */
+#define SHORT_ROW  16 /* elements: below, each is added by itself */
+
+/* Rows [0, rows) of `row` elements in parts of `each`, whose sums are part[]. */
+typedef struct rows_of {
+    const float *g;
+    int64_t rows, row, each;
+    ls_exact *part;
+} rows_of;
+
+static void sum_rows(const void *call, int64_t first, int64_t count)
+{
+    const rows_of *r = call;
+    for (int64_t k = first; k < first + count; k++) {
+        const int64_t end = (k + 1) * r->each < r->rows ? (k + 1) * r->each : r->rows;
+        ls_exact sum = { 0 };
+        for (int64_t at = k * r->each; at < end; at++) {
+            const float *g = r->g + at * r->row;
+            if (r->row >= SHORT_ROW) ls_exact_add(&sum, squares(g, (size_t)r->row));
+            else
+                for (int64_t i = 0; i < r->row; i++) ls_exact_add(&sum, (double)g[i] * (double)g[i]);
+        }
+        r->part[k] = sum;
+    }
+}
+
+/* Shards are cut between rows, so every layout has the same rows. */
+static void add_squares(const ls_param *p, ls_range of, ls_exact *sum)
+{
+    ls_exact part[MOST_PARTS];
+    const int64_t row = ls_tensor_count(&p->t) / p->t.dim[0], rows = (int64_t)of.count / row;
+    const int64_t each = (rows + MOST_PARTS - 1) / MOST_PARTS, parts = each ? (rows + each - 1) / each : 0;
+    const rows_of r = { ls_param_gradients(p) + (of.first - p->own.first), rows, row, each, part };
+    ls_parallel_for(sum_rows, &r, parts, 1, (int64_t)(of.count * sizeof(float)));
+    for (int64_t k = 0; k < parts; k++) ls_exact_merge(sum, &part[k]);
+}
+
+ls_status ls_grad_norm_exact(ls_group *g, const ls_params *ps, double *norm, const ls_param **culprit)
+{
+    LS_TRY(check_counted("ls_grad_norm_exact", g, ps));
+    const bool dry = ls_world_is_dry(ls_group_world(g));
+    ls_exact sum = { 0 };
+    int64_t first = ps->n; /* the first parameter of this rank that is not finite */
+    if (culprit) *culprit = NULL;
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        if (!dry && has_gradient(p)) add_squares(p, ls_group_size(g) > 1 ? p->keeps : p->own, &sum);
+        if (sum.word[LS_EXACT_DIGITS] != 0 && first == ps->n) first = i;
+    }
+    ls_exact_carry(&sum);
+    LS_TRY(ls_all_reduce(g, NULL, sum.word, LS_EXACT_WORDS, LS_I64, LS_SUM));
+    *norm = sqrt(ls_exact_value(&sum));
+    if (LS_LIKELY(isfinite(*norm))) return LS_OK;
+    LS_TRY(ls_all_reduce(g, NULL, &first, 1, LS_I64, LS_MIN));
+    if (culprit) *culprit = &ps->item[first];
+    return ls_fail(LS_NAN, "the gradient of %s is not finite", ps->item[first].name);
 }
 
 double ls_clip_scale(double norm, double max_norm)
