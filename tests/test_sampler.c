@@ -94,6 +94,58 @@ static void shows_every_sample_at_least_once_or_drops_fewer_than_ranks(void **st
             }
 }
 
+/* Where ranks' samples stand in the step, row by row. */
+static void deals_grains_to_ranks(void **state)
+{
+    (void)state;
+    static const struct { ls_deal deal; int rank; size_t want[4]; } row[] = {
+        { { 4, 1, 1 }, 0, { 0, 1, 2, 3 } },   { { 4, 1, 1 }, 1, { 4, 5, 6, 7 } },    { { 4, 1, 4 }, 1, { 1, 5, 9, 13 } },
+        { { 4, 1, 4 }, 3, { 3, 7, 11, 15 } }, { { 4, 1, 2 }, 1, { 1, 3, 5, 7 } },    { { 4, 1, 2 }, 2, { 8, 10, 12, 14 } },
+        { { 4, 2, 1 }, 1, { 4, 5, 6, 7 } },   { { 4, 2, 4 }, 1, { 2, 3, 10, 11 } },  { { 4, 2, 2 }, 3, { 10, 11, 14, 15 } },
+        { { 4, 4, 4 }, 2, { 8, 9, 10, 11 } },
+    };
+    for (size_t k = 0; k < COUNT(row); k++)
+        for (size_t i = 0; i < 4; i++) assert_int_equal(ls_deal_place(&row[k].deal, row[k].rank, i), row[k].want[i]);
+}
+
+/* A step has the same samples in the same places, however many ranks there are and however they take turns: PyTorch's
+ * permutation, gone round again. */
+static void a_dealt_step_does_not_depend_on_the_ranks(void **state)
+{
+    (void)state;
+    enum { N = 45, STEP = 16 };
+    int64_t want[3 * STEP];
+    ls_sampler *s;
+    assert_int_equal(ls_sampler_create_dealt(N, 1, 0, true, 3, false, &(ls_deal){ STEP, 1, 1 }, &s), LS_OK);
+    assert_int_equal(s->num_samples, 3 * STEP);
+    memcpy(want, s->index, sizeof want);
+    ls_sampler_destroy(s);
+    assert_int_equal(ls_sampler_create(N, 1, 0, true, 3, false, &s), LS_OK);
+    for (size_t i = 0; i < 3 * STEP; i++) assert_int_equal(want[i], s->index[i % N]);
+    ls_sampler_destroy(s);
+    for (int ranks = 1; ranks <= 8; ranks *= 2)
+        for (int inner = 1; inner <= ranks; inner *= 2)
+            for (size_t grain = 1; grain <= STEP / (size_t)ranks; grain *= 2) {
+                int64_t found[3 * STEP];
+                memset(found, 0xff, sizeof found);
+                for (int r = 0; r < ranks; r++) {
+                    const ls_deal d = { STEP / (size_t)ranks, grain, inner };
+                    assert_int_equal(ls_sampler_create_dealt(N, ranks, r, true, 3, false, &d, &s), LS_OK);
+                    assert_int_equal(s->num_samples, 3 * d.batch);
+                    for (size_t i = 0; i < s->num_samples; i++)
+                        found[i / d.batch * STEP + ls_deal_place(&d, r, i % d.batch)] = s->index[i];
+                    ls_sampler_destroy(s);
+                }
+                assert_memory_equal(found, want, sizeof want);
+            }
+    assert_int_equal(ls_sampler_create_dealt(N, 2, 1, true, 3, true, &(ls_deal){ 8, 1, 2 }, &s), LS_OK);
+    assert_int_equal(s->num_samples, 16); /* the third step is not whole */
+    ls_sampler_destroy(s);
+    static const ls_deal bad[] = { { 8, 3, 1 }, { 8, 0, 1 }, { 8, 1, 3 }, { 8, 1, 0 } };
+    for (size_t i = 0; i < COUNT(bad); i++)
+        assert_int_equal(ls_sampler_create_dealt(N, 4, 0, true, 3, false, &bad[i], &s), LS_INVALID);
+}
+
 static void repeats_an_epoch_and_changes_with_the_next(void **state)
 {
     (void)state;
@@ -137,6 +189,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matches_pytorch),
         cmocka_unit_test(shows_every_sample_at_least_once_or_drops_fewer_than_ranks),
+        cmocka_unit_test(deals_grains_to_ranks),
+        cmocka_unit_test(a_dealt_step_does_not_depend_on_the_ranks),
         cmocka_unit_test(repeats_an_epoch_and_changes_with_the_next),
         cmocka_unit_test(refuses_a_rank_outside_the_replicas),
         cmocka_unit_test(serves_an_empty_set),

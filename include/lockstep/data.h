@@ -48,6 +48,17 @@ ls_status ls_dataset_synthetic(uint64_t seed, size_t n, size_t features, int64_t
 void ls_dataset_moments(const ls_dataset *d, float *mean, float *std);
 void ls_dataset_free(ls_dataset *d); /* zeroed is fine */
 
+/* Which samples of a step are a rank's, where sums of gradients follow the order of samples (ls_ddp_config.tree). */
+typedef struct ls_deal {
+    size_t batch; /* samples of a step on each rank: a multiple of `grain` */
+    size_t grain; /* neighbours that stay together; at least 1 */
+    int inner;    /* so many neighbouring ranks, whose number it divides, take neighbouring grains in turn; 1: each rank
+                     takes a run of the step */
+} ls_deal;
+/* Where sample i < batch of a rank stands in the step. With batch 4, grain 1 and 4 ranks, rank 1 has 4, 5, 6, 7; with
+ * inner 4 it has 1, 5, 9, 13; with inner 2 it has 1, 3, 5, 7. */
+size_t ls_deal_place(const ls_deal *d, int rank, size_t i);
+
 /* torch.utils.data.DistributedSampler, exactly (pytorch-semantics B1). */
 typedef struct ls_sampler {
     size_t n;
@@ -57,10 +68,16 @@ typedef struct ls_sampler {
     uint64_t epoch;
     size_t num_samples; /* this rank's, the same on every rank */
     int64_t *index;     /* owned: [num_samples], of the current epoch */
+    ls_deal deal;       /* of ls_sampler_create_dealt; else zeros */
 } ls_sampler;
 /* LS_INVALID unless 0 <= rank < num_replicas (and n < 2^32 / 20 to shuffle). Starts at epoch 0. */
 ls_status ls_sampler_create(size_t n, int num_replicas, int rank, bool shuffle, uint64_t seed,
                             bool drop_last, ls_sampler **out);
+/* The same permutation in steps of num_replicas * deal->batch samples, of which this rank's are those that the deal
+ * says: so what a step has does not depend on the number of ranks. The last step of an epoch is filled with samples
+ * from the epoch's beginning, or left out with drop_last. LS_INVALID: a deal whose numbers do not divide each other. */
+ls_status ls_sampler_create_dealt(size_t n, int num_replicas, int rank, bool shuffle, uint64_t seed, bool drop_last,
+                                  const ls_deal *deal, ls_sampler **out);
 /* Reshuffles for the epoch: without it every epoch repeats the same order. */
 ls_status ls_sampler_set_epoch(ls_sampler *s, uint64_t epoch);
 void ls_sampler_destroy(ls_sampler *s);
@@ -218,6 +235,7 @@ typedef struct ls_token_loader {
     uint64_t seed;
     bool shuffle;          /* false: the order of the file, every epoch */
     uint32_t vocab;        /* ids are checked against it */
+    ls_deal deal;          /* which samples of a step are this rank's */
     uint64_t position;     /* samples that all ranks have taken; may be set */
     uint64_t mapped[2];    /* this rank's windows of samples [0] to [1] are mapped; see ls_token_loader_next */
     uint64_t asked;        /* and the system is reading those of samples up to here */
@@ -232,12 +250,15 @@ typedef struct ls_token_loader_opts {
     uint64_t seed;
     bool shuffle;
     uint32_t vocab;
+    size_t grain; /* ls_deal's; 0: 1 */
+    int inner;
 } ls_token_loader_opts;
 
 /* LS_INVALID: batch or T is 0, no rank of dp_size, or the file has not T + 1 tokens. Position 0. */
 ls_status ls_token_loader_create(const ls_tokens *t, const ls_token_loader_opts *o, ls_token_loader **out);
 /* The next batch into x, y and first: of the dp_size * batch samples from `position` on this rank's part is
- * the dp_rank-th; then position is after them all. LS_BAD_FILE as in ls_tokens_read; position stays.
+ * the dp_rank-th, unless the deal says otherwise; then position is after them all. LS_BAD_FILE as in ls_tokens_read;
+ * position stays.
  *
  * Of a file that is not resident, the windows of LS_TOKENS_AHEAD batches are mapped at once, and the system is asked
  * to read those of as many more: so the disk works while others compute, and the batches between touch nothing

@@ -206,6 +206,9 @@ ls_status ls_token_loader_create(const ls_tokens *t, const ls_token_loader_opts 
         return ls_fail(LS_INVALID, "batches of %zu windows of %zu tokens: expected at least 1 of each", o->batch, o->T);
     if (o->dp_size < 1 || o->dp_rank < 0 || o->dp_rank >= o->dp_size)
         return ls_fail(LS_INVALID, "rank %d of %d", o->dp_rank, o->dp_size);
+    if (o->inner > 0 && (o->dp_size % o->inner != 0 || (o->grain && o->batch % o->grain != 0)))
+        return ls_fail(LS_INVALID, "%d ranks, %zu windows each, in turns of %d and grains of %zu: expected numbers that divide each other",
+                       o->dp_size, o->batch, o->inner, o->grain);
     if (t->n < 2 || o->T > t->n - 1)
         return ls_fail(LS_INVALID, "%s: %zu tokens, a window needs %zu and the one that follows", t->path ? t->path : "tokens",
                        t->n, o->T);
@@ -213,7 +216,8 @@ ls_status ls_token_loader_create(const ls_tokens *t, const ls_token_loader_opts 
     if (!l) return ls_fail(LS_NO_MEMORY, "a loader of tokens");
     *l = (ls_token_loader){ .data = t, .batch = o->batch, .T = o->T, .windows = (t->n - 1) / o->T,
                             .dp_rank = o->dp_rank, .dp_size = o->dp_size, .seed = o->seed, .shuffle = o->shuffle,
-                            .vocab = o->vocab };
+                            .vocab = o->vocab,
+                            .deal = { o->batch, o->grain ? o->grain : 1, o->inner ? o->inner : 1 } };
     size_t each = sizeof *l->x;
     if (o->batch <= SIZE_MAX / 4 / each / (o->T + 1)) {
         l->x = malloc((o->batch * o->T + 1) * each); /* a window comes with the token behind it */
@@ -267,9 +271,9 @@ static ls_status read_windows(const ls_token_loader *l, uint64_t from, uint64_t 
     const ls_tokens *t = l->data;
     size_t each = t->u16 ? sizeof *t->u16 : sizeof *t->u32;
     const uint8_t *tokens = t->u16 ? (const uint8_t *)t->u16 : (const uint8_t *)t->u32;
-    for (uint64_t g = from + (uint64_t)l->dp_rank * l->batch; g < to; g += (uint64_t)l->dp_size * l->batch)
+    for (uint64_t g = from; g < to; g += (uint64_t)l->dp_size * l->batch)
         for (size_t b = 0; b < l->batch; b++) {
-            size_t first = ls_token_loader_window(l, g + b) * l->T;
+            size_t first = ls_token_loader_window(l, g + ls_deal_place(&l->deal, l->dp_rank, b)) * l->T;
             LS_TRY(read_ahead(t, t->path, tokens + first * each, (l->T + 1) * each, now));
         }
     return LS_OK;
@@ -292,10 +296,9 @@ static ls_status look_ahead(ls_token_loader *l)
 ls_status ls_token_loader_next(ls_token_loader *l)
 {
     LS_TRY(look_ahead(l));
-    uint64_t from = l->position + (uint64_t)l->dp_rank * l->batch;
     for (size_t b = 0; b < l->batch; b++) {
         int64_t *x = l->x + b * l->T;
-        l->first[b] = ls_token_loader_window(l, from + b) * l->T;
+        l->first[b] = ls_token_loader_window(l, l->position + ls_deal_place(&l->deal, l->dp_rank, b)) * l->T;
         LS_TRY(ls_tokens_read(l->data, l->first[b], l->T + 1, l->vocab, x));
         memcpy(l->y + b * l->T, x + 1, l->T * sizeof *x);
     }
