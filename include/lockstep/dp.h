@@ -81,6 +81,15 @@ typedef struct ls_ddp_config {
      * updated rows into the copies of their nodes. Both are borrowed and contain this rank, and all nodes have the same
      * number of ranks. NULL, NULL: all ranks of a set share one copy. */
     ls_group *node, *column;
+    /* Sums of gradients have one order, whatever the layout: a binary tree over the micro-batches of all ranks of a
+     * step (LS_SUM_TREE over the ranks, pairs of micro-batches on each). The loss is the caller's to scale by the
+     * whole step: gradients are added up and not divided. Then all layouts whose numbers of ranks and micro-batches are
+     * powers of two give the same bits, if rank r of W computes in its k-th backward of `micro_batches` the part at
+     * ls_deal_place (data.h) of the step: strategies that reduce every backward add over ranks first. LS_UNSUPPORTED
+     * with find_unused, static_graph, uneven inputs and communication hooks. */
+    bool tree;
+    int micro_batches;   /* tree: backwards of a step, on each rank the same number; 0: 1. log2 of it partial sums are
+                            stored: of all gradients, or of this rank's rows where every backward is reduced */
 } ls_ddp_config;
 
 typedef struct ls_ddp_bucket_info {
@@ -190,6 +199,8 @@ typedef struct ls_ddp_in_use {
     size_t values, gradients;
 } ls_ddp_in_use;
 ls_ddp_in_use ls_ddp_units_in_use(const ls_ddp *d);
+/* Bytes of this rank's partial sums (ls_ddp_config.tree); 0 without. */
+size_t ls_ddp_partial_sums(const ls_ddp *d);
 /* In which order parameters lie in buckets, for people: "first iteration", then the strategy's words. */
 const char *ls_ddp_bucket_order(const ls_ddp *d);
 int ls_ddp_buckets(const ls_ddp *d);

@@ -7,6 +7,7 @@
 #include "base/compiler.h"
 #include "coll/reduce.h"
 #include "parallel/hook.h"
+#include "parallel/partial.h"
 #include "parallel/unused.h"
 
 #define FIRST_BUCKET ((size_t)1 << 20)
@@ -156,11 +157,8 @@ void ls_buckets_put(ls_ddp *d, int k, float *data)
 {
     ls_bucket *b = &d->b[k];
     b->data = data;
-    for (int i = 0; i < b->nparams; i++) {
-        ls_param *p = &d->ps->item[b->param[i]];
-        p->grad.data = data ? data + b->at[i] : NULL;
-        p->t.grad = &p->grad;
-    }
+    ls_bucket_point(d, b);
+    for (int i = 0; i < b->nparams; i++) d->ps->item[b->param[i]].t.grad = &d->ps->item[b->param[i]].grad;
 }
 
 ls_status ls_buckets_place(ls_ddp *d, const int *order, const int *number, int nbuckets)
@@ -239,8 +237,8 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
     /* Both ways scale before the sum, as PyTorch does; they round differently unless W is a power of two. */
     const int by = d->divisor;
     ls_group *const g = group_of(d, b);
-    const bool scaled = d->c.bucket_view || by != ls_group_size(g);
-    if (d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)by);
+    const bool scaled = !d->c.tree && (d->c.bucket_view || by != ls_group_size(g));
+    if (scaled && d->c.bucket_view && !d->dry) divide(b->data, b->count, (float)by);
     else if (scaled && !d->dry) ls_scale_values(b->data, b->count, LS_F32, 1.0 / by);
     const ls_coll_args a = { .coll = b->reduce,
                              .in = b->sums ? b->data : NULL,
@@ -249,7 +247,7 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
                              .span = b->span,
                              .nspans = b->span ? b->nparams : 0,
                              .dtype = LS_F32,
-                             .op = scaled ? LS_SUM : LS_AVG,
+                             .op = d->c.tree ? LS_SUM_TREE : scaled ? LS_SUM : LS_AVG,
                              .label = b->label };
     return ls_coll_start(g, &a, &b->work);
 }
@@ -278,6 +276,7 @@ ls_status ls_buckets_grad_ready(void *arg, ls_tensor *t)
     if (p < first || p > (uintptr_t)&ps->item[ps->n - 1].t) return LS_OK; /* a leaf of somebody else */
     int i = (int)((p - first) / sizeof(ls_param));
     if (d->unused) LS_TRY(ls_unused_reached(d, i));
+    if (d->partial) ls_partial_grad_ready(d, i);
     if (d->state == LS_DP_LOCAL || d->state == LS_DP_IDLE) return LS_OK; /* not announced: it stays on this rank */
     if (d->ready[i])
         return ls_fail(LS_INVALID,

@@ -41,6 +41,8 @@ ls_status ls_ddp_set_hook(ls_ddp *d, ls_comm_hook *h)
     if (d->strategy->shards)
         return ls_fail(LS_UNSUPPORTED, "communication hook %s with zero_stage %d: hooks are for zero_stage 0, where gradients are "
                        "all_reduced", h->name, d->c.zero_stage);
+    if (d->c.tree)
+        return ls_fail(LS_UNSUPPORTED, "communication hook %s with ls_ddp_config.tree: a hook adds in an order of its own", h->name);
     if (d->hook)
         return ls_fail(LS_INVALID, "communication hook %s: there is one already, %s", h->name, d->hook->name);
     if (d->join)

@@ -26,6 +26,8 @@ ls_status ls_ddp_join_begin(ls_ddp *d, const ls_join_config *c)
         return ls_fail(LS_UNSUPPORTED, "ls_ddp_join_begin with zero_stage %d: expected zero_stage 0", d->c.zero_stage);
     if (d->c.static_graph)
         return ls_fail(LS_UNSUPPORTED, "ls_ddp_join_begin with static_graph: a rank without inputs has no graph: set find_unused");
+    if (d->c.tree)
+        return ls_fail(LS_UNSUPPORTED, "ls_ddp_join_begin with ls_ddp_config.tree: its sums need every rank in every backward");
     if (d->hook) return ls_fail(LS_UNSUPPORTED, "ls_ddp_join_begin with a communication hook: a joined rank cannot mirror what a hook calls");
     d->join = calloc(1, sizeof *d->join);
     if (!d->join) return ls_fail(LS_NO_MEMORY, "ls_ddp_join_begin");

@@ -8,6 +8,7 @@
 #include "lockstep/hook.h"
 #include "parallel/first_values.h"
 #include "parallel/join.h"
+#include "parallel/partial.h"
 #include "parallel/strategy.h"
 #include "parallel/unused.h"
 
@@ -160,6 +161,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
         st = ls_fail(LS_INTERNAL, "strategy %s does not lend memory, and bucket %d has none", s->name, k);
         goto fail;
     }
+    if ((st = ls_partial_create(d)) < 0) goto fail;
     ps->wrapper = d;
     ls_params_zero_grad(ps); /* earlier gradients lay elsewhere */
     set_replicas(ps, g);
@@ -204,6 +206,7 @@ void ls_ddp_destroy(ls_ddp *d)
     for (int i = 0; i < d->ntapes; i++) ls_tape_unlisten(d->tape[i], d);
     free(d->tape);
     ls_unused_destroy(d->unused);
+    ls_partial_destroy(d->partial);
     free(d->buffer);
     free(d->join);
     ls_buckets_free(d);
@@ -267,9 +270,11 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
                        ls_group_rank(d->g), d->last ? "true" : "false");
     int from = 0;
     if (d->join) LS_TRY(ls_join_forward(d, sync, &from));
+    if (d->partial) LS_TRY(ls_partial_begin(d, sync));
     LS_TRY(ls_dp_before_forward(d, from));
     for (int i = 0; d->unused && i < d->ps->n; i++)
         d->ps->item[i].t.uses = 0; /* a forward that failed may have left some */
+    if (d->partial) ls_partial_place(d);
     const bool reduced = sync || d->every_backward;
     d->last = sync;
     d->state = reduced ? LS_DP_SYNC : LS_DP_LOCAL;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "parallel/partial.h"
 
 /* Where a bucket lies during backward, and which bucket must be reduced first. */
 typedef struct turn {
@@ -133,11 +134,13 @@ void ls_slots_destroy(ls_slots *s)
 
 /* --- a backward ----------------------------------------------------------------------------------- */
 
-/* The first reduction since the last step writes to the reduced gradients; ls_slots_arrived adds later ones. */
+/* The first reduction since the last step writes to the reduced gradients; ls_slots_arrived adds later ones. With
+ * partial sums each that begins a pair does. */
 static void put_bucket(const ls_slots *s, ls_ddp *d, int k)
 {
     const ls_param *first = &d->ps->item[d->b[k].param[0]];
-    d->b[k].sums = first->dmaster_ready || !d->b[k].span ? NULL : first->dmaster; /* all_reduced: it stays in place */
+    const bool adds = d->partial ? !ls_partial_begins(d) : first->dmaster_ready;
+    d->b[k].sums = adds || !d->b[k].span ? NULL : first->dmaster; /* all_reduced: it stays in place */
     ls_buckets_put(d, k, s->turn[k].data);
 }
 
@@ -185,7 +188,8 @@ ls_status ls_slots_arrived(ls_ddp *d, int k)
     for (int i = 0; i < d->b[k].nparams; i++) {
         ls_param *p = &d->ps->item[d->b[k].param[i]];
         const float *sum = (const float *)p->grad.data + p->own.first;
-        if (!d->b[k].sums && !d->dry && p->dmaster_ready) add(p->dmaster, sum, p->own.count);
+        if (!d->b[k].sums && d->partial) ls_partial_rows(d, (int)(p - d->ps->item), sum);
+        else if (!d->b[k].sums && !d->dry && p->dmaster_ready) add(p->dmaster, sum, p->own.count);
         else if (!d->b[k].sums && !d->dry) memcpy(p->dmaster, sum, p->own.count * sizeof *sum); /* zeroed since */
         p->dmaster_ready = true;
         p->t.grad_ready = false; /* the next backward writes, it does not add */

@@ -6,6 +6,7 @@
  *   unused.c    parameters that a backward does not reach
  *   join.c      ranks with different numbers of inputs
  *   hook.c, hook_powersgd.c  communication hooks
+ *   partial.c   partial sums over the micro-batches of a step (ls_ddp_config.tree)
  *   registry.c  which strategy a configuration means
  *   bucket.c    which gradients travel together, where they lie, and when a bucket starts
  *   shard.c     what strategies share in which ranks own different rows
@@ -97,6 +98,7 @@ struct ls_ddp {
     int waited;     /* the oldest bucket whose reduction was not waited for */
     struct ls_comm_hook *hook; /* owned: reduces buckets; NULL: they are all_reduced or reduce_scattered here */
     struct ls_unused *unused;  /* owned: parameters that a backward does not reach; NULL: it must reach all */
+    struct ls_partial *partial; /* owned: partial sums; NULL: gradients add up in the order of backwards */
     struct ls_join *join;      /* owned: uneven inputs; NULL: every rank runs the same number of forwards */
     int divisor;               /* of sums of gradients: the number of ranks, or of those that still have inputs */
     struct ls_buffer *buffer;  /* owned: [nbuffers] */
@@ -210,6 +212,11 @@ ls_status ls_buckets_make(ls_ddp *d, const int *order, const int *number, int nb
 /* Lets bucket k and its gradients lie at `data`, count elements; NULL: they have no memory, and nothing may write them.
  * What was there stays as it was. */
 void ls_buckets_put(ls_ddp *d, int k, float *data);
+/* The part of it about gradients: they lie where their bucket does. */
+static inline void ls_bucket_point(ls_ddp *d, const ls_bucket *b)
+{
+    for (int i = 0; i < b->nparams; i++) d->ps->item[b->param[i]].grad.data = b->data ? b->data + b->at[i] : NULL;
+}
 /* Every rank calls it between two steps, with the same limits: the next reduced backward is the last one with the
  * present buckets; then they are rebuilt with these limits, in the order of that backward. For ls_dp_ddp without
  * find_unused. */
