@@ -42,7 +42,7 @@ static const char *const keys[] = {
     "data.name", "data.path", "data.format", "data.tokenizer", "data.drop_last", "data.workers", "data.ignore_token",
     "train.steps", "train.epochs", "train.global_batch", "train.micro_batch", "train.seed", "train.dtype", "train.recompute",
     "train.pack_weights",
-    "train.numerics", "train.seq_len", "train.eval_every", "train.eval_batches",
+    "train.numerics", "train.grain", "train.seq_len", "train.eval_every", "train.eval_batches",
     "train.sample_every", "train.sample_tokens", "train.sample_prompt",
     "optim.name", "optim.lr", "optim.momentum", "optim.betas", "optim.eps", "optim.weight_decay", "optim.clip",
     "optim.schedule", "optim.warmup", "optim.min_lr", "optim.min_lr_ratio", "optim.decay", "optim.decay_steps",

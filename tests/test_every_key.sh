@@ -149,7 +149,10 @@ claim 'tokens without val.bin: a run without evaluations' grep -q '^final step=3
 shows train.sample_every gpt2 '--train.sample_every 3 --train.sample_prompt A' grep -q '^sample at step 3:' out
 differ output train.sample_tokens gpt2 '--train.sample_every 3 --train.sample_prompt A' '--train.sample_every 3 --train.sample_prompt A --train.sample_tokens 2'
 differ output train.sample_prompt gpt2 '--train.sample_every 3 --train.sample_prompt A' '--train.sample_every 3 --train.sample_prompt rank'
-refuse train.numerics mlp '--train.numerics exact' 64 '--train.numerics: expected one of default'
+differ last train.numerics gpt2 '--train.global_batch 8' '--train.global_batch 8 --train.numerics invariant'
+refuse train.numerics mlp '--train.numerics exact' 64 '--train.numerics: expected one of fast|invariant'
+differ last train.grain gpt2 '--train.global_batch 8 --train.numerics invariant' '--train.global_batch 8 --train.numerics invariant --train.grain 2'
+refuse train.grain mlp '--train.grain 2' 78 'train.grain belongs to train.numerics invariant, and train.numerics is fast'
 differ last optim.name mlp '' '--optim.name sgd'
 differ last optim.lr mlp '' '--optim.lr 0.02'
 differ last optim.momentum sgd '' '--optim.momentum 0.9'

@@ -555,6 +555,41 @@ static void gradients_stay_whole_where_the_last_backward_alone_is_reduced(void *
     close_run(&x);
 }
 
+/* train.numerics invariant: 8 micro-batches are a tree of 3 levels. Beside all gradients there are 3 partial sums of
+ * them; of a rank's own rows one of the 3 waits where the optimizer reads. */
+static void partial_sums_are_gradients(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 4; size *= 2) {
+        run x;
+        char batch[16];
+        ls_zero_costs z;
+        open_run(&x, size, size == 2 ? "bf16" : "f32");
+        snprintf(batch, sizeof batch, "%d", 8 * size);
+        set(&x, "train.global_batch", batch);
+        set(&x, "train.micro_batch", "4"); /* grains are of 1 sample all the same */
+        set(&x, "train.numerics", "invariant");
+        assert_done(ls_zero_costs_make(&x.c, &x.mc, size, every_stage, true, &z));
+        for (int i = 0; i < z.n; i++) {
+            model m;
+            describe(&m, &x, z.column[i].stage);
+            for (int r = 0; r < size; r++) {
+                size_t all = 0, own = 0;
+                for (const shape *s = m.of; s < m.of + m.n; s++) all += elements(s), own += mine(&m, s, r);
+                const ls_zero_held *h = &z.column[i].rank[r].held[LS_ZERO_GRADS];
+                const bool shards = z.column[i].stage >= 2;
+                compare("gradients by formula", &x, &z.column[i], r, (long long)h->formula,
+                        (long long)(shards ? 12 * all / (size_t)size : 16 * all));
+                compare("gradients of rows", &x, &z.column[i], r, (long long)h->formula + h->rows,
+                        (long long)(shards ? 12 * own : 16 * all));
+            }
+            train(&x, &z.column[i]);
+        }
+        ls_zero_costs_free(&z);
+        close_run(&x);
+    }
+}
+
 /* Packed weights and values for samples are lines of their own, of rank 0 where it is rank 0 that writes samples. */
 static void packed_weights_and_samples_have_their_lines(void **state)
 {
@@ -615,6 +650,7 @@ int main(void)
         cmocka_unit_test(several_sets_where_the_last_backward_alone_is_reduced),
         cmocka_unit_test(one_set_whose_sums_are_rounded_on_the_wire),
         cmocka_unit_test(gradients_stay_whole_where_the_last_backward_alone_is_reduced),
+        cmocka_unit_test(partial_sums_are_gradients),
         cmocka_unit_test(packed_weights_and_samples_have_their_lines),
         cmocka_unit_test(a_stage_that_a_run_refuses_says_why),
     };

@@ -124,6 +124,23 @@ static void packed_weights_are_in_it(void **state)
     }
 }
 
+/* Partial sums: 0, 2 or 3 of all gradients; or of this rank's rows, which wait where the optimizer reads, one less. */
+static void partial_sums_are_in_it(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "mlp", "gpt2" }, *const stages[] = { "0", "1", "2", "3" }, *const grains[] = { "8", "2", "1" };
+    for (size_t i = 0; i < COUNT(models) * COUNT(stages) * COUNT(grains); i++) {
+        fixture f;
+        const char *const model = models[i % 2];
+        begin(&f, model);
+        set(&f, "zero.stage", stages[i / 2 % 4]);
+        set(&f, "train.numerics", "invariant");
+        set(&f, "train.grain", grains[i / 8]);
+        if (strcmp(model, "gpt2") == 0 && i % 3 == 0) set(&f, "train.dtype", "bf16");
+        expect_plan(&f, model);
+    }
+}
+
 /* Values, or their copies, among what peers map. */
 static void shares_are_in_it(void **state)
 {
@@ -265,6 +282,28 @@ static void every_rank_s_plan_is_its_ledger_s_peak(void **state)
         const ls_world_opts o = of_ranks(&p, &plan, 3, arena);
         if (ls_world_threads(3, &o, rank_takes_what_was_planned, &p.f) < 0)
             fail_msg("stage %s, %s: %s", stages[i / 2], dtypes[i % 2], ls_last_error());
+        close_plan(&p);
+    }
+}
+
+/* Partial sums of all gradients, and of each rank's rows. */
+static void plans_with_partial_sums_are_ledgers_peaks(void **state)
+{
+    (void)state;
+    static const char *const transports[] = { "shm", "tcp" }, *const stages[] = { "0", "1", "2" };
+    for (int i = 0; i < 6; i++) {
+        planned p;
+        ls_memory_plan plan;
+        size_t arena[2];
+        open_plan(&p, "gpt2");
+        set(&p.f, "train.numerics", "invariant");
+        set(&p.f, "comm.transport", transports[i % 2]);
+        set(&p.f, "zero.stage", stages[i / 2]);
+        assert_int_equal(ls_train_config_resolve(p.f.o, &p.f.c), LS_OK);
+        assert_int_equal(ls_memory_plan_make(&p.f.c, &p.mc, 0, 2, &plan), LS_OK);
+        const ls_world_opts o = of_ranks(&p, &plan, 2, arena);
+        if (ls_world_threads(2, &o, rank_takes_what_was_planned, &p.f) < 0)
+            fail_msg("stage %s, %s: %s", stages[i / 2], transports[i % 2], ls_last_error());
         close_plan(&p);
     }
 }
@@ -749,6 +788,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_is_the_ledger_s_peak),
         cmocka_unit_test(packed_weights_are_in_it),
+        cmocka_unit_test(partial_sums_are_in_it),
+        cmocka_unit_test(plans_with_partial_sums_are_ledgers_peaks),
         cmocka_unit_test(shares_are_in_it),
         cmocka_unit_test(the_copy_for_checkpoints_is_in_it),
         cmocka_unit_test(every_optimizer_and_samples_are_in_it),

@@ -25,7 +25,8 @@ static int64_t token_of(int64_t i) { return (int64_t)(((uint64_t)i * 2654435761u
 static ls_status step_of_golden(ls_feed *f, int64_t step)
 {
     ls_token_loader *l = f->token_loader;
-    f->step = (ls_rows){ l->x, l->y, f->local, f->tokens, (size_t)f->rank * f->local };
+    f->step = (ls_rows){ l->x, l->y, f->local, f->tokens, (size_t)f->rank * f->local, f->local };
+    f->all = f->local * (size_t)f->size;
     f->counted = (int64_t)f->local * FSDP2_LENGTH;
     for (size_t b = 0; b < f->local; b++) {
         const int64_t at = (step * FSDP2_SEQUENCES + (int64_t)(f->step.first + b)) * (FSDP2_LENGTH + 1);

@@ -25,6 +25,7 @@ static bool compares(const ls_train_config *c) { return replicates(c) || c->zero
 static bool unhooked(const ls_train_config *c) { return is(c->ddp.hook, "none"); }
 static bool powersgd(const ls_train_config *c) { return is(c->ddp.hook, "powersgd"); }
 static bool rescales(const ls_train_config *c) { return is(c->optim.loss_scale, "dynamic"); }
+static bool invariant(const ls_train_config *c) { return ls_train_is_invariant(c); }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
 
 /* Token files that are there, or the images' own: those that are made of a text have a format of their own. */
@@ -45,6 +46,7 @@ static const rule rules[] = {
     { "data.format", formatted, "data.name tokens, fashion-mnist and idx", "data.name" },
     { "train.sample_tokens", samples, "train.sample_every above 0", "train.sample_every" },
     { "train.sample_prompt", samples, "train.sample_every above 0", "train.sample_every" },
+    { "train.grain", invariant, "train.numerics invariant", "train.numerics" },
     { "optim.min_lr", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.min_lr_ratio", falls, "optim.schedule linear, cosine and wsd", "optim.schedule" },
     { "optim.decay_steps", wsd, "optim.schedule wsd", "optim.schedule" },

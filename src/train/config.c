@@ -88,7 +88,7 @@ const ls_opt ls_train_opts[] = {
     { "train.global_batch", LS_OPT_INT, AT(train.global_batch), "128", "1.." BATCH,
       "samples per step, over all ranks and accumulation", 0, NULL },
     { "train.micro_batch", LS_OPT_INT, AT(train.micro_batch), "0", "0.." BATCH,
-      "samples a forward on one rank; 0: no accumulation", 0, NULL },
+      "samples a forward on one rank; 0: no accumulation. With train.numerics invariant it is train.grain that counts", 0, NULL },
     { "train.seq_len", LS_OPT_INT, AT(train.seq_len), "0", "0..16777216",
       "tokens of a sample; 0: model.seq_len", 0, "training.seq_len" },
     { "train.seed", LS_OPT_INT, AT(train.seed), "0", "0.." SEED, "of initial values and data order", 0, NULL },
@@ -97,8 +97,8 @@ const ls_opt ls_train_opts[] = {
     { "train.recompute", LS_OPT_CHOICE, AT(train.recompute), "none", "none|selective|full",
       "activations recomputed in backward", 0, NULL },
     { "train.pack_weights", LS_OPT_CHOICE, AT(train.pack_weights), "auto", "auto|never|always",
-      "copies of weights that products read faster, made in each step; auto: bf16 of 4 micro-batches or more", 0,
-      NULL },
+      "copies of weights that products read faster, made in each step; auto: bf16 of 4 micro-batches or more, unless train.numerics "
+      "is invariant", 0, NULL },
     { "train.eval_every", LS_OPT_INT, AT(train.eval_every), "0", "0.." STEPS,
       "steps between evaluations; 0: after each epoch. There is one at the end; tokens need a val.bin", 0, "validation.freq|train.eval_interval" },
     { "train.eval_batches", LS_OPT_INT, AT(train.eval_batches), "0", "0.." STEPS,
@@ -109,7 +109,13 @@ const ls_opt ls_train_opts[] = {
     { "train.sample_tokens", LS_OPT_INT, AT(train.sample_tokens), "64", "1..65536", "tokens of a sample, at most", 0, NULL },
     { "train.sample_prompt", LS_OPT_STRING, AT(train.sample_prompt), "", NULL,
       "how samples begin; empty: with an end of text", 0, NULL },
-    { "train.numerics", LS_OPT_CHOICE, AT(train.numerics), "default", "default", "other orders of sums (not implemented)", 0, NULL },
+    { "train.numerics", LS_OPT_CHOICE, AT(train.numerics), "fast", "fast|invariant",
+      "fast: the same bits for the same layout; invariant: the same losses and weights to the bit for every power of two of "
+      "ranks, and every zero.stage, transport, bucket and micro-batch: gradients of each grain are summed as one binary tree",
+      0, NULL },
+    { "train.grain", LS_OPT_INT, AT(train.grain), "1", "1.." BATCH,
+      "train.numerics invariant: samples of a forward, in place of train.micro_batch. Other grains give other bits; larger ones "
+      "are faster, and as many ranks can train as a batch has grains, whose number must be a power of two", 0, NULL },
     { "optim.name", LS_OPT_CHOICE, AT(optim.name), "adam", ls_optim_choices, "optimizer; values that are not given are its own defaults", 0, NULL },
     { "optim.lr", LS_OPT_DOUBLE, AT(optim.lr), "1e-3", "0.." RATE, "learning rate", 0, NULL },
     { "optim.momentum", LS_OPT_DOUBLE, AT(optim.momentum), "0", "0..1", "how much of the last update stays in the next", 0, NULL },
@@ -285,6 +291,7 @@ ls_ddp_config ls_train_ddp(const ls_train_config *c)
     return (ls_ddp_config){ .first_bucket = c->ddp.first_bucket, .bucket_cap = c->ddp.bucket_cap,
                             .bucket_view = c->ddp.bucket_view, .no_overlap = !c->ddp.overlap,
                             .find_unused = c->ddp.find_unused, .static_graph = c->ddp.static_graph,
+                            .tree = ls_train_is_invariant(c),
                             .zero_stage = (int)c->zero.stage, .reduce_last = strcmp(c->zero.reduce, "last") == 0,
                             .copy = gathers ? LS_ZERO_COPY_RANK : LS_ZERO_COPY_HOST,
                             .prefetch = gathers ? (int)c->zero.prefetch : 0,
@@ -298,7 +305,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
     const int64_t others = c->parallel.pp * c->parallel.ep * c->parallel.cp * c->parallel.tp;
     const int64_t rest = world_size > others ? world_size / others : 1, dp = c->parallel.dp ? c->parallel.dp : rest;
     const int64_t local = c->train.global_batch / (dp * c->parallel.ep);
-    const int64_t micro = c->train.micro_batch ? c->train.micro_batch : local;
+    const int64_t micro = ls_train_micro_batch(c, local);
     const bool by_stage = strcmp(c->parallel.dp_strategy, "auto") == 0, hooked = strcmp(c->ddp.hook, "none") != 0;
     *out = (ls_plan){
         .size = { [LS_AXIS_PP] = (int)c->parallel.pp, [LS_AXIS_DP] = (int)dp, [LS_AXIS_EP] = (int)c->parallel.ep,
@@ -311,6 +318,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
         .schedule = c->pipeline.schedule, .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
         .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0, .dtype = ls_train_dtype(c),
     };
+    if (out->ddp.tree) out->ddp.micro_batches = out->micro_batches;
     return ls_recompute_find(c->train.recompute, &out->recompute);
 }
 
@@ -328,6 +336,7 @@ bool ls_train_packs(const ls_train_config *c, int world_size)
 {
     if (strcmp(c->train.pack_weights, "auto") != 0) return strcmp(c->train.pack_weights, "always") == 0;
     if (c->zero.stage == 3) return false; /* no rank has weights of its own */
+    if (ls_train_is_invariant(c)) return false; /* packed products round differently: layouts must not decide */
     const int64_t local = c->train.global_batch / world_size;
     return ls_train_dtype(c) == LS_BF16 && c->train.micro_batch > 0 && local / c->train.micro_batch >= PACKS_FROM;
 }
@@ -628,7 +637,7 @@ static ls_status check_lm(const ls_train_config *c, int world_size)
     if (ls_train_seq_len(c) > lm.seq_len)
         return ls_fail(LS_BAD_CONFIG, "train.seq_len is %lld, but the model's longest sequence, model.seq_len, is %lld",
                        (long long)ls_train_seq_len(c), (long long)lm.seq_len);
-    const int64_t micro = c->train.micro_batch ? c->train.micro_batch : c->train.global_batch / world_size;
+    const int64_t micro = ls_train_micro_batch(c, c->train.global_batch / world_size);
     if (micro > MOST_TOKENS / ls_train_seq_len(c))
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld and a sample has %lld tokens: expected at most %lld tokens at a time on one "
                        "rank: set train.micro_batch to %lld or less (0: all samples of the rank)",
@@ -702,6 +711,7 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     if (micro > 0 && batch / world_size % micro != 0)
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank",
                        (long long)micro, (long long)(batch / world_size));
+    LS_TRY(ls_train_check_invariant(c, world_size));
     bool file = strcmp(c->model.init, "file") == 0;
     if (ls_train_is_lm(c) && strcmp(c->checkpoint.best, "accuracy") == 0)
         return ls_fail(LS_BAD_CONFIG, "checkpoint.best is accuracy, and an evaluation of %s has a loss alone: set it to loss", c->model.name);

@@ -22,7 +22,7 @@ typedef struct ls_train_config {
         int64_t workers, ignore_token;
     } data;
     struct {
-        int64_t steps, epochs, global_batch, micro_batch, seq_len, seed, eval_every, eval_batches;
+        int64_t steps, epochs, global_batch, micro_batch, seq_len, grain, seed, eval_every, eval_batches;
         int64_t sample_every, sample_tokens;
         const char *dtype, *recompute, *pack_weights, *numerics, *sample_prompt;
     } train;
@@ -120,6 +120,10 @@ ls_ddp_config ls_train_ddp(const ls_train_config *c);
 /* What the loss is multiplied by, and whether that adapts (optim.loss_scale); 1 with optim.loss_scale none.
  * LS_BAD_CONFIG: it is not none, dynamic or a number above 0; a scale that is no float. */
 ls_status ls_train_scaler(const ls_train_config *c, ls_grad_scaler *out, bool *adapts);
+/* Whether train.numerics is invariant. */
+bool ls_train_is_invariant(const ls_train_config *c);
+/* Samples of a forward on a rank that has `local` in a step. */
+int64_t ls_train_micro_batch(const ls_train_config *c, int64_t local);
 /* Who holds and does what on so many ranks. */
 ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out);
 /* data.name, or what stands for "". Static, or c's. */
@@ -130,6 +134,9 @@ bool ls_train_packs(const ls_train_config *c, int world_size);
 int64_t ls_train_seq_len(const ls_train_config *c);
 /* The sizes of a language model with that vocabulary, resolved. LS_BAD_CONFIG as in ls_model_resolve. */
 ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out);
+
+/* invariant.c: the part of ls_train_config_check about train.numerics invariant. */
+ls_status ls_train_check_invariant(const ls_train_config *c, int world_size);
 
 /* Values that fit their range but not each other, or that this version does not serve:
  * LS_BAD_CONFIG or LS_UNSUPPORTED with what is supported. `world_size` >= 1. */

@@ -23,6 +23,19 @@ ls_status ls_train_count_labels(ls_group *batch, double *counted)
     return ls_all_reduce(batch, NULL, counted, 1, LS_F64, LS_SUM);
 }
 
+ls_status ls_train_sum_losses(ls_world *w, ls_exact *sum)
+{
+    ls_exact_carry(sum);
+    return ls_all_reduce(ls_world_group(w), NULL, sum->word, LS_EXACT_WORDS, LS_I64, LS_SUM);
+}
+
+ls_status ls_train_norm(const ls_train_config *c, ls_group *world, const ls_params *ps, double *norm,
+                        const ls_param **culprit)
+{
+    return ls_train_is_invariant(c) ? ls_grad_norm_exact(world, ps, norm, culprit)
+                                    : ls_grad_norm_shared(world, ps, norm, culprit);
+}
+
 uint64_t ls_train_record(ls_world *w, ls_ev_kind kind, const char *label, uint64_t t0_ns)
 {
     ls_tracer *tr = ls_world_tracer(w);
@@ -131,11 +144,13 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
     const double mine[LS_TRAIN_WORDS] = { 0 };
     const double (*all)[LS_TRAIN_WORDS];
     double counted = 0, norm;
+    ls_exact loss = { 0 };
     if (ls_train_is_lm(c) && c->data.ignore_token >= 0) LS_TRY(ls_train_count_labels(d->par.mesh.batch, &counted));
     const int n = passes_of(d);
     for (int i = 0; i < n; i++) LS_TRY(micro_batch(c, d, rows, i == n - 1));
     LS_TRY(ls_train_tell(d->w, d->words, mine, &all));
-    LS_TRY(ls_grad_norm_shared(ls_world_group(d->w), &d->par.model->params, &norm, NULL));
+    if (ls_train_is_invariant(c)) LS_TRY(ls_train_sum_losses(d->w, &loss));
+    LS_TRY(ls_train_norm(c, ls_world_group(d->w), &d->par.model->params, &norm, NULL));
     LS_TRY(ls_optim_step(d->optim));
     LS_TRY(ls_ddp_after_step(d->par.ddp));
     ls_train_record(d->w, LS_EV_OPTIM, "optimizer step", 0);

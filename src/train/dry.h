@@ -3,6 +3,7 @@
  */
 #ifndef LS_TRAIN_DRY_H
 #define LS_TRAIN_DRY_H
+#include "base/exact.h"
 #include "lockstep/group.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
@@ -57,5 +58,10 @@ ls_status ls_train_tell(ls_world *w, double (*words)[LS_TRAIN_WORDS], const doub
                         const double (**all)[LS_TRAIN_WORDS]);
 /* Labels that count in a step, over all ranks of `batch`, where each knows its own. */
 ls_status ls_train_count_labels(ls_group *batch, double *counted);
+/* The sum over all ranks of the losses that each has added up: with train.numerics invariant. */
+ls_status ls_train_sum_losses(ls_world *w, ls_exact *sum);
+/* ls_grad_norm_shared, or with train.numerics invariant ls_grad_norm_exact. */
+ls_status ls_train_norm(const ls_train_config *c, ls_group *world, const ls_params *ps, double *norm,
+                        const ls_param **culprit);
 
 #endif

@@ -34,18 +34,28 @@ static bool shards_sums(const ls_ddp_config *d) { return d->zero_stage >= 2 && !
 /* Several sets of shards whose ranks do not all map each other's memory: sums are complete within a set first. */
 static bool in_two_steps(const ls_parallel *p) { return p->copies && !ls_group_is_mapped(p->mesh.replicas); }
 
+/* Levels of a binary tree over so many micro-batches: partial sums that wait for others (parallel/partial.h). */
+static size_t levels_of(const ls_ddp_config *d, int micro_batches)
+{
+    size_t n = 0;
+    while (d->tree && (micro_batches - 1) >> n > 0) n++;
+    return n;
+}
+
 /* `apart`: sums of own rows have memory of their own. */
-static formula formula_of(ls_zero_class k, const ls_ddp_config *d, bool apart, bool bf16, int nstates)
+static formula formula_of(ls_zero_class k, const ls_ddp_config *d, bool apart, bool bf16, int nstates, size_t levels)
 {
     const int stage = d->zero_stage;
+    const size_t all = 4 * (1 + levels), own = 4 * (levels > 1 ? levels : 1); /* gradients; the first sums of rows wait
+                                                                               * where the last ones are read */
     switch (k) {
     case LS_ZERO_VALUES: /* an optimizer's f32 values of what operations read in bf16 are sharded from stage 1 on */
         if (bf16 && (stage == 1 || stage == 2)) return (formula){ { { 4, 'V', false }, { 4, 'M', true } } };
         return (formula){ { { 4, 'P', stage == 3 } } };
     case LS_ZERO_COPIES: return (formula){ { { bf16 && !gathers(d) ? 2 : 0, 'M', stage == 3 } } };
     case LS_ZERO_GRADS:
-        if (apart && !shards_sums(d)) return (formula){ { { 4, 'P', false }, { 4, 'P', true } } };
-        return (formula){ { { 4, 'P', shards_sums(d) } } };
+        if (apart && !shards_sums(d)) return (formula){ { { all, 'P', false }, { 4, 'P', true } } };
+        return (formula){ { { shards_sums(d) ? own : all, 'P', shards_sums(d) } } };
     default: return (formula){ { { 4 * (size_t)nstates, 'P', stage > 0 } } };
     }
 }
@@ -170,7 +180,8 @@ static ls_status hold(const ls_train_config *c, const ls_train_dry *d, const ls_
     size_t want[LS_ZERO_CLASSES], rest[LS_MEM_KINDS], row[LS_MEM_KINDS];
     count(&d->par.model->params, &all, &own);
     for (ls_zero_class k = 0; k < LS_ZERO_CLASSES; k++) {
-        const formula f = formula_of(k, &dc, in_two_steps(&d->par), z->dtype == LS_BF16, z->nstates);
+        const formula f = formula_of(k, &dc, in_two_steps(&d->par), z->dtype == LS_BF16, z->nstates,
+                                     levels_of(&dc, z->micro_batches));
         formula_text(&f, z->sets > 1, col->held[k], sizeof col->held[k]);
         out->held[k] = held_by(&f, &all, &own, ls_zero_shards(z, dc.zero_stage));
         want[k] = ls_zero_planned(&out->held[k]);

@@ -20,8 +20,9 @@ static ls_status features_step(ls_feed *f, int64_t step)
     LS_TRY(ls_loader_next(f->loader));
     const size_t n = f->loader->n; /* fewer at the end of an epoch, and on every rank as many */
     if (n == 0) return ls_fail(LS_INTERNAL, "step %lld of an epoch has no sample", (long long)at);
-    f->step = (ls_rows){ f->loader->x, f->loader->label, n, 0, (size_t)f->rank * n };
-    f->counted = (int64_t)n;
+    f->step = (ls_rows){ f->loader->x, f->loader->label, n, 0, (size_t)f->rank * n, n };
+    const size_t whole = n * (size_t)f->size, left = f->samples - at * whole;
+    f->all = f->inner && left < whole ? left : whole;
     return LS_OK;
 }
 
@@ -29,7 +30,7 @@ static ls_status features_test(ls_feed *f, size_t first, ls_rows *out)
 {
     f->test_loader->next = first;
     LS_TRY(ls_loader_next(f->test_loader));
-    *out = (ls_rows){ f->test_loader->x, f->test_loader->label, f->test_loader->n, 0, first };
+    *out = (ls_rows){ f->test_loader->x, f->test_loader->label, f->test_loader->n, 0, first, f->test_loader->n };
     return LS_OK;
 }
 
@@ -69,8 +70,9 @@ static ls_status open_features(ls_feed *f, const ls_train_config *c, const ls_mo
     f->samples = f->train.n;
     f->test_samples = f->test.n;
     f->test_rows = LS_FEED_TEST_ROWS;
-    LS_TRY(ls_sampler_create(f->train.n, f->size, f->rank, c->data.shuffle, (uint64_t)c->train.seed, c->data.drop_last,
-                             &f->sampler));
+    const ls_deal deal = { f->inner ? f->local : 0, f->micro, f->inner };
+    LS_TRY(ls_sampler_create_dealt(f->train.n, f->size, f->rank, c->data.shuffle, (uint64_t)c->train.seed,
+                                   c->data.drop_last, &deal, &f->sampler));
     const size_t n = f->sampler->num_samples;
     f->steps_per_epoch = (int64_t)(c->data.drop_last ? n / f->local : (n + f->local - 1) / f->local);
     if (f->steps_per_epoch == 0)
@@ -101,7 +103,8 @@ static ls_status tokens_step(ls_feed *f, int64_t step)
     ls_token_loader *l = f->token_loader;
     l->position = (uint64_t)step * f->local * (uint64_t)f->size;
     LS_TRY(ls_token_loader_next(l));
-    f->step = (ls_rows){ l->x, l->y, f->local, f->tokens, (size_t)f->rank * f->local };
+    f->step = (ls_rows){ l->x, l->y, f->local, f->tokens, (size_t)f->rank * f->local, f->local };
+    f->all = f->local * (size_t)f->size;
     f->counted = count_labels(l->y, f->local * f->tokens, f->ignore);
     return LS_OK;
 }
@@ -111,7 +114,7 @@ static ls_status tokens_test(ls_feed *f, size_t first, ls_rows *out)
     ls_token_loader *l = f->test_token_loader;
     l->position = first;
     LS_TRY(ls_token_loader_next(l));
-    *out = (ls_rows){ l->x, l->y, l->batch, l->T, first };
+    *out = (ls_rows){ l->x, l->y, l->batch, l->T, first, l->batch };
     return LS_OK;
 }
 
@@ -143,7 +146,8 @@ static ls_status open_tokens(ls_feed *f, const ls_train_config *c, const ls_mode
         return ls_fail(LS_BAD_CONFIG, "%s: has %zu tokens, but a sequence of train.seq_len needs %zu and the one after it: lower "
                        "train.seq_len, or train on more text", source->train, f->train_tokens.n, f->tokens);
     const ls_token_loader_opts train = { .batch = f->local, .T = f->tokens, .dp_rank = f->rank, .dp_size = f->size,
-                                         .seed = (uint64_t)c->train.seed, .shuffle = c->data.shuffle, .vocab = vocab };
+                                         .seed = (uint64_t)c->train.seed, .shuffle = c->data.shuffle, .vocab = vocab,
+                                         .grain = f->inner ? f->micro : 0, .inner = f->inner };
     LS_TRY(ls_token_loader_create(&f->train_tokens, &train, &f->token_loader));
     f->samples = f->token_loader->windows;
     const size_t global = f->local * (size_t)f->size;
@@ -231,6 +235,11 @@ ls_rows ls_feed_micro_batch(const ls_feed *f, size_t number)
     r.x = (char *)f->step.x + before * row;
     r.label = f->step.label + before * (f->tokens ? f->tokens : 1);
     r.first += before;
+    r.counts = r.n;
+    if (!f->inner) return r;
+    r.first = ls_deal_place(&(ls_deal){ f->local, f->micro, f->inner }, f->rank, before);
+    if (r.first + r.n > f->all) r.counts = f->all > r.first ? f->all - r.first : 0;
+    if (r.counts > 0) r.n = r.counts; /* else there are rows all the same, as every rank has as many micro-batches */
     return r;
 }
 

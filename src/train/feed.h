@@ -2,7 +2,8 @@
  * micro-batch; and the samples that it is tested with.
  *
  * A step's samples follow from its number alone, and so does where each of them stands in the step, whatever the
- * number of ranks and however a step is divided.
+ * number of ranks and however a step is divided. (Of features unless `inner` is above 0 this needs a number of samples
+ * that the ranks share equally.)
  */
 #ifndef LS_TRAIN_FEED_H
 #define LS_TRAIN_FEED_H
@@ -18,6 +19,7 @@ typedef struct ls_rows {
     size_t n;
     size_t tokens;  /* of a sample; 0: of features */
     size_t first;   /* place of the first sample: in the step, over all ranks; or among those for tests */
+    size_t counts;  /* in training: n, or 0 where the step ends before the first of them */
 } ls_rows;
 
 #define LS_FEED_TEST_ROWS 256 /* test_rows of features; of tokens it is the micro-batch */
@@ -43,6 +45,9 @@ struct ls_feed {
     const ls_feed_kind *kind;
     int rank, size;
     size_t local, micro;          /* samples of a whole step and of a micro-batch, on this rank */
+    int inner;                    /* above 0: samples follow ls_deal, with micro as the grain (train.numerics
+                                     invariant), and every step has `local` samples here, of which the rest of an
+                                     epoch not all count; 0: DistributedSampler's, or a run of tokens */
     size_t samples, test_samples; /* that there are; test_samples 0: nothing to test with */
     size_t test_rows;             /* most that kind->test gives at once */
     size_t features, tokens;      /* of a sample: one of them is 0 */
@@ -50,6 +55,7 @@ struct ls_feed {
     int64_t ignore;               /* a token that does not count as a label; -1: all do */
     int64_t number;               /* of the step at hand, from 0 */
     ls_rows step;                 /* the samples of the step at hand */
+    size_t all;                   /* how many it has on all ranks */
     int64_t counted;              /* labels of the step at hand that count: all but LS_IGNORE_INDEX */
 
     ls_dataset train, test;       /* of features; owned, as all below */

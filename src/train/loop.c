@@ -50,6 +50,21 @@ static void announce_scale(const ls_trainer *t)
            t->feed.size, root ? ")" : "", t->feed.size == 1 ? "" : "s", t->lr.warmup ? ", reached by warm-up" : "", c->optim.scale_lr);
 }
 
+/* What train.numerics invariant costs, as far as it is known before the first step. */
+static void announce_invariant(const ls_trainer *t)
+{
+    const ls_train_config *c = t->c;
+    const ls_feed *f = &t->feed;
+    const int grains = (int)(f->local / f->micro), reductions = ls_ddp_reductions(t->par.ddp, grains);
+    const int64_t micro = c->train.micro_batch ? c->train.micro_batch : (int64_t)f->local;
+    const int fast = ls_ddp_reductions(t->par.ddp, (int)((int64_t)f->local / micro));
+    ls_say("numerics: invariant: one binary tree over %lld grains of %zu sample%s; per rank and step %d forward%s (fast: %lld), "
+           "%d reduction%s of gradients (fast: %d), %.1f MiB of partial sums (fast: none)",
+           (long long)(c->train.global_batch / (int64_t)f->micro), f->micro, f->micro == 1 ? "" : "s", grains,
+           grains == 1 ? "" : "s", (long long)f->local / micro, reductions, reductions == 1 ? "" : "s", fast,
+           (double)ls_ddp_partial_sums(t->par.ddp) / 1048576.0);
+}
+
 static void announce(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
@@ -75,6 +90,7 @@ static void announce(ls_trainer *t)
            f->tokens ? "sequence" : "sample", f->micro == 1 ? "" : "s",
            ls_number_text((double)f->steps_per_epoch, 0, a, sizeof a),
            ls_number_text((double)t->steps, 0, b, sizeof b));
+    if (ls_train_is_invariant(c)) announce_invariant(t);
     if (strcmp(c->optim.scale_lr, "none") != 0)
         announce_scale(t);
     announce_memory(t);

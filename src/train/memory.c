@@ -41,7 +41,7 @@ static ls_status plan_steps(const ls_train_config *c, int size, ls_train_dry *d,
 {
     const bool lm = ls_train_is_lm(c);
     const int64_t local = c->train.global_batch / size > 0 ? c->train.global_batch / size : 1;
-    const int64_t micro = c->train.micro_batch ? c->train.micro_batch : local;
+    const int64_t micro = ls_train_micro_batch(c, local);
     const int64_t tokens = lm ? ls_train_seq_len(c) : 0, test_rows = lm ? micro : LS_FEED_TEST_ROWS;
     const ls_tape_mode test = { .dtype = ls_train_dtype(c), .evaluate = true };
     void *p;
@@ -165,7 +165,7 @@ static bool change_that_fits(const ls_train_config *base, const ls_model_config 
     static const char *const recompute[] = { "selective", "full" };
     ls_memory_plan p;
     const int64_t local = base->train.global_batch / r->size > 0 ? base->train.global_batch / r->size : 1;
-    const int64_t micro = base->train.micro_batch ? base->train.micro_batch : local;
+    const int64_t micro = ls_train_micro_batch(base, local);
     ls_train_config changed = *base;
     for (int i = 0; i < 2; i++) {
         changed.train.recompute = recompute[i];
@@ -173,7 +173,7 @@ static bool change_that_fits(const ls_train_config *base, const ls_model_config 
         snprintf(out, n, "train.recompute %s%s fits: %.1f MiB a rank", recompute[i], also, mib(p.total));
         return true;
     }
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < 2 && !ls_train_is_invariant(base); way++) { /* grains are what makes its bits */
         changed.train.recompute = way == 0 ? base->train.recompute : "full";
         for (int64_t parts = local / micro + 1; parts <= local && parts <= MOST_PARTS; parts++) {
             if (local % parts != 0) continue;
@@ -187,8 +187,8 @@ static bool change_that_fits(const ls_train_config *base, const ls_model_config 
     changed.train.micro_batch = 1;
     changed.train.dtype = "bf16";
     if (!would_do(&changed, mc, r, &p)) return false;
-    snprintf(out, n, "train.dtype bf16, train.micro_batch %lld and train.recompute full%s fit: %.1f MiB a rank",
-             (long long)changed.train.micro_batch, also, mib(p.total));
+    snprintf(out, n, "train.dtype bf16%s and train.recompute full%s fit: %.1f MiB a rank",
+             ls_train_is_invariant(base) ? "" : ", train.micro_batch 1", also, mib(p.total));
     return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 #include "base/env.h"
+#include "base/exact.h"
 #include "ckpt/state.h"
 #include "train/trainer.h"
 
@@ -24,7 +25,7 @@ static ls_status count_labels(ls_trainer *t, double *counted)
 {
     *counted = (double)t->feed.counted;
     if (t->feed.ignore < 0) {
-        *counted *= ls_group_size(t->par.mesh.batch);
+        *counted = (double)(t->feed.all * (t->feed.tokens ? t->feed.tokens : 1));
         return LS_OK;
     }
     LS_TRY(ls_train_count_labels(t->par.mesh.batch, counted));
@@ -39,13 +40,33 @@ typedef struct micro_batches {
     ls_trainer *t;
     double counted; /* labels of the step that count, over all ranks */
     double *mine;   /* [WORDS]: what is found */
+    ls_exact *loss; /* the sum of losses, with train.numerics invariant */
 } micro_batches;
+
+static bool invariant(const ls_trainer *t) { return t->feed.inner > 0; }
 
 static ls_status feed(void *arg, const ls_pipe_action *a)
 {
     ls_trainer *t = ((micro_batches *)arg)->t;
     t->alive[a->slot].rows = ls_feed_micro_batch(&t->feed, (size_t)a->micro_batch);
     return LS_OK;
+}
+
+/* A micro-batch's losses. With train.numerics invariant their sum has no order, and what a rank tells of a loss is its
+ * micro-batch with the largest mean. */
+static void add_loss(const micro_batches *step, const ls_loss_sums *sums)
+{
+    double *mine = step->mine;
+    const double counted = (double)sums->counted;
+    if (!invariant(step->t)) {
+        mine[LOSS] += sums->sum;
+        mine[COUNTED] += counted;
+        return;
+    }
+    ls_exact_add(step->loss, sums->sum);
+    const bool larger = mine[COUNTED] == 0 || sums->sum / counted > mine[LOSS] / mine[COUNTED];
+    if (isfinite(mine[LOSS]) && (!isfinite(sums->sum) || (counted > 0 && larger)))
+        mine[LOSS] = sums->sum, mine[COUNTED] = counted;
 }
 
 /* Only the last backward synchronises. */
@@ -71,23 +92,23 @@ static ls_status backward(void *arg, const ls_pipe_action *a)
     ls_alive *m = &t->alive[a->slot];
     const double labels = t->feed.tokens ? (double)t->feed.tokens : 1.0; /* of a sample */
 
-    /* The loss is a sum by all labels of the micro-batch, the step's a mean over all that count; ranks are averaged. */
-    const float weight = (float)((double)m->rows.n * labels * ls_group_size(t->par.mesh.replicas) / step->counted);
+    /* The loss is a sum by all labels of the micro-batch, the step's a mean over all that count; ranks are averaged, or
+     * with train.numerics invariant added up. */
+    const int ranks = invariant(t) ? 1 : ls_group_size(t->par.mesh.replicas);
+    const float weight = (float)((double)m->rows.counts * labels * ranks / step->counted);
     float scaled = weight * t->scaler.scale;
     ls_injection_before_backward(t, t->step + 1, &scaled);
     LS_TRY(ls_backward_from(t->par.tape[a->slot], m->loss, &scaled)); /* a language model's sum is known from here on */
     ls_injection_after_backward(t, t->step + 1, &m->sums.sum);
-    if (!t->par.mesh.has_loss) return LS_OK;
-    step->mine[LOSS] += m->sums.sum;
-    step->mine[COUNTED] += (double)m->sums.counted;
+    if (t->par.mesh.has_loss && m->rows.counts > 0) add_loss(step, &m->sums);
     return LS_OK;
 }
 
 /* Forward and backward of this rank's samples; buckets are on their way when it returns. */
-static ls_status run_micro_batches(ls_trainer *t, double counted, double mine[WORDS])
+static ls_status run_micro_batches(ls_trainer *t, double counted, double mine[WORDS], ls_exact *loss)
 {
     static const ls_pipe_work work = { feed, forward, backward };
-    micro_batches step = { t, counted, mine };
+    micro_batches step = { t, counted, mine, loss };
     if (t->feed.step.n == t->feed.local) ls_tape_pack_begin(t->par.tape[0]); /* a rest has other micro-batches */
     const ls_status st = ls_pipe_run(t->par.pipe, (int)ls_feed_micro_batches(&t->feed), &work, &step);
     ls_tape_pack_end(t->par.tape[0]);
@@ -122,8 +143,8 @@ ls_status ls_train_compare(ls_trainer *t)
     return st;
 }
 
-/* Sums in rank order, so that every rank has the same bits; finds a rank whose loss is not finite. */
-static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *out)
+/* Sums in rank order, or exactly, so that every rank has the same bits; finds a rank whose loss is not finite. */
+static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, double labels, ls_step_stats *out)
 {
     const double (*all)[WORDS];
     LS_TRY(ls_train_tell(t->w, t->words, mine, &all));
@@ -145,6 +166,11 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_step_stats *o
         double mean = all[r][LOSS] / all[r][COUNTED]; /* a NAN where no label of a rank counts: never the largest */
         if (mean > out->max_loss) out->max_loss = mean;
     }
+    if (invariant(t)) {
+        LS_TRY(ls_train_sum_losses(t->w, loss));
+        sum = ls_exact_value(loss);
+        counted = labels;
+    }
     t->loss = out->loss = sum / counted;
     return same ? LS_OK : ls_train_compare(t);
 }
@@ -165,7 +191,7 @@ static LS_COLD ls_status gradient_not_finite(ls_trainer *t, const ls_param *culp
 static ls_status grad_norm(ls_trainer *t, ls_step_stats *out)
 {
     const ls_param *culprit;
-    const ls_status st = ls_grad_norm_shared(ls_world_group(t->w), &t->par.model->params, &out->grad_norm, &culprit);
+    const ls_status st = ls_train_norm(t->c, ls_world_group(t->w), &t->par.model->params, &out->grad_norm, &culprit);
     out->loss_scale = (double)t->scaler.scale;
     out->grad_norm /= out->loss_scale;
     if (st == LS_NAN && !(t->adapts && t->scaler.scale > 1.0f)) return gradient_not_finite(t, culprit);
@@ -188,7 +214,7 @@ static ls_status get_samples(ls_trainer *t, ls_step_stats *out)
     const uint64_t t0 = ls_env_get()->mono_ns();
     LS_TRY(ls_feed_step(&t->feed, t->step));
     out->data_ns = ls_env_get()->mono_ns() - t0;
-    out->samples = (int64_t)t->feed.step.n * ls_group_size(t->par.mesh.batch); /* as many on every rank */
+    out->samples = (int64_t)t->feed.all;
     out->tokens = out->samples * (int64_t)t->feed.tokens;
     return LS_OK;
 }
@@ -206,6 +232,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     uint64_t t0 = env->mono_ns();
     ls_comm_stats before;
     double mine[WORDS] = { 0 };
+    ls_exact loss = { 0 };
     *out = (ls_step_stats){ 0 };
     ls_comm_stats_read(t->w, &before);
     ls_world_at(t->w, (uint32_t)t->step + 1, 0);
@@ -216,9 +243,9 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     double counted;
     LS_TRY(get_samples(t, out));
     LS_TRY(count_labels(t, &counted));
-    LS_TRY(run_micro_batches(t, counted, mine));
+    LS_TRY(run_micro_batches(t, counted, mine, &loss));
     mine[FLAGS] = flags(t, stop);
-    LS_TRY(agree(t, mine, out));
+    LS_TRY(agree(t, mine, &loss, counted, out));
     LS_TRY(grad_norm(t, out));
     LS_TRY(ls_injection_before_update(t, t->step + 1));
     uint64_t o0 = env->mono_ns();

@@ -180,14 +180,25 @@ static ls_status open_checkpoint(ls_trainer *t)
     return st;
 }
 
+/* With train.numerics invariant: over how many ranks the sums of gradients go before those over micro-batches do. A
+ * strategy that reduces every backward sums over all ranks that share the model, or over a set of shards where the sets
+ * add up in a second step (src/parallel/fsdp.c). `world` NULL: nothing is read, and any number will do. */
+static int inner_ranks(const ls_train_config *c, const ls_plan *p, ls_group *world, int size)
+{
+    if (!ls_train_is_invariant(c)) return 0;
+    if (p->ddp.zero_stage < 2 || p->ddp.reduce_last) return 1;
+    return p->hsdp > 1 && world && !ls_group_is_mapped(world) ? size / p->hsdp : size;
+}
+
 /* The samples of a rank of the world. */
-static ls_status size_feed(ls_feed *f, const ls_train_config *c, int rank, int world_size)
+static ls_status size_feed(ls_feed *f, const ls_train_config *c, ls_group *world, int rank, int world_size)
 {
     ls_plan p;
     LS_TRY(ls_train_plan(c, world_size, &p));
     ls_mesh_batch(p.size, rank, &f->rank, &f->size);
     f->local = (size_t)(c->train.global_batch / f->size);
     f->micro = (size_t)p.micro_batch;
+    f->inner = inner_ranks(c, &p, world, f->size);
     return LS_OK;
 }
 
@@ -206,7 +217,7 @@ static ls_status count_steps(const ls_train_config *c, const ls_feed *f, const l
 static ls_status open_feed(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
-    LS_TRY(size_feed(&t->feed, c, ls_world_rank(t->w), ls_world_size(t->w)));
+    LS_TRY(size_feed(&t->feed, c, ls_world_group(t->w), ls_world_rank(t->w), ls_world_size(t->w)));
     ls_train_task(t, LS_TASK_READING, *t->source.train ? t->source.train : ls_train_data_name(c));
     LS_TRY(ls_feed_open(&t->feed, c, &t->mc, &t->source));
     ls_train_task(t, LS_TASK_NONE, NULL);
@@ -226,7 +237,7 @@ ls_status ls_trainer_check(const ls_train_config *c, int size)
     if (!ls_train_is_lm(c)) return ls_source_prepare(c);
     LS_TRY(ls_train_trace_steps(c, &first, &last));
     LS_TRY(ls_injection_parse(c->inject, size, &inject));
-    LS_TRY(size_feed(&f, c, 0, size));
+    LS_TRY(size_feed(&f, c, NULL, 0, size));
     ls_status st = ls_train_model(c, &source, &mc);
     if (st == LS_OK) st = ls_feed_open(&f, c, &mc, &source);
     if (st == LS_OK) st = count_steps(c, &f, &inject, first, &steps);
