@@ -58,6 +58,26 @@ static LS_COLD ls_status grow_panel(ls_gemm *g, int64_t k)
     return LS_OK;
 }
 
+#define LINE 16 /* floats */
+
+/* Asks for part i of n of the next strip of B, beginning with column j: weights and gradients of a model do not fit the
+ * second-level cache together, and the hardware does not follow rows of a few lines each. */
+static LS_ALWAYS_INLINE void fetch_strip(const ls_gemm_call *p, const ls_gemm_tile *tile, int64_t j, int64_t i, int64_t n)
+{
+    const int64_t columns = p->n - j < tile->nr ? p->n - j : tile->nr;
+    const int64_t rows = p->trans_b ? columns : p->k, row = p->trans_b ? p->k : columns, step = p->trans_b ? p->k : p->n;
+    const float *b = (const float *)p->b + (p->trans_b ? j * p->k : j);
+    for (int64_t r = i * rows / n; r < (i + 1) * rows / n; r++)
+        for (int64_t c = 0; c < row; c += LINE) __builtin_prefetch(b + r * step + c, 0, 2);
+}
+
+/* The lines that a tile of C will be stored to. */
+static LS_ALWAYS_INLINE void fetch_tile(const ls_gemm_tile_args *t)
+{
+    for (int r = 0; r < t->mr; r++)
+        for (int c = 0; c < t->nr; c += LINE) __builtin_prefetch(t->c + r * t->ldc + c, 1, 3);
+}
+
 /* Columns of C in strips of nr, each strip in blocks of about equally many rows. */
 ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *p)
 {
@@ -81,6 +101,8 @@ ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *p)
             t.mr = (int)(end - first);
             t.a = a + first * t.a_row;
             t.c = c + first * p->n + j;
+            fetch_tile(&t);
+            if (j + tile->nr < p->n) fetch_strip(p, tile, j + tile->nr, i - 1, blocks);
             tile->run(&t);
             first = end;
         }
