@@ -99,7 +99,6 @@ static ls_status copy_beside(work *w, const char *name)
     const uint64_t bytes = ls_manifest_find(&w->from->manifest, name)->sums.bytes;
     for (uint64_t at = 0; st == LS_OK && at < bytes;) {
         const size_t n = bytes - at < LS_CKPT_BLOCK ? (size_t)(bytes - at) : LS_CKPT_BLOCK;
-        w->from->block = -1; /* its buffer is used */
         st = ls_ckpt_read_at(from.p, fd, w->from->buffer, n, at);
         if (st == LS_OK) st = ls_commit_write(c, w->from->buffer, n);
         at += n;
