@@ -23,4 +23,11 @@ claim 'on three ranks, too' prints '^going on after step 40$'
 claim 'and ends there' prints '^step 100: digest '
 resume 2 whole
 claim 'nothing left to do: the same digest' test "$(tail -1 out)" = "$want"
+claim 'the example is short' test "$(wc -l <"$source_dir/examples/resume.c")" -le 60
+printf 'x' | dd of=cut/step-00000040/sharded/shard-00001-model-00001-of-00001.safetensors bs=1 seek=3000 conv=notrunc status=none
+rm -r cut/step-000000[68]0 cut/step-00000100 cut/step-00000020
+resume 2 cut
+status=$?
+claim 'a failure ends the job with its own status' test $status = 65
+claim 'and is said once by each rank that found it' grep -q '^resume: error\[ckpt-corrupt\]: ' err
 finish

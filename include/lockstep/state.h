@@ -5,7 +5,7 @@
  *     ls_state_add_model(state, &model->params, optim);   parameters, and the optimizer's state by name
  *     ls_state_add(state, "loop", &loop, sizeof loop);    what the program has besides, the same on all ranks
  *     ... after a step:
- *     ls_state_save(state, "ckpts/step-00000100", 100);
+ *     ls_state_save_in(state, "ckpts", 100);              as ckpts/step-00000100
  *
  * and when the program starts:
  *
@@ -37,6 +37,7 @@
 #define LS_STATE_H
 #include "lockstep/ckpt.h"
 #include "lockstep/group.h"
+#include "lockstep/model.h"
 #include "lockstep/optim.h"
 
 #ifdef __cplusplus
@@ -102,6 +103,8 @@ ls_status ls_checkpoint_verify(ls_checkpoint *s, int part, int parts);
  * of another program a tensor may be unknown if it has the values of a parameter of its shape, to the bit, and no
  * optimizer state: PyTorch saves a tied head under both of its names. */
 ls_status ls_checkpoint_values(ls_checkpoint *s, ls_params *ps);
+/* The same of a model, as ls_parallel_opts.values asks for it; `checkpoint` is an ls_checkpoint. */
+ls_status ls_checkpoint_first_values(void *checkpoint, ls_model *m);
 
 /* --- a state --------------------------------------------------------------------------------------- */
 
@@ -126,6 +129,9 @@ void ls_state_set_meta(ls_state *s, const char *const *meta);
  * checkpoint of that name is replaced. LS_CKPT_FAILED on all ranks if one could not write: the message names the first
  * one and says why; the temporary folder is removed, and older checkpoints stay as they were. */
 ls_status ls_state_save(ls_state *s, const char *folder, int64_t step);
+/* The same with the folder dir/step-XXXXXXXX, where ls_checkpoint_newest finds it. LS_INVALID: the step is below 0 or
+ * has more than 8 digits, or the name is too long. */
+ls_status ls_state_save_in(ls_state *s, const char *dir, int64_t step);
 
 /* --- a save while the program goes on --------------------------------------------------------------
  *

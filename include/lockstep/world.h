@@ -97,6 +97,9 @@ void ls_world_leave(ls_world *w);
  * returns the first failure (ls_last_error() carries that rank's message). */
 typedef ls_status (*ls_rank_fn)(ls_world *w, void *arg);
 ls_status ls_world_threads(int size, const ls_world_opts *opts, ls_rank_fn fn, void *arg);
+/* Runs `fn` as the rank that this process is: joins the job (ls_world_join), ends it if fn fails (ls_world_abort), and
+ * leaves. Returns what joining or fn returned; ls_last_error() has its message. */
+ls_status ls_world_run(const ls_world_opts *opts, ls_rank_fn fn, void *arg);
 
 int ls_world_rank(const ls_world *w);
 int ls_world_size(const ls_world *w);

@@ -1,5 +1,6 @@
 /* checkpoint_newest.c -- the newest checkpoint of which every byte is as it was saved. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,4 +76,14 @@ ls_status ls_checkpoint_newest(ls_group *g, const char *dir, ls_checkpoint **out
     if (st == LS_OK) st = newest(g, dir, names, count, out);
     free(names);
     return st;
+}
+
+ls_status ls_state_save_in(ls_state *s, const char *dir, int64_t step)
+{
+    char folder[1024];
+    const int n = snprintf(folder, sizeof folder, "%s/step-%08" PRId64, dir, step);
+    if (step < 0 || step > 99999999 || n < 0 || (size_t)n >= sizeof folder)
+        return ls_fail(LS_INVALID, "ls_state_save_in: step %" PRId64 " in %.200s: expected 0 to 99999999, and a name of less than "
+                       "%zu bytes", step, dir, sizeof folder);
+    return ls_state_save(s, folder, step);
 }

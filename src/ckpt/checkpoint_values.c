@@ -131,3 +131,8 @@ ls_status ls_checkpoint_values(ls_checkpoint *s, ls_params *ps)
     for (int i = 0; i < ps->n; i++) LS_TRY(load_one(s, &ps->item[i]));
     return LS_OK;
 }
+
+ls_status ls_checkpoint_first_values(void *checkpoint, ls_model *m)
+{
+    return ls_checkpoint_values(checkpoint, &m->params);
+}

@@ -167,3 +167,13 @@ done:
     free(t);
     return st;
 }
+
+ls_status ls_world_run(const ls_world_opts *opts, ls_rank_fn fn, void *arg)
+{
+    ls_world *w = NULL;
+    LS_TRY(ls_world_join(opts, &w));
+    const ls_status st = fn(w, arg);
+    if (st < 0) (void)ls_world_abort(w, st);
+    ls_world_leave(w);
+    return st;
+}
