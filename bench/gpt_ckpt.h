@@ -1,5 +1,5 @@
-/* gpt_ckpt.h -- what bench_gpt measures of checkpoints: turns of a save that is waited for, a load of it, a memcpy of as
- * many bytes as a rank copies, and a save while steps go on. Every time is that of the slowest rank.
+/* gpt_ckpt.h -- what bench_gpt measures of checkpoints: turns of a save that is waited for, a load of it, a memcpy of
+ * as many bytes as a rank copies, and a save while steps go on. Every time is that of the slowest rank.
  */
 #ifndef BENCH_GPT_CKPT_H
 #define BENCH_GPT_CKPT_H
@@ -28,7 +28,10 @@ typedef struct ckpt_turns {
     char *from, *to; /* in `memory`: as many bytes as the copy has */
 } ckpt_turns;
 
-static ls_status slowest(ckpt_turns *c, double *v) { return ls_all_reduce(ls_world_group(c->w), NULL, v, 1, LS_F64, LS_MAX); }
+static ls_status slowest(ckpt_turns *c, double *v)
+{
+    return ls_all_reduce(ls_world_group(c->w), NULL, v, 1, LS_F64, LS_MAX);
+}
 
 static ls_status begin_together(ckpt_turns *c, uint64_t *t0)
 {
@@ -145,8 +148,8 @@ static ls_status async_turn(ckpt_turns *c, int64_t turn, double usual_ms)
     return LS_OK;
 }
 
-/* Prints lines of CSV: `waited,turn,save ms,load ms from the disk,load ms from the cache` and `async,turn,memcpy ms,pause ms,until durable ms,steps
- * meanwhile,usual step ms,steps longer by ms`, after `copy_bytes,` of rank 0. */
+/* Prints lines of CSV: `waited,turn,save ms,load ms from the disk,load ms from the cache` and `async,turn,memcpy ms,
+ * pause ms,until durable ms,steps meanwhile,usual step ms,steps longer by ms`, after `copy_bytes,` of rank 0. */
 static ls_status ckpt_measure(ckpt_turns *c)
 {
     double usual[5];

@@ -80,7 +80,10 @@ static int bad_create(const char *path) { return fails() ? -disk.error : ls_env_
 static int bad_mkdir(const char *path) { return fails() ? -disk.error : ls_env_real.mkdir(path); }
 static int bad_fsync_dir(const char *path) { return fails() ? -disk.error : ls_env_real.fsync_dir(path); }
 static int bad_rename(const char *a, const char *b) { return fails() ? -disk.error : ls_env_real.rename(a, b); }
-static ssize_t bad_write(int fd, const void *p, size_t n) { return fails() ? -disk.error : ls_env_real.write(fd, p, n); }
+static ssize_t bad_write(int fd, const void *p, size_t n)
+{
+    return fails() ? -disk.error : ls_env_real.write(fd, p, n);
+}
 static int bad_fsync(int fd)
 {
     while (atomic_load(&disk.held)) ls_env_real.yield();
@@ -357,7 +360,7 @@ static void a_program_that_ends_leaves_nothing(void **state)
     assert_int_equal(entries(*state), 0);
 }
 
-/* What is reserved is what each rank saves: together, the values and two states of all elements, and the program's own. */
+/* What is reserved is what each rank saves: together, values and two states of all elements, and the program's own. */
 static ls_status count_copy(ls_world *w, void *arg)
 {
     const job *j = arg;

@@ -80,7 +80,8 @@ ls_status ls_commit_write(ls_commit *c, const void *p, size_t n)
         c->written += (uint64_t)k;
     }
     if (c->written - c->behind < BEHIND) return LS_OK;
-    (void)ls_env_get()->write_behind(c->fd, c->behind, (size_t)(c->written - c->behind)); /* a failure shows at the flush */
+    /* a failure shows at the flush */
+    (void)ls_env_get()->write_behind(c->fd, c->behind, (size_t)(c->written - c->behind));
     c->behind = c->written;
     return LS_OK;
 }

@@ -269,7 +269,9 @@ bool ls_opt_read(const ls_opt *row, const char *text, ls_opt_value *out, char *w
     case LS_OPT_DOUBLE: ok = read_double(text, &out->d) && in_range(row, out->d); break;
     case LS_OPT_BYTES: ok = read_bytes(text, &out->bytes) && in_range(row, (double)out->bytes); break;
     case LS_OPT_TIME: ok = read_time(text, &out->ns) && in_range(row, (double)out->ns); break;
-    case LS_OPT_EVERY: ok = read_int(text, &out->i) ? in_range(row, (double)out->i) : read_interval(text, &out->i); break;
+    case LS_OPT_EVERY:
+        ok = read_int(text, &out->i) ? in_range(row, (double)out->i) : read_interval(text, &out->i);
+        break;
     case LS_OPT_STRING: ok = true; break;
     case LS_OPT_CHOICE: ok = is_choice(row->range, text); break;
     case LS_OPT_INTS:

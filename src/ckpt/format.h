@@ -56,7 +56,8 @@ ls_status ls_ckpt_read_param(ls_ckpt *c, const ls_ckpt_tensor *t, const ls_param
 
 /* Element k of values in F32, BF16 or F16. */
 float ls_ckpt_value(const void *raw, ls_dtype dtype, size_t k);
-/* to[c, r] = from[r, c] for so many rows and columns; rows of `from` are from_row elements apart, those of `to` to_row. */
+/* to[c, r] = from[r, c] for so many rows and columns; rows of `from` are from_row elements apart, those of `to` to_row.
+ */
 void ls_ckpt_turn(const float *from, size_t from_row, int64_t rows, int64_t columns, float *to, size_t to_row);
 /* out [O, I] from raw [I, O], of such values. */
 void ls_ckpt_transpose(const void *raw, ls_dtype dtype, int64_t O, int64_t I, float *out);

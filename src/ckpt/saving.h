@@ -1,14 +1,15 @@
 /* saving.h -- a save from the inside: a checkpoint of all ranks, each of which writes its files, and rank 0 makes them
  * a checkpoint.
  *
- *   1. rank 0   a temporary folder beside the final one, and its name to all ranks       ls_save_begin
- *   2. each     its boxes of all tensors into its own files, flushed to the disk         ls_save_list, ls_save_write
- *   3. all      has every rank written? Checksums to rank 0                              ls_save_gather
- *   4. rank 0   other files, the manifest, flush, rename to the final name, flush of the parent   ls_save_commit
- *   5. all      is it durable?                                                           ls_save_end
+ *   1. rank 0   a temporary folder beside the final one, its name to all ranks     ls_save_begin
+ *   2. each     its boxes of all tensors into its own files, flushed to the disk   ls_save_list, ls_save_write
+ *   3. all      has every rank written? Checksums to rank 0                        ls_save_gather
+ *   4. rank 0   other files, the manifest, flush, rename, flush of the parent      ls_save_commit
+ *   5. all      is it durable?                                                     ls_save_end
  *
- * saving.c has the parts. state_save.c does one after another. state_async.c copies the boxes after 1; a thread of each rank does 2 with the
- * copy and a thread of rank 0 does 4, while the program goes on, which does 3 and 5 when no thread is busy any more.
+ * saving.c has the parts. state_save.c does one after another. state_async.c copies the boxes after 1; a thread of each
+ * rank does 2 with the copy and a thread of rank 0 does 4, while the program goes on, which does 3 and 5 when no thread
+ * is busy any more.
  *
  * A crash before the rename leaves a temporary folder, which ls_commit_sweep removes, and the older checkpoints.
  */

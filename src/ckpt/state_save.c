@@ -1,7 +1,8 @@
 /* state_save.c -- a save that is waited for: its parts one after another (saving.h). */
 #include "ckpt/saving.h"
 
-static ls_status save(ls_state *s, ls_saving *v, const char *folder, int64_t step, ls_state_companions companions, void *arg)
+static ls_status save(ls_state *s, ls_saving *v, const char *folder, int64_t step, ls_state_companions companions,
+                      void *arg)
 {
     const bool leads = ls_group_rank(s->g) == 0;
     LS_TRY(ls_save_begin(v, s, folder, step, &s->culprit));

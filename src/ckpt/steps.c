@@ -40,8 +40,8 @@ ls_status ls_steps_resolve(const char *path, char *out, size_t n)
     size_t length;
     const int k = snprintf(out, n, "%s", path);
     if (k < 0 || (size_t)k >= n) return ls_fail(LS_BAD_FILE, "%.100s...: a name of more than %zu bytes", path, n - 1);
-    if (strcmp(slash ? slash + 1 : path, LS_STEPS_BEST) != 0 || ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR)
-        return LS_OK;
+    if (strcmp(slash ? slash + 1 : path, LS_STEPS_BEST) != 0) return LS_OK;
+    if (ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR) return LS_OK;
     LS_TRY(ls_file_read(path, BEST_MOST, &text, &length));
     if (length > 0 && text[length - 1] == '\n') text[--length] = 0;
     ls_status st = LS_OK;

@@ -19,8 +19,9 @@ ls_status ls_rundir_cut_metrics(const char *path, int64_t step);
 ls_status ls_rundir_check(const char *dir);
 
 /* The checkpoint that a user names: the file itself, the file of a folder that has model.safetensors, a checkpoint's
- * folder that has it in the ranks' files alone, the one that a run folder's checkpoints/best names, or the newest whole one of its checkpoints/step-XXXXXXXX;
- * one line of the log names each that is skipped because it is not whole. LS_BAD_FILE: there is none. */
+ * folder that has it in the ranks' files alone, the one that a run folder's checkpoints/best names, or the newest whole
+ * one of its checkpoints/step-XXXXXXXX; one line of the log names each that is skipped because it is not whole.
+ * LS_BAD_FILE: there is none. */
 ls_status ls_rundir_checkpoint(const char *name, ls_text *out);
 
 #endif

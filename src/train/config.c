@@ -209,7 +209,7 @@ const ls_opt ls_train_opts[] = {
       "steps between checkpoints, or a time by the clock of rank 0, such as 10m; 0: one at the end", 0, NULL },
     { "checkpoint.keep", LS_OPT_INT, AT(checkpoint.keep), "2", "2.." STEPS, "newest checkpoints that stay", 0, NULL },
     { "checkpoint.best", LS_OPT_CHOICE, AT(checkpoint.best), "none", "none|loss|accuracy",
-      "keep the checkpoint of the best evaluation, too: the least loss, or the highest accuracy; checkpoints/best names it", 0, NULL },
+      "the checkpoint of the best evaluation stays, too: of the least loss, or the highest accuracy; checkpoints/best names it", 0, NULL },
     { "checkpoint.timeout", LS_OPT_TIME, AT(checkpoint.timeout), "30m", "1ms..24h",
       "longest time for a save, or other reading or writing of files that other ranks wait for", 0, NULL },
     { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL,

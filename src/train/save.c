@@ -49,8 +49,8 @@ static ls_status remember(ls_trainer *t, int64_t step)
     return LS_OK;
 }
 
-/* Remembers the step, and deletes what this run has written before the newest checkpoint.keep, except the best one: what
- * others left in the same folder is theirs. */
+/* Remembers the step, and deletes what this run has written before the newest checkpoint.keep, except the best one:
+ * what others left in the same folder is theirs. */
 static ls_status keep_newest(ls_trainer *t, int64_t step)
 {
     LS_TRY(remember(t, step));
