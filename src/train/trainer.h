@@ -170,8 +170,8 @@ ls_status ls_train_save_advance(ls_trainer *t, bool wait);
 void ls_train_save_settle(ls_trainer *t);
 /* The best checkpoint (checkpoint.best). Open: once the state is loaded; LS_BAD_CONFIG: nothing to evaluate on. Look:
  * whether the evaluation of this step is the best so far, so that a checkpoint of this step is due, on all ranks alike.
- * Failed: that checkpoint was not saved. The other two are rank 0's. Durable: it is, and the file `best` has to name it.
- * Adopt: the file has to name what the checkpoint says that the run goes on from. */
+ * Failed: that checkpoint was not saved. The other two are rank 0's. Durable: it is, and the file `best` has to name
+ * it. Adopt: the file has to name what the checkpoint says that the run goes on from. */
 ls_status ls_best_open(ls_trainer *t);
 bool ls_best_look(ls_trainer *t, const struct ls_eval *e);
 void ls_best_failed(ls_trainer *t, int64_t step);
