@@ -1,5 +1,5 @@
-/* Generations of a job at node 0's store: ranks of an older one are refused, and a node that comes when the job has begun
- * without it waits for the next. On a clock of the test's own. */
+/* Generations of a job at node 0's store: ranks of an older one are refused, and a node that comes when the job has
+ * begun without it waits for the next. On a clock of the test's own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +81,8 @@ static void a_rank_is_no_launcher(void **state)
         ls_status st;
         while ((st = ls_door_step(&d, fd)) == LS_AGAIN) step_store(s);
         assert_int_equal(st, LS_OK);
-        const store_hello h = { .magic = LS_STORE_MAGIC, .version = LS_STORE_VERSION, .rank = 1, .size = agent ? 3 : 2, .agent = agent };
+        const store_hello h = { .magic = LS_STORE_MAGIC, .version = LS_STORE_VERSION, .rank = 1,
+                                .size = agent ? 3 : 2, .agent = agent };
         assert_int_equal(ls_door_send(&d, fd, &h, sizeof h), sizeof h);
         assert_int_equal(ls_door_flush(&d, fd), 0);
         for (int i = 0; i < 10; i++) step_store(s);

@@ -21,9 +21,9 @@ typedef struct ls_launch_opts {
     const char *python;         /* interpreter that runs argv, as `PYTHON -u ARGV...`; NULL: argv[0] is a program */
     int nproc;                  /* ranks on this machine, 1..LS_HOST_MOST_RANKS */
     int least_nproc;            /* after a failure the job may go on with so few; 0: with nproc only */
-    int max_restarts;           /* a failed job is started again so often, as a new generation: ls_launch has the rules */
+    int max_restarts;           /* so often a failed job is started again, as a new generation: see ls_launch */
     int nnodes, node_rank;      /* machines of the job and which this is; 0 or 1: only this one */
-    int least_nnodes;           /* the job begins, and goes on after a failure, with so few, node 0 among them; 0: nnodes */
+    int least_nnodes;           /* the job begins, and goes on, with so few, node 0 among them; 0: nnodes */
     uint64_t last_call_ns;      /* for more of them to come once least_nnodes are there; 0: 30 s, 3 s after a failure */
     const char *master_addr;    /* of several: node 0's address or name, and its store's port is `port` */
     const char *secret_file;    /* of several, the same on each: `lockstep secret new` makes one. NULL: none */
@@ -70,16 +70,20 @@ typedef struct ls_launch_result {
                              "": none has told */
 } ls_launch_result;
 
-/* Starts, watches, reports on stderr, stops the rest, returns when all are gone. Fails itself only when nothing could be
- * started.
+/* Starts, watches, reports on stderr, stops the rest, returns when all are gone. Fails itself only when nothing could
+ * be started.
  *
  * With max_restarts a job that failed is started again as a new generation, when all its ranks are gone: a training
- * goes on in its run folder from its newest checkpoint. It is not started again if the same would happen (exit codes 64,
- * 65, 74, 76, 77, 78 and 80, those of faults in usage, data, disk, program, permission, configuration and numerics), after
- * a stop on request, or after three failures in a row between which a training has saved nothing new.
+ * goes on in its run folder from its newest checkpoint. It is not started again
+ *   - if the same would happen again: exit codes 64, 65, 74, 76, 77, 78 and 80, of faults in usage, data, disk, program,
+ *     permission, configuration and numerics;
+ *   - after a stop on request;
+ *   - after three failures in a row between which a training has saved nothing new.
+ *
  * With least_nproc the next generation has one rank fewer than the one that lost a rank, but no less than that. If the
  * program refuses the number (78), the next smaller one is tried. When such a generation has saved a checkpoint, it is
  * stopped in order (SIGTERM) and goes on with nproc ranks again.
+ *
  * Of several nodes each launcher does this by itself, and they meet again at node 0. With least_nnodes the job goes on
  * without a node that does not come; when that one comes, it is stopped in order after its next checkpoint, and goes on
  * with it. */

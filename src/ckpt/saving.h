@@ -39,7 +39,8 @@ typedef struct ls_saving {
 } ls_saving;
 
 /* For one program alone that writes the files of all ranks (reshard.c): the temporary folder. Then the caller fills in
- * step, generation and world_size, and adds the files that it has written to the manifest; ls_save_commit, ls_save_end. */
+ * step, generation and world_size, and adds the files that it has written to the manifest; ls_save_commit, ls_save_end.
+ */
 ls_status ls_save_folder(ls_saving *v, const char *folder, int64_t step);
 
 /* Every rank of the state's group calls it. A failure is agreed, and *culprit the rank whose it was. */

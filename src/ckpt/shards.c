@@ -104,7 +104,8 @@ static ls_status put_all(const ls_state *s, shard *f, int k)
     for (int i = 0; s->ps && i < s->ps->n; i++) LS_TRY(put_param(s, f, &s->ps->item[i], k));
     if (k > 0 || ls_group_rank(s->g) != 0) return LS_OK;
     if (s->optim) put_number(f, LS_STATE_OPTIM "steps", ls_optim_steps(s->optim));
-    for (int i = 0; i < s->nown; i++) put(f, s->own[i].name, s->own[i].dtype, 1, zero, &s->own[i].count, false, s->own[i].p);
+    for (int i = 0; i < s->nown; i++)
+        put(f, s->own[i].name, s->own[i].dtype, 1, zero, &s->own[i].count, false, s->own[i].p);
     return LS_OK;
 }
 

@@ -29,8 +29,8 @@ void ls_shards_free(ls_shards *f); /* zeroed is fine */
 /* The same for who has the tensors without a state: a list of `files` empty files of rank `number`, of at most `most`
  * tensors each; boxes; and the pairs of metadata (NULL: none), which end the list. */
 ls_status ls_shards_begin(ls_shards *out, const char *save, int64_t step, int number, int files, int most);
-/* Into file k: a tensor's box that begins at first[], of these sizes in the file; `transposed`: files have its first two
- * exchanged. `data` is borrowed until the file is written. */
+/* Into file k: a tensor's box that begins at first[], of these sizes in the file; `transposed`: files have its first
+ * two exchanged. `data` is borrowed until the file is written. */
 void ls_shards_put(ls_shards *f, int k, const char *name, ls_dtype dtype, int ndim, const int64_t *first,
                    const int64_t *count, bool transposed, const void *data);
 ls_status ls_shards_end(ls_shards *f, const char *const *meta);

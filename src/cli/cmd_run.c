@@ -30,7 +30,8 @@ static const ls_opt table[] = {
     { "nproc-per-node", LS_OPT_STRING, AT(nproc), "1", NULL,
       "ranks on this machine: a number, or auto or cpu: one per usable core; MIN:MAX: begin with MAX, and with --max-restarts go on "
       "with one fewer after a failure, and with MAX again after the next checkpoint", 'n', NULL },
-    { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL, "machines: N, or MIN:MAX: begin and go on with those that are there, node 0 among them; on each, run the same command "
+    { "nnodes", LS_OPT_STRING, AT(nnodes), "1:1", NULL,
+      "machines: N, or MIN:MAX: begin and go on with those that are there, node 0 among them; on each, run the same command "
       "with its own --node-rank", 0,
       NULL },
     { "node-rank", LS_OPT_INT, AT(node_rank), "0", "0..63", "which of them this is", 0, NULL },
@@ -53,8 +54,10 @@ static const ls_opt table[] = {
     { "rdzv-endpoint", LS_OPT_STRING, AT(rdzv_endpoint), "", NULL, "HOST:PORT, the same as --master-addr and --master-port", 0, NULL },
     { "rdzv-id", LS_OPT_STRING, AT(rdzv_id), "none", NULL, "name of the run: TORCHELASTIC_RUN_ID and log folder", 0,
       NULL },
-    { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL, "join_timeout=SECONDS for all machines to come; of MIN:MAX, last_call_timeout=SECONDS for more than MIN", 0, NULL },
-    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..1000000", "start a job that failed again, so often: as a new generation, a training from its newest checkpoint", 0, NULL },
+    { "rdzv-conf", LS_OPT_STRING, AT(rdzv_conf), "", NULL,
+      "join_timeout=SECONDS for all machines to come; of MIN:MAX, last_call_timeout=SECONDS for more than MIN", 0, NULL },
+    { "max-restarts", LS_OPT_INT, AT(max_restarts), "0", "0..1000000",
+      "start a job that failed again, so often: as a new generation, a training from its newest checkpoint", 0, NULL },
     { "monitor-interval", LS_OPT_DOUBLE, AT(monitor_interval), "0.1", ">0", "seconds between two polls of the ranks (no effect)", 0,
       NULL },
     { "start-method", LS_OPT_CHOICE, AT(start_method), "spawn", "spawn|fork|forkserver", "of Python's multiprocessing (no effect)", 0,

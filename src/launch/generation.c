@@ -14,7 +14,8 @@
 /* What ends a rank alike each time. */
 static bool is_hopeless(int code)
 {
-    static const ls_status kind[] = { LS_USAGE, LS_BAD_FILE, LS_IO, LS_COLL_MISMATCH, LS_AUTH_FAILED, LS_BAD_CONFIG, LS_NAN };
+    static const ls_status kind[] = { LS_USAGE,       LS_BAD_FILE,   LS_IO, LS_COLL_MISMATCH,
+                                      LS_AUTH_FAILED, LS_BAD_CONFIG, LS_NAN };
     for (size_t i = 0; i < sizeof kind / sizeof *kind; i++)
         if (code == ls_status_exit_code(kind[i])) return true;
     return false;

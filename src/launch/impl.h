@@ -225,7 +225,7 @@ void ls_generation_begin(ls_generations *g);
 /* generation.c: once the ranks are gone, whether another generation follows, given the exit code that this one alone
  * would end with. */
 void ls_generation_decide(ls_job *j, int code);
-/* generation.c: whether a job that goes on with fewer ranks has saved what the next one, with all of them, goes on from. */
+/* generation.c: whether a job that goes on with fewer ranks has saved what the next one, with all, goes on from. */
 bool ls_generation_may_grow(const ls_job *j);
 /* watch.c: sends sig to every rank that is alive, with all its descendants in its process group. */
 void ls_job_signal(ls_job *j, int sig);

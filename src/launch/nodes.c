@@ -52,7 +52,8 @@ static ls_status make_store(ls_job *j, int nranks)
     ls_env_get()->random(r, sizeof r);
     snprintf(j->store_name, sizeof j->store_name, "lockstep-%016llx%016llx", (unsigned long long)r[0],
              (unsigned long long)r[1]);
-    ls_store_config c = { .unix_name = j->store_name, .generation = j->gens->number, .nranks = nranks, .page_fd = j->page_fd, .page = j->page,
+    ls_store_config c = { .unix_name = j->store_name, .generation = j->gens->number, .nranks = nranks,
+                          .page_fd = j->page_fd, .page = j->page,
                           .silent_ns = j->o->node_timeout_ns };
     memcpy(c.secret, j->secret, sizeof c.secret);
     memcpy(c.job, j->job, sizeof c.job);
@@ -139,7 +140,7 @@ static ls_status close_list(ls_job *j)
     return ls_store_put(j->store, "nodes", j->node, (size_t)j->nnodes * sizeof *j->node);
 }
 
-/* As node 0: serves until every node has introduced itself, or enough of them have, and no other has come for a while. */
+/* As node 0: serves until every node has introduced itself, or enough of them have and no other came for a while. */
 static ls_status gather(ls_job *j, const ls_job_node *mine, uint64_t since_ns, uint64_t deadline_ns)
 {
     const ls_env *env = ls_env_get();
@@ -196,7 +197,7 @@ static ls_status go_there(ls_job *j, const ls_job_node *mine, const char *addr0,
     for (;;) {
         LS_TRY(ls_store_connect(&who, deadline_ns, link, &fd));
         /* a job that waits for nodes has its own limit, and one that is put off has waited longer */
-        const uint64_t now = ls_env_get()->mono_ns(), until = deadline_ns > now + GRANT_NS ? deadline_ns : now + GRANT_NS;
+        const uint64_t grant = ls_env_get()->mono_ns() + GRANT_NS, until = deadline_ns > grant ? deadline_ns : grant;
         ls_status st = ls_store_set(*link, key, mine, sizeof *mine, until);
         if (st == LS_OK) st = read_list(j, *link, since_ns, until);
         if (st == LS_PEER_RESET) st = LS_AGAIN;

@@ -146,7 +146,7 @@ static void describe_end(const ls_job *j, int r, char *text, size_t n)
                  where(j, r, at, sizeof at));
 }
 
-/* Removes the temporary files of a save, or other work, in which our rank r was killed: once no other rank writes there. */
+/* Removes the temporary files of a save, or other work, in which our rank r was killed, once no rank writes there. */
 static void sweep(const ls_job *j, int r)
 {
     ls_task task;

@@ -600,7 +600,7 @@ static bool on_hello(ls_store *s, conn *c)
                  h.size, s->c.nranks);
         return refuse(c, LS_CONFIG_MISMATCH, text);
     }
-    if (ls_rank_set_has(&s->left, (int)h.rank)) return put_off(c); /* it joins the next job at this place, and is early */
+    if (ls_rank_set_has(&s->left, (int)h.rank)) return put_off(c); /* early: it joins the next job here */
     if (s->pid[h.rank]) {
         snprintf(text, sizeof text, "rank %u joined twice: pid %d and pid %d; every process needs its own RANK", h.rank,
                  (int)s->pid[h.rank], (int)h.pid);

@@ -120,7 +120,9 @@ static bool is_regular(const char *path)
 static ls_status is_whole(const char *path)
 {
     ls_weights w;
-    const ls_status st = ls_weights_open(path, &w);
+    ls_status st = ls_weights_open(path, &w);
+    if (st == LS_OK && w.folder && !ls_checkpoint_has_manifest(w.folder))
+        st = ls_fail(LS_BAD_FILE, "%s: has no manifest.json: it was not saved whole", path);
     ls_weights_close(&w);
     return st;
 }

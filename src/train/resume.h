@@ -46,7 +46,7 @@ ls_status ls_resume_again(ls_group *g, ls_train_again *out);
 bool ls_resume_asked(const ls_train_config *c);
 /* It is auto: the run goes on in its own folder. */
 bool ls_resume_in_place(const ls_train_config *c);
-/* The folder in which a run goes on: an earlier generation's; with checkpoint.resume auto run.dir, or runs/<run.name>. */
+/* The folder in which a run goes on: an earlier generation's; else run.dir, or runs/<run.name>. */
 void ls_resume_folder(const ls_train_config *c, const ls_train_again *a, char *out, size_t n);
 /* Every rank calls it: opens the checkpoint to go on from, with every byte checked. The newest one of an earlier
  * generation comes before what checkpoint.resume names. *out is NULL if there is none: the run begins. LS_BAD_FILE: the
