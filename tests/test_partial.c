@@ -23,10 +23,12 @@ typedef struct layout {
 
 static ls_replica_config config_of(const ls_ddp_config *ddp)
 {
-    return (ls_replica_config){ .dims = dims, .ndims = COUNT(dims), .seed = 4, .ddp = ddp, .plain = !ddp, .rows = EACH };
+    return (ls_replica_config){
+        .dims = dims, .ndims = COUNT(dims), .seed = 4, .ddp = ddp, .plain = !ddp, .rows = EACH
+    };
 }
 
-/* --- what is right -------------------------------------------------------------------------------------------------- */
+/* --- what is right -------------------------------------------------------------------------------------------- */
 
 typedef struct sums {
     float *of[MOST]; /* owned: the gradient of each micro-batch of a step */
@@ -62,7 +64,7 @@ static float tree(const sums *x, size_t i, int first, int n)
     return tree(x, i, first, most) + tree(x, i, first + most, n - most);
 }
 
-/* --- what ranks have ------------------------------------------------------------------------------------------------- */
+/* --- what ranks have ------------------------------------------------------------------------------------------ */
 
 static ls_status compare(const ls_replica *r, const sums *x, int all, int step)
 {
@@ -131,8 +133,9 @@ static void run(int size, const ls_world_opts *o, const layout *l)
     layout arg = *l;
     const ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, size, o, adds_as_a_tree, &arg);
     if (r.failed)
-        fail_msg("%d ranks%s, stage %d, %d micro-batches in turns of %d%s%s, %d sets: %s", size, o ? " over tcp" : "", l->stage,
-                 l->n, l->inner, l->last ? ", reduced once" : "", l->gathered ? ", gathered" : "", l->sets, r.text);
+        fail_msg("%d ranks%s, stage %d, %d micro-batches in turns of %d%s%s, %d sets: %s", size, o ? " over tcp" : "",
+                 l->stage, l->n, l->inner, l->last ? ", reduced once" : "", l->gathered ? ", gathered" : "", l->sets,
+                 r.text);
 }
 
 /* Any number of micro-batches, on one rank. */
@@ -160,7 +163,8 @@ static void ranks_add_the_lower_levels(void **state)
     (void)state;
     for (int size = 2; size <= 8; size *= 2)
         for (int n = 1; size * n <= MOST; n *= 2) {
-            run(size, n == 2 ? &wires : NULL, &(layout){ .stage = 2, .n = n, .inner = size, .bucket_cap = n == 4 ? 700 : 0 });
+            const layout slots = { .stage = 2, .n = n, .inner = size, .bucket_cap = n == 4 ? 700 : 0 };
+            run(size, n == 2 ? &wires : NULL, &slots);
             run(size, NULL, &(layout){ .stage = 3, .n = n, .inner = size });
             run(size, n == 4 ? &wires : NULL, &(layout){ .stage = 3, .n = n, .inner = size, .gathered = true });
         }
@@ -178,11 +182,12 @@ static void sets_add_the_upper_levels(void **state)
         }
 }
 
-/* --- what is refused -------------------------------------------------------------------------------------------------- */
+/* --- what is refused ------------------------------------------------------------------------------------------ */
 
 static ls_status says(ls_status st, ls_status want, const char *text)
 {
-    LS_EXPECT(st == want && strstr(ls_last_error(), text), "status %d: '%s', expected '%s'", (int)st, ls_last_error(), text);
+    LS_EXPECT(st == want && strstr(ls_last_error(), text), "status %d: '%s', expected '%s'", (int)st, ls_last_error(),
+              text);
     return LS_OK;
 }
 
@@ -194,7 +199,8 @@ static ls_status refuses(ls_world *w, void *arg)
     for (int i = 0; i < 2; i++) {
         const ls_ddp_config bad = { .tree = true, .find_unused = i == 0, .static_graph = i == 1 };
         const ls_replica_config c = config_of(&bad);
-        LS_TRY(says(ls_replica_create(w, &c, &r), LS_UNSUPPORTED, "with ls_ddp_config.tree: the sums need every parameter"));
+        LS_TRY(says(ls_replica_create(w, &c, &r), LS_UNSUPPORTED,
+                    "with ls_ddp_config.tree: the sums need every parameter"));
     }
     for (int stage = 0; stage <= 2; stage += 2) {
         const ls_ddp_config two = { .tree = true, .micro_batches = 2, .zero_stage = stage };
@@ -203,11 +209,13 @@ static ls_status refuses(ls_world *w, void *arg)
         if (stage == 0) {
             LS_TRY(says(ls_ddp_join_begin(r.ddp, NULL), LS_UNSUPPORTED, "ls_ddp_join_begin with ls_ddp_config.tree"));
             LS_TRY(ls_hook_allreduce(&hook));
-            LS_TRY(says(ls_ddp_set_hook(r.ddp, hook), LS_UNSUPPORTED, "communication hook allreduce with ls_ddp_config.tree"));
+            LS_TRY(says(ls_ddp_set_hook(r.ddp, hook), LS_UNSUPPORTED,
+                        "communication hook allreduce with ls_ddp_config.tree"));
             hook->destroy(hook);
         }
         LS_TRY(ls_replica_pass(&r, 0, 0, EACH, false, 1, NULL));
-        LS_TRY(says(ls_replica_pass(&r, 0, 0, EACH, false, 1, NULL), LS_INVALID, "a step with more backwards than the 2 of"));
+        LS_TRY(says(ls_replica_pass(&r, 0, 0, EACH, false, 1, NULL), LS_INVALID,
+                    "a step with more backwards than the 2 of"));
         ls_replica_destroy(&r);
     }
     return LS_OK;

@@ -62,10 +62,10 @@ static LS_COLD ls_status grow_panel(ls_gemm *g, int64_t k)
 
 /* Asks for part i of n of the next strip of B, beginning with column j: weights and gradients of a model do not fit the
  * second-level cache together, and the hardware does not follow rows of a few lines each. */
-static LS_ALWAYS_INLINE void fetch_strip(const ls_gemm_call *p, const ls_gemm_tile *tile, int64_t j, int64_t i, int64_t n)
+static LS_ALWAYS_INLINE void fetch_strip(const ls_gemm_call *p, int nr, int64_t j, int64_t i, int64_t n)
 {
-    const int64_t columns = p->n - j < tile->nr ? p->n - j : tile->nr;
-    const int64_t rows = p->trans_b ? columns : p->k, row = p->trans_b ? p->k : columns, step = p->trans_b ? p->k : p->n;
+    const int64_t columns = p->n - j < nr ? p->n - j : nr, step = p->trans_b ? p->k : p->n;
+    const int64_t rows = p->trans_b ? columns : p->k, row = p->trans_b ? p->k : columns;
     const float *b = (const float *)p->b + (p->trans_b ? j * p->k : j);
     for (int64_t r = i * rows / n; r < (i + 1) * rows / n; r++)
         for (int64_t c = 0; c < row; c += LINE) __builtin_prefetch(b + r * step + c, 0, 2);
@@ -102,7 +102,7 @@ ls_status ls_gemm_run_tiles(ls_gemm *g, const ls_gemm_call *p)
             t.a = a + first * t.a_row;
             t.c = c + first * p->n + j;
             fetch_tile(&t);
-            if (j + tile->nr < p->n) fetch_strip(p, tile, j + tile->nr, i - 1, blocks);
+            if (j + tile->nr < p->n) fetch_strip(p, tile->nr, j + tile->nr, i - 1, blocks);
             tile->run(&t);
             first = end;
         }
