@@ -347,6 +347,7 @@ claim 'train --log-dir: no such folder is made' test ! -e l
 claim 'train --events: not under another launcher' fails_with 64 'give it to `lockstep run`' "$lockstep" run "$lockstep" train mlp.yaml --events e
 claim 'train --nproc-per-node: nor another number of ranks' fails_with 64 'has started 1 ranks' "$lockstep" run "$lockstep" train mlp.yaml -n 2
 shows log-dir mlp '--log-dir RUN.logs' ls run.logs
+shows max-restarts mlp '--max-restarts 1 --inject kill@0:2' grep -q 'restart   : as generation 2' err
 shows help mlp '--help' grep -q '^usage: lockstep train' out
 
 # --- every key has a row -----------------------------------------------------------------------------------------------

@@ -75,8 +75,8 @@ typedef struct ls_launch_result {
  *
  * With max_restarts a job that failed is started again as a new generation, when all its ranks are gone: a training
  * goes on in its run folder from its newest checkpoint. It is not started again
- *   - if the same would happen again: exit codes 64, 65, 74, 76, 77, 78 and 80, of faults in usage, data, disk, program,
- *     permission, configuration and numerics;
+ *   - if the same would happen again: exit codes 64, 65, 74, 76, 77, 78 and 80, of faults in usage, data, disk,
+ *     program, permission, configuration and numerics;
  *   - after a stop on request;
  *   - after three failures in a row between which a training has saved nothing new.
  *
