@@ -42,6 +42,7 @@ static const char *const runs[][26] = {
     { "data.name", "synthetic", "model.dims", "8,4,3", "ddp.hook", "powersgd" },
     { "data.name", "synthetic", "model.dims", "8,4,3", "optim.loss_scale", "dynamic" },
     { "data.name", "synthetic", "model.dims", "8,4,3", "zero.stage", "3", "zero.copy", "rank" },
+    { "data.name", "synthetic", "model.dims", "8,4,3", "train.numerics", "invariant" },
 };
 
 typedef enum end { TRAINED, REFUSED, OTHER_RUN, BROKEN } end;
