@@ -82,6 +82,7 @@ struct ls_store {
     ls_rank_set left, local;   /* ranks that said goodbye; that came over the Unix socket */
     node *node;                /* owned, [nnodes] */
     int nnodes;
+    bool begun;                /* with the nodes that had come: ls_store_begin */
     uint64_t step_ns;          /* when we last looked */
     uint64_t rejected;
 };
@@ -217,6 +218,7 @@ void ls_store_destroy(ls_store *s)
 ls_status ls_store_begin(ls_store *s, int nranks, ls_world_page *page, int page_fd)
 {
     s->c.nranks = nranks;
+    s->begun = true;
     LS_TRY(make_room(s));
     s->c.page = page;
     s->c.page_fd = page_fd;
@@ -564,7 +566,7 @@ static bool on_agent(ls_store *s, conn *c, const store_hello *h)
     }
     if (h->rank >= (uint32_t)s->nnodes) return false;
     node *o = &s->node[h->rank];
-    if (s->c.page && s->c.nnodes && h->rank > 0 && (!o->here || o->left)) { /* the next generation begins with it */
+    if (s->begun && h->rank > 0 && (!o->here || o->left)) { /* the next generation begins with it */
         o->waits = true;
         return put_off(c);
     }
