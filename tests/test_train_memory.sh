@@ -43,7 +43,7 @@ as_planned() {
     python3 - <<'PY'
 import json
 kinds = json.load(open('run/memory.json'))
-assert set(kinds) == {'param', 'grad', 'optim', 'act', 'comm', 'data', 'total'}, kinds
+assert set(kinds) == {'param', 'grad', 'optim', 'act', 'comm', 'data', 'ckpt', 'total'}, kinds
 for name, k in kinds.items(): assert k['planned'] == k['peak'], (name, k)
 assert kinds['total']['peak'] == sum(k['peak'] for n, k in kinds.items() if n != 'total')
 for name, k in kinds.items():

@@ -164,9 +164,9 @@ static ls_status check_companions(const ls_checkpoint *s)
 static ls_file_type type_of(const char *folder, const char *name)
 {
     ls_file_info info = { 0 };
-    char *path = joined(folder, name);
-    const bool there = path && ls_env_get()->info(path, &info) == 0;
-    free(path);
+    char path[4096]; /* no path that can be opened is longer */
+    const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    const bool there = n > 0 && (size_t)n < sizeof path && ls_env_get()->info(path, &info) == 0;
     return there ? info.type : LS_FILE_NONE;
 }
 
@@ -180,11 +180,19 @@ static ls_status see_shard(void *arg, const char *name)
 static bool is_flat(const char *folder)
 {
     bool any = false;
-    return type_of(folder, LS_SHARDED_NAME) == LS_FILE_NONE && each_file(folder, see_shard, &any) == LS_OK && any;
+    char names[4096]; /* most folders' */
+    if (type_of(folder, LS_SHARDED_NAME) != LS_FILE_NONE) return false;
+    const int count = ls_env_get()->list(folder, names, sizeof names);
+    if (count == -ENOBUFS) return each_file(folder, see_shard, &any) == LS_OK && any;
+    const char *name = names;
+    for (int i = 0; i < count; i++, name += strlen(name) + 1) (void)see_shard(&any, name);
+    return any;
 }
 
 bool ls_checkpoint_is_folder(const char *path)
 {
+    ls_file_info info = { 0 };
+    if (ls_env_get()->info(path, &info) < 0 || info.type == LS_FILE_REGULAR) return false;
     return type_of(path, LS_MANIFEST_NAME) == LS_FILE_REGULAR || type_of(path, LS_SHARDED_NAME) == LS_FILE_DIR ||
            is_flat(path);
 }
