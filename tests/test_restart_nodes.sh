@@ -85,6 +85,24 @@ claim '... node 2 says that it waits' has err2 'node 2: the job has begun withou
 claim '... each step once' is "$(steps_of elastic)" "$(all_steps 3000)"
 claim '... the last line is one of three ranks' has elastic/checkpoints/step-00003000/manifest.json '"world_size":3'
 
+# --- a stop on request while a node is missing -------------------------------------------------------------------
+port=$(free_port)
+for rank in 0 1; do
+    "$lockstep" run --nnodes 2 --node-rank $rank --master-addr 127.0.0.1 --master-port "$port" --secret-file s --max-restarts 3 -- \
+        sleep 100 >"out$rank" 2>"err$rank" &
+    launcher[rank]=$!
+done
+both_sleep() { [ "$(pgrep -P "${launcher[0]},${launcher[1]}" sleep | wc -l)" = 2 ]; }
+until_true both_sleep
+kill -KILL "${launcher[1]}"
+until_true grep -q 'as generation 2' err0
+begin=$SECONDS
+kill -TERM "${launcher[0]}"
+wait "${launcher[0]}" 2>/dev/null
+code=$?
+claim 'SIGTERM ends a launcher that waits for a lost node' test $code = 143
+claim '... at once' test $((SECONDS - begin)) -lt 30
+
 # --- fewer than the least ------------------------------------------------------------------------------------------
 port=$(free_port)
 rm -f code? out? err?

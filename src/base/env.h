@@ -169,6 +169,7 @@ typedef struct ls_env {
     int (*pipe)(int fds[2]);                 /* close-on-exec, reading end non-blocking */
     int (*signal_fd)(const int *sigs, int n);/* blocks the signals; read them with signal_read */
     int (*signal_read)(int fd);              /* the next pending signal, or 0 */
+    void (*signal_release)(const int *sigs, int n); /* unblocks them: those that are pending act now */
     int (*set_cloexec)(int fd, bool on);
 
     /* libraries */

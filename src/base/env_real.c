@@ -304,6 +304,7 @@ const ls_env ls_env_real = {
     .pipe = ls_real_pipe,
     .signal_fd = ls_real_signal_fd,
     .signal_read = ls_real_signal_read,
+    .signal_release = ls_real_signal_release,
     .set_cloexec = ls_real_set_cloexec,
     .library = ls_real_library,
     .symbol = ls_real_symbol,

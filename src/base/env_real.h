@@ -67,6 +67,7 @@ int ls_real_let_read(int pid);
 int ls_real_kill(int pid, int sig);
 int ls_real_signal_fd(const int *sigs, int n);
 int ls_real_signal_read(int fd);
+void ls_real_signal_release(const int *sigs, int n);
 
 /* env_real_library.c */
 void *ls_real_library(const char *path, bool shared, char *why, size_t n);

@@ -325,6 +325,14 @@ int ls_real_signal_fd(const int *sigs, int n)
     return r != 0 ? -r : ls_real_result(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
 }
 
+void ls_real_signal_release(const int *sigs, int n)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < n; i++) (void)sigaddset(&set, sigs[i]);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 int ls_real_signal_read(int fd)
 {
     struct signalfd_siginfo s;

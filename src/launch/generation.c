@@ -96,7 +96,8 @@ void ls_generation_decide(ls_job *j, int code)
     g->idle = progress || !g->trains || other ? 0 : g->idle + 1;
     if (j->nnodes > 1) code = ls_status_exit_code(j->status); /* all launchers decide alike */
     const bool may_fit = j->nhere < j->nnodes && code == ls_status_exit_code(LS_BAD_CONFIG);
-    if (is_hopeless(code) && !may_fit)
+    if (j->stop_asked) snprintf(g->note, sizeof g->note, "none: a signal came that stops the job");
+    else if (is_hopeless(code) && !may_fit)
         snprintf(g->note, sizeof g->note, "none: exit code %d means that the same would happen again", code);
     else if (j->unended)
         snprintf(g->note, sizeof g->note, "none: a rank of this generation does not end");

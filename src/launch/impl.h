@@ -14,6 +14,7 @@
 #include "meet/store.h"
 
 #define LS_LAUNCH_SIGNALS "SIGTERM,SIGINT,SIGHUP,SIGQUIT" /* torchrun's */
+#define LS_LAUNCH_STOPS 16     /* signals that stop a job, and two more, at most */
 #define LS_TAIL_LINES 20       /* of a rank's stderr, kept for the report */
 #define LS_TAIL_BYTES 512      /* of each */
 #define LS_LINE_BYTES 4096     /* a longer line is passed on in pieces */
@@ -196,6 +197,8 @@ typedef struct ls_job {
     bool answered;           /* our line about it was printed */
     bool growing;            /* nobody asked: the next generation has more ranks */
     bool unended;            /* a rank of ours does not even end on SIGKILL */
+    bool stop_asked;        /* by a signal that came when the ranks were ending anyway */
+    int stops[LS_LAUNCH_STOPS], nstops; /* the signals that we wait for, of those that stop the job */
     bool sigint_ignored;    /* when we were started, and so in the ranks */
     int first_rank;         /* of the first failure, in the world; -1: none yet, or a launcher's own */
     int culprit;            /* the same among our ranks; -1: none of them */

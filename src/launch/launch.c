@@ -57,7 +57,6 @@ static bool ignored_signal(int sig)
     return mask >> (sig - 1) & 1u;
 }
 
-#define MAX_STOPS 16
 static const int stopping[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU };
 
 static int stopping_signal(const char *name, size_t n)
@@ -91,13 +90,15 @@ static ls_status read_signals(const char *text, uint64_t *mask)
 /* A signal that is not among those that stop the job does what it did: mostly, it ends us, and the ranks with us. */
 static ls_status watch_signals(ls_job *j)
 {
-    int sig[MAX_STOPS] = { SIGCHLD, SIGPIPE }, n = 2;
+    int sig[LS_LAUNCH_STOPS] = { SIGCHLD, SIGPIPE }, n = 2;
     uint64_t stops;
     LS_TRY(read_signals(j->o->signals, &stops));
     for (size_t i = 0; i < sizeof stopping / sizeof *stopping; i++) {
         const bool always = stopping[i] == SIGINT || stopping[i] == SIGTERM;
         if ((stops >> stopping[i] & 1u) && (always || !ignored_signal(stopping[i]))) sig[n++] = stopping[i];
     }
+    memcpy(j->stops, sig + 2, (size_t)(n - 2) * sizeof *sig); /* the first two are no wish of anybody's */
+    j->nstops = n - 2;
     j->sigint_ignored = ignored_signal(SIGINT);
     j->signal_fd = ls_env_get()->signal_fd(sig, n);
     return j->signal_fd < 0 ? ls_fail(LS_SYSTEM, "watching signals: %s", strerror(-j->signal_fd)) : LS_OK;
@@ -300,12 +301,19 @@ static ls_status run(ls_job *j, ls_launch_result *out)
     return st;
 }
 
+/* Until the next generation has ranks, a signal ends the launcher as it ends any program: it may wait for a node. */
+static void heed_signals(const ls_job *j)
+{
+    if (j && j->gens->again) ls_env_get()->signal_release(j->stops, j->nstops);
+}
+
 static ls_status launch_one(ls_generations *g, ls_launch_result *out)
 {
     ls_job *j = NULL;
     *out = (ls_launch_result){ .first_rank = -1 };
     ls_status st = create(g, &j);
     if (st == LS_OK) st = run(j, out);
+    heed_signals(j);
     destroy(j);
     return st;
 }

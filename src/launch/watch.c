@@ -463,6 +463,7 @@ static void on_signal(ls_job *j, int sig)
         return;
     }
     if (j->phase != LS_PHASE_RUN) {                              /* the second time, or when all is lost anyway */
+        j->stop_asked = true;
         answer(j, now, true);
         enter(j, LS_PHASE_KILL, now, TERM_NS);
         return;
