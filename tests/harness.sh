@@ -74,3 +74,9 @@ finish() {
     [ $failed = 0 ]
     exit
 }
+
+# A text of so many lines, as tokens of one letter each, in the folder `tokens`; $lockstep is the program.
+small_text() {
+    for ((i = 0; i < $1; i++)); do echo "Rank $((i * 7919 % 97)) saves what it has, and rank $((i * 31 % 53)) goes on."; done >text.txt
+    "$lockstep" data prepare text.txt --out tokens --tokenizer char --val 0.1 >/dev/null || exit 1
+}

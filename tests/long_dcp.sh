@@ -12,8 +12,7 @@ if ! python3 -c 'import safetensors; from torch.distributed.checkpoint import Hu
     echo 'skipped: python3 has no torch with HuggingFaceStorageReader, or no safetensors'
     finish
 fi
-for ((i = 0; i < 60; i++)); do echo "Rank $((i * 7919 % 97)) saves what it has, and rank $((i * 31 % 53)) goes on."; done >text.txt
-"$lockstep" data prepare text.txt --out tokens --tokenizer char --val 0.1 >/dev/null || exit 1
+small_text 60
 cat >gpt.yaml <<YAML
 model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 16, seq_len: 16 }
 data: { path: $tmp/tokens }

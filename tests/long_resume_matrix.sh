@@ -6,8 +6,7 @@
 #   tests/long_resume_matrix.sh BUILD
 . "$(dirname "$0")/harness_train.sh"
 export OMP_NUM_THREADS=1
-for ((i = 0; i < 60; i++)); do echo "Rank $((i * 7919 % 97)) saves what it has, and rank $((i * 31 % 53)) goes on."; done >text.txt
-"$lockstep" data prepare text.txt --out tokens --tokenizer char --val 0.1 >/dev/null || exit 1
+small_text 60
 cat >gpt.yaml <<YAML
 model: { name: gpt2, n_layer: 1, n_head: 2, d_model: 16, seq_len: 16, embd_dropout: 0.1 }
 data: { path: $tmp/tokens }

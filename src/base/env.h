@@ -112,8 +112,8 @@ typedef struct ls_env {
     ssize_t (*pread)(int fd, void *p, size_t n, uint64_t offset);
     ssize_t (*write)(int fd, const void *p, size_t n);
     ssize_t (*pwrite)(int fd, const void *p, size_t n, uint64_t offset);
-    int (*write_behind)(int fd, uint64_t offset, size_t n); /* these bytes that were written begin to go to the disk,
-                                                and nobody waits: an fsync that follows takes less. A hint */
+    int (*write_behind)(int fd, uint64_t offset, size_t n); /* these bytes that were written begin to go to the disk;
+                                                the call does not wait: an fsync that follows takes less. A hint */
     int (*fsync)(int fd);
     int (*fsync_dir)(const char *path);
     int (*rename)(const char *from, const char *to);

@@ -195,7 +195,7 @@ typedef struct ls_job {
     uint64_t stop_moved;     /* since then: where all ranks are, as one number */
     uint32_t stop_step;      /* the furthest step of any rank when it came */
     bool answered;           /* our line about it was printed */
-    bool growing;            /* nobody asked: the next generation has more ranks */
+    bool growing;            /* the launcher itself stops this generation: the next one has more ranks */
     bool unended;            /* a rank of ours does not even end on SIGKILL */
     bool stop_asked;        /* by a signal that came when the ranks were ending anyway */
     int stops[LS_LAUNCH_STOPS], nstops; /* the signals that we wait for, of those that stop the job */

@@ -225,14 +225,21 @@ static ls_status is_durable(ls_trainer *t, const char *folder, int64_t step)
     return keep_newest(t, step);
 }
 
+/* What every save of this step begins with; `folder` gets its name. */
+static ls_status prepare_save(ls_trainer *t, char *folder, size_t n)
+{
+    LS_TRY(folder_of(t, t->step, folder, n));
+    fill_kept(t);
+    ls_train_event(t, "ckpt_begin", t->step);
+    ls_train_task(t, LS_TASK_SAVING, folder);
+    return LS_OK;
+}
+
 /* The folder gets its name when everything in it is on the disk, and older ones go after that. */
 ls_status ls_train_save(ls_trainer *t)
 {
     char folder[320];
-    LS_TRY(folder_of(t, t->step, folder, sizeof folder));
-    fill_kept(t);
-    ls_train_event(t, "ckpt_begin", t->step);
-    ls_train_task(t, LS_TASK_SAVING, folder);
+    LS_TRY(prepare_save(t, folder, sizeof folder));
     ls_status st = ls_state_save_with(t->state, folder, t->step, write_companions_of, t);
     if (st == LS_OK) st = is_durable(t, folder, t->step);
     ls_train_task(t, LS_TASK_NONE, NULL);
@@ -244,10 +251,7 @@ ls_status ls_train_save(ls_trainer *t)
 ls_status ls_train_save_begin(ls_trainer *t)
 {
     char folder[320];
-    LS_TRY(folder_of(t, t->step, folder, sizeof folder));
-    fill_kept(t);
-    ls_train_event(t, "ckpt_begin", t->step);
-    ls_train_task(t, LS_TASK_SAVING, folder);
+    LS_TRY(prepare_save(t, folder, sizeof folder));
     const ls_status st = ls_state_save_begin_with(t->state, folder, t->step, write_beside, t);
     ls_train_task(t, LS_TASK_NONE, NULL);
     t->saving = t->step;
