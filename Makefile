@@ -27,7 +27,7 @@ help:
 	@echo 'make bench-train       training beside PyTorch 1.13, the newest PyTorch, llm.c    (ARGS="--quick")'
 	@echo 'make bench-zero        ZeRO beside DDP: steps, memory                   (ARGS="--passes 3")'
 	@echo 'make bench-zero-hosts  DDP, HSDP and FSDP over two emulated hosts, and their predictions  (needs root)'
-	@echo 'make bench-ckpt        checkpoints beside dd, memcpy, PyTorch            (ARGS="--passes 1")'
+	@echo 'make bench-ckpt        checkpoints beside dd, memcpy, PyTorch            (ARGS="--turns 1")'
 	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
 	@echo 'make asan, make tsan   the tests under AddressSanitizer and UBSan, under ThreadSanitizer'
 	@echo 'make build             only build: build/lockstep, build/liblockstep.{a,so}'

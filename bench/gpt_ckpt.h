@@ -83,8 +83,8 @@ static ls_status load(ckpt_turns *c, const char *folder)
     return st;
 }
 
-/* The pages of the checkpoint's files leave the system's cache, so that a load comes from the disk. */
-static ls_status drop_pages(ckpt_turns *c, const char *folder)
+/* Calls fn for every file of the checkpoint's ranks, on rank 0. */
+static void each_file(ckpt_turns *c, const char *folder, void (*fn)(int fd))
 {
     char path[1200];
     snprintf(path, sizeof path, "%s/sharded", folder);
@@ -92,30 +92,52 @@ static ls_status drop_pages(ckpt_turns *c, const char *folder)
     for (struct dirent *e; d && (e = readdir(d));) {
         snprintf(path, sizeof path, "%s/sharded/%s", folder, e->d_name);
         const int fd = open(path, O_RDONLY);
-        if (fd >= 0) (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        if (fd >= 0) fn(fd);
         if (fd >= 0) close(fd);
     }
     if (d) closedir(d);
-    return ls_barrier(ls_world_group(c->w));
+}
+
+/* Its pages leave the system's cache, so that a load comes from the disk. */
+static void drop_file(int fd) { (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
+
+/* What `dd bs=1M of=/dev/null` does. */
+static void read_file(int fd)
+{
+    static char block[1 << 20];
+    while (read(fd, block, sizeof block) > 0) {}
+}
+
+/* One process reads the files, and then all ranks load them: each from the disk. */
+static ls_status cold_turn(ckpt_turns *c, const char *folder, double *plain_ms, double *load_ms)
+{
+    uint64_t t0;
+    each_file(c, folder, drop_file);
+    LS_TRY(begin_together(c, &t0));
+    each_file(c, folder, read_file);
+    LS_TRY(end_together(c, t0, plain_ms));
+    each_file(c, folder, drop_file);
+    LS_TRY(begin_together(c, &t0));
+    LS_TRY(load(c, folder));
+    return end_together(c, t0, load_ms);
 }
 
 static ls_status waited_turn(ckpt_turns *c, int64_t turn)
 {
     char folder[600];
-    double save_ms, cold_ms, warm_ms;
+    double save_ms, plain_ms, cold_ms, warm_ms;
     uint64_t t0;
     snprintf(folder, sizeof folder, "%s/waited-%lld", c->folder, (long long)turn);
     LS_TRY(begin_together(c, &t0));
     LS_TRY(ls_state_save(c->state, folder, turn));
     LS_TRY(end_together(c, t0, &save_ms));
-    LS_TRY(drop_pages(c, folder));
-    LS_TRY(begin_together(c, &t0));
-    LS_TRY(load(c, folder));
-    LS_TRY(end_together(c, t0, &cold_ms));
+    /* Twice, and the second counts: a virtual machine may have to be given the memory for the first. */
+    for (int i = 0; i < 2; i++) LS_TRY(cold_turn(c, folder, &plain_ms, &cold_ms));
     LS_TRY(begin_together(c, &t0));
     LS_TRY(load(c, folder));
     LS_TRY(end_together(c, t0, &warm_ms));
-    if (ls_world_rank(c->w) == 0) printf("waited,%lld,%.1f,%.1f,%.1f\n", (long long)turn, save_ms, cold_ms, warm_ms);
+    if (ls_world_rank(c->w) == 0)
+        printf("waited,%lld,%.1f,%.1f,%.1f,%.1f\n", (long long)turn, save_ms, cold_ms, warm_ms, plain_ms);
     return LS_OK;
 }
 
@@ -148,8 +170,10 @@ static ls_status async_turn(ckpt_turns *c, int64_t turn, double usual_ms)
     return LS_OK;
 }
 
-/* Prints lines of CSV: `waited,turn,save ms,load ms from the disk,load ms from the cache` and `async,turn,memcpy ms,
- * pause ms,until durable ms,steps meanwhile,usual step ms,steps longer by ms`, after `copy_bytes,` of rank 0. */
+/* Prints lines of CSV, after `copy_bytes,` of rank 0:
+ *   waited,turn,save ms,load ms from the disk,load ms from the cache,plain read ms from the disk
+ *   async,turn,memcpy ms,pause ms,until durable ms,steps meanwhile,usual step ms,steps longer by ms
+ */
 static ls_status ckpt_measure(ckpt_turns *c)
 {
     double usual[5];

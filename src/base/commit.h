@@ -22,6 +22,10 @@ typedef struct ls_commit ls_commit;
 /* Opens the temporary file, "<folder>/.<name>.<16 hex digits>.tmp", mode 0666 less the umask. The first 8 digits are
  * random, the last 8 are our process's number. LS_IO names path and reason, as in the two functions below. */
 ls_status ls_commit_create(const char *path, ls_commit **out);
+/* Before the first write: so many bytes will come. A large file goes past the system's cache where the file system can
+ * do that: its bytes are copied once in place of twice, the cache keeps what it holds, and the flush has little left to
+ * do. Never fails: without memory or support, writes go through the cache. */
+void ls_commit_expect(ls_commit *c, uint64_t nbytes);
 /* Appends n bytes. */
 ls_status ls_commit_write(ls_commit *c, const void *p, size_t n);
 /* Writes over n bytes at `offset` that have been written before: a header that is only known at the end. */

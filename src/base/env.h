@@ -114,6 +114,9 @@ typedef struct ls_env {
     ssize_t (*pwrite)(int fd, const void *p, size_t n, uint64_t offset);
     int (*write_behind)(int fd, uint64_t offset, size_t n); /* these bytes that were written begin to go to the disk;
                                                 the call does not wait: an fsync that follows takes less. A hint */
+    int (*uncached)(int fd, bool on);        /* from here on writes go to the disk past the system's cache: address,
+                                                offset and length must be multiples of 4096 then. -EINVAL: this file
+                                                system has no such writes */
     int (*fsync)(int fd);
     int (*fsync_dir)(const char *path);
     int (*rename)(const char *from, const char *to);

@@ -257,6 +257,7 @@ const ls_env ls_env_real = {
     .write = ls_real_write,
     .pwrite = ls_real_pwrite,
     .write_behind = ls_real_write_behind,
+    .uncached = ls_real_uncached,
     .fsync = ls_real_fsync,
     .fsync_dir = ls_real_fsync_dir,
     .rename = ls_real_rename,

@@ -17,6 +17,7 @@ ssize_t ls_real_pread(int fd, void *p, size_t n, uint64_t offset);
 ssize_t ls_real_write(int fd, const void *p, size_t n);
 ssize_t ls_real_pwrite(int fd, const void *p, size_t n, uint64_t offset);
 int ls_real_write_behind(int fd, uint64_t offset, size_t n);
+int ls_real_uncached(int fd, bool on);
 int ls_real_fsync(int fd);
 int ls_real_fsync_dir(const char *path);
 int ls_real_rename(const char *from, const char *to);

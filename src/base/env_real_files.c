@@ -83,6 +83,13 @@ int ls_real_write_behind(int fd, uint64_t offset, size_t n)
     return ls_real_result(sync_file_range(fd, (off64_t)offset, (off64_t)n, SYNC_FILE_RANGE_WRITE));
 }
 
+int ls_real_uncached(int fd, bool on)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0) return -errno;
+    return ls_real_result(fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT));
+}
+
 int ls_real_fsync(int fd) { return ls_real_result(fsync(fd)); }
 
 int ls_real_fsync_dir(const char *path)

@@ -136,7 +136,9 @@ static ls_status output_open(output *o, const char *path, ls_ckpt_sums *sums, ui
     if (sums) sums->block = malloc((size_t)((nbytes + LS_CKPT_BLOCK - 1) / LS_CKPT_BLOCK + 1) * sizeof *sums->block);
     if (!o->tensor || !o->block || (sums && !sums->block))
         return ls_fail(LS_NO_MEMORY, "%s: digests of %" PRIu64 " bytes", path, nbytes);
-    return ls_commit_create(path, &o->file);
+    LS_TRY(ls_commit_create(path, &o->file));
+    ls_commit_expect(o->file, nbytes);
+    return LS_OK;
 }
 
 static void output_close(output *o)
