@@ -19,6 +19,7 @@
 
 #include "base/context.h"
 #include "harness_files.h"
+#include "ckpt/format.h"
 #include "lockstep/ckpt.h"
 
 /* --- a small model and a folder of its own for each test -------------------------- */
@@ -872,6 +873,33 @@ static void a_part_that_is_not_in_the_tensor_is_refused(void **state)
     free_params(&here);
 }
 
+/* Sizes around a four, a square and a tile; rows further apart than they are long, and one float beyond each end. */
+static void a_matrix_is_transposed_whatever_its_size(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = { 1, 3, 4, 15, 16, 17, 127, 128, 129, 300 };
+    enum { N = sizeof sizes / sizeof *sizes, MOST = 303 };
+    float *from = malloc(MOST * MOST * sizeof *from), *to = malloc(MOST * MOST * sizeof *to);
+    assert_true(from && to);
+    for (int i = 0; i < MOST * MOST; i++) from[i] = (float)i;
+    for (int k = 0; k < N * N; k++) {
+        const int64_t rows = sizes[k / N], columns = sizes[k % N];
+        const size_t from_row = (size_t)columns + 3, to_row = (size_t)rows + 2;
+        for (int i = 0; i < MOST * MOST; i++) to[i] = -1;
+        ls_ckpt_turn(from, from_row, rows, columns, to + 1, to_row);
+        for (int64_t c = 0; c < columns; c++)
+            for (int64_t r = 0; r < (int64_t)to_row; r++) {
+                const float found = to[1 + (size_t)c * to_row + (size_t)r];
+                const float want = r < rows ? from[(size_t)r * from_row + (size_t)c] : -1;
+                if (found != want) fail_msg("%lld x %lld: [%lld][%lld] = %g, want %g", (long long)rows, (long long)columns,
+                                            (long long)c, (long long)r, (double)found, (double)want);
+            }
+        assert_true(to[0] == -1 && to[1 + (size_t)columns * to_row] == -1);
+    }
+    free(from);
+    free(to);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -902,6 +930,7 @@ int main(void)
         TEST(is_whole_after_a_crash_at_any_call),
         TEST(goes_on_after_an_interrupted_call),
         TEST(names_the_folder_that_is_missing),
+        cmocka_unit_test(a_matrix_is_transposed_whatever_its_size),
     };
     return cmocka_run_group_tests_name("ckpt", tests, NULL, NULL);
 }
