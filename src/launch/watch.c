@@ -146,16 +146,22 @@ static void describe_end(const ls_job *j, int r, char *text, size_t n)
                  where(j, r, at, sizeof at));
 }
 
-/* Removes the temporary files of a save, or other work, in which our rank r was killed, once no rank writes there. */
-static void sweep(const ls_job *j, int r)
+static void sweep_of(const ls_task_slot *slot, int pid)
 {
     ls_task task;
     char folder[LS_TASK_FILE_BYTES + 2];
-    if (!ls_task_read(&j->page->rank[j->first + r].task, &task)) return;
+    if (!ls_task_read(slot, &task)) return;
     if (task.kind != LS_TASK_SAVING && task.kind != LS_TASK_WRITING) return;
     ls_commit_parent(task.file, folder);
-    (void)ls_commit_sweep(folder, j->rank[r].pid);
-    (void)ls_commit_sweep(task.file, j->rank[r].pid); /* it may be a folder */
+    (void)ls_commit_sweep(folder, pid);
+    (void)ls_commit_sweep(task.file, pid); /* it may be a folder */
+}
+
+/* Removes the temporary files of saves, or other work, in which our rank r was killed, once no rank writes there. */
+static void sweep(const ls_job *j, int r)
+{
+    sweep_of(&j->page->rank[j->first + r].task, j->rank[r].pid);
+    sweep_of(&j->page->rank[j->first + r].meanwhile, j->rank[r].pid);
 }
 
 /* Takes note of a rank's end; true if it has ended. */

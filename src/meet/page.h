@@ -79,6 +79,7 @@ typedef struct ls_rank_slot {
     struct ls_desc_slot message;         /* the newest send or receive that it had to wait for */
     ls_flow flow[LS_PAGE_GROUPS];        /* by block, as desc */
     ls_task_slot task;                   /* its long work outside collectives, while it does any */
+    ls_task_slot meanwhile;              /* the save that a thread of it writes while it trains, while there is one */
     ls_blackbox box;
 } ls_rank_slot;
 

@@ -248,6 +248,9 @@ ls_status ls_train_save(ls_trainer *t)
 
 /* --- while training goes on ------------------------------------------------------------------------------ */
 
+/* So that the launcher finds the temporary folder, should this rank be killed in a step. */
+static ls_task_slot *meanwhile(const ls_trainer *t) { return &t->w->page->rank[ls_world_rank(t->w)].meanwhile; }
+
 ls_status ls_train_save_begin(ls_trainer *t)
 {
     char folder[320];
@@ -256,6 +259,7 @@ ls_status ls_train_save_begin(ls_trainer *t)
     ls_train_task(t, LS_TASK_NONE, NULL);
     t->saving = t->step;
     t->save_busy = true; /* until all ranks have told otherwise */
+    if (st == LS_OK) ls_task_begin(meanwhile(t), LS_TASK_SAVING, t->c->checkpoint.timeout, folder);
     return st;
 }
 
@@ -266,6 +270,7 @@ ls_status ls_train_save_advance(ls_trainer *t, bool wait)
     LS_TRY(folder_of(t, t->saving, folder, sizeof folder));
     if (wait) ls_train_task(t, LS_TASK_SAVING, folder);
     ls_status st = wait ? ls_state_save_wait(t->state) : ls_state_save_advance(t->state, t->save_busy);
+    if (st != LS_AGAIN) ls_task_end(meanwhile(t));
     if (st == LS_OK) st = is_durable(t, folder, t->saving);
     if (wait) ls_train_task(t, LS_TASK_NONE, NULL);
     return st;
