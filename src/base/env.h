@@ -37,6 +37,7 @@ typedef struct ls_file_info {
     uint64_t size;
     bool owned;        /* by the effective user */
     unsigned mode;     /* permission bits */
+    int64_t changed_ns; /* when its content changed last; as wall_ns */
 } ls_file_info;
 
 typedef enum ls_child_state { LS_CHILD_RUNNING, LS_CHILD_EXITED, LS_CHILD_SIGNALED, LS_CHILD_STOPPED } ls_child_state;
@@ -76,6 +77,7 @@ typedef struct ls_env {
     const char *(*getenv)(const char *name); /* borrowed; NULL if unset */
     int (*pid)(void);
     int (*parent_pid)(void);
+    unsigned (*uid)(void);                   /* the effective user */
     bool (*traced)(int pid);                 /* a debugger is attached */
     char (*proc_state)(int pid);             /* 'R' 'S' 'D' 'T' 'Z', or 0 when gone */
     int (*self_path)(char *buf, size_t n);   /* of the running program */
@@ -123,7 +125,11 @@ typedef struct ls_env {
     int (*exchange)(const char *a, const char *b); /* two names change places at once; -EINVAL, -ENOSYS: not there */
     int (*unlink)(const char *path);
     int (*mkdir)(const char *path);          /* 0777 & ~umask; -EEXIST */
+    int (*mkdir_secret)(const char *path);   /* the same, but 0700 & ~umask */
     int (*rmdir)(const char *path);
+    int (*real_path)(const char *path, char *buf, size_t n); /* absolute, without links; -ENOENT, -ERANGE: too long */
+    int (*lock)(int fd);                     /* this file is ours until fd is closed or we end, however; -EAGAIN: it is
+                                                another's, who opened it by another call */
     int (*info)(const char *path, ls_file_info *out);      /* missing: type NONE and 0 */
     int (*fd_info)(int fd, ls_file_info *out);
     int (*list)(const char *path, char *names, size_t n);  /* NUL-separated names, sorted; their number; -ENOBUFS */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -109,7 +110,24 @@ int ls_real_exchange(const char *a, const char *b)
 
 int ls_real_unlink(const char *path) { return ls_real_result(unlink(path)); }
 int ls_real_mkdir(const char *path) { return ls_real_result(mkdir(path, 0777)); }
+int ls_real_mkdir_secret(const char *path) { return ls_real_result(mkdir(path, 0700)); }
 int ls_real_rmdir(const char *path) { return ls_real_result(rmdir(path)); }
+
+int ls_real_real_path(const char *path, char *buf, size_t n)
+{
+    char *real = realpath(path, NULL);
+    if (!real) return -errno;
+    const size_t length = strlen(real);
+    if (length < n) memcpy(buf, real, length + 1);
+    free(real);
+    return length < n ? 0 : -ERANGE;
+}
+
+int ls_real_lock(int fd)
+{
+    const int r = ls_real_result(flock(fd, LOCK_EX | LOCK_NB));
+    return r == -EWOULDBLOCK ? -EAGAIN : r;
+}
 
 static ls_file_info info_of(const struct stat *s)
 {
@@ -118,7 +136,8 @@ static ls_file_info info_of(const struct stat *s)
                                                          : LS_FILE_OTHER,
                            .size = (uint64_t)s->st_size,
                            .owned = s->st_uid == geteuid(),
-                           .mode = s->st_mode & 07777u };
+                           .mode = s->st_mode & 07777u,
+                           .changed_ns = (int64_t)s->st_mtim.tv_sec * 1000000000 + s->st_mtim.tv_nsec };
 }
 
 int ls_real_info(const char *path, ls_file_info *out)

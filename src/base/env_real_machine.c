@@ -203,6 +203,7 @@ const char *ls_real_getenv(const char *name) { return getenv(name); }
 int ls_real_pid(void) { return (int)getpid(); }
 
 int ls_real_parent_pid(void) { return (int)getppid(); }
+unsigned ls_real_uid(void) { return geteuid(); }
 
 bool ls_real_traced(int pid)
 {
