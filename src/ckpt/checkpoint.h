@@ -59,6 +59,8 @@ ls_status ls_checkpoint_index(ls_checkpoint *s);
 void ls_checkpoint_translate(ls_checkpoint *s);
 /* Whether `path` is a folder that ls_checkpoint_open is made for. */
 bool ls_checkpoint_is_folder(const char *path);
+/* checkpoint_read.c: whether file i of a manifest is in the folder with every byte as it was saved. LS_CKPT_CORRUPT. */
+ls_status ls_checkpoint_check_file(const char *folder, const ls_manifest *m, size_t i);
 /* checkpoint_read.c: makes `file` the open one. */
 ls_status ls_checkpoint_use(ls_checkpoint *s, int file);
 

@@ -222,3 +222,20 @@ ls_status ls_checkpoint_verify(ls_checkpoint *s, int part, int parts)
     for (size_t i = 0; i < s->manifest.nfiles; i++) LS_TRY(verify_file(s, i, &number, &mine));
     return LS_OK;
 }
+
+ls_status ls_checkpoint_check_file(const char *folder, const ls_manifest *m, size_t i)
+{
+    const ls_range all = { 0, m->file[i].sums.nblocks + 1 };
+    uint64_t number = 0;
+    ls_file_info info;
+    char path[4096];
+    const int n = snprintf(path, sizeof path, "%s/%s", folder, m->file[i].name);
+    if (n < 0 || (size_t)n >= sizeof path) return ls_fail(LS_BAD_FILE, "%s: its name is too long", folder);
+    if (ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR || info.size != m->file[i].sums.bytes)
+        return ls_fail(LS_CKPT_CORRUPT, "%s: is missing, or has another size than the manifest says", path);
+    ls_checkpoint s = { .folder = (char *)folder, .manifest = *m, .open_file = -1, .fd = -1, .buffer = malloc(LS_CKPT_BLOCK) };
+    const ls_status st = s.buffer ? verify_file(&s, i, &number, &all) : ls_fail(LS_NO_MEMORY, "%s: a block", path);
+    if (s.fd >= 0) ls_env_get()->close_fd(s.fd);
+    free(s.buffer);
+    return st;
+}

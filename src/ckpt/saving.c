@@ -15,7 +15,7 @@
 
 /* --- the temporary folder ------------------------------------------------------------------------ */
 
-static ls_status make_folder(const char *folder, int64_t step, ls_commit_folder **out, ls_save_beginning *b)
+ls_status ls_save_folder_make(const char *folder, int64_t step, ls_commit_folder **out, ls_save_beginning *b)
 {
     unsigned char id[16];
     char sharded[LS_SAVE_PATH_BYTES + 16];
@@ -75,7 +75,7 @@ static ls_status unpack(ls_manifest *m, int rank, int files, const int64_t **fro
     return LS_OK;
 }
 
-static ls_status gather_sums(ls_group *g, const ls_shards *mine, ls_manifest *m)
+static ls_status gather_sums(ls_group *g, const ls_shards *mine, bool everywhere, ls_manifest *m)
 {
     const int rank = ls_group_rank(g), size = ls_group_size(g);
     size_t all = 0, before = 0;
@@ -96,7 +96,7 @@ static ls_status gather_sums(ls_group *g, const ls_shards *mine, ls_manifest *m)
         st = ls_all_gather_v(g, NULL, words, counts, LS_I64);
     }
     const int64_t *at = words;
-    for (int r = 0; st == LS_OK && rank == 0 && r < size; r++) st = unpack(m, r, mine->n, &at);
+    for (int r = 0; st == LS_OK && (rank == 0 || everywhere) && r < size; r++) st = unpack(m, r, mine->n, &at);
     free(words);
     free(counts);
     free(n);
@@ -139,7 +139,7 @@ static ls_status write_manifest(const char *folder, const ls_manifest *m)
 ls_status ls_save_folder(ls_saving *v, const char *folder, int64_t step)
 {
     *v = (ls_saving){ .step = step };
-    return make_folder(folder, step, &v->commit, &v->b);
+    return ls_save_folder_make(folder, step, &v->commit, &v->b);
 }
 
 /* --- a save, in parts ------------------------------------------------------------------------------------- */
@@ -148,7 +148,7 @@ ls_status ls_save_begin(ls_saving *v, const ls_state *s, const char *folder, int
 {
     const bool leads = ls_group_rank(s->g) == 0;
     *v = (ls_saving){ .step = step, .generation = s->generation, .world_size = ls_group_size(s->g) };
-    LS_TRY(ls_state_agree(s->g, leads ? make_folder(folder, step, &v->commit, &v->b) : LS_OK, culprit));
+    LS_TRY(ls_state_agree(s->g, leads ? ls_save_folder_make(folder, step, &v->commit, &v->b) : LS_OK, culprit));
     return ls_broadcast(s->g, &v->b, sizeof v->b, LS_U8, 0);
 }
 
@@ -161,7 +161,7 @@ ls_status ls_save_list(ls_saving *v, const ls_state *s)
 
 ls_status ls_save_write(ls_saving *v) { return ls_shards_write(&v->mine, v->b.path); }
 
-ls_status ls_save_gather(ls_saving *v, ls_group *g) { return gather_sums(g, &v->mine, &v->manifest); }
+ls_status ls_save_gather(ls_saving *v, ls_group *g) { return gather_sums(g, &v->mine, v->everywhere, &v->manifest); }
 
 ls_status ls_save_commit(ls_saving *v)
 {

@@ -36,12 +36,16 @@ typedef struct ls_saving {
     ls_commit_folder *commit; /* rank 0's, as the next one */
     ls_manifest manifest;
     bool anew;                /* a checkpoint of that name is not replaced */
+    bool everywhere;          /* every rank gets the checksums of all files, not rank 0 alone */
 } ls_saving;
 
 /* For one program alone that writes the files of all ranks (reshard.c): the temporary folder. Then the caller fills in
  * step, generation and world_size, and adds the files that it has written to the manifest; ls_save_commit, ls_save_end.
  */
 ls_status ls_save_folder(ls_saving *v, const char *folder, int64_t step);
+
+/* The temporary folder alone: of who tells the others himself (snapshot.c). */
+ls_status ls_save_folder_make(const char *folder, int64_t step, ls_commit_folder **out, ls_save_beginning *b);
 
 /* Every rank of the state's group calls it. A failure is agreed, and *culprit the rank whose it was. */
 ls_status ls_save_begin(ls_saving *v, const ls_state *s, const char *folder, int64_t step, int *culprit);
