@@ -47,19 +47,28 @@ void ls_generation_begin(ls_generations *g)
     g->again = false;
 }
 
+/* The step that a training goes on from; -1: none. */
+static int64_t newest(const ls_generations *g) { return g->snapshot > g->durable ? g->snapshot : g->durable; }
+
+int64_t ls_generation_from(const ls_generations *g) { return newest(g) < 0 ? 0 : newest(g); }
+
 /* Takes note of what this one has saved; true if that is newer than what earlier ones had. */
 static bool note_progress(const ls_job *j, ls_generations *g)
 {
-    ls_saved now;
+    ls_saved now, snapshot;
     char dir[LS_RUN_DIR_BYTES];
     ls_run_dir_read(&j->page->run_dir, dir);
     if (*dir) memcpy(g->run_dir, dir, sizeof dir);
     ls_saved_read(&j->page->saved, &now);
+    ls_saved_read(&j->page->snapshot, &snapshot);
     if (now.state != LS_SAVED_UNKNOWN) g->trains = true;
-    if (now.state != LS_SAVED_ONE || now.step <= g->durable) return false;
-    g->durable = now.step;
-    memcpy(g->checkpoint, now.path, sizeof now.path);
-    return true;
+    const int64_t before = newest(g);
+    if (snapshot.state == LS_SAVED_ONE) g->snapshot = snapshot.step;
+    if (now.state == LS_SAVED_ONE && now.step > g->durable) {
+        g->durable = now.step;
+        memcpy(g->checkpoint, now.path, sizeof now.path);
+    }
+    return newest(g) > before;
 }
 
 /* A number of ranks that the program has refused before its first step. */
@@ -109,8 +118,9 @@ void ls_generation_decide(ls_job *j, int code)
         begin_next(g, next_nproc(j, g));
         g->restarts++;
         char from[64] = "";
-        if (g->trains && g->durable < 0) snprintf(from, sizeof from, " from the beginning");
-        if (g->trains && g->durable >= 0) snprintf(from, sizeof from, " from step %lld", (long long)g->durable);
+        if (g->trains && newest(g) < 0) snprintf(from, sizeof from, " from the beginning");
+        if (g->trains && newest(g) >= 0)
+            snprintf(from, sizeof from, " from step %lld%s", (long long)newest(g), newest(g) > g->durable ? " in memory" : "");
         snprintf(g->note, sizeof g->note, "as generation %u%s with %d rank%s here, restart %d of %d", g->number + 1, from, g->next_nproc,
                  g->next_nproc == 1 ? "" : "s", g->restarts, g->o.max_restarts);
     }

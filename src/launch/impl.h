@@ -146,7 +146,7 @@ typedef struct ls_generations {
     int restarts;            /* after failures, so far */
     int idle;                /* failures in a row without a new checkpoint between them */
     bool trains;             /* a rank has told what it saves */
-    int64_t durable;         /* step of the newest checkpoint; -1: none */
+    int64_t durable, snapshot; /* step of the newest checkpoint, and of the newest snapshot in memory; -1: none */
     char checkpoint[LS_SAVED_PATH_BYTES], run_dir[LS_RUN_DIR_BYTES]; /* of the training; "": none */
     char *dir;               /* owned: <log_dir>/<run-id>_<random>; NULL: none */
     bool again;              /* the present one is followed by another */
@@ -225,6 +225,8 @@ ls_status ls_job_spawn(ls_job *j, int r);
 void ls_job_watch(ls_job *j);
 /* generation.c: the next one is the present one. */
 void ls_generation_begin(ls_generations *g);
+/* generation.c: the step that a training goes on from, on the disk or in memory; 0: none. */
+int64_t ls_generation_from(const ls_generations *g);
 /* generation.c: once the ranks are gone, whether another generation follows, given the exit code that this one alone
  * would end with. */
 void ls_generation_decide(ls_job *j, int code);

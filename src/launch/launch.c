@@ -203,7 +203,7 @@ static ls_status open_files(ls_job *j)
 static ls_status start_ranks(ls_job *j)
 {
     char more[64];
-    snprintf(more, sizeof more, ",\"world_size\":%d,\"from_step\":%lld", j->world, (long long)(j->gens->durable < 0 ? 0 : j->gens->durable));
+    snprintf(more, sizeof more, ",\"world_size\":%d,\"from_step\":%lld", j->world, (long long)ls_generation_from(j->gens));
     ls_event_line(j->events_fd, j->page->generation, "gen_start", -1, more);
     for (int r = 0; r < j->o->nproc; r++) {
         LS_TRY(ls_job_spawn(j, r));
@@ -320,7 +320,7 @@ static ls_status launch_one(ls_generations *g, ls_launch_result *out)
 
 ls_status ls_launch(const ls_launch_opts *o, ls_launch_result *out)
 {
-    ls_generations g = { .o = *o, .nproc = o->nproc, .next_nproc = o->nproc, .durable = -1 };
+    ls_generations g = { .o = *o, .nproc = o->nproc, .next_nproc = o->nproc, .durable = -1, .snapshot = -1 };
     *out = (ls_launch_result){ .first_rank = -1 };
     ls_status st = check(o);
     do {

@@ -277,13 +277,19 @@ static void write_report(const ls_job *j, const char *host, const char *when, ls
         release_reply(&said);
     }
     char saved[LS_SAVED_PATH_BYTES + 128];
+    ls_saved snapshot;
+    ls_saved_read(&j->page->snapshot, &snapshot);
     if (*ls_job_saved(j, saved, sizeof saved)) {
         ls_saved s;
         ls_saved_read(&j->page->saved, &s);
         ls_text_add(t, "  checkpoint: %s\n", saved);
         if (*s.path && !j->gens->again) ls_text_add(t, "  to go on  : the same command with --checkpoint.resume %s\n", s.path);
-        else if (!j->gens->again) ls_text_add(t, "  to go on  : start again; --checkpoint.every N saves while it trains\n");
+        else if (!j->gens->again && snapshot.state != LS_SAVED_ONE)
+            ls_text_add(t, "  to go on  : start again; --checkpoint.every N saves while it trains\n");
     }
+    if (snapshot.state == LS_SAVED_ONE && *snapshot.path)
+        ls_text_add(t, "  snapshot  : step %lld stays in memory%s (%s)\n", (long long)snapshot.step,
+                    j->gens->again ? "" : ": the same command with --checkpoint.resume auto goes on from it", snapshot.path);
     if (*j->gens->note) ls_text_add(t, "  restart   : %s\n", j->gens->note);
     ls_text_add(t, "  consequences: ");
     consequences(j, t);
@@ -336,6 +342,8 @@ static void write_json(const ls_job *j, const char *host, const char *when, int 
     if (saved.state == LS_SAVED_NONE) ls_text_add(t, ",\n  \"checkpoint\": null");
     if (saved.state == LS_SAVED_ONE) member(t, "checkpoint", saved.path);
     if (saved.state == LS_SAVED_ONE) ls_text_add(t, ",\n  \"checkpoint_step\": %lld", (long long)saved.step);
+    ls_saved_read(&j->page->snapshot, &saved);
+    if (saved.state == LS_SAVED_ONE) ls_text_add(t, ",\n  \"snapshot_step\": %lld", (long long)saved.step);
     ls_text_add(t, ",\n  \"consequences\": [");
     for (int r = 0, n = 0; r < j->o->nproc; r++) {
         const ls_job_rank *k = &j->rank[r];

@@ -130,8 +130,10 @@ size_t ls_beat_write(const ls_world_page *p, ls_beat_of of, uint64_t now_ns, voi
         memcpy(to, text, h.text);
         to += h.text;
     }
-    ls_saved saved;
+    ls_saved saved, snapshot;
     ls_saved_read(&p->saved, &saved);
+    ls_saved_read(&p->snapshot, &snapshot);
+    h.snapshot = snapshot.state == LS_SAVED_ONE ? snapshot.step : -1;
     h.saved = saved.state;
     h.saved_step = saved.step;
     h.path = saved.state == LS_SAVED_ONE ? (uint32_t)strlen(saved.path) : 0;
@@ -210,6 +212,7 @@ static void take_saved(ls_world_page *p, const ls_beat_head *h, const char *path
     text[h->path] = 0;
     ls_text_printable(text);
     ls_saved_write(&p->saved, h->saved == LS_SAVED_ONE ? text : NULL, h->saved_step);
+    ls_saved_write(&p->snapshot, h->snapshot < 0 ? NULL : "", h->snapshot);
 }
 
 bool ls_beat_read(ls_world_page *p, ls_beat_of of, const void *in, size_t n, uint64_t now_ns, ls_rank_set *told)

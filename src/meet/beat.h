@@ -19,8 +19,9 @@ typedef struct ls_beat_head {
     uint32_t saved;         /* an ls_saved_state: the newest checkpoint */
     uint32_t path;          /* bytes of its path, which follow that sentence */
     int64_t saved_step;
+    int64_t snapshot;       /* step of the newest snapshot in memory; -1: none */
 } ls_beat_head;
-_Static_assert(sizeof(ls_beat_head) == 40, "no padding on the wire");
+_Static_assert(sizeof(ls_beat_head) == 48, "no padding on the wire");
 
 /* An ls_flow: of the group of the rank's newest collective, or of the message that it waits for. */
 typedef struct ls_beat_flow {

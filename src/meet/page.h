@@ -99,6 +99,7 @@ typedef struct ls_world_page {
     int32_t abort_about;         /* the rank to blame: not the one that noticed */
     char abort_text[LS_ERROR_BYTES];
     ls_saved_slot saved;         /* the newest checkpoint: written by rank 0, or by who mirrors its host */
+    ls_saved_slot snapshot;      /* likewise the newest snapshot in memory; a mirror has its step alone */
     ls_run_dir_slot run_dir;     /* of a training: written by rank 0 */
     ls_rank_slot rank[];         /* [nranks]; then what ls_page_sent() says, and longer rings of
                                     events: memory that is there once it is used */

@@ -214,6 +214,8 @@ const ls_opt ls_train_opts[] = {
       "longest time for a save, or other reading or writing of files that other ranks wait for", 0, NULL },
     { "checkpoint.async", LS_OPT_BOOL, AT(checkpoint.async), "false", NULL,
       "save from a copy in memory, which a thread of each rank writes while training goes on; the last save is waited for", 0, NULL },
+    { "checkpoint.snapshot", LS_OPT_INT, AT(checkpoint.snapshot), "0", "0.." STEPS,
+      "steps between snapshots in memory (/dev/shm), from which a run goes on that lost a rank, a node or its launcher; 0: none", 0, NULL },
     { "checkpoint.resume", LS_OPT_STRING, AT(checkpoint.resume), "never", "auto|never|PATH",
       "go on from a checkpoint: auto: the newest one in the run's folder, or begin; PATH: that one, in a new run folder", 0, NULL },
     { "checkpoint.consolidate", LS_OPT_CHOICE, AT(checkpoint.consolidate), "last", "always|last|never",
@@ -277,6 +279,7 @@ const size_t ls_train_nopts = sizeof ls_train_opts / sizeof *ls_train_opts;
 
 /* --- language models ------------------------------------------------------------------- */
 
+bool ls_train_snapshots(const ls_train_config *c) { return c->checkpoint.snapshot > 0 && !c->eval_only; }
 bool ls_train_copies(const ls_train_config *c) { return c->checkpoint.async && !c->eval_only; }
 
 bool ls_train_is_lm(const ls_train_config *c)

@@ -57,7 +57,7 @@ typedef struct ls_train_config {
     struct {
         const char *dir, *resume, *consolidate, *best;
         int64_t every; /* steps; below 0: ns (LS_OPT_EVERY) */
-        int64_t keep;
+        int64_t keep, snapshot;
         uint64_t timeout;
         bool async;
     } checkpoint;
@@ -114,6 +114,8 @@ bool ls_train_is_lm(const ls_train_config *c);
 bool ls_train_copies(const ls_train_config *c);
 /* Of activations, and of what they are multiplied with. */
 ls_dtype ls_train_dtype(const ls_train_config *c);
+/* A training with checkpoint.snapshot: checkpoints in memory between those on the disk. */
+bool ls_train_snapshots(const ls_train_config *c);
 /* What ls_world_opts.backend is for comm.backend: "sched" or "mpi". */
 const char *ls_train_backend(const ls_train_config *c);
 ls_ddp_config ls_train_ddp(const ls_train_config *c);

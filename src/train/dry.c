@@ -65,12 +65,14 @@ static void take_threads(int rank, int size, const int *node, ls_train_dry *out)
     out->threads = ls_team_resize(ls_team_planned(here));
 }
 
-static ls_status reserve_copy(ls_train_dry *d)
+static ls_status reserve_copy(const ls_train_config *c, ls_train_dry *d)
 {
     LS_TRY(ls_state_create(ls_world_group(d->w), &d->state));
     LS_TRY(ls_state_add_model(d->state, &d->par.model->params, d->optim));
     LS_TRY(ls_train_kept_add(d->state, &d->kept));
-    return ls_state_reserve(d->state);
+    if (ls_train_copies(c)) LS_TRY(ls_state_reserve(d->state));
+    if (ls_train_snapshots(c)) ls_count_shared(d->w, LS_MEM_CKPT, LS_NO_UNIT, ls_snapshots_bytes(d->state));
+    return LS_OK;
 }
 
 ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
@@ -99,7 +101,7 @@ ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, 
     LS_TRY(ls_arena_create_dry(ls_world_ledger(out->w), &out->own));
     LS_TRY(ls_parallelize(out->w, &p, mc, &(ls_parallel_opts){ .own = out->own }, &out->par));
     LS_TRY(ls_optim_create(&oc, &out->par.model->params, out->own, &out->optim));
-    return ls_train_copies(c) ? reserve_copy(out) : LS_OK;
+    return ls_train_copies(c) || ls_train_snapshots(c) ? reserve_copy(c, out) : LS_OK;
 }
 
 void ls_train_dry_close(ls_train_dry *d)

@@ -138,6 +138,7 @@ static void summary(const ls_trainer *t, const totals *s)
            "%s/s",
            100 * (double)s->exposed_ns / all, 100 * (double)s->hidden_ns / all, (double)s->bytes * 1e-6,
            (double)s->units / (all * 1e-9), unit(t));
+    ls_snapshot_say(t, s->step_ns);
 }
 
 static bool line_is_due(const ls_trainer *t)
@@ -258,14 +259,16 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
         say_eval(t, &eval, s->loss);
     }
     const bool sample = ls_samples_due(t), best = ls_best_look(t, &eval), due = best || save_is_due(t);
+    const bool snapshot = ls_snapshot_due(t, over || (due && !t->c->checkpoint.async));
     LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
     LS_TRY(ls_sample_log_step(t));
-    if (line_is_due(t) || due) LS_TRY(ls_record_flush(t)); /* a reader is not far behind, and a checkpoint not ahead */
+    if (line_is_due(t) || due || snapshot) LS_TRY(ls_record_flush(t)); /* a reader is not far behind, and a checkpoint not ahead */
     if (sample) LS_TRY(ls_samples_say(t));
     if (due || over) { /* what has parted is not saved */
         LS_TRY(ls_train_compare(t));
         LS_TRY(save(t, over));
     }
+    if (snapshot) LS_TRY(ls_snapshot_save(t));
     return ls_compare_step(t, s);
 }
 
@@ -311,6 +314,7 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
 {
     if (t->c->eval_only) return eval_only(t, out);
     LS_TRY(ls_record_open(t, opts));
+    LS_TRY(ls_snapshot_open(t));
     ls_bar_init(&t->bar);
     if (!t->par.mesh.speaks) t->bar.terminal = false;
     announce(t);
@@ -342,6 +346,7 @@ ls_status ls_train_in(const ls_train_config *c, ls_opts *opts, ls_world *w, ls_s
     ls_status st = run(t, opts, out);
     snprintf(out->run_dir, sizeof out->run_dir, "%s", t->run_dir);
     snprintf(out->checkpoint, sizeof out->checkpoint, "%s", t->checkpoint);
+    if (st == LS_OK || st == LS_INTERRUPTED || st == LS_PREEMPTED) ls_snapshot_end(t);
     if (st < 0) {
         (void)ls_record_flush(t);
         /* a stop on request is agreed: every rank leaves in order */

@@ -69,7 +69,8 @@ static ls_status open_folder(ls_trainer *t, ls_opts *opts)
     snprintf(path, sizeof path, "%s/tb", t->run_dir);
     if (t->c->log.tensorboard && ls_tensorboard_open(path, &t->events) < 0) go_on_without(ls_last_error());
     ls_status opened = ls_watch_open(t);
-    ls_saved_write(&t->w->page->saved, t->begun ? t->checkpoint : NULL, t->begun);
+    const int64_t durable = t->nsaved > 0 ? t->saved[t->nsaved - 1] : t->from_memory ? 0 : t->begun;
+    ls_saved_write(&t->w->page->saved, durable ? t->checkpoint : NULL, durable);
     ls_train_task(t, LS_TASK_NONE, NULL);
     return opened;
 }

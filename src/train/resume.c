@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/env.h"
 #include "base/opts_text.h"
 #include "base/text.h"
@@ -85,17 +86,65 @@ static ls_status open_again(const ls_train_config *c, const ls_train_again *a, l
     return ls_checkpoint_newest(g, dir, out);
 }
 
-ls_status ls_resume_open(const ls_train_config *c, const ls_train_again *a, ls_group *g, ls_checkpoint **out)
+/* Where a run that goes on in its folder has its checkpoints. */
+static void own_dir(const ls_train_config *c, const ls_train_again *a, char dir[PATH_BYTES])
 {
-    char folder[PATH_BYTES / 2], dir[PATH_BYTES];
-    *out = NULL;
+    char folder[PATH_BYTES / 2];
+    ls_resume_folder(c, a, folder, sizeof folder);
+    if (*c->checkpoint.dir) snprintf(dir, PATH_BYTES, "%s", c->checkpoint.dir);
+    else snprintf(dir, PATH_BYTES, "%s/checkpoints", folder);
+}
+
+static ls_status open_durable(const ls_train_config *c, const ls_train_again *a, ls_group *g, ls_checkpoint **out)
+{
+    char dir[PATH_BYTES];
     LS_TRY(open_again(c, a, g, out));
     if (*out || !ls_resume_asked(c)) return LS_OK;
     if (!ls_resume_in_place(c)) return open_named(c->checkpoint.resume, g, out);
-    ls_resume_folder(c, a, folder, sizeof folder);
-    if (*c->checkpoint.dir) snprintf(dir, sizeof dir, "%s", c->checkpoint.dir);
-    else snprintf(dir, sizeof dir, "%s/checkpoints", folder);
+    own_dir(c, a, dir);
     return ls_checkpoint_newest(g, dir, out);
+}
+
+/* The step of the newest checkpoint of this run by its name, which need not be whole; -1: none. All ranks hear from rank
+ * 0. */
+static ls_status newest_named(const ls_train_config *c, const ls_train_again *a, ls_group *g, int64_t *step)
+{
+    const char *name = NULL, *slash = strrchr(a->checkpoint, '/');
+    char dir[PATH_BYTES], *names = NULL;
+    *step = -1;
+    if (*a->run_dir && *c->checkpoint.dir) name = slash ? slash + 1 : NULL; /* others may have newer ones there */
+    else if (ls_group_rank(g) == 0 && (names = malloc(LS_STEPS_NAMES_BYTES))) {
+        own_dir(c, a, dir);
+        name = ls_steps_newest(names, ls_env_get()->list(dir, names, LS_STEPS_NAMES_BYTES), NULL);
+    }
+    if (name) *step = ls_steps_number(name);
+    free(names);
+    return ls_broadcast(g, step, 1, LS_I64, 0);
+}
+
+/* Memory is tried first where it promises more, and last where the disk gave less than it promised. */
+ls_status ls_resume_open(const ls_train_config *c, const ls_train_again *a, ls_snapshots *snapshots, ls_group *g,
+                         ls_checkpoint **out)
+{
+    ls_checkpoint *newer = NULL;
+    int64_t named = -1;
+    *out = NULL;
+    if (!snapshots) return open_durable(c, a, g, out);
+    LS_TRY(newest_named(c, a, g, &named));
+    LS_TRY(ls_snapshots_newest(snapshots, named, out));
+    if (*out) return LS_OK;
+    const ls_status st = open_durable(c, a, g, out);
+    const int64_t found = *out ? ls_checkpoint_step(*out) : -1;
+    if (st == LS_CKPT_CORRUPT || (st == LS_OK && found < named)) {
+        char why[LS_ERROR_BYTES];
+        snprintf(why, sizeof why, "%s", ls_last_error());
+        LS_TRY(ls_snapshots_newest(snapshots, found, &newer));
+        if (!newer) return st < 0 ? ls_fail(st, "%s", why) : st;
+        ls_checkpoint_close(*out);
+        *out = newer;
+        return LS_OK;
+    }
+    return st;
 }
 
 /* --- is it the same run? ---------------------------------------------------------------------------------- */

@@ -82,7 +82,7 @@ ls_status ls_train_adopt(ls_trainer *t)
         t->saved[i] = t->saved[k];
         t->saved[k] = step;
     }
-    if (st == LS_OK && t->nsaved > 0) st = folder_of(t, t->begun, t->checkpoint, sizeof t->checkpoint);
+    if (st == LS_OK && t->nsaved > 0) st = folder_of(t, t->saved[t->nsaved - 1], t->checkpoint, sizeof t->checkpoint);
     if (st == LS_OK) st = ls_best_adopt(t);
     free(names);
     return st;
@@ -202,7 +202,7 @@ static ls_status write_companions_of(void *arg, const char *folder, ls_manifest 
     return st < 0 ? st : written;
 }
 
-static void fill_kept(ls_trainer *t)
+void ls_train_fill_kept(ls_trainer *t)
 {
     t->kept = (ls_train_kept){
         .step = t->step, .seed = t->c->train.seed, .position = t->step * t->c->train.global_batch,
@@ -214,6 +214,7 @@ static void fill_kept(ls_trainer *t)
 /* Before an older one is removed, the page has the new one. */
 static ls_status is_durable(ls_trainer *t, const char *folder, int64_t step)
 {
+    ls_snapshot_durable(t);
     if (!t->par.mesh.speaks) return LS_OK;
     snprintf(t->checkpoint, sizeof t->checkpoint, "%s", folder);
     ls_saved_write(&t->w->page->saved, t->checkpoint, step);
@@ -229,7 +230,7 @@ static ls_status is_durable(ls_trainer *t, const char *folder, int64_t step)
 static ls_status prepare_save(ls_trainer *t, char *folder, size_t n)
 {
     LS_TRY(folder_of(t, t->step, folder, n));
-    fill_kept(t);
+    ls_train_fill_kept(t);
     ls_train_event(t, "ckpt_begin", t->step);
     ls_train_task(t, LS_TASK_SAVING, folder);
     return LS_OK;

@@ -124,6 +124,7 @@ static ls_status open_model(ls_trainer *t)
     LS_TRY(ls_state_add_model(t->state, ps, t->optim));
     LS_TRY(ls_train_kept_add(t->state, &t->kept));
     if (ls_train_copies(c)) LS_TRY(ls_state_reserve(t->state));
+    if (ls_train_snapshots(c)) ls_count_shared(t->w, LS_MEM_CKPT, LS_NO_UNIT, ls_snapshots_bytes(t->state));
     return ls_train_describe(t);
 }
 
@@ -169,12 +170,14 @@ static ls_status open_checkpoint(ls_trainer *t)
     if (t->c->eval_only) return LS_OK;
     ls_train_task(t, LS_TASK_READING, "checkpoints");
     ls_status st = ls_world_generation(t->w) > 1 ? ls_resume_again(ls_world_group(t->w), &t->again) : LS_OK;
-    if (st == LS_OK) st = ls_resume_open(t->c, &t->again, ls_world_group(t->w), &t->from);
+    if (st == LS_OK) ls_snapshot_find(t);
+    if (st == LS_OK) st = ls_resume_open(t->c, &t->again, t->snapshots, ls_world_group(t->w), &t->from);
     ls_train_task(t, LS_TASK_NONE, NULL);
+    t->from_memory = t->from && t->snapshots && ls_snapshots_step(t->snapshots) == ls_checkpoint_step(t->from);
     if (st == LS_OK && t->from) st = ls_resume_check(t->c, t->from, &changed);
     if (st == LS_OK && t->from && ls_world_rank(t->w) == 0 && !ls_checkpoint_is_foreign(t->from))
-        ls_say("resuming step %lld of %s, saved by %d rank%s%s%s", (long long)ls_checkpoint_step(t->from),
-               ls_checkpoint_folder(t->from), ls_checkpoint_world_size(t->from),
+        ls_say("resuming step %lld of %s%s, saved by %d rank%s%s%s", (long long)ls_checkpoint_step(t->from),
+               t->from_memory ? "the snapshot in memory " : "", ls_checkpoint_folder(t->from), ls_checkpoint_world_size(t->from),
                ls_checkpoint_world_size(t->from) == 1 ? "" : "s", changed.n ? "; changed since: " : "", ls_text_str(&changed));
     ls_text_free(&changed);
     return st;
@@ -327,6 +330,7 @@ void ls_trainer_destroy(ls_trainer *t)
     ls_tensorboard_close(t->events);
     ls_watch_close(&t->watch);
     ls_decoder_destroy(t->decoder);
+    ls_snapshots_close(t->snapshots);
     ls_state_destroy(t->state); /* first: its thread reads some of what follows */
     free(t->saved);
     free(t->config);

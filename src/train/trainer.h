@@ -5,6 +5,7 @@
  *   feed.c     its samples                           source.c   where tokens come from
  *   loop.c     steps, logging                        evaluate.c the test set
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
+ *   snapshot.c  snapshots between checkpoints
  *   watch.c    log lines                             samples.c  what a language model writes
  *   sample_log.c  which samples each rank has used
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
@@ -18,6 +19,7 @@
 #define LS_TRAIN_TRAINER_H
 #include "base/stop.h"
 #include "base/text.h"
+#include "ckpt/snapshot.h"
 #include "lockstep/generate.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/train.h"
@@ -42,6 +44,12 @@ typedef struct ls_alive {
     ls_tensor *loss; /* borrowed from its tape */
     ls_loss_sums sums;
 } ls_alive;
+
+/* The time that snapshots have kept training waiting. */
+typedef struct ls_train_pauses {
+    int64_t n;
+    uint64_t sum_ns, most_ns;
+} ls_train_pauses;
 
 typedef struct ls_trainer {
     const ls_train_config *c;      /* borrowed */
@@ -76,9 +84,14 @@ typedef struct ls_trainer {
     int64_t saving;                /* step of the newest save that was begun with checkpoint.async, */
     bool save_busy;                /* whether some rank was at work for it when ranks told each other last, */
     bool save_waited;              /* and whether it was said that another one waits for such a save */
+    ls_snapshots *snapshots;       /* owned: of this run, of this process or an earlier one; NULL: none */
+    ls_train_pauses pauses;        /* what they took */
+    bool snapshots_off;            /* the last one failed: none until the next checkpoint is durable, */
+    bool snapshots_warned;         /* and whether that was said */
     ls_compare_run *compare;       /* owned; NULL: no --compare */
     ls_checkpoint *from;           /* owned: the checkpoint that the run goes on from; NULL: it begins, or has loaded it
                                       */
+    bool from_memory;              /* it is a snapshot */
     ls_train_again again;          /* what an earlier generation of the job left */
     int64_t epoch;                 /* of the step at hand, from 0 */
 
@@ -168,6 +181,19 @@ ls_status ls_train_save_begin(ls_trainer *t);
 ls_status ls_train_save_advance(ls_trainer *t, bool wait);
 /* All ranks call it before a failure that all have found ends the run: a save that is in flight is waited for. */
 void ls_train_save_settle(ls_trainer *t);
+/* What a checkpoint of this step has of the run, besides the model and the optimizer: into t->kept. */
+void ls_train_fill_kept(ls_trainer *t);
+/* Snapshots (checkpoint.snapshot; ckpt/snapshot.h), none of whose failures ends a run: a warning, and it goes on without.
+ * Every rank calls all of these. Find: those of an earlier process, before a checkpoint is opened. Open: once there is a
+ * run folder. Due: whether one of this step is. Save: that; it flushes metrics, of which it must not be ahead. Durable: a
+ * checkpoint is on the disk. End: the run is over, and what it needs is on the disk. Say: what they took. */
+void ls_snapshot_find(ls_trainer *t);
+ls_status ls_snapshot_open(ls_trainer *t);
+bool ls_snapshot_due(const ls_trainer *t, bool saved);
+ls_status ls_snapshot_save(ls_trainer *t);
+void ls_snapshot_durable(ls_trainer *t);
+void ls_snapshot_end(ls_trainer *t);
+void ls_snapshot_say(const ls_trainer *t, uint64_t all_ns);
 /* The best checkpoint (checkpoint.best). Open: once the state is loaded; LS_BAD_CONFIG: nothing to evaluate on. Look:
  * whether the evaluation of this step is the best so far, so that a checkpoint of this step is due, on all ranks alike.
  * Failed: that checkpoint was not saved. The other two are rank 0's. Durable: it is, and the file `best` has to name
