@@ -122,7 +122,7 @@ static ls_status tell_config(ls_snapshots *n, const char *config)
 static ls_status begin(ls_snapshots *n, ls_saving *v, const ls_state *s, const char *folder, int64_t step)
 {
     const int rank = ls_group_rank(n->g), size = ls_group_size(n->g);
-    *v = (ls_saving){ .step = step, .generation = s->generation, .world_size = size, .everywhere = n->nodes > 1 };
+    *v = (ls_saving){ .step = step, .generation = s->generation, .world_size = size, .everywhere = true };
     ls_status st = LS_OK;
     if (n->leads) {
         ls_snapshot_folder_clear(&n->own, n->newest);
