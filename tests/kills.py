@@ -1,12 +1,15 @@
 """kills.py -- kills a random process of a training at a random instant, again and again: each run has to end with the
 final line of the undisturbed one, and to leave nothing behind.
 
-    python3 tests/kills.py LOCKSTEP --runs 50 --seed 1 --stage 0 [--transport tcp] [--ranks 2] [--nodes "PREFIX0;PREFIX1"]
+    python3 tests/kills.py LOCKSTEP --runs 50 --seed 1 --stage 0 [--transport tcp] [--ranks 2] [--nodes "PREFIX0;PREFIX1"] [--snapshot 1]
 
 A rank that is killed comes back by `lockstep run --max-restarts`. When a launcher is killed, the same command runs once
 more, with checkpoint.resume auto. It prints how late the launcher noticed a rank's death and when the first step came
 after it; exit status 1 if a run ended otherwise. With --nodes there are two launchers, each behind its prefix (such as
 `ip netns exec NAME`), which meet at --addr; both are started again.
+
+With --snapshot N the training has snapshots in memory, and at most N steps may be taken again after a death. Each node
+has memory of its own, and half of the nodes whose launcher is killed lose it.
 """
 import argparse
 import json
@@ -30,6 +33,7 @@ a.add_argument("--ranks", type=int, default=2, help="per node")
 a.add_argument("--nodes", default="", help="prefixes of two launchers, separated by a semicolon")
 a.add_argument("--addr", default="127.0.0.1")
 a.add_argument("--option", action="append", default=[], help="of the training, for example --zero.copy=rank")
+a.add_argument("--snapshot", type=int, default=0, help="steps between snapshots in memory")
 a.add_argument("--recipe", default="gpt.yaml")
 a.add_argument("--steps", type=int, default=60)
 a.add_argument("--every", type=int, default=10)
@@ -60,13 +64,15 @@ class Job:
         train = [args.lockstep, "train", args.recipe, "--run.dir", os.path.join(folder, "run"), "--checkpoint.resume", "auto",
                  "--checkpoint.every", str(args.every), "--train.steps", str(args.steps), "--zero.stage", str(args.stage),
                  "--log.every", "1000000"] + args.option
+        if args.snapshot:
+            train += ["--checkpoint.snapshot", str(args.snapshot)]
         if args.transport:
             train += ["--comm.transport", args.transport]
         prefixes = [shlex.split(p) for p in args.nodes.split(";")] if args.nodes else [[]]
         port = free_port()
         self.out = [open(os.path.join(folder, f"out{i}"), "w+") for i in range(len(prefixes))]
         self.err = [open(os.path.join(folder, f"err{i}"), "a+") for i in range(len(prefixes))]
-        self.launcher = []
+        self.launcher, self.memory = [], []
         for i, prefix in enumerate(prefixes):
             run = prefix + [args.lockstep, "run", "-n", str(args.ranks), "--max-restarts", str(restarts)]
             if i == 0:
@@ -74,7 +80,10 @@ class Job:
             if len(prefixes) > 1:
                 run += ["--nnodes", str(len(prefixes)), "--node-rank", str(i), "--master-addr", args.addr, "--master-port", str(port),
                         "--secret-file", "s"]
-            self.launcher.append(subprocess.Popen(run + ["--"] + train, stdout=self.out[i], stderr=self.err[i]))
+            self.memory.append(os.path.join(folder, f"memory{i}") if len(prefixes) > 1 else "/dev/shm")
+            os.makedirs(self.memory[i], exist_ok=True)
+            env = dict(os.environ, LOCKSTEP_SNAPSHOT_DIR=self.memory[i])
+            self.launcher.append(subprocess.Popen(run + ["--"] + train, stdout=self.out[i], stderr=self.err[i], env=env))
 
     def wait(self):
         codes = []
@@ -147,15 +156,28 @@ def kill_one(job, rng, at):
     return "rank", i, t
 
 
-def leftovers(folder):
-    held = [n for n in os.listdir("/dev/shm") if "lockstep" in n]
+def leftovers(job, folder):
+    held = [n for d in set(job.memory + ["/dev/shm"]) for n in os.listdir(d) if n.startswith("lockstep")]
     temporary = [os.path.join(d, n) for d, dirs, files in os.walk(os.path.join(folder, "run")) for n in dirs + files
                  if n.startswith(".")]
     return held, temporary
 
 
+def last_step(lines):
+    return max((e["step"] for e in lines if e["event"] == "step"), default=0)
+
+
+def check_redone(lines, begun):
+    """At most args.snapshot of the steps before lines[begun], which begin after a death, are taken again."""
+    first = next((e["step"] for e in lines[begun:] if e["event"] == "step"), None)
+    again = last_step(lines[:begun]) - (first - 1) if first else 0
+    if args.snapshot and again > args.snapshot:
+        raise RuntimeError(f"{again} steps are taken again")
+    return again
+
+
 def one(rng, want, span):
-    """One run with one death; (what, ms until noticed, ms until the first step after it)."""
+    """One run with one death; (what, ms until noticed, ms until the first step after it, steps taken again)."""
     folder = tempfile.mkdtemp(prefix="lockstep-kills-")
     try:
         job = Job(folder, 3)
@@ -165,24 +187,32 @@ def one(rng, want, span):
                 if k != killed[1]:
                     p.send_signal(signal.SIGTERM)
         codes = job.wait()
+        begun = None
         if killed and killed[0] == "launcher":
+            if args.nodes and rng.random() < 0.5:
+                shutil.rmtree(job.memory[killed[1]])
+            begun = len(job.lines())
             job = Job(folder, 3)
             codes = job.wait()
         if any(codes):
             raise RuntimeError(f"exit status {codes}")
         if job.final() != want:
             raise RuntimeError(f"ends with '{job.final()}'")
-        held, temporary = leftovers(folder)
+        held, temporary = leftovers(job, folder)
         if held or (temporary and not (killed and killed[0] == "launcher")):
             raise RuntimeError(f"left behind: {held} {temporary}")
         if not killed:
-            return None, None, None
+            return None, None, None, None
+        lines = job.lines()
+        if begun is None:
+            begun = next((k for k, e in enumerate(lines) if e["event"] == "gen_start" and e["gen"] > 1), len(lines))
+        redone = check_redone(lines, begun)
         lines = [e for e in job.lines() if e["t_ns"] >= killed[2]]
         seen = [e["t_ns"] for e in lines if e["event"] == "detect"]
         again = next((k for k, e in enumerate(lines) if e["event"] == "gen_start"), None)
         step = [e["t_ns"] for e in lines[again:] if e["event"] == "step"] if again is not None else []
         return (killed[0], (seen[0] - killed[2]) / 1e6 if seen and killed[0] == "rank" else None,
-                (step[0] - killed[2]) / 1e6 if step and killed[0] == "rank" else None)
+                (step[0] - killed[2]) / 1e6 if step and killed[0] == "rank" else None, redone)
     except RuntimeError as e:
         for name in sorted(os.listdir(folder)):
             if name.startswith("err"):
@@ -217,11 +247,11 @@ def percentile(values, p):
 def main():
     want, span = undisturbed()
     rng = random.Random(args.seed)
-    noticed, first, ranks, launchers, failed = [], [], 0, 0, 0
+    noticed, first, redone, ranks, launchers, failed = [], [], [], 0, 0, 0
     for run in range(args.runs):
         try:
             for _ in range(MOST_TRIES):
-                what, ms, step_ms = one(rng, want, span)
+                what, ms, step_ms, again = one(rng, want, span)
                 if what:  # else the run was over before: another instant
                     break
             else:
@@ -234,12 +264,15 @@ def main():
         launchers += what == "launcher"
         noticed += [ms] if ms is not None else []
         first += [step_ms] if step_ms is not None else []
+        redone.append(again)
     name = f"stage {args.stage}, {args.transport or 'shm'}" + (", two hosts" if args.nodes else "")
     print(f"{name}: {args.runs - failed} of {args.runs} runs end with the undisturbed line ({span:.2f} s): {ranks} ranks and {launchers} "
           f"launchers were killed")
     print(f"{name}: noticed after ms: median {percentile(noticed, 50):.2f}, p99 {percentile(noticed, 99):.2f} (target {args.notice_ms:g}); "
           f"first step again: median {percentile(first, 50):.1f}, max {max(first, default=float('nan')):.1f} "
           f"(target {1000 * args.first_step_s:g})")
+    print(f"{name}: steps taken again: mean {sum(redone) / max(1, len(redone)):.2f}, most {max(redone, default=0)}"
+          + (f" (allowed {args.snapshot})" if args.snapshot else ""))
     late = percentile(noticed, 99) > args.notice_ms or max(first, default=0) > 1000 * args.first_step_s
     if late:
         print(f"{name}: a target is missed")
