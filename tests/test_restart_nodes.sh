@@ -56,6 +56,61 @@ both --max-restarts 3 -- "$lockstep" train gpt.yaml --run.dir nan --inject nan@1
 claim 'numerics: not again, on both' has err0 'restart   : none: exit code 80'
 claim '... and node 1' has err1 'restart   : none: exit code 80'
 
+# --- snapshots in memory, of which each node has its own -------------------------------------------------------
+in_memory() { # rank, options: one rank of two nodes
+    local rank=$1
+    shift
+    LOCKSTEP_SNAPSHOT_DIR=$tmp/memory$rank node "$rank" 1:2 --rdzv-conf last_call_timeout=0.5 "$@"
+}
+both_in_memory() { # flags and program
+    port=$(free_port)
+    rm -f code? out? err?
+    mkdir -p memory0 memory1
+    in_memory 1 "$@" &
+    in_memory 0 "$@"
+    wait
+}
+nothing_stays() { [ -z "$(ls -A memory0 memory1 | grep lockstep)" ] || { find memory?; return 1; }; }
+snapshots=("$lockstep" train gpt.yaml --checkpoint.every 4 --checkpoint.snapshot 1)
+for stage in 0 3; do
+    for rank in 0 1; do
+        both_in_memory --max-restarts 2 -- "${snapshots[@]}" --zero.stage $stage --run.dir memory-$stage-$rank --inject kill@$rank:11
+        claim "snapshots, stage $stage, rank $rank is lost: the same end" is "$(tail -1 out0)" "$want"
+        claim "... from step 10" has out0 "^resuming step 10 of the snapshot in memory $tmp/memory0/.*-0/step-00000010, saved by 2 ranks"
+        claim '... which both launchers say' eval 'has err0 "as generation 2 from step 10 in memory" && has err1 "as generation 2 from step 10 in memory"'
+        claim '... each step once' is "$(steps_of memory-$stage-$rank)" "$(all_steps 14)"
+        claim '... nothing stays in memory' nothing_stays
+    done
+done
+for lost in 0 1; do
+    both_in_memory -- "${snapshots[@]}" --run.dir lost-$lost --inject kill@$((1 - lost)):11
+    claim 'both nodes have all files' is "$(ls memory?/lockstep-*/step-00000010/sharded | grep -c safetensors)" 4
+    rm -r memory$lost
+    both_in_memory -- "${snapshots[@]}" --run.dir lost-$lost --checkpoint.resume auto
+    claim "the memory of node $lost is lost: from step 10" has out0 '^resuming step 10 of the snapshot in memory '
+    claim '... the same end' is "$(tail -1 out0)" "$want"
+    claim '... nothing stays' nothing_stays
+done
+# Node 1 dies whole, with its memory; node 0 goes on alone.
+port=$(free_port)
+rm -f code? out? err?
+mkdir -p memory0 memory1
+snapshots=("$lockstep" train gpt.yaml --train.steps 3000 --checkpoint.every 1000 --checkpoint.snapshot 1 --log.every 500 --run.dir whole-node)
+(LOCKSTEP_SNAPSHOT_DIR=$tmp/memory1 exec "$lockstep" run --nnodes 1:2 --node-rank 1 --master-addr 127.0.0.1 --master-port "$port" --secret-file s \
+    --max-restarts 2 -- "${snapshots[@]}" >out1 2>err1) &
+lost=$!
+in_memory 0 --max-restarts 2 --events events.node -- "${snapshots[@]}" &
+until_true grep -qs '"step":100}' events.node
+kill -KILL $lost
+rm -r memory1
+wait
+claim 'node 1 is lost with its memory: node 0 goes on alone' is "$(worlds events.node)" '2 1 '
+claim '... from memory' has out0 '^resuming step [0-9]+ of the snapshot in memory '
+claim '... at most one step is taken again' awk -F '[:,}]' '/"event":"step"/ { step = $(NF - 1); if (/"gen":2/) { exit !(step >= last) } last = step }' events.node
+claim '... and ends well' is "$(cat code0)" 0
+claim '... each step once' is "$(steps_of whole-node)" "$(all_steps 3000)"
+claim '... nothing stays' is "$(ls memory0)" ''
+
 # --- a node is lost, and comes again ------------------------------------------------------------------------------
 # Three nodes; the launcher of node 2 is killed in the first generation, and started again in the second.
 port=$(free_port)

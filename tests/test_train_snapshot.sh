@@ -74,7 +74,7 @@ rm -f events
 "$lockstep" run -n 2 --events events -- "$lockstep" train gpt.yaml --run.dir launcher --inject hang@1:12 >out 2>err &
 pid=$!
 until_true grep -q '"step":11}' events
-until_true ls -d memory/*/step-00000011 >/dev/null 2>&1
+until_true eval 'ls -d memory/*/step-00000011 >/dev/null 2>&1'
 kill -KILL $pid
 wait $pid 2>/dev/null
 gpt 2 0 --run.dir launcher --checkpoint.resume auto
