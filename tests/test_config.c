@@ -52,7 +52,7 @@ static const char *const keys[] = {
     "zero.stage", "zero.reduce", "zero.copy", "zero.units", "zero.prefetch", "zero.reshard", "zero.hsdp",
     "pipeline.schedule", "pipeline.chunks",
     "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.best",
-    "checkpoint.timeout", "checkpoint.async", "checkpoint.resume", "checkpoint.consolidate",
+    "checkpoint.timeout", "checkpoint.async", "checkpoint.snapshot", "checkpoint.resume", "checkpoint.consolidate",
     "log.every", "log.format", "log.tensorboard", "trace.steps",
     "comm.backend", "comm.transport", "comm.algo", "comm.progress", "comm.timeout", "comm.wire", "comm.check",
     "run.dir", "run.name", "memory.check", "memory.limit", "dry-run",

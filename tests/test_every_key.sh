@@ -281,6 +281,7 @@ shows checkpoint.keep mlp '--checkpoint.every 1 --checkpoint.keep 3' checkpoints
 shows checkpoint.best mlp '--checkpoint.best loss' test -e run/checkpoints/best
 refuse checkpoint.best mlp '--data.name synthetic --checkpoint.best fastest' 64 "expected one of none|loss|accuracy, found 'fastest'"
 refuse checkpoint.async mlp '--checkpoint.async true --checkpoint.consolidate always' 78 'set checkpoint.consolidate to last or never'
+shows checkpoint.snapshot mlp '--checkpoint.snapshot 1' grep -q '^snapshots: 2 of ' out
 shows checkpoint.async mlp '--checkpoint.async true' grep -q '"ckpt": {"planned": [1-9]' run/memory.json
 row['train checkpoint.timeout']=1 # its effect takes a slow disk, which that suite has
 claim 'train checkpoint.timeout: has its row there' grep -q "claim 'a save longer than checkpoint.timeout: 83'" "$source_dir/tests/test_train_save.sh"

@@ -188,6 +188,20 @@ static void the_copy_for_checkpoints_is_in_it(void **state)
         /* optimizer state is padded to lines: at most 64 bytes a state of a parameter, of a rank */
         const size_t want = optim / 8 * 12, padding = 3 * 2 * 64 * 12 / 8 * 64;
         if (copy > want + 1024 || copy + padding < want) fail_msg("%s: %zu bytes of copies, %zu of state", models[i % COUNT(models)], copy, optim);
+        for (int r = 0; r < 3; r++) { /* two snapshots are two copies */
+            f.c.checkpoint.async = true;
+            f.c.checkpoint.snapshot = 0;
+            assert_int_equal(ls_memory_plan_make(&f.c, &mc, r, 3, &without), LS_OK);
+            f.c.checkpoint.async = false;
+            f.c.checkpoint.snapshot = 1;
+            assert_int_equal(ls_memory_plan_make(&f.c, &mc, r, 3, &with), LS_OK);
+            assert_int_equal(with.bytes[LS_MEM_CKPT], 2 * without.bytes[LS_MEM_CKPT]);
+            static const int node[] = { 0, 0, 1 }; /* and of two nodes each has the other's, too */
+            ls_memory_plan on;
+            assert_int_equal(ls_memory_plan_on(&f.c, &mc, r, 3, node, &on), LS_OK);
+            assert_int_equal(on.bytes[LS_MEM_CKPT], 4 * without.bytes[LS_MEM_CKPT]);
+        }
+        set(&f, "checkpoint.snapshot", "1");
         set(&f, "checkpoint.async", "true");
         ls_source_free(&source);
         expect_plan(&f, models[i % COUNT(models)]);

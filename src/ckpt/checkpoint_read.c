@@ -233,7 +233,8 @@ ls_status ls_checkpoint_check_file(const char *folder, const ls_manifest *m, siz
     if (n < 0 || (size_t)n >= sizeof path) return ls_fail(LS_BAD_FILE, "%s: its name is too long", folder);
     if (ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_REGULAR || info.size != m->file[i].sums.bytes)
         return ls_fail(LS_CKPT_CORRUPT, "%s: is missing, or has another size than the manifest says", path);
-    ls_checkpoint s = { .folder = (char *)folder, .manifest = *m, .open_file = -1, .fd = -1, .buffer = malloc(LS_CKPT_BLOCK) };
+    ls_checkpoint s = { .folder = (char *)folder, .manifest = *m, .open_file = -1, .fd = -1 };
+    s.buffer = malloc(LS_CKPT_BLOCK);
     const ls_status st = s.buffer ? verify_file(&s, i, &number, &all) : ls_fail(LS_NO_MEMORY, "%s: a block", path);
     if (s.fd >= 0) ls_env_get()->close_fd(s.fd);
     free(s.buffer);

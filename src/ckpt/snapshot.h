@@ -5,9 +5,9 @@
  * (snapshot_folder.h). A node's leader, its lowest rank, makes and names the step's folder there. It outlives the
  * processes, not the machine.
  *
- * With several nodes each rank also sends its files to a rank of the next node, which writes them there. So each file is
- * on two nodes, and the memory of any one node may be lost. Each node has the manifest, and of the files that it names
- * those of its own ranks and of the node before. Before a load the nodes send each other what they lack.
+ * With several nodes each rank also sends its files to a rank of the next node, which writes them there. So each file
+ * is on two nodes, and the memory of any one node may be lost. Each node has the manifest, and of the files that it
+ * names those of its own ranks and of the node before. Before a load the nodes send each other what they lack.
  *
  *   snapshot.c       opens, saves, removes      snapshot_copy.c   files to the next node
  *   snapshot_find.c  the newest one of which every file is somewhere
@@ -19,8 +19,8 @@
 
 typedef struct ls_snapshots ls_snapshots;
 
-/* Every rank of g, which is borrowed, calls it; dir is rank 0's. With `make`, snapshots of the run in `dir` can be saved
- * from here on. Without, *out is NULL if the run never had any. What other runs of this user have left is swept.
+/* Every rank of g, which is borrowed, calls it; dir is rank 0's. With `make`, snapshots of the run in `dir` can be
+ * saved from here on. Without, *out is NULL if the run never had any. What other runs of this user have left is swept.
  * Failures, on all ranks: those of ls_snapshot_folder_open. */
 ls_status ls_snapshots_open(ls_group *g, const char *dir, bool make, ls_snapshots **out);
 void ls_snapshots_close(ls_snapshots *n); /* the files stay. NULL is fine */
@@ -31,8 +31,8 @@ void ls_snapshots_remove(ls_snapshots *n);
 size_t ls_snapshots_bytes(const ls_state *s);
 
 /* Every rank calls it between two steps, with the text of config.yaml (rank 0's) and the same step: returns when the
- * snapshot is complete. The one before the newest is removed first. A save in flight (ls_state_save_begin) is left alone.
- * LS_CKPT_FAILED on all ranks: there is no room, for instance; the newest one is still there. */
+ * snapshot is complete. The one before the newest is removed first. A save in flight (ls_state_save_begin) is left
+ * alone. LS_CKPT_FAILED on all ranks: there is no room, for instance; the newest one is still there. */
 ls_status ls_snapshots_save(ls_snapshots *n, ls_state *s, const char *config, int64_t step);
 int64_t ls_snapshots_step(const ls_snapshots *n);    /* of the newest that is complete; -1: none */
 uint64_t ls_snapshots_size(const ls_snapshots *n);   /* bytes of all ranks' files in it */

@@ -1,8 +1,8 @@
 /* snapshot_copy.c -- each rank's files of a snapshot to the next node.
  *
- * Rank i of a node sends to rank i modulo the number of ranks on the next node. All move in rounds: in each a rank sends
- * the next piece of its files and receives the next one of every rank that sends to it, all at once, so that no order
- * can deadlock. Sizes are in the manifest, which all ranks have; so each knows when it is through.
+ * Rank i of a node sends to rank i modulo the number of ranks on the next node. All move in rounds: in each a rank
+ * sends the next piece of its files and receives the next one of every rank that sends to it, all at once, so that no
+ * order can deadlock. Sizes are in the manifest, which all ranks have; so each knows when it is through.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ typedef struct copying {
     const ls_snapshots *n;
     const ls_saving *v;
     stream *s;         /* owned: [count], the first is what this rank sends */
-    int count;
+    int count, next;   /* and the rank of the next node that gets it */
     ls_status failed;  /* what this rank could not do; the pieces move on all the same */
 } copying;
 
@@ -52,10 +52,13 @@ static ls_status open_streams(copying *c)
 {
     const ls_snapshots *n = c->n;
     const int before = (n->node + n->nodes - 1) % n->nodes, there = ranks_on(n->g, before);
+    const int after = (n->node + 1) % n->nodes;
+    c->next = rank_on(n->g, after, n->local % ranks_on(n->g, after));
     c->count = 1;
     for (int k = n->local; k < there; k += n->here) c->count++;
     if (c->count > LS_P2P_BATCH)
-        return ls_fail(LS_UNSUPPORTED, "%d ranks would send their snapshots to one: at most %d", c->count - 1, LS_P2P_BATCH - 1);
+        return ls_fail(LS_UNSUPPORTED, "%d ranks would send their snapshots to one: at most %d", c->count - 1,
+                       LS_P2P_BATCH - 1);
     if (!(c->s = calloc((size_t)c->count, sizeof *c->s))) return ls_fail(LS_NO_MEMORY, "the files of %d ranks", c->count);
     for (int i = 0; i < c->count; i++) {
         c->s[i].rank = i == 0 ? ls_group_rank(n->g) : rank_on(n->g, before, n->local + (i - 1) * n->here);
@@ -123,7 +126,6 @@ static ls_status write_piece(stream *s, const char *path, size_t nbytes, bool la
 static ls_status move_pieces(copying *c, bool *any)
 {
     char path[LS_SAVE_PATH_BYTES + 160];
-    const ls_snapshots *n = c->n;
     ls_p2p op[LS_P2P_BATCH];
     stream *of[LS_P2P_BATCH];
     int count = 0;
@@ -132,18 +134,19 @@ static ls_status move_pieces(copying *c, bool *any)
         const size_t nbytes = next_piece(c, s, path, sizeof path);
         if (nbytes == 0) continue;
         if (i == 0 && c->failed == LS_OK) c->failed = read_piece(s, path, nbytes);
-        const int next = (n->node + 1) % n->nodes;
         of[count] = s;
-        op[count++] = (ls_p2p){ .send = i == 0 ? s->buffer : NULL, .recv = i == 0 ? NULL : s->buffer, .count = nbytes, .dtype = LS_U8,
-                                .peer = i == 0 ? rank_on(n->g, next, n->local % ranks_on(n->g, next)) : s->rank };
+        op[count++] = i == 0 ? (ls_p2p){ .send = s->buffer, .count = nbytes, .dtype = LS_U8, .peer = c->next }
+                             : (ls_p2p){ .recv = s->buffer, .count = nbytes, .dtype = LS_U8, .peer = s->rank };
     }
     *any = count > 0;
     if (count == 0) return LS_OK;
-    LS_TRY(ls_p2p_batch(n->g, op, count));
+    LS_TRY(ls_p2p_batch(c->n->g, op, count));
     for (int i = 0; i < count; i++) {
-        (void)next_piece(c, of[i], path, sizeof path);
-        if (op[i].recv && c->failed == LS_OK) c->failed = write_piece(of[i], path, op[i].count, is_last_piece(c, of[i], op[i].count));
-        of[i]->at += op[i].count;
+        stream *s = of[i];
+        const bool last = is_last_piece(c, s, op[i].count);
+        (void)next_piece(c, s, path, sizeof path);
+        if (op[i].recv && c->failed == LS_OK) c->failed = write_piece(s, path, op[i].count, last);
+        s->at += op[i].count;
     }
     return LS_OK;
 }

@@ -35,7 +35,10 @@ typedef struct candidate {
 
 /* --- what a node has ---------------------------------------------------------------------------- */
 
-static const ls_snapshot_folder *folder_at(const ls_snapshots *n, int i) { return i == 0 ? &n->own : &n->adopted[i - 1]; }
+static const ls_snapshot_folder *folder_at(const ls_snapshots *n, int i)
+{
+    return i == 0 ? &n->own : &n->adopted[i - 1];
+}
 
 static void note(const char *path, entry *list, int *count)
 {

@@ -37,9 +37,9 @@ ls_status ls_snapshot_run_read(const char *dir, bool make, ls_snapshot_run *out)
 
 /* The path of a node's folder of a run. LS_BAD_CONFIG: it is too long. */
 ls_status ls_snapshot_folder_path(const ls_snapshot_run *run, int node, char out[LS_SNAPSHOT_PATH_BYTES]);
-/* Makes the folder if it is missing and takes hold of it; snapshots of another run in it are removed. If another process
- * has it, waits for up to LS_SNAPSHOT_LOCK_NS: ranks whose launcher was killed take a moment to end. LS_UNSAFE_PATH.
- * LS_IO: no such folder can be made, or another process has it. */
+/* Makes the folder if it is missing and takes hold of it; snapshots of another run in it are removed. If another
+ * process has it, waits for up to LS_SNAPSHOT_LOCK_NS: ranks whose launcher was killed take a moment to end.
+ * LS_UNSAFE_PATH. LS_IO: no such folder can be made, or another process has it. */
 #define LS_SNAPSHOT_LOCK_NS 5000000000ull
 ls_status ls_snapshot_folder_open(const char *path, const ls_snapshot_run *run, ls_snapshot_folder *out);
 /* Takes hold of folders of the run that other nodes have left here, at most `most`; the number of them. */

@@ -204,6 +204,7 @@ static ls_status saved(ls_trainer *t, ls_status st, int64_t step, bool last)
     if (st < 0) ls_best_failed(t, step);
     if (st < 0) return forgive(t, st, last);
     t->failed_saves = 0;
+    ls_snapshot_durable(t);
     if (!t->par.mesh.speaks) return LS_OK;
     ls_bar_clear(&t->bar);
     if (t->best.step == step && step > 0) ls_say("checkpoint: %s, the best so far: %s %.4f", t->checkpoint, t->c->checkpoint.best, t->best.value);
@@ -262,7 +263,8 @@ static ls_status after_step(ls_trainer *t, const ls_step_stats *s, ls_train_resu
     const bool snapshot = ls_snapshot_due(t, over || (due && !t->c->checkpoint.async));
     LS_TRY(ls_record_step(t, s, &eval, line_is_due(t)));
     LS_TRY(ls_sample_log_step(t));
-    if (line_is_due(t) || due || snapshot) LS_TRY(ls_record_flush(t)); /* a reader is not far behind, and a checkpoint not ahead */
+    const bool flush = line_is_due(t) || due || snapshot; /* a reader is not far behind, and a checkpoint not ahead */
+    if (flush) LS_TRY(ls_record_flush(t));
     if (sample) LS_TRY(ls_samples_say(t));
     if (due || over) { /* what has parted is not saved */
         LS_TRY(ls_train_compare(t));

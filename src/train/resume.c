@@ -105,8 +105,8 @@ static ls_status open_durable(const ls_train_config *c, const ls_train_again *a,
     return ls_checkpoint_newest(g, dir, out);
 }
 
-/* The step of the newest checkpoint of this run by its name, which need not be whole; -1: none. All ranks hear from rank
- * 0. */
+/* The step of the newest checkpoint of this run by its name, which need not be whole; -1: none. All ranks hear from
+ * rank 0. */
 static ls_status newest_named(const ls_train_config *c, const ls_train_again *a, ls_group *g, int64_t *step)
 {
     const char *name = NULL, *slash = strrchr(a->checkpoint, '/');

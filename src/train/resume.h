@@ -49,8 +49,8 @@ bool ls_resume_in_place(const ls_train_config *c);
 /* The folder in which a run goes on: an earlier generation's; else run.dir, or runs/<run.name>. */
 void ls_resume_folder(const ls_train_config *c, const ls_train_again *a, char *out, size_t n);
 /* Every rank calls it: opens the checkpoint to go on from, with every byte checked. The newest one of an earlier
- * generation comes before what checkpoint.resume names, and a whole snapshot (NULL: there are none) that is newer before
- * both. *out is NULL if there is none: the run begins. LS_BAD_FILE: the
+ * generation comes before what checkpoint.resume names, and a whole snapshot (NULL: there are none) that is newer
+ * before both. *out is NULL if there is none: the run begins. LS_BAD_FILE: the
  * PATH of checkpoint.resume has none. LS_CKPT_CORRUPT. */
 ls_status ls_resume_open(const ls_train_config *c, const ls_train_again *a, ls_snapshots *snapshots, ls_group *g,
                          ls_checkpoint **out);

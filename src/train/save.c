@@ -214,7 +214,6 @@ void ls_train_fill_kept(ls_trainer *t)
 /* Before an older one is removed, the page has the new one. */
 static ls_status is_durable(ls_trainer *t, const char *folder, int64_t step)
 {
-    ls_snapshot_durable(t);
     if (!t->par.mesh.speaks) return LS_OK;
     snprintf(t->checkpoint, sizeof t->checkpoint, "%s", folder);
     ls_saved_write(&t->w->page->saved, t->checkpoint, step);

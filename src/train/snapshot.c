@@ -1,4 +1,4 @@
-/* snapshot.c -- snapshots of a run between its checkpoints (ckpt/snapshot.h): when, what is said of them, and their end. */
+/* snapshot.c -- snapshots of a run between its checkpoints (ckpt/snapshot.h): when, what is said of them, their end. */
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +43,8 @@ ls_status ls_snapshot_open(ls_trainer *t)
 
 bool ls_snapshot_due(const ls_trainer *t, bool saved)
 {
-    return t->snapshots && ls_train_snapshots(t->c) && !t->snapshots_off && !saved && t->step % t->c->checkpoint.snapshot == 0;
+    const bool wanted = t->snapshots && ls_train_snapshots(t->c) && !t->snapshots_off;
+    return wanted && !saved && t->step % t->c->checkpoint.snapshot == 0;
 }
 
 /* The place and the size, for who reports the end of the job. */
@@ -60,7 +61,8 @@ ls_status ls_snapshot_save(ls_trainer *t)
     const uint64_t begin = ls_env_get()->mono_ns();
     LS_TRY(ls_train_compare(t)); /* what has parted is not saved */
     ls_train_fill_kept(t);
-    if (ls_state_saving(t->state) && t->best.step == t->saving) t->kept.best = t->best_before; /* it may never be whole */
+    /* a save in flight may never be whole */
+    if (ls_state_saving(t->state) && t->best.step == t->saving) t->kept.best = t->best_before;
     ls_train_task(t, LS_TASK_SAVING, "a snapshot");
     const ls_status st = ls_snapshots_save(t->snapshots, t->state, t->config, t->step);
     ls_train_task(t, LS_TASK_NONE, NULL);
@@ -90,8 +92,10 @@ void ls_snapshot_end(ls_trainer *t)
 void ls_snapshot_say(const ls_trainer *t, uint64_t all_ns)
 {
     char size[32];
+    const double ms = (double)t->pauses.sum_ns * 1e-6;
     if (t->pauses.n == 0 || all_ns == 0) return;
-    ls_say("snapshots: %lld of %s in memory, %.2f ms each (longest %.2f ms): %.1f%% of the time of the steps", (long long)t->pauses.n,
-           ls_bytes_text((double)ls_snapshots_size(t->snapshots), size, sizeof size), (double)t->pauses.sum_ns * 1e-6 / (double)t->pauses.n,
-           (double)t->pauses.most_ns * 1e-6, 100 * (double)t->pauses.sum_ns / (double)all_ns);
+    ls_bytes_text((double)ls_snapshots_size(t->snapshots), size, sizeof size);
+    ls_say("snapshots: %lld of %s in memory, %.2f ms each (longest %.2f ms): %.1f%% of the time of the steps",
+           (long long)t->pauses.n, size, ms / (double)t->pauses.n, (double)t->pauses.most_ns * 1e-6,
+           1e8 * ms / (double)all_ns);
 }

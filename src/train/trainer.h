@@ -183,10 +183,10 @@ ls_status ls_train_save_advance(ls_trainer *t, bool wait);
 void ls_train_save_settle(ls_trainer *t);
 /* What a checkpoint of this step has of the run, besides the model and the optimizer: into t->kept. */
 void ls_train_fill_kept(ls_trainer *t);
-/* Snapshots (checkpoint.snapshot; ckpt/snapshot.h), none of whose failures ends a run: a warning, and it goes on without.
- * Every rank calls all of these. Find: those of an earlier process, before a checkpoint is opened. Open: once there is a
- * run folder. Due: whether one of this step is. Save: that; it flushes metrics, of which it must not be ahead. Durable: a
- * checkpoint is on the disk. End: the run is over, and what it needs is on the disk. Say: what they took. */
+/* Snapshots (checkpoint.snapshot; ckpt/snapshot.h), none of whose failures ends a run: a warning, and it goes on
+ * without. Every rank calls these, except Say. Find: those of an earlier process, before a checkpoint is opened. Open:
+ * once there is a run folder. Due: whether one of this step is. Save: that one; metrics are flushed before it. Durable:
+ * a checkpoint is on the disk. End: the run is over, and what it needs is on the disk. Say: what they took. */
 void ls_snapshot_find(ls_trainer *t);
 ls_status ls_snapshot_open(ls_trainer *t);
 bool ls_snapshot_due(const ls_trainer *t, bool saved);
