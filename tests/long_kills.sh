@@ -22,6 +22,8 @@ for stage in 0 1 2 3; do
     # shellcheck disable=SC2086
     claim "stage $stage over tcp: 10 of 10" kills --runs 10 --seed 1$stage --stage $stage --transport tcp $copy
 done
+claim 'with snapshots in shared memory: 20 of 20, at most one step again' kills --runs 20 --seed 30 --snapshot 1
+claim 'with snapshots over tcp: 10 of 10' kills --runs 10 --seed 31 --stage 1 --snapshot 1 --transport tcp
 a=lska$$ b=lskb$$
 if ip netns add "$a" 2>/dev/null; then
     trap 'ip netns del "$a"; ip netns del "$b"; rm -rf "$tmp"' EXIT
@@ -32,6 +34,8 @@ if ip netns add "$a" 2>/dev/null; then
     for ns in "$a" "$b"; do ip -n "$ns" link set "$ns" up; ip -n "$ns" link set lo up; done
     for stage in 0 1 2 3; do
         claim "stage $stage on two hosts: 10 of 10" kills --runs 10 --seed 2$stage --stage $stage --ranks 1 --addr 10.99.8.1 \
+            --nodes "ip netns exec $a;ip netns exec $b"
+        [ $stage != 0 ] || claim 'with snapshots on two hosts: 10 of 10' kills --runs 10 --seed 32 --snapshot 1 --ranks 1 --addr 10.99.8.1 \
             --nodes "ip netns exec $a;ip netns exec $b"
     done
 else

@@ -90,7 +90,14 @@ void ls_snapshots_remove(ls_snapshots *n)
 
 /* --- what there is -------------------------------------------------------------------------------- */
 
-size_t ls_snapshots_bytes(const ls_state *s) { return ls_state_copy_bytes(s) * 2 * (ls_group_nodes(s->g) > 1 ? 2 : 1); }
+/* What a sender has is taken to be as much as what this rank has. */
+size_t ls_snapshots_bytes(const ls_state *s)
+{
+    ls_snapshots n = { .g = s->g };
+    find_place(&n);
+    return 2 * ls_state_copy_bytes(s) * (size_t)(1 + ls_snapshot_senders(&n));
+}
+
 int64_t ls_snapshots_step(const ls_snapshots *n) { return n->newest; }
 uint64_t ls_snapshots_size(const ls_snapshots *n) { return n->nbytes; }
 

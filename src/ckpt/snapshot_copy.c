@@ -48,20 +48,28 @@ static int rank_on(const ls_group *g, int node, int k)
     return -1;
 }
 
+static int node_before(const ls_snapshots *n) { return (n->node + n->nodes - 1) % n->nodes; }
+
+int ls_snapshot_senders(const ls_snapshots *n)
+{
+    const int there = n->nodes > 1 ? ranks_on(n->g, node_before(n)) : 0;
+    int count = 0;
+    for (int k = n->local; k < there; k += n->here) count++;
+    return count;
+}
+
 static ls_status open_streams(copying *c)
 {
     const ls_snapshots *n = c->n;
-    const int before = (n->node + n->nodes - 1) % n->nodes, there = ranks_on(n->g, before);
     const int after = (n->node + 1) % n->nodes;
     c->next = rank_on(n->g, after, n->local % ranks_on(n->g, after));
-    c->count = 1;
-    for (int k = n->local; k < there; k += n->here) c->count++;
+    c->count = 1 + ls_snapshot_senders(n);
     if (c->count > LS_P2P_BATCH)
         return ls_fail(LS_UNSUPPORTED, "%d ranks would send their snapshots to one: at most %d", c->count - 1,
                        LS_P2P_BATCH - 1);
     if (!(c->s = calloc((size_t)c->count, sizeof *c->s))) return ls_fail(LS_NO_MEMORY, "the files of %d ranks", c->count);
     for (int i = 0; i < c->count; i++) {
-        c->s[i].rank = i == 0 ? ls_group_rank(n->g) : rank_on(n->g, before, n->local + (i - 1) * n->here);
+        c->s[i].rank = i == 0 ? ls_group_rank(n->g) : rank_on(n->g, node_before(n), n->local + (i - 1) * n->here);
         c->s[i].fd = -1;
         if (!(c->s[i].buffer = malloc(PIECE))) return ls_fail(LS_NO_MEMORY, "%zu bytes to send a snapshot", PIECE);
     }
