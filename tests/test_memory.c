@@ -195,7 +195,8 @@ static void the_copy_for_checkpoints_is_in_it(void **state)
             f.c.checkpoint.async = false;
             f.c.checkpoint.snapshot = 1;
             assert_int_equal(ls_memory_plan_make(&f.c, &mc, r, 3, &with), LS_OK);
-            assert_int_equal((with.bytes[LS_MEM_CKPT] / 2 + 63) / 64 * 64, without.bytes[LS_MEM_CKPT]); /* an arena's lines */
+            const size_t lines = (with.bytes[LS_MEM_CKPT] / 2 + 63) / 64; /* of an arena */
+            assert_int_equal(lines * 64, without.bytes[LS_MEM_CKPT]);
             static const int node[] = { 0, 1, 2 }; /* and each of several nodes has another's, too */
             ls_memory_plan on;
             assert_int_equal(ls_memory_plan_on(&f.c, &mc, r, 3, node, &on), LS_OK);

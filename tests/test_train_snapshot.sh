@@ -61,6 +61,8 @@ lost async 2 --checkpoint.async true
 gpt 2 3 --checkpoint.snapshot 4 --inject kill@0:11 --run.dir fourth
 claim 'every fourth step, rank 0 is lost: from step 8' from_memory 8
 claim '... the same end' is "$(final)" "$plain"
+gpt 2 3 --log.every 1000 --inject kill@0:11 --run.dir quiet
+claim 'a snapshot is not ahead of the metrics' is "$(steps_of quiet)" "$(all_steps 14)"
 gpt 2:3 3 --inject kill@1:11 --run.dir fewer
 claim 'MIN:MAX: two ranks go on from the snapshot of three' from_memory 10 3
 claim '... and end well' ends_with 0
