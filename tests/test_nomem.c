@@ -28,6 +28,7 @@
 #include "meet/door.h"
 #include "net/tcp.h"
 #include "net/transports.h"
+#include "harness_files.h"
 
 static int countdown = -1; /* allocations until one fails; < 0: none does */
 
@@ -183,7 +184,7 @@ static ls_status load_batches(void)
     return st;
 }
 
-#define TOKENIZER "nomem.json" /* in the folder that the tests run in */
+#define TOKENIZER "nomem.json"
 
 static ls_status keep_tokenizer(void)
 {
@@ -258,7 +259,7 @@ static ls_status make_optimizer(void)
     return st;
 }
 
-#define CKPT "nomem.safetensors" /* in the folder that the tests run in */
+#define CKPT "nomem.safetensors"
 
 static ls_status save_checkpoint(void)
 {
@@ -298,7 +299,7 @@ static ls_status import_folder(void)
     return st;
 }
 
-static int remove_folder(void)
+static int remove_hf(void)
 {
     (void)unlink(FOLDER "/config.json");
     (void)unlink(FOLDER "/generation_config.json");
@@ -311,7 +312,7 @@ static ls_status export_checkpoint(void)
     assert_int_equal(mkdir(FOLDER, 0700), 0);
     const ls_status st = ls_hf_export(CKPT, FOLDER, LS_BF16, 1 << 20);
     if (st != LS_OK) assert_true(access(FOLDER "/config.json", F_OK) != 0);
-    assert_int_equal(remove_folder(), 0);
+    assert_int_equal(remove_hf(), 0);
     return st;
 }
 
@@ -327,7 +328,7 @@ static ls_status open_folder_of_checkpoint(void)
     if (st != LS_OK) assert_true(!model && !arena);
     ls_model_destroy(model);
     ls_arena_destroy(arena);
-    assert_int_equal(remove_folder(), 0);
+    assert_int_equal(remove_hf(), 0);
     return st;
 }
 
@@ -541,12 +542,21 @@ static void checkpoints_survive(void **state)
 static void folders_of_hugging_face_survive(void **state)
 {
     (void)state;
-    (void)remove_folder(); /* of a run that did not end */
+    (void)remove_hf(); /* of a run that did not end */
     fail_each(import_folder, 100);     /* names of 21 tensors in index, shards and model; the checkpoint's header */
     fail_each(export_checkpoint, 100); /* that header, the model, the file's header */
     fail_each(open_folder_of_checkpoint, 80); /* the header, twice; the model */
     assert_int_equal(unlink(CKPT), 0);
 }
+
+/* The files are in a folder of their own, wherever the test is run from. */
+static int enter_folder(void **state)
+{
+    (void)make_folder(state);
+    return chdir(*state);
+}
+
+static int leave_folder(void **state) { return chdir("/") == 0 ? remove_folder(state) : -1; }
 
 int main(void)
 {
@@ -559,5 +569,5 @@ int main(void)
         cmocka_unit_test(checkpoints_survive),
         cmocka_unit_test(folders_of_hugging_face_survive),
     };
-    return cmocka_run_group_tests_name("nomem", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("nomem", tests, enter_folder, leave_folder);
 }
