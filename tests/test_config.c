@@ -53,7 +53,7 @@ static const char *const keys[] = {
     "pipeline.schedule", "pipeline.chunks",
     "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.best",
     "checkpoint.timeout", "checkpoint.async", "checkpoint.snapshot", "checkpoint.resume", "checkpoint.consolidate",
-    "log.every", "log.format", "log.tensorboard", "trace.steps",
+    "log.every", "log.format", "log.tensorboard", "log.straggler", "trace.steps",
     "comm.backend", "comm.transport", "comm.algo", "comm.progress", "comm.timeout", "comm.wire", "comm.check",
     "run.dir", "run.name", "memory.check", "memory.limit", "dry-run",
     "nproc-per-node", "print-config", "inject", "eval-only",

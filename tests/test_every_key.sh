@@ -289,6 +289,7 @@ shows log.every mlp '--log.every 2 --train.steps 5' lines '^step: ' 4
 shows log.format mlp '--log.format megatron' grep -q '^ iteration ' out
 shows log.samples mlp '--log.samples true' ls run/samples/rank-00000.jsonl
 shows log.tensorboard mlp '--log.tensorboard true' ls run/tb
+shows log.straggler mlp '-n 2 --log.straggler 1.5 --train.steps 22 --inject slow@1:1+' grep -q 'straggler: rank 1 takes' err
 shows trace.steps mlp '--trace.steps 2' ls run/trace/trace.json
 shows run.dir mlp '--run.dir RUN.mine' ls run.mine/metrics.jsonl
 shows run.name mlp '--run.name named' grep -q '^run folder: runs/named$' out
@@ -338,6 +339,7 @@ shows ranks-as mlp '--ranks-as threads --inject kill@0:1' grep -q 'would take al
 shows dump-buckets mlp '--dump-buckets' grep -q '^buckets (' out
 shows inject mlp '--inject nan@0:2' grep -q 'the loss of rank 0 in step 2 is not finite' err
 shows compare mlp "--compare $at/run" grep -q '^compared with .*: 3 steps and ' out
+refuse inject mlp '--inject nan@0:2+' 64 'which of slow and slow-input may end in +'
 refuse inject mlp '--inject nan@0:9' 78 'inject nan@0:9: the run has 3 steps'
 shows events mlp '--events RUN.events' grep -q '"event":"rank_exit"' run.events
 claim 'train --log-dir: not under another launcher' fails_with 64 '--log-dir is the launcher' "$lockstep" run "$lockstep" train mlp.yaml --log-dir l

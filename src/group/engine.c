@@ -165,9 +165,9 @@ void ls_engine_destroy(ls_world *w)
 
 void ls_counters_add(ls_counters *to, const ls_counters *from)
 {
-    enum { OTHERS = 3, ALL = OTHERS + 2 * LS_COLLS };
-    const _Atomic uint64_t *have[ALL] = { &from->exposed_ns, &from->busy_ns, &from->slow_waits };
-    _Atomic uint64_t *sum[ALL] = { &to->exposed_ns, &to->busy_ns, &to->slow_waits };
+    enum { OTHERS = 4, ALL = OTHERS + 2 * LS_COLLS };
+    const _Atomic uint64_t *have[ALL] = { &from->exposed_ns, &from->busy_ns, &from->waited_ns, &from->slow_waits };
+    _Atomic uint64_t *sum[ALL] = { &to->exposed_ns, &to->busy_ns, &to->waited_ns, &to->slow_waits };
     for (int c = 0; c < LS_COLLS; c++) {
         have[OTHERS + 2 * c] = &from->of[c].ops, have[OTHERS + 2 * c + 1] = &from->of[c].bytes;
         sum[OTHERS + 2 * c] = &to->of[c].ops, sum[OTHERS + 2 * c + 1] = &to->of[c].bytes;
@@ -181,6 +181,7 @@ static ls_comm_stats stats_of(const ls_counters *c)
     ls_comm_stats s = {
         .exposed_ns = atomic_load_explicit(&c->exposed_ns, memory_order_relaxed),
         .busy_ns = atomic_load_explicit(&c->busy_ns, memory_order_relaxed),
+        .waited_ns = atomic_load_explicit(&c->waited_ns, memory_order_relaxed),
         .slow_waits = atomic_load_explicit(&c->slow_waits, memory_order_relaxed),
         .slow_rank = atomic_load_explicit(&c->slow_rank, memory_order_relaxed),
     };
@@ -212,6 +213,7 @@ void ls_comm_stats_since(const ls_comm_stats *before, ls_comm_stats *now)
     now->bytes -= before->bytes;
     now->exposed_ns -= before->exposed_ns;
     now->busy_ns -= before->busy_ns;
+    now->waited_ns -= before->waited_ns;
     now->slow_waits -= before->slow_waits;
     for (int c = 0; c < LS_COLLS; c++) {
         now->of[c].ops -= before->of[c].ops;

@@ -67,7 +67,7 @@ typedef struct ls_mail_mark { uint32_t rooted, end; } ls_mail_mark;
 /* What moved so far, as ls_comm_stats has it. */
 typedef struct ls_counters {
     struct { _Atomic uint64_t ops, bytes; } of[LS_COLLS]; /* side by side: a call touches one pair */
-    _Atomic uint64_t exposed_ns, busy_ns, slow_waits;
+    _Atomic uint64_t exposed_ns, busy_ns, waited_ns, slow_waits;
     _Atomic int slow_rank;
 } ls_counters;
 

@@ -213,7 +213,9 @@ static LS_COLD ls_status wait_slowly(ls_work *k)
     if (is_done(k)) st = LS_OK; /* in the very last moment */
     if (st == LS_RANK_HUNG) st = ls_hang_timeout(g, k, env->mono_ns() - now);
     else if (st == LS_ABORTED) st = ls_world_aborted(w);
-    if (x.late >= 0 && env->mono_ns() - now >= LS_SLOW_NS) {
+    const uint64_t waited = env->mono_ns() - now;
+    atomic_fetch_add_explicit(&g->counts_so_far.waited_ns, waited, memory_order_relaxed);
+    if (x.late >= 0 && waited >= LS_SLOW_NS) {
         atomic_fetch_add_explicit(&g->counts_so_far.slow_waits, 1, memory_order_relaxed);
         atomic_store_explicit(&g->counts_so_far.slow_rank, x.late, memory_order_relaxed);
         atomic_store_explicit(&g->e->past.slow_rank, x.late, memory_order_relaxed);

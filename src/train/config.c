@@ -227,6 +227,8 @@ const ls_opt ls_train_opts[] = {
       "write an event file for TensorBoard into <run.dir>/tb", 0, "metrics.enable_tensorboard" },
     { "log.samples", LS_OPT_BOOL, AT(log.samples), "false", NULL,
       "write which samples each rank uses in each step into <run.dir>/samples", 0, NULL },
+    { "log.straggler", LS_OPT_DOUBLE, AT(log.straggler), "1.5", "0..1000",
+      "warn of a rank that is busy for so many times as long as the median rank, above 1; 0: never", 0, NULL },
     { "trace.steps", LS_OPT_STRING, AT(trace.steps), "", NULL,
       "FIRST:LAST steps to record into <run.dir>/trace/trace.json; at most 131,072 events per rank", 0, NULL },
     { "comm.backend", LS_OPT_CHOICE, AT(comm.backend), "sched", "sched|auto|gloo|mpi|nccl",
@@ -266,7 +268,7 @@ const ls_opt ls_train_opts[] = {
     { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL,
       "print index, names and bytes of the gradient buckets", 0, NULL },
     { "inject", LS_OPT_STRING, AT(inject), "", NULL,
-      "provoke a fault: kill|stop|hang|nan|mismatch|slow|diverge|overflow@RANK:STEP; not in ranks that were started again", 0, NULL },
+      "provoke a fault: kill|stop|hang|nan|mismatch|slow|slow-input|diverge|overflow@RANK:STEP; not in ranks that were started again", 0, NULL },
     { "compare", LS_OPT_STRING, AT(compare), "", NULL,
       "folder of a run: stop at the first step that differs from it, with exit status 81", 0, NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "file for the job's events, JSON lines", 0, NULL },
@@ -693,6 +695,9 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     LS_TRY(check_scaler(c));
     LS_TRY(ls_train_trace_steps(c, &first, &last));
     LS_TRY(ls_injection_parse(c->inject, world_size, &inject));
+    if (c->log.straggler > 0 && c->log.straggler <= 1)
+        return ls_fail(LS_BAD_CONFIG, "log.straggler is %g: a rank is slow from so many times the median rank's time on: set it "
+                       "above 1, or to 0 for no warning", c->log.straggler);
     const ls_algo *by[LS_COLLS];
     ls_status st = ls_algo_parse(c->comm.algo, by);
     if (st < 0) return ls_while(st, "comm.algo");

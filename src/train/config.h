@@ -65,6 +65,7 @@ typedef struct ls_train_config {
         int64_t every;
         const char *format;
         bool tensorboard, samples;
+        double straggler;
     } log;
     struct {
         const char *steps;
@@ -151,6 +152,7 @@ typedef enum ls_inject_kind {
     LS_INJECT_NAN,
     LS_INJECT_MISMATCH,
     LS_INJECT_SLOW,
+    LS_INJECT_SLOW_INPUT,
     LS_INJECT_DIVERGE,
     LS_INJECT_OVERFLOW
 } ls_inject_kind;
@@ -160,6 +162,7 @@ typedef struct ls_injection {
     ls_inject_kind kind;
     int rank;
     int64_t step;
+    bool on; /* in all later steps, too */
 } ls_injection;
 
 /* Keys that were given although nothing of this run reads them, such as optim.betas with sgd: LS_BAD_CONFIG or
@@ -173,7 +176,7 @@ ls_status ls_train_check_given_any(const ls_opts *o, const ls_train_config *cons
 /* Who reads a key that not every run reads (ls_opt_readers): "language models", "llama", "adam and adamw". */
 const char *ls_train_readers(const char *key, char *buf, size_t n);
 
-/* "kill@1:20" and so on; LS_USAGE when it is not. */
+/* "kill@1:20" and so on, "slow@1:20+" for step 20 and all later ones; LS_USAGE when it is not. */
 ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out);
 
 /* "10:13" -> 10, 13; "10" -> 10, 10; "" -> 0, 0. Steps count from 1. */

@@ -11,7 +11,7 @@
 #include "train/config.h"
 #include "train/resume.h"
 
-#define LS_TRAIN_WORDS 4 /* numbers that a rank tells all others at once */
+#define LS_TRAIN_WORDS 6 /* numbers that a rank tells all others at once */
 
 typedef struct ls_train_dry {
     ls_world *w; /* owned, as all here */

@@ -13,7 +13,7 @@
 
 ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out)
 {
-    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch", "slow", "diverge", "overflow" };
+    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch", "slow", "slow-input", "diverge", "overflow" };
     *out = (ls_injection){ .rank = -1 };
     if (!*text) return LS_OK;
     const char *at = strchr(text, '@');
@@ -21,6 +21,8 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
         if (strncmp(text, kinds[i], (size_t)(at - text)) != 0 || kinds[i][at - text] != 0) continue;
         char *end;
         long rank = strtol(at + 1, &end, 10), step = *end == ':' ? strtol(end + 1, &end, 10) : 0;
+        const bool slow = i == LS_INJECT_SLOW || i == LS_INJECT_SLOW_INPUT;
+        if ((out->on = slow && *end == '+')) end++;
         if (*end || rank < 0 || rank >= world_size || step < 1) break;
         out->kind = (ls_inject_kind)i;
         out->rank = (int)rank;
@@ -28,8 +30,8 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
         return LS_OK;
     }
     return ls_fail(LS_USAGE,
-                   "--inject is '%s': expected kill, stop, hang, nan, mismatch, slow, diverge or overflow, then @RANK:STEP with "
-                   "RANK below %d and STEP from 1",
+                   "--inject is '%s': expected kill, stop, hang, nan, mismatch, slow, slow-input, diverge or overflow, then "
+                   "@RANK:STEP with RANK below %d and STEP from 1, which of slow and slow-input may end in +",
                    text, world_size);
 }
 
@@ -47,7 +49,13 @@ static ls_status rest(uint64_t ns)
 /* A job that was started again by its launcher has had its fault. */
 static bool due(const ls_trainer *t, int64_t step)
 {
-    return t->inject.rank == ls_world_rank(t->w) && t->inject.step == step && ls_world_generation(t->w) == 1;
+    return t->inject.rank == ls_world_rank(t->w) && ls_world_generation(t->w) == 1 &&
+           (t->inject.step == step || (t->inject.on && t->inject.step < step));
+}
+
+void ls_injection_in_input(const ls_trainer *t, int64_t step)
+{
+    if (due(t, step) && t->inject.kind == LS_INJECT_SLOW_INPUT) rest(SLOW_NS);
 }
 
 void ls_injection_before_backward(const ls_trainer *t, int64_t step, float *weight)
@@ -89,7 +97,8 @@ ls_status ls_injection_apply(const ls_trainer *t, int64_t step)
     case LS_INJECT_NAN:
     case LS_INJECT_DIVERGE:
     case LS_INJECT_OVERFLOW:
-    case LS_INJECT_SLOW: return LS_OK; /* around backward, before the update */
+    case LS_INJECT_SLOW:
+    case LS_INJECT_SLOW_INPUT: return LS_OK; /* around backward, before the update, with the samples */
     }
     return LS_OK;
 }

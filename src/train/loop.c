@@ -153,6 +153,7 @@ static void log_step(ls_trainer *t, const ls_step_stats *s, const totals *sum)
     if (!t->par.mesh.speaks) return;
     const double seconds = (double)sum->step_ns * 1e-9;
     ls_watch_step(t, s);
+    if (s->straggler.found || s->straggler.over) ls_watch_straggler(t, &s->straggler);
     if (line_is_due(t)) {
         ls_bar_clear(&t->bar);
         ls_watch_line(t, s, seconds / (double)(t->step - t->begun) * (double)(t->steps - t->step));

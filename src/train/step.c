@@ -10,8 +10,9 @@
 #include "train/trainer.h"
 
 /* What every rank tells the others after its backward: the loss summed over its labels that count, how many those are,
- * flags, and a hash of the values that its optimizer wrote. Ranks that do not know a loss say 0 of 0. */
-enum { LOSS, COUNTED, FLAGS, HASH, WORDS };
+ * flags, a hash of the values that its optimizer wrote, and for how long it was busy in the step before. Ranks that do
+ * not know a loss say 0 of 0. */
+enum { LOSS, COUNTED, FLAGS, HASH, BUSY, WORDS = BUSY + LS_BUSY_PHASES };
 /* The flags: the signal that asks a rank to stop (0: none), plus these. */
 enum {
     SIGNALS = 256,    /* more than there are */
@@ -143,17 +144,28 @@ ls_status ls_train_compare(ls_trainer *t)
     return st;
 }
 
+/* Looks for a rank that slows the others down. The first step of a run takes longer for other reasons, and so do steps
+ * beside a save, in which rank 0 may have more to write. */
+static void compare_times(ls_trainer *t, const double (*all)[WORDS], bool saving, ls_step_stats *out)
+{
+    if (!t->straggler || saving || t->step < t->begun + 2) return;
+    for (int r = 0; r < ls_world_size(t->w); r++) ls_straggler_tell(t->straggler, r, &all[r][BUSY]);
+    out->straggler = ls_straggler_step(t->straggler, ls_env_get()->mono_ns());
+}
+
 /* Sums in rank order, or exactly, so that every rank has the same bits; finds a rank whose loss is not finite. */
 static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, double labels, ls_step_stats *out)
 {
     const double (*all)[WORDS];
     LS_TRY(ls_train_tell(t->w, t->words, mine, &all));
+    const bool saved = t->save_busy;
     const int shards = t->guard ? t->guard : 1; /* without a guard, all hashes are 0 */
     bool same = true;
     double sum = 0, counted = 0;
     t->save_busy = false;
     t->save_due = ((unsigned)all[0][FLAGS] & DUE) != 0;
     for (int r = 0; r < ls_world_size(t->w); r++) t->save_busy |= ((unsigned)all[r][FLAGS] & SAVING) != 0;
+    compare_times(t, all, saved || t->save_busy, out);
     out->max_loss = -INFINITY;
     for (int r = 0; r < ls_world_size(t->w); r++) {
         if (!isfinite(all[r][LOSS])) return not_finite(t, r);
@@ -212,6 +224,7 @@ static ls_status update(ls_trainer *t, ls_step_stats *out)
 static ls_status get_samples(ls_trainer *t, ls_step_stats *out)
 {
     const uint64_t t0 = ls_env_get()->mono_ns();
+    ls_injection_in_input(t, t->step + 1);
     LS_TRY(ls_feed_step(&t->feed, t->step));
     out->data_ns = ls_env_get()->mono_ns() - t0;
     out->samples = (int64_t)t->feed.all;
@@ -245,6 +258,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     LS_TRY(count_labels(t, &counted));
     LS_TRY(run_micro_batches(t, counted, mine, &loss));
     mine[FLAGS] = flags(t, stop);
+    memcpy(&mine[BUSY], t->busy, sizeof t->busy);
     LS_TRY(agree(t, mine, &loss, counted, out));
     LS_TRY(grad_norm(t, out));
     LS_TRY(ls_injection_before_update(t, t->step + 1));
@@ -257,6 +271,9 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     ls_comm_stats_read(t->w, &out->comm);
     ls_comm_stats_since(&before, &out->comm);
     out->step_ns = t1 - t0;
+    const uint64_t others = out->data_ns + out->comm.waited_ns;
+    t->busy[LS_BUSY_COMPUTE] = out->step_ns > others ? (double)(out->step_ns - others) : 0.0;
+    t->busy[LS_BUSY_INPUT] = (double)out->data_ns;
     t->step++;
     return LS_OK;
 }

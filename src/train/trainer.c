@@ -306,6 +306,8 @@ ls_status ls_trainer_create_in(const ls_train_config *c, ls_world *w, ls_stop *s
     if (st == LS_OK) st = load_state(t);
     if (st == LS_OK && !c->eval_only) st = ls_best_open(t);
     if (st == LS_OK) st = ls_samples_open(t);
+    if (st == LS_OK && t->par.mesh.speaks && c->log.straggler > 0 && ls_world_size(t->w) > 1)
+        st = ls_straggler_create(ls_world_size(t->w), c->log.straggler, &t->straggler);
     if (st == LS_OK) st = ls_compare_open(t, &t->compare);
     if (st < 0) {
         if (t->w) st = fail_together(t, st);
@@ -329,6 +331,7 @@ void ls_trainer_destroy(ls_trainer *t)
     ls_text_free(&t->metrics);
     ls_tensorboard_close(t->events);
     ls_watch_close(&t->watch);
+    ls_straggler_destroy(t->straggler);
     ls_decoder_destroy(t->decoder);
     ls_snapshots_close(t->snapshots);
     ls_state_destroy(t->state); /* first: its thread reads some of what follows */

@@ -11,7 +11,7 @@
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
  *   load.c     the model of model.load               run.c      a whole run, from arguments
  *   threads.c  ranks that are threads                dry.c      a rank whose other ranks are not there
- *   best.c     the best checkpoint
+ *   best.c     the best checkpoint                   straggler.c  the rank that slows the others (straggler.h)
  *   compare_run.c  where a run parts from a recorded one (compare_run.h)
  *   resume.c   going on from a checkpoint (resume.h)   tune.c     steps with several bucket caps (tune.h)
  */
@@ -33,6 +33,7 @@
 #include "train/resume.h"
 #include "report/say.h"
 #include "train/source.h"
+#include "train/straggler.h"
 #include "report/tensorboard.h"
 #include "train/watch.h"
 
@@ -94,6 +95,7 @@ typedef struct ls_trainer {
     bool from_memory;              /* it is a snapshot */
     ls_train_again again;          /* what an earlier generation of the job left */
     int64_t epoch;                 /* of the step at hand, from 0 */
+    double busy[LS_BUSY_PHASES];   /* ns of the newest step that is over in which this rank waited for no other */
 
     uint32_t trace_first, trace_last;
     ls_injection inject;
@@ -120,6 +122,7 @@ typedef struct ls_trainer {
     ls_watch watch;
     ls_decoder *decoder;           /* owned; NULL: no samples are wanted */
     char *sample_values;           /* in `arena`: room for ls_memory_samples; NULL: none is needed */
+    ls_straggler *straggler;       /* owned; NULL: log.straggler is 0, or this is the only rank */
     ls_bar bar;
 } ls_trainer;
 
@@ -135,6 +138,7 @@ typedef struct ls_step_stats {
     int64_t tokens;       /* in them; 0: of features */
     uint64_t step_ns, data_ns;
     ls_comm_stats comm;   /* of this step alone */
+    ls_straggler_change straggler; /* rank 0: whether one has been found, or is over */
 } ls_step_stats;
 
 /* Joins the world that the environment describes and trains as `c` says: steps, evaluations between them, a checkpoint,
@@ -257,10 +261,11 @@ bool ls_samples_due(const ls_trainer *t);
  * alone, except for its end: it takes a quarter of comm.timeout at most. */
 ls_status ls_samples_say(ls_trainer *t);
 
-/* Provokes the fault when its rank and step have come: at the step's begin; before each backward, where a slow rank
- * waits 0.2 s, and where the weight of the loss becomes infinite; after it, where the sum of losses becomes NaN; and
- * before the update, where a gradient changes. */
+/* Provokes the fault when its rank and step have come: at the step's begin; where its samples are read, and before each
+ * backward, where a slow rank waits 0.2 s; there also the weight of the loss becomes infinite; after it, where the sum
+ * of losses becomes NaN; and before the update, where a gradient changes. */
 ls_status ls_injection_apply(const ls_trainer *t, int64_t step);
+void ls_injection_in_input(const ls_trainer *t, int64_t step);
 void ls_injection_before_backward(const ls_trainer *t, int64_t step, float *weight);
 ls_status ls_injection_before_update(const ls_trainer *t, int64_t step);
 void ls_injection_after_backward(const ls_trainer *t, int64_t step, double *loss);

@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "base/log.h"
 #include "base/team.h"
+#include "group/debug.h"
+#include "launch/events.h"
 #include "net/world.h"
 #include "train/trainer.h"
 
@@ -99,6 +102,33 @@ void ls_watch_eval(ls_trainer *t, const ls_eval *e, double train_loss)
     w->line.n = 0;
     w->format->eval(&v, w->colour, &w->line);
     ls_say("%s", ls_text_str(&w->line));
+}
+
+void ls_watch_straggler(ls_trainer *t, const ls_straggler_change *c)
+{
+    static const char *const phases[] = { "compute", "input" };
+    static const char *const advice[] = {
+        "look for other processes, a CPU limit or a slower processor there",
+        "look at the disk that its data are on, or raise data.workers",
+    };
+    const ls_debug_group world = ls_debug_look(ls_world_group(t->w));
+    const double ratio = c->ns / (c->median_ns > 1 ? c->median_ns : 1);
+    char node[32] = "", others[48] = "", more[160];
+    if (world.nnodes > 1) snprintf(node, sizeof node, " on node %d", world.node[c->rank]);
+    if (c->others > 0) snprintf(others, sizeof others, "; so are %d other rank%s", c->others, c->others == 1 ? "" : "s");
+    ls_bar_clear(&t->bar);
+    if (c->over) {
+        ls_log(LS_LOG_WARN, "straggler: rank %d%s is slow no longer", c->rank, node);
+        snprintf(more, sizeof more, ",\"step\":%lld", (long long)t->step);
+        ls_event_line(t->events_fd, t->w->generation, "straggler_over", c->rank, more);
+        return;
+    }
+    ls_log(LS_LOG_WARN, "straggler: rank %d%s takes %.*fx the median rank's %s time (%.3g ms against %.3g ms per step, last %lld "
+           "steps), and the other ranks wait for it%s: %s", c->rank, node, ratio < 99 ? 1 : 0, ratio, phases[c->phase], c->ns * 1e-6,
+           c->median_ns * 1e-6, (long long)c->steps, others, advice[c->phase]);
+    snprintf(more, sizeof more, ",\"step\":%lld,\"phase\":\"%s\",\"ratio\":%.3g,\"ms\":%.6g,\"median_ms\":%.6g", (long long)t->step,
+             phases[c->phase], ratio, c->ns * 1e-6, c->median_ns * 1e-6);
+    ls_event_line(t->events_fd, t->w->generation, "straggler", c->rank, more);
 }
 
 ls_status ls_watch_explain(const ls_train_config *c, int ranks, ls_text *out)

@@ -6,6 +6,7 @@
 #include "report/logline.h"
 #include "report/mfu.h"
 #include "report/peak.h"
+#include "train/straggler.h"
 
 typedef struct ls_watch {
     const ls_log_format *format;
@@ -36,6 +37,8 @@ void ls_watch_step(struct ls_trainer *t, const struct ls_step_stats *s);
 void ls_watch_line(struct ls_trainer *t, const struct ls_step_stats *s, double eta_s);
 /* Prints the line of an evaluation after t->step, of a language model; train_loss is the newest step's. */
 void ls_watch_eval(struct ls_trainer *t, const struct ls_eval *e, double train_loss);
+/* Warns of the rank that slows the others down, or says that it no longer does; also in the job's event file. */
+void ls_watch_straggler(struct ls_trainer *t, const ls_straggler_change *c);
 /* Operations per second and rank, of a step that took so long. */
 double ls_watch_flops(const struct ls_trainer *t, const struct ls_step_stats *s);
 
