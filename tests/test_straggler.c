@@ -203,6 +203,8 @@ static void counts_the_others(void **state)
     x.ns[0][LS_BUSY_INPUT] += 200.0 * MS;
     x.ns[3][LS_BUSY_COMPUTE] += 220.0 * MS;
     assert_true(steps(&x, 20, &c) && c.rank == 3 && c.phase == LS_BUSY_COMPUTE && c.others == 0);
+    x.ns[0][LS_BUSY_INPUT] += 100.0 * MS;
+    assert_true(steps(&x, 20, &c) && c.rank == 0 && c.phase == LS_BUSY_INPUT && c.others == 0);
     ls_straggler_destroy(x.s);
 }
 
