@@ -35,7 +35,7 @@ static wide fill(double *x, int n, uint64_t *seed)
         int64_t k = (int64_t)(dice(seed) & ((1ull << 53) - 1)) * (dice(seed) % 2 ? 1 : -1);
         const int shift = (int)(dice(seed) % 28);
         x[i] = ldexp((double)k, shift - 40);
-        sum += (wide)k << shift;
+        sum += (wide)k * ((wide)1 << shift);
     }
     return sum;
 }

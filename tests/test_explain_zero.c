@@ -366,7 +366,7 @@ static uint64_t expect_others(const model *m, int rank)
     const size_t norm = !m->asked ? others * 8 * NPARAMS
                         : m->tcp  ? all_reduced(m, NPARAMS, 8, rank, m->world)
                                   : 2 * others * 64 * part_of(lines, rank, m->world);
-    return others * 32 + (others > 0 ? norm : 0);
+    return others * 48 + (others > 0 ? norm : 0); /* what ranks tell each other of a step: six words */
 }
 
 /* Of new values a rank reads the others' parts, or sends its own. */
