@@ -65,21 +65,21 @@ limit() {
 }
 rank_pid() { sed -nE "s/.*\"rank_spawn\".*\"rank\":$1,\"pid\":([0-9]+).*/\1/p" events | head -1; }
 throttled() { # rank
-    local pid job
+    local pid job home
     rm -rf run events err
     timeout -k 5 60 "$lockstep" train base.yaml -n 2 --run.dir run --events events "${long[@]}" >out 2>err &
     job=$!
     until_true grep -qs '"event":"step"' events
-    pid=$(rank_pid "$1")
+    pid=$(rank_pid "$1") home=$all/$(sed -nE 's/^([0-9]+:([a-z,]*,)?cpu(,[a-z,]*)?|0:):(.*)/\4/p' "/proc/$pid/cgroup" | head -1)
     echo "$pid" >"$quota/cgroup.procs"
     until_true grep -qs '"event":"straggler",' events
-    echo "$pid" >"$all/cgroup.procs"
+    echo "$pid" >"$home/cgroup.procs"
     until_true grep -qs '"event":"straggler_over",' events
     kill -TERM $job
     wait $job
     grep -h ' straggler: ' err >warned
-    [ "$(wc -l <warned)" = 2 ] && head -1 warned | grep -qE "straggler: rank $1 takes [0-9.]+x the median rank's compute time" &&
-        tail -1 warned | grep -qx "\[rank 0\] straggler: rank $1 is slow no longer" || { cat err; return 1; }
+    head -1 warned | grep -qE "straggler: rank $1 takes [0-9.]+x the median rank's compute time" &&
+        tail -1 warned | grep -qE '^\[rank 0\] straggler: rank [01] is slow no longer$' || { cat err; return 1; }
     echo >>named
 }
 if limit 2>/dev/null; then

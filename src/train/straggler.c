@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank that is busy for longer than the median rank by less than this share of its time costs the others little. */
+/* A rank that is busy for longer than the median rank by less than this share of a step costs the others little. */
 #define LEAST_SHARE 0.1
 
 /* A rank's times in the window at hand. */
@@ -87,23 +87,33 @@ static double median(ls_straggler *s, int phase)
     return s->sorted[(s->size - 1) / 2];
 }
 
-static bool is_slow(const ls_straggler *s, int rank, int phase, double median_ns)
+/* How long the rank that waits least is busy: about as long as a step. */
+static double longest(const ls_straggler *s)
 {
-    double busy = 0;
-    for (int p = 0; p < LS_BUSY_PHASES; p++) busy += mean(s, rank, p);
-    const double ns = mean(s, rank, phase);
-    return ns >= s->ratio * median_ns && ns - median_ns >= LEAST_SHARE * busy && ns > median_ns;
+    double most = 0;
+    for (int r = 0; r < s->size; r++) {
+        double busy = 0;
+        for (int p = 0; p < LS_BUSY_PHASES; p++) busy += mean(s, r, p);
+        if (busy > most) most = busy;
+    }
+    return most;
+}
+
+static bool is_slow(const ls_straggler *s, double ns, double median_ns, double step_ns)
+{
+    return ns >= s->ratio * median_ns && ns - median_ns >= LEAST_SHARE * step_ns && ns > median_ns;
 }
 
 /* The rank and the phase that cost the others most. */
 static finding look(ls_straggler *s)
 {
     finding f = { .rank = -1 };
+    const double step_ns = longest(s);
     for (int p = 0; p < LS_BUSY_PHASES; p++) {
         const double m = median(s, p);
         int slow = 0, worst = -1;
         for (int r = 0; r < s->size; r++) {
-            if (!is_slow(s, r, p, m)) continue;
+            if (!is_slow(s, mean(s, r, p), m, step_ns)) continue;
             slow++;
             if (worst < 0 || mean(s, r, p) > mean(s, worst, p)) worst = r;
         }

@@ -115,7 +115,7 @@ void ls_watch_straggler(ls_trainer *t, const ls_straggler_change *c)
     const double ratio = c->ns / (c->median_ns > 1 ? c->median_ns : 1);
     char node[32] = "", others[48] = "", more[160];
     if (world.nnodes > 1) snprintf(node, sizeof node, " on node %d", world.node[c->rank]);
-    if (c->others > 0) snprintf(others, sizeof others, "; so are %d other rank%s", c->others, c->others == 1 ? "" : "s");
+    if (c->others > 0) snprintf(others, sizeof others, " (%d other rank%s slow, too)", c->others, c->others == 1 ? " is" : "s are");
     ls_bar_clear(&t->bar);
     if (c->over) {
         ls_log(LS_LOG_WARN, "straggler: rank %d%s is slow no longer", c->rank, node);
