@@ -49,7 +49,7 @@ static int open_text(void **state)
 #define LINE          64u                 /* bytes: where gradients begin in a bucket */
 #define BUCKET        ((uint64_t)1 << 20) /* a bucket is full from here on */
 #define SUMS_AT_ONCE  128                 /* parameters whose squares travel together */
-#define TOLD          32u                 /* bytes that a rank tells in a step: three doubles */
+#define TOLD          48u                 /* bytes that a rank tells in a step: six words */
 
 static const char *value_of(const ls_layout *l, const char *key)
 {
