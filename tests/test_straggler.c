@@ -22,7 +22,7 @@ static scene begin(int n, double ratio)
 {
     scene x = { .n = n, .random = 1 };
     assert_int_equal(ls_straggler_create(n, ratio, &x.s), LS_OK);
-    for (int r = 0; r < n; r++) x.ns[r][LS_BUSY_COMPUTE] = 200.0 * MS, x.ns[r][LS_BUSY_INPUT] = 20.0 * MS;
+    for (int r = 0; r < n; r++) x.ns[r][LS_BUSY_COMPUTE] = 600.0 * MS, x.ns[r][LS_BUSY_INPUT] = 60.0 * MS;
     return x;
 }
 
@@ -63,11 +63,11 @@ static void names_the_slow_rank_and_its_phase(void **state)
         for (int phase = 0; phase < LS_BUSY_PHASES; phase++) {
             scene x = begin(RANKS, 1.5);
             ls_straggler_change c;
-            x.ns[rank][phase] = 420.0 * MS;
-            const double normal = phase == LS_BUSY_COMPUTE ? 200.0 * MS : 20.0 * MS;
+            x.ns[rank][phase] = 1260.0 * MS;
+            const double normal = phase == LS_BUSY_COMPUTE ? 600.0 * MS : 60.0 * MS;
             assert_int_equal(steps(&x, 20, &c), ROW);
             assert_true(c.found && !c.over && c.rank == rank && (int)c.phase == phase && c.others == 0);
-            assert_true(fabs(c.ns - 420.0 * MS) < 1 && fabs(c.median_ns - normal) < 1 && c.steps == ROW);
+            assert_true(fabs(c.ns - 1260.0 * MS) < 1 && fabs(c.median_ns - normal) < 1 && c.steps == ROW);
             nothing_for(&x, 100); /* it is said once */
             ls_straggler_destroy(x.s);
         }
@@ -90,8 +90,8 @@ static void finds_it_in_time(void **state)
     }
 }
 
-/* Windows last a second at least, so that many short steps are averaged, and not much longer. */
-static void waits_for_a_second_of_short_steps(void **state)
+/* Windows last two seconds at least, so that many short steps are averaged, and not much longer. */
+static void waits_for_seconds_of_short_steps(void **state)
 {
     (void)state;
     scene x = begin(RANKS, 1.5);
@@ -128,7 +128,7 @@ static void forgives_a_pause(void **state)
     (void)state;
     scene x = begin(RANKS, 1.5);
     for (int i = 0; i < 200; i++) {
-        x.ns[2][LS_BUSY_COMPUTE] = (i % LS_STRAGGLER_STEPS == 3 ? 5 : 1) * 200.0 * MS;
+        x.ns[2][LS_BUSY_COMPUTE] = (i % LS_STRAGGLER_STEPS == 3 ? 5 : 1) * 600.0 * MS;
         nothing_for(&x, 1);
     }
     ls_straggler_destroy(x.s);
@@ -140,7 +140,7 @@ static void wants_windows_in_a_row(void **state)
     (void)state;
     scene x = begin(RANKS, 1.5);
     for (int i = 0; i < 40 * ROW; i++) {
-        for (int r = 0; r < RANKS; r++) x.ns[r][LS_BUSY_COMPUTE] = 200.0 * MS;
+        for (int r = 0; r < RANKS; r++) x.ns[r][LS_BUSY_COMPUTE] = 600.0 * MS;
         x.ns[i / (ROW - LS_STRAGGLER_STEPS) % RANKS][LS_BUSY_COMPUTE] *= 4;
         nothing_for(&x, 1);
     }
@@ -170,15 +170,15 @@ static void a_little_longer_is_not_slow(void **state)
     (void)state;
     scene x = begin(RANKS, 1.5);
     ls_straggler_change c;
-    x.ns[1][LS_BUSY_COMPUTE] = 1.49 * 200.0 * MS;
+    x.ns[1][LS_BUSY_COMPUTE] = 1.49 * 600.0 * MS;
     nothing_for(&x, 100);
-    x.ns[1][LS_BUSY_COMPUTE] = 1.51 * 200.0 * MS;
+    x.ns[1][LS_BUSY_COMPUTE] = 1.51 * 600.0 * MS;
     assert_true(steps(&x, 20, &c) && c.rank == 1);
     ls_straggler_destroy(x.s);
 
     x = begin(RANKS, 1.5); /* beside a very slow rank the others' times, which are a few ms, do not matter */
     for (int r = 0; r < RANKS; r++) x.ns[r][LS_BUSY_COMPUTE] = (1 + r) * MS, x.ns[r][LS_BUSY_INPUT] = 0;
-    x.ns[1][LS_BUSY_COMPUTE] = 200.0 * MS;
+    x.ns[1][LS_BUSY_COMPUTE] = 600.0 * MS;
     assert_true(steps(&x, 20, &c) && c.rank == 1 && c.others == 0);
     ls_straggler_destroy(x.s);
 
@@ -186,7 +186,7 @@ static void a_little_longer_is_not_slow(void **state)
     for (int r = 0; r < RANKS; r++) x.ns[r][LS_BUSY_INPUT] = 0.1 * MS;
     x.ns[1][LS_BUSY_INPUT] = 10.0 * MS;
     nothing_for(&x, 100);
-    x.ns[1][LS_BUSY_INPUT] = 30.0 * MS;
+    x.ns[1][LS_BUSY_INPUT] = 90.0 * MS;
     assert_true(steps(&x, 20, &c) && c.rank == 1 && c.phase == LS_BUSY_INPUT);
     ls_straggler_destroy(x.s);
 }
@@ -198,7 +198,7 @@ static void counts_the_others(void **state)
     ls_straggler_change c;
     scene x = begin(2, 1.5);
     x.ns[1][LS_BUSY_COMPUTE] *= 2;
-    assert_true(steps(&x, 20, &c) && c.rank == 1 && c.others == 0 && fabs(c.median_ns - 200.0 * MS) < 1);
+    assert_true(steps(&x, 20, &c) && c.rank == 1 && c.others == 0 && fabs(c.median_ns - 600.0 * MS) < 1);
     ls_straggler_destroy(x.s);
     x = begin(RANKS, 1.5);
     x.ns[0][LS_BUSY_COMPUTE] *= 2;
@@ -206,8 +206,8 @@ static void counts_the_others(void **state)
     assert_true(steps(&x, 20, &c) && c.rank == 3 && c.others == 1);
     ls_straggler_destroy(x.s);
     x = begin(RANKS, 1.5); /* the phase that costs more */
-    x.ns[0][LS_BUSY_INPUT] += 200.0 * MS;
-    x.ns[3][LS_BUSY_COMPUTE] += 220.0 * MS;
+    x.ns[0][LS_BUSY_INPUT] += 600.0 * MS;
+    x.ns[3][LS_BUSY_COMPUTE] += 660.0 * MS;
     assert_true(steps(&x, 20, &c) && c.rank == 3 && c.phase == LS_BUSY_COMPUTE && c.others == 0);
     x.ns[0][LS_BUSY_INPUT] += 100.0 * MS;
     assert_true(steps(&x, 20, &c) && c.rank == 0 && c.phase == LS_BUSY_INPUT && c.others == 0);
@@ -232,7 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_the_slow_rank_and_its_phase),
         cmocka_unit_test(finds_it_in_time),
-        cmocka_unit_test(waits_for_a_second_of_short_steps),
+        cmocka_unit_test(waits_for_seconds_of_short_steps),
         cmocka_unit_test(says_when_it_is_over),
         cmocka_unit_test(forgives_a_pause),
         cmocka_unit_test(wants_windows_in_a_row),

@@ -14,10 +14,10 @@
 
 typedef enum ls_busy { LS_BUSY_COMPUTE, LS_BUSY_INPUT, LS_BUSY_PHASES } ls_busy;
 
-/* So many windows in a row, each of at least so many steps and so much time: found within 20 steps or 5 s. */
+/* So many windows in a row, each of at least so many steps and so much time: found within 20 steps or 10 s. */
 #define LS_STRAGGLER_WINDOWS 3
 #define LS_STRAGGLER_STEPS 5
-#define LS_STRAGGLER_NS 1000000000u
+#define LS_STRAGGLER_NS 2000000000u
 
 typedef struct ls_straggler ls_straggler;
 
