@@ -7,9 +7,9 @@
  * so that even SIGKILL to the guard ends the test and everything that the test has started. The keeper has a session
  * of its own: a signal to the guard's process group reaches the keeper once, by the guard.
  *
- * The test finds an empty folder in LOCKSTEP_TEST_TMP; the keeper removes it at the end. After SECONDS the test is
- * stopped. Exit status: the test's own, 128 + the signal's number when a signal ended it, 124 after SECONDS, 125 when
- * the guard itself failed. */
+ * The test finds an empty folder in LOCKSTEP_TEST_TMP, which is in TMPDIR or /tmp; the keeper removes it at the end.
+ * After SECONDS the test is stopped. Exit status: the test's own, 128 + the signal's number when a signal ended it, 124
+ * after SECONDS, 125 when the guard itself failed. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -124,7 +124,9 @@ static int wait_for(pid_t test, const sigset_t *signals, double limit)
 
 static int keep(char **command, const sigset_t *signals, const sigset_t *before, double limit)
 {
-    char folder[] = "/tmp/lockstep-test-XXXXXX";
+    const char *in = getenv("TMPDIR");
+    char folder[200];
+    snprintf(folder, sizeof folder, "%.150s/lockstep-test-XXXXXX", in && *in ? in : "/tmp");
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || !mkdtemp(folder) || setenv("LOCKSTEP_TEST_TMP", folder, 1) != 0) {
         perror("guard");
         return BROKEN;

@@ -16,8 +16,10 @@
 
 static inline int make_folder(void **state)
 {
-    char *dir = strdup("/tmp/lockstep-test-XXXXXX");
+    const char *in = getenv("TMPDIR");
+    char *dir = malloc(200);
     assert_non_null(dir);
+    snprintf(dir, 200, "%.150s/lockstep-test-XXXXXX", in && *in ? in : "/tmp");
     assert_non_null(mkdtemp(dir));
     *state = dir;
     return 0;
@@ -25,7 +27,7 @@ static inline int make_folder(void **state)
 
 static inline int remove_folder(void **state)
 {
-    char command[128];
+    char command[256];
     snprintf(command, sizeof command, "rm -rf '%s'", (char *)*state);
     assert_int_equal(system(command), 0);
     free(*state);
