@@ -101,7 +101,7 @@ claim 'and is said' grep -q '^compare: the bound is wrong: all_reduce, 2 ranks, 
 
 # --- a whole run, of contestants that always take the same time, in a repository of its own
 command -v git >/dev/null || finish
-export GIT_CONFIG_NOSYSTEM=1 HOME=$tmp GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b BENCH_PROCESSOR='Made-up 9000'
+export GIT_CONFIG_NOSYSTEM=1 HOME=$tmp GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b BENCH_PROCESSOR='Made-up 9000' BENCH_PAUSE_S=0
 mkdir -p repo/docs && cp -r "$source_dir/bench" repo && rm -rf repo/bench/results || exit 1
 cat >repo/docs/performance.md <<'DOC'
 above
@@ -249,11 +249,11 @@ claim 'and the table names it' grep -q "^Run: $id in bench/results/runs.csv.$" $
 claim 'with as many rows as the table' test "$(grep -E '^[0-9]+ rows: ' $doc | cut -d' ' -f1)" = \
     "$(python3 -c 'import csv; print(list(csv.DictReader(open("bench/results/runs.csv")))[-1]["rows"])')"
 program lockstep 40
-claim 'a run that looks worse is listed, too' run --record
+claim 'a run that looks worse is listed, too' run --quick --record
 claim 'with what it shows' python3 -c '
 import csv
 worse = list(csv.DictReader(open("bench/results/runs.csv")))[-1]
-assert worse["outcome"] == "recorded" and int(worse["behind"]) > 100 and worse["ahead"] == "0", worse'
+assert worse["outcome"] == "recorded" and int(worse["behind"]) > 30 and worse["ahead"] == "0", worse'
 claim 'the table of another run stays' grep -q "^Run: $id in" $doc
 printf '#!/bin/bash\nprintf "what,bytes,cores,value\\nload,64,2,99000\\n"\n' >build/peers/bound
 claim 'a run above its roofline is not published' fails_with 1 'nothing is written: a roofline is exceeded' "$compare" --build build --write $doc
