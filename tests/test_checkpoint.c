@@ -519,7 +519,9 @@ static void a_save_that_fails_anywhere_loses_nothing(void **state)
                 else assert_int_equal(left, 1);
                 sh("rm -rf '%s' %s", newer, "");
             }
-            if (failures < calls - 3) fail_msg("rank %d: of %d calls only %d matter", failing, calls, failures);
+            int above = 1; /* folders above the new one, which are there already, and what is removed at the end */
+            for (const char *slash = *state; (slash = strchr(slash, '/')); slash++) above++;
+            if (failures < calls - above) fail_msg("rank %d: of %d calls only %d matter", failing, calls, failures);
             assert_int_equal(check(newer), LS_OK);
             sh("rm -rf '%s' %s", newer, "");
         }

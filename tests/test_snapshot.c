@@ -309,7 +309,7 @@ static void a_failure_anywhere_leaves_the_newest(void **state)
 {
     char dir[256], name[32];
     for (int i = 0; i < 4; i++) { /* of one node a leader and another rank, and of two the second leader and another */
-        snprintf(name, sizeof name, "run-%d", i);
+        snprintf(name, sizeof name, "r%d", i);
         job j = { .dir = inside(state, name, dir), .ddp = &many_buckets, .culprit = i };
         j.error = i % 2 ? ENOSPC : EROFS;
         j.node = i < 2 ? NULL : two_nodes;
