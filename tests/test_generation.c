@@ -67,6 +67,41 @@ static void ranks_of_another_generation_are_refused(void **state)
     }
 }
 
+static uint8_t learned[LS_SECRET_BYTES];
+static uint64_t learns_ns;
+
+static void step_and_learn(void *arg)
+{
+    step_store(arg);
+    if (fake.now_ns >= learns_ns) learned[0] = secret[0];
+}
+
+/* As a store does that is closing, while the next one is not there yet. */
+static void a_node_that_was_here_is_refused_for_a_while(void **state)
+{
+    (void)state;
+    for (int again = 0; again < 2; again++)
+        for (uint64_t after_s = 1; after_s < 10; after_s += 8) {
+            int none = -1;
+            ls_store_client *c = NULL;
+            ls_store *s = open_store(2, 3, 2);
+            fake.idle = step_and_learn;
+            learned[0] = 9;
+            learns_ns = fake.now_ns + after_s * 1000000000u;
+            ls_store_caller who = node(1);
+            who.secret = learned;
+            who.again = again;
+            const uint64_t begun = fake.now_ns;
+            const ls_status st = ls_store_connect(&who, END, &c, &none);
+            if (!again) assert_int_equal(st, LS_AUTH_FAILED);
+            if (!again) assert_true(fake.now_ns - begun < 1000000000u);
+            if (again && after_s == 1) assert_int_equal(st, LS_OK);
+            if (again && after_s == 9) assert_true(st < 0 && fake.now_ns - begun < 4000000000u);
+            if (st == LS_OK) ls_store_disconnect(c);
+            close_store(s);
+        }
+}
+
 /* A rank says hello behind the head of a launcher, for which any generation will do. */
 static void a_rank_is_no_launcher(void **state)
 {
@@ -142,6 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_another_generation_are_refused),
+        cmocka_unit_test(a_node_that_was_here_is_refused_for_a_while),
         cmocka_unit_test(a_rank_is_no_launcher),
         cmocka_unit_test(a_node_that_comes_late_waits),
     };

@@ -192,7 +192,7 @@ static ls_status go_there(ls_job *j, const ls_job_node *mine, const char *addr0,
     int fd = -1;
     char key[32];
     ls_store_caller who = { .tcp_addr = addr0, .tcp_port = j->o->port, .secret = j->secret, .job = j->job,
-                            .agent = true, .rank = j->o->node_rank, .size = j->nnodes };
+                            .agent = true, .again = j->gens->number > 1, .rank = j->o->node_rank, .size = j->nnodes };
     snprintf(key, sizeof key, "node/%d", j->o->node_rank);
     for (;;) {
         LS_TRY(ls_store_connect(&who, deadline_ns, link, &fd));

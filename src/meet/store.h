@@ -99,6 +99,7 @@ typedef struct ls_store_caller {
     const uint8_t *job;      /* [LS_DOOR_JOB_BYTES]; tcp only */
     uint32_t generation;     /* of a rank; 0: LS_STORE_GENERATION. An agent need not know it */
     bool agent;              /* then rank and size are a node's number and the number of nodes, 0: unknown */
+    bool again;              /* it was let in before: a store that is closing may refuse it, so it tries again */
     int rank, size;
     uint8_t *key;            /* NULL, or [LS_NOISE_KEY_BYTES]: what the links of this job derive their keys from */
 } ls_store_caller;

@@ -260,6 +260,10 @@ ls_status ls_store_connect(const ls_store_caller *who, uint64_t deadline_ns, ls_
             *out = c;
             return LS_OK;
         }
+        if (st == LS_AUTH_FAILED && who->again && env->mono_ns() < deadline_ns) {
+            st = LS_AGAIN;
+            how = "it closes its connections";
+        }
         if (*page_fd >= 0) env->close_fd(*page_fd);
         *page_fd = -1;
         if (c->fd >= 0) env->close_fd(c->fd);
