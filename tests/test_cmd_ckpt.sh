@@ -148,6 +148,9 @@ printf '\x55' | dd of=bad/sharded/shard-00002-model-00001-of-00001.safetensors b
 claim 'reshard: damaged: 65' fails_with 65 'bad/sharded/shard-00002-model-00001-of-00001.safetensors: bytes' ckpt reshard bad from-bad --ranks 2
 rm bad/sharded/shard-00002-*
 claim 'reshard: a file is missing: 65' fails_with 65 'is missing, and the manifest names it' ckpt reshard bad from-bad --ranks 2
+rm -r bad && cp -r as2 bad # of a file that is copied whole
+printf '\x55' | dd of=bad/model.safetensors bs=1 seek=$(($(stat -c %s bad/model.safetensors) - 1)) conv=notrunc status=none
+claim 'reshard: the whole model is damaged: 65' fails_with 65 'bad/model.safetensors: bytes' ckpt reshard bad from-bad --ranks 2
 claim 'reshard: nothing is left of it' test -z "$(ls -Ad from-bad .from-bad* 2>/dev/null)"
 claim 'reshard: without --ranks: 64' fails_with 64 'and --ranks N' ckpt reshard $of new
 claim 'reshard: without a folder: 64' fails_with 64 'a new folder' ckpt reshard $of --ranks 2
