@@ -154,10 +154,10 @@ claim 'none between is left: all again' is "$(worlds)" '4 3 4 '
 
 gpt 4 0 --run.dir later --train.steps 8 --checkpoint.every 8
 rm -f events
-gpt 2:4 3 --run.dir later --checkpoint.resume auto --train.steps 40 --inject kill@1:11
+gpt 2:4 3 --run.dir later --checkpoint.resume auto --train.steps 3000 --log.every 1000 --train.eval_every 3000 --inject kill@1:11
 claim 'no new checkpoint but the last: it ends with fewer' is "$(worlds)" '4 3 '
 claim '... and ends well' ends_with 0
-claim '... once' is "$(grep -c '^final step=40' out)" 1
+claim '... once' is "$(grep -c '^final step=3000' out)" 1
 
 # --- bad input -----------------------------------------------------------------------------------------------------------
 refused() { # text, flags
