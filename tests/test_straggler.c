@@ -99,7 +99,7 @@ static void waits_for_seconds_of_short_steps(void **state)
     for (int r = 0; r < RANKS; r++) x.ns[r][LS_BUSY_COMPUTE] = 1.0 * MS, x.ns[r][LS_BUSY_INPUT] = 0;
     x.ns[3][LS_BUSY_COMPUTE] = 2.0 * MS;
     assert_int_equal(steps(&x, 5000, &c), LS_STRAGGLER_WINDOWS * (1 + LS_STRAGGLER_NS / (2 * MS)));
-    assert_true(c.rank == 3 && x.now < (LS_STRAGGLER_WINDOWS + 0.1) * LS_STRAGGLER_NS);
+    assert_true(c.rank == 3 && (double)x.now < (LS_STRAGGLER_WINDOWS + 0.1) * LS_STRAGGLER_NS);
     ls_straggler_destroy(x.s);
 }
 
