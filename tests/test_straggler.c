@@ -177,7 +177,7 @@ static void a_little_longer_is_not_slow(void **state)
     ls_straggler_destroy(x.s);
 
     x = begin(RANKS, 1.5); /* beside a very slow rank the others' times, which are a few ms, do not matter */
-    for (int r = 0; r < RANKS; r++) x.ns[r][LS_BUSY_COMPUTE] = (1 + r) * MS, x.ns[r][LS_BUSY_INPUT] = 0;
+    for (int r = 0; r < RANKS; r++) x.ns[r][LS_BUSY_COMPUTE] = (1 + r * r) * MS, x.ns[r][LS_BUSY_INPUT] = 0;
     x.ns[1][LS_BUSY_COMPUTE] = 600.0 * MS;
     assert_true(steps(&x, 20, &c) && c.rank == 1 && c.others == 0);
     ls_straggler_destroy(x.s);
