@@ -26,7 +26,8 @@ static void find_place(ls_snapshots *n)
     n->leads = n->first == rank;
 }
 
-/* Folders of other nodes are looked at when each node has its own: what is free then is nobody's. */
+/* A leader adopts folders of other nodes only after every node has locked its own: those that are unlocked then have
+ * lost their node. */
 static ls_status open_folders(ls_snapshots *n)
 {
     LS_TRY(ls_snapshot_folder_path(&n->run, n->node, n->path));
@@ -134,8 +135,7 @@ static ls_status begin(ls_snapshots *n, ls_saving *v, const ls_state *s, const c
     if (n->leads) {
         ls_snapshot_folder_clear(&n->own, n->newest);
         if (n->newest >= 0) remove_adopted(n);
-        const ls_status made = ls_save_folder_make(folder, step, &v->commit, &v->b);
-        st = made;
+        st = ls_save_folder_make(folder, step, &v->commit, &v->b);
     }
     ls_save_beginning *all = calloc((size_t)size, sizeof *all);
     if (st == LS_OK && !all) st = ls_fail(LS_NO_MEMORY, "what %d ranks say of a snapshot", size);
@@ -173,7 +173,7 @@ static ls_status save(ls_snapshots *n, ls_saving *v, const ls_state *s, const ch
     return ls_state_agree(n->g, n->leads ? ls_save_commit(v) : LS_OK, NULL);
 }
 
-static uint64_t bytes_of(const ls_manifest *m)
+uint64_t ls_snapshot_bytes(const ls_manifest *m)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < m->nfiles; i++) sum += m->file[i].sums.bytes;
@@ -187,7 +187,7 @@ ls_status ls_snapshots_save(ls_snapshots *n, ls_state *s, const char *config, in
     snprintf(folder, sizeof folder, "%s/step-%08" PRId64, n->path, step);
     ls_status st = tell_config(n, config);
     if (st == LS_OK) st = save(n, &v, s, folder, step);
-    const uint64_t nbytes = bytes_of(&v.manifest);
+    const uint64_t nbytes = ls_snapshot_bytes(&v.manifest);
     st = ls_save_end(&v, st, folder);
     if (st < 0) return st;
     n->newest = step;

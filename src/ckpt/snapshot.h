@@ -65,6 +65,8 @@ struct ls_snapshots {
 
 /* snapshot_copy.c: ranks that send their files to this one. */
 int ls_snapshot_senders(const ls_snapshots *n);
+/* snapshot.c: bytes of all files that a manifest names. */
+uint64_t ls_snapshot_bytes(const ls_manifest *m);
 /* snapshot_copy.c: sends this rank's files of the save to the next node, and writes what comes. Every rank calls it,
  * whatever failed on some of them; the result is this rank's. */
 ls_status ls_snapshot_copy(ls_snapshots *n, const ls_saving *v);

@@ -190,8 +190,8 @@ static ls_status make_place(const ls_snapshots *n, const candidate *c, char plac
     return ls_mkdirs(sharded);
 }
 
-/* Every rank calls it: file i from `owner` to the nodes that lack it. *failed: what this rank could not do, which ends
- * nobody's part in the sending. */
+/* Every rank calls it: file i from `owner` to the nodes that lack it. *failed: what this rank could not do; it goes
+ * on with its part in the broadcasts, since the others wait for it. */
 static ls_status bring(const ls_snapshots *n, const candidate *c, size_t i, int owner, const char *place, char *buffer,
                        ls_status *failed)
 {
@@ -281,8 +281,7 @@ static ls_status try_all(ls_snapshots *n, const entry *all, int64_t after, ls_ch
         const ls_status st = try_one(n, &c, first_with(all, count, e), out);
         if (st == LS_OK) {
             n->newest = c.e.step;
-            n->nbytes = 0;
-            for (size_t i = 0; i < c.m.nfiles; i++) n->nbytes += c.m.file[i].sums.bytes;
+            n->nbytes = ls_snapshot_bytes(&c.m);
         }
         ls_manifest_free(&c.m);
         free(c.text);

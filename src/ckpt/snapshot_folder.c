@@ -89,7 +89,7 @@ static void join(const char *folder, const char *name, char *out, size_t n) { sn
 
 /* --- one folder ---------------------------------------------------------------------------------------- */
 
-/* Below a folder that only we can write in, nobody can put a link. */
+/* Only this user can write in such a folder, so no other user can put a link there. */
 static ls_status check_owner(const char *path)
 {
     ls_file_info info;
@@ -100,7 +100,7 @@ static ls_status check_owner(const char *path)
     return what ? ls_fail(LS_UNSAFE_PATH, "%s: %s: no snapshot is put there; remove it", path, what) : LS_OK;
 }
 
-/* LS_AGAIN: another process has the folder. Without a name any more it is nobody's. */
+/* LS_AGAIN: another process has locked the folder. *gone: the folder was removed meanwhile. */
 static ls_status take_lock(ls_snapshot_folder *f, bool *gone)
 {
     const ls_env *env = ls_env_get();
@@ -201,7 +201,8 @@ void ls_snapshot_folder_remove(ls_snapshot_folder *f)
 
 /* --- others -------------------------------------------------------------------------------------------- */
 
-/* Takes hold of each folder with the prefix that nobody has: 0 or the result of the last call. */
+/* Locks each folder with the prefix that no process has locked, and calls `take`, which says whether it keeps it.
+ * Returns how many were kept. */
 static int each_free(const char *prefix, bool (*take)(void *arg, ls_snapshot_folder *f), void *arg)
 {
     int taken = 0;
