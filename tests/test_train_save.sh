@@ -117,6 +117,13 @@ done
 claim 'run: a reader of stdout that goes away ends nothing' test "${PIPESTATUS[0]}" = 0
 claim 'run: which is said once' test "$(grep -c 'stdout was closed by its reader; training goes on without it' err)/$(wc -l <err)" = 1/1
 claim 'run: everything is saved' "$lockstep" ckpt verify piped-run/checkpoints/step-00000020
+for ranks in 1 2 "2 --ranks-as threads"; do
+    timeout -k 5 60 "$lockstep" train base.yaml --nproc-per-node $ranks --train.steps 3 --run.dir "mute$ranks" >/dev/full 2>err
+    code=$?
+    claim "$ranks: a full disk for stdout is no success" ends_with 74
+    claim "$ranks: and is said" says "writing to standard output failed, and lines are missing there; the run is complete in mute$ranks"
+    claim "$ranks: everything is saved" "$lockstep" ckpt verify "mute$ranks/checkpoints/step-00000003"
+done
 FULL=metrics.jsonl LD_PRELOAD=$tmp/slow.so train 2 --train.steps 30 --log.every 1 --run.dir full
 claim 'a full disk for metrics: exit 0' ends_with 0
 claim 'metrics that cannot be written: one warning' test "$(grep -c 'metrics.jsonl cannot be written: No space left on device; training goes on' err)" = 1

@@ -14,6 +14,7 @@ typedef struct ls_context {
     int rank;                    /* -1 outside a world; prefixes log lines */
     int log_level;               /* base/log.h */
     bool live;                   /* a live line (a progress bar) stands on stderr: a line of the log erases it */
+    bool stdout_lost;            /* something that was written to stdout got lost, other than by a reader who left */
     char error[LS_ERROR_BYTES];
 } ls_context;
 

@@ -110,6 +110,7 @@ typedef struct ls_env {
     int (*create)(const char *path);         /* new file, 0666 & ~umask; -EEXIST */
     int (*create_secret)(const char *path);  /* the same, but 0600 & ~umask */
     int (*append)(const char *path);         /* creates when missing; else as open_read */
+    int (*discard)(int fd);                  /* from here on this number is /dev/null, whatever it was */
     ssize_t (*read)(int fd, void *p, size_t n);
     ssize_t (*pread)(int fd, void *p, size_t n, uint64_t offset);
     ssize_t (*write)(int fd, const void *p, size_t n);

@@ -253,6 +253,7 @@ const ls_env ls_env_real = {
     .create = ls_real_create,
     .create_secret = ls_real_create_secret,
     .append = ls_real_append,
+    .discard = ls_real_discard,
     .read = ls_real_read,
     .pread = ls_real_pread,
     .write = ls_real_write,

@@ -12,6 +12,7 @@ int ls_real_open_read(const char *path);
 int ls_real_create(const char *path);
 int ls_real_create_secret(const char *path);
 int ls_real_append(const char *path);
+int ls_real_discard(int fd);
 ssize_t ls_real_read(int fd, void *p, size_t n);
 ssize_t ls_real_pread(int fd, void *p, size_t n, uint64_t offset);
 ssize_t ls_real_write(int fd, const void *p, size_t n);

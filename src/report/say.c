@@ -13,13 +13,11 @@
 #define DRAW_NS 100000000u
 #define LINE_BYTES 1024 /* a longer line is given memory of its own */
 
-/* Said once: from here on lines go to /dev/null, which takes the number, so that no other file gets it. */
+/* Said once: from here on lines go to /dev/null. The number stays taken: no other file may get it, and the lines. */
 static LS_COLD void closed(void)
 {
-    const ls_env *env = ls_env_get();
     ls_log(LS_LOG_WARN, "stdout was closed by its reader; training goes on without it");
-    env->close_fd(1);
-    for (int i = 0, fd = -1; i < 2 && fd != 1; i++) fd = env->append("/dev/null"); /* 0 may be free, too */
+    (void)ls_env_get()->discard(1);
 }
 
 static void put(int fd, const char *p, size_t n)
@@ -28,6 +26,7 @@ static void put(int fd, const char *p, size_t n)
     while (n > 0) {
         ssize_t k = env->write(fd, p, n);
         if (k == -EPIPE && fd == 1) closed();
+        else if (k < 0 && fd == 1) ls_context_get()->stdout_lost = true;
         if (k <= 0) return; /* no reader is left */
         p += k;
         n -= (size_t)k;

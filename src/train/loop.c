@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "ckpt/state.h"
@@ -338,6 +339,8 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
         else ls_say("try next: %s train %s/config.yaml --eval-only --model.load %s", self, t->run_dir, t->checkpoint);
         ls_say("final step=%lld loss=%a digest=%s", (long long)t->step, out->loss, out->digest);
     }
+    if (ls_context_get()->stdout_lost) /* a full disk must not look like success */
+        return ls_fail(LS_IO, "writing to standard output failed, and lines are missing there; the run is complete in %s", t->run_dir);
     return LS_OK;
 }
 
