@@ -378,6 +378,22 @@ static void the_newest_whole_one_is_found(void **state)
     assert_non_null(strstr(r.text, "none of its 3 checkpoints is whole"));
 }
 
+/* A folder under another step's name, or a link to a folder, is not taken for the newest. */
+static void a_renamed_folder_and_a_link_are_skipped(void **state)
+{
+    char folder[256];
+    make(inside(state, "step-00000005", folder), 5, 1, 2);
+    make(inside(state, "elsewhere", folder), 9, 1, 2);
+    assert_int_equal(newest(*state), 5);
+    sh("cp -r '%s/step-00000005' '%s/step-00000007'", *state, *state);
+    assert_int_equal(newest(*state), 5);
+    sh("ln -s elsewhere '%s/step-00000009%s'", *state, "");
+    assert_int_equal(newest(*state), 5);
+    sh("rm '%s/step-00000009%s'", *state, "");
+    sh("mv '%s/elsewhere' '%s/step-00000009'", *state, *state);
+    assert_int_equal(newest(*state), 9);
+}
+
 /* --- another program's ----------------------------------------------------------------------------------- */
 
 typedef struct load_job {
@@ -559,6 +575,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_manifest_that_lies_is_refused, make_folder, remove_folder),
         cmocka_unit_test(limits_of_a_manifest),
         cmocka_unit_test_setup_teardown(the_newest_whole_one_is_found, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_renamed_folder_and_a_link_are_skipped, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(another_programs_checkpoint_is_refused, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_save_that_fails_anywhere_loses_nothing, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(interrupted_and_short_writes_are_gone_on_with, make_folder, remove_folder),

@@ -26,15 +26,33 @@ static void choose(const char *dir, const char *names, int count, const char **n
     if (c->failed < 0) snprintf(c->message, sizeof c->message, "%s", ls_last_error());
 }
 
-ls_status ls_checkpoint_open_all(ls_group *g, const char *path, ls_checkpoint **out)
+/* Whether a step's folder is one, and of this step: not a link to another place, nor another step's under a new name. */
+static ls_status check_step(const char *path, const ls_checkpoint *c)
+{
+    const char *name = strrchr(path, '/') + 1;
+    ls_file_info info;
+    if (ls_env_get()->info(path, &info) < 0 || info.type != LS_FILE_DIR)
+        return ls_fail(LS_UNSAFE_PATH, "%s: is a link in place of a folder: what it leads to may be of another run; name that folder itself "
+                       "(checkpoint.resume) to go on from it", path);
+    if (!ls_checkpoint_has_manifest(c) || ls_steps_number(name) == ls_checkpoint_step(c)) return LS_OK;
+    return ls_fail(LS_CKPT_CORRUPT, "%s: holds step %" PRId64 ": the folder was renamed", path, ls_checkpoint_step(c));
+}
+
+static ls_status open_all(ls_group *g, const char *path, bool is_step, ls_checkpoint **out)
 {
     ls_status st = ls_checkpoint_open(path, out);
+    if (st == LS_OK && is_step) st = check_step(path, *out);
     if (st == LS_OK) st = ls_checkpoint_verify(*out, ls_group_rank(g), ls_group_size(g));
     st = ls_state_agree(g, st, NULL);
     if (st == LS_OK) return st;
     ls_checkpoint_close(*out);
     *out = NULL;
     return st;
+}
+
+ls_status ls_checkpoint_open_all(ls_group *g, const char *path, ls_checkpoint **out)
+{
+    return open_all(g, path, false, out);
 }
 
 /* Damage, which an older checkpoint may not have. */
@@ -53,7 +71,7 @@ static ls_status newest(ls_group *g, const char *dir, const char *names, int cou
         LS_TRY(ls_broadcast(g, &c, sizeof c, LS_U8, 0));
         if (c.failed < 0) return ls_fail((ls_status)c.failed, "%s", c.message);
         if (!*c.path) break;
-        const ls_status st = ls_checkpoint_open_all(g, c.path, out);
+        const ls_status st = open_all(g, c.path, true, out);
         if (st == LS_OK || !is_damaged(st)) return st;
         damaged++;
         if (ls_group_rank(g) == 0) ls_log(LS_LOG_WARN, "%s is damaged and is skipped: %s", c.path, ls_last_error());
