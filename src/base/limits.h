@@ -52,6 +52,12 @@
 #define LS_HOST_MAX_LIST     65536 /* bytes */
 #define LS_HOST_MAX_BRACKETS 4     /* in one name */
 
+/* claims of labs */
+#define LS_LAB_MAX_CLAIMS 32
+#define LS_LAB_MAX_PAIRS  16   /* runs, values, rows or options of one claim */
+#define LS_LAB_MAX_EXPR   1000 /* bytes of a comparison */
+#define LS_LAB_MAX_DEPTH  32   /* parentheses inside one another in it */
+
 /* collective schedules in JSON */
 #define LS_SCHED_MAX_JSON_BYTES ((size_t)64 << 20)
 #define LS_SCHED_MAX_RANKS      256
