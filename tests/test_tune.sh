@@ -74,7 +74,7 @@ claim 'a hook' fails_with 78 'ddp.hook is bf16' wrong buckets "$recipe" -n 2 --d
 claim 'no overlap' fails_with 78 'ddp.overlap is false' wrong buckets "$recipe" -n 2 --ddp.overlap false
 claim 'find_unused' fails_with 78 'ddp.find_unused is true' wrong buckets "$recipe" -n 2 --ddp.find_unused
 claim 'a batch that 3 ranks cannot share' fails_with 78 'train.global_batch' wrong buckets "$recipe" -n 3 --train.global_batch 64
-for flag in '--eval-only' '--print-config' '--dry-run' '--explain mfu' '--dump-buckets' '--inject nan@0:1' '--events e' '--log-dir l' '--ranks-as threads'; do
+for flag in '--eval-only' '--print-config' '--dry-run' '--explain mfu' '--dump-buckets' '--json' '--inject nan@0:1' '--events e' '--log-dir l' '--ranks-as threads'; do
     claim "$flag belongs to train" fails_with 64 "${flag%% *} belongs to" wrong buckets "$recipe" -n 2 $flag
 done
 under() { # another launcher, with $1 ranks

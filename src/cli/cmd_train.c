@@ -178,6 +178,8 @@ static int run(int argc, char **argv)
         code = ls_cli_fail_alike("train", st, argc, argv);
     } else if (c.help) {
         code = ls_cli_help(&ls_cmd_train);
+    } else if (c.print_config && c.json) {
+        code = ls_cli_fail("train", ls_fail(LS_USAGE, "--json is about a run, and --print-config starts none: leave one of them out"));
     } else if (c.print_config) {
         char *text = ls_opts_print_config(o);
         printf("%s", text ? text : "");

@@ -74,7 +74,7 @@ static void print(const ls_train_config *c, const ls_tune *t)
 /* Flags of `lockstep train` that would do nothing here. */
 static ls_status check_flags(const ls_opts *opts)
 {
-    static const char *const other[] = { "eval-only", "print-config", "dry-run", "explain", "dump-buckets", "inject",
+    static const char *const other[] = { "eval-only", "print-config", "dry-run", "explain", "dump-buckets", "json", "inject",
                                          "events",    "log-dir",      "ranks-as", "max-restarts" };
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         if (!ls_opts_is_default(opts, other[i]))

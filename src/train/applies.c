@@ -27,6 +27,8 @@ static bool powersgd(const ls_train_config *c) { return is(c->ddp.hook, "powersg
 static bool rescales(const ls_train_config *c) { return is(c->optim.loss_scale, "dynamic"); }
 static bool invariant(const ls_train_config *c) { return ls_train_is_invariant(c); }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
+static bool runs(const ls_train_config *c) { return !c->dry_run; }
+static bool unexplained(const ls_train_config *c) { return is(c->explain, "none"); }
 
 /* Token files that are there, or the images' own: those that are made of a text have a format of their own. */
 static bool formatted(const ls_train_config *c)
@@ -69,6 +71,9 @@ static const rule rules[] = {
     { "pipeline.schedule", never, "parallel.pp above 1, which is not implemented", NULL },
     { "comm.order", mpi, "comm.backend mpi", "comm.backend" },
     { "dump-buckets", trains, "training", "eval-only" },
+    { "json", trains, "training", "eval-only" },
+    { "json", runs, "training", "dry-run" },
+    { "json", unexplained, "training", "explain" },
     { "inject", trains, "training", "eval-only" },
     { "compare", trains, "training", "eval-only" },
 };

@@ -267,6 +267,8 @@ const ls_opt ls_train_opts[] = {
     { "dry-run", LS_OPT_BOOL, AT(dry_run), "false", NULL, "print the planned memory per rank and per unit of the model, and stop", 0, NULL },
     { "dump-buckets", LS_OPT_BOOL, AT(dump_buckets), "false", NULL,
       "print index, names and bytes of the gradient buckets", 0, NULL },
+    { "json", LS_OPT_BOOL, AT(json), "false", NULL,
+      "print one JSON object about the run after its last line: losses, digest, bytes per collective, memory, buckets", 0, NULL },
     { "inject", LS_OPT_STRING, AT(inject), "", NULL,
       "provoke a fault: kill|stop|hang|nan|mismatch|slow|slow-input|diverge|overflow@RANK:STEP; not in ranks that were started again", 0, NULL },
     { "compare", LS_OPT_STRING, AT(compare), "", NULL,

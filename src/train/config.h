@@ -83,7 +83,7 @@ typedef struct ls_train_config {
     } memory;
     /* flags that are not part of a recipe */
     const char *nproc_per_node, *ranks_as;
-    bool eval_only, print_config, dump_buckets, dry_run, help;
+    bool eval_only, print_config, dump_buckets, dry_run, json, help;
     const char *inject, *compare, *events, *log_dir, *explain;
     int64_t max_restarts;
 } ls_train_config;

@@ -287,6 +287,7 @@ static ls_status train(ls_trainer *t, ls_train_result *out)
         out->loss = s.loss;
         out->steps = t->step;
         ls_train_event(t, "step", t->step);
+        ls_run_json_step(t->json, t, &s);
         add(&sum, &s);
         log_step(t, &s, &sum);
         LS_TRY(after_step(t, &s, out));
@@ -318,6 +319,7 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
 {
     if (t->c->eval_only) return eval_only(t, out);
     LS_TRY(ls_record_open(t, opts));
+    LS_TRY(ls_run_json_open(t, &t->json));
     LS_TRY(ls_snapshot_open(t));
     ls_bar_init(&t->bar);
     if (!t->par.mesh.speaks) t->bar.terminal = false;
@@ -339,6 +341,7 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
         else ls_say("try next: %s train %s/config.yaml --eval-only --model.load %s", self, t->run_dir, t->checkpoint);
         ls_say("final step=%lld loss=%a digest=%s", (long long)t->step, out->loss, out->digest);
     }
+    LS_TRY(ls_run_json_print(t->json, t, out->loss, out->digest));
     if (ls_context_get()->stdout_lost) /* a full disk must not look like success */
         return ls_fail(LS_IO, "writing to standard output failed, and lines are missing there; the run is complete in %s", t->run_dir);
     return LS_OK;

@@ -340,6 +340,7 @@ void ls_trainer_destroy(ls_trainer *t)
     free(t->described);
     ls_checkpoint_close(t->from);
     ls_compare_close(t->compare);
+    ls_run_json_close(t->json);
     ls_feed_close(&t->feed);
     ls_source_free(&t->source);
     ls_memory_units_free(&t->planned);

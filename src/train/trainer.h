@@ -11,6 +11,7 @@
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
  *   load.c     the model of model.load               run.c      a whole run, from arguments
  *   threads.c  ranks that are threads                dry.c      a rank whose other ranks are not there
+ *   run_json.c  what --json prints (run_json.h)
  *   best.c     the best checkpoint                   straggler.c  the rank that slows the others (straggler.h)
  *   compare_run.c  where a run parts from a recorded one (compare_run.h)
  *   resume.c   going on from a checkpoint (resume.h)   tune.c     steps with several bucket caps (tune.h)
@@ -31,6 +32,7 @@
 #include "train/load.h"
 #include "train/memory.h"
 #include "train/resume.h"
+#include "train/run_json.h"
 #include "report/say.h"
 #include "train/source.h"
 #include "train/straggler.h"
@@ -90,6 +92,7 @@ typedef struct ls_trainer {
     bool snapshots_off;            /* the last one failed: none until the next checkpoint is durable, */
     bool snapshots_warned;         /* and whether that was said */
     ls_compare_run *compare;       /* owned; NULL: no --compare */
+    ls_run_json *json;             /* owned; NULL: no --json */
     ls_checkpoint *from;           /* owned: the checkpoint that the run goes on from; NULL: it begins, or has loaded it
                                       */
     bool from_memory;              /* it is a snapshot */
