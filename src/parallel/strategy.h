@@ -8,7 +8,8 @@
  *   hook.c, hook_powersgd.c  communication hooks
  *   partial.c   partial sums over the micro-batches of a step (ls_ddp_config.tree)
  *   registry.c  which strategy a configuration means
- *   bucket.c    which gradients travel together, where they lie, and when a bucket starts
+ *   assign.c    which gradients travel together
+ *   bucket.c    where the gradients of a bucket lie, and when it starts
  *   shard.c     what strategies share in which ranks own different rows
  *   first_values.c  initial values of parameters that no rank stores as a whole
  *   slots.c     memory for sharded gradients
@@ -16,6 +17,7 @@
  *   copies.c    shards that several ranks hold (HSDP)
  *   overlap.c   the predicted time of a step with overlapped buckets (overlap.h)
  *   ddp.c       gradients are all_reduced, every rank updates all parameters
+ *   zero_formula.c  the bytes of ZeRO's stages (zero_formula.h)
  *   fsdp.c      each rank owns a shard of every parameter: ZeRO's stages
  *
  * Words, here and in nn.h:
@@ -185,7 +187,7 @@ ls_status ls_dp_sync_buffers(ls_ddp *d, int from);
 /* The collectives that come before a forward: those of the strategy, and buffers, of rank `from`. */
 ls_status ls_dp_before_forward(ls_ddp *d, int from);
 
-/* --- bucket.c: which, and where -------------------------------------------------------------------- */
+/* --- bucket.c: where ------------------------------------------------------------------------------- */
 
 /* Sizes that nobody has given. */
 ls_ddp_config ls_ddp_defaults(const ls_ddp_config *c);

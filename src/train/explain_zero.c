@@ -1,4 +1,4 @@
-/* explain_zero.c -- ZeRO's formulas for a model, and beside them what a dry world takes and calls. */
+/* explain_zero.c -- the formulas of parallel/zero_formula.h for a model, and beside them what a dry world takes and calls. */
 #include "train/explain_zero.h"
 
 #include <stdio.h>
@@ -9,28 +9,8 @@
 #include "parallel/slots.h"
 #include "train/memory_units.h"
 
-/* --- formulas ----------------------------------------------------------------------------------------- */
+/* --- what a formula depends on ---------------------------------------------------------------------------- */
 
-/* So many bytes per element of P, M or V; `sharded`: over the ranks of a set together. */
-typedef struct term {
-    size_t bytes;
-    char of;
-    bool sharded;
-} term;
-
-typedef struct formula {
-    term term[2]; /* of 0 bytes: none */
-} formula;
-
-/* Elements of a model, or of what one rank owns of it. */
-typedef struct elements {
-    size_t p, m;
-} elements;
-
-static size_t count_of(const elements *e, char of) { return of == 'P' ? e->p : of == 'M' ? e->m : e->p - e->m; }
-
-static bool gathers(const ls_ddp_config *d) { return d->zero_stage == 3 && d->copy == LS_ZERO_COPY_RANK; }
-static bool shards_sums(const ls_ddp_config *d) { return d->zero_stage >= 2 && !d->reduce_last; }
 /* Several sets of shards whose ranks do not all map each other's memory: sums are complete within a set first. */
 static bool in_two_steps(const ls_parallel *p) { return p->copies && !ls_group_is_mapped(p->mesh.replicas); }
 
@@ -42,46 +22,6 @@ static size_t levels_of(const ls_ddp_config *d, int micro_batches)
     return n;
 }
 
-/* `apart`: sums of own rows have memory of their own. */
-static formula formula_of(ls_zero_class k, const ls_ddp_config *d, bool apart, bool bf16, int nstates, size_t levels)
-{
-    const int stage = d->zero_stage;
-    const size_t all = 4 * (1 + levels), own = 4 * (levels > 1 ? levels : 1); /* gradients; the first sums of rows wait
-                                                                               * where the last ones are read */
-    switch (k) {
-    case LS_ZERO_VALUES: /* an optimizer's f32 values of what operations read in bf16 are sharded from stage 1 on */
-        if (bf16 && (stage == 1 || stage == 2)) return (formula){ { { 4, 'V', false }, { 4, 'M', true } } };
-        return (formula){ { { 4, 'P', stage == 3 } } };
-    case LS_ZERO_COPIES: return (formula){ { { bf16 && !gathers(d) ? 2 : 0, 'M', stage == 3 } } };
-    case LS_ZERO_GRADS:
-        if (apart && !shards_sums(d)) return (formula){ { { all, 'P', false }, { 4, 'P', true } } };
-        return (formula){ { { shards_sums(d) ? own : all, 'P', shards_sums(d) } } };
-    default: return (formula){ { { 4 * (size_t)nstates, 'P', stage > 0 } } };
-    }
-}
-
-static void formula_text(const formula *f, bool sets, char *out, size_t n)
-{
-    size_t at = 0;
-    *out = 0;
-    for (int i = 0; i < 2 && f->term[i].bytes > 0; i++)
-        at += (size_t)snprintf(out + at, n - at, "%s%zu %c%s", i ? " + " : "", f->term[i].bytes, f->term[i].of,
-                               !f->term[i].sharded ? "" : sets ? "/S" : "/W");
-}
-
-/* Bytes by the formula, and how many more a rank has that owns `own`, of so many shards. */
-static ls_zero_held held_by(const formula *f, const elements *all, const elements *own, int shards)
-{
-    ls_zero_held h = { 0 };
-    for (int i = 0; i < 2; i++) {
-        const term *t = &f->term[i];
-        const size_t whole = t->bytes * count_of(all, t->of), share = t->sharded ? whole / (size_t)shards : whole;
-        h.formula += share;
-        h.rows += t->sharded ? (int64_t)(t->bytes * count_of(own, t->of)) - (int64_t)share : 0;
-    }
-    return h;
-}
-
 /* --- a model's elements and units ---------------------------------------------------------------------- */
 
 static bool copied(const ls_params *ps, const ls_param *p)
@@ -89,9 +29,9 @@ static bool copied(const ls_params *ps, const ls_param *p)
     return ps->bound == LS_BF16 && ls_param_bf16_nbytes(p) > 0;
 }
 
-static void count(const ls_params *ps, elements *all, elements *own)
+static void count(const ls_params *ps, ls_zero_elements *all, ls_zero_elements *own)
 {
-    *all = *own = (elements){ 0 };
+    *all = *own = (ls_zero_elements){ 0 };
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         const size_t n = (size_t)ls_tensor_count(&p->t);
@@ -163,8 +103,8 @@ static ls_status use(const ls_train_dry *d, const ls_ddp_config *dc, ls_zero_ran
     const ls_ddp_in_use taken = ls_ddp_units_in_use(d->par.ddp);
     const int at_once = dc->reshard == LS_RESHARD_NEVER ? m->units.n : dc->prefetch + 1;
     size_t last, values = 0, grads = 0;
-    if (gathers(dc)) values = neighbours(m, at_once, false, &last) + root_of(m, false);
-    if (shards_sums(dc)) grads = neighbours(m, LS_SLOTS, true, &last) + root_of(m, true);
+    if (ls_zero_gathers(dc)) values = neighbours(m, at_once, false, &last) + root_of(m, false);
+    if (ls_zero_shards_sums(dc)) grads = neighbours(m, LS_SLOTS, true, &last) + root_of(m, true);
     LS_TRY(in_use("values", taken.values, values, &out->values));
     return in_use("gradients", taken.gradients, grads, &out->grads);
 }
@@ -176,14 +116,15 @@ static ls_status hold(const ls_train_config *c, const ls_train_dry *d, const ls_
     const ls_ledger *l = ls_world_ledger(d->w);
     const ls_memory_units rows = { l->row, l->nrows };
     const ls_ddp_config dc = ls_train_ddp(c);
-    elements all, own;
+    ls_zero_elements all, own;
+    const ls_zero_how how = { .apart = in_two_steps(&d->par), .bf16 = z->dtype == LS_BF16, .nstates = z->nstates,
+                              .levels = levels_of(&dc, z->micro_batches) };
     size_t want[LS_ZERO_CLASSES], rest[LS_MEM_KINDS], row[LS_MEM_KINDS];
     count(&d->par.model->params, &all, &own);
     for (ls_zero_class k = 0; k < LS_ZERO_CLASSES; k++) {
-        const formula f = formula_of(k, &dc, in_two_steps(&d->par), z->dtype == LS_BF16, z->nstates,
-                                     levels_of(&dc, z->micro_batches));
-        formula_text(&f, z->sets > 1, col->held[k], sizeof col->held[k]);
-        out->held[k] = held_by(&f, &all, &own, ls_zero_shards(z, dc.zero_stage));
+        const ls_zero_formula f = ls_zero_formula_of(k, &dc, &how);
+        ls_zero_formula_text(&f, z->sets > 1, col->held[k]);
+        out->held[k] = ls_zero_held_by(&f, &all, &own, ls_zero_shards(z, dc.zero_stage));
         want[k] = ls_zero_planned(&out->held[k]);
     }
     for (ls_mem_kind k = 0; k < LS_MEM_KINDS; k++) {
@@ -298,7 +239,7 @@ static travel new_values(const ls_ddp_config *d, const ls_zero_costs *z)
     if (d->zero_stage == 1 || d->zero_stage == 2) {
         t.bytes = z->units + z->root;
         snprintf(t.text, sizeof t.text, z->dtype == LS_BF16 ? "2 M + 4 V" : "4 P");
-    } else if (gathers(d)) {
+    } else if (ls_zero_gathers(d)) {
         t.bytes = (uint64_t)often * z->units - (uint64_t)less * z->last + z->root;
         if (often > 1) n += (size_t)snprintf(t.text, sizeof t.text, "%d ", often);
         n += (size_t)snprintf(t.text + n, sizeof t.text - n, "U");
@@ -333,7 +274,7 @@ static ls_status move(const ls_train_config *c, ls_train_dry *d, const ls_zero_c
 static void describe(const ls_train_dry *d, ls_zero_costs *z)
 {
     const ls_model *m = d->par.model;
-    elements all, own;
+    ls_zero_elements all, own;
     count(&m->params, &all, &own);
     z->elements = all.p;
     z->copied = all.m;

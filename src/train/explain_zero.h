@@ -12,28 +12,16 @@
  */
 #ifndef LS_TRAIN_EXPLAIN_ZERO_H
 #define LS_TRAIN_EXPLAIN_ZERO_H
+#include "parallel/zero_formula.h"
 #include "train/memory.h"
 
-#define LS_ZERO_STAGES  4
 #define LS_ZERO_COLUMNS 7 /* stages 0, 1, 2; 3 with one copy per node, and gathered by each rank, in three ways */
-#define LS_ZERO_FORMULA 32
 
-/* What a rank holds between steps. */
-typedef enum ls_zero_class {
-    LS_ZERO_VALUES, LS_ZERO_COPIES, LS_ZERO_GRADS, LS_ZERO_STATE, LS_ZERO_CLASSES
-} ls_zero_class;
 /* What travels in a step: gradients over all ranks, (W-1)/W of them; or, with several sets of shards over connections,
  * within a set, (S-1)/S, and then the sums of a shard between the sets, (C-1)/C; and new values within a set. */
 typedef enum ls_zero_travel {
     LS_ZERO_SUMS, LS_ZERO_SUMS_SET, LS_ZERO_SUMS_SETS, LS_ZERO_NEW, LS_ZERO_TRAVELS
 } ls_zero_travel;
-
-/* Bytes of a class; planned are all three together. */
-typedef struct ls_zero_held {
-    size_t formula;   /* rounded down */
-    int64_t rows;     /* more than that, since this rank's shard is whole rows; below 0 where others have one more */
-    size_t alignment; /* cache lines of parameters, and what buckets are padded to */
-} ls_zero_held;
 
 /* Bytes that units use one after another: those of the largest neighbours and of the root, and what is more, because
  * each has as much memory as the largest, padded. */
@@ -85,12 +73,6 @@ void ls_zero_costs_free(ls_zero_costs *z); /* zeros are fine */
 
 /* Ranks over which a column's shards are spread. */
 static inline int ls_zero_shards(const ls_zero_costs *z, int stage) { return stage > 0 ? z->size / z->sets : z->size; }
-
-/* What a rank holds of a class. */
-static inline size_t ls_zero_planned(const ls_zero_held *h)
-{
-    return (size_t)((int64_t)(h->formula + h->alignment) + h->rows);
-}
 
 /* explain_zero_print.c: a table with a column per way, of rank 0; and a JSON object, of all ranks. */
 void ls_zero_costs_table(const ls_zero_costs *z, ls_text *out);
