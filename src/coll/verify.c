@@ -158,7 +158,7 @@ static ls_status check_folds(const ls_sched *const *s, int size, const char *wha
 
 /* --- one proof ---------------------------------------------------------------------- */
 
-static void drop(prover *p)
+void ls_prover_close(prover *p)
 {
     size_t n = p->q ? (size_t)p->size * (size_t)p->size * (size_t)p->nlanes : 0;
     for (size_t i = 0; i < n; i++)
@@ -175,13 +175,13 @@ static void drop(prover *p)
     free(p->q);
 }
 
-static ls_status prove(const ls_sched *const *s, int size, bool pulled, bool greedy, uint64_t seed)
+ls_status ls_prover_open(prover *out, const ls_sched *const *s, int size, bool pulled, uint64_t seed)
 {
     const ls_shape *shape = &s[0]->shape;
     prover p = { .s = s, .size = size, .nlanes = shape->nlanes, .coll = shape->coll, .pulled = pulled, .seed = seed };
-    ls_status st = LS_OK;
     size_t n = (size_t)size, nsteps = 0;
     uint32_t most[3] = { 0 };
+    *out = (prover){ 0 };
     snprintf(p.what, sizeof p.what, "%s over %d ranks, segments %d, lanes %d, %s", ls_coll_name(p.coll), size,
              shape->segments, shape->nlanes, pulled ? "pulled" : "pushed");
     for (int r = 0; r < size; r++) {
@@ -202,20 +202,25 @@ static ls_status prove(const ls_sched *const *s, int size, bool pulled, bool gre
     p.lane = calloc(n * (size_t)p.nlanes, sizeof *p.lane);
     p.read = calloc(nsteps + 1, sizeof *p.read);
     p.q = calloc(n * n * (size_t)p.nlanes, sizeof *p.q);
-    if (!p.v || !p.count || !p.unread || !p.heard || !p.lane || !p.read || !p.q) {
-        st = ls_fail(LS_NO_MEMORY, "prover: %zu ranks of %u chunks", n, p.nchunks);
-        goto done;
-    }
+    *out = p;
+    if (!p.v || !p.count || !p.unread || !p.heard || !p.lane || !p.read || !p.q)
+        return ls_fail(LS_NO_MEMORY, "prover: %zu ranks of %u chunks", n, p.nchunks);
     bool *read = p.read;
     for (int i = 0; i < size * p.nlanes; i++) {
         p.lane[i].read = read;
         read += s[i / p.nlanes]->lane[i % p.nlanes].n;
     }
     start(&p);
-    st = ls_prover_run(&p, greedy);
+    return LS_OK;
+}
+
+static ls_status prove(const ls_sched *const *s, int size, bool pulled, bool greedy, uint64_t seed)
+{
+    prover p;
+    ls_status st = ls_prover_open(&p, s, size, pulled, seed);
+    if (st == LS_OK) st = ls_prover_run(&p, greedy);
     if (st == LS_OK) st = check_result(&p);
-done:
-    drop(&p);
+    ls_prover_close(&p);
     return st;
 }
 

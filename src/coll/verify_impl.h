@@ -1,5 +1,5 @@
-/* verify_impl.h -- the prover's state, shared by verify.c (what is promised) and
- * verify_run.c (how it gets there). */
+/* verify_impl.h -- the prover's state, shared by verify.c (what is promised),
+ * verify_run.c (how it gets there) and rounds.c (in which rounds). */
 #ifndef LS_COLL_VERIFY_IMPL_H
 #define LS_COLL_VERIFY_IMPL_H
 #include <stdbool.h>
@@ -120,6 +120,13 @@ ls_status ls_prover_red(const prover *p, int rank, int l, uint32_t step, const c
 /* What a value is, for people: "chunk 3 of the vector". */
 void ls_prover_value(const prover *p, uint32_t id, char *buf, size_t n);
 
+/* What every rank has at the start. To be closed also after a failure. */
+ls_status ls_prover_open(prover *out, const ls_sched *const *s, int size, bool pulled, uint64_t seed);
+void ls_prover_close(prover *p);
+/* The next step of a lane that has one; LS_AGAIN: it waits for a peer. */
+ls_status ls_prover_step(prover *p, int rank, int l);
+/* LS_INTERNAL: a lane waits for ever, named with what for. */
+ls_status ls_prover_ended(const prover *p);
 /* Steps all lanes to their ends, or fails. greedy: each as far as it goes before another moves. */
 ls_status ls_prover_run(prover *p, bool greedy);
 

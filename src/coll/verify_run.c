@@ -267,7 +267,7 @@ static bool released(const prover *p, int rank, int l, uint32_t end)
     return ls->released >= end;
 }
 
-static ls_status try_step(prover *p, int rank, int l)
+ls_status ls_prover_step(prover *p, int rank, int l)
 {
     lane_state *ls = lane_of(p, rank, l);
     const ls_step *s = step_of(p, rank, l, ls->pc);
@@ -347,15 +347,19 @@ ls_status ls_prover_run(prover *p, bool greedy)
         moved = false;
         for (int i = 0; i < n && st >= 0 && !(greedy && moved); i++)
             while (!done(p, order[i])) {
-                st = try_step(p, order[i] / p->nlanes, order[i] % p->nlanes);
+                st = ls_prover_step(p, order[i] / p->nlanes, order[i] % p->nlanes);
                 if (st != LS_OK) break;
                 moved = true;
                 if (!greedy) break;
             }
     }
     free(order);
-    if (st < 0) return st;
+    return st < 0 ? st : ls_prover_ended(p);
+}
 
+ls_status ls_prover_ended(const prover *p)
+{
+    const int n = p->size * p->nlanes;
     int stuck = 0, which = -1;
     for (int i = n - 1; i >= 0; i--)
         if (!done(p, i)) stuck++, which = i;
