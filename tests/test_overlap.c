@@ -33,6 +33,27 @@ static ls_overlap_step predict(const ls_overlap *o, size_t first, size_t cap)
     return s;
 }
 
+static void the_timeline_is_the_schedule_of_the_prediction(void **state)
+{
+    (void)state;
+    const ls_overlap o = even(5000, 0.25); /* 16 KiB take 5000 + 4096 ns, and 4 more gradients come in 4000 */
+    ls_overlap_bucket b[N];
+    ls_overlap_step s;
+    assert_int_equal(ls_overlap_timeline(&o, 4 * KIB, 16 * KIB, b, &s), LS_OK);
+    assert_int_equal(s.nbuckets, 17); /* 1, then 15 times 4, then 3 */
+    double end = 0;
+    for (int k = 0, at = 0; k < s.nbuckets; at += b[k++].n) {
+        assert_int_equal(b[k].first, at);
+        assert_int_equal(b[k].n, k == 0 ? 1 : k < 16 ? 4 : 3);
+        assert_int_equal(b[k].nbytes, (size_t)b[k].n * 4 * KIB);
+        assert_true(b[k].ready_ns == 1000.0 * (at + b[k].n));
+        assert_true(b[k].start_ns == (b[k].ready_ns > end ? b[k].ready_ns : end)); /* one at a time */
+        end = b[k].start_ns + 5000 + 0.25 * (double)b[k].nbytes;
+        assert_true(b[k].end_ns == end);
+    }
+    assert_true(s.exposed_ns == end - o.backward_ns);
+}
+
 static void one_bucket_takes_backward_and_all_of_the_all_reduce(void **state)
 {
     (void)state;
@@ -176,6 +197,7 @@ static void refuses_what_is_no_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_timeline_is_the_schedule_of_the_prediction),
         cmocka_unit_test(one_bucket_takes_backward_and_all_of_the_all_reduce),
         cmocka_unit_test(buckets_of_one_gradient_are_bound_by_latency),
         cmocka_unit_test(a_fast_network_exposes_the_last_bucket_alone),

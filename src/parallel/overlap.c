@@ -24,29 +24,37 @@ static ls_status check(const ls_overlap *o)
     return LS_OK;
 }
 
-ls_status ls_overlap_predict(const ls_overlap *o, size_t first_bucket, size_t bucket_cap, ls_overlap_step *out)
+ls_status ls_overlap_timeline(const ls_overlap *o, size_t first_bucket, size_t bucket_cap, ls_overlap_bucket *bucket,
+                              ls_overlap_step *out)
 {
     const size_t limits[2] = { first_bucket, bucket_cap };
     *out = (ls_overlap_step){ .first_bucket = first_bucket, .bucket_cap = bucket_cap };
     LS_TRY(check(o));
-    int *bucket = malloc((size_t)o->n * sizeof *bucket);
-    out->nbuckets = bucket ? ls_bucket_assign(o->nbytes, NULL, o->n, limits, 2, false, bucket) : 0;
+    int *number = malloc((size_t)o->n * sizeof *number);
+    out->nbuckets = number ? ls_bucket_assign(o->nbytes, NULL, o->n, limits, 2, false, number) : 0;
     if (out->nbuckets == 0) {
-        free(bucket);
+        free(number);
         return ls_fail(LS_NO_MEMORY, "buckets of %d gradients", o->n);
     }
     double free_at = 0, nbytes = 0; /* when the bucket before is reduced; bytes of the one that fills */
-    for (int i = 0; i < o->n; i++) {
+    for (int i = 0, first = 0; i < o->n; i++) {
         nbytes += (double)o->nbytes[i];
-        if (i + 1 < o->n && bucket[i + 1] == bucket[i]) continue;
+        if (i + 1 < o->n && number[i + 1] == number[i]) continue;
         const double start = o->ready_ns[i] > free_at ? o->ready_ns[i] : free_at;
         free_at = start + o->alpha_ns + o->beta_ns * nbytes;
+        if (bucket) bucket[number[i]] = (ls_overlap_bucket){ first, i + 1 - first, (size_t)nbytes, o->ready_ns[i], start, free_at };
         nbytes = 0;
+        first = i + 1;
     }
-    free(bucket);
+    free(number);
     out->exposed_ns = free_at > o->backward_ns ? free_at - o->backward_ns : 0;
     out->step_ns = o->rest_ns + o->backward_ns + out->exposed_ns;
     return LS_OK;
+}
+
+ls_status ls_overlap_predict(const ls_overlap *o, size_t first_bucket, size_t bucket_cap, ls_overlap_step *out)
+{
+    return ls_overlap_timeline(o, first_bucket, bucket_cap, NULL, out);
 }
 
 int ls_overlap_best(const ls_overlap_step *step, int n)

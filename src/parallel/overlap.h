@@ -38,6 +38,15 @@ typedef struct ls_overlap_step {
 
 /* Buckets are those of ls_bucket_assign. LS_INVALID: no gradients, times that descend, or one that is negative. */
 ls_status ls_overlap_predict(const ls_overlap *o, size_t first_bucket, size_t bucket_cap, ls_overlap_step *out);
+/* A bucket of a predicted step: when its last gradient is ready, and its all_reduce starts and ends. */
+typedef struct ls_overlap_bucket {
+    int first, n; /* gradients */
+    size_t nbytes;
+    double ready_ns, start_ns, end_ns;
+} ls_overlap_bucket;
+/* The same, with its buckets: [o->n], of which out->nbuckets are set. NULL: only `out` is asked for. */
+ls_status ls_overlap_timeline(const ls_overlap *o, size_t first_bucket, size_t bucket_cap, ls_overlap_bucket *bucket,
+                              ls_overlap_step *out);
 /* The index of the shortest step; of several, the first. n >= 1. */
 int ls_overlap_best(const ls_overlap_step *step, int n);
 
