@@ -355,6 +355,40 @@ static void one_step_of_two_ranks_reads_as_written(void **state)
     json_decref(root);
 }
 
+static void a_collective_says_what_it_did(void **state)
+{
+    (void)state;
+    const ls_event ev = { .kind = LS_EV_COLL, .group = 2, .seq = 5, .bytes = 4096, .moved = 6144, .bucket = 4,
+                          .peer = -1, .dtype = LS_F32, .t0_ns = BASE, .t1_ns = BASE + 10,
+                          .label = ls_tracer_label(tracer[0], "bucket 3"),
+                          .coll = (uint8_t)ls_tracer_label(tracer[0], "all_reduce"),
+                          .algo = (uint8_t)ls_tracer_label(tracer[0], "ring"),
+                          .peers = (uint8_t)ls_tracer_label(tracer[0], "0, 2-3") };
+    ls_event none = ev;
+    none.label = none.bucket = none.algo = 0;
+    none.coll = 200; /* no such string */
+    ls_tracer_add(tracer[0], &ev);
+    ls_tracer_add(tracer[0], &none);
+    ls_tracer_mark(tracer[0], "ready", 4);
+    ls_tracer_mark(NULL, "ready", 4);
+    json_t *root = export_all(1), *e = find(root, "X", "bucket 3", 0);
+    assert_non_null(e);
+    assert_string_equal(json_string_value(arg_of(e, "coll")), "all_reduce");
+    assert_string_equal(json_string_value(arg_of(e, "algo")), "ring");
+    assert_string_equal(json_string_value(arg_of(e, "peers")), "0, 2-3");
+    assert_int_equal(json_integer_value(arg_of(e, "bucket")), 3);
+    assert_int_equal(json_integer_value(arg_of(e, "bytes")), 4096);
+    assert_int_equal(json_integer_value(arg_of(e, "moved")), 6144);
+    assert_non_null(e = find(root, "X", "collective", 0));
+    assert_null(arg_of(e, "coll"));
+    assert_null(arg_of(e, "algo"));
+    assert_null(arg_of(e, "bucket"));
+    assert_non_null(e = find(root, "i", "ready", 0));
+    assert_int_equal(json_integer_value(arg_of(e, "bucket")), 3);
+    assert_null(arg_of(e, "moved")); /* it moves nothing */
+    json_decref(root);
+}
+
 static void only_the_steps_asked_for_are_shown(void **state)
 {
     (void)state;
@@ -646,6 +680,7 @@ int main(void)
         WITH_BOXES(a_label_is_its_text_wherever_it_lies),
         WITH_BOXES(a_full_table_of_labels_gives_0_and_keeps_what_it_has),
         WITH_BOXES(one_step_of_two_ranks_reads_as_written),
+        WITH_BOXES(a_collective_says_what_it_did),
         WITH_BOXES(only_the_steps_asked_for_are_shown),
         WITH_BOXES(a_mark_is_an_instant),
         WITH_BOXES(slices_of_a_lane_nest_or_follow_and_none_is_lost),

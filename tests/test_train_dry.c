@@ -69,7 +69,8 @@ static ls_status read_events(const ls_trainer *t, uint32_t step, ls_train_events
         out->ops += e->kind == LS_EV_OP;
         out->colls += e->kind == LS_EV_COLL;
         *waits += e->kind == LS_EV_WAIT;
-        out->others += e->kind != LS_EV_OP && e->kind != LS_EV_COLL && e->kind != LS_EV_WAIT;
+        out->marks += e->kind == LS_EV_MARK;
+        out->others += e->kind == LS_EV_OPTIM || e->kind == LS_EV_STEP;
     }
     return LS_OK;
 }
@@ -119,12 +120,14 @@ static void expect_calls(const ls_recorded *had, int n, const calls *want, int r
 static void expect_events(const ls_train_events *e, const run *x, int rank, int step)
 {
     const ls_train_events *w = &x->wrote[rank][step];
-    if (e->ops != w->ops || e->colls != w->colls || e->others != w->others || w->ops == 0 || w->others != 2)
-        fail_msg("rank %d, step %d: counted %llu + %llu + %llu events, a real rank wrote %llu + %llu + %llu", rank, step + 1,
-                 (unsigned long long)e->ops, (unsigned long long)e->colls, (unsigned long long)e->others,
-                 (unsigned long long)w->ops, (unsigned long long)w->colls, (unsigned long long)w->others);
+    if (e->ops != w->ops || e->colls != w->colls || e->marks != w->marks || e->others != w->others || w->ops == 0 ||
+        w->marks == 0 || w->others != 2)
+        fail_msg("rank %d, step %d: counted %llu + %llu + %llu + %llu events, a real rank wrote %llu + %llu + %llu + %llu", rank,
+                 step + 1, (unsigned long long)e->ops, (unsigned long long)e->colls, (unsigned long long)e->marks,
+                 (unsigned long long)e->others, (unsigned long long)w->ops, (unsigned long long)w->colls,
+                 (unsigned long long)w->marks, (unsigned long long)w->others);
     assert_true(x->waits[rank][step] <= w->colls);
-    assert_int_equal(ls_train_events_most(e), w->ops + 2 * w->colls + w->others);
+    assert_int_equal(ls_train_events_most(e), w->ops + 2 * w->colls + w->marks + w->others);
 }
 
 static void expect_dry(const run *x, int rank)

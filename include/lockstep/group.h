@@ -54,6 +54,7 @@ typedef struct ls_coll_args {
     int nspans;
     ls_redop op;
     int root;          /* rank in the group, where it matters */
+    int bucket;        /* 1 + the number of the gradient bucket that it carries, for traces; 0: none */
     const char *label; /* borrowed until wait; shows in traces and errors: "bucket 3"; may be NULL */
 } ls_coll_args;
 

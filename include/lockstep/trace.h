@@ -31,14 +31,19 @@ typedef struct ls_event {
     uint16_t label;        /* index into the rank's string table */
     uint16_t group;
     int16_t peer;          /* -1 where meaningless */
-    uint8_t kind, algo, dtype, backward;
-    uint32_t group_name;   /* index into the rank's string table: "tp 0-3"; 0: the group has its number alone */
-    uint32_t reserved[3];
+    uint8_t kind, dtype, backward;
+    /* Of a collective and of waiting for it: indices into the rank's string table; 0: unknown */
+    uint8_t algo;          /* what carried it out: "ring", or a form in memory, "oneshot" */
+    uint8_t coll;          /* "all_reduce" */
+    uint8_t peers;         /* the other ranks of its group: "0, 2-3" */
+    uint16_t bucket;       /* 1 + the number of the gradient bucket that this is about; 0: of none */
+    uint32_t group_name;   /* "tp 0-3"; 0: the group has its number alone */
+    uint64_t moved;        /* bytes that this rank read from or wrote to memory of other ranks, or sent */
 } ls_event;
 
 #define LS_BLACKBOX_EVENTS 4096 /* in a box's own ring */
 #define LS_BLACKBOX_MOST 131072 /* at most, in a longer ring outside the box */
-#define LS_BLACKBOX_STRINGS 256
+#define LS_BLACKBOX_STRINGS 256 /* an index fits a byte */
 #define LS_BLACKBOX_STRING_BYTES 48
 
 /* A rank's ring and string table. Lives in the world page; one writer, which
@@ -67,6 +72,8 @@ void ls_tracer_destroy(ls_tracer *t);
 uint16_t ls_tracer_label(ls_tracer *t, const char *text);
 /* Appends a copy; step and micro_batch are filled in from the tracer's current ones. */
 void ls_tracer_add(ls_tracer *t, const ls_event *ev);
+/* Appends a mark of this moment; bucket as in ls_event. */
+void ls_tracer_mark(ls_tracer *t, const char *label, uint16_t bucket);
 void ls_tracer_at(ls_tracer *t, uint32_t step, uint16_t micro_batch);
 /* The world's time, for t0_ns and t1_ns; 0 when t is NULL. */
 uint64_t ls_tracer_now(const ls_tracer *t);

@@ -50,6 +50,7 @@ static inline ls_work *ls_args_take(ls_group *g, const ls_coll_args *a)
     k->a.op = a->op;
     k->a.root = a->root;
     k->a.label = a->label;
+    k->a.bucket = a->bucket;
     if (k->a.in && a->coll != LS_ALL_REDUCE && !a->span) ls_args_in_place(g, &k->a);
     k->counts = k->recv_counts = NULL;
     k->span = NULL;
@@ -58,6 +59,8 @@ static inline ls_work *ls_args_take(ls_group *g, const ls_coll_args *a)
     k->live = true;
     k->phase = 0;
     k->pos = 0;
+    k->moved = 0;
+    k->algo = NULL;
     atomic_store_explicit(&k->done, 0, memory_order_relaxed);
     return k;
 }

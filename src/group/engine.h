@@ -61,4 +61,11 @@ static inline void ls_count_bytes(ls_group *g, ls_coll coll, size_t n)
     atomic_store_explicit(bytes, atomic_load_explicit(bytes, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
+/* Of a work: so many payload bytes have come from another rank, or gone there. */
+static inline void ls_count_moved(ls_work *k, size_t n)
+{
+    ls_count_bytes(k->g, k->a.coll, n);
+    k->moved += n;
+}
+
 #endif

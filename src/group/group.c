@@ -127,6 +127,19 @@ static ls_status name_group(ls_group *g, const char *name)
     return LS_OK;
 }
 
+/* Its other members, for traces. */
+static ls_status name_peers(ls_group *g)
+{
+    ls_rank_set peers;
+    char text[LS_BLACKBOX_STRING_BYTES];
+    LS_TRY(ls_rank_set_create(g->w->size, &peers));
+    for (int r = 0; r < g->size; r++)
+        if (r != g->rank) ls_rank_set_add(&peers, g->world_rank[r]);
+    g->trace_peers = ls_tracer_label(g->w->tracer, ls_rank_set_text(&peers, text, sizeof text));
+    ls_rank_set_free(&peers);
+    return LS_OK;
+}
+
 static ls_status create(ls_world *w, const char *name, int rank, int size, const int *world_rank, uint32_t id,
                         int block, const ls_holding *mine, const uint64_t *area, ls_group **out)
 {
@@ -182,6 +195,11 @@ static ls_status create(ls_world *w, const char *name, int rank, int size, const
         return st;
     }
     g->trace_name = ls_tracer_label(w->tracer, g->text);
+    if ((st = name_peers(g)) < 0) {
+        ls_rank_set_free(&g->narrow);
+        free(g);
+        return st;
+    }
     atomic_store_explicit(&g->counts_so_far.slow_rank, -1, memory_order_relaxed);
     place_members(g);
     atomic_store_explicit(&g->flow->named, LS_GROUP_OTHER, memory_order_release); /* until the name is whole */

@@ -113,7 +113,7 @@ struct ls_group {
     uint64_t busy_until_ns;  /* end of the timed works recorded so far: overlapping ones count once */
     _Atomic uint32_t stage_bytes; /* of one slot of our stage; 0: nothing private was seen yet */
     uint32_t stage;          /* pieces of private vectors so far */
-    uint16_t trace_name;     /* its text, in the tracer's strings */
+    uint16_t trace_name, trace_peers; /* its text, and its other members, in the tracer's strings */
     char text[LS_GROUP_TEXT_BYTES]; /* for people: "tp 0-3" */
     bool hinted;             /* it was said what is faster than private memory */
     size_t room;

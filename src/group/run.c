@@ -234,6 +234,7 @@ static ls_status start(ls_group *g, ls_work *k, entry *e)
 {
     LS_TRY(prepare(g, k, e));
     g->ran_algo = e->algo;
+    k->algo = e->algo->name;
     g->ran_segments = e->shape.segments;
     k->pos = 0;
     return ls_run_start(&e->run);
@@ -295,7 +296,7 @@ static ls_status turn(ls_work *k)
     if (e->nbytes > 0 && e->to != e->from) memcpy(e->to, e->from, e->nbytes);
     if (k->span) ls_spans_unpack(k);
     /* through shared memory a payload byte is read by its receiver; on a wire its sender sends it */
-    ls_count_bytes(g, k->a.coll, g->mapped ? r->received : r->sent);
+    ls_count_moved(k, g->mapped ? r->received : r->sent);
     return LS_OK;
 }
 

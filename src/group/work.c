@@ -234,6 +234,13 @@ static void add_busy(const ls_work *k, _Atomic uint64_t *busy_ns, uint64_t *unti
     *until = k->t1_ns;
 }
 
+/* The algorithm of a schedule, another library, or the form that carried it out. */
+static const char *ran_by(const ls_work *k)
+{
+    if (k->form == &ls_form_backend) return k->g->w->opts.backend;
+    return k->algo ? k->algo : k->form->name;
+}
+
 /* Events are written by the calling thread only, whoever moved the work: a ring has one writer. */
 static void record(const ls_work *k, uint64_t wait_t0)
 {
@@ -250,7 +257,13 @@ static void record(const ls_work *k, uint64_t wait_t0)
     int16_t peer = (int16_t)(message ? k->desc.root : -1);
     ls_event ev = { .t0_ns = k->t0_ns, .t1_ns = k->t1_ns, .kind = kind, .seq = k->desc.seq, .peer = peer,
                     .bytes = k->a.count * ls_dtype_size(k->a.dtype), .dtype = k->desc.dtype, .group = (uint16_t)g->id,
-                    .label = (uint16_t)k->desc.label, .group_name = g->trace_name };
+                    .label = (uint16_t)k->desc.label, .group_name = g->trace_name, .moved = k->moved };
+    if (!message) {
+        ev.coll = (uint8_t)ls_tracer_label(g->w->tracer, ls_coll_name((ls_coll)k->desc.coll));
+        ev.algo = (uint8_t)ls_tracer_label(g->w->tracer, ran_by(k));
+        ev.peers = (uint8_t)g->trace_peers;
+        ev.bucket = (uint16_t)k->a.bucket;
+    }
     ls_tracer_add(g->w->tracer, &ev);
     if (exposed < 1000) return;
     ev.kind = LS_EV_WAIT;

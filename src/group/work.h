@@ -29,6 +29,8 @@ struct ls_work {
     char *staged;            /* the vector is private: where a copy of it stands; NULL: it is not, or goes in pieces */
     size_t nbytes;           /* of the whole vector */
     size_t pos;
+    size_t moved;            /* bytes counted for it so far */
+    const char *algo;        /* of the schedule that carries it out; NULL: its form is no schedule */
     ls_range share;          /* this rank's part of the vector, elements */
     uint64_t t0_ns, t1_ns;   /* started, complete; t0 0: too small to be timed */
     const char *copied;      /* the own vector, where the result overwrites it; the group's */

@@ -200,6 +200,7 @@ static ls_status launch(ls_ddp *d, ls_bucket *b)
                              .nspans = b->span ? b->nparams : 0,
                              .dtype = LS_F32,
                              .op = d->c.tree ? LS_SUM_TREE : scaled ? LS_SUM : LS_AVG,
+                             .bucket = 1 + d->next,
                              .label = b->label };
     return ls_coll_start(g, &a, &b->work);
 }

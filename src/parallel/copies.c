@@ -34,7 +34,8 @@ ls_status ls_copies_start(ls_copies *x, int k)
     if (count == 0) return LS_OK; /* on all ranks that hold this shard */
     while (x->started - x->done >= LS_BUCKETS_IN_FLIGHT) LS_TRY(wait_one(x));
     const ls_coll_args a = { .coll = LS_ALL_REDUCE, .dtype = LS_F32, .op = d->c.tree ? LS_SUM_TREE : LS_SUM,
-                             .count = count, .label = b->label, .out = d->ps->item[b->param[0]].dmaster };
+                             .count = count, .bucket = 1 + k, .label = b->label,
+                             .out = d->ps->item[b->param[0]].dmaster };
     LS_TRY(ls_coll_start(d->c.copies, &a, &x->work[x->started]));
     x->started++;
     return LS_OK;

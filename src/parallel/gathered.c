@@ -17,7 +17,7 @@ typedef struct piece {
     char *data;           /* borrowed: a slot, or the root's memory; NULL: it has no memory now */
     bool whole;           /* all values were gathered */
     ls_work *work;        /* the all_gather in flight; NULL: none */
-    char label[LS_UNIT_NAME];
+    char label[LS_UNIT_NAME], release[LS_UNIT_NAME]; /* for traces */
 } piece;
 
 struct ls_gathered {
@@ -75,7 +75,10 @@ static ls_status make_pieces(ls_gathered *v)
         if (k == 0 || unit_of(d, k) != unit_of(d, k - 1)) {
             piece *x = &v->piece[v->npieces++];
             if (unit_of(d, k) >= 0) v->nunits = v->npieces;
-            snprintf(x->label, sizeof x->label, unit_of(d, k) < 0 ? "values of the root" : "values of unit %d", unit_of(d, k));
+            char whose[16] = "the root";
+            if (unit_of(d, k) >= 0) snprintf(whose, sizeof whose, "unit %d", unit_of(d, k));
+            snprintf(x->label, sizeof x->label, "values of %s", whose);
+            snprintf(x->release, sizeof x->release, "release %s", whose);
         }
         LS_TRY(add_bucket(v, &v->piece[v->npieces - 1], k));
     }
@@ -179,6 +182,7 @@ static void show(const ls_gathered *v, const piece *x, bool there)
 static void release(ls_gathered *v, piece *x)
 {
     if (!x->whole) return;
+    ls_tracer_mark(ls_world_tracer(ls_group_world(v->d->g)), x->release, 0);
     show(v, x, false);
     x->whole = false;
     if (x != &v->piece[v->nunits]) v->slot[v->nfree++] = x->data;

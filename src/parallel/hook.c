@@ -64,7 +64,7 @@ static ls_status start_allreduce(ls_comm_hook *h, ls_group *g, const ls_grad_buc
     (void)h;
     if (!ls_hook_dry(g)) ls_divide(b->data, b->count, LS_F32, ls_group_size(g));
     const ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = b->data, .count = b->count, .dtype = LS_F32, .op = LS_SUM,
-                             .label = "bucket of a hook" };
+                             .bucket = 1 + b->index, .label = "bucket of a hook" };
     return ls_coll_start(g, &a, work);
 }
 
@@ -106,7 +106,7 @@ static ls_status start_compress(ls_comm_hook *h, ls_group *g, const ls_grad_buck
     c->used += b->count;
     if (!ls_hook_dry(g)) ls_convert(to, c->dtype, b->data, LS_F32, b->count);
     const ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = to, .count = b->count, .dtype = c->dtype, .op = LS_AVG,
-                             .label = c->hook.name };
+                             .bucket = 1 + b->index, .label = c->hook.name };
     return ls_coll_start(g, &a, work);
 }
 

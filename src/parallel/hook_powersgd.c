@@ -185,7 +185,8 @@ static ls_status start(ls_comm_hook *h, ls_group *g, const ls_grad_bucket *b, ls
         s->backwards++;
         s->p_start = s->q_start = 0;
     }
-    ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = b->data, .count = b->count, .dtype = LS_F32, .op = LS_AVG, .label = "PowerSGD" };
+    ls_coll_args a = { .coll = LS_ALL_REDUCE, .out = b->data, .count = b->count, .dtype = LS_F32, .op = LS_AVG,
+                       .bucket = 1 + b->index, .label = "PowerSGD" };
     if (!factorizes(s)) return ls_coll_start(g, &a, work);
     float *p = s->p + s->p_start, *q = s->q + s->q_start;
     a.out = p;

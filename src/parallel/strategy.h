@@ -113,12 +113,15 @@ struct ls_ddp {
     int ntapes, tapes_cap;
 };
 
-/* Parameter i is ready in this backward, which has not started its bucket. */
+/* Parameter i is ready in this backward, which has not started its bucket. The last one of a bucket marks the bucket
+ * as ready in the trace. */
 static inline void ls_buckets_count_ready(ls_ddp *d, int i)
 {
+    const int k = d->bucket_of[i];
     d->ready[i] = true;
     if (d->narrived >= 0) d->arrival[d->narrived++] = i;
-    d->b[d->bucket_of[i]].nready++;
+    if (++d->b[k].nready < d->b[k].nparams) return;
+    ls_tracer_mark(ls_world_tracer(ls_group_world(d->g)), "ready", (uint16_t)(k + 1));
 }
 
 /* A strategy is one of these, in a file of its own, and a word in LS_DP_STRATEGIES. What most of them do alike is

@@ -171,6 +171,15 @@ static void add_us(output *o, const char *key, uint64_t ns)
     ls_text_add(&o->text, ",\"%s\":%llu.%03u", key, (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
 }
 
+/* Nothing, if the box has no such string. */
+static void add_string(ls_text *t, const char *key, const ls_blackbox *box, uint32_t index)
+{
+    char text[LS_BLACKBOX_STRING_BYTES];
+    if (!string_of(box, index, text)) return;
+    ls_text_add(t, ",\"%s\":", key);
+    ls_json_string(t, text);
+}
+
 static void add_slice(output *o, const slice *s, const ls_blackbox *box)
 {
     static const char *const category[LS_EV_KINDS] = { "none", "forward", "comm", "wait", "comm",
@@ -196,8 +205,13 @@ static void add_slice(output *o, const slice *s, const ls_blackbox *box)
         if (string_of(box, ev->group_name, name)) ls_json_string(t, name);
         else ls_text_add(t, "%u", ev->group);
         ls_text_add(t, ",\"seq\":%u,\"dtype\":\"%s\"", ev->seq, ls_dtype_name((ls_dtype)ev->dtype));
+        add_string(t, "coll", box, ev->coll);
+        add_string(t, "algo", box, ev->algo);
+        add_string(t, "peers", box, ev->peers);
+        ls_text_add(t, ",\"moved\":%llu", (unsigned long long)ev->moved);
     }
     if (moves || ev->bytes) ls_text_add(t, ",\"bytes\":%llu", (unsigned long long)ev->bytes);
+    if (ev->bucket > 0) ls_text_add(t, ",\"bucket\":%d", ev->bucket - 1);
     if (ev->peer >= 0) ls_text_add(t, ",\"peer\":%d", ev->peer);
     if (isfinite(ev->gflops) && ev->gflops > 0) ls_text_add(t, ",\"gflops\":%.6g", (double)ev->gflops);
     ls_text_add(t, "}}");

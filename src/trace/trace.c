@@ -107,6 +107,14 @@ void ls_tracer_add(ls_tracer *t, const ls_event *ev)
     ls_shared_publish(&t->box->count, ++t->count);
 }
 
+void ls_tracer_mark(ls_tracer *t, const char *label, uint16_t bucket)
+{
+    if (!t) return;
+    const uint64_t now = ls_tracer_now(t);
+    ls_tracer_add(t, &(ls_event){ .kind = LS_EV_MARK, .label = ls_tracer_label(t, label), .bucket = bucket, .peer = -1,
+                                  .t0_ns = now, .t1_ns = now });
+}
+
 void ls_tracer_at(ls_tracer *t, uint32_t step, uint16_t micro_batch)
 {
     if (!t) return;

@@ -163,6 +163,7 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
 static ls_train_events events_of(const ls_tracer *t)
 {
     return (ls_train_events){ .ops = ls_tracer_count(t, LS_EV_OP), .colls = ls_tracer_count(t, LS_EV_COLL),
+                              .marks = ls_tracer_count(t, LS_EV_MARK),
                               .others = ls_tracer_count(t, LS_EV_OPTIM) + ls_tracer_count(t, LS_EV_STEP) };
 }
 
@@ -177,6 +178,7 @@ ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t 
     const ls_train_events now = events_of(tracer);
     out->ops = (now.ops - before.ops) / done * all;
     out->colls = now.colls - before.colls;
+    out->marks = now.marks - before.marks;
     out->others = now.others - before.others;
     return st;
 }

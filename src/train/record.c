@@ -229,7 +229,7 @@ static uint64_t between_steps(const ls_trainer *t, const ls_train_events *step, 
     const size_t batches = t->feed.test_rows ? share / t->feed.test_rows + 1 : 0;
     const uint64_t meets = meet ? batches : 0; /* forwards that have collectives */
     const int64_t saves = c->checkpoint.every < 0 ? 1 : c->checkpoint.every; /* of a time: at worst after each step */
-    const uint64_t eval = step->ops * batches + (2 + meets) * step->colls + whole;
+    const uint64_t eval = step->ops * batches + (2 + meets) * (step->colls + step->marks) + whole;
     return times(every, first, last) * eval + (times(saves, first, last) +
            times(c->train.sample_every, first, last)) * whole + 2 * times(saves, first, last);
 }

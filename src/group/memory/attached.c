@@ -73,7 +73,7 @@ static ls_status one_block(ls_work *k, bool *finished)
         ls_copy_part(k, to + k->pos, from + k->pos, n);
     } else if (n > 0) {
         LS_TRY(ls_attach_read(g->w, g->world_rank[r], (uint64_t)(uintptr_t)from + k->pos, to + k->pos, n));
-        ls_count_bytes(g, k->a.coll, n);
+        ls_count_moved(k, n);
     }
     k->pos += n;
     if (k->pos == nbytes) {

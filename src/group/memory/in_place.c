@@ -177,7 +177,7 @@ static size_t sum_block(ls_work *k, const vectors *v, size_t n)
         ls_reduce_n_past_cache(dst[0], src, g->size, n, k->a.dtype, k->a.op, ls_scale_of(k));
     else if (n > 0) ls_reduce_n(dst, ndst, src, g->size, n, k->a.dtype, k->a.op, ls_scale_of(k));
     int foreign = k->a.coll == LS_ALL_REDUCE ? ndst - 1 : k->a.coll == LS_REDUCE && g->rank != k->a.root;
-    ls_count_bytes(g, k->a.coll, (size_t)(g->size - 1 + foreign) * n * elem);
+    ls_count_moved(k, (size_t)(g->size - 1 + foreign) * n * elem);
     return n;
 }
 
@@ -205,7 +205,7 @@ static ls_status copy_block(ls_work *k, const vectors *v, bool *finished)
     size_t n = nbytes - k->pos < LS_TURN_BYTES ? nbytes - k->pos : LS_TURN_BYTES;
     if (!k->span) ls_copy_part(k, to + k->pos, from + k->pos, n);
     else if (r != g->rank) copy_spans(k, v->from[r], r, n);
-    if (r != g->rank) ls_count_bytes(g, k->a.coll, n);
+    if (r != g->rank) ls_count_moved(k, n);
     k->pos += n;
     if (k->pos == nbytes) {
         k->pos = 0;
@@ -234,7 +234,7 @@ static void spread_block(ls_work *k, const vectors *v, bool *finished)
     ls_spread_past_cache(to, nto, from, n);
     k->pos += n;
     *finished = k->pos == nbytes;
-    if (*finished) ls_count_bytes(g, k->a.coll, k->nbytes - nbytes); /* that came: each counts once, whoever moved it */
+    if (*finished) ls_count_moved(k, k->nbytes - nbytes); /* that came: each counts once, whoever moved it */
 }
 
 /* One block of this rank's work. */

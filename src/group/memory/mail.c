@@ -189,7 +189,7 @@ static ls_status from_root(ls_work *k)
     const char *from = ls_mail_bytes(g, k->a.root, line, k->nbytes);
     if (!from) return outside(g, k->a.root);
     if (s.count > 0) memcpy(k->a.out, from + s.first * elem, s.count * elem);
-    ls_count_bytes(g, k->a.coll, s.count * elem);
+    ls_count_moved(k, s.count * elem);
     return LS_OK;
 }
 
@@ -206,7 +206,7 @@ static ls_status gathered(ls_work *k)
             ls_status st = ls_mail_from(k, k->peer, &line);
             if (st != LS_OK) return st;
             if (!(from = ls_mail_bytes(g, k->peer, line, n))) return outside(g, k->peer);
-            ls_count_bytes(g, k->a.coll, n);
+            ls_count_moved(k, n);
         }
         if (from && n > 0) memcpy((char *)k->a.out + s.first * elem, from, n);
     }
@@ -230,7 +230,7 @@ static ls_status reduced(ls_work *k)
         if (!src[r] && k->nbytes > 0) return outside(g, r);
     }
     ls_reduce_n(&out, 1, src, g->size, k->a.count, k->a.dtype, k->a.op, ls_scale_of(k));
-    ls_count_bytes(g, k->a.coll, (size_t)(g->size - 1) * k->nbytes);
+    ls_count_moved(k, (size_t)(g->size - 1) * k->nbytes);
     return LS_OK;
 }
 

@@ -108,7 +108,7 @@ static void sum_packets(ls_work *k)
         to += k->nbytes;
     }
     ls_reduce_n(&out, 1, src, g->size, k->a.count, k->a.dtype, k->a.op, ls_scale_of(k));
-    ls_count_bytes(g, k->a.coll, (size_t)(g->size - 1) * k->nbytes);
+    ls_count_moved(k, (size_t)(g->size - 1) * k->nbytes);
 }
 
 static void result(ls_work *k)
@@ -129,21 +129,21 @@ static void result(ls_work *k)
         for (int r = 0; r < g->size; r++)
             src[r] = (r == g->rank ? ls_offered(k) : shown(k, r, nbytes)) + s.first * elem;
         ls_reduce_n(&dst, 1, src, g->size, s.count, k->a.dtype, k->a.op, ls_scale_of(k));
-        ls_count_bytes(g, k->a.coll, (size_t)(g->size - 1) * s.count * elem);
+        ls_count_moved(k, (size_t)(g->size - 1) * s.count * elem);
         break;
     }
     case LS_ALL_GATHER:
         for (int r = 0; r < g->size; r++) {
             ls_range s = ls_work_share(k, r);
             if (s.count > 0) memcpy(out + s.first * elem, shown(k, r, s.count * elem), s.count * elem);
-            if (r != g->rank) ls_count_bytes(g, k->a.coll, s.count * elem);
+            if (r != g->rank) ls_count_moved(k, s.count * elem);
         }
         break;
     case LS_ALL_TO_ALL: {
         size_t block = nbytes / (size_t)g->size;
         for (int r = 0; r < g->size && block > 0; r++)
             memcpy(out + (size_t)r * block, shown(k, r, nbytes) + (size_t)g->rank * block, block);
-        ls_count_bytes(g, k->a.coll, nbytes - block);
+        ls_count_moved(k, nbytes - block);
         break;
     }
     default: break; /* a barrier has no result */

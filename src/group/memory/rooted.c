@@ -116,7 +116,7 @@ static ls_status help_all(ls_work *k, const char *vector)
     }
     for (; !alone && k->peer < g->size; k->peer++)
         if (!ls_reads(g, helped(k, k->peer), k->rooted)) return LS_AGAIN;
-    ls_count_bytes(g, k->a.coll, k->nbytes); /* that came: each byte counts once, whoever moved it */
+    ls_count_moved(k, k->nbytes); /* that came: each byte counts once, whoever moved it */
     return LS_OK;
 }
 
@@ -157,7 +157,7 @@ static ls_status leaf_turn(ls_work *k, char *vector)
         else ls_copy_part(k, (char *)k->a.out + k->pos, far, n);
         k->pos += n;
         if (k->pos < nbytes - left) return LS_AGAIN;
-        ls_count_bytes(k->g, k->a.coll, nbytes); /* those that the root writes, too: once, where they arrive */
+        ls_count_moved(k, nbytes); /* those that the root writes, too: once, where they arrive */
         k->phase = 2;
     }
     return left == 0 || ls_reads(k->g, helped(k, k->a.root), k->rooted) ? LS_OK : LS_AGAIN;

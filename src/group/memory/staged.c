@@ -138,7 +138,7 @@ static void put(const ls_work *k, size_t i)
     }
 }
 
-static void take_sum(const ls_work *k, size_t i)
+static void take_sum(ls_work *k, size_t i)
 {
     ls_group *g = k->g;
     size_t elem = ls_dtype_size(k->a.dtype);
@@ -154,11 +154,11 @@ static void take_sum(const ls_work *k, size_t i)
     else if (k->a.coll == LS_ALL_REDUCE || g->rank == k->a.root) dst[ndst++] = out + s.first * elem;
     if (k->a.coll == LS_ALL_REDUCE || ndst == 0) dst[ndst++] = slot(k, g->rank, i, g->rank);
     ls_reduce_n(dst, ndst, src, g->size, s.count, k->a.dtype, k->a.op, ls_scale_of(k));
-    ls_count_bytes(g, k->a.coll, (size_t)(g->size - 1) * s.count * elem);
+    ls_count_moved(k, (size_t)(g->size - 1) * s.count * elem);
 }
 
 /* Our part of rank r's piece. */
-static void take_from(const ls_work *k, int r, size_t i)
+static void take_from(ls_work *k, int r, size_t i)
 {
     ls_group *g = k->g;
     size_t elem = ls_dtype_size(k->a.dtype);
@@ -172,10 +172,10 @@ static void take_from(const ls_work *k, int r, size_t i)
     default: to = s = piece(k, part(k, r), i); break;
     }
     copy((char *)k->a.out + to.first * elem, slot(k, r, i, g->rank), s, elem);
-    ls_count_bytes(g, k->a.coll, s.count * elem);
+    ls_count_moved(k, s.count * elem);
 }
 
-static void take(const ls_work *k, size_t i)
+static void take(ls_work *k, size_t i)
 {
     if (sums(k->a.coll)) {
         take_sum(k, i);
@@ -187,7 +187,7 @@ static void take(const ls_work *k, size_t i)
     }
 }
 
-static void finish(const ls_work *k, size_t i)
+static void finish(ls_work *k, size_t i)
 {
     ls_group *g = k->g;
     size_t elem = ls_dtype_size(k->a.dtype);
@@ -195,7 +195,7 @@ static void finish(const ls_work *k, size_t i)
         int r = (g->rank + d) % g->size;
         ls_range s = piece(k, part(k, r), i);
         copy((char *)k->a.out + s.first * elem, slot(k, r, i, r), s, elem);
-        ls_count_bytes(g, k->a.coll, s.count * elem);
+        ls_count_moved(k, s.count * elem);
     }
 }
 
