@@ -1,17 +1,16 @@
 #!/bin/bash
 # long_dcp.sh -- PyTorch's own reader, torch.distributed.checkpoint.HuggingFaceStorageReader, reads what ranks have saved: the
-# model's tensors are those of model.safetensors to the bit. Needs torch 2.8 or newer and safetensors (PYTHONPATH, or
-# bench/peers/fetch --torch for the first).
+# model's tensors are those of model.safetensors to the bit. Needs torch 2.8 or newer, numpy and safetensors (bench/peers/fetch
+# --torch, or PYTHONPATH).
 #
 #   tests/long_dcp.sh BUILD
 . "$(dirname "$0")/harness.sh"
 lockstep=$build/lockstep
 cd "$tmp" || exit 1
 export OMP_NUM_THREADS=1 PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$source_dir/.cache/peers/torch
-if ! python3 -c 'import safetensors; from torch.distributed.checkpoint import HuggingFaceStorageReader' 2>/dev/null; then
-    echo 'skipped: python3 has no torch with HuggingFaceStorageReader, or no safetensors'
-    finish
-fi
+claim 'torch, numpy and safetensors are here: bench/peers/fetch --torch brings them' python3 -c \
+    'import safetensors; from torch.distributed.checkpoint import HuggingFaceStorageReader'
+[ "$failed" = 0 ] || finish
 small_text 60
 cat >gpt.yaml <<YAML
 model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 16, seq_len: 16 }

@@ -1,17 +1,16 @@
 #!/bin/bash
 # long_dcp_fsdp2.sh -- Lockstep reads what PyTorch's DCP saved of FSDP2 models with AdamW (HuggingFaceStorageWriter): parameters,
-# moments and steps to the bit, and a run that goes on from it on any number of ranks. Needs torch 2.8 or newer, safetensors
-# and numpy (PYTHONPATH, or bench/peers/fetch --torch for the first).
+# moments and steps to the bit, and a run that goes on from it on any number of ranks. Needs torch 2.8 or newer, numpy
+# and safetensors (bench/peers/fetch --torch, or PYTHONPATH).
 #
 #   tests/long_dcp_fsdp2.sh BUILD
 . "$(dirname "$0")/harness.sh"
 lockstep=$build/lockstep
 cd "$tmp" || exit 1
 export OMP_NUM_THREADS=1 PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$source_dir/.cache/peers/torch
-if ! python3 -c 'import numpy, safetensors; from torch.distributed.checkpoint import HuggingFaceStorageWriter' 2>/dev/null; then
-    echo 'skipped: python3 has no torch with HuggingFaceStorageWriter, no safetensors or no numpy'
-    finish
-fi
+claim 'torch, numpy and safetensors are here: bench/peers/fetch --torch brings them' python3 -c \
+    'import numpy, safetensors; from torch.distributed.checkpoint import HuggingFaceStorageWriter'
+[ "$failed" = 0 ] || finish
 small_text 60
 cat >gpt2.yaml <<YAML
 model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 16, seq_len: 16 }

@@ -70,7 +70,8 @@ ls_status ls_checkpoint_open(const char *folder, ls_checkpoint **out);
 ls_status ls_checkpoint_open_all(ls_group *g, const char *folder, ls_checkpoint **out);
 /* The newest whole checkpoint step-XXXXXXXX in `dir`: every rank of g calls it and gets the same one, opened and with
  * every byte checked, each rank some of them; *out is NULL if there is none. One line of the log names each checkpoint
- * that is damaged, holds another step than its name says, or is a link, and is skipped. LS_CKPT_CORRUPT: there are some, and all of them are damaged. */
+ * that is skipped: it is damaged, is a link, or holds another step than its name says. LS_CKPT_CORRUPT: there are some,
+ * and all of them are damaged. */
 ls_status ls_checkpoint_newest(ls_group *g, const char *dir, ls_checkpoint **out);
 void ls_checkpoint_close(ls_checkpoint *s); /* NULL is fine */
 const char *ls_checkpoint_folder(const ls_checkpoint *s);

@@ -26,7 +26,7 @@ static void choose(const char *dir, const char *names, int count, const char **n
     if (c->failed < 0) snprintf(c->message, sizeof c->message, "%s", ls_last_error());
 }
 
-/* Whether a step's folder is one, and of this step: not a link to another place, nor another step's under a new name. */
+/* Whether a step's folder is one, and of this step: neither a link to another place nor renamed from another step. */
 static ls_status check_step(const char *path, const ls_checkpoint *c)
 {
     const char *name = strrchr(path, '/') + 1;
