@@ -40,8 +40,8 @@ static ls_status note(rounds *x, int from, int to, int l, const ls_step *a, int 
     const message *m = peek(&x->p, from, to, l);
     LS_TRY(grow((void **)&x->out->message, (size_t)x->out->nmessages, sizeof *x->out->message));
     x->out->message[x->out->nmessages++] =
-        (ls_round_message){ .round = a->kind == LS_STEP_SUM ? *sent(x, from, to, l) : round, .from = from, .to = to, .lane = l,
-                            .src = m->src, .dst = a->dst, .adds = a->kind != LS_STEP_RECV };
+        (ls_round_message){ .round = a->kind == LS_STEP_SUM ? *sent(x, from, to, l) : round, .from = from, .to = to,
+                            .lane = l, .src = m->src, .dst = a->dst, .adds = a->kind != LS_STEP_RECV };
     return LS_OK;
 }
 
@@ -111,8 +111,9 @@ static ls_status run(rounds *x)
     LS_TRY(keep(x, 0));
     for (int round = 1;; round++) {
         bool moved = false;
-        for (int i = 0; i < p->size * p->nlanes; i++) LS_TRY(send_one(x, i / p->nlanes, i % p->nlanes, round, &moved));
-        for (int i = 0; i < p->size * p->nlanes; i++) LS_TRY(receive_one(x, i / p->nlanes, i % p->nlanes, round, &moved));
+        const int n = p->size * p->nlanes;
+        for (int i = 0; i < n; i++) LS_TRY(send_one(x, i / p->nlanes, i % p->nlanes, round, &moved));
+        for (int i = 0; i < n; i++) LS_TRY(receive_one(x, i / p->nlanes, i % p->nlanes, round, &moved));
         if (!moved) break;
         LS_TRY(keep(x, round));
         x->out->n = round;

@@ -23,8 +23,8 @@ typedef struct ls_rounds {
     uint8_t *count;            /* owned: [n + 1][size][nchunks][size], see ls_rounds_count */
 } ls_rounds;
 
-/* Schedules of all ranks that the prover accepts. LS_NO_MEMORY; LS_INTERNAL: they end in a deadlock; LS_UNSUPPORTED: too
- * large to watch. Free with ls_rounds_free, also after a failure. */
+/* Schedules of all ranks that the prover accepts. LS_NO_MEMORY; LS_INTERNAL: they end in a deadlock; LS_UNSUPPORTED:
+ * too large to watch. Free with ls_rounds_free, also after a failure. */
 ls_status ls_rounds_create(const ls_sched *const *per_rank, int size, ls_rounds *out);
 void ls_rounds_free(ls_rounds *r); /* zeroed is fine */
 

@@ -42,7 +42,9 @@ ls_status ls_overlap_timeline(const ls_overlap *o, size_t first_bucket, size_t b
         if (i + 1 < o->n && number[i + 1] == number[i]) continue;
         const double start = o->ready_ns[i] > free_at ? o->ready_ns[i] : free_at;
         free_at = start + o->alpha_ns + o->beta_ns * nbytes;
-        if (bucket) bucket[number[i]] = (ls_overlap_bucket){ first, i + 1 - first, (size_t)nbytes, o->ready_ns[i], start, free_at };
+        if (bucket)
+            bucket[number[i]] = (ls_overlap_bucket){ first, i + 1 - first, (size_t)nbytes, o->ready_ns[i], start,
+                                                     free_at };
         nbytes = 0;
         first = i + 1;
     }

@@ -20,15 +20,15 @@ typedef enum ls_zero_class {
 
 /* Bytes of a class; planned are all three together. */
 typedef struct ls_zero_held {
-    size_t formula;   /* rounded down */
-    int64_t rows;     /* more than that, since this rank's shard is whole rows; below 0 where others have one more */
-    size_t alignment; /* cache lines of parameters, and what buckets are padded to */
+    uint64_t formula;  /* rounded down */
+    int64_t rows;      /* more than that, since this rank's shard is whole rows; below 0 where others have one more */
+    uint64_t alignment; /* cache lines of parameters, and what buckets are padded to */
 } ls_zero_held;
 
 /* What a rank holds of a class. */
-static inline size_t ls_zero_planned(const ls_zero_held *h)
+static inline uint64_t ls_zero_planned(const ls_zero_held *h)
 {
-    return (size_t)((int64_t)(h->formula + h->alignment) + h->rows);
+    return (uint64_t)((int64_t)(h->formula + h->alignment) + h->rows);
 }
 
 /* So many bytes per element of P, M or V; `sharded`: over the ranks of a set together. */
@@ -44,7 +44,7 @@ typedef struct ls_zero_formula {
 
 /* Elements of a model, or of what one rank owns of it: P and M. */
 typedef struct ls_zero_elements {
-    size_t p, m;
+    uint64_t p, m;
 } ls_zero_elements;
 
 /* What a formula depends on besides the strategy. */
@@ -55,13 +55,17 @@ typedef struct ls_zero_how {
     size_t levels; /* of partial sums that wait for others (parallel/partial.h) */
 } ls_zero_how;
 
-static inline bool ls_zero_gathers(const ls_ddp_config *d) { return d->zero_stage == 3 && d->copy == LS_ZERO_COPY_RANK; }
+static inline bool ls_zero_gathers(const ls_ddp_config *d)
+{
+    return d->zero_stage == 3 && d->copy == LS_ZERO_COPY_RANK;
+}
 static inline bool ls_zero_shards_sums(const ls_ddp_config *d) { return d->zero_stage >= 2 && !d->reduce_last; }
 
 ls_zero_formula ls_zero_formula_of(ls_zero_class k, const ls_ddp_config *d, const ls_zero_how *how);
 /* "4 V + 4 M/W", or with `sets` "4 V + 4 M/S"; "": nothing. */
 void ls_zero_formula_text(const ls_zero_formula *f, bool sets, char out[LS_ZERO_FORMULA]);
 /* Bytes by the formula, and how many more a rank has that owns `own`, of so many shards. */
-ls_zero_held ls_zero_held_by(const ls_zero_formula *f, const ls_zero_elements *all, const ls_zero_elements *own, int shards);
+ls_zero_held ls_zero_held_by(const ls_zero_formula *f, const ls_zero_elements *all, const ls_zero_elements *own,
+                             int shards);
 
 #endif

@@ -1,4 +1,4 @@
-/* explain_zero.c -- the formulas of parallel/zero_formula.h for a model, and beside them what a dry world takes and calls. */
+/* explain_zero.c -- the formulas of parallel/zero_formula.h for a model, and beside them a dry world. */
 #include "train/explain_zero.h"
 
 #include <stdio.h>
