@@ -66,6 +66,9 @@
 /* comm.algo and LOCKSTEP_ALGO */
 #define LS_ALGO_MAX_TEXT 255
 
+/* requests for figures */
+#define LS_FIG_MAX_REQUEST 1024 /* bytes */
+
 /* calibration files */
 #define LS_COST_MAX_BYTES 65536
 #define LS_PEAK_MAX_BYTES 65536
