@@ -357,22 +357,31 @@ shows nproc-per-node '\(2 ranks over' -n 2 --steps 0 "$source_dir/recipes/exerci
 shows steps ' - +-' --steps 0 -n 2 "$source_dir/recipes/exercise-mlp.yaml"
 before=()
 
+cmd=figure before=(sampler)
+row['figure text']=1
+claim 'figure text: is the default, and the only form' test "$(output)" = "$(output --text)"
+claim 'figure text: not beside another' matches 'exit=64' "$(output --text --json)"
+shows svg '^<svg ' --svg
+shows json '^\{"figure": "sampler"' --json
+before=()
+shows help '^usage: lockstep figure' --help
+
 cmd=help before=(coll)
 shows scdoc '^lockstep-coll\(1\)' --scdoc
 before=()
 shows help '^usage: lockstep help' --help
 
 # --- every flag has a row; what is marked is refused ----------------------------------------------------------------
-for cmd in run bench calibrate tune coll data ckpt explain export import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
+for cmd in run bench calibrate tune coll data ckpt explain export figure import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
 claim 'secret has none' test -z "$(flags_of secret)"
 claim 'nor has completion' test -z "$(flags_of completion)"
 commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
-claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export generate help import run secret train tune '
+claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export figure generate help import run secret train tune '
 marked() { # command, mark: the flags whose row of --help, joined to one line, has it
     "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' |
         sed -nE "s/^(      |  -., )--([a-z-]+) .*\\(${2:-not implemented}.*/\\2/p" | tr '\n' ' '
 }
 claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'logs-specs '
 claim 'and what has no effect' test "$(marked run 'no effect')" = 'monitor-interval start-method event-log-handler numa-binding '
-for cmd in bench calibrate tune coll data ckpt explain export import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
+for cmd in bench calibrate tune coll data ckpt explain export figure import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
 finish
