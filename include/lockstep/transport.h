@@ -77,7 +77,7 @@ typedef struct ls_transport_ops {
 
 extern const ls_transport_ops *const ls_transports[]; /* NULL-ended */
 extern const char ls_transport_choices[]; /* their names, except fault's: "shm|tcp|mixed|self" */
-const ls_transport_ops *ls_transport_find(const char *name); /* "shm", "fault:shm"; NULL if unknown */
+const ls_transport_ops *ls_transport_find(const char *name); /* "shm", "fault:shm,drop@1:5"; NULL if unknown */
 /* LS_BAD_CONFIG unless there is one of that name; the message names those that there are. */
 ls_status ls_transport_check(const char *name);
 /* Whether the transport of that name, or the one after its colon, reads a key: yes, if there is none. */

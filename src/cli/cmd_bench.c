@@ -34,7 +34,7 @@ static const ls_opt table[] = {
     { "timeout", LS_OPT_TIME, AT(timeout), "30s", "1ms..24h", "silence of a rank that ends the run", 'T', NULL },
     { "report_timestamps", LS_OPT_BOOL, AT(timestamps), "false", NULL, "when each row was measured", 'S', NULL },
     { "unalign", LS_OPT_INT, AT(unalign), "0", "0..1024", "elements by which buffers miss their alignment", 'u', NULL },
-    { "transport", LS_OPT_STRING, AT(transport), "shm", ls_transport_choices, "how messages travel, or fault:<one of them>", 0, NULL },
+    { "transport", LS_OPT_STRING, AT(transport), "shm", ls_transport_choices, "how messages travel, or fault:<one of them>[,<fault>...]", 0, NULL },
     { "backend", LS_OPT_CHOICE, AT(backend), "sched", "sched|mpi", "who carries them out; mpi: the MPI library, under mpirun", 0, NULL },
     { "algo", LS_OPT_STRING, AT(algo), NULL, NULL, "algorithm instead of the one chosen by size; those that serve: lockstep coll --list", 0, NULL },
     { "touch", LS_OPT_BOOL, AT(touch), "false", NULL, "data are rewritten before and read after each operation, untimed", 0, NULL },
@@ -155,6 +155,7 @@ static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
                        near ? "'?" : " names them");
     }
     if (!ls_transport_find(o->transport)) return no_transport(o->transport);
+    LS_TRY(ls_transport_check(o->transport));
     LS_TRY(check_given(opts, o));
     return check_algo(o);
 }

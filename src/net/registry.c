@@ -24,7 +24,7 @@ const ls_transport_ops *ls_transport_find(const char *name)
     for (size_t i = 0; ls_transports[i]; i++) {
         const ls_transport_ops *t = ls_transports[i];
         size_t n = strlen(t->name);
-        if (strncmp(name, t->name, n) == 0 && (name[n] == 0 || name[n] == ':')) return t; /* "fault:shm" */
+        if (strncmp(name, t->name, n) == 0 && (name[n] == 0 || strchr(":,", name[n]))) return t; /* "fault:shm,delay=1ms" */
     }
     return NULL;
 }
@@ -35,8 +35,10 @@ ls_status ls_transport_check(const char *name)
     const char *colon = strchr(name, ':');
     const ls_transport_ops *t = ls_transport_find(name), *inner = colon ? ls_transport_find(colon + 1) : NULL;
     (void)ls_transport_names(NULL, names, sizeof names);
-    if (!t) return ls_fail(LS_BAD_CONFIG, "no transport named '%s': expected one of %s, or fault:<one of them>", name, names);
-    if (t != &ls_transport_fault || (inner && inner != &ls_transport_fault)) return LS_OK;
+    if (!t || (t != &ls_transport_fault && strcmp(name, t->name) != 0))
+        return ls_fail(LS_BAD_CONFIG, "no transport named '%s': expected one of %s, or fault:<one of them>", name, names);
+    if (t != &ls_transport_fault) return LS_OK;
+    if (inner && inner != &ls_transport_fault && colon[1 + strlen(inner->name)] != ':') return ls_fault_check(name);
     return ls_fail(LS_BAD_CONFIG, "transport '%s': expected fault: and one of %s", name, names);
 }
 

@@ -7,6 +7,8 @@
 extern const ls_transport_ops ls_transport_shm;
 extern const ls_transport_ops ls_transport_tcp;
 extern const ls_transport_ops ls_transport_fault; /* never alone: "fault:shm" */
+/* LS_BAD_CONFIG: the faults after its name ("fault:shm,delay=1ms@0") have a mistake. */
+ls_status ls_fault_check(const char *name);
 
 /* The keys that frames over connections read, for ls_transport_ops.keys. */
 #define LS_FRAME_KEYS "comm.wire", "comm.check"

@@ -236,7 +236,7 @@ const ls_opt ls_train_opts[] = {
     { "comm.order", LS_OPT_CHOICE, AT(comm.order), "library", "library|ranks",
       "backend mpi: order of sums: the library's own, or ascending ranks, to the bit as without it", 0, NULL },
     { "comm.transport", LS_OPT_STRING, AT(comm.transport), "", ls_transport_choices,
-      "how messages travel, or fault:<one of them>; empty: shm, and mixed where the ranks are on several nodes", 0, NULL },
+      "how messages travel, or fault:<one of them>[,<fault>...]; empty: shm, and mixed where the ranks are on several nodes", 0, NULL },
     { "comm.algo", LS_OPT_STRING, AT(comm.algo), "", NULL,
       "algorithm of every collective that it serves, or all_reduce=ring,broadcast=chain; empty: the fastest", 0, NULL },
     { "comm.progress", LS_OPT_CHOICE, AT(comm.progress), "inline", "inline|thread",
