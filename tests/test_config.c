@@ -36,7 +36,8 @@ static void assert_says(const char *want)
 
 /* The keys that checks from outside use; none may go away. */
 static const char *const keys[] = {
-    "model.name", "model.dims", "model.n_layer", "model.n_head", "model.n_kv_head", "model.d_model", "model.d_ff",
+    "model.name", "model.dims", "model.forward_ms", "model.backward_ms", "model.n_layer", "model.n_head", "model.n_kv_head",
+    "model.d_model", "model.d_ff",
     "model.vocab_size", "model.seq_len", "model.init", "model.load", "model.preset", "model.tied", "model.norm_eps", "model.rope_theta",
     "model.embd_dropout", "model.attn_dropout", "model.resid_dropout",
     "data.name", "data.path", "data.format", "data.tokenizer", "data.drop_last", "data.workers", "data.ignore_token",
@@ -457,7 +458,8 @@ static void help_marks_what_is_refused_and_nothing_else(void **state)
 
 /* What is set beside the key, the key, a value that its default is not, what it belongs to. */
 static const struct { const char *with[4], *key, *value, *says; } unread[] = {
-    { { "model.name", "gpt2" }, "model.dims", "8,4", "model.dims belongs to model.name mlp and cnn, and model.name is gpt2: leave it out (it is set by flag)" },
+    { { "model.name", "gpt2" }, "model.dims", "8,4",
+      "model.dims belongs to model.name mlp, cnn and timed, and model.name is gpt2: leave it out (it is set by flag)" },
     { { "model.name", "llama" }, "model.activation", "gelu", "model.name mlp" },
     { { NULL }, "model.n_layer", "2", "model.n_layer belongs to model.name gpt2" },
     { { NULL }, "model.n_head", "2", "belongs to model.name gpt2" },

@@ -22,6 +22,7 @@ optim: { name: adam, lr: 0.01 }
 log: { tensorboard: false, every: 1 }
 YAML
 sed 's/name: adam,/name: sgd,/' mlp.yaml >sgd.yaml
+sed 's/name: mlp/name: timed/' mlp.yaml >timed.yaml
 sed 's/8, 6, 3/8, 32, 32, 3/; s/steps: 3/steps: 6/' mlp.yaml >wide.yaml
 sed 's/8, 6, 3/8, 4, 3/; s/global_batch: 12/global_batch: 20/' mlp.yaml >few.yaml # rows for 4 shards
 lm() {
@@ -96,6 +97,9 @@ differ output model.preset gpt2 '--dry-run' '--dry-run --model.preset gpt2'
 differ output model.dims mlp '--dry-run' '--dry-run --model.dims 8,2000,3'
 differ last model.activation mlp '' '--model.activation gelu'
 differ last model.init mlp '' '--model.init torch'
+takes() { awk -v ms="$1" '{ match($0, /end_to_end\(s\)": [0-9.e-]+/); if (substr($0, RSTART + 15, RLENGTH - 15) * 1000 < ms) bad = 1 } END { exit bad }' run/metrics.jsonl; }
+shows model.forward_ms timed '--model.forward_ms 100' takes 190
+shows model.backward_ms timed '--model.backward_ms 100' takes 190
 go mlp
 differ last model.load mlp '--train.epochs 0 --train.steps 0' "--train.epochs 0 --train.steps 0 --model.load $at/run"
 differ last model.n_layer gpt2 '' '--model.n_layer 2'

@@ -39,6 +39,7 @@ static const char *const runs[][26] = {
       "optim.name", "adamw" },
     { "model.name", "gpt2", "data.path", "PATH", "data.tokenizer", "byte", "model.vocab_size", "257", "model.seq_len", "8",
       "model.n_layer", "1", "model.n_head", "2", "model.d_model", "8" },
+    { "model.name", "timed", "data.name", "synthetic", "model.dims", "8,3" },
     { "data.name", "synthetic", "model.dims", "8,4,3", "ddp.hook", "powersgd" },
     { "data.name", "synthetic", "model.dims", "8,4,3", "optim.loss_scale", "dynamic" },
     { "data.name", "synthetic", "model.dims", "8,4,3", "zero.stage", "3", "zero.copy", "rank" },

@@ -359,7 +359,7 @@ static void names_list_who_reads_a_key(void **state)
     assert_true(strncmp(ls_model_names(NULL, buf, sizeof buf), "mlp, gpt2", 9) == 0);
     assert_non_null(strstr(buf, " and "));
     assert_true(strncmp(ls_model_names(LS_LM_KEY, buf, sizeof buf), "gpt2", 4) == 0);
-    assert_string_equal(ls_model_names("model.dims", buf, sizeof buf), "mlp and cnn");
+    assert_string_equal(ls_model_names("model.dims", buf, sizeof buf), "mlp, cnn and timed");
     assert_string_equal(ls_model_names("optim.lr", buf, sizeof buf), "");
     assert_string_equal(ls_model_names(NULL, buf, 6), "mlp, ");
     const ls_model_class *mlp = ls_model_class_find("mlp"), *gpt2 = ls_model_class_find("gpt2");

@@ -41,7 +41,9 @@ typedef struct ls_model_config {
     const char *name;    /* of a class: "mlp", "gpt2" ... */
     const int64_t *dims; /* mlp: [in, hidden..., classes]; cnn: [pixels, channels..., classes] */
     int ndims;
-    const char *activation; /* mlp, cnn: "relu" (default, NULL) or "gelu" */
+    const char *activation; /* mlp, timed, cnn: "relu" (default, NULL) or "gelu" */
+    const double *forward_ms, *backward_ms; /* timed: how long each layer sleeps, milliseconds, */
+    int nforward_ms, nbackward_ms;          /* so many: one per layer, or one for all of them; 0: it does not */
     ls_lm_config lm;        /* language models */
     ls_init init;
     uint64_t seed;
@@ -105,6 +107,7 @@ struct ls_model {
     ls_lm_config lm; /* of a language model: resolved */
     ls_arena *arena; /* owned: ls_model_destroy frees it; NULL: the values lie in arenas of the caller */
     ls_draw draw;    /* set before each forward that has a gradient */
+    void *own;       /* owned, free()d by ls_model_destroy: what the class needs besides; NULL: nothing */
 };
 
 /* c->cls, or the library's class of that name. LS_BAD_CONFIG: there is none. */

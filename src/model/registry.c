@@ -11,7 +11,8 @@
     model(mlp)        \
     model(gpt2)       \
     model(llama)      \
-    model(cnn)
+    model(cnn)        \
+    model(timed)
 
 #define DECLARED(name) extern const ls_model_class ls_model_##name;
 #define LISTED(name) &ls_model_##name,
@@ -194,6 +195,7 @@ void ls_model_destroy(ls_model *m)
     ls_units_free(&m->units);
     ls_params_free(&m->params);
     ls_arena_destroy(m->arena);
+    free(m->own);
     free(m);
 }
 

@@ -38,6 +38,10 @@ const ls_opt ls_train_opts[] = {
       "inputs, hidden widths (cnn: channels), classes", 0, NULL },
     { "model.activation", LS_OPT_CHOICE, AT(model.activation), "relu", "relu|gelu", "between the layers", 0,
       NULL },
+    { "model.forward_ms", LS_OPT_DOUBLES, AT(model.forward_ms), "1", "0..1000",
+      "how long each layer sleeps in forward, milliseconds: a time per layer, or one for all", 0, NULL },
+    { "model.backward_ms", LS_OPT_DOUBLES, AT(model.backward_ms), "2", "0..1000",
+      "the same in backward, before the layer's gradients are ready", 0, NULL },
     { "model.init", LS_OPT_CHOICE, AT(model.init), "philox", "torch|philox|file",
       "from PyTorch's generator, by global index, or from model.load, whose values win", 0, NULL },
     { "model.load", LS_OPT_STRING, AT(model.load), "", NULL,
@@ -635,7 +639,7 @@ static ls_status check_lm(const ls_train_config *c, int world_size)
         return ls_fail(LS_BAD_CONFIG, "data.path is missing: a folder that `lockstep data prepare` made, or a token file; or set "
                        "data.name to sotu, moby-dick or a text file");
     if (strcmp(c->model.init, "torch") == 0)
-        return ls_fail(LS_UNSUPPORTED, "model.init torch: only mlp and cnn have PyTorch's initial values; set it to philox");
+        return ls_fail(LS_UNSUPPORTED, "model.init torch: only mlp, cnn and timed have PyTorch's initial values; set it to philox");
     LS_TRY(ls_train_lm(c, c->model.vocab_size ? c->model.vocab_size : 1, &lm));
     if (lm.d_model / lm.n_head > LS_ATTENTION_MOST_D)
         return ls_fail(LS_BAD_CONFIG, "model.d_model %lld over model.n_head %lld gives heads of %lld channels: at most %d are supported",

@@ -12,6 +12,7 @@ typedef struct ls_train_config {
     struct {
         const char *name, *preset, *activation, *init, *load;
         ls_opt_ints dims;
+        ls_opt_doubles forward_ms, backward_ms;
         int64_t n_layer, n_head, n_kv_head, d_model, d_ff, vocab_size, seq_len;
         double rope_theta, norm_eps, embd_dropout, attn_dropout, resid_dropout;
         bool tied;

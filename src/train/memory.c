@@ -24,6 +24,8 @@ ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_c
                               .dims = c->model.dims.v,
                               .ndims = c->model.dims.n,
                               .activation = c->model.activation,
+                              .forward_ms = c->model.forward_ms.v, .nforward_ms = c->model.forward_ms.n,
+                              .backward_ms = c->model.backward_ms.v, .nbackward_ms = c->model.backward_ms.n,
                               .init = strcmp(c->model.init, "torch") == 0 ? LS_INIT_TORCH : LS_INIT_PHILOX,
                               .seed = (uint64_t)c->train.seed };
     if (!ls_train_is_lm(c)) return LS_OK;
