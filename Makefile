@@ -14,7 +14,7 @@ NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v '
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-ckpt check deb asan tsan fuzz install clean
+.PHONY: help setup build labs train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-ckpt check deb asan tsan fuzz install clean
 
 help:
 	@echo 'make train             set up, build, a GPT learns English on 2 ranks         (RECIPE=..., ARGS="--train.steps 500")'
@@ -28,6 +28,7 @@ help:
 	@echo 'make bench-zero        ZeRO beside DDP: steps, memory                   (ARGS="--passes 3")'
 	@echo 'make bench-zero-hosts  DDP, HSDP and FSDP over two emulated hosts, and their predictions  (needs root)'
 	@echo 'make bench-ckpt        checkpoints beside dd, memcpy, PyTorch            (ARGS="--turns 1")'
+	@echo 'make labs              claims about distributed training, tested on this machine, with their controls'
 	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
 	@echo 'make asan, make tsan   the tests under AddressSanitizer and UBSan, under ThreadSanitizer'
 	@echo 'make build             only build: build/lockstep, build/liblockstep.{a,so}'
@@ -54,6 +55,10 @@ train:
 	@$(call CONFIGURE,$(BUILD),release)
 	@$(call NINJA,$(BUILD),lockstep_cli)
 	@exec scripts/train $(BUILD)/lockstep $(RECIPE) $(ARGS)
+
+# The claims of every lab on this machine, and their controls, in which they have to fail.
+labs: build
+	@$(BUILD)/lockstep lab all --control --yes $(ARGS)
 
 test: build
 	@tools/run-tests $(BUILD) -j $(JOBS)

@@ -373,15 +373,29 @@ shows help '^usage: lockstep help' --help
 
 # --- every flag has a row; what is marked is refused ----------------------------------------------------------------
 for cmd in run bench calibrate tune coll data ckpt explain export figure import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
+# --- lab ---------------------------------------------------------------------------------------------------------------
+cmd=lab before=(1) after=()
+shows commands '^01\.9 starter: ' --commands
+before=(1 --commands)
+hides claim '^01\.5 small: ' --claim 9
+shows control '^01\.9 control starter: ' --control
+before=(1 --claim 9)
+shows json '^\{"lockstep_lab": 1, ' --json
+row['lab yes']=1 # without a terminal nothing is asked anyway; with one: test_labs.sh
+claim 'lab yes: is taken' matches '^1 of 1 claims hold' "$(output --yes)"
+before=()
+shows help '^usage: lockstep lab' --help
+claim 'every flag of lab has a row' complete lab
+
 claim 'secret has none' test -z "$(flags_of secret)"
 claim 'nor has completion' test -z "$(flags_of completion)"
 commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
-claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export figure generate help import run secret train tune '
+claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export figure generate help import lab run secret train tune '
 marked() { # command, mark: the flags whose row of --help, joined to one line, has it
     "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' |
         sed -nE "s/^(      |  -., )--([a-z-]+) .*\\(${2:-not implemented}.*/\\2/p" | tr '\n' ' '
 }
 claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'logs-specs '
 claim 'and what has no effect' test "$(marked run 'no effect')" = 'monitor-interval start-method event-log-handler numa-binding '
-for cmd in bench calibrate tune coll data ckpt explain export figure import generate doctor; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
+for cmd in bench calibrate tune coll data ckpt explain export figure import generate doctor lab; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
 finish

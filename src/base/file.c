@@ -110,6 +110,7 @@ static void remove_within(const char *path, int depth)
 }
 
 void ls_remove_folder(const char *path) { remove_within(path, 1); }
+void ls_remove_tree(const char *path) { remove_within(path, 16); }
 
 bool ls_file_cached(const char *variable, const char *name, char *path, size_t n)
 {

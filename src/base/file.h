@@ -20,6 +20,8 @@ ls_status ls_file_same(const char *a, const char *b, bool *same);
 ls_status ls_mkdirs(const char *path);
 /* Removes a folder, the files in it and folders of files in it, as far as it can. Links are removed, not followed. */
 void ls_remove_folder(const char *path);
+/* The same with folders in one another, as a run folder has them. */
+void ls_remove_tree(const char *path);
 
 /* Where a measurement of this machine, or what was fetched for its user, is saved: the file that the environment's
  * `variable` names (NULL: no variable does), else lockstep/<name> in $XDG_CACHE_HOME or ~/.cache. False where there is

@@ -56,6 +56,8 @@
 #define LS_LAB_MAX_CLAIMS 32
 #define LS_LAB_MAX_PAIRS  16   /* runs, values, rows or options of one claim */
 #define LS_LAB_MAX_EXPR   1000 /* bytes of a comparison */
+#define LS_LAB_MAX_OUTPUT (1u << 20) /* bytes that a command prints */
+#define LS_LAB_COMMAND_S  60 /* longest that one takes */
 #define LS_LAB_MAX_DEPTH  32   /* parentheses inside one another in it */
 
 /* collective schedules in JSON */

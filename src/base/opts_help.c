@@ -63,27 +63,6 @@ int ls_help_width(void)
     return width < LEAST ? LEAST : width > WIDTH ? WIDTH : width;
 }
 
-/* Adds words to a line that begins at `left`, breaking it before `width`. */
-static void add_wrapped(ls_text *t, const char *words, size_t left, size_t width)
-{
-    size_t column = left;
-    while (*words) {
-        size_t n = strcspn(words, " ");
-        if (column > left && column + 1 + n > width) {
-            ls_text_add(t, "\n%*s", (int)left, "");
-            column = left;
-        } else if (column > left) {
-            ls_text_addn(t, " ", 1);
-            column++;
-        }
-        ls_text_addn(t, words, n);
-        column += n;
-        words += n;
-        words += strspn(words, " ");
-    }
-    ls_text_addn(t, "\n", 1);
-}
-
 void ls_opt_say(const ls_opt *row, ls_opt_readers *readers, ls_text *out)
 {
     char names[256];
@@ -122,7 +101,7 @@ static void add_row(ls_text *t, const ls_opt *row, bool config, const ls_help *h
     else ls_text_add(t, "%s\n%*s", left, column, "");
     ls_text words = { 0 };
     ls_opt_describe(row, config, h->readers, &words);
-    add_wrapped(t, ls_text_str(&words), (size_t)column, (size_t)h->width);
+    ls_text_wrap(t, ls_text_str(&words), (size_t)column, (size_t)h->width);
     t->failed = t->failed || words.failed;
     ls_text_free(&words);
 }
@@ -158,11 +137,11 @@ char *ls_opts_help_of(const ls_opt *table, size_t n, const ls_help *h)
     for (const ls_help_index *x = h->index; x && x->section; x++) {
         if (x == h->index) {
             ls_text_add(&t, "\n");
-            add_wrapped(&t, "sections: each key is a flag and a line of the YAML file; --help SECTION explains one, --help all "
+            ls_text_wrap(&t, "sections: each key is a flag and a line of the YAML file; --help SECTION explains one, --help all "
                             "all of them:", 0, (size_t)h->width);
         }
         ls_text_add(&t, "  %-11s ", x->section);
-        add_wrapped(&t, x->summary, 14, (size_t)h->width);
+        ls_text_wrap(&t, x->summary, 14, (size_t)h->width);
     }
     for (size_t i = 0; i < n; i++)
         if (ls_opt_opens_section(table, i) && (!h->section || ls_opt_in_section(&table[i], h->section)))

@@ -135,6 +135,26 @@ size_t ls_utf8_check(const char *p, size_t n)
     return n;
 }
 
+void ls_text_wrap(ls_text *t, const char *words, size_t left, size_t width)
+{
+    size_t column = left;
+    while (*words) {
+        size_t n = strcspn(words, " ");
+        if (column > left && column + 1 + n > width) {
+            ls_text_add(t, "\n%*s", (int)left, "");
+            column = left;
+        } else if (column > left) {
+            ls_text_addn(t, " ", 1);
+            column++;
+        }
+        ls_text_addn(t, words, n);
+        column += n;
+        words += n;
+        words += strspn(words, " ");
+    }
+    ls_text_addn(t, "\n", 1);
+}
+
 void ls_json_string(ls_text *t, const char *s)
 {
     ls_text_addn(t, "\"", 1);

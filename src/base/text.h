@@ -22,6 +22,10 @@ const char *ls_text_str(const ls_text *t); /* never NULL */
 ls_status ls_text_status(const ls_text *t); /* LS_NO_MEMORY once failed */
 void ls_text_free(ls_text *t);
 
+/* Adds words, with a newline after them, to a line that begins at column `left`: it is broken before `width`, and later
+ * lines begin at `left`, too. */
+void ls_text_wrap(ls_text *t, const char *words, size_t left, size_t width);
+
 /* Makes bytes from outside harmless to a terminal: control characters become '?'. */
 void ls_text_printable(char *p);
 

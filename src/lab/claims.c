@@ -316,7 +316,7 @@ static ls_status check_end(const char *name, yaml_parser_t *parser)
 ls_status ls_lab_read(const char *name, const char *text, size_t n, ls_lab *out)
 {
     yaml_parser_t parser;
-    *out = (ls_lab){ 0 };
+    *out = (ls_lab){ .file = name };
     if (n > LS_YAML_MAX_BYTES)
         return ls_fail(LS_USAGE, "%s: %zu bytes, at most %u are accepted", name, n, LS_YAML_MAX_BYTES);
     ls_lab_document *document = calloc(1, sizeof *document);
@@ -343,7 +343,7 @@ ls_status ls_lab_load(const char *path, ls_lab *out)
 {
     char *text;
     size_t n;
-    *out = (ls_lab){ 0 };
+    *out = (ls_lab){ .file = path };
     LS_TRY(ls_file_read(path, LS_YAML_MAX_BYTES, &text, &n));
     const ls_status st = ls_lab_read(path, text, n, out);
     free(text);

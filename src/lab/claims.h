@@ -61,6 +61,7 @@ typedef struct ls_lab_claim {
 typedef struct ls_lab_document ls_lab_document;
 
 typedef struct ls_lab {
+    const char *file;          /* borrowed: stands in messages */
     const char *number, *title;
     size_t minutes;
     ls_lab_claim *claims;      /* owned, in the order of the file */
@@ -68,7 +69,8 @@ typedef struct ls_lab {
     ls_lab_document *document; /* owned: what all texts point into */
 } ls_lab;
 
-/* Reads the n bytes of `text`; `name` stands in messages. Free *out with ls_lab_free, after a failure as well. */
+/* Reads the n bytes of `text`; `name` (borrowed) stands in messages. Free *out with ls_lab_free, after a failure as
+ * well. */
 ls_status ls_lab_read(const char *name, const char *text, size_t n, ls_lab *out);
 /* The same of a file. LS_IO: it cannot be read. */
 ls_status ls_lab_load(const char *path, ls_lab *out);

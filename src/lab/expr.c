@@ -64,6 +64,11 @@ static void show_side(ls_text *t, const side *s)
     else show_number(t, s->number);
 }
 
+void ls_lab_show(ls_text *out, const ls_lab_value *v)
+{
+    show_side(out, &(side){ .number = v->number, .text = v->text });
+}
+
 /* Both have to be numbers, and so does the result. */
 static ls_status combine(const reader *r, size_t at, char op, side *a, const side *b)
 {

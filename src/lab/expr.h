@@ -33,4 +33,7 @@ ls_status ls_lab_expr_check(const char *where, const char *expr, const ls_lab_va
 ls_status ls_lab_expr_eval(const char *where, const char *expr, const ls_lab_value *values, size_t n, double tolerance,
                            bool *holds, ls_text *shown);
 
+/* Adds a value to a text, as the formula shows it. */
+void ls_lab_show(ls_text *out, const ls_lab_value *v);
+
 #endif
