@@ -14,7 +14,7 @@ NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v '
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build labs train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-ckpt check deb asan tsan fuzz install clean
+.PHONY: help setup build labs train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-ckpt check book results deb asan tsan fuzz install clean
 
 help:
 	@echo 'make train             set up, build, a GPT learns English on 2 ranks         (RECIPE=..., ARGS="--train.steps 500")'
@@ -30,6 +30,8 @@ help:
 	@echo 'make bench-ckpt        checkpoints beside dd, memcpy, PyTorch            (ARGS="--turns 1")'
 	@echo 'make labs              claims about distributed training, tested on this machine, with their controls'
 	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
+	@echo 'make book              the handbook as pages: $(BUILD)/book/index.html opens from disk'
+	@echo 'make results           run the commands whose numbers the handbook has, and write them into it'
 	@echo 'make asan, make tsan   the tests under AddressSanitizer and UBSan, under ThreadSanitizer'
 	@echo 'make build             only build: build/lockstep, build/liblockstep.{a,so}'
 	@echo 'make mutate            break the code a line at a time, and see that a test notices  (ARGS="--only optim")'
@@ -122,6 +124,12 @@ bench-zero-hosts: build
 bench-ckpt: build
 	@bench/train/build $(BUILD)
 	@bench/ckpt --build $(BUILD) $(ARGS)
+
+book: build
+	@$(BUILD)/tools/book . $(BUILD)/book
+
+results: build
+	@tools/results $(BUILD)
 
 check: build
 	@scripts/setup --check
