@@ -14,7 +14,7 @@ NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v '
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build labs train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-ckpt check book results deb asan tsan fuzz install clean
+.PHONY: help setup build labs train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-ckpt check book book-test results deb asan tsan fuzz install clean
 
 help:
 	@echo 'make train             set up, build, a GPT learns English on 2 ranks         (RECIPE=..., ARGS="--train.steps 500")'
@@ -31,6 +31,7 @@ help:
 	@echo 'make labs              claims about distributed training, tested on this machine, with their controls'
 	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
 	@echo 'make book              the handbook as pages: $(BUILD)/book/index.html opens from disk'
+	@echo 'make book-test         the pages in a browser, without a network: errors, links, widths, axe, keyboard, print'
 	@echo 'make results           run the commands whose numbers the handbook has, and write them into it'
 	@echo 'make asan, make tsan   the tests under AddressSanitizer and UBSan, under ThreadSanitizer'
 	@echo 'make build             only build: build/lockstep, build/liblockstep.{a,so}'
@@ -88,7 +89,7 @@ test-long: build
 	@$(MAKEME) asan
 	@$(MAKEME) tsan
 	@$(MAKEME) fuzz
-	@scripts/setup --viewer --fresh --deb --strace
+	@scripts/setup --viewer --fresh --deb --strace --book
 	@tools/run-tests $(BUILD) -j $(JOBS) --long
 
 # More than half an hour on two cores; ARGS="--write FILE" keeps the result of each mutant.
@@ -127,6 +128,10 @@ bench-ckpt: build
 
 book: build
 	@$(BUILD)/tools/book . $(BUILD)/book
+
+book-test: build
+	@scripts/setup --book
+	@tools/run-tests $(BUILD) --long long_book
 
 results: build
 	@tools/results $(BUILD)

@@ -14,7 +14,7 @@ same_as_page() { # page, HTML that has to be in it
     grep -qF -- "$2" "whole/$1.html" || { echo "whole/$1.html has no $2"; return 1; }
 }
 claim 'a number leads to its command' same_as_page ddp '<a class="number" href="#ddpjsonbucket">38,440 bytes<span class="made-by">build/lockstep train'
-claim 'the table of numbers says that a test compares it' same_as_page ddp '<tr id="ddpjsonbucket"><td>38,440 bytes</td><td><code>build/lockstep train'
+claim 'the table of numbers says that a test compares it' same_as_page ddp '</code></td><td><span id="ddpjsonbucket">38,440 bytes</span>, <span id="ddpjsonstep_small">58,224 bytes</span></td><td>everywhere: a test compares it; commit '
 claim 'a heading can be linked to' same_as_page all_reduce '<h2 id="communication-cost">'
 claim 'a link to a chapter leads to its page' same_as_page zero '<a href="all_reduce.html#synchronization-pattern">'
 claim 'a picture says what it shows' same_as_page ddp '<pre tabindex="0" role="img" aria-label="Each bucket'
@@ -68,8 +68,8 @@ claim 'a file of results that is no JSON' refuses 'docs/handbook/a.md:3: results
 
 chapter '```c src/a.c:2-3' 'int two;' 'int three;' '```'
 claim 'an excerpt that equals its source is fine' takes '<figcaption>src/a.c:2-3</figcaption>'
-chapter '```c src/a.c:2-3' 'int two;' 'int four;' '```'
-claim 'an excerpt that differs' refuses 'docs/handbook/a.md:5: line 3 of src/a.c is "int three;", and the excerpt says "int four;"'
+chapter '```c src/a.c:2-3' 'int two;' 'int thre3;' '```'
+claim 'an excerpt that differs' refuses 'docs/handbook/a.md:5: line 3 of src/a.c is "int three;", and the excerpt says "int thre3;"'
 chapter '```c src/a.c:1-1' 'int one;' 'int two;' '```'
 claim 'an excerpt that is too long' refuses 'docs/handbook/a.md:5: the excerpt goes on after line 1 of src/a.c: "int two;"'
 chapter '```c src/a.c:2-3' 'int two;' '```'

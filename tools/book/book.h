@@ -19,7 +19,15 @@
 #include "base/text.h"
 
 #define BOOK_CHAPTERS 32
+#define BOOK_RUNS 64 /* commands that the numbers of a chapter are from */
 #define BOOK_FILE_LIMIT ((size_t)4 << 20) /* bytes of a file that is read */
+
+/* A row of the table of a chapter's numbers: a command, and which of its numbers, all exact or all shown, are there. */
+typedef struct book_run {
+    const char *file;     /* keys and values of book.results */
+    const json_t *result; /* the first of them */
+    ls_text numbers;      /* HTML: "<span id=...>38,440 bytes</span>, ..." */
+} book_run;
 
 typedef struct book_chapter {
     char name[64];   /* "ddp" for ddp.md and ddp.html; README.md is "index" */
@@ -31,8 +39,9 @@ typedef struct book_chapter {
     ls_text contents; /* list items that link to its sections */
     ls_text headings; /* "Problem\nState placement\n": its sections in order */
     ls_text body;    /* HTML of the text */
-    ls_text numbers; /* rows of the table of its numbers */
-    ls_text used;    /* "\nFILE.NAME\n" per number of that table */
+    ls_text used;    /* "\nID\n" per number in `run` */
+    book_run run[BOOK_RUNS];
+    int runs;
 } book_chapter;
 
 typedef struct book {
@@ -51,8 +60,11 @@ void book_fault(book *b, const char *name, int line, const char *fmt, ...) LS_PR
 /* The chapter of that name; NULL when there is none. */
 const book_chapter *book_find(const book *b, const char *name, size_t n);
 
-/* Renders c->source into body, ids, contents, headings and numbers, which it empties first. Faults are counted in b. */
+/* Renders c->source into body, ids, contents, headings, used and run, which it empties first. It counts faults in b. */
 void book_render(book *b, book_chapter *c);
+
+/* Frees what book_render made of c. */
+void book_release(book_chapter *c);
 
 /* The page of chapter `i`, with everything around its text. */
 void book_frame(const book *b, int i, ls_text *page);
@@ -61,8 +73,10 @@ void book_frame(const book *b, int i, ls_text *page);
 void book_check_headings(book *b, const book_chapter *c);
 
 /* A link `results/FILE.json#NAME` whose text is `text`. Returns the result, or NULL after a fault: no such file or
- * name, or another text. The file has {"commit", "machine", "results": {NAME: {"text", "kind", "command"}}}. */
-const json_t *book_result(book *b, const book_chapter *c, int line, const char *href, const char *text);
+ * name, or another text; *known_as is the file's key in b->results. The file has {"commit", "machine", "results":
+ * {NAME: {"text", "kind", "command"}}}. */
+const json_t *book_result(book *b, const book_chapter *c, int line, const char *href, const char *text,
+                          const char **known_as);
 
 /* Prose of a paragraph, without its links and code: a number with a unit in it is a fault, since nothing says where
  * it is from. lines[i] is the line of the byte prose[i]. */

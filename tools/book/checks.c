@@ -35,7 +35,7 @@ const book_chapter *book_find(const book *b, const char *name, size_t n)
 /* --- numbers that a run wrote --- */
 
 /* The contents of results/FILE.json, read once. */
-static const json_t *results_of(book *b, const book_chapter *c, int line, const char *file)
+static json_t *results_of(book *b, const book_chapter *c, int line, const char *file)
 {
     json_t *known = json_object_get(b->results, file);
     if (known) return known;
@@ -58,7 +58,8 @@ static const json_t *results_of(book *b, const book_chapter *c, int line, const 
     return known;
 }
 
-const json_t *book_result(book *b, const book_chapter *c, int line, const char *href, const char *text)
+const json_t *book_result(book *b, const book_chapter *c, int line, const char *href, const char *text,
+                          const char **known_as)
 {
     const char *name = strchr(href, '#');
     char file[256];
@@ -67,8 +68,9 @@ const json_t *book_result(book *b, const book_chapter *c, int line, const char *
         return NULL;
     }
     snprintf(file, sizeof file, "%.*s", (int)(name - href), href);
-    const json_t *all = results_of(b, c, line, file);
+    json_t *all = results_of(b, c, line, file);
     if (!all) return NULL;
+    *known_as = json_object_iter_key(json_object_iter_at(b->results, file));
     const json_t *one = json_object_get(json_object_get(all, "results"), name + 1);
     const char *says = json_string_value(json_object_get(one, "text"));
     if (!says || !json_is_string(json_object_get(one, "command")) || !json_is_string(json_object_get(one, "kind"))) {

@@ -38,13 +38,24 @@ static void chapters(const book *b, int here, ls_text *t)
     ls_text_add(t, "</ul>\n</nav>\n");
 }
 
-static void numbers(const book_chapter *c, ls_text *t)
+static void numbers(const book *b, const book_chapter *c, ls_text *t)
 {
-    if (c->numbers.n == 0) return;
+    if (c->runs == 0) return;
     ls_text_add(t, "<section class=\"made\" aria-labelledby=\"made\">\n<h2 id=\"made\">How the numbers of this page were made</h2>\n"
-                "<div class=\"table\" tabindex=\"0\"><table><thead><tr><th scope=\"col\">number</th><th scope=\"col\">command</th>"
-                "<th scope=\"col\">valid</th><th scope=\"col\">where and when</th></tr></thead><tbody>\n%s"
-                "</tbody></table></div>\n</section>\n", ls_text_str(&c->numbers));
+                "<div class=\"table\" tabindex=\"0\"><table><thead><tr><th scope=\"col\">command</th><th scope=\"col\">numbers</th>"
+                "<th scope=\"col\">valid</th></tr></thead><tbody>\n");
+    for (int k = 0; k < c->runs; k++) {
+        const json_t *file = json_object_get(b->results, c->run[k].file), *one = c->run[k].result;
+        const char *commit = json_string_value(json_object_get(file, "commit")),
+                   *machine = json_string_value(json_object_get(file, "machine"));
+        const bool exact = !strcmp(json_string_value(json_object_get(one, "kind")), "exact");
+        ls_text_add(t, "<tr><td><code>");
+        escaped(t, json_string_value(json_object_get(one, "command")));
+        ls_text_add(t, "</code></td><td>%s</td><td>%s", ls_text_str(&c->run[k].numbers), exact ? "everywhere: a test compares it" : "");
+        if (!exact) escaped(t, machine ? machine : "on an unknown machine");
+        ls_text_add(t, "; commit %s</td></tr>\n", commit ? commit : "unknown");
+    }
+    ls_text_add(t, "</tbody></table></div>\n</section>\n");
 }
 
 static void turn(const book *b, int here, ls_text *t)
@@ -72,7 +83,7 @@ void book_frame(const book *b, int i, ls_text *t)
                 "<a class=\"skip\" href=\"#text\">Skip to the text</a>\n", i == 0 ? "" : " - The Lockstep handbook");
     chapters(b, i, t);
     ls_text_add(t, "<main id=\"text\">\n%s", ls_text_str(&c->body));
-    numbers(c, t);
+    numbers(b, c, t);
     turn(b, i, t);
-    ls_text_add(t, "</main>\n<footer>%s</footer>\n</body>\n</html>\n", ls_version());
+    ls_text_add(t, "</main>\n<footer>Lockstep %s</footer>\n</body>\n</html>\n", ls_version());
 }

@@ -82,10 +82,8 @@ static ls_status write_all(const book *b)
 static void release(book *b)
 {
     for (int i = 0; i < BOOK_CHAPTERS; i++) {
-        book_chapter *c = &b->chapter[i];
-        ls_text *const made[] = { &c->ids, &c->contents, &c->headings, &c->body, &c->numbers, &c->used };
-        for (size_t k = 0; k < sizeof made / sizeof *made; k++) ls_text_free(made[k]);
-        free(c->source);
+        book_release(&b->chapter[i]);
+        free(b->chapter[i].source);
     }
     json_decref(b->results);
     free(b);

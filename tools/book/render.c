@@ -216,18 +216,40 @@ static void begin_chapter_link(render *r)
     ls_text_add(body(r), "<a href=\"%s%s%s\">", n && to ? to->name : "", n ? ".html" : "", hash ? hash : "");
 }
 
-/* Adds the row of a result to the table of this chapter's numbers, once; the link leads there. */
+static bool same(const json_t *x, const json_t *y, const char *a, const char *b)
+{
+    return json_equal(json_object_get(x, a), json_object_get(y, a)) &&
+           json_equal(json_object_get(x, b), json_object_get(y, b));
+}
+
+/* Adds a number to the row of its command in the table of this chapter's numbers; links lead there. */
+static void add_to_table(render *r, const char *id, const char *file, const json_t *one)
+{
+    book_chapter *c = r->c;
+    int k = 0;
+    while (k < c->runs && !same(c->run[k].result, one, "command", "kind")) k++;
+    if (k == BOOK_RUNS) {
+        book_fault(r->b, c->name, r->line, "numbers of more than %d commands: raise BOOK_RUNS", BOOK_RUNS);
+        return;
+    }
+    if (k == c->runs) c->run[c->runs++] = (book_run){ .file = file, .result = one };
+    ls_text *t = &c->run[k].numbers;
+    ls_text_add(t, "%s<span id=\"%s\">", t->n > 0 ? ", " : "", id);
+    book_escape(t, ls_text_str(&r->label), r->label.n);
+    ls_text_add(t, "</span>");
+}
+
 static void end_number(render *r)
 {
-    const char *text = ls_text_str(&r->label);
+    const char *text = ls_text_str(&r->label), *file;
     char id[300], entry[310];
-    const json_t *one = book_result(r->b, r->c, r->line, r->href, text);
+    const json_t *one = book_result(r->b, r->c, r->line, r->href, text, &file);
     id_of(r->href + strlen("results/"), id, sizeof id);
     snprintf(entry, sizeof entry, "\n%s\n", id);
-    const char *command = json_string_value(json_object_get(one, "command"));
     ls_text_add(body(r), "<a class=\"number\" href=\"#%s\">", id);
     book_escape(body(r), text, r->label.n);
-    if (command) {
+    if (one) {
+        const char *command = json_string_value(json_object_get(one, "command"));
         ls_text_add(body(r), "<span class=\"made-by\">");
         book_escape(body(r), command, strlen(command));
         ls_text_add(body(r), "</span>");
@@ -235,20 +257,7 @@ static void end_number(render *r)
     ls_text_add(body(r), "</a>");
     if (!one || strstr(ls_text_str(&r->c->used), entry)) return;
     ls_text_add(&r->c->used, "%s", entry);
-    char file[256];
-    snprintf(file, sizeof file, "%.*s", (int)strcspn(r->href, "#"), r->href);
-    const json_t *all = json_object_get(r->b->results, file);
-    const char *commit = json_string_value(json_object_get(all, "commit")),
-               *machine = json_string_value(json_object_get(all, "machine"));
-    const bool exact = !strcmp(json_string_value(json_object_get(one, "kind")), "exact");
-    ls_text *t = &r->c->numbers;
-    ls_text_add(t, "<tr id=\"%s\"><td>", id);
-    book_escape(t, text, r->label.n);
-    ls_text_add(t, "</td><td><code>");
-    book_escape(t, command, strlen(command));
-    ls_text_add(t, "</code></td><td>%s</td><td>", exact ? "the same everywhere; a test compares it" : "measured once: ");
-    if (!exact) book_escape(t, machine ? machine : "", machine ? strlen(machine) : 0);
-    ls_text_add(t, "%scommit %s</td></tr>\n", exact ? "" : ", ", commit ? commit : "unknown");
+    add_to_table(r, id, file, one);
 }
 
 static void begin_link(render *r, const MD_SPAN_A_DETAIL *d)
@@ -314,19 +323,27 @@ static int text(MD_TEXTTYPE type, const MD_CHAR *p, MD_SIZE n, void *arg)
     return 0;
 }
 
+void book_release(book_chapter *c)
+{
+    ls_text *const made[] = { &c->ids, &c->contents, &c->headings, &c->body, &c->used };
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) empty(made[i]);
+    for (int k = 0; k < c->runs; k++) empty(&c->run[k].numbers);
+    c->runs = 0;
+    c->title[0] = 0;
+}
+
 void book_render(book *b, book_chapter *c)
 {
     render r = { .b = b, .c = c };
-    ls_text *const made[] = { &c->ids, &c->contents, &c->headings, &c->body, &c->numbers, &c->used };
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++) empty(made[i]);
-    c->title[0] = 0;
+    book_release(c);
     const MD_PARSER parser = { .flags = MD_FLAG_TABLES | MD_FLAG_NOHTML | MD_FLAG_NOINDENTEDCODEBLOCKS,
                                .enter_block = enter_block, .leave_block = leave_block,
                                .enter_span = enter_span, .leave_span = leave_span, .text = text };
-    if (md_parse(c->source, (MD_SIZE)c->n, &parser, &r) != 0) book_fault(b, c->name, 0, "out of memory");
+    bool whole = md_parse(c->source, (MD_SIZE)c->n, &parser, &r) == 0;
     if (!c->title[0]) book_fault(b, c->name, 1, "a chapter begins with a heading of level 1, its title");
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
-        if (made[i]->failed) book_fault(b, c->name, 0, "out of memory");
+    whole = whole && !c->ids.failed && !c->contents.failed && !c->headings.failed && !c->body.failed && !c->used.failed;
+    for (int k = 0; k < c->runs; k++) whole = whole && !c->run[k].numbers.failed;
+    if (!whole) book_fault(b, c->name, 0, "out of memory");
     ls_text_free(&r.prose);
     ls_text_free(&r.label);
     free(r.lines);
