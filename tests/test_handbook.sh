@@ -23,4 +23,13 @@ claim 'a number that a run refutes is named, with both' says_which
 printf '@ ddp bucket exactly {}\n' >wrong/results.txt
 claim 'a line of results.txt that has another form is named' fails_with 1 'docs/handbook/results.txt:1: expected "@ FILE NAME' \
     env LOCKSTEP_HANDBOOK="$tmp/wrong" "$source_dir/tools/results" build --check
+
+# Lines of an excerpt that have moved in their file get their numbers.
+first=$(grep -n '^static ls_status reduce_full' "$source_dir/src/parallel/bucket.c" | cut -d: -f1)
+printf '# A\n\n```c src/parallel/bucket.c:5-6\nstatic ls_status reduce_full(ls_ddp *d)\n{\n```\n' >wrong/a.md
+moves() {
+    LOCKSTEP_HANDBOOK=$tmp/wrong "$source_dir/tools/results" --excerpts && grep -qx "\`\`\`c src/parallel/bucket.c:$first-$((first + 1))" wrong/a.md ||
+        { cat wrong/a.md; return 1; }
+}
+claim 'an excerpt whose lines have moved gets their numbers' moves
 finish
