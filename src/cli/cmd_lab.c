@@ -1,6 +1,7 @@
 /* cmd_lab.c -- lockstep lab: claims about distributed training, tested on this machine. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
@@ -10,6 +11,7 @@
 
 typedef struct options {
     const char *claim;
+    int64_t seed;
     bool yes, json, commands, control, help;
 } options;
 
@@ -23,6 +25,8 @@ static const ls_opt table[] = {
       .help = "print the commands of the claims, and run none" },
     { .name = "control", .type = LS_OPT_BOOL, .offset = offsetof(options, control), .def = "false",
       .help = "also the control of each claim: a run in which its comparison has to fail" },
+    { .name = "seed", .type = LS_OPT_INT, .offset = offsetof(options, seed), .def = "0", .range = "0..",
+      .help = "of the shapes that check tries; 0: another one each time" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };
@@ -36,7 +40,9 @@ static ls_status list(const ls_lab_shelf *shelf)
         st = ls_lab_load(ls_text_str(&shelf->entry[i].claims), &lab);
         if (st == LS_OK) {
             ls_text title = { 0 };
-            ls_text_add(&title, "%s (%zu claims, %zu min)", lab.title, lab.n, lab.minutes);
+            ls_text_add(&title, "%s (%zu claims, %zu min", lab.title, lab.n, lab.minutes);
+            ls_cli_lab_progress(&shelf->entry[i], &title);
+            ls_text_add(&title, ")");
             ls_text_add(&t, "%-4s", lab.number);
             ls_text_wrap(&t, ls_text_str(&title), 4, (size_t)ls_help_width());
             ls_text_free(&title);
@@ -60,6 +66,14 @@ static void print_sums(const ls_lab_sums *s)
     printf(".\n");
 }
 
+static void print_next(const ls_lab_entry *e)
+{
+    ls_text tasks = { 0 };
+    if (ls_lab_tasks(&tasks) == LS_OK) printf("Next: lockstep lab %.2s check 1\n", e->name);
+    else printf("Next: lockstep lab start\n");
+    ls_text_free(&tasks);
+}
+
 static ls_status test_labs(const ls_lab_shelf *shelf, const char *which, const ls_lab_way *way, bool *red)
 {
     const ls_lab_entry *only = NULL;
@@ -80,34 +94,83 @@ static ls_status test_labs(const ls_lab_shelf *shelf, const char *which, const l
                 sums.hold, sums.shown, sums.controls, sums.red);
     if (st == LS_OK) st = ls_text_status(&json);
     if (st == LS_OK && way->json && !way->commands) fputs(ls_text_str(&json), stdout);
-    if (st == LS_OK && !way->json && !way->commands) print_sums(&sums);
+    if (st == LS_OK && !way->json && !way->commands) {
+        print_sums(&sums);
+        if (only && ls_lab_exercises(only) > 0) print_next(only);
+    }
     ls_text_free(&json);
     *red = sums.hold < sums.claims || sums.red < sums.controls;
     return st;
 }
 
+/* `lab 1 check 2`. */
+static ls_status exercise(const options *o, const ls_opts *opts, const ls_lab_shelf *shelf, const ls_stop *stop,
+                          bool *red)
+{
+    ls_lab_task t = { .seed = o->seed, .yes = o->yes, .stop = stop };
+    char *end;
+    bool green = true;
+    LS_TRY(ls_lab_shelf_find(shelf, ls_opts_positional(opts, 0), &t.lab));
+    const char *number = ls_opts_positional(opts, 2);
+    const long n = strtol(number, &end, 10);
+    if (*end || n < 1 || n > 99) return ls_fail(LS_USAGE, "'%s': expected the number of an exercise, as in `lockstep lab 1 check 1`", number);
+    t.n = (int)n;
+    const ls_status st = ls_cli_lab_exercise(&t, ls_opts_positional(opts, 1), &green);
+    *red = !green;
+    return st;
+}
+
+static ls_status claims(const options *o, const char *which, const ls_lab_shelf *shelf, const ls_stop *stop, bool *red)
+{
+    const ls_env *env = ls_env_get();
+    const bool terminal = env->isatty(0) && env->isatty(1);
+    const bool ask = terminal && !o->yes && !o->json && !o->commands;
+    const ls_lab_way way = { .claims = o->claim, .ask = ask, .json = o->json, .commands = o->commands,
+                             .control = o->control, .stop = stop };
+    return test_labs(shelf, which, &way, red);
+}
+
+/* Options that belong to claims. */
+static bool has_claim_options(const options *o) { return *o->claim || o->json || o->commands || o->control; }
+
+static bool is_start(const ls_opts *opts)
+{
+    return ls_opts_npositional(opts) > 0 && strcmp(ls_opts_positional(opts, 0), "start") == 0;
+}
+
+static ls_status check_words(const options *o, const ls_opts *opts)
+{
+    const int n = ls_opts_npositional(opts);
+    const bool start = is_start(opts);
+    if (n == 0 && (has_claim_options(o) || o->yes))
+        return ls_fail(LS_USAGE, "which lab? `lockstep lab` lists them; an option belongs to one, as in `lockstep lab 1 --claim 5`");
+    if (o->json && o->commands) return ls_fail(LS_USAGE, "--json and --commands: expected one of them");
+    if ((start || n == 3) && has_claim_options(o))
+        return ls_fail(LS_USAGE, "--claim, --json, --commands and --control belong to the claims of a lab: leave them out");
+    if (o->seed && n != 3) return ls_fail(LS_USAGE, "--seed belongs to `lockstep lab 1 check 1`: leave it out");
+    if (start ? n > 2 : n == 2 || n > 3)
+        return ls_fail(LS_USAGE, "unexpected '%s': expected one lab, as in `lockstep lab 1`, or `lockstep lab 1 "
+                       "check|hint|solution|reset N`, or `lockstep lab start [FOLDER]`", ls_opts_positional(opts, n - 1));
+    return LS_OK;
+}
+
 static ls_status lab(const options *o, const ls_opts *opts, bool *red)
 {
     static const int sigs[] = { SIGINT, SIGTERM };
-    const ls_env *env = ls_env_get();
     const int n = ls_opts_npositional(opts);
+    const char *first = n > 0 ? ls_opts_positional(opts, 0) : "";
     ls_lab_shelf shelf;
     ls_stop *stop = NULL;
-    if (n > 1) return ls_fail(LS_USAGE, "unexpected '%s': expected the number or name of one lab, or all", ls_opts_positional(opts, 1));
-    if (n == 0 && (*o->claim || o->yes || o->json || o->commands || o->control))
-        return ls_fail(LS_USAGE, "which lab? `lockstep lab` lists them; an option belongs to one, as in `lockstep lab 1 --claim 5`");
-    if (o->json && o->commands) return ls_fail(LS_USAGE, "--json and --commands: expected one of them");
+    LS_TRY(check_words(o, opts));
     ls_status st = ls_lab_shelf_open(&shelf);
-    if (st == LS_OK && n == 0) st = list(&shelf);
-    if (st == LS_OK && n == 1) {
-        const bool terminal = env->isatty(0) && env->isatty(1);
-        ls_lab_way way = { .claims = o->claim, .ask = terminal && !o->yes && !o->json && !o->commands, .json = o->json,
-                           .commands = o->commands, .control = o->control };
-        if (!way.ask) st = ls_stop_watch(sigs, 2, &stop); /* a question is left by Ctrl-C at once */
-        way.stop = stop;
-        if (st == LS_OK) st = test_labs(&shelf, ls_opts_positional(opts, 0), &way, red);
-        ls_stop_end(stop);
+    if (st == LS_OK) st = ls_stop_watch(sigs, 2, &stop);
+    if (st == LS_OK) {
+        if (n == 0) st = list(&shelf);
+        else if (is_start(opts)) st = ls_cli_lab_start(&shelf, n == 2 ? ls_opts_positional(opts, 1) : LS_LAB_TASKS);
+        else if (n == 3) st = exercise(o, opts, &shelf, stop, red);
+        else st = claims(o, first, &shelf, stop, red);
     }
+    ls_stop_end(stop);
     ls_lab_shelf_free(&shelf);
     return st;
 }
@@ -131,7 +194,9 @@ static int run(int argc, char **argv)
 const ls_cmd ls_cmd_lab = {
     .name = "lab",
     .summary = "test claims about distributed training on this machine",
-    .usage = "lockstep lab [NUMBER|NAME|all] [options]",
+    .usage = "lockstep lab [NUMBER|NAME|all] [options]\n"
+             "       lockstep lab start [FOLDER]\n"
+             "       lockstep lab NUMBER|NAME check|hint|solution|reset N",
     .example = "lockstep lab 1 --claim 5",
     LS_CMD_OPTS(table),
     .run = run,

@@ -140,7 +140,7 @@ static void add_json_control(const ls_lab_outcome *o, bool red, ls_text *x)
 /* --- predictions ----------------------------------------------------------------------------------------- */
 
 /* Asks on a terminal. An empty line, or the end of the input, skips. */
-static void ask(const ls_lab_claim *c, ls_lab_sums *sums)
+static ls_status ask(const ls_lab_claim *c, const ls_stop *stop, ls_lab_sums *sums)
 {
     char line[64];
     ls_text t = { 0 }, words = { 0 };
@@ -152,13 +152,11 @@ static void ask(const ls_lab_claim *c, ls_lab_sums *sums)
     fflush(stdout);
     ls_text_free(&words);
     ls_text_free(&t);
-    if (!fgets(line, sizeof line, stdin)) {
-        printf("\n");
-        return;
-    }
-    if (line[0] == '\n') return;
+    LS_TRY(ls_cli_lab_line(stop, line, sizeof line));
+    if (line[0] == '\n' || !line[0]) return LS_OK;
     sums->asked++;
     sums->right += line[0] == (char)('a' + (int)c->right - 1) && line[1] == '\n';
+    return LS_OK;
 }
 
 /* --- a lab --------------------------------------------------------------------------------------------------- */
@@ -182,7 +180,7 @@ static ls_status test(ls_lab_runner *r, const ls_lab_place *place, const ls_lab 
                       const ls_lab_way *way, ls_lab_sums *sums, ls_text *json)
 {
     ls_lab_outcome o;
-    if (way->ask && c->ask && sums->asked < MOST_ASKED) ask(c, sums);
+    if (way->ask && c->ask && sums->asked < MOST_ASKED) LS_TRY(ask(c, way->stop, sums));
     ls_status st = ls_lab_test(r, lab, c, false, &o);
     if (st == LS_OK && json) add_json(c, &o, json);
     if (st == LS_OK && !json) print_claim(place, c, &o);
@@ -221,6 +219,7 @@ ls_status ls_cli_lab_claims(const ls_lab_entry *e, const ls_lab_way *way, ls_lab
         st = test(r, &place, &lab, &lab.claims[i], way, sums, json);
     }
     if (st == LS_OK && json) ls_text_add(json, "]}");
+    if (st == LS_OK && !*way->claims && sums->hold == sums->claims) ls_cli_lab_seen(e);
     ls_lab_runner_close(r);
     ls_lab_free(&lab);
     return st;

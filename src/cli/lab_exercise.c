@@ -1,0 +1,214 @@
+/* lab_exercise.c -- exercises of a lab: tasks copied, checked, hinted at, solved, begun again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/lab.h"
+#include "lab/progress.h"
+
+ls_status ls_cli_lab_start(const ls_lab_shelf *s, const char *folder)
+{
+    int copied;
+    LS_TRY(ls_lab_start(s, folder, &copied));
+    const ls_lab_entry *first = NULL;
+    for (int i = s->n - 1; i >= 0; i--)
+        if (ls_lab_exercises(&s->entry[i]) > 0) first = &s->entry[i];
+    printf("%s: %d new file%s; those that were there are as they were\n", folder, copied, copied == 1 ? "" : "s");
+    if (first) printf("Next: edit %s/%s/ex1.c, then `lockstep lab %.2s check 1`\n", folder, first->name, first->name);
+    return LS_OK;
+}
+
+/* --- progress --------------------------------------------------------------------------------------------- */
+
+/* "01.ex2" of a lab "01_buckets"; "01.claims" for n 0. */
+static void name_item(const ls_lab_entry *e, int n, char *out, size_t bytes)
+{
+    if (n) snprintf(out, bytes, "%.2s.ex%d", e->name, n);
+    else snprintf(out, bytes, "%.2s.claims", e->name);
+}
+
+static ls_status progress_path(ls_text *out)
+{
+    LS_TRY(ls_lab_tasks(out));
+    ls_text_add(out, "/" LS_LAB_PROGRESS);
+    return ls_text_status(out);
+}
+
+/* What `change` makes of an item. A file that cannot be written ends nothing: it is said. */
+static void note(const ls_lab_entry *e, int n, void (*change)(ls_lab_item *))
+{
+    ls_text path = { 0 };
+    ls_lab_item item;
+    char name[64];
+    name_item(e, n, name, sizeof name);
+    ls_status st = progress_path(&path);
+    if (st == LS_OK) st = ls_lab_progress_read(path.p, name, &item);
+    if (st == LS_OK) {
+        change(&item);
+        st = ls_lab_progress_write(path.p, name, &item, (long long)ls_env_get()->wall_ns());
+    }
+    if (st < 0) ls_log(LS_LOG_WARN, "progress is not written: %s", ls_last_error());
+    ls_text_free(&path);
+}
+
+static void set(ls_lab_item *item, const char *state) { snprintf(item->state, sizeof item->state, "%s", state); }
+static void was_green(ls_lab_item *item) { set(item, "green"), item->tries++; }
+static void was_red(ls_lab_item *item) { set(item, "red"), item->tries++; }
+static void was_seen(ls_lab_item *item) { set(item, "seen"); }
+static void was_begun(ls_lab_item *item) { set(item, "begun"); }
+static void was_told(ls_lab_item *item)
+{
+    if (!*item->state) set(item, "begun");
+    item->told = true;
+}
+static void was_hinted(ls_lab_item *item)
+{
+    if (!*item->state) set(item, "begun");
+    item->hints++;
+}
+
+void ls_cli_lab_seen(const ls_lab_entry *e)
+{
+    ls_text path = { 0 };
+    if (ls_lab_tasks(&path) == LS_OK) note(e, 0, was_seen);
+    ls_text_free(&path);
+}
+
+void ls_cli_lab_progress(const ls_lab_entry *e, ls_text *out)
+{
+    ls_text path = { 0 };
+    int green = 0;
+    const int n = ls_lab_exercises(e);
+    if (progress_path(&path) == LS_OK) {
+        ls_lab_item item;
+        char name[64];
+        for (int i = 0; i <= n; i++) {
+            name_item(e, i, name, sizeof name);
+            if (ls_lab_progress_read(path.p, name, &item) < 0) break;
+            if (i == 0 && strcmp(item.state, "seen") == 0) ls_text_add(out, ", claims seen");
+            green += i > 0 && strcmp(item.state, "green") == 0;
+        }
+        if (n > 0) ls_text_add(out, ", %d of %d exercises green", green, n);
+    }
+    ls_text_free(&path);
+}
+
+/* --- verbs -------------------------------------------------------------------------------------------------- */
+
+static ls_status task_path(const ls_lab_task *t, ls_text *out)
+{
+    LS_TRY(ls_lab_tasks(out));
+    ls_text_add(out, "/%s/ex%d.c", t->lab->name, t->n);
+    return ls_text_status(out);
+}
+
+static ls_status check(const ls_lab_task *t, const char *path, bool *green)
+{
+    ls_text said = { 0 };
+    uint64_t seed = (uint64_t)t->seed;
+    if (!seed) {
+        ls_env_get()->random(&seed, sizeof seed);
+        seed = seed % 999999 + 1;
+    }
+    ls_status st = ls_lab_check(t->lab, t->n, path, seed, t->stop, green, &said);
+    if (st == LS_OK) printf("%s  %.2s.ex%d  %s, seed %llu\n%s", *green ? "  ok" : " RED", t->lab->name, t->n, path,
+                            (unsigned long long)seed, ls_text_str(&said));
+    if (st == LS_OK && !*green) printf("Next: `lockstep lab %.2s hint %d`, or the same shapes again: --seed %llu\n", t->lab->name, t->n,
+                                       (unsigned long long)seed);
+    fflush(stdout);
+    ls_text_free(&said);
+    if (st == LS_OK) note(t->lab, t->n, *green ? was_green : was_red);
+    return st;
+}
+
+/* The next hint that the reader has not had. */
+static ls_status hint(const ls_lab_task *t)
+{
+    ls_text path = { 0 };
+    ls_lab_item item = { .tries = 0 };
+    char name[64], *text = NULL;
+    const char *words;
+    size_t nbytes;
+    name_item(t->lab, t->n, name, sizeof name);
+    ls_status st = progress_path(&path);
+    if (st == LS_OK) st = ls_lab_progress_read(path.p, name, &item);
+    if (st == LS_OK) st = ls_lab_exercise_file(t->lab, t->n, "hints.md", &text, &nbytes);
+    if (st == LS_OK) st = ls_lab_hint(text, item.hints + 1, &words, &nbytes);
+    if (st == LS_OK) printf("Hint %d: %.*s", item.hints + 1, (int)nbytes, words);
+    if (st == LS_OK) note(t->lab, t->n, was_hinted);
+    free(text);
+    ls_text_free(&path);
+    return st;
+}
+
+/* A yes on a terminal, or --yes. */
+static ls_status sure(const ls_lab_task *t, const char *question)
+{
+    char line[64];
+    if (t->yes) return LS_OK;
+    if (!ls_env_get()->isatty(0)) return ls_fail(LS_USAGE, "%s add --yes if you are sure", question);
+    printf("%s [y/N] ", question);
+    fflush(stdout);
+    LS_TRY(ls_cli_lab_line(t->stop, line, sizeof line));
+    return *line == 'y' ? LS_OK : ls_fail(LS_USAGE, "nothing was done");
+}
+
+static ls_status solution(const ls_lab_task *t)
+{
+    char *text;
+    size_t n;
+    LS_TRY(ls_lab_exercise_file(t->lab, t->n, "solution.c", &text, &n));
+    const ls_status st = sure(t, "This shows the solution, and your progress will say so.");
+    if (st == LS_OK) {
+        fputs(text, stdout);
+        note(t->lab, t->n, was_told);
+    }
+    free(text);
+    return st;
+}
+
+/* The reader's file stays, under another name. */
+static ls_status reset(const ls_lab_task *t, const char *path)
+{
+    const ls_env *env = ls_env_get();
+    ls_file_info info = { 0 };
+    ls_text old = { 0 };
+    ls_text_add(&old, "%s.old", path);
+    ls_status st = ls_text_status(&old);
+    char *text = NULL;
+    size_t n;
+    if (st == LS_OK) st = ls_lab_exercise_file(t->lab, t->n, "task.c", &text, &n);
+    if (st == LS_OK) st = sure(t, "This puts the task back as it was; your file becomes .old.");
+    const bool there = st == LS_OK && env->info(path, &info) == 0 && info.type == LS_FILE_REGULAR;
+    const int r = there ? env->rename(path, old.p) : 0;
+    if (st == LS_OK && r < 0) st = ls_fail(LS_IO, "renaming %s: %s", path, strerror(-r));
+    if (st == LS_OK) st = ls_file_write(path, text, n);
+    if (st == LS_OK) printf("%s is as at the beginning%s%s\n", path, there ? "; yours is now " : "", there ? old.p : "");
+    if (st == LS_OK) note(t->lab, t->n, was_begun);
+    free(text);
+    ls_text_free(&old);
+    return st;
+}
+
+ls_status ls_cli_lab_exercise(const ls_lab_task *t, const char *verb, bool *green)
+{
+    ls_text path = { 0 };
+    char *text;
+    size_t n;
+    *green = true;
+    LS_TRY(ls_lab_exercise_file(t->lab, t->n, "task.c", &text, &n)); /* there is such an exercise */
+    free(text);
+    ls_status st = task_path(t, &path);
+    if (st < 0) goto done;
+    if (strcmp(verb, "check") == 0) st = check(t, path.p, green);
+    else if (strcmp(verb, "hint") == 0) st = hint(t);
+    else if (strcmp(verb, "solution") == 0) st = solution(t);
+    else if (strcmp(verb, "reset") == 0) st = reset(t, path.p);
+    else st = ls_fail(LS_USAGE, "'%s': expected check, hint, solution or reset", verb);
+done:
+    ls_text_free(&path);
+    return st;
+}
