@@ -64,6 +64,8 @@ labs: build
 	@$(BUILD)/lockstep lab all --control --yes $(ARGS)
 
 test: build
+	@scripts/setup --figures
+	@$(call NINJA,$(BUILD)) # figures, where their compiler was missing
 	@tools/run-tests $(BUILD) -j $(JOBS)
 
 asan tsan: setup

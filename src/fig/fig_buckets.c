@@ -14,7 +14,7 @@ enum { LAYERS, WIDTH, VOCAB, TOKENS, GFLOPS, CAP, FIRST, ALPHA, LINK };
 
 static const ls_fig_control controls[] = {
     [LAYERS] = { "layers", "layers", "12", NULL, 1, 48, true },
-    [WIDTH] = { "width", "width", "768", NULL, 8, 2048, true },
+    [WIDTH] = { "width", "width", "768", NULL, 8, 1280, true }, /* with 48 layers 4 GB, which 32 bits count */
     [VOCAB] = { "vocab", "vocabulary", "8192", NULL, 2, 65536, true },
     [TOKENS] = { "tokens", "tokens per rank and step", "1024", NULL, 1, 1048576, true },
     [GFLOPS] = { "gflops", "speed of a rank (GFLOP/s)", "500", NULL, 1, 1000000, false },

@@ -1,6 +1,7 @@
 /* overlap.c -- the time of a step with overlapped buckets, from the formulas in overlap.h. */
 #include "parallel/overlap.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "lockstep/dp.h"
@@ -69,8 +70,9 @@ int ls_overlap_best(const ls_overlap_step *step, int n)
 
 int ls_overlap_caps(size_t total, size_t now, size_t cap[LS_OVERLAP_CAPS])
 {
+    const size_t last = SIZE_MAX / CAP_FACTOR;
     int n = 0;
-    for (size_t c = LEAST_CAP; c < total && n < LS_OVERLAP_CAPS - 2; c *= CAP_FACTOR) {
+    for (size_t c = LEAST_CAP; c < total && n < LS_OVERLAP_CAPS - 2; c = c < last ? CAP_FACTOR * c : total) {
         if ((n == 0 || now > cap[n - 1]) && now > 0 && now < c) cap[n++] = now;
         cap[n++] = c;
     }
