@@ -53,8 +53,8 @@ ls_status ls_lab_whole(const ls_lab_tree *r, const yaml_node_t *node, const char
     return LS_OK;
 }
 
-static ls_status add(const ls_lab_tree *r, const yaml_node_t *node, const char *key, const char *name, const char *value,
-                     ls_lab_pairs *out)
+static ls_status add(const ls_lab_tree *r, const yaml_node_t *node, const char *key, const char *name,
+                     const char *value, ls_lab_pairs *out)
 {
     if (out->n == LS_LAB_MAX_PAIRS) return ls_lab_refuse(r, node, key, "too many entries");
     out->v[out->n++] = (ls_lab_pair){ name, value, ls_lab_line(node) };
