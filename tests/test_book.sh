@@ -23,7 +23,7 @@ claim 'a file of the repository is named, not linked' same_as_page sources '<spa
 for chapter in ddp all_reduce zero; do
     claim "$chapter is a mechanism" test "$(sed -n '/^## Mechanisms/,/^## Look/p' "$source_dir/docs/handbook/README.md" | grep -c "($chapter.md)")" = 1
 done
-no_foreign() { ! grep -nE '<(script|img|iframe|link [^>]*href="https?:)|@import|url\(' whole/*; }
+no_foreign() { ! grep -nE '<(script|img|iframe|link [^>]*href="https?:)|@import|url\([^#]' whole/*; }
 claim 'no page loads anything but the style sheet' no_foreign
 small() { [ "$(cat whole/* | wc -c)" -le 3000000 ]; }
 claim 'the book has at most 3 MB' small
@@ -84,6 +84,16 @@ chapter '```picture' 'x' '```'
 claim 'a picture without a sentence' refuses 'docs/handbook/a.md:3: a picture needs a sentence'
 chapter '![x](y.png)'
 claim 'an image' refuses 'images are not supported'
+
+drawn=$("$build/lockstep" figure sampler epoch=1 | sed "s/ *$//")
+chapter '```figure sampler epoch=1' "$drawn" '```'
+claim 'a figure that is what the command prints is fine' takes '<svg xmlns'
+claim 'its sentence, its code and its command stand below' grep -qF 'in epoch 0. The samples of an epoch on each rank' taken/a.html
+claim 'and its text can be unfolded' grep -qF '<summary>The figure as text</summary>' taken/a.html
+chapter '```figure sampler epoch=2' "$drawn" '```'
+claim 'a figure of other values' refuses 'docs/handbook/a.md:8: the block is not what `lockstep figure sampler epoch=2` prints'
+chapter '```figure sampler epochs=2' '```'
+claim 'a figure without such a control' refuses 'docs/handbook/a.md:3: figure sampler epochs=2: '
 
 chapter '## One' '[here](#one), [there](README.md#book), [file](../../src/a.c)'
 claim 'links to headings, chapters and files are fine' takes '<a href="#one">here</a>, <a href="index.html#book">there</a>'

@@ -7,6 +7,7 @@
  *   frame.c    what stands around a chapter: head, lists of chapters and sections, table of its numbers
  *   render.c   a chapter's Markdown as HTML, by md4c
  *   checks.c   what a chapter promises: numbers, excerpts, links
+ *   figure.c   figures that are computed, as `lockstep figure` draws them
  *
  * A chapter that breaks a rule is a fault, `FILE:LINE: what, and what to do` on stderr. All are reported; with one
  * or more nothing is written.
@@ -84,6 +85,10 @@ void book_check_numbers(book *b, const book_chapter *c, const char *prose, const
 
 /* A block of code whose info is `LANGUAGE PATH:FIRST-LAST` must be these lines of the repository's file. */
 void book_check_excerpt(book *b, const book_chapter *c, int line, const char *place, const char *code);
+
+/* A block of code whose info is `figure REQUEST`: `text` must be what `lockstep figure REQUEST` prints. Adds its SVG,
+ * the caption and the text to `to`. */
+void book_figure(book *b, const book_chapter *c, int line, const char *request, const char *text, ls_text *to);
 
 /* Whether `path`, relative to docs/handbook, is a file or folder of the repository; *shown gets its path from there. */
 bool book_in_repository(const book *b, const char *path, char *shown, size_t n);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum form { PROSE, CODE, PICTURE, EXCERPT } form; /* of a block */
+typedef enum form { PROSE, CODE, PICTURE, EXCERPT, FIGURE } form; /* of a block */
 
 typedef struct render {
     book *b;
@@ -110,7 +110,7 @@ static void begin_code(render *r, const MD_BLOCK_CODE_DETAIL *d)
     snprintf(r->info, sizeof r->info, "%.*s", (int)d->info.size, d->info.text ? d->info.text : "");
     if (d->info.text) see(r, d->info.text);
     const char *rest = strchr(r->info, ' ');
-    r->form = !strncmp(r->info, "picture", 7) ? PICTURE : rest ? EXCERPT : CODE;
+    r->form = !strncmp(r->info, "picture", 7) ? PICTURE : !strncmp(r->info, "figure ", 7) ? FIGURE : rest ? EXCERPT : CODE;
     empty(&r->label);
     if (r->form == PICTURE && !rest)
         book_fault(r->b, r->c->name, r->line, "a picture needs a sentence that says what it shows: ```picture SENTENCE");
@@ -120,6 +120,11 @@ static void end_code(render *r)
 {
     const char *rest = strchr(r->info, ' ');
     ls_text *t = body(r);
+    if (r->form == FIGURE) {
+        book_figure(r->b, r->c, r->line, rest + 1, ls_text_str(&r->label), t);
+        r->form = PROSE;
+        return;
+    }
     if (r->form == EXCERPT) book_check_excerpt(r->b, r->c, r->line, rest + 1, ls_text_str(&r->label));
     if (r->form != CODE) ls_text_add(t, "<figure class=\"%s\">", r->form == PICTURE ? "picture" : "excerpt");
     ls_text_add(t, "<pre tabindex=\"0\"");
