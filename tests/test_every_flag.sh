@@ -232,7 +232,7 @@ cmd=explain before=(zero --model.dims 8,4,2 --data.name synthetic)
 shows ranks '^W = 2 ranks' -n 2
 hides stages '^zero.stage.* 3$' --stages 0,1
 shows json '"world_size": 4' --json
-shows help '^usage: lockstep explain zero' --help
+shows help '^usage: lockstep explain .zero. CONFIG' --help
 before=()
 
 cmd=doctor

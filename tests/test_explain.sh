@@ -165,8 +165,8 @@ refuses() { # status, text, words...
     shift 2
     fails_with "$status" "$text" "$lockstep" explain "$@"
 }
-claim 'what is explained must be said' refuses 64 'expected zero and a recipe, as in `lockstep explain zero gpt2-tiny`'
-claim 'and be known' refuses 64 "'tp' is not explained: expected zero" tp base.yaml
+claim 'what is explained must be said' refuses 64 'expected zero and a recipe, a recipe, or a run'
+claim 'and be known' refuses 64 "one configuration file is expected, 'base.yaml' is a second one" tp base.yaml
 claim 'a configuration must be given' refuses 64 'which run? Give a YAML file' zero
 claim 'an unknown recipe' refuses 74 'nothing-like-it: No such file, and no recipe of that name' zero nothing-like-it
 claim 'a stage that does not exist' refuses 64 '--stages' zero base.yaml --stages 4

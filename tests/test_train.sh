@@ -21,7 +21,7 @@ digest=${first##*digest=}
 metrics_are_whole() { # every line an object with every key, steps from 1, evaluation in the last one only
     python3 - <<'PY'
 import json, time
-keys = {'step', 'epoch', 'wall_time', 'n_samples_seen', 'loss_metrics/global_avg_loss', 'loss_metrics/global_max_loss', 'grad_norm', 'lr', 'throughput(tps)', 'tflops',
+keys = {'step', 'epoch', 'world_size', 'wall_time', 'n_samples_seen', 'loss_metrics/global_avg_loss', 'loss_metrics/global_max_loss', 'grad_norm', 'lr', 'throughput(tps)', 'tflops',
         'mfu(%)', 'time_metrics/end_to_end(s)', 'time_metrics/data_loading(s)', 'memory/max_active(GiB)',
         'memory/max_reserved(GiB)', 'comm/exposed(s)', 'comm/hidden(s)', 'comm/bytes'}
 lines = [json.loads(l) for l in open('run/metrics.jsonl')]

@@ -105,7 +105,7 @@ refused() { # status, text, options...
     gpt 2 --zero.stage 2 "$@"
     ends_with "$status" && says "$text"
 }
-claim 'no run' refused 65 '--compare tokens: is no run' --compare tokens
+claim 'no run' refused 65 'tokens is no run' --compare tokens
 cp -r then short && sed -i 3,5d short/metrics.jsonl
 claim 'none of its steps' refused 65 '--compare short: has no step from 5 to 5' --checkpoint.resume then/checkpoints/step-00000004 --compare short
 echo nonsense >short/metrics.jsonl

@@ -1,11 +1,12 @@
-/* cmd_explain.c -- lockstep explain: what a setting costs, by formula and as a run would count it. */
+/* cmd_explain.c -- lockstep explain: what a configuration shards and moves, by formula and as a run counts it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "base/limits.h"
 #include "cli/cli.h"
-#include "train/explain_zero.h"
+#include "train/explain_run.h"
 
 /* The configuration comes first: rows of `lockstep train` have their offsets in it. */
 typedef struct options {
@@ -16,9 +17,9 @@ typedef struct options {
 
 static const ls_opt table[] = {
     { .name = "ranks", .type = LS_OPT_INTS, .offset = offsetof(options, ranks), .def = "4", .range = "1..256",
-      .help = "numbers of ranks, on one node: a table for each", .short_name = 'n', .alias = "nproc-per-node" },
+      .help = "numbers of ranks, on one node: a table for each; without zero one number, and none of a run", .short_name = 'n', .alias = "nproc-per-node" },
     { .name = "stages", .type = LS_OPT_INTS, .offset = offsetof(options, stages), .def = "0,1,2,3", .range = "0..3",
-      .help = "the stages to show; whatever zero.stage is" },
+      .help = "explain zero: the stages to show; whatever zero.stage is" },
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false",
       .help = "print JSON, with every rank" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
@@ -92,14 +93,77 @@ static ls_status explain_zero(const options *o, ls_text *out)
     return st == LS_OK ? ls_text_status(out) : st;
 }
 
-/* The word after the command says what is explained. */
-static ls_status subject(int argc, char **argv)
+/* --- a configuration, or a run ------------------------------------------------------------------------- */
+
+/* The folder of a run: it has config.yaml, which goes into `path`. */
+static bool is_run(const char *name, char *path, size_t n)
 {
-    if (argc >= 2 && strcmp(argv[1], "zero") == 0) return LS_OK;
-    if (argc >= 2 && argv[1][0] != '-')
-        return ls_fail(LS_USAGE, "'%s' is not explained: expected zero, as in `lockstep explain zero gpt2-tiny`",
-                       argv[1]);
-    return ls_fail(LS_USAGE, "expected zero and a recipe, as in `lockstep explain zero gpt2-tiny`");
+    ls_file_info info = { 0 };
+    if (ls_env_get()->info(name, &info) < 0 || info.type != LS_FILE_DIR) return false;
+    snprintf(path, n, "%s/config.yaml", name);
+    return true;
+}
+
+/* A run is explained as it was. */
+static ls_status check_run_flags(const ls_opts *opts)
+{
+    for (size_t i = 0; i < ls_train_nopts; i++) {
+        const char *name = ls_train_opts[i].name;
+        if (strchr(name, '.') && ls_opts_is_set(opts, name) && strcmp(ls_opts_origin(opts, name), "flag") == 0)
+            return ls_fail(LS_USAGE, "--%s: a run is explained as it was: leave it out, or explain the run's config.yaml", name);
+    }
+    return LS_OK;
+}
+
+/* How many ranks, once for each: those of the run, or --ranks. */
+static ls_status explain_whole(const options *o, const ls_opts *opts, const char *folder, ls_text *out)
+{
+    ls_run_counters k = { 0 };
+    ls_source source = { 0 };
+    ls_model_config mc;
+    const bool given = ls_opts_is_set(opts, "ranks");
+    if (folder) LS_TRY(ls_run_counters_read(folder, &k));
+    if (folder && k.world_size == 0 && !given)
+        return ls_fail(LS_BAD_FILE, "%s/metrics.jsonl does not say how many ranks the run had: say so by --ranks", folder);
+    if (folder && k.world_size > 0 && given)
+        return ls_fail(LS_USAGE, "--ranks: %s says that the run had %d: leave it out", folder, k.world_size);
+    if (o->ranks.n != 1) return ls_fail(LS_USAGE, "--ranks: expected one number, found %d", o->ranks.n);
+    const int size = k.world_size > 0 ? k.world_size : (int)o->ranks.v[0];
+    LS_TRY(ls_zero_costs_check(&o->c, size));
+    ls_status st = ls_train_model(&o->c, &source, &mc);
+    if (st == LS_OK) st = ls_explain_run(&o->c, &mc, size, folder, folder ? &k : NULL, o->json, out);
+    ls_source_free(&source);
+    return st == LS_OK ? ls_text_status(out) : st;
+}
+
+/* What the word after the command says. */
+typedef struct subject {
+    bool zero;
+    const char *folder; /* of a run; NULL: a configuration */
+    char config[600];   /* the run's */
+} subject;
+
+static ls_status find_subject(int argc, char **argv, subject *out)
+{
+    *out = (subject){ .zero = argc >= 2 && strcmp(argv[1], "zero") == 0 };
+    if (argc < 2 || (argv[1][0] == '-' && !strchr(argv[1], '.')))
+        return ls_fail(LS_USAGE, "expected zero and a recipe, a recipe, or a run's folder, as in `lockstep explain zero gpt2-tiny`, "
+                       "`lockstep explain gpt2-tiny` or `lockstep explain runs/gpt2-tiny`");
+    if (!out->zero && is_run(argv[1], out->config, sizeof out->config)) {
+        out->folder = argv[1];
+        argv[1] = out->config;
+    }
+    return LS_OK;
+}
+
+static ls_status explain_subject(const options *o, const ls_opts *opts, const subject *s, ls_text *out)
+{
+    LS_TRY(check_flags(opts));
+    if (s->zero) LS_TRY(check_keys(opts, &o->c));
+    if (s->zero) return explain_zero(o, out);
+    if (ls_opts_is_set(opts, "stages")) return ls_fail(LS_USAGE, "--stages belongs to `lockstep explain zero`: leave it out");
+    LS_TRY(s->folder ? check_run_flags(opts) : ls_train_check_given(opts, &o->c));
+    return explain_whole(o, opts, s->folder, out);
 }
 
 static bool asks_for_help(int argc, char **argv)
@@ -116,12 +180,11 @@ static int run(int argc, char **argv)
     ls_text out = { 0 };
     ls_opts *opts = NULL;
     ls_opt *rows = both();
-    ls_status st = rows ? subject(argc, argv) : ls_fail(LS_NO_MEMORY, "a table of options");
+    subject s = { 0 };
+    ls_status st = rows ? find_subject(argc, argv, &s) : ls_fail(LS_NO_MEMORY, "a table of options");
     if (st == LS_OK) st = ls_opts_create(rows, OWN + ls_train_nopts, &o, &opts);
-    if (st == LS_OK) st = ls_train_read(opts, &o.c, argc - 1, argv + 1);
-    if (st == LS_OK) st = check_flags(opts);
-    if (st == LS_OK) st = check_keys(opts, &o.c);
-    if (st == LS_OK) st = explain_zero(&o, &out);
+    if (st == LS_OK) st = ls_train_read(opts, &o.c, argc - s.zero, argv + s.zero);
+    if (st == LS_OK) st = explain_subject(&o, opts, &s, &out);
     if (st == LS_OK) fputs(ls_text_str(&out), stdout);
     const int code = st < 0 ? ls_cli_fail("explain", st) : 0;
     ls_text_free(&out);
@@ -132,9 +195,10 @@ static int run(int argc, char **argv)
 
 const ls_cmd ls_cmd_explain = {
     .name = "explain",
-    .summary = "print what each stage of ZeRO costs: memory and traffic, by formula and as planned",
-    .usage = "lockstep explain zero CONFIG.yaml|RECIPE [--section.key value]...",
-    .example = "lockstep explain zero gpt2-tiny -n 1,2,4 --train.dtype bf16",
+    .summary = "print what is replicated, sharded and on the critical path, of a run or of each stage of ZeRO",
+    .usage = "lockstep explain [zero] CONFIG.yaml|RECIPE|RUN-FOLDER [--section.key value]...",
+    .example = "lockstep explain zero gpt2-tiny -n 1,2,4 --train.dtype bf16\n"
+               "  lockstep explain runs/gpt2-tiny --json",
     LS_CMD_OPTS(table),
     .run = run,
 };

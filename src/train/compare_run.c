@@ -2,7 +2,6 @@
 #include "train/compare_run.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +12,9 @@
 #include "ckpt/apart.h"
 #include "ckpt/state.h"
 #include "net/world.h"
+#include "train/metrics_file.h"
 #include "train/trainer.h"
 
-#define METRICS_MOST ((size_t)1 << 30) /* bytes of metrics.jsonl */
 #define PATH_BYTES   600
 #define NAME_BYTES   (LS_NAME_BYTES + 64)
 
@@ -34,40 +33,20 @@ struct ls_compare_run {
 
 /* --- what was recorded --------------------------------------------------------------------------------- */
 
-static double number(const json_t *line, const char *key)
+static ls_status read_line(void *arg, int64_t step, const json_t *j)
 {
-    const json_t *v = json_object_get(line, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static ls_status read_line(ls_compare_run *r, const char *path, const char *text, size_t n)
-{
-    json_error_t e;
-    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
-    const json_t *step = json_object_get(j, "step");
+    ls_compare_run *r = arg;
     recorded *list = realloc(r->line, (r->n + 1) * sizeof *list);
-    ls_status st = LS_OK;
-    if (list) r->line = list;
-    if (!list) st = ls_fail(LS_NO_MEMORY, "%s: %zu lines", path, r->n + 1);
-    else if (!json_is_integer(step)) st = ls_fail(LS_BAD_FILE, "%s: line %zu is no JSON object with a step", path, r->n + 1);
-    else
-        list[r->n++] = (recorded){ json_integer_value(step), number(j, "loss_metrics/global_avg_loss"),
-                                   number(j, "grad_norm") };
-    json_decref(j);
-    return st;
+    if (!list) return ls_fail(LS_NO_MEMORY, "%zu steps of --compare %s", r->n + 1, r->run);
+    r->line = list;
+    list[r->n++] = (recorded){ step, ls_metrics_number(j, "loss_metrics/global_avg_loss"), ls_metrics_number(j, "grad_norm") };
+    return LS_OK;
 }
 
 static ls_status read_metrics(ls_compare_run *r)
 {
-    char path[PATH_BYTES], *text = NULL;
-    size_t n = 0;
-    snprintf(path, sizeof path, "%.500s/metrics.jsonl", r->run);
-    ls_status st = ls_file_read(path, METRICS_MOST, &text, &n);
-    if (st < 0) return ls_fail(LS_BAD_FILE, "--compare %s: is no run's folder: %s", r->run, ls_last_error());
-    for (const char *at = text, *end; st == LS_OK && (end = memchr(at, '\n', n - (size_t)(at - text))); at = end + 1)
-        st = read_line(r, path, at, (size_t)(end - at)); /* a last line without an end was being written */
-    free(text);
-    return st;
+    const ls_status st = ls_metrics_read(r->run, read_line, r);
+    return st < 0 ? ls_while(st, "reading --compare %s", r->run) : LS_OK;
 }
 
 /* Steps are asked for in ascending order, as they stand there. */

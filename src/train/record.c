@@ -177,6 +177,7 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
     uint64_t hidden = s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
     const ls_scalar every[] = { /* without a name: not in this line */
         { "epoch", (double)t->epoch },
+        { "world_size", (double)ls_world_size(t->w) },
         { "wall_time", (double)ls_env_get()->wall_ns() * 1e-9 },
         { t->feed.tokens ? "n_tokens_seen" : "n_samples_seen", (double)t->watch.units },
         { "loss_metrics/global_avg_loss", s->loss },

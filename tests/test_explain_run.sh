@@ -1,0 +1,132 @@
+#!/bin/bash
+# test_explain_run.sh -- `lockstep explain RUN`: what is replicated and sharded, what is on the critical path, and why the
+# optimizer's semantics hold; its bytes are the run's own counters, or the command refuses.
+#
+#   tests/test_explain_run.sh BUILD
+. "$(dirname "$0")/harness_train.sh"
+python3 -c 'import json' || { echo 'python3 is needed to read JSON'; exit 1; }
+gunzip -c "$source_dir/tests/golden/moby-dick-excerpt.txt.gz" >whale.txt
+cat >base.yaml <<YAML
+model: { name: mlp, dims: [64, 128, 60, 10] }
+data: { name: synthetic }
+train: { steps: 8, global_batch: 32, eval_every: 4 }
+optim: { name: adam, clip: 1 }
+YAML
+cat >gpt2.yaml <<YAML
+model: { name: gpt2, n_layer: 2, n_head: 2, d_model: 32, seq_len: 32 }
+data: { name: whale.txt, tokenizer: byte }
+train: { steps: 6, global_batch: 8, micro_batch: 1, dtype: bf16, eval_every: 6, eval_batches: 1 }
+YAML
+explain() {
+    timeout -k 5 60 "$lockstep" explain "$@" >out 2>err
+    code=$?
+}
+run() { # recipe, ranks, flags...
+    local recipe=$1 ranks=$2
+    shift 2
+    rm -rf run
+    timeout -k 5 60 "$lockstep" train "$recipe.yaml" -n "$ranks" --run.dir run "$@" >train.out 2>&1 || { cat train.out; return 1; }
+}
+
+# --- bytes are the run's, in every layout
+same_bytes() { # recipe, ranks, stage, flags...
+    local recipe=$1 ranks=$2 stage=$3
+    shift 3
+    run "$recipe" "$ranks" --zero.stage "$stage" "$@" || return
+    explain run --json
+    ends_with 0 && python3 - "$ranks" "$stage" $(grep -o hsdp <<<"$*") <<'PY'
+import json, sys
+ranks, stage = int(sys.argv[1]), int(sys.argv[2])
+x = json.load(open('out'))
+lines = [json.loads(l) for l in open('run/metrics.jsonl')]
+plain = [l['comm/bytes'] for l in lines if 'eval/loss' not in l]
+b = x['bytes']
+assert (x['world_size'], x['stage'], x['run']) == (ranks, stage, 'run') and x['memory_compared'], x
+assert b['counted'] == b['total'] == b['formula'] + b['padding'] + b['others'] == plain[-1], (b, plain)
+assert b['steady_steps'] == plain.count(plain[-1]) and b['steps'] == len(plain), (b, plain)
+assert b['formula'] == sum(c['formula'] for c in x['critical_path'])
+assert b['formula'] + b['padding'] == sum(c['bytes'] for c in x['critical_path'])
+memory = json.load(open('run/memory.json'))
+state = {s['what']: s for s in x['state']}
+assert state['optimizer state']['bytes'] == memory['optim']['peak']
+want = {'parameters': stage == 3, 'gradients': stage >= 2, 'optimizer state': stage >= 1}
+for what, sharded in want.items():
+    where = state[what]['where']
+    assert where == ('whole' if ranks == 1 else 'sharded' if sharded else 'replicated') or \
+        (where, what) == ('sharded in part', 'parameters'), (what, where)
+colls = [c['coll'] for c in x['critical_path']]
+want = ['reduce_scatter'] if stage == 3 and x['copy'] == 'host' else ['reduce_scatter', 'all_gather']
+want = [] if ranks == 1 else ['all_reduce'] if stage == 0 else want
+assert colls == want or (colls and 'hsdp' in sys.argv[3:]), colls
+P = x['parameters']
+if stage == 0: # all_reduce by a ring: 2 (W-1)/W of the gradients
+    assert b['formula'] == 2 * 4 * P * (ranks - 1) // ranks, b
+PY
+}
+claim 'one rank moves nothing' same_bytes base 1 0
+for ranks in 2 4; do
+    claim "DDP on $ranks ranks" same_bytes base $ranks 0
+    claim "stage 1 on $ranks ranks" same_bytes base $ranks 1
+    claim "stage 2 on $ranks ranks" same_bytes base $ranks 2
+    claim "stage 3 on $ranks ranks, one copy per node" same_bytes base $ranks 3
+    claim "stage 3 on $ranks ranks, gathered by each" same_bytes base $ranks 3 --zero.copy rank
+done
+claim 'over connections, in small buckets' same_bytes base 3 0 --train.global_batch 30 --comm.transport tcp --ddp.bucket_cap 4KiB
+claim 'a language model in bf16 with micro-batches' same_bytes gpt2 2 2
+claim 'and gathered' same_bytes gpt2 2 3 --zero.copy rank --zero.reshard always
+claim 'with two sets of shards' same_bytes gpt2 4 1 --zero.hsdp 2
+
+# --- what people read
+run base 2 && explain run
+claim 'it ends with 0' ends_with 0
+claim 'it says what the run is' prints '^run: mlp, f32, adam: 16670 parameters, 2 ranks, zero.stage 0$'
+claim 'what is replicated' prints '^  optimizer state +replicated +[0-9]+  8 P$'
+claim 'what is sharded' prints '^  samples +sharded +16 of 32 per rank and step$'
+claim 'what is on the critical path' prints '^  all_reduce +gradients +66680  \(W-1\)/W of 2 \(4 P\), in backward, bucket by bucket: the last bucket is exposed$'
+claim 'and what the run counted' prints '^  counted by the run +[0-9]+  in 6 of 6 steps'
+claim 'why the optimizer is right' prints 'every rank makes the same update of all weights from the same bits'
+claim 'clipping, too' prints 'the norm for clipping is of all ranks'
+claim 'and who looks' prints 'the replica guard compares'
+run base 2 --ddp.overlap false --zero.stage 1 && explain run
+claim 'without overlap all is exposed' prints 'after backward: exposed \(ddp.overlap is false\)$'
+claim 'an owner updates alone' prints 'one rank per set owns an element, with its state'
+
+explain base.yaml -n 4 --json
+claim 'a configuration has no counters' python3 -c 'import json
+x = json.load(open("out")); assert x["run"] is None and "counted" not in x["bytes"] and x["seconds"] is None and x["world_size"] == 4'
+went_on() {
+    run base 2 --checkpoint.every 4 --train.steps 4 &&
+        timeout -k 5 60 "$lockstep" train base.yaml -n 4 --run.dir run --checkpoint.resume auto --train.steps 12 >train.out 2>&1 || { cat train.out; return 1; }
+    explain run --json
+    ends_with 0 && python3 -c 'import json; x = json.load(open("out")); assert x["world_size"] == 4 and x["bytes"]["steps"] == 6, x'
+}
+claim 'a run that went on with other ranks is explained as it ended' went_on
+
+# --- where the run says something else
+refuses() { # status, text, words...
+    explain "${@:3}"
+    ends_with "$1" && says "$2"
+}
+run base 2 || exit 1
+cp -r run other && sed -i 's/dims: \[64, 128, 60, 10\]/dims: [64, 128, 61, 10]/' other/config.yaml
+grep -q '61, 10' other/config.yaml || { cat other/config.yaml; exit 1; }
+claim 'bytes that are not of this configuration' refuses 65 'steps rank 0 moved 66' other
+claim 'with both numbers, and what to look at' says 'but the plan of its config.yaml for 2 ranks on one node has 67'
+rm -rf other && cp -r run other && sed -i 's/"optim": {"planned": [0-9]*, "peak": [0-9]*/"optim": {"planned": 8, "peak": 8/' other/memory.json
+claim 'memory that is not' refuses 65 'other/memory.json: optim.peak is 8 bytes, but the plan of config.yaml has 133' other
+rm -f other/memory.json && explain other --json
+claim 'a run that was killed has no memory.json' python3 -c 'import json; assert json.load(open("out"))["memory_compared"] is False'
+sed -i 's/"world_size": 2, //' other/metrics.jsonl
+claim 'a run that does not say its ranks' refuses 65 'does not say how many ranks the run had: say so by --ranks' other
+explain other -n 2
+claim 'may be told' ends_with 0
+rm other/metrics.jsonl
+claim 'no metrics' refuses 65 "other is no run's folder" other
+claim 'flags of a run' refuses 64 '--zero.stage: a run is explained as it was' run --zero.stage 1
+claim 'ranks of a run' refuses 64 'run says that the run had 2: leave it out' run -n 2
+claim 'several numbers of ranks' refuses 64 'expected one number, found 2' base.yaml -n 1,2
+claim 'stages of no table' refuses 64 '--stages belongs to' base.yaml --stages 1
+claim 'a batch that cannot be divided' refuses 78 'train.global_batch is 32, which 3 ranks' base.yaml -n 3
+mkdir empty
+claim 'a folder that is no run' refuses 74 'empty/config.yaml' empty
+finish
