@@ -19,7 +19,7 @@ function claim(sentence, faults) {
   if (faults.length === 0) { passed++; return }
   failed++
   console.log('FAILED: ' + sentence)
-  for (const fault of faults.slice(0, 8)) console.log('  | ' + fault)
+  for (const fault of faults.slice(0, 8)) console.log('  | ' + fault.slice(0, 300))
 }
 
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
@@ -82,7 +82,7 @@ for (const name of names) {
   }
   {
     const { context, page } = await open(name, { viewport: { width: 1280, height: 900 } })
-    const wanted = await page.$$eval('a[href], [tabindex="0"]', (all) => all.length)
+    const wanted = await page.$$eval('a[href], [tabindex="0"], summary, input, select', (all) => all.filter((e) => e.checkVisibility()).length)
     const faults = [], seen = new Set()
     for (let i = 0; i < wanted; i++) {
       await page.keyboard.press('Tab')
@@ -97,6 +97,36 @@ for (const name of names) {
     }
     if (seen.size !== wanted) faults.push(`${seen.size} of ${wanted} get the focus`)
     claim(`${name}: everything can be reached by keyboard, and its focus seen`, faults)
+    await context.close()
+  }
+  { // Figures answer: to a key in each of their values, to each preset, and with a message to a value that cannot be.
+    const { context, page, faults } = await open(name, { viewport: { width: 1280, height: 900 } })
+    const figures = await page.$$('figure[data-request]')
+    for (const figure of figures) {
+      const request = await figure.getAttribute('data-request')
+      const drawn = () => figure.$eval('.picture-box', (box) => box.innerHTML)
+      const first = await drawn()
+      if (!(await figure.$('form'))) { faults.push(request + ': no values to change'); continue }
+      for (const preset of await figure.$$eval('[name=preset] option', (all) => all.map((o) => o.value).filter((v) => v))) {
+        await (await figure.$('[name=preset]')).selectOption(preset)
+        if (!(await figure.$eval('.command', (e) => e.textContent)).endsWith(' preset=' + preset)) faults.push(request + ': no preset ' + preset)
+      }
+      let changed = 0
+      for (const input of await figure.$$('input')) {
+        const before = await drawn()
+        await input.focus()
+        await page.keyboard.press('ArrowUp')
+        if (await drawn() !== before) changed++
+      }
+      if (changed === 0 && await drawn() === first) faults.push(request + ': no key changes the picture')
+      const kept = await drawn(), number = await figure.$('input')
+      await number.fill('-1')
+      if (!(await figure.$eval('.wrong', (e) => e.textContent))) faults.push(request + ': nothing is said about a value of -1')
+      if (await drawn() !== kept) faults.push(request + ': a value of -1 changes the picture')
+      const ids = await page.$$eval('[id]', (all) => all.map((e) => e.id))
+      for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) faults.push('two elements are called ' + id)
+    }
+    claim(`${name}: its figures answer`, faults)
     await context.close()
   }
   { // In print: the text without the lists of chapters, and no line is cut off.

@@ -27,6 +27,18 @@ no_foreign() { ! grep -nE '<(script|img|iframe|link [^>]*href="https?:)|@import|
 claim 'no page loads anything but the style sheet' no_foreign
 small() { [ "$(cat whole/* | wc -c)" -le 3000000 ]; }
 claim 'the book has at most 3 MB' small
+wasm=$build/book/figures.wasm
+if [ -e "$wasm" ]; then
+    claim 'the book with live figures is built' "$book" "$source_dir" live "$wasm"
+    claim 'a page with figures has their script' grep -q '<script src="figures.js" defer></script>' live/ddp.html
+    no_script() { ! grep -q '<script' live/glossary.html; }
+    claim 'a page without has none' no_script
+    whole_wasm() { sed -n "1s/^const figures_wasm = '\(.*\)';$/\1/p" live/figures.js | base64 -d | cmp - "$wasm"; }
+    claim 'the script has all of the code' whole_wasm
+    live_small() { [ "$(cat live/* | wc -c)" -le 3000000 ]; }
+    claim 'it has at most 3 MB, too' live_small
+fi
+claim 'code of figures that is not there is named' fails_with 1 'no.wasm' "$book" "$source_dir" other no.wasm
 
 # A small handbook, which every case below changes in one place.
 mkdir -p small/docs/handbook/results small/tools/book small/src
@@ -88,7 +100,7 @@ claim 'an image' refuses 'images are not supported'
 drawn=$("$build/lockstep" figure sampler epoch=1 | sed "s/ *$//")
 chapter '```figure sampler epoch=1' "$drawn" '```'
 claim 'a figure that is what the command prints is fine' takes '<svg xmlns'
-claim 'its sentence, its code and its command stand below' grep -qF 'in epoch 0. The samples of an epoch on each rank' taken/a.html
+claim 'its sentence, its code and its command stand below' grep -qF 'in epoch 0.</span> The samples of an epoch on each rank' taken/a.html
 claim 'and its text can be unfolded' grep -qF '<summary>The figure as text</summary>' taken/a.html
 chapter '```figure sampler epoch=2' "$drawn" '```'
 claim 'a figure of other values' refuses 'docs/handbook/a.md:8: the block is not what `lockstep figure sampler epoch=2` prints'

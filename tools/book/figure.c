@@ -53,8 +53,9 @@ static void add_marked(const char *p, ls_text *to)
 static void add_caption(const char *name, const char *text, ls_text *to)
 {
     for (int i = 0; i < 2 && text; i++) text = (text = strchr(text, '\n')) ? text + 1 : NULL;
+    ls_text_add(to, "<span class=\"sentence\">");
     if (text) book_escape(to, text, strcspn(text, "\n"));
-    ls_text_add(to, " ");
+    ls_text_add(to, "</span> ");
     for (int i = 0; ls_figures[i]; i++)
         if (!strcmp(ls_figures[i]->name, name)) add_marked(ls_figures[i]->caption, to);
 }
@@ -69,9 +70,11 @@ void book_figure(book *b, const book_chapter *c, int line, const char *request, 
     else if (trim(&now), strcmp(ls_text_str(&now), text))
         book_fault(b, c->name, line + first_difference(ls_text_str(&now), text),
                    "the block is not what `lockstep figure %s` prints; `make results` writes it", request);
-    ls_text_add(to, "<figure class=\"drawn\">\n<div class=\"table\" tabindex=\"0\">%s</div>\n<figcaption>", ls_text_str(&svg));
+    ls_text_add(to, "<figure class=\"drawn\" data-request=\"");
+    book_escape(to, request, strlen(request));
+    ls_text_add(to, "\">\n<div class=\"table picture-box\" tabindex=\"0\">%s</div>\n<figcaption>", ls_text_str(&svg));
     add_caption(name, text, to);
-    ls_text_add(to, "<br><code>lockstep figure ");
+    ls_text_add(to, "<br><code class=\"command\">lockstep figure ");
     book_escape(to, request, strlen(request));
     ls_text_add(to, "</code></figcaption>\n<details><summary>The figure as text</summary><pre tabindex=\"0\"><code>");
     book_escape(to, text, strlen(text));
