@@ -84,23 +84,30 @@ int ls_lab_runs(const ls_lab_runner *r) { return r->n; }
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
+static bool is_word(const char *p, size_t nbytes, const char *word)
+{
+    return strlen(word) == nbytes && memcmp(p, word, nbytes) == 0;
+}
+
 /* The words of a command as they are passed on, in one piece of memory, each with its NUL; their number. */
 static int words_of(const ls_lab_place *place, const char *self, const char *command, ls_text *out)
 {
     int n = 0;
+    bool program = true; /* this word is one: the first, and after -- the one that `lockstep run` starts */
     for (const char *p = command + strspn(command, " "); *p; p += strspn(p, " ")) {
         const size_t nbytes = strcspn(p, " ");
+        const bool ours = program && (is_word(p, nbytes, "starter") || is_word(p, nbytes, "probe"));
         ls_file_info info = { 0 };
         ls_text file = { 0 };
         ls_text_add(&file, "%s/%.*s", place->folder, (int)nbytes, p);
         const bool there = !file.failed && ls_env_get()->info(file.p, &info) == 0 && info.type == LS_FILE_REGULAR;
-        const bool first = n++ == 0;
-        if (first && strncmp(p, "lockstep", nbytes) == 0) ls_text_add(out, "%s", self);
-        else if (first) ls_text_add(out, "%s%s", place->programs ? place->programs : "", *p == 'p' ? "_probe" : "");
+        if (n++ == 0 && is_word(p, nbytes, "lockstep")) ls_text_add(out, "%s", self);
+        else if (ours) ls_text_add(out, "%s%s", place->programs ? place->programs : "", *p == 'p' ? "_probe" : "");
         else if (there) ls_text_addn(out, file.p, file.n);
         else ls_text_addn(out, p, nbytes);
         ls_text_addn(out, "", 1);
         ls_text_free(&file);
+        program = is_word(p, nbytes, "--");
         p += nbytes;
     }
     return n;
@@ -187,7 +194,7 @@ static ls_status start(ls_lab_runner *r, result *x)
         if (strncmp(x->command, "lockstep train ", 15) == 0 && !has_word(x->command, "--run.dir"))
             argv[n++] = "--run.dir", argv[n++] = dir;
         argv[n] = NULL;
-        if (!r->place->programs && strncmp(x->command, "lockstep", 8) != 0)
+        if (!r->place->programs && (strncmp(x->command, "lockstep", 8) != 0 || has_word(x->command, "--")))
             ls_text_add(&x->why, "cannot run: the lab's programs are not built; `make build` in a checkout builds them");
         else st = ls_lab_process(argv, timeout_ns, r->place->stop, &out, &err, &ended);
     }

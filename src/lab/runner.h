@@ -1,9 +1,10 @@
 /* runner.h -- runs the commands of a lab's claims and tests the claims on what they print.
  *
  * A command is started without a shell. Its first word is lockstep, which is this program, or starter or probe, the
- * lab's own programs. A later word that is the name of a file in the lab's folder becomes the path of that file. A
- * training gets a run folder that is removed at the end (unless the command has --run.dir). Equal commands run once.
- * The last JSON object that a command prints is its result.
+ * lab's own programs; so is the word after --, which is what `lockstep run` starts. A later word that is the name of a
+ * file in the lab's folder becomes the path of that file. A training gets a run folder that is removed at the end
+ * (unless the command has --run.dir). Equal commands run once. The last JSON object that a command prints is its
+ * result.
  */
 #ifndef LS_LAB_RUNNER_H
 #define LS_LAB_RUNNER_H
