@@ -12,14 +12,22 @@ unset COLUMNS
 
 # --- the labs of the project
 labs=$("$lockstep" lab)
-claim 'lists the labs' grep -qE '^01  Gradient buckets: .*\(17 claims, 45 min\)$' <<<"$labs"
-claim 'and says what to do next' grep -qx 'Next: lockstep lab 1' <<<"$labs"
+claim 'lists the labs' grep -qE '^00  Conversion: .*\(22 claims, 40 min\)$' <<<"$labs"
+claim 'in order' grep -qE '^01  Gradient buckets: .*\(17 claims, 45 min\)$' <<<"$labs"
+claim 'and says what to do next' grep -qx 'Next: lockstep lab 0' <<<"$labs"
 "$lockstep" lab all --control >out 2>err </dev/null
 claim 'every claim holds' test $? = 0
 claim 'and every control fails' grep -qxE '([0-9]+) of \1 claims hold, [0-9]+ shown, ([0-9]+) of \2 controls fail as they have to\.' out
 claim 'nothing on stderr' test ! -s err
 claim 'a claim with its numbers and rows' grep -qE '^ +[0-9,]+ = [0-9,]+ \[R21, R213\]$' out
 claim 'a claim that is measured names the machine' grep -qF "(measured on $(hostname))" <(tr -s ' \n' ' ' <out)
+"$build/labs/00_conversion_single" >single
+"$build/labs/00_conversion" >one
+"$lockstep" run --nproc-per-node 4 -- "$build/labs/00_conversion" model.safetensors >four
+claim 'the script that lab 00 converts prints what the converted one does' cmp single one
+claim 'four ranks print one line' test "$(wc -l <four)" = 1
+claim 'and rank 0 saves the model' "$lockstep" ckpt verify model.safetensors
+rm single one four model.safetensors
 claim 'what commands wrote is gone' test -z "$(ls work)"
 claim 'and nothing is in the folder' test "$(ls)" = "$(printf 'err\nout\nown\nwork')"
 "$lockstep" lab buckets --claim 5,01.14 --json >out </dev/null
