@@ -47,7 +47,7 @@ static void value(const ls_fig_control *c, ls_text *out)
 
 static void sensible(ls_text *out)
 {
-    static const char *const forms[] = { "--text", "--svg", "--json", "" };
+    static const char *const forms[] = { "--text", "--svg", "--json", "--page", "" };
     const ls_figure *f = ls_figures[draw(5)];
     int npresets = 0;
     while (f->preset[npresets].name) npresets++;
@@ -58,7 +58,7 @@ static void sensible(ls_text *out)
         ls_text_add(out, " %s=", c->name);
         value(c, out);
     }
-    ls_text_add(out, " %s", forms[draw(4)]);
+    ls_text_add(out, " %s", forms[draw(5)]);
 }
 
 static void hostile(uint32_t kind, ls_text *out)

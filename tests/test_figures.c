@@ -339,6 +339,19 @@ static void every_preset_has_all_three_forms(void **state)
                 free(b);
             }
             json_t *j = ask("%s preset=%s", ls_figures[f]->name, p->name);
+            for (int k = 0; k < 2; k++) { /* --page has the others */
+                char request[128];
+                snprintf(request, sizeof request, "%s preset=%s --page", ls_figures[f]->name, p->name);
+                char *whole = answer(request), *form;
+                json_t *w = json_loads(whole, 0, NULL);
+                snprintf(request, sizeof request, "%s preset=%s %s", ls_figures[f]->name, p->name, forms[k]);
+                form = answer(request);
+                assert_string_equal(json_string_value(json_object_get(w, k ? "svg" : "text")), form);
+                assert_true(json_equal(json_object_get(w, "table"), json_object_get(j, "table")));
+                json_decref(w);
+                free(whole);
+                free(form);
+            }
             const json_t *table = json_object_get(j, "table"), *rows = json_object_get(table, "rows");
             assert_true(json_array_size(rows) > 0);
             for (size_t i = 0; i < json_array_size(rows); i++)
@@ -400,6 +413,7 @@ static void bad_requests_are_refused(void **state)
     refuse("sampler preset=even preset=even", "preset is there twice");
     refuse("sampler --json --json", "there is a form already");
     refuse("list --svg", "list --svg: expected --text or --json");
+    refuse("list --page", "list --page: expected --text or --json");
     refuse("list ranks=2", "list ranks=2: expected --text or --json");
     refuse("sampler ranks=0000000000000000000000000000000000000000000000000000000004", "a word of 64 bytes");
     refuse("winner alpha_us=1e-3", "alpha_us=1e-3: expected a number from 0.01 to 100000");

@@ -10,8 +10,8 @@
 #include "fig/svg.h"
 #include "lockstep/opts.h"
 
-typedef enum format { TEXT, SVG, JSON, FORMATS } format;
-static const char *const format_name[FORMATS] = { "--text", "--svg", "--json" };
+typedef enum format { TEXT, SVG, JSON, PAGE, FORMATS } format;
+static const char *const format_name[FORMATS] = { "--text", "--svg", "--json", "--page" };
 
 const ls_figure *const ls_figures[] = {
     &ls_figure_schedule, &ls_figure_winner, &ls_figure_buckets, &ls_figure_sampler, &ls_figure_ledger, NULL,
@@ -171,7 +171,8 @@ static ls_status read_rest(request *r, const char *p)
             LS_TRY(assign(r, word, true));
         }
     }
-    if (!r->fig && r->format == SVG) return ls_fail(LS_USAGE, "list --svg: expected --text or --json");
+    if (!r->fig && r->format != TEXT && r->format != JSON)
+        return ls_fail(LS_USAGE, "list %s: expected --text or --json", format_name[r->format]);
     return *preset ? apply_preset(r, preset) : LS_OK;
 }
 
@@ -267,29 +268,48 @@ static void list(format f, ls_text *out)
     ls_text_add(out, "]}\n");
 }
 
-static void write_page(const request *r, const ls_fig_page *p, ls_text *out)
+static void write_svg(const request *r, const ls_fig_page *p, ls_text *out)
 {
-    const char *sentence = ls_text_str(&p->sentence);
-    if (r->format == SVG) {
-        ls_svg_begin(out, r->fig->name, p->width, p->height, r->fig->title, sentence);
-        ls_text_addn(out, ls_text_str(&p->shapes), p->shapes.n);
-        ls_svg_end(out);
-    } else if (r->format == TEXT) {
-        ls_text_add(out, "%s\n\n%s\n\n", r->fig->title, sentence);
-        ls_text_addn(out, ls_text_str(&p->drawing), p->drawing.n);
-        ls_text_add(out, "\n");
-        ls_fig_table_text(p, out);
-    } else {
-        ls_text_add(out, "{");
-        describe_json(r->fig, r->shown, out);
-        ls_text_add(out, ",\n");
-        member(out, "sentence", sentence, true);
-        ls_text_add(out, "\n\"facts\": ");
-        ls_fig_facts_json(p, out);
-        ls_text_add(out, ",\n\"table\": ");
-        ls_fig_table_json(p, out);
-        ls_text_add(out, "}\n");
+    ls_svg_begin(out, r->fig->name, p->width, p->height, r->fig->title, ls_text_str(&p->sentence));
+    ls_text_addn(out, ls_text_str(&p->shapes), p->shapes.n);
+    ls_svg_end(out);
+}
+
+static void write_text(const request *r, const ls_fig_page *p, ls_text *out)
+{
+    ls_text_add(out, "%s\n\n%s\n\n", r->fig->title, ls_text_str(&p->sentence));
+    ls_text_addn(out, ls_text_str(&p->drawing), p->drawing.n);
+    ls_text_add(out, "\n");
+    ls_fig_table_text(p, out);
+}
+
+/* A member whose value is another form. */
+typedef void writer(const request *r, const ls_fig_page *p, ls_text *out);
+static void form_json(const char *name, writer *write, const request *r, const ls_fig_page *p, ls_text *out)
+{
+    ls_text form = { 0 };
+    write(r, p, &form);
+    ls_text_add(out, ",\n");
+    member(out, name, ls_text_str(&form), false);
+    out->failed = out->failed || form.failed;
+    ls_text_free(&form);
+}
+
+static void write_json(const request *r, const ls_fig_page *p, ls_text *out)
+{
+    ls_text_add(out, "{");
+    describe_json(r->fig, r->shown, out);
+    ls_text_add(out, ",\n");
+    member(out, "sentence", ls_text_str(&p->sentence), true);
+    ls_text_add(out, "\n\"facts\": ");
+    ls_fig_facts_json(p, out);
+    ls_text_add(out, ",\n\"table\": ");
+    ls_fig_table_json(p, out);
+    if (r->format == PAGE) {
+        form_json("svg", write_svg, r, p, out);
+        form_json("text", write_text, r, p, out);
     }
+    ls_text_add(out, "}\n");
 }
 
 ls_status ls_fig_answer(const char *text, ls_text *out)
@@ -302,7 +322,8 @@ ls_status ls_fig_answer(const char *text, ls_text *out)
         st = r.fig->make(r.value, &page);
         const bool failed = page.failed || page.sentence.failed || page.drawing.failed || page.shapes.failed;
         if (st == LS_OK && failed) st = ls_fail(LS_NO_MEMORY, "figure %s", r.fig->name);
-        if (st == LS_OK) write_page(&r, &page, out);
+        writer *const write = r.format == SVG ? write_svg : r.format == TEXT ? write_text : write_json;
+        if (st == LS_OK) write(&r, &page, out);
         ls_fig_page_free(&page);
     }
     return st == LS_OK ? ls_text_status(out) : st;

@@ -85,9 +85,9 @@ function lockstepFigures(base64) {
             waits = false;
             try {
                 const before = now.sentence;
-                now = JSON.parse(ask(line() + ' --json'));
-                picture.innerHTML = ask(line() + ' --svg');
-                if (text) text.textContent = ask(line() + ' --text');
+                now = JSON.parse(ask(line() + ' --page'));
+                picture.innerHTML = now.svg;
+                if (text) text.textContent = now.text;
                 says.textContent = point ? '' : now.sentence;
                 if (point) point.textContent = point.textContent.replace(before, () => now.sentence);
                 if (command) command.textContent = 'lockstep figure ' + line();
