@@ -38,6 +38,8 @@ cmd=run before=() after=(sh -c 'echo "rank $RANK of $WORLD_SIZE at $MASTER_PORT 
     echo "local $LOCAL_RANK sees $CUDA_VISIBLE_DEVICES"; echo to stderr >&2; grep Cpus_allowed_list /proc/self/status')
 unset CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES
 shows nproc-per-node '^rank 2 of 3 ' --nproc-per-node 3
+shows lint '^  group       rank 0 joined no process group' --lint
+shows json '^."ranks": 1, "exit_code": 0, "findings": ' --lint --json
 shows nnodes 'a job of 2 nodes needs a secret' --nnodes 1:2
 shows node-rank '--node-rank 1 of --nnodes 1: expected 0 to 0' --node-rank 1
 shows master-addr '^lockstep run: --master-addr has no effect with --nnodes 1' --master-addr 192.0.2.1

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lint.h"
 #include "base/commit.h"
 #include "base/context.h"
 #include "base/hash.h"
@@ -396,6 +397,7 @@ static ls_status save(const char *path, const ls_params *ps, const char *prefix,
     char *name = calloc((size_t)ps->n + 1, room);
     const char **all = calloc(2 * npairs + 3, sizeof *all);
     ls_status st = LS_OK;
+    ls_lint_note("save", "");
     if (!item || !shape || !name || !all) {
         st = ls_fail(LS_NO_MEMORY, "%s: a list of %d tensors", path, ps->n);
         goto done;

@@ -7,12 +7,14 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "launch/lint.h"
 #include "lockstep/launch.h"
 #include "meet/address.h"
 
 #define DEFAULT_PORT 29500 /* torchrun's */
 
 typedef struct run_config {
+    bool lint, json;
     bool help, standalone, no_python, module, run_path, bind, virtual_local_rank;
     const char *nnodes, *nproc, *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf, *log_dir, *redirects, *tee;
     const char *secret_file, *listen, *local_addr;
@@ -96,6 +98,11 @@ static const ls_opt table[] = {
     { "prefix-rank", LS_OPT_INT, AT(prefix_rank), "-1", "-1..63", "R \"gdb --args\": put this command before rank R", 0,
       NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "append what happens as JSON lines to this file", 0, NULL },
+    { "lint", LS_OPT_BOOL, AT(lint), "false", NULL,
+      "watch which calls of this library the ranks make, and print what the program still does as if it were alone: no group, "
+      "wrapper, sampler or set_epoch, a model that all ranks save, gradients that it sums itself; exit status 1 if anything is found", 0,
+      NULL },
+    { "json", LS_OPT_BOOL, AT(json), "false", NULL, "--lint: print one JSON object, the last line of stdout", 0, NULL },
     { "timeout", LS_OPT_TIME, AT(timeout), "30s", "1ms..24h", "a rank that was stopped is reported as hung after this", 0,
       NULL },
     { "node-timeout", LS_OPT_TIME, AT(node_timeout), "5s", "500ms..24h",
@@ -219,6 +226,9 @@ static ls_status check_given(const ls_opts *o, const run_config *c, int nnodes)
     if (nnodes == 1 && alone) return ls_fail(LS_USAGE, "--%s belongs to several machines, and --nnodes is 1: leave it out", alone);
     if (nnodes > 1 && strchr(c->nproc, ':'))
         return ls_fail(LS_USAGE, "--nproc-per-node %.40s is for one machine, and --nnodes is %.40s: give one number", c->nproc, c->nnodes);
+    if (c->json && !c->lint) return ls_fail(LS_USAGE, "--json belongs to --lint: leave it out");
+    if (c->lint && (nnodes > 1 || c->max_restarts > 0))
+        return ls_fail(LS_USAGE, "--lint watches the ranks of one machine, started once: leave out --nnodes and --max-restarts");
     if (c->standalone && nnodes > 1) return ls_fail(LS_USAGE, "--standalone is for one machine, and --nnodes is %d", nnodes);
     if (c->no_python && c->module && !c->run_path)
         return ls_fail(LS_USAGE, "--no-python runs PROGRAM as it is, and --module by Python: leave one of them out");
@@ -286,6 +296,29 @@ static ls_status check_machines(const run_config *c, ls_launch_opts *o, char hos
 /* "0" and "" mean that nobody asked. */
 static const char *given(const char *text) { return text && *text ? text : NULL; }
 
+/* A name for what ranks note; the first note makes the file. */
+static void name_notes(char *path, size_t n)
+{
+    const ls_env *env = ls_env_get();
+    const char *dir = env->getenv("TMPDIR");
+    uint64_t word;
+    env->random(&word, sizeof word);
+    snprintf(path, n, "%s/lockstep-lint-%016llx", dir && *dir ? dir : "/tmp", (unsigned long long)word);
+}
+
+/* What the notes say; the exit status of the job, or 1 where it has none and something is found. */
+static int judge(const run_config *c, const char *path, int size, int exit_code)
+{
+    ls_text out = { 0 };
+    int findings = 0;
+    const ls_status st = ls_lint_judge(path, size, exit_code, c->json, &out, &findings);
+    (void)ls_env_get()->unlink(path);
+    if (st == LS_OK) fputs(ls_text_str(&out), stdout);
+    ls_text_free(&out);
+    if (st < 0) return ls_cli_fail("run", st);
+    return exit_code ? exit_code : findings > 0;
+}
+
 static int launch(const ls_opts *opts, const run_config *c, const char *prefix, char **program, int nprogram)
 {
     int nproc = 1, least = 0;
@@ -333,10 +366,14 @@ static int launch(const ls_opts *opts, const run_config *c, const char *prefix, 
     o.timeout_ns = c->timeout;
     o.node_timeout_ns = c->node_timeout;
     o.no_bind = !c->bind;
+    char notes[512];
+    if (c->lint) name_notes(notes, sizeof notes);
+    o.lint = c->lint ? notes : NULL;
     ls_launch_result result;
     st = ls_launch(&o, &result);
     free(argv);
-    return st < 0 ? ls_cli_fail("run", st) : result.exit_code;
+    if (st < 0) return ls_cli_fail("run", st);
+    return c->lint ? judge(c, notes, nproc, result.exit_code) : result.exit_code;
 }
 
 static int print_completion(ls_cmd_list all, const char *shell)

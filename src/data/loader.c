@@ -1,6 +1,7 @@
 /* loader.c -- batches in the sampler's order. */
 #include <stdlib.h>
 
+#include "base/lint.h"
 #include "base/log.h"
 #include "data/batch.h"
 #include "data/prefetch.h"
@@ -50,6 +51,7 @@ ls_status ls_loader_create_with(const ls_dataset *d, const ls_sampler *s, const 
         return st;
     }
     if (o->workers > 0) ls_log(LS_LOG_INFO, "loader: %d workers, %d batches ahead", o->workers, ls_prefetch_depth(l->ahead));
+    ls_lint_notef("loader", ", \"replicas\": %d", l->sampler ? l->sampler->num_replicas : 1);
     *out = l;
     return LS_OK;
 }
@@ -67,11 +69,19 @@ size_t ls_loader_batches(const ls_loader *l)
 
 void ls_loader_rewind(ls_loader *l) { l->next = 0; }
 
+static LS_COLD void note_pass(const ls_loader *l)
+{
+    const ls_sampler *s = l->sampler;
+    ls_lint_notef("pass", ", \"loader\": %llu, \"epoch\": %llu, \"shuffle\": %s", (unsigned long long)(uintptr_t)l,
+                  (unsigned long long)(s ? s->epoch : 0), s && s->shuffle ? "true" : "false");
+}
+
 ls_status ls_loader_next(ls_loader *l)
 {
     const size_t count = ls_loader_count(l, l->next);
     ls_batch b = { l->x, l->ids, l->label };
     l->n = 0;
+    if (l->next == 0 && count > 0 && ls_lint_on()) note_pass(l);
     if (count > 0 && l->ahead) LS_TRY(ls_prefetch_take(l->ahead, count, &b));
     for (size_t i = 0; !l->ahead && i < count; i++) LS_TRY(ls_loader_fill(l, &b, i, ls_loader_index(l, l->next + i)));
     l->x = b.x;

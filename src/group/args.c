@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lint.h"
 #include "base/log.h"
 #include "group/spans.h"
 
@@ -252,4 +253,10 @@ LS_COLD uint32_t ls_args_sign_counts(const ls_work *k)
         }
     }
     return (uint32_t)h;
+}
+
+void ls_args_note(const ls_coll_args *a)
+{
+    ls_lint_notef("all_reduce", ", \"at\": %llu, \"bytes\": %zu", (unsigned long long)(uintptr_t)a->out,
+                  a->count * ls_dtype_size(a->dtype));
 }

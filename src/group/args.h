@@ -65,4 +65,7 @@ static inline ls_work *ls_args_take(ls_group *g, const ls_coll_args *a)
     return k;
 }
 
+/* args.c: notes an all_reduce that the program calls itself, for `lockstep run --lint`. */
+LS_COLD void ls_args_note(const ls_coll_args *a);
+
 #endif

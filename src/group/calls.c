@@ -17,6 +17,7 @@ static LS_COLD ls_status no_counts(ls_coll c) { return ls_fail(LS_INVALID, "%s: 
 ls_status ls_all_reduce(ls_group *g, const void *in, void *out, size_t count, ls_dtype dtype, ls_redop op)
 {
     ls_coll_args a = { .coll = LS_ALL_REDUCE, .in = in, .out = out, .count = count, .dtype = dtype, .op = op };
+    if (LS_UNLIKELY(g && g->w->lint)) ls_args_note(&a);
     if (count <= LS_SHORT_SUM_BYTES && ls_quick_fits(g, &a) && ls_sum_is_short(g, count * ls_dtype_size(dtype)))
         return ls_quick_all_reduce(g, in, out, count, dtype, op);
     return ls_coll_run(g, &a);
@@ -160,6 +161,8 @@ ls_status ls_all_reduce_coalesced(ls_group *g, void *const *tensor, const size_t
     }
     LS_TRY(scratch(g->w, total * elem, &packed));
     char *p = packed;
+    for (int i = 0; i < ntensors && g->w->lint; i++)
+        ls_args_note(&(ls_coll_args){ .coll = LS_ALL_REDUCE, .out = tensor[i], .count = count[i], .dtype = dtype });
     for (int i = 0; i < ntensors; p += count[i++] * elem)
         if (count[i] > 0) memcpy(p, tensor[i], count[i] * elem);
     LS_TRY(ls_all_reduce(g, NULL, packed, total, dtype, op));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/lint.h"
 #include "group/backend.h"
 #include "group/engine.h"
 #include "net/open.h"
@@ -28,6 +29,8 @@ ls_status ls_world_join(const ls_world_opts *opts, ls_world **out)
     ls_world *w;
     *out = NULL;
     LS_TRY(ls_world_open(opts, &w));
+    w->lint = ls_lint_on();
+    ls_lint_notef("join", ", \"size\": %d", w->size);
     return complete(w, out);
 }
 

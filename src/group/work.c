@@ -89,6 +89,7 @@ static void enqueue(ls_work *k)
 
 ls_status ls_coll_start(ls_group *g, const ls_coll_args *a, ls_work **out)
 {
+    if (LS_UNLIKELY(g && g->w->lint) && a->coll == LS_ALL_REDUCE && a->bucket == 0) ls_args_note(a);
     const ls_status st = begin(g, a, LS_TIMED_BYTES, out);
     if (LS_UNLIKELY(st < 0)) return st;
     enqueue(*out);

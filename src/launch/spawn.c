@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lint.h"
 #include "base/log.h"
 #include "base/team.h"
 #include "launch/impl.h"
@@ -81,6 +82,7 @@ static void describe(const ls_job *j, int r, vars *e)
     if (*j->gens->run_dir) set(e, "LOCKSTEP_RUN_DIR=%s", j->gens->run_dir);
     if (*j->gens->checkpoint) set(e, "LOCKSTEP_CHECKPOINT=%s", j->gens->checkpoint);
     if (j->o->events) set(e, "LOCKSTEP_EVENTS=%s", j->o->events);
+    if (j->o->lint) set(e, LS_LINT_VARIABLE "=%s", j->o->lint);
     if (j->o->log_dir) set(e, "LOCKSTEP_LOG_DIR=%s", j->o->log_dir);
     /* stderr is a pipe to us; a rank whose bytes reach a terminal unchanged may draw a progress bar */
     bool terminal = k->err.console && !k->err.prefixed && env->isatty(2);

@@ -68,6 +68,7 @@ struct ls_world {
     ls_group *group;                  /* set and owned by the group floor */
     struct ls_engine *engine;         /* likewise: works in flight, progress */
     bool failed;                      /* leave without waiting; the rank's own thread sets it */
+    bool lint;                        /* notes all_reduces for `lockstep run --lint` */
 };
 
 /* What there is one of for each rank, all zero; for worlds that are made by hand, in tests. LS_NO_MEMORY. */

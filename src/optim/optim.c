@@ -1,4 +1,5 @@
 /* optim.c -- an optimizer over a model's parameters: its settings, groups, state and step. */
+#include "nn/note.h"
 #include "optim/optim.h"
 
 #include <math.h>
@@ -243,6 +244,7 @@ ls_status ls_optim_create_groups(const ls_optim_config *c, ls_params *params, co
     if (st == LS_OK) st = make_groups(o, group, ngroups);
     if (st == LS_OK && params->n > 0) st = try_out(o, &params->item[0]);
     if (st == LS_OK) st = bind_state(o, arena);
+    if (st == LS_OK && !o->dry) ls_params_note("optimizer", params);
     if (st == LS_OK) *out = o;
     else ls_optim_destroy(o);
     return st;

@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "base/text.h"
 #include "lockstep/hook.h"
+#include "nn/note.h"
 #include "parallel/first_values.h"
 #include "parallel/join.h"
 #include "parallel/partial.h"
@@ -165,6 +166,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     ps->wrapper = d;
     ls_params_zero_grad(ps); /* earlier gradients lay elsewhere */
     set_replicas(ps, g);
+    if (!dry) ls_params_note("wrap", ps);
     *out = d;
     return LS_OK;
 fail:
