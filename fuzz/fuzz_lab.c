@@ -1,11 +1,12 @@
 /* fuzz_lab.c -- claims of a lab on arbitrary bytes: an error, or claims whose comparisons can be evaluated with any
- * values. The same bytes as one comparison, too. */
+ * values. The same bytes as one comparison, and as the quiz of a lab, too. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lab/claims.h"
 #include "lab/expr.h"
+#include "lab/quiz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
@@ -17,6 +18,23 @@ static void evaluate(const char *expr, const ls_lab_value *values, size_t n)
     const ls_status st = ls_lab_expr_eval("fuzz:1", expr, values, n, 1e-6, &holds, &shown);
     if ((st != LS_OK && st != LS_USAGE) || (checked != LS_OK && st == LS_OK)) abort();
     ls_text_free(&shown);
+}
+
+static void read_quiz(const char *text, size_t n)
+{
+    static const char claims[] = "{lab: 01, title: t, minutes: 1, claims: [{id: 01.1, says: s, run: {r: probe}, take: {a: r/a, b: r/b}, "
+                                 "expect: a < b, kind: exact, why: w, control: {r: starter}}]}";
+    static const double some[LS_LAB_MAX_PAIRS] = { 2.0, 1.0 };
+    size_t order[LS_LAB_MAX_PAIRS];
+    ls_lab lab;
+    ls_lab_quiz quiz;
+    if (ls_lab_read("claims", claims, sizeof claims - 1, &lab) != LS_OK) abort();
+    const ls_status st = ls_lab_quiz_read("fuzz", text, n, &lab, &quiz);
+    if (st != LS_OK && st != LS_USAGE) abort();
+    for (size_t i = 0; st == LS_OK && i < quiz.n; i++)
+        if (quiz.question[i].ask == LS_LAB_ORDER) (void)ls_lab_quiz_order(&quiz.question[i], some, order);
+    ls_lab_quiz_free(&quiz);
+    ls_lab_free(&lab);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
@@ -35,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         if (c->expect) evaluate(c->expect, values, c->take.n);
     }
     ls_lab_free(&lab);
+    read_quiz((const char *)p, n);
     char *text = malloc(n + 1);
     if (!text) return 0;
     if (n) memcpy(text, p, n);

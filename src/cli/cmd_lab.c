@@ -145,13 +145,22 @@ static ls_status check_words(const options *o, const ls_opts *opts)
     if (n == 0 && (has_claim_options(o) || o->yes))
         return ls_fail(LS_USAGE, "which lab? `lockstep lab` lists them; an option belongs to one, as in `lockstep lab 1 --claim 5`");
     if (o->json && o->commands) return ls_fail(LS_USAGE, "--json and --commands: expected one of them");
-    if ((start || n == 3) && has_claim_options(o))
+    if ((start || n >= 2) && has_claim_options(o))
         return ls_fail(LS_USAGE, "--claim, --json, --commands and --control belong to the claims of a lab: leave them out");
+    if ((start || n == 2) && o->yes) return ls_fail(LS_USAGE, "--yes: nothing is asked here that it could answer: leave it out");
     if (o->seed && n != 3) return ls_fail(LS_USAGE, "--seed belongs to `lockstep lab 1 check 1`: leave it out");
-    if (start ? n > 2 : n == 2 || n > 3)
+    const bool quiz = n == 2 && strcmp(ls_opts_positional(opts, 1), "quiz") == 0;
+    if (start ? n > 2 : (n == 2 && !quiz) || n > 3)
         return ls_fail(LS_USAGE, "unexpected '%s': expected one lab, as in `lockstep lab 1`, or `lockstep lab 1 "
-                       "check|hint|solution|reset N`, or `lockstep lab start [FOLDER]`", ls_opts_positional(opts, n - 1));
+                       "check|hint|solution|reset N`, `lockstep lab 1 quiz` or `lockstep lab start [FOLDER]`", ls_opts_positional(opts, n - 1));
     return LS_OK;
+}
+
+static ls_status quiz(const char *which, const ls_lab_shelf *shelf, const ls_stop *stop)
+{
+    const ls_lab_entry *e;
+    LS_TRY(ls_lab_shelf_find(shelf, which, &e));
+    return ls_cli_lab_quiz(e, stop);
 }
 
 static ls_status lab(const options *o, const ls_opts *opts, bool *red)
@@ -167,6 +176,7 @@ static ls_status lab(const options *o, const ls_opts *opts, bool *red)
     if (st == LS_OK) {
         if (n == 0) st = list(&shelf);
         else if (is_start(opts)) st = ls_cli_lab_start(&shelf, n == 2 ? ls_opts_positional(opts, 1) : LS_LAB_TASKS);
+        else if (n == 2) st = quiz(first, &shelf, stop);
         else if (n == 3) st = exercise(o, opts, &shelf, stop, red);
         else st = claims(o, first, &shelf, stop, red);
     }
@@ -196,7 +206,8 @@ const ls_cmd ls_cmd_lab = {
     .summary = "test claims about distributed training on this machine",
     .usage = "lockstep lab [NUMBER|NAME|all] [options]\n"
              "       lockstep lab start [FOLDER]\n"
-             "       lockstep lab NUMBER|NAME check|hint|solution|reset N",
+             "       lockstep lab NUMBER|NAME check|hint|solution|reset N\n"
+             "       lockstep lab NUMBER|NAME quiz",
     .example = "lockstep lab 1 --claim 5",
     LS_CMD_OPTS(table),
     .run = run,

@@ -24,7 +24,8 @@ typedef struct ls_lab_sums {
 /* Tests the claims of one lab and prints them; with `json` an element of a list is added to `json_out` instead. A claim
  * that does not hold is no failure: *sums says so. */
 ls_status ls_cli_lab_claims(const ls_lab_entry *e, const ls_lab_way *way, ls_lab_sums *sums, ls_text *json_out);
-/* A line from a terminal; "" at its end. LS_INTERRUPTED: a signal was seen in `stop`. */
+/* A line of stdin, with its newline unless it is longer than n - 1 bytes; "" at the end. LS_INTERRUPTED: a signal was
+ * seen in `stop`. */
 ls_status ls_cli_lab_line(const ls_stop *stop, char *line, size_t n);
 /* The commands of its claims, which do not run. */
 ls_status ls_cli_lab_commands(const ls_lab_entry *e, const ls_lab_way *way);
@@ -47,5 +48,13 @@ ls_status ls_cli_lab_exercise(const ls_lab_task *t, const char *verb, bool *gree
 void ls_cli_lab_progress(const ls_lab_entry *e, ls_text *out);
 /* All claims of the lab have been tested, and hold. Nothing happens where there is no folder of tasks. */
 void ls_cli_lab_seen(const ls_lab_entry *e);
+
+/* A question of a quiz was answered. Nothing happens where there is no folder of tasks. */
+void ls_cli_lab_answered(const char *id, bool right);
+/* Whether its newest answer was wrong. */
+bool ls_cli_lab_was_missed(const char *id);
+
+/* --- lab_quiz.c: the quiz of a lab, whose answers come from stdin */
+ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_stop *stop);
 
 #endif

@@ -38,12 +38,10 @@ static ls_status progress_path(ls_text *out)
 }
 
 /* What `change` makes of an item. A file that cannot be written ends nothing: it is said. */
-static void note(const ls_lab_entry *e, int n, void (*change)(ls_lab_item *))
+static void note_item(const char *name, void (*change)(ls_lab_item *))
 {
     ls_text path = { 0 };
     ls_lab_item item;
-    char name[64];
-    name_item(e, n, name, sizeof name);
     ls_status st = progress_path(&path);
     if (st == LS_OK) st = ls_lab_progress_read(path.p, name, &item);
     if (st == LS_OK) {
@@ -54,9 +52,18 @@ static void note(const ls_lab_entry *e, int n, void (*change)(ls_lab_item *))
     ls_text_free(&path);
 }
 
+static void note(const ls_lab_entry *e, int n, void (*change)(ls_lab_item *))
+{
+    char name[64];
+    name_item(e, n, name, sizeof name);
+    note_item(name, change);
+}
+
 static void set(ls_lab_item *item, const char *state) { snprintf(item->state, sizeof item->state, "%s", state); }
 static void was_green(ls_lab_item *item) { set(item, "green"), item->tries++; }
 static void was_red(ls_lab_item *item) { set(item, "red"), item->tries++; }
+static void was_right(ls_lab_item *item) { set(item, "right"), item->tries++; }
+static void was_missed(ls_lab_item *item) { set(item, "missed"), item->tries++; }
 static void was_seen(ls_lab_item *item) { set(item, "seen"); }
 static void was_begun(ls_lab_item *item) { set(item, "begun"); }
 static void was_told(ls_lab_item *item)
@@ -75,6 +82,22 @@ void ls_cli_lab_seen(const ls_lab_entry *e)
     ls_text path = { 0 };
     if (ls_lab_tasks(&path) == LS_OK) note(e, 0, was_seen);
     ls_text_free(&path);
+}
+
+void ls_cli_lab_answered(const char *id, bool right)
+{
+    ls_text path = { 0 };
+    if (ls_lab_tasks(&path) == LS_OK) note_item(id, right ? was_right : was_missed);
+    ls_text_free(&path);
+}
+
+bool ls_cli_lab_was_missed(const char *id)
+{
+    ls_text path = { 0 };
+    ls_lab_item item = { .tries = 0 };
+    const bool known = progress_path(&path) == LS_OK && ls_lab_progress_read(path.p, id, &item) == LS_OK;
+    ls_text_free(&path);
+    return known && strcmp(item.state, "missed") == 0;
 }
 
 void ls_cli_lab_progress(const ls_lab_entry *e, ls_text *out)

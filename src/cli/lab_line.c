@@ -4,17 +4,29 @@
 #include "base/env.h"
 #include "cli/lab.h"
 
-/* A line from a terminal, which gives whole lines. LS_INTERRUPTED: stopped. */
-ls_status ls_cli_lab_line(const ls_stop *stop, char *line, size_t n)
+/* A byte of stdin; 0: it has ended. */
+static ls_status next(const ls_stop *stop, char *out)
 {
     const ls_env *env = ls_env_get();
     ls_pollfd p = { .fd = 0, .events = LS_POLL_IN };
-    *line = 0;
     while (!p.revents) { /* a person takes the time that a person takes */
         if (ls_stop_seen(stop)) return ls_fail(LS_INTERRUPTED, "stopped by signal %d", ls_stop_seen(stop));
         env->wait(NULL, 0, &p, 1, env->mono_ns() + 100000000u);
     }
-    if (!fgets(line, (int)n, stdin)) *line = 0;
-    if (!*line) printf("\n");
+    if (env->read(0, out, 1) != 1) *out = 0;
+    return LS_OK;
+}
+
+ls_status ls_cli_lab_line(const ls_stop *stop, char *line, size_t n)
+{
+    const bool echoes = ls_env_get()->isatty(0); /* a terminal has shown the newline */
+    size_t used = 0;
+    char c = 'x';
+    while (c && c != '\n') {
+        LS_TRY(next(stop, &c));
+        if (c && used + 1 < n) line[used++] = c; /* the rest of a line that is too long is left out */
+    }
+    line[used] = 0;
+    if (!echoes || !c) printf("\n");
     return LS_OK;
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <signal.h> /* names of signals only */
 #include <stdio.h>
 #include <stdlib.h>
@@ -325,6 +326,8 @@ ls_status ls_lab_test(ls_lab_runner *r, const ls_lab *lab, const ls_lab_claim *c
     if (st == LS_OK && !out->why.n && c->expect)
         st = ls_lab_expr_eval(ls_text_str(&where), c->expect, values, c->take.n, c->tolerance, &out->holds,
                               &out->shown);
+    for (size_t i = 0; i < LS_LAB_MAX_PAIRS; i++)
+        out->number[i] = i < c->take.n && !out->why.n && !values[i].text ? values[i].number : (double)NAN;
     if (st == LS_OK && !out->why.n && !c->expect) show_values(values, c->take.n, &out->shown);
     if (st == LS_OK && !out->why.n && c->kind == LS_LAB_SHOWN) out->holds = true;
     if (st == LS_OK) st = ls_text_status(&out->shown);

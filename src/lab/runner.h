@@ -30,6 +30,7 @@ typedef struct ls_lab_outcome {
     bool holds;    /* with LS_LAB_SHOWN: it could be shown */
     ls_text shown; /* owned: the comparison with its values; of a claim that is shown without one, NAME = VALUE, .. */
     ls_text why;   /* owned: a command that failed, and how; "": all printed their results */
+    double number[LS_LAB_MAX_PAIRS]; /* of each value that the claim takes; NAN: a text, or none */
 } ls_lab_outcome;
 
 /* Borrows `place` and what it points to. LS_IO: there is no folder for what commands write. */

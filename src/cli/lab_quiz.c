@@ -1,0 +1,192 @@
+/* lab_quiz.c -- the quiz of a lab: asked, graded by claims that are tested here and now. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/file.h"
+#include "base/opts_text.h"
+#include "cli/lab.h"
+#include "lab/quiz.h"
+
+#define LEFT 10      /* the column at which words begin */
+#define LARGEST 1000000 /* bytes of quiz.yaml */
+#define WITHIN 0.01  /* of a number */
+
+typedef struct session {
+    const ls_lab_entry *entry;
+    const ls_stop *stop;
+    ls_lab lab;
+    ls_lab_quiz quiz;
+    ls_lab_runner *runner;
+    int asked, right, skipped;
+} session;
+
+static void print_words(const char *first, const char *words)
+{
+    ls_text t = { 0 };
+    ls_text_add(&t, "%-*s", LEFT, first);
+    ls_text_wrap(&t, words, LEFT, (size_t)ls_help_width());
+    fputs(ls_text_str(&t), stdout);
+    ls_text_free(&t);
+}
+
+static void print_question(const ls_lab_question *q)
+{
+    print_words(q->id, q->text);
+    for (size_t i = 0; q->ask != LS_LAB_SAY && i < q->options.n; i++) {
+        const char letter[] = { ' ', ' ', '[', (char)('a' + (int)i), ']', 0 };
+        print_words(letter, q->options.v[i].value);
+    }
+    if (q->ask == LS_LAB_NUMBER) print_words("", q->unit);
+    if (q->ask == LS_LAB_ORDER) print_words("", "type all letters, the first event first");
+    printf("%*s> ", LEFT - 2, "");
+    fflush(stdout);
+}
+
+/* The claim's words and the numbers of this machine. */
+static ls_status show(session *s, const char *verdict, const ls_lab_claim *c, ls_lab_outcome *o)
+{
+    ls_text words = { 0 };
+    LS_TRY(ls_lab_test(s->runner, &s->lab, c, false, o));
+    ls_text_add(&words, "%s %s %s", c->id, c->says, o->why.n ? ls_text_str(&o->why) : ls_text_str(&o->shown));
+    print_words(verdict, ls_text_str(&words));
+    ls_text_free(&words);
+    return LS_OK;
+}
+
+static ls_status choice(session *s, const ls_lab_question *q, const char *line, bool *right)
+{
+    const ls_lab_claim *c;
+    ls_lab_outcome o = { .holds = false };
+    const size_t given = (size_t)(line[0] - 'a');
+    if (line[0] < 'a' || given >= q->options.n || line[1]) {
+        print_words("wrong", "expected one of the letters");
+        return LS_OK;
+    }
+    *right = given + 1 == q->right;
+    LS_TRY(ls_lab_find(&s->lab, q->claims.v[given].value, &c));
+    const ls_status st = show(s, *right ? "right" : "wrong", c, &o);
+    ls_lab_outcome_free(&o);
+    return st;
+}
+
+static ls_status number(session *s, const ls_lab_question *q, const char *line, bool *right)
+{
+    ls_lab_outcome o = { .holds = false };
+    char *end;
+    const double given = strtod(line, &end);
+    LS_TRY(show(s, "shown by", q->claim, &o));
+    const double value = o.number[q->value];
+    *right = end != line && isfinite(value) && fabs(given - value) <= WITHIN * fabs(value);
+    char text[96];
+    snprintf(text, sizeof text, "%.9g %s", value, q->unit);
+    print_words(*right ? "right" : "wrong", text);
+    ls_lab_outcome_free(&o);
+    return LS_OK;
+}
+
+static ls_status order(session *s, const ls_lab_question *q, const char *line, bool *right)
+{
+    size_t in_order[LS_LAB_MAX_PAIRS];
+    char letters[LS_LAB_MAX_PAIRS + 1] = "", given[LS_LAB_MAX_PAIRS + 1] = "";
+    ls_lab_outcome o = { .holds = false };
+    size_t n = 0;
+    for (const char *p = line; *p && n < LS_LAB_MAX_PAIRS; p++)
+        if (*p != ' ' && *p != ',') given[n++] = *p;
+    ls_status st = show(s, "shown by", q->claim, &o);
+    if (st == LS_OK) st = ls_lab_quiz_order(q, o.number, in_order);
+    for (size_t i = 0; st == LS_OK && i < q->options.n; i++) letters[i] = (char)('a' + (int)in_order[i]);
+    *right = strcmp(given, letters) == 0;
+    if (st == LS_OK) print_words(*right ? "right" : "wrong", letters);
+    ls_lab_outcome_free(&o);
+    return st;
+}
+
+static void say(const ls_lab_question *q)
+{
+    for (size_t i = 0; i < q->options.n; i++) {
+        ls_text t = { 0 };
+        ls_text_add(&t, "[ ] %s: %s", q->options.v[i].name, q->options.v[i].value);
+        print_words(i == 0 ? "tick" : "", ls_text_str(&t));
+        ls_text_free(&t);
+    }
+}
+
+/* One question; *over: the input has ended. */
+static ls_status ask(session *s, const ls_lab_question *q, bool *over)
+{
+    char line[256];
+    bool right = false;
+    ls_status st = LS_OK;
+    print_question(q);
+    LS_TRY(ls_cli_lab_line(s->stop, line, sizeof line));
+    *over = !*line;
+    line[strcspn(line, "\n")] = 0;
+    if (!*line) {
+        s->skipped += !*over;
+        return LS_OK;
+    }
+    if (q->ask == LS_LAB_SAY) {
+        say(q);
+        return LS_OK;
+    }
+    s->asked++;
+    if (q->ask == LS_LAB_CHOICE) st = choice(s, q, line, &right);
+    if (q->ask == LS_LAB_NUMBER) st = number(s, q, line, &right);
+    if (q->ask == LS_LAB_ORDER) st = order(s, q, line, &right);
+    s->right += right;
+    if (st == LS_OK) ls_cli_lab_answered(q->id, right);
+    return st;
+}
+
+/* Those that were missed come first. */
+static ls_status ask_all(session *s)
+{
+    bool over = false;
+    for (int missed = 1; missed >= 0; missed--)
+        for (size_t i = 0; i < s->quiz.n && !over; i++) {
+            const ls_lab_question *q = &s->quiz.question[i];
+            if (ls_cli_lab_was_missed(q->id) == (missed == 1)) LS_TRY(ask(s, q, &over));
+        }
+    return LS_OK;
+}
+
+static ls_status open_quiz(session *s, ls_text *path)
+{
+    char *text;
+    size_t n;
+    ls_text_add(path, "%s/quiz.yaml", ls_text_str(&s->entry->folder));
+    LS_TRY(ls_text_status(path));
+    ls_file_info info = { 0 };
+    if (ls_env_get()->info(path->p, &info) < 0 || info.type != LS_FILE_REGULAR)
+        return ls_fail(LS_USAGE, "lab %s has no quiz", s->entry->name);
+    LS_TRY(ls_file_read(path->p, LARGEST, &text, &n));
+    const ls_status st = ls_lab_quiz_read(path->p, text, n, &s->lab, &s->quiz);
+    free(text);
+    return st;
+}
+
+ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_stop *stop)
+{
+    session s = { .entry = e, .stop = stop };
+    ls_text path = { 0 };
+    const ls_lab_place place = { .folder = ls_text_str(&e->folder), .stop = stop,
+                                 .programs = e->programs.n ? ls_text_str(&e->programs) : NULL };
+    ls_status st = ls_lab_load(ls_text_str(&e->claims), &s.lab);
+    if (st == LS_OK) st = open_quiz(&s, &path);
+    if (st == LS_OK) st = ls_lab_runner_open(&place, &s.runner);
+    if (st == LS_OK) {
+        printf("Lab %s, %zu quiz questions. Enter skips one.\n", s.lab.number, s.quiz.n);
+        st = ask_all(&s);
+    }
+    if (st == LS_OK) printf("%d of %d right", s.right, s.asked);
+    if (st == LS_OK && s.asked > s.right) printf("; those that were not come first next time");
+    if (st == LS_OK) printf(".\n");
+    ls_lab_runner_close(s.runner);
+    ls_lab_quiz_free(&s.quiz);
+    ls_lab_free(&s.lab);
+    ls_text_free(&path);
+    return st;
+}

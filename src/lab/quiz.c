@@ -1,0 +1,165 @@
+/* quiz.c -- quiz.yaml: what is known of the tree, and what has to fit the claims of the lab. */
+#include "lab/quiz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lab/tree.h"
+
+#define MOST_QUESTIONS 32
+
+enum { ID, TEXT, OPTIONS, CLAIMS, RIGHT, NUMBER, UNIT, ORDER, LABELS, SAY, KEYS };
+static const char *const keys[KEYS] = { "id", "text", "options", "claims", "right", "number", "unit", "order", "labels", "say" };
+
+static ls_status take(const ls_lab_tree *t, int key, const yaml_node_t *node, ls_lab_question *q)
+{
+    const char *name = keys[key];
+    if (q->options.n && (key == OPTIONS || key == LABELS || key == SAY))
+        return ls_lab_refuse(t, node, name, "expected one of options, labels and say");
+    switch (key) {
+    case ID: return ls_lab_text(t, node, name, &q->id);
+    case TEXT: return ls_lab_text(t, node, name, &q->text);
+    case OPTIONS: return ls_lab_list(t, node, name, &q->options);
+    case CLAIMS: return ls_lab_list(t, node, name, &q->claims);
+    case RIGHT: return ls_lab_whole(t, node, name, LS_LAB_MAX_PAIRS, &q->right);
+    case NUMBER: q->ask = LS_LAB_NUMBER; return ls_lab_text(t, node, name, &q->number);
+    case UNIT: return ls_lab_text(t, node, name, &q->unit);
+    case ORDER: q->ask = LS_LAB_ORDER; return ls_lab_text(t, node, name, &q->number);
+    case LABELS: return ls_lab_named(t, node, name, &q->options);
+    default: q->ask = LS_LAB_SAY; return ls_lab_named(t, node, name, &q->options);
+    }
+}
+
+static ls_status refuse(const ls_lab_tree *t, const ls_lab_question *q, const char *text)
+{
+    return ls_fail(LS_USAGE, "%s:%zu: quiz question %s: %s", t->file, q->line, q->id ? q->id : "without an id", text);
+}
+
+/* A claim that is asserted, unless `any`; the message of ls_lab_find gets file and line. */
+static ls_status claim_of(const ls_lab_tree *t, const ls_lab_question *q, const ls_lab *lab, const char *id,
+                          const ls_lab_claim **out)
+{
+    const ls_status st = ls_lab_find(lab, id, out);
+    if (st < 0) return ls_while(st, "%s:%zu: quiz question %s", t->file, q->line, q->id);
+    if ((*out)->kind == LS_LAB_SHOWN) return refuse(t, q, "an answer is a claim that is asserted, and this one is only shown");
+    return LS_OK;
+}
+
+static ls_status check_number(const ls_lab_tree *t, ls_lab_question *q, const ls_lab *lab)
+{
+    char id[32];
+    const char *slash = strchr(q->number, '/');
+    if (!slash || (size_t)(slash - q->number) >= sizeof id || !q->unit)
+        return refuse(t, q, "expected number: CLAIM/NAME, and a unit");
+    memcpy(id, q->number, (size_t)(slash - q->number));
+    id[slash - q->number] = 0;
+    LS_TRY(claim_of(t, q, lab, id, &q->claim));
+    const ls_lab_pair *p = ls_lab_pair_of(&q->claim->take, slash + 1, strlen(slash + 1));
+    if (!p) return refuse(t, q, "the claim takes no value of this name");
+    q->value = (size_t)(p - q->claim->take.v);
+    return LS_OK;
+}
+
+static ls_status check(const ls_lab_tree *t, ls_lab_question *q, const bool *seen, const ls_lab *lab)
+{
+    const ls_lab_claim *unused;
+    const int asks = seen[OPTIONS] + seen[NUMBER] + seen[ORDER] + seen[SAY];
+    if (!q->id || !q->text || asks != 1) return refuse(t, q, "expected id, text, and one of options, number, order, say");
+    const bool whole = seen[OPTIONS] == seen[CLAIMS] && seen[OPTIONS] == seen[RIGHT];
+    if (!whole || seen[NUMBER] != seen[UNIT] || seen[ORDER] != seen[LABELS])
+        return refuse(t, q, "options need claims and right, number needs unit, order needs labels, and not the other way round");
+    if (q->ask == LS_LAB_NUMBER) return check_number(t, q, lab);
+    if (q->options.n < 2) return refuse(t, q, "expected two options, labels or texts, or more");
+    if (q->ask == LS_LAB_SAY) return LS_OK;
+    if (q->ask == LS_LAB_ORDER) {
+        LS_TRY(claim_of(t, q, lab, q->number, &q->claim));
+        for (size_t i = 0; i < q->options.n; i++)
+            if (!ls_lab_pair_of(&q->claim->take, q->options.v[i].name, strlen(q->options.v[i].name)))
+                return refuse(t, q, "a label is not of a value that the claim takes");
+        return LS_OK;
+    }
+    if (q->claims.n != q->options.n || q->right > q->options.n)
+        return refuse(t, q, "expected a claim per option, and the number of the right one");
+    for (size_t i = 0; i < q->claims.n; i++) LS_TRY(claim_of(t, q, lab, q->claims.v[i].value, &unused));
+    return LS_OK;
+}
+
+static ls_status question(const ls_lab_tree *t, const yaml_node_t *node, const ls_lab *lab, ls_lab_quiz *out)
+{
+    ls_lab_question *q = &out->question[out->n];
+    bool seen[KEYS] = { false };
+    if (node->type != YAML_MAPPING_NODE) return ls_lab_refuse(t, node, "questions", "expected a quiz question, which begins with - id:");
+    q->line = ls_lab_line(node);
+    for (const yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
+        int key;
+        LS_TRY(ls_lab_key(t, ls_lab_node(t, p->key), keys, KEYS, seen, &key));
+        LS_TRY(take(t, key, ls_lab_node(t, p->value), q));
+    }
+    LS_TRY(check(t, q, seen, lab));
+    for (size_t i = 0; i < out->n; i++)
+        if (strcmp(out->question[i].id, q->id) == 0) return refuse(t, q, "there is already a quiz question of this id");
+    out->n++;
+    return LS_OK;
+}
+
+static ls_status questions(const ls_lab_tree *t, const yaml_node_t *node, const ls_lab *lab, ls_lab_quiz *out)
+{
+    if (node->type != YAML_SEQUENCE_NODE) return ls_lab_refuse(t, node, "questions", "expected a list of quiz questions");
+    const yaml_node_item_t *first = node->data.sequence.items.start, *end = node->data.sequence.items.top;
+    if (first == end || end - first > MOST_QUESTIONS) return ls_lab_refuse(t, node, "questions", "expected 1 to 32");
+    out->question = calloc((size_t)(end - first), sizeof *out->question);
+    if (!out->question) return ls_fail(LS_NO_MEMORY, "%s: quiz questions", t->file);
+    for (const yaml_node_item_t *i = first; i < end; i++) LS_TRY(question(t, ls_lab_node(t, *i), lab, out));
+    return LS_OK;
+}
+
+ls_status ls_lab_quiz_read(const char *name, const char *text, size_t n, const ls_lab *lab, ls_lab_quiz *out)
+{
+    enum { LAB, QUESTIONS, N };
+    static const char *const top[N] = { "lab", "questions" };
+    bool seen[N] = { false };
+    *out = (ls_lab_quiz){ .n = 0 };
+    LS_TRY(ls_lab_tree_read(name, text, n, &out->document));
+    const ls_lab_tree *t = out->document;
+    const yaml_node_t *root = ls_lab_root(t);
+    if (!root) return ls_fail(LS_USAGE, "%s:1: there are no quiz questions", name);
+    if (root->type != YAML_MAPPING_NODE) return ls_lab_refuse(t, root, "", "expected the number of a lab, and a list of quiz questions");
+    for (const yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++) {
+        const yaml_node_t *value = ls_lab_node(t, p->value);
+        const char *number;
+        int key;
+        LS_TRY(ls_lab_key(t, ls_lab_node(t, p->key), top, N, seen, &key));
+        if (key == QUESTIONS) LS_TRY(questions(t, value, lab, out));
+        if (key != LAB) continue;
+        LS_TRY(ls_lab_text(t, value, "lab", &number));
+        if (strcmp(number, lab->number) != 0) return ls_lab_refuse(t, value, "lab", "is another lab than that of claims.yaml");
+    }
+    return seen[LAB] && seen[QUESTIONS] ? LS_OK : ls_lab_refuse(t, root, "", "expected the number of a lab, and a list of quiz questions");
+}
+
+void ls_lab_quiz_free(ls_lab_quiz *quiz)
+{
+    ls_lab_tree_free(quiz->document);
+    free(quiz->question);
+    *quiz = (ls_lab_quiz){ .n = 0 };
+}
+
+ls_status ls_lab_quiz_order(const ls_lab_question *q, const double *number, size_t *right)
+{
+    double value[LS_LAB_MAX_PAIRS];
+    for (size_t i = 0; i < q->options.n; i++) {
+        const ls_lab_pair *p = ls_lab_pair_of(&q->claim->take, q->options.v[i].name, strlen(q->options.v[i].name));
+        value[i] = number[p - q->claim->take.v];
+    }
+    for (size_t i = 0; i < q->options.n; i++) {
+        size_t before = 0;
+        for (size_t k = 0; k < q->options.n; k++) {
+            if (k != i && !(value[k] < value[i]) && !(value[k] > value[i]))
+                return ls_fail(LS_USAGE, "quiz question %s: claim %s gives no order: two of its values are equal, or not numbers", q->id,
+                               q->claim->id);
+            before += value[k] < value[i];
+        }
+        right[before] = i;
+    }
+    return LS_OK;
+}

@@ -1,0 +1,76 @@
+#!/bin/bash
+# test_lab_quiz.sh -- quizzes of the labs: answers are what the claims show on this machine, each wrong option is refuted by a claim, missed
+# questions come first the next time, and a wrong quiz.yaml names its line.
+#
+#   tests/test_lab_quiz.sh BUILD
+. "$(dirname "$0")/harness.sh"
+lockstep=$build/lockstep
+cd "$tmp" || exit 1
+mkdir work tasks own && cd tasks || exit 1
+export TMPDIR=$tmp/work OMP_NUM_THREADS=1 COLUMNS=110
+quiz() { # answers, one a line
+    printf '%s\n' "$@" | timeout -k 5 100 "$lockstep" lab 1 quiz >../out 2>../err
+    code=$?
+}
+right() { sed -nE 's/^([0-9]+) of ([0-9]+) right.*/\1 of \2/p' ../out; }
+said() { tr -s ' \n' ' ' <../out | grep -qF -- "$1" || { cat ../out ../err; return 1; }; }
+
+# --- lab 01
+quiz b cdab 3 b b b b 'weights are replicated'
+claim 'all answers are right' test "$(right)" = '7 of 7'
+claim 'exit status' test $code = 0
+claim 'say it: four slots to tick' test "$(grep -cE '\[ \] (state|shape|collective|number): ' ../out)" = 4
+claim 'nothing is written without tasks' test -z "$(ls)"
+claim 'nor left' test -z "$(ls ../work)"
+"$lockstep" lab start >../out
+quiz a abcd 4 a a a a say
+claim 'all answers are wrong' test "$(right)" = '0 of 7'
+claim 'a wrong option prints the claim that refutes it, with its numbers' grep -qE '^wrong     01\.5 A DDP step moves gradients, never inputs\. ([0-9,]+) = \1$' ../out
+claim 'a wrong number prints the right one' grep -qE '^wrong     3 buckets$' ../out
+claim 'a wrong order prints the right one' grep -qE '^wrong     cdab$' ../out
+claim 'progress has them' test "$(grep -c '^01\.q[1-7] missed ' lockstep-labs/progress)" = 7
+quiz b '' '' '' '' '' '' ''
+claim 'Enter skips' test "$(right)" = '1 of 1'
+quiz 'c, d, a b'
+claim 'those that were missed come first' test "$(right)" = '1 of 1'
+claim 'and become right' grep -qE '^01\.q2 right 20[0-9-]{8} tries=2$' lockstep-labs/progress
+claim 'the end of the input ends it' test $code = 0
+quiz 3.02
+claim 'a number within 1 %' test "$(right)" = '1 of 1'
+quiz z
+claim 'no such letter is wrong' said 'expected one of the letters'
+fails() { fails_with 64 "$@" </dev/null; }
+claim '--json has none' fails '--claim, --json, --commands and --control belong to the claims' "$lockstep" lab 1 quiz --json
+claim '--yes has nothing to answer' fails '--yes: nothing is asked here' "$lockstep" lab 1 quiz --yes
+claim 'another second word' fails "unexpected 'quizz'" "$lockstep" lab 1 quizz
+
+# --- every wrong option names a claim that holds, and each question has one right answer
+claims_of() { sed -nE 's/^  claims: \[(.*)\]$/\1/p; s/^  (number|order): "?([0-9]+\.[0-9]+[a-z]?).*/\2/p' "$source_dir/labs/01_buckets/quiz.yaml" | tr -d '" ' | tr ',' '\n' | sort -u; }
+claim 'the claims of the quiz hold' "$lockstep" lab 1 --yes --claim "$(claims_of | paste -sd,)"
+claim 'five questions and more' test "$(grep -c '^- id:' "$source_dir/labs/01_buckets/quiz.yaml")" -ge 5
+
+# --- a wrong file
+cd ../own && mkdir -p bin share/lockstep/labs && cp "$lockstep" bin/ && cp -r "$source_dir/labs/01_buckets" share/lockstep/labs/
+yaml=share/lockstep/labs/01_buckets/quiz.yaml
+broken() { # sed, words
+    cp "$source_dir/labs/01_buckets/quiz.yaml" $yaml
+    sed -i "$1" $yaml
+    claim "$1: $2" fails "$2" bin/lockstep lab 1 quiz
+}
+broken 's/claims: \["01.5", "01.5", "01.5"\]/claims: ["01.5", "01.5", "01.99"]/' "quiz.yaml:5: quiz question 01.q1: lab 01 has no claim '01.99'"
+broken 's/claims: \["01.5", "01.5", "01.5"\]/claims: ["01.5", "01.5"]/' 'quiz.yaml:5: quiz question 01.q1: expected a claim per option'
+broken 's/claims: \["01.5", "01.5", "01.5"\]/claims: ["01.5", "01.5", "01.12"]/' 'quiz.yaml:5: quiz question 01.q1: an answer is a claim that is asserted'
+broken '0,/right: 2/s//right: 4/' 'quiz.yaml:5: quiz question 01.q1: expected a claim per option, and the number of the right one'
+broken '0,/  right: 2/s///' 'quiz.yaml:5: quiz question 01.q1: options need claims and right'
+broken 's/01.3\/later/01.3\/late/' 'quiz.yaml:16: quiz question 01.q3: the claim takes no value of this name'
+broken 's/01.3\/later/01.3/' 'quiz.yaml:16: quiz question 01.q3: expected number: CLAIM/NAME, and a unit'
+broken 's/launch: its/lunch: its/' 'quiz.yaml:11: quiz question 01.q2: a label is not of a value that the claim takes'
+broken 's/id: "01.q3"/id: "01.q2"/' 'quiz.yaml:16: quiz question 01.q2: there is already a quiz question of this id'
+broken 's/  unit: buckets/  number: x/' 'quiz.yaml:19: number: is given twice'
+broken 's/^lab: "01"/lab: "02"/' 'quiz.yaml:2: lab: is another lab than that of claims.yaml'
+broken 's/  unit: buckets/  labels: {later: a, step1: b}/' 'quiz.yaml:16: quiz question 01.q3: options need claims and right'
+broken 's/  right: 2/  labels: {a: b}/' 'quiz.yaml:9: labels: expected one of options, labels and say'
+broken 's/^questions:/question:/' 'quiz.yaml:3: question: is not a key that is known here'
+rm $yaml
+claim 'no quiz' fails 'lab 01_buckets has no quiz' bin/lockstep lab 1 quiz
+finish
