@@ -129,7 +129,7 @@ bench-ckpt: build
 	@bench/ckpt --build $(BUILD) $(ARGS)
 
 book: build
-	@$(BUILD)/tools/book . $(BUILD)/book $$(ls $(BUILD)/book/figures.wasm 2>/dev/null)
+	@$(BUILD)/tools/book . $(BUILD)/book $$(ls $(BUILD)/book/figures.js 2>/dev/null)
 
 book-test: build
 	@scripts/setup --book

@@ -11,13 +11,15 @@ chromium=$(command -v chromium) || missing chromium
 command -v node >/dev/null || missing node
 [ -d "$modules/playwright-core" ] && [ -d "$modules/@axe-core/playwright" ] || missing 'playwright-core or @axe-core/playwright'
 
-[ -e "$build/book/figures.wasm" ] || { echo "$build/book/figures.wasm is missing: scripts/setup installs what builds it"; exit 1; }
+[ -e "$build/book/figures.js" ] || { echo "$build/book/figures.js is missing: scripts/setup installs what builds it"; exit 1; }
 
-claim 'the book is built' "$build/tools/book" "$source_dir" book "$build/book/figures.wasm"
+claim 'the book is built' "$build/tools/book" "$source_dir" book "$build/book/figures.js"
 browser() { timeout -k 5 900 node "$source_dir/tests/book_browser.mjs" "$1" "$modules" "$chromium"; }
 read -r ok bad < <(browser book | tee browser.log | sed -nE 's/^([0-9]+) passed, ([0-9]+) failed$/\1 \2/p')
 passed=$((passed + ${ok:-0})) failed=$((failed + ${bad:-1}))
 [ "${bad:-1}" = 0 ] || cat browser.log
+live_small() { [ "$(cat book/* | wc -c)" -le 3000000 ]; }
+claim 'with live figures it has at most 3 MB' live_small
 claim 'all pages were looked at' test "${ok:-0}" -ge 100
 
 # What the browser looks for is found, in a page that has all of it.

@@ -27,18 +27,13 @@ no_foreign() { ! grep -nE '<(script|img|iframe|link [^>]*href="https?:)|@import|
 claim 'no page loads anything but the style sheet' no_foreign
 small() { [ "$(cat whole/* | wc -c)" -le 3000000 ]; }
 claim 'the book has at most 3 MB' small
-wasm=$build/book/figures.wasm
-if [ -e "$wasm" ]; then
-    claim 'the book with live figures is built' "$book" "$source_dir" live "$wasm"
-    claim 'a page with figures has their script' grep -q '<script src="figures.js" defer></script>' live/ddp.html
-    no_script() { ! grep -q '<script' live/glossary.html; }
-    claim 'a page without has none' no_script
-    whole_wasm() { sed -n "1s/^const figures_wasm = '\(.*\)';$/\1/p" live/figures.js | base64 -d | cmp - "$wasm"; }
-    claim 'the script has all of the code' whole_wasm
-    live_small() { [ "$(cat live/* | wc -c)" -le 3000000 ]; }
-    claim 'it has at most 3 MB, too' live_small
-fi
-claim 'code of figures that is not there is named' fails_with 1 'no.wasm' "$book" "$source_dir" other no.wasm
+printf 'lockstepFigures\n' >script.js
+claim 'the book with live figures is built' "$book" "$source_dir" live script.js
+claim 'a page with figures has their script' grep -q '<script src="figures.js" defer></script>' live/ddp.html
+no_script() { ! grep -q '<script' live/glossary.html; }
+claim 'a page without has none' no_script
+claim 'the script is copied' cmp script.js live/figures.js
+claim 'a script that is not there is named' fails_with 1 'no.js' "$book" "$source_dir" other no.js
 
 # A small handbook, which every case below changes in one place.
 mkdir -p small/docs/handbook/results small/tools/book small/src

@@ -48,7 +48,7 @@ typedef struct book_chapter {
 typedef struct book {
     const char *source; /* the repository */
     const char *out;
-    const char *wasm; /* the figures' code in WebAssembly; NULL: pages without a script, whose figures do not change */
+    const char *script; /* figures.js; NULL: pages without it, whose figures have fixed values */
     book_chapter chapter[BOOK_CHAPTERS];
     int chapters;
     json_t *results; /* file name -> contents, as far as read; owned */

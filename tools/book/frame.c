@@ -80,7 +80,7 @@ void book_frame(const book *b, int i, ls_text *t)
                 "<meta name=\"color-scheme\" content=\"light dark\">\n<title>");
     escaped(t, c->title);
     ls_text_add(t, "%s</title>\n<link rel=\"icon\" href=\"data:,\">\n<link rel=\"stylesheet\" href=\"book.css\">\n", i == 0 ? "" : " - The Lockstep handbook");
-    if (b->wasm && strstr(ls_text_str(&c->body), "<figure class=\"drawn\"")) ls_text_add(t, "<script src=\"figures.js\" defer></script>\n");
+    if (b->script && strstr(ls_text_str(&c->body), "<figure class=\"drawn\"")) ls_text_add(t, "<script src=\"figures.js\" defer></script>\n");
     ls_text_add(t, "</head>\n<body>\n<a class=\"skip\" href=\"#text\">Skip to the text</a>\n");
     chapters(b, i, t);
     ls_text_add(t, "<main id=\"text\">\n%s", ls_text_str(&c->body));

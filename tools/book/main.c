@@ -1,14 +1,13 @@
 /* main.c -- the generator of the handbook: reads SOURCE/docs/handbook, writes the folder OUT. book.h says how.
  *
- *   book SOURCE OUT [FIGURES.wasm]
+ *   book SOURCE OUT [FIGURES.js]
  *
- * With FIGURES.wasm (tools/figures/build) readers can change the values of figures: tools/book/figures.js.
+ * With FIGURES.js, which tools/figures/build makes, readers can change the values of figures.
  *
  * Exit status: 0 when all pages are written; 1 after faults, which are on stderr, and OUT is as it was; 64 usage.
  */
 #include "book.h"
 
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,44 +61,25 @@ static ls_status write_page(const book *b, const char *name, const char *ending,
     return ls_file_write(path, p, n);
 }
 
-/* A file of this folder, for the caller to free. */
-static ls_status read_ours(const book *b, const char *name, char **data, size_t *n)
-{
-    char path[1024];
-    snprintf(path, sizeof path, "%s/tools/book/%s", b->source, name);
-    return ls_file_read(path, BOOK_FILE_LIMIT, data, n);
-}
-
 static ls_status write_style(const book *b)
 {
-    char *css;
+    char path[1024], *css;
     size_t n;
-    LS_TRY(read_ours(b, "book.css", &css, &n));
+    snprintf(path, sizeof path, "%s/tools/book/book.css", b->source);
+    LS_TRY(ls_file_read(path, BOOK_FILE_LIMIT, &css, &n));
     const ls_status st = write_page(b, "book", ".css", css, n);
     free(css);
     return st;
 }
 
-/* figures.js: the code of figures as a string, and the script that asks it. */
+/* A copy of the script that makes figures live. */
 static ls_status write_script(const book *b)
 {
-    char *wasm, *script = NULL, *base64 = NULL;
-    size_t n, nscript;
-    ls_text all = { 0 };
-    LS_TRY(ls_file_read(b->wasm, BOOK_FILE_LIMIT, &wasm, &n));
-    ls_status st = read_ours(b, "figures.js", &script, &nscript);
-    const size_t room = sodium_base64_encoded_len(n, sodium_base64_VARIANT_ORIGINAL);
-    if (st == LS_OK && !(base64 = malloc(room))) st = ls_fail(LS_NO_MEMORY, "%zu bytes of figures", room);
-    if (st == LS_OK) {
-        sodium_bin2base64(base64, room, (const unsigned char *)wasm, n, sodium_base64_VARIANT_ORIGINAL);
-        ls_text_add(&all, "const figures_wasm = '%s';\n%s", base64, script);
-        st = ls_text_status(&all);
-    }
-    if (st == LS_OK) st = write_page(b, "figures", ".js", ls_text_str(&all), all.n);
-    ls_text_free(&all);
-    free(base64);
+    char *script;
+    size_t n;
+    LS_TRY(ls_file_read(b->script, BOOK_FILE_LIMIT, &script, &n));
+    const ls_status st = write_page(b, "figures", ".js", script, n);
     free(script);
-    free(wasm);
     return st;
 }
 
@@ -107,7 +87,7 @@ static ls_status write_all(const book *b)
 {
     ls_status st = ls_mkdirs(b->out);
     if (st == LS_OK) st = write_style(b);
-    if (st == LS_OK && b->wasm) st = write_script(b);
+    if (st == LS_OK && b->script) st = write_script(b);
     for (int i = 0; st == LS_OK && i < b->chapters; i++) {
         ls_text page = { 0 };
         book_frame(b, i, &page);
@@ -131,7 +111,7 @@ static void release(book *b)
 int main(int argc, char **argv)
 {
     if (argc < 3 || argc > 4 || argv[1][0] == '-') {
-        fprintf(stderr, "usage: book SOURCE OUT [FIGURES.wasm]   (writes the handbook of SOURCE/docs/handbook into the folder OUT)\n");
+        fprintf(stderr, "usage: book SOURCE OUT [FIGURES.js]   (writes the handbook of SOURCE/docs/handbook into the folder OUT)\n");
         return 64;
     }
     book *b = calloc(1, sizeof *b);
@@ -142,7 +122,7 @@ int main(int argc, char **argv)
     }
     b->source = argv[1];
     b->out = argv[2];
-    b->wasm = argv[3];
+    b->script = argv[3];
     b->chapters = 1;
     snprintf(b->chapter[0].name, sizeof b->chapter[0].name, "index");
     if (read_page(b, &b->chapter[0], "README.md") && read_list(b)) {
@@ -158,7 +138,7 @@ int main(int argc, char **argv)
     if (st < 0) fprintf(stderr, "book: %s\n", ls_last_error());
     if (b->faults) fprintf(stderr, "book: %d fault%s in docs/handbook; nothing was written\n", b->faults, b->faults == 1 ? "" : "s");
     else if (st == LS_OK) printf("%s/index.html: %d chapters%s\n", b->out, b->chapters,
-                                 b->wasm ? "" : "; their figures have fixed values, since FIGURES.wasm was not named");
+                                 b->script ? "" : "; their figures have fixed values, since FIGURES.js was not named");
     const int status = b->faults || st < 0;
     release(b);
     return status;
