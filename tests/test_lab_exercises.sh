@@ -31,7 +31,7 @@ claim 'claims need none' ends 0
 claim 'nothing is written' test -z "$(ls)"
 lab start
 claim 'tasks are copied' ends 0
-claim 'what is next' said 'Next: edit lockstep-labs/01_buckets/ex1.c'
+claim 'what is next' said 'Next: edit lockstep-labs/00_conversion/ex1.c'
 claim 'they compile' make -s -C lockstep-labs CFLAGS='-std=c17 -Wall -Wextra -Werror'
 make -s -C lockstep-labs clean
 

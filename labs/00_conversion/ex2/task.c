@@ -1,0 +1,29 @@
+/* Exercise 2 of lab 00: which step of the conversion is missing?
+ *
+ * A converted script has run on several ranks for two epochs. You get what the run has left, and not its source. At
+ * most one step of the conversion is missing. Return its name, or NOTHING.
+ *
+ *   WRAPPER    no ls_ddp: every rank trains alone
+ *   SAMPLER    every rank reads the samples of rank 0
+ *   SET_EPOCH  the sampler is not told the epoch
+ *   BATCH      a rank's batch is not its share of the global batch
+ *   SAVE       ranks other than 0 write the checkpoint, too
+ *
+ * A sampler gives every rank equally many samples. If the ranks cannot share them evenly, it repeats a few.
+ */
+enum step { NOTHING, WRAPPER, SAMPLER, SET_EPOCH, BATCH, SAVE };
+enum { MOST_RANKS = 4, EPOCHS = 2, IDS = 6 };
+
+typedef struct evidence {
+    int ranks;
+    int global_batch, rank_batch;       /* samples per step: as they are wanted, and as each rank reads them */
+    int digest[MOST_RANKS];             /* of a rank's weights at the end: equal numbers mean equal weights */
+    int id[MOST_RANKS][EPOCHS][IDS];    /* which samples a rank has read, in order */
+    int wrote[MOST_RANKS];              /* 1: the rank has written the checkpoint */
+} evidence;
+
+enum step missing(const evidence *e)
+{
+    (void)e;
+    return NOTHING; /* your code takes the place of this line */
+}
