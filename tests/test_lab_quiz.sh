@@ -15,6 +15,17 @@ quiz() { # answers, one a line
 right() { sed -nE 's/^([0-9]+) of ([0-9]+) right.*/\1 of \2/p' ../out; }
 said() { tr -s ' \n' ' ' <../out | grep -qF -- "$1" || { cat ../out ../err; return 1; }; }
 
+# --- lab 00
+answers() { # option, samples, models: for every question of lab 00
+    printf '%s\n' $1 $1 $1 "$2" $1 $1 "$3" say | timeout -k 5 100 "$lockstep" lab 0 quiz >../out 2>../err
+}
+answers b 32 4
+claim 'lab 00: all answers are right' test "$(right)" = '7 of 7'
+answers a 8 1
+claim 'lab 00: all answers are wrong' test "$(right)" = '0 of 7'
+claim 'lab 00: the right number of samples' grep -qE '^wrong     32 samples$' ../out
+claim 'lab 00: and of models' grep -qE '^wrong     4 models$' ../out
+
 # --- lab 01
 quiz b cdab 3 b b b b 'weights are replicated'
 claim 'all answers are right' test "$(right)" = '7 of 7'
