@@ -97,13 +97,16 @@ static int words_of(const ls_lab_place *place, const char *self, const char *com
     bool program = true; /* this word is one: the first, and after -- the one that `lockstep run` starts */
     for (const char *p = command + strspn(command, " "); *p; p += strspn(p, " ")) {
         const size_t nbytes = strcspn(p, " ");
-        const bool ours = program && (is_word(p, nbytes, "starter") || is_word(p, nbytes, "probe"));
+        const char *more = NULL; /* what the path of a program of the lab ends with */
+        if (program && is_word(p, nbytes, "starter")) more = "";
+        if (program && is_word(p, nbytes, "probe")) more = "_probe";
+        if (program && is_word(p, nbytes, "single")) more = "_single";
         ls_file_info info = { 0 };
         ls_text file = { 0 };
         ls_text_add(&file, "%s/%.*s", place->folder, (int)nbytes, p);
         const bool there = !file.failed && ls_env_get()->info(file.p, &info) == 0 && info.type == LS_FILE_REGULAR;
         if (n++ == 0 && is_word(p, nbytes, "lockstep")) ls_text_add(out, "%s", self);
-        else if (ours) ls_text_add(out, "%s%s", place->programs ? place->programs : "", *p == 'p' ? "_probe" : "");
+        else if (more) ls_text_add(out, "%s%s", place->programs ? place->programs : "", more);
         else if (there) ls_text_addn(out, file.p, file.n);
         else ls_text_addn(out, p, nbytes);
         ls_text_addn(out, "", 1);

@@ -1,10 +1,10 @@
 /* runner.h -- runs the commands of a lab's claims and tests the claims on what they print.
  *
  * A command is started without a shell. Its first word is lockstep, which is this program, or starter or probe, the
- * lab's own programs; so is the word after --, which is what `lockstep run` starts. A later word that is the name of a
- * file in the lab's folder becomes the path of that file. A training gets a run folder that is removed at the end
- * (unless the command has --run.dir). Equal commands run once. The last JSON object that a command prints is its
- * result.
+ * lab's own programs; so is the word after --, which is what `lockstep run` starts, and which may be single, the
+ * program that a starter was made of, as well. A later word that is the name of a file in the lab's folder becomes the
+ * path of that file. A training gets a run folder that is removed at the end (unless the command has --run.dir). Equal
+ * commands run once. The last JSON object that a command prints is its result.
  */
 #ifndef LS_LAB_RUNNER_H
 #define LS_LAB_RUNNER_H
@@ -17,7 +17,7 @@
 /* Where a lab's files are. */
 typedef struct ls_lab_place {
     const char *folder;   /* claims.yaml, recipes: only read */
-    const char *programs; /* a path to which "_probe" is added for probe, and nothing for starter; NULL: this machine has
+    const char *programs; /* a path to which "_probe" or "_single" is added, and nothing for starter; NULL: this machine has
                              none */
     const ls_stop *stop;  /* a signal that is seen ends the command that runs; NULL: none is watched for */
     uint64_t timeout_ns;  /* of one command; 0: LS_LAB_COMMAND_S */
