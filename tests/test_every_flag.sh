@@ -356,6 +356,7 @@ cmd=tune
 shows help '^usage: lockstep tune' --help
 before=(buckets)
 shows nproc-per-node '\(2 ranks over' -n 2 --steps 0 "$source_dir/recipes/exercise-mlp.yaml"
+shows json '^."ranks": 2, "transport": "shm"' --json -n 2 --steps 0 "$source_dir/recipes/exercise-mlp.yaml"
 shows steps ' - +-' --steps 0 -n 2 "$source_dir/recipes/exercise-mlp.yaml"
 before=()
 

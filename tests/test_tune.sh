@@ -46,6 +46,26 @@ cap = re.findall(r"^recommended: ddp.bucket_cap: (\S+)$", text, re.M)
 assert len(cap) == 1 and size(cap[0]) == (total if marked[0][0] == "unbounded" else size(marked[0][0])), (cap, marked)
 PY
 done
+tune 2 --json --ddp.bucket_cap 40KiB --ddp.first_bucket 16KiB >tuned.json || exit 1
+claim 'JSON says the same' python3 - <<'PY'
+import json
+x = json.load(open('tuned.json'))
+assert (x['ranks'], x['transport'], x['gradients']) == (2, 'shm', 10), x
+caps = x['caps']
+assert [c['bucket_cap'] for c in caps[:-1]] == [1024, 4096, 16384, 40960, 65536] and caps[-1]['unbounded'], caps
+assert [c['buckets'] for c in caps] == [5, 5, 4, 4, 4, 1], caps
+assert [c['configured'] for c in caps] == [False] * 3 + [True] + [False] * 2, caps
+for c in caps:
+    assert c['predicted_ns'] > 0 and c['measured_ns'] > 0 and c['measured_exposed_ns'] >= 0, c
+    assert abs(c['predicted_ns'] - (x['rest_ns'] + x['backward_ns'] + c['predicted_exposed_ns'])) < 1, c
+best = min(caps, key=lambda c: c['predicted_ns'])
+chosen = [c for c in caps if c['bucket_cap'] == x['recommended']['bucket_cap']] or caps[-1:]
+assert chosen[0]['predicted_ns'] == best['predicted_ns'], x['recommended']
+PY
+tune 0 --json >tuned.json || exit 1
+claim 'and has null for what was not measured' python3 -c 'import json
+assert all(c["measured_ns"] is None and c["measured_exposed_ns"] is None for c in json.load(open("tuned.json"))["caps"])'
+rm tuned.json
 claim '--steps 0 measures no cap' python3 - predicted <<'PY'
 exec(open("look.py").read())
 assert rows and all(r[4] == r[5] == "-" for r in rows), rows
@@ -74,7 +94,7 @@ claim 'a hook' fails_with 78 'ddp.hook is bf16' wrong buckets "$recipe" -n 2 --d
 claim 'no overlap' fails_with 78 'ddp.overlap is false' wrong buckets "$recipe" -n 2 --ddp.overlap false
 claim 'find_unused' fails_with 78 'ddp.find_unused is true' wrong buckets "$recipe" -n 2 --ddp.find_unused
 claim 'a batch that 3 ranks cannot share' fails_with 78 'train.global_batch' wrong buckets "$recipe" -n 3 --train.global_batch 64
-for flag in '--eval-only' '--print-config' '--dry-run' '--explain mfu' '--dump-buckets' '--json' '--inject nan@0:1' '--events e' '--log-dir l' '--ranks-as threads'; do
+for flag in '--eval-only' '--print-config' '--dry-run' '--explain mfu' '--dump-buckets' '--inject nan@0:1' '--events e' '--log-dir l' '--ranks-as threads'; do
     claim "$flag belongs to train" fails_with 64 "${flag%% *} belongs to" wrong buckets "$recipe" -n 2 $flag
 done
 under() { # another launcher, with $1 ranks

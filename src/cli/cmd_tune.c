@@ -1,8 +1,10 @@
 /* cmd_tune.c -- lockstep tune buckets: which ddp.bucket_cap is the fastest for a recipe, on these ranks. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 #include "lockstep/launch.h"
 #include "train/memory.h"
@@ -22,6 +24,7 @@ static const ls_opt table[] = {
       .help = "ranks to start on this machine, 2 or more, or auto: one per usable core" },
     { .name = "steps", .type = LS_OPT_INT, .offset = offsetof(options, steps), .def = "5", .range = "0..1000",
       .help = "steps to measure for each cap, after 2 that are not counted; 0: none, steps are predicted only" },
+    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, c.json), .def = "false", .help = "print one JSON object" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, c.help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };
@@ -71,10 +74,53 @@ static void print(const ls_train_config *c, const ls_tune *t)
                t->row[t->best].step_ns / 1e6);
 }
 
+/* null where a number was not measured. */
+static void add_ns(ls_text *out, const char *key, double ns)
+{
+    ls_text_add(out, ", \"%s\": ", key);
+    ls_json_number(out, ns > 0 ? ns : (double)NAN);
+}
+
+static ls_status print_json(const ls_train_config *c, const ls_tune *t)
+{
+    const ls_overlap_step *best = &t->row[t->best].predicted;
+    ls_text out = { 0 };
+    ls_text_add(&out, "{\"ranks\": %d, \"transport\": ", t->ranks);
+    ls_json_string(&out, t->transport);
+    ls_text_add(&out, ", \"gradients\": %d, \"bytes\": %zu", t->ngradients, t->nbytes);
+    const struct { const char *key; double value; } number[] = {
+        { "alpha_ns", t->alpha_ns }, { "beta_ns_per_byte", t->beta_ns }, { "worst", t->worst },
+        { "backward_ns", t->backward_ns }, { "rest_ns", t->rest_ns },
+    };
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+        ls_text_add(&out, ", \"%s\": ", number[i].key);
+        ls_json_number(&out, number[i].value);
+    }
+    ls_text_add(&out, ",\n \"caps\": [");
+    for (int i = 0; i < t->nrows; i++) {
+        const ls_tune_row *r = &t->row[i];
+        ls_text_add(&out, "%s\n  {\"bucket_cap\": %zu, \"unbounded\": %s, \"configured\": %s, \"buckets\": %d", i ? "," : "",
+                    r->predicted.bucket_cap, i == t->nrows - 1 ? "true" : "false",
+                    r->predicted.bucket_cap == c->ddp.bucket_cap ? "true" : "false", r->predicted.nbuckets);
+        add_ns(&out, "predicted_ns", r->predicted.step_ns);
+        ls_text_add(&out, ", \"predicted_exposed_ns\": ");
+        ls_json_number(&out, r->predicted.exposed_ns);
+        add_ns(&out, "measured_ns", r->step_ns);
+        ls_text_add(&out, ", \"measured_exposed_ns\": ");
+        ls_json_number(&out, r->step_ns > 0 ? r->exposed_ns : (double)NAN);
+        ls_text_add(&out, "}");
+    }
+    ls_text_add(&out, "],\n \"recommended\": {\"bucket_cap\": %zu, \"first_bucket\": %zu}}\n", best->bucket_cap, best->first_bucket);
+    const ls_status st = ls_text_status(&out);
+    if (st == LS_OK) fputs(out.p, stdout);
+    ls_text_free(&out);
+    return st;
+}
+
 /* Flags of `lockstep train` that would do nothing here. */
 static ls_status check_flags(const ls_opts *opts)
 {
-    static const char *const other[] = { "eval-only", "print-config", "dry-run", "explain", "dump-buckets", "json", "inject",
+    static const char *const other[] = { "eval-only", "print-config", "dry-run", "explain", "dump-buckets", "inject",
                                          "events",    "log-dir",      "ranks-as", "max-restarts" };
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         if (!ls_opts_is_default(opts, other[i]))
@@ -110,7 +156,8 @@ static int tune(const options *o, int argc, char **argv)
     if (st >= 0) st = ls_train_config_check(c, size);
     if (st < 0) return ls_cli_fail_alike("tune", st, argc, argv);
     st = ls_tune_buckets(c, o->steps, &result);
-    if (st >= 0 && rank == 0) print(c, &result);
+    if (st >= 0 && rank == 0 && c->json) st = print_json(c, &result);
+    else if (st >= 0 && rank == 0) print(c, &result);
     if (st == LS_ABORTED) return ls_status_exit_code(st); /* the rank that failed first says why */
     return st < 0 ? ls_cli_fail("tune", st) : 0;
 }
