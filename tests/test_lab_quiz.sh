@@ -26,6 +26,13 @@ claim 'lab 00: all answers are wrong' test "$(right)" = '0 of 7'
 claim 'lab 00: the right number of samples' grep -qE '^wrong     32 samples$' ../out
 claim 'lab 00: and of models' grep -qE '^wrong     4 models$' ../out
 
+# --- lab 02
+printf '%s\n' b b bdceaf 1 a b b say | timeout -k 5 100 "$lockstep" lab 2 quiz >../out 2>../err
+claim 'lab 02: all answers are right' test "$(right)" = '7 of 7'
+printf '%s\n' a a abcdef 2 b a a say | timeout -k 5 100 "$lockstep" lab 2 quiz >../out 2>../err
+claim 'lab 02: all answers are wrong' test "$(right)" = '0 of 7'
+claim 'lab 02: the right number of gathers' grep -qE '^wrong     1 times$' ../out
+
 # --- lab 01
 quiz b cdab 3 b b b b 'weights are replicated'
 claim 'all answers are right' test "$(right)" = '7 of 7'
