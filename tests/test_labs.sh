@@ -13,7 +13,7 @@ unset COLUMNS
 # --- the labs of the project
 labs=$("$lockstep" lab)
 claim 'lists the labs' grep -qE '^00  Conversion: .*\(23 claims, 40 min\)$' <<<"$labs"
-claim 'in order' grep -qE '^01  Gradient buckets: .*\(17 claims, 45 min\)$' <<<"$labs"
+claim 'in order' grep -qE '^01  Gradient buckets: .*\(18 claims, 45 min\)$' <<<"$labs"
 claim 'and the last' grep -qE '^10  Training script: .*\(25 claims, 55 min\)$' <<<"$labs"
 claim 'and says what to do next' grep -qx 'Next: lockstep lab 0' <<<"$labs"
 "$lockstep" lab all --control >out 2>err </dev/null
