@@ -100,13 +100,13 @@ int main(int argc, char **argv)
     job j = { .ddp = { .zero_stage = argc > 1 ? atoi(argv[1]) : 0 }, .micro_batches = 1 };
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "rank") == 0) j.ddp.copy = LS_ZERO_COPY_RANK, j.ddp.prefetch = 1;
-        if (strcmp(argv[i], "last") == 0) j.ddp.reduce_last = true;
-        if (strncmp(argv[i], "prefetch=", 9) == 0) j.ddp.prefetch = atoi(argv[i] + 9);
-        if (strncmp(argv[i], "micro=", 6) == 0) j.micro_batches = atoi(argv[i] + 6);
+        else if (strcmp(argv[i], "last") == 0) j.ddp.reduce_last = true;
+        else if (strncmp(argv[i], "prefetch=", 9) == 0) j.ddp.prefetch = atoi(argv[i] + 9);
+        else if (strncmp(argv[i], "micro=", 6) == 0) j.micro_batches = atoi(argv[i] + 6);
+        else return fprintf(stderr, "starter: '%s': expected rank, prefetch=N, micro=N or last\n", argv[i]), 64;
     }
     const ls_status st = ls_world_threads(RANKS, NULL, train, &j);
-    if (st < 0) fprintf(stderr, "starter: error[%s]: %s\n", ls_status_word(st), ls_last_error());
-    if (st < 0) return ls_status_exit_code(st);
+    if (st < 0) return fprintf(stderr, "starter: %s\n", ls_last_error()), ls_status_exit_code(st);
     size_t all = 0;
     for (int r = 0; r < RANKS; r++) all += j.rank[r].state;
     const held *h = &j.rank[0];
