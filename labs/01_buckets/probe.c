@@ -12,59 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lockstep/lockstep.h"
+#include "../net.h"
 
-enum { RANKS = 4, IN = 64, OUT = 10, MOST_ROWS = 64, MOST = 32768, BUCKETS = 8, NAMES = 1024 };
-static const int64_t dims[] = { IN, 128, 64, OUT };
-
-typedef struct net {
-    ls_model *model;
-    ls_arena *arena;
-    ls_tape *tape;
-    ls_ddp *ddp; /* NULL: gradients stay on this rank */
-    ls_optim *optim;
-} net;
-
-static ls_status open_net(net *n, ls_world *w, const ls_ddp_config *c, const char *optim)
-{
-    const ls_model_config mc = { .name = "mlp", .dims = dims, .ndims = 4, .init = LS_INIT_PHILOX, .seed = 42 };
-    ls_optim_config oc;
-    memset(n, 0, sizeof *n);
-    LS_TRY(ls_optim_defaults(optim, &oc));
-    oc.lr = 0.01;
-    LS_TRY(ls_model_create(&mc, &n->model));
-    LS_TRY(ls_arena_create((size_t)1 << 20, false, NULL, &n->arena));
-    LS_TRY(ls_params_bind(&n->model->params, n->arena, c ? NULL : n->arena));
-    LS_TRY(ls_model_init(n->model, &mc));
-    if (c) LS_TRY(ls_ddp_create(ls_world_group(w), &n->model->params, c, &n->ddp));
-    LS_TRY(ls_optim_create(&oc, &n->model->params, n->arena, &n->optim));
-    return ls_tape_create(ls_model_tape_bytes(n->model, MOST_ROWS), NULL, NULL, &n->tape);
-}
-
-static void close_net(net *n)
-{
-    ls_tape_destroy(n->tape);
-    ls_optim_destroy(n->optim);
-    ls_ddp_destroy(n->ddp);
-    ls_model_destroy(n->model);
-    ls_arena_destroy(n->arena);
-}
-
-/* Gradients of samples [first, first + rows) of a step, times `weight`. */
-static ls_status backward(net *n, uint64_t step, int64_t first, int64_t rows, float weight)
-{
-    const int64_t xdim[2] = { rows, IN };
-    float x[MOST_ROWS * IN];
-    int64_t label[MOST_ROWS];
-    ls_philox_normal(7, step, (uint64_t)(first * IN), (size_t)(rows * IN), 1.0f, x);
-    for (int64_t i = 0; i < rows; i++) label[i] = (3 * (first + i) + (int64_t)step) % OUT;
-    ls_params_zero_grad(&n->model->params);
-    ls_tape_reset(n->tape);
-    if (n->ddp) LS_TRY(ls_ddp_begin_forward(n->ddp, n->tape, true));
-    ls_tensor *in = ls_tape_input(n->tape, LS_F32, 2, xdim, x), *want = ls_tape_input(n->tape, LS_I64, 1, &rows, label);
-    ls_tensor *loss = ls_softmax_cross_entropy(n->tape, ls_model_forward(n->model, n->tape, in), want, NULL, NULL);
-    return ls_backward_from(n->tape, loss, &weight);
-}
+enum { RANKS = 4, SEED = 42, MOST = 32768, BUCKETS = 8, NAMES = 1024 };
 
 /* All values, or gradients, in a row; how many. */
 static size_t copy(const net *n, bool gradients, float *out)
@@ -161,14 +111,14 @@ static ls_status events(ls_world *w, void *arg)
     net n = { 0 };
     if (!x) return ls_fail(LS_NO_MEMORY, "a hook");
     x->hook = (ls_comm_hook){ .name = "probe", .start = start, .finish = finish };
-    ls_status st = open_net(&n, w, &c, "sgd");
+    ls_status st = net_open(&n, w, &c, "sgd", SEED);
     x->ps = &n.model->params;
     if (st == LS_OK) st = ls_ddp_set_hook(n.ddp, &x->hook);
     if (st == LS_OK) st = ls_tape_listen(n.tape, &listen, x); /* before DDP: it hears of a gradient first */
     for (uint64_t step = 0; st == LS_OK && step < steps; step++) {
         x->clock = 0;
         *x->arrived = 0;
-        st = backward(&n, step, 8 * rank, 8, 1.0f);
+        st = net_backward(&n, step, 8 * rank, 8, 1.0f);
         if (st == LS_OK && rank == 0 && step == 0) {
             snprintf(j->text[0], NAMES, "%s", x->arrived);
             list_buckets(&n, j->text[1]);
@@ -185,7 +135,7 @@ static ls_status events(ls_world *w, void *arg)
         j->at[4] = ++x->clock;
         list_buckets(&n, j->text[2]);
     }
-    close_net(&n);
+    net_close(&n);
     free(x);
     return st;
 }
@@ -209,10 +159,10 @@ static ls_status mean(ls_world *w, void *arg)
     float *all = calloc(RANKS * (size_t)MOST, sizeof *all);
     float *got = calloc(MOST, sizeof *got), *by_hand = calloc(MOST, sizeof *by_hand);
     size_t n = 0;
-    ls_status st = all && got && by_hand ? open_net(&alone, w, NULL, "sgd") : ls_fail(LS_NO_MEMORY, "gradients");
-    if (st == LS_OK) st = open_net(&ddp, w, &c, "sgd");
-    if (st == LS_OK) st = backward(&alone, 0, 8 * rank, 8, 1.0f);
-    if (st == LS_OK) st = backward(&ddp, 0, 8 * rank, 8, 1.0f);
+    ls_status st = all && got && by_hand ? net_open(&alone, w, NULL, "sgd", SEED) : ls_fail(LS_NO_MEMORY, "gradients");
+    if (st == LS_OK) st = net_open(&ddp, w, &c, "sgd", SEED);
+    if (st == LS_OK) st = net_backward(&alone, 0, 8 * rank, 8, 1.0f);
+    if (st == LS_OK) st = net_backward(&ddp, 0, 8 * rank, 8, 1.0f);
     if (st == LS_OK) {
         (void)copy(&alone, true, all + (size_t)rank * MOST);
         n = copy(&ddp, true, got);
@@ -225,8 +175,8 @@ static ls_status mean(ls_world *w, void *arg)
     }
     if (st == LS_OK) j->hash[rank] = strcmp(j->more, "alone") == 0 ? hash_of(all + (size_t)rank * MOST, n) : hash_of(got, n);
     if (st == LS_OK && rank == 0) j->result = difference(got, by_hand, n);
-    close_net(&ddp);
-    close_net(&alone);
+    net_close(&ddp);
+    net_close(&alone);
     free(all);
     free(got);
     free(by_hand);
@@ -247,22 +197,22 @@ static ls_status uneven(ls_world *w, void *arg)
     if (st == LS_OK && sscanf(j->more, "%lld,%lld,%lld,%lld", &rows[0], &rows[1], &rows[2], &rows[3]) != RANKS)
         st = ls_fail(LS_USAGE, "uneven: expected four numbers of samples, as 8,8,8,2");
     for (int r = 0; st == LS_OK && r < RANKS; r++) {
-        if (rows[r] < 1 || rows[r] > MOST_ROWS / RANKS) st = ls_fail(LS_USAGE, "uneven: expected 1 to %d samples", MOST_ROWS / RANKS);
+        if (rows[r] < 1 || rows[r] > NET_MOST_ROWS / RANKS) st = ls_fail(LS_USAGE, "uneven: expected 1 to %d samples", NET_MOST_ROWS / RANKS);
         if (r < rank) first += rows[r];
         all += rows[r];
     }
-    if (st == LS_OK) st = open_net(&one, w, NULL, "sgd");
-    if (st == LS_OK) st = backward(&one, 0, 0, all, 1.0f);
+    if (st == LS_OK) st = net_open(&one, w, NULL, "sgd", SEED);
+    if (st == LS_OK) st = net_backward(&one, 0, 0, all, 1.0f);
     for (int weighted = 0; st == LS_OK && weighted < 2; weighted++) {
         const float weight = weighted ? (float)((double)rows[rank] * RANKS / (double)all) : 1.0f;
-        st = open_net(&ddp, w, &c, "sgd");
-        if (st == LS_OK) st = backward(&ddp, 0, first, rows[rank], weight);
+        st = net_open(&ddp, w, &c, "sgd", SEED);
+        if (st == LS_OK) st = net_backward(&ddp, 0, first, rows[rank], weight);
         if (st == LS_OK) (void)copy(&one, true, joint);
         const size_t n = st == LS_OK ? copy(&ddp, true, got) : 0;
         if (st == LS_OK && rank == 0) *(weighted ? &j->second : &j->result) = difference(got, joint, n);
-        close_net(&ddp);
+        net_close(&ddp);
     }
-    close_net(&one);
+    net_close(&one);
     free(joint);
     free(got);
     return st;
@@ -310,15 +260,15 @@ static ls_status average(ls_world *w, void *arg)
     ls_status st = values[0] && values[1] ? LS_OK : ls_fail(LS_NO_MEMORY, "parameters");
     for (int gradients = 0; st == LS_OK && gradients < 2; gradients++) {
         net x = { 0 };
-        st = open_net(&x, w, NULL, j->more);
+        st = net_open(&x, w, NULL, j->more, SEED);
         for (uint64_t step = 0; st == LS_OK && step < 20; step++) {
-            st = backward(&x, step, 8 * ls_world_rank(w), 8, 1.0f);
+            st = net_backward(&x, step, 8 * ls_world_rank(w), 8, 1.0f);
             if (st == LS_OK && gradients) st = reduce(g, &x, true);
             if (st == LS_OK) st = ls_optim_step(x.optim);
             if (st == LS_OK && !gradients) st = reduce(g, &x, false);
         }
         if (st == LS_OK) n = copy(&x, false, values[gradients]);
-        close_net(&x);
+        net_close(&x);
     }
     if (st == LS_OK && ls_world_rank(w) == 0) j->result = difference(values[0], values[1], n);
     free(values[0]);

@@ -102,7 +102,7 @@ static ls_status read_notes(judge *x, const char *path)
 {
     char *text = NULL;
     size_t n = 0, number = 0;
-    if (ls_file_read(path, NOTES_MOST, &text, &n) < 0) return LS_OK; /* nobody has called anything */
+    if (ls_file_read(path, NOTES_MOST, &text, &n) < 0) return LS_OK; /* no rank has called the library */
     ls_status st = LS_OK;
     for (const char *at = text, *end; st == LS_OK && (end = memchr(at, '\n', n - (size_t)(at - text))); at = end + 1) {
         json_error_t e;
