@@ -91,13 +91,18 @@ static ls_status copy_task(const ls_lab_entry *e, int n, const char *folder, int
 
 ls_status ls_lab_start(const ls_lab_shelf *s, const char *folder, int *copied)
 {
-    ls_text path = { 0 };
+    ls_text path = { 0 }, text = { 0 }, include = { 0 };
     *copied = 0;
     LS_TRY(ls_mkdirs(folder));
     ls_text_add(&path, "%s/Makefile", folder);
+    ls_text_add(&text, "%s", makefile);
+    if (ls_install_find("include", &include)) ls_text_add(&text, "CPPFLAGS = -I'%s'\n", ls_text_str(&include));
     ls_status st = ls_text_status(&path);
-    if (st == LS_OK) st = copy_new(path.p, makefile, sizeof makefile - 1, copied);
+    if (st == LS_OK) st = ls_text_status(&text);
+    if (st == LS_OK) st = copy_new(path.p, text.p, text.n, copied);
     ls_text_free(&path);
+    ls_text_free(&text);
+    ls_text_free(&include);
     for (int i = 0; st == LS_OK && i < s->n; i++)
         for (int n = 1; st == LS_OK && n <= ls_lab_exercises(&s->entry[i]); n++)
             st = copy_task(&s->entry[i], n, folder, copied);
