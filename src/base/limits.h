@@ -53,7 +53,7 @@
 #define LS_HOST_MAX_BRACKETS 4     /* in one name */
 
 /* claims of labs */
-#define LS_LAB_MAX_CLAIMS 32
+#define LS_LAB_MAX_CLAIMS 64
 #define LS_LAB_MAX_PAIRS  16   /* runs, values, rows or options of one claim */
 #define LS_LAB_MAX_EXPR   1000 /* bytes of a comparison */
 #define LS_LAB_MAX_OUTPUT (1u << 20) /* bytes that a command prints */
