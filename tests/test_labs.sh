@@ -12,9 +12,9 @@ unset COLUMNS
 
 # --- the labs of the project
 labs=$("$lockstep" lab)
-claim 'lists the labs' grep -qE '^00  Conversion: .*\(23 claims, 40 min\)$' <<<"$labs"
-claim 'in order' grep -qE '^01  Gradient buckets: .*\(18 claims, 45 min\)$' <<<"$labs"
-claim 'and the last' grep -qE '^10  Training script: .*\(25 claims, 55 min\)$' <<<"$labs"
+claim 'lists the labs' grep -qE '^00  Conversion: .*\([0-9]+ claims, 40 min\)$' <<<"$labs"
+claim 'in order' grep -qE '^01  Gradient buckets: .*\([0-9]+ claims, 45 min\)$' <<<"$labs"
+claim 'and the last' grep -qE '^10  Training script: .*\([0-9]+ claims, 55 min\)$' <<<"$labs"
 claim 'and says what to do next' grep -qx 'Next: lockstep lab 0' <<<"$labs"
 "$lockstep" lab all --control >out 2>err </dev/null
 claim 'every claim holds' test $? = 0
