@@ -15,14 +15,16 @@ typedef struct net {
     ls_optim *optim;
 } net;
 
-/* c NULL: without DDP. After a failure, too, net_close frees it. */
+/* c NULL: without DDP; optim "momentum": sgd with momentum 0.9. After a failure, too, net_close frees it. */
 static inline ls_status net_open(net *n, ls_world *w, const ls_ddp_config *c, const char *optim, uint64_t seed)
 {
     static const int64_t dims[] = { NET_IN, 128, 64, NET_OUT };
     const ls_model_config mc = { .name = "mlp", .dims = dims, .ndims = 4, .init = LS_INIT_PHILOX, .seed = seed };
     ls_optim_config oc;
     memset(n, 0, sizeof *n);
-    LS_TRY(ls_optim_defaults(optim, &oc));
+    const bool momentum = strcmp(optim, "momentum") == 0;
+    LS_TRY(ls_optim_defaults(momentum ? "sgd" : optim, &oc));
+    if (momentum) oc.momentum = 0.9;
     oc.lr = 0.01;
     LS_TRY(ls_model_create(&mc, &n->model));
     LS_TRY(ls_arena_create((size_t)1 << 20, false, NULL, &n->arena));

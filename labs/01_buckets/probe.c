@@ -1,20 +1,24 @@
 /* probe.c -- what the claims of lab 01 need of the library beside `lockstep train`: each word prints one JSON object.
  *
- *   events READY [LAUNCH|late|first]   the order of a step's events, around bucket READY (LAUNCH: the launch of
- *                                  another one; late: without overlap; first: of step 1)
+ *   events READY [LAUNCH|late|first|rebuilt]   the order of a step's events, around bucket READY (LAUNCH: the launch
+ *                                  of another one; late: without overlap; first: of step 1; rebuilt: `registered`
+ *                                  lists the buckets of step 3)
+ *   order [usual]                  gradients of bucket 1 are ready before those of bucket 0 (usual: after)
+ *   asleep [inline]                buckets that are reduced while a layer sleeps (inline: nothing else moves them)
  *   mean [sum]                     gradients of DDP beside the mean, or the sum, computed by hand from all ranks
+ *   replicas [alone]               after how many steps ranks have equal weights, with the wrapper or without
  *   uneven N,N,N,N                 ranks with so many samples, beside the gradient of the joint batch
  *   ids [alike]                    samples of each rank with the sampler, or without
- *   average OPTIMIZER              averaging gradients beside averaging parameters, after 20 steps
+ *   average OPTIMIZER              averaging gradients beside averaging parameters, after 20 steps; `state`: how far an
+ *                                  optimizer's state is from that of another rank when parameters are averaged
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "../net.h"
+#include "probe.h"
 
-enum { RANKS = 4, SEED = 42, MOST = 32768, BUCKETS = 8, NAMES = 1024 };
+enum { STEPS = 100 };
 
 /* All values, or gradients, in a row; how many. */
 static size_t copy(const net *n, bool gradients, float *out)
@@ -40,106 +44,6 @@ static double difference(const float *a, const float *b, size_t n)
     return most / size;
 }
 
-typedef struct job {
-    const char *word, *more;
-    bool late, first;
-    int from, other; /* buckets */
-    uint64_t hash[RANKS];
-    double result, second;
-    char text[4][NAMES];
-    int at[5];
-} job;
-
-/* --- events -------------------------------------------------------------------------------------------------- */
-
-typedef struct watcher {
-    ls_comm_hook hook; /* first: DDP hands it back */
-    const ls_params *ps;
-    int clock, last, launch[BUCKETS], reduced[BUCKETS], ready[16];
-    char arrived[NAMES];
-} watcher;
-
-static ls_status start(ls_comm_hook *h, ls_group *g, const ls_grad_bucket *b, ls_work **work)
-{
-    watcher *x = (watcher *)h;
-    const ls_coll_args a = { .coll = LS_ALL_REDUCE, .dtype = LS_F32, .out = b->data, .count = b->count, .op = LS_AVG, .label = "probe" };
-    if (b->index < BUCKETS) x->launch[b->index] = ++x->clock;
-    return ls_coll_start(g, &a, work);
-}
-
-static ls_status finish(ls_comm_hook *h, ls_group *g, const ls_grad_bucket *b, const float **out, size_t *count)
-{
-    watcher *x = (watcher *)h;
-    (void)g, (void)out, (void)count; /* the averages are in b->data */
-    if (b->index < BUCKETS) x->reduced[b->index] = ++x->clock;
-    return LS_OK;
-}
-
-static void add_name(char *list, const char *name)
-{
-    const size_t n = strlen(list);
-    snprintf(list + n, NAMES - n, "%s%s", n ? " " : "", name);
-}
-
-static ls_status grad_ready(void *arg, ls_tensor *t)
-{
-    watcher *x = arg;
-    for (int i = 0; i < x->ps->n; i++)
-        if (&x->ps->item[i].t == t) {
-            x->ready[i] = x->last = ++x->clock;
-            add_name(x->arrived, x->ps->item[i].name);
-        }
-    return LS_OK;
-}
-
-static void list_buckets(const net *n, char *out)
-{
-    for (int i = 0; i < ls_ddp_buckets(n->ddp); i++) {
-        const ls_ddp_bucket_info b = ls_ddp_bucket(n->ddp, i);
-        for (int k = 0; k < b.nparams; k++) add_name(out, n->model->params.item[b.param[k]].name);
-    }
-}
-
-static ls_status events(ls_world *w, void *arg)
-{
-    job *j = arg;
-    const uint64_t steps = j->first ? 1 : 3;
-    const ls_ddp_config c = { .first_bucket = 2048, .bucket_cap = 16384, .no_overlap = j->late };
-    const ls_tape_events listen = { .grad_ready = grad_ready };
-    const int rank = ls_world_rank(w);
-    watcher *x = calloc(1, sizeof *x);
-    net n = { 0 };
-    if (!x) return ls_fail(LS_NO_MEMORY, "a hook");
-    x->hook = (ls_comm_hook){ .name = "probe", .start = start, .finish = finish };
-    ls_status st = net_open(&n, w, &c, "sgd", SEED);
-    x->ps = &n.model->params;
-    if (st == LS_OK) st = ls_ddp_set_hook(n.ddp, &x->hook);
-    if (st == LS_OK) st = ls_tape_listen(n.tape, &listen, x); /* before DDP: it hears of a gradient first */
-    for (uint64_t step = 0; st == LS_OK && step < steps; step++) {
-        x->clock = 0;
-        *x->arrived = 0;
-        st = net_backward(&n, step, 8 * rank, 8, 1.0f);
-        if (st == LS_OK && rank == 0 && step == 0) {
-            snprintf(j->text[0], NAMES, "%s", x->arrived);
-            list_buckets(&n, j->text[1]);
-        }
-        if (st == LS_OK) st = ls_optim_step(n.optim);
-    }
-    if (st == LS_OK && rank == 0) {
-        const ls_ddp_bucket_info b = ls_ddp_bucket(n.ddp, j->from);
-        for (int k = 0; k < b.nparams; k++)
-            if (x->ready[b.param[k]] > j->at[0]) j->at[0] = x->ready[b.param[k]];
-        j->at[1] = x->launch[j->other];
-        j->at[2] = x->reduced[j->other];
-        j->at[3] = x->last;
-        j->at[4] = ++x->clock;
-        list_buckets(&n, j->text[2]);
-    }
-    net_close(&n);
-    free(x);
-    return st;
-}
-
 /* --- mean ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(const float *v, size_t n)
@@ -153,14 +57,13 @@ static uint64_t hash_of(const float *v, size_t n)
 static ls_status mean(ls_world *w, void *arg)
 {
     job *j = arg;
-    const ls_ddp_config c = { .first_bucket = 2048, .bucket_cap = 16384 };
     const int rank = ls_world_rank(w);
     net alone = { 0 }, ddp = { 0 };
     float *all = calloc(RANKS * (size_t)MOST, sizeof *all);
     float *got = calloc(MOST, sizeof *got), *by_hand = calloc(MOST, sizeof *by_hand);
     size_t n = 0;
     ls_status st = all && got && by_hand ? net_open(&alone, w, NULL, "sgd", SEED) : ls_fail(LS_NO_MEMORY, "gradients");
-    if (st == LS_OK) st = net_open(&ddp, w, &c, "sgd", SEED);
+    if (st == LS_OK) st = net_open(&ddp, w, &caps, "sgd", SEED);
     if (st == LS_OK) st = net_backward(&alone, 0, 8 * rank, 8, 1.0f);
     if (st == LS_OK) st = net_backward(&ddp, 0, 8 * rank, 8, 1.0f);
     if (st == LS_OK) {
@@ -183,12 +86,35 @@ static ls_status mean(ls_world *w, void *arg)
     return st;
 }
 
+/* --- replicas ------------------------------------------------------------------------------------------------ */
+
+static ls_status replicas(ls_world *w, void *arg)
+{
+    job *j = arg;
+    const int rank = ls_world_rank(w);
+    net n = { 0 };
+    float *values = calloc(MOST, sizeof *values);
+    ls_status st = values ? net_open(&n, w, strcmp(j->more, "alone") == 0 ? NULL : &caps, "sgd", SEED + (uint64_t)rank)
+                          : ls_fail(LS_NO_MEMORY, "weights");
+    for (uint64_t step = 0; st == LS_OK && step < STEPS; step++) {
+        int64_t hash[RANKS] = { 0 };
+        st = net_backward(&n, step, 8 * rank, 8, 1.0f);
+        if (st == LS_OK) st = ls_optim_step(n.optim);
+        if (st == LS_OK) hash[rank] = (int64_t)hash_of(values, copy(&n, false, values));
+        if (st == LS_OK) st = ls_all_gather(ls_world_group(w), NULL, hash, RANKS, LS_I64);
+        if (rank == 0) j->at[0] += hash[0] == hash[1] && hash[1] == hash[2] && hash[2] == hash[3];
+    }
+    if (rank == 0) j->at[1] = STEPS;
+    net_close(&n);
+    free(values);
+    return st;
+}
+
 /* --- uneven -------------------------------------------------------------------------------------------------- */
 
 static ls_status uneven(ls_world *w, void *arg)
 {
     job *j = arg;
-    const ls_ddp_config c = { .first_bucket = 2048, .bucket_cap = 16384 };
     const int rank = ls_world_rank(w);
     long long rows[RANKS] = { 0 }, first = 0, all = 0;
     net one = { 0 }, ddp = { 0 };
@@ -205,7 +131,7 @@ static ls_status uneven(ls_world *w, void *arg)
     if (st == LS_OK) st = net_backward(&one, 0, 0, all, 1.0f);
     for (int weighted = 0; st == LS_OK && weighted < 2; weighted++) {
         const float weight = weighted ? (float)((double)rows[rank] * RANKS / (double)all) : 1.0f;
-        st = net_open(&ddp, w, &c, "sgd", SEED);
+        st = net_open(&ddp, w, &caps, "sgd", SEED);
         if (st == LS_OK) st = net_backward(&ddp, 0, first, rows[rank], weight);
         if (st == LS_OK) (void)copy(&one, true, joint);
         const size_t n = st == LS_OK ? copy(&ddp, true, got) : 0;
@@ -251,6 +177,23 @@ static ls_status reduce(ls_group *g, const net *n, bool gradients)
     return LS_OK;
 }
 
+/* The difference of rank 1's state of the first layer from rank 0's; 0: the optimizer has none. */
+static ls_status state_difference(ls_world *w, const net *n, double *out)
+{
+    const size_t count = (size_t)ls_tensor_count(&n->model->params.item[0].t);
+    const float *mine = ls_optim_nstates(n->optim) > 0
+        ? ls_optim_state(n->optim, n->model->params.item[0].name, ls_optim_state_name(n->optim, 0))
+        : NULL;
+    if (!mine) return LS_OK;
+    float *all = calloc(RANKS * count, sizeof *all);
+    if (!all) return ls_fail(LS_NO_MEMORY, "the state of an optimizer");
+    memcpy(all + (size_t)ls_world_rank(w) * count, mine, count * sizeof *all);
+    const ls_status st = ls_all_gather(ls_world_group(w), NULL, all, RANKS * count, LS_F32);
+    if (st == LS_OK && ls_world_rank(w) == 0) *out = difference(all + count, all, count);
+    free(all);
+    return st;
+}
+
 static ls_status average(ls_world *w, void *arg)
 {
     job *j = arg;
@@ -268,6 +211,7 @@ static ls_status average(ls_world *w, void *arg)
             if (st == LS_OK && !gradients) st = reduce(g, &x, false);
         }
         if (st == LS_OK) n = copy(&x, false, values[gradients]);
+        if (st == LS_OK && !gradients) st = state_difference(w, &x, &j->second);
         net_close(&x);
     }
     if (st == LS_OK && ls_world_rank(w) == 0) j->result = difference(values[0], values[1], n);
@@ -281,9 +225,14 @@ static ls_status average(ls_world *w, void *arg)
 static void print(const job *j)
 {
     if (strcmp(j->word, "events") == 0)
-        printf("{\"ready\": %d, \"launch\": %d, \"reduced\": %d, \"last_ready\": %d, \"step\": %d, \"arrived\": \"%s\", "
-               "\"registered\": \"%s\", \"in_buckets\": \"%s\"}\n", j->at[0], j->at[1], j->at[2], j->at[3], j->at[4], j->text[0],
-               j->text[1], j->text[2]);
+        printf("{\"ready\": %d, \"launch\": %d, \"reduced\": %d, \"last_ready\": %d, \"step\": %d, \"launch_delay_us\": %.3f, "
+               "\"arrived\": \"%s\", \"registered\": \"%s\", \"in_buckets\": \"%s\", \"model\": \"%s\", \"events\": \"%s\"}\n", j->at[0], j->at[1],
+               j->at[2], j->at[3], j->at[4], j->result, j->text[0], j->text[1], j->text[2], j->text[3], j->events);
+    else if (strcmp(j->word, "order") == 0)
+        printf("{\"ready0\": %d, \"ready1\": %d, \"launch0\": %d, \"launch1\": %d, \"arrived\": \"%s\", \"events\": \"%s\"}\n", j->at[0], j->at[1],
+               j->at[2], j->at[3], j->text[0], j->events);
+    else if (strcmp(j->word, "asleep") == 0) printf("{\"reduced\": %d, \"sleeps\": %d}\n", j->at[0], j->at[1]);
+    else if (strcmp(j->word, "replicas") == 0) printf("{\"equal\": %d, \"steps\": %d}\n", j->at[0], j->at[1]);
     else if (strcmp(j->word, "mean") == 0)
         printf("{\"difference\": %.9g, \"bits\": [\"%016llx\", \"%016llx\", \"%016llx\", \"%016llx\"]}\n", j->result,
                (unsigned long long)j->hash[0], (unsigned long long)j->hash[1], (unsigned long long)j->hash[2],
@@ -293,26 +242,32 @@ static void print(const job *j)
     else if (strcmp(j->word, "ids") == 0)
         printf("{\"same\": %d, \"ids\": [\"%s\", \"%s\", \"%s\", \"%s\"]}\n", (int)j->result, j->text[0], j->text[1], j->text[2], j->text[3]);
     else
-        printf("{\"difference\": %.9g}\n", j->result);
+        printf("{\"difference\": %.9g, \"state\": %.9g}\n", j->result, j->second);
 }
 
 int main(int argc, char **argv)
 {
     static const struct { const char *word; ls_rank_fn run; } words[] = {
-        { "events", events }, { "mean", mean }, { "uneven", uneven }, { "ids", ids }, { "average", average },
+        { "events", events }, { "order", order },   { "asleep", asleep }, { "mean", mean },       { "replicas", replicas },
+        { "uneven", uneven }, { "ids", ids },       { "average", average },
     };
     static job j;
     ls_rank_fn run = NULL;
     j = (job){ .word = argc > 1 ? argv[1] : "", .more = argc > 2 ? argv[2] : "" };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(words[i].word, j.word) == 0) run = words[i].run;
-    j.first = argc > 2 && strcmp(argv[argc - 1], "first") == 0;
-    j.late = argc > 2 && strcmp(argv[argc - 1], "late") == 0;
+    const char *last = argc > 2 ? argv[argc - 1] : "";
+    j.first = strcmp(last, "first") == 0;
+    j.late = strcmp(last, "late") == 0;
+    j.rebuilt = strcmp(last, "rebuilt") == 0;
     if (run == events) j.from = j.other = atoi(j.more);
-    if (run == events && argc > 3 && !j.late && !j.first) j.other = atoi(argv[3]);
+    if (run == events && argc > 3 && !j.late && !j.first && !j.rebuilt) j.other = atoi(argv[3]);
+    const bool inl = run == asleep && strcmp(last, "inline") == 0;
+    const ls_world_opts o = { .progress = run == asleep && !inl ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE };
     ls_status st = run && j.from >= 0 && j.from < 3 && j.other >= 0 && j.other < 3
-        ? ls_world_threads(RANKS, NULL, run, &j)
-        : ls_fail(LS_USAGE, "expected events BUCKET [BUCKET|late|first], mean [sum|alone], uneven N,N,N,N, ids [alike] or average OPTIMIZER");
+        ? ls_world_threads(RANKS, &o, run, &j)
+        : ls_fail(LS_USAGE, "expected events BUCKET [BUCKET|late|first|rebuilt], order [usual], asleep [inline], mean [sum|alone], "
+                            "replicas [alone], uneven N,N,N,N, ids [alike] or average OPTIMIZER");
     if (st == LS_OK) print(&j);
     else fprintf(stderr, "probe: error[%s]: %s\n", ls_status_word(st), ls_last_error());
     return ls_status_exit_code(st);
