@@ -34,19 +34,19 @@ claim 'lab 02: all answers are wrong' test "$(right)" = '0 of 7'
 claim 'lab 02: the right number of gathers' grep -qE '^wrong     1 times$' ../out
 
 # --- lab 01
-quiz b cdab 3 b b b b 'weights are replicated'
-claim 'all answers are right' test "$(right)" = '7 of 7'
+quiz b cdab 3 b b b b b 'weights are replicated'
+claim 'all answers are right' test "$(right)" = '8 of 8'
 claim 'exit status' test $code = 0
 claim 'say it: four slots to tick' test "$(grep -cE '\[ \] (state|shape|collective|number): ' ../out)" = 4
 claim 'nothing is written without tasks' test -z "$(ls)"
 claim 'nor left' test -z "$(ls ../work)"
 "$lockstep" lab start >../out
-quiz a abcd 4 a a a a say
-claim 'all answers are wrong' test "$(right)" = '0 of 7'
+quiz a abcd 4 a a a a a say
+claim 'all answers are wrong' test "$(right)" = '0 of 8'
 claim 'a wrong option prints the claim that refutes it, with its numbers' grep -qE '^wrong     01\.5 A DDP step moves gradients, never inputs\. ([0-9,]+) = \1$' ../out
 claim 'a wrong number prints the right one' grep -qE '^wrong     3 buckets$' ../out
 claim 'a wrong order prints the right one' grep -qE '^wrong     cdab$' ../out
-claim 'progress has them' test "$(grep -c '^01\.q[1-7] missed ' lockstep-labs/progress)" = 7
+claim 'progress has them' test "$(grep -c '^01\.q[1-8] missed ' lockstep-labs/progress)" = 8
 quiz b '' '' '' '' '' '' ''
 claim 'Enter skips' test "$(right)" = '1 of 1'
 quiz 'c, d, a b'
