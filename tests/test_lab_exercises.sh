@@ -119,7 +119,7 @@ cd ..
 progress=lockstep-labs/progress
 claim 'progress says what was shown' grep -qE '^01\.ex3 green 20[0-9-]{8} tries=[0-9]+ hints=3 solution$' $progress
 claim 'one line per item' test "$(cut -d' ' -f1 $progress | sort | uniq -d | wc -l)" = 0
-claim 'the list counts' grep -qF '1 of 3 exercises green' <("$lockstep" lab | tr -s ' \n' ' ')
+claim 'the list counts' grep -qF '1 of 5 exercises green' <("$lockstep" lab | tr -s ' \n' ' ')
 printf 'a line of mine\n\n01.ex9 from the future x=1\n' >>$progress
 lab 1 check 3
 claim 'unknown lines stay' test "$(tail -n 3 $progress)" = "$(printf 'a line of mine\n\n01.ex9 from the future x=1')"
@@ -151,7 +151,7 @@ words() { # text, arguments...
     claim "$*: 64" ends 64
     claim "$*: said" wrong "$text"
 }
-words "lab 01_buckets has no exercise 9: expected 1 to 3" 1 check 9
+words "lab 01_buckets has no exercise 9: expected 1 to 5" 1 check 9
 words "'chek': expected check, hint, solution or reset" 1 chek 1
 words "'x': expected the number of an exercise" 1 check x
 words "unexpected 'check': expected one lab" 1 check
