@@ -1,20 +1,21 @@
 /* check.c -- exercise 2 of lab 00: what random runs leave, of which each lacks at most one step. */
 #include "check.h"
 
-enum step { NOTHING, WRAPPER, SAMPLER, SET_EPOCH, BATCH, SAVE };
+enum step { NOTHING, GROUP, WRAPPER, SAMPLER, SET_EPOCH, BATCH, SAVE };
 enum { MOST_RANKS = 4, EPOCHS = 2, IDS = 6 };
 
 typedef struct evidence {
-    int ranks;
+    int ranks;                          /* processes that were started */
+    int size[MOST_RANKS];               /* how many ranks each of them found in its job */
     int global_batch, rank_batch;       /* samples per step: as they are wanted, and as each rank reads them */
     int digest[MOST_RANKS];             /* of a rank's weights at the end: equal numbers mean equal weights */
-    int id[MOST_RANKS][EPOCHS][IDS];    /* which samples a rank has read, in order */
+    int id[MOST_RANKS][EPOCHS][IDS];    /* the first samples of each epoch that it has read */
     int wrote[MOST_RANKS];              /* 1: the rank has written the checkpoint */
 } evidence;
 
 enum step missing(const evidence *e); /* task.c */
 
-static const char *const word[] = { "NOTHING", "WRAPPER", "SAMPLER", "SET_EPOCH", "BATCH", "SAVE" };
+static const char *const word[] = { "NOTHING", "GROUP", "WRAPPER", "SAMPLER", "SET_EPOCH", "BATCH", "SAVE" };
 enum { STEPS = sizeof word / sizeof *word, MOST_SAMPLES = MOST_RANKS * IDS };
 
 /* Deals a random order of n samples in turn, and repeats the first ones at the end, as ls_sampler does. */
@@ -39,16 +40,26 @@ static void draw(check *c, enum step lacks, evidence *e)
     const int n = e->ranks * IDS - check_between(c, 0, e->ranks - 1), digest = check_between(c, 1000, 9999);
     for (int epoch = 0; epoch < EPOCHS; epoch++) deal(c, e, epoch, n);
     if (memcmp(e->id[0][0], e->id[0][1], sizeof e->id[0][0]) == 0) e->id[0][1][0] = e->id[0][1][1];
+    if (lacks == GROUP) { /* all of them do the same: read the whole batch in one order, and write */
+        e->rank_batch = e->global_batch;
+        for (int r = 0; r < e->ranks; r++) {
+            e->wrote[r] = e->size[r] = 1, e->digest[r] = digest;
+            memmove(e->id[r], e->id[0], sizeof e->id[r]);
+        }
+        return;
+    }
     for (int r = 0; r < e->ranks; r++) {
+        e->size[r] = e->ranks;
         e->digest[r] = lacks == WRAPPER ? digest + r : digest;
         e->wrote[r] = r == 0 || lacks == SAVE;
-        if (lacks == SAMPLER) memcpy(e->id[r], e->id[0], sizeof e->id[r]);
+        if (lacks == SAMPLER) memmove(e->id[r], e->id[0], sizeof e->id[r]);
         if (lacks == SET_EPOCH) memcpy(e->id[r][1], e->id[r][0], sizeof e->id[r][1]);
     }
 }
 
 static const char *idea(enum step lacks, int found)
 {
+    if (lacks == GROUP) return "a process that has not joined is rank 0 of 1: it writes, reads every sample and the whole batch";
     if (lacks != SAMPLER && found == SAMPLER)
         return "two ranks may share a few samples: a sampler repeats some, so that every rank has equally many";
     if (lacks == BATCH || found == BATCH) return "each rank reads its share: all ranks together make the global batch";
@@ -65,7 +76,7 @@ static void print(const evidence *e)
 {
     printf("  ranks %d, global_batch %d, rank_batch %d\n", e->ranks, e->global_batch, e->rank_batch);
     for (int r = 0; r < e->ranks; r++) {
-        printf("  rank %d  digest %d, wrote %d, samples", r, e->digest[r], e->wrote[r]);
+        printf("  process %d  size %d, digest %d, wrote %d, samples", r, e->size[r], e->digest[r], e->wrote[r]);
         for (int epoch = 0; epoch < EPOCHS; epoch++)
             for (int i = 0; i < IDS; i++) printf("%s%d", i ? " " : epoch ? " | " : " ", e->id[r][epoch][i]);
         printf("\n");

@@ -3,6 +3,7 @@
  * A converted script has run on several ranks for two epochs. You get what the run has left, and not its source. At
  * most one step of the conversion is missing. Return its name, or NOTHING.
  *
+ *   GROUP      no rank joins the job: each process is rank 0 of a job of one, and does what such a rank does
  *   WRAPPER    no ls_ddp: every rank trains alone
  *   SAMPLER    every rank reads the samples of rank 0
  *   SET_EPOCH  the sampler is not told the epoch
@@ -11,14 +12,15 @@
  *
  * A sampler gives every rank equally many samples. If the ranks cannot share them evenly, it repeats a few.
  */
-enum step { NOTHING, WRAPPER, SAMPLER, SET_EPOCH, BATCH, SAVE };
+enum step { NOTHING, GROUP, WRAPPER, SAMPLER, SET_EPOCH, BATCH, SAVE };
 enum { MOST_RANKS = 4, EPOCHS = 2, IDS = 6 };
 
 typedef struct evidence {
-    int ranks;
+    int ranks;                          /* processes that were started */
+    int size[MOST_RANKS];               /* how many ranks each of them found in its job */
     int global_batch, rank_batch;       /* samples per step: as they are wanted, and as each rank reads them */
     int digest[MOST_RANKS];             /* of a rank's weights at the end: equal numbers mean equal weights */
-    int id[MOST_RANKS][EPOCHS][IDS];    /* which samples a rank has read, in order */
+    int id[MOST_RANKS][EPOCHS][IDS];    /* the first samples of each epoch that it has read */
     int wrote[MOST_RANKS];              /* 1: the rank has written the checkpoint */
 } evidence;
 

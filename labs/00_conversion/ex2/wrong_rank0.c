@@ -1,14 +1,15 @@
 /* Wrong: looks only whether rank 0 has written. */
 #include <string.h>
 
-enum step { NOTHING, WRAPPER, SAMPLER, SET_EPOCH, BATCH, SAVE };
+enum step { NOTHING, GROUP, WRAPPER, SAMPLER, SET_EPOCH, BATCH, SAVE };
 enum { MOST_RANKS = 4, EPOCHS = 2, IDS = 6 };
 
 typedef struct evidence {
-    int ranks;
+    int ranks;                          /* processes that were started */
+    int size[MOST_RANKS];               /* how many ranks each of them found in its job */
     int global_batch, rank_batch;       /* samples per step: as they are wanted, and as each rank reads them */
     int digest[MOST_RANKS];             /* of a rank's weights at the end: equal numbers mean equal weights */
-    int id[MOST_RANKS][EPOCHS][IDS];    /* which samples a rank has read, in order */
+    int id[MOST_RANKS][EPOCHS][IDS];    /* the first samples of each epoch that it has read */
     int wrote[MOST_RANKS];              /* 1: the rank has written the checkpoint */
 } evidence;
 
@@ -21,6 +22,7 @@ enum step missing(const evidence *e)
         digests += e->digest[r] != e->digest[0];
         writers += !e->wrote[0];
     }
+    if (e->size[0] != e->ranks) return GROUP;
     if (writers) return SAVE;
     if (e->rank_batch * e->ranks != e->global_batch) return BATCH;
     if (digests) return WRAPPER;
