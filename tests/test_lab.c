@@ -69,6 +69,7 @@ static void formulas_are_shown_with_values(void **state)
     holds("2*(b-1)/b < half", 0.0, "2 * (4 - 1) / 4 [1.5] < 0.5");
     holds("max(a,b) != -b", 0.0, "max(6, 4) [6] != -4");
     holds("d1 == d3", 0.0, "00ff = 00fe");
+    holds("ab == near != a", 1e-6, "98,688 ~ 98688.05 != 6"); /* equal to a tolerance */
 }
 
 static void wrong_comparisons_name_the_column(void **state)
@@ -184,7 +185,7 @@ static void kinds_are_read(void **state)
     (void)state;
     ls_lab lab;
     replaced("kind: exact", "kind: timed", LS_OK, "");
-    replaced("kind: exact", "kind: virtual", LS_USAGE, "c.yaml:11: kind: virtual is not implemented");
+    replaced("kind: exact", "kind: virtual", LS_OK, "");
     replaced("kind: exact", "kind: exactly", LS_USAGE, "c.yaml:11: kind: expected exact, numeric TOLERANCE");
     replaced("kind: exact", "kind: numeric", LS_USAGE, "c.yaml:11: kind: expected exact, numeric TOLERANCE");
     replaced("kind: exact", "kind: numeric 0", LS_USAGE, "c.yaml:11: kind: expected a tolerance between 0 and 1");
@@ -194,6 +195,11 @@ static void kinds_are_read(void **state)
                                "expect: a == 1, control: {r: probe}}\n", &lab), LS_OK);
     assert_int_equal(lab.claims[0].kind, LS_LAB_NUMERIC);
     assert_true(lab.claims[0].tolerance == 1e-6);
+    ls_lab_free(&lab);
+    assert_int_equal(read_text(HEAD "- {id: x, says: s, run: {r: lockstep}, take: {a: r/b}, kind: virtual, why: w, "
+                               "expect: a == 1, control: {r: probe}}\n", &lab), LS_OK);
+    assert_int_equal(lab.claims[0].kind, LS_LAB_VIRTUAL);
+    assert_true(lab.claims[0].tolerance == 1e-9);
     ls_lab_free(&lab);
     assert_int_equal(read_text(HEAD "- {id: x, says: s, run: {r: lockstep}, take: {a: r/b}, kind: shown, why: w}\n",
                      &lab), LS_OK);
@@ -226,6 +232,9 @@ static void broken_claims_name_the_line(void **state)
     replaced("probe b", "probe b > c", LS_USAGE, "c.yaml:8: claim 01.5: 'large': there is no shell");
     replaced("b: large/comm", "b: larger/comm", LS_USAGE,
              "c.yaml:9: claim 01.5: 'larger/comm/bytes': expected RUN/KEY");
+    replaced("b: large/comm/bytes", "b: large/stderr", LS_USAGE, "c.yaml:9: claim 01.5: 'large/stderr': expected RUN/stderr/TEXT");
+    replaced("b: large/comm/bytes", "b: large/stderr/", LS_USAGE, "'large/stderr/': expected RUN/stderr/TEXT");
+    replaced("b: large/comm/bytes", "b: large/stderr/65 or / 66", LS_OK, "");
     replaced("b: large/comm/bytes", "b: large/", LS_USAGE, "c.yaml:9: claim 01.5: 'large/': expected RUN/KEY");
     replaced("expect: a == b", "expect: a == c", LS_USAGE, "c.yaml:10: claim 01.5: expect: column 6: no value");
     replaced("  expect: a == b\n", "", LS_USAGE, "c.yaml:5: claim 01.5: 'expect': is missing");

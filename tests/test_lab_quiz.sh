@@ -55,8 +55,17 @@ claim 'and become right' grep -qE '^01\.q2 right 20[0-9-]{8} tries=2$' lockstep-
 claim 'the end of the input ends it' test $code = 0
 quiz 3.02
 claim 'a number within 1 %' test "$(right)" = '1 of 1'
-quiz z
-claim 'no such letter is wrong' said 'expected one of the letters'
+mkdir ../fresh && cd ../fresh || exit 1 # where no question was missed
+quiz z b
+claim 'no such letter is asked for again' said 'expected a letter from a to c, or Enter to skip'
+claim 'and not counted' test "$(right)" = '1 of 1'
+quiz '' bb cdab
+claim 'nor is an order without each letter' said 'expected each letter once, or Enter to skip'
+claim 'which is asked for again, too' test "$(right)" = '1 of 1'
+quiz '' '' three 3
+claim 'nor a word for a number' said 'expected a number, or Enter to skip'
+claim 'likewise' test "$(right)" = '1 of 1'
+cd ../tasks
 fails() { fails_with 64 "$@" </dev/null; }
 claim '--json has none' fails '--claim, --json, --commands and --control belong to the claims' "$lockstep" lab 1 quiz --json
 claim '--yes has nothing to answer' fails '--yes: nothing is asked here' "$lockstep" lab 1 quiz --yes

@@ -131,6 +131,30 @@ failing list '`starter list` printed no JSON object'
 write <<<'1|a: r/exit_status|a == 4|code|1'
 own 7
 claim 'an exit status can be what is claimed' ends 0
+write <<<'1|a: r/exit_status|a == 0|none|code'
+own 7
+claim 'also that of a command without a result' ends 0
+write <<'ROWS'
+1|a: r/stderr/it is broken, b: r/exit_status|a == 1 == b - 2|fail|1
+2|a: r/stderr/first, b: r/stderr/s|a < b|fail|1
+ROWS
+own 7 --control
+claim 'and so can its messages: lines that have a text' ends 0
+claim 'with their numbers' said '1 = 1 = 3 - 2 [1]'
+claim 'and each line once' said '1 < 2'
+claim 'also of a control' said '0 < 0, so the comparison can fail'
+write <<'ROWS'
+1|a: r/v|a == 0.1 * 10|1|2
+2|a: r/v|a == 1 + 1e-8|1|2
+ROWS
+sed -i '0,/kind: exact/s//kind: virtual/; 0,/kind: exact/s//kind: numeric 1e-6/' $yaml
+own 7 --control
+claim 'equal to a tolerance' ends 0
+claim 'is not said to be the same' said '1 ~ 0.1 * 10 [1] (within 1e-09)'
+claim 'nor with another tolerance' said '1 ~ 1 + 1e-8 [1.00000001] (within 1e-06)'
+sed -i 's/1 + 1e-8/1 + 1e-5/; s/0.1 \* 10/0.1 * 10 + 1e-8/' $yaml
+own 7
+claim 'a larger difference is red' said '0 of 2 claims hold.'
 mv own/libexec/lockstep/labs/07_own moved
 own 7
 claim 'programs that are not built' ends 1
@@ -218,6 +242,11 @@ PY
 claim 'a right prediction' grep -qF '1 of 1 claims hold, 1 of 1 predictions right.' <<<"$(predict $'a\n')"
 claim 'a wrong one' grep -qF '0 of 1 predictions right.' <<<"$(predict $'b\n')"
 claim 'Enter skips' grep -qE '1 of 1 claims hold\. ?$' <<<"$(predict $'\n')"
+claim 'which is marked at once' grep -qF 'right as claim 07.1 shows: ok 07.1' <<<"$(predict $'a\n')"
+claim 'with the claim' grep -qF 'wrong it is [a] one, as claim 07.1 shows: ok 07.1' <<<"$(predict $'b\n')"
+claim 'no such letter: asked again' grep -qF 'expected a letter from a to b, or Enter to skip' <<<"$(predict $'c\na\n')"
+claim 'and the second counts' grep -qF '1 of 1 predictions right.' <<<"$(predict $'yes\n A\n')"
+claim 'or none does' grep -qE '1 of 1 claims hold\. ?$' <<<"$(predict $'c\n\n')"
 claim '--yes asks nothing' test "$(grep -c 'predict' <<<"$(predict $'a\n+--yes')")" = 0
 claim 'the question and its options' grep -qF 'predict What is v? [a] one [b] two >' <<<"$(predict $'a\n')"
 finish

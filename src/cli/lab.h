@@ -18,7 +18,7 @@ typedef struct ls_lab_sums {
     int claims, hold;         /* claims that are asserted */
     int shown;                /* those that are only shown */
     int controls, red;        /* control runs, and those in which the comparison failed, as it should */
-    int asked, right;
+    int asked, right;         /* predictions that were made, of claims that hold */
 } ls_lab_sums;
 
 /* Tests the claims of one lab and prints them; with `json` an element of a list is added to `json_out` instead. A claim
@@ -27,6 +27,9 @@ ls_status ls_cli_lab_claims(const ls_lab_entry *e, const ls_lab_way *way, ls_lab
 /* A line of stdin, with its newline unless it is longer than n - 1 bytes; "" at the end. LS_INTERRUPTED: a signal was
  * seen in `stop`. */
 ls_status ls_cli_lab_line(const ls_stop *stop, char *line, size_t n);
+/* The index of one of n options from a line such as "b", asked for again until it is one. -1: the line is empty; *over:
+ * the input has ended. Messages begin at column `left`. */
+ls_status ls_cli_lab_letter(const ls_stop *stop, size_t n, int left, int *chosen, bool *over);
 /* The commands of its claims, which do not run. */
 ls_status ls_cli_lab_commands(const ls_lab_entry *e, const ls_lab_way *way);
 

@@ -82,6 +82,7 @@ static void print_claim(const ls_lab_place *place, const ls_lab_claim *c, const 
         (void)ls_env_get()->hostname(host, sizeof host);
         if (!o->why.n) ls_text_add(&words, " (measured on %s)", host);
     }
+    if (!o->why.n && c->tolerance > 0.0 && strstr(c->expect, "==")) ls_text_add(&words, " (within %g)", c->tolerance);
     for (size_t i = 0; i < c->rows.n; i++) ls_text_add(&words, "%s%s", i ? ", " : " [", c->rows.v[i].value);
     if (c->rows.n) ls_text_add(&words, "]");
     add_named(&t, "", ls_text_str(&words));
@@ -112,7 +113,7 @@ static void print_control(const ls_lab_outcome *o, bool red)
 
 static void add_json(const ls_lab_claim *c, const ls_lab_outcome *o, ls_text *x)
 {
-    static const char *const kinds[] = { "exact", "numeric", "timed", "shown" };
+    static const char *const kinds[] = { "exact", "numeric", "virtual", "timed", "shown" };
     ls_text_add(x, "{\"id\": ");
     ls_json_string(x, c->id);
     ls_text_add(x, ", \"says\": ");
@@ -139,24 +140,37 @@ static void add_json_control(const ls_lab_outcome *o, bool red, ls_text *x)
 
 /* --- predictions ----------------------------------------------------------------------------------------- */
 
-/* Asks on a terminal. An empty line, or the end of the input, skips. */
-static ls_status ask(const ls_lab_claim *c, const ls_stop *stop, ls_lab_sums *sums)
+/* Asks on a terminal. An empty line, or the end of the input, skips: *chosen is -1 then, otherwise an option. */
+static ls_status ask(const ls_lab_claim *c, const ls_stop *stop, int *chosen)
 {
-    char line[64];
+    bool over;
     ls_text t = { 0 }, words = { 0 };
     ls_text_add(&words, "%s", c->ask);
     for (size_t i = 0; i < c->options.n; i++) ls_text_add(&words, "  [%c] %s", (char)('a' + (int)i), c->options.v[i].value);
     ls_text_add(&t, "predict        ");
     ls_text_wrap(&t, ls_text_str(&words), LEFT, width());
-    printf("%s%*s> ", ls_text_str(&t), LEFT, "");
+    printf("%s%*s> ", ls_text_str(&t), LEFT - 2, "");
     fflush(stdout);
     ls_text_free(&words);
     ls_text_free(&t);
-    LS_TRY(ls_cli_lab_line(stop, line, sizeof line));
-    if (line[0] == '\n' || !line[0]) return LS_OK;
-    sums->asked++;
-    sums->right += line[0] == (char)('a' + (int)c->right - 1) && line[1] == '\n';
-    return LS_OK;
+    return ls_cli_lab_letter(stop, c->options.n, LEFT, chosen, &over);
+}
+
+/* Marks a prediction, above the claim that shows which option it is. */
+static void mark(const ls_lab_claim *c, int chosen, bool holds, ls_lab_sums *sums)
+{
+    ls_text t = { 0 }, words = { 0 };
+    const bool right = chosen + 1 == (int)c->right;
+    if (!holds) ls_text_add(&words, "no answer counts: claim %s does not hold on this machine", c->id);
+    else if (right) ls_text_add(&words, "as claim %s shows:", c->id);
+    else ls_text_add(&words, "it is [%c] %s, as claim %s shows:", (char)('a' + (int)c->right - 1), c->options.v[c->right - 1].value, c->id);
+    ls_text_add(&t, "%-*s", LEFT, !holds ? "not marked" : right ? "right" : "wrong");
+    ls_text_wrap(&t, ls_text_str(&words), LEFT, width());
+    fputs(ls_text_str(&t), stdout);
+    sums->asked += holds;
+    sums->right += holds && right;
+    ls_text_free(&words);
+    ls_text_free(&t);
 }
 
 /* --- a lab --------------------------------------------------------------------------------------------------- */
@@ -177,11 +191,16 @@ static ls_status test_control(ls_lab_runner *r, const ls_lab *lab, const ls_lab_
 }
 
 static ls_status test(ls_lab_runner *r, const ls_lab_place *place, const ls_lab *lab, const ls_lab_claim *c,
-                      const ls_lab_way *way, ls_lab_sums *sums, ls_text *json)
+                      const ls_lab_way *way, int *questions, ls_lab_sums *sums, ls_text *json)
 {
     ls_lab_outcome o;
-    if (way->ask && c->ask && sums->asked < MOST_ASKED) LS_TRY(ask(c, way->stop, sums));
+    int chosen = -1;
+    if (way->ask && c->ask && *questions < MOST_ASKED) {
+        ++*questions;
+        LS_TRY(ask(c, way->stop, &chosen));
+    }
     ls_status st = ls_lab_test(r, lab, c, false, &o);
+    if (st == LS_OK && chosen >= 0) mark(c, chosen, o.holds, sums);
     if (st == LS_OK && json) add_json(c, &o, json);
     if (st == LS_OK && !json) print_claim(place, c, &o);
     const bool asserted = c->kind != LS_LAB_SHOWN || !o.holds; /* what cannot even be shown is red */
@@ -200,6 +219,7 @@ ls_status ls_cli_lab_claims(const ls_lab_entry *e, const ls_lab_way *way, ls_lab
     ls_lab_runner *r = NULL;
     ls_lab lab;
     bool any = false;
+    int questions = 0;
     ls_text *json = way->json ? json_out : NULL;
     ls_status st = ls_lab_load(ls_text_str(&e->claims), &lab);
     if (st == LS_OK) st = check_list(&lab, way->claims);
@@ -216,7 +236,7 @@ ls_status ls_cli_lab_claims(const ls_lab_entry *e, const ls_lab_way *way, ls_lab
         if (!wanted(&lab, way->claims, &lab.claims[i])) continue;
         if (json && any) ls_text_add(json, ", ");
         any = true;
-        st = test(r, &place, &lab, &lab.claims[i], way, sums, json);
+        st = test(r, &place, &lab, &lab.claims[i], way, &questions, sums, json);
     }
     if (st == LS_OK && json) ls_text_add(json, "]}");
     if (st == LS_OK && !*way->claims && sums->hold == sums->claims) ls_cli_lab_seen(e);

@@ -1,5 +1,6 @@
 /* lab_line.c -- what a reader of a lab types. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/env.h"
 #include "cli/lab.h"
@@ -29,4 +30,21 @@ ls_status ls_cli_lab_line(const ls_stop *stop, char *line, size_t n)
     line[used] = 0;
     if (!echoes || !c) printf("\n");
     return LS_OK;
+}
+
+ls_status ls_cli_lab_letter(const ls_stop *stop, size_t n, int left, int *chosen, bool *over)
+{
+    char line[64];
+    for (;;) {
+        LS_TRY(ls_cli_lab_line(stop, line, sizeof line));
+        const char *p = line + strspn(line, " \t");
+        const size_t bytes = strcspn(p, " \t\r\n");
+        const char letter = (char)(*p >= 'A' && *p <= 'Z' ? *p - 'A' + 'a' : *p);
+        *over = !*line;
+        *chosen = bytes == 1 && letter >= 'a' && letter < (char)('a' + (int)n) ? letter - 'a' : -1;
+        if (bytes == 0 || *chosen >= 0) return LS_OK;
+        printf("%*sexpected a letter from a to %c,\n%*sor Enter to skip\n%*s> ", left, "", (char)('a' + (int)n - 1), left, "",
+               left > 2 ? left - 2 : 0, "");
+        fflush(stdout);
+    }
 }

@@ -20,7 +20,7 @@ typedef struct session {
     ls_lab lab;
     ls_lab_quiz quiz;
     ls_lab_runner *runner;
-    int asked, right, skipped;
+    int asked, right;
 } session;
 
 static void print_words(const char *first, const char *words)
@@ -56,16 +56,11 @@ static ls_status show(session *s, const char *verdict, const ls_lab_claim *c, ls
     return LS_OK;
 }
 
-static ls_status choice(session *s, const ls_lab_question *q, const char *line, bool *right)
+static ls_status choice(session *s, const ls_lab_question *q, int given, bool *right)
 {
     const ls_lab_claim *c;
     ls_lab_outcome o = { .holds = false };
-    const size_t given = (size_t)(line[0] - 'a');
-    if (line[0] < 'a' || given >= q->options.n || line[1]) {
-        print_words("wrong", "expected one of the letters");
-        return LS_OK;
-    }
-    *right = given + 1 == q->right;
+    *right = given + 1 == (int)q->right;
     LS_TRY(ls_lab_find(&s->lab, q->claims.v[given].value, &c));
     const ls_status st = show(s, *right ? "right" : "wrong", c, &o);
     ls_lab_outcome_free(&o);
@@ -75,11 +70,10 @@ static ls_status choice(session *s, const ls_lab_question *q, const char *line, 
 static ls_status number(session *s, const ls_lab_question *q, const char *line, bool *right)
 {
     ls_lab_outcome o = { .holds = false };
-    char *end;
-    const double given = strtod(line, &end);
+    const double given = strtod(line, NULL);
     LS_TRY(show(s, "shown by", q->claim, &o));
     const double value = o.number[q->value];
-    *right = end != line && isfinite(value) && fabs(given - value) <= WITHIN * fabs(value);
+    *right = isfinite(value) && fabs(given - value) <= WITHIN * fabs(value);
     char text[96];
     snprintf(text, sizeof text, "%.9g %s", value, q->unit);
     print_words(*right ? "right" : "wrong", text);
@@ -87,14 +81,49 @@ static ls_status number(session *s, const ls_lab_question *q, const char *line, 
     return LS_OK;
 }
 
-static ls_status order(session *s, const ls_lab_question *q, const char *line, bool *right)
+/* The letters of an order, without blanks and commas; how many. */
+static size_t letters_of(const char *line, char given[LS_LAB_MAX_PAIRS + 1])
 {
-    size_t in_order[LS_LAB_MAX_PAIRS];
-    char letters[LS_LAB_MAX_PAIRS + 1] = "", given[LS_LAB_MAX_PAIRS + 1] = "";
-    ls_lab_outcome o = { .holds = false };
     size_t n = 0;
     for (const char *p = line; *p && n < LS_LAB_MAX_PAIRS; p++)
         if (*p != ' ' && *p != ',') given[n++] = *p;
+    given[n] = 0;
+    return n;
+}
+
+/* Whether the line names every option of an order once. */
+static bool is_order(const ls_lab_question *q, const char *line)
+{
+    char given[LS_LAB_MAX_PAIRS + 1];
+    const size_t n = letters_of(line, given);
+    bool all = n == q->options.n;
+    for (size_t i = 0; i < q->options.n; i++) all = all && strchr(given, 'a' + (int)i);
+    return all;
+}
+
+/* An answer that can be marked; asked for again until it is one. An empty line skips. */
+static ls_status typed(session *s, const ls_lab_question *q, char *line, size_t n)
+{
+    for (;;) {
+        char *end;
+        LS_TRY(ls_cli_lab_line(s->stop, line, n));
+        if (*line != '\n') line[strcspn(line, "\n")] = 0;
+        if (*line == '\n' || !*line || q->ask == LS_LAB_SAY) return LS_OK;
+        const double v = strtod(line, &end);
+        if (q->ask == LS_LAB_NUMBER && end != line && isfinite(v)) return LS_OK;
+        if (q->ask == LS_LAB_ORDER && is_order(q, line)) return LS_OK;
+        print_words("", q->ask == LS_LAB_NUMBER ? "expected a number, or Enter to skip" : "expected each letter once, or Enter to skip");
+        printf("%*s> ", LEFT - 2, "");
+        fflush(stdout);
+    }
+}
+
+static ls_status order(session *s, const ls_lab_question *q, const char *line, bool *right)
+{
+    size_t in_order[LS_LAB_MAX_PAIRS];
+    char letters[LS_LAB_MAX_PAIRS + 1] = "", given[LS_LAB_MAX_PAIRS + 1];
+    ls_lab_outcome o = { .holds = false };
+    letters_of(line, given);
     ls_status st = show(s, "shown by", q->claim, &o);
     if (st == LS_OK) st = ls_lab_quiz_order(q, o.number, in_order);
     for (size_t i = 0; st == LS_OK && i < q->options.n; i++) letters[i] = (char)('a' + (int)in_order[i]);
@@ -117,23 +146,25 @@ static void say(const ls_lab_question *q)
 /* One question; *over: the input has ended. */
 static ls_status ask(session *s, const ls_lab_question *q, bool *over)
 {
-    char line[256];
+    char line[256] = "";
     bool right = false;
+    int chosen = 0;
     ls_status st = LS_OK;
     print_question(q);
-    LS_TRY(ls_cli_lab_line(s->stop, line, sizeof line));
-    *over = !*line;
-    line[strcspn(line, "\n")] = 0;
-    if (!*line) {
-        s->skipped += !*over;
-        return LS_OK;
+    if (q->ask == LS_LAB_CHOICE) {
+        LS_TRY(ls_cli_lab_letter(s->stop, q->options.n, LEFT, &chosen, over));
+    } else {
+        LS_TRY(typed(s, q, line, sizeof line));
+        *over = !*line;
+        if (*line == '\n' || *over) chosen = -1;
     }
+    if (chosen < 0) return LS_OK;
     if (q->ask == LS_LAB_SAY) {
         say(q);
         return LS_OK;
     }
     s->asked++;
-    if (q->ask == LS_LAB_CHOICE) st = choice(s, q, line, &right);
+    if (q->ask == LS_LAB_CHOICE) st = choice(s, q, chosen, &right);
     if (q->ask == LS_LAB_NUMBER) st = number(s, q, line, &right);
     if (q->ask == LS_LAB_ORDER) st = order(s, q, line, &right);
     s->right += right;

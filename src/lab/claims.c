@@ -10,6 +10,8 @@
 #include "lab/expr.h"
 #include "lab/tree.h"
 
+#define WITHIN_VIRTUAL 1e-9 /* sums of doubles in another order, and no measurement */
+
 typedef ls_lab_tree reader;
 
 /* --- one claim --------------------------------------------------------------------------------- */
@@ -20,15 +22,17 @@ static ls_status kind(const reader *r, const yaml_node_t *node, ls_lab_claim *c)
     char *end;
     LS_TRY(ls_lab_text(r, node, "kind", &text));
     if (strcmp(text, "exact") == 0) return LS_OK;
-    if (strcmp(text, "virtual") == 0)
-        return ls_lab_refuse(r, node, "kind", "virtual is not implemented: expected exact, numeric TOLERANCE, timed or shown");
+    c->kind = LS_LAB_VIRTUAL;
+    c->tolerance = WITHIN_VIRTUAL;
+    if (strcmp(text, "virtual") == 0) return LS_OK;
+    c->tolerance = 0.0;
     c->kind = LS_LAB_TIMED;
     if (strcmp(text, "timed") == 0) return LS_OK;
     c->kind = LS_LAB_SHOWN;
     if (strcmp(text, "shown") == 0) return LS_OK;
     c->kind = LS_LAB_NUMERIC;
     if (strncmp(text, "numeric ", 8) != 0 || text[8] < '0' || text[8] > '9')
-        return ls_lab_refuse(r, node, "kind", "expected exact, numeric TOLERANCE (as in numeric 1e-6), timed or shown");
+        return ls_lab_refuse(r, node, "kind", "expected exact, numeric TOLERANCE (as in numeric 1e-6), virtual, timed or shown");
     c->tolerance = strtod(text + 8, &end);
     if (*end || !(c->tolerance > 0.0 && c->tolerance < 1.0))
         return ls_lab_refuse(r, node, "kind", "expected a tolerance between 0 and 1");
@@ -122,6 +126,8 @@ static ls_status check_claim(const reader *r, const ls_lab_claim *c)
         if (!slash || !slash[1] || !ls_lab_pair_of(&c->run, path, (size_t)(slash - path)))
             return refuse_line(r, c->take.v[i].line, c, path,
                                "expected RUN/KEY, with the name of one of the claim's runs");
+        if (strcmp(slash + 1, "stderr") == 0 || strcmp(slash + 1, "stderr/") == 0)
+            return refuse_line(r, c->take.v[i].line, c, path, "expected RUN/stderr/TEXT, which counts lines of messages");
     }
     for (size_t i = 0; i < c->control.n; i++)
         if (!ls_lab_pair_of(&c->run, c->control.v[i].name, strlen(c->control.v[i].name)))

@@ -29,6 +29,7 @@
 typedef enum ls_lab_kind {
     LS_LAB_EXACT,   /* integers and texts: equal or not */
     LS_LAB_NUMERIC, /* "numeric 1e-6": with this relative tolerance */
+    LS_LAB_VIRTUAL, /* computed by a simulator or a replay of a schedule: the same on every machine, tolerance 1e-9 */
     LS_LAB_TIMED,   /* an order of times, with its margin in the comparison */
     LS_LAB_SHOWN,   /* printed and not asserted */
 } ls_lab_kind;
@@ -48,10 +49,11 @@ typedef struct ls_lab_claim {
     const char *expect;    /* NULL only with LS_LAB_SHOWN */
     size_t line, expect_line;
     ls_lab_kind kind;
-    double tolerance;      /* 0, unless LS_LAB_NUMERIC */
+    double tolerance;      /* 0, unless LS_LAB_NUMERIC or LS_LAB_VIRTUAL */
     ls_lab_pairs rows;     /* values only: requirements that the claim shows */
     ls_lab_pairs run;      /* name and command, whose first word is lockstep, probe or starter; there is no shell */
-    ls_lab_pairs take;     /* name and path into what a run prints: RUN/KEY/KEY.. */
+    ls_lab_pairs take;     /* name and path into what a run prints: RUN/KEY/KEY.., RUN/exit_status, or RUN/stderr/TEXT: how
+                              many lines of its messages have this text */
     ls_lab_pairs control;  /* like run */
     const char *ask;       /* NULL: nothing is asked */
     ls_lab_pairs options;  /* values only */

@@ -269,7 +269,7 @@ static ls_status evaluate(reader *r, double tolerance, bool *holds)
     for (; op; op = comparison(r), left = right) {
         const size_t at = r->at;
         r->at += strlen(op);
-        ls_text_add(r->shown, " %s ", strcmp(op, "==") == 0 ? "=" : op);
+        ls_text_add(r->shown, " %s ", strcmp(op, "==") != 0 ? op : tolerance > 0.0 ? "~" : "=");
         LS_TRY(compared_side(r, &right));
         const int told = compare(op, &left, &right, tolerance);
         if (told < 0) return refuse(r, at, "a text can only be compared with a text, by == or !=");

@@ -21,7 +21,9 @@ typedef struct result {
     char *command; /* owned */
     json_t *json;  /* owned; NULL: it failed, and `why` says how */
     ls_text why;
-    int code;      /* its exit status */
+    ls_text err;   /* owned: its messages */
+    bool ended;    /* by itself: `code` is its exit status */
+    int code;
 } result;
 
 struct ls_lab_runner {
@@ -75,6 +77,7 @@ void ls_lab_runner_close(ls_lab_runner *r)
     for (int i = 0; i < r->n; i++) {
         free(r->results[i].command);
         ls_text_free(&r->results[i].why);
+        ls_text_free(&r->results[i].err);
         json_decref(r->results[i].json);
     }
     free(r->results);
@@ -183,7 +186,7 @@ static void explain(const ls_lab_ended *e, uint64_t timeout_ns, ls_text *err, ls
 /* Runs a command; the result's `json` stays NULL if it has none. */
 static ls_status start(ls_lab_runner *r, result *x)
 {
-    ls_text words = { 0 }, out = { 0 }, err = { 0 };
+    ls_text words = { 0 }, out = { 0 };
     const char *argv[MOST_WORDS + 3];
     char dir[192];
     ls_lab_ended ended = { 0 };
@@ -200,15 +203,15 @@ static ls_status start(ls_lab_runner *r, result *x)
         argv[n] = NULL;
         if (!r->place->programs && (strncmp(x->command, "lockstep", 8) != 0 || has_word(x->command, "--")))
             ls_text_add(&x->why, "cannot run: the lab's programs are not built; `make build` in a checkout builds them");
-        else st = ls_lab_process(argv, timeout_ns, r->place->stop, &out, &err, &ended);
+        else st = ls_lab_process(argv, timeout_ns, r->place->stop, &out, &x->err, &ended);
     }
     x->code = ended.code;
+    x->ended = st == LS_OK && !x->why.n && ended.how == LS_LAB_ENDED_EXIT;
     if (st == LS_OK && !x->why.n && ended.how == LS_LAB_ENDED_EXIT) x->json = object_of(&out);
     const bool failed = !x->json || ended.code || ended.how != LS_LAB_ENDED_EXIT;
-    if (st == LS_OK && !x->why.n && failed) explain(&ended, timeout_ns, &err, &x->why);
+    if (st == LS_OK && !x->why.n && failed) explain(&ended, timeout_ns, &x->err, &x->why);
     ls_text_free(&words);
     ls_text_free(&out);
-    ls_text_free(&err);
     return st;
 }
 
@@ -231,6 +234,7 @@ static ls_status result_of(ls_lab_runner *r, const char *command, const result *
     if (st < 0) {
         free(x.command);
         ls_text_free(&x.why);
+        ls_text_free(&x.err);
         json_decref(x.json);
         return st;
     }
@@ -282,6 +286,17 @@ static ls_status value_of(const ls_lab *lab, const ls_lab_claim *c, const ls_lab
     return LS_OK;
 }
 
+/* How many lines of a text have these words. */
+static int lines_with(const char *text, const char *words)
+{
+    int n = 0;
+    for (const char *p = strstr(text, words); p; p = strstr(p, words)) {
+        n++;
+        p += strcspn(p, "\n");
+    }
+    return n;
+}
+
 static const char *command_of(const ls_lab_claim *c, const char *run, size_t nbytes, bool control)
 {
     const ls_lab_pairs *from[2] = { control ? &c->control : &c->run, &c->run };
@@ -312,12 +327,15 @@ ls_status ls_lab_test(ls_lab_runner *r, const ls_lab *lab, const ls_lab_claim *c
     for (size_t i = 0; st == LS_OK && i < c->take.n; i++) {
         const char *path = c->take.v[i].value;
         const char *command = command_of(c, path, strcspn(path, "/"), control);
-        const bool only_status = strcmp(strchr(path, '/'), "/exit_status") == 0;
+        const char *key = strchr(path, '/') + 1, *messages = strncmp(key, "stderr/", 7) == 0 ? key + 7 : NULL;
         const result *x = NULL;
         st = result_of(r, command, &x);
         if (st < 0) break;
-        if (only_status && (x->json || x->code > 0)) {
-            values[i] = (ls_lab_value){ .name = c->take.v[i].name, .number = x->code };
+        values[i].name = c->take.v[i].name;
+        if (x->ended && messages) {
+            values[i].number = lines_with(ls_text_str(&x->err), messages);
+        } else if (x->ended && strcmp(key, "exit_status") == 0) {
+            values[i].number = x->code;
         } else if (x->why.n) {
             if (!out->why.n) ls_text_add(&out->why, "`%s` %s", command, ls_text_str(&x->why));
         } else {

@@ -4,7 +4,8 @@
  * lab's own programs; so is the word after --, which is what `lockstep run` starts, and which may be single, the
  * program that a starter was made of, as well. A later word that is the name of a file in the lab's folder becomes the
  * path of that file. A training gets a run folder that is removed at the end (unless the command has --run.dir). Equal
- * commands run once. The last JSON object that a command prints is its result.
+ * commands run once. The last JSON object that a command prints is its result. Its exit status and its messages can be
+ * what is claimed, too (claims.h), also of a command that fails.
  */
 #ifndef LS_LAB_RUNNER_H
 #define LS_LAB_RUNNER_H
