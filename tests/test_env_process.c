@@ -143,6 +143,12 @@ static void a_child_gets_environment_descriptors_and_cpus_as_given(void **state)
     assert_string_equal(output_of("nproc", &c), "1\n");
 
     c = plain;
+    c.limits = &(ls_child_limits){ .memory = 1 << 30, .file = 1 << 20, .cpu_s = 20 };
+    assert_string_equal(output_of("ulimit -v; ulimit -H -v; ulimit -f; ulimit -t; ulimit -c", &c), "1048576\n1048576\n2048\n20\n0\n");
+    c.limits = &(ls_child_limits){ .memory = 0 };
+    assert_string_equal(output_of("ulimit -H -c", &c), "0\n");
+
+    c = plain;
     c.own_group = true;
     int pid = start_shell("test \"$(cut -d' ' -f5 /proc/$$/stat)\" = $$", &c);
     assert_true(pid > 0);

@@ -42,6 +42,12 @@ typedef struct ls_file_info {
 
 typedef enum ls_child_state { LS_CHILD_RUNNING, LS_CHILD_EXITED, LS_CHILD_SIGNALED, LS_CHILD_STOPPED } ls_child_state;
 
+/* The most that a process, and each one that it starts, may have; 0: as we may. It leaves no core file. */
+typedef struct ls_child_limits {
+    uint64_t memory, file;        /* bytes of its addresses, and of a file that it writes */
+    uint64_t cpu_s, processes;    /* seconds of processor time; processes and threads of its user */
+} ls_child_limits;
+
 /* A process to start: exec'd, with descriptors and environment as given. */
 struct ls_child {
     const char *const *argv;      /* NULL-ended; argv[0] is searched in PATH */
@@ -51,6 +57,7 @@ struct ls_child {
     int stdout_fd, stderr_fd;     /* -1: the parent's */
     bool die_with_parent;         /* SIGKILL when the starting thread ends, by any means */
     bool own_group;               /* its own process group */
+    const ls_child_limits *limits; /* NULL: as we may */
     int cpu_first, cpu_count;     /* bind to this range of usable CPUs (-EINVAL beyond them); count 0: all */
 };
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -170,6 +171,24 @@ static int place(int fd, int at)
     return dup2(fd, at) < 0 ? -errno : 0;
 }
 
+static int limit(int which, rlim_t most)
+{
+    struct rlimit r;
+    if (getrlimit((__rlimit_resource_t)which, &r) < 0) return -errno;
+    r.rlim_cur = r.rlim_max = most < r.rlim_max ? most : r.rlim_max; /* never above ours */
+    return setrlimit((__rlimit_resource_t)which, &r) < 0 ? -errno : 0;
+}
+
+static int set_limits(const ls_child_limits *l)
+{
+    const struct { int which; uint64_t most; } row[] = { { RLIMIT_AS, l->memory }, { RLIMIT_FSIZE, l->file }, { RLIMIT_CPU, l->cpu_s },
+                                                         { RLIMIT_NPROC, l->processes } };
+    int r = limit(RLIMIT_CORE, 0);
+    for (size_t i = 0; r == 0 && i < sizeof row / sizeof *row; i++)
+        if (row[i].most) r = limit(row[i].which, row[i].most);
+    return r;
+}
+
 /* Runs in the child. Returns only when something fails: -errno. */
 static int become(const launch *l)
 {
@@ -202,6 +221,7 @@ static int become(const launch *l)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 
+    if (c->limits && (r = set_limits(c->limits)) < 0) return r;
     execve(l->path, (char *const *)(uintptr_t)c->argv, l->env);
     return -errno;
 }
