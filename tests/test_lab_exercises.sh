@@ -80,8 +80,14 @@ bad 'for (;;) { }' 'it took longer than 10 s and was stopped'
 bad 'for (;;) puts("a line that is printed again and again");' 'it printed more than 1048576 bytes and was stopped'
 bad '*(volatile int *)r = 0;' 'it was ended by signal 11, a segmentation fault'
 bad 'for (;;) { char *p = malloc(1 << 26); if (!p) abort(); }' 'it was ended by signal 6'
+bad 'exit(0);' 'it ended before all shapes were checked: does it call exit?'
 bad 'int x' 'it does not compile'
 bad 'if (fork() == 0) { close(1); close(2); execlp("sleep", "sleep", "97.531", (char *)0); }' 'idea'
+printf '#include <stdio.h>\n#include <stdlib.h>\n__attribute__((constructor)) static void first(void)\n{\n    puts(malloc(1ull << 30) ? "it has 1 GiB" : "it has less");\n}\n' >$mine
+cat "$source_dir/labs/01_buckets/ex3/solution.c" >>$mine
+lab 1 check 3
+claim 'memory is limited before the first line of a task runs' said 'it has less'
+claim 'and the task is checked' ends 0
 gone() { for _ in {1..200}; do pgrep -f 'sleep 97.531' >/dev/null || return 0; sleep 0.01; done; return 1; }
 claim 'what it has started is gone' gone
 claim 'what was compiled is gone' test -z "$(ls ../work)"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/env.h"
 #include "base/file.h"
 #include "base/install.h"
@@ -16,6 +17,11 @@
 #define MOST_BYTES 1000000 /* bytes */
 #define COMPILE_NS 60000000000ull
 #define CHECK_S 10
+#ifdef LS_SANITIZED
+#define MEMORY 0 /* the address space of a sanitizer is far larger */
+#else
+#define MEMORY (1ull << 30)
+#endif
 
 static bool is_file(const char *path)
 {
@@ -159,17 +165,29 @@ static ls_status find_library(ls_text *lib, ls_text *include)
     return ls_fail(LS_IO, "liblockstep.so is not installed: an exercise is linked with it");
 }
 
-static ls_status compile(const char *const argv[], const ls_stop *stop, bool *compiled, ls_text *said)
+static ls_status compile(const char *const argv[], const char *folder, const ls_stop *stop, bool *compiled, ls_text *said)
 {
-    ls_text out = { 0 };
+    ls_text out = { 0 }, tmp = { 0 };
     ls_lab_ended ended;
-    ls_status st = ls_lab_process(argv, COMPILE_NS, stop, &out, said, &ended);
+    ls_text_add(&tmp, "TMPDIR=%s", folder); /* what a compiler that is killed leaves is removed with the folder */
+    ls_status st = ls_text_status(&tmp);
+    const ls_child c = { .argv = argv, .env_set = (const char *const[]){ ls_text_str(&tmp), NULL } };
+    if (st == LS_OK) st = ls_lab_process(&c, COMPILE_NS, stop, &out, said, &ended);
     *compiled = st == LS_OK && ended.how == LS_LAB_ENDED_EXIT && ended.code == 0;
     if (st == LS_SYSTEM)
         st = ls_fail(LS_SYSTEM, "the C compiler '%s' cannot be started: install one (gcc), or set CC", argv[0]);
+    if (st == LS_OK && !*compiled && strstr(ls_text_str(said), strerror(ENOSPC)))
+        st = ls_fail(LS_IO, "there is no space to compile in: set TMPDIR to a folder on another disk");
     if (st == LS_OK && !*compiled) ls_text_add(said, "it does not compile\n");
     ls_text_free(&out);
+    ls_text_free(&tmp);
     return st;
+}
+
+static bool ends_with(const ls_text *t, const char *end)
+{
+    const size_t n = strlen(end);
+    return t->n >= n && strcmp(t->p + t->n - n, end) == 0;
 }
 
 static ls_status run(const char *program, uint64_t seed, const ls_stop *stop, bool *green, ls_text *said)
@@ -179,9 +197,15 @@ static ls_status run(const char *program, uint64_t seed, const ls_stop *stop, bo
     ls_lab_ended ended;
     snprintf(number, sizeof number, "%llu", (unsigned long long)seed);
     const char *const argv[] = { program, number, NULL };
+    static const ls_child_limits limits = { .memory = MEMORY, .file = 1 << 20, .cpu_s = 2 * CHECK_S, .processes = 4096 };
+    const ls_child c = { .argv = argv, .limits = &limits };
     said->n = 0; /* warnings of the compiler of what compiles */
-    ls_status st = ls_lab_process(argv, CHECK_S * 1000000000ull, stop, said, &err, &ended);
+    ls_status st = ls_lab_process(&c, CHECK_S * 1000000000ull, stop, said, &err, &ended);
     *green = st == LS_OK && ended.how == LS_LAB_ENDED_EXIT && ended.code == 0;
+    if (*green && !ends_with(said, " shapes are right\n")) { /* the last words of a check (labs/check.h) */
+        *green = false;
+        ls_text_add(said, "it ended before all shapes were checked: does it call exit?\n");
+    }
     if (st == LS_OK && ended.how == LS_LAB_ENDED_LATE)
         ls_text_add(said, "it took longer than %d s and was stopped: does a loop not end?\n", CHECK_S);
     if (st == LS_OK && ended.how == LS_LAB_ENDED_LOUD) {
@@ -227,7 +251,7 @@ ls_status ls_lab_check(const ls_lab_entry *e, int n, const char *path, uint64_t 
         const char *const argv[] = { cc && *cc ? cc : "cc", "-std=c17", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-I",
                                      include.p, labs.p, path, check.p, "-o", program.p, "-L", lib.p, "-llockstep", rpath.p, "-lm",
                                      NULL };
-        st = compile(argv, stop, &compiled, said);
+        st = compile(argv, folder.p, stop, &compiled, said);
     }
     if (st == LS_OK && compiled) st = run(program.p, seed, stop, green, said);
     if (folder.n) ls_remove_folder(folder.p);

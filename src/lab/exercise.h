@@ -2,7 +2,8 @@
  *
  * A lab's folder has ex1, ex2, .. with task.c, check.c, hints.md, solution.c. A reader's copy of task.c is
  * LAB/ex1.c in a folder of tasks. A check is compiled from that file and the installed check.c, linked with this
- * program's library, and run in a process of its own: 10 s, 1 GiB (labs/check.h), 1 MiB of output.
+ * program's library, and run in a process of its own, with limits that are set before it begins: 10 s, 1 GiB of memory,
+ * files of 1 MiB, 1 MiB of output. It is right if it ends with 0 and says so last.
  */
 #ifndef LS_LAB_EXERCISE_H
 #define LS_LAB_EXERCISE_H

@@ -5,8 +5,6 @@
 #include <signal.h> /* names of signals only */
 #include <string.h>
 
-#include "base/env.h"
-
 #define LOOK_NS 20000000u /* between two looks at signals, and at a program that has closed its output */
 #define END_NS 2000000000u /* for a process that was killed to be gone */
 
@@ -89,7 +87,7 @@ static ls_status follow(child *c, uint64_t deadline_ns, const ls_stop *stop, ls_
     return st;
 }
 
-ls_status ls_lab_process(const char *const *argv, uint64_t timeout_ns, const ls_stop *stop, ls_text *out, ls_text *err,
+ls_status ls_lab_process(const ls_child *what, uint64_t timeout_ns, const ls_stop *stop, ls_text *out, ls_text *err,
                          ls_lab_ended *ended)
 {
     const ls_env *env = ls_env_get();
@@ -103,14 +101,16 @@ ls_status ls_lab_process(const char *const *argv, uint64_t timeout_ns, const ls_
         env->close_fd(o[1]);
         return ls_fail(LS_SYSTEM, "a pipe: %s", strerror(-r));
     }
-    const ls_child how = { .argv = argv, .stdout_fd = o[1], .stderr_fd = e[1], .die_with_parent = true,
-                           .own_group = true };
+    ls_child how = *what;
+    how.stdout_fd = o[1];
+    how.stderr_fd = e[1];
+    how.die_with_parent = how.own_group = true;
     c.fd[0] = o[0];
     c.fd[1] = e[0];
     c.pid = env->spawn(&how, &c.pidfd);
     env->close_fd(o[1]);
     env->close_fd(e[1]);
-    ls_status st = c.pid < 0 ? ls_fail(LS_SYSTEM, "%s cannot be started: %s", argv[0], strerror(-c.pid))
+    ls_status st = c.pid < 0 ? ls_fail(LS_SYSTEM, "%s cannot be started: %s", what->argv[0], strerror(-c.pid))
                              : follow(&c, env->mono_ns() + timeout_ns, stop, ended);
     for (int i = 0; i < 2; i++)
         if (c.fd[i] >= 0) env->close_fd(c.fd[i]);

@@ -1,6 +1,7 @@
 /* process.h -- one program from its start to its end, with limits. */
 #ifndef LS_LAB_PROCESS_H
 #define LS_LAB_PROCESS_H
+#include "base/env.h"
 #include "base/limits.h"
 #include "base/stop.h"
 #include "base/text.h"
@@ -17,11 +18,12 @@ typedef struct ls_lab_ended {
     int code;
 } ls_lab_ended;
 
-/* Starts argv (NULL-ended) in a process group of its own and waits until it has ended. What it prints is added to `out`
+/* Starts `c` (argv, and what else is set of env_set and limits) in a process group of its own and waits until it has
+ * ended. What it prints is added to `out`
  * and `err`, at most LS_LAB_MAX_OUTPUT bytes together. When it has ended, the rest of its group is killed.
  * LS_SYSTEM: it cannot be started. LS_INTERRUPTED: a signal was seen in `stop` (NULL: none is watched for), and it was
  * killed. */
-ls_status ls_lab_process(const char *const *argv, uint64_t timeout_ns, const ls_stop *stop, ls_text *out, ls_text *err,
+ls_status ls_lab_process(const ls_child *c, uint64_t timeout_ns, const ls_stop *stop, ls_text *out, ls_text *err,
                          ls_lab_ended *ended);
 
 #endif

@@ -203,7 +203,7 @@ static ls_status start(ls_lab_runner *r, result *x)
         argv[n] = NULL;
         if (!r->place->programs && (strncmp(x->command, "lockstep", 8) != 0 || has_word(x->command, "--")))
             ls_text_add(&x->why, "cannot run: the lab's programs are not built; `make build` in a checkout builds them");
-        else st = ls_lab_process(argv, timeout_ns, r->place->stop, &out, &x->err, &ended);
+        else st = ls_lab_process(&(ls_child){ .argv = argv }, timeout_ns, r->place->stop, &out, &x->err, &ended);
     }
     x->code = ended.code;
     x->ended = st == LS_OK && !x->why.n && ended.how == LS_LAB_ENDED_EXIT;
