@@ -26,7 +26,7 @@ static const ls_opt table[] = {
     { .name = "control", .type = LS_OPT_BOOL, .offset = offsetof(options, control), .def = "false",
       .help = "also the control of each claim: a run in which its comparison has to fail" },
     { .name = "seed", .type = LS_OPT_INT, .offset = offsetof(options, seed), .def = "0", .range = "0..",
-      .help = "of the shapes that check tries; 0: another one each time" },
+      .help = "of the shapes that check and watch try; 0: another one each time" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };
@@ -103,19 +103,90 @@ static ls_status test_labs(const ls_lab_shelf *shelf, const char *which, const l
     return st;
 }
 
-/* `lab 1 check 2`. */
+/* --- what the words ask for -------------------------------------------------------------------------------- */
+
+typedef enum action { LIST, CLAIMS, START, RESULTS, IMPORT, QUIZ, PAGE, WATCH, EXERCISE } action;
+
+/* How many words each has, and which options. */
+static const struct { int least, most; bool claims, json, yes, seed; } forms[] = {
+    [LIST] = { 0, 0, false, false, false, false },  [CLAIMS] = { 1, 1, true, true, true, false },
+    [START] = { 1, 2, false, false, false, false }, [RESULTS] = { 1, 1, false, true, false, false },
+    [IMPORT] = { 3, 3, false, false, false, false }, [QUIZ] = { 2, 2, false, false, false, false },
+    [PAGE] = { 2, 2, false, false, false, false },  [WATCH] = { 2, 3, false, false, false, true },
+    [EXERCISE] = { 3, 3, false, false, true, true },
+};
+
+static bool is(const ls_opts *opts, int i, const char *word)
+{
+    return ls_opts_npositional(opts) > i && strcmp(ls_opts_positional(opts, i), word) == 0;
+}
+
+static action action_of(const ls_opts *opts)
+{
+    const int n = ls_opts_npositional(opts);
+    if (n == 0) return LIST;
+    if (is(opts, 0, "start")) return START;
+    if (is(opts, 0, "results")) return RESULTS;
+    if (is(opts, 0, "progress")) return IMPORT;
+    if (n == 1) return CLAIMS;
+    return is(opts, 1, "quiz") ? QUIZ : is(opts, 1, "page") ? PAGE : is(opts, 1, "watch") ? WATCH : EXERCISE;
+}
+
+static ls_status check_words(const options *o, const ls_opts *opts, action act)
+{
+    const int n = ls_opts_npositional(opts);
+    const bool claims = *o->claim || o->commands || o->control;
+    if (act == LIST && (claims || o->json || o->yes))
+        return ls_fail(LS_USAGE, "which lab? `lockstep lab` lists them; an option belongs to one, as in `lockstep lab 1 --claim 5`");
+    if (o->json && o->commands) return ls_fail(LS_USAGE, "--json and --commands: expected one of them");
+    if ((claims && !forms[act].claims) || (o->json && !forms[act].json))
+        return ls_fail(LS_USAGE, "--claim, --json, --commands and --control belong to the claims of a lab (--json also to `lockstep lab "
+                       "results`): leave them out");
+    if (o->yes && !forms[act].yes) return ls_fail(LS_USAGE, "--yes: nothing is asked here that it could answer: leave it out");
+    if (o->seed && !forms[act].seed) return ls_fail(LS_USAGE, "--seed belongs to `lockstep lab 1 check 1`: leave it out");
+    if (act == IMPORT && (n != 3 || !is(opts, 1, "import")))
+        return ls_fail(LS_USAGE, "progress: expected `lockstep lab progress import FILE`");
+    if (n < forms[act].least || n > forms[act].most)
+        return ls_fail(LS_USAGE, "unexpected '%s': expected one lab, as in `lockstep lab 1`, or `lockstep lab 1 "
+                       "check|hint|solution|reset N`, `lockstep lab 1 watch [N]`, `lockstep lab 1 quiz|page`, `lockstep lab start "
+                       "[FOLDER]`, `lockstep lab results` or `lockstep lab progress import FILE`", ls_opts_positional(opts, n - 1));
+    return LS_OK;
+}
+
+/* --- doing it ------------------------------------------------------------------------------------------------ */
+
+/* The first exercise that is not green; the first one if all are. */
+static int next_exercise(const ls_lab_entry *e)
+{
+    ls_text path = { 0 };
+    int n = 1;
+    for (int i = ls_cli_lab_progress_path(&path) == LS_OK ? ls_lab_exercises(e) : 0; i >= 1; i--) {
+        ls_lab_item item;
+        char name[64];
+        ls_cli_lab_item(e, i, name, sizeof name);
+        if (ls_lab_progress_read(path.p, name, &item) == LS_OK && strcmp(item.state, "green") != 0) n = i;
+    }
+    ls_text_free(&path);
+    return n;
+}
+
+/* `lab 1 check 2`, `lab 1 watch`. */
 static ls_status exercise(const options *o, const ls_opts *opts, const ls_lab_shelf *shelf, const ls_stop *stop,
                           bool *red)
 {
     ls_lab_task t = { .seed = o->seed, .yes = o->yes, .stop = stop };
     char *end;
     bool green = true;
+    const bool watch = is(opts, 1, "watch");
     LS_TRY(ls_lab_shelf_find(shelf, ls_opts_positional(opts, 0), &t.lab));
-    const char *number = ls_opts_positional(opts, 2);
-    const long n = strtol(number, &end, 10);
-    if (*end || n < 1 || n > 99) return ls_fail(LS_USAGE, "'%s': expected the number of an exercise, as in `lockstep lab 1 check 1`", number);
-    t.n = (int)n;
-    const ls_status st = ls_cli_lab_exercise(&t, ls_opts_positional(opts, 1), &green);
+    if (ls_opts_npositional(opts) == 3) {
+        const char *number = ls_opts_positional(opts, 2);
+        const long n = strtol(number, &end, 10);
+        if (*end || n < 1 || n > 99)
+            return ls_fail(LS_USAGE, "'%s': expected the number of an exercise, as in `lockstep lab 1 check 1`", number);
+        t.n = (int)n;
+    } else t.n = next_exercise(t.lab);
+    const ls_status st = watch ? ls_cli_lab_watch(&t) : ls_cli_lab_exercise(&t, ls_opts_positional(opts, 1), &green);
     *red = !green;
     return st;
 }
@@ -130,56 +201,32 @@ static ls_status claims(const options *o, const char *which, const ls_lab_shelf 
     return test_labs(shelf, which, &way, red);
 }
 
-/* Options that belong to claims. */
-static bool has_claim_options(const options *o) { return *o->claim || o->json || o->commands || o->control; }
-
-static bool is_start(const ls_opts *opts)
+static ls_status act_on(action act, const options *o, const ls_opts *opts, const ls_lab_shelf *shelf, const ls_stop *stop, bool *red)
 {
-    return ls_opts_npositional(opts) > 0 && strcmp(ls_opts_positional(opts, 0), "start") == 0;
-}
-
-static ls_status check_words(const options *o, const ls_opts *opts)
-{
-    const int n = ls_opts_npositional(opts);
-    const bool start = is_start(opts);
-    if (n == 0 && (has_claim_options(o) || o->yes))
-        return ls_fail(LS_USAGE, "which lab? `lockstep lab` lists them; an option belongs to one, as in `lockstep lab 1 --claim 5`");
-    if (o->json && o->commands) return ls_fail(LS_USAGE, "--json and --commands: expected one of them");
-    if ((start || n >= 2) && has_claim_options(o))
-        return ls_fail(LS_USAGE, "--claim, --json, --commands and --control belong to the claims of a lab: leave them out");
-    if ((start || n == 2) && o->yes) return ls_fail(LS_USAGE, "--yes: nothing is asked here that it could answer: leave it out");
-    if (o->seed && n != 3) return ls_fail(LS_USAGE, "--seed belongs to `lockstep lab 1 check 1`: leave it out");
-    const bool quiz = n == 2 && strcmp(ls_opts_positional(opts, 1), "quiz") == 0;
-    if (start ? n > 2 : (n == 2 && !quiz) || n > 3)
-        return ls_fail(LS_USAGE, "unexpected '%s': expected one lab, as in `lockstep lab 1`, or `lockstep lab 1 "
-                       "check|hint|solution|reset N`, `lockstep lab 1 quiz` or `lockstep lab start [FOLDER]`", ls_opts_positional(opts, n - 1));
-    return LS_OK;
-}
-
-static ls_status quiz(const char *which, const ls_lab_shelf *shelf, const ls_stop *stop)
-{
-    const ls_lab_entry *e;
-    LS_TRY(ls_lab_shelf_find(shelf, which, &e));
-    return ls_cli_lab_quiz(e, stop);
+    const ls_lab_entry *e = NULL;
+    if (act == QUIZ || act == PAGE) LS_TRY(ls_lab_shelf_find(shelf, ls_opts_positional(opts, 0), &e));
+    switch (act) {
+    case LIST: return list(shelf);
+    case CLAIMS: return claims(o, ls_opts_positional(opts, 0), shelf, stop, red);
+    case START: return ls_cli_lab_start(shelf, ls_opts_npositional(opts) == 2 ? ls_opts_positional(opts, 1) : LS_LAB_TASKS);
+    case RESULTS: return ls_cli_lab_results(shelf, o->json);
+    case IMPORT: return ls_cli_lab_import(ls_opts_positional(opts, 2));
+    case QUIZ: return ls_cli_lab_quiz(e, stop);
+    case PAGE: return ls_cli_lab_page(e);
+    default: return exercise(o, opts, shelf, stop, red);
+    }
 }
 
 static ls_status lab(const options *o, const ls_opts *opts, bool *red)
 {
     static const int sigs[] = { SIGINT, SIGTERM };
-    const int n = ls_opts_npositional(opts);
-    const char *first = n > 0 ? ls_opts_positional(opts, 0) : "";
+    const action act = action_of(opts);
     ls_lab_shelf shelf;
     ls_stop *stop = NULL;
-    LS_TRY(check_words(o, opts));
+    LS_TRY(check_words(o, opts, act));
     ls_status st = ls_lab_shelf_open(&shelf);
     if (st == LS_OK) st = ls_stop_watch(sigs, 2, &stop);
-    if (st == LS_OK) {
-        if (n == 0) st = list(&shelf);
-        else if (is_start(opts)) st = ls_cli_lab_start(&shelf, n == 2 ? ls_opts_positional(opts, 1) : LS_LAB_TASKS);
-        else if (n == 2) st = quiz(first, &shelf, stop);
-        else if (n == 3) st = exercise(o, opts, &shelf, stop, red);
-        else st = claims(o, first, &shelf, stop, red);
-    }
+    if (st == LS_OK) st = act_on(act, o, opts, &shelf, stop, red);
     ls_stop_end(stop);
     ls_lab_shelf_free(&shelf);
     return st;
@@ -207,7 +254,10 @@ const ls_cmd ls_cmd_lab = {
     .usage = "lockstep lab [NUMBER|NAME|all] [options]\n"
              "       lockstep lab start [FOLDER]\n"
              "       lockstep lab NUMBER|NAME check|hint|solution|reset N\n"
-             "       lockstep lab NUMBER|NAME quiz",
+             "       lockstep lab NUMBER|NAME watch [N]\n"
+             "       lockstep lab NUMBER|NAME quiz|page\n"
+             "       lockstep lab results [--json]\n"
+             "       lockstep lab progress import FILE",
     .example = "lockstep lab 1 --claim 5",
     LS_CMD_OPTS(table),
     .run = run,

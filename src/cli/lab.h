@@ -2,6 +2,7 @@
 #ifndef LS_CLI_LAB_H
 #define LS_CLI_LAB_H
 #include "lab/exercise.h"
+#include "lab/progress.h"
 #include "lab/runner.h"
 #include "lab/shelf.h"
 
@@ -47,15 +48,49 @@ typedef struct ls_lab_task {
 ls_status ls_cli_lab_start(const ls_lab_shelf *s, const char *folder);
 /* `verb` is check, hint, solution or reset. *green: false if a check was red. LS_USAGE: another verb. */
 ls_status ls_cli_lab_exercise(const ls_lab_task *t, const char *verb, bool *green);
-/* ", 2 of 3 exercises green" of a lab, into `out`; nothing where there is no folder of tasks. */
-void ls_cli_lab_progress(const ls_lab_entry *e, ls_text *out);
-/* All claims of the lab have been tested, and hold. Nothing happens where there is no folder of tasks. */
-void ls_cli_lab_seen(const ls_lab_entry *e);
+/* Its file in the folder of tasks. LS_USAGE: there is no such folder. */
+ls_status ls_cli_lab_task_path(const ls_lab_task *t, ls_text *out);
 
-/* A question of a quiz was answered. Nothing happens where there is no folder of tasks. */
+/* --- lab_progress.c: the file of progress; nothing happens where there is no folder of tasks ----------- */
+
+typedef enum ls_lab_event {
+    LS_LAB_WAS_GREEN, LS_LAB_WAS_RED, LS_LAB_WAS_BEGUN, LS_LAB_WAS_TOLD, LS_LAB_WAS_HINTED, /* exercises */
+    LS_LAB_WAS_RIGHT, LS_LAB_WAS_MISSED,                                                    /* questions */
+    LS_LAB_WAS_SEEN,                                                                        /* all claims */
+} ls_lab_event;
+
+/* "01.ex2" of a lab "01_buckets"; "01.claims" for n 0. */
+void ls_cli_lab_item(const ls_lab_entry *e, int n, char *out, size_t bytes);
+/* LS_USAGE: there is no folder of tasks. */
+ls_status ls_cli_lab_progress_path(ls_text *out);
+/* An event of an item. A file that cannot be written is a warning. */
+void ls_cli_lab_note(const char *item, ls_lab_event event);
+/* ", 2 of 3 exercises green" of a lab, into `out`. */
+void ls_cli_lab_progress(const ls_lab_entry *e, ls_text *out);
+
+typedef struct ls_lab_seen {
+    const char *id;
+    bool holds, asserted;
+    ls_text values; /* the comparison with its numbers */
+} ls_lab_seen;
+/* n claims have been tested; all: these are all of the lab's, and hold. */
+void ls_cli_lab_seen(const ls_lab_entry *e, const ls_lab_seen *s, size_t n, bool all);
+
+/* A question of a quiz was answered. */
 void ls_cli_lab_answered(const char *id, bool right);
 /* Whether its newest answer was wrong. */
 bool ls_cli_lab_was_missed(const char *id);
+
+/* --- lab_results.c: what was done */
+ls_status ls_cli_lab_results(const ls_lab_shelf *s, bool json);
+/* Lines of the file `from` are added to those of the folder of tasks. */
+ls_status ls_cli_lab_import(const char *from);
+
+/* --- lab_watch.c: a task is checked each time that its file changes, until a signal comes. LS_OK then. */
+ls_status ls_cli_lab_watch(const ls_lab_task *t);
+
+/* --- lab_page.c: lab.md for a terminal, with the numbers of this reader's claims */
+ls_status ls_cli_lab_page(const ls_lab_entry *e);
 
 /* --- lab_quiz.c: the quiz of a lab, whose answers come from stdin */
 ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_stop *stop);

@@ -191,7 +191,7 @@ static ls_status test_control(ls_lab_runner *r, const ls_lab *lab, const ls_lab_
 }
 
 static ls_status test(ls_lab_runner *r, const ls_lab_place *place, const ls_lab *lab, const ls_lab_claim *c,
-                      const ls_lab_way *way, int *questions, ls_lab_sums *sums, ls_text *json)
+                      const ls_lab_way *way, int *questions, ls_lab_sums *sums, ls_lab_seen *seen, ls_text *json)
 {
     ls_lab_outcome o;
     int chosen = -1;
@@ -207,6 +207,8 @@ static ls_status test(ls_lab_runner *r, const ls_lab_place *place, const ls_lab 
     sums->claims += asserted;
     sums->hold += asserted && o.holds;
     sums->shown += !asserted;
+    *seen = (ls_lab_seen){ .id = c->id, .holds = o.holds, .asserted = c->kind != LS_LAB_SHOWN };
+    ls_text_add(&seen->values, "%s", o.why.n ? ls_text_str(&o.why) : ls_text_str(&o.shown));
     ls_lab_outcome_free(&o);
     if (st == LS_OK) st = test_control(r, lab, c, way, sums, json);
     if (st == LS_OK && json) ls_text_add(json, "}");
@@ -220,6 +222,8 @@ ls_status ls_cli_lab_claims(const ls_lab_entry *e, const ls_lab_way *way, ls_lab
     ls_lab lab;
     bool any = false;
     int questions = 0;
+    size_t tested = 0;
+    ls_lab_seen seen[LS_LAB_MAX_CLAIMS] = { { 0 } };
     ls_text *json = way->json ? json_out : NULL;
     ls_status st = ls_lab_load(ls_text_str(&e->claims), &lab);
     if (st == LS_OK) st = check_list(&lab, way->claims);
@@ -236,10 +240,14 @@ ls_status ls_cli_lab_claims(const ls_lab_entry *e, const ls_lab_way *way, ls_lab
         if (!wanted(&lab, way->claims, &lab.claims[i])) continue;
         if (json && any) ls_text_add(json, ", ");
         any = true;
-        st = test(r, &place, &lab, &lab.claims[i], way, &questions, sums, json);
+        st = test(r, &place, &lab, &lab.claims[i], way, &questions, sums, &seen[tested], json);
+        tested += st == LS_OK;
     }
     if (st == LS_OK && json) ls_text_add(json, "]}");
-    if (st == LS_OK && !*way->claims && sums->hold == sums->claims) ls_cli_lab_seen(e);
+    bool hold = tested == lab.n;
+    for (size_t i = 0; i < tested; i++) hold = hold && seen[i].holds;
+    if (st == LS_OK && tested) ls_cli_lab_seen(e, seen, tested, hold);
+    for (size_t i = 0; i < LS_LAB_MAX_CLAIMS; i++) ls_text_free(&seen[i].values);
     ls_lab_runner_close(r);
     ls_lab_free(&lab);
     return st;

@@ -5,9 +5,7 @@
 
 #include "base/env.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "cli/lab.h"
-#include "lab/progress.h"
 
 ls_status ls_cli_lab_start(const ls_lab_shelf *s, const char *folder)
 {
@@ -21,111 +19,20 @@ ls_status ls_cli_lab_start(const ls_lab_shelf *s, const char *folder)
     return LS_OK;
 }
 
-/* --- progress --------------------------------------------------------------------------------------------- */
-
-/* "01.ex2" of a lab "01_buckets"; "01.claims" for n 0. */
-static void name_item(const ls_lab_entry *e, int n, char *out, size_t bytes)
-{
-    if (n) snprintf(out, bytes, "%.2s.ex%d", e->name, n);
-    else snprintf(out, bytes, "%.2s.claims", e->name);
-}
-
-static ls_status progress_path(ls_text *out)
-{
-    LS_TRY(ls_lab_tasks(out));
-    ls_text_add(out, "/" LS_LAB_PROGRESS);
-    return ls_text_status(out);
-}
-
-/* What `change` makes of an item. A file that cannot be written ends nothing: it is said. */
-static void note_item(const char *name, void (*change)(ls_lab_item *))
-{
-    ls_text path = { 0 };
-    ls_lab_item item;
-    ls_status st = progress_path(&path);
-    if (st == LS_OK) st = ls_lab_progress_read(path.p, name, &item);
-    if (st == LS_OK) {
-        change(&item);
-        st = ls_lab_progress_write(path.p, name, &item, (long long)ls_env_get()->wall_ns());
-    }
-    if (st < 0) ls_log(LS_LOG_WARN, "progress is not written: %s", ls_last_error());
-    ls_text_free(&path);
-}
-
-static void note(const ls_lab_entry *e, int n, void (*change)(ls_lab_item *))
-{
-    char name[64];
-    name_item(e, n, name, sizeof name);
-    note_item(name, change);
-}
-
-static void set(ls_lab_item *item, const char *state) { snprintf(item->state, sizeof item->state, "%s", state); }
-static void was_green(ls_lab_item *item) { set(item, "green"), item->tries++; }
-static void was_red(ls_lab_item *item) { set(item, "red"), item->tries++; }
-static void was_right(ls_lab_item *item) { set(item, "right"), item->tries++; }
-static void was_missed(ls_lab_item *item) { set(item, "missed"), item->tries++; }
-static void was_seen(ls_lab_item *item) { set(item, "seen"); }
-static void was_begun(ls_lab_item *item) { set(item, "begun"); }
-static void was_told(ls_lab_item *item)
-{
-    if (!*item->state) set(item, "begun");
-    item->told = true;
-}
-static void was_hinted(ls_lab_item *item)
-{
-    if (!*item->state) set(item, "begun");
-    item->hints++;
-}
-
-void ls_cli_lab_seen(const ls_lab_entry *e)
-{
-    ls_text path = { 0 };
-    if (ls_lab_tasks(&path) == LS_OK) note(e, 0, was_seen);
-    ls_text_free(&path);
-}
-
-void ls_cli_lab_answered(const char *id, bool right)
-{
-    ls_text path = { 0 };
-    if (ls_lab_tasks(&path) == LS_OK) note_item(id, right ? was_right : was_missed);
-    ls_text_free(&path);
-}
-
-bool ls_cli_lab_was_missed(const char *id)
-{
-    ls_text path = { 0 };
-    ls_lab_item item = { .tries = 0 };
-    const bool known = progress_path(&path) == LS_OK && ls_lab_progress_read(path.p, id, &item) == LS_OK;
-    ls_text_free(&path);
-    return known && strcmp(item.state, "missed") == 0;
-}
-
-void ls_cli_lab_progress(const ls_lab_entry *e, ls_text *out)
-{
-    ls_text path = { 0 };
-    int green = 0;
-    const int n = ls_lab_exercises(e);
-    if (progress_path(&path) == LS_OK) {
-        ls_lab_item item;
-        char name[64];
-        for (int i = 0; i <= n; i++) {
-            name_item(e, i, name, sizeof name);
-            if (ls_lab_progress_read(path.p, name, &item) < 0) break;
-            if (i == 0 && strcmp(item.state, "seen") == 0) ls_text_add(out, ", claims seen");
-            green += i > 0 && strcmp(item.state, "green") == 0;
-        }
-        if (n > 0) ls_text_add(out, ", %d of %d exercises green", green, n);
-    }
-    ls_text_free(&path);
-}
-
 /* --- verbs -------------------------------------------------------------------------------------------------- */
 
-static ls_status task_path(const ls_lab_task *t, ls_text *out)
+ls_status ls_cli_lab_task_path(const ls_lab_task *t, ls_text *out)
 {
     LS_TRY(ls_lab_tasks(out));
     ls_text_add(out, "/%s/ex%d.c", t->lab->name, t->n);
     return ls_text_status(out);
+}
+
+static void note(const ls_lab_task *t, ls_lab_event event)
+{
+    char item[64];
+    ls_cli_lab_item(t->lab, t->n, item, sizeof item);
+    ls_cli_lab_note(item, event);
 }
 
 static ls_status check(const ls_lab_task *t, const char *path, bool *green)
@@ -143,7 +50,7 @@ static ls_status check(const ls_lab_task *t, const char *path, bool *green)
                                        (unsigned long long)seed);
     fflush(stdout);
     ls_text_free(&said);
-    if (st == LS_OK) note(t->lab, t->n, *green ? was_green : was_red);
+    if (st == LS_OK) note(t, *green ? LS_LAB_WAS_GREEN : LS_LAB_WAS_RED);
     return st;
 }
 
@@ -155,13 +62,13 @@ static ls_status hint(const ls_lab_task *t)
     char name[64], *text = NULL;
     const char *words;
     size_t nbytes;
-    name_item(t->lab, t->n, name, sizeof name);
-    ls_status st = progress_path(&path);
+    ls_cli_lab_item(t->lab, t->n, name, sizeof name);
+    ls_status st = ls_cli_lab_progress_path(&path);
     if (st == LS_OK) st = ls_lab_progress_read(path.p, name, &item);
     if (st == LS_OK) st = ls_lab_exercise_file(t->lab, t->n, "hints.md", &text, &nbytes);
     if (st == LS_OK) st = ls_lab_hint(text, item.hints + 1, &words, &nbytes);
     if (st == LS_OK) printf("Hint %d: %.*s", item.hints + 1, (int)nbytes, words);
-    if (st == LS_OK) note(t->lab, t->n, was_hinted);
+    if (st == LS_OK) note(t, LS_LAB_WAS_HINTED);
     free(text);
     ls_text_free(&path);
     return st;
@@ -187,7 +94,7 @@ static ls_status solution(const ls_lab_task *t)
     const ls_status st = sure(t, "This shows the solution, and your progress will say so.");
     if (st == LS_OK) {
         fputs(text, stdout);
-        note(t->lab, t->n, was_told);
+        note(t, LS_LAB_WAS_TOLD);
     }
     free(text);
     return st;
@@ -209,8 +116,9 @@ static ls_status reset(const ls_lab_task *t, const char *path)
     const int r = there ? env->rename(path, old.p) : 0;
     if (st == LS_OK && r < 0) st = ls_fail(LS_IO, "renaming %s: %s", path, strerror(-r));
     if (st == LS_OK) st = ls_file_write(path, text, n);
+    if (st < 0 && there && r == 0) (void)env->rename(old.p, path); /* yours stays where it was */
     if (st == LS_OK) printf("%s is as at the beginning%s%s\n", path, there ? "; yours is now " : "", there ? old.p : "");
-    if (st == LS_OK) note(t->lab, t->n, was_begun);
+    if (st == LS_OK) note(t, LS_LAB_WAS_BEGUN);
     free(text);
     ls_text_free(&old);
     return st;
@@ -224,7 +132,7 @@ ls_status ls_cli_lab_exercise(const ls_lab_task *t, const char *verb, bool *gree
     *green = true;
     LS_TRY(ls_lab_exercise_file(t->lab, t->n, "task.c", &text, &n)); /* there is such an exercise */
     free(text);
-    ls_status st = task_path(t, &path);
+    ls_status st = ls_cli_lab_task_path(t, &path);
     if (st < 0) goto done;
     if (strcmp(verb, "check") == 0) st = check(t, path.p, green);
     else if (strcmp(verb, "hint") == 0) st = hint(t);

@@ -4,14 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/env.h"
-#include "base/file.h"
 #include "base/opts_text.h"
 #include "cli/lab.h"
 #include "lab/quiz.h"
 
 #define LEFT 10      /* the column at which words begin */
-#define LARGEST 1000000 /* bytes of quiz.yaml */
 #define WITHIN 0.01  /* of a number */
 
 typedef struct session {
@@ -184,29 +181,14 @@ static ls_status ask_all(session *s)
     return LS_OK;
 }
 
-static ls_status open_quiz(session *s, ls_text *path)
-{
-    char *text;
-    size_t n;
-    ls_text_add(path, "%s/quiz.yaml", ls_text_str(&s->entry->folder));
-    LS_TRY(ls_text_status(path));
-    ls_file_info info = { 0 };
-    if (ls_env_get()->info(path->p, &info) < 0 || info.type != LS_FILE_REGULAR)
-        return ls_fail(LS_USAGE, "lab %s has no quiz", s->entry->name);
-    LS_TRY(ls_file_read(path->p, LARGEST, &text, &n));
-    const ls_status st = ls_lab_quiz_read(path->p, text, n, &s->lab, &s->quiz);
-    free(text);
-    return st;
-}
-
 ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_stop *stop)
 {
     session s = { .entry = e, .stop = stop };
-    ls_text path = { 0 };
     const ls_lab_place place = { .folder = ls_text_str(&e->folder), .stop = stop,
                                  .programs = e->programs.n ? ls_text_str(&e->programs) : NULL };
     ls_status st = ls_lab_load(ls_text_str(&e->claims), &s.lab);
-    if (st == LS_OK) st = open_quiz(&s, &path);
+    if (st == LS_OK) st = ls_lab_quiz_load(ls_text_str(&e->folder), &s.lab, &s.quiz);
+    if (st == LS_OK && s.quiz.n == 0) st = ls_fail(LS_USAGE, "lab %s has no quiz", e->name);
     if (st == LS_OK) st = ls_lab_runner_open(&place, &s.runner);
     if (st == LS_OK) {
         printf("Lab %s, %zu quiz questions. Enter skips one.\n", s.lab.number, s.quiz.n);
@@ -218,6 +200,5 @@ ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_stop *stop)
     ls_lab_runner_close(s.runner);
     ls_lab_quiz_free(&s.quiz);
     ls_lab_free(&s.lab);
-    ls_text_free(&path);
     return st;
 }

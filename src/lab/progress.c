@@ -1,77 +1,73 @@
-/* progress.c -- the file of what a reader of the labs has done. */
+/* progress.c -- the file of what a reader of the labs has done: read, and replaced by one process at a time. */
 #include "lab/progress.h"
 
-#include <stdio.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/env.h"
 #include "base/file.h"
-#include "base/limits.h"
-#include "base/text.h"
 
 #define HEAD "# lockstep labs, progress "
 #define VERSION 1
 #define MOST_BYTES 1000000 /* of the file */
-#define MOST 1000000 /* tries, or hints */
+#define MOST_MERGED 100000 /* of one whose lines are added, each by a copy of the whole */
+#define PATIENCE_NS 10000000000ull /* for another process to end its change, which takes some milliseconds */
+#define LOOK_NS 5000000u
 
-static ls_status read_file(const char *path, char **text, size_t *n)
+/* Its text, "" where there is no file; the caller frees *text. */
+static ls_status read_file(const char *path, size_t most, char **text)
 {
     ls_file_info info = { 0 };
+    size_t n;
     *text = NULL;
-    *n = 0;
     const int r = ls_env_get()->info(path, &info);
-    if (r == 0 && info.type == LS_FILE_NONE) return LS_OK;
-    LS_TRY(ls_file_read(path, MOST_BYTES, text, n));
-    if (strlen(*text) != *n) {
-        free(*text);
-        *text = NULL;
-        return ls_fail(LS_BAD_FILE, "%s: has a zero byte: it is no file of progress", path);
-    }
-    if (strncmp(*text, HEAD, strlen(HEAD)) != 0) return LS_OK; /* lines of an editor stay */
-    const int version = atoi(*text + strlen(HEAD));
-    if (version <= VERSION) return LS_OK;
+    if (r == 0 && info.type == LS_FILE_NONE) return (*text = strdup("")) ? LS_OK : ls_fail(LS_NO_MEMORY, "%s", path);
+    LS_TRY(ls_file_read(path, most, text, &n));
+    const int version = strncmp(*text, HEAD, strlen(HEAD)) == 0 ? atoi(*text + strlen(HEAD)) : 0; /* 0: of an editor */
+    if (strlen(*text) == n && version <= VERSION) return LS_OK;
+    const ls_status st = strlen(*text) != n
+        ? ls_fail(LS_BAD_FILE, "%s: has a zero byte: it is no file of progress", path)
+        : ls_fail(LS_BAD_FILE, "%s: is of version %d, and this program writes version %d: it is left as it is; use the newer "
+                  "lockstep", path, version, VERSION);
     free(*text);
     *text = NULL;
-    return ls_fail(LS_BAD_FILE, "%s: is of version %d, and this program writes version %d: it is left as it is; use the newer "
-                   "lockstep", path, version, VERSION);
+    return st;
 }
 
-/* Whether a line (up to its end) is that of the item. */
-static bool is_of(const char *line, const char *item)
-{
-    const size_t n = strlen(item);
-    return strncmp(line, item, n) == 0 && line[n] == ' ';
-}
-
-static int number_after(const char *line, const char *end, const char *key)
-{
-    const char *at = strstr(line, key);
-    const long v = at && at < end ? strtol(at + strlen(key), NULL, 10) : 0;
-    return v < 0 || v > MOST ? 0 : (int)v;
-}
+ls_status ls_lab_progress_text(const char *path, char **out) { return read_file(path, MOST_BYTES, out); }
 
 ls_status ls_lab_progress_read(const char *path, const char *item, ls_lab_item *out)
 {
     char *text;
-    size_t n;
     *out = (ls_lab_item){ .tries = 0 };
-    LS_TRY(read_file(path, &text, &n));
-    for (const char *line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        if (!is_of(line, item)) continue;
-        const char *state = line + strlen(item) + 1, *end = line + strcspn(line, "\n");
-        const size_t bytes = strcspn(state, " \n");
-        snprintf(out->state, sizeof out->state, "%.*s", (int)(bytes < sizeof out->state ? bytes : 0), state);
-        out->tries = number_after(line, end, " tries=");
-        out->hints = number_after(line, end, " hints=");
-        out->told = end - line >= 9 && strncmp(end - 9, " solution", 9) == 0;
-    }
+    LS_TRY(read_file(path, MOST_BYTES, &text));
+    ls_lab_progress_find(text, item, out);
     free(text);
     return LS_OK;
 }
 
+/* Waits until no other process changes the file; closing *fd lets the next one. */
+static ls_status lock(const char *path, int *fd)
+{
+    const ls_env *env = ls_env_get();
+    const uint64_t until = env->mono_ns() + PATIENCE_NS;
+    ls_text name = { 0 };
+    ls_text_add(&name, "%s.lock", path);
+    ls_status st = ls_text_status(&name);
+    *fd = -1;
+    int r = st == LS_OK ? *fd = env->append(name.p) : 0;
+    if (r >= 0 && st == LS_OK)
+        while ((r = env->lock(*fd)) == -EAGAIN && env->mono_ns() < until) env->wait(NULL, 0, NULL, 0, env->mono_ns() + LOOK_NS);
+    if (r == -EAGAIN) st = ls_fail(LS_IO, "%s: another process has held it for 10 s", name.p);
+    else if (r < 0) st = ls_fail(LS_IO, "%s: %s", name.p, strerror(-r));
+    if (st < 0 && *fd >= 0) env->close_fd(*fd);
+    ls_text_free(&name);
+    return st;
+}
+
 /* "2027-01-03", in UTC (days to a civil date: Hinnant 2014). */
-static void add_date(ls_text *t, long long wall_ns)
+static void date_of(long long wall_ns, ls_text *t)
 {
     const long long z = wall_ns / 86400000000000ll + 719468, era = z / 146097, doe = z - era * 146097;
     const long long yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
@@ -80,39 +76,65 @@ static void add_date(ls_text *t, long long wall_ns)
     ls_text_add(t, "%04lld-%02lld-%02lld", yoe + era * 400 + (month <= 2), month, day);
 }
 
-static void add_line(ls_text *t, const char *item, const ls_lab_item *now, long long wall_ns)
-{
-    ls_text_add(t, "%s %s ", item, now->state);
-    add_date(t, wall_ns);
-    if (now->tries) ls_text_add(t, " tries=%d", now->tries);
-    if (now->hints) ls_text_add(t, " hints=%d", now->hints);
-    ls_text_add(t, now->told ? " solution\n" : "\n");
-}
-
-ls_status ls_lab_progress_write(const char *path, const char *item, const ls_lab_item *now, long long wall_ns)
+static ls_status change(const char *path, const ls_lab_change *c, size_t n, const char *date)
 {
     char *text;
-    size_t n;
-    bool there = false;
-    ls_text t = { 0 };
-    LS_TRY(read_file(path, &text, &n));
-    if (!text || strncmp(text, HEAD, strlen(HEAD)) != 0) ls_text_add(&t, HEAD "%d\n", VERSION);
-    for (const char *line = text; line && *line;) {
-        const size_t bytes = strcspn(line, "\n");
-        if (!is_of(line, item)) {
-            ls_text_addn(&t, line, bytes);
-            ls_text_add(&t, "\n");
-        } else if (!there) {
-            add_line(&t, item, now, wall_ns);
-            there = true;
+    LS_TRY(read_file(path, MOST_BYTES, &text));
+    for (size_t i = 0; i < n; i++) {
+        ls_lab_item item;
+        ls_text next = { 0 };
+        ls_lab_progress_find(text, c[i].item, &item);
+        c[i].make(&item, c[i].arg);
+        strncpy(item.date, date, sizeof item.date - 1);
+        ls_lab_progress_edit(text, c[i].item, &item, &next);
+        free(text);
+        text = NULL;
+        const ls_status st = ls_text_status(&next);
+        if (st < 0) {
+            ls_text_free(&next);
+            return st;
         }
-        line += bytes;
-        line += *line == '\n';
+        text = next.p;
     }
+    const ls_status st = ls_file_write(path, text, strlen(text));
     free(text);
-    if (!there) add_line(&t, item, now, wall_ns);
-    ls_status st = ls_text_status(&t);
-    if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
-    ls_text_free(&t);
+    return st;
+}
+
+ls_status ls_lab_progress_change(const char *path, const ls_lab_change *c, size_t n, long long wall_ns)
+{
+    ls_text date = { 0 };
+    int fd;
+    if (n == 0) return LS_OK;
+    date_of(wall_ns, &date);
+    ls_status st = ls_text_status(&date);
+    if (st == LS_OK) st = lock(path, &fd);
+    if (st == LS_OK) {
+        st = change(path, c, n, date.p);
+        ls_env_get()->close_fd(fd);
+    }
+    ls_text_free(&date);
+    return st;
+}
+
+ls_status ls_lab_progress_import(const char *path, const char *from, int *items)
+{
+    char *more, *text = NULL;
+    ls_text merged = { 0 };
+    ls_file_info info = { 0 };
+    int fd;
+    *items = 0;
+    if (ls_env_get()->info(from, &info) == 0 && info.type == LS_FILE_NONE) return ls_fail(LS_IO, "%s: No such file", from);
+    LS_TRY(read_file(from, MOST_MERGED, &more));
+    ls_status st = lock(path, &fd);
+    if (st == LS_OK) {
+        st = read_file(path, MOST_BYTES, &text);
+        if (st == LS_OK) st = ls_lab_progress_merge(text, from, more, &merged, items);
+        if (st == LS_OK && *items > 0) st = ls_file_write(path, merged.p, merged.n);
+        ls_env_get()->close_fd(fd);
+    }
+    free(more);
+    free(text);
+    ls_text_free(&merged);
     return st;
 }

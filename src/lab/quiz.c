@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "lab/tree.h"
 
 #define MOST_QUESTIONS 32
@@ -135,6 +138,24 @@ ls_status ls_lab_quiz_read(const char *name, const char *text, size_t n, const l
         if (strcmp(number, lab->number) != 0) return ls_lab_refuse(t, value, "lab", "is another lab than that of claims.yaml");
     }
     return seen[LAB] && seen[QUESTIONS] ? LS_OK : ls_lab_refuse(t, root, "", "expected the number of a lab, and a list of quiz questions");
+}
+
+ls_status ls_lab_quiz_load(const char *folder, const ls_lab *lab, ls_lab_quiz *out)
+{
+    ls_text path = { 0 };
+    ls_file_info info = { 0 };
+    char *text = NULL;
+    size_t n;
+    *out = (ls_lab_quiz){ .n = 0 };
+    ls_text_add(&path, "%s/quiz.yaml", folder);
+    ls_status st = ls_text_status(&path);
+    const bool there = st == LS_OK && ls_env_get()->info(path.p, &info) == 0 && info.type == LS_FILE_REGULAR;
+    if (there) st = ls_file_read(path.p, LS_YAML_MAX_BYTES, &text, &n);
+    if (there && st == LS_OK) st = ls_lab_quiz_read(path.p, text, n, lab, out);
+    if (out->document) out->document->file = "quiz.yaml"; /* the path ends here */
+    free(text);
+    ls_text_free(&path);
+    return st;
 }
 
 void ls_lab_quiz_free(ls_lab_quiz *quiz)

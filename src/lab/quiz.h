@@ -48,6 +48,8 @@ typedef struct ls_lab_quiz {
  * LS_USAGE: with file and line, also for a claim or a value that the lab does not have. Free *out with
  * ls_lab_quiz_free, after a failure as well. */
 ls_status ls_lab_quiz_read(const char *name, const char *text, size_t n, const ls_lab *lab, ls_lab_quiz *out);
+/* The same of quiz.yaml in the folder of a lab; without such a file a quiz without questions. LS_IO. */
+ls_status ls_lab_quiz_load(const char *folder, const ls_lab *lab, ls_lab_quiz *out);
 void ls_lab_quiz_free(ls_lab_quiz *quiz);
 
 /* The places of an order's options, ascending by the values number[i] of the claim's take: right[k] is the option that
