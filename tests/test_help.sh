@@ -16,7 +16,9 @@ claim 'help alone is --help' cmp <("$lockstep" help) <("$lockstep" --help)
 for command in $(commands); do
     claim "help $command is its --help" cmp <("$lockstep" help "$command") <("$lockstep" "$command" --help)
 done
-claim 'a page of the handbook' cmp <("$lockstep" help failures) "$source_dir/docs/failures.md"
+claim 'a page' cmp <("$lockstep" help failures) "$source_dir/docs/failures.md"
+claim 'a chapter of the handbook' cmp <("$lockstep" help zero) "$source_dir/docs/handbook/zero.md"
+claim 'an unknown topic lists the chapters' fails_with 64 'chapters of the handbook: README all_reduce ddp' "$lockstep" help nonsense
 claim 'a status name' has_line 'rank-hung, exit status 83: a rank did not answer before the deadline' "$lockstep" help rank-hung
 claim 'and what to do' has_line 'to do: look at that rank with a debugger' "$lockstep" help rank-hung
 for word in $(sed -nE 's/^ *X\([A-Z_]+, *-?[0-9]+, *"([a-z-]+)".*/\1/p' "$source_dir/include/lockstep/status.h"); do

@@ -1,4 +1,4 @@
-/* cmd_help.c -- lockstep help: a command's options, a page of the handbook, a status name. */
+/* cmd_help.c -- lockstep help: a command's options, a page, a chapter of the handbook, a status name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,18 +20,22 @@ static const ls_opt table[] = {
       .short_name = 'h' },
 };
 
-/* A page of docs/; *out ends with a NUL. */
+/* A page of docs/, or a chapter of docs/handbook/; *out ends with a NUL. */
 static bool read_page(const char *topic, ls_text *out)
 {
-    ls_text path = { 0 };
-    char name[128];
-    char *bytes = NULL;
-    size_t n = 0;
-    bool found = strlen(topic) < 64 && !strchr(topic, '/') && snprintf(name, sizeof name, "docs/%s.md", topic) > 0 &&
-                 ls_install_find(name, &path) && ls_file_read(path.p, PAGE_BYTES, &bytes, &n) == LS_OK;
-    if (found) ls_text_addn(out, bytes, n);
-    free(bytes);
-    ls_text_free(&path);
+    static const char *const folders[] = { "docs", "docs/handbook" };
+    bool found = false;
+    for (size_t i = 0; !found && i < sizeof folders / sizeof *folders; i++) {
+        ls_text path = { 0 };
+        char name[128];
+        char *bytes = NULL;
+        size_t n = 0;
+        found = strlen(topic) < 64 && !strchr(topic, '/') && snprintf(name, sizeof name, "%s/%s.md", folders[i], topic) > 0 &&
+                ls_install_find(name, &path) && ls_file_read(path.p, PAGE_BYTES, &bytes, &n) == LS_OK;
+        if (found) ls_text_addn(out, bytes, n);
+        free(bytes);
+        ls_text_free(&path);
+    }
     return found;
 }
 
@@ -69,13 +73,15 @@ static bool explain_word(const char *topic)
 
 static int unknown(ls_cmd_list all, const char *topic)
 {
-    ls_text pages = { 0 };
+    ls_text pages = { 0 }, chapters = { 0 };
     ls_install_list("docs", ".md", &pages);
+    ls_install_list("docs/handbook", ".md", &chapters);
     const char *near = ls_cli_near(all, topic);
     const int code = ls_cli_fail("help", ls_fail(LS_USAGE, "no topic '%s'%s%s%s; there are the commands of `lockstep --help`, status names of "
-                                                           "messages, and pages:%s", topic, near ? ": did you mean '" : "",
-                                                 near ? near : "", near ? "'?" : "", pages.n ? pages.p : " none is installed"));
+                                                           "messages, pages:%s, and chapters of the handbook:%s", topic, near ? ": did you mean '" : "",
+                                                 near ? near : "", near ? "'?" : "", pages.n ? pages.p : " none is installed", chapters.n ? chapters.p : " none is installed"));
     ls_text_free(&pages);
+    ls_text_free(&chapters);
     return code;
 }
 
@@ -139,7 +145,7 @@ const ls_cmd ls_cmd_help = {
     .name = "help",
     .summary = "explain a command, a section of its options, a status name, or print a page",
     .usage = "lockstep help [TOPIC [SECTION]]",
-    .example = "lockstep help train optim\n  lockstep help rank-hung\n  lockstep help formats",
+    .example = "lockstep help train optim\n  lockstep help rank-hung\n  lockstep help formats\n  lockstep help zero",
     LS_CMD_OPTS(table),
     .run_with = run,
 };
