@@ -58,6 +58,7 @@ code) echo '{"code": 1}'; exit 4 ;;
 kill) kill -9 $$ ;;
 loud) head -c 2000000 /dev/zero | tr '\0' x ;;
 sleep) echo sleeping >>"$STARTED"; sleep 100 & sleep 100 ;;
+rank) echo sleeping >>"$STARTED"; exec sleep 97.653 ;;
 none) echo nothing ;;
 list) echo '{"no": 1}'; echo '["a"]' ;;
 *) echo text before; printf '{"v": %s, "w": {"list": [1, "two"], "yes": true, "nil": null}, "text": "abc"}\n' "$1" ;;
@@ -99,6 +100,7 @@ claim 'controls fail' ends 0
 claim 'each command once' test "$(sort started | tr '\n' ' ')" = '1 2 9 '
 own own --claim 3 --control
 claim 'a control that breaks is no control' ends 1
+claim 'and says so' said 'the run has no result, so nothing was compared'
 write <<<'1|a: r/v|a == 2|1|2'
 own 7
 claim 'a claim that does not hold' ends 1
@@ -213,6 +215,19 @@ claim 'a stop ends it: 130' ends 130
 gone() { for _ in {1..200}; do pgrep -f "$tmp/own/.*sleep" >/dev/null || return 0; sleep 0.01; done; pgrep -af "$tmp/own"; return 1; }
 claim 'no process is left' gone
 claim 'and no folder' test -z "$(ls work)"
+write <<<'1|a: r/v|a == 1|rank|2'
+sed -i 's/{r: starter rank}/{r: lockstep run --nproc-per-node 3 -- starter rank}/' $yaml
+rm -f started
+(trap - INT; exec own/bin/lockstep lab 7 >out 2>err </dev/null) &
+pid=$!
+ranks() { for _ in {1..1000}; do [ "$(grep -c sleeping started 2>/dev/null)" = 3 ] && return 0; sleep 0.01; done; return 1; }
+claim 'three ranks run' ranks
+kill -INT $pid
+wait $pid
+code=$?
+claim 'Ctrl-C ends a job: 130' ends 130
+no_rank() { for _ in {1..200}; do pgrep -f '^sleep 97.653' >/dev/null || return 0; sleep 0.01; done; return 1; }
+claim 'no rank of it is left' no_rank
 
 # --- predictions, on a terminal
 printf '  ask: {text: What is v?, options: [one, two], right: 1}\n' >asked

@@ -102,7 +102,8 @@ static void print_control(const ls_lab_outcome *o, bool red)
 {
     ls_text t = { 0 }, words = { 0 };
     ls_text_add(&words, "%s%s%s", o->why.n ? ls_text_str(&o->why) : ls_text_str(&o->shown), red ? "" : ": ",
-                red ? ", so the comparison can fail" : "the comparison should fail in this run, and does not");
+                red ? ", so the comparison can fail" : o->why.n ? "the run has no result, so nothing was compared"
+                                                                : "the comparison should fail in this run, and does not");
     ls_text_add(&t, "%s  %-*s", red ? "  ok" : " RED", LEFT - 6, "control");
     ls_text_wrap(&t, ls_text_str(&words), LEFT, width());
     fputs(ls_text_str(&t), stdout);

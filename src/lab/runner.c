@@ -9,12 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/env.h"
 #include "base/file.h"
 #include "lab/expr.h"
 #include "lab/process.h"
 
 #define MOST_WORDS 64
+#ifdef LS_SANITIZED
+#define COMMAND_S (10 * LS_LAB_COMMAND_S) /* a sanitizer slows a command down */
+#else
+#define COMMAND_S LS_LAB_COMMAND_S
+#endif
 
 /* A command that has run. */
 typedef struct result {
@@ -190,7 +196,7 @@ static ls_status start(ls_lab_runner *r, result *x)
     const char *argv[MOST_WORDS + 3];
     char dir[192];
     ls_lab_ended ended = { 0 };
-    const uint64_t timeout_ns = r->place->timeout_ns ? r->place->timeout_ns : LS_LAB_COMMAND_S * 1000000000ull;
+    const uint64_t timeout_ns = r->place->timeout_ns ? r->place->timeout_ns : COMMAND_S * 1000000000ull;
     int n = words_of(r->place, r->self, x->command, &words);
     ls_status st = ls_text_status(&words);
     if (st == LS_OK && n > MOST_WORDS) st = ls_fail(LS_USAGE, "a command of %d words, at most %d are accepted: %s", n, MOST_WORDS, x->command);
