@@ -187,9 +187,9 @@ static void pages_are_broken_at_the_width(void **state)
 static void numbers_of_the_reader_come_after_the_claim(void **state)
 {
     (void)state;
-    static const char mine[] = HEAD "01.5 holds 2027-01-03 | 6 = 6\n01.12b red 2027-01-03 | 1 = 2\n01.6 seen 2027-01-03\n";
-    page_is("Claim 01.5. More of 01.5, 01.6.\n\n* 101.5, 01.5.1, 01.50, 1/01.12b\n\n01.12b\n", mine,
-            "Claim 01.5. More of 01.5, 01.6.\n    > 01.5 here: 6 = 6 (holds,\n      2027-01-03)\n\n* 101.5, 01.5.1, 01.50, 1/01.12b\n\n"
+    static const char mine[] = HEAD "01.5 holds 2027-01-03 | 6 = 6\n01.12b red 2027-01-03 | 1 = 2\n01.6 seen 2027-01-03\n01.8 holds 2027-01-03 | 8 = 8\n";
+    page_is("Claim 01.5. More of 01.5, 01.6.\n\n* 101.8, 01.8.1, 01.80, 1/01.12b\n\n01.12b\n", mine,
+            "Claim 01.5. More of 01.5, 01.6.\n    > 01.5 here: 6 = 6 (holds,\n      2027-01-03)\n\n* 101.8, 01.8.1, 01.80, 1/01.12b\n\n"
             "01.12b\n    > 01.12b here: 1 = 2 (red,\n      2027-01-03)\n");
     page_is("| a | 01.5 |\n", mine, "a  01.5\n    > 01.5 here: 6 = 6 (holds,\n      2027-01-03)\n");
 }
