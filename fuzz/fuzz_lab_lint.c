@@ -1,5 +1,5 @@
-/* fuzz_lab_lint.c -- notes of `lockstep run --lint`, on which claims and exercises of labs rest, on arbitrary bytes: an error, or
- * findings that are valid JSON with as many entries as are told. */
+/* fuzz_lab_lint.c -- notes of `lockstep run --lint`, on which claims and exercises of labs rest, on arbitrary bytes: an
+ * error, or findings that are valid JSON with as many entries as are told. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdint.h>

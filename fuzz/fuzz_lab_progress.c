@@ -1,5 +1,5 @@
-/* fuzz_lab_progress.c -- arbitrary bytes as progress of a lab's reader, as lines to import, and as the page of a lab. What was
- * imported is read back as the same, and importing it again changes nothing. */
+/* fuzz_lab_progress.c -- arbitrary bytes as progress of a lab's reader, as lines to import, and as the page of a lab.
+ * What was imported is read back as the same, and importing it again changes nothing. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* lab: progress of a reader, changed by several processes at once, merged with lines from elsewhere; pages for a terminal. */
+/* lab: progress of a reader, changed by several processes at once, merged with other lines; pages for a terminal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -181,8 +181,9 @@ static int limit(int which, rlim_t most)
 
 static int set_limits(const ls_child_limits *l)
 {
-    const struct { int which; uint64_t most; } row[] = { { RLIMIT_AS, l->memory }, { RLIMIT_FSIZE, l->file }, { RLIMIT_CPU, l->cpu_s },
-                                                         { RLIMIT_NPROC, l->processes } };
+    const struct { int which; uint64_t most; } row[] = {
+        { RLIMIT_AS, l->memory }, { RLIMIT_FSIZE, l->file }, { RLIMIT_CPU, l->cpu_s }, { RLIMIT_NPROC, l->processes },
+    };
     int r = limit(RLIMIT_CORE, 0);
     for (size_t i = 0; r == 0 && i < sizeof row / sizeof *row; i++)
         if (row[i].most) r = limit(row[i].which, row[i].most);

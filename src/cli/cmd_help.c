@@ -79,7 +79,8 @@ static int unknown(ls_cmd_list all, const char *topic)
     const char *near = ls_cli_near(all, topic);
     const int code = ls_cli_fail("help", ls_fail(LS_USAGE, "no topic '%s'%s%s%s; there are the commands of `lockstep --help`, status names of "
                                                            "messages, pages:%s, and chapters of the handbook:%s", topic, near ? ": did you mean '" : "",
-                                                 near ? near : "", near ? "'?" : "", pages.n ? pages.p : " none is installed", chapters.n ? chapters.p : " none is installed"));
+                                                 near ? near : "", near ? "'?" : "", pages.n ? pages.p : " none is installed",
+                                                 chapters.n ? chapters.p : " none is installed"));
     ls_text_free(&pages);
     ls_text_free(&chapters);
     return code;

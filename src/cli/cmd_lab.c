@@ -201,14 +201,16 @@ static ls_status claims(const options *o, const char *which, const ls_lab_shelf 
     return test_labs(shelf, which, &way, red);
 }
 
-static ls_status act_on(action act, const options *o, const ls_opts *opts, const ls_lab_shelf *shelf, const ls_stop *stop, bool *red)
+static ls_status act_on(action act, const options *o, const ls_opts *opts, const ls_lab_shelf *shelf,
+                        const ls_stop *stop, bool *red)
 {
     const ls_lab_entry *e = NULL;
     if (act == QUIZ || act == PAGE) LS_TRY(ls_lab_shelf_find(shelf, ls_opts_positional(opts, 0), &e));
     switch (act) {
     case LIST: return list(shelf);
     case CLAIMS: return claims(o, ls_opts_positional(opts, 0), shelf, stop, red);
-    case START: return ls_cli_lab_start(shelf, ls_opts_npositional(opts) == 2 ? ls_opts_positional(opts, 1) : LS_LAB_TASKS);
+    case START:
+        return ls_cli_lab_start(shelf, ls_opts_npositional(opts) == 2 ? ls_opts_positional(opts, 1) : LS_LAB_TASKS);
     case RESULTS: return ls_cli_lab_results(shelf, o->json);
     case IMPORT: return ls_cli_lab_import(ls_opts_positional(opts, 2));
     case QUIZ: return ls_cli_lab_quiz(e, stop);

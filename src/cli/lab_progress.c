@@ -46,7 +46,8 @@ static void happen(ls_lab_item *item, const void *arg)
     const ls_lab_event event = *(const ls_lab_event *)arg;
     const bool keeps = event == LS_LAB_WAS_TOLD || event == LS_LAB_WAS_HINTED; /* the state that there is */
     if (!keeps || !*item->state) snprintf(item->state, sizeof item->state, "%s", states[event]);
-    item->tries += event == LS_LAB_WAS_GREEN || event == LS_LAB_WAS_RED || event == LS_LAB_WAS_RIGHT || event == LS_LAB_WAS_MISSED;
+    const bool marked = event == LS_LAB_WAS_RIGHT || event == LS_LAB_WAS_MISSED;
+    item->tries += marked || event == LS_LAB_WAS_GREEN || event == LS_LAB_WAS_RED;
     item->hints += event == LS_LAB_WAS_HINTED;
     item->told |= event == LS_LAB_WAS_TOLD;
 }

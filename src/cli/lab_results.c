@@ -1,4 +1,4 @@
-/* lab_results.c -- lockstep lab results: what a reader has done, as text or JSON; and lines of progress from elsewhere. */
+/* lab_results.c -- lockstep lab results: what a reader has done, as text or JSON; lines from elsewhere. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +129,7 @@ static void add_json(ls_text *t, const char *text, const ls_lab_entry *e, const 
         add_date(t, item.date);
         ls_text_add(t, ", \"tries\": %d, \"hints\": %d, \"solution_shown\": %s}", item.tries, item.hints, item.told ? "true" : "false");
     }
-    ls_text_add(t, "], \"quiz\": {\"questions\": %d, \"right\": %d, \"missed\": %d, \"percent\": %d}, \"complete\": %s}", d->questions,
+    ls_text_add(t, "], \"quiz\": {\"n\": %d, \"right\": %d, \"missed\": %d, \"percent\": %d}, \"complete\": %s}", d->questions,
                 d->right, d->missed, d->percent, d->complete ? "true" : "false");
 }
 

@@ -52,8 +52,8 @@ typedef struct ls_lab_claim {
     double tolerance;      /* 0, unless LS_LAB_NUMERIC or LS_LAB_VIRTUAL */
     ls_lab_pairs rows;     /* values only: requirements that the claim shows */
     ls_lab_pairs run;      /* name and command, whose first word is lockstep, probe or starter; there is no shell */
-    ls_lab_pairs take;     /* name and path into what a run prints: RUN/KEY/KEY.., RUN/exit_status, or RUN/stderr/TEXT: how
-                              many lines of its messages have this text */
+    ls_lab_pairs take;     /* name and path into what a run prints: RUN/KEY/KEY.., RUN/exit_status, or
+                              RUN/stderr/TEXT: how many lines of its messages have this text */
     ls_lab_pairs control;  /* like run */
     const char *ask;       /* NULL: nothing is asked */
     ls_lab_pairs options;  /* values only */

@@ -165,7 +165,8 @@ static ls_status find_library(ls_text *lib, ls_text *include)
     return ls_fail(LS_IO, "liblockstep.so is not installed: an exercise is linked with it");
 }
 
-static ls_status compile(const char *const argv[], const char *folder, const ls_stop *stop, bool *compiled, ls_text *said)
+static ls_status compile(const char *const argv[], const char *folder, const ls_stop *stop, bool *compiled,
+                         ls_text *said)
 {
     ls_text out = { 0 }, tmp = { 0 };
     ls_lab_ended ended;
@@ -197,7 +198,8 @@ static ls_status run(const char *program, uint64_t seed, const ls_stop *stop, bo
     ls_lab_ended ended;
     snprintf(number, sizeof number, "%llu", (unsigned long long)seed);
     const char *const argv[] = { program, number, NULL };
-    static const ls_child_limits limits = { .memory = MEMORY, .file = 1 << 20, .cpu_s = 2 * CHECK_S, .processes = 4096 };
+    static const ls_child_limits limits = { .memory = MEMORY, .file = 1 << 20, .cpu_s = 2 * CHECK_S,
+                                            .processes = 4096 };
     const ls_child c = { .argv = argv, .limits = &limits };
     said->n = 0; /* warnings of the compiler of what compiles */
     ls_status st = ls_lab_process(&c, CHECK_S * 1000000000ull, stop, said, &err, &ended);

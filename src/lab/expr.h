@@ -27,9 +27,9 @@ bool ls_lab_is_name(char c, bool first);
 ls_status ls_lab_expr_check(const char *where, const char *expr, const ls_lab_value *values, size_t n);
 
 /* Evaluates it. *holds: every comparison does. Numbers are equal if they differ by at most `tolerance` times the larger
- * magnitude of the two; 0: only if they are the same. The formula with values in place of names is added to `shown`, with
- * = for == or, with a tolerance, ~; a side that is more than one number has its result after it. Fails with LS_USAGE, also for a division by zero, a result
- * that is not finite and a text that is not alone on its side. */
+ * magnitude of the two; 0: only if they are the same. The formula with values in place of names is added to
+ * `shown`, with = for == or, with a tolerance, ~; a side that is more than one number has its result after it. Fails
+ * with LS_USAGE, also for a division by zero, a result that is not finite and a text that is not alone on its side. */
 ls_status ls_lab_expr_eval(const char *where, const char *expr, const ls_lab_value *values, size_t n, double tolerance,
                            bool *holds, ls_text *shown);
 

@@ -27,7 +27,8 @@ static void add_plain(ls_text *t, const char *p, size_t n)
 {
     for (const char *end = p + n; p < end; p++) {
         const char *close = *p == '[' ? memchr(p, ']', (size_t)(end - p)) : NULL;
-        const char *last = close && close + 1 < end && close[1] == '(' ? memchr(close, ')', (size_t)(end - close)) : NULL;
+        const bool link = close && close + 1 < end && close[1] == '(';
+        const char *last = link ? memchr(close, ')', (size_t)(end - close)) : NULL;
         if (last) {
             ls_text_addn(t, p + 1, (size_t)(close - p - 1));
             if (strncmp(close + 2, "http", 4) == 0) ls_text_add(t, " (%.*s)", (int)(last - close - 2), close + 2);

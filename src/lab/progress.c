@@ -58,7 +58,8 @@ static ls_status lock(const char *path, int *fd)
     *fd = -1;
     int r = st == LS_OK ? *fd = env->append(name.p) : 0;
     if (r >= 0 && st == LS_OK)
-        while ((r = env->lock(*fd)) == -EAGAIN && env->mono_ns() < until) env->wait(NULL, 0, NULL, 0, env->mono_ns() + LOOK_NS);
+        while ((r = env->lock(*fd)) == -EAGAIN && env->mono_ns() < until)
+            env->wait(NULL, 0, NULL, 0, env->mono_ns() + LOOK_NS);
     if (r == -EAGAIN) st = ls_fail(LS_IO, "%s: another process has held it for 10 s", name.p);
     else if (r < 0) st = ls_fail(LS_IO, "%s: %s", name.p, strerror(-r));
     if (st < 0 && *fd >= 0) env->close_fd(*fd);

@@ -40,12 +40,12 @@ typedef struct ls_lab_change {
 
 /* The line of an item ("01.ex1") in the file `path`. No file, or no such line: all zeros. As ls_lab_progress_text. */
 ls_status ls_lab_progress_read(const char *path, const char *item, ls_lab_item *out);
-/* Makes n changes at once, with the date of `wall_ns` (ls_env.wall_ns). LS_IO (also if another process holds the lock for
- * 10 s), LS_BAD_FILE: the file stays as it was. */
+/* Makes n changes at once, with the date of `wall_ns` (ls_env.wall_ns). LS_IO (also if another process holds the lock
+ * for 10 s), LS_BAD_FILE: the file stays as it was. */
 ls_status ls_lab_progress_change(const char *path, const ls_lab_change *c, size_t n, long long wall_ns);
-/* Adds the lines of another such file, whose first line may be missing. Of an item that both have, the line of the later
- * day counts, on the same day the better one, with the larger numbers of tries and hints. *items: how many lines there
- * were. LS_USAGE: a line is none; its number is said, and the file stays as it was. */
+/* Adds the lines of another such file, whose first line may be missing. Of an item that both have, the line of the
+ * later day counts, on the same day the better one, with the larger numbers of tries and hints. *items: how many
+ * lines there were. LS_USAGE: a line is none; its number is said, and the file stays as it was. */
 ls_status ls_lab_progress_import(const char *path, const char *from, int *items);
 
 /* --- texts of such files --- */
