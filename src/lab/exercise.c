@@ -198,7 +198,7 @@ static ls_status run(const char *program, uint64_t seed, const ls_stop *stop, bo
     ls_lab_ended ended;
     snprintf(number, sizeof number, "%llu", (unsigned long long)seed);
     const char *const argv[] = { program, number, NULL };
-    static const ls_child_limits limits = { .memory = MEMORY, .file = 1 << 20, .cpu_s = 2 * CHECK_S,
+    static const ls_child_limits limits = { .memory = MEMORY, .file = 64 << 20, .cpu_s = 2 * CHECK_S,
                                             .processes = 4096 };
     const ls_child c = { .argv = argv, .limits = &limits };
     said->n = 0; /* warnings of the compiler of what compiles */
