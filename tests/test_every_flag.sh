@@ -178,6 +178,7 @@ shows place 'N/A' --place in
 shows count '^# count' --count
 shows fit 'fit (of|out|in)|no fit' --fit
 shows csv '^program,collective' --csv
+shows json '^"results": ' --json # more, of all commands: test_json.sh
 shows threads 'nThread 2 ' --threads
 shows explain 'costs from' --explain
 shows help '^usage: lockstep bench' --help
@@ -238,6 +239,7 @@ shows help '^usage: lockstep explain .zero. CONFIG' --help
 before=()
 
 cmd=doctor
+shows json '"cores_usable": [1-9]' --json
 shows help '^usage: lockstep doctor' --help
 row['doctor peak']=1
 claim 'doctor peak: is kept' matches exit=0 "$(LOCKSTEP_PEAK=$tmp/peak.json output --peak)"
@@ -246,6 +248,7 @@ claim 'doctor peak: in the file' grep -q gflops peak.json
 cmd=calibrate
 shows help '^usage: lockstep calibrate' --help
 row['calibrate show']=1
+shows json '^."from": ' --show --json
 claim 'calibrate show: measures nothing' matches '^from ' "$(LOCKSTEP_CALIBRATION=none output --show)"
 row['calibrate output']=1
 claim 'calibrate output: keeps it there' matches "kept in costs.json" "$(output --output costs.json)"
@@ -280,6 +283,7 @@ shows from 'absent' --from absent
 before=(fetch)
 shows list '^fashion-mnist +70,000 labelled images' --list
 before=(show one-tokenizer/train.bin)
+shows json '"tokens": [1-9][0-9]*, "bits": 16' --json
 row['data tokens']=1
 claim 'data tokens: fewer' test "$(output --tokens 2)" != "$(output)"
 before=()
@@ -311,6 +315,7 @@ differs top-p --top-p 0.01
 differs seed --seed 3
 before=(run --tokens 12 --prompt rank)
 differs echo --echo false
+shows json '^."path": "run/checkpoints' --json
 shows tokenizer 'exit=[1-9]' --tokenizer absent
 before=(run --tokens 4000 --seed 1)
 differs stop-at-eot --stop-at-eot

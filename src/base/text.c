@@ -155,10 +155,12 @@ void ls_text_wrap(ls_text *t, const char *words, size_t left, size_t width)
     ls_text_addn(t, "\n", 1);
 }
 
-void ls_json_string(ls_text *t, const char *s)
+void ls_json_string(ls_text *t, const char *s) { ls_json_bytes(t, s, strlen(s)); }
+
+void ls_json_bytes(ls_text *t, const char *s, size_t nbytes)
 {
     ls_text_addn(t, "\"", 1);
-    for (const unsigned char *p = (const unsigned char *)s, *end = p + strlen(s); p < end;) {
+    for (const unsigned char *p = (const unsigned char *)s, *end = p + nbytes; p < end;) {
         bool valid;
         size_t n = ls_utf8_next((const char *)p, (size_t)(end - p), &valid);
         if (!valid) {

@@ -45,6 +45,8 @@ size_t ls_utf8_check(const char *p, size_t n);
 
 /* A JSON string with its quotes; control characters, <, > and invalid UTF-8 escaped. */
 void ls_json_string(ls_text *t, const char *s);
+/* The same of nbytes bytes, which may be NUL. */
+void ls_json_bytes(ls_text *t, const char *s, size_t nbytes);
 /* %.17g; a value that is not finite becomes null. */
 void ls_json_number(ls_text *t, double v);
 

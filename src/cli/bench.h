@@ -29,7 +29,7 @@ typedef struct ls_bench_opts {
     int64_t trials;              /* of each row; the median is shown */
     uint64_t trial_time;         /* ns; 0: `iters` decides how long a trial is */
     bool blocking, touch, private_memory, threads, per_iter, timestamps, csv, ping_pong, checksums;
-    bool count, fit, explain, help;
+    bool count, fit, explain, print_json, help;
     const char *op, *dtype, *json, *transport, *backend, *algo, *wire;
     const char *place;           /* "both", "in" or "out" */
     const char *counts;          /* "even" or "uneven" */
@@ -128,6 +128,7 @@ typedef struct ls_bench_report {
     const char *ranks_from;      /* who started them, */
     const char *carried_by;      /* and who carries out their collectives */
     FILE *to, *file;             /* file: JSON, NULL when not asked for */
+    bool table, as_json;         /* `to` gets the table; `json` is filled, for `to`, `file` or both */
     ls_text json;
     int nrows, nbw;
     char by[160];                /* the algorithms of the row before, as shown */

@@ -218,14 +218,15 @@ static void json_iters(ls_text *t, const char *key, const ls_bench_iters *x)
 
 ls_status ls_bench_report_open(ls_bench_report *r, const ls_bench_opts *o, FILE *to)
 {
-    *r = (ls_bench_report){ .o = o, .to = to };
+    *r = (ls_bench_report){ .o = o, .to = to, .table = !o->csv && !o->print_json,
+                            .as_json = o->print_json || (o->json && *o->json) };
     if (!o->json || !*o->json) return LS_OK;
     char name[4096];
     snprintf(name, sizeof name, "%s", o->json);
     for (int i = 0; i < 1000; i++) { /* what somebody measured before stays */
         r->file = fopen(name, "wx");
         if (r->file) {
-            if (!o->csv) fprintf(to, "# Writing JSON output to %s\n", name);
+            if (r->table) fprintf(to, "# Writing JSON output to %s\n", name);
             return LS_OK;
         }
         if (errno != EEXIST) break;
@@ -238,8 +239,9 @@ void ls_bench_report_header(ls_bench_report *r, const ls_bench_device *d, int n)
 {
     const ls_bench_opts *o = r->o;
     bool by_factor = o->step_factor > 1, mpi = strcmp(o->backend, "mpi") == 0;
-    if (r->file) json_header(r, d, n);
-    if (o->csv) {
+    if (r->as_json) json_header(r, d, n);
+    if (!r->table) {
+        if (!o->csv) return;
         fprintf(r->to, "program,collective,place,memory,ranks,bytes,iterations,min_us,median_us,single_us,algbw_GBps,busbw_GBps,wrong\n");
         return;
     }
@@ -404,7 +406,7 @@ static void report_fit(ls_bench_report *r)
 {
     ls_bench_point *p = calloc((size_t)r->nsamples + 1, sizeof *p);
     bool first = true;
-    if (r->file) ls_text_add(&r->json, ",\n\"fit\": [");
+    if (r->as_json) ls_text_add(&r->json, ",\n\"fit\": [");
     for (int i = 0; p && i < r->nsamples; i++) {
         const struct ls_bench_sample *s = &r->sample[i];
         int n = 0, before = 0;
@@ -416,17 +418,17 @@ static void report_fit(ls_bench_report *r)
         ls_bench_line l;
         if (before > 0) continue;
         if (!ls_bench_fit(p, n, &l)) {
-            if (!r->o->csv) fprintf(r->to, "# no fit %s by %s: rows of two sizes are needed\n", s->in_place ? "in place" : "out of place", s->algo);
+            if (r->table) fprintf(r->to, "# no fit %s by %s: rows of two sizes are needed\n", s->in_place ? "in place" : "out of place", s->algo);
             continue;
         }
-        if (!r->o->csv) text_line(r, s, p, n, &l);
-        if (r->file)
+        if (r->table) text_line(r, s, p, n, &l);
+        if (r->as_json)
             ls_text_add(&r->json, "%s\n  {\"algorithm\": \"%s\", \"in_place\": %s, \"rows\": %d, \"alpha_us\": %.6g, "
                         "\"beta_us_per_byte\": %.6g, \"rms\": %.6g, \"worst\": %.6g}", first ? "" : ",", s->algo,
                         s->in_place ? "true" : "false", n, l.alpha_us, l.beta_us, l.rms, l.worst);
         first = false;
     }
-    if (r->file) ls_text_add(&r->json, "]");
+    if (r->as_json) ls_text_add(&r->json, "]");
     free(p);
 }
 
@@ -452,12 +454,12 @@ void ls_bench_report_row(ls_bench_report *r, const ls_bench_row *row)
     if (r->o->csv) {
         csv_result(r, row, "out", x[0]);
         csv_result(r, row, "in", x[1]);
-    } else {
+    } else if (r->table) {
         text_who(r, row);
         text_row(r, row);
     }
     fflush(r->to); /* long rows follow: show this one now */
-    if (r->file) json_row(r, row);
+    if (r->as_json) json_row(r, row);
     r->nrows++;
     for (int i = 0; i < 2; i++) {
         if (x[i]->us < 0) continue;
@@ -470,16 +472,27 @@ void ls_bench_report_row(ls_bench_report *r, const ls_bench_row *row)
         r->counted++;
         r->unknown += !c->known;
         r->miscounted += c->known && !as_the_formula(c);
-        if (!r->o->csv) text_count(r, i ? "in-place" : "out-of-place", c);
+        if (r->table) text_count(r, i ? "in-place" : "out-of-place", c);
     }
+}
+
+static void json_footer(ls_bench_report *r, double bw)
+{
+    char time_text[32];
+    ls_text *t = &r->json;
+    now(time_text);
+    ls_text_add(t, ",\n\"out_of_bounds\": {\"count\": %lld, \"okay\": %s},\n", (long long)r->wrong, r->wrong ? "false" : "true");
+    ls_text_add(t, "\"average_bus_bandwidth\": {\"bandwidth\": ");
+    ls_json_number(t, bw);
+    ls_text_add(t, ", \"okay\": \"unchecked\"},\n\"end_time\": \"%s\"\n}\n", time_text);
 }
 
 ls_status ls_bench_report_close(ls_bench_report *r)
 {
     double bw = r->nbw ? r->bw / r->nbw : 0;
-    if (r->file) ls_text_add(&r->json, "]");
+    if (r->as_json) ls_text_add(&r->json, "]");
     if (r->o->fit) report_fit(r);
-    if (!r->o->csv) {
+    if (r->table) {
         if (r->o->count)
             fprintf(r->to, "# %-20s : %d of %d as the formula says %s\n", "Bytes on each rank", r->counted - r->miscounted - r->unknown,
                     r->counted, r->miscounted ? "FAILED" : r->unknown ? "(no formula for the others)" : "OK");
@@ -487,16 +500,12 @@ ls_status ls_bench_report_close(ls_bench_report *r)
         fprintf(r->to, "# %-20s : %g\n#\n# Collective test concluded: %s\n#\n", "Avg bus bandwidth", bw, ls_coll_name(r->o->coll));
     }
     fflush(r->to);
+    if (!r->as_json) return LS_OK;
+    json_footer(r, bw);
+    LS_TRY(ls_text_status(&r->json));
+    if (r->o->print_json && (fputs(r->json.p, r->to) < 0 || fflush(r->to) != 0)) return ls_fail(LS_IO, "writing to standard output failed");
     if (!r->file) return LS_OK;
-    char time_text[32];
-    now(time_text);
-    ls_text *t = &r->json;
-    ls_text_add(t, ",\n\"out_of_bounds\": {\"count\": %lld, \"okay\": %s},\n", (long long)r->wrong, r->wrong ? "false" : "true");
-    ls_text_add(t, "\"average_bus_bandwidth\": {\"bandwidth\": ");
-    ls_json_number(t, bw);
-    ls_text_add(t, ", \"okay\": \"unchecked\"},\n\"end_time\": \"%s\"\n}\n", time_text);
-    LS_TRY(ls_text_status(t));
-    bool lost = fwrite(t->p, 1, t->n, r->file) != t->n;
+    bool lost = fwrite(r->json.p, 1, r->json.n, r->file) != r->json.n;
     lost = fclose(r->file) != 0 || lost;
     r->file = NULL;
     return lost ? ls_fail(LS_IO, "%s: writing failed", r->o->json) : LS_OK;

@@ -10,6 +10,15 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/steps.h"
 #include "cli/ckpt_folder.h"
+#include "cli/cli.h"
+
+/* One comparison, and what is to be printed of it as JSON. */
+typedef struct differ {
+    bool json;
+    bool same;
+    int found; /* differences of the present pair */
+    ls_text out;
+} differ;
 
 static double element(const void *p, ls_dtype dtype, uint64_t i)
 {
@@ -37,26 +46,68 @@ static void add_place(ls_text *out, const ls_weights_tensor *t, uint64_t i)
     ls_text_add(out, "]");
 }
 
-static void say_difference(const ls_weights_tensor *t, const void *p, const void *q)
+/* {"tensor": ..., "why": "values": the caller adds the rest and closes it. */
+static void begin_json(differ *d, const char *tensor, const char *why)
+{
+    ls_text_add(&d->out, "%s\n  {\"tensor\": ", d->found++ ? "," : "");
+    ls_json_string(&d->out, tensor);
+    ls_text_add(&d->out, ", \"why\": \"%s\"", why);
+}
+
+static void say_values(differ *d, const ls_weights_tensor *t, uint64_t n, uint64_t first, double x, double y,
+                       const ls_apart *apart)
+{
+    ls_text place = { 0 };
+    add_place(&place, t, first);
+    if (d->json) {
+        begin_json(d, t->name, "values");
+        ls_text_add(&d->out, ", \"elements\": %" PRIu64 ", \"differing\": %" PRIu64 ", \"first\": %s, \"a\": ", n, apart->differ,
+                    ls_text_str(&place));
+        ls_json_number(&d->out, x);
+        ls_text_add(&d->out, ", \"b\": ");
+        ls_json_number(&d->out, y);
+        ls_text_add(&d->out, ", \"most_apart\": ");
+        ls_json_number(&d->out, apart->most);
+        if (apart->ulps) ls_text_add(&d->out, ", \"ulps\": %" PRIu64 "}", apart->ulps);
+        else ls_text_add(&d->out, ", \"ulps\": null}");
+    } else {
+        ls_cli_ckpt_put(t->name);
+        printf(": %" PRIu64 " of %" PRIu64 " elements differ, the first at %s: %.9g and %.9g; at most %.3g apart", apart->differ, n,
+               ls_text_str(&place), x, y, apart->most);
+        if (apart->ulps) printf(" (%" PRIu64 " ulp)", apart->ulps);
+        putchar('\n');
+    }
+    ls_text_free(&place);
+}
+
+static void say_difference(differ *d, const ls_weights_tensor *t, const void *p, const void *q)
 {
     const size_t size = ls_dtype_size(t->dtype) ? ls_dtype_size(t->dtype) : 1;
     const uint64_t n = t->nbytes / size;
     uint64_t first = n;
     ls_apart apart = { 0 };
-    ls_text place = { 0 };
     for (uint64_t i = 0; i < n; i++) {
         if (memcmp((const char *)p + i * size, (const char *)q + i * size, size) == 0) continue;
         if (first == n) first = i;
         if (t->dtype == LS_F32) ls_apart_add_f32(&apart, ((const float *)p)[i], ((const float *)q)[i]);
         else ls_apart_add(&apart, element(p, t->dtype, i), element(q, t->dtype, i));
     }
-    add_place(&place, t, first);
-    ls_cli_ckpt_put(t->name);
-    printf(": %" PRIu64 " of %" PRIu64 " elements differ, the first at %s: %.9g and %.9g; at most %.3g apart", apart.differ, n,
-           ls_text_str(&place), element(p, t->dtype, first), element(q, t->dtype, first), apart.most);
-    if (apart.ulps) printf(" (%" PRIu64 " ulp)", apart.ulps);
+    say_values(d, t, n, first, element(p, t->dtype, first), element(q, t->dtype, first), &apart);
+}
+
+/* A tensor that cannot be compared: `where` is the checkpoint that lacks it, or has it with another shape or type. */
+static void say_lack(differ *d, const char *tensor, bool shape, bool in_a, const char *where)
+{
+    d->same = false;
+    if (d->json) {
+        begin_json(d, tensor, shape ? "shape or type" : in_a ? "not in a" : "not in b");
+        ls_text_add(&d->out, "}");
+        return;
+    }
+    ls_cli_ckpt_put(tensor);
+    printf(shape ? ": another shape or type in " : ": not in ");
+    ls_cli_ckpt_put(where);
     putchar('\n');
-    ls_text_free(&place);
 }
 
 static bool same_shape(const ls_weights_tensor *a, const ls_weights_tensor *b)
@@ -66,16 +117,12 @@ static bool same_shape(const ls_weights_tensor *a, const ls_weights_tensor *b)
     return same;
 }
 
-static ls_status compare(ls_weights *a, ls_weights *b, const ls_weights_tensor *t, const char *path, bool *same)
+static ls_status compare(ls_weights *a, ls_weights *b, const ls_weights_tensor *t, const char *path, differ *d)
 {
     ls_weights_tensor u;
     const bool found = ls_weights_find(b, t->name, &u);
     if (!found || !same_shape(t, &u)) {
-        ls_cli_ckpt_put(t->name);
-        printf(found ? ": another shape or type in " : ": not in ");
-        ls_cli_ckpt_put(path);
-        putchar('\n');
-        *same = false;
+        say_lack(d, t->name, found, false, path);
         return LS_OK;
     }
     void *p = malloc(t->nbytes + 1), *q = malloc(t->nbytes + 1);
@@ -83,8 +130,8 @@ static ls_status compare(ls_weights *a, ls_weights *b, const ls_weights_tensor *
     if (st == LS_OK) st = ls_weights_read(a, t, p);
     if (st == LS_OK) st = ls_weights_read(b, &u, q);
     if (st == LS_OK && memcmp(p, q, t->nbytes) != 0) {
-        say_difference(t, p, q);
-        *same = false;
+        say_difference(d, t, p, q);
+        d->same = false;
     }
     free(p);
     free(q);
@@ -92,33 +139,32 @@ static ls_status compare(ls_weights *a, ls_weights *b, const ls_weights_tensor *
 }
 
 /* Tensors of `b` that `a` lacks. */
-static ls_status say_missing(const ls_weights *a, const ls_weights *b, const char *path, bool *same)
+static ls_status say_missing(const ls_weights *a, const ls_weights *b, const char *path, differ *d)
 {
     ls_weights_tensor *list = ls_weights_list(b), u;
     if (!list) return ls_fail(LS_NO_MEMORY, "%s: a list of tensors", path);
     for (int i = 0; i < ls_weights_count(b); i++) {
-        if (ls_weights_find(a, list[i].name, &u)) continue;
-        ls_cli_ckpt_put(list[i].name);
-        printf(": not in ");
-        ls_cli_ckpt_put(path);
-        putchar('\n');
-        *same = false;
+        if (!ls_weights_find(a, list[i].name, &u)) say_lack(d, list[i].name, false, true, path);
     }
     free(list);
     return LS_OK;
 }
 
-static ls_status compare_two(const char *a, const char *b, bool *same)
+/* As JSON: "differ" and the rest of an object that has begun. */
+static ls_status compare_two(const char *a, const char *b, differ *d)
 {
     ls_weights x, y = { 0 };
-    *same = true;
+    d->same = true;
+    d->found = 0;
+    if (d->json) ls_text_add(&d->out, "\"differ\": [");
     LS_TRY(ls_weights_open(a, &x));
     ls_status st = ls_weights_open(b, &y);
     ls_weights_tensor *list = ls_weights_list(&x);
     if (st == LS_OK && !list) st = ls_fail(LS_NO_MEMORY, "%s: a list of tensors", a);
-    for (int i = 0; st == LS_OK && i < ls_weights_count(&x); i++) st = compare(&x, &y, &list[i], b, same);
-    if (st == LS_OK) st = say_missing(&x, &y, a, same);
-    if (st == LS_OK && *same) printf("the same %d tensors, to the bit\n", ls_weights_count(&x));
+    for (int i = 0; st == LS_OK && i < ls_weights_count(&x); i++) st = compare(&x, &y, &list[i], b, d);
+    if (st == LS_OK) st = say_missing(&x, &y, a, d);
+    if (st == LS_OK && d->same && !d->json) printf("the same %d tensors, to the bit\n", ls_weights_count(&x));
+    if (d->json) ls_text_add(&d->out, "], \"tensors\": %d, \"same\": %s}", ls_weights_count(&x), d->same ? "true" : "false");
     free(list);
     ls_weights_close(&x);
     ls_weights_close(&y);
@@ -149,22 +195,26 @@ static bool has_step(const char *names, int count, const char *step)
     return false;
 }
 
-static ls_status compare_step(const char *a, const char *b, const char *step, bool *same)
+static ls_status compare_step(const char *a, const char *b, const char *step, differ *d)
 {
     ls_text x = { 0 }, y = { 0 };
     ls_text_add(&x, "%s/checkpoints/%s", a, step);
     ls_text_add(&y, "%s/checkpoints/%s", b, step);
     ls_status st = ls_text_status(&x);
     if (st == LS_OK) st = ls_text_status(&y);
-    if (st == LS_OK) printf("%s: ", step);
-    if (st == LS_OK) st = compare_two(x.p, y.p, same);
+    if (st == LS_OK && !d->json) printf("%s: ", step);
+    if (d->json) ls_text_add(&d->out, "%s\n {\"step\": ", d->out.p[d->out.n - 1] == '[' ? "" : ",");
+    if (d->json) ls_json_string(&d->out, step);
+    if (d->json) ls_text_add(&d->out, ", ");
+    if (st == LS_OK) st = ls_text_status(&d->out);
+    if (st == LS_OK) st = compare_two(x.p, y.p, d);
     ls_text_free(&x);
     ls_text_free(&y);
     return st;
 }
 
 static ls_status compare_runs(const char *a, const char *b, const char *names, int n, const char *others, int m,
-                              bool *same)
+                              differ *d)
 {
     const char **both = malloc(((size_t)n + 1) * sizeof *both);
     int steps = 0;
@@ -172,20 +222,33 @@ static ls_status compare_runs(const char *a, const char *b, const char *names, i
     for (const char *name = NULL; (name = ls_steps_newest(names, n, name));)
         if (has_step(others, m, name)) both[steps++] = name;
     ls_status st = steps ? LS_OK : ls_fail(LS_BAD_FILE, "%s and %s have no step with a checkpoint in both", a, b);
-    while (st == LS_OK && *same && steps > 0) st = compare_step(a, b, both[--steps], same);
+    if (d->json) ls_text_add(&d->out, "\"steps\": [");
+    while (st == LS_OK && d->same && steps > 0) st = compare_step(a, b, both[--steps], d);
+    if (d->json) ls_text_add(&d->out, "], \"same\": %s}", d->same ? "true" : "false");
     free(both);
     return st;
 }
 
-ls_status ls_cli_ckpt_diff(const char *a, const char *b, bool *same)
+ls_status ls_cli_ckpt_diff(const char *a, const char *b, bool json, bool *same)
 {
     char *names, *others = NULL;
     int n, m = -1;
-    *same = true;
+    differ d = { .json = json, .same = true };
     ls_status st = list_steps(a, &names, &n);
     if (st == LS_OK) st = list_steps(b, &others, &m);
-    if (st == LS_OK) st = n >= 0 && m >= 0 ? compare_runs(a, b, names, n, others, m, same) : compare_two(a, b, same);
+    if (json) ls_text_add(&d.out, "{\"a\": ");
+    if (json) ls_json_string(&d.out, a);
+    if (json) ls_text_add(&d.out, ", \"b\": ");
+    if (json) ls_json_string(&d.out, b);
+    if (json) ls_text_add(&d.out, ",\n ");
+    if (st == LS_OK) st = n >= 0 && m >= 0 ? compare_runs(a, b, names, n, others, m, &d) : compare_two(a, b, &d);
     free(names);
     free(others);
+    *same = d.same;
+    if (json && st == LS_OK) {
+        ls_text_add(&d.out, "\n");
+        return ls_cli_print(&d.out);
+    }
+    ls_text_free(&d.out);
     return st;
 }

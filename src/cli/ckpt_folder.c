@@ -1,5 +1,4 @@
-/* ckpt_folder.c -- the checkpoint of all ranks: what it holds, whether it is whole, how two differ, and one file of it.
- * */
+/* ckpt_folder.c -- the checkpoint of all ranks: what it holds, whether it is whole, and the digest of its model. */
 #include "cli/ckpt_folder.h"
 
 #include <inttypes.h>
@@ -7,18 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/commit.h"
-#include "base/env.h"
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "ckpt/format.h"
 #include "ckpt/manifest.h"
-#include "ckpt/reshard.h"
-#include "ckpt/save.h"
 #include "ckpt/state.h"
-
-#define COMPANION_MOST ((size_t)64 << 20) /* bytes of config.json, tokenizer.json ... */
+#include "cli/cli.h"
 
 void ls_cli_ckpt_put(const char *s)
 {
@@ -32,14 +24,6 @@ static void add_shape(ls_text *out, const int64_t *dim, int ndim, const char *co
     ls_text_add(out, "[");
     for (int d = 0; d < ndim; d++) ls_text_add(out, "%s%" PRId64, d ? comma : "", dim[d]);
     ls_text_add(out, "]");
-}
-
-static ls_status print(ls_text *out)
-{
-    const ls_status st = ls_text_status(out);
-    if (st == LS_OK) fputs(ls_text_str(out), stdout);
-    ls_text_free(out);
-    return st;
 }
 
 /* --- ls ----------------------------------------------------------------------------------------------------- */
@@ -94,29 +78,45 @@ ls_status ls_cli_ckpt_list_folder(const char *path, bool json)
     if (json) list_json(c, &out);
     else list_text(c);
     ls_checkpoint_close(c);
-    return print(&out);
+    return ls_cli_print(&out);
 }
 
 /* --- verify --------------------------------------------------------------------------------------------------- */
 
-ls_status ls_cli_ckpt_verify_folder(const char *path)
+ls_status ls_cli_ckpt_good(const char *path, int tensors, int files, int64_t step, bool compared, bool json)
+{
+    if (json) {
+        ls_text out = { 0 };
+        ls_text_add(&out, "{\"path\": ");
+        ls_json_string(&out, path);
+        ls_text_add(&out, ", \"ok\": true, \"compared\": %s, \"tensors\": %d, \"files\": %d, \"step\": ", compared ? "true" : "false",
+                    tensors, files ? files : 1);
+        if (step >= 0) ls_text_add(&out, "%" PRId64 "}\n", step);
+        else ls_text_add(&out, "null}\n");
+        return ls_cli_print(&out);
+    }
+    printf("ok  ");
+    ls_cli_ckpt_put(path);
+    if (files == 0)
+        printf("  %d tensors, %s\n", tensors,
+               compared ? "every byte as it was saved" : "well-formed; it has no digests to check its bytes with");
+    else if (compared) printf("  step %" PRId64 ", %d tensors in %d files, every byte as it was saved\n", step, tensors, files);
+    else
+        printf("  %d tensors in %d files of another program, well-formed; there are no checksums of its bytes\n", tensors, files);
+    return LS_OK;
+}
+
+ls_status ls_cli_ckpt_verify_folder(const char *path, bool json)
 {
     ls_checkpoint *c;
     LS_TRY(ls_checkpoint_open(path, &c));
+    const bool foreign = ls_checkpoint_is_foreign(c);
     ls_status st = ls_checkpoint_verify(c, 0, 1);
-    if (st == LS_OK && !ls_checkpoint_has_manifest(c) && !ls_checkpoint_is_foreign(c))
+    if (st == LS_OK && !ls_checkpoint_has_manifest(c) && !foreign)
         st = ls_fail(LS_CKPT_CORRUPT, "%s: has no manifest.json, which Lockstep writes last: it is not whole", path);
-    if (st == LS_OK && ls_checkpoint_is_foreign(c)) {
-        printf("ok  ");
-        ls_cli_ckpt_put(path);
-        printf("  %d tensors in %d files of another program, well-formed; there are no checksums of its bytes\n",
-               ls_checkpoint_count(c), ls_checkpoint_nfiles(c));
-    } else if (st == LS_OK) {
-        printf("ok  ");
-        ls_cli_ckpt_put(path);
-        printf("  step %" PRId64 ", %d tensors in %d files, every byte as it was saved\n", ls_checkpoint_step(c), ls_checkpoint_count(c),
-               ls_checkpoint_nfiles(c));
-    }
+    if (st == LS_OK)
+        st = ls_cli_ckpt_good(path, ls_checkpoint_count(c), ls_checkpoint_nfiles(c),
+                              foreign ? -1 : ls_checkpoint_step(c), !foreign, json);
     ls_checkpoint_close(c);
     return st;
 }
@@ -148,6 +148,8 @@ typedef struct sizes {
 } sizes;
 
 static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
+
+bool ls_cli_ckpt_is_state(const char *name) { return begins(name, LS_STATE_OPTIM) || begins(name, LS_STATE_OWN); }
 
 static sizes measure(const ls_checkpoint *c)
 {
@@ -228,7 +230,7 @@ ls_status ls_cli_ckpt_show(const char *path, bool json)
             ls_text_printable(line);
             puts(line);
         }
-    else if (st == LS_OK) return print(&out);
+    else if (st == LS_OK) return ls_cli_print(&out);
     ls_text_free(&out);
     return st;
 }
@@ -251,7 +253,22 @@ static ls_status digest_of(ls_weights *w, const ls_weights_tensor *t, ls_digest 
     return st;
 }
 
-ls_status ls_cli_ckpt_digest(const char *path)
+static ls_status print_digest(const char *hex, const char *path, bool json)
+{
+    ls_text out = { 0 };
+    if (json) {
+        ls_text_add(&out, "{\"path\": ");
+        ls_json_string(&out, path);
+        ls_text_add(&out, ", \"digest\": \"%s\"}\n", hex);
+        return ls_cli_print(&out);
+    }
+    printf("%s  ", hex);
+    ls_cli_ckpt_put(path);
+    putchar('\n');
+    return LS_OK;
+}
+
+ls_status ls_cli_ckpt_digest(const char *path, bool json)
 {
     ls_weights w;
     char hex[33];
@@ -262,148 +279,10 @@ ls_status ls_cli_ckpt_digest(const char *path)
     for (int i = 0; st == LS_OK && i < ls_weights_count(&w); i++) st = digest_of(&w, &list[i], d);
     if (st == LS_OK) {
         ls_digest_hex(d, hex);
-        printf("%s  ", hex);
-        ls_cli_ckpt_put(path);
-        putchar('\n');
+        st = print_digest(hex, path, json);
     }
     ls_digest_destroy(d);
     free(list);
     ls_weights_close(&w);
-    return st;
-}
-
-/* --- merge ----------------------------------------------------------------------------------------------------------
- * */
-
-/* One tensor at a time, for ls_ckpt_write. */
-typedef struct source {
-    ls_checkpoint *c; /* borrowed */
-    float *values;    /* owned */
-} source;
-
-static ls_status whole(void *arg, const ls_param *p, const float **out)
-{
-    source *s = arg;
-    const ls_checkpoint_tensor *t = ls_checkpoint_find(s->c, p->name);
-    free(s->values);
-    s->values = malloc(ls_checkpoint_nbytes(s->c, t) + 1);
-    if (!s->values) return ls_fail(LS_NO_MEMORY, "tensor '%s'", t->name);
-    LS_TRY(ls_checkpoint_read(s->c, t, NULL, NULL, s->values));
-    *out = s->values;
-    return LS_OK;
-}
-
-static ls_status write_model(ls_checkpoint *c, const char *path)
-{
-    const int n = ls_checkpoint_count(c);
-    static const char *const keys[] = { "lockstep.step", "lockstep.seed", "lockstep.model", "lockstep.config", "lockstep.dims",
-                                        "lockstep.activation" };
-    const char *meta[2 * (sizeof keys / sizeof *keys) + 1];
-    size_t at = 0;
-    int items = 0;
-    source s = { c, NULL };
-    const ls_values values = { whole, &s };
-    ls_param *param = calloc((size_t)n + 1, sizeof *param);
-    ls_tensor *shape = calloc((size_t)n + 1, sizeof *shape);
-    ls_ckpt_item *item = calloc((size_t)n + 1, sizeof *item);
-    ls_status st = param && shape && item ? LS_OK : ls_fail(LS_NO_MEMORY, "a list of %d tensors", n);
-    for (int i = 0; st == LS_OK && i < n; i++) {
-        const ls_checkpoint_tensor *t = ls_checkpoint_at(c, i);
-        if (begins(t->name, LS_STATE_OPTIM) || begins(t->name, LS_STATE_OWN)) continue;
-        if (t->dtype != LS_F32 || t->ndim > LS_MAX_DIMS || strlen(t->name) >= LS_NAME_BYTES)
-            st = ls_fail(LS_UNSUPPORTED, "tensor '%s' is no parameter of Lockstep's: float, at most %d dimensions, a name of less than %d "
-                         "bytes", t->name, LS_MAX_DIMS, LS_NAME_BYTES);
-        if (st < 0) break;
-        snprintf(param[items].name, sizeof param[items].name, "%s", t->name);
-        shape[items] = (ls_tensor){ .dtype = LS_F32, .ndim = t->ndim };
-        for (int d = 0; d < t->ndim; d++) shape[items].dim[d] = t->dim[d];
-        item[items] = (ls_ckpt_item){ .name = t->name, .from = &shape[items], .values = &values,
-                                      .param = &param[items], .dtype = LS_F32 };
-        items++;
-    }
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *value = ls_checkpoint_meta(c, keys[i]);
-        if (!value) continue;
-        meta[at++] = keys[i];
-        meta[at++] = value;
-    }
-    meta[at] = NULL;
-    if (st == LS_OK) st = ls_ckpt_write(path, item, items, meta);
-    free(s.values);
-    free(param);
-    free(shape);
-    free(item);
-    return st;
-}
-
-/* Small files that describe the model. */
-static ls_status copy_beside(const ls_checkpoint *c, const char *out)
-{
-    for (int i = 0; i < ls_checkpoint_nbeside(c); i++) {
-        const char *name = ls_checkpoint_beside(c, i);
-        char *text = NULL;
-        size_t n = 0;
-        ls_text from = { 0 }, to = { 0 };
-        if (strcmp(name, "model.safetensors") == 0) continue;
-        ls_text_add(&from, "%s/%s", ls_checkpoint_folder(c), name);
-        ls_text_add(&to, "%s/%s", out, name);
-        ls_status st = ls_text_status(&from);
-        if (st == LS_OK) st = ls_text_status(&to);
-        if (st == LS_OK) st = ls_file_read(from.p, COMPANION_MOST, &text, &n);
-        if (st == LS_OK) st = ls_file_write(to.p, text, n);
-        free(text);
-        ls_text_free(&from);
-        ls_text_free(&to);
-        LS_TRY(st);
-    }
-    return LS_OK;
-}
-
-static ls_status merge_into(ls_checkpoint *c, const char *folder)
-{
-    ls_text path = { 0 };
-    ls_text_add(&path, "%s/model.safetensors", folder);
-    ls_status st = ls_text_status(&path);
-    if (st == LS_OK) st = ls_checkpoint_verify(c, 0, 1);
-    if (st == LS_OK) st = write_model(c, path.p);
-    if (st == LS_OK) st = copy_beside(c, folder);
-    ls_text_free(&path);
-    return st;
-}
-
-ls_status ls_cli_ckpt_merge(const char *path, const char *out)
-{
-    ls_checkpoint *c;
-    ls_commit_folder *folder = NULL;
-    LS_TRY(ls_checkpoint_open(path, &c));
-    ls_status st = ls_commit_folder_create(out, &folder);
-    if (st == LS_OK) st = merge_into(c, ls_commit_folder_path(folder));
-    if (st == LS_OK) st = ls_commit_folder_finish(folder, false);
-    ls_commit_folder_destroy(folder);
-    if (st == LS_OK) {
-        ls_cli_ckpt_put(out);
-        printf(": the model of ");
-        ls_cli_ckpt_put(path);
-        if (ls_checkpoint_has_manifest(c)) printf(", step %" PRId64, ls_checkpoint_step(c));
-        putchar('\n');
-    }
-    ls_checkpoint_close(c);
-    return st;
-}
-
-/* --- reshard --------------------------------------------------------------------------------------------- */
-
-ls_status ls_cli_ckpt_reshard(const char *path, const char *out, int ranks)
-{
-    ls_checkpoint *c;
-    LS_TRY(ls_checkpoint_open(path, &c));
-    const ls_status st = ls_checkpoint_reshard(c, ranks, out);
-    if (st == LS_OK) {
-        ls_cli_ckpt_put(out);
-        printf(": step %" PRId64 " of ", ls_checkpoint_step(c));
-        ls_cli_ckpt_put(path);
-        printf(", as %d rank%s would have saved it\n", ranks, ranks == 1 ? "" : "s");
-    }
-    ls_checkpoint_close(c);
     return st;
 }

@@ -48,6 +48,14 @@ int ls_cli_words(const ls_cmd *cmd, const char **word, int most)
     return n;
 }
 
+ls_status ls_cli_print(ls_text *out)
+{
+    const ls_status st = ls_text_status(out);
+    if (st == LS_OK) fputs(ls_text_str(out), stdout);
+    ls_text_free(out);
+    return st;
+}
+
 int ls_cli_fail(const char *cmd, ls_status s)
 {
     fflush(stdout);

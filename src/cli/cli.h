@@ -43,6 +43,8 @@ int ls_cli_words(const ls_cmd *cmd, const char **word, int most);
 size_t ls_cli_word_bytes(const char *word);
 /* "lockstep coll: error[invalid]: <last error>" on stderr; returns the exit code of s. */
 int ls_cli_fail(const char *cmd, ls_status s);
+/* Prints a text on stdout and frees it. LS_NO_MEMORY: the text is not whole, and nothing was printed. */
+ls_status ls_cli_print(ls_text *out);
 /* Starts this program again, once per rank, with the same arguments; o->argv is set here. Waits as ls_launch does. */
 ls_status ls_cli_launch(const ls_launch_opts *o, int argc, char **argv, ls_launch_result *out);
 /* What `lockstep --help` says. */

@@ -49,6 +49,7 @@ static const ls_opt table[] = {
     { "count", LS_OPT_BOOL, AT(count), "false", NULL, "bytes that each rank moved, beside the formula of the algorithm", 0, NULL },
     { "fit", LS_OPT_BOOL, AT(fit), "false", NULL, "latency and bandwidth (alpha, beta) that fit the rows, with residuals", 0, NULL },
     { "csv", LS_OPT_BOOL, AT(csv), "false", NULL, "rows for a program to read, instead of the table", 0, NULL },
+    { "json", LS_OPT_BOOL, AT(print_json), "false", NULL, "print one JSON object instead of the table: what -J writes, or what --explain says", 0, NULL },
     { "threads", LS_OPT_BOOL, AT(threads), "false", NULL, "ranks are threads of one process", 0, NULL },
     { "explain", LS_OPT_BOOL, AT(explain), "false", NULL,
       "measure nothing; print which algorithm or form would run, the alternatives, and modelled times", 0, NULL },
@@ -84,7 +85,7 @@ static ls_status check_given(const ls_opts *opts, const ls_bench_opts *o)
         { "checksums", frames, framed, o->transport },
         { "per_iter_skip", o->per_iter, "--per_iter_timing", "it is not given" },
         { "per_iter_timing", table_or_json, "the table and its JSON file", "--csv" },
-        { "report_timestamps", !o->csv, "the table", "--csv" },
+        { "report_timestamps", !o->csv && !o->print_json, "the table", o->csv ? "--csv" : "--json" },
         { "count", table_or_json, "the table and its JSON file", "--csv" },
         { "fit", table_or_json, "the table and its JSON file", "--csv" },
     };
@@ -141,6 +142,7 @@ static ls_status check_together(const ls_opts *opts, ls_bench_opts *o)
     if (ls_opts_is_set(opts, "stepbytes") && !ls_opts_is_set(opts, "stepfactor")) o->step_factor = 1;
     if (strcmp(o->wire, "bf16") == 0 && op1 == LS_AVG)
         return ls_fail(LS_USAGE, "--wire bf16 rounds averages, so they have more than one right answer: use --op sum");
+    if (o->csv && o->print_json) return ls_fail(LS_USAGE, "--csv and --json: expected one of them");
     if (o->ping_pong && (o->coll != LS_SENDRECV || o->agg > 1))
         return ls_fail(LS_USAGE, "--ping_pong is a way to do sendrecv, one at a time");
     if (o->per_iter && (o->trials > 1 || o->trial_time))
@@ -258,7 +260,8 @@ const ls_cmd ls_cmd_bench = {
                "  lockstep bench reduce_scatter --ranks 4 -b 1K -e 64M -f 4 --touch 1 -J rows.json\n"
                "  lockstep bench all_reduce --ranks 8 -b 1M -e 1M --transport tcp --algo ring --count\n"
                "  lockstep bench all_to_all --ranks 3 -b 1K -e 1M -f 4 --counts uneven --private --fit\n"
-               "  lockstep bench sendrecv --ping_pong -b 8 -e 8M -f 16 --csv --trials 3 --trial_time 40ms",
+               "  lockstep bench sendrecv --ping_pong -b 8 -e 8M -f 16 --csv --trials 3 --trial_time 40ms\n"
+               "  lockstep bench all_gather --ranks 4 -b 1M -e 1M --json",
     LS_CMD_OPTS(table),
     .run = run,
 };

@@ -1,4 +1,5 @@
 /* cmd_calibrate.c -- lockstep calibrate: measure what moving and adding cost here, and keep it. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 typedef struct options {
     const char *output;
-    bool show, help;
+    bool show, json, help;
 } options;
 
 static const ls_opt table[] = {
@@ -20,6 +21,7 @@ static const ls_opt table[] = {
       .help = "the file to keep it in (default: where jobs look for it)" },
     { .name = "show", .type = LS_OPT_BOOL, .offset = offsetof(options, show), .def = "false",
       .help = "print the numbers that jobs use now; measure nothing" },
+    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print one JSON object" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };
@@ -85,11 +87,81 @@ static void print_fit(const ls_calibration *m)
     }
 }
 
-static ls_status show(void)
+/* ", "key": value" */
+static void add_number(ls_text *out, const char *key, double value)
+{
+    ls_text_add(out, ", \"%s\": ", key);
+    ls_json_number(out, value);
+}
+
+static void json_link(const ls_cost *c, const ls_calibration *m, int l, ls_text *out)
+{
+    const ls_link_cost *k = &c->link[l];
+    ls_text_add(out, "{\"level\": \"%s\"", ls_level_name((ls_level)l));
+    add_number(out, "alpha_us", k->alpha_ns / 1e3);
+    add_number(out, "gap_us", k->gap_ns / 1e3);
+    add_number(out, "beta_ns_per_byte", k->beta_ns);
+    add_number(out, "gb_per_s", k->beta_ns > 0.0 ? 1.0 / k->beta_ns : (double)NAN);
+    if (m && m->measured[l]) {
+        add_number(out, "worst", m->residual[l]);
+        ls_text_add(out, ",\n   \"fit\": [");
+        for (int i = 0; i < LS_CALIBRATE_SIZES; i++) {
+            ls_text_add(out, "%s{\"bytes\": %zu", i ? ", " : "", m->nbytes[i]);
+            add_number(out, "measured_us", m->ns[l][i] / 1e3);
+            add_number(out, "fitted_us", (k->alpha_ns + k->beta_ns * (double)m->nbytes[i]) / 1e3);
+            ls_text_add(out, "}");
+        }
+        ls_text_add(out, "]");
+    }
+    ls_text_add(out, "}");
+}
+
+static void json_switches(const ls_cost *c, const ls_calibration *m, ls_text *out)
+{
+    ls_switch_points s = c->in_memory;
+    ls_text_add(out, ",\n \"in_memory\": [");
+    for (int i = 0; i < LS_SWITCH_POINTS; i++) {
+        const double at = *ls_switch_point(&s, i);
+        ls_text_add(out, "%s\n  {\"name\": \"%s\"", i ? "," : "", ls_switch_name(i));
+        add_number(out, "bytes", at >= LS_COST_NEVER ? (double)NAN : at);
+        if (m) ls_text_add(out, ", \"measured\": [");
+        for (int k = 0; m && k < m->nswitch[i]; k++) {
+            ls_text_add(out, "%s{\"bytes\": %zu", k ? ", " : "", m->switch_bytes[i][k]);
+            add_number(out, "first_us", m->switch_ns[i][k][0] / 1e3);
+            add_number(out, "second_us", m->switch_ns[i][k][1] / 1e3);
+            ls_text_add(out, "}");
+        }
+        ls_text_add(out, "%s}", m ? "]" : "");
+    }
+    ls_text_add(out, "]");
+}
+
+/* The same numbers as one object; `measured` and what belongs to it only after a measurement. */
+static ls_status print_json(const ls_cost *c, const ls_calibration *m, const char *from)
+{
+    ls_text out = { 0 };
+    ls_text_add(&out, "{\"from\": ");
+    ls_json_string(&out, from);
+    ls_text_add(&out, ", \"measured\": %s,\n \"links\": [", m ? "true" : "false");
+    for (int l = 0; l < LS_LEVELS; l++) {
+        ls_text_add(&out, "%s\n  ", l ? "," : "");
+        json_link(c, m, l, &out);
+    }
+    ls_text_add(&out, "]");
+    add_number(&out, "add_ns_per_byte", c->gamma_ns);
+    add_number(&out, "add_gb_per_s", c->gamma_ns > 0.0 ? 1.0 / c->gamma_ns : (double)NAN);
+    add_number(&out, "progress_us", c->poke_ns / 1e3);
+    json_switches(c, m, &out);
+    ls_text_add(&out, "}\n");
+    return ls_cli_print(&out);
+}
+
+static ls_status show(bool json)
 {
     ls_cost c;
     char from[4096];
     LS_TRY(ls_cost_load(&c, from, sizeof from));
+    if (json) return print_json(&c, NULL, from);
     print_cost(&c, NULL);
     printf("from %s\n", from);
     return LS_OK;
@@ -137,6 +209,7 @@ static ls_status measure(const options *o)
     }
     if (st < 0 || rank != 0) return st;
     LS_TRY(keep(&m, path));
+    if (o->json) return print_json(&m.cost, &m, path);
     print_cost(&m.cost, &m);
     print_fit(&m);
     printf("\nkept in %s\n", path);
@@ -153,7 +226,7 @@ static int run(int argc, char **argv)
     if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_calibrate);
     else if (st == LS_OK && ls_opts_npositional(opts) > 0)
         st = ls_fail(LS_USAGE, "unexpected '%s'; --help shows what it takes", ls_opts_positional(opts, 0));
-    else if (st == LS_OK) st = o.show ? show() : measure(&o);
+    else if (st == LS_OK) st = o.show ? show(o.json) : measure(&o);
     if (st < 0) code = ls_cli_fail("calibrate", st);
     ls_opts_destroy(opts);
     return code;
@@ -163,7 +236,8 @@ const ls_cmd ls_cmd_calibrate = {
     .name = "calibrate",
     .summary = "measure what messages and sums cost here; algorithms are chosen by it",
     .usage = "lockstep calibrate [options]",
-    .example = "lockstep calibrate",
+    .example = "lockstep calibrate\n"
+               "  lockstep calibrate --show --json",
     LS_CMD_OPTS(table),
     .run = run,
 };

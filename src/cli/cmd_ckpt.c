@@ -26,7 +26,7 @@ typedef struct options {
 
 static const ls_opt table[] = {
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false",
-      .help = "ls, show: print JSON, one object a file and line" },
+      .help = "print JSON: one object; ls, show, verify and digest: one per checkpoint and line" },
     { .name = "out", .type = LS_OPT_STRING, .offset = offsetof(options, out), .def = "", .help = "merge: the new folder" },
     { .name = "ranks", .type = LS_OPT_INT, .offset = offsetof(options, ranks), .def = "0", .range = "0..65536",
       .help = "reshard: write the files of so many ranks" },
@@ -105,10 +105,7 @@ static ls_status list_json(const ls_ckpt *c, const char *path)
         ls_text_add(&out, "}");
     }
     ls_text_add(&out, "]}\n");
-    ls_status st = ls_text_status(&out);
-    if (st == LS_OK) fputs(ls_text_str(&out), stdout);
-    ls_text_free(&out);
-    return st;
+    return ls_cli_print(&out);
 }
 
 static ls_status list(const char *path, const options *o)
@@ -125,17 +122,11 @@ static ls_status list(const char *path, const options *o)
 
 static ls_status verify(const char *path, const options *o)
 {
-    (void)o;
     ls_ckpt *c;
-    if (ls_checkpoint_is_folder(path)) return ls_cli_ckpt_verify_folder(path);
+    if (ls_checkpoint_is_folder(path)) return ls_cli_ckpt_verify_folder(path, o->json);
     LS_TRY(ls_ckpt_open(path, &c));
     ls_status st = ls_ckpt_verify(c);
-    if (st == LS_OK) {
-        printf("ok  ");
-        ls_cli_ckpt_put(path);
-        printf("  %d tensors, %s\n", ls_ckpt_count(c),
-               ls_ckpt_has_digests(c) ? "every byte as it was saved" : "well-formed; it has no digests to check its bytes with");
-    }
+    if (st == LS_OK) st = ls_cli_ckpt_good(path, ls_ckpt_count(c), 0, -1, ls_ckpt_has_digests(c), o->json);
     ls_ckpt_close(c);
     return st;
 }
@@ -233,11 +224,7 @@ static int visit_all(const ls_opts *opts, action each, const options *o)
 
 static ls_status show(const char *path, const options *o) { return ls_cli_ckpt_show(path, o->json); }
 
-static ls_status digest(const char *path, const options *o)
-{
-    (void)o;
-    return ls_cli_ckpt_digest(path);
-}
+static ls_status digest(const char *path, const options *o) { return ls_cli_ckpt_digest(path, o->json); }
 
 /* What a verb does, and with how many paths. */
 typedef struct verb {
@@ -253,7 +240,7 @@ static const verb verbs[] = {
 #define NVERBS (sizeof verbs / sizeof *verbs)
 
 /* Exit status 1: they differ. */
-static int diff(const ls_opts *opts)
+static int diff(const ls_opts *opts, const options *o)
 {
     bool same;
     char a[PATH_BYTES], b[PATH_BYTES];
@@ -261,11 +248,11 @@ static int diff(const ls_opts *opts)
         return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "diff: expected two checkpoints, each a folder or a file"));
     ls_status st = ls_steps_resolve(ls_opts_positional(opts, 1), a, sizeof a);
     if (st == LS_OK) st = ls_steps_resolve(ls_opts_positional(opts, 2), b, sizeof b);
-    if (st == LS_OK) st = ls_cli_ckpt_diff(a, b, &same);
+    if (st == LS_OK) st = ls_cli_ckpt_diff(a, b, o->json, &same);
     return st < 0 ? ls_cli_fail("ckpt", st) : !same;
 }
 
-static ls_status merge_one(const char *path, const options *o) { return ls_cli_ckpt_merge(path, o->out); }
+static ls_status merge_one(const char *path, const options *o) { return ls_cli_ckpt_merge(path, o->out, o->json); }
 
 static int merge(const ls_opts *opts, const options *o)
 {
@@ -279,7 +266,8 @@ static int reshard(const ls_opts *opts, const options *o)
 {
     if (ls_opts_npositional(opts) != 3 || o->ranks < 1)
         return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "reshard: expected a checkpoint's folder, a new folder, and --ranks N"));
-    const ls_status st = ls_cli_ckpt_reshard(ls_opts_positional(opts, 1), ls_opts_positional(opts, 2), (int)o->ranks);
+    const char *from = ls_opts_positional(opts, 1), *to = ls_opts_positional(opts, 2);
+    const ls_status st = ls_cli_ckpt_reshard(from, to, (int)o->ranks, o->json);
     return st < 0 ? ls_cli_fail("ckpt", st) : 0;
 }
 
@@ -291,7 +279,7 @@ static int carry_out(const verb *v, const ls_opts *opts, const options *o)
     if (o->ranks && strcmp(v->name, "reshard") != 0)
         return ls_cli_fail("ckpt", ls_fail(LS_USAGE, "--ranks belongs to reshard, and this is %s", v->name));
     if (strcmp(v->name, "reshard") == 0) return reshard(opts, o);
-    if (strcmp(v->name, "diff") == 0) return diff(opts);
+    if (strcmp(v->name, "diff") == 0) return diff(opts, o);
     if (strcmp(v->name, "merge") == 0) return merge(opts, o);
     if (v->walks) return visit_all(opts, v->each, o);
     for (int i = 1; i < ls_opts_npositional(opts); i++) {
@@ -337,7 +325,8 @@ const ls_cmd ls_cmd_ckpt = {
     .name = "ckpt",
     .summary = "list, check, compare and merge checkpoints",
     .usage = "lockstep ckpt ls|show|verify|diff|merge|reshard|digest FILE|FOLDER... [--json] [--out FOLDER] [--ranks N]",
-    .example = "lockstep ckpt verify runs/fashion-mnist",
+    .example = "lockstep ckpt verify runs/fashion-mnist\n"
+               "  lockstep ckpt diff runs/one runs/another --json",
     LS_CMD_OPTS(table),
     .run = run,
 };

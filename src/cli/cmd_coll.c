@@ -33,7 +33,8 @@ static const ls_opt table[] = {
       .help = "nodes that the ranks are on, in order, as evenly as possible" },
     { .name = "uneven", .type = LS_OPT_BOOL, .offset = offsetof(options, uneven), .def = "false",
       .help = "an all_to_all with counts per rank: blocks of any length" },
-    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print JSON" },
+    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false",
+      .help = "print JSON: an array of schedules; with --list or --file one object" },
     { .name = "dot", .type = LS_OPT_BOOL, .offset = offsetof(options, dot), .def = "false",
       .help = "print a Graphviz graph" },
     { .name = "list", .type = LS_OPT_BOOL, .offset = offsetof(options, list), .def = "false",
@@ -61,21 +62,53 @@ static const char *promise(ls_coll c)
     }
 }
 
-static void proved(const ls_shape *s)
+static ls_status proved(const ls_shape *s, bool json)
 {
-    printf("proved for %d ranks, pushed and pulled: no deadlock, no overwriting; %s\n", s->size, promise(s->coll));
+    ls_text out = { 0 };
+    if (json)
+        ls_text_add(&out, "{\"proved\": true, \"coll\": \"%s\", \"ranks\": %d, \"promise\": \"%s\"}\n", ls_coll_name(s->coll), s->size,
+                    promise(s->coll));
+    else
+        ls_text_add(&out, "proved for %d ranks, pushed and pulled: no deadlock, no overwriting; %s\n", s->size, promise(s->coll));
+    return ls_cli_print(&out);
 }
 
-static void list(void)
+/* The names of an algorithm's collectives, each within `quote`s. */
+static void add_colls(const ls_algo *algo, const char *quote, ls_text *out)
 {
-    for (size_t i = 0; ls_algos[i]; i++) {
-        ls_text colls = { 0 };
-        for (int c = 0; c < LS_COLLS; c++)
-            if (ls_algos[i]->colls & 1u << c)
-                ls_text_add(&colls, "%s%s", colls.n ? ", " : "", ls_coll_name((ls_coll)c));
-        printf("%-18s %-55s %s\n", ls_algos[i]->name, ls_text_str(&colls), ls_algos[i]->source);
-        ls_text_free(&colls);
+    const char *comma = "";
+    for (int c = 0; c < LS_COLLS; c++) {
+        if (!(algo->colls & 1u << c)) continue;
+        ls_text_add(out, "%s%s%s%s", comma, quote, ls_coll_name((ls_coll)c), quote);
+        comma = ", ";
     }
+}
+
+static void list_line(const ls_algo *algo, ls_text *out)
+{
+    ls_text colls = { 0 };
+    add_colls(algo, "", &colls);
+    ls_text_add(out, "%-18s %-55s %s\n", algo->name, ls_text_str(&colls), algo->source);
+    ls_text_free(&colls);
+}
+
+static ls_status list(bool json)
+{
+    ls_text out = { 0 };
+    if (json) ls_text_add(&out, "{\"algorithms\": [");
+    for (size_t i = 0; ls_algos[i]; i++) {
+        if (!json) {
+            list_line(ls_algos[i], &out);
+            continue;
+        }
+        ls_text_add(&out, "%s\n {\"name\": \"%s\", \"colls\": [", i ? "," : "", ls_algos[i]->name);
+        add_colls(ls_algos[i], "\"", &out);
+        ls_text_add(&out, "], \"source\": ");
+        ls_json_string(&out, ls_algos[i]->source);
+        ls_text_add(&out, "}");
+    }
+    if (json) ls_text_add(&out, "]}\n");
+    return ls_cli_print(&out);
 }
 
 static ls_status find_algo(const options *o, ls_shape *shape, const ls_algo **out)
@@ -121,7 +154,7 @@ static ls_status print(const options *o, const ls_algo *algo, ls_shape shape)
     } while (st == LS_OK && all && ++shape.rank < shape.size);
     if (all) ls_text_add(&text, "]");
     if (o->json) ls_text_add(&text, "\n");
-    if (st == LS_OK && (st = ls_text_status(&text)) == LS_OK) fputs(ls_text_str(&text), stdout);
+    if (st == LS_OK) return ls_cli_print(&text);
     ls_text_free(&text);
     return st;
 }
@@ -138,7 +171,7 @@ static ls_status read_file(const char *path, ls_text *out)
     return st;
 }
 
-static ls_status check_file(const char *path)
+static ls_status check_file(const char *path, bool json)
 {
     ls_text text = { 0 };
     ls_sched *s = NULL;
@@ -154,7 +187,7 @@ static ls_status check_file(const char *path)
     }
     for (int r = 0; r < n; r++) p[r] = &s[r];
     st = ls_sched_verify_all(p, n);
-    if (st == LS_OK) proved(&s[0].shape);
+    if (st == LS_OK) st = proved(&s[0].shape, json);
     else if (st == LS_INTERNAL || st == LS_INVALID)
         st = ls_fail(LS_BAD_FILE, "%s: not proved: %s", path, ls_last_error());
 done:
@@ -185,8 +218,7 @@ static ls_status print_and_prove(const options *o)
     if (people) printf("%s by %s (%s)\n", o->coll, algo->name, algo->source);
     LS_TRY(print(o, algo, shape));
     LS_TRY(ls_sched_verify(algo, &shape));
-    if (people) proved(&shape);
-    return LS_OK;
+    return people ? proved(&shape, false) : LS_OK;
 }
 
 static int run(int argc, char **argv)
@@ -199,8 +231,8 @@ static int run(int argc, char **argv)
     if (st == LS_OK && o.help) code = ls_cli_help(&ls_cmd_coll);
     else if (st == LS_OK && ls_opts_npositional(opts) > 0)
         st = ls_fail(LS_USAGE, "unexpected '%s'; --help shows what it takes", ls_opts_positional(opts, 0));
-    else if (st == LS_OK && o.list) list();
-    else if (st == LS_OK && o.file && o.file[0]) st = check_file(o.file);
+    else if (st == LS_OK && o.list) st = list(o.json);
+    else if (st == LS_OK && o.file && o.file[0]) st = check_file(o.file, o.json);
     else if (st == LS_OK) st = print_and_prove(&o);
     if (st < 0) code = ls_cli_fail("coll", st);
     ls_opts_destroy(opts);
@@ -211,7 +243,8 @@ const ls_cmd ls_cmd_coll = {
     .name = "coll",
     .summary = "print and prove a collective's schedule",
     .usage = "lockstep coll [options]",
-    .example = "lockstep coll --coll all_reduce --algo ring -n 4 --rank 1",
+    .example = "lockstep coll --coll all_reduce --algo ring -n 4 --rank 1\n"
+               "  lockstep coll --list --json",
     LS_CMD_OPTS(table),
     .run = run,
 };

@@ -1,5 +1,4 @@
 /* cmd_data.c -- lockstep data: data sets by name, text to token files, and a look into them. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "base/env.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/data_show.h"
 #include "data/prepare.h"
 #include "data/sets.h"
 
@@ -14,7 +14,7 @@ typedef struct options {
     const char *tokenizer, *out, *format, *from;
     double val;
     int64_t tokens;
-    bool lossy, force, list, help;
+    bool lossy, force, list, json, help;
 } options;
 
 static const ls_opt table[] = {
@@ -36,6 +36,8 @@ static const ls_opt table[] = {
       .help = "fetch: the data sets that have a name, and where they are" },
     { .name = "tokens", .type = LS_OPT_INT, .offset = offsetof(options, tokens), .def = "32", .range = "0..1000000",
       .help = "show: how many tokens to print", .short_name = 'n' },
+    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false",
+      .help = "print JSON: one object; show: one per file and line" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };
@@ -46,19 +48,43 @@ static ls_token_format format_of(const options *o) { return strcmp(o->format, "l
 
 static void say_line(const char *line) { fprintf(stderr, "%s\n", line); }
 
-static ls_status list_sets(void)
+/* "path" is null where the set is not here. */
+static void json_set(const ls_set *s, const char *path, ls_text *out)
 {
-    for (const ls_set *s = ls_sets; s->name; s++) {
-        char path[LS_SET_PATH];
-        printf("%-14s %s\n%-14s ", s->name, s->about, "");
-        if (ls_set_find(s, path)) printf("in %s\n", path);
-        else printf("not here: %s%s%s%s, %s\n", s->source == LS_SET_NPM ? "npm's " : "Debian's ", s->package, s->version ? " " : "",
-                    s->version ? s->version : "", s->download);
-    }
-    return LS_OK;
+    ls_text_add(out, "%s\n {\"name\": \"%s\", \"about\": ", out->p[out->n - 1] == '[' ? "" : ",", s->name);
+    ls_json_string(out, s->about);
+    ls_text_add(out, ", \"from\": \"%s\", \"package\": \"%s\", \"download\": \"%s\", \"path\": ", s->source == LS_SET_NPM ? "npm" : "debian",
+                s->package, s->download);
+    if (path) ls_json_string(out, path);
+    else ls_text_add(out, "null");
+    ls_text_add(out, "}");
 }
 
-static ls_status fetch_one(const char *name)
+static void text_set(const ls_set *s, const char *path, ls_text *out)
+{
+    ls_text_add(out, "%-14s %s\n%-14s ", s->name, s->about, "");
+    if (path) ls_text_add(out, "in %s\n", path);
+    else
+        ls_text_add(out, "not here: %s%s%s%s, %s\n", s->source == LS_SET_NPM ? "npm's " : "Debian's ", s->package,
+                    s->version ? " " : "", s->version ? s->version : "", s->download);
+}
+
+static ls_status list_sets(bool json)
+{
+    ls_text out = { 0 };
+    if (json) ls_text_add(&out, "{\"data_sets\": [");
+    for (const ls_set *s = ls_sets; s->name && ls_text_status(&out) == LS_OK; s++) {
+        char path[LS_SET_PATH];
+        const bool here = ls_set_find(s, path);
+        if (json) json_set(s, here ? path : NULL, &out);
+        else text_set(s, here ? path : NULL, &out);
+    }
+    if (json) ls_text_add(&out, "]}\n");
+    return ls_cli_print(&out);
+}
+
+/* Text at once, since the next set may take minutes; JSON into `json`. */
+static ls_status fetch_one(const char *name, ls_text *json)
 {
     const ls_set *s = ls_set_named(name);
     char path[LS_SET_PATH];
@@ -70,16 +96,24 @@ static ls_status fetch_one(const char *name)
         return LS_USAGE;
     }
     LS_TRY(ls_set_get(s, say_line, path));
-    printf("%s  %s\n", s->name, path);
-    return LS_OK;
+    if (json) json_set(s, path, json);
+    else printf("%s  %s\n", s->name, path);
+    return json ? ls_text_status(json) : LS_OK;
 }
 
 static ls_status fetch(const ls_opts *opts, const options *o)
 {
-    if (o->list) return list_sets();
+    ls_text out = { 0 };
+    ls_status st = LS_OK;
+    if (o->list) return list_sets(o->json);
     if (ls_opts_npositional(opts) < 2) return ls_fail(LS_USAGE, "expected names of data sets; --list shows them");
-    for (int i = 1; i < ls_opts_npositional(opts); i++) LS_TRY(fetch_one(ls_opts_positional(opts, i)));
-    return LS_OK;
+    if (o->json) ls_text_add(&out, "{\"data_sets\": [");
+    for (int i = 1; st == LS_OK && i < ls_opts_npositional(opts); i++)
+        st = fetch_one(ls_opts_positional(opts, i), o->json ? &out : NULL);
+    if (o->json) ls_text_add(&out, "]}\n");
+    if (st == LS_OK) return ls_cli_print(&out);
+    ls_text_free(&out);
+    return st;
 }
 
 /* --- prepare ------------------------------------------------------------------------ */
@@ -101,6 +135,37 @@ static void show_progress(void *arg, size_t bytes, size_t total)
     fflush(stderr);
 }
 
+static ls_status text_prepared(const options *o, const ls_prepared *done, double s)
+{
+    const size_t tokens = done->tokens[0] + done->tokens[1];
+    for (int i = 0; i < (o->val > 0.0 ? 2 : 1); i++)
+        printf("%s/%s  %zu tokens, %zu document%s, %.2f MB of text\n", o->out, i ? "val.bin" : "train.bin", done->tokens[i],
+               done->documents[i], done->documents[i] == 1 ? "" : "s", 1e-6 * (double)done->bytes[i]);
+    printf("%s/tokenizer.json  %u tokens\n", o->out, done->vocab);
+    printf("%zu tokens in %.2f s: %.2f M tokens/s, %.1f MB/s\n", tokens, s, 1e-6 * (double)tokens / s,
+           1e-6 * (double)(done->bytes[0] + done->bytes[1]) / s);
+    return LS_OK;
+}
+
+static ls_status json_prepared(const options *o, const ls_prepared *done, double s)
+{
+    ls_text out = { 0 };
+    ls_text_add(&out, "{\"out\": ");
+    ls_json_string(&out, o->out);
+    ls_text_add(&out, ", \"files\": [");
+    for (int i = 0; i < (o->val > 0.0 ? 2 : 1); i++)
+        ls_text_add(&out, "%s{\"name\": \"%s\", \"tokens\": %zu, \"documents\": %zu, \"text_bytes\": %zu}", i ? ", " : "",
+                    i ? "val.bin" : "train.bin", done->tokens[i], done->documents[i], done->bytes[i]);
+    ls_text_add(&out, "], \"vocabulary\": %u, \"seconds\": ", done->vocab);
+    ls_json_number(&out, s);
+    ls_text_add(&out, ", \"tokens_per_s\": ");
+    ls_json_number(&out, (double)(done->tokens[0] + done->tokens[1]) / s);
+    ls_text_add(&out, ", \"mb_per_s\": ");
+    ls_json_number(&out, 1e-6 * (double)(done->bytes[0] + done->bytes[1]) / s);
+    ls_text_add(&out, "}\n");
+    return ls_cli_print(&out);
+}
+
 static ls_status prepare_all(const options *o, ls_corpus *c, ls_tokenizer **t)
 {
     const ls_env *env = ls_env_get();
@@ -119,14 +184,7 @@ static ls_status prepare_all(const options *o, ls_corpus *c, ls_tokenizer **t)
     double s = 1e-9 * (double)(env->mono_ns() - m.start_ns);
     if (m.shown) fprintf(stderr, "\r%40s\r", "");
     if (st < 0) return st;
-    size_t tokens = done.tokens[0] + done.tokens[1];
-    for (int i = 0; i < (o->val > 0.0 ? 2 : 1); i++)
-        printf("%s/%s  %zu tokens, %zu document%s, %.2f MB of text\n", o->out, i ? "val.bin" : "train.bin", done.tokens[i],
-               done.documents[i], done.documents[i] == 1 ? "" : "s", 1e-6 * (double)done.bytes[i]);
-    printf("%s/tokenizer.json  %u tokens\n", o->out, done.vocab);
-    printf("%zu tokens in %.2f s: %.2f M tokens/s, %.1f MB/s\n", tokens, s, 1e-6 * (double)tokens / s,
-           1e-6 * (double)(done.bytes[0] + done.bytes[1]) / s);
-    return LS_OK;
+    return o->json ? json_prepared(o, &done, s) : text_prepared(o, &done, s);
 }
 
 static ls_status prepare_images(const options *o)
@@ -138,6 +196,13 @@ static ls_status prepare_images(const options *o)
     ls_status st = ls_prepare_idx(from, o->out, o->force, n);
     if (st == LS_INVALID) return st;
     if (st < 0) return ls_while(st, "reading Fashion-MNIST in %s (without --from it is fetched)", from);
+    if (o->json) {
+        ls_text out = { 0 };
+        ls_text_add(&out, "{\"out\": ");
+        ls_json_string(&out, o->out);
+        ls_text_add(&out, ", \"train_images\": %zu, \"test_images\": %zu}\n", n[0], n[1]);
+        return ls_cli_print(&out);
+    }
     printf("%s  %zu images to train on, %zu to test with, unpacked\n", o->out, n[0], n[1]);
     printf("try next: lockstep train fashion-mnist --data.path %s\n", o->out);
     return LS_OK;
@@ -166,82 +231,14 @@ static ls_status prepare(const ls_opts *opts, const options *o)
     return st;
 }
 
-/* --- show ------------------------------------------------------------------------------ */
-
-/* Text from a file must not steer a terminal: what is not printable ASCII is shown as an escape. */
-static void put(const char *p, size_t n)
-{
-    putchar('"');
-    for (size_t i = 0; i < n; i++)
-        if (p[i] == '\n') printf("\\n");
-        else if (p[i] == '"' || p[i] == '\\') printf("\\%c", p[i]);
-        else if (p[i] >= 0x20 && p[i] < 0x7f) putchar(p[i]);
-        else printf("\\x%02x", (unsigned)(uint8_t)p[i]);
-    putchar('"');
-}
-
-/* The tokenizer that was asked for, else the one that lies beside the file; *t NULL: there is none. */
-static ls_status find_tokenizer(const options *o, const char *path, ls_tokenizer **t)
-{
-    const char *slash = strrchr(path, '/');
-    ls_text beside = { 0 };
-    ls_file_info info = { 0 };
-    *t = NULL;
-    if (o->tokenizer) return ls_tokenizer_open(o->tokenizer, t);
-    ls_text_add(&beside, "%.*stokenizer.json", slash ? (int)(slash + 1 - path) : 0, path);
-    ls_status st = ls_text_status(&beside);
-    if (st == LS_OK && ls_env_get()->info(beside.p, &info) == 0 && info.type != LS_FILE_NONE)
-        st = ls_tokenizer_open(beside.p, t);
-    ls_text_free(&beside);
-    return st;
-}
-
-static ls_status show_tokens(const ls_tokens *f, const options *o, const ls_tokenizer *t)
-{
-    size_t n = f->n < (size_t)o->tokens ? f->n : (size_t)o->tokens;
-    int64_t *id = malloc((n + 1) * sizeof *id), end = t ? ls_tokenizer_end_of_text(t) : -1;
-    if (!id) return ls_fail(LS_NO_MEMORY, "%zu tokens", n);
-    if (end >= 0) {
-        size_t documents = ls_tokens_find(f, (uint32_t)end, 0, f->n, NULL, 0);
-        printf("  end of text (%" PRId64 ") stands there %zu times\n", end, documents);
-    }
-    ls_status st = ls_tokens_read(f, 0, n, UINT32_MAX, id);
-    for (size_t i = 0; st == LS_OK && i < n; i++) {
-        size_t bytes = 0;
-        const char *token = t ? ls_tokenizer_token(t, (uint32_t)id[i], &bytes) : NULL;
-        printf("%8zu %8" PRId64 "  ", i, id[i]);
-        if (token) put(token, bytes);
-        else if (t) printf("not a token");
-        putchar('\n');
-    }
-    free(id);
-    return st;
-}
-
-static ls_status show_file(const char *path, const options *o)
-{
-    ls_tokens f;
-    ls_tokenizer *t = NULL;
-    LS_TRY(ls_tokens_open(path, format_of(o), &f));
-    uint32_t most = 0;
-    for (size_t i = 0; i < f.n; i++) {
-        uint32_t id = f.u16 ? f.u16[i] : f.u32[i];
-        most = id > most ? id : most;
-    }
-    put(path, strlen(path));
-    printf(": %s, %zu tokens of %d bits, ids up to %u\n", strcmp(o->format, "llmc") == 0 ? "llm.c's format" : "nanoGPT's format", f.n,
-           f.u16 ? 16 : 32, most);
-    ls_status st = find_tokenizer(o, path, &t);
-    if (st == LS_OK) st = show_tokens(&f, o, t);
-    ls_tokenizer_close(t);
-    ls_tokens_close(&f);
-    return st;
-}
+/* --- show: data_show.c ------------------------------------------------------------------ */
 
 static ls_status show(const ls_opts *opts, const options *o)
 {
+    const ls_data_show how = { .format = format_of(o), .tokenizer = o->tokenizer, .tokens = (size_t)o->tokens,
+                               .json = o->json };
     if (ls_opts_npositional(opts) < 2) return ls_fail(LS_USAGE, "expected token files");
-    for (int i = 1; i < ls_opts_npositional(opts); i++) LS_TRY(show_file(ls_opts_positional(opts, i), o));
+    for (int i = 1; i < ls_opts_npositional(opts); i++) LS_TRY(ls_cli_data_show(ls_opts_positional(opts, i), &how));
     return LS_OK;
 }
 
@@ -277,7 +274,8 @@ const ls_cmd ls_cmd_data = {
     .summary = "fetch data sets, make token files of text, and look into them",
     .usage = "lockstep data fetch NAME...|--list, lockstep data prepare NAME|FILE|FOLDER... --out FOLDER [options], lockstep data show "
              "FILE...",
-    .example = "lockstep data prepare sotu --tokenizer gpt2 --out data/sotu",
+    .example = "lockstep data prepare sotu --tokenizer gpt2 --out data/sotu\n"
+               "  lockstep data show data/sotu/train.bin --tokens 4 --json",
     LS_CMD_OPTS(table),
     .run = run,
 };

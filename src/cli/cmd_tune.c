@@ -111,10 +111,7 @@ static ls_status print_json(const ls_train_config *c, const ls_tune *t)
         ls_text_add(&out, "}");
     }
     ls_text_add(&out, "],\n \"recommended\": {\"bucket_cap\": %zu, \"first_bucket\": %zu}}\n", best->bucket_cap, best->first_bucket);
-    const ls_status st = ls_text_status(&out);
-    if (st == LS_OK) fputs(out.p, stdout);
-    ls_text_free(&out);
-    return st;
+    return ls_cli_print(&out);
 }
 
 /* Flags of `lockstep train` that would do nothing here. */
