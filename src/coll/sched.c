@@ -4,9 +4,12 @@
  * whether lanes are independent, and where a sum is complete are derived here,
  * by one rule each, so that no algorithm can get them wrong by hand.
  */
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "coll/print.h"
 #include "lockstep/sched.h"
 
@@ -17,22 +20,31 @@ static bool slice_fits(const ls_sched *s, ls_slice a)
     return (unsigned)a.buf <= LS_BUF_TMP && a.first <= s->nchunks[a.buf] && a.n <= s->nchunks[a.buf] - a.first;
 }
 
+/* LS_INVALID, with the step in words: they cost as much as all else that is done for a step. */
+static ls_status LS_PRINTF(3, 4) refuse(const ls_sched *s, const ls_step *step, const char *fmt, ...)
+{
+    char text[LS_STEP_TEXT], why[128];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why, sizeof why, fmt, args);
+    va_end(args);
+    ls_step_text(step, text, sizeof text);
+    return ls_fail(LS_INVALID, "rank %d: %s: %s", s->shape.rank, text, why);
+}
+
 static ls_status add(ls_sched *s, int lane, ls_step step)
 {
-    char text[LS_STEP_TEXT];
-    ls_step_text(&step, text, sizeof text);
     if (lane < 0 || lane >= s->shape.nlanes || lane >= LS_MAX_LANES)
-        return ls_fail(LS_INVALID, "rank %d: %s: lane %d of %d", s->shape.rank, text, lane, s->shape.nlanes);
+        return refuse(s, &step, "lane %d of %d", lane, s->shape.nlanes);
     if (!slice_fits(s, step.src) || !slice_fits(s, step.dst))
-        return ls_fail(LS_INVALID, "rank %d: %s: outside the buffers (in %u, out %u, tmp %u chunks)", s->shape.rank,
-                       text, s->nchunks[LS_BUF_IN], s->nchunks[LS_BUF_OUT], s->nchunks[LS_BUF_TMP]);
-    if (step.dst.buf == LS_BUF_IN && step.dst.n > 0)
-        return ls_fail(LS_INVALID, "rank %d: %s: in is only read", s->shape.rank, text);
+        return refuse(s, &step, "outside the buffers (in %u, out %u, tmp %u chunks)", s->nchunks[LS_BUF_IN],
+                      s->nchunks[LS_BUF_OUT], s->nchunks[LS_BUF_TMP]);
+    if (step.dst.buf == LS_BUF_IN && step.dst.n > 0) return refuse(s, &step, "in is only read");
     bool local = step.kind != LS_STEP_SEND && step.kind != LS_STEP_RECV && step.kind != LS_STEP_RECV_REDUCE;
     if (local ? step.peer != -1 : step.peer < 0 || step.peer >= s->shape.size || step.peer == s->shape.rank)
-        return ls_fail(LS_INVALID, "rank %d: %s: peer %d of %d ranks", s->shape.rank, text, step.peer, s->shape.size);
+        return refuse(s, &step, "peer %d of %d ranks", step.peer, s->shape.size);
     if ((step.kind == LS_STEP_COPY || step.kind == LS_STEP_REDUCE) && step.src.n != step.dst.n)
-        return ls_fail(LS_INVALID, "rank %d: %s: %u chunks into %u", s->shape.rank, text, step.src.n, step.dst.n);
+        return refuse(s, &step, "%u chunks into %u", step.src.n, step.dst.n);
 
     ls_lane *ln = &s->lane[lane];
     if (ln->n == ln->cap) {
