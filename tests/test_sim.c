@@ -269,6 +269,33 @@ static void sorts_every_candidate_by_time(void **state)
             }
 }
 
+/* Sizes asked for together, the largest in the middle, get the answers that each gets alone. */
+static void sizes_do_not_know_of_each_other(void **state)
+{
+    (void)state;
+    static ls_choice together[LS_CHOOSE_SIZES][LS_MAX_CHOICES], alone[LS_MAX_CHOICES];
+    size_t nbytes[LS_CHOOSE_SIZES];
+    int n[LS_CHOOSE_SIZES], m;
+    for (int i = 0; i < LS_CHOOSE_SIZES; i++) nbytes[i] = i == 8 ? (size_t)64 << 20 : (size_t)1 << 3 * (i % 8);
+    for (int coll = 0; coll < LS_COLLS; coll++)
+        for (int size = 2; size <= 8; size += 3) {
+            const ls_question q = { .coll = (ls_coll)coll, .size = size, .nlanes = 2 };
+            if (coll == LS_SENDRECV) continue;
+            assert_int_equal(ls_choose_sizes(&wire, &q, nbytes, LS_CHOOSE_SIZES, together, n), LS_OK);
+            for (int i = 0; i < LS_CHOOSE_SIZES; i++) {
+                assert_int_equal(ls_choose(&wire, &q, nbytes[i], alone, &m), LS_OK);
+                assert_int_equal(n[i], m);
+                for (int k = 0; k < m; k++) {
+                    assert_ptr_equal(together[i][k].algo, alone[k].algo);
+                    assert_int_equal(together[i][k].segments, alone[k].segments);
+                    assert_true(together[i][k].ns == alone[k].ns);
+                }
+            }
+        }
+    const ls_question none = { .coll = LS_ALL_REDUCE, .size = 5, .nlanes = 2, .only = ls_algo_find("tree") };
+    assert_int_equal(ls_choose_sizes(&wire, &none, nbytes, 2, together, n), LS_UNSUPPORTED);
+}
+
 static void long_broadcasts_go_in_segments(void **state)
 {
     (void)state;
@@ -328,6 +355,7 @@ int main(void)
         cmocka_unit_test(refuses_a_schedule_that_never_ends),
         cmocka_unit_test(the_predicted_order_is_that_of_the_formulas),
         cmocka_unit_test(sorts_every_candidate_by_time),
+        cmocka_unit_test(sizes_do_not_know_of_each_other),
         cmocka_unit_test(long_broadcasts_go_in_segments),
         cmocka_unit_test(hosts_make_two_levels_worth_it),
         cmocka_unit_test(does_as_it_is_told),

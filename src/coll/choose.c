@@ -15,27 +15,34 @@ static bool folds(const ls_sched *s)
     return false;
 }
 
-/* The time of one candidate; LS_UNSUPPORTED when it may not be used. */
-static ls_status time_of(const ls_machine *m, const ls_question *q, size_t nbytes, ls_choice *p)
+/* The schedules of all ranks of one candidate. */
+typedef struct candidate {
+    ls_sched *s;          /* owned: [size] */
+    const ls_sched **all; /* owned: [size], of s */
+} candidate;
+
+static void candidate_free(candidate *c, int size)
 {
-    size_t n = (size_t)q->size;
-    ls_status st = LS_OK;
-    ls_sched *s = calloc(n, sizeof *s);
-    const ls_sched **all = calloc(n, sizeof *all);
-    if (!s || !all) st = ls_fail(LS_NO_MEMORY, "timing %s over %d ranks", p->algo->name, q->size);
-    bool reduces = q->coll == LS_ALL_REDUCE || q->coll == LS_REDUCE_SCATTER || q->coll == LS_REDUCE;
-    for (int r = 0; st == LS_OK && r < q->size; r++) {
+    for (int r = 0; c->s && r < size; r++) ls_sched_free(&c->s[r]);
+    free(c->s);
+    free(c->all);
+}
+
+/* LS_UNSUPPORTED when it may not be used. */
+static ls_status candidate_emit(const ls_question *q, const ls_choice *p, candidate *out)
+{
+    const size_t n = (size_t)q->size;
+    const bool reduces = q->coll == LS_ALL_REDUCE || q->coll == LS_REDUCE_SCATTER || q->coll == LS_REDUCE;
+    *out = (candidate){ calloc(n, sizeof *out->s), calloc(n, sizeof *out->all) };
+    if (!out->s || !out->all) return ls_fail(LS_NO_MEMORY, "timing %s over %d ranks", p->algo->name, q->size);
+    for (int r = 0; r < q->size; r++) {
         ls_shape shape = { .coll = q->coll, .rank = r, .size = q->size, .segments = p->segments, .nlanes = p->nlanes,
                            .node = q->node };
-        st = ls_sched_emit(p->algo, &shape, &s[r]);
-        all[r] = &s[r];
-        if (st == LS_OK && (folds(&s[r]) || (q->ascending && reduces && !s[r].one_sum))) st = LS_UNSUPPORTED;
+        LS_TRY(ls_sched_emit(p->algo, &shape, &out->s[r]));
+        out->all[r] = &out->s[r];
+        if (folds(&out->s[r]) || (q->ascending && reduces && !out->s[r].one_sum)) return LS_UNSUPPORTED;
     }
-    if (st == LS_OK) st = ls_sched_time(m, all, q->size, nbytes, &p->ns);
-    for (int r = 0; s && r < q->size; r++) ls_sched_free(&s[r]);
-    free(s);
-    free(all);
-    return st;
+    return LS_OK;
 }
 
 static void insert(ls_choice p, ls_choice *out, int *n)
@@ -47,20 +54,47 @@ static void insert(ls_choice p, ls_choice *out, int *n)
     ++*n;
 }
 
-/* An algorithm in 1, 2, 4 ... segments, until more of them do not help. */
-static ls_status consider(const ls_machine *m, const ls_question *q, size_t nbytes, const ls_algo *a, ls_choice *out,
-                          int *n)
+/* One size of a vector: its answer so far, and whether the algorithm that is considered needs more segments there. */
+typedef struct place {
+    size_t nbytes;
+    ls_choice *out; /* borrowed: [LS_MAX_CHOICES] */
+    int *n;
+    double best;
+    bool done;
+} place;
+
+/* A candidate at every size that is not done: more segments are considered until they do not help. */
+static ls_status try(const ls_machine *m, const ls_question *q, ls_choice p, place *at, int nsizes)
 {
-    int most = a->pipelined ? MOST_SEGMENTS : q->nlanes;
-    double best = (double)INFINITY;
-    for (int k = 1; k <= most && (k == 1 || nbytes / (size_t)k >= SEGMENT_BYTES); k *= 2) {
-        ls_choice p = { a, k, k < q->nlanes ? k : q->nlanes, 0.0 };
-        ls_status st = time_of(m, q, nbytes, &p);
-        if (st == LS_UNSUPPORTED) return LS_OK;
-        if (st < 0) return st;
-        insert(p, out, n);
-        if (p.ns > best && k > 2) return LS_OK;
-        if (p.ns < best) best = p.ns;
+    candidate c;
+    ls_status st = candidate_emit(q, &p, &c);
+    for (int i = 0; st == LS_OK && i < nsizes; i++) {
+        if (at[i].done) continue;
+        st = ls_sched_time(m, c.all, q->size, at[i].nbytes, &p.ns);
+        if (st < 0) break;
+        insert(p, at[i].out, at[i].n);
+        at[i].done = p.ns > at[i].best && p.segments > 2;
+        if (p.ns < at[i].best) at[i].best = p.ns;
+    }
+    candidate_free(&c, q->size);
+    return st;
+}
+
+/* An algorithm in 1, 2, 4 ... segments. */
+static ls_status consider(const ls_machine *m, const ls_question *q, const ls_algo *a, place *at, int nsizes)
+{
+    const int most = a->pipelined ? MOST_SEGMENTS : q->nlanes;
+    for (int i = 0; i < nsizes; i++) at[i].best = (double)INFINITY, at[i].done = false;
+    for (int k = 1; k <= most; k *= 2) {
+        bool any = false;
+        for (int i = 0; i < nsizes; i++) {
+            at[i].done = at[i].done || (k > 1 && at[i].nbytes / (size_t)k < SEGMENT_BYTES);
+            any = any || !at[i].done;
+        }
+        if (!any) break;
+        const ls_status st = try(m, q, (ls_choice){ a, k, k < q->nlanes ? k : q->nlanes, 0.0 }, at, nsizes);
+        if (st == LS_UNSUPPORTED) break;
+        LS_TRY(st);
     }
     return LS_OK;
 }
@@ -72,18 +106,25 @@ static bool on_one_host(const ls_question *q)
     return true;
 }
 
-ls_status ls_choose(const ls_machine *m, const ls_question *q, size_t nbytes, ls_choice *out, int *n)
+ls_status ls_choose_sizes(const ls_machine *m, const ls_question *q, const size_t *nbytes, int nsizes,
+                          ls_choice (*out)[LS_MAX_CHOICES], int *n)
 {
-    *n = 0;
+    place at[LS_CHOOSE_SIZES];
+    for (int i = 0; i < nsizes; i++) at[i] = (place){ .nbytes = nbytes[i], .out = out[i], .n = &n[i] }, n[i] = 0;
     for (int i = 0; ls_algos[i]; i++) {
         const ls_algo *a = ls_algos[i];
         ls_shape whole = { .coll = q->coll, .size = q->size, .segments = 1, .nlanes = 1, .node = q->node };
         bool allowed = q->only ? a == q->only : !a->by_name;
         if (!allowed || !(a->colls & 1u << q->coll) || (a->fits && !a->fits(&whole))) continue;
         if (a->levels && !q->only && on_one_host(q)) continue;
-        LS_TRY(consider(m, q, nbytes, a, out, n));
+        LS_TRY(consider(m, q, a, at, nsizes));
     }
-    if (*n > 0) return LS_OK;
+    if (n[0] > 0) return LS_OK;
     return ls_fail(LS_UNSUPPORTED, "%s: no algorithm over %d ranks%s%s", ls_coll_name(q->coll), q->size,
                    q->only ? " by the name of " : "", q->only ? q->only->name : "");
+}
+
+ls_status ls_choose(const ls_machine *m, const ls_question *q, size_t nbytes, ls_choice *out, int *n)
+{
+    return ls_choose_sizes(m, q, &nbytes, 1, (ls_choice(*)[LS_MAX_CHOICES])out, n);
 }

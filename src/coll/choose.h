@@ -25,4 +25,10 @@ typedef struct ls_question {
  * out[LS_MAX_CHOICES]. The same question gives the same answer on every rank. LS_UNSUPPORTED: none serves. */
 ls_status ls_choose(const ls_machine *m, const ls_question *q, size_t nbytes, ls_choice *out, int *n);
 
+/* The same answers for 1 to LS_CHOOSE_SIZES sizes at once: out[i] and n[i] for nbytes[i]. A schedule does not depend on
+ * the size, so each is emitted once, which takes most of the time of a single answer. */
+#define LS_CHOOSE_SIZES 16
+ls_status ls_choose_sizes(const ls_machine *m, const ls_question *q, const size_t *nbytes, int nsizes,
+                          ls_choice (*out)[LS_MAX_CHOICES], int *n);
+
 #endif

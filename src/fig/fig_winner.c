@@ -1,6 +1,7 @@
 /* fig_winner.c -- which algorithm is the fastest, by size. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "coll/choose.h"
@@ -48,11 +49,27 @@ static int number_of(chart *c, const ls_algo *a)
     return k;
 }
 
+/* What ls_choose_sizes says of size i. */
+static void note(chart *c, int i, const ls_choice *choice, int n)
+{
+    c->second[i] = -1;
+    c->first[i] = choice[0];
+    for (int k = n; k-- > 0;) { /* the fastest way of each algorithm comes last */
+        const int a = number_of(c, choice[k].algo);
+        if (a < MOST_ALGOS) c->ns[a][i] = choice[k].ns;
+    }
+    c->winner[i] = number_of(c, choice[0].algo);
+    for (int k = n; k-- > 0;)
+        if (choice[k].algo != choice[0].algo) c->second[i] = number_of(c, choice[k].algo);
+}
+
 static ls_status ask(const ls_fig_value *v, chart *c)
 {
     ls_cost cost = ls_cost_preset;
-    int node[MOST_RANKS];
-    ls_choice choice[LS_MAX_CHOICES];
+    int node[MOST_RANKS], n[SIZES];
+    size_t nbytes[SIZES];
+    ls_choice(*choice)[LS_MAX_CHOICES] = calloc(SIZES, sizeof *choice);
+    if (!choice) return ls_fail(LS_NO_MEMORY, "what is chosen for %d sizes", SIZES);
     cost.link[LS_LEVEL_NETWORK] = (ls_link_cost){ .alpha_ns = 1e3 * v[ALPHA].number,
                                                   .gap_ns = 10.0 * v[ALPHA].number * v[GAP].number,
                                                   .beta_ns = 1.0 / v[GB_PER_S].number };
@@ -62,20 +79,13 @@ static ls_status ask(const ls_fig_value *v, chart *c)
     const ls_question q = { .coll = colls[v[COLL].word], .size = (int)v[RANKS].number, .node = node, .nlanes = 1 };
     double size = SMALLEST;
     for (int i = 0; i < SIZES; i++, size *= 4) {
-        int n;
         c->size[i] = size;
-        LS_TRY(ls_choose(&m, &q, (size_t)size, choice, &n));
-        c->second[i] = -1;
-        c->first[i] = choice[0];
-        for (int k = n; k-- > 0;) { /* the fastest way of each algorithm comes last */
-            const int a = number_of(c, choice[k].algo);
-            if (a < MOST_ALGOS) c->ns[a][i] = choice[k].ns;
-        }
-        c->winner[i] = number_of(c, choice[0].algo);
-        for (int k = n; k-- > 0;)
-            if (choice[k].algo != choice[0].algo) c->second[i] = number_of(c, choice[k].algo);
+        nbytes[i] = (size_t)size;
     }
-    return LS_OK;
+    const ls_status st = ls_choose_sizes(&m, &q, nbytes, SIZES, choice, n);
+    for (int i = 0; st == LS_OK && i < SIZES; i++) note(c, i, choice[i], n[i]);
+    free(choice);
+    return st;
 }
 
 /* alpha and beta of an algorithm's times, as `lockstep bench --fit` takes them from measured ones; false: too few. */
