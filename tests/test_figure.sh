@@ -28,8 +28,10 @@ done
 claim 'all figures as JSON' parses 'import sys, json; assert len(json.load(sys.stdin)["figures"]) == 5' <(figure list --json)
 claim 'flags may come first' test "$(figure --json sampler n=3)" = "$(figure sampler n=3 --json)"
 
+claim 'many ranks: messages of a round are cut' has_line '  and 56 more' figure schedule ranks=64 step=3
+claim 'and a chunk is one letter' has_line '  rank  0 #+++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++##' figure schedule ranks=64 step=65
 claim 'an unknown figure' fails_with 64 "no figure named 'shedule'; did you mean 'schedule'?" figure shedule
-claim 'a value out of bounds' fails_with 64 'ranks=17: expected a whole number from 1 to 16' figure schedule ranks=17
+claim 'a value out of bounds' fails_with 64 'ranks=65: expected a whole number from 1 to 64' figure schedule ranks=65
 claim 'values that do not go together' fails_with 64 'algo=chain does not do all_reduce' figure schedule algo=chain
 claim 'two forms' fails_with 64 'expected one of --text, --svg and --json' figure sampler --svg --json
 claim 'a full disk' fails_with 74 'standard output' bash -c "'$lockstep' figure >/dev/full"

@@ -71,7 +71,7 @@ static void refuse(const char *request, const char *why)
 static void a_ring_is_the_textbooks(void **state)
 {
     (void)state;
-    for (int n = 2; n <= 16; n++) {
+    for (int n = 2; n <= 64; n += n < 16 ? 1 : 16) {
         const double S = 240.0 * n * 1024, alpha = 30000, beta = 0.8, gamma = 0.15; /* S divides by n */
         json_t *j = ask("schedule algo=ring ranks=%d size_kib=%d step=%d", n, 240 * n, n - 1);
         close_to(fact(j, "rounds"), 2 * (n - 1), "rounds");

@@ -9,7 +9,8 @@
 #include "fig/svg.h"
 
 enum { COLL, ALGO, RANKS, ROOT, STEP, SIZE, LINK };
-#define MOST_RANKS 16
+#define MOST_RANKS 64
+#define MOST_NUMBERED 16 /* ranks whose chunks have numbers in the picture */
 
 static const ls_fig_control controls[] = {
     [COLL] = { "coll", "collective", "all_reduce", "all_reduce|reduce_scatter|all_gather|broadcast|reduce|gather|scatter|all_to_all", 0, 0,
@@ -96,10 +97,9 @@ static ls_status watch(const ls_fig_value *v, all *a)
     return st;
 }
 
-/* Whether a chunk has what it has at the end; and of how many ranks it has contributions. */
-static bool is_final(const all *a, int round, int rank, uint32_t c, int *ranks)
+/* Whether a chunk has what it has at the end. */
+static bool is_final(const all *a, int round, int rank, uint32_t c)
 {
-    *ranks = ls_rounds_ranks(&a->r, round, rank, c);
     for (int q = 0; q < a->n; q++)
         if (ls_rounds_count(&a->r, round, rank, c, q) != ls_rounds_count(&a->r, a->r.n, rank, c, q)) return false;
     return true;
@@ -108,10 +108,10 @@ static bool is_final(const all *a, int round, int rank, uint32_t c, int *ranks)
 /* Chunks whose contributions are those of the end, of those that are in use at the end. */
 static int final_chunks(const all *a, int round)
 {
-    int n = 0, ranks, at_end;
+    int n = 0;
     for (int r = 0; r < a->n; r++)
         for (uint32_t c = 0; c < a->r.nchunks; c++)
-            n += is_final(a, round, r, c, &ranks) && is_final(a, a->r.n, r, c, &at_end) && at_end > 0;
+            n += is_final(a, round, r, c) && ls_rounds_ranks(&a->r, a->r.n, r, c) > 0;
     return n;
 }
 
@@ -142,17 +142,37 @@ static void circle(int n, double *x, double *y)
 static void draw_ranks(const all *a, ls_fig_page *p)
 {
     double x[MOST_RANKS], y[MOST_RANKS];
+    const bool numbered = a->n <= MOST_NUMBERED;
+    const double radius = numbered ? 16 : 256.0 / a->n;
     circle(a->n, x, y);
     for (int i = 0; i < a->r.nmessages; i++) {
         const ls_round_message *m = &a->r.message[i];
         if (m->round != a->step) continue;
-        ls_svg_arrow(&p->shapes, "schedule", x[m->from], y[m->from], x[m->to], y[m->to], 19, m->adds ? "s-ink bold" : "s-ink dash");
+        ls_svg_arrow(&p->shapes, "schedule", x[m->from], y[m->from], x[m->to], y[m->to], radius + 3, m->adds ? "s-ink bold" : "s-ink dash");
     }
     for (int r = 0; r < a->n; r++) {
-        ls_svg_circle(&p->shapes, x[r], y[r], 16, "c-forward box");
-        ls_svg_text(&p->shapes, x[r], y[r] + 5, "middle", "on", "%d", r);
+        ls_svg_circle(&p->shapes, x[r], y[r], radius, "c-forward box");
+        if (numbered) ls_svg_text(&p->shapes, x[r], y[r] + 5, "middle", "on", "%d", r);
+        else if (r % 8 == 0) /* outside the circle */
+            ls_svg_text(&p->shapes, x[r] + (x[r] - 160) / 6, y[r] + (y[r] - 175) / 6 + 4, "middle", "small", "%d", r);
     }
     ls_svg_text(&p->shapes, 160, 335, "middle", "small quiet", "solid: added to what is there; dashed: copied");
+}
+
+/* More ranks than can have numbers: two colours say what a chunk has. */
+static void draw_small_chunks(const all *a, ls_fig_page *p)
+{
+    const double left = 390, top = 66, side = 300.0 / (a->r.nchunks ? (double)a->r.nchunks : 1.0), row = 264.0 / a->n;
+    ls_svg_text(&p->shapes, left, 40, "start", "small quiet", "dark: as at the end; pale: something of it; grey: nothing");
+    for (int r = 0; r < a->n; r++) {
+        if (r % 8 == 0) ls_svg_text(&p->shapes, left - 8, top + r * row + row / 2 + 4, "end", "small", "rank %d", r);
+        for (uint32_t c = 0; c < a->r.nchunks; c++) {
+            const bool any = ls_rounds_ranks(&a->r, a->step, r, c) > 0;
+            ls_svg_rect(&p->shapes, left + c * side, top + r * row, side * 0.9, row * 0.9,
+                        !any ? "c-idle" : is_final(a, a->step, r, c) ? "c-forward" : "c-backward");
+        }
+    }
+    ls_svg_text(&p->shapes, left, top - 8, "start", "small quiet", "chunks 0 to %d", (int)a->r.nchunks - 1);
 }
 
 static void draw_chunks(const all *a, ls_fig_page *p)
@@ -163,8 +183,8 @@ static void draw_chunks(const all *a, ls_fig_page *p)
     for (int r = 0; r < a->n; r++) {
         ls_svg_text(&p->shapes, left - 8, top + r * row + row / 2 + 4, "end", "small", "rank %d", r);
         for (uint32_t c = 0; c < a->r.nchunks; c++) {
-            int ranks;
-            const bool final = is_final(a, a->step, r, c, &ranks);
+            const int ranks = ls_rounds_ranks(&a->r, a->step, r, c);
+            const bool final = is_final(a, a->step, r, c);
             const double x = left + c * side, y = top + r * row;
             ls_svg_rect(&p->shapes, x, y, side - 2, row - 2, ranks == 0 ? "c-idle box" : ranks == a->n ? "c-forward box" : "c-backward box");
             if (final && ranks > 0) ls_svg_rect(&p->shapes, x + 1, y + 1, side - 4, row - 4, "s-ink");
@@ -177,22 +197,27 @@ static void draw_chunks(const all *a, ls_fig_page *p)
 
 static void draw_text(const all *a, ls_fig_page *p)
 {
+    const bool numbered = a->n <= MOST_NUMBERED;
+    int messages = 0;
     ls_text_add(&p->drawing, "round %d of %d\n", a->step, a->r.n);
     for (int i = 0; i < a->r.nmessages; i++) {
         const ls_round_message *m = &a->r.message[i];
         char to[32];
-        if (m->round != a->step) continue;
+        if (m->round != a->step || (++messages > 8 && !numbered)) continue;
         if (m->src.n == 1) snprintf(to, sizeof to, "chunk %u", m->src.first);
         else snprintf(to, sizeof to, "chunks %u-%u", m->src.first, m->src.first + m->src.n - 1);
         ls_text_add(&p->drawing, "  %d -> %d  %s, %s\n", m->from, m->to, to, m->adds ? "added" : "copied");
     }
-    ls_text_add(&p->drawing, "\nfrom how many ranks a chunk has something (*: as at the end)\n");
+    if (messages > 8 && !numbered) ls_text_add(&p->drawing, "  and %d more\n", messages - 8);
+    ls_text_add(&p->drawing, "\n%s\n", numbered ? "from how many ranks a chunk has something (*: as at the end)"
+                                                : "what a chunk has (#: as at the end, +: something of it, .: nothing)");
     for (int r = 0; r < a->n; r++) {
         ls_text_add(&p->drawing, "  rank %2d ", r);
         for (uint32_t c = 0; c < a->r.nchunks; c++) {
-            int ranks;
-            const bool final = is_final(a, a->step, r, c, &ranks);
-            if (ranks) ls_text_add(&p->drawing, " %2d%c", ranks, final ? '*' : ' ');
+            const int ranks = ls_rounds_ranks(&a->r, a->step, r, c);
+            const bool final = is_final(a, a->step, r, c);
+            if (!numbered) ls_text_add(&p->drawing, "%c", !ranks ? '.' : final ? '#' : '+');
+            else if (ranks) ls_text_add(&p->drawing, " %2d%c", ranks, final ? '*' : ' ');
             else ls_text_add(&p->drawing, "  . ");
         }
         ls_text_add(&p->drawing, "\n");
@@ -230,7 +255,8 @@ static void show(const ls_fig_value *v, const all *a, ls_fig_page *p)
     p->width = 700;
     p->height = 350;
     draw_ranks(a, p);
-    draw_chunks(a, p);
+    if (a->n <= MOST_NUMBERED) draw_chunks(a, p);
+    else draw_small_chunks(a, p);
     ls_svg_text(&p->shapes, 12, 24, "start", "", "%s by %s: round %d of %d", ls_coll_name(a->coll), a->algo->name, a->step, a->r.n);
     draw_text(a, p);
     tabulate(a, p);
