@@ -38,6 +38,17 @@ code=$?
 claim 'Ctrl-C ends it with 130' ends_with 130
 claim 'and says so once' test "$(grep -c 'error\[interrupted\]: stopped by Ctrl-C after step' err)" = 1
 claim 'a checkpoint was saved' says 'kept many/checkpoints/step-'
+if [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ]; then # nproc heeds that variable
+    timeout -k 5 60 "$lockstep" train base.yaml -n 2 --ranks-as threads --train.epochs 100000 --run.dir bound >out 2>err &
+    pid=$!
+    claim 'two ranks begin' until_true grep -q 'epoch\|step:' out
+    cores_of() { cat /proc/"$(pgrep -P "$1")"/task/*/status 2>/dev/null | sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' | sort -u | wc -l; }
+    claim 'their threads have cores of their own' test "$(cores_of $pid)" -ge 3 # those of two ranks, and of the first thread
+    kill -INT "$(pgrep -P $pid)"
+    wait $pid
+else
+    echo 'skipped: cores of their own: this machine has one'
+fi
 claim 'which is whole' "$lockstep" ckpt verify many
 
 # --- many of them -----------------------------------------------------------------------------------------------
