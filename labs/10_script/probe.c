@@ -4,89 +4,28 @@
  *                                  the second call)
  *   cleanup [leak]                 descriptors, threads and shared mappings of a process before setup_ddp and after
  *   sampler N RANKS [shuffle|drop] the samples of each rank, and the batches of 32 of rank 0
- *   train RANKS EPOCHS [WORD]      train_ddp in processes; WORD: frozen (learning rate 0), no-set-epoch, no-shuffle
+ *   train RANKS EPOCHS [WORD]      train_ddp in processes; WORD: frozen (learning rate 0), no-set-epoch, no-shuffle,
+ *                                  widths (called with widths in place of a model and data), frozen-even (learning rate
+ *                                  0, and 992 samples: whole batches on one rank)
  *   torch RANKS [RANKS]            ten epochs beside what PyTorch prints on so many ranks, 1, 2 or 4 (or on others)
  *   launch EPOCHS [drop]           lines that the starter prints (drop: it is not told how many epochs)
  *   start [bare]                   replicas with values of their own, after ls_ddp_create
  *   save [fresh|plain]             a saved model in a single process (fresh: not loaded; plain: saved without a prefix)
  *   ring RANKS [ALGORITHM]         bytes that an all_reduce of 13,440 floats moves per rank
+ *   demo [sum]                     examples/demo_ddp_concepts, and what it has computed (sum: gradients are added)
  */
 #include <dirent.h>
 #include <math.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "probe.h"
 
 int starter_main(int argc, char **argv);
 #define main starter_main
 #include "starter.c" /* its functions are what is tested */
 #undef main
-
-enum { MOST_RANKS = 8, VECTOR = 13440, KINDS = 3 };
-
-/* What a rank has found, in memory that its parent shares with it. */
-typedef struct finding {
-    ls_status status;
-    char text[512];
-    float sum;
-    bool refused;
-    _Atomic bool counted;
-    int before[KINDS], after[KINDS];
-    double loss[MOST_EPOCHS], whole; /* the printed ones; of the trained model over all samples */
-    unsigned order[MOST_EPOCHS];
-    char digest[33];
-    unsigned long long bytes;
-} finding;
-
-typedef struct task {
-    int size, epochs;
-    const char *word, *out, *algo; /* out: NULL: nothing is saved */
-    finding *f;                    /* [size] */
-} task;
-
-typedef ls_status (*rank_fn)(int rank, const task *t, finding *f);
-
-/* --- forked ranks ------------------------------------------------------------------------------------------- */
-
-static ls_status choose_port(void)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    socklen_t n = sizeof a;
-    char text[16];
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0;
-    if (found) found = getsockname(fd, (struct sockaddr *)&a, &n) == 0;
-    if (fd >= 0) close(fd);
-    if (!found) return ls_fail(LS_SYSTEM, "no port of 127.0.0.1 is free");
-    snprintf(text, sizeof text, "%d", ntohs(a.sin_port));
-    setenv("MASTER_PORT", text, 1);
-    return LS_OK;
-}
-
-static ls_status fork_ranks(const task *t, rank_fn fn)
-{
-    pid_t pid[MOST_RANKS];
-    int n = 0;
-    LS_TRY(choose_port());
-    fflush(NULL);
-    for (int r = 0; r < t->size; r++, n++) {
-        t->f[r].status = LS_RANK_DIED;
-        pid[r] = fork();
-        if (pid[r] < 0) break;
-        if (pid[r] > 0) continue;
-        t->f[r].status = fn(r, t, &t->f[r]);
-        snprintf(t->f[r].text, sizeof t->f[r].text, "%s", ls_last_error());
-        fflush(NULL);
-        _exit(0);
-    }
-    for (int r = 0; r < n; r++) (void)waitpid(pid[r], NULL, 0);
-    if (n < t->size) return ls_fail(LS_SYSTEM, "only %d of %d processes can be started", n, t->size);
-    for (int r = 0; r < n; r++)
-        if (t->f[r].status < 0) return ls_fail(t->f[r].status, "rank %d of %d: %s", r, n, t->f[r].text);
-    return LS_OK;
-}
 
 /* --- setup, cleanup ------------------------------------------------------------------------------------------ */
 
@@ -167,15 +106,32 @@ static ls_status loss_of(ls_model *m, const ls_dataset *d, double *out)
     return st;
 }
 
+/* The other form of train_ddp that is in use: it gets the widths of the layers, and builds model and data itself. */
+static ls_status train_widths(int rank, int world_size, int64_t d_in, int64_t d_hidden, int64_t d_out, int epochs,
+                              ls_model **trained)
+{
+    const int64_t widths[3] = { d_in, d_hidden, d_out };
+    ls_model_config model_class = mlp;
+    ls_dataset data;
+    model_class.dims = widths;
+    LS_TRY(ls_dataset_synthetic(0, SAMPLES, (size_t)d_in, d_out, &data));
+    const ls_status st = train_ddp(rank, world_size, &model_class, &data, epochs, NULL, trained);
+    ls_dataset_free(&data);
+    return st;
+}
+
 static ls_status trains(int rank, const task *t, finding *f)
 {
     ls_dataset data = { 0 };
     ls_model *m = NULL;
-    if (strcmp(t->word, "frozen") == 0) job.lr = 0;
+    const size_t samples = strcmp(t->word, "frozen-even") == 0 ? 31 * BATCH : SAMPLES;
+    if (strncmp(t->word, "frozen", 6) == 0) job.lr = 0;
     job.no_set_epoch = strstr(t->word, "no-set-epoch") != NULL;
     job.no_shuffle = strstr(t->word, "no-shuffle") != NULL;
-    ls_status st = ls_dataset_synthetic(0, SAMPLES, IN, 10, &data);
-    if (st == LS_OK) st = train_ddp(rank, t->size, &mlp, &data, t->epochs, t->out, &m);
+    ls_status st = ls_dataset_synthetic(0, samples, IN, 10, &data);
+    const bool widths = st == LS_OK && strcmp(t->word, "widths") == 0;
+    if (widths) st = train_widths(rank, t->size, IN, 128, 10, t->epochs, &m);
+    else if (st == LS_OK) st = train_ddp(rank, t->size, &mlp, &data, t->epochs, t->out, &m);
     if (st == LS_OK) st = loss_of(m, &data, &f->whole);
     if (st == LS_OK) st = ls_params_digest(&m->params, f->digest);
     memcpy(f->loss, job.loss, sizeof f->loss);
@@ -269,89 +225,15 @@ static ls_status save(task *t, double *loaded, int *names)
     return st;
 }
 
-/* --- ranks that are threads ---------------------------------------------------------------------------------- */
-
-static ls_status starts(ls_world *w, void *arg)
-{
-    const task *t = arg;
-    const int rank = ls_world_rank(w);
-    const bool bare = strcmp(t->word, "bare") == 0;
-    ls_model_config own = mlp;
-    ls_model *m = NULL;
-    ls_arena *arena = NULL;
-    ls_ddp *ddp = NULL;
-    own.seed = (uint64_t)rank;
-    ls_status st = ls_model_create(&own, &m);
-    if (st == LS_OK) st = ls_arena_create(4 * ls_params_nbytes(&m->params) + 65536, false, NULL, &arena);
-    if (st == LS_OK) st = ls_params_bind(&m->params, arena, bare ? arena : NULL);
-    if (st == LS_OK) st = ls_model_init(m, &own);
-    if (st == LS_OK && !bare) st = ls_ddp_create(ls_world_group(w), &m->params, NULL, &ddp);
-    if (st == LS_OK) st = ls_params_digest(&m->params, t->f[rank].digest);
-    ls_ddp_destroy(ddp);
-    ls_model_destroy(m);
-    ls_arena_destroy(arena);
-    return st;
-}
-
-static ls_status moves(ls_world *w, void *arg)
-{
-    const task *t = arg;
-    ls_comm_stats before, now;
-    float *v = calloc(VECTOR, sizeof *v);
-    if (!v) return ls_fail(LS_NO_MEMORY, "a vector");
-    ls_comm_stats_read(w, &before);
-    const ls_status st = ls_all_reduce(ls_world_group(w), NULL, v, VECTOR, LS_F32, LS_SUM);
-    ls_comm_stats_read(w, &now);
-    t->f[ls_world_rank(w)].bytes = now.bytes - before.bytes;
-    free(v);
-    return st;
-}
-
 /* --- the words ------------------------------------------------------------------------------------------------ */
-
-static ls_status sampler(long long n, int ranks, const char *word)
-{
-    ls_dataset data = { 0 };
-    ls_sampler *s = NULL;
-    ls_loader *l = NULL;
-    size_t batches = 0, last = 0;
-    printf("{\"ranks\": [");
-    for (int r = 0; r < ranks; r++) {
-        LS_TRY(ls_sampler_create((size_t)n, ranks, r, strcmp(word, "shuffle") == 0, 0, strcmp(word, "drop") == 0, &s));
-        for (size_t i = 0; i < s->num_samples; i++)
-            printf("%s%lld", i ? ", " : r ? "], [" : "[", (long long)s->index[i]);
-        ls_sampler_destroy(s);
-    }
-    printf("]], \"by_hand\": ["); /* rank, rank + ranks, ..; where n is not a multiple of it, from the start again */
-    for (int r = 0; r < ranks; r++)
-        for (long long i = 0; i < (n + ranks - 1) / ranks; i++)
-            printf("%s%lld", i ? ", " : r ? "], [" : "[", (r + i * ranks) % n);
-    ls_status st = ls_sampler_create((size_t)n, ranks, 0, true, 0, strcmp(word, "drop") == 0, &s);
-    const size_t each = st == LS_OK ? s->num_samples : 0;
-    if (st == LS_OK) st = ls_dataset_synthetic(0, (size_t)n, IN, 10, &data);
-    if (st == LS_OK) st = ls_loader_create(&data, s, BATCH, false, &l);
-    while (st == LS_OK && (st = ls_loader_next(l)) == LS_OK && l->n > 0) last = l->n, batches++;
-    printf("]], \"each\": %zu, \"batches\": %zu, \"last\": %zu}\n", each, batches, last);
-    ls_loader_destroy(l);
-    ls_sampler_destroy(s);
-    ls_dataset_free(&data);
-    return st;
-}
-
-static void print_list(const char *key, const double *v, int n)
-{
-    printf("\"%s\": [", key);
-    for (int i = 0; i < n; i++) printf("%s%.9g", i ? ", " : "", v[i]);
-    printf("]");
-}
 
 /* Whether the last of n arguments after a word is one of the words that may stand there. */
 static bool accepted(const char *word, int n, const char *last)
 {
     static const struct { const char *word; int least; const char *more; } words[] = {
         { "setup", 0, "alone leave" }, { "cleanup", 0, "leak" }, { "sampler", 2, "shuffle drop" },
-        { "start", 0, "bare" }, { "train", 2, "frozen no-set-epoch no-shuffle" }, { "torch", 1, "1 2 4" },
-        { "launch", 1, "drop" }, { "save", 0, "fresh plain" }, { "ring", 1, "master" },
+        { "start", 0, "bare" }, { "train", 2, "frozen-even no-set-epoch no-shuffle widths" }, { "torch", 1, "1 2 4" },
+        { "launch", 1, "drop" }, { "save", 0, "fresh plain" }, { "ring", 1, "master" }, { "demo", 0, "sum" },
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(words[i].word, word) == 0)
@@ -368,7 +250,7 @@ static ls_status run(const char *word, int argc, char **argv, task *t)
     double loaded = 0;
     int names = 0;
     const char *last = argc > 2 ? argv[argc - 1] : "";
-    *t = (task){ .size = 4, .epochs = 3, .word = last, .f = f };
+    *t = (task){ .size = 4, .epochs = 3, .word = last, .model = &mlp, .f = f };
     if (strcmp(word, "setup") == 0) {
         LS_TRY(fork_ranks(t, sets_up));
         const double sum[4] = { (double)f[0].sum, (double)f[1].sum, (double)f[2].sum, (double)f[3].sum };
@@ -389,6 +271,7 @@ static ls_status run(const char *word, int argc, char **argv, task *t)
         printf("{\"digests\": [\"%s\", \"%s\", \"%s\", \"%s\"]}\n", f[0].digest, f[1].digest, f[2].digest, f[3].digest);
         return LS_OK;
     }
+    if (strcmp(word, "demo") == 0) return demo(last);
     if (strcmp(word, "save") == 0) {
         LS_TRY(save(t, &loaded, &names));
         printf("{\"trained\": %.9g, \"loaded\": %.9g, \"names\": %d}\n", f->whole, loaded, names);
