@@ -87,7 +87,7 @@ as_run() {
 import json, sys
 ranks, stage, copy, reshard = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 moved = [json.loads(line)['comm/bytes'] for line in open('run/metrics.jsonl') if 'comm/bytes' in line]
-world = json.load(open('out'))[0]
+world = json.load(open('out'))['worlds'][0]
 assert world['world_size'] == ranks
 way = [w for w in world['ways'] if w['stage'] == stage and (w['copy'] or 'host') == copy and (w['reshard'] or 'default') == reshard]
 assert len(way) == 1 and not way[0]['refused'] and len(way[0]['ranks']) == ranks, way
@@ -145,18 +145,18 @@ if have_python; then
     claim 'sums that are not rounded, since these ranks map each other'"'"'s memory' \
         compare base.yaml 2 1 host default --comm.transport mixed --comm.wire bf16
     claim 'the formula has no N then' python3 -c 'import json
-assert all(r["traffic"]["gradients"]["rounded"] == 0 for w in json.load(open("out"))[0]["ways"] for r in w["ranks"])'
+assert all(r["traffic"]["gradients"]["rounded"] == 0 for w in json.load(open("out"))["worlds"][0]["ways"] for r in w["ranks"])'
     claim 'a hook that all_reduces in f32 is rounded, too' \
         compare base.yaml 2 0 host default --comm.transport tcp --comm.wire bf16 --ddp.hook allreduce
     claim 'and counted' python3 -c 'import json
-w = json.load(open("out"))[0]; t = w["ways"][0]["ranks"][0]["traffic"]["gradients"]
+w = json.load(open("out"))["worlds"][0]; t = w["ways"][0]["ranks"][0]["traffic"]["gradients"]
 assert t["rounded"] == w["parameters"] and t["formula"] == 2 * w["parameters"], t'
     claim 'backend gloo is planned as what it is' compare base.yaml 2 2 host default --comm.backend gloo
     explain base.yaml -n 1,2 --json
-    claim 'JSON of two numbers of ranks' python3 -c 'import json; assert [w["world_size"] for w in json.load(open("out"))] == [1, 2]'
+    claim 'JSON of two numbers of ranks' python3 -c 'import json; assert [w["world_size"] for w in json.load(open("out"))["worlds"]] == [1, 2]'
     explain plain.yaml -n 2 --train.pack_weights always --json
     claim 'JSON says what is refused' \
-        python3 -c 'import json; assert [bool(w["refused"]) for w in json.load(open("out"))[0]["ways"]] == [False] * 3 + [True] * 4'
+        python3 -c 'import json; assert [bool(w["refused"]) for w in json.load(open("out"))["worlds"][0]["ways"]] == [False] * 3 + [True] * 4'
 fi
 
 # --- wrong input

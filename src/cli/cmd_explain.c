@@ -86,9 +86,9 @@ static ls_status explain_zero(const options *o, ls_text *out)
                        o->ranks.n == 0 ? "1,2,4" : "0,1,2,3");
     for (int i = 0; i < o->ranks.n; i++) LS_TRY(ls_zero_costs_check(&o->c, (int)o->ranks.v[i]));
     ls_status st = ls_train_model(&o->c, &source, &mc);
-    if (o->json) ls_text_add(out, "[");
+    if (o->json) ls_text_add(out, "{\"worlds\": [");
     for (int i = 0; st == LS_OK && i < o->ranks.n; i++) st = explain_one(o, &mc, (int)o->ranks.v[i], i == 0, out);
-    if (o->json) ls_text_add(out, "]\n");
+    if (o->json) ls_text_add(out, "]}\n");
     ls_source_free(&source);
     return st == LS_OK ? ls_text_status(out) : st;
 }
