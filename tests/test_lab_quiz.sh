@@ -27,11 +27,17 @@ claim 'lab 00: the right number of samples' grep -qE '^wrong     32 samples$' ..
 claim 'lab 00: and of models' grep -qE '^wrong     4 models$' ../out
 
 # --- lab 02
-printf '%s\n' b b bdceaf 1 a b b say | timeout -k 5 100 "$lockstep" lab 2 quiz >../out 2>../err
-claim 'lab 02: all answers are right' test "$(right)" = '7 of 7'
-printf '%s\n' a a abcdef 2 b a a say | timeout -k 5 100 "$lockstep" lab 2 quiz >../out 2>../err
-claim 'lab 02: all answers are wrong' test "$(right)" = '0 of 7'
+printf '%s\n' b b bdceaf 1 a b b b 120832 b b say | timeout -k 5 100 "$lockstep" lab 2 quiz >../out 2>../err
+claim 'lab 02: all answers are right' test "$(right)" = '11 of 11'
+printf '%s\n' a a abcdef 2 b a a a 966656 a a say | timeout -k 5 100 "$lockstep" lab 2 quiz >../out 2>../err
+claim 'lab 02: all answers are wrong' test "$(right)" = '0 of 11'
 claim 'lab 02: the right number of gathers' grep -qE '^wrong     1 times$' ../out
+
+# --- lab 10
+printf '%s\n' b 26 a a b b a b 126 say | timeout -k 5 100 "$lockstep" lab 10 quiz >../out 2>../err
+claim 'lab 10: all answers are right' test "$(right)" = '9 of 9'
+printf '%s\n' c 32 b b a a b a 6 say | timeout -k 5 100 "$lockstep" lab 10 quiz >../out 2>../err
+claim 'lab 10: all answers are wrong' test "$(right)" = '0 of 9'
 
 # --- lab 01
 quiz b cdab 3 b b b b b 'weights are replicated'

@@ -1,14 +1,18 @@
-/* probe.c -- the order of what happens to one layer in a step of ZeRO-3 with gathered layers (FSDP).
+/* probe.c -- what the claims of lab 02 need beside `lockstep train`: each word prints one JSON object.
  *
- *   trace [default|always|never] [layer=N]     prints one JSON object: numbers of the events of layer N (0)
+ *   trace [default|always|never] [layer=N]     the order of what happens to layer N (0) in a step of ZeRO-3 with
+ *                                              gathered layers (FSDP): numbers of its events
+ *   limit RECIPE TEXT STAGE BYTES [WORD..]     a training on 4 ranks that may take what it needs and BYTES more (or
+ *                                              less): its exit status, and what the message proposes
  *
- * A listener on the tape looks at the layer whenever the tape says something: its parameters have values, or none.
+ * Of trace: a listener on the tape looks at the layer whenever the tape says something: its parameters have values, or none.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lockstep/lockstep.h"
+#include "probe.h"
 
 enum { RANKS = 4, BATCH = 2, TOKENS = 64, VOCABULARY = 260, EVENTS = 8 };
 
@@ -125,24 +129,32 @@ static ls_status train(ls_world *w, void *arg)
     return st;
 }
 
-int main(int argc, char **argv)
+static ls_status trace(int argc, char **argv)
 {
     job j = { .reshard = LS_RESHARD_DEFAULT };
-    bool known = argc > 1 && strcmp(argv[1], "trace") == 0;
+    bool known = true;
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "always") == 0) j.reshard = LS_RESHARD_ALWAYS;
         else if (strcmp(argv[i], "never") == 0) j.reshard = LS_RESHARD_NEVER;
         else if (strncmp(argv[i], "layer=", 6) == 0) j.layer = atoi(argv[i] + 6);
         else known = known && strcmp(argv[i], "default") == 0;
     }
-    const ls_status st = known ? ls_world_threads(RANKS, NULL, train, &j)
-                               : ls_fail(LS_USAGE, "expected trace [default|always|never] [layer=N]");
-    if (st < 0) fprintf(stderr, "probe: error[%s]: %s\n", ls_status_word(st), ls_last_error());
-    if (st < 0) return ls_status_exit_code(st);
+    if (!known) return ls_fail(LS_USAGE, "expected trace [default|always|never] [layer=N]");
+    LS_TRY(ls_world_threads(RANKS, NULL, train, &j));
     const watcher *x = &j.of0;
     printf("{\"gathers\": %d, \"gather\": %d, \"forward\": %d, \"release\": %d, ", x->gathers, x->gather[0], x->forward,
            x->release[0]);
     printf("\"gather_again\": %d, \"backward\": %d, \"release_again\": %d, ", x->gather[1], x->backward, x->release[1]);
     printf("\"reduce\": %d}\n", x->reduce);
-    return 0;
+    return LS_OK;
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "";
+    ls_status st = ls_fail(LS_USAGE, "expected trace or limit: the first lines of labs/02_sharding/probe.c say more");
+    if (strcmp(word, "trace") == 0) st = trace(argc, argv);
+    if (strcmp(word, "limit") == 0 && argc >= 6) st = limit(argv[2], argv[3], argv[4], atoll(argv[5]), argv + 6, argc - 6);
+    if (st < 0) fprintf(stderr, "probe: error[%s]: %s\n", ls_status_word(st), ls_last_error());
+    return ls_status_exit_code(st);
 }

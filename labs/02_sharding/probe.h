@@ -1,0 +1,9 @@
+/* probe.h -- what the files of lab 02's probe share. */
+#ifndef LS_LAB_SHARDING_PROBE_H
+#define LS_LAB_SHARDING_PROBE_H
+#include "lockstep/status.h"
+
+/* The word limit: see probe.c. more[n]: further words of `lockstep train`. */
+ls_status limit(const char *recipe, const char *text, const char *stage, long long more_bytes, char **more, int n);
+
+#endif
