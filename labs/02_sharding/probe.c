@@ -5,7 +5,8 @@
  *   limit RECIPE TEXT STAGE BYTES [WORD..]     a training on 4 ranks that may take what it needs and BYTES more (or
  *                                              less): its exit status, and what the message proposes
  *
- * Of trace: a listener on the tape looks at the layer whenever the tape says something: its parameters have values, or none.
+ * Of trace: a listener on the tape looks at the layer whenever the tape says something: its parameters have values, or
+ * none.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,7 +155,8 @@ int main(int argc, char **argv)
     const char *word = argc > 1 ? argv[1] : "";
     ls_status st = ls_fail(LS_USAGE, "expected trace or limit: the first lines of labs/02_sharding/probe.c say more");
     if (strcmp(word, "trace") == 0) st = trace(argc, argv);
-    if (strcmp(word, "limit") == 0 && argc >= 6) st = limit(argv[2], argv[3], argv[4], atoll(argv[5]), argv + 6, argc - 6);
+    if (strcmp(word, "limit") == 0 && argc >= 6)
+        st = limit(argv[2], argv[3], argv[4], atoll(argv[5]), argv + 6, argc - 6);
     if (st < 0) fprintf(stderr, "probe: error[%s]: %s\n", ls_status_word(st), ls_last_error());
     return ls_status_exit_code(st);
 }
