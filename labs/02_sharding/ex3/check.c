@@ -76,7 +76,8 @@ static answer answered(const refusal *r, int mistake)
                      last[] = { STAGE3, STAGE2, STAGE1, RECOMPUTE };
     answer a = largest_of(r);
     long total = 0;
-    a.flag = (enum flag)first_that_fits(r, mistake == 0 ? other : mistake == 1 ? last : order, mistake == 2 ? 0 : 2, mistake != 3);
+    a.flag = (enum flag)first_that_fits(r, mistake == 0 ? other : mistake == 1 ? last : order, mistake == 2 ? 0 : 2,
+                                        mistake != 3);
     if (mistake == 4) /* the unit and the class with the largest sums */
         for (int u = 0; u < r->units; u++) {
             long all = 0;
