@@ -1,6 +1,9 @@
 /* reference.h -- train_ddp as it should be, or without one of its steps. */
 #ifndef LS_LAB_SCRIPT_REFERENCE_H
 #define LS_LAB_SCRIPT_REFERENCE_H
+#include <stdbool.h>
+#include <string.h>
+
 #include "lockstep/lockstep.h"
 
 enum { NO_WRAPPER = 1, NO_SET_EPOCH, NO_SAMPLER, NO_SHUFFLE, MOST_EPOCHS = 4, PER_RANK = 4 };
@@ -63,8 +66,18 @@ static inline ls_status reference_open(parts *p, const shape *s, int rank, int s
     return ls_loader_create(data, lacks == NO_SAMPLER ? NULL : p->s, PER_RANK, false, &p->l);
 }
 
-/* What rank `rank` of `size` gets; lacks: 0, or the step that is left out. All ranks call it. */
-static inline ls_status reference(const shape *s, int rank, int size, int lacks, result *out)
+/* The same weights, to the bit, and losses. */
+static inline bool are_equal(const shape *s, const result *a, const result *b)
+{
+    for (int e = 0; e < s->epochs; e++)
+        if (!(a->loss[e] - b->loss[e] < 1e-6 && b->loss[e] - a->loss[e] < 1e-6)) return false;
+    return strcmp(a->digest, b->digest) == 0;
+}
+
+/* What rank `rank` of `size` gets; lacks: 0, or the step that is left out. All ranks call it. *wrong (NULL: nothing is
+ * compared) is set if `found` of any rank is something else, and all ranks know it afterwards. */
+static inline ls_status reference(const shape *s, int rank, int size, int lacks, const result *found,
+                                  _Atomic bool *wrong, result *out)
 {
     parts p = { 0 };
     ls_dataset data = { 0 };
@@ -72,8 +85,9 @@ static inline ls_status reference(const shape *s, int rank, int size, int lacks,
     ls_status st = ls_dataset_synthetic(s->seed, (size_t)s->samples, (size_t)s->in, s->out, &data);
     if (st == LS_OK) st = reference_open(&p, s, rank, size, lacks, &data);
     for (int e = 0; st == LS_OK && e < s->epochs; e++) st = reference_epoch(&p, s, e, lacks, &out->loss[e]);
-    if (st == LS_OK) st = ls_barrier(ls_world_group(p.w));
     if (st == LS_OK) st = ls_params_digest(&p.m->params, out->digest);
+    if (st == LS_OK && wrong && !are_equal(s, found, out)) *wrong = true;
+    if (st == LS_OK) st = ls_barrier(ls_world_group(p.w));
     ls_loader_destroy(p.l);
     ls_sampler_destroy(p.s);
     ls_tape_destroy(p.tape);
