@@ -27,8 +27,8 @@ static ls_status find_lockstep(char *path, size_t n)
     return ls_fail(LS_IO, "%s is not there", path);
 }
 
-/* What a program prints, on both streams, and its exit status. */
-static ls_status run(char *const *argv, char *said, int *code)
+/* What a program prints, on both streams, in `most` bytes, and its exit status. */
+static ls_status run(char *const *argv, char *said, size_t most, int *code)
 {
     int pipes[2], end = 0;
     size_t at = 0;
@@ -45,7 +45,7 @@ static ls_status run(char *const *argv, char *said, int *code)
         _exit(127);
     }
     close(pipes[1]);
-    while (at < MOST_TEXT - 1 && (got = read(pipes[0], said + at, MOST_TEXT - 1 - at)) > 0) at += (size_t)got;
+    while (at < most - 1 && (got = read(pipes[0], said + at, most - 1 - at)) > 0) at += (size_t)got;
     close(pipes[0]);
     said[at] = 0;
     if (pid < 0 || waitpid(pid, &end, 0) != pid || !WIFEXITED(end)) return ls_fail(LS_SYSTEM, "%s did not run", argv[0]);
@@ -64,18 +64,20 @@ static long long number_after(const char *said, const char *section, const char 
 /* `argv` has n words. Leaves what was said in `said`. */
 static ls_status train(char **argv, int n, long long most, char *said, int *code)
 {
-    char dir[] = "/tmp/lockstep-limit-XXXXXX", folder[64], bytes[32];
-    if (!mkdtemp(dir)) return ls_fail(LS_IO, "a folder in /tmp");
+    const char *tmp = getenv("TMPDIR");
+    char dir[1024], folder[1100], bytes[32], rm[] = "/bin/rm", all[] = "-r";
+    snprintf(dir, sizeof dir, "%.1000s/lockstep-limit-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir)) return ls_fail(LS_IO, "making %s: set TMPDIR to a folder that you may write in", dir);
     snprintf(folder, sizeof folder, "%s/run", dir);
     snprintf(bytes, sizeof bytes, "%lld", most);
     argv[n++] = "--run.dir", argv[n++] = folder;
     argv[n++] = "--memory.limit", argv[n++] = bytes;
     argv[n] = NULL;
-    const ls_status st = run(argv, said, code);
-    char remove[128];
-    snprintf(remove, sizeof remove, "rm -r '%s'", dir);
-    if (system(remove) != 0) return ls_fail(LS_IO, "%s cannot be removed", dir);
-    return st;
+    const ls_status st = run(argv, said, MOST_TEXT, code);
+    char *const remove[] = { rm, all, dir, NULL }, text[200];
+    int removed = 1;
+    LS_TRY(run(remove, text, sizeof text, &removed));
+    return removed ? ls_fail(LS_IO, "%s cannot be removed: %s", dir, text) : st;
 }
 
 ls_status limit(const char *recipe, const char *text, const char *stage, long long more_bytes, char **more, int n)

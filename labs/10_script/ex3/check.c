@@ -186,7 +186,10 @@ static bool launches(check *c)
 {
     for (int i = 0; i < LAUNCHES; i++) {
         const int size = check_between(c, 1, RANKS), me = (int)getpid();
-        for (int r = 0; r < RANKS; r++) b->seen[r] = 0, b->pid[r] = 0;
+        for (int r = 0; r < RANKS; r++) {
+            b->seen[r] = 0;
+            b->pid[r] = 0;
+        }
         b->fail = check_between(c, 0, 1) ? check_between(c, 0, size - 1) : -1;
         const ls_status st = launch_distributed(size, rank_main), want = b->fail < 0 ? LS_OK : LS_RANK_DIED;
         if ((int)getpid() != me) _exit(red("a rank ends with _exit, and does not return from launch_distributed", "two processes return"));
