@@ -121,6 +121,20 @@ claim 'R35 with a sampler there is no warning' test "$(grep -c 'sample ids' sile
 claim 'R85 the demo has three parts, with their headings in order' \
     diff <(printf '%s\n' '1. DistributedSampler' '2. Gradient AllReduce' '3. Parameter sync') <(grep -oE '^[0-9]\. [^:]*' demo)
 claim 'R85 and the command for a real launch' grep -q 'train_ddp --world-size 2' demo
+as_printed() { # in a folder where build/examples is
+    mkdir -p pasted/build && ln -sfn "$build/examples" pasted/build/examples && cd pasted || return 1
+    eval "MASTER_PORT=$port $(sed -n 's/^   \(build\/examples\/train_ddp .*\)/\1/p' ../demo)"
+}
+(as_printed) >pasted_lines 2>&1
+claim 'R87 the printed command trains' test "$(grep -c '^Epoch' pasted_lines)" = 10
+claim 'R232 R233 and has the sizes, epochs and ranks of a run without options' \
+    diff pasted_lines <(MASTER_PORT=$port "$ddp" --out defaults.safetensors)
+claim 'R232 R233 which are those of the runs beside PyTorch' \
+    diff <(MASTER_PORT=$port "$ddp" --seed 1234 --out defaults.safetensors) \
+        <(MASTER_PORT=$port "$ddp" --world-size 2 --d-in 64 --d-hidden 128 --d-out 10 --epochs 10 --batch 32 --lr 1e-3 --seed 1234 --init torch \
+            --out defaults.safetensors)
+claim 'R236 the third part has a model 4-8-2, SGD with 0.01 and a batch of 4' \
+    test "$(grep -cE 'dims\[3\] = \{ 4, 8, 2 \}, xdim\[2\] = \{ 4, 4 \}|oc\.lr = 0\.01;' "$source_dir/examples/demo_ddp_concepts.c")" = 2
 sees() { grep -qxF "   rank $1 sees samples: $2" demo; }
 claim 'rank 0 of the demo sees every fourth sample' sees 0 '0 4 8 12 16'
 claim 'rank 3 sees the rest' sees 3 '3 7 11 15 19'
