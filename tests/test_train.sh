@@ -9,6 +9,8 @@
 train 2 --run.dir run
 claim 'a run ends with 0' ends_with 0
 claim 'the last line is final' grep -qE '^final step=21 loss=0x1\.[0-9a-f]+p[-+][0-9]+ digest=[0-9a-f]{32}$' <(final)
+claim 'R32 the batch is said: ranks, micro-batches, samples' \
+    prints '^batch: global 96 = 2 ranks x 1 micro-batch x 48 samples; 21 steps per epoch, 21 steps in this run$'
 claim 'each epoch has a line' prints '^epoch=0 test_loss=[0-9]+\.[0-9]{4} test_accuracy=0\.[0-9]{4}$'
 claim 'the share of communication is said' prints '^communication: [0-9.]+% of the time exposed, [0-9.]+% hidden'
 claim 'off a terminal stderr is empty' test ! -s err
@@ -135,6 +137,7 @@ claim '4 ranks give the loss of 2' close "$(loss)" "${first#*loss=}"
 claim 'on 4 ranks the progress thread changes no bit' test "$(final)" = "$(tail -1 thread4)"
 claim 'on 4 ranks tcp gives the loss' close "$(loss)" "$(loss tcp4)"
 train 2 --train.micro_batch 12
+claim 'R32 with accumulation, too' prints '^batch: global 96 = 2 ranks x 4 micro-batches x 12 samples; '
 claim 'accumulating over 4 micro-batches gives the loss' close "$(loss)" "${first#*loss=}"
 for optim in adam adamw; do
     train 2 --optim.name $optim --optim.lr 1e-3 && cp out a
