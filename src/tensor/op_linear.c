@@ -15,44 +15,8 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "tensor/element.h"
-#include "tensor/share.h"
+#include "tensor/column_sums.h"
 #include "tensor/tape.h"
-
-typedef struct sums {
-    float *db;
-    const void *dy;
-    int64_t N, O;
-    bool add;
-} sums;
-
-static LS_ALWAYS_INLINE void column_sums_of(const sums *s, int64_t first, int64_t end, bool bf16)
-{
-    float *const db = s->db;
-    const void *const dy = s->dy;
-    if (!s->add)
-        for (int64_t o = first; o < end; o++) db[o] = ls_get(dy, o, bf16);
-    for (int64_t n = s->add ? 0 : 1; n < s->N; n++)
-        LS_INDEPENDENT
-        for (int64_t o = first; o < end; o++) db[o] += ls_get(dy, n * s->O + o, bf16);
-}
-
-/* Columns: db[o] (+)= sum of dy[n][o] over n, in ascending n. */
-LS_KERNEL static void f32_column_sums(const void *call, int64_t first, int64_t count)
-{
-    column_sums_of(call, first, first + count, false);
-}
-
-LS_KERNEL static void bf16_column_sums(const void *call, int64_t first, int64_t count)
-{
-    column_sums_of(call, first, first + count, true);
-}
-
-static void column_sums(float *db, const ls_tensor *dy, int64_t N, int64_t O, bool add)
-{
-    ls_share_columns(dy->dtype == LS_BF16 ? bf16_column_sums : f32_column_sums,
-                     &(sums){ .db = db, .dy = dy->data, .N = N, .O = O, .add = add }, O, (int64_t)ls_tensor_nbytes(dy));
-}
 
 /* What the products read of w. */
 static const void *values(const ls_tensor *w, ls_dtype dtype) { return dtype == LS_BF16 ? w->bf16 : w->data; }
@@ -67,7 +31,7 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 
     if (ls_grad_wanted(b)) {
         LS_TRY(ls_grad_begin(t, b, &add, &out));
-        if (!ls_tape_dry(t)) column_sums(out, dy, N, O, add);
+        if (!ls_tape_dry(t)) ls_column_sums(out, dy, O, add);
         LS_TRY(ls_grad_end(t, b));
     }
     if (ls_grad_wanted(w)) {
