@@ -248,10 +248,12 @@ ls_tensor *ls_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, float 
 /* Dropout of the probabilities of both (Srivastava et al. 2014), as torch's scaled_dot_product_attention has it: after
  * the softmax that of query i and key j is 0 with probability p and 1 / (1 - p) times itself otherwise. Element
  * (b, h, i, j) of [B, Hq, Tq, Tk] is dropped where ls_philox_uniform(seed, stream, first + its index) < p; no mask is
- * kept. With `first` the global index of element 0, a micro-batch drops what the whole batch would. */
+ * kept. With `first` the global index of element 0, a micro-batch drops what the whole batch would. Where the op has
+ * heads [first_head, first_head + Hq) of a layer's `heads`, indices are those of [B, heads, Tq, Tk]. */
 typedef struct ls_attention_dropout {
     float p; /* 0 <= p < 1 */
     uint64_t seed, stream, first;
+    int64_t heads, first_head; /* 0: all heads are here */
 } ls_attention_dropout;
 /* dropout NULL, or p = 0: ls_attention and ls_attention_packed, to the bit. */
 ls_tensor *ls_attention_dropped(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, bool causal,
@@ -285,9 +287,22 @@ ls_tensor *ls_swiglu(ls_tape *t, ls_tensor *gate, ls_tensor *up);
 ls_tensor *ls_add(ls_tape *t, ls_tensor *a, ls_tensor *b);
 /* x[.., T, C] + w[0 .. T) of w[P, C]: learned positions. LS_SHAPE when T > P. */
 ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w);
+/* x + w[first .. first + T): tokens that stand at `first` and after. LS_SHAPE unless w has these rows. */
+ls_tensor *ls_add_rows_from(ls_tape *t, ls_tensor *x, ls_tensor *w, int64_t first);
+/* x[.., O] + b[O], in the memory of x, which nothing else may read. b is float. */
+ls_tensor *ls_add_bias(ls_tape *t, ls_tensor *x, ls_tensor *b);
 /* Rows of w[V, C] by their number: ids[..] (I64, at most 3 dimensions) to [.., C]. The first id
  * outside [0, V) is LS_INVALID, with its place. */
 ls_tensor *ls_embedding(ls_tape *t, ls_tensor *ids, ls_tensor *w);
+/* Rows [first, first + w->dim[0]) of a table of `of` rows, which ranks divide among them. */
+typedef struct ls_vocab_part {
+    struct ls_group *ranks; /* borrowed: those that have the other rows, too */
+    int size;               /* so many; 0, 1: w is the whole table */
+    int64_t first, of;
+} ls_vocab_part;
+/* The rows that are here: [.., C] with zeros where an id is of another rank's row. The sum over the ranks is
+ * ls_embedding's. `part` NULL: ls_embedding. */
+ls_tensor *ls_embedding_part(ls_tape *t, ls_tensor *ids, ls_tensor *w, const ls_vocab_part *part);
 /* (x - mean) / sqrt(variance + eps) w + b over the last dimension of x[.., C]; w[C], b[C]; eps > 0.
  * Ba, Kiros and Hinton 2016. */
 ls_tensor *ls_layernorm(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, float eps);
@@ -299,6 +314,13 @@ ls_tensor *ls_rmsnorm(ls_tape *t, ls_tensor *x, ls_tensor *w, float eps);
  * ls_stream(LS_STREAM_DROPOUT, a number for each step and call) shares nothing with other uses of the seed.
  * Srivastava et al. 2014. */
 ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first);
+/* The same where x is runs of a larger tensor: element i is element first + i / run * stride + i % run of it. run 0: x is
+ * in one piece. */
+typedef struct ls_index_runs {
+    uint64_t first;
+    int64_t run, stride;
+} ls_index_runs;
+ls_tensor *ls_dropout_runs(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, const ls_index_runs *runs);
 
 /* --- the basic set, each an ls_op (op.h); f32, and bf16 unless it says otherwise ---- */
 
@@ -356,6 +378,11 @@ ls_tensor *ls_softmax_cross_entropy(ls_tape *t, ls_tensor *logits, ls_tensor *la
  * added to what is there. 6 N V C flops; 2 N V C without gradients. */
 ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *labels, double scale,
                                    double *sum_out, int64_t *counted_out);
+/* The same where w has the rows of `part`, and labels are of the whole table: the ranks put together what softmax needs
+ * (two all_reduces for each piece of the rows of x, of one and of two doubles a row), and each has the loss. Its dw is of
+ * its rows; the sum of dx over the ranks is ls_linear_cross_entropy's. `part` NULL: ls_linear_cross_entropy. */
+ls_tensor *ls_linear_cross_entropy_part(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *labels, double scale,
+                                        double *sum_out, int64_t *counted_out, const ls_vocab_part *part);
 /* y[B, V] = x[:, T - 1, :] w^T of x [B, T, C] (or [T, C]): the logits of the next
  * token. Without gradient: LS_UNSUPPORTED where one is recorded. */
 ls_tensor *ls_last_logits(ls_tape *t, ls_tensor *x, ls_tensor *w);

@@ -163,11 +163,12 @@ ls_status ls_all_reduce_coalesced(ls_group *g, void *const *tensor, const size_t
     char *p = packed;
     for (int i = 0; i < ntensors && g->w->lint; i++)
         ls_args_note(&(ls_coll_args){ .coll = LS_ALL_REDUCE, .out = tensor[i], .count = count[i], .dtype = dtype });
-    for (int i = 0; i < ntensors; p += count[i++] * elem)
+    const bool dry = g->w->dry; /* nothing has memory there */
+    for (int i = 0; i < ntensors && !dry; p += count[i++] * elem)
         if (count[i] > 0) memcpy(p, tensor[i], count[i] * elem);
     LS_TRY(ls_all_reduce(g, NULL, packed, total, dtype, op));
     p = packed;
-    for (int i = 0; i < ntensors; p += count[i++] * elem)
+    for (int i = 0; i < ntensors && !dry; p += count[i++] * elem)
         if (count[i] > 0) memcpy(tensor[i], p, count[i] * elem);
     return LS_OK;
 }

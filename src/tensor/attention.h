@@ -26,12 +26,13 @@ typedef struct ls_strides {
 } ls_strides;
 
 /* Probabilities that are dropped: that of query i and key j, of head h of sequence b, is 0 in the sum over values where
- * 24 bits of Philox's word first + ((b Hq + h) Tq + i) Tk + j (rng.h) are below `least`, and `scale` times itself
- * otherwise. The softmax is that of all keys. */
+ * 24 bits of Philox's word first + ((b heads + first_head + h) Tq + i) Tk + j (rng.h) are below `least`, and `scale` times
+ * itself otherwise. The softmax is that of all keys. */
 typedef struct ls_attention_drop {
     uint64_t seed, stream, first;
     uint32_t least; /* 0: nothing is dropped */
     float scale;
+    int64_t heads, first_head; /* of the whole layer, and of them the first that is here; heads 0: all are here */
 } ls_attention_drop;
 
 /* Everything is borrowed. Outputs overlap neither inputs nor each other, but where

@@ -104,7 +104,7 @@ static void backward_queries(const ls_attention_call *c, int64_t b, int64_t h, c
 
         for (int64_t j = 0; j < end; j += KEYS) {
             at = block_of(c, i, j, AMX_QUERIES, KEYS);
-            if (c->drop.least > 0) draw(c, row0, i, j, mask);
+            if (c->drop.least > 0) draw(c, drop_row(c, b, h), i, j, mask);
             const slope how = {
                 .at = &at, .lse = lse, .delta = delta, .size = fabsf(c->scale), .scale = c->scale,
                 .mask = c->drop.least > 0 ? mask : NULL, .kept_scale = c->drop.scale,

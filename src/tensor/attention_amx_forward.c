@@ -117,7 +117,7 @@ void ls_attention_amx_forward(const ls_attention_call *c, int64_t b, int64_t h, 
         for (int l = 0; l < AMX_QUERIES; l++) r.top[l] = -INFINITY;
         for (int64_t j = 0; j < end; j += KEYS) {
             at = block_of(c, i, j, AMX_QUERIES, KEYS);
-            if (c->drop.least > 0) draw(c, row0, i, j, mask);
+            if (c->drop.least > 0) draw(c, drop_row(c, b, h), i, j, mask);
             const softmax how = {
                 .at = &at, .log2_scale = fabsf(c->scale) * 0x1.715476p0f, .mask = c->drop.least > 0 ? mask : NULL,
                 .kept_scale = c->drop.scale, .first = j == 0,

@@ -70,7 +70,7 @@ static void backward_tiles(const ls_attention_call *c, int64_t b, int64_t h, con
             ls_attention_scores(tile, &next, &at, st, k.along_d, k.along_row, packed_q, along);
             ls_attention_scores(tile, &next, &at, dst, v.along_d, v.along_row, packed_do, along);
             if (c->drop.least > 0) {
-                ls_attention_draw(c, &at, row0 + i, j, mask);
+                ls_attention_draw(c, &at, drop_row(c, b, h) + i, j, mask);
                 ls_attention_apply_drop(&at, dst, mask, c->drop.scale);
             }
             slopes(&at, st, dst, lse, delta, scale_st, c->scale);

@@ -83,7 +83,7 @@ void ls_attention_forward_tiles(const ls_attention_call *c, int64_t b, int64_t h
             ls_attention_scores(tile, &next, &at, st, k.along_d, k.along_row, packed, along);
             exponentials(&r, &at, st, tile->pairs ? c->scale : 1.0f);
             if (c->drop.least > 0) {
-                ls_attention_draw(c, &at, row0 + i, j, mask);
+                ls_attention_draw(c, &at, drop_row(c, b, h) + i, j, mask);
                 ls_attention_apply_drop(&at, st, mask, c->drop.scale);
             }
             if (j > 0) fade_rows(out, D, r.fade, at.queries, D);

@@ -45,6 +45,12 @@ static LS_ALWAYS_INLINE int least(int a, int b) { return a < b ? a : b; }
 /* Where a head of a sequence starts. */
 static LS_ALWAYS_INLINE int64_t offset(ls_strides by, int64_t b, int64_t h) { return b * by.batch + h * by.head; }
 
+/* The row of scores, of all heads of the layer, that query 0 of head h is: what dropout counts by. */
+static LS_ALWAYS_INLINE int64_t drop_row(const ls_attention_call *c, int64_t b, int64_t h)
+{
+    return (b * (c->drop.heads > 0 ? c->drop.heads : c->Hq) + c->drop.first_head + h) * c->Tq;
+}
+
 /* Keys that some query of [0, end) sees. */
 static LS_ALWAYS_INLINE int64_t keys_before(const ls_attention_call *c, int64_t end)
 {

@@ -1,11 +1,11 @@
-/* op_add_rows.c -- y = x + w[0 .. T) for every sequence: learned positions.
+/* op_add_rows.c -- y = x + w[F .. F + T) for every sequence: learned positions.
  *
  *   x, y  [.., T, C]   B sequences in all
- *   w     [P, C]       T <= P; float, also where x is bf16
+ *   w     [P, C]       F + T <= P; float, also where x is bf16
  *
- * forward           y  = x + w[0 .. T)           1 flop, a load and a store an element
- * backward, weight  dw[0 .. T) = sum of dy       1 flop and a load; over sequences, ascending
- *                   dw[T .. P) = 0
+ * forward           y  = x + w[F .. F + T)       1 flop, a load and a store an element
+ * backward, weight  dw[F .. F + T) = sum of dy   1 flop and a load; over sequences, ascending
+ *                   dw = 0 elsewhere
  * backward, input   dx = dy                      no flop, and mostly no byte (ls_grad_pass)
  */
 #include <string.h>
@@ -91,9 +91,11 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     LS_TRY(ls_grad_begin(t, w, &add, &dw));
     if (!ls_tape_dry(t)) {
         const ls_tensor *dy = n->out->grad;
-        const rows r = { .dtype = dy->dtype, .add = add, .B = B, .TC = TC, .x = dy->data, .dw = dw };
+        const int64_t at = n->saved ? *(const int64_t *)n->saved * w->dim[1] : 0;
+        const rows r = { .dtype = dy->dtype, .add = add, .B = B, .TC = TC, .x = dy->data, .dw = (float *)dw + at };
         ls_parallel_for(add_weight, &r, TC, LS_SHARE_LINE, (int64_t)ls_tensor_nbytes(dy));
-        if (!add) ls_clear(r.dw + TC, ls_tensor_count(w) - TC);
+        if (!add) ls_clear(dw, at);
+        if (!add) ls_clear(r.dw + TC, ls_tensor_count(w) - TC - at);
     }
     return ls_grad_end(t, w);
 }
@@ -104,16 +106,16 @@ static const ls_tape_op add_rows = {
     .name = "add_rows", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
 };
 
-static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w)
+static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, int64_t first)
 {
     char xs[96], ws[96];
     if (x->ndim < 2 || w->ndim != 2 || x->dim[x->ndim - 1] != w->dim[1])
         return ls_fail(LS_SHAPE, "add_rows: input %s and rows %s: expected [.., T, C] and [P, C]",
                        ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(w, ws, sizeof ws));
-    if (x->dim[x->ndim - 2] > w->dim[0])
-        return ls_fail(LS_SHAPE, "add_rows: T = %lld of input %s is more than P = %lld of rows %s",
-                       (long long)x->dim[x->ndim - 2], ls_tensor_shape(x, xs, sizeof xs), (long long)w->dim[0],
-                       ls_tensor_shape(w, ws, sizeof ws));
+    if (first < 0 || x->dim[x->ndim - 2] > w->dim[0] - first)
+        return ls_fail(LS_SHAPE, "add_rows: T = %lld of input %s, from row %lld on, is more than P = %lld of rows %s",
+                       (long long)x->dim[x->ndim - 2], ls_tensor_shape(x, xs, sizeof xs), (long long)first,
+                       (long long)w->dim[0], ls_tensor_shape(w, ws, sizeof ws));
     if (!w->data && w->bf16)
         return ls_fail(LS_UNSUPPORTED, "add_rows reads rows %s in float, but they are sharded and stand here in bf16 alone: "
                        "set `f32` of that parameter", ls_tensor_shape(w, ws, sizeof ws));
@@ -121,21 +123,26 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w)
     return ls_op_check(t, "add_rows", "rows", w);
 }
 
-ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w)
+ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w) { return ls_add_rows_from(t, x, w, 0); }
+
+ls_tensor *ls_add_rows_from(ls_tape *t, ls_tensor *x, ls_tensor *w, int64_t first)
 {
     if (!ls_op_begin(t, add_rows.name, x && w)) return NULL;
-    const ls_status st = check(t, x, w);
+    const ls_status st = check(t, x, w, first);
     if (st < 0) return ls_op_fail(t, st);
     ls_tensor *y = ls_op_output(t, x->dtype, x->ndim, x->dim);
-    if (!y) return NULL;
+    int64_t *from = y && first > 0 ? ls_op_alloc(t, sizeof *from) : NULL;
+    if (ls_tape_status(t) < 0) return NULL;
+    if (from) *from = first;
     int64_t B;
     const int64_t TC = sequence(x, &B);
     if (!ls_tape_dry(t)) {
-        const rows r = { .dtype = x->dtype, .B = B, .TC = TC, .y = y->data, .x = x->data, .w = w->data };
+        const float *const rows_of_w = (const float *)w->data + first * w->dim[1];
+        const rows r = { .dtype = x->dtype, .B = B, .TC = TC, .y = y->data, .x = x->data, .w = rows_of_w };
         ls_parallel_for(forward, &r, TC, LS_SHARE_LINE, 2 * (int64_t)ls_tensor_nbytes(x));
     }
     return ls_op_end(t, y, &(struct ls_node){
-        .op = &add_rows, .in = { x, w }, .flops = (double)(B * TC), .flops_weight = (double)(B * TC),
+        .op = &add_rows, .in = { x, w }, .saved = from, .saved_bytes = first > 0 ? sizeof *from : 0, .flops = (double)(B * TC), .flops_weight = (double)(B * TC),
         .label_a = (uint32_t)x->dim[x->ndim - 2], .label_b = (uint32_t)w->dim[1],
     });
 }

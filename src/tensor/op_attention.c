@@ -86,6 +86,7 @@ static ls_status check_call(const char *name, ls_attention_call *c, const ls_att
     c->drop = (ls_attention_drop){
         .seed = dropout->seed, .stream = dropout->stream, .first = dropout->first,
         .least = (uint32_t)ceil(p * 0x1p24), .scale = (float)(1.0 / (1.0 - p)),
+        .heads = dropout->heads, .first_head = dropout->first_head,
     };
     return LS_OK;
 }

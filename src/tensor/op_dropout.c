@@ -1,6 +1,6 @@
 /* op_dropout.c -- y = x k / (1 - p) with k = 0 with probability p and 1 otherwise. Srivastava et al. 2014.
  *
- * Whether element i is kept says word first + i of Philox (rng.h), so neither a shard nor
+ * Whether an element is kept says the word of Philox (rng.h) with its index in the whole tensor, so neither a shard nor
  * a layout changes it, and backward asks again instead of keeping a mask.
  *
  * forward          y  = x k / (1 - p)      1 flop, a load and a store an element, and 10 integer
@@ -20,7 +20,8 @@
 #define BYTES 20   /* that would take as long as an element does */
 
 typedef struct mask {
-    uint64_t seed, stream, first;
+    uint64_t seed, stream;
+    ls_index_runs at;
     uint32_t least; /* of the 24 bits of a uniform number, to be kept */
     float scale;
 } mask;
@@ -57,14 +58,19 @@ LS_KERNEL static void drop(const job *j, const uint32_t *restrict word, int64_t 
     LS_BY_DTYPE(j->dtype, loop, j, word, first, n);
 }
 
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 static void apply(const void *call, int64_t first, int64_t count)
 {
     const job *j = call;
+    const ls_index_runs *r = &j->k->at;
     uint32_t word[CHUNK + 8]; /* Philox makes four at a time: up to three more on both sides */
     for (int64_t i = first, n; i < first + count; i += n) {
-        const uint64_t at = j->k->first + (uint64_t)i;
+        const int64_t in_run = r->run > 0 ? i % r->run : i, begin = r->run > 0 ? i / r->run * r->stride : 0;
+        const uint64_t at = r->first + (uint64_t)(begin + in_run);
         const int64_t before = (int64_t)(at % 4);
-        n = first + count - i < CHUNK ? first + count - i : CHUNK;
+        n = least(first + count - i, CHUNK);
+        if (r->run > 0) n = least(n, r->run - in_run);
         ls_philox_blocks(j->k->seed, j->k->stream, at / 4, (size_t)(before + n + 3) / 4, word);
         drop(j, word + before, i, n);
     }
@@ -90,6 +96,11 @@ static const ls_tape_op dropout = { .name = "dropout", .napplied = 1, .backward_
 
 ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first)
 {
+    return ls_dropout_runs(t, x, p, seed, stream, &(ls_index_runs){ .first = first });
+}
+
+ls_tensor *ls_dropout_runs(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, const ls_index_runs *runs)
+{
     if (!ls_op_begin(t, dropout.name, x != NULL)) return NULL;
     const ls_status st = ls_op_check_activation(t, dropout.name, "input", x);
     if (st < 0) return ls_op_fail(t, st);
@@ -103,7 +114,7 @@ ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t
     const int64_t n = ls_tensor_count(x);
     if (!ls_tape_dry(t)) {
         *k = (mask){
-            .seed = seed, .stream = stream, .first = first,
+            .seed = seed, .stream = stream, .at = *runs,
             .least = (uint32_t)ceil((double)p * 0x1p24), .scale = (float)(1.0 / (1.0 - (double)p)),
         };
         run(x, &(job){ x->dtype, false, k, y->data, x->data });

@@ -21,16 +21,24 @@
  * Where x is bfloat16, so is dx, and w is read from its bfloat16 copy. Logits are float all the same; dl is rounded for
  * the products, and dx when all blocks have added to it.
  *
+ * Where ranks have parts of the vocabulary, w has the rows from F on, and the ranks put the rows at hand together before
+ * the second pass (Shoeybi et al. 2019):
+ *
+ *   m = max over ranks of m,  s = sum over ranks of s e^(m_rank - m),  picked = sum over ranks of the label's logit
+ *
+ * Each rank has the sum of the losses, and a dx that lacks what the other ranks' rows add.
+ *
  * memory in the slab, given back at once: LOGITS_BYTES at most for the logits of the rows at hand (or ROW_UNIT rows),
- * and 32 bytes a row; for bfloat16 also a block of dl and the rows of dx. Sums over V and N are in double, in an order
+ * and 32 bytes a row (40 where ranks share it); for bfloat16 also a block of dl and the rows of dx. Sums over V and N are in double, in an order
  * that depends on the shapes alone.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/compiler.h"
+#include "tensor/collective.h"
 #include "tensor/element.h"
-#include "tensor/tape.h"
+#include "tensor/tape_impl.h"
 #include "tensor/threads.h"
 #include "tensor/vecmath.h"
 
@@ -52,6 +60,7 @@ typedef struct head {
     ls_dtype dtype;
     const void *x, *w; /* of this dtype */
     const int64_t *labels;
+    ls_vocab_part part;
 } head;
 
 /* What is known of the rows at hand. */
@@ -60,7 +69,8 @@ typedef struct rows {
     float *top;      /* [blocks][rows]: m_j */
     double *sum;     /* sum of e^(l - largest) */
     double *largest;
-    double *picked;  /* logit of the label */
+    double *picked;  /* logit of the label; behind `sum`, n of each */
+    double *largest_here; /* on this rank */
     uint16_t *dl;    /* [rows, block], rounded; bfloat16 only */
     float *dx;       /* [rows, C]; bfloat16 only */
 } rows;
@@ -69,6 +79,7 @@ typedef struct rows {
 typedef struct kept {
     double scale;
     double *sum_out; /* the caller's; may be NULL */
+    ls_vocab_part part;
 } kept;
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -80,17 +91,27 @@ static int64_t part_of(int64_t n, int64_t most)
     return round_up((n + parts - 1) / parts, ROW_UNIT);
 }
 
-static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels, bool gradient)
+/* The most rows of the table that a rank has. */
+static int64_t most_rows(const head *h)
 {
-    head h = { .weight = w, .C = w->dim[1], .V = w->dim[0], .dtype = x->dtype, .x = x->data, .labels = labels->data };
+    const int64_t ranks = h->part.size > 1 ? h->part.size : 1;
+    return (h->part.of + ranks - 1) / ranks;
+}
+
+/* How many rows of x are taken at a time is the same on all ranks that share the table. */
+static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels, const ls_vocab_part *part, bool gradient)
+{
+    head h = { .weight = w, .C = w->dim[1], .V = w->dim[0], .dtype = x->dtype, .x = x->data, .labels = labels->data,
+               .part = *part };
     h.w = x->dtype == LS_BF16 ? w->bf16 : w->data;
     h.N = ls_tensor_count(x) / h.C;
-    h.block = part_of(h.V, BLOCK);
-    h.blocks = (h.V + h.block - 1) / h.block;
+    h.block = part_of(most_rows(&h), BLOCK);
+    h.blocks = (most_rows(&h) + h.block - 1) / h.block;
     int64_t most = LOGITS_BYTES / (int64_t)sizeof(float) / (h.blocks * h.block) / ROW_UNIT * ROW_UNIT;
     if (!gradient) most = EVAL_ROWS;
     h.rows = part_of(h.N, most < ROW_UNIT ? ROW_UNIT : most);
     h.first_rows = h.N < h.rows ? h.N : h.rows;
+    h.blocks = (h.V + h.block - 1) / h.block;
     return h;
 }
 
@@ -99,14 +120,14 @@ static ls_status allocate(ls_tape *t, const head *h, bool gradient, rows *r)
     const size_t n = (size_t)h->rows, kept_blocks = gradient ? (size_t)h->blocks : 1;
     r->e = ls_op_alloc(t, kept_blocks * n * (size_t)h->block * sizeof *r->e);
     r->top = ls_op_alloc(t, kept_blocks * n * sizeof *r->top);
-    r->sum = ls_op_alloc(t, 3 * n * sizeof *r->sum);
+    r->sum = ls_op_alloc(t, (h->part.size > 1 ? 4 : 3) * n * sizeof *r->sum);
     if (gradient && h->dtype == LS_BF16) {
         r->dl = ls_op_alloc(t, n * (size_t)h->block * sizeof *r->dl);
         r->dx = ls_op_alloc(t, n * (size_t)h->C * sizeof *r->dx);
     }
     if (ls_tape_status(t) < 0 || ls_tape_dry(t)) return ls_tape_status(t);
-    r->largest = r->sum + n;
-    r->picked = r->largest + n;
+    r->largest = r->sum + 2 * n;
+    r->largest_here = h->part.size > 1 ? r->sum + 3 * n : NULL;
     return LS_OK;
 }
 
@@ -210,12 +231,13 @@ typedef struct block {
 static void take_in_row(void *arg, int64_t i)
 {
     const block *b = arg;
-    take_in(b->h->labels[b->first + i], b->v0, b->nv, b->e + i * b->nv, b->top + i, b->r, i);
+    take_in(b->h->labels[b->first + i] - b->h->part.first, b->v0, b->nv, b->e + i * b->nv, b->top + i, b->r, i);
 }
 
 /* Logits of rows [first, first + n) block by block, with what their softmax needs. */
 static ls_status logits(ls_tape *t, const head *h, int64_t first, int64_t n, bool keep, rows *r)
 {
+    r->picked = r->sum + n;
     for (int64_t i = 0; i < n; i++) {
         r->sum[i] = 0.0;
         r->largest[i] = -INFINITY;
@@ -232,6 +254,24 @@ static ls_status logits(ls_tape *t, const head *h, int64_t first, int64_t n, boo
         ls_threads_for(ls_threads_pay(n * nv * (int64_t)sizeof *e), n, take_in_row, &b);
     }
     return LS_OK;
+}
+
+/* What all ranks found of n rows: the largest logit, the sum of exponentials, and the label's logit, which one of them
+ * has. */
+static ls_status put_together(ls_tape *t, const head *h, int64_t n, rows *r)
+{
+    const bool dry = ls_tape_dry(t);
+    ls_coll_args a = { .coll = LS_ALL_REDUCE, .dtype = LS_F64, .op = LS_MAX, .out = r->largest, .count = (size_t)n,
+                       .label = "largest logits" };
+    if (h->part.size <= 1) return LS_OK;
+    if (!dry) memcpy(r->largest_here, r->largest, (size_t)n * sizeof *r->largest);
+    LS_TRY(ls_op_collective(t, h->part.ranks, &a, true));
+    for (int64_t i = 0; i < n && !dry; i++) r->sum[i] *= exp(r->largest_here[i] - r->largest[i]);
+    a.op = LS_SUM;
+    a.out = r->sum;
+    a.count = 2 * (size_t)n;
+    a.label = "sums of exponentials";
+    return ls_op_collective(t, h->part.ranks, &a, true);
 }
 
 /* The losses of the rows at hand; sum becomes lse. */
@@ -254,9 +294,9 @@ typedef struct slopes {
 } slopes;
 
 /* Row i of block j becomes the gradient of its logits, in place or, rounded, in dl. */
-static void turn(int64_t label, int64_t v0, int64_t nv, float *row, uint16_t *dl, double share, double scale)
+static void turn(bool counts, int64_t label, int64_t v0, int64_t nv, float *row, uint16_t *dl, double share, double scale)
 {
-    if (label == LS_IGNORE_INDEX) {
+    if (!counts) {
         memset(dl ? (void *)dl : row, 0, (size_t)nv * (dl ? sizeof *dl : sizeof *row));
         return;
     }
@@ -272,7 +312,8 @@ static void turn(int64_t label, int64_t v0, int64_t nv, float *row, uint16_t *dl
 static void turn_row(void *arg, int64_t i)
 {
     const block *b = arg;
-    turn(b->h->labels[b->first + i], b->v0, b->nv, b->e + i * b->nv, b->dl ? b->dl + i * b->nv : NULL,
+    const int64_t label = b->h->labels[b->first + i];
+    turn(label != LS_IGNORE_INDEX, label - b->h->part.first, b->v0, b->nv, b->e + i * b->nv, b->dl ? b->dl + i * b->nv : NULL,
          exp((double)b->top[i] - b->r->sum[i]), b->scale);
 }
 
@@ -320,10 +361,15 @@ static ls_status run(ls_tape *t, const head *h, const slopes *d, double *sum)
     rows r = { 0 };
     *sum = 0.0;
     LS_TRY(allocate(t, h, d != NULL, &r));
-    if (ls_tape_dry(t)) LS_TRY(note_products(t, h, d && d->wanted_x, d && d->add_x));
+    if (ls_tape_dry(t)) {
+        LS_TRY(note_products(t, h, d && d->wanted_x, d && d->add_x));
+        for (int64_t first = 0; first < h->N; first += h->rows)
+            LS_TRY(put_together(t, h, h->N - first < h->rows ? h->N - first : h->rows, &r));
+    }
     for (int64_t first = 0; first < h->N && !ls_tape_dry(t); first += h->rows) {
         const int64_t n = h->N - first < h->rows ? h->N - first : h->rows;
         LS_TRY(logits(t, h, first, n, d != NULL, &r));
+        LS_TRY(put_together(t, h, n, &r));
         *sum += losses(h, first, n, &r);
         if (d) LS_TRY(gradients(t, h, first, n, &r, d));
     }
@@ -341,8 +387,8 @@ static void tell(const ls_tensor *loss, double scale, double sum, double *sum_ou
 static ls_status backward(ls_tape *t, struct ls_node *n)
 {
     ls_tensor *x = n->in[0], *w = n->in[2];
-    const head h = cut(x, w, n->in[1], true);
     const kept *k = n->saved;
+    const head h = cut(x, w, n->in[1], &k->part, true);
     slopes d = { .wanted_x = ls_grad_wanted(x) };
     double sum;
     void *dw = NULL, *dx = NULL;
@@ -362,7 +408,7 @@ static const ls_tape_op linear_cross_entropy = {
 };
 
 static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels,
-                       int64_t *counted)
+                       const ls_vocab_part *part, int64_t *counted)
 {
     char xs[96], ws[96], ls[96];
     if (x->ndim < 1 || w->ndim != 2 || x->dim[x->ndim - 1] != w->dim[1] ||
@@ -374,13 +420,16 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
         return ls_fail(LS_UNSUPPORTED, "linear_cross_entropy: input is %s, weight %s, labels %s: expected float or "
                        "bfloat16, float and int64", ls_dtype_name(x->dtype), ls_dtype_name(w->dtype),
                        ls_dtype_name(labels->dtype));
+    if (part->first < 0 || part->first > part->of || w->dim[0] > part->of - part->first)
+        return ls_fail(LS_SHAPE, "linear_cross_entropy: weight %s as rows from %lld on of a vocabulary of %lld: they are not "
+                       "in it", ls_tensor_shape(w, ws, sizeof ws), (long long)part->first, (long long)part->of);
     if (ls_tape_dry(t)) return LS_OK;
     if (x->dtype == LS_BF16 && !w->bf16)
         return ls_fail(LS_UNSUPPORTED, "linear_cross_entropy: the input is bfloat16, and the weight has no copy in "
                        "bfloat16");
     if (x->dtype == LS_F32 && !w->data)
         return ls_fail(LS_INVALID, "linear_cross_entropy: the weight has no memory yet; call ls_params_bind");
-    const int64_t *label = labels->data, V = w->dim[0];
+    const int64_t *label = labels->data, V = part->of;
     for (int64_t n = 0; n < ls_tensor_count(labels); n++) {
         if ((label[n] < 0 || label[n] >= V) && label[n] != LS_IGNORE_INDEX)
             return ls_fail(LS_INVALID, "linear_cross_entropy: label %lld of row %lld: expected 0 to %lld, the vocabulary "
@@ -394,19 +443,26 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
 ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *labels, double scale,
                                    double *sum_out, int64_t *counted_out)
 {
+    return ls_linear_cross_entropy_part(t, x, w, labels, scale, sum_out, counted_out, NULL);
+}
+
+ls_tensor *ls_linear_cross_entropy_part(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *labels, double scale,
+                                        double *sum_out, int64_t *counted_out, const ls_vocab_part *of)
+{
     if (!ls_op_begin(t, linear_cross_entropy.name, x && w && labels)) return NULL;
+    const ls_vocab_part part = of ? *of : (ls_vocab_part){ .of = w->dim[0] };
     int64_t counted = 0;
-    ls_status st = check(t, x, w, labels, &counted);
+    ls_status st = check(t, x, w, labels, &part, &counted);
     if (st < 0) return ls_op_fail(t, st);
     if (counted_out) *counted_out = counted;
 
     const bool later = ls_tape_grad(t) && (ls_grad_wanted(x) || ls_grad_wanted(w));
-    const head h = cut(x, w, labels, later);
+    const head h = cut(x, w, labels, &part, later);
     ls_tensor *loss = ls_op_output(t, LS_F32, 0, NULL);
-    kept *k = loss ? ls_op_alloc(t, sizeof *k) : NULL;
+    kept *k = loss ? ls_tape_take_node(t, sizeof *k) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
+    *k = (kept){ scale, sum_out, part };
     if (later && !ls_tape_dry(t)) {
-        *k = (kept){ scale, sum_out };
         tell(loss, scale, (double)NAN, sum_out);
     } else if (!later) {
         double sum;

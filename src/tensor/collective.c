@@ -1,0 +1,20 @@
+/* collective.c -- collectives that are a part of an op. */
+#include "tensor/collective.h"
+
+#include "net/world.h"
+
+ls_status ls_op_collective(ls_tape *t, ls_group *g, const ls_coll_args *a, bool in_place)
+{
+    ls_coll_args call = *a;
+    ls_work *work;
+    if (ls_tape_dry(t) && !g) return LS_OK;
+    if (ls_tape_dry(t)) {
+        ls_world *w = ls_group_world(g);
+        if (!ls_world_is_dry(w)) return LS_OK;
+        call.out = ls_arena_base(w->arena);
+        call.in = in_place ? NULL : call.out;
+        if (!in_place) call.out = (char *)call.out + a->count * ls_dtype_size(a->dtype);
+    }
+    LS_TRY(ls_coll_start(g, &call, &work));
+    return ls_work_wait(work);
+}

@@ -1,0 +1,14 @@
+/* collective.h -- collectives that are a part of an op. For src/tensor and the axes inside a layer (src/parallel).
+ *
+ * They block: what follows them in the formula needs their result. In a dry world they are recorded, on dry tapes, too.
+ */
+#ifndef LS_TENSOR_COLLECTIVE_H
+#define LS_TENSOR_COLLECTIVE_H
+#include "lockstep/group.h"
+#include "tensor/tape.h"
+
+/* Runs `a` in g; in and out are memory of the tape. On a dry tape nothing has memory: in a dry world the call is recorded
+ * with addresses that stand for it (`a->in` tells only whether the call is in place), and elsewhere, or where g is NULL, nothing happens. */
+ls_status ls_op_collective(ls_tape *t, ls_group *g, const ls_coll_args *a, bool in_place);
+
+#endif
