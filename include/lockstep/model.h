@@ -2,6 +2,7 @@
 #ifndef LS_MODEL_H
 #define LS_MODEL_H
 #include <stdbool.h>
+#include "lockstep/place.h"
 #include "lockstep/unit.h"
 
 #ifdef __cplusplus
@@ -104,7 +105,8 @@ struct ls_model {
     const ls_model_class *cls;
     ls_params params;
     ls_units units;
-    ls_lm_config lm; /* of a language model: resolved */
+    ls_lm_config lm; /* of a language model: resolved; of all ranks together */
+    ls_place place;  /* which part of its layers is here */
     ls_arena *arena; /* owned: ls_model_destroy frees it; NULL: the values lie in arenas of the caller */
     ls_draw draw;    /* set before each forward that has a gradient */
     void *own;       /* owned, free()d by ls_model_destroy: what the class needs besides; NULL: nothing */
@@ -120,6 +122,8 @@ int64_t ls_model_count(const ls_model_config *c);
  * LS_BAD_CONFIG names the value that is wrong. A class whose units do not fit together fails here, too, with the
  * name of the unit: LS_INVALID where parameters are missing or registered twice, LS_SHAPE where shapes do not fit. */
 ls_status ls_model_create(const ls_model_config *c, ls_model **out);
+/* The part of it that the rank at `place` (copied) has. LS_UNSUPPORTED: a model that is not one of language is whole. */
+ls_status ls_model_create_at(const ls_model_config *c, const ls_place *place, ls_model **out);
 /* The same for a class of your own, whatever c->name says. */
 ls_status ls_model_create_of(const ls_model_class *cls, const ls_model_config *c, ls_model **out);
 ls_status ls_model_init(ls_model *m, const ls_model_config *c);

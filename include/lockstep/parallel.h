@@ -17,6 +17,7 @@
 #include "lockstep/hook.h"
 #include "lockstep/mesh.h"
 #include "lockstep/model.h"
+#include "lockstep/op.h"
 #include "lockstep/pipe.h"
 
 #ifdef __cplusplus
@@ -26,7 +27,7 @@ extern "C" {
 /* Everything that decides which rank holds and does what, and nothing else. Zeros stand for defaults, except in `size`,
  * micro_batch and micro_batches. */
 typedef struct ls_plan {
-    int size[LS_AXES];       /* ranks along each axis of the mesh; those but dp are 1 */
+    int size[LS_AXES];       /* ranks along each axis of the mesh; those but dp and tp are 1 */
     const char *dp;          /* a strategy by name: "ddp", "fsdp", or one of own_dp, with a ddp.zero_stage that it has;
                                 NULL: chosen by ddp.zero_stage */
     const ls_dp_strategy *const *own_dp; /* borrowed, ends with NULL: strategies written against the sources, looked up
@@ -40,7 +41,7 @@ typedef struct ls_plan {
     int64_t micro_batch;     /* samples per forward, at most */
     int micro_batches;       /* forwards per rank and step, at most */
     const char *context;     /* how a sequence is divided, of cp above 1: NULL */
-    bool sequence_parallel;  /* norms on parts of the sequence, of tp above 1: false */
+    bool sequence_parallel;  /* of tp above 1: norms, dropout and residuals on parts of the sequence (place.h) */
     ls_recompute recompute;
     ls_dtype dtype;          /* of activations; LS_BF16 for language models only */
 } ls_plan;
@@ -72,6 +73,8 @@ typedef struct ls_parallel {
     ls_pipe *pipe;   /* the order of a step's micro-batches */
     ls_tape **tape;  /* [ntapes]: one for each slot of the pipe */
     int ntapes;
+    ls_device device; /* of the tapes: ranks that divide layers read each other's activations */
+    struct ls_kept *kept; /* owned: puts values together of which ranks have parts; NULL: each replica has all */
     struct ls_unit_ledger *units; /* counts memory per unit, in the rows of ls_world_ledger: read them before the end */
 } ls_parallel;
 
@@ -82,6 +85,16 @@ typedef struct ls_parallel {
  * that is not the same on all ranks. */
 ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *opts,
                          ls_parallel *out);
+/* Every rank calls it after the last backward of a step, before the norm: with sequence parallelism each rank of tp has
+ * the gradients of norms and biases for its part of the sequence, and they are added up. Else nothing happens. */
+ls_status ls_parallel_sum_gradients(ls_parallel *p);
+/* Where to find all values of each parameter: ls_ddp_values, or what ranks that divide layers put together. Every rank
+ * asks for the same parameters. */
+ls_values ls_parallel_values(const ls_parallel *p);
+/* Whether ranks divide layers: parameters here are parts (ls_param.part). */
+bool ls_parallel_divides(const ls_parallel *p);
+/* Whether the tapes lie in the world's arena (ls_alloc). */
+bool ls_parallel_shares_tapes(const ls_parallel *p);
 /* Every rank calls it, before ls_world_leave; an optimizer of the parameters is destroyed before. Zeros are fine. */
 void ls_parallel_destroy(ls_parallel *p);
 

@@ -9,6 +9,7 @@
 #ifndef LS_UNIT_H
 #define LS_UNIT_H
 #include "lockstep/nn.h"
+#include "lockstep/place.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -46,6 +47,7 @@ typedef enum ls_output {
  * of training that asks for logits. */
 typedef struct ls_pass {
     const ls_params *params; /* that the units' indices are of */
+    const ls_place *place;   /* which part of each layer is computed here */
     ls_draw draw;
     ls_positions at;
     ls_kv *kv;          /* keys and values of the tokens before x; those of x are added. NULL: none are kept */

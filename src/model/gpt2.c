@@ -58,7 +58,7 @@ static const ls_model_preset presets[] = {
 
 enum { WTE, WPE, IN_EMBEDDING };
 static const ls_lm_param embedding_params[] = {
-    [WTE] = { "transformer.wte.weight", { LS_LM_V, LS_LM_C }, .head = true },
+    [WTE] = { "transformer.wte.weight", { LS_LM_V, LS_LM_C }, .cut = LS_LM_COLUMNS, .head = true },
     [WPE] = { "transformer.wpe.weight", { LS_LM_T, LS_LM_C }, .f32 = true },
 };
 
@@ -70,15 +70,17 @@ enum {
 static const ls_lm_param block_params[] = {
     [LN_1_WEIGHT] = { "transformer.h.%d.ln_1.weight", { LS_LM_C }, .init = LS_LM_ONE },
     [LN_1_BIAS] = { "transformer.h.%d.ln_1.bias", { LS_LM_C }, .init = LS_LM_ZERO },
-    [C_ATTN_WEIGHT] = { "transformer.h.%d.attn.c_attn.weight", { LS_LM_3C, LS_LM_C }, CONV1D },
-    [C_ATTN_BIAS] = { "transformer.h.%d.attn.c_attn.bias", { LS_LM_3C }, .init = LS_LM_ZERO },
-    [ATTN_PROJ_WEIGHT] = { "transformer.h.%d.attn.c_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL, CONV1D },
+    [C_ATTN_WEIGHT] = { "transformer.h.%d.attn.c_attn.weight", { LS_LM_3C, LS_LM_C }, .cut = LS_LM_COLUMNS, CONV1D },
+    [C_ATTN_BIAS] = { "transformer.h.%d.attn.c_attn.bias", { LS_LM_3C }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
+    [ATTN_PROJ_WEIGHT] = { "transformer.h.%d.attn.c_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL,
+                           .cut = LS_LM_ROWS, CONV1D },
     [ATTN_PROJ_BIAS] = { "transformer.h.%d.attn.c_proj.bias", { LS_LM_C }, .init = LS_LM_ZERO },
     [LN_2_WEIGHT] = { "transformer.h.%d.ln_2.weight", { LS_LM_C }, .init = LS_LM_ONE },
     [LN_2_BIAS] = { "transformer.h.%d.ln_2.bias", { LS_LM_C }, .init = LS_LM_ZERO },
-    [C_FC_WEIGHT] = { "transformer.h.%d.mlp.c_fc.weight", { LS_LM_F, LS_LM_C }, CONV1D },
-    [C_FC_BIAS] = { "transformer.h.%d.mlp.c_fc.bias", { LS_LM_F }, .init = LS_LM_ZERO },
-    [MLP_PROJ_WEIGHT] = { "transformer.h.%d.mlp.c_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL, CONV1D },
+    [C_FC_WEIGHT] = { "transformer.h.%d.mlp.c_fc.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS, CONV1D },
+    [C_FC_BIAS] = { "transformer.h.%d.mlp.c_fc.bias", { LS_LM_F }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
+    [MLP_PROJ_WEIGHT] = { "transformer.h.%d.mlp.c_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL,
+                          .cut = LS_LM_ROWS, CONV1D },
     [MLP_PROJ_BIAS] = { "transformer.h.%d.mlp.c_proj.bias", { LS_LM_C }, .init = LS_LM_ZERO },
 };
 
@@ -86,7 +88,7 @@ enum { LN_F_WEIGHT, LN_F_BIAS, HEAD, IN_HEAD };
 static const ls_lm_param head_params[] = {
     [LN_F_WEIGHT] = { "transformer.ln_f.weight", { LS_LM_C }, .init = LS_LM_ONE },
     [LN_F_BIAS] = { "transformer.ln_f.bias", { LS_LM_C }, .init = LS_LM_ZERO },
-    [HEAD] = { "lm_head.weight", { LS_LM_V, LS_LM_C }, .head = true },
+    [HEAD] = { "lm_head.weight", { LS_LM_V, LS_LM_C }, .cut = LS_LM_COLUMNS, .head = true },
 };
 
 /* --- forward ------------------------------------------------------------------------------------ */
@@ -96,8 +98,8 @@ static const ls_lm_param head_params[] = {
 /* ids [B, T] -> [B, T, C]. */
 static ls_tensor *embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, const ls_pass *pass)
 {
-    ls_tensor *x = ls_embedding(t, ls_lm_ids(u, t, ids, pass), P(WTE));
-    x = ls_add_rows(t, x, ls_lm_rows_at(t, P(WPE), pass));
+    ls_tensor *x = ls_lm_embedding(u, t, ids, P(WTE), pass);
+    x = ls_lm_positions(t, x, P(WPE), pass);
     return ls_lm_dropout(pass, t, x, ls_lm_sizes(u)->embd_dropout, 0);
 }
 
@@ -106,21 +108,22 @@ static ls_tensor *attention(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls
     const ls_lm_config *c = ls_lm_sizes(u);
     const float scale = (float)(1.0 / sqrt((double)(c->d_model / c->n_head)));
     ls_tensor *h = ls_layernorm(t, x, P(LN_1_WEIGHT), P(LN_1_BIAS), (float)c->norm_eps);
-    h = ls_linear(t, h, P(C_ATTN_WEIGHT), P(C_ATTN_BIAS));
+    h = ls_linear(t, ls_tp_enter(t, h, pass->place), P(C_ATTN_WEIGHT), P(C_ATTN_BIAS));
     if (!h) return NULL;
+    const int64_t heads = ls_lm_heads(pass, c->n_head);
     const int64_t site = 2 * c->n_layer + 1 + u->number;
     const ls_attention_dropout dropout =
         ls_lm_attention_dropout(pass, t, c->attn_dropout, site, c->n_head, h->dim[1]);
-    h = pass->kv ? ls_attention_packed_cached(t, h, c->n_head, scale, pass->kv, u->number)
-                 : ls_attention_packed_dropped(t, h, c->n_head, scale, pass->at.causal, &dropout);
-    return ls_linear(t, h, P(ATTN_PROJ_WEIGHT), P(ATTN_PROJ_BIAS));
+    h = pass->kv ? ls_attention_packed_cached(t, h, heads, scale, pass->kv, u->number)
+                 : ls_attention_packed_dropped(t, h, heads, scale, pass->at.causal, &dropout);
+    return ls_tp_rows(t, h, P(ATTN_PROJ_WEIGHT), P(ATTN_PROJ_BIAS), pass->place);
 }
 
 static ls_tensor *mlp(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
     ls_tensor *h = ls_layernorm(t, x, P(LN_2_WEIGHT), P(LN_2_BIAS), (float)ls_lm_sizes(u)->norm_eps);
-    h = ls_gelu(t, ls_linear(t, h, P(C_FC_WEIGHT), P(C_FC_BIAS)));
-    return ls_linear(t, h, P(MLP_PROJ_WEIGHT), P(MLP_PROJ_BIAS));
+    h = ls_gelu(t, ls_linear(t, ls_tp_enter(t, h, pass->place), P(C_FC_WEIGHT), P(C_FC_BIAS)));
+    return ls_tp_rows(t, h, P(MLP_PROJ_WEIGHT), P(MLP_PROJ_BIAS), pass->place);
 }
 
 /* x [B, T, C] -> the same shape. */
@@ -135,7 +138,7 @@ static ls_tensor *block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pas
 static ls_tensor *head(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
     x = ls_layernorm(t, x, P(LN_F_WEIGHT), P(LN_F_BIAS), (float)ls_lm_sizes(u)->norm_eps);
-    return ls_lm_output(t, x, P(HEAD), pass);
+    return ls_lm_output(u, t, x, P(HEAD), pass);
 }
 
 /* --- Hugging Face's config.json -------------------------------------------------------------------- */

@@ -62,18 +62,18 @@ static const ls_model_preset presets[] = {
 
 enum { EMBED, IN_EMBEDDING };
 static const ls_lm_param embedding_params[] = {
-    [EMBED] = { "model.embed_tokens.weight", { LS_LM_V, LS_LM_C }, .head = true },
+    [EMBED] = { "model.embed_tokens.weight", { LS_LM_V, LS_LM_C }, .cut = LS_LM_COLUMNS, .head = true },
 };
 
 enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ, GATE_PROJ, UP_PROJ, DOWN_PROJ, INPUT_NORM, POST_NORM, IN_BLOCK };
 static const ls_lm_param block_params[] = {
-    [Q_PROJ] = { "model.layers.%d.self_attn.q_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_NORMAL },
-    [K_PROJ] = { "model.layers.%d.self_attn.k_proj.weight", { LS_LM_KV, LS_LM_C }, .init = LS_LM_NORMAL },
-    [V_PROJ] = { "model.layers.%d.self_attn.v_proj.weight", { LS_LM_KV, LS_LM_C }, .init = LS_LM_NORMAL },
-    [O_PROJ] = { "model.layers.%d.self_attn.o_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL },
-    [GATE_PROJ] = { "model.layers.%d.mlp.gate_proj.weight", { LS_LM_F, LS_LM_C }, .init = LS_LM_NORMAL },
-    [UP_PROJ] = { "model.layers.%d.mlp.up_proj.weight", { LS_LM_F, LS_LM_C }, .init = LS_LM_NORMAL },
-    [DOWN_PROJ] = { "model.layers.%d.mlp.down_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL },
+    [Q_PROJ] = { "model.layers.%d.self_attn.q_proj.weight", { LS_LM_C, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [K_PROJ] = { "model.layers.%d.self_attn.k_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [V_PROJ] = { "model.layers.%d.self_attn.v_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [O_PROJ] = { "model.layers.%d.self_attn.o_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },
+    [GATE_PROJ] = { "model.layers.%d.mlp.gate_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [UP_PROJ] = { "model.layers.%d.mlp.up_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [DOWN_PROJ] = { "model.layers.%d.mlp.down_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },
     [INPUT_NORM] = { "model.layers.%d.input_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
     [POST_NORM] = { "model.layers.%d.post_attention_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
 };
@@ -81,7 +81,7 @@ static const ls_lm_param block_params[] = {
 enum { NORM, HEAD, IN_HEAD };
 static const ls_lm_param head_params[] = {
     [NORM] = { "model.norm.weight", { LS_LM_C }, .init = LS_LM_ONE },
-    [HEAD] = { "lm_head.weight", { LS_LM_V, LS_LM_C }, .head = true },
+    [HEAD] = { "lm_head.weight", { LS_LM_V, LS_LM_C }, .cut = LS_LM_COLUMNS, .head = true },
 };
 
 /* --- forward ------------------------------------------------------------------------------------ */
@@ -91,7 +91,7 @@ static const ls_lm_param head_params[] = {
 /* ids [B, T] -> [B, T, C]. */
 static ls_tensor *embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, const ls_pass *pass)
 {
-    return ls_embedding(t, ls_lm_ids(u, t, ids, pass), P(EMBED));
+    return ls_lm_embedding(u, t, ids, P(EMBED), pass);
 }
 
 /* x w^T as heads: [B, T, C] -> [B, T, heads, D]. */
@@ -106,22 +106,23 @@ static ls_tensor *attention(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls
     const ls_lm_config *c = ls_lm_sizes(u);
     const int64_t D = c->d_model / c->n_head, first = pass->at.first;
     const float scale = (float)(1.0 / sqrt((double)D));
-    ls_tensor *h = ls_rmsnorm(t, x, P(INPUT_NORM), (float)c->norm_eps);
-    ls_tensor *q = ls_rope(t, heads(t, h, P(Q_PROJ), c->n_head, D), c->rope_theta, first);
-    ls_tensor *k = ls_rope(t, heads(t, h, P(K_PROJ), c->n_kv_head, D), c->rope_theta, first);
-    ls_tensor *v = heads(t, h, P(V_PROJ), c->n_kv_head, D);
+    const int64_t Hq = ls_lm_heads(pass, c->n_head), Hkv = ls_lm_heads(pass, c->n_kv_head);
+    ls_tensor *h = ls_tp_enter(t, ls_rmsnorm(t, x, P(INPUT_NORM), (float)c->norm_eps), pass->place);
+    ls_tensor *q = ls_rope(t, heads(t, h, P(Q_PROJ), Hq, D), c->rope_theta, first);
+    ls_tensor *k = ls_rope(t, heads(t, h, P(K_PROJ), Hkv, D), c->rope_theta, first);
+    ls_tensor *v = heads(t, h, P(V_PROJ), Hkv, D);
     ls_tensor *y = pass->kv ? ls_attention_cached(t, q, k, v, scale, pass->kv, u->number)
                             : ls_attention(t, q, k, v, scale, pass->at.causal);
-    if (y) y = ls_reshape(t, y, 3, (int64_t[]){ y->dim[0], y->dim[1], c->d_model });
-    return ls_linear(t, y, P(O_PROJ), NULL);
+    if (y) y = ls_reshape(t, y, 3, (int64_t[]){ y->dim[0], y->dim[1], Hq * D });
+    return ls_tp_rows(t, y, P(O_PROJ), NULL, pass->place);
 }
 
 static ls_tensor *mlp(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    ls_tensor *h = ls_rmsnorm(t, x, P(POST_NORM), (float)ls_lm_sizes(u)->norm_eps);
+    ls_tensor *h = ls_tp_enter(t, ls_rmsnorm(t, x, P(POST_NORM), (float)ls_lm_sizes(u)->norm_eps), pass->place);
     ls_tensor *gate = ls_linear(t, h, P(GATE_PROJ), NULL);
     ls_tensor *up = ls_linear(t, h, P(UP_PROJ), NULL);
-    return ls_linear(t, ls_swiglu(t, gate, up), P(DOWN_PROJ), NULL);
+    return ls_tp_rows(t, ls_swiglu(t, gate, up), P(DOWN_PROJ), NULL, pass->place);
 }
 
 /* x [B, T, C] -> the same shape. */
@@ -135,7 +136,7 @@ static ls_tensor *block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pas
 static ls_tensor *head(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
     x = ls_rmsnorm(t, x, P(NORM), (float)ls_lm_sizes(u)->norm_eps);
-    return ls_lm_output(t, x, P(HEAD), pass);
+    return ls_lm_output(u, t, x, P(HEAD), pass);
 }
 
 /* --- Hugging Face's config.json -------------------------------------------------------------------- */

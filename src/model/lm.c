@@ -83,14 +83,33 @@ const ls_lm_param *ls_lm_tied(const ls_lm_unit *u)
     return NULL;
 }
 
+/* Which part of the parameter is here, and dim[] as it is here. */
+static ls_part part_of(const ls_model *m, const ls_lm_param *p, int64_t dim[2])
+{
+    const int d = p->cut == LS_LM_ROWS;
+    ls_part part = { .dim = d, .runs = 1, .of = dim[d], .count = dim[d] };
+    if (p->cut == LS_LM_WHOLE || !ls_divides(&m->place.tp)) return part;
+    if (p->dim[d] == LS_LM_3C) {
+        part.runs = 3;
+        part.of = m->lm.d_model;
+    }
+    const ls_range here = ls_shard_of((size_t)part.of, m->place.tp.rank, m->place.tp.size);
+    part.first = (int64_t)here.first;
+    part.count = (int64_t)here.count;
+    dim[d] = part.runs * part.count;
+    return part;
+}
+
 /* Of the newest unit, or of the root. */
 static ls_status add(ls_model *m, const ls_lm_param *p, int layer)
 {
     char name[LS_NAME_BYTES];
     name_of(p->name, layer, name, sizeof name);
-    const int64_t dim[2] = { length(&m->lm, p->dim[0]), length(&m->lm, p->dim[1]) };
+    int64_t dim[2] = { length(&m->lm, p->dim[0]), length(&m->lm, p->dim[1]) };
+    const ls_part part = part_of(m, p, dim);
     LS_TRY(ls_units_add(&m->units, &m->params, name, p->dim[1] ? 2 : 1, dim));
     ls_param *added = &m->params.item[m->params.n - 1];
+    added->part = part;
     added->transposed = p->transposed;
     added->f32 = p->f32;
     return LS_OK;
@@ -191,12 +210,21 @@ ls_tensor *ls_lm_ids(const ls_unit *u, ls_tape *t, ls_tensor *ids, const ls_pass
     return ids;
 }
 
-ls_tensor *ls_lm_rows_at(ls_tape *t, ls_tensor *w, const ls_pass *pass)
+ls_tensor *ls_lm_embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, ls_tensor *w, const ls_pass *pass)
 {
-    const int64_t first = pass->at.first;
-    if (!pass->kv || first >= w->dim[0]) return w; /* ls_lm_ids has the sentence */
-    const int64_t dim[2] = { w->dim[0] - first, w->dim[1] };
-    return ls_tape_input(t, w->dtype, 2, dim, w->data ? (float *)w->data + first * w->dim[1] : NULL);
+    const ls_vocab_part part = ls_tp_vocab(pass->place, ls_lm_sizes(u)->vocab_size);
+    return ls_tp_leave(t, ls_embedding_part(t, ls_lm_ids(u, t, ids, pass), w, &part), pass->place);
+}
+
+int64_t ls_lm_first_token(const ls_pass *pass, int64_t T)
+{
+    const ls_place *p = pass->place;
+    return pass->at.first + (p->sequence_parallel && ls_divides(&p->tp) ? p->tp.rank * T : 0);
+}
+
+ls_tensor *ls_lm_positions(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_pass *pass)
+{
+    return x ? ls_add_rows_from(t, x, w, ls_lm_first_token(pass, x->dim[x->ndim - 2])) : NULL;
 }
 
 #define SITE_BITS 16 /* of a site's number: at most 3 in each of 1024 layers, and one */
@@ -210,8 +238,12 @@ ls_tensor *ls_lm_dropout(const ls_pass *pass, ls_tape *t, ls_tensor *x, double p
 {
     if (!x || !(p > 0) || !ls_tape_grad(t)) return x;
     const ls_draw *draw = &pass->draw;
-    const uint64_t sample = (uint64_t)(ls_tensor_count(x) / x->dim[0]);
-    return ls_dropout(t, x, (float)p, draw->seed, stream_of(draw, site), draw->sample * sample);
+    const ls_place *place = pass->place;
+    const int64_t here = ls_tensor_count(x) / x->dim[0]; /* elements of a sample */
+    const int64_t parts = place->sequence_parallel && ls_divides(&place->tp) ? place->tp.size : 1;
+    const ls_index_runs runs = { .first = draw->sample * (uint64_t)(here * parts) + (uint64_t)(parts > 1 ? here * place->tp.rank : 0),
+                           .run = parts > 1 ? here : 0, .stride = here * parts };
+    return ls_dropout_runs(t, x, (float)p, draw->seed, stream_of(draw, site), &runs);
 }
 
 ls_attention_dropout ls_lm_attention_dropout(const ls_pass *pass, const ls_tape *t, double p, int64_t site,
@@ -221,20 +253,26 @@ ls_attention_dropout ls_lm_attention_dropout(const ls_pass *pass, const ls_tape 
     if (!(p > 0) || !ls_tape_grad(t)) return (ls_attention_dropout){ 0 };
     return (ls_attention_dropout){
         .p = (float)p, .seed = draw->seed, .stream = stream_of(draw, site),
-        .first = draw->sample * (uint64_t)(heads * T * T),
+        .first = draw->sample * (uint64_t)(heads * T * T), .heads = heads,
+        .first_head = ls_lm_heads(pass, heads) * (ls_divides(&pass->place->tp) ? pass->place->tp.rank : 0),
     };
 }
 
-ls_tensor *ls_lm_output(ls_tape *t, ls_tensor *h, ls_tensor *w, const ls_pass *pass)
+ls_tensor *ls_lm_output(const ls_unit *u, ls_tape *t, ls_tensor *h, ls_tensor *w, const ls_pass *pass)
 {
     const ls_tensor *labels = pass->labels;
     ls_loss_sums *sums = pass->sums;
+    const ls_vocab_part part = ls_tp_vocab(pass->place, ls_lm_sizes(u)->vocab_size);
+    if (part.size > 1 && pass->output != LS_OUTPUT_LOSS)
+        return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "logits of a vocabulary that %d ranks divide: a rank has the loss alone; "
+                                     "create the whole model (ls_model_create) to ask for logits", part.size));
     switch (pass->output) {
     case LS_OUTPUT_LOGITS: return ls_linear(t, h, w, NULL);
     case LS_OUTPUT_LAST_LOGITS: return ls_last_logits(t, h, w);
     default: break;
     }
     if (!h || !labels) return NULL;
-    return ls_linear_cross_entropy(t, h, w, pass->labels, 1.0 / (double)ls_tensor_count(labels),
-                                   sums ? &sums->sum : NULL, sums ? &sums->counted : NULL);
+    return ls_linear_cross_entropy_part(t, ls_tp_enter(t, h, pass->place), w, pass->labels,
+                                        1.0 / (double)ls_tensor_count(labels), sums ? &sums->sum : NULL,
+                                        sums ? &sums->counted : NULL, &part);
 }

@@ -29,11 +29,20 @@ typedef enum ls_lm_init {
     LS_LM_ONE,      /* the weight of a norm */
 } ls_lm_init;
 
+/* How the ranks of tp divide a parameter: each has as many elements of a dimension, or of a vocabulary rows as
+ * ls_shard_range says. */
+typedef enum ls_lm_cut {
+    LS_LM_WHOLE,   /* each has all of it */
+    LS_LM_COLUMNS, /* rows of the matrix, which are columns of the product; a bias's elements */
+    LS_LM_ROWS,    /* columns of the matrix: each rank's product is a part of a sum */
+} ls_lm_cut;
+
 /* A parameter of a unit, at this place in the unit's table. */
 typedef struct ls_lm_param {
     const char *name; /* in checkpoints and in Hugging Face's files; "%d" becomes the layer */
     ls_lm_dim dim[2]; /* [out, in], or a vector's */
     ls_lm_init init;
+    ls_lm_cut cut;
     bool transposed;  /* Hugging Face's file has [in, out] ("Conv1D") */
     bool head;        /* of the embedding and of the head: one matrix where c->tied */
     bool f32;         /* ls_param.f32: ls_add_rows reads it */
@@ -98,18 +107,26 @@ const ls_lm_param *ls_lm_tied(const ls_lm_unit *u);
 /* Sizes of the model that the unit is of. */
 static inline const ls_lm_config *ls_lm_sizes(const ls_unit *u) { return &((const ls_model *)u->arg)->lm; }
 
+/* So many of n heads are here. */
+static inline int64_t ls_lm_heads(const ls_pass *pass, int64_t n) { return ls_part_of(&pass->place->tp, n); }
+
+/* Rows of the embedding w for ids [B, T], which several ranks may divide: what the ranks add up, or with sequence
+ * parallelism this rank's [B, T / tp, C] of it. */
+ls_tensor *ls_lm_embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, ls_tensor *w, const ls_pass *pass);
+/* Where the sequences of activations between the halves of a layer begin here; T: their length here. */
+int64_t ls_lm_first_token(const ls_pass *pass, int64_t T);
 /* ids, unless they are not I64 [B, T], or T and what came before is more than seq_len: LS_SHAPE. */
 ls_tensor *ls_lm_ids(const ls_unit *u, ls_tape *t, ls_tensor *ids, const ls_pass *pass);
-/* Learned positions: those rows of w, a matrix, that the pass begins at. */
-ls_tensor *ls_lm_rows_at(ls_tape *t, ls_tensor *w, const ls_pass *pass);
+/* x + the rows of w, a matrix, for the places of its tokens: learned positions. */
+ls_tensor *ls_lm_positions(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_pass *pass);
 /* Dropout with probability p at place `site` of the formula, by pass->draw and the element's index in
  * the whole step; x itself where no gradient is recorded. */
 ls_tensor *ls_lm_dropout(const ls_pass *pass, ls_tape *t, ls_tensor *x, double p, int64_t site);
-/* The same for the probabilities of an attention of `heads` heads over T tokens; p = 0 where no gradient is
- * recorded. */
+/* The same for the probabilities of an attention of `heads` heads, on all ranks, over T tokens; p = 0 where no gradient
+ * is recorded. */
 ls_attention_dropout ls_lm_attention_dropout(const ls_pass *pass, const ls_tape *t, double p, int64_t site,
                                              int64_t heads, int64_t T);
 /* What pass->output asks for, of the last norm's h [B, T, C] and the head's matrix w [V, C]. */
-ls_tensor *ls_lm_output(ls_tape *t, ls_tensor *h, ls_tensor *w, const ls_pass *pass);
+ls_tensor *ls_lm_output(const ls_unit *u, ls_tape *t, ls_tensor *h, ls_tensor *w, const ls_pass *pass);
 
 #endif

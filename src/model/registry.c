@@ -128,14 +128,15 @@ static ls_status check_loss(const ls_model *m, const ls_tensor *x)
                    m->units.item[m->units.n - 1].name, x ? ls_tensor_shape(x, shape, sizeof shape) : "nothing");
 }
 
-/* Each unit once on a dry tape, with two samples of one token: do its parameters' shapes fit what it does? */
+/* Each unit once on a dry tape, with two samples of a token or as few as ranks can divide: do its parameters' shapes fit what it does? */
 static ls_status check_shapes(const ls_model *m)
 {
     ls_tape *t;
     ls_model_input in;
+    const int64_t tokens = m->place.sequence_parallel ? m->place.tp.size : 1;
     LS_TRY(ls_tape_create_dry(&t));
     ls_tape_set_grad(t, false);
-    m->cls->input(m, 2, 1, &in);
+    m->cls->input(m, 2, tokens < m->lm.seq_len ? tokens : 1, &in);
     ls_pass pass = ls_model_pass(m);
     ls_tensor *x = ls_tape_input(t, in.dtype, in.ndim, in.dim, NULL);
     pass.labels = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, NULL);
@@ -155,14 +156,18 @@ static ls_status check_shapes(const ls_model *m)
     return st;
 }
 
-static ls_status describe(ls_model *m, const ls_model_config *c)
+/* The groups are not there while shapes are looked at: nothing is called in them. */
+static ls_status describe(ls_model *m, const ls_model_config *c, const ls_place *place)
 {
+    m->place = ls_place_alone(place);
     LS_TRY(m->cls->create(c, m));
     LS_TRY(ls_units_end(&m->units, &m->params));
-    return check_shapes(m);
+    LS_TRY(check_shapes(m));
+    m->place = *place;
+    return LS_OK;
 }
 
-ls_status ls_model_create_of(const ls_model_class *cls, const ls_model_config *c, ls_model **out)
+static ls_status create(const ls_model_class *cls, const ls_model_config *c, const ls_place *place, ls_model **out)
 {
     ls_model_config resolved;
     *out = NULL;
@@ -170,7 +175,7 @@ ls_status ls_model_create_of(const ls_model_class *cls, const ls_model_config *c
     ls_model *m = calloc(1, sizeof *m);
     if (!m) return ls_fail(LS_NO_MEMORY, "model '%s'", cls->name);
     m->cls = cls;
-    const ls_status st = describe(m, &resolved);
+    const ls_status st = describe(m, &resolved, place);
     if (st < 0) {
         ls_model_destroy(m);
         return ls_while(st, "creating model '%s'", cls->name);
@@ -179,12 +184,26 @@ ls_status ls_model_create_of(const ls_model_class *cls, const ls_model_config *c
     return LS_OK;
 }
 
-ls_status ls_model_create(const ls_model_config *c, ls_model **out)
+ls_status ls_model_create_of(const ls_model_class *cls, const ls_model_config *c, ls_model **out)
+{
+    return create(cls, c, &(ls_place){ 0 }, out);
+}
+
+ls_status ls_model_create_at(const ls_model_config *c, const ls_place *place, ls_model **out)
 {
     const ls_model_class *cls;
+    char names[128];
     *out = NULL;
     LS_TRY(ls_model_class_of(c, &cls));
-    return ls_model_create_of(cls, c, out);
+    if (ls_divides(&place->tp) && !cls->lm)
+        return ls_fail(LS_UNSUPPORTED, "model '%s' has no layers that ranks divide: expected tp 1, or one of %s", cls->name,
+                       ls_model_names(LS_LM_KEY, names, sizeof names));
+    return create(cls, c, place, out);
+}
+
+ls_status ls_model_create(const ls_model_config *c, ls_model **out)
+{
+    return ls_model_create_at(c, &(ls_place){ 0 }, out);
 }
 
 ls_status ls_model_init(ls_model *m, const ls_model_config *c) { return m->cls->init(m, c); }
@@ -203,7 +222,7 @@ void ls_model_destroy(ls_model *m)
 
 ls_pass ls_model_pass(const ls_model *m)
 {
-    return (ls_pass){ .params = &m->params, .draw = m->draw, .at = { .causal = true } };
+    return (ls_pass){ .params = &m->params, .place = &m->place, .draw = m->draw, .at = { .causal = true } };
 }
 
 ls_tensor *ls_model_forward(const ls_model *m, ls_tape *t, ls_tensor *x)
@@ -232,6 +251,7 @@ static ls_status dry_run(const ls_model *m, int64_t batch, int64_t tokens, const
     ls_tape *t = NULL;
     ls_model_input in;
 
+    copy.place = ls_place_alone(&m->place);
     copy.params.item = malloc((size_t)m->params.n * sizeof *copy.params.item);
     if (!copy.params.item) {
         st = ls_fail(LS_NO_MEMORY, "copy of %d parameters", m->params.n);

@@ -155,8 +155,10 @@ const ls_opt ls_train_opts[] = {
       "parallelism.data_parallel_degree" },
     { "parallel.dp_strategy", LS_OPT_CHOICE, AT(parallel.dp_strategy), "auto", ls_dp_choices,
       "data parallel strategy: ddp replicates, fsdp shards; auto: by zero.stage", 0, NULL },
-    { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..65536", "tensor parallel ranks (not implemented)", 0,
+    { "parallel.tp", LS_OPT_INT, AT(parallel.tp), "1", "1..65536", "tensor parallel ranks, which divide every layer", 0,
       "parallelism.tensor_parallel_degree|tensor-model-parallel-size" },
+    { "parallel.sp", LS_OPT_BOOL, AT(parallel.sp), "false", NULL,
+      "sequence parallelism: norms, dropout and residuals on parts of the sequence, with parallel.tp above 1", 0, NULL },
     { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..65536", "pipeline stages (not implemented)", 0,
       "parallelism.pipeline_parallel_degree|pipeline-model-parallel-size" },
     { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..65536", "context parallel ranks (not implemented)", 0,
@@ -326,7 +328,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
         .powersgd = { .rank = (int)c->ddp.powersgd_rank, .start = c->ddp.powersgd_start,
                       .no_feedback = !c->ddp.powersgd_feedback, .no_warm_start = !c->ddp.powersgd_warm_start,
                       .seed = (uint64_t)c->train.seed },
-        .schedule = c->pipeline.schedule, .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
+        .sequence_parallel = c->parallel.sp, .schedule = c->pipeline.schedule, .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
         .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0, .dtype = ls_train_dtype(c),
     };
     if (out->ddp.tree) out->ddp.micro_batches = out->micro_batches;
@@ -348,8 +350,14 @@ bool ls_train_packs(const ls_train_config *c, int world_size)
     if (strcmp(c->train.pack_weights, "auto") != 0) return strcmp(c->train.pack_weights, "always") == 0;
     if (c->zero.stage == 3) return false; /* no rank has weights of its own */
     if (ls_train_is_invariant(c)) return false; /* packed products round differently: layouts must not decide */
-    const int64_t local = c->train.global_batch / world_size;
+    const int64_t local = c->train.global_batch / ls_train_batch_ranks(c, world_size);
     return ls_train_dtype(c) == LS_BF16 && c->train.micro_batch > 0 && local / c->train.micro_batch >= PACKS_FROM;
+}
+
+int ls_train_batch_ranks(const ls_train_config *c, int world_size)
+{
+    const int64_t same = c->parallel.pp * c->parallel.cp * c->parallel.tp;
+    return world_size > same ? (int)(world_size / same) : 1;
 }
 
 int64_t ls_train_seq_len(const ls_train_config *c) { return c->train.seq_len ? c->train.seq_len : c->model.seq_len; }
@@ -407,7 +415,7 @@ int ls_train_nproc(const ls_train_config *c)
 
 int ls_train_ranks(const ls_train_config *c)
 {
-    const int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * (c->parallel.dp ? c->parallel.dp : 1);
+    const int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * c->parallel.ep * (c->parallel.dp ? c->parallel.dp : 1);
     const int nproc = ls_train_nproc(c);
     return nproc ? nproc : (int)product;
 }
@@ -648,7 +656,7 @@ static ls_status check_lm(const ls_train_config *c, int world_size)
     if (ls_train_seq_len(c) > lm.seq_len)
         return ls_fail(LS_BAD_CONFIG, "train.seq_len is %lld, but the model's longest sequence, model.seq_len, is %lld",
                        (long long)ls_train_seq_len(c), (long long)lm.seq_len);
-    const int64_t micro = ls_train_micro_batch(c, c->train.global_batch / world_size);
+    const int64_t micro = ls_train_micro_batch(c, c->train.global_batch / ls_train_batch_ranks(c, world_size));
     if (micro > MOST_TOKENS / ls_train_seq_len(c))
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld and a sample has %lld tokens: expected at most %lld tokens at a time on one "
                        "rank: set train.micro_batch to %lld or less (0: all samples of the rank)",
@@ -689,6 +697,20 @@ static ls_status check_scaler(const ls_train_config *c)
                    "not be finite any more: set optim.loss_scale to none or a number");
 }
 
+/* Whether the degrees make up the job. */
+static ls_status check_product(const ls_train_config *c, int world_size)
+{
+    const int64_t same = c->parallel.pp * c->parallel.cp * c->parallel.tp * c->parallel.ep;
+    if (same == 1 && c->parallel.dp != 0 && c->parallel.dp != world_size)
+        return ls_fail(LS_BAD_CONFIG,
+                       "parallel.dp is %lld but the job has %d ranks: the product of the parallel degrees must be the "
+                       "number of ranks: set it to %d, or to 0 for all",
+                       (long long)c->parallel.dp, world_size, world_size);
+    ls_plan p;
+    LS_TRY(ls_train_plan(c, world_size, &p));
+    return ls_mesh_check(p.size, world_size);
+}
+
 ls_status ls_train_config_check(const ls_train_config *c, int world_size)
 {
     double b1, b2;
@@ -708,23 +730,20 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     ls_status st = ls_algo_parse(c->comm.algo, by);
     if (st < 0) return ls_while(st, "comm.algo");
     if (*c->comm.transport && (st = ls_transport_check(c->comm.transport)) < 0) return ls_while(st, "reading comm.transport");
-    if (c->parallel.dp != 0 && c->parallel.dp != world_size)
-        return ls_fail(LS_BAD_CONFIG,
-                       "parallel.dp is %lld but the job has %d ranks: the product of the parallel degrees must be the "
-                       "number of ranks: set it to %d, or to 0 for all",
-                       (long long)c->parallel.dp, world_size, world_size);
+    const int samplers = ls_train_batch_ranks(c, world_size); /* ranks with samples of their own */
+    LS_TRY(check_product(c, world_size));
     int64_t batch = c->train.global_batch, micro = c->train.micro_batch;
-    if (batch % world_size != 0) {
-        long long below = batch / world_size * world_size;
+    if (batch % samplers != 0) {
+        long long below = batch / samplers * samplers;
         char nearest[80];
-        if (below == 0) snprintf(nearest, sizeof nearest, "nearest that fits is %d", world_size);
-        else snprintf(nearest, sizeof nearest, "nearest that fit are %lld and %lld", below, below + world_size);
+        if (below == 0) snprintf(nearest, sizeof nearest, "nearest that fits is %d", samplers);
+        else snprintf(nearest, sizeof nearest, "nearest that fit are %lld and %lld", below, below + samplers);
         return ls_fail(LS_BAD_CONFIG, "train.global_batch is %lld, which %d ranks cannot share equally: the %s",
-                       (long long)batch, world_size, nearest);
+                       (long long)batch, samplers, nearest);
     }
-    if (micro > 0 && batch / world_size % micro != 0)
+    if (micro > 0 && batch / samplers % micro != 0)
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld, which does not divide the %lld samples of a rank",
-                       (long long)micro, (long long)(batch / world_size));
+                       (long long)micro, (long long)(batch / samplers));
     LS_TRY(ls_train_check_invariant(c, world_size));
     bool file = strcmp(c->model.init, "file") == 0;
     if (ls_train_is_lm(c) && strcmp(c->checkpoint.best, "accuracy") == 0)

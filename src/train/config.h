@@ -38,6 +38,7 @@ typedef struct ls_train_config {
     } optim;
     struct {
         int64_t dp, tp, pp, cp, ep;
+        bool sp;
         const char *dp_strategy, *order, *placement;
     } parallel;
     struct {
@@ -136,6 +137,8 @@ const char *ls_train_data_name(const ls_train_config *c);
 bool ls_train_packs(const ls_train_config *c, int world_size);
 /* Tokens of a sequence in training. */
 int64_t ls_train_seq_len(const ls_train_config *c);
+/* Of a job's ranks, how many have different samples: at least 1. */
+int ls_train_batch_ranks(const ls_train_config *c, int world_size);
 /* The sizes of a language model with that vocabulary, resolved. LS_BAD_CONFIG as in ls_model_resolve. */
 ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out);
 

@@ -152,6 +152,7 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
     for (int i = 0; i < n; i++) LS_TRY(micro_batch(c, d, rows, i == n - 1));
     LS_TRY(ls_train_tell(d->w, d->words, mine, &all));
     if (ls_train_is_invariant(c)) LS_TRY(ls_train_sum_losses(d->w, &loss));
+    LS_TRY(ls_parallel_sum_gradients(&d->par));
     LS_TRY(ls_train_norm(c, ls_world_group(d->w), &d->par.model->params, &norm, NULL));
     LS_TRY(ls_optim_step(d->optim));
     LS_TRY(ls_ddp_after_step(d->par.ddp));

@@ -87,7 +87,7 @@ static void announce(ls_trainer *t)
                ls_number_text((double)t->mc.lm.vocab_size, 0, b, sizeof b), f->tokens);
     const long long micros = (long long)(f->local / f->micro);
     ls_say("batch: global %lld = %d rank%s x %lld micro-batch%s x %zu %s%s; %s steps per epoch, %s steps in this run",
-           (long long)c->train.global_batch, ranks, ranks == 1 ? "" : "s", micros, micros == 1 ? "" : "es", f->micro,
+           (long long)c->train.global_batch, f->size, f->size == 1 ? "" : "s", micros, micros == 1 ? "" : "es", f->micro,
            f->tokens ? "sequence" : "sample", f->micro == 1 ? "" : "s",
            ls_number_text((double)f->steps_per_epoch, 0, a, sizeof a),
            ls_number_text((double)t->steps, 0, b, sizeof b));
@@ -330,7 +330,7 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     out->steps = t->step;
     LS_TRY(train(t, out));
     LS_TRY(ls_record_memory(t));
-    const ls_values values = ls_ddp_values(t->par.ddp);
+    const ls_values values = ls_parallel_values(&t->par);
     LS_TRY(ls_params_digest_of(&t->par.model->params, &values, out->digest));
     if (t->par.mesh.speaks) {
         char self[512];

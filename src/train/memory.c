@@ -42,7 +42,7 @@ ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_c
 static ls_status plan_steps(const ls_train_config *c, int size, ls_train_dry *d, ls_memory_plan *out)
 {
     const bool lm = ls_train_is_lm(c);
-    const int64_t local = c->train.global_batch / size > 0 ? c->train.global_batch / size : 1;
+    const int64_t each = c->train.global_batch / ls_train_batch_ranks(c, size), local = each > 0 ? each : 1;
     const int64_t micro = ls_train_micro_batch(c, local);
     const int64_t tokens = lm ? ls_train_seq_len(c) : 0, test_rows = lm ? micro : LS_FEED_TEST_ROWS;
     const ls_tape_mode test = { .dtype = ls_train_dtype(c), .evaluate = true };
@@ -92,7 +92,8 @@ ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory
     if (out->bytes[LS_MEM_ACT] < act) out->bytes[LS_MEM_ACT] = act;
     ls_decoder_destroy(decoder);
     out->own_arena = ls_arena_mark(d->own);
-    out->world_arena = up(ls_arena_mark(d->w->arena), PAGE);
+    const size_t shared = ls_parallel_shares_tapes(&d->par) ? (size_t)d->par.ntapes * up(out->tape, LS_MEMORY_UNIT) : 0;
+    out->world_arena = up(ls_arena_mark(d->w->arena) + shared, PAGE);
     for (int k = 0; k < LS_MEM_KINDS; k++) out->total += out->bytes[k];
     return LS_OK;
 }
@@ -166,7 +167,7 @@ static bool change_that_fits(const ls_train_config *base, const ls_model_config 
 {
     static const char *const recompute[] = { "selective", "full" };
     ls_memory_plan p;
-    const int64_t local = base->train.global_batch / r->size > 0 ? base->train.global_batch / r->size : 1;
+    const int64_t each = base->train.global_batch / ls_train_batch_ranks(base, r->size), local = each > 0 ? each : 1;
     const int64_t micro = ls_train_micro_batch(base, local);
     ls_train_config changed = *base;
     for (int i = 0; i < 2; i++) {

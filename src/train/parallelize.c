@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lockstep/ckpt.h"
 #include "nn/unit_ledger.h"
 #include "parallel/strategy.h"
 
@@ -12,10 +13,11 @@
 
 static ls_status check_axes(const ls_plan *p, int world_size)
 {
+    (void)world_size;
     for (int a = 0; a < LS_AXES; a++)
-        if (a != LS_AXIS_DP && a != LS_AXIS_PP && p->size[a] > 1) /* ls_pipe_check knows of stages */
-            return ls_fail(LS_UNSUPPORTED, "plan: %s is %d, but only data parallelism is implemented: expected %s 1 and dp %d",
-                           ls_axis_name((ls_axis)a), p->size[a], ls_axis_name((ls_axis)a), world_size);
+        if ((a == LS_AXIS_CP || a == LS_AXIS_EP) && p->size[a] > 1) /* ls_pipe_check knows of stages */
+            return ls_fail(LS_UNSUPPORTED, "plan: %s is %d, but only data and tensor parallelism are implemented: expected %s 1",
+                           ls_axis_name((ls_axis)a), p->size[a], ls_axis_name((ls_axis)a));
     return LS_OK;
 }
 
@@ -100,7 +102,7 @@ static ls_status check_copies(const ls_plan *p, int world_size)
     if (p->hsdp == 0 || p->hsdp == 1) return LS_OK;
     if (p->ddp.zero_stage == 0)
         return ls_fail(LS_BAD_CONFIG, "plan: hsdp belongs to zero_stage 1 to 3, and zero_stage is 0: expected 1");
-    const int replicas = world_size / p->size[LS_AXIS_PP];
+    const int replicas = world_size / p->size[LS_AXIS_PP] / p->size[LS_AXIS_TP];
     if (p->hsdp > 1 && p->hsdp <= replicas && replicas % p->hsdp == 0) return LS_OK;
     if (p->hsdp < 1 || p->hsdp > replicas)
         return ls_fail(LS_BAD_CONFIG, "plan: hsdp is %d: expected 1 to %d, the number of ranks", p->hsdp, replicas);
@@ -125,8 +127,8 @@ static ls_status check_sequence(const ls_plan *p)
     if (p->context)
         return ls_fail(LS_UNSUPPORTED, "plan: context is '%s', which belongs to cp above 1, which is not implemented: expected "
                        "NULL", p->context);
-    if (p->sequence_parallel)
-        return ls_fail(LS_UNSUPPORTED, "plan: sequence_parallel belongs to tp above 1, which is not implemented: expected false");
+    if (p->sequence_parallel && p->size[LS_AXIS_TP] < 2)
+        return ls_fail(LS_BAD_CONFIG, "plan: sequence_parallel belongs to tp above 1, and tp is %d: expected false", p->size[LS_AXIS_TP]);
     return LS_OK;
 }
 
@@ -235,6 +237,49 @@ static ls_status open_nodes(const ls_plan *p, ls_parallel *out)
     return ls_group_split_by(g, place_of, g, "column", &out->column);
 }
 
+/* --- 2. what of the model is here ------------------------------------------------------------------- */
+
+static ls_place here_of(const ls_plan *p, const ls_mesh *m)
+{
+    const int a = LS_AXIS_TP;
+    return (ls_place){ .tp = { m->axis[a], m->size[a], m->coord[a] }, .sequence_parallel = p->sequence_parallel };
+}
+
+bool ls_parallel_divides(const ls_parallel *p) { return p->mesh.size[LS_AXIS_TP] > 1; }
+
+/* Of what all ranks of a line have, the first one counts and saves it. */
+static void keep_once(ls_parallel *out)
+{
+    ls_params *ps = &out->model->params;
+    if (out->mesh.coord[LS_AXIS_TP] == 0) return;
+    for (int i = 0; i < ps->n; i++)
+        if (ls_part_is_all(&ps->item[i].part)) ps->item[i].keeps.count = 0;
+}
+
+ls_status ls_parallel_sum_gradients(ls_parallel *p)
+{
+    ls_params *ps = &p->model->params;
+    ls_group *const g = p->mesh.axis[LS_AXIS_TP];
+    int n = 0;
+    if (!p->model->place.sequence_parallel) return LS_OK;
+    void **of = calloc((size_t)ps->n, sizeof *of);
+    size_t *count = calloc((size_t)ps->n, sizeof *count);
+    const bool room = of && count;
+    for (int i = 0; room && i < ps->n; i++) {
+        const ls_param *q = &ps->item[i];
+        if (!ls_part_is_all(&q->part) || !ls_param_has_gradient(q) || q->own.count == 0) continue;
+        of[n] = ls_param_gradients(q);
+        count[n++] = q->own.count;
+    }
+    const ls_status st = room ? ls_all_reduce_coalesced(g, of, count, n, LS_F32, LS_SUM)
+                              : ls_fail(LS_NO_MEMORY, "a list of %d gradients", ps->n);
+    free(of);
+    free(count);
+    return st;
+}
+
+ls_values ls_parallel_values(const ls_parallel *p) { return p->kept ? ls_kept_values(p->kept) : ls_ddp_values(p->ddp); }
+
 static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *o, ls_parallel *out)
 {
     ls_group *const g = out->mesh.replicas;
@@ -252,14 +297,27 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
     if (!ls_world_is_dry(ls_group_world(g)))
         LS_TRY(o->values ? o->values(o->arg, out->model) : ls_model_init(out->model, mc));
     LS_TRY(ls_dp_create(s, g, ps, &c, &out->ddp));
+    keep_once(out);
     return p->hook ? open_hook(p, out->ddp) : LS_OK;
 }
 
 /* --- 5. what stays until backward: one tape today; several would share scratch memory (ls_tape_create_shared) --- */
 
-static ls_status open_tape(ls_world *w, const ls_plan *p, size_t nbytes, ls_tape **out)
+static ls_status alloc_shared(const ls_device *d, size_t nbytes, void **out)
 {
-    LS_TRY(nbytes ? ls_tape_create(nbytes, ls_world_ledger(w), ls_world_tracer(w), out) : ls_tape_create_dry(out));
+    return ls_alloc(d->state, nbytes, LS_MEM_ACT, out);
+}
+
+static void stays(const ls_device *d, void *p, size_t nbytes) { (void)d, (void)p, (void)nbytes; } /* until the world ends */
+
+bool ls_parallel_shares_tapes(const ls_parallel *p)
+{
+    return ls_parallel_divides(p) && ls_group_is_mapped(p->mesh.axis[LS_AXIS_TP]);
+}
+
+static ls_status open_tape(ls_world *w, const ls_plan *p, const ls_device *d, size_t nbytes, ls_tape **out)
+{
+    LS_TRY(nbytes ? ls_tape_create_on(d, nbytes, ls_world_ledger(w), ls_world_tracer(w), out) : ls_tape_create_dry(out));
     ls_tape_set_recompute(*out, p->recompute);
     return ls_tape_set_dtype(*out, p->dtype);
 }
@@ -270,8 +328,14 @@ static ls_status open_tapes(ls_world *w, const ls_plan *p, const ls_parallel_opt
     void *packed;
     if (!(out->tape = calloc((size_t)n, sizeof *out->tape))) return ls_fail(LS_NO_MEMORY, "a list of %d tapes", n);
     out->ntapes = n;
+    out->device = ls_device_cpu;
+    if (ls_parallel_shares_tapes(out)) {
+        out->device.state = w;
+        out->device.alloc = alloc_shared;
+        out->device.release = stays;
+    }
     for (int i = 0; i < n; i++) {
-        LS_TRY(open_tape(w, p, o->tape_bytes, &out->tape[i]));
+        LS_TRY(open_tape(w, p, &out->device, o->tape_bytes, &out->tape[i]));
         LS_TRY(ls_unit_ledger_listen(out->units, out->tape[i]));
         LS_TRY(ls_ddp_listen(out->ddp, out->tape[i]));
     }
@@ -287,7 +351,9 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
     memset(out, 0, sizeof *out);
     LS_TRY(ls_plan_check(p, mc, ls_world_size(w)));
     LS_TRY(ls_mesh_create(w, p->size, &out->mesh));     /* 1. who is who */
-    LS_TRY(ls_model_create(mc, &out->model));           /* 2. what of the model is here: all of it */
+    const ls_place place = here_of(p, &out->mesh);
+    LS_TRY(ls_model_create_at(mc, &place, &out->model)); /* 2. what of the model is here */
+    if (ls_parallel_divides(out) && !ls_world_is_dry(w)) LS_TRY(ls_kept_create(ls_world_group(w), &out->kept));
     LS_TRY(ls_unit_ledger_open(&out->model->units, ls_world_ledger(w), &out->units));
     LS_TRY(open_replicas(p, mc, opts, out));
     const ls_pipe_config order = { .stages = out->mesh.axis[LS_AXIS_PP], .schedule = p->schedule, .chunks = p->chunks,
@@ -303,6 +369,7 @@ void ls_parallel_destroy(ls_parallel *p)
     ls_unit_ledger_close(p->units);
     ls_pipe_destroy(p->pipe);
     ls_ddp_destroy(p->ddp);
+    ls_kept_destroy(p->kept);
     ls_model_destroy(p->model);
     ls_group_destroy(p->column);
     ls_group_destroy(p->node);

@@ -134,7 +134,7 @@ static void dims_text(const ls_trainer *t, ls_text *out)
 /* model.safetensors, whole, beside what each rank has written: every rank brings its part of the values. */
 static ls_status write_model(const ls_trainer *t, const char *folder, ls_manifest *m)
 {
-    const ls_values values = ls_ddp_values(t->par.ddp);
+    const ls_values values = ls_parallel_values(&t->par);
     const ls_params *ps = &t->par.model->params;
     char path[400], step[32];
     const char *meta[2 * LS_TRAIN_META + 3] = { "lockstep.step", step };

@@ -159,7 +159,7 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, 
     const double (*all)[WORDS];
     LS_TRY(ls_train_tell(t->w, t->words, mine, &all));
     const bool saved = t->save_busy;
-    const int shards = t->guard ? t->guard : 1; /* without a guard, all hashes are 0 */
+    const int shards = t->guard ? t->guard * t->par.mesh.size[LS_AXIS_TP] : 1; /* without a guard, all hashes are 0 */
     bool same = true;
     double sum = 0, counted = 0;
     t->save_busy = false;
@@ -260,6 +260,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     mine[FLAGS] = flags(t, stop);
     memcpy(&mine[BUSY], t->busy, sizeof t->busy);
     LS_TRY(agree(t, mine, &loss, counted, out));
+    LS_TRY(ls_parallel_sum_gradients(&t->par));
     LS_TRY(grad_norm(t, out));
     LS_TRY(ls_injection_before_update(t, t->step + 1));
     uint64_t o0 = env->mono_ns();
