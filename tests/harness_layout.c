@@ -69,7 +69,7 @@ static ls_status train(ls_trainer *t, ls_layout_outcome *all, ls_layout_rank *ou
     ls_eval e;
     LS_TRY(take_steps(t, all->steps, out));
     LS_TRY(ls_train_evaluate(t, &e));
-    const ls_values values = ls_ddp_values(t->par.ddp);
+    const ls_values values = ls_parallel_values(&t->par);
     LS_TRY(ls_params_digest_of(&t->par.model->params, &values, out->digest));
     LS_TRY(ls_barrier(ls_world_group(t->w)));
     memcpy(out->peak, ls_world_ledger(t->w)->peak, sizeof out->peak);

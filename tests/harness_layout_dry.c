@@ -37,9 +37,11 @@ static ls_status take_down(const ls_train_dry *d, ls_layout_rank *out)
 
 static ls_status take_steps(const ls_train_config *c, ls_train_dry *d)
 {
+    const int ranks = ls_train_batch_ranks(c, ls_world_size(d->w));
+    const int64_t rows = ls_train_micro_batch(c, c->train.global_batch / ranks);
     for (int i = 0; i < LS_LAYOUT_STEADY; i++) {
         ls_world_record_clear(d->w);
-        LS_TRY(ls_train_dry_step(c, d, 1));
+        LS_TRY(ls_train_dry_step(c, d, rows));
     }
     return LS_OK;
 }

@@ -93,6 +93,9 @@ ls_status ls_parallel_sum_gradients(ls_parallel *p);
 ls_values ls_parallel_values(const ls_parallel *p);
 /* Whether ranks divide layers: parameters here are parts (ls_param.part). */
 bool ls_parallel_divides(const ls_parallel *p);
+/* Whether forwards include collectives: ranks that divide layers, or gather values (ls_ddp_forwards_meet), run the same
+ * number of them. */
+bool ls_parallel_forwards_meet(const ls_parallel *p);
 /* Whether the tapes lie in the world's arena (ls_alloc). */
 bool ls_parallel_shares_tapes(const ls_parallel *p);
 /* Every rank calls it, before ls_world_leave; an optimizer of the parameters is destroyed before. Zeros are fine. */

@@ -138,7 +138,7 @@ static ls_status micro_batch(const ls_train_config *c, ls_train_dry *d, int64_t 
 /* Micro-batches that a dry step runs: those that have collectives. */
 static int passes_of(const ls_train_dry *d)
 {
-    return ls_ddp_forwards_meet(d->par.ddp) ? d->micro_batches : ls_ddp_reductions(d->par.ddp, d->micro_batches);
+    return ls_parallel_forwards_meet(&d->par) ? d->micro_batches : ls_ddp_reductions(d->par.ddp, d->micro_batches);
 }
 
 ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows)

@@ -30,7 +30,7 @@ static bool is_finite(const ls_param *p)
 void ls_train_find_nonfinite(ls_trainer *t, char *buf, size_t n)
 {
     const ls_params *ps = &t->par.model->params;
-    const bool meet = ls_ddp_forwards_meet(t->par.ddp); /* then all ranks run all forwards */
+    const bool meet = ls_parallel_forwards_meet(&t->par); /* then all ranks run all forwards */
     search s = { buf, n, 0 };
     *buf = 0;
     for (int i = 0; i < ps->n && !*buf; i++)

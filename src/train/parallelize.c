@@ -310,6 +310,8 @@ static ls_status alloc_shared(const ls_device *d, size_t nbytes, void **out)
 
 static void stays(const ls_device *d, void *p, size_t nbytes) { (void)d, (void)p, (void)nbytes; } /* until the world ends */
 
+bool ls_parallel_forwards_meet(const ls_parallel *p) { return ls_parallel_divides(p) || ls_ddp_forwards_meet(p->ddp); }
+
 bool ls_parallel_shares_tapes(const ls_parallel *p)
 {
     return ls_parallel_divides(p) && ls_group_is_mapped(p->mesh.axis[LS_AXIS_TP]);

@@ -125,7 +125,7 @@ static LS_COLD ls_status not_finite(ls_trainer *t, int rank)
     char first[160] = "";
     ls_train_save_settle(t); /* what it saves is of a step before this one */
     const bool mine = rank == ls_world_rank(t->w);
-    if (mine || ls_ddp_forwards_meet(t->par.ddp)) ls_train_find_nonfinite(t, first, sizeof first);
+    if (mine || ls_parallel_forwards_meet(&t->par)) ls_train_find_nonfinite(t, first, sizeof first);
     if (!mine) LS_TRY(ls_barrier(ls_world_group(t->w)));
     return ls_fail(LS_NAN, "the loss of rank %d in step %lld is not finite%s%s; no weight was changed by this step: lower "
                    "optim.lr, or look at that rank's data",
