@@ -90,6 +90,7 @@ ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, 
     ls_plan p = *plan;
     ls_optim_config oc;
     memset(out, 0, sizeof *out);
+    out->mc = mc;
     if (p.micro_batch < 1) p.micro_batch = 1; /* too many ranks: ls_train_config_check says so */
     if (p.micro_batches < 1) p.micro_batches = 1;
     out->micro_batches = p.micro_batches;

@@ -14,6 +14,7 @@
 #define LS_TRAIN_WORDS 6 /* numbers that a rank tells all others at once */
 
 typedef struct ls_train_dry {
+    const ls_model_config *mc; /* borrowed */
     ls_world *w; /* owned, as all here */
     ls_arena *own;
     ls_parallel par;

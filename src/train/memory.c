@@ -62,9 +62,14 @@ size_t ls_memory_samples(const ls_train_config *c, const ls_parallel *par)
 {
     const ls_params *ps = &par->model->params;
     size_t n = 0;
-    if (c->train.sample_every == 0 || !ls_train_is_lm(c) || !par->mesh.speaks || ls_ddp_values_stay(par->ddp)) return 0;
-    for (int i = 0; i < ps->n; i++)
-        if (!ps->item[i].t.data) n += up(ls_tensor_nbytes(&ps->item[i].t), LS_MEMORY_UNIT);
+    const bool divided = ls_parallel_divides(par);
+    if (c->train.sample_every == 0 || !ls_train_is_lm(c) || !par->mesh.speaks) return 0;
+    if (!divided && ls_ddp_values_stay(par->ddp)) return 0;
+    for (int i = 0; i < ps->n; i++) {
+        ls_tensor whole = ps->item[i].t;
+        ls_part_shape(&ps->item[i].part, &ps->item[i].t, whole.dim);
+        if (divided || !whole.data) n += up(ls_tensor_nbytes(&whole), LS_MEMORY_UNIT);
+    }
     return n;
 }
 
@@ -73,6 +78,16 @@ static ls_status plan_samples(const ls_train_config *c, ls_train_dry *d)
     void *p;
     const size_t nbytes = ls_memory_samples(c, &d->par);
     return nbytes ? ls_arena_alloc(d->own, nbytes, LS_MEM_PARAM, &p) : LS_OK;
+}
+
+/* Of the whole model, whatever of it is here. */
+static ls_status plan_decoder(ls_train_dry *d, ls_decoder **out)
+{
+    ls_model *whole = NULL;
+    if (ls_parallel_divides(&d->par)) LS_TRY(ls_model_create(d->mc, &whole));
+    const ls_status st = ls_decoder_create_dry(whole ? whole : d->par.model, ls_world_ledger(d->w), out);
+    ls_model_destroy(whole);
+    return st;
 }
 
 ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory_plan *out)
@@ -84,7 +99,7 @@ ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory
     ls_status st = plan_steps(c, size, d, out);
     if (st < 0) return ls_while(st, "planning the memory of a step");
     if (c->train.sample_every > 0 && ls_train_is_lm(c) && d->par.mesh.speaks)
-        LS_TRY(ls_decoder_create_dry(d->par.model, ls_world_ledger(d->w), &decoder));
+        LS_TRY(plan_decoder(d, &decoder));
     LS_TRY(plan_samples(c, d));
     memcpy(out->bytes, l->peak, sizeof out->bytes);
     /* first values may have had memory of this kind, which is given back before there are activations */

@@ -29,7 +29,8 @@ ls_status ls_samples_open(ls_trainer *t)
     void *p = NULL;
     if (nbytes) LS_TRY(ls_arena_alloc(t->arena, nbytes, LS_MEM_PARAM, &p));
     t->sample_values = p;
-    return ls_decoder_create(t->par.model, ls_world_ledger(t->w), &t->decoder);
+    if (ls_parallel_divides(&t->par)) LS_TRY(ls_model_create(&t->mc, &t->sample_model));
+    return ls_decoder_create(t->sample_model ? t->sample_model : t->par.model, ls_world_ledger(t->w), &t->decoder);
 }
 
 bool ls_samples_due(const ls_trainer *t)
@@ -113,6 +114,24 @@ static ls_status write_sample(ls_trainer *t)
     return st < 0 ? ls_while(st, "writing the sample of step %lld", (long long)t->step) : LS_OK;
 }
 
+/* Where ranks divide layers, rank 0 has the values of a whole model for the time of the sample. */
+static ls_status put_together(ls_trainer *t)
+{
+    const ls_values values = ls_parallel_values(&t->par);
+    const ls_params *ps = &t->par.model->params;
+    char *at = t->sample_values;
+    for (int i = 0; i < ps->n; i++) {
+        const float *v;
+        LS_TRY(values.whole(values.arg, &ps->item[i], &v));
+        if (!at) continue; /* another rank writes the sample */
+        ls_param *p = &t->sample_model->params.item[i];
+        const size_t nbytes = ls_tensor_nbytes(&p->t);
+        p->t.data = memcpy(at, v, nbytes);
+        at += (nbytes + LS_MEMORY_UNIT - 1) / LS_MEMORY_UNIT * LS_MEMORY_UNIT;
+    }
+    return LS_OK;
+}
+
 /* The decoder reads f32 values. If ranks store only their own rows of them, all ranks put one parameter after another
  * together (ls_ddp_values). The parameters point to the result for the time of the sample; `lent` marks them. */
 static ls_status borrow(ls_trainer *t, bool *lent)
@@ -140,7 +159,7 @@ ls_status ls_samples_say(ls_trainer *t)
     ls_params *ps = &t->par.model->params;
     bool *lent = calloc((size_t)ps->n + 1, sizeof *lent);
     if (!lent) return ls_fail(LS_NO_MEMORY, "a list of %d parameters", ps->n);
-    ls_status st = borrow(t, lent);
+    ls_status st = ls_parallel_divides(&t->par) ? put_together(t) : borrow(t, lent);
     if (st == LS_OK && t->par.mesh.speaks) st = write_sample(t);
     for (int i = 0; i < ps->n; i++)
         if (lent[i]) ps->item[i].t.data = NULL;

@@ -333,6 +333,7 @@ void ls_trainer_destroy(ls_trainer *t)
     ls_watch_close(&t->watch);
     ls_straggler_destroy(t->straggler);
     ls_decoder_destroy(t->decoder);
+    ls_model_destroy(t->sample_model);
     ls_snapshots_close(t->snapshots);
     ls_state_destroy(t->state); /* first: its thread reads some of what follows */
     free(t->saved);

@@ -125,6 +125,7 @@ typedef struct ls_trainer {
     ls_watch watch;
     ls_decoder *decoder;           /* owned; NULL: no samples are wanted */
     char *sample_values;           /* in `arena`: room for ls_memory_samples; NULL: none is needed */
+    ls_model *sample_model;        /* owned: the whole model, where ranks divide its layers; NULL: par.model is whole */
     ls_straggler *straggler;       /* owned; NULL: log.straggler is 0, or this is the only rank */
     ls_bar bar;
 } ls_trainer;
