@@ -27,7 +27,7 @@ extern "C" {
 /* Everything that decides which rank holds and does what, and nothing else. Zeros stand for defaults, except in `size`,
  * micro_batch and micro_batches. */
 typedef struct ls_plan {
-    int size[LS_AXES];       /* ranks along each axis of the mesh; those but dp and tp are 1 */
+    int size[LS_AXES];       /* ranks along each axis of the mesh; those but dp, cp and tp are 1 */
     const char *dp;          /* a strategy by name: "ddp", "fsdp", or one of own_dp, with a ddp.zero_stage that it has;
                                 NULL: chosen by ddp.zero_stage */
     const ls_dp_strategy *const *own_dp; /* borrowed, ends with NULL: strategies written against the sources, looked up
@@ -40,7 +40,8 @@ typedef struct ls_plan {
     int chunks;              /* pieces of the model per pipeline stage: 0 or 1 */
     int64_t micro_batch;     /* samples per forward, at most */
     int micro_batches;       /* forwards per rank and step, at most */
-    const char *context;     /* how a sequence is divided, of cp above 1: NULL */
+    const char *context;     /* of cp above 1: "ring", "gather" or "ulysses" (place.h); NULL: ring */
+    bool in_turn;            /* of cp above 1: a rank's tokens follow each other, and ranks have unequal work */
     bool sequence_parallel;  /* of tp above 1: norms, dropout and residuals on parts of the sequence (place.h) */
     ls_recompute recompute;
     ls_dtype dtype;          /* of activations; LS_BF16 for language models only */

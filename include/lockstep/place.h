@@ -31,10 +31,22 @@ typedef struct ls_along {
     int size, rank;
 } ls_along;
 
+/* How queries meet keys and values that other ranks have. */
+typedef enum ls_cp_mode {
+    LS_CP_RING,    /* they go round in a ring, a rank's at a time (Liu et al. 2023) */
+    LS_CP_GATHER,  /* every rank gathers all of them */
+    LS_CP_ULYSSES, /* ranks exchange tokens for heads: each has all tokens of some heads (Jacobs et al. 2023) */
+} ls_cp_mode;
+/* "ring", "gather", "ulysses"; LS_BAD_CONFIG otherwise. */
+ls_status ls_cp_mode_find(const char *name, ls_cp_mode *out);
+
 /* Where in a model a rank is. Zeros: its layers are whole. */
 typedef struct ls_place {
     ls_along tp;            /* ranks that divide every layer */
     bool sequence_parallel; /* of tp: activations between the halves of a layer are divided along the sequence */
+    ls_along cp;            /* ranks that divide every sequence */
+    ls_cp_mode context;     /* of cp: how queries meet the keys of other ranks */
+    bool in_turn;           /* of cp: rank r has tokens [r T / cp, (r + 1) T / cp), and not the r-th piece from both ends */
 } ls_place;
 
 static inline bool ls_divides(const ls_along *a) { return a->size > 1; }
@@ -42,7 +54,7 @@ static inline bool ls_divides(const ls_along *a) { return a->size > 1; }
 static inline ls_place ls_place_alone(const ls_place *p)
 {
     ls_place alone = *p;
-    alone.tp.ranks = NULL;
+    alone.tp.ranks = alone.cp.ranks = NULL;
     return alone;
 }
 /* This rank's part of n, in as many equal parts as there are ranks. */
@@ -55,6 +67,23 @@ ls_tensor *ls_tp_enter(ls_tape *t, ls_tensor *x, const ls_place *p);
 ls_tensor *ls_tp_leave(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* x w^T + b by rows: w [O, I / tp], x [.., I / tp], b [O] or NULL, then ls_tp_leave; b is added once. */
 ls_tensor *ls_tp_rows(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, const ls_place *p);
+/* --- context parallelism -----------------------------------------------------------------------------------
+ *
+ * A sequence of T tokens is cut into 2 cp pieces, and rank r has pieces r and 2 cp - 1 - r: with a causal mask all ranks
+ * have the same work then (Brandon et al. 2023's striped, Megatron's zig-zag order). */
+
+/* Which tokens of a sequence of T are here; LS_SHAPE unless they can be divided: T is a multiple of 2 cp (in_turn: cp). */
+ls_status ls_cp_tokens(const ls_place *p, int64_t T, ls_places *out);
+/* Of x [B, T] (ids, labels), the columns that are here: [B, T / cp]. Without cp, x. */
+ls_tensor *ls_cp_pick(ls_tape *t, ls_tensor *x, const ls_place *p);
+/* ls_attention_dropped of q [B, T / cp, Hq, D] with the keys and values of all ranks, k and v [B, T / cp, Hkv, D]: every
+ * token sees those of its sequence, causal: those at its place or before. dropout->first counts in [B, heads, T, T]. */
+ls_tensor *ls_cp_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, bool causal,
+                           const ls_attention_dropout *dropout, const ls_place *p);
+/* The same packed: qkv [B, T / cp, 3 C]. */
+ls_tensor *ls_cp_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal,
+                                  const ls_attention_dropout *dropout, const ls_place *p);
+
 /* Which rows of a table of `of` rows this rank has (ls_shard_range). */
 ls_vocab_part ls_tp_vocab(const ls_place *p, int64_t of);
 

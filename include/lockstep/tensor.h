@@ -232,10 +232,20 @@ ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int ndim, const int64_t *dim);
 ls_tensor *ls_relu(ls_tape *t, ls_tensor *x);
 /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GPT-2's. Hendrycks and Gimpel 2016. */
 ls_tensor *ls_gelu(ls_tape *t, ls_tensor *x);
+/* Which tokens of each sequence are here: one run of neighbours after another. */
+#define LS_TOKEN_RUNS 2
+typedef struct ls_places {
+    int64_t of; /* tokens of a whole sequence */
+    int n;      /* runs */
+    int64_t first[LS_TOKEN_RUNS], count[LS_TOKEN_RUNS];
+} ls_places;
+
 /* Rotary positions as Hugging Face's Llama has them (Su et al. 2021): the pair (x[i], x[i + D/2]) of every
  * head of x[B, T, H, D] turned by theta^(-2i/D) (first_position + t), an angle made in double. D is even,
  * theta > 0, first_position >= 0. */
 ls_tensor *ls_rope(ls_tape *t, ls_tensor *x, double theta, int64_t first_position);
+/* The same for tokens at those places of their sequences; T of x is how many there are. */
+ls_tensor *ls_rope_at(ls_tape *t, ls_tensor *x, double theta, const ls_places *tokens);
 /* softmax(scale q k^T) v for each head: q[B, Tq, Hq, D], k and v[B, Tk, Hkv, D], result as q. Each
  * Hq / Hkv neighbouring heads of q share one of k and v (grouped queries). Causal: query i sees keys 0 to
  * Tk - Tq + i. In tiles (FlashAttention-2, Dao 2023): what is kept for backward is 4 bytes a row of scores,
@@ -287,8 +297,8 @@ ls_tensor *ls_swiglu(ls_tape *t, ls_tensor *gate, ls_tensor *up);
 ls_tensor *ls_add(ls_tape *t, ls_tensor *a, ls_tensor *b);
 /* x[.., T, C] + w[0 .. T) of w[P, C]: learned positions. LS_SHAPE when T > P. */
 ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w);
-/* x + w[first .. first + T): tokens that stand at `first` and after. LS_SHAPE unless w has these rows. */
-ls_tensor *ls_add_rows_from(ls_tape *t, ls_tensor *x, ls_tensor *w, int64_t first);
+/* The same for tokens at those places of their sequences; T of x is how many there are. LS_SHAPE unless w has their rows. */
+ls_tensor *ls_add_rows_at(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_places *tokens);
 /* x[.., O] + b[O], in the memory of x, which nothing else may read. b is float. */
 ls_tensor *ls_add_bias(ls_tape *t, ls_tensor *x, ls_tensor *b);
 /* Rows of w[V, C] by their number: ids[..] (I64, at most 3 dimensions) to [.., C]. The first id
@@ -314,13 +324,9 @@ ls_tensor *ls_rmsnorm(ls_tape *t, ls_tensor *x, ls_tensor *w, float eps);
  * ls_stream(LS_STREAM_DROPOUT, a number for each step and call) shares nothing with other uses of the seed.
  * Srivastava et al. 2014. */
 ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first);
-/* The same where x is runs of a larger tensor: element i is element first + i / run * stride + i % run of it. run 0: x is
- * in one piece. */
-typedef struct ls_index_runs {
-    uint64_t first;
-    int64_t run, stride;
-} ls_index_runs;
-ls_tensor *ls_dropout_runs(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, const ls_index_runs *runs);
+/* The same where x [B, T, ..] has tokens of longer sequences: elements count as in the whole [B, tokens->of, ..]. */
+ls_tensor *ls_dropout_at(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first,
+                         const ls_places *tokens);
 
 /* --- the basic set, each an ls_op (op.h); f32, and bf16 unless it says otherwise ---- */
 

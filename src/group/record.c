@@ -71,15 +71,32 @@ static ls_status copy_counts(const ls_work *k, ls_recorded *to)
     return LS_OK;
 }
 
+static ls_status make_room(ls_record *r)
+{
+    if (r->n < r->cap) return LS_OK;
+    const int cap = r->cap ? 2 * r->cap : 64;
+    ls_recorded *more = realloc(r->item, (size_t)cap * sizeof *more);
+    if (!more) return ls_fail(LS_NO_MEMORY, "a record of %d collectives", cap);
+    r->item = more;
+    r->cap = cap;
+    return LS_OK;
+}
+
+/* A message is counted by who receives it, or on connections by who sends it. */
+ls_status ls_record_message(ls_record *r, ls_group *g, const ls_p2p *op, const char *label)
+{
+    const uint64_t nbytes = op->count * ls_dtype_size(op->dtype);
+    LS_TRY(make_room(r));
+    ls_recorded *to = &r->item[r->n++];
+    *to = (ls_recorded){ .group = g, .coll = LS_SENDRECV, .dtype = op->dtype, .bytes = nbytes, .rounds = 1, .form = "messages",
+                         .moved = g->mapped == (op->recv != NULL) ? nbytes : 0 };
+    if (label) snprintf(to->label, sizeof to->label, "%s", label);
+    return LS_OK;
+}
+
 ls_status ls_record_add(ls_record *r, ls_work *k)
 {
-    if (r->n == r->cap) {
-        const int cap = r->cap ? 2 * r->cap : 64;
-        ls_recorded *more = realloc(r->item, (size_t)cap * sizeof *more);
-        if (!more) return ls_fail(LS_NO_MEMORY, "a record of %d collectives", cap);
-        r->item = more;
-        r->cap = cap;
-    }
+    LS_TRY(make_room(r));
     ls_recorded *to = &r->item[r->n];
     *to = (ls_recorded){ .group = k->g, .coll = k->a.coll, .dtype = k->a.dtype, .op = k->a.op, .root = k->a.root,
                          .bytes = k->nbytes, .rounded = k->form == &ls_form_schedule && ls_choice_narrow(k),

@@ -115,7 +115,7 @@ static ls_tensor *attention(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls
     const ls_attention_dropout dropout =
         ls_lm_attention_dropout(pass, t, c->attn_dropout, site, c->n_head, h->dim[1]);
     h = pass->kv ? ls_attention_packed_cached(t, h, heads, scale, pass->kv, u->number)
-                 : ls_attention_packed_dropped(t, h, heads, scale, pass->at.causal, &dropout);
+                 : ls_cp_attention_packed(t, h, heads, scale, pass->at.causal, &dropout, pass->place);
     return ls_tp_rows(t, h, P(ATTN_PROJ_WEIGHT), P(ATTN_PROJ_BIAS), pass->place);
 }
 

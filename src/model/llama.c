@@ -104,15 +104,15 @@ static ls_tensor *heads(ls_tape *t, ls_tensor *x, ls_tensor *w, int64_t n, int64
 static ls_tensor *attention(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
     const ls_lm_config *c = ls_lm_sizes(u);
-    const int64_t D = c->d_model / c->n_head, first = pass->at.first;
+    const int64_t D = c->d_model / c->n_head;
     const float scale = (float)(1.0 / sqrt((double)D));
     const int64_t Hq = ls_lm_heads(pass, c->n_head), Hkv = ls_lm_heads(pass, c->n_kv_head);
     ls_tensor *h = ls_tp_enter(t, ls_rmsnorm(t, x, P(INPUT_NORM), (float)c->norm_eps), pass->place);
-    ls_tensor *q = ls_rope(t, heads(t, h, P(Q_PROJ), Hq, D), c->rope_theta, first);
-    ls_tensor *k = ls_rope(t, heads(t, h, P(K_PROJ), Hkv, D), c->rope_theta, first);
+    ls_tensor *q = ls_lm_rope(t, heads(t, h, P(Q_PROJ), Hq, D), c->rope_theta, pass);
+    ls_tensor *k = ls_lm_rope(t, heads(t, h, P(K_PROJ), Hkv, D), c->rope_theta, pass);
     ls_tensor *v = heads(t, h, P(V_PROJ), Hkv, D);
     ls_tensor *y = pass->kv ? ls_attention_cached(t, q, k, v, scale, pass->kv, u->number)
-                            : ls_attention(t, q, k, v, scale, pass->at.causal);
+                            : ls_cp_attention(t, q, k, v, scale, pass->at.causal, NULL, pass->place);
     if (y) y = ls_reshape(t, y, 3, (int64_t[]){ y->dim[0], y->dim[1], Hq * D });
     return ls_tp_rows(t, y, P(O_PROJ), NULL, pass->place);
 }

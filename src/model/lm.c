@@ -213,18 +213,50 @@ ls_tensor *ls_lm_ids(const ls_unit *u, ls_tape *t, ls_tensor *ids, const ls_pass
 ls_tensor *ls_lm_embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, ls_tensor *w, const ls_pass *pass)
 {
     const ls_vocab_part part = ls_tp_vocab(pass->place, ls_lm_sizes(u)->vocab_size);
-    return ls_tp_leave(t, ls_embedding_part(t, ls_lm_ids(u, t, ids, pass), w, &part), pass->place);
+    ids = ls_cp_pick(t, ls_lm_ids(u, t, ids, pass), pass->place);
+    return ls_tp_leave(t, ls_embedding_part(t, ids, w, &part), pass->place);
 }
 
-int64_t ls_lm_first_token(const ls_pass *pass, int64_t T)
+/* Of tokens that follow each other here, [first, first + count). */
+static void some_of(const ls_places *all, int64_t first, int64_t count, ls_places *out)
+{
+    *out = (ls_places){ .of = all->of };
+    for (int k = 0; k < all->n && count > 0; k++) {
+        const int64_t left = all->count[k] - first, n = left < count ? left : count;
+        if (n > 0) {
+            out->first[out->n] = all->first[k] + first;
+            out->count[out->n++] = n;
+            count -= n;
+        }
+        first = n > 0 ? 0 : first - all->count[k];
+    }
+}
+
+ls_status ls_lm_tokens(const ls_pass *pass, int64_t T, bool between, ls_places *out)
 {
     const ls_place *p = pass->place;
-    return pass->at.first + (p->sequence_parallel && ls_divides(&p->tp) ? p->tp.rank * T : 0);
+    const int64_t parts = between && p->sequence_parallel && ls_divides(&p->tp) ? p->tp.size : 1;
+    ls_places all;
+    LS_TRY(ls_cp_tokens(p, T * parts * (ls_divides(&p->cp) ? p->cp.size : 1), &all));
+    some_of(&all, parts > 1 ? T * p->tp.rank : 0, T, out);
+    for (int k = 0; k < out->n; k++) out->first[k] += pass->at.first;
+    return LS_OK;
 }
 
 ls_tensor *ls_lm_positions(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_pass *pass)
 {
-    return x ? ls_add_rows_from(t, x, w, ls_lm_first_token(pass, x->dim[x->ndim - 2])) : NULL;
+    ls_places tokens;
+    if (!x) return NULL;
+    const ls_status st = ls_lm_tokens(pass, x->dim[x->ndim - 2], true, &tokens);
+    return st < 0 ? ls_op_fail(t, st) : ls_add_rows_at(t, x, w, &tokens);
+}
+
+ls_tensor *ls_lm_rope(ls_tape *t, ls_tensor *x, double theta, const ls_pass *pass)
+{
+    ls_places tokens;
+    if (!x) return NULL;
+    const ls_status st = ls_lm_tokens(pass, x->dim[1], false, &tokens);
+    return st < 0 ? ls_op_fail(t, st) : ls_rope_at(t, x, theta, &tokens);
 }
 
 #define SITE_BITS 16 /* of a site's number: at most 3 in each of 1024 layers, and one */
@@ -238,12 +270,11 @@ ls_tensor *ls_lm_dropout(const ls_pass *pass, ls_tape *t, ls_tensor *x, double p
 {
     if (!x || !(p > 0) || !ls_tape_grad(t)) return x;
     const ls_draw *draw = &pass->draw;
-    const ls_place *place = pass->place;
-    const int64_t here = ls_tensor_count(x) / x->dim[0]; /* elements of a sample */
-    const int64_t parts = place->sequence_parallel && ls_divides(&place->tp) ? place->tp.size : 1;
-    const ls_index_runs runs = { .first = draw->sample * (uint64_t)(here * parts) + (uint64_t)(parts > 1 ? here * place->tp.rank : 0),
-                           .run = parts > 1 ? here : 0, .stride = here * parts };
-    return ls_dropout_runs(t, x, (float)p, draw->seed, stream_of(draw, site), &runs);
+    ls_places tokens;
+    const ls_status st = ls_lm_tokens(pass, x->dim[1], true, &tokens);
+    if (st < 0) return ls_op_fail(t, st);
+    const uint64_t sample = (uint64_t)(tokens.of * x->dim[2]); /* elements of one */
+    return ls_dropout_at(t, x, (float)p, draw->seed, stream_of(draw, site), draw->sample * sample, &tokens);
 }
 
 ls_attention_dropout ls_lm_attention_dropout(const ls_pass *pass, const ls_tape *t, double p, int64_t site,
@@ -251,6 +282,7 @@ ls_attention_dropout ls_lm_attention_dropout(const ls_pass *pass, const ls_tape 
 {
     const ls_draw *draw = &pass->draw;
     if (!(p > 0) || !ls_tape_grad(t)) return (ls_attention_dropout){ 0 };
+    if (ls_divides(&pass->place->cp)) T *= pass->place->cp.size;
     return (ls_attention_dropout){
         .p = (float)p, .seed = draw->seed, .stream = stream_of(draw, site),
         .first = draw->sample * (uint64_t)(heads * T * T), .heads = heads,
@@ -263,16 +295,16 @@ ls_tensor *ls_lm_output(const ls_unit *u, ls_tape *t, ls_tensor *h, ls_tensor *w
     const ls_tensor *labels = pass->labels;
     ls_loss_sums *sums = pass->sums;
     const ls_vocab_part part = ls_tp_vocab(pass->place, ls_lm_sizes(u)->vocab_size);
-    if (part.size > 1 && pass->output != LS_OUTPUT_LOSS)
-        return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "logits of a vocabulary that %d ranks divide: a rank has the loss alone; "
-                                     "create the whole model (ls_model_create) to ask for logits", part.size));
+    if ((part.size > 1 || ls_divides(&pass->place->cp)) && pass->output != LS_OUTPUT_LOSS)
+        return ls_op_fail(t, ls_fail(LS_UNSUPPORTED, "logits of a model whose layers several ranks divide: a rank has the loss "
+                                     "alone; create the whole model (ls_model_create) to ask for logits"));
     switch (pass->output) {
     case LS_OUTPUT_LOGITS: return ls_linear(t, h, w, NULL);
     case LS_OUTPUT_LAST_LOGITS: return ls_last_logits(t, h, w);
     default: break;
     }
     if (!h || !labels) return NULL;
-    return ls_linear_cross_entropy_part(t, ls_tp_enter(t, h, pass->place), w, pass->labels,
+    return ls_linear_cross_entropy_part(t, ls_tp_enter(t, h, pass->place), w, ls_cp_pick(t, pass->labels, pass->place),
                                         1.0 / (double)ls_tensor_count(labels), sums ? &sums->sum : NULL,
                                         sums ? &sums->counted : NULL, &part);
 }

@@ -133,10 +133,10 @@ static ls_status check_shapes(const ls_model *m)
 {
     ls_tape *t;
     ls_model_input in;
-    const int64_t tokens = m->place.sequence_parallel ? m->place.tp.size : 1;
+    const int64_t tokens = (m->place.sequence_parallel ? m->place.tp.size : 1) * (ls_divides(&m->place.cp) ? 2 * m->place.cp.size : 1);
     LS_TRY(ls_tape_create_dry(&t));
     ls_tape_set_grad(t, false);
-    m->cls->input(m, 2, tokens < m->lm.seq_len ? tokens : 1, &in);
+    m->cls->input(m, 2, tokens <= m->lm.seq_len ? tokens : m->lm.seq_len > 0 ? m->lm.seq_len : 1, &in);
     ls_pass pass = ls_model_pass(m);
     ls_tensor *x = ls_tape_input(t, in.dtype, in.ndim, in.dim, NULL);
     pass.labels = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, NULL);
@@ -195,8 +195,8 @@ ls_status ls_model_create_at(const ls_model_config *c, const ls_place *place, ls
     char names[128];
     *out = NULL;
     LS_TRY(ls_model_class_of(c, &cls));
-    if (ls_divides(&place->tp) && !cls->lm)
-        return ls_fail(LS_UNSUPPORTED, "model '%s' has no layers that ranks divide: expected tp 1, or one of %s", cls->name,
+    if ((ls_divides(&place->tp) || ls_divides(&place->cp)) && !cls->lm)
+        return ls_fail(LS_UNSUPPORTED, "model '%s' has no layers that ranks divide: expected tp 1 and cp 1, or one of %s", cls->name,
                        ls_model_names(LS_LM_KEY, names, sizeof names));
     return create(cls, c, place, out);
 }

@@ -26,13 +26,15 @@ typedef struct ls_strides {
 } ls_strides;
 
 /* Probabilities that are dropped: that of query i and key j, of head h of sequence b, is 0 in the sum over values where
- * 24 bits of Philox's word first + ((b heads + first_head + h) Tq + i) Tk + j (rng.h) are below `least`, and `scale` times
- * itself otherwise. The softmax is that of all keys. */
+ * 24 bits of Philox's word first + ((b heads + first_head + h) T + first_query + i) T + first_key + j (rng.h) are below
+ * `least`, and `scale` times itself otherwise. The softmax is that of all keys. */
 typedef struct ls_attention_drop {
     uint64_t seed, stream, first;
     uint32_t least; /* 0: nothing is dropped */
     float scale;
     int64_t heads, first_head; /* of the whole layer, and of them the first that is here; heads 0: all are here */
+    int64_t T;                 /* tokens of a whole sequence; 0: Tq queries and Tk keys are all */
+    int64_t first_query, first_key; /* of it, that are here */
 } ls_attention_drop;
 
 /* Everything is borrowed. Outputs overlap neither inputs nor each other, but where
@@ -83,7 +85,9 @@ double ls_attention_flops(const ls_attention_call *c);
  * theta^(-2i/D) (first_position + t): Llama's form of rotary positions (Su et al.
  * 2021). D is even. `inverse` turns back; `add` adds to y. y may be x. */
 typedef struct ls_rope_call {
-    int64_t B, T, H, D, first_position;
+    int64_t B, T, H, D;   /* T tokens of each sequence, */
+    int64_t from, count;  /* of which [from, from + count) are turned (count 0: all); the first of them stands at */
+    int64_t first_position;
     double theta;
     bool inverse, add;
     ls_dtype dtype; /* LS_F32 or LS_BF16 */

@@ -48,7 +48,8 @@ static LS_ALWAYS_INLINE int64_t offset(ls_strides by, int64_t b, int64_t h) { re
 /* The row of scores, of all heads of the layer, that query 0 of head h is: what dropout counts by. */
 static LS_ALWAYS_INLINE int64_t drop_row(const ls_attention_call *c, int64_t b, int64_t h)
 {
-    return (b * (c->drop.heads > 0 ? c->drop.heads : c->Hq) + c->drop.first_head + h) * c->Tq;
+    const int64_t rows = c->drop.T > 0 ? c->drop.T : c->Tq;
+    return (b * (c->drop.heads > 0 ? c->drop.heads : c->Hq) + c->drop.first_head + h) * rows + c->drop.first_query;
 }
 
 /* Keys that some query of [0, end) sees. */

@@ -20,7 +20,8 @@ void ls_attention_draw(const ls_attention_call *c, const block *at, int64_t row,
     for (int i = 0; i < at->queries; i++) {
         const int keys = keys_seen(at, i);
         if (keys <= 0) continue;
-        const uint64_t first = c->drop.first + (uint64_t)((row + i) * c->Tk + key);
+        const int64_t along = c->drop.T > 0 ? c->drop.T : c->Tk;
+        const uint64_t first = c->drop.first + (uint64_t)((row + i) * along + c->drop.first_key + key);
         const int before = (int)(first % 4);
         ls_philox_blocks(c->drop.seed, c->drop.stream, first / 4, (size_t)(before + keys + 3) / 4, word);
         for (int j = 0; j < keys; j++) mask[i] |= (uint64_t)(word[before + j] >> 8 >= c->drop.least) << j;

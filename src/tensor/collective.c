@@ -18,3 +18,15 @@ ls_status ls_op_collective(ls_tape *t, ls_group *g, const ls_coll_args *a, bool 
     LS_TRY(ls_coll_start(g, &call, &work));
     return ls_work_wait(work);
 }
+
+ls_status ls_op_message(ls_tape *t, ls_group *g, bool sends, int peer, void *buf, size_t nbytes, const char *label,
+                        ls_work **out)
+{
+    *out = NULL;
+    if (ls_tape_dry(t)) {
+        if (!g || !ls_world_is_dry(ls_group_world(g))) return LS_OK;
+        buf = ls_arena_base(ls_group_world(g)->arena);
+    }
+    const ls_p2p op = { .send = sends ? buf : NULL, .recv = sends ? NULL : buf, .count = nbytes, .dtype = LS_U8, .peer = peer };
+    return ls_p2p_start(g, &op, label, out);
+}

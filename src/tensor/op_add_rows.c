@@ -1,10 +1,12 @@
-/* op_add_rows.c -- y = x + w[F .. F + T) for every sequence: learned positions.
+/* op_add_rows.c -- y[t] = x[t] + w[place of t] for every sequence: learned positions.
  *
  *   x, y  [.., T, C]   B sequences in all
- *   w     [P, C]       F + T <= P; float, also where x is bf16
+ *   w     [P, C]       float, also where x is bf16
  *
- * forward           y  = x + w[F .. F + T)       1 flop, a load and a store an element
- * backward, weight  dw[F .. F + T) = sum of dy   1 flop and a load; over sequences, ascending
+ * Token t stands at place t, or where runs (ls_places) say; no two tokens of a sequence stand at one place.
+ *
+ * forward           y  = x + w[places]       1 flop, a load and a store an element
+ * backward, weight  dw[places] = sum of dy   1 flop and a load; over sequences, ascending
  *                   dw = 0 elsewhere
  * backward, input   dx = dy                      no flop, and mostly no byte (ls_grad_pass)
  */
@@ -85,17 +87,25 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 {
     ls_tensor *w = n->in[1];
     int64_t B;
-    const int64_t TC = sequence(n->in[0], &B);
+    const int64_t TC = sequence(n->in[0], &B), C = w->dim[1];
     bool add;
     void *dw;
     LS_TRY(ls_grad_begin(t, w, &add, &dw));
     if (!ls_tape_dry(t)) {
         const ls_tensor *dy = n->out->grad;
-        const int64_t at = n->saved ? *(const int64_t *)n->saved * w->dim[1] : 0;
-        const rows r = { .dtype = dy->dtype, .add = add, .B = B, .TC = TC, .x = dy->data, .dw = (float *)dw + at };
-        ls_parallel_for(add_weight, &r, TC, LS_SHARE_LINE, (int64_t)ls_tensor_nbytes(dy));
-        if (!add) ls_clear(dw, at);
-        if (!add) ls_clear(r.dw + TC, ls_tensor_count(w) - TC - at);
+        const ls_places whole = { .of = TC / C, .n = 1, .count = { TC / C } }, *s = n->saved ? n->saved : &whole;
+        int64_t end = 0; /* of the rows that are written; runs ascend */
+        const void *from = dy->data;
+        for (int k = 0; k < s->n; k++) {
+            const int64_t some = s->count[k] * C;
+            float *const to = (float *)dw + s->first[k] * C;
+            const rows r = { .dtype = dy->dtype, .add = add, .B = B, .TC = TC, .x = from, .dw = to };
+            ls_parallel_for(add_weight, &r, some, LS_SHARE_LINE, (int64_t)ls_tensor_nbytes(dy));
+            if (!add) ls_clear((float *)dw + end, s->first[k] * C - end);
+            end = s->first[k] * C + some;
+            from = ls_at_const(from, some, dy->dtype == LS_BF16);
+        }
+        if (!add) ls_clear((float *)dw + end, ls_tensor_count(w) - end);
     }
     return ls_grad_end(t, w);
 }
@@ -106,15 +116,27 @@ static const ls_tape_op add_rows = {
     .name = "add_rows", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
 };
 
-static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, int64_t first)
+/* Whether the runs are as many tokens as x has, each after the one before, and w has their rows. */
+static bool have_rows(const ls_places *s, int64_t T, int64_t P)
+{
+    int64_t end = 0;
+    for (int k = 0; k < s->n; k++) {
+        if (s->first[k] < end || s->count[k] < 0 || s->count[k] > P - s->first[k]) return false;
+        end = s->first[k] + s->count[k];
+        T -= s->count[k];
+    }
+    return T == 0;
+}
+
+static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_places *s)
 {
     char xs[96], ws[96];
     if (x->ndim < 2 || w->ndim != 2 || x->dim[x->ndim - 1] != w->dim[1])
         return ls_fail(LS_SHAPE, "add_rows: input %s and rows %s: expected [.., T, C] and [P, C]",
                        ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(w, ws, sizeof ws));
-    if (first < 0 || x->dim[x->ndim - 2] > w->dim[0] - first)
-        return ls_fail(LS_SHAPE, "add_rows: T = %lld of input %s, from row %lld on, is more than P = %lld of rows %s",
-                       (long long)x->dim[x->ndim - 2], ls_tensor_shape(x, xs, sizeof xs), (long long)first,
+    if (!have_rows(s, x->dim[x->ndim - 2], w->dim[0]))
+        return ls_fail(LS_SHAPE, "add_rows: T = %lld of input %s, from place %lld on, is more than P = %lld of rows %s",
+                       (long long)x->dim[x->ndim - 2], ls_tensor_shape(x, xs, sizeof xs), (long long)s->first[0],
                        (long long)w->dim[0], ls_tensor_shape(w, ws, sizeof ws));
     if (!w->data && w->bf16)
         return ls_fail(LS_UNSUPPORTED, "add_rows reads rows %s in float, but they are sharded and stand here in bf16 alone: "
@@ -123,26 +145,35 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
     return ls_op_check(t, "add_rows", "rows", w);
 }
 
-ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w) { return ls_add_rows_from(t, x, w, 0); }
+ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w)
+{
+    const int64_t T = x && x->ndim >= 2 ? x->dim[x->ndim - 2] : 0;
+    return ls_add_rows_at(t, x, w, &(ls_places){ .of = T, .n = 1, .count = { T } });
+}
 
-ls_tensor *ls_add_rows_from(ls_tape *t, ls_tensor *x, ls_tensor *w, int64_t first)
+static bool from_the_start(const ls_places *s) { return s->n == 1 && s->first[0] == 0; }
+
+ls_tensor *ls_add_rows_at(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_places *tokens)
 {
     if (!ls_op_begin(t, add_rows.name, x && w)) return NULL;
-    const ls_status st = check(t, x, w, first);
+    const ls_status st = check(t, x, w, tokens);
     if (st < 0) return ls_op_fail(t, st);
     ls_tensor *y = ls_op_output(t, x->dtype, x->ndim, x->dim);
-    int64_t *from = y && first > 0 ? ls_op_alloc(t, sizeof *from) : NULL;
+    const bool starts = from_the_start(tokens);
+    ls_places *kept = y && !starts ? ls_op_alloc(t, sizeof *kept) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
-    if (from) *from = first;
-    int64_t B;
-    const int64_t TC = sequence(x, &B);
-    if (!ls_tape_dry(t)) {
-        const float *const rows_of_w = (const float *)w->data + first * w->dim[1];
-        const rows r = { .dtype = x->dtype, .B = B, .TC = TC, .y = y->data, .x = x->data, .w = rows_of_w };
-        ls_parallel_for(forward, &r, TC, LS_SHARE_LINE, 2 * (int64_t)ls_tensor_nbytes(x));
+    if (kept) *kept = *tokens;
+    int64_t B, at = 0;
+    const int64_t TC = sequence(x, &B), C = w->dim[1];
+    const bool bf16 = x->dtype == LS_BF16;
+    for (int k = 0; k < tokens->n && !ls_tape_dry(t); at += tokens->count[k++] * C) {
+        const float *const rows_of_w = (const float *)w->data + tokens->first[k] * C;
+        const rows r = { .dtype = x->dtype, .B = B, .TC = TC, .y = ls_at(y->data, at, bf16), .x = ls_at_const(x->data, at, bf16),
+                         .w = rows_of_w };
+        ls_parallel_for(forward, &r, tokens->count[k] * C, LS_SHARE_LINE, 2 * (int64_t)ls_tensor_nbytes(x));
     }
     return ls_op_end(t, y, &(struct ls_node){
-        .op = &add_rows, .in = { x, w }, .saved = from, .saved_bytes = first > 0 ? sizeof *from : 0, .flops = (double)(B * TC), .flops_weight = (double)(B * TC),
-        .label_a = (uint32_t)x->dim[x->ndim - 2], .label_b = (uint32_t)w->dim[1],
+        .op = &add_rows, .in = { x, w }, .saved = kept, .saved_bytes = starts ? 0 : sizeof *kept, .flops = (double)(B * TC),
+        .flops_weight = (double)(B * TC), .label_a = (uint32_t)x->dim[x->ndim - 2], .label_b = (uint32_t)C,
     });
 }

@@ -21,7 +21,9 @@
 
 typedef struct mask {
     uint64_t seed, stream;
-    ls_index_runs at;
+    uint64_t first;
+    ls_places tokens; /* of 0: x is in one piece */
+    int64_t row, here; /* elements of a token, and of the tokens of a sequence that are here */
     uint32_t least; /* of the 24 bits of a uniform number, to be kept */
     float scale;
 } mask;
@@ -60,17 +62,28 @@ LS_KERNEL static void drop(const job *j, const uint32_t *restrict word, int64_t 
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* The index of element i in the whole tensor; as many as *in_a_row follow it there as here. */
+static int64_t index_of(const mask *k, int64_t i, int64_t *in_a_row)
+{
+    const ls_places *s = &k->tokens;
+    *in_a_row = INT64_MAX;
+    if (s->of == 0) return i;
+    int64_t at = i % k->here;
+    int run = 0;
+    for (; run + 1 < s->n && at >= s->count[run] * k->row; run++) at -= s->count[run] * k->row;
+    *in_a_row = s->count[run] * k->row - at;
+    return (i / k->here * s->of + s->first[run]) * k->row + at;
+}
+
 static void apply(const void *call, int64_t first, int64_t count)
 {
     const job *j = call;
-    const ls_index_runs *r = &j->k->at;
     uint32_t word[CHUNK + 8]; /* Philox makes four at a time: up to three more on both sides */
     for (int64_t i = first, n; i < first + count; i += n) {
-        const int64_t in_run = r->run > 0 ? i % r->run : i, begin = r->run > 0 ? i / r->run * r->stride : 0;
-        const uint64_t at = r->first + (uint64_t)(begin + in_run);
+        int64_t in_a_row;
+        const uint64_t at = j->k->first + (uint64_t)index_of(j->k, i, &in_a_row);
         const int64_t before = (int64_t)(at % 4);
-        n = least(first + count - i, CHUNK);
-        if (r->run > 0) n = least(n, r->run - in_run);
+        n = least(least(first + count - i, CHUNK), in_a_row);
         ls_philox_blocks(j->k->seed, j->k->stream, at / 4, (size_t)(before + n + 3) / 4, word);
         drop(j, word + before, i, n);
     }
@@ -96,10 +109,11 @@ static const ls_tape_op dropout = { .name = "dropout", .napplied = 1, .backward_
 
 ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first)
 {
-    return ls_dropout_runs(t, x, p, seed, stream, &(ls_index_runs){ .first = first });
+    return ls_dropout_at(t, x, p, seed, stream, first, &(ls_places){ 0 });
 }
 
-ls_tensor *ls_dropout_runs(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, const ls_index_runs *runs)
+ls_tensor *ls_dropout_at(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint64_t stream, uint64_t first,
+                         const ls_places *tokens)
 {
     if (!ls_op_begin(t, dropout.name, x != NULL)) return NULL;
     const ls_status st = ls_op_check_activation(t, dropout.name, "input", x);
@@ -114,7 +128,8 @@ ls_tensor *ls_dropout_runs(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uin
     const int64_t n = ls_tensor_count(x);
     if (!ls_tape_dry(t)) {
         *k = (mask){
-            .seed = seed, .stream = stream, .at = *runs,
+            .seed = seed, .stream = stream, .first = first, .tokens = *tokens, .row = tokens->of ? n / (x->dim[0] * x->dim[1]) : 0,
+            .here = n / x->dim[0],
             .least = (uint32_t)ceil((double)p * 0x1p24), .scale = (float)(1.0 / (1.0 - (double)p)),
         };
         run(x, &(job){ x->dtype, false, k, y->data, x->data });

@@ -97,24 +97,42 @@ static void turn_stretches(const void *call, int64_t first, int64_t count)
             const int64_t stretch = at / r->B, b0 = at % r->B, t0 = stretch * AFRESH;
             const int64_t b1 = first + count - at < r->B - b0 ? b0 + (first + count - at) : r->B;
             next = at + (b1 - b0);
-            for (int64_t t = t0; t < r->T && t < t0 + AFRESH; t++) {
+            for (int64_t t = t0; t < r->count && t < t0 + AFRESH; t++) {
                 if (t == t0) turn_to(&a, r, pair, t);
                 else turn_on(&a);
                 for (int i = 0; i < a.n; i++) {
                     a.c[i] = (float)a.cos[i];
                     a.s[i] = (float)a.sin[i];
                 }
-                for (int64_t b = b0; b < b1; b++) turn_heads(&a, r, (b * r->T + t) * r->H * r->D + pair);
+                for (int64_t b = b0; b < b1; b++) turn_heads(&a, r, (b * r->T + r->from + t) * r->H * r->D + pair);
             }
         }
     }
 }
 
-void ls_rope_turn(const ls_rope_call *r)
+void ls_rope_turn(const ls_rope_call *c)
 {
-    const int64_t stretches = (r->T + AFRESH - 1) / AFRESH * r->B;
-    const int64_t bytes = 2 * r->B * r->T * r->H * r->D * (int64_t)ls_dtype_size(r->dtype);
+    ls_rope_call all = *c;
+    if (all.count == 0) all.count = all.T;
+    const ls_rope_call *r = &all;
+    const int64_t stretches = (r->count + AFRESH - 1) / AFRESH * r->B;
+    const int64_t bytes = 2 * r->B * r->count * r->H * r->D * (int64_t)ls_dtype_size(r->dtype);
     ls_parallel_for(turn_stretches, r, stretches, 1, bytes);
+}
+
+typedef struct kept {
+    ls_rope_call call;
+    ls_places tokens;
+} kept;
+
+static void turn_runs(ls_rope_call *r, const ls_places *s)
+{
+    r->from = 0;
+    for (int k = 0; k < s->n; r->from += s->count[k++]) {
+        r->count = s->count[k];
+        r->first_position = s->first[k];
+        ls_rope_turn(r);
+    }
 }
 
 static ls_status backward_input(ls_tape *t, struct ls_node *n)
@@ -123,21 +141,27 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     void *dx;
     LS_TRY(ls_grad_begin_in_place(t, n, n->in[0], &add, &dx));
     if (!ls_tape_dry(t)) {
-        ls_rope_call r = *(const ls_rope_call *)n->saved;
+        const kept *k = n->saved;
+        ls_rope_call r = k->call;
         r.inverse = true;
         r.add = add;
         r.x = n->out->grad->data;
         r.y = dx;
-        ls_rope_turn(&r);
+        turn_runs(&r, &k->tokens);
     }
     return ls_grad_end(t, n->in[0]);
 }
 
 static const ls_tape_op rope = { .name = "rope", .napplied = 1, .backward_input = backward_input };
 
-static ls_status check(const ls_tape *t, const ls_tensor *x, double theta, int64_t first_position)
+static ls_status check(const ls_tape *t, const ls_tensor *x, double theta, const ls_places *s)
 {
     char shape[96];
+    int64_t T = 0, first_position = 0;
+    for (int k = 0; k < s->n; k++) {
+        T += s->count[k];
+        if (s->first[k] < 0) first_position = s->first[k];
+    }
     if (x->ndim != 4 || x->dim[3] % 2 != 0)
         return ls_fail(LS_SHAPE, "rope: input %s: expected [B, T, H, D] with an even D",
                        ls_tensor_shape(x, shape, sizeof shape));
@@ -145,27 +169,33 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, double theta, int64
     if (!(theta > 0.0) || isinf(theta) || first_position < 0)
         return ls_fail(LS_INVALID, "rope: theta %g, first position %lld: expected more than 0, and at least 0", theta,
                        (long long)first_position);
-    return LS_OK;
+    if (T == x->dim[1]) return LS_OK;
+    return ls_fail(LS_SHAPE, "rope: input %s, and places of %lld tokens", ls_tensor_shape(x, shape, sizeof shape), (long long)T);
 }
 
 ls_tensor *ls_rope(ls_tape *t, ls_tensor *x, double theta, int64_t first_position)
 {
+    const int64_t T = x && x->ndim == 4 ? x->dim[1] : 0;
+    return ls_rope_at(t, x, theta, &(ls_places){ .of = T, .n = 1, .first = { first_position }, .count = { T } });
+}
+
+ls_tensor *ls_rope_at(ls_tape *t, ls_tensor *x, double theta, const ls_places *tokens)
+{
     if (!ls_op_begin(t, rope.name, x != NULL)) return NULL;
-    const ls_status st = check(t, x, theta, first_position);
+    const ls_status st = check(t, x, theta, tokens);
     if (st < 0) return ls_op_fail(t, st);
     ls_tensor *y = ls_op_output(t, x->dtype, 4, x->dim);
-    ls_rope_call *saved = y ? ls_op_alloc(t, sizeof *saved) : NULL;
+    kept *k = y ? ls_op_alloc(t, sizeof *k) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
     if (!ls_tape_dry(t)) {
-        *saved = (ls_rope_call){
-            .B = x->dim[0], .T = x->dim[1], .H = x->dim[2], .D = x->dim[3],
-            .first_position = first_position, .theta = theta, .dtype = x->dtype, .x = x->data, .y = y->data,
-        };
-        ls_rope_turn(saved);
+        *k = (kept){ .tokens = *tokens,
+                     .call = { .B = x->dim[0], .T = x->dim[1], .H = x->dim[2], .D = x->dim[3], .theta = theta,
+                               .dtype = x->dtype, .x = x->data, .y = y->data } };
+        turn_runs(&k->call, tokens);
     }
     const double flops = FLOPS * (double)ls_tensor_count(x);
     return ls_op_end(t, y, &(struct ls_node){
-        .op = &rope, .in = { x }, .saved = saved, .flops = flops, .flops_input = flops,
+        .op = &rope, .in = { x }, .saved = k, .flops = flops, .flops_input = flops,
         .label_a = (uint32_t)x->dim[1], .label_b = (uint32_t)x->dim[3],
     });
 }

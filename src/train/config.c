@@ -161,8 +161,12 @@ const ls_opt ls_train_opts[] = {
       "sequence parallelism: norms, dropout and residuals on parts of the sequence, with parallel.tp above 1", 0, NULL },
     { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..65536", "pipeline stages (not implemented)", 0,
       "parallelism.pipeline_parallel_degree|pipeline-model-parallel-size" },
-    { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..65536", "context parallel ranks (not implemented)", 0,
+    { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..65536", "context parallel ranks, which divide every sequence", 0,
       "parallelism.context_parallel_degree|context-parallel-size" },
+    { "parallel.context", LS_OPT_CHOICE, AT(parallel.context), "ring", "ring|gather|ulysses",
+      "how queries meet keys of other ranks, with parallel.cp above 1: keys in a ring, all gathered, or heads exchanged", 0, NULL },
+    { "parallel.cp_split", LS_OPT_CHOICE, AT(parallel.cp_split), "zigzag", "zigzag|contiguous",
+      "tokens of a rank, with parallel.cp above 1: a piece from each end, so that causal work is equal, or one piece", 0, NULL },
     { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..65536", "expert parallel ranks (not implemented)", 0,
       "parallelism.expert_parallel_degree|expert-model-parallel-size" },
     { "parallel.order", LS_OPT_CHOICE, AT(parallel.order), "pp-dp-ep-cp-tp", "pp-dp-ep-cp-tp",
@@ -328,7 +332,8 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
         .powersgd = { .rank = (int)c->ddp.powersgd_rank, .start = c->ddp.powersgd_start,
                       .no_feedback = !c->ddp.powersgd_feedback, .no_warm_start = !c->ddp.powersgd_warm_start,
                       .seed = (uint64_t)c->train.seed },
-        .sequence_parallel = c->parallel.sp, .schedule = c->pipeline.schedule, .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
+        .sequence_parallel = c->parallel.sp, .context = c->parallel.cp > 1 ? c->parallel.context : NULL,
+        .in_turn = c->parallel.cp > 1 && strcmp(c->parallel.cp_split, "contiguous") == 0, .schedule = c->pipeline.schedule, .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
         .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0, .dtype = ls_train_dtype(c),
     };
     if (out->ddp.tree) out->ddp.micro_batches = out->micro_batches;

@@ -39,6 +39,7 @@ typedef struct ls_train_config {
     struct {
         int64_t dp, tp, pp, cp, ep;
         bool sp;
+        const char *context, *cp_split;
         const char *dp_strategy, *order, *placement;
     } parallel;
     struct {

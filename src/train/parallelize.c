@@ -15,8 +15,8 @@ static ls_status check_axes(const ls_plan *p, int world_size)
 {
     (void)world_size;
     for (int a = 0; a < LS_AXES; a++)
-        if ((a == LS_AXIS_CP || a == LS_AXIS_EP) && p->size[a] > 1) /* ls_pipe_check knows of stages */
-            return ls_fail(LS_UNSUPPORTED, "plan: %s is %d, but only data and tensor parallelism are implemented: expected %s 1",
+        if (a == LS_AXIS_EP && p->size[a] > 1) /* ls_pipe_check knows of stages */
+            return ls_fail(LS_UNSUPPORTED, "plan: %s is %d, but only data, tensor and context parallelism are implemented: expected %s 1",
                            ls_axis_name((ls_axis)a), p->size[a], ls_axis_name((ls_axis)a));
     return LS_OK;
 }
@@ -124,9 +124,11 @@ static ls_status check_dp(const ls_plan *p, int world_size)
 
 static ls_status check_sequence(const ls_plan *p)
 {
-    if (p->context)
-        return ls_fail(LS_UNSUPPORTED, "plan: context is '%s', which belongs to cp above 1, which is not implemented: expected "
-                       "NULL", p->context);
+    ls_cp_mode context;
+    if ((p->context || p->in_turn) && p->size[LS_AXIS_CP] < 2)
+        return ls_fail(LS_BAD_CONFIG, "plan: %s belongs to cp above 1, and cp is %d: expected %s", p->context ? "context" : "in_turn",
+                       p->size[LS_AXIS_CP], p->context ? "NULL" : "false");
+    if (p->context) LS_TRY(ls_cp_mode_find(p->context, &context));
     if (p->sequence_parallel && p->size[LS_AXIS_TP] < 2)
         return ls_fail(LS_BAD_CONFIG, "plan: sequence_parallel belongs to tp above 1, and tp is %d: expected false", p->size[LS_AXIS_TP]);
     return LS_OK;
@@ -241,11 +243,14 @@ static ls_status open_nodes(const ls_plan *p, ls_parallel *out)
 
 static ls_place here_of(const ls_plan *p, const ls_mesh *m)
 {
-    const int a = LS_AXIS_TP;
-    return (ls_place){ .tp = { m->axis[a], m->size[a], m->coord[a] }, .sequence_parallel = p->sequence_parallel };
+    const ls_axis tp = LS_AXIS_TP, cp = LS_AXIS_CP;
+    ls_place place = { .tp = { m->axis[tp], m->size[tp], m->coord[tp] }, .sequence_parallel = p->sequence_parallel,
+                       .cp = { m->axis[cp], m->size[cp], m->coord[cp] }, .in_turn = p->in_turn };
+    if (p->context) (void)ls_cp_mode_find(p->context, &place.context); /* ls_plan_check has found it */
+    return place;
 }
 
-bool ls_parallel_divides(const ls_parallel *p) { return p->mesh.size[LS_AXIS_TP] > 1; }
+bool ls_parallel_divides(const ls_parallel *p) { return p->mesh.size[LS_AXIS_TP] > 1 || p->mesh.size[LS_AXIS_CP] > 1; }
 
 /* Of what all ranks of a line have, the first one counts and saves it. */
 static void keep_once(ls_parallel *out)
@@ -314,7 +319,8 @@ bool ls_parallel_forwards_meet(const ls_parallel *p) { return ls_parallel_divide
 
 bool ls_parallel_shares_tapes(const ls_parallel *p)
 {
-    return ls_parallel_divides(p) && ls_group_is_mapped(p->mesh.axis[LS_AXIS_TP]);
+    if (!ls_parallel_divides(p)) return false;
+    return ls_group_is_mapped(p->mesh.axis[LS_AXIS_TP]) || ls_group_is_mapped(p->mesh.axis[LS_AXIS_CP]);
 }
 
 static ls_status open_tape(ls_world *w, const ls_plan *p, const ls_device *d, size_t nbytes, ls_tape **out)

@@ -1,0 +1,57 @@
+/* context_parallel.c -- which tokens of a sequence a rank has (place.h). */
+#include <string.h>
+
+#include "parallel/cp_attention.h"
+#include "tensor/tape_impl.h"
+
+static const char *const names[] = { "ring", "gather", "ulysses" };
+
+ls_status ls_cp_mode_find(const char *name, ls_cp_mode *out)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (ls_cp_mode)i;
+            return LS_OK;
+        }
+    return ls_fail(LS_BAD_CONFIG, "context '%s': expected ring, gather or ulysses", name);
+}
+
+void ls_cp_tokens_of(const ls_place *p, int rank, int64_t T, ls_places *out)
+{
+    const int64_t P = p->cp.size > 1 ? p->cp.size : 1, pieces = P == 1 || p->in_turn ? P : 2 * P, each = T / pieces;
+    *out = (ls_places){ .of = T, .n = 1, .first = { rank * each }, .count = { each } };
+    if (pieces == P) return;
+    out->n = 2;
+    out->first[1] = (pieces - 1 - rank) * each;
+    out->count[1] = each;
+}
+
+ls_status ls_cp_tokens(const ls_place *p, int64_t T, ls_places *out)
+{
+    const int64_t P = p->cp.size > 1 ? p->cp.size : 1, pieces = P == 1 || p->in_turn ? P : 2 * P;
+    ls_cp_tokens_of(p, p->cp.rank, T, out);
+    if (T % pieces == 0) return LS_OK;
+    return ls_fail(LS_SHAPE, "a sequence of %lld tokens for %lld ranks: expected a multiple of %lld%s; %s%lld is the nearest above",
+                   (long long)T, (long long)P, (long long)pieces, p->in_turn ? "" : ", two pieces for each rank",
+                   T < pieces ? "it is too short: " : "", (long long)((T + pieces - 1) / pieces * pieces));
+}
+
+ls_tensor *ls_cp_pick(ls_tape *t, ls_tensor *x, const ls_place *p)
+{
+    char shape[96];
+    ls_places here;
+    if (!ls_divides(&p->cp) || !x) return x;
+    if (x->ndim != 2 || x->dtype != LS_I64)
+        return ls_op_fail(t, ls_fail(LS_SHAPE, "cp_pick: input %s of %s: expected [B, T] of int64",
+                                     ls_tensor_shape(x, shape, sizeof shape), ls_dtype_name(x->dtype)));
+    const ls_status st = ls_cp_tokens(p, x->dim[1], &here);
+    if (st < 0) return ls_op_fail(t, st);
+    const int64_t B = x->dim[0], T = x->dim[1];
+    ls_tensor *y = ls_op_output(t, LS_I64, 2, (int64_t[]){ B, T / p->cp.size });
+    if (!y || ls_tape_dry(t)) return y;
+    int64_t *to = y->data;
+    for (int64_t b = 0; b < B; b++)
+        for (int k = 0; k < here.n; to += here.count[k++])
+            memcpy(to, (const int64_t *)x->data + b * T + here.first[k], (size_t)here.count[k] * sizeof *to);
+    return y;
+}

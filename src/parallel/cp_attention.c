@@ -1,0 +1,268 @@
+/* cp_attention.c -- attention over sequences that several ranks have parts of: the op on the tape.
+ *
+ *   q [B, T / cp, Hq, D]    k, v [B, T / cp, Hkv, D]    out as q; or packed: qkv [B, T / cp, 3 C], out [B, T / cp, C]
+ *
+ * What is kept for backward, and what travels, is the way's business.
+ */
+#include "parallel/cp_attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "tensor/element.h"
+#include "tensor/tape_impl.h"
+
+static const ls_cp_way *const ways[] = {
+    [LS_CP_RING] = &ls_cp_ring, [LS_CP_GATHER] = &ls_cp_gather, [LS_CP_ULYSSES] = &ls_cp_ulysses,
+};
+
+static const ls_cp_way *way_of(const ls_cp_call *c) { return ways[c->place.context]; }
+
+/* --- rows of keys and values ------------------------------------------------------------------------ */
+
+void ls_cp_pack(const ls_cp_call *c, void *to, int64_t rows, const ls_places *at)
+{
+    const int64_t row = ls_cp_row(c);
+    const size_t half = (size_t)(c->Hkv * c->D) * ls_cp_size(c);
+    if (ls_tape_dry(c->t)) return;
+    for (int64_t b = 0; b < c->B; b++)
+        for (int64_t k = 0, t = 0; k < at->n; k++)
+            for (int64_t i = 0; i < at->count[k]; i++, t++) {
+                char *r = ls_cp_at(c, to, (b * rows + at->first[k] + i) * row);
+                memcpy(r, ls_cp_at(c, c->k, b * c->k_by.batch + t * c->k_by.token), half);
+                memcpy(r + half, ls_cp_at(c, c->v, b * c->v_by.batch + t * c->v_by.token), half);
+            }
+}
+
+static void put(const ls_cp_call *c, void *to, const void *from, bool add)
+{
+    const int64_t n = c->Hkv * c->D;
+    if (add) ls_grad_add(c->dtype, to, from, n);
+    else memcpy(to, from, (size_t)n * ls_cp_size(c));
+}
+
+void ls_cp_unpack(const ls_cp_call *c, const void *from)
+{
+    const int64_t row = ls_cp_row(c);
+    if (ls_tape_dry(c->t)) return;
+    for (int64_t b = 0; b < c->B; b++)
+        for (int64_t t = 0; t < c->Tl; t++) {
+            const int64_t at = (b * c->Tl + t) * row;
+            if (c->dk) put(c, ls_cp_at(c, c->dk, b * c->k_by.batch + t * c->k_by.token), ls_cp_at(c, from, at), c->add_k);
+            if (c->dv)
+                put(c, ls_cp_at(c, c->dv, b * c->v_by.batch + t * c->v_by.token), ls_cp_at(c, from, at + row / 2), c->add_v);
+        }
+}
+
+/* --- pieces of attention -------------------------------------------------------------------------------- */
+
+static ls_attention_call piece(const ls_cp_call *c, const ls_cp_pair *p)
+{
+    const int64_t row = ls_cp_row(c);
+    const ls_strides kv_by = { .batch = p->rows * row, .token = row, .head = c->D };
+    ls_attention_call a = {
+        .B = c->B, .Tq = p->queries, .Tk = p->keys, .Hq = c->Hq, .Hkv = c->Hkv, .D = c->D, .scale = c->scale,
+        .causal = p->causal, .dtype = c->dtype, .q = ls_cp_at(c, c->q, p->query * c->q_by.token), .k = p->kv,
+        .v = ls_cp_at(c, p->kv, row / 2), .q_by = c->q_by, .k_by = kv_by, .v_by = kv_by, .drop = c->drop,
+        .amx = ls_tape_amx(c->t) && c->dtype == LS_BF16 && p->keys >= LS_ATTENTION_AMX_KEYS,
+    };
+    a.drop.first_query = p->first_query;
+    a.drop.first_key = p->first_key;
+    return a;
+}
+
+ls_status ls_cp_forward(ls_cp_call *c, const ls_cp_pair *p, void *out, ls_strides out_by, float *lse)
+{
+    ls_attention_call a = piece(c, p);
+    const size_t mark = ls_op_mark(c->t);
+    a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, false) * sizeof *a.scratch);
+    LS_TRY(ls_tape_status(c->t));
+    a.out = out;
+    a.out_by = out_by;
+    a.lse = lse;
+    if (!ls_tape_dry(c->t)) ls_attention_forward(&a);
+    ls_op_release(c->t, mark);
+    return LS_OK;
+}
+
+ls_status ls_cp_backward(ls_cp_call *c, const ls_cp_pair *p, const float *lse, void *dkv, bool add)
+{
+    ls_attention_call a = piece(c, p);
+    const size_t mark = ls_op_mark(c->t);
+    a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, true) * sizeof *a.scratch);
+    LS_TRY(ls_tape_status(c->t));
+    const int64_t at = p->query * c->out_by.token;
+    a.out = ls_cp_at(c, c->out, at);
+    a.out_by = c->out_by;
+    a.lse = (float *)(uintptr_t)lse;
+    a.dout = ls_cp_at(c, c->dout, at);
+    a.dq = ls_cp_at(c, c->dq, p->query * c->q_by.token);
+    a.dk = dkv;
+    a.dv = ls_cp_at(c, dkv, ls_cp_row(c) / 2);
+    a.add_q = add;
+    a.add_k = a.add_v = true;
+    if (!ls_tape_dry(c->t)) ls_attention_backward(&a);
+    ls_op_release(c->t, mark);
+    return LS_OK;
+}
+
+/* --- the op ------------------------------------------------------------------------------------------------ */
+
+static double flops_of(const ls_cp_call *c)
+{
+    const double T = (double)c->T, pairs = c->causal ? T * (T + 1.0) / 2.0 : T * T;
+    return 4.0 * (double)c->D * pairs * (double)(c->B * c->Hq) / (double)c->place.cp.size; /* on the average of the ranks */
+}
+
+static ls_tensor *apply(ls_cp_call *c, const ls_tape_op *op, ls_tensor *out, const struct ls_node *in)
+{
+    ls_tape *t = c->t;
+    bool wanted = false;
+    for (int i = 0; i < LS_OP_INPUTS; i++) wanted |= ls_grad_wanted(in->in[i]);
+    ls_cp_call *saved = NULL;
+    if (wanted && ls_tape_grad(t)) {
+        c->keeps = true;
+        c->kept = ls_op_alloc(t, way_of(c)->kept_bytes(c));
+        saved = ls_tape_take_node(t, sizeof *saved);
+        if (ls_tape_status(t) < 0) return NULL;
+    }
+    c->out = out->data;
+    if (saved) *saved = *c;
+    const size_t mark = ls_op_mark(t);
+    const ls_status st = way_of(c)->forward(c);
+    if (st < 0) return ls_op_fail(t, st);
+    ls_op_release(t, mark);
+    struct ls_node n = *in;
+    n.op = op;
+    n.saved = saved;
+    n.label_a = (uint32_t)c->T;
+    n.label_b = (uint32_t)c->D;
+    n.flops = flops_of(c);
+    n.flops_input = 2.5 * n.flops;
+    return ls_op_end(t, out, &n);
+}
+
+static ls_status play(ls_tape *t, const struct ls_node *n, ls_cp_call *c)
+{
+    const size_t mark = ls_op_mark(t);
+    c->t = t;
+    c->out = n->out->data;
+    c->dout = n->out->grad->data;
+    LS_TRY(way_of(c)->backward(c));
+    ls_op_release(t, mark);
+    return LS_OK;
+}
+
+static ls_status check(ls_cp_call *c, const char *name, const ls_attention_dropout *dropout)
+{
+    ls_places here;
+    if (c->D > LS_ATTENTION_MOST_D)
+        return ls_fail(LS_UNSUPPORTED, "%s: heads of %lld: at most %d are supported", name, (long long)c->D, LS_ATTENTION_MOST_D);
+    if (c->dtype != LS_F32 && c->dtype != LS_BF16)
+        return ls_fail(LS_UNSUPPORTED, "%s: inputs are %s: expected float or bfloat16", name, ls_dtype_name(c->dtype));
+    c->T = c->Tl * c->place.cp.size;
+    LS_TRY(ls_cp_tokens(&c->place, c->T, &here));
+    if (way_of(c)->check) LS_TRY(way_of(c)->check(c));
+    if (!dropout) return LS_OK;
+    const double p = (double)dropout->p;
+    c->drop = (ls_attention_drop){
+        .seed = dropout->seed, .stream = dropout->stream, .first = dropout->first, .least = (uint32_t)ceil(p * 0x1p24),
+        .scale = (float)(1.0 / (1.0 - p)), .heads = dropout->heads > 0 ? dropout->heads : c->Hq,
+        .first_head = dropout->first_head, .T = c->T,
+    };
+    return LS_OK;
+}
+
+/* --- q, k and v apart ------------------------------------------------------------------------------------ */
+
+static ls_status backward_apart(ls_tape *t, struct ls_node *n)
+{
+    ls_cp_call c = *(const ls_cp_call *)n->saved;
+    void **const grad[3] = { &c.dq, &c.dk, &c.dv };
+    bool *const add[3] = { &c.add_q, &c.add_k, &c.add_v };
+    const void **const x[3] = { &c.q, &c.k, &c.v };
+    for (int i = 0; i < 3; i++) {
+        *x[i] = n->in[i]->data; /* they may have been made again, elsewhere */
+        LS_TRY(ls_grad_begin(t, n->in[i], add[i], grad[i]));
+    }
+    LS_TRY(play(t, n, &c));
+    for (int i = 0; i < 3; i++) LS_TRY(ls_grad_end(t, n->in[i]));
+    return LS_OK;
+}
+
+static const ls_tape_op op_apart = { .name = "cp_attention", .napplied = 3, .backward_input = backward_apart };
+
+static ls_status check_apart(const ls_tensor *q, const ls_tensor *k, const ls_tensor *v)
+{
+    char qs[96], ks[96], vs[96];
+    const bool fit = q->ndim == 4 && k->ndim == 4 && v->ndim == 4 && q->dim[0] == k->dim[0] && q->dim[1] == k->dim[1] &&
+                     q->dim[3] == k->dim[3] && q->dim[2] % k->dim[2] == 0 && memcmp(k->dim, v->dim, sizeof k->dim) == 0 &&
+                     k->dtype == q->dtype && v->dtype == q->dtype && q != k && q != v && k != v;
+    if (fit) return LS_OK;
+    return ls_fail(LS_SHAPE, "cp_attention: queries %s, keys %s and values %s: expected [B, T, Hq, D] and twice [B, T, Hkv, D], Hq a "
+                   "multiple of Hkv, of one dtype", ls_tensor_shape(q, qs, sizeof qs), ls_tensor_shape(k, ks, sizeof ks),
+                   ls_tensor_shape(v, vs, sizeof vs));
+}
+
+ls_tensor *ls_cp_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, bool causal,
+                           const ls_attention_dropout *dropout, const ls_place *p)
+{
+    if (!ls_divides(&p->cp)) return ls_attention_dropped(t, q, k, v, scale, causal, dropout);
+    if (!ls_op_begin(t, op_apart.name, q && k && v)) return NULL;
+    ls_status st = check_apart(q, k, v);
+    if (st < 0) return ls_op_fail(t, st);
+    ls_cp_call c = {
+        .t = t, .place = *p, .B = q->dim[0], .Tl = q->dim[1], .Hq = q->dim[2], .Hkv = k->dim[2], .D = q->dim[3], .scale = scale,
+        .causal = causal, .dtype = q->dtype, .q = q->data, .k = k->data, .v = v->data,
+    };
+    c.q_by = c.out_by = ls_strides_dense(c.Tl, c.Hq, c.D);
+    c.k_by = c.v_by = ls_strides_dense(c.Tl, c.Hkv, c.D);
+    if ((st = check(&c, op_apart.name, dropout)) < 0) return ls_op_fail(t, st);
+    ls_tensor *out = ls_op_output(t, q->dtype, 4, q->dim);
+    return out ? apply(&c, &op_apart, out, &(struct ls_node){ .in = { q, k, v } }) : NULL;
+}
+
+/* --- packed ------------------------------------------------------------------------------------------------ */
+
+static void point(ls_cp_call *c, const void *qkv)
+{
+    c->q = qkv;
+    c->k = ls_cp_at(c, qkv, c->Hq * c->D);
+    c->v = ls_cp_at(c, qkv, 2 * c->Hq * c->D);
+}
+
+static ls_status backward_packed(ls_tape *t, struct ls_node *n)
+{
+    ls_cp_call c = *(const ls_cp_call *)n->saved;
+    void *grad;
+    LS_TRY(ls_grad_begin(t, n->in[0], &c.add_q, &grad));
+    point(&c, n->in[0]->data);
+    c.add_k = c.add_v = c.add_q;
+    c.dq = grad;
+    c.dk = ls_cp_at(&c, grad, c.Hq * c.D);
+    c.dv = ls_cp_at(&c, grad, 2 * c.Hq * c.D);
+    LS_TRY(play(t, n, &c));
+    return ls_grad_end(t, n->in[0]);
+}
+
+static const ls_tape_op op_packed = { .name = "cp_attention", .napplied = 1, .backward_input = backward_packed };
+
+ls_tensor *ls_cp_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal,
+                                  const ls_attention_dropout *dropout, const ls_place *p)
+{
+    char shape[96];
+    if (!ls_divides(&p->cp)) return ls_attention_packed_dropped(t, qkv, heads, scale, causal, dropout);
+    if (!ls_op_begin(t, op_packed.name, qkv != NULL)) return NULL;
+    if (qkv->ndim != 3 || heads < 1 || qkv->dim[2] % (3 * heads) != 0)
+        return ls_op_fail(t, ls_fail(LS_SHAPE, "cp_attention: packed %s for %lld heads: expected [B, T, 3 C], C a multiple of the "
+                                     "heads", ls_tensor_shape(qkv, shape, sizeof shape), (long long)heads));
+    const int64_t B = qkv->dim[0], Tl = qkv->dim[1], C = qkv->dim[2] / 3, D = C / heads;
+    const ls_strides by = { .batch = Tl * 3 * C, .token = 3 * C, .head = D };
+    ls_cp_call c = { .t = t, .place = *p, .B = B, .Tl = Tl, .Hq = heads, .Hkv = heads, .D = D, .scale = scale, .causal = causal,
+                     .dtype = qkv->dtype, .q_by = by, .k_by = by, .v_by = by, .out_by = ls_strides_dense(Tl, heads, D) };
+    point(&c, qkv->data);
+    const ls_status st = check(&c, op_packed.name, dropout);
+    if (st < 0) return ls_op_fail(t, st);
+    ls_tensor *out = ls_op_output(t, qkv->dtype, 3, (int64_t[]){ B, Tl, C });
+    return out ? apply(&c, &op_packed, out, &(struct ls_node){ .in = { qkv } }) : NULL;
+}
