@@ -147,6 +147,14 @@ static inline ls_status direction_of(const ls_group *g, const ls_p2p *x, ls_dire
     return ls_message_bad(g, x, *d);
 }
 
+/* In a dry world: a message, and the pipe that its sender takes of the arena for the first of them. */
+static LS_COLD ls_status note(ls_group *g, const ls_p2p *x, const char *label)
+{
+    const ls_world *w = g->w;
+    if (x->send && w->tops->reserve) LS_TRY(w->tops->reserve(w->tp, g->world_rank[x->peer], g->channel + LS_GROUP_LANES));
+    return ls_record_message(g->e->record, g, x, label);
+}
+
 ls_status ls_p2p_batch(ls_group *g, const ls_p2p *op, int n)
 {
     ls_work *work[LS_P2P_BATCH];
@@ -158,7 +166,7 @@ ls_status ls_p2p_batch(ls_group *g, const ls_p2p *op, int n)
         ls_status st = direction_of(g, &op[i], &d);
         if (LS_UNLIKELY(st < 0)) return ls_while(st, "message %d of a batch", i);
     }
-    for (int i = 0; i < n && g->w->dry; i++) LS_TRY(ls_record_message(g->e->record, g, &op[i], NULL));
+    for (int i = 0; i < n && g->w->dry; i++) LS_TRY(note(g, &op[i], NULL));
     if (g->w->dry) return LS_OK;
     ls_status st = LS_OK;
     int started = 0;
@@ -179,7 +187,7 @@ ls_status ls_p2p_start(ls_group *g, const ls_p2p *op, const char *label, ls_work
     *out = NULL;
     if (LS_UNLIKELY(!op)) return ls_fail(LS_INVALID, "a message to start: expected an ls_p2p, found NULL");
     LS_TRY(direction_of(g, op, &d));
-    if (g->w->dry) return ls_record_message(g->e->record, g, op, label);
+    if (g->w->dry) return note(g, op, label);
     LS_TRY(ls_message_begin(g, op, d, label, LS_P2P_BATCH, out));
     if (!ls_engine_threaded(g->e)) (void)ls_engine_turn_group(g); /* a failure stays in the work */
     return LS_OK;
