@@ -189,7 +189,19 @@ differ last optim.decay_steps mlp '--optim.schedule wsd' '--optim.schedule wsd -
 
 # --- parallel, not implemented ----------------------------------------------------------------------------
 shows parallel.dp mlp '--parallel.dp 2' grep -q ', 2 ranks over shm' out
-for axis in tp pp cp ep; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "checking parallel.$axis: "; done
+for axis in pp ep; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "checking parallel.$axis: "; done
+for axis in tp cp; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "parallel.$axis is 2, but mlp has no layers that ranks divide"; done
+shows parallel.tp gpt2 '--parallel.tp 2' grep -q '2 ranks over shm, tp 2 x dp 1, DDP' out
+shows parallel.sp gpt2 '--parallel.tp 2 --parallel.sp true' grep -q 'tp 2 (sequence parallel) x dp 1, DDP' out
+shows parallel.cp gpt2 '--parallel.cp 2' grep -q '2 ranks over shm, cp 2 (ring) x dp 1, DDP' out
+shows parallel.context llama '--parallel.cp 2 --parallel.context ulysses' grep -q 'cp 2 (ulysses) x dp 1, DDP' out
+differ last parallel.cp_split gpt2 '--parallel.cp 2' '--parallel.cp 2 --parallel.cp_split contiguous'
+refuse parallel.sp gpt2 '--parallel.sp true' 78 'parallel.sp belongs to parallel.tp above 1, and parallel.tp is 1'
+refuse parallel.context gpt2 '--parallel.context gather' 78 'parallel.context belongs to parallel.cp above 1, and parallel.cp is 1'
+refuse parallel.cp_split gpt2 '--parallel.cp_split contiguous' 78 'parallel.cp_split belongs to parallel.cp above 1, and parallel.cp is 1'
+refuse parallel.cp gpt2 '--parallel.cp 2 --train.seq_len 6' 78 'cannot be divided by parallel.cp 2, in two pieces for each rank,: nearest that fit: 4 or 8'
+refuse parallel.tp gpt2 '--parallel.tp 4' 78 'tp 4 does not divide model.n_head, which is 2: nearest valid: 2'
+refuse parallel.cp gpt2 '--parallel.cp 3 -n 4' 78 'mesh: cp 3 = 3, but the world has 4 ranks: with cp 2 or 4, dp 2 or 1 fits'
 refuse parallel.order mlp '--parallel.order tp-pp-dp-ep-cp' 64 '--parallel.order: expected one of'
 refuse parallel.placement mlp '--parallel.placement spread' 64 '--parallel.placement: expected one of'
 buckets() { grep -E '^(buckets| +bucket)' "$1/out"; }

@@ -46,10 +46,12 @@ CHANGE(three_stages, p->size[LS_AXIS_PP] = 3)
 CHANGE(three_tensors, p->size[LS_AXIS_TP] = 3)
 CHANGE(six_tensors, p->size[LS_AXIS_TP] = 6)
 CHANGE(eight_tensors, p->size[LS_AXIS_TP] = 8)
-CHANGE(three_contexts, p->size[LS_AXIS_CP] = 3)
+CHANGE(three_contexts, p->size[LS_AXIS_DP] = 2; p->size[LS_AXIS_CP] = 3)
 CHANGE(nine_contexts, p->size[LS_AXIS_CP] = 9)
-CHANGE(two_contexts, p->size[LS_AXIS_CP] = 2)
-CHANGE(two_tensors, p->size[LS_AXIS_TP] = 2)
+CHANGE(two_contexts, p->size[LS_AXIS_DP] = 2; p->size[LS_AXIS_CP] = 2)
+CHANGE(two_tensors, p->size[LS_AXIS_DP] = 2; p->size[LS_AXIS_TP] = 2; p->sequence_parallel = true)
+CHANGE(two_of_both, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_CP] = p->size[LS_AXIS_TP] = 2; p->context = "ulysses")
+CHANGE(square, p->size[LS_AXIS_DP] = 2; p->size[LS_AXIS_CP] = 2; p->context = "square")
 CHANGE(three_replicas, p->size[LS_AXIS_DP] = 3)
 CHANGE(no_replica, p->size[LS_AXIS_DP] = 0)
 CHANGE(no_tensor, p->size[LS_AXIS_TP] = 0)
@@ -99,17 +101,18 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { gathers, &gpt2, LS_OK, NULL },
         { last_of_2, &gpt2, LS_OK, NULL },
         { two_stages, &gpt2, LS_UNSUPPORTED, "pp is 2: pipeline stages are not implemented: expected 1" },
-        { two_experts, &gpt2, LS_UNSUPPORTED, "plan: ep is 2, but only data parallelism is implemented: expected ep 1 and dp 4" },
-        { two_contexts, &gpt2, LS_UNSUPPORTED, "plan: cp is 2, but only data parallelism is implemented: expected cp 1 and dp 4" },
-        { two_tensors, &gpt2, LS_UNSUPPORTED, "plan: tp is 2, but only data parallelism is implemented: expected tp 1 and dp 4" },
+        { two_experts, &gpt2, LS_UNSUPPORTED, "plan: ep is 2, but only data, tensor and context parallelism are implemented: expected ep 1" },
+        { two_contexts, &gpt2, LS_OK, NULL },
+        { two_tensors, &gpt2, LS_OK, NULL },
+        { two_of_both, &gpt2, LS_OK, NULL },
         { three_stages, &gpt2, LS_BAD_CONFIG, "plan: pp 3 does not divide model.n_layer, which is 2: nearest valid: 2" },
         { three_tensors, &gpt2, LS_BAD_CONFIG, "plan: tp 3 does not divide model.n_head, which is 2: nearest valid: 2" },
         { three_tensors, &llama, LS_BAD_CONFIG, "plan: tp 3 does not divide model.n_head, which is 16: nearest valid: 2 or 4" },
         { six_tensors, &llama, LS_BAD_CONFIG, "plan: tp 6 does not divide model.n_head, which is 16: nearest valid: 4 or 8" },
         { eight_tensors, &llama, LS_BAD_CONFIG, "plan: tp 8 does not divide model.n_kv_head, which is 4: nearest valid: 4" },
-        { three_contexts, &gpt2, LS_BAD_CONFIG, "plan: cp 3 does not divide model.seq_len, which is 8: nearest valid: 2 or 4" },
-        { nine_contexts, &gpt2, LS_BAD_CONFIG, "plan: cp 9 does not divide model.seq_len, which is 8: nearest valid: 8" },
-        { three_tensors, &mlp, LS_UNSUPPORTED, "plan: tp is 3, but only data parallelism is implemented" },
+        { three_contexts, &gpt2, LS_BAD_CONFIG, "mesh: dp 2 x cp 3 = 6, but the world has 4 ranks" },
+        { nine_contexts, &gpt2, LS_BAD_CONFIG, "mesh: cp is 9; expected 1 to 4" },
+        { three_tensors, &mlp, LS_UNSUPPORTED, "plan: tp is 3, but mlp has no layers that ranks divide; gpt2 and llama have: expected tp 1" },
         { three_replicas, &gpt2, LS_BAD_CONFIG, "mesh: dp 3 = 3, but the world has 4 ranks: dp 4 fits" },
         { no_replica, &gpt2, LS_BAD_CONFIG, "mesh: dp is 0; expected 1 to 4" },
         { no_tensor, &gpt2, LS_BAD_CONFIG, "mesh: tp is 0; expected 1 to 4" },
@@ -132,8 +135,9 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { two_chunks, &gpt2, LS_UNSUPPORTED, "2 pipeline chunks per stage are not implemented: expected 1" },
         { no_sample, &gpt2, LS_BAD_CONFIG, "plan: micro_batch is 0: expected at least 1 sample per forward" },
         { no_micro_batch, &gpt2, LS_BAD_CONFIG, "a step of 0 micro-batches: expected 1 to" },
-        { ring, &gpt2, LS_UNSUPPORTED, "plan: context is 'ring', which belongs to cp above 1, which is not implemented" },
-        { sequence, &gpt2, LS_UNSUPPORTED, "plan: sequence_parallel belongs to tp above 1, which is not implemented" },
+        { ring, &gpt2, LS_BAD_CONFIG, "plan: context belongs to cp above 1, and cp is 1: expected NULL" },
+        { square, &gpt2, LS_BAD_CONFIG, "context 'square': expected ring, gather or ulysses" },
+        { sequence, &gpt2, LS_BAD_CONFIG, "plan: sequence_parallel belongs to tp above 1, and tp is 1: expected false" },
         { recompute_7, &gpt2, LS_BAD_CONFIG, "plan: recompute is 7: expected none, selective or full" },
         { doubles, &gpt2, LS_UNSUPPORTED, "plan: dtype is double: expected f32 or bf16" },
         { bf16, &mlp, LS_UNSUPPORTED, "plan: dtype is bf16, but mlp computes in f32 only: expected f32; gpt2 and llama compute" },

@@ -131,6 +131,7 @@ void ls_params_free(ls_params *ps);
 ls_param *ls_params_find(const ls_params *ps, const char *name); /* NULL if absent */
 const ls_param *ls_params_largest(const ls_params *ps);          /* of most elements here; NULL: there are none */
 int64_t ls_params_count(const ls_params *ps);                    /* elements in all */
+int64_t ls_params_count_whole(const ls_params *ps);              /* of the global tensors */
 size_t ls_params_nbytes(const ls_params *ps);
 /* Marks every gradient as not yet written (torch's zero_grad(set_to_none)). */
 void ls_params_zero_grad(ls_params *ps);

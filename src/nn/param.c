@@ -133,6 +133,17 @@ const ls_param *ls_params_largest(const ls_params *ps)
     return most;
 }
 
+int64_t ls_params_count_whole(const ls_params *ps)
+{
+    int64_t n = 0;
+    for (int i = 0; i < ps->n; i++) {
+        ls_tensor whole = ps->item[i].t;
+        ls_part_shape(&ps->item[i].part, &ps->item[i].t, whole.dim);
+        n += ls_tensor_count(&whole);
+    }
+    return n;
+}
+
 int64_t ls_params_count(const ls_params *ps)
 {
     int64_t n = 0;

@@ -27,6 +27,8 @@ static bool powersgd(const ls_train_config *c) { return is(c->ddp.hook, "powersg
 static bool rescales(const ls_train_config *c) { return is(c->optim.loss_scale, "dynamic"); }
 static bool invariant(const ls_train_config *c) { return ls_train_is_invariant(c); }
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
+static bool divides_layers(const ls_train_config *c) { return c->parallel.tp > 1; }
+static bool divides_sequences(const ls_train_config *c) { return c->parallel.cp > 1; }
 static bool runs(const ls_train_config *c) { return !c->dry_run; }
 static bool unexplained(const ls_train_config *c) { return is(c->explain, "none"); }
 
@@ -68,6 +70,9 @@ static const rule rules[] = {
     { "zero.prefetch", gathers, "zero.stage 3 with zero.copy rank", "zero.copy" },
     { "zero.reshard", gathers, "zero.stage 3 with zero.copy rank", "zero.copy" },
     { "zero.hsdp", shards, "zero.stage 1 to 3", "zero.stage" },
+    { "parallel.sp", divides_layers, "parallel.tp above 1", "parallel.tp" },
+    { "parallel.context", divides_sequences, "parallel.cp above 1", "parallel.cp" },
+    { "parallel.cp_split", divides_sequences, "parallel.cp above 1", "parallel.cp" },
     { "pipeline.schedule", never, "parallel.pp above 1, which is not implemented", NULL },
     { "comm.order", mpi, "comm.backend mpi", "comm.backend" },
     { "dump-buckets", trains, "training", "eval-only" },

@@ -636,6 +636,23 @@ static ls_status check_supported(const ls_train_config *c, int world_size)
     return LS_OK;
 }
 
+/* Whether ranks can divide a sequence: cp into one or two pieces for each rank, and with sequence parallelism tp what a
+ * rank has of it. */
+static ls_status check_sequence(const ls_train_config *c)
+{
+    const bool in_turn = strcmp(c->parallel.cp_split, "contiguous") == 0;
+    const int64_t T = ls_train_seq_len(c), cp = c->parallel.cp, pieces = cp == 1 || in_turn ? cp : 2 * cp;
+    const int64_t parts = cp * (c->parallel.sp ? c->parallel.tp : 1), unit = pieces % parts == 0 ? pieces : parts % pieces == 0 ? parts : pieces * parts;
+    const int64_t below = T / unit * unit;
+    if (T % pieces == 0 && T % parts == 0) return LS_OK;
+    char fit[64];
+    if (below > 0) snprintf(fit, sizeof fit, "%lld or %lld", (long long)below, (long long)(below + unit));
+    else snprintf(fit, sizeof fit, "%lld", (long long)unit);
+    return ls_fail(LS_BAD_CONFIG, "a sequence of %lld tokens (train.seq_len) cannot be divided by parallel.cp %lld%s%s: nearest that fit: %s",
+                   (long long)T, (long long)cp, pieces > cp ? ", in two pieces for each rank," : "",
+                   c->parallel.sp ? " and parallel.sp" : "", fit);
+}
+
 /* What a model of tokens and its data have to do with each other. */
 static ls_status check_lm(const ls_train_config *c, int world_size)
 {
@@ -661,6 +678,7 @@ static ls_status check_lm(const ls_train_config *c, int world_size)
     if (ls_train_seq_len(c) > lm.seq_len)
         return ls_fail(LS_BAD_CONFIG, "train.seq_len is %lld, but the model's longest sequence, model.seq_len, is %lld",
                        (long long)ls_train_seq_len(c), (long long)lm.seq_len);
+    LS_TRY(check_sequence(c));
     const int64_t micro = ls_train_micro_batch(c, c->train.global_batch / ls_train_batch_ranks(c, world_size));
     if (micro > MOST_TOKENS / ls_train_seq_len(c))
         return ls_fail(LS_BAD_CONFIG, "train.micro_batch is %lld and a sample has %lld tokens: expected at most %lld tokens at a time on one "
@@ -677,6 +695,10 @@ static ls_status check_features(const ls_train_config *c)
     char names[128];
     const char *words = ls_model_names(LS_LM_KEY, names, sizeof names);
     const char *name = ls_train_data_name(c);
+    const int64_t divided = c->parallel.tp > 1 ? c->parallel.tp : c->parallel.cp;
+    if (divided > 1)
+        return ls_fail(LS_UNSUPPORTED, "parallel.%s is %lld, but %s has no layers that ranks divide; %s have: leave it out",
+                       c->parallel.tp > 1 ? "tp" : "cp", (long long)divided, c->model.name, words);
     if (ls_train_dtype(c) != LS_F32)
         return ls_fail(LS_UNSUPPORTED, "train.dtype %s: %s %s trains in f32; %s train in bf16, too", c->train.dtype, a,
                        c->model.name, words);

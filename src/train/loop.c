@@ -43,6 +43,17 @@ static void describe_dp(const ls_train_config *c, char *buf, size_t n)
         snprintf(buf, n, " (%s%s%s%s)", graph, hooked && *graph ? ", " : "", hooked ? "hook " : "", hooked ? c->ddp.hook : "");
 }
 
+/* Who divides layers and sequences: "tp 2 (sequence parallel) x cp 2 (ring) x dp 2: ", or nothing. */
+static void describe_axes(const ls_mesh *m, const ls_train_config *c, char *buf, size_t n)
+{
+    const int tp = m->size[LS_AXIS_TP], cp = m->size[LS_AXIS_CP];
+    char t[40] = "", s[48] = "";
+    *buf = 0;
+    if (tp > 1) snprintf(t, sizeof t, "tp %d%s x ", tp, c->parallel.sp ? " (sequence parallel)" : "");
+    if (cp > 1) snprintf(s, sizeof s, "cp %d (%s) x ", cp, c->parallel.context);
+    if (tp > 1 || cp > 1) snprintf(buf, n, "%s%sdp %d, ", t, s, m->size[LS_AXIS_DP]);
+}
+
 static void announce_scale(const ls_trainer *t)
 {
     const ls_train_config *c = t->c;
@@ -70,14 +81,15 @@ static void announce(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
     const int ranks = ls_world_size(t->w);
-    char a[32], b[32], dp[64];
+    char a[32], b[32], dp[64], axes[128];
     int rank, size;
     if (!t->par.mesh.speaks) return;
     describe_dp(c, dp, sizeof dp);
-    ls_say("lockstep %s: %s with %s parameters, %d rank%s over %s, DDP%s", LS_VERSION, c->model.name,
-           ls_number_text((double)ls_params_count(&t->par.model->params), 0, a, sizeof a), ranks, ranks == 1 ? "" : "s",
+    describe_axes(&t->par.mesh, c, axes, sizeof axes);
+    ls_say("lockstep %s: %s with %s parameters, %d rank%s over %s, %sDDP%s", LS_VERSION, c->model.name,
+           ls_number_text((double)ls_params_count_whole(&t->par.model->params), 0, a, sizeof a), ranks, ranks == 1 ? "" : "s",
            strcmp(ls_train_backend(c), "mpi") == 0 ? "mpi" : ls_world_transport(t->w),
-           dp);
+           axes, dp);
     if (ls_world_launched(&rank, &size) && strcmp(ls_world_source(t->w), "lockstep run") != 0)
         ls_say("ranks: from %s\ncollectives: %s", ls_world_source(t->w), ls_comm_text(t->w));
     const ls_feed *f = &t->feed;

@@ -11,9 +11,8 @@
 
 /* --- 0. can it be done ------------------------------------------------------------------------------- */
 
-static ls_status check_axes(const ls_plan *p, int world_size)
+static ls_status check_axes(const ls_plan *p)
 {
-    (void)world_size;
     for (int a = 0; a < LS_AXES; a++)
         if (a == LS_AXIS_EP && p->size[a] > 1) /* ls_pipe_check knows of stages */
             return ls_fail(LS_UNSUPPORTED, "plan: %s is %d, but only data, tensor and context parallelism are implemented: expected %s 1",
@@ -32,15 +31,22 @@ static const char *nearest_divisors(int64_t n, int size, char *buf, size_t room)
     return buf;
 }
 
-/* Axes that cut a dimension of the model into equal parts. (A vocabulary is cut by ls_shard_range; parts differ.) */
+/* Axes that cut a dimension of the model into equal parts. (A vocabulary, and the width of an mlp, are cut by
+ * ls_shard_range; parts differ. Sequences need not be as long as the model allows: ls_cp_tokens looks at them.) */
 static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const ls_model_config *mc)
 {
     const ls_lm_config *lm = &mc->lm;
+    char names[128];
     const struct { ls_axis axis; int64_t n; const char *what; } row[] = {
         { LS_AXIS_TP, lm->n_head, "model.n_head" },   { LS_AXIS_TP, lm->n_kv_head, "model.n_kv_head" },
-        { LS_AXIS_PP, lm->n_layer, "model.n_layer" }, { LS_AXIS_CP, lm->seq_len, "model.seq_len" },
+        { LS_AXIS_PP, lm->n_layer, "model.n_layer" },
     };
     char fit[48];
+    for (int a = LS_AXIS_CP; a <= LS_AXIS_TP && !cls->lm; a++)
+        if (p->size[a] > 1)
+            return ls_fail(LS_UNSUPPORTED, "plan: %s is %d, but %s has no layers that ranks divide; %s have: expected %s 1",
+                           ls_axis_name((ls_axis)a), p->size[a], cls->name, ls_model_names(LS_LM_KEY, names, sizeof names),
+                           ls_axis_name((ls_axis)a));
     for (size_t i = 0; cls->lm && i < sizeof row / sizeof *row; i++) {
         const int size = p->size[row[i].axis];
         if (size < 1 || row[i].n < 1 || row[i].n % size == 0) continue;
@@ -159,7 +165,7 @@ static ls_status check_numbers(const ls_plan *p, const ls_model_class *cls)
 
 ls_status ls_plan_supported(const ls_plan *p, int world_size)
 {
-    LS_TRY(check_axes(p, world_size));
+    LS_TRY(check_axes(p));
     LS_TRY(check_dp(p, world_size));
     LS_TRY(check_sequence(p));
     return check_pipe(p);

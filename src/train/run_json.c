@@ -149,7 +149,7 @@ static void add_run(const ls_run_json *j, const ls_trainer *t, double loss, cons
     ls_json_number(x, loss);
     ls_text_add(x, ", \"loss_bits\": \"%a\", \"losses\": [%s], \"grad_norms\": [%s], \"digest\": \"%s\", \"parameters\": %llu, ",
                 loss, ls_text_str(&j->losses), ls_text_str(&j->norms), digest,
-                (unsigned long long)ls_params_count(&t->par.model->params));
+                (unsigned long long)ls_params_count_whole(&t->par.model->params));
     ls_text_add(x, "\"batch\": {\"global\": %lld, \"per_rank\": %zu, \"micro_batch\": %zu, \"micro_batches\": %zu}, "
                 "\"run_dir\": ", (long long)t->c->train.global_batch, f->local, f->micro, f->local / f->micro);
     ls_json_string(x, t->run_dir);

@@ -31,7 +31,7 @@ ls_status ls_watch_open(ls_trainer *t)
     w->format = ls_log_format_find(t->c->log.format);
     if (!w->format) return ls_fail(LS_BAD_CONFIG, "log.format %s", t->c->log.format);
     w->colour = ls_say_on_terminal() && !(no_color && *no_color);
-    ls_mfu_count(&t->mc, ls_params_count(&t->par.model->params), (int64_t)t->feed.tokens, &w->mfu);
+    ls_mfu_count(&t->mc, ls_params_count_whole(&t->par.model->params), (int64_t)t->feed.tokens, &w->mfu);
     w->reserved =
         (double)(ls_arena_size(t->w->arena) + ls_arena_size(t->arena)) + (double)ls_world_ledger(t->w)->now[LS_MEM_ACT];
     w->memory = w->reserved + (double)env->mem_available() / t->w->local_size;
