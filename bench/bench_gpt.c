@@ -9,6 +9,8 @@
  *   build/bench/bench_gpt --ranks 2 --batch 2 --zero 1                    (each rank updates half)
  *   build/bench/bench_gpt --ranks 2 --batch 2 --zero 3 --copy rank        (and gathers the weights of a layer)
  *   build/bench/bench_gpt --ranks 4 --batch 1 --zero 3 --hsdp 2           (two sets of shards)
+ *   build/bench/bench_gpt --ranks 2 --batch 4 --tp 2 --sp                 (each rank has half of every layer)
+ *   build/bench/bench_gpt --ranks 2 --batch 1 --tokens 4096 --cp 2        (and half of every sequence)
  *
  * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end the
  * digest of the model, which all ranks must have, the largest resident set of rank 0, and the memory of all ranks
@@ -33,11 +35,11 @@
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp;
     size_t bucket_cap;
     double clip, lr;
-    const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress;
-    bool guard, units, help;
+    const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress, *context, *split;
+    bool guard, units, sp, help;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -52,7 +54,12 @@ static const ls_opt table[] = {
     { "pack", LS_OPT_CHOICE, AT(pack), "never", "never|always|alternate",
       "whether micro-batches read packed copies of the weights; alternate: in every other step", 0, NULL },
     { "tokens", LS_OPT_INT, AT(tokens), "64", "1..1048576", "tokens a sequence", 0, NULL },
-    { "ranks", LS_OPT_INT, AT(ranks), "1", "1..256", "ranks, data parallel", 0, NULL },
+    { "ranks", LS_OPT_INT, AT(ranks), "1", "1..256", "ranks, data parallel but for --tp and --cp", 0, NULL },
+    { "tp", LS_OPT_INT, AT(tp), "1", "1..256", "ranks that divide every layer", 0, NULL },
+    { "sp", LS_OPT_BOOL, AT(sp), "false", NULL, "and norms, dropout and residuals along the sequence", 0, NULL },
+    { "cp", LS_OPT_INT, AT(cp), "1", "1..256", "ranks that divide every sequence", 0, NULL },
+    { "context", LS_OPT_CHOICE, AT(context), "ring", "ring|gather|ulysses", "--cp: how queries meet keys of other ranks", 0, NULL },
+    { "split", LS_OPT_CHOICE, AT(split), "zigzag", "zigzag|contiguous", "--cp: tokens of a rank", 0, NULL },
     { "threads", LS_OPT_INT, AT(threads), "1", "1..1024", "threads a rank", 0, NULL },
     { "steps", LS_OPT_INT, AT(steps), "5", "1..", "steps", 0, NULL },
     { "clip", LS_OPT_DOUBLE, AT(clip), "1", "0..", "largest norm of the gradients", 0, NULL },
@@ -82,12 +89,9 @@ typedef struct job {
     const options *o;
     ls_model_config gpt2;
     ls_world *w;
-    ls_model *model;
     ls_arena *arena;
-    ls_group *shards, *copies; /* NULL: one set of shards */
-    ls_ddp *ddp; /* NULL: one rank */
+    ls_parallel par;
     ls_optim *adamw;
-    ls_tape *tape;
     int64_t *x, *y; /* [batch, tokens]: ids, and the ones that follow them */
     int64_t step;
     uint64_t began_ns, entered_ns; /* the step, the unit */
@@ -113,69 +117,83 @@ static ls_ddp_config ddp_of(const options *o)
                                                                           : LS_RESHARD_DEFAULT };
 }
 
-static int set_of(const void *shards, int rank) { return rank / *(const int *)shards; }
-static int shard_of(const void *shards, int rank) { return rank % *(const int *)shards; }
-
-static ls_status open_sets(job *j)
+static ls_plan plan_of(const options *o)
 {
-    const options *o = j->o;
-    const int shards = (int)(o->ranks / o->hsdp);
-    if (o->hsdp == 1) return LS_OK;
-    LS_TRY(ls_group_split_by(ls_world_group(j->w), set_of, &shards, "shards", &j->shards));
-    return ls_group_split_by(ls_world_group(j->w), shard_of, &shards, "copies", &j->copies);
+    const int64_t dp = o->ranks / (o->tp * o->cp);
+    return (ls_plan){ .size = { [LS_AXIS_PP] = 1, [LS_AXIS_DP] = (int)dp, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = (int)o->cp, [LS_AXIS_TP] = (int)o->tp },
+                      .ddp = ddp_of(o), .hsdp = (int)o->hsdp, .micro_batch = o->batch, .micro_batches = (int)o->micro_batches,
+                      .sequence_parallel = o->sp, .context = o->cp > 1 ? o->context : NULL,
+                      .in_turn = o->cp > 1 && strcmp(o->split, "contiguous") == 0,
+                      .dtype = strcmp(o->dtype, "bf16") == 0 ? LS_BF16 : LS_F32 };
 }
 
-/* Values, gradients and the optimizer's state, from the world's arena and j's own. */
-static ls_status state(job *j, ls_dtype dtype)
+/* First values; --save: this rank has all of them in f32 here. */
+static ls_status first_values(void *arg, ls_model *m)
+{
+    const job *j = arg;
+    LS_TRY(ls_model_init(m, &j->gpt2));
+    return *j->o->save && ls_world_rank(j->w) == 0 ? ls_ckpt_save(j->o->save, &m->params, NULL) : LS_OK;
+}
+
+/* Values, gradients, tapes and the optimizer's state, from the world's arena and j's own. */
+static ls_status state(job *j, size_t tape_bytes, size_t packed)
 {
     const options *o = j->o;
-    ls_ddp_config ddp = ddp_of(o);
-    ls_params *ps = &j->model->params;
+    const ls_plan p = plan_of(o);
+    const ls_parallel_opts opts = { .own = j->arena, .tape_bytes = tape_bytes, .packed_bytes = packed, .values = first_values, .arg = j };
     ls_optim_config adamw;
     LS_TRY(ls_optim_defaults("adamw", &adamw));
     adamw.lr = o->lr;
-    LS_TRY(open_sets(j));
-    ddp.shards = j->shards;
-    ddp.copies = j->copies;
-    if (o->ranks > 1) LS_TRY(ls_ddp_bind(ls_world_group(j->w), ps, &ddp, dtype, j->arena));
-    else LS_TRY(ls_params_bind(ps, j->arena, j->arena));
-    if (dtype == LS_BF16 && o->ranks == 1) LS_TRY(ls_params_bind_bf16(ps, j->arena));
-    if (!ls_arena_is_dry(j->arena)) {
-        LS_TRY(ls_model_init(j->model, &j->gpt2));
-        /* here every rank still has all values in f32 */
-        if (*o->save && ls_world_rank(j->w) == 0) LS_TRY(ls_ckpt_save(o->save, ps, NULL));
-    }
-    if (o->ranks > 1) LS_TRY(ls_ddp_create(ls_world_group(j->w), ps, &ddp, &j->ddp));
-    LS_TRY(ls_optim_create(&adamw, ps, j->arena, &j->adamw));
+    LS_TRY(ls_parallelize(j->w, &p, &j->gpt2, &opts, &j->par));
+    LS_TRY(ls_optim_create(&adamw, &j->par.model->params, j->arena, &j->adamw));
     return o->guard ? ls_optim_hash_values(j->adamw) : LS_OK;
 }
 
 static void forget(job *j)
 {
-    ls_tape_destroy(j->tape);
     ls_optim_destroy(j->adamw);
-    ls_ddp_destroy(j->ddp);
-    ls_group_destroy(j->copies);
-    ls_group_destroy(j->shards);
-    ls_model_destroy(j->model);
+    ls_parallel_destroy(&j->par);
     ls_arena_destroy(j->arena);
     ls_world_leave(j->w);
 }
 
-/* Bytes of both arenas that state() takes on this rank: it runs in a dry world. */
-static ls_status plan(const options *o, ls_dtype dtype, size_t *shared, size_t *own)
+/* Forward and backward of one micro-batch, whose ids may be NULL on a dry tape. */
+static ls_status pass(job *j, bool sync, float share, ls_loss_sums *sums)
+{
+    ls_tape *t = j->par.tape[0];
+    const int64_t dim[2] = { j->o->batch, j->o->tokens };
+    ls_tape_reset(t);
+    LS_TRY(ls_ddp_begin_forward(j->par.ddp, t, sync));
+    ls_tensor *x = ls_tape_input(t, LS_I64, 2, dim, j->x), *y = ls_tape_input(t, LS_I64, 2, dim, j->y);
+    ls_tensor *loss = ls_model_loss(j->par.model, t, x, y, sums);
+    return j->x ? ls_backward_from(t, loss, &share) : ls_backward(t, loss);
+}
+
+/* What a rank takes. */
+typedef struct needs {
+    size_t shared, own, tape, packed;
+} needs;
+
+/* A step in a dry world says. */
+static ls_status plan(const options *o, needs *out)
 {
     job dry = { .o = o, .gpt2 = gpt2_of(o) };
     int rank, size;
+    ls_loss_sums sums;
     if (!ls_world_launched(&rank, &size) || rank >= o->ranks) rank = 0; /* joining says what is wrong */
-    ls_status st = ls_model_create(&dry.gpt2, &dry.model);
-    if (st == LS_OK) st = ls_world_dry(rank, (int)o->ranks, NULL, NULL, &dry.w);
+    *out = (needs){ 0 };
+    ls_status st = ls_world_dry(rank, (int)o->ranks, NULL, NULL, &dry.w);
     if (st == LS_OK) st = ls_arena_create_dry(NULL, &dry.arena);
-    if (st == LS_OK) st = state(&dry, dtype);
-    *shared = *own = 0;
+    if (st == LS_OK) st = state(&dry, 0, 0);
+    if (st == LS_OK) ls_tape_pack_begin(dry.par.tape[0]);
+    for (int i = 0; i < 2 && st == LS_OK; i++) { /* buckets are rebuilt in the second */
+        ls_params_zero_grad(&dry.par.model->params);
+        st = pass(&dry, true, 1.0f, &sums);
+    }
     if (st == LS_OK) {
-        *shared = ls_world_arena_used(dry.w);
-        *own = ls_arena_mark(dry.arena);
+        *out = (needs){ ls_world_arena_used(dry.w), ls_arena_mark(dry.arena), ls_tape_peak(dry.par.tape[0]),
+                        strcmp(o->pack, "never") != 0 ? ls_tape_packed_bytes(dry.par.tape[0]) : 0 };
+        if (ls_parallel_shares_tapes(&dry.par)) out->shared += out->tape;
     }
     forget(&dry);
     return st;
@@ -186,7 +204,7 @@ static double ms_since(uint64_t began_ns) { return 1e-6 * (double)(now_ns() - be
 static ls_status on_unit(void *arg, const ls_unit *u, ls_unit_when when)
 {
     job *j = arg;
-    const ls_params *ps = &j->model->params;
+    const ls_params *ps = &j->par.model->params;
     const bool backward = when == LS_UNIT_LEAVE_BACKWARD;
     size_t nbytes = 0;
     if (when == LS_UNIT_ENTER || when == LS_UNIT_ENTER_BACKWARD) j->entered_ns = now_ns();
@@ -207,50 +225,35 @@ static ls_status on_grad(void *arg, ls_tensor *param)
 /* With --units: rank 0 notes times. What the units do not have, the root has. */
 static ls_status listen_to_units(job *j)
 {
-    const ls_params *ps = &j->model->params;
+    const ls_params *ps = &j->par.model->params;
     const ls_tape_events events = { .unit = on_unit, .grad_ready = on_grad };
     size_t root = 0;
     if (!j->o->units || ls_world_rank(j->w) != 0) return LS_OK;
     for (int i = 0; i < ps->n; i++)
         if (ps->item[i].unit < 0) root += ls_tensor_nbytes(&ps->item[i].t);
     printf("root,%zu\n", root);
-    return ls_tape_listen(j->tape, &events, j);
+    return ls_tape_listen(j->par.tape[0], &events, j);
 }
 
 static ls_status build(job *j)
 {
     const options *o = j->o;
-    const bool bf16 = strcmp(o->dtype, "bf16") == 0;
-    const ls_tape_mode mode = { .dtype = bf16 ? LS_BF16 : LS_F32 };
-    size_t packed = 0, shared, own;
-    LS_TRY(plan(o, mode.dtype, &shared, &own));
-    LS_TRY(ls_model_create(&j->gpt2, &j->model));
-    ls_params *ps = &j->model->params;
-    const ls_world_opts w = { .arena_bytes = ((size_t)4 << 20) + shared,
+    needs n;
+    LS_TRY(plan(o, &n));
+    const ls_world_opts w = { .arena_bytes = ((size_t)4 << 20) + n.shared,
                               .progress = strcmp(o->progress, "thread") == 0 ? LS_PROGRESS_THREAD : LS_PROGRESS_INLINE,
                               .security = strcmp(o->security, "auth") == 0      ? LS_SECURITY_AUTH
                                           : strcmp(o->security, "encrypt") == 0 ? LS_SECURITY_ENCRYPT
                                                                                 : LS_SECURITY_DEFAULT };
     LS_TRY(ls_world_join(&w, &j->w));
-    if (strcmp(o->pack, "never") != 0) LS_TRY(ls_model_packed_bytes(j->model, o->batch, o->tokens, &mode, &packed));
-    LS_TRY(ls_arena_create(own + packed, false, ls_world_ledger(j->w), &j->arena));
+    LS_TRY(ls_arena_create(n.own + n.packed, false, ls_world_ledger(j->w), &j->arena));
     ls_arena_may_grow(j->arena, NULL, NULL); /* the plan is that of ranks of one node */
-    LS_TRY(state(j, mode.dtype));
-    ls_params_round(ps);
-    const size_t slab = ls_model_tape_bytes_in(j->model, o->batch, o->tokens, &mode);
-    if (slab == 0) return LS_UNSUPPORTED; /* and the sentence says what */
-    LS_TRY(ls_tape_create(slab, ls_world_ledger(j->w), NULL, &j->tape));
-    LS_TRY(ls_tape_set_dtype(j->tape, mode.dtype));
+    LS_TRY(state(j, n.tape, n.packed));
     LS_TRY(listen_to_units(j));
-    if (packed) {
-        void *memory;
-        LS_TRY(ls_arena_alloc(j->arena, packed, LS_MEM_PARAM, &memory));
-        LS_TRY(ls_tape_pack_memory(j->tape, memory, packed));
-    }
-    const size_t n = (size_t)(o->batch * o->tokens);
-    j->x = calloc(n, sizeof *j->x);
-    j->y = calloc(n, sizeof *j->y);
-    return j->x && j->y ? LS_OK : ls_fail(LS_NO_MEMORY, "ids of %zu tokens", n);
+    const size_t count = (size_t)(o->batch * o->tokens);
+    j->x = calloc(count, sizeof *j->x);
+    j->y = calloc(count, sizeof *j->y);
+    return j->x && j->y ? LS_OK : ls_fail(LS_NO_MEMORY, "ids of %zu tokens", count);
 }
 
 static int64_t token(int64_t i, int64_t vocab)
@@ -262,7 +265,8 @@ static int64_t token(int64_t i, int64_t vocab)
 static void next_batch(job *j, int64_t s)
 {
     const options *o = j->o;
-    const int64_t T = o->tokens, first = (s * o->ranks + ls_world_rank(j->w)) * o->batch;
+    const ls_group *samplers = j->par.mesh.batch;
+    const int64_t T = o->tokens, first = (s * ls_group_size(samplers) + ls_group_rank(samplers)) * o->batch;
     for (int64_t b = 0; b < o->batch; b++)
         for (int64_t t = 0; t < T; t++) {
             const int64_t i = (first + b) * (T + 1) + t;
@@ -271,41 +275,40 @@ static void next_batch(job *j, int64_t s)
         }
 }
 
-/* Micro-batch i of a step: its mean loss, its share of which gradients are of, is added to *loss. */
+/* Micro-batch i of a step: its loss, its share of which gradients are of, is added to *loss. A rank's loss is of its tokens;
+ * gradients are averaged over the ranks that divide sequences, too. */
 static ls_status micro_batch(job *j, int64_t i, bool sync, double *loss)
 {
-    const int64_t n = j->o->micro_batches, dim[2] = { j->o->batch, j->o->tokens };
-    const float share = 1.0f / (float)n;
+    const int64_t n = j->o->micro_batches;
     ls_loss_sums sums;
-    ls_tape_reset(j->tape);
-    if (j->ddp) LS_TRY(ls_ddp_begin_forward(j->ddp, j->tape, sync && i == n - 1));
-    ls_tensor *x = ls_tape_input(j->tape, LS_I64, 2, dim, j->x), *y = ls_tape_input(j->tape, LS_I64, 2, dim, j->y);
-    LS_TRY(ls_backward_from(j->tape, ls_model_loss(j->model, j->tape, x, y, &sums), &share));
+    LS_TRY(pass(j, sync && i == n - 1, (float)j->o->cp / (float)n, &sums));
     *loss += sums.sum / (double)sums.counted / (double)n;
     return LS_OK;
 }
 
 static ls_status step(job *j, int64_t s, bool sync, double *loss)
 {
-    ls_params *ps = &j->model->params;
+    ls_params *ps = &j->par.model->params;
+    ls_tape *t = j->par.tape[0];
     double norm;
     *loss = 0;
     j->step = s;
     j->began_ns = now_ns();
     ls_params_zero_grad(ps);
-    if (strcmp(j->o->pack, "always") == 0 || s % 2 == 1) ls_tape_pack_begin(j->tape);
+    if (strcmp(j->o->pack, "always") == 0 || s % 2 == 1) ls_tape_pack_begin(t);
     for (int64_t i = 0; i < j->o->micro_batches; i++) {
         if (i > 0) next_batch(j, s * j->o->micro_batches + i); /* the first is there */
         LS_TRY(micro_batch(j, i, sync, loss));
     }
-    ls_tape_pack_end(j->tape);
+    ls_tape_pack_end(t);
     const double updating = ms_since(j->began_ns);
     /* Without communication replicas part, which is the point of the comparison: the optimizer is told otherwise. */
     for (int i = 0; i < ps->n && !sync; i++) ps->item[i].t.grad_reduced = true;
-    if (j->ddp && sync) LS_TRY(ls_grad_norm_shared(ls_world_group(j->w), ps, &norm, NULL));
+    if (sync) LS_TRY(ls_parallel_sum_gradients(&j->par));
+    if (sync) LS_TRY(ls_grad_norm_shared(ls_world_group(j->w), ps, &norm, NULL));
     else LS_TRY(ls_grad_norm(ps, &norm, NULL));
     LS_TRY(ls_optim_step_scaled(j->adamw, ls_clip_scale(norm, j->o->clip)));
-    if (j->ddp) LS_TRY(ls_ddp_after_step(j->ddp));
+    LS_TRY(ls_ddp_after_step(j->par.ddp));
     if (j->o->units && ls_world_rank(j->w) == 0)
         printf("update,%lld,%.3f,%.3f\n", (long long)s + 1, updating, ms_since(j->began_ns));
     return LS_OK;
@@ -315,8 +318,8 @@ static ls_status step(job *j, int64_t s, bool sync, double *loss)
 static ls_status same_replicas(job *j, char mine[33])
 {
     const size_t size = (size_t)ls_world_size(j->w);
-    const ls_values values = j->ddp ? ls_ddp_values(j->ddp) : (ls_values){ 0 };
-    LS_TRY(ls_params_digest_of(&j->model->params, j->ddp ? &values : NULL, mine));
+    const ls_values values = ls_parallel_values(&j->par);
+    LS_TRY(ls_params_digest_of(&j->par.model->params, &values, mine));
     char *all = malloc(32 * size);
     if (!all) return ls_fail(LS_NO_MEMORY, "digests of %zu ranks", size);
     ls_status st = ls_all_gather(ls_world_group(j->w), mine, all, 32 * size, LS_U8);
@@ -368,7 +371,7 @@ static ls_status one_more(void *arg, double *ms)
 
 static ls_status checkpoints(job *j)
 {
-    ckpt_turns c = { .w = j->w, .ps = &j->model->params, .optim = j->adamw, .model = &j->gpt2, .folder = j->o->ckpt,
+    ckpt_turns c = { .w = j->w, .ps = &j->par.model->params, .optim = j->adamw, .model = &j->gpt2, .folder = j->o->ckpt,
                      .turns = j->o->turns, .step = one_more, .arg = j };
     const ls_status st = *j->o->ckpt ? ckpt_measure(&c) : LS_OK;
     ckpt_close(&c);
@@ -406,6 +409,8 @@ static int rank(const options *o)
                      "--zero 1 --sync alternate: a share is updated with what all ranks have summed; use --zero 0");
     if (o->hsdp > 1 && (!o->zero || o->ranks % o->hsdp != 0))
         st = ls_fail(LS_USAGE, "--hsdp %lld: expected --zero 1 to 3, and a divisor of --ranks %lld", (long long)o->hsdp, (long long)o->ranks);
+    if (o->ranks % (o->tp * o->cp) != 0)
+        st = ls_fail(LS_USAGE, "--tp %lld x --cp %lld: expected a divisor of --ranks %lld", (long long)o->tp, (long long)o->cp, (long long)o->ranks);
     if (o->guard && o->zero) st = ls_fail(LS_USAGE, "--guard is for replicas: use --zero 0");
     if (st == LS_OK) st = build(&j);
     if (st == LS_OK && ls_world_size(j.w) != o->ranks)
