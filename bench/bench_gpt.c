@@ -120,9 +120,17 @@ static ls_ddp_config ddp_of(const options *o)
 static ls_plan plan_of(const options *o)
 {
     const int64_t dp = o->ranks / (o->tp * o->cp);
-    return (ls_plan){ .size = { [LS_AXIS_PP] = 1, [LS_AXIS_DP] = (int)dp, [LS_AXIS_EP] = 1, [LS_AXIS_CP] = (int)o->cp, [LS_AXIS_TP] = (int)o->tp },
-                      .ddp = ddp_of(o), .hsdp = (int)o->hsdp, .micro_batch = o->batch, .micro_batches = (int)o->micro_batches,
-                      .sequence_parallel = o->sp, .context = o->cp > 1 ? o->context : NULL,
+    return (ls_plan){ .size = { [LS_AXIS_PP] = 1,
+                                [LS_AXIS_DP] = (int)dp,
+                                [LS_AXIS_EP] = 1,
+                                [LS_AXIS_CP] = (int)o->cp,
+                                [LS_AXIS_TP] = (int)o->tp },
+                      .ddp = ddp_of(o),
+                      .hsdp = (int)o->hsdp,
+                      .micro_batch = o->batch,
+                      .micro_batches = (int)o->micro_batches,
+                      .sequence_parallel = o->sp,
+                      .context = o->cp > 1 ? o->context : NULL,
                       .in_turn = o->cp > 1 && strcmp(o->split, "contiguous") == 0,
                       .dtype = strcmp(o->dtype, "bf16") == 0 ? LS_BF16 : LS_F32 };
 }
@@ -140,7 +148,9 @@ static ls_status state(job *j, size_t tape_bytes, size_t packed)
 {
     const options *o = j->o;
     const ls_plan p = plan_of(o);
-    const ls_parallel_opts opts = { .own = j->arena, .tape_bytes = tape_bytes, .packed_bytes = packed, .values = first_values, .arg = j };
+    const ls_parallel_opts opts = {
+        .own = j->arena, .tape_bytes = tape_bytes, .packed_bytes = packed, .values = first_values, .arg = j
+    };
     ls_optim_config adamw;
     LS_TRY(ls_optim_defaults("adamw", &adamw));
     adamw.lr = o->lr;
@@ -275,8 +285,8 @@ static void next_batch(job *j, int64_t s)
         }
 }
 
-/* Micro-batch i of a step: its loss, its share of which gradients are of, is added to *loss. A rank's loss is of its tokens;
- * gradients are averaged over the ranks that divide sequences, too. */
+/* Micro-batch i of a step: its loss, its share of which gradients are of, is added to *loss. A rank's loss is of its
+ * tokens; gradients are averaged over the ranks that divide sequences, too. */
 static ls_status micro_batch(job *j, int64_t i, bool sync, double *loss)
 {
     const int64_t n = j->o->micro_batches;

@@ -1,4 +1,5 @@
-/* Attention over sequences that ranks have parts of, in all three ways, against attention over whole ones (R133-R136). */
+/* Attention over sequences that ranks have parts of, in all three ways, against attention over whole ones (R133-R136).
+ */
 #include "harness.h"
 
 #include <math.h>
@@ -63,7 +64,8 @@ static ls_status compute(problem *p, const ls_place *at, ls_world *w)
     const int64_t T = p->T / (at->cp.size > 1 ? at->cp.size : 1), row_out = p->Hq * p->D;
     for (int i = 0; i < inputs_of(p); i++) {
         const int64_t H = heads_of(p, i);
-        grad[i] = (ls_tensor){ .dtype = LS_F32, .ndim = 4, .dim = { B, T, H, p->D }, .data = mine + (TENSORS + i) * MOST };
+        grad[i] =
+            (ls_tensor){ .dtype = LS_F32, .ndim = 4, .dim = { B, T, H, p->D }, .data = mine + (TENSORS + i) * MOST };
         if (p->packed) grad[i].ndim = 3, grad[i].dim[2] = H * p->D, grad[i].dim[3] = 0;
         x[i] = grad[i];
         x[i].data = mine + i * MOST;
@@ -90,7 +92,9 @@ static ls_status compute(problem *p, const ls_place *at, ls_world *w)
 static ls_status on_rank(ls_world *w, void *arg)
 {
     problem *p = arg;
-    const ls_place at = { .cp = { ls_world_group(w), ls_world_size(w), ls_world_rank(w) }, .context = p->mode, .in_turn = p->in_turn };
+    const ls_place at = { .cp = { ls_world_group(w), ls_world_size(w), ls_world_rank(w) },
+                          .context = p->mode,
+                          .in_turn = p->in_turn };
     return compute(p, &at, w);
 }
 
@@ -112,7 +116,10 @@ static void assert_close(const float *got, const float *want, int64_t n, const c
 static void parts_attend_as_whole_sequences_do(void **state)
 {
     (void)state;
-    static const struct { int ranks; int64_t T, Hq, Hkv, D; } row[] = {
+    static const struct {
+        int ranks;
+        int64_t T, Hq, Hkv, D;
+    } row[] = {
         { 2, 8, 2, 2, 4 }, { 2, 48, 4, 2, 8 }, { 3, 36, 3, 3, 5 }, { 4, 16, 4, 4, 8 }, { 4, 40, 4, 4, 3 },
     };
     problem *whole = calloc(1, sizeof *whole), *p = calloc(1, sizeof *p);
@@ -135,7 +142,8 @@ static void parts_attend_as_whole_sequences_do(void **state)
                 if (ls_world_threads(row[k].ranks, NULL, on_rank, p) < 0) fail_msg("%s: %s", where, ls_last_error());
                 const int64_t each = B * row[k].T * row[k].D;
                 assert_close(p->out, whole->out, each * row[k].Hq, "out", where);
-                for (int i = 0; i < inputs_of(p); i++) assert_close(p->dx[i], whole->dx[i], each * heads_of(p, i), "dx", where);
+                for (int i = 0; i < inputs_of(p); i++)
+                    assert_close(p->dx[i], whole->dx[i], each * heads_of(p, i), "dx", where);
             }
         }
     free(whole);
@@ -155,8 +163,8 @@ static double pairs_of(const ls_place *p, int rank, int64_t T)
     return pairs;
 }
 
-/* R136: in turn, rank r has (2 r + 1) / P^2 of the work and the last one (2 P - 1) / P times the mean; in pieces from both
- * ends all have the same. */
+/* R136: in turn, rank r has (2 r + 1) / P^2 of the work and the last one (2 P - 1) / P times the mean; in pieces from
+ * both ends all have the same. */
 static void pieces_from_both_ends_are_equal_work(void **state)
 {
     (void)state;
@@ -178,8 +186,9 @@ static void tokens_that_cannot_be_divided_are_named(void **state)
     ls_places s;
     const ls_place three = { .cp = { .size = 3 } };
     assert_int_equal(ls_cp_tokens(&three, 40, &s), LS_SHAPE);
-    assert_string_equal(ls_last_error(), "a sequence of 40 tokens for 3 ranks: expected a multiple of 6, two pieces for each rank; "
-                                         "42 is the nearest above");
+    assert_string_equal(ls_last_error(),
+                        "a sequence of 40 tokens for 3 ranks: expected a multiple of 6, two pieces for each rank; "
+                        "42 is the nearest above");
     assert_int_equal(ls_cp_tokens(&three, 4, &s), LS_SHAPE);
     assert_non_null(strstr(ls_last_error(), "it is too short: 6 is the nearest above"));
     ls_tape *t;
@@ -187,7 +196,8 @@ static void tokens_that_cannot_be_divided_are_named(void **state)
     ls_tensor q = { .dtype = LS_F32, .ndim = 4, .dim = { 1, 8, 6, 4 } }, k = q, v = q;
     assert_int_equal(ls_tape_create_dry(&t), LS_OK);
     assert_null(ls_cp_attention(t, &q, &k, &v, 1.0f, true, NULL, &four));
-    assert_non_null(strstr(ls_last_error(), "ulysses: 6 heads of queries and 6 of keys for 4 ranks: expected multiples of 4"));
+    assert_non_null(
+        strstr(ls_last_error(), "ulysses: 6 heads of queries and 6 of keys for 4 ranks: expected multiples of 4"));
     ls_tape_destroy(t);
 }
 

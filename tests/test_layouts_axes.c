@@ -1,5 +1,5 @@
-/* Ranks that divide layers and sequences train the model that one rank trains: tensor, sequence and context parallelism,
- * alone, together, and with data parallelism (R110-R119, R131-R138). */
+/* Ranks that divide layers and sequences train the model that one rank trains: tensor, sequence and context
+ * parallelism, alone, together, and with data parallelism (R110-R119, R131-R138). */
 #include "harness.h"
 #include "harness_layout.h"
 #include "harness_text.h"
@@ -79,7 +79,8 @@ static const char *group_of(const int size[AXES], unsigned along)
     return along == wide ? "world" : name[along];
 }
 
-/* Bytes of the gradients of a rank with place `at` along tp, each padded to a line, and of those that no rank divides. */
+/* Bytes of the gradients of a rank with place `at` along tp, each padded to a line, and of those that no rank divides.
+ */
 static uint64_t gradients(const ls_params *ps, int tp, int at, uint64_t *whole)
 {
     uint64_t padded = 0;
@@ -124,14 +125,15 @@ static int of_tp(const char *group, bool sp, int times, uint64_t rows, uint64_t 
     return n;
 }
 
-/* Of context parallelism per step, in each layer and micro-batch, where a rank has `rows` tokens, K channels of keys and
- * C of queries (those of its heads, with tp):
+/* Of context parallelism per step, in each layer and micro-batch, where a rank has `rows` tokens, K channels of keys
+ * and C of queries (those of its heads, with tp):
  *
  *   ring       P - 1 times keys and values to the next rank, and from the one before; twice (forward, backward), and in
  *              backward P times their gradients: messages of 2 K rows 4 bytes
  *   gather     two all_gathers and a reduce_scatter of 2 K P rows 4 bytes
  *   ulysses    four all_to_alls: forward (C + 2 K) rows 4 bytes and C rows 4 bytes, backward the same */
-static int of_cp(const char *group, const char *how, int P, int times, uint64_t rows, uint64_t C, uint64_t K, ls_layout_calls *out)
+static int of_cp(const char *group, const char *how, int P, int times, uint64_t rows, uint64_t C, uint64_t K,
+                 ls_layout_calls *out)
 {
     const int each = LAYERS * times;
     const uint64_t kv = 2 * K * rows * 4 * LAYERS; /* of all layers and micro-batches */
@@ -141,8 +143,11 @@ static int of_cp(const char *group, const char *how, int P, int times, uint64_t 
         return 1;
     }
     if (strcmp(how, "gather") == 0) {
-        out[0] = (ls_layout_calls){ .group = group, .coll = LS_ALL_GATHER, .count = 2 * each, .bytes = 2 * (uint64_t)P * kv };
-        out[1] = (ls_layout_calls){ .group = group, .coll = LS_REDUCE_SCATTER, .count = each, .bytes = (uint64_t)P * kv };
+        out[0] = (ls_layout_calls){
+            .group = group, .coll = LS_ALL_GATHER, .count = 2 * each, .bytes = 2 * (uint64_t)P * kv
+        };
+        out[1] =
+            (ls_layout_calls){ .group = group, .coll = LS_REDUCE_SCATTER, .count = each, .bytes = (uint64_t)P * kv };
         return 2;
     }
     out[0] = (ls_layout_calls){ .group = group, .coll = LS_ALL_TO_ALL, .count = 4 * each,
@@ -269,7 +274,8 @@ static void with_all_that_a_step_can_do(void **state)
             int n = 0;
             for (int k = 0; k < 8 && axes[a][k]; k++) layout[n++] = axes[a][k];
             for (int k = 0; k < 8 && ways[w][k]; k++) layout[n++] = ways[w][k];
-            assert_layout(&(ls_layout){ .ranks = a == 2 ? 8 : 4, .run = a % 2 ? llama : dropped, .layout = layout }, F32);
+            assert_layout(&(ls_layout){ .ranks = a == 2 ? 8 : 4, .run = a % 2 ? llama : dropped, .layout = layout },
+                          F32);
         }
 }
 

@@ -33,7 +33,9 @@ static void make_ids(int64_t B, int64_t T, int64_t V)
 static void rows_of_others_are_zeros(void **state)
 {
     (void)state;
-    static const struct { int64_t first, rows, V, C; } row[] = { { 0, 4, 9, 7 }, { 4, 5, 9, 7 }, { 8, 1, 9, 16 }, { 3, 2, 100, 5 } };
+    static const struct {
+        int64_t first, rows, V, C;
+    } row[] = { { 0, 4, 9, 7 }, { 4, 5, 9, 7 }, { 8, 1, 9, 16 }, { 3, 2, 100, 5 } };
     for (size_t k = 0; k < COUNT(row); k++) {
         p.C = row[k].C;
         p.P = row[k].rows;
@@ -51,7 +53,8 @@ static void rows_of_others_are_zeros(void **state)
     rows_here.first = 7;
     make_ids(3, 8, 9);
     p.id[5] = 9;
-    assert_refused(t, embedding_part(t, NULL), LS_INVALID, "embedding: id 9 at [0, 5]: expected 0 to 8, the table has 9 rows");
+    assert_refused(t, embedding_part(t, NULL), LS_INVALID,
+                   "embedding: id 9 at [0, 5]: expected 0 to 8, the table has 9 rows");
     ls_tape_destroy(t);
 }
 
@@ -108,7 +111,9 @@ static void assert_part_of_whole(of_tokens op, int ndim, int64_t H, int64_t D)
     pick(whole, picked, row);
     pick(r, r_some, row);
     for (int k = 0; k < 2; k++) {
-        ls_tensor grad = { .dtype = LS_F32, .ndim = ndim, .dim = { B, k ? T : WHOLE, H, ndim == 4 ? D : 0 },
+        ls_tensor grad = { .dtype = LS_F32,
+                           .ndim = ndim,
+                           .dim = { B, k ? T : WHOLE, H, ndim == 4 ? D : 0 },
                            .data = k ? d_some : d_whole };
         if (ndim == 3) grad.dim[2] = row;
         ls_tensor x = grad;
@@ -117,8 +122,10 @@ static void assert_part_of_whole(of_tokens op, int ndim, int64_t H, int64_t D)
         ls_tensor *y = op(t, &x, k ? &some : &all);
         if (!y) fail_msg("%s", ls_last_error());
         assert_int_equal(ls_backward_from(t, y, k ? r_some : r), LS_OK);
-        if (k) assert_memory_equal(y->data, want, (size_t)(B * T * row) * sizeof(float));
-        else pick(y->data, want, row);
+        if (k)
+            assert_memory_equal(y->data, want, (size_t)(B * T * row) * sizeof(float));
+        else
+            pick(y->data, want, row);
         ls_tape_reset(t);
     }
     pick(d_whole, want, row);
@@ -138,7 +145,8 @@ static void angles_and_dropped_elements_are_those_of_the_tokens(void **state)
     assert_part_of_whole(dropout, 3, 1, 1);
     assert_part_of_whole(dropout, 3, 3, 5);
     assert_part_of_whole(dropout, 3, 1, 64);
-    /* rope turns on from the first token of a run, whose angle is made afresh: equal to rounding, so for one run of 64 */
+    /* rope turns on from the first token of a run, whose angle is made afresh: equal to rounding, so for one run of 64
+     */
     ls_tape *t = tape();
     const ls_places late = { .of = WHOLE, .n = 1, .first = { 4 }, .count = { 3 } };
     ls_tensor x = { .dtype = LS_F32, .ndim = 4, .dim = { 1, WHOLE, 2, 8 }, .data = whole }, y = x;
@@ -165,7 +173,9 @@ static ls_tensor *add_bias(ls_tape *t, ls_tensor *x) { return ls_add_bias(t, ls_
 static void a_bias_is_added_to_every_row(void **state)
 {
     (void)state;
-    static const struct { int64_t N, C; } row[] = { { 1, 1 }, { 5, 17 }, { 16, 64 }, { 3, 100 } };
+    static const struct {
+        int64_t N, C;
+    } row[] = { { 1, 1 }, { 5, 17 }, { 16, 64 }, { 3, 100 } };
     for (size_t k = 0; k < COUNT(row); k++) {
         p.C = row[k].C;
         fill(&p.x, 2.0f, 2, row[k].N, p.C, 0);
@@ -177,7 +187,8 @@ static void a_bias_is_added_to_every_row(void **state)
     }
     ls_tape *t = tape();
     fill(&p.b, 1.0f, 1, 99, 0, 0);
-    assert_refused(t, add_bias(t, &p.x.t), LS_SHAPE, "add_bias: input [3, 100] and bias [99]: expected [.., O] and [O]");
+    assert_refused(t, add_bias(t, &p.x.t), LS_SHAPE,
+                   "add_bias: input [3, 100] and bias [99]: expected [.., O] and [O]");
     ls_tape_destroy(t);
 }
 
@@ -196,7 +207,8 @@ static ls_status loss_of(head *h, ls_group *g, int rank, int size)
     const ls_range rows = ls_shard_of(V, rank, size);
     const ls_vocab_part here = { .ranks = g, .size = size, .first = (int64_t)rows.first, .of = V };
     ls_tensor dx = { .dtype = LS_F32, .ndim = 2, .dim = { N, C }, .data = h->dx[rank] }, x = dx;
-    ls_tensor dw = { .dtype = LS_F32, .ndim = 2, .dim = { (int64_t)rows.count, C }, .data = h->dw + rows.first * C }, w = dw;
+    ls_tensor dw = { .dtype = LS_F32, .ndim = 2, .dim = { (int64_t)rows.count, C }, .data = h->dw + rows.first * C },
+              w = dw;
     ls_tensor labels = { .dtype = LS_I64, .ndim = 1, .dim = { N }, .data = h->label };
     ls_tape *t;
     int64_t counted;
@@ -205,20 +217,26 @@ static ls_status loss_of(head *h, ls_group *g, int rank, int size)
     w.data = h->w + rows.first * C;
     w.grad = &dw;
     LS_TRY(ls_tape_create(1 << 20, NULL, NULL, &t));
-    ls_tensor *loss = ls_linear_cross_entropy_part(t, &x, &w, &labels, h->scale, &h->sum[rank], &counted, size > 1 ? &here : NULL);
+    ls_tensor *loss =
+        ls_linear_cross_entropy_part(t, &x, &w, &labels, h->scale, &h->sum[rank], &counted, size > 1 ? &here : NULL);
     ls_status st = loss ? ls_backward(t, loss) : ls_tape_status(t);
     if (st == LS_OK) h->loss[rank] = *(const float *)loss->data;
     if (rank == 0) h->counted = counted;
     ls_tape_set_grad(t, false);
     double again;
-    if (st == LS_OK) loss = ls_linear_cross_entropy_part(t, &x, &w, &labels, h->scale, &again, NULL, size > 1 ? &here : NULL);
+    if (st == LS_OK)
+        loss = ls_linear_cross_entropy_part(t, &x, &w, &labels, h->scale, &again, NULL, size > 1 ? &here : NULL);
     if (st == LS_OK) st = ls_tape_status(t);
-    if (st == LS_OK && !(fabs(again - h->sum[rank]) < 1e-12 * fabs(again))) st = ls_fail(LS_INTERNAL, "evaluation: %.17g", again);
+    if (st == LS_OK && !(fabs(again - h->sum[rank]) < 1e-12 * fabs(again)))
+        st = ls_fail(LS_INTERNAL, "evaluation: %.17g", again);
     ls_tape_destroy(t);
     return st;
 }
 
-static ls_status on_rank(ls_world *w, void *arg) { return loss_of(arg, ls_world_group(w), ls_world_rank(w), ls_world_size(w)); }
+static ls_status on_rank(ls_world *w, void *arg)
+{
+    return loss_of(arg, ls_world_group(w), ls_world_rank(w), ls_world_size(w));
+}
 
 static void a_loss_is_that_of_the_whole_vocabulary(void **state)
 {

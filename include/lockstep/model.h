@@ -122,7 +122,8 @@ int64_t ls_model_count(const ls_model_config *c);
  * LS_BAD_CONFIG names the value that is wrong. A class whose units do not fit together fails here, too, with the
  * name of the unit: LS_INVALID where parameters are missing or registered twice, LS_SHAPE where shapes do not fit. */
 ls_status ls_model_create(const ls_model_config *c, ls_model **out);
-/* The part of it that the rank at `place` (copied) has. LS_UNSUPPORTED: a model that is not one of language is whole. */
+/* The part of it that the rank at `place` (copied) has. LS_UNSUPPORTED: a model that is not one of language is whole.
+ */
 ls_status ls_model_create_at(const ls_model_config *c, const ls_place *place, ls_model **out);
 /* The same for a class of your own, whatever c->name says. */
 ls_status ls_model_create_of(const ls_model_class *cls, const ls_model_config *c, ls_model **out);

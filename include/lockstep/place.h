@@ -1,7 +1,8 @@
 /* place.h -- which part of each layer a rank computes, and the collectives that this takes.
  *
- * Tensor parallelism (Shoeybi et al. 2019) divides the two products of a layer's half: the first by columns, so that each
- * rank has some of the heads, or of the width inside the mlp, and the second by rows, so that the ranks' results add up:
+ * Tensor parallelism (Shoeybi et al. 2019) divides the two products of a layer's half: the first by columns, so that
+ * each rank has some of the heads, or of the width inside the mlp, and the second by rows, so that the ranks' results
+ * add up:
  *
  *                 enter                                  leave
  *   x [B, T, C] --------> x w1^T [B, T, F / tp] -> w2 --------> the sum over the ranks [B, T, C]
@@ -10,8 +11,8 @@
  *   enter         nothing                       all_reduce of dx
  *   leave         all_reduce of y               nothing
  *
- * With sequence parallelism (Korthikanti et al. 2022) what lies between two such halves, norms, dropout and the residual
- * stream, is divided along the sequence: a rank has [B, T / tp, C]. Then as many bytes travel:
+ * With sequence parallelism (Korthikanti et al. 2022) what lies between two such halves, norms, dropout and the
+ * residual stream, is divided along the sequence: a rank has [B, T / tp, C]. Then as many bytes travel:
  *
  *   enter         all_gather of x               reduce_scatter of dx
  *   leave         reduce_scatter of y           all_gather of dy
@@ -46,7 +47,7 @@ typedef struct ls_place {
     bool sequence_parallel; /* of tp: activations between the halves of a layer are divided along the sequence */
     ls_along cp;            /* ranks that divide every sequence */
     ls_cp_mode context;     /* of cp: how queries meet the keys of other ranks */
-    bool in_turn;           /* of cp: rank r has tokens [r T / cp, (r + 1) T / cp), and not the r-th piece from both ends */
+    bool in_turn; /* of cp: rank r has tokens [r T / cp, (r + 1) T / cp), and not the r-th piece from both ends */
 } ls_place;
 
 static inline bool ls_divides(const ls_along *a) { return a->size > 1; }
@@ -60,24 +61,27 @@ static inline ls_place ls_place_alone(const ls_place *p)
 /* This rank's part of n, in as many equal parts as there are ranks. */
 static inline int64_t ls_part_of(const ls_along *a, int64_t n) { return ls_divides(a) ? n / a->size : n; }
 
-/* x [B, T, C] for products that are divided by columns: with sequence parallelism of x [B, T / tp, C]. Without tp, x. */
+/* x [B, T, C] for products that are divided by columns: with sequence parallelism of x [B, T / tp, C]. Without tp, x.
+ */
 ls_tensor *ls_tp_enter(ls_tape *t, ls_tensor *x, const ls_place *p);
-/* The sum over the ranks of x [B, T, C], the result of products that are divided by rows. With sequence parallelism this
- * rank's [B, T / tp, C] of it; LS_SHAPE if tp does not divide T. Without tp, x. */
+/* The sum over the ranks of x [B, T, C], the result of products that are divided by rows. With sequence parallelism
+ * this rank's [B, T / tp, C] of it; LS_SHAPE if tp does not divide T. Without tp, x. */
 ls_tensor *ls_tp_leave(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* x w^T + b by rows: w [O, I / tp], x [.., I / tp], b [O] or NULL, then ls_tp_leave; b is added once. */
 ls_tensor *ls_tp_rows(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, const ls_place *p);
 /* --- context parallelism -----------------------------------------------------------------------------------
  *
- * A sequence of T tokens is cut into 2 cp pieces, and rank r has pieces r and 2 cp - 1 - r: with a causal mask all ranks
- * have the same work then (Brandon et al. 2023's striped, Megatron's zig-zag order). */
+ * A sequence of T tokens is cut into 2 cp pieces, and rank r has pieces r and 2 cp - 1 - r: with a causal mask all
+ * ranks have the same work then (Brandon et al. 2023's striped, Megatron's zig-zag order). */
 
-/* Which tokens of a sequence of T are here; LS_SHAPE unless they can be divided: T is a multiple of 2 cp (in_turn: cp). */
+/* Which tokens of a sequence of T are here; LS_SHAPE unless they can be divided: T is a multiple of 2 cp (in_turn: cp).
+ */
 ls_status ls_cp_tokens(const ls_place *p, int64_t T, ls_places *out);
 /* Of x [B, T] (ids, labels), the columns that are here: [B, T / cp]. Without cp, x. */
 ls_tensor *ls_cp_pick(ls_tape *t, ls_tensor *x, const ls_place *p);
-/* ls_attention_dropped of q [B, T / cp, Hq, D] with the keys and values of all ranks, k and v [B, T / cp, Hkv, D]: every
- * token sees those of its sequence, causal: those at its place or before. dropout->first counts in [B, heads, T, T]. */
+/* ls_attention_dropped of q [B, T / cp, Hq, D] with the keys and values of all ranks, k and v [B, T / cp, Hkv, D]:
+ * every token sees those of its sequence, causal: those at its place or before. dropout->first counts in [B, heads, T,
+ * T]. */
 ls_tensor *ls_cp_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, bool causal,
                            const ls_attention_dropout *dropout, const ls_place *p);
 /* The same packed: qkv [B, T / cp, 3 C]. */

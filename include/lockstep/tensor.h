@@ -297,7 +297,8 @@ ls_tensor *ls_swiglu(ls_tape *t, ls_tensor *gate, ls_tensor *up);
 ls_tensor *ls_add(ls_tape *t, ls_tensor *a, ls_tensor *b);
 /* x[.., T, C] + w[0 .. T) of w[P, C]: learned positions. LS_SHAPE when T > P. */
 ls_tensor *ls_add_rows(ls_tape *t, ls_tensor *x, ls_tensor *w);
-/* The same for tokens at those places of their sequences; T of x is how many there are. LS_SHAPE unless w has their rows. */
+/* The same for tokens at those places of their sequences; T of x is how many there are. LS_SHAPE unless w has their
+ * rows. */
 ls_tensor *ls_add_rows_at(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_places *tokens);
 /* x[.., O] + b[O], in the memory of x, which nothing else may read. b is float. */
 ls_tensor *ls_add_bias(ls_tape *t, ls_tensor *x, ls_tensor *b);
@@ -385,8 +386,8 @@ ls_tensor *ls_softmax_cross_entropy(ls_tape *t, ls_tensor *logits, ls_tensor *la
 ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *labels, double scale,
                                    double *sum_out, int64_t *counted_out);
 /* The same where w has the rows of `part`, and labels are of the whole table: the ranks put together what softmax needs
- * (two all_reduces for each piece of the rows of x, of one and of two doubles a row), and each has the loss. Its dw is of
- * its rows; the sum of dx over the ranks is ls_linear_cross_entropy's. `part` NULL: ls_linear_cross_entropy. */
+ * (two all_reduces for each piece of the rows of x, of one and of two doubles a row), and each has the loss. Its dw is
+ * of its rows; the sum of dx over the ranks is ls_linear_cross_entropy's. `part` NULL: ls_linear_cross_entropy. */
 ls_tensor *ls_linear_cross_entropy_part(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *labels, double scale,
                                         double *sum_out, int64_t *counted_out, const ls_vocab_part *part);
 /* y[B, V] = x[:, T - 1, :] w^T of x [B, T, C] (or [T, C]): the logits of the next

@@ -9,7 +9,6 @@
 #ifndef LS_UNIT_H
 #define LS_UNIT_H
 #include "lockstep/nn.h"
-#include "lockstep/place.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,11 +42,13 @@ typedef enum ls_output {
     LS_OUTPUT_LOSS,        /* ls_model_loss: one number */
 } ls_output;
 
+struct ls_place; /* place.h */
+
 /* One pass of a micro-batch through a model, or through some of its units. Zeros, params and at.causal are a pass
  * of training that asks for logits. */
 typedef struct ls_pass {
     const ls_params *params; /* that the units' indices are of */
-    const ls_place *place;   /* which part of each layer is computed here */
+    const struct ls_place *place; /* which part of each layer is computed here */
     ls_draw draw;
     ls_positions at;
     ls_kv *kv;          /* keys and values of the tokens before x; those of x are added. NULL: none are kept */

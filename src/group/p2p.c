@@ -151,7 +151,8 @@ static inline ls_status direction_of(const ls_group *g, const ls_p2p *x, ls_dire
 static LS_COLD ls_status note(ls_group *g, const ls_p2p *x, const char *label)
 {
     const ls_world *w = g->w;
-    if (x->send && w->tops->reserve) LS_TRY(w->tops->reserve(w->tp, g->world_rank[x->peer], g->channel + LS_GROUP_LANES));
+    if (x->send && w->tops->reserve)
+        LS_TRY(w->tops->reserve(w->tp, g->world_rank[x->peer], g->channel + LS_GROUP_LANES));
     return ls_record_message(g->e->record, g, x, label);
 }
 

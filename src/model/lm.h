@@ -113,8 +113,8 @@ static inline int64_t ls_lm_heads(const ls_pass *pass, int64_t n) { return ls_pa
 /* Rows of the embedding w for ids [B, T], which several ranks may divide: what the ranks add up, or with sequence
  * parallelism this rank's [B, T / tp, C] of it. */
 ls_tensor *ls_lm_embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, ls_tensor *w, const ls_pass *pass);
-/* Which tokens an activation [B, T, ..] has here: inside a half of a layer, or `between` two, where sequence parallelism
- * divides them, too. */
+/* Which tokens an activation [B, T, ..] has here: inside a half of a layer, or `between` two, where sequence
+ * parallelism divides them, too. */
 ls_status ls_lm_tokens(const ls_pass *pass, int64_t T, bool between, ls_places *out);
 /* ls_rope_at of x [B, T, H, D], inside a half. */
 ls_tensor *ls_lm_rope(ls_tape *t, ls_tensor *x, double theta, const ls_pass *pass);

@@ -128,12 +128,14 @@ static ls_status check_loss(const ls_model *m, const ls_tensor *x)
                    m->units.item[m->units.n - 1].name, x ? ls_tensor_shape(x, shape, sizeof shape) : "nothing");
 }
 
-/* Each unit once on a dry tape, with two samples of a token or as few as ranks can divide: do its parameters' shapes fit what it does? */
+/* Each unit once on a dry tape, with two samples of a token or as few as ranks can divide: do its parameters' shapes
+ * fit what it does? */
 static ls_status check_shapes(const ls_model *m)
 {
     ls_tape *t;
     ls_model_input in;
-    const int64_t tokens = (m->place.sequence_parallel ? m->place.tp.size : 1) * (ls_divides(&m->place.cp) ? 2 * m->place.cp.size : 1);
+    const int64_t tokens =
+        (m->place.sequence_parallel ? m->place.tp.size : 1) * (ls_divides(&m->place.cp) ? 2 * m->place.cp.size : 1);
     LS_TRY(ls_tape_create_dry(&t));
     ls_tape_set_grad(t, false);
     m->cls->input(m, 2, tokens <= m->lm.seq_len ? tokens : m->lm.seq_len > 0 ? m->lm.seq_len : 1, &in);

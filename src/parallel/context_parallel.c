@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "parallel/cp_attention.h"
-#include "tensor/tape_impl.h"
 
 static const char *const names[] = { "ring", "gather", "ulysses" };
 
@@ -31,9 +30,11 @@ ls_status ls_cp_tokens(const ls_place *p, int64_t T, ls_places *out)
     const int64_t P = p->cp.size > 1 ? p->cp.size : 1, pieces = P == 1 || p->in_turn ? P : 2 * P;
     ls_cp_tokens_of(p, p->cp.rank, T, out);
     if (T % pieces == 0) return LS_OK;
-    return ls_fail(LS_SHAPE, "a sequence of %lld tokens for %lld ranks: expected a multiple of %lld%s; %s%lld is the nearest above",
-                   (long long)T, (long long)P, (long long)pieces, p->in_turn ? "" : ", two pieces for each rank",
-                   T < pieces ? "it is too short: " : "", (long long)((T + pieces - 1) / pieces * pieces));
+    return ls_fail(
+        LS_SHAPE,
+        "a sequence of %lld tokens for %lld ranks: expected a multiple of %lld%s; %s%lld is the nearest above",
+        (long long)T, (long long)P, (long long)pieces, p->in_turn ? "" : ", two pieces for each rank",
+        T < pieces ? "it is too short: " : "", (long long)((T + pieces - 1) / pieces * pieces));
 }
 
 ls_tensor *ls_cp_pick(ls_tape *t, ls_tensor *x, const ls_place *p)

@@ -10,108 +10,22 @@
 #include <string.h>
 
 #include "tensor/element.h"
-#include "tensor/tape_impl.h"
 
 static const ls_cp_way *const ways[] = {
-    [LS_CP_RING] = &ls_cp_ring, [LS_CP_GATHER] = &ls_cp_gather, [LS_CP_ULYSSES] = &ls_cp_ulysses,
+    [LS_CP_RING] = &ls_cp_ring,
+    [LS_CP_GATHER] = &ls_cp_gather,
+    [LS_CP_ULYSSES] = &ls_cp_ulysses,
 };
 
 static const ls_cp_way *way_of(const ls_cp_call *c) { return ways[c->place.context]; }
-
-/* --- rows of keys and values ------------------------------------------------------------------------ */
-
-void ls_cp_pack(const ls_cp_call *c, void *to, int64_t rows, const ls_places *at)
-{
-    const int64_t row = ls_cp_row(c);
-    const size_t half = (size_t)(c->Hkv * c->D) * ls_cp_size(c);
-    if (ls_tape_dry(c->t)) return;
-    for (int64_t b = 0; b < c->B; b++)
-        for (int64_t k = 0, t = 0; k < at->n; k++)
-            for (int64_t i = 0; i < at->count[k]; i++, t++) {
-                char *r = ls_cp_at(c, to, (b * rows + at->first[k] + i) * row);
-                memcpy(r, ls_cp_at(c, c->k, b * c->k_by.batch + t * c->k_by.token), half);
-                memcpy(r + half, ls_cp_at(c, c->v, b * c->v_by.batch + t * c->v_by.token), half);
-            }
-}
-
-static void put(const ls_cp_call *c, void *to, const void *from, bool add)
-{
-    const int64_t n = c->Hkv * c->D;
-    if (add) ls_grad_add(c->dtype, to, from, n);
-    else memcpy(to, from, (size_t)n * ls_cp_size(c));
-}
-
-void ls_cp_unpack(const ls_cp_call *c, const void *from)
-{
-    const int64_t row = ls_cp_row(c);
-    if (ls_tape_dry(c->t)) return;
-    for (int64_t b = 0; b < c->B; b++)
-        for (int64_t t = 0; t < c->Tl; t++) {
-            const int64_t at = (b * c->Tl + t) * row;
-            if (c->dk) put(c, ls_cp_at(c, c->dk, b * c->k_by.batch + t * c->k_by.token), ls_cp_at(c, from, at), c->add_k);
-            if (c->dv)
-                put(c, ls_cp_at(c, c->dv, b * c->v_by.batch + t * c->v_by.token), ls_cp_at(c, from, at + row / 2), c->add_v);
-        }
-}
-
-/* --- pieces of attention -------------------------------------------------------------------------------- */
-
-static ls_attention_call piece(const ls_cp_call *c, const ls_cp_pair *p)
-{
-    const int64_t row = ls_cp_row(c);
-    const ls_strides kv_by = { .batch = p->rows * row, .token = row, .head = c->D };
-    ls_attention_call a = {
-        .B = c->B, .Tq = p->queries, .Tk = p->keys, .Hq = c->Hq, .Hkv = c->Hkv, .D = c->D, .scale = c->scale,
-        .causal = p->causal, .dtype = c->dtype, .q = ls_cp_at(c, c->q, p->query * c->q_by.token), .k = p->kv,
-        .v = ls_cp_at(c, p->kv, row / 2), .q_by = c->q_by, .k_by = kv_by, .v_by = kv_by, .drop = c->drop,
-        .amx = ls_tape_amx(c->t) && c->dtype == LS_BF16 && p->keys >= LS_ATTENTION_AMX_KEYS,
-    };
-    a.drop.first_query = p->first_query;
-    a.drop.first_key = p->first_key;
-    return a;
-}
-
-ls_status ls_cp_forward(ls_cp_call *c, const ls_cp_pair *p, void *out, ls_strides out_by, float *lse)
-{
-    ls_attention_call a = piece(c, p);
-    const size_t mark = ls_op_mark(c->t);
-    a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, false) * sizeof *a.scratch);
-    LS_TRY(ls_tape_status(c->t));
-    a.out = out;
-    a.out_by = out_by;
-    a.lse = lse;
-    if (!ls_tape_dry(c->t)) ls_attention_forward(&a);
-    ls_op_release(c->t, mark);
-    return LS_OK;
-}
-
-ls_status ls_cp_backward(ls_cp_call *c, const ls_cp_pair *p, const float *lse, void *dkv, bool add)
-{
-    ls_attention_call a = piece(c, p);
-    const size_t mark = ls_op_mark(c->t);
-    a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, true) * sizeof *a.scratch);
-    LS_TRY(ls_tape_status(c->t));
-    const int64_t at = p->query * c->out_by.token;
-    a.out = ls_cp_at(c, c->out, at);
-    a.out_by = c->out_by;
-    a.lse = (float *)(uintptr_t)lse;
-    a.dout = ls_cp_at(c, c->dout, at);
-    a.dq = ls_cp_at(c, c->dq, p->query * c->q_by.token);
-    a.dk = dkv;
-    a.dv = ls_cp_at(c, dkv, ls_cp_row(c) / 2);
-    a.add_q = add;
-    a.add_k = a.add_v = true;
-    if (!ls_tape_dry(c->t)) ls_attention_backward(&a);
-    ls_op_release(c->t, mark);
-    return LS_OK;
-}
 
 /* --- the op ------------------------------------------------------------------------------------------------ */
 
 static double flops_of(const ls_cp_call *c)
 {
     const double T = (double)c->T, pairs = c->causal ? T * (T + 1.0) / 2.0 : T * T;
-    return 4.0 * (double)c->D * pairs * (double)(c->B * c->Hq) / (double)c->place.cp.size; /* on the average of the ranks */
+    return 4.0 * (double)c->D * pairs * (double)(c->B * c->Hq) /
+           (double)c->place.cp.size; /* on the average of the ranks */
 }
 
 static ls_tensor *apply(ls_cp_call *c, const ls_tape_op *op, ls_tensor *out, const struct ls_node *in)
@@ -157,7 +71,8 @@ static ls_status check(ls_cp_call *c, const char *name, const ls_attention_dropo
 {
     ls_places here;
     if (c->D > LS_ATTENTION_MOST_D)
-        return ls_fail(LS_UNSUPPORTED, "%s: heads of %lld: at most %d are supported", name, (long long)c->D, LS_ATTENTION_MOST_D);
+        return ls_fail(LS_UNSUPPORTED, "%s: heads of %lld: at most %d are supported", name, (long long)c->D,
+                       LS_ATTENTION_MOST_D);
     if (c->dtype != LS_F32 && c->dtype != LS_BF16)
         return ls_fail(LS_UNSUPPORTED, "%s: inputs are %s: expected float or bfloat16", name, ls_dtype_name(c->dtype));
     c->T = c->Tl * c->place.cp.size;
@@ -166,9 +81,14 @@ static ls_status check(ls_cp_call *c, const char *name, const ls_attention_dropo
     if (!dropout) return LS_OK;
     const double p = (double)dropout->p;
     c->drop = (ls_attention_drop){
-        .seed = dropout->seed, .stream = dropout->stream, .first = dropout->first, .least = (uint32_t)ceil(p * 0x1p24),
-        .scale = (float)(1.0 / (1.0 - p)), .heads = dropout->heads > 0 ? dropout->heads : c->Hq,
-        .first_head = dropout->first_head, .T = c->T,
+        .seed = dropout->seed,
+        .stream = dropout->stream,
+        .first = dropout->first,
+        .least = (uint32_t)ceil(p * 0x1p24),
+        .scale = (float)(1.0 / (1.0 - p)),
+        .heads = dropout->heads > 0 ? dropout->heads : c->Hq,
+        .first_head = dropout->first_head,
+        .T = c->T,
     };
     return LS_OK;
 }
@@ -196,12 +116,15 @@ static ls_status check_apart(const ls_tensor *q, const ls_tensor *k, const ls_te
 {
     char qs[96], ks[96], vs[96];
     const bool fit = q->ndim == 4 && k->ndim == 4 && v->ndim == 4 && q->dim[0] == k->dim[0] && q->dim[1] == k->dim[1] &&
-                     q->dim[3] == k->dim[3] && q->dim[2] % k->dim[2] == 0 && memcmp(k->dim, v->dim, sizeof k->dim) == 0 &&
-                     k->dtype == q->dtype && v->dtype == q->dtype && q != k && q != v && k != v;
+                     q->dim[3] == k->dim[3] && q->dim[2] % k->dim[2] == 0 &&
+                     memcmp(k->dim, v->dim, sizeof k->dim) == 0 && k->dtype == q->dtype && v->dtype == q->dtype &&
+                     q != k && q != v && k != v;
     if (fit) return LS_OK;
-    return ls_fail(LS_SHAPE, "cp_attention: queries %s, keys %s and values %s: expected [B, T, Hq, D] and twice [B, T, Hkv, D], Hq a "
-                   "multiple of Hkv, of one dtype", ls_tensor_shape(q, qs, sizeof qs), ls_tensor_shape(k, ks, sizeof ks),
-                   ls_tensor_shape(v, vs, sizeof vs));
+    return ls_fail(
+        LS_SHAPE,
+        "cp_attention: queries %s, keys %s and values %s: expected [B, T, Hq, D] and twice [B, T, Hkv, D], Hq a "
+        "multiple of Hkv, of one dtype",
+        ls_tensor_shape(q, qs, sizeof qs), ls_tensor_shape(k, ks, sizeof ks), ls_tensor_shape(v, vs, sizeof vs));
 }
 
 ls_tensor *ls_cp_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v, float scale, bool causal,
@@ -212,8 +135,19 @@ ls_tensor *ls_cp_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v,
     ls_status st = check_apart(q, k, v);
     if (st < 0) return ls_op_fail(t, st);
     ls_cp_call c = {
-        .t = t, .place = *p, .B = q->dim[0], .Tl = q->dim[1], .Hq = q->dim[2], .Hkv = k->dim[2], .D = q->dim[3], .scale = scale,
-        .causal = causal, .dtype = q->dtype, .q = q->data, .k = k->data, .v = v->data,
+        .t = t,
+        .place = *p,
+        .B = q->dim[0],
+        .Tl = q->dim[1],
+        .Hq = q->dim[2],
+        .Hkv = k->dim[2],
+        .D = q->dim[3],
+        .scale = scale,
+        .causal = causal,
+        .dtype = q->dtype,
+        .q = q->data,
+        .k = k->data,
+        .v = v->data,
     };
     c.q_by = c.out_by = ls_strides_dense(c.Tl, c.Hq, c.D);
     c.k_by = c.v_by = ls_strides_dense(c.Tl, c.Hkv, c.D);
@@ -254,12 +188,27 @@ ls_tensor *ls_cp_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, flo
     if (!ls_divides(&p->cp)) return ls_attention_packed_dropped(t, qkv, heads, scale, causal, dropout);
     if (!ls_op_begin(t, op_packed.name, qkv != NULL)) return NULL;
     if (qkv->ndim != 3 || heads < 1 || qkv->dim[2] % (3 * heads) != 0)
-        return ls_op_fail(t, ls_fail(LS_SHAPE, "cp_attention: packed %s for %lld heads: expected [B, T, 3 C], C a multiple of the "
-                                     "heads", ls_tensor_shape(qkv, shape, sizeof shape), (long long)heads));
+        return ls_op_fail(t,
+                          ls_fail(LS_SHAPE,
+                                  "cp_attention: packed %s for %lld heads: expected [B, T, 3 C], C a multiple of the "
+                                  "heads",
+                                  ls_tensor_shape(qkv, shape, sizeof shape), (long long)heads));
     const int64_t B = qkv->dim[0], Tl = qkv->dim[1], C = qkv->dim[2] / 3, D = C / heads;
     const ls_strides by = { .batch = Tl * 3 * C, .token = 3 * C, .head = D };
-    ls_cp_call c = { .t = t, .place = *p, .B = B, .Tl = Tl, .Hq = heads, .Hkv = heads, .D = D, .scale = scale, .causal = causal,
-                     .dtype = qkv->dtype, .q_by = by, .k_by = by, .v_by = by, .out_by = ls_strides_dense(Tl, heads, D) };
+    ls_cp_call c = { .t = t,
+                     .place = *p,
+                     .B = B,
+                     .Tl = Tl,
+                     .Hq = heads,
+                     .Hkv = heads,
+                     .D = D,
+                     .scale = scale,
+                     .causal = causal,
+                     .dtype = qkv->dtype,
+                     .q_by = by,
+                     .k_by = by,
+                     .v_by = by,
+                     .out_by = ls_strides_dense(Tl, heads, D) };
     point(&c, qkv->data);
     const ls_status st = check(&c, op_packed.name, dropout);
     if (st < 0) return ls_op_fail(t, st);

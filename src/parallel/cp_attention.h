@@ -1,6 +1,7 @@
 /* cp_attention.h -- attention over sequences that several ranks have parts of: what its three ways share.
  *
- *   cp_attention.c  the op on the tape, and pieces of attention
+ *   cp_attention.c  the op on the tape
+ *   cp_pieces.c     pieces of attention, and rows that travel
  *   cp_gather.c     every rank gathers all keys and values
  *   cp_ring.c       keys and values go round in a ring
  *   cp_ulysses.c    ranks exchange tokens for heads, and back
@@ -23,8 +24,8 @@ typedef struct ls_cp_call {
     ls_strides q_by, k_by, v_by, out_by;
     const void *q, *k, *v;
     void *out;
-    bool keeps;       /* a backward will come: */
-    void *kept;       /* way->kept_bytes that forward leaves for it */
+    bool keeps; /* a backward will come: */
+    void *kept; /* way->kept_bytes that forward leaves for it */
     /* backward */
     const void *dout;
     void *dq, *dk, *dv; /* NULL: not wanted */
@@ -62,12 +63,12 @@ void ls_cp_unpack(const ls_cp_call *c, const void *from);
 
 /* Attention of some of this rank's queries and some keys. */
 typedef struct ls_cp_pair {
-    int64_t query;             /* the first of them, among the tokens here, */
-    int64_t queries;           /* and how many they are */
-    int64_t first_query;       /* its place in the sequence */
-    const void *kv;            /* rows of ls_cp_row, of the first key of sequence 0 */
+    int64_t query;                 /* the first of them, among the tokens here, */
+    int64_t queries;               /* and how many they are */
+    int64_t first_query;           /* its place in the sequence */
+    const void *kv;                /* rows of ls_cp_row, of the first key of sequence 0 */
     int64_t rows, keys, first_key; /* from sequence to sequence; how many; place of the first */
-    bool causal;               /* query i sees the keys 0 to keys - queries + i */
+    bool causal;                   /* query i sees the keys 0 to keys - queries + i */
 } ls_cp_pair;
 /* Writes out as out_by says, and lse [B, Hq, queries]. */
 ls_status ls_cp_forward(ls_cp_call *c, const ls_cp_pair *p, void *out, ls_strides out_by, float *lse);

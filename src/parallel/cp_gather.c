@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "parallel/cp_attention.h"
-#include "tensor/tape_impl.h"
 
 static size_t kept_bytes(const ls_cp_call *c) { return ls_cp_lse_bytes(c); }
 
@@ -30,15 +29,21 @@ static ls_matrix_span *spans_of(const ls_cp_call *c, int *n)
             part[k * P + r] = (ls_range){ (size_t)(some.first[k] - k * rows), (size_t)some.count[k] };
     }
     for (int i = 0; i < *n; i++)
-        span[i] = (ls_matrix_span){ .first = (size_t)(i * rows * row), .rows = (size_t)rows, .row = (size_t)row,
-                                    .part = part + i % pieces * P };
+        span[i] = (ls_matrix_span){
+            .first = (size_t)(i * rows * row), .rows = (size_t)rows, .row = (size_t)row, .part = part + i % pieces * P
+        };
     return span;
 }
 
 static ls_coll_args args(const ls_cp_call *c, ls_coll coll, const ls_matrix_span *span, int nspans, const char *label)
 {
-    return (ls_coll_args){ .coll = coll, .dtype = c->dtype, .op = LS_SUM, .count = (size_t)(c->B * c->T * ls_cp_row(c)),
-                           .span = span, .nspans = nspans, .label = label };
+    return (ls_coll_args){ .coll = coll,
+                           .dtype = c->dtype,
+                           .op = LS_SUM,
+                           .count = (size_t)(c->B * c->T * ls_cp_row(c)),
+                           .span = span,
+                           .nspans = nspans,
+                           .label = label };
 }
 
 static ls_status gather(ls_cp_call *c, const ls_matrix_span *span, int nspans, void *kv)
@@ -55,11 +60,19 @@ static ls_status gather(ls_cp_call *c, const ls_matrix_span *span, int nspans, v
 static ls_cp_pair pair_of(const ls_cp_call *c, const ls_places *here, int k, const void *kv)
 {
     const int64_t end = here->first[k] + here->count[k];
-    return (ls_cp_pair){ .query = k ? here->count[0] : 0, .queries = here->count[k], .first_query = here->first[k], .kv = kv,
-                         .rows = c->T, .keys = c->causal ? end : c->T, .causal = c->causal };
+    return (ls_cp_pair){ .query = k ? here->count[0] : 0,
+                         .queries = here->count[k],
+                         .first_query = here->first[k],
+                         .kv = kv,
+                         .rows = c->T,
+                         .keys = c->causal ? end : c->T,
+                         .causal = c->causal };
 }
 
-static float *lse_of(const ls_cp_call *c, float *lse, const ls_cp_pair *p) { return lse ? lse + c->B * c->Hq * p->query : NULL; }
+static float *lse_of(const ls_cp_call *c, float *lse, const ls_cp_pair *p)
+{
+    return lse ? lse + c->B * c->Hq * p->query : NULL;
+}
 
 static ls_status forward(ls_cp_call *c)
 {
@@ -84,7 +97,8 @@ static ls_status backward(ls_cp_call *c)
     ls_places here;
     const size_t all = (size_t)(c->B * c->T * ls_cp_row(c)) * ls_cp_size(c);
     const ls_matrix_span *span = spans_of(c, &nspans);
-    void *kv = ls_op_alloc(c->t, all), *dkv = ls_op_alloc(c->t, all), *mine = ls_op_alloc(c->t, all / (size_t)c->place.cp.size);
+    void *kv = ls_op_alloc(c->t, all), *dkv = ls_op_alloc(c->t, all),
+         *mine = ls_op_alloc(c->t, all / (size_t)c->place.cp.size);
     LS_TRY(ls_tape_status(c->t));
     LS_TRY(gather(c, span, nspans, kv));
     if (!ls_tape_dry(c->t)) memset(dkv, 0, all);

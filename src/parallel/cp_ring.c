@@ -8,15 +8,14 @@
  *   forward    P - 1 times: k and v to the next rank, while the round before is computed
  *   backward   the same; and P times dk and dv of a rank's keys, to which every rank that they come to adds
  *
- * kept: lse. While an op runs: forward two ranks' keys and values, and what one run of queries adds; backward two ranks'
- * keys and values, and three times their gradients.
+ * kept: lse. While an op runs: forward two ranks' keys and values, and what one run of queries adds; backward two
+ * ranks' keys and values, and three times their gradients.
  */
 #include <math.h>
 #include <string.h>
 
 #include "parallel/cp_attention.h"
 #include "tensor/element.h"
-#include "tensor/tape_impl.h"
 
 static size_t kept_bytes(const ls_cp_call *c) { return ls_cp_lse_bytes(c); }
 
@@ -54,8 +53,13 @@ static bool pair_of(const ls_cp_call *c, int owner, int i, int j, const void *kv
     ls_cp_tokens_of(&c->place, owner, c->T, &k);
     if (c->causal && k.first[j] > q.first[i]) return false;
     const int64_t key = j ? k.count[0] : 0;
-    *out = (ls_cp_pair){ .query = i ? q.count[0] : 0, .queries = q.count[i], .first_query = q.first[i],
-                         .kv = ls_cp_at(c, kv, key * ls_cp_row(c)), .rows = c->Tl, .keys = k.count[j], .first_key = k.first[j],
+    *out = (ls_cp_pair){ .query = i ? q.count[0] : 0,
+                         .queries = q.count[i],
+                         .first_query = q.first[i],
+                         .kv = ls_cp_at(c, kv, key * ls_cp_row(c)),
+                         .rows = c->Tl,
+                         .keys = k.count[j],
+                         .first_key = k.first[j],
                          .causal = c->causal && k.first[j] == q.first[i] };
     return true;
 }
@@ -71,14 +75,16 @@ static int runs_of(const ls_cp_call *c)
 
 /* What further keys add. */
 typedef struct more {
-    void *out;  /* [B, queries, Hq, D] */
-    float *lse; /* [B, Hq, queries] */
+    void *out;               /* [B, queries, Hq, D] */
+    float *lse;              /* [B, Hq, queries] */
     bool had[LS_TOKEN_RUNS]; /* the run of queries has met keys before */
 } more;
 
-static LS_ALWAYS_INLINE void join_row(void *out, const void *other, int64_t at, int64_t from, int64_t D, float a, float b, bool bf16)
+static LS_ALWAYS_INLINE void join_row(void *out, const void *other, int64_t at, int64_t from, int64_t D, float a,
+                                      float b, bool bf16)
 {
-    for (int64_t d = 0; d < D; d++) ls_put(out, at + d, ls_get(out, at + d, bf16) * a + ls_get(other, from + d, bf16) * b, bf16);
+    for (int64_t d = 0; d < D; d++)
+        ls_put(out, at + d, ls_get(out, at + d, bf16) * a + ls_get(other, from + d, bf16) * b, bf16);
 }
 
 static void join(const ls_cp_call *c, const ls_cp_pair *p, float *lse, const more *m)
@@ -159,7 +165,8 @@ static ls_status backward(ls_cp_call *c)
     const int P = c->place.cp.size;
     const ls_places all = { .of = c->Tl, .n = 1, .count = { c->Tl } };
     void *kv[2] = { ls_op_alloc(c->t, block_bytes(c)), ls_op_alloc(c->t, block_bytes(c)) };
-    void *made[2] = { ls_op_alloc(c->t, block_bytes(c)), ls_op_alloc(c->t, block_bytes(c)) }; /* by turns: one travels */
+    void *made[2] = { ls_op_alloc(c->t, block_bytes(c)),
+                      ls_op_alloc(c->t, block_bytes(c)) }; /* by turns: one travels */
     void *came = ls_op_alloc(c->t, block_bytes(c));
     bool had[LS_TOKEN_RUNS] = { false };
     hop slope = { 0 };

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "parallel/cp_attention.h"
-#include "tensor/tape_impl.h"
 
 /* Tensors whose heads are exchanged together: [B, T / cp, heads, D] each. */
 typedef struct part {
@@ -25,8 +24,10 @@ static ls_status check(const ls_cp_call *c)
 {
     const int P = c->place.cp.size;
     if (c->Hq % P == 0 && c->Hkv % P == 0) return LS_OK;
-    return ls_fail(LS_BAD_CONFIG, "ulysses: %lld heads of queries and %lld of keys for %d ranks: expected multiples of %d; ring and "
-                   "gather divide tokens alone", (long long)c->Hq, (long long)c->Hkv, P, P);
+    return ls_fail(LS_BAD_CONFIG,
+                   "ulysses: %lld heads of queries and %lld of keys for %d ranks: expected multiples of %d; ring and "
+                   "gather divide tokens alone",
+                   (long long)c->Hq, (long long)c->Hkv, P, P);
 }
 
 /* Elements of a token's row: q, k and v of this rank's heads, and out. */
@@ -36,9 +37,15 @@ static size_t bytes_of(const ls_cp_call *c, int64_t row)
 {
     return ((size_t)(c->B * c->T * row) * ls_cp_size(c) + 63) / 64 * 64;
 }
-static size_t lse_bytes(const ls_cp_call *c) { return (size_t)(c->B * c->Hq / c->place.cp.size * c->T) * sizeof(float); }
+static size_t lse_bytes(const ls_cp_call *c)
+{
+    return (size_t)(c->B * c->Hq / c->place.cp.size * c->T) * sizeof(float);
+}
 
-static size_t kept_bytes(const ls_cp_call *c) { return bytes_of(c, row_qkv(c)) + bytes_of(c, row_out(c)) + lse_bytes(c); }
+static size_t kept_bytes(const ls_cp_call *c)
+{
+    return bytes_of(c, row_qkv(c)) + bytes_of(c, row_out(c)) + lse_bytes(c);
+}
 
 /* --- the exchange --------------------------------------------------------------------------------------------- */
 
@@ -62,9 +69,12 @@ static void by_heads(const ls_cp_call *c, const part *p, int n, void *blocks, bo
                     const int64_t some = p[k].heads * c->D;
                     const size_t nbytes = (size_t)some * ls_cp_size(c);
                     void *x = ls_cp_at(c, p[k].x, b * p[k].by.batch + t * p[k].by.token + r * some);
-                    if (!back) memcpy(at, x, nbytes);
-                    else if (x && p[k].add) ls_grad_add(c->dtype, x, at, some);
-                    else if (x) memcpy(x, at, nbytes);
+                    if (!back)
+                        memcpy(at, x, nbytes);
+                    else if (x && p[k].add)
+                        ls_grad_add(c->dtype, x, at, some);
+                    else if (x)
+                        memcpy(x, at, nbytes);
                     at += nbytes;
                 }
 }
@@ -81,8 +91,10 @@ static void by_tokens(const ls_cp_call *c, void *whole, int64_t row, void *block
             for (int k = 0; k < s.n; k++) {
                 char *x = (char *)whole + (size_t)(b * c->T + s.first[k]) * nbytes;
                 const size_t some = (size_t)s.count[k] * nbytes;
-                if (back) memcpy(at, x, some);
-                else memcpy(x, at, some);
+                if (back)
+                    memcpy(at, x, some);
+                else
+                    memcpy(x, at, some);
                 at += some;
             }
     }
@@ -90,7 +102,11 @@ static void by_tokens(const ls_cp_call *c, void *whole, int64_t row, void *block
 
 static ls_status all_to_all(ls_cp_call *c, const void *in, void *out, int64_t row, const char *label)
 {
-    const ls_coll_args a = { .coll = LS_ALL_TO_ALL, .dtype = c->dtype, .in = in, .out = out, .count = (size_t)(c->B * c->T * row),
+    const ls_coll_args a = { .coll = LS_ALL_TO_ALL,
+                             .dtype = c->dtype,
+                             .in = in,
+                             .out = out,
+                             .count = (size_t)(c->B * c->T * row),
                              .label = label };
     return ls_op_collective(c->t, c->place.cp.ranks, &a, false);
 }
@@ -127,9 +143,25 @@ static ls_attention_call attention_of(ls_cp_call *c, void *qkv, void *out, float
     const int64_t P = c->place.cp.size, Hq = c->Hq / P, Hkv = c->Hkv / P, row = row_qkv(c);
     const ls_strides by = { .batch = c->T * row, .token = row, .head = c->D };
     ls_attention_call a = {
-        .B = c->B, .Tq = c->T, .Tk = c->T, .Hq = Hq, .Hkv = Hkv, .D = c->D, .scale = c->scale, .causal = c->causal,
-        .dtype = c->dtype, .q = qkv, .k = ls_cp_at(c, qkv, Hq * c->D), .v = ls_cp_at(c, qkv, (Hq + Hkv) * c->D), .q_by = by,
-        .k_by = by, .v_by = by, .out = out, .out_by = ls_strides_dense(c->T, Hq, c->D), .lse = lse, .drop = c->drop,
+        .B = c->B,
+        .Tq = c->T,
+        .Tk = c->T,
+        .Hq = Hq,
+        .Hkv = Hkv,
+        .D = c->D,
+        .scale = c->scale,
+        .causal = c->causal,
+        .dtype = c->dtype,
+        .q = qkv,
+        .k = ls_cp_at(c, qkv, Hq * c->D),
+        .v = ls_cp_at(c, qkv, (Hq + Hkv) * c->D),
+        .q_by = by,
+        .k_by = by,
+        .v_by = by,
+        .out = out,
+        .out_by = ls_strides_dense(c->T, Hq, c->D),
+        .lse = lse,
+        .drop = c->drop,
         .amx = ls_tape_amx(c->t) && c->dtype == LS_BF16 && c->T >= LS_ATTENTION_AMX_KEYS,
     };
     a.drop.first_head += c->place.cp.rank * Hq;

@@ -4,7 +4,7 @@
 #include "lockstep/place.h"
 #include "lockstep/shard.h"
 #include "tensor/collective.h"
-#include "tensor/tape_impl.h"
+#include "tensor/tape.h"
 
 /* What an op at one of the ends keeps. */
 typedef struct end {
@@ -17,8 +17,12 @@ typedef struct end {
 
 static ls_coll_args sum_of(const ls_tensor *x, void *data, const char *label)
 {
-    return (ls_coll_args){ .coll = LS_ALL_REDUCE, .dtype = x->dtype, .op = LS_SUM, .out = data,
-                           .count = (size_t)ls_tensor_count(x), .label = label };
+    return (ls_coll_args){ .coll = LS_ALL_REDUCE,
+                           .dtype = x->dtype,
+                           .op = LS_SUM,
+                           .out = data,
+                           .count = (size_t)ls_tensor_count(x),
+                           .label = label };
 }
 
 /* dx = the sum of the ranks' dy. */
@@ -52,7 +56,10 @@ static ls_status share_again(ls_tape *t, struct ls_node *n)
 }
 
 static const ls_tape_op enter_op = {
-    .name = "tp_enter", .napplied = 1, .backward_input = enter_backward, .again = share_again,
+    .name = "tp_enter",
+    .napplied = 1,
+    .backward_input = enter_backward,
+    .again = share_again,
 };
 static const ls_tape_op leave_op = { .name = "tp_leave", .napplied = 1, .backward_input = leave_backward };
 
@@ -60,8 +67,13 @@ static const ls_tape_op leave_op = { .name = "tp_leave", .napplied = 1, .backwar
 
 static ls_coll_args of_spans(const end *e, const ls_tensor *whole, ls_coll coll, const char *label)
 {
-    return (ls_coll_args){ .coll = coll, .dtype = whole->dtype, .op = LS_SUM, .count = (size_t)ls_tensor_count(whole),
-                           .span = e->span, .nspans = e->nspans, .label = label };
+    return (ls_coll_args){ .coll = coll,
+                           .dtype = whole->dtype,
+                           .op = LS_SUM,
+                           .count = (size_t)ls_tensor_count(whole),
+                           .span = e->span,
+                           .nspans = e->nspans,
+                           .label = label };
 }
 
 /* whole [B, T, C] from the ranks' part [B, T / tp, C]. */
@@ -72,12 +84,14 @@ static ls_status gather(ls_tape *t, const end *e, const ls_tensor *whole, void *
     const size_t row = e->span->row * ls_dtype_size(whole->dtype), rows = e->span->rows / (size_t)e->tp.size;
     const size_t first = rows * (size_t)e->tp.rank;
     for (int b = 0; b < e->nspans && !ls_tape_dry(t); b++)
-        memcpy((char *)to + ((size_t)b * e->span->rows + first) * row, (const char *)part + (size_t)b * rows * row, rows * row);
+        memcpy((char *)to + ((size_t)b * e->span->rows + first) * row, (const char *)part + (size_t)b * rows * row,
+               rows * row);
     return ls_op_collective(t, e->tp.ranks, &a, true);
 }
 
 /* This rank's part of the sum of the ranks' `whole`. */
-static ls_status scatter(ls_tape *t, const end *e, const ls_tensor *whole, const void *from, void *part, const char *label)
+static ls_status scatter(ls_tape *t, const end *e, const ls_tensor *whole, const void *from, void *part,
+                         const char *label)
 {
     ls_coll_args a = of_spans(e, whole, LS_REDUCE_SCATTER, label);
     a.in = from;
@@ -121,7 +135,10 @@ static ls_status scattered_backward(ls_tape *t, struct ls_node *n)
 }
 
 static const ls_tape_op gathered_op = {
-    .name = "tp_enter", .napplied = 1, .backward_input = gathered_backward, .again = gathered_again,
+    .name = "tp_enter",
+    .napplied = 1,
+    .backward_input = gathered_backward,
+    .again = gathered_again,
 };
 static const ls_tape_op scattered_op = { .name = "tp_leave", .napplied = 1, .backward_input = scattered_backward };
 
@@ -174,8 +191,10 @@ ls_tensor *ls_tp_leave(ls_tape *t, ls_tensor *x, const ls_place *p)
     const bool scatters = p->sequence_parallel;
     const int64_t B = x->dim[0], T = x->dim[1], C = x->dim[2];
     if (scatters && T % size != 0)
-        return ls_op_fail(t, ls_fail(LS_SHAPE, "tp_leave: a sequence of %lld tokens cannot be divided among %d ranks: with "
-                                     "sequence parallelism its length is a multiple of tp", (long long)T, size));
+        return ls_op_fail(t, ls_fail(LS_SHAPE,
+                                     "tp_leave: a sequence of %lld tokens cannot be divided among %d ranks: with "
+                                     "sequence parallelism its length is a multiple of tp",
+                                     (long long)T, size));
     end *e = describe(t, p, B, T, C);
     if (!e) return NULL;
     ls_tensor *y = scatters ? ls_op_output(t, x->dtype, 3, (int64_t[]){ B, T / size, C })

@@ -27,6 +27,8 @@ ls_status ls_op_message(ls_tape *t, ls_group *g, bool sends, int peer, void *buf
         if (!g || !ls_world_is_dry(ls_group_world(g))) return LS_OK;
         buf = ls_arena_base(ls_group_world(g)->arena);
     }
-    const ls_p2p op = { .send = sends ? buf : NULL, .recv = sends ? NULL : buf, .count = nbytes, .dtype = LS_U8, .peer = peer };
+    const ls_p2p op = {
+        .send = sends ? buf : NULL, .recv = sends ? NULL : buf, .count = nbytes, .dtype = LS_U8, .peer = peer
+    };
     return ls_p2p_start(g, &op, label, out);
 }

@@ -18,9 +18,8 @@ static LS_ALWAYS_INLINE void column_sums_of(const sums *s, int64_t first, int64_
     const void *const dy = s->dy;
     if (!s->add)
         for (int64_t o = first; o < end; o++) db[o] = ls_get(dy, o, bf16);
-    for (int64_t n = s->add ? 0 : 1; n < s->N; n++)
-        LS_INDEPENDENT
-        for (int64_t o = first; o < end; o++) db[o] += ls_get(dy, n * s->O + o, bf16);
+    for (int64_t n = s->add ? 0 : 1; n < s->N; n++) LS_INDEPENDENT
+    for (int64_t o = first; o < end; o++) db[o] += ls_get(dy, n * s->O + o, bf16);
 }
 
 /* Columns: db[o] (+)= sum of dy[n][o] over n, in ascending n. */

@@ -52,7 +52,10 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 static ls_status backward_input(ls_tape *t, struct ls_node *n) { return ls_grad_pass(t, n, n->in[0]); }
 
 static const ls_tape_op add_bias = {
-    .name = "add_bias", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
+    .name = "add_bias",
+    .napplied = 1,
+    .backward_weight = backward_weight,
+    .backward_input = backward_input,
 };
 
 static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *b)
@@ -75,8 +78,12 @@ ls_tensor *ls_add_bias(ls_tape *t, ls_tensor *x, ls_tensor *b)
     const int64_t O = b->dim[0], N = ls_tensor_count(x) / O;
     if (!ls_tape_dry(t))
         ls_parallel_for(add, &(sums){ x->dtype, O, y->data, b->data }, N, 1, 2 * (int64_t)ls_tensor_nbytes(x));
-    return ls_op_end(t, y, &(struct ls_node){
-        .op = &add_bias, .in = { x, b }, .flops = (double)(N * O), .flops_weight = (double)(N * O),
-        .label_a = (uint32_t)O,
-    });
+    return ls_op_end(t, y,
+                     &(struct ls_node){
+                         .op = &add_bias,
+                         .in = { x, b },
+                         .flops = (double)(N * O),
+                         .flops_weight = (double)(N * O),
+                         .label_a = (uint32_t)O,
+                     });
 }

@@ -168,12 +168,23 @@ ls_tensor *ls_add_rows_at(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_place
     const bool bf16 = x->dtype == LS_BF16;
     for (int k = 0; k < tokens->n && !ls_tape_dry(t); at += tokens->count[k++] * C) {
         const float *const rows_of_w = (const float *)w->data + tokens->first[k] * C;
-        const rows r = { .dtype = x->dtype, .B = B, .TC = TC, .y = ls_at(y->data, at, bf16), .x = ls_at_const(x->data, at, bf16),
+        const rows r = { .dtype = x->dtype,
+                         .B = B,
+                         .TC = TC,
+                         .y = ls_at(y->data, at, bf16),
+                         .x = ls_at_const(x->data, at, bf16),
                          .w = rows_of_w };
         ls_parallel_for(forward, &r, tokens->count[k] * C, LS_SHARE_LINE, 2 * (int64_t)ls_tensor_nbytes(x));
     }
-    return ls_op_end(t, y, &(struct ls_node){
-        .op = &add_rows, .in = { x, w }, .saved = kept, .saved_bytes = starts ? 0 : sizeof *kept, .flops = (double)(B * TC),
-        .flops_weight = (double)(B * TC), .label_a = (uint32_t)x->dim[x->ndim - 2], .label_b = (uint32_t)C,
-    });
+    return ls_op_end(t, y,
+                     &(struct ls_node){
+                         .op = &add_rows,
+                         .in = { x, w },
+                         .saved = kept,
+                         .saved_bytes = starts ? 0 : sizeof *kept,
+                         .flops = (double)(B * TC),
+                         .flops_weight = (double)(B * TC),
+                         .label_a = (uint32_t)x->dim[x->ndim - 2],
+                         .label_b = (uint32_t)C,
+                     });
 }

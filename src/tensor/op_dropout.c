@@ -128,9 +128,14 @@ ls_tensor *ls_dropout_at(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint6
     const int64_t n = ls_tensor_count(x);
     if (!ls_tape_dry(t)) {
         *k = (mask){
-            .seed = seed, .stream = stream, .first = first, .tokens = *tokens, .row = tokens->of ? n / (x->dim[0] * x->dim[1]) : 0,
+            .seed = seed,
+            .stream = stream,
+            .first = first,
+            .tokens = *tokens,
+            .row = tokens->of ? n / (x->dim[0] * x->dim[1]) : 0,
             .here = n / x->dim[0],
-            .least = (uint32_t)ceil((double)p * 0x1p24), .scale = (float)(1.0 / (1.0 - (double)p)),
+            .least = (uint32_t)ceil((double)p * 0x1p24),
+            .scale = (float)(1.0 / (1.0 - (double)p)),
         };
         run(x, &(job){ x->dtype, false, k, y->data, x->data });
     }

@@ -5,7 +5,7 @@
  *                bf16, also in bf16
  *   y   [.., C]  of the tape's dtype
  *
- * forward           y[n]          = w[id[n] - F]   no flop; a load and a store an element of y; 0 where the row is not here
+ * forward           y[n]          = w[id[n] - F]   no flop; a load and a store an element of y; 0 for rows of others
  * backward, weight  dw[id[n] - F] += dy[n]         1 flop, 2 loads and a store an element, in ascending n;
  *                                                  dw is 0 elsewhere: R C 4 bytes when nothing was there,
  *                                                  which the gradient of a tied head saves
@@ -69,10 +69,9 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
     if (!ls_tape_dry(t)) {
         const ls_tensor *dy = n->out->grad;
         if (!add) ls_clear(dw, ls_tensor_count(w));
-        ls_parallel_for(scatter, &(lookup){
-            .dtype = dy->dtype, .N = ls_tensor_count(ids), .C = w->dim[1], .first = n->saved ? *(const int64_t *)n->saved : 0,
-            .rows = w->dim[0], .id = ids->data, .dy = dy->data, .dw = dw,
-        }, w->dim[1], LS_SHARE_COLUMNS, 3 * (int64_t)ls_tensor_nbytes(dy));
+        const lookup l = { .dtype = dy->dtype, .N = ls_tensor_count(ids), .C = w->dim[1], .rows = w->dim[0],
+                           .first = n->saved ? *(const int64_t *)n->saved : 0, .id = ids->data, .dy = dy->data, .dw = dw };
+        ls_parallel_for(scatter, &l, w->dim[1], LS_SHARE_COLUMNS, 3 * (int64_t)ls_tensor_nbytes(dy));
     }
     return ls_grad_end(t, w);
 }
@@ -147,12 +146,13 @@ ls_tensor *ls_embedding_part(ls_tape *t, ls_tensor *ids, ls_tensor *w, const ls_
     int64_t *first = y && p.first > 0 ? ls_op_alloc(t, sizeof *first) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
     if (first) *first = p.first;
-    if (!ls_tape_dry(t))
-        ls_parallel_for(gather, &(lookup){
-            .dtype = y->dtype, .C = C, .first = p.first, .rows = w->dim[0], .id = ids->data, .y = y->data, .w = y->dtype == LS_BF16 ? w->bf16 : w->data,
-        }, N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
+    if (!ls_tape_dry(t)) {
+        const lookup l = { .dtype = y->dtype, .C = C, .first = p.first, .rows = w->dim[0], .id = ids->data, .y = y->data,
+                           .w = y->dtype == LS_BF16 ? w->bf16 : w->data };
+        ls_parallel_for(gather, &l, N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
+    }
     return ls_op_end(t, y, &(struct ls_node){
-        .op = &embedding, .in = { ids, w }, .saved = first, .saved_bytes = p.first > 0 ? sizeof *first : 0, .flops_weight = (double)(N * C),
-        .label_a = (uint32_t)w->dim[0], .label_b = (uint32_t)C,
+        .op = &embedding, .in = { ids, w }, .saved = first, .saved_bytes = p.first > 0 ? sizeof *first : 0,
+        .flops_weight = (double)(N * C), .label_a = (uint32_t)w->dim[0], .label_b = (uint32_t)C,
     });
 }

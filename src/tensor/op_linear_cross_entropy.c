@@ -21,16 +21,16 @@
  * Where x is bfloat16, so is dx, and w is read from its bfloat16 copy. Logits are float all the same; dl is rounded for
  * the products, and dx when all blocks have added to it.
  *
- * Where ranks have parts of the vocabulary, w has the rows from F on, and the ranks put the rows at hand together before
- * the second pass (Shoeybi et al. 2019):
+ * Where ranks have parts of the vocabulary, w has the rows from F on, and the ranks put the rows at hand together
+ * before the second pass (Shoeybi et al. 2019):
  *
  *   m = max over ranks of m,  s = sum over ranks of s e^(m_rank - m),  picked = sum over ranks of the label's logit
  *
  * Each rank has the sum of the losses, and a dx that lacks what the other ranks' rows add.
  *
  * memory in the slab, given back at once: LOGITS_BYTES at most for the logits of the rows at hand (or ROW_UNIT rows),
- * and 32 bytes a row (40 where ranks share it); for bfloat16 also a block of dl and the rows of dx. Sums over V and N are in double, in an order
- * that depends on the shapes alone.
+ * and 32 bytes a row (40 where ranks share it); for bfloat16 also a block of dl and the rows of dx. Sums over V and N
+ * are in double, in an order that depends on the shapes alone.
  */
 #include <math.h>
 #include <string.h>
@@ -38,7 +38,7 @@
 #include "base/compiler.h"
 #include "tensor/collective.h"
 #include "tensor/element.h"
-#include "tensor/tape_impl.h"
+#include "tensor/tape.h"
 #include "tensor/threads.h"
 #include "tensor/vecmath.h"
 
@@ -99,7 +99,8 @@ static int64_t most_rows(const head *h)
 }
 
 /* How many rows of x are taken at a time is the same on all ranks that share the table. */
-static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels, const ls_vocab_part *part, bool gradient)
+static head cut(const ls_tensor *x, const ls_tensor *w, const ls_tensor *labels, const ls_vocab_part *part,
+                bool gradient)
 {
     head h = { .weight = w, .C = w->dim[1], .V = w->dim[0], .dtype = x->dtype, .x = x->data, .labels = labels->data,
                .part = *part };
@@ -294,7 +295,8 @@ typedef struct slopes {
 } slopes;
 
 /* Row i of block j becomes the gradient of its logits, in place or, rounded, in dl. */
-static void turn(bool counts, int64_t label, int64_t v0, int64_t nv, float *row, uint16_t *dl, double share, double scale)
+static void turn(bool counts, int64_t label, int64_t v0, int64_t nv, float *row, uint16_t *dl, double share,
+                 double scale)
 {
     if (!counts) {
         memset(dl ? (void *)dl : row, 0, (size_t)nv * (dl ? sizeof *dl : sizeof *row));
@@ -313,8 +315,8 @@ static void turn_row(void *arg, int64_t i)
 {
     const block *b = arg;
     const int64_t label = b->h->labels[b->first + i];
-    turn(label != LS_IGNORE_INDEX, label - b->h->part.first, b->v0, b->nv, b->e + i * b->nv, b->dl ? b->dl + i * b->nv : NULL,
-         exp((double)b->top[i] - b->r->sum[i]), b->scale);
+    turn(label != LS_IGNORE_INDEX, label - b->h->part.first, b->v0, b->nv, b->e + i * b->nv,
+         b->dl ? b->dl + i * b->nv : NULL, exp((double)b->top[i] - b->r->sum[i]), b->scale);
 }
 
 /* Turns the kept blocks into gradients of the logits, and these into those of x and w. */

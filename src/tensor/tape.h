@@ -63,6 +63,8 @@ ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim
 ls_tensor *ls_op_output_again(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
 /* nbytes of the slab, 64-byte aligned, for `saved`. */
 void *ls_op_alloc(ls_tape *t, size_t nbytes);
+/* The same that a dry tape has, too: what backward reads there, a tensor's header. NULL after a failure. */
+void *ls_tape_take_node(ls_tape *t, size_t nbytes);
 /* Gives back what was taken from the slab since the mark, before anything else is recorded. */
 size_t ls_op_mark(const ls_tape *t);
 void ls_op_release(ls_tape *t, size_t mark);

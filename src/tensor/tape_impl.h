@@ -139,8 +139,6 @@ ls_status ls_tape_keep_failure(ls_tape *t, ls_status st);
 void ls_tape_no_room(ls_tape *t, size_t nbytes);
 /* Memory at `at`, for n bytes of nodes or tensors: what a dry tape has, too. */
 void *ls_tape_node_memory(ls_tape *t, size_t at, size_t nbytes);
-/* nbytes on top of the slab that a dry tape has, too: a node, a tensor. NULL after a failure. */
-void *ls_tape_take_node(ls_tape *t, size_t nbytes);
 
 /* Whether x is made by an op with this index or a later one. All that there is when first is 0. */
 static inline bool ls_tape_made_since(const ls_tensor *x, uint32_t first)

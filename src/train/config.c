@@ -325,16 +325,28 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
     const int64_t micro = ls_train_micro_batch(c, local);
     const bool by_stage = strcmp(c->parallel.dp_strategy, "auto") == 0, hooked = strcmp(c->ddp.hook, "none") != 0;
     *out = (ls_plan){
-        .size = { [LS_AXIS_PP] = (int)c->parallel.pp, [LS_AXIS_DP] = (int)dp, [LS_AXIS_EP] = (int)c->parallel.ep,
-                  [LS_AXIS_CP] = (int)c->parallel.cp, [LS_AXIS_TP] = (int)c->parallel.tp },
-        .dp = by_stage ? NULL : c->parallel.dp_strategy, .ddp = ls_train_ddp(c), .hsdp = (int)c->zero.hsdp,
+        .size = { [LS_AXIS_PP] = (int)c->parallel.pp,
+                  [LS_AXIS_DP] = (int)dp,
+                  [LS_AXIS_EP] = (int)c->parallel.ep,
+                  [LS_AXIS_CP] = (int)c->parallel.cp,
+                  [LS_AXIS_TP] = (int)c->parallel.tp },
+        .dp = by_stage ? NULL : c->parallel.dp_strategy,
+        .ddp = ls_train_ddp(c),
+        .hsdp = (int)c->zero.hsdp,
         .hook = hooked ? c->ddp.hook : NULL,
-        .powersgd = { .rank = (int)c->ddp.powersgd_rank, .start = c->ddp.powersgd_start,
-                      .no_feedback = !c->ddp.powersgd_feedback, .no_warm_start = !c->ddp.powersgd_warm_start,
+        .powersgd = { .rank = (int)c->ddp.powersgd_rank,
+                      .start = c->ddp.powersgd_start,
+                      .no_feedback = !c->ddp.powersgd_feedback,
+                      .no_warm_start = !c->ddp.powersgd_warm_start,
                       .seed = (uint64_t)c->train.seed },
-        .sequence_parallel = c->parallel.sp, .context = c->parallel.cp > 1 ? c->parallel.context : NULL,
-        .in_turn = c->parallel.cp > 1 && strcmp(c->parallel.cp_split, "contiguous") == 0, .schedule = c->pipeline.schedule, .chunks = (int)c->pipeline.chunks, .micro_batch = micro,
-        .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0, .dtype = ls_train_dtype(c),
+        .sequence_parallel = c->parallel.sp,
+        .context = c->parallel.cp > 1 ? c->parallel.context : NULL,
+        .in_turn = c->parallel.cp > 1 && strcmp(c->parallel.cp_split, "contiguous") == 0,
+        .schedule = c->pipeline.schedule,
+        .chunks = (int)c->pipeline.chunks,
+        .micro_batch = micro,
+        .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0,
+        .dtype = ls_train_dtype(c),
     };
     if (out->ddp.tree) out->ddp.micro_batches = out->micro_batches;
     return ls_recompute_find(c->train.recompute, &out->recompute);
@@ -420,7 +432,8 @@ int ls_train_nproc(const ls_train_config *c)
 
 int ls_train_ranks(const ls_train_config *c)
 {
-    const int64_t product = c->parallel.tp * c->parallel.pp * c->parallel.cp * c->parallel.ep * (c->parallel.dp ? c->parallel.dp : 1);
+    const int64_t product =
+        c->parallel.tp * c->parallel.pp * c->parallel.cp * c->parallel.ep * (c->parallel.dp ? c->parallel.dp : 1);
     const int nproc = ls_train_nproc(c);
     return nproc ? nproc : (int)product;
 }
@@ -642,7 +655,9 @@ static ls_status check_sequence(const ls_train_config *c)
 {
     const bool in_turn = strcmp(c->parallel.cp_split, "contiguous") == 0;
     const int64_t T = ls_train_seq_len(c), cp = c->parallel.cp, pieces = cp == 1 || in_turn ? cp : 2 * cp;
-    const int64_t parts = cp * (c->parallel.sp ? c->parallel.tp : 1), unit = pieces % parts == 0 ? pieces : parts % pieces == 0 ? parts : pieces * parts;
+    const int64_t parts = cp * (c->parallel.sp ? c->parallel.tp : 1), unit = pieces % parts == 0   ? pieces
+                                                                             : parts % pieces == 0 ? parts
+                                                                                                   : pieces * parts;
     const int64_t below = T / unit * unit;
     if (T % pieces == 0 && T % parts == 0) return LS_OK;
     char fit[64];

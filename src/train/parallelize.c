@@ -44,9 +44,10 @@ static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const 
     char fit[48];
     for (int a = LS_AXIS_CP; a <= LS_AXIS_TP && !cls->lm; a++)
         if (p->size[a] > 1)
-            return ls_fail(LS_UNSUPPORTED, "plan: %s is %d, but %s has no layers that ranks divide; %s have: expected %s 1",
-                           ls_axis_name((ls_axis)a), p->size[a], cls->name, ls_model_names(LS_LM_KEY, names, sizeof names),
-                           ls_axis_name((ls_axis)a));
+            return ls_fail(LS_UNSUPPORTED,
+                           "plan: %s is %d, but %s has no layers that ranks divide; %s have: expected %s 1",
+                           ls_axis_name((ls_axis)a), p->size[a], cls->name,
+                           ls_model_names(LS_LM_KEY, names, sizeof names), ls_axis_name((ls_axis)a));
     for (size_t i = 0; cls->lm && i < sizeof row / sizeof *row; i++) {
         const int size = p->size[row[i].axis];
         if (size < 1 || row[i].n < 1 || row[i].n % size == 0) continue;
@@ -319,7 +320,10 @@ static ls_status alloc_shared(const ls_device *d, size_t nbytes, void **out)
     return ls_alloc(d->state, nbytes, LS_MEM_ACT, out);
 }
 
-static void stays(const ls_device *d, void *p, size_t nbytes) { (void)d, (void)p, (void)nbytes; } /* until the world ends */
+static void stays(const ls_device *d, void *p, size_t nbytes)
+{
+    (void)d, (void)p, (void)nbytes;
+} /* until the world ends */
 
 bool ls_parallel_forwards_meet(const ls_parallel *p) { return ls_parallel_divides(p) || ls_ddp_forwards_meet(p->ddp); }
 
@@ -331,7 +335,8 @@ bool ls_parallel_shares_tapes(const ls_parallel *p)
 
 static ls_status open_tape(ls_world *w, const ls_plan *p, const ls_device *d, size_t nbytes, ls_tape **out)
 {
-    LS_TRY(nbytes ? ls_tape_create_on(d, nbytes, ls_world_ledger(w), ls_world_tracer(w), out) : ls_tape_create_dry(out));
+    LS_TRY(nbytes ? ls_tape_create_on(d, nbytes, ls_world_ledger(w), ls_world_tracer(w), out)
+                  : ls_tape_create_dry(out));
     ls_tape_set_recompute(*out, p->recompute);
     return ls_tape_set_dtype(*out, p->dtype);
 }
