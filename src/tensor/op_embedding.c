@@ -70,7 +70,8 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
         const ls_tensor *dy = n->out->grad;
         if (!add) ls_clear(dw, ls_tensor_count(w));
         const lookup l = { .dtype = dy->dtype, .N = ls_tensor_count(ids), .C = w->dim[1], .rows = w->dim[0],
-                           .first = n->saved ? *(const int64_t *)n->saved : 0, .id = ids->data, .dy = dy->data, .dw = dw };
+                           .first = n->saved ? *(const int64_t *)n->saved : 0, .id = ids->data, .dy = dy->data,
+                           .dw = dw };
         ls_parallel_for(scatter, &l, w->dim[1], LS_SHARE_COLUMNS, 3 * (int64_t)ls_tensor_nbytes(dy));
     }
     return ls_grad_end(t, w);
@@ -147,8 +148,8 @@ ls_tensor *ls_embedding_part(ls_tape *t, ls_tensor *ids, ls_tensor *w, const ls_
     if (ls_tape_status(t) < 0) return NULL;
     if (first) *first = p.first;
     if (!ls_tape_dry(t)) {
-        const lookup l = { .dtype = y->dtype, .C = C, .first = p.first, .rows = w->dim[0], .id = ids->data, .y = y->data,
-                           .w = y->dtype == LS_BF16 ? w->bf16 : w->data };
+        const lookup l = { .dtype = y->dtype, .C = C, .first = p.first, .rows = w->dim[0], .id = ids->data,
+                           .y = y->data, .w = y->dtype == LS_BF16 ? w->bf16 : w->data };
         ls_parallel_for(gather, &l, N, 1, 2 * (int64_t)ls_tensor_nbytes(y));
     }
     return ls_op_end(t, y, &(struct ls_node){
