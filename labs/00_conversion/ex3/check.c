@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "lockstep/lockstep.h"
@@ -245,21 +244,11 @@ static int check_resume(void)
     return red(what, said, found, "the second start has to begin with the weights of the file, and with the epoch that follows them");
 }
 
-/* Of this program and the jobs that it starts. Memory that ranks share counts as a file. */
-static void set_limits(void)
-{
-    const struct rlimit memory = { 1 << 30, 1 << 30 }, cpu = { 10, 10 }, file = { 64 << 20, 64 << 20 };
-    const struct rlimit processes = { 4096, 4096 }, core = { 0, 0 };
-    (void)setrlimit(RLIMIT_AS, &memory), (void)setrlimit(RLIMIT_CPU, &cpu), (void)setrlimit(RLIMIT_FSIZE, &file);
-    (void)setrlimit(RLIMIT_NPROC, &processes), (void)setrlimit(RLIMIT_CORE, &core);
-}
-
 int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "script") == 0) return rank_main(argv[2], argc > 3);
     setenv("OMP_NUM_THREADS", "1", 1);
     check c = { .state = argc > 1 ? strtoull(argv[1], NULL, 10) : 1 };
-    set_limits();
     if (readlink("/proc/self/exe", folder, sizeof folder - 1) < 0 || !strrchr(folder, '/')) return 2;
     *strrchr(folder, '/') = 0;
     if (check_calls() || check_losses(&c) || check_resume()) return 1;

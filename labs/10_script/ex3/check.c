@@ -42,16 +42,6 @@ static int red(const char *idea, const char *found)
     return 1;
 }
 
-/* As check_begin, but files may be as large as a group's memory, and there may be processes. */
-static check begin(int argc, char **argv)
-{
-    const struct rlimit memory = { CHECK_GIB, CHECK_GIB }, cpu = { 10, 10 };
-    const struct rlimit file = { 64 << 20, 64 << 20 }, core = { 0, 0 };
-    (void)setrlimit(RLIMIT_AS, &memory), (void)setrlimit(RLIMIT_CPU, &cpu);
-    (void)setrlimit(RLIMIT_FSIZE, &file), (void)setrlimit(RLIMIT_CORE, &core);
-    return (check){ .state = argc > 1 ? strtoull(argv[1], NULL, 10) : 1 };
-}
-
 static bool choose_port(void)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -212,7 +202,7 @@ static bool launches(check *c)
 int main(int argc, char **argv)
 {
     static const char *const part[] = { "setup_ddp and cleanup_ddp", "train_ddp", "launch_distributed" };
-    check c = begin(argc, argv);
+    check c = check_begin(argc, argv);
     b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED || !choose_port()) return printf("no memory, or no port of 127.0.0.1 is free\n"), 1;
     int good = on_ranks(check_between(&c, 2, RANKS), joins, c);
