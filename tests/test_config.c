@@ -245,6 +245,7 @@ static void refuses_values_that_do_not_fit_together(void **state)
         { "parallel.dp", "4", 2, "parallel.dp is 4 but the job has 2 ranks" },
         { "train.global_batch", "100", 3, "which 3 ranks cannot share equally: the nearest that fit are 99 and 102" },
         { "train.global_batch", "2", 3, "the nearest that fits is 3" },
+        { "train.micro_batch", "8", 3, "which 3 ranks cannot share equally: the nearest that fit are 120 and 144" },
         { "train.micro_batch", "48", 2, "train.micro_batch is 48, which does not divide the 64 samples of a rank" },
         { "model.init", "file", 1, "model.init file needs model.load" },
         { "eval-only", "true", 1, "--eval-only needs model.load" },

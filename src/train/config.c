@@ -776,10 +776,10 @@ ls_status ls_train_config_check(const ls_train_config *c, int world_size)
     LS_TRY(check_product(c, world_size));
     int64_t batch = c->train.global_batch, micro = c->train.micro_batch;
     if (batch % samplers != 0) {
-        long long below = batch / samplers * samplers;
+        const long long unit = samplers * (micro > 0 ? micro : 1), below = batch / unit * unit;
         char nearest[80];
-        if (below == 0) snprintf(nearest, sizeof nearest, "nearest that fits is %d", samplers);
-        else snprintf(nearest, sizeof nearest, "nearest that fit are %lld and %lld", below, below + samplers);
+        if (below == 0) snprintf(nearest, sizeof nearest, "nearest that fits is %lld", unit);
+        else snprintf(nearest, sizeof nearest, "nearest that fit are %lld and %lld", below, below + unit);
         return ls_fail(LS_BAD_CONFIG, "train.global_batch is %lld, which %d ranks cannot share equally: the %s",
                        (long long)batch, samplers, nearest);
     }
