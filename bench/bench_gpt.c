@@ -197,8 +197,9 @@ static ls_status plan(const options *o, needs *out)
     if (st == LS_OK) st = state(&dry, 0, 0);
     if (st == LS_OK) ls_tape_pack_begin(dry.par.tape[0]);
     for (int i = 0; i < 2 && st == LS_OK; i++) { /* buckets are rebuilt in the second */
-        ls_params_zero_grad(&dry.par.model->params);
         st = pass(&dry, true, 1.0f, &sums);
+        if (st == LS_OK) st = ls_optim_step(dry.adamw);
+        if (st == LS_OK) st = ls_ddp_after_step(dry.par.ddp);
     }
     if (st == LS_OK) {
         *out = (needs){ ls_world_arena_used(dry.w), ls_arena_mark(dry.arena), ls_tape_peak(dry.par.tape[0]),

@@ -10,6 +10,7 @@
  *                   dw = 0 elsewhere
  * backward, input   dx = dy                      no flop, and mostly no byte (ls_grad_pass)
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -134,10 +135,13 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
     if (x->ndim < 2 || w->ndim != 2 || x->dim[x->ndim - 1] != w->dim[1])
         return ls_fail(LS_SHAPE, "add_rows: input %s and rows %s: expected [.., T, C] and [P, C]",
                        ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(w, ws, sizeof ws));
-    if (!have_rows(s, x->dim[x->ndim - 2], w->dim[0]))
-        return ls_fail(LS_SHAPE, "add_rows: T = %lld of input %s, from place %lld on, is more than P = %lld of rows %s",
-                       (long long)x->dim[x->ndim - 2], ls_tensor_shape(x, xs, sizeof xs), (long long)s->first[0],
-                       (long long)w->dim[0], ls_tensor_shape(w, ws, sizeof ws));
+    if (!have_rows(s, x->dim[x->ndim - 2], w->dim[0])) {
+        char from[48] = "";
+        if (s->first[0] > 0) snprintf(from, sizeof from, ", from place %lld on,", (long long)s->first[0]);
+        return ls_fail(LS_SHAPE, "add_rows: T = %lld of input %s%s is more than P = %lld of rows %s",
+                       (long long)x->dim[x->ndim - 2], ls_tensor_shape(x, xs, sizeof xs), from, (long long)w->dim[0],
+                       ls_tensor_shape(w, ws, sizeof ws));
+    }
     if (!w->data && w->bf16)
         return ls_fail(LS_UNSUPPORTED, "add_rows reads rows %s in float, but they are sharded and stand here in bf16 alone: "
                        "set `f32` of that parameter", ls_tensor_shape(w, ws, sizeof ws));
@@ -159,7 +163,7 @@ ls_tensor *ls_add_rows_at(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_place
     const ls_status st = check(t, x, w, tokens);
     if (st < 0) return ls_op_fail(t, st);
     ls_tensor *y = ls_op_output(t, x->dtype, x->ndim, x->dim);
-    const bool starts = from_the_start(tokens);
+    const bool starts = from_the_start(tokens) || !ls_tape_grad(t);
     ls_places *kept = y && !starts ? ls_op_alloc(t, sizeof *kept) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
     if (kept) *kept = *tokens;

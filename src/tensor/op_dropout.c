@@ -127,13 +127,10 @@ ls_tensor *ls_dropout_at(ls_tape *t, ls_tensor *x, float p, uint64_t seed, uint6
     if (ls_tape_status(t) < 0) return NULL;
     const int64_t n = ls_tensor_count(x);
     if (!ls_tape_dry(t)) {
+        const int64_t samples = tokens->of ? x->dim[0] : 1, here = tokens->of ? n / samples : 0;
         *k = (mask){
-            .seed = seed,
-            .stream = stream,
-            .first = first,
-            .tokens = *tokens,
-            .row = tokens->of ? n / (x->dim[0] * x->dim[1]) : 0,
-            .here = n / x->dim[0],
+            .seed = seed, .stream = stream, .first = first, .tokens = *tokens, .row = here ? here / x->dim[1] : 0,
+            .here = here,
             .least = (uint32_t)ceil((double)p * 0x1p24),
             .scale = (float)(1.0 / (1.0 - (double)p)),
         };

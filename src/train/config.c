@@ -750,7 +750,8 @@ static ls_status check_product(const ls_train_config *c, int world_size)
                        (long long)c->parallel.dp, world_size, world_size);
     ls_plan p;
     LS_TRY(ls_train_plan(c, world_size, &p));
-    return ls_mesh_check(p.size, world_size);
+    const ls_status st = ls_mesh_check(p.size, world_size);
+    return st < 0 ? ls_while(st, "checking parallel.dp, parallel.ep, parallel.cp, parallel.tp and parallel.pp") : LS_OK;
 }
 
 ls_status ls_train_config_check(const ls_train_config *c, int world_size)
