@@ -91,6 +91,7 @@ claim 'negative steps' fails_with 64 'steps' wrong buckets --steps -1 "$recipe"
 claim 'an unknown key' fails_with 64 'ddp.bucket_cop' wrong buckets "$recipe" -n 2 --ddp.bucket_cop 1
 claim 'ZeRO' fails_with 78 'zero.stage is 1' wrong buckets "$recipe" -n 2 --zero.stage 1
 claim 'a hook' fails_with 78 'ddp.hook is bf16' wrong buckets "$recipe" -n 2 --ddp.hook bf16
+claim 'ranks that divide layers' fails_with 78 'tune buckets knows of data parallelism alone, and parallel.tp is 2' wrong buckets "$recipe" -n 2 --parallel.tp 2
 claim 'no overlap' fails_with 78 'ddp.overlap is false' wrong buckets "$recipe" -n 2 --ddp.overlap false
 claim 'find_unused' fails_with 78 'ddp.find_unused is true' wrong buckets "$recipe" -n 2 --ddp.find_unused
 claim 'a batch that 3 ranks cannot share' fails_with 78 'train.global_batch' wrong buckets "$recipe" -n 3 --train.global_batch 64

@@ -371,6 +371,14 @@ bool ls_train_packs(const ls_train_config *c, int world_size)
     return ls_train_dtype(c) == LS_BF16 && c->train.micro_batch > 0 && local / c->train.micro_batch >= PACKS_FROM;
 }
 
+ls_status ls_train_check_whole(const ls_train_config *c, const char *who)
+{
+    const int64_t tp = c->parallel.tp, divided = tp > 1 ? tp : c->parallel.cp;
+    if (divided < 2) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "%s knows of data parallelism alone, and parallel.%s is %lld: leave it out", who,
+                   tp > 1 ? "tp" : "cp", (long long)divided);
+}
+
 int ls_train_batch_ranks(const ls_train_config *c, int world_size)
 {
     const int64_t same = c->parallel.pp * c->parallel.cp * c->parallel.tp;

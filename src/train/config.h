@@ -138,6 +138,8 @@ const char *ls_train_data_name(const ls_train_config *c);
 bool ls_train_packs(const ls_train_config *c, int world_size);
 /* Tokens of a sequence in training. */
 int64_t ls_train_seq_len(const ls_train_config *c);
+/* LS_UNSUPPORTED if ranks divide layers or sequences: `who` knows of data parallelism alone. */
+ls_status ls_train_check_whole(const ls_train_config *c, const char *who);
 /* Of a job's ranks, how many have different samples: at least 1. */
 int ls_train_batch_ranks(const ls_train_config *c, int world_size);
 /* The sizes of a language model with that vocabulary, resolved. LS_BAD_CONFIG as in ls_model_resolve. */

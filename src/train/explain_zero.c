@@ -332,6 +332,7 @@ static ls_status make_column(const ls_train_config *c, const ls_model_config *mc
 ls_status ls_zero_costs_check(const ls_train_config *c, int size)
 {
     const ls_train_config plain = config_of(c, &(ls_zero_column){ .stage = 0 });
+    LS_TRY(ls_train_check_whole(c, "explain"));
     if (strcmp(c->parallel.dp_strategy, "auto") != 0) LS_TRY(ls_train_config_check(c, size)); /* it may not fit the stage */
     if (strcmp(ls_train_backend(c), "sched") != 0)
         return ls_fail(LS_UNSUPPORTED, "comm.backend %s: the bytes that another library moves are not known: leave it out",

@@ -24,6 +24,7 @@ ls_status ls_tune_check(const ls_train_config *c, int world_size)
 {
     if (world_size < 2)
         return ls_fail(LS_USAGE, "tune buckets on %d rank: expected at least 2, because one rank reduces nothing: give -n 2", world_size);
+    LS_TRY(ls_train_check_whole(c, "tune buckets"));
     if (c->zero.stage != 0)
         return ls_fail(LS_UNSUPPORTED, "zero.stage is %lld: tune buckets measures all_reduce, which stage 0 calls: set it to 0",
                        (long long)c->zero.stage);
