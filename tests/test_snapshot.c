@@ -98,7 +98,7 @@ static ls_status open_run(program *p, const job *j, bool make)
     return ls_snapshots_open(ls_world_group(p->w), j->dir, make, &p->snapshots);
 }
 
-static ls_status snapshot(program *p) { return ls_snapshots_save(p->snapshots, p->state, "a: configuration\n", p->step); }
+static ls_status snapshot(program *p) { return ls_snapshots_save(p->snapshots, p->state, "a: configuration\n", p->step, NULL); }
 
 static ls_status take_steps(program *p, const job *j)
 {

@@ -161,7 +161,24 @@ static ls_status write_config(const ls_snapshots *n, const ls_saving *v)
     return ls_file_write(path, n->config, strlen(n->config));
 }
 
-static ls_status save(ls_snapshots *n, ls_saving *v, const ls_state *s, const char *folder, int64_t step)
+uint64_t ls_snapshot_bytes(const ls_manifest *m)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < m->nfiles; i++) sum += m->file[i].sums.bytes;
+    return sum;
+}
+
+/* This rank's part is done: who is told of the snapshot hears of it now, because a rank that ends before the others
+ * have agreed leaves a snapshot that is whole. */
+static void note(ls_snapshots *n, int64_t step, uint64_t nbytes, const ls_snapshot_told *told)
+{
+    n->newest = step;
+    n->nbytes = nbytes;
+    if (told) told->fn(told->arg);
+}
+
+static ls_status save(ls_snapshots *n, ls_saving *v, const ls_state *s, const char *folder, int64_t step,
+                      const ls_snapshot_told *told)
 {
     LS_TRY(begin(n, v, s, folder, step));
     ls_status st = ls_save_list(v, s);
@@ -170,27 +187,22 @@ static ls_status save(ls_snapshots *n, ls_saving *v, const ls_state *s, const ch
     LS_TRY(ls_state_agree(n->g, st, NULL));
     LS_TRY(ls_save_gather(v, n->g));
     if (n->nodes > 1) LS_TRY(ls_state_agree(n->g, ls_snapshot_copy(n, v), NULL));
-    return ls_state_agree(n->g, n->leads ? ls_save_commit(v) : LS_OK, NULL);
+    st = n->leads ? ls_save_commit(v) : LS_OK;
+    if (st == LS_OK) note(n, step, ls_snapshot_bytes(&v->manifest), told);
+    return ls_state_agree(n->g, st, NULL);
 }
 
-uint64_t ls_snapshot_bytes(const ls_manifest *m)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < m->nfiles; i++) sum += m->file[i].sums.bytes;
-    return sum;
-}
-
-ls_status ls_snapshots_save(ls_snapshots *n, ls_state *s, const char *config, int64_t step)
+ls_status ls_snapshots_save(ls_snapshots *n, ls_state *s, const char *config, int64_t step,
+                            const ls_snapshot_told *told)
 {
     char folder[LS_SNAPSHOT_STEP_BYTES];
     ls_saving v = { 0 };
+    const int64_t before = n->newest;
+    const uint64_t bytes_before = n->nbytes;
     snprintf(folder, sizeof folder, "%s/step-%08" PRId64, n->path, step);
     ls_status st = tell_config(n, config);
-    if (st == LS_OK) st = save(n, &v, s, folder, step);
-    const uint64_t nbytes = ls_snapshot_bytes(&v.manifest);
+    if (st == LS_OK) st = save(n, &v, s, folder, step, told);
     st = ls_save_end(&v, st, folder);
-    if (st < 0) return st;
-    n->newest = step;
-    n->nbytes = nbytes;
-    return LS_OK;
+    if (st < 0 && n->newest != before) note(n, before, bytes_before, NULL); /* another rank's part is missing */
+    return st;
 }

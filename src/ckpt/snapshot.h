@@ -32,8 +32,14 @@ size_t ls_snapshots_bytes(const ls_state *s);
 
 /* Every rank calls it between two steps, with the text of config.yaml (rank 0's) and the same step: returns when the
  * snapshot is complete. The one before the newest is removed first. A save in flight (ls_state_save_begin) is left
- * alone. LS_CKPT_FAILED on all ranks: there is no room, for instance; the newest one is still there. */
-ls_status ls_snapshots_save(ls_snapshots *n, ls_state *s, const char *config, int64_t step);
+ * alone. LS_CKPT_FAILED on all ranks: there is no room, for instance; the newest one is still there. `told` (NULL:
+ * none) hears of the snapshot when this rank's part of it is in place, before all ranks have agreed that theirs is. */
+typedef struct ls_snapshot_told {
+    void (*fn)(void *arg);
+    void *arg;
+} ls_snapshot_told;
+ls_status ls_snapshots_save(ls_snapshots *n, ls_state *s, const char *config, int64_t step,
+                            const ls_snapshot_told *told);
 int64_t ls_snapshots_step(const ls_snapshots *n);    /* of the newest that is complete; -1: none */
 uint64_t ls_snapshots_size(const ls_snapshots *n);   /* bytes of all ranks' files in it */
 /* The newest one's folder on this node. */

@@ -48,11 +48,13 @@ bool ls_snapshot_due(const ls_trainer *t, bool saved)
 }
 
 /* The place and the size, for who reports the end of the job. */
-static void tell(ls_trainer *t)
+static void tell(void *arg)
 {
+    ls_trainer *t = arg;
     char folder[LS_SNAPSHOT_STEP_BYTES], size[32], text[LS_SAVED_PATH_BYTES];
     ls_snapshots_folder(t->snapshots, folder);
-    snprintf(text, sizeof text, "%s, %s", folder, ls_bytes_text((double)ls_snapshots_size(t->snapshots), size, sizeof size));
+    ls_bytes_text((double)ls_snapshots_size(t->snapshots), size, sizeof size);
+    snprintf(text, sizeof text, "%s, %s", folder, size);
     ls_saved_write(&t->w->page->snapshot, text, ls_snapshots_step(t->snapshots));
 }
 
@@ -64,10 +66,13 @@ ls_status ls_snapshot_save(ls_trainer *t)
     /* a save in flight may never be whole */
     if (ls_state_saving(t->state) && t->best.step == t->saving) t->kept.best = t->best_before;
     ls_train_task(t, LS_TASK_SAVING, "a snapshot");
-    const ls_status st = ls_snapshots_save(t->snapshots, t->state, t->config, t->step);
+    const ls_snapshot_told told = { tell, t };
+    const ls_status st =
+        ls_snapshots_save(t->snapshots, t->state, t->config, t->step, t->par.mesh.speaks ? &told : NULL);
     ls_train_task(t, LS_TASK_NONE, NULL);
     if (st < 0 && !may_go_on(st)) return st;
     if (st < 0) {
+        if (t->par.mesh.speaks && ls_snapshots_step(t->snapshots) >= 0) tell(t); /* of the one before */
         t->snapshots_off = true;
         warn(t, "training goes on; no snapshot is tried until the next checkpoint is on the disk");
         return LS_OK;
@@ -77,7 +82,6 @@ ls_status ls_snapshot_save(ls_trainer *t)
     t->pauses.n++;
     t->pauses.sum_ns += pause;
     if (pause > t->pauses.most_ns) t->pauses.most_ns = pause;
-    if (t->par.mesh.speaks) tell(t);
     return LS_OK;
 }
 
