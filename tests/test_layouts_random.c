@@ -1,0 +1,242 @@
+/* Random products of data, tensor, sequence and context parallelism with ZeRO stages, recompute, micro-batches, bf16
+ * and dropout train the model that one rank trains, and a layout that runs twice has the same bits (R110-R119,
+ * R131-R138).
+ *
+ * Twelve layouts, and 64 ranks; LOCKSTEP_RUNS layouts from LOCKSTEP_SEED on where these are set: tests/long_layouts.sh
+ * has 120. A message names the seed of its layout.
+ */
+#include "harness.h"
+#include "harness_layout.h"
+#include "harness_text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(a)   (sizeof(a) / sizeof *(a))
+#define STEPS      10
+#define BATCH      8
+#define TOKENS     "32" /* a multiple of 2 cp and of cp tp, for all that are drawn */
+#define MOST_RANKS 16
+#define KEYS       13   /* of a layout */
+#define FIRST_SEED 1019 /* its 12 have each axis, stage, context, dtype and kind of recompute */
+
+/* Of losses, and of norms and weights. Both sides round to float in every operation, and 10 steps pass a difference on.
+ * In bf16 every operation rounds to 8 bits. */
+static const struct { double losses, weights; } f32 = { 1e-5, 1e-4 }, bf16 = { 1e-2, 5e-2 };
+
+/* --- what is trained ----------------------------------------------------------------------------------------- */
+
+#define RECIPE "data.name", NULL, "data.path", NULL, "data.tokenizer", "char", "train.global_batch", "8", "optim.clip", "1", \
+               "model.n_layer", "2", "model.n_head", "8", "model.d_model", "32", "model.seq_len", TOKENS
+#define SGD "optim.name", "sgd", "optim.momentum", "0.9", "optim.lr", "0.05"
+/* With the usual eps, 1e-8, a gradient that is 0 except for rounding, as of biases of keys, moves a weight by all of
+ * lr. */
+#define ADAMW "optim.name", "adamw", "optim.lr", "0.01", "optim.eps", "1e-3"
+#define DROPOUT "model.embd_dropout", "0.1", "model.attn_dropout", "0.2", "model.resid_dropout", "0.1"
+#define BF16 "train.dtype", "bf16"
+
+static const char *gpt2[] = { RECIPE, SGD, "model.name", "gpt2", NULL };
+static const char *dropped[] = { RECIPE, ADAMW, "model.name", "gpt2", DROPOUT, NULL };
+static const char *llama[] = { RECIPE, ADAMW, "model.name", "llama", NULL };
+static const char *grouped[] = { RECIPE, SGD, "model.name", "llama", "model.n_kv_head", "4", NULL };
+static const char *gpt2_bf16[] = { RECIPE, SGD, "model.name", "gpt2", DROPOUT, BF16, NULL };
+static const char *llama_bf16[] = { RECIPE, ADAMW, "model.name", "llama", "model.n_kv_head", "4", BF16, NULL };
+
+typedef struct task {
+    const char *name;
+    const char **run;
+    int key_heads;
+    bool bf16;
+} task;
+
+static const task tasks[] = {
+    { "gpt2", gpt2, 8, false },
+    { "gpt2 with dropout", dropped, 8, false },
+    { "llama", llama, 8, false },
+    { "llama with 4 heads of keys", grouped, 4, false },
+    { "gpt2 with dropout in bf16", gpt2_bf16, 8, true },
+    { "llama with 4 heads of keys in bf16", llama_bf16, 4, true },
+};
+
+static int open_text(void **state)
+{
+    if (make_text(state) != 0) return 1;
+    for (size_t i = 0; i < COUNT(tasks); i++) tasks[i].run[1] = text, tasks[i].run[3] = tokens;
+    return 0;
+}
+
+/* --- a layout ---------------------------------------------------------------------------------------------------- */
+
+typedef struct drawn {
+    unsigned seed;
+    size_t task;
+    int ranks;
+    const char *layout[2 * KEYS + 1]; /* NULL-ended */
+    int n;
+} drawn;
+
+static uint32_t draw(uint64_t *rng, uint32_t n)
+{
+    *rng = *rng * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(*rng >> 33) % n;
+}
+
+static void set(drawn *d, const char *key, const char *value)
+{
+    if (d->n + 2 > 2 * KEYS) fail_msg("seed %u: a layout has more than %d keys", d->seed, KEYS);
+    d->layout[d->n++] = key;
+    d->layout[d->n++] = value;
+}
+
+static const char *const number[] = { "0", "1", "2", NULL, "4", NULL, NULL, NULL, "8" };
+
+/* How ranks divide a layer and a sequence. */
+static void draw_axes(drawn *d, uint64_t *rng, int dp, int tp, int cp)
+{
+    static const char *const how[] = { "ring", "gather", "ulysses" };
+    set(d, "parallel.dp", number[dp]);
+    if (tp > 1) set(d, "parallel.tp", number[tp]);
+    if (tp > 1 && draw(rng, 2)) set(d, "parallel.sp", "true");
+    if (cp == 1) return;
+    const bool exchanges = tasks[d->task].key_heads / tp % cp == 0; /* ulysses divides heads of keys, too */
+    set(d, "parallel.cp", number[cp]);
+    set(d, "parallel.context", how[draw(rng, exchanges ? 3 : 2)]);
+    set(d, "parallel.cp_split", draw(rng, 2) ? "contiguous" : "zigzag");
+}
+
+/* What a rank of them stores, and when. */
+static void draw_step(drawn *d, uint64_t *rng, int dp, int cp)
+{
+    static const char *const recompute[] = { "none", "selective", "full" };
+    static const char *const transport[] = { "tcp", "shm", "shm", "shm" };
+    const uint32_t stage = draw(rng, 4);
+    const bool own = stage == 3 && draw(rng, 2);
+    const int micro = 1 << draw(rng, 3); /* 1, 2, 4 */
+    set(d, "zero.stage", (const char *const[]){ "0", "1", "2", "3" }[stage]);
+    if (own) set(d, "zero.copy", "rank");
+    if (stage > 0 && dp * cp >= 4 && draw(rng, 3) == 0) set(d, "zero.hsdp", "2");
+    set(d, "train.recompute", recompute[draw(rng, 3)]);
+    if (BATCH / dp % micro == 0 && draw(rng, 3)) set(d, "train.micro_batch", number[micro]);
+    if (stage < 3 || own) set(d, "comm.transport", transport[draw(rng, 4)]); /* a copy per node is in shared memory */
+    if (draw(rng, 4) == 0) set(d, "comm.progress", "thread");
+}
+
+static drawn draw_layout(unsigned seed)
+{
+    drawn d = { .seed = seed };
+    uint64_t rng = seed;
+    for (int i = 0; i < 4; i++) (void)draw(&rng, 2); /* seeds that are neighbours begin alike */
+    int dp, tp, cp;
+    do {
+        dp = 1 << draw(&rng, 4);
+        tp = 1 << draw(&rng, 3);
+        cp = 1 << draw(&rng, 3);
+        d.ranks = dp * tp * cp;
+    } while (tp * cp == 1 || d.ranks > MOST_RANKS);
+    d.task = draw(&rng, COUNT(tasks));
+    draw_axes(&d, &rng, dp, tp, cp);
+    draw_step(&d, &rng, dp, cp);
+    return d;
+}
+
+/* --- a layout against one rank, and against itself --------------------------------------------------------------- */
+
+typedef struct memory { /* of one rank, task by task */
+    ls_layout_outcome *alone[COUNT(tasks)];
+    double loss[2]; /* the largest difference of a loss: f32, bf16 */
+} memory;
+
+static void free_outcome(ls_layout_outcome *o)
+{
+    if (o) ls_layout_outcome_free(o);
+    free(o);
+}
+
+static ls_layout_outcome *train(const drawn *d, const ls_layout *l, bool alone)
+{
+    char name[512];
+    ls_layout_outcome *o = calloc(1, sizeof *o);
+    assert_non_null(o);
+    ls_layout_name(l, name, sizeof name);
+    if (ls_layout_train(l, alone, o) < 0)
+        fail_msg("seed %u: %s, %s%s: %s", d->seed, tasks[d->task].name, name, alone ? ", one rank alone" : "",
+                 ls_last_error());
+    return o;
+}
+
+static double loss_difference(const ls_layout_outcome *a, const ls_layout_outcome *b)
+{
+    double most = 0;
+    for (int s = 0; s < a->steps; s++) {
+        const double d = fabs(a->rank[0].loss[s] / b->rank[0].loss[s] - 1);
+        if (!(d <= most)) most = d;
+    }
+    return most;
+}
+
+static bool same_bits(const ls_layout_outcome *a, const ls_layout_outcome *b)
+{
+    const ls_layout_rank *x = &a->rank[0], *y = &b->rank[0]; /* of all ranks: the verdict compares them */
+    return memcmp(x->loss, y->loss, sizeof x->loss) == 0 && memcmp(x->norm, y->norm, sizeof x->norm) == 0 &&
+           strcmp(x->digest, y->digest) == 0;
+}
+
+static void holds(const drawn *d, memory *m)
+{
+    const task *t = &tasks[d->task];
+    const ls_layout l = { .ranks = d->ranks, .run = t->run, .layout = d->layout, .steps = STEPS };
+    char why[1024];
+    ls_layout_outcome **alone = &m->alone[d->task];
+    if (!*alone) *alone = train(d, &l, true);
+    ls_layout_outcome *once = train(d, &l, false), *again = train(d, &l, false);
+    if (!ls_layout_verdict(&l, t->bf16 ? bf16.weights : f32.weights, once, *alone, why, sizeof why))
+        fail_msg("seed %u: %s, %s", d->seed, t->name, why);
+    const double difference = loss_difference(once, *alone), allowed = t->bf16 ? bf16.losses : f32.losses;
+    (void)ls_layout_name(&l, why, sizeof why);
+    if (!(difference <= allowed))
+        fail_msg("seed %u: %s, %s: a loss is %.2g from one rank's, relative to it, where %.2g are allowed", d->seed,
+                 t->name, why, difference, allowed);
+    if (!same_bits(once, again)) fail_msg("seed %u: %s, %s: a second run has other bits", d->seed, t->name, why);
+    if (difference > m->loss[t->bf16]) m->loss[t->bf16] = difference;
+    free_outcome(once);
+    free_outcome(again);
+}
+
+static void forget(memory *m)
+{
+    for (size_t i = 0; i < COUNT(tasks); i++) free_outcome(m->alone[i]);
+}
+
+static void random_products_train_the_model_of_one_rank(void **state)
+{
+    (void)state;
+    const char *runs_text = getenv("LOCKSTEP_RUNS"), *seed_text = getenv("LOCKSTEP_SEED");
+    const unsigned runs = runs_text ? (unsigned)atoi(runs_text) : 12;
+    const unsigned first = seed_text ? (unsigned)atoi(seed_text) : FIRST_SEED;
+    memory m = { 0 };
+    for (unsigned seed = first; seed < first + runs; seed++) {
+        const drawn d = draw_layout(seed);
+        holds(&d, &m);
+    }
+    print_message("layouts of seeds %u to %u: a loss is at most %.2g from one rank's in f32, %.2g in bf16\n", first,
+                  first + runs - 1, m.loss[0], m.loss[1]);
+    forget(&m);
+}
+
+static void sixty_four_ranks_train_the_model_of_one_rank(void **state)
+{
+    (void)state;
+    static const char *const axes[] = { "parallel.dp", "4", "parallel.tp", "4", "parallel.cp", "4", NULL };
+    const ls_layout l = { .ranks = 64, .run = gpt2, .layout = axes, .steps = STEPS };
+    assert_layout(&l, f32.losses);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_products_train_the_model_of_one_rank),
+        cmocka_unit_test(sixty_four_ranks_train_the_model_of_one_rank),
+    };
+    return cmocka_run_group_tests_name("random layouts", tests, open_text, remove_text);
+}
