@@ -1,4 +1,5 @@
-/* Five steps of AdamW on a GPT-2 have the losses of PyTorch's FSDP2 (tests/golden/fsdp2.h), with each stage of ZeRO. */
+/* Five steps of AdamW on a GPT-2 have the losses of PyTorch's FSDP2 (tests/golden/fsdp2.h), with each stage of ZeRO,
+ * and those of its tensor, sequence and context parallelism. */
 #include "harness.h"
 
 #include <math.h>
@@ -88,7 +89,7 @@ static ls_status configure(run *r, int ranks, const char *const *layout)
     return ls_trainer_check(&r->c, ranks);
 }
 
-static void trains(int ranks, const char *const *layout, const double *want)
+static void trains(int ranks, const char *const *layout, const char *by, const double *want)
 {
     run r = { 0 };
     char name[256] = "";
@@ -97,7 +98,7 @@ static void trains(int ranks, const char *const *layout, const double *want)
     if (ls_world_threads(ranks, NULL, one_rank, &r) < 0) fail_msg("%d ranks%s: %s", ranks, name, ls_last_error());
     for (int s = 0; s < FSDP2_STEPS; s++)
         if (!(fabs(r.loss[s] - want[s]) <= TOLERANCE))
-            fail_msg("%d ranks%s: the loss of step %d is %.9g, FSDP2's %.9g", ranks, name, s + 1, r.loss[s], want[s]);
+            fail_msg("%d ranks%s: the loss of step %d is %.9g, %.9g by PyTorch's %s", ranks, name, s + 1, r.loss[s], want[s], by);
     ls_opts_destroy(r.o);
 }
 
@@ -116,7 +117,28 @@ static void every_stage_has_the_losses_of_fsdp2(void **state)
         { "zero.stage", "3", "zero.copy", "rank", "train.micro_batch", "1", "ddp.bucket_cap", "4KiB" },
     };
     for (size_t i = 0; i < COUNT(golden_fsdp2); i++)
-        for (size_t k = 0; k < COUNT(layout); k++) trains(golden_fsdp2[i].ranks, layout[k], golden_fsdp2[i].loss);
+        for (size_t k = 0; k < COUNT(layout); k++) trains(golden_fsdp2[i].ranks, layout[k], "FSDP2", golden_fsdp2[i].loss);
+}
+
+/* Each beside the numbers of its own kind; tp and cp together beside those of tp. */
+static void axes_have_the_losses_of_torch(void **state)
+{
+    (void)state;
+    enum { TP, TP_SP, TP4_SP, CP };
+    static const struct { int ranks, golden; const char *layout[9]; } division[] = {
+        { 2, TP, { "parallel.tp", "2" } },
+        { 2, TP_SP, { "parallel.tp", "2", "parallel.sp", "true" } },
+        { 4, TP4_SP, { "parallel.tp", "4", "parallel.sp", "true" } },
+        { 2, CP, { "parallel.cp", "2" } },
+        { 2, CP, { "parallel.cp", "2", "parallel.cp_split", "contiguous" } },
+        { 2, CP, { "parallel.cp", "2", "parallel.context", "gather" } },
+        { 2, CP, { "parallel.cp", "2", "parallel.context", "ulysses" } },
+        { 4, TP_SP, { "parallel.tp", "2", "parallel.sp", "true", "parallel.cp", "2" } },
+        { 8, TP, { "parallel.tp", "2", "parallel.cp", "2", "zero.stage", "3" } },
+    };
+    for (size_t i = 0; i < COUNT(division); i++)
+        trains(division[i].ranks, division[i].layout, golden_axes[division[i].golden].name,
+               golden_axes[division[i].golden].loss);
 }
 
 /* --- a file of tokens, for the length of its windows ---------------------------------------------------------- */
@@ -148,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_has_the_losses_of_fsdp2),
+        cmocka_unit_test(axes_have_the_losses_of_torch),
     };
     return cmocka_run_group_tests_name("train_fsdp2", tests, make_tokens, remove_tokens);
 }

@@ -17,3 +17,17 @@ static const struct {
     { 2, { 4.1792562, 4.09933877, 4.02586532, 3.92750859, 3.82109535 } }, /* the same with reshard_after_forward=False */
     { 4, { 4.17925632, 4.09933889, 4.0258652, 3.92750877, 3.82109535 } },
 };
+
+/* The same five steps by PyTorch 2.15.0's other ways to divide a model, by the same program: DTensor's tensor parallelism
+ * (parallelize_module, loss_parallel), the same with SequenceParallel, and ring attention (the ring of context_parallel
+ * around the CPU's attention kernels, which it does not call by itself). */
+static const struct {
+    const char *name;
+    int ranks;
+    double loss[FSDP2_STEPS];
+} golden_axes[] = {
+    { "tp", 2, { 4.17925644, 4.09933853, 4.02586508, 3.92750907, 3.82109547 } },
+    { "tp and sp", 2, { 4.17925644, 4.09933853, 4.02586508, 3.92750907, 3.82109547 } },
+    { "tp and sp", 4, { 4.17925644, 4.09933853, 4.02586508, 3.92750883, 3.82109594 } },
+    { "cp", 2, { 4.17925644, 4.09933901, 4.02586508, 3.92750907, 3.82109547 } },
+};
