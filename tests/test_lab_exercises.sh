@@ -68,6 +68,13 @@ for exercise in "$source_dir"/labs/*/ex*; do
     claim "$name: no fourth" ends 64
 done
 
+# --- JSON
+lab 1 check 1 --seed 4 --json
+claim 'a red check as JSON: 1' ends 1
+claim 'says file, seed and what was found' python3 -c 'import json; j = json.load(open("../out"))
+assert (j["lockstep_lab_check"], j["exercise"], j["seed"], j["green"]) == (1, "01.ex1", 4, False), j
+assert j["file"] == "lockstep-labs/01_buckets/ex1.c" and "expected" in j["said"], j'
+
 # --- code that misbehaves
 mine=lockstep-labs/01_buckets/ex3.c
 bad() { # statement, words
@@ -103,6 +110,7 @@ claim 'says how to get it' wrong '`lockstep lab start` copies the tasks that are
 lab start
 claim 'a missing task is copied' said ': 1 new file'
 lab start other
+claim 'a folder of another name: a check starts in it' said 'Next: `cd other`, edit 00_conversion/ex1.c, then `lockstep lab 00 check 1`'
 claim 'another folder' test -e other/01_buckets/ex3.c
 echo 'mine' >$mine
 lab 1 reset 3
@@ -164,5 +172,6 @@ words "unexpected 'check': expected one lab" 1 check
 words "unexpected 'more': expected one lab" 1 check 1 more
 words "unexpected 'more': expected one lab" start here more
 words '--seed belongs to' 1 --seed 3
-words '--claim, --json, --commands and --control belong to the claims' 1 check 1 --json
+words '--claim, --json, --commands and --control belong to the claims' 1 check 1 --commands
+words '--json: of an exercise only check prints JSON' 1 hint 1 --json
 finish

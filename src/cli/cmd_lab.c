@@ -20,13 +20,13 @@ static const ls_opt table[] = {
       .help = "only these claims, as 5 or 5,6" },
     { .name = "yes", .type = LS_OPT_BOOL, .offset = offsetof(options, yes), .def = "false",
       .help = "ask for no predictions; without a terminal none are asked for" },
-    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print one JSON object" },
+    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print one JSON object (quiz: after its questions)" },
     { .name = "commands", .type = LS_OPT_BOOL, .offset = offsetof(options, commands), .def = "false",
       .help = "print the commands of the claims, and run none" },
     { .name = "control", .type = LS_OPT_BOOL, .offset = offsetof(options, control), .def = "false",
       .help = "also the control of each claim: a run in which its comparison has to fail" },
     { .name = "seed", .type = LS_OPT_INT, .offset = offsetof(options, seed), .def = "0", .range = "0..",
-      .help = "of the shapes that check and watch try; 0: another one each time" },
+      .help = "of the shapes that check and watch try, and of a quiz's order of options; 0: another one each time" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
       .short_name = 'h' },
 };
@@ -111,9 +111,9 @@ typedef enum action { LIST, CLAIMS, START, RESULTS, IMPORT, QUIZ, PAGE, WATCH, E
 static const struct { int least, most; bool claims, json, yes, seed; } forms[] = {
     [LIST] = { 0, 0, false, false, false, false },  [CLAIMS] = { 1, 1, true, true, true, false },
     [START] = { 1, 2, false, false, false, false }, [RESULTS] = { 1, 1, false, true, false, false },
-    [IMPORT] = { 3, 3, false, false, false, false }, [QUIZ] = { 2, 2, false, false, false, false },
+    [IMPORT] = { 3, 3, false, false, false, false }, [QUIZ] = { 2, 2, false, true, false, true },
     [PAGE] = { 2, 2, false, false, false, false },  [WATCH] = { 2, 3, false, false, false, true },
-    [EXERCISE] = { 3, 3, false, false, true, true },
+    [EXERCISE] = { 3, 3, false, true, true, true },
 };
 
 static bool is(const ls_opts *opts, int i, const char *word)
@@ -140,10 +140,12 @@ static ls_status check_words(const options *o, const ls_opts *opts, action act)
         return ls_fail(LS_USAGE, "which lab? `lockstep lab` lists them; an option belongs to one, as in `lockstep lab 1 --claim 5`");
     if (o->json && o->commands) return ls_fail(LS_USAGE, "--json and --commands: expected one of them");
     if ((claims && !forms[act].claims) || (o->json && !forms[act].json))
-        return ls_fail(LS_USAGE, "--claim, --json, --commands and --control belong to the claims of a lab (--json also to `lockstep lab "
-                       "results`): leave them out");
+        return ls_fail(LS_USAGE, "--claim, --json, --commands and --control belong to the claims of a lab (--json also to check, quiz and "
+                       "`lockstep lab results`): leave them out");
+    if (act == EXERCISE && o->json && !is(opts, 1, "check"))
+        return ls_fail(LS_USAGE, "--json: of an exercise only check prints JSON: leave it out");
     if (o->yes && !forms[act].yes) return ls_fail(LS_USAGE, "--yes: nothing is asked here that it could answer: leave it out");
-    if (o->seed && !forms[act].seed) return ls_fail(LS_USAGE, "--seed belongs to `lockstep lab 1 check 1`: leave it out");
+    if (o->seed && !forms[act].seed) return ls_fail(LS_USAGE, "--seed belongs to `lockstep lab 1 check 1` and `lockstep lab 1 quiz`: leave it out");
     if (act == IMPORT && (n != 3 || !is(opts, 1, "import")))
         return ls_fail(LS_USAGE, "progress: expected `lockstep lab progress import FILE`");
     if (n < forms[act].least || n > forms[act].most)
@@ -174,7 +176,7 @@ static int next_exercise(const ls_lab_entry *e)
 static ls_status exercise(const options *o, const ls_opts *opts, const ls_lab_shelf *shelf, const ls_stop *stop,
                           bool *red)
 {
-    ls_lab_task t = { .seed = o->seed, .yes = o->yes, .stop = stop };
+    ls_lab_task t = { .seed = o->seed, .yes = o->yes, .json = o->json, .stop = stop };
     char *end;
     bool green = true;
     const bool watch = is(opts, 1, "watch");
@@ -213,7 +215,7 @@ static ls_status act_on(action act, const options *o, const ls_opts *opts, const
         return ls_cli_lab_start(shelf, ls_opts_npositional(opts) == 2 ? ls_opts_positional(opts, 1) : LS_LAB_TASKS);
     case RESULTS: return ls_cli_lab_results(shelf, o->json);
     case IMPORT: return ls_cli_lab_import(ls_opts_positional(opts, 2));
-    case QUIZ: return ls_cli_lab_quiz(e, stop);
+    case QUIZ: return ls_cli_lab_quiz(e, &(ls_lab_quiz_way){ .seed = o->seed, .json = o->json, .stop = stop });
     case PAGE: return ls_cli_lab_page(e);
     default: return exercise(o, opts, shelf, stop, red);
     }

@@ -41,9 +41,12 @@ typedef struct ls_lab_task {
     int n;        /* exercise */
     int64_t seed; /* 0: a random one */
     bool yes;     /* ask nothing */
+    bool json;    /* what a check found, as one JSON object */
     const ls_stop *stop;
 } ls_lab_task;
 
+/* The seed itself, or a random one from 1 to 999,999 for 0. */
+uint64_t ls_cli_lab_seed(int64_t given);
 /* Copies the tasks of all labs. */
 ls_status ls_cli_lab_start(const ls_lab_shelf *s, const char *folder);
 /* `verb` is check, hint, solution or reset. *green: false if a check was red. LS_USAGE: another verb. */
@@ -93,6 +96,11 @@ ls_status ls_cli_lab_watch(const ls_lab_task *t);
 ls_status ls_cli_lab_page(const ls_lab_entry *e);
 
 /* --- lab_quiz.c: the quiz of a lab, whose answers come from stdin */
-ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_stop *stop);
+typedef struct ls_lab_quiz_way {
+    int64_t seed; /* of the order of options; 0: a random one */
+    bool json;    /* one JSON object after the last question */
+    const ls_stop *stop;
+} ls_lab_quiz_way;
+ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_lab_quiz_way *way);
 
 #endif

@@ -15,7 +15,9 @@ ls_status ls_cli_lab_start(const ls_lab_shelf *s, const char *folder)
     for (int i = s->n - 1; i >= 0; i--)
         if (ls_lab_exercises(&s->entry[i]) > 0) first = &s->entry[i];
     printf("%s: %d new file%s; those that were there are as they were\n", folder, copied, copied == 1 ? "" : "s");
-    if (first) printf("Next: edit %s/%s/ex1.c, then `lockstep lab %.2s check 1`\n", folder, first->name, first->name);
+    const bool found = strcmp(folder, LS_LAB_TASKS) == 0 || strcmp(folder, ".") == 0; /* by a check that starts here */
+    if (first && found) printf("Next: edit %s/%s/ex1.c, then `lockstep lab %.2s check 1`\n", folder, first->name, first->name);
+    if (first && !found) printf("Next: `cd %s`, edit %s/ex1.c, then `lockstep lab %.2s check 1`\n", folder, first->name, first->name);
     return LS_OK;
 }
 
@@ -35,18 +37,37 @@ static void note(const ls_lab_task *t, ls_lab_event event)
     ls_cli_lab_note(item, event);
 }
 
+uint64_t ls_cli_lab_seed(int64_t given)
+{
+    uint64_t seed = (uint64_t)given;
+    if (seed) return seed;
+    ls_env_get()->random(&seed, sizeof seed);
+    return seed % 999999 + 1;
+}
+
+static ls_status print_json(const ls_lab_task *t, const char *path, uint64_t seed, bool green, const char *said)
+{
+    ls_text x = { 0 };
+    ls_text_add(&x, "{\"lockstep_lab_check\": 1, \"exercise\": \"%.2s.ex%d\", \"file\": ", t->lab->name, t->n);
+    ls_json_string(&x, path);
+    ls_text_add(&x, ", \"seed\": %llu, \"green\": %s, \"said\": ", (unsigned long long)seed, green ? "true" : "false");
+    ls_json_string(&x, said);
+    ls_text_add(&x, "}\n");
+    const ls_status st = ls_text_status(&x);
+    if (st == LS_OK) fputs(ls_text_str(&x), stdout);
+    ls_text_free(&x);
+    return st;
+}
+
 static ls_status check(const ls_lab_task *t, const char *path, bool *green)
 {
     ls_text said = { 0 };
-    uint64_t seed = (uint64_t)t->seed;
-    if (!seed) {
-        ls_env_get()->random(&seed, sizeof seed);
-        seed = seed % 999999 + 1;
-    }
+    const uint64_t seed = ls_cli_lab_seed(t->seed);
     ls_status st = ls_lab_check(t->lab, t->n, path, seed, t->stop, green, &said);
-    if (st == LS_OK) printf("%s  %.2s.ex%d  %s, seed %llu\n%s", *green ? "  ok" : " RED", t->lab->name, t->n, path,
+    if (st == LS_OK && t->json) st = print_json(t, path, seed, *green, ls_text_str(&said));
+    if (st == LS_OK && !t->json) printf("%s  %.2s.ex%d  %s, seed %llu\n%s", *green ? "  ok" : " RED", t->lab->name, t->n, path,
                             (unsigned long long)seed, ls_text_str(&said));
-    if (st == LS_OK && !*green) printf("Next: `lockstep lab %.2s hint %d`, or the same shapes again: --seed %llu\n", t->lab->name, t->n,
+    if (st == LS_OK && !*green && !t->json) printf("Next: `lockstep lab %.2s hint %d`, or the same shapes again: --seed %llu\n", t->lab->name, t->n,
                                        (unsigned long long)seed);
     fflush(stdout);
     ls_text_free(&said);

@@ -14,6 +14,7 @@
 typedef struct session {
     const ls_lab_entry *entry;
     const ls_stop *stop;
+    ls_text json; /* what was answered, as elements of a list */
     ls_lab lab;
     ls_lab_quiz quiz;
     ls_lab_runner *runner;
@@ -140,6 +141,26 @@ static void say(const ls_lab_question *q)
     }
 }
 
+/* What was answered; given NULL: nothing. */
+static void add_json(session *s, const ls_lab_question *q, const char *given, bool right)
+{
+    ls_text *x = &s->json;
+    ls_text_add(x, "%s{\"id\": ", x->n ? ", " : "");
+    ls_json_string(x, q->id);
+    ls_text_add(x, ", \"text\": ");
+    ls_json_string(x, q->text);
+    ls_text_add(x, ", \"options\": [");
+    for (size_t i = 0; q->ask == LS_LAB_CHOICE && i < q->options.n; i++) {
+        ls_text_add(x, "%s{\"text\": ", i ? ", " : "");
+        ls_json_string(x, q->options.v[i].value);
+        ls_text_add(x, ", \"place\": %zu}", q->place[i]);
+    }
+    ls_text_add(x, "], \"given\": ");
+    if (given) ls_json_string(x, given);
+    else ls_text_add(x, "null");
+    ls_text_add(x, ", \"right\": %s}", !given || q->ask == LS_LAB_SAY ? "null" : right ? "true" : "false");
+}
+
 /* One question; *over: the input has ended. */
 static ls_status ask(session *s, const ls_lab_question *q, bool *over)
 {
@@ -155,8 +176,13 @@ static ls_status ask(session *s, const ls_lab_question *q, bool *over)
         *over = !*line;
         if (*line == '\n' || *over) chosen = -1;
     }
-    if (chosen < 0) return LS_OK;
+    if (chosen < 0) {
+        add_json(s, q, NULL, false);
+        return LS_OK;
+    }
+    if (q->ask == LS_LAB_CHOICE) snprintf(line, sizeof line, "%c", 'a' + chosen);
     if (q->ask == LS_LAB_SAY) {
+        add_json(s, q, line, false);
         say(q);
         return LS_OK;
     }
@@ -165,38 +191,52 @@ static ls_status ask(session *s, const ls_lab_question *q, bool *over)
     if (q->ask == LS_LAB_NUMBER) st = number(s, q, line, &right);
     if (q->ask == LS_LAB_ORDER) st = order(s, q, line, &right);
     s->right += right;
+    add_json(s, q, line, right);
     if (st == LS_OK) ls_cli_lab_answered(q->id, right);
     return st;
 }
 
-/* Those that were missed come first. */
+/* Each once; those that were missed before this session come first. */
 static ls_status ask_all(session *s)
 {
-    bool over = false;
-    for (int missed = 1; missed >= 0; missed--)
-        for (size_t i = 0; i < s->quiz.n && !over; i++) {
-            const ls_lab_question *q = &s->quiz.question[i];
-            if (ls_cli_lab_was_missed(q->id) == (missed == 1)) LS_TRY(ask(s, q, &over));
-        }
-    return LS_OK;
+    bool over = false, *missed = calloc(s->quiz.n, sizeof *missed);
+    ls_status st = missed ? LS_OK : ls_fail(LS_NO_MEMORY, "%zu quiz questions", s->quiz.n);
+    for (size_t i = 0; st == LS_OK && i < s->quiz.n; i++) missed[i] = ls_cli_lab_was_missed(s->quiz.question[i].id);
+    for (int first = 1; first >= 0; first--)
+        for (size_t i = 0; st == LS_OK && i < s->quiz.n && !over; i++)
+            if (missed[i] == (first == 1)) st = ask(s, &s->quiz.question[i], &over);
+    free(missed);
+    return st;
 }
 
-ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_stop *stop)
+static void print_json(const session *s, uint64_t seed)
 {
-    session s = { .entry = e, .stop = stop };
-    const ls_lab_place place = { .folder = ls_text_str(&e->folder), .stop = stop,
+    printf("{\"lockstep_lab_quiz\": 1, \"lab\": \"%s\", \"seed\": %llu, \"asked\": %d, \"right\": %d, \"questions\": [%s]}\n",
+           s->lab.number, (unsigned long long)seed, s->asked, s->right, ls_text_str(&s->json));
+}
+
+ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_lab_quiz_way *way)
+{
+    const uint64_t seed = ls_cli_lab_seed(way->seed);
+    session s = { .entry = e, .stop = way->stop };
+    const ls_lab_place place = { .folder = ls_text_str(&e->folder), .stop = way->stop,
                                  .programs = e->programs.n ? ls_text_str(&e->programs) : NULL };
     ls_status st = ls_lab_load(ls_text_str(&e->claims), &s.lab);
     if (st == LS_OK) st = ls_lab_quiz_load(ls_text_str(&e->folder), &s.lab, &s.quiz);
     if (st == LS_OK && s.quiz.n == 0) st = ls_fail(LS_USAGE, "lab %s has no quiz", e->name);
     if (st == LS_OK) st = ls_lab_runner_open(&place, &s.runner);
     if (st == LS_OK) {
-        printf("Lab %s, %zu quiz questions. Enter skips one.\n", s.lab.number, s.quiz.n);
+        printf("Lab %s, %zu quiz questions, options in the order of seed %llu. Enter skips a question.\n", s.lab.number, s.quiz.n,
+               (unsigned long long)seed);
+        ls_lab_quiz_shuffle(&s.quiz, seed);
         st = ask_all(&s);
     }
     if (st == LS_OK) printf("%d of %d right", s.right, s.asked);
     if (st == LS_OK && s.asked > s.right) printf("; those that were not come first next time");
     if (st == LS_OK) printf(".\n");
+    if (st == LS_OK) st = ls_text_status(&s.json);
+    if (st == LS_OK && way->json) print_json(&s, seed);
+    ls_text_free(&s.json);
     ls_lab_runner_close(s.runner);
     ls_lab_quiz_free(&s.quiz);
     ls_lab_free(&s.lab);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "lab/tree.h"
+#include "lockstep/rng.h"
 
 #define MOST_QUESTIONS 32
 
@@ -83,7 +84,10 @@ static ls_status check(const ls_lab_tree *t, ls_lab_question *q, const bool *see
     }
     if (q->claims.n != q->options.n || q->right > q->options.n)
         return refuse(t, q, "expected a claim per option, and the number of the right one");
-    for (size_t i = 0; i < q->claims.n; i++) LS_TRY(claim_of(t, q, lab, q->claims.v[i].value, &unused));
+    for (size_t i = 0; i < q->claims.n; i++) {
+        q->place[i] = i + 1;
+        LS_TRY(claim_of(t, q, lab, q->claims.v[i].value, &unused));
+    }
     return LS_OK;
 }
 
@@ -163,6 +167,30 @@ void ls_lab_quiz_free(ls_lab_quiz *quiz)
     ls_lab_tree_free(quiz->document);
     free(quiz->question);
     *quiz = (ls_lab_quiz){ .n = 0 };
+}
+
+static void swap(ls_lab_question *q, size_t a, size_t b)
+{
+    const ls_lab_pair option = q->options.v[a], claim = q->claims.v[a];
+    const size_t place = q->place[a];
+    q->options.v[a] = q->options.v[b], q->claims.v[a] = q->claims.v[b], q->place[a] = q->place[b];
+    q->options.v[b] = option, q->claims.v[b] = claim, q->place[b] = place;
+    if (q->right == a + 1) q->right = b + 1;
+    else if (q->right == b + 1) q->right = a + 1;
+}
+
+void ls_lab_quiz_shuffle(ls_lab_quiz *quiz, uint64_t seed)
+{
+    for (size_t k = 0; k < quiz->n; k++) {
+        ls_lab_question *q = &quiz->question[k];
+        uint64_t stream = 0; /* of the id, so that a question that is added later moves no other */
+        for (const char *p = q->id; *p; p++) stream = stream * 31 + (unsigned char)*p;
+        for (size_t i = q->ask == LS_LAB_CHOICE ? q->options.n : 0; i > 1; i--) {
+            uint32_t word[4];
+            ls_philox_block(seed, stream, i, word);
+            swap(q, i - 1, word[0] % i);
+        }
+    }
 }
 
 ls_status ls_lab_quiz_order(const ls_lab_question *q, const double *number, size_t *right)

@@ -21,6 +21,8 @@
  */
 #ifndef LS_LAB_QUIZ_H
 #define LS_LAB_QUIZ_H
+#include <stdint.h>
+
 #include "lab/claims.h"
 
 typedef enum ls_lab_ask { LS_LAB_CHOICE, LS_LAB_NUMBER, LS_LAB_ORDER, LS_LAB_SAY } ls_lab_ask;
@@ -31,6 +33,7 @@ typedef struct ls_lab_question {
     ls_lab_pairs options;  /* CHOICE: values only; ORDER: names and labels; SAY: names and texts */
     ls_lab_pairs claims;   /* CHOICE: values only, ids of claims, one per option */
     size_t right;          /* CHOICE: from 1 */
+    size_t place[LS_LAB_MAX_PAIRS]; /* CHOICE: where each option stands in the file, from 1 */
     const char *number;    /* NUMBER: CLAIM/NAME; ORDER: CLAIM */
     const char *unit;      /* NUMBER */
     const ls_lab_claim *claim; /* NUMBER, ORDER: borrowed from the lab */
@@ -51,6 +54,10 @@ ls_status ls_lab_quiz_read(const char *name, const char *text, size_t n, const l
 /* The same of quiz.yaml in the folder of a lab; without such a file a quiz without questions. LS_IO. */
 ls_status ls_lab_quiz_load(const char *folder, const ls_lab *lab, ls_lab_quiz *out);
 void ls_lab_quiz_free(ls_lab_quiz *quiz);
+
+/* Puts the options of each choice, with their claims and `right`, in an order that only the seed, the question's id
+ * and the number of its options decide. */
+void ls_lab_quiz_shuffle(ls_lab_quiz *quiz, uint64_t seed);
 
 /* The places of an order's options, ascending by the values number[i] of the claim's take: right[k] is the option that
  * comes k-th. LS_USAGE: two of the values are equal, or not a number. */
