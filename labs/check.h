@@ -45,6 +45,26 @@ static inline void check_print(const char *name, const int *v, int n)
     printf("\n");
 }
 
+/* --- arrays that a task writes, with guards before and after them ----------------------------------------- */
+
+enum { CHECK_GUARD = 64 }; /* bytes */
+
+/* An array of nbytes in `room`, which has `size` bytes, 2 CHECK_GUARD more at least. Its ints are -1, its doubles NAN. */
+static inline void *check_room(void *room, size_t size, size_t nbytes)
+{
+    memset(room, 0x5a, size);
+    return memset((char *)room + CHECK_GUARD, 0xff, nbytes);
+}
+
+/* Whether something was written outside that array. */
+static inline bool check_outside(const void *room, size_t size, size_t nbytes)
+{
+    const unsigned char *p = room;
+    for (size_t i = 0; i < size; i++)
+        if ((i < CHECK_GUARD || i >= CHECK_GUARD + nbytes) && p[i] != 0x5a) return true;
+    return false;
+}
+
 /* The end of a right answer: `lockstep lab` looks for these words at the end of what a check prints. */
 static inline int check_green(int shapes)
 {

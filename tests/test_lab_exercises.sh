@@ -75,6 +75,25 @@ claim 'says file, seed and what was found' python3 -c 'import json; j = json.loa
 assert (j["lockstep_lab_check"], j["exercise"], j["seed"], j["green"]) == (1, "01.ex1", 4, False), j
 assert j["file"] == "lockstep-labs/01_buckets/ex1.c" and "expected" in j["said"], j'
 
+# --- answers that are nearly right
+near() { # lab, exercise, sed, words: the solution with one change is red
+    local folder=$1 n=$2
+    cp "$source_dir/labs/$folder/ex$n/solution.c" lockstep-labs/$folder/ex$n.c
+    sed -i "$3" lockstep-labs/$folder/ex$n.c
+    for seed in 1 2 3 4; do
+        lab $folder check $n --seed $seed
+        claim "$folder ex$n, $3: red, seed $seed" ends 1
+        claim "$folder ex$n, $3: says why, seed $seed" said "$4"
+    done
+}
+near 00_conversion 2 's/writers += e->wrote\[r\]/writers += e->wrote[1]/' 'rank 0 writes, and nobody else does'
+near 00_conversion 2 's/e->rank_batch \* e->ranks != e->global_batch/e->rank_batch == e->global_batch/' 'each rank reads its share'
+near 01_buckets 1 '0,/^{/s//{ bucket[n] = 0;/' 'something is written outside of bucket'
+near 01_buckets 2 's/^}/    launched[n + 3] = 1;\n}/' 'something is written outside of launched'
+near 01_buckets 2 's/^}/    count[-1] = 1;\n}/' 'something is written outside of launched'
+near 01_buckets 3 's/^}/    weight[ranks] = 1;\n}/' 'something is written outside of weight'
+near 10_script 1 '0,/^{/s//{ index[n] = 0;/' 'something is written outside of index'
+
 # --- code that misbehaves
 mine=lockstep-labs/01_buckets/ex3.c
 bad() { # statement, words
@@ -98,6 +117,11 @@ claim 'and the task is checked' ends 0
 gone() { for _ in {1..200}; do pgrep -f 'sleep 97.531' >/dev/null || return 0; sleep 0.01; done; return 1; }
 claim 'what it has started is gone' gone
 claim 'what was compiled is gone' test -z "$(ls ../work)"
+bad 'printf("7");' 'shape 1 of 200'
+claim 'what a task prints does not run into the verdict' grep -qE '^shape 1 of 200' ../out
+printf 'void weights(const int *c, int r, double *w)\n{\n    (void)c, (void)r, (void)w;\n    printf("x");\n}\n' >$mine
+lab 1 check 3
+claim 'a function that is not declared does not compile' said 'it does not compile'
 CC=no-such-compiler lab 1 check 3
 claim 'no compiler: 71' ends 71
 claim 'says so' wrong "the C compiler 'no-such-compiler' cannot be started: install one (gcc), or set CC"

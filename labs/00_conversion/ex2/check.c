@@ -36,7 +36,9 @@ static void draw(check *c, enum step lacks, evidence *e)
     memset(e, 0, sizeof *e);
     e->ranks = check_between(c, 2, MOST_RANKS);
     e->rank_batch = check_between(c, 1, 16);
-    e->global_batch = lacks == BATCH ? e->rank_batch : e->rank_batch * e->ranks;
+    e->global_batch = e->rank_batch * e->ranks;
+    if (lacks == BATCH) e->rank_batch = check_between(c, 0, 1) ? e->global_batch : e->rank_batch + 1;
+    const int writer = check_between(c, 1, e->ranks - 1); /* besides rank 0 */
     const int n = e->ranks * IDS - check_between(c, 0, e->ranks - 1), digest = check_between(c, 1000, 9999);
     for (int epoch = 0; epoch < EPOCHS; epoch++) deal(c, e, epoch, n);
     if (memcmp(e->id[0][0], e->id[0][1], sizeof e->id[0][0]) == 0) e->id[0][1][0] = e->id[0][1][1];
@@ -51,7 +53,7 @@ static void draw(check *c, enum step lacks, evidence *e)
     for (int r = 0; r < e->ranks; r++) {
         e->size[r] = e->ranks;
         e->digest[r] = lacks == WRAPPER ? digest + r : digest;
-        e->wrote[r] = r == 0 || lacks == SAVE;
+        e->wrote[r] = r == 0 || (lacks == SAVE && r == writer);
         if (lacks == SAMPLER) memmove(e->id[r], e->id[0], sizeof e->id[r]);
         if (lacks == SET_EPOCH) memcpy(e->id[r][1], e->id[r][0], sizeof e->id[r][1]);
     }

@@ -7,8 +7,8 @@
  *   WRAPPER    no ls_ddp: every rank trains alone
  *   SAMPLER    every rank reads the samples of rank 0
  *   SET_EPOCH  the sampler is not told the epoch
- *   BATCH      a rank's batch is not its share of the global batch
- *   SAVE       ranks other than 0 write the checkpoint, too
+ *   BATCH      a rank's batch is not its share of the global batch: it is the whole, or another number
+ *   SAVE       another rank than 0 writes the checkpoint, too, and perhaps not every one
  *
  * A sampler gives every rank equally many samples. If the ranks cannot share them evenly, it repeats a few.
  */

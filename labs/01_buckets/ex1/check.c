@@ -43,20 +43,23 @@ int main(int argc, char **argv)
     check c = check_begin(argc, argv);
     for (int shape = 0; shape < CHECK_SHAPES; shape++) {
         size_t nbytes[MOST];
-        int bytes[MOST], right[MOST], found[MOST];
+        int bytes[MOST], right[MOST], room[2 * CHECK_GUARD / sizeof(int) + MOST];
         const int n = check_between(&c, 1, MOST);
         for (int i = 0; i < n; i++) nbytes[i] = (size_t)(bytes[i] = 4 * check_between(&c, 1, 64));
         const size_t limits[2] = { 4 * (size_t)check_between(&c, 1, 64), 4 * (size_t)check_between(&c, 32, 128) };
         const int count = ls_bucket_assign(nbytes, NULL, n, limits, 2, false, right);
-        memset(found, 0xff, sizeof found);
+        const size_t size = (size_t)n * sizeof *right;
+        int *found = check_room(room, sizeof room, size);
         const int result = assign(nbytes, n, limits[0], limits[1], found);
-        if (result == count && memcmp(right, found, (size_t)n * sizeof *right) == 0) continue;
+        const bool outside = check_outside(room, sizeof room, size);
+        if (!outside && result == count && memcmp(right, found, size) == 0) continue;
         printf("shape %d of %d: first = %zu, cap = %zu\n", shape + 1, CHECK_SHAPES, limits[0], limits[1]);
         check_print("nbytes", bytes, n);
         check_print("expected", right, n);
         check_print("found", found, n);
         printf("  result    expected %d, found %d\n  idea      %s\n", count, result,
-               idea(nbytes, n, limits[0], limits[1], right, count, found, result));
+               outside ? "something is written outside of bucket[0] to bucket[n - 1]"
+                       : idea(nbytes, n, limits[0], limits[1], right, count, found, result));
         return 1;
     }
     return check_green(CHECK_SHAPES);
