@@ -45,20 +45,28 @@ static inline void net_close(net *n)
     ls_arena_destroy(n->arena);
 }
 
-/* Gradients of samples [first, first + rows) of a step, times `weight`. */
-static inline ls_status net_backward(net *n, uint64_t step, int64_t first, int64_t rows, float weight)
+/* Gradients of samples [first, first + rows) of a step, times `weight`: they take the place of those that there are
+ * (zero), or are added; they are averaged over ranks (sync), or stay on this rank for the next micro-batch. */
+static inline ls_status net_micro_batch(net *n, uint64_t step, int64_t first, int64_t rows, float weight, bool zero,
+                                        bool sync)
 {
     const int64_t xdim[2] = { rows, NET_IN };
     float x[NET_MOST_ROWS * NET_IN];
     int64_t label[NET_MOST_ROWS];
     ls_philox_normal(7, step, (uint64_t)(first * NET_IN), (size_t)(rows * NET_IN), 1.0f, x);
     for (int64_t i = 0; i < rows; i++) label[i] = (3 * (first + i) + (int64_t)step) % NET_OUT;
-    ls_params_zero_grad(&n->model->params);
+    if (zero) ls_params_zero_grad(&n->model->params);
     ls_tape_reset(n->tape);
-    if (n->ddp) LS_TRY(ls_ddp_begin_forward(n->ddp, n->tape, true));
+    if (n->ddp) LS_TRY(ls_ddp_begin_forward(n->ddp, n->tape, sync));
     ls_tensor *in = ls_tape_input(n->tape, LS_F32, 2, xdim, x), *want = ls_tape_input(n->tape, LS_I64, 1, &rows, label);
     ls_tensor *loss = ls_softmax_cross_entropy(n->tape, ls_model_forward(n->model, n->tape, in), want, NULL, NULL);
     return ls_backward_from(n->tape, loss, &weight);
+}
+
+/* The only micro-batch of a step. */
+static inline ls_status net_backward(net *n, uint64_t step, int64_t first, int64_t rows, float weight)
+{
+    return net_micro_batch(n, step, first, rows, weight, true, true);
 }
 
 #endif

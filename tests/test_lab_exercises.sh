@@ -196,6 +196,6 @@ words "unexpected 'check': expected one lab" 1 check
 words "unexpected 'more': expected one lab" 1 check 1 more
 words "unexpected 'more': expected one lab" start here more
 words '--seed belongs to' 1 --seed 3
-words '--claim, --json, --commands and --control belong to the claims' 1 check 1 --commands
+words '--claim, --json, --commands, --control and --rows belong to the claims' 1 check 1 --commands
 words '--json: of an exercise only check prints JSON' 1 hint 1 --json
 finish

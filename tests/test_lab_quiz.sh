@@ -117,7 +117,7 @@ PY
 claim '--yes has nothing to answer' fails '--yes: nothing is asked here' "$lockstep" lab 1 quiz --yes
 claim 'another second word' fails "unexpected 'quizz'" "$lockstep" lab 1 quizz
 cd ../tasks
-claim '--commands has none' fails '--claim, --json, --commands and --control belong to the claims' "$lockstep" lab 1 quiz --commands
+claim '--commands has none' fails '--claim, --json, --commands, --control and --rows belong to the claims' "$lockstep" lab 1 quiz --commands
 
 # --- every wrong option names a claim that holds, and each question has one right answer
 claims_of() { sed -nE 's/^  claims: \[(.*)\]$/\1/p; s/^  (number|order): "?([0-9]+\.[0-9]+[a-z]?).*/\2/p' "$source_dir/labs/01_buckets/quiz.yaml" | tr -d '" ' | tr ',' '\n' | sort -u; }

@@ -106,8 +106,8 @@ words() { # text, arguments...
     claim "$*: 64" ends 64
     claim "$*: said" wrong "$text"
 }
-words '--claim, --json, --commands and --control belong' results --control
-words '--claim, --json, --commands and --control belong' 1 page --json
+words '--claim, --json, --commands, --control and --rows belong' results --control
+words '--claim, --json, --commands, --control and --rows belong' 1 page --json
 words "unexpected '1': expected one lab" results 1
 words 'progress: expected `lockstep lab progress import FILE`' progress
 words 'progress: expected `lockstep lab progress import FILE`' progress export x

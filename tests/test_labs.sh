@@ -16,11 +16,13 @@ claim 'lists the labs' grep -qE '^00  Conversion: .*\([0-9]+ claims, 40 min\)$' 
 claim 'in order' grep -qE '^01  Gradient buckets: .*\([0-9]+ claims, 45 min\)$' <<<"$labs"
 claim 'and the last' grep -qE '^10  Training script: .*\([0-9]+ claims, 55 min\)$' <<<"$labs"
 claim 'and says what to do next' grep -qx 'Next: lockstep lab 0' <<<"$labs"
-"$lockstep" lab all --control >out 2>err </dev/null
+"$lockstep" lab all --control --rows >out 2>err </dev/null
 claim 'every claim holds' test $? = 0
 claim 'and every control fails' grep -qxE '([0-9]+) of \1 claims hold, [0-9]+ shown, ([0-9]+) of \2 controls fail as they have to\.' out
 claim 'nothing on stderr' test ! -s err
-claim 'a claim with its numbers and rows' grep -qE '^ +[0-9,]+ = [0-9,]+ \[R21, R213\]$' out
+claim 'a claim with its numbers and rows' grep -qE '^ +[0-9,]+ = [0-9,]+ bytes of all ranks \[R21, R213\]$' out
+claim 'and the comparison, in which numbers have names' grep -qE '^      compare  small == large$' out
+claim 'without --rows none is printed' test -z "$("$lockstep" lab 1 --claim 5 --yes | grep -F '[R')"
 claim 'a claim that is measured names the machine' grep -qF "(measured on $(hostname))" <(tr -s ' \n' ' ' <out)
 "$build/labs/00_conversion_single" >single
 "$build/labs/00_conversion" >one

@@ -9,6 +9,9 @@
  *   replicas [alone]               after how many steps ranks have equal weights, with the wrapper or without
  *   uneven N,N,N,N                 ranks with so many samples, beside the gradient of the joint batch
  *   ids [alike]                    samples of each rank with the sampler, or without
+ *   accumulate [forgotten]         bytes and gradient of a step of four micro-batches (forgotten: without no_sync)
+ *   slow [RANK]                    rank 3, or another one, is late by 200 ms in three steps: how long each rank waits,
+ *                                  and for whom
  *   average OPTIMIZER              averaging gradients beside averaging parameters, after 20 steps; `state`: how far an
  *                                  optimizer's state is from that of another rank when parameters are averaged
  */
@@ -241,6 +244,12 @@ static void print(const job *j)
         printf("{\"by_rank\": %.9g, \"by_count\": %.9g}\n", j->result, j->second);
     else if (strcmp(j->word, "ids") == 0)
         printf("{\"same\": %d, \"ids\": [\"%s\", \"%s\", \"%s\", \"%s\"]}\n", (int)j->result, j->text[0], j->text[1], j->text[2], j->text[3]);
+    else if (strcmp(j->word, "accumulate") == 0)
+        printf("{\"bytes\": %llu, \"difference\": %.9g}\n", (unsigned long long)j->hash[0], j->result);
+    else if (strcmp(j->word, "slow") == 0)
+        printf("{\"waited_ms\": [%llu, %llu, %llu, %llu], \"for\": [%d, %d, %d, %d]}\n", (unsigned long long)j->hash[0],
+               (unsigned long long)j->hash[1], (unsigned long long)j->hash[2], (unsigned long long)j->hash[3], j->named[0],
+               j->named[1], j->named[2], j->named[3]);
     else
         printf("{\"difference\": %.9g, \"state\": %.9g}\n", j->result, j->second);
 }
@@ -250,6 +259,7 @@ int main(int argc, char **argv)
     static const struct { const char *word; ls_rank_fn run; } words[] = {
         { "events", events }, { "order", order },   { "asleep", asleep }, { "mean", mean },       { "replicas", replicas },
         { "uneven", uneven }, { "ids", ids },       { "average", average },
+        { "accumulate", accumulate }, { "slow", slow },
     };
     static job j;
     ls_rank_fn run = NULL;
@@ -267,7 +277,7 @@ int main(int argc, char **argv)
     ls_status st = run && j.from >= 0 && j.from < 3 && j.other >= 0 && j.other < 3
         ? ls_world_threads(RANKS, &o, run, &j)
         : ls_fail(LS_USAGE, "expected events BUCKET [BUCKET|late|first|rebuilt], order [usual], asleep [inline], mean [sum|alone], "
-                            "replicas [alone], uneven N,N,N,N, ids [alike] or average OPTIMIZER");
+                            "replicas [alone], uneven N,N,N,N, ids [alike], average OPTIMIZER, accumulate [forgotten] or slow [RANK]");
     if (st == LS_OK) print(&j);
     else fprintf(stderr, "probe: error[%s]: %s\n", ls_status_word(st), ls_last_error());
     return ls_status_exit_code(st);

@@ -16,7 +16,7 @@ typedef struct job {
     uint64_t hash[RANKS];
     double result, second;
     char text[4][NAMES], events[NAMES];
-    int at[5];
+    int at[5], named[RANKS]; /* named: the rank that a rank has waited for */
 } job;
 
 /* Numbers the events of a step, of one rank: gradients by parameter, launches and ends by bucket. */
@@ -39,5 +39,7 @@ void add_name(char *list, const char *name);
 ls_status events(ls_world *w, void *arg);
 ls_status order(ls_world *w, void *arg);
 ls_status asleep(ls_world *w, void *arg);
+ls_status accumulate(ls_world *w, void *arg);
+ls_status slow(ls_world *w, void *arg);
 
 #endif

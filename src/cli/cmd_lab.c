@@ -12,7 +12,7 @@
 typedef struct options {
     const char *claim;
     int64_t seed;
-    bool yes, json, commands, control, help;
+    bool yes, json, commands, control, rows, help;
 } options;
 
 static const ls_opt table[] = {
@@ -25,6 +25,8 @@ static const ls_opt table[] = {
       .help = "print the commands of the claims, and run none" },
     { .name = "control", .type = LS_OPT_BOOL, .offset = offsetof(options, control), .def = "false",
       .help = "also the control of each claim: a run in which its comparison has to fail" },
+    { .name = "rows", .type = LS_OPT_BOOL, .offset = offsetof(options, rows), .def = "false",
+      .help = "also the requirements that each claim tests, as [R21]" },
     { .name = "seed", .type = LS_OPT_INT, .offset = offsetof(options, seed), .def = "0", .range = "0..",
       .help = "of the shapes that check and watch try, and of a quiz's order of options; 0: another one each time" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
@@ -135,12 +137,12 @@ static action action_of(const ls_opts *opts)
 static ls_status check_words(const options *o, const ls_opts *opts, action act)
 {
     const int n = ls_opts_npositional(opts);
-    const bool claims = *o->claim || o->commands || o->control;
+    const bool claims = *o->claim || o->commands || o->control || o->rows;
     if (act == LIST && (claims || o->json || o->yes))
         return ls_fail(LS_USAGE, "which lab? `lockstep lab` lists them; an option belongs to one, as in `lockstep lab 1 --claim 5`");
     if (o->json && o->commands) return ls_fail(LS_USAGE, "--json and --commands: expected one of them");
     if ((claims && !forms[act].claims) || (o->json && !forms[act].json))
-        return ls_fail(LS_USAGE, "--claim, --json, --commands and --control belong to the claims of a lab (--json also to check, quiz and "
+        return ls_fail(LS_USAGE, "--claim, --json, --commands, --control and --rows belong to the claims of a lab (--json also to check, quiz and "
                        "`lockstep lab results`): leave them out");
     if (act == EXERCISE && o->json && !is(opts, 1, "check"))
         return ls_fail(LS_USAGE, "--json: of an exercise only check prints JSON: leave it out");
@@ -199,7 +201,7 @@ static ls_status claims(const options *o, const char *which, const ls_lab_shelf 
     const bool terminal = env->isatty(0) && env->isatty(1);
     const bool ask = terminal && !o->yes && !o->json && !o->commands;
     const ls_lab_way way = { .claims = o->claim, .ask = ask, .json = o->json, .commands = o->commands,
-                             .control = o->control, .stop = stop };
+                             .control = o->control, .rows = o->rows, .stop = stop };
     return test_labs(shelf, which, &way, red);
 }
 

@@ -11,6 +11,7 @@ typedef struct ls_lab_way {
     const char *claims;  /* "": all; "5" or "5,6": these */
     bool ask;            /* predictions, from stdin */
     bool json, commands, control;
+    bool rows;           /* the requirements that each claim tests, behind its numbers */
     const ls_stop *stop; /* Ctrl-C */
 } ls_lab_way;
 

@@ -71,21 +71,23 @@ static const char *mark_of(const ls_lab_claim *c, bool holds)
     return !holds ? " RED" : c->kind == LS_LAB_SHOWN ? " see" : "  ok";
 }
 
-static void print_claim(const ls_lab_place *place, const ls_lab_claim *c, const ls_lab_outcome *o)
+static void print_claim(const ls_lab_place *place, const ls_lab_claim *c, const ls_lab_outcome *o, bool rows)
 {
     ls_text t = { 0 }, words = { 0 };
     ls_text_add(&t, "%s  %-*s", mark_of(c, o->holds), LEFT - 6, c->id);
     ls_text_wrap(&t, c->says, LEFT, width());
     ls_text_add(&words, "%s", o->why.n ? ls_text_str(&o->why) : ls_text_str(&o->shown));
+    if (!o->why.n && c->unit) ls_text_add(&words, " %s", c->unit);
     if (c->kind == LS_LAB_SHOWN || c->kind == LS_LAB_TIMED) {
         char host[128] = "";
         (void)ls_env_get()->hostname(host, sizeof host);
         if (!o->why.n) ls_text_add(&words, " (measured on %s)", host);
     }
     if (!o->why.n && c->tolerance > 0.0 && strstr(c->expect, "==")) ls_text_add(&words, " (within %g)", c->tolerance);
-    for (size_t i = 0; i < c->rows.n; i++) ls_text_add(&words, "%s%s", i ? ", " : " [", c->rows.v[i].value);
-    if (c->rows.n) ls_text_add(&words, "]");
+    for (size_t i = 0; rows && i < c->rows.n; i++) ls_text_add(&words, "%s%s", i ? ", " : " [", c->rows.v[i].value);
+    if (rows && c->rows.n) ls_text_add(&words, "]");
     add_named(&t, "", ls_text_str(&words));
+    if (!o->why.n && c->expect) add_named(&t, "compare", c->expect); /* the numbers have names there */
     add_named(&t, "why", c->why);
     for (size_t i = 0; i < c->run.n && !o->holds; i++) {
         words.n = 0;
@@ -121,6 +123,12 @@ static void add_json(const ls_lab_claim *c, const ls_lab_outcome *o, ls_text *x)
     ls_json_string(x, c->says);
     ls_text_add(x, ", \"kind\": \"%s\", \"holds\": %s, \"values\": ", kinds[c->kind], o->holds ? "true" : "false");
     ls_json_string(x, ls_text_str(&o->shown));
+    ls_text_add(x, ", \"expect\": ");
+    if (c->expect) ls_json_string(x, c->expect);
+    else ls_text_add(x, "null");
+    ls_text_add(x, ", \"unit\": ");
+    if (c->unit) ls_json_string(x, c->unit);
+    else ls_text_add(x, "null");
     ls_text_add(x, ", \"error\": ");
     if (o->why.n) ls_json_string(x, ls_text_str(&o->why));
     else ls_text_add(x, "null");
@@ -203,7 +211,7 @@ static ls_status test(ls_lab_runner *r, const ls_lab_place *place, const ls_lab 
     ls_status st = ls_lab_test(r, lab, c, false, &o);
     if (st == LS_OK && chosen >= 0) mark(c, chosen, o.holds, sums);
     if (st == LS_OK && json) add_json(c, &o, json);
-    if (st == LS_OK && !json) print_claim(place, c, &o);
+    if (st == LS_OK && !json) print_claim(place, c, &o, way->rows);
     const bool asserted = c->kind != LS_LAB_SHOWN || !o.holds; /* what cannot even be shown is red */
     sums->claims += asserted;
     sums->hold += asserted && o.holds;

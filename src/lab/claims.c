@@ -58,9 +58,9 @@ static ls_status ask(const reader *r, const yaml_node_t *node, ls_lab_claim *c)
     return LS_OK;
 }
 
-enum { ID, SAYS, ROWS, RUN, TAKE, EXPECT, KIND, WHY, ASK, CONTROL, KEYS };
+enum { ID, SAYS, ROWS, RUN, TAKE, EXPECT, KIND, UNIT, WHY, ASK, CONTROL, KEYS };
 static const char *const claim_keys[KEYS] = { "id",     "says", "rows", "run", "take",
-                                              "expect", "kind", "why",  "ask", "control" };
+                                              "expect", "kind", "unit", "why",  "ask", "control" };
 
 static ls_status claim_value(const reader *r, int key, const yaml_node_t *node, ls_lab_claim *c)
 {
@@ -73,6 +73,7 @@ static ls_status claim_value(const reader *r, int key, const yaml_node_t *node, 
     case TAKE: return ls_lab_named(r, node, name, &c->take);
     case EXPECT: c->expect_line = ls_lab_line(node); return ls_lab_text(r, node, name, &c->expect);
     case KIND: return kind(r, node, c);
+    case UNIT: return ls_lab_text(r, node, name, &c->unit);
     case WHY: return ls_lab_text(r, node, name, &c->why);
     case ASK: return ask(r, node, c);
     default: return ls_lab_named(r, node, name, &c->control);

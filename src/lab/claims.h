@@ -11,6 +11,7 @@
  *         take: {a: small/comm/bytes_per_step, b: large/comm/bytes_per_step}
  *         expect: a == b
  *         kind: exact
+ *         unit: bytes
  *         why: Only the data parallel strategy starts a collective, and it is given buckets.
  *         ask: {text: "A step moves", options: [8x the bytes, the same], right: 2}
  *         control: {large: lockstep train wider.yaml -n 4 --json}
@@ -49,6 +50,7 @@ typedef struct ls_lab_claim {
     const char *expect;    /* NULL only with LS_LAB_SHOWN */
     size_t line, expect_line;
     ls_lab_kind kind;
+    const char *unit;      /* of the numbers of the comparison; NULL: they have none, or several */
     double tolerance;      /* 0, unless LS_LAB_NUMERIC or LS_LAB_VIRTUAL */
     ls_lab_pairs rows;     /* values only: requirements that the claim shows */
     ls_lab_pairs run;      /* name and command, whose first word is lockstep, probe or starter; there is no shell */
