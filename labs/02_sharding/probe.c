@@ -4,6 +4,8 @@
  *                                              gathered layers (FSDP): numbers of its events
  *   limit RECIPE TEXT STAGE BYTES [WORD..]     a training on 4 ranks that may take what it needs and BYTES more (or
  *                                              less): its exit status, and what the message proposes
+ *   save [skip]                                a checkpoint of that training: on how many ranks the call succeeded (skip:
+ *                                              rank 3 does not make it), and on how many the message names rank 3
  *
  * Of trace: a listener on the tape looks at the layer whenever the tape says something: its parameters have values, or
  * none.
@@ -31,6 +33,9 @@ typedef struct job {
     ls_reshard reshard;
     int layer;
     watcher of0; /* rank 0's */
+    bool save, skip;
+    char dir[1024]; /* for the checkpoint */
+    bool saved[RANKS], names3[RANKS];
 } job;
 
 /* Notes what has changed since the last look. */
@@ -106,6 +111,24 @@ static ls_status watch(const job *j, ls_world *w, const ls_parallel *p, ls_optim
     return st;
 }
 
+/* What a rank finds when it saves. A save that fails is a result. */
+static ls_status save(job *j, ls_world *w, const ls_parallel *p, ls_optim *adam)
+{
+    const int rank = ls_world_rank(w);
+    char folder[1100];
+    ls_state *s = NULL;
+    snprintf(folder, sizeof folder, "%s/saved", j->dir);
+    ls_status st = one_step(p, adam);
+    if (st < 0 || (j->skip && rank == RANKS - 1)) return st;
+    st = ls_state_create(ls_world_group(w), &s);
+    if (st == LS_OK) st = ls_state_add_model(s, &p->model->params, adam);
+    if (st == LS_OK) st = ls_state_save(s, folder, 1);
+    j->saved[rank] = st == LS_OK;
+    j->names3[rank] = st < 0 && strstr(ls_last_error(), "rank 3");
+    ls_state_destroy(s);
+    return LS_OK;
+}
+
 static ls_status train(ls_world *w, void *arg)
 {
     job *j = arg;
@@ -122,7 +145,7 @@ static ls_status train(ls_world *w, void *arg)
     ls_status st = ls_arena_create((size_t)4 << 20, false, NULL, &opts.own);
     if (st == LS_OK) st = ls_parallelize(w, &plan, &mc, &opts, &p);
     if (st == LS_OK) st = ls_optim_create(&oc, &p.model->params, opts.own, &adam);
-    if (st == LS_OK) st = watch(j, w, &p, adam, &x);
+    if (st == LS_OK) st = j->save ? save(j, w, &p, adam) : watch(j, w, &p, adam, &x);
     if (st == LS_OK && ls_world_rank(w) == 0) j->of0 = x;
     ls_optim_destroy(adam);
     ls_parallel_destroy(&p);
@@ -150,11 +173,26 @@ static ls_status trace(int argc, char **argv)
     return LS_OK;
 }
 
+static ls_status save_all(bool skip)
+{
+    const ls_world_opts o = { .coll_timeout_ns = 1000000000 };
+    job j = { .save = true, .skip = skip };
+    int saved = 0, names3 = 0;
+    LS_TRY(make_folder(j.dir, sizeof j.dir));
+    const ls_status st = ls_world_threads(RANKS, &o, train, &j);
+    LS_TRY(remove_folder(j.dir));
+    if (!skip) LS_TRY(st);
+    for (int r = 0; r < RANKS; r++) saved += j.saved[r], names3 += j.names3[r];
+    printf("{\"saved\": %d, \"names_rank_3\": %d}\n", saved, names3);
+    return LS_OK;
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "";
-    ls_status st = ls_fail(LS_USAGE, "expected trace or limit: the first lines of labs/02_sharding/probe.c say more");
+    ls_status st = ls_fail(LS_USAGE, "expected trace, limit or save: the first lines of labs/02_sharding/probe.c say more");
     if (strcmp(word, "trace") == 0) st = trace(argc, argv);
+    if (strcmp(word, "save") == 0) st = save_all(argc > 2 && strcmp(argv[2], "skip") == 0);
     if (strcmp(word, "limit") == 0 && argc >= 6)
         st = limit(argv[2], argv[3], argv[4], atoll(argv[5]), argv + 6, argc - 6);
     if (st < 0) fprintf(stderr, "probe: error[%s]: %s\n", ls_status_word(st), ls_last_error());

@@ -61,23 +61,35 @@ static long long number_after(const char *said, const char *section, const char 
     return at ? atoll(at + strlen(key)) : -1;
 }
 
+ls_status make_folder(char *dir, size_t n)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, n, "%.1000s/lockstep-limit-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    return mkdtemp(dir) ? LS_OK : ls_fail(LS_IO, "making %s: set TMPDIR to a folder that you may write in", dir);
+}
+
+ls_status remove_folder(char *dir)
+{
+    char rm[] = "/bin/rm", all[] = "-r", text[200];
+    char *const remove[] = { rm, all, dir, NULL };
+    int removed = 1;
+    LS_TRY(run(remove, text, sizeof text, &removed));
+    return removed ? ls_fail(LS_IO, "%s cannot be removed: %s", dir, text) : LS_OK;
+}
+
 /* `argv` has n words. Leaves what was said in `said`. */
 static ls_status train(char **argv, int n, long long most, char *said, int *code)
 {
-    const char *tmp = getenv("TMPDIR");
-    char dir[1024], folder[1100], bytes[32], rm[] = "/bin/rm", all[] = "-r";
-    snprintf(dir, sizeof dir, "%.1000s/lockstep-limit-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) return ls_fail(LS_IO, "making %s: set TMPDIR to a folder that you may write in", dir);
+    char dir[1024], folder[1100], bytes[32];
+    LS_TRY(make_folder(dir, sizeof dir));
     snprintf(folder, sizeof folder, "%s/run", dir);
     snprintf(bytes, sizeof bytes, "%lld", most);
     argv[n++] = "--run.dir", argv[n++] = folder;
     argv[n++] = "--memory.limit", argv[n++] = bytes;
     argv[n] = NULL;
     const ls_status st = run(argv, said, MOST_TEXT, code);
-    char *const remove[] = { rm, all, dir, NULL }, text[200];
-    int removed = 1;
-    LS_TRY(run(remove, text, sizeof text, &removed));
-    return removed ? ls_fail(LS_IO, "%s cannot be removed: %s", dir, text) : st;
+    const ls_status removed = remove_folder(dir);
+    return st < 0 ? st : removed;
 }
 
 ls_status limit(const char *recipe, const char *text, const char *stage, long long more_bytes, char **more, int n)
