@@ -388,11 +388,11 @@ before=(1 --commands)
 hides claim '^01\.5 small: ' --claim 9
 shows control '^01\.9 control starter: ' --control
 before=(1 --claim 9)
+shows rows '\[R[0-9]+' --rows
 shows json '^\{"lockstep_lab": 1, ' --json
 row['lab yes']=1 # without a terminal nothing is asked anyway; with one: test_labs.sh
 claim 'lab yes: is taken' matches '^1 of 1 claims hold' "$(output --yes)"
 before=()
-shows rows '\[R19\]' --rows
 shows seed '--seed belongs to' --seed 3 # what it does: test_lab_exercises.sh
 shows help '^usage: lockstep lab' --help
 claim 'every flag of lab has a row' complete lab

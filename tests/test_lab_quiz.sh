@@ -134,7 +134,7 @@ broken() { # sed, words
 }
 broken 's/claims: \["01.5", "01.5", "01.5"\]/claims: ["01.5", "01.5", "01.99"]/' "quiz.yaml:5: quiz question 01.q1: lab 01 has no claim '01.99'"
 broken 's/claims: \["01.5", "01.5", "01.5"\]/claims: ["01.5", "01.5"]/' 'quiz.yaml:5: quiz question 01.q1: expected a claim per option'
-broken 's/claims: \["01.5", "01.5", "01.5"\]/claims: ["01.5", "01.5", "01.12b"]/' 'quiz.yaml:5: quiz question 01.q1: an answer is a claim that is asserted'
+broken 's/claims: \["01.5", "01.5", "01.5"\]/claims: ["01.5", "01.5", "01.11c"]/' 'quiz.yaml:5: quiz question 01.q1: an answer is a claim that is asserted'
 broken '0,/right: 2/s//right: 4/' 'quiz.yaml:5: quiz question 01.q1: expected a claim per option, and the number of the right one'
 broken '0,/  right: 2/s///' 'quiz.yaml:5: quiz question 01.q1: options need claims and right'
 broken 's/01.3\/later/01.3\/late/' 'quiz.yaml:16: quiz question 01.q3: the claim takes no value of this name'
