@@ -49,7 +49,8 @@ static inline void check_print(const char *name, const int *v, int n)
 
 enum { CHECK_GUARD = 64 }; /* bytes */
 
-/* An array of nbytes in `room`, which has `size` bytes, 2 CHECK_GUARD more at least. Its ints are -1, its doubles NAN. */
+/* An array of nbytes in `room`, which has `size` bytes, 2 CHECK_GUARD more at least. Its ints are -1, its doubles
+ * NAN. */
 static inline void *check_room(void *room, size_t size, size_t nbytes)
 {
     memset(room, 0x5a, size);

@@ -393,6 +393,7 @@ shows json '^\{"lockstep_lab": 1, ' --json
 row['lab yes']=1 # without a terminal nothing is asked anyway; with one: test_labs.sh
 claim 'lab yes: is taken' matches '^1 of 1 claims hold' "$(output --yes)"
 before=()
+shows sheet '--sheet belongs to' --sheet # what it does: test_lab_reader.sh
 shows seed '--seed belongs to' --seed 3 # what it does: test_lab_exercises.sh
 shows help '^usage: lockstep lab' --help
 claim 'every flag of lab has a row' complete lab

@@ -14,7 +14,7 @@ shown() { # lab, answers: letters of choices as in quiz.yaml become those that s
     shift
     python3 - "$@" <<'PY'
 import json, sys
-questions = json.load(open("../shown"))["questions"]
+questions = json.load(open("../shown"))["answers"]
 for i, a in enumerate(sys.argv[1:]):
     places = [o["place"] for o in questions[i]["options"]] if i < len(questions) else []
     print("abcdef"[places.index("abcdef".find(a) + 1)] if len(a) == 1 and "abcdef".find(a) + 1 in places else a)
@@ -77,7 +77,7 @@ claim 'the end of the input ends it' test $code = 0
 { echo 3; blank; } | "$lockstep" lab 1 quiz --seed 5 --json >../out 2>../err
 claim 'a question that was missed is asked once a session' python3 - <<'PY'
 import json
-ids = [q["id"] for q in json.loads(open("../out").read().splitlines()[-1])["questions"]]
+ids = [q["id"] for q in json.loads(open("../out").read().splitlines()[-1])["answers"]]
 assert ids[0] == "01.q3" and len(ids) == len(set(ids)) == 9, ids
 PY
 sed -i 's/^01\.q3 right/01.q3 missed/' lockstep-labs/progress
@@ -100,7 +100,7 @@ claim 'the seed is said' grep -q 'options in the order of seed 7\. ' <<<"$(blank
 for seed in {1..20}; do order_of $seed; done >../orders
 claim 'the right option is at every place' python3 - <<'PY'
 import json
-runs = [json.loads(line)["questions"] for line in open("../orders")]
+runs = [json.loads(line)["answers"] for line in open("../orders")]
 first = [[o["place"] for o in q[0]["options"]] for q in runs if q[0]["id"] == "01.q1"]
 assert len(first) == 20 and all(sorted(p) == [1, 2, 3] for p in first), first
 assert {p.index(2) for p in first} == {0, 1, 2}, first
@@ -110,7 +110,7 @@ claim 'one JSON object of what was answered' python3 - <<'PY'
 import json
 j = json.load(open("../json"))
 assert (j["lockstep_lab_quiz"], j["lab"], j["seed"], j["asked"], j["right"]) == (1, "01", 5, 3, 2), j
-q = {x["id"]: x for x in j["questions"]}
+q = {x["id"]: x for x in j["answers"]}
 assert q["01.q1"]["right"] is True and q["01.q2"]["right"] is False and q["01.q2"]["given"] == "abcd", q
 assert q["01.q3"]["right"] is True and q["01.q4"]["right"] is None and q["01.q4"]["given"] is None, q
 PY

@@ -98,6 +98,23 @@ for n in 0 1 2 10; do
     claim "the page of lab $n in 40 columns" narrow
 done
 
+# --- the sheet
+for n in 0 1 2 10; do
+    COLUMNS=40 lab $n page --sheet
+    claim "the sheet of lab $n" ends 0
+    claim "in 40 columns" narrow
+done
+COLUMNS=90 lab 1 page --sheet --seed 7
+cp ../out ../sheet
+claim 'every prediction and question, once' test "$(grep -cE '^[0-9]+\. ' ../out)" -ge 9
+claim 'has no answer' test -z "$(grep -E 'refuted|01\.[0-9]' ../out)"
+blank() { for _ in {1..32}; do echo; done; }
+options() { grep -E '\[[a-f]\] ' "$1" | sed -E 's/^[ *]+//; s/ +/ /g'; }
+blank | "$lockstep" lab 1 quiz --seed 7 >../quiz
+claim 'its options have the order of a quiz of this seed' grep -qF "$(options ../quiz | head -3)" <<<"$(options ../sheet)"
+lab 1 page --sheet --seed 7
+claim 'a seed gives one sheet' cmp ../out <("$lockstep" lab 1 page --sheet --seed 7)
+
 # --- wrong words
 words() { # text, arguments...
     local text=$1
@@ -112,6 +129,8 @@ words "unexpected '1': expected one lab" results 1
 words 'progress: expected `lockstep lab progress import FILE`' progress
 words 'progress: expected `lockstep lab progress import FILE`' progress export x
 words "unexpected '2': expected one lab" 1 page 2
+words '--sheet belongs to' 1 quiz --sheet
+words '--seed belongs to' 1 page --seed 3
 words '--yes: nothing is asked here' 1 watch --yes
 words "'x': expected the number of an exercise" 1 watch x
 words 'there is no lab' 77 page

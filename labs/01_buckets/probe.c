@@ -248,8 +248,8 @@ static void print(const job *j)
         printf("{\"bytes\": %llu, \"difference\": %.9g}\n", (unsigned long long)j->hash[0], j->result);
     else if (strcmp(j->word, "slow") == 0)
         printf("{\"waited_ms\": [%llu, %llu, %llu, %llu], \"for\": [%d, %d, %d, %d]}\n", (unsigned long long)j->hash[0],
-               (unsigned long long)j->hash[1], (unsigned long long)j->hash[2], (unsigned long long)j->hash[3], j->named[0],
-               j->named[1], j->named[2], j->named[3]);
+               (unsigned long long)j->hash[1], (unsigned long long)j->hash[2], (unsigned long long)j->hash[3],
+               j->named[0], j->named[1], j->named[2], j->named[3]);
     else
         printf("{\"difference\": %.9g, \"state\": %.9g}\n", j->result, j->second);
 }

@@ -4,8 +4,9 @@
  *                                              gathered layers (FSDP): numbers of its events
  *   limit RECIPE TEXT STAGE BYTES [WORD..]     a training on 4 ranks that may take what it needs and BYTES more (or
  *                                              less): its exit status, and what the message proposes
- *   save [skip]                                a checkpoint of that training: on how many ranks the call succeeded (skip:
- *                                              rank 3 does not make it), and on how many the message names rank 3
+ *   save [skip]                                a checkpoint of that training: on how many ranks the call succeeded
+ *                                              (skip: rank 3 does not make it), and on how many the message names
+ *                                              rank 3
  *
  * Of trace: a listener on the tape looks at the layer whenever the tape says something: its parameters have values, or
  * none.

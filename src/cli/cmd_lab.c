@@ -12,7 +12,7 @@
 typedef struct options {
     const char *claim;
     int64_t seed;
-    bool yes, json, commands, control, rows, help;
+    bool yes, json, commands, control, rows, sheet, help;
 } options;
 
 static const ls_opt table[] = {
@@ -20,13 +20,15 @@ static const ls_opt table[] = {
       .help = "only these claims, as 5 or 5,6" },
     { .name = "yes", .type = LS_OPT_BOOL, .offset = offsetof(options, yes), .def = "false",
       .help = "ask for no predictions; without a terminal none are asked for" },
-    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print one JSON object (quiz: after its questions)" },
+    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print one JSON object (quiz: after its last line)" },
     { .name = "commands", .type = LS_OPT_BOOL, .offset = offsetof(options, commands), .def = "false",
       .help = "print the commands of the claims, and run none" },
     { .name = "control", .type = LS_OPT_BOOL, .offset = offsetof(options, control), .def = "false",
       .help = "also the control of each claim: a run in which its comparison has to fail" },
     { .name = "rows", .type = LS_OPT_BOOL, .offset = offsetof(options, rows), .def = "false",
       .help = "also the requirements that each claim tests, as [R21]" },
+    { .name = "sheet", .type = LS_OPT_BOOL, .offset = offsetof(options, sheet), .def = "false",
+      .help = "of page: what the lab asks, to be printed, without an answer" },
     { .name = "seed", .type = LS_OPT_INT, .offset = offsetof(options, seed), .def = "0", .range = "0..",
       .help = "of the shapes that check and watch try, and of a quiz's order of options; 0: another one each time" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
@@ -114,7 +116,7 @@ static const struct { int least, most; bool claims, json, yes, seed; } forms[] =
     [LIST] = { 0, 0, false, false, false, false },  [CLAIMS] = { 1, 1, true, true, true, false },
     [START] = { 1, 2, false, false, false, false }, [RESULTS] = { 1, 1, false, true, false, false },
     [IMPORT] = { 3, 3, false, false, false, false }, [QUIZ] = { 2, 2, false, true, false, true },
-    [PAGE] = { 2, 2, false, false, false, false },  [WATCH] = { 2, 3, false, false, false, true },
+    [PAGE] = { 2, 2, false, false, false, true },  [WATCH] = { 2, 3, false, false, false, true },
     [EXERCISE] = { 3, 3, false, true, true, true },
 };
 
@@ -147,7 +149,10 @@ static ls_status check_words(const options *o, const ls_opts *opts, action act)
     if (act == EXERCISE && o->json && !is(opts, 1, "check"))
         return ls_fail(LS_USAGE, "--json: of an exercise only check prints JSON: leave it out");
     if (o->yes && !forms[act].yes) return ls_fail(LS_USAGE, "--yes: nothing is asked here that it could answer: leave it out");
-    if (o->seed && !forms[act].seed) return ls_fail(LS_USAGE, "--seed belongs to `lockstep lab 1 check 1` and `lockstep lab 1 quiz`: leave it out");
+    if (o->sheet && act != PAGE) return ls_fail(LS_USAGE, "--sheet belongs to `lockstep lab 1 page`: leave it out");
+    if (o->seed && (!forms[act].seed || (act == PAGE && !o->sheet)))
+        return ls_fail(LS_USAGE, "--seed belongs to `lockstep lab 1 check 1`, `lockstep lab 1 quiz` and `lockstep lab 1 page --sheet`: "
+                       "leave it out");
     if (act == IMPORT && (n != 3 || !is(opts, 1, "import")))
         return ls_fail(LS_USAGE, "progress: expected `lockstep lab progress import FILE`");
     if (n < forms[act].least || n > forms[act].most)
@@ -218,7 +223,7 @@ static ls_status act_on(action act, const options *o, const ls_opts *opts, const
     case RESULTS: return ls_cli_lab_results(shelf, o->json);
     case IMPORT: return ls_cli_lab_import(ls_opts_positional(opts, 2));
     case QUIZ: return ls_cli_lab_quiz(e, &(ls_lab_quiz_way){ .seed = o->seed, .json = o->json, .stop = stop });
-    case PAGE: return ls_cli_lab_page(e);
+    case PAGE: return o->sheet ? ls_cli_lab_sheet(e, o->seed) : ls_cli_lab_page(e);
     default: return exercise(o, opts, shelf, stop, red);
     }
 }
@@ -261,7 +266,7 @@ const ls_cmd ls_cmd_lab = {
              "       lockstep lab start [FOLDER]\n"
              "       lockstep lab NUMBER|NAME check|hint|solution|reset N\n"
              "       lockstep lab NUMBER|NAME watch [N]\n"
-             "       lockstep lab NUMBER|NAME quiz|page\n"
+             "       lockstep lab NUMBER|NAME quiz|page [--sheet]\n"
              "       lockstep lab results [--json]\n"
              "       lockstep lab progress import FILE",
     .example = "lockstep lab 1 --claim 5",

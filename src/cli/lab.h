@@ -96,6 +96,9 @@ ls_status ls_cli_lab_watch(const ls_lab_task *t);
 /* --- lab_page.c: lab.md for a terminal, with the numbers of this reader's claims */
 ls_status ls_cli_lab_page(const ls_lab_entry *e);
 
+/* --- lab_sheet.c: what a lab asks, to be printed: without answers; seed: see ls_lab_quiz_way */
+ls_status ls_cli_lab_sheet(const ls_lab_entry *e, int64_t seed);
+
 /* --- lab_quiz.c: the quiz of a lab, whose answers come from stdin */
 typedef struct ls_lab_quiz_way {
     int64_t seed; /* of the order of options; 0: a random one */

@@ -211,7 +211,7 @@ static ls_status ask_all(session *s)
 
 static void print_json(const session *s, uint64_t seed)
 {
-    printf("{\"lockstep_lab_quiz\": 1, \"lab\": \"%s\", \"seed\": %llu, \"asked\": %d, \"right\": %d, \"questions\": [%s]}\n",
+    printf("{\"lockstep_lab_quiz\": 1, \"lab\": \"%s\", \"seed\": %llu, \"asked\": %d, \"right\": %d, \"answers\": [%s]}\n",
            s->lab.number, (unsigned long long)seed, s->asked, s->right, ls_text_str(&s->json));
 }
 
@@ -226,7 +226,7 @@ ls_status ls_cli_lab_quiz(const ls_lab_entry *e, const ls_lab_quiz_way *way)
     if (st == LS_OK && s.quiz.n == 0) st = ls_fail(LS_USAGE, "lab %s has no quiz", e->name);
     if (st == LS_OK) st = ls_lab_runner_open(&place, &s.runner);
     if (st == LS_OK) {
-        printf("Lab %s, %zu quiz questions, options in the order of seed %llu. Enter skips a question.\n", s.lab.number, s.quiz.n,
+        printf("Lab %s, %zu quiz questions, options in the order of seed %llu. Enter skips one.\n", s.lab.number, s.quiz.n,
                (unsigned long long)seed);
         ls_lab_quiz_shuffle(&s.quiz, seed);
         st = ask_all(&s);

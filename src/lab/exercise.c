@@ -269,7 +269,8 @@ ls_status ls_lab_check(const ls_lab_entry *e, int n, const char *path, uint64_t 
     if (st == LS_OK && (labs.failed || program.failed || rpath.failed)) st = ls_fail(LS_NO_MEMORY, "a check");
     if (st == LS_OK) {
         const char *const argv[] = { cc && *cc ? cc : "cc", "-std=c17", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra",
-                                     "-Werror=implicit-function-declaration", "-I", include.p, labs.p, path, check.p, "-o", program.p, "-L", lib.p, "-llockstep", rpath.p, "-lm",
+                                     "-Werror=implicit-function-declaration", "-I", include.p, labs.p, path, check.p,
+                                     "-o", program.p, "-L", lib.p, "-llockstep", rpath.p, "-lm",
                                      NULL };
         st = compile(argv, folder.p, stop, &compiled, said);
     }

@@ -42,7 +42,8 @@ int main(int argc, char **argv)
         }
         int *launched = check_room(room[0], sizeof room[0], size), *count = check_room(room[1], sizeof room[1], size);
         launch(ready, n, launched, count);
-        const bool outside = check_outside(room[0], sizeof room[0], size) || check_outside(room[1], sizeof room[1], size);
+        bool outside = check_outside(room[0], sizeof room[0], size);
+        outside = outside || check_outside(room[1], sizeof room[1], size);
         bool same = !outside && memcmp(count, right, size) == 0;
         for (int i = 0; i < n; i++) same = same && launched[i] == i;
         if (same) continue;
