@@ -691,8 +691,8 @@ static void parts_are_read_from_the_file_of_the_whole(void **state)
 {
     const fixture *f = *state;
     static const struct { ls_part part; int64_t dim[2]; } row[] = {
-        { { 0, 1, 6, 2, 3 }, { 3, 4 } }, { { 1, 1, 4, 1, 2 }, { 6, 2 } }, { { 0, 3, 2, 1, 1 }, { 3, 4 } },
-        { { 0, 1, 6, 0, 6 }, { 6, 4 } },
+        { { 0, 1, 6, 2, 3, 0, 0 }, { 3, 4 } }, { { 1, 1, 4, 1, 2, 0, 0 }, { 6, 2 } }, { { 0, 3, 2, 1, 1, 0, 0 }, { 3, 4 } },
+        { { 0, 1, 6, 0, 6, 0, 0 }, { 6, 4 } },
     };
     for (int transposed = 0; transposed < 2; transposed++)
         for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
@@ -749,10 +749,10 @@ static ls_status load_seeing(const char *path, ls_params *ps)
 }
 
 static const struct { ls_part part; int64_t dim[2]; } large_parts[] = {
-    { { 0, 1, ROWS, 400, 300 }, { 300, COLS } },
-    { { 0, 1, ROWS, 1200, 300 }, { 300, COLS } },
-    { { 1, 1, COLS, 300, 250 }, { ROWS, 250 } },
-    { { 0, 3, 500, 100, 50 }, { 150, COLS } },
+    { { 0, 1, ROWS, 400, 300, 0, 0 }, { 300, COLS } },
+    { { 0, 1, ROWS, 1200, 300, 0, 0 }, { 300, COLS } },
+    { { 1, 1, COLS, 300, 250, 0, 0 }, { ROWS, 250 } },
+    { { 0, 3, 500, 100, 50, 0, 0 }, { 150, COLS } },
 };
 
 static size_t file_size(const char *path)
@@ -865,7 +865,7 @@ static void a_part_that_is_not_in_the_tensor_is_refused(void **state)
     ls_params all = { 0 }, here = { 0 };
     add_param(&all, "w", 2, (int64_t[]){ 6, 4 }, 1);
     add_param(&here, "w", 2, (int64_t[]){ 3, 4 }, 100);
-    here.item[0].part = (ls_part){ 0, 1, 6, 4, 3 };
+    here.item[0].part = (ls_part){ 0, 1, 6, 4, 3, 0, 0 };
     assert_int_equal(ls_ckpt_save(f->path, &all, NULL), LS_OK);
     assert_int_equal(ls_ckpt_load(f->path, &here, false), LS_SHAPE);
     assert_error_has("elements 4 to 6 of each of 1 runs of 6");

@@ -79,7 +79,7 @@ static ls_part part_of(const ls_param *p, int r, int n)
         if (strlen(p->name) < strlen(cuts[i].name) || strcmp(p->name + at, cuts[i].name) != 0) continue;
         const int64_t of = p->t.dim[cuts[i].dim] / cuts[i].runs;
         const ls_range mine = ls_shard_of((size_t)of, r, n);
-        return (ls_part){ cuts[i].dim, cuts[i].runs, of, (int64_t)mine.first, (int64_t)mine.count };
+        return (ls_part){ cuts[i].dim, cuts[i].runs, of, (int64_t)mine.first, (int64_t)mine.count, 0, 0 };
     }
     return ls_part_all(&p->t);
 }

@@ -28,10 +28,11 @@ static ls_tensor here_of(const example *e)
 
 /* Rows, columns, a packed matrix of three, a middle dimension, a slice of a vector. */
 static const example examples[] = {
-    { 2, { 32, 5 }, { 0, 1, 32, 0, 32 }, { 32, 5 } }, { 2, { 32, 5 }, { 0, 1, 32, 8, 8 }, { 8, 5 } },
-    { 2, { 32, 5 }, { 1, 1, 5, 2, 2 }, { 32, 2 } },   { 2, { 24, 3 }, { 0, 3, 8, 4, 4 }, { 12, 3 } },
-    { 2, { 2, 12 }, { 1, 2, 6, 5, 1 }, { 2, 2 } },    { 3, { 4, 6, 5 }, { 1, 1, 6, 1, 4 }, { 4, 4, 5 } },
-    { 3, { 4, 6, 5 }, { 1, 2, 3, 1, 2 }, { 4, 4, 5 } }, { 1, { 30 }, { 0, 3, 10, 7, 3 }, { 9 } },
+    { 2, { 32, 5 }, { 0, 1, 32, 0, 32, 0, 0 }, { 32, 5 } }, { 2, { 32, 5 }, { 0, 1, 32, 8, 8, 0, 0 }, { 8, 5 } },
+    { 2, { 32, 5 }, { 1, 1, 5, 2, 2, 0, 0 }, { 32, 2 } },   { 2, { 24, 3 }, { 0, 3, 8, 4, 4, 0, 0 }, { 12, 3 } },
+    { 2, { 2, 12 }, { 1, 2, 6, 5, 1, 0, 0 }, { 2, 2 } },    { 3, { 4, 6, 5 }, { 1, 1, 6, 1, 4, 0, 0 }, { 4, 4, 5 } },
+    { 3, { 4, 6, 5 }, { 1, 2, 3, 1, 2, 0, 0 }, { 4, 4, 5 } }, { 1, { 30 }, { 0, 3, 10, 7, 3, 0, 0 }, { 9 } },
+    { 2, { 24, 3 }, { 0, 2, 6, 1, 4, 1, 4 }, { 8, 3 } },
 };
 
 static void indices_are_those_of_closed_forms(void **state)
@@ -44,6 +45,7 @@ static void indices_are_those_of_closed_forms(void **state)
         { 3, 0, 12, 12 },   { 3, 11, 23, 12 },  { 3, 12, 36, 24 },       /* rows 4 to 7, then 12 to 15 */
         { 4, 0, 5, 1 },     { 4, 1, 11, 2 },    { 4, 3, 23, 4 },
         { 5, 0, 5, 20 },    { 5, 20, 35, 40 },
+        { 8, 0, 21, 12 },   { 8, 12, 39, 24 },  { 8, 23, 50, 24 },      /* runs 1 and 2 of four */
         { 7, 0, 7, 3 },     { 7, 3, 17, 6 },    { 7, 8, 29, 9 },
     };
     for (size_t k = 0; k < COUNT(row); k++) {
@@ -61,8 +63,9 @@ static void indices_are_those_of_closed_forms(void **state)
 /* Whether the element of the global tensor with these coordinates is in the part, looked up the slow way. */
 static bool holds(const ls_part *p, const int64_t at[LS_MAX_DIMS])
 {
-    const int64_t in_run = at[p->dim] % p->of;
-    return in_run >= p->first && in_run < p->first + p->count;
+    const int64_t in_run = at[p->dim] % p->of, run = at[p->dim] / p->of;
+    const bool here = p->of_runs == 0 || (run >= p->first_run && run < p->first_run + p->runs);
+    return here && in_run >= p->first && in_run < p->first + p->count;
 }
 
 static void coordinates(const example *e, int64_t index, int64_t at[LS_MAX_DIMS])
@@ -137,7 +140,7 @@ static void agrees_with_a_loop_over_all_elements(void **state)
         for (int runs = 1; runs <= 3; runs++)
             for (int64_t first = 0; first < 4; first++)
                 for (int64_t count = 1; first + count <= 4; count++) {
-                    example e = { 3, { 3, 2, 5 }, { dim, runs, 4, first, count }, { 3, 2, 5 } };
+                    example e = { 3, { 3, 2, 5 }, { dim, runs, 4, first, count, 0, 0 }, { 3, 2, 5 } };
                     e.global[dim] = runs * 4;
                     e.here[dim] = runs * count;
                     expect_order(&e);
@@ -149,10 +152,11 @@ static void names_the_parameter_whose_part_is_none(void **state)
 {
     (void)state;
     static const struct { ls_part part; const char *says; } row[] = {
-        { { 2, 1, 8, 0, 8 }, "along dimension 2, expected 0 to 1" },
-        { { 0, 1, 8, 4, 8 }, "elements 4 to 11 of each of 1 runs of 8" },
-        { { 0, 0, 8, 1, 7 }, "0 runs" },
-        { { 0, 2, 8, 0, 8 }, "dimension 0 is 8 here, and 8 of each of 2 runs are 16" },
+        { { 2, 1, 8, 0, 8, 0, 0 }, "along dimension 2, expected 0 to 1" },
+        { { 0, 1, 8, 4, 8, 0, 0 }, "elements 4 to 11 of each of 1 runs of 8" },
+        { { 0, 0, 8, 1, 7, 0, 0 }, "0 runs" },
+        { { 0, 2, 4, 0, 4, 1, 2 }, "runs 1 to 2 of 2: they are not in it" },
+        { { 0, 2, 8, 0, 8, 0, 0 }, "dimension 0 is 8 here, and 8 of each of 2 runs are 16" },
     };
     const ls_tensor t = { .dtype = LS_F32, .ndim = 2, .dim = { 8, 3 } };
     int64_t shape[LS_MAX_DIMS];

@@ -20,10 +20,16 @@ extern "C" {
  *   rows 8 to 15 of [32, 5]                   { 0, 1, 32, 8, 8 }, here [8, 5]
  *   columns 2 and 3 of [32, 5]                { 1, 1, 5, 2, 2 }, here [32, 2]
  *   the second half of the heads of a packed  { 0, 3, C, C / 2, C / 2 }, here [3 C / 2, C]
- *   q k v matrix [3 C, C] */
+ *   q k v matrix [3 C, C]
+ *
+ * Where only some of the runs are here, `of_runs` says how many there are, and first_run which is the first one:
+ *
+ *   experts 4 to 7 of 8, each [F, C], one       { 0, 4, F, 0, F, 4, 8 }, here [4 F, C]
+ *   below another */
 typedef struct ls_part {
     int dim, runs;
     int64_t of, first, count;
+    int first_run, of_runs; /* of_runs 0: all are here */
 } ls_part;
 
 /* Elements [first[d], first[d] + count[d]) of every dimension d of a tensor. */
@@ -106,6 +112,7 @@ static inline bool ls_param_has_gradient(const ls_param *p) { return p->dmaster 
 typedef struct ls_params {
     ls_param *item; /* owned; addresses are fixed once registration is over */
     int n, cap;
+    int experts;    /* those from here on are experts that ranks divide, with replicas of their own; 0: there are none */
     const struct ls_ddp *wrapper; /* borrowed: whose memory the gradients lie in (ls_ddp_create); NULL: no wrapper's */
     int layout;     /* how a strategy that shards has bound them; 0: all values and gradients are here */
     ls_dtype bound; /* dtype of the activations that the parameters were bound for (ls_ddp_bind) */

@@ -6,7 +6,7 @@
 #include "lockstep/group.h"
 
 /* What a rank says of its part of a tensor. */
-enum { DIM, RUNS, OF, FIRST, PART, KEPT_FIRST, KEPT, WORDS };
+enum { DIM, RUNS, OF, FIRST, PART, FIRST_RUN, OF_RUNS, KEPT_FIRST, KEPT, WORDS };
 
 struct ls_kept {
     ls_group *g;             /* borrowed */
@@ -55,8 +55,8 @@ static ls_status tell(ls_kept *k, const ls_param *p, size_t global, size_t *mine
 {
     const int rank = ls_group_rank(k->g), size = ls_group_size(k->g);
     const ls_part part = p->part.runs > 0 ? p->part : ls_part_all(&p->t);
-    const int64_t words[WORDS] = { part.dim,   part.runs, part.of, part.first, part.count, (int64_t)p->keeps.first,
-                                   (int64_t)p->keeps.count };
+    const int64_t words[WORDS] = { part.dim,       part.runs,    part.of, part.first, part.count,
+                                   part.first_run, part.of_runs, (int64_t)p->keeps.first, (int64_t)p->keeps.count };
     size_t all = 0;
     memcpy(k->words[rank], words, sizeof words);
     LS_TRY(ls_all_gather(k->g, NULL, k->words, (size_t)size * WORDS, LS_I64));
@@ -73,7 +73,8 @@ static ls_status tell(ls_kept *k, const ls_param *p, size_t global, size_t *mine
 static void place(const ls_kept *k, const ls_tensor *global, int r, const float *from)
 {
     const int64_t *w = k->words[r], end = w[KEPT_FIRST] + w[KEPT];
-    const ls_part part = { .dim = (int)w[DIM], .runs = (int)w[RUNS], .of = w[OF], .first = w[FIRST], .count = w[PART] };
+    const ls_part part = { .dim = (int)w[DIM], .runs = (int)w[RUNS], .of = w[OF], .first = w[FIRST], .count = w[PART],
+                           .first_run = (int)w[FIRST_RUN], .of_runs = (int)w[OF_RUNS] };
     ls_tensor here = *global;
     here.dim[part.dim] = part.runs * part.count;
     for (int64_t i = w[KEPT_FIRST], next; i < end; i = next) {

@@ -6,7 +6,10 @@ ls_part ls_part_all(const ls_tensor *t)
     return (ls_part){ .dim = 0, .runs = 1, .of = t->dim[0], .first = 0, .count = t->dim[0] };
 }
 
-bool ls_part_is_all(const ls_part *p) { return p->first == 0 && p->count == p->of; }
+/* Runs of the global tensor. */
+static int of_runs(const ls_part *p) { return p->of_runs > 0 ? p->of_runs : p->runs; }
+
+bool ls_part_is_all(const ls_part *p) { return p->first == 0 && p->count == p->of && of_runs(p) == p->runs; }
 
 ls_status ls_part_check(const char *name, const ls_part *p, const ls_tensor *here)
 {
@@ -19,6 +22,9 @@ ls_status ls_part_check(const char *name, const ls_part *p, const ls_tensor *her
         return ls_fail(LS_SHAPE, "parameter '%s' %s: elements %lld to %lld of each of %d runs of %lld: they are not in it",
                        name, ls_tensor_shape(here, shape, sizeof shape), (long long)p->first,
                        (long long)p->first + (long long)p->count - 1, p->runs, (long long)p->of);
+    if (p->first_run < 0 || p->runs > of_runs(p) - p->first_run)
+        return ls_fail(LS_SHAPE, "parameter '%s' %s: runs %d to %d of %d: they are not in it", name,
+                       ls_tensor_shape(here, shape, sizeof shape), p->first_run, p->first_run + p->runs - 1, of_runs(p));
     if (here->dim[p->dim] != p->runs * p->count)
         return ls_fail(LS_SHAPE, "parameter '%s' %s: dimension %d is %lld here, and %lld of each of %d runs are %lld", name,
                        ls_tensor_shape(here, shape, sizeof shape), p->dim, (long long)here->dim[p->dim],
@@ -28,7 +34,7 @@ ls_status ls_part_check(const char *name, const ls_part *p, const ls_tensor *her
 
 void ls_part_shape(const ls_part *p, const ls_tensor *here, int64_t dim[LS_MAX_DIMS])
 {
-    for (int d = 0; d < here->ndim; d++) dim[d] = d == p->dim && !ls_part_is_all(p) ? p->runs * p->of : here->dim[d];
+    for (int d = 0; d < here->ndim; d++) dim[d] = d == p->dim && !ls_part_is_all(p) ? of_runs(p) * p->of : here->dim[d];
 }
 
 int64_t ls_part_index(const ls_part *p, const ls_tensor *here, int64_t i, int64_t *next)
@@ -40,7 +46,7 @@ int64_t ls_part_index(const ls_part *p, const ls_tensor *here, int64_t i, int64_
     const int64_t step = i / inner, along = here->dim[p->dim]; /* outer by outer, run by run */
     const int64_t run = step % along / p->count, at = step % along % p->count;
     if (next) *next = (step - at + p->count) * inner;
-    return ((step / along * p->runs + run) * p->of + p->first + at) * inner + i % inner;
+    return ((step / along * of_runs(p) + p->first_run + run) * p->of + p->first + at) * inner + i % inner;
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -58,7 +64,7 @@ int ls_part_boxes(const ls_part *p, const ls_tensor *here, ls_range rows, ls_box
         const int64_t until = p->dim == 0 ? least(end, at + p->count) - at : p->count;
         b.first[0] = begin;
         b.count[0] = end - begin;
-        b.first[p->dim] = run * p->of + p->first + from;
+        b.first[p->dim] = (p->first_run + run) * p->of + p->first + from;
         b.count[p->dim] = until - from;
         if (until > from && end > begin) out[n++] = b;
     }
