@@ -48,6 +48,7 @@ typedef struct ls_place {
     ls_along cp;            /* ranks that divide every sequence */
     ls_cp_mode context;     /* of cp: how queries meet the keys of other ranks */
     bool in_turn; /* of cp: rank r has tokens [r T / cp, (r + 1) T / cp), and not the r-th piece from both ends */
+    ls_along ep;            /* ranks that divide the experts of a layer, and have different samples (moe.h) */
 } ls_place;
 
 static inline bool ls_divides(const ls_along *a) { return a->size > 1; }
@@ -55,7 +56,7 @@ static inline bool ls_divides(const ls_along *a) { return a->size > 1; }
 static inline ls_place ls_place_alone(const ls_place *p)
 {
     ls_place alone = *p;
-    alone.tp.ranks = alone.cp.ranks = NULL;
+    alone.tp.ranks = alone.cp.ranks = alone.ep.ranks = NULL;
     return alone;
 }
 /* This rank's part of n, in as many equal parts as there are ranks. */
@@ -69,6 +70,11 @@ ls_tensor *ls_tp_enter(ls_tape *t, ls_tensor *x, const ls_place *p);
 ls_tensor *ls_tp_leave(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* x w^T + b by rows: w [O, I / tp], x [.., I / tp], b [O] or NULL, then ls_tp_leave; b is added once. */
 ls_tensor *ls_tp_rows(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, const ls_place *p);
+/* x, of which every rank has all, and computes all that follows from it: each rank of tp finds the whole gradient. With
+ * sequence parallelism, where gradients of what ranks have in common are added up, each passes on its share, 1 / tp. */
+ls_tensor *ls_tp_same(ls_tape *t, ls_tensor *x, const ls_place *p);
+/* x, of which every rank has all, on the way into a sum over the ranks of tp: its gradient is added up. */
+ls_tensor *ls_tp_sum_gradient(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* --- context parallelism -----------------------------------------------------------------------------------
  *
  * A sequence of T tokens is cut into 2 cp pieces, and rank r has pieces r and 2 cp - 1 - r: with a causal mask all

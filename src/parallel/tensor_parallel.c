@@ -1,9 +1,11 @@
 /* tensor_parallel.c -- the two ends of a part of a layer that several ranks divide (place.h). */
 #include <string.h>
 
+#include "base/compiler.h"
 #include "lockstep/place.h"
 #include "lockstep/shard.h"
 #include "tensor/collective.h"
+#include "tensor/element.h"
 #include "tensor/tape.h"
 
 /* What an op at one of the ends keeps. */
@@ -141,6 +143,42 @@ static const ls_tape_op gathered_op = {
     .again = gathered_again,
 };
 static const ls_tape_op scattered_op = { .name = "tp_leave", .napplied = 1, .backward_input = scattered_backward };
+
+/* --- what all ranks compute alike --------------------------------------------------------------------- */
+
+static ls_status same_backward(ls_tape *t, struct ls_node *n)
+{
+    const end *e = n->saved;
+    ls_tensor *x = n->in[0];
+    const ls_tensor *dy = n->out->grad;
+    const bool bf16 = x->dtype == LS_BF16;
+    bool add;
+    void *dx;
+    LS_TRY(ls_grad_begin_in_place(t, n, x, &add, &dx));
+    for (int64_t i = 0; !ls_tape_dry(t) && i < ls_tensor_count(x); i++)
+        ls_put(dx, i, ls_get(dy->data, i, bf16) / (float)e->tp.size + (add ? ls_get(dx, i, bf16) : 0.0f), bf16);
+    return ls_grad_end(t, x);
+}
+
+static const ls_tape_op same_op = { .name = "tp_same", .napplied = 1, .backward_input = same_backward, .again = share_again };
+
+ls_tensor *ls_tp_same(ls_tape *t, ls_tensor *x, const ls_place *p)
+{
+    if (!ls_divides(&p->tp) || !p->sequence_parallel) return x;
+    if (!ls_op_begin(t, same_op.name, x != NULL)) return NULL;
+    end *e = ls_tape_take_node(t, sizeof *e);
+    ls_tensor *y = e ? ls_tape_input(t, x->dtype, x->ndim, x->dim, x->data) : NULL;
+    if (!y) return NULL;
+    *e = (end){ .tp = p->tp };
+    return ls_op_end(t, y, &(struct ls_node){ .op = &same_op, .in = { x }, .saved = e });
+}
+
+ls_tensor *ls_tp_sum_gradient(ls_tape *t, ls_tensor *x, const ls_place *p)
+{
+    ls_place whole = *p;
+    whole.sequence_parallel = false;
+    return ls_tp_enter(t, x, &whole);
+}
 
 /* --- calls --------------------------------------------------------------------------------------- */
 

@@ -255,6 +255,7 @@ static ls_status backward(ls_tape *t, ls_tensor *out, const void *given)
     if (!grad) return t->status;
     if (given) memcpy(&grad->data, &given, sizeof given); /* read only: `borrowed` */
     else if (!t->dry) ls_put(grad->data, 0, 1.0f, out->dtype == LS_BF16);
+    if (!t->dry && ls_tensor_count(out) == 1) t->loss_grad = ls_get(grad->data, 0, out->dtype == LS_BF16);
     return end_work(t, mark, ls_tape_play(t, out, grad, given != NULL, 0));
 }
 

@@ -1,0 +1,158 @@
+/* op_experts.c -- each row times the matrix of its expert (moe.h).
+ *
+ *   x  [R, I]    rows, in pieces that belong to one expert each
+ *   w  the matrices of the experts, one below another: [here O, I], or with `transposed` [here I, O]; w_e is one of them
+ *   y  [R, O]
+ *
+ * forward           y_e  = x_e w_e^T      or x_e w_e       2 R I O flops, whatever the number of experts
+ * backward, weight  dw_e = dy_e^T x_e     or x_e^T dy_e    2 R I O; 0 for an expert without rows
+ * backward, input   dx_e = dy_e w_e       or dy_e w_e^T    2 R I O
+ *
+ * Types as in op_linear.c. A piece is one product; pieces of one expert add up in their order.
+ */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "lockstep/moe.h"
+#include "tensor/share.h"
+#include "tensor/tape_impl.h"
+
+/* ls_node.saved */
+typedef struct shape {
+    const ls_routing *r;
+    bool transposed;
+    int64_t I, O;
+} shape;
+
+static const void *matrix(const ls_tensor *w, ls_dtype dtype, int64_t at)
+{
+    return dtype == LS_BF16 ? (const void *)((const uint16_t *)w->bf16 + at) : (const void *)((const float *)w->data + at);
+}
+
+static void *row_of(const ls_tensor *x, int64_t row) { return (char *)x->data + (size_t)(row * x->dim[1]) * ls_dtype_size(x->dtype); }
+
+/* The product of a piece. */
+typedef ls_status (*product)(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
+                             const ls_tensor *y, void *out, bool add);
+
+static ls_status forward(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
+                         const ls_tensor *y, void *out, bool add)
+{
+    (void)out, (void)add;
+    const int64_t at = p->expert * s->I * s->O;
+    return ls_op_product(t, &(ls_gemm_call){ .m = p->count, .n = s->O, .k = s->I, .trans_b = !s->transposed, .in = x->dtype,
+                                             .out = x->dtype, .a = row_of(x, p->first), .b = matrix(w, x->dtype, at),
+                                             .c = row_of(y, p->first) }, NULL, 0);
+}
+
+static ls_status to_input(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
+                          const ls_tensor *dy, void *out, bool add)
+{
+    const int64_t at = p->expert * s->I * s->O;
+    char *dx = (char *)out + (size_t)(p->first * s->I) * ls_dtype_size(x->dtype);
+    return ls_op_product(t, &(ls_gemm_call){ .m = p->count, .n = s->I, .k = s->O, .trans_b = s->transposed, .add = add,
+                                             .in = x->dtype, .out = x->dtype, .a = row_of(dy, p->first),
+                                             .b = matrix(w, x->dtype, at), .c = dx }, NULL, 0);
+}
+
+static ls_status to_weight(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
+                           const ls_tensor *dy, void *out, bool add)
+{
+    (void)w;
+    float *dw = (float *)out + p->expert * s->I * s->O;
+    const void *rows = row_of(x, p->first), *slopes = row_of(dy, p->first);
+    return ls_op_product(t, &(ls_gemm_call){ .m = s->transposed ? s->I : s->O, .n = s->transposed ? s->O : s->I, .k = p->count,
+                                             .trans_a = true, .add = add, .in = x->dtype, .out = LS_F32,
+                                             .a = s->transposed ? rows : slopes, .b = s->transposed ? slopes : rows, .c = dw },
+                         NULL, 0);
+}
+
+static ls_status each(ls_tape *t, product f, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *y, void *out,
+                      bool add)
+{
+    for (int i = 0; i < s->r->npieces; i++)
+        if (s->r->piece[i].count > 0) LS_TRY(f(t, s, &s->r->piece[i], x, w, y, out, add));
+    return LS_OK;
+}
+
+/* --- the tape's part ------------------------------------------------------------------------ */
+
+static ls_status weights(ls_tape *t, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *dy, float *dw,
+                         bool add)
+{
+    const ls_routing *r = s->r;
+    for (int64_t e = 0; e < r->here; e++) {
+        bool had = add;
+        for (int i = 0; i < r->npieces; i++) {
+            if (r->piece[i].expert != e || r->piece[i].count == 0) continue;
+            LS_TRY(to_weight(t, s, &r->piece[i], x, w, dy, dw, had));
+            had = true;
+        }
+        if (!had) ls_clear(dw + e * s->I * s->O, s->I * s->O);
+    }
+    return LS_OK;
+}
+
+static ls_status backward_weight(ls_tape *t, struct ls_node *n)
+{
+    ls_tensor *w = n->in[1];
+    bool add;
+    void *out;
+    LS_TRY(ls_grad_begin(t, w, &add, &out));
+    if (!ls_tape_dry(t)) LS_TRY(weights(t, n->saved, n->in[0], w, n->out->grad, out, add));
+    return ls_grad_end(t, w);
+}
+
+static ls_status backward_input(ls_tape *t, struct ls_node *n)
+{
+    const shape *s = n->saved;
+    ls_tensor *x = n->in[0];
+    bool add;
+    void *out;
+    LS_TRY(ls_grad_begin(t, x, &add, &out));
+    if (!ls_tape_dry(t)) {
+        if (s->r->rows == 0 && !add) memset(out, 0, ls_tensor_nbytes(x)); /* the row that stands for none */
+        LS_TRY(each(t, to_input, s, x, n->in[1], n->out->grad, out, add));
+    }
+    return ls_grad_end(t, x);
+}
+
+static const ls_tape_op experts = {
+    .name = "experts", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
+};
+
+static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_routing *r, bool transposed)
+{
+    char xs[96], ws[96];
+    const int64_t rows = w->dim[0];
+    if (x->ndim != 2 || w->ndim != 2 || rows % r->here != 0 || x->dim[1] != (transposed ? rows / r->here : w->dim[1]))
+        return ls_fail(LS_SHAPE, "experts: rows %s and matrices %s of %lld experts: expected [R, I] and [%lld %s]",
+                       ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(w, ws, sizeof ws), (long long)r->here,
+                       (long long)r->here, transposed ? "I, O" : "O, I");
+    LS_TRY(ls_op_check_activation(t, "experts", "rows", x));
+    if (ls_tape_dry(t)) return LS_OK;
+    if (x->dtype == LS_F32) return ls_op_check(t, "experts", "matrices", w);
+    return w->bf16 ? LS_OK : ls_fail(LS_UNSUPPORTED, "experts: the rows are bfloat16, and the matrices have no copy in bfloat16");
+}
+
+ls_tensor *ls_experts(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_routing *r, bool transposed)
+{
+    if (!ls_op_begin(t, experts.name, x && w && r)) return NULL;
+    ls_status st = check(t, x, w, r, transposed);
+    if (st < 0) return ls_op_fail(t, st);
+    const int64_t R = x->dim[0], I = x->dim[1], O = transposed ? w->dim[1] : w->dim[0] / r->here;
+    ls_tensor *y = ls_op_output(t, x->dtype, 2, (int64_t[]){ R, O });
+    shape *s = y ? ls_tape_take_node(t, sizeof *s) : NULL;
+    if (!s) return NULL;
+    *s = (shape){ r, transposed, I, O };
+    if (!ls_tape_dry(t)) {
+        if (r->rows == 0) memset(y->data, 0, ls_tensor_nbytes(y));
+        st = each(t, forward, s, x, w, y, NULL, false);
+        if (st < 0) return ls_op_fail(t, st);
+    }
+    const double flops = 2.0 * (double)R * (double)I * (double)O;
+    return ls_op_end(t, y, &(struct ls_node){
+        .op = &experts, .in = { x, w }, .saved = s, .label_a = (uint32_t)I, .label_b = (uint32_t)O,
+        .flops = flops, .flops_weight = flops, .flops_input = flops,
+    });
+}
