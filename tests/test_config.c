@@ -221,7 +221,6 @@ static void refuses_what_this_version_does_not_serve(void **state)
 {
     (void)state;
     static const struct { const char *name, *value, *says; } row[] = {
-        { "model.name", "moe", "model.name moe is not implemented: this version trains mlp, gpt2" },
         { "train.dtype", "bf16", "train.dtype bf16: an mlp trains in f32; gpt2" },
         { "parallel.pp", "2", "pp is 2: pipeline stages are not implemented: expected 1" },
         { "parallel.ep", "2", "plan: ep is 2, but only data, tensor and context parallelism are implemented: expected ep 1" },
@@ -505,6 +504,7 @@ static bool is_marked(const ls_opt *row, const char *value)
 static ls_status takes(const char *key, const char *value)
 {
     static const char *const with[][6] = {
+        { "model.name", "moe", "data.path", "t" },
         { "optim.name", "sgd" }, { "model.name", "gpt2", "data.path", "t", "optim.schedule", "wsd" },
         { "model.name", "llama", "data.path", "t" }, { "zero.stage", "1" }, { "comm.backend", "mpi" },
         { "model.name", "gpt2", "data.path", "t", "parallel.tp", "2" }, { "model.name", "gpt2", "data.path", "t", "parallel.cp", "2" },

@@ -36,6 +36,7 @@ YAML
 }
 lm gpt2 >gpt2.yaml
 lm llama >llama.yaml
+lm moe >moe.yaml
 
 declare -A ran
 runs=0
@@ -112,6 +113,17 @@ differ last model.seq_len gpt2 '' '--model.seq_len 32'
 differ last model.tied gpt2 '' '--model.tied false'
 differ last model.rope_theta llama '' '--model.rope_theta 100'
 differ last model.norm_eps llama '' '--model.norm_eps 0.1'
+differ last model.n_experts moe '' '--model.n_experts 4'
+differ last model.top_k moe '' '--model.top_k 3'
+differ last model.d_expert moe '' '--model.d_expert 12'
+differ last model.shared_expert moe '' '--model.shared_expert 8'
+differ last model.first_dense moe '' '--model.first_dense 1'
+differ last model.norm_topk moe '' '--model.norm_topk false'
+differ last moe.capacity_factor moe '' '--moe.capacity_factor 0.5'
+differ last moe.drop moe '--moe.capacity_factor 0.5' '--moe.capacity_factor 0.5 --moe.drop probability'
+differ last moe.aux_loss moe '' '--moe.aux_loss 0.5'
+differ last moe.z_loss moe '' '--moe.z_loss 0.5'
+differ last moe.bias_rate moe '' '--moe.bias_rate 0.01'
 for kind in embd attn resid; do differ last model.${kind}_dropout gpt2 '' "--model.${kind}_dropout 0.5"; done
 refuse data.name mlp '--data.name sotu' 78 'an mlp learns from fashion-mnist, idx or synthetic'
 refuse data.path gpt2 '--data.path absent' 74 'absent'

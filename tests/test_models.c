@@ -33,6 +33,7 @@ static void presets_have_the_known_number_of_parameters(void **state)
         { "gpt2", 124439808 },         { "gpt2-medium", 354823168 }, { "gpt2-large", 774030080 },
         { "gpt2-xl", 1557611200 },     { "llama-1b", 1100048384 },   { "llama-15m", 15191712 },
         { "llama-110m", 109529856 },   { "llama-tiny", 260032 },     { "gpt2-1m", 957184 },
+        { "mixtral-8x7b", 46702792704 }, { "moe-tiny", 3544192 },
     };
     int presets = 0;
     for (int i = 0; ls_model_classes[i]; i++)
@@ -54,12 +55,14 @@ static void presets_have_the_known_number_of_parameters(void **state)
 static void the_formula_counts_what_is_registered(void **state)
 {
     (void)state;
-    static const char *const names[] = { "gpt2", "llama" };
-    for (int which = 0; which < 2; which++)
+    static const char *const names[] = { "gpt2", "llama", "moe" };
+    for (int which = 0; which < 3; which++)
         for (int64_t i = 0; i < 24; i++) {
             const ls_lm_config lm = { .vocab_size = 7 + i, .seq_len = 3 + i % 5, .n_layer = 1 + i % 3, .n_head = 4,
                                       .n_kv_head = which && i % 2 ? 2 : 0, .d_model = 8 + 8 * (i % 3),
-                                      .d_ff = i % 4 ? 5 + i : 0, .tied = i % 2 == 0 };
+                                      .d_ff = i % 4 ? 5 + i : 0, .tied = i % 2 == 0,
+                                      .n_experts = i % 5 ? i : 0, .d_expert = i % 3, .shared_expert = i % 4, .first_dense = i % 2,
+                                      .bias_rate = i % 3 ? 0 : 0.1 };
             const ls_model_config c = { .name = names[which], .lm = lm };
             ls_model *m;
             assert_int_equal(ls_model_create(&c, &m), LS_OK);
@@ -104,7 +107,12 @@ static void refuses_sizes_that_do_not_fit(void **state)
     static const struct { const char *name; ls_lm_config lm; ls_status status; const char *says; } row[] = {
         { "gpt2", { GOOD }, LS_OK, "" },
         { "llama", { GOOD, .n_kv_head = 2 }, LS_OK, "" },
-        { "moe", { GOOD }, LS_BAD_CONFIG, "no model 'moe'; known: mlp, gpt2" },
+        { "bert", { GOOD }, LS_BAD_CONFIG, "no model 'bert'; known: mlp, gpt2" },
+        { "moe", { GOOD, .n_experts = 4 }, LS_OK, "" },
+        { "moe", { GOOD, .n_experts = 4, .top_k = 5 }, LS_BAD_CONFIG, "model.top_k is 5; expected 1 to 4" },
+        { "moe", { GOOD, .n_experts = 2000 }, LS_BAD_CONFIG, "model.n_experts is 2000; expected 1 to 1024" },
+        { "moe", { GOOD, .first_dense = 3 }, LS_BAD_CONFIG, "model.first_dense is 3; expected 0 to 2" },
+        { "moe", { GOOD, .aux_loss = -1 }, LS_BAD_CONFIG, "moe.aux_loss is -1" },
         { "gpt2", { .seq_len = 16, .n_layer = 2, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "model.vocab_size is 0" },
         { "gpt2", { .vocab_size = 64, .seq_len = -1, .n_layer = 2, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "seq_len is -1" },
         { "gpt2", { .vocab_size = 64, .seq_len = 1, .n_layer = 1025, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "n_layer is 1025" },

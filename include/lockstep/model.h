@@ -25,6 +25,15 @@ typedef struct ls_lm_config {
     double rope_theta;  /* llama: base of the rotary angles; 0: 10000 */
     bool tied;          /* the head's matrix is the embedding's */
     double embd_dropout, attn_dropout, resid_dropout; /* gpt2: probabilities in [0, 1) */
+    /* moe (moe.h): */
+    int64_t n_experts;     /* E in each layer; 0: 8 */
+    int64_t top_k;         /* of them compute a token; 0: 2 */
+    int64_t d_expert;      /* width inside an expert; 0: d_ff */
+    int64_t shared_expert; /* width of an mlp that computes every token besides; 0: there is none */
+    int64_t first_dense;   /* so many layers, the first ones, have an mlp and no experts */
+    bool norm_topk;        /* the weights of the chosen experts add up to 1 */
+    bool drop_by_probability;
+    double capacity_factor, aux_loss, z_loss, bias_rate; /* 0: none */
 } ls_lm_config;
 
 /* A named set of sizes: "gpt2-medium", "llama-15m". */

@@ -78,7 +78,8 @@ typedef struct ls_unit_class {
 struct ls_unit {
     char name[LS_UNIT_NAME]; /* "h.3" */
     int number;              /* among the units of its kind: 3 */
-    int first, nparams;      /* of ls_params: the parameters that belong to it alone */
+    int first, nparams;      /* of ls_params: the parameters that belong to it alone, */
+    int first_last, nlast;   /* and those of them that come after all units (ls_units_add_last) */
     int *position;           /* owned: [npositions], the index in ls_params of the parameter at each position */
     int npositions;
     const ls_unit_class *cls;
@@ -104,7 +105,12 @@ ls_status ls_units_begin(ls_units *us, const char *name, int number, const ls_un
 ls_status ls_units_add(ls_units *us, ls_params *ps, const char *name, int ndim, const int64_t *dim);
 /* The newest unit uses the root's parameter `name` at its next position. LS_INVALID: the root has none of that name. */
 ls_status ls_units_share(ls_units *us, const ls_params *ps, const char *name);
-/* After the last unit. LS_INVALID: no unit, the last one lacks parameters, or ps has some that no unit knows. */
+/* Leaves the newest unit's next position for ls_units_add_last. */
+ls_status ls_units_leave(ls_units *us);
+/* Registers a parameter of unit `unit` at a position that was left, after the last unit: parameters that a wrapper of
+ * their own keeps in step (ls_params.experts) lie together. Units in ascending order. */
+ls_status ls_units_add_last(ls_units *us, ls_params *ps, int unit, int position, const char *name, int ndim, const int64_t *dim);
+/* After the last unit, and what comes last. LS_INVALID: no unit, the last one lacks parameters, or ps has some that no unit knows. */
 ls_status ls_units_end(const ls_units *us, const ls_params *ps);
 void ls_units_free(ls_units *us);
 

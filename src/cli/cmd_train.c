@@ -152,6 +152,7 @@ static const ls_help_index sections[] = {
     { "model", "which network, and its sizes" },
     { "data", "what it learns from, and how that is read" },
     { "train", "steps, batches, precision, evaluations and samples" },
+    { "moe", "how tokens are routed to experts" },
     { "optim", "the optimizer, its learning rate and schedule" },
     { "parallel", "how ranks divide the work" },
     { "ddp", "gradient buckets and when they travel" },

@@ -10,7 +10,7 @@
  *
  * No biases. Matrices are [out, in], in memory and in files.
  */
-#include "model/lm.h"
+#include "model/llama.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -60,26 +60,25 @@ static const ls_model_preset presets[] = {
 
 /* --- parameters ----------------------------------------------------------------------------- */
 
-enum { EMBED, IN_EMBEDDING };
-static const ls_lm_param embedding_params[] = {
+enum { EMBED };
+const ls_lm_param ls_llama_embedding_params[] = {
     [EMBED] = { "model.embed_tokens.weight", { LS_LM_V, LS_LM_C }, .cut = LS_LM_COLUMNS, .head = true },
 };
 
-enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ, GATE_PROJ, UP_PROJ, DOWN_PROJ, INPUT_NORM, POST_NORM, IN_BLOCK };
-static const ls_lm_param block_params[] = {
-    [Q_PROJ] = { "model.layers.%d.self_attn.q_proj.weight", { LS_LM_C, LS_LM_C }, .cut = LS_LM_COLUMNS },
-    [K_PROJ] = { "model.layers.%d.self_attn.k_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },
-    [V_PROJ] = { "model.layers.%d.self_attn.v_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },
-    [O_PROJ] = { "model.layers.%d.self_attn.o_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },
-    [GATE_PROJ] = { "model.layers.%d.mlp.gate_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS },
-    [UP_PROJ] = { "model.layers.%d.mlp.up_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS },
-    [DOWN_PROJ] = { "model.layers.%d.mlp.down_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },
-    [INPUT_NORM] = { "model.layers.%d.input_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
-    [POST_NORM] = { "model.layers.%d.post_attention_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
+const ls_lm_param ls_llama_block_params[] = {
+    [LS_LLAMA_Q_PROJ] = { "model.layers.%d.self_attn.q_proj.weight", { LS_LM_C, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [LS_LLAMA_K_PROJ] = { "model.layers.%d.self_attn.k_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [LS_LLAMA_V_PROJ] = { "model.layers.%d.self_attn.v_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [LS_LLAMA_O_PROJ] = { "model.layers.%d.self_attn.o_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },
+    [LS_LLAMA_GATE_PROJ] = { "model.layers.%d.mlp.gate_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [LS_LLAMA_UP_PROJ] = { "model.layers.%d.mlp.up_proj.weight", { LS_LM_F, LS_LM_C }, .cut = LS_LM_COLUMNS },
+    [LS_LLAMA_DOWN_PROJ] = { "model.layers.%d.mlp.down_proj.weight", { LS_LM_C, LS_LM_F }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },
+    [LS_LLAMA_INPUT_NORM] = { "model.layers.%d.input_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
+    [LS_LLAMA_POST_NORM] = { "model.layers.%d.post_attention_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },
 };
 
-enum { NORM, HEAD, IN_HEAD };
-static const ls_lm_param head_params[] = {
+enum { NORM, HEAD };
+const ls_lm_param ls_llama_head_params[] = {
     [NORM] = { "model.norm.weight", { LS_LM_C }, .init = LS_LM_ONE },
     [HEAD] = { "lm_head.weight", { LS_LM_V, LS_LM_C }, .cut = LS_LM_COLUMNS, .head = true },
 };
@@ -87,53 +86,51 @@ static const ls_lm_param head_params[] = {
 /* --- forward ------------------------------------------------------------------------------------ */
 
 #define P(position) (&ls_unit_param(u, pass, position)->t)
+#define BIAS(i) (biases > 0 ? P(biases + (i)) : NULL)
 
-/* ids [B, T] -> [B, T, C]. */
-static ls_tensor *embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, const ls_pass *pass)
+ls_tensor *ls_llama_embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, const ls_pass *pass)
 {
     return ls_lm_embedding(u, t, ids, P(EMBED), pass);
 }
 
-/* x w^T as heads: [B, T, C] -> [B, T, heads, D]. */
-static ls_tensor *heads(ls_tape *t, ls_tensor *x, ls_tensor *w, int64_t n, int64_t D)
+/* x w^T + b as heads: [B, T, C] -> [B, T, heads, D]. */
+static ls_tensor *heads(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, int64_t n, int64_t D)
 {
-    ls_tensor *y = ls_linear(t, x, w, NULL);
+    ls_tensor *y = ls_linear(t, x, w, b);
     return y ? ls_reshape(t, y, 4, (int64_t[]){ y->dim[0], y->dim[1], n, D }) : NULL;
 }
 
-static ls_tensor *attention(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+ls_tensor *ls_llama_attention(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass, int biases)
 {
     const ls_lm_config *c = ls_lm_sizes(u);
     const int64_t D = c->d_model / c->n_head;
     const float scale = (float)(1.0 / sqrt((double)D));
     const int64_t Hq = ls_lm_heads(pass, c->n_head), Hkv = ls_lm_heads(pass, c->n_kv_head);
-    ls_tensor *h = ls_tp_enter(t, ls_rmsnorm(t, x, P(INPUT_NORM), (float)c->norm_eps), pass->place);
-    ls_tensor *q = ls_lm_rope(t, heads(t, h, P(Q_PROJ), Hq, D), c->rope_theta, pass);
-    ls_tensor *k = ls_lm_rope(t, heads(t, h, P(K_PROJ), Hkv, D), c->rope_theta, pass);
-    ls_tensor *v = heads(t, h, P(V_PROJ), Hkv, D);
+    ls_tensor *h = ls_tp_enter(t, ls_rmsnorm(t, x, P(LS_LLAMA_INPUT_NORM), (float)c->norm_eps), pass->place);
+    ls_tensor *q = ls_lm_rope(t, heads(t, h, P(LS_LLAMA_Q_PROJ), BIAS(0), Hq, D), c->rope_theta, pass);
+    ls_tensor *k = ls_lm_rope(t, heads(t, h, P(LS_LLAMA_K_PROJ), BIAS(1), Hkv, D), c->rope_theta, pass);
+    ls_tensor *v = heads(t, h, P(LS_LLAMA_V_PROJ), BIAS(2), Hkv, D);
     ls_tensor *y = pass->kv ? ls_attention_cached(t, q, k, v, scale, pass->kv, u->number)
                             : ls_cp_attention(t, q, k, v, scale, pass->at.causal, NULL, pass->place);
     if (y) y = ls_reshape(t, y, 3, (int64_t[]){ y->dim[0], y->dim[1], Hq * D });
-    return ls_tp_rows(t, y, P(O_PROJ), NULL, pass->place);
+    return ls_tp_rows(t, y, P(LS_LLAMA_O_PROJ), NULL, pass->place);
 }
 
 static ls_tensor *mlp(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    ls_tensor *h = ls_tp_enter(t, ls_rmsnorm(t, x, P(POST_NORM), (float)ls_lm_sizes(u)->norm_eps), pass->place);
-    ls_tensor *gate = ls_linear(t, h, P(GATE_PROJ), NULL);
-    ls_tensor *up = ls_linear(t, h, P(UP_PROJ), NULL);
-    return ls_tp_rows(t, ls_swiglu(t, gate, up), P(DOWN_PROJ), NULL, pass->place);
+    ls_tensor *h = ls_tp_enter(t, ls_rmsnorm(t, x, P(LS_LLAMA_POST_NORM), (float)ls_lm_sizes(u)->norm_eps), pass->place);
+    ls_tensor *gate = ls_linear(t, h, P(LS_LLAMA_GATE_PROJ), NULL);
+    ls_tensor *up = ls_linear(t, h, P(LS_LLAMA_UP_PROJ), NULL);
+    return ls_tp_rows(t, ls_swiglu(t, gate, up), P(LS_LLAMA_DOWN_PROJ), NULL, pass->place);
 }
 
-/* x [B, T, C] -> the same shape. */
-static ls_tensor *block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+ls_tensor *ls_llama_block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    x = ls_add(t, x, attention(u, t, x, pass));
+    x = ls_add(t, x, ls_llama_attention(u, t, x, pass, 0));
     return ls_add(t, x, mlp(u, t, x, pass));
 }
 
-/* x [B, T, C] -> logits or loss. */
-static ls_tensor *head(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
+ls_tensor *ls_llama_head(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
     x = ls_rmsnorm(t, x, P(NORM), (float)ls_lm_sizes(u)->norm_eps);
     return ls_lm_output(u, t, x, P(HEAD), pass);
@@ -165,17 +162,15 @@ static const ls_hf_key config_json[] = {
 /* --- all together -------------------------------------------------------------------------------------- */
 
 static const ls_lm_class lm = {
-    .embedding = { embedding_params, { embedding, IN_EMBEDDING, false } },
-    .block = { block_params, { block, IN_BLOCK, true } },
-    .head = { head_params, { head, IN_HEAD, false } },
+    .embedding = LS_LLAMA_EMBEDDING_UNIT,
+    .block = LS_LLAMA_BLOCK_UNIT,
+    .head = LS_LLAMA_HEAD_UNIT,
     .architecture = "LlamaForCausalLM",
     .prefix = "model.",
     .keys = config_json,
     .buffers = (const char *const[]){ ".rotary_emb.inv_freq", NULL },
     .rotary = true,
 };
-
-extern const ls_model_class ls_model_llama; /* listed in registry.c */
 
 const ls_model_class ls_model_llama = {
     .name = "llama", .summary = "Llama: rotary positions, RMS norm, SwiGLU, grouped queries",

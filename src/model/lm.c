@@ -65,6 +65,10 @@ static int64_t length(const ls_lm_config *c, ls_lm_dim dim)
     case LS_LM_3C: return 3 * c->d_model;
     case LS_LM_KV: return c->d_model / c->n_head * c->n_kv_head;
     case LS_LM_F: return c->d_ff;
+    case LS_LM_E: return c->n_experts;
+    case LS_LM_EF: return c->n_experts * c->d_expert;
+    case LS_LM_S: return c->shared_expert;
+    case LS_LM_1: return 1;
     default: return 0;
     }
 }
@@ -83,11 +87,28 @@ const ls_lm_param *ls_lm_tied(const ls_lm_unit *u)
     return NULL;
 }
 
+/* Some of the experts, and of each some of the rows. */
+static ls_part experts_of(const ls_model *m, int64_t dim[2])
+{
+    const ls_along *ep = &m->place.ep;
+    const int64_t E = m->lm.n_experts, here = ls_part_of(ep, E);
+    ls_part part = { .dim = 0, .runs = (int)here, .of = dim[0] / E, .count = dim[0] / E, .of_runs = (int)E,
+                     .first_run = ls_divides(ep) ? (int)here * ep->rank : 0 };
+    if (ls_divides(&m->place.tp)) {
+        const ls_range rows = ls_shard_of((size_t)part.of, m->place.tp.rank, m->place.tp.size);
+        part.first = (int64_t)rows.first;
+        part.count = (int64_t)rows.count;
+    }
+    dim[0] = here * part.count;
+    return part;
+}
+
 /* Which part of the parameter is here, and dim[] as it is here. */
 static ls_part part_of(const ls_model *m, const ls_lm_param *p, int64_t dim[2])
 {
     const int d = p->cut == LS_LM_ROWS;
     ls_part part = { .dim = d, .runs = 1, .of = dim[d], .count = dim[d] };
+    if (p->cut == LS_LM_EXPERTS && (ls_divides(&m->place.tp) || ls_divides(&m->place.ep))) return experts_of(m, dim);
     if (p->cut == LS_LM_WHOLE || !ls_divides(&m->place.tp)) return part;
     if (p->dim[d] == LS_LM_3C) {
         part.runs = 3;
@@ -100,6 +121,15 @@ static ls_part part_of(const ls_model *m, const ls_lm_param *p, int64_t dim[2])
     return part;
 }
 
+/* The parameter at its index is this one of the table. */
+static void describe(ls_model *m, const ls_lm_param *p, const ls_part *part, int index)
+{
+    ls_param *added = &m->params.item[index];
+    added->part = *part;
+    added->transposed = p->transposed;
+    added->f32 = p->f32;
+}
+
 /* Of the newest unit, or of the root. */
 static ls_status add(ls_model *m, const ls_lm_param *p, int layer)
 {
@@ -108,10 +138,7 @@ static ls_status add(ls_model *m, const ls_lm_param *p, int layer)
     int64_t dim[2] = { length(&m->lm, p->dim[0]), length(&m->lm, p->dim[1]) };
     const ls_part part = part_of(m, p, dim);
     LS_TRY(ls_units_add(&m->units, &m->params, name, p->dim[1] ? 2 : 1, dim));
-    ls_param *added = &m->params.item[m->params.n - 1];
-    added->part = part;
-    added->transposed = p->transposed;
-    added->f32 = p->f32;
+    describe(m, p, &part, m->params.n - 1);
     return LS_OK;
 }
 
@@ -126,14 +153,58 @@ static ls_status check_table(const ls_model *m, const char *unit, const ls_lm_un
                    unit);
 }
 
-static ls_status add_unit(ls_model *m, const ls_lm_unit *u, const char *name, int layer)
+/* Experts that ranks divide have other replicas than all else: they come after it, where one wrapper has them. */
+static bool comes_last(const ls_model *m, const ls_lm_param *p)
+{
+    return p->cut == LS_LM_EXPERTS && ls_divides(&m->place.ep);
+}
+
+static ls_status add_unit(ls_model *m, const ls_lm_unit *u, const char *name, int layer, uint32_t *id)
 {
     const char *root = ls_lm_tied(&m->cls->lm->embedding)->name;
     LS_TRY(ls_units_begin(&m->units, name, layer, &u->cls, m));
     for (int k = 0; k < u->cls.nparams; k++) {
         const ls_lm_param *p = &u->param[k];
-        if (p->head && m->lm.tied) LS_TRY(ls_units_share(&m->units, &m->params, root));
+        if (p->head && m->lm.tied) {
+            LS_TRY(ls_units_share(&m->units, &m->params, root));
+            continue;
+        }
+        if (comes_last(m, p)) LS_TRY(ls_units_leave(&m->units));
         else LS_TRY(add(m, p, layer));
+        if (!comes_last(m, p)) m->params.item[m->params.n - 1].id = *id;
+        ++*id;
+    }
+    return LS_OK;
+}
+
+const ls_lm_unit *ls_lm_unit_at(const ls_model *m, int i)
+{
+    const ls_lm_class *lm = m->cls->lm;
+    if (i == 0) return &lm->embedding;
+    if (i > m->lm.n_layer) return &lm->head;
+    return lm->block_at ? lm->block_at(&m->lm, i - 1) : &lm->block;
+}
+
+/* What comes last. */
+static ls_status add_experts(ls_model *m)
+{
+    uint32_t id = m->lm.tied;
+    char name[LS_NAME_BYTES];
+    m->params.experts = m->params.n;
+    for (int i = 0; i < m->lm.n_layer + 2; i++) {
+        const ls_lm_unit *u = ls_lm_unit_at(m, i);
+        for (int k = 0; k < u->cls.nparams; k++) {
+            const ls_lm_param *p = &u->param[k];
+            if (p->head && m->lm.tied) continue;
+            id++;
+            if (!comes_last(m, p)) continue;
+            int64_t dim[2] = { length(&m->lm, p->dim[0]), length(&m->lm, p->dim[1]) };
+            const ls_part part = part_of(m, p, dim);
+            name_of(p->name, i - 1, name, sizeof name);
+            LS_TRY(ls_units_add_last(&m->units, &m->params, i, k, name, 2, dim));
+            describe(m, p, &part, m->params.n - 1);
+            m->params.item[m->params.n - 1].id = id - 1;
+        }
     }
     return LS_OK;
 }
@@ -142,17 +213,19 @@ ls_status ls_lm_create(const ls_model_config *c, ls_model *m)
 {
     const ls_lm_class *lm = m->cls->lm;
     char name[LS_UNIT_NAME];
+    uint32_t id = 0;
     m->lm = c->lm;
     LS_TRY(check_table(m, "embedding", &lm->embedding, true));
-    LS_TRY(check_table(m, "h", &lm->block, false));
+    for (int l = 0; l < m->lm.n_layer; l++) LS_TRY(check_table(m, "h", ls_lm_unit_at(m, 1 + l), false));
     LS_TRY(check_table(m, "head", &lm->head, true));
-    if (m->lm.tied) LS_TRY(add(m, ls_lm_tied(&lm->embedding), 0));
-    LS_TRY(add_unit(m, &lm->embedding, "embedding", 0));
+    if (m->lm.tied) LS_TRY(add(m, ls_lm_tied(&lm->embedding), (int)id++));
+    LS_TRY(add_unit(m, &lm->embedding, "embedding", 0, &id));
     for (int l = 0; l < m->lm.n_layer; l++) {
         snprintf(name, sizeof name, "h.%d", l);
-        LS_TRY(add_unit(m, &lm->block, name, l));
+        LS_TRY(add_unit(m, ls_lm_unit_at(m, 1 + l), name, l, &id));
     }
-    return add_unit(m, &lm->head, "head", 0);
+    LS_TRY(add_unit(m, &lm->head, "head", 0, &id));
+    return ls_divides(&m->place.ep) ? add_experts(m) : LS_OK;
 }
 
 void ls_lm_input(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in)
@@ -176,14 +249,11 @@ static ls_dist dist_of(ls_lm_init how, int64_t layers)
 
 ls_status ls_lm_init_values(ls_model *m, const ls_model_config *c)
 {
-    const ls_lm_class *lm = m->cls->lm;
     if (c->init != LS_INIT_PHILOX)
         return ls_fail(LS_UNSUPPORTED, "model.init torch: %s does not have PyTorch's initial values; set it to philox", m->cls->name);
     for (int i = 0; i < m->units.n; i++) {
         const ls_unit *u = &m->units.item[i];
-        const ls_lm_param *table = i == 0                ? lm->embedding.param
-                                   : i == m->units.n - 1 ? lm->head.param
-                                                         : lm->block.param;
+        const ls_lm_param *table = ls_lm_unit_at(m, i)->param;
         for (int k = 0; k < u->npositions; k++) {
             const int index = u->position[k];
             const bool again = index < m->units.nroot && i > 0; /* tied: the embedding's has been drawn */

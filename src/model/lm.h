@@ -19,6 +19,10 @@ typedef enum ls_lm_dim {
     LS_LM_3C,   /* queries, keys and values side by side */
     LS_LM_KV,   /* n_kv_head heads */
     LS_LM_F,    /* d_ff */
+    LS_LM_E,    /* n_experts */
+    LS_LM_EF,   /* n_experts matrices of d_expert rows, one below another */
+    LS_LM_S,    /* shared_expert */
+    LS_LM_1,    /* one */
 } ls_lm_dim;
 
 /* How a parameter begins. */
@@ -35,6 +39,7 @@ typedef enum ls_lm_cut {
     LS_LM_WHOLE,   /* each has all of it */
     LS_LM_COLUMNS, /* rows of the matrix, which are columns of the product; a bias's elements */
     LS_LM_ROWS,    /* columns of the matrix: each rank's product is a part of a sum */
+    LS_LM_EXPERTS, /* rows of each expert's matrix, and the ranks of ep have some of the experts */
 } ls_lm_cut;
 
 /* A parameter of a unit, at this place in the unit's table. */
@@ -73,6 +78,7 @@ typedef struct ls_hf_key {
 
 typedef struct ls_lm_class {
     ls_lm_unit embedding, block, head;
+    const ls_lm_unit *(*block_at)(const ls_lm_config *c, int layer); /* where not all blocks are alike; NULL: `block` */
     /* Hugging Face's files: */
     const char *architecture;      /* "GPT2LMHeadModel"; model_type is the class's name */
     const char *prefix;            /* of the names, which files may lack: "transformer." */
@@ -99,6 +105,8 @@ ls_status ls_lm_init_values(ls_model *m, const ls_model_config *c);
 /* ids and labels, both [batch, tokens]; tokens 0: seq_len. */
 void ls_lm_input(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in);
 
+/* The table of unit i. */
+const ls_lm_unit *ls_lm_unit_at(const ls_model *m, int i);
 /* The table entry of the matrix that is one where a model ties them: of the embedding, of the head. */
 const ls_lm_param *ls_lm_tied(const ls_lm_unit *u);
 

@@ -7,20 +7,21 @@
 #include "tensor/tape.h"
 
 /* The models: a line each, in the order in which messages and --help name them. */
-#define MODELS(model) \
-    model(mlp)        \
+#define OTHERS(model) \
     model(gpt2)       \
     model(llama)      \
+    model(moe)        \
     model(cnn)        \
     model(timed)
+#define MODELS(model) model(mlp) OTHERS(model)
 
 #define DECLARED(name) extern const ls_model_class ls_model_##name;
 #define LISTED(name) &ls_model_##name,
-#define CHOICE(name) #name "|"
+#define CHOICE(name) "|" #name
 
 MODELS(DECLARED)
 const ls_model_class *const ls_model_classes[] = { MODELS(LISTED) NULL };
-const char ls_model_choices[] = MODELS(CHOICE) "moe"; /* the last is not implemented yet */
+const char ls_model_choices[] = "mlp" OTHERS(CHOICE);
 
 /* --- finding one -------------------------------------------------------------------------- */
 

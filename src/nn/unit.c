@@ -72,6 +72,36 @@ ls_status ls_units_add(ls_units *us, ls_params *ps, const char *name, int ndim, 
     return place(u, index, name);
 }
 
+ls_status ls_units_leave(ls_units *us)
+{
+    ls_unit *u = newest(us);
+    if (!u) return ls_fail(LS_INVALID, "a position is to be left in a unit, and there is none yet");
+    return place(u, -1, "one that comes last");
+}
+
+ls_status ls_units_add_last(ls_units *us, ls_params *ps, int unit, int position, const char *name, int ndim, const int64_t *dim)
+{
+    if (unit < 0 || unit >= us->n || position < 0 || position >= us->item[unit].npositions || us->item[unit].position[position] >= 0)
+        return ls_fail(LS_INVALID, "parameter '%s': unit %d has left no position %d", name, unit, position);
+    ls_unit *u = &us->item[unit];
+    if (u->nlast > 0 && u->first_last + u->nlast != ps->n)
+        return ls_fail(LS_INVALID, "parameter '%s': other parameters came after those of unit '%s'", name, u->name);
+    const ls_status st = ls_params_add(ps, name, ndim, dim);
+    if (st < 0) return ls_while(st, "registering the last parameters of unit '%s'", u->name);
+    if (u->nlast++ == 0) u->first_last = ps->n - 1;
+    u->position[position] = ps->n - 1;
+    ps->item[ps->n - 1].unit = unit;
+    return LS_OK;
+}
+
+/* Parameters that units know. */
+static int known_to(const ls_units *us)
+{
+    int n = us->nroot;
+    for (int i = 0; i < us->n; i++) n += us->item[i].nparams + us->item[i].nlast;
+    return n;
+}
+
 ls_status ls_units_share(ls_units *us, const ls_params *ps, const char *name)
 {
     ls_unit *u = newest(us);
@@ -87,7 +117,11 @@ ls_status ls_units_end(const ls_units *us, const ls_params *ps)
     const ls_unit *u = newest(us);
     if (!u) return ls_fail(LS_INVALID, "a model of %d parameters has no unit", ps->n);
     LS_TRY(check_newest(us));
-    const int known = u->first + u->nparams;
+    for (int i = 0; i < us->n; i++)
+        for (int k = 0; k < us->item[i].npositions; k++)
+            if (us->item[i].position[k] < 0)
+                return ls_fail(LS_INVALID, "unit '%s' has left position %d, and no parameter came last for it", us->item[i].name, k);
+    const int known = known_to(us);
     if (known == ps->n) return LS_OK;
     return ls_fail(LS_INVALID, "parameter '%s' belongs to no unit: add it by ls_units_add", ps->item[known].name);
 }

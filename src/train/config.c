@@ -31,7 +31,7 @@
 #define MOST_TOKENS ((int64_t)1 << 31) /* a rank computes at a time: times 2^24 values and 8 bytes they fit 64 bits */
 
 const ls_opt ls_train_opts[] = {
-    { "model.name", LS_OPT_CHOICE, AT(model.name), "mlp", ls_model_choices, "kind of model (not implemented: moe)", 0, NULL },
+    { "model.name", LS_OPT_CHOICE, AT(model.name), "mlp", ls_model_choices, "kind of model", 0, NULL },
     { "model.preset", LS_OPT_STRING, AT(model.preset), "", NULL,
       "language models: sizes by name, as gpt2-medium or llama-15m; keys that are given win", 0, NULL },
     { "model.dims", LS_OPT_INTS, AT(model.dims), "784,256,128,10", "1..16777216",
@@ -70,6 +70,28 @@ const ls_opt ls_train_opts[] = {
       "model.attn_pdrop" },
     { "model.resid_dropout", LS_OPT_DOUBLE, AT(model.resid_dropout), "0", "0..0.999",
       "dropout of what is added to the residual stream", 0, "model.resid_pdrop" },
+    { "model.n_experts", LS_OPT_INT, AT(model.n_experts), "8", "1..1024", "experts of each layer", 0, "model.num_experts|model.num_local_experts" },
+    { "model.top_k", LS_OPT_INT, AT(model.top_k), "2", "1..32", "experts that compute a token: the most probable ones", 0,
+      "model.num_experts_per_tok" },
+    { "model.d_expert", LS_OPT_INT, AT(model.d_expert), "0", "0..16777216",
+      "width inside an expert; 0: that of model.load, else model.d_ff", 0, "model.moe_intermediate_size" },
+    { "model.shared_expert", LS_OPT_INT, AT(model.shared_expert), "0", "0..16777216",
+      "width of an expert that computes every token besides, as in Qwen2-MoE; 0: there is none", 0,
+      "model.shared_expert_intermediate_size" },
+    { "model.first_dense", LS_OPT_INT, AT(model.first_dense), "0", "0..1024",
+      "so many layers, the first ones, have an mlp of width model.d_ff and no experts", 0, "model.first_k_dense_replace" },
+    { "model.norm_topk", LS_OPT_BOOL, AT(model.norm_topk), "true", NULL,
+      "the weights of a token's experts add up to 1; false: they are their probabilities among all", 0, "model.norm_topk_prob" },
+    { "moe.capacity_factor", LS_OPT_DOUBLE, AT(moe.capacity_factor), "0", "0..1e6",
+      "an expert takes at most ceil(T k / E x this) of the T tokens of a sequence, and others are dropped; 0: it takes all", 0, NULL },
+    { "moe.drop", LS_OPT_CHOICE, AT(moe.drop), "position", "position|probability",
+      "which tokens an expert drops: the last ones of a sequence, or the least probable", 0, NULL },
+    { "moe.aux_loss", LS_OPT_DOUBLE, AT(moe.aux_loss), "0", "0..1000",
+      "coefficient of the loss that balances experts, E sum f_i P_i of each sequence; 0: none", 0, "model.router_aux_loss_coef" },
+    { "moe.z_loss", LS_OPT_DOUBLE, AT(moe.z_loss), "0", "0..1000",
+      "coefficient of the loss that keeps the router's logits small; 0: none", 0, NULL },
+    { "moe.bias_rate", LS_OPT_DOUBLE, AT(moe.bias_rate), "0", "0..1000",
+      "balancing without a loss: a step moves a bias of each expert, which counts only where experts are chosen, so far; 0: none", 0, NULL },
     { "data.name", LS_OPT_STRING, AT(data.name), "", NULL,
       "images: fashion-mnist (default), idx, synthetic; language models: tokens (default), sotu, moby-dick, or a text: a "
       "file that ends in .txt, .md or .jsonl (its field text), each also with .gz, or a folder of them", 0, NULL },
@@ -395,6 +417,10 @@ ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out
         .n_kv_head = c->model.n_kv_head, .d_model = c->model.d_model, .d_ff = c->model.d_ff, .tied = c->model.tied,
         .norm_eps = c->model.norm_eps, .rope_theta = c->model.rope_theta, .embd_dropout = c->model.embd_dropout,
         .attn_dropout = c->model.attn_dropout, .resid_dropout = c->model.resid_dropout,
+        .n_experts = c->model.n_experts, .top_k = c->model.top_k, .d_expert = c->model.d_expert,
+        .shared_expert = c->model.shared_expert, .first_dense = c->model.first_dense, .norm_topk = c->model.norm_topk,
+        .drop_by_probability = strcmp(c->moe.drop, "probability") == 0, .capacity_factor = c->moe.capacity_factor,
+        .aux_loss = c->moe.aux_loss, .z_loss = c->moe.z_loss, .bias_rate = c->moe.bias_rate,
     };
     LS_TRY(ls_model_resolve(&mc, &resolved));
     *out = resolved.lm;
@@ -414,6 +440,7 @@ static ls_status apply_preset(ls_opts *o, const ls_train_config *c)
     const struct { const char *key; int64_t value; } size[] = {
         { "model.n_layer", p->lm.n_layer }, { "model.n_head", p->lm.n_head }, { "model.n_kv_head", p->lm.n_kv_head },
         { "model.d_model", p->lm.d_model }, { "model.d_ff", p->lm.d_ff },     { "model.seq_len", p->lm.seq_len },
+        { "model.n_experts", p->lm.n_experts }, { "model.top_k", p->lm.top_k }, { "model.d_expert", p->lm.d_expert },
     };
     snprintf(origin, sizeof origin, "model.preset %s", p->name);
     if (!ls_opts_is_set(o, "model.name")) LS_TRY(ls_opts_set(o, "model.name", p->model, origin));
@@ -648,9 +675,6 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
 /* What is accepted above for the versions to come, and what this one supports instead. */
 static ls_status check_supported(const ls_train_config *c, int world_size)
 {
-    char names[128], now[192];
-    snprintf(now, sizeof now, "this version trains %s with data parallelism", ls_model_names(NULL, names, sizeof names));
-    if (strcmp(c->model.name, "moe") == 0) return ls_fail(LS_UNSUPPORTED, "model.name moe is not implemented: %s", now);
     LS_TRY(check_plan(c, world_size));
     if (strcmp(c->comm.backend, "nccl") == 0)
         return ls_fail(LS_UNSUPPORTED, "comm.backend %s is not implemented: sched, mpi, auto and gloo are", c->comm.backend);

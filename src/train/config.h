@@ -16,7 +16,13 @@ typedef struct ls_train_config {
         int64_t n_layer, n_head, n_kv_head, d_model, d_ff, vocab_size, seq_len;
         double rope_theta, norm_eps, embd_dropout, attn_dropout, resid_dropout;
         bool tied;
+        int64_t n_experts, top_k, d_expert, shared_expert, first_dense;
+        bool norm_topk;
     } model;
+    struct {
+        const char *drop;
+        double capacity_factor, aux_loss, z_loss, bias_rate;
+    } moe;
     struct {
         const char *name, *path, *format, *tokenizer;
         bool drop_last, shuffle;

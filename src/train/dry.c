@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/team.h"
+#include "train/experts.h"
 
 /* --- what both sorts of ranks tell each other ------------------------------------------------------ */
 
@@ -156,6 +157,7 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
     LS_TRY(ls_parallel_sum_gradients(&d->par));
     LS_TRY(ls_train_norm(c, ls_world_group(d->w), &d->par.model->params, &norm, NULL));
     LS_TRY(ls_optim_step(d->optim));
+    LS_TRY(ls_experts_end(&d->par.mesh, d->par.model, true));
     LS_TRY(ls_ddp_after_step(d->par.ddp));
     ls_train_record(d->w, LS_EV_OPTIM, "optimizer step", 0);
     ls_train_record(d->w, LS_EV_STEP, "step", 0);

@@ -123,6 +123,24 @@ static ls_status take_dropout(ls_opts *o, const char *key, double found, const d
     return ls_opts_is_set(o, key) ? LS_OK : ls_opts_set(o, key, real(found, text), d->origin.p);
 }
 
+static ls_status take_experts(ls_opts *o, const ls_train_config *c, const described *d)
+{
+    static const char *const flag[] = { "false", "true" };
+    const ls_lm_config *lm = &d->hf.lm;
+    const struct { const char *key; const int64_t *now; int64_t found; bool open; } size[] = {
+        { "model.n_experts", &c->model.n_experts, lm->n_experts, false },
+        { "model.top_k", &c->model.top_k, lm->top_k, false },
+        { "model.d_expert", &c->model.d_expert, lm->d_expert, true },
+        { "model.shared_expert", &c->model.shared_expert, lm->shared_expert, true },
+    };
+    if (!ls_model_reads(ls_model_class_find(d->model), size[0].key)) return LS_OK;
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        LS_TRY(take_size(o, size[i].key, size[i].now, size[i].found, size[i].open, d));
+    if (!ls_opts_is_set(o, "model.norm_topk")) return ls_opts_set(o, "model.norm_topk", flag[lm->norm_topk], d->origin.p);
+    if (c->model.norm_topk == lm->norm_topk) return LS_OK;
+    return contradicts(o, "model.norm_topk", flag[c->model.norm_topk], flag[lm->norm_topk], d);
+}
+
 static ls_status take_lm(ls_opts *o, const ls_train_config *c, const described *d)
 {
     const ls_lm_config *lm = &d->hf.lm;
@@ -138,6 +156,7 @@ static ls_status take_lm(ls_opts *o, const ls_train_config *c, const described *
     };
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         LS_TRY(take_size(o, size[i].key, size[i].now, size[i].found, size[i].open, d));
+    LS_TRY(take_experts(o, c, d));
     const char *const tied[] = { "false", "true" };
     if (!ls_opts_is_set(o, "model.tied")) LS_TRY(ls_opts_set(o, "model.tied", tied[lm->tied], d->origin.p));
     else if (c->model.tied != lm->tied) return contradicts(o, "model.tied", tied[c->model.tied], tied[lm->tied], d);

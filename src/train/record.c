@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "net/world.h"
 #include "report/rundir.h"
+#include "train/experts.h"
 #include "train/memory_units.h"
 #include "group/debug.h"
 #include "train/trainer.h"
@@ -154,7 +155,7 @@ static size_t peak_bytes(ls_trainer *t)
 }
 
 /* JSON has no word for what is not finite: null, and a list of the keys. */
-static void add_line(ls_text *x, int64_t step, const ls_scalar *m, size_t n)
+static void add_line(ls_text *x, const ls_model *model, int64_t step, const ls_scalar *m, size_t n)
 {
     bool any = false;
     ls_text_add(x, "{\"step\": %lld", (long long)step);
@@ -167,13 +168,17 @@ static void add_line(ls_text *x, int64_t step, const ls_scalar *m, size_t n)
         ls_text_add(x, "%s\"%s\"", any ? ", " : ", \"nonfinite\": [", m[i].name);
         any = true;
     }
-    ls_text_add(x, any ? "]}\n" : "}\n");
+    if (any) ls_text_add(x, "]");
+    ls_experts_json(model, x);
+    ls_text_add(x, "}\n");
 }
 
 ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval, bool line)
 {
     if (!t->par.mesh.speaks) return LS_OK;
     const double seconds = (double)s->step_ns * 1e-9, flops = ls_watch_flops(t, s), peak = t->watch.peak.gflops * 1e9;
+    ls_experts_load load;
+    const bool routes = ls_experts_load_of(t->par.model, &load);
     uint64_t hidden = s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
     const ls_scalar every[] = { /* without a name: not in this line */
         { "epoch", (double)t->epoch },
@@ -196,6 +201,10 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
         { "comm/exposed(s)", (double)s->comm.exposed_ns * 1e-9 },
         { "comm/hidden(s)", (double)hidden * 1e-9 },
         { "comm/bytes", (double)s->comm.bytes },
+        { routes ? "moe/max_load" : NULL, load.most },
+        { routes ? "moe/dropped_share" : NULL, load.dropped },
+        { routes ? "moe/aux_loss" : NULL, load.aux },
+        { routes ? "moe/z_loss" : NULL, load.z },
         { eval->done ? "eval/loss" : NULL, eval->loss },
         { !eval->done      ? NULL
           : t->feed.tokens ? "eval/perplexity"
@@ -206,7 +215,7 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
     size_t n = 0;
     for (size_t i = 0; i < sizeof every / sizeof *every; i++)
         if (every[i].name) m[n++] = every[i];
-    add_line(&t->metrics, t->step, m, n);
+    add_line(&t->metrics, t->par.model, t->step, m, n);
     if (t->events && (line || eval->done)) ls_tensorboard_add(t->events, t->step, m, n);
     return t->metrics.n >= METRICS_BYTES ? ls_record_flush(t) : LS_OK;
 }

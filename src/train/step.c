@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/exact.h"
 #include "ckpt/state.h"
+#include "train/experts.h"
 #include "train/trainer.h"
 
 /* What every rank tells the others after its backward: the loss summed over its labels that count, how many those are,
@@ -218,6 +219,7 @@ static ls_status update(ls_trainer *t, ls_step_stats *out)
     ls_optim_set_lr(t->optim, out->lr = ls_lr_at(&t->lr, t->step));
     if (out->skipped) ls_params_zero_grad(&t->par.model->params);
     else LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip) / out->loss_scale));
+    LS_TRY(ls_experts_end(&t->par.mesh, t->par.model, !out->skipped));
     return ls_ddp_after_step(t->par.ddp);
 }
 
@@ -256,6 +258,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     double counted;
     LS_TRY(get_samples(t, out));
     LS_TRY(count_labels(t, &counted));
+    ls_experts_begin(t->par.model);
     LS_TRY(run_micro_batches(t, counted, mine, &loss));
     mine[FLAGS] = flags(t, stop);
     memcpy(&mine[BUSY], t->busy, sizeof t->busy);

@@ -1,4 +1,5 @@
 /* watch.c -- what rank 0 shows of a run while it goes on. */
+#include "train/experts.h"
 #include "train/watch.h"
 
 #include <math.h>
@@ -92,6 +93,10 @@ void ls_watch_line(ls_trainer *t, const ls_step_stats *s, double eta_s)
     w->line.n = 0;
     w->format->line(&v, w->colour, &w->line);
     ls_say("%s", ls_text_str(&w->line));
+    ls_experts_load load;
+    if (ls_experts_load_of(t->par.model, &load))
+        ls_say("experts: largest load %.2fx the mean (layer %d, expert %d), dropped %.1f%%, balancing loss %.4f", load.most, load.layer,
+               load.expert, 100.0 * load.dropped, load.aux);
     memset(&w->since, 0, sizeof w->since);
 }
 

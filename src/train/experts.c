@@ -1,0 +1,67 @@
+/* experts.c -- what a step has routed to experts. */
+#include "train/experts.h"
+
+#include <string.h>
+
+void ls_experts_begin(const ls_model *m)
+{
+    if (ls_moe_words(m)) memset(ls_moe_counts(m), 0, (size_t)ls_moe_words(m) * sizeof(double));
+}
+
+ls_status ls_experts_end(const ls_mesh *mesh, ls_model *m, bool balances)
+{
+    if (!ls_moe_words(m)) return LS_OK;
+    LS_TRY(ls_all_reduce(mesh->batch, NULL, ls_moe_counts(m), (size_t)ls_moe_words(m), LS_F64, LS_SUM));
+    if (balances && !ls_world_is_dry(mesh->w)) ls_moe_balance(m, ls_moe_counts(m));
+    return LS_OK;
+}
+
+bool ls_experts_load_of(const ls_model *m, ls_experts_load *out)
+{
+    const int64_t E = m->lm.n_experts;
+    double all = 0, dropped = 0, layers = 0;
+    *out = (ls_experts_load){ 0 };
+    for (int l = 0; ls_moe_words(m) && l < m->lm.n_layer; l++) {
+        const double *chosen = ls_moe_layer_words(m, ls_moe_counts(m), l), *sums = chosen + 2 * E;
+        double mean = 0;
+        for (int64_t e = 0; e < E; e++) {
+            mean += chosen[e] / (double)E;
+            dropped += chosen[E + e];
+        }
+        if (!(mean > 0)) continue; /* a dense layer */
+        all += mean * (double)E;
+        layers++;
+        out->aux += sums[LS_MOE_AUX] / sums[LS_MOE_CALLS];
+        out->z += sums[LS_MOE_Z] / sums[LS_MOE_CALLS];
+        for (int e = 0; e < E; e++) {
+            if (!(chosen[e] / mean > out->most)) continue;
+            out->most = chosen[e] / mean;
+            out->layer = l;
+            out->expert = e;
+        }
+    }
+    if (!(layers > 0)) return false;
+    out->dropped = dropped / all;
+    out->aux /= layers;
+    out->z /= layers;
+    return true;
+}
+
+static void table(const ls_model *m, const char *name, int64_t first, ls_text *out)
+{
+    ls_text_add(out, ", \"%s\": [", name);
+    for (int l = 0; l < m->lm.n_layer; l++) {
+        const double *v = ls_moe_layer_words(m, ls_moe_counts(m), l) + first;
+        for (int64_t e = 0; e < m->lm.n_experts; e++)
+            ls_text_add(out, "%s%.17g", e ? ", " : l ? ", [" : "[", v[e]);
+        ls_text_add(out, "]");
+    }
+    ls_text_add(out, "]");
+}
+
+void ls_experts_json(const ls_model *m, ls_text *out)
+{
+    if (!ls_moe_words(m)) return;
+    table(m, "moe/chosen", 0, out);
+    table(m, "moe/dropped", m->lm.n_experts, out);
+}
