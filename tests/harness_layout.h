@@ -22,7 +22,7 @@
 
 #define LS_LAYOUT_RANKS  64                   /* at most, as all here */
 #define LS_LAYOUT_STEPS  16
-#define LS_LAYOUT_GROUPS (1 + LS_MESH_GROUPS + 5) /* the world's, those that a mesh owns, and those of sharding */
+#define LS_LAYOUT_GROUPS (1 + LS_MESH_GROUPS + 6) /* the world's, those that a mesh owns, and those of sharding */
 #define LS_LAYOUT_CALLS  16                   /* rows of a closed form */
 #define LS_LAYOUT_STEADY 3 /* the first step whose collectives are those of all later ones: DDP's second begins with a
                             * broadcast of the order in which gradients arrived */
@@ -56,7 +56,7 @@ struct ls_layout {
  *   - every rank's memory is as ls_memory_plan_make has planned it for that rank, to the byte,
  *   - in every group of every rank, a dry world records as many collectives of each kind, of as many bytes, as
  *     the closed form says, and the rank itself counts as many collectives of each kind, and moves as many bytes by
- *     them, as the dry world says; and it calls none in other groups,
+ *     them (by all_to_alls at most so many), as the dry world says; and it calls none in other groups,
  *   - all ranks have the same losses, norms and parameters, to the bit,
  *   - every loss and gradient norm is within `tolerance` of one rank's, relative to it,
  *   - every parameter is: the largest difference of its elements over the largest of them. */

@@ -309,6 +309,39 @@ static void what_cannot_be_routed_is_refused(void **state)
     }
 }
 
+/* y = x sigmoid(g). */
+typedef struct gated {
+    leaf x, g;
+    float r[N * C];
+} gated;
+
+static double gated_loss(const void *problem)
+{
+    const gated *p = problem;
+    double loss = 0;
+    for (int i = 0; i < N * C; i++) loss += (double)p->r[i] * p->x.d[i] / (1 + exp(-p->g.d[i / C]));
+    return loss;
+}
+
+static void rows_are_gated(void **state)
+{
+    (void)state;
+    static gated p;
+    const float one = 1.0f;
+    ls_tape *t = tape();
+    dice = 3;
+    fill(&p.x, 2, 3, B, T, C);
+    fill(&p.g, 2, 3, B, T, 1);
+    for (int i = 0; i < N * C; i++) p.r[i] = fraction(1);
+    ls_tensor *y = ls_gate_rows(t, &p.x.t, &p.g.t);
+    ls_tensor *loss = ls_sum(t, ls_mul(t, y, ls_tape_input(t, LS_F32, 3, (int64_t[]){ B, T, C }, p.r)), LS_ALL_DIMS);
+    assert_int_equal(ls_backward_from(t, loss, &one), LS_OK);
+    assert_near(*(float *)loss->data, gated_loss(&p), sum_tolerance(N), "loss", 0);
+    assert_slopes(&p.x, p.x.d, gated_loss, &p, sum_tolerance(C), "dx");
+    assert_slopes(&p.g, p.g.d, gated_loss, &p, sum_tolerance(C), "dg");
+    ls_tape_destroy(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +353,7 @@ int main(void)
         cmocka_unit_test(what_is_dispatched_comes_back),
         cmocka_unit_test(capacity_drops_what_is_beyond_it),
         cmocka_unit_test(an_expert_without_tokens_has_a_gradient_of_zeros),
+        cmocka_unit_test(rows_are_gated),
         cmocka_unit_test(what_cannot_be_routed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

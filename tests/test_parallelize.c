@@ -101,7 +101,7 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { gathers, &gpt2, LS_OK, NULL },
         { last_of_2, &gpt2, LS_OK, NULL },
         { two_stages, &gpt2, LS_UNSUPPORTED, "pp is 2: pipeline stages are not implemented: expected 1" },
-        { two_experts, &gpt2, LS_UNSUPPORTED, "plan: ep is 2, but only data, tensor and context parallelism are implemented: expected ep 1" },
+        { two_experts, &gpt2, LS_UNSUPPORTED, "plan: ep is 2, but gpt2 has no experts: expected ep 1, or model moe" },
         { two_contexts, &gpt2, LS_OK, NULL },
         { two_tensors, &gpt2, LS_OK, NULL },
         { two_of_both, &gpt2, LS_OK, NULL },
@@ -112,7 +112,7 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { eight_tensors, &llama, LS_BAD_CONFIG, "plan: tp 8 does not divide model.n_kv_head, which is 4: nearest valid: 4" },
         { three_contexts, &gpt2, LS_BAD_CONFIG, "mesh: dp 2 x cp 3 = 6, but the world has 4 ranks" },
         { nine_contexts, &gpt2, LS_BAD_CONFIG, "mesh: cp is 9; expected 1 to 4" },
-        { three_tensors, &mlp, LS_UNSUPPORTED, "plan: tp is 3, but mlp has no layers that ranks divide; gpt2 and llama have: expected tp 1" },
+        { three_tensors, &mlp, LS_UNSUPPORTED, "plan: tp is 3, but mlp has no layers that ranks divide; gpt2, llama and moe have: expected tp 1" },
         { three_replicas, &gpt2, LS_BAD_CONFIG, "mesh: dp 3 = 3, but the world has 4 ranks: dp 4 fits" },
         { no_replica, &gpt2, LS_BAD_CONFIG, "mesh: dp is 0; expected 1 to 4" },
         { no_tensor, &gpt2, LS_BAD_CONFIG, "mesh: tp is 0; expected 1 to 4" },
@@ -140,7 +140,7 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { sequence, &gpt2, LS_BAD_CONFIG, "plan: sequence_parallel belongs to tp above 1, and tp is 1: expected false" },
         { recompute_7, &gpt2, LS_BAD_CONFIG, "plan: recompute is 7: expected none, selective or full" },
         { doubles, &gpt2, LS_UNSUPPORTED, "plan: dtype is double: expected f32 or bf16" },
-        { bf16, &mlp, LS_UNSUPPORTED, "plan: dtype is bf16, but mlp computes in f32 only: expected f32; gpt2 and llama compute" },
+        { bf16, &mlp, LS_UNSUPPORTED, "plan: dtype is bf16, but mlp computes in f32 only: expected f32; gpt2, llama and moe compute" },
         { nothing, &unknown, LS_BAD_CONFIG, "no model 'perceptron'" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {

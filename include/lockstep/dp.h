@@ -64,6 +64,8 @@ typedef struct ls_ddp_config {
                             and step */
     bool static_graph;   /* some parameters take no part in any loss, the same ones on all ranks and in all steps */
     bool no_overlap;     /* start every bucket at the end of backward (to measure overlap) */
+    int divisor;         /* of sums of gradients; 0: the number of ranks of the group. Experts that ranks divide have as
+                          * many contributions in a gradient as all ranks have samples */
     int zero_stage;      /* 0: every rank updates all parameters; 1: each rank updates its shard, and stores optimizer
                             state for that shard only; 2: gradients are sharded, too; 3: parameter values, too */
     bool reduce_last;    /* zero_stage 2, 3: true: gradients of several micro-batches are summed on each rank and

@@ -63,7 +63,9 @@ typedef struct ls_routing {
     /* set by ls_dispatch: */
     ls_along ep;
     int64_t here;       /* experts of this rank: E / ep */
-    int64_t rows, most; /* rows that arrive: rank by rank, and expert by expert of each; at most so many */
+    int64_t *theirs;    /* [E] rows that come from each rank for each expert here */
+    int64_t rows, most; /* rows that arrive: rank by rank, and expert by expert of each; at most so many if all ranks have
+                         * as many tokens, which is what a dry tape counts with */
     ls_moe_piece *piece; /* [npieces], in the order of the rows */
     int npieces;
     size_t *out_rows, *in_rows; /* [ep] to and from each rank */
@@ -81,8 +83,8 @@ ls_tensor *ls_dispatch(ls_tape *t, ls_tensor *x, ls_routing *r, const ls_along *
 ls_tensor *ls_experts(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_routing *r, bool transposed);
 /* rows [R, C] and weights [B, T, k] -> [B, T, C]: zeros for a token of which all was dropped. */
 ls_tensor *ls_combine(ls_tape *t, ls_tensor *rows, ls_tensor *weights, const ls_routing *r);
-/* x[.., C] times s[.., 1], row by row. */
-ls_tensor *ls_scale_rows(ls_tape *t, ls_tensor *x, ls_tensor *s);
+/* x[.., C] times the sigmoid of g[.., 1], row by row. */
+ls_tensor *ls_gate_rows(ls_tape *t, ls_tensor *x, ls_tensor *g);
 
 /* Rows that may arrive at a rank in the worst case: what a dry tape counts with. */
 int64_t ls_moe_most_rows(int64_t B, int64_t T, int64_t E, int64_t k, int64_t capacity, int ep);

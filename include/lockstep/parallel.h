@@ -71,6 +71,8 @@ typedef struct ls_parallel {
     ls_group *node, *column;   /* owned: one copy of the values per node (ls_ddp_config.node); NULL: none */
     ls_model *model; /* owned, as all below: parameters bound, with their first values, the same on all replicas */
     ls_ddp *ddp;     /* keeps replicas in step */
+    ls_ddp *experts; /* and those of experts, where ranks divide them (ls_params.experts); NULL: `ddp` has all */
+    ls_params dense, sparse; /* views of the model's parameters: what each of the two has */
     ls_pipe *pipe;   /* the order of a step's micro-batches */
     ls_tape **tape;  /* [ntapes]: one for each slot of the pipe */
     int ntapes;
@@ -86,6 +88,9 @@ typedef struct ls_parallel {
  * that is not the same on all ranks. */
 ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *opts,
                          ls_parallel *out);
+/* ls_ddp_begin_forward, ls_ddp_after_step and ls_ddp_listen of both wrappers. */
+ls_status ls_parallel_begin_forward(ls_parallel *p, ls_tape *t, bool sync);
+ls_status ls_parallel_after_step(ls_parallel *p);
 /* Every rank calls it after the last backward of a step, before the norm: with sequence parallelism each rank of tp has
  * the gradients of norms and biases for its part of the sequence, and they are added up. Else nothing happens. */
 ls_status ls_parallel_sum_gradients(ls_parallel *p);

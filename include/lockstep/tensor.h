@@ -213,7 +213,7 @@ typedef struct ls_tape_events {
     void (*end)(void *arg, ls_tape *t);
 } ls_tape_events;
 
-#define LS_TAPE_LISTENERS 4
+#define LS_TAPE_LISTENERS 6
 
 /* `events` is copied; `arg`, which every call gets, names the listener: one with the same arg is replaced, so this may
  * be called before every forward. Listeners are called over resets, until ls_tape_unlisten or the tape's

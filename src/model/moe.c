@@ -174,9 +174,9 @@ static ls_tensor *mixture_and_shared(const ls_unit *u, ls_tape *t, ls_tensor *x,
     ls_routing *r = NULL;
     ls_tensor *same, *h = norm(u, t, x, pass, &same);
     ls_tensor *w = router(u, t, same, pass, u->npositions > S_BIAS ? P(S_BIAS) : NULL, &r);
-    ls_tensor *s = ls_sigmoid(t, ls_tp_same(t, ls_linear(t, same, P(S_SIGMOID), NULL), pass->place));
+    ls_tensor *g = ls_tp_same(t, ls_linear(t, same, P(S_SIGMOID), NULL), pass->place);
     ls_tensor *y = ls_swiglu(t, ls_linear(t, h, P(S_GATE), NULL), ls_linear(t, h, P(S_UP), NULL));
-    y = ls_scale_rows(t, ls_linear(t, y, P(S_DOWN), NULL), ls_tp_sum_gradient(t, s, pass->place));
+    y = ls_gate_rows(t, ls_linear(t, y, P(S_DOWN), NULL), ls_tp_sum_gradient(t, g, pass->place));
     return ls_tp_leave(t, ls_add(t, experts(u, t, h, w, r, pass), y), pass->place);
 }
 

@@ -198,6 +198,8 @@ ls_status ls_model_create_at(const ls_model_config *c, const ls_place *place, ls
     char names[128];
     *out = NULL;
     LS_TRY(ls_model_class_of(c, &cls));
+    if (ls_divides(&place->ep) && cls != &ls_model_moe)
+        return ls_fail(LS_UNSUPPORTED, "model '%s' has no experts that ranks divide: expected ep 1, or moe", cls->name);
     if ((ls_divides(&place->tp) || ls_divides(&place->cp)) && !cls->lm)
         return ls_fail(LS_UNSUPPORTED, "model '%s' has no layers that ranks divide: expected tp 1 and cp 1, or one of %s", cls->name,
                        ls_model_names(LS_LM_KEY, names, sizeof names));

@@ -142,8 +142,9 @@ static ls_status exchange(ls_tape *t, const ls_routing *r, ls_dtype dtype, int64
 }
 
 /* How many rows come from each rank for each expert here, and so which rows they will be. */
-static ls_status tell_counts(ls_tape *t, ls_routing *r, int64_t *theirs)
+static ls_status tell_counts(ls_tape *t, ls_routing *r)
 {
+    int64_t *const theirs = r->theirs;
     const ls_coll_args a = { .coll = LS_ALL_TO_ALL, .dtype = LS_I64, .in = r->count, .out = theirs, .count = (size_t)r->E,
                              .label = "counts of rows" };
     if (travels(r)) LS_TRY(ls_op_collective(t, r->ep.ranks, &a, false));
@@ -210,6 +211,7 @@ static bool describe(ls_tape *t, ls_routing *r, const ls_along *ep)
     r->here = r->E / n;
     r->npieces = n * (int)r->here;
     r->most = ls_moe_most_rows(r->B, r->T, r->E, r->k, r->capacity, n);
+    r->theirs = ls_tape_take_node(t, (size_t)r->E * sizeof *r->theirs);
     r->piece = ls_tape_take_node(t, (size_t)r->npieces * sizeof *r->piece);
     r->out_rows = ls_tape_take_node(t, 2 * (size_t)n * sizeof *r->out_rows); /* rows, then elements */
     r->in_rows = ls_tape_take_node(t, 2 * (size_t)n * sizeof *r->in_rows);
@@ -236,13 +238,9 @@ ls_tensor *ls_dispatch(ls_tape *t, ls_tensor *x, ls_routing *r, const ls_along *
     ls_status st = check_dispatch(t, x, r, ls_divides(ep) ? ep->size : 1);
     if (st < 0) return ls_op_fail(t, st);
     if (!describe(t, r, ep)) return NULL;
-    ls_tensor *y = ls_op_output(t, x->dtype, 2, (int64_t[]){ r->most, x->dim[2] });
-    const size_t mark = ls_op_mark(t);
-    int64_t *theirs = y ? ls_op_alloc(t, (size_t)r->E * sizeof *theirs) : NULL;
-    if (ls_tape_status(t) < 0) return NULL;
-    if ((st = tell_counts(t, r, theirs)) < 0) return ls_op_fail(t, st);
-    ls_op_release(t, mark);
-    y->dim[0] = r->rows > 0 ? r->rows : 1;
+    if ((st = tell_counts(t, r)) < 0) return ls_op_fail(t, st);
+    ls_tensor *y = ls_op_output(t, x->dtype, 2, (int64_t[]){ r->rows > 0 ? r->rows : 1, x->dim[2] });
+    if (!y) return NULL;
     if (!ls_tape_dry(t) && r->rows == 0) memset(y->data, 0, ls_tensor_nbytes(y));
     if ((st = send(t, r, x, y->data)) < 0) return ls_op_fail(t, st);
     return ls_op_end(t, y, &(struct ls_node){ .op = &dispatch, .in = { x }, .saved = r, .label_a = (uint32_t)r->E,

@@ -232,7 +232,8 @@ static ls_status ensure(ls_gathered *v, piece *x)
 /* NULL: the unit has no parameters of its own. */
 static piece *piece_of(const ls_gathered *v, const ls_unit *u)
 {
-    return u->nparams ? &v->piece[v->piece_of[v->d->bucket_of[u->first]]] : NULL;
+    const ls_range mine = ls_dp_unit(v->d, u);
+    return mine.count ? &v->piece[v->piece_of[v->d->bucket_of[mine.first]]] : NULL;
 }
 
 /* A group carries 64 collectives at once, of which buckets may be LS_BUCKETS_IN_FLIGHT. */

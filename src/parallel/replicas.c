@@ -148,7 +148,7 @@ ls_status ls_dp_create(const ls_dp_strategy *s, ls_group *g, ls_params *ps, cons
     d->ps = ps;
     d->c = ls_ddp_defaults(c);
     d->dry = dry;
-    d->divisor = ls_group_size(g);
+    d->divisor = c && c->divisor > 0 ? c->divisor : ls_group_size(g);
     d->bucket_of = calloc(n, sizeof *d->bucket_of);
     d->ready = calloc(n, sizeof *d->ready);
     d->arrival = calloc(n, sizeof *d->arrival);

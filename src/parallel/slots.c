@@ -166,7 +166,8 @@ static LS_COLD ls_status incomplete(const ls_ddp *d, int k, const ls_unit *u)
 
 ls_status ls_slots_enter(ls_slots *s, ls_ddp *d, const ls_unit *u)
 {
-    for (int i = u->first; i < u->first + u->nparams; i++) {
+    const ls_range mine = ls_dp_unit(d, u);
+    for (size_t i = mine.first; i < mine.first + mine.count; i++) {
         const int k = d->bucket_of[i];
         if (d->b[k].data) continue;
         while (d->waited <= s->turn[k].before) {

@@ -35,6 +35,7 @@
 #ifndef LS_PARALLEL_STRATEGY_H
 #define LS_PARALLEL_STRATEGY_H
 #include "lockstep/dp.h"
+#include "lockstep/unit.h"
 
 #define LS_BUCKET_ALIGN     64u /* bytes: where parameters begin in a bucket; buckets end at multiples of W of them */
 #define LS_BUCKETS_IN_FLIGHT 32 /* a group carries 64 collectives at once */
@@ -164,6 +165,13 @@ LS_DP_STRATEGIES(LS_DP_STRATEGY)
 ls_status ls_dp_strategy_of(int stage, const ls_dp_strategy **out);
 /* The strategy of that name in `own` (it ends with NULL; NULL: none), else in the library. LS_BAD_CONFIG lists all. */
 ls_status ls_dp_strategy_find(const char *name, const ls_dp_strategy *const *own, const ls_dp_strategy **out);
+/* Which of d->ps belong to a unit alone. */
+static inline ls_range ls_dp_unit(const ls_ddp *d, const ls_unit *u)
+{
+    const int before = d->ps->before;
+    if (before == 0) return (ls_range){ (size_t)u->first, (size_t)u->nparams };
+    return (ls_range){ u->nlast ? (size_t)(u->first_last - before) : 0, (size_t)u->nlast };
+}
 /* Whether a strategy can do a zero_stage. */
 static inline bool ls_dp_strategy_has(const ls_dp_strategy *s, int stage)
 {

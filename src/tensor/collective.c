@@ -3,6 +3,14 @@
 
 #include "net/world.h"
 
+/* That this rank brings. */
+static size_t elements(const ls_group *g, const ls_coll_args *a)
+{
+    size_t n = a->count;
+    for (int r = 0; a->counts && r < ls_group_size(g); r++) n += a->counts[r];
+    return n;
+}
+
 ls_status ls_op_collective(ls_tape *t, ls_group *g, const ls_coll_args *a, bool in_place)
 {
     ls_coll_args call = *a;
@@ -13,7 +21,7 @@ ls_status ls_op_collective(ls_tape *t, ls_group *g, const ls_coll_args *a, bool 
         if (!ls_world_is_dry(w)) return LS_OK;
         call.out = ls_arena_base(w->arena);
         call.in = in_place ? NULL : call.out;
-        if (!in_place) call.out = (char *)call.out + (a->counts ? 1 : a->count) * ls_dtype_size(a->dtype);
+        if (!in_place) call.out = (char *)call.out + elements(g, a) * ls_dtype_size(a->dtype);
     }
     LS_TRY(ls_coll_start(g, &call, &work));
     return ls_work_wait(work);

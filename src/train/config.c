@@ -189,7 +189,7 @@ const ls_opt ls_train_opts[] = {
       "how queries meet keys of other ranks, with parallel.cp above 1: keys in a ring, all gathered, or heads exchanged", 0, NULL },
     { "parallel.cp_split", LS_OPT_CHOICE, AT(parallel.cp_split), "zigzag", "zigzag|contiguous",
       "tokens of a rank, with parallel.cp above 1: a piece from each end, so that causal work is equal, or one piece", 0, NULL },
-    { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..65536", "expert parallel ranks (not implemented)", 0,
+    { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..65536", "expert parallel ranks, which divide the experts of a layer", 0,
       "parallelism.expert_parallel_degree|expert-model-parallel-size" },
     { "parallel.order", LS_OPT_CHOICE, AT(parallel.order), "pp-dp-ep-cp-tp", "pp-dp-ep-cp-tp",
       "axes of the mesh, slowest first (not implemented)", 0, NULL },

@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/team.h"
+#include "parallel/strategy.h"
 #include "train/experts.h"
 
 /* --- what both sorts of ranks tell each other ------------------------------------------------------ */
@@ -126,7 +127,7 @@ static ls_status micro_batch(const ls_train_config *c, ls_train_dry *d, int64_t 
     ls_model_input in;
     ls_tape_reset(t);
     ls_tape_pack_begin(t);
-    LS_TRY(ls_ddp_begin_forward(d->par.ddp, t, last));
+    LS_TRY(ls_parallel_begin_forward(&d->par, t, last));
     m->cls->input(m, rows, ls_train_is_lm(c) ? ls_train_seq_len(c) : 0, &in);
     ls_tensor *x = ls_tape_input(t, in.dtype, in.ndim, in.dim, NULL);
     ls_tensor *labels = ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, NULL);
@@ -158,7 +159,7 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
     LS_TRY(ls_train_norm(c, ls_world_group(d->w), &d->par.model->params, &norm, NULL));
     LS_TRY(ls_optim_step(d->optim));
     LS_TRY(ls_experts_end(&d->par.mesh, d->par.model, true));
-    LS_TRY(ls_ddp_after_step(d->par.ddp));
+    LS_TRY(ls_parallel_after_step(&d->par));
     ls_train_record(d->w, LS_EV_OPTIM, "optimizer step", 0);
     ls_train_record(d->w, LS_EV_STEP, "step", 0);
     return LS_OK;
@@ -187,8 +188,42 @@ ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t 
     return st;
 }
 
+/* Most elements of a parameter that one rank keeps. */
+static size_t most_kept(const ls_train_dry *d, const ls_param *p)
+{
+    const size_t all = (size_t)ls_tensor_count(&p->t), rows = (size_t)p->t.dim[0];
+    const int shards = d->par.shards ? ls_group_size(d->par.shards) : ls_group_size(p->replicas);
+    return d->par.ddp->strategy->shards ? ls_shard_of(rows, 0, shards).count * (all / rows) : all;
+}
+
+/* As ls_kept_values does it, in memory that is not registered. Which rank brings what changes nothing here, but how much
+ * of it does. */
+static ls_status put_together(const ls_train_dry *d)
+{
+    const ls_params *ps = &d->par.model->params;
+    ls_group *const g = ls_world_group(d->w);
+    size_t *counts = calloc((size_t)ls_group_size(g), sizeof *counts);
+    ls_status st = counts ? LS_OK : ls_fail(LS_NO_MEMORY, "what %d ranks keep", ls_group_size(g));
+    for (int i = 0; st == LS_OK && i < ps->n; i++) {
+        ls_tensor whole = ps->item[i].t;
+        ls_part_shape(&ps->item[i].part, &ps->item[i].t, whole.dim);
+        size_t left = (size_t)ls_tensor_count(&whole), most = most_kept(d, &ps->item[i]);
+        for (int r = 0; r < ls_group_size(g); r++, left -= most) {
+            most = most < left ? most : left;
+            counts[r] = most;
+        }
+        st = ls_all_gather_v(g, NULL, counts, counts, LS_F32);
+    }
+    free(counts);
+    return st;
+}
+
 ls_status ls_train_dry_end(ls_train_dry *d)
 {
+    if (ls_parallel_divides(&d->par)) {
+        LS_TRY(put_together(d));
+        return ls_barrier(ls_world_group(d->w));
+    }
     const ls_values values = ls_ddp_values(d->par.ddp);
     const ls_params *ps = &d->par.model->params;
     const float *whole;

@@ -29,7 +29,7 @@ static ls_status my_part(ls_trainer *t, size_t n, double mine[LS_TRAIN_WORDS])
     ls_tape *tape = t->par.tape[0];
     const int rank = ls_group_rank(t->par.mesh.batch), ranks = ls_group_size(t->par.mesh.batch);
     LS_TRY(ls_shard_range(n, rank, ranks, &part));
-    LS_TRY(ls_shard_range(n, ls_ddp_forwards_meet(t->par.ddp) ? 0 : rank, ranks, &largest));
+    LS_TRY(ls_shard_range(n, ls_parallel_forwards_meet(&t->par) ? 0 : rank, ranks, &largest));
     ls_tape_set_grad(tape, false);
     for (size_t done = 0, step; st == LS_OK && done < largest.count; done += step) {
         ls_rows rows;

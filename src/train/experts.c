@@ -11,7 +11,8 @@ void ls_experts_begin(const ls_model *m)
 ls_status ls_experts_end(const ls_mesh *mesh, ls_model *m, bool balances)
 {
     if (!ls_moe_words(m)) return LS_OK;
-    LS_TRY(ls_all_reduce(mesh->batch, NULL, ls_moe_counts(m), (size_t)ls_moe_words(m), LS_F64, LS_SUM));
+    if (ls_group_size(mesh->replicas) > 1)
+        LS_TRY(ls_all_reduce(mesh->replicas, NULL, ls_moe_counts(m), (size_t)ls_moe_words(m), LS_F64, LS_SUM));
     if (balances && !ls_world_is_dry(mesh->w)) ls_moe_balance(m, ls_moe_counts(m));
     return LS_OK;
 }

@@ -46,12 +46,13 @@ static void describe_dp(const ls_train_config *c, char *buf, size_t n)
 /* Who divides layers and sequences: "tp 2 (sequence parallel) x cp 2 (ring) x dp 2: ", or nothing. */
 static void describe_axes(const ls_mesh *m, const ls_train_config *c, char *buf, size_t n)
 {
-    const int tp = m->size[LS_AXIS_TP], cp = m->size[LS_AXIS_CP];
-    char t[40] = "", s[48] = "";
+    const int tp = m->size[LS_AXIS_TP], cp = m->size[LS_AXIS_CP], ep = m->size[LS_AXIS_EP];
+    char t[40] = "", s[48] = "", e[24] = "";
     *buf = 0;
     if (tp > 1) snprintf(t, sizeof t, "tp %d%s x ", tp, c->parallel.sp ? " (sequence parallel)" : "");
     if (cp > 1) snprintf(s, sizeof s, "cp %d (%s) x ", cp, c->parallel.context);
-    if (tp > 1 || cp > 1) snprintf(buf, n, "%s%sdp %d, ", t, s, m->size[LS_AXIS_DP]);
+    if (ep > 1) snprintf(e, sizeof e, "ep %d x ", ep);
+    if (tp > 1 || cp > 1 || ep > 1) snprintf(buf, n, "%s%s%sdp %d, ", t, s, e, m->size[LS_AXIS_DP]);
 }
 
 static void announce_scale(const ls_trainer *t)

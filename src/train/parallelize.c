@@ -6,19 +6,11 @@
 #include <string.h>
 
 #include "lockstep/ckpt.h"
+#include "model/moe.h"
 #include "nn/unit_ledger.h"
 #include "parallel/strategy.h"
 
 /* --- 0. can it be done ------------------------------------------------------------------------------- */
-
-static ls_status check_axes(const ls_plan *p)
-{
-    for (int a = 0; a < LS_AXES; a++)
-        if (a == LS_AXIS_EP && p->size[a] > 1) /* ls_pipe_check knows of stages */
-            return ls_fail(LS_UNSUPPORTED, "plan: %s is %d, but only data, tensor and context parallelism are implemented: expected %s 1",
-                           ls_axis_name((ls_axis)a), p->size[a], ls_axis_name((ls_axis)a));
-    return LS_OK;
-}
 
 /* The sizes of an axis that divide n, the nearest below and above `size`: "2 or 4". */
 static const char *nearest_divisors(int64_t n, int size, char *buf, size_t room)
@@ -39,9 +31,14 @@ static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const 
     char names[128];
     const struct { ls_axis axis; int64_t n; const char *what; } row[] = {
         { LS_AXIS_TP, lm->n_head, "model.n_head" },   { LS_AXIS_TP, lm->n_kv_head, "model.n_kv_head" },
-        { LS_AXIS_PP, lm->n_layer, "model.n_layer" },
+        { LS_AXIS_PP, lm->n_layer, "model.n_layer" }, { LS_AXIS_EP, lm->n_experts, "model.n_experts" },
     };
     char fit[48];
+    if (p->size[LS_AXIS_EP] > 1 && cls != &ls_model_moe)
+        return ls_fail(LS_UNSUPPORTED, "plan: ep is %d, but %s has no experts: expected ep 1, or model moe", p->size[LS_AXIS_EP], cls->name);
+    if (p->size[LS_AXIS_CP] > 1 && cls == &ls_model_moe && (lm->capacity_factor > 0 || lm->aux_loss > 0 || lm->z_loss > 0))
+        return ls_fail(LS_UNSUPPORTED, "plan: cp is %d, and a capacity, a balancing loss or a z-loss looks at whole sequences: expected cp 1, "
+                       "or none of them", p->size[LS_AXIS_CP]);
     for (int a = LS_AXIS_CP; a <= LS_AXIS_TP && !cls->lm; a++)
         if (p->size[a] > 1)
             return ls_fail(LS_UNSUPPORTED,
@@ -50,7 +47,7 @@ static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const 
                            ls_model_names(LS_LM_KEY, names, sizeof names), ls_axis_name((ls_axis)a));
     for (size_t i = 0; cls->lm && i < sizeof row / sizeof *row; i++) {
         const int size = p->size[row[i].axis];
-        if (size < 1 || row[i].n < 1 || row[i].n % size == 0) continue;
+        if (size < 2 || row[i].n < 1 || row[i].n % size == 0) continue;
         return ls_fail(LS_BAD_CONFIG, "plan: %s %d does not divide %s, which is %lld: nearest valid: %s",
                        ls_axis_name(row[i].axis), size, row[i].what, (long long)row[i].n,
                        nearest_divisors(row[i].n, size, fit, sizeof fit));
@@ -117,8 +114,21 @@ static ls_status check_copies(const ls_plan *p, int world_size)
                    replicas, nearest_divisors(replicas, p->hsdp, fit, sizeof fit));
 }
 
+/* Experts have a wrapper of their own, for which there are no groups, and no hook, yet. */
+static ls_status check_experts(const ls_plan *p)
+{
+    if (p->size[LS_AXIS_EP] < 2) return LS_OK;
+    if (p->hook) return ls_fail(LS_UNSUPPORTED, "plan: hook is %s, and ep is %d: expected NULL, or ep 1", p->hook, p->size[LS_AXIS_EP]);
+    if (p->hsdp > 1) return ls_fail(LS_UNSUPPORTED, "plan: hsdp is %d, and ep is %d: expected 1, or ep 1", p->hsdp, p->size[LS_AXIS_EP]);
+    if (p->ddp.tree)
+        return ls_fail(LS_UNSUPPORTED, "plan: sums of gradients as a tree, and ep is %d: an expert's gradient is a sum over tokens of several "
+                       "ranks: expected ep 1", p->size[LS_AXIS_EP]);
+    return LS_OK;
+}
+
 static ls_status check_dp(const ls_plan *p, int world_size)
 {
+    LS_TRY(check_experts(p));
     const ls_dp_strategy *s;
     LS_TRY(strategy_of(p, &s));
     LS_TRY(check_hook(p, s));
@@ -166,7 +176,6 @@ static ls_status check_numbers(const ls_plan *p, const ls_model_class *cls)
 
 ls_status ls_plan_supported(const ls_plan *p, int world_size)
 {
-    LS_TRY(check_axes(p));
     LS_TRY(check_dp(p, world_size));
     LS_TRY(check_sequence(p));
     return check_pipe(p);
@@ -250,14 +259,18 @@ static ls_status open_nodes(const ls_plan *p, ls_parallel *out)
 
 static ls_place here_of(const ls_plan *p, const ls_mesh *m)
 {
-    const ls_axis tp = LS_AXIS_TP, cp = LS_AXIS_CP;
+    const ls_axis tp = LS_AXIS_TP, cp = LS_AXIS_CP, ep = LS_AXIS_EP;
     ls_place place = { .tp = { m->axis[tp], m->size[tp], m->coord[tp] }, .sequence_parallel = p->sequence_parallel,
-                       .cp = { m->axis[cp], m->size[cp], m->coord[cp] }, .in_turn = p->in_turn };
+                       .cp = { m->axis[cp], m->size[cp], m->coord[cp] }, .ep = { m->axis[ep], m->size[ep], m->coord[ep] },
+                       .in_turn = p->in_turn };
     if (p->context) (void)ls_cp_mode_find(p->context, &place.context); /* ls_plan_check has found it */
     return place;
 }
 
-bool ls_parallel_divides(const ls_parallel *p) { return p->mesh.size[LS_AXIS_TP] > 1 || p->mesh.size[LS_AXIS_CP] > 1; }
+bool ls_parallel_divides(const ls_parallel *p)
+{
+    return p->mesh.size[LS_AXIS_TP] > 1 || p->mesh.size[LS_AXIS_CP] > 1 || p->mesh.size[LS_AXIS_EP] > 1;
+}
 
 /* Of what all ranks of a line have, the first one counts and saves it. */
 static void keep_once(ls_parallel *out)
@@ -292,12 +305,33 @@ ls_status ls_parallel_sum_gradients(ls_parallel *p)
 
 ls_values ls_parallel_values(const ls_parallel *p) { return p->kept ? ls_kept_values(p->kept) : ls_ddp_values(p->ddp); }
 
+/* The model's parameters as one list, or as two: all but the experts, and those. */
+static void open_views(ls_parallel *out)
+{
+    const ls_params *ps = &out->model->params;
+    out->dense = out->sparse = (ls_params){ 0 };
+    if (ps->experts == 0) return;
+    out->dense.item = ps->item;
+    out->dense.n = out->dense.cap = ps->experts;
+    out->sparse.item = ps->item + ps->experts;
+    out->sparse.n = out->sparse.cap = ps->n - ps->experts;
+    out->sparse.before = ps->experts;
+}
+
+/* The wrapper of experts that ranks divide: its replicas are fewer, and its gradients sums over all ranks' samples. */
+static ls_ddp_config of_experts(const ls_plan *p, const ls_parallel *out)
+{
+    ls_ddp_config c = p->ddp;
+    c.divisor = ls_group_size(out->mesh.replicas);
+    return c;
+}
+
 static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *o, ls_parallel *out)
 {
-    ls_group *const g = out->mesh.replicas;
-    ls_params *ps = &out->model->params;
+    ls_group *const g = out->mesh.replicas, *const few = out->mesh.expert_replicas;
+    ls_params *all = &out->model->params, *ps = all->experts ? &out->dense : all;
     const ls_dp_strategy *s;
-    ls_ddp_config c = p->ddp;
+    ls_ddp_config c = p->ddp, e = of_experts(p, out);
     LS_TRY(strategy_of(p, &s));
     LS_TRY(open_sets(p, out));
     LS_TRY(open_nodes(p, out));
@@ -305,12 +339,28 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
     c.copies = out->copies;
     c.node = out->node;
     c.column = out->column;
+    open_views(out);
     LS_TRY(ls_dp_bind(s, g, ps, &c, p->dtype, o->own));
+    if (all->experts) LS_TRY(ls_dp_bind(s, few, &out->sparse, &e, p->dtype, o->own));
+    all->bound = p->dtype;
     if (!ls_world_is_dry(ls_group_world(g)))
         LS_TRY(o->values ? o->values(o->arg, out->model) : ls_model_init(out->model, mc));
     LS_TRY(ls_dp_create(s, g, ps, &c, &out->ddp));
+    if (all->experts) LS_TRY(ls_dp_create(s, few, &out->sparse, &e, &out->experts));
     keep_once(out);
     return p->hook ? open_hook(p, out->ddp) : LS_OK;
+}
+
+ls_status ls_parallel_begin_forward(ls_parallel *p, ls_tape *t, bool sync)
+{
+    LS_TRY(ls_ddp_begin_forward(p->ddp, t, sync));
+    return p->experts ? ls_ddp_begin_forward(p->experts, t, sync) : LS_OK;
+}
+
+ls_status ls_parallel_after_step(ls_parallel *p)
+{
+    LS_TRY(ls_ddp_after_step(p->ddp));
+    return p->experts ? ls_ddp_after_step(p->experts) : LS_OK;
 }
 
 /* --- 5. what stays until backward: one tape today; several would share scratch memory (ls_tape_create_shared) --- */
@@ -330,7 +380,9 @@ bool ls_parallel_forwards_meet(const ls_parallel *p) { return ls_parallel_divide
 bool ls_parallel_shares_tapes(const ls_parallel *p)
 {
     if (!ls_parallel_divides(p)) return false;
-    return ls_group_is_mapped(p->mesh.axis[LS_AXIS_TP]) || ls_group_is_mapped(p->mesh.axis[LS_AXIS_CP]);
+    for (int a = LS_AXIS_EP; a <= LS_AXIS_TP; a++)
+        if (p->mesh.size[a] > 1 && ls_group_is_mapped(p->mesh.axis[a])) return true;
+    return false;
 }
 
 static ls_status open_tape(ls_world *w, const ls_plan *p, const ls_device *d, size_t nbytes, ls_tape **out)
@@ -357,6 +409,7 @@ static ls_status open_tapes(ls_world *w, const ls_plan *p, const ls_parallel_opt
         LS_TRY(open_tape(w, p, &out->device, o->tape_bytes, &out->tape[i]));
         LS_TRY(ls_unit_ledger_listen(out->units, out->tape[i]));
         LS_TRY(ls_ddp_listen(out->ddp, out->tape[i]));
+        if (out->experts) LS_TRY(ls_ddp_listen(out->experts, out->tape[i]));
     }
     if (o->packed_bytes == 0) return LS_OK;
     LS_TRY(ls_arena_alloc(o->own, o->packed_bytes, LS_MEM_PARAM, &packed));
@@ -387,7 +440,10 @@ void ls_parallel_destroy(ls_parallel *p)
     free(p->tape);
     ls_unit_ledger_close(p->units);
     ls_pipe_destroy(p->pipe);
+    ls_ddp_destroy(p->experts);
     ls_ddp_destroy(p->ddp);
+    ls_params_take_sink(&p->sparse, NULL);
+    ls_params_take_sink(&p->dense, NULL);
     ls_kept_destroy(p->kept);
     ls_model_destroy(p->model);
     ls_group_destroy(p->column);

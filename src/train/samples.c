@@ -124,7 +124,7 @@ static ls_status put_together(ls_trainer *t)
         const float *v;
         LS_TRY(values.whole(values.arg, &ps->item[i], &v));
         if (!at) continue; /* another rank writes the sample */
-        ls_param *p = &t->sample_model->params.item[i];
+        ls_param *p = ls_params_find(&t->sample_model->params, ps->item[i].name);
         const size_t nbytes = ls_tensor_nbytes(&p->t);
         p->t.data = memcpy(at, v, nbytes);
         at += (nbytes + LS_MEMORY_UNIT - 1) / LS_MEMORY_UNIT * LS_MEMORY_UNIT;

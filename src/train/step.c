@@ -82,7 +82,7 @@ static ls_status forward(void *arg, const ls_pipe_action *a)
     t->par.model->draw.step = (uint64_t)t->step;
     t->par.model->draw.sample = m->rows.first;
     ls_tape_reset(tape);
-    LS_TRY(ls_ddp_begin_forward(t->par.ddp, tape, a->last));
+    LS_TRY(ls_parallel_begin_forward(&t->par, tape, a->last));
     m->loss = ls_train_loss(t, tape, &m->rows, &m->sums);
     return ls_tape_status(tape);
 }
@@ -220,7 +220,7 @@ static ls_status update(ls_trainer *t, ls_step_stats *out)
     if (out->skipped) ls_params_zero_grad(&t->par.model->params);
     else LS_TRY(ls_optim_step_scaled(t->optim, ls_clip_scale(out->grad_norm, t->c->optim.clip) / out->loss_scale));
     LS_TRY(ls_experts_end(&t->par.mesh, t->par.model, !out->skipped));
-    return ls_ddp_after_step(t->par.ddp);
+    return ls_parallel_after_step(&t->par);
 }
 
 static ls_status get_samples(ls_trainer *t, ls_step_stats *out)
