@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "lockstep/moe.h"
+#include "lockstep/place.h"
 #include "lockstep/status.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

@@ -28,6 +28,7 @@
 #include "lockstep/mem.h"
 #include "lockstep/mesh.h"
 #include "lockstep/model.h"
+#include "lockstep/moe.h"
 #include "lockstep/nn.h"
 #include "lockstep/op.h"
 #include "lockstep/optim.h"

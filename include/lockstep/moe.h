@@ -15,7 +15,7 @@
  */
 #ifndef LS_MOE_H
 #define LS_MOE_H
-#include "lockstep/place.h"
+#include "lockstep/tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,7 +61,8 @@ typedef struct ls_routing {
     int64_t capacity;   /* of an expert per sequence; T where there is none */
     int64_t sent;       /* rows that leave here */
     /* set by ls_dispatch: */
-    ls_along ep;
+    struct ls_group *ranks; /* borrowed: those that divide the experts, */
+    int ep;             /* so many; 1: all experts are here */
     int64_t here;       /* experts of this rank: E / ep */
     int64_t *theirs;    /* [E] rows that come from each rank for each expert here */
     int64_t rows, most; /* rows that arrive: rank by rank, and expert by expert of each; at most so many if all ranks have
@@ -74,15 +75,10 @@ typedef struct ls_routing {
 /* logits [B, T, E] -> weights [B, T, k] in float, and *out. Probabilities are a softmax over all experts in float. The
  * gradients of both losses come to the logits with the gradient of the model's loss (ls_backward_from's first number). */
 ls_tensor *ls_route(ls_tape *t, ls_tensor *logits, const ls_moe_rule *rule, ls_routing **out);
-/* x [B, T, C] -> rows [R, C]. R is r->rows, or 1, a row of zeros, where no token comes here; on a dry tape r->most. `ep`:
- * the ranks that divide the experts; zeros: all are here. */
-ls_tensor *ls_dispatch(ls_tape *t, ls_tensor *x, ls_routing *r, const ls_along *ep);
 /* Each row times the matrix of its expert. w has those of this rank one below another: with `transposed` [here I, O] and
  * y = x w_e, else [here O, I] and y = x w_e^T. x [R, I] -> [R, O]. An expert without rows costs nothing, and its gradient is
  * zeros. */
 ls_tensor *ls_experts(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_routing *r, bool transposed);
-/* rows [R, C] and weights [B, T, k] -> [B, T, C]: zeros for a token of which all was dropped. */
-ls_tensor *ls_combine(ls_tape *t, ls_tensor *rows, ls_tensor *weights, const ls_routing *r);
 /* x[.., C] times the sigmoid of g[.., 1], row by row. */
 ls_tensor *ls_gate_rows(ls_tape *t, ls_tensor *x, ls_tensor *g);
 

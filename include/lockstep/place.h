@@ -20,6 +20,7 @@
 #ifndef LS_PLACE_H
 #define LS_PLACE_H
 #include "lockstep/group.h"
+#include "lockstep/moe.h"
 #include "lockstep/tensor.h"
 
 #ifdef __cplusplus
@@ -93,6 +94,14 @@ ls_tensor *ls_cp_attention(ls_tape *t, ls_tensor *q, ls_tensor *k, ls_tensor *v,
 /* The same packed: qkv [B, T / cp, 3 C]. */
 ls_tensor *ls_cp_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, float scale, bool causal,
                                   const ls_attention_dropout *dropout, const ls_place *p);
+
+/* --- expert parallelism (moe.h) ---------------------------------------------------------------------------- */
+
+/* x [B, T, C] -> rows [R, C]. R is r->rows, or 1, a row of zeros, where no token comes here; on a dry tape r->most. `ep`:
+ * the ranks that divide the experts; zeros: all are here. */
+ls_tensor *ls_dispatch(ls_tape *t, ls_tensor *x, ls_routing *r, const ls_along *ep);
+/* rows [R, C] and weights [B, T, k] -> [B, T, C]: zeros for a token of which all was dropped. */
+ls_tensor *ls_combine(ls_tape *t, ls_tensor *rows, ls_tensor *weights, const ls_routing *r);
 
 /* Which rows of a table of `of` rows this rank has (ls_shard_range). */
 ls_vocab_part ls_tp_vocab(const ls_place *p, int64_t of);

@@ -112,6 +112,8 @@ static ls_status read_key(const char *what, const ls_hf_key *f, const json_t *j,
     switch (f->kind) {
     case LS_HF_SIZE:
         return read_size(what, f, v, at);
+    case LS_HF_COUNT:
+        return json_is_integer(v) && json_integer_value(v) == 0 ? LS_OK : read_size(what, f, v, at);
     case LS_HF_REAL:
         if (v && !json_is_number(v)) return wrong(what, f->key, v, "a number");
         *(double *)at = v ? json_number_value(v) : strtod(f->absent, NULL);
@@ -166,12 +168,23 @@ static ls_status read_dtype(const char *what, const json_t *j, ls_hf_config *out
     return wrong(what, "torch_dtype", v, "\"float32\", \"bfloat16\" or \"float16\"");
 }
 
-/* A language model of the registry. */
-static ls_status read_type(const char *what, const json_t *type, const ls_model_class **out)
+static const char *type_of(const ls_model_class *cls, const ls_lm_class *form) { return form->model_type ? form->model_type : cls->name; }
+
+/* A language model of the registry, and which of its forms. */
+static bool find_type(const char *type, const ls_model_class **out, const ls_lm_class **form)
+{
+    for (int i = 0; ls_model_classes[i]; i++) {
+        *out = ls_model_classes[i];
+        for (*form = (*out)->lm; *form; *form = (*form)->second)
+            if (strcmp(type_of(*out, *form), type) == 0) return true;
+    }
+    return false;
+}
+
+static ls_status read_type(const char *what, const json_t *type, const ls_model_class **out, const ls_lm_class **form)
 {
     char names[128], expected[160];
-    *out = json_is_string(type) ? ls_hf_class(json_string_value(type)) : NULL;
-    if (*out) return LS_OK;
+    if (json_is_string(type) && find_type(json_string_value(type), out, form)) return LS_OK;
     ls_model_names(LS_LM_KEY, names, sizeof names);
     if (json_is_string(type))
         return ls_fail(LS_UNSUPPORTED, "%s: \"model_type\" is \"%.40s\"; supported are %s", what, json_string_value(type), names);
@@ -181,14 +194,16 @@ static ls_status read_type(const char *what, const json_t *type, const ls_model_
 
 static ls_status read_object(const char *what, const json_t *j, ls_hf_config *out)
 {
-    const ls_model_class *cls;
-    LS_TRY(read_type(what, json_object_get(j, "model_type"), &cls));
-    const ls_lm_class *lm = cls->lm;
+    const ls_model_class *cls = NULL;
+    const ls_lm_class *lm = NULL;
+    LS_TRY(read_type(what, json_object_get(j, "model_type"), &cls, &lm));
     out->model = cls->name;
     for (const ls_hf_key *f = lm->keys; f->key; f++) LS_TRY(read_key(what, f, j, &out->lm));
     for (size_t i = 0; i < TOKENS; i++)
         LS_TRY(read_token(what, tokens[i].key, json_object_get(j, tokens[i].key), token_at(out, i)));
-    for (const ls_hf_key *f = refused; f->key; f++) LS_TRY(read_only(what, f, json_object_get(j, f->key)));
+    const bool no_window = json_is_false(json_object_get(j, "use_sliding_window")); /* then its size means nothing */
+    for (const ls_hf_key *f = refused; f->key; f++)
+        if (!no_window || strcmp(f->key, "sliding_window") != 0) LS_TRY(read_only(what, f, json_object_get(j, f->key)));
     LS_TRY(read_dtype(what, j, out));
     if (lm->rotary) LS_TRY(read_rope(what, j, lm->keys, out));
     else out->lm.rope_theta = 10000; /* not used */
@@ -262,10 +277,12 @@ static void add_real(ls_text *out, double v)
 static void add_key(ls_text *out, const ls_hf_key *f, const ls_lm_config *c)
 {
     const void *at = (const char *)c + f->at;
-    if (f->kind == LS_HF_CHECK) return;
+    if (f->kind == LS_HF_CHECK || (f->kind == LS_HF_COUNT && *(const int64_t *)at == 0)) return;
+    if (f->kind == LS_HF_REAL && strncmp(f->key, "lockstep_", 9) == 0 && !(*(const double *)at > 0)) return; /* of nobody else */
     ls_text_add(out, ",\n  \"%s\": ", f->key);
     switch (f->kind) {
     case LS_HF_SIZE:
+    case LS_HF_COUNT:
         ls_text_add(out, "%lld", (long long)*(const int64_t *)at);
         break;
     case LS_HF_REAL:
@@ -292,8 +309,10 @@ ls_status ls_hf_config_text(const ls_hf_config *c, char **out)
     const ls_model_class *cls = ls_hf_class(c->model);
     *out = NULL;
     if (!cls) return ls_fail(LS_UNSUPPORTED, "model '%s' has no config.json", c->model ? c->model : "");
-    ls_text_add(&text, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"", cls->lm->architecture, cls->name);
-    for (const ls_hf_key *f = cls->lm->keys; f->key; f++) add_key(&text, f, &c->lm);
+    const ls_lm_class *lm = cls->lm;
+    if (lm->second && lm->is_second(&c->lm)) lm = lm->second;
+    ls_text_add(&text, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"", lm->architecture, type_of(cls, lm));
+    for (const ls_hf_key *f = lm->keys; f->key; f++) add_key(&text, f, &c->lm);
     for (size_t i = 0; i < TOKENS; i++) {
         ls_hf_config copy = *c;
         add_token(&text, tokens[i].key, *token_at(&copy, i));

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "ckpt/format.h"
 #include "ckpt/hf.h"
+#include "ckpt/hf_experts.h"
 #include "ckpt/hf_names.h"
 #include "coll/reduce.h"
 #include "model/lm.h"
@@ -191,19 +192,39 @@ static bool is_buffer(const folder *f, const char *name)
 /* The model's name of a tensor of the files. */
 static bool is_known(const folder *f, const ls_hf_config *c, const ls_params *ps, const char *name)
 {
-    char whole[LS_NAME_BYTES];
-    const int n = snprintf(whole, sizeof whole, "%s%s", f->bare ? f->lm->prefix : "", name);
+    char whole[LS_NAME_BYTES], param[LS_HF_NAME_BYTES];
+    const int n = snprintf(whole, sizeof whole, "%s%s", f->bare ? f->lm->prefix : "", ls_hf_param_name(name, param));
     if (n > 0 && (size_t)n < sizeof whole && ls_params_find(ps, whole)) return true;
     return strcmp(name, head_name(f)) == 0 && (c->lm.tied || ls_params_find(ps, name));
+}
+
+/* Whether the files have a tensor for each expert of this parameter: Lockstep's own have one of all. */
+static bool is_apart(const folder *f, const ls_hf_config *c, const ls_param *p)
+{
+    int shard;
+    return ls_hf_tensors(&c->lm, p->name) > 1 && !find(f, file_name(f, p->name), &shard);
+}
+
+/* The name of tensor e of a parameter, as the files have it. */
+static const char *tensor_name(const folder *f, const ls_param *p, bool apart, int64_t e, char out[LS_HF_NAME_BYTES])
+{
+    return apart ? ls_hf_tensor_name(file_name(f, p->name), e, out) : file_name(f, p->name);
+}
+
+static void list_missing(const folder *f, const ls_hf_config *c, const ls_param *p, name_list *missing)
+{
+    char name[LS_HF_NAME_BYTES];
+    int shard;
+    const bool apart = is_apart(f, c, p);
+    for (int64_t e = 0; e < (apart ? c->lm.n_experts : 1); e++)
+        if (!find(f, tensor_name(f, p, apart, e, name), &shard))
+            list_name(missing, f->dir, "missing", tensor_name(f, p, apart, e, name));
 }
 
 static ls_status check_names(const folder *f, const ls_hf_config *c, const ls_params *ps)
 {
     name_list missing = { 0 }, unknown = { 0 };
-    int shard;
-    for (int i = 0; i < ps->n; i++)
-        if (!find(f, file_name(f, ps->item[i].name), &shard))
-            list_name(&missing, f->dir, "missing", file_name(f, ps->item[i].name));
+    for (int i = 0; i < ps->n; i++) list_missing(f, c, &ps->item[i], &missing);
     for (int s = 0; s < f->nshards; s++)
         for (int i = 0; i < ls_ckpt_count(f->shard[s]); i++) {
             const char *name = ls_ckpt_at(f->shard[s], i)->name;
@@ -248,18 +269,21 @@ static const char *shape_text(int ndim, const int64_t *dim, bool transposed, cha
     return buf;
 }
 
-static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_param *p)
+/* experts: t is the matrix of one of so many; 1: it is all of the parameter. */
+static ls_status check_shape(const folder *f, const ls_ckpt_tensor *t, const ls_param *p, int64_t experts)
 {
     char found[256], want[128];
     int64_t dim[LS_MAX_DIMS]; /* of the global tensor, of which p may be a part */
+    const bool transposed = experts > 1 ? ls_hf_expert_transposed(p->name) : p->transposed;
     LS_TRY(ls_part_check(p->name, &p->part, &p->t));
     ls_part_shape(&p->part, &p->t, dim);
+    dim[0] /= experts;
     bool same = t->ndim == p->t.ndim;
-    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == dim[p->transposed ? t->ndim - 1 - d : d];
+    for (int d = 0; same && d < t->ndim; d++) same = t->dim[d] == dim[transposed ? t->ndim - 1 - d : d];
     if (!same)
         return ls_fail(LS_SHAPE, "%s: tensor '%s' has shape %s, config.json makes it %s", f->dir, t->name,
                        shape_text(t->ndim, t->dim, false, found, sizeof found),
-                       shape_text(p->t.ndim, dim, p->transposed, want, sizeof want));
+                       shape_text(p->t.ndim, dim, transposed, want, sizeof want));
     if (t->dtype != LS_F32 && t->dtype != LS_BF16 && t->dtype != LS_F16)
         return ls_fail(LS_UNSUPPORTED, "%s: tensor '%s' has elements of type %s; F32, BF16 and F16 are read", f->dir, t->name,
                        t->dtype_name);
@@ -308,14 +332,48 @@ static ls_status check_head(const folder *f, const ls_hf_config *c, const ls_par
     return st;
 }
 
-static ls_status load_one(const folder *f, ls_param *p, void *raw)
+/* The rows that are here of the experts that are here, from a matrix of each. */
+static ls_status read_experts(const folder *f, const ls_param *p, int64_t E, void *raw, float *out)
+{
+    const bool all = ls_part_is_all(&p->part), transposed = ls_hf_expert_transposed(p->name);
+    const int64_t F = all ? p->t.dim[0] / E : p->part.of, C = p->t.dim[1], first = all ? 0 : p->part.first;
+    const int64_t rows = all ? F : p->part.count, begin = all ? 0 : p->part.first_run, end = begin + (all ? E : p->part.runs);
+    for (int64_t e = begin; e < end; e++) {
+        char name[LS_HF_NAME_BYTES];
+        int shard;
+        const ls_ckpt_tensor *t = find(f, ls_hf_tensor_name(file_name(f, p->name), e, name), &shard);
+        LS_TRY(ls_ckpt_read(f->shard[shard], t, raw));
+        for (int64_t i = first; i < first + rows; i++)
+            for (int64_t k = 0; k < C; k++) *out++ = ls_ckpt_value(raw, t->dtype, (size_t)(transposed ? k * F + i : i * C + k));
+    }
+    return LS_OK;
+}
+
+static ls_status load_one(const folder *f, const ls_hf_config *c, ls_param *p, void *raw)
 {
     int shard;
     float *values;
     const ls_ckpt_tensor *t = find(f, file_name(f, p->name), &shard);
     LS_TRY(ls_param_open(p, &values));
-    if (values) LS_TRY(read_tensor(f, shard, t, p, raw, values));
+    if (values) LS_TRY(t ? read_tensor(f, shard, t, p, raw, values) : read_experts(f, p, c->lm.n_experts, raw, values));
     return ls_param_close(p);
+}
+
+/* Shapes of a parameter's tensors; *most becomes at least the bytes that reading one takes. */
+static ls_status check_param(const folder *f, const ls_hf_config *c, const ls_param *p, size_t *most)
+{
+    const bool apart = is_apart(f, c, p);
+    const int64_t E = apart ? c->lm.n_experts : 1;
+    for (int64_t e = 0; e < E; e++) {
+        char name[LS_HF_NAME_BYTES];
+        int shard;
+        const ls_ckpt_tensor *t = find(f, tensor_name(f, p, apart, e, name), &shard);
+        LS_TRY(check_shape(f, t, p, E));
+        const size_t file = (size_t)(t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1)), here = (size_t)ls_tensor_count(&p->t);
+        const size_t nbytes = (apart ? file : here) * ls_dtype_size(t->dtype);
+        if (nbytes > *most) *most = nbytes;
+    }
+    return LS_OK;
 }
 
 static ls_status load(const folder *f, const ls_hf_config *c, ls_params *ps)
@@ -324,21 +382,16 @@ static ls_status load(const folder *f, const ls_hf_config *c, ls_params *ps)
     size_t most = 1;
     LS_TRY(check_index(f));
     LS_TRY(check_names(f, c, ps));
-    for (int i = 0; i < ps->n; i++) {
-        const ls_ckpt_tensor *t = find(f, file_name(f, ps->item[i].name), &shard);
-        LS_TRY(check_shape(f, t, &ps->item[i]));
-        const size_t nbytes = (size_t)ls_tensor_count(&ps->item[i].t) * ls_dtype_size(t->dtype);
-        if (nbytes > most) most = nbytes;
-    }
+    for (int i = 0; i < ps->n; i++) LS_TRY(check_param(f, c, &ps->item[i], &most));
     const ls_ckpt_tensor *head = c->lm.tied ? find(f, head_name(f), &shard) : NULL;
-    if (head) LS_TRY(check_shape(f, head, embedding_of(f, ps)));
+    if (head) LS_TRY(check_shape(f, head, embedding_of(f, ps), 1));
     const size_t head_bytes = head ? (size_t)ls_tensor_count(&embedding_of(f, ps)->t) * ls_dtype_size(head->dtype) : 0;
     if (head_bytes > most) most = head_bytes;
 
     void *raw = malloc(most);
     if (!raw) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes to read a tensor", f->dir, most);
     ls_status st = LS_OK;
-    for (int i = 0; st == LS_OK && i < ps->n; i++) st = load_one(f, &ps->item[i], raw);
+    for (int i = 0; st == LS_OK && i < ps->n; i++) st = load_one(f, c, &ps->item[i], raw);
     if (st == LS_OK) st = check_head(f, c, ps, raw);
     free(raw);
     return st;

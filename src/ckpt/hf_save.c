@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "ckpt/hf.h"
+#include "ckpt/hf_experts.h"
 #include "ckpt/hf_names.h"
 #include "ckpt/save.h"
 
@@ -114,39 +115,68 @@ static ls_status write_all(const char *dir, const ls_hf_config *c, const ls_ckpt
     return st;
 }
 
-/* Asks for every value when the rank does that writes. */
-static ls_status attend(const ls_params *ps, const ls_values *values, const int *first, int shards)
+/* The tensors of a model's parameters as files have them. */
+typedef struct tensors {
+    ls_ckpt_item *item; /* owned, as all here: [n] */
+    ls_tensor *shape;
+    char (*name)[LS_HF_NAME_BYTES];
+    int *first;         /* [n + 1] of shards */
+    int n;
+} tensors;
+
+static void tensors_free(tensors *x)
 {
-    for (int s = 0; s < shards; s++) LS_TRY(ls_ckpt_attend(ps->item + first[s], first[s + 1] - first[s], values));
+    free(x->item);
+    free(x->shape);
+    free(x->name);
+    free(x->first);
+}
+
+/* Asks for every value when the rank does that writes. */
+static ls_status attend(const tensors *x, const ls_values *values)
+{
+    for (int i = 0; i < x->n; i++) LS_TRY(ls_ckpt_attend(x->item[i].param, 1, values));
+    return LS_OK;
+}
+
+/* Of parameter p, which is `experts` tensors, the one of expert e. */
+static void add(tensors *x, const ls_param *p, const ls_values *values, int64_t experts, int64_t e, ls_dtype dtype)
+{
+    const int i = x->n++;
+    ls_ckpt_item *it = &x->item[i];
+    *it = ls_ckpt_item_of(p, ls_hf_tensor_name(p->name, e, x->name[i]), values, &x->shape[i]);
+    it->dtype = dtype;
+    if (experts == 1) return;
+    x->shape[i].dim[0] /= experts;
+    it->skip = (size_t)(e * ls_tensor_count(&x->shape[i]));
+    it->transposed = ls_hf_expert_transposed(p->name);
+}
+
+static ls_status list(const ls_hf_config *c, const ls_params *ps, const ls_values *values, ls_dtype dtype, tensors *x)
+{
+    size_t n = 1;
+    for (int i = 0; i < ps->n; i++) n += (size_t)ls_hf_tensors(&c->lm, ps->item[i].name);
+    *x = (tensors){ .item = calloc(n, sizeof *x->item), .shape = calloc(n, sizeof *x->shape),
+                    .name = calloc(n, sizeof *x->name), .first = calloc(n, sizeof *x->first) };
+    if (!x->item || !x->shape || !x->name || !x->first) return ls_fail(LS_NO_MEMORY, "a list of %zu tensors", n);
+    for (int i = 0; i < ps->n; i++) {
+        const ls_param *p = &ps->item[i];
+        const int64_t experts = ls_hf_tensors(&c->lm, p->name);
+        for (int64_t e = 0; e < experts; e++) add(x, p, values, experts, e, dtype);
+        if (!values && !ls_part_is_all(&p->part))
+            return ls_fail(LS_INVALID, "parameter '%s' is a part of a tensor here: save it by ls_hf_save_of", p->name);
+    }
     return LS_OK;
 }
 
 static ls_status save(const char *dir, const ls_hf_config *c, const ls_params *ps, const ls_values *values,
                       ls_dtype dtype, size_t max_shard)
 {
-    ls_status st = LS_OK;
-    const size_t n = (size_t)ps->n + 1;
-    int *first = malloc(n * sizeof *first);
-    ls_ckpt_item *item = calloc(n, sizeof *item);
-    ls_tensor *shape = calloc(n, sizeof *shape);
-    if (!first || !item || !shape) {
-        st = ls_fail(LS_NO_MEMORY, "a list of %d tensors", ps->n);
-        goto done;
-    }
-    for (int i = 0; st == LS_OK && i < ps->n; i++) {
-        const ls_param *p = &ps->item[i];
-        item[i] = ls_ckpt_item_of(p, p->name, values, &shape[i]);
-        item[i].dtype = dtype;
-        if (!values && !ls_part_is_all(&p->part))
-            st = ls_fail(LS_INVALID, "parameter '%s' is a part of a tensor here: save it by ls_hf_save_of", p->name);
-    }
-    if (st < 0) goto done;
-    const int shards = cut(item, ps->n, max_shard, first);
-    st = dir ? write_all(dir, c, item, first, shards) : attend(ps, values, first, shards);
-done:
-    free(shape);
-    free(item);
-    free(first);
+    tensors x;
+    ls_status st = list(c, ps, values, dtype, &x);
+    if (st == LS_OK && dir) st = write_all(dir, c, x.item, x.first, cut(x.item, x.n, max_shard, x.first));
+    else if (st == LS_OK) st = attend(&x, values);
+    tensors_free(&x);
     return st;
 }
 

@@ -110,7 +110,7 @@ static ls_status stream(const ls_ckpt_item *it, workspace *w, sink fn, void *arg
 {
     const float *v = it->from->data;
     if (it->values) LS_TRY(it->values->whole(it->values->arg, it->param, &v));
-    return stream_values(it, v, w, fn, arg);
+    return stream_values(it, v + it->skip, w, fn, arg);
 }
 
 /* --- where the bytes go ---------------------------------------------------------- */

@@ -22,6 +22,7 @@ typedef struct ls_ckpt_item {
     const ls_tensor *from; /* its values; its shape alone where `values` has them: */
     const ls_values *values; /* asked for those of `param` once, when they are written. NULL: from->data */
     const ls_param *param;
+    size_t skip;           /* the values begin after so many elements */
     ls_dtype dtype;        /* in the file: from's, or BF16 or F16 of an F32, rounded to nearest even */
     bool transposed;       /* from is a matrix [O, I] of F32, the file gets [I, O] */
 } ls_ckpt_item;

@@ -62,6 +62,7 @@ typedef struct ls_lm_unit {
 /* A key of config.json. */
 typedef enum ls_hf_kind {
     LS_HF_SIZE,  /* int64_t; null counts as absent */
+    LS_HF_COUNT, /* the same from 0 on, and not written where it is as absent */
     LS_HF_REAL,  /* double */
     LS_HF_FLAG,  /* bool */
     LS_HF_ONLY,  /* `absent` (or `alias`) is the only value supported, and is not kept: any other is another formula */
@@ -80,7 +81,10 @@ typedef struct ls_lm_class {
     ls_lm_unit embedding, block, head;
     const ls_lm_unit *(*block_at)(const ls_lm_config *c, int layer); /* where not all blocks are alike; NULL: `block` */
     /* Hugging Face's files: */
-    const char *architecture;      /* "GPT2LMHeadModel"; model_type is the class's name */
+    const char *architecture;      /* "GPT2LMHeadModel" */
+    const char *model_type;        /* NULL: the class's name */
+    const struct ls_lm_class *second; /* another form of their files, which some sizes have; NULL: none */
+    bool (*is_second)(const ls_lm_config *c);
     const char *prefix;            /* of the names, which files may lack: "transformer." */
     const ls_hf_key *keys;         /* ends with a key of NULL; in the order in which they are written */
     const char *const *buffers;    /* ends of names that older files have and that are no parameters; NULL-ended */

@@ -9,8 +9,6 @@
  * expert below another, w2 transposed: a checkpoint, ZeRO's rows and expert parallelism then see matrices as they see all
  * others, and ranks with other experts have parameters of the same names.
  */
-#include "lockstep/moe.h"
-
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -266,35 +264,73 @@ void ls_moe_balance(ls_model *m, const double *words)
 
 #define AT(member) offsetof(ls_lm_config, member)
 
-static const ls_hf_key config_json[] = {
-    { "vocab_size", LS_HF_SIZE, AT(vocab_size), NULL, NULL },
-    { "max_position_embeddings", LS_HF_SIZE, AT(seq_len), "131072", NULL },
-    { "hidden_size", LS_HF_SIZE, AT(d_model), NULL, NULL },
+#define ALIKE(positions, kv_heads, theta, eps)                                        \
+    { "vocab_size", LS_HF_SIZE, AT(vocab_size), NULL, NULL },                         \
+    { "max_position_embeddings", LS_HF_SIZE, AT(seq_len), positions, NULL },          \
+    { "hidden_size", LS_HF_SIZE, AT(d_model), NULL, NULL },                           \
+    { "num_hidden_layers", LS_HF_SIZE, AT(n_layer), NULL, NULL },                     \
+    { "num_attention_heads", LS_HF_SIZE, AT(n_head), NULL, NULL },                    \
+    { "num_key_value_heads", LS_HF_SIZE, AT(n_kv_head), kv_heads, NULL },             \
+    { "rms_norm_eps", LS_HF_REAL, AT(norm_eps), eps, NULL },                          \
+    { "rope_theta", LS_HF_REAL, AT(rope_theta), theta, NULL },                        \
+    { "attention_dropout", LS_HF_ONLY, 0, "0.0", "0" },                               \
+    { "tie_word_embeddings", LS_HF_FLAG, AT(tied), "false", NULL },                   \
+    { "hidden_act", LS_HF_ONLY, 0, "\"silu\"", "\"swish\"" },                         \
+    { "lockstep_first_dense", LS_HF_COUNT, AT(first_dense), "0", NULL }, /* in own */ \
+    { "lockstep_bias_rate", LS_HF_REAL, AT(bias_rate), "0.0", NULL }     /* files */
+
+/* MixtralForCausalLM, whose weights always add up to 1. */
+static const ls_hf_key mixtral_json[] = {
+    ALIKE("131072", "8", "1000000.0", "1e-5"),
     { "intermediate_size", LS_HF_SIZE, AT(d_expert), NULL, NULL },
-    { "num_hidden_layers", LS_HF_SIZE, AT(n_layer), NULL, NULL },
-    { "num_attention_heads", LS_HF_SIZE, AT(n_head), NULL, NULL },
-    { "num_key_value_heads", LS_HF_SIZE, AT(n_kv_head), "8", NULL },
     { "num_local_experts", LS_HF_SIZE, AT(n_experts), "8", NULL },
     { "num_experts_per_tok", LS_HF_SIZE, AT(top_k), "2", NULL },
-    { "norm_topk_prob", LS_HF_FLAG, AT(norm_topk), "true", NULL }, /* a key of Qwen2-MoE's: Mixtral always does so */
-    { "rms_norm_eps", LS_HF_REAL, AT(norm_eps), "1e-5", NULL },
-    { "rope_theta", LS_HF_REAL, AT(rope_theta), "1000000.0", NULL },
-    { "attention_dropout", LS_HF_ONLY, 0, "0.0", "0" },
-    { "tie_word_embeddings", LS_HF_FLAG, AT(tied), "false", NULL },
-    { "hidden_act", LS_HF_ONLY, 0, "\"silu\"", "\"swish\"" },
-    { "sliding_window", LS_HF_CHECK, 0, "null", NULL },
+    { "norm_topk_prob", LS_HF_FLAG, AT(norm_topk), "true", NULL },
+    { "lockstep_d_ff", LS_HF_COUNT, AT(d_ff), "0", NULL },
     { 0 },
 };
 
+/* Qwen2MoeForCausalLM. */
+static const ls_hf_key qwen_json[] = {
+    ALIKE("32768", "16", "10000.0", "1e-6"),
+    { "intermediate_size", LS_HF_SIZE, AT(d_ff), "5632", NULL },
+    { "moe_intermediate_size", LS_HF_SIZE, AT(d_expert), "1408", NULL },
+    { "shared_expert_intermediate_size", LS_HF_SIZE, AT(shared_expert), "5632", NULL },
+    { "num_experts", LS_HF_SIZE, AT(n_experts), "60", NULL },
+    { "num_experts_per_tok", LS_HF_SIZE, AT(top_k), "4", NULL },
+    { "norm_topk_prob", LS_HF_FLAG, AT(norm_topk), "false", NULL },
+    { "qkv_bias", LS_HF_ONLY, 0, "true", NULL },
+    { "decoder_sparse_step", LS_HF_ONLY, 0, "1", NULL },
+    { "mlp_only_layers", LS_HF_ONLY, 0, "[]", "null" },
+    { 0 },
+};
+
+static bool has_shared(const ls_lm_config *c) { return c->shared_expert > 0; }
+
 /* --- all together -------------------------------------------------------------------------------------- */
+
+static const ls_lm_class qwen = {
+    .embedding = LS_LLAMA_EMBEDDING_UNIT,
+    .head = LS_LLAMA_HEAD_UNIT,
+    .block_at = block_at,
+    .architecture = "Qwen2MoeForCausalLM",
+    .model_type = "qwen2_moe",
+    .prefix = "model.",
+    .keys = qwen_json,
+    .buffers = (const char *const[]){ ".rotary_emb.inv_freq", NULL },
+    .rotary = true,
+};
 
 static const ls_lm_class lm = {
     .embedding = LS_LLAMA_EMBEDDING_UNIT,
     .head = LS_LLAMA_HEAD_UNIT,
     .block_at = block_at,
     .architecture = "MixtralForCausalLM",
+    .model_type = "mixtral",
+    .second = &qwen,
+    .is_second = has_shared,
     .prefix = "model.",
-    .keys = config_json,
+    .keys = mixtral_json,
     .buffers = (const char *const[]){ ".rotary_emb.inv_freq", NULL },
     .rotary = true,
 };

@@ -2,7 +2,6 @@
 #ifndef LS_MODEL_MOE_H
 #define LS_MODEL_MOE_H
 #include "lockstep/model.h"
-#include "lockstep/moe.h"
 
 extern const ls_model_class ls_model_moe; /* listed in registry.c */
 

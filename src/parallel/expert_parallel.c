@@ -13,11 +13,11 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "lockstep/moe.h"
+#include "lockstep/place.h"
 #include "tensor/collective.h"
 #include "tensor/element.h"
 #include "tensor/share.h"
-#include "tensor/tape_impl.h"
+#include "tensor/tape.h"
 
 #define CHUNK 512 /* columns that are added up in float at a time */
 
@@ -115,7 +115,7 @@ static void over_tokens(ls_loop f, const loop *l)
 
 /* --- between ranks ----------------------------------------------------------------------------- */
 
-static bool travels(const ls_routing *r) { return ls_divides(&r->ep); }
+static bool travels(const ls_routing *r) { return r->ep > 1; }
 
 /* Most rows that leave here. */
 static int64_t most_sent(const ls_routing *r)
@@ -129,7 +129,7 @@ static int64_t most_sent(const ls_routing *r)
 static ls_status exchange(ls_tape *t, const ls_routing *r, ls_dtype dtype, int64_t C, const void *in, void *out, bool back,
                           const char *label)
 {
-    const int n = r->ep.size;
+    const int n = r->ep;
     size_t *go = r->out_rows + n, *come = r->in_rows + n;
     const int64_t most_out = most_sent(r) / n, most_in = r->most / n;
     for (int i = 0; i < n; i++) {
@@ -138,7 +138,7 @@ static ls_status exchange(ls_tape *t, const ls_routing *r, ls_dtype dtype, int64
     }
     const ls_coll_args a = { .coll = LS_ALL_TO_ALL, .dtype = dtype, .in = in, .out = out, .counts = back ? come : go,
                              .recv_counts = back ? go : come, .label = label };
-    return ls_op_collective(t, r->ep.ranks, &a, false);
+    return ls_op_collective(t, r->ranks, &a, false);
 }
 
 /* How many rows come from each rank for each expert here, and so which rows they will be. */
@@ -147,12 +147,12 @@ static ls_status tell_counts(ls_tape *t, ls_routing *r)
     int64_t *const theirs = r->theirs;
     const ls_coll_args a = { .coll = LS_ALL_TO_ALL, .dtype = LS_I64, .in = r->count, .out = theirs, .count = (size_t)r->E,
                              .label = "counts of rows" };
-    if (travels(r)) LS_TRY(ls_op_collective(t, r->ep.ranks, &a, false));
+    if (travels(r)) LS_TRY(ls_op_collective(t, r->ranks, &a, false));
     r->rows = r->most;
     if (ls_tape_dry(t)) return LS_OK;
     if (!travels(r)) memcpy(theirs, r->count, (size_t)r->E * sizeof *theirs);
     r->rows = 0;
-    for (int s = 0; s < r->ep.size; s++) {
+    for (int s = 0; s < r->ep; s++) {
         r->out_rows[s] = r->in_rows[s] = 0;
         for (int64_t e = 0; e < r->here; e++) {
             const int64_t i = s * r->here + e;
@@ -206,8 +206,8 @@ static ls_status check_dispatch(const ls_tape *t, const ls_tensor *x, const ls_r
 static bool describe(ls_tape *t, ls_routing *r, const ls_along *ep)
 {
     const int n = ls_divides(ep) ? ep->size : 1;
-    r->ep = *ep;
-    r->ep.size = n;
+    r->ranks = ep->ranks;
+    r->ep = n;
     r->here = r->E / n;
     r->npieces = n * (int)r->here;
     r->most = ls_moe_most_rows(r->B, r->T, r->E, r->k, r->capacity, n);

@@ -15,7 +15,7 @@
 #include "base/compiler.h"
 #include "lockstep/moe.h"
 #include "tensor/share.h"
-#include "tensor/tape_impl.h"
+#include "tensor/tape.h"
 
 /* ls_node.saved */
 typedef struct shape {

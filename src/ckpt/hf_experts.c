@@ -1,0 +1,39 @@
+/* hf_experts.c -- names of experts in Hugging Face's files. */
+#include "ckpt/hf_experts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define EXPERTS ".experts."
+
+/* Behind ".experts."; NULL: it is nobody's. */
+static const char *behind(const char *name)
+{
+    const char *at = strstr(name, EXPERTS);
+    return at ? at + strlen(EXPERTS) : NULL;
+}
+
+int64_t ls_hf_tensors(const ls_lm_config *c, const char *name) { return behind(name) ? c->n_experts : 1; }
+
+const char *ls_hf_tensor_name(const char *name, int64_t e, char out[LS_HF_NAME_BYTES])
+{
+    const char *at = behind(name);
+    if (!at) return name;
+    snprintf(out, LS_HF_NAME_BYTES, "%.*s%lld.%s", (int)(at - name), name, (long long)e, at);
+    return out;
+}
+
+const char *ls_hf_param_name(const char *tensor, char out[LS_HF_NAME_BYTES])
+{
+    const char *at = behind(tensor);
+    const size_t digits = at ? strspn(at, "0123456789") : 0;
+    if (digits == 0 || at[digits] != '.' || strlen(tensor) >= LS_HF_NAME_BYTES) return tensor;
+    snprintf(out, LS_HF_NAME_BYTES, "%.*s%s", (int)(at - tensor), tensor, at + digits + 1);
+    return out;
+}
+
+bool ls_hf_expert_transposed(const char *name)
+{
+    const char *at = behind(name);
+    return at && (strcmp(at, "w2.weight") == 0 || strcmp(at, "down_proj.weight") == 0);
+}
