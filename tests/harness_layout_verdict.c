@@ -112,7 +112,7 @@ static bool as_recorded(int rank, const ls_layout_rank *o, const says *why)
             if (found != (num)g->dry[c].count)
                 return no(why, "rank %d: group %s: %s per step: expected %d, as in a dry world, found %llu", rank, g->text,
                           ls_coll_name(c), g->dry[c].count, found);
-            const bool varies = c == LS_ALL_TO_ALL; /* rows to experts: a dry world counts with as many as there may be */
+            const bool varies = c == LS_ALL_TO_ALL; /* rows to experts: a dry world has the most */
             if (varies ? bytes > g->dry[c].moved : bytes != g->dry[c].moved)
                 return no(why, "rank %d: group %s: %s: expected %llu bytes moved per step, as in a dry world, found %llu",
                           rank, g->text, ls_coll_name(c), (num)g->dry[c].moved, bytes);

@@ -7,16 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-#define LAYERS  2
-#define WIDTH   32
-#define TOKENS  16
-#define EXPERTS 4
-#define TOP_K   2
+#define COUNT(a)  (sizeof(a) / sizeof *(a))
+#define LAYERS    2
+#define WIDTH     32
+#define TOKENS    16
+#define EXPERTS   4
+#define TOP_K     2
 #define SEQUENCES 8 /* of a step */
-#define MOE "train.global_batch", "8", "optim.name", "sgd", "optim.momentum", "0.9", "optim.lr", "0.05", "optim.clip", "1", \
-            "model.name", "moe", "model.n_layer", "2", "model.n_head", "4", "model.d_model", "32", "model.d_ff", "40", \
-            "model.seq_len", "16", "data.tokenizer", "char", "model.n_experts", "4", "model.top_k", "2"
+#define MOE                                                                                                         \
+    "train.global_batch", "8", "optim.name", "sgd", "optim.momentum", "0.9", "optim.lr", "0.05", "optim.clip", "1", \
+        "model.name", "moe", "model.n_layer", "2", "model.n_head", "4", "model.d_model", "32", "model.d_ff", "40",  \
+        "model.seq_len", "16", "data.tokenizer", "char", "model.n_experts", "4", "model.top_k", "2"
 #define TEXT "data.name", NULL, "data.path", NULL, NULL
 
 static const char *plain[] = { MOE, TEXT };
@@ -26,7 +27,8 @@ static const char *least[] = { MOE, "moe.capacity_factor", "0.5", "moe.drop", "p
 static const char *shared[] = { MOE, "model.shared_expert", "24", "model.norm_topk", "false", TEXT };
 static const char *dense_first[] = { MOE, "model.first_dense", "1", "model.tied", "false", TEXT };
 static const char *one_chosen[] = { MOE, "model.top_k", "1", TEXT };
-static const char *few[] = { MOE, "model.n_experts", "16", "model.top_k", "1", "train.seq_len", "2", "train.global_batch", "4", TEXT };
+static const char *few[] = { MOE, "model.n_experts",    "16", "model.top_k", "1", "train.seq_len",
+                             "2", "train.global_batch", "4",  TEXT };
 static const char **const all[] = { plain, balanced, dropping, least, shared, dense_first, one_chosen, few };
 
 static int open_text(void **state)
@@ -65,44 +67,57 @@ static uint64_t bucket(uint64_t bytes, int ranks)
  *   forward    all_to_all of E counts; all_to_all_v of the rows to their experts; all_to_all_v back
  *   backward   the same two, each in the other direction
  *
- * Rows are as many as are routed: at most B T k leave a rank, and ep B T min(k, E / ep) arrive, which a dry world counts
- * with. Per step the gradients of what all have are all_reduced over dp x ep, those of experts over dp. */
+ * Rows are as many as are routed: at most B T k leave a rank, and ep B T min(k, E / ep) arrive, which a dry world
+ * counts with. Per step the gradients of what all have are all_reduced over dp x ep, those of experts over dp. */
 static int expert_parallel(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
 {
     const int ep = number_of(l, "parallel.ep", 1), dp = l->ranks / ep, local = SEQUENCES / l->ranks;
     const int micro = number_of(l, "train.micro_batch", local), times = local / micro, here = EXPERTS / ep;
-    const uint64_t B = (uint64_t)micro, leave = B * TOKENS * TOP_K, arrive = (uint64_t)ep * B * TOKENS * (uint64_t)(here < TOP_K ? here : TOP_K);
+    const uint64_t B = (uint64_t)micro, leave = B * TOKENS * TOP_K,
+                   arrive = (uint64_t)ep * B * TOKENS * (uint64_t)(here < TOP_K ? here : TOP_K);
     const uint64_t each = 8 * EXPERTS + 2 * (leave + arrive) * WIDTH * 4;
     uint64_t dense = 0, experts = 0;
     int n = 0;
     (void)rank;
     for (int i = 0; i < ps->n; i++) {
         const uint64_t bytes = 4 * (uint64_t)ls_tensor_count(&ps->item[i].t);
-        if (strstr(ps->item[i].name, ".experts.")) experts += lines(bytes / (uint64_t)ep);
-        else dense += lines(bytes);
+        if (strstr(ps->item[i].name, ".experts."))
+            experts += lines(bytes / (uint64_t)ep);
+        else
+            dense += lines(bytes);
     }
     const char *in_ep = dp > 1 ? "ep" : "world", *in_dp = dp > 1 ? "dp" : "self";
-    out[n++] = (ls_layout_calls){ .group = in_ep, .coll = LS_ALL_TO_ALL, .count = 5 * LAYERS * times,
-                                  .bytes = (uint64_t)(LAYERS * times) * each };
-    out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_REDUCE, .count = 1, .bytes = bucket(dense, l->ranks) };
+    out[n++] = (ls_layout_calls){
+        .group = in_ep, .coll = LS_ALL_TO_ALL, .count = 5 * LAYERS * times, .bytes = (uint64_t)(LAYERS * times) * each
+    };
+    out[n++] =
+        (ls_layout_calls){ .group = "world", .coll = LS_ALL_REDUCE, .count = 1, .bytes = bucket(dense, l->ranks) };
     out[n++] = (ls_layout_calls){ .group = in_dp, .coll = LS_ALL_REDUCE, .count = 1, .bytes = bucket(experts, dp) };
-    out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = 48 * (uint64_t)l->ranks };
+    out[n++] =
+        (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = 48 * (uint64_t)l->ranks };
     out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_REDUCE, .count = 1, .bytes = 8 * (uint64_t)ps->n };
-    out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_REDUCE, .count = 1, .bytes = 8 * LAYERS * (2 * EXPERTS + 3) };
+    out[n++] = (ls_layout_calls){
+        .group = "world", .coll = LS_ALL_REDUCE, .count = 1, .bytes = 8 * LAYERS * (2 * EXPERTS + 3)
+    };
     return n;
 }
 
 static void ranks_divide_the_experts(void **state)
 {
     (void)state;
-    static const struct { int ranks; const char *layout[5]; } row[] = {
+    static const struct {
+        int ranks;
+        const char *layout[5];
+    } row[] = {
         { 2, { "parallel.ep", "2" } },
         { 4, { "parallel.ep", "4" } },
         { 4, { "parallel.ep", "2" } },
         { 2, { "parallel.ep", "2", "train.micro_batch", "1" } },
     };
     for (size_t i = 0; i < COUNT(row); i++)
-        assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = plain, .layout = row[i].layout, .calls = expert_parallel }, F32);
+        assert_layout(
+            &(ls_layout){ .ranks = row[i].ranks, .run = plain, .layout = row[i].layout, .calls = expert_parallel },
+            F32);
 }
 
 /* Losses, biases, capacities and a shared expert are of sequences and of all ranks: no layout changes them. */
@@ -121,7 +136,10 @@ static void every_kind_of_routing_is_the_same_in_every_layout(void **state)
 static void with_tensor_parallelism(void **state)
 {
     (void)state;
-    static const struct { int ranks; const char *layout[7]; } row[] = {
+    static const struct {
+        int ranks;
+        const char *layout[7];
+    } row[] = {
         { 2, { "parallel.tp", "2" } },
         { 2, { "parallel.tp", "2", "parallel.sp", "true" } },
         { 4, { "parallel.ep", "2", "parallel.tp", "2" } },
@@ -136,7 +154,10 @@ static void with_tensor_parallelism(void **state)
 static void with_zero_and_recompute(void **state)
 {
     (void)state;
-    static const struct { int ranks; const char *layout[11]; } row[] = {
+    static const struct {
+        int ranks;
+        const char *layout[11];
+    } row[] = {
         { 4, { "parallel.ep", "2", "zero.stage", "1" } },
         { 4, { "parallel.ep", "2", "zero.stage", "2", "train.micro_batch", "1" } },
         { 4, { "parallel.ep", "2", "zero.stage", "3" } },
@@ -149,7 +170,8 @@ static void with_zero_and_recompute(void **state)
         { 2, { "parallel.dp", "2", "zero.stage", "2", "train.recompute", "selective" } },
     };
     for (size_t i = 0; i < COUNT(row); i++)
-        assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = i % 2 ? balanced : plain, .layout = row[i].layout }, F32);
+        assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = i % 2 ? balanced : plain, .layout = row[i].layout },
+                      F32);
 }
 
 /* Activations, and with them rows on their way, in bf16: routing is decided by logits that are rounded. */

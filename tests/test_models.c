@@ -61,8 +61,9 @@ static void the_formula_counts_what_is_registered(void **state)
             const ls_lm_config lm = { .vocab_size = 7 + i, .seq_len = 3 + i % 5, .n_layer = 1 + i % 3, .n_head = 4,
                                       .n_kv_head = which && i % 2 ? 2 : 0, .d_model = 8 + 8 * (i % 3),
                                       .d_ff = i % 4 ? 5 + i : 0, .tied = i % 2 == 0,
-                                      .n_experts = i % 5 ? i : 0, .d_expert = i % 3, .shared_expert = i % 4, .first_dense = i % 2,
-                                      .bias_rate = i % 3 ? 0 : 0.1 };
+
+                                      .n_experts = i % 5 ? i : 0, .d_expert = i % 3, .shared_expert = i % 4,
+                                      .first_dense = i % 2, .bias_rate = i % 3 ? 0 : 0.1 };
             const ls_model_config c = { .name = names[which], .lm = lm };
             ls_model *m;
             assert_int_equal(ls_model_create(&c, &m), LS_OK);

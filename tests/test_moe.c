@@ -14,7 +14,7 @@ enum { B = 2, T = 3, C = 4, E = 4, F = 5, N = B * T };
 /* One layer: x through two matrices of each token's experts, and both losses. */
 typedef struct layer {
     leaf x, logits, w1, w2, bias;
-    float r[N * C];     /* L = sum r y + aux and z */
+    float r[N * C]; /* L = sum r y + aux and z */
     ls_moe_rule rule;
     ls_moe_stats stats;
     double chosen[E], dropped[E], sums[LS_MOE_SUMS];
@@ -149,8 +149,7 @@ static void the_result_is_the_sum_over_the_chosen_experts(void **state)
         if (i % 2) l->rule.bias = &l->bias.t;
         y = run(l, t, &r, &loss);
         (void)dense(l, want);
-        for (int k = 0; k < N * C; k++)
-            assert_near(((float *)y->data)[k], want[k], 4 * sum_tolerance(F * C), "y", k);
+        for (int k = 0; k < N * C; k++) assert_near(((float *)y->data)[k], want[k], 4 * sum_tolerance(F * C), "y", k);
         ls_tape_destroy(t);
     }
 }
@@ -227,7 +226,8 @@ static void equal_probabilities_go_to_the_lower_experts(void **state)
     float logits[2 * 4] = { 1, 1, 1, 1, 0, 2, 2, 2 };
     ls_tape *t = tape();
     ls_routing *r;
-    assert_non_null(ls_route(t, ls_tape_input(t, LS_F32, 3, (int64_t[]){ 1, 2, 4 }, logits), &(ls_moe_rule){ .top_k = 2 }, &r));
+    assert_non_null(
+        ls_route(t, ls_tape_input(t, LS_F32, 3, (int64_t[]){ 1, 2, 4 }, logits), &(ls_moe_rule){ .top_k = 2 }, &r));
     assert_true(r->choice[0] == 0 && r->choice[1] == 1 && r->choice[2] == 1 && r->choice[3] == 2);
     ls_tape_destroy(t);
 }
@@ -251,13 +251,18 @@ static void what_is_dispatched_comes_back(void **state)
 static void capacity_drops_what_is_beyond_it(void **state)
 {
     (void)state;
-    static const struct { double factor; int taken; } row[] = { { 0, 8 }, { 1, 2 }, { 1.25, 3 }, { 0.1, 1 }, { 4, 8 }, { 100, 8 } };
+    static const struct {
+        double factor;
+        int taken;
+    } row[] = { { 0, 8 }, { 1, 2 }, { 1.25, 3 }, { 0.1, 1 }, { 4, 8 }, { 100, 8 } };
     for (size_t i = 0; i < 2 * COUNT(row); i++) {
         const bool by_probability = i % 2;
         float logits[2 * 8 * 4] = { 0 };
         double chosen[4] = { 0 }, dropped[4] = { 0 }, sums[LS_MOE_SUMS] = { 0 };
         ls_moe_stats stats = { chosen, dropped, sums };
-        const ls_moe_rule rule = { .top_k = 1, .capacity = row[i / 2].factor, .by_probability = by_probability, .stats = &stats };
+        const ls_moe_rule rule = {
+            .top_k = 1, .capacity = row[i / 2].factor, .by_probability = by_probability, .stats = &stats
+        };
         for (int n = 0; n < 16; n++) logits[n * 4 + 2] = 5.0f + (float)(n % 8) / 8; /* the last is the most probable */
         ls_tape *t = tape();
         ls_routing *r;
@@ -294,7 +299,10 @@ static void what_cannot_be_routed_is_refused(void **state)
     (void)state;
     float logits[8] = { 0 }, bias[3] = { 0 };
     ls_tensor short_bias = { .dtype = LS_F32, .ndim = 1, .dim = { 3 }, .data = bias };
-    const struct { ls_moe_rule rule; const char *says; } row[] = {
+    const struct {
+        ls_moe_rule rule;
+        const char *says;
+    } row[] = {
         { { .top_k = 0 }, "the 0 most probable of 4 experts: expected 1 to 4" },
         { { .top_k = 5 }, "the 5 most probable of 4 experts" },
         { { .top_k = 1, .capacity = -1 }, "a capacity factor of -1" },

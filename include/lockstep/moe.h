@@ -9,9 +9,9 @@
  *   ...
  *   y      = ls_combine(h, w)    [B, T, C]  sum over the k chosen experts of w times the expert's result
  *
- * With expert parallelism E experts are divided among the ranks of `ep`, rank e / (E / ep) has expert e, and rows travel
- * there and back: dispatch is an exchange of counts and an all_to_all_v, combine another all_to_all_v. In backward each
- * is one more, in the other direction.
+ * With expert parallelism E experts are divided among the ranks of `ep`, rank e / (E / ep) has expert e, and rows
+ * travel there and back: dispatch is an exchange of counts and an all_to_all_v, combine another all_to_all_v. In
+ * backward each is one more, in the other direction.
  */
 #ifndef LS_MOE_H
 #define LS_MOE_H
@@ -39,11 +39,11 @@ typedef struct ls_moe_rule {
     bool renormalize;    /* the weights of the chosen experts add up to 1, which is a softmax over their logits */
     double capacity;     /* factor: each expert takes at most ceil(T k / E * capacity) tokens of a sequence. 0: all */
     bool by_probability; /* beyond that the least probable are dropped; else those that come last in the sequence */
-    double aux;          /* coefficient of the balancing loss: mean over sequences of E sum_i f_i P_i, f_i the share of the
-                          * T k assignments that went to expert i, P_i its mean probability (Fedus et al. 2022) */
-    double z;            /* coefficient of the mean of (log sum_i e^logit_i)^2 (Zoph et al. 2022) */
-    ls_tensor *bias;     /* [E], f32: added to the probabilities where experts are chosen, and nowhere else (Wang et al. 2024),
-                          * so that its gradient is zeros; NULL: none */
+    double aux;      /* coefficient of the balancing loss: mean over sequences of E sum_i f_i P_i, f_i the part of the
+                      * T k assignments that went to expert i, P_i its mean probability (Fedus et al. 2022) */
+    double z;        /* coefficient of the mean of (log sum_i e^logit_i)^2 (Zoph et al. 2022) */
+    ls_tensor *bias; /* [E], f32: added to the probabilities where experts are chosen, and nowhere else (Wang et al.
+                      * 2024), so that its gradient is zeros; NULL: none */
     ls_moe_stats *stats; /* borrowed: a forward that has a gradient is counted here, once; NULL: it is not */
 } ls_moe_rule;
 
@@ -55,29 +55,30 @@ typedef struct ls_moe_piece {
 /* Where each token goes. It lies on the tape; a dry tape has sizes only. */
 typedef struct ls_routing {
     int64_t B, T, E, k;
-    int32_t *choice;    /* [B T, k] the expert, the most probable first; of equal ones the lower */
-    int32_t *place;     /* [B T, k] the row among those that are sent; -1: dropped */
-    int64_t *count;     /* [E] rows for each expert, after drops; they are sent in this order, and by token */
-    int64_t capacity;   /* of an expert per sequence; T where there is none */
-    int64_t sent;       /* rows that leave here */
+    int32_t *choice;  /* [B T, k] the expert, the most probable first; of equal ones the lower */
+    int32_t *place;   /* [B T, k] the row among those that are sent; -1: dropped */
+    int64_t *count;   /* [E] rows for each expert, after drops; they are sent in this order, and by token */
+    int64_t capacity; /* of an expert per sequence; T where there is none */
+    int64_t sent;     /* rows that leave here */
     /* set by ls_dispatch: */
     struct ls_group *ranks; /* borrowed: those that divide the experts, */
-    int ep;             /* so many; 1: all experts are here */
-    int64_t here;       /* experts of this rank: E / ep */
-    int64_t *theirs;    /* [E] rows that come from each rank for each expert here */
-    int64_t rows, most; /* rows that arrive: rank by rank, and expert by expert of each; at most so many if all ranks have
-                         * as many tokens, which is what a dry tape counts with */
+    int ep;                 /* so many; 1: all experts are here */
+    int64_t here;           /* experts of this rank: E / ep */
+    int64_t *theirs;        /* [E] rows that come from each rank for each expert here */
+    int64_t rows, most;  /* rows that arrive: rank by rank, and expert by expert of each; at most so many if all ranks
+                          * have  as many tokens, which is what a dry tape counts with */
     ls_moe_piece *piece; /* [npieces], in the order of the rows */
     int npieces;
     size_t *out_rows, *in_rows; /* [ep] to and from each rank */
 } ls_routing;
 
 /* logits [B, T, E] -> weights [B, T, k] in float, and *out. Probabilities are a softmax over all experts in float. The
- * gradients of both losses come to the logits with the gradient of the model's loss (ls_backward_from's first number). */
+ * gradients of both losses come to the logits with the gradient of the model's loss (ls_backward_from's first number).
+ */
 ls_tensor *ls_route(ls_tape *t, ls_tensor *logits, const ls_moe_rule *rule, ls_routing **out);
-/* Each row times the matrix of its expert. w has those of this rank one below another: with `transposed` [here I, O] and
- * y = x w_e, else [here O, I] and y = x w_e^T. x [R, I] -> [R, O]. An expert without rows costs nothing, and its gradient is
- * zeros. */
+/* Each row times the matrix of its expert. w has those of this rank one below another: with `transposed` [here I, O]
+ * and y = x w_e, else [here O, I] and y = x w_e^T. x [R, I] -> [R, O]. An expert without rows costs nothing, and its
+ * gradient is zeros. */
 ls_tensor *ls_experts(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_routing *r, bool transposed);
 /* x[.., C] times the sigmoid of g[.., 1], row by row. */
 ls_tensor *ls_gate_rows(ls_tape *t, ls_tensor *x, ls_tensor *g);

@@ -112,8 +112,8 @@ static inline bool ls_param_has_gradient(const ls_param *p) { return p->dmaster 
 typedef struct ls_params {
     ls_param *item; /* owned; addresses are fixed once registration is over */
     int n, cap;
-    int before;     /* of a list that is a part of another one: so many come before it there */
-    int experts;    /* those from here on are experts that ranks divide, with replicas of their own; 0: there are none */
+    int before;     /* of a list that is a part of another one: so many come before it */
+    int experts;    /* those from here on are experts that ranks divide: they have other replicas; 0: there are none */
     const struct ls_ddp *wrapper; /* borrowed: whose memory the gradients lie in (ls_ddp_create); NULL: no wrapper's */
     int layout;     /* how a strategy that shards has bound them; 0: all values and gradients are here */
     ls_dtype bound; /* dtype of the activations that the parameters were bound for (ls_ddp_bind) */

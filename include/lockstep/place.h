@@ -72,7 +72,7 @@ ls_tensor *ls_tp_leave(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* x w^T + b by rows: w [O, I / tp], x [.., I / tp], b [O] or NULL, then ls_tp_leave; b is added once. */
 ls_tensor *ls_tp_rows(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, const ls_place *p);
 /* x, of which every rank has all, and computes all that follows from it: each rank of tp finds the whole gradient. With
- * sequence parallelism, where gradients of what ranks have in common are added up, each passes on its share, 1 / tp. */
+ * sequence parallelism, where gradients of what ranks have in common are added up, each passes on 1 / tp of it. */
 ls_tensor *ls_tp_same(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* x, of which every rank has all, on the way into a sum over the ranks of tp: its gradient is added up. */
 ls_tensor *ls_tp_sum_gradient(ls_tape *t, ls_tensor *x, const ls_place *p);
@@ -97,8 +97,8 @@ ls_tensor *ls_cp_attention_packed(ls_tape *t, ls_tensor *qkv, int64_t heads, flo
 
 /* --- expert parallelism (moe.h) ---------------------------------------------------------------------------- */
 
-/* x [B, T, C] -> rows [R, C]. R is r->rows, or 1, a row of zeros, where no token comes here; on a dry tape r->most. `ep`:
- * the ranks that divide the experts; zeros: all are here. */
+/* x [B, T, C] -> rows [R, C]. R is r->rows, or 1, a row of zeros, where no token comes here; on a dry tape r->most.
+ * `ep`: the ranks that divide the experts; zeros: all are here. */
 ls_tensor *ls_dispatch(ls_tape *t, ls_tensor *x, ls_routing *r, const ls_along *ep);
 /* rows [R, C] and weights [B, T, k] -> [B, T, C]: zeros for a token of which all was dropped. */
 ls_tensor *ls_combine(ls_tape *t, ls_tensor *rows, ls_tensor *weights, const ls_routing *r);

@@ -109,8 +109,10 @@ ls_status ls_units_share(ls_units *us, const ls_params *ps, const char *name);
 ls_status ls_units_leave(ls_units *us);
 /* Registers a parameter of unit `unit` at a position that was left, after the last unit: parameters that a wrapper of
  * their own keeps in step (ls_params.experts) lie together. Units in ascending order. */
-ls_status ls_units_add_last(ls_units *us, ls_params *ps, int unit, int position, const char *name, int ndim, const int64_t *dim);
-/* After the last unit, and what comes last. LS_INVALID: no unit, the last one lacks parameters, or ps has some that no unit knows. */
+ls_status ls_units_add_last(ls_units *us, ls_params *ps, int unit, int position, const char *name, int ndim,
+                            const int64_t *dim);
+/* After the last unit, and what comes last. LS_INVALID: no unit, one lacks parameters, or ps has some that no unit
+ * knows. */
 ls_status ls_units_end(const ls_units *us, const ls_params *ps);
 void ls_units_free(ls_units *us);
 

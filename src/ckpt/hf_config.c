@@ -168,7 +168,10 @@ static ls_status read_dtype(const char *what, const json_t *j, ls_hf_config *out
     return wrong(what, "torch_dtype", v, "\"float32\", \"bfloat16\" or \"float16\"");
 }
 
-static const char *type_of(const ls_model_class *cls, const ls_lm_class *form) { return form->model_type ? form->model_type : cls->name; }
+static const char *type_of(const ls_model_class *cls, const ls_lm_class *form)
+{
+    return form->model_type ? form->model_type : cls->name;
+}
 
 /* A language model of the registry, and which of its forms. */
 static bool find_type(const char *type, const ls_model_class **out, const ls_lm_class **form)

@@ -1,7 +1,8 @@
 /* hf_experts.h -- experts in Hugging Face's files: a tensor for each, where a model has one parameter of all of them.
  *
  *   here      model.layers.0.block_sparse_moe.experts.w1.weight     [E F, C], one expert below another
- *   in files  model.layers.0.block_sparse_moe.experts.0.w1.weight   [F, C], and so on to E - 1; w2 (down_proj) is [C, F]
+ *   in files  model.layers.0.block_sparse_moe.experts.0.w1.weight   [F, C], and so on to E - 1; w2 (down_proj) is [C,
+ * F]
  */
 #ifndef LS_CKPT_HF_EXPERTS_H
 #define LS_CKPT_HF_EXPERTS_H

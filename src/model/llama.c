@@ -118,7 +118,8 @@ ls_tensor *ls_llama_attention(const ls_unit *u, ls_tape *t, ls_tensor *x, const 
 
 static ls_tensor *mlp(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass)
 {
-    ls_tensor *h = ls_tp_enter(t, ls_rmsnorm(t, x, P(LS_LLAMA_POST_NORM), (float)ls_lm_sizes(u)->norm_eps), pass->place);
+    const float eps = (float)ls_lm_sizes(u)->norm_eps;
+    ls_tensor *h = ls_tp_enter(t, ls_rmsnorm(t, x, P(LS_LLAMA_POST_NORM), eps), pass->place);
     ls_tensor *gate = ls_linear(t, h, P(LS_LLAMA_GATE_PROJ), NULL);
     ls_tensor *up = ls_linear(t, h, P(LS_LLAMA_UP_PROJ), NULL);
     return ls_tp_rows(t, ls_swiglu(t, gate, up), P(LS_LLAMA_DOWN_PROJ), NULL, pass->place);

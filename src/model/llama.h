@@ -3,10 +3,19 @@
 #define LS_MODEL_LLAMA_H
 #include "model/lm.h"
 
-/* Positions in a block's table. Another block may have other matrices at GATE_PROJ to DOWN_PROJ, and more after them. */
+/* Positions in a block's table. Another block may have other matrices at GATE_PROJ to DOWN_PROJ, and more after them.
+ */
 enum {
-    LS_LLAMA_Q_PROJ, LS_LLAMA_K_PROJ, LS_LLAMA_V_PROJ, LS_LLAMA_O_PROJ, LS_LLAMA_GATE_PROJ, LS_LLAMA_UP_PROJ,
-    LS_LLAMA_DOWN_PROJ, LS_LLAMA_INPUT_NORM, LS_LLAMA_POST_NORM, LS_LLAMA_BLOCK,
+    LS_LLAMA_Q_PROJ,
+    LS_LLAMA_K_PROJ,
+    LS_LLAMA_V_PROJ,
+    LS_LLAMA_O_PROJ,
+    LS_LLAMA_GATE_PROJ,
+    LS_LLAMA_UP_PROJ,
+    LS_LLAMA_DOWN_PROJ,
+    LS_LLAMA_INPUT_NORM,
+    LS_LLAMA_POST_NORM,
+    LS_LLAMA_BLOCK,
 };
 
 extern const ls_lm_param ls_llama_embedding_params[], ls_llama_block_params[], ls_llama_head_params[];
@@ -16,9 +25,18 @@ ls_tensor *ls_llama_embedding(const ls_unit *u, ls_tape *t, ls_tensor *ids, cons
 ls_tensor *ls_llama_block(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass);
 /* x [B, T, C] -> logits or loss. */
 ls_tensor *ls_llama_head(const ls_unit *u, ls_tape *t, ls_tensor *x, const ls_pass *pass);
-#define LS_LLAMA_EMBEDDING_UNIT { ls_llama_embedding_params, { ls_llama_embedding, 1, false } }
-#define LS_LLAMA_BLOCK_UNIT { ls_llama_block_params, { ls_llama_block, LS_LLAMA_BLOCK, true } }
-#define LS_LLAMA_HEAD_UNIT { ls_llama_head_params, { ls_llama_head, 2, false } }
+#define LS_LLAMA_EMBEDDING_UNIT                                     \
+    {                                                               \
+        ls_llama_embedding_params, { ls_llama_embedding, 1, false } \
+    }
+#define LS_LLAMA_BLOCK_UNIT                                             \
+    {                                                                   \
+        ls_llama_block_params, { ls_llama_block, LS_LLAMA_BLOCK, true } \
+    }
+#define LS_LLAMA_HEAD_UNIT                                \
+    {                                                     \
+        ls_llama_head_params, { ls_llama_head, 2, false } \
+    }
 
 extern const ls_model_class ls_model_llama; /* listed in registry.c */
 

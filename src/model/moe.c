@@ -1,13 +1,14 @@
-/* moe.c -- Llama with a mixture of experts in place of the mlp, as in Hugging Face's MixtralForCausalLM (Jiang et al. 2024).
+/* moe.c -- Llama with a mixture of experts in place of the mlp, as in Hugging Face's MixtralForCausalLM (Jiang et al.
+ * 2024).
  *
  *     h = rmsnorm(x)
  *     p = softmax(gate h);  the top_k experts with the largest p, w their p, which add up to 1 with norm_topk
  *     x = x + sum over them of w_e w2_e (silu(w1_e h) * w3_e h)         C -> d_expert -> C
  *         + sigmoid(shared_gate h) times an mlp of width shared_expert, where there is one (Qwen2-MoE)
  *
- * The first first_dense layers have Llama's mlp. The experts' matrices of a layer are three parameters, [E F, C] each, one
- * expert below another, w2 transposed: a checkpoint, ZeRO's rows and expert parallelism then see matrices as they see all
- * others, and ranks with other experts have parameters of the same names.
+ * The first first_dense layers have Llama's mlp. The experts' matrices of a layer are three parameters, [E F, C] each,
+ * one expert below another, w2 transposed: a checkpoint, ZeRO's rows and expert parallelism then see matrices as they
+ * see all others, and ranks with other experts have parameters of the same names.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -19,7 +20,10 @@
 
 static ls_status check_experts(const ls_lm_config *s)
 {
-    const struct { const char *key; int64_t value, least, most; } size[] = {
+    const struct {
+        const char *key;
+        int64_t value, least, most;
+    } size[] = {
         { "n_experts", s->n_experts, 1, LS_MOE_EXPERTS },
         { "top_k", s->top_k, 1, s->n_experts < LS_MOE_TOP_K ? s->n_experts : LS_MOE_TOP_K },
         { "d_expert", s->d_expert, 1, (int64_t)1 << 24 },
@@ -28,10 +32,15 @@ static ls_status check_experts(const ls_lm_config *s)
     };
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i].value < size[i].least || size[i].value > size[i].most)
-            return ls_fail(LS_BAD_CONFIG, "model.%s is %lld; expected %lld to %lld", size[i].key, (long long)size[i].value,
-                           (long long)size[i].least, (long long)size[i].most);
-    const struct { const char *key; double value; } number[] = {
-        { "capacity_factor", s->capacity_factor }, { "aux_loss", s->aux_loss }, { "z_loss", s->z_loss },
+            return ls_fail(LS_BAD_CONFIG, "model.%s is %lld; expected %lld to %lld", size[i].key,
+                           (long long)size[i].value, (long long)size[i].least, (long long)size[i].most);
+    const struct {
+        const char *key;
+        double value;
+    } number[] = {
+        { "capacity_factor", s->capacity_factor },
+        { "aux_loss", s->aux_loss },
+        { "z_loss", s->z_loss },
         { "bias_rate", s->bias_rate },
     };
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
@@ -60,7 +69,8 @@ static int64_t count(const ls_model_config *c)
 {
     const ls_lm_config *s = &c->lm;
     const int64_t C = s->d_model, S = s->shared_expert, E = s->n_experts;
-    const int64_t layer = E * expert_count(s) + E * C + (S > 0 ? 3 * C * S + C + C + 2 * (C / s->n_head * s->n_kv_head) : 0) +
+    const int64_t layer = E * expert_count(s) + E * C +
+                          (S > 0 ? 3 * C * S + C + C + 2 * (C / s->n_head * s->n_kv_head) : 0) +
                           (s->bias_rate > 0 ? E : 0);
     return ls_model_llama.count(c) + sparse_layers(s) * (layer - 3 * C * s->d_ff);
 }
@@ -73,9 +83,12 @@ static void flops(const ls_model_config *c, ls_model_flops *out)
     out->tables += sparse_layers(s) * (s->n_experts - s->top_k) * expert_count(s);
 }
 
-#define SIZES(V, T, L, H, K, C, F, E, k) \
-    { .vocab_size = (V), .seq_len = (T), .n_layer = (L), .n_head = (H), .n_kv_head = (K), .d_model = (C), .d_ff = (F), \
-      .norm_eps = 1e-5, .rope_theta = 10000, .n_experts = (E), .top_k = (k), .d_expert = (F), .norm_topk = true }
+#define SIZES(V, T, L, H, K, C, F, E, k)                                                                     \
+    {                                                                                                        \
+        .vocab_size = (V), .seq_len = (T), .n_layer = (L), .n_head = (H), .n_kv_head = (K), .d_model = (C),  \
+        .d_ff = (F), .norm_eps = 1e-5, .rope_theta = 10000, .n_experts = (E), .top_k = (k), .d_expert = (F), \
+        .norm_topk = true                                                                                    \
+    }
 
 static const ls_model_preset presets[] = {
     { "moe-tiny", "moe", SIZES(512, 256, 4, 4, 4, 128, 256, 8, 2) },
@@ -91,16 +104,19 @@ enum { ROUTER = LS_LLAMA_BLOCK, BIAS, IN_BLOCK };
 enum { S_ROUTER = LS_LLAMA_BLOCK, Q_BIAS, K_BIAS, V_BIAS, S_GATE, S_UP, S_DOWN, S_SIGMOID, S_BIAS, IN_SHARED };
 
 #define LAYER "model.layers.%d."
-#define ATTENTION                                                                                                              \
-    [LS_LLAMA_Q_PROJ] = { LAYER "self_attn.q_proj.weight", { LS_LM_C, LS_LM_C }, .cut = LS_LM_COLUMNS },                        \
-    [LS_LLAMA_K_PROJ] = { LAYER "self_attn.k_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },                       \
-    [LS_LLAMA_V_PROJ] = { LAYER "self_attn.v_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS },                       \
-    [LS_LLAMA_O_PROJ] = { LAYER "self_attn.o_proj.weight", { LS_LM_C, LS_LM_C }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },   \
-    [LS_LLAMA_INPUT_NORM] = { LAYER "input_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },                                 \
+#define ATTENTION                                                                                         \
+    [LS_LLAMA_Q_PROJ] = { LAYER "self_attn.q_proj.weight", { LS_LM_C, LS_LM_C }, .cut = LS_LM_COLUMNS },  \
+    [LS_LLAMA_K_PROJ] = { LAYER "self_attn.k_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS }, \
+    [LS_LLAMA_V_PROJ] = { LAYER "self_attn.v_proj.weight", { LS_LM_KV, LS_LM_C }, .cut = LS_LM_COLUMNS }, \
+    [LS_LLAMA_O_PROJ] = { LAYER "self_attn.o_proj.weight",                                                \
+                          { LS_LM_C, LS_LM_C },                                                           \
+                          .init = LS_LM_RESIDUAL,                                                         \
+                          .cut = LS_LM_ROWS },                                                            \
+    [LS_LLAMA_INPUT_NORM] = { LAYER "input_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE },           \
     [LS_LLAMA_POST_NORM] = { LAYER "post_attention_layernorm.weight", { LS_LM_C }, .init = LS_LM_ONE }
-#define EXPERTS(in, gate, up, down)                                                                \
-    [W1] = { LAYER in gate, { LS_LM_EF, LS_LM_C }, .cut = LS_LM_EXPERTS },                          \
-    [W3] = { LAYER in up, { LS_LM_EF, LS_LM_C }, .cut = LS_LM_EXPERTS },                            \
+#define EXPERTS(in, gate, up, down)                                        \
+    [W1] = { LAYER in gate, { LS_LM_EF, LS_LM_C }, .cut = LS_LM_EXPERTS }, \
+    [W3] = { LAYER in up, { LS_LM_EF, LS_LM_C }, .cut = LS_LM_EXPERTS },   \
     [W2] = { LAYER in down, { LS_LM_EF, LS_LM_C }, .init = LS_LM_RESIDUAL, .cut = LS_LM_EXPERTS }
 
 static const ls_lm_param block_params[] = {
@@ -119,7 +135,10 @@ static const ls_lm_param shared_params[] = {
     [V_BIAS] = { LAYER "self_attn.v_proj.bias", { LS_LM_KV }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
     [S_GATE] = { LAYER "mlp.shared_expert.gate_proj.weight", { LS_LM_S, LS_LM_C }, .cut = LS_LM_COLUMNS },
     [S_UP] = { LAYER "mlp.shared_expert.up_proj.weight", { LS_LM_S, LS_LM_C }, .cut = LS_LM_COLUMNS },
-    [S_DOWN] = { LAYER "mlp.shared_expert.down_proj.weight", { LS_LM_C, LS_LM_S }, .init = LS_LM_RESIDUAL, .cut = LS_LM_ROWS },
+    [S_DOWN] = { LAYER "mlp.shared_expert.down_proj.weight",
+                 { LS_LM_C, LS_LM_S },
+                 .init = LS_LM_RESIDUAL,
+                 .cut = LS_LM_ROWS },
     [S_SIGMOID] = { LAYER "mlp.shared_expert_gate.weight", { LS_LM_1, LS_LM_C } },
     [S_BIAS] = { LAYER "mlp.gate.balance", { LS_LM_E }, .init = LS_LM_ZERO },
 };
@@ -131,12 +150,19 @@ static const ls_lm_param shared_params[] = {
 static const ls_model *model_of(const ls_unit *u) { return u->arg; }
 
 /* Weights [B, T, k] of h [B, T, C], and where its tokens go. */
-static ls_tensor *router(const ls_unit *u, ls_tape *t, ls_tensor *h, const ls_pass *pass, ls_tensor *bias, ls_routing **r)
+static ls_tensor *router(const ls_unit *u, ls_tape *t, ls_tensor *h, const ls_pass *pass, ls_tensor *bias,
+                         ls_routing **r)
 {
     const ls_lm_config *c = ls_lm_sizes(u);
-    const ls_moe_rule rule = { .top_k = c->top_k, .renormalize = c->norm_topk, .capacity = c->capacity_factor,
-                               .by_probability = c->drop_by_probability, .aux = c->aux_loss, .z = c->z_loss, .bias = bias,
-                               .stats = pass->output == LS_OUTPUT_LOSS ? ls_moe_layer_stats(model_of(u), u->number) : NULL };
+    const ls_moe_rule rule = { .top_k = c->top_k,
+                               .renormalize = c->norm_topk,
+                               .capacity = c->capacity_factor,
+                               .by_probability = c->drop_by_probability,
+                               .aux = c->aux_loss,
+                               .z = c->z_loss,
+                               .bias = bias,
+                               .stats =
+                                   pass->output == LS_OUTPUT_LOSS ? ls_moe_layer_stats(model_of(u), u->number) : NULL };
     ls_tensor *logits = ls_tp_same(t, ls_linear(t, h, P(ROUTER), NULL), pass->place);
     return ls_tp_sum_gradient(t, ls_route(t, logits, &rule, r), pass->place);
 }
@@ -206,7 +232,10 @@ static const ls_lm_unit *block_at(const ls_lm_config *c, int layer)
 /* --- what was routed ------------------------------------------------------------------------------------ */
 
 /* ls_model.own: for each layer chosen[E], dropped[E], and aux, z and calls. */
-int ls_moe_words(const ls_model *m) { return m->cls == &ls_model_moe ? (int)(m->lm.n_layer * (2 * m->lm.n_experts + LS_MOE_SUMS)) : 0; }
+int ls_moe_words(const ls_model *m)
+{
+    return m->cls == &ls_model_moe ? (int)(m->lm.n_layer * (2 * m->lm.n_experts + LS_MOE_SUMS)) : 0;
+}
 
 static int layer_words(const ls_model *m) { return (int)(2 * m->lm.n_experts) + LS_MOE_SUMS; }
 
@@ -217,7 +246,10 @@ typedef struct counts {
 
 double *ls_moe_counts(const ls_model *m) { return ls_moe_words(m) ? ((counts *)m->own)->word : NULL; }
 
-const double *ls_moe_layer_words(const ls_model *m, const double *words, int layer) { return words + layer * layer_words(m); }
+const double *ls_moe_layer_words(const ls_model *m, const double *words, int layer)
+{
+    return words + layer * layer_words(m);
+}
 
 ls_moe_stats *ls_moe_layer_stats(const ls_model *m, int layer)
 {
@@ -264,20 +296,21 @@ void ls_moe_balance(ls_model *m, const double *words)
 
 #define AT(member) offsetof(ls_lm_config, member)
 
-#define ALIKE(positions, kv_heads, theta, eps)                                        \
-    { "vocab_size", LS_HF_SIZE, AT(vocab_size), NULL, NULL },                         \
-    { "max_position_embeddings", LS_HF_SIZE, AT(seq_len), positions, NULL },          \
-    { "hidden_size", LS_HF_SIZE, AT(d_model), NULL, NULL },                           \
-    { "num_hidden_layers", LS_HF_SIZE, AT(n_layer), NULL, NULL },                     \
-    { "num_attention_heads", LS_HF_SIZE, AT(n_head), NULL, NULL },                    \
-    { "num_key_value_heads", LS_HF_SIZE, AT(n_kv_head), kv_heads, NULL },             \
-    { "rms_norm_eps", LS_HF_REAL, AT(norm_eps), eps, NULL },                          \
-    { "rope_theta", LS_HF_REAL, AT(rope_theta), theta, NULL },                        \
-    { "attention_dropout", LS_HF_ONLY, 0, "0.0", "0" },                               \
-    { "tie_word_embeddings", LS_HF_FLAG, AT(tied), "false", NULL },                   \
-    { "hidden_act", LS_HF_ONLY, 0, "\"silu\"", "\"swish\"" },                         \
-    { "lockstep_first_dense", LS_HF_COUNT, AT(first_dense), "0", NULL }, /* in own */ \
-    { "lockstep_bias_rate", LS_HF_REAL, AT(bias_rate), "0.0", NULL }     /* files */
+#define ALIKE(positions, kv_heads, theta, eps)                                                                         \
+    { "vocab_size", LS_HF_SIZE, AT(vocab_size), NULL, NULL },                                                          \
+        { "max_position_embeddings", LS_HF_SIZE, AT(seq_len), positions, NULL },                                       \
+        { "hidden_size", LS_HF_SIZE, AT(d_model), NULL, NULL },                                                        \
+        { "num_hidden_layers", LS_HF_SIZE, AT(n_layer), NULL, NULL },                                                  \
+        { "num_attention_heads", LS_HF_SIZE, AT(n_head), NULL, NULL },                                                 \
+        { "num_key_value_heads", LS_HF_SIZE, AT(n_kv_head), kv_heads, NULL },                                          \
+        { "rms_norm_eps", LS_HF_REAL, AT(norm_eps), eps, NULL },                                                       \
+        { "rope_theta", LS_HF_REAL, AT(rope_theta), theta, NULL }, { "attention_dropout", LS_HF_ONLY, 0, "0.0", "0" }, \
+        { "tie_word_embeddings", LS_HF_FLAG, AT(tied), "false", NULL },                                                \
+        { "hidden_act", LS_HF_ONLY, 0, "\"silu\"", "\"swish\"" },                                                      \
+        { "lockstep_first_dense", LS_HF_COUNT, AT(first_dense), "0", NULL }, /* in own */                              \
+    {                                                                                                                  \
+        "lockstep_bias_rate", LS_HF_REAL, AT(bias_rate), "0.0", NULL                                                   \
+    } /* files */
 
 /* MixtralForCausalLM, whose weights always add up to 1. */
 static const ls_hf_key mixtral_json[] = {
@@ -336,10 +369,18 @@ static const ls_lm_class lm = {
 };
 
 const ls_model_class ls_model_moe = {
-    .name = "moe", .summary = "Llama with a mixture of experts: Mixtral's, and Qwen2-MoE's with a shared expert",
-    .keys = (const char *const[]){ LS_LM_KEYS, "model.n_kv_head", "model.rope_theta", "model.n_experts", "model.top_k", "model.d_expert",
-                                   "model.shared_expert", "model.first_dense", "model.norm_topk", "moe.capacity_factor", "moe.drop",
-                                   "moe.aux_loss", "moe.z_loss", "moe.bias_rate", NULL },
-    .presets = presets, .lm = &lm, .resolve = resolve, .count = count, .flops = flops,
-    .create = create, .init = ls_lm_init_values, .input = ls_lm_input,
+    .name = "moe",
+    .summary = "Llama with a mixture of experts: Mixtral's, and Qwen2-MoE's with a shared expert",
+    .keys =
+        (const char *const[]){ LS_LM_KEYS, "model.n_kv_head", "model.rope_theta", "model.n_experts", "model.top_k",
+                               "model.d_expert", "model.shared_expert", "model.first_dense", "model.norm_topk",
+                               "moe.capacity_factor", "moe.drop", "moe.aux_loss", "moe.z_loss", "moe.bias_rate", NULL },
+    .presets = presets,
+    .lm = &lm,
+    .resolve = resolve,
+    .count = count,
+    .flops = flops,
+    .create = create,
+    .init = ls_lm_init_values,
+    .input = ls_lm_input,
 };

@@ -9,7 +9,10 @@ ls_part ls_part_all(const ls_tensor *t)
 /* Runs of the global tensor. */
 static int of_runs(const ls_part *p) { return p->of_runs > 0 ? p->of_runs : p->runs; }
 
-bool ls_part_is_all(const ls_part *p) { return p->first == 0 && p->count == p->of && of_runs(p) == p->runs; }
+bool ls_part_is_all(const ls_part *p)
+{
+    return p->first == 0 && p->count == p->of && of_runs(p) == p->runs;
+}
 
 ls_status ls_part_check(const char *name, const ls_part *p, const ls_tensor *here)
 {
@@ -24,7 +27,8 @@ ls_status ls_part_check(const char *name, const ls_part *p, const ls_tensor *her
                        (long long)p->first + (long long)p->count - 1, p->runs, (long long)p->of);
     if (p->first_run < 0 || p->runs > of_runs(p) - p->first_run)
         return ls_fail(LS_SHAPE, "parameter '%s' %s: runs %d to %d of %d: they are not in it", name,
-                       ls_tensor_shape(here, shape, sizeof shape), p->first_run, p->first_run + p->runs - 1, of_runs(p));
+                       ls_tensor_shape(here, shape, sizeof shape), p->first_run, p->first_run + p->runs - 1,
+                       of_runs(p));
     if (here->dim[p->dim] != p->runs * p->count)
         return ls_fail(LS_SHAPE, "parameter '%s' %s: dimension %d is %lld here, and %lld of each of %d runs are %lld", name,
                        ls_tensor_shape(here, shape, sizeof shape), p->dim, (long long)here->dim[p->dim],

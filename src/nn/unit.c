@@ -79,9 +79,11 @@ ls_status ls_units_leave(ls_units *us)
     return place(u, -1, "one that comes last");
 }
 
-ls_status ls_units_add_last(ls_units *us, ls_params *ps, int unit, int position, const char *name, int ndim, const int64_t *dim)
+ls_status ls_units_add_last(ls_units *us, ls_params *ps, int unit, int position, const char *name, int ndim,
+                            const int64_t *dim)
 {
-    if (unit < 0 || unit >= us->n || position < 0 || position >= us->item[unit].npositions || us->item[unit].position[position] >= 0)
+    if (unit < 0 || unit >= us->n || position < 0 || position >= us->item[unit].npositions ||
+        us->item[unit].position[position] >= 0)
         return ls_fail(LS_INVALID, "parameter '%s': unit %d has left no position %d", name, unit, position);
     ls_unit *u = &us->item[unit];
     if (u->nlast > 0 && u->first_last + u->nlast != ps->n)

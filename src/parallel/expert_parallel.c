@@ -126,8 +126,8 @@ static int64_t most_sent(const ls_routing *r)
 
 /* Rows from `in` to `out`: out of here (to the experts), or back. Elements per rank are written to the ends of out_rows
  * and in_rows. */
-static ls_status exchange(ls_tape *t, const ls_routing *r, ls_dtype dtype, int64_t C, const void *in, void *out, bool back,
-                          const char *label)
+static ls_status exchange(ls_tape *t, const ls_routing *r, ls_dtype dtype, int64_t C, const void *in, void *out,
+                          bool back, const char *label)
 {
     const int n = r->ep;
     size_t *go = r->out_rows + n, *come = r->in_rows + n;
@@ -136,8 +136,13 @@ static ls_status exchange(ls_tape *t, const ls_routing *r, ls_dtype dtype, int64
         go[i] = (size_t)(ls_tape_dry(t) ? most_out : (int64_t)r->out_rows[i]) * (size_t)C;
         come[i] = (size_t)(ls_tape_dry(t) ? most_in : (int64_t)r->in_rows[i]) * (size_t)C;
     }
-    const ls_coll_args a = { .coll = LS_ALL_TO_ALL, .dtype = dtype, .in = in, .out = out, .counts = back ? come : go,
-                             .recv_counts = back ? go : come, .label = label };
+    const ls_coll_args a = { .coll = LS_ALL_TO_ALL,
+                             .dtype = dtype,
+                             .in = in,
+                             .out = out,
+                             .counts = back ? come : go,
+                             .recv_counts = back ? go : come,
+                             .label = label };
     return ls_op_collective(t, r->ranks, &a, false);
 }
 
@@ -145,7 +150,11 @@ static ls_status exchange(ls_tape *t, const ls_routing *r, ls_dtype dtype, int64
 static ls_status tell_counts(ls_tape *t, ls_routing *r)
 {
     int64_t *const theirs = r->theirs;
-    const ls_coll_args a = { .coll = LS_ALL_TO_ALL, .dtype = LS_I64, .in = r->count, .out = theirs, .count = (size_t)r->E,
+    const ls_coll_args a = { .coll = LS_ALL_TO_ALL,
+                             .dtype = LS_I64,
+                             .in = r->count,
+                             .out = theirs,
+                             .count = (size_t)r->E,
                              .label = "counts of rows" };
     if (travels(r)) LS_TRY(ls_op_collective(t, r->ranks, &a, false));
     r->rows = r->most;
@@ -184,7 +193,8 @@ static ls_status dispatch_backward(ls_tape *t, struct ls_node *n)
         LS_TRY(exchange(t, r, x->dtype, C, rows, back, true, "dispatch backward"));
         rows = back;
     }
-    if (!ls_tape_dry(t)) over_tokens(collect, &(loop){ .r = r, .dtype = x->dtype, .C = C, .rows = rows, .y = dx, .add = add });
+    if (!ls_tape_dry(t))
+        over_tokens(collect, &(loop){ .r = r, .dtype = x->dtype, .C = C, .rows = rows, .y = dx, .add = add });
     ls_op_release(t, mark);
     return ls_grad_end(t, x);
 }
@@ -198,7 +208,8 @@ static ls_status check_dispatch(const ls_tape *t, const ls_tensor *x, const ls_r
         return ls_fail(LS_SHAPE, "dispatch: tokens %s, and %lld x %lld of them were routed: expected [B, T, C]",
                        ls_tensor_shape(x, shape, sizeof shape), (long long)r->B, (long long)r->T);
     if (r->E % ep != 0)
-        return ls_fail(LS_SHAPE, "dispatch: %lld experts cannot be divided among %d ranks: ep must divide their number", (long long)r->E, ep);
+        return ls_fail(LS_SHAPE, "dispatch: %lld experts cannot be divided among %d ranks: ep must divide their number",
+                       (long long)r->E, ep);
     return ls_op_check_activation(t, "dispatch", "tokens", x);
 }
 
@@ -243,8 +254,10 @@ ls_tensor *ls_dispatch(ls_tape *t, ls_tensor *x, ls_routing *r, const ls_along *
     if (!y) return NULL;
     if (!ls_tape_dry(t) && r->rows == 0) memset(y->data, 0, ls_tensor_nbytes(y));
     if ((st = send(t, r, x, y->data)) < 0) return ls_op_fail(t, st);
-    return ls_op_end(t, y, &(struct ls_node){ .op = &dispatch, .in = { x }, .saved = r, .label_a = (uint32_t)r->E,
-                                              .label_b = (uint32_t)r->k });
+    return ls_op_end(
+        t, y,
+        &(struct ls_node){
+            .op = &dispatch, .in = { x }, .saved = r, .label_a = (uint32_t)r->E, .label_b = (uint32_t)r->k });
 }
 
 /* --- combine ---------------------------------------------------------------------------------------- */
@@ -272,8 +285,12 @@ static ls_status combine_backward(ls_tape *t, struct ls_node *n)
 {
     const returned *s = n->saved;
     ls_tensor *rows = n->in[0], *w = n->in[1];
-    loop l = { .r = s->r, .dtype = rows->dtype, .C = rows->dim[1], .x = n->out->grad->data,
-               .rows = s->rows ? s->rows : rows->data, .w = w->data };
+    loop l = { .r = s->r,
+               .dtype = rows->dtype,
+               .C = rows->dim[1],
+               .x = n->out->grad->data,
+               .rows = s->rows ? s->rows : rows->data,
+               .w = w->data };
     bool add;
     void *out;
     if (ls_grad_wanted(w)) {
@@ -301,9 +318,10 @@ static ls_status check_combine(const ls_tape *t, const ls_tensor *rows, const ls
     char a[96], b[96];
     if (rows->ndim != 2 || w->ndim != 3 || w->dim[0] != r->B || w->dim[1] != r->T || w->dim[2] != r->k ||
         rows->dim[0] != (r->rows > 0 ? r->rows : 1))
-        return ls_fail(LS_SHAPE, "combine: rows %s and weights %s: expected [%lld, C] and [%lld, %lld, %lld], as they were routed",
-                       ls_tensor_shape(rows, a, sizeof a), ls_tensor_shape(w, b, sizeof b), (long long)r->rows, (long long)r->B,
-                       (long long)r->T, (long long)r->k);
+        return ls_fail(
+            LS_SHAPE, "combine: rows %s and weights %s: expected [%lld, C] and [%lld, %lld, %lld], as they were routed",
+            ls_tensor_shape(rows, a, sizeof a), ls_tensor_shape(w, b, sizeof b), (long long)r->rows, (long long)r->B,
+            (long long)r->T, (long long)r->k);
     LS_TRY(ls_op_check(t, "combine", "weights", w));
     return ls_op_check_activation(t, "combine", "rows", rows);
 }
@@ -319,11 +337,22 @@ ls_tensor *ls_combine(ls_tape *t, ls_tensor *rows, ls_tensor *weights, const ls_
     void *back = s && travels(r) ? ls_op_alloc(t, (size_t)(most_sent(r) * C) * ls_dtype_size(rows->dtype)) : NULL;
     if (ls_tape_status(t) < 0) return NULL;
     *s = (returned){ r, back };
-    if (travels(r) && (st = exchange(t, r, rows->dtype, C, rows->data, back, true, "combine")) < 0) return ls_op_fail(t, st);
+    if (travels(r) && (st = exchange(t, r, rows->dtype, C, rows->data, back, true, "combine")) < 0)
+        return ls_op_fail(t, st);
     if (!ls_tape_dry(t))
-        over_tokens(collect, &(loop){ .r = r, .dtype = rows->dtype, .C = C, .rows = back ? back : rows->data, .y = y->data,
+        over_tokens(collect, &(loop){ .r = r,
+                                      .dtype = rows->dtype,
+                                      .C = C,
+                                      .rows = back ? back : rows->data,
+                                      .y = y->data,
                                       .w = weights->data });
     const double flops = 2.0 * (double)(r->B * r->T * r->k * C);
-    return ls_op_end(t, y, &(struct ls_node){ .op = &combine, .in = { rows, weights }, .saved = s, .label_a = (uint32_t)r->E,
-                                              .label_b = (uint32_t)r->k, .flops = flops, .flops_input = 2 * flops });
+    return ls_op_end(t, y,
+                     &(struct ls_node){ .op = &combine,
+                                        .in = { rows, weights },
+                                        .saved = s,
+                                        .label_a = (uint32_t)r->E,
+                                        .label_b = (uint32_t)r->k,
+                                        .flops = flops,
+                                        .flops_input = 2 * flops });
 }

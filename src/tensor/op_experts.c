@@ -1,8 +1,8 @@
 /* op_experts.c -- each row times the matrix of its expert (moe.h).
  *
  *   x  [R, I]    rows, in pieces that belong to one expert each
- *   w  the matrices of the experts, one below another: [here O, I], or with `transposed` [here I, O]; w_e is one of them
- *   y  [R, O]
+ *   w  the matrices of the experts, one below another: [here O, I], or with `transposed` [here I, O]; w_e is one of
+ * them y  [R, O]
  *
  * forward           y_e  = x_e w_e^T      or x_e w_e       2 R I O flops, whatever the number of experts
  * backward, weight  dw_e = dy_e^T x_e     or x_e^T dy_e    2 R I O; 0 for an expert without rows
@@ -26,10 +26,14 @@ typedef struct shape {
 
 static const void *matrix(const ls_tensor *w, ls_dtype dtype, int64_t at)
 {
-    return dtype == LS_BF16 ? (const void *)((const uint16_t *)w->bf16 + at) : (const void *)((const float *)w->data + at);
+    return dtype == LS_BF16 ? (const void *)((const uint16_t *)w->bf16 + at)
+                            : (const void *)((const float *)w->data + at);
 }
 
-static void *row_of(const ls_tensor *x, int64_t row) { return (char *)x->data + (size_t)(row * x->dim[1]) * ls_dtype_size(x->dtype); }
+static void *row_of(const ls_tensor *x, int64_t row)
+{
+    return (char *)x->data + (size_t)(row * x->dim[1]) * ls_dtype_size(x->dtype);
+}
 
 /* The product of a piece. */
 typedef ls_status (*product)(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
@@ -40,9 +44,17 @@ static ls_status forward(ls_tape *t, const shape *s, const ls_moe_piece *p, cons
 {
     (void)out, (void)add;
     const int64_t at = p->expert * s->I * s->O;
-    return ls_op_product(t, &(ls_gemm_call){ .m = p->count, .n = s->O, .k = s->I, .trans_b = !s->transposed, .in = x->dtype,
-                                             .out = x->dtype, .a = row_of(x, p->first), .b = matrix(w, x->dtype, at),
-                                             .c = row_of(y, p->first) }, NULL, 0);
+    return ls_op_product(t,
+                         &(ls_gemm_call){ .m = p->count,
+                                          .n = s->O,
+                                          .k = s->I,
+                                          .trans_b = !s->transposed,
+                                          .in = x->dtype,
+                                          .out = x->dtype,
+                                          .a = row_of(x, p->first),
+                                          .b = matrix(w, x->dtype, at),
+                                          .c = row_of(y, p->first) },
+                         NULL, 0);
 }
 
 static ls_status to_input(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
@@ -50,9 +62,18 @@ static ls_status to_input(ls_tape *t, const shape *s, const ls_moe_piece *p, con
 {
     const int64_t at = p->expert * s->I * s->O;
     char *dx = (char *)out + (size_t)(p->first * s->I) * ls_dtype_size(x->dtype);
-    return ls_op_product(t, &(ls_gemm_call){ .m = p->count, .n = s->I, .k = s->O, .trans_b = s->transposed, .add = add,
-                                             .in = x->dtype, .out = x->dtype, .a = row_of(dy, p->first),
-                                             .b = matrix(w, x->dtype, at), .c = dx }, NULL, 0);
+    return ls_op_product(t,
+                         &(ls_gemm_call){ .m = p->count,
+                                          .n = s->I,
+                                          .k = s->O,
+                                          .trans_b = s->transposed,
+                                          .add = add,
+                                          .in = x->dtype,
+                                          .out = x->dtype,
+                                          .a = row_of(dy, p->first),
+                                          .b = matrix(w, x->dtype, at),
+                                          .c = dx },
+                         NULL, 0);
 }
 
 static ls_status to_weight(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
@@ -61,14 +82,22 @@ static ls_status to_weight(ls_tape *t, const shape *s, const ls_moe_piece *p, co
     (void)w;
     float *dw = (float *)out + p->expert * s->I * s->O;
     const void *rows = row_of(x, p->first), *slopes = row_of(dy, p->first);
-    return ls_op_product(t, &(ls_gemm_call){ .m = s->transposed ? s->I : s->O, .n = s->transposed ? s->O : s->I, .k = p->count,
-                                             .trans_a = true, .add = add, .in = x->dtype, .out = LS_F32,
-                                             .a = s->transposed ? rows : slopes, .b = s->transposed ? slopes : rows, .c = dw },
+    return ls_op_product(t,
+                         &(ls_gemm_call){ .m = s->transposed ? s->I : s->O,
+                                          .n = s->transposed ? s->O : s->I,
+                                          .k = p->count,
+                                          .trans_a = true,
+                                          .add = add,
+                                          .in = x->dtype,
+                                          .out = LS_F32,
+                                          .a = s->transposed ? rows : slopes,
+                                          .b = s->transposed ? slopes : rows,
+                                          .c = dw },
                          NULL, 0);
 }
 
-static ls_status each(ls_tape *t, product f, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *y, void *out,
-                      bool add)
+static ls_status each(ls_tape *t, product f, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *y,
+                      void *out, bool add)
 {
     for (int i = 0; i < s->r->npieces; i++)
         if (s->r->piece[i].count > 0) LS_TRY(f(t, s, &s->r->piece[i], x, w, y, out, add));
@@ -77,8 +106,8 @@ static ls_status each(ls_tape *t, product f, const shape *s, const ls_tensor *x,
 
 /* --- the tape's part ------------------------------------------------------------------------ */
 
-static ls_status weights(ls_tape *t, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *dy, float *dw,
-                         bool add)
+static ls_status weights(ls_tape *t, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *dy,
+                         float *dw, bool add)
 {
     const ls_routing *r = s->r;
     for (int64_t e = 0; e < r->here; e++) {
@@ -118,7 +147,10 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
 }
 
 static const ls_tape_op experts = {
-    .name = "experts", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
+    .name = "experts",
+    .napplied = 1,
+    .backward_weight = backward_weight,
+    .backward_input = backward_input,
 };
 
 static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w, const ls_routing *r, bool transposed)
@@ -132,7 +164,9 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
     LS_TRY(ls_op_check_activation(t, "experts", "rows", x));
     if (ls_tape_dry(t)) return LS_OK;
     if (x->dtype == LS_F32) return ls_op_check(t, "experts", "matrices", w);
-    return w->bf16 ? LS_OK : ls_fail(LS_UNSUPPORTED, "experts: the rows are bfloat16, and the matrices have no copy in bfloat16");
+    return w->bf16
+               ? LS_OK
+               : ls_fail(LS_UNSUPPORTED, "experts: the rows are bfloat16, and the matrices have no copy in bfloat16");
 }
 
 ls_tensor *ls_experts(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_routing *r, bool transposed)
@@ -151,8 +185,15 @@ ls_tensor *ls_experts(ls_tape *t, ls_tensor *x, ls_tensor *w, const ls_routing *
         if (st < 0) return ls_op_fail(t, st);
     }
     const double flops = 2.0 * (double)R * (double)I * (double)O;
-    return ls_op_end(t, y, &(struct ls_node){
-        .op = &experts, .in = { x, w }, .saved = s, .label_a = (uint32_t)I, .label_b = (uint32_t)O,
-        .flops = flops, .flops_weight = flops, .flops_input = flops,
-    });
+    return ls_op_end(t, y,
+                     &(struct ls_node){
+                         .op = &experts,
+                         .in = { x, w },
+                         .saved = s,
+                         .label_a = (uint32_t)I,
+                         .label_b = (uint32_t)O,
+                         .flops = flops,
+                         .flops_weight = flops,
+                         .flops_input = flops,
+                     });
 }

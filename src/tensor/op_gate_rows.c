@@ -66,8 +66,7 @@ static ls_status backward_input(ls_tape *t, struct ls_node *n)
     if (ls_grad_wanted(x)) LS_TRY(ls_grad_begin(t, x, &r.add_x, &r.dx));
     if (ls_grad_wanted(g)) LS_TRY(ls_grad_begin(t, g, &r.add_g, &r.dg));
     r.dy = n->out->grad->data;
-    if (!ls_tape_dry(t))
-        ls_parallel_for(backward_rows, &r, ls_tensor_count(g), 64, 3 * (int64_t)ls_tensor_nbytes(x));
+    if (!ls_tape_dry(t)) ls_parallel_for(backward_rows, &r, ls_tensor_count(g), 64, 3 * (int64_t)ls_tensor_nbytes(x));
     if (ls_grad_wanted(g)) LS_TRY(ls_grad_end(t, g));
     return ls_grad_wanted(x) ? ls_grad_end(t, x) : LS_OK;
 }
@@ -80,8 +79,8 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *g)
     bool fits = x->ndim == g->ndim && x->ndim > 0 && g->dim[g->ndim - 1] == 1;
     for (int d = 0; fits && d < x->ndim - 1; d++) fits = x->dim[d] == g->dim[d];
     if (!fits)
-        return ls_fail(LS_SHAPE, "gate_rows: %s and gates %s: expected [.., C] and [.., 1]", ls_tensor_shape(x, xs, sizeof xs),
-                       ls_tensor_shape(g, gs, sizeof gs));
+        return ls_fail(LS_SHAPE, "gate_rows: %s and gates %s: expected [.., C] and [.., 1]",
+                       ls_tensor_shape(x, xs, sizeof xs), ls_tensor_shape(g, gs, sizeof gs));
     LS_TRY(ls_op_check_activation(t, "gate_rows", "input", x));
     return ls_op_check_alike("gate_rows", x, g);
 }
@@ -97,6 +96,10 @@ ls_tensor *ls_gate_rows(ls_tape *t, ls_tensor *x, ls_tensor *g)
     r.y = y->data;
     if (!ls_tape_dry(t)) ls_parallel_for(forward_rows, &r, ls_tensor_count(g), 64, 2 * (int64_t)ls_tensor_nbytes(x));
     const double n = (double)ls_tensor_count(x);
-    return ls_op_end(t, y, &(struct ls_node){ .op = &gate_rows, .in = { x, g }, .flops = n, .flops_input = 3 * n,
-                                              .label_a = (uint32_t)ls_tensor_count(x) });
+    return ls_op_end(t, y,
+                     &(struct ls_node){ .op = &gate_rows,
+                                        .in = { x, g },
+                                        .flops = n,
+                                        .flops_input = 3 * n,
+                                        .label_a = (uint32_t)ls_tensor_count(x) });
 }

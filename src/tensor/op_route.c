@@ -20,15 +20,15 @@
 #include "tensor/tape_impl.h"
 #include "tensor/vecmath.h"
 
-#define FLOPS_FORWARD 15.0
+#define FLOPS_FORWARD  15.0
 #define FLOPS_BACKWARD 6.0
 
 typedef struct saved {
     const ls_routing *r;
-    float *p;       /* [N, E] */
-    float *w;       /* [N, k] the result */
-    float *lse;     /* [N] */
-    float *share;   /* [B, E] f_i of each sequence */
+    float *p;     /* [N, E] */
+    float *w;     /* [N, k] the result */
+    float *lse;   /* [N] */
+    float *share; /* [B, E] f_i of each sequence */
     bool renormalize;
     float aux, z;
 } saved;
@@ -181,7 +181,8 @@ static void slopes(const saved *s, int64_t i, const float *dw, float scale, floa
     const int64_t E = r->E, k = r->k;
     const float *p = s->p + i * E, *w = s->w + i * k, *f = s->share + i / r->T * E;
     const int32_t *choice = r->choice + i * k;
-    const float aux = scale * s->aux * (float)E / (float)(r->B * r->T), z = scale * s->z * 2.0f * s->lse[i] / (float)(r->B * r->T);
+    const float aux = scale * s->aux * (float)E / (float)(r->B * r->T),
+                z = scale * s->z * 2.0f * s->lse[i] / (float)(r->B * r->T);
     float sum = 0, mean = 0, dot = 0;
     for (int64_t j = 0; j < k; j++) sum += p[choice[j]];
     for (int64_t j = 0; j < k; j++) mean += dw[j] * w[j];
@@ -220,7 +221,10 @@ static ls_status backward_weight(ls_tape *t, struct ls_node *n)
 }
 
 static const ls_tape_op route = {
-    .name = "route", .napplied = 1, .backward_weight = backward_weight, .backward_input = backward_input,
+    .name = "route",
+    .napplied = 1,
+    .backward_weight = backward_weight,
+    .backward_input = backward_input,
 };
 
 /* --- call ------------------------------------------------------------------------------------ */
@@ -229,11 +233,12 @@ static ls_status check(const ls_tape *t, const ls_tensor *logits, const ls_moe_r
 {
     char shape[96];
     if (logits->ndim != 3 || logits->dim[2] > LS_MOE_EXPERTS)
-        return ls_fail(LS_SHAPE, "route: logits %s: expected [B, T, E], E at most %d", ls_tensor_shape(logits, shape, sizeof shape),
-                       LS_MOE_EXPERTS);
+        return ls_fail(LS_SHAPE, "route: logits %s: expected [B, T, E], E at most %d",
+                       ls_tensor_shape(logits, shape, sizeof shape), LS_MOE_EXPERTS);
     if (rule->top_k < 1 || rule->top_k > logits->dim[2] || rule->top_k > LS_MOE_TOP_K)
-        return ls_fail(LS_SHAPE, "route: the %lld most probable of %lld experts: expected 1 to %lld", (long long)rule->top_k,
-                       (long long)logits->dim[2], (long long)(logits->dim[2] < LS_MOE_TOP_K ? logits->dim[2] : LS_MOE_TOP_K));
+        return ls_fail(LS_SHAPE, "route: the %lld most probable of %lld experts: expected 1 to %lld",
+                       (long long)rule->top_k, (long long)logits->dim[2],
+                       (long long)(logits->dim[2] < LS_MOE_TOP_K ? logits->dim[2] : LS_MOE_TOP_K));
     if (!(rule->capacity >= 0))
         return ls_fail(LS_INVALID, "route: a capacity factor of %g: expected 0 (none) or more", rule->capacity);
     if (rule->bias && ls_tensor_count(rule->bias) != logits->dim[2])
@@ -255,8 +260,14 @@ static ls_routing *describe(ls_tape *t, const ls_tensor *logits, const ls_moe_ru
     r->choice = ls_op_alloc(t, (size_t)(N * k) * sizeof *r->choice);
     r->place = ls_op_alloc(t, (size_t)(N * k) * sizeof *r->place);
     r->count = ls_op_alloc(t, (size_t)E * sizeof *r->count);
-    *s = (saved){ .r = r, .p = floats(t, N * E), .w = w->data, .lse = floats(t, N), .share = floats(t, B * E),
-                  .renormalize = rule->renormalize, .aux = (float)rule->aux, .z = (float)rule->z };
+    *s = (saved){ .r = r,
+                  .p = floats(t, N * E),
+                  .w = w->data,
+                  .lse = floats(t, N),
+                  .share = floats(t, B * E),
+                  .renormalize = rule->renormalize,
+                  .aux = (float)rule->aux,
+                  .z = (float)rule->z };
     return ls_tape_status(t) < 0 ? NULL : r;
 }
 
@@ -276,8 +287,14 @@ ls_tensor *ls_route(ls_tape *t, ls_tensor *logits, const ls_moe_rule *rule, ls_r
     if (!ls_tape_dry(t)) forward(r, s, logits, rule, list, t->grad && !t->again ? rule->stats : NULL);
     ls_op_release(t, mark);
     *out = r;
-    return ls_op_end(t, w, &(struct ls_node){
-        .op = &route, .in = { logits, rule->bias }, .saved = s, .label_a = (uint32_t)r->E, .label_b = (uint32_t)k,
-        .flops = FLOPS_FORWARD * (double)ls_tensor_count(logits), .flops_input = FLOPS_BACKWARD * (double)ls_tensor_count(logits),
-    });
+    return ls_op_end(t, w,
+                     &(struct ls_node){
+                         .op = &route,
+                         .in = { logits, rule->bias },
+                         .saved = s,
+                         .label_a = (uint32_t)r->E,
+                         .label_b = (uint32_t)k,
+                         .flops = FLOPS_FORWARD * (double)ls_tensor_count(logits),
+                         .flops_input = FLOPS_BACKWARD * (double)ls_tensor_count(logits),
+                     });
 }

@@ -83,7 +83,7 @@ struct ls_tape {
     struct ls_node *last;   /* most recently recorded */
     uint32_t nops;          /* since the reset, recorded or not */
     double flops, flops_again;
-    float loss_grad;        /* of the scalar that backward began with: what is added to the loss inside a layer is scaled by it */
+    float loss_grad;        /* of the scalar that backward began with: it scales losses inside a layer, too */
     ls_recompute recompute;
     bool in_block;          /* of a tape that recomputes */
     bool again;             /* what is computed now has been computed before */

@@ -196,8 +196,7 @@ static size_t most_kept(const ls_train_dry *d, const ls_param *p)
     return d->par.ddp->strategy->shards ? ls_shard_of(rows, 0, shards).count * (all / rows) : all;
 }
 
-/* As ls_kept_values does it, in memory that is not registered. Which rank brings what changes nothing here, but how much
- * of it does. */
+/* As ls_kept_values does it, in memory that is not registered. Who brings what changes nothing here, how much does. */
 static ls_status put_together(const ls_train_dry *d)
 {
     const ls_params *ps = &d->par.model->params;

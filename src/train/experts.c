@@ -53,8 +53,7 @@ static void table(const ls_model *m, const char *name, int64_t first, ls_text *o
     ls_text_add(out, ", \"%s\": [", name);
     for (int l = 0; l < m->lm.n_layer; l++) {
         const double *v = ls_moe_layer_words(m, ls_moe_counts(m), l) + first;
-        for (int64_t e = 0; e < m->lm.n_experts; e++)
-            ls_text_add(out, "%s%.17g", e ? ", " : l ? ", [" : "[", v[e]);
+        for (int64_t e = 0; e < m->lm.n_experts; e++) ls_text_add(out, "%s%.17g", e ? ", " : l ? ", [" : "[", v[e]);
         ls_text_add(out, "]");
     }
     ls_text_add(out, "]");

@@ -36,7 +36,8 @@ static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const 
     char fit[48];
     if (p->size[LS_AXIS_EP] > 1 && cls != &ls_model_moe)
         return ls_fail(LS_UNSUPPORTED, "plan: ep is %d, but %s has no experts: expected ep 1, or model moe", p->size[LS_AXIS_EP], cls->name);
-    if (p->size[LS_AXIS_CP] > 1 && cls == &ls_model_moe && (lm->capacity_factor > 0 || lm->aux_loss > 0 || lm->z_loss > 0))
+    const bool whole = lm->capacity_factor > 0 || lm->aux_loss > 0 || lm->z_loss > 0;
+    if (p->size[LS_AXIS_CP] > 1 && cls == &ls_model_moe && whole)
         return ls_fail(LS_UNSUPPORTED, "plan: cp is %d, and a capacity, a balancing loss or a z-loss looks at whole sequences: expected cp 1, "
                        "or none of them", p->size[LS_AXIS_CP]);
     for (int a = LS_AXIS_CP; a <= LS_AXIS_TP && !cls->lm; a++)
@@ -261,8 +262,8 @@ static ls_place here_of(const ls_plan *p, const ls_mesh *m)
 {
     const ls_axis tp = LS_AXIS_TP, cp = LS_AXIS_CP, ep = LS_AXIS_EP;
     ls_place place = { .tp = { m->axis[tp], m->size[tp], m->coord[tp] }, .sequence_parallel = p->sequence_parallel,
-                       .cp = { m->axis[cp], m->size[cp], m->coord[cp] }, .ep = { m->axis[ep], m->size[ep], m->coord[ep] },
-                       .in_turn = p->in_turn };
+                       .cp = { m->axis[cp], m->size[cp], m->coord[cp] },
+                       .ep = { m->axis[ep], m->size[ep], m->coord[ep] }, .in_turn = p->in_turn };
     if (p->context) (void)ls_cp_mode_find(p->context, &place.context); /* ls_plan_check has found it */
     return place;
 }
