@@ -645,7 +645,7 @@ static void accepts_the_recipes(void **state)
 {
     (void)state;
     static const char *const names[] = { "fashion-mnist", "fashion-cnn", "exercise-mlp", "gpt2-tiny", "gpt2-124m",
-                                         "llama-tiny" };
+                                         "llama-tiny",    "moe-tiny" };
     for (size_t i = 0; i < COUNT(names); i++) {
         ls_train_config c;
         ls_opts *o = fresh(&c);
