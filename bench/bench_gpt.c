@@ -11,6 +11,7 @@
  *   build/bench/bench_gpt --ranks 4 --batch 1 --zero 3 --hsdp 2           (two sets of shards)
  *   build/bench/bench_gpt --ranks 2 --batch 4 --tp 2 --sp                 (each rank has half of every layer)
  *   build/bench/bench_gpt --ranks 2 --batch 1 --tokens 4096 --cp 2        (and half of every sequence)
+ *   build/bench/bench_gpt --ranks 2 --batch 8 --experts 4 --ep 2          (model moe; each rank has half of the experts)
  *
  * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end the
  * digest of the model, which all ranks must have, the largest resident set of rank 0, and the memory of all ranks
@@ -35,7 +36,7 @@
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp, ep, experts, top, d_expert;
     size_t bucket_cap;
     double clip, lr;
     const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress, *context, *split;
@@ -60,6 +61,11 @@ static const ls_opt table[] = {
     { "cp", LS_OPT_INT, AT(cp), "1", "1..256", "ranks that divide every sequence", 0, NULL },
     { "context", LS_OPT_CHOICE, AT(context), "ring", "ring|gather|ulysses", "--cp: how queries meet keys of other ranks", 0, NULL },
     { "split", LS_OPT_CHOICE, AT(split), "zigzag", "zigzag|contiguous", "--cp: tokens of a rank", 0, NULL },
+    { "ep", LS_OPT_INT, AT(ep), "1", "1..256", "--experts: ranks that divide them", 0, NULL },
+    { "experts", LS_OPT_INT, AT(experts), "0", "0..1024", "of each layer, of model moe; 0: GPT-2", 0, NULL },
+    { "top", LS_OPT_INT, AT(top), "2", "1..32", "--experts: that compute a token", 0, NULL },
+    { "d_expert", LS_OPT_INT, AT(d_expert), "0", "0..65536",
+      "--experts: width; 0: 8/3 d_model, as many operations as a GPT-2 mlp", 0, NULL },
     { "threads", LS_OPT_INT, AT(threads), "1", "1..1024", "threads a rank", 0, NULL },
     { "steps", LS_OPT_INT, AT(steps), "5", "1..", "steps", 0, NULL },
     { "clip", LS_OPT_DOUBLE, AT(clip), "1", "0..", "largest norm of the gradients", 0, NULL },
@@ -99,6 +105,12 @@ typedef struct job {
 
 static ls_model_config gpt2_of(const options *o)
 {
+    if (o->experts > 0)
+        return (ls_model_config){ .name = "moe", .init = LS_INIT_PHILOX,
+                                  .lm = { .vocab_size = o->vocab, .seq_len = o->seq_len, .n_layer = o->n_layer,
+                                          .n_head = o->n_head, .d_model = o->d_model, .tied = true, .n_experts = o->experts,
+                                          .top_k = o->top, .norm_topk = true,
+                                          .d_expert = o->d_expert ? o->d_expert : o->d_model * 8 / 3 } };
     return (ls_model_config){ .name = "gpt2", .init = LS_INIT_PHILOX,
                               .lm = { .vocab_size = o->vocab, .seq_len = o->seq_len, .n_layer = o->n_layer,
                                       .n_head = o->n_head, .d_model = o->d_model, .tied = true } };
@@ -119,10 +131,10 @@ static ls_ddp_config ddp_of(const options *o)
 
 static ls_plan plan_of(const options *o)
 {
-    const int64_t dp = o->ranks / (o->tp * o->cp);
+    const int64_t dp = o->ranks / (o->tp * o->cp * o->ep);
     return (ls_plan){ .size = { [LS_AXIS_PP] = 1,
                                 [LS_AXIS_DP] = (int)dp,
-                                [LS_AXIS_EP] = 1,
+                                [LS_AXIS_EP] = (int)o->ep,
                                 [LS_AXIS_CP] = (int)o->cp,
                                 [LS_AXIS_TP] = (int)o->tp },
                       .ddp = ddp_of(o),
@@ -173,7 +185,7 @@ static ls_status pass(job *j, bool sync, float share, ls_loss_sums *sums)
     ls_tape *t = j->par.tape[0];
     const int64_t dim[2] = { j->o->batch, j->o->tokens };
     ls_tape_reset(t);
-    LS_TRY(ls_ddp_begin_forward(j->par.ddp, t, sync));
+    LS_TRY(ls_parallel_begin_forward(&j->par, t, sync));
     ls_tensor *x = ls_tape_input(t, LS_I64, 2, dim, j->x), *y = ls_tape_input(t, LS_I64, 2, dim, j->y);
     ls_tensor *loss = ls_model_loss(j->par.model, t, x, y, sums);
     return j->x ? ls_backward_from(t, loss, &share) : ls_backward(t, loss);
@@ -319,7 +331,7 @@ static ls_status step(job *j, int64_t s, bool sync, double *loss)
     if (sync) LS_TRY(ls_grad_norm_shared(ls_world_group(j->w), ps, &norm, NULL));
     else LS_TRY(ls_grad_norm(ps, &norm, NULL));
     LS_TRY(ls_optim_step_scaled(j->adamw, ls_clip_scale(norm, j->o->clip)));
-    LS_TRY(ls_ddp_after_step(j->par.ddp));
+    LS_TRY(ls_parallel_after_step(&j->par));
     if (j->o->units && ls_world_rank(j->w) == 0)
         printf("update,%lld,%.3f,%.3f\n", (long long)s + 1, updating, ms_since(j->began_ns));
     return LS_OK;

@@ -201,7 +201,8 @@ differ last optim.decay_steps mlp '--optim.schedule wsd' '--optim.schedule wsd -
 
 # --- parallel, not implemented ----------------------------------------------------------------------------
 shows parallel.dp mlp '--parallel.dp 2' grep -q ', 2 ranks over shm' out
-for axis in pp ep; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "checking parallel.$axis: "; done
+refuse parallel.pp mlp '--parallel.pp 2' 78 'checking parallel.pp: '
+refuse parallel.ep mlp '--parallel.ep 2' 78 'plan: ep is 2, but mlp has no experts'
 for axis in tp cp; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "parallel.$axis is 2, but mlp has no layers that ranks divide"; done
 shows parallel.tp gpt2 '--parallel.tp 2' grep -q '2 ranks over shm, tp 2 x dp 1, DDP' out
 shows parallel.sp gpt2 '--parallel.tp 2 --parallel.sp true' grep -q 'tp 2 (sequence parallel) x dp 1, DDP' out
@@ -209,9 +210,9 @@ shows parallel.cp gpt2 '--parallel.cp 2' grep -q '2 ranks over shm, cp 2 (ring) 
 shows parallel.context llama '--parallel.cp 2 --parallel.context ulysses' grep -q 'cp 2 (ulysses) x dp 1, DDP' out
 differ last parallel.cp_split gpt2 '--parallel.cp 2' '--parallel.cp 2 --parallel.cp_split contiguous'
 shows parallel.ep moe '--parallel.ep 2' grep -q '2 ranks over shm, ep 2 x dp 1, DDP' out
-refuse parallel.ep gpt2 '--parallel.ep 2' 69 'plan: ep is 2, but gpt2 has no experts: expected ep 1, or model moe'
+refuse parallel.ep gpt2 '--parallel.ep 2' 78 'plan: ep is 2, but gpt2 has no experts: expected ep 1, or model moe'
 refuse parallel.ep moe '--parallel.ep 3' 78 'plan: ep 3 does not divide model.n_experts, which is 8: nearest valid: 2 or 4'
-refuse parallel.ep moe '--parallel.ep 2 --zero.stage 1 --zero.hsdp 2 -n 4' 69 'plan: hsdp is 2, and ep is 2: expected 1, or ep 1'
+refuse parallel.ep moe '--parallel.ep 2 --zero.stage 1 --zero.hsdp 2 -n 4' 78 'plan: hsdp is 2, and ep is 2: expected 1, or ep 1'
 refuse parallel.sp gpt2 '--parallel.sp true' 78 'parallel.sp belongs to parallel.tp above 1, and parallel.tp is 1'
 refuse parallel.context gpt2 '--parallel.context gather' 78 'parallel.context belongs to parallel.cp above 1, and parallel.cp is 1'
 refuse parallel.cp_split gpt2 '--parallel.cp_split contiguous' 78 'parallel.cp_split belongs to parallel.cp above 1, and parallel.cp is 1'

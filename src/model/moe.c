@@ -32,8 +32,9 @@ static ls_status check_experts(const ls_lm_config *s)
     };
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i].value < size[i].least || size[i].value > size[i].most)
-            return ls_fail(LS_BAD_CONFIG, "model.%s is %lld; expected %lld to %lld", size[i].key,
-                           (long long)size[i].value, (long long)size[i].least, (long long)size[i].most);
+            return ls_fail(LS_BAD_CONFIG, "model.%s is %lld; expected %lld to %lld%s", size[i].key,
+                           (long long)size[i].value, (long long)size[i].least, (long long)size[i].most,
+                           i == 1 ? ", and not above model.n_experts" : "");
     const struct {
         const char *key;
         double value;
