@@ -1,14 +1,15 @@
 /* op_experts.c -- each row times the matrix of its expert (moe.h).
  *
  *   x  [R, I]    rows, in pieces that belong to one expert each
- *   w  the matrices of the experts, one below another: [here O, I], or with `transposed` [here I, O]; w_e is one of
- * them y  [R, O]
+ *   w  the experts' matrices, one below another: [here O, I], or with `transposed` [here I, O]; w_e is one of them
+ *   y  [R, O]
  *
  * forward           y_e  = x_e w_e^T      or x_e w_e       2 R I O flops, whatever the number of experts
  * backward, weight  dw_e = dy_e^T x_e     or x_e^T dy_e    2 R I O; 0 for an expert without rows
  * backward, input   dx_e = dy_e w_e       or dy_e w_e^T    2 R I O
  *
- * Types as in op_linear.c. A piece is one product; pieces of one expert add up in their order.
+ * Types as in op_linear.c. Pieces have other lengths in every step, and a library prepares a kernel for each length that it
+ * sees, so a piece is computed in runs of powers of two: the lengths that there are stay few.
  */
 #include <string.h>
 
@@ -96,11 +97,27 @@ static ls_status to_weight(ls_tape *t, const shape *s, const ls_moe_piece *p, co
                          NULL, 0);
 }
 
+#define ALL_LENGTHS 8 /* below it lengths are few, and products so small that the library is not asked */
+
+/* The next rows of a piece, *at of which are done; false: none are left. */
+static bool next_run(const ls_moe_piece *p, int64_t *at, ls_moe_piece *run)
+{
+    const int64_t left = p->count - *at;
+    int64_t n = ALL_LENGTHS;
+    if (left <= 0) return false;
+    while (2 * n <= left) n *= 2;
+    if (left < ALL_LENGTHS) n = left;
+    *run = (ls_moe_piece){ p->expert, p->first + *at, n };
+    *at += n;
+    return true;
+}
+
 static ls_status each(ls_tape *t, product f, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *y,
                       void *out, bool add)
 {
+    ls_moe_piece run;
     for (int i = 0; i < s->r->npieces; i++)
-        if (s->r->piece[i].count > 0) LS_TRY(f(t, s, &s->r->piece[i], x, w, y, out, add));
+        for (int64_t at = 0; next_run(&s->r->piece[i], &at, &run);) LS_TRY(f(t, s, &run, x, w, y, out, add));
     return LS_OK;
 }
 
@@ -110,12 +127,13 @@ static ls_status weights(ls_tape *t, const shape *s, const ls_tensor *x, const l
                          float *dw, bool add)
 {
     const ls_routing *r = s->r;
+    ls_moe_piece run;
     for (int64_t e = 0; e < r->here; e++) {
         bool had = add;
         for (int i = 0; i < r->npieces; i++) {
-            if (r->piece[i].expert != e || r->piece[i].count == 0) continue;
-            LS_TRY(to_weight(t, s, &r->piece[i], x, w, dy, dw, had));
-            had = true;
+            if (r->piece[i].expert != e) continue;
+            for (int64_t at = 0; next_run(&r->piece[i], &at, &run); had = true)
+                LS_TRY(to_weight(t, s, &run, x, w, dy, dw, had));
         }
         if (!had) ls_clear(dw + e * s->I * s->O, s->I * s->O);
     }
