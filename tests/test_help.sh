@@ -34,7 +34,7 @@ claim 'three words, too' fails_with 64 'one topic' "$lockstep" help train optim 
 claim 'train --help optim has the keys of optim' test "$("$lockstep" train --help optim | grep -c '^      --optim\.')" -gt 10
 shows() { "$lockstep" train --help all | tr -s ' \n' ' ' | grep -F -- "$1"; }
 claim 'who reads a key of optimizers is said' shows '--optim.betas X,X adam and adamw: decay'
-claim 'who reads a key of models, too' shows '--model.rope_theta X llama: base'
+claim 'who reads a key of models, too' shows '--model.rope_theta X llama and moe: base'
 claim 'language models are not named one by one' shows '--model.n_layer N language models: blocks'
 claim 'nor are readers of what all read' shows '--optim.lr X learning rate'
 claim 'and no others' test -z "$("$lockstep" train --help optim | grep -E '^ .{5}--' | grep -v -- --optim)"

@@ -6,6 +6,7 @@
 
 #include "lockstep/place.h"
 #include "lockstep/status.h"
+#include "model/moe.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -350,6 +351,52 @@ static void rows_are_gated(void **state)
     ls_tape_destroy(t);
 }
 
+static ls_model_config config(int64_t experts, int64_t top_k, double bias_rate)
+{
+    return (ls_model_config){ .name = "moe", .init = LS_INIT_PHILOX,
+                              .lm = { .vocab_size = 11, .seq_len = 4, .n_layer = 2, .n_head = 2, .d_model = 8,
+                                      .d_expert = 6, .n_experts = experts, .top_k = top_k, .first_dense = 1,
+                                      .bias_rate = bias_rate } };
+}
+
+/* bias += rate sign(mean - count): expert 1 was chosen as often as the mean, 0 more often, 2 less often. */
+static void the_bias_moves_by_the_sign_of_what_is_missing(void **state)
+{
+    (void)state;
+    ls_model *m;
+    const ls_model_config c = config(3, 1, 0.25);
+    assert_int_equal(ls_model_create(&c, &m), LS_OK);
+    ls_param *bias = ls_params_find(&m->params, "model.layers.1.block_sparse_moe.gate.balance");
+    assert_non_null(bias);
+    assert_null(ls_params_find(&m->params, "model.layers.0.block_sparse_moe.gate.balance")); /* dense */
+    float v[3] = { 1, 1, 1 };
+    bias->t.data = v;
+    double *words = ls_moe_counts(m);
+    const int64_t first = ls_moe_layer_words(m, words, 1) - words;
+    for (int i = 0; i < ls_moe_words(m); i++) words[i] = 0;
+    words[first] = 7, words[first + 1] = 4, words[first + 2] = 1;
+    ls_moe_balance(m, words);
+    assert_true(v[0] == 0.75f && v[1] == 1.0f && v[2] == 1.25f);
+    bias->t.data = NULL;
+    ls_model_destroy(m);
+}
+
+/* With k of E experts: as many operations as with k of k, and E / k times the experts' parameters (R141). */
+static void more_experts_are_more_parameters_and_not_more_operations(void **state)
+{
+    (void)state;
+    const ls_model_config few = config(2, 2, 0), many = config(8, 2, 0);
+    ls_model_config a, b;
+    ls_model_flops of_few, of_many;
+    assert_int_equal(ls_model_resolve(&few, &a), LS_OK);
+    assert_int_equal(ls_model_resolve(&many, &b), LS_OK);
+    ls_model_moe.flops(&a, &of_few);
+    ls_model_moe.flops(&b, &of_many);
+    const int64_t router = 6 * 8, experts = 3 * 8 * 6; /* of a layer: six more rows; and one expert */
+    assert_int_equal(ls_model_count(&b) - ls_model_count(&a), router + 6 * experts);
+    assert_int_equal((ls_model_count(&b) - of_many.tables) - (ls_model_count(&a) - of_few.tables), router);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +409,8 @@ int main(void)
         cmocka_unit_test(capacity_drops_what_is_beyond_it),
         cmocka_unit_test(an_expert_without_tokens_has_a_gradient_of_zeros),
         cmocka_unit_test(rows_are_gated),
+        cmocka_unit_test(the_bias_moves_by_the_sign_of_what_is_missing),
+        cmocka_unit_test(more_experts_are_more_parameters_and_not_more_operations),
         cmocka_unit_test(what_cannot_be_routed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
