@@ -11,7 +11,7 @@
  *   build/bench/bench_gpt --ranks 4 --batch 1 --zero 3 --hsdp 2           (two sets of shards)
  *   build/bench/bench_gpt --ranks 2 --batch 4 --tp 2 --sp                 (each rank has half of every layer)
  *   build/bench/bench_gpt --ranks 2 --batch 1 --tokens 4096 --cp 2        (and half of every sequence)
- *   build/bench/bench_gpt --ranks 2 --batch 8 --experts 4 --ep 2          (model moe; each rank has half of the experts)
+ *   build/bench/bench_gpt --ranks 2 --batch 8 --experts 4 --ep 2          (model moe; a rank has half of the experts)
  *
  * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end the
  * digest of the model, which all ranks must have, the largest resident set of rank 0, and the memory of all ranks
@@ -36,7 +36,8 @@
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp, ep, experts, top, d_expert;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp, ep, experts, top;
+    int64_t d_expert;
     size_t bucket_cap;
     double clip, lr;
     const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress, *context, *split;
@@ -108,8 +109,8 @@ static ls_model_config gpt2_of(const options *o)
     if (o->experts > 0)
         return (ls_model_config){ .name = "moe", .init = LS_INIT_PHILOX,
                                   .lm = { .vocab_size = o->vocab, .seq_len = o->seq_len, .n_layer = o->n_layer,
-                                          .n_head = o->n_head, .d_model = o->d_model, .tied = true, .n_experts = o->experts,
-                                          .top_k = o->top, .norm_topk = true,
+                                          .n_head = o->n_head, .d_model = o->d_model, .tied = true,
+                                          .n_experts = o->experts, .top_k = o->top, .norm_topk = true,
                                           .d_expert = o->d_expert ? o->d_expert : o->d_model * 8 / 3 } };
     return (ls_model_config){ .name = "gpt2", .init = LS_INIT_PHILOX,
                               .lm = { .vocab_size = o->vocab, .seq_len = o->seq_len, .n_layer = o->n_layer,

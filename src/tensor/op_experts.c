@@ -8,8 +8,8 @@
  * backward, weight  dw_e = dy_e^T x_e     or x_e^T dy_e    2 R I O; 0 for an expert without rows
  * backward, input   dx_e = dy_e w_e       or dy_e w_e^T    2 R I O
  *
- * Types as in op_linear.c. Pieces have other lengths in every step, and a library prepares a kernel for each length that it
- * sees, so a piece is computed in runs of powers of two: the lengths that there are stay few.
+ * Types as in op_linear.c. Pieces have other lengths in every step, and a library prepares a kernel for each length
+ * that it sees, so a piece is computed in runs of powers of two: the lengths that there are stay few.
  */
 #include <string.h>
 
