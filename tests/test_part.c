@@ -217,7 +217,7 @@ static void a_part_of_a_linear_has_the_values_of_all_of_it(void **state)
             ls_mt19937_seed(&a, 9);
             ls_mt19937_seed(&b, 9);
             ls_param whole = param_of(&examples[0], all), part = param_of(&examples[k], here);
-            ls_param whole_bias = { .name = "b", .id = 12, .part = { 0, 1, 32, 0, 32 },
+            ls_param whole_bias = { .name = "b", .id = 12, .part = { .runs = 1, .of = 32, .count = 32 },
                                     .t = { .dtype = LS_F32, .ndim = 1, .dim = { 32 }, .data = all_bias } };
             ls_param part_bias = whole_bias;
             part_bias.t.data = bias;

@@ -114,7 +114,7 @@ claim 'run-tests: the suite runs' until_true has_lines 3 stayed
 kill -TERM $runner
 wait $runner 2>/dev/null
 claim 'run-tests, SIGTERM: nothing is left' until_true gone stayed
-unguarded() { grep -L 'harness[a-z_]*\.sh' "$source_dir"/tests/{test,long}_*.sh; }
+unguarded() { grep -L -e 'harness[a-z_]*\.sh' -e '^exec bash .*/test_[a-z_]*\.sh' "$source_dir"/tests/{test,long}_*.sh; }
 claim 'every test script runs under the guard, by its harness' test -z "$(unguarded)"
 
 # --- .ci/run: its last line is true for all steps together

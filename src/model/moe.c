@@ -123,14 +123,14 @@ enum { S_ROUTER = LS_LLAMA_BLOCK, Q_BIAS, K_BIAS, V_BIAS, S_GATE, S_UP, S_DOWN, 
 static const ls_lm_param block_params[] = {
     ATTENTION,
     EXPERTS("block_sparse_moe.experts.", "w1.weight", "w3.weight", "w2.weight"),
-    [ROUTER] = { LAYER "block_sparse_moe.gate.weight", { LS_LM_E, LS_LM_C } },
+    [ROUTER] = { LAYER "block_sparse_moe.gate.weight", { LS_LM_E, LS_LM_C }, .init = LS_LM_NORMAL },
     [BIAS] = { LAYER "block_sparse_moe.gate.balance", { LS_LM_E }, .init = LS_LM_ZERO },
 };
 
 static const ls_lm_param shared_params[] = {
     ATTENTION,
     EXPERTS("mlp.experts.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"),
-    [S_ROUTER] = { LAYER "mlp.gate.weight", { LS_LM_E, LS_LM_C } },
+    [S_ROUTER] = { LAYER "mlp.gate.weight", { LS_LM_E, LS_LM_C }, .init = LS_LM_NORMAL },
     [Q_BIAS] = { LAYER "self_attn.q_proj.bias", { LS_LM_C }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
     [K_BIAS] = { LAYER "self_attn.k_proj.bias", { LS_LM_KV }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
     [V_BIAS] = { LAYER "self_attn.v_proj.bias", { LS_LM_KV }, .init = LS_LM_ZERO, .cut = LS_LM_COLUMNS },
@@ -140,7 +140,7 @@ static const ls_lm_param shared_params[] = {
                  { LS_LM_C, LS_LM_S },
                  .init = LS_LM_RESIDUAL,
                  .cut = LS_LM_ROWS },
-    [S_SIGMOID] = { LAYER "mlp.shared_expert_gate.weight", { LS_LM_1, LS_LM_C } },
+    [S_SIGMOID] = { LAYER "mlp.shared_expert_gate.weight", { LS_LM_1, LS_LM_C }, .init = LS_LM_NORMAL },
     [S_BIAS] = { LAYER "mlp.gate.balance", { LS_LM_E }, .init = LS_LM_ZERO },
 };
 
