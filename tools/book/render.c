@@ -25,6 +25,7 @@ typedef struct render {
     unsigned level;   /* of the heading that is open; 0: none */
     size_t heading;   /* where its HTML begins in body */
     bool section;     /* contents has an open list of subsections */
+    int notes;        /* beside the text so far: each has a name of its own, for who hears the page */
 } render;
 
 static ls_text *body(render *r) { return &r->c->body; }
@@ -156,7 +157,7 @@ static int enter_block(MD_BLOCKTYPE type, void *detail, void *arg)
 {
     render *r = arg;
     switch (type) {
-    case MD_BLOCK_QUOTE: ls_text_add(body(r), "<aside>"); break;
+    case MD_BLOCK_QUOTE: ls_text_add(body(r), "<aside aria-label=\"note %d\">", ++r->notes); break;
     case MD_BLOCK_UL: ls_text_add(body(r), "<ul>"); break;
     case MD_BLOCK_OL: ls_text_add(body(r), "<ol>"); break;
     case MD_BLOCK_LI: ls_text_add(body(r), "<li>"); break;
