@@ -281,7 +281,7 @@ static void add_key(ls_text *out, const ls_hf_key *f, const ls_lm_config *c)
 {
     const void *at = (const char *)c + f->at;
     if (f->kind == LS_HF_CHECK || (f->kind == LS_HF_COUNT && *(const int64_t *)at == 0)) return;
-    if (f->kind == LS_HF_REAL && strncmp(f->key, "lockstep_", 9) == 0 && !(*(const double *)at > 0)) return; /* of nobody else */
+    if (f->kind == LS_HF_REAL && strncmp(f->key, "lockstep_", 9) == 0 && !(*(const double *)at > 0)) return; /* only Lockstep has these keys */
     ls_text_add(out, ",\n  \"%s\": ", f->key);
     switch (f->kind) {
     case LS_HF_SIZE:

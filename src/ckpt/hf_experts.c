@@ -6,7 +6,7 @@
 
 #define EXPERTS ".experts."
 
-/* Behind ".experts."; NULL: it is nobody's. */
+/* Behind ".experts."; NULL: the name is not an expert's. */
 static const char *behind(const char *name)
 {
     const char *at = strstr(name, EXPERTS);

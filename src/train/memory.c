@@ -243,8 +243,8 @@ static void cheapest_change(const ls_train_config *c, const ls_model_config *mc,
              !change_that_fits(&unpacked, mc, r, " with train.pack_weights never", out, n) &&
              !more_shards_fit(c, mc, r, true, out, n))
         snprintf(out, n,
-                 "neither recompute nor smaller micro-batches are enough: use model parallelism (not implemented), a "
-                 "smaller model, fewer ranks or a machine with more memory");
+                 "neither recompute nor smaller micro-batches are enough: use model parallelism (parallel.tp, "
+                 "parallel.cp), a smaller model, fewer ranks or a machine with more memory");
 }
 
 static int largest(const ls_memory_plan *p, int but1, int but2)
