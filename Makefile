@@ -28,7 +28,7 @@ help:
 	@echo 'make bench-zero        ZeRO beside DDP: steps, memory                   (ARGS="--passes 3")'
 	@echo 'make bench-zero-hosts  DDP, HSDP and FSDP over two emulated hosts, and their predictions  (needs root)'
 	@echo 'make bench-ckpt        checkpoints beside dd, memcpy, PyTorch            (ARGS="--turns 1")'
-	@echo 'make labs              claims about distributed training, tested on this machine, with their controls'
+	@echo 'make labs              claims about distributed training, with their controls, and the exercises of the labs'
 	@echo 'make check             style, floors, system calls, exports, public headers, documentation'
 	@echo 'make book              the handbook as pages: $(BUILD)/book/index.html opens from disk'
 	@echo 'make book-test         the pages in a browser, without a network: errors, links, widths, axe, keyboard, print'
@@ -59,9 +59,11 @@ train:
 	@$(call NINJA,$(BUILD),lockstep_cli)
 	@exec scripts/train $(BUILD)/lockstep $(RECIPE) $(ARGS)
 
-# The claims of every lab on this machine, and their controls, in which they have to fail.
+# The claims of every lab on this machine, and their controls, in which they have to fail; then the exercises: each task, its
+# solution and its typical wrong answers.
 labs: build
 	@$(BUILD)/lockstep lab all --control --yes $(ARGS)
+	@tests/test_lab_exercises.sh $(BUILD)
 
 test: build
 	@scripts/setup --figures
