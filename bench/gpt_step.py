@@ -1,4 +1,4 @@
-"""gpt_step.py -- runs bench_gpt and reads what it printed. Used by bench/zero and bench/zero-hosts."""
+"""gpt_step.py -- runs bench_gpt and reads what it printed. Used by bench/zero, bench/zero-hosts and bench/parallel."""
 import collections
 import statistics
 
@@ -19,9 +19,9 @@ class Failed(Exception):
     pass
 
 
-def run(command, steps, warm=WARM, env=None, ranks=0):
-    """`steps` that count, after `warm` that do not. ranks: those that have to be on a core of their own (turns.run)."""
-    out, reason = turns.run(command + ['--steps', str(warm + steps)], env or {}, LIMIT_S, ranks)
+def run(command, steps, warm=WARM, env=None, ranks=0, threads=1):
+    """`steps` that count, after `warm` that do not. ranks: those that have to be on cores of their own, one per thread (turns.run)."""
+    out, reason = turns.run(command + ['--steps', str(warm + steps)], env or {}, LIMIT_S, ranks, threads)
     if reason:
         raise Failed(reason)
     lines = [line.split(',') for line in out.splitlines()]

@@ -1,5 +1,5 @@
 """settings.py -- the PyTorchs that there are, and what each runs with: malloc, OpenMP, BLAS. Used by bench/train/compare, which finds
-the best for a kind of processor (--tune) and keeps them in settings.json, and by bench/zero."""
+the best for a kind of processor (--tune) and keeps them in settings.json, and by bench/zero and bench/parallel."""
 import collections
 import glob
 import json
