@@ -74,7 +74,7 @@ CHANGE(own_groups, p->ddp.zero_stage = 1; p->ddp.shards = (ls_group *)(uintptr_t
 CHANGE(own_nodes, p->ddp.zero_stage = 3; p->ddp.node = (ls_group *)(uintptr_t)p)
 CHANGE(prefetch, p->ddp.zero_stage = 3; p->ddp.prefetch = 1)
 CHANGE(reshard, p->ddp.reshard = LS_RESHARD_ALWAYS)
-CHANGE(gpipe, p->schedule = "gpipe")
+CHANGE(unknown_schedule, p->schedule = "2f2b")
 CHANGE(two_chunks, p->chunks = 2)
 CHANGE(no_sample, p->micro_batch = 0)
 CHANGE(no_micro_batch, p->micro_batches = 0)
@@ -131,7 +131,7 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { own_nodes, &gpt2, LS_BAD_CONFIG, "plan: ddp has groups of nodes, which ls_parallelize makes: expected NULL" },
         { prefetch, &gpt2, LS_BAD_CONFIG, "plan: prefetch belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected 0" },
         { reshard, &gpt2, LS_BAD_CONFIG, "plan: reshard belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected LS_RESHARD_DEFAULT" },
-        { gpipe, &gpt2, LS_UNSUPPORTED, "pipeline schedule 'gpipe' is not implemented: expected 1f1b" },
+        { unknown_schedule, &gpt2, LS_BAD_CONFIG, "no pipeline schedule '2f2b': expected one of gpipe, 1f1b" },
         { two_chunks, &gpt2, LS_UNSUPPORTED, "2 pipeline chunks per stage are not implemented: expected 1" },
         { no_sample, &gpt2, LS_BAD_CONFIG, "plan: micro_batch is 0: expected at least 1 sample per forward" },
         { no_micro_batch, &gpt2, LS_BAD_CONFIG, "a step of 0 micro-batches: expected 1 to" },

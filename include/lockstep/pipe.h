@@ -6,11 +6,15 @@
  *
  *     forward 0, backward 0, forward 1, backward 1, ...
  *
- * A micro-batch is alive from its forward to its backward: its activations are kept in a slot (a tape). Every list is
- * proved before it runs: each micro-batch goes forward once and then backward once, both in ascending order, so that
- * gradients are added in the same order in every schedule, and no more micro-batches are alive than there are slots.
+ * With p ranks along the pp axis and v chunks of the model on each, the model is p v stages: contiguous ranges of
+ * units, computed one after another. A schedule says in which order each rank computes its micro-batches and chunks;
+ * what ranks send and receive follows from it (parallel/pipe_list.h). A backward may be in two halves: that of the
+ * input, which the stage before waits for, and that of the weights, which no other rank waits for.
  *
- * Several stages are not implemented. What a stage sends and receives will be derived from the lists of all stages.
+ * A micro-batch of a chunk is alive from its forward to the end of its backward: its activations are kept in a slot (a
+ * tape). The lists of all ranks are proved together before they run: each micro-batch goes forward and backward once
+ * per stage, in ascending order, so that gradients are added in the same order in every schedule; and no rank waits
+ * forever.
  */
 #ifndef LS_PIPE_H
 #define LS_PIPE_H
@@ -23,21 +27,28 @@ extern "C" {
 
 typedef struct ls_pipe ls_pipe;
 
-typedef enum ls_pipe_what { LS_PIPE_FORWARD, LS_PIPE_BACKWARD } ls_pipe_what;
+typedef enum ls_pipe_what {
+    LS_PIPE_FORWARD,
+    LS_PIPE_BACKWARD,        /* both halves */
+    LS_PIPE_BACKWARD_INPUT,  /* the gradient of the stage's input; what the other half needs stays alive */
+    LS_PIPE_BACKWARD_WEIGHT, /* the gradients of its weights */
+} ls_pipe_what;
 
 typedef struct ls_pipe_action {
     ls_pipe_what what;
-    int chunk;       /* which piece of this stage's part of the model; 0 */
+    int chunk;       /* which of this rank's pieces of the model, from 0 */
+    int stage;       /* which piece that is of the whole model, from 0 */
     int micro_batch; /* of the step, from 0 */
     int slot;        /* where it is kept while it is alive: 0 .. ls_pipe_slots - 1 */
-    bool last;       /* its backward is the last one of the step: gradients are complete after it */
+    bool last;       /* of the step's last micro-batch: after its backward, or its backward of the weights where that is
+                      * apart, the gradients of this chunk are complete */
 } ls_pipe_action;
 
 #define LS_PIPE_MOST_MICRO_BATCHES (1 << 24)
 
 typedef struct ls_pipe_config {
     ls_group *stages;     /* borrowed: the ranks of this pipeline by stage (ls_mesh.axis); NULL: this rank alone */
-    const char *schedule; /* NULL: "1f1b", the only one that is implemented */
+    const char *schedule; /* by name (`lockstep pipeline --list`); NULL: "1f1b" */
     int chunks;           /* pieces of the model per stage; 0: 1, which is all that is implemented */
     int micro_batches;    /* of a step, at most */
 } ls_pipe_config;

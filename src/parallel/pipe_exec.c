@@ -5,28 +5,24 @@
  * them. With one stage there are none.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "parallel/pipe_list.h"
 
-#define ONE_STAGE_SLOTS 1
-
 struct ls_pipe {
-    ls_pipe_list list;
+    ls_pipe_program program;
+    int rank, slots;
 };
 
 ls_status ls_pipe_check(const ls_pipe_config *c, int stages)
 {
     if (stages != 1)
         return ls_fail(LS_UNSUPPORTED, "pp is %d: pipeline stages are not implemented: expected 1", stages);
-    if (c->schedule && strcmp(c->schedule, "1f1b") != 0)
-        return ls_fail(LS_UNSUPPORTED, "pipeline schedule '%s' is not implemented: expected 1f1b", c->schedule);
+    const ls_pipe_schedule *schedule;
+    ls_pipe_shape shape = { stages, c->chunks, c->micro_batches };
+    LS_TRY(ls_pipe_schedule_find(c->schedule, &schedule));
     if (c->chunks != 0 && c->chunks != 1)
         return ls_fail(LS_UNSUPPORTED, "%d pipeline chunks per stage are not implemented: expected 1", c->chunks);
-    if (c->micro_batches < 1 || c->micro_batches > LS_PIPE_MOST_MICRO_BATCHES)
-        return ls_fail(LS_BAD_CONFIG, "a step of %d micro-batches: expected 1 to %d", c->micro_batches,
-                       LS_PIPE_MOST_MICRO_BATCHES);
-    return LS_OK;
+    return ls_pipe_shape_check(schedule, &shape);
 }
 
 ls_status ls_pipe_create(const ls_pipe_config *c, ls_pipe **out)
@@ -35,8 +31,12 @@ ls_status ls_pipe_create(const ls_pipe_config *c, ls_pipe **out)
     LS_TRY(ls_pipe_check(c, c->stages ? ls_group_size(c->stages) : 1));
     ls_pipe *p = calloc(1, sizeof *p);
     if (!p) return ls_fail(LS_NO_MEMORY, "a pipe");
-    ls_status st = ls_pipe_list_create(1, c->micro_batches, ONE_STAGE_SLOTS, &p->list);
-    if (st == LS_OK) st = ls_pipe_list_make(&p->list, c->micro_batches);
+    const ls_pipe_schedule *schedule = NULL;
+    const ls_pipe_shape shape = { 1, c->chunks, c->micro_batches };
+    ls_status st = ls_pipe_schedule_find(c->schedule, &schedule);
+    if (st == LS_OK) st = ls_pipe_program_create(schedule, &shape, &p->program);
+    if (st == LS_OK) st = ls_pipe_program_make(&p->program, c->micro_batches);
+    if (st == LS_OK) p->slots = p->program.slots[p->rank]; /* a step of fewer micro-batches has no more alive */
     if (st < 0) {
         ls_pipe_destroy(p);
         return st;
@@ -48,11 +48,11 @@ ls_status ls_pipe_create(const ls_pipe_config *c, ls_pipe **out)
 void ls_pipe_destroy(ls_pipe *p)
 {
     if (!p) return;
-    ls_pipe_list_free(&p->list);
+    ls_pipe_program_free(&p->program);
     free(p);
 }
 
-int ls_pipe_slots(const ls_pipe *p) { return p->list.slots; }
+int ls_pipe_slots(const ls_pipe *p) { return p->slots; }
 
 static ls_status act(const ls_pipe_action *a, const ls_pipe_work *work, void *arg)
 {
@@ -63,11 +63,12 @@ static ls_status act(const ls_pipe_action *a, const ls_pipe_work *work, void *ar
 
 ls_status ls_pipe_run(ls_pipe *p, int micro_batches, const ls_pipe_work *work, void *arg)
 {
-    ls_pipe_list *l = &p->list;
-    if (micro_batches < 1 || micro_batches > l->most)
+    ls_pipe_program *g = &p->program;
+    if (micro_batches < 1 || micro_batches > g->most)
         return ls_fail(LS_INVALID, "ls_pipe_run: %d micro-batches: expected 1 to %d, for which the pipe was created",
-                       micro_batches, l->most);
-    if (micro_batches != l->micro_batches) LS_TRY(ls_pipe_list_make(l, micro_batches));
+                       micro_batches, g->most);
+    if (micro_batches != g->shape.micro_batches) LS_TRY(ls_pipe_program_make(g, micro_batches));
+    const ls_pipe_list *l = &g->list[p->rank];
     for (int i = 0; i < l->n; i++) LS_TRY(act(&l->action[i], work, arg));
     return LS_OK;
 }

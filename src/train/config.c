@@ -14,6 +14,7 @@
 #include "lockstep/sched.h"
 #include "lockstep/transport.h"
 #include "lockstep/world.h"
+#include "parallel/pipe_list.h"
 #include "parallel/strategy.h"
 #include "tensor/attention.h"
 #include "train/load.h"
@@ -232,7 +233,7 @@ const ls_opt ls_train_opts[] = {
       "zero.copy rank: layers that release their values after forward; default: all except the last", 0, NULL },
     { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..4096",
       "hybrid sharding: so many sets of shards, each on consecutive ranks, such as one per node", 0, NULL },
-    { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", "gpipe|1f1b|interleaved|zero-bubble",
+    { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", ls_pipe_choices,
       "order of micro-batches over stages (not implemented)", 0, NULL },
     { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "1", "1..64", "model chunks per stage (not implemented)", 0, NULL },
     { "checkpoint.dir", LS_OPT_STRING, AT(checkpoint.dir), "", NULL,
