@@ -5,10 +5,13 @@
 #include "parallel/pipe_list.h"
 
 /* The schedules: a line each, in the order in which messages and --help name them. */
-#define SCHEDULES(schedule)                  \
-    schedule(gpipe, "gpipe", "")             \
-    schedule(1f1b, "1f1b", "|")              \
-    schedule(interleaved, "interleaved", "|")
+#define SCHEDULES(schedule)                   \
+    schedule(gpipe, "gpipe", "")              \
+    schedule(1f1b, "1f1b", "|")               \
+    schedule(interleaved, "interleaved", "|") \
+    schedule(zb_h1, "zb-h1", "|")             \
+    schedule(zb_v, "zb-v", "|")               \
+    schedule(dualpipe_v, "dualpipe-v", "|")
 
 #define DECLARED(file, name, bar) extern const ls_pipe_schedule ls_pipe_##file;
 #define LISTED(file, name, bar) &ls_pipe_##file,
