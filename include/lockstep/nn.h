@@ -91,6 +91,7 @@ typedef struct ls_param {
                       * If there are several an optimizer refuses a gradient that is not t.grad_reduced */
     bool no_decay;   /* an optimizer's weight decay leaves it alone */
     bool f32;        /* ops read its float values where activations are bf16, too (ls_add_rows): it gets no copy */
+    bool elsewhere;  /* only other ranks have it (ls_params.elsewhere) */
     bool transposed; /* a matrix [out, in] that stands as [in, out] in files and in the digest (GPT-2's "Conv1D") */
 } ls_param;
 
@@ -118,7 +119,15 @@ typedef struct ls_params {
     int layout;     /* how a strategy that shards has bound them; 0: all values and gradients are here */
     ls_dtype bound; /* dtype of the activations that the parameters were bound for (ls_ddp_bind) */
     ls_sink *sink;  /* owned: receives initial values between ls_ddp_bind and ls_ddp_create; NULL: none */
+    struct ls_params *elsewhere; /* owned: parameters of the model that only other ranks have (ls_units_keep): names,
+                                  * shapes and ids, without memory; NULL: there are none */
+    ls_param **whole; /* owned: [n + elsewhere->n] all of both, in the order of the whole model; NULL: in that of item */
 } ls_params;
+
+/* Parameters of the whole model, in an order that is the same on all ranks: for those who ask all ranks for one after
+ * another. */
+static inline int ls_params_total(const ls_params *ps) { return ps->n + (ps->elsewhere ? ps->elsewhere->n : 0); }
+static inline ls_param *ls_params_at(const ls_params *ps, int i) { return ps->whole ? ps->whole[i] : &ps->item[i]; }
 
 /* Registers; dims are checked to be positive. The data pointers stay NULL until ls_params_bind. */
 ls_status ls_params_add(ls_params *ps, const char *name, int ndim, const int64_t *dim);
@@ -137,9 +146,10 @@ void ls_params_round(ls_params *ps);
 void ls_param_round(const ls_param *p); /* the copy of one parameter */
 void ls_params_free(ls_params *ps);
 ls_param *ls_params_find(const ls_params *ps, const char *name); /* NULL if absent */
+ls_param *ls_params_find_any(const ls_params *ps, const char *name); /* of those that other ranks have, too */
 const ls_param *ls_params_largest(const ls_params *ps);          /* of most elements here; NULL: there are none */
 int64_t ls_params_count(const ls_params *ps);                    /* elements in all */
-int64_t ls_params_count_whole(const ls_params *ps);              /* of the global tensors */
+int64_t ls_params_count_whole(const ls_params *ps);              /* of the global tensors, on whatever rank */
 size_t ls_params_nbytes(const ls_params *ps);
 /* Marks every gradient as not yet written (torch's zero_grad(set_to_none)). */
 void ls_params_zero_grad(ls_params *ps);

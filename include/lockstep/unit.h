@@ -80,8 +80,10 @@ struct ls_unit {
     int number;              /* among the units of its kind: 3 */
     int first, nparams;      /* of ls_params: the parameters that belong to it alone, */
     int first_last, nlast;   /* and those of them that come after all units (ls_units_add_last) */
-    int *position;           /* owned: [npositions], the index in ls_params of the parameter at each position */
+    int *position;           /* owned: [npositions], the index in ls_params of the parameter at each position; of a unit
+                              * that is elsewhere the place in the whole model (ls_params_at) */
     int npositions;
+    bool elsewhere;          /* other ranks compute it (ls_units_keep): it has no parameters here */
     const ls_unit_class *cls;
     const void *arg;         /* borrowed: sizes, and what else forward reads */
 };
@@ -115,6 +117,24 @@ ls_status ls_units_add_last(ls_units *us, ls_params *ps, int unit, int position,
  * knows. */
 ls_status ls_units_end(const ls_units *us, const ls_params *ps);
 void ls_units_free(ls_units *us);
+
+/* --- a part of a model: a stage of a pipeline -------------------------------------------------- */
+
+/* Units [units.first, units.first + units.count) and, filled in, which of ls_params belong to them: those of the root
+ * that no stage before has, and the units' own; and of ls_params.experts. */
+typedef struct ls_stage_part {
+    ls_range units, params, experts;
+} ls_stage_part;
+
+/* After ls_units_end: only the units of stage[0 .. n) are computed here, n at least 1, in ascending order and without
+ * overlap. Parameters that none of them reads go to ps->elsewhere; the others follow each other stage by stage, and
+ * experts after all. Addresses of parameters change. LS_NO_MEMORY leaves all as it was. */
+ls_status ls_units_keep(ls_units *us, ls_params *ps, ls_stage_part *stage, int n);
+/* The parameter at `position` of a unit that may be elsewhere. */
+static inline ls_param *ls_units_param(const ls_params *ps, const ls_unit *u, int position)
+{
+    return u->elsewhere ? ls_params_at(ps, u->position[position]) : &ps->item[u->position[position]];
+}
 
 /* --- computing ------------------------------------------------------------------------ */
 

@@ -83,8 +83,8 @@ static ls_status equal(ls_checkpoint *s, const ls_checkpoint_tensor *a, const ls
 static ls_status check_unknown(ls_checkpoint *s, const ls_params *ps, const ls_checkpoint_tensor *t)
 {
     bool tied = false;
-    for (int i = 0; i < ps->n && !tied && ls_checkpoint_is_foreign(s) && !has_state(s, t->name); i++) {
-        const ls_checkpoint_tensor *u = ls_checkpoint_find(s, ps->item[i].name);
+    for (int i = 0; i < ls_params_total(ps) && !tied && ls_checkpoint_is_foreign(s) && !has_state(s, t->name); i++) {
+        const ls_checkpoint_tensor *u = ls_checkpoint_find(s, ls_params_at(ps, i)->name);
         bool alike = u && u->dtype == t->dtype && u->ndim == t->ndim;
         for (int d = 0; alike && d < t->ndim; d++) alike = u->dim[d] == t->dim[d];
         if (alike) LS_TRY(equal(s, t, u, &tied));
@@ -111,7 +111,7 @@ static ls_status check_all(ls_checkpoint *s, const ls_params *ps)
         const char *name = s->tensor[i].name;
         const bool other = strncmp(name, LS_STATE_OPTIM, sizeof LS_STATE_OPTIM - 1) == 0 ||
                            strncmp(name, LS_STATE_OWN, sizeof LS_STATE_OWN - 1) == 0;
-        if (!other && !ls_params_find(ps, name)) LS_TRY(check_unknown(s, ps, &s->tensor[i]));
+        if (!other && !ls_params_find_any(ps, name)) LS_TRY(check_unknown(s, ps, &s->tensor[i]));
     }
     return LS_OK;
 }

@@ -194,8 +194,8 @@ static bool is_known(const folder *f, const ls_hf_config *c, const ls_params *ps
 {
     char whole[LS_NAME_BYTES], param[LS_HF_NAME_BYTES];
     const int n = snprintf(whole, sizeof whole, "%s%s", f->bare ? f->lm->prefix : "", ls_hf_param_name(name, param));
-    if (n > 0 && (size_t)n < sizeof whole && ls_params_find(ps, whole)) return true;
-    return strcmp(name, head_name(f)) == 0 && (c->lm.tied || ls_params_find(ps, name));
+    if (n > 0 && (size_t)n < sizeof whole && ls_params_find_any(ps, whole)) return true;
+    return strcmp(name, head_name(f)) == 0 && (c->lm.tied || ls_params_find_any(ps, name));
 }
 
 /* Whether the files have a tensor for each expert of this parameter: Lockstep's own have one of all. */
@@ -308,7 +308,7 @@ static ls_status read_tensor(const folder *f, int shard, const ls_ckpt_tensor *t
 
 static const ls_param *embedding_of(const folder *f, const ls_params *ps)
 {
-    return ls_params_find(ps, ls_lm_tied(&f->lm->embedding)->name);
+    return ls_params_find_any(ps, ls_lm_tied(&f->lm->embedding)->name);
 }
 
 /* A head that config.json ties, and the files have nevertheless. */

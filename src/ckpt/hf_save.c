@@ -155,12 +155,13 @@ static void add(tensors *x, const ls_param *p, const ls_values *values, int64_t 
 static ls_status list(const ls_hf_config *c, const ls_params *ps, const ls_values *values, ls_dtype dtype, tensors *x)
 {
     size_t n = 1;
-    for (int i = 0; i < ps->n; i++) n += (size_t)ls_hf_tensors(&c->lm, ps->item[i].name);
+    const int all = ls_params_total(ps);
+    for (int i = 0; i < all; i++) n += (size_t)ls_hf_tensors(&c->lm, ls_params_at(ps, i)->name);
     *x = (tensors){ .item = calloc(n, sizeof *x->item), .shape = calloc(n, sizeof *x->shape),
                     .name = calloc(n, sizeof *x->name), .first = calloc(n, sizeof *x->first) };
     if (!x->item || !x->shape || !x->name || !x->first) return ls_fail(LS_NO_MEMORY, "a list of %zu tensors", n);
-    for (int i = 0; i < ps->n; i++) {
-        const ls_param *p = &ps->item[i];
+    for (int i = 0; i < all; i++) {
+        const ls_param *p = ls_params_at(ps, i);
         const int64_t experts = ls_hf_tensors(&c->lm, p->name);
         for (int64_t e = 0; e < experts; e++) add(x, p, values, experts, e, dtype);
         if (!values && !ls_part_is_all(&p->part))

@@ -25,8 +25,8 @@ static bool is_in_front(const ls_ckpt *c, const ls_params *ps, const char *front
     const size_t n = strlen(front);
     for (size_t i = 0; i < c->header.ntensors; i++)
         if (strncmp(c->header.tensor[i].name, front, n) != 0) return false;
-    for (int i = 0; i < ps->n; i++)
-        if (strncmp(ps->item[i].name, front, n) == 0) return false;
+    for (int i = 0; i < ls_params_total(ps); i++)
+        if (strncmp(ls_params_at(ps, i)->name, front, n) == 0) return false;
     return c->header.ntensors > 0;
 }
 
@@ -102,7 +102,7 @@ static ls_status check_all(const ls_ckpt *c, const ls_params *ps, const char *fr
     for (int i = 0; i < ps->n; i++) LS_TRY(check_fit(c, &ps->item[i], find_param(c, &ps->item[i], front)));
     for (size_t i = 0; i < c->header.ntensors; i++) {
         const char *name = c->header.tensor[i].name;
-        if (!ls_params_find(ps, name + strlen(front)))
+        if (!ls_params_find_any(ps, name + strlen(front)))
             return ls_fail(LS_SHAPE, "%s: has a tensor '%s', which the model does not know: the file is of another model",
                            c->path, name);
     }

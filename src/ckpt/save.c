@@ -380,6 +380,12 @@ ls_status ls_ckpt_attend(const ls_param *p, int n, const ls_values *values)
     return LS_OK;
 }
 
+static ls_status attend_all(const ls_params *ps, const ls_values *values)
+{
+    for (int i = 0; i < ls_params_total(ps); i++) LS_TRY(ls_ckpt_attend(ls_params_at(ps, i), 1, values));
+    return LS_OK;
+}
+
 ls_ckpt_item ls_ckpt_item_of(const ls_param *p, const char *name, const ls_values *values, ls_tensor *shape)
 {
     *shape = (ls_tensor){ .dtype = p->t.dtype, .ndim = p->t.ndim, .data = values ? NULL : p->t.data };
@@ -391,15 +397,16 @@ ls_ckpt_item ls_ckpt_item_of(const ls_param *p, const char *name, const ls_value
 static ls_status save(const char *path, const ls_params *ps, const char *prefix, const ls_values *values,
                       const char *const *meta, ls_ckpt_sums *sums)
 {
+    const int n = ls_params_total(ps);
     const size_t room = strlen(prefix) + LS_NAME_BYTES, npairs = pairs(meta);
-    ls_ckpt_item *item = calloc((size_t)ps->n + 1, sizeof *item);
-    ls_tensor *shape = calloc((size_t)ps->n + 1, sizeof *shape);
-    char *name = calloc((size_t)ps->n + 1, room);
+    ls_ckpt_item *item = calloc((size_t)n + 1, sizeof *item);
+    ls_tensor *shape = calloc((size_t)n + 1, sizeof *shape);
+    char *name = calloc((size_t)n + 1, room);
     const char **all = calloc(2 * npairs + 3, sizeof *all);
     ls_status st = LS_OK;
     ls_lint_note("save", "");
     if (!item || !shape || !name || !all) {
-        st = ls_fail(LS_NO_MEMORY, "%s: a list of %d tensors", path, ps->n);
+        st = ls_fail(LS_NO_MEMORY, "%s: a list of %d tensors", path, n);
         goto done;
     }
     for (size_t i = 0; st == LS_OK && i < 2 * npairs; i++) {
@@ -411,15 +418,15 @@ static ls_status save(const char *path, const ls_params *ps, const char *prefix,
         all[2 * npairs] = LS_CKPT_PREFIX_KEY;
         all[2 * npairs + 1] = prefix;
     }
-    for (int i = 0; st == LS_OK && i < ps->n; i++) {
-        const ls_param *p = &ps->item[i];
+    for (int i = 0; st == LS_OK && i < n; i++) {
+        const ls_param *p = ls_params_at(ps, i);
         char *own = name + (size_t)i * room;
         snprintf(own, room, "%s%s", prefix, p->name);
         item[i] = ls_ckpt_item_of(p, own, values, &shape[i]);
         if (!values && !ls_part_is_all(&p->part))
             st = ls_fail(LS_INVALID, "parameter '%s' is a part of a tensor here: save it by ls_ckpt_save_of", p->name);
     }
-    if (st == LS_OK) st = ls_ckpt_write_summed(path, item, ps->n, all, sums);
+    if (st == LS_OK) st = ls_ckpt_write_summed(path, item, n, all, sums);
 done:
     free(all);
     free(name);
@@ -440,7 +447,7 @@ ls_status ls_ckpt_save(const char *path, const ls_params *ps, const char *const 
 
 ls_status ls_ckpt_save_of(const char *path, const ls_params *ps, const ls_values *values, const char *const *meta)
 {
-    return path ? save(path, ps, "", values, meta, NULL) : ls_ckpt_attend(ps->item, ps->n, values);
+    return path ? save(path, ps, "", values, meta, NULL) : attend_all(ps, values);
 }
 
 ls_status ls_ckpt_save_summed(const char *path, const ls_params *ps, const ls_values *values, const char *const *meta,

@@ -120,7 +120,7 @@ static ls_status check_no_more(const ls_state *s, const ls_checkpoint *from)
 {
     const bool ours = !ls_checkpoint_is_foreign(from);
     size_t expected = ours ? (size_t)s->nown : 0;
-    if (s->optim) expected += ours + (size_t)s->ps->n * (size_t)(1 + ls_optim_nstates(s->optim));
+    if (s->optim) expected += ours + (size_t)ls_params_total(s->ps) * (size_t)(1 + ls_optim_nstates(s->optim));
     size_t found = 0;
     for (int i = 0; i < ls_checkpoint_count(from); i++) {
         const char *name = ls_checkpoint_at(from, i)->name;

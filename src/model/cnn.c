@@ -139,9 +139,9 @@ static ls_status init(ls_model *m, const ls_model_config *c)
     ls_mt19937 torch;
     ls_mt19937_seed(&torch, c->seed);
     for (int l = 0; l < m->units.n; l++) {
-        const int *at = m->units.item[l].position;
-        ls_param *p = m->params.item;
-        LS_TRY(ls_init_linear(c->init, &torch, c->seed, &p[at[WEIGHT]], &p[at[BIAS]]));
+        const ls_unit *u = &m->units.item[l];
+        LS_TRY(ls_init_linear(c->init, &torch, c->seed, ls_units_param(&m->params, u, WEIGHT),
+                              ls_units_param(&m->params, u, BIAS)));
     }
     return LS_OK;
 }
@@ -151,8 +151,8 @@ static void input(const ls_model *m, int64_t batch, int64_t tokens, ls_model_inp
     (void)tokens;
     /* The last layer reads channels x pixels; each convolution before it has halved the side. */
     const ls_unit *last = &m->units.item[m->units.n - 1], *before = last - 1;
-    const int64_t width = m->params.item[last->position[WEIGHT]].t.dim[1];
-    const int64_t channels = m->params.item[before->position[WEIGHT]].t.dim[0];
+    const int64_t width = ls_units_param(&m->params, last, WEIGHT)->t.dim[1];
+    const int64_t channels = ls_units_param(&m->params, before, WEIGHT)->t.dim[0];
     const int64_t side = side_of(width / channels) << (m->units.n - 1);
     *in = (ls_model_input){ .dtype = LS_F32, .ndim = 2, .dim = { batch, side * side },
                             .label_ndim = 1, .label_dim = { batch } };

@@ -255,9 +255,9 @@ ls_status ls_lm_init_values(ls_model *m, const ls_model_config *c)
         const ls_unit *u = &m->units.item[i];
         const ls_lm_param *table = ls_lm_unit_at(m, i)->param;
         for (int k = 0; k < u->npositions; k++) {
-            const int index = u->position[k];
-            const bool again = index < m->units.nroot && i > 0; /* tied: the embedding's has been drawn */
-            if (!again) LS_TRY(ls_init_part(&m->params.item[index], c->seed, dist_of(table[k].init, m->lm.n_layer)));
+            ls_param *p = ls_units_param(&m->params, u, k);
+            const bool again = p->unit < 0 && i > 0; /* tied: the embedding's has been drawn */
+            if (!again) LS_TRY(ls_init_part(p, c->seed, dist_of(table[k].init, m->lm.n_layer)));
         }
     }
     return LS_OK;

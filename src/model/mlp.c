@@ -187,9 +187,9 @@ static ls_status init(ls_model *m, const ls_model_config *c)
     ls_mt19937 torch;
     ls_mt19937_seed(&torch, c->seed);
     for (int l = 0; l < m->units.n; l++) {
-        const int *at = m->units.item[l].position;
-        ls_param *p = m->params.item;
-        LS_TRY(ls_init_linear(c->init, &torch, c->seed, &p[at[WEIGHT]], &p[at[BIAS]]));
+        const ls_unit *u = &m->units.item[l];
+        LS_TRY(ls_init_linear(c->init, &torch, c->seed, ls_units_param(&m->params, u, WEIGHT),
+                              ls_units_param(&m->params, u, BIAS)));
     }
     return LS_OK;
 }
@@ -197,7 +197,7 @@ static ls_status init(ls_model *m, const ls_model_config *c)
 static void input(const ls_model *m, int64_t batch, int64_t tokens, ls_model_input *in)
 {
     (void)tokens;
-    const int64_t width = m->params.item[m->units.item[0].position[WEIGHT]].t.dim[1];
+    const int64_t width = ls_units_param(&m->params, &m->units.item[0], WEIGHT)->t.dim[1];
     *in = (ls_model_input){ .dtype = LS_F32, .ndim = 2, .dim = { batch, width },
                             .label_ndim = 1, .label_dim = { batch } };
 }

@@ -282,6 +282,7 @@ void ls_moe_balance(ls_model *m, const double *words)
     for (int l = (int)m->lm.first_dense; l < m->lm.n_layer; l++) {
         const ls_unit *u = &m->units.item[1 + l];
         const double *chosen = ls_moe_layer_words(m, words, l);
+        if (u->elsewhere) continue;
         ls_param *p = &m->params.item[u->position[u->npositions - 1]];
         float *v = ls_param_values(p);
         double mean = 0;

@@ -73,15 +73,16 @@ ls_status ls_params_digest_of(const ls_params *ps, const ls_values *values, char
     ls_digest *d = NULL;
 
     hex[0] = '\0';
-    order = malloc((size_t)(ps->n ? ps->n : 1) * sizeof *order);
+    const int n = ls_params_total(ps);
+    order = malloc((size_t)(n ? n : 1) * sizeof *order);
     d = ls_digest_create();
     if (!order || !d) {
-        st = ls_fail(LS_NO_MEMORY, "digest of %d parameters", ps->n);
+        st = ls_fail(LS_NO_MEMORY, "digest of %d parameters", n);
         goto done;
     }
-    for (int i = 0; i < ps->n; i++) order[i] = &ps->item[i];
-    qsort(order, (size_t)ps->n, sizeof *order, by_name);
-    for (int i = 0; st == LS_OK && i < ps->n; i++)
+    for (int i = 0; i < n; i++) order[i] = ls_params_at(ps, i);
+    qsort(order, (size_t)n, sizeof *order, by_name);
+    for (int i = 0; st == LS_OK && i < n; i++)
         st = add_param(d, order[i], values ? values : &(ls_values){ here, NULL });
     if (st == LS_OK) ls_digest_hex(d, hex);
 done:

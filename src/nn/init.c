@@ -38,6 +38,7 @@ static void draw(const ls_param *p, uint64_t seed, ls_dist from, float *v)
 ls_status ls_init_part(ls_param *p, uint64_t seed, ls_dist from)
 {
     float *v;
+    if (p->elsewhere) return LS_OK;
     LS_TRY(ls_part_check(p->name, &p->part, &p->t));
     LS_TRY(ls_param_open(p, &v));
     if (v) draw(p, seed, from, v);
@@ -58,9 +59,21 @@ static ls_status draw_torch(const ls_param *p, ls_mt19937 *torch, float lo, floa
     return LS_OK;
 }
 
+/* The generator draws what other ranks have, too: what comes after it depends on how much was drawn. */
+static ls_status pass_over(const ls_param *p, ls_mt19937 *torch)
+{
+    const size_t n = (size_t)ls_tensor_count(&p->t);
+    float *drawn = malloc(n * sizeof *drawn);
+    if (!drawn) return ls_fail(LS_NO_MEMORY, "parameter '%s': %zu elements to draw", p->name, n);
+    ls_mt19937_uniform(torch, 0.0f, 1.0f, n, drawn);
+    free(drawn);
+    return LS_OK;
+}
+
 static ls_status init_torch(ls_param *p, ls_mt19937 *torch, float bound)
 {
     float *v;
+    if (p->elsewhere) return pass_over(p, torch);
     LS_TRY(ls_part_check(p->name, &p->part, &p->t));
     LS_TRY(ls_param_open(p, &v));
     if (v) LS_TRY(draw_torch(p, torch, -bound, bound, v));
@@ -71,7 +84,7 @@ ls_status ls_init_linear(ls_init how, ls_mt19937 *torch, uint64_t seed, ls_param
 {
     if (weight->t.ndim < 2) return ls_fail(LS_SHAPE, "parameter '%s': %d dimensions, expected a weight [O, I, ..]",
                                            weight->name, weight->t.ndim);
-    if (!ls_param_takes_values(weight) || (bias && !ls_param_takes_values(bias)))
+    if (!weight->elsewhere && (!ls_param_takes_values(weight) || (bias && !ls_param_takes_values(bias))))
         return ls_fail(LS_INVALID, "parameter '%s' has no memory yet; call ls_params_bind first", weight->name);
     if (how == LS_INIT_TORCH && !torch) return ls_fail(LS_INVALID, "init torch: no generator given");
 

@@ -114,6 +114,9 @@ void ls_params_take_sink(ls_params *ps, ls_sink *sink)
 void ls_params_free(ls_params *ps)
 {
     if (ps->sink) ps->sink->destroy(ps->sink);
+    if (ps->elsewhere) ls_params_free(ps->elsewhere);
+    free(ps->elsewhere);
+    free(ps->whole);
     free(ps->item);
     *ps = (ls_params){ 0 };
 }
@@ -123,6 +126,12 @@ ls_param *ls_params_find(const ls_params *ps, const char *name)
     for (int i = 0; i < ps->n; i++)
         if (strcmp(ps->item[i].name, name) == 0) return &ps->item[i];
     return NULL;
+}
+
+ls_param *ls_params_find_any(const ls_params *ps, const char *name)
+{
+    ls_param *p = ls_params_find(ps, name);
+    return p || !ps->elsewhere ? p : ls_params_find(ps->elsewhere, name);
 }
 
 const ls_param *ls_params_largest(const ls_params *ps)
@@ -136,9 +145,10 @@ const ls_param *ls_params_largest(const ls_params *ps)
 int64_t ls_params_count_whole(const ls_params *ps)
 {
     int64_t n = 0;
-    for (int i = 0; i < ps->n; i++) {
-        ls_tensor whole = ps->item[i].t;
-        ls_part_shape(&ps->item[i].part, &ps->item[i].t, whole.dim);
+    for (int i = 0; i < ls_params_total(ps); i++) {
+        const ls_param *p = ls_params_at(ps, i);
+        ls_tensor whole = p->t;
+        ls_part_shape(&p->part, &p->t, whole.dim);
         n += ls_tensor_count(&whole);
     }
     return n;

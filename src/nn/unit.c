@@ -135,6 +135,113 @@ void ls_units_free(ls_units *us)
     *us = (ls_units){ 0 };
 }
 
+/* --- a part of a model ------------------------------------------------------------------------- */
+
+/* Which parameter of the whole model goes where. */
+typedef struct keeping {
+    const ls_params *from;
+    ls_params to, rest; /* here, and elsewhere */
+    ls_param **whole;
+    int *index;         /* [from->n] in `to`; -1: elsewhere */
+} keeping;
+
+static void take(keeping *k, int i)
+{
+    if (k->index[i] >= 0) return;
+    k->index[i] = k->to.n;
+    k->to.item[k->to.n++] = k->from->item[i];
+}
+
+/* Of a stage's units: what they read of the root, and then what each has for itself. */
+static void take_stage(keeping *k, const ls_units *us, ls_stage_part *s)
+{
+    const ls_unit *first = us->item + s->units.first, *end = first + s->units.count;
+    s->params.first = (size_t)k->to.n;
+    for (const ls_unit *u = first; u < end; u++)
+        for (int i = 0; i < u->npositions; i++)
+            if (u->position[i] < us->nroot) take(k, u->position[i]);
+    for (const ls_unit *u = first; u < end; u++)
+        for (int i = u->first; i < u->first + u->nparams; i++) take(k, i);
+    s->params.count = (size_t)k->to.n - s->params.first;
+}
+
+/* And what comes after all units. */
+static void take_last(keeping *k, const ls_units *us, ls_stage_part *s)
+{
+    const ls_unit *first = us->item + s->units.first, *end = first + s->units.count;
+    s->experts.first = (size_t)k->to.n;
+    for (const ls_unit *u = first; u < end; u++)
+        for (int i = u->first_last; i < u->first_last + u->nlast; i++) take(k, i);
+    s->experts.count = (size_t)k->to.n - s->experts.first;
+}
+
+static void take_rest(keeping *k)
+{
+    for (int i = 0; i < k->from->n; i++) {
+        if (k->index[i] < 0) {
+            ls_param *p = &k->rest.item[k->rest.n++];
+            *p = k->from->item[i];
+            p->elsewhere = true;
+            p->own = p->keeps = (ls_range){ 0, 0 };
+            k->whole[i] = p;
+        } else {
+            k->whole[i] = &k->to.item[k->index[i]];
+        }
+        k->whole[i]->t.name = k->whole[i]->name;
+    }
+}
+
+/* Where the unit's parameters are now. */
+static void point_unit(const keeping *k, ls_unit *u, bool here)
+{
+    u->elsewhere = !here;
+    if (!here) {
+        u->nparams = u->nlast = 0;
+        return;
+    }
+    if (u->nparams > 0) u->first = k->index[u->first];
+    if (u->nlast > 0) u->first_last = k->index[u->first_last];
+    for (int i = 0; i < u->npositions; i++) u->position[i] = k->index[u->position[i]];
+}
+
+static bool is_here(const ls_stage_part *stage, int n, int unit)
+{
+    for (int s = 0; s < n; s++)
+        if ((size_t)unit >= stage[s].units.first && (size_t)unit < stage[s].units.first + stage[s].units.count) return true;
+    return false;
+}
+
+ls_status ls_units_keep(ls_units *us, ls_params *ps, ls_stage_part *stage, int n)
+{
+    const size_t most = (size_t)ps->n;
+    keeping k = { .from = ps, .whole = calloc(most + 1, sizeof *k.whole), .index = calloc(most + 1, sizeof *k.index) };
+    k.to.item = calloc(most + 1, sizeof *k.to.item);
+    k.rest.item = calloc(most + 1, sizeof *k.rest.item);
+    k.to.elsewhere = calloc(1, sizeof *k.to.elsewhere);
+    if (!k.whole || !k.index || !k.to.item || !k.rest.item || !k.to.elsewhere) {
+        free(k.whole);
+        free(k.index);
+        free(k.to.item);
+        free(k.rest.item);
+        free(k.to.elsewhere);
+        return ls_fail(LS_NO_MEMORY, "a stage of a model of %d parameters", ps->n);
+    }
+    for (size_t i = 0; i < most; i++) k.index[i] = -1;
+    for (int s = 0; s < n; s++) take_stage(&k, us, &stage[s]);
+    const int dense = k.to.n;
+    for (int s = 0; s < n; s++) take_last(&k, us, &stage[s]);
+    take_rest(&k);
+    k.to.experts = k.to.n > dense ? dense : 0;
+    k.to.cap = k.rest.cap = (int)most + 1;
+    for (int i = 0; i < us->n; i++) point_unit(&k, &us->item[i], is_here(stage, n, i));
+    free(k.index);
+    *k.to.elsewhere = k.rest;
+    k.to.whole = k.whole;
+    free(ps->item);
+    *ps = k.to;
+    return LS_OK;
+}
+
 /* --- computing --------------------------------------------------------------------------- */
 
 /* What a block is computed from: the tape keeps a copy of it until backward is over. */

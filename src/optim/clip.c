@@ -74,10 +74,11 @@ static ls_status norm_of(ls_group *g, const ls_params *ps, bool dry, double *nor
 {
     double sum = 0.0, of[AT_ONCE];
     if (culprit) *culprit = NULL;
-    for (int first = 0; first < ps->n; first += AT_ONCE) {
-        const int n = ps->n - first < AT_ONCE ? ps->n - first : AT_ONCE;
+    const int all = ls_params_total(ps);
+    for (int first = 0; first < all; first += AT_ONCE) {
+        const int n = all - first < AT_ONCE ? all - first : AT_ONCE;
         for (int i = 0; i < n; i++) {
-            const ls_param *p = &ps->item[first + i];
+            const ls_param *p = ls_params_at(ps, first + i);
             of[i] = dry ? 0.0 : sum_of(p, g ? p->keeps : p->own);
         }
         if (g) LS_TRY(ls_all_reduce(g, NULL, of, (size_t)n, LS_F64, LS_SUM));
@@ -85,8 +86,9 @@ static ls_status norm_of(ls_group *g, const ls_params *ps, bool dry, double *nor
             sum += of[i];
             if (LS_LIKELY(isfinite(sum))) continue; /* squares of floats do not overflow a double */
             *norm = sum;
-            if (culprit) *culprit = &ps->item[first + i];
-            return ls_fail(LS_NAN, "the gradient of %s is not finite", ps->item[first + i].name);
+            const ls_param *p = ls_params_at(ps, first + i);
+            if (culprit) *culprit = p;
+            return ls_fail(LS_NAN, "the gradient of %s is not finite", p->name);
         }
     }
     *norm = sqrt(sum);
