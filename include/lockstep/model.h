@@ -110,6 +110,13 @@ const char *ls_model_names(const char *key, char *buf, size_t n);
 /* A key that language models read, and no other model. */
 #define LS_LM_KEY "model.vocab_size"
 
+/* A stage of a pipeline: consecutive units that are computed on one rank. */
+typedef struct ls_stage {
+    int number, of;     /* it is stage `number` of `of` */
+    ls_stage_part part; /* its units, and which of the parameters here are theirs */
+    ls_tensor in, out;  /* shapes of what enters and what leaves it of one sample of edge_tokens tokens */
+} ls_stage;
+
 struct ls_model {
     const ls_model_class *cls;
     ls_params params;
@@ -117,6 +124,9 @@ struct ls_model {
     ls_lm_config lm; /* of a language model: resolved; of all ranks together */
     ls_place place;  /* which part of its layers is here */
     ls_arena *arena; /* owned: ls_model_destroy frees it; NULL: the values lie in arenas of the caller */
+    ls_stage *stage; /* owned: [nstages] the stages that are here, ascending (ls_model_keep) */
+    int nstages;     /* 0: the model is whole */
+    int64_t edge_tokens;
     ls_draw draw;    /* set before each forward that has a gradient */
     void *own;       /* owned, free()d by ls_model_destroy: what the class needs besides; NULL: nothing */
 };
@@ -148,6 +158,28 @@ ls_tensor *ls_model_forward(const ls_model *m, ls_tape *t, ls_tensor *x);
 ls_tensor *ls_model_loss(const ls_model *m, ls_tape *t, ls_tensor *x, ls_tensor *labels, ls_loss_sums *sums);
 /* What a pass through the model begins with: its parameters, m->draw, all of a causal sequence. */
 ls_pass ls_model_pass(const ls_model *m);
+
+/* --- stages of a pipeline ------------------------------------------------------------------------------------
+ *
+ * A pipeline divides a model's units among ranks: stage s has units [first[s], first[s + 1]). What leaves a stage
+ * enters the next one; the last stage gives the loss. */
+
+/* Divides m's units into `stages` stages, at least one each, so that the costliest stage costs as little as it can: the
+ * cost of a unit are its operations, and of a head its product with the vocabulary is the most of them. `split` (NULL:
+ * divide by cost) has the number of layers of each stage, [nsplit]; an embedding and a head, which are no layers, go to
+ * the first and the last stage. first[stages + 1] is written. LS_BAD_CONFIG: more stages than units, or a split that
+ * does not add up. */
+ls_status ls_model_split(const ls_model *m, int stages, const int64_t *split, int nsplit, int *first);
+/* Keeps the stages number[0 .. n), ascending, of those that first[stages + 1] describes: parameters of other stages go
+ * to m->params.elsewhere (ls_units_keep). Before parameters are bound. LS_UNSUPPORTED: a parameter of the root that
+ * other stages than the first and the last use. */
+ls_status ls_model_keep(ls_model *m, int stages, const int *first, const int *number, int n);
+/* Shape of what enters stage m->stage[i] (`in`), or leaves it, of so many samples: of what leaves the last stage nothing
+ * is known. */
+void ls_model_edge(const ls_model *m, int i, bool in, int64_t batch, int64_t tokens, ls_dtype dtype, ls_tensor *out);
+/* x through stage m->stage[i]: ls_model_loss of the last one, else what the next stage gets. */
+ls_tensor *ls_model_stage_forward(const ls_model *m, int i, ls_tape *t, ls_tensor *x, ls_tensor *labels,
+                                  ls_loss_sums *sums);
 void ls_model_destroy(ls_model *m); /* NULL is fine. Frees m->arena; other arenas are the caller's */
 
 /* Bytes of tape slab that one ls_model_loss and backward of `batch` samples take with all

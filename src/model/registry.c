@@ -219,6 +219,7 @@ void ls_model_destroy(ls_model *m)
     ls_units_free(&m->units);
     ls_params_free(&m->params);
     ls_arena_destroy(m->arena);
+    free(m->stage);
     free(m->own);
     free(m);
 }
