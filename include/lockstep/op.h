@@ -135,6 +135,8 @@ typedef struct ls_device {
 extern const ls_device ls_device_cpu;
 /* ls_tape_create with memory and kernels of `d`, borrowed. */
 ls_status ls_tape_create_on(const ls_device *d, size_t slab_bytes, ls_ledger *ledger, ls_tracer *tracer, ls_tape **out);
+/* The scratch memory of several tapes that compute there (ls_tape_scratch_create). */
+ls_status ls_tape_scratch_create_on(const ls_device *d, size_t nbytes, ls_ledger *ledger, ls_tape_scratch **out);
 
 #ifdef __cplusplus
 }

@@ -130,6 +130,13 @@ size_t ls_tape_packed_bytes(const ls_tape *t);
 /* A leaf over the caller's memory, which must outlive the next reset. No grad. */
 ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim, void *data);
 
+/* The same with a gradient, which backward writes to `grad` (of x's shape and dtype, the caller's until then): what
+ * enters a stage of a pipeline. x->grad->data may be set as late as right before backward. */
+ls_tensor *ls_tape_input_wanted(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim, void *data, void *grad);
+/* By what the next backward scales losses inside layers (moe.h), if it begins with a gradient that is not a loss's: the
+ * one with which the last stage begins. */
+void ls_tape_scale_losses(ls_tape *t, float scale);
+
 /* Plays the tape backwards from a scalar loss (its gradient is 1). A leaf's
  * gradient is written when grad_ready is false and added to otherwise. */
 ls_status ls_backward(ls_tape *t, ls_tensor *loss);

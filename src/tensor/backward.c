@@ -296,6 +296,8 @@ ls_status ls_backward(ls_tape *t, ls_tensor *loss)
     return backward(t, loss, NULL);
 }
 
+void ls_tape_scale_losses(ls_tape *t, float scale) { t->loss_grad = scale; }
+
 ls_status ls_backward_from(ls_tape *t, ls_tensor *out, const void *grad)
 {
     if (!grad && t->status == LS_OK) return ls_tape_keep_failure(t, ls_fail(LS_INVALID, "backward: no gradient given"));

@@ -106,11 +106,16 @@ void ls_tape_scratch_destroy(ls_tape_scratch *s)
 
 ls_status ls_tape_scratch_create(size_t nbytes, ls_ledger *ledger, ls_tape_scratch **out)
 {
+    return ls_tape_scratch_create_on(&ls_device_cpu, nbytes, ledger, out);
+}
+
+ls_status ls_tape_scratch_create_on(const ls_device *d, size_t nbytes, ls_ledger *ledger, ls_tape_scratch **out)
+{
     ls_tape_scratch *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s) return ls_fail(LS_NO_MEMORY, "scratch of tapes");
     ls_status st = ls_gemm_create(&s->gemm);
-    if (st >= 0) st = ls_room_open(&s->room, &ls_device_cpu, nbytes, ledger);
+    if (st >= 0) st = ls_room_open(&s->room, d, nbytes, ledger);
     if (st < 0) ls_tape_scratch_destroy(s);
     else *out = s;
     return st;
@@ -287,6 +292,16 @@ ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *di
     if (!data && !t->dry) return ls_op_fail(t, ls_fail(LS_INVALID, "input: no data"));
     ls_tensor *x = header(t, dtype, ndim, dim);
     if (x) x->data = data;
+    return x;
+}
+
+ls_tensor *ls_tape_input_wanted(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim, void *data, void *grad)
+{
+    ls_tensor *x = ls_tape_input(t, dtype, ndim, dim, data);
+    ls_tensor *g = x ? header(t, dtype, ndim, dim) : NULL;
+    if (!g) return NULL;
+    g->data = grad;
+    x->grad = g;
     return x;
 }
 
