@@ -170,6 +170,14 @@ ls_status ls_ddp_join_end(ls_ddp *d);
  * hybrid sharding over wires. */
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
 
+/* In place of ls_ddp_begin_forward where several forwards are alive (a pipeline): right before the backward of a forward
+ * that the tape holds. Where the weight halves of backward are put off (ls_tape_defer_weights), with `sync` false before
+ * the input half, and again before the weight half (ls_backward_weights), after which comes ls_ddp_end_weights. */
+ls_status ls_ddp_begin_backward(ls_ddp *d, ls_tape *t, bool sync);
+/* After the weight halves of a step's last backward: gradients that were complete with the input half, because they
+ * could not be put off, are reduced, too. */
+ls_status ls_ddp_end_weights(ls_ddp *d);
+
 /* Makes d listen to a tape that is used without ls_ddp_begin_forward, such as that of an evaluation: with
  * LS_ZERO_COPY_RANK, d gathers the values of each unit as the tape enters it. Repeated calls do nothing. */
 ls_status ls_ddp_listen(ls_ddp *d, ls_tape *t);

@@ -261,15 +261,9 @@ static ls_status listen_to(ls_ddp *d, ls_tape *t)
 
 ls_status ls_ddp_listen(ls_ddp *d, ls_tape *t) { return listen_to(d, t); }
 
-ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
+/* Says what the coming backward does. */
+static ls_status begin(ls_ddp *d, ls_tape *t, bool sync)
 {
-    if (d->state == LS_DP_PENDING) return unfinished(d);
-    if (ls_tape_pending(t))
-        return ls_fail(LS_INVALID,
-                       "ls_ddp_begin_forward on rank %d: the tape holds a forward whose backward has not run, and the "
-                       "coming backward must do what was said before that forward (sync %s): call ls_ddp_begin_forward "
-                       "before the forward, once per backward, or ls_tape_reset first",
-                       ls_group_rank(d->g), d->last ? "true" : "false");
     int from = 0;
     if (d->join) LS_TRY(ls_join_forward(d, sync, &from));
     if (d->partial) LS_TRY(ls_partial_begin(d, sync));
@@ -282,6 +276,31 @@ ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
     d->state = reduced ? LS_DP_SYNC : LS_DP_LOCAL;
     if (reduced) ls_buckets_begin(d);
     return listen_to(d, t);
+}
+
+ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync)
+{
+    if (d->state == LS_DP_PENDING) return unfinished(d);
+    if (ls_tape_pending(t))
+        return ls_fail(LS_INVALID,
+                       "ls_ddp_begin_forward on rank %d: the tape holds a forward whose backward has not run, and the "
+                       "coming backward must do what was said before that forward (sync %s): call ls_ddp_begin_forward "
+                       "before the forward, once per backward, or ls_tape_reset first",
+                       ls_group_rank(d->g), d->last ? "true" : "false");
+    return begin(d, t, sync);
+}
+
+ls_status ls_ddp_begin_backward(ls_ddp *d, ls_tape *t, bool sync)
+{
+    return d->state == LS_DP_PENDING ? unfinished(d) : begin(d, t, sync);
+}
+
+ls_status ls_ddp_end_weights(ls_ddp *d)
+{
+    if (d->state != LS_DP_SYNC && d->state != LS_DP_PENDING) return LS_OK;
+    for (int i = 0; i < d->ps->n; i++)
+        if (!d->ready[i] && d->ps->item[i].t.grad_ready) LS_TRY(ls_buckets_grad_ready(d, &d->ps->item[i].t));
+    return d->strategy->events.done ? d->strategy->events.done(d) : LS_OK;
 }
 
 bool ls_ddp_values_stay(const ls_ddp *d) { return !d->lends; }

@@ -168,9 +168,11 @@ ls_status ls_dp_strategy_find(const char *name, const ls_dp_strategy *const *own
 /* Which of d->ps belong to a unit alone. */
 static inline ls_range ls_dp_unit(const ls_ddp *d, const ls_unit *u)
 {
-    const int before = d->ps->before;
-    if (before == 0) return (ls_range){ (size_t)u->first, (size_t)u->nparams };
-    return (ls_range){ u->nlast ? (size_t)(u->first_last - before) : 0, (size_t)u->nlast };
+    const int before = d->ps->before, end = before + d->ps->n;
+    if (u->nparams > 0 && u->first >= before && u->first < end) return (ls_range){ (size_t)(u->first - before), (size_t)u->nparams };
+    if (u->nlast > 0 && u->first_last >= before && u->first_last < end)
+        return (ls_range){ (size_t)(u->first_last - before), (size_t)u->nlast };
+    return (ls_range){ 0, 0 };
 }
 /* Whether a strategy can do a zero_stage. */
 static inline bool ls_dp_strategy_has(const ls_dp_strategy *s, int stage)
