@@ -340,9 +340,17 @@ static ls_status note(diary *d, char what, const ls_pipe_action *a)
 }
 
 static ls_status feed(void *arg, const ls_pipe_action *a) { return note(arg, 's', a); }
-static ls_status forward(void *arg, const ls_pipe_action *a) { return note(arg, 'F', a); }
-static ls_status backward(void *arg, const ls_pipe_action *a) { return note(arg, 'B', a); }
-static const ls_pipe_work work = { feed, forward, backward };
+static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    (void)data;
+    return note(arg, 'F', a);
+}
+static ls_status backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    (void)data;
+    return note(arg, 'B', a);
+}
+static const ls_pipe_work work = { feed, forward, backward, NULL };
 
 static ls_pipe *pipe_of(int micro_batches)
 {

@@ -26,7 +26,6 @@ typedef struct ls_pipe_shape {
     int micro_batches; /* m, of a step */
 } ls_pipe_shape;
 
-#define LS_PIPE_MOST_CHUNKS  64
 #define LS_PIPE_MOST_ACTIONS (1 << 26) /* of all ranks: their lists are 2 GiB */
 
 /* --- where stages are ------------------------------------------------------------------------------------------- */
