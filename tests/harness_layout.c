@@ -22,8 +22,8 @@ typedef struct job {
 /* Of the global tensors, which every rank helps to put together; to NULL: for others. */
 static ls_status copy_params(const ls_params *from, const ls_values *values, ls_params *to)
 {
-    for (int i = 0; i < from->n; i++) {
-        const ls_param *p = &from->item[i];
+    for (int i = 0; i < ls_params_total(from); i++) {
+        const ls_param *p = ls_params_at(from, i);
         int64_t dim[LS_MAX_DIMS];
         const float *whole;
         LS_TRY(values->whole(values->arg, p, &whole));

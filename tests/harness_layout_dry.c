@@ -59,12 +59,16 @@ ls_status ls_layout_dry(const ls_train_config *c, const ls_model_config *mc, int
 
 int ls_layout_groups(const ls_parallel *p, ls_group *out[LS_LAYOUT_GROUPS])
 {
-    ls_group *const sharding[] = { p->shards, p->copies, p->node, p->column, p->ddp->second,
-                                 p->experts ? p->experts->second : NULL };
+    ls_group *const sharding[] = { p->shards, p->copies, p->node, p->column };
     int n = 0;
     out[n++] = ls_world_group(p->mesh.w);
     for (int i = 0; i < p->mesh.nowned; i++) out[n++] = p->mesh.owned[i];
     for (size_t i = 0; i < sizeof sharding / sizeof *sharding; i++)
         if (sharding[i]) out[n++] = sharding[i];
+    for (int c = 0; c < p->nchunks; c++) {
+        ls_ddp *const wrapper[] = { p->chunk[c].ddp, p->chunk[c].experts };
+        for (int k = 0; k < 2; k++)
+            if (wrapper[k] && wrapper[k]->second) out[n++] = wrapper[k]->second;
+    }
     return n;
 }

@@ -281,10 +281,11 @@ static ls_status feed(void *arg, const ls_pipe_action *a)
     return LS_OK;
 }
 
-static ls_status forward(void *arg, const ls_pipe_action *a)
+static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
     static const int64_t dim[2] = { B, T };
     step *s = arg;
+    (void)data;
     ls_tape *t = s->par->tape[a->slot];
     ls_tape_reset(t);
     LS_TRY(ls_ddp_begin_forward(s->par->ddp, t, a->last));
@@ -294,9 +295,10 @@ static ls_status forward(void *arg, const ls_pipe_action *a)
     return ls_tape_status(t);
 }
 
-static ls_status backward(void *arg, const ls_pipe_action *a)
+static ls_status backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
     step *s = arg;
+    (void)data;
     const float weight = 1.0f / MICRO;
     LS_TRY(ls_backward_from(s->par->tape[a->slot], s->loss, &weight));
     s->sum += s->sums.sum;
@@ -306,15 +308,15 @@ static ls_status backward(void *arg, const ls_pipe_action *a)
 /* By the pipe, and without. */
 static ls_status same_step(const ls_world *w, ls_parallel *a, ls_parallel *b)
 {
-    static const ls_pipe_work work = { feed, forward, backward };
+    static const ls_pipe_work work = { feed, forward, backward, NULL };
     step sa, sb;
     fill(&sa, a, ls_world_rank(w));
     fill(&sb, b, ls_world_rank(w));
     LS_TRY(ls_pipe_run(a->pipe, MICRO, &work, &sa));
     for (int m = 0; m < MICRO; m++) {
         const ls_pipe_action at = { .micro_batch = m, .last = m == MICRO - 1 };
-        LS_TRY(forward(&sb, &at));
-        LS_TRY(backward(&sb, &at));
+        LS_TRY(forward(&sb, &at, NULL));
+        LS_TRY(backward(&sb, &at, NULL));
     }
     LS_EXPECT(sa.sum == sb.sum, "the losses are %.17g, expected %.17g", sa.sum, sb.sum);
     for (int i = 0; i < a->model->params.n; i++) {

@@ -9,7 +9,8 @@
  *         ls_optim_step_scaled(optim, ls_clip_scale(norm, 1.0));
  *         ls_ddp_after_step(here.ddp);
  *
- * Data parallelism is implemented: sizes { 1, W, 1, 1, 1 }. A plan that asks for something else is refused.
+ * With several pipeline stages a rank has some of the model's units, and ls_pipe_run passes activations on: forward calls
+ * ls_model_stage_forward, and each backward begins with ls_parallel_begin_backward.
  */
 #ifndef LS_PARALLEL_H
 #define LS_PARALLEL_H
@@ -27,7 +28,7 @@ extern "C" {
 /* Everything that decides which rank holds and does what, and nothing else. Zeros stand for defaults, except in `size`,
  * micro_batch and micro_batches. */
 typedef struct ls_plan {
-    int size[LS_AXES];       /* ranks along each axis of the mesh; those but dp, cp and tp are 1 */
+    int size[LS_AXES];       /* ranks along each axis of the mesh */
     const char *dp;          /* a strategy by name: "ddp", "fsdp", or one of own_dp, with a ddp.zero_stage that it has;
                                 NULL: chosen by ddp.zero_stage */
     const ls_dp_strategy *const *own_dp; /* borrowed, ends with NULL: strategies written against the sources, looked up
@@ -36,8 +37,11 @@ typedef struct ls_plan {
     const char *hook;        /* communication hook by name (ls_hook_named), of zero_stage 0; NULL: none */
     ls_powersgd_config powersgd; /* of hook "powersgd" */
     int hsdp;                /* hybrid sharding: number of sets of shards, each on consecutive ranks. 0, 1: one */
-    const char *schedule;    /* of the pipeline: NULL or "1f1b" */
-    int chunks;              /* pieces of the model per pipeline stage: 0 or 1 */
+    const char *schedule;    /* of the pipeline, by name (pipe.h); NULL: "1f1b" */
+    int chunks;              /* pieces of the model per rank of the pipeline; 0: the schedule's least */
+    const int64_t *split;    /* [nsplit], borrowed: layers of each stage, of which there are pp by chunks; NULL: stages of
+                                equal cost (ls_model_split) */
+    int nsplit;
     int64_t micro_batch;     /* samples per forward, at most */
     int micro_batches;       /* forwards per rank and step, at most */
     const char *context;     /* of cp above 1: "ring", "gather" or "ulysses" (place.h); NULL: ring */
@@ -57,12 +61,22 @@ ls_status ls_plan_supported(const ls_plan *p, int world_size);
 /* What a rank brings along beside its plan. Ranks may differ in it: all get the first values of rank 0. */
 typedef struct ls_parallel_opts {
     ls_arena *own;       /* borrowed until ls_parallel_destroy: for values (ls_ddp_bind) and packed weights */
-    size_t tape_bytes;   /* of each tape; 0: tapes are dry, and ls_tape_peak tells what a step takes */
+    size_t tape_bytes;   /* of the tape, or with pipeline stages of what tapes share (ls_tape_scratch_create); 0: tapes
+                            are dry, and ls_tape_peak tells what a step takes */
+    const size_t *chunk_bytes; /* with pipeline stages: of each tape of a chunk, [chunks] */
+    int64_t most_rows;   /* with pipeline stages: samples per forward, at most, evaluations included; 0: micro_batch */
     size_t packed_bytes; /* of `own`, for packed weights (ls_tape_pack_memory); 0: weights are not packed */
     ls_status (*values)(void *arg, ls_model *m); /* writes initial values (ls_param_open); NULL: ls_model_init
                                                     draws them */
     void *arg;           /* of `values` */
 } ls_parallel_opts;
+
+/* A chunk of the model on this rank: consecutive units. Without pipeline stages there is one, the whole model. */
+typedef struct ls_chunk {
+    ls_params dense, sparse; /* views of the model's parameters: all but experts that ranks divide, and those */
+    ls_ddp *ddp;             /* owned, as below: keeps replicas of `dense` in step; */
+    ls_ddp *experts;         /* and of `sparse`; NULL: there are none */
+} ls_chunk;
 
 /* What is here, on this rank. */
 typedef struct ls_parallel {
@@ -70,12 +84,15 @@ typedef struct ls_parallel {
     ls_group *shards, *copies; /* owned: hybrid sharding (ls_ddp_config.shards); NULL: none */
     ls_group *node, *column;   /* owned: one copy of the values per node (ls_ddp_config.node); NULL: none */
     ls_model *model; /* owned, as all below: parameters bound, with their first values, the same on all replicas */
-    ls_ddp *ddp;     /* keeps replicas in step */
-    ls_ddp *experts; /* and those of experts, where ranks divide them (ls_params.experts); NULL: `ddp` has all */
-    ls_params dense, sparse; /* views of the model's parameters: what each of the two has */
+    ls_chunk *chunk; /* [nchunks] */
+    int nchunks;
+    ls_ddp *ddp;     /* borrowed: that of the first chunk, */
+    ls_ddp *experts; /* and of its experts; NULL: it has none */
     ls_pipe *pipe;   /* the order of a step's micro-batches */
+    int *first_unit; /* [stages + 1]: units of each stage of the pipeline; NULL: there is one */
     ls_tape **tape;  /* [ntapes]: one for each slot of the pipe */
     int ntapes;
+    ls_tape_scratch *scratch; /* what tapes share; NULL: there is one */
     ls_device device; /* of the tapes: ranks that divide layers read each other's activations */
     struct ls_kept *kept; /* owned: puts values together of which ranks have parts; NULL: each replica has all */
     struct ls_unit_ledger *units; /* counts memory per unit, in the rows of ls_world_ledger: read them before the end */
@@ -91,8 +108,16 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
 /* ls_ddp_begin_forward, ls_ddp_after_step and ls_ddp_listen of both wrappers. */
 ls_status ls_parallel_begin_forward(ls_parallel *p, ls_tape *t, bool sync);
 ls_status ls_parallel_after_step(ls_parallel *p);
+/* With pipeline stages, in place of begin_forward: right before a backward of `chunk` that computes gradients of weights
+ * (ls_ddp_begin_backward). `last`: they are complete then. */
+ls_status ls_parallel_begin_backward(ls_parallel *p, int chunk, ls_tape *t, bool last);
+/* After the last weight halves of a chunk (ls_ddp_end_weights). */
+ls_status ls_parallel_end_weights(ls_parallel *p, int chunk);
+/* Whether there are several pipeline stages. */
+static inline bool ls_parallel_staged(const ls_parallel *p) { return p->first_unit != NULL; }
 /* Every rank calls it after the last backward of a step, before the norm: with sequence parallelism each rank of tp has
- * the gradients of norms and biases for its part of the sequence, and they are added up. Else nothing happens. */
+ * the gradients of norms and biases for its part of the sequence, and they are added up; so are, of first and last
+ * pipeline stage, those of a parameter that both have. Else nothing happens. */
 ls_status ls_parallel_sum_gradients(ls_parallel *p);
 /* Where to find all values of each parameter: ls_ddp_values, or what ranks that divide layers put together. Every rank
  * asks for the same parameters. */

@@ -29,6 +29,7 @@ static bool invariant(const ls_train_config *c) { return ls_train_is_invariant(c
 static bool trains(const ls_train_config *c) { return !c->eval_only; }
 static bool divides_layers(const ls_train_config *c) { return c->parallel.tp > 1; }
 static bool divides_sequences(const ls_train_config *c) { return c->parallel.cp > 1; }
+static bool staged(const ls_train_config *c) { return c->parallel.pp > 1; }
 static bool runs(const ls_train_config *c) { return !c->dry_run; }
 static bool unexplained(const ls_train_config *c) { return is(c->explain, "none"); }
 
@@ -73,7 +74,9 @@ static const rule rules[] = {
     { "parallel.sp", divides_layers, "parallel.tp above 1", "parallel.tp" },
     { "parallel.context", divides_sequences, "parallel.cp above 1", "parallel.cp" },
     { "parallel.cp_split", divides_sequences, "parallel.cp above 1", "parallel.cp" },
-    { "pipeline.schedule", never, "parallel.pp above 1, which is not implemented", NULL },
+    { "pipeline.schedule", staged, "parallel.pp above 1", "parallel.pp" },
+    { "pipeline.chunks", staged, "parallel.pp above 1", "parallel.pp" },
+    { "pipeline.split", staged, "parallel.pp above 1", "parallel.pp" },
     { "comm.order", mpi, "comm.backend mpi", "comm.backend" },
     { "dump-buckets", trains, "training", "eval-only" },
     { "json", trains, "training", "eval-only" },

@@ -182,7 +182,7 @@ const ls_opt ls_train_opts[] = {
       "parallelism.tensor_parallel_degree|tensor-model-parallel-size" },
     { "parallel.sp", LS_OPT_BOOL, AT(parallel.sp), "false", NULL,
       "sequence parallelism: norms, dropout and residuals on parts of the sequence, with parallel.tp above 1", 0, NULL },
-    { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..65536", "pipeline stages (not implemented)", 0,
+    { "parallel.pp", LS_OPT_INT, AT(parallel.pp), "1", "1..65536", "pipeline stages", 0,
       "parallelism.pipeline_parallel_degree|pipeline-model-parallel-size" },
     { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..65536", "context parallel ranks, which divide every sequence", 0,
       "parallelism.context_parallel_degree|context-parallel-size" },
@@ -234,8 +234,11 @@ const ls_opt ls_train_opts[] = {
     { "zero.hsdp", LS_OPT_INT, AT(zero.hsdp), "1", "1..4096",
       "hybrid sharding: so many sets of shards, each on consecutive ranks, such as one per node", 0, NULL },
     { "pipeline.schedule", LS_OPT_CHOICE, AT(pipeline.schedule), "1f1b", ls_pipe_choices,
-      "order of micro-batches over stages (not implemented)", 0, NULL },
-    { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "1", "1..64", "model chunks per stage (not implemented)", 0, NULL },
+      "parallel.pp above 1: in which order a rank computes its micro-batches", 0, NULL },
+    { "pipeline.chunks", LS_OPT_INT, AT(pipeline.chunks), "0", "0..64",
+      "parallel.pp above 1: pieces of the model per rank (0: as few as pipeline.schedule needs)", 0, NULL },
+    { "pipeline.split", LS_OPT_INTS, AT(pipeline.split), "", "0..1024",
+      "parallel.pp above 1: layers of each piece, in the order of the model (default: pieces of equal cost)", 0, NULL },
     { "checkpoint.dir", LS_OPT_STRING, AT(checkpoint.dir), "", NULL,
       "folder of the checkpoints (default: <run.dir>/checkpoints)", 0, NULL },
     { "checkpoint.every", LS_OPT_EVERY, AT(checkpoint.every), "0", "0.." STEPS,
@@ -367,6 +370,8 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
         .in_turn = c->parallel.cp > 1 && strcmp(c->parallel.cp_split, "contiguous") == 0,
         .schedule = c->pipeline.schedule,
         .chunks = (int)c->pipeline.chunks,
+        .split = c->pipeline.split.n ? c->pipeline.split.v : NULL,
+        .nsplit = c->pipeline.split.n,
         .micro_batch = micro,
         .micro_batches = micro > 0 ? (int)((local + micro - 1) / micro) : 0,
         .dtype = ls_train_dtype(c),
@@ -396,10 +401,13 @@ bool ls_train_packs(const ls_train_config *c, int world_size)
 
 ls_status ls_train_check_whole(const ls_train_config *c, const char *who)
 {
-    const int64_t tp = c->parallel.tp, divided = tp > 1 ? tp : c->parallel.cp;
-    if (divided < 2) return LS_OK;
-    return ls_fail(LS_UNSUPPORTED, "%s knows of data parallelism alone, and parallel.%s is %lld: leave it out", who,
-                   tp > 1 ? "tp" : "cp", (long long)divided);
+    const struct { const char *axis; int64_t size; } row[] = {
+        { "tp", c->parallel.tp }, { "cp", c->parallel.cp }, { "pp", c->parallel.pp } };
+    for (int i = 0; i < 3; i++)
+        if (row[i].size > 1)
+            return ls_fail(LS_UNSUPPORTED, "%s knows of data parallelism alone, and parallel.%s is %lld: leave it out", who, row[i].axis,
+                           (long long)row[i].size);
+    return LS_OK;
 }
 
 int ls_train_batch_ranks(const ls_train_config *c, int world_size)
@@ -650,7 +658,6 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
     static const struct { const char *key; size_t at; } number[] = {
         { "parallel.tp", offsetof(ls_plan, size[LS_AXIS_TP]) }, { "parallel.pp", offsetof(ls_plan, size[LS_AXIS_PP]) },
         { "parallel.cp", offsetof(ls_plan, size[LS_AXIS_CP]) }, { "parallel.ep", offsetof(ls_plan, size[LS_AXIS_EP]) },
-        { "pipeline.chunks", offsetof(ls_plan, chunks) },
     };
     ls_plan p;
     LS_TRY(ls_train_plan(c, world_size, &p));

@@ -62,6 +62,7 @@ typedef struct ls_train_config {
     struct {
         const char *schedule;
         int64_t chunks;
+        ls_opt_ints split;
     } pipeline;
     struct {
         const char *dir, *resume, *consolidate, *best;

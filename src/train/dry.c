@@ -8,6 +8,8 @@
 #include "base/team.h"
 #include "parallel/strategy.h"
 #include "train/experts.h"
+#include "train/feed.h"
+#include "train/stages.h"
 
 /* --- what both sorts of ranks tell each other ------------------------------------------------------ */
 
@@ -102,7 +104,8 @@ ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, 
     LS_TRY(ls_world_dry(rank, size, node, o, &out->w));
     take_threads(rank, size, node, out);
     LS_TRY(ls_arena_create_dry(ls_world_ledger(out->w), &out->own));
-    LS_TRY(ls_parallelize(out->w, &p, mc, &(ls_parallel_opts){ .own = out->own }, &out->par));
+    const ls_parallel_opts po = { .own = out->own, .most_rows = ls_feed_most_rows(c) };
+    LS_TRY(ls_parallelize(out->w, &p, mc, &po, &out->par));
     LS_TRY(ls_optim_create(&oc, &out->par.model->params, out->own, &out->optim));
     return ls_train_copies(c) || ls_train_snapshots(c) ? reserve_copy(c, out) : LS_OK;
 }
@@ -138,10 +141,57 @@ static ls_status micro_batch(const ls_train_config *c, ls_train_dry *d, int64_t 
     return LS_OK;
 }
 
+/* With pipeline stages: all micro-batches, since those that are alive at a time are what counts. */
+typedef struct staged {
+    ls_parallel *par;
+    ls_rows rows;
+    ls_alive *alive; /* [ntapes] */
+} staged;
+
+static ls_status stage_forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    const staged *s = arg;
+    ls_alive *m = &s->alive[a->slot];
+    ls_tape_pack_begin(s->par->tape[0]);
+    m->rows = s->rows;
+    return ls_stages_forward(s->par, a, m, data);
+}
+
+static ls_status stage_backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    static const float scale = 1.0f;
+    const staged *s = arg;
+    return ls_stages_backward(s->par, a, &s->alive[a->slot], &scale, data);
+}
+
+static size_t stage_edge(void *arg, int number, int micro_batch, ls_dtype *dtype)
+{
+    const staged *s = arg;
+    (void)micro_batch;
+    return ls_stages_edge(s->par, number, (int64_t)s->rows.n, (int64_t)s->rows.tokens, dtype);
+}
+
+static ls_status run_stages(const ls_train_config *c, ls_train_dry *d, int64_t rows, bool evaluate)
+{
+    static const ls_pipe_work work = { NULL, stage_forward, stage_backward, stage_edge };
+    staged s = { .par = &d->par, .rows = { .n = (size_t)rows, .tokens = ls_train_is_lm(c) ? (size_t)ls_train_seq_len(c) : 0 },
+                 .alive = calloc((size_t)d->par.ntapes, sizeof *s.alive) };
+    if (!s.alive) return ls_fail(LS_NO_MEMORY, "a list of %d micro-batches", d->par.ntapes);
+    for (int i = 0; i < d->par.ntapes; i++) ls_tape_set_grad(d->par.tape[i], !evaluate);
+    const ls_status st = evaluate ? ls_pipe_forward(d->par.pipe, 1, &work, &s)
+                                  : ls_pipe_run(d->par.pipe, d->micro_batches, &work, &s);
+    for (int i = 0; i < d->par.ntapes; i++) ls_tape_set_grad(d->par.tape[i], true);
+    ls_tape_pack_end(d->par.tape[0]);
+    free(s.alive);
+    return st;
+}
+
+ls_status ls_train_dry_evaluate(const ls_train_config *c, ls_train_dry *d, int64_t rows) { return run_stages(c, d, rows, true); }
+
 /* Micro-batches that a dry step runs: those that have collectives. */
 static int passes_of(const ls_train_dry *d)
 {
-    return ls_parallel_forwards_meet(&d->par) ? d->micro_batches : ls_ddp_reductions(d->par.ddp, d->micro_batches);
+    return ls_parallel_staged(&d->par) || ls_parallel_forwards_meet(&d->par) ? d->micro_batches : ls_ddp_reductions(d->par.ddp, d->micro_batches);
 }
 
 ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows)
@@ -152,7 +202,8 @@ ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t r
     ls_exact loss = { 0 };
     if (ls_train_is_lm(c) && c->data.ignore_token >= 0) LS_TRY(ls_train_count_labels(d->par.mesh.batch, &counted));
     const int n = passes_of(d);
-    for (int i = 0; i < n; i++) LS_TRY(micro_batch(c, d, rows, i == n - 1));
+    if (ls_parallel_staged(&d->par)) LS_TRY(run_stages(c, d, rows, false));
+    for (int i = 0; i < n && !ls_parallel_staged(&d->par); i++) LS_TRY(micro_batch(c, d, rows, i == n - 1));
     LS_TRY(ls_train_tell(d->w, d->words, mine, &all));
     if (ls_train_is_invariant(c)) LS_TRY(ls_train_sum_losses(d->w, &loss));
     LS_TRY(ls_parallel_sum_gradients(&d->par));
@@ -177,9 +228,9 @@ ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t 
     ls_tracer *tracer = ls_world_tracer(d->w);
     const ls_train_events before = events_of(tracer);
     const uint64_t all = (uint64_t)d->micro_batches, done = (uint64_t)passes_of(d);
-    ls_tape_set_tracer(d->par.tape[0], tracer);
+    for (int i = 0; i < d->par.ntapes; i++) ls_tape_set_tracer(d->par.tape[i], tracer);
     const ls_status st = ls_train_dry_step(c, d, rows);
-    ls_tape_set_tracer(d->par.tape[0], NULL);
+    for (int i = 0; i < d->par.ntapes; i++) ls_tape_set_tracer(d->par.tape[i], NULL);
     const ls_train_events now = events_of(tracer);
     out->ops = (now.ops - before.ops) / done * all;
     out->colls = now.colls - before.colls;
@@ -192,7 +243,7 @@ ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t 
 static size_t most_kept(const ls_train_dry *d, const ls_param *p)
 {
     const size_t all = (size_t)ls_tensor_count(&p->t), rows = (size_t)p->t.dim[0];
-    const int shards = d->par.shards ? ls_group_size(d->par.shards) : ls_group_size(p->replicas);
+    const int shards = d->par.shards ? ls_group_size(d->par.shards) : ls_group_size(p->replicas ? p->replicas : d->par.mesh.replicas);
     return d->par.ddp->strategy->shards ? ls_shard_of(rows, 0, shards).count * (all / rows) : all;
 }
 
@@ -203,10 +254,11 @@ static ls_status put_together(const ls_train_dry *d)
     ls_group *const g = ls_world_group(d->w);
     size_t *counts = calloc((size_t)ls_group_size(g), sizeof *counts);
     ls_status st = counts ? LS_OK : ls_fail(LS_NO_MEMORY, "what %d ranks keep", ls_group_size(g));
-    for (int i = 0; st == LS_OK && i < ps->n; i++) {
-        ls_tensor whole = ps->item[i].t;
-        ls_part_shape(&ps->item[i].part, &ps->item[i].t, whole.dim);
-        size_t left = (size_t)ls_tensor_count(&whole), most = most_kept(d, &ps->item[i]);
+    for (int i = 0; st == LS_OK && i < ls_params_total(ps); i++) {
+        const ls_param *p = ls_params_at(ps, i);
+        ls_tensor whole = p->t;
+        ls_part_shape(&p->part, &p->t, whole.dim);
+        size_t left = (size_t)ls_tensor_count(&whole), most = most_kept(d, p);
         for (int r = 0; r < ls_group_size(g); r++, left -= most) {
             most = most < left ? most : left;
             counts[r] = most;

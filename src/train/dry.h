@@ -35,9 +35,11 @@ ls_status ls_train_dry_open(const ls_train_config *c, const ls_model_config *mc,
 ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, const ls_model_config *mc, int rank,
                                  int size, const int *node, const ls_world_opts *o, ls_train_dry *out);
 /* Records what ls_train_step calls, in its order: step 2 differs from step 1 where buckets are rebuilt, later ones do
- * not differ. Micro-batches are of `rows` samples; those whose backward is not reduced are left out, since they call
- * nothing that the others do not. */
+ * not differ. Micro-batches are of `rows` samples; without pipeline stages those whose backward is not reduced are left
+ * out, since they call nothing that the others do not. */
 ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows);
+/* With pipeline stages: records what an evaluation calls for a forward of `rows` samples, as many as one has at most. */
+ls_status ls_train_dry_evaluate(const ls_train_config *c, ls_train_dry *d, int64_t rows);
 /* Events of one step of a rank. */
 typedef struct ls_train_events {
     uint64_t ops;    /* of its tapes */

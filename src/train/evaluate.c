@@ -6,45 +6,79 @@
 enum { LOSS, COUNTED, CORRECT, SUMS };
 _Static_assert(SUMS <= LS_TRAIN_WORDS, "what a rank tells the others");
 
-/* Loads the rows of the next forward; `done` of this rank's samples are evaluated, and the largest part has
- * `most`. If forwards include collectives, a rank that has no samples left still runs a forward, of one row, and
- * does not count it. */
-static ls_status next_rows(ls_trainer *t, ls_range part, size_t done, size_t most, ls_rows *rows, size_t *step,
-                           bool *counts)
+/* A rank's samples, and what was found of them. */
+typedef struct evaluation {
+    ls_trainer *t;
+    ls_range part;  /* this rank's, */
+    size_t most;    /* and how many the rank with most has */
+    int loaded;     /* the newest forward whose samples are loaded; -1: none */
+    ls_rows rows;
+    bool counts;
+    double *mine;   /* [LS_TRAIN_WORDS] */
+} evaluation;
+
+/* Loads the rows of a forward. If forwards include collectives, a rank that has no samples left still runs a forward, of
+ * one row, and does not count it. */
+static ls_status feed(void *arg, const ls_pipe_action *a)
 {
-    const size_t left = most - done;
-    *counts = done < part.count;
-    *step = left < t->feed.test_rows ? left : t->feed.test_rows; /* the same on all ranks, however much is loaded
-                                                                    here */
-    LS_TRY(ls_feed_test(&t->feed, *counts ? part.first + done : 0, *step, rows));
-    if (!*counts) rows->n = 1;
-    else if (rows->n > part.count - done) rows->n = part.count - done;
+    evaluation *e = arg;
+    ls_feed *f = &e->t->feed;
+    const size_t done = (size_t)a->micro_batch * f->test_rows, left = e->most - done;
+    const size_t step = left < f->test_rows ? left : f->test_rows; /* the same on all ranks, however much is loaded here */
+    if (e->loaded == a->micro_batch) return LS_OK; /* for the chunk before */
+    e->loaded = a->micro_batch;
+    e->counts = done < e->part.count;
+    LS_TRY(ls_feed_test(f, e->counts ? e->part.first + done : 0, step, &e->rows));
+    if (!e->counts) e->rows.n = 1;
+    else if (e->rows.n > e->part.count - done) e->rows.n = e->part.count - done;
     return LS_OK;
+}
+
+static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    const evaluation *e = arg;
+    ls_trainer *t = e->t;
+    ls_tape *tape = t->par.tape[a->slot];
+    ls_alive m = { .rows = e->rows };
+    if (data) {
+        LS_TRY(ls_stages_forward(&t->par, a, &m, data));
+    } else {
+        ls_tape_reset(tape);
+        (void)ls_train_loss(t, tape, &m.rows, &m.sums);
+        LS_TRY(ls_tape_status(tape));
+    }
+    if (!t->par.mesh.has_loss || !e->counts || (data && !ls_stages_has_loss(&t->par, a))) return LS_OK;
+    e->mine[LOSS] += m.sums.sum;
+    e->mine[COUNTED] += (double)m.sums.counted;
+    e->mine[CORRECT] += (double)m.sums.correct;
+    return LS_OK;
+}
+
+static size_t edge(void *arg, int number, int micro_batch, ls_dtype *dtype)
+{
+    const evaluation *e = arg;
+    (void)feed(arg, &(ls_pipe_action){ .micro_batch = micro_batch });
+    return ls_stages_edge(&e->t->par, number, (int64_t)e->rows.n, (int64_t)e->rows.tokens, dtype);
+}
+
+static void set_grad(const ls_trainer *t, bool on)
+{
+    for (int i = 0; i < t->par.ntapes; i++) ls_tape_set_grad(t->par.tape[i], on);
 }
 
 static ls_status my_part(ls_trainer *t, size_t n, double mine[LS_TRAIN_WORDS])
 {
-    ls_range part, largest;
-    ls_status st = LS_OK;
-    ls_tape *tape = t->par.tape[0];
+    static const ls_pipe_work work = { feed, forward, NULL, edge };
     const int rank = ls_group_rank(t->par.mesh.batch), ranks = ls_group_size(t->par.mesh.batch);
-    LS_TRY(ls_shard_range(n, rank, ranks, &part));
+    const size_t rows = t->feed.test_rows;
+    evaluation e = { .t = t, .loaded = -1, .mine = mine };
+    ls_range largest;
+    LS_TRY(ls_shard_range(n, rank, ranks, &e.part));
     LS_TRY(ls_shard_range(n, ls_parallel_forwards_meet(&t->par) ? 0 : rank, ranks, &largest));
-    ls_tape_set_grad(tape, false);
-    for (size_t done = 0, step; st == LS_OK && done < largest.count; done += step) {
-        ls_rows rows;
-        ls_loss_sums batch;
-        bool counts;
-        if ((st = next_rows(t, part, done, largest.count, &rows, &step, &counts)) < 0) break;
-        ls_tape_reset(tape);
-        (void)ls_train_loss(t, tape, &rows, &batch);
-        st = ls_tape_status(tape);
-        if (!t->par.mesh.has_loss || !counts) continue;
-        mine[LOSS] += batch.sum;
-        mine[COUNTED] += (double)batch.counted;
-        mine[CORRECT] += (double)batch.correct;
-    }
-    ls_tape_set_grad(tape, true);
+    e.most = largest.count;
+    set_grad(t, false);
+    const ls_status st = ls_pipe_forward(t->par.pipe, (int)((e.most + rows - 1) / rows), &work, &e);
+    set_grad(t, true);
     return st;
 }
 

@@ -24,6 +24,10 @@ typedef struct ls_rows {
 
 #define LS_FEED_TEST_ROWS 256 /* test_rows of features; of tokens it is the micro-batch */
 
+/* With pipeline stages: samples per forward, if an evaluation has more of them than training (ls_parallel_opts); 0: it
+ * has not. */
+static inline int64_t ls_feed_most_rows(const ls_train_config *c) { return ls_train_is_lm(c) ? 0 : LS_FEED_TEST_ROWS; }
+
 typedef struct ls_feed ls_feed;
 
 /* Where a sample of the run's order comes from. */

@@ -53,6 +53,7 @@ ls_status ls_train_check_invariant(const ls_train_config *c, int world_size)
         { c->ddp.bucket_view, "ddp.bucket_view true", "gradients are not divided by the number of ranks" },
         { strcmp(c->train.pack_weights, "always") == 0, "train.pack_weights always", "packed products round differently" },
         { c->parallel.tp > 1, "parallel.tp", "ranks that divide layers add parts of sums" },
+        { c->parallel.pp > 1, "parallel.pp", "first and last stage add up what a tied embedding gets from each" },
         { c->parallel.cp > 1, "parallel.cp", "ranks that divide sequences add parts of sums" },
         { strcmp(c->optim.scale_lr, "none") != 0, "optim.scale_lr", "the learning rate would depend on the number of ranks" },
     };

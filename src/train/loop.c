@@ -43,16 +43,18 @@ static void describe_dp(const ls_train_config *c, char *buf, size_t n)
         snprintf(buf, n, " (%s%s%s%s)", graph, hooked && *graph ? ", " : "", hooked ? "hook " : "", hooked ? c->ddp.hook : "");
 }
 
-/* Who divides layers and sequences: "tp 2 (sequence parallel) x cp 2 (ring) x dp 2: ", or nothing. */
+/* Who divides layers and sequences: "pp 2 (1f1b) x tp 2 (sequence parallel) x cp 2 (ring) x dp 2: ", or nothing. */
 static void describe_axes(const ls_mesh *m, const ls_train_config *c, char *buf, size_t n)
 {
     const int tp = m->size[LS_AXIS_TP], cp = m->size[LS_AXIS_CP], ep = m->size[LS_AXIS_EP];
-    char t[40] = "", s[48] = "", e[24] = "";
+    const int pp = m->size[LS_AXIS_PP];
+    char p[64] = "", t[40] = "", s[48] = "", e[24] = "";
     *buf = 0;
+    if (pp > 1) snprintf(p, sizeof p, "pp %d (%s) x ", pp, c->pipeline.schedule);
     if (tp > 1) snprintf(t, sizeof t, "tp %d%s x ", tp, c->parallel.sp ? " (sequence parallel)" : "");
     if (cp > 1) snprintf(s, sizeof s, "cp %d (%s) x ", cp, c->parallel.context);
     if (ep > 1) snprintf(e, sizeof e, "ep %d x ", ep);
-    if (tp > 1 || cp > 1 || ep > 1) snprintf(buf, n, "%s%s%sdp %d, ", t, s, e, m->size[LS_AXIS_DP]);
+    if (pp > 1 || tp > 1 || cp > 1 || ep > 1) snprintf(buf, n, "%s%s%s%sdp %d, ", p, t, s, e, m->size[LS_AXIS_DP]);
 }
 
 static void announce_scale(const ls_trainer *t)

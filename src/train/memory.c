@@ -37,6 +37,25 @@ ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_c
 
 /* --- the plan ---------------------------------------------------------------------------- */
 
+/* With pipeline stages: what tapes share, and the tapes of each chunk, which keep what its forward does. */
+static ls_status plan_stages(const ls_train_config *c, int size, ls_train_dry *d, int64_t test_rows, ls_memory_plan *out)
+{
+    const ls_parallel *par = &d->par;
+    int at = 0;
+    void *p;
+    LS_TRY(ls_train_dry_evaluate(c, d, test_rows));
+    out->tape = up(ls_tape_scratch_peak(par->scratch) + 1, LS_MEMORY_UNIT);
+    for (int k = 0; k < par->nchunks; k++)
+        for (int i = 0; i < ls_pipe_slots_of(par->pipe, k); i++) {
+            const size_t peak = up(ls_tape_peak(par->tape[at++]), LS_MEMORY_UNIT);
+            if (peak > out->chunk[k]) out->chunk[k] = peak;
+        }
+    for (int k = 0; k < par->nchunks; k++) out->tapes += (size_t)ls_pipe_slots_of(par->pipe, k) * out->chunk[k];
+    if (!ls_train_packs(c, size)) return LS_OK;
+    out->packed = ls_tape_packed_bytes(par->tape[0]);
+    return ls_arena_alloc(d->own, out->packed, LS_MEM_PARAM, &p);
+}
+
 /* All that a run calls, whose steps are all like the second: buckets have been rebuilt. The tape is as large as the
  * larger of a micro-batch of training and some rows of a test. */
 static ls_status plan_steps(const ls_train_config *c, int size, ls_train_dry *d, ls_memory_plan *out)
@@ -49,6 +68,7 @@ static ls_status plan_steps(const ls_train_config *c, int size, ls_train_dry *d,
     void *p;
     for (int i = 0; i < 2; i++) LS_TRY(ls_train_dry_step(c, d, micro));
     LS_TRY(ls_train_dry_end(d));
+    if (ls_parallel_staged(&d->par)) return plan_stages(c, size, d, test_rows, out);
     const size_t a = ls_tape_peak(d->par.tape[0]);
     const size_t b = ls_model_tape_bytes_in(d->par.model, test_rows, tokens, &test);
     if (b == 0) return LS_INVALID; /* and the sentence says why */
@@ -65,9 +85,10 @@ size_t ls_memory_samples(const ls_train_config *c, const ls_parallel *par)
     const bool divided = ls_parallel_divides(par);
     if (c->train.sample_every == 0 || !ls_train_is_lm(c) || !par->mesh.speaks) return 0;
     if (!divided && ls_ddp_values_stay(par->ddp)) return 0;
-    for (int i = 0; i < ps->n; i++) {
-        ls_tensor whole = ps->item[i].t;
-        ls_part_shape(&ps->item[i].part, &ps->item[i].t, whole.dim);
+    for (int i = 0; i < ls_params_total(ps); i++) {
+        const ls_param *p = ls_params_at(ps, i);
+        ls_tensor whole = p->t;
+        ls_part_shape(&p->part, &p->t, whole.dim);
         if (divided || !whole.data) n += up(ls_tensor_nbytes(&whole), LS_MEMORY_UNIT);
     }
     return n;
@@ -103,11 +124,11 @@ ls_status ls_memory_plan_of(const ls_train_config *c, ls_train_dry *d, ls_memory
     LS_TRY(plan_samples(c, d));
     memcpy(out->bytes, l->peak, sizeof out->bytes);
     /* first values may have had memory of this kind, which is given back before there are activations */
-    const size_t act = l->now[LS_MEM_ACT] + out->tape;
+    const size_t act = l->now[LS_MEM_ACT] + out->tape + out->tapes;
     if (out->bytes[LS_MEM_ACT] < act) out->bytes[LS_MEM_ACT] = act;
     ls_decoder_destroy(decoder);
     out->own_arena = ls_arena_mark(d->own);
-    const size_t shared = ls_parallel_shares_tapes(&d->par) ? (size_t)d->par.ntapes * up(out->tape, LS_MEMORY_UNIT) : 0;
+    const size_t shared = ls_parallel_shares_tapes(&d->par) ? up(out->tape, LS_MEMORY_UNIT) + out->tapes : 0;
     out->world_arena = up(ls_arena_mark(d->w->arena) + shared, PAGE);
     for (int k = 0; k < LS_MEM_KINDS; k++) out->total += out->bytes[k];
     return LS_OK;

@@ -18,6 +18,8 @@ typedef struct ls_memory_plan {
     size_t total;
     size_t world_arena, own_arena, tape; /* the three pieces that it is taken in, the first one in whole pages; samples
                                             and the copy of checkpoint.async take their own */
+    size_t chunk[LS_PIPE_MOST_CHUNKS], tapes; /* with pipeline stages: of a tape of each chunk, and of all; `tape` is what
+                                                 they share */
     size_t packed; /* of own_arena: copies of weights; with the parameters */
 } ls_memory_plan;
 

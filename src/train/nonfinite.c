@@ -4,6 +4,7 @@
 #include "train/trainer.h"
 
 typedef struct search {
+    ls_trainer *t;
     char *buf;
     size_t n;
     int op; /* of forward */
@@ -27,26 +28,45 @@ static bool is_finite(const ls_param *p)
     return value.dim[0] == 0 || ls_tensor_finite(&value);
 }
 
+static ls_rows rows_of(const search *s, int micro_batch) { return ls_feed_micro_batch(&s->t->feed, (size_t)micro_batch); }
+
+static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    search *s = arg;
+    ls_tape *tape = s->t->par.tape[a->slot];
+    ls_alive m = { .rows = rows_of(s, a->micro_batch) };
+    if (*s->buf && !ls_parallel_forwards_meet(&s->t->par)) return LS_OK;
+    s->op = 0;
+    if (data) return ls_stages_forward(&s->t->par, a, &m, data);
+    ls_tape_reset(tape);
+    (void)ls_train_loss(s->t, tape, &m.rows, &m.sums);
+    return ls_tape_status(tape);
+}
+
+static size_t edge(void *arg, int number, int micro_batch, ls_dtype *dtype)
+{
+    const search *s = arg;
+    const ls_rows rows = rows_of(s, micro_batch);
+    return ls_stages_edge(&s->t->par, number, (int64_t)rows.n, (int64_t)rows.tokens, dtype);
+}
+
 void ls_train_find_nonfinite(ls_trainer *t, char *buf, size_t n)
 {
+    static const ls_pipe_work work = { NULL, forward, NULL, edge };
     const ls_params *ps = &t->par.model->params;
-    const bool meet = ls_parallel_forwards_meet(&t->par); /* then all ranks run all forwards */
-    search s = { buf, n, 0 };
+    search s = { t, buf, n, 0 };
+    ls_status st = LS_OK;
     *buf = 0;
     for (int i = 0; i < ps->n && !*buf; i++)
         if (!is_finite(&ps->item[i])) snprintf(buf, n, "the parameter %s", ps->item[i].name);
     /* Without gradients: nothing is reduced, and no dropout; that does not make what is finite infinite. */
-    ls_tape *tape = t->par.tape[0];
-    ls_status st = ls_tape_listen(tape, &(ls_tape_events){ .output = look }, &s);
-    ls_tape_set_grad(tape, false);
-    for (size_t k = 0; st == LS_OK && (meet || !*buf) && k < ls_feed_micro_batches(&t->feed); k++) {
-        const ls_rows rows = ls_feed_micro_batch(&t->feed, k);
-        ls_loss_sums sums;
-        s.op = 0;
-        ls_tape_reset(tape);
-        (void)ls_train_loss(t, tape, &rows, &sums);
-        st = ls_tape_status(tape);
+    for (int i = 0; i < t->par.ntapes; i++) {
+        ls_tape_set_grad(t->par.tape[i], false);
+        if (st == LS_OK) st = ls_tape_listen(t->par.tape[i], &(ls_tape_events){ .output = look }, &s);
     }
-    ls_tape_unlisten(tape, &s);
-    ls_tape_set_grad(tape, true);
+    if (st == LS_OK) (void)ls_pipe_forward(t->par.pipe, (int)ls_feed_micro_batches(&t->feed), &work, &s);
+    for (int i = 0; i < t->par.ntapes; i++) {
+        ls_tape_unlisten(t->par.tape[i], &s);
+        ls_tape_set_grad(t->par.tape[i], true);
+    }
 }

@@ -31,7 +31,7 @@ static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const 
     char names[128];
     const struct { ls_axis axis; int64_t n; const char *what; } row[] = {
         { LS_AXIS_TP, lm->n_head, "model.n_head" },   { LS_AXIS_TP, lm->n_kv_head, "model.n_kv_head" },
-        { LS_AXIS_PP, lm->n_layer, "model.n_layer" }, { LS_AXIS_EP, lm->n_experts, "model.n_experts" },
+        { LS_AXIS_EP, lm->n_experts, "model.n_experts" },
     };
     char fit[48];
     if (p->size[LS_AXIS_EP] > 1 && cls != &ls_model_moe)
@@ -152,11 +152,40 @@ static ls_status check_sequence(const ls_plan *p)
     return LS_OK;
 }
 
+static ls_pipe_config pipe_of(const ls_plan *p)
+{
+    return (ls_pipe_config){ .schedule = p->schedule, .chunks = p->chunks, .micro_batches = p->micro_batches };
+}
+
+/* Stages of the pipeline. */
+static int stages_of(const ls_plan *p)
+{
+    const ls_pipe_config c = pipe_of(p);
+    return p->size[LS_AXIS_PP] * ls_pipe_chunks(&c, p->size[LS_AXIS_PP]);
+}
+
+/* What several micro-batches alive at a time leave out. */
+static ls_status check_staged(const ls_plan *p)
+{
+    if (p->size[LS_AXIS_PP] < 2) {
+        if (!p->split && p->chunks < 2) return LS_OK;
+        return ls_fail(LS_BAD_CONFIG, "plan: %s belongs to pp above 1, and pp is 1: expected %s", p->split ? "split" : "chunks above 1",
+                       p->split ? "NULL" : "1");
+    }
+    if (p->ddp.find_unused || p->ddp.static_graph)
+        return ls_fail(LS_UNSUPPORTED, "plan: %s is true, and pp is %d: expected false, or pp 1",
+                       p->ddp.find_unused ? "find_unused" : "static_graph", p->size[LS_AXIS_PP]);
+    if (p->ddp.tree)
+        return ls_fail(LS_UNSUPPORTED, "plan: sums of gradients as a tree, and pp is %d: expected pp 1", p->size[LS_AXIS_PP]);
+    return LS_OK;
+}
+
 static ls_status check_pipe(const ls_plan *p)
 {
-    const ls_pipe_config c = { .schedule = p->schedule, .chunks = p->chunks, .micro_batches = p->micro_batches };
+    const ls_pipe_config c = pipe_of(p);
     if (p->micro_batch < 1)
         return ls_fail(LS_BAD_CONFIG, "plan: micro_batch is %lld: expected at least 1 sample per forward", (long long)p->micro_batch);
+    LS_TRY(check_staged(p));
     const ls_status st = ls_pipe_check(&c, p->size[LS_AXIS_PP]);
     return st < 0 ? ls_while(st, "checking the plan") : LS_OK;
 }
@@ -270,53 +299,109 @@ static ls_place here_of(const ls_plan *p, const ls_mesh *m)
 
 bool ls_parallel_divides(const ls_parallel *p)
 {
-    return p->mesh.size[LS_AXIS_TP] > 1 || p->mesh.size[LS_AXIS_CP] > 1 || p->mesh.size[LS_AXIS_EP] > 1;
+    const int *size = p->mesh.size;
+    return size[LS_AXIS_PP] > 1 || size[LS_AXIS_TP] > 1 || size[LS_AXIS_CP] > 1 || size[LS_AXIS_EP] > 1;
+}
+
+/* The units of this rank's stages, and where a loss is. */
+static ls_status keep_stages(const ls_plan *p, ls_parallel *out)
+{
+    ls_mesh *m = &out->mesh;
+    const ls_pipe_config c = pipe_of(p);
+    const int ranks = p->size[LS_AXIS_PP], rank = m->coord[LS_AXIS_PP], stages = stages_of(p), chunks = stages / ranks;
+    if (stages == 1) return LS_OK;
+    int *number = calloc((size_t)chunks, sizeof *number);
+    out->first_unit = calloc((size_t)stages + 1, sizeof *out->first_unit);
+    ls_status st = number && out->first_unit ? LS_OK : ls_fail(LS_NO_MEMORY, "%d pipeline stages", stages);
+    if (st == LS_OK) st = ls_model_split(out->model, stages, p->split, p->nsplit, out->first_unit);
+    if (st == LS_OK) {
+        ls_pipe_stages_of(&c, ranks, rank, number);
+        st = ls_model_keep(out->model, stages, out->first_unit, number, chunks);
+    }
+    free(number);
+    m->has_loss = ls_pipe_rank_of(&c, ranks, stages - 1) == rank && m->coord[LS_AXIS_TP] == 0;
+    return st;
+}
+
+static bool has_stage(const ls_parallel *p, int number)
+{
+    for (int i = 0; i < p->model->nstages; i++)
+        if (p->model->stage[i].number == number) return true;
+    return false;
+}
+
+/* Whether another rank has the root's parameters that are here, too: those of the first and of the last stage. */
+static bool shares_root(const ls_parallel *p)
+{
+    const int stages = p->model->nstages ? p->model->stage[0].of : 1;
+    return stages > 1 && has_stage(p, 0) != has_stage(p, stages - 1);
 }
 
 /* Of what all ranks of a line have, the first one counts and saves it. */
 static void keep_once(ls_parallel *out)
 {
     ls_params *ps = &out->model->params;
-    if (out->mesh.coord[LS_AXIS_TP] == 0) return;
-    for (int i = 0; i < ps->n; i++)
-        if (ls_part_is_all(&ps->item[i].part)) ps->item[i].keeps.count = 0;
+    const bool again = shares_root(out) && !has_stage(out, 0);
+    for (int i = 0; i < ps->n; i++) {
+        ls_param *p = &ps->item[i];
+        if (out->mesh.coord[LS_AXIS_TP] > 0 && ls_part_is_all(&p->part)) p->keeps.count = 0;
+        if (again && p->unit < 0) p->keeps.count = 0;
+    }
 }
 
-ls_status ls_parallel_sum_gradients(ls_parallel *p)
+/* Adds up the gradients of those parameters of which `wanted` is true. */
+static ls_status sum_over(ls_group *g, ls_params *ps, bool (*wanted)(const ls_param *))
 {
-    ls_params *ps = &p->model->params;
-    ls_group *const g = p->mesh.axis[LS_AXIS_TP];
     int n = 0;
-    if (!p->model->place.sequence_parallel) return LS_OK;
     void **of = calloc((size_t)ps->n, sizeof *of);
     size_t *count = calloc((size_t)ps->n, sizeof *count);
     const bool room = of && count;
     for (int i = 0; room && i < ps->n; i++) {
         const ls_param *q = &ps->item[i];
-        if (!ls_part_is_all(&q->part) || !ls_param_has_gradient(q) || q->own.count == 0) continue;
+        if (!wanted(q) || !ls_param_has_gradient(q) || q->own.count == 0) continue;
         of[n] = ls_param_gradients(q);
         count[n++] = q->own.count;
     }
-    const ls_status st = room ? ls_all_reduce_coalesced(g, of, count, n, LS_F32, LS_SUM)
-                              : ls_fail(LS_NO_MEMORY, "a list of %d gradients", ps->n);
+    const ls_status st = !room    ? ls_fail(LS_NO_MEMORY, "a list of %d gradients", ps->n)
+                         : n == 0 ? LS_OK
+                                  : ls_all_reduce_coalesced(g, of, count, n, LS_F32, LS_SUM);
     free(of);
     free(count);
     return st;
 }
 
+static bool is_whole(const ls_param *p) { return ls_part_is_all(&p->part); }
+static bool is_root(const ls_param *p) { return p->unit < 0; }
+
+ls_status ls_parallel_sum_gradients(ls_parallel *p)
+{
+    ls_params *ps = &p->model->params;
+    if (p->model->place.sequence_parallel) LS_TRY(sum_over(p->mesh.axis[LS_AXIS_TP], ps, is_whole));
+    return shares_root(p) ? sum_over(p->mesh.embedding, ps, is_root) : LS_OK;
+}
+
 ls_values ls_parallel_values(const ls_parallel *p) { return p->kept ? ls_kept_values(p->kept) : ls_ddp_values(p->ddp); }
 
-/* The model's parameters as one list, or as two: all but the experts, and those. */
-static void open_views(ls_parallel *out)
+static ls_params view_of(const ls_params *ps, ls_range r)
 {
-    const ls_params *ps = &out->model->params;
-    out->dense = out->sparse = (ls_params){ 0 };
-    if (ps->experts == 0) return;
-    out->dense.item = ps->item;
-    out->dense.n = out->dense.cap = ps->experts;
-    out->sparse.item = ps->item + ps->experts;
-    out->sparse.n = out->sparse.cap = ps->n - ps->experts;
-    out->sparse.before = ps->experts;
+    return (ls_params){ .item = ps->item + r.first, .n = (int)r.count, .cap = (int)r.count, .before = (int)r.first };
+}
+
+/* The model's parameters as one list, or as some: those of each chunk, and of each all but the experts, and those. */
+static ls_status open_views(ls_parallel *out)
+{
+    const ls_model *m = out->model;
+    const ls_params *ps = &m->params;
+    out->nchunks = m->nstages ? m->nstages : 1;
+    if (!(out->chunk = calloc((size_t)out->nchunks, sizeof *out->chunk))) return ls_fail(LS_NO_MEMORY, "%d chunks", out->nchunks);
+    for (int c = 0; c < out->nchunks; c++) {
+        ls_chunk *k = &out->chunk[c];
+        const size_t dense = ps->experts ? (size_t)ps->experts : (size_t)ps->n;
+        const ls_range all = { 0, dense }, last = { dense, (size_t)ps->n - dense };
+        k->dense = view_of(ps, m->nstages ? m->stage[c].part.params : all);
+        k->sparse = view_of(ps, m->nstages ? m->stage[c].part.experts : last);
+    }
+    return LS_OK;
 }
 
 /* The wrapper of experts that ranks divide: its replicas are fewer, and its gradients sums over all ranks' samples. */
@@ -327,10 +412,16 @@ static ls_ddp_config of_experts(const ls_plan *p, const ls_parallel *out)
     return c;
 }
 
+/* Without chunks and experts one wrapper has the model's own list. */
+static ls_params *dense_of(ls_parallel *out, int chunk)
+{
+    ls_params *all = &out->model->params;
+    return out->nchunks == 1 && out->chunk[0].sparse.n == 0 ? all : &out->chunk[chunk].dense;
+}
+
 static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *o, ls_parallel *out)
 {
     ls_group *const g = out->mesh.replicas, *const few = out->mesh.expert_replicas;
-    ls_params *all = &out->model->params, *ps = all->experts ? &out->dense : all;
     const ls_dp_strategy *s;
     ls_ddp_config c = p->ddp, e = of_experts(p, out);
     LS_TRY(strategy_of(p, &s));
@@ -340,16 +431,25 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
     c.copies = out->copies;
     c.node = out->node;
     c.column = out->column;
-    open_views(out);
-    LS_TRY(ls_dp_bind(s, g, ps, &c, p->dtype, o->own));
-    if (all->experts) LS_TRY(ls_dp_bind(s, few, &out->sparse, &e, p->dtype, o->own));
-    all->bound = p->dtype;
+    LS_TRY(open_views(out));
+    for (int i = 0; i < out->nchunks; i++) {
+        ls_chunk *k = &out->chunk[i];
+        LS_TRY(ls_dp_bind(s, g, dense_of(out, i), &c, p->dtype, o->own));
+        if (k->sparse.n > 0) LS_TRY(ls_dp_bind(s, few, &k->sparse, &e, p->dtype, o->own));
+    }
+    out->model->params.bound = p->dtype;
     if (!ls_world_is_dry(ls_group_world(g)))
         LS_TRY(o->values ? o->values(o->arg, out->model) : ls_model_init(out->model, mc));
-    LS_TRY(ls_dp_create(s, g, ps, &c, &out->ddp));
-    if (all->experts) LS_TRY(ls_dp_create(s, few, &out->sparse, &e, &out->experts));
+    for (int i = 0; i < out->nchunks; i++) {
+        ls_chunk *k = &out->chunk[i];
+        LS_TRY(ls_dp_create(s, g, dense_of(out, i), &c, &k->ddp));
+        if (k->sparse.n > 0) LS_TRY(ls_dp_create(s, few, &k->sparse, &e, &k->experts));
+        if (p->hook) LS_TRY(open_hook(p, k->ddp));
+    }
+    out->ddp = out->chunk[0].ddp;
+    out->experts = out->chunk[0].experts;
     keep_once(out);
-    return p->hook ? open_hook(p, out->ddp) : LS_OK;
+    return LS_OK;
 }
 
 ls_status ls_parallel_begin_forward(ls_parallel *p, ls_tape *t, bool sync)
@@ -358,13 +458,30 @@ ls_status ls_parallel_begin_forward(ls_parallel *p, ls_tape *t, bool sync)
     return p->experts ? ls_ddp_begin_forward(p->experts, t, sync) : LS_OK;
 }
 
-ls_status ls_parallel_after_step(ls_parallel *p)
+ls_status ls_parallel_begin_backward(ls_parallel *p, int chunk, ls_tape *t, bool last)
 {
-    LS_TRY(ls_ddp_after_step(p->ddp));
-    return p->experts ? ls_ddp_after_step(p->experts) : LS_OK;
+    const ls_chunk *k = &p->chunk[chunk];
+    LS_TRY(ls_ddp_begin_backward(k->ddp, t, last));
+    return k->experts ? ls_ddp_begin_backward(k->experts, t, last) : LS_OK;
 }
 
-/* --- 5. what stays until backward: one tape today; several would share scratch memory (ls_tape_create_shared) --- */
+ls_status ls_parallel_end_weights(ls_parallel *p, int chunk)
+{
+    const ls_chunk *k = &p->chunk[chunk];
+    LS_TRY(ls_ddp_end_weights(k->ddp));
+    return k->experts ? ls_ddp_end_weights(k->experts) : LS_OK;
+}
+
+ls_status ls_parallel_after_step(ls_parallel *p)
+{
+    for (int i = 0; i < p->nchunks; i++) {
+        LS_TRY(ls_ddp_after_step(p->chunk[i].ddp));
+        if (p->chunk[i].experts) LS_TRY(ls_ddp_after_step(p->chunk[i].experts));
+    }
+    return LS_OK;
+}
+
+/* --- 5. what stays until backward: a tape, or with pipeline stages several that share memory --------------- */
 
 static ls_status alloc_shared(const ls_device *d, size_t nbytes, void **out)
 {
@@ -380,23 +497,48 @@ bool ls_parallel_forwards_meet(const ls_parallel *p) { return ls_parallel_divide
 
 bool ls_parallel_shares_tapes(const ls_parallel *p)
 {
-    if (!ls_parallel_divides(p)) return false;
-    for (int a = LS_AXIS_EP; a <= LS_AXIS_TP; a++)
-        if (p->mesh.size[a] > 1 && ls_group_is_mapped(p->mesh.axis[a])) return true;
+    for (int a = 0; a < LS_AXES; a++)
+        if (a != LS_AXIS_DP && p->mesh.size[a] > 1 && ls_group_is_mapped(p->mesh.axis[a])) return true;
     return false;
 }
 
-static ls_status open_tape(ls_world *w, const ls_plan *p, const ls_device *d, size_t nbytes, ls_tape **out)
+static ls_status open_tape(ls_world *w, const ls_plan *p, const ls_parallel *at, size_t nbytes, ls_tape **out)
 {
-    LS_TRY(nbytes ? ls_tape_create_on(d, nbytes, ls_world_ledger(w), ls_world_tracer(w), out)
-                  : ls_tape_create_dry(out));
+    ls_ledger *const ledger = ls_world_ledger(w);
+    ls_tracer *const tracer = ls_world_tracer(w);
+    LS_TRY(at->scratch ? ls_tape_create_shared(at->scratch, nbytes, ledger, tracer, out)
+           : nbytes    ? ls_tape_create_on(&at->device, nbytes, ledger, tracer, out)
+                       : ls_tape_create_dry(out));
     ls_tape_set_recompute(*out, p->recompute);
     return ls_tape_set_dtype(*out, p->dtype);
+}
+
+static ls_status open_scratch(ls_world *w, const ls_parallel_opts *o, ls_parallel *out)
+{
+    if (!ls_parallel_staged(out)) return LS_OK;
+    if (o->tape_bytes == 0) return ls_tape_scratch_create_dry(&out->scratch);
+    return ls_tape_scratch_create_on(&out->device, o->tape_bytes, ls_world_ledger(w), &out->scratch);
+}
+
+/* The tapes of a chunk, from *at on. */
+static ls_status open_chunk(ls_world *w, const ls_plan *p, const ls_parallel_opts *o, int chunk, ls_parallel *out, int *at)
+{
+    const ls_chunk *k = &out->chunk[chunk];
+    const size_t nbytes = out->scratch && o->chunk_bytes ? o->chunk_bytes[chunk] : o->tape_bytes;
+    for (int i = 0; i < ls_pipe_slots_of(out->pipe, chunk); i++) {
+        ls_tape **t = &out->tape[(*at)++];
+        LS_TRY(open_tape(w, p, out, nbytes, t));
+        LS_TRY(ls_unit_ledger_listen(out->units, *t));
+        LS_TRY(ls_ddp_listen(k->ddp, *t));
+        if (k->experts) LS_TRY(ls_ddp_listen(k->experts, *t));
+    }
+    return LS_OK;
 }
 
 static ls_status open_tapes(ls_world *w, const ls_plan *p, const ls_parallel_opts *o, ls_parallel *out)
 {
     const int n = ls_pipe_slots(out->pipe);
+    int at = 0;
     void *packed;
     if (!(out->tape = calloc((size_t)n, sizeof *out->tape))) return ls_fail(LS_NO_MEMORY, "a list of %d tapes", n);
     out->ntapes = n;
@@ -406,16 +548,28 @@ static ls_status open_tapes(ls_world *w, const ls_plan *p, const ls_parallel_opt
         out->device.alloc = alloc_shared;
         out->device.release = stays;
     }
-    for (int i = 0; i < n; i++) {
-        LS_TRY(open_tape(w, p, &out->device, o->tape_bytes, &out->tape[i]));
-        LS_TRY(ls_unit_ledger_listen(out->units, out->tape[i]));
-        LS_TRY(ls_ddp_listen(out->ddp, out->tape[i]));
-        if (out->experts) LS_TRY(ls_ddp_listen(out->experts, out->tape[i]));
-    }
+    LS_TRY(open_scratch(w, o, out));
+    for (int c = 0; c < out->nchunks; c++) LS_TRY(open_chunk(w, p, o, c, out, &at));
     if (o->packed_bytes == 0) return LS_OK;
     LS_TRY(ls_arena_alloc(o->own, o->packed_bytes, LS_MEM_PARAM, &packed));
     if (o->tape_bytes == 0) return LS_OK; /* a dry tape takes note of the size alone */
     return ls_tape_pack_memory(out->tape[0], packed, o->packed_bytes);
+}
+
+/* Bytes of what enters or leaves this rank's stages, at most. */
+static size_t edge_bytes(const ls_plan *p, const ls_parallel_opts *o, const ls_model *m)
+{
+    const int64_t rows = o->most_rows > p->micro_batch ? o->most_rows : p->micro_batch;
+    size_t most = 0;
+    for (int i = 0; i < m->nstages; i++)
+        for (int in = 0; in < 2; in++) {
+            const ls_stage *s = &m->stage[i];
+            ls_tensor x;
+            if (in ? s->number == 0 : s->number == s->of - 1) continue;
+            ls_model_edge(m, i, in, rows, 0, p->dtype, &x);
+            if (ls_tensor_nbytes(&x) > most) most = ls_tensor_nbytes(&x);
+        }
+    return most;
 }
 
 ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *mc, const ls_parallel_opts *opts,
@@ -426,25 +580,35 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
     LS_TRY(ls_mesh_create(w, p->size, &out->mesh));     /* 1. who is who */
     const ls_place place = here_of(p, &out->mesh);
     LS_TRY(ls_model_create_at(mc, &place, &out->model)); /* 2. what of the model is here */
+    LS_TRY(keep_stages(p, out));
     if (ls_parallel_divides(out) && !ls_world_is_dry(w)) LS_TRY(ls_kept_create(ls_world_group(w), &out->kept));
     LS_TRY(ls_unit_ledger_open(&out->model->units, ls_world_ledger(w), &out->units));
     LS_TRY(open_replicas(p, mc, opts, out));
-    const ls_pipe_config order = { .stages = out->mesh.axis[LS_AXIS_PP], .schedule = p->schedule, .chunks = p->chunks,
-                                   .micro_batches = p->micro_batches };
+    ls_pipe_config order = pipe_of(p);
+    order.stages = out->mesh.axis[LS_AXIS_PP];
+    order.edge_bytes = edge_bytes(p, opts, out->model);
     LS_TRY(ls_pipe_create(&order, &out->pipe));         /* 4. in which order */
     return open_tapes(w, p, opts, out);
+}
+
+static void close_chunk(ls_chunk *k)
+{
+    ls_ddp_destroy(k->experts);
+    ls_ddp_destroy(k->ddp);
+    ls_params_take_sink(&k->sparse, NULL);
+    ls_params_take_sink(&k->dense, NULL);
 }
 
 void ls_parallel_destroy(ls_parallel *p)
 {
     for (int i = 0; i < p->ntapes; i++) ls_tape_destroy(p->tape[i]);
     free(p->tape);
+    ls_tape_scratch_destroy(p->scratch);
     ls_unit_ledger_close(p->units);
     ls_pipe_destroy(p->pipe);
-    ls_ddp_destroy(p->experts);
-    ls_ddp_destroy(p->ddp);
-    ls_params_take_sink(&p->sparse, NULL);
-    ls_params_take_sink(&p->dense, NULL);
+    for (int i = 0; i < p->nchunks && p->chunk; i++) close_chunk(&p->chunk[i]);
+    free(p->chunk);
+    free(p->first_unit);
     ls_kept_destroy(p->kept);
     ls_model_destroy(p->model);
     ls_group_destroy(p->column);

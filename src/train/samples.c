@@ -120,11 +120,12 @@ static ls_status put_together(ls_trainer *t)
     const ls_values values = ls_parallel_values(&t->par);
     const ls_params *ps = &t->par.model->params;
     char *at = t->sample_values;
-    for (int i = 0; i < ps->n; i++) {
+    for (int i = 0; i < ls_params_total(ps); i++) {
         const float *v;
-        LS_TRY(values.whole(values.arg, &ps->item[i], &v));
+        const ls_param *here = ls_params_at(ps, i);
+        LS_TRY(values.whole(values.arg, here, &v));
         if (!at) continue; /* another rank writes the sample */
-        ls_param *p = ls_params_find(&t->sample_model->params, ps->item[i].name);
+        ls_param *p = ls_params_find(&t->sample_model->params, here->name);
         const size_t nbytes = ls_tensor_nbytes(&p->t);
         p->t.data = memcpy(at, v, nbytes);
         at += (nbytes + LS_MEMORY_UNIT - 1) / LS_MEMORY_UNIT * LS_MEMORY_UNIT;

@@ -72,7 +72,7 @@ static void add_loss(const micro_batches *step, const ls_loss_sums *sums)
 }
 
 /* Only the last backward synchronises. */
-static ls_status forward(void *arg, const ls_pipe_action *a)
+static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
     ls_trainer *t = ((micro_batches *)arg)->t;
     ls_alive *m = &t->alive[a->slot];
@@ -81,18 +81,20 @@ static ls_status forward(void *arg, const ls_pipe_action *a)
     t->par.model->draw.seed = (uint64_t)t->c->train.seed;
     t->par.model->draw.step = (uint64_t)t->step;
     t->par.model->draw.sample = m->rows.first;
+    if (data) return ls_stages_forward(&t->par, a, m, data);
     ls_tape_reset(tape);
     LS_TRY(ls_parallel_begin_forward(&t->par, tape, a->last));
     m->loss = ls_train_loss(t, tape, &m->rows, &m->sums);
     return ls_tape_status(tape);
 }
 
-static ls_status backward(void *arg, const ls_pipe_action *a)
+static ls_status backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
     const micro_batches *step = arg;
     ls_trainer *t = step->t;
     ls_alive *m = &t->alive[a->slot];
     const double labels = t->feed.tokens ? (double)t->feed.tokens : 1.0; /* of a sample */
+    if (a->what == LS_PIPE_BACKWARD_WEIGHT) return ls_stages_backward(&t->par, a, m, NULL, data);
 
     /* The loss is a sum by all labels of the micro-batch, the step's a mean over all that count; ranks are averaged, or
      * with train.numerics invariant added up. */
@@ -100,16 +102,25 @@ static ls_status backward(void *arg, const ls_pipe_action *a)
     const float weight = (float)((double)m->rows.counts * labels * ranks / step->counted);
     float scaled = weight * t->scaler.scale;
     ls_injection_before_backward(t, t->step + 1, &scaled);
-    LS_TRY(ls_backward_from(t->par.tape[a->slot], m->loss, &scaled)); /* a language model's sum is known from here on */
+    if (data) LS_TRY(ls_stages_backward(&t->par, a, m, &scaled, data));
+    else LS_TRY(ls_backward_from(t->par.tape[a->slot], m->loss, &scaled)); /* a language model's sum is known from here on */
     ls_injection_after_backward(t, t->step + 1, &m->sums.sum);
-    if (t->par.mesh.has_loss && m->rows.counts > 0) add_loss(step, &m->sums);
+    const bool has_loss = t->par.mesh.has_loss && (!data || ls_stages_has_loss(&t->par, a));
+    if (has_loss && m->rows.counts > 0) add_loss(step, &m->sums);
     return LS_OK;
+}
+
+static size_t edge(void *arg, int number, int micro_batch, ls_dtype *dtype)
+{
+    const ls_trainer *t = ((micro_batches *)arg)->t;
+    const ls_rows rows = ls_feed_micro_batch(&t->feed, (size_t)micro_batch);
+    return ls_stages_edge(&t->par, number, (int64_t)rows.n, (int64_t)rows.tokens, dtype);
 }
 
 /* Forward and backward of this rank's samples; buckets are on their way when it returns. */
 static ls_status run_micro_batches(ls_trainer *t, double counted, double mine[WORDS], ls_exact *loss)
 {
-    static const ls_pipe_work work = { feed, forward, backward };
+    static const ls_pipe_work work = { feed, forward, backward, edge };
     micro_batches step = { t, counted, mine, loss };
     if (t->feed.step.n == t->feed.local) ls_tape_pack_begin(t->par.tape[0]); /* a rest has other micro-batches */
     const ls_status st = ls_pipe_run(t->par.pipe, (int)ls_feed_micro_batches(&t->feed), &work, &step);
@@ -161,6 +172,7 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, 
     LS_TRY(ls_train_tell(t->w, t->words, mine, &all));
     const bool saved = t->save_busy;
     const int shards = t->guard ? t->guard * t->par.mesh.size[LS_AXIS_TP] : 1; /* without a guard, all hashes are 0 */
+    const int each = ls_world_size(t->w) / t->par.mesh.size[LS_AXIS_PP]; /* ranks of a pipeline stage: they come first */
     bool same = true;
     double sum = 0, counted = 0;
     t->save_busy = false;
@@ -170,7 +182,7 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, 
     out->max_loss = -INFINITY;
     for (int r = 0; r < ls_world_size(t->w); r++) {
         if (!isfinite(all[r][LOSS])) return not_finite(t, r);
-        const double hash = all[r % shards][HASH];
+        const double hash = all[r - r % each + r % each % shards][HASH];
         same &= !(all[r][HASH] < hash) && !(all[r][HASH] > hash);
         const int stop = (int)all[r][FLAGS] % SIGNALS;
         if (stop > 0) t->stop_signal = stop;

@@ -109,7 +109,8 @@ static ls_status open_model(ls_trainer *t)
 
     LS_TRY(ls_arena_create(t->plan.own_arena, false, ls_world_ledger(t->w), &t->arena));
     const bool load = t->from || strcmp(c->model.init, "file") == 0 || *c->model.load;
-    const ls_parallel_opts o = { .own = t->arena, .tape_bytes = t->plan.tape, .packed_bytes = t->plan.packed,
+    const ls_parallel_opts o = { .own = t->arena, .tape_bytes = t->plan.tape, .chunk_bytes = t->plan.chunk,
+                                 .most_rows = ls_feed_most_rows(c), .packed_bytes = t->plan.packed,
                                  .values = load ? load_values : NULL, .arg = t };
     LS_TRY(ls_train_plan(c, ls_world_size(t->w), &p));
     LS_TRY(ls_parallelize(t->w, &p, &t->mc, &o, &t->par));

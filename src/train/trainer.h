@@ -3,6 +3,7 @@
  *   trainer.c  builds and destroys everything        parallelize.c  what is here of the model (lockstep/parallel.h)
  *   step.c     one optimizer step                    loss.c     the loss of some samples
  *   feed.c     its samples                           source.c   where tokens come from
+ *   stages.c   forward and backward of a pipeline stage (stages.h)
  *   loop.c     steps, logging                        evaluate.c the test set
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
  *   snapshot.c  snapshots between checkpoints
@@ -35,18 +36,13 @@
 #include "train/run_json.h"
 #include "report/say.h"
 #include "train/source.h"
+#include "train/stages.h"
 #include "train/straggler.h"
 #include "report/tensorboard.h"
 #include "train/watch.h"
 
 #define LS_TRAIN_META 4 /* pairs of metadata */
 
-/* A micro-batch whose backward is to come. */
-typedef struct ls_alive {
-    ls_rows rows;
-    ls_tensor *loss; /* borrowed from its tape */
-    ls_loss_sums sums;
-} ls_alive;
 
 /* The time that snapshots have kept training waiting. */
 typedef struct ls_train_pauses {
