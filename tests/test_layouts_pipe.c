@@ -34,17 +34,54 @@ static int open_text(void **state)
 
 #define F32 2e-5
 
+typedef struct division {
+    int ranks;
+    const char *layout[11];
+} division;
+
+static void check(const char **run, const division *d, size_t n)
+{
+    for (size_t i = 0; i < n; i++) assert_layout(&(ls_layout){ .ranks = d[i].ranks, .run = run, .layout = d[i].layout }, F32);
+}
+
 static void stages_train_the_model(void **state)
 {
     (void)state;
-    static const char *const two[] = { "parallel.pp", "2", NULL };
-    for (size_t i = 0; i < COUNT(all); i++) assert_layout(&(ls_layout){ .ranks = 2, .run = all[i], .layout = two }, F32);
+    static const division pp[] = {
+        { 2, { "parallel.pp", "2" } },
+        { 4, { "parallel.pp", "4" } },
+        { 4, { "parallel.pp", "2" } },
+        { 3, { "parallel.pp", "3" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "1,3" } },
+        { 2, { "parallel.pp", "2", "train.micro_batch", "8" } },
+        { 4, { "parallel.pp", "4", "train.micro_batch", "4" } },
+    };
+    for (size_t i = 0; i < COUNT(all); i++) check(all[i], pp, COUNT(pp));
+}
+
+static void in_every_order(void **state)
+{
+    (void)state;
+    static const division order[] = {
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "gpipe" } },
+        { 4, { "parallel.pp", "4", "pipeline.schedule", "gpipe" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "interleaved", "pipeline.chunks", "2" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "interleaved", "pipeline.chunks", "3" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "zb-h1" } },
+        { 4, { "parallel.pp", "4", "pipeline.schedule", "zb-h1" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "zb-v" } },
+        { 3, { "parallel.pp", "3", "pipeline.schedule", "zb-v" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "dualpipe-v" } },
+        { 3, { "parallel.pp", "3", "pipeline.schedule", "dualpipe-v" } },
+    };
+    for (size_t i = 0; i < COUNT(all); i++) check(all[i], order, COUNT(order));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_train_the_model),
+        cmocka_unit_test(in_every_order),
     };
     return cmocka_run_group_tests_name("layouts of pipelines", tests, open_text, remove_text);
 }

@@ -97,7 +97,7 @@ static ls_status rebuild(ls_ddp *d)
         order[i] = order32[i];
         nbytes[i] = nbytes_of(ps, order[i]);
         total += nbytes[i];
-        live |= ps->item[i].t.grad_ready;
+        live |= ps->item[i].t.grad_ready && !d->dry;
     }
     int nbuckets = ls_bucket_assign(nbytes, NULL, ps->n, limits, 2, false, number);
     if (nbuckets == 0) {

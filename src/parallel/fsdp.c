@@ -102,7 +102,7 @@ static ls_status place(ls_ddp *d)
 static bool is_final(const fsdp *f, const ls_param *p)
 {
     if (f->slots) return f->copies && p->dmaster_ready && p->t.grad_reduced;
-    return p->t.grad_ready || p->dmaster_ready;
+    return (p->t.grad_ready && p->t.grad_reduced) || p->dmaster_ready; /* another chunk may have begun its own sum */
 }
 
 static ls_status check_unused(const ls_ddp *d)

@@ -167,6 +167,7 @@ static int stages_of(const ls_plan *p)
 /* What several micro-batches alive at a time leave out. */
 static ls_status check_staged(const ls_plan *p)
 {
+    const ls_pipe_config c = pipe_of(p);
     if (p->size[LS_AXIS_PP] < 2) {
         if (!p->split && p->chunks < 2) return LS_OK;
         return ls_fail(LS_BAD_CONFIG, "plan: %s belongs to pp above 1, and pp is 1: expected %s", p->split ? "split" : "chunks above 1",
@@ -175,6 +176,9 @@ static ls_status check_staged(const ls_plan *p)
     if (p->ddp.find_unused || p->ddp.static_graph)
         return ls_fail(LS_UNSUPPORTED, "plan: %s is true, and pp is %d: expected false, or pp 1",
                        p->ddp.find_unused ? "find_unused" : "static_graph", p->size[LS_AXIS_PP]);
+    if (ls_pipe_splits(&c) && p->ddp.zero_stage >= 2 && !p->ddp.reduce_last)
+        return ls_fail(LS_UNSUPPORTED, "plan: zero_stage %d reduces a gradient in each backward, and schedule %s has backwards in two "
+                       "halves: expected reduce_last, a zero_stage up to 1, or another schedule", p->ddp.zero_stage, p->schedule);
     if (p->ddp.tree)
         return ls_fail(LS_UNSUPPORTED, "plan: sums of gradients as a tree, and pp is %d: expected pp 1", p->size[LS_AXIS_PP]);
     return LS_OK;
@@ -188,6 +192,21 @@ static ls_status check_pipe(const ls_plan *p)
     LS_TRY(check_staged(p));
     const ls_status st = ls_pipe_check(&c, p->size[LS_AXIS_PP]);
     return st < 0 ? ls_while(st, "checking the plan") : LS_OK;
+}
+
+/* What depends on the model, too: there are as many units, and a tied matrix that one rank uses in two chunks stays. */
+static ls_status check_stages(const ls_plan *p, const ls_model_class *cls, const ls_model_config *mc)
+{
+    const ls_pipe_config c = pipe_of(p);
+    const int ranks = p->size[LS_AXIS_PP], stages = stages_of(p);
+    const int64_t units = cls->lm ? mc->lm.n_layer + 2 : INT64_MAX;
+    if (stages > units)
+        return ls_fail(LS_BAD_CONFIG, "plan: %d stages of a model that has %lld units (embedding, layers and head): expected at most so many "
+                       "stages, pp by chunks", stages, (long long)units);
+    const bool gathers = p->ddp.zero_stage == 3 && p->ddp.copy == LS_ZERO_COPY_RANK;
+    if (ranks == 1 || !cls->lm || !mc->lm.tied || !gathers || ls_pipe_rank_of(&c, ranks, stages - 1) != 0) return LS_OK;
+    return ls_fail(LS_UNSUPPORTED, "plan: LS_ZERO_COPY_RANK gathers values chunk by chunk, and schedule %s has a tied embedding in two chunks "
+                   "of a rank: expected LS_ZERO_COPY_HOST, model.tied false or another schedule", p->schedule);
 }
 
 static ls_status check_numbers(const ls_plan *p, const ls_model_class *cls)
@@ -219,6 +238,7 @@ ls_status ls_plan_check(const ls_plan *p, const ls_model_config *mc, int world_s
     LS_TRY(cls->resolve(mc, &resolved));
     LS_TRY(check_model(p, cls, &resolved));
     LS_TRY(ls_plan_supported(p, world_size));
+    LS_TRY(check_stages(p, cls, &resolved));
     LS_TRY(check_numbers(p, cls));
     return ls_mesh_check(p->size, world_size);
 }
