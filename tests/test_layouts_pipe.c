@@ -15,7 +15,12 @@
 static const char *gpt2[] = { RECIPE, LM("gpt2"), "data.name", NULL, "data.path", NULL, NULL };
 static const char *gpt2_untied[] = { RECIPE, LM("gpt2"), "model.tied", "false", "data.name", NULL, "data.path", NULL, NULL };
 static const char *llama[] = { RECIPE, LM("llama"), "model.n_kv_head", "2", "data.name", NULL, "data.path", NULL, NULL };
-static const char **const all[] = { gpt2, gpt2_untied, llama };
+static const char *dropped[] = { RECIPE, LM("gpt2"), "model.embd_dropout", "0.1", "model.attn_dropout", "0.2", "model.resid_dropout",
+                                 "0.1", "data.name", NULL, "data.path", NULL, NULL };
+static const char *moe[] = { RECIPE, LM("moe"), "model.n_experts", "4", "model.top_k", "2", "model.d_expert", "16", "moe.aux_loss",
+                             "0.01", "model.first_dense", "1", "data.name", NULL, "data.path", NULL, NULL };
+static const char *mlp[] = { RECIPE, "model.name", "mlp", "model.dims", "16,24,20,12,10", "data.name", "synthetic", NULL };
+static const char **const all[] = { gpt2, gpt2_untied, llama, dropped, moe, mlp };
 
 static void fill(const char **run)
 {
@@ -74,7 +79,49 @@ static void in_every_order(void **state)
         { 2, { "parallel.pp", "2", "pipeline.schedule", "dualpipe-v" } },
         { 3, { "parallel.pp", "3", "pipeline.schedule", "dualpipe-v" } },
     };
-    for (size_t i = 0; i < COUNT(all); i++) check(all[i], order, COUNT(order));
+    for (size_t i = 0; i < COUNT(all) - 1; i++) check(all[i], order, COUNT(order));
+    check(mlp, order, 3);
+}
+
+/* Every other axis, what shards, repeats or drops a part of a step, and how ranks are connected. */
+static void with_all_that_a_step_can_do(void **state)
+{
+    (void)state;
+    static const char *const orders[][6] = {
+        { "parallel.pp", "2" },
+        { "parallel.pp", "2", "pipeline.schedule", "interleaved", "pipeline.chunks", "2" },
+        { "parallel.pp", "2", "pipeline.schedule", "zb-v" },
+        { "parallel.pp", "2", "pipeline.schedule", "zb-h1" },
+    };
+    static const struct { int more; bool whole; const char *layout[8]; } ways[] = {
+        { 2, false, { "parallel.tp", "2" } },
+        { 2, false, { "parallel.tp", "2", "parallel.sp", "true" } },
+        { 2, false, { "parallel.cp", "2" } },
+        { 4, false, { "parallel.cp", "2", "parallel.tp", "2", "parallel.context", "ulysses" } },
+        { 2, false, { "zero.stage", "0" } },
+        { 2, false, { "zero.stage", "1" } },
+        { 2, true, { "zero.stage", "2" } },
+        { 2, false, { "zero.stage", "2", "zero.reduce", "last" } },
+        { 2, true, { "zero.stage", "3" } },
+        { 2, false, { "zero.stage", "3", "zero.reduce", "last" } },
+        { 2, true, { "zero.stage", "3", "zero.copy", "rank" } },
+        { 4, false, { "zero.stage", "1", "zero.hsdp", "2" } },
+        { 1, false, { "train.recompute", "selective" } },
+        { 2, false, { "train.recompute", "full", "zero.stage", "1" } },
+        { 2, false, { "train.micro_batch", "2" } },
+        { 1, false, { "comm.transport", "tcp" } },
+        { 2, false, { "comm.progress", "thread" } },
+        { 4, false, { "train.recompute", "full", "zero.stage", "1", "parallel.tp", "2", "comm.transport", "tcp" } },
+    };
+    for (size_t o = 0; o < COUNT(orders); o++)
+        for (size_t w = 0; w < COUNT(ways); w++) {
+            const char *layout[17] = { NULL };
+            int n = 0;
+            if (ways[w].whole && o >= 2) continue; /* refused: gradients are reduced in each backward */
+            for (int k = 0; k < 6 && orders[o][k]; k++) layout[n++] = orders[o][k];
+            for (int k = 0; k < 8 && ways[w].layout[k]; k++) layout[n++] = ways[w].layout[k];
+            assert_layout(&(ls_layout){ .ranks = 2 * ways[w].more, .run = w % 2 ? dropped : llama, .layout = layout }, F32);
+        }
 }
 
 int main(void)
@@ -82,6 +129,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_train_the_model),
         cmocka_unit_test(in_every_order),
+        cmocka_unit_test(with_all_that_a_step_can_do),
     };
     return cmocka_run_group_tests_name("layouts of pipelines", tests, open_text, remove_text);
 }
