@@ -12,7 +12,7 @@
 
 #define WITHIN_VIRTUAL 1e-9 /* sums of doubles in another order, and no measurement */
 
-typedef ls_lab_tree reader;
+typedef ls_yaml_tree reader;
 
 /* --- one claim --------------------------------------------------------------------------------- */
 
@@ -20,7 +20,7 @@ static ls_status kind(const reader *r, const yaml_node_t *node, ls_lab_claim *c)
 {
     const char *text;
     char *end;
-    LS_TRY(ls_lab_text(r, node, "kind", &text));
+    LS_TRY(ls_yaml_scalar(r, node, "kind", &text));
     if (strcmp(text, "exact") == 0) return LS_OK;
     c->kind = LS_LAB_VIRTUAL;
     c->tolerance = WITHIN_VIRTUAL;
@@ -32,29 +32,29 @@ static ls_status kind(const reader *r, const yaml_node_t *node, ls_lab_claim *c)
     if (strcmp(text, "shown") == 0) return LS_OK;
     c->kind = LS_LAB_NUMERIC;
     if (strncmp(text, "numeric ", 8) != 0 || text[8] < '0' || text[8] > '9')
-        return ls_lab_refuse(r, node, "kind", "expected exact, numeric TOLERANCE (as in numeric 1e-6), virtual, timed or shown");
+        return ls_yaml_refuse(r, node, "kind", "expected exact, numeric TOLERANCE (as in numeric 1e-6), virtual, timed or shown");
     c->tolerance = strtod(text + 8, &end);
     if (*end || !(c->tolerance > 0.0 && c->tolerance < 1.0))
-        return ls_lab_refuse(r, node, "kind", "expected a tolerance between 0 and 1");
+        return ls_yaml_refuse(r, node, "kind", "expected a tolerance between 0 and 1");
     return LS_OK;
 }
 
 static ls_status ask(const reader *r, const yaml_node_t *node, ls_lab_claim *c)
 {
-    if (node->type != YAML_MAPPING_NODE) return ls_lab_refuse(r, node, "ask", "expected {text: .., options: [..], right: N}");
+    if (node->type != YAML_MAPPING_NODE) return ls_yaml_refuse(r, node, "ask", "expected {text: .., options: [..], right: N}");
     for (const yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
-        const yaml_node_t *left = ls_lab_node(r, p->key);
-        const yaml_node_t *right = ls_lab_node(r, p->value);
+        const yaml_node_t *left = ls_yaml_node(r, p->key);
+        const yaml_node_t *right = ls_yaml_node(r, p->value);
         const char *name;
-        LS_TRY(ls_lab_text(r, left, "ask", &name));
-        if (strcmp(name, "text") == 0 && !c->ask) LS_TRY(ls_lab_text(r, right, "text", &c->ask));
+        LS_TRY(ls_yaml_scalar(r, left, "ask", &name));
+        if (strcmp(name, "text") == 0 && !c->ask) LS_TRY(ls_yaml_scalar(r, right, "text", &c->ask));
         else if (strcmp(name, "options") == 0 && c->options.n == 0) LS_TRY(ls_lab_list(r, right, "options", &c->options));
         else if (strcmp(name, "right") == 0 && c->right == 0)
-            LS_TRY(ls_lab_whole(r, right, "right", LS_LAB_MAX_PAIRS, &c->right));
-        else return ls_lab_refuse(r, left, "ask", "expected text, options and right, each once");
+            LS_TRY(ls_yaml_whole(r, right, "right", LS_LAB_MAX_PAIRS, &c->right));
+        else return ls_yaml_refuse(r, left, "ask", "expected text, options and right, each once");
     }
     if (!c->ask || c->options.n < 2 || c->right == 0 || c->right > c->options.n)
-        return ls_lab_refuse(r, node, "ask", "expected a text, two options or more, and the number of the right one");
+        return ls_yaml_refuse(r, node, "ask", "expected a text, two options or more, and the number of the right one");
     return LS_OK;
 }
 
@@ -66,15 +66,15 @@ static ls_status claim_value(const reader *r, int key, const yaml_node_t *node, 
 {
     const char *name = claim_keys[key];
     switch (key) {
-    case ID: return ls_lab_text(r, node, name, &c->id);
-    case SAYS: return ls_lab_text(r, node, name, &c->says);
+    case ID: return ls_yaml_scalar(r, node, name, &c->id);
+    case SAYS: return ls_yaml_scalar(r, node, name, &c->says);
     case ROWS: return ls_lab_list(r, node, name, &c->rows);
     case RUN: return ls_lab_named(r, node, name, &c->run);
     case TAKE: return ls_lab_named(r, node, name, &c->take);
-    case EXPECT: c->expect_line = ls_lab_line(node); return ls_lab_text(r, node, name, &c->expect);
+    case EXPECT: c->expect_line = ls_yaml_line(node); return ls_yaml_scalar(r, node, name, &c->expect);
     case KIND: return kind(r, node, c);
-    case UNIT: return ls_lab_text(r, node, name, &c->unit);
-    case WHY: return ls_lab_text(r, node, name, &c->why);
+    case UNIT: return ls_yaml_scalar(r, node, name, &c->unit);
+    case WHY: return ls_yaml_scalar(r, node, name, &c->why);
     case ASK: return ask(r, node, c);
     default: return ls_lab_named(r, node, name, &c->control);
     }
@@ -145,18 +145,18 @@ static ls_status claim(const reader *r, const yaml_node_t *node, ls_lab *out)
     static const int needed[] = { ID, SAYS, RUN, TAKE, KIND, WHY };
     ls_lab_claim *c = &out->claims[out->n];
     bool seen[KEYS] = { false };
-    if (node->type != YAML_MAPPING_NODE) return ls_lab_refuse(r, node, "claims", "expected a claim, which begins with - id:");
-    c->line = ls_lab_line(node);
+    if (node->type != YAML_MAPPING_NODE) return ls_yaml_refuse(r, node, "claims", "expected a claim, which begins with - id:");
+    c->line = ls_yaml_line(node);
     for (const yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
         int key;
-        LS_TRY(ls_lab_key(r, ls_lab_node(r, p->key), claim_keys, KEYS, seen, &key));
-        LS_TRY(claim_value(r, key, ls_lab_node(r, p->value), c));
+        LS_TRY(ls_yaml_key(r, ls_yaml_node(r, p->key), claim_keys, KEYS, seen, &key));
+        LS_TRY(claim_value(r, key, ls_yaml_node(r, p->value), c));
     }
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!seen[needed[i]]) return ls_lab_refuse(r, node, claim_keys[needed[i]], "is missing from this claim");
+        if (!seen[needed[i]]) return ls_yaml_refuse(r, node, claim_keys[needed[i]], "is missing from this claim");
     for (size_t i = 0; i < out->n; i++)
         if (strcmp(out->claims[i].id, c->id) == 0)
-            return ls_lab_refuse(r, node, c->id, "there is already a claim of this id");
+            return ls_yaml_refuse(r, node, c->id, "there is already a claim of this id");
     out->n++;
     return check_claim(r, c);
 }
@@ -165,13 +165,13 @@ static ls_status claim(const reader *r, const yaml_node_t *node, ls_lab *out)
 
 static ls_status claims(const reader *r, const yaml_node_t *node, ls_lab *out)
 {
-    if (node->type != YAML_SEQUENCE_NODE) return ls_lab_refuse(r, node, "claims", "expected a list of claims");
+    if (node->type != YAML_SEQUENCE_NODE) return ls_yaml_refuse(r, node, "claims", "expected a list of claims");
     const yaml_node_item_t *first = node->data.sequence.items.start, *end = node->data.sequence.items.top;
-    if (first == end) return ls_lab_refuse(r, node, "claims", "there is none");
-    if (end - first > LS_LAB_MAX_CLAIMS) return ls_lab_refuse(r, node, "claims", "there are too many");
+    if (first == end) return ls_yaml_refuse(r, node, "claims", "there is none");
+    if (end - first > LS_LAB_MAX_CLAIMS) return ls_yaml_refuse(r, node, "claims", "there are too many");
     out->claims = calloc((size_t)(end - first), sizeof *out->claims);
     if (!out->claims) return ls_fail(LS_NO_MEMORY, "%s: claims", r->file);
-    for (const yaml_node_item_t *i = first; i < end; i++) LS_TRY(claim(r, ls_lab_node(r, *i), out));
+    for (const yaml_node_item_t *i = first; i < end; i++) LS_TRY(claim(r, ls_yaml_node(r, *i), out));
     return LS_OK;
 }
 
@@ -180,27 +180,27 @@ static ls_status lab(const reader *r, ls_lab *out)
     enum { LAB, TITLE, MINUTES, CLAIMS, N };
     static const char *const keys[N] = { "lab", "title", "minutes", "claims" };
     bool seen[N] = { false };
-    const yaml_node_t *root = ls_lab_root(r);
+    const yaml_node_t *root = ls_yaml_root(r);
     if (!root) return ls_fail(LS_USAGE, "%s:1: there are no claims", r->file);
-    if (root->type != YAML_MAPPING_NODE) return ls_lab_refuse(r, root, "", "expected the keys lab, title, minutes and claims");
+    if (root->type != YAML_MAPPING_NODE) return ls_yaml_refuse(r, root, "", "expected the keys lab, title, minutes and claims");
     for (const yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++) {
-        const yaml_node_t *value = ls_lab_node(r, p->value);
+        const yaml_node_t *value = ls_yaml_node(r, p->value);
         int key;
-        LS_TRY(ls_lab_key(r, ls_lab_node(r, p->key), keys, N, seen, &key));
-        if (key == LAB) LS_TRY(ls_lab_text(r, value, "lab", &out->number));
-        if (key == TITLE) LS_TRY(ls_lab_text(r, value, "title", &out->title));
-        if (key == MINUTES) LS_TRY(ls_lab_whole(r, value, "minutes", 600, &out->minutes));
+        LS_TRY(ls_yaml_key(r, ls_yaml_node(r, p->key), keys, N, seen, &key));
+        if (key == LAB) LS_TRY(ls_yaml_scalar(r, value, "lab", &out->number));
+        if (key == TITLE) LS_TRY(ls_yaml_scalar(r, value, "title", &out->title));
+        if (key == MINUTES) LS_TRY(ls_yaml_whole(r, value, "minutes", 600, &out->minutes));
         if (key == CLAIMS) LS_TRY(claims(r, value, out));
     }
     for (int i = 0; i < N; i++)
-        if (!seen[i]) return ls_lab_refuse(r, root, keys[i], "is missing");
+        if (!seen[i]) return ls_yaml_refuse(r, root, keys[i], "is missing");
     return LS_OK;
 }
 
 ls_status ls_lab_read(const char *name, const char *text, size_t n, ls_lab *out)
 {
     *out = (ls_lab){ .file = name };
-    LS_TRY(ls_lab_tree_read(name, text, n, &out->document));
+    LS_TRY(ls_yaml_tree_read(name, text, n, LS_USAGE, &out->document));
     return lab(out->document, out);
 }
 
@@ -217,7 +217,7 @@ ls_status ls_lab_load(const char *path, ls_lab *out)
 
 void ls_lab_free(ls_lab *lab_)
 {
-    ls_lab_tree_free(lab_->document);
+    ls_yaml_tree_free(lab_->document);
     free(lab_->claims);
     *lab_ = (ls_lab){ 0 };
 }

@@ -62,7 +62,6 @@ typedef struct ls_lab_claim {
     size_t right;          /* from 1: the option that the claim shows to hold */
 } ls_lab_claim;
 
-typedef struct ls_lab_document ls_lab_document;
 
 typedef struct ls_lab {
     const char *file;          /* borrowed: stands in messages */
@@ -70,7 +69,7 @@ typedef struct ls_lab {
     size_t minutes;
     ls_lab_claim *claims;      /* owned, in the order of the file */
     size_t n;
-    ls_lab_document *document; /* owned: what all texts point into */
+    struct ls_yaml_tree *document; /* owned: what all texts point into */
 } ls_lab;
 
 /* Reads the n bytes of `text`; `name` (borrowed) stands in messages. Free *out with ls_lab_free, after a failure as

@@ -15,32 +15,32 @@
 enum { ID, TEXT, OPTIONS, CLAIMS, RIGHT, NUMBER, UNIT, ORDER, LABELS, SAY, KEYS };
 static const char *const keys[KEYS] = { "id", "text", "options", "claims", "right", "number", "unit", "order", "labels", "say" };
 
-static ls_status take(const ls_lab_tree *t, int key, const yaml_node_t *node, ls_lab_question *q)
+static ls_status take(const ls_yaml_tree *t, int key, const yaml_node_t *node, ls_lab_question *q)
 {
     const char *name = keys[key];
     if (q->options.n && (key == OPTIONS || key == LABELS || key == SAY))
-        return ls_lab_refuse(t, node, name, "expected one of options, labels and say");
+        return ls_yaml_refuse(t, node, name, "expected one of options, labels and say");
     switch (key) {
-    case ID: return ls_lab_text(t, node, name, &q->id);
-    case TEXT: return ls_lab_text(t, node, name, &q->text);
+    case ID: return ls_yaml_scalar(t, node, name, &q->id);
+    case TEXT: return ls_yaml_scalar(t, node, name, &q->text);
     case OPTIONS: return ls_lab_list(t, node, name, &q->options);
     case CLAIMS: return ls_lab_list(t, node, name, &q->claims);
-    case RIGHT: return ls_lab_whole(t, node, name, LS_LAB_MAX_PAIRS, &q->right);
-    case NUMBER: q->ask = LS_LAB_NUMBER; return ls_lab_text(t, node, name, &q->number);
-    case UNIT: return ls_lab_text(t, node, name, &q->unit);
-    case ORDER: q->ask = LS_LAB_ORDER; return ls_lab_text(t, node, name, &q->number);
+    case RIGHT: return ls_yaml_whole(t, node, name, LS_LAB_MAX_PAIRS, &q->right);
+    case NUMBER: q->ask = LS_LAB_NUMBER; return ls_yaml_scalar(t, node, name, &q->number);
+    case UNIT: return ls_yaml_scalar(t, node, name, &q->unit);
+    case ORDER: q->ask = LS_LAB_ORDER; return ls_yaml_scalar(t, node, name, &q->number);
     case LABELS: return ls_lab_named(t, node, name, &q->options);
     default: q->ask = LS_LAB_SAY; return ls_lab_named(t, node, name, &q->options);
     }
 }
 
-static ls_status refuse(const ls_lab_tree *t, const ls_lab_question *q, const char *text)
+static ls_status refuse(const ls_yaml_tree *t, const ls_lab_question *q, const char *text)
 {
     return ls_fail(LS_USAGE, "%s:%zu: quiz question %s: %s", t->file, q->line, q->id ? q->id : "without an id", text);
 }
 
 /* A claim that is asserted, unless `any`; the message of ls_lab_find gets file and line. */
-static ls_status claim_of(const ls_lab_tree *t, const ls_lab_question *q, const ls_lab *lab, const char *id,
+static ls_status claim_of(const ls_yaml_tree *t, const ls_lab_question *q, const ls_lab *lab, const char *id,
                           const ls_lab_claim **out)
 {
     const ls_status st = ls_lab_find(lab, id, out);
@@ -49,7 +49,7 @@ static ls_status claim_of(const ls_lab_tree *t, const ls_lab_question *q, const 
     return LS_OK;
 }
 
-static ls_status check_number(const ls_lab_tree *t, ls_lab_question *q, const ls_lab *lab)
+static ls_status check_number(const ls_yaml_tree *t, ls_lab_question *q, const ls_lab *lab)
 {
     char id[32];
     const char *slash = strchr(q->number, '/');
@@ -64,7 +64,7 @@ static ls_status check_number(const ls_lab_tree *t, ls_lab_question *q, const ls
     return LS_OK;
 }
 
-static ls_status check(const ls_lab_tree *t, ls_lab_question *q, const bool *seen, const ls_lab *lab)
+static ls_status check(const ls_yaml_tree *t, ls_lab_question *q, const bool *seen, const ls_lab *lab)
 {
     const ls_lab_claim *unused;
     const int asks = seen[OPTIONS] + seen[NUMBER] + seen[ORDER] + seen[SAY];
@@ -91,16 +91,16 @@ static ls_status check(const ls_lab_tree *t, ls_lab_question *q, const bool *see
     return LS_OK;
 }
 
-static ls_status question(const ls_lab_tree *t, const yaml_node_t *node, const ls_lab *lab, ls_lab_quiz *out)
+static ls_status question(const ls_yaml_tree *t, const yaml_node_t *node, const ls_lab *lab, ls_lab_quiz *out)
 {
     ls_lab_question *q = &out->question[out->n];
     bool seen[KEYS] = { false };
-    if (node->type != YAML_MAPPING_NODE) return ls_lab_refuse(t, node, "questions", "expected a quiz question, which begins with - id:");
-    q->line = ls_lab_line(node);
+    if (node->type != YAML_MAPPING_NODE) return ls_yaml_refuse(t, node, "questions", "expected a quiz question, which begins with - id:");
+    q->line = ls_yaml_line(node);
     for (const yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
         int key;
-        LS_TRY(ls_lab_key(t, ls_lab_node(t, p->key), keys, KEYS, seen, &key));
-        LS_TRY(take(t, key, ls_lab_node(t, p->value), q));
+        LS_TRY(ls_yaml_key(t, ls_yaml_node(t, p->key), keys, KEYS, seen, &key));
+        LS_TRY(take(t, key, ls_yaml_node(t, p->value), q));
     }
     LS_TRY(check(t, q, seen, lab));
     for (size_t i = 0; i < out->n; i++)
@@ -109,14 +109,14 @@ static ls_status question(const ls_lab_tree *t, const yaml_node_t *node, const l
     return LS_OK;
 }
 
-static ls_status questions(const ls_lab_tree *t, const yaml_node_t *node, const ls_lab *lab, ls_lab_quiz *out)
+static ls_status questions(const ls_yaml_tree *t, const yaml_node_t *node, const ls_lab *lab, ls_lab_quiz *out)
 {
-    if (node->type != YAML_SEQUENCE_NODE) return ls_lab_refuse(t, node, "questions", "expected a list of quiz questions");
+    if (node->type != YAML_SEQUENCE_NODE) return ls_yaml_refuse(t, node, "questions", "expected a list of quiz questions");
     const yaml_node_item_t *first = node->data.sequence.items.start, *end = node->data.sequence.items.top;
-    if (first == end || end - first > MOST_QUESTIONS) return ls_lab_refuse(t, node, "questions", "expected 1 to 32");
+    if (first == end || end - first > MOST_QUESTIONS) return ls_yaml_refuse(t, node, "questions", "expected 1 to 32");
     out->question = calloc((size_t)(end - first), sizeof *out->question);
     if (!out->question) return ls_fail(LS_NO_MEMORY, "%s: quiz questions", t->file);
-    for (const yaml_node_item_t *i = first; i < end; i++) LS_TRY(question(t, ls_lab_node(t, *i), lab, out));
+    for (const yaml_node_item_t *i = first; i < end; i++) LS_TRY(question(t, ls_yaml_node(t, *i), lab, out));
     return LS_OK;
 }
 
@@ -126,22 +126,22 @@ ls_status ls_lab_quiz_read(const char *name, const char *text, size_t n, const l
     static const char *const top[N] = { "lab", "questions" };
     bool seen[N] = { false };
     *out = (ls_lab_quiz){ .n = 0 };
-    LS_TRY(ls_lab_tree_read(name, text, n, &out->document));
-    const ls_lab_tree *t = out->document;
-    const yaml_node_t *root = ls_lab_root(t);
+    LS_TRY(ls_yaml_tree_read(name, text, n, LS_USAGE, &out->document));
+    const ls_yaml_tree *t = out->document;
+    const yaml_node_t *root = ls_yaml_root(t);
     if (!root) return ls_fail(LS_USAGE, "%s:1: there are no quiz questions", name);
-    if (root->type != YAML_MAPPING_NODE) return ls_lab_refuse(t, root, "", "expected the number of a lab, and a list of quiz questions");
+    if (root->type != YAML_MAPPING_NODE) return ls_yaml_refuse(t, root, "", "expected the number of a lab, and a list of quiz questions");
     for (const yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++) {
-        const yaml_node_t *value = ls_lab_node(t, p->value);
+        const yaml_node_t *value = ls_yaml_node(t, p->value);
         const char *number;
         int key;
-        LS_TRY(ls_lab_key(t, ls_lab_node(t, p->key), top, N, seen, &key));
+        LS_TRY(ls_yaml_key(t, ls_yaml_node(t, p->key), top, N, seen, &key));
         if (key == QUESTIONS) LS_TRY(questions(t, value, lab, out));
         if (key != LAB) continue;
-        LS_TRY(ls_lab_text(t, value, "lab", &number));
-        if (strcmp(number, lab->number) != 0) return ls_lab_refuse(t, value, "lab", "is another lab than that of claims.yaml");
+        LS_TRY(ls_yaml_scalar(t, value, "lab", &number));
+        if (strcmp(number, lab->number) != 0) return ls_yaml_refuse(t, value, "lab", "is another lab than that of claims.yaml");
     }
-    return seen[LAB] && seen[QUESTIONS] ? LS_OK : ls_lab_refuse(t, root, "", "expected the number of a lab, and a list of quiz questions");
+    return seen[LAB] && seen[QUESTIONS] ? LS_OK : ls_yaml_refuse(t, root, "", "expected the number of a lab, and a list of quiz questions");
 }
 
 ls_status ls_lab_quiz_load(const char *folder, const ls_lab *lab, ls_lab_quiz *out)
@@ -164,7 +164,7 @@ ls_status ls_lab_quiz_load(const char *folder, const ls_lab *lab, ls_lab_quiz *o
 
 void ls_lab_quiz_free(ls_lab_quiz *quiz)
 {
-    ls_lab_tree_free(quiz->document);
+    ls_yaml_tree_free(quiz->document);
     free(quiz->question);
     *quiz = (ls_lab_quiz){ .n = 0 };
 }

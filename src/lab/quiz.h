@@ -44,7 +44,7 @@ typedef struct ls_lab_question {
 typedef struct ls_lab_quiz {
     ls_lab_question *question; /* owned */
     size_t n;
-    ls_lab_document *document; /* owned: what all texts point into */
+    struct ls_yaml_tree *document; /* owned: what all texts point into */
 } ls_lab_quiz;
 
 /* Reads the n bytes of `text`; `name` (borrowed) stands in messages. Claims are those of `lab` (borrowed).
