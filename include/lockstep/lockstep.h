@@ -11,6 +11,7 @@
  *   optim.h    SGD, Adam, AdamW;   data.h data sets, sampler, loader
  *   ckpt.h     safetensors checkpoints;   hf.h Hugging Face's folders;   launch.h starting ranks
  *   decode.h   the next token, with a KV cache;   generate.h text from a trained model
+ *   topo.h     a cluster as data: levels of links, and what they carry
  *   train.h    a whole run from a recipe, as `lockstep train` does it
  */
 #ifndef LS_LOCKSTEP_H
@@ -42,6 +43,7 @@
 #include "lockstep/status.h"
 #include "lockstep/tensor.h"
 #include "lockstep/trace.h"
+#include "lockstep/topo.h"
 #include "lockstep/train.h"
 #include "lockstep/transport.h"
 #include "lockstep/unit.h"
