@@ -29,9 +29,11 @@ ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_c
                               .init = strcmp(c->model.init, "torch") == 0 ? LS_INIT_TORCH : LS_INIT_PHILOX,
                               .seed = (uint64_t)c->train.seed };
     if (!ls_train_is_lm(c)) return LS_OK;
-    int64_t vocab;
-    LS_TRY(ls_source_find(c, source));
-    LS_TRY(ls_source_vocab(c, source, &vocab));
+    int64_t vocab = c->model.vocab_size;
+    if (!source && vocab == 0)
+        return ls_fail(LS_BAD_CONFIG, "model.vocab_size is missing: no data are read here that would say it");
+    if (source) LS_TRY(ls_source_find(c, source));
+    if (source) LS_TRY(ls_source_vocab(c, source, &vocab));
     return ls_train_lm(c, vocab, &out->lm);
 }
 

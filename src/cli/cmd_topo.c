@@ -1,0 +1,164 @@
+/* cmd_topo.c -- lockstep topo: clusters, and which axis of a mesh goes on which of their links. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/topo_here.h"
+#include "fig/topo_svg.h"
+#include "plan/placement.h"
+#include "sim/topo_print.h"
+
+/* The configuration comes first: rows of `lockstep train` have their offsets in it. */
+typedef struct options {
+    ls_train_config c;
+    const char *topology, *order, *svg;
+    int64_t ranks, units;
+    bool json, help;
+} options;
+
+static const ls_opt table[] = {
+    { .name = "topology", .type = LS_OPT_STRING, .offset = offsetof(options, topology),
+      .help = "place: the cluster, a preset, a file or local", .short_name = 't' },
+    { .name = "ranks", .type = LS_OPT_INT, .offset = offsetof(options, ranks), .def = "0", .range = "0..65536",
+      .help = "place: how many, one on each device (0: a rank on every device)", .short_name = 'n', .alias = "nproc-per-node" },
+    { .name = "order", .type = LS_OPT_STRING, .offset = offsetof(options, order),
+      .help = "place: judge this order of the axes, the slowest first, as in tp-dp-pp (default: the runtime's)" },
+    { .name = "units", .type = LS_OPT_INT, .offset = offsetof(options, units), .def = "0", .range = "0..1048576",
+      .help = "units that the highest level joins, nodes for most (0: what the file says)" },
+    { .name = "svg", .type = LS_OPT_STRING, .offset = offsetof(options, svg), .help = "show: write a picture to this file, too" },
+    { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false", .help = "print one JSON object" },
+    { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
+      .short_name = 'h' },
+};
+enum { OWN = sizeof table / sizeof *table };
+
+static ls_status load(const options *o, const char *name, ls_topo *t)
+{
+    LS_TRY(strcmp(name, "local") == 0 ? ls_topo_here(t) : ls_topo_load(name, t));
+    return o->units > 0 ? ls_topo_resize(t, o->units) : LS_OK;
+}
+
+/* --- show ---------------------------------------------------------------------------------------------------------- */
+
+static ls_status show(const options *o, const char *name, ls_text *out)
+{
+    ls_topo t;
+    LS_TRY(load(o, name, &t));
+    if (o->json) ls_topo_json(&t, out);
+    else ls_topo_print(&t, out);
+    if (!o->svg || !*o->svg) return ls_text_status(out);
+    ls_text picture = { 0 };
+    ls_topo_svg(&t, &picture);
+    ls_status st = ls_text_status(&picture);
+    if (st == LS_OK) st = ls_file_write(o->svg, picture.p, picture.n);
+    ls_text_free(&picture);
+    return st == LS_OK ? ls_text_status(out) : st;
+}
+
+static ls_status refuse(const ls_opts *opts, const char *name, const char *where)
+{
+    return ls_opts_is_set(opts, name) ? ls_fail(LS_USAGE, "--%s belongs to `lockstep topo %s`: leave it out", name, where) : LS_OK;
+}
+
+static ls_status run_show(int argc, char **argv, ls_text *out, bool *help)
+{
+    options o = { 0 };
+    ls_opts *opts = NULL;
+    int rest = 0;
+    ls_status st = ls_opts_create(table, OWN, &o, &opts);
+    if (st == LS_OK) st = ls_opts_parse(opts, argc, argv, false, &rest);
+    *help = st == LS_OK && o.help;
+    static const char *const of_place[] = { "topology", "ranks", "order" };
+    for (int i = 0; st == LS_OK && i < 3; i++) st = refuse(opts, of_place[i], "place");
+    if (st == LS_OK && ls_opts_npositional(opts) > 1)
+        st = ls_fail(LS_USAGE, "unexpected '%s': expected one cluster", ls_opts_positional(opts, 1));
+    if (st == LS_OK && !*help) st = show(&o, ls_opts_npositional(opts) ? ls_opts_positional(opts, 0) : "local", out);
+    ls_opts_destroy(opts);
+    return st;
+}
+
+/* --- place --------------------------------------------------------------------------------------------------------- */
+
+static ls_status report(const options *o, const ls_topo *t, const ls_step_traffic *x, ls_placement *all, ls_text *out)
+{
+    int n, best, naive = 0;
+    ls_placement judged = { 0 };
+    LS_TRY(ls_placement_search(t, x, all, &n, &best));
+    for (int i = 0; i < n; i++) { /* the opposite of the usual order: what varies most often is farthest */
+        bool opposite = true;
+        for (int k = 0; k < all[i].n; k++) opposite &= all[i].order[k] == all[0].order[all[0].n - 1 - k];
+        if (opposite) naive = i;
+    }
+    const bool asked = o->order && *o->order;
+    if (asked) LS_TRY(ls_placement_order(x, o->order, &judged));
+    if (asked) LS_TRY(ls_placement_evaluate(t, x, &judged));
+    const ls_placement_report r = { .t = t, .x = x, .judged = asked ? &judged : &all[0], .best = &all[best], .naive = &all[naive], .all = all,
+                                    .n = n, .asked = asked };
+    if (o->json) ls_placement_json(&r, out);
+    else ls_placement_print(&r, out);
+    return ls_text_status(out);
+}
+
+static ls_status place(const options *o, const ls_opts *opts, ls_text *out)
+{
+    ls_topo t;
+    ls_step_traffic x;
+    for (size_t i = 0; i < ls_train_nopts; i++) {
+        const char *name = ls_train_opts[i].name;
+        if (!strchr(name, '.') && ls_opts_find(opts, name) >= OWN && ls_opts_is_set(opts, name))
+            return ls_fail(LS_USAGE, "--%s belongs to `lockstep train`: leave it out", name);
+    }
+    LS_TRY(refuse(opts, "svg", "show"));
+    if (!o->topology || !*o->topology) return ls_fail(LS_USAGE, "which cluster? --topology names a preset, a file or local");
+    LS_TRY(load(o, o->topology, &t));
+    const int64_t ranks = o->ranks ? o->ranks : ls_topo_devices(&t);
+    LS_TRY(ls_topo_check_ranks(&t, ranks));
+    if (ranks > 65536) return ls_fail(LS_USAGE, "%s has %lld devices: --ranks says how many of them to use, at most 65536", t.name, (long long)ranks);
+    LS_TRY(ls_step_traffic_of(&o->c, (int)ranks, &x));
+    ls_placement *all = calloc(LS_PLACEMENT_ORDERS, sizeof *all);
+    const ls_status st = all ? report(o, &t, &x, all, out) : ls_fail(LS_NO_MEMORY, "%d orders", LS_PLACEMENT_ORDERS);
+    free(all);
+    return st;
+}
+
+static ls_status run_place(int argc, char **argv, ls_text *out)
+{
+    options o = { 0 };
+    ls_opts *opts = NULL;
+    ls_opt *rows = calloc(OWN + ls_train_nopts, sizeof *rows);
+    if (!rows) return ls_fail(LS_NO_MEMORY, "a table of options");
+    memcpy(rows, table, sizeof table);
+    memcpy(rows + OWN, ls_train_opts, ls_train_nopts * sizeof *rows);
+    ls_status st = ls_opts_create(rows, OWN + ls_train_nopts, &o, &opts);
+    if (st == LS_OK) st = ls_train_read(opts, &o.c, argc, argv);
+    if (st == LS_OK) st = place(&o, opts, out);
+    ls_opts_destroy(opts);
+    free(rows);
+    return st;
+}
+
+static int run(int argc, char **argv)
+{
+    ls_text out = { 0 };
+    bool help = false;
+    const char *what = argc > 1 ? argv[1] : "";
+    for (int i = 1; i < argc; i++) help |= strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
+    if (help) return ls_cli_help(&ls_cmd_topo);
+    const bool placed = strcmp(what, "place") == 0, shown = strcmp(what, "show") == 0;
+    const ls_status st = placed ? run_place(argc - 1, argv + 1, &out) : run_show(argc - shown, argv + shown, &out, &help);
+    if (st == LS_OK) return ls_cli_print(&out) == LS_OK ? 0 : ls_cli_fail("topo", LS_NO_MEMORY);
+    ls_text_free(&out);
+    return ls_cli_fail("topo", st);
+}
+
+const ls_cmd ls_cmd_topo = {
+    .name = "topo",
+    .summary = "describe a cluster, and which axis of a mesh goes on which of its links",
+    .usage = "lockstep topo [show|place] [CLUSTER.yaml|PRESET|local|CONFIG.yaml] [options]",
+    .example = "lockstep topo h100-8\n"
+               "  lockstep topo place gpt2-124m --topology ethernet-2 --parallel.tp 4",
+    LS_CMD_OPTS(table),
+    .run = run,
+};

@@ -1,0 +1,308 @@
+/* placement.c -- bytes and times of an order of the axes, and of all orders. */
+#include "plan/placement.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lockstep/opts.h"
+
+/* --- orders ------------------------------------------------------------------------------------------------------- */
+
+void ls_placement_usual(const ls_step_traffic *x, ls_placement *out)
+{
+    *out = (ls_placement){ 0 };
+    for (int a = LS_AXES - 1; a >= 0; a--)
+        if (x->size[a] > 1) out->order[out->n++] = a;
+}
+
+const char *ls_placement_order_text(const ls_placement *p, char *buf, size_t n)
+{
+    size_t at = 0;
+    snprintf(buf, n, "%s", p->n ? "" : "one rank");
+    for (int i = p->n - 1; i >= 0 && at < n; i--)
+        at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? "-" : "", ls_axis_name((ls_axis)p->order[i]));
+    return buf;
+}
+
+ls_status ls_placement_order(const ls_step_traffic *x, const char *text, ls_placement *out)
+{
+    const char *names[LS_AXES];
+    bool seen[LS_AXES] = { false };
+    *out = (ls_placement){ 0 };
+    for (int a = 0; a < LS_AXES; a++) names[a] = ls_axis_name((ls_axis)a);
+    for (const char *p = text; *p;) {
+        char word[16];
+        const size_t n = strcspn(p, "-");
+        int a = 0;
+        snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), p);
+        while (a < LS_AXES && strcmp(names[a], word) != 0) a++;
+        if (a == LS_AXES) return ls_fail(LS_USAGE, "--order %s: there is no axis '%s': expected pp, dp, ep, cp and tp with - between them, the slowest first", text, word);
+        if (seen[a]) return ls_fail(LS_USAGE, "--order %s: %s is there twice", text, word);
+        seen[a] = true;
+        if (x->size[a] > 1) out->order[out->n++] = a;
+        p += n + (p[n] == '-');
+    }
+    for (int a = 0; a < LS_AXES; a++)
+        if (x->size[a] > 1 && !seen[a]) return ls_fail(LS_USAGE, "--order %s: %s, which has %d ranks, is missing", text, names[a], x->size[a]);
+    for (int i = 0; i < out->n / 2; i++) { /* the fastest first */
+        const int last = out->order[out->n - 1 - i];
+        out->order[out->n - 1 - i] = out->order[i];
+        out->order[i] = last;
+    }
+    return LS_OK;
+}
+
+void ls_placement_strides(const ls_step_traffic *x, const ls_placement *p, int64_t stride[LS_AXES])
+{
+    int64_t next = 1;
+    for (int a = 0; a < LS_AXES; a++) stride[a] = 0; /* of axes with one rank */
+    for (int i = 0; i < p->n; i++) {
+        stride[p->order[i]] = next;
+        next *= x->size[p->order[i]];
+    }
+}
+
+/* --- bytes of one group ---------------------------------------------------------------------------------------------- */
+
+typedef struct work {
+    const ls_topo *t;
+    const ls_step_traffic *x;
+    int64_t stride[LS_AXES];
+    int64_t *member;  /* [ranks]: devices of a group, in its order */
+    int *unit_n;      /* [devices]: members in each unit, of one level */
+    double *load[LS_TOPO_MOST_LEVELS]; /* [units]: bytes per step through the ports of a unit, one direction */
+    double *rail[LS_TOPO_MOST_LEVELS]; /* [devices]: where a level has rails, by the adapter of each device */
+} work;
+
+/* The ranks whose device differs from `base` along the row's axes; the faster axis of the mesh first. */
+static int members(work *w, unsigned axes, int64_t base)
+{
+    int n = 1;
+    w->member[0] = base;
+    for (int a = LS_AXES - 1; a >= 0; a--) {
+        if (!(axes >> a & 1u)) continue;
+        for (int c = 1; c < w->x->size[a]; c++)
+            for (int i = 0; i < n; i++) w->member[c * n + i] = w->member[i] + c * w->stride[a];
+        n *= w->x->size[a];
+    }
+    return n;
+}
+
+/* What a unit with g of n members sends, of K units that have members. */
+static double sent(const ls_step_row *r, int K, int g, int n)
+{
+    const double part = (double)(K - 1) / K;
+    switch (r->coll) {
+    case LS_ALL_REDUCE: return 2 * part * r->bytes;
+    case LS_REDUCE_SCATTER:
+    case LS_ALL_GATHER:
+    case LS_GATHER:
+    case LS_SCATTER: return part * r->bytes;
+    case LS_BROADCAST:
+    case LS_REDUCE: return K > 1 ? r->bytes : 0;
+    case LS_ALL_TO_ALL: return (double)g * r->bytes * (double)(n - g) / (double)n;
+    default: return 0;
+    }
+}
+
+/* Adds what each member of a group sends by level l: through the ports of units (load), by adapters (rail). Level 0 has
+ * what stays within a node. */
+static void messages(const work *w, const ls_step_row *r, int n, int l, double *load, double *rail)
+{
+    const int64_t devices = ls_topo_unit_devices(w->t, l);
+    for (int i = 0; i < n; i++)
+        for (int way = 1; way >= (r->how == LS_TO_BOTH ? -1 : 1); way -= 2) {
+            if (r->how == LS_TO_BOTH && (i + way < 0 || i + way >= n)) continue;
+            const int64_t from = w->member[i];
+            const int meet = ls_topo_meet(w->t, from, w->member[(i + way + n) % n]);
+            if (l == 0 ? meet != 0 : meet < l) continue;
+            load[from / devices] += r->bytes;
+            rail[from] += r->bytes;
+        }
+}
+
+static void collective(const work *w, const ls_step_row *r, int n, int l, double *load, double *rail)
+{
+    const int64_t devices = ls_topo_unit_devices(w->t, l), within = l == 0 ? ls_topo_unit_devices(w->t, 1) : devices;
+    int K = 0;
+    for (int i = 0; i < n; i++) K += w->unit_n[w->member[i] / within]++ == 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t d = w->member[i];
+        const int g = w->unit_n[d / within];
+        double mine = sent(r, K, g, n) / g;
+        if (l == 0) mine = r->coll == LS_ALL_TO_ALL ? r->bytes * (g - 1) / n : sent(r, g, 1, g);
+        load[d / devices] += mine;
+        rail[d] += mine;
+    }
+    for (int i = 0; i < n; i++) w->unit_n[w->member[i] / within] = 0;
+}
+
+/* --- one order ----------------------------------------------------------------------------------------------------------- */
+
+/* The first rank of each group: all coordinates along the row's axes are 0. */
+static bool is_base(const work *w, unsigned axes, int64_t device)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        if (axes >> a & 1u && device / w->stride[a] % w->x->size[a] != 0) return false;
+    return true;
+}
+
+/* The busiest unit and the longest time of a level. */
+static void busiest(const work *w, int l, const double *load, const double *rail, double *bytes, double *seconds, double *total)
+{
+    const int64_t each = ls_topo_unit_devices(w->t, l), used = (w->x->ranks + each - 1) / each;
+    *bytes = *seconds = *total = 0;
+    for (int64_t u = 0; u < used; u++) {
+        *total += load[u];
+        *bytes = fmax(*bytes, load[u]);
+        *seconds = fmax(*seconds, load[u] / ls_topo_uplink(w->t, l, u));
+    }
+    for (int64_t d = 0; w->rail[l] && d < w->x->ranks; d++)
+        *seconds = fmax(*seconds, rail[d] / ls_topo_port(w->t, l, d / each));
+}
+
+static void evaluate_row(work *w, int row, double *load, double *rail, ls_placed_row *out)
+{
+    const ls_step_row *r = &w->x->row[row];
+    int n = 0;
+    *out = (ls_placed_row){ .rate = (double)INFINITY };
+    for (int l = 0; l < w->t->nlevels; l++) {
+        double ignored;
+        memset(load, 0, (size_t)w->x->ranks * sizeof *load);
+        memset(rail, 0, (size_t)w->x->ranks * sizeof *rail);
+        for (int64_t d = 0; d < w->x->ranks; d++) {
+            if (!is_base(w, r->axes, d)) continue;
+            n = members(w, r->axes, d);
+            if (r->coll == LS_SENDRECV) messages(w, r, n, l, load, rail);
+            else collective(w, r, n, l, load, rail);
+        }
+        busiest(w, l, load, rail, &out->bytes[l], &out->seconds[l], &ignored);
+        for (int64_t u = 0; u < w->x->ranks; u++) w->load[l][u] += load[u];
+        for (int64_t d = 0; w->rail[l] && d < w->x->ranks; d++) w->rail[l][d] += rail[d];
+        out->serial_s = fmax(out->serial_s, out->seconds[l]);
+    }
+    for (int64_t d = 0; d < w->x->ranks; d++) { /* how far the members of a group are apart */
+        if (!is_base(w, r->axes, d)) continue;
+        n = members(w, r->axes, d);
+        for (int i = 1; i < n; i++) {
+            const int meet = ls_topo_meet(w->t, w->member[0], w->member[i]);
+            double rate, latency;
+            ls_topo_pair(w->t, w->member[0], w->member[i], &rate, &latency);
+            out->level = meet > out->level ? meet : out->level;
+            out->rate = fmin(out->rate, rate);
+        }
+    }
+    const double steps = r->coll == LS_SENDRECV ? 1 : ceil(log2((double)n));
+    out->latency_s = r->calls * steps * w->t->level[out->level].latency_s;
+    out->serial_s += out->latency_s;
+}
+
+static ls_status make(const ls_topo *t, const ls_step_traffic *x, work *w)
+{
+    const size_t n = (size_t)x->ranks;
+    bool whole = (w->member = malloc(n * sizeof *w->member)) && (w->unit_n = calloc(n, sizeof *w->unit_n));
+    for (int l = 0; l < t->nlevels; l++) {
+        whole = whole && (w->load[l] = calloc(n, sizeof **w->load));
+        whole = whole && (!t->level[l].rails || (w->rail[l] = calloc(n, sizeof **w->rail)));
+    }
+    w->t = t;
+    w->x = x;
+    return whole ? LS_OK : ls_fail(LS_NO_MEMORY, "the bytes of %d ranks", x->ranks);
+}
+
+static void release(work *w)
+{
+    free(w->member);
+    free(w->unit_n);
+    for (int l = 0; l < LS_TOPO_MOST_LEVELS; l++) {
+        free(w->load[l]);
+        free(w->rail[l]);
+    }
+}
+
+ls_status ls_placement_evaluate(const ls_topo *t, const ls_step_traffic *x, ls_placement *p)
+{
+    work w = { 0 };
+    LS_TRY(ls_topo_check_ranks(t, x->ranks));
+    double *scratch = calloc(2 * (size_t)x->ranks, sizeof *scratch);
+    ls_status st = make(t, x, &w);
+    if (st == LS_OK && !scratch) st = ls_fail(LS_NO_MEMORY, "the bytes of %d ranks", x->ranks);
+    if (st == LS_OK) {
+        ls_placement_strides(x, p, w.stride);
+        p->compute_s = t->device.flops_per_s > 0 ? x->flops / (t->device.flops_per_s * x->ranks) : 0;
+        p->bound_s = p->serial_s = p->compute_s;
+        for (int i = 0; i < x->n; i++) {
+            evaluate_row(&w, i, scratch, scratch + x->ranks, &p->row[i]);
+            p->serial_s += p->row[i].serial_s;
+        }
+        for (int l = 0; l < t->nlevels; l++) {
+            busiest(&w, l, w.load[l], w.rail[l], &p->bytes[l], &p->seconds[l], &p->total[l]);
+            p->bound_s = fmax(p->bound_s, p->seconds[l]);
+        }
+    }
+    free(scratch);
+    release(&w);
+    return st;
+}
+
+/* --- all orders ------------------------------------------------------------------------------------------------------------ */
+
+/* The next permutation in lexicographic order of the axes' places in the usual order; false after the last. */
+static bool next_order(int *at, int n)
+{
+    int i = n - 2, k = n - 1;
+    while (i >= 0 && at[i] > at[i + 1]) i--;
+    if (i < 0) return false;
+    while (at[k] < at[i]) k--;
+    int v = at[i];
+    at[i] = at[k];
+    at[k] = v;
+    for (int a = i + 1, b = n - 1; a < b; a++, b--) {
+        v = at[a];
+        at[a] = at[b];
+        at[b] = v;
+    }
+    return true;
+}
+
+ls_status ls_placement_search(const ls_topo *t, const ls_step_traffic *x, ls_placement *all, int *n, int *best)
+{
+    ls_placement usual;
+    int at[LS_AXES];
+    ls_placement_usual(x, &usual);
+    for (int i = 0; i < LS_AXES; i++) at[i] = i;
+    *n = *best = 0;
+    do {
+        ls_placement *p = &all[(*n)++];
+        *p = (ls_placement){ .n = usual.n };
+        for (int i = 0; i < usual.n; i++) p->order[i] = usual.order[at[i]];
+        LS_TRY(ls_placement_evaluate(t, x, p));
+        const ls_placement *b = &all[*best];
+        if (p->serial_s < b->serial_s || (p->serial_s == b->serial_s && p->bound_s < b->bound_s)) *best = *n - 1;
+    } while (next_order(at, usual.n));
+    return LS_OK;
+}
+
+/* --- what should be exchanged ---------------------------------------------------------------------------------------------- */
+
+int ls_placement_axes(const ls_step_traffic *x, const ls_placement *p, ls_placed_axes *out)
+{
+    int n = 0;
+    for (int i = 0; i < x->n; i++) {
+        int k = 0;
+        while (k < n && out[k].axes != x->row[i].axes) k++;
+        if (k == n) out[n++] = (ls_placed_axes){ .axes = x->row[i].axes, .level = p->row[i].level, .rate = p->row[i].rate };
+        out[k].calls += x->row[i].calls;
+        out[k].bytes += x->row[i].bytes;
+    }
+    return n;
+}
+
+bool ls_placement_crossed(const ls_step_traffic *x, const ls_placed_axes *often, const ls_placed_axes *seldom)
+{
+    unsigned all = 0;
+    for (int a = 0; a < LS_AXES; a++) all |= (x->size[a] > 1 ? 1u : 0u) << a;
+    return often->axes != all && often->calls > seldom->calls && often->bytes > seldom->bytes && often->rate < seldom->rate;
+}
