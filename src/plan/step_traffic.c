@@ -61,13 +61,21 @@ static ls_status axes_of(const ls_group *g, const int size[LS_AXES], unsigned *o
 
 static bool is_sent(const ls_recorded *r) { return r->coll != LS_SENDRECV || r->moved > 0; } /* one end counts a message */
 
-/* Of an all_to_all with counts, what this rank has for all; the vector may have room for more. */
+static double sum(const size_t *counts, int n)
+{
+    double all = 0;
+    for (int i = 0; i < n; i++) all += (double)counts[i];
+    return all;
+}
+
+/* Of an all_to_all with counts, what this rank has for all, with as much going out as coming in: a dry world counts the
+ * rows of experts that may come in the worst case, on one of the two sides. */
 static double vector_bytes(const ls_recorded *r)
 {
-    size_t n = 0;
+    const int n = ls_group_size(r->group);
     if (r->coll != LS_ALL_TO_ALL || !r->counts) return (double)r->bytes;
-    for (int i = 0; i < ls_group_size(r->group); i++) n += r->counts[i];
-    return (double)(n * ls_dtype_size(r->dtype));
+    const double out = sum(r->counts, n), in = r->recv_counts ? sum(r->recv_counts, n) : out;
+    return (out < in ? out : in) * (double)ls_dtype_size(r->dtype);
 }
 
 static ls_status sum_up(ls_world *w, const int size[LS_AXES], ls_step_traffic *out)
