@@ -1,5 +1,5 @@
-/* fuzz_topo.c -- a topology on arbitrary bytes: an error, or one that keeps ls_topo_check's rules and whose links can be
- * asked. */
+/* fuzz_topo.c -- a topology on arbitrary bytes: an error, or one that keeps ls_topo_check's rules and whose links can
+ * be asked. */
 #include <stdint.h>
 #include <stdlib.h>
 

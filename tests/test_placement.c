@@ -65,7 +65,8 @@ static double crossing(const char *algo, ls_coll coll, int size, const int *node
         for (int l = 0; l < LS_MAX_LANES; l++)
             for (uint32_t i = 0; i < s.lane[l].n; i++) {
                 const ls_step *step = &s.lane[l].step[i];
-                if (step->kind == LS_STEP_SEND && node[step->peer] != node[rank]) sum += S * step->src.n / s.nchunks[step->src.buf];
+                if (step->kind == LS_STEP_SEND && node[step->peer] != node[rank])
+                    sum += S * step->src.n / s.nchunks[step->src.buf];
             }
         ls_sched_free(&s);
     }
@@ -77,7 +78,7 @@ static double crossing(const char *algo, ls_coll coll, int size, const int *node
 static void a_placement_counts_what_the_hierarchical_schedule_sends(void **state)
 {
     (void)state;
-    const ls_topo t = cluster("ethernet-2");
+    const ls_topo t = cluster("ethernet-2"); /* 2 nodes of 4 */
     static const int in_order[8] = { 0, 0, 0, 0, 1, 1, 1, 1 }, alternating[8] = { 0, 1, 0, 1, 0, 1, 0, 1 };
     const double S = 8 << 20;
     NEAR(crossing("ring", LS_ALL_REDUCE, 8, in_order, S), 3.5 * S);
@@ -94,7 +95,7 @@ static void a_placement_counts_what_the_hierarchical_schedule_sends(void **state
     }
 }
 
-/* --- against every pair -------------------------------------------------------------------------------------------- */
+/* --- against every pair --------------------------------------------------------------------------- */
 
 /* What device a sends device b, put on the ports that the path uses. */
 static void put(const ls_topo *t, int64_t a, int64_t b, double bytes, double load[][64])
@@ -115,8 +116,9 @@ static void pairs_of_an_axis(const ls_topo *t, const ls_step_traffic *x, const l
             for (int k = 0; k < n; k++) {
                 const int64_t peer = d + (k - c) * stride[a];
                 if (r->coll == LS_ALL_TO_ALL && k != c) put(t, d, peer, r->bytes / n, load);
-                if (r->coll == LS_SENDRECV && r->how == LS_TO_NEXT && k == (c + 1) % n && n > 1) put(t, d, peer, r->bytes, load);
-                if (r->coll == LS_SENDRECV && r->how == LS_TO_BOTH && (k == c + 1 || k == c - 1)) put(t, d, peer, r->bytes, load);
+                const bool next = r->how == LS_TO_NEXT && k == (c + 1) % n;
+                const bool both = r->how == LS_TO_BOTH && abs(k - c) == 1;
+                if (r->coll == LS_SENDRECV && (next || both)) put(t, d, peer, r->bytes, load);
             }
         }
     }
@@ -148,7 +150,8 @@ static void all_to_all_and_messages_are_the_sum_over_pairs(void **state)
                     }
                     NEAR(p.bytes[l], most);
                     NEAR(p.total[l], sum);
-                    assert_true(p.seconds[l] >= slowest * (1 - 1e-12)); /* more where one adapter has more than its share */
+                    /* more where one adapter has more than its share */
+                    assert_true(p.seconds[l] >= slowest * (1 - 1e-12));
                 }
             }
 }
@@ -170,13 +173,14 @@ static void rails_carry_what_their_device_sends(void **state)
     NEAR(p.seconds[1], 2 * 0.75 * S / (400 * GB));
 }
 
-/* --- what a step sends ---------------------------------------------------------------------------------------------- */
+/* --- what a step sends ---------------------------------------------------------------------------- */
 
 static const char llama[] = "model: {name: llama, n_layer: 4, n_head: 8, n_kv_head: 8, d_model: 512, d_ff: 1408, vocab_size: 1024, seq_len: 256}\n"
                             "train: {global_batch: 32, micro_batch: 4, dtype: bf16, steps: 1}\noptim: {name: adamw}\n";
 static const char seven_b[] = "model: {name: llama, n_layer: 32, n_head: 32, n_kv_head: 32, d_model: 4096, d_ff: 11008, vocab_size: 32000, seq_len: 2048}\n"
                               "train: {global_batch: 256, micro_batch: 4, dtype: bf16, steps: 1}\noptim: {name: adamw}\n";
-static const char moe[] = "model: {name: moe, n_layer: 4, n_head: 8, n_kv_head: 8, d_model: 512, d_expert: 704, n_experts: 8, top_k: 2, vocab_size: 1024, seq_len: 256}\n"
+static const char moe[] =
+    "model: {name: moe, n_layer: 4, n_head: 8, n_kv_head: 8, d_model: 512, d_expert: 704, n_experts: 8, top_k: 2, vocab_size: 1024, seq_len: 256}\n"
                           "train: {global_batch: 32, micro_batch: 4, steps: 1}\noptim: {name: adamw}\n";
 
 static ls_step_traffic traffic(const char *yaml, int ranks, const char *const *keys)
@@ -226,8 +230,8 @@ static void expert_parallel_bytes_are_the_textbooks(void **state)
     CLOSE(row(&x, 1u << LS_AXIS_EP, LS_ALL_TO_ALL)->bytes, 4 * 4 * 2 * (32.0 / 4 * 256) * 512 * 4, 0.01);
 }
 
-/* Ring attention sends a rank's keys and values on cp - 1 times forward and backward; their gradients go round once more,
- * cp times: 3 cp - 2 messages per layer and micro-batch. */
+/* Ring attention sends a rank's keys and values on cp - 1 times forward and backward; their gradients go round once
+ * more, cp times: 3 cp - 2 messages per layer and micro-batch. */
 static void context_parallel_bytes_are_the_textbooks(void **state)
 {
     (void)state;
@@ -252,7 +256,7 @@ static void stages_are_by_formula(void **state)
     NEAR(row(&x, 1u << LS_AXIS_TP, LS_ALL_REDUCE)->bytes, row(&flat, 1u << LS_AXIS_TP, LS_ALL_REDUCE)->bytes / 2);
 }
 
-/* --- which order wins ------------------------------------------------------------------------------------------------ */
+/* --- which order wins ----------------------------------------------------------------------------- */
 
 static ls_placement searched[LS_PLACEMENT_ORDERS];
 
@@ -264,7 +268,8 @@ static const ls_placement *search(const ls_topo *t, const ls_step_traffic *x, in
     for (int i = 0; i < n; i++) {
         assert_true(searched[best].serial_s <= searched[i].serial_s);
         assert_true(searched[i].bound_s <= searched[i].serial_s && searched[i].bound_s >= searched[i].compute_s);
-        for (int k = 0; k < i; k++) assert_memory_not_equal(searched[i].order, searched[k].order, sizeof searched[i].order);
+        for (int k = 0; k < i; k++)
+            assert_memory_not_equal(searched[i].order, searched[k].order, sizeof searched[i].order);
     }
     return &searched[best];
 }
@@ -288,7 +293,8 @@ static void frequent_talkers_share_a_host(void **state)
     const ls_step_traffic x = traffic(seven_b, 8, KEYS("parallel.tp", "2", "parallel.cp", "2", "parallel.context", "ulysses"));
     const ls_placement *best = search(&t, &x, 6);
     assert_int_equal(best->order[2], LS_AXIS_DP);
-    for (int i = 0; i < 6; i++) /* R155, R164: the warning names tensor parallel ranks that are apart, and nothing else */
+    /* R155, R164: the warning names tensor parallel ranks that are apart, and nothing else */
+    for (int i = 0; i < 6; i++)
         if ((warnings(&x, &searched[i]) > 0) != (searched[i].order[2] == LS_AXIS_TP))
             fail_msg("%s: %d warnings", ls_placement_order_text(&searched[i], text, sizeof text), warnings(&x, &searched[i]));
 }
@@ -338,7 +344,8 @@ static void orders_are_read_and_refused(void **state)
     (void)state;
     char text[40];
     const ls_topo t = cluster("ethernet-2");
-    const ls_step_traffic x = one_row(2, 4, 1, 1, LS_ALL_REDUCE, LS_TO_NEXT, 1), many = one_row(9, 1, 1, 2, LS_ALL_REDUCE, LS_TO_NEXT, 1);
+    const ls_step_traffic x = one_row(2, 4, 1, 1, LS_ALL_REDUCE, LS_TO_NEXT, 1);
+    const ls_step_traffic many = one_row(9, 1, 1, 2, LS_ALL_REDUCE, LS_TO_NEXT, 1);
     static const struct { const char *order, *says; } rows[] = {
         { "tp", "dp, which has 2 ranks, is missing" }, { "tp-dq", "there is no axis 'dq'" }, { "tp-dp-tp", "tp is there twice" }, { "", "is missing" },
     };

@@ -4,7 +4,7 @@
  * level 0 has made. At each level a unit of the level below has ports, which lead to a switch without limits of its
  * own, or whose limits `oversubscription` states. Two devices that meet at level 0 use the links of level 0 alone. Two
  * that meet higher up, at level m, use the links of levels 1 to m: network adapters stand beside the links within a
- * node, not behind them.
+ * node, not after them.
  *
  * A bandwidth is that of one direction, in bytes (10^9 are a GB) per second. Data sheets give NVLink's as the sum of
  * both directions: a file says which of the two it states.
@@ -70,7 +70,7 @@ ls_status ls_topo_check(const ls_topo *t);
 /* The highest level joins `count` units from now on. LS_BAD_CONFIG: below 1, or too many devices. */
 ls_status ls_topo_resize(ls_topo *t, int64_t count);
 
-/* --- questions ------------------------------------------------------------------------------------------------- */
+/* --- queries ------------------------------------------------------------------------------------------------- */
 
 /* Units that level `level` joins, in the whole cluster: devices at level 0. */
 int64_t ls_topo_units(const ls_topo *t, int level);

@@ -40,7 +40,7 @@ static ls_status load(const options *o, const char *name, ls_topo *t)
     return o->units > 0 ? ls_topo_resize(t, o->units) : LS_OK;
 }
 
-/* --- show ---------------------------------------------------------------------------------------------------------- */
+/* --- show ----------------------------------------------------------------------------------------- */
 
 static ls_status show(const options *o, const char *name, ls_text *out)
 {
@@ -79,7 +79,7 @@ static ls_status run_show(int argc, char **argv, ls_text *out, bool *help)
     return st;
 }
 
-/* --- place --------------------------------------------------------------------------------------------------------- */
+/* --- place ---------------------------------------------------------------------------------------- */
 
 static ls_status report(const options *o, const ls_topo *t, const ls_step_traffic *x, ls_placement *all, ls_text *out)
 {
@@ -94,8 +94,8 @@ static ls_status report(const options *o, const ls_topo *t, const ls_step_traffi
     const bool asked = o->order && *o->order;
     if (asked) LS_TRY(ls_placement_order(x, o->order, &judged));
     if (asked) LS_TRY(ls_placement_evaluate(t, x, &judged));
-    const ls_placement_report r = { .t = t, .x = x, .judged = asked ? &judged : &all[0], .best = &all[best], .naive = &all[naive], .all = all,
-                                    .n = n, .asked = asked };
+    const ls_placement_report r = { .t = t, .x = x, .all = all, .n = n, .best = &all[best], .naive = &all[naive],
+                                    .judged = asked ? &judged : &all[0], .asked = asked };
     if (o->json) ls_placement_json(&r, out);
     else ls_placement_print(&r, out);
     return ls_text_status(out);
@@ -147,7 +147,8 @@ static int run(int argc, char **argv)
     for (int i = 1; i < argc; i++) help |= strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
     if (help) return ls_cli_help(&ls_cmd_topo);
     const bool placed = strcmp(what, "place") == 0, shown = strcmp(what, "show") == 0;
-    const ls_status st = placed ? run_place(argc - 1, argv + 1, &out) : run_show(argc - shown, argv + shown, &out, &help);
+    const ls_status st = placed ? run_place(argc - 1, argv + 1, &out)
+                                : run_show(argc - shown, argv + shown, &out, &help);
     if (st == LS_OK) return ls_cli_print(&out) == LS_OK ? 0 : ls_cli_fail("topo", LS_NO_MEMORY);
     ls_text_free(&out);
     return ls_cli_fail("topo", st);

@@ -27,7 +27,9 @@ ls_status ls_topo_here(ls_topo *out)
     ls_doctor_look(&d);
     (void)ls_env_get()->hostname(host, sizeof host);
     const ls_link_cost *link = &cost.link[LS_LEVEL_MEMORY];
-    const int cores = d.cores_usable > 0 ? d.cores_usable : 1, numa = d.numa_nodes > 1 && cores % d.numa_nodes == 0 ? d.numa_nodes : 1;
+    const int cores = d.cores_usable > 0 ? d.cores_usable : 1;
+    const int numa = d.numa_nodes > 1 && cores % d.numa_nodes == 0 ? d.numa_nodes : 1;
+    const double rate = 1e9 / (link->beta_ns > 0 ? link->beta_ns : 1);
     *out = (ls_topo){ .nlevels = numa > 1 ? 2 : 1 };
     snprintf(out->name, sizeof out->name, "%s", host);
     snprintf(out->source, sizeof out->source, "usable cores and NUMA nodes of this system; rates and latencies: %.120s", from);
@@ -36,8 +38,9 @@ ls_status ls_topo_here(ls_topo *out)
     out->device.memory_bytes = (double)d.available_bytes / cores;
     for (int l = 0; l < out->nlevels; l++) {
         ls_topo_level *v = &out->level[l];
-        *v = (ls_topo_level){ .count = l == 0 ? cores / numa : numa, .bytes_per_s = 1e9 / (link->beta_ns > 0 ? link->beta_ns : 1),
-                              .latency_s = 1e-9 * link->alpha_ns, .ports = l == 0 ? 1 : cores / numa, .rails = l > 0, .oversubscription = 1 };
+        *v = (ls_topo_level){ .count = l == 0 ? cores / numa : numa, .bytes_per_s = rate,
+                              .latency_s = 1e-9 * link->alpha_ns, .ports = l == 0 ? 1 : cores / numa, .rails = l > 0,
+                              .oversubscription = 1 };
         snprintf(v->name, sizeof v->name, "%s", l == out->nlevels - 1 ? "machine" : "numa");
         snprintf(v->link, sizeof v->link, "memory");
     }

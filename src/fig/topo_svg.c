@@ -58,7 +58,8 @@ static void draw(const ls_topo *t, int level, int64_t unit, double x, double y, 
     ls_svg_text(out, x + MARGIN, y + 28, "start", "small", "%s: %d x %s, one direction", v->link, v->ports,
                 ls_quantity_text(LS_Q_BANDWIDTH, v->bytes_per_s, each, sizeof each));
     for (int i = 0; i < n; i++) {
-        const double at_x = x + MARGIN + i % columns * (inner.w + gap), at_y = y + TITLE + i / columns * (inner.h + gap);
+        const double at_x = x + MARGIN + i % columns * (inner.w + gap);
+        const double at_y = y + TITLE + i / columns * (inner.h + gap);
         const int64_t child = unit * v->count + i;
         if (level > 0) draw(t, level - 1, child, at_x, at_y, out);
         else ls_svg_rect(out, at_x, at_y, SQUARE, SQUARE, "c-forward");

@@ -38,14 +38,17 @@ ls_status ls_placement_order(const ls_step_traffic *x, const char *text, ls_plac
         int a = 0;
         snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), p);
         while (a < LS_AXES && strcmp(names[a], word) != 0) a++;
-        if (a == LS_AXES) return ls_fail(LS_USAGE, "--order %s: there is no axis '%s': expected pp, dp, ep, cp and tp with - between them, the slowest first", text, word);
+        if (a == LS_AXES)
+            return ls_fail(LS_USAGE, "--order %s: there is no axis '%s': expected pp, dp, ep, cp and tp with - between them, "
+                           "the slowest first", text, word);
         if (seen[a]) return ls_fail(LS_USAGE, "--order %s: %s is there twice", text, word);
         seen[a] = true;
         if (x->size[a] > 1) out->order[out->n++] = a;
         p += n + (p[n] == '-');
     }
     for (int a = 0; a < LS_AXES; a++)
-        if (x->size[a] > 1 && !seen[a]) return ls_fail(LS_USAGE, "--order %s: %s, which has %d ranks, is missing", text, names[a], x->size[a]);
+        if (x->size[a] > 1 && !seen[a])
+            return ls_fail(LS_USAGE, "--order %s: %s, which has %d ranks, is missing", text, names[a], x->size[a]);
     for (int i = 0; i < out->n / 2; i++) { /* the fastest first */
         const int last = out->order[out->n - 1 - i];
         out->order[out->n - 1 - i] = out->order[i];
@@ -64,7 +67,7 @@ void ls_placement_strides(const ls_step_traffic *x, const ls_placement *p, int64
     }
 }
 
-/* --- bytes of one group ---------------------------------------------------------------------------------------------- */
+/* --- bytes of one group --------------------------------------------------------------------------- */
 
 typedef struct work {
     const ls_topo *t;
@@ -139,7 +142,7 @@ static void collective(const work *w, const ls_step_row *r, int n, int l, double
     for (int i = 0; i < n; i++) w->unit_n[w->member[i] / within] = 0;
 }
 
-/* --- one order ----------------------------------------------------------------------------------------------------------- */
+/* --- one order ------------------------------------------------------------------------------------ */
 
 /* The first rank of each group: all coordinates along the row's axes are 0. */
 static bool is_base(const work *w, unsigned axes, int64_t device)
@@ -150,7 +153,8 @@ static bool is_base(const work *w, unsigned axes, int64_t device)
 }
 
 /* The busiest unit and the longest time of a level. */
-static void busiest(const work *w, int l, const double *load, const double *rail, double *bytes, double *seconds, double *total)
+static void busiest(const work *w, int l, const double *load, const double *rail, double *bytes, double *seconds,
+                    double *total)
 {
     const int64_t each = ls_topo_unit_devices(w->t, l), used = (w->x->ranks + each - 1) / each;
     *bytes = *seconds = *total = 0;
@@ -247,7 +251,7 @@ ls_status ls_placement_evaluate(const ls_topo *t, const ls_step_traffic *x, ls_p
     return st;
 }
 
-/* --- all orders ------------------------------------------------------------------------------------------------------------ */
+/* --- all orders ----------------------------------------------------------------------------------- */
 
 /* The next permutation in lexicographic order of the axes' places in the usual order; false after the last. */
 static bool next_order(int *at, int n)
@@ -285,7 +289,7 @@ ls_status ls_placement_search(const ls_topo *t, const ls_step_traffic *x, ls_pla
     return LS_OK;
 }
 
-/* --- what should be exchanged ---------------------------------------------------------------------------------------------- */
+/* --- what should be exchanged --------------------------------------------------------------------- */
 
 int ls_placement_axes(const ls_step_traffic *x, const ls_placement *p, ls_placed_axes *out)
 {
@@ -293,7 +297,8 @@ int ls_placement_axes(const ls_step_traffic *x, const ls_placement *p, ls_placed
     for (int i = 0; i < x->n; i++) {
         int k = 0;
         while (k < n && out[k].axes != x->row[i].axes) k++;
-        if (k == n) out[n++] = (ls_placed_axes){ .axes = x->row[i].axes, .level = p->row[i].level, .rate = p->row[i].rate };
+        if (k == n)
+            out[n++] = (ls_placed_axes){ .axes = x->row[i].axes, .level = p->row[i].level, .rate = p->row[i].rate };
         out[k].calls += x->row[i].calls;
         out[k].bytes += x->row[i].bytes;
     }
@@ -304,5 +309,6 @@ bool ls_placement_crossed(const ls_step_traffic *x, const ls_placed_axes *often,
 {
     unsigned all = 0;
     for (int a = 0; a < LS_AXES; a++) all |= (x->size[a] > 1 ? 1u : 0u) << a;
-    return often->axes != all && often->calls > seldom->calls && often->bytes > seldom->bytes && often->rate < seldom->rate;
+    return often->axes != all && often->calls > seldom->calls && often->bytes > seldom->bytes &&
+        often->rate < seldom->rate;
 }

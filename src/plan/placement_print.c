@@ -76,6 +76,19 @@ static void matrix(const ls_placement_report *r, const ls_placement *p, ls_text 
     ls_text_add(out, "\n");
 }
 
+static void warn(const ls_placement_report *r, const ls_placed_axes *often, const ls_placed_axes *seldom, ls_text *out)
+{
+    char a[AXES_TEXT], b[AXES_TEXT], t[4][40];
+    ls_text_add(out, "warning: %s calls %.6g collectives of %s per step and crosses %s (%s per pair); ",
+                ls_step_axes_text(r->x->size, often->axes, a, sizeof a), often->calls,
+                bytes(often->bytes, t[0], sizeof t[0]), r->t->level[often->level].link,
+                ls_quantity_text(LS_Q_BANDWIDTH, often->rate, t[1], sizeof t[1]));
+    ls_text_add(out, "%s, with %.6g of %s, stays on %s (%s): exchange them\n",
+                ls_step_axes_text(r->x->size, seldom->axes, b, sizeof b), seldom->calls,
+                bytes(seldom->bytes, t[2], sizeof t[2]), r->t->level[seldom->level].link,
+                ls_quantity_text(LS_Q_BANDWIDTH, seldom->rate, t[3], sizeof t[3]));
+}
+
 /* Returns how many; `out` may be NULL. */
 static int warnings(const ls_placement_report *r, const ls_placement *p, ls_text *out)
 {
@@ -84,20 +97,18 @@ static int warnings(const ls_placement_report *r, const ls_placement *p, ls_text
     int found = 0;
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n; k++) {
-            char a[AXES_TEXT], b[AXES_TEXT], t[4][40];
-            const ls_placed_axes *x = &axes[i], *y = &axes[k];
-            if (!ls_placement_crossed(r->x, x, y)) continue;
+            if (!ls_placement_crossed(r->x, &axes[i], &axes[k])) continue;
+            if (out) warn(r, &axes[i], &axes[k], out);
             found++;
-            if (!out) continue;
-            ls_text_add(out, "warning: %s calls %.6g collectives of %s per step and crosses %s (%s per pair); %s, with %.6g of %s, stays on %s (%s): exchange them\n",
-                        ls_step_axes_text(r->x->size, x->axes, a, sizeof a), x->calls, bytes(x->bytes, t[0], sizeof t[0]), r->t->level[x->level].link,
-                        ls_quantity_text(LS_Q_BANDWIDTH, x->rate, t[1], sizeof t[1]), ls_step_axes_text(r->x->size, y->axes, b, sizeof b), y->calls,
-                        bytes(y->bytes, t[2], sizeof t[2]), r->t->level[y->level].link, ls_quantity_text(LS_Q_BANDWIDTH, y->rate, t[3], sizeof t[3]));
         }
     return found;
 }
 
-static double efficiency(const ls_placement *p, double s) { return s > 0 && p->compute_s > 0 ? 100 * p->compute_s / s : 0; }
+/* In percent; 0: unknown. */
+static double efficiency(const ls_placement *p, double s)
+{
+    return s > 0 && p->compute_s > 0 ? 100 * p->compute_s / s : 0;
+}
 
 static void one_line(const char *what, const ls_placement_report *r, const ls_placement *p, ls_text *out)
 {
@@ -131,11 +142,13 @@ void ls_placement_print(const ls_placement_report *r, ls_text *out)
     if (r->n > 1) one_line("naive", r, r->naive, out);
     for (int i = 0; i < r->n; i++)
         if (r->all[i].serial_s > worst->serial_s) worst = &r->all[i];
-    ls_text_add(out, "certificate: all %d orders were evaluated; the best takes %s one after another, the worst (%s) %.4g times as long\n",
-                r->n, seconds(r->best->serial_s, buf, sizeof buf), ls_placement_order_text(worst, order, sizeof order), worst->serial_s / r->best->serial_s);
+    ls_text_add(out, "certificate: all %d orders were evaluated; the best takes %s one after another, ", r->n,
+                seconds(r->best->serial_s, buf, sizeof buf));
+    ls_text_add(out, "the worst (%s) %.4g times as long\n", ls_placement_order_text(worst, order, sizeof order),
+                worst->serial_s / r->best->serial_s);
 }
 
-/* --- JSON ------------------------------------------------------------------------------------------------------------ */
+/* --- JSON ----------------------------------------------------------------------------------------- */
 
 static void number(ls_text *out, const char *key, double v)
 {

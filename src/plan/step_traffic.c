@@ -59,7 +59,8 @@ static ls_status axes_of(const ls_group *g, const int size[LS_AXES], unsigned *o
     return ls_fail(LS_UNSUPPORTED, "groups that are parts of an axis (zero.hsdp) cannot be placed: set zero.hsdp 1");
 }
 
-static bool is_sent(const ls_recorded *r) { return r->coll != LS_SENDRECV || r->moved > 0; } /* one end counts a message */
+/* One end counts a message. */
+static bool is_sent(const ls_recorded *r) { return r->coll != LS_SENDRECV || r->moved > 0; }
 
 static double sum(const size_t *counts, int n)
 {
@@ -94,7 +95,8 @@ static ls_status sum_up(ls_world *w, const int size[LS_AXES], ls_step_traffic *o
 
 /* Every rank on a node of its own, so that no collective is left out because ranks share memory; the algorithm does not
  * matter, and is named so that none is searched for. */
-static ls_status record(const ls_train_config *c, const ls_model_config *mc, const int size[LS_AXES], int ranks, ls_step_traffic *out)
+static ls_status record(const ls_train_config *c, const ls_model_config *mc, const int size[LS_AXES], int ranks,
+                        ls_step_traffic *out)
 {
     ls_train_dry d = { 0 };
     ls_world_opts o = ls_train_dry_opts(c);
@@ -125,8 +127,8 @@ static ls_status add_stages(const ls_train_config *c, const ls_model_config *mc,
         out->row[i].bytes /= (double)pp;
         out->row[i].calls /= (double)pp;
     }
-    return add(out, &(ls_step_row){ .axes = 1u << LS_AXIS_PP, .coll = LS_SENDRECV, .how = LS_TO_BOTH, .calls = 2 * (double)passes,
-                                    .bytes = sent * (double)ls_dtype_size(ls_train_dtype(c)) });
+    return add(out, &(ls_step_row){ .axes = 1u << LS_AXIS_PP, .coll = LS_SENDRECV, .how = LS_TO_BOTH,
+                                    .calls = 2 * (double)passes, .bytes = sent * (double)ls_dtype_size(ls_train_dtype(c)) });
 }
 
 ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffic *out)
@@ -138,8 +140,10 @@ ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffi
     ls_mfu f;
     const int pp = (int)c->parallel.pp;
     *out = (ls_step_traffic){ .ranks = ranks, .staged = pp > 1 };
-    if (ranks < 1 || ranks % pp != 0) return ls_fail(LS_BAD_CONFIG, "%d ranks cannot be divided into parallel.pp %d stages", ranks, pp);
-    if (pp > 1 && !ls_train_is_lm(c)) return ls_fail(LS_UNSUPPORTED, "parallel.pp is %d: the formula is that of language models", pp);
+    if (ranks < 1 || ranks % pp != 0)
+        return ls_fail(LS_BAD_CONFIG, "%d ranks cannot be divided into parallel.pp %d stages", ranks, pp);
+    if (pp > 1 && !ls_train_is_lm(c))
+        return ls_fail(LS_UNSUPPORTED, "parallel.pp is %d: the formula is that of language models", pp);
     one.parallel.pp = 1;
     if (one.model.vocab_size && (!one.data.path || !*one.data.path)) one.data.path = "not read"; /* a plan needs no data */
     LS_TRY(ls_train_config_check(&one, ranks / pp));

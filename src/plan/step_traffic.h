@@ -1,8 +1,9 @@
 /* step_traffic.h -- what the ranks of a configuration send each other in a training step, by axis of the mesh.
  *
- * A step of a dry world says it: the calls of a real rank, with their groups and bytes. All ranks are taken to call what
- * rank 0 calls, and experts to get equally many tokens. Pipeline stages are not implemented, so a dry world cannot have them: what the stages send each other
- * comes from a formula, and each stage is taken to call one of pp equal parts of what the whole model calls.
+ * A step of a dry world says it: the calls of a real rank, with their groups and bytes. All ranks are taken to call
+ * what rank 0 calls, and experts to get equally many tokens. Pipeline stages are not implemented, so a dry world cannot
+ * have them: what the stages send each other comes from a formula, and each stage is taken to call one of pp equal
+ * parts of what the whole model calls.
  */
 #ifndef LS_PLAN_STEP_TRAFFIC_H
 #define LS_PLAN_STEP_TRAFFIC_H

@@ -44,7 +44,8 @@ bool ls_quantity_read(ls_quantity q, const char *text, double *out, char *why, s
     for (const unit *u = kinds[q].unit; u->name; u++) {
         if (strcmp(u->name, name) != 0) continue;
         *out = v * u->worth;
-        if ((*out > 0.0 || (q == LS_Q_TIME && *out == 0.0)) && *out < 1e30 && (*out > 1e-30 || *out == 0.0)) return true;
+        if ((*out > 0.0 || (q == LS_Q_TIME && *out == 0.0)) && *out < 1e30 && (*out > 1e-30 || *out == 0.0))
+            return true;
     }
     return refuse(q, text, why, n);
 }

@@ -142,7 +142,8 @@ ls_status ls_topo_check(const ls_topo *t)
         return ls_fail(LS_INVALID, "%s: %d slow units: expected at most %d", t->name, t->nslow, LS_TOPO_MOST_SLOW);
     for (int i = 0; i < t->nslow; i++) {
         const ls_topo_slow *s = &t->slow[i];
-        if (s->level < 0 || s->level >= t->nlevels || s->unit < 0 || s->unit >= ls_topo_units(t, s->level) || !positive(s->bytes_per_s) ||
+        if (s->level < 0 || s->level >= t->nlevels || s->unit < 0 || s->unit >= ls_topo_units(t, s->level) ||
+            !positive(s->bytes_per_s) ||
             s->bytes_per_s > t->level[s->level].bytes_per_s)
             return ls_fail(LS_INVALID, "%s: unit %lld of level %d at %g bytes/s: expected a unit that is there, slower than the others",
                            t->name, (long long)s->unit, s->level, s->bytes_per_s);

@@ -40,7 +40,8 @@ static void levels(const ls_topo *t, ls_text *out)
         const double usual = v->bytes_per_s * v->ports / v->oversubscription;
         ls_text_add(out, "%-10s %-14s %-16s %11s %10s%s %6d %12s %10s %12s", v->name, b[0], v->link, rate(v->bytes_per_s, b[1], sizeof b[1]),
                     rate(2 * v->bytes_per_s, b[2], sizeof b[2]), v->summed ? "*" : " ", v->ports, rate(usual, b[3], sizeof b[3]),
-                    ls_quantity_text(LS_Q_TIME, v->latency_s, b[4], sizeof b[4]), rate(ls_topo_bisection(t, l, 0), b[5], sizeof b[5]));
+                    ls_quantity_text(LS_Q_TIME, v->latency_s, b[4], sizeof b[4]),
+                    rate(ls_topo_bisection(t, l, 0), b[5], sizeof b[5]));
         if (v->rails) ls_text_add(out, "  rails");
         if (v->oversubscription > 1) ls_text_add(out, "  oversubscribed %g:1", v->oversubscription);
         ls_text_add(out, "\n");
@@ -66,7 +67,8 @@ static void branch(const ls_topo *t, int l, int64_t unit, const char *left, bool
     }
     ls_text_add(out, ", %s by %d x %s\n", rate(ls_topo_uplink(t, l, unit), b, sizeof b), t->level[l].ports, t->level[l].link);
     snprintf(below, sizeof below, "%.50s%s   ", left, last ? " " : "|");
-    for (int i = 0; l > 1 && i < count && i < DRAWN; i++) branch(t, l - 1, unit * count + i, below, i == count - 1, out);
+    for (int i = 0; l > 1 && i < count && i < DRAWN; i++)
+        branch(t, l - 1, unit * count + i, below, i == count - 1, out);
     if (l > 1 && count > DRAWN) ls_text_add(out, "%s... %d more\n", below, count - DRAWN);
 }
 

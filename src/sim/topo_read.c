@@ -65,7 +65,8 @@ static ls_status quantity(const reader *r, const yaml_node_t *node, const char *
 }
 
 /* One of two words; *out: it is the second. */
-static ls_status word(const reader *r, const yaml_node_t *node, const char *key, const char *first, const char *second, bool *out)
+static ls_status word(const reader *r, const yaml_node_t *node, const char *key, const char *first,
+                      const char *second, bool *out)
 {
     const char *text;
     char why[160];
@@ -86,12 +87,12 @@ static ls_status factor(const reader *r, const yaml_node_t *node, const char *ke
     return refuse(r, node, key, "expected a number of 1 and more, as in 2 for 2:1");
 }
 
-/* --- the parts of the file ------------------------------------------------------------------------------------------ */
+/* --- the parts of the file ------------------------------------------------------------------------ */
 
 /* Reads value after value of a mapping: `row` takes the one of key number `known`. */
 typedef ls_status take(reader *r, void *row, int known, const char *key, const yaml_node_t *value);
-static ls_status mapping(reader *r, const yaml_node_t *node, const char *what, const char *const *keys, int n, unsigned needed,
-                         take *f, void *row)
+static ls_status mapping(reader *r, const yaml_node_t *node, const char *what, const char *const *keys, int n,
+                         unsigned needed, take *f, void *row)
 {
     bool seen[16] = { false };
     if (node->type != YAML_MAPPING_NODE) return refuse(r, node, what, "expected keys with values");
@@ -106,8 +107,8 @@ static ls_status mapping(reader *r, const yaml_node_t *node, const char *what, c
 }
 
 /* Calls f for each entry of a list. */
-static ls_status list(reader *r, const yaml_node_t *node, const char *what, int most, ls_status (*f)(reader *r, const yaml_node_t *entry, ls_topo *out),
-                      ls_topo *out)
+typedef ls_status entry(reader *r, const yaml_node_t *node, ls_topo *out);
+static ls_status list(reader *r, const yaml_node_t *node, const char *what, int most, entry *f, ls_topo *out)
 {
     if (node->type != YAML_SEQUENCE_NODE) return refuse(r, node, what, "expected a list");
     if (node->data.sequence.items.top - node->data.sequence.items.start > most)
@@ -181,7 +182,7 @@ static ls_status add_level(reader *r, const yaml_node_t *node, ls_topo *out)
     return LS_OK;
 }
 
-/* --- levels in their order ----------------------------------------------------------------------------------------- */
+/* --- levels in their order ------------------------------------------------------------------------ */
 
 static ls_status no_such(const reader *r, const yaml_node_t *at, const char *key, const char *what, const char *name,
                          const char *const *known, size_t n)
@@ -214,7 +215,8 @@ static ls_status add_in_order(const reader *r, const level_row *from, ls_topo *o
     const link_row *link = find_link(r, from->link);
     if (!link) return no_such(r, from->link_at, "link", "link", from->link, names, (size_t)r->nlinks);
     const int64_t devices = out->nlevels ? ls_topo_devices(out) : 1;
-    if ((int64_t)from->count > LS_TOPO_MOST_DEVICES / devices) return refuse(r, from->at, from->name, "too many devices: expected at most 1048576 in the cluster");
+    if ((int64_t)from->count > LS_TOPO_MOST_DEVICES / devices)
+        return refuse(r, from->at, from->name, "too many devices: expected at most 1048576 in the cluster");
     ls_topo_level *l = &out->level[out->nlevels], *below = out->nlevels ? l - 1 : NULL;
     *l = (ls_topo_level){ .count = (int)from->count, .bytes_per_s = link->bytes_per_s, .summed = link->summed,
                           .latency_s = link->latency_s, .ports = (int)from->ports, .rails = from->rails,
@@ -261,7 +263,7 @@ static ls_status order_levels(const reader *r, ls_topo *out)
     return LS_OK;
 }
 
-/* --- slow units ------------------------------------------------------------------------------------------------------- */
+/* --- slow units ----------------------------------------------------------------------------------- */
 
 typedef struct slow_row {
     const char *level;
@@ -310,7 +312,7 @@ static ls_status add_slow(reader *r, const yaml_node_t *node, ls_topo *out)
     return LS_OK;
 }
 
-/* --- the file ---------------------------------------------------------------------------------------------------------- */
+/* --- the file ------------------------------------------------------------------------------------- */
 
 static ls_status take_top(reader *r, void *row, int known, const char *key, const yaml_node_t *value)
 {
@@ -355,7 +357,7 @@ ls_status ls_topo_read(const char *name, const char *text, size_t n, ls_topo *ou
     return st;
 }
 
-/* --- by name ----------------------------------------------------------------------------------------------------------- */
+/* --- by name -------------------------------------------------------------------------------------- */
 
 static ls_status find(const char *name, ls_text *path)
 {

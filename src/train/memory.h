@@ -23,8 +23,8 @@ typedef struct ls_memory_plan {
     size_t packed; /* of own_arena: copies of weights; with the parameters */
 } ls_memory_plan;
 
-/* The model that c describes; `source` (zeroed, then the caller's to free) is where its tokens come from. NULL: data are
- * not looked for; model.vocab_size has to be there (LS_BAD_CONFIG). */
+/* The model that c describes; `source` (zeroed, then the caller's to free) is where its tokens come from. NULL: data
+ * are not looked for, and model.vocab_size has to be there (LS_BAD_CONFIG). */
 ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_config *out);
 
 /* For one rank of `size`; rank 0 takes the most. All ranks are on one node, or, with _on, rank r on node[r]. */
