@@ -128,7 +128,8 @@ static ls_status add_stages(const ls_train_config *c, const ls_model_config *mc,
         out->row[i].calls /= (double)pp;
     }
     return add(out, &(ls_step_row){ .axes = 1u << LS_AXIS_PP, .coll = LS_SENDRECV, .how = LS_TO_BOTH,
-                                    .calls = 2 * (double)passes, .bytes = sent * (double)ls_dtype_size(ls_train_dtype(c)) });
+                                    .calls = 2 * (double)passes,
+                                    .bytes = sent * (double)ls_dtype_size(ls_train_dtype(c)) });
 }
 
 ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffic *out)
