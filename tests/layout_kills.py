@@ -44,6 +44,8 @@ def draw(rng):
         o["parallel.sp"] = rng.choice(("true", "false"))
     if cp > 1:
         o["parallel.context"] = rng.choice(("ring", "gather", "ulysses") if 4 // tp % cp == 0 else ("ring", "gather"))
+        if cp == 4 and tp < 4 and rng.random() < 0.5:
+            o["parallel.context"] = "ulysses-ring"
         o["parallel.cp_split"] = rng.choice(("zigzag", "contiguous"))
     launchers = 2 if rng.random() < 0.25 else 1
     o["zero.stage"] = rng.randrange(4)

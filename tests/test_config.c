@@ -104,6 +104,7 @@ static const char *const keys[] = {
     "parallel.pp",
     "parallel.cp",
     "parallel.context",
+    "parallel.cp_ulysses",
     "parallel.cp_split",
     "parallel.ep",
     "parallel.order",
@@ -506,7 +507,7 @@ static ls_status takes(const char *key, const char *value)
         { "model.name", "moe", "data.path", "t" },
         { "optim.name", "sgd" }, { "model.name", "gpt2", "data.path", "t", "optim.schedule", "wsd" },
         { "model.name", "llama", "data.path", "t" }, { "zero.stage", "1" }, { "comm.backend", "mpi" },
-        { "model.name", "gpt2", "data.path", "t", "parallel.tp", "2" }, { "model.name", "gpt2", "data.path", "t", "parallel.cp", "2" },
+        { "model.name", "gpt2", "data.path", "t", "parallel.tp", "2" }, { "model.name", "gpt2", "data.path", "t", "parallel.cp", "4" },
         { "ddp.hook", "powersgd" }, { "zero.stage", "3" }, { "zero.stage", "3", "zero.copy", "rank" },
     };
     ls_status st = LS_BAD_CONFIG;

@@ -1,4 +1,4 @@
-/* Attention over sequences that ranks have parts of, in all three ways, against attention over whole ones (R133-R136).
+/* Attention over sequences that ranks have parts of, in all four ways, against attention over whole ones (R133-R136).
  */
 #include "harness.h"
 
@@ -20,6 +20,7 @@ typedef struct problem {
     int64_t T, Hq, Hkv, D;
     bool causal, packed, in_turn, dropped;
     ls_cp_mode mode;
+    int exchange; /* ranks that exchange heads within a ring */
     float x[TENSORS][MOST], r[MOST]; /* inputs, and the gradient of out */
     float out[MOST], dx[TENSORS][MOST];
 } problem;
@@ -89,13 +90,25 @@ static ls_status compute(problem *p, const ls_place *at, ls_world *w)
     return st;
 }
 
+static int row_of(const void *exchange, int rank) { return rank / *(const int *)exchange; }
+static int column_of(const void *exchange, int rank) { return rank % *(const int *)exchange; }
+
 static ls_status on_rank(ls_world *w, void *arg)
 {
     problem *p = arg;
-    const ls_place at = { .cp = { ls_world_group(w), ls_world_size(w), ls_world_rank(w) },
-                          .context = p->mode,
-                          .in_turn = p->in_turn };
-    return compute(p, &at, w);
+    ls_place at = { .cp = { ls_world_group(w), ls_world_size(w), ls_world_rank(w) },
+                    .context = p->mode,
+                    .in_turn = p->in_turn };
+    if (p->mode != LS_CP_ULYSSES_RING) return compute(p, &at, w);
+    ls_group *few, *ring;
+    LS_TRY(ls_group_split_by(at.cp.ranks, row_of, &p->exchange, "exchange", &few));
+    LS_TRY(ls_group_split_by(at.cp.ranks, column_of, &p->exchange, "ring", &ring));
+    at.exchange = (ls_along){ few, ls_group_size(few), ls_group_rank(few) };
+    at.ring = (ls_along){ ring, ls_group_size(ring), ls_group_rank(ring) };
+    const ls_status st = compute(p, &at, w);
+    ls_group_destroy(ring);
+    ls_group_destroy(few);
+    return st;
 }
 
 static void roll(problem *p)
@@ -120,8 +133,17 @@ static void parts_attend_as_whole_sequences_do(void **state)
         int ranks;
         int64_t T, Hq, Hkv, D;
     } row[] = {
-        { 2, 8, 2, 2, 4 }, { 2, 48, 4, 2, 8 }, { 3, 36, 3, 3, 5 }, { 4, 16, 4, 4, 8 }, { 4, 40, 4, 4, 3 },
+        { 2, 8, 2, 2, 4 }, { 2, 48, 4, 2, 8 }, { 3, 36, 3, 3, 5 },  { 4, 16, 4, 4, 8 },
+        { 4, 40, 4, 4, 3 }, { 4, 48, 4, 2, 8 }, { 6, 36, 6, 6, 4 }, { 8, 48, 8, 4, 4 },
     };
+    static const struct {
+        ls_cp_mode mode;
+        int exchange; /* of a ring with exchanges */
+    } way[] = {
+        { LS_CP_RING, 0 },        { LS_CP_GATHER, 0 },      { LS_CP_ULYSSES, 0 },
+        { LS_CP_ULYSSES_RING, 2 }, { LS_CP_ULYSSES_RING, 3 }, { LS_CP_ULYSSES_RING, 4 },
+    };
+    int tried[COUNT(way)] = { 0 };
     problem *whole = calloc(1, sizeof *whole), *p = calloc(1, sizeof *p);
     assert_true(whole && p);
     roll(whole);
@@ -132,20 +154,26 @@ static void parts_attend_as_whole_sequences_do(void **state)
             whole->causal = bits & 1, whole->in_turn = bits & 2, whole->packed = bits & 4, whole->dropped = bits & 8;
             whole->Hkv = whole->packed ? row[k].Hq : row[k].Hkv;
             assert_int_equal(compute(whole, &(ls_place){ 0 }, NULL), LS_OK);
-            for (ls_cp_mode m = LS_CP_RING; m <= LS_CP_ULYSSES; m++) {
-                if (m == LS_CP_ULYSSES && whole->Hkv % row[k].ranks != 0) continue;
+            for (unsigned w = 0; w < COUNT(way); w++) {
+                const int ranks = row[k].ranks, U = way[w].mode == LS_CP_ULYSSES ? ranks : way[w].exchange;
+                if (U > 1 && whole->Hkv % U != 0) continue;
+                if (way[w].exchange > 1 && (ranks % U != 0 || ranks == U)) continue;
+                if (ranks > 4 && (way[w].exchange < 2 || bits % 3 != 0)) continue; /* many threads: few cases */
                 *p = *whole;
-                p->mode = m;
+                p->mode = way[w].mode;
+                p->exchange = way[w].exchange;
                 memset(p->out, 0, sizeof p->out);
                 memset(p->dx, 0, sizeof p->dx);
-                snprintf(where, sizeof where, "row %zu, mode %d, bits %u", k, (int)m, bits);
-                if (ls_world_threads(row[k].ranks, NULL, on_rank, p) < 0) fail_msg("%s: %s", where, ls_last_error());
+                snprintf(where, sizeof where, "row %zu, way %u, bits %u", k, w, bits);
+                if (ls_world_threads(ranks, NULL, on_rank, p) < 0) fail_msg("%s: %s", where, ls_last_error());
+                tried[w]++;
                 const int64_t each = B * row[k].T * row[k].D;
                 assert_close(p->out, whole->out, each * row[k].Hq, "out", where);
                 for (int i = 0; i < inputs_of(p); i++)
                     assert_close(p->dx[i], whole->dx[i], each * heads_of(p, i), "dx", where);
             }
         }
+    for (size_t w = 0; w < COUNT(way); w++) assert_true(tried[w] >= 6);
     free(whole);
     free(p);
 }
@@ -198,6 +226,17 @@ static void tokens_that_cannot_be_divided_are_named(void **state)
     assert_null(ls_cp_attention(t, &q, &k, &v, 1.0f, true, NULL, &four));
     assert_non_null(
         strstr(ls_last_error(), "ulysses: 6 heads of queries and 6 of keys for 4 ranks: expected multiples of 4"));
+    ls_place rings = { .cp = { .size = 8 }, .context = LS_CP_ULYSSES_RING };
+    rings.exchange.size = 4;
+    rings.ring.size = 2;
+    ls_tape_reset(t);
+    assert_null(ls_cp_attention(t, &q, &k, &v, 1.0f, true, NULL, &rings));
+    assert_non_null(strstr(ls_last_error(), "expected multiples of 4"));
+    rings.exchange.size = 2;
+    ls_tape_reset(t);
+    assert_null(ls_cp_attention(t, &q, &k, &v, 1.0f, true, NULL, &rings));
+    assert_non_null(strstr(ls_last_error(), "ulysses-ring: 2 ranks that exchange heads in rings of 2: expected at least 2 "
+                                            "of both, and their product to be cp, which is 8"));
     ls_tape_destroy(t);
 }
 

@@ -208,6 +208,9 @@ shows parallel.tp gpt2 '--parallel.tp 2' grep -q '2 ranks over shm, tp 2 x dp 1,
 shows parallel.sp gpt2 '--parallel.tp 2 --parallel.sp true' grep -q 'tp 2 (sequence parallel) x dp 1, DDP' out
 shows parallel.cp gpt2 '--parallel.cp 2' grep -q '2 ranks over shm, cp 2 (ring) x dp 1, DDP' out
 shows parallel.context llama '--parallel.cp 2 --parallel.context ulysses' grep -q 'cp 2 (ulysses) x dp 1, DDP' out
+shows parallel.cp_ulysses gpt2 '--parallel.cp 4 --parallel.context ulysses-ring --parallel.cp_ulysses 2' grep -q 'cp 4 (ulysses 2 x ring 2) x dp 1, DDP' out
+refuse parallel.cp_ulysses gpt2 '--parallel.cp 4 --parallel.context ulysses-ring --parallel.cp_ulysses 3' 78 'plan: 3 neighbours of cp 4 exchange heads in ulysses-ring: expected 2'
+refuse parallel.cp_ulysses gpt2 '--parallel.cp 4 --parallel.cp_ulysses 4' 78 'parallel.cp_ulysses belongs to parallel.context ulysses-ring, and parallel.context is ring'
 differ last parallel.cp_split gpt2 '--parallel.cp 2' '--parallel.cp 2 --parallel.cp_split contiguous'
 shows parallel.ep moe '--parallel.ep 2' grep -q '2 ranks over shm, ep 2 x dp 1, DDP' out
 refuse parallel.ep gpt2 '--parallel.ep 2' 78 'plan: ep is 2, but gpt2 has no experts: expected ep 1, or model moe'
@@ -216,7 +219,11 @@ refuse parallel.ep moe '--parallel.ep 2 --zero.stage 1 --zero.hsdp 2 -n 4' 78 'p
 refuse parallel.sp gpt2 '--parallel.sp true' 78 'parallel.sp belongs to parallel.tp above 1, and parallel.tp is 1'
 refuse parallel.context gpt2 '--parallel.context gather' 78 'parallel.context belongs to parallel.cp above 1, and parallel.cp is 1'
 refuse parallel.cp_split gpt2 '--parallel.cp_split contiguous' 78 'parallel.cp_split belongs to parallel.cp above 1, and parallel.cp is 1'
-refuse parallel.cp gpt2 '--parallel.cp 2 --train.seq_len 6' 78 'cannot be divided by parallel.cp 2, in two pieces for each rank,: nearest that fit: 4 or 8'
+refuse parallel.cp gpt2 '--parallel.cp 2 --train.seq_len 6' 78 'cannot be divided by parallel.cp 2 (two pieces for each rank): expected a multiple of 4; nearest that fit: 4 or 8'
+refuse parallel.cp gpt2 '--parallel.cp 2 --model.seq_len 10 --train.seq_len 10' 78 'expected a multiple of 4; nearest that fit: 8'
+refuse parallel.sp gpt2 '--parallel.tp 2 --parallel.sp true --train.seq_len 7' 78 'cannot be divided by parallel.tp 2 (parallel.sp): expected a multiple of 2; nearest that fit: 6 or 8'
+refuse parallel.sp gpt2 '--parallel.cp 2 --parallel.tp 2 --parallel.sp true --train.seq_len 10' 78 'by parallel.cp 2 (two pieces for each rank) and parallel.tp 2 (parallel.sp): expected a multiple of 4; nearest that fit: 8 or 12'
+refuse parallel.context gpt2 '--parallel.cp 4 --parallel.context ulysses' 78 'cp 4 does not divide model.n_head, which is 2: nearest valid: 2; ring and gather take any number of heads'
 refuse parallel.tp gpt2 '--parallel.tp 4' 78 'tp 4 does not divide model.n_head, which is 2: nearest valid: 2'
 refuse parallel.cp gpt2 '--parallel.cp 3 -n 4' 78 'mesh: cp 3 = 3, but the world has 4 ranks: with cp 2 or 4, dp 2 or 1 fits'
 refuse parallel.order mlp '--parallel.order tp-pp-dp-ep-cp' 64 '--parallel.order: expected one of'

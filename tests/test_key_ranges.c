@@ -47,6 +47,8 @@ static const char *const runs[][26] = {
     { "data.name", "synthetic", "model.dims", "8,4,3", "optim.loss_scale", "dynamic" },
     { "data.name", "synthetic", "model.dims", "8,4,3", "zero.stage", "3", "zero.copy", "rank" },
     { "data.name", "synthetic", "model.dims", "8,4,3", "train.numerics", "invariant" },
+    { "model.name", "gpt2", "data.path", "PATH", "data.tokenizer", "byte", "model.vocab_size", "257", "model.seq_len", "8",
+      "model.n_layer", "1", "model.n_head", "2", "model.d_model", "8", "parallel.cp", "9", "parallel.context", "ulysses-ring" },
 };
 
 typedef enum end { TRAINED, REFUSED, OTHER_RUN, BROKEN } end;

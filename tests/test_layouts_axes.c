@@ -131,10 +131,17 @@ static int of_tp(const char *group, bool sp, int times, uint64_t rows, uint64_t 
  *   ring       P - 1 times keys and values to the next rank, and from the one before; twice (forward, backward), and in
  *              backward P times their gradients: messages of 2 K rows 4 bytes
  *   gather     two all_gathers and a reduce_scatter of 2 K P rows 4 bytes
- *   ulysses    four all_to_alls: forward (C + 2 K) rows 4 bytes and C rows 4 bytes, backward the same */
+ *   ulysses    four all_to_alls: forward (C + 2 K) rows 4 bytes and C rows 4 bytes, backward the same
+ *
+ * and ulysses-ring those of ulysses among U ranks, and of a ring of P / U: U times the tokens, and of them 1 / U of the
+ * channels. */
 static int of_cp(const char *group, const char *how, int P, int times, uint64_t rows, uint64_t C, uint64_t K,
                  ls_layout_calls *out)
 {
+    if (strcmp(how, "ulysses-ring") == 0) {
+        const int n = of_cp("exchange", "ulysses", 2, times, rows, C, K, out);
+        return n + of_cp("ring", "ring", P / 2, times, 2 * rows, C / 2, K / 2, out + n);
+    }
     const int each = LAYERS * times;
     const uint64_t kv = 2 * K * rows * 4 * LAYERS; /* of all layers and micro-batches */
     if (strcmp(how, "ring") == 0) {
@@ -219,10 +226,13 @@ static void ranks_divide_the_sequences(void **state)
         { 2, { "parallel.cp", "2", "parallel.context", "ulysses" } },
         { 4, { "parallel.cp", "4", "parallel.context", "ulysses" } },
         { 2, { "parallel.cp", "2", "parallel.context", "ulysses", "parallel.cp_split", "contiguous" } },
+        { 4, { "parallel.cp", "4", "parallel.context", "ulysses-ring" } },
+        { 8, { "parallel.cp", "4", "parallel.context", "ulysses-ring", "parallel.cp_split", "contiguous", "train.micro_batch", "2" } },
     };
     static const char **const run[] = { gpt2, llama, dropped };
     for (size_t m = 0; m < COUNT(run); m++) check(run[m], cp, COUNT(cp));
     check(grouped, cp, 4);
+    check(grouped, cp + COUNT(cp) - 2, 2);
 }
 
 static void ranks_divide_both(void **state)
@@ -233,6 +243,7 @@ static void ranks_divide_both(void **state)
         { 4, { "parallel.tp", "2", "parallel.cp", "2", "parallel.sp", "true", "parallel.context", "gather" } },
         { 4, { "parallel.tp", "2", "parallel.cp", "2", "parallel.sp", "true", "parallel.context", "ulysses" } },
         { 8, { "parallel.tp", "2", "parallel.cp", "2", "parallel.sp", "true", "parallel.cp_split", "contiguous" } },
+        { 8, { "parallel.tp", "2", "parallel.cp", "4", "parallel.sp", "true", "parallel.context", "ulysses-ring" } },
     };
     static const char **const run[] = { gpt2, grouped, dropped };
     for (size_t m = 0; m < COUNT(run); m++) check(run[m], both, m == 1 ? 2 : COUNT(both));
@@ -256,6 +267,7 @@ static void with_all_that_a_step_can_do(void **state)
         { "parallel.cp", "2" },
         { "parallel.tp", "2", "parallel.cp", "2", "parallel.context", "gather" },
         { "parallel.cp", "2", "parallel.context", "ulysses" },
+        { "parallel.cp", "4", "parallel.context", "ulysses-ring" },
     };
     static const char *const ways[][8] = {
         { "zero.stage", "1" },

@@ -95,13 +95,14 @@ static const char *const number[] = { "0", "1", "2", NULL, "4", NULL, NULL, NULL
 static void draw_axes(drawn *d, uint64_t *rng, int dp, int tp, int cp)
 {
     static const char *const how[] = { "ring", "gather", "ulysses" };
+    const int64_t keys = tasks[d->task].key_heads / tp; /* ulysses divides heads of keys, too */
     set(d, "parallel.dp", number[dp]);
     if (tp > 1) set(d, "parallel.tp", number[tp]);
     if (tp > 1 && draw(rng, 2)) set(d, "parallel.sp", "true");
     if (cp == 1) return;
-    const bool exchanges = tasks[d->task].key_heads / tp % cp == 0; /* ulysses divides heads of keys, too */
     set(d, "parallel.cp", number[cp]);
-    set(d, "parallel.context", how[draw(rng, exchanges ? 3 : 2)]);
+    if (cp == 4 && keys % 2 == 0 && draw(rng, 4) == 0) set(d, "parallel.context", "ulysses-ring");
+    else set(d, "parallel.context", how[draw(rng, keys % cp == 0 ? 3 : 2)]);
     set(d, "parallel.cp_split", draw(rng, 2) ? "contiguous" : "zigzag");
 }
 

@@ -79,6 +79,17 @@ CHANGE(two_chunks, p->chunks = 2)
 CHANGE(no_sample, p->micro_batch = 0)
 CHANGE(no_micro_batch, p->micro_batches = 0)
 CHANGE(ring, p->context = "ring")
+#define RINGS(cp, u) p->size[LS_AXIS_DP] = 4 / (cp); p->size[LS_AXIS_CP] = (cp); p->context = "ulysses-ring"; p->exchange = (u)
+CHANGE(rings_of_two, RINGS(2, 2))
+CHANGE(rings_of_three, RINGS(4, 3))
+CHANGE(rings_of_all, RINGS(4, 4))
+CHANGE(rings_without_exchange, RINGS(4, 0))
+CHANGE(four_in_rings, RINGS(4, 2))
+CHANGE(ulysses_of_eight, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_CP] = 8; p->context = "ulysses")
+CHANGE(ulysses_of_six, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_CP] = 6; p->context = "ulysses")
+CHANGE(ulysses_and_tensors, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_CP] = 4; p->size[LS_AXIS_TP] = 2; p->context = "ulysses")
+CHANGE(rings_of_eight, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_CP] = 16; p->context = "ulysses-ring"; p->exchange = 8)
+CHANGE(exchange_alone, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_CP] = 4; p->context = "ring"; p->exchange = 2)
 CHANGE(sequence, p->sequence_parallel = true)
 CHANGE(recompute_7, p->recompute = (ls_recompute)7)
 CHANGE(doubles, p->dtype = LS_F64)
@@ -104,7 +115,7 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { two_experts, &gpt2, LS_UNSUPPORTED, "plan: ep is 2, but gpt2 has no experts: expected ep 1, or model moe" },
         { two_contexts, &gpt2, LS_OK, NULL },
         { two_tensors, &gpt2, LS_OK, NULL },
-        { two_of_both, &gpt2, LS_OK, NULL },
+        { two_of_both, &llama, LS_OK, NULL },
         { three_stages, &gpt2, LS_BAD_CONFIG, "plan: pp 3 does not divide model.n_layer, which is 2: nearest valid: 2" },
         { three_tensors, &gpt2, LS_BAD_CONFIG, "plan: tp 3 does not divide model.n_head, which is 2: nearest valid: 2" },
         { three_tensors, &llama, LS_BAD_CONFIG, "plan: tp 3 does not divide model.n_head, which is 16: nearest valid: 2 or 4" },
@@ -136,7 +147,19 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { no_sample, &gpt2, LS_BAD_CONFIG, "plan: micro_batch is 0: expected at least 1 sample per forward" },
         { no_micro_batch, &gpt2, LS_BAD_CONFIG, "a step of 0 micro-batches: expected 1 to" },
         { ring, &gpt2, LS_BAD_CONFIG, "plan: context belongs to cp above 1, and cp is 1: expected NULL" },
-        { square, &gpt2, LS_BAD_CONFIG, "context 'square': expected ring, gather or ulysses" },
+        { square, &gpt2, LS_BAD_CONFIG, "context 'square': expected ring, gather, ulysses or ulysses-ring" },
+        { rings_of_two, &gpt2, LS_BAD_CONFIG, "plan: ulysses-ring divides cp again, and cp is 2: expected a product of two numbers above 1" },
+        { rings_of_three, &gpt2, LS_BAD_CONFIG, "plan: 3 neighbours of cp 4 exchange heads in ulysses-ring: expected 2 (ring: 1, ulysses: all)" },
+        { rings_of_all, &gpt2, LS_BAD_CONFIG, "plan: 4 neighbours of cp 4 exchange heads" },
+        { rings_without_exchange, &gpt2, LS_BAD_CONFIG, "plan: 0 neighbours of cp 4 exchange heads" },
+        { exchange_alone, &gpt2, LS_BAD_CONFIG, "plan: exchange belongs to context ulysses-ring: expected 0, and it is 2" },
+        { four_in_rings, &gpt2, LS_OK, NULL },
+        { ulysses_of_eight, &llama, LS_BAD_CONFIG, "plan: ulysses exchanges heads: cp 8 does not divide model.n_kv_head, which is 4: nearest "
+                                                   "valid: 4; ring and gather take any number of heads" },
+        { ulysses_of_six, &llama, LS_BAD_CONFIG, "cp 6 does not divide model.n_head, which is 16: nearest valid: 4 or 8" },
+        { ulysses_and_tensors, &llama, LS_BAD_CONFIG, "cp 4 x tp 2 does not divide model.n_kv_head, which is 4: nearest valid: 2" },
+        { rings_of_eight, &llama, LS_BAD_CONFIG, "plan: ulysses-ring exchanges heads: exchange 8 does not divide model.n_kv_head, which is 4: "
+                                                 "nearest valid: 4" },
         { sequence, &gpt2, LS_BAD_CONFIG, "plan: sequence_parallel belongs to tp above 1, and tp is 1: expected false" },
         { recompute_7, &gpt2, LS_BAD_CONFIG, "plan: recompute is 7: expected none, selective or full" },
         { doubles, &gpt2, LS_UNSUPPORTED, "plan: dtype is double: expected f32 or bf16" },

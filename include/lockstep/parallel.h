@@ -44,7 +44,8 @@ typedef struct ls_plan {
     int nsplit;
     int64_t micro_batch;     /* samples per forward, at most */
     int micro_batches;       /* forwards per rank and step, at most */
-    const char *context;     /* of cp above 1: "ring", "gather" or "ulysses" (place.h); NULL: ring */
+    const char *context;     /* of cp above 1: "ring", "gather", "ulysses" or "ulysses-ring" (place.h); NULL: ring */
+    int exchange;            /* of "ulysses-ring": neighbours that exchange heads, a divisor of cp between 1 and cp; else 0 */
     bool in_turn;            /* of cp above 1: a rank's tokens follow each other, and ranks have unequal work */
     bool sequence_parallel;  /* of tp above 1: norms, dropout and residuals on parts of the sequence (place.h) */
     ls_recompute recompute;
@@ -83,6 +84,7 @@ typedef struct ls_parallel {
     ls_mesh mesh;    /* who is who */
     ls_group *shards, *copies; /* owned: hybrid sharding (ls_ddp_config.shards); NULL: none */
     ls_group *node, *column;   /* owned: one copy of the values per node (ls_ddp_config.node); NULL: none */
+    ls_group *exchange, *ring; /* owned: of cp, with context "ulysses-ring" (ls_place); NULL: none */
     ls_model *model; /* owned, as all below: parameters bound, with their first values, the same on all replicas */
     ls_chunk *chunk; /* [nchunks] */
     int nchunks;

@@ -38,8 +38,10 @@ typedef enum ls_cp_mode {
     LS_CP_RING,    /* they go round in a ring, a rank's at a time (Liu et al. 2023) */
     LS_CP_GATHER,  /* every rank gathers all of them */
     LS_CP_ULYSSES, /* ranks exchange tokens for heads: each has all tokens of some heads (Jacobs et al. 2023) */
+    LS_CP_ULYSSES_RING, /* `exchange` neighbours exchange tokens for heads, whose keys then go round in a ring of cp /
+                           `exchange` ranks (Fang and Zhao 2024; Megatron's "a2a+p2p") */
 } ls_cp_mode;
-/* "ring", "gather", "ulysses"; LS_BAD_CONFIG otherwise. */
+/* "ring", "gather", "ulysses", "ulysses-ring"; LS_BAD_CONFIG otherwise. */
 ls_status ls_cp_mode_find(const char *name, ls_cp_mode *out);
 
 /* Where in a model a rank is. Zeros: its layers are whole. */
@@ -48,6 +50,8 @@ typedef struct ls_place {
     bool sequence_parallel; /* of tp: activations between the halves of a layer are divided along the sequence */
     ls_along cp;            /* ranks that divide every sequence */
     ls_cp_mode context;     /* of cp: how queries meet the keys of other ranks */
+    ls_along exchange, ring; /* of LS_CP_ULYSSES_RING: rank r of cp is rank r % exchange.size of its neighbours, and
+                                rank r / exchange.size of its ring; exchange.size x ring.size = cp.size */
     bool in_turn; /* of cp: rank r has tokens [r T / cp, (r + 1) T / cp), and not the r-th piece from both ends */
     ls_along ep;            /* ranks that divide the experts of a layer, and have different samples (moe.h) */
 } ls_place;
@@ -57,7 +61,7 @@ static inline bool ls_divides(const ls_along *a) { return a->size > 1; }
 static inline ls_place ls_place_alone(const ls_place *p)
 {
     ls_place alone = *p;
-    alone.tp.ranks = alone.cp.ranks = alone.ep.ranks = NULL;
+    alone.tp.ranks = alone.cp.ranks = alone.ep.ranks = alone.exchange.ranks = alone.ring.ranks = NULL;
     return alone;
 }
 /* This rank's part of n, in as many equal parts as there are ranks. */

@@ -3,7 +3,7 @@
 
 #include "parallel/cp_attention.h"
 
-static const char *const names[] = { "ring", "gather", "ulysses" };
+static const char *const names[] = { "ring", "gather", "ulysses", "ulysses-ring" };
 
 ls_status ls_cp_mode_find(const char *name, ls_cp_mode *out)
 {
@@ -12,7 +12,7 @@ ls_status ls_cp_mode_find(const char *name, ls_cp_mode *out)
             *out = (ls_cp_mode)i;
             return LS_OK;
         }
-    return ls_fail(LS_BAD_CONFIG, "context '%s': expected ring, gather or ulysses", name);
+    return ls_fail(LS_BAD_CONFIG, "context '%s': expected ring, gather, ulysses or ulysses-ring", name);
 }
 
 void ls_cp_tokens_of(const ls_place *p, int rank, int64_t T, ls_places *out)

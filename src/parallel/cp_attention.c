@@ -15,6 +15,7 @@ static const ls_cp_way *const ways[] = {
     [LS_CP_RING] = &ls_cp_ring,
     [LS_CP_GATHER] = &ls_cp_gather,
     [LS_CP_ULYSSES] = &ls_cp_ulysses,
+    [LS_CP_ULYSSES_RING] = &ls_cp_ulysses_ring,
 };
 
 static const ls_cp_way *way_of(const ls_cp_call *c) { return ways[c->place.context]; }

@@ -4,7 +4,7 @@
  *   cp_pieces.c     pieces of attention, and rows that travel
  *   cp_gather.c     every rank gathers all keys and values
  *   cp_ring.c       keys and values go round in a ring
- *   cp_ulysses.c    ranks exchange tokens for heads, and back
+ *   cp_ulysses.c    ranks exchange tokens for heads, and back; between, attention of all tokens, or a ring's
  */
 #ifndef LS_PARALLEL_CP_ATTENTION_H
 #define LS_PARALLEL_CP_ATTENTION_H
@@ -39,7 +39,7 @@ typedef struct ls_cp_way {
     ls_status (*backward)(ls_cp_call *c);
 } ls_cp_way;
 
-extern const ls_cp_way ls_cp_ring, ls_cp_gather, ls_cp_ulysses;
+extern const ls_cp_way ls_cp_ring, ls_cp_gather, ls_cp_ulysses, ls_cp_ulysses_ring;
 
 /* Which tokens rank `rank` of cp has, of a sequence that can be divided. */
 void ls_cp_tokens_of(const ls_place *p, int rank, int64_t T, ls_places *out);

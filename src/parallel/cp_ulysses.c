@@ -4,7 +4,12 @@
  *   forward    all_to_all of q, k and v; attention; all_to_all of out
  *   backward   all_to_all of dout; attention; all_to_all of dq, dk and dv
  *
- * kept: q, k, v and out of this rank's heads, of all tokens, and lse.
+ * With a ring (LS_CP_ULYSSES_RING; Fang and Zhao 2024) U neighbours exchange, and have the tokens of U ranks then: as a
+ * rank of cp / U has them, in the same pieces. So the attention between the two exchanges is that of cp_ring.c among
+ * cp / U ranks, for 1 / U of the heads. In all functions but the last ones c->place.cp are the ranks that exchange, and
+ * c->T the tokens that they have together.
+ *
+ * kept: q, k, v and out of this rank's heads, of these tokens, and lse.
  */
 #include <string.h>
 
@@ -20,15 +25,17 @@ typedef struct part {
 
 enum { MOST_PARTS = 3 };
 
-static ls_status check(const ls_cp_call *c)
+/* Whether U ranks can exchange them. */
+static ls_status check_heads(const ls_cp_call *c, int U)
 {
-    const int P = c->place.cp.size;
-    if (c->Hq % P == 0 && c->Hkv % P == 0) return LS_OK;
+    if (c->Hq % U == 0 && c->Hkv % U == 0) return LS_OK;
     return ls_fail(LS_BAD_CONFIG,
                    "ulysses: %lld heads of queries and %lld of keys for %d ranks: expected multiples of %d; ring and "
                    "gather divide tokens alone",
-                   (long long)c->Hq, (long long)c->Hkv, P, P);
+                   (long long)c->Hq, (long long)c->Hkv, U, U);
 }
+
+static ls_status check(const ls_cp_call *c) { return check_heads(c, c->place.cp.size); }
 
 /* Elements of a token's row: q, k and v of this rank's heads, and out. */
 static int64_t row_qkv(const ls_cp_call *c) { return (c->Hq + 2 * c->Hkv) / c->place.cp.size * c->D; }
@@ -136,7 +143,7 @@ static ls_status to_tokens(ls_cp_call *c, void *whole, int64_t row, const part *
     return LS_OK;
 }
 
-/* --- attention over all tokens of this rank's heads ------------------------------------------------------------ */
+/* --- attention over the tokens that came, of this rank's heads --------------------------------------------------- */
 
 static ls_attention_call attention_of(ls_cp_call *c, void *qkv, void *out, float *lse)
 {
@@ -176,6 +183,68 @@ static void split(const ls_cp_call *c, char *kept, void **qkv, void **out, float
     *lse = kept ? (float *)(void *)(kept + bytes_of(c, row_qkv(c)) + bytes_of(c, row_out(c))) : NULL;
 }
 
+/* Attention of its heads where a ring goes on from here. lse [B, Hq / U, T] is what the ring keeps. */
+static ls_cp_call in_ring(const ls_cp_call *c, void *qkv, void *out, float *lse)
+{
+    const int64_t U = c->place.cp.size, Hq = c->Hq / U, Hkv = c->Hkv / U, row = row_qkv(c);
+    ls_cp_call in = *c;
+    in.place.cp = c->place.ring;
+    in.T = c->T * in.place.cp.size;
+    in.Tl = c->T;
+    in.Hq = Hq;
+    in.Hkv = Hkv;
+    in.q_by = in.k_by = in.v_by = (ls_strides){ .batch = c->T * row, .token = row, .head = c->D };
+    in.out_by = ls_strides_dense(c->T, Hq, c->D);
+    in.q = qkv;
+    in.k = ls_cp_at(c, qkv, Hq * c->D);
+    in.v = ls_cp_at(c, qkv, (Hq + Hkv) * c->D);
+    in.out = out;
+    in.keeps = true;
+    in.kept = lse;
+    in.drop.first_head += c->place.cp.rank * Hq;
+    return in;
+}
+
+static bool has_ring(const ls_cp_call *c) { return c->place.context == LS_CP_ULYSSES_RING; }
+
+static ls_status attend(ls_cp_call *c, void *qkv, void *out, float *lse)
+{
+    if (has_ring(c)) {
+        ls_cp_call in = in_ring(c, qkv, out, lse);
+        return ls_cp_ring.forward(&in);
+    }
+    ls_attention_call a = attention_of(c, qkv, out, lse);
+    a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, false) * sizeof *a.scratch);
+    LS_TRY(ls_tape_status(c->t));
+    if (!ls_tape_dry(c->t)) ls_attention_forward(&a);
+    return LS_OK;
+}
+
+/* Writes dqkv, the gradients of qkv. */
+static ls_status slopes(ls_cp_call *c, void *qkv, void *out, float *lse, const void *dout, void *dqkv)
+{
+    void *const dk = ls_cp_at(c, dqkv, row_out(c)),
+         *const dv = ls_cp_at(c, dqkv, row_out(c) + c->Hkv / c->place.cp.size * c->D);
+    if (has_ring(c)) {
+        ls_cp_call in = in_ring(c, qkv, out, lse);
+        in.dout = dout;
+        in.dq = dqkv;
+        in.dk = dk;
+        in.dv = dv;
+        in.add_q = in.add_k = in.add_v = false;
+        return ls_cp_ring.backward(&in);
+    }
+    ls_attention_call a = attention_of(c, qkv, out, lse);
+    a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, true) * sizeof *a.scratch);
+    LS_TRY(ls_tape_status(c->t));
+    a.dout = dout;
+    a.dq = dqkv;
+    a.dk = dk;
+    a.dv = dv;
+    if (!ls_tape_dry(c->t)) ls_attention_backward(&a);
+    return LS_OK;
+}
+
 static part out_part(const ls_cp_call *c, const void *x)
 {
     return (part){ .x = (void *)(uintptr_t)x, .by = c->out_by, .heads = c->Hq / c->place.cp.size };
@@ -191,11 +260,8 @@ static ls_status forward(ls_cp_call *c)
     LS_TRY(ls_tape_status(c->t));
     split(c, kept, &qkv, &out, &lse);
     LS_TRY(to_heads(c, p, n, qkv, row_qkv(c), "queries, keys and values"));
-    ls_attention_call a = attention_of(c, qkv, out, lse);
     const size_t mark = ls_op_mark(c->t);
-    a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, false) * sizeof *a.scratch);
-    LS_TRY(ls_tape_status(c->t));
-    if (!ls_tape_dry(c->t)) ls_attention_forward(&a);
+    LS_TRY(attend(c, qkv, out, lse));
     ls_op_release(c->t, mark);
     const part o = out_part(c, c->out);
     return to_tokens(c, out, row_out(c), &o, 1, "results of attention");
@@ -212,17 +278,52 @@ static ls_status backward(ls_cp_call *c)
     split(c, c->kept, &qkv, &out, &lse);
     const part o = out_part(c, c->dout);
     LS_TRY(to_heads(c, &o, 1, dout, row_out(c), "gradients of results"));
-    ls_attention_call a = attention_of(c, qkv, out, lse);
     const size_t mark = ls_op_mark(c->t);
-    a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, true) * sizeof *a.scratch);
-    LS_TRY(ls_tape_status(c->t));
-    a.dout = dout;
-    a.dq = dqkv;
-    a.dk = ls_cp_at(c, dqkv, a.Hq * c->D);
-    a.dv = ls_cp_at(c, dqkv, (a.Hq + a.Hkv) * c->D);
-    if (!ls_tape_dry(c->t)) ls_attention_backward(&a);
+    LS_TRY(slopes(c, qkv, out, lse, dout, dqkv));
     ls_op_release(c->t, mark);
     return to_tokens(c, dqkv, row_qkv(c), p, n, "gradients of queries, keys and values");
 }
 
 const ls_cp_way ls_cp_ulysses = { .check = check, .kept_bytes = kept_bytes, .forward = forward, .backward = backward };
+
+/* --- with a ring ------------------------------------------------------------------------------------------------- */
+
+/* The same call as one among the ranks that exchange. */
+static ls_cp_call among_neighbours(const ls_cp_call *c)
+{
+    ls_cp_call few = *c;
+    few.place.cp = c->place.exchange;
+    few.T = c->Tl * few.place.cp.size;
+    return few;
+}
+
+static ls_status check_ring(const ls_cp_call *c)
+{
+    const ls_place *p = &c->place;
+    if (p->exchange.size < 2 || p->ring.size < 2 || p->exchange.size * p->ring.size != p->cp.size)
+        return ls_fail(LS_BAD_CONFIG, "ulysses-ring: %d ranks that exchange heads in rings of %d: expected at least 2 of both, and their "
+                       "product to be cp, which is %d", p->exchange.size, p->ring.size, p->cp.size);
+    return check_heads(c, p->exchange.size);
+}
+
+static size_t ring_kept_bytes(const ls_cp_call *c)
+{
+    const ls_cp_call few = among_neighbours(c);
+    return kept_bytes(&few);
+}
+
+static ls_status ring_forward(ls_cp_call *c)
+{
+    ls_cp_call few = among_neighbours(c);
+    return forward(&few);
+}
+
+static ls_status ring_backward(ls_cp_call *c)
+{
+    ls_cp_call few = among_neighbours(c);
+    return backward(&few);
+}
+
+const ls_cp_way ls_cp_ulysses_ring = {
+    .check = check_ring, .kept_bytes = ring_kept_bytes, .forward = ring_forward, .backward = ring_backward
+};

@@ -30,6 +30,7 @@ static bool trains(const ls_train_config *c) { return !c->eval_only; }
 static bool divides_layers(const ls_train_config *c) { return c->parallel.tp > 1; }
 static bool divides_sequences(const ls_train_config *c) { return c->parallel.cp > 1; }
 static bool staged(const ls_train_config *c) { return c->parallel.pp > 1; }
+static bool exchanges(const ls_train_config *c) { return ls_train_exchanges(c); }
 static bool runs(const ls_train_config *c) { return !c->dry_run; }
 static bool unexplained(const ls_train_config *c) { return is(c->explain, "none"); }
 
@@ -73,6 +74,7 @@ static const rule rules[] = {
     { "zero.hsdp", shards, "zero.stage 1 to 3", "zero.stage" },
     { "parallel.sp", divides_layers, "parallel.tp above 1", "parallel.tp" },
     { "parallel.context", divides_sequences, "parallel.cp above 1", "parallel.cp" },
+    { "parallel.cp_ulysses", exchanges, "parallel.context ulysses-ring", "parallel.context" },
     { "parallel.cp_split", divides_sequences, "parallel.cp above 1", "parallel.cp" },
     { "pipeline.schedule", staged, "parallel.pp above 1", "parallel.pp" },
     { "pipeline.chunks", staged, "parallel.pp above 1", "parallel.pp" },

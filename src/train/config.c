@@ -186,8 +186,11 @@ const ls_opt ls_train_opts[] = {
       "parallelism.pipeline_parallel_degree|pipeline-model-parallel-size" },
     { "parallel.cp", LS_OPT_INT, AT(parallel.cp), "1", "1..65536", "context parallel ranks, which divide every sequence", 0,
       "parallelism.context_parallel_degree|context-parallel-size" },
-    { "parallel.context", LS_OPT_CHOICE, AT(parallel.context), "ring", "ring|gather|ulysses",
-      "how queries meet keys of other ranks, with parallel.cp above 1: keys in a ring, all gathered, or heads exchanged", 0, NULL },
+    { "parallel.context", LS_OPT_CHOICE, AT(parallel.context), "ring", "ring|gather|ulysses|ulysses-ring",
+      "how queries meet keys of other ranks, with parallel.cp above 1: keys in a ring, all gathered, heads exchanged, or both: heads "
+      "exchanged among neighbours, keys in a ring of the rest", 0, NULL },
+    { "parallel.cp_ulysses", LS_OPT_INT, AT(parallel.cp_ulysses), "2", "2..65536",
+      "parallel.context ulysses-ring: neighbours that exchange heads; cp / cp_ulysses ranks are a ring", 0, NULL },
     { "parallel.cp_split", LS_OPT_CHOICE, AT(parallel.cp_split), "zigzag", "zigzag|contiguous",
       "tokens of a rank, with parallel.cp above 1: a piece from each end, so that causal work is equal, or one piece", 0, NULL },
     { "parallel.ep", LS_OPT_INT, AT(parallel.ep), "1", "1..65536", "expert parallel ranks, which divide the experts of a layer", 0,
@@ -367,6 +370,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
                       .seed = (uint64_t)c->train.seed },
         .sequence_parallel = c->parallel.sp,
         .context = c->parallel.cp > 1 ? c->parallel.context : NULL,
+        .exchange = ls_train_exchanges(c) ? (int)c->parallel.cp_ulysses : 0,
         .in_turn = c->parallel.cp > 1 && strcmp(c->parallel.cp_split, "contiguous") == 0,
         .schedule = c->pipeline.schedule,
         .chunks = (int)c->pipeline.chunks,
@@ -380,6 +384,7 @@ ls_status ls_train_plan(const ls_train_config *c, int world_size, ls_plan *out)
     return ls_recompute_find(c->train.recompute, &out->recompute);
 }
 
+bool ls_train_exchanges(const ls_train_config *c) { return c->parallel.cp > 1 && strcmp(c->parallel.context, "ulysses-ring") == 0; }
 const char *ls_train_backend(const ls_train_config *c) { return strcmp(c->comm.backend, "mpi") == 0 ? "mpi" : "sched"; }
 ls_dtype ls_train_dtype(const ls_train_config *c) { return strcmp(c->train.dtype, "bf16") == 0 ? LS_BF16 : LS_F32; }
 
@@ -667,6 +672,10 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
         const ls_status st = ls_plan_supported(&one, world_size);
         if (st < 0) return ls_while(st, "checking %s", number[i].key);
     }
+    const ls_plan context = { .size = { [LS_AXIS_PP] = 1, 1, 1, p.size[LS_AXIS_CP], 1 }, .context = p.context, .exchange = p.exchange,
+                              .micro_batch = 1, .micro_batches = 1 };
+    const ls_status rings = ls_plan_supported(&context, p.size[LS_AXIS_CP]);
+    if (rings < 0) return ls_while(rings, "checking parallel.%s", p.exchange ? "cp_ulysses" : "context");
     const ls_dp_strategy *s;
     LS_TRY(check_strategy(&p, &s));
     LS_TRY(check_packed(c));
@@ -700,12 +709,15 @@ static ls_status check_sequence(const ls_train_config *c)
                                                                                                    : pieces * parts;
     const int64_t below = T / unit * unit;
     if (T % pieces == 0 && T % parts == 0) return LS_OK;
-    char fit[64];
-    if (below > 0) snprintf(fit, sizeof fit, "%lld or %lld", (long long)below, (long long)(below + unit));
-    else snprintf(fit, sizeof fit, "%lld", (long long)unit);
-    return ls_fail(LS_BAD_CONFIG, "a sequence of %lld tokens (train.seq_len) cannot be divided by parallel.cp %lld%s%s: nearest that fit: %s",
-                   (long long)T, (long long)cp, pieces > cp ? ", in two pieces for each rank," : "",
-                   c->parallel.sp ? " and parallel.sp" : "", fit);
+    char fit[64], among[96] = "", parts_of[64] = "";
+    if (below > 0 && below + unit <= c->model.seq_len)
+        snprintf(fit, sizeof fit, "%lld or %lld", (long long)below, (long long)(below + unit));
+    else snprintf(fit, sizeof fit, "%lld", (long long)(below > 0 ? below : unit));
+    if (cp > 1) snprintf(among, sizeof among, "parallel.cp %lld%s", (long long)cp, pieces > cp ? " (two pieces for each rank)" : "");
+    if (parts > cp)
+        snprintf(parts_of, sizeof parts_of, "%sparallel.tp %lld (parallel.sp)", cp > 1 ? " and " : "", (long long)c->parallel.tp);
+    return ls_fail(LS_BAD_CONFIG, "a sequence of %lld tokens (train.seq_len) cannot be divided by %s%s: expected a multiple of %lld; "
+                   "nearest that fit: %s", (long long)T, among, parts_of, (long long)unit, fit);
 }
 
 /* What a model of tokens and its data have to do with each other. */

@@ -43,7 +43,7 @@ typedef struct ls_train_config {
         int64_t scale_interval;
     } optim;
     struct {
-        int64_t dp, tp, pp, cp, ep;
+        int64_t dp, tp, pp, cp, ep, cp_ulysses;
         bool sp;
         const char *context, *cp_split;
         const char *dp_strategy, *order, *placement;
@@ -124,6 +124,8 @@ bool ls_train_is_lm(const ls_train_config *c);
 /* A training with checkpoint.async: checkpoints are written from a copy. */
 bool ls_train_copies(const ls_train_config *c);
 /* Of activations, and of what they are multiplied with. */
+/* Whether the ranks of cp are rings of neighbours that exchange heads (parallel.context ulysses-ring). */
+bool ls_train_exchanges(const ls_train_config *c);
 ls_dtype ls_train_dtype(const ls_train_config *c);
 /* A training with checkpoint.snapshot: checkpoints in memory between those on the disk. */
 bool ls_train_snapshots(const ls_train_config *c);

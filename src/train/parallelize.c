@@ -23,6 +23,41 @@ static const char *nearest_divisors(int64_t n, int size, char *buf, size_t room)
     return buf;
 }
 
+/* How many divisors n has but 1 and n, and which: "2, 3 or 6". */
+static int divisors_between(int n, char *buf, size_t room)
+{
+    int count = 0, last = 0;
+    size_t at = 0;
+    buf[0] = 0;
+    for (int d = 2; d < n; d++)
+        if (n % d == 0) last = d;
+    for (int d = 2; d < n && at < room; d++) {
+        if (n % d != 0) continue;
+        at += (size_t)snprintf(buf + at, room - at, "%s%d", count++ == 0 ? "" : d == last ? " or " : ", ", d);
+    }
+    return count;
+}
+
+/* Heads that ranks of cp exchange, of those that a rank of tp has. */
+static ls_status check_heads(const ls_plan *p, const ls_lm_config *lm)
+{
+    const struct { int64_t n; const char *what; } row[] = { { lm->n_head, "model.n_head" }, { lm->n_kv_head, "model.n_kv_head" } };
+    const bool rings = p->exchange > 0;
+    const int tp = p->size[LS_AXIS_TP], U = rings ? p->exchange : p->size[LS_AXIS_CP];
+    char fit[48], of[32] = "";
+    if (!p->context || (!rings && strcmp(p->context, "ulysses") != 0)) return LS_OK;
+    if (tp > 1) snprintf(of, sizeof of, "%d x tp %d", U, tp);
+    else snprintf(of, sizeof of, "%d", U);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const int64_t here = row[i].n / tp;
+        if (row[i].n < 1 || here % U == 0) continue;
+        return ls_fail(LS_BAD_CONFIG, "plan: %s exchanges heads: %s %s does not divide %s, which is %lld: nearest valid: %s; ring and gather take "
+                       "any number of heads", p->context, rings ? "exchange" : "cp", of, row[i].what, (long long)row[i].n,
+                       nearest_divisors(here, U, fit, sizeof fit));
+    }
+    return LS_OK;
+}
+
 /* Axes that cut a dimension of the model into equal parts. (A vocabulary, and the width of an mlp, are cut by
  * ls_shard_range; parts differ. Sequences need not be as long as the model allows: ls_cp_tokens looks at them.) */
 static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const ls_model_config *mc)
@@ -140,13 +175,30 @@ static ls_status check_dp(const ls_plan *p, int world_size)
     return check_sharded(&p->ddp);
 }
 
+/* Neighbours that exchange heads: some of cp, but not all. */
+static ls_status check_exchange(const ls_plan *p, ls_cp_mode context)
+{
+    const int cp = p->size[LS_AXIS_CP], U = p->exchange;
+    char fit[96];
+    if (context != LS_CP_ULYSSES_RING) {
+        if (U == 0) return LS_OK;
+        return ls_fail(LS_BAD_CONFIG, "plan: exchange belongs to context ulysses-ring: expected 0, and it is %d", U);
+    }
+    if (U > 1 && U < cp && cp % U == 0) return LS_OK;
+    if (divisors_between(cp, fit, sizeof fit) == 0)
+        return ls_fail(LS_BAD_CONFIG, "plan: ulysses-ring divides cp again, and cp is %d: expected a product of two numbers above 1; ring and "
+                       "ulysses take any", cp);
+    return ls_fail(LS_BAD_CONFIG, "plan: %d neighbours of cp %d exchange heads in ulysses-ring: expected %s (ring: 1, ulysses: all)", U, cp, fit);
+}
+
 static ls_status check_sequence(const ls_plan *p)
 {
-    ls_cp_mode context;
+    ls_cp_mode context = LS_CP_RING;
     if ((p->context || p->in_turn) && p->size[LS_AXIS_CP] < 2)
         return ls_fail(LS_BAD_CONFIG, "plan: %s belongs to cp above 1, and cp is %d: expected %s", p->context ? "context" : "in_turn",
                        p->size[LS_AXIS_CP], p->context ? "NULL" : "false");
     if (p->context) LS_TRY(ls_cp_mode_find(p->context, &context));
+    LS_TRY(check_exchange(p, context));
     if (p->sequence_parallel && p->size[LS_AXIS_TP] < 2)
         return ls_fail(LS_BAD_CONFIG, "plan: sequence_parallel belongs to tp above 1, and tp is %d: expected false", p->size[LS_AXIS_TP]);
     return LS_OK;
@@ -239,6 +291,7 @@ ls_status ls_plan_check(const ls_plan *p, const ls_model_config *mc, int world_s
     LS_TRY(check_model(p, cls, &resolved));
     LS_TRY(ls_plan_supported(p, world_size));
     LS_TRY(check_stages(p, cls, &resolved));
+    LS_TRY(check_heads(p, &resolved.lm));
     LS_TRY(check_numbers(p, cls));
     return ls_mesh_check(p->size, world_size);
 }
@@ -307,11 +360,27 @@ static ls_status open_nodes(const ls_plan *p, ls_parallel *out)
 
 /* --- 2. what of the model is here ------------------------------------------------------------------- */
 
-static ls_place here_of(const ls_plan *p, const ls_mesh *m)
+static int neighbours_of(const void *exchange, int rank) { return rank / *(const int *)exchange; }
+static int place_among(const void *exchange, int rank) { return rank % *(const int *)exchange; }
+
+/* The ranks of cp as lines of neighbours that exchange heads, and rings across the lines. */
+static ls_status open_rings(const ls_plan *p, ls_parallel *out)
 {
+    ls_group *g = out->mesh.axis[LS_AXIS_CP];
+    if (p->exchange < 2) return LS_OK;
+    LS_TRY(ls_group_split_by(g, neighbours_of, &p->exchange, "exchange", &out->exchange));
+    return ls_group_split_by(g, place_among, &p->exchange, "ring", &out->ring);
+}
+
+static ls_along along(ls_group *g) { return g ? (ls_along){ g, ls_group_size(g), ls_group_rank(g) } : (ls_along){ 0 }; }
+
+static ls_place here_of(const ls_plan *p, const ls_parallel *out)
+{
+    const ls_mesh *m = &out->mesh;
     const ls_axis tp = LS_AXIS_TP, cp = LS_AXIS_CP, ep = LS_AXIS_EP;
     ls_place place = { .tp = { m->axis[tp], m->size[tp], m->coord[tp] }, .sequence_parallel = p->sequence_parallel,
                        .cp = { m->axis[cp], m->size[cp], m->coord[cp] },
+                       .exchange = along(out->exchange), .ring = along(out->ring),
                        .ep = { m->axis[ep], m->size[ep], m->coord[ep] }, .in_turn = p->in_turn };
     if (p->context) (void)ls_cp_mode_find(p->context, &place.context); /* ls_plan_check has found it */
     return place;
@@ -598,7 +667,8 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
     memset(out, 0, sizeof *out);
     LS_TRY(ls_plan_check(p, mc, ls_world_size(w)));
     LS_TRY(ls_mesh_create(w, p->size, &out->mesh));     /* 1. who is who */
-    const ls_place place = here_of(p, &out->mesh);
+    LS_TRY(open_rings(p, out));
+    const ls_place place = here_of(p, out);
     LS_TRY(ls_model_create_at(mc, &place, &out->model)); /* 2. what of the model is here */
     LS_TRY(keep_stages(p, out));
     if (ls_parallel_divides(out) && !ls_world_is_dry(w)) LS_TRY(ls_kept_create(ls_world_group(w), &out->kept));
@@ -631,6 +701,8 @@ void ls_parallel_destroy(ls_parallel *p)
     free(p->first_unit);
     ls_kept_destroy(p->kept);
     ls_model_destroy(p->model);
+    ls_group_destroy(p->ring);
+    ls_group_destroy(p->exchange);
     ls_group_destroy(p->column);
     ls_group_destroy(p->node);
     ls_group_destroy(p->copies);
