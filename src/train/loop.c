@@ -7,7 +7,9 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "ckpt/state.h"
+#include "model/moe.h"
 #include "net/world.h"
+#include "train/experts_cost.h"
 #include "train/memory_units.h"
 #include "train/trainer.h"
 
@@ -82,6 +84,31 @@ static void announce_invariant(const ls_trainer *t)
            (double)ls_ddp_partial_sums(t->par.ddp) / 1048576.0);
 }
 
+/* What a layer of experts takes, and what bounds it. */
+static ls_status announce_experts(const ls_trainer *t)
+{
+    const ls_mesh *m = &t->par.mesh;
+    const ls_group *ep = m->axis[LS_AXIS_EP];
+    const ls_feed *f = &t->feed;
+    const ls_experts_layout l = { .tokens = (int64_t)(f->local * f->tokens) / m->size[LS_AXIS_CP],
+                                  .micros = (int64_t)(f->local / f->micro), .ep = m->size[LS_AXIS_EP],
+                                  .tp = m->size[LS_AXIS_TP], .dtype = ls_train_dtype(t->c) };
+    const ls_level level = ls_group_is_mapped(ep)      ? LS_LEVEL_MEMORY
+                           : ls_group_nodes(ep) > 1 ? LS_LEVEL_NETWORK
+                                                    : LS_LEVEL_LOOPBACK;
+    ls_experts_cost k;
+    ls_cost links;
+    ls_text line = { 0 };
+    char from[320];
+    if (!ls_moe_words(t->par.model)) return LS_OK;
+    LS_TRY(ls_cost_load(&links, from, sizeof from));
+    ls_experts_cost_of(&t->mc.lm, &l, &k);
+    ls_experts_cost_words(&k, t->watch.peak.gflops, &links, level, &line);
+    ls_say("%s", ls_text_str(&line));
+    ls_text_free(&line);
+    return LS_OK;
+}
+
 static void announce(ls_trainer *t)
 {
     const ls_train_config *c = t->c;
@@ -116,6 +143,7 @@ static void announce(ls_trainer *t)
         ls_say("packed weights: none. train.pack_weights is always, but on this processor the library packs no weight of this "
                "model in %s", c->train.dtype);
     ls_say("peak: %s", t->watch.peak.text);
+    if (announce_experts(t) < 0) ls_log(LS_LOG_WARN, "%s", ls_last_error());
     ls_say("run folder: %s", t->run_dir);
 }
 
