@@ -124,6 +124,7 @@ differ last moe.drop moe '--moe.capacity_factor 0.5' '--moe.capacity_factor 0.5 
 differ last moe.aux_loss moe '' '--moe.aux_loss 0.5'
 differ last moe.z_loss moe '' '--moe.z_loss 0.5'
 differ last moe.bias_rate moe '' '--moe.bias_rate 0.01'
+differ last moe.force_expert moe '' '--moe.force_expert 0'
 for kind in embd attn resid; do differ last model.${kind}_dropout gpt2 '' "--model.${kind}_dropout 0.5"; done
 refuse data.name mlp '--data.name sotu' 78 'an mlp learns from fashion-mnist, idx or synthetic'
 refuse data.path gpt2 '--data.path absent' 74 'absent'

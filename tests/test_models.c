@@ -114,6 +114,7 @@ static void refuses_sizes_that_do_not_fit(void **state)
         { "moe", { GOOD, .n_experts = 2000 }, LS_BAD_CONFIG, "model.n_experts is 2000; expected 1 to 1024" },
         { "moe", { GOOD, .first_dense = 3 }, LS_BAD_CONFIG, "model.first_dense is 3; expected 0 to 2" },
         { "moe", { GOOD, .aux_loss = -1 }, LS_BAD_CONFIG, "moe.aux_loss is -1" },
+        { "moe", { GOOD, .forced_expert = 9 }, LS_BAD_CONFIG, "moe.force_expert is 8; expected -1 (none) to 7" },
         { "gpt2", { .seq_len = 16, .n_layer = 2, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "model.vocab_size is 0" },
         { "gpt2", { .vocab_size = 64, .seq_len = -1, .n_layer = 2, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "seq_len is -1" },
         { "gpt2", { .vocab_size = 64, .seq_len = 1, .n_layer = 1025, .n_head = 4, .d_model = 32 }, LS_BAD_CONFIG, "n_layer is 1025" },

@@ -308,6 +308,7 @@ static void what_cannot_be_routed_is_refused(void **state)
         { { .top_k = 5 }, "the 5 most probable of 4 experts" },
         { { .top_k = 1, .capacity = -1 }, "a capacity factor of -1" },
         { { .top_k = 1, .bias = &short_bias }, "a bias [3] for 4 experts" },
+        { { .top_k = 1, .forced = 5 }, "tokens are forced to expert 4 of 4: expected 0 to 3" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
         ls_tape *t = tape();

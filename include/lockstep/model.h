@@ -34,6 +34,7 @@ typedef struct ls_lm_config {
     bool norm_topk;        /* the weights of the chosen experts add up to 1 */
     bool drop_by_probability;
     double capacity_factor, aux_loss, z_loss, bias_rate; /* 0: none */
+    int64_t forced_expert; /* an experiment, 1 + e: every token goes to expert e (ls_moe_rule.forced); 0: none */
 } ls_lm_config;
 
 /* A named set of sizes: "gpt2-medium", "llama-15m". */

@@ -44,6 +44,8 @@ typedef struct ls_moe_rule {
     double z;        /* coefficient of the mean of (log sum_i e^logit_i)^2 (Zoph et al. 2022) */
     ls_tensor *bias; /* [E], f32: added to the probabilities where experts are chosen, and nowhere else (Wang et al.
                       * 2024), so that its gradient is zeros; NULL: none */
+    int64_t forced;  /* an experiment, 1 + e: every token goes to the experts e, e + 1, .., e + k - 1 (after the last
+                      * the first), whatever its probabilities are, which stay its weights; 0: it does not */
     ls_moe_stats *stats; /* borrowed: a forward that has a gradient is counted here, once; NULL: it is not */
 } ls_moe_rule;
 

@@ -30,6 +30,9 @@ static ls_status check_experts(const ls_lm_config *s)
         { "shared_expert", s->shared_expert, 0, (int64_t)1 << 24 },
         { "first_dense", s->first_dense, 0, s->n_layer },
     };
+    if (s->forced_expert < 0 || s->forced_expert > s->n_experts)
+        return ls_fail(LS_BAD_CONFIG, "moe.force_expert is %lld; expected -1 (none) to %lld, the last of model.n_experts",
+                       (long long)s->forced_expert - 1, (long long)s->n_experts - 1);
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i].value < size[i].least || size[i].value > size[i].most)
             return ls_fail(LS_BAD_CONFIG, "model.%s is %lld; expected %lld to %lld%s", size[i].key,
@@ -162,6 +165,7 @@ static ls_tensor *router(const ls_unit *u, ls_tape *t, ls_tensor *h, const ls_pa
                                .aux = c->aux_loss,
                                .z = c->z_loss,
                                .bias = bias,
+                               .forced = c->forced_expert,
                                .stats =
                                    pass->output == LS_OUTPUT_LOSS ? ls_moe_layer_stats(model_of(u), u->number) : NULL };
     ls_tensor *logits = ls_tp_same(t, ls_linear(t, h, P(ROUTER), NULL), pass->place);
@@ -376,7 +380,8 @@ const ls_model_class ls_model_moe = {
     .keys =
         (const char *const[]){ LS_LM_KEYS, "model.n_kv_head", "model.rope_theta", "model.n_experts", "model.top_k",
                                "model.d_expert", "model.shared_expert", "model.first_dense", "model.norm_topk",
-                               "moe.capacity_factor", "moe.drop", "moe.aux_loss", "moe.z_loss", "moe.bias_rate", NULL },
+                               "moe.capacity_factor", "moe.drop", "moe.aux_loss", "moe.z_loss", "moe.bias_rate",
+                               "moe.force_expert", NULL },
     .presets = presets,
     .lm = &lm,
     .resolve = resolve,

@@ -80,6 +80,12 @@ static void choose(int32_t *choice, const float *p, const float *bias, int64_t E
     }
 }
 
+/* Those that a rule forces on every token. */
+static void force(int32_t *choice, int64_t first, int64_t E, int64_t k)
+{
+    for (int64_t j = 0; j < k; j++) choice[j] = (int32_t)((first + j) % E);
+}
+
 static void weigh(float *w, const float *p, const int32_t *choice, int64_t k, bool renormalize)
 {
     float sum = 0;
@@ -163,7 +169,8 @@ static void forward(ls_routing *r, const saved *s, const ls_tensor *logits, cons
 {
     LS_BY_DTYPE(logits->dtype, probabilities, r, s, logits->data);
     for (int64_t i = 0; i < r->B * r->T; i++) {
-        choose(r->choice + i * r->k, s->p + i * r->E, rule->bias ? rule->bias->data : NULL, r->E, r->k);
+        if (rule->forced > 0) force(r->choice + i * r->k, rule->forced - 1, r->E, r->k);
+        else choose(r->choice + i * r->k, s->p + i * r->E, rule->bias ? rule->bias->data : NULL, r->E, r->k);
         weigh(s->w + i * r->k, s->p + i * r->E, r->choice + i * r->k, r->k, rule->renormalize);
     }
     memset(r->place, 0, (size_t)(r->B * r->T * r->k) * sizeof *r->place);
@@ -241,6 +248,9 @@ static ls_status check(const ls_tape *t, const ls_tensor *logits, const ls_moe_r
                        (long long)(logits->dim[2] < LS_MOE_TOP_K ? logits->dim[2] : LS_MOE_TOP_K));
     if (!(rule->capacity >= 0))
         return ls_fail(LS_INVALID, "route: a capacity factor of %g: expected 0 (none) or more", rule->capacity);
+    if (rule->forced < 0 || rule->forced > logits->dim[2])
+        return ls_fail(LS_INVALID, "route: tokens are forced to expert %lld of %lld: expected 0 to %lld",
+                       (long long)rule->forced - 1, (long long)logits->dim[2], (long long)logits->dim[2] - 1);
     if (rule->bias && ls_tensor_count(rule->bias) != logits->dim[2])
         return ls_fail(LS_SHAPE, "route: a bias %s for %lld experts: expected one number each",
                        ls_tensor_shape(rule->bias, shape, sizeof shape), (long long)logits->dim[2]);

@@ -93,6 +93,8 @@ const ls_opt ls_train_opts[] = {
       "coefficient of the loss that keeps the router's logits small; 0: none", 0, NULL },
     { "moe.bias_rate", LS_OPT_DOUBLE, AT(moe.bias_rate), "0", "0..1000",
       "balancing without a loss: a step moves a bias of each expert, which counts only where experts are chosen, so far; 0: none", 0, NULL },
+    { "moe.force_expert", LS_OPT_INT, AT(moe.force_expert), "-1", "-1..1023",
+      "an experiment: every token goes to this expert, and to the model.top_k - 1 after it; -1: the router chooses", 0, NULL },
     { "data.name", LS_OPT_STRING, AT(data.name), "", NULL,
       "images: fashion-mnist (default), idx, synthetic; language models: tokens (default), sotu, moby-dick, or a text: a "
       "file that ends in .txt, .md or .jsonl (its field text), each also with .gz, or a folder of them", 0, NULL },
@@ -435,6 +437,7 @@ ls_status ls_train_lm(const ls_train_config *c, int64_t vocab, ls_lm_config *out
         .shared_expert = c->model.shared_expert, .first_dense = c->model.first_dense, .norm_topk = c->model.norm_topk,
         .drop_by_probability = strcmp(c->moe.drop, "probability") == 0, .capacity_factor = c->moe.capacity_factor,
         .aux_loss = c->moe.aux_loss, .z_loss = c->moe.z_loss, .bias_rate = c->moe.bias_rate,
+        .forced_expert = c->moe.force_expert + 1,
     };
     LS_TRY(ls_model_resolve(&mc, &resolved));
     *out = resolved.lm;

@@ -22,6 +22,7 @@ typedef struct ls_train_config {
     struct {
         const char *drop;
         double capacity_factor, aux_loss, z_loss, bias_rate;
+        int64_t force_expert;
     } moe;
     struct {
         const char *name, *path, *format, *tokenizer;

@@ -17,7 +17,18 @@ ls_status ls_experts_end(const ls_mesh *mesh, ls_model *m, bool balances)
     return LS_OK;
 }
 
-bool ls_experts_load_of(const ls_model *m, ls_experts_load *out)
+/* The busiest rank, and the mean. */
+static void find_busiest(const double *busy_ns, int ranks, ls_experts_load *out)
+{
+    for (int r = 0; r < ranks && ranks > 1; r++) {
+        out->mean += busy_ns[r] / ranks;
+        if (!(busy_ns[r] > out->busy)) continue;
+        out->busy = busy_ns[r];
+        out->rank = r;
+    }
+}
+
+bool ls_experts_load_of(const ls_model *m, const double *busy_ns, int ranks, ls_experts_load *out)
 {
     const int64_t E = m->lm.n_experts;
     double all = 0, dropped = 0, layers = 0;
@@ -42,6 +53,7 @@ bool ls_experts_load_of(const ls_model *m, ls_experts_load *out)
         }
     }
     if (!(layers > 0)) return false;
+    find_busiest(busy_ns, ranks, out);
     out->dropped = dropped / all;
     out->aux /= layers;
     out->z /= layers;
@@ -59,9 +71,44 @@ static void table(const ls_model *m, const char *name, int64_t first, ls_text *o
     ls_text_add(out, "]");
 }
 
-void ls_experts_json(const ls_model *m, ls_text *out)
+void ls_experts_json(const ls_model *m, const double *busy_ns, int ranks, ls_text *out)
 {
     if (!ls_moe_words(m)) return;
     table(m, "moe/chosen", 0, out);
     table(m, "moe/dropped", m->lm.n_experts, out);
+    ls_text_add(out, ", \"moe/busy_ms\": [");
+    for (int r = 0; r < ranks; r++) ls_text_add(out, "%s%.3f", r ? ", " : "", busy_ns[r] * 1e-6);
+    ls_text_add(out, "]");
+}
+
+/* Which expert comes after `last`, or first (-1), if those with more tokens come first; of equal ones the lower. */
+static int next_chosen(const double *chosen, int64_t E, int last)
+{
+    int best = -1;
+    for (int e = 0; e < E; e++) {
+        const bool after = last < 0 || chosen[e] < chosen[last] || (!(chosen[e] > chosen[last]) && e > last);
+        if (after && (best < 0 || chosen[e] > chosen[best])) best = e;
+    }
+    return best;
+}
+
+void ls_experts_words(const ls_model *m, const ls_experts_load *l, ls_text *out)
+{
+    const int64_t E = m->lm.n_experts;
+    const double *chosen = ls_moe_layer_words(m, ls_moe_counts(m), l->layer), *dropped = chosen + E;
+    const bool all = E <= LS_EXPERTS_SHOWN;
+    double lost = 0;
+    ls_text_add(out, "experts: largest load %.2fx the mean (layer %d, expert %d), dropped %.1f%%, balancing loss %.4f", l->most,
+                l->layer, l->expert, 100.0 * l->dropped, l->aux);
+    if (l->mean > 0)
+        ls_text_add(out, "; busiest rank %d, %.2fx the mean (%.3g ms)", l->rank, l->busy / l->mean, l->busy * 1e-6);
+    ls_text_add(out, "\nexperts of layer %d: tokens", l->layer);
+    for (int e = 0; e < E; e++) lost += dropped[e];
+    for (int i = 0, e = -1; i < E && i < LS_EXPERTS_SHOWN; i++) {
+        e = all ? i : next_chosen(chosen, E, e);
+        if (all) ls_text_add(out, " %.0f", chosen[e]);
+        else ls_text_add(out, "%s %.0f of %d", i ? "," : "", chosen[e], e);
+        if (lost > 0) ls_text_add(out, " (%.0f dropped)", dropped[e]);
+    }
+    if (!all) ls_text_add(out, " ... (%lld experts)", (long long)E);
 }

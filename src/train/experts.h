@@ -18,10 +18,16 @@ typedef struct ls_experts_load {
     int layer, expert; /* there */
     double dropped;    /* of all assignments, 0 to 1 */
     double aux, z;     /* both losses before their coefficients, means over layers */
+    double busy, mean; /* ns of the step before in which the busiest rank waited for no other, and the mean rank, */
+    int rank;          /* and which rank that is; mean 0: it is not known, or there is one rank */
 } ls_experts_load;
-/* False: the model has no experts, or has routed nothing. */
-bool ls_experts_load_of(const ls_model *m, ls_experts_load *out);
-/* ", \"moe/chosen\": [[..], ..], \"moe/dropped\": [[..], ..]": per layer and expert. */
-void ls_experts_json(const ls_model *m, ls_text *out);
+/* busy_ns [ranks]: of the step before. False: the model has no experts, or has routed nothing. */
+bool ls_experts_load_of(const ls_model *m, const double *busy_ns, int ranks, ls_experts_load *out);
+/* Two lines for the log: the load as a sentence, and the tokens and drops of each expert of the layer with the largest
+ * load; of more than LS_EXPERTS_SHOWN experts, of the most chosen ones. */
+#define LS_EXPERTS_SHOWN 16
+void ls_experts_words(const ls_model *m, const ls_experts_load *l, ls_text *out);
+/* ", \"moe/chosen\": [[..], ..], \"moe/dropped\": [[..], ..], \"moe/busy_ms\": [..]": per layer and expert, and per rank. */
+void ls_experts_json(const ls_model *m, const double *busy_ns, int ranks, ls_text *out);
 
 #endif

@@ -155,7 +155,7 @@ static size_t peak_bytes(ls_trainer *t)
 }
 
 /* JSON has no word for what is not finite: null, and a list of the keys. */
-static void add_line(ls_text *x, const ls_model *model, int64_t step, const ls_scalar *m, size_t n)
+static void add_line(ls_text *x, int64_t step, const ls_scalar *m, size_t n)
 {
     bool any = false;
     ls_text_add(x, "{\"step\": %lld", (long long)step);
@@ -169,8 +169,6 @@ static void add_line(ls_text *x, const ls_model *model, int64_t step, const ls_s
         any = true;
     }
     if (any) ls_text_add(x, "]");
-    ls_experts_json(model, x);
-    ls_text_add(x, "}\n");
 }
 
 ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *eval, bool line)
@@ -178,7 +176,7 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
     if (!t->par.mesh.speaks) return LS_OK;
     const double seconds = (double)s->step_ns * 1e-9, flops = ls_watch_flops(t, s), peak = t->watch.peak.gflops * 1e9;
     ls_experts_load load;
-    const bool routes = ls_experts_load_of(t->par.model, &load);
+    const bool routes = ls_experts_load_of(t->par.model, t->busy_ns, ls_world_size(t->w), &load);
     uint64_t hidden = s->comm.busy_ns > s->comm.exposed_ns ? s->comm.busy_ns - s->comm.exposed_ns : 0;
     const ls_scalar every[] = { /* without a name: not in this line */
         { "epoch", (double)t->epoch },
@@ -205,6 +203,7 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
         { routes ? "moe/dropped_share" : NULL, load.dropped },
         { routes ? "moe/aux_loss" : NULL, load.aux },
         { routes ? "moe/z_loss" : NULL, load.z },
+        { routes && load.mean > 0 ? "moe/max_busy" : NULL, load.busy / load.mean },
         { eval->done ? "eval/loss" : NULL, eval->loss },
         { !eval->done      ? NULL
           : t->feed.tokens ? "eval/perplexity"
@@ -215,7 +214,9 @@ ls_status ls_record_step(ls_trainer *t, const ls_step_stats *s, const ls_eval *e
     size_t n = 0;
     for (size_t i = 0; i < sizeof every / sizeof *every; i++)
         if (every[i].name) m[n++] = every[i];
-    add_line(&t->metrics, t->par.model, t->step, m, n);
+    add_line(&t->metrics, t->step, m, n);
+    ls_experts_json(t->par.model, t->busy_ns, ls_world_size(t->w), &t->metrics);
+    ls_text_add(&t->metrics, "}\n");
     if (t->events && (line || eval->done)) ls_tensorboard_add(t->events, t->step, m, n);
     return t->metrics.n >= METRICS_BYTES ? ls_record_flush(t) : LS_OK;
 }

@@ -175,6 +175,7 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, 
     const int each = ls_world_size(t->w) / t->par.mesh.size[LS_AXIS_PP]; /* ranks of a pipeline stage: they come first */
     bool same = true;
     double sum = 0, counted = 0;
+    for (int r = 0; r < ls_world_size(t->w); r++) t->busy_ns[r] = all[r][BUSY + LS_BUSY_COMPUTE];
     t->save_busy = false;
     t->save_due = ((unsigned)all[0][FLAGS] & DUE) != 0;
     for (int r = 0; r < ls_world_size(t->w); r++) t->save_busy |= ((unsigned)all[r][FLAGS] & SAVING) != 0;

@@ -95,6 +95,8 @@ typedef struct ls_trainer {
     ls_train_again again;          /* what an earlier generation of the job left */
     int64_t epoch;                 /* of the step at hand, from 0 */
     double busy[LS_BUSY_PHASES];   /* ns of the newest step that is over in which this rank waited for no other */
+    double *busy_ns;               /* owned: [size of the world], computing, as all ranks told it in the newest step: of
+                                      the one before */
 
     uint32_t trace_first, trace_last;
     ls_injection inject;

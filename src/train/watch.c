@@ -94,9 +94,11 @@ void ls_watch_line(ls_trainer *t, const ls_step_stats *s, double eta_s)
     w->format->line(&v, w->colour, &w->line);
     ls_say("%s", ls_text_str(&w->line));
     ls_experts_load load;
-    if (ls_experts_load_of(t->par.model, &load))
-        ls_say("experts: largest load %.2fx the mean (layer %d, expert %d), dropped %.1f%%, balancing loss %.4f", load.most, load.layer,
-               load.expert, 100.0 * load.dropped, load.aux);
+    if (ls_experts_load_of(t->par.model, t->busy_ns, ls_world_size(t->w), &load)) {
+        w->line.n = 0;
+        ls_experts_words(t->par.model, &load, &w->line);
+        ls_say("%s", ls_text_str(&w->line));
+    }
     memset(&w->since, 0, sizeof w->since);
 }
 
