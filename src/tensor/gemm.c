@@ -203,6 +203,11 @@ static ls_status run_bf16(ls_gemm *g, const ls_gemm_call *call)
     return ls_gemm_library_run(g->library, call);
 }
 
+bool ls_gemm_prepares(const ls_gemm_call *c)
+{
+    return !ALWAYS_TILES && (c->in == LS_F32 || ls_gemm_library_has_bf16()) && ls_gemm_library_prepares(c);
+}
+
 /* --- packed weights ---------------------------------------------------------------------------- */
 
 #define PACKED_UNIT 64 /* rows and columns: what any of the library's layouts pads to */

@@ -44,6 +44,10 @@ void ls_gemm_destroy(ls_gemm *g); /* NULL is fine */
 /* Memory is allocated only when a shape is seen for the first time. */
 ls_status ls_gemm_run(ls_gemm *g, const ls_gemm_call *call);
 
+/* Whether ls_gemm_run prepares a kernel for each shape that it sees: a caller whose m or k differs from step to step is
+ * faster with few of them. */
+bool ls_gemm_prepares(const ls_gemm_call *call);
+
 /* A weight that many products read can be put into the order that the library likes best. Room for it that is
  * always enough (it follows from the shape alone); 0 where nothing would be gained: small products, a single row, a
  * transposed A, a library that does not do it. */
@@ -73,6 +77,7 @@ void ls_gemm_library_describe(char *out, size_t n);
 ls_status ls_gemm_library_open(ls_gemm_library **out);
 void ls_gemm_library_close(ls_gemm_library *l);
 ls_status ls_gemm_library_run(ls_gemm_library *l, const ls_gemm_call *call);
+bool ls_gemm_library_prepares(const ls_gemm_call *call);
 /* Whether packing B is faster for it; ls_gemm_pack, with `room` bytes at `to`. */
 bool ls_gemm_library_packs(const ls_gemm_call *call);
 ls_status ls_gemm_library_pack(ls_gemm_library *l, const ls_gemm_call *call, void *to, size_t room, bool *done);

@@ -98,13 +98,18 @@ static bool can(ls_dnnl_way w, const ls_gemm_call *c) { return w == LS_DNNL_MATM
 bool ls_gemm_library_can(int i, const ls_gemm_call *c) { return can((ls_dnnl_way)i, c); }
 
 /* SGEMM is 1.0 to 1.2 times as fast as a matmul of floats where B is not transposed (bench_gemm), and has no bias. */
+static ls_dnnl_way usual(const ls_gemm_call *c)
+{
+    return c->packed || c->in == LS_BF16 || c->bias || c->trans_b ? LS_DNNL_MATMUL : LS_DNNL_SGEMM;
+}
+
 static ls_dnnl_way choose(const ls_gemm_library *l, const ls_gemm_call *c)
 {
-    if (c->packed) return LS_DNNL_MATMUL;
-    if (l->forced >= 0 && can((ls_dnnl_way)l->forced, c)) return (ls_dnnl_way)l->forced;
-    if (c->in == LS_BF16) return LS_DNNL_MATMUL;
-    return c->bias || c->trans_b ? LS_DNNL_MATMUL : LS_DNNL_SGEMM;
+    const bool forced = l->forced >= 0 && !c->packed && can((ls_dnnl_way)l->forced, c);
+    return forced ? (ls_dnnl_way)l->forced : usual(c);
 }
+
+bool ls_gemm_library_prepares(const ls_gemm_call *c) { return usual(c) == LS_DNNL_MATMUL; }
 
 /* Room for at least so much scratch memory; 64-byte aligned. */
 static LS_COLD ls_status grow_scratch(ls_gemm_library *l, size_t bytes)

@@ -70,7 +70,8 @@ static bool avx2_alone(dnnl_cpu_isa_t isa)
     return has(isa, dnnl_cpu_isa_avx2) && !has(isa, dnnl_cpu_isa_avx512_core);
 }
 
-#define SPLIT_K_FEWEST 512 /* terms of a piece: to add it to the others then takes less than 2 % of its time */
+#define SPLIT_K_FEWEST 128 /* terms of one of two parts: to add it to the other then takes a tenth of the time that it saves */
+#define SPLIT_K_MANY   512 /* of one of four */
 #define SPLIT_K_PIECES 4   /* at most */
 
 /* With AVX2, C is packed and its pieces are not: dw of small weights and many tokens. Each part is a whole C. */
@@ -79,7 +80,7 @@ static bool cut_split_k(const ls_gemm_call *c, const ls_dnnl_cut *pieces, dnnl_c
     if (!avx2_alone(isa)) return false;
     if (!c->trans_a || c->trans_b || c->bias || c->k < 2 * SPLIT_K_FEWEST || pieces->pieces == 1) return false;
     if (!is_large(c->m, c->n, PACKS_AVX2) || is_large(pieces->rows, pieces->columns, PACKS_AVX2)) return false;
-    const int64_t parts = c->k / SPLIT_K_FEWEST < SPLIT_K_PIECES ? 2 : SPLIT_K_PIECES;
+    const int64_t parts = c->k / SPLIT_K_MANY < SPLIT_K_PIECES ? 2 : SPLIT_K_PIECES;
     *out = (ls_dnnl_cut){ .rows = c->m, .columns = c->n };
     out->split_k = ((c->k + parts - 1) / parts + UNIT - 1) / UNIT * UNIT;
     out->pieces = (int)((c->k + out->split_k - 1) / out->split_k);

@@ -8,8 +8,8 @@
  * backward, weight  dw_e = dy_e^T x_e     or x_e^T dy_e    2 R I O; 0 for an expert without rows
  * backward, input   dx_e = dy_e w_e       or dy_e w_e^T    2 R I O
  *
- * Types as in op_linear.c. Pieces have other lengths in every step, and a library prepares a kernel for each length
- * that it sees, so a piece is computed in runs of powers of two: the lengths that there are stay few.
+ * Types as in op_linear.c. Pieces have other lengths in every step. Where the library prepares a kernel for each length
+ * that it sees, a piece is computed in runs whose lengths have few significant bits: the lengths that there are stay few.
  */
 #include <string.h>
 
@@ -36,88 +36,95 @@ static void *row_of(const ls_tensor *x, int64_t row)
     return (char *)x->data + (size_t)(row * x->dim[1]) * ls_dtype_size(x->dtype);
 }
 
-/* The product of a piece. */
-typedef ls_status (*product)(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
-                             const ls_tensor *y, void *out, bool add);
+/* The product of rows of one expert; `out` is a gradient. */
+typedef ls_gemm_call (*product)(const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
+                                const ls_tensor *y, void *out, bool add);
 
-static ls_status forward(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
-                         const ls_tensor *y, void *out, bool add)
+static ls_gemm_call forward(const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
+                            const ls_tensor *y, void *out, bool add)
 {
     (void)out, (void)add;
-    const int64_t at = p->expert * s->I * s->O;
-    return ls_op_product(t,
-                         &(ls_gemm_call){ .m = p->count,
-                                          .n = s->O,
-                                          .k = s->I,
-                                          .trans_b = !s->transposed,
-                                          .in = x->dtype,
-                                          .out = x->dtype,
-                                          .a = row_of(x, p->first),
-                                          .b = matrix(w, x->dtype, at),
-                                          .c = row_of(y, p->first) },
-                         NULL, 0);
+    return (ls_gemm_call){ .m = p->count,
+                           .n = s->O,
+                           .k = s->I,
+                           .trans_b = !s->transposed,
+                           .in = x->dtype,
+                           .out = x->dtype,
+                           .a = row_of(x, p->first),
+                           .b = matrix(w, x->dtype, p->expert * s->I * s->O),
+                           .c = row_of(y, p->first) };
 }
 
-static ls_status to_input(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
-                          const ls_tensor *dy, void *out, bool add)
+static ls_gemm_call to_input(const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
+                             const ls_tensor *dy, void *out, bool add)
 {
-    const int64_t at = p->expert * s->I * s->O;
-    char *dx = (char *)out + (size_t)(p->first * s->I) * ls_dtype_size(x->dtype);
-    return ls_op_product(t,
-                         &(ls_gemm_call){ .m = p->count,
-                                          .n = s->I,
-                                          .k = s->O,
-                                          .trans_b = s->transposed,
-                                          .add = add,
-                                          .in = x->dtype,
-                                          .out = x->dtype,
-                                          .a = row_of(dy, p->first),
-                                          .b = matrix(w, x->dtype, at),
-                                          .c = dx },
-                         NULL, 0);
+    return (ls_gemm_call){ .m = p->count,
+                           .n = s->I,
+                           .k = s->O,
+                           .trans_b = s->transposed,
+                           .add = add,
+                           .in = x->dtype,
+                           .out = x->dtype,
+                           .a = row_of(dy, p->first),
+                           .b = matrix(w, x->dtype, p->expert * s->I * s->O),
+                           .c = (char *)out + (size_t)(p->first * s->I) * ls_dtype_size(x->dtype) };
 }
 
-static ls_status to_weight(ls_tape *t, const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
-                           const ls_tensor *dy, void *out, bool add)
+static ls_gemm_call to_weight(const shape *s, const ls_moe_piece *p, const ls_tensor *x, const ls_tensor *w,
+                              const ls_tensor *dy, void *out, bool add)
 {
     (void)w;
-    float *dw = (float *)out + p->expert * s->I * s->O;
     const void *rows = row_of(x, p->first), *slopes = row_of(dy, p->first);
-    return ls_op_product(t,
-                         &(ls_gemm_call){ .m = s->transposed ? s->I : s->O,
-                                          .n = s->transposed ? s->O : s->I,
-                                          .k = p->count,
-                                          .trans_a = true,
-                                          .add = add,
-                                          .in = x->dtype,
-                                          .out = LS_F32,
-                                          .a = s->transposed ? rows : slopes,
-                                          .b = s->transposed ? slopes : rows,
-                                          .c = dw },
-                         NULL, 0);
+    return (ls_gemm_call){ .m = s->transposed ? s->I : s->O,
+                           .n = s->transposed ? s->O : s->I,
+                           .k = p->count,
+                           .trans_a = true,
+                           .add = add,
+                           .in = x->dtype,
+                           .out = LS_F32,
+                           .a = s->transposed ? rows : slopes,
+                           .b = s->transposed ? slopes : rows,
+                           .c = (float *)out + p->expert * s->I * s->O };
 }
 
-#define ALL_LENGTHS 8 /* below it lengths are few, and products so small that the library is not asked */
+#define FEW_BITS 4 /* of a length: 8 lengths up to twice as many rows; a piece is some three runs */
 
-/* The next rows of a piece, *at of which are done; false: none are left. */
-static bool next_run(const ls_moe_piece *p, int64_t *at, ls_moe_piece *run)
+static int64_t with_few_bits(int64_t n)
+{
+    int64_t unit = 1;
+    while (n / unit >= (int64_t)1 << FEW_BITS) unit *= 2;
+    return n / unit * unit;
+}
+
+/* The next rows of a piece, *at of which are done; false: none are left. `whole`: all of them. */
+static bool next_run(const ls_moe_piece *p, bool whole, int64_t *at, ls_moe_piece *run)
 {
     const int64_t left = p->count - *at;
-    int64_t n = ALL_LENGTHS;
     if (left <= 0) return false;
-    while (2 * n <= left) n *= 2;
-    if (left < ALL_LENGTHS) n = left;
-    *run = (ls_moe_piece){ p->expert, p->first + *at, n };
-    *at += n;
+    *run = (ls_moe_piece){ p->expert, p->first + *at, whole ? left : with_few_bits(left) };
+    *at += run->count;
     return true;
+}
+
+/* All rows of a piece. `sum`: they are terms of one matrix, so all but the first run are added to it. */
+static ls_status multiply(ls_tape *t, product f, const shape *s, const ls_moe_piece *p, const ls_tensor *x,
+                          const ls_tensor *w, const ls_tensor *y, void *out, bool add, bool sum)
+{
+    const ls_gemm_call all = f(s, p, x, w, y, out, add);
+    const bool whole = !ls_gemm_prepares(&all);
+    ls_moe_piece run;
+    for (int64_t at = 0; next_run(p, whole, &at, &run); add |= sum) {
+        const ls_gemm_call call = f(s, &run, x, w, y, out, add);
+        LS_TRY(ls_op_product(t, &call, NULL, 0));
+    }
+    return LS_OK;
 }
 
 static ls_status each(ls_tape *t, product f, const shape *s, const ls_tensor *x, const ls_tensor *w, const ls_tensor *y,
                       void *out, bool add)
 {
-    ls_moe_piece run;
     for (int i = 0; i < s->r->npieces; i++)
-        for (int64_t at = 0; next_run(&s->r->piece[i], &at, &run);) LS_TRY(f(t, s, &run, x, w, y, out, add));
+        LS_TRY(multiply(t, f, s, &s->r->piece[i], x, w, y, out, add, false));
     return LS_OK;
 }
 
@@ -127,13 +134,12 @@ static ls_status weights(ls_tape *t, const shape *s, const ls_tensor *x, const l
                          float *dw, bool add)
 {
     const ls_routing *r = s->r;
-    ls_moe_piece run;
     for (int64_t e = 0; e < r->here; e++) {
         bool had = add;
         for (int i = 0; i < r->npieces; i++) {
-            if (r->piece[i].expert != e) continue;
-            for (int64_t at = 0; next_run(&r->piece[i], &at, &run); had = true)
-                LS_TRY(to_weight(t, s, &run, x, w, dy, dw, had));
+            if (r->piece[i].expert != e || r->piece[i].count == 0) continue;
+            LS_TRY(multiply(t, to_weight, s, &r->piece[i], x, w, dy, dw, had, true));
+            had = true;
         }
         if (!had) ls_clear(dw + e * s->I * s->O, s->I * s->O);
     }
