@@ -199,7 +199,8 @@ static ls_status make_program(const sheet *s, int most_alive, ls_pipe_program *g
     for (size_t i = 0; i < s->n; i++) {
         const cell *c = &s->item[i];
         if (is_computation(c->kind))
-            ls_pipe_put(&g->list[c->row], what_of(c->kind), ls_pipe_place_chunk(where, s->rows, c->stage), c->micro_batch);
+            ls_pipe_put(&g->list[c->row], what_of(c->kind), ls_pipe_place_chunk(where, s->rows, c->stage),
+                        c->micro_batch);
     }
     const ls_status st = ls_pipe_prove(g, most_alive, 0);
     return st == LS_INTERNAL ? ls_fail(LS_BAD_FILE, "%s: not proved: %s", s->name, ls_last_error()) : st;
