@@ -223,8 +223,6 @@ static void refuses_what_this_version_does_not_serve(void **state)
     (void)state;
     static const struct { const char *name, *value, *says; } row[] = {
         { "train.dtype", "bf16", "train.dtype bf16: an mlp trains in f32; gpt2" },
-        { "parallel.pp", "2", "pp is 2: pipeline stages are not implemented: expected 1" },
-        { "pipeline.chunks", "2", "2 pipeline chunks per stage are not implemented: expected 1" },
         { "comm.backend", "nccl", "comm.backend nccl is not implemented: sched, mpi, auto and gloo are" },
     };
     for (size_t i = 0; i < COUNT(row); i++) {
@@ -508,6 +506,7 @@ static ls_status takes(const char *key, const char *value)
         { "optim.name", "sgd" }, { "model.name", "gpt2", "data.path", "t", "optim.schedule", "wsd" },
         { "model.name", "llama", "data.path", "t" }, { "zero.stage", "1" }, { "comm.backend", "mpi" },
         { "model.name", "gpt2", "data.path", "t", "parallel.tp", "2" }, { "model.name", "gpt2", "data.path", "t", "parallel.cp", "4" },
+        { "model.name", "gpt2", "data.path", "t", "parallel.pp", "2" },
         { "ddp.hook", "powersgd" }, { "zero.stage", "3" }, { "zero.stage", "3", "zero.copy", "rank" },
     };
     ls_status st = LS_BAD_CONFIG;
@@ -596,7 +595,9 @@ static const struct { const char *with[4], *key, *value, *says; } unread[] = {
     { { "zero.stage", "2" }, "zero.copy", "rank", "zero.copy belongs to zero.stage 3, and zero.stage is 2" },
     { { "zero.stage", "3" }, "zero.prefetch", "2", "zero.prefetch belongs to zero.stage 3 with zero.copy rank, and zero.copy is host" },
     { { NULL }, "zero.reshard", "never", "zero.reshard belongs to zero.stage 3 with zero.copy rank" },
-    { { NULL }, "pipeline.schedule", "gpipe", "parallel.pp above 1, which is not implemented" },
+    { { NULL }, "pipeline.schedule", "gpipe", "pipeline.schedule belongs to parallel.pp above 1, and parallel.pp is 1" },
+    { { NULL }, "pipeline.chunks", "2", "pipeline.chunks belongs to parallel.pp above 1, and parallel.pp is 1" },
+    { { NULL }, "pipeline.split", "1,1", "pipeline.split belongs to parallel.pp above 1, and parallel.pp is 1" },
     { { NULL }, "comm.order", "ranks", "comm.backend mpi, and comm.backend is sched" },
     { { "comm.transport", "shm" }, "comm.security", "encrypt", "comm.transport tcp and mixed, and comm.transport is shm" },
     { { "comm.transport", "shm" }, "comm.check", "none", "comm.transport is shm" },

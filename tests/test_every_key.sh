@@ -202,7 +202,7 @@ differ last optim.decay_steps mlp '--optim.schedule wsd' '--optim.schedule wsd -
 
 # --- parallel, not implemented ----------------------------------------------------------------------------
 shows parallel.dp mlp '--parallel.dp 2' grep -q ', 2 ranks over shm' out
-refuse parallel.pp mlp '--parallel.pp 2' 78 'checking parallel.pp: '
+shows parallel.pp gpt2 '--parallel.pp 2' grep -q '2 ranks over shm, pp 2 (1f1b) x dp 1, DDP' out
 refuse parallel.ep mlp '--parallel.ep 2' 78 'plan: ep is 2, but mlp has no experts'
 for axis in tp cp; do refuse parallel.$axis mlp "--parallel.$axis 2" 78 "parallel.$axis is 2, but mlp has no layers that ranks divide"; done
 shows parallel.tp gpt2 '--parallel.tp 2' grep -q '2 ranks over shm, tp 2 x dp 1, DDP' out
@@ -274,7 +274,17 @@ differ output zero.hsdp mlp "$of_four" "$of_four --zero.hsdp 2"
 refuse zero.hsdp mlp "$of_four --zero.hsdp 3" 78 'checking zero.hsdp: plan: hsdp 3 does not divide the number of ranks, which is 4: nearest valid: 2 or 4'
 refuse zero.hsdp mlp "$of_four --zero.hsdp 5" 78 'checking zero.hsdp: plan: hsdp is 5: expected 1 to 4, the number of ranks'
 refuse pipeline.schedule mlp '--pipeline.schedule gpipe' 78 'pipeline.schedule belongs to parallel.pp above 1'
-refuse pipeline.chunks mlp '--pipeline.chunks 2' 78 'checking pipeline.chunks: '
+refuse pipeline.chunks mlp '--pipeline.chunks 2' 78 'pipeline.chunks belongs to parallel.pp above 1'
+refuse pipeline.split mlp '--pipeline.split 1,1' 78 'pipeline.split belongs to parallel.pp above 1'
+stages='--parallel.pp 2 --train.micro_batch 3'
+shows pipeline.schedule gpt2 "$stages --pipeline.schedule gpipe" grep -q '2 ranks over shm, pp 2 (gpipe) x dp 1, DDP' out
+refuse pipeline.schedule gpt2 "$stages --pipeline.schedule zb-h1 --zero.stage 2" 78 'schedule zb-h1 has backwards in two halves'
+refuse pipeline.chunks gpt2 "$stages --pipeline.chunks 2" 78 'pipeline schedule 1f1b with 2 chunks of the model per rank: expected 1'
+refuse pipeline.split gpt2 "$stages --pipeline.split 1,1" 78 'a split gives 2 layers to 2 stages: expected 1, the layers of the model'
+refuse parallel.pp gpt2 '--parallel.pp 4' 78 'plan: 4 stages of a model that has 3 units (embedding, layers and head)'
+differ output pipeline.chunks gpt2 "--dry-run $stages --model.n_layer 4 --pipeline.schedule interleaved" \
+    "--dry-run $stages --model.n_layer 4 --pipeline.schedule interleaved --pipeline.chunks 3"
+differ output pipeline.split gpt2 "--dry-run $stages --model.n_layer 4" "--dry-run $stages --model.n_layer 4 --pipeline.split 1,3"
 
 # --- ddp, zero ----------------------------------------------------------------------------------------------
 wide='-n 2 --model.dims 8,64,64,3 --comm.transport tcp'

@@ -20,6 +20,10 @@ static const ls_model_config gpt2 = {
     .name = "gpt2", .init = LS_INIT_PHILOX, .seed = 5,
     .lm = { .vocab_size = V, .seq_len = T, .n_layer = 2, .n_head = 2, .d_model = 16, .tied = true },
 };
+static const ls_model_config untied = {
+    .name = "gpt2", .init = LS_INIT_PHILOX, .seed = 5,
+    .lm = { .vocab_size = V, .seq_len = T, .n_layer = 2, .n_head = 2, .d_model = 16 },
+};
 static const ls_model_config llama = {
     .name = "llama", .init = LS_INIT_PHILOX,
     .lm = { .vocab_size = V, .seq_len = T, .n_layer = 2, .n_head = 16, .n_kv_head = 4, .d_model = 64, .d_ff = 32 },
@@ -40,7 +44,15 @@ CHANGE(nothing, (void)p)
 CHANGE(defaults, p->dp = "ddp"; p->hsdp = 1; p->schedule = "1f1b"; p->chunks = 1)
 CHANGE(shards, p->dp = "fsdp"; p->ddp.zero_stage = 1)
 CHANGE(bf16, p->dtype = LS_BF16; p->recompute = LS_RECOMPUTE_FULL)
-CHANGE(two_stages, p->size[LS_AXIS_PP] = 2)
+CHANGE(two_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2)
+CHANGE(chunks_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = p->chunks = 2; p->schedule = "interleaved")
+CHANGE(six_stages, p->size[LS_AXIS_PP] = 2; p->size[LS_AXIS_DP] = 2; p->chunks = 3; p->schedule = "interleaved")
+CHANGE(unused_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.find_unused = true)
+CHANGE(tree_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.tree = true)
+CHANGE(halves_of_2, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = p->ddp.zero_stage = 2; p->schedule = "zb-h1")
+CHANGE(tied_in_a_v, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.zero_stage = 3; p->ddp.copy = LS_ZERO_COPY_RANK;
+       p->ddp.reduce_last = true; p->schedule = "zb-v")
+CHANGE(split_of_one, static const int64_t split[] = { 2 }; p->split = split; p->nsplit = 1)
 CHANGE(two_experts, p->size[LS_AXIS_EP] = 2)
 CHANGE(three_stages, p->size[LS_AXIS_PP] = 3)
 CHANGE(three_tensors, p->size[LS_AXIS_TP] = 3)
@@ -111,12 +123,22 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { stage_3, &gpt2, LS_OK, NULL },
         { gathers, &gpt2, LS_OK, NULL },
         { last_of_2, &gpt2, LS_OK, NULL },
-        { two_stages, &gpt2, LS_UNSUPPORTED, "pp is 2: pipeline stages are not implemented: expected 1" },
+        { two_stages, &gpt2, LS_OK, NULL },
+        { two_stages, &mlp, LS_OK, NULL },
+        { chunks_of_stages, &gpt2, LS_OK, NULL },
+        { three_stages, &gpt2, LS_BAD_CONFIG, "mesh: dp 4 x pp 3 = 12, but the world has 4 ranks" },
+        { six_stages, &gpt2, LS_BAD_CONFIG, "plan: 6 stages of a model that has 4 units (embedding, layers and head): expected at most" },
+        { unused_of_stages, &gpt2, LS_UNSUPPORTED, "plan: find_unused is true, and pp is 2: expected false, or pp 1" },
+        { tree_of_stages, &gpt2, LS_UNSUPPORTED, "plan: sums of gradients as a tree, and pp is 2: expected pp 1" },
+        { halves_of_2, &gpt2, LS_UNSUPPORTED, "plan: zero_stage 2 reduces a gradient in each backward, and schedule zb-h1 has backwards in two "
+                                              "halves: expected reduce_last, a zero_stage up to 1, or another schedule" },
+        { tied_in_a_v, &gpt2, LS_UNSUPPORTED, "schedule zb-v has a tied embedding in two chunks of a rank: expected LS_ZERO_COPY_HOST" },
+        { tied_in_a_v, &untied, LS_OK, NULL },
+        { split_of_one, &gpt2, LS_BAD_CONFIG, "plan: split belongs to pp above 1, and pp is 1: expected NULL" },
         { two_experts, &gpt2, LS_UNSUPPORTED, "plan: ep is 2, but gpt2 has no experts: expected ep 1, or model moe" },
         { two_contexts, &gpt2, LS_OK, NULL },
         { two_tensors, &gpt2, LS_OK, NULL },
         { two_of_both, &llama, LS_OK, NULL },
-        { three_stages, &gpt2, LS_BAD_CONFIG, "plan: pp 3 does not divide model.n_layer, which is 2: nearest valid: 2" },
         { three_tensors, &gpt2, LS_BAD_CONFIG, "plan: tp 3 does not divide model.n_head, which is 2: nearest valid: 2" },
         { three_tensors, &llama, LS_BAD_CONFIG, "plan: tp 3 does not divide model.n_head, which is 16: nearest valid: 2 or 4" },
         { six_tensors, &llama, LS_BAD_CONFIG, "plan: tp 6 does not divide model.n_head, which is 16: nearest valid: 4 or 8" },
@@ -143,7 +165,7 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { prefetch, &gpt2, LS_BAD_CONFIG, "plan: prefetch belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected 0" },
         { reshard, &gpt2, LS_BAD_CONFIG, "plan: reshard belongs to zero_stage 3 with LS_ZERO_COPY_RANK: expected LS_RESHARD_DEFAULT" },
         { unknown_schedule, &gpt2, LS_BAD_CONFIG, "no pipeline schedule '2f2b': expected one of gpipe, 1f1b" },
-        { two_chunks, &gpt2, LS_UNSUPPORTED, "2 pipeline chunks per stage are not implemented: expected 1" },
+        { two_chunks, &gpt2, LS_BAD_CONFIG, "plan: chunks above 1 belongs to pp above 1, and pp is 1: expected 1" },
         { no_sample, &gpt2, LS_BAD_CONFIG, "plan: micro_batch is 0: expected at least 1 sample per forward" },
         { no_micro_batch, &gpt2, LS_BAD_CONFIG, "a step of 0 micro-batches: expected 1 to" },
         { ring, &gpt2, LS_BAD_CONFIG, "plan: context belongs to cp above 1, and cp is 1: expected NULL" },

@@ -418,7 +418,7 @@ static void the_first_failure_ends_a_step_and_is_returned_as_it_is(void **state)
     ls_pipe_destroy(p);
 }
 
-static void what_is_not_implemented_is_refused(void **state)
+static void what_cannot_be_created_is_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -429,11 +429,14 @@ static void what_is_not_implemented_is_refused(void **state)
     } row[] = {
         { { .micro_batches = 1 }, 1, LS_OK, NULL },
         { { .micro_batches = LS_PIPE_MOST_MICRO_BATCHES, .schedule = "1f1b", .chunks = 1 }, 1, LS_OK, NULL },
-        { { .micro_batches = 4 }, 2, LS_UNSUPPORTED, "pp is 2: pipeline stages are not implemented: expected 1" },
+        { { .micro_batches = 4 }, 2, LS_OK, NULL },
         { { .micro_batches = 4, .schedule = "gpipe" }, 1, LS_OK, NULL },
         { { .micro_batches = 4, .schedule = "2f2b" }, 1, LS_BAD_CONFIG, "no pipeline schedule '2f2b': expected one of gpipe, 1f1b," },
-        { { .micro_batches = 4, .chunks = 2 }, 1, LS_UNSUPPORTED, "2 pipeline chunks per stage are not implemented: expected 1" },
-        { { .micro_batches = 4, .chunks = -1 }, 1, LS_UNSUPPORTED, "-1 pipeline chunks" },
+        { { .micro_batches = 4, .chunks = 2 }, 2, LS_BAD_CONFIG, "pipeline schedule 1f1b with 2 chunks of the model per rank: expected 1" },
+        { { .micro_batches = 4, .chunks = 2, .schedule = "interleaved" }, 2, LS_OK, NULL },
+        { { .micro_batches = 4, .chunks = 2, .schedule = "interleaved" }, 1, LS_BAD_CONFIG,
+          "2 chunks of the model on the one rank of a pipeline: expected 1, or several ranks" },
+        { { .micro_batches = 4, .chunks = -1 }, 1, LS_BAD_CONFIG, "with -1 chunks of the model per rank: expected 1" },
         { { .micro_batches = 0 }, 1, LS_BAD_CONFIG, "a step of 0 micro-batches: expected 1 to 16777216" },
         { { .micro_batches = LS_PIPE_MOST_MICRO_BATCHES + 1 }, 1, LS_BAD_CONFIG, "a step of 16777217 micro-batches" },
     };
@@ -445,26 +448,6 @@ static void what_is_not_implemented_is_refused(void **state)
         ls_pipe *p = (ls_pipe *)&row; /* to see that it is cleared */
         assert_int_equal(ls_pipe_create(&row[k].c, &p), row[k].st);
         assert_null(p);
-    }
-}
-
-static ls_status two_stages(ls_world *w, void *arg)
-{
-    ls_pipe *p;
-    const ls_pipe_config c = { .stages = ls_world_group(w), .micro_batches = 4 };
-    (void)arg;
-    const ls_status st = ls_pipe_create(&c, &p);
-    LS_EXPECT(st == (ls_world_size(w) == 1 ? LS_OK : LS_UNSUPPORTED), "%d stages: %s", ls_world_size(w), ls_status_word(st));
-    ls_pipe_destroy(p);
-    return LS_OK;
-}
-
-static void a_group_says_how_many_stages_there_are(void **state)
-{
-    (void)state;
-    for (int n = 1; n <= 2; n++) {
-        const ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, n, NULL, two_stages, NULL);
-        if (r.failed) fail_msg("%s", r.text);
     }
 }
 
@@ -483,8 +466,7 @@ int main(void)
         cmocka_unit_test(each_action_is_called_in_order),
         cmocka_unit_test(only_so_many_micro_batches_as_it_was_created_for),
         cmocka_unit_test(the_first_failure_ends_a_step_and_is_returned_as_it_is),
-        cmocka_unit_test(what_is_not_implemented_is_refused),
-        cmocka_unit_test(a_group_says_how_many_stages_there_are),
+        cmocka_unit_test(what_cannot_be_created_is_refused),
     };
     return cmocka_run_group_tests_name("pipe", tests, NULL, NULL);
 }

@@ -39,7 +39,9 @@ ls_status ls_pipe_check(const ls_pipe_config *c, int ranks)
 {
     const ls_pipe_schedule *s;
     ls_pipe_shape shape;
-    return schedule_of(c, ranks, &s, &shape);
+    LS_TRY(schedule_of(c, ranks, &s, &shape));
+    if (ranks > 1 || shape.chunks == 1) return LS_OK;
+    return ls_fail(LS_BAD_CONFIG, "%d chunks of the model on the one rank of a pipeline: expected 1, or several ranks", shape.chunks);
 }
 
 int ls_pipe_chunks(const ls_pipe_config *c, int ranks)
@@ -93,7 +95,6 @@ static ls_status make_room(ls_pipe *p, size_t edge_bytes)
     p->arriving = calloc((size_t)r->buffers + 1, sizeof *p->arriving);
     p->leaving = calloc((size_t)(ls_pipe_slots(p) + r->sends) + 1, sizeof *p->leaving);
     if (!p->arriving || !p->leaving) return ls_fail(LS_NO_MEMORY, "the messages of a pipeline");
-    if (!p->g) return ls_fail(LS_INVALID, "a pipeline of %d stages on one rank: expected one chunk", p->stages);
     const ls_status st = ls_alloc(ls_group_world(p->g), (size_t)(r->buffers + r->sends) * p->each, LS_MEM_ACT, &memory);
     p->memory = memory;
     return st < 0 ? ls_while(st, "allocating %d buffers between pipeline stages", r->buffers + r->sends) : LS_OK;
@@ -103,6 +104,7 @@ static ls_status make(ls_pipe *p, const ls_pipe_config *c, int ranks)
 {
     const ls_pipe_schedule *s;
     ls_pipe_shape shape;
+    LS_TRY(ls_pipe_check(c, ranks));
     LS_TRY(schedule_of(c, ranks, &s, &shape));
     p->stages = shape.ranks * shape.chunks;
     LS_TRY(ls_pipe_program_create(s, &shape, &p->program));
