@@ -126,7 +126,7 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { two_stages, &gpt2, LS_OK, NULL },
         { two_stages, &mlp, LS_OK, NULL },
         { chunks_of_stages, &gpt2, LS_OK, NULL },
-        { three_stages, &gpt2, LS_BAD_CONFIG, "mesh: dp 4 x pp 3 = 12, but the world has 4 ranks" },
+        { three_stages, &gpt2, LS_BAD_CONFIG, "mesh: pp 3 x dp 4 = 12, but the world has 4 ranks" },
         { six_stages, &gpt2, LS_BAD_CONFIG, "plan: 6 stages of a model that has 4 units (embedding, layers and head): expected at most" },
         { unused_of_stages, &gpt2, LS_UNSUPPORTED, "plan: find_unused is true, and pp is 2: expected false, or pp 1" },
         { tree_of_stages, &gpt2, LS_UNSUPPORTED, "plan: sums of gradients as a tree, and pp is 2: expected pp 1" },

@@ -1,5 +1,5 @@
 /* Five steps of AdamW on a GPT-2 have the losses of PyTorch's FSDP2 (tests/golden/fsdp2.h), with each stage of ZeRO,
- * and those of its tensor, sequence and context parallelism. */
+ * and those of its tensor, sequence and context parallelism and of its pipelines. */
 #include "harness.h"
 
 #include <math.h>
@@ -120,11 +120,13 @@ static void every_stage_has_the_losses_of_fsdp2(void **state)
         for (size_t k = 0; k < COUNT(layout); k++) trains(golden_fsdp2[i].ranks, layout[k], "FSDP2", golden_fsdp2[i].loss);
 }
 
+#define PP2 "parallel.pp", "2", "train.micro_batch", "1", "pipeline.schedule"
+
 /* Each beside the numbers of its own kind; tp and cp together beside those of tp. */
 static void axes_have_the_losses_of_torch(void **state)
 {
     (void)state;
-    enum { TP, TP_SP, TP4_SP, CP };
+    enum { TP, TP_SP, TP4_SP, CP, GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB, ZBV };
     static const struct { int ranks, golden; const char *layout[9]; } division[] = {
         { 2, TP, { "parallel.tp", "2" } },
         { 2, TP_SP, { "parallel.tp", "2", "parallel.sp", "true" } },
@@ -135,6 +137,14 @@ static void axes_have_the_losses_of_torch(void **state)
         { 2, CP, { "parallel.cp", "2", "parallel.context", "ulysses" } },
         { 4, TP_SP, { "parallel.tp", "2", "parallel.sp", "true", "parallel.cp", "2" } },
         { 8, TP, { "parallel.tp", "2", "parallel.cp", "2", "zero.stage", "3" } },
+        { 2, GPIPE, { PP2, "gpipe" } },
+        { 2, ONE_F_ONE_B, { PP2, "1f1b" } },
+        { 2, INTERLEAVED, { PP2, "interleaved" } },
+        { 2, ZB, { PP2, "zb-h1" } },
+        { 2, ZBV, { PP2, "zb-v" } },
+        { 2, ZBV, { PP2, "dualpipe-v" } },
+        { 4, ONE_F_ONE_B, { "parallel.pp", "2", "zero.stage", "1", "train.micro_batch", "1" } },
+        { 8, TP_SP, { "parallel.pp", "2", "parallel.tp", "2", "parallel.sp", "true", "train.micro_batch", "1" } },
     };
     for (size_t i = 0; i < COUNT(division); i++)
         trains(division[i].ranks, division[i].layout, golden_axes[division[i].golden].name,

@@ -20,7 +20,9 @@ static const struct {
 
 /* The same five steps by PyTorch 2.15.0's other ways to divide a model, by the same program: DTensor's tensor parallelism
  * (parallelize_module, loss_parallel), the same with SequenceParallel, and ring attention (the ring of context_parallel
- * around the CPU's attention kernels, which it does not call by itself). */
+ * around the CPU's attention kernels, which it does not call by itself); and torch.distributed.pipelining with four
+ * micro-batches (Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B and ScheduleZBVZeroBubble with two chunks per rank,
+ * ScheduleInterleavedZeroBubble). */
 static const struct {
     const char *name;
     int ranks;
@@ -30,4 +32,9 @@ static const struct {
     { "tp and sp", 2, { 4.17925644, 4.09933853, 4.02586508, 3.92750907, 3.82109547 } },
     { "tp and sp", 4, { 4.17925644, 4.09933853, 4.02586508, 3.92750883, 3.82109594 } },
     { "cp", 2, { 4.17925644, 4.09933901, 4.02586508, 3.92750907, 3.82109547 } },
+    { "pp, gpipe", 2, { 4.17925644, 4.09933949, 4.02586508, 3.92750883, 3.82109547 } },
+    { "pp, 1f1b", 2, { 4.17925644, 4.09933949, 4.02586508, 3.92750883, 3.82109547 } },
+    { "pp, interleaved", 2, { 4.17925644, 4.09933901, 4.02586508, 3.92750883, 3.82109547 } },
+    { "pp, zb", 2, { 4.17925644, 4.09933901, 4.02586508, 3.92750883, 3.82109547 } },
+    { "pp, zbv", 2, { 4.17925644, 4.09933949, 4.02586508, 3.92750883, 3.82109547 } },
 };
