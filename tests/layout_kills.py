@@ -1,5 +1,5 @@
-"""layout_kills.py -- kills a random rank in a random step of a random layout (data, tensor, sequence and context
-parallelism, ZeRO, recompute, shared memory or tcp, one launcher or two): the report names the rank and the step, every
+"""layout_kills.py -- kills a random rank in a random step of a random layout (data, tensor, sequence, context and
+pipeline parallelism, ZeRO, recompute, shared memory or tcp, one launcher or two): the report names the rank and the step, every
 launcher ends in time with exit status 82, and nothing is left.
 
     python3 tests/layout_kills.py LOCKSTEP RECIPE --runs 50 --seed 1
@@ -35,11 +35,13 @@ DIED = 82
 def draw(rng):
     """(ranks, launchers, options)"""
     while True:
-        dp, tp, cp = rng.choice((1, 2, 4)), rng.choice((1, 2, 4)), rng.choice((1, 2, 4))
-        ranks = dp * tp * cp
-        if tp * cp > 1 and ranks <= MOST_RANKS:
+        dp, tp, cp, pp = rng.choice((1, 2, 4)), rng.choice((1, 2, 4)), rng.choice((1, 2, 4)), rng.choice((1, 2))
+        ranks = dp * tp * cp * pp
+        if tp * cp * pp > 1 and ranks <= MOST_RANKS:
             break
-    o = {"parallel.dp": dp, "parallel.tp": tp, "parallel.cp": cp}
+    o = {"parallel.dp": dp, "parallel.tp": tp, "parallel.cp": cp, "parallel.pp": pp}
+    if pp > 1:
+        o["pipeline.schedule"] = rng.choice(("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"))
     if tp > 1:
         o["parallel.sp"] = rng.choice(("true", "false"))
     if cp > 1:
@@ -48,7 +50,7 @@ def draw(rng):
             o["parallel.context"] = "ulysses-ring"
         o["parallel.cp_split"] = rng.choice(("zigzag", "contiguous"))
     launchers = 2 if rng.random() < 0.25 else 1
-    o["zero.stage"] = rng.randrange(4)
+    o["zero.stage"] = rng.randrange(2 if o.get("pipeline.schedule", "").startswith("zb") else 4)
     if o["zero.stage"] == 3:
         o["zero.copy"] = rng.choice(("host", "rank"))
     o["train.recompute"] = rng.choice(("none", "selective", "full"))

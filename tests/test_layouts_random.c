@@ -1,5 +1,5 @@
-/* Random products of data, tensor, sequence and context parallelism with ZeRO stages, recompute, micro-batches, bf16
- * and dropout train the model that one rank trains, and a layout that runs twice has the same bits (R110-R119,
+/* Random products of data, tensor, sequence, context and pipeline parallelism with ZeRO stages, recompute, micro-batches,
+ * bf16 and dropout train the model that one rank trains, and a layout that runs twice has the same bits (R110-R119,
  * R131-R138).
  *
  * Twelve layouts, and 64 ranks; LOCKSTEP_RUNS layouts from LOCKSTEP_SEED on where these are set: tests/long_layouts.sh
@@ -18,7 +18,7 @@
 #define BATCH      8
 #define TOKENS     "32" /* a multiple of 2 cp and of cp tp, for all that are drawn */
 #define MOST_RANKS 16
-#define KEYS       13   /* of a layout */
+#define KEYS       16   /* of a layout */
 #define FIRST_SEED 1019 /* its 12 have each axis, stage, context, dtype and kind of recompute */
 
 /* Of losses, and of norms and weights. Both sides round to float in every operation, and 10 steps pass a difference on.
@@ -28,7 +28,7 @@ static const struct { double losses, weights; } f32 = { 1e-5, 1e-4 }, bf16 = { 1
 /* --- what is trained ----------------------------------------------------------------------------------------- */
 
 #define RECIPE "data.name", NULL, "data.path", NULL, "data.tokenizer", "char", "train.global_batch", "8", "optim.clip", "1", \
-               "model.n_layer", "2", "model.n_head", "8", "model.d_model", "32", "model.seq_len", TOKENS
+               "model.n_layer", "4", "model.n_head", "8", "model.d_model", "32", "model.seq_len", TOKENS
 #define SGD "optim.name", "sgd", "optim.momentum", "0.9", "optim.lr", "0.05"
 /* With the usual eps, 1e-8, a gradient that is 0 except for rounding, as of biases of keys, moves a weight by all of
  * lr. */
@@ -106,12 +106,26 @@ static void draw_axes(drawn *d, uint64_t *rng, int dp, int tp, int cp)
     set(d, "parallel.cp_split", draw(rng, 2) ? "contiguous" : "zigzag");
 }
 
+/* How ranks divide the layers of the model among them. Schedules with backwards in two halves do without stages of ZeRO that
+ * reduce each of them; in a V a tied matrix is in two chunks of a rank, which then has all of it. */
+static bool draw_pipeline(drawn *d, uint64_t *rng, int pp)
+{
+    static const struct { const char *name; bool halves; } order[] = {
+        { "1f1b", false }, { "gpipe", false }, { "interleaved", false }, { "zb-h1", true }, { "zb-v", true }, { "dualpipe-v", true },
+    };
+    const uint32_t k = draw(rng, pp == 4 ? 4 : COUNT(order)); /* 6 units */
+    if (pp == 1) return false;
+    set(d, "parallel.pp", number[pp]);
+    set(d, "pipeline.schedule", order[pp == 4 && k == 2 ? 0 : k].name);
+    return order[k].halves;
+}
+
 /* What a rank of them stores, and when. */
-static void draw_step(drawn *d, uint64_t *rng, int dp, int cp)
+static void draw_step(drawn *d, uint64_t *rng, int dp, int cp, bool halves)
 {
     static const char *const recompute[] = { "none", "selective", "full" };
     static const char *const transport[] = { "tcp", "shm", "shm", "shm" };
-    const uint32_t stage = draw(rng, 4);
+    const uint32_t stage = draw(rng, halves ? 2 : 4);
     const bool own = stage == 3 && draw(rng, 2);
     const int micro = 1 << draw(rng, 3); /* 1, 2, 4 */
     set(d, "zero.stage", (const char *const[]){ "0", "1", "2", "3" }[stage]);
@@ -128,16 +142,17 @@ static drawn draw_layout(unsigned seed)
     drawn d = { .seed = seed };
     uint64_t rng = seed;
     for (int i = 0; i < 4; i++) (void)draw(&rng, 2); /* seeds that are neighbours begin alike */
-    int dp, tp, cp;
+    int pp, dp, tp, cp;
     do {
+        pp = 1 << draw(&rng, 3);
         dp = 1 << draw(&rng, 4);
         tp = 1 << draw(&rng, 3);
         cp = 1 << draw(&rng, 3);
-        d.ranks = dp * tp * cp;
-    } while (tp * cp == 1 || d.ranks > MOST_RANKS);
+        d.ranks = pp * dp * tp * cp;
+    } while (pp * tp * cp == 1 || d.ranks > MOST_RANKS);
     d.task = draw(&rng, COUNT(tasks));
     draw_axes(&d, &rng, dp, tp, cp);
-    draw_step(&d, &rng, dp, cp);
+    draw_step(&d, &rng, dp, cp, draw_pipeline(&d, &rng, pp));
     return d;
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # test_train_resume_axes.sh -- a run that tensor and sequence parallel ranks saved goes on in other layouts (one rank, tp 4, cp 2,
-# ZeRO stage 3), and a run of each of these in that one: the losses are those of one rank within 1e-6, and what both end
-# with, optimizer and all, differs by rounding.
+# ZeRO stage 3, pipelines), and a run of each of these in that one: the losses are those of one rank within 1e-6, and what
+# both end with, optimizer and all, differs by rounding.
 #
 #   tests/test_train_resume_axes.sh BUILD
 . "$(dirname "$0")/harness_train.sh"
@@ -25,6 +25,8 @@ declare -A layout=(
     [tp]='4 --parallel.tp 4'
     [cp]='2 --parallel.cp 2'
     [zero]='2 --zero.stage 3'
+    [pp]='2 --parallel.pp 2 --train.micro_batch 4'
+    [pp_all]='8 --parallel.pp 2 --parallel.tp 2 --zero.stage 1 --train.micro_batch 3 --pipeline.schedule zb-v'
     [all]='8 --parallel.tp 2 --parallel.cp 2 --parallel.context gather --zero.stage 3 --zero.copy rank'
 )
 go() { # model, layout, folder, options
@@ -64,11 +66,11 @@ goes_on() { # model, from, to
 
 for model in gpt2 llama; do
     claim "$model: one rank" go $model one whole-$model
-    for from in sp one tp cp zero all; do
+    for from in sp one tp cp zero pp pp_all all; do
         claim "$model: $from saves step 6" go $model $from $model-$from --train.steps 6 --checkpoint.every 6
         claim "$model: $from: the checkpoint is the model of the final line" saved_as_it_ended $model-$from
     done
-    for way in 'sp one' 'sp tp' 'sp cp' 'sp zero' 'sp all' 'one sp' 'tp sp' 'cp sp' 'zero sp' 'all sp'; do
+    for way in 'sp one' 'sp tp' 'sp cp' 'sp zero' 'sp all' 'sp pp' 'pp sp' 'pp one' 'one pp' 'pp_all zero' 'pp pp_all' 'one sp' 'tp sp' 'cp sp' 'zero sp' 'all sp'; do
         read -r from to <<<"$way"
         claim "$model: from $from to $to: it goes on" goes_on $model "$from" "$to"
         claim "$model: from $from to $to: losses of one rank" near $model

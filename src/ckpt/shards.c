@@ -112,8 +112,8 @@ static ls_status put_all(const ls_state *s, shard *f, int k)
 static int most_boxes(const ls_state *s)
 {
     int most = 1;
-    for (int i = 0; s->ps && i < s->ps->n; i++)
-        if (ls_piece_most(&s->ps->item[i]) > most) most = ls_piece_most(&s->ps->item[i]);
+    for (int i = 0; s->ps && i < ls_params_total(s->ps); i++) /* the same number on all ranks */
+        if (ls_piece_most(ls_params_at(s->ps, i)) > most) most = ls_piece_most(ls_params_at(s->ps, i));
     return most;
 }
 
