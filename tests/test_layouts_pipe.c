@@ -1,7 +1,10 @@
-/* Ranks that divide the layers of a model into pipeline stages train the model that one rank trains. */
+/* Ranks that divide the layers of a model into pipeline stages train the model that one rank trains, in every schedule,
+ * and send what the closed form says (R120-R129). */
 #include "harness.h"
 #include "harness_layout.h"
 #include "harness_text.h"
+#include "lockstep/pipe.h"
+#include "parallel/pipe_list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +40,81 @@ static int open_text(void **state)
     return 0;
 }
 
-#define F32 2e-5
+#define F32  2e-5
+#define BF16 5e-2 /* every operation rounds to 8 bits */
+
+#define BATCH  8
+#define LAYERS 4
+#define WIDTH  32
+#define TOKENS 16
+
+/* --- what a step sends ------------------------------------------------------------------------------------------- */
+
+static const char *value_of(const ls_layout *l, const char *key, const char *def)
+{
+    const char *found = def;
+    for (const char *const *f = l->run; f && *f; f += 2)
+        if (strcmp(f[0], key) == 0) found = f[1];
+    for (const char *const *f = l->layout; f && *f; f += 2)
+        if (strcmp(f[0], key) == 0) found = f[1];
+    return found;
+}
+
+static int number_of(const ls_layout *l, const char *key, int def)
+{
+    const char *text_of_it = value_of(l, key, NULL);
+    return text_of_it ? atoi(text_of_it) : def;
+}
+
+/* The stage of a layer, where pipeline.split says how many each has: embedding and head are in the first and the last. */
+static int stage_of(const char *split, int stages, const char *name)
+{
+    const char *h = strstr(name, "h.");
+    int s = 0;
+    if (!h) return strstr(name, "ln_f") || strstr(name, "lm_head") ? stages - 1 : 0;
+    for (int layer = atoi(h + 2); layer >= atoi(split); split = strchr(split, ',') + 1, s++) layer -= atoi(split);
+    return s;
+}
+
+/* Bytes of the gradients of a stage, each padded to a line. */
+static uint64_t gradients(const ls_params *ps, const char *split, int stages, int stage, bool tied)
+{
+    uint64_t padded = 0;
+    for (int i = 0; i < ps->n; i++) {
+        const bool shared = tied && strstr(ps->item[i].name, "wte") && stage == stages - 1;
+        if (stage_of(split, stages, ps->item[i].name) == stage || shared)
+            padded += (4 * (uint64_t)ls_tensor_count(&ps->item[i].t) + 63) / 64 * 64;
+    }
+    return padded;
+}
+
+/* Of gpt2, with a loop of stages and plain DDP. Between two neighbouring stages travel, per step of m micro-batches of b
+ * sequences of s tokens with h channels, m activations and as many gradients: 2 m b s h elements (R127), which one rank
+ * sends and another one receives. Gradients of each chunk are one bucket; first and last stage add up those of a tied
+ * embedding. */
+static int staged(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
+{
+    const int pp = number_of(l, "parallel.pp", 1), v = number_of(l, "pipeline.chunks", 1), dp = l->ranks / pp, stages = pp * v;
+    const int m = BATCH / dp / number_of(l, "train.micro_batch", 1), at = rank / dp;
+    const bool tied = strcmp(value_of(l, "model.tied", "true"), "true") == 0;
+    const char *split = value_of(l, "pipeline.split", NULL), *const replicas = dp > 1 ? "dp" : "self";
+    const uint64_t each = (uint64_t)(BATCH / dp) * TOKENS * WIDTH * 4, lines = 64 * (uint64_t)dp;
+    int n = 0, edges = 0;
+    for (int c = 0; c < v; c++) {
+        const int s = c * pp + at;
+        edges += (s > 0) + (s < stages - 1);
+        out[n++] = (ls_layout_calls){ .group = replicas, .coll = LS_ALL_REDUCE, .count = 1,
+                                      .bytes = (gradients(ps, split, stages, s, tied) + lines - 1) / lines * lines };
+    }
+    out[n++] = (ls_layout_calls){ .group = dp > 1 ? "pp" : "world", .coll = LS_SENDRECV, .count = 2 * m * edges,
+                                  .bytes = 2 * each * (uint64_t)edges };
+    if (tied && (at == 0 || at == pp - 1))
+        out[n++] = (ls_layout_calls){ .group = "embedding", .coll = LS_ALL_REDUCE, .count = 1,
+                                      .bytes = ls_tensor_nbytes(&ls_params_find(ps, "transformer.wte.weight")->t) };
+    out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_GATHER, .count = 1, .bytes = 48 * (uint64_t)l->ranks };
+    out[n++] = (ls_layout_calls){ .group = "world", .coll = LS_ALL_REDUCE, .count = 1, .bytes = 8 * (uint64_t)ps->n };
+    return n;
+}
 
 typedef struct division {
     int ranks;
@@ -64,6 +141,25 @@ static void stages_train_the_model(void **state)
     for (size_t i = 0; i < COUNT(all); i++) check(all[i], pp, COUNT(pp));
 }
 
+static void a_step_sends_what_the_closed_form_says(void **state)
+{
+    (void)state;
+    static const division pp[] = {
+        { 2, { "parallel.pp", "2", "pipeline.split", "2,2" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "3,1", "pipeline.schedule", "gpipe" } },
+        { 4, { "parallel.pp", "4", "pipeline.split", "1,1,1,1" } },
+        { 4, { "parallel.pp", "4", "pipeline.split", "1,1,1,1", "train.micro_batch", "4" } },
+        { 4, { "parallel.pp", "2", "pipeline.split", "2,2", "train.micro_batch", "2" } },
+        { 3, { "parallel.pp", "3", "pipeline.split", "1,2,1", "pipeline.schedule", "zb-h1" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "1,1,1,1", "pipeline.schedule", "interleaved", "pipeline.chunks", "2" } },
+        { 4, { "parallel.pp", "2", "pipeline.split", "0,2,2,0", "pipeline.schedule", "interleaved", "pipeline.chunks", "2" } },
+    };
+    for (size_t i = 0; i < COUNT(pp); i++) {
+        assert_layout(&(ls_layout){ .ranks = pp[i].ranks, .run = gpt2, .layout = pp[i].layout, .calls = staged }, F32);
+        assert_layout(&(ls_layout){ .ranks = pp[i].ranks, .run = gpt2_untied, .layout = pp[i].layout, .calls = staged }, F32);
+    }
+}
+
 static void in_every_order(void **state)
 {
     (void)state;
@@ -81,6 +177,56 @@ static void in_every_order(void **state)
     };
     for (size_t i = 0; i < COUNT(all) - 1; i++) check(all[i], order, COUNT(order));
     check(mlp, order, 3);
+}
+
+static void train_for(const char **run, const division *d, ls_layout_outcome *out)
+{
+    if (ls_layout_train(&(ls_layout){ .ranks = d->ranks, .run = run, .layout = d->layout }, false, out) < 0) fail_msg("%s", ls_last_error());
+}
+
+/* Schedules differ in when they compute, and not in what: micro-batches are added up in one order. (In a V a tied matrix
+ * is on one rank, and not summed over two.) */
+static void all_orders_have_the_same_bits(void **state)
+{
+    (void)state;
+    static const division order[] = {
+        { 2, { "parallel.pp", "2" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "gpipe" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "zb-h1" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "interleaved" } },
+        { 2, { "parallel.pp", "2", "pipeline.split", "3,1" } },
+        { 4, { "parallel.pp", "4" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "zb-v" } },
+        { 2, { "parallel.pp", "2", "pipeline.schedule", "dualpipe-v" } },
+    };
+    static const char **const run[] = { gpt2, llama, dropped, gpt2_untied };
+    ls_layout_outcome *o = calloc(2, sizeof *o);
+    for (size_t r = 0; r < COUNT(run); r++) {
+        train_for(run[r], &order[0], &o[0]);
+        for (size_t i = 1; i < COUNT(order) - (run[r] == gpt2_untied ? 0 : 2); i++) {
+            train_for(run[r], &order[i], &o[1]);
+            if (strcmp(o[0].rank[0].digest, o[1].rank[0].digest) != 0)
+                fail_msg("model %zu, order %zu: digest %s, expected %s", r, i, o[1].rank[0].digest, o[0].rank[0].digest);
+            assert_memory_equal(o[0].rank[0].loss, o[1].rank[0].loss, sizeof o[0].rank[0].loss);
+            assert_memory_equal(o[0].rank[0].norm, o[1].rank[0].norm, sizeof o[0].rank[0].norm);
+            ls_layout_outcome_free(&o[1]);
+        }
+        ls_layout_outcome_free(&o[0]);
+    }
+    free(o);
+}
+
+static void in_bf16(void **state)
+{
+    (void)state;
+    static const division way[] = {
+        { 2, { "parallel.pp", "2", "train.dtype", "bf16" } },
+        { 4, { "parallel.pp", "2", "train.dtype", "bf16", "zero.stage", "1", "pipeline.schedule", "zb-v" } },
+        { 4, { "parallel.pp", "2", "train.dtype", "bf16", "zero.stage", "2" } },
+        { 4, { "parallel.pp", "2", "train.dtype", "bf16", "parallel.tp", "2", "parallel.sp", "true", "train.recompute", "full" } },
+    };
+    for (size_t i = 0; i < COUNT(way); i++)
+        assert_layout(&(ls_layout){ .ranks = way[i].ranks, .run = i % 2 ? llama : gpt2, .layout = way[i].layout }, BF16);
 }
 
 /* Every other axis, what shards, repeats or drops a part of a step, and how ranks are connected. */
@@ -129,6 +275,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_train_the_model),
         cmocka_unit_test(in_every_order),
+        cmocka_unit_test(a_step_sends_what_the_closed_form_says),
+        cmocka_unit_test(all_orders_have_the_same_bits),
+        cmocka_unit_test(in_bf16),
         cmocka_unit_test(with_all_that_a_step_can_do),
     };
     return cmocka_run_group_tests_name("layouts of pipelines", tests, open_text, remove_text);
