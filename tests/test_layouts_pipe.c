@@ -229,6 +229,23 @@ static void in_bf16(void **state)
         assert_layout(&(ls_layout){ .ranks = way[i].ranks, .run = i % 2 ? llama : gpt2, .layout = way[i].layout }, BF16);
 }
 
+/* As if ranks were on two machines: stages on each, or both stages of each pipeline on both. */
+static void on_two_nodes(void **state)
+{
+    (void)state;
+    static const int halves[] = { 0, 0, 1, 1 }, turns[] = { 0, 1, 0, 1 };
+    static const char *const way[][11] = {
+        { "comm.transport", "mixed", "parallel.pp", "2" },
+        { "comm.transport", "mixed", "parallel.pp", "2", "parallel.tp", "2", "pipeline.schedule", "zb-h1" },
+        { "comm.transport", "mixed", "parallel.pp", "4", "pipeline.schedule", "gpipe" },
+        { "comm.transport", "mixed", "parallel.pp", "2", "zero.stage", "1", "pipeline.schedule", "interleaved" },
+    };
+    for (size_t i = 0; i < COUNT(way); i++) {
+        assert_layout(&(ls_layout){ .ranks = 4, .run = llama, .layout = way[i], .node = halves }, F32);
+        if (i < 3) assert_layout(&(ls_layout){ .ranks = 4, .run = gpt2, .layout = way[i], .node = turns }, F32);
+    }
+}
+
 /* Every other axis, what shards, repeats or drops a part of a step, and how ranks are connected. */
 static void with_all_that_a_step_can_do(void **state)
 {
@@ -278,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_step_sends_what_the_closed_form_says),
         cmocka_unit_test(all_orders_have_the_same_bits),
         cmocka_unit_test(in_bf16),
+        cmocka_unit_test(on_two_nodes),
         cmocka_unit_test(with_all_that_a_step_can_do),
     };
     return cmocka_run_group_tests_name("layouts of pipelines", tests, open_text, remove_text);

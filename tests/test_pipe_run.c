@@ -93,6 +93,19 @@ static ls_status only_forward(void *arg, const ls_pipe_action *a, ls_pipe_data *
     return LS_OK;
 }
 
+/* Micro-batches of a rank that are alive at a time, as the prover finds. */
+static int peak_of(const job *j, int ranks, int rank)
+{
+    const ls_pipe_schedule *s;
+    const ls_pipe_shape shape = { ranks, j->chunks, j->micro_batches };
+    ls_pipe_program g;
+    int peak = -1;
+    if (ls_pipe_schedule_find(j->schedule, &s) < 0 || ls_pipe_program_create(s, &shape, &g) < 0) return -1;
+    if (ls_pipe_program_make(&g, j->micro_batches) == LS_OK) peak = g.slots[rank];
+    ls_pipe_program_free(&g);
+    return peak;
+}
+
 static ls_status run(ls_world *w, void *arg)
 {
     const job *j = arg;
@@ -111,6 +124,9 @@ static ls_status run(ls_world *w, void *arg)
         if (st == LS_OK && *n > 0 && p.backwards != *n * chunks) st = ls_fail(LS_INTERNAL, "%d backwards", p.backwards);
         if (st == LS_OK && p.alive != 0) st = ls_fail(LS_INTERNAL, "%d micro-batches are alive at the end", p.alive);
     }
+    if (st == LS_OK && p.most != peak_of(j, ls_world_size(w), ls_world_rank(w)))
+        st = ls_fail(LS_INTERNAL, "%d micro-batches were alive at a time, by the proof %d", p.most, peak_of(j, ls_world_size(w), ls_world_rank(w)));
+    if (st == LS_OK && chunks == 1 && p.slots != p.most) st = ls_fail(LS_INTERNAL, "%d slots for %d micro-batches", p.slots, p.most);
     if (st == LS_OK) st = ls_barrier(ls_world_group(w));
     free(p.kept);
     ls_pipe_destroy(pipe);

@@ -267,7 +267,7 @@ static void cheapest_change(const ls_train_config *c, const ls_model_config *mc,
              !more_shards_fit(c, mc, r, true, out, n))
         snprintf(out, n,
                  "neither recompute nor smaller micro-batches are enough: use model parallelism (parallel.tp, "
-                 "parallel.cp), a smaller model, fewer ranks or a machine with more memory");
+                 "parallel.cp, parallel.pp), a smaller model, fewer ranks or a machine with more memory");
 }
 
 static int largest(const ls_memory_plan *p, int but1, int but2)
@@ -296,12 +296,31 @@ ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, c
 
 /* --- before ranks are started ------------------------------------------------------------------ */
 
+/* The rank that takes the most: rank 0, or with pipeline stages the first rank of the largest stage. */
+static ls_status largest_rank(const ls_train_config *c, const ls_model_config *mc, int size, int *rank, ls_memory_plan *most)
+{
+    const int stages = c->parallel.pp <= size ? (int)c->parallel.pp : 1;
+    *rank = 0;
+    *most = (ls_memory_plan){ 0 };
+    for (int s = 0; s < stages; s++) {
+        ls_memory_plan p;
+        LS_TRY(ls_memory_plan_make(c, mc, s * (size / stages), size, &p));
+        if (s > 0 && p.total <= most->total) continue;
+        *most = p;
+        *rank = s * (size / stages);
+    }
+    return LS_OK;
+}
+
 static ls_status add_table(const ls_train_config *c, const ls_model_config *mc, int size, ls_text *out)
 {
     ls_memory_plan p;
     ls_memory_units units;
-    LS_TRY(ls_memory_plan_units(c, mc, 0, size, NULL, &p, &units));
-    ls_text_add(out, "memory per rank, before the first step:\n%-16s%16s%12s\n", "", "bytes", "MiB");
+    int rank;
+    LS_TRY(largest_rank(c, mc, size, &rank, &p));
+    LS_TRY(ls_memory_plan_units(c, mc, rank, size, NULL, &p, &units));
+    ls_text_add(out, "memory per rank%s, before the first step:\n%-16s%16s%12s\n",
+                c->parallel.pp > 1 ? " of the pipeline stage that takes the most" : "", "", "bytes", "MiB");
     for (int k = 0; k < LS_MEM_KINDS; k++)
         if (p.bytes[k]) ls_text_add(out, "%-16s%16zu%12.2f\n", ls_memory_kind_name(k), p.bytes[k], mib(p.bytes[k]));
     ls_text_add(out, "%-16s%16zu%12.2f\n", "total", p.total, mib(p.total));
@@ -309,7 +328,7 @@ static ls_status add_table(const ls_train_config *c, const ls_model_config *mc, 
                 (double)available(c) / MIB);
     if (!fits(c, &p, size)) {
         char change[200];
-        cheapest_change(c, mc, &(ls_memory_ranks){ .size = size, .here = size }, change, sizeof change);
+        cheapest_change(c, mc, &(ls_memory_ranks){ .size = size, .here = size, .rank = rank }, change, sizeof change);
         ls_text_add(out, ": does not fit; %s", change);
     }
     ls_text_add(out, "\n\n");
@@ -321,8 +340,9 @@ static ls_status add_table(const ls_train_config *c, const ls_model_config *mc, 
 static ls_status check(const ls_train_config *c, const ls_model_config *mc, int size)
 {
     ls_memory_plan p;
-    LS_TRY(ls_memory_plan_make(c, mc, 0, size, &p));
-    return ls_memory_check(c, mc, &(ls_memory_ranks){ .size = size, .here = size }, &p);
+    int rank;
+    LS_TRY(largest_rank(c, mc, size, &rank, &p));
+    return ls_memory_check(c, mc, &(ls_memory_ranks){ .size = size, .here = size, .rank = rank }, &p);
 }
 
 ls_status ls_memory_explain(const ls_train_config *c, int size, ls_text *out)

@@ -27,7 +27,7 @@ typedef struct ls_memory_plan {
  * are not looked for, and model.vocab_size has to be there (LS_BAD_CONFIG). */
 ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_config *out);
 
-/* For one rank of `size`; rank 0 takes the most. All ranks are on one node, or, with _on, rank r on node[r]. */
+/* For one rank of `size`; rank 0 takes the most, except that pipeline stages differ. All ranks are on one node, or, with _on, rank r on node[r]. */
 ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
                               ls_memory_plan *out);
 ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,
