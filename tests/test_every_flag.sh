@@ -231,6 +231,35 @@ shows list '^halving_doubling +all_reduce' --list
 shows file 'exit=[1-9]' --file absent
 shows help '^usage: lockstep coll' --help
 
+cmd=pipeline before=() after=()
+shows schedule '^zb-h1: 4 ranks' --schedule zb-h1
+shows stages '^1f1b: 3 ranks' --stages 3
+shows micro '5 micro-batches' --micro 5
+before=(--schedule interleaved)
+shows chunks '3 chunks each' --chunks 3
+before=(-p 2 -m 2)
+shows forward '^step 13 ms' --forward 2.3333333333,2.3333333333
+shows backward-input '^step 12 ms' --backward-input 2
+shows backward-weight '^step 12 ms' --backward-weight 2
+shows transfer '^step 9\.5 ms' --transfer 0.25
+shows alive 'and there is memory for 1' --alive 1
+claim 'pipeline columns: a narrower drawing' test "$(output --columns 40 | awk 'length > 40' | wc -l)" -lt "$(output | awk 'length > 40' | wc -l)"
+row['pipeline columns']=1
+before=()
+shows file 'exit=[1-9]' --file absent
+before=(-p 2 -m 2)
+shows csv '^1F0,1B0,1F1,1B1$' --csv
+before=(-p 2 -m 2 --csv)
+shows messages '^1RECV_F0,1F0,1B0,1SEND_B0' --messages
+before=(-p 2 -m 2)
+row['pipeline svg']=1
+claim 'pipeline svg: a file' bash -c "'$lockstep' pipeline --svg drawn.svg >/dev/null && grep -q '^<svg' drawn.svg"
+shows compare '^dualpipe-v +2' --compare
+shows json '"bubble": 0\.33' --json
+before=()
+shows list '^zb-v +2 +two chunks' --list
+shows help '^usage: lockstep pipeline' --help
+
 cmd=explain before=(zero --model.dims 8,4,2 --data.name synthetic)
 shows ranks '^W = 2 ranks' -n 2
 hides stages '^zero.stage.* 3$' --stages 0,1
@@ -380,7 +409,7 @@ before=()
 shows help '^usage: lockstep help' --help
 
 # --- every flag has a row; what is marked is refused ----------------------------------------------------------------
-for cmd in run bench calibrate tune coll data ckpt explain export figure import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
+for cmd in run bench calibrate tune coll pipeline data ckpt explain export figure import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
 # --- lab ---------------------------------------------------------------------------------------------------------------
 cmd=lab before=(1) after=()
 shows commands '^01\.9 starter: ' --commands
@@ -401,12 +430,12 @@ claim 'every flag of lab has a row' complete lab
 claim 'secret has none' test -z "$(flags_of secret)"
 claim 'nor has completion' test -z "$(flags_of completion)"
 commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
-claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export figure generate help import lab run secret train tune '
+claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export figure generate help import lab pipeline run secret train tune '
 marked() { # command, mark: the flags whose row of --help, joined to one line, has it
     "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' |
         sed -nE "s/^(      |  -., )--([a-z-]+) .*\\(${2:-not implemented}.*/\\2/p" | tr '\n' ' '
 }
 claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'logs-specs '
 claim 'and what has no effect' test "$(marked run 'no effect')" = 'monitor-interval start-method event-log-handler numa-binding '
-for cmd in bench calibrate tune coll data ckpt explain export figure import generate doctor lab; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
+for cmd in bench calibrate tune coll pipeline data ckpt explain export figure import generate doctor lab; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
 finish

@@ -118,6 +118,25 @@ is 'coll --file: proved' '(j["proved"], j["coll"], j["ranks"]) == (True, "all_re
 sed -i '0,/"first": 2/s//"first": 0/' ring.json # rank 0 sends another chunk than rank 1 awaits
 refused 65 'not proved' coll --file ring.json --json
 
+# --- pipeline ----------------------------------------------------------------------------------------------------------
+text pipeline --list
+is 'pipeline --list: the names of the text' '[s["name"] for s in j["schedules"]] == [w[0] for w in words[1:]]
+    and all(s["summary"] in l for s, l in zip(j["schedules"], text.splitlines()[1:]))' pipeline --list --json
+is 'pipeline: the bubble in closed form' 'abs(j["bubble"] - 3 / 11) < 1e-12 and j["step_ms"] == 33 and j["proved"] is True
+    and [r["alive"] for r in j["rank"]] == [4, 3, 2, 1]' pipeline -p 4 -m 8 --json
+is 'pipeline: phases add up' 'all(abs(r["warm_up_ms"] + r["steady_ms"] + r["cool_down_ms"] + r["idle_ms"] - j["step_ms"]) < 1e-9
+    for r in j["rank"])' pipeline --schedule zb-v --transfer 0.1 --json
+"$lockstep" pipeline --schedule dualpipe-v -p 3 -m 7 --csv >text
+is 'pipeline: the actions of the CSV' '[[a["action"] for a in r["actions"]] for r in j["rank"]] == [l.split(",") for l in text.splitlines()]' \
+    pipeline --schedule dualpipe-v -p 3 -m 7 --json
+is 'pipeline --file: the same' '(j["ranks"], j["chunks"], j["micro_batches"], j["placement"], j["schedule"]) == (3, 2, 7, "v", "text")' \
+    pipeline --file text --json
+text pipeline --compare
+is 'pipeline --compare: the numbers of the text' 'all(w[0] == s["name"] and float(w[2]) == s["step_ms"] and w[3] == "%.1f" % (100 * s["bubble"])
+    for s, w in zip(j["schedules"], words[2:]))' pipeline --compare --json
+echo '0F0,0B1' >"a \"file"
+refused 65 'not proved|fewer than' pipeline --file 'a "file' --json
+
 # --- bench -------------------------------------------------------------------------------------------------------------
 few=(-b 48K -e 96K -n 2 -w 0)
 is 'bench: bus bandwidth is 2 (n-1)/n of that of the algorithm, which is bytes over time' '[r["size"] for r in j["results"]] == [49152, 98304]
