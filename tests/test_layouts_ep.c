@@ -151,6 +151,25 @@ static void with_tensor_parallelism(void **state)
             assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = run[m], .layout = row[i].layout }, F32);
 }
 
+/* Capacities and losses are of whole sequences, of which each rank has some tokens. */
+static void with_context_parallelism(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        const char *layout[9];
+    } row[] = {
+        { 2, { "parallel.cp", "2" } },
+        { 4, { "parallel.cp", "4", "parallel.cp_split", "contiguous", "parallel.context", "gather" } },
+        { 4, { "parallel.ep", "2", "parallel.cp", "2" } },
+        { 8, { "parallel.ep", "2", "parallel.cp", "2", "parallel.tp", "2", "train.recompute", "full" } },
+    };
+    static const char **const run[] = { plain, balanced, dropping, least, shared };
+    for (size_t i = 0; i < COUNT(row); i++)
+        for (size_t m = 0; m < COUNT(run); m++)
+            assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = run[m], .layout = row[i].layout }, F32);
+}
+
 static void with_zero_and_recompute(void **state)
 {
     (void)state;
@@ -198,6 +217,7 @@ int main(void)
         cmocka_unit_test(ranks_divide_the_experts),
         cmocka_unit_test(every_kind_of_routing_is_the_same_in_every_layout),
         cmocka_unit_test(with_tensor_parallelism),
+        cmocka_unit_test(with_context_parallelism),
         cmocka_unit_test(with_zero_and_recompute),
         cmocka_unit_test(in_bf16),
         cmocka_unit_test(a_rank_without_tokens),

@@ -43,6 +43,18 @@ claim 'an expert that is not there is refused' bash -c "! '$lockstep' train moe.
 claim 'what a layer costs, and its bound, stand at the top' grep -qE '^experts: bound by the network on a link below [0-9.]+ GB/s, else by computing; here \(memory, ' forced.out
 claim 'with all experts here nothing is sent' grep -qE '^experts: per rank, layer and step, in balance: .* MFLOP.*, nothing sent \(ep 1\)$' last.out
 
+# Ranks that have parts of sequences, of tokens or of experts count what one rank counts.
+claim 'one rank: losses, loads, drops' run one --moe.capacity_factor 1 --moe.aux_loss 0.1 --moe.z_loss 0.1 --train.steps 2
+for layout in 'cp 2' 'ep 2' 'tp 2' 'dp 2'; do
+    claim "two ranks, $layout: a run" run "$layout" -n 2 "--parallel.${layout% 2}" 2 --moe.capacity_factor 1 --moe.aux_loss 0.1 \
+        --moe.z_loss 0.1 --train.steps 2
+    claim "two ranks, $layout: as one rank" python3 -c "
+import json
+a, b = ([json.loads(l) for l in open(f + '/metrics.jsonl')][0] for f in ('one', '$layout'))
+assert a['moe/chosen'] == b['moe/chosen'] and a['moe/dropped'] == b['moe/dropped'], (a, b)
+for k in 'moe/aux_loss', 'moe/z_loss', 'moe/dropped_share', 'moe/max_load': assert abs(a[k] - b[k]) < 1e-6 * abs(a[k]), (k, a[k], b[k])"
+done
+
 # The mean of the largest load over the last ten steps.
 late='sum(l["moe/max_load"] for l in m[-10:])/10'
 load() { python3 -c "import json; m=[json.loads(l) for l in open('$1/metrics.jsonl')]; print($late)"; }

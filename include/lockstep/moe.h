@@ -46,6 +46,12 @@ typedef struct ls_moe_rule {
                       * 2024), so that its gradient is zeros; NULL: none */
     int64_t forced;  /* an experiment, 1 + e: every token goes to the experts e, e + 1, .., e + k - 1 (after the last
                       * the first), whatever its probabilities are, which stay its weights; 0: it does not */
+    /* Context parallelism: the T tokens here are some of each sequence, and ranks of `cp` have the others. A capacity
+     * and the balancing loss are of whole sequences, so the ranks tell each other what was chosen: an all_gather of 8
+     * bytes per choice. Losses are then this rank's part of the mean over all tokens, as the model's loss is. */
+    struct ls_group *cp;     /* borrowed; with `tokens` */
+    int ncp;                 /* ranks of cp */
+    const ls_places *tokens; /* borrowed until the tape is reset: [ncp], of each rank; NULL: sequences are whole here */
     ls_moe_stats *stats; /* borrowed: a forward that has a gradient is counted here, once; NULL: it is not */
 } ls_moe_rule;
 

@@ -88,6 +88,8 @@ ls_tensor *ls_tp_sum_gradient(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* Which tokens of a sequence of T are here; LS_SHAPE unless they can be divided: T is a multiple of 2 cp (in_turn: cp).
  */
 ls_status ls_cp_tokens(const ls_place *p, int64_t T, ls_places *out);
+/* Those of each rank of cp, of which T is a multiple as above; memory of the tape. NULL without cp. */
+const ls_places *ls_cp_all_tokens(ls_tape *t, const ls_place *p, int64_t T);
 /* Of x [B, T] (ids, labels), the columns that are here: [B, T / cp]. Without cp, x. */
 ls_tensor *ls_cp_pick(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* ls_attention_dropped of q [B, T / cp, Hq, D] with the keys and values of all ranks, k and v [B, T / cp, Hkv, D]:

@@ -158,6 +158,7 @@ static ls_tensor *router(const ls_unit *u, ls_tape *t, ls_tensor *h, const ls_pa
                          ls_routing **r)
 {
     const ls_lm_config *c = ls_lm_sizes(u);
+    const ls_along *cp = &pass->place->cp;
     const ls_moe_rule rule = { .top_k = c->top_k,
                                .renormalize = c->norm_topk,
                                .capacity = c->capacity_factor,
@@ -166,6 +167,9 @@ static ls_tensor *router(const ls_unit *u, ls_tape *t, ls_tensor *h, const ls_pa
                                .z = c->z_loss,
                                .bias = bias,
                                .forced = c->forced_expert,
+                               .cp = cp->ranks,
+                               .ncp = cp->size,
+                               .tokens = ls_cp_all_tokens(t, pass->place, h ? h->dim[1] * cp->size : 0),
                                .stats =
                                    pass->output == LS_OUTPUT_LOSS ? ls_moe_layer_stats(model_of(u), u->number) : NULL };
     ls_tensor *logits = ls_tp_same(t, ls_linear(t, h, P(ROUTER), NULL), pass->place);

@@ -25,6 +25,14 @@ void ls_cp_tokens_of(const ls_place *p, int rank, int64_t T, ls_places *out)
     out->count[1] = each;
 }
 
+const ls_places *ls_cp_all_tokens(ls_tape *t, const ls_place *p, int64_t T)
+{
+    if (!ls_divides(&p->cp)) return NULL;
+    ls_places *all = ls_tape_take_node(t, (size_t)p->cp.size * sizeof *all);
+    for (int r = 0; all && r < p->cp.size; r++) ls_cp_tokens_of(p, r, T, &all[r]);
+    return all;
+}
+
 ls_status ls_cp_tokens(const ls_place *p, int64_t T, ls_places *out)
 {
     const int64_t P = p->cp.size > 1 ? p->cp.size : 1, pieces = P == 1 || p->in_turn ? P : 2 * P;

@@ -9,6 +9,8 @@
  *                  dlogit_i = p_i (a_i - sum_j a_j p_j) + 2 z lse p_i / N        about 6 flops per logit
  *
  * Tokens are routed one after another, on one thread: E is small.
+ *
+ * With context parallelism N is this rank's part of all tokens; what was chosen for the others comes by an all_gather.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,6 +18,7 @@
 
 #include "base/compiler.h"
 #include "lockstep/moe.h"
+#include "tensor/collective.h"
 #include "tensor/element.h"
 #include "tensor/tape_impl.h"
 #include "tensor/vecmath.h"
@@ -29,6 +32,7 @@ typedef struct saved {
     float *w;     /* [N, k] the result */
     float *lse;   /* [N] */
     float *share; /* [B, E] f_i of each sequence */
+    float tokens; /* of the whole sequences: N, and with context parallelism those of the other ranks, too */
     bool renormalize;
     float aux, z;
 } saved;
@@ -106,18 +110,24 @@ static int before(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Of one sequence: place[] becomes 0, or -1 for what an expert has no room for. */
-static void drop(const ls_routing *r, int64_t b, const float *p, bool by_probability, wish *list)
+/* What was chosen for the tokens of whole sequences. Where the sequences are here, choice and place are the routing's. */
+typedef struct choices {
+    int64_t T, k, E, capacity;
+    int32_t *choice; /* [B, T, k] */
+    float *p;        /* [B, T, k] its probability; NULL unless there is a capacity */
+    int32_t *place;  /* [B, T, k] 0, or -1 for what an expert has no room for */
+} choices;
+
+/* Of sequence b. */
+static void drop(const choices *c, int64_t b, bool by_probability, wish *list)
 {
-    const int64_t n = r->T * r->k;
-    const int32_t *choice = r->choice + b * n;
-    int32_t *place = r->place + b * n;
-    for (int64_t e = 0; e < r->E; e++) {
+    const int64_t n = c->T * c->k;
+    for (int64_t e = 0; e < c->E; e++) {
         int64_t wishes = 0;
         for (int32_t i = 0; i < (int32_t)n; i++)
-            if (choice[i] == e) list[wishes++] = (wish){ p[(b * r->T + i / r->k) * r->E + e], i };
-        if (by_probability && wishes > r->capacity) qsort(list, (size_t)wishes, sizeof *list, before);
-        for (int64_t i = r->capacity; i < wishes; i++) place[list[i].at] = -1;
+            if (c->choice[b * n + i] == e) list[wishes++] = (wish){ c->p[b * n + i], i };
+        if (by_probability && wishes > c->capacity) qsort(list, (size_t)wishes, sizeof *list, before);
+        for (int64_t i = c->capacity; i < wishes; i++) c->place[b * n + list[i].at] = -1;
     }
 }
 
@@ -135,27 +145,27 @@ static void number(ls_routing *r)
 }
 
 /* f_i of each sequence; the losses, and what was chosen and dropped. */
-static void add_up(const ls_routing *r, const saved *s, ls_moe_stats *stats)
+static void add_up(const ls_routing *r, const saved *s, const choices *c, const ls_moe_rule *rule, ls_moe_stats *stats)
 {
-    const int64_t n = r->T * r->k;
+    const int64_t n = c->T * c->k;
     double aux = 0, z = 0;
     for (int64_t b = 0; b < r->B; b++) {
         float *f = s->share + b * r->E;
         memset(f, 0, (size_t)r->E * sizeof *f);
-        for (int64_t i = b * n; i < (b + 1) * n; i++) f[r->choice[i]] += 1.0f;
+        for (int64_t i = b * n; i < (b + 1) * n; i++) f[c->choice[i]] += 1.0f;
         for (int64_t e = 0; e < r->E; e++) f[e] /= (float)n;
         for (int64_t i = 0; stats && i < r->T; i++)
             for (int64_t e = 0; e < r->E; e++) aux += (double)f[e] * (double)s->p[(b * r->T + i) * r->E + e];
     }
     if (!stats) return;
     for (int64_t i = 0; i < r->B * r->T; i++) z += (double)s->lse[i] * (double)s->lse[i];
-    for (int64_t i = 0; i < r->B * n; i++) {
+    for (int64_t i = 0; i < r->B * r->T * r->k; i++) {
         stats->chosen[r->choice[i]] += 1;
         stats->dropped[r->choice[i]] += r->place[i] < 0;
     }
-    stats->sums[LS_MOE_AUX] += aux * (double)r->E / (double)(r->B * r->T);
-    stats->sums[LS_MOE_Z] += z / (double)(r->B * r->T);
-    stats->sums[LS_MOE_CALLS] += 1;
+    stats->sums[LS_MOE_AUX] += aux * (double)r->E / (double)s->tokens;
+    stats->sums[LS_MOE_Z] += z / (double)s->tokens;
+    stats->sums[LS_MOE_CALLS] += 1.0 / (rule->tokens ? rule->ncp : 1);
 }
 
 static LS_ALWAYS_INLINE void probabilities(const ls_routing *r, const saved *s, const void *logits, bool bf16)
@@ -164,8 +174,56 @@ static LS_ALWAYS_INLINE void probabilities(const ls_routing *r, const saved *s, 
         s->lse[i] = probabilities_of(s->p + i * r->E, logits, i * r->E, r->E, bf16);
 }
 
-static void forward(ls_routing *r, const saved *s, const ls_tensor *logits, const ls_moe_rule *rule, wish *list,
-                    ls_moe_stats *stats)
+/* What ranks of cp tell each other of a choice. */
+typedef struct told {
+    float p;
+    int32_t choice;
+} told;
+_Static_assert(sizeof(told) == 8, "it travels as a number of 8 bytes");
+
+/* Memory while an op runs. */
+typedef struct scratch {
+    wish *list;  /* [T k] of a whole sequence; NULL unless there is a capacity */
+    told *told;  /* [ncp, B, T / ncp, k]; NULL where sequences are whole */
+    choices all; /* of whole sequences: of its own, or the routing's */
+} scratch;
+
+/* This rank's choices, into `to`. */
+static void tell(const ls_routing *r, const saved *s, told *to)
+{
+    for (int64_t i = 0; i < r->B * r->T * r->k; i++)
+        to[i] = (told){ s->p[i / r->k * r->E + r->choice[i]], r->choice[i] };
+}
+
+/* Of a run of tokens of sequence b: where its choices are among those of the whole sequences. */
+static int64_t whole_at(const choices *c, int64_t b, int64_t first) { return (b * c->T + first) * c->k; }
+
+/* The order of the tokens in their sequences. */
+static void sort_told(const ls_routing *r, const ls_moe_rule *rule, const scratch *w)
+{
+    const told *from = w->told;
+    for (int rank = 0; rank < rule->ncp; rank++)
+        for (int64_t b = 0; b < r->B; b++)
+            for (int run = 0; run < rule->tokens[rank].n; run++) {
+                const int64_t at = whole_at(&w->all, b, rule->tokens[rank].first[run]);
+                const int64_t n = rule->tokens[rank].count[run] * r->k;
+                for (int64_t i = 0; i < n; i++, from++) {
+                    w->all.choice[at + i] = from->choice;
+                    w->all.p[at + i] = from->p;
+                }
+            }
+}
+
+/* Of what was dropped, the part of this rank. */
+static void take_places(const ls_routing *r, const ls_places *here, const choices *c)
+{
+    int32_t *place = r->place;
+    for (int64_t b = 0; b < r->B; b++)
+        for (int run = 0; run < here->n; place += here->count[run++] * r->k)
+            memcpy(place, c->place + whole_at(c, b, here->first[run]), (size_t)(here->count[run] * r->k) * sizeof *place);
+}
+
+static void choose_all(const ls_routing *r, const saved *s, const ls_tensor *logits, const ls_moe_rule *rule)
 {
     LS_BY_DTYPE(logits->dtype, probabilities, r, s, logits->data);
     for (int64_t i = 0; i < r->B * r->T; i++) {
@@ -173,10 +231,41 @@ static void forward(ls_routing *r, const saved *s, const ls_tensor *logits, cons
         else choose(r->choice + i * r->k, s->p + i * r->E, rule->bias ? rule->bias->data : NULL, r->E, r->k);
         weigh(s->w + i * r->k, s->p + i * r->E, r->choice + i * r->k, r->k, rule->renormalize);
     }
-    memset(r->place, 0, (size_t)(r->B * r->T * r->k) * sizeof *r->place);
-    for (int64_t b = 0; rule->capacity > 0 && b < r->B; b++) drop(r, b, s->p, rule->by_probability, list);
+}
+
+/* What was chosen for all tokens of the sequences. */
+static ls_status gather(ls_tape *t, const ls_routing *r, const saved *s, const ls_moe_rule *rule, const scratch *w)
+{
+    const int64_t mine = r->B * r->T * r->k;
+    if (!rule->tokens) {
+        for (int64_t i = 0; w->all.p && i < mine; i++) w->all.p[i] = s->p[i / r->k * r->E + r->choice[i]];
+        return LS_OK;
+    }
+    const ls_coll_args a = { .coll = LS_ALL_GATHER,
+                             .dtype = LS_I64,
+                             .out = w->told,
+                             .count = (size_t)(mine * rule->ncp),
+                             .label = "choices of experts" };
+    if (!ls_tape_dry(t)) tell(r, s, w->told + ls_group_rank(rule->cp) * mine);
+    LS_TRY(ls_op_collective(t, rule->cp, &a, true));
+    if (!ls_tape_dry(t)) sort_told(r, rule, w);
+    return LS_OK;
+}
+
+static ls_status forward(ls_tape *t, ls_routing *r, const saved *s, const ls_tensor *logits, const ls_moe_rule *rule,
+                         const scratch *w)
+{
+    ls_moe_stats *stats = t->grad && !t->again ? rule->stats : NULL;
+    const choices *c = &w->all;
+    if (!ls_tape_dry(t)) choose_all(r, s, logits, rule);
+    LS_TRY(gather(t, r, s, rule, w));
+    if (ls_tape_dry(t)) return LS_OK;
+    memset(c->place, 0, (size_t)(r->B * c->T * c->k) * sizeof *c->place);
+    for (int64_t b = 0; rule->capacity > 0 && b < r->B; b++) drop(c, b, rule->by_probability, w->list);
+    if (rule->tokens) take_places(r, &rule->tokens[ls_group_rank(rule->cp)], c);
     number(r);
-    add_up(r, s, stats);
+    add_up(r, s, c, rule, stats);
+    return LS_OK;
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
@@ -188,8 +277,7 @@ static void slopes(const saved *s, int64_t i, const float *dw, float scale, floa
     const int64_t E = r->E, k = r->k;
     const float *p = s->p + i * E, *w = s->w + i * k, *f = s->share + i / r->T * E;
     const int32_t *choice = r->choice + i * k;
-    const float aux = scale * s->aux * (float)E / (float)(r->B * r->T),
-                z = scale * s->z * 2.0f * s->lse[i] / (float)(r->B * r->T);
+    const float aux = scale * s->aux * (float)E / s->tokens, z = scale * s->z * 2.0f * s->lse[i] / s->tokens;
     float sum = 0, mean = 0, dot = 0;
     for (int64_t j = 0; j < k; j++) sum += p[choice[j]];
     for (int64_t j = 0; j < k; j++) mean += dw[j] * w[j];
@@ -255,6 +343,10 @@ static ls_status check(const ls_tape *t, const ls_tensor *logits, const ls_moe_r
         return ls_fail(LS_SHAPE, "route: a bias %s for %lld experts: expected one number each",
                        ls_tensor_shape(rule->bias, shape, sizeof shape), (long long)logits->dim[2]);
     if (rule->bias) LS_TRY(ls_op_check(t, "route", "bias", rule->bias));
+    if (rule->tokens && rule->tokens[0].of != logits->dim[1] * rule->ncp)
+        return ls_fail(LS_SHAPE, "route: logits %s of sequences of %lld tokens, on each of %d ranks: expected %lld tokens here",
+                       ls_tensor_shape(logits, shape, sizeof shape), (long long)rule->tokens[0].of, rule->ncp,
+                       (long long)(rule->tokens[0].of / rule->ncp));
     return ls_op_check_activation(t, "route", "logits", logits);
 }
 
@@ -266,7 +358,8 @@ static ls_routing *describe(ls_tape *t, const ls_tensor *logits, const ls_moe_ru
     const int64_t B = logits->dim[0], T = logits->dim[1], E = logits->dim[2], k = rule->top_k, N = B * T;
     ls_routing *r = ls_tape_take_node(t, sizeof *r);
     if (!r) return NULL;
-    *r = (ls_routing){ .B = B, .T = T, .E = E, .k = k, .capacity = ls_moe_capacity(T, k, E, rule->capacity) };
+    const int64_t whole = rule->tokens ? rule->tokens[0].of : T;
+    *r = (ls_routing){ .B = B, .T = T, .E = E, .k = k, .capacity = ls_moe_capacity(whole, k, E, rule->capacity) };
     r->choice = ls_op_alloc(t, (size_t)(N * k) * sizeof *r->choice);
     r->place = ls_op_alloc(t, (size_t)(N * k) * sizeof *r->place);
     r->count = ls_op_alloc(t, (size_t)E * sizeof *r->count);
@@ -275,26 +368,42 @@ static ls_routing *describe(ls_tape *t, const ls_tensor *logits, const ls_moe_ru
                   .w = w->data,
                   .lse = floats(t, N),
                   .share = floats(t, B * E),
+                  .tokens = (float)(B * whole),
                   .renormalize = rule->renormalize,
                   .aux = (float)rule->aux,
                   .z = (float)rule->z };
     return ls_tape_status(t) < 0 ? NULL : r;
 }
 
+/* Memory while the op runs. */
+static scratch take_scratch(ls_tape *t, const ls_routing *r, const ls_moe_rule *rule)
+{
+    const int64_t T = rule->tokens ? rule->tokens[0].of : r->T, n = r->B * T * r->k;
+    scratch w = { .all = { T, r->k, r->E, r->capacity, r->choice, NULL, r->place } };
+    if (rule->capacity > 0) w.list = ls_op_alloc(t, (size_t)(T * r->k) * sizeof *w.list);
+    if (rule->capacity > 0 || rule->tokens) w.all.p = floats(t, n);
+    if (!rule->tokens) return w;
+    w.told = ls_op_alloc(t, (size_t)n * sizeof *w.told);
+    w.all.choice = ls_op_alloc(t, (size_t)n * sizeof *w.all.choice);
+    w.all.place = ls_op_alloc(t, (size_t)n * sizeof *w.all.place);
+    return w;
+}
+
 ls_tensor *ls_route(ls_tape *t, ls_tensor *logits, const ls_moe_rule *rule, ls_routing **out)
 {
     *out = NULL;
     if (!ls_op_begin(t, route.name, logits != NULL)) return NULL;
-    const ls_status st = check(t, logits, rule);
+    ls_status st = check(t, logits, rule);
     if (st < 0) return ls_op_fail(t, st);
     const int64_t B = logits->dim[0], T = logits->dim[1], k = rule->top_k;
     ls_tensor *w = ls_op_output(t, LS_F32, 3, (int64_t[]){ B, T, k });
     saved *s = ls_tape_take_node(t, sizeof *s);
     ls_routing *r = w && s ? describe(t, logits, rule, w, s) : NULL;
+    if (!r) return NULL;
     const size_t mark = ls_op_mark(t);
-    wish *list = r && rule->capacity > 0 ? ls_op_alloc(t, (size_t)(T * k) * sizeof *list) : NULL;
+    const scratch work = take_scratch(t, r, rule);
     if (ls_tape_status(t) < 0) return NULL;
-    if (!ls_tape_dry(t)) forward(r, s, logits, rule, list, t->grad && !t->again ? rule->stats : NULL);
+    if ((st = forward(t, r, s, logits, rule, &work)) < 0) return ls_op_fail(t, st);
     ls_op_release(t, mark);
     *out = r;
     return ls_op_end(t, w,

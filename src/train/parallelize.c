@@ -71,10 +71,6 @@ static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const 
     char fit[48];
     if (p->size[LS_AXIS_EP] > 1 && cls != &ls_model_moe)
         return ls_fail(LS_UNSUPPORTED, "plan: ep is %d, but %s has no experts: expected ep 1, or model moe", p->size[LS_AXIS_EP], cls->name);
-    const bool whole = lm->capacity_factor > 0 || lm->aux_loss > 0 || lm->z_loss > 0;
-    if (p->size[LS_AXIS_CP] > 1 && cls == &ls_model_moe && whole)
-        return ls_fail(LS_UNSUPPORTED, "plan: cp is %d, and a capacity, a balancing loss or a z-loss looks at whole sequences: expected cp 1, "
-                       "or none of them", p->size[LS_AXIS_CP]);
     for (int a = LS_AXIS_CP; a <= LS_AXIS_TP && !cls->lm; a++)
         if (p->size[a] > 1)
             return ls_fail(LS_UNSUPPORTED,
