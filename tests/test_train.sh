@@ -274,7 +274,7 @@ claim 'a batch smaller than the ranks' once 78 'the nearest that fits is 2' --tr
 claim 'a micro-batch that does not divide' once 78 'which does not divide the 48 samples of a rank' --train.micro_batch 7
 claim 'no file to evaluate' once 78 '--eval-only needs model.load' --eval-only
 claim 'an unknown algorithm' once 78 'lockstep coll --list' --comm.algo nonsense
-claim 'an unknown fault' once 64 'expected kill, stop, hang, nan, mismatch, slow, slow-input, diverge or overflow' --inject trip@1:2
+claim 'an unknown fault' once 64 'expected kill, stop, hang, nan, mismatch, slow, slow-input, diverge, overflow or diverge-experts' --inject trip@1:2
 claim 'a fault on a rank that is not there' once 64 'with RANK below 2' --inject kill@2:2
 claim 'what is not implemented' once 78 'comm.backend nccl is not implemented' --comm.backend nccl
 claim 'a trace of steps that never come' mistake 78 'trace.steps begins at 30, but the run has 21 steps' --trace.steps 30

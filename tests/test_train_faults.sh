@@ -115,6 +115,35 @@ done <<ROWS
 6 shm 1 1 1 $three
 6 tcp 4 4 2 $three
 ROWS
+
+# Experts that ranks divide have other replicas than the rest: dp (and cp) alone.
+cat >moe.yaml <<YAML
+model: { name: moe, n_layer: 1, n_head: 2, d_model: 16, d_expert: 16, n_experts: 4, top_k: 2, seq_len: 8 }
+data: { path: $tmp/tokens }
+train: { steps: 8, global_batch: 16, seed: 1 }
+log: { tensorboard: false }
+YAML
+small_text 60
+# Ranks, the fault, the parameter and the ranks of the message, options.
+while read -r ranks fault name named options; do
+    how="experts: $fault, $ranks ranks $options"
+    # shellcheck disable=SC2086
+    timeout -k 5 60 "$lockstep" train moe.yaml -n "$ranks" --inject "$fault" $options >out 2>err
+    code=$?
+    claim "$how: exit 81" ends_with 81
+    claim "$how: the step that has compared" grep -qE '^lockstep: error\[diverged\] gen=1 step=4 ' err
+    claim "$how: what, where" says "replicas have other parameters since the update of step 3: $name on rank ${named//_/ }. Every"
+done <<'ROWS'
+8 diverge-experts@6:3 model.layers.0.block_sparse_moe.experts.w1.weight 6 --parallel.ep 2
+4 diverge-experts@3:3 model.layers.0.block_sparse_moe.experts.w1.weight 3,_unlike_rank_1 --parallel.ep 2
+8 diverge-experts@5:3 model.layers.0.block_sparse_moe.experts.w1.weight 5,_unlike_rank_4 --parallel.ep 4 --parallel.cp 2
+8 diverge-experts@7:3 model.layers.0.block_sparse_moe.experts.w1.weight 7,_unlike_rank_3 --parallel.ep 2 --zero.stage 1 --zero.hsdp 2
+4 diverge@3:3 model.embed_tokens.weight 3 --parallel.ep 4
+ROWS
+# shellcheck disable=SC2086
+timeout -k 5 60 "$lockstep" train moe.yaml -n 2 --inject diverge-experts@1:3 >out 2>err
+code=$?
+claim 'experts: without parallel.ep there are no others' says 'no experts are divided here: expected parallel.ep above 1'
 ranks=4
 fault shm diverge@1:5 --zero.stage 1 $two --train.steps 5 --train.epochs 0
 claim 'diverged in the last update of shards: exit 81' ends_with 81

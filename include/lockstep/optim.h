@@ -146,12 +146,17 @@ ls_status ls_optim_hash_values(ls_optim *o);
 /* One number for the values that the updates so far have written; 0 without ls_optim_hash_values. Two ranks that
  * own the same elements and have other values have the same number with probability 2^-32. It fits a double. */
 uint64_t ls_optim_hash(const ls_optim *o);
+/* The same of some parameters, a view of the optimizer's (ls_params.before says where it begins). */
+uint64_t ls_optim_hash_some(const ls_optim *o, const ls_params *some);
 /* Every rank of g calls it, with the same `shards`: ranks of g whose numbers are equal modulo `shards` own the same
  * elements; 1: all ranks do. LS_DIVERGED unless ranks with the same elements have the same hash of every parameter: it
  * names the parameters that differ, and the ranks whose hash most of these ranks do not have; if there is no majority
  * it also names a rank that these differ from. *culprit (may be NULL) is the first rank named. `since` (may be NULL):
  * words for the message on when the difference began. LS_INVALID: `shards` is below 1 or does not divide g's size. */
 ls_status ls_optim_compare(const ls_optim *o, ls_group *g, int shards, const char *since, int *culprit);
+/* The same of some parameters, as above: experts that ranks divide have fewer replicas than the others. */
+ls_status ls_optim_compare_some(const ls_optim *o, const ls_params *some, ls_group *g, int shards, const char *since,
+                                int *culprit);
 
 /* --- clipping --------------------------------------------------------------- */
 

@@ -11,6 +11,7 @@
 typedef struct table {
     const uint32_t *hash; /* [size][n] */
     int n, size, shards;
+    const ls_group *g; /* the ranks; messages have their numbers in the world */
 } table;
 
 /* How many of the ranks with rank r's elements have its hash of parameter i. */
@@ -35,11 +36,11 @@ static void name_ranks(const table *t, int best, int i, ls_text *text, int *culp
     const char *comma = "";
     for (int r = best % t->shards; r < t->size; r += t->shards) {
         if (t->hash[r * t->n + i] == t->hash[best * t->n + i]) continue;
-        ls_text_add(text, "%s%d", comma, r);
+        ls_text_add(text, "%s%d", comma, ls_group_world_rank(t->g, r));
         comma = ", ";
         if (culprit && *culprit < 0) *culprit = r;
     }
-    if (2 * like(t, best, i) <= t->size / t->shards) ls_text_add(text, ", unlike rank %d", best);
+    if (2 * like(t, best, i) <= t->size / t->shards) ls_text_add(text, ", unlike rank %d", ls_group_world_rank(t->g, best));
 }
 
 static ls_status verdict(const ls_params *ps, const table *t, const char *since, int *culprit)
@@ -65,7 +66,12 @@ static ls_status verdict(const ls_params *ps, const table *t, const char *since,
 
 ls_status ls_optim_compare(const ls_optim *o, ls_group *g, int shards, const char *since, int *culprit)
 {
-    const ls_params *ps = ls_optim_params(o);
+    return ls_optim_compare_some(o, ls_optim_params(o), g, shards, since, culprit);
+}
+
+ls_status ls_optim_compare_some(const ls_optim *o, const ls_params *ps, ls_group *g, int shards, const char *since,
+                                int *culprit)
+{
     const int size = ls_group_size(g), rank = ls_group_rank(g);
     const size_t n = (size_t)ps->n;
     if (culprit) *culprit = -1;
@@ -74,9 +80,9 @@ ls_status ls_optim_compare(const ls_optim *o, ls_group *g, int shards, const cha
                        shards, size, size);
     uint32_t *all = calloc((size_t)size * n, sizeof *all);
     if (!all) return ls_fail(LS_NO_MEMORY, "comparing %d parameters of %d ranks", ps->n, size);
-    for (int i = 0; i < ps->n; i++) all[(size_t)rank * n + (size_t)i] = ls_optim_hash_of(o, i);
+    for (int i = 0; i < ps->n; i++) all[(size_t)rank * n + (size_t)i] = ls_optim_hash_of(o, ps->before + i);
     ls_status st = ls_all_gather(g, NULL, all, (size_t)size * n, LS_I32);
-    const table t = { all, ps->n, size, shards };
+    const table t = { all, ps->n, size, shards, g };
     if (st == LS_OK && !ls_world_is_dry(ls_group_world(g))) st = verdict(ps, &t, since, culprit);
     free(all);
     return st;

@@ -404,15 +404,17 @@ uint32_t ls_optim_hash_of(const ls_optim *o, int i)
     return atomic_load_explicit(&o->slot[i].hash, memory_order_relaxed);
 }
 
-uint64_t ls_optim_hash(const ls_optim *o)
+uint64_t ls_optim_hash_some(const ls_optim *o, const ls_params *some)
 {
     uint64_t h = 0;
-    for (int i = 0; i < o->params->n && o->hashes; i++) {
-        h = (h ^ ls_optim_hash_of(o, i)) * 0x9e3779b97f4a7c15ull;
+    for (int i = 0; i < some->n && o->hashes; i++) {
+        h = (h ^ ls_optim_hash_of(o, some->before + i)) * 0x9e3779b97f4a7c15ull;
         h ^= h >> 32;
     }
     return h >> 16;
 }
+
+uint64_t ls_optim_hash(const ls_optim *o) { return ls_optim_hash_some(o, o->params); }
 
 int64_t ls_optim_steps_of(const ls_optim *o, const char *param)
 {

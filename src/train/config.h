@@ -171,7 +171,8 @@ typedef enum ls_inject_kind {
     LS_INJECT_SLOW,
     LS_INJECT_SLOW_INPUT,
     LS_INJECT_DIVERGE,
-    LS_INJECT_OVERFLOW
+    LS_INJECT_OVERFLOW,
+    LS_INJECT_DIVERGE_EXPERTS
 } ls_inject_kind;
 
 /* What a fault injection asks for; rank -1: nothing. */

@@ -13,7 +13,8 @@
 
 ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out)
 {
-    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch", "slow", "slow-input", "diverge", "overflow" };
+    static const char *const kinds[] = { "kill", "stop", "hang", "nan", "mismatch", "slow", "slow-input", "diverge", "overflow",
+                                        "diverge-experts" };
     *out = (ls_injection){ .rank = -1 };
     if (!*text) return LS_OK;
     const char *at = strchr(text, '@');
@@ -30,7 +31,7 @@ ls_status ls_injection_parse(const char *text, int world_size, ls_injection *out
         return LS_OK;
     }
     return ls_fail(LS_USAGE,
-                   "--inject is '%s': expected kill, stop, hang, nan, mismatch, slow, slow-input, diverge or overflow, then "
+                   "--inject is '%s': expected kill, stop, hang, nan, mismatch, slow, slow-input, diverge, overflow or diverge-experts, then "
                    "@RANK:STEP with RANK below %d and STEP from 1, which of slow and slow-input may end in +",
                    text, world_size);
 }
@@ -67,8 +68,11 @@ void ls_injection_before_backward(const ls_trainer *t, int64_t step, float *weig
 ls_status ls_injection_before_update(const ls_trainer *t, int64_t step)
 {
     const ls_params *ps = &t->par.model->params;
-    if (!due(t, step) || t->inject.kind != LS_INJECT_DIVERGE) return LS_OK;
-    for (int i = 0; i < ps->n; i++) {
+    const bool experts = t->inject.kind == LS_INJECT_DIVERGE_EXPERTS;
+    if (!due(t, step) || (t->inject.kind != LS_INJECT_DIVERGE && !experts)) return LS_OK;
+    if (experts && !t->par.experts)
+        return ls_fail(LS_BAD_CONFIG, "--inject diverge-experts: no experts are divided here: expected parallel.ep above 1");
+    for (int i = experts ? t->par.chunk[0].sparse.before : 0; i < ps->n; i++) {
         if (ps->item[i].own.count == 0) continue; /* fewer rows than ranks */
         ls_param_gradients(&ps->item[i])[0] += 1.0f;
         return LS_OK;
@@ -96,6 +100,7 @@ ls_status ls_injection_apply(const ls_trainer *t, int64_t step)
     }
     case LS_INJECT_NAN:
     case LS_INJECT_DIVERGE:
+    case LS_INJECT_DIVERGE_EXPERTS:
     case LS_INJECT_OVERFLOW:
     case LS_INJECT_SLOW:
     case LS_INJECT_SLOW_INPUT: return LS_OK; /* around backward, before the update, with the samples */

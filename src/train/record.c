@@ -277,7 +277,7 @@ ls_status ls_record_make_room(ls_trainer *t)
 
     const uint64_t each = ls_train_events_most(&step);
     /* A full ring does not show its oldest event. */
-    const uint64_t n = steps * each + between_steps(t, &step, whole, meet) + 3; /* replicas are compared at the end */
+    const uint64_t n = steps * each + between_steps(t, &step, whole, meet) + 5; /* replicas are compared at the end */
     if (n > LS_BLACKBOX_MOST && ls_world_rank(t->w) == 0)
         ls_log(LS_LOG_WARN, "trace.steps %u:%u needs up to %llu events per rank, but at most %d are kept: trace about "
                "%llu steps", t->trace_first, t->trace_last, (unsigned long long)n, LS_BLACKBOX_MOST,

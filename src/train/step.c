@@ -144,16 +144,62 @@ static LS_COLD ls_status not_finite(ls_trainer *t, int rank)
                    rank, (long long)t->step + 1, *first ? ": it began with " : "", first);
 }
 
-ls_status ls_train_compare(ls_trainer *t)
+/* Compares some parameters with the other ranks of g; the rank that has parted ends the job. */
+static ls_status compare_in(ls_trainer *t, const ls_params *some, ls_group *g, int shards)
 {
-    ls_group *g = t->par.mesh.replicas;
     char since[64];
     int culprit;
-    if (!t->guard) return LS_OK;
+    if (some->n == 0 || ls_group_size(g) == shards) return LS_OK;
     snprintf(since, sizeof since, "since the update of step %lld", (long long)t->step);
-    const ls_status st = ls_optim_compare(t->optim, g, t->guard, since, &culprit);
-    if (st == LS_DIVERGED && culprit != ls_group_rank(g)) LS_TRY(ls_barrier(g)); /* that rank ends the job */
+    const ls_status st = ls_optim_compare_some(t->optim, some, g, shards, since, &culprit);
+    if (st == LS_DIVERGED && culprit != ls_group_rank(g)) LS_TRY(ls_barrier(g));
     return st;
+}
+
+ls_status ls_train_compare(ls_trainer *t)
+{
+    const ls_mesh *m = &t->par.mesh;
+    if (!t->guard) return LS_OK;
+    if (!t->par.experts) return compare_in(t, &t->par.model->params, m->replicas, t->guard);
+    const int shards = t->par.expert_shards ? ls_group_size(t->par.expert_shards) : 1;
+    for (int c = 0; c < t->par.nchunks; c++) {
+        LS_TRY(compare_in(t, &t->par.chunk[c].dense, m->replicas, t->guard));
+        LS_TRY(compare_in(t, &t->par.chunk[c].sparse, m->expert_replicas, shards));
+    }
+    return ls_barrier(ls_world_group(t->w)); /* ranks with other experts may have parted */
+}
+
+#define HALF ((uint64_t)1 << 26)
+
+/* Experts that ranks divide have fewer replicas than the rest: both hashes in one number, 26 bits each. */
+static double hash_of(const ls_trainer *t)
+{
+    uint64_t dense = 0, sparse = 0;
+    if (!t->par.experts) return (double)ls_optim_hash(t->optim);
+    for (int c = 0; c < t->par.nchunks; c++) {
+        dense = 31 * dense + ls_optim_hash_some(t->optim, &t->par.chunk[c].dense);
+        sparse = 31 * sparse + ls_optim_hash_some(t->optim, &t->par.chunk[c].sparse);
+    }
+    return (double)(dense % HALF * HALF + sparse % HALF);
+}
+
+/* The first rank that owns the same elements as rank r; `experts`: the same elements of experts. Ranks of a stage follow
+ * each other, and so do those that hold one set of shards. */
+static int like_rank(const ls_trainer *t, int r, bool experts)
+{
+    const int *size = t->par.mesh.size;
+    const int each = ls_world_size(t->w) / size[LS_AXIS_PP], place = r % each;
+    if (!experts || t->par.shards) return r - place + place % (t->guard * size[LS_AXIS_TP]);
+    const int line = size[LS_AXIS_CP] * size[LS_AXIS_TP]; /* ranks with the same experts and samples */
+    return r - place + place / line % size[LS_AXIS_EP] * line + place % size[LS_AXIS_TP];
+}
+
+static bool same_hash(const ls_trainer *t, const double (*all)[WORDS], int r)
+{
+    if (!t->guard) return true;
+    const uint64_t mine = (uint64_t)all[r][HASH], like = (uint64_t)all[like_rank(t, r, false)][HASH];
+    if (!t->par.experts) return mine == like;
+    return mine / HALF == like / HALF && mine % HALF == (uint64_t)all[like_rank(t, r, true)][HASH] % HALF;
 }
 
 /* Looks for a rank that slows the others down. The first step of a run takes longer for other reasons, and so do steps
@@ -171,8 +217,6 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, 
     const double (*all)[WORDS];
     LS_TRY(ls_train_tell(t->w, t->words, mine, &all));
     const bool saved = t->save_busy;
-    const int shards = t->guard ? t->guard * t->par.mesh.size[LS_AXIS_TP] : 1; /* without a guard, all hashes are 0 */
-    const int each = ls_world_size(t->w) / t->par.mesh.size[LS_AXIS_PP]; /* ranks of a pipeline stage: they come first */
     bool same = true;
     double sum = 0, counted = 0;
     for (int r = 0; r < ls_world_size(t->w); r++) t->busy_ns[r] = all[r][BUSY + LS_BUSY_COMPUTE];
@@ -183,8 +227,7 @@ static ls_status agree(ls_trainer *t, const double mine[WORDS], ls_exact *loss, 
     out->max_loss = -INFINITY;
     for (int r = 0; r < ls_world_size(t->w); r++) {
         if (!isfinite(all[r][LOSS])) return not_finite(t, r);
-        const double hash = all[r - r % each + r % each % shards][HASH];
-        same &= !(all[r][HASH] < hash) && !(all[r][HASH] > hash);
+        same &= same_hash(t, all, r);
         const int stop = (int)all[r][FLAGS] % SIGNALS;
         if (stop > 0) t->stop_signal = stop;
         sum += all[r][LOSS];
@@ -266,7 +309,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     ls_world_at(t->w, (uint32_t)t->step + 1, 0);
     LS_TRY(ls_injection_apply(t, t->step + 1));
     const int stop = ls_stop_seen(t->stop);
-    mine[HASH] = (double)ls_optim_hash(t->optim);
+    mine[HASH] = hash_of(t);
 
     double counted;
     LS_TRY(get_samples(t, out));

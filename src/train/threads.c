@@ -54,7 +54,7 @@ ls_status ls_train_threads_check(const ls_train_config *c)
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (strncmp(c->inject, whole[i], strlen(whole[i])) == 0)
             return ls_fail(LS_UNSUPPORTED, "--ranks-as threads: --inject %s would take all ranks with it, which are one process; use "
-                           "nan, mismatch, slow, slow-input, diverge or overflow, or ranks that are processes", whole[i]);
+                           "nan, mismatch, slow, slow-input, diverge, overflow or diverge-experts, or ranks that are processes", whole[i]);
     if (c->max_restarts)
         return ls_fail(LS_UNSUPPORTED, "--max-restarts: ranks that are threads end together with this process: leave it out, or leave out "
                                        "--ranks-as threads");

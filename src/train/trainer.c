@@ -93,7 +93,6 @@ static ls_status load_values(void *arg, ls_model *m)
 /* Ranks whose numbers are equal modulo this update the same elements; 0: no two ranks do. */
 static int shards_of(const ls_trainer *t)
 {
-    if (t->par.experts) return 0; /* ranks have other experts, and one hash for all that they have */
     const int shards = t->par.shards ? ls_group_size(t->par.shards) : t->c->zero.stage == 0 ? 1 : 0;
     return shards < ls_group_size(t->par.mesh.replicas) ? shards : 0;
 }
