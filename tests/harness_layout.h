@@ -22,7 +22,7 @@
 
 #define LS_LAYOUT_RANKS  64                   /* at most, as all here */
 #define LS_LAYOUT_STEPS  16
-#define LS_LAYOUT_GROUPS (1 + LS_MESH_GROUPS + 6 + 2 * 8) /* the world's, those that a mesh owns, of cp, and those of sharding */
+#define LS_LAYOUT_GROUPS (1 + LS_MESH_GROUPS + 10 + 2 * 8) /* the world's, those that a mesh owns, of cp, and those of sharding */
 #define LS_LAYOUT_CALLS  16                   /* rows of a closed form */
 #define LS_LAYOUT_STEADY 3 /* the first step whose collectives are those of all later ones: DDP's second begins with a
                             * broadcast of the order in which gradients arrived */

@@ -59,7 +59,8 @@ ls_status ls_layout_dry(const ls_train_config *c, const ls_model_config *mc, int
 
 int ls_layout_groups(const ls_parallel *p, ls_group *out[LS_LAYOUT_GROUPS])
 {
-    ls_group *const sharding[] = { p->shards, p->copies, p->node, p->column, p->exchange, p->ring };
+    ls_group *const sharding[] = { p->shards, p->copies, p->node, p->column, p->exchange, p->ring,
+                                   p->expert_shards, p->expert_copies, p->expert_node, p->expert_column };
     int n = 0;
     out[n++] = ls_world_group(p->mesh.w);
     for (int i = 0; i < p->mesh.nowned; i++) out[n++] = p->mesh.owned[i];

@@ -187,10 +187,35 @@ static void with_zero_and_recompute(void **state)
         { 2, { "parallel.ep", "2", "train.recompute", "full", "train.micro_batch", "2" } },
         { 2, { "parallel.dp", "2", "zero.stage", "3", "zero.copy", "rank" } },
         { 2, { "parallel.dp", "2", "zero.stage", "2", "train.recompute", "selective" } },
+        { 4, { "parallel.ep", "2", "zero.stage", "1", "zero.hsdp", "2" } },
+        { 8, { "parallel.ep", "2", "zero.stage", "2", "zero.hsdp", "2", "comm.transport", "tcp" } },
+        { 8, { "parallel.ep", "2", "zero.stage", "3", "zero.hsdp", "2" } },
+        { 8, { "parallel.ep", "2", "zero.stage", "3", "zero.copy", "rank", "zero.hsdp", "4" } },
+        { 8, { "parallel.ep", "2", "parallel.cp", "2", "zero.stage", "1", "zero.hsdp", "2" } },
     };
     for (size_t i = 0; i < COUNT(row); i++)
         assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = i % 2 ? balanced : plain, .layout = row[i].layout },
                       F32);
+}
+
+/* A hook averages over the replicas that a parameter has: as without one, up to what it rounds or leaves out. */
+static void with_communication_hooks(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        double tolerance;
+        const char *layout[9];
+    } row[] = {
+        { 4, F32, { "parallel.ep", "2", "ddp.hook", "allreduce" } },
+        { 8, F32, { "parallel.ep", "2", "parallel.tp", "2", "ddp.hook", "allreduce", "train.micro_batch", "1" } },
+        { 4, 1e-2, { "parallel.ep", "2", "ddp.hook", "bf16" } },
+        { 2, 1e-2, { "parallel.ep", "2", "ddp.hook", "f16" } }, /* experts have one replica each: nothing travels */
+        { 4, F32, { "parallel.ep", "2", "ddp.hook", "powersgd" } }, /* the first steps travel in full */
+        { 4, 0.5, { "parallel.ep", "2", "ddp.hook", "powersgd", "ddp.powersgd_start", "2", "ddp.powersgd_rank", "4" } },
+    };
+    for (size_t i = 0; i < COUNT(row); i++)
+        assert_layout(&(ls_layout){ .ranks = row[i].ranks, .run = plain, .layout = row[i].layout }, row[i].tolerance);
 }
 
 /* Activations, and with them rows on their way, in bf16: routing is decided by logits that are rounded. */
@@ -219,6 +244,7 @@ int main(void)
         cmocka_unit_test(with_tensor_parallelism),
         cmocka_unit_test(with_context_parallelism),
         cmocka_unit_test(with_zero_and_recompute),
+        cmocka_unit_test(with_communication_hooks),
         cmocka_unit_test(in_bf16),
         cmocka_unit_test(a_rank_without_tokens),
     };

@@ -1,6 +1,6 @@
 /* hook.h -- communication hooks of DDP: code that reduces a bucket of gradients in place of DDP's all_reduce, as
- * torch.distributed's register_comm_hook does. A hook gets this rank's gradients, which nothing has divided yet, and
- * must leave the same averages on all ranks.
+ * torch.distributed's register_comm_hook does. A hook gets this rank's gradients, which nothing has divided yet (but
+ * those of experts that ep ranks divide, by ep), and must leave the same averages on all ranks.
  *
  *     ls_comm_hook *hook;
  *     ls_hook_compress(LS_BF16, &hook);

@@ -84,6 +84,8 @@ typedef struct ls_parallel {
     ls_mesh mesh;    /* who is who */
     ls_group *shards, *copies; /* owned: hybrid sharding (ls_ddp_config.shards); NULL: none */
     ls_group *node, *column;   /* owned: one copy of the values per node (ls_ddp_config.node); NULL: none */
+    ls_group *expert_shards, *expert_copies, *expert_node, *expert_column; /* owned: these four for the replicas of
+                                                                              experts that ranks divide */
     ls_group *exchange, *ring; /* owned: of cp, with context "ulysses-ring" (ls_place); NULL: none */
     ls_model *model; /* owned, as all below: parameters bound, with their first values, the same on all replicas */
     ls_chunk *chunk; /* [nchunks] */

@@ -18,6 +18,8 @@ static ls_grad_bucket seen(const ls_ddp *d, int k)
 ls_status ls_hook_start(ls_ddp *d, int k)
 {
     const ls_grad_bucket b = seen(d, k);
+    const int size = ls_group_size(d->g); /* a hook averages over as many */
+    if (d->divisor != size && !d->dry) ls_scale_values(b.data, b.count, LS_F32, (double)size / d->divisor);
     return d->hook->start(d->hook, d->g, &b, &d->b[k].work);
 }
 

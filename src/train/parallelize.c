@@ -146,12 +146,15 @@ static ls_status check_copies(const ls_plan *p, int world_size)
                    replicas, nearest_divisors(replicas, p->hsdp, fit, sizeof fit));
 }
 
-/* Experts have a wrapper of their own, for which there are no groups, and no hook, yet. */
+/* Experts have a wrapper of their own. */
 static ls_status check_experts(const ls_plan *p)
 {
+    const int dp = p->size[LS_AXIS_DP];
+    char fit[48];
     if (p->size[LS_AXIS_EP] < 2) return LS_OK;
-    if (p->hook) return ls_fail(LS_UNSUPPORTED, "plan: hook is %s, and ep is %d: expected NULL, or ep 1", p->hook, p->size[LS_AXIS_EP]);
-    if (p->hsdp > 1) return ls_fail(LS_UNSUPPORTED, "plan: hsdp is %d, and ep is %d: expected 1, or ep 1", p->hsdp, p->size[LS_AXIS_EP]);
+    if (p->hsdp > 1 && dp % p->hsdp != 0)
+        return ls_fail(LS_BAD_CONFIG, "plan: hsdp %d does not divide dp, which is %d: with ep %d each set of shards has all experts; "
+                       "nearest valid: %s", p->hsdp, dp, p->size[LS_AXIS_EP], nearest_divisors(dp, p->hsdp, fit, sizeof fit));
     if (p->ddp.tree)
         return ls_fail(LS_UNSUPPORTED, "plan: sums of gradients as a tree, and ep is %d: an expert's gradient is a sum over tokens of several "
                        "ranks: expected ep 1", p->size[LS_AXIS_EP]);
@@ -307,13 +310,13 @@ static ls_status open_hook(const ls_plan *p, ls_ddp *d)
 static int set_of(const void *shards, int rank) { return rank / *(const int *)shards; }
 static int shard_of(const void *shards, int rank) { return rank % *(const int *)shards; }
 
-static ls_status open_sets(const ls_plan *p, ls_parallel *out)
+/* Of g the sets into c; `names` of both groups. */
+static ls_status open_sets(const ls_plan *p, ls_group *g, const char *const names[2], ls_ddp_config *c)
 {
-    ls_group *g = out->mesh.replicas;
     if (p->hsdp < 2) return LS_OK;
     const int shards = ls_group_size(g) / p->hsdp;
-    LS_TRY(ls_group_split_by(g, set_of, &shards, "shards", &out->shards));
-    return ls_group_split_by(g, shard_of, &shards, "copies", &out->copies);
+    LS_TRY(ls_group_split_by(g, set_of, &shards, names[0], &c->shards));
+    return ls_group_split_by(g, shard_of, &shards, names[1], &c->copies);
 }
 
 static int node_of(const void *group, int rank) { return ls_group_node(group, rank); }
@@ -343,15 +346,15 @@ static ls_status check_equal(const ls_group *g)
     return LS_OK;
 }
 
-/* Where one set of shards is on several nodes: the ranks of a node share one copy of the values. */
-static ls_status open_nodes(const ls_plan *p, ls_parallel *out)
+/* Where one set of shards of g is on several nodes: the ranks of a node share one copy of the values. */
+static ls_status open_nodes(ls_group *g, const char *const names[2], ls_ddp_config *c)
 {
-    ls_group *g = out->shards ? out->shards : out->mesh.replicas;
-    if (p->ddp.zero_stage != 3 || p->ddp.copy != LS_ZERO_COPY_HOST) return LS_OK;
+    if (c->shards) g = c->shards;
+    if (c->zero_stage != 3 || c->copy != LS_ZERO_COPY_HOST) return LS_OK;
     if (ls_group_is_mapped(g) || ls_group_nodes(g) == 1) return LS_OK; /* ls_ddp_bind refuses what it cannot share */
     LS_TRY(check_equal(g));
-    LS_TRY(ls_group_split_by(g, node_of, g, "node-ranks", &out->node));
-    return ls_group_split_by(g, place_of, g, "column", &out->column);
+    LS_TRY(ls_group_split_by(g, node_of, g, names[0], &c->node));
+    return ls_group_split_by(g, place_of, g, names[1], &c->column);
 }
 
 /* --- 2. what of the model is here ------------------------------------------------------------------- */
@@ -489,12 +492,30 @@ static ls_status open_views(ls_parallel *out)
     return LS_OK;
 }
 
-/* The wrapper of experts that ranks divide: its replicas are fewer, and its gradients sums over all ranks' samples. */
-static ls_ddp_config of_experts(const ls_plan *p, const ls_parallel *out)
+/* How the replicas of all parameters but experts are wrapped. */
+static ls_status open_dense(const ls_plan *p, ls_parallel *out, ls_ddp_config *c)
 {
-    ls_ddp_config c = p->ddp;
-    c.divisor = ls_group_size(out->mesh.replicas);
-    return c;
+    static const char *const sets[] = { "shards", "copies" }, *const nodes[] = { "node-ranks", "column" };
+    *c = p->ddp;
+    ls_status st = open_sets(p, out->mesh.replicas, sets, c);
+    if (st == LS_OK) st = open_nodes(out->mesh.replicas, nodes, c);
+    out->shards = c->shards, out->copies = c->copies, out->node = c->node, out->column = c->column;
+    return st;
+}
+
+/* The wrapper of experts that ranks divide: its replicas are fewer, and its gradients sums over all ranks' samples. */
+static ls_status open_experts(const ls_plan *p, ls_parallel *out, ls_ddp_config *c)
+{
+    static const char *const sets[] = { "expert-shards", "expert-copies" };
+    static const char *const nodes[] = { "expert-node-ranks", "expert-column" };
+    *c = p->ddp;
+    c->divisor = ls_group_size(out->mesh.replicas);
+    if (p->size[LS_AXIS_EP] < 2) return LS_OK;
+    ls_status st = open_sets(p, out->mesh.expert_replicas, sets, c);
+    if (st == LS_OK) st = open_nodes(out->mesh.expert_replicas, nodes, c);
+    out->expert_shards = c->shards, out->expert_copies = c->copies;
+    out->expert_node = c->node, out->expert_column = c->column;
+    return st;
 }
 
 /* Without chunks and experts one wrapper has the model's own list. */
@@ -508,14 +529,10 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
 {
     ls_group *const g = out->mesh.replicas, *const few = out->mesh.expert_replicas;
     const ls_dp_strategy *s;
-    ls_ddp_config c = p->ddp, e = of_experts(p, out);
+    ls_ddp_config c, e;
     LS_TRY(strategy_of(p, &s));
-    LS_TRY(open_sets(p, out));
-    LS_TRY(open_nodes(p, out));
-    c.shards = out->shards;
-    c.copies = out->copies;
-    c.node = out->node;
-    c.column = out->column;
+    LS_TRY(open_dense(p, out, &c));
+    LS_TRY(open_experts(p, out, &e));
     LS_TRY(open_views(out));
     for (int i = 0; i < out->nchunks; i++) {
         ls_chunk *k = &out->chunk[i];
@@ -530,6 +547,7 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
         LS_TRY(ls_dp_create(s, g, dense_of(out, i), &c, &k->ddp));
         if (k->sparse.n > 0) LS_TRY(ls_dp_create(s, few, &k->sparse, &e, &k->experts));
         if (p->hook) LS_TRY(open_hook(p, k->ddp));
+        if (p->hook && k->experts && ls_group_size(few) > 1) LS_TRY(open_hook(p, k->experts)); /* else nothing travels */
     }
     out->ddp = out->chunk[0].ddp;
     out->experts = out->chunk[0].experts;
@@ -699,6 +717,10 @@ void ls_parallel_destroy(ls_parallel *p)
     ls_model_destroy(p->model);
     ls_group_destroy(p->ring);
     ls_group_destroy(p->exchange);
+    ls_group_destroy(p->expert_column);
+    ls_group_destroy(p->expert_node);
+    ls_group_destroy(p->expert_copies);
+    ls_group_destroy(p->expert_shards);
     ls_group_destroy(p->column);
     ls_group_destroy(p->node);
     ls_group_destroy(p->copies);
