@@ -110,7 +110,7 @@ static int before(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* What was chosen for the tokens of whole sequences. Where the sequences are here, choice and place are the routing's. */
+/* What was chosen for the tokens of whole sequences. Where these are here, choice and place are the routing's. */
 typedef struct choices {
     int64_t T, k, E, capacity;
     int32_t *choice; /* [B, T, k] */
@@ -220,7 +220,8 @@ static void take_places(const ls_routing *r, const ls_places *here, const choice
     int32_t *place = r->place;
     for (int64_t b = 0; b < r->B; b++)
         for (int run = 0; run < here->n; place += here->count[run++] * r->k)
-            memcpy(place, c->place + whole_at(c, b, here->first[run]), (size_t)(here->count[run] * r->k) * sizeof *place);
+            memcpy(place, c->place + whole_at(c, b, here->first[run]),
+                   (size_t)(here->count[run] * r->k) * sizeof *place);
 }
 
 static void choose_all(const ls_routing *r, const saved *s, const ls_tensor *logits, const ls_moe_rule *rule)

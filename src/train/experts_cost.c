@@ -29,7 +29,8 @@ double ls_experts_balance(const ls_experts_cost *k, double peak_gflops)
 
 static const char *bound(double balance, double link) { return link < balance ? "the network" : "computing"; }
 
-void ls_experts_cost_words(const ls_experts_cost *k, double peak_gflops, const ls_cost *here, ls_level level, ls_text *out)
+void ls_experts_cost_words(const ls_experts_cost *k, double peak_gflops, const ls_cost *here, ls_level level,
+                           ls_text *out)
 {
     const double balance = ls_experts_balance(k, peak_gflops), link = 1 / here->link[level].beta_ns,
                  slow = 1 / ls_cost_preset.link[LS_LEVEL_NETWORK].beta_ns;

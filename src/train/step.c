@@ -183,8 +183,8 @@ static double hash_of(const ls_trainer *t)
     return (double)(dense % HALF * HALF + sparse % HALF);
 }
 
-/* The first rank that owns the same elements as rank r; `experts`: the same elements of experts. Ranks of a stage follow
- * each other, and so do those that hold one set of shards. */
+/* The first rank that owns the same elements as rank r; `experts`: the same elements of experts. Ranks of a stage
+ * follow each other, and so do those that hold one set of shards. */
 static int like_rank(const ls_trainer *t, int r, bool experts)
 {
     const int *size = t->par.mesh.size;
