@@ -295,6 +295,49 @@ static void an_expert_without_tokens_has_a_gradient_of_zeros(void **state)
     ls_tape_destroy(t);
 }
 
+/* Pieces of so many rows that they are multiplied in several runs: y, dx and dw against sums in double, both ways round,
+ * dx and dw twice, so that the second backward adds to the first. */
+static void pieces_of_many_rows_are_multiplied_in_runs(void **state)
+{
+    (void)state;
+    enum { I = 3, O = 7, ROWS = 37 + 26 + 21, PIECES = 3 };
+    static float x[ROWS * I], dx[ROWS * I], w[2 * O * I], dw[2 * O * I], dy[ROWS * O];
+    ls_moe_piece piece[PIECES] = { { 0, 0, 37 }, { 1, 37, 26 }, { 0, 63, 21 } };
+    const ls_routing r = { .here = 2, .rows = ROWS, .npieces = PIECES, .piece = piece };
+    for (int i = 0; i < ROWS * I; i++) x[i] = (float)(i * 29 % 17 - 8);
+    for (int i = 0; i < 2 * O * I; i++) w[i] = (float)(i * 13 % 11 - 5);
+    for (int i = 0; i < ROWS * O; i++) dy[i] = (float)(i * 31 % 13 - 6);
+    for (int transposed = 0; transposed < 2; transposed++) {
+        double want_y[ROWS * O] = { 0 }, want_dx[ROWS * I] = { 0 }, want_dw[2 * O * I] = { 0 };
+        for (int p = 0; p < PIECES; p++)
+            for (int64_t n = piece[p].first; n < piece[p].first + piece[p].count; n++)
+                for (int o = 0; o < O; o++)
+                    for (int i = 0; i < I; i++) {
+                        const int64_t at = piece[p].expert * O * I + (transposed ? i * O + o : o * I + i);
+                        want_y[n * O + o] += (double)x[n * I + i] * (double)w[at];
+                        want_dx[n * I + i] += 2 * (double)dy[n * O + o] * (double)w[at];
+                        want_dw[at] += 2 * (double)dy[n * O + o] * (double)x[n * I + i];
+                    }
+        ls_tensor gx = { .ndim = 2, .dim = { ROWS, I }, .data = dx }, gw = { .ndim = 2, .data = dw };
+        ls_tensor tx = { .ndim = 2, .dim = { ROWS, I }, .data = x, .grad = &gx };
+        ls_tensor tw = { .ndim = 2, .dim = { transposed ? 2 * I : 2 * O, transposed ? O : I }, .data = w, .grad = &gw };
+        memcpy(gw.dim, tw.dim, sizeof gw.dim);
+        for (int i = 0; i < ROWS * I; i++) dx[i] = NAN; /* written, then added to */
+        for (int i = 0; i < 2 * O * I; i++) dw[i] = NAN;
+        ls_tape *t = tape();
+        for (int again = 0; again < 2; again++) {
+            ls_tape_reset(t);
+            ls_tensor *y = ls_experts(t, &tx, &tw, &r, transposed);
+            assert_non_null(y);
+            for (int i = 0; i < ROWS * O; i++) assert_true(((const float *)y->data)[i] == (float)want_y[i]);
+            assert_int_equal(ls_backward_from(t, y, dy), LS_OK);
+        }
+        for (int i = 0; i < ROWS * I; i++) assert_true(dx[i] == (float)want_dx[i]); /* whole numbers: exact */
+        for (int i = 0; i < 2 * O * I; i++) assert_true(dw[i] == (float)want_dw[i]);
+        ls_tape_destroy(t);
+    }
+}
+
 static void what_cannot_be_routed_is_refused(void **state)
 {
     (void)state;
@@ -412,6 +455,7 @@ int main(void)
         cmocka_unit_test(rows_are_gated),
         cmocka_unit_test(the_bias_moves_by_the_sign_of_what_is_missing),
         cmocka_unit_test(more_experts_are_more_parameters_and_not_more_operations),
+        cmocka_unit_test(pieces_of_many_rows_are_multiplied_in_runs),
         cmocka_unit_test(what_cannot_be_routed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
