@@ -105,21 +105,21 @@ static uint64_t gradients(const ls_params *ps, int tp, int at, uint64_t *whole)
  *                 forward                                     backward
  *   tp            all_reduce at 2 L + 1 leaves                all_reduce at 2 L + 1 enters
  *   and sp        all_gather at 2 L + 1 enters,               reduce_scatter at 2 L + 1 enters,
- *                 reduce_scatter at 2 L + 1 leaves            all_gather at 2 L + 1 leaves
+ *                 reduce_scatter at 2 L + 1 leaves            all_gather at 2 L + 1 leaves, and again at 2 L enters
  *   both          all_reduce of the largest logits, 8 bytes a token, and of two sums, 16 bytes, in backward
  *
  * and once a step with sp the gradients of what no rank divides. */
 static int of_tp(const char *group, bool sp, int times, uint64_t rows, uint64_t whole, ls_layout_calls *out)
 {
-    const int ends = 2 * (2 * LAYERS + 1);
-    const uint64_t bytes = (uint64_t)ends * rows * WIDTH * 4;
+    const int ends = 2 * (2 * LAYERS + 1), gathers = ends + 2 * LAYERS;
+    const uint64_t each = rows * WIDTH * 4, bytes = (uint64_t)ends * each;
     int n = 0;
     out[n++] = (ls_layout_calls){ .group = group, .coll = LS_ALL_REDUCE, .count = 2 * times, .bytes = 24 * rows };
     if (!sp) {
         out[n++] = (ls_layout_calls){ .group = group, .coll = LS_ALL_REDUCE, .count = ends * times, .bytes = bytes };
         return n;
     }
-    out[n++] = (ls_layout_calls){ .group = group, .coll = LS_ALL_GATHER, .count = ends * times, .bytes = bytes };
+    out[n++] = (ls_layout_calls){ .group = group, .coll = LS_ALL_GATHER, .count = gathers * times, .bytes = (uint64_t)gathers * each };
     out[n++] = (ls_layout_calls){ .group = group, .coll = LS_REDUCE_SCATTER, .count = ends * times, .bytes = bytes };
     out[n++] = (ls_layout_calls){ .group = group, .coll = LS_ALL_REDUCE, .count = 1, .bytes = whole };
     return n;

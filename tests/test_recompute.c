@@ -416,6 +416,67 @@ static void odd_blocks_are_right_too(void **state)
     }
 }
 
+/* y = 2 x, as ranks gather: cheap to make again, and in a block only there where it is read. */
+static ls_status double_again(ls_tape *t, struct ls_node *n)
+{
+    (void)t;
+    for (int i = 0; i < 16; i++) ((float *)n->out->data)[i] = 2 * ((const float *)n->in[0]->data)[i];
+    return LS_OK;
+}
+
+static ls_status double_backward(ls_tape *t, struct ls_node *n)
+{
+    bool add;
+    void *dx;
+    assert_done(ls_grad_begin(t, n->in[0], &add, &dx));
+    for (int i = 0; i < 16; i++) ((float *)dx)[i] = 2 * ((const float *)n->out->grad->data)[i] + (add ? ((float *)dx)[i] : 0);
+    return ls_grad_end(t, n->in[0]);
+}
+
+static const ls_tape_op doubled = {
+    .name = "double", .napplied = 1, .backward_input = double_backward, .again = double_again, .transient = true
+};
+
+/* Products of a transient result in another shape, one of them transient, too, and dropped. */
+static ls_tensor *of_transients(ls_tape *t, ls_tensor *x, const void *arg)
+{
+    (void)arg;
+    if (!ls_op_begin(t, doubled.name, x != NULL)) return NULL;
+    ls_tensor *y = ls_op_output_transient(t, LS_F32, x->ndim, x->dim);
+    struct ls_node n = { .op = &doubled, .in = { x }, .out = y };
+    assert_non_null(y);
+    assert_done(double_again(t, &n));
+    y = ls_reshape(t, ls_op_end(t, y, &n), 2, (const int64_t[]){ 4, 4 });
+    ls_tensor *product = ls_linear_transient(t, y, &w[0].t);
+    ls_tensor *sum = ls_add(t, product, ls_linear(t, y, &w[1].t, NULL));
+    ls_tape_drop(t, product);
+    return sum;
+}
+
+static void what_is_transient_is_there_when_it_is_read(void **state)
+{
+    (void)state;
+    float want[2][16], dy[16];
+    for (int i = 0; i < 16; i++) dy[i] = (float)(i % 5) - 2.0f;
+    for (size_t how = 0; how <= COUNT(ways); how++) { /* first without blocks */
+        ls_tape *t = bare(how ? ways[how - 1] : LS_RECOMPUTE_NONE);
+        memset(gs, 0, sizeof gs);
+        ls_tensor *x = input(t);
+        size_t kept = 0;
+        for (int i = 0; i < 3; i++) {
+            const size_t before = ls_tape_in_use(t);
+            x = how ? ls_block(t, x, of_transients, NULL, 0) : of_transients(t, x, NULL);
+            if (how && i > 1) assert_true(ls_tape_in_use(t) - before == kept);
+            kept = ls_tape_in_use(t) - before;
+        }
+        assert_done(ls_tape_status(t));
+        assert_done(ls_backward_from(t, x, dy));
+        if (how == 0) memcpy(want, gs, sizeof want);
+        assert_memory_equal(gs, want, sizeof want);
+        ls_tape_destroy(t);
+    }
+}
+
 /* Attention over what can be made again: queries, keys and values normed, and a packed gelu. */
 static ls_tensor *attention(ls_tape *t, ls_tensor *x, const void *arg)
 {
@@ -518,6 +579,7 @@ int main(void)
         cmocka_unit_test(the_trace_says_what_is_done_again),
         cmocka_unit_test(blocks_may_share_their_parameters),
         cmocka_unit_test(odd_blocks_are_right_too),
+        cmocka_unit_test(what_is_transient_is_there_when_it_is_read),
         cmocka_unit_test(attention_reads_what_is_made_again),
         cmocka_unit_test(refuses_a_block_that_takes_more_than_its_input),
         cmocka_unit_test(a_block_that_fails_when_done_again_fails_backward),

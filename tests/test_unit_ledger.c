@@ -30,10 +30,10 @@ typedef struct fixture {
     ls_tape *t[2];
 } fixture;
 
-static void open_all(fixture *f)
+static void open_at(fixture *f, const ls_model_config *c, const ls_place *place)
 {
     memset(f, 0, sizeof *f);
-    assert_done(ls_model_create(&gpt2, &f->m));
+    assert_done(ls_model_create_at(c, place, &f->m));
     assert_done(ls_unit_ledger_open(&f->m->units, &f->l, &f->units));
     assert_done(ls_tape_scratch_create_dry(&f->scratch));
     for (int i = 0; i < 2; i++) {
@@ -42,6 +42,8 @@ static void open_all(fixture *f)
     }
     for (int i = 0; i < f->m->params.n; i++) f->m->params.item[i].t.grad = &f->m->params.item[i].grad;
 }
+
+static void open_all(fixture *f) { open_at(f, &gpt2, &(ls_place){ 0 }); }
 
 static void close_all(fixture *f)
 {
@@ -147,6 +149,43 @@ static void a_block_keeps_what_the_formula_says(void **state)
     }
 }
 
+/* Of a rank of tp, per token: what tp divides, and what each rank has whole. With sequence parallelism it divides all
+ * (Korthikanti et al. 2022): what is gathered for products, and their sums before they are scattered, do not stay. */
+static void a_rank_of_tensor_parallelism_keeps_its_part(void **state)
+{
+    (void)state;
+    static const struct { bool sp; ls_recompute how; size_t whole, divided, numbers; } row[] = {
+        { false, LS_RECOMPUTE_NONE, 6, 12, 4 }, { false, LS_RECOMPUTE_SELECTIVE, 4, 8, 4 },
+        { true, LS_RECOMPUTE_NONE, 0, 18, 0 },  { true, LS_RECOMPUTE_SELECTIVE, 0, 12, 0 },
+    };
+    enum { HEADS = 4, LONGER = 64 };
+    ls_model_config c = gpt2;
+    c.lm.seq_len = 2 * LONGER;
+    for (int k = 0; k < 8; k++) {
+        const size_t tp = k < 4 ? 2 : 4;
+        const bool sp = row[k % 4].sp;
+        fixture f;
+        size_t kept[2];
+        open_at(&f, &c, &(ls_place){ .tp = { .size = (int)tp }, .sequence_parallel = sp });
+        ls_tape *t = f.t[0];
+        ls_tape_set_recompute(t, row[k % 4].how);
+        for (int i = 0; i < 2; i++) {
+            const int64_t shape[] = { B, LONGER << i };
+            ls_tape_reset(t);
+            ls_tensor *x = ls_tape_input(t, LS_I64, 2, shape, NULL), *labels = ls_tape_input(t, LS_I64, 2, shape, NULL);
+            ls_tensor *loss = ls_model_loss(f.m, t, x, labels, NULL);
+            assert_non_null(loss);
+            for (int r = 3; r < 5; r++) assert_int_equal(f.l.row[r].now[LS_MEM_ACT], f.l.row[2].now[LS_MEM_ACT]);
+            kept[i] = f.l.row[3].now[LS_MEM_ACT];
+            assert_done(ls_backward(t, loss));
+        }
+        const size_t numbers = row[k % 4].numbers + (HEADS + 4 - row[k % 4].numbers) / tp;
+        const size_t token = row[k % 4].whole * C + row[k % 4].divided * C / tp + numbers;
+        assert_int_equal(kept[1] - kept[0], B * LONGER * token * sizeof(float));
+        close_all(&f);
+    }
+}
+
 static void micro_batches_add_up(void **state)
 {
     (void)state;
@@ -208,6 +247,7 @@ int main(void)
         cmocka_unit_test(rows_are_named_after_units),
         cmocka_unit_test(units_keep_all_that_forward_leaves),
         cmocka_unit_test(a_block_keeps_what_the_formula_says),
+        cmocka_unit_test(a_rank_of_tensor_parallelism_keeps_its_part),
         cmocka_unit_test(micro_batches_add_up),
         cmocka_unit_test(a_backward_that_is_put_off_keeps_its_units),
         cmocka_unit_test(what_is_given_up_or_not_recorded_does_not_stay),

@@ -12,9 +12,10 @@
  *   leave         all_reduce of y               nothing
  *
  * With sequence parallelism (Korthikanti et al. 2022) what lies between two such halves, norms, dropout and the
- * residual stream, is divided along the sequence: a rank has [B, T / tp, C]. Then as many bytes travel:
+ * residual stream, is divided along the sequence: a rank has [B, T / tp, C]. In a block what is gathered does not stay
+ * until backward, nor does the product whose sum is scattered:
  *
- *   enter         all_gather of x               reduce_scatter of dx
+ *   enter         all_gather of x               all_gather of x, again; reduce_scatter of dx
  *   leave         reduce_scatter of y           all_gather of dy
  */
 #ifndef LS_PLACE_H

@@ -141,6 +141,7 @@ static const ls_tape_op gathered_op = {
     .napplied = 1,
     .backward_input = gathered_backward,
     .again = gathered_again,
+    .transient = true,
 };
 static const ls_tape_op scattered_op = { .name = "tp_leave", .napplied = 1, .backward_input = scattered_backward };
 
@@ -212,7 +213,7 @@ ls_tensor *ls_tp_enter(ls_tape *t, ls_tensor *x, const ls_place *p)
     end *e = describe(t, p, B, T, C);
     if (!e) return NULL;
     const bool gathers = p->sequence_parallel;
-    ls_tensor *y = gathers ? ls_op_output_again(t, x->dtype, 3, (int64_t[]){ B, T, C })
+    ls_tensor *y = gathers ? ls_op_output_transient(t, x->dtype, 3, (int64_t[]){ B, T, C })
                            : ls_tape_input(t, x->dtype, 3, x->dim, x->data);
     if (!y) return NULL;
     if (gathers && (st = gather(t, e, y, y->data, x->data, "enter")) < 0) return ls_op_fail(t, st);
@@ -247,7 +248,10 @@ ls_tensor *ls_tp_leave(ls_tape *t, ls_tensor *x, const ls_place *p)
 ls_tensor *ls_tp_rows(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, const ls_place *p)
 {
     if (!ls_divides(&p->tp)) return ls_linear(t, x, w, b);
-    ls_tensor *y = ls_tp_leave(t, ls_linear(t, x, w, NULL), p);
+    const bool whole = p->sequence_parallel; /* [B, T, O], of which this rank goes on with a part */
+    ls_tensor *product = whole ? ls_linear_transient(t, x, w) : ls_linear(t, x, w, NULL);
+    ls_tensor *y = ls_tp_leave(t, product, p);
+    if (y && whole) ls_tape_drop(t, product);
     return b ? ls_add_bias(t, y, b) : y;
 }
 

@@ -10,6 +10,11 @@ void ls_tape_give_back(ls_tape *t, struct ls_node *n)
     n->made_again = false;
 }
 
+void ls_tape_drop(ls_tape *t, ls_tensor *x)
+{
+    if (ls_tape_leaves_holes(t) && x->node) ls_tape_give_back(t, x->node);
+}
+
 static ls_status make_again(ls_tape *t, struct ls_node *n)
 {
     LS_TRY(ls_tape_make_inputs(t, n));
@@ -33,6 +38,7 @@ ls_status ls_tape_make_inputs(ls_tape *t, struct ls_node *n)
     ls_tensor *const *in;
     const int count = ls_tape_inputs(n, &in);
     for (int i = 0; i < count; i++)
-        if (in[i] && in[i]->node && in[i]->node->given_back) LS_TRY(make_again(t, in[i]->node));
+        if (in[i] && in[i]->node && in[i]->node->given_back && in[i]->node->op->again)
+            LS_TRY(make_again(t, in[i]->node));
     return LS_OK;
 }

@@ -89,7 +89,9 @@ static ls_status check(const ls_tape *t, const ls_tensor *x, const ls_tensor *w,
     return LS_OK;
 }
 
-ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b)
+typedef ls_tensor *(*make_output)(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
+
+static ls_tensor *apply(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b, make_output output)
 {
     if (!ls_op_begin(t, linear.name, x && w)) return NULL;
     const ls_status st = check(t, x, w, b);
@@ -99,7 +101,7 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b)
     int64_t dim[LS_MAX_DIMS];
     memcpy(dim, x->dim, sizeof dim);
     dim[x->ndim - 1] = O;
-    ls_tensor *y = ls_op_output(t, x->dtype, x->ndim, dim);
+    ls_tensor *y = output(t, x->dtype, x->ndim, dim);
     if (!y) return NULL;
     const ls_gemm_call c = {
         .m = N, .n = O, .k = I, .trans_b = true, .in = x->dtype, .out = x->dtype,
@@ -112,4 +114,11 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b)
         .op = &linear, .in = { x, w, b }, .label_a = (uint32_t)I, .label_b = (uint32_t)O,
         .flops = flops, .flops_weight = flops, .flops_input = flops,
     });
+}
+
+ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_tensor *w, ls_tensor *b) { return apply(t, x, w, b, ls_op_output); }
+
+ls_tensor *ls_linear_transient(ls_tape *t, ls_tensor *x, ls_tensor *w)
+{
+    return apply(t, x, w, NULL, ls_op_output_transient);
 }

@@ -3,7 +3,7 @@
  * With A the bytes that a block keeps for backward, x those of its input, and s those of the results
  * that are cheap to make again, L equal blocks hold at the end of forward
  *
- *   none        L A
+ *   none        L A; what ranks gathered (tape.h: transient) goes after each block, in all three
  *   selective   L (A - s), and s once: where the next block finds room
  *   full        L x, and A once: while a block is played backwards
  *
@@ -34,10 +34,18 @@ const char *ls_recompute_name(ls_recompute how) { return names[how]; }
 
 void ls_tape_set_recompute(ls_tape *t, ls_recompute how) { t->recompute = how; }
 
-/* --- selective: some results ----------------------------------------------------------- */
+/* --- none and selective: some results ---------------------------------------------------- */
 
-static ls_tensor *forward_selective(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg)
+/* Whether n->out, or what it has its memory from, is of an op whose results do not stay. */
+static bool is_transient(const struct ls_node *n)
 {
+    while (n && n->op->again && n->out_bytes == 0) n = n->in[0]->node;
+    return n && n->op->again && n->op->transient;
+}
+
+static ls_tensor *forward_in_part(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg)
+{
+    const bool all = t->recompute == LS_RECOMPUTE_SELECTIVE;
     const struct ls_node *before = t->last;
     t->in_block = true;
     ls_tensor *y = fn(t, x, arg);
@@ -45,8 +53,11 @@ static ls_tensor *forward_selective(ls_tape *t, ls_tensor *x, ls_block_fn fn, co
     const ls_tensor *result = y; /* and what it has its memory from */
     for (struct ls_node *n = y ? t->last : NULL; n && n != before; n = n->prev) {
         if (!n->op->again) continue;
-        if (n->out != result) ls_tape_give_back(t, n);
-        else if (n->out_bytes == 0) result = n->in[0];
+        if (n->out == result) {
+            if (n->out_bytes == 0) result = n->in[0];
+        } else if (all || is_transient(n)) {
+            ls_tape_give_back(t, n);
+        }
     }
     return y;
 }
@@ -216,9 +227,5 @@ ls_tensor *ls_block(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *arg, s
     if (!ls_op_begin(t, block_op.name, x != NULL)) return NULL;
     if (t->in_block) return fn(t, x, arg);
     if (!t->grad) return forward_only(t, x, fn, arg);
-    switch (t->recompute) {
-    case LS_RECOMPUTE_SELECTIVE: return forward_selective(t, x, fn, arg);
-    case LS_RECOMPUTE_FULL: return forward_full(t, x, fn, arg, nbytes);
-    default: return fn(t, x, arg);
-    }
+    return t->recompute == LS_RECOMPUTE_FULL ? forward_full(t, x, fn, arg, nbytes) : forward_in_part(t, x, fn, arg);
 }

@@ -265,19 +265,29 @@ ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim
     return t->status == LS_OK ? x : NULL;
 }
 
-ls_tensor *ls_op_output_again(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim)
+/* `leaves_hole`: the memory will be given back. */
+static ls_tensor *output_in_slab(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim, bool leaves_hole)
 {
     ls_tensor *x = header(t, dtype, ndim, dim);
     if (!x) return NULL;
     t->out_bytes = ls_tensor_nbytes(x);
-    const bool leaves_holes = t->in_block && t->grad && t->recompute == LS_RECOMPUTE_SELECTIVE;
-    t->out_at = leaves_holes ? ls_slab_take(&t->room->slab, t->out_bytes) : ls_slab_push(&t->room->slab, t->out_bytes);
+    t->out_at = leaves_hole ? ls_slab_take(&t->room->slab, t->out_bytes) : ls_slab_push(&t->room->slab, t->out_bytes);
     if (LS_UNLIKELY(t->out_at == LS_SLAB_FULL)) {
         ls_tape_no_room(t, t->out_bytes);
         return NULL;
     }
     x->data = t->dry ? NULL : t->room->base + t->out_at;
     return x;
+}
+
+ls_tensor *ls_op_output_again(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim)
+{
+    return output_in_slab(t, dtype, ndim, dim, ls_tape_leaves_holes(t) && t->recompute == LS_RECOMPUTE_SELECTIVE);
+}
+
+ls_tensor *ls_op_output_transient(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim)
+{
+    return output_in_slab(t, dtype, ndim, dim, ls_tape_leaves_holes(t));
 }
 
 ls_tensor *ls_tape_input(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim, void *data)

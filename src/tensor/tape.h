@@ -24,6 +24,9 @@ typedef struct ls_tape_op {
      * On a dry tape it takes and releases the memory that it needs.
      * NULL: the result stays. */
     ls_status (*again)(ls_tape *t, struct ls_node *n);
+    /* With `again`: in a block the result goes after forward even where nothing else is recomputed. It was made by
+     * ls_op_output_transient. */
+    bool transient;
     /* In place of both halves: of a node that is a whole block. */
     ls_status (*play)(ls_tape *t, struct ls_node *n);
     /* For an op whose `saved` points to more: makes n, a copy of a node, independent of memory that backward reuses
@@ -52,7 +55,7 @@ struct ls_node {
     bool borrowed;               /* out->grad belongs to the caller: read only */
     bool given_back;             /* out has no memory: ls_tape_op.again before it is read */
     bool made_again;             /* out has memory until this node has been played */
-    size_t out_at, out_bytes;    /* of ls_op_output_again: where in the slab */
+    size_t out_at, out_bytes;    /* of ls_op_output_again and _transient: where in the slab */
 };
 
 /* Notes the time; false when the tape has failed already or an input is NULL. */
@@ -61,6 +64,12 @@ bool ls_op_begin(ls_tape *t, const char *name, bool inputs_given);
 ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
 /* The same for the one result of an op that has `again`. */
 ls_tensor *ls_op_output_again(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
+/* The same for a result that does not stay until backward: of a `transient` op, or one that ls_tape_drop ends. */
+ls_tensor *ls_op_output_transient(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim);
+/* In a block: x, made by ls_op_output_transient, is read no more, neither in forward nor in backward. */
+void ls_tape_drop(ls_tape *t, ls_tensor *x);
+/* x w^T [.., O], transient: of ranks that add up such products and go on with a part of the sum. */
+ls_tensor *ls_linear_transient(ls_tape *t, ls_tensor *x, ls_tensor *w);
 /* nbytes of the slab, 64-byte aligned, for `saved`. */
 void *ls_op_alloc(ls_tape *t, size_t nbytes);
 /* The same that a dry tape has, too: what backward reads there, a tensor's header. NULL after a failure. */

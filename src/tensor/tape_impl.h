@@ -85,9 +85,9 @@ struct ls_tape {
     double flops, flops_again;
     float loss_grad;        /* of the scalar that backward began with: it scales losses inside a layer, too */
     ls_recompute recompute;
-    bool in_block;          /* of a tape that recomputes */
+    bool in_block;
     bool again;             /* what is computed now has been computed before */
-    size_t out_at, out_bytes; /* of the newest ls_op_output_again */
+    size_t out_at, out_bytes; /* of the newest ls_op_output_again or _transient */
     ls_tensor **leaves;     /* owned: room to collect a block's leaves in */
     int nleaves, leaves_cap;
     ls_status status;       /* first failure, and its sentence */
@@ -188,6 +188,11 @@ ls_status ls_op_prove(const ls_device *d, ls_kernel kernel, const char *half, co
 
 /* Sees to it that what n reads is in memory. */
 ls_status ls_tape_make_inputs(ls_tape *t, struct ls_node *n);
+/* Whether results of the block at hand may go before backward, one by one. */
+static inline bool ls_tape_leaves_holes(const ls_tape *t)
+{
+    return t->in_block && t->grad && t->recompute != LS_RECOMPUTE_FULL;
+}
 /* The memory of n->out goes; op->again brings it back. */
 void ls_tape_give_back(ls_tape *t, struct ls_node *n);
 
