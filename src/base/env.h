@@ -65,6 +65,7 @@ typedef struct ls_env {
     /* time */
     uint64_t (*mono_ns)(void);               /* all deadlines */
     int64_t (*wall_ns)(void);                /* labels in logs only */
+    uint64_t (*cpu_ns)(void);                /* processor time of this process, all threads */
     void (*random)(void *p, size_t n);       /* keys and names, never numerics */
 
     /* waiting: the only blocking call. Returns when *word != value (word may be NULL), a

@@ -33,6 +33,13 @@ static int64_t wall_ns(void)
     return (int64_t)t.tv_sec * NS_PER_S + (int64_t)t.tv_nsec;
 }
 
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
 static void random_bytes(void *p, size_t n)
 {
     char *to = p;
@@ -214,6 +221,7 @@ static int64_t fd_size(int fd)
 const ls_env ls_env_real = {
     .mono_ns = mono_ns,
     .wall_ns = wall_ns,
+    .cpu_ns = cpu_ns,
     .random = random_bytes,
 
     .wait = wait_real,
