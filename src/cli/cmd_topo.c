@@ -27,7 +27,8 @@ static const ls_opt table[] = {
     { .name = "topology", .type = LS_OPT_STRING, .offset = offsetof(options, topology),
       .help = "place: the cluster, a preset, a file or local", .short_name = 't' },
     { .name = "ranks", .type = LS_OPT_INT, .offset = offsetof(options, ranks), .def = "0", .range = "0..65536",
-      .help = "place: how many, one on each device (0: a rank on every device); links: how many to start (0: 2)", .short_name = 'n', .alias = "nproc-per-node" },
+      .help = "place: how many, one on each device (0: a rank on every device); links: how many to start (0: 2)",
+      .short_name = 'n', .alias = "nproc-per-node" },
     { .name = "order", .type = LS_OPT_STRING, .offset = offsetof(options, order),
       .help = "place: judge this order of the axes, the slowest first, as in tp-dp-pp (default: the runtime's)" },
     { .name = "units", .type = LS_OPT_INT, .offset = offsetof(options, units), .def = "0", .range = "0..1048576",
@@ -159,9 +160,11 @@ static ls_status measure_links(const options *o, ls_text *out)
     ls_links l = { 0 };
     ls_world *w;
     LS_TRY(ls_world_join(&wo, &w));
-    ls_status st = ls_world_size(w) > 1 ? LS_OK : ls_fail(LS_USAGE, "one rank alone has no links: --ranks says how many to start");
+    ls_status st = LS_OK;
+    if (ls_world_size(w) == 1) st = ls_fail(LS_USAGE, "one rank alone has no links: --ranks says how many to start");
     if (st == LS_OK) st = ls_links_measure(w, o->bytes, &l);
-    if (st == LS_OK && ls_world_rank(w) == 0) (o->json ? ls_links_json : ls_links_print)(&l, ls_world_transport(w), out);
+    if (st == LS_OK && ls_world_rank(w) == 0)
+        (o->json ? ls_links_json : ls_links_print)(&l, ls_world_transport(w), out);
     if (st < 0) (void)ls_world_abort(w, st);
     st = ls_world_verdict(w, st);
     ls_world_leave(w);

@@ -176,11 +176,14 @@ void ls_links_print(const ls_links *l, const char *transport, ls_text *out)
             const ls_links_fault f = a == b ? LS_LINKS_FINE : ls_links_judge(l, a, b);
             if (f == LS_LINKS_FINE) continue;
             found++;
-            ls_text_add(out, "%s: from rank %d to rank %d %.4g GB/s in %.4g us; back %.4g GB/s, the median %.4g GB/s in %.4g us\n", words[f], a, b,
-                        l->rate[a * l->size + b] * 1e-9, l->latency_s[a * l->size + b] * 1e6, l->rate[b * l->size + a] * 1e-9,
+            ls_text_add(out, "%s: from rank %d to rank %d %.4g GB/s in %.4g us; ", words[f], a, b,
+                        l->rate[a * l->size + b] * 1e-9, l->latency_s[a * l->size + b] * 1e6);
+            ls_text_add(out, "back %.4g GB/s, the median %.4g GB/s in %.4g us\n", l->rate[b * l->size + a] * 1e-9,
                         median(l, l->rate) * 1e-9, median(l, l->latency_s) * 1e6);
         }
-    if (!found) ls_text_add(out, "no link stands out: none has less than a third of the median's rate or of the other direction's, or four times its latency\n");
+    if (!found)
+        ls_text_add(out, "no link stands out: none has less than a third of the median's rate or of the other direction's, "
+                         "or four times its latency\n");
 }
 
 static void numbers(const ls_links *l, const char *key, const double *v, ls_text *out)

@@ -26,7 +26,8 @@ typedef struct times {
 
 static void keep_best(const times *t, size_t sent, ls_carried *best)
 {
-    const double late = 1e-9 * (double)(t->t1 - t->t0) / (2 * TURNS), rate = (double)sent / (1e-9 * (double)(t->t2 - t->t1));
+    const double late = 1e-9 * (double)(t->t1 - t->t0) / (2 * TURNS);
+    const double rate = (double)sent / (1e-9 * (double)(t->t2 - t->t1));
     if (best->latency_s == 0 || late < best->latency_s) best->latency_s = late;
     if (rate < best->rate) return;
     best->rate = rate;
@@ -40,7 +41,7 @@ static void take_core(bool first)
 
 static int messages_of(size_t nbytes) { return nbytes > TOTAL ? 1 : (int)(TOTAL / nbytes); }
 
-/* --- a transport -------------------------------------------------------------------------------------------------- */
+/* --- a transport -------------------------------------------------------------------------------------- */
 
 typedef struct ranks {
     size_t nbytes;
@@ -86,7 +87,7 @@ static ls_status transport(const char *name, size_t nbytes, ls_carried *out)
     return ls_world_threads(2, &o, rank, &r);
 }
 
-/* --- a socket ------------------------------------------------------------------------------------------------------- */
+/* --- a socket ----------------------------------------------------------------------------------------- */
 
 typedef struct end {
     int fd;
@@ -105,7 +106,8 @@ static ls_status all_of(const end *e, bool out, size_t n)
     for (size_t at = 0; at < n;) {
         const ssize_t k = out ? env->send(e->fd, e->p + at, n - at) : env->recv(e->fd, e->p + at, n - at);
         if (k > 0) at += (size_t)k;
-        if (k == 0 || (k < 0 && k != -EAGAIN)) return ls_fail(LS_IO, "a socket of this process: %s", k ? strerror((int)-k) : "closed");
+        if (k == 0 || (k < 0 && k != -EAGAIN))
+            return ls_fail(LS_IO, "a socket of this process: %s", k ? strerror((int)-k) : "closed");
         ls_pollfd fd = { .fd = e->fd, .events = out ? LS_POLL_OUT : LS_POLL_IN };
         if (k == -EAGAIN) env->wait(NULL, 0, &fd, 1, deadline);
         if (env->mono_ns() >= deadline) return ls_fail(LS_IO, "a socket of this process moved %zu of %zu bytes in 10 s", at, n);
@@ -151,7 +153,8 @@ static ls_status both_ends(int a, int b, size_t nbytes, ls_carried *out)
     void *thread[2] = { NULL, NULL };
     ls_status st = x.p && y.p ? LS_OK : ls_fail(LS_NO_MEMORY, "buffers of %zu bytes", nbytes);
     if (st == LS_OK) memset(x.p, 1, nbytes);
-    if (st == LS_OK && (env->thread_start(run_end, &x, &thread[0]) < 0 || env->thread_start(run_end, &y, &thread[1]) < 0))
+    if (st == LS_OK &&
+        (env->thread_start(run_end, &x, &thread[0]) < 0 || env->thread_start(run_end, &y, &thread[1]) < 0))
         st = ls_fail(LS_SYSTEM, "a thread cannot be started");
     for (int i = 0; i < 2; i++)
         if (thread[i]) env->thread_join(thread[i]);
@@ -177,7 +180,7 @@ static ls_status socket_of(bool tcp, size_t nbytes, ls_carried *out)
     while (st == LS_OK && (to = env->accept(listener)) == -EAGAIN) {
         ls_pollfd fd = { .fd = listener, .events = LS_POLL_IN };
         env->wait(NULL, 0, &fd, 1, deadline);
-        if (env->mono_ns() >= deadline) st = ls_fail(LS_SYSTEM, "a connection within this machine: nothing came in 10 s");
+        if (env->mono_ns() >= deadline) st = ls_fail(LS_SYSTEM, "a connection within this machine: timed out after 10 s");
     }
     if (st == LS_OK && to < 0) st = ls_fail(LS_SYSTEM, "a connection within this machine: %s", strerror(-to));
     while (st == LS_OK && tcp && env->connect_done(from) == -EINPROGRESS && env->mono_ns() < deadline) env->yield();
@@ -188,7 +191,7 @@ static ls_status socket_of(bool tcp, size_t nbytes, ls_carried *out)
     return st;
 }
 
-/* --- all -------------------------------------------------------------------------------------------------------------- */
+/* --- all ---------------------------------------------------------------------------------------------- */
 
 ls_status ls_carriers_measure(size_t nbytes, ls_carried out[LS_CARRIERS])
 {
@@ -209,7 +212,8 @@ void ls_carriers_print(const ls_carried *c, ls_text *out)
 {
     ls_text_add(out, "%-12s %10s %10s %14s\n", "", "us", "GB/s", "CPU s per GB");
     for (int i = 0; i < LS_CARRIERS; i++)
-        ls_text_add(out, "%-12s %10.4g %10.4g %14.4g   %s\n", c[i].name, c[i].latency_s * 1e6, c[i].rate * 1e-9, c[i].cpu_s_per_gb, c[i].how);
+        ls_text_add(out, "%-12s %10.4g %10.4g %14.4g   %s\n", c[i].name, c[i].latency_s * 1e6, c[i].rate * 1e-9,
+                    c[i].cpu_s_per_gb, c[i].how);
     ls_text_add(out, "The best of %d looks. Both ends are threads of one process; processor time is that of both together, waiting included.\n", LOOKS);
 }
 

@@ -67,6 +67,19 @@ void ls_placement_strides(const ls_step_traffic *x, const ls_placement *p, int64
     }
 }
 
+int ls_placement_reach(const ls_topo *t, const ls_step_traffic *x, const ls_placement *p, ls_axis axis)
+{
+    int64_t stride[LS_AXES];
+    int level = 0;
+    ls_placement_strides(x, p, stride);
+    for (int64_t d = 0; d < x->ranks && x->size[axis] > 1; d++) {
+        if (d / stride[axis] % x->size[axis] != 0) continue;
+        const int meet = ls_topo_meet(t, d, d + (x->size[axis] - 1) * stride[axis]);
+        level = meet > level ? meet : level;
+    }
+    return level;
+}
+
 /* --- bytes of one group --------------------------------------------------------------------------- */
 
 typedef struct work {
@@ -185,7 +198,7 @@ static void evaluate_row(work *w, int row, double *load, double *rail, ls_placed
         busiest(w, l, load, rail, &out->bytes[l], &out->seconds[l], &ignored);
         for (int64_t u = 0; u < w->x->ranks; u++) w->load[l][u] += load[u];
         for (int64_t d = 0; w->rail[l] && d < w->x->ranks; d++) w->rail[l][d] += rail[d];
-        out->serial_s = fmax(out->serial_s, out->seconds[l]);
+        out->serial_s += out->seconds[l];
     }
     for (int64_t d = 0; d < w->x->ranks; d++) { /* how far the members of a group are apart */
         if (!is_base(w, r->axes, d)) continue;
@@ -291,7 +304,8 @@ ls_status ls_placement_search(const ls_topo *t, const ls_step_traffic *x, ls_pla
 
 /* --- what should be exchanged --------------------------------------------------------------------- */
 
-int ls_placement_axes(const ls_step_traffic *x, const ls_placement *p, ls_placed_axes *out)
+/* Into out[LS_STEP_ROWS]; returns how many. */
+static int sum_axes(const ls_step_traffic *x, const ls_placement *p, ls_placed_axes *out)
 {
     int n = 0;
     for (int i = 0; i < x->n; i++) {
@@ -305,10 +319,29 @@ int ls_placement_axes(const ls_step_traffic *x, const ls_placement *p, ls_placed
     return n;
 }
 
-bool ls_placement_crossed(const ls_step_traffic *x, const ls_placed_axes *often, const ls_placed_axes *seldom)
+/* Entry i and k of sum_axes, whose order is the same in every placement. */
+static bool crossed(const ls_placed_axes *axes, int i, int k)
 {
-    unsigned all = 0;
-    for (int a = 0; a < LS_AXES; a++) all |= (x->size[a] > 1 ? 1u : 0u) << a;
-    return often->axes != all && often->calls > seldom->calls && often->bytes > seldom->bytes &&
-        often->rate < seldom->rate;
+    return axes[i].calls > axes[k].calls && axes[i].bytes > axes[k].bytes && axes[i].rate < axes[k].rate;
+}
+
+int ls_placement_warnings(const ls_step_traffic *x, const ls_placement *p, const ls_placement *all, int n,
+                          ls_placement_warning *out)
+{
+    ls_placed_axes mine[LS_STEP_ROWS], others[LS_STEP_ROWS];
+    const int groups = sum_axes(x, p, mine);
+    int found = 0;
+    for (int i = 0; i < groups; i++)
+        for (int k = 0; k < groups; k++) {
+            const ls_placement *better = NULL;
+            if (!crossed(mine, i, k)) continue;
+            for (int q = 0; q < n; q++) {
+                (void)sum_axes(x, &all[q], others);
+                const bool faster = all[q].serial_s < (better ? better : p)->serial_s;
+                if (faster && !crossed(others, i, k)) better = &all[q];
+            }
+            if (better && out) out[found] = (ls_placement_warning){ mine[i], mine[k], better };
+            found += better != NULL;
+        }
+    return found;
 }

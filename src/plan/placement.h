@@ -30,7 +30,7 @@ typedef struct ls_placed_row {
     double seconds[LS_TOPO_MOST_LEVELS]; /* and how long that takes, or that of the busiest adapter */
     double latency_s;
     double rate;                         /* of a pair at `level`, bytes per second */
-    double serial_s;                     /* the longest of `seconds`, and the latency */
+    double serial_s;                     /* all of `seconds`, and the latency */
 } ls_placed_row;
 
 typedef struct ls_placement {
@@ -52,6 +52,9 @@ const char *ls_placement_order_text(const ls_placement *p, char *buf, size_t n);
 /* The device of a rank with these coordinates; how many ranks apart two neighbours along each axis are. */
 void ls_placement_strides(const ls_step_traffic *x, const ls_placement *p, int64_t stride[LS_AXES]);
 
+/* The highest level at which two ranks that differ along this axis alone meet. */
+int ls_placement_reach(const ls_topo *t, const ls_step_traffic *x, const ls_placement *p, ls_axis axis);
+
 /* Fills in the rest of p, whose order is set. LS_BAD_CONFIG: the ranks do not fit. */
 ls_status ls_placement_evaluate(const ls_topo *t, const ls_step_traffic *x, ls_placement *p);
 /* All orders, the usual one first: of equal serial times the one with the lower bound, then the first. `all` gets them,
@@ -65,11 +68,17 @@ typedef struct ls_placed_axes {
     int level;           /* as in ls_placed_row */
     double rate;
 } ls_placed_axes;
-/* Into out[LS_STEP_ROWS]; returns how many. */
-int ls_placement_axes(const ls_step_traffic *x, const ls_placement *p, ls_placed_axes *out);
-/* Whether `often` has more calls and sends more bytes than `seldom`, and crosses slower links: another order would
- * exchange the two. Never of groups of all ranks, which cross the same links in every order. */
-bool ls_placement_crossed(const ls_step_traffic *x, const ls_placed_axes *often, const ls_placed_axes *seldom);
+
+/* Groups that call more often and send more bytes than others cross slower links than those; and in a faster order they
+ * do not. */
+typedef struct ls_placement_warning {
+    ls_placed_axes often, seldom;
+    const ls_placement *better; /* of `all`: the fastest such order */
+} ls_placement_warning;
+#define LS_PLACEMENT_WARNINGS (LS_STEP_ROWS * LS_STEP_ROWS)
+/* Into out[LS_PLACEMENT_WARNINGS], or only counted (NULL); `all` and n are from ls_placement_search. */
+int ls_placement_warnings(const ls_step_traffic *x, const ls_placement *p, const ls_placement *all, int n,
+                          ls_placement_warning *out);
 
 /* --- placement_print.c -------------------------------------------------------------------------------------------- */
 

@@ -43,14 +43,39 @@ static void grid(const ls_placement_report *r, const ls_placement *p, ls_text *o
     char buf[80];
     ls_text_add(out, "\n%s x device:\n", r->t->level[0].name);
     for (int64_t n = 0; n < nodes && n < GRID_NODES; n++) {
-        ls_text_add(out, "  %4lld ", (long long)n);
+        ls_text_add(out, "  %4lld", (long long)n);
         for (int64_t d = 0; d < each && d < GRID_DEVICES && n * each + d < ranks; d++) {
             cell(r->x, p, n * each + d, buf, sizeof buf);
-            ls_text_add(out, " %-*s", 4 * (p->n > 1 ? p->n : 1), buf);
+            ls_text_add(out, "  %s", buf);
         }
         ls_text_add(out, "%s\n", each > GRID_DEVICES ? " ..." : "");
     }
     if (nodes > GRID_NODES) ls_text_add(out, "  ... %lld more\n", (long long)(nodes - GRID_NODES));
+}
+
+/* What each axis divides among its ranks, and what that costs here. */
+static void axes_table(const ls_placement_report *r, const ls_placement *p, ls_text *out)
+{
+    static const char *const divides[LS_AXES] = {
+        [LS_AXIS_PP] = "model state: layers", [LS_AXIS_DP] = "inputs: samples", [LS_AXIS_EP] = "inputs, and state: experts",
+        [LS_AXIS_CP] = "inputs: tokens of a sequence", [LS_AXIS_TP] = "model state: every layer",
+    };
+    ls_text_add(out, "\n%-5s %5s  %-29s %10s %11s %-20s %11s\n", "axis", "ranks", "divides", "calls", "vectors", "slowest link", "time");
+    for (int a = 0; a < LS_AXES; a++) {
+        double calls = 0, sum = 0, s = 0;
+        char b[2][40];
+        if (r->x->size[a] == 1) continue;
+        const int level = ls_placement_reach(r->t, r->x, p, (ls_axis)a);
+        for (int i = 0; i < r->x->n; i++) {
+            if (!(r->x->row[i].axes >> a & 1u)) continue;
+            calls += r->x->row[i].calls;
+            sum += r->x->row[i].bytes;
+            s += p->row[i].serial_s;
+        }
+        ls_text_add(out, "%-5s %5d  %-29s %10.6g %11s %-20s %11s\n", ls_axis_name((ls_axis)a), r->x->size[a], divides[a], calls,
+                    bytes(sum, b[0], sizeof b[0]), r->t->level[level].link, seconds(s, b[1], sizeof b[1]));
+    }
+    ls_text_add(out, "Groups along several axes count for each of them.\n");
 }
 
 /* Collective x link. */
@@ -76,32 +101,29 @@ static void matrix(const ls_placement_report *r, const ls_placement *p, ls_text 
     ls_text_add(out, "\n");
 }
 
-static void warn(const ls_placement_report *r, const ls_placed_axes *often, const ls_placed_axes *seldom, ls_text *out)
+static void warn(const ls_placement_report *r, const ls_placement *p, ls_text *out)
 {
-    char a[AXES_TEXT], b[AXES_TEXT], t[4][40];
-    ls_text_add(out, "warning: %s calls %.6g collectives of %s per step and crosses %s (%s per pair); ",
-                ls_step_axes_text(r->x->size, often->axes, a, sizeof a), often->calls,
-                bytes(often->bytes, t[0], sizeof t[0]), r->t->level[often->level].link,
-                ls_quantity_text(LS_Q_BANDWIDTH, often->rate, t[1], sizeof t[1]));
-    ls_text_add(out, "%s, with %.6g of %s, stays on %s (%s): exchange them\n",
-                ls_step_axes_text(r->x->size, seldom->axes, b, sizeof b), seldom->calls,
-                bytes(seldom->bytes, t[2], sizeof t[2]), r->t->level[seldom->level].link,
-                ls_quantity_text(LS_Q_BANDWIDTH, seldom->rate, t[3], sizeof t[3]));
+    ls_placement_warning all[LS_PLACEMENT_WARNINGS];
+    const int n = ls_placement_warnings(r->x, p, r->all, r->n, all);
+    for (int i = 0; i < n; i++) {
+        const ls_placed_axes *often = &all[i].often, *seldom = &all[i].seldom;
+        char a[AXES_TEXT], b[AXES_TEXT], t[4][40], order[40];
+        ls_text_add(out, "warning: %s calls %.6g collectives of %s per step and crosses %s (%s per pair); ",
+                    ls_step_axes_text(r->x->size, often->axes, a, sizeof a), often->calls,
+                    bytes(often->bytes, t[0], sizeof t[0]), r->t->level[often->level].link,
+                    ls_quantity_text(LS_Q_BANDWIDTH, often->rate, t[1], sizeof t[1]));
+        ls_text_add(out, "%s, with %.6g of %s, stays on %s (%s). ",
+                    ls_step_axes_text(r->x->size, seldom->axes, b, sizeof b), seldom->calls,
+                    bytes(seldom->bytes, t[2], sizeof t[2]), r->t->level[seldom->level].link,
+                    ls_quantity_text(LS_Q_BANDWIDTH, seldom->rate, t[3], sizeof t[3]));
+        ls_text_add(out, "With %s a step is %.3g times as fast\n", ls_placement_order_text(all[i].better, order, sizeof order),
+                    p->serial_s / all[i].better->serial_s);
+    }
 }
 
-/* Returns how many; `out` may be NULL. */
-static int warnings(const ls_placement_report *r, const ls_placement *p, ls_text *out)
+static int count_warnings(const ls_placement_report *r, const ls_placement *p)
 {
-    ls_placed_axes axes[LS_STEP_ROWS];
-    const int n = ls_placement_axes(r->x, p, axes);
-    int found = 0;
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < n; k++) {
-            if (!ls_placement_crossed(r->x, &axes[i], &axes[k])) continue;
-            if (out) warn(r, &axes[i], &axes[k], out);
-            found++;
-        }
-    return found;
+    return ls_placement_warnings(r->x, p, r->all, r->n, NULL);
 }
 
 /* In percent; 0: unknown. */
@@ -128,15 +150,17 @@ void ls_placement_print(const ls_placement_report *r, ls_text *out)
     ls_text_add(out, "%d ranks on %s:", r->x->ranks, r->t->name);
     for (int a = 0; a < LS_AXES; a++)
         if (r->x->size[a] > 1) ls_text_add(out, " %s %d", ls_axis_name((ls_axis)a), r->x->size[a]);
-    ls_text_add(out, "; a step of %.6g samples or tokens, %.4g FLOP, %s of products at the peak of %s\n", r->x->tokens, r->x->flops,
+    ls_text_add(out, "; a step of %.9g %s, %.4g FLOP, %s of products at the peak of %s\n", r->x->tokens,
+                r->x->of, r->x->flops,
                 r->judged->compute_s > 0 ? seconds(r->judged->compute_s, buf, sizeof buf) : "unknown time", r->t->device.name);
     if (r->x->staged) ls_text_add(out, "pipeline stages are by formula: equal parts of the model, activations and their gradients between them\n");
     ls_text_add(out, "\n%s, the slowest first: %s\n", r->asked ? "the order that was asked for" : "the order of the runtime (parallel.order)",
                 ls_placement_order_text(r->judged, order, sizeof order));
     grid(r, r->judged, out);
+    axes_table(r, r->judged, out);
     matrix(r, r->judged, out);
     ls_text_add(out, "\n");
-    (void)warnings(r, r->judged, out);
+    warn(r, r->judged, out);
     one_line(r->asked ? "asked for" : "runtime", r, r->judged, out);
     if (r->n > 1) one_line("best", r, r->best, out);
     if (r->n > 1) one_line("naive", r, r->naive, out);
@@ -197,10 +221,17 @@ static void rows_json(const ls_placement_report *r, const ls_placement *p, ls_te
     ls_text_add(out, "]");
 }
 
-static void grid_json(const ls_placement_report *r, const ls_placement *p, ls_text *out)
+static void axes_and_grid_json(const ls_placement_report *r, const ls_placement *p, ls_text *out)
 {
     char buf[80];
-    ls_text_add(out, ",\n \"grid\": [");
+    ls_text_add(out, ",\n \"axes\": [");
+    for (int a = 0, n = 0; a < LS_AXES; a++) {
+        if (r->x->size[a] == 1) continue;
+        ls_text_add(out, "%s{\"axis\": \"%s\", \"ranks\": %d, \"link\": ", n++ ? ", " : "", ls_axis_name((ls_axis)a), r->x->size[a]);
+        ls_json_string(out, r->t->level[ls_placement_reach(r->t, r->x, p, (ls_axis)a)].link);
+        ls_text_add(out, "}");
+    }
+    ls_text_add(out, "],\n \"grid\": [");
     for (int64_t d = 0; d < r->x->ranks && d < GRID_NODES * GRID_DEVICES; d++) {
         const bool first = d % r->t->level[0].count == 0;
         cell(r->x, p, d, buf, sizeof buf);
@@ -225,17 +256,17 @@ void ls_placement_json(const ls_placement_report *r, ls_text *out)
     }
     ls_text_add(out, "],\n \"judged\": ");
     order_json(r->judged, out);
-    ls_text_add(out, ", \"warnings\": %d", warnings(r, r->judged, NULL));
+    ls_text_add(out, ", \"warnings\": %d", count_warnings(r, r->judged));
     numbers(out, "bytes_per_level", r->judged->bytes, r->t->nlevels);
     numbers(out, "seconds_per_level", r->judged->seconds, r->t->nlevels);
     numbers(out, "total_bytes_per_level", r->judged->total, r->t->nlevels);
     rows_json(r, r->judged, out);
-    grid_json(r, r->judged, out);
+    axes_and_grid_json(r, r->judged, out);
     ls_text_add(out, "},\n \"best\": ");
     order_json(r->best, out);
-    ls_text_add(out, ", \"warnings\": %d},\n \"naive\": ", warnings(r, r->best, NULL));
+    ls_text_add(out, ", \"warnings\": %d},\n \"naive\": ", count_warnings(r, r->best));
     order_json(r->naive, out);
-    ls_text_add(out, ", \"warnings\": %d},\n \"evaluated\": %d, \"orders\": [", warnings(r, r->naive, NULL), r->n);
+    ls_text_add(out, ", \"warnings\": %d},\n \"evaluated\": %d, \"orders\": [", count_warnings(r, r->naive), r->n);
     for (int i = 0; i < r->n; i++) {
         ls_text_add(out, "%s\n ", i ? "," : "");
         order_json(&r->all[i], out);

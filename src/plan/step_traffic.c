@@ -159,6 +159,7 @@ ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffi
     if (st == LS_OK) {
         const int64_t T = ls_train_is_lm(c) ? ls_train_seq_len(c) : 0;
         ls_mfu_count(&whole, ls_model_count(&mc), T, &f);
+        out->of = T ? "tokens" : "samples";
         out->tokens = (double)c->train.global_batch * (double)(T ? T : 1);
         out->flops = f.flops * out->tokens;
         qsort(out->row, (size_t)out->n, sizeof *out->row, by_calls);

@@ -33,7 +33,8 @@ typedef struct ls_step_traffic {
     ls_step_row row[LS_STEP_ROWS]; /* most calls first */
     int n;
     double flops;  /* of a step, of all ranks, as MFU counts them (report/mfu.h) */
-    double tokens; /* of a step, of all ranks; samples where there are no tokens */
+    double tokens; /* of a step, of all ranks; samples where there are no tokens: */
+    const char *of; /* "tokens" or "samples" */
     bool staged;   /* pp is above 1: by formula */
 } ls_step_traffic;
 
