@@ -44,7 +44,7 @@ static ls_status take_steps(ls_trainer *t, int steps, ls_layout_rank *out)
     ls_group *group[LS_LAYOUT_GROUPS];
     ls_comm_stats before[LS_LAYOUT_GROUPS] = { { 0 } }, now;
     ls_step_stats s = { 0 };
-    const int n = ls_layout_groups(&t->par, group);
+    const int n = ls_comm_groups(&t->par, group);
     for (int i = 0; i < steps; i++) {
         for (int k = 0; k < n; k++) ls_group_stats_read(group[k], &before[k]);
         LS_TRY(ls_train_step(t, &s));

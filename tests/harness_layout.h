@@ -19,13 +19,13 @@
 #include "lockstep/mem.h"
 #include "lockstep/parallel.h"
 #include "lockstep/nn.h"
+#include "train/comm_log.h"
 
 #define LS_LAYOUT_RANKS  64                   /* at most, as all here */
 #define LS_LAYOUT_STEPS  16
-#define LS_LAYOUT_GROUPS (1 + LS_MESH_GROUPS + 10 + 2 * 8) /* the world's, those that a mesh owns, of cp, and those of sharding */
+#define LS_LAYOUT_GROUPS LS_COMM_GROUPS
 #define LS_LAYOUT_CALLS  16                   /* rows of a closed form */
-#define LS_LAYOUT_STEADY 3 /* the first step whose collectives are those of all later ones: DDP's second begins with a
-                            * broadcast of the order in which gradients arrived */
+#define LS_LAYOUT_STEADY LS_COMM_STEADY
 
 typedef struct ls_layout ls_layout;
 
@@ -110,7 +110,5 @@ struct ls_train_config;
 struct ls_model_config;
 ls_status ls_layout_dry(const struct ls_train_config *c, const struct ls_model_config *mc, int rank, int ranks,
                         const int *node, const ls_world_opts *o, ls_layout_rank *out);
-/* All groups of a rank, each once, the world's first. Returns how many there are. */
-int ls_layout_groups(const ls_parallel *p, ls_group *out[LS_LAYOUT_GROUPS]);
 
 #endif

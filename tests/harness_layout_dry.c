@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "parallel/strategy.h"
+#include "train/comm_log.h"
 #include "train/dry.h"
 
 static ls_status count(const ls_recorded *r, ls_layout_group *to)
@@ -21,7 +21,7 @@ static ls_status take_down(const ls_train_dry *d, ls_layout_rank *out)
     ls_group *group[LS_LAYOUT_GROUPS];
     const ls_recorded *had;
     const int n = ls_world_recorded(d->w, &had);
-    out->ngroups = ls_layout_groups(&d->par, group);
+    out->ngroups = ls_comm_groups(&d->par, group);
     for (int k = 0; k < out->ngroups; k++)
         snprintf(out->group[k].text, sizeof out->group[k].text, "%s", ls_group_text(group[k]));
     for (int i = 0; i < n; i++) {
@@ -55,21 +55,4 @@ ls_status ls_layout_dry(const ls_train_config *c, const ls_model_config *mc, int
     if (st == LS_OK) st = take_down(&d, out);
     ls_train_dry_close(&d);
     return st < 0 ? ls_while(st, "rank %d of %d in a dry world", rank, ranks) : LS_OK;
-}
-
-int ls_layout_groups(const ls_parallel *p, ls_group *out[LS_LAYOUT_GROUPS])
-{
-    ls_group *const sharding[] = { p->shards, p->copies, p->node, p->column, p->exchange, p->ring,
-                                   p->expert_shards, p->expert_copies, p->expert_node, p->expert_column };
-    int n = 0;
-    out[n++] = ls_world_group(p->mesh.w);
-    for (int i = 0; i < p->mesh.nowned; i++) out[n++] = p->mesh.owned[i];
-    for (size_t i = 0; i < sizeof sharding / sizeof *sharding; i++)
-        if (sharding[i]) out[n++] = sharding[i];
-    for (int c = 0; c < p->nchunks; c++) {
-        ls_ddp *const wrapper[] = { p->chunk[c].ddp, p->chunk[c].experts };
-        for (int k = 0; k < 2; k++)
-            if (wrapper[k] && wrapper[k]->second) out[n++] = wrapper[k]->second;
-    }
-    return n;
 }

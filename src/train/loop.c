@@ -375,6 +375,7 @@ static ls_status run(ls_trainer *t, ls_opts *opts, ls_train_result *out)
     out->steps = t->step;
     LS_TRY(train(t, out));
     LS_TRY(ls_record_memory(t));
+    LS_TRY(ls_comm_log_write(t));
     const ls_values values = ls_parallel_values(&t->par);
     LS_TRY(ls_params_digest_of(&t->par.model->params, &values, out->digest));
     if (t->par.mesh.speaks) {

@@ -21,7 +21,7 @@
 static ls_status write_config(ls_trainer *t, ls_opts *opts)
 {
     char path[320], size[16];
-    snprintf(size, sizeof size, "%d", ls_world_size(t->w));
+    snprintf(size, sizeof size, "%d", t->par.mesh.size[LS_AXIS_DP]);
     LS_TRY(ls_opts_set(opts, "parallel.dp", size, "flag"));
     LS_TRY(ls_opts_set(opts, "run.dir", "", "flag")); /* t->run_dir from here on */
     t->config = ls_opts_yaml(opts);

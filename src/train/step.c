@@ -306,6 +306,7 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     ls_exact loss = { 0 };
     *out = (ls_step_stats){ 0 };
     ls_comm_stats_read(t->w, &before);
+    ls_comm_log_begin(&t->comm);
     ls_world_at(t->w, (uint32_t)t->step + 1, 0);
     LS_TRY(ls_injection_apply(t, t->step + 1));
     const int stop = ls_stop_seen(t->stop);
@@ -335,5 +336,6 @@ ls_status ls_train_step(ls_trainer *t, ls_step_stats *out)
     t->busy[LS_BUSY_COMPUTE] = out->step_ns > others ? (double)(out->step_ns - others) : 0.0;
     t->busy[LS_BUSY_INPUT] = (double)out->data_ns;
     t->step++;
+    ls_comm_log_end(&t->comm, t->step, t->feed.step.n == t->feed.local);
     return LS_OK;
 }

@@ -114,6 +114,7 @@ static ls_status open_model(ls_trainer *t)
                                  .values = load ? load_values : NULL, .arg = t };
     LS_TRY(ls_train_plan(c, ls_world_size(t->w), &p));
     LS_TRY(ls_parallelize(t->w, &p, &t->mc, &o, &t->par));
+    ls_comm_log_open(&t->comm, &t->par);
     if (!(t->alive = calloc((size_t)t->par.ntapes, sizeof *t->alive)))
         return ls_fail(LS_NO_MEMORY, "a list of %d micro-batches", t->par.ntapes);
 

@@ -12,7 +12,7 @@
  *   inject.c   faults on request                     nonfinite.c where a loss went wrong
  *   load.c     the model of model.load               run.c      a whole run, from arguments
  *   threads.c  ranks that are threads                dry.c      a rank whose other ranks are not there
- *   run_json.c  what --json prints (run_json.h)
+ *   run_json.c  what --json prints (run_json.h)     comm_log.c  comm.json (comm_log.h)
  *   best.c     the best checkpoint                   straggler.c  the rank that slows the others (straggler.h)
  *   compare_run.c  where a run parts from a recorded one (compare_run.h)
  *   resume.c   going on from a checkpoint (resume.h)   tune.c     steps with several bucket caps (tune.h)
@@ -26,6 +26,7 @@
 #include "lockstep/lockstep.h"
 #include "lockstep/train.h"
 #include "meet/task.h"
+#include "train/comm_log.h"
 #include "train/compare_run.h"
 #include "train/config.h"
 #include "train/dry.h"
@@ -87,6 +88,7 @@ typedef struct ls_trainer {
     ls_train_pauses pauses;        /* what they took */
     bool snapshots_off;            /* the last one failed: none until the next checkpoint is durable, */
     bool snapshots_warned;         /* and whether that was said */
+    ls_comm_log comm;              /* what each group carries per step */
     ls_compare_run *compare;       /* owned; NULL: no --compare */
     ls_run_json *json;             /* owned; NULL: no --json */
     ls_checkpoint *from;           /* owned: the checkpoint that the run goes on from; NULL: it begins, or has loaded it
