@@ -175,7 +175,7 @@ claim 'no ranks' refuses 64 '--ranks' zero base.yaml -n 0
 claim 'more than a node has' refuses 64 '1..256' zero base.yaml -n 257
 claim 'no number' refuses 64 '--ranks' zero base.yaml -n many
 claim 'ranks that cannot share the batch' refuses 78 'train.global_batch is 32, which 3 ranks cannot share equally' zero base.yaml -n 3
-claim 'ranks that divide layers' refuses 78 'explain knows of data parallelism alone, and parallel.tp is 2' zero base.yaml --parallel.tp 2
+claim 'ranks that divide layers' refuses 78 'explain zero knows of data parallelism alone, and parallel.tp is 2' zero base.yaml --parallel.tp 2
 claim 'the ranks of the configuration are others' refuses 78 'parallel.dp is 2 but the job has 4 ranks' zero base.yaml --parallel.dp 2
 claim 'or the same' has_line 'W = 2 ranks' "$lockstep" explain zero base.yaml --parallel.dp 2 -n 2
 claim 'packed weights with stage 3, which was asked for' \

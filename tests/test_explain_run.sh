@@ -102,6 +102,44 @@ went_on() {
 }
 claim 'a run that went on with other ranks is explained as it ended' went_on
 
+# --- ranks that divide layers, sequences and experts
+lm() { # ranks, flags...
+    rm -rf run
+    timeout -k 5 60 "$lockstep" train gpt2.yaml -n "$1" --run.dir run --train.micro_batch 0 --train.eval_every 0 --train.steps 4 "${@:2}" >train.out 2>&1 || { cat train.out; return 1; }
+}
+lm 4 --parallel.tp 2 --parallel.sp true --zero.stage 1 && explain run
+claim 'a run with tp is explained' ends_with 0
+claim 'its layout' prints '^run: gpt2, bf16, adam: 34720 parameters, 4 ranks = tp 2 \(sequence parallel\) x dp 2, zero.stage 1$'
+claim 'where state is different' prints '^  optimizer state +[0-9]+  dp, tp +-$'
+claim 'and where the same' prints '^  parameters +[0-9]+  tp +dp$'
+claim 'what an axis divides of inputs and of state' prints '^  dp +2  0, 2 +samples: 4 of 8 per rank +optimizer state$'
+claim 'which group a collective is in, and when' prints '^  tp 0, 1 +all_gather +enter +5 +[0-9]+ +[0-9]+  between two products: exposed$'
+claim 'and that the run has counted as much' prints '^  tp 0, 1 +all_gather +10 +([0-9]+) +10 +\1$'
+claim 'of all ranks' prints '^  the counters of all 4 ranks are equal to the plan, group by group$'
+claim 'why parts add up' prints 'gradients of what all of them have, norms and biases, are summed over their parts of the sequence first'
+explain run --rank 3
+claim 'another rank has other groups' prints '^  tp 2, 3 +2 ranks on 1 node +tp$'
+again() { timeout -k 5 60 "$lockstep" train run/config.yaml -n 4 --run.dir again >train.out 2>&1 || { cat train.out; return 1; }; }
+claim 'config.yaml of such a run can be run again' again
+lm 4 --parallel.cp 2 --parallel.context gather && explain run
+claim 'sequences' prints '^  cp +2  0, 1 +tokens: 16 of 32 per sequence +nothing: all of it is on each rank$'
+claim 'why their losses add up' prints 'loss is computed on one rank of cp'
+explain gpt2.yaml -n 4 --parallel.tp 4 --nodes 2 --train.micro_batch 0 --model.n_head 4
+claim 'layers that are divided over a network' prints 'warning: tp divides layers over 2 nodes'
+claim 'a node per line' prints '^  node 1 +2 tp2  \| +3 tp3$'
+explain gpt2.yaml --parallel.tp 2 --parallel.cp 2 --train.micro_batch 0
+claim 'without -n there are as many ranks as the degrees have' prints ', 4 ranks = tp 2 x cp 2 \(ring\), '
+explain gpt2.yaml -n 4 --model.name moe --model.n_experts 4 --model.top_k 2 --parallel.ep 2 --train.micro_batch 0
+claim 'experts' prints '^  ep +2  0, 1 +samples: 2 of 8 per rank +experts$'
+claim 'whose rows are bounded' prints '^  ep 0, 1 +all_to_all +dispatch +2 .* at most  before the experts: exposed$'
+timeout -k 5 60 "$lockstep" train gpt2.yaml -n 4 --run.dir short --train.steps 2 --parallel.tp 2 --train.micro_batch 0 --train.eval_every 0 >train.out 2>&1 || cat train.out
+explain short --json
+claim 'the first two steps are not counted: they move other bytes' python3 -c 'import json; assert json.load(open("out"))["counted_step"] is None'
+timeout -k 5 60 "$lockstep" train base.yaml -n 2 --run.dir epochs --data.drop_last false --train.steps 0 --train.epochs 1 --train.global_batch 300 --train.eval_every 0 >train.out 2>&1 || cat train.out
+explain epochs --json
+claim 'the last step of an epoch, which has fewer samples, is not counted' \
+    python3 -c 'import json; x = json.load(open("out"))["counted_step"]; assert x == 3, x'
+
 # --- where the run says something else
 refuses() { # status, text, words...
     explain "${@:3}"
@@ -112,6 +150,18 @@ cp -r run other && sed -i 's/dims: \[64, 128, 60, 10\]/dims: [64, 128, 61, 10]/'
 grep -q '61, 10' other/config.yaml || { cat other/config.yaml; exit 1; }
 claim 'bytes that are not of this configuration' refuses 65 'steps rank 0 moved 66' other
 claim 'with both numbers, and what to look at' says 'but the plan of its config.yaml for 2 ranks on one node has 67'
+rm -rf other && cp -r run other && sed -i '0,/"all_reduce": {"calls": \([0-9]*\), "bytes": [0-9]*/s//"all_reduce": {"calls": \1, "bytes": 4242/' other/comm.json
+claim 'a group that moved other bytes' refuses 65 'other/comm.json: step 8: rank 0 called 2 all_reduce in group world and moved 4242 bytes by them, but the plan of config.yaml has 2 calls and ' other
+rm -rf other && cp -r run other && sed -i 's/"group": "world"/"group": "tp 0, 1"/' other/comm.json
+claim 'a group that the plan does not have' refuses 65 'other/comm.json: rank 0 has a group tp 0, 1, which the plan of config.yaml does not have' other
+rm -rf other && cp -r run other && sed -i 's/"nodes": \[0, 0\]/"nodes": [0, 0, 0]/' other/comm.json
+claim 'counters of other ranks' refuses 65 'other/comm.json is of 3 ranks, and metrics.jsonl of 2' other
+rm -rf other && cp -r run other && sed -i 's/"nodes": \[0, 0\]/"nodes": [0, 9]/' other/comm.json
+claim 'a node that cannot be' refuses 65 'nodes: of rank 1: expected a number from 0 to 1' other
+rm -rf other && cp -r run other && echo '{' >other/comm.json
+claim 'no JSON' refuses 65 'other/comm.json: line' other
+rm -rf other && cp -r run other && rm other/comm.json && explain other
+claim 'a run of an earlier version has no comm.json' ends_with 0
 rm -rf other && cp -r run other && sed -i 's/"optim": {"planned": [0-9]*, "peak": [0-9]*/"optim": {"planned": 8, "peak": 8/' other/memory.json
 claim 'memory that is not' refuses 65 'other/memory.json: optim.peak is 8 bytes, but the plan of config.yaml has 133' other
 rm -f other/memory.json && explain other --json
@@ -127,6 +177,8 @@ claim 'ranks of a run' refuses 64 'run says that the run had 2: leave it out' ru
 claim 'several numbers of ranks' refuses 64 'expected one number, found 2' base.yaml -n 1,2
 claim 'stages of no table' refuses 64 '--stages belongs to' base.yaml --stages 1
 claim 'a batch that cannot be divided' refuses 78 'train.global_batch is 32, which 3 ranks' base.yaml -n 3
+claim 'a rank that is not there' refuses 64 '--rank: there are ranks 0 to 1, found 2' base.yaml -n 2 --rank 2
+claim 'nodes that cannot share the ranks' refuses 78 '--nodes: 3 nodes cannot have equally many of 4 ranks' base.yaml -n 4 --nodes 3
 mkdir empty
 claim 'a folder that is no run' refuses 74 'empty/config.yaml' empty
 finish

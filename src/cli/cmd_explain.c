@@ -12,6 +12,7 @@
 typedef struct options {
     ls_train_config c;
     ls_opt_ints ranks, stages;
+    int64_t nodes, rank;
     bool json, help;
 } options;
 
@@ -20,6 +21,10 @@ static const ls_opt table[] = {
       .help = "numbers of ranks, on one node: a table for each; without zero one number, and none of a run", .short_name = 'n', .alias = "nproc-per-node" },
     { .name = "stages", .type = LS_OPT_INTS, .offset = offsetof(options, stages), .def = "0,1,2,3", .range = "0..3",
       .help = "explain zero: the stages to show; whatever zero.stage is" },
+    { .name = "nodes", .type = LS_OPT_INT, .offset = offsetof(options, nodes), .def = "1", .range = "1..256",
+      .help = "of a configuration: nodes, each with the same number of consecutive ranks" },
+    { .name = "rank", .type = LS_OPT_INT, .offset = offsetof(options, rank), .def = "0", .range = "0..65535",
+      .help = "whose groups and collectives are shown" },
     { .name = "json", .type = LS_OPT_BOOL, .offset = offsetof(options, json), .def = "false",
       .help = "print JSON, with every rank" },
     { .name = "help", .type = LS_OPT_BOOL, .offset = offsetof(options, help), .def = "false", .help = "this text",
@@ -115,24 +120,45 @@ static ls_status check_run_flags(const ls_opts *opts)
     return LS_OK;
 }
 
-/* How many ranks, once for each: those of the run, or --ranks. */
+/* Where the ranks of a run were. */
+static ls_status read_run(const char *folder, bool given, ls_run_counters *k, int **node)
+{
+    int n;
+    LS_TRY(ls_run_counters_read(folder, k));
+    if (k->world_size == 0 && !given)
+        return ls_fail(LS_BAD_FILE, "%s/metrics.jsonl does not say how many ranks the run had: say so by --ranks", folder);
+    if (k->world_size > 0 && given)
+        return ls_fail(LS_USAGE, "--ranks: %s says that the run had %d: leave it out", folder, k->world_size);
+    LS_TRY(ls_run_nodes_read(folder, node, &n));
+    if (*node && k->world_size > 0 && n != k->world_size)
+        return ls_fail(LS_BAD_FILE, "%s/comm.json is of %d ranks, and metrics.jsonl of %d", folder, n, k->world_size);
+    return LS_OK;
+}
+
+/* Ranks of a configuration: --ranks, else what its degrees multiply to, else the default of --ranks. */
+static int ranks_of(const options *o, bool given)
+{
+    const int degrees = ls_train_ranks(&o->c);
+    return given || degrees == 1 ? (int)o->ranks.v[0] : degrees;
+}
+
 static ls_status explain_whole(const options *o, const ls_opts *opts, const char *folder, ls_text *out)
 {
     ls_run_counters k = { 0 };
     ls_source source = { 0 };
     ls_model_config mc;
+    int *node = NULL;
     const bool given = ls_opts_is_set(opts, "ranks");
-    if (folder) LS_TRY(ls_run_counters_read(folder, &k));
-    if (folder && k.world_size == 0 && !given)
-        return ls_fail(LS_BAD_FILE, "%s/metrics.jsonl does not say how many ranks the run had: say so by --ranks", folder);
-    if (folder && k.world_size > 0 && given)
-        return ls_fail(LS_USAGE, "--ranks: %s says that the run had %d: leave it out", folder, k.world_size);
     if (o->ranks.n != 1) return ls_fail(LS_USAGE, "--ranks: expected one number, found %d", o->ranks.n);
-    const int size = k.world_size > 0 ? k.world_size : (int)o->ranks.v[0];
-    LS_TRY(ls_zero_costs_check(&o->c, size));
-    ls_status st = ls_train_model(&o->c, &source, &mc);
-    if (st == LS_OK) st = ls_explain_run(&o->c, &mc, size, folder, folder ? &k : NULL, o->json, out);
+    ls_status st = folder ? read_run(folder, given, &k, &node) : LS_OK;
+    const int size = k.world_size > 0 ? k.world_size : ranks_of(o, given);
+    const ls_explained e = { .c = &o->c, .mc = &mc, .folder = folder, .k = folder ? &k : NULL, .size = size,
+                             .nodes = (int)o->nodes, .node = node, .rank = (int)o->rank };
+    if (st == LS_OK) st = ls_train_config_check(&o->c, size); /* before data are looked for */
+    if (st == LS_OK) st = ls_train_model(&o->c, &source, &mc);
+    if (st == LS_OK) st = ls_explain_run(&e, o->json, out);
     ls_source_free(&source);
+    free(node);
     return st == LS_OK ? ls_text_status(out) : st;
 }
 
@@ -184,6 +210,7 @@ static int run(int argc, char **argv)
     ls_status st = rows ? find_subject(argc, argv, &s) : ls_fail(LS_NO_MEMORY, "a table of options");
     if (st == LS_OK) st = ls_opts_create(rows, OWN + ls_train_nopts, &o, &opts);
     if (st == LS_OK) st = ls_train_read(opts, &o.c, argc - s.zero, argv + s.zero);
+    o.c.json = o.json; /* of two options with this name ours is the one that was read */
     if (st == LS_OK) st = explain_subject(&o, opts, &s, &out);
     if (st == LS_OK) fputs(ls_text_str(&out), stdout);
     const int code = st < 0 ? ls_cli_fail("explain", st) : 0;

@@ -408,12 +408,13 @@ bool ls_train_packs(const ls_train_config *c, int world_size)
 
 ls_status ls_train_check_whole(const ls_train_config *c, const char *who)
 {
-    const struct { const char *axis; int64_t size; } row[] = {
-        { "tp", c->parallel.tp }, { "cp", c->parallel.cp }, { "pp", c->parallel.pp } };
-    for (int i = 0; i < 3; i++)
-        if (row[i].size > 1)
-            return ls_fail(LS_UNSUPPORTED, "%s knows of data parallelism alone, and parallel.%s is %lld: leave it out", who, row[i].axis,
-                           (long long)row[i].size);
+    const struct { const char *name; int64_t size; } axis[] = {
+        { "tp", c->parallel.tp }, { "cp", c->parallel.cp }, { "ep", c->parallel.ep }, { "pp", c->parallel.pp },
+    };
+    for (size_t i = 0; i < sizeof axis / sizeof *axis; i++)
+        if (axis[i].size > 1)
+            return ls_fail(LS_UNSUPPORTED, "%s knows of data parallelism alone, and parallel.%s is %lld: leave it out", who, axis[i].name,
+                           (long long)axis[i].size);
     return LS_OK;
 }
 

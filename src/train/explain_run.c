@@ -1,157 +1,32 @@
-/* explain_run.c -- four answers about a run: what is replicated, what is sharded, what is on the critical path, and
- * how the optimizer's semantics stay what they are on one rank. */
+/* explain_run.c -- four answers about a plan, or a run: what is replicated, what is sharded, what is on the critical
+ * path, and how the optimizer's semantics stay what they are on one rank.
+ */
 #include "train/explain_run.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "train/metrics_file.h"
-
-#define MEMORY_MOST ((size_t)1 << 24) /* bytes of memory.json */
-#define PATH_BYTES  600
-
-/* --- what a run counted ---------------------------------------------------------------------------------- */
-
-/* A step without an evaluation. */
-typedef struct counted {
-    int64_t step;
-    uint64_t bytes;
-    double seconds, exposed_s;
-} counted;
-
-typedef struct reading {
-    counted *item; /* owned */
-    size_t n, cap;
-    int world_size;
-} reading;
-
-static ls_status read_line(void *arg, int64_t step, const json_t *j)
-{
-    reading *r = arg;
-    const double ranks = ls_metrics_number(j, "world_size"), bytes = ls_metrics_number(j, "comm/bytes");
-    const int size = ranks >= 1 && ranks <= 65536 ? (int)ranks : 0;
-    if (size != r->world_size) r->n = 0; /* it went on with other ranks */
-    r->world_size = size;
-    if (json_object_get(j, "eval/loss") || !(bytes >= 0 && bytes < 9e15)) return LS_OK;
-    if (r->n == r->cap) {
-        const size_t cap = r->cap ? 2 * r->cap : 256;
-        counted *more = realloc(r->item, cap * sizeof *more);
-        if (!more) return ls_fail(LS_NO_MEMORY, "%zu steps of a run", cap);
-        r->item = more;
-        r->cap = cap;
-    }
-    r->item[r->n++] = (counted){ step, (uint64_t)bytes, ls_metrics_number(j, "time_metrics/end_to_end(s)"),
-                                 ls_metrics_number(j, "comm/exposed(s)") };
-    return LS_OK;
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    const counted *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
-    return (x->step > y->step) - (x->step < y->step);
-}
-
-/* Most steps move the same bytes. The first two differ, since buckets are rebuilt, and so do the last of an epoch. */
-static void find_steady(reading *r, ls_run_counters *out)
-{
-    qsort(r->item, r->n, sizeof *r->item, by_bytes);
-    for (size_t i = 0, end; i < r->n; i = end) {
-        double seconds = 0, exposed = 0;
-        for (end = i; end < r->n && r->item[end].bytes == r->item[i].bytes; end++) {
-            seconds += r->item[end].seconds;
-            exposed += r->item[end].exposed_s;
-        }
-        const size_t n = end - i;
-        if (n < out->steady || (n == out->steady && r->item[end - 1].step < out->last)) continue;
-        out->steady = n;
-        out->first = r->item[i].step;
-        out->last = r->item[end - 1].step;
-        out->bytes = r->item[i].bytes;
-        out->seconds = seconds / (double)n;
-        out->exposed_s = exposed / (double)n;
-    }
-}
-
-ls_status ls_run_counters_read(const char *folder, ls_run_counters *out)
-{
-    reading r = { 0 };
-    *out = (ls_run_counters){ 0 };
-    ls_status st = ls_metrics_read(folder, read_line, &r);
-    if (st == LS_OK && r.n == 0)
-        st = ls_fail(LS_BAD_FILE, "%s/metrics.jsonl has no step without an evaluation, which has traffic of its own", folder);
-    if (st == LS_OK) {
-        out->world_size = r.world_size;
-        out->steps = r.n;
-        find_steady(&r, out);
-    }
-    free(r.item);
-    return st;
-}
-
-/* --- is it the plan? ------------------------------------------------------------------------------------- */
-
-/* All bytes that rank 0 moves in a step: those of the model's gradients and values, and the others. */
-static uint64_t moved(const ls_zero_rank *r)
-{
-    uint64_t sum = r->others;
-    for (int k = 0; k < LS_ZERO_TRAVELS; k++) sum += r->counted[k];
-    return sum;
-}
-
-static ls_status check_bytes(const char *folder, int size, const ls_zero_rank *r, const ls_run_counters *k)
-{
-    if (moved(r) == k->bytes) return LS_OK;
-    return ls_fail(LS_BAD_FILE, "%s: in %zu of %zu steps rank 0 moved %llu bytes, but the plan of its config.yaml for %d ranks on one "
-                   "node has %llu: is config.yaml the run's own, was it written by this version, and were all ranks on one node?",
-                   folder, k->steady, k->steps, (unsigned long long)k->bytes, size, (unsigned long long)moved(r));
-}
-
-static ls_status check_kinds(const char *path, const json_t *j, const ls_memory_plan *p)
-{
-    static const ls_mem_kind kinds[] = { LS_MEM_PARAM, LS_MEM_GRAD, LS_MEM_OPTIM };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const char *name = ls_mem_kind_name(kinds[i]);
-        const json_t *peak = json_object_get(json_object_get(j, name), "peak");
-        if (!json_is_integer(peak)) return ls_fail(LS_BAD_FILE, "%s: has no number %s.peak", path, name);
-        if ((size_t)json_integer_value(peak) != p->bytes[kinds[i]])
-            return ls_fail(LS_BAD_FILE, "%s: %s.peak is %lld bytes, but the plan of config.yaml has %zu", path, name,
-                           (long long)json_integer_value(peak), p->bytes[kinds[i]]);
-    }
-    return LS_OK;
-}
-
-/* *there: the run has ended, and has memory.json. */
-static ls_status check_memory(const char *folder, const ls_memory_plan *p, bool *there)
-{
-    char path[PATH_BYTES], *text = NULL;
-    size_t n = 0;
-    json_error_t e;
-    snprintf(path, sizeof path, "%.500s/memory.json", folder);
-    *there = ls_file_read(path, MEMORY_MOST, &text, &n) == LS_OK;
-    if (!*there) return LS_OK; /* a run that was killed has none */
-    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
-    const ls_status st = j ? check_kinds(path, j, p) : ls_fail(LS_BAD_FILE, "%s: line %d: %s", path, e.line, e.text);
-    json_decref(j);
-    free(text);
-    return st;
-}
-
 /* --- the answers ----------------------------------------------------------------------------------------- */
 
 typedef struct answer {
     const ls_train_config *c;
-    const ls_zero_costs *z;
-    const ls_zero_column *col;
-    const ls_zero_rank *r; /* rank 0 */
+    const ls_explained *e;
+    const ls_explain_layout *l;
     const char *folder;
     const ls_run_counters *k;
     bool memory; /* memory.json was compared */
+    /* where ranks have different samples, and nothing else divides the model, on one node; NULL elsewhere */
+    const ls_zero_costs *z;
+    const ls_zero_column *col;
+    const ls_zero_rank *r; /* rank 0 */
 } answer;
+
+/* Ranks that divide layers, sequences or experts. */
+static bool divides(const ls_explain_layout *l) { return l->plan.size[LS_AXIS_DP] != l->size; }
+
+static uint64_t parameters(const answer *a) { return a->l->rank[0].dense.whole + a->l->rank[0].experts.whole; }
 
 static const char *const class_name[LS_ZERO_CLASSES] = { "parameters", "bf16 copies", "gradients", "optimizer state" };
 
@@ -198,26 +73,56 @@ static const char *when_of(const answer *a, int k)
                                    : "before each unit computes: exposed (zero.prefetch is 0)";
 }
 
-/* Why each weight gets the update that one rank with the whole batch would make. */
-static int semantics(const answer *a, const char *out[5])
+/* What ranks that divide a model add to it. */
+static int semantics_of_axes(const ls_explain_layout *l, const char *out[3])
 {
+    const int *size = l->plan.size;
+    int n = 0;
+    if (size[LS_AXIS_TP] > 1)
+        out[n++] = l->plan.sequence_parallel
+                       ? "ranks of tp update different parts of a matrix; gradients of what all of them have, norms and biases, are summed "
+                         "over their parts of the sequence first"
+                       : "ranks of tp update different parts of a matrix; what all of them have, norms and biases, gets the same gradient on "
+                         "each";
+    if (size[LS_AXIS_CP] > 1)
+        out[n++] = "each token's loss is computed on one rank of cp: its gradients are summed over cp with those of other samples";
+    if (size[LS_AXIS_EP] > 1)
+        out[n++] = "an expert is on one rank of ep: its gradient is the sum over the tokens of all ranks that were sent to it, divided by the "
+                   "same number as every other gradient";
+    return n;
+}
+
+#define WHY_MOST 8
+
+/* Why each weight gets the update that one rank with the whole batch would make. */
+static int semantics(const answer *a, const char *out[WHY_MOST])
+{
+    const int *size = a->l->plan.size;
+    const bool alone = a->l->size == 1, replicas = a->l->size / size[LS_AXIS_TP] / size[LS_AXIS_PP] > 1;
     int n = 0;
     out[n++] = "all ranks start from the same values: rank 0's, or a checkpoint's";
-    out[n++] = a->z->size == 1 ? "one rank has the whole batch"
+    out[n++] = alone ? "one rank has the whole batch"
                : strcmp(a->c->ddp.hook, "none") != 0
                    ? "all ranks get the same bits of the mean gradient, as the communication hook rounds it"
                    : "each element's update uses the mean gradient of the whole batch: losses are scaled by the step's "
                      "count, so any division over ranks sums to the same";
-    if (a->col->stage == 0)
+    n += semantics_of_axes(a->l, out + n);
+    if (a->c->zero.stage == 0 && (replicas || alone))
         out[n++] = "every rank makes the same update of all weights from the same bits: weights stay equal without being sent";
-    else
+    if (a->c->zero.stage > 0)
         out[n++] = "one rank per set owns an element, with its state: it alone updates it, as a single rank would, and the others get "
                    "the new value before they read it";
     if (a->c->optim.clip > 0)
         out[n++] = "the norm for clipping is of all ranks' elements, each counted once, before the update";
-    if (a->c->ddp.guard && a->col->stage == 0 && a->z->size > 1)
+    if (a->c->ddp.guard && a->c->zero.stage == 0 && replicas && size[LS_AXIS_EP] == 1)
         out[n++] = "the replica guard compares a hash of all weights after each step (ddp.guard)";
     return n;
+}
+
+static uint64_t moved(const answer *a)
+{
+    bool most;
+    return ls_explain_moved(a->l, 0, &most);
 }
 
 static uint64_t formula_of(const ls_zero_rank *r)
@@ -227,7 +132,71 @@ static uint64_t formula_of(const ls_zero_rank *r)
     return sum;
 }
 
+/* --- state, of ranks that divide more than samples ---------------------------------------------------------- */
+
+typedef struct state_row {
+    const char *what;
+    ls_mem_kind kind;
+    int stage; /* of ZeRO that shards it over replicas; 0: none does */
+} state_row;
+
+static const state_row states[] = {
+    { "parameters", LS_MEM_PARAM, 3 }, { "gradients", LS_MEM_GRAD, 2 }, { "optimizer state", LS_MEM_OPTIM, 1 },
+    { "activations", LS_MEM_ACT, 0 },
+};
+#define NSTATES (sizeof states / sizeof *states)
+
+static void add_axis(char *buf, size_t n, const char *name)
+{
+    const size_t at = strlen(buf);
+    snprintf(buf + at, n - at, "%s%s", at ? ", " : "", name);
+}
+
+/* Over which axes the ranks have different parts of it, and over which the same. */
+static void divide(const ls_explain_layout *l, const state_row *s, char parted[64], char same[64])
+{
+    static const char *const sp[] = { "tp (with sp all of them)", "tp (inside layers)" };
+    const int sets = l->plan.hsdp > 1 ? l->plan.hsdp : 1;
+    char copies[32];
+    snprintf(copies, sizeof copies, "%d sets of shards", sets);
+    parted[0] = same[0] = 0;
+    for (int a = 0; a < LS_AXES; a++) {
+        if (l->plan.size[a] < 2) continue;
+        const bool layers = a == LS_AXIS_TP || a == LS_AXIS_PP, act = s->kind == LS_MEM_ACT;
+        const bool zero = !act && l->plan.ddp.zero_stage >= s->stage, experts = a == LS_AXIS_EP && !act;
+        if (act && a == LS_AXIS_TP) add_axis(parted, 64, sp[!l->plan.sequence_parallel]);
+        else if (act || layers || zero) add_axis(parted, 64, ls_axis_name((ls_axis)a));
+        else if (experts) add_axis(parted, 64, "ep (experts)"), add_axis(same, 64, "ep (the rest)");
+        else add_axis(same, 64, ls_axis_name((ls_axis)a));
+    }
+    if (s->stage > 0 && l->plan.ddp.zero_stage >= s->stage && sets > 1) add_axis(same, 64, copies);
+}
+
 /* --- as text --------------------------------------------------------------------------------------------- */
+
+static void add_parts(const answer *a, ls_text *out)
+{
+    char parted[64], same[64];
+    ls_text_add(out, "\nstate of rank 0              bytes  different over                  the same over\n");
+    for (size_t i = 0; i < NSTATES; i++) {
+        divide(a->l, &states[i], parted, same);
+        ls_text_add(out, "  %-16s %15zu  %-30s  %s\n", states[i].what, a->l->rank[0].plan.bytes[states[i].kind],
+                    *parted ? parted : "-", *same ? same : "-");
+    }
+    const ls_explain_elements *d = &a->l->rank[0].dense, *x = &a->l->rank[0].experts;
+    ls_text_add(out, "  of %llu parameters rank 0 reads %llu and updates %llu\n", (unsigned long long)parameters(a),
+                (unsigned long long)(d->here + x->here), (unsigned long long)(d->own + x->own));
+    if (a->memory) ls_text_add(out, "  memory.json has these bytes of parameters, gradients and optimizer, as the peak of the run\n");
+}
+
+static void add_time(const answer *a, ls_text *out)
+{
+    if (!a->k) return;
+    ls_text_add(out, "  %-43s %10llu  in %zu of %zu steps (%lld to %lld)\n", "counted by the run", (unsigned long long)a->k->bytes,
+                a->k->steady, a->k->steps, (long long)a->k->first, (long long)a->k->last);
+    ls_text_add(out, "  such a step took %.3g ms, in %.3g ms of which rank 0 waited for collectives (%.1f%%)\n",
+                1e3 * a->k->seconds, 1e3 * a->k->exposed_s, 100.0 * a->k->exposed_s / a->k->seconds);
+}
 
 static void add_state(const answer *a, ls_text *out)
 {
@@ -257,29 +226,39 @@ static void add_path(const answer *a, ls_text *out)
                         (long long)r->counted[k] - (long long)r->formula[k]);
     }
     ls_text_add(out, "  %-43s %10llu  after backward: exposed\n", "norm, losses, signals", (unsigned long long)r->others);
-    ls_text_add(out, "  %-43s %10llu\n", "all of it", (unsigned long long)moved(r));
-    if (!a->k) return;
-    ls_text_add(out, "  %-43s %10llu  in %zu of %zu steps (%lld to %lld)\n", "counted by the run", (unsigned long long)a->k->bytes,
-                a->k->steady, a->k->steps, (long long)a->k->first, (long long)a->k->last);
-    ls_text_add(out, "  such a step took %.3g ms, in %.3g ms of which rank 0 waited for collectives (%.1f%%)\n",
-                1e3 * a->k->seconds, 1e3 * a->k->exposed_s, 100.0 * a->k->exposed_s / a->k->seconds);
+    ls_text_add(out, "  %-43s %10llu\n", "all of it", (unsigned long long)moved(a));
+    add_time(a, out);
+}
+
+static void add_title(const answer *a, ls_text *out)
+{
+    char axes[96];
+    ls_text_add(out, "%s%s%s, %s, %s: %llu parameters, %d rank%s", a->folder ? a->folder : "", a->folder ? ": " : "", a->c->model.name,
+                a->c->train.dtype, a->c->optim.name, (unsigned long long)parameters(a), a->l->size, a->l->size == 1 ? "" : "s");
+    if (divides(a->l)) ls_text_add(out, " = %s", ls_explain_axes(a->l, axes, sizeof axes));
+    if (a->l->nnodes > 1) ls_text_add(out, " on %d nodes", a->l->nnodes);
+    ls_text_add(out, ", zero.stage %lld", (long long)a->c->zero.stage);
+    if (a->c->zero.stage == 3) ls_text_add(out, ", zero.copy %s", a->c->zero.copy);
+    if (a->c->zero.stage == 3 && strcmp(a->c->zero.copy, "rank") == 0) ls_text_add(out, ", zero.reshard %s", a->c->zero.reshard);
+    ls_text_add(out, "\n");
 }
 
 static void add_text(const answer *a, ls_text *out)
 {
-    const char *why[5];
+    const char *why[WHY_MOST];
     const int n = semantics(a, why);
-    ls_text_add(out, "%s%s%s, %s, %s: %zu parameters, %d rank%s, zero.stage %d", a->folder ? a->folder : "",
-                a->folder ? ": " : "", a->c->model.name, a->c->train.dtype, a->c->optim.name, a->z->elements, a->z->size,
-                a->z->size == 1 ? "" : "s", a->col->stage);
-    if (a->col->copy) ls_text_add(out, ", zero.copy %s", a->col->copy);
-    if (a->col->reshard) ls_text_add(out, ", zero.reshard %s", a->col->reshard);
-    ls_text_add(out, "\n");
-    add_state(a, out);
-    add_path(a, out);
+    add_title(a, out);
+    if (a->r) add_state(a, out);
+    else add_parts(a, out);
+    if (a->r) add_path(a, out);
+    ls_explain_layout_text(a->l, a->e->rank, out);
+    if (!a->r && a->k) ls_text_add(out, "\n");
+    if (!a->r) add_time(a, out);
     ls_text_add(out, "\nwhy the optimizer does what it does on one rank\n");
     for (int i = 0; i < n; i++) ls_text_add(out, "  %s\n", why[i]);
-    ls_text_add(out, "\nP parameters, M of them read in bf16 and V in f32, U bytes of units, W ranks, S shards: see `lockstep explain zero`\n");
+    if (a->r)
+        ls_text_add(out, "\nP parameters, M of them read in bf16 and V in f32, U bytes of units, W ranks, S shards: see `lockstep explain "
+                         "zero`\n");
 }
 
 /* --- as JSON --------------------------------------------------------------------------------------------- */
@@ -291,19 +270,10 @@ static void add_string(ls_text *out, const char *key, const char *s)
     else ls_text_add(out, "null");
 }
 
-static void add_json(const answer *a, ls_text *out)
+static void json_formulas(const answer *a, ls_text *out)
 {
-    const char *why[5], *comma = "";
-    const int n = semantics(a, why);
-    ls_text_add(out, "{");
-    add_string(out, "run", a->folder);
-    ls_text_add(out, ", ");
-    add_string(out, "model", a->c->model.name);
-    ls_text_add(out, ", \"parameters\": %zu, \"world_size\": %d, \"stage\": %d, ", a->z->elements, a->z->size, a->col->stage);
-    add_string(out, "copy", a->col->copy);
-    ls_text_add(out, ", ");
-    add_string(out, "reshard", a->col->reshard);
-    ls_text_add(out, ",\n \"state\": [");
+    const char *comma = "";
+    ls_text_add(out, "\"state\": [");
     for (int k = 0; k < LS_ZERO_CLASSES; k++) {
         if (!holds(a, k)) continue;
         ls_text_add(out, "%s\n  {\"what\": \"%s\", \"where\": \"%s\", \"bytes\": %zu, ", comma, class_name[k], where_of(a, k),
@@ -326,10 +296,43 @@ static void add_json(const answer *a, ls_text *out)
         ls_text_add(out, "}");
         comma = ",";
     }
-    ls_text_add(out, "],\n \"bytes\": {\"formula\": %llu, \"padding\": %lld, \"others\": %llu, \"total\": %llu",
-                (unsigned long long)formula_of(a->r),
-                (long long)(moved(a->r) - a->r->others) - (long long)formula_of(a->r), (unsigned long long)a->r->others,
-                (unsigned long long)moved(a->r));
+    ls_text_add(out, "],\n \"bytes\": {\"formula\": %llu, \"padding\": %lld, \"others\": %llu, ", (unsigned long long)formula_of(a->r),
+                (long long)(moved(a) - a->r->others) - (long long)formula_of(a->r), (unsigned long long)a->r->others);
+}
+
+/* The keys of json_formulas, where there are none. */
+static void json_parts(const answer *a, ls_text *out)
+{
+    char parted[64], same[64];
+    ls_text_add(out, "\"state\": [");
+    for (size_t i = 0; i < NSTATES; i++) {
+        divide(a->l, &states[i], parted, same);
+        ls_text_add(out, "%s\n  {\"what\": \"%s\", \"different_over\": \"%s\", \"same_over\": \"%s\", \"bytes\": %zu}", i ? "," : "",
+                    states[i].what, parted, same, a->l->rank[0].plan.bytes[states[i].kind]);
+    }
+    ls_text_add(out, "],\n \"bytes\": {");
+}
+
+static void add_json(const answer *a, ls_text *out)
+{
+    const char *why[WHY_MOST];
+    const int n = semantics(a, why);
+    bool most;
+    const bool copies = a->c->zero.stage == 3, gathers = copies && strcmp(a->c->zero.copy, "rank") == 0;
+    ls_text_add(out, "{");
+    add_string(out, "run", a->folder);
+    ls_text_add(out, ", ");
+    add_string(out, "model", a->c->model.name);
+    ls_text_add(out, ", \"parameters\": %llu, \"world_size\": %d, \"stage\": %lld, ", (unsigned long long)parameters(a), a->l->size,
+                (long long)a->c->zero.stage);
+    add_string(out, "copy", copies ? a->c->zero.copy : NULL);
+    ls_text_add(out, ", ");
+    add_string(out, "reshard", gathers ? a->c->zero.reshard : NULL);
+    ls_text_add(out, ",\n ");
+    if (a->r) json_formulas(a, out);
+    else json_parts(a, out);
+    ls_text_add(out, "\"total\": %llu", (unsigned long long)ls_explain_moved(a->l, 0, &most));
+    ls_text_add(out, ", \"at_most\": %s", most ? "true" : "false");
     if (a->k)
         ls_text_add(out, ", \"counted\": %llu, \"steady_steps\": %zu, \"steps\": %zu", (unsigned long long)a->k->bytes,
                     a->k->steady, a->k->steps);
@@ -337,6 +340,8 @@ static void add_json(const answer *a, ls_text *out)
     ls_json_number(out, a->k ? a->k->seconds : (double)NAN);
     ls_text_add(out, ", \"exposed_seconds\": ");
     ls_json_number(out, a->k ? a->k->exposed_s : (double)NAN);
+    ls_text_add(out, ",\n ");
+    ls_explain_layout_json(a->l, out);
     ls_text_add(out, ",\n \"semantics\": [");
     for (int i = 0; i < n; i++) {
         ls_text_add(out, "%s\n  ", i ? "," : "");
@@ -354,28 +359,42 @@ static const ls_zero_column *chosen(const ls_zero_costs *z)
     return NULL;
 }
 
-static ls_status explain(answer *a, bool json, ls_text *out)
+/* The formulas of data parallelism, where nothing else divides the model. */
+static ls_status find_formulas(answer *a, const ls_model_config *mc, ls_zero_costs *z)
 {
+    bool stages[LS_ZERO_STAGES] = { false };
+    if (divides(a->l) || a->l->nnodes > 1) return LS_OK;
+    stages[a->c->zero.stage] = true;
+    LS_TRY(ls_zero_costs_check(a->c, a->l->size));
+    LS_TRY(ls_zero_costs_make(a->c, mc, a->l->size, stages, false, z));
+    a->z = z;
+    a->col = chosen(z);
     if (!a->col || *a->col->refused)
         return ls_fail(LS_UNSUPPORTED, "zero.stage %lld is not explained%s%s", (long long)a->c->zero.stage, a->col ? ": " : "",
                        a->col ? a->col->refused : "");
     a->r = &a->col->rank[0];
-    if (a->folder) LS_TRY(check_bytes(a->folder, a->z->size, a->r, a->k));
-    if (a->folder) LS_TRY(check_memory(a->folder, &a->r->plan, &a->memory));
+    return LS_OK;
+}
+
+static ls_status explain(answer *a, ls_explain_layout *l, bool json, ls_text *out)
+{
+    if (a->e->rank < 0 || a->e->rank >= l->size)
+        return ls_fail(LS_USAGE, "--rank: there are ranks 0 to %d, found %d", l->size - 1, a->e->rank);
+    if (a->folder) LS_TRY(ls_explain_check(a->folder, a->k, l, &a->memory));
     if (json) add_json(a, out);
     else add_text(a, out);
     return LS_OK;
 }
 
-ls_status ls_explain_run(const ls_train_config *c, const ls_model_config *mc, int size, const char *folder,
-                         const ls_run_counters *k, bool json, ls_text *out)
+ls_status ls_explain_run(const ls_explained *e, bool json, ls_text *out)
 {
-    ls_zero_costs z;
-    bool stages[LS_ZERO_STAGES] = { false };
-    stages[c->zero.stage] = true;
-    ls_status st = ls_zero_costs_make(c, mc, size, stages, false, &z);
-    answer a = { .c = c, .z = &z, .col = chosen(&z), .folder = folder, .k = k };
-    if (st == LS_OK) st = explain(&a, json, out);
+    ls_explain_layout l;
+    ls_zero_costs z = { 0 };
+    answer a = { .c = e->c, .e = e, .l = &l, .folder = e->folder, .k = e->k };
+    ls_status st = ls_explain_layout_make(e->c, e->mc, e->size, e->nodes, e->node, &l);
+    if (st == LS_OK) st = find_formulas(&a, e->mc, &z);
+    if (st == LS_OK) st = explain(&a, &l, json, out);
     ls_zero_costs_free(&z);
+    ls_explain_layout_free(&l);
     return st;
 }

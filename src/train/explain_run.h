@@ -1,28 +1,55 @@
 /* explain_run.h -- what is replicated, what is sharded, what is on the critical path of a step, and why the optimizer
  * does what it would do on one rank: of a configuration, or of a run, whose counters must say the same.
  *
- * All numbers come from the plan that a run applies (explain_zero.h): formulas, and the ledger and recorded collectives
- * of a dry world.
+ * All numbers come from the plan that a run applies: the ledger and the recorded collectives of dry worlds
+ * (explain_layout.h), and for data parallelism alone formulas beside them (explain_zero.h).
+ *
+ *   explain_run.c       the answers                explain_layout.c        a plan, rank by rank
+ *   explain_counters.c  what a run has counted     explain_layout_print.c  the same as text and JSON
+ *   explain_words.c     axes and collectives in words
  */
 #ifndef LS_TRAIN_EXPLAIN_RUN_H
 #define LS_TRAIN_EXPLAIN_RUN_H
+#include "train/explain_layout.h"
 #include "train/explain_zero.h"
+
+/* --- explain_counters.c ------------------------------------------------------------------------------------------- */
 
 /* What rank 0 counted in the steps of a run. */
 typedef struct ls_run_counters {
     int world_size;        /* ranks of its last steps, which are the ones that count here; 0: the run does not say */
     size_t steps, steady;  /* of them without an evaluation; and so many moved `bytes`, more than moved anything else */
     int64_t first, last;   /* the first and the last of the steady ones */
-    uint64_t bytes;        /* comm/bytes of a steady step */
+    uint64_t bytes;        /* comm/bytes of a steady step; where ranks divide experts, of some step */
     double seconds, exposed_s; /* means of steady steps */
 } ls_run_counters;
 
 /* FOLDER/metrics.jsonl. LS_BAD_FILE: there is none, or it has no step without an evaluation. */
 ls_status ls_run_counters_read(const char *folder, ls_run_counters *out);
+/* FOLDER/comm.json: on which nodes the ranks were, for the caller to free. *node is NULL, and *n is 0: there is no such
+ * file, as a run of an earlier version, or one that was killed, has none. */
+ls_status ls_run_nodes_read(const char *folder, int **node, int *n);
+/* A run beside its plan: fills in `real` and l->step from comm.json; *memory: it has memory.json. LS_BAD_FILE: rank 0's
+ * bytes of metrics.jsonl, calls or bytes of some rank's group, or kinds of memory differ; the message has both numbers.
+ */
+ls_status ls_explain_check(const char *folder, const ls_run_counters *k, ls_explain_layout *l, bool *memory);
+/* Bytes that a rank moves per step by the plan; *most: at most. */
+uint64_t ls_explain_moved(const ls_explain_layout *l, int rank, bool *most);
 
-/* Appends the answers, as text or as a JSON object. `folder` and `k` are NULL where there is no run. LS_BAD_FILE: the
- * run moved other bytes than its configuration's plan, or its memory.json has others; the message has both numbers. */
-ls_status ls_explain_run(const ls_train_config *c, const ls_model_config *mc, int size, const char *folder,
-                         const ls_run_counters *k, bool json, ls_text *out);
+/* --- explain_run.c ------------------------------------------------------------------------------------------------ */
+
+/* What is explained. */
+typedef struct ls_explained {
+    const ls_train_config *c;     /* borrowed, as all here */
+    const ls_model_config *mc;
+    const char *folder;           /* of a run; NULL: a configuration */
+    const ls_run_counters *k;     /* NULL likewise */
+    int size, nodes;              /* ranks, on so many nodes with equally many each; */
+    const int *node;              /* or rank r on node[r]; NULL: as `nodes` says */
+    int rank;                     /* whose groups and collectives are shown as text */
+} ls_explained;
+
+/* Appends the answers, as text or as a JSON object. Fails as ls_explain_layout_make and ls_explain_check do. */
+ls_status ls_explain_run(const ls_explained *e, bool json, ls_text *out);
 
 #endif

@@ -329,11 +329,8 @@ static ls_status make_column(const ls_train_config *c, const ls_model_config *mc
     return LS_OK;
 }
 
-ls_status ls_zero_costs_check(const ls_train_config *c, int size)
+ls_status ls_traffic_is_known(const ls_train_config *c, int size)
 {
-    const ls_train_config plain = config_of(c, &(ls_zero_column){ .stage = 0 });
-    LS_TRY(ls_train_check_whole(c, "explain"));
-    if (strcmp(c->parallel.dp_strategy, "auto") != 0) LS_TRY(ls_train_config_check(c, size)); /* it may not fit the stage */
     if (strcmp(ls_train_backend(c), "sched") != 0)
         return ls_fail(LS_UNSUPPORTED, "comm.backend %s: the bytes that another library moves are not known: leave it out",
                        c->comm.backend);
@@ -342,6 +339,15 @@ ls_status ls_zero_costs_check(const ls_train_config *c, int size)
     if (strcmp(c->ddp.hook, "powersgd") == 0)
         return ls_fail(LS_UNSUPPORTED, "ddp.hook powersgd: its bytes change after ddp.powersgd_start steps, and there is no "
                        "formula for them: leave it out");
+    return LS_OK;
+}
+
+ls_status ls_zero_costs_check(const ls_train_config *c, int size)
+{
+    const ls_train_config plain = config_of(c, &(ls_zero_column){ .stage = 0 });
+    LS_TRY(ls_train_check_whole(c, "explain zero"));
+    if (strcmp(c->parallel.dp_strategy, "auto") != 0) LS_TRY(ls_train_config_check(c, size)); /* it may not fit the stage */
+    LS_TRY(ls_traffic_is_known(c, size));
     return ls_train_config_check(&plain, size);
 }
 

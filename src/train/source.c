@@ -200,7 +200,7 @@ static ls_status make(const ls_train_config *c, ls_corpus *corpus, const char *d
         if (st == LS_IO && has_tokens(dir)) st = LS_OK; /* another job was faster: its files are as good */
     }
     ls_commit_folder_destroy(folder);
-    if (*made)
+    if (*made && !c->json) /* else stdout has one object */
         ls_say("tokens of %s: %s: %zu for training, %zu for validation, vocabulary %u", c->data.name, dir, done.tokens[0],
                done.tokens[1], done.vocab);
     return st;
