@@ -13,7 +13,7 @@
 #include "lockstep/world.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
-enum { B = 2, MOST = B * 48 * 4 * 8, TENSORS = 3 };
+enum { B = 2, MOST_RANKS = 8, MOST = B * 48 * 4 * 8, TENSORS = 3 };
 
 /* One problem, whole: q, k and v [B, T, heads, D], or side by side. */
 typedef struct problem {
@@ -23,6 +23,7 @@ typedef struct problem {
     int exchange; /* ranks that exchange heads within a ring */
     float x[TENSORS][MOST], r[MOST]; /* inputs, and the gradient of out */
     float out[MOST], dx[TENSORS][MOST];
+    double flops[MOST_RANKS]; /* that each rank counts forward */
 } problem;
 
 static float fraction(uint64_t i)
@@ -81,6 +82,7 @@ static ls_status compute(problem *p, const ls_place *at, ls_world *w)
         ls_tape_reset(t);
         const ls_tensor *y = p->packed ? ls_cp_attention_packed(t, &x[0], p->Hq, 0.4f, p->causal, &drop, at)
                                        : ls_cp_attention(t, &x[0], &x[1], &x[2], 0.4f, p->causal, &drop, at);
+        p->flops[at->cp.rank] = ls_tape_flops(t);
         st = y ? ls_backward_from(t, (ls_tensor *)(uintptr_t)y, r) : ls_tape_status(t);
         if (st == LS_OK) move(&s, p->T, row_out, p->out, y->data, false);
     }
@@ -126,6 +128,23 @@ static void assert_close(const float *got, const float *want, int64_t n, const c
             fail_msg("%s: %s[%lld] = %.9g, whole %.9g", where, what, (long long)i, (double)got[i], (double)want[i]);
 }
 
+/* R136: each rank computes as many pairs of queries and keys as is predicted, and all together those of one rank. */
+static void assert_work(const problem *p, int ranks, double whole, const char *where)
+{
+    double sum = 0.0;
+    for (int r = 0; r < ranks; r++) {
+        ls_cp_work work;
+        ls_place at = { .cp = { .size = ranks }, .context = p->mode, .in_turn = p->in_turn };
+        if (p->exchange) at.exchange.size = p->exchange, at.ring.size = ranks / p->exchange;
+        ls_cp_work_of(&at, r, p->T, &work);
+        const double want = p->causal ? work.share : 1.0 / ranks;
+        sum += p->flops[r];
+        if (!(fabs(p->flops[r] / whole - want) < 1e-12))
+            fail_msg("%s: rank %d computes %.9g of the work: expected %.9g", where, r, p->flops[r] / whole, want);
+    }
+    if (!(fabs(sum / whole - 1.0) < 1e-12)) fail_msg("%s: %.9g flops of all ranks, of one %.9g", where, sum, whole);
+}
+
 static void parts_attend_as_whole_sequences_do(void **state)
 {
     (void)state;
@@ -168,6 +187,7 @@ static void parts_attend_as_whole_sequences_do(void **state)
                 if (ls_world_threads(ranks, NULL, on_rank, p) < 0) fail_msg("%s: %s", where, ls_last_error());
                 tried[w]++;
                 const int64_t each = B * row[k].T * row[k].D;
+                assert_work(p, ranks, whole->flops[0], where);
                 assert_close(p->out, whole->out, each * row[k].Hq, "out", where);
                 for (int i = 0; i < inputs_of(p); i++)
                     assert_close(p->dx[i], whole->dx[i], each * heads_of(p, i), "dx", where);
@@ -202,8 +222,16 @@ static void pieces_from_both_ends_are_equal_work(void **state)
         for (int r = 0; r < P; r++) {
             const ls_place zigzag = { .cp = { .size = P } }, turn = { .cp = { .size = P }, .in_turn = true };
             const double share = pairs_of(&turn, r, T) / all;
+            ls_cp_work a, b;
             assert_true(fabs(share - (2.0 * r + 1.0) / (P * P)) < 1e-3);
             assert_true(fabs(pairs_of(&zigzag, r, T) / all - 1.0 / P) < 1e-12);
+            ls_cp_work_of(&turn, r, T, &a);
+            ls_cp_work_of(&zigzag, r, T, &b);
+            assert_true(fabs(a.share - share) < 1e-12 && fabs(b.share - 1.0 / P) < 1e-12);
+            assert_int_equal(a.blocks, P);
+            assert_int_equal(a.skipped, P - 1 - r); /* the keys of later ranks */
+            assert_int_equal(b.blocks, 4 * P);      /* of 2 P pieces r sees r + 1, and 2 P - 1 - r all but r */
+            assert_int_equal(b.skipped, 2 * P - 1);
         }
     }
 }

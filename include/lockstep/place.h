@@ -91,6 +91,14 @@ ls_tensor *ls_tp_sum_gradient(ls_tape *t, ls_tensor *x, const ls_place *p);
 ls_status ls_cp_tokens(const ls_place *p, int64_t T, ls_places *out);
 /* Those of each rank of cp, of which T is a multiple as above; memory of the tape. NULL without cp. */
 const ls_places *ls_cp_all_tokens(ls_tape *t, const ls_place *p, int64_t T);
+/* Causal attention that a rank of cp computes of a sequence of T tokens, which can be divided. */
+typedef struct ls_cp_work {
+    double share;        /* of all pairs of a query and a key that it sees, over all heads: 1 / cp on the average. Where
+                            tokens are in_turn, rank r has about (2 r + 1) / cp^2 */
+    int blocks, skipped; /* pairs of a run of its queries and a run of a rank's keys, and those of them of which no query
+                            sees a key, so that nothing is computed; 0 where all tokens meet (ulysses) */
+} ls_cp_work;
+void ls_cp_work_of(const ls_place *p, int rank, int64_t T, ls_cp_work *out);
 /* Of x [B, T] (ids, labels), the columns that are here: [B, T / cp]. Without cp, x. */
 ls_tensor *ls_cp_pick(ls_tape *t, ls_tensor *x, const ls_place *p);
 /* ls_attention_dropped of q [B, T / cp, Hq, D] with the keys and values of all ranks, k and v [B, T / cp, Hkv, D]:

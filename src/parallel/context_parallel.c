@@ -45,6 +45,33 @@ ls_status ls_cp_tokens(const ls_place *p, int64_t T, ls_places *out)
         T < pieces ? "it is too short: " : "", (long long)((T + pieces - 1) / pieces * pieces));
 }
 
+/* Of tokens whose queries meet the keys of ranks one after the other. */
+static void work_along(const ls_place *p, int rank, int64_t T, ls_cp_work *out)
+{
+    ls_places q, k;
+    double pairs = 0.0;
+    ls_cp_tokens_of(p, rank, T, &q);
+    for (int i = 0; i < q.n; i++) /* query t sees t + 1 keys */
+        pairs += (double)q.count[i] * ((double)q.first[i] + 0.5 * (double)(q.count[i] + 1));
+    *out = (ls_cp_work){ .share = pairs / (0.5 * (double)T * (double)(T + 1)), .blocks = p->cp.size * q.n * q.n };
+    for (int r = 0; r < p->cp.size; r++) {
+        ls_cp_tokens_of(p, r, T, &k);
+        for (int i = 0; i < q.n; i++)
+            for (int j = 0; j < k.n; j++) out->skipped += k.first[j] > q.first[i];
+    }
+}
+
+void ls_cp_work_of(const ls_place *p, int rank, int64_t T, ls_cp_work *out)
+{
+    ls_place few = *p;
+    *out = (ls_cp_work){ .share = ls_divides(&p->cp) ? 1.0 / p->cp.size : 1.0 };
+    if (!ls_divides(&p->cp) || p->context == LS_CP_ULYSSES) return;
+    if (p->context == LS_CP_ULYSSES_RING) few.cp = p->ring;
+    const int heads = p->cp.size / few.cp.size; /* a rank has 1 / heads of them */
+    work_along(&few, rank / heads, T, out);
+    out->share /= heads;
+}
+
 ls_tensor *ls_cp_pick(ls_tape *t, ls_tensor *x, const ls_place *p)
 {
     char shape[96];

@@ -22,13 +22,6 @@ static const ls_cp_way *way_of(const ls_cp_call *c) { return ways[c->place.conte
 
 /* --- the op ------------------------------------------------------------------------------------------------ */
 
-static double flops_of(const ls_cp_call *c)
-{
-    const double T = (double)c->T, pairs = c->causal ? T * (T + 1.0) / 2.0 : T * T;
-    return 4.0 * (double)c->D * pairs * (double)(c->B * c->Hq) /
-           (double)c->place.cp.size; /* on the average of the ranks */
-}
-
 static ls_tensor *apply(ls_cp_call *c, const ls_tape_op *op, ls_tensor *out, const struct ls_node *in)
 {
     ls_tape *t = c->t;
@@ -52,7 +45,7 @@ static ls_tensor *apply(ls_cp_call *c, const ls_tape_op *op, ls_tensor *out, con
     n.saved = saved;
     n.label_a = (uint32_t)c->T;
     n.label_b = (uint32_t)c->D;
-    n.flops = flops_of(c);
+    n.flops = 4.0 * (double)c->D * c->met; /* of this rank: others may have more, or less */
     n.flops_input = 2.5 * n.flops;
     return ls_op_end(t, out, &n);
 }

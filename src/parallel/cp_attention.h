@@ -26,6 +26,7 @@ typedef struct ls_cp_call {
     void *out;
     bool keeps; /* a backward will come: */
     void *kept; /* way->kept_bytes that forward leaves for it */
+    double met; /* forward counts here: pairs of a query and a key that it sees, of each head and sequence */
     /* backward */
     const void *dout;
     void *dq, *dk, *dv; /* NULL: not wanted */
@@ -70,6 +71,8 @@ typedef struct ls_cp_pair {
     int64_t rows, keys, first_key; /* from sequence to sequence; how many; place of the first */
     bool causal;                   /* query i sees the keys 0 to keys - queries + i */
 } ls_cp_pair;
+/* Adds to c->met what one piece has. */
+void ls_cp_count(ls_cp_call *c, int64_t heads, int64_t queries, int64_t keys, bool causal);
 /* Writes out as out_by says, and lse [B, Hq, queries]. */
 ls_status ls_cp_forward(ls_cp_call *c, const ls_cp_pair *p, void *out, ls_strides out_by, float *lse);
 /* Adds to rows of gradients dkv, which lie as p->kv does, and writes dq, or with `add` adds to it. */

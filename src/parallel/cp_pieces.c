@@ -58,9 +58,16 @@ static ls_attention_call piece(const ls_cp_call *c, const ls_cp_pair *p)
     return a;
 }
 
+void ls_cp_count(ls_cp_call *c, int64_t heads, int64_t queries, int64_t keys, bool causal)
+{
+    const double all = (double)queries * (double)keys, unseen = (double)queries * (double)(queries - 1) / 2.0;
+    c->met += (double)(c->B * heads) * (causal ? all - unseen : all);
+}
+
 ls_status ls_cp_forward(ls_cp_call *c, const ls_cp_pair *p, void *out, ls_strides out_by, float *lse)
 {
     ls_attention_call a = piece(c, p);
+    ls_cp_count(c, c->Hq, p->queries, p->keys, p->causal);
     const size_t mark = ls_op_mark(c->t);
     a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, false) * sizeof *a.scratch);
     LS_TRY(ls_tape_status(c->t));

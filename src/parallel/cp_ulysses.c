@@ -211,12 +211,15 @@ static ls_status attend(ls_cp_call *c, void *qkv, void *out, float *lse)
 {
     if (has_ring(c)) {
         ls_cp_call in = in_ring(c, qkv, out, lse);
-        return ls_cp_ring.forward(&in);
+        const ls_status st = ls_cp_ring.forward(&in);
+        c->met = in.met;
+        return st;
     }
     ls_attention_call a = attention_of(c, qkv, out, lse);
     a.scratch = ls_op_alloc(c->t, (size_t)ls_attention_scratch(&a, false) * sizeof *a.scratch);
     LS_TRY(ls_tape_status(c->t));
     if (!ls_tape_dry(c->t)) ls_attention_forward(&a);
+    ls_cp_count(c, a.Hq, a.Tq, a.Tk, a.causal);
     return LS_OK;
 }
 
@@ -315,7 +318,9 @@ static size_t ring_kept_bytes(const ls_cp_call *c)
 static ls_status ring_forward(ls_cp_call *c)
 {
     ls_cp_call few = among_neighbours(c);
-    return forward(&few);
+    const ls_status st = forward(&few);
+    c->met = few.met;
+    return st;
 }
 
 static ls_status ring_backward(ls_cp_call *c)
