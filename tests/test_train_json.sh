@@ -25,7 +25,7 @@ if not value:
     sys.exit(1)
 PY
 }
-keys='["lockstep_train", "version", "ranks", "ranks_as", "transport", "steps", "steps_here", "loss", "loss_bits", "losses", "grad_norms", "digest", "parameters", "batch", "run_dir", "comm", "buckets", "seconds_per_step", "memory"]'
+keys='["lockstep_train", "version", "ranks", "ranks_as", "transport", "steps", "steps_here", "loss", "loss_bits", "losses", "grad_norms", "digest", "parameters", "batch", "run_dir", "comm", "buckets", "seconds_per_step", "attention", "memory"]'
 colls='["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "barrier", "sendrecv"]'
 
 for as in processes threads; do

@@ -9,6 +9,7 @@
 #include "ckpt/state.h"
 #include "model/moe.h"
 #include "net/world.h"
+#include "train/attention_work.h"
 #include "train/experts_cost.h"
 #include "train/memory_units.h"
 #include "train/trainer.h"
@@ -29,6 +30,15 @@ static void announce_memory(const ls_trainer *t)
             ls_text_add(&line, "%s%s %s", line.n ? ", " : "", ls_memory_kind_name(k),
                         ls_bytes_text((double)t->plan.bytes[k], number, sizeof number));
     ls_say("memory per rank: %s; total %s", ls_text_str(&line), ls_bytes_text((double)t->plan.total, number, sizeof number));
+    ls_text_free(&line);
+}
+
+/* Who has how much to do where ranks divide sequences. */
+static void announce_attention(const ls_trainer *t)
+{
+    ls_text line = { 0 };
+    ls_attention_work_text(t, &line);
+    if (line.n) ls_say("%s", ls_text_str(&line));
     ls_text_free(&line);
 }
 
@@ -138,6 +148,7 @@ static void announce(ls_trainer *t)
     if (ls_train_is_invariant(c)) announce_invariant(t);
     if (strcmp(c->optim.scale_lr, "none") != 0)
         announce_scale(t);
+    announce_attention(t);
     announce_memory(t);
     if (strcmp(c->train.pack_weights, "always") == 0 && t->plan.packed == 0)
         ls_say("packed weights: none. train.pack_weights is always, but on this processor the library packs no weight of this "

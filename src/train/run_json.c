@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/attention_work.h"
 #include "train/memory_units.h"
 #include "train/trainer.h"
 
@@ -196,6 +197,8 @@ ls_status ls_run_json_print(ls_run_json *j, const ls_trainer *t, double loss, co
         ls_text_add(&x, ", \"comm\": null, \"buckets\": null");
     }
     add_time(j, &x);
+    ls_text_add(&x, ", \"attention\": ");
+    ls_attention_work_json(t, &x);
     ls_text_add(&x, ", \"memory\": {");
     add_ranks(j, size, add_memory, &x);
     ls_text_add(&x, "}");
