@@ -141,7 +141,9 @@ static void a_model_keeps_one_part_of_its_activations(void **state)
             const int64_t kept = kept_by_model(&p, 2 * T) - kept_by_model(&p, T);
             const int64_t picked = 2 * (int64_t)sizeof(int64_t) * B * T / P, swapped = 2 * F * (2 * C + 2 * K) * B * T / P;
             const int64_t want = whole / P + picked + (row[k].mode >= LS_CP_ULYSSES ? swapped : 0);
-            if (kept != want) fail_msg("%d ranks, way %d: %lld bytes more, expected %lld", P, (int)row[k].mode, (long long)kept, (long long)want);
+            if (kept != want)
+                fail_msg("%d ranks, way %d: %lld bytes more, expected %lld", P, (int)row[k].mode, (long long)kept,
+                         (long long)want);
         }
 }
 
