@@ -11,6 +11,7 @@
  *   build/bench/bench_gpt --ranks 4 --batch 1 --zero 3 --hsdp 2           (two sets of shards)
  *   build/bench/bench_gpt --ranks 2 --batch 4 --tp 2 --sp                 (each rank has half of every layer)
  *   build/bench/bench_gpt --ranks 2 --batch 1 --tokens 4096 --cp 2        (and half of every sequence)
+ *   build/bench/bench_gpt --ranks 2 --batch 1 --micro_batches 8 --pp 2    (half of the layers: 1F1B)
  *   build/bench/bench_gpt --ranks 2 --batch 8 --experts 4 --ep 2          (model moe; a rank has half of the experts)
  *
  * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end the
@@ -36,11 +37,11 @@
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp, ep, experts, top;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp, ep, pp, chunks, experts, top;
     int64_t d_expert;
     size_t bucket_cap;
     double clip, lr;
-    const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress, *context, *split;
+    const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress, *context, *split, *schedule;
     bool guard, units, sp, help;
 } options;
 
@@ -62,6 +63,9 @@ static const ls_opt table[] = {
     { "cp", LS_OPT_INT, AT(cp), "1", "1..256", "ranks that divide every sequence", 0, NULL },
     { "context", LS_OPT_CHOICE, AT(context), "ring", "ring|gather|ulysses", "--cp: how queries meet keys of other ranks", 0, NULL },
     { "split", LS_OPT_CHOICE, AT(split), "zigzag", "zigzag|contiguous", "--cp: tokens of a rank", 0, NULL },
+    { "pp", LS_OPT_INT, AT(pp), "1", "1..256", "pipeline stages, of --micro_batches", 0, NULL },
+    { "schedule", LS_OPT_STRING, AT(schedule), "1f1b", NULL, "--pp: in which order micro-batches are computed", 0, NULL },
+    { "chunks", LS_OPT_INT, AT(chunks), "0", "0..64", "--pp: pieces of the model per rank; 0: as few as the schedule needs", 0, NULL },
     { "ep", LS_OPT_INT, AT(ep), "1", "1..256", "--experts: ranks that divide them", 0, NULL },
     { "experts", LS_OPT_INT, AT(experts), "0", "0..1024", "of each layer, of model moe; 0: GPT-2", 0, NULL },
     { "top", LS_OPT_INT, AT(top), "2", "1..32", "--experts: that compute a token", 0, NULL },
@@ -99,7 +103,9 @@ typedef struct job {
     ls_arena *arena;
     ls_parallel par;
     ls_optim *adamw;
-    int64_t *x, *y; /* [batch, tokens]: ids, and the ones that follow them */
+    int64_t *x, *y; /* [batch, tokens]: ids, and the ones that follow them; with --pp of each micro-batch */
+    ls_stage_pass *alive; /* with --pp: [par.ntapes] */
+    double loss;
     int64_t step;
     uint64_t began_ns, entered_ns; /* the step, the unit */
 } job;
@@ -132,14 +138,16 @@ static ls_ddp_config ddp_of(const options *o)
 
 static ls_plan plan_of(const options *o)
 {
-    const int64_t dp = o->ranks / (o->tp * o->cp * o->ep);
-    return (ls_plan){ .size = { [LS_AXIS_PP] = 1,
+    const int64_t dp = o->ranks / (o->tp * o->cp * o->ep * o->pp);
+    return (ls_plan){ .size = { [LS_AXIS_PP] = (int)o->pp,
                                 [LS_AXIS_DP] = (int)dp,
                                 [LS_AXIS_EP] = (int)o->ep,
                                 [LS_AXIS_CP] = (int)o->cp,
                                 [LS_AXIS_TP] = (int)o->tp },
                       .ddp = ddp_of(o),
                       .hsdp = (int)o->hsdp,
+                      .schedule = o->schedule,
+                      .chunks = (int)o->chunks,
                       .micro_batch = o->batch,
                       .micro_batches = (int)o->micro_batches,
                       .sequence_parallel = o->sp,
@@ -157,23 +165,26 @@ static ls_status first_values(void *arg, ls_model *m)
 }
 
 /* Values, gradients, tapes and the optimizer's state, from the world's arena and j's own. */
-static ls_status state(job *j, size_t tape_bytes, size_t packed)
+static ls_status state(job *j, size_t tape_bytes, const size_t *chunk, size_t packed)
 {
     const options *o = j->o;
     const ls_plan p = plan_of(o);
     const ls_parallel_opts opts = {
-        .own = j->arena, .tape_bytes = tape_bytes, .packed_bytes = packed, .values = first_values, .arg = j
+        .own = j->arena, .tape_bytes = tape_bytes, .chunk_bytes = chunk, .packed_bytes = packed, .values = first_values, .arg = j
     };
     ls_optim_config adamw;
     LS_TRY(ls_optim_defaults("adamw", &adamw));
     adamw.lr = o->lr;
     LS_TRY(ls_parallelize(j->w, &p, &j->gpt2, &opts, &j->par));
     LS_TRY(ls_optim_create(&adamw, &j->par.model->params, j->arena, &j->adamw));
+    j->alive = calloc((size_t)j->par.ntapes, sizeof *j->alive);
+    if (!j->alive) return ls_fail(LS_NO_MEMORY, "a list of %d micro-batches", j->par.ntapes);
     return o->guard ? ls_optim_hash_values(j->adamw) : LS_OK;
 }
 
 static void forget(job *j)
 {
+    free(j->alive);
     ls_optim_destroy(j->adamw);
     ls_parallel_destroy(&j->par);
     ls_arena_destroy(j->arena);
@@ -192,10 +203,58 @@ static ls_status pass(job *j, bool sync, float share, ls_loss_sums *sums)
     return j->x ? ls_backward_from(t, loss, &share) : ls_backward(t, loss);
 }
 
+/* --- with --pp ------------------------------------------------------------------------------------------------ */
+
+static int64_t *ids_of(const job *j, int64_t *ids, int micro_batch) { return ids ? ids + micro_batch * j->o->batch * j->o->tokens : NULL; }
+
+static ls_status stage_forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    job *j = arg;
+    return ls_parallel_stage_forward(&j->par, a, j->o->batch, j->o->tokens, ids_of(j, j->x, a->micro_batch),
+                                     ids_of(j, j->y, a->micro_batch), data, &j->alive[a->slot]);
+}
+
+static ls_status stage_backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    job *j = arg;
+    const float scale = (float)j->o->cp / (float)j->o->micro_batches;
+    ls_stage_pass *s = &j->alive[a->slot];
+    LS_TRY(ls_parallel_stage_backward(&j->par, a, s, &scale, data));
+    if (ls_parallel_has_loss(&j->par, a) && a->what != LS_PIPE_BACKWARD_WEIGHT && j->x)
+        j->loss += s->sums.sum / (double)s->sums.counted / (double)j->o->micro_batches;
+    return LS_OK;
+}
+
+static size_t edge(void *arg, int number, int micro_batch, ls_dtype *dtype)
+{
+    const job *j = arg;
+    (void)micro_batch;
+    return ls_parallel_edge(&j->par, number, j->o->batch, j->o->tokens, dtype);
+}
+
+static ls_status run_stages(job *j)
+{
+    static const ls_pipe_work work = { NULL, stage_forward, stage_backward, edge };
+    j->loss = 0;
+    return ls_pipe_run(j->par.pipe, (int)j->o->micro_batches, &work, j);
+}
+
 /* What a rank takes. */
 typedef struct needs {
-    size_t shared, own, tape, packed;
+    size_t shared, own, tape, chunk[LS_PIPE_MOST_CHUNKS], packed;
 } needs;
+
+static void count_tapes(const ls_parallel *p, needs *out)
+{
+    out->tape = ls_parallel_staged(p) ? ls_tape_scratch_peak(p->scratch) + 64 : ls_tape_peak(p->tape[0]);
+    size_t all = out->tape;
+    for (int c = 0, at = 0; ls_parallel_staged(p) && c < p->nchunks; c++)
+        for (int i = ls_pipe_slots_of(p->pipe, c); i > 0; i--, all += out->chunk[c] + 64) {
+            const size_t peak = ls_tape_peak(p->tape[at++]);
+            if (peak > out->chunk[c]) out->chunk[c] = peak;
+        }
+    if (ls_parallel_shares_tapes(p)) out->shared += all;
+}
 
 /* A step in a dry world says. */
 static ls_status plan(const options *o, needs *out)
@@ -207,17 +266,17 @@ static ls_status plan(const options *o, needs *out)
     *out = (needs){ 0 };
     ls_status st = ls_world_dry(rank, (int)o->ranks, NULL, NULL, &dry.w);
     if (st == LS_OK) st = ls_arena_create_dry(NULL, &dry.arena);
-    if (st == LS_OK) st = state(&dry, 0, 0);
+    if (st == LS_OK) st = state(&dry, 0, NULL, 0);
     if (st == LS_OK) ls_tape_pack_begin(dry.par.tape[0]);
     for (int i = 0; i < 2 && st == LS_OK; i++) { /* buckets are rebuilt in the second */
-        st = pass(&dry, true, 1.0f, &sums);
+        st = ls_parallel_staged(&dry.par) ? run_stages(&dry) : pass(&dry, true, 1.0f, &sums);
         if (st == LS_OK) st = ls_optim_step(dry.adamw);
-        if (st == LS_OK) st = ls_ddp_after_step(dry.par.ddp);
+        if (st == LS_OK) st = ls_parallel_after_step(&dry.par);
     }
     if (st == LS_OK) {
-        *out = (needs){ ls_world_arena_used(dry.w), ls_arena_mark(dry.arena), ls_tape_peak(dry.par.tape[0]),
-                        strcmp(o->pack, "never") != 0 ? ls_tape_packed_bytes(dry.par.tape[0]) : 0 };
-        if (ls_parallel_shares_tapes(&dry.par)) out->shared += out->tape;
+        *out = (needs){ .shared = ls_world_arena_used(dry.w), .own = ls_arena_mark(dry.arena),
+                        .packed = strcmp(o->pack, "never") != 0 ? ls_tape_packed_bytes(dry.par.tape[0]) : 0 };
+        count_tapes(&dry.par, out);
     }
     forget(&dry);
     return st;
@@ -272,9 +331,9 @@ static ls_status build(job *j)
     LS_TRY(ls_world_join(&w, &j->w));
     LS_TRY(ls_arena_create(n.own + n.packed, false, ls_world_ledger(j->w), &j->arena));
     ls_arena_may_grow(j->arena, NULL, NULL); /* the plan is that of ranks of one node */
-    LS_TRY(state(j, n.tape, n.packed));
+    LS_TRY(state(j, n.tape, n.chunk, n.packed));
     LS_TRY(listen_to_units(j));
-    const size_t count = (size_t)(o->batch * o->tokens);
+    const size_t count = (size_t)(o->batch * o->tokens * (o->pp > 1 ? o->micro_batches : 1));
     j->x = calloc(count, sizeof *j->x);
     j->y = calloc(count, sizeof *j->y);
     return j->x && j->y ? LS_OK : ls_fail(LS_NO_MEMORY, "ids of %zu tokens", count);
@@ -285,17 +344,18 @@ static int64_t token(int64_t i, int64_t vocab)
     return (int64_t)(((uint32_t)((uint64_t)i * 2654435761u)) >> 7) % vocab;
 }
 
-/* This rank's part of micro-batch s: sequences of one token more than they are long. */
-static void next_batch(job *j, int64_t s)
+/* This rank's part of micro-batch s, to micro-batch `at` of x and y: sequences of one token more than they are long. */
+static void next_batch(job *j, int64_t s, int at)
 {
+    int64_t *const x = ids_of(j, j->x, at), *const y = ids_of(j, j->y, at);
     const options *o = j->o;
     const ls_group *samplers = j->par.mesh.batch;
     const int64_t T = o->tokens, first = (s * ls_group_size(samplers) + ls_group_rank(samplers)) * o->batch;
     for (int64_t b = 0; b < o->batch; b++)
         for (int64_t t = 0; t < T; t++) {
             const int64_t i = (first + b) * (T + 1) + t;
-            j->x[b * T + t] = token(i, o->vocab);
-            j->y[b * T + t] = token(i + 1, o->vocab);
+            x[b * T + t] = token(i, o->vocab);
+            y[b * T + t] = token(i + 1, o->vocab);
         }
 }
 
@@ -320,8 +380,9 @@ static ls_status step(job *j, int64_t s, bool sync, double *loss)
     j->began_ns = now_ns();
     ls_params_zero_grad(ps);
     if (strcmp(j->o->pack, "always") == 0 || s % 2 == 1) ls_tape_pack_begin(t);
-    for (int64_t i = 0; i < j->o->micro_batches; i++) {
-        if (i > 0) next_batch(j, s * j->o->micro_batches + i); /* the first is there */
+    if (ls_parallel_staged(&j->par)) LS_TRY(run_stages(j));
+    for (int64_t i = 0; i < j->o->micro_batches && !ls_parallel_staged(&j->par); i++) {
+        if (i > 0) next_batch(j, s * j->o->micro_batches + i, 0); /* the first is there */
         LS_TRY(micro_batch(j, i, sync, loss));
     }
     ls_tape_pack_end(t);
@@ -378,11 +439,15 @@ static ls_status print_memory(job *j, bool first)
 
 static ls_status timed_step(job *j, int64_t s, bool sync, double *loss, double *ms)
 {
-    next_batch(j, s * j->o->micro_batches);
+    for (int i = 0; i < (j->o->pp > 1 ? j->o->micro_batches : 1); i++) next_batch(j, s * j->o->micro_batches + i, i);
     LS_TRY(ls_barrier(ls_world_group(j->w)));
     const uint64_t t0 = now_ns();
     LS_TRY(step(j, s, sync, loss));
     *ms = ms_since(t0);
+    if (ls_parallel_staged(&j->par)) { /* the last stage knows it */
+        *loss = j->par.mesh.has_loss ? j->loss : 0;
+        LS_TRY(ls_all_reduce(j->par.mesh.axis[LS_AXIS_PP], NULL, loss, 1, LS_F64, LS_SUM));
+    }
     return ls_all_reduce(ls_world_group(j->w), NULL, ms, 1, LS_F64, LS_MAX);
 }
 

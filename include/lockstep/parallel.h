@@ -119,6 +119,33 @@ ls_status ls_parallel_begin_backward(ls_parallel *p, int chunk, ls_tape *t, bool
 ls_status ls_parallel_end_weights(ls_parallel *p, int chunk);
 /* Whether there are several pipeline stages. */
 static inline bool ls_parallel_staged(const ls_parallel *p) { return p->first_unit != NULL; }
+/* --- with pipeline stages: what the actions of a pipe do (ls_pipe_work) -------------------------------------------
+ *
+ *     forward(arg, a, data)    ls_parallel_stage_forward(&here, a, rows, tokens, x, labels, data, &alive[a->slot])
+ *     backward(arg, a, data)   ls_parallel_stage_backward(&here, a, &alive[a->slot], &scale, data)
+ *     edge(arg, edge, m, dt)   ls_parallel_edge(&here, edge, rows, tokens, dt)
+ */
+
+/* A micro-batch of a stage whose backward is to come. */
+typedef struct ls_stage_pass {
+    ls_tensor *in;     /* borrowed from its tape: what entered the stage; NULL: samples did */
+    ls_tensor *out;    /* the same: what it gives, or the loss */
+    ls_loss_sums sums; /* of the last stage */
+} ls_stage_pass;
+
+/* Whether the action's stage is the last one, which gives the loss. */
+bool ls_parallel_has_loss(const ls_parallel *p, const ls_pipe_action *a);
+/* Forward of `rows` samples of so many tokens on the action's tape, which is reset. The first stage reads x, the last
+ * one the labels; on a dry tape both may be NULL. */
+ls_status ls_parallel_stage_forward(const ls_parallel *p, const ls_pipe_action *a, int64_t rows, int64_t tokens, void *x,
+                                    int64_t *labels, ls_pipe_data *data, ls_stage_pass *out);
+/* A backward, or one half of it. `scale`: with what the backward of a loss begins, the same on all stages; not read in a
+ * weight half. */
+ls_status ls_parallel_stage_backward(ls_parallel *p, const ls_pipe_action *a, ls_stage_pass *s, const float *scale,
+                                     ls_pipe_data *data);
+/* Elements, and their type, that pass between stage `edge` and the stage before it. */
+size_t ls_parallel_edge(const ls_parallel *p, int edge, int64_t rows, int64_t tokens, ls_dtype *dtype);
+
 /* Every rank calls it after the last backward of a step, before the norm: with sequence parallelism each rank of tp has
  * the gradients of norms and biases for its part of the sequence, and they are added up; so are, of first and last
  * pipeline stage, those of a parameter that both have. Else nothing happens. */

@@ -9,7 +9,6 @@
 #include "parallel/strategy.h"
 #include "train/experts.h"
 #include "train/feed.h"
-#include "train/stages.h"
 
 /* --- what both sorts of ranks tell each other ------------------------------------------------------ */
 
@@ -144,37 +143,35 @@ static ls_status micro_batch(const ls_train_config *c, ls_train_dry *d, int64_t 
 /* With pipeline stages: all micro-batches, since those that are alive at a time are what counts. */
 typedef struct staged {
     ls_parallel *par;
-    ls_rows rows;
-    ls_alive *alive; /* [ntapes] */
+    int64_t rows, tokens; /* of a micro-batch */
+    ls_stage_pass *alive; /* [ntapes] */
 } staged;
 
 static ls_status stage_forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
     const staged *s = arg;
-    ls_alive *m = &s->alive[a->slot];
     ls_tape_pack_begin(s->par->tape[0]);
-    m->rows = s->rows;
-    return ls_stages_forward(s->par, a, m, data);
+    return ls_parallel_stage_forward(s->par, a, s->rows, s->tokens, NULL, NULL, data, &s->alive[a->slot]);
 }
 
 static ls_status stage_backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
     static const float scale = 1.0f;
     const staged *s = arg;
-    return ls_stages_backward(s->par, a, &s->alive[a->slot], &scale, data);
+    return ls_parallel_stage_backward(s->par, a, &s->alive[a->slot], &scale, data);
 }
 
 static size_t stage_edge(void *arg, int number, int micro_batch, ls_dtype *dtype)
 {
     const staged *s = arg;
     (void)micro_batch;
-    return ls_stages_edge(s->par, number, (int64_t)s->rows.n, (int64_t)s->rows.tokens, dtype);
+    return ls_parallel_edge(s->par, number, s->rows, s->tokens, dtype);
 }
 
 static ls_status run_stages(const ls_train_config *c, ls_train_dry *d, int64_t rows, bool evaluate)
 {
     static const ls_pipe_work work = { NULL, stage_forward, stage_backward, stage_edge };
-    staged s = { .par = &d->par, .rows = { .n = (size_t)rows, .tokens = ls_train_is_lm(c) ? (size_t)ls_train_seq_len(c) : 0 },
+    staged s = { .par = &d->par, .rows = rows, .tokens = ls_train_is_lm(c) ? ls_train_seq_len(c) : 0,
                  .alive = calloc((size_t)d->par.ntapes, sizeof *s.alive) };
     if (!s.alive) return ls_fail(LS_NO_MEMORY, "a list of %d micro-batches", d->par.ntapes);
     for (int i = 0; i < d->par.ntapes; i++) ls_tape_set_grad(d->par.tape[i], !evaluate);

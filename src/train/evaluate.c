@@ -39,18 +39,19 @@ static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
     const evaluation *e = arg;
     ls_trainer *t = e->t;
     ls_tape *tape = t->par.tape[a->slot];
-    ls_alive m = { .rows = e->rows };
+    const ls_rows *rows = &e->rows;
+    ls_stage_pass pass = { 0 };
     if (data) {
-        LS_TRY(ls_stages_forward(&t->par, a, &m, data));
+        LS_TRY(ls_parallel_stage_forward(&t->par, a, (int64_t)rows->n, (int64_t)rows->tokens, rows->x, rows->label, data, &pass));
     } else {
         ls_tape_reset(tape);
-        (void)ls_train_loss(t, tape, &m.rows, &m.sums);
+        (void)ls_train_loss(t, tape, rows, &pass.sums);
         LS_TRY(ls_tape_status(tape));
     }
-    if (!t->par.mesh.has_loss || !e->counts || (data && !ls_stages_has_loss(&t->par, a))) return LS_OK;
-    e->mine[LOSS] += m.sums.sum;
-    e->mine[COUNTED] += (double)m.sums.counted;
-    e->mine[CORRECT] += (double)m.sums.correct;
+    if (!t->par.mesh.has_loss || !e->counts || (data && !ls_parallel_has_loss(&t->par, a))) return LS_OK;
+    e->mine[LOSS] += pass.sums.sum;
+    e->mine[COUNTED] += (double)pass.sums.counted;
+    e->mine[CORRECT] += (double)pass.sums.correct;
     return LS_OK;
 }
 
@@ -58,7 +59,7 @@ static size_t edge(void *arg, int number, int micro_batch, ls_dtype *dtype)
 {
     const evaluation *e = arg;
     (void)feed(arg, &(ls_pipe_action){ .micro_batch = micro_batch });
-    return ls_stages_edge(&e->t->par, number, (int64_t)e->rows.n, (int64_t)e->rows.tokens, dtype);
+    return ls_parallel_edge(&e->t->par, number, (int64_t)e->rows.n, (int64_t)e->rows.tokens, dtype);
 }
 
 static void set_grad(const ls_trainer *t, bool on)

@@ -34,12 +34,14 @@ static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
     search *s = arg;
     ls_tape *tape = s->t->par.tape[a->slot];
-    ls_alive m = { .rows = rows_of(s, a->micro_batch) };
+    const ls_rows rows = rows_of(s, a->micro_batch);
+    ls_stage_pass pass;
     if (*s->buf && !ls_parallel_forwards_meet(&s->t->par)) return LS_OK;
     s->op = 0;
-    if (data) return ls_stages_forward(&s->t->par, a, &m, data);
+    if (data)
+        return ls_parallel_stage_forward(&s->t->par, a, (int64_t)rows.n, (int64_t)rows.tokens, rows.x, rows.label, data, &pass);
     ls_tape_reset(tape);
-    (void)ls_train_loss(s->t, tape, &m.rows, &m.sums);
+    (void)ls_train_loss(s->t, tape, &rows, &pass.sums);
     return ls_tape_status(tape);
 }
 
@@ -47,7 +49,7 @@ static size_t edge(void *arg, int number, int micro_batch, ls_dtype *dtype)
 {
     const search *s = arg;
     const ls_rows rows = rows_of(s, micro_batch);
-    return ls_stages_edge(&s->t->par, number, (int64_t)rows.n, (int64_t)rows.tokens, dtype);
+    return ls_parallel_edge(&s->t->par, number, (int64_t)rows.n, (int64_t)rows.tokens, dtype);
 }
 
 void ls_train_find_nonfinite(ls_trainer *t, char *buf, size_t n)

@@ -452,6 +452,7 @@ static ls_status sum_over(ls_group *g, ls_params *ps, bool (*wanted)(const ls_pa
     }
     const ls_status st = !room    ? ls_fail(LS_NO_MEMORY, "a list of %d gradients", ps->n)
                          : n == 0 ? LS_OK
+                         : n == 1 ? ls_all_reduce(g, NULL, of[0], count[0], LS_F32, LS_SUM) /* where it lies */
                                   : ls_all_reduce_coalesced(g, of, count, n, LS_F32, LS_SUM);
     free(of);
     free(count);

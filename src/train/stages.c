@@ -1,41 +1,42 @@
-/* stages.c -- forward and backward of a pipeline stage. */
-#include "train/stages.h"
+/* stages.c -- forward and backward of a pipeline stage: what the actions of a pipe do. */
+#include "lockstep/parallel.h"
 
 static const ls_stage *stage_of(const ls_parallel *p, int chunk) { return &p->model->stage[chunk]; }
 
-bool ls_stages_has_loss(const ls_parallel *p, const ls_pipe_action *a)
+bool ls_parallel_has_loss(const ls_parallel *p, const ls_pipe_action *a)
 {
     const ls_stage *s = stage_of(p, a->chunk);
     return s->number == s->of - 1;
 }
 
-/* The samples, or what the stage before has sent. */
-static ls_tensor *input_of(const ls_parallel *p, int chunk, ls_tape *t, ls_alive *m, const ls_model_input *in, void *x)
+/* What the stage before has sent. */
+static ls_tensor *entering(const ls_parallel *p, int chunk, ls_tape *t, int64_t rows, int64_t tokens, void *data)
 {
     ls_tensor shape;
-    m->in = NULL;
-    if (stage_of(p, chunk)->number == 0) return ls_tape_input(t, in->dtype, in->ndim, in->dim, m->rows.x);
-    ls_model_edge(p->model, chunk, true, (int64_t)m->rows.n, (int64_t)m->rows.tokens, ls_tape_dtype(t), &shape);
-    if (!ls_tape_grad(t)) return ls_tape_input(t, shape.dtype, shape.ndim, shape.dim, x);
-    return m->in = ls_tape_input_wanted(t, shape.dtype, shape.ndim, shape.dim, x, NULL);
+    ls_model_edge(p->model, chunk, true, rows, tokens, ls_tape_dtype(t), &shape);
+    if (ls_tape_grad(t)) return ls_tape_input_wanted(t, shape.dtype, shape.ndim, shape.dim, data, NULL);
+    return ls_tape_input(t, shape.dtype, shape.ndim, shape.dim, data);
 }
 
-ls_status ls_stages_forward(const ls_parallel *p, const ls_pipe_action *a, ls_alive *m, ls_pipe_data *data)
+ls_status ls_parallel_stage_forward(const ls_parallel *p, const ls_pipe_action *a, int64_t rows, int64_t tokens, void *x,
+                                    int64_t *labels, ls_pipe_data *data, ls_stage_pass *out)
 {
     ls_tape *t = p->tape[a->slot];
-    const ls_model *model = p->model;
-    const bool last = ls_stages_has_loss(p, a);
+    const ls_model *m = p->model;
+    const bool first = stage_of(p, a->chunk)->number == 0, last = ls_parallel_has_loss(p, a);
     ls_model_input in;
     ls_tape_reset(t);
-    model->cls->input(model, (int64_t)m->rows.n, (int64_t)m->rows.tokens, &in);
-    ls_tensor *x = input_of(p, a->chunk, t, m, &in, data->x);
-    ls_tensor *labels = last ? ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, m->rows.label) : NULL;
-    m->loss = ls_model_stage_forward(model, a->chunk, t, x, labels, &m->sums);
-    if (m->loss) data->y = m->loss->data;
+    m->cls->input(m, rows, tokens, &in);
+    ls_tensor *x_in = first ? ls_tape_input(t, in.dtype, in.ndim, in.dim, x) : entering(p, a->chunk, t, rows, tokens, data->x);
+    ls_tensor *y = last ? ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, labels) : NULL;
+    out->in = first ? NULL : x_in;
+    out->out = ls_model_stage_forward(m, a->chunk, t, x_in, y, &out->sums);
+    if (out->out) data->y = out->out->data;
     return ls_tape_status(t);
 }
 
-ls_status ls_stages_backward(ls_parallel *p, const ls_pipe_action *a, ls_alive *m, const float *scale, ls_pipe_data *data)
+ls_status ls_parallel_stage_backward(ls_parallel *p, const ls_pipe_action *a, ls_stage_pass *s, const float *scale,
+                                     ls_pipe_data *data)
 {
     ls_tape *t = p->tape[a->slot];
     if (a->what == LS_PIPE_BACKWARD_WEIGHT) {
@@ -46,13 +47,13 @@ ls_status ls_stages_backward(ls_parallel *p, const ls_pipe_action *a, ls_alive *
     const bool half = a->what == LS_PIPE_BACKWARD_INPUT;
     LS_TRY(ls_tape_defer_weights(t, half));
     LS_TRY(ls_parallel_begin_backward(p, a->chunk, t, a->last && !half));
-    if (m->in) m->in->grad->data = data->dx;
-    if (ls_stages_has_loss(p, a)) return ls_backward_from(t, m->loss, scale);
+    if (s->in) s->in->grad->data = data->dx;
+    if (ls_parallel_has_loss(p, a)) return ls_backward_from(t, s->out, scale);
     ls_tape_scale_losses(t, *scale);
-    return ls_backward_from(t, m->loss, data->dy);
+    return ls_backward_from(t, s->out, data->dy);
 }
 
-size_t ls_stages_edge(const ls_parallel *p, int edge, int64_t rows, int64_t tokens, ls_dtype *dtype)
+size_t ls_parallel_edge(const ls_parallel *p, int edge, int64_t rows, int64_t tokens, ls_dtype *dtype)
 {
     *dtype = ls_tape_dtype(p->tape[0]);
     for (int i = 0; i < p->model->nstages; i++) {

@@ -81,10 +81,12 @@ static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
     t->par.model->draw.seed = (uint64_t)t->c->train.seed;
     t->par.model->draw.step = (uint64_t)t->step;
     t->par.model->draw.sample = m->rows.first;
-    if (data) return ls_stages_forward(&t->par, a, m, data);
+    if (data)
+        return ls_parallel_stage_forward(&t->par, a, (int64_t)m->rows.n, (int64_t)m->rows.tokens, m->rows.x, m->rows.label, data,
+                                         &m->pass);
     ls_tape_reset(tape);
     LS_TRY(ls_parallel_begin_forward(&t->par, tape, a->last));
-    m->loss = ls_train_loss(t, tape, &m->rows, &m->sums);
+    m->pass.out = ls_train_loss(t, tape, &m->rows, &m->pass.sums);
     return ls_tape_status(tape);
 }
 
@@ -94,7 +96,7 @@ static ls_status backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data
     ls_trainer *t = step->t;
     ls_alive *m = &t->alive[a->slot];
     const double labels = t->feed.tokens ? (double)t->feed.tokens : 1.0; /* of a sample */
-    if (a->what == LS_PIPE_BACKWARD_WEIGHT) return ls_stages_backward(&t->par, a, m, NULL, data);
+    if (a->what == LS_PIPE_BACKWARD_WEIGHT) return ls_parallel_stage_backward(&t->par, a, &m->pass, NULL, data);
 
     /* The loss is a sum by all labels of the micro-batch, the step's a mean over all that count; ranks are averaged, or
      * with train.numerics invariant added up. */
@@ -102,11 +104,11 @@ static ls_status backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data
     const float weight = (float)((double)m->rows.counts * labels * ranks / step->counted);
     float scaled = weight * t->scaler.scale;
     ls_injection_before_backward(t, t->step + 1, &scaled);
-    if (data) LS_TRY(ls_stages_backward(&t->par, a, m, &scaled, data));
-    else LS_TRY(ls_backward_from(t->par.tape[a->slot], m->loss, &scaled)); /* a language model's sum is known from here on */
-    ls_injection_after_backward(t, t->step + 1, &m->sums.sum);
-    const bool has_loss = t->par.mesh.has_loss && (!data || ls_stages_has_loss(&t->par, a));
-    if (has_loss && m->rows.counts > 0) add_loss(step, &m->sums);
+    if (data) LS_TRY(ls_parallel_stage_backward(&t->par, a, &m->pass, &scaled, data));
+    else LS_TRY(ls_backward_from(t->par.tape[a->slot], m->pass.out, &scaled)); /* a language model's sum is known from here on */
+    ls_injection_after_backward(t, t->step + 1, &m->pass.sums.sum);
+    const bool has_loss = t->par.mesh.has_loss && (!data || ls_parallel_has_loss(&t->par, a));
+    if (has_loss && m->rows.counts > 0) add_loss(step, &m->pass.sums);
     return LS_OK;
 }
 
@@ -114,7 +116,7 @@ static size_t edge(void *arg, int number, int micro_batch, ls_dtype *dtype)
 {
     const ls_trainer *t = ((micro_batches *)arg)->t;
     const ls_rows rows = ls_feed_micro_batch(&t->feed, (size_t)micro_batch);
-    return ls_stages_edge(&t->par, number, (int64_t)rows.n, (int64_t)rows.tokens, dtype);
+    return ls_parallel_edge(&t->par, number, (int64_t)rows.n, (int64_t)rows.tokens, dtype);
 }
 
 /* Forward and backward of this rank's samples; buckets are on their way when it returns. */

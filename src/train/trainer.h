@@ -3,7 +3,7 @@
  *   trainer.c  builds and destroys everything        parallelize.c  what is here of the model (lockstep/parallel.h)
  *   step.c     one optimizer step                    loss.c     the loss of some samples
  *   feed.c     its samples                           source.c   where tokens come from
- *   stages.c   forward and backward of a pipeline stage (stages.h)
+ *   stages.c   forward and backward of a pipeline stage (lockstep/parallel.h)
  *   loop.c     steps, logging                        evaluate.c the test set
  *   record.c   folder, metrics, traces of rank 0     save.c     checkpoints, events
  *   snapshot.c  snapshots between checkpoints
@@ -37,12 +37,17 @@
 #include "train/run_json.h"
 #include "report/say.h"
 #include "train/source.h"
-#include "train/stages.h"
 #include "train/straggler.h"
 #include "report/tensorboard.h"
 #include "train/watch.h"
 
 #define LS_TRAIN_META 4 /* pairs of metadata */
+
+/* A micro-batch whose backward is to come. */
+typedef struct ls_alive {
+    ls_rows rows;
+    ls_stage_pass pass;
+} ls_alive;
 
 
 /* The time that snapshots have kept training waiting. */
