@@ -103,6 +103,11 @@ static void zero_bubble_schedules_are_as_short_as_their_papers_say(void **state)
             is_near(&v, r.span, m * 3.0); /* no rank idles between its first and last action */
             is_near(&v, r.step, m * 3.0 + (p - 1) * 0.5);
             ls_pipe_replay_free(&r);
+            ls_pipe_program dual = program_of("dualpipe-v", p, 0, m);
+            r = even(&dual, 1.0, 1.0, 1.0, 0.0);
+            is_near(&dual, r.step, m * 3.0 + (p - 1) * 0.5);
+            ls_pipe_replay_free(&r);
+            ls_pipe_program_free(&dual);
             ls_pipe_program_free(&h1);
             ls_pipe_program_free(&v);
         }
