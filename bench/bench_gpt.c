@@ -38,7 +38,7 @@
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
     int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp, ep, pp, chunks, experts, top;
-    int64_t d_expert;
+    int64_t d_expert, force;
     size_t bucket_cap;
     double clip, lr;
     const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress, *context, *split, *schedule;
@@ -71,6 +71,9 @@ static const ls_opt table[] = {
     { "top", LS_OPT_INT, AT(top), "2", "1..32", "--experts: that compute a token", 0, NULL },
     { "d_expert", LS_OPT_INT, AT(d_expert), "0", "0..65536",
       "--experts: width; 0: 8/3 d_model, as many operations as a GPT-2 mlp", 0, NULL },
+    { "force", LS_OPT_INT, AT(force), "-1", "-1..1023",
+      "--experts: every token goes to this one and the --top - 1 after it, an exactly even load where these are on different ranks; -1: "
+      "the router chooses", 0, NULL },
     { "threads", LS_OPT_INT, AT(threads), "1", "1..1024", "threads a rank", 0, NULL },
     { "steps", LS_OPT_INT, AT(steps), "5", "1..", "steps", 0, NULL },
     { "clip", LS_OPT_DOUBLE, AT(clip), "1", "0..", "largest norm of the gradients", 0, NULL },
@@ -117,6 +120,7 @@ static ls_model_config gpt2_of(const options *o)
                                   .lm = { .vocab_size = o->vocab, .seq_len = o->seq_len, .n_layer = o->n_layer,
                                           .n_head = o->n_head, .d_model = o->d_model, .tied = true,
                                           .n_experts = o->experts, .top_k = o->top, .norm_topk = true,
+                                          .forced_expert = o->force + 1,
                                           .d_expert = o->d_expert ? o->d_expert : o->d_model * 8 / 3 } };
     return (ls_model_config){ .name = "gpt2", .init = LS_INIT_PHILOX,
                               .lm = { .vocab_size = o->vocab, .seq_len = o->seq_len, .n_layer = o->n_layer,
