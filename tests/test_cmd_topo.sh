@@ -47,7 +47,7 @@ claim 'the grid has a row per node (R148)' has_line '     0  dp0.tp0  dp0.tp1  d
 claim 'a row per node, stages slowest' has_line '     1  pp1.tp0  pp1.tp1  pp1.tp2  pp1.tp3' topo place llama.yaml -t ethernet-2 --parallel.tp 4 --parallel.pp 2
 claim 'a table says what each axis divides, and what that costs (R149, R153)' has_line 'dp        4  inputs: samples' \
     topo place llama.yaml -t ethernet-2 --parallel.tp 2
-claim 'and on which link it is' has_line 'tp        2  model state: every layer            26  323.34 KiB PCIe 4.0 x16' place --parallel.tp 2
+claim 'and on which link it is' has_line 'tp        2  model state: every layer              26  323.34 KiB PCIe 4.0 x16' place --parallel.tp 2
 claim 'all orders are evaluated' has_line 'certificate: all 6 orders were evaluated' topo place llama.yaml -t ethernet-2 --parallel.tp 2 --parallel.cp 2
 claim 'a bad order is warned of' has_line 'warning: tp calls' topo place llama.yaml -t ethernet-2 --parallel.tp 2 --order tp-dp --train.global_batch 512
 claim 'a good one is not' test -z "$(topo place llama.yaml -t ethernet-2 --parallel.tp 2 --train.global_batch 512 | grep warning)"
