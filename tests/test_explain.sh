@@ -166,7 +166,7 @@ refuses() { # status, text, words...
     fails_with "$status" "$text" "$lockstep" explain "$@"
 }
 claim 'what is explained must be said' refuses 64 'expected zero and a recipe, a recipe, or a run'
-claim 'and be known' refuses 64 "one configuration file is expected, 'base.yaml' is a second one" tp base.yaml
+claim 'and be known' refuses 64 "one configuration file is expected, 'base.yaml' is a second one" tq base.yaml
 claim 'a configuration must be given' refuses 64 'which run? Give a YAML file' zero
 claim 'an unknown recipe' refuses 74 'nothing-like-it: No such file, and no recipe of that name' zero nothing-like-it
 claim 'a stage that does not exist' refuses 64 '--stages' zero base.yaml --stages 4

@@ -130,8 +130,11 @@ static ls_status record(const ls_train_config *c, ls_train_dry *d, int64_t rows,
 
 /* --- parameters ---------------------------------------------------------------------------------------------- */
 
-static void count(const ls_params *ps, ls_explain_rank *out)
+static ls_status count(const ls_params *ps, ls_explain_rank *out)
 {
+    out->params = calloc((size_t)ps->n + 1, sizeof *out->params);
+    if (!out->params) return ls_fail(LS_NO_MEMORY, "the shapes of %d parameters", ps->n);
+    out->nparams = ps->n;
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         ls_explain_elements *e = ps->experts && i >= ps->experts ? &out->experts : &out->dense;
@@ -140,7 +143,13 @@ static void count(const ls_params *ps, ls_explain_rank *out)
         e->whole += (uint64_t)ls_tensor_count(&whole);
         e->here += (uint64_t)ls_tensor_count(&p->t);
         e->own += p->own.count;
+        ls_explain_param *x = &out->params[i];
+        snprintf(x->name, sizeof x->name, "%s", p->name);
+        x->ndim = p->t.ndim;
+        memcpy(x->here, p->t.dim, sizeof x->here);
+        memcpy(x->whole, whole.dim, sizeof x->whole);
     }
+    return LS_OK;
 }
 
 /* --- ranks ------------------------------------------------------------------------------------------------------ */
@@ -153,7 +162,7 @@ static ls_status make_rank(const ls_train_config *c, const ls_model_config *mc, 
     ls_status st = ls_train_dry_open(c, mc, rank, l->size, l->node, &o, &d);
     if (st == LS_OK) memcpy(out->coord, d.par.mesh.coord, sizeof out->coord);
     if (st == LS_OK) st = ls_memory_plan_of(c, &d, &out->plan);
-    if (st == LS_OK) count(&d.par.model->params, out);
+    if (st == LS_OK) st = count(&d.par.model->params, out);
     if (st == LS_OK) st = record(c, &d, l->micro, out);
     ls_train_dry_close(&d);
     return st < 0 ? ls_while(st, "planning rank %d of %d", rank, l->size) : LS_OK;
@@ -192,7 +201,10 @@ ls_status ls_explain_layout_make(const ls_train_config *c, const ls_model_config
 
 void ls_explain_layout_free(ls_explain_layout *l)
 {
-    for (int r = 0; l->rank && r < l->size; r++) free(l->rank[r].calls);
+    for (int r = 0; l->rank && r < l->size; r++) {
+        free(l->rank[r].calls);
+        free(l->rank[r].params);
+    }
     free(l->rank);
     free(l->node);
     *l = (ls_explain_layout){ 0 };

@@ -34,6 +34,13 @@ typedef struct ls_explain_elements {
     uint64_t whole, here, own;
 } ls_explain_elements;
 
+/* A parameter: the part that is here, of the whole tensor. */
+typedef struct ls_explain_param {
+    char name[LS_NAME_BYTES];
+    int ndim;
+    int64_t here[LS_MAX_DIMS], whole[LS_MAX_DIMS];
+} ls_explain_param;
+
 typedef struct ls_explain_rank {
     int coord[LS_AXES];
     ls_memory_plan plan;
@@ -42,6 +49,8 @@ typedef struct ls_explain_rank {
     int ngroups;
     ls_explain_calls *calls;    /* owned: [ncalls], group by group, in the order of the first of them */
     int ncalls, cap;
+    ls_explain_param *params;   /* owned: [nparams], in the model's order */
+    int nparams;
 } ls_explain_rank;
 
 typedef struct ls_explain_layout {
@@ -79,6 +88,9 @@ int ls_explain_crosses(const ls_explain_layout *l, int rank, ls_axis axis);
 
 /* --- explain_words.c ---------------------------------------------------------------------------------------------- */
 
+/* The axis that calls like these are for: dp for gradients and new values, whatever axes their ranks differ along.
+ * LS_AXES: the step itself, such as the norm. Of a pipeline: messages in a group with the role pp. */
+int ls_explain_axis(const ls_explain_layout *l, const ls_explain_rank *r, const ls_explain_calls *k);
 /* When calls like these happen, and what they can overlap with: "after backward: exposed". */
 const char *ls_explain_when(const ls_explain_layout *l, const ls_explain_rank *r, const ls_explain_calls *k);
 /* What an axis divides, in words: "samples", "heads, width of the mlp, vocabulary"; inputs or model state. */

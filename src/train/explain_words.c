@@ -55,6 +55,30 @@ const char *ls_explain_divides(const ls_explain_layout *l, ls_axis axis, bool in
 
 static bool begins(const ls_explain_calls *k, const char *with) { return strncmp(k->what, with, strlen(with)) == 0; }
 
+/* Keys, values, queries or results that ranks of cp exchange. */
+static bool of_attention(const ls_explain_calls *k)
+{
+    static const char *const word[] = { "keys", "queries", "results" };
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        if (strstr(k->what, word[i])) return true;
+    return false;
+}
+
+int ls_explain_axis(const ls_explain_layout *l, const ls_explain_rank *r, const ls_explain_calls *k)
+{
+    static const struct { const char *label; ls_axis axis; } of[] = {
+        { "bucket", LS_AXIS_DP }, { "values", LS_AXIS_DP }, { "enter", LS_AXIS_TP }, { "leave", LS_AXIS_TP },
+        { "largest logits", LS_AXIS_TP }, { "sums of exp", LS_AXIS_TP }, { "gradients of sp", LS_AXIS_TP },
+        { "counts of rows", LS_AXIS_EP }, { "dispatch", LS_AXIS_EP }, { "combine", LS_AXIS_EP },
+    };
+    const char *role = r->group[k->group].role;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (begins(k, of[i].label)) return of[i].axis;
+    if (k->coll == LS_SENDRECV && l->plan.size[LS_AXIS_PP] > 1 && strstr(role, "pp")) return LS_AXIS_PP;
+    if (k->coll == LS_SENDRECV || of_attention(k)) return LS_AXIS_CP;
+    return k->coll == LS_BARRIER ? LS_AXIS_DP : LS_AXES;
+}
+
 /* Of the collectives that a strategy calls around a model. */
 static const char *when_of_bucket(const ls_explain_layout *l, const ls_explain_group *g, const ls_explain_calls *k)
 {
@@ -83,6 +107,6 @@ const char *ls_explain_when(const ls_explain_layout *l, const ls_explain_rank *r
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         if (begins(k, inside[i].label)) return inside[i].when;
     if (k->coll == LS_SENDRECV) return "beside attention: exposed if it takes longer";
-    if (strstr(k->what, "keys") || strstr(k->what, "queries") || strstr(k->what, "attention")) return "around attention: exposed";
+    if (of_attention(k)) return "around attention: exposed";
     return "after backward: exposed, short";
 }
