@@ -1,0 +1,235 @@
+/* Closed forms of the planner: operations, parameters, memory, schedules and collectives have the numbers that papers and
+ * vendors print. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "lockstep/plan.h"
+
+#define WITHIN(got, want, part)                                                                     \
+    do {                                                                                            \
+        const double got_ = (got), want_ = (want);                                                  \
+        if (!(fabs(got_ - want_) <= (part) * fabs(want_)))                                          \
+            fail_msg("%s: %.9g, expected %.9g within %g", #got, got_, want_, (double)(part));       \
+    } while (0)
+
+static ls_llm preset(const char *name)
+{
+    ls_llm m;
+    if (ls_llm_preset(name, &m) != LS_OK) fail_msg("%s: %s", name, ls_last_error());
+    assert_int_equal(ls_llm_check(&m), LS_OK);
+    return m;
+}
+
+/* GFLOP per trained token as the vendors' tables imply them (NeMo 24.07 without, Megatron-Bridge with a causal mask). */
+static void counts_operations_as_published(void **state)
+{
+    (void)state;
+    static const struct { const char *model; int64_t seq, mtp; double full, causal; } row[] = {
+        { "llama3-8b", 8192, 0, 57.9, 51.5 },       { "llama3-70b", 8192, 0, 481.4, 449.2 },
+        { "llama3-405b", 8192, 0, 2625, 2524 },     { "gpt3-175b", 2048, 0, 1076.4, 1061.9 },
+        { "llama2-7b", 4096, 0, 46.1, 42.9 },       { "llama2-70b", 4096, 0, 444.5, 428.4 },
+        { "nemotron-340b", 4096, 0, 2104.8, 2061.3 }, { "qwen3-235b", 4096, 0, 167.3, 148.3 },
+        { "qwen3-30b", 4096, 0, 27.9, 23.1 },       { "deepseek-v3", 4096, 0, 281.2, 250.4 },
+        { "deepseek-v3", 4096, 1, 291.8, 260.6 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        ls_llm m = preset(row[i].model);
+        m.seq = row[i].seq;
+        m.mtp = row[i].mtp;
+        WITHIN(1e-9 * ls_llm_flops(&m, LS_FLOPS_FULL), row[i].full, .003);
+        WITHIN(1e-9 * ls_llm_flops(&m, LS_FLOPS_CAUSAL), row[i].causal, .003);
+    }
+    /* DeepSeek-V3's report: 15360 sequences in 19.926 s on 2048 devices are 432 and 385 TFLOP/s per device. */
+    ls_llm m = preset("deepseek-v3");
+    const double rate = 1e-12 * 15360 * 4096 / 19.926 / 2048;
+    WITHIN(rate * ls_llm_flops(&m, LS_FLOPS_FULL), 433.5 * 281.2 / 281.2, .003);
+    WITHIN(rate * ls_llm_flops(&m, LS_FLOPS_CAUSAL), 386.1, .003);
+}
+
+/* 96 B s L h^2 (1 + s / 6h + V / 16 L h) of Narayanan et al. 2021, 72 of the model. */
+static void agrees_with_the_closed_form_of_gpt(void **state)
+{
+    (void)state;
+    const ls_llm m = preset("gpt3-175b");
+    const double s = 2048, L = 96, h = 12288, V = 51200;
+    WITHIN(ls_llm_flops(&m, LS_FLOPS_RECOMPUTED), 96 * L * h * h * (1 + s / (6 * h) + V / (16 * L * h)), 1e-12);
+    WITHIN(ls_llm_flops(&m, LS_FLOPS_FULL), 72 * L * h * h * (1 + s / (6 * h) + V / (12 * h * L)), 1e-12);
+    ls_llm w = preset("mistral-7b");
+    w.seq = 4096; /* a window as long as the sequence is none */
+    const double windowed = ls_llm_flops(&w, LS_FLOPS_CAUSAL);
+    w.window = 0;
+    WITHIN(windowed, ls_llm_flops(&w, LS_FLOPS_CAUSAL), 1e-12);
+}
+
+static void counts_parameters_exactly(void **state)
+{
+    (void)state;
+    static const struct { const char *model; int64_t params; } row[] = {
+        { "gpt2-124m", 124439808 },   { "llama2-7b", 6738415616 },   { "llama3-8b", 8030261248 },
+        { "llama3-70b", 70553706496 }, { "mixtral-8x7b", 46702792704 }, { "llama3-405b", 405853388800 },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const ls_llm m = preset(row[i].model);
+        assert_int_equal(ls_llm_params(&m), row[i].params);
+    }
+    const ls_llm v3 = preset("deepseek-v3"), mixtral = preset("mixtral-8x7b");
+    WITHIN((double)ls_llm_params(&v3), 671e9, .001);
+    WITHIN((double)ls_llm_active_params(&v3), 37e9, .02);
+    WITHIN((double)ls_llm_active_params(&mixtral), 12.9e9, .005);
+    /* 12 L h^2 (1 + 13 / 12h + (V + s) / 12hL). */
+    const ls_llm g = preset("gpt3-175b");
+    const double h = 12288, L = 96;
+    WITHIN((double)ls_llm_params(&g), 12 * L * h * h * (1 + 13 / (12 * h) + (51200 + 2048) / (12 * h * L)) + 2 * h, 1e-12);
+}
+
+/* Rajbhandari et al. 2020, Figure 1: 7.5 billion parameters over 64 ranks. */
+static void has_the_states_of_zero(void **state)
+{
+    (void)state;
+    static const double gb[] = { 120, 31.4, 16.6, 1.9 };
+    for (int stage = 0; stage < 4; stage++)
+        assert_true(fabs(7.5 * ls_state_bytes(stage, 2, 12, 64) - gb[stage]) <= .05);
+    WITHIN(ls_state_bytes(1, 4, 12, 8), 6 + 12.0 / 8, 0);
+    WITHIN(ls_state_bytes(0, 4, 12, 1), 18, 0);
+}
+
+/* Korthikanti et al. 2022, Figure 1 and section 4: 22B, micro-batch 4, 8 ranks along tp: 59.25 GiB without either. */
+static void has_the_activations_of_korthikanti(void **state)
+{
+    (void)state;
+    const ls_llm m = { .layers = 48, .hidden = 6144, .heads = 64, .seq = 2048, .vocab = 51200 };
+    const double gib = 1 << 30, one = 2048.0 * 4 * 6144;
+    WITHIN(48 * ls_activation_bytes(&m, 4, 8, false, LS_KEEP_ALL) / gib, 59.25, .001);
+    WITHIN(ls_activation_bytes(&m, 4, 8, true, LS_KEEP_SELECTIVE), 34 * one / 8, 0);
+    WITHIN(ls_activation_bytes(&m, 4, 1, false, LS_KEEP_ALL), one * (34 + 5.0 * 64 * 2048 / 6144), 1e-15);
+    WITHIN(ls_activation_bytes(&m, 4, 8, true, LS_KEEP_INPUTS), 2 * one / 8, 0);
+    /* The general form, with two dropout masks of a byte per element and without log-sum-exp: 34 s b h. */
+    WITHIN(ls_layer_bytes(&m, 4 * 2048, 1, true) + 2 * one - 4 * 64 * 4.0 * 2048, 34 * one, 1e-15);
+}
+
+static void knows_micro_batches_in_flight(void **state)
+{
+    (void)state;
+    WITHIN(ls_pipe_in_flight(LS_PIPE_GPIPE, 8, 1, 64, 3), 64, 0);
+    WITHIN(ls_pipe_in_flight(LS_PIPE_1F1B, 8, 1, 64, 3), 5, 0);
+    WITHIN(ls_pipe_in_flight(LS_PIPE_1F1B, 8, 1, 2, 0), 2, 0);
+    WITHIN(ls_pipe_in_flight(LS_PIPE_INTERLEAVED, 8, 4, 64, 0), 8 * (1 + 7.0 / 32), 1e-15);
+    WITHIN(ls_pipe_in_flight(LS_PIPE_ZB_H2, 8, 1, 64, 0), 15, 0);
+    WITHIN(ls_pipe_in_flight(LS_PIPE_DUALPIPE, 8, 1, 64, 0), 9, 0);
+}
+
+/* Qi et al. 2023: bubble rates to four digits, from the times of their Table 9 (milliseconds). */
+static void has_the_bubble_rates_of_zero_bubble(void **state)
+{
+    (void)state;
+    static const struct { double F, D, W, x; int p, v; int64_t m; double rate[4]; } row[] = {
+        { 18.522, 18.086, 9.337, .601, 8, 3, 24, { .2431, .1055, .1585, .1083 } },
+        { 18.546, 18.097, 9.321, .762, 8, 3, 64, { .1240, .0443, .0674, .0444 } },
+        { 29.718, 29.444, 19.927, .527, 8, 4, 24, { .2347, .0808, .1323, .0698 } },
+        { 29.935, 29.621, 19.388, .535, 8, 4, 64, { .1091, .0320, .0554, .0294 } },
+        { 11.347, 11.248, 8.132, .377, 16, 3, 48, { .2552, .1104, .1397, .0672 } },
+        { 11.325, 11.308, 8.109, .378, 16, 3, 128, { .1251, .0445, .0576, .0266 } },
+        { 10.419, 10.207, 7.715, .408, 32, 2, 96, { .2646, .1493, .1421, .0641 } },
+        { 10.402, 10.248, 7.698, .460, 32, 2, 256, { .1352, .0624, .0594, .0257 } },
+    };
+    static const ls_pipe_form form[] = { LS_PIPE_1F1B, LS_PIPE_INTERLEAVED, LS_PIPE_ZB_H1, LS_PIPE_ZB_H2 };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int f = 0; f < 4; f++) {
+            const ls_pipe_costs c = { row[i].F, row[i].D, row[i].W, row[i].x, row[i].p, row[i].v, row[i].m };
+            const double got = ls_pipe_bubble_rate(form[f], &c);
+            if (fabs(got - row[i].rate[f]) > .5001e-4)
+                fail_msg("row %zu, schedule %d: %.6f, published %.4f", i, f, got, row[i].rate[f]);
+        }
+    const ls_pipe_costs one = { 1, 1, 1, 5, 1, 1, 7 };
+    WITHIN(ls_pipe_seconds(LS_PIPE_1F1B, &one), 21, 0);
+}
+
+static void has_the_closed_forms_of_collectives(void **state)
+{
+    (void)state;
+    const double S = 1e6, a = 1e-6, B = 1e9;
+    WITHIN(ls_coll_seconds(LS_COLL_RING, LS_ALL_REDUCE, 4, S, a, B), 6 * (a + S / (4 * B)), 1e-15);
+    WITHIN(ls_coll_seconds(LS_COLL_RING, LS_ALL_GATHER, 4, S, a, B), 3 * (a + S / (4 * B)), 1e-15);
+    WITHIN(ls_coll_seconds(LS_COLL_HALVING, LS_ALL_REDUCE, 8, S, a, B), 6 * a + 1.75 * S / B, 1e-15);
+    WITHIN(ls_coll_seconds(LS_COLL_DOUBLING, LS_ALL_REDUCE, 8, S, a, B), 3 * (a + S / B), 1e-15);
+    WITHIN(ls_coll_seconds(LS_COLL_BRUCK, LS_ALL_TO_ALL, 6, S, a, B), 3 * (a + S / (2 * B)), 1e-15);
+    WITHIN(ls_coll_seconds(LS_COLL_PAIRWISE, LS_ALL_TO_ALL, 4, S, a, B), 3 * (a + S / (4 * B)), 1e-15);
+    WITHIN(ls_coll_seconds(LS_COLL_SWITCH, LS_ALL_REDUCE, 8, S, a, B), a + S / B, 1e-15);
+    assert_true(isnan(ls_coll_seconds(LS_COLL_PAIRWISE, LS_ALL_REDUCE, 4, S, a, B)));
+    /* The tree's best number of chunks is no worse than its neighbours' and near the square root. */
+    const double k = 2 * log2(16), best = ls_coll_seconds(LS_COLL_TREE, LS_ALL_REDUCE, 16, S, a, B);
+    for (int C = 1; C < 2000; C++) assert_true(best <= (k + C - 1) * (a + S / (C * B)) * (1 + 1e-12));
+    WITHIN(ls_coll_bus_factor(LS_ALL_REDUCE, 8), 1.75, 0);
+    WITHIN(ls_coll_bus_factor(LS_REDUCE_SCATTER, 8), .875, 0);
+    WITHIN(ls_coll_two_level_seconds(8, 4, S, 3e9, 1e9), 1.75 * S / 3e9 + 1.5 * S / 8e9, 1e-15);
+    /* One expert is on one node; as many experts as there are, on every node. */
+    WITHIN(ls_expected_nodes(8, 256, 1), 1, 1e-12);
+    WITHIN(ls_expected_nodes(8, 256, 256), 8, 1e-12);
+    assert_true(ls_expected_nodes(8, 256, 8) > 5 && ls_expected_nodes(8, 256, 8) < 5.5);
+}
+
+/* Large messages on 8 devices: bus bandwidths that NVIDIA's maintainers call expected. */
+static void picks_as_nccl(void **state)
+{
+    (void)state;
+    const ls_nccl a100 = { LS_NCCL_AMPERE, 8, 1, 24, 12 * 20, 0, false };
+    const ls_nccl h100 = { LS_NCCL_HOPPER, 8, 1, 24, 18 * 20.6, 0, false };
+    ls_nccl a;
+    ls_nccl_algo algo;
+    ls_nccl_proto proto;
+    const double S = 16e9;
+    WITHIN(1e-9 * S * 1.75 / ls_nccl_pick(&a100, S, &algo, &proto), 235, .03);
+    assert_true(algo == LS_NCCL_RING && proto == LS_NCCL_SIMPLE);
+    WITHIN(1e-9 * S * 1.75 / ls_nccl_pick(&h100, S, NULL, NULL), 365, .03);
+    ls_nccl_pick(&a100, 64, &algo, &proto);
+    assert_int_equal(proto, LS_NCCL_LL);
+    a = h100;
+    a.ranks = 64, a.nodes = 8, a.inter_gb_per_s = 8 * 48;
+    ls_nccl_pick(&a, 8, &algo, &proto);
+    assert_int_equal(algo, LS_NCCL_TREE);
+    ls_nccl_pick(&a, S, &algo, &proto);
+    assert_int_equal(algo, LS_NCCL_RING);
+    /* ring latency = base + (steps - inter) intra + inter net */
+    WITHIN(1e6 * ls_nccl_seconds(&a, LS_NCCL_RING, LS_NCCL_LL, 0), 6.6 + (126 - 14) * .6 + 14 * 2.7, 1e-12);
+    WITHIN(1e6 * ls_nccl_seconds(&a, LS_NCCL_TREE, LS_NCCL_LL, 0), 6.8 + 2 * (7 * .6 + 3 * 5), 1e-12);
+    a.ranks = 1;
+    WITHIN(ls_nccl_pick(&a, S, NULL, NULL), 0, 0);
+}
+
+static void refuses_what_is_no_model(void **state)
+{
+    (void)state;
+    ls_llm m;
+    assert_int_equal(ls_llm_preset("llama3-8", &m), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "llama3-8b"));
+    m = preset("llama3-8b");
+    m.kv_heads = 5;
+    assert_int_equal(ls_llm_check(&m), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "5 key heads"));
+    m = preset("qwen3-30b");
+    m.topk = 200;
+    assert_int_equal(ls_llm_check(&m), LS_BAD_CONFIG);
+    assert_non_null(strstr(ls_last_error(), "topk is 200"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_operations_as_published),
+        cmocka_unit_test(agrees_with_the_closed_form_of_gpt),
+        cmocka_unit_test(counts_parameters_exactly),
+        cmocka_unit_test(has_the_states_of_zero),
+        cmocka_unit_test(has_the_activations_of_korthikanti),
+        cmocka_unit_test(knows_micro_batches_in_flight),
+        cmocka_unit_test(has_the_bubble_rates_of_zero_bubble),
+        cmocka_unit_test(has_the_closed_forms_of_collectives),
+        cmocka_unit_test(picks_as_nccl),
+        cmocka_unit_test(refuses_what_is_no_model),
+    };
+    return cmocka_run_group_tests_name("plan_forms", tests, NULL, NULL);
+}
