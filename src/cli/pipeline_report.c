@@ -99,6 +99,16 @@ static void add_member(ls_text *out, const char *name, double v)
     ls_json_number(out, v);
 }
 
+/* The rows of the CSV in one line. */
+static void add_lists(const ls_pipe_program *g, ls_text *out)
+{
+    for (int r = 0; r < g->shape.ranks; r++)
+        for (int i = 0; i < g->list[r].n; i++) {
+            const ls_pipe_action *a = &g->list[r].action[i];
+            ls_text_add(out, "%s%d%c%d", i ? "," : r ? " | " : "", a->stage, ls_pipe_letter(a->what), a->micro_batch);
+        }
+}
+
 static void add_actions(const ls_pipeline *p, int rank, ls_text *out)
 {
     const ls_pipe_list *l = &p->program.list[rank];
@@ -123,7 +133,9 @@ void ls_pipeline_json(const ls_pipeline *p, ls_text *out)
     add_member(out, "span_ms", p->replay.span);
     add_member(out, "bubble", ls_pipe_bubble(&p->replay));
     add_member(out, "alive_layers", ls_pipeline_alive(g));
-    ls_text_add(out, ", \"rank\": [");
+    ls_text_add(out, ", \"lists\": \"");
+    add_lists(g, out);
+    ls_text_add(out, "\", \"rank\": [");
     for (int r = 0; r < g->shape.ranks; r++) {
         ls_pipe_phases f;
         ls_pipe_phases_of(g, &p->replay, r, &f);

@@ -1,0 +1,182 @@
+/* probe.c -- a step of four ranks whose actions sleep 20 ms (a backward 40), beside the replay of its own times: how
+ * long the step takes if each action lasts as long as it did, and ranks wait for nothing except each other's results.
+ * Prints one JSON object. `late`: rank 1 also sleeps before each forward, which no action has.
+ *
+ *   timed SCHEDULE MICRO_BATCHES [late]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lockstep/lockstep.h"
+
+enum { RANKS = 4, STAGES = 2 * RANKS, SLOTS = 256, MOST = 512, MICRO = 64, HALF_MS = 20 };
+
+typedef struct action {
+    ls_pipe_action a;
+    double began, ended; /* ms, since the step began */
+} action;
+
+typedef struct told {
+    action done[MOST];
+    int n;
+} told;
+
+typedef struct job {
+    ls_pipe_config c;
+    bool late;
+    int stages;
+    told rank[RANKS];
+} job;
+
+typedef struct here {
+    job *j;
+    told *told;
+    double zero; /* ms, when the step began */
+    float y[SLOTS];
+} here;
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void asleep(int ms)
+{
+    const struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L };
+    if (ms > 0) nanosleep(&t, NULL);
+}
+
+/* --- a step ------------------------------------------------------------------------------------------------------- */
+
+static void act(here *h, const ls_pipe_action *a, int halves)
+{
+    const double began = now_ms() - h->zero;
+    asleep(halves * HALF_MS);
+    if (h->told->n < MOST) h->told->done[h->told->n++] = (action){ *a, began, now_ms() - h->zero };
+}
+
+static ls_status feed(void *arg, const ls_pipe_action *a)
+{
+    const here *h = arg;
+    if (h->j->late && a->stage == 1) asleep(HALF_MS);
+    return LS_OK;
+}
+
+static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    here *h = arg;
+    act(h, a, 1);
+    data->y = &h->y[a->slot];
+    return LS_OK;
+}
+
+static ls_status backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
+{
+    (void)data;
+    act(arg, a, a->what == LS_PIPE_BACKWARD ? 2 : 1);
+    return LS_OK;
+}
+
+static size_t edge(void *arg, int stage, int micro_batch, ls_dtype *dtype)
+{
+    (void)arg, (void)stage, (void)micro_batch;
+    *dtype = LS_F32;
+    return 1;
+}
+
+static ls_status step(ls_world *w, ls_pipe *pipe, here *h)
+{
+    static const ls_pipe_work work = { feed, forward, backward, edge };
+    LS_TRY(ls_barrier(ls_world_group(w)));
+    h->zero = now_ms();
+    return ls_pipe_run(pipe, h->j->c.micro_batches, &work, h);
+}
+
+static ls_status run(ls_world *w, void *arg)
+{
+    job *j = arg;
+    ls_pipe_config c = j->c;
+    ls_pipe *pipe = NULL;
+    here *h = calloc(1, sizeof *h);
+    c.stages = ls_world_group(w);
+    ls_status st = h ? ls_pipe_create(&c, &pipe) : LS_NO_MEMORY;
+    if (st == LS_OK && ls_pipe_slots(pipe) > SLOTS) st = ls_fail(LS_INVALID, "more than %d micro-batches are alive", SLOTS);
+    if (st == LS_OK) {
+        h->j = j;
+        h->told = &j->rank[ls_world_rank(w)];
+        st = step(w, pipe, h);
+    }
+    ls_pipe_destroy(pipe);
+    free(h);
+    return st;
+}
+
+/* --- the replay of its times ----------------------------------------------------------------------------------------
+ */
+
+/* When an action of another stage ends that this one waits for, in ends[FORWARD or BACKWARD][stage][micro-batch]; -1:
+ * it has not been replayed yet. */
+static double needed(const job *j, const ls_pipe_action *a, double ends[2][STAGES][MICRO])
+{
+    if (a->what == LS_PIPE_BACKWARD_WEIGHT) return 0;
+    if (a->what == LS_PIPE_FORWARD) return a->stage == 0 ? 0 : ends[0][a->stage - 1][a->micro_batch];
+    return a->stage == j->stages - 1 ? 0 : ends[1][a->stage + 1][a->micro_batch];
+}
+
+/* The end of the last action if each took as long as it did, and began as soon as it could. */
+static double replay(const job *j)
+{
+    static double ends[2][STAGES][MICRO];
+    double at[RANKS] = { 0 }, last = 0;
+    int next[RANKS] = { 0 };
+    for (int i = 0; i < 2 * STAGES * MICRO; i++) (&ends[0][0][0])[i] = -1;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < RANKS; r++) {
+            if (next[r] == j->rank[r].n) continue;
+            const action *x = &j->rank[r].done[next[r]];
+            const double from = needed(j, &x->a, ends);
+            if (from < 0) continue;
+            at[r] = (from > at[r] ? from : at[r]) + x->ended - x->began;
+            const bool back = x->a.what != LS_PIPE_FORWARD;
+            if (x->a.what != LS_PIPE_BACKWARD_WEIGHT) ends[back][x->a.stage][x->a.micro_batch] = at[r];
+            if (at[r] > last) last = at[r];
+            next[r]++;
+            moved = true;
+        }
+    }
+    return last;
+}
+
+static void print_timed(const job *j)
+{
+    double step = 0, busy = 0;
+    for (int r = 0; r < RANKS; r++)
+        for (int i = 0; i < j->rank[r].n; i++) {
+            const action *x = &j->rank[r].done[i];
+            busy += x->ended - x->began;
+            if (x->ended > step) step = x->ended;
+        }
+    const double replayed = replay(j);
+    printf("{\"step_ms\": %.3f, \"replay_ms\": %.3f, \"idle\": %.6f, \"replay_idle\": %.6f}\n", step, replayed,
+           1 - busy / (RANKS * step), 1 - busy / (RANKS * replayed));
+}
+
+int main(int argc, char **argv)
+{
+    static job j;
+    if (argc < 4 || strcmp(argv[1], "timed") != 0)
+        return fprintf(stderr, "probe: expected timed SCHEDULE MICRO_BATCHES [late]\n"), 64;
+    j.c = (ls_pipe_config){ .schedule = argv[2], .micro_batches = atoi(argv[3]), .edge_bytes = sizeof(float) };
+    j.late = argc > 4 && strcmp(argv[4], "late") == 0;
+    if (j.c.micro_batches > MICRO) return fprintf(stderr, "probe: at most %d micro-batches\n", MICRO), 64;
+    j.stages = RANKS * ls_pipe_chunks(&j.c, RANKS);
+    const ls_status st = ls_world_threads(RANKS, NULL, run, &j);
+    if (st < 0) return fprintf(stderr, "probe: %s\n", ls_last_error()), ls_status_exit_code(st);
+    print_timed(&j);
+    return 0;
+}
