@@ -37,11 +37,13 @@
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
-    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp, ep, pp, chunks, experts, top;
+    int64_t batch, micro_batches, tokens, ranks, threads, steps, turns, zero, prefetch, hsdp, tp, cp, ep, pp, chunks,
+        experts, top;
     int64_t d_expert, force;
     size_t bucket_cap;
     double clip, lr;
-    const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress, *context, *split, *schedule;
+    const char *dtype, *sync, *pack, *save, *ckpt, *reduce, *copy, *reshard, *security, *progress, *context, *split,
+        *schedule;
     bool guard, units, sp, help;
 } options;
 
@@ -173,9 +175,12 @@ static ls_status state(job *j, size_t tape_bytes, const size_t *chunk, size_t pa
 {
     const options *o = j->o;
     const ls_plan p = plan_of(o);
-    const ls_parallel_opts opts = {
-        .own = j->arena, .tape_bytes = tape_bytes, .chunk_bytes = chunk, .packed_bytes = packed, .values = first_values, .arg = j
-    };
+    const ls_parallel_opts opts = { .own = j->arena,
+                                    .tape_bytes = tape_bytes,
+                                    .chunk_bytes = chunk,
+                                    .packed_bytes = packed,
+                                    .values = first_values,
+                                    .arg = j };
     ls_optim_config adamw;
     LS_TRY(ls_optim_defaults("adamw", &adamw));
     adamw.lr = o->lr;
@@ -209,7 +214,10 @@ static ls_status pass(job *j, bool sync, float share, ls_loss_sums *sums)
 
 /* --- with --pp ------------------------------------------------------------------------------------------------ */
 
-static int64_t *ids_of(const job *j, int64_t *ids, int micro_batch) { return ids ? ids + micro_batch * j->o->batch * j->o->tokens : NULL; }
+static int64_t *ids_of(const job *j, int64_t *ids, int micro_batch)
+{
+    return ids ? ids + micro_batch * j->o->batch * j->o->tokens : NULL;
+}
 
 static ls_status stage_forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {

@@ -66,7 +66,8 @@ static int number_of(const ls_layout *l, const char *key, int def)
     return text_of_it ? atoi(text_of_it) : def;
 }
 
-/* The stage of a layer, where pipeline.split says how many each has: embedding and head are in the first and the last. */
+/* The stage of a layer, where pipeline.split says how many each has: embedding and head are in the first and the last.
+ */
 static int stage_of(const char *split, int stages, const char *name)
 {
     const char *h = strstr(name, "h.");
@@ -88,10 +89,10 @@ static uint64_t gradients(const ls_params *ps, const char *split, int stages, in
     return padded;
 }
 
-/* Of gpt2, with a loop of stages and plain DDP. Between two neighbouring stages travel, per step of m micro-batches of b
- * sequences of s tokens with h channels, m activations and as many gradients: 2 m b s h elements (R127), which one rank
- * sends and another one receives. Gradients of each chunk are one bucket; first and last stage add up those of a tied
- * embedding. */
+/* Of gpt2, with a loop of stages and plain DDP. Between two neighbouring stages travel, per step of m micro-batches of
+ * b sequences of s tokens with h channels, m activations and as many gradients: 2 m b s h elements (R127), which one
+ * rank sends and another one receives. Gradients of each chunk are one bucket; first and last stage add up those of a
+ * tied embedding. */
 static int staged(const ls_layout *l, const ls_params *ps, int rank, ls_layout_calls *out)
 {
     const int pp = number_of(l, "parallel.pp", 1), v = number_of(l, "pipeline.chunks", 1), dp = l->ranks / pp, stages = pp * v;
@@ -123,7 +124,8 @@ typedef struct division {
 
 static void check(const char **run, const division *d, size_t n)
 {
-    for (size_t i = 0; i < n; i++) assert_layout(&(ls_layout){ .ranks = d[i].ranks, .run = run, .layout = d[i].layout }, F32);
+    for (size_t i = 0; i < n; i++)
+        assert_layout(&(ls_layout){ .ranks = d[i].ranks, .run = run, .layout = d[i].layout }, F32);
 }
 
 static void stages_train_the_model(void **state)
@@ -156,7 +158,8 @@ static void a_step_sends_what_the_closed_form_says(void **state)
     };
     for (size_t i = 0; i < COUNT(pp); i++) {
         assert_layout(&(ls_layout){ .ranks = pp[i].ranks, .run = gpt2, .layout = pp[i].layout, .calls = staged }, F32);
-        assert_layout(&(ls_layout){ .ranks = pp[i].ranks, .run = gpt2_untied, .layout = pp[i].layout, .calls = staged }, F32);
+        assert_layout(&(ls_layout){ .ranks = pp[i].ranks, .run = gpt2_untied, .layout = pp[i].layout, .calls = staged },
+                      F32);
     }
 }
 
@@ -184,8 +187,8 @@ static void train_for(const char **run, const division *d, ls_layout_outcome *ou
     if (ls_layout_train(&(ls_layout){ .ranks = d->ranks, .run = run, .layout = d->layout }, false, out) < 0) fail_msg("%s", ls_last_error());
 }
 
-/* Schedules differ in when they compute, and not in what: micro-batches are added up in one order. (In a V a tied matrix
- * is on one rank, and not summed over two.) */
+/* Schedules differ in when they compute, and not in what: micro-batches are added up in one order. (In a V a tied
+ * matrix is on one rank, and not summed over two.) */
 static void all_orders_have_the_same_bits(void **state)
 {
     (void)state;
@@ -226,7 +229,8 @@ static void in_bf16(void **state)
         { 4, { "parallel.pp", "2", "train.dtype", "bf16", "parallel.tp", "2", "parallel.sp", "true", "train.recompute", "full" } },
     };
     for (size_t i = 0; i < COUNT(way); i++)
-        assert_layout(&(ls_layout){ .ranks = way[i].ranks, .run = i % 2 ? llama : gpt2, .layout = way[i].layout }, BF16);
+        assert_layout(&(ls_layout){ .ranks = way[i].ranks, .run = i % 2 ? llama : gpt2, .layout = way[i].layout },
+                      BF16);
 }
 
 /* As if ranks were on two machines: stages on each, or both stages of each pipeline on both. */
@@ -283,7 +287,8 @@ static void with_all_that_a_step_can_do(void **state)
             if (ways[w].whole && o >= 2) continue; /* refused: gradients are reduced in each backward */
             for (int k = 0; k < 6 && orders[o][k]; k++) layout[n++] = orders[o][k];
             for (int k = 0; k < 8 && ways[w].layout[k]; k++) layout[n++] = ways[w].layout[k];
-            assert_layout(&(ls_layout){ .ranks = 2 * ways[w].more, .run = w % 2 ? dropped : llama, .layout = layout }, F32);
+            assert_layout(&(ls_layout){ .ranks = 2 * ways[w].more, .run = w % 2 ? dropped : llama, .layout = layout },
+                          F32);
         }
 }
 

@@ -1,6 +1,6 @@
-/* Random products of data, tensor, sequence, context and pipeline parallelism with ZeRO stages, recompute, micro-batches,
- * bf16 and dropout train the model that one rank trains, and a layout that runs twice has the same bits (R110-R119,
- * R131-R138).
+/* Random products of data, tensor, sequence, context and pipeline parallelism with ZeRO stages, recompute,
+ * micro-batches, bf16 and dropout train the model that one rank trains, and a layout that runs twice has the same bits
+ * (R110-R119, R131-R138).
  *
  * Twelve layouts, and 64 ranks; LOCKSTEP_RUNS layouts from LOCKSTEP_SEED on where these are set: tests/long_layouts.sh
  * has 120. A message names the seed of its layout.
@@ -106,8 +106,8 @@ static void draw_axes(drawn *d, uint64_t *rng, int dp, int tp, int cp)
     set(d, "parallel.cp_split", draw(rng, 2) ? "contiguous" : "zigzag");
 }
 
-/* How ranks divide the layers of the model among them. Schedules with backwards in two halves do without stages of ZeRO that
- * reduce each of them; in a V a tied matrix is in two chunks of a rank, which then has all of it. */
+/* How ranks divide the layers of the model among them. Schedules with backwards in two halves do without stages of ZeRO
+ * that reduce each of them; in a V a tied matrix is in two chunks of a rank, which then has all of it. */
 static bool draw_pipeline(drawn *d, uint64_t *rng, int pp)
 {
     static const struct { const char *name; bool halves; } order[] = {

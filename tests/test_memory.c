@@ -634,7 +634,9 @@ static void names_the_cheapest_change_that_fits(void **state)
                       total(&p, "none", 2, here) < full ? "; train.micro_batch 2 fits: "
                                                         : "; train.micro_batch 1 fits: ");
         expect_advice(&p, full1, here, "; train.micro_batch 1 with train.recompute full fits: ");
-        expect_advice(&p, 1 << 20, here, "; neither recompute nor smaller micro-batches are enough: use model parallelism (parallel.tp, parallel.cp, parallel.pp)");
+        expect_advice(&p, 1 << 20, here,
+                      "; neither recompute nor smaller micro-batches are enough: use model parallelism (parallel.tp, "
+                      "parallel.cp, parallel.pp)");
     }
     close_plan(&p);
 }

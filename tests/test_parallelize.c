@@ -50,8 +50,8 @@ CHANGE(six_stages, p->size[LS_AXIS_PP] = 2; p->size[LS_AXIS_DP] = 2; p->chunks =
 CHANGE(unused_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.find_unused = true)
 CHANGE(tree_of_stages, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.tree = true)
 CHANGE(halves_of_2, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = p->ddp.zero_stage = 2; p->schedule = "zb-h1")
-CHANGE(tied_in_a_v, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.zero_stage = 3; p->ddp.copy = LS_ZERO_COPY_RANK;
-       p->ddp.reduce_last = true; p->schedule = "zb-v")
+CHANGE(tied_in_a_v, p->size[LS_AXIS_PP] = p->size[LS_AXIS_DP] = 2; p->ddp.zero_stage = 3;
+       p->ddp.copy = LS_ZERO_COPY_RANK; p->ddp.reduce_last = true; p->schedule = "zb-v")
 CHANGE(split_of_one, static const int64_t split[] = { 2 }; p->split = split; p->nsplit = 1)
 CHANGE(two_experts, p->size[LS_AXIS_EP] = 2)
 CHANGE(three_stages, p->size[LS_AXIS_PP] = 3)

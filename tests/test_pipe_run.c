@@ -142,7 +142,8 @@ static void every_action_gets_what_it_needs(void **state)
     for (int s = 0; ls_pipe_schedules[s]; s++)
         for (int ranks = 2; ranks <= 4; ranks++)
             for (size_t k = 0; k < COUNT(counts); k++)
-                for (int chunks = ls_pipe_schedules[s]->least_chunks; chunks <= ls_pipe_schedules[s]->most_chunks && chunks <= 3; chunks++) {
+                for (int chunks = ls_pipe_schedules[s]->least_chunks;
+                     chunks <= ls_pipe_schedules[s]->most_chunks && chunks <= 3; chunks++) {
                     job j = { ls_pipe_schedules[s]->name, chunks, 8, counts[k], order };
                     const ls_rank_report r = ls_test_ranks(LS_TEST_THREADS, ranks, NULL, run, &j);
                     if (r.failed) fail_msg("%s, %d ranks, %d chunks, %zu elements: %s", j.schedule, ranks, chunks, counts[k], r.text);

@@ -170,9 +170,10 @@ ls_status ls_ddp_join_end(ls_ddp *d);
  * hybrid sharding over wires. */
 ls_status ls_ddp_begin_forward(ls_ddp *d, ls_tape *t, bool sync);
 
-/* In place of ls_ddp_begin_forward where several forwards are alive (a pipeline): right before the backward of a forward
- * that the tape holds. Where the weight halves of backward are put off (ls_tape_defer_weights), with `sync` false before
- * the input half, and again before the weight half (ls_backward_weights), after which comes ls_ddp_end_weights. */
+/* In place of ls_ddp_begin_forward where several forwards are alive (a pipeline): right before the backward of a
+ * forward that the tape holds. Where the weight halves of backward are put off (ls_tape_defer_weights), with `sync`
+ * false before the input half, and again before the weight half (ls_backward_weights), after which comes
+ * ls_ddp_end_weights. */
 ls_status ls_ddp_begin_backward(ls_ddp *d, ls_tape *t, bool sync);
 /* After the weight halves of a step's last backward: gradients that were complete with the input half, because they
  * could not be put off, are reduced, too. */

@@ -175,8 +175,8 @@ ls_status ls_model_split(const ls_model *m, int stages, const int64_t *split, in
  * to m->params.elsewhere (ls_units_keep). Before parameters are bound. LS_UNSUPPORTED: a parameter of the root that
  * other stages than the first and the last use. */
 ls_status ls_model_keep(ls_model *m, int stages, const int *first, const int *number, int n);
-/* Shape of what enters stage m->stage[i] (`in`), or leaves it, of so many samples: of what leaves the last stage nothing
- * is known. */
+/* Shape of what enters stage m->stage[i] (`in`), or leaves it, of so many samples: of what leaves the last stage
+ * nothing is known. */
 void ls_model_edge(const ls_model *m, int i, bool in, int64_t batch, int64_t tokens, ls_dtype dtype, ls_tensor *out);
 /* x through stage m->stage[i]: ls_model_loss of the last one, else what the next stage gets. */
 ls_tensor *ls_model_stage_forward(const ls_model *m, int i, ls_tape *t, ls_tensor *x, ls_tensor *labels,

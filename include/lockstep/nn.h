@@ -121,7 +121,7 @@ typedef struct ls_params {
     ls_sink *sink;  /* owned: receives initial values between ls_ddp_bind and ls_ddp_create; NULL: none */
     struct ls_params *elsewhere; /* owned: parameters of the model that only other ranks have (ls_units_keep): names,
                                   * shapes and ids, without memory; NULL: there are none */
-    ls_param **whole; /* owned: [n + elsewhere->n] all of both, in the order of the whole model; NULL: in that of item */
+    ls_param **whole; /* owned: [n + elsewhere->n] all of both, in the order of the whole model; NULL: that of item */
 } ls_params;
 
 /* Parameters of the whole model, in an order that is the same on all ranks: for those who ask all ranks for one after

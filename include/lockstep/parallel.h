@@ -9,8 +9,8 @@
  *         ls_optim_step_scaled(optim, ls_clip_scale(norm, 1.0));
  *         ls_ddp_after_step(here.ddp);
  *
- * With several pipeline stages a rank has some of the model's units, and ls_pipe_run passes activations on: forward calls
- * ls_model_stage_forward, and each backward begins with ls_parallel_begin_backward.
+ * With several pipeline stages a rank has some of the model's units, and ls_pipe_run passes activations on: forward
+ * calls ls_model_stage_forward, and each backward begins with ls_parallel_begin_backward.
  */
 #ifndef LS_PARALLEL_H
 #define LS_PARALLEL_H
@@ -39,8 +39,8 @@ typedef struct ls_plan {
     int hsdp;                /* hybrid sharding: number of sets of shards, each on consecutive ranks. 0, 1: one */
     const char *schedule;    /* of the pipeline, by name (pipe.h); NULL: "1f1b" */
     int chunks;              /* pieces of the model per rank of the pipeline; 0: the schedule's least */
-    const int64_t *split;    /* [nsplit], borrowed: layers of each stage, of which there are pp by chunks; NULL: stages of
-                                equal cost (ls_model_split) */
+    const int64_t *split; /* [nsplit], borrowed: layers of each stage, of which there are pp by chunks; NULL: stages of
+                             equal cost (ls_model_split) */
     int nsplit;
     int64_t micro_batch;     /* samples per forward, at most */
     int micro_batches;       /* forwards per rank and step, at most */
@@ -112,8 +112,8 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
 /* ls_ddp_begin_forward, ls_ddp_after_step and ls_ddp_listen of both wrappers. */
 ls_status ls_parallel_begin_forward(ls_parallel *p, ls_tape *t, bool sync);
 ls_status ls_parallel_after_step(ls_parallel *p);
-/* With pipeline stages, in place of begin_forward: right before a backward of `chunk` that computes gradients of weights
- * (ls_ddp_begin_backward). `last`: they are complete then. */
+/* With pipeline stages, in place of begin_forward: right before a backward of `chunk` that computes gradients of
+ * weights (ls_ddp_begin_backward). `last`: they are complete then. */
 ls_status ls_parallel_begin_backward(ls_parallel *p, int chunk, ls_tape *t, bool last);
 /* After the last weight halves of a chunk (ls_ddp_end_weights). */
 ls_status ls_parallel_end_weights(ls_parallel *p, int chunk);
@@ -137,10 +137,10 @@ typedef struct ls_stage_pass {
 bool ls_parallel_has_loss(const ls_parallel *p, const ls_pipe_action *a);
 /* Forward of `rows` samples of so many tokens on the action's tape, which is reset. The first stage reads x, the last
  * one the labels; on a dry tape both may be NULL. */
-ls_status ls_parallel_stage_forward(const ls_parallel *p, const ls_pipe_action *a, int64_t rows, int64_t tokens, void *x,
-                                    int64_t *labels, ls_pipe_data *data, ls_stage_pass *out);
-/* A backward, or one half of it. `scale`: with what the backward of a loss begins, the same on all stages; not read in a
- * weight half. */
+ls_status ls_parallel_stage_forward(const ls_parallel *p, const ls_pipe_action *a, int64_t rows, int64_t tokens,
+                                    void *x, int64_t *labels, ls_pipe_data *data, ls_stage_pass *out);
+/* A backward, or one half of it. `scale`: with what the backward of a loss begins, the same on all stages; not read in
+ * a weight half. */
 ls_status ls_parallel_stage_backward(ls_parallel *p, const ls_pipe_action *a, ls_stage_pass *s, const float *scale,
                                      ls_pipe_data *data);
 /* Elements, and their type, that pass between stage `edge` and the stage before it. */

@@ -6,14 +6,15 @@
  *
  *     forward 0, backward 0, forward 1, backward 1, ...
  *
- * With p ranks along the pp axis and v chunks of the model on each, the model is p v stages: contiguous ranges of units,
- * computed one after another. A schedule says in which order each rank computes its micro-batches and chunks; what
- * ranks send and receive follows from it (parallel/pipe_list.h). A backward may be in two halves: that of the input,
- * which the stage before waits for, and that of the weights, which no other rank waits for.
+ * With p ranks along the pp axis and v chunks of the model on each, the model is p v stages: contiguous ranges of
+ * units, computed one after another. A schedule says in which order each rank computes its micro-batches and chunks;
+ * what ranks send and receive follows from it (parallel/pipe_list.h). A backward may be in two halves: that of the
+ * input, which the stage before waits for, and that of the weights, which no other rank waits for.
  *
  * A micro-batch of a chunk is alive from its forward to the end of its backward: its activations are kept in a slot (a
- * tape). The lists of all ranks are proved together before they run: each micro-batch goes forward and backward once per
- * stage, in ascending order, so that gradients are added in the same order in every schedule; and no rank waits forever.
+ * tape). The lists of all ranks are proved together before they run: each micro-batch goes forward and backward once
+ * per stage, in ascending order, so that gradients are added in the same order in every schedule; and no rank waits
+ * forever.
  */
 #ifndef LS_PIPE_H
 #define LS_PIPE_H
@@ -54,10 +55,11 @@ typedef struct ls_pipe_config {
     size_t edge_bytes;    /* of what passes from one stage to the next for a micro-batch, at most */
 } ls_pipe_config;
 
-/* What an action gets and gives, in memory of the pipe. NULL: nothing enters the first stage, or leaves the last one. */
+/* What an action gets and gives, in memory of the pipe. NULL: nothing enters the first stage, or leaves the last one.
+ */
 typedef struct ls_pipe_data {
     void *x;          /* of a forward: the activation of the stage before; it stays until the end of the backward */
-    const void *y;    /* of a forward, which sets it: what the next stage gets. It stays until the slot's next forward */
+    const void *y; /* of a forward, which sets it: what the next stage gets. It stays until the slot's next forward */
     const void *dy;   /* of a backward, but not of its weight half: the gradient of y */
     void *dx;         /* the same: where it writes the gradient of x */
 } ls_pipe_data;
@@ -67,8 +69,8 @@ typedef struct ls_pipe_work {
     ls_status (*feed)(void *arg, const ls_pipe_action *a);    /* right before each forward: gets samples; may be NULL */
     ls_status (*forward)(void *arg, const ls_pipe_action *a, ls_pipe_data *data);
     ls_status (*backward)(void *arg, const ls_pipe_action *a, ls_pipe_data *data); /* one half, or both: a->what */
-    /* Elements that pass between stage `edge` and the stage before it for a micro-batch, and their type; on all ranks of
-     * the pipeline alike. Not called where there is one stage. */
+    /* Elements that pass between stage `edge` and the stage before it for a micro-batch, and their type; on all ranks
+     * of the pipeline alike. Not called where there is one stage. */
     size_t (*edge)(void *arg, int edge, int micro_batch, ls_dtype *dtype);
 } ls_pipe_work;
 

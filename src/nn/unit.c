@@ -207,7 +207,8 @@ static void point_unit(const keeping *k, ls_unit *u, bool here)
 static bool is_here(const ls_stage_part *stage, int n, int unit)
 {
     for (int s = 0; s < n; s++)
-        if ((size_t)unit >= stage[s].units.first && (size_t)unit < stage[s].units.first + stage[s].units.count) return true;
+        if ((size_t)unit >= stage[s].units.first && (size_t)unit < stage[s].units.first + stage[s].units.count)
+            return true;
     return false;
 }
 

@@ -76,7 +76,10 @@ bool ls_pipe_splits(const ls_pipe_config *c)
 
 /* --- making it ---------------------------------------------------------------------------------------- */
 
-int ls_pipe_slots_of(const ls_pipe *p, int chunk) { return p->stages > 1 ? p->route.tapes[chunk] : p->program.slots[0]; }
+int ls_pipe_slots_of(const ls_pipe *p, int chunk)
+{
+    return p->stages > 1 ? p->route.tapes[chunk] : p->program.slots[0];
+}
 
 int ls_pipe_slots(const ls_pipe *p)
 {
@@ -175,8 +178,8 @@ static ls_status receive(ls_pipe *p, const ls_pipe_post *x, const ls_pipe_work *
     return ls_p2p_start(p->g, &m, label, &p->arriving[x->buffer]);
 }
 
-static ls_status send(ls_pipe *p, const ls_pipe_step *s, int micro_batch, const void *from, const ls_pipe_work *work, void *arg,
-                      ls_work **w)
+static ls_status send(ls_pipe *p, const ls_pipe_step *s, int micro_batch, const void *from, const ls_pipe_work *work,
+                      void *arg, ls_work **w)
 {
     char label[LABEL];
     ls_p2p m = { .send = p->dry ? p->memory : from, .peer = s->to }; /* on a dry tape nothing has data */
@@ -187,7 +190,8 @@ static ls_status send(ls_pipe *p, const ls_pipe_step *s, int micro_batch, const 
 
 /* --- actions ----------------------------------------------------------------------------------------------- */
 
-static ls_status go_forward(ls_pipe *p, const ls_pipe_action *a, const ls_pipe_step *s, const ls_pipe_work *work, void *arg)
+static ls_status go_forward(ls_pipe *p, const ls_pipe_action *a, const ls_pipe_step *s, const ls_pipe_work *work,
+                            void *arg)
 {
     ls_pipe_data data = { .x = buffer(p, s->in) };
     LS_TRY(wait(&p->leaving[s->tape])); /* what the slot's forward before gave has long arrived */
@@ -201,7 +205,8 @@ static ls_status go_forward(ls_pipe *p, const ls_pipe_action *a, const ls_pipe_s
     return LS_OK;
 }
 
-static ls_status go_backward(ls_pipe *p, const ls_pipe_action *a, const ls_pipe_step *s, const ls_pipe_work *work, void *arg)
+static ls_status go_backward(ls_pipe *p, const ls_pipe_action *a, const ls_pipe_step *s, const ls_pipe_work *work,
+                             void *arg)
 {
     const bool sends = s->to >= 0 && s->to != p->rank;
     ls_work **w = sends ? &p->leaving[ls_pipe_slots(p) + s->out] : NULL;
@@ -211,7 +216,8 @@ static ls_status go_backward(ls_pipe *p, const ls_pipe_action *a, const ls_pipe_
     return sends ? send(p, s, a->micro_batch, data.dx, work, arg, w) : LS_OK;
 }
 
-static ls_status act(ls_pipe *p, const ls_pipe_action *action, const ls_pipe_step *s, const ls_pipe_work *work, void *arg)
+static ls_status act(ls_pipe *p, const ls_pipe_action *action, const ls_pipe_step *s, const ls_pipe_work *work,
+                     void *arg)
 {
     ls_pipe_action a = *action;
     a.slot = s->tape;
@@ -247,7 +253,8 @@ ls_status ls_pipe_run(ls_pipe *p, int micro_batches, const ls_pipe_work *work, v
     }
     const ls_pipe_list *l = &g->list[p->rank];
     for (int i = 0; i < l->n; i++)
-        LS_TRY(p->stages == 1 ? act_alone(&l->action[i], work, arg) : act(p, &l->action[i], &p->route.step[i], work, arg));
+        LS_TRY(p->stages == 1 ? act_alone(&l->action[i], work, arg)
+                              : act(p, &l->action[i], &p->route.step[i], work, arg));
     return p->stages > 1 ? settle(p) : LS_OK;
 }
 
@@ -257,8 +264,12 @@ static ls_status forward_chunk(ls_pipe *p, int chunk, int slot, int micro_batch,
 {
     const ls_pipe_placement where = p->program.placement;
     const int ranks = p->program.shape.ranks, stage = ls_pipe_place_stage(where, ranks, p->rank, chunk);
-    const ls_pipe_action a = { .what = LS_PIPE_FORWARD, .chunk = chunk, .stage = stage, .micro_batch = micro_batch, .slot = slot };
-    ls_pipe_step s = { .tape = slot, .in = stage > 0 ? chunk : -1, .from = -1, .to = -1, .edge = stage + 1, .out = chunk + 1 };
+    const ls_pipe_action a = {
+        .what = LS_PIPE_FORWARD, .chunk = chunk, .stage = stage, .micro_batch = micro_batch, .slot = slot
+    };
+    ls_pipe_step s = {
+        .tape = slot, .in = stage > 0 ? chunk : -1, .from = -1, .to = -1, .edge = stage + 1, .out = chunk + 1
+    };
     if (stage > 0) s.from = ls_pipe_place_rank(where, ranks, stage - 1);
     if (stage < p->stages - 1) s.to = ls_pipe_place_rank(where, ranks, stage + 1);
     if (s.from >= 0 && s.from != p->rank) {

@@ -27,7 +27,10 @@ struct ls_pipe_mill {
 /* --- who gives what to whom ---------------------------------------------------------------------- */
 
 static int stages_of(const ls_pipe_program *g) { return g->shape.ranks * g->shape.chunks; }
-static int rank_of(const ls_pipe_program *g, int stage) { return ls_pipe_place_rank(g->placement, g->shape.ranks, stage); }
+static int rank_of(const ls_pipe_program *g, int stage)
+{
+    return ls_pipe_place_rank(g->placement, g->shape.ranks, stage);
+}
 
 static bool is_weight(const ls_pipe_action *a) { return a->what == LS_PIPE_BACKWARD_WEIGHT; }
 static int kind_of(const ls_pipe_action *a) { return a->what == LS_PIPE_FORWARD ? ACTIVATION : GRADIENT; }
@@ -85,8 +88,8 @@ ls_status ls_pipe_route_create(const ls_pipe_program *g, int rank, ls_pipe_route
         w->sent = calloc(p, sizeof *w->sent);
         w->sends = calloc(p * v * most, sizeof *w->sends);
     }
-    if (w && out->step && out->post && out->tapes && w->made && w->used && w->arrives && w->order && w->norder && w->posted &&
-        w->holds && w->tape && w->busy && w->busy_tape && w->at && w->sent && w->sends)
+    if (w && out->step && out->post && out->tapes && w->made && w->used && w->arrives && w->order && w->norder &&
+        w->posted && w->holds && w->tape && w->busy && w->busy_tape && w->at && w->sent && w->sends)
         return LS_OK;
     ls_pipe_route_free(out);
     return ls_fail(LS_NO_MEMORY, "messages of %zu stages and %zu micro-batches", S, most);
@@ -150,7 +153,8 @@ static bool can_go(const ls_pipe_route *r, const ls_pipe_program *g, int q, int 
     const struct ls_pipe_mill *w = r->mill;
     const ls_pipe_action *a = &g->list[q].action[w->at[q]];
     const int giver = giver_of(g, a), taker = taker_of(g, a);
-    if (giver >= 0 && w->at[rank_of(g, giver)] <= w->made[number(g, w, kind_of(a), giver, a->micro_batch)]) return false;
+    if (giver >= 0 && w->at[rank_of(g, giver)] <= w->made[number(g, w, kind_of(a), giver, a->micro_batch)])
+        return false;
     if (a->what == LS_PIPE_FORWARD || taker < 0 || rank_of(g, taker) == q || w->sent[q] < sends) return true;
     const int before = w->sends[(size_t)q * (size_t)r->chunks * (size_t)w->most + (size_t)(w->sent[q] - sends)];
     const int stage = before / w->most; /* that gave it */
@@ -163,7 +167,8 @@ static void go(const ls_pipe_route *r, const ls_pipe_program *g, int q)
     const ls_pipe_action *a = &g->list[q].action[w->at[q]++];
     const int taker = taker_of(g, a);
     if (a->what == LS_PIPE_FORWARD || taker < 0 || rank_of(g, taker) == q) return;
-    w->sends[(size_t)q * (size_t)r->chunks * (size_t)w->most + (size_t)w->sent[q]++] = a->stage * w->most + a->micro_batch;
+    w->sends[(size_t)q * (size_t)r->chunks * (size_t)w->most + (size_t)w->sent[q]++] =
+        a->stage * w->most + a->micro_batch;
 }
 
 /* Whether every rank comes to the end of its list. */
@@ -212,7 +217,8 @@ static int take(bool *busy, int *most)
 
 static int *holder(const ls_pipe_route *r, int kind, int chunk, int micro_batch)
 {
-    return &r->mill->holds[((size_t)kind * (size_t)r->chunks + (size_t)chunk) * (size_t)r->mill->most + (size_t)micro_batch];
+    return &r->mill->holds[((size_t)kind * (size_t)r->chunks + (size_t)chunk) * (size_t)r->mill->most +
+                           (size_t)micro_batch];
 }
 
 static void release(const ls_pipe_route *r, int kind, int chunk, int micro_batch)
@@ -258,7 +264,9 @@ static void walk_action(ls_pipe_route *r, const ls_pipe_program *g, int i, int *
     const ls_pipe_action *a = &l->action[i];
     const int giver = giver_of(g, a), taker = taker_of(g, a);
     ls_pipe_step *x = &r->step[i];
-    *x = (ls_pipe_step){ .tape = tape_of(r, a), .first = r->nposts, .in = -1, .out = -1, .from = -1, .to = -1, .edge = -1 };
+    *x = (ls_pipe_step){
+        .tape = tape_of(r, a), .first = r->nposts, .in = -1, .out = -1, .from = -1, .to = -1, .edge = -1
+    };
     post(r, g, a);
     if (i + 1 < l->n) post(r, g, &l->action[i + 1]); /* on its way while this action is computed */
     x->nposts = r->nposts - x->first;
@@ -273,7 +281,8 @@ static void walk_action(ls_pipe_route *r, const ls_pipe_program *g, int i, int *
         if (x->to == r->rank) x->out = *holder(r, kind_of(a), chunk, a->micro_batch) = take(w->busy, &r->buffers);
         else if (a->what != LS_PIPE_FORWARD) x->out = (*gradients)++ % r->sends;
     }
-    if (a->what == LS_PIPE_BACKWARD || a->what == LS_PIPE_BACKWARD_INPUT) release(r, GRADIENT, a->chunk, a->micro_batch);
+    if (a->what == LS_PIPE_BACKWARD || a->what == LS_PIPE_BACKWARD_INPUT)
+        release(r, GRADIENT, a->chunk, a->micro_batch);
     if (a->what == LS_PIPE_BACKWARD || is_weight(a)) release(r, ACTIVATION, a->chunk, a->micro_batch);
 }
 

@@ -1,9 +1,9 @@
 /* pipe_route.h -- what one rank receives, keeps and sends around each action of its list.
  *
  * It follows from the lists of all ranks. Between two ranks messages arrive in the order in which they were sent, which
- * is that of the sender's list; a receiver may need another one first. So it receives in the sender's order, each message
- * into a buffer of its own, until it has what it needs. How many buffers that takes at most is known before the first
- * step.
+ * is that of the sender's list; a receiver may need another one first. So it receives in the sender's order, each
+ * message into a buffer of its own, until it has what it needs. How many buffers that takes at most is known before the
+ * first step.
  */
 #ifndef LS_PARALLEL_PIPE_ROUTE_H
 #define LS_PARALLEL_PIPE_ROUTE_H
@@ -41,8 +41,8 @@ typedef struct ls_pipe_route {
 /* Memory for routes of g, which is made for its largest step. */
 ls_status ls_pipe_route_create(const ls_pipe_program *g, int rank, ls_pipe_route *out);
 void ls_pipe_route_free(ls_pipe_route *r);
-/* The route of the step that g is made for. Allocates nothing. LS_INTERNAL: with r->sends send buffers per rank some rank
- * would wait forever; 0 finds the least number, and sets it. */
+/* The route of the step that g is made for. Allocates nothing. LS_INTERNAL: with r->sends send buffers per rank some
+ * rank would wait forever; 0 finds the least number, and sets it. */
 ls_status ls_pipe_route_make(ls_pipe_route *r, const ls_pipe_program *g);
 
 #endif

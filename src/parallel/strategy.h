@@ -169,7 +169,8 @@ ls_status ls_dp_strategy_find(const char *name, const ls_dp_strategy *const *own
 static inline ls_range ls_dp_unit(const ls_ddp *d, const ls_unit *u)
 {
     const int before = d->ps->before, end = before + d->ps->n;
-    if (u->nparams > 0 && u->first >= before && u->first < end) return (ls_range){ (size_t)(u->first - before), (size_t)u->nparams };
+    if (u->nparams > 0 && u->first >= before && u->first < end)
+        return (ls_range){ (size_t)(u->first - before), (size_t)u->nparams };
     if (u->nlast > 0 && u->first_last >= before && u->first_last < end)
         return (ls_range){ (size_t)(u->first_last - before), (size_t)u->nlast };
     return (ls_range){ 0, 0 };

@@ -183,12 +183,17 @@ static ls_status run_stages(const ls_train_config *c, ls_train_dry *d, int64_t r
     return st;
 }
 
-ls_status ls_train_dry_evaluate(const ls_train_config *c, ls_train_dry *d, int64_t rows) { return run_stages(c, d, rows, true); }
+ls_status ls_train_dry_evaluate(const ls_train_config *c, ls_train_dry *d, int64_t rows)
+{
+    return run_stages(c, d, rows, true);
+}
 
 /* Micro-batches that a dry step runs: those that have collectives. */
 static int passes_of(const ls_train_dry *d)
 {
-    return ls_parallel_staged(&d->par) || ls_parallel_forwards_meet(&d->par) ? d->micro_batches : ls_ddp_reductions(d->par.ddp, d->micro_batches);
+    return ls_parallel_staged(&d->par) || ls_parallel_forwards_meet(&d->par)
+               ? d->micro_batches
+               : ls_ddp_reductions(d->par.ddp, d->micro_batches);
 }
 
 ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows)
@@ -240,7 +245,8 @@ ls_status ls_train_dry_count(const ls_train_config *c, ls_train_dry *d, int64_t 
 static size_t most_kept(const ls_train_dry *d, const ls_param *p)
 {
     const size_t all = (size_t)ls_tensor_count(&p->t), rows = (size_t)p->t.dim[0];
-    const int shards = d->par.shards ? ls_group_size(d->par.shards) : ls_group_size(p->replicas ? p->replicas : d->par.mesh.replicas);
+    const int shards =
+        d->par.shards ? ls_group_size(d->par.shards) : ls_group_size(p->replicas ? p->replicas : d->par.mesh.replicas);
     return d->par.ddp->strategy->shards ? ls_shard_of(rows, 0, shards).count * (all / rows) : all;
 }
 

@@ -38,7 +38,8 @@ ls_status ls_train_dry_open_plan(const ls_train_config *c, const ls_plan *plan, 
  * not differ. Micro-batches are of `rows` samples; without pipeline stages those whose backward is not reduced are left
  * out, since they call nothing that the others do not. */
 ls_status ls_train_dry_step(const ls_train_config *c, ls_train_dry *d, int64_t rows);
-/* With pipeline stages: records what an evaluation calls for a forward of `rows` samples, as many as one has at most. */
+/* With pipeline stages: records what an evaluation calls for a forward of `rows` samples, as many as one has at most.
+ */
 ls_status ls_train_dry_evaluate(const ls_train_config *c, ls_train_dry *d, int64_t rows);
 /* Events of one step of a rank. */
 typedef struct ls_train_events {

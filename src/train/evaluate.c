@@ -17,14 +17,15 @@ typedef struct evaluation {
     double *mine;   /* [LS_TRAIN_WORDS] */
 } evaluation;
 
-/* Loads the rows of a forward. If forwards include collectives, a rank that has no samples left still runs a forward, of
- * one row, and does not count it. */
+/* Loads the rows of a forward. If forwards include collectives, a rank that has no samples left still runs a forward,
+ * of one row, and does not count it. */
 static ls_status feed(void *arg, const ls_pipe_action *a)
 {
     evaluation *e = arg;
     ls_feed *f = &e->t->feed;
     const size_t done = (size_t)a->micro_batch * f->test_rows, left = e->most - done;
-    const size_t step = left < f->test_rows ? left : f->test_rows; /* the same on all ranks, however much is loaded here */
+    const size_t step =
+        left < f->test_rows ? left : f->test_rows; /* the same on all ranks, however much is loaded here */
     if (e->loaded == a->micro_batch) return LS_OK; /* for the chunk before */
     e->loaded = a->micro_batch;
     e->counts = done < e->part.count;
@@ -42,7 +43,8 @@ static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
     const ls_rows *rows = &e->rows;
     ls_stage_pass pass = { 0 };
     if (data) {
-        LS_TRY(ls_parallel_stage_forward(&t->par, a, (int64_t)rows->n, (int64_t)rows->tokens, rows->x, rows->label, data, &pass));
+        LS_TRY(ls_parallel_stage_forward(&t->par, a, (int64_t)rows->n, (int64_t)rows->tokens, rows->x, rows->label,
+                                         data, &pass));
     } else {
         ls_tape_reset(tape);
         (void)ls_train_loss(t, tape, rows, &pass.sums);

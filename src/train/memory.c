@@ -40,7 +40,8 @@ ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_c
 /* --- the plan ---------------------------------------------------------------------------- */
 
 /* With pipeline stages: what tapes share, and the tapes of each chunk, which keep what its forward does. */
-static ls_status plan_stages(const ls_train_config *c, int size, ls_train_dry *d, int64_t test_rows, ls_memory_plan *out)
+static ls_status plan_stages(const ls_train_config *c, int size, ls_train_dry *d, int64_t test_rows,
+                             ls_memory_plan *out)
 {
     const ls_parallel *par = &d->par;
     int at = 0;
@@ -297,7 +298,8 @@ ls_status ls_memory_check(const ls_train_config *c, const ls_model_config *mc, c
 /* --- before ranks are started ------------------------------------------------------------------ */
 
 /* The rank that takes the most: rank 0, or with pipeline stages the first rank of the largest stage. */
-static ls_status largest_rank(const ls_train_config *c, const ls_model_config *mc, int size, int *rank, ls_memory_plan *most)
+static ls_status largest_rank(const ls_train_config *c, const ls_model_config *mc, int size, int *rank,
+                              ls_memory_plan *most)
 {
     const int stages = c->parallel.pp <= size ? (int)c->parallel.pp : 1;
     *rank = 0;

@@ -18,8 +18,8 @@ typedef struct ls_memory_plan {
     size_t total;
     size_t world_arena, own_arena, tape; /* the three pieces that it is taken in, the first one in whole pages; samples
                                             and the copy of checkpoint.async take their own */
-    size_t chunk[LS_PIPE_MOST_CHUNKS], tapes; /* with pipeline stages: of a tape of each chunk, and of all; `tape` is what
-                                                 they share */
+    size_t chunk[LS_PIPE_MOST_CHUNKS], tapes; /* with pipeline stages: of a tape of each chunk, and of all; `tape` is
+                                                 what they share */
     size_t packed; /* of own_arena: copies of weights; with the parameters */
 } ls_memory_plan;
 
@@ -27,7 +27,8 @@ typedef struct ls_memory_plan {
  * are not looked for, and model.vocab_size has to be there (LS_BAD_CONFIG). */
 ls_status ls_train_model(const ls_train_config *c, ls_source *source, ls_model_config *out);
 
-/* For one rank of `size`; rank 0 takes the most, except that pipeline stages differ. All ranks are on one node, or, with _on, rank r on node[r]. */
+/* For one rank of `size`; rank 0 takes the most, except that pipeline stages differ. All ranks are on one node, or,
+ * with _on, rank r on node[r]. */
 ls_status ls_memory_plan_make(const ls_train_config *c, const ls_model_config *mc, int rank, int size,
                               ls_memory_plan *out);
 ls_status ls_memory_plan_on(const ls_train_config *c, const ls_model_config *mc, int rank, int size, const int *node,

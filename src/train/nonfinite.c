@@ -28,7 +28,10 @@ static bool is_finite(const ls_param *p)
     return value.dim[0] == 0 || ls_tensor_finite(&value);
 }
 
-static ls_rows rows_of(const search *s, int micro_batch) { return ls_feed_micro_batch(&s->t->feed, (size_t)micro_batch); }
+static ls_rows rows_of(const search *s, int micro_batch)
+{
+    return ls_feed_micro_batch(&s->t->feed, (size_t)micro_batch);
+}
 
 static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
 {
@@ -39,7 +42,8 @@ static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
     if (*s->buf && !ls_parallel_forwards_meet(&s->t->par)) return LS_OK;
     s->op = 0;
     if (data)
-        return ls_parallel_stage_forward(&s->t->par, a, (int64_t)rows.n, (int64_t)rows.tokens, rows.x, rows.label, data, &pass);
+        return ls_parallel_stage_forward(&s->t->par, a, (int64_t)rows.n, (int64_t)rows.tokens, rows.x, rows.label, data,
+                                         &pass);
     ls_tape_reset(tape);
     (void)ls_train_loss(s->t, tape, &rows, &pass.sums);
     return ls_tape_status(tape);

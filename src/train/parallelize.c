@@ -625,7 +625,8 @@ static ls_status open_scratch(ls_world *w, const ls_parallel_opts *o, ls_paralle
 }
 
 /* The tapes of a chunk, from *at on. */
-static ls_status open_chunk(ls_world *w, const ls_plan *p, const ls_parallel_opts *o, int chunk, ls_parallel *out, int *at)
+static ls_status open_chunk(ls_world *w, const ls_plan *p, const ls_parallel_opts *o, int chunk, ls_parallel *out,
+                            int *at)
 {
     const ls_chunk *k = &out->chunk[chunk];
     const size_t nbytes = out->scratch && o->chunk_bytes ? o->chunk_bytes[chunk] : o->tape_bytes;

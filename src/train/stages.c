@@ -18,8 +18,8 @@ static ls_tensor *entering(const ls_parallel *p, int chunk, ls_tape *t, int64_t 
     return ls_tape_input(t, shape.dtype, shape.ndim, shape.dim, data);
 }
 
-ls_status ls_parallel_stage_forward(const ls_parallel *p, const ls_pipe_action *a, int64_t rows, int64_t tokens, void *x,
-                                    int64_t *labels, ls_pipe_data *data, ls_stage_pass *out)
+ls_status ls_parallel_stage_forward(const ls_parallel *p, const ls_pipe_action *a, int64_t rows, int64_t tokens,
+                                    void *x, int64_t *labels, ls_pipe_data *data, ls_stage_pass *out)
 {
     ls_tape *t = p->tape[a->slot];
     const ls_model *m = p->model;
@@ -27,7 +27,8 @@ ls_status ls_parallel_stage_forward(const ls_parallel *p, const ls_pipe_action *
     ls_model_input in;
     ls_tape_reset(t);
     m->cls->input(m, rows, tokens, &in);
-    ls_tensor *x_in = first ? ls_tape_input(t, in.dtype, in.ndim, in.dim, x) : entering(p, a->chunk, t, rows, tokens, data->x);
+    ls_tensor *x_in =
+        first ? ls_tape_input(t, in.dtype, in.ndim, in.dim, x) : entering(p, a->chunk, t, rows, tokens, data->x);
     ls_tensor *y = last ? ls_tape_input(t, LS_I64, in.label_ndim, in.label_dim, labels) : NULL;
     out->in = first ? NULL : x_in;
     out->out = ls_model_stage_forward(m, a->chunk, t, x_in, y, &out->sums);

@@ -82,8 +82,8 @@ static ls_status forward(void *arg, const ls_pipe_action *a, ls_pipe_data *data)
     t->par.model->draw.step = (uint64_t)t->step;
     t->par.model->draw.sample = m->rows.first;
     if (data)
-        return ls_parallel_stage_forward(&t->par, a, (int64_t)m->rows.n, (int64_t)m->rows.tokens, m->rows.x, m->rows.label, data,
-                                         &m->pass);
+        return ls_parallel_stage_forward(&t->par, a, (int64_t)m->rows.n, (int64_t)m->rows.tokens, m->rows.x,
+                                         m->rows.label, data, &m->pass);
     ls_tape_reset(tape);
     LS_TRY(ls_parallel_begin_forward(&t->par, tape, a->last));
     m->pass.out = ls_train_loss(t, tape, &m->rows, &m->pass.sums);
@@ -105,7 +105,9 @@ static ls_status backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data
     float scaled = weight * t->scaler.scale;
     ls_injection_before_backward(t, t->step + 1, &scaled);
     if (data) LS_TRY(ls_parallel_stage_backward(&t->par, a, &m->pass, &scaled, data));
-    else LS_TRY(ls_backward_from(t->par.tape[a->slot], m->pass.out, &scaled)); /* a language model's sum is known from here on */
+    else
+        LS_TRY(ls_backward_from(t->par.tape[a->slot], m->pass.out,
+                                &scaled)); /* a language model's sum is known from here on */
     ls_injection_after_backward(t, t->step + 1, &m->pass.sums.sum);
     const bool has_loss = t->par.mesh.has_loss && (!data || ls_parallel_has_loss(&t->par, a));
     if (has_loss && m->rows.counts > 0) add_loss(step, &m->pass.sums);
