@@ -48,7 +48,7 @@ static void value(const ls_fig_control *c, ls_text *out)
 static void sensible(ls_text *out)
 {
     static const char *const forms[] = { "--text", "--svg", "--json", "--page", "" };
-    const ls_figure *f = ls_figures[draw(5)];
+    const ls_figure *f = ls_figures[draw(6)];
     int npresets = 0;
     while (f->preset[npresets].name) npresets++;
     ls_text_add(out, "%s", f->name);

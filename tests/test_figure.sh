@@ -13,7 +13,7 @@ claim 'with their controls' has_line '  cap_kib    25600   ddp.bucket_cap (KiB):
 claim 'and presets' has_line '  preset=no-set-epoch' figure
 claim 'the example of --help works' has_line 'round 2 of 3' figure schedule algo=tree coll=broadcast ranks=8 step=2
 claim 'it says so' has_line 'lockstep figure schedule algo=tree coll=broadcast ranks=8 step=2' figure --help
-for name in schedule winner buckets sampler ledger; do
+for name in schedule winner buckets sampler ledger pipeline; do
     figure $name >$name.txt
     figure $name --svg >$name.svg
     figure $name --json >$name.json
@@ -25,7 +25,7 @@ for name in schedule winner buckets sampler ledger; do
     claim "$name: one object of JSON" parses "import sys, json; j = json.load(sys.stdin); assert j['figure'] == '$name' and j['table']['rows']" $name.json
     claim "$name: all three say the same" test "$(sed -n 3p $name.txt)" = "$(python3 -c 'import sys, json; print(json.load(sys.stdin)["sentence"])' <$name.json)"
 done
-claim 'all figures as JSON' parses 'import sys, json; assert len(json.load(sys.stdin)["figures"]) == 5' <(figure list --json)
+claim 'all figures as JSON' parses 'import sys, json; assert len(json.load(sys.stdin)["figures"]) == 6' <(figure list --json)
 claim 'flags may come first' test "$(figure --json sampler n=3)" = "$(figure sampler n=3 --json)"
 
 claim 'many ranks: messages of a round are cut' has_line '  and 56 more' figure schedule ranks=64 step=3

@@ -376,8 +376,35 @@ static void requests_override_presets_in_any_order(void **state)
     for (int f = 0; ls_figures[f]; f++) assert_non_null(strstr(list, ls_figures[f]->caption));
     free(list);
     json_t *j = ask("list");
-    assert_int_equal(json_array_size(json_object_get(j, "figures")), 5);
+    assert_int_equal(json_array_size(json_object_get(j, "figures")), 6);
     json_decref(j);
+}
+
+/* --- pipeline ---------------------------------------------------------------------------------------------------- */
+
+static void bubbles_are_those_of_the_formulas(void **state)
+{
+    (void)state;
+    static const struct { const char *schedule; int alive; double step; } row[] = {
+        { "gpipe", 16, (16 + 3) * 3.5 },
+        { "1f1b", 4, (16 + 3) * 3.5 },
+        { "interleaved chunks=4", 4 * 4 + 3, 16 * 3.5 + 3 * 3.5 / 4 },
+        { "zb-h1", 4, 16 * 3.5 + 3 * (1.5 + 1 - 1) },
+    };
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        json_t *j = ask("pipeline micro=16 forward_ms=1.5 schedule=%s", row[k].schedule);
+        close_to(fact(j, "step_ms"), row[k].step, row[k].schedule);
+        close_to(fact(j, "bubble"), 1 - 16 * 3.5 / row[k].step, row[k].schedule);
+        close_to(fact(j, "alive"), row[k].alive, row[k].schedule);
+        for (int rank = 0; rank < 4; rank++) {
+            double sum = 0;
+            for (int i = 1; i < 5; i++) sum += number(j, rank, i);
+            close_to(sum, row[k].step, "phases and idle time");
+        }
+        json_decref(j);
+    }
+    refuse("pipeline schedule=zb-v chunks=3", "chunks=3: pipeline schedule zb-v with 3 chunks of the model per rank: expected 2");
+    refuse("pipeline schedule=zero", "schedule=zero: expected one of gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe-v");
 }
 
 static void bad_requests_are_refused(void **state)
@@ -394,7 +421,7 @@ static void bad_requests_are_refused(void **state)
     refuse("", "an empty request: expected a figure's name, or list");
     refuse(" \n", "an empty request");
     refuse("schedul", "no figure named 'schedul'; did you mean 'schedule'?");
-    refuse("xyzzy-plugh", "expected one of schedule, winner, buckets, sampler, ledger, list");
+    refuse("xyzzy-plugh", "expected one of schedule, winner, buckets, sampler, ledger, pipeline, list");
     refuse("sampler ranks", "'ranks': expected key=value, --text, --svg or --json");
     refuse("sampler rank=4", "no control named 'rank'; did you mean 'ranks'?");
     refuse("sampler ranks=4 ranks=4", "ranks is there twice");
@@ -457,6 +484,7 @@ int main(void)
         cmocka_unit_test(shapes_are_the_models),
         cmocka_unit_test(every_preset_has_all_three_forms),
         cmocka_unit_test(requests_override_presets_in_any_order),
+        cmocka_unit_test(bubbles_are_those_of_the_formulas),
         cmocka_unit_test(bad_requests_are_refused),
         cmocka_unit_test(one_piece_says_how_it_went),
         cmocka_unit_test(the_logarithm_is_one),

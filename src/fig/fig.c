@@ -14,7 +14,8 @@ typedef enum format { TEXT, SVG, JSON, PAGE, FORMATS } format;
 static const char *const format_name[FORMATS] = { "--text", "--svg", "--json", "--page" };
 
 const ls_figure *const ls_figures[] = {
-    &ls_figure_schedule, &ls_figure_winner, &ls_figure_buckets, &ls_figure_sampler, &ls_figure_ledger, NULL,
+    &ls_figure_schedule, &ls_figure_winner, &ls_figure_buckets, &ls_figure_sampler, &ls_figure_ledger,
+    &ls_figure_pipeline, NULL,
 };
 
 #define MOST_WORD 64

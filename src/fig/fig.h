@@ -48,7 +48,8 @@ typedef struct ls_figure {
 } ls_figure;
 
 extern const ls_figure *const ls_figures[]; /* NULL-ended */
-extern const ls_figure ls_figure_schedule, ls_figure_winner, ls_figure_buckets, ls_figure_sampler, ls_figure_ledger;
+extern const ls_figure ls_figure_schedule, ls_figure_winner, ls_figure_buckets, ls_figure_sampler, ls_figure_ledger,
+    ls_figure_pipeline;
 
 /* Adds the answer to `out`: a text, an SVG or a JSON object, as --text, --svg or --json says (none of them: text). With
  * --page the JSON object has the SVG and the text, too, so that a page asks once.
