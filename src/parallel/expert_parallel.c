@@ -250,7 +250,9 @@ ls_tensor *ls_dispatch(ls_tape *t, ls_tensor *x, ls_routing *r, const ls_along *
     if (st < 0) return ls_op_fail(t, st);
     if (!describe(t, r, ep)) return NULL;
     if ((st = tell_counts(t, r)) < 0) return ls_op_fail(t, st);
-    ls_tensor *y = ls_op_output(t, x->dtype, 2, (int64_t[]){ r->rows > 0 ? r->rows : 1, x->dim[2] });
+    const int64_t rows = r->rows > 0 ? r->rows : 1;
+    ls_tape_rows(t, rows, r->most);
+    ls_tensor *y = ls_op_output(t, x->dtype, 2, (int64_t[]){ rows, x->dim[2] });
     if (!y) return NULL;
     if (!ls_tape_dry(t) && r->rows == 0) memset(y->data, 0, ls_tensor_nbytes(y));
     if ((st = send(t, r, x, y->data)) < 0) return ls_op_fail(t, st);
@@ -302,7 +304,7 @@ static ls_status combine_backward(ls_tape *t, struct ls_node *n)
     if (!ls_grad_wanted(rows)) return LS_OK;
     LS_TRY(ls_grad_begin(t, rows, &add, &out));
     const size_t mark = ls_op_mark(t);
-    void *drows = add ? ls_op_alloc(t, ls_tensor_nbytes(rows)) : out;
+    void *drows = add ? ls_op_alloc(t, ls_tensor_room(rows)) : out;
     LS_TRY(ls_tape_status(t));
     if (!ls_tape_dry(t) && s->r->rows == 0) memset(drows, 0, ls_tensor_nbytes(rows)); /* the row that stands for none */
     LS_TRY(combine_rows(t, s->r, &l, drows));
@@ -332,6 +334,7 @@ ls_tensor *ls_combine(ls_tape *t, ls_tensor *rows, ls_tensor *weights, const ls_
     ls_status st = check_combine(t, rows, weights, r);
     if (st < 0) return ls_op_fail(t, st);
     const int64_t C = rows->dim[1];
+    ls_tape_rows(t, 0, 0);
     ls_tensor *y = ls_op_output(t, rows->dtype, 3, (int64_t[]){ r->B, r->T, C });
     returned *s = y ? ls_tape_take_node(t, sizeof *s) : NULL;
     void *back = s && travels(r) ? ls_op_alloc(t, (size_t)(most_sent(r) * C) * ls_dtype_size(rows->dtype)) : NULL;

@@ -83,7 +83,7 @@ ls_status ls_grad_begin(ls_tape *t, ls_tensor *x, bool *add, void **out)
 {
     ls_tensor *const held = x->grad;
     if (x->node && (!held || held->uses > 0)) {
-        x->grad = new_gradient(t, x, ls_tensor_nbytes(x));
+        x->grad = new_gradient(t, x, ls_tensor_room(x));
         if (!x->grad) return t->status;
         if (held) { /* others hold it too, and it must not change for them */
             held->uses--;

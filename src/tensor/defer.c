@@ -39,7 +39,7 @@ bool ls_tape_defers(const ls_tape *t, const struct ls_node *n)
 static ls_tensor *copy_of(ls_tape *t, const ls_tensor *x)
 {
     ls_tensor *c = ls_tape_take_node(t, sizeof *c);
-    void *data = c ? ls_op_alloc(t, ls_tensor_nbytes(x)) : NULL;
+    void *data = c ? ls_op_alloc(t, ls_tensor_room(x)) : NULL;
     if (t->status < 0) return NULL;
     *c = *x;
     c->data = data;

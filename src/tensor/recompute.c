@@ -132,7 +132,7 @@ static ls_tensor *end_block(ls_tape *t, ls_tensor *y, ls_tape_mark mark)
     t->room = &t->own;
     if (made_before) return y; /* an input of the block */
     ls_tensor *kept = ls_tape_take_node(t, sizeof *kept);
-    void *data = kept ? ls_op_alloc(t, ls_tensor_nbytes(&was)) : NULL;
+    void *data = kept ? ls_op_alloc(t, ls_tensor_room(&was)) : NULL;
     if (t->status < 0) return NULL;
     if (!t->dry) memmove(data, was.data, ls_tensor_nbytes(&was)); /* its old place lies above, or elsewhere */
     *kept = was;

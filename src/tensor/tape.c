@@ -156,6 +156,7 @@ static void forget(ls_room *r)
 
 void ls_tape_reset(ls_tape *t)
 {
+    t->rows = t->rows_room = 0;
     if (t->room != &t->own) forget(t->room); /* a failure ended a block, or backward */
     forget(t->room = &t->own);
     t->in_block = t->again = t->pending = false;
@@ -254,14 +255,27 @@ static ls_tensor *header(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *di
     if (!x) return NULL;
     *x = (ls_tensor){ .dtype = dtype, .ndim = ndim };
     for (int i = 0; i < ndim; i++) x->dim[i] = dim[i];
+    if (t->rows_room > 0 && ndim == 2 && dim[0] == t->rows) x->room = t->rows_room;
     return x;
+}
+
+void ls_tape_rows(ls_tape *t, int64_t rows, int64_t most)
+{
+    t->rows = rows;
+    t->rows_room = most;
+}
+
+size_t ls_tensor_room(const ls_tensor *x)
+{
+    const size_t nbytes = ls_tensor_nbytes(x);
+    return x->room > x->dim[0] ? nbytes / (size_t)x->dim[0] * (size_t)x->room : nbytes;
 }
 
 ls_tensor *ls_op_output(ls_tape *t, ls_dtype dtype, int ndim, const int64_t *dim)
 {
     ls_tensor *x = header(t, dtype, ndim, dim);
     if (!x) return NULL;
-    x->data = ls_op_alloc(t, ls_tensor_nbytes(x));
+    x->data = ls_op_alloc(t, ls_tensor_room(x));
     return t->status == LS_OK ? x : NULL;
 }
 
@@ -270,7 +284,7 @@ static ls_tensor *output_in_slab(ls_tape *t, ls_dtype dtype, int ndim, const int
 {
     ls_tensor *x = header(t, dtype, ndim, dim);
     if (!x) return NULL;
-    t->out_bytes = ls_tensor_nbytes(x);
+    t->out_bytes = ls_tensor_room(x);
     t->out_at = leaves_hole ? ls_slab_take(&t->room->slab, t->out_bytes) : ls_slab_push(&t->room->slab, t->out_bytes);
     if (LS_UNLIKELY(t->out_at == LS_SLAB_FULL)) {
         ls_tape_no_room(t, t->out_bytes);

@@ -87,6 +87,7 @@ struct ls_tape {
     ls_recompute recompute;
     bool in_block;
     bool again;             /* what is computed now has been computed before */
+    int64_t rows, rows_room;  /* of ls_tape_rows; 0: none vary */
     size_t out_at, out_bytes; /* of the newest ls_op_output_again or _transient */
     ls_tensor **leaves;     /* owned: room to collect a block's leaves in */
     int nleaves, leaves_cap;
