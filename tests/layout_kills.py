@@ -1,5 +1,5 @@
 """layout_kills.py -- kills a random rank in a random step of a random layout (data, tensor, sequence, context and
-pipeline parallelism, ZeRO, recompute, shared memory or tcp, one launcher or two): the report names the rank and the step, every
+pipeline parallelism, with --experts expert parallelism, ZeRO, recompute, shared memory or tcp, one launcher or two): the report names the rank and the step, every
 launcher ends in time with exit status 82, and nothing is left.
 
     python3 tests/layout_kills.py LOCKSTEP RECIPE --runs 50 --seed 1
@@ -22,6 +22,7 @@ a.add_argument("lockstep")
 a.add_argument("recipe", help="a model with 4 heads and sequences of 16 tokens; 8 samples per step")
 a.add_argument("--runs", type=int, default=50)
 a.add_argument("--seed", type=int, default=1)
+a.add_argument("--experts", action="store_true", help="the model has 4 experts, which ranks divide")
 args = a.parse_args()
 
 STEPS = 6
@@ -35,13 +36,17 @@ DIED = 82
 def draw(rng):
     """(ranks, launchers, options)"""
     while True:
-        dp, tp, cp, pp = rng.choice((1, 2, 4)), rng.choice((1, 2, 4)), rng.choice((1, 2, 4)), rng.choice((1, 2))
-        ranks = dp * tp * cp * pp
-        if tp * cp * pp > 1 and ranks <= MOST_RANKS:
+        dp, tp, cp = rng.choice((1, 2, 4)), rng.choice((1, 2, 4)), rng.choice((1, 2, 4))
+        pp = rng.choice((1, 2)) if not args.experts else 1
+        ep = rng.choice((2, 4)) if args.experts else 1
+        ranks = dp * ep * tp * cp * pp
+        if ep * tp * cp * pp > 1 and ranks <= MOST_RANKS:
             break
     o = {"parallel.dp": dp, "parallel.tp": tp, "parallel.cp": cp, "parallel.pp": pp}
     if pp > 1:
         o["pipeline.schedule"] = rng.choice(("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"))
+    if args.experts:
+        o |= {"parallel.ep": ep, "moe.capacity_factor": rng.choice((0, 1)), "moe.aux_loss": rng.choice((0, 0.01))}
     if tp > 1:
         o["parallel.sp"] = rng.choice(("true", "false"))
     if cp > 1:

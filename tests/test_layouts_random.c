@@ -1,9 +1,9 @@
 /* Random products of data, tensor, sequence, context and pipeline parallelism with ZeRO stages, recompute,
  * micro-batches, bf16 and dropout train the model that one rank trains, and a layout that runs twice has the same bits
- * (R110-R119, R131-R138).
+ * (R110-R119, R131-R138). So do random products of these, except pipelines, and expert parallelism (R139-R146).
  *
- * Twelve layouts, and 64 ranks; LOCKSTEP_RUNS layouts from LOCKSTEP_SEED on where these are set: tests/long_layouts.sh
- * has 120. A message names the seed of its layout.
+ * Twelve layouts of both, and 64 ranks; LOCKSTEP_RUNS layouts from LOCKSTEP_SEED on where these are set:
+ * tests/long_layouts.sh has 120. A message names the seed of its layout.
  */
 #include "harness.h"
 #include "harness_layout.h"
@@ -18,8 +18,9 @@
 #define BATCH      8
 #define TOKENS     "32" /* a multiple of 2 cp and of cp tp, for all that are drawn */
 #define MOST_RANKS 16
-#define KEYS       16   /* of a layout */
+#define KEYS       17   /* of a layout */
 #define FIRST_SEED 1019 /* its 12 have each axis, stage, context, dtype and kind of recompute */
+#define EXPERTS_SEED 5  /* its 12 have all of this, each ep, each task with experts, hybrid sharding and a hook */
 
 /* Of losses, and of norms and weights. Both sides round to float in every operation, and 10 steps pass a difference on.
  * In bf16 every operation rounds to 8 bits. */
@@ -43,6 +44,14 @@ static const char *grouped[] = { RECIPE, SGD, "model.name", "llama", "model.n_kv
 static const char *gpt2_bf16[] = { RECIPE, SGD, "model.name", "gpt2", DROPOUT, BF16, NULL };
 static const char *llama_bf16[] = { RECIPE, ADAMW, "model.name", "llama", "model.n_kv_head", "4", BF16, NULL };
 
+#define MOE RECIPE, SGD, "model.name", "moe", "model.d_expert", "24", "model.n_experts", "8", "model.top_k", "2"
+static const char *moe[] = { MOE, NULL };
+static const char *balanced[] = { MOE, "moe.aux_loss", "0.02", "moe.z_loss", "0.01", "moe.bias_rate", "0.02", NULL };
+static const char *dropping[] = { MOE, "moe.capacity_factor", "0.75", "moe.aux_loss", "0.02", NULL };
+static const char *least[] = { MOE, "moe.capacity_factor", "0.5", "moe.drop", "probability", "model.n_kv_head", "4", NULL };
+static const char *shared[] = { MOE, "model.shared_expert", "24", "model.first_dense", "1", NULL };
+static const char *moe_bf16[] = { MOE, "model.norm_topk", "false", BF16, NULL };
+
 typedef struct task {
     const char *name;
     const char **run;
@@ -57,7 +66,14 @@ static const task tasks[] = {
     { "llama with 4 heads of keys", grouped, 4, false },
     { "gpt2 with dropout in bf16", gpt2_bf16, 8, true },
     { "llama with 4 heads of keys in bf16", llama_bf16, 4, true },
+    { "experts", moe, 8, false },
+    { "experts in balance", balanced, 8, false },
+    { "experts of a capacity", dropping, 8, false },
+    { "experts that drop the least probable", least, 4, false },
+    { "experts and a shared one", shared, 8, false },
+    { "experts in bf16", moe_bf16, 8, true },
 };
+enum { DENSE = 6, SPARSE = COUNT(tasks) - DENSE }; /* of them */
 
 static int open_text(void **state)
 {
@@ -120,8 +136,8 @@ static bool draw_pipeline(drawn *d, uint64_t *rng, int pp)
     return order[k].halves;
 }
 
-/* What a rank of them stores, and when. */
-static void draw_step(drawn *d, uint64_t *rng, int dp, int cp, bool halves)
+/* What a rank of them stores, and when. Experts have dp / ep replicas. */
+static void draw_step(drawn *d, uint64_t *rng, int dp, int ep, int cp, bool halves)
 {
     static const char *const recompute[] = { "none", "selective", "full" };
     static const char *const transport[] = { "tcp", "shm", "shm", "shm" };
@@ -130,7 +146,8 @@ static void draw_step(drawn *d, uint64_t *rng, int dp, int cp, bool halves)
     const int micro = 1 << draw(rng, 3); /* 1, 2, 4 */
     set(d, "zero.stage", (const char *const[]){ "0", "1", "2", "3" }[stage]);
     if (own) set(d, "zero.copy", "rank");
-    if (stage > 0 && dp * cp >= 4 && draw(rng, 3) == 0) set(d, "zero.hsdp", "2");
+    if (stage > 0 && dp * cp >= 4 && (ep == 1 || dp / ep % 2 == 0) && draw(rng, 3) == 0) set(d, "zero.hsdp", "2");
+    if (stage == 0 && ep > 1 && draw(rng, 2)) set(d, "ddp.hook", "allreduce");
     set(d, "train.recompute", recompute[draw(rng, 3)]);
     if (BATCH / dp % micro == 0 && draw(rng, 3)) set(d, "train.micro_batch", number[micro]);
     if (stage < 3 || own) set(d, "comm.transport", transport[draw(rng, 4)]); /* a copy per node is in shared memory */
@@ -150,9 +167,29 @@ static drawn draw_layout(unsigned seed)
         cp = 1 << draw(&rng, 3);
         d.ranks = pp * dp * tp * cp;
     } while (pp * tp * cp == 1 || d.ranks > MOST_RANKS);
-    d.task = draw(&rng, COUNT(tasks));
+    d.task = draw(&rng, DENSE);
     draw_axes(&d, &rng, dp, tp, cp);
-    draw_step(&d, &rng, dp, cp, draw_pipeline(&d, &rng, pp));
+    draw_step(&d, &rng, dp, 1, cp, draw_pipeline(&d, &rng, pp));
+    return d;
+}
+
+static drawn draw_experts(unsigned seed)
+{
+    drawn d = { .seed = seed };
+    uint64_t rng = seed;
+    for (int i = 0; i < 4; i++) (void)draw(&rng, 2);
+    int dp, ep, tp, cp;
+    do {
+        dp = 1 << draw(&rng, 3);
+        ep = 1 << draw(&rng, 4);
+        tp = 1 << draw(&rng, 2);
+        cp = 1 << draw(&rng, 2);
+        d.ranks = dp * ep * tp * cp;
+    } while (ep == 1 || dp * ep > BATCH || d.ranks > MOST_RANKS);
+    d.task = DENSE + draw(&rng, SPARSE);
+    draw_axes(&d, &rng, dp, tp, cp);
+    set(&d, "parallel.ep", number[ep]);
+    draw_step(&d, &rng, dp * ep, ep, cp, false);
     return d;
 }
 
@@ -224,20 +261,31 @@ static void forget(memory *m)
     for (size_t i = 0; i < COUNT(tasks); i++) free_outcome(m->alone[i]);
 }
 
-static void random_products_train_the_model_of_one_rank(void **state)
+static void train_random_products(drawn (*draw_one)(unsigned seed), unsigned usual)
 {
-    (void)state;
     const char *runs_text = getenv("LOCKSTEP_RUNS"), *seed_text = getenv("LOCKSTEP_SEED");
     const unsigned runs = runs_text ? (unsigned)atoi(runs_text) : 12;
-    const unsigned first = seed_text ? (unsigned)atoi(seed_text) : FIRST_SEED;
+    const unsigned first = seed_text ? (unsigned)atoi(seed_text) : usual;
     memory m = { 0 };
     for (unsigned seed = first; seed < first + runs; seed++) {
-        const drawn d = draw_layout(seed);
+        const drawn d = draw_one(seed);
         holds(&d, &m);
     }
     print_message("layouts of seeds %u to %u: a loss is at most %.2g from one rank's in f32, %.2g in bf16\n", first,
                   first + runs - 1, m.loss[0], m.loss[1]);
     forget(&m);
+}
+
+static void random_products_train_the_model_of_one_rank(void **state)
+{
+    (void)state;
+    train_random_products(draw_layout, FIRST_SEED);
+}
+
+static void random_products_of_experts_train_the_model_of_one_rank(void **state)
+{
+    (void)state;
+    train_random_products(draw_experts, EXPERTS_SEED);
 }
 
 static void sixty_four_ranks_train_the_model_of_one_rank(void **state)
@@ -252,6 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_products_train_the_model_of_one_rank),
+        cmocka_unit_test(random_products_of_experts_train_the_model_of_one_rank),
         cmocka_unit_test(sixty_four_ranks_train_the_model_of_one_rank),
     };
     return cmocka_run_group_tests_name("random layouts", tests, open_text, remove_text);
