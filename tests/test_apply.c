@@ -567,6 +567,43 @@ static void a_second_device_gives_the_same_bits_behind_guard_pages(void **state)
     assert_true(loss[0] == loss[1]);
 }
 
+/* Of an arena: what is taken stays. */
+static ls_status kept_alloc(const ls_device *d, size_t nbytes, void **out)
+{
+    *(size_t *)d->state += nbytes;
+    *out = aligned_alloc(64, nbytes);
+    return *out ? LS_OK : ls_fail(LS_NO_MEMORY, "kept: %zu bytes", nbytes);
+}
+
+static void kept_release(const ls_device *d, void *at, size_t nbytes)
+{
+    (void)d, (void)nbytes;
+    free(at);
+}
+
+/* A tape that ranks share (src/train/parallelize.c) takes what was planned for it and not a byte more, though each op's
+ * first runs are proved. */
+static void a_proof_takes_no_memory_of_a_tape_that_ranks_share(void **state)
+{
+    (void)state;
+    const size_t planned = 1 << 20;
+    size_t taken = 0;
+    ls_device shared = ls_device_cpu;
+    shared.state = &taken, shared.alloc = kept_alloc, shared.release = kept_release;
+    ls_tape *t;
+    assert_int_equal(ls_tape_create_on(&shared, planned, NULL, NULL, &t), LS_OK);
+    dice = 5;
+    ls_tensor *x = fill(&p.x, 1.0f, 2, 4, 6, 0);
+    for (int pass = 0; pass < 2; pass++) {
+        ls_tape_reset(t);
+        ls_tensor *y = ls_mean(t, ls_mul(t, ls_tanh(t, x), x), LS_ALL_DIMS);
+        if (!y) fail_msg("%s", ls_last_error());
+        assert_int_equal(ls_backward(t, y), LS_OK);
+        assert_int_equal(taken, planned);
+    }
+    ls_tape_destroy(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -576,6 +613,7 @@ int main(void)
         cmocka_unit_test(a_gradient_that_is_too_long_is_found_before_it_harms_the_next),
         cmocka_unit_test(a_gradient_that_no_kernel_makes_is_refused_with_the_parameter_s_name),
         cmocka_unit_test(a_second_device_gives_the_same_bits_behind_guard_pages),
+        cmocka_unit_test(a_proof_takes_no_memory_of_a_tape_that_ranks_share),
     };
     return cmocka_run_group_tests_name("apply", tests, NULL, NULL);
 }

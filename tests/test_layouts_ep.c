@@ -164,6 +164,7 @@ static void with_context_parallelism(void **state)
         { 4, { "parallel.cp", "4", "parallel.cp_split", "contiguous", "parallel.context", "gather" } },
         { 4, { "parallel.ep", "2", "parallel.cp", "2" } },
         { 8, { "parallel.ep", "2", "parallel.cp", "2", "parallel.tp", "2", "train.recompute", "full" } },
+        { 16, { "parallel.ep", "4", "parallel.cp", "2", "parallel.tp", "2", "parallel.sp", "true" } },
     };
     static const char **const run[] = { plain, balanced, dropping, least, shared };
     for (size_t i = 0; i < COUNT(row); i++)

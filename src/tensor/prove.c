@@ -63,13 +63,17 @@ static size_t guard_of(const ls_op_call *c)
     return LEAST_GUARD + (most < MOST_GUARD ? most : MOST_GUARD);
 }
 
+/* What the CPU computes is proved in memory of the process, which goes back: a tape that ranks share lies in the world's
+ * arena, where what is taken stays, and no plan has a proof. Another device's kernels may need memory of their own. */
+static bool has_own_memory(const ls_device *d) { return d->alloc && d->kernels != ls_device_cpu.kernels; }
+
 /* Other memory for *p; NULL stays NULL. `reads`: the kernel reads what is there, too. */
 static ls_status take(proof *f, const place *what, void **p, size_t nbytes, bool reads)
 {
     void *at = NULL;
     const size_t all = whole_lines(nbytes + f->guard);
     if (!*p) return LS_OK;
-    if (f->device->alloc) LS_TRY(f->device->alloc(f->device, all, &at));
+    if (has_own_memory(f->device)) LS_TRY(f->device->alloc(f->device, all, &at));
     else at = aligned_alloc(LS_SLAB_ALIGN, all);
     if (!at) return ls_fail(LS_NO_MEMORY, "%s: %zu bytes for its first run", f->c->op->name, all);
     place *q = &f->item[f->n++];
@@ -115,7 +119,7 @@ static void release(proof *f, bool keep)
     while (f->n > 0) {
         const place *q = &f->item[--f->n];
         if (keep && q->kind != SCRATCH) memcpy(q->real, q->at, q->bytes);
-        if (f->device->alloc) f->device->release(f->device, q->at, q->bytes + q->guard);
+        if (has_own_memory(f->device)) f->device->release(f->device, q->at, q->bytes + q->guard);
         else free(q->at);
     }
 }
