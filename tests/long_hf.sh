@@ -16,7 +16,8 @@ oracle() { "$python" "$golden/hf_oracle.py" "$@"; }
 
 # what transformers saves, Lockstep reads; what Lockstep writes of it, transformers loads to the same
 claim 'transformers makes models' oracle make saved
-for model in gpt2 gpt2-untied gpt2-bf16 gpt2-bare llama llama-tied llama-f16; do
+models='gpt2 gpt2-untied gpt2-bf16 gpt2-bare llama llama-tied llama-f16 mixtral mixtral-bf16 qwen2-moe'
+for model in $models; do
     claim "import of $model" lockstep import saved/$model --out $model.safetensors
     claim "export of $model" lockstep export $model.safetensors --out whole/$model
     claim "$model: one file is the same to transformers" oracle same saved/$model whole/$model
@@ -32,7 +33,7 @@ claim 'and the same' oracle same saved/llama-f16 narrow/llama
 # what they write is the same: both take the likeliest token each time, to the end of their 40
 printf '%s\n' a 'The state of' 'A longer one, of 31 characters.' >prompts.txt
 claim 'transformers writes' oracle generate prompts.txt saved/*
-for model in gpt2 gpt2-untied gpt2-bf16 gpt2-bare llama llama-tied llama-f16; do
+for model in $models; do
     number=0
     while read -r prompt; do
         number=$((number + 1))
@@ -45,6 +46,15 @@ for model in gpt2 llama; do
     claim "golden $model: import" lockstep import "$golden/hf/$model" --out golden-$model.safetensors
     claim "golden $model: export" lockstep export golden-$model.safetensors --out golden-$model --max-shard-size 40KiB
     claim "golden $model: transformers computes the golden logits from it" oracle logits golden-$model "$golden/hf/$model.safetensors"
+done
+
+# with experts: what transformers finds when it trains (tests/test_hf_moe.sh) is made again, and is what it was
+claim 'golden experts: transformers trains them again' "$python" "$golden/make-moe.py" moe
+for model in mixtral qwen2_moe; do
+    claim "golden $model: the same losses and norms" cmp moe/$model.txt "$golden/moe/$model.txt"
+    claim "golden $model: import" lockstep import "$golden/moe/$model" --out golden-$model.safetensors
+    claim "golden $model: export" lockstep export golden-$model.safetensors --out golden-$model --max-shard-size 40KiB
+    claim "golden $model: it is the same to transformers" oracle same "$golden/moe/$model" golden-$model
 done
 
 # a run's checkpoint is a folder of transformers' as it is: its loss on the validation file is what the run printed
@@ -65,6 +75,17 @@ for model in gpt2 llama; do
     claim "$model: and its parameters are the ranks' to the bit" test "$(lockstep ckpt digest merged-$model/model.safetensors | cut -d' ' -f1)" = \
         "$(sed -nE '$s/.* digest=//p' out)"
     claim "$model: transformers has these bits" oracle bits merged-$model
+done
+
+# models with experts, whose ranks divide them
+for shared in 0 24; do
+    lockstep train --model.name moe --model.n_layer 2 --model.n_head 2 --model.d_model 32 --model.seq_len 32 --model.n_experts 4 \
+        --model.shared_expert $shared --data.name whale.txt --data.tokenizer byte --data.path tokens --train.steps 40 \
+        --train.global_batch 8 --nproc-per-node 4 --parallel.ep 2 --parallel.tp 2 --zero.stage 1 --run.dir run-moe-$shared >out 2>err
+    claim "moe, shared expert $shared: a run" test -s err -o -d run-moe-$shared/checkpoints/step-00000040
+    claim "moe, shared expert $shared: transformers finds the loss of the run in its checkpoint" oracle trained \
+        run-moe-$shared/checkpoints/step-00000040 tokens/val.bin 32 "$(sed -nE 's/^validate step: 40  loss: +([0-9.]+) .*/\1/p' out)"
+    claim "moe, shared expert $shared: transformers has these bits" oracle bits run-moe-$shared/checkpoints/step-00000040
 done
 
 # the tokenizer of a run and of its export, to AutoTokenizer: the same ids, nothing around them, the text again

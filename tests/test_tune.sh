@@ -80,6 +80,24 @@ buckets() { # of a run, after the rebuild
 claim 'a run has as many buckets as predicted: 4 KiB' test "$(buckets a 4KiB 4KiB)" = 5
 claim '64 KiB' test "$(buckets b 16KiB 64KiB)" = 4
 
+# Where ranks divide layers or sequences, those that average gradients are measured; a cap that makes other buckets than were
+# predicted ends the command.
+small_text 60
+lm=lm.yaml
+cat >$lm <<YAML
+model: { name: gpt2, n_layer: 2, n_head: 4, d_model: 32, seq_len: 16 }
+data: { path: $tmp/tokens }
+train: { global_batch: 4 }
+ddp: { first_bucket: 4KiB, bucket_cap: 16KiB }
+YAML
+divided() { # ranks, ranks that average gradients, options
+    OMP_NUM_THREADS=1 "$lockstep" tune buckets $lm -n "$1" --steps 1 "${@:3}" >divided || return 1
+    grep -qF "($2 ranks over shm)" divided && grep -qE '^ +16KiB +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+' divided || { cat divided; return 1; }
+}
+claim 'tensor parallelism: two groups of two' divided 4 2 --parallel.tp 2
+claim 'context parallelism: all four average' divided 4 4 --parallel.cp 2
+claim 'sequence parallelism' divided 4 2 --parallel.tp 2 --parallel.sp true
+
 wrong() { "$lockstep" tune "$@"; }
 claim 'no subject' fails_with 64 'expected `lockstep tune buckets RECIPE`' wrong
 claim 'another subject' fails_with 64 'expected `lockstep tune buckets RECIPE`' wrong rings "$recipe"
@@ -91,7 +109,10 @@ claim 'negative steps' fails_with 64 'steps' wrong buckets --steps -1 "$recipe"
 claim 'an unknown key' fails_with 64 'ddp.bucket_cop' wrong buckets "$recipe" -n 2 --ddp.bucket_cop 1
 claim 'ZeRO' fails_with 78 'zero.stage is 1' wrong buckets "$recipe" -n 2 --zero.stage 1
 claim 'a hook' fails_with 78 'ddp.hook is bf16' wrong buckets "$recipe" -n 2 --ddp.hook bf16
-claim 'ranks that divide layers' fails_with 78 'tune buckets knows of data parallelism alone, and parallel.tp is 2' wrong buckets "$recipe" -n 2 --parallel.tp 2
+claim 'ranks that divide layers, and no others' fails_with 64 'tune buckets on 2 ranks with parallel.tp 2: expected a multiple of it' \
+    wrong buckets "$lm" -n 2 --parallel.tp 2
+claim 'ranks that divide experts' fails_with 78 'have buckets of all gradients, and parallel.ep is 2' wrong buckets "$lm" -n 2 --model.name moe \
+    --parallel.ep 2
 claim 'no overlap' fails_with 78 'ddp.overlap is false' wrong buckets "$recipe" -n 2 --ddp.overlap false
 claim 'find_unused' fails_with 78 'ddp.find_unused is true' wrong buckets "$recipe" -n 2 --ddp.find_unused
 claim 'a batch that 3 ranks cannot share' fails_with 78 'train.global_batch' wrong buckets "$recipe" -n 3 --train.global_batch 64

@@ -24,7 +24,14 @@ ls_status ls_tune_check(const ls_train_config *c, int world_size)
 {
     if (world_size < 2)
         return ls_fail(LS_USAGE, "tune buckets on %d rank: expected at least 2, because one rank reduces nothing: give -n 2", world_size);
-    LS_TRY(ls_train_check_whole(c, "tune buckets"));
+    const struct { const char *axis; int64_t size; } apart[] = { { "pp", c->parallel.pp }, { "ep", c->parallel.ep } };
+    for (int i = 0; i < 2; i++)
+        if (apart[i].size > 1)
+            return ls_fail(LS_UNSUPPORTED, "tune buckets measures one group of ranks, which have buckets of all gradients, and parallel.%s "
+                           "is %lld: leave it out", apart[i].axis, (long long)apart[i].size);
+    if (world_size == c->parallel.tp)
+        return ls_fail(LS_USAGE, "tune buckets on %d ranks with parallel.tp %d: expected a multiple of it, because ranks that divide a layer "
+                       "reduce other gradients: give -n %d", world_size, world_size, 2 * world_size);
     if (c->zero.stage != 0)
         return ls_fail(LS_UNSUPPORTED, "zero.stage is %lld: tune buckets measures all_reduce, which stage 0 calls: set it to 0",
                        (long long)c->zero.stage);
@@ -72,7 +79,7 @@ static ls_status time_all_reduce(ls_group *g, float *buf, size_t nbytes, double 
 }
 
 /* As DDP calls it: averages of floats, in registered memory, in place. */
-static ls_status measure_all_reduce(ls_world *w, ls_tune *out)
+static ls_status measure_all_reduce(ls_world *w, ls_group *g, ls_tune *out)
 {
     size_t most = out->nbytes < LONG ? LONG : out->nbytes < MOST ? out->nbytes : MOST;
     double size[SIZES], ns[SIZES];
@@ -82,7 +89,7 @@ static ls_status measure_all_reduce(ls_world *w, ls_tune *out)
     memset(buf, 0, most);
     for (size_t nbytes = LEAST; nbytes < most && n < SIZES - 1; nbytes *= 4) size[n++] = (double)nbytes;
     size[n++] = (double)(most / sizeof(float) * sizeof(float));
-    for (int i = 0; i < n; i++) LS_TRY(time_all_reduce(ls_world_group(w), buf, (size_t)size[i], &ns[i]));
+    for (int i = 0; i < n; i++) LS_TRY(time_all_reduce(g, buf, (size_t)size[i], &ns[i]));
     LS_TRY(slowest(ls_world_group(w), ns, (size_t)n));
     ls_cost_fit(size, ns, n, &out->alpha_ns, &out->beta_ns, &out->worst);
     return LS_OK;
@@ -132,6 +139,15 @@ static ls_status one_step(ls_trainer *t, ls_step_stats *s)
     return LS_OK;
 }
 
+/* How long this rank has waited for gradients: in the group that averages them, and in its second one. */
+static uint64_t exposed_so_far(const ls_trainer *t)
+{
+    ls_comm_stats first, second = { 0 };
+    ls_group_stats_read(t->par.mesh.replicas, &first);
+    if (t->par.ddp->second) ls_group_stats_read(t->par.ddp->second, &second);
+    return first.exposed_ns + second.exposed_ns;
+}
+
 /* Medians over `steps` steps. */
 static ls_status run_steps(ls_trainer *t, int64_t steps, ls_tune_row *row)
 {
@@ -139,10 +155,11 @@ static ls_status run_steps(ls_trainer *t, int64_t steps, ls_tune_row *row)
     ls_status st = step ? LS_OK : ls_fail(LS_NO_MEMORY, "the times of %lld steps", (long long)steps);
     for (int64_t i = -WARMUP; st >= 0 && i < steps; i++) {
         ls_step_stats s;
+        const uint64_t before = exposed_so_far(t);
         st = one_step(t, &s);
         if (st < 0 || i < 0) continue;
         step[i] = (double)s.step_ns;
-        exposed[i] = (double)s.comm.exposed_ns;
+        exposed[i] = (double)(exposed_so_far(t) - before);
     }
     if (st >= 0) {
         double both[2] = { median(step, steps), median(exposed, steps) };
@@ -154,13 +171,14 @@ static ls_status run_steps(ls_trainer *t, int64_t steps, ls_tune_row *row)
     return st;
 }
 
-/* What one rank's step was like: ready[n], then the whole backward, then the rest of the step. */
-static void profile(const recorder *r, const ls_step_stats *s, double *out)
+/* What one rank's step was like: ready[n], then the whole backward, then the rest of the step. Where ranks divide layers,
+ * their collectives are a part of forward and of backward. */
+static void profile(const recorder *r, const ls_step_stats *s, uint64_t exposed_ns, double *out)
 {
     uint64_t last = r->begin;
     for (int i = 0; i < r->ps->n; i++) last = r->ready[i] > last ? r->ready[i] : last;
     const double backward = (double)(last - r->begin);
-    const double rest = (double)s->step_ns - backward - (double)s->comm.exposed_ns;
+    const double rest = (double)s->step_ns - backward - (double)exposed_ns;
     for (int i = 0; i < r->ps->n; i++) out[i] = r->ready[i] ? (double)(r->ready[i] - r->begin) : backward;
     out[r->ps->n] = backward;
     out[r->ps->n + 1] = rest > 0 ? rest : 0;
@@ -179,9 +197,10 @@ static ls_status time_gradients(ls_trainer *t, int64_t steps, double *out)
     for (int k = 0; st >= 0 && k < t->par.ntapes; k++) st = ls_tape_listen(t->par.tape[k], &events, &r);
     for (int64_t i = -WARMUP; st >= 0 && i < steps; i++) {
         ls_step_stats s;
+        const uint64_t before = exposed_so_far(t);
         st = one_step(t, &s);
         if (st < 0 || i < 0) continue;
-        profile(&r, &s, all + (size_t)i * n);
+        profile(&r, &s, exposed_so_far(t) - before, all + (size_t)i * n);
         time[i] = time[steps + i] = (double)s.step_ns;
     }
     for (int k = 0; k < t->par.ntapes; k++) ls_tape_unlisten(t->par.tape[k], &r);
@@ -241,12 +260,12 @@ static ls_status predict(const ls_train_config *c, ls_trainer *t, int64_t steps,
     double *time = malloc((n + 2) * sizeof *time);
     gradient *sorted = malloc(n * sizeof *sorted);
     ls_status st = time && sorted ? LS_OK : ls_fail(LS_NO_MEMORY, "the times of %zu gradients", n);
-    out->ranks = ls_world_size(t->w);
+    out->ranks = ls_group_size(t->par.mesh.replicas);
     snprintf(out->transport, sizeof out->transport, "%s", ls_world_transport(t->w));
     out->ngradients = ps->n;
     for (size_t i = 0; i < n; i++) out->nbytes += ls_tensor_nbytes(&ps->item[i].t);
     if (st >= 0) st = time_gradients(t, steps < LEAST_STEPS ? LEAST_STEPS : steps, time);
-    if (st >= 0) st = measure_all_reduce(t->w, out);
+    if (st >= 0) st = measure_all_reduce(t->w, t->par.mesh.replicas, out);
     if (st >= 0) {
         for (size_t i = 0; i < n; i++) sorted[i] = (gradient){ time[i], ls_tensor_nbytes(&ps->item[i].t), (int)i };
         qsort(sorted, n, sizeof *sorted, by_ready);

@@ -10,7 +10,7 @@ typedef struct ls_tune_row {
 } ls_tune_row;
 
 typedef struct ls_tune {
-    int ranks;
+    int ranks;            /* that average gradients */
     char transport[64];
     double alpha_ns, beta_ns, worst; /* of all_reduce; worst: the largest relative distance from a measurement */
     int ngradients;

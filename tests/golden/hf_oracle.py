@@ -1,6 +1,6 @@
 """What transformers and safetensors say to files that Lockstep wrote; driven by tests/long_hf.sh.
 
-    hf_oracle.py make FOLDER            models of both kinds: whole, in shards, bf16, f16, without their prefix
+    hf_oracle.py make FOLDER            models of each kind: whole, in shards, bf16, f16, without their prefix
     hf_oracle.py same FOLDER FOLDER     both load to the same parameters, to the bit
     hf_oracle.py logits FOLDER GOLDEN   the model's logits are the golden ones to 1e-5
     hf_oracle.py tensors FILE           safetensors opens the file and reads every tensor
@@ -21,7 +21,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig,
-                          LlamaForCausalLM)
+                          LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM)
 
 torch.set_num_threads(1)
 
@@ -31,6 +31,7 @@ def make(out):
     gpt2 = dict(vocab_size=300, n_positions=40, n_embd=48, n_layer=3, n_head=3, bos_token_id=0, eos_token_id=0)
     llama = dict(vocab_size=300, hidden_size=48, intermediate_size=100, num_hidden_layers=3, num_attention_heads=6,
                  num_key_value_heads=2, max_position_embeddings=40, rope_theta=500000.0)
+    moe = dict(llama, num_hidden_layers=2, rope_theta=10000.0)
     models = {
         "gpt2": GPT2LMHeadModel(GPT2Config(**gpt2)),
         "gpt2-untied": GPT2LMHeadModel(GPT2Config(tie_word_embeddings=False, n_inner=100, **gpt2)),
@@ -38,6 +39,11 @@ def make(out):
         "llama": LlamaForCausalLM(LlamaConfig(**llama)),
         "llama-tied": LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **llama)),
         "llama-f16": LlamaForCausalLM(LlamaConfig(**llama)).half(),
+        "mixtral": MixtralForCausalLM(MixtralConfig(num_local_experts=4, num_experts_per_tok=2, sliding_window=None, **moe)),
+        "mixtral-bf16": MixtralForCausalLM(MixtralConfig(num_local_experts=4, num_experts_per_tok=1, sliding_window=None,
+                                                         **moe)).bfloat16(),
+        "qwen2-moe": Qwen2MoeForCausalLM(Qwen2MoeConfig(moe_intermediate_size=40, num_experts=6, num_experts_per_tok=3,
+                                                        shared_expert_intermediate_size=56, **moe)),
     }
     for name, model in models.items():
         with torch.no_grad():
