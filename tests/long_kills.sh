@@ -24,6 +24,11 @@ for stage in 0 1 2 3; do
 done
 claim 'with snapshots in shared memory: 20 of 20, at most one step again' kills --runs 20 --seed 30 --snapshot 1
 claim 'with snapshots over tcp: 10 of 10' kills --runs 10 --seed 31 --stage 1 --snapshot 1 --transport tcp
+sed 's/^model:.*/model: { name: moe, n_layer: 4, n_head: 4, d_model: 64, d_expert: 64, n_experts: 8, seq_len: 64 }/' gpt.yaml >moe.yaml
+claim 'experts, ep 2: 20 of 20' kills --recipe moe.yaml --option=--parallel.ep=2 --option=--moe.bias_rate=0.01 --runs 20 --seed 40
+claim 'experts, ep 2 x dp 2, stage 2, over tcp: 10 of 10' kills --recipe moe.yaml --option=--parallel.ep=2 --ranks 4 --runs 10 --seed 41 \
+    --stage 2 --transport tcp
+claim 'experts with snapshots: 10 of 10' kills --recipe moe.yaml --option=--parallel.ep=2 --runs 10 --seed 42 --snapshot 1
 a=lska$$ b=lskb$$
 if ip netns add "$a" 2>/dev/null; then
     trap 'ip netns del "$a"; ip netns del "$b"; rm -rf "$tmp"' EXIT

@@ -55,6 +55,26 @@ assert a['moe/chosen'] == b['moe/chosen'] and a['moe/dropped'] == b['moe/dropped
 for k in 'moe/aux_loss', 'moe/z_loss', 'moe/dropped_share', 'moe/max_load': assert abs(a[k] - b[k]) < 1e-6 * abs(a[k]), (k, a[k], b[k])"
 done
 
+# A killed rank: the job starts again from a checkpoint that was written beside training, or a snapshot in memory.
+again() {
+    local name=$1
+    shift
+    timeout -k 5 100 "$lockstep" run -n 4 --max-restarts 1 -- "$lockstep" train moe.yaml --run.dir "$name" --parallel.ep 2 \
+        --moe.bias_rate 0.01 --train.steps 8 "$@" >"$name.out" 2>err || { cat err; return 1; }
+}
+claim 'undisturbed' run undisturbed -n 4 --parallel.ep 2 --moe.bias_rate 0.01 --train.steps 8
+while read -r name killed options; do
+    # shellcheck disable=SC2086
+    claim "$name: rank $killed is killed, and the job starts again" again "$name" --inject "kill@$killed" $options
+    claim "$name: it did" grep -qE '^resuming step [1-6] ' "$name.out"
+    claim "$name: and ends as undisturbed" test "$(tail -1 "$name.out")" = "$(tail -1 undisturbed.out)"
+done <<'ROWS'
+async 3:7 --checkpoint.every 2 --checkpoint.async true
+async-stage2 1:7 --checkpoint.every 2 --checkpoint.async true --zero.stage 2
+snapshot 2:6 --checkpoint.every 100 --checkpoint.snapshot 1
+snapshot-stage1 0:6 --checkpoint.every 100 --checkpoint.snapshot 1 --zero.stage 1 --zero.hsdp 2
+ROWS
+
 # The mean of the largest load over the last ten steps.
 late='sum(l["moe/max_load"] for l in m[-10:])/10'
 load() { python3 -c "import json; m=[json.loads(l) for l in open('$1/metrics.jsonl')]; print($late)"; }
