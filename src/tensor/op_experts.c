@@ -9,7 +9,7 @@
  * backward, input   dx_e = dy_e w_e       or dy_e w_e^T    2 R I O
  *
  * Types as in op_linear.c. Pieces have other lengths in every step. Where the library prepares a kernel for each length
- * that it sees, a piece is computed in runs whose lengths have few significant bits: the lengths that there are stay few.
+ * that it sees, a piece is computed in runs whose lengths have few significant bits: so few lengths occur.
  */
 #include <string.h>
 
