@@ -41,7 +41,8 @@ static ls_topo three_levels(void)
 static ls_step_traffic one_row(int dp, int tp, int pp, unsigned axes, ls_coll coll, ls_neighbours how, double bytes)
 {
     ls_step_traffic x = { .size = { pp, dp, 1, 1, tp }, .ranks = dp * tp * pp, .n = 1 };
-    x.row[0] = (ls_step_row){ axes, coll, how, 1, bytes };
+    x.row[0] = (ls_step_row){ .axes = axes, .coll = coll, .how = how, .calls = 1, .bytes = bytes };
+    for (int s = 0; s < pp; s++) x.row[0].of_stage[s] = bytes;
     return x;
 }
 
@@ -116,9 +117,12 @@ static void pairs_of_an_axis(const ls_topo *t, const ls_step_traffic *x, const l
             for (int k = 0; k < n; k++) {
                 const int64_t peer = d + (k - c) * stride[a];
                 if (r->coll == LS_ALL_TO_ALL && k != c) put(t, d, peer, r->bytes / n, load);
-                const bool next = r->how == LS_TO_NEXT && k == (c + 1) % n;
-                const bool both = r->how == LS_TO_BOTH && abs(k - c) == 1;
-                if (r->coll == LS_SENDRECV && (next || both)) put(t, d, peer, r->bytes, load);
+                const bool next = k == (c + 1) % n, before = k == (c + n - 1) % n, near = abs(k - c) == 1;
+                if (r->coll != LS_SENDRECV || k == c) continue;
+                if (r->how == LS_TO_NEXT && next) put(t, d, peer, r->bytes, load);
+                if (r->how == LS_TO_BOTH && near) put(t, d, peer, c == 0 || c == n - 1 ? r->bytes : r->bytes / 2, load);
+                if (r->how == LS_TO_BOTH_ROUND && next) put(t, d, peer, r->bytes / 2, load);
+                if (r->how == LS_TO_BOTH_ROUND && before) put(t, d, peer, r->bytes / 2, load);
             }
         }
     }
@@ -131,11 +135,11 @@ static void all_to_all_and_messages_are_the_sum_over_pairs(void **state)
     t.slow[t.nslow++] = (ls_topo_slow){ 1, 4, 2 * GB };
     static const char *const orders[] = { "pp-dp-tp", "pp-tp-dp", "dp-pp-tp", "dp-tp-pp", "tp-pp-dp", "tp-dp-pp" };
     static const struct { ls_coll coll; ls_neighbours how; } kinds[] = {
-        { LS_ALL_TO_ALL, LS_TO_NEXT }, { LS_SENDRECV, LS_TO_NEXT }, { LS_SENDRECV, LS_TO_BOTH },
+        { LS_ALL_TO_ALL, LS_TO_NEXT }, { LS_SENDRECV, LS_TO_NEXT }, { LS_SENDRECV, LS_TO_BOTH }, { LS_SENDRECV, LS_TO_BOTH_ROUND },
     };
     for (int axis = 0; axis < LS_AXES; axis++)
         for (size_t o = 0; o < 6; o++)
-            for (size_t k = 0; k < 3; k++) {
+            for (size_t k = 0; k < 4; k++) {
                 if (axis == LS_AXIS_EP || axis == LS_AXIS_CP) continue; /* one rank each */
                 const ls_step_traffic x = one_row(2, 3, 2, 1u << axis, kinds[k].coll, kinds[k].how, 6e9);
                 const ls_placement p = placed(&t, &x, orders[o]);
@@ -244,16 +248,39 @@ static void context_parallel_bytes_are_the_textbooks(void **state)
     }
 }
 
-/* Between stages: the activations of every token, and their gradients. */
-static void stages_are_by_formula(void **state)
+/* Between stages: the activations of every token, and their gradients. What layers call is divided among stages. */
+static void stages_send_activations_and_their_gradients(void **state)
 {
     (void)state;
-    const ls_step_traffic flat = traffic(llama, 4, KEYS("parallel.tp", "2")), x = traffic(llama, 8, KEYS("parallel.tp", "2", "parallel.pp", "2"));
-    assert_true(x.staged && !flat.staged);
-    const ls_step_row *r = row(&x, 1u << LS_AXIS_PP, LS_SENDRECV);
-    NEAR(r->bytes, 32.0 / 2 * 256 * 512 * 2);
-    NEAR(r->calls, 2 * 4.0);
-    NEAR(row(&x, 1u << LS_AXIS_TP, LS_ALL_REDUCE)->bytes, row(&flat, 1u << LS_AXIS_TP, LS_ALL_REDUCE)->bytes / 2);
+    const double samples = 32.0 / 2, edge = samples * 256 * 512 * 2; /* in bf16 */
+    const ls_step_traffic flat = traffic(llama, 4, KEYS("parallel.tp", "2"));
+    for (int pp = 2; pp <= 4; pp *= 2) {
+        const ls_step_traffic x = traffic(llama, 4 * pp, KEYS("parallel.tp", "2", "parallel.pp", pp == 2 ? "2" : "4"));
+        const ls_step_row *r = row(&x, 1u << LS_AXIS_PP, LS_SENDRECV);
+        const ls_step_row *layers = row(&x, 1u << LS_AXIS_TP, LS_ALL_REDUCE), *all = row(&flat, 1u << LS_AXIS_TP,
+                                                                                         LS_ALL_REDUCE);
+        double sum = 0;
+        assert_int_equal(r->how, LS_TO_BOTH);
+        for (int s = 0; s < pp; s++) {
+            NEAR(r->of_stage[s], s == 0 || s == pp - 1 ? edge : 2 * edge);
+            sum += layers->of_stage[s];
+        }
+        NEAR(sum, all->bytes);
+        assert_true(layers->bytes < all->bytes);
+        const ls_step_row *ends = NULL; /* a tied embedding: its gradients are added */
+        for (int i = 0; i < x.n; i++)
+            if (x.row[i].axes == 1u << LS_AXIS_PP && x.row[i].coll == LS_ALL_REDUCE) ends = &x.row[i];
+        assert_non_null(ends);
+        assert_int_equal(ends->ends, pp > 2);
+        NEAR(ends->bytes, 1024.0 / 2 * 512 * 4);
+        NEAR(ends->of_stage[0], ends->of_stage[pp - 1]);
+        const ls_topo t = cluster("ethernet-2");
+        if (pp > 2) continue;
+        const ls_placement p = placed(&t, &x, "pp-dp-tp"); /* a stage per node */
+        NEAR(p.row[r - x.row].bytes[1], 4 * edge);
+    }
+    const ls_step_traffic loop = traffic(llama, 4, KEYS("parallel.pp", "2", "pipeline.schedule", "interleaved"));
+    assert_int_equal(row(&loop, 1u << LS_AXIS_PP, LS_SENDRECV)->how, LS_TO_BOTH_ROUND);
 }
 
 /* --- which order wins ----------------------------------------------------------------------------- */
@@ -373,7 +400,7 @@ int main(void)
         cmocka_unit_test(tensor_and_data_parallel_bytes_are_the_textbooks),
         cmocka_unit_test(expert_parallel_bytes_are_the_textbooks),
         cmocka_unit_test(context_parallel_bytes_are_the_textbooks),
-        cmocka_unit_test(stages_are_by_formula),
+        cmocka_unit_test(stages_send_activations_and_their_gradients),
         cmocka_unit_test(frequent_talkers_share_a_node),
         cmocka_unit_test(stages_cross_the_slow_link),
         cmocka_unit_test(tensor_parallelism_across_ethernet_leaves_single_digits),

@@ -93,32 +93,47 @@ typedef struct work {
 } work;
 
 /* The ranks whose device differs from `base` along the row's axes; the faster axis of the mesh first. */
-static int members(work *w, unsigned axes, int64_t base)
+static int members(work *w, const ls_step_row *r, int64_t base)
 {
     int n = 1;
     w->member[0] = base;
     for (int a = LS_AXES - 1; a >= 0; a--) {
-        if (!(axes >> a & 1u)) continue;
-        for (int c = 1; c < w->x->size[a]; c++)
-            for (int i = 0; i < n; i++) w->member[c * n + i] = w->member[i] + c * w->stride[a];
-        n *= w->x->size[a];
+        if (!(r->axes >> a & 1u)) continue;
+        const int count = r->ends ? 2 : w->x->size[a];
+        const int64_t step = r->ends ? w->x->size[a] - 1 : 1;
+        for (int c = 1; c < count; c++)
+            for (int i = 0; i < n; i++) w->member[c * n + i] = w->member[i] + c * step * w->stride[a];
+        n *= count;
     }
     return n;
 }
 
-/* What a unit with g of n members sends, of K units that have members. */
-static double sent(const ls_step_row *r, int K, int g, int n)
+/* The pipeline stage of a device. */
+static int stage_of(const work *w, int64_t device)
+{
+    const int pp = w->x->size[LS_AXIS_PP];
+    return pp > 1 ? (int)(device / w->stride[LS_AXIS_PP] % pp) : 0;
+}
+
+/* Bytes of the calls of a group that has this device; of several stages all have called the same. */
+static double bytes_of(const work *w, const ls_step_row *r, int64_t device)
+{
+    return r->axes >> LS_AXIS_PP & 1u ? r->bytes : r->of_stage[stage_of(w, device)];
+}
+
+/* What a unit with g of n members sends, of K units that have members, and of vectors of S bytes. */
+static double sent(ls_coll coll, double S, int K, int g, int n)
 {
     const double part = (double)(K - 1) / K;
-    switch (r->coll) {
-    case LS_ALL_REDUCE: return 2 * part * r->bytes;
+    switch (coll) {
+    case LS_ALL_REDUCE: return 2 * part * S;
     case LS_REDUCE_SCATTER:
     case LS_ALL_GATHER:
     case LS_GATHER:
-    case LS_SCATTER: return part * r->bytes;
+    case LS_SCATTER: return part * S;
     case LS_BROADCAST:
-    case LS_REDUCE: return K > 1 ? r->bytes : 0;
-    case LS_ALL_TO_ALL: return (double)g * r->bytes * (double)(n - g) / (double)n;
+    case LS_REDUCE: return K > 1 ? S : 0;
+    case LS_ALL_TO_ALL: return (double)g * S * (double)(n - g) / (double)n;
     default: return 0;
     }
 }
@@ -129,26 +144,29 @@ static void messages(const work *w, const ls_step_row *r, int n, int l, double *
 {
     const int64_t devices = ls_topo_unit_devices(w->t, l);
     for (int i = 0; i < n; i++)
-        for (int way = 1; way >= (r->how == LS_TO_BOTH ? -1 : 1); way -= 2) {
+        for (int way = 1; way >= (r->how == LS_TO_NEXT ? 1 : -1); way -= 2) {
+            const bool end = r->how == LS_TO_BOTH && (i == 0 || i == n - 1);
             if (r->how == LS_TO_BOTH && (i + way < 0 || i + way >= n)) continue;
             const int64_t from = w->member[i];
             const int meet = ls_topo_meet(w->t, from, w->member[(i + way + n) % n]);
             if (l == 0 ? meet != 0 : meet < l) continue;
-            load[from / devices] += r->bytes;
-            rail[from] += r->bytes;
+            const double bytes = r->of_stage[stage_of(w, from)] / (r->how == LS_TO_NEXT || end ? 1 : 2);
+            load[from / devices] += bytes;
+            rail[from] += bytes;
         }
 }
 
 static void collective(const work *w, const ls_step_row *r, int n, int l, double *load, double *rail)
 {
     const int64_t devices = ls_topo_unit_devices(w->t, l), within = l == 0 ? ls_topo_unit_devices(w->t, 1) : devices;
+    const double S = bytes_of(w, r, w->member[0]);
     int K = 0;
     for (int i = 0; i < n; i++) K += w->unit_n[w->member[i] / within]++ == 0;
     for (int i = 0; i < n; i++) {
         const int64_t d = w->member[i];
         const int g = w->unit_n[d / within];
-        double mine = sent(r, K, g, n) / g;
-        if (l == 0) mine = r->coll == LS_ALL_TO_ALL ? r->bytes * (g - 1) / n : sent(r, g, 1, g);
+        double mine = sent(r->coll, S, K, g, n) / g;
+        if (l == 0) mine = r->coll == LS_ALL_TO_ALL ? S * (g - 1) / n : sent(r->coll, S, g, 1, g);
         load[d / devices] += mine;
         rail[d] += mine;
     }
@@ -191,7 +209,7 @@ static void evaluate_row(work *w, int row, double *load, double *rail, ls_placed
         memset(rail, 0, (size_t)w->x->ranks * sizeof *rail);
         for (int64_t d = 0; d < w->x->ranks; d++) {
             if (!is_base(w, r->axes, d)) continue;
-            n = members(w, r->axes, d);
+            n = members(w, r, d);
             if (r->coll == LS_SENDRECV) messages(w, r, n, l, load, rail);
             else collective(w, r, n, l, load, rail);
         }
@@ -202,7 +220,7 @@ static void evaluate_row(work *w, int row, double *load, double *rail, ls_placed
     }
     for (int64_t d = 0; d < w->x->ranks; d++) { /* how far the members of a group are apart */
         if (!is_base(w, r->axes, d)) continue;
-        n = members(w, r->axes, d);
+        n = members(w, r, d);
         for (int i = 1; i < n; i++) {
             const int meet = ls_topo_meet(w->t, w->member[0], w->member[i]);
             double rate, latency;

@@ -8,7 +8,7 @@
  *
  *   all_reduce 2 (K-1)/K S      reduce_scatter, all_gather, gather, scatter (K-1)/K S      broadcast, reduce S
  *   all_to_all g S (n-g)/n      of g members in the unit, n in the group
- *   messages   S for each member whose partner is in another unit
+ *   messages   what members send to a partner in another unit
  *
  * and within a node a device sends the same with K = the members in its node. Where adapters are divided among devices
  * (rails) a member sends its g-th part by its own. So `bound_s`, the time of the busiest link or of the products,

@@ -22,6 +22,11 @@ static const char *seconds(double s, char *buf, size_t n)
 
 static const char *bytes(double v, char *buf, size_t n) { return v > 0 ? ls_bytes_text(v, buf, n) : "-"; }
 
+static const char *ranks_of(const ls_placement_report *r, const ls_step_row *row, char *buf, size_t n)
+{
+    return row->ends ? "pp ends" : ls_step_axes_text(r->x->size, row->axes, buf, n);
+}
+
 /* "tp 3" of every axis with several ranks, the slowest of the order first. */
 static void cell(const ls_step_traffic *x, const ls_placement *p, int64_t device, char *buf, size_t n)
 {
@@ -87,7 +92,7 @@ static void matrix(const ls_placement_report *r, const ls_placement *p, ls_text 
     ls_text_add(out, " %11s %11s\n", "latency", "time");
     for (int i = 0; i < r->x->n; i++) {
         const ls_step_row *row = &r->x->row[i];
-        ls_text_add(out, "%-10s %-15s %10.6g %11s", ls_step_axes_text(r->x->size, row->axes, axes, sizeof axes),
+        ls_text_add(out, "%-10s %-15s %10.6g %11s", ranks_of(r, row, axes, sizeof axes),
                     row->coll == LS_SENDRECV ? "messages" : ls_coll_name(row->coll), row->calls, bytes(row->bytes, b[0], sizeof b[0]));
         for (int l = 0; l < r->t->nlevels; l++) ls_text_add(out, " %16s", bytes(p->row[i].bytes[l], b[0], sizeof b[0]));
         ls_text_add(out, " %11s %11s\n", seconds(p->row[i].latency_s, b[0], sizeof b[0]), seconds(p->row[i].serial_s, b[1], sizeof b[1]));
@@ -153,7 +158,6 @@ void ls_placement_print(const ls_placement_report *r, ls_text *out)
     ls_text_add(out, "; a step of %.9g %s, %.4g FLOP, %s of products at the peak of %s\n", r->x->tokens,
                 r->x->of, r->x->flops,
                 r->judged->compute_s > 0 ? seconds(r->judged->compute_s, buf, sizeof buf) : "unknown time", r->t->device.name);
-    if (r->x->staged) ls_text_add(out, "pipeline stages are by formula: equal parts of the model, activations and their gradients between them\n");
     ls_text_add(out, "\n%s, the slowest first: %s\n", r->asked ? "the order that was asked for" : "the order of the runtime (parallel.order)",
                 ls_placement_order_text(r->judged, order, sizeof order));
     grid(r, r->judged, out);
@@ -206,10 +210,11 @@ static void rows_json(const ls_placement_report *r, const ls_placement *p, ls_te
     ls_text_add(out, ", \"rows\": [");
     for (int i = 0; i < r->x->n; i++) {
         const ls_step_row *row = &r->x->row[i];
-        ls_text_add(out, "%s\n {\"ranks\": \"%s\", \"collective\": \"%s\"", i ? "," : "", ls_step_axes_text(r->x->size, row->axes, axes, sizeof axes),
+        ls_text_add(out, "%s\n {\"ranks\": \"%s\", \"collective\": \"%s\"", i ? "," : "", ranks_of(r, row, axes, sizeof axes),
                     row->coll == LS_SENDRECV ? "messages" : ls_coll_name(row->coll));
         number(out, "calls", row->calls);
         number(out, "bytes", row->bytes);
+        numbers(out, "bytes_per_stage", row->of_stage, r->x->size[LS_AXIS_PP]);
         ls_text_add(out, ", \"link\": ");
         ls_json_string(out, r->t->level[p->row[i].level].link);
         numbers(out, "bytes_per_level", p->row[i].bytes, r->t->nlevels);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lockstep/pipe.h"
 #include "report/mfu.h"
 #include "train/dry.h"
 #include "train/memory.h"
@@ -23,18 +24,15 @@ const char *ls_step_axes_text(const int size[LS_AXES], unsigned mask, char *buf,
 
 /* --- rows -------------------------------------------------------------------------------------------------------- */
 
-static ls_status add(ls_step_traffic *to, const ls_step_row *row)
+static ls_step_row *row_like(ls_step_traffic *to, const ls_step_row *like)
 {
     for (int i = 0; i < to->n; i++) {
         ls_step_row *r = &to->row[i];
-        if (r->axes != row->axes || r->coll != row->coll || r->how != row->how) continue;
-        r->calls += row->calls;
-        r->bytes += row->bytes;
-        return LS_OK;
+        if (r->axes == like->axes && r->ends == like->ends && r->coll == like->coll && r->how == like->how) return r;
     }
-    if (to->n == LS_STEP_ROWS) return ls_fail(LS_INTERNAL, "more than %d kinds of collectives in a step", LS_STEP_ROWS);
-    to->row[to->n++] = *row;
-    return LS_OK;
+    if (to->n == LS_STEP_ROWS) return NULL;
+    to->row[to->n] = *like;
+    return &to->row[to->n++];
 }
 
 static int by_calls(const void *a, const void *b)
@@ -45,17 +43,19 @@ static int by_calls(const void *a, const void *b)
 }
 
 /* Along which axes the ranks of a group differ. */
-static ls_status axes_of(const ls_group *g, const int size[LS_AXES], unsigned *out)
+static ls_status axes_of(const ls_group *g, const int size[LS_AXES], ls_step_row *out)
 {
     int first[LS_AXES], other[LS_AXES], spanned = 1;
-    *out = 0;
+    out->axes = 0;
     ls_mesh_coord(size, ls_group_world_rank(g, 0), first);
     for (int i = 1; i < ls_group_size(g); i++) {
         ls_mesh_coord(size, ls_group_world_rank(g, i), other);
-        for (int a = 0; a < LS_AXES; a++) *out |= (other[a] != first[a] ? 1u : 0u) << a;
+        for (int a = 0; a < LS_AXES; a++) out->axes |= (other[a] != first[a] ? 1u : 0u) << a;
     }
-    for (int a = 0; a < LS_AXES; a++) spanned *= *out >> a & 1u ? size[a] : 1;
+    for (int a = 0; a < LS_AXES; a++) spanned *= out->axes >> a & 1u ? size[a] : 1;
     if (spanned == ls_group_size(g)) return LS_OK;
+    out->ends = out->axes == 1u << LS_AXIS_PP && ls_group_size(g) == 2 && other[LS_AXIS_PP] == size[LS_AXIS_PP] - 1;
+    if (out->ends) return LS_OK;
     return ls_fail(LS_UNSUPPORTED, "groups that are parts of an axis (zero.hsdp) cannot be placed: set zero.hsdp 1");
 }
 
@@ -79,83 +79,88 @@ static double vector_bytes(const ls_recorded *r)
     return (out < in ? out : in) * (double)ls_dtype_size(r->dtype);
 }
 
-static ls_status sum_up(ls_world *w, const int size[LS_AXES], ls_step_traffic *out)
+/* Sends of stages go both ways; in a circle, if the stage after those of all ranks is the first rank's. */
+static ls_neighbours neighbours(const ls_train_config *c, const ls_plan *p, unsigned axes)
+{
+    const ls_pipe_config pipe = { .schedule = p->schedule, .chunks = p->chunks, .micro_batches = p->micro_batches };
+    const int pp = (int)c->parallel.pp;
+    if (axes != 1u << LS_AXIS_PP) return LS_TO_NEXT;
+    return ls_pipe_chunks(&pipe, pp) > 1 && ls_pipe_rank_of(&pipe, pp, pp) == 0 ? LS_TO_BOTH_ROUND : LS_TO_BOTH;
+}
+
+static ls_status sum_up(const ls_train_config *c, const ls_plan *p, ls_world *w, int stage, ls_step_traffic *out)
 {
     const ls_recorded *had;
+    double calls[LS_STEP_ROWS] = { 0 };
     const int n = ls_world_recorded(w, &had);
     for (int i = 0; i < n; i++) {
-        ls_step_row row = { .coll = had[i].coll, .how = LS_TO_NEXT, .calls = 1, .bytes = vector_bytes(&had[i]) };
-        LS_TRY(axes_of(had[i].group, size, &row.axes));
-        if (row.axes && is_sent(&had[i])) LS_TRY(add(out, &row));
+        ls_step_row like = { .coll = had[i].coll };
+        LS_TRY(axes_of(had[i].group, p->size, &like));
+        if (like.coll == LS_SENDRECV) like.how = neighbours(c, p, like.axes);
+        if (!like.axes || !is_sent(&had[i])) continue;
+        ls_step_row *r = row_like(out, &like);
+        if (!r) return ls_fail(LS_INTERNAL, "more than %d kinds of collectives in a step", LS_STEP_ROWS);
+        r->of_stage[stage] += vector_bytes(&had[i]);
+        calls[r - out->row]++;
+    }
+    for (int i = 0; i < out->n; i++) {
+        ls_step_row *r = &out->row[i];
+        if (calls[i] > r->calls) r->calls = calls[i];
+        if (r->of_stage[stage] > r->bytes) r->bytes = r->of_stage[stage];
     }
     return LS_OK;
 }
 
-/* --- a dry step --------------------------------------------------------------------------------------------------- */
+/* --- a dry step ------------------------------------------------------------------------------------- */
 
 /* Every rank on a node of its own, so that no collective is left out because ranks share memory; the algorithm does not
  * matter, and is named so that none is searched for. */
-static ls_status record(const ls_train_config *c, const ls_model_config *mc, const int size[LS_AXES], int ranks,
+static ls_status record(const ls_train_config *c, const ls_model_config *mc, const ls_plan *p, int stage,
+                        const int *node,
                         ls_step_traffic *out)
 {
     ls_train_dry d = { 0 };
     ls_world_opts o = ls_train_dry_opts(c);
-    const int64_t local = c->train.global_batch / ls_train_batch_ranks(c, ranks);
-    int *node = malloc((size_t)ranks * sizeof *node);
-    if (!node) return ls_fail(LS_NO_MEMORY, "%d ranks", ranks);
-    for (int r = 0; r < ranks; r++) node[r] = r;
     o.transport = NULL;
     o.algo = "ring,all_to_all=pairwise,broadcast=chain,reduce=chain,gather=linear,scatter=linear,barrier=dissemination";
-    ls_status st = ls_train_dry_open(c, mc, 0, ranks, node, &o, &d);
+    ls_status st = ls_train_dry_open(c, mc, stage * (out->ranks / p->size[LS_AXIS_PP]), out->ranks, node, &o, &d);
     for (int step = 1; st == LS_OK && step <= 3; step++) { /* in the second one buckets are rebuilt */
         ls_world_record_clear(d.w);
-        st = ls_train_dry_step(c, &d, ls_train_micro_batch(c, local));
+        st = ls_train_dry_step(c, &d, p->micro_batch > 0 ? p->micro_batch : 1);
     }
-    if (st == LS_OK) st = sum_up(d.w, size, out);
+    if (st == LS_OK) st = sum_up(c, p, d.w, stage, out);
     ls_train_dry_close(&d);
+    return st;
+}
+
+static ls_status record_stages(const ls_train_config *c, const ls_model_config *mc, const ls_plan *p,
+                               ls_step_traffic *out)
+{
+    int *node = malloc((size_t)out->ranks * sizeof *node);
+    ls_status st = node ? LS_OK : ls_fail(LS_NO_MEMORY, "%d ranks", out->ranks);
+    for (int r = 0; node && r < out->ranks; r++) node[r] = r;
+    for (int s = 0; st == LS_OK && s < p->size[LS_AXIS_PP]; s++) st = record(c, mc, p, s, node, out);
     free(node);
     return st;
 }
 
-/* Each stage sends the activations of a micro-batch to the next one, and their gradients to the one before. */
-static ls_status add_stages(const ls_train_config *c, const ls_model_config *mc, int ranks, ls_step_traffic *out)
-{
-    const int64_t pp = c->parallel.pp, local = c->train.global_batch / ls_train_batch_ranks(c, ranks);
-    const int64_t micro = ls_train_micro_batch(c, local), passes = micro > 0 ? (local + micro - 1) / micro : 1;
-    const int64_t shards = c->parallel.cp * (c->parallel.sp ? c->parallel.tp : 1);
-    const double sent = (double)local * (double)ls_train_seq_len(c) * (double)mc->lm.d_model / (double)shards;
-    for (int i = 0; i < out->n; i++) {
-        out->row[i].bytes /= (double)pp;
-        out->row[i].calls /= (double)pp;
-    }
-    return add(out, &(ls_step_row){ .axes = 1u << LS_AXIS_PP, .coll = LS_SENDRECV, .how = LS_TO_BOTH,
-                                    .calls = 2 * (double)passes,
-                                    .bytes = sent * (double)ls_dtype_size(ls_train_dtype(c)) });
-}
-
 ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffic *out)
 {
-    ls_train_config one = *c; /* without its stages */
+    ls_train_config mine = *c;
     ls_source source = { 0 };
     ls_model_config mc, whole;
     ls_plan plan;
     ls_mfu f;
-    const int pp = (int)c->parallel.pp;
-    *out = (ls_step_traffic){ .ranks = ranks, .staged = pp > 1 };
-    if (ranks < 1 || ranks % pp != 0)
-        return ls_fail(LS_BAD_CONFIG, "%d ranks cannot be divided into parallel.pp %d stages", ranks, pp);
-    if (pp > 1 && !ls_train_is_lm(c))
-        return ls_fail(LS_UNSUPPORTED, "parallel.pp is %d: the formula is that of language models", pp);
-    one.parallel.pp = 1;
-    if (one.model.vocab_size && (!one.data.path || !*one.data.path)) one.data.path = "not read"; /* a plan needs no data */
-    LS_TRY(ls_train_config_check(&one, ranks / pp));
-    LS_TRY(ls_train_plan(&one, ranks / pp, &plan));
-    ls_status st = ls_train_model(&one, one.model.vocab_size ? NULL : &source, &mc);
-    if (st == LS_OK) st = ls_model_resolve(&mc, &whole);
-    if (st == LS_OK) st = record(&one, &mc, plan.size, ranks / pp, out);
+    *out = (ls_step_traffic){ .ranks = ranks };
+    if (c->parallel.pp > LS_STEP_STAGES)
+        return ls_fail(LS_UNSUPPORTED, "parallel.pp is %lld: at most %d stages can be placed", (long long)c->parallel.pp, LS_STEP_STAGES);
+    if (mine.model.vocab_size && (!mine.data.path || !*mine.data.path)) mine.data.path = "not read"; /* a plan needs no data */
+    LS_TRY(ls_train_config_check(&mine, ranks));
+    LS_TRY(ls_train_plan(&mine, ranks, &plan));
     memcpy(out->size, plan.size, sizeof out->size);
-    out->size[LS_AXIS_PP] = pp;
-    if (st == LS_OK && pp > 1) st = add_stages(c, &whole, ranks, out);
+    ls_status st = ls_train_model(&mine, mine.model.vocab_size ? NULL : &source, &mc);
+    if (st == LS_OK) st = ls_model_resolve(&mc, &whole);
+    if (st == LS_OK) st = record_stages(&mine, &mc, &plan, out);
     if (st == LS_OK) {
         const int64_t T = ls_train_is_lm(c) ? ls_train_seq_len(c) : 0;
         ls_mfu_count(&whole, ls_model_count(&mc), T, &f);

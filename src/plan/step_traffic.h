@@ -1,30 +1,33 @@
 /* step_traffic.h -- what the ranks of a configuration send each other in a training step, by axis of the mesh.
  *
- * A step of a dry world says it: the calls of a real rank, with their groups and bytes. All ranks are taken to call
- * what rank 0 calls, and experts to get equally many tokens. Pipeline stages are not implemented, so a dry world cannot
- * have them: what the stages send each other comes from a formula, and each stage is taken to call one of pp equal
- * parts of what the whole model calls.
+ * A step of a dry world says it: the calls of a real rank, with their groups and bytes, one rank of each pipeline
+ * stage.
+ * The other ranks of a stage are taken to call what that one calls, and experts to get equally many tokens.
  */
 #ifndef LS_PLAN_STEP_TRAFFIC_H
 #define LS_PLAN_STEP_TRAFFIC_H
 #include "lockstep/mesh.h"
 #include "train/config.h"
 
-#define LS_STEP_ROWS 32
+#define LS_STEP_ROWS   32
+#define LS_STEP_STAGES 64
 
 /* How the members of a group exchange messages (LS_SENDRECV). */
 typedef enum ls_neighbours {
-    LS_TO_NEXT,    /* each to the next one, the last to the first */
-    LS_TO_BOTH     /* each to the next and to the one before, where there is one */
+    LS_TO_NEXT,   /* each to the next one, the last to the first */
+    LS_TO_BOTH,   /* half to the next and half to the one before; at an end all to the one that there is */
+    LS_TO_BOTH_ROUND /* the same in a circle: pipelines of which each rank has several stages */
 } ls_neighbours;
 
 /* Calls of one collective in groups that span the same axes. */
 typedef struct ls_step_row {
     unsigned axes; /* bit a: ranks of a group differ along axis a */
+    bool ends;     /* along pp only first and last stage, which share an embedding */
     ls_coll coll;
     ls_neighbours how; /* of LS_SENDRECV */
-    double calls;      /* per rank and step */
-    double bytes;      /* of all these calls together: whole vectors; of messages: what one rank sends to one other */
+    double calls;      /* per rank and step, of the stage that has most */
+    double bytes;      /* of all these calls together: whole vectors, or messages that a rank sends; likewise */
+    double of_stage[LS_STEP_STAGES]; /* bytes of a rank of each stage; where a group has several stages, of its calls */
 } ls_step_row;
 
 typedef struct ls_step_traffic {
@@ -35,11 +38,10 @@ typedef struct ls_step_traffic {
     double flops;  /* of a step, of all ranks, as MFU counts them (report/mfu.h) */
     double tokens; /* of a step, of all ranks; samples where there are no tokens: */
     const char *of; /* "tokens" or "samples" */
-    bool staged;   /* pp is above 1: by formula */
 } ls_step_traffic;
 
 /* For so many ranks. LS_BAD_CONFIG, LS_UNSUPPORTED: as a run refuses it; hybrid sharding (zero.hsdp), whose groups are
- * parts of an axis; pp above 1 for a model that is not one of language. */
+ * parts of an axis; more than LS_STEP_STAGES pipeline stages. */
 ls_status ls_step_traffic_of(const ls_train_config *c, int ranks, ls_step_traffic *out);
 
 /* "tp", "dp x ep", "all": the axes of `mask` that have several ranks, into buf; returns buf. */
