@@ -85,7 +85,8 @@ static void a_rank_stores_its_part_and_the_buffers_of_its_way(void **state)
                 { LS_CP_ULYSSES, 0,
                   { qkv + out, larger(2 * qkv, P * copies), out + qkv + larger(2 * qkv, 2 * P * copies) } },
                 { LS_CP_ULYSSES_RING, 2,
-                  { qkv + out, larger(2 * qkv, 2 * kv + joins + 2 * ring), out + qkv + larger(2 * qkv, 5 * kv + 4 * ring) } },
+                  { qkv + out, larger(2 * qkv, 2 * kv + joins + 2 * ring),
+                    out + qkv + larger(2 * qkv, 5 * kv + 4 * ring) } },
             };
             for (size_t k = 0; k < COUNT(row); k++) {
                 const ls_place p = place_of(row[k].mode, P, row[k].exchange, in_turn);
@@ -107,7 +108,8 @@ static int64_t kept_by_model(const ls_place *p, int64_t T)
 {
     const ls_model_config mc = {
         .name = "llama", .init = LS_INIT_PHILOX,
-        .lm = { .vocab_size = 64, .seq_len = 4096, .n_layer = 2, .n_head = HQ, .n_kv_head = HKV, .d_model = C, .d_ff = 64 },
+        .lm = { .vocab_size = 64, .seq_len = 4096, .n_layer = 2, .n_head = HQ, .n_kv_head = HKV, .d_model = C,
+                .d_ff = 64 },
     };
     const int64_t dim[] = { B, T };
     ls_loss_sums sums;
@@ -139,7 +141,8 @@ static void a_model_keeps_one_part_of_its_activations(void **state)
             const ls_place p = place_of(row[k].mode, P, row[k].exchange, false);
             if (row[k].exchange >= P) continue;
             const int64_t kept = kept_by_model(&p, 2 * T) - kept_by_model(&p, T);
-            const int64_t picked = 2 * (int64_t)sizeof(int64_t) * B * T / P, swapped = 2 * F * (2 * C + 2 * K) * B * T / P;
+            const int64_t picked = 2 * (int64_t)sizeof(int64_t) * B * T / P;
+            const int64_t swapped = 2 * F * (2 * C + 2 * K) * B * T / P;
             const int64_t want = whole / P + picked + (row[k].mode >= LS_CP_ULYSSES ? swapped : 0);
             if (kept != want)
                 fail_msg("%d ranks, way %d: %lld bytes more, expected %lld", P, (int)row[k].mode, (long long)kept,

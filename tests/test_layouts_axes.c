@@ -12,6 +12,7 @@
 #define LAYERS 2
 #define WIDTH  32
 #define TOKENS 16
+#define KV_HEADS 2 /* of `grouped` */
 #define LM(model) "model.name", model, "model.n_layer", "2", "model.n_head", "4", "model.d_model", "32", \
                   "model.seq_len", "16", "data.tokenizer", "char"
 
@@ -79,18 +80,21 @@ static const char *group_of(const int size[AXES], unsigned along)
     return along == wide ? "world" : name[along];
 }
 
-/* Bytes of the gradients of a rank with place `at` along tp, each padded to a line, and of those that no rank divides.
- */
-static uint64_t gradients(const ls_params *ps, int tp, int at, uint64_t *whole)
+static bool is_of_keys(const char *name) { return strstr(name, "k_proj") || strstr(name, "v_proj"); }
+
+/* Bytes of the gradients of a rank with place `at` along tp, each padded to a line; of those that no rank divides; and
+ * of those that `copies` ranks have alike, if there are several. */
+static uint64_t gradients(const ls_params *ps, int tp, int at, int copies, uint64_t *whole, uint64_t *twins)
 {
     uint64_t padded = 0;
-    *whole = 0;
+    *whole = *twins = 0;
     for (int i = 0; i < ps->n; i++) {
         const ls_param *p = &ps->item[i];
         uint64_t elements = (uint64_t)ls_tensor_count(&p->t);
         if (!is_divided(p->name)) *whole += 4 * elements;
         else if (strstr(p->name, "wte") || strstr(p->name, "embed_tokens") || strstr(p->name, "lm_head"))
             elements = ls_shard_of((size_t)p->t.dim[0], at, tp).count * (uint64_t)p->t.dim[1];
+        else if (copies > 1 && is_of_keys(p->name)) elements /= KV_HEADS, *twins += 4 * elements;
         else elements /= (uint64_t)tp;
         padded += (4 * elements + 63) / 64 * 64;
     }
@@ -171,11 +175,13 @@ static int divided(const ls_layout *l, const ls_params *ps, int rank, ls_layout_
     const int local = 8 / dp, micro = number_of(l, "train.micro_batch", local), times = local / micro;
     const int size[AXES] = { dp, cp, tp };
     const uint64_t rows = (uint64_t)(local * TOKENS / cp), lines = 64 * (uint64_t)(dp * cp);
-    const uint64_t C = (uint64_t)(WIDTH / tp), K = has_shared_keys(l) ? C / 2 : C;
-    uint64_t whole;
-    const uint64_t padded = gradients(ps, tp, rank % tp, &whole);
+    const uint64_t C = (uint64_t)(WIDTH / tp), K = has_shared_keys(l) && tp <= KV_HEADS ? C / 2 : C;
+    const int copies = has_shared_keys(l) && tp > KV_HEADS ? tp / KV_HEADS : 1;
+    uint64_t whole, twins;
+    const uint64_t padded = gradients(ps, tp, rank % tp, copies, &whole, &twins);
     int n = 0;
     if (tp > 1) n += of_tp(group_of(size, ALONG(TP)), number_of(l, "parallel.sp", 0), times, rows, whole, out + n);
+    if (copies > 1) out[n++] = (ls_layout_calls){ .group = "twins", .coll = LS_ALL_REDUCE, .count = 1, .bytes = twins };
     if (cp > 1) n += of_cp(group_of(size, ALONG(CP)), text_of(l, "parallel.context", "ring"), cp, times, rows, C, K, out + n);
     out[n++] = (ls_layout_calls){ .group = group_of(size, ALONG(DP) | ALONG(CP)), .coll = LS_ALL_REDUCE, .count = 1,
                                   .bytes = (padded + lines - 1) / lines * lines };
@@ -249,6 +255,27 @@ static void ranks_divide_both(void **state)
     for (size_t m = 0; m < COUNT(run); m++) check(run[m], both, m == 1 ? 2 : COUNT(both));
 }
 
+/* More ranks than heads of keys: two have each of them, and gradients of what both have are added up. */
+static void ranks_share_heads_of_keys(void **state)
+{
+    (void)state;
+    static const division tp[] = {
+        { 4, { "parallel.tp", "4" } },
+        { 4, { "parallel.tp", "4", "parallel.sp", "true" } },
+        { 8, { "parallel.tp", "4", "parallel.sp", "true", "train.micro_batch", "1" } },
+        { 8, { "parallel.tp", "4", "parallel.cp", "2" } },
+    };
+    check(grouped, tp, COUNT(tp));
+    static const char *const ways[][10] = {
+        { "parallel.tp", "4", "zero.stage", "1" },
+        { "parallel.tp", "4", "zero.stage", "2", "train.micro_batch", "1" },
+        { "parallel.tp", "4", "parallel.sp", "true", "zero.stage", "3", "zero.copy", "rank" },
+        { "parallel.tp", "4", "comm.transport", "tcp", "train.recompute", "full" },
+    };
+    for (size_t w = 0; w < COUNT(ways); w++)
+        assert_layout(&(ls_layout){ .ranks = 8, .run = grouped, .layout = ways[w] }, F32);
+}
+
 /* A width that ranks divide into 49 and 48. */
 static void parts_need_not_be_equal(void **state)
 {
@@ -297,6 +324,7 @@ int main(void)
         cmocka_unit_test(ranks_divide_the_layers),
         cmocka_unit_test(ranks_divide_the_sequences),
         cmocka_unit_test(ranks_divide_both),
+        cmocka_unit_test(ranks_share_heads_of_keys),
         cmocka_unit_test(parts_need_not_be_equal),
         cmocka_unit_test(with_all_that_a_step_can_do),
     };

@@ -28,6 +28,14 @@ static const ls_model_config llama = {
     .name = "llama", .init = LS_INIT_PHILOX,
     .lm = { .vocab_size = V, .seq_len = T, .n_layer = 2, .n_head = 16, .n_kv_head = 4, .d_model = 64, .d_ff = 32 },
 };
+static const ls_model_config two_keys = {
+    .name = "llama", .init = LS_INIT_PHILOX,
+    .lm = { .vocab_size = V, .seq_len = T, .n_layer = 2, .n_head = 8, .n_kv_head = 2, .d_model = 16, .d_ff = 32 },
+};
+static const ls_model_config six_keys = {
+    .name = "llama", .init = LS_INIT_PHILOX,
+    .lm = { .vocab_size = V, .seq_len = T, .n_layer = 2, .n_head = 24, .n_kv_head = 6, .d_model = 48, .d_ff = 32 },
+};
 static const int64_t dims[] = { 6, 5, 3 };
 static const ls_model_config mlp = { .name = "mlp", .dims = dims, .ndims = COUNT(dims), .init = LS_INIT_PHILOX };
 static const ls_model_config unknown = { .name = "perceptron" };
@@ -58,6 +66,7 @@ CHANGE(three_stages, p->size[LS_AXIS_PP] = 3)
 CHANGE(three_tensors, p->size[LS_AXIS_TP] = 3)
 CHANGE(six_tensors, p->size[LS_AXIS_TP] = 6)
 CHANGE(eight_tensors, p->size[LS_AXIS_TP] = 8)
+CHANGE(four_tensors, p->size[LS_AXIS_DP] = 1; p->size[LS_AXIS_TP] = 4)
 CHANGE(three_contexts, p->size[LS_AXIS_DP] = 2; p->size[LS_AXIS_CP] = 3)
 CHANGE(nine_contexts, p->size[LS_AXIS_CP] = 9)
 CHANGE(two_contexts, p->size[LS_AXIS_DP] = 2; p->size[LS_AXIS_CP] = 2)
@@ -142,7 +151,9 @@ static void a_plan_that_cannot_be_applied_is_refused(void **state)
         { three_tensors, &gpt2, LS_BAD_CONFIG, "plan: tp 3 does not divide model.n_head, which is 2: nearest valid: 2" },
         { three_tensors, &llama, LS_BAD_CONFIG, "plan: tp 3 does not divide model.n_head, which is 16: nearest valid: 2 or 4" },
         { six_tensors, &llama, LS_BAD_CONFIG, "plan: tp 6 does not divide model.n_head, which is 16: nearest valid: 4 or 8" },
-        { eight_tensors, &llama, LS_BAD_CONFIG, "plan: tp 8 does not divide model.n_kv_head, which is 4: nearest valid: 4" },
+        { four_tensors, &two_keys, LS_OK, NULL }, /* each head of keys is on two ranks */
+        { eight_tensors, &six_keys, LS_BAD_CONFIG, "plan: tp 8 neither divides model.n_kv_head, which is 6, nor is a multiple of it: nearest "
+                                                   "valid: 6 or 12" },
         { three_contexts, &gpt2, LS_BAD_CONFIG, "mesh: dp 2 x cp 3 = 6, but the world has 4 ranks" },
         { nine_contexts, &gpt2, LS_BAD_CONFIG, "mesh: cp is 9; expected 1 to 4" },
         { three_tensors, &mlp, LS_UNSUPPORTED, "plan: tp is 3, but mlp has no layers that ranks divide; gpt2, llama and moe have: expected tp 1" },

@@ -89,6 +89,8 @@ typedef struct ls_param {
     bool settled;    /* the initial values are the same on all ranks already */
     struct ls_group *replicas; /* borrowed: the ranks over which its gradient is averaged (ls_ddp_create); NULL: none.
                       * If there are several an optimizer refuses a gradient that is not t.grad_reduced */
+    int tp_copies;   /* so many neighbours of tp have the same part, and each a part of its gradient (ls_part_copies);
+                      * 0, 1: this rank alone */
     bool no_decay;   /* an optimizer's weight decay leaves it alone */
     bool f32;        /* ops read its float values where activations are bf16, too (ls_add_rows): it gets no copy */
     bool elsewhere;  /* only other ranks have it (ls_params.elsewhere) */

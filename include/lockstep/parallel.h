@@ -86,6 +86,7 @@ typedef struct ls_parallel {
     ls_group *node, *column;   /* owned: one copy of the values per node (ls_ddp_config.node); NULL: none */
     ls_group *expert_shards, *expert_copies, *expert_node, *expert_column; /* owned: these four for the replicas of
                                                                               experts that ranks divide */
+    ls_group *twins;           /* owned: ranks of tp with the same heads of keys (ls_param.tp_copies); NULL: none */
     ls_group *exchange, *ring; /* owned: of cp, with context "ulysses-ring" (ls_place); NULL: none */
     ls_model *model; /* owned, as all below: parameters bound, with their first values, the same on all replicas */
     ls_chunk *chunk; /* [nchunks] */
@@ -147,8 +148,9 @@ ls_status ls_parallel_stage_backward(ls_parallel *p, const ls_pipe_action *a, ls
 size_t ls_parallel_edge(const ls_parallel *p, int edge, int64_t rows, int64_t tokens, ls_dtype *dtype);
 
 /* Every rank calls it after the last backward of a step, before the norm: with sequence parallelism each rank of tp has
- * the gradients of norms and biases for its part of the sequence, and they are added up; so are, of first and last
- * pipeline stage, those of a parameter that both have. Else nothing happens. */
+ * the gradients of norms and biases for its part of the sequence, and where several have the same heads of keys each
+ * has those of its queries. They are added up; so are, of first and last pipeline stage, those of a parameter that both
+ * have. Else nothing happens. */
 ls_status ls_parallel_sum_gradients(ls_parallel *p);
 /* Where to find all values of each parameter: ls_ddp_values, or what ranks that divide layers put together. Every rank
  * asks for the same parameters. */

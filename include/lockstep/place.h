@@ -67,6 +67,9 @@ static inline ls_place ls_place_alone(const ls_place *p)
 }
 /* This rank's part of n, in as many equal parts as there are ranks. */
 static inline int64_t ls_part_of(const ls_along *a, int64_t n) { return ls_divides(a) ? n / a->size : n; }
+/* Where n are fewer than the ranks, which they divide, each is on so many neighbours (heads of keys that several ranks'
+ * queries share, as Megatron-LM has them); else 1. */
+static inline int ls_part_copies(const ls_along *a, int64_t n) { return n > 0 && n < a->size ? a->size / (int)n : 1; }
 
 /* x [B, T, C] for products that are divided by columns: with sequence parallelism of x [B, T / tp, C]. Without tp, x.
  */

@@ -103,6 +103,12 @@ static ls_part experts_of(const ls_model *m, int64_t dim[2])
     return part;
 }
 
+/* On how many neighbours of tp a part of it is. */
+static int copies_of(const ls_model *m, const ls_lm_param *p)
+{
+    return p->cut == LS_LM_COLUMNS && p->dim[0] == LS_LM_KV ? ls_part_copies(&m->place.tp, m->lm.n_kv_head) : 1;
+}
+
 /* Which part of the parameter is here, and dim[] as it is here. */
 static ls_part part_of(const ls_model *m, const ls_lm_param *p, int64_t dim[2])
 {
@@ -114,7 +120,8 @@ static ls_part part_of(const ls_model *m, const ls_lm_param *p, int64_t dim[2])
         part.runs = 3;
         part.of = m->lm.d_model;
     }
-    const ls_range here = ls_shard_of((size_t)part.of, m->place.tp.rank, m->place.tp.size);
+    const int copies = copies_of(m, p);
+    const ls_range here = ls_shard_of((size_t)part.of, m->place.tp.rank / copies, m->place.tp.size / copies);
     part.first = (int64_t)here.first;
     part.count = (int64_t)here.count;
     dim[d] = part.runs * part.count;
@@ -128,6 +135,7 @@ static void describe(ls_model *m, const ls_lm_param *p, const ls_part *part, int
     added->part = *part;
     added->transposed = p->transposed;
     added->f32 = p->f32;
+    added->tp_copies = copies_of(m, p);
 }
 
 /* Of the newest unit, or of the root. */

@@ -37,7 +37,8 @@ typedef enum ls_lm_init {
  * ls_shard_range says. */
 typedef enum ls_lm_cut {
     LS_LM_WHOLE,   /* each has all of it */
-    LS_LM_COLUMNS, /* rows of the matrix, which are columns of the product; a bias's elements */
+    LS_LM_COLUMNS, /* rows of the matrix, which are columns of the product; a bias's elements. Of heads of keys that are
+                    * fewer than the ranks, each has one */
     LS_LM_ROWS,    /* columns of the matrix: each rank's product is a part of a sum */
     LS_LM_EXPERTS, /* rows of each expert's matrix, and the ranks of ep have some of the experts */
 } ls_lm_cut;
@@ -120,7 +121,10 @@ const ls_lm_param *ls_lm_tied(const ls_lm_unit *u);
 static inline const ls_lm_config *ls_lm_sizes(const ls_unit *u) { return &((const ls_model *)u->arg)->lm; }
 
 /* So many of n heads are here. */
-static inline int64_t ls_lm_heads(const ls_pass *pass, int64_t n) { return ls_part_of(&pass->place->tp, n); }
+static inline int64_t ls_lm_heads(const ls_pass *pass, int64_t n)
+{
+    return n < pass->place->tp.size ? 1 : ls_part_of(&pass->place->tp, n);
+}
 
 /* Rows of the embedding w for ids [B, T], which several ranks may divide: what the ranks add up, or with sequence
  * parallelism this rank's [B, T / tp, C] of it. */

@@ -12,7 +12,7 @@
 
 int ls_comm_groups(const ls_parallel *p, ls_group *out[LS_COMM_GROUPS])
 {
-    ls_group *const sharding[] = { p->shards, p->copies, p->node, p->column, p->exchange, p->ring,
+    ls_group *const sharding[] = { p->shards, p->copies, p->node, p->column, p->twins, p->exchange, p->ring,
                                    p->expert_shards, p->expert_copies, p->expert_node, p->expert_column };
     int n = 0;
     out[n++] = ls_world_group(p->mesh.w);

@@ -676,8 +676,8 @@ static ls_status check_plan(const ls_train_config *c, int world_size)
         const ls_status st = ls_plan_supported(&one, world_size);
         if (st < 0) return ls_while(st, "checking %s", number[i].key);
     }
-    const ls_plan context = { .size = { [LS_AXIS_PP] = 1, 1, 1, p.size[LS_AXIS_CP], 1 }, .context = p.context, .exchange = p.exchange,
-                              .micro_batch = 1, .micro_batches = 1 };
+    const ls_plan context = { .size = { [LS_AXIS_PP] = 1, 1, 1, p.size[LS_AXIS_CP], 1 }, .context = p.context,
+                              .exchange = p.exchange, .micro_batch = 1, .micro_batches = 1 };
     const ls_status rings = ls_plan_supported(&context, p.size[LS_AXIS_CP]);
     if (rings < 0) return ls_while(rings, "checking parallel.%s", p.exchange ? "cp_ulysses" : "context");
     if (p.size[LS_AXIS_PP] > 1 || p.chunks > 1 || p.split) {

@@ -38,18 +38,39 @@ static int divisors_between(int n, char *buf, size_t room)
     return count;
 }
 
+/* Heads of keys are divided, too; if they are fewer than the ranks, each is on several. */
+static bool keys_fit(const ls_lm_config *lm, int64_t tp)
+{
+    const int64_t n = lm->n_kv_head;
+    return lm->n_head % tp == 0 && (n < tp ? tp % n == 0 : n % tp == 0);
+}
+
+static ls_status check_keys(const ls_lm_config *lm, int tp)
+{
+    int64_t below = tp - 1, above = tp + 1;
+    char fit[48];
+    if (tp < 2 || lm->n_kv_head < 1 || keys_fit(lm, tp)) return LS_OK;
+    while (below > 1 && !keys_fit(lm, below)) below--;
+    while (above <= lm->n_head && !keys_fit(lm, above)) above++;
+    if (above > lm->n_head) snprintf(fit, sizeof fit, "%lld", (long long)below);
+    else snprintf(fit, sizeof fit, "%lld or %lld", (long long)below, (long long)above);
+    return ls_fail(LS_BAD_CONFIG, "plan: tp %d neither divides model.n_kv_head, which is %lld, nor is a multiple of it: nearest valid: %s", tp,
+                   (long long)lm->n_kv_head, fit);
+}
+
 /* Heads that ranks of cp exchange, of those that a rank of tp has. */
 static ls_status check_heads(const ls_plan *p, const ls_lm_config *lm)
 {
     const struct { int64_t n; const char *what; } row[] = { { lm->n_head, "model.n_head" }, { lm->n_kv_head, "model.n_kv_head" } };
     const bool rings = p->exchange > 0;
-    const int tp = p->size[LS_AXIS_TP], U = rings ? p->exchange : p->size[LS_AXIS_CP];
+    const int64_t tp = p->size[LS_AXIS_TP];
+    const int U = rings ? p->exchange : p->size[LS_AXIS_CP];
     char fit[48], of[32] = "";
     if (!p->context || (!rings && strcmp(p->context, "ulysses") != 0)) return LS_OK;
-    if (tp > 1) snprintf(of, sizeof of, "%d x tp %d", U, tp);
+    if (tp > 1) snprintf(of, sizeof of, "%d x tp %lld", U, (long long)tp);
     else snprintf(of, sizeof of, "%d", U);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        const int64_t here = row[i].n / tp;
+        const int64_t here = row[i].n < tp ? 1 : row[i].n / tp;
         if (row[i].n < 1 || here % U == 0) continue;
         return ls_fail(LS_BAD_CONFIG, "plan: %s exchanges heads: %s %s does not divide %s, which is %lld: nearest valid: %s; ring and gather take "
                        "any number of heads", p->context, rings ? "exchange" : "cp", of, row[i].what, (long long)row[i].n,
@@ -65,7 +86,7 @@ static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const 
     const ls_lm_config *lm = &mc->lm;
     char names[128];
     const struct { ls_axis axis; int64_t n; const char *what; } row[] = {
-        { LS_AXIS_TP, lm->n_head, "model.n_head" },   { LS_AXIS_TP, lm->n_kv_head, "model.n_kv_head" },
+        { LS_AXIS_TP, lm->n_head, "model.n_head" },
         { LS_AXIS_EP, lm->n_experts, "model.n_experts" },
     };
     char fit[48];
@@ -84,7 +105,7 @@ static ls_status check_model(const ls_plan *p, const ls_model_class *cls, const 
                        ls_axis_name(row[i].axis), size, row[i].what, (long long)row[i].n,
                        nearest_divisors(row[i].n, size, fit, sizeof fit));
     }
-    return LS_OK;
+    return cls->lm ? check_keys(lm, p->size[LS_AXIS_TP]) : LS_OK;
 }
 
 /* Whose functions the plan's replicas call. */
@@ -362,6 +383,15 @@ static ls_status open_nodes(ls_group *g, const char *const names[2], ls_ddp_conf
 static int neighbours_of(const void *exchange, int rank) { return rank / *(const int *)exchange; }
 static int place_among(const void *exchange, int rank) { return rank % *(const int *)exchange; }
 
+/* Ranks of tp that share heads of keys. */
+static ls_status open_twins(ls_parallel *out)
+{
+    const ls_lm_config *lm = &out->model->lm;
+    const int copies = ls_part_copies(&out->model->place.tp, out->model->cls->lm ? lm->n_kv_head : 0);
+    if (copies < 2) return LS_OK;
+    return ls_group_split_by(out->mesh.axis[LS_AXIS_TP], neighbours_of, &copies, "twins", &out->twins);
+}
+
 /* The ranks of cp as lines of neighbours that exchange heads, and rings across the lines. */
 static ls_status open_rings(const ls_plan *p, ls_parallel *out)
 {
@@ -430,9 +460,11 @@ static void keep_once(ls_parallel *out)
 {
     ls_params *ps = &out->model->params;
     const bool again = shares_root(out) && !has_stage(out, 0);
+    const int rank = out->mesh.coord[LS_AXIS_TP];
     for (int i = 0; i < ps->n; i++) {
         ls_param *p = &ps->item[i];
-        if (out->mesh.coord[LS_AXIS_TP] > 0 && ls_part_is_all(&p->part)) p->keeps.count = 0;
+        const int copies = ls_part_is_all(&p->part) ? out->mesh.size[LS_AXIS_TP] : p->tp_copies > 1 ? p->tp_copies : 1;
+        if (rank % copies != 0) p->keeps.count = 0;
         if (again && p->unit < 0) p->keeps.count = 0;
     }
 }
@@ -459,12 +491,15 @@ static ls_status sum_over(ls_group *g, ls_params *ps, bool (*wanted)(const ls_pa
     return st;
 }
 
-static bool is_whole(const ls_param *p) { return ls_part_is_all(&p->part); }
+static bool has_twins(const ls_param *p) { return p->tp_copies > 1; }
+/* All ranks of tp have it: with sequence parallelism each has the gradient for its tokens. */
+static bool is_whole(const ls_param *p) { return ls_part_is_all(&p->part) && !has_twins(p); }
 static bool is_root(const ls_param *p) { return p->unit < 0; }
 
 ls_status ls_parallel_sum_gradients(ls_parallel *p)
 {
     ls_params *ps = &p->model->params;
+    if (p->twins) LS_TRY(sum_over(p->twins, ps, has_twins));
     if (p->model->place.sequence_parallel) LS_TRY(sum_over(p->mesh.axis[LS_AXIS_TP], ps, is_whole));
     return shares_root(p) ? sum_over(p->mesh.embedding, ps, is_root) : LS_OK;
 }
@@ -687,6 +722,7 @@ ls_status ls_parallelize(ls_world *w, const ls_plan *p, const ls_model_config *m
     const ls_place place = here_of(p, out);
     LS_TRY(ls_model_create_at(mc, &place, &out->model)); /* 2. what of the model is here */
     LS_TRY(keep_stages(p, out));
+    LS_TRY(open_twins(out));
     if (ls_parallel_divides(out) && !ls_world_is_dry(w)) LS_TRY(ls_kept_create(ls_world_group(w), &out->kept));
     LS_TRY(ls_unit_ledger_open(&out->model->units, ls_world_ledger(w), &out->units));
     LS_TRY(open_replicas(p, mc, opts, out));
@@ -723,6 +759,7 @@ void ls_parallel_destroy(ls_parallel *p)
     ls_group_destroy(p->expert_node);
     ls_group_destroy(p->expert_copies);
     ls_group_destroy(p->expert_shards);
+    ls_group_destroy(p->twins);
     ls_group_destroy(p->column);
     ls_group_destroy(p->node);
     ls_group_destroy(p->copies);
