@@ -98,8 +98,8 @@ const ls_places *ls_cp_all_tokens(ls_tape *t, const ls_place *p, int64_t T);
 typedef struct ls_cp_work {
     double share;        /* of all pairs of a query and a key that it sees, over all heads: 1 / cp on the average. Where
                             tokens are in_turn, rank r has about (2 r + 1) / cp^2 */
-    int blocks, skipped; /* pairs of a run of its queries and a run of a rank's keys, and those of them of which no query
-                            sees a key, so that nothing is computed; 0 where all tokens meet (ulysses) */
+    int blocks, skipped; /* pairs of a run of its queries and a run of a rank's keys, and those of them of which no
+                            query sees a key, so that nothing is computed; 0 where all tokens meet (ulysses) */
 } ls_cp_work;
 void ls_cp_work_of(const ls_place *p, int rank, int64_t T, ls_cp_work *out);
 /* Of x [B, T] (ids, labels), the columns that are here: [B, T / cp]. Without cp, x. */

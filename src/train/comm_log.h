@@ -4,8 +4,8 @@
 #define LS_TRAIN_COMM_LOG_H
 #include "lockstep/parallel.h"
 
-#define LS_COMM_GROUPS (1 + LS_MESH_GROUPS + 11 + 2 * 8) /* that a rank has, at most: the world's, the mesh's, those of tp, cp
-                                                          * and of sharding, and the second ones of each chunk */
+#define LS_COMM_GROUPS (1 + LS_MESH_GROUPS + 11 + 2 * 8) /* that a rank has, at most: the world's, the mesh's, those of tp,
+                                                          * cp and sharding, and the second ones of each chunk */
 #define LS_COMM_STEADY 3 /* the first step whose collectives are those of all later ones: the second one begins with a
                           * broadcast of the order in which gradients arrived */
 
