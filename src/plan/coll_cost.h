@@ -1,0 +1,44 @@
+/* coll_cost.h -- the time of NCCL's collectives as measured: three protocols, each latency plus bytes over bandwidth. */
+#ifndef LS_PLAN_COLL_COST_H
+#define LS_PLAN_COLL_COST_H
+#include "plan/row.h"
+
+/* name, prior, standard deviation of its logarithm, meaning */
+#define LS_COLL_CONSTANTS(X)                                                                                \
+    X(BUS, 230, .7, "GB/s on the bus, large messages")                                                      \
+    X(LOCAL, 600, .7, "GB/s at which a rank reads and writes its own part, S / n bytes")                    \
+    X(LL, 35, .4, "microseconds, protocol LL")                                                              \
+    X(LL_RANK, 1, 1., "the same per rank")                                                                  \
+    X(LL_PART, .1, .6, "part of the bus that LL reaches")                                                   \
+    X(LL128, 50, .6, "microseconds, protocol LL128")                                                        \
+    X(LL128_RANK, 4, 1., "the same per rank")                                                               \
+    X(LL128_PART, .6, .5, "part of the bus that LL128 reaches")                                             \
+    X(SIMPLE, 100, .8, "microseconds, protocol Simple")                                                     \
+    X(SIMPLE_RANK, 10, 1., "the same per rank")                                                             \
+    X(RAMP, 1, 1., "of the excess of the ramp, in microseconds^.65")
+
+typedef enum ls_coll_constant {
+#define X(name, prior, sd, meaning) LS_C_##name,
+    LS_COLL_CONSTANTS(X)
+#undef X
+    LS_C_COUNT
+} ls_coll_constant;
+
+/* Devices, and whether messages leave an NVLink domain, that share constants. */
+enum { LS_COLL_CLASSES = 6 };
+extern const char *const ls_coll_classes[LS_COLL_CLASSES];
+
+typedef struct ls_coll_run {
+    int class;
+    double n, bytes, factor; /* of the bus */
+    double rings;            /* part of the bus that the topology leaves */
+} ls_coll_run;
+
+/* LS_UNSUPPORTED: the row is no measurement of a collective, or does not state the message. */
+ls_status ls_row_coll(const ls_row *r, ls_coll_run *out);
+double ls_coll_cost(const ls_coll_run *r, const double *k); /* seconds */
+/* What the row measures where the collective takes so many seconds, and the reverse. */
+double ls_coll_value(const ls_row *r, const ls_coll_run *run, double seconds);
+double ls_coll_measured(const ls_row *r, const ls_coll_run *run);
+
+#endif

@@ -1,0 +1,223 @@
+/* cost.c -- a step as products, traffic, collectives and a schedule. */
+#include <math.h>
+#include <string.h>
+
+#include "plan/cost.h"
+
+static const ls_device devices[] = {
+    { "V100", 125e12, 125e12, 125e12, .90e12, 80 },
+    { "A100", 312e12, 312e12, 312e12, 1.935e12, 108 },
+    { "A100-40GB", 312e12, 312e12, 312e12, 1.555e12, 108 },
+    { "A100-80GB", 312e12, 312e12, 312e12, 2.039e12, 108 },
+    { "H100", 989e12, 1979e12, 1979e12, 3.35e12, 132 },
+    { "H100-96GB-HBM2e-500W", 989e12, 1979e12, 1979e12, 2.4e12, 132 },
+    { "H800", 989e12, 1979e12, 1979e12, 3.35e12, 132 },
+    { "H200", 989e12, 1979e12, 1979e12, 4.8e12, 132 },
+    { "B200", 2250e12, 4500e12, 9000e12, 8e12, 148 },
+    { "B300", 2250e12, 4500e12, 13500e12, 8e12, 148 },
+    { "GB200", 2500e12, 5000e12, 10000e12, 8e12, 152 },
+    { "GB300", 2500e12, 5000e12, 15000e12, 8e12, 152 },
+};
+
+const ls_device *ls_device_find(const char *gpu)
+{
+    const ls_device *found = NULL;
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        const size_t n = strlen(devices[i].name);
+        if (strncmp(gpu, devices[i].name, n) == 0 && (!found || n > strlen(found->name))) found = &devices[i];
+    }
+    return found;
+}
+
+/* Forward of one layer, or of what a stage has beside layers, split by what limits it. */
+typedef struct part {
+    double products, attention, traffic, tensor, exchange;
+    bool odd; /* kernels of attention do not fuse */
+} part;
+
+/* A product [M, K] x [K, N] in tiles of 256 x 128, which the device's processors take in waves. */
+static double product(const ls_run *r, const double *k, double M, double N, double K, double bits)
+{
+    const ls_device *d = r->device;
+    const double peak = bits == 16 ? d->peak16 : bits == 8 ? d->peak8 : d->peak4;
+    const double rate = d->peak16 * pow(peak / d->peak16, k[LS_K_LOW]);
+    const double tiles = ceil(M / 256) * ceil(N / 128), waves = ceil(tiles / d->sms);
+    const double fill = M * N / (tiles * 256 * 128) * tiles / (d->sms * waves);
+    const double part_of_peak = k[LS_K_GEMM] * K / (K + k[LS_K_DEPTH]) * pow(fill, k[LS_K_WAVE]);
+    const double flops = 2 * M * N * K / (rate * part_of_peak);
+    const double bytes = 2 * (M * K + K * N + M * N) / d->bytes_per_s;
+    return flops > bytes ? flops : bytes;
+}
+
+static double ring(double n, double bytes, double rate, double latency) { return (n - 1) * latency + (n - 1) / n * bytes / rate; }
+
+/* An all_reduce of tp's ranks: they are neighbours. */
+static double tensor_sum(const ls_run *r, const double *k, double bytes)
+{
+    if (r->t <= 1) return 0;
+    const double t = (double)r->t;
+    if (r->t <= r->per_node) return 1e-6 * k[LS_K_TP_LATENCY] + 2 * (t - 1) / t * bytes / (1e9 * k[LS_K_TP_RATE]);
+    return 2 * ring(t, bytes, 1e9 * k[LS_K_NODE_RATE] / 2, 1e-6 * k[LS_K_NET_LATENCY]) + 1e-6 * k[LS_K_TP_LATENCY];
+}
+
+static double head_dim(const ls_llm *m) { return m->kv_rank ? (double)(m->nope_dim + m->rope_dim + m->v_dim) / 2 : (double)(m->head_dim ? m->head_dim : m->hidden / m->heads); }
+
+static double mean_keys(const ls_llm *m)
+{
+    const double s = (double)m->seq, w = (double)m->window;
+    if (!m->window || w >= s) return s;
+    const double whole = m->window_every ? 1.0 / (double)m->window_every : 0;
+    return whole * s + (1 - whole) * 2 * w; /* a causal mask halves all of it later */
+}
+
+static void attention(const ls_run *r, const double *k, double M, part *out)
+{
+    const ls_llm *m = &r->m;
+    const ls_device *d = r->device;
+    const double a = (double)m->heads / (double)r->t, w = head_dim(m), n = mean_keys(m);
+    if (r->flash) {
+        out->attention = 2 * M * n * a * w / (d->peak16 * k[LS_K_ATTENTION] * w / (w + 32) * 1.25);
+        return;
+    }
+    /* Kernels of Megatron-LM fuse for multiples of 4 pairs of sequence and head, and tensor cores want multiples of 8. */
+    const bool odd = (int64_t)w % 8 != 0 || (m->heads / r->t * r->micro) % 4 != 0;
+    const double depth = w / (w + k[LS_K_DEPTH]) * (1 + k[LS_K_DEPTH] / 128);
+    const double t = 4 * M * n * a * w / (d->peak16 * k[LS_K_ATTENTION] * depth) + 2 * k[LS_K_SCORES] * M * n * a / d->bytes_per_s;
+    out->attention = odd ? t * k[LS_K_ODD] : t;
+    out->odd = odd;
+}
+
+static part layer(const ls_run *r, const double *k, bool dense)
+{
+    const ls_llm *m = &r->m;
+    const double M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden, t = (double)r->t;
+    const double a = (double)m->heads, kv = (double)(m->kv_heads ? m->kv_heads : m->heads), w = head_dim(m);
+    const double f = (double)(m->ffn ? m->ffn : 4 * m->hidden), wide = m->gated ? 2 : 1;
+    part o = { 0 };
+    if (m->kv_rank) {
+        const double rq = (double)m->q_rank, rkv = (double)(m->kv_rank + m->rope_dim);
+        o.products = product(r, k, M, rq + rkv, h, r->bits) +
+                     product(r, k, M, a * (double)(m->nope_dim + m->rope_dim) / t, rq, r->bits) +
+                     product(r, k, M, a * (double)(m->nope_dim + m->v_dim) / t, (double)m->kv_rank, r->bits) +
+                     product(r, k, M, h, a * (double)m->v_dim / t, r->bits);
+    } else {
+        o.products = product(r, k, M, (a + 2 * kv) * w / t, h, r->bits) + product(r, k, M, h, a * w / t, r->bits);
+    }
+    attention(r, k, M, &o);
+    const double along = r->sequence_parallel ? t : 1;
+    double passes = 16 * h / along + 4 * (a + 2 * kv) * w / t;
+    if (dense || !m->experts) {
+        o.products += product(r, k, M, wide * f / t, h, r->bits) + product(r, k, M, h, f / t, r->bits);
+        passes += (m->gated ? 6 : 4) * f / t;
+    } else {
+        const double e = r->e > 1 ? (double)r->e : 1, fe = (double)m->expert_ffn, K = (double)m->topk, E = (double)m->experts;
+        const double load = m->load > 0 ? m->load : 1, local = E / e, each = M / t * K * load * e / E * (r->e > 1 ? 1 : t);
+        const double te = r->e > 1 ? 1 : t;
+        o.products += local * (product(r, k, each, wide * fe / te, h, r->bits) + product(r, k, each, h, fe / te, r->bits));
+        if (m->shared)
+            o.products += product(r, k, M, wide * fe * (double)m->shared / t, h, r->bits) +
+                          product(r, k, M, h, fe * (double)m->shared / t, r->bits);
+        passes += M > 0 ? K / t * (k[LS_K_ROUTE] * 2 * h + (m->gated ? 6 : 4) * fe) : 0;
+        if (r->e > 1) {
+            const double bytes = 2 * M / t * K * h * (e - 1) / e, inside = (double)r->per_node / t;
+            const double out = e > inside ? (e - inside) / e : 0;
+            o.exchange = 2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / (1e9 * k[LS_K_NODE_RATE] / (double)r->per_node));
+        }
+    }
+    o.traffic = k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
+    o.tensor = 2 * tensor_sum(r, k, 2 * M * h);
+    if (r->c > 1) /* keys and values of the other ranks; a part of it hides */
+        o.tensor += (1 - k[LS_K_HIDDEN]) * 4 * ((double)r->c - 1) * M * kv * w / t / (1e9 * k[LS_K_TP_RATE]);
+    return o;
+}
+
+/* GPU time and the time to launch it: the longer one, rounded where they meet. */
+static double launched(double gpu, double cpu) { return pow(pow(gpu, 6) + pow(cpu, 6), 1.0 / 6); }
+
+/* Bytes per second of a ring of dp, of which one goes through each node per rank of tp. */
+static double data_rate(const ls_run *r, const double *k, double *latency)
+{
+    const double inside = 1e9 * k[LS_K_TP_RATE], rings = (double)(r->t < r->per_node ? r->t : r->per_node);
+    *latency = 1e-6 * k[LS_K_TP_LATENCY] / 8;
+    if (r->t * r->c * r->d <= r->per_node) return inside;
+    *latency = 1e-6 * k[LS_K_NET_LATENCY];
+    const double outside = 1e9 * k[LS_K_NODE_RATE] / rings;
+    return outside < inside ? outside : inside;
+}
+
+void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
+{
+    const ls_llm *m = &r->m;
+    const double p = (double)r->p, t = (double)r->t, M = (double)m->seq * (double)r->micro / (double)r->c, h = (double)m->hidden;
+    const double m_n = (double)r->batch / ((double)r->micro * (double)r->d), bw = r->device->bytes_per_s;
+    const double dense = m->experts ? (double)m->dense_layers : (double)m->layers, sparse = (double)m->layers - dense + (double)m->mtp;
+    const double L = dense + sparse, per_stage = (L + r->embedding_layers) / p;
+    const part A = layer(r, k, true), B = m->experts ? layer(r, k, false) : A;
+    const double x = dense / L, y = 1 - x;
+    const double work = x * (A.products + A.traffic) + y * (B.products + B.traffic), att = x * A.attention + y * B.attention;
+    const double tensor = x * A.tensor + y * B.tensor, exchange = x * A.exchange + y * B.exchange;
+    const double cpu = 1e-6 * k[LS_K_LAUNCH] * (1 + k[LS_K_JITTER] * (t - 1)) * (A.odd ? k[LS_K_ODD_LAUNCH] : 1);
+    /* A layer's forward and backward; attention's backward is 2.5 times forward in one kernel. */
+    const double comm_ = tensor + exchange;
+    const double fwd = launched(work + att + comm_, cpu) - comm_;
+    const double products = x * A.products + y * B.products, traffic = work - products;
+    const double bwd = launched(2 * k[LS_K_BACKWARD] * products + 1.5 * traffic + (r->flash ? 2.5 : 2) * att + comm_, 1.5 * cpu) - comm_;
+    const double again = r->kept == LS_KEEP_INPUTS ? fwd : r->kept == LS_KEEP_SELECTIVE && !r->flash ? att : 0;
+    const double again_comm = r->kept == LS_KEEP_INPUTS ? tensor + exchange : 0;
+    const double V = (double)m->vocab;
+    const double head = (1 + (double)m->mtp) * (3 * product(r, k, M, V / t, h, 16) + 4 * k[LS_K_LOSS] * M * V / t / bw);
+    const double micro = 2e-3 * k[LS_K_MICRO];
+    const double ls = per_stage;
+    const double body = ls * (fwd + bwd + again + 2 * (tensor + exchange) + again_comm) + micro;
+    /* The last stage computes the logits; stages that count them as layers share them. */
+    const double most = body + (r->embedding_layers > 0 ? 0 : head), fewer = body + (r->embedding_layers > 0 ? head / p : 0);
+    const bool across = r->n / r->p >= r->per_node;
+    const double hop = r->p > 1 ? 1e-6 * k[LS_K_HOP_LATENCY] + 2 * M * h / (r->sequence_parallel ? t : 1) /
+                                      (1e9 * k[LS_K_HOP_RATE] * (across ? 1 : 4)) : 0;
+    const double slow = most > fewer ? most : fewer;
+    *o = (ls_step_cost){ 0 };
+    const double part_again = ls * again / slow, part_tensor = ls * (2 * tensor + (r->kept == LS_KEEP_INPUTS ? tensor : 0)) / slow;
+    const double part_exchange = ls * (2 * exchange + (r->kept == LS_KEEP_INPUTS ? exchange : 0)) / slow;
+    const double part_micro = micro / slow;
+    const double busy = m_n * slow;
+    double pipeline = busy;
+    if (r->p > 1) {
+        /* The slowest stage is busy for all micro-batches; the others fill and drain. */
+        const double third = fewer / 3;
+        ls_pipe_costs c = { third, third, third, 0, (int)r->p, (int)(r->v > 1 ? r->v : 1), (int64_t)(m_n > 1 ? m_n : 1) };
+        const double bubble = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer;
+        c.hop = hop;
+        o->hops = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer - bubble;
+        o->bubble = bubble;
+        pipeline = busy + bubble + o->hops;
+    }
+    o->compute = busy * (1 - part_again - part_tensor - part_exchange - part_micro);
+    o->recompute = busy * part_again;
+    o->tensor = busy * part_tensor;
+    o->exchange = busy * part_exchange;
+    /* Parameters per rank of the fullest stage. */
+    const double experts = m->experts ? sparse * (double)m->experts * (double)ls_llm_expert_params(m) : 0;
+    const double all = (double)ls_llm_params(m), ends = 2 * V * h;
+    const double shared = (all - experts - (m->tied ? ends / 2 : ends)) / p / t + V * h / t;
+    const double own = experts / p / (r->e > 1 ? (double)r->e : t);
+    double latency;
+    const double rate = data_rate(r, k, &latency), d = (double)r->d * (double)r->c;
+    double comm = 0;
+    if (d > 1) {
+        const double bytes = r->grad_bytes * shared + (r->e > 1 ? r->grad_bytes * own * ((double)r->e > d ? 0 : 1) : 0);
+        comm = 2 * ring(d, bytes, rate, latency);
+        if (r->zero >= 3) {
+            /* Each unit is gathered forward and backward, and its gradient scattered, per micro-batch. */
+            const double units = per_stage * p;
+            comm = m_n * (3 * (d - 1) / d * 2 * (shared + own) / rate + 3 * units * 1e-6 * k[LS_K_NET_LATENCY] * log2(d));
+        }
+    }
+    const double window = r->zero >= 3 ? busy : slow * .6;
+    const double hidden = fmin(k[LS_K_HIDDEN] * comm, window);
+    o->data = comm - hidden;
+    const double divided = r->zero >= 1 ? d : 1;
+    o->update = k[LS_K_UPDATE] * 36 * (shared / divided + own / (r->zero >= 1 && d > (double)r->e ? d / (r->e > 1 ? (double)r->e : 1) : 1)) / bw;
+    o->overhead = busy * part_micro + 1e-3 * k[LS_K_STEP];
+    o->total = pipeline + o->data + o->update + 1e-3 * k[LS_K_STEP];
+    (void)across;
+}

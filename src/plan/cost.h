@@ -1,0 +1,81 @@
+/* cost.h -- the time of a training step in closed form, from data sheets and a few fitted constants.
+ *
+ * A constant has a physical meaning, a value from first principles to which a fit is drawn, and how far a fit may move it
+ * (the standard deviation of its logarithm). There is a set per device and software: Megatron-LM of 2021 computes attention
+ * in several kernels, FSDP gathers weights, and neither is a matter of the device alone.
+ */
+#ifndef LS_PLAN_COST_H
+#define LS_PLAN_COST_H
+#include "lockstep/plan.h"
+
+typedef struct ls_device {
+    const char *name;      /* as it begins in a row: "A100-80GB" */
+    double peak16, peak8, peak4, bytes_per_s;
+    int sms;
+} ls_device;
+
+/* By the longest name that `gpu` begins with; NULL: there is none. */
+const ls_device *ls_device_find(const char *gpu);
+
+/* name, prior, standard deviation of its logarithm, meaning */
+#define LS_CONSTANTS(X)                                                                                      \
+    X(GEMM, .80, .15, "part of the peak that large products reach")                                          \
+    X(DEPTH, 150, .8, "depth K at which a product reaches half of that")                                     \
+    X(WAVE, .5, .6, "exponent of the part of tiles and waves that is filled")                                \
+    X(LOW, .75, .3, "exponent of the gain of products in 8 or 4 bits")                                       \
+    X(ATTENTION, .45, .5, "part of the peak of products in attention, heads of 128")                         \
+    X(SCORES, 8, .5, "times that scores pass through memory, attention in several kernels")                  \
+    X(ODD, 1.3, .4, "slower where the head size is no multiple of 8, or its kernels do not fuse")            \
+    X(ELEMENTWISE, 1, .5, "traffic of norms, activations and residuals, relative to counted bytes")          \
+    X(LAUNCH, 400, .8, "microseconds that a processor needs to launch a layer's forward")                    \
+    X(JITTER, .1, 1., "longer to launch per further rank of tp, since ranks wait for the last")              \
+    X(ODD_LAUNCH, 1.2, .3, "the same where kernels of attention do not fuse")                                \
+    X(BACKWARD, 1, .15, "backward products, relative to twice forward")                                      \
+    X(MICRO, 1, 1., "milliseconds per micro-batch and direction on each stage")                              \
+    X(STEP, 5, 1.5, "milliseconds per step")                                                                 \
+    X(TP_RATE, 150, .6, "GB/s of a collective inside a node, per rank")                                      \
+    X(TP_LATENCY, 20, .8, "microseconds of such a collective")                                               \
+    X(HOP_RATE, 15, .8, "GB/s between stages")                                                               \
+    X(HOP_LATENCY, 30, 1., "microseconds between stages")                                                    \
+    X(NODE_RATE, 80, .6, "GB/s that leave a node")                                                           \
+    X(NET_LATENCY, 20, 1., "microseconds per step of a ring over nodes")                                     \
+    X(HIDDEN, .5, .6, "part of the traffic of dp that may overlap")                                          \
+    X(UPDATE, 1, .6, "traffic of the optimizer, relative to 36 bytes per parameter")                         \
+    X(LOSS, 6, .6, "times that logits of 4 bytes pass through memory")                                       \
+    X(EXCHANGE, 60, .8, "GB/s per rank of an exchange between experts")                                      \
+    X(ROUTE, 4, .8, "times that routed tokens pass through memory")
+
+typedef enum ls_constant {
+#define X(name, prior, sd, meaning) LS_K_##name,
+    LS_CONSTANTS(X)
+#undef X
+    LS_K_COUNT
+} ls_constant;
+
+typedef struct ls_run {
+    ls_llm m;
+    const ls_device *device;
+    int64_t per_node, n, t, p, v, c, e, d, micro, batch;
+    int zero;
+    double bits;              /* of products: 16, 8, 4 */
+    double grad_bytes;        /* that dp reduces, per parameter */
+    bool flash;               /* attention in one kernel */
+    bool sequence_parallel;
+    ls_recompute_kind kept;
+    ls_pipe_form form;
+    double embedding_layers;  /* stages have so many layers fewer, for the embedding and the loss */
+} ls_run;
+
+/* Seconds; they sum to `total`. */
+typedef struct ls_step_cost {
+    double compute;           /* products, attention and elementwise work of all micro-batches on the slowest stage */
+    double recompute;
+    double tensor, exchange;  /* collectives of tp and ep within layers */
+    double bubble, hops, data, update, overhead;
+    double total;
+} ls_step_cost;
+
+/* k: constants by ls_constant. */
+void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *out);
+
+#endif

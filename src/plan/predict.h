@@ -1,0 +1,41 @@
+/* predict.h -- what a published row's configuration is expected to measure. */
+#ifndef LS_PLAN_PREDICT_H
+#define LS_PLAN_PREDICT_H
+#include "plan/coll_cost.h"
+#include "plan/cost.h"
+#include "plan/row.h"
+
+/* A device and its software: which rows share constants. */
+typedef struct ls_stack {
+    const char *name, *families; /* separated by blanks */
+    const char *gpu;             /* how the device begins; "": any */
+} ls_stack;
+
+extern const ls_stack ls_stacks[]; /* name NULL at the end */
+enum { LS_STACKS = 10 };
+/* The row's; where no stack has its family, the one that has most rows of its device; -1: no device of the table. */
+int ls_stack_of(const ls_row *r);
+
+/* constants.c, which `make fit` writes. */
+extern const double ls_constants[LS_STACKS][LS_K_COUNT];
+extern const double ls_coll_constants[LS_COLL_CLASSES][LS_C_COUNT];
+/* Measured over predicted: the 5th and 95th percentile of held-out rows, per family. */
+typedef struct ls_interval {
+    const char *family; /* NULL at the end */
+    double low, high;
+} ls_interval;
+extern const ls_interval ls_intervals[];
+
+/* Whether the metric follows from the time of a step. */
+bool ls_metric_of_step(const char *metric);
+/* LS_UNSUPPORTED: what is missing, or what is not understood, is the message. */
+ls_status ls_row_run(const ls_row *r, ls_run *out);
+/* What the row would measure if its step took so many seconds. */
+ls_status ls_row_from_seconds(const ls_row *r, const ls_run *run, double seconds, double *value);
+
+/* The row's prediction. `rows` have stage times that a bubble rate follows from. LS_UNSUPPORTED says why there is none. */
+ls_status ls_row_predict(const ls_row *r, const ls_rows *rows, double *value);
+/* Between which values 90 % of such rows are expected. */
+void ls_row_interval(const ls_row *r, double value, double *low, double *high);
+
+#endif

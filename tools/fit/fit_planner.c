@@ -1,0 +1,274 @@
+/* fit_planner.c -- fits the planner's constants to published measurements, and reports how well it predicts others.
+ *
+ *   build/tools/fit_planner ROWS.csv [src/plan/constants.c]
+ *
+ * Minimizes the mean absolute logarithm of predicted over measured, and how far constants are from what they are
+ * expected to be, per stack (a device and its software). Cross-validation: whole configurations are in one of 5 folds;
+ * each fold is predicted with constants that the four others gave, from the same start. Deterministic.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "plan/coll_cost.h"
+#include "plan/predict.h"
+
+enum { FOLDS = 5, ROUNDS = 40, K = LS_K_COUNT, MOST = 8192, GROUPS = LS_STACKS + LS_COLL_CLASSES };
+
+/* Steps, then collectives: how many constants there are, from where they start, how far they may move. */
+static const struct { int n; double prior[K], spread[K]; } kinds[2] = {
+#define PRIOR(name, prior_, sd, meaning) prior_,
+#define SPREAD(name, prior_, sd, meaning) sd,
+    { LS_K_COUNT, { LS_CONSTANTS(PRIOR) }, { LS_CONSTANTS(SPREAD) } },
+    { LS_C_COUNT, { LS_COLL_CONSTANTS(PRIOR) }, { LS_COLL_CONSTANTS(SPREAD) } },
+};
+_Static_assert((int)LS_C_COUNT <= (int)LS_K_COUNT, "constants of collectives fit");
+
+static int kind_of(int group) { return group >= LS_STACKS; }
+
+typedef struct sample {
+    const ls_row *row;
+    ls_run run;
+    ls_coll_run coll;
+    double seconds, weight; /* measured; of its family */
+    int stack, fold;
+    double held_out;        /* logarithm of measured over predicted, constants of the other folds */
+    double own;             /* the same, constants of all rows */
+} sample;
+
+static double seconds(const sample *s, const double *x)
+{
+    double k[K];
+    ls_step_cost c;
+    const int kind = kind_of(s->stack);
+    for (int i = 0; i < kinds[kind].n; i++) k[i] = kinds[kind].prior[i] * exp(x[i]);
+    if (kind) return ls_coll_cost(&s->coll, k);
+    if (k[LS_K_HIDDEN] > 1) k[LS_K_HIDDEN] = 1;
+    ls_step_cost_of(&s->run, k, &c);
+    return c.total;
+}
+
+/* Solves A y = b in place, A symmetric and positive. */
+static void solve(double A[K][K], double *b)
+{
+    for (int i = 0; i < K; i++) {
+        for (int j = 0; j <= i; j++) {
+            double v = A[i][j];
+            for (int l = 0; l < j; l++) v -= A[i][l] * A[j][l];
+            A[i][j] = i == j ? sqrt(v > 1e-300 ? v : 1e-300) : v / A[j][j];
+        }
+        double v = b[i];
+        for (int l = 0; l < i; l++) v -= A[i][l] * b[l];
+        b[i] = v / A[i][i];
+    }
+    for (int i = K - 1; i >= 0; i--) {
+        double v = b[i];
+        for (int l = i + 1; l < K; l++) v -= A[l][i] * b[l];
+        b[i] = v / A[i][i];
+    }
+}
+
+static double objective(sample **s, int n, const double *x, double ridge, const double *spread)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += s[i]->weight * fabs(log(s[i]->seconds / seconds(s[i], x)));
+    for (int i = 0; i < K; i++) if (spread[i] > 0) sum += ridge * x[i] * x[i] / (spread[i] * spread[i]);
+    return sum;
+}
+
+/* Levenberg and Marquardt, rows reweighted so that squares become absolute values. */
+static void fit(sample **s, int n, double ridge, double *x)
+{
+    static const double still[K];
+    const double *spread = n ? kinds[kind_of(s[0]->stack)].spread : still;
+    const int count = n ? kinds[kind_of(s[0]->stack)].n : 0;
+    double best, damp = 1e-2;
+    memset(x, 0, K * sizeof *x);
+    if (n == 0) return;
+    best = objective(s, n, x, ridge, spread);
+    for (int round = 0; round < ROUNDS; round++) {
+        double A[K][K] = { { 0 } }, b[K] = { 0 };
+        for (int i = 0; i < n; i++) {
+            double J[K] = { 0 };
+            const double at = log(seconds(s[i], x)), e = log(s[i]->seconds) - at, w = s[i]->weight / fmax(fabs(e), .005);
+            for (int j = 0; j < count; j++) {
+                const double keep = x[j];
+                x[j] += 1e-4;
+                J[j] = (log(seconds(s[i], x)) - at) / 1e-4;
+                x[j] = keep;
+            }
+            for (int j = 0; j < K; j++) {
+                b[j] += w * J[j] * e;
+                for (int l = 0; l <= j; l++) A[j][l] += w * J[j] * J[l];
+            }
+        }
+        for (int j = 0; j < K; j++) {
+            if (j >= count) A[j][j] = 1;
+            if (j >= count) continue;
+            A[j][j] += 2 * ridge / (spread[j] * spread[j]);
+            b[j] -= 2 * ridge * x[j] / (spread[j] * spread[j]);
+        }
+        bool better = false;
+        for (int attempt = 0; attempt < 8 && !better; attempt++) {
+            double D[K][K], y[K], next[K];
+            memcpy(D, A, sizeof D);
+            memcpy(y, b, sizeof y);
+            for (int j = 0; j < K; j++) D[j][j] *= 1 + damp;
+            solve(D, y);
+            for (int j = 0; j < K; j++) next[j] = x[j] + fmax(-1, fmin(1, y[j]));
+            const double now = objective(s, n, next, ridge, spread);
+            if (now < best) {
+                better = best - now > 1e-7 * best;
+                memcpy(x, next, sizeof next);
+                best = now;
+                damp = fmax(damp / 4, 1e-6);
+                if (!better) return;
+            } else damp = fmin(damp * 4, 1e6);
+        }
+        if (!better) return;
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The q-th quantile of n sorted values, as order statistics with the correction for n. */
+static double quantile(const double *v, int n, double q)
+{
+    double at = q < .5 ? (n + 1) * q - 1 : (n + 1) * q - 1;
+    if (at < 0) at = 0;
+    if (at > n - 1) at = n - 1;
+    const int i = (int)at;
+    return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[i];
+}
+
+static void family_line(sample *all, int n, const char *family, ls_text *intervals)
+{
+    double own[MOST], held[MOST], error[MOST], signed_[MOST];
+    int c = 0;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(all[i].row->family, family) != 0) continue;
+        own[c] = 100 * fabs(exp(-all[i].own) - 1), error[c] = 100 * fabs(exp(-all[i].held_out) - 1);
+        signed_[c] = all[i].held_out;
+        held[c] = error[c];
+        c++;
+    }
+    double a = 0, b = 0;
+    for (int i = 0; i < c; i++) a += own[i] / c, b += held[i] / c;
+    qsort(error, (size_t)c, sizeof *error, by_value);
+    qsort(signed_, (size_t)c, sizeof *signed_, by_value);
+    const double low = quantile(signed_, c, .05), high = quantile(signed_, c, .95);
+    printf("%-20s %5d %8.2f %8.2f %8.2f %8.2f   %6.3f %6.3f\n", family, c, a, b, error[c / 2], error[c - 1], exp(low), exp(high));
+    ls_text_add(intervals, "    { \"%s\", %.4f, %.4f },\n", family, exp(low), exp(high));
+}
+
+static void weigh(sample *all, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int same = 0, configurations = 0;
+        for (int j = 0; j < n; j++) {
+            same += strcmp(all[i].row->family, all[j].row->family) == 0;
+            configurations += ls_row_configuration(all[i].row) == ls_row_configuration(all[j].row);
+        }
+        all[i].weight = 1 / (sqrt((double)same / 10) * configurations);
+    }
+}
+
+static ls_status write_constants(const char *path, double k[GROUPS][K], const ls_text *intervals)
+{
+    ls_text t = { 0 };
+    ls_text_add(&t, "/* constants.c -- written by `make fit` from published measurements; docs/planner.md has the residuals. */\n"
+                    "#include \"plan/predict.h\"\n\nconst double ls_constants[LS_STACKS][LS_K_COUNT] = {\n");
+    for (int g = 0; g < GROUPS; g++) {
+        if (g == LS_STACKS) ls_text_add(&t, "};\n\nconst double ls_coll_constants[LS_COLL_CLASSES][LS_C_COUNT] = {\n");
+        ls_text_add(&t, "    { /* %s */", g < LS_STACKS ? ls_stacks[g].name : ls_coll_classes[g - LS_STACKS]);
+        for (int i = 0; i < kinds[kind_of(g)].n; i++) ls_text_add(&t, "%s%.5g,", i % 12 ? " " : "\n      ", k[g][i]);
+        ls_text_add(&t, "\n    },\n");
+    }
+    ls_text_add(&t, "};\n\nconst ls_interval ls_intervals[] = {\n%s    { NULL, 0, 0 },\n};\n", ls_text_str(intervals));
+    ls_status st = ls_text_status(&t);
+    if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
+    ls_text_free(&t);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static sample all[MOST];
+    static double k[GROUPS][K];
+    sample *some[MOST];
+    ls_rows rows;
+    char *text = NULL;
+    size_t bytes = 0;
+    int n = 0;
+    const double ridge = getenv("RIDGE") ? atof(getenv("RIDGE")) : .02;
+    if (argc < 2) return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c]\n"), 64;
+    if (ls_file_read(argv[1], (size_t)1 << 28, &text, &bytes) < 0 || ls_rows_read(argv[1], text, &rows) < 0)
+        return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
+    for (int i = 0; i < rows.n && n < MOST; i++) {
+        sample *s = &all[n];
+        double one;
+        *s = (sample){ .row = &rows.row[i], .stack = ls_stack_of(&rows.row[i]) };
+        if (ls_row_coll(s->row, &s->coll) == LS_OK && s->row->value > 0) {
+            s->stack = LS_STACKS + s->coll.class;
+            s->seconds = ls_coll_measured(s->row, &s->coll);
+            s->fold = (int)(ls_row_configuration(s->row) % FOLDS);
+            n++;
+            continue;
+        }
+        if (s->stack < 0 || !ls_metric_of_step(s->row->metric) || ls_row_run(s->row, &s->run) < 0) continue;
+        if (ls_row_from_seconds(s->row, &s->run, 1, &one) < 0 || !(s->row->value > 0)) continue;
+        const bool seconds_ = strncmp(s->row->metric, "step_time", 9) == 0 || strncmp(s->row->metric, "train_days", 10) == 0;
+        s->seconds = seconds_ ? s->row->value / one : one / s->row->value;
+        s->fold = (int)(ls_row_configuration(s->row) % FOLDS);
+        n++;
+    }
+    weigh(all, n);
+    for (int stack = 0; stack < GROUPS; stack++) {
+        double x[K];
+        if (getenv("STACK") && atoi(getenv("STACK")) != stack) continue;
+        for (int fold = -1; fold < FOLDS; fold++) {
+            int c = 0;
+            for (int i = 0; i < n; i++)
+                if (all[i].stack == stack && all[i].fold != fold) some[c++] = &all[i];
+            fit(some, c, ridge, x);
+            for (int i = 0; i < n; i++) {
+                if (all[i].stack != stack) continue;
+                const double e = log(all[i].seconds / seconds(&all[i], x));
+                if (fold < 0) all[i].own = e;
+                else if (all[i].fold == fold) all[i].held_out = e;
+            }
+            for (int i = 0; fold < 0 && i < kinds[kind_of(stack)].n; i++) k[stack][i] = kinds[kind_of(stack)].prior[i] * exp(x[i]);
+        }
+        if (stack < LS_STACKS && k[stack][LS_K_HIDDEN] > 1) k[stack][LS_K_HIDDEN] = 1;
+    }
+    ls_text intervals = { 0 };
+    printf("%-20s %5s %8s %8s %8s %8s   %6s %6s\n", "family", "rows", "fitted %", "5-fold %", "median", "worst", "low90", "high90");
+    for (int i = 0; i < n; i++) {
+        bool first = true;
+        for (int j = 0; j < i; j++) first &= strcmp(all[i].row->family, all[j].row->family) != 0;
+        if (first && (!getenv("STACK") || all[i].stack == atoi(getenv("STACK")))) family_line(all, n, all[i].row->family, &intervals);
+    }
+    if (argc > 2 && write_constants(argv[2], k, &intervals) < 0) return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
+    ls_text_free(&intervals);
+    if (getenv("DUMP"))
+        for (int i = 0; i < n; i++) {
+            const ls_row *r = all[i].row; ls_step_cost pc; if (all[i].stack < LS_STACKS) ls_step_cost_of(&all[i].run, k[all[i].stack], &pc); else memset(&pc, 0, sizeof pc);
+            if (getenv("STACK") && all[i].stack != atoi(getenv("STACK"))) continue;
+            printf("D %s %+6.1f%% %+6.1f%% %s %s L%lld h%lld a%lld s%lld n%lld t%lld p%lld v%lld c%lld e%lld d%lld z%lld b%lld B%lld %s %s %s %.5g comp %.3g rec %.3g tp %.3g bub %.3g hop %.3g data %.3g upd %.3g ovh %.3g\n", r->id, 100 * (exp(-all[i].own) - 1), 100 * (exp(-all[i].held_out) - 1), r->gpu, r->name, (long long)r->m.layers, (long long)r->m.hidden, (long long)r->m.heads, (long long)r->m.seq, (long long)r->n, (long long)r->t, (long long)r->p, (long long)r->v, (long long)r->c, (long long)r->e, (long long)all[i].run.d, (long long)r->zero, (long long)r->micro, (long long)r->batch, r->dtype, r->recompute, r->schedule, all[i].seconds, pc.compute, pc.recompute, pc.tensor, pc.bubble, pc.hops, pc.data, pc.update, pc.overhead);
+        }
+    if (getenv("SHOW"))
+        for (int i = 0; i < K; i++) {
+            printf("%2d", i);
+            for (int st = 0; st < LS_STACKS; st++) printf(" %10.4g", k[st][i]);
+            printf(" | %g\n", kinds[0].prior[i]);
+        }
+    free(text);
+    ls_rows_free(&rows);
+    return 0;
+}
