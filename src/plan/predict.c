@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "plan/memory.h"
 #include "plan/predict.h"
 
 const ls_stack ls_stacks[] = {
@@ -192,7 +193,7 @@ ls_status ls_row_predict(const ls_row *r, const ls_rows *rows, double *value)
         *value = ls_coll_value(r, &coll, ls_coll_cost(&coll, ls_coll_constants[coll.class]));
         return LS_OK;
     }
-    if (!ls_metric_of_step(r->metric)) return ls_fail(LS_UNSUPPORTED, "'%s' is not predicted", r->metric);
+    if (!ls_metric_of_step(r->metric)) return ls_row_memory(r, value);
     LS_TRY(ls_row_run(r, &run));
     ls_step_cost_of(&run, ls_constants[ls_stack_of(r)], &cost);
     return ls_row_from_seconds(r, &run, cost.total, value);
