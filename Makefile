@@ -14,7 +14,7 @@ NINJA    = $(if $(TTY),ninja -C $(1) $(2),ninja --quiet -C $(1) $(2) | grep -v '
 MAKEME  := $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build labs train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-parallel bench-ckpt check book book-test results deb asan tsan fuzz install clean
+.PHONY: help setup build labs train test test-clang test-fresh test-long mutate verify bench bench-peers bench-train bench-zero bench-zero-hosts bench-parallel bench-ckpt check fit book book-test results deb asan tsan fuzz install clean
 
 help:
 	@echo 'make train             set up, build, a GPT learns English on 2 ranks         (RECIPE=..., ARGS="--train.steps 500")'
@@ -35,6 +35,7 @@ help:
 	@echo 'make book-test         the pages in a browser, without a network: errors, links, widths, axe, keyboard, print'
 	@echo 'make results           run the commands whose numbers the handbook has, and write them into it'
 	@echo 'make asan, make tsan   the tests under AddressSanitizer and UBSan, under ThreadSanitizer'
+	@echo 'make fit               fit the planner to measurements, with 5-fold cross-validation    (ROWS=measurements.csv)'
 	@echo 'make build             only build: build/lockstep, build/liblockstep.{a,so}'
 	@echo 'make mutate            break the code a line at a time, and see that a test notices  (ARGS="--only optim")'
 	@echo 'make verify            all of these for HEAD, in a clone; stopped, it goes on     (ARGS=--list)'
@@ -70,6 +71,10 @@ test: build
 	@scripts/setup --figures
 	@$(call NINJA,$(BUILD)) # figures, where their compiler was missing
 	@tools/run-tests $(BUILD) -j $(JOBS)
+
+# Writes src/plan/constants.c; a build follows by itself.
+fit: build
+	@$(BUILD)/tools/fit_planner $(ROWS) src/plan/constants.c
 
 asan tsan: setup
 	@$(call CONFIGURE,build-$@,$@)

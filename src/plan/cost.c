@@ -5,18 +5,18 @@
 #include "plan/cost.h"
 
 static const ls_device devices[] = {
-    { "V100", 125e12, 125e12, 125e12, .90e12, 80 },
-    { "A100", 312e12, 312e12, 312e12, 1.935e12, 108 },
-    { "A100-40GB", 312e12, 312e12, 312e12, 1.555e12, 108 },
-    { "A100-80GB", 312e12, 312e12, 312e12, 2.039e12, 108 },
-    { "H100", 989e12, 1979e12, 1979e12, 3.35e12, 132 },
-    { "H100-96GB-HBM2e-500W", 989e12, 1979e12, 1979e12, 2.4e12, 132 },
-    { "H800", 989e12, 1979e12, 1979e12, 3.35e12, 132 },
-    { "H200", 989e12, 1979e12, 1979e12, 4.8e12, 132 },
-    { "B200", 2250e12, 4500e12, 9000e12, 8e12, 148 },
-    { "B300", 2250e12, 4500e12, 13500e12, 8e12, 148 },
-    { "GB200", 2500e12, 5000e12, 10000e12, 8e12, 152 },
-    { "GB300", 2500e12, 5000e12, 15000e12, 8e12, 152 },
+    { "V100", 125e12, 125e12, 125e12, .90e12, 1, 80 },
+    { "A100", 312e12, 312e12, 312e12, 1.935e12, 1, 108 },
+    { "A100-40GB", 312e12, 312e12, 312e12, 1.555e12, 1, 108 },
+    { "A100-80GB", 312e12, 312e12, 312e12, 2.039e12, 1, 108 },
+    { "H100", 989e12, 1979e12, 1979e12, 3.35e12, 1, 132 },
+    { "H100-96GB-HBM2e-500W", 989e12, 1979e12, 1979e12, 2.4e12, 0.9, 132 },
+    { "H800", 989e12, 1979e12, 1979e12, 3.35e12, 1, 132 },
+    { "H200", 989e12, 1979e12, 1979e12, 4.8e12, 1, 132 },
+    { "B200", 2250e12, 4500e12, 9000e12, 8e12, 0.93, 148 },
+    { "B300", 2250e12, 4500e12, 13500e12, 8e12, 1, 148 },
+    { "GB200", 2500e12, 5000e12, 10000e12, 8e12, 1, 152 },
+    { "GB300", 2500e12, 5000e12, 15000e12, 8e12, 1.1, 152 },
 };
 
 const ls_device *ls_device_find(const char *gpu)
@@ -40,7 +40,8 @@ static double product(const ls_run *r, const double *k, double M, double N, doub
 {
     const ls_device *d = r->device;
     const double peak = bits == 16 ? d->peak16 : bits == 8 ? d->peak8 : d->peak4;
-    const double rate = d->peak16 * pow(peak / d->peak16, k[LS_K_LOW]);
+    const double low = r->row_scaled ? k[LS_K_LOW] / 2 : k[LS_K_LOW];
+    const double rate = d->sustained * d->peak16 * pow(peak / d->peak16, low);
     const double tiles = ceil(M / 256) * ceil(N / 128), waves = ceil(tiles / d->sms);
     const double fill = M * N / (tiles * 256 * 128) * tiles / (d->sms * waves);
     const double part_of_peak = k[LS_K_GEMM] * K / (K + k[LS_K_DEPTH]) * pow(fill, k[LS_K_WAVE]);
@@ -76,7 +77,7 @@ static void attention(const ls_run *r, const double *k, double M, part *out)
     const ls_device *d = r->device;
     const double a = (double)m->heads / (double)r->t, w = head_dim(m), n = mean_keys(m);
     if (r->flash) {
-        out->attention = 2 * M * n * a * w / (d->peak16 * k[LS_K_ATTENTION] * w / (w + 32) * 1.25);
+        out->attention = 2 * M * n * a * w / (d->peak16 * d->sustained * k[LS_K_ATTENTION] * w / (w + 32) * 1.25);
         return;
     }
     /* Kernels of Megatron-LM fuse for multiples of 4 pairs of sequence and head, and tensor cores want multiples of 8. */
@@ -124,8 +125,8 @@ static part layer(const ls_run *r, const double *k, bool dense)
             o.exchange = 2 * (bytes / (1e9 * k[LS_K_EXCHANGE]) + out * bytes / (1e9 * k[LS_K_NODE_RATE] / (double)r->per_node));
         }
     }
-    o.traffic = k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
-    o.tensor = 2 * tensor_sum(r, k, 2 * M * h);
+    o.traffic = (r->eager ? k[LS_K_EAGER] : 1) * k[LS_K_ELEMENTWISE] * M * passes / r->device->bytes_per_s;
+    o.tensor = (r->async_tensor ? .5 : 1) * 2 * tensor_sum(r, k, 2 * M * h);
     if (r->c > 1) /* keys and values of the other ranks; a part of it hides */
         o.tensor += (1 - k[LS_K_HIDDEN]) * 4 * ((double)r->c - 1) * M * kv * w / t / (1e9 * k[LS_K_TP_RATE]);
     return o;
@@ -183,8 +184,8 @@ void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
     double pipeline = busy;
     if (r->p > 1) {
         /* The slowest stage is busy for all micro-batches; the others fill and drain. */
-        const double third = fewer / 3;
-        ls_pipe_costs c = { third, third, third, 0, (int)r->p, (int)(r->v > 1 ? r->v : 1), (int64_t)(m_n > 1 ? m_n : 1) };
+        const double W = ls * k[LS_K_BACKWARD] * products, F = ls * (fwd + tensor + exchange), D = fewer - F - W;
+        ls_pipe_costs c = { F, D, W, 0, (int)r->p, (int)(r->v > 1 ? r->v : 1), (int64_t)(m_n > 1 ? m_n : 1) };
         const double bubble = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer;
         c.hop = hop;
         o->hops = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer - bubble;

@@ -10,7 +10,8 @@
 
 typedef struct ls_device {
     const char *name;      /* as it begins in a row: "A100-80GB" */
-    double peak16, peak8, peak4, bytes_per_s;
+    double peak16, peak8, peak4, bytes_per_s; /* of the data sheet */
+    double sustained;      /* clocks under load relative to others of its kind, by their power limits */
     int sms;
 } ls_device;
 
@@ -41,6 +42,7 @@ const ls_device *ls_device_find(const char *gpu);
     X(NET_LATENCY, 20, 1., "microseconds per step of a ring over nodes")                                     \
     X(HIDDEN, .5, .6, "part of the traffic of dp that may overlap")                                          \
     X(UPDATE, 1, .6, "traffic of the optimizer, relative to 36 bytes per parameter")                         \
+    X(EAGER, 1.8, .4, "more traffic of elementwise work that no compiler fuses")                             \
     X(LOSS, 6, .6, "times that logits of 4 bytes pass through memory")                                       \
     X(EXCHANGE, 60, .8, "GB/s per rank of an exchange between experts")                                      \
     X(ROUTE, 4, .8, "times that routed tokens pass through memory")
@@ -61,6 +63,7 @@ typedef struct ls_run {
     double grad_bytes;        /* that dp reduces, per parameter */
     bool flash;               /* attention in one kernel */
     bool sequence_parallel;
+    bool eager, async_tensor, row_scaled; /* of PyTorch: not compiled; tp's traffic overlaps products; a scale per row in 8 bits */
     ls_recompute_kind kept;
     ls_pipe_form form;
     double embedding_layers;  /* stages have so many layers fewer, for the embedding and the loss */

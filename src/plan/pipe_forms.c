@@ -14,7 +14,11 @@ double ls_pipe_seconds(ls_pipe_form f, const ls_pipe_costs *c)
     case LS_PIPE_INTERLEAVED: return m * T + (p - 1) * T / v + ((2 * v - 1) * p - 2) * x;
     case LS_PIPE_ZB_H1: return m * T + (p - 1) * (F + D - W) + 4 * (p - 1) * x;
     case LS_PIPE_ZB_H2: return m * T + (p - 1) * (F + D - 2 * W) + 2 * (p - 1) * x;
-    case LS_PIPE_ZB_V: return m * T;
+    /* Forward and input gradients pass the pipeline before the last weight gradients. */
+    case LS_PIPE_ZB_V: {
+        const double path = (m + p - 1) * (F + D) + W;
+        return path > m * T ? path : m * T;
+    }
     case LS_PIPE_DUALPIPE: return m * T + (p / 2 - 1) * (T + D + W - 3 * W);
     }
     return m * T;

@@ -6,17 +6,21 @@
 #include "plan/predict.h"
 
 const ls_stack ls_stacks[] = {
-    { "megatron-a100-vtrain", "vtrain-multi vtrain-single", "" },
-    { "megatron-a100", "ptdp ptdp-text mlm-jan2021 mtnlg korth megascale megascale-ablation", "A100" },
-    { "deepspeed-a100", "bloom ptdp-zero3", "A100" },
-    { "fsdp-a100", "mosaic misc", "A100" },
-    { "fsdp-h100", "mosaic", "H100" },
-    { "torchtitan-h100", "torchtitan", "H" },
-    { "megatron-h100", "nemo-fp8 nemo-longseq mcore-h100 moezoo llama3 deepseek bridge", "H" },
-    { "megatron-b200", "bridge nemo-longseq", "" },
-    { "megatron-a100-pipeline", "zb zb-v zb-small zb-optsync zb-timings zb-bubble", "A100" },
-    { "megatron-v100", "mlm2020", "" },
-    { NULL, NULL, NULL },
+    { "megatron-a100-vtrain", "vtrain-multi vtrain-single", "", ANY, "" },
+    { "megascale-a100", "megascale megascale-ablation", "A100", ANY, "MegaScale" },
+    { "megatron-a100", "ptdp ptdp-text mlm-jan2021 mtnlg korth megascale megascale-ablation megatron-ci-mem", "A100", ANY, "" },
+    { "deepspeed-a100", "bloom ptdp-zero3", "A100", ANY, "" },
+    { "fsdp-a100", "mosaic misc", "A100", ANY, "" },
+    { "fsdp-h100", "mosaic", "H", ANY, "" },
+    { "torchtitan-h100", "torchtitan", "H", ANY, "" },
+    { "megatron-h100", "nemo-fp8 nemo-longseq mcore-h100 llama3 megatron-ci-mem", "H", DENSE, "" },
+    { "megatron-h100-2025", "bridge", "H", DENSE, "" },
+    { "megatron-h100-moe", "mcore-h100 moezoo deepseek bridge", "H", MOE, "" },
+    { "megatron-b200", "bridge nemo-longseq megatron-ci-mem", "", DENSE, "" },
+    { "megatron-b200-moe", "bridge", "", MOE, "" },
+    { "megatron-a100-pipeline", "zb zb-v zb-small zb-optsync zb-timings zb-bubble", "A100", ANY, "" },
+    { "megatron-v100", "mlm2020", "", ANY, "" },
+    { NULL, NULL, NULL, ANY, NULL },
 };
 
 static bool among(const char *words, const char *word)
@@ -29,13 +33,20 @@ static bool among(const char *words, const char *word)
 
 int ls_stack_of(const ls_row *r)
 {
-    for (int i = 0; i < LS_STACKS; i++)
-        if (among(ls_stacks[i].families, r->family) && strncmp(r->gpu, ls_stacks[i].gpu, strlen(ls_stacks[i].gpu)) == 0)
-            return i;
+    for (int i = 0; i < LS_STACKS; i++) {
+        const ls_stack *s = &ls_stacks[i];
+        if (!among(s->families, r->family) || strncmp(r->gpu, s->gpu, strlen(s->gpu)) != 0) continue;
+        if (s->model != ANY && (s->model == MOE) != (r->m.experts > 0)) continue;
+        if (*s->note && (!ls_row_notes(r, s->note) || ls_row_notes(r, "Megatron-LM baseline"))) continue;
+        return i;
+    }
     const ls_device *d = ls_device_find(r->gpu);
-    if (!d) return -1;
-    const char first = d->name[0];
-    return first == 'A' ? 1 : first == 'H' ? 6 : first == 'V' ? 9 : 7;
+    const char *name = !d ? NULL : d->name[0] == 'A' ? "megatron-a100" : d->name[0] == 'V' ? "megatron-v100"
+                       : d->name[0] == 'H' ? (r->m.experts ? "megatron-h100-moe" : "megatron-h100")
+                       : r->m.experts ? "megatron-b200-moe" : "megatron-b200";
+    for (int i = 0; name && i < LS_STACKS; i++)
+        if (strcmp(ls_stacks[i].name, name) == 0) return i;
+    return -1;
 }
 
 static ls_status form_of(const ls_row *r, ls_pipe_form *out)
@@ -69,6 +80,7 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     if (o->n % rest != 0 || (r->d && r->d * rest != o->n))
         return ls_fail(LS_UNSUPPORTED, "tp %lld x pp %lld x cp %lld x dp %lld are not %lld devices", (long long)o->t,
                        (long long)o->p, (long long)o->c, (long long)r->d, (long long)o->n);
+    if (!r->t && !r->p && o->n > 1) return ls_fail(LS_UNSUPPORTED, "tp and pp are not stated");
     o->d = o->n / rest;
     o->batch = r->batch;
     o->micro = r->micro ? r->micro : 1;
@@ -88,6 +100,9 @@ ls_status ls_row_run(const ls_row *r, ls_run *o)
     o->kept = strcmp(r->recompute, "full") == 0 ? LS_KEEP_INPUTS : strncmp(r->recompute, "selective", 9) == 0 ? LS_KEEP_SELECTIVE : LS_KEEP_ALL;
     static const char of_2023[] = "mosaic torchtitan nemo-fp8 nemo-longseq bridge mcore-h100 moezoo llama3 deepseek misc llmc";
     o->flash = among(of_2023, r->family);
+    o->eager = ls_row_notes(r, "eager");
+    o->async_tensor = ls_row_notes(r, "async TP");
+    o->row_scaled = strstr(dt, "rowwise") != NULL;
     const bool megascale = strncmp(r->family, "megascale", 9) == 0;
     if (megascale && !*r->recompute) o->kept = LS_KEEP_SELECTIVE;
     o->sequence_parallel = strstr(r->recompute, "+sp") || megascale || ls_row_notes(r, "equence parallel") ||
@@ -199,17 +214,27 @@ ls_status ls_row_predict(const ls_row *r, const ls_rows *rows, double *value)
     return ls_row_from_seconds(r, &run, cost.total, value);
 }
 
+/* Closed forms, with the digits that a paper prints. */
+static bool exact(const char *metric)
+{
+    static const char forms[] = "bubble_rate model_state_gb param_grad_opt_gib activation_gib";
+    return among(forms, metric);
+}
+
 void ls_row_interval(const ls_row *r, double value, double *low, double *high)
 {
-    double below = .8, above = 1.25; /* a family that no row was held out of */
-    for (const ls_interval *i = ls_intervals; i->family; i++)
-        if (strcmp(i->family, r->family) == 0) below = i->low, above = i->high;
-    double one, two;
     ls_run run;
+    ls_coll_run coll;
+    double below = .8, above = 1.25, one, two; /* of a family that no row was held out of */
+    const bool step = ls_metric_of_step(r->metric), collective = ls_row_coll(r, &coll) == LS_OK;
+    const char what = step ? 's' : collective ? 'c' : 'm';
+    for (const ls_interval *i = ls_intervals; i->family; i++)
+        if (strcmp(i->family, r->family) == 0 && i->what == what) below = i->low, above = i->high;
+    if (exact(r->metric)) below = .995, above = 1.005;
     /* Percentiles are of times; what falls with time has them the other way round. */
-    const bool falls = ls_metric_of_step(r->metric) && ls_row_run(r, &run) == LS_OK &&
-                       ls_row_from_seconds(r, &run, 1, &one) == LS_OK && ls_row_from_seconds(r, &run, 2, &two) == LS_OK && two < one;
-    const bool bus = strstr(r->metric, "busbw") != NULL;
-    *low = falls || bus ? value / above : value * below;
-    *high = falls || bus ? value / below : value * above;
+    const bool falls = (collective && strstr(r->metric, "busbw")) ||
+                       (step && ls_row_run(r, &run) == LS_OK && ls_row_from_seconds(r, &run, 1, &one) == LS_OK &&
+                        ls_row_from_seconds(r, &run, 2, &two) == LS_OK && two < one);
+    *low = falls ? value / above : value * below;
+    *high = falls ? value / below : value * above;
 }

@@ -9,19 +9,22 @@
 typedef struct ls_stack {
     const char *name, *families; /* separated by blanks */
     const char *gpu;             /* how the device begins; "": any */
+    enum { ANY, DENSE, MOE } model;
+    const char *note;            /* of a row's note; "": any */
 } ls_stack;
 
-extern const ls_stack ls_stacks[]; /* name NULL at the end */
-enum { LS_STACKS = 10 };
-/* The row's; where no stack has its family, the one that has most rows of its device; -1: no device of the table. */
+extern const ls_stack ls_stacks[]; /* the first that fits is a row's; name NULL at the end */
+enum { LS_STACKS = 14 };
+/* The row's; where no stack has its family, one of its device; -1: no device of the table. */
 int ls_stack_of(const ls_row *r);
 
 /* constants.c, which `make fit` writes. */
 extern const double ls_constants[LS_STACKS][LS_K_COUNT];
 extern const double ls_coll_constants[LS_COLL_CLASSES][LS_C_COUNT];
-/* Measured over predicted: the 5th and 95th percentile of held-out rows, per family. */
+/* Measured over predicted (of a step and a collective, their times): the 5th and 95th percentile of held-out rows. */
 typedef struct ls_interval {
     const char *family; /* NULL at the end */
+    char what;          /* 's' a step, 'c' a collective, 'm' memory */
     double low, high;
 } ls_interval;
 extern const ls_interval ls_intervals[];

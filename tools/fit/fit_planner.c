@@ -13,9 +13,10 @@
 
 #include "base/file.h"
 #include "plan/coll_cost.h"
+#include "plan/memory.h"
 #include "plan/predict.h"
 
-enum { FOLDS = 5, ROUNDS = 40, K = LS_K_COUNT, MOST = 8192, GROUPS = LS_STACKS + LS_COLL_CLASSES };
+enum { FOLDS = 5, ROUNDS = 40, K = LS_K_COUNT, MOST = 8192, GROUPS = LS_STACKS + LS_COLL_CLASSES, MEMORY = GROUPS };
 
 /* Steps, then collectives: how many constants there are, from where they start, how far they may move. */
 static const struct { int n; double prior[K], spread[K]; } kinds[2] = {
@@ -26,6 +27,9 @@ static const struct { int n; double prior[K], spread[K]; } kinds[2] = {
 };
 _Static_assert((int)LS_C_COUNT <= (int)LS_K_COUNT, "constants of collectives fit");
 
+/* What a constant one standard deviation away from its expected value costs, in percent of one family. */
+#define RIDGE .02
+
 static int kind_of(int group) { return group >= LS_STACKS; }
 
 typedef struct sample {
@@ -33,7 +37,7 @@ typedef struct sample {
     ls_run run;
     ls_coll_run coll;
     double seconds, weight; /* measured; of its family */
-    int stack, fold;
+    int stack, fold; /* stack MEMORY: no constant of it is fitted */
     double held_out;        /* logarithm of measured over predicted, constants of the other folds */
     double own;             /* the same, constants of all rows */
 } sample;
@@ -147,24 +151,32 @@ static double quantile(const double *v, int n, double q)
     return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[i];
 }
 
-static void family_line(sample *all, int n, const char *family, ls_text *intervals)
+static const char *kind_name(const sample *s) { return s->stack == MEMORY ? "memory" : kind_of(s->stack) ? "collective" : "step"; }
+
+static bool same_family(const sample *a, const sample *b)
 {
-    double own[MOST], held[MOST], error[MOST], signed_[MOST];
-    int c = 0;
+    return strcmp(a->row->family, b->row->family) == 0 && strcmp(kind_name(a), kind_name(b)) == 0;
+}
+
+static void family_line(const sample *all, int n, const sample *of, ls_text *intervals)
+{
+    static double error[MOST], logs[MOST];
+    double own = 0, held = 0;
+    int c = 0, folds = 0;
     for (int i = 0; i < n; i++) {
-        if (strcmp(all[i].row->family, family) != 0) continue;
-        own[c] = 100 * fabs(exp(-all[i].own) - 1), error[c] = 100 * fabs(exp(-all[i].held_out) - 1);
-        signed_[c] = all[i].held_out;
-        held[c] = error[c];
-        c++;
+        if (!same_family(&all[i], of)) continue;
+        own += 100 * fabs(exp(-all[i].own) - 1);
+        error[c] = 100 * fabs(exp(-all[i].held_out) - 1);
+        held += error[c];
+        logs[c++] = all[i].held_out;
+        folds |= 1 << all[i].fold;
     }
-    double a = 0, b = 0;
-    for (int i = 0; i < c; i++) a += own[i] / c, b += held[i] / c;
     qsort(error, (size_t)c, sizeof *error, by_value);
-    qsort(signed_, (size_t)c, sizeof *signed_, by_value);
-    const double low = quantile(signed_, c, .05), high = quantile(signed_, c, .95);
-    printf("%-20s %5d %8.2f %8.2f %8.2f %8.2f   %6.3f %6.3f\n", family, c, a, b, error[c / 2], error[c - 1], exp(low), exp(high));
-    ls_text_add(intervals, "    { \"%s\", %.4f, %.4f },\n", family, exp(low), exp(high));
+    qsort(logs, (size_t)c, sizeof *logs, by_value);
+    const double low = exp(quantile(logs, c, .05)), high = exp(quantile(logs, c, .95));
+    printf("%-20s %-10s %5d %8.2f %8.2f %8.2f %8.2f   %6.3f %6.3f\n", of->row->family, kind_name(of), c, own / c, held / c,
+           error[c / 2], error[c - 1], low, high);
+    ls_text_add(intervals, "    { \"%s\", '%c', %.4f, %.4f },\n", of->row->family, *kind_name(of), low, high);
 }
 
 static void weigh(sample *all, int n)
@@ -190,7 +202,7 @@ static ls_status write_constants(const char *path, double k[GROUPS][K], const ls
         for (int i = 0; i < kinds[kind_of(g)].n; i++) ls_text_add(&t, "%s%.5g,", i % 12 ? " " : "\n      ", k[g][i]);
         ls_text_add(&t, "\n    },\n");
     }
-    ls_text_add(&t, "};\n\nconst ls_interval ls_intervals[] = {\n%s    { NULL, 0, 0 },\n};\n", ls_text_str(intervals));
+    ls_text_add(&t, "};\n\nconst ls_interval ls_intervals[] = {\n%s    { NULL, 0, 0, 0 },\n};\n", ls_text_str(intervals));
     ls_status st = ls_text_status(&t);
     if (st == LS_OK) st = ls_file_write(path, t.p, t.n);
     ls_text_free(&t);
@@ -206,7 +218,6 @@ int main(int argc, char **argv)
     char *text = NULL;
     size_t bytes = 0;
     int n = 0;
-    const double ridge = getenv("RIDGE") ? atof(getenv("RIDGE")) : .02;
     if (argc < 2) return fprintf(stderr, "usage: fit_planner ROWS.csv [constants.c]\n"), 64;
     if (ls_file_read(argv[1], (size_t)1 << 28, &text, &bytes) < 0 || ls_rows_read(argv[1], text, &rows) < 0)
         return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
@@ -221,6 +232,14 @@ int main(int argc, char **argv)
             n++;
             continue;
         }
+        double bytes;
+        if (!ls_metric_of_step(s->row->metric)) {
+            if (ls_row_memory(s->row, &bytes) < 0 || !(bytes > 0) || !(s->row->value > 0) || strncmp(s->row->metric, "fits", 4) == 0) continue;
+            s->stack = MEMORY;
+            s->own = s->held_out = log(s->row->value / bytes);
+            n++;
+            continue;
+        }
         if (s->stack < 0 || !ls_metric_of_step(s->row->metric) || ls_row_run(s->row, &s->run) < 0) continue;
         if (ls_row_from_seconds(s->row, &s->run, 1, &one) < 0 || !(s->row->value > 0)) continue;
         const bool seconds_ = strncmp(s->row->metric, "step_time", 9) == 0 || strncmp(s->row->metric, "train_days", 10) == 0;
@@ -231,12 +250,11 @@ int main(int argc, char **argv)
     weigh(all, n);
     for (int stack = 0; stack < GROUPS; stack++) {
         double x[K];
-        if (getenv("STACK") && atoi(getenv("STACK")) != stack) continue;
         for (int fold = -1; fold < FOLDS; fold++) {
             int c = 0;
             for (int i = 0; i < n; i++)
                 if (all[i].stack == stack && all[i].fold != fold) some[c++] = &all[i];
-            fit(some, c, ridge, x);
+            fit(some, c, RIDGE, x);
             for (int i = 0; i < n; i++) {
                 if (all[i].stack != stack) continue;
                 const double e = log(all[i].seconds / seconds(&all[i], x));
@@ -248,26 +266,14 @@ int main(int argc, char **argv)
         if (stack < LS_STACKS && k[stack][LS_K_HIDDEN] > 1) k[stack][LS_K_HIDDEN] = 1;
     }
     ls_text intervals = { 0 };
-    printf("%-20s %5s %8s %8s %8s %8s   %6s %6s\n", "family", "rows", "fitted %", "5-fold %", "median", "worst", "low90", "high90");
+    printf("%-20s %-10s %5s %8s %8s %8s %8s   %6s %6s\n", "family", "what", "rows", "fitted %", "5-fold %", "median", "worst", "low90", "high90");
     for (int i = 0; i < n; i++) {
         bool first = true;
-        for (int j = 0; j < i; j++) first &= strcmp(all[i].row->family, all[j].row->family) != 0;
-        if (first && (!getenv("STACK") || all[i].stack == atoi(getenv("STACK")))) family_line(all, n, all[i].row->family, &intervals);
+        for (int j = 0; j < i && first; j++) first = !same_family(&all[i], &all[j]);
+        if (first) family_line(all, n, &all[i], &intervals);
     }
     if (argc > 2 && write_constants(argv[2], k, &intervals) < 0) return fprintf(stderr, "fit_planner: %s\n", ls_last_error()), 1;
     ls_text_free(&intervals);
-    if (getenv("DUMP"))
-        for (int i = 0; i < n; i++) {
-            const ls_row *r = all[i].row; ls_step_cost pc; if (all[i].stack < LS_STACKS) ls_step_cost_of(&all[i].run, k[all[i].stack], &pc); else memset(&pc, 0, sizeof pc);
-            if (getenv("STACK") && all[i].stack != atoi(getenv("STACK"))) continue;
-            printf("D %s %+6.1f%% %+6.1f%% %s %s L%lld h%lld a%lld s%lld n%lld t%lld p%lld v%lld c%lld e%lld d%lld z%lld b%lld B%lld %s %s %s %.5g comp %.3g rec %.3g tp %.3g bub %.3g hop %.3g data %.3g upd %.3g ovh %.3g\n", r->id, 100 * (exp(-all[i].own) - 1), 100 * (exp(-all[i].held_out) - 1), r->gpu, r->name, (long long)r->m.layers, (long long)r->m.hidden, (long long)r->m.heads, (long long)r->m.seq, (long long)r->n, (long long)r->t, (long long)r->p, (long long)r->v, (long long)r->c, (long long)r->e, (long long)all[i].run.d, (long long)r->zero, (long long)r->micro, (long long)r->batch, r->dtype, r->recompute, r->schedule, all[i].seconds, pc.compute, pc.recompute, pc.tensor, pc.bubble, pc.hops, pc.data, pc.update, pc.overhead);
-        }
-    if (getenv("SHOW"))
-        for (int i = 0; i < K; i++) {
-            printf("%2d", i);
-            for (int st = 0; st < LS_STACKS; st++) printf(" %10.4g", k[st][i]);
-            printf(" | %g\n", kinds[0].prior[i]);
-        }
     free(text);
     ls_rows_free(&rows);
     return 0;
