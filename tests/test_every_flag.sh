@@ -231,6 +231,14 @@ shows list '^halving_doubling +all_reduce' --list
 shows file 'exit=[1-9]' --file absent
 shows help '^usage: lockstep coll' --help
 
+cmd=plan before=(llama3-8b) after=()
+shows seq 'sequence length 4096$' --seq 4096
+shows json '"flops_causal": ' --json
+before=()
+shows list '^deepseek-v3$' --list
+shows score '^ptdp-0001,tflops_per_gpu,' --score "$source_dir/tests/golden/plan_rows.csv"
+shows help '^usage: lockstep plan' --help
+
 cmd=pipeline before=() after=()
 shows schedule '^zb-h1: 4 ranks' --schedule zb-h1
 shows stages '^1f1b: 3 ranks' --stages 3
@@ -414,7 +422,7 @@ before=()
 shows help '^usage: lockstep help' --help
 
 # --- every flag has a row; what is marked is refused ----------------------------------------------------------------
-for cmd in run bench calibrate tune coll pipeline data ckpt explain export figure import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
+for cmd in run bench calibrate tune coll pipeline plan data ckpt explain export figure import generate doctor help; do claim "every flag of $cmd has a row" complete $cmd; done
 # --- lab ---------------------------------------------------------------------------------------------------------------
 cmd=lab before=(1) after=()
 shows commands '^01\.9 starter: ' --commands
@@ -435,12 +443,12 @@ claim 'every flag of lab has a row' complete lab
 claim 'secret has none' test -z "$(flags_of secret)"
 claim 'nor has completion' test -z "$(flags_of completion)"
 commands() { "$lockstep" --help | sed -nE 's/^  ([a-z]+) +[a-z].*/\1/p' | grep -v '^lockstep'; }
-claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export figure generate help import lab pipeline run secret train tune '
+claim 'no command is left out' test "$(commands | sort | tr '\n' ' ')" = 'bench calibrate ckpt coll completion data doctor explain export figure generate help import lab pipeline plan run secret train tune '
 marked() { # command, mark: the flags whose row of --help, joined to one line, has it
     "$lockstep" "$1" --help | sed -E ':a;N;$!ba;s/\n {20,}/ /g' |
         sed -nE "s/^(      |  -., )--([a-z-]+) .*\\(${2:-not implemented}.*/\\2/p" | tr '\n' ' '
 }
 claim 'run marks what it refuses as not implemented' test "$(marked run)" = 'logs-specs '
 claim 'and what has no effect' test "$(marked run 'no effect')" = 'monitor-interval start-method event-log-handler numa-binding '
-for cmd in bench calibrate tune coll pipeline data ckpt explain export figure import generate doctor lab; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
+for cmd in bench calibrate tune coll pipeline plan data ckpt explain export figure import generate doctor lab; do claim "$cmd marks nothing" test -z "$(marked $cmd)"; done
 finish

@@ -176,7 +176,8 @@ void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
     const double hop = r->p > 1 ? 1e-6 * k[LS_K_HOP_LATENCY] + 2 * M * h / (r->sequence_parallel ? t : 1) /
                                       (1e9 * k[LS_K_HOP_RATE] * (across ? 1 : 4)) : 0;
     const double slow = most > fewer ? most : fewer;
-    *o = (ls_step_cost){ 0 };
+    const double W = ls * k[LS_K_BACKWARD] * products, F = ls * (fwd + tensor + exchange), D = ls * (bwd + tensor + exchange) - W;
+    *o = (ls_step_cost){ .forward = F, .input = D, .weight = W, .again = ls * (again + again_comm), .hop = hop, .stage_layers = ls };
     const double part_again = ls * again / slow, part_tensor = ls * (2 * tensor + (r->kept == LS_KEEP_INPUTS ? tensor : 0)) / slow;
     const double part_exchange = ls * (2 * exchange + (r->kept == LS_KEEP_INPUTS ? exchange : 0)) / slow;
     const double part_micro = micro / slow;
@@ -184,8 +185,7 @@ void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
     double pipeline = busy;
     if (r->p > 1) {
         /* The slowest stage is busy for all micro-batches; the others fill and drain. */
-        const double W = ls * k[LS_K_BACKWARD] * products, F = ls * (fwd + tensor + exchange), D = fewer - F - W;
-        ls_pipe_costs c = { F, D, W, 0, (int)r->p, (int)(r->v > 1 ? r->v : 1), (int64_t)(m_n > 1 ? m_n : 1) };
+        ls_pipe_costs c = { F, fewer - F - W, W, 0, (int)r->p, (int)(r->v > 1 ? r->v : 1), (int64_t)(m_n > 1 ? m_n : 1) };
         const double bubble = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer;
         c.hop = hop;
         o->hops = ls_pipe_seconds(r->form, &c) - (double)c.m * fewer - bubble;
@@ -220,5 +220,4 @@ void ls_step_cost_of(const ls_run *r, const double *k, ls_step_cost *o)
     o->update = k[LS_K_UPDATE] * 36 * (shared / divided + own / (r->zero >= 1 && d > (double)r->e ? d / (r->e > 1 ? (double)r->e : 1) : 1)) / bw;
     o->overhead = busy * part_micro + 1e-3 * k[LS_K_STEP];
     o->total = pipeline + o->data + o->update + 1e-3 * k[LS_K_STEP];
-    (void)across;
 }

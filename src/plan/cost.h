@@ -76,6 +76,9 @@ typedef struct ls_step_cost {
     double tensor, exchange;  /* collectives of tp and ep within layers */
     double bubble, hops, data, update, overhead;
     double total;
+    /* Of one micro-batch on a stage, not of the sum: its layers with their collectives; a message to the next stage. */
+    double forward, input, weight, again, hop;
+    double stage_layers;
 } ls_step_cost;
 
 /* k: constants by ls_constant. */

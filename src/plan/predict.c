@@ -9,7 +9,8 @@ const ls_stack ls_stacks[] = {
     { "megatron-a100-vtrain", "vtrain-multi vtrain-single", "", ANY, "" },
     { "megascale-a100", "megascale megascale-ablation", "A100", ANY, "MegaScale" },
     { "megatron-a100", "ptdp ptdp-text mlm-jan2021 mtnlg korth megascale megascale-ablation megatron-ci-mem", "A100", ANY, "" },
-    { "deepspeed-a100", "bloom ptdp-zero3", "A100", ANY, "" },
+    { "deepspeed-a100", "bloom", "A100", ANY, "" },
+    { "deepspeed-a100-zero3", "ptdp-zero3", "A100", ANY, "" },
     { "fsdp-a100", "mosaic misc", "A100", ANY, "" },
     { "fsdp-h100", "mosaic", "H", ANY, "" },
     { "torchtitan-h100", "torchtitan", "H", ANY, "" },
@@ -52,7 +53,7 @@ int ls_stack_of(const ls_row *r)
 static ls_status form_of(const ls_row *r, ls_pipe_form *out)
 {
     static const struct { const char *name; ls_pipe_form form; } forms[] = {
-        { "", LS_PIPE_1F1B }, { "none", LS_PIPE_1F1B }, { "1f1b", LS_PIPE_1F1B }, { "gpipe", LS_PIPE_GPIPE },
+        { "", LS_PIPE_1F1B }, { "none", LS_PIPE_1F1B }, { "any", LS_PIPE_1F1B }, { "1f1b", LS_PIPE_1F1B }, { "gpipe", LS_PIPE_GPIPE },
         { "interleaved-1f1b", LS_PIPE_INTERLEAVED }, { "zb-h1", LS_PIPE_ZB_H1 }, { "zb-1p", LS_PIPE_ZB_H1 },
         { "zb-h2", LS_PIPE_ZB_H2 }, { "zb-2p", LS_PIPE_ZB_V }, { "zb-v", LS_PIPE_ZB_V }, { "dualpipe", LS_PIPE_DUALPIPE },
     };
@@ -183,19 +184,43 @@ static double stage_ms(const ls_row *r, const ls_rows *rows, const char *metric)
     return any;
 }
 
-/* A bubble follows from stage times alone: those of the paper's table, where the file has them. */
+/* A bubble follows from stage times alone: those of the paper's table, where the file has them, else predicted ones. */
 static ls_status bubble(const ls_row *r, const ls_rows *rows, double *value)
 {
     ls_run run;
+    ls_step_cost cost;
     LS_TRY(ls_row_run(r, &run));
-    ls_pipe_costs c = { stage_ms(r, rows, "stage_fwd_ms"), stage_ms(r, rows, "stage_bwd_input_ms"), stage_ms(r, rows, "stage_bwd_weight_ms"),
-                        stage_ms(r, rows, "stage_p2p_ms"), (int)run.p, (int)run.v, run.batch / (run.micro * run.d) };
-    if (c.forward <= 0 || c.input <= 0 || c.weight <= 0)
-        return ls_fail(LS_UNSUPPORTED, "no row of the file has stage times of this model");
     if (strcmp(r->schedule, "zb-2p") == 0)
         return ls_fail(LS_UNSUPPORTED, "the automatic schedule ZB-2p has no closed form");
+    ls_pipe_costs c = { stage_ms(r, rows, "stage_fwd_ms"), stage_ms(r, rows, "stage_bwd_input_ms"), stage_ms(r, rows, "stage_bwd_weight_ms"),
+                        stage_ms(r, rows, "stage_p2p_ms"), (int)run.p, (int)run.v, run.batch / (run.micro * run.d) };
+    if (c.forward <= 0 || c.input <= 0 || c.weight <= 0) {
+        ls_step_cost_of(&run, ls_constants[ls_stack_of(r)], &cost);
+        c.forward = cost.forward, c.input = cost.input, c.weight = cost.weight, c.hop = cost.hop;
+    }
     *value = ls_pipe_bubble_rate(run.form, &c);
     return LS_OK;
+}
+
+/* Milliseconds of a micro-batch on a stage, or in one layer. */
+static ls_status stage_time(const ls_row *r, double *value)
+{
+    ls_run run;
+    ls_step_cost c;
+    LS_TRY(ls_row_run(r, &run));
+    ls_step_cost_of(&run, ls_constants[ls_stack_of(r)], &c);
+    const double backward = c.input + c.weight + c.again;
+    const struct { const char *metric; double seconds; } all[] = {
+        { "stage_fwd_ms", c.forward }, { "stage_bwd_input_ms", c.input }, { "stage_bwd_weight_ms", c.weight }, { "stage_p2p_ms", c.hop },
+        { "layer_fwd_ms", c.forward / c.stage_layers }, { "layer_bwd_ms", backward / c.stage_layers },
+        { "layer_fwd_bwd_ms", (c.forward + backward) / c.stage_layers },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(r->metric, all[i].metric) == 0) {
+            *value = 1e3 * all[i].seconds;
+            return LS_OK;
+        }
+    return ls_fail(LS_UNSUPPORTED, "'%s' is not predicted", r->metric);
 }
 
 ls_status ls_row_predict(const ls_row *r, const ls_rows *rows, double *value)
@@ -204,6 +229,7 @@ ls_status ls_row_predict(const ls_row *r, const ls_rows *rows, double *value)
     ls_coll_run coll;
     ls_step_cost cost;
     if (strcmp(r->metric, "bubble_rate") == 0) return bubble(r, rows, value);
+    if (strncmp(r->metric, "stage_", 6) == 0 || (strncmp(r->metric, "layer_", 6) == 0 && strstr(r->metric, "_ms"))) return stage_time(r, value);
     if (ls_row_coll(r, &coll) == LS_OK) {
         *value = ls_coll_value(r, &coll, ls_coll_cost(&coll, ls_coll_constants[coll.class]));
         return LS_OK;

@@ -27,7 +27,7 @@ static double median(double *v, int n)
 
 static double percent(double predicted, double measured)
 {
-    return measured != 0 ? 100 * (predicted - measured) / fabs(measured) : predicted == 0 ? 0 : INFINITY;
+    return measured != 0 ? 100 * (predicted - measured) / fabs(measured) : predicted == 0 ? 0 : 100; /* a label that is wrong */
 }
 
 /* The part of its devices' peak that a step takes a second to have. */

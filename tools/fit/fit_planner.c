@@ -184,7 +184,8 @@ static void weigh(sample *all, int n)
     for (int i = 0; i < n; i++) {
         int same = 0, configurations = 0;
         for (int j = 0; j < n; j++) {
-            same += strcmp(all[i].row->family, all[j].row->family) == 0;
+            if (!same_family(&all[i], &all[j])) continue;
+            same++;
             configurations += ls_row_configuration(all[i].row) == ls_row_configuration(all[j].row);
         }
         all[i].weight = 1 / (sqrt((double)same / 10) * configurations);
@@ -232,11 +233,11 @@ int main(int argc, char **argv)
             n++;
             continue;
         }
-        double bytes;
+        double predicted;
         if (!ls_metric_of_step(s->row->metric)) {
-            if (ls_row_memory(s->row, &bytes) < 0 || !(bytes > 0) || !(s->row->value > 0) || strncmp(s->row->metric, "fits", 4) == 0) continue;
+            if (ls_row_memory(s->row, &predicted) < 0 || !(predicted > 0) || !(s->row->value > 0) || strncmp(s->row->metric, "fits", 4) == 0) continue;
             s->stack = MEMORY;
-            s->own = s->held_out = log(s->row->value / bytes);
+            s->own = s->held_out = log(s->row->value / predicted);
             n++;
             continue;
         }

@@ -1,0 +1,85 @@
+#!/bin/bash
+# test_plan_score.sh -- lockstep plan: what a model costs, and predictions of published measurements: the configuration alone
+# decides, closed forms have the digits of their papers, bad rows are named with their line, and fits repeat to the byte.
+#
+#   tests/test_plan_score.sh BUILD
+. "$(dirname "$0")/harness.sh"
+lockstep=$build/lockstep
+rows=$source_dir/tests/golden/plan_rows.csv
+cd "$tmp" || exit 1
+plan() { timeout -k 5 120 "$lockstep" plan "$@"; }
+
+# --- models
+plan gpt2-124m >gpt2.txt
+claim 'GPT-2 has its parameters' grep -q '^gpt2-124m: 124,439,808 parameters' gpt2.txt
+claim 'JSON has the numbers of the text' test "$(plan llama3-8b --json | python3 -c 'import json,sys; j = json.load(sys.stdin); print(j["params"], round(j["flops_full"] / 1e9, 1), j["seq"])')" = '8030261248 57.9 8192'
+claim 'a shorter sequence has fewer operations' test "$(plan llama3-8b --seq 4096 | awk '/causal mask/ {print ($1 < 51.5)}')" = 1
+claim '--list names each model' test "$(plan --list | while read -r name; do plan "$name" >/dev/null && echo ok; done | sort -u)" = ok
+claim '--list --json' test "$(plan --list --json | python3 -c 'import json,sys; print(len(json.load(sys.stdin)))')" = "$(plan --list | wc -l)"
+claim 'an unknown model, with the nearest' fails_with 78 'the nearest is llama3-70b' plan lama3-70b
+claim 'no model' fails_with 64 'expected one, or --score FILE' plan
+claim 'two queries at once' fails_with 64 '--score takes a file alone' plan llama3-8b --score "$rows"
+
+# --- predictions
+plan --score "$rows" >score.txt || fail=1
+claim 'the columns' test "$(head -1 score.txt)" = 'id,metric,predicted,low90,high90,measured,error_pct'
+number() { awk -F, -v id="$1" -v column="$2" '$1 == id { print $column; exit }' "${3:-score.txt}"; }
+within() { awk -v e="$(number "$1" 7)" -v most="$2" 'BEGIN { exit !(e != "" && e <= most && e >= -most) }' || { grep "^$1," score.txt; return 1; }; }
+for id in ptdp-0001 mtnlg-0001 bloom-0007 mosaic-0001 vtrain-multi-0101 nemo-fp8-0009; do claim "$id within 5 %" within $id 5; done
+for id in zb-bubble-0001 zb-bubble-0002 zb-bubble-0003 zb-bubble-0004; do claim "$id to four digits" test "$(printf %.4f "$(number $id 3)")" = "$(printf %.4f "$(number $id 6)")"; done
+for id in korth-fig1-0001 korth-fig1-0002 korth-fig1-0009; do claim "$id: Figure 1 of Korthikanti et al." within $id .001; done
+claim 'a rank of Megatron-LM has its bytes' within megatron-ci-mem-0103 1
+claim 'its peak' within megatron-ci-mem-0104 3
+claim 'a label out-of-memory is right' within bloom-0146 0
+claim 'each low is at most predicted, and each high at least' test -z "$(awk -F, '/^[a-z].*-[0-9]+,/ && !($4 <= $3 && $3 <= $5)' score.txt)"
+claim 'what is not predicted has a reason' grep -q "^not predicted: llama3-0008,job_interruptions_54_days: 'job_interruptions_54_days' is not predicted" score.txt
+claim 'each row is predicted or refused' test "$(grep -cE '^[a-z0-9-]+-[0-9]{4},|^not predicted: ' score.txt)" = "$(($(wc -l <"$rows") - 1))"
+claim 'the same twice, to the byte' cmp score.txt <(plan --score "$rows")
+
+# The measured value changes no prediction; nor do other rows, but for stage times that a bubble follows from.
+python3 - "$rows" <<'PYTHON'
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+def write(name, rows, columns):
+    with open(name, "w", newline="") as f:
+        w = csv.DictWriter(f, columns, extrasaction="ignore")
+        w.writeheader()
+        w.writerows(rows)
+columns = list(rows[0])
+write("last.csv", [r for r in rows if r["id"] == "vtrain-multi-0101"], columns[::-1])
+for r in rows:
+    if not r["measured_metric"].startswith("stage_"):
+        r["measured_value"] = str(3 * float(r["measured_value"]) + 1)
+write("other.csv", rows, columns)
+PYTHON
+plan --score other.csv >other.txt
+claim 'measured values change no prediction' cmp <(awk -F, '/^[a-z].*-[0-9]+,/ {print $1, $3, $4, $5}' score.txt) <(awk -F, '/^[a-z].*-[0-9]+,/ {print $1, $3, $4, $5}' other.txt)
+plan --score last.csv >last.txt
+claim 'one row alone, its columns reversed and its lines ended by CRLF' test "$(number vtrain-multi-0101 3 last.txt)" = "$(number vtrain-multi-0101 3)"
+
+# --- bad input
+bad() { sed "$1" "$rows" >bad.csv; }
+bad '3s/,51200,/,many,/'
+claim 'a size that is no number, with its line' fails_with 65 "bad.csv:3: vocab is 'many'; expected a number of 0 or more" plan --score bad.csv
+bad '3s/,24,2304,/,24.5,2304,/'
+claim 'a part of a layer' fails_with 65 "bad.csv:3: layers is '24.5'; expected a whole number" plan --score bad.csv
+bad '4s/$/,more/'
+claim 'a cell too many' fails_with 65 'bad.csv:4: 31 cells; expected 30' plan --score bad.csv
+bad '1s/measured_value/value/'
+claim 'a column that is not there' fails_with 65 "no column 'measured_value'" plan --score bad.csv
+bad '$s/"$//'
+claim 'a quote that does not end' fails_with 65 'a quoted cell does not end' plan --score bad.csv
+: >empty.csv
+claim 'an empty file' fails_with 65 'empty.csv: empty' plan --score empty.csv
+claim 'no file' fails_with 66 'absent.csv' plan --score absent.csv
+
+# --- the fit
+fit() { timeout -k 5 300 "$build/tools/fit_planner" "$@"; }
+grep -v ',bridge-' "$rows" >few.csv
+fit few.csv one.c >one.txt
+fit few.csv two.c >two.txt
+claim 'a fit repeats to the byte' cmp one.c two.c
+claim 'its report, too' cmp one.txt two.txt
+claim 'it writes constants of each stack' test "$(grep -c '/\* megatron-a100 \*/' one.c)" = 1
+claim 'a fit without rows' fails_with 64 'usage: fit_planner' fit
+finish
