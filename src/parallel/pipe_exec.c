@@ -157,9 +157,10 @@ static ls_status size_of(const ls_pipe *p, const ls_pipe_work *work, void *arg, 
     return ls_fail(LS_INVALID, "pipeline: %zu bytes enter stage %d: expected at most %zu (ls_pipe_config.edge_bytes)", nbytes, edge, p->each);
 }
 
-static void label_of(const char *verb, int edge, int micro_batch, char out[LABEL])
+/* The stages between which it travels; an event has the micro-batch. */
+static void label_of(const char *verb, int edge, char out[LABEL])
 {
-    snprintf(out, LABEL, "%s %d-%d mb %d", verb, edge - 1, edge, micro_batch);
+    snprintf(out, LABEL, "%s %d-%d", verb, edge - 1, edge);
 }
 
 static ls_status wait(ls_work **w)
@@ -174,7 +175,7 @@ static ls_status receive(ls_pipe *p, const ls_pipe_post *x, const ls_pipe_work *
     char label[LABEL];
     ls_p2p m = { .recv = buffer(p, x->buffer), .peer = x->from };
     LS_TRY(size_of(p, work, arg, x->edge, x->micro_batch, &m));
-    label_of("recv", x->edge, x->micro_batch, label);
+    label_of("recv", x->edge, label);
     return ls_p2p_start(p->g, &m, label, &p->arriving[x->buffer]);
 }
 
@@ -184,7 +185,7 @@ static ls_status send(ls_pipe *p, const ls_pipe_step *s, int micro_batch, const 
     char label[LABEL];
     ls_p2p m = { .send = p->dry ? p->memory : from, .peer = s->to }; /* on a dry tape nothing has data */
     LS_TRY(size_of(p, work, arg, s->edge, micro_batch, &m));
-    label_of("send", s->edge, micro_batch, label);
+    label_of("send", s->edge, label);
     return ls_p2p_start(p->g, &m, label, w);
 }
 
