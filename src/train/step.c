@@ -95,6 +95,7 @@ static ls_status backward(void *arg, const ls_pipe_action *a, ls_pipe_data *data
     const micro_batches *step = arg;
     ls_trainer *t = step->t;
     ls_alive *m = &t->alive[a->slot];
+    if (data) ls_world_at(t->w, (uint32_t)t->step + 1, (uint16_t)a->micro_batch);
     const double labels = t->feed.tokens ? (double)t->feed.tokens : 1.0; /* of a sample */
     if (a->what == LS_PIPE_BACKWARD_WEIGHT) return ls_parallel_stage_backward(&t->par, a, &m->pass, NULL, data);
 
