@@ -9,8 +9,8 @@
  *         ls_optim_step_scaled(optim, ls_clip_scale(norm, 1.0));
  *         ls_ddp_after_step(here.ddp);
  *
- * With several pipeline stages a rank has some of the model's units, and ls_pipe_run passes activations on: forward
- * calls ls_model_stage_forward, and each backward begins with ls_parallel_begin_backward.
+ * With several pipeline stages a rank has some of the model's units, and ls_pipe_run passes activations on: its actions
+ * call ls_parallel_stage_forward and ls_parallel_stage_backward.
  */
 #ifndef LS_PARALLEL_H
 #define LS_PARALLEL_H
