@@ -45,7 +45,7 @@ static ls_pipe_program program_of(const char *name, int p, int v, int m)
 {
     const ls_pipe_schedule *s;
     const ls_pipe_shape shape = { p, v, m };
-    ls_pipe_program g;
+    ls_pipe_program g = { 0 };
     if (ls_pipe_schedule_find(name, &s) < 0 || ls_pipe_program_create(s, &shape, &g) < 0 ||
         ls_pipe_program_make(&g, m) < 0)
         fail_msg("%s, %d ranks, %d chunks, %d micro-batches: %s", name, p, v, m, ls_last_error());
@@ -392,7 +392,9 @@ static void only_so_many_micro_batches_as_it_was_created_for(void **state)
     diary d = { 0 };
     for (int k = 0; k < 2; k++) {
         assert_int_equal(ls_pipe_run(p, k ? 4 : 0, &work, &d), LS_INVALID);
-        assert_non_null(strstr(ls_last_error(), k ? "4 micro-batches: expected 1 to 3" : "0 micro-batches: expected 1 to 3"));
+        char says[64];
+        snprintf(says, sizeof says, "ls_pipe_run: %d micro-batches: expected 1 to 3", k ? 4 : 0);
+        assert_non_null(strstr(ls_last_error(), says));
         assert_string_equal(d.text, "");
     }
     runs(p, 3, "s0 F0 B0 s1 F1 B1 s2! F2! B2!");

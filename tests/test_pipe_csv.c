@@ -18,7 +18,7 @@ static ls_pipe_program program_of(const char *name, int p, int v, int m)
 {
     const ls_pipe_schedule *s;
     const ls_pipe_shape shape = { p, v, m };
-    ls_pipe_program g;
+    ls_pipe_program g = { 0 };
     if (ls_pipe_schedule_find(name, &s) < 0 || ls_pipe_program_create(s, &shape, &g) < 0 ||
         ls_pipe_program_make(&g, m) < 0)
         fail_msg("%s, %d ranks, %d chunks, %d micro-batches: %s", name, p, v, m, ls_last_error());
@@ -27,7 +27,7 @@ static ls_pipe_program program_of(const char *name, int p, int v, int m)
 
 static ls_pipe_program read_of(const char *text)
 {
-    ls_pipe_program g;
+    ls_pipe_program g = { 0 };
     int others;
     if (ls_pipe_csv_read("text", text, strlen(text), 0, &g, &others) < 0) fail_msg("%s", ls_last_error());
     return g;

@@ -14,7 +14,7 @@
 static ls_pipe_program program_of(const ls_pipe_schedule *s, int p, int v, int m)
 {
     const ls_pipe_shape shape = { p, v, m };
-    ls_pipe_program g;
+    ls_pipe_program g = { 0 };
     if (ls_pipe_program_create(s, &shape, &g) < 0 || ls_pipe_program_make(&g, m) < 0)
         fail_msg("%s, %d ranks, %d chunks, %d micro-batches: %s", s->name, p, v, m, ls_last_error());
     return g;
@@ -135,7 +135,7 @@ typedef enum { DROP, TWICE, SWAP, MUTATIONS } mutation;
 /* A copy of the program whose list of `rank` has one action broken at i. */
 static ls_pipe_program broken(const ls_pipe_program *from, int rank, int i, mutation how)
 {
-    ls_pipe_program g;
+    ls_pipe_program g = { 0 };
     assert_int_equal(ls_pipe_program_create_empty(from->placement, &from->shape, from->list[rank].room + 1, &g), LS_OK);
     for (int r = 0; r < from->shape.ranks; r++) {
         g.list[r].n = from->list[r].n;
