@@ -14,10 +14,11 @@
  *   build/bench/bench_gpt --ranks 2 --batch 1 --micro_batches 8 --pp 2    (half of the layers: 1F1B)
  *   build/bench/bench_gpt --ranks 2 --batch 8 --experts 4 --ep 2          (model moe; a rank has half of the experts)
  *
- * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end the
- * digest of the model, which all ranks must have, the largest resident set of rank 0, and the memory of all ranks
- * together: `held_mib,KIND,MIB` by their ledgers, `pss_mib` resident, of which each counts its share of pages that
- * several map.
+ * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end for each
+ * rank `rank,RANK,MS,GFLOP`, how long a step after the second computed without waiting for other ranks, and how many
+ * operations it did; the digest of the model, which all ranks must have, the largest resident set of rank 0, and the
+ * memory of all ranks together: `held_mib,KIND,MIB` by their ledgers, `pss_mib` resident, of which each counts its share
+ * of pages that several map.
  *
  * With --units rank 0 also prints what it did when, in milliseconds since its step began: the passes through the units
  * of the model, `unit,step,forward|backward,begin,end,bytes of its parameters`; gradients, `grad,step,ready,bytes`; and
@@ -34,6 +35,8 @@
 #include "lockstep/lockstep.h"
 #include "gpt_ckpt.h"
 #include "median.h"
+
+#define WARM 2 /* steps that do not count in figures of a run */
 
 typedef struct options {
     int64_t n_layer, n_head, d_model, vocab, seq_len;
@@ -113,6 +116,7 @@ typedef struct job {
     double loss;
     int64_t step;
     uint64_t began_ns, entered_ns; /* the step, the unit */
+    double busy_ms; /* of the steps after the first WARM, without waits for other ranks */
 } job;
 
 static ls_model_config gpt2_of(const options *o)
@@ -449,13 +453,34 @@ static ls_status print_memory(job *j, bool first)
     return LS_OK;
 }
 
+/* Which rank had most to do: for how long a step computed, without waits, and its operations (with --pp: of one
+ * micro-batch). */
+static ls_status print_ranks(job *j, bool first)
+{
+    const int size = ls_world_size(j->w), r = ls_world_rank(j->w);
+    const int64_t counted = j->o->steps - WARM;
+    double *all = calloc((size_t)size, 2 * sizeof *all);
+    if (!all) return ls_fail(LS_NO_MEMORY, "figures of %d ranks", size);
+    all[2 * r] = counted > 0 ? j->busy_ms / (double)counted : 0;
+    all[2 * r + 1] = 1e-9 * ls_tape_flops(j->par.tape[0]);
+    const ls_status st = ls_all_reduce(ls_world_group(j->w), NULL, all, 2 * (size_t)size, LS_F64, LS_SUM);
+    for (int i = 0; i < size && first && st == LS_OK; i++) printf("rank,%d,%.3f,%.3f\n", i, all[2 * i], all[2 * i + 1]);
+    free(all);
+    return st;
+}
+
 static ls_status timed_step(job *j, int64_t s, bool sync, double *loss, double *ms)
 {
     for (int i = 0; i < (j->o->pp > 1 ? j->o->micro_batches : 1); i++) next_batch(j, s * j->o->micro_batches + i, i);
     LS_TRY(ls_barrier(ls_world_group(j->w)));
+    ls_comm_stats before, moved;
+    ls_comm_stats_read(j->w, &before);
     const uint64_t t0 = now_ns();
     LS_TRY(step(j, s, sync, loss));
     *ms = ms_since(t0);
+    ls_comm_stats_read(j->w, &moved);
+    ls_comm_stats_since(&before, &moved);
+    if (s >= WARM) j->busy_ms += *ms - 1e-6 * (double)moved.waited_ns;
     if (ls_parallel_staged(&j->par)) { /* the last stage knows it */
         *loss = j->par.mesh.has_loss ? j->loss : 0;
         LS_TRY(ls_all_reduce(j->par.mesh.axis[LS_AXIS_PP], NULL, loss, 1, LS_F64, LS_SUM));
@@ -494,6 +519,7 @@ static ls_status run(job *j)
     LS_TRY(checkpoints(j));
     struct rusage u;
     char digest[33] = "";
+    LS_TRY(print_ranks(j, first));
     LS_TRY(print_memory(j, first));
     if (!alternate) LS_TRY(same_replicas(j, digest));
     if (first && *digest) printf("digest,%s\n", digest);

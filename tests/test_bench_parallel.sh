@@ -34,6 +34,7 @@ with open('$PWD/seen', 'a') as f:
     f.write('%s,%s,%s\n' % (way, value('--batch', ''), os.environ.get('MALLOC_TRIM_THRESHOLD_', 'plain')))
 for s in range(int(value('--steps', '5'))):
     print('%d,1,%d,%.7g' % (s + 1, 7000 if s < 2 else ms, 4 - 0.1 * s + off))
+print('rank,0,%d,10\nrank,1,%d,20' % (ms, 3 * ms) if ours and ranks > 1 else '#')
 print('pss_mib,100')
 SH
 cat >fake/lockstep <<SH
@@ -59,6 +60,8 @@ claim 'PyTorch has its setting in turns' grep -q '^torch one,16,100000000000$' s
 claim 'tokens per second: 4096 in 1000 ms' says 'ours    one                     1 x 2    1000.0      4096'
 claim 'ours to ours: 1090 / 1000' says 'ours, ep / ours, one: 1.090 (each pass: 1.090 1.090), target: at most 1.10'
 claim 'but where a router may choose one rank more often' says 'ours, ep / ours, one: 1.090 (each pass: 1.090 1.090), target: none'
+claim 'the busiest rank computes 3 of 4, of 20 of 30 operations' says \
+    'ours, ep: the busiest rank computes 1.500 times as long as the mean, by its operations 1.333 times'
 claim "PyTorch's to ours: 1600 / 1000" says 'PyTorch, one / ours, one: 1.600 (each pass: 1.600 1.600), target: at least 1.50'
 claim 'all targets are met: exit 0' test $code = 0
 EP_MS=1110 parallel --build fake --only '4 experts' --passes 1 --steps 1 --rows fake.csv
@@ -81,8 +84,8 @@ claim 'and ours is judged' test $code = 0
 given() { # work, then who,name,ms of a turn each
     local work=$1 turn
     shift
-    echo 'pass,work,who,name,ms,pss_mib,others,setting,steps_ms'
-    for turn; do echo "1,\"$work\",${turn%,*},${turn##*,},100,0,,1"; done
+    echo 'pass,work,who,name,ms,pss_mib,others,busiest,most_work,setting,steps_ms'
+    for turn; do echo "1,\"$work\",${turn%,*},${turn##*,},100,0,${BUSIEST:-},1.2,,1"; done
 }
 given 'experts: 6 x 384, 8 experts, B16 T256' ours,one,100 'PyTorch,"transformers, eager",250' 'PyTorch,"transformers, grouped_mm",190' >given.csv
 parallel --report given.csv
@@ -92,6 +95,10 @@ given 'layers: 124M, B4 T64' ours,one,100 ours,tp,104 'ours,"tp, sp",107' >given
 parallel --report given.csv
 claim 'sequence parallelism is compared with tp' says 'ours, tp, sp / ours, tp: 1.029 (each pass: 1.029), target: at most 1.02  missed'
 claim 'tp is within its target' says 'ours, tp / ours, one: 1.040 (each pass: 1.040), target: at most 1.05'
+BUSIEST=1.06 given 'sequences: 6 x 384, B1 T4096' ours,one,100 ours,ring,104 >given.csv
+parallel --report given.csv
+claim 'a ring whose ranks are not even' says 'times as long as the mean, by its operations 1.200 times, target: at most 1.05  missed'
+claim 'exit 1' test $code = 1
 given 'layers: 124M, B4 T64' ours,nobody,100 >given.csv
 parallel --report given.csv
 claim 'an unknown contestant' says 'no turn of ours: nobody' err

@@ -114,7 +114,7 @@ claim 'where state is different' prints '^  optimizer state +[0-9]+  dp, tp +-$'
 claim 'and where the same' prints '^  parameters +[0-9]+  tp +dp$'
 claim 'what an axis divides of inputs and of state' prints '^  dp +2  0, 2 +samples: 4 of 8 per rank +optimizer state$'
 claim 'which group a collective is in, and when' prints '^  tp 0, 1 +all_gather +enter +5 +[0-9]+ +[0-9]+  between two products: exposed$'
-claim 'and that the run has counted as much' prints '^  tp 0, 1 +all_gather +10 +([0-9]+) +10 +\1$'
+claim 'and that the run has counted as much' prints '^  tp 0, 1 +all_gather +14 +([0-9]+) +14 +\1$'
 claim 'of all ranks' prints '^  the counters of all 4 ranks are equal to the plan, group by group$'
 claim 'why parts add up' prints 'gradients of what all of them have, norms and biases, are summed over their parts of the sequence first'
 explain run --rank 3

@@ -46,10 +46,11 @@ claim 'tp: a configuration without the axis' prints '^the configuration does not
 explain tp moe.yaml --parallel.tp 2
 claim 'tp: experts by width' prints '^   \|  block_sparse_moe.experts.w1.weight by width +\[32, 32\] +\[32, 32\] +\[64, 32\]$'
 explain sp gpt2.yaml --parallel.tp 2 --parallel.sp true
-claim 'sp: parts of the sequence' prints '^    enter  forward: all_gather \[2, 16, 32\] -> \[2, 32, 32\], 8192 bytes; backward: reduce_scatter of its gradient$'
+claim 'sp: parts of the sequence' prints '^    enter  forward: all_gather \[2, 16, 32\] -> \[2, 32, 32\], 8192 bytes; backward: the same again, and reduce_scatter of its gradient$'
 sent=$(sed -nE 's/^  A rank sends ([0-9,]+) bytes per step if calls go round a ring, and ([0-9,]+) without.*/\1 \2/p' out | tr -d ,)
+again=$((2 * 3 * 2 * 8192 / 2)) # two enters per layer and micro-batch, of which a rank sends half
 whole=$((3 * 6 * 32 + 2 * 32 + 32 * 32)) # per layer two norms of 2 C and two biases of C; the last norm, positions
-claim 'sp: as many bytes, and the gradients of what is whole' test "$((${sent% *} - ${sent#* }))" = "$((4 * whole))"
+claim 'sp: what backward gathers again, and the gradients of what is whole' test "$((${sent% *} - ${sent#* }))" = "$((again + 4 * whole))"
 
 # --- cp: work of each rank, by counting pairs one by one
 explain cp gpt2.yaml --parallel.cp 4 -n 4

@@ -73,7 +73,7 @@ static void add_end(const ls_topic_of *t, bool enter, ls_text *out)
     snprintf(x, sizeof x, "[%lld, %lld, %lld]", B, T, C);
     snprintf(part, sizeof part, "[%lld, %lld, %lld]", B, T / tp, C);
     ls_text_add(out, "       |\n    %s  forward: ", enter ? "enter" : "leave");
-    if (sp && enter) ls_text_add(out, "all_gather %s -> %s, %lld bytes; backward: reduce_scatter of its gradient",
+    if (sp && enter) ls_text_add(out, "all_gather %s -> %s, %lld bytes; backward: the same again, and reduce_scatter of its gradient",
                                  part, x, bytes);
     else if (sp) ls_text_add(out, "reduce_scatter %s -> %s, %lld bytes; backward: all_gather of its gradient", x,
                              part, bytes);
