@@ -17,8 +17,8 @@
  * Prints a line a step, `step,sync,ms,loss`: the time of the slowest rank, the loss of rank 0; and at the end for each
  * rank `rank,RANK,MS,GFLOP`, how long a step after the second computed without waiting for other ranks, and how many
  * operations it did; the digest of the model, which all ranks must have, the largest resident set of rank 0, and the
- * memory of all ranks together: `held_mib,KIND,MIB` by their ledgers, `pss_mib` resident, of which each counts its share
- * of pages that several map.
+ * memory of all ranks together: `held_mib,KIND,MIB` by their ledgers, `pss_mib` resident, of which each counts its
+ * share of pages that several map.
  *
  * With --units rank 0 also prints what it did when, in milliseconds since its step began: the passes through the units
  * of the model, `unit,step,forward|backward,begin,end,bytes of its parameters`; gradients, `grad,step,ready,bytes`; and
