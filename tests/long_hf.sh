@@ -50,8 +50,12 @@ done
 
 # with experts: what transformers finds when it trains (tests/test_hf_moe.sh) is made again, and is what it was
 claim 'golden experts: transformers trains them again' "$python" "$golden/make-moe.py" moe
+near() { # of another processor: other last bits, as in test_hf_moe.sh
+    paste "$1" "$2" | awk 'function off(a, b) { return a > b ? (a - b) / b : (b - a) / b }
+        off($1, $3) > 2e-6 || off($2, $4) > 1e-4 { print "step " NR ": " $0; bad = 1 } END { exit bad || NR != 20 }'
+}
 for model in mixtral qwen2_moe; do
-    claim "golden $model: the same losses and norms" cmp moe/$model.txt "$golden/moe/$model.txt"
+    claim "golden $model: the same losses and norms, within float rounding" near moe/$model.txt "$golden/moe/$model.txt"
     claim "golden $model: import" lockstep import "$golden/moe/$model" --out golden-$model.safetensors
     claim "golden $model: export" lockstep export golden-$model.safetensors --out golden-$model --max-shard-size 40KiB
     claim "golden $model: it is the same to transformers" oracle same "$golden/moe/$model" golden-$model

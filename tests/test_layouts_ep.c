@@ -200,8 +200,8 @@ static void with_zero_and_recompute(void **state)
                       F32);
 }
 
-/* Rows leave other holes in memory in each step, and their number has no part in where anything lies: so what is planned
- * with the most rows that there can be suffices. */
+/* Rows leave other holes in memory in each step, and their number has no part in where anything lies: so what is
+ * planned with the most rows that there can be suffices. */
 static void memory_suffices_however_many_rows_arrive(void **state)
 {
     (void)state;

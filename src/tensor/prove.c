@@ -63,8 +63,9 @@ static size_t guard_of(const ls_op_call *c)
     return LEAST_GUARD + (most < MOST_GUARD ? most : MOST_GUARD);
 }
 
-/* What the CPU computes is proved in memory of the process, which goes back: a tape that ranks share lies in the world's
- * arena, where what is taken stays, and no plan has a proof. Another device's kernels may need memory of their own. */
+/* What the CPU computes is proved in memory of the process, which goes back: a tape that ranks share lies in the
+ * world's arena, where what is taken stays, and no plan has a proof. Another device's kernels may need memory of their
+ * own. */
 static bool has_own_memory(const ls_device *d) { return d->alloc && d->kernels != ls_device_cpu.kernels; }
 
 /* Other memory for *p; NULL stays NULL. `reads`: the kernel reads what is there, too. */

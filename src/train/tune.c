@@ -171,8 +171,8 @@ static ls_status run_steps(ls_trainer *t, int64_t steps, ls_tune_row *row)
     return st;
 }
 
-/* What one rank's step was like: ready[n], then the whole backward, then the rest of the step. Where ranks divide layers,
- * their collectives are a part of forward and of backward. */
+/* What one rank's step was like: ready[n], then the whole backward, then the rest of the step. Where ranks divide
+ * layers, their collectives are a part of forward and of backward. */
 static void profile(const recorder *r, const ls_step_stats *s, uint64_t exposed_ns, double *out)
 {
     uint64_t last = r->begin;
