@@ -89,7 +89,9 @@ for shared in 0 24; do
     claim "moe, shared expert $shared: a run" test -s err -o -d run-moe-$shared/checkpoints/step-00000040
     claim "moe, shared expert $shared: transformers finds the loss of the run in its checkpoint" oracle trained \
         run-moe-$shared/checkpoints/step-00000040 tokens/val.bin 32 "$(sed -nE 's/^validate step: 40  loss: +([0-9.]+) .*/\1/p' out)"
-    claim "moe, shared expert $shared: transformers has these bits" oracle bits run-moe-$shared/checkpoints/step-00000040
+    claim "moe, shared expert $shared: an export" lockstep export run-moe-$shared --out exported-moe-$shared --max-shard-size 60KiB
+    claim "moe, shared expert $shared: the export is the same to transformers" oracle same run-moe-$shared/checkpoints/step-00000040 \
+        exported-moe-$shared
 done
 
 # the tokenizer of a run and of its export, to AutoTokenizer: the same ids, nothing around them, the text again
