@@ -295,8 +295,8 @@ static void an_expert_without_tokens_has_a_gradient_of_zeros(void **state)
     ls_tape_destroy(t);
 }
 
-/* Pieces of so many rows that they are multiplied in several runs: y, dx and dw against sums in double, both ways round,
- * dx and dw twice, so that the second backward adds to the first. */
+/* Pieces of so many rows that they are multiplied in several runs: y, dx and dw against sums in double, both ways
+ * round, dx and dw twice, so that the second backward adds to the first. */
 static void pieces_of_many_rows_are_multiplied_in_runs(void **state)
 {
     (void)state;
