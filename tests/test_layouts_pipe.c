@@ -233,6 +233,20 @@ static void in_bf16(void **state)
                       BF16);
 }
 
+/* Experts have a wrapper per chunk, too; the first layer here has none. */
+static void with_experts(void **state)
+{
+    (void)state;
+    static const division way[] = {
+        { 4, { "parallel.pp", "2", "parallel.ep", "2" } },
+        { 4, { "parallel.pp", "2", "parallel.ep", "2", "pipeline.schedule", "interleaved" } },
+        { 4, { "parallel.pp", "2", "parallel.ep", "2", "pipeline.schedule", "zb-v", "zero.stage", "1" } },
+        { 8, { "parallel.pp", "2", "parallel.ep", "2", "parallel.tp", "2", "zero.stage", "2" } },
+        { 8, { "parallel.pp", "4", "parallel.ep", "2", "zero.stage", "3", "zero.copy", "rank" } },
+    };
+    check(moe, way, COUNT(way));
+}
+
 /* As if ranks were on two machines: stages on each, or both stages of each pipeline on both. */
 static void on_two_nodes(void **state)
 {
@@ -300,6 +314,7 @@ int main(void)
         cmocka_unit_test(a_step_sends_what_the_closed_form_says),
         cmocka_unit_test(all_orders_have_the_same_bits),
         cmocka_unit_test(in_bf16),
+        cmocka_unit_test(with_experts),
         cmocka_unit_test(on_two_nodes),
         cmocka_unit_test(with_all_that_a_step_can_do),
     };

@@ -149,6 +149,9 @@ static LS_COLD ls_status not_finite(ls_trainer *t, int rank)
                    rank, (long long)t->step + 1, *first ? ": it began with " : "", first);
 }
 
+/* Whether ranks divide experts: the same on all ranks, though a stage of a pipeline, or a chunk, may have none. */
+static bool has_experts(const ls_trainer *t) { return t->par.mesh.size[LS_AXIS_EP] > 1; }
+
 /* Compares some parameters with the other ranks of g; the rank that has parted ends the job. */
 static ls_status compare_in(ls_trainer *t, const ls_params *some, ls_group *g, int shards)
 {
@@ -165,7 +168,7 @@ ls_status ls_train_compare(ls_trainer *t)
 {
     const ls_mesh *m = &t->par.mesh;
     if (!t->guard) return LS_OK;
-    if (!t->par.experts) return compare_in(t, &t->par.model->params, m->replicas, t->guard);
+    if (!has_experts(t)) return compare_in(t, &t->par.model->params, m->replicas, t->guard);
     const int shards = t->par.expert_shards ? ls_group_size(t->par.expert_shards) : 1;
     for (int c = 0; c < t->par.nchunks; c++) {
         LS_TRY(compare_in(t, &t->par.chunk[c].dense, m->replicas, t->guard));
@@ -180,7 +183,7 @@ ls_status ls_train_compare(ls_trainer *t)
 static double hash_of(const ls_trainer *t)
 {
     uint64_t dense = 0, sparse = 0;
-    if (!t->par.experts) return (double)ls_optim_hash(t->optim);
+    if (!has_experts(t)) return (double)ls_optim_hash(t->optim);
     for (int c = 0; c < t->par.nchunks; c++) {
         dense = 31 * dense + ls_optim_hash_some(t->optim, &t->par.chunk[c].dense);
         sparse = 31 * sparse + ls_optim_hash_some(t->optim, &t->par.chunk[c].sparse);
@@ -203,7 +206,7 @@ static bool same_hash(const ls_trainer *t, const double (*all)[WORDS], int r)
 {
     if (!t->guard) return true;
     const uint64_t mine = (uint64_t)all[r][HASH], like = (uint64_t)all[like_rank(t, r, false)][HASH];
-    if (!t->par.experts) return mine == like;
+    if (!has_experts(t)) return mine == like;
     return mine / HALF == like / HALF && mine % HALF == (uint64_t)all[like_rank(t, r, true)][HASH] % HALF;
 }
 
