@@ -359,8 +359,8 @@ static void all_orders_of_four_axes_are_evaluated(void **state)
 {
     (void)state;
     ls_topo t = cluster("h100-8");
-    assert_int_equal(ls_topo_resize(&t, 128), LS_OK);
-    const ls_step_traffic x = traffic(seven_b, 1024, KEYS("parallel.tp", "8", "parallel.cp", "2", "parallel.pp", "4")); /* R151 */
+    assert_int_equal(ls_topo_resize(&t, 16), LS_OK);
+    const ls_step_traffic x = traffic(seven_b, 128, KEYS("parallel.tp", "8", "parallel.cp", "2", "parallel.pp", "4"));
     const ls_placement *best = search(&t, &x, 24);
     assert_int_equal(warnings(&x, best, 24), 0);
     assert_true(best->serial_s <= placed(&t, &x, "pp-dp-ep-cp-tp").serial_s);
