@@ -21,7 +21,8 @@ def draw(seed):
     model = pick(('gpt2', 'llama', 'moe'))
     while True:
         dp, tp, cp, ep = pick((1, 2, 4)), pick((1, 1, 2, 4)), pick((1, 1, 2, 4)), pick((1, 2, 4)) if model == 'moe' else 1
-        if 1 < dp * tp * cp * ep <= 16:
+        pp = pick((1, 1, 2))
+        if 1 < pp * dp * tp * cp * ep <= 16:
             break
     f = ['--model.name', model, '--parallel.dp', dp, '--parallel.tp', tp, '--parallel.cp', cp, '--parallel.ep', ep]
     if model == 'moe':
@@ -30,6 +31,8 @@ def draw(seed):
         f += ['--parallel.sp', 'true']
     if cp > 1:
         f += ['--parallel.context', pick(('ring', 'gather', 'ulysses')), '--parallel.cp_split', pick(('zigzag', 'contiguous'))]
+    if pp > 1:
+        f += ['--parallel.pp', pp, '--pipeline.schedule', pick(('gpipe', '1f1b', 'zb-h1'))]
     stage = r.randrange(4)
     f += ['--zero.stage', stage]
     if stage == 3:
@@ -41,7 +44,7 @@ def draw(seed):
     f += ['--train.recompute', pick(('none', 'selective', 'full')), '--train.dtype', pick(('f32', 'f32', 'bf16'))]
     if not (stage == 3 and 'host' in f) and r.random() < 0.3:
         f += ['--comm.transport', 'tcp']
-    return dp * tp * cp * ep, [str(x) for x in f]
+    return pp * dp * tp * cp * ep, [str(x) for x in f]
 
 
 def call(*words):

@@ -272,7 +272,7 @@ cmd=explain before=(zero --model.dims 8,4,2 --data.name synthetic)
 shows ranks '^W = 2 ranks' -n 2
 hides stages '^zero.stage.* 3$' --stages 0,1
 shows json '"world_size": 4' --json
-shows help '^usage: lockstep explain .zero.dp.tp.sp.cp.ep.3d. CONFIG' --help
+shows help '^usage: lockstep explain .zero.dp.tp.sp.cp.ep.pp.3d. CONFIG' --help
 printf 'model: { dims: [8, 4, 2] }\ndata: { name: synthetic }\n' >mlp.yaml
 before=(mlp.yaml -n 2)
 shows rank '^groups of rank 1$' --rank 1

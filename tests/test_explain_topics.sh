@@ -18,7 +18,7 @@ explain() {
 }
 
 # --- without a configuration a topic has a plan of its own, and needs no data
-for topic in dp tp sp cp ep 3d; do
+for topic in dp tp sp cp ep pp 3d; do
     explain $topic
     claim "$topic: it ends with 0" ends_with 0
     for head in problem synchronization 'state placement' 'communication cost' 'common misunderstanding'; do
@@ -65,8 +65,8 @@ pairs() { # split, tokens, ranks: of each rank
 shown() { awk -v split_by="$1" '$1 ~ "^" split_by { on = 1; next } /^  all ranks wait/ { on = 0 } on && $1 ~ /^[0-9]+$/ { printf "%d ", $(NF - 1) }' out; }
 for split in zigzag contiguous; do claim "cp: query-key pairs, $split" test "$(shown $split)" = "$(pairs $split 32 4)"; done
 claim 'cp: zigzag is equal' test "$(shown zigzag | tr ' ' '\n' | grep . | sort -u | wc -l)" = 1
-for r in 0 1 2 3; do # of 2 r + 1 half blocks r are whole ones
-    claim "cp: contiguous, rank $r: blocks computed and skipped" prints "^ +$r $((8 * r))-$((8 * r + 7)) +$r +1 +$((3 - r)) "
+for r in 0 1 2 3; do # r whole blocks and a causal one: 2 r + 1 halves
+    claim "cp: contiguous, rank $r: blocks computed and skipped" prints "^ +$r $((8 * r))-$((8 * r + 7)) +$((r + 1)) +$((3 - r)) "
 done
 claim 'cp: the misunderstanding' prints '= 1.750 times the mean'
 claim 'cp: activations shrink with cp' test "$(awk '$1 == "2" && NF == 3 && $3 < 0.7' out | wc -l)" = 1
@@ -79,6 +79,14 @@ claim 'ep: where experts are' prints '^       \|    rank 1 of ep: experts 2 to 3
 claim 'ep: rows that leave' prints ': 128 rows leave a rank'
 claim 'ep: half of them' prints 'If loads are equal, 64 of 128 rows of a micro-batch and layer leave rank 0, with 8,192 bytes each way'
 claim 'ep: operations per byte' prints '18 C F = 9.22e\+03'
+
+# --- pp: stages and the bubble
+explain pp gpt2.yaml --parallel.pp 2 --train.micro_batch 1 -n 2
+claim 'pp: the plan' prints '; 2 ranks = pp 2 \(1f1b\), zero.stage 0$'
+claim 'pp: what passes: 8 micro-batches of [1, 32, 32] in f32, each way' prints "^  A boundary carries 2 m b T C values, 65,536 bytes per step"
+claim 'pp: one message each way per micro-batch' prints "^  world +sendrecv +send 0-1 +8 +$((8 * 32 * 32 * 4)) "
+claim 'pp: the bubble, (p - 1) / (m + p - 1)' prints 'Ranks idle 11.1 % of the time|= 11.1 %'
+claim 'pp: micro-batches alive' prints 'at most 2 on the first rank and 1|those of the micro-batches that are alive, at most 2'
 
 # --- 3d, dp, zero
 explain 3d gpt2.yaml --parallel.tp 2 --parallel.cp 2 -n 8

@@ -118,7 +118,7 @@ static int run(int argc, char **argv)
 const ls_cmd ls_cmd_explain = {
     .name = "explain",
     .summary = "print what ranks divide, store, move and wait for, of a configuration, a run or a topic",
-    .usage = "lockstep explain [zero|dp|tp|sp|cp|ep|3d] CONFIG.yaml|RECIPE|RUN-FOLDER [--section.key value]...",
+    .usage = "lockstep explain [zero|dp|tp|sp|cp|ep|pp|3d] CONFIG.yaml|RECIPE|RUN-FOLDER [--section.key value]...",
     .example = "lockstep explain zero gpt2-tiny -n 1,2,4 --train.dtype bf16\n"
                "  lockstep explain gpt2-tiny -n 8 --parallel.tp 2 --nodes 2\n"
                "  lockstep explain tp\n"

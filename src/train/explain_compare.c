@@ -47,7 +47,7 @@ static void add_axes(rows *t, int side, const ls_explain_layout *l)
     add(t, "samples of a micro-batch", side, "%lld", (long long)l->micro);
     add(t, "micro-batches per rank and step", side, "%d", l->plan.micro_batches);
     for (int i = 0; i < r->ncalls; i++) {
-        const int a = ls_explain_axis(l, r, &r->calls[i]);
+        const int a = ls_explain_axis(&r->calls[i]);
         calls[a] += r->calls[i].calls;
         moved[a] += r->calls[i].moved;
     }

@@ -18,56 +18,32 @@ static const char *divide_sequences(ls_train_config *c)
 
 /* --- the work of a rank  ------------------------------------------------------------------------------------ */
 
-/* What a rank's queries have to do with the keys of all ranks: pairs of runs of tokens, and of tokens. */
-typedef struct work {
-    int whole, half, skipped; /* pairs of runs: each query sees each key; the same run, causal; none */
-    double pairs;             /* of a query and a key that it sees */
-} work;
-
-static work of_rank(const ls_place *p, int rank, int64_t T)
-{
-    work w = { 0 };
-    ls_places q, k;
-    ls_cp_tokens_of(p, rank, T, &q);
-    for (int other = 0; other < p->cp.size; other++) {
-        ls_cp_tokens_of(p, other, T, &k);
-        for (int i = 0; i < q.n; i++)
-            for (int j = 0; j < k.n; j++) {
-                const double n = (double)q.count[i], m = (double)k.count[j];
-                if (k.first[j] > q.first[i]) w.skipped++;
-                else if (k.first[j] < q.first[i]) w.whole++, w.pairs += n * m;
-                else w.half++, w.pairs += n * (n + 1) / 2;
-            }
-    }
-    return w;
-}
-
 static void add_split(const ls_topic_of *t, bool in_turn, ls_text *out)
 {
     const int P = t->l->plan.size[LS_AXIS_CP];
     const int64_t T = t->l->tokens;
     const ls_place place = { .cp = { NULL, P, 0 }, .in_turn = in_turn };
-    const double mean = (double)T * (double)(T + 1) / 2 / P;
+    const double all = (double)T * (double)(T + 1) / 2;
     double most = 0;
-    ls_text_add(out, "\n  %s%s\n  %6s %-26s %8s %8s %8s %16s %10s\n", in_turn ? "contiguous" : "zigzag",
-                in_turn == t->l->plan.in_turn ? ", as this plan has it" : "", "rank", "tokens", "whole", "causal",
-                "skipped", "query-key pairs",
+    ls_text_add(out, "\n  %s%s\n  %6s %-26s %10s %8s %16s %10s\n", in_turn ? "contiguous" : "zigzag",
+                in_turn == t->l->plan.in_turn ? ", as this plan has it" : "", "rank", "tokens", "computed", "skipped", "query-key pairs",
                 "of mean");
     for (int r = 0; r < P; r++) {
         char tokens[64];
         ls_places at;
-        const work w = of_rank(&place, r, T);
+        ls_cp_work w;
+        ls_cp_work_of(&place, r, T, &w);
         ls_cp_tokens_of(&place, r, T, &at);
         size_t n = (size_t)snprintf(tokens, sizeof tokens, "%lld-%lld", (long long)at.first[0],
                                     (long long)(at.first[0] + at.count[0] - 1));
         if (at.n > 1)
             snprintf(tokens + n, sizeof tokens - n, ", %lld-%lld", (long long)at.first[1],
                      (long long)(at.first[1] + at.count[1] - 1));
-        ls_text_add(out, "  %6d %-26s %8d %8d %8d %16.0f %10.3f\n", r, tokens, w.whole, w.half, w.skipped, w.pairs,
-                    w.pairs / mean);
-        if (w.pairs > most) most = w.pairs;
+        ls_text_add(out, "  %6d %-26s %10d %8d %16.0f %10.3f\n", r, tokens, w.blocks - w.skipped, w.skipped, w.share * all,
+                    w.share * P);
+        if (w.share * P > most) most = w.share * P;
     }
-    ls_text_add(out, "  all ranks wait for the busiest one: %.3f times the mean\n", most / mean);
+    ls_text_add(out, "  all ranks wait for the busiest one: %.3f times the mean\n", most);
 }
 
 /* --- activations with other degrees  ------------------------------------------------------------------------ */

@@ -39,23 +39,28 @@ static void describe_group(const ls_parallel *p, const ls_group *g, ls_explain_g
 
 /* --- collectives ------------------------------------------------------------------------------------------- */
 
-/* A label without the number or name at its end: "bucket 3" is "bucket", "values of h.1" is "values of a unit". */
-static void purpose_of(const ls_recorded *r, char out[LS_EXPLAIN_WHAT])
+/* Of a collective without a label: those of the step itself have none. */
+static const char *unlabelled(const ls_recorded *r, const ls_explain_group *g)
 {
-    size_t n = strlen(r->label);
-    if (strncmp(r->label, "values of ", 10) == 0) {
-        snprintf(out, LS_EXPLAIN_WHAT, "values of a unit");
-        return;
-    }
-    const char *space = strrchr(r->label, ' ');
-    if (space && strspn(space + 1, "0123456789") == strlen(space + 1)) n = (size_t)(space - r->label);
-    snprintf(out, LS_EXPLAIN_WHAT, "%.*s", (int)n, r->label);
-    if (n > 0) return;
     const bool sums = r->coll == LS_ALL_REDUCE && r->dtype == LS_F64;
-    const char *name = r->coll == LS_BARRIER ? "barrier" : r->dtype == LS_F32 ? "gradients of sp"
-                       : r->coll == LS_ALL_GATHER ? "losses, signals" : sums && r->bytes == sizeof(double) ? "labels that count"
-                       : sums ? "norm" : r->dtype == LS_I64 ? "exact sums, or loads" : "signals";
-    snprintf(out, LS_EXPLAIN_WHAT, "%s", name);
+    if (r->coll == LS_BARRIER) return "barrier";
+    if (r->dtype == LS_F32) return strcmp(g->role, "tied embedding") == 0 ? "tied embedding" : "gradients of sp";
+    if (r->coll == LS_ALL_GATHER) return "losses, signals";
+    if (sums) return r->bytes == sizeof(double) ? "labels that count" : "norm";
+    return r->dtype == LS_I64 ? "exact sums, or loads" : "signals";
+}
+
+/* A label without the number or name at its end: "bucket 3" is "bucket", "values of h.1" is "values of a unit", and
+ * "send 0-1 mb 3", of a micro-batch, is "send 0-1". */
+static void purpose_of(const ls_recorded *r, const ls_explain_group *g, char out[LS_EXPLAIN_WHAT])
+{
+    const char *space = strrchr(r->label, ' '), *message = strstr(r->label, " mb ");
+    size_t n = strlen(r->label);
+    if (message) n = (size_t)(message - r->label);
+    else if (space && strspn(space + 1, "0123456789") == strlen(space + 1)) n = (size_t)(space - r->label);
+    if (strncmp(r->label, "values of ", 10) == 0) snprintf(out, LS_EXPLAIN_WHAT, "values of a unit");
+    else if (n > 0) snprintf(out, LS_EXPLAIN_WHAT, "%.*s", (int)n, r->label);
+    else snprintf(out, LS_EXPLAIN_WHAT, "%s", unlabelled(r, g));
 }
 
 static ls_explain_calls *row_of(ls_explain_rank *r, int group, ls_coll coll, const char *what)
@@ -82,7 +87,7 @@ static ls_status add_call(const ls_recorded *had, int group, ls_explain_rank *ou
     char what[LS_EXPLAIN_WHAT];
     uint64_t moved;
     LS_TRY(ls_recorded_traffic(had, &moved, NULL));
-    purpose_of(had, what);
+    purpose_of(had, &out->group[group], what);
     ls_explain_calls *k = row_of(out, group, had->coll, what);
     if (!k) return ls_fail(LS_NO_MEMORY, "a list of collectives");
     k->calls++;
@@ -196,6 +201,8 @@ ls_status ls_explain_layout_make(const ls_train_config *c, const ls_model_config
     if (!out->rank || !out->node) return ls_fail(LS_NO_MEMORY, "what %d ranks do", size);
     LS_TRY(place(nodes, node, out));
     for (int r = 0; r < size; r++) LS_TRY(make_rank(c, mc, r, out));
+    const int64_t all = ls_model_count(mc); /* 0: the model has no formula, and is whole on each rank */
+    out->parameters = all > 0 ? (uint64_t)all : out->rank[0].dense.whole;
     return LS_OK;
 }
 

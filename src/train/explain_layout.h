@@ -57,6 +57,7 @@ typedef struct ls_explain_layout {
     int size, nnodes;
     int *node;                  /* owned: [size] the node of each rank */
     ls_plan plan;               /* its texts are the configuration's */
+    uint64_t parameters;        /* of the whole model */
     int64_t batch, micro;       /* samples of a step, of all ranks; of a micro-batch on one rank */
     int64_t tokens;             /* of a sample; 0: of features */
     bool overlaps;              /* ddp.overlap */
@@ -89,8 +90,8 @@ int ls_explain_crosses(const ls_explain_layout *l, int rank, ls_axis axis);
 /* --- explain_words.c ---------------------------------------------------------------------------------------------- */
 
 /* The axis that calls like these are for: dp for gradients and new values, whatever axes their ranks differ along.
- * LS_AXES: the step itself, such as the norm. Of a pipeline: messages in a group with the role pp. */
-int ls_explain_axis(const ls_explain_layout *l, const ls_explain_rank *r, const ls_explain_calls *k);
+ * LS_AXES: the step itself, such as the norm. */
+int ls_explain_axis(const ls_explain_calls *k);
 /* When calls like these happen, and what they can overlap with: "after backward: exposed". */
 const char *ls_explain_when(const ls_explain_layout *l, const ls_explain_rank *r, const ls_explain_calls *k);
 /* What an axis divides, in words: "samples", "heads, width of the mlp, vocabulary"; inputs or model state. */

@@ -7,9 +7,10 @@
  *   explain_tp.c      tp and sp: a layer with the shapes of its parts
  *   explain_cp.c      cp: the work of each rank
  *   explain_ep.c      ep: experts and rows
+ *   explain_pp.c      pp: stages, what passes between them, and the bubble
  *   explain_3d.c      3d: a table with a line per axis
  *
- * A pipeline's topic is a file like these and a line in ls_topics.
+ * Another topic is a file like these and a word in ls_topics.
  */
 #ifndef LS_TRAIN_EXPLAIN_TOPIC_H
 #define LS_TRAIN_EXPLAIN_TOPIC_H
@@ -38,7 +39,8 @@ typedef struct ls_topic {
 } ls_topic;
 
 extern const ls_topic *const ls_topics[]; /* NULL-ended */
-extern const ls_topic ls_topic_dp, ls_topic_tp, ls_topic_sp, ls_topic_cp, ls_topic_ep, ls_topic_3d;
+extern const ls_topic ls_topic_dp, ls_topic_tp, ls_topic_sp, ls_topic_cp, ls_topic_ep, ls_topic_pp,
+    ls_topic_3d;
 const ls_topic *ls_topic_find(const char *name); /* NULL: there is none */
 /* "dp, tp, sp" into buf; returns buf. */
 const char *ls_topic_names(char *buf, size_t n);

@@ -52,7 +52,7 @@ ls_axis_cost ls_axis_cost_of(const ls_topic_of *t, const ls_explain_layout *l, l
     for (int i = 0; i < r->ncalls; i++) {
         const ls_explain_calls *k = &r->calls[i];
         double rounds, part;
-        if (ls_explain_axis(l, r, k) != (int)axis || r->group[k->group].size < 2) continue;
+        if (ls_explain_axis(k) != (int)axis || r->group[k->group].size < 2) continue;
         ring(k->coll, r->group[k->group].size, &rounds, &part);
         sum.calls += k->calls;
         sum.bytes += k->bytes;
@@ -73,7 +73,7 @@ void ls_topic_calls(const ls_topic_of *t, ls_axis axis, ls_text *out)
                 "moved, bytes");
     for (int i = 0; i < r->ncalls; i++) {
         const ls_explain_calls *k = &r->calls[i];
-        if (ls_explain_axis(t->l, r, k) != (int)axis) continue;
+        if (ls_explain_axis(k) != (int)axis) continue;
         ls_text_add(out, "  %-14s %-14s %-32s %6llu %14llu %14llu  %s\n", r->group[k->group].text,
                     ls_coll_name(k->coll), k->what,
                     (unsigned long long)k->calls, (unsigned long long)k->bytes, (unsigned long long)k->moved,

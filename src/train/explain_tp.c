@@ -215,9 +215,8 @@ static ls_status print_sp(const ls_topic_of *t, ls_text *out)
                  "adds them up.");
     ls_topic_calls(t, LS_AXIS_TP, out);
     ls_topic_head(LS_TOPIC_STATE, out);
-    ls_topic_say(out, "As with tp. Activations between halves differ from rank to rank; what enter has gathered "
-                      "is kept until backward. %s bytes of "
-                 "activations on rank 0, and %s without sp.",
+    ls_topic_say(out, "As with tp. Activations between halves differ from rank to rank, and what enter has gathered is "
+                 "not stored: backward gathers it again. %s bytes of activations on rank 0, and %s without sp.",
                  ls_number_text((double)act, 0, a, sizeof a), ls_number_text((double)act_off, 0, b, sizeof b));
     ls_topic_head(LS_TOPIC_COST, out);
     ls_topic_say(out, "A rank sends %s bytes per step if calls go round a ring, and %s without sp.",

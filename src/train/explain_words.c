@@ -4,6 +4,8 @@
 
 #include "train/explain_layout.h"
 
+static const char *or_default(const char *word, const char *def) { return word ? word : def; }
+
 const char *ls_explain_axes(const ls_explain_layout *l, char *buf, size_t n)
 {
     size_t at = 0;
@@ -11,10 +13,12 @@ const char *ls_explain_axes(const ls_explain_layout *l, char *buf, size_t n)
     for (int a = LS_AXES - 1; a >= 0; a--) {
         const int size = l->plan.size[a];
         if (size < 2) continue;
-        const char *how = a == LS_AXIS_TP && l->plan.sequence_parallel ? " (sequence parallel)"
-                          : a != LS_AXIS_CP ? "" : !l->plan.context || strcmp(l->plan.context, "ring") == 0 ? " (ring)"
-                          : strcmp(l->plan.context, "gather") == 0 ? " (gather)" : " (ulysses)";
-        if (at < n) at += (size_t)snprintf(buf + at, n - at, "%s%s %d%s", at ? " x " : "", ls_axis_name((ls_axis)a), size, how);
+        const char *how = a == LS_AXIS_TP && l->plan.sequence_parallel ? "sequence parallel"
+                          : a == LS_AXIS_CP ? or_default(l->plan.context, "ring")
+                          : a == LS_AXIS_PP ? or_default(l->plan.schedule, "1f1b") : "";
+        if (at < n)
+            at += (size_t)snprintf(buf + at, n - at, "%s%s %d%s%s%s", at ? " x " : "", ls_axis_name((ls_axis)a), size,
+                                   *how ? " (" : "", how, *how ? ")" : "");
     }
     if (!*buf) snprintf(buf, n, "one rank");
     return buf;
@@ -55,6 +59,9 @@ const char *ls_explain_divides(const ls_explain_layout *l, ls_axis axis, bool in
 
 static bool begins(const ls_explain_calls *k, const char *with) { return strncmp(k->what, with, strlen(with)) == 0; }
 
+/* What passes between two stages of a pipeline: "send 0-1". */
+static bool of_boundary(const ls_explain_calls *k) { return begins(k, "send ") || begins(k, "recv "); }
+
 /* Keys, values, queries or results that ranks of cp exchange. */
 static bool of_attention(const ls_explain_calls *k)
 {
@@ -64,17 +71,16 @@ static bool of_attention(const ls_explain_calls *k)
     return false;
 }
 
-int ls_explain_axis(const ls_explain_layout *l, const ls_explain_rank *r, const ls_explain_calls *k)
+int ls_explain_axis(const ls_explain_calls *k)
 {
     static const struct { const char *label; ls_axis axis; } of[] = {
         { "bucket", LS_AXIS_DP }, { "values", LS_AXIS_DP }, { "enter", LS_AXIS_TP }, { "leave", LS_AXIS_TP },
         { "largest logits", LS_AXIS_TP }, { "sums of exp", LS_AXIS_TP }, { "gradients of sp", LS_AXIS_TP },
         { "counts of rows", LS_AXIS_EP }, { "dispatch", LS_AXIS_EP }, { "combine", LS_AXIS_EP },
     };
-    const char *role = r->group[k->group].role;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (begins(k, of[i].label)) return of[i].axis;
-    if (k->coll == LS_SENDRECV && l->plan.size[LS_AXIS_PP] > 1 && strstr(role, "pp")) return LS_AXIS_PP;
+    if (strcmp(k->what, "tied embedding") == 0 || of_boundary(k)) return LS_AXIS_PP;
     if (k->coll == LS_SENDRECV || of_attention(k)) return LS_AXIS_CP;
     return k->coll == LS_BARRIER ? LS_AXIS_DP : LS_AXES;
 }
@@ -106,6 +112,7 @@ const char *ls_explain_when(const ls_explain_layout *l, const ls_explain_rank *r
         return l->plan.ddp.prefetch > 0 ? "ahead of each unit: the first one is exposed" : "before each unit: exposed";
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         if (begins(k, inside[i].label)) return inside[i].when;
+    if (of_boundary(k)) return "beside other micro-batches: what is waited for is the bubble";
     if (k->coll == LS_SENDRECV) return "beside attention: exposed if it takes longer";
     if (of_attention(k)) return "around attention: exposed";
     return "after backward: exposed, short";
