@@ -242,5 +242,17 @@ claim 'draw-trace: 200 of 1000 us are exposed' has_line 'rank 0: 20.0 % of 1.00 
 claim 'one red box' test "$(grep -c '<rect.*d1342f.*<title>' picture.svg)" = 1
 claim 'the picture is XML' python3 -c 'import sys, xml.dom.minidom as x; x.parse("picture.svg")'
 claim 'a part of it' has_line 'rank 0: 40.0 % of 0.50 ms exposed' drawn --from 0.5
+printf '{"traceEvents":[%s,%s,%s,%s,%s,%s]}' "$(slice 0 1 step step 0 1000)" "$(slice 0 1 'cp_attention 8x8' forward 0 1000)" \
+    "$(slice 0 2 'keys and values' comm 100 500)" "$(slice 0 3 'keys and values' comm 100 500)" "$(slice 0 4 'keys and values' wait 400 200)" \
+    "$(slice 1 1 step step 0 1000)" >trace.json
+claim 'a wait inside an operation is exposed, and counts once for two messages' has_line 'rank 0: 20.0 % of 1.00 ms exposed' drawn
+printf '{"traceEvents":[%s,%s,%s,%s]}' "$(slice 0 1 step step 0 1000)" "$(slice 0 1 tp_leave forward 0 500)" "$(slice 0 2 leave comm 100 300)" \
+    "$(slice 0 1 linear forward 500 500)" >trace.json
+claim 'an operation that is a collective is no compute' has_line 'rank 0: 33.3 % of 0.90 ms exposed' drawn
+claim 'the first operation alone' has_line 'rank 0: 33.3 % of 0.90 ms exposed' drawn --first 1
+later() { slice "$@" | sed 's/"step":1/"step":2/'; }
+printf '{"traceEvents":[%s,%s,%s,%s]}' "$(slice 0 1 step step 0 1000)" "$(slice 0 1 linear forward 0 900)" "$(later 0 1 step step 1000 300)" \
+    "$(later 0 1 linear forward 1000 200)" >trace.json
+claim 'the shortest step' has_line 'rank 0: 0.0 % of 0.20 ms exposed' drawn --quietest
 claim 'an empty part is refused' red 'nothing lies between' drawn --from 2 --to 3
 finish
