@@ -50,14 +50,12 @@ static const char *unlabelled(const ls_recorded *r, const ls_explain_group *g)
     return r->dtype == LS_I64 ? "exact sums, or loads" : "signals";
 }
 
-/* A label without the number or name at its end: "bucket 3" is "bucket", "values of h.1" is "values of a unit", and
- * "send 0-1 mb 3", of a micro-batch, is "send 0-1". */
+/* A label without the number or name at its end: "bucket 3" is "bucket", "values of h.1" is "values of a unit". */
 static void purpose_of(const ls_recorded *r, const ls_explain_group *g, char out[LS_EXPLAIN_WHAT])
 {
-    const char *space = strrchr(r->label, ' '), *message = strstr(r->label, " mb ");
+    const char *space = strrchr(r->label, ' ');
     size_t n = strlen(r->label);
-    if (message) n = (size_t)(message - r->label);
-    else if (space && strspn(space + 1, "0123456789") == strlen(space + 1)) n = (size_t)(space - r->label);
+    if (space && strspn(space + 1, "0123456789") == strlen(space + 1)) n = (size_t)(space - r->label);
     if (strncmp(r->label, "values of ", 10) == 0) snprintf(out, LS_EXPLAIN_WHAT, "values of a unit");
     else if (n > 0) snprintf(out, LS_EXPLAIN_WHAT, "%.*s", (int)n, r->label);
     else snprintf(out, LS_EXPLAIN_WHAT, "%s", unlabelled(r, g));
