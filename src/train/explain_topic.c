@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-const ls_topic *const ls_topics[] = { &ls_topic_dp, &ls_topic_tp, &ls_topic_sp, &ls_topic_cp, &ls_topic_ep, &ls_topic_pp,
-                                      &ls_topic_3d, NULL };
+const ls_topic *const ls_topics[] = { &ls_topic_dp, &ls_topic_tp, &ls_topic_sp, &ls_topic_cp, &ls_topic_ep,
+                                      &ls_topic_pp, &ls_topic_3d, NULL };
 
 const ls_topic *ls_topic_find(const char *name)
 {
