@@ -26,8 +26,7 @@ typedef struct answer {
 /* Ranks that divide layers, sequences or experts. */
 static bool divides(const ls_explain_layout *l) { return l->plan.size[LS_AXIS_DP] != l->size; }
 
-static const char *const class_name[LS_ZERO_CLASSES] = { "parameters", "bf16 copies", "gradients", "optimizer "
-                                                                                                   "state" };
+static const char *const class_name[LS_ZERO_CLASSES] = { "parameters", "bf16 copies", "gradients", "optimizer state" };
 
 /* A formula says it: each of its terms is divided by the number of shards, or not. */
 static const char *where_of(const answer *a, int k)
@@ -56,8 +55,7 @@ static const char *part_of(const answer *a, int k)
 
 static const char *what_of(int k)
 {
-    static const char *const what[LS_ZERO_TRAVELS] = { "gradients", "gradients in a set of shards", "gradients "
-                                                                                                    "between sets",
+    static const char *const what[LS_ZERO_TRAVELS] = { "gradients", "gradients in a set of shards", "gradients between sets",
                                                        "new values" };
     return what[k];
 }
@@ -80,21 +78,17 @@ static int semantics_of_axes(const ls_explain_layout *l, const char *out[4])
     int n = 0;
     if (size[LS_AXIS_TP] > 1)
         out[n++] = l->plan.sequence_parallel
-                       ? "ranks of tp update different parts of a matrix; gradients of what all of them have, "
-                         "norms and biases, are summed "
+                       ? "ranks of tp update different parts of a matrix; gradients of what all of them have, norms and biases, are summed "
                          "over their parts of the sequence first"
-                       : "ranks of tp update different parts of a matrix; what all of them have, norms and "
-                         "biases, gets the same gradient on "
+                       : "ranks of tp update different parts of a matrix; what all of them have, norms and biases, gets the same gradient on "
                          "each";
     if (size[LS_AXIS_PP] > 1)
-        out[n++] = "stages of pp update different layers; a tied embedding is on the first and the last one, "
-                   "which sum its gradient first";
+        out[n++] = "stages of pp update different layers; a tied embedding is on the first and the last one, which sum its gradient "
+                   "first";
     if (size[LS_AXIS_CP] > 1)
-        out[n++] = "each token's loss is computed on one rank of cp: its gradients are summed over cp with "
-                   "those of other samples";
+        out[n++] = "each token's loss is computed on one rank of cp: its gradients are summed over cp with those of other samples";
     if (size[LS_AXIS_EP] > 1)
-        out[n++] = "an expert is on one rank of ep: its gradient is the sum over the tokens of all ranks that "
-                   "were sent to it, divided by the "
+        out[n++] = "an expert is on one rank of ep: its gradient is the sum over the tokens of all ranks that were sent to it, divided by the "
                    "same number as every other gradient";
     return n;
 }
@@ -111,18 +105,15 @@ static int semantics(const answer *a, const char *out[WHY_MOST])
     out[n++] = alone ? "one rank has the whole batch"
                : strcmp(a->c->ddp.hook, "none") != 0
                    ? "all ranks get the same bits of the mean gradient, as the communication hook rounds it"
-                   : "each element's update uses the mean gradient of the whole batch: losses are scaled by the "
-                     "step's "
+                   : "each element's update uses the mean gradient of the whole batch: losses are scaled by the step's "
                      "count, so any division over ranks sums to the same";
     n += semantics_of_axes(a->l, out + n);
     if (a->c->zero.stage == 0 && (replicas || alone))
-        out[n++] = divides(a->l) ? "replicas make the same update of the same weights from the same bits: they "
-                                   "stay equal without being sent"
-                                 : "every rank makes the same update of all weights from the same bits: weights "
-                                   "stay equal without being sent";
+        out[n++] = divides(a->l) ? "replicas make the same update of the same weights from the same bits: they stay equal without being sent"
+                                 : "every rank makes the same update of all weights from the same bits: weights stay equal without "
+                                   "being sent";
     if (a->c->zero.stage > 0)
-        out[n++] = "one rank per set owns an element, with its state: it alone updates it, as a single rank "
-                   "would, and the others get "
+        out[n++] = "one rank per set owns an element, with its state: it alone updates it, as a single rank would, and the others get "
                    "the new value before they read it";
     if (a->c->optim.clip > 0)
         out[n++] = "the norm for clipping is of all ranks' elements, each counted once, before the update";
@@ -198,15 +189,13 @@ static void add_parts(const answer *a, ls_text *out)
     const ls_explain_elements *d = &a->l->rank[0].dense, *x = &a->l->rank[0].experts;
     ls_text_add(out, "  of %llu parameters rank 0 reads %llu and updates %llu\n", (unsigned long long)a->l->parameters,
                 (unsigned long long)(d->here + x->here), (unsigned long long)(d->own + x->own));
-    if (a->memory) ls_text_add(out, "  memory.json has these bytes of parameters, gradients and optimizer, as "
-                                    "the peak of the run\n");
+    if (a->memory) ls_text_add(out, "  memory.json has these bytes of parameters, gradients and optimizer, as the peak of the run\n");
 }
 
 static void add_time(const answer *a, ls_text *out)
 {
     if (!a->k) return;
-    ls_text_add(out, "  %-43s %10llu  in %zu of %zu steps (%lld to %lld)\n", "counted by the run",
-                (unsigned long long)a->k->bytes,
+    ls_text_add(out, "  %-43s %10llu  in %zu of %zu steps (%lld to %lld)\n", "counted by the run", (unsigned long long)a->k->bytes,
                 a->k->steady, a->k->steps, (long long)a->k->first, (long long)a->k->last);
     ls_text_add(out, "  such a step took %.3g ms, in %.3g ms of which rank 0 waited for collectives (%.1f%%)\n",
                 1e3 * a->k->seconds, 1e3 * a->k->exposed_s, 100.0 * a->k->exposed_s / a->k->seconds);
@@ -217,17 +206,13 @@ static void add_state(const answer *a, ls_text *out)
     ls_text_add(out, "\nreplicated or sharded                bytes on rank 0\n");
     for (int k = 0; k < LS_ZERO_CLASSES; k++)
         if (holds(a, k))
-            ls_text_add(out, "  %-18s %-16s %15zu  %s\n", class_name[k], where_of(a, k),
-                        ls_zero_planned(&a->r->held[k]),
+            ls_text_add(out, "  %-18s %-16s %15zu  %s\n", class_name[k], where_of(a, k), ls_zero_planned(&a->r->held[k]),
                         a->col->held[k]);
-    ls_text_add(out, "  %-18s %-16s %15zu  of this rank's own samples\n", "activations",
-                a->z->size == 1 ? "whole" : "sharded",
+    ls_text_add(out, "  %-18s %-16s %15zu  of this rank's own samples\n", "activations", a->z->size == 1 ? "whole" : "sharded",
                 a->r->plan.bytes[LS_MEM_ACT]);
-    ls_text_add(out, "  %-18s %-16s                  %lld of %lld per rank and step\n", "samples",
-                a->z->size == 1 ? "whole" : "sharded",
+    ls_text_add(out, "  %-18s %-16s                  %lld of %lld per rank and step\n", "samples", a->z->size == 1 ? "whole" : "sharded",
                 (long long)(a->c->train.global_batch / a->z->size), (long long)a->c->train.global_batch);
-    if (a->memory) ls_text_add(out, "  memory.json has these bytes of parameters, gradients and optimizer, as "
-                                    "the peak of the run\n");
+    if (a->memory) ls_text_add(out, "  memory.json has these bytes of parameters, gradients and optimizer, as the peak of the run\n");
 }
 
 static void add_path(const answer *a, ls_text *out)
@@ -237,15 +222,13 @@ static void add_path(const answer *a, ls_text *out)
                 *a->c->comm.transport ? a->c->comm.transport : a->z->size > 1 ? "shm" : "self");
     for (int k = 0; k < LS_ZERO_TRAVELS; k++) {
         if (r->counted[k] == 0) continue;
-        ls_text_add(out, "  %-14s %-28s %10llu  %s of %s, %s\n", coll_of(a, k), what_of(k),
-                    (unsigned long long)r->formula[k],
+        ls_text_add(out, "  %-14s %-28s %10llu  %s of %s, %s\n", coll_of(a, k), what_of(k), (unsigned long long)r->formula[k],
                     part_of(a, k), a->col->travels[k], when_of(a, k));
         if (r->counted[k] != r->formula[k])
             ls_text_add(out, "  %-43s %10lld  rows are whole, and buckets end at cache lines\n", "  padding",
                         (long long)r->counted[k] - (long long)r->formula[k]);
     }
-    ls_text_add(out, "  %-43s %10llu  after backward: exposed\n", "norm, losses, signals",
-                (unsigned long long)r->others);
+    ls_text_add(out, "  %-43s %10llu  after backward: exposed\n", "norm, losses, signals", (unsigned long long)r->others);
     ls_text_add(out, "  %-43s %10llu\n", "all of it", (unsigned long long)moved(a));
     add_time(a, out);
 }
@@ -253,16 +236,13 @@ static void add_path(const answer *a, ls_text *out)
 static void add_title(const answer *a, ls_text *out)
 {
     char axes[96];
-    ls_text_add(out, "%s%s%s, %s, %s: %llu parameters, %d rank%s", a->folder ? a->folder : "", a->folder ? ": " : "",
-                a->c->model.name,
-                a->c->train.dtype, a->c->optim.name, (unsigned long long)a->l->parameters, a->l->size,
-                a->l->size == 1 ? "" : "s");
+    ls_text_add(out, "%s%s%s, %s, %s: %llu parameters, %d rank%s", a->folder ? a->folder : "", a->folder ? ": " : "", a->c->model.name,
+                a->c->train.dtype, a->c->optim.name, (unsigned long long)a->l->parameters, a->l->size, a->l->size == 1 ? "" : "s");
     if (divides(a->l)) ls_text_add(out, " = %s", ls_explain_axes(a->l, axes, sizeof axes));
     if (a->l->nnodes > 1) ls_text_add(out, " on %d nodes", a->l->nnodes);
     ls_text_add(out, ", zero.stage %lld", (long long)a->c->zero.stage);
     if (a->c->zero.stage == 3) ls_text_add(out, ", zero.copy %s", a->c->zero.copy);
-    if (a->c->zero.stage == 3 && strcmp(a->c->zero.copy, "rank") == 0) ls_text_add(out, ", zero.reshard %s",
-                                                                                   a->c->zero.reshard);
+    if (a->c->zero.stage == 3 && strcmp(a->c->zero.copy, "rank") == 0) ls_text_add(out, ", zero.reshard %s", a->c->zero.reshard);
     ls_text_add(out, "\n");
 }
 
@@ -280,8 +260,7 @@ static void add_text(const answer *a, ls_text *out)
     ls_text_add(out, "\nwhy the optimizer does what it does on one rank\n");
     for (int i = 0; i < n; i++) ls_text_add(out, "  %s\n", why[i]);
     if (a->r)
-        ls_text_add(out, "\nP parameters, M of them read in bf16 and V in f32, U bytes of units, W ranks, S "
-                         "shards: see `lockstep explain "
+        ls_text_add(out, "\nP parameters, M of them read in bf16 and V in f32, U bytes of units, W ranks, S shards: see `lockstep explain "
                          "zero`\n");
 }
 
@@ -300,8 +279,7 @@ static void json_formulas(const answer *a, ls_text *out)
     ls_text_add(out, "\"state\": [");
     for (int k = 0; k < LS_ZERO_CLASSES; k++) {
         if (!holds(a, k)) continue;
-        ls_text_add(out, "%s\n  {\"what\": \"%s\", \"where\": \"%s\", \"bytes\": %zu, ", comma, class_name[k],
-                    where_of(a, k),
+        ls_text_add(out, "%s\n  {\"what\": \"%s\", \"where\": \"%s\", \"bytes\": %zu, ", comma, class_name[k], where_of(a, k),
                     ls_zero_planned(&a->r->held[k]));
         add_string(out, "formula", a->col->held[k]);
         ls_text_add(out, "}");
@@ -311,8 +289,7 @@ static void json_formulas(const answer *a, ls_text *out)
     comma = "";
     for (int k = 0; k < LS_ZERO_TRAVELS; k++) {
         if (a->r->counted[k] == 0) continue;
-        ls_text_add(out, "%s\n  {\"coll\": \"%s\", \"what\": \"%s\", \"formula\": %llu, \"bytes\": %llu, ", comma,
-                    coll_of(a, k),
+        ls_text_add(out, "%s\n  {\"coll\": \"%s\", \"what\": \"%s\", \"formula\": %llu, \"bytes\": %llu, ", comma, coll_of(a, k),
                     what_of(k), (unsigned long long)a->r->formula[k], (unsigned long long)a->r->counted[k]);
         add_string(out, "part", part_of(a, k));
         ls_text_add(out, ", ");
@@ -322,8 +299,7 @@ static void json_formulas(const answer *a, ls_text *out)
         ls_text_add(out, "}");
         comma = ",";
     }
-    ls_text_add(out, "],\n \"bytes\": {\"formula\": %llu, \"padding\": %lld, \"others\": %llu, ",
-                (unsigned long long)formula_of(a->r),
+    ls_text_add(out, "],\n \"bytes\": {\"formula\": %llu, \"padding\": %lld, \"others\": %llu, ", (unsigned long long)formula_of(a->r),
                 (long long)(moved(a) - a->r->others) - (long long)formula_of(a->r), (unsigned long long)a->r->others);
 }
 
@@ -334,8 +310,7 @@ static void json_parts(const answer *a, ls_text *out)
     ls_text_add(out, "\"state\": [");
     for (size_t i = 0; i < NSTATES; i++) {
         divide(a->l, &states[i], parted, same);
-        ls_text_add(out, "%s\n  {\"what\": \"%s\", \"different_over\": \"%s\", \"same_over\": \"%s\", "
-                         "\"bytes\": %zu}", i ? "," : "",
+        ls_text_add(out, "%s\n  {\"what\": \"%s\", \"different_over\": \"%s\", \"same_over\": \"%s\", \"bytes\": %zu}", i ? "," : "",
                     states[i].what, parted, same, a->l->rank[0].plan.bytes[states[i].kind]);
     }
     ls_text_add(out, "],\n \"bytes\": {");
@@ -351,8 +326,7 @@ static void add_json(const answer *a, ls_text *out)
     add_string(out, "run", a->folder);
     ls_text_add(out, ", ");
     add_string(out, "model", a->c->model.name);
-    ls_text_add(out, ", \"parameters\": %llu, \"world_size\": %d, \"stage\": %lld, ",
-                (unsigned long long)a->l->parameters, a->l->size,
+    ls_text_add(out, ", \"parameters\": %llu, \"world_size\": %d, \"stage\": %lld, ", (unsigned long long)a->l->parameters, a->l->size,
                 (long long)a->c->zero.stage);
     add_string(out, "copy", copies ? a->c->zero.copy : NULL);
     ls_text_add(out, ", ");
@@ -399,8 +373,7 @@ static ls_status find_formulas(answer *a, const ls_model_config *mc, ls_zero_cos
     a->z = z;
     a->col = chosen(z);
     if (!a->col || *a->col->refused)
-        return ls_fail(LS_UNSUPPORTED, "zero.stage %lld is not explained%s%s", (long long)a->c->zero.stage,
-                       a->col ? ": " : "",
+        return ls_fail(LS_UNSUPPORTED, "zero.stage %lld is not explained%s%s", (long long)a->c->zero.stage, a->col ? ": " : "",
                        a->col ? a->col->refused : "");
     a->r = &a->col->rank[0];
     return LS_OK;

@@ -79,7 +79,7 @@ int ls_explain_axis(const ls_explain_calls *k)
         { "counts of rows", LS_AXIS_EP }, { "dispatch", LS_AXIS_EP }, { "combine", LS_AXIS_EP },
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (begins(k, of[i].label)) return of[i].axis;
+        if (begins(k, of[i].label)) return (int)of[i].axis;
     if (strcmp(k->what, "tied embedding") == 0 || of_boundary(k)) return LS_AXIS_PP;
     if (k->coll == LS_SENDRECV || of_attention(k)) return LS_AXIS_CP;
     return k->coll == LS_BARRIER ? LS_AXIS_DP : LS_AXES;
