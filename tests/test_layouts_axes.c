@@ -123,7 +123,8 @@ static int of_tp(const char *group, bool sp, int times, uint64_t rows, uint64_t 
         out[n++] = (ls_layout_calls){ .group = group, .coll = LS_ALL_REDUCE, .count = ends * times, .bytes = bytes };
         return n;
     }
-    out[n++] = (ls_layout_calls){ .group = group, .coll = LS_ALL_GATHER, .count = gathers * times, .bytes = (uint64_t)gathers * each };
+    out[n++] = (ls_layout_calls){ .group = group, .coll = LS_ALL_GATHER, .count = gathers * times,
+                                  .bytes = (uint64_t)gathers * each };
     out[n++] = (ls_layout_calls){ .group = group, .coll = LS_REDUCE_SCATTER, .count = ends * times, .bytes = bytes };
     out[n++] = (ls_layout_calls){ .group = group, .coll = LS_ALL_REDUCE, .count = 1, .bytes = whole };
     return n;

@@ -429,7 +429,8 @@ static ls_status double_backward(ls_tape *t, struct ls_node *n)
     bool add;
     void *dx;
     assert_done(ls_grad_begin(t, n->in[0], &add, &dx));
-    for (int i = 0; i < 16; i++) ((float *)dx)[i] = 2 * ((const float *)n->out->grad->data)[i] + (add ? ((float *)dx)[i] : 0);
+    const float *dy = n->out->grad->data;
+    for (int i = 0; i < 16; i++) ((float *)dx)[i] = 2 * dy[i] + (add ? ((float *)dx)[i] : 0);
     return ls_grad_end(t, n->in[0]);
 }
 

@@ -311,7 +311,8 @@ const ls_opt ls_train_opts[] = {
     { "json", LS_OPT_BOOL, AT(json), "false", NULL,
       "print one JSON object about the run after its last line: losses, digest, bytes per collective, memory, buckets", 0, NULL },
     { "inject", LS_OPT_STRING, AT(inject), "", NULL,
-      "provoke a fault: kill|stop|hang|nan|mismatch|slow|slow-input|diverge|overflow|diverge-experts@RANK:STEP; not in ranks that were started again", 0, NULL },
+      "provoke a fault: kill|stop|hang|nan|mismatch|slow|slow-input|diverge|overflow|diverge-experts@RANK:STEP; not in "
+      "ranks that were started again", 0, NULL },
     { "compare", LS_OPT_STRING, AT(compare), "", NULL,
       "folder of a run: stop at the first step that differs from it, with exit status 81", 0, NULL },
     { "events", LS_OPT_STRING, AT(events), "", NULL, "file for the job's events, JSON lines", 0, NULL },

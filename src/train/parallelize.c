@@ -583,7 +583,8 @@ static ls_status open_replicas(const ls_plan *p, const ls_model_config *mc, cons
         LS_TRY(ls_dp_create(s, g, dense_of(out, i), &c, &k->ddp));
         if (k->sparse.n > 0) LS_TRY(ls_dp_create(s, few, &k->sparse, &e, &k->experts));
         if (p->hook) LS_TRY(open_hook(p, k->ddp));
-        if (p->hook && k->experts && ls_group_size(few) > 1) LS_TRY(open_hook(p, k->experts)); /* else nothing travels */
+        const bool travels = k->experts && ls_group_size(few) > 1;
+        if (p->hook && travels) LS_TRY(open_hook(p, k->experts));
     }
     out->ddp = out->chunk[0].ddp;
     out->experts = out->chunk[0].experts;
